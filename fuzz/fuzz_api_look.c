@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "request.h"
-#include "server/api_counts.h"
-#include "server/ingest.h"
+#include "server/api/counts.h"
+#include "server/ingest/ingest.h"
 #include <sluice/dead_letter.h>
 
 #define N_CAPTURED 8

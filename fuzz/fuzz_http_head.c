@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "must.h"
-#include "server/http_internal.h"
+#include "server/http/internal.h"
 
 #define ADMIN "4dm1n-t0k3n-4dm1n-t0k3n"
 #define READER "r34d3r-t0k3n-r34d3r-t0k3n"
@@ -365,7 +365,7 @@ static void check_answer(const srv_request *r, bool may_repeat)
 	MUST(may_repeat || !has_any(x->data, x->len));
 }
 
-/* As http_mhd.c does it. false: the connection is cut. */
+/* As http/mhd.c does it. false: the connection is cut. */
 static bool feed(srv_request *r, char *body, size_t len)
 {
 	bool login = r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_LOGIN) != 0;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "must.h"
-#include "server/net_text.h"
-#include "server/route.h"
+#include "server/http/net_text.h"
+#include "server/http/route.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "must.h"
-#include "server/ingest.h"
+#include "server/ingest/ingest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

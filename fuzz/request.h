@@ -14,8 +14,8 @@
 
 #include "jobs/client/types.h"
 #include "must.h"
-#include "server/api.h"
-#include "server/net_text.h"
+#include "server/api/api.h"
+#include "server/http/net_text.h"
 
 #define MAX_PAIRS 64
 

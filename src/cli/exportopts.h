@@ -12,7 +12,7 @@
 #include "exportschema.h"
 #include "opts.h"
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <sluice/export.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exportschema.h"
 
-#include "server/config.h"
+#include "server/config/config.h"
 
 #include <ctype.h>
 #include <errno.h>

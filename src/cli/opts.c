@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "opts.h"
 
-#include "server/config.h"
+#include "server/config/config.h"
 #include "server/thread.h"
 #include "suggest.h"
 #include "text.h"

@@ -2,7 +2,7 @@
 #include "serving.h"
 
 #include "jobstore.h"
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/thread.h"
 #include "stop.h"
 #include "text.h"

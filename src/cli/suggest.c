@@ -2,7 +2,7 @@
 #include "suggest.h"
 
 #include "commands.h"
-#include "server/config.h"
+#include "server/config/config.h"
 #include "topics.h"
 
 #include <stdio.h>

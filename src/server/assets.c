@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Serving the dashboard: "/" for every page of it (the page's own code reads the path), and the files it names. */
-#include "assets.h"
+#include "server/assets.h"
 
-#include "core.h"
-#include "net_text.h"
+#include "server/core.h"
+#include "server/http/net_text.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef SLUICE_SERVER_CORE_H
 #define SLUICE_SERVER_CORE_H
 
-#include "http.h"
+#include "server/http/http.h"
 
 #include <sluice/jobs.h>
 

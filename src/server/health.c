@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "health.h"
-#include "growing.h"
-#include "ingest.h"
-#include "thread.h"
+#include "server/health.h"
+#include "server/growing.h"
+#include "server/ingest/ingest.h"
+#include "server/thread.h"
 
 #include <pthread.h>
 #include <sluice/version.h>

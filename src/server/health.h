@@ -15,8 +15,8 @@
 #ifndef SLUICE_SERVER_HEALTH_H
 #define SLUICE_SERVER_HEALTH_H
 
-#include "core.h"
-#include "notify_systemd.h"
+#include "server/core.h"
+#include "server/notify_systemd.h"
 
 struct srv_health;
 

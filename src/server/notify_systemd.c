@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "notify_systemd.h"
+#include "server/notify_systemd.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "passphrase.h"
+#include "server/passphrase.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,11 +3,11 @@
  * Puts the server together: store, notifier and client, then HTTP with the routes of every part; takes it apart in the
  * opposite order. See server.h.
  */
-#include "server.h"
+#include "server/server.h"
 
-#include "backup.h"
-#include "export.h"
-#include "thread.h"
+#include "server/backup/backup.h"
+#include "server/export/export.h"
+#include "server/thread.h"
 
 #include <errno.h>
 #include <stdio.h>

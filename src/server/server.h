@@ -11,9 +11,9 @@
 #ifndef SLUICE_SERVER_SERVER_H
 #define SLUICE_SERVER_SERVER_H
 
-#include "config.h"
-#include "core.h"
-#include "health.h"
+#include "server/config/config.h"
+#include "server/core.h"
+#include "server/health.h"
 
 typedef struct srv_server srv_server;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folders and files of a server, from what was configured and from the data folder for what was not. */
-#include "server.h"
+#include "server/server.h"
 
 #include <stdio.h>
 #include <stdlib.h>

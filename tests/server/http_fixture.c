@@ -3,7 +3,7 @@
  * A server of HTTP alone for tests of another process: http_fixture NAME=VALUE…, prints its address, ends with its
  * standard input, reloads at SIGHUP and says so.
  */
-#include "server/http.h"
+#include "server/http/http.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "server/http.h"
+#include "server/http/http.h"
 #include "support/vclock.h"
 
 struct http_kit {

@@ -16,8 +16,8 @@
 #include <sluice/jobs.h>
 
 #include "server/ask.h"
-#include "server/config.h"
-#include "server/ingest.h"
+#include "server/config/config.h"
+#include "server/ingest/ingest.h"
 
 #define TARGET_BYTES 33
 

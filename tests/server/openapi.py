@@ -30,7 +30,7 @@ class Document:
 
     @classmethod
     def of_source(cls):
-        with open(os.path.join(ROOT, "src", "server", "openapi.json"), encoding="utf-8") as f:
+        with open(os.path.join(ROOT, "src", "server", "api", "openapi.json"), encoding="utf-8") as f:
             return cls(json.load(f))
 
     def follow(self, node):

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "server/api_counts.h"
+#include "server/api/counts.h"
 
 #define ASKERS 8
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "server/export.h"
+#include "server/export/export.h"
 #include <sluice/events.h>
 
 #define HEADER "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,partial,ts,payload\n"

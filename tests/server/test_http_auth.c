@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <sodium.h>
 
-#include "server/auth.h"
+#include "server/http/auth.h"
 
 #define HASH_A "sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb" /* of "a" */
 #define HASH_B "sha256:3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d" /* of "b" */

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "server/route.h"
+#include "server/http/route.h"
 
 static void handler(srv_request *r, void *ctx)
 {

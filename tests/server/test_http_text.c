@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "server/net_text.h"
+#include "server/http/net_text.h"
 
 static const char *decoded(const char *s, bool plus)
 {

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chains: start, show and steer them, one at a time; bulk starts. */
+#include "server/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BULK_MAX 10000
+#define AFTER_MAX 10000 /* ids in "after" of one request: each is an edge that a transaction checks and writes */
+#define SHOWN_MAX 1000  /* jobs, blockers and waiting chains in one answer */
+#define WINDOW_MAX_MS INT64_C(315360000000) /* ten years */
+
+/* ---- starting ---- */
+
+/* One chain of a body, with what it points to. */
+struct start {
+	struct sl_new_chain chain;
+	uint64_t *after;
+	char *input;
+};
+
+static void start_fini(struct start *s)
+{
+	free(s->after);
+	free(s->input);
+}
+
+static bool take_times(srv_request *r, const char *where, const json_t *o, struct start *s)
+{
+	const json_t *at = json_object_get(o, "at");
+	const char *text = NULL;
+	if (json_is_integer(at)) {
+		if (!srv_in_int(r, where, o, "at", 1, INT64_C(253402300799999), &s->chain.job.at_ms))
+			return false;
+	} else if (!srv_in_text(r, where, o, "at", &text) ||
+		   (text != NULL && !srv_in_time(r, "at", text, &s->chain.job.at_ms))) {
+		return false;
+	}
+	if (!srv_in_int(r, where, o, "in_ms", 0, WINDOW_MAX_MS, &s->chain.job.delay_ms))
+		return false;
+	if (s->chain.job.at_ms == 0 || s->chain.job.delay_ms == 0)
+		return true;
+	srv_error(r, 400, "invalid", "at and in_ms exclude each other");
+	return false;
+}
+
+static bool take_scope(srv_request *r, const char *where, const json_t *o, struct start *s)
+{
+	const char *scope = NULL;
+	if (!srv_in_text(r, where, o, "scope", &scope) ||
+	    !srv_in_int(r, where, o, "window_ms", 0, WINDOW_MAX_MS, &s->chain.window_ms))
+		return false;
+	if (scope != NULL && strcmp(scope, "any") == 0)
+		s->chain.scope = SL_DEDUP_ANY;
+	else if (scope != NULL && strcmp(scope, "incomplete") != 0) {
+		srv_error(r, 400, "invalid", "scope: must be incomplete or any");
+		return false;
+	}
+	return true;
+}
+
+static bool take_chain(srv_request *r, const char *where, const json_t *o, struct start *s)
+{
+	static const char *const names[] = {"type", "input", "key",   "scope",       "window_ms", "priority",
+					    "at",   "in_ms", "after", "traceparent", NULL};
+	int64_t priority = 0;
+	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &s->chain.job.type) ||
+	    !srv_in_type(r, s->chain.job.type))
+		return false;
+	if (s->chain.job.type == NULL) {
+		srv_error(r, 400, "invalid", "%s%stype: is missing", where, where[0] != '\0' ? "." : "");
+		return false;
+	}
+	bool ok = srv_in_text(r, where, o, "key", &s->chain.key) && take_scope(r, where, o, s) &&
+		  srv_in_int(r, where, o, "priority", -INT32_MAX, INT32_MAX, &priority) && take_times(r, where, o, s) &&
+		  srv_in_ids(r, where, o, "after", AFTER_MAX, &s->after, &s->chain.job.n_blockers) &&
+		  srv_in_text(r, where, o, "traceparent", &s->chain.job.traceparent) &&
+		  srv_in_opaque(r, o, "input", &s->input);
+	s->chain.job.priority = (int32_t)priority;
+	s->chain.job.blockers = s->after;
+	s->chain.job.input = s->input;
+	return ok;
+}
+
+static void out_started(struct srv_out *o, const struct sl_started *s)
+{
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "chain_id", id, s->chain_id);
+	SRV_FIELD(o, "existing", bool, s->deduplicated != 0);
+	srv_out_close(o, '}');
+}
+
+/* A blocker that is not there is the caller's mistake, not a missing resource. */
+static void start_failed(srv_request *r, struct sl_err *err)
+{
+	if (err->code == SL_ENOENT)
+		srv_error(r, 422, "refused", "after: %s", err->msg);
+	else
+		srv_fail(r, err);
+}
+
+static bool take_request(srv_request *r, struct start *s)
+{
+	static const char *const none[] = {NULL};
+	json_t *body;
+	if (!srv_in_query(r, none) || (body = srv_body_json_but(r, "input", 1)) == NULL)
+		return false;
+	return take_chain(r, "", body, s);
+}
+
+static void answer_started(srv_request *r, const struct sl_started *started)
+{
+	struct srv_out o = {0};
+	out_started(&o, started);
+	srv_out_answer(r, 201, &o);
+}
+
+void srv_chains_start(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct start s = {0};
+	struct srv_change c;
+	struct sl_started started;
+	if (take_request(r, &s) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_start(c.jobs, NULL, &s.chain, &started, &err);
+		srv_change_end(&c);
+		if (rc != 0)
+			start_failed(r, &err);
+		else
+			answer_started(r, &started);
+	}
+	start_fini(&s);
+}
+
+/* ---- those of several clients ---- */
+
+/* Starts in one transaction: those of the requests that can be. */
+struct joint {
+	srv_request *r[SRV_MANY_MAX];
+	struct start start[SRV_MANY_MAX];
+	struct sl_new_chain chain[SRV_MANY_MAX];
+	struct sl_started started[SRV_MANY_MAX];
+	struct sl_audit_record record[SRV_MANY_MAX]; /* one for neighbours of the same client */
+	size_t n, n_records;
+};
+
+/* A row for every start would cost as much as the start: requests of one client that follow each other share a record,
+ * which has all their chains and the first one's id. */
+static void record_one(struct joint *j, srv_request *r)
+{
+	struct sl_audit_record *last = j->n_records > 0 ? &j->record[j->n_records - 1] : NULL, mine;
+	srv_audit_record(r, &mine);
+	if (last != NULL && strcmp(last->actor, mine.actor) == 0 && strcmp(last->address, mine.address) == 0) {
+		last->n_chains++;
+		return;
+	}
+	mine.n_chains = 1;
+	j->record[j->n_records++] = mine;
+}
+
+/* A chain with a key or blockers may have to wait for somebody else's transaction: nobody else waits along. */
+static void joint_add(struct joint *j, srv_request *r)
+{
+	struct start *s = &j->start[j->n];
+	*s = (struct start){0};
+	if (take_request(r, s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
+		j->r[j->n] = r;
+		j->chain[j->n++] = s->chain;
+		record_one(j, r);
+	} else {
+		start_fini(s);
+	}
+}
+
+/* Did it fail for what one of them holds? Then none is started, and each is tried alone. */
+static bool is_of_one(int rc)
+{
+	return rc == SL_EINVAL || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED || rc == SL_ENOENT;
+}
+
+void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct joint *j = n <= SRV_MANY_MAX ? malloc(sizeof(*j)) : NULL;
+	if (j == NULL)
+		return;
+	j->n = j->n_records = 0;
+	for (size_t i = 0; i < n; i++)
+		joint_add(j, all[i]);
+	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
+	int rc = jobs == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
+		 : j->n > 0   ? sl_jobs_start_many(jobs, NULL, j->chain, j->n, j->started, &err)
+			      : 0;
+	sl_jobs_close(jobs);
+	srv_many_next(all);
+	for (size_t i = 0; i < j->n; i++) {
+		if (rc == 0)
+			answer_started(j->r[i], &j->started[i]);
+		else if (!is_of_one(rc))
+			start_failed(j->r[i], &err);
+		start_fini(&j->start[i]);
+	}
+	free(j);
+}
+
+/* ---- many of one client ---- */
+
+struct bulk {
+	struct start *starts;
+	struct sl_new_chain *chains;
+	struct sl_started *started;
+	size_t n;
+};
+
+static void bulk_fini(struct bulk *b)
+{
+	for (size_t i = 0; b->starts != NULL && i < b->n; i++)
+		start_fini(&b->starts[i]);
+	free(b->starts);
+	free(b->chains);
+	free(b->started);
+}
+
+static bool bulk_room(srv_request *r, struct bulk *b)
+{
+	b->starts = calloc(b->n, sizeof(*b->starts));
+	b->chains = calloc(b->n, sizeof(*b->chains));
+	b->started = calloc(b->n, sizeof(*b->started));
+	if (b->starts != NULL && b->chains != NULL && b->started != NULL)
+		return true;
+	srv_error(r, 500, "internal", "out of memory");
+	return false;
+}
+
+static bool take_bulk(srv_request *r, struct bulk *b)
+{
+	static const char *const names[] = {"chains", NULL};
+	size_t edges = 0;
+	/* {"chains": [{"input": …}]}: three deep. */
+	json_t *body = srv_body_json_but(r, "input", 3);
+	if (body == NULL || !srv_in_only(r, "", body, names))
+		return false;
+	const json_t *array = json_object_get(body, "chains");
+	b->n = json_array_size(array);
+	if (!json_is_array(array) || b->n == 0 || b->n > BULK_MAX) {
+		srv_error(r, 400, "invalid", "chains: must be an array of 1 to %d chains", BULK_MAX);
+		b->n = 0;
+		return false;
+	}
+	if (!bulk_room(r, b))
+		return false;
+	for (size_t i = 0; i < b->n; i++) {
+		char where[32];
+		(void)snprintf(where, sizeof(where), "chains[%zu]", i);
+		if (!take_chain(r, where, json_array_get(array, i), &b->starts[i]))
+			return false;
+		b->chains[i] = b->starts[i].chain;
+		edges += b->chains[i].job.n_blockers;
+		if (edges > AFTER_MAX) {
+			srv_error(r, 400, "invalid",
+				  "%s.after: the request has more than %d ids in after; send it in parts", where,
+				  AFTER_MAX);
+			return false;
+		}
+	}
+	return true;
+}
+
+void srv_chains_bulk(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct bulk b = {0};
+	struct srv_change c;
+	struct srv_out o = {0};
+	if (srv_in_query(r, none) && take_bulk(r, &b) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_start_many(c.jobs, NULL, b.chains, b.n, b.started, &err);
+		srv_change_end(&c);
+		if (rc != 0) {
+			start_failed(r, &err);
+		} else {
+			srv_out_open(&o, '{');
+			srv_out_name(&o, "chains");
+			srv_out_open(&o, '[');
+			for (size_t i = 0; i < b.n; i++)
+				out_started(&o, &b.started[i]);
+			srv_out_close(&o, ']');
+			srv_out_close(&o, '}');
+			srv_out_answer(r, 201, &o);
+		}
+	}
+	bulk_fini(&b);
+}
+
+/* ---- showing ---- */
+
+static int add_part(const struct sl_job *job, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	srv_out_job(o, job);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+static int add_neighbour(const struct sl_chain *chain, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "id", id, chain->id);
+	SRV_FIELD(o, "type", str, chain->type);
+	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+/* Chains that any job of the chain waits for, or waited: those of every job, in order. */
+struct blockers {
+	struct srv_api *api;
+	struct srv_out *out;
+	uint64_t jobs[SHOWN_MAX];
+	size_t n;
+};
+
+static int note_job(const struct sl_job *job, void *ctx)
+{
+	struct blockers *b = ctx;
+	if (b->n < SHOWN_MAX)
+		b->jobs[b->n++] = job->id;
+	return 0;
+}
+
+static int add_blockers(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
+{
+	struct blockers *b = calloc(1, sizeof(*b));
+	struct sl_job_filter jobs = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	if (b == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	int rc = sl_jobs_list(api->core->jobs, &jobs, note_job, b, err);
+	for (size_t i = 0; rc == 0 && i < b->n; i++) {
+		struct sl_job_filter f = {.blocked_by_job = b->jobs[i], .limit = SHOWN_MAX, .without_data = 1};
+		rc = sl_jobs_list_chains(api->core->jobs, &f, add_neighbour, o, err);
+	}
+	free(b);
+	return rc;
+}
+
+static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
+{
+	struct sl_job_filter jobs = {
+		.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .data_max_bytes = SRV_SHORT_BYTES};
+	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	srv_out_name(o, "jobs");
+	srv_out_open(o, '[');
+	int rc = sl_jobs_list(api->core->jobs, &jobs, add_part, o, err);
+	srv_out_close(o, ']');
+	srv_out_name(o, "blockers");
+	srv_out_open(o, '[');
+	rc = rc != 0 ? rc : add_blockers(api, o, id, err);
+	srv_out_close(o, ']');
+	srv_out_name(o, "blocked");
+	srv_out_open(o, '[');
+	rc = rc != 0 ? rc : sl_jobs_list_chains(api->core->jobs, &waiting, add_neighbour, o, err);
+	srv_out_close(o, ']');
+	return rc;
+}
+
+void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	struct sl_chain *chain = NULL;
+	int rc = sl_jobs_get_chain(api->core->jobs, id, &chain, &err);
+	if (rc == 0) {
+		srv_out_open(&o, '{');
+		srv_out_chain(&o, chain);
+		rc = out_parts(api, &o, id, &err);
+		srv_out_close(&o, '}');
+	}
+	sl_jobs_free(api->core->jobs, chain);
+	if (rc == 0) {
+		srv_out_answer(r, 200, &o);
+		return;
+	}
+	srv_out_free(&o);
+	srv_fail(r, &err);
+}
+
+void srv_chains_show(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL};
+	uint64_t id;
+	if (srv_in_query(r, none) && srv_in_id(r, &id))
+		srv_chain_answer(r, ctx, id);
+}
+
+/* ---- steering ---- */
+
+void srv_chains_complete(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL}, *const names[] = {"output", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t id;
+	char *output = NULL;
+	struct srv_change c;
+	json_t *body;
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body_but(r, names, "output", &body) ||
+	    !srv_change_begin(r, api->core, &c))
+		return;
+	if (!srv_in_opaque(r, body, "output", &output)) {
+		srv_change_end(&c);
+		return;
+	}
+	int rc = sl_jobs_complete(c.jobs, NULL, id, output != NULL ? output : "null", &err);
+	srv_change_end(&c);
+	free(output);
+	if (rc != 0)
+		srv_fail(r, &err);
+	else
+		srv_chain_answer(r, api, id);
+}
+
+void srv_chains_fail(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL}, *const names[] = {"error", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	const char *error = NULL;
+	uint64_t id;
+	struct srv_change c;
+	json_t *body;
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body) ||
+	    !srv_in_text(r, "", body, "error", &error) || !srv_change_begin(r, api->core, &c))
+		return;
+	int rc = sl_jobs_fail(c.jobs, NULL, id, error, &err);
+	srv_change_end(&c);
+	if (rc != 0)
+		srv_fail(r, &err);
+	else
+		srv_chain_answer(r, api, id);
+}
+
+typedef int change_fn(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+		      struct sl_err *err);
+
+/* 409 when the chain is not in a state for it, unless it is where this leads already. */
+static void change(srv_request *r, struct srv_api *api, change_fn *fn, const char *why)
+{
+	static const char *const none[] = {NULL};
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t id;
+	size_t changed = 0;
+	struct srv_change c;
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+		return;
+	int rc = fn(c.jobs, NULL, &id, 1, &changed, &err);
+	srv_change_end(&c);
+	if (rc != 0)
+		srv_fail(r, &err);
+	else if (changed == 0)
+		srv_error(r, 409, "conflict", "%s", why);
+	else
+		srv_chain_answer(r, api, id);
+}
+
+void srv_chains_cancel(srv_request *r, void *ctx)
+{
+	change(r, ctx, sl_jobs_cancel, "the chain has ended already");
+}
+
+void srv_chains_trigger(srv_request *r, void *ctx)
+{
+	change(r, ctx, sl_jobs_trigger, "the chain does not wait for a time to come");
+}
+
+void srv_chains_retry(srv_request *r, void *ctx)
+{
+	change(r, ctx, sl_jobs_redrive, "the chain has neither failed nor been cancelled");
+}
+
+void srv_chains_delete(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"cascade", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	uint64_t id;
+	size_t deleted = 0;
+	bool cascade;
+	struct srv_change c;
+	if (!srv_in_query(r, names) || !srv_in_id(r, &id) || !srv_in_flag(r, "cascade", &cascade) ||
+	    !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+		return;
+	int rc = sl_jobs_delete(c.jobs, NULL, &id, 1, cascade, &deleted, &err);
+	srv_change_end(&c);
+	if (rc != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "deleted", int, (int64_t)deleted);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Changes and their records in the audit trail: no record, no change. And the trail itself, to read. */
+#include "server/api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static bool open_client(srv_request *r, const struct srv_core *core, const struct sl_audit_record *records, size_t n,
+			sl_jobs **out)
+{
+	struct sl_err err = SL_ERR_INIT;
+	const struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT,      .env = core->env, .store = core->store,
+					  .notify = core->notify, .audit = records, .n_audit = n};
+	if (sl_jobs_open(out, &opts, &err) == 0)
+		return true;
+	*out = NULL;
+	if (r != NULL)
+		srv_fail(r, &err);
+	return false;
+}
+
+bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_change *c)
+{
+	srv_audit_record(r, &c->record);
+	return open_client(r, core, &c->record, 1, &c->jobs);
+}
+
+void srv_change_end(struct srv_change *c)
+{
+	sl_jobs_close(c->jobs);
+}
+
+sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n)
+{
+	sl_jobs *jobs = NULL;
+	return open_client(NULL, core, records, n, &jobs) ? jobs : NULL;
+}
+
+bool srv_change_record(srv_request *r, const struct srv_core *core)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_audit_record record;
+	srv_audit_record(r, &record);
+	if (sl_jobs_audit_put(core->jobs, &record, &err) == 0)
+		return true;
+	(void)!sl_err_wrap(&err, err.code, "nothing was changed, since it cannot be recorded");
+	srv_fail(r, &err);
+	return false;
+}
+
+int srv_record_login(const struct sl_audit_record *record, struct sl_err *err, void *ctx)
+{
+	const struct srv_core *core = ctx;
+	return sl_jobs_audit_put(core->jobs, record, err);
+}
+
+/* ---- reading ---- */
+
+struct page {
+	struct srv_out out;
+	uint64_t last;
+	uint32_t n;
+};
+
+static int add_record(const struct sl_audit_record *a, void *ctx)
+{
+	static const char *const ways[] = {"library", "command", "http"};
+	struct page *p = ctx;
+	struct srv_out *o = &p->out;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "id", id, a->id);
+	SRV_FIELD(o, "time", time, a->time_ms);
+	SRV_FIELD(o, "actor", str, a->actor);
+	SRV_FIELD(o, "via", str, (unsigned)a->via < 3 ? ways[a->via] : "unknown");
+	SRV_FIELD(o, "address", str, a->address);
+	SRV_FIELD(o, "action", str, a->action);
+	SRV_FIELD(o, "request_id", str, a->request_id);
+	srv_out_name(o, "chains");
+	srv_out_open(o, '[');
+	for (size_t i = 0; i < a->n_chains; i++)
+		srv_out_id(o, a->chains[i]);
+	srv_out_close(o, ']');
+	SRV_FIELD(o, "detail", raw, a->detail);
+	srv_out_close(o, '}');
+	p->last = a->id;
+	p->n++;
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+void srv_audit_list(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"limit", "cursor", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct page p = {0};
+	const char *cursor = srv_query(r, "cursor");
+	char next[32];
+	uint32_t limit;
+	uint64_t before = 0;
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit) ||
+	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &before)))
+		return;
+	srv_out_open(&p.out, '{');
+	srv_out_name(&p.out, "items");
+	srv_out_open(&p.out, '[');
+	if (sl_jobs_audit_list(api->core->jobs, before, limit, add_record, &p, &err) != 0 && !p.out.failed) {
+		srv_out_free(&p.out);
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_close(&p.out, ']');
+	(void)snprintf(next, sizeof(next), "%" PRIu64, p.last);
+	SRV_FIELD(&p.out, "next_cursor", str, p.n == limit ? next : NULL);
+	srv_out_close(&p.out, '}');
+	srv_out_answer(r, 200, &p.out);
+}

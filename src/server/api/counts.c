@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Counts are numbered in the order in which they begin. Who asks is given one with a number that is high enough: the
+ * next to begin, and of a large store also the one under way, or the last while it is young. Who finds none under way
+ * counts, for itself and for all who came meanwhile.
+ */
+#include "server/api/counts.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct result {
+	unsigned refs; /* with the lock */
+	uint64_t number;
+	int64_t began_ms;
+	int rc;
+	struct sl_err err;
+	struct sl_job_count *rows; /* their types are their own */
+	size_t n, cap;
+	uint64_t waiting;
+};
+
+struct srv_counts {
+	struct srv_counts_source source;
+	pthread_mutex_t mu;
+	pthread_cond_t done;
+	struct result *last;
+	uint64_t begun;      /* the number of the last that began */
+	uint64_t not_before; /* numbers below are of no use any more */
+	bool under_way;
+};
+
+/* ---- results ---- */
+
+static void result_free(struct result *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		free((char *)(uintptr_t)r->rows[i].type);
+	free(r->rows);
+	free(r);
+}
+
+static void drop(struct srv_counts *c, struct result *r)
+{
+	(void)pthread_mutex_lock(&c->mu);
+	bool gone = r != NULL && --r->refs == 0;
+	(void)pthread_mutex_unlock(&c->mu);
+	if (gone)
+		result_free(r);
+}
+
+static int keep(const struct sl_job_count *count, void *ctx)
+{
+	struct result *r = ctx;
+	if (r->n == r->cap) {
+		size_t cap = r->cap == 0 ? 32 : 2 * r->cap;
+		struct sl_job_count *rows = realloc(r->rows, cap * sizeof(*rows));
+		if (rows == NULL)
+			return SL_ENOMEM;
+		r->rows = rows;
+		r->cap = cap;
+	}
+	struct sl_job_count row = *count;
+	if ((row.type = strdup(count->type)) == NULL)
+		return SL_ENOMEM;
+	r->rows[r->n++] = row;
+	if (count->status == SL_JOB_PENDING || count->status == SL_JOB_BLOCKED)
+		r->waiting += count->count;
+	return 0;
+}
+
+/* ---- asking ---- */
+
+static bool is_large(const struct srv_counts *c)
+{
+	return c->last != NULL && c->last->rc == 0 && c->last->waiting >= SRV_COUNTS_LARGE;
+}
+
+/* The number from which on a result will do. With the lock. */
+static uint64_t wanted(struct srv_counts *c)
+{
+	uint64_t number = c->begun + 1;
+	if (is_large(c) && c->under_way)
+		number = c->begun;
+	else if (is_large(c) && c->source.now_ms(c->source.ctx) - c->last->began_ms < SRV_COUNTS_AGAIN_MS)
+		number = c->last->number;
+	return number < c->not_before ? c->not_before : number;
+}
+
+/* With the lock, which is let go of meanwhile. False: no memory. */
+static bool count(struct srv_counts *c)
+{
+	struct result *r = calloc(1, sizeof(*r)), *old;
+	if (r == NULL)
+		return false;
+	r->refs = 1;
+	r->number = ++c->begun;
+	c->under_way = true;
+	(void)pthread_mutex_unlock(&c->mu);
+	r->err = (struct sl_err)SL_ERR_INIT;
+	r->began_ms = c->source.now_ms(c->source.ctx);
+	r->rc = c->source.count(c->source.ctx, keep, r, &r->err);
+	if (r->rc == SL_ENOMEM)
+		(void)sl_err_set(&r->err, r->rc, "out of memory");
+	(void)pthread_mutex_lock(&c->mu);
+	c->under_way = false;
+	old = c->last;
+	c->last = r;
+	if (old != NULL && --old->refs == 0)
+		result_free(old);
+	(void)pthread_cond_broadcast(&c->done);
+	return true;
+}
+
+static struct result *get(struct srv_counts *c)
+{
+	struct result *r = NULL;
+	bool ok = true;
+	(void)pthread_mutex_lock(&c->mu);
+	uint64_t number = wanted(c);
+	while (ok && (c->last == NULL || c->last->number < number)) {
+		if (c->under_way)
+			(void)pthread_cond_wait(&c->done, &c->mu);
+		else
+			ok = count(c);
+	}
+	if (ok) {
+		r = c->last;
+		r->refs++;
+	}
+	(void)pthread_mutex_unlock(&c->mu);
+	return r;
+}
+
+int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct result *r = get(c);
+	if (r == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	int rc = r->rc;
+	if (rc != 0 && err != NULL)
+		*err = r->err;
+	for (size_t i = 0; rc == 0 && i < r->n; i++)
+		rc = fn(&r->rows[i], ctx);
+	drop(c, r);
+	return rc;
+}
+
+void srv_counts_forget(struct srv_counts *c)
+{
+	(void)pthread_mutex_lock(&c->mu);
+	c->not_before = c->begun + 1;
+	(void)pthread_mutex_unlock(&c->mu);
+}
+
+/* ---- the whole ---- */
+
+int srv_counts_new(struct srv_counts **out, const struct srv_counts_source *source, struct sl_err *err)
+{
+	struct srv_counts *c = calloc(1, sizeof(*c));
+	if (c == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	c->source = *source;
+	(void)pthread_mutex_init(&c->mu, NULL);
+	(void)pthread_cond_init(&c->done, NULL);
+	*out = c;
+	return 0;
+}
+
+void srv_counts_free(struct srv_counts *c)
+{
+	if (c == NULL)
+		return;
+	if (c->last != NULL)
+		result_free(c->last);
+	(void)pthread_cond_destroy(&c->done);
+	(void)pthread_mutex_destroy(&c->mu);
+	free(c);
+}

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Dead letters: those of the server and those of the logs under its folder, each in a folder of its own. A letter's id
+ * here is <folder>-<number>, where the folder is named by a hash of its path below the two roots.
+ *
+ * Going again, the event in a letter is written to the store, where it was going, as a stream of its own ("redrive",
+ * with a random incarnation), and the letter is acknowledged after that: a crash in between repeats it.
+ */
+#include "server/api/api.h"
+#include "server/thread.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <sluice/dead_letter.h>
+#include <sluice/events.h>
+
+#define FOLDERS_MAX 256
+#define DEPTH_MAX 3
+#define COUNT_EVERY_MS 5000
+#define SHOWN_BYTES (1 << 20)
+
+struct folder {
+	char *path;
+	char name[9]; /* 8 hexadecimal digits */
+};
+
+struct folders {
+	struct folder all[FOLDERS_MAX];
+	size_t n;
+};
+
+struct srv_letters {
+	struct srv_core *core;
+	pthread_mutex_t mu; /* one redrive at a time, and the count */
+	int64_t waiting, counted_ms;
+};
+
+/* ---- folders ---- */
+
+static void add_folder(struct folders *f, const char *path, const char *below)
+{
+	uint32_t hash = 2166136261u;
+	if (f->n == FOLDERS_MAX)
+		return;
+	for (const char *p = below; *p != '\0'; p++)
+		hash = (hash ^ (uint8_t)*p) * 16777619u;
+	struct folder *x = &f->all[f->n];
+	x->path = strdup(path);
+	(void)snprintf(x->name, sizeof(x->name), "%08x", hash);
+	f->n += x->path != NULL;
+}
+
+static bool is_folder(const char *path)
+{
+	struct stat st;
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Every <log>.dead below path. */
+static void find_folders(struct folders *f, const char *root, const char *path, int depth)
+{
+	DIR *dir = depth > 0 ? opendir(path) : NULL;
+	if (dir == NULL)
+		return;
+	for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+		char child[4096];
+		size_t n = strlen(e->d_name);
+		if (e->d_name[0] == '.' ||
+		    (size_t)snprintf(child, sizeof(child), "%s/%s", path, e->d_name) >= sizeof(child) ||
+		    !is_folder(child))
+			continue;
+		if (n > 5 && strcmp(e->d_name + n - 5, ".dead") == 0)
+			add_folder(f, child, child + strlen(root));
+		else
+			find_folders(f, root, child, depth - 1);
+	}
+	(void)closedir(dir);
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct folder *)a)->path, ((const struct folder *)b)->path);
+}
+
+static void find(const struct srv_core *core, struct folders *f)
+{
+	f->n = 0;
+	if (core->wal_dir != NULL)
+		find_folders(f, core->wal_dir, core->wal_dir, DEPTH_MAX);
+	qsort(f->all, f->n, sizeof(f->all[0]), by_path);
+	if (core->dlq_dir != NULL && is_folder(core->dlq_dir))
+		add_folder(f, core->dlq_dir, "");
+}
+
+static void release(struct folders *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free(f->all[i].path);
+	f->n = 0;
+}
+
+static int open_folder(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
+		       struct sl_err *err)
+{
+	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = core->env, .read_only = write ? SL_OFF : SL_ON};
+	int rc = sl_dlq_open(out, x->path, &opts, err);
+	if (rc == SL_ELOCKED) {
+		(void)sl_err_set(err, SL_EAGAIN, "the letters are being written to by another process");
+		err->retry_after_ms = 1000;
+	}
+	return rc == SL_ELOCKED ? SL_EAGAIN : rc;
+}
+
+/* ---- showing ---- */
+
+static const char *class_name(enum sl_err_class c)
+{
+	switch (c) {
+	case SL_CLASS_TRANSIENT:
+		return "transient";
+	case SL_CLASS_THROTTLED:
+		return "throttled";
+	case SL_CLASS_POISON:
+		return "poison";
+	case SL_CLASS_FATAL:
+		return "fatal";
+	default:
+		return "none";
+	}
+}
+
+static void out_letter(struct srv_out *o, const char *folder, const struct sl_dlq_letter *l)
+{
+	char id[40];
+	(void)snprintf(id, sizeof(id), "%s-%" PRIu64, folder, l->id);
+	SRV_FIELD(o, "id", str, id);
+	SRV_FIELD(o, "source", str, l->source);
+	SRV_FIELD(o, "position", int, (int64_t)l->position);
+	SRV_FIELD(o, "error", str, l->error);
+	SRV_FIELD(o, "code", str, sl_err_name(l->code));
+	SRV_FIELD(o, "class", str, class_name(l->error_class));
+	SRV_FIELD(o, "attempts", int, l->attempts);
+	SRV_FIELD(o, "first_failed_at", time, l->first_failed_ms);
+	SRV_FIELD(o, "last_failed_at", time, l->last_failed_ms);
+	SRV_FIELD(o, "target", str, l->target);
+	SRV_FIELD(o, "bytes", int, (int64_t)l->item_len);
+	SRV_FIELD(o, "sealed", bool, l->encoding == SL_DLQ_SEALED);
+	SRV_FIELD(o, "acknowledged", bool, l->acknowledged != 0);
+}
+
+#define ENOUGH 1
+
+struct listing {
+	struct srv_out out;
+	const char *folder;
+	uint64_t after; /* in the first folder */
+	uint32_t n, limit;
+	uint64_t last;
+};
+
+static int add_letter(const struct sl_dlq_letter *l, void *ctx)
+{
+	struct listing *x = ctx;
+	if (l->id <= x->after)
+		return 0;
+	if (x->n == x->limit)
+		return ENOUGH;
+	srv_out_open(&x->out, '{');
+	out_letter(&x->out, x->folder, l);
+	srv_out_close(&x->out, '}');
+	x->n++;
+	x->last = l->id;
+	return x->out.failed ? SL_ENOMEM : 0;
+}
+
+/* "<folder>-<number>"; the number of the folder, or f->n when there is none. */
+static size_t find_id(const struct folders *f, const char *id, uint64_t *number)
+{
+	char *end = NULL;
+	if (strlen(id) < 10 || id[8] != '-' || id[9] < '0' || id[9] > '9')
+		return f->n;
+	errno = 0;
+	*number = strtoull(id + 9, &end, 10);
+	if (*end != '\0' || errno != 0)
+		return f->n;
+	for (size_t i = 0; i < f->n; i++)
+		if (strncmp(id, f->all[i].name, 8) == 0)
+			return i;
+	return f->n;
+}
+
+static int list_folder(struct srv_letters *l, const struct folder *x, struct listing *out, struct sl_err *err)
+{
+	sl_dlq *q = NULL;
+	int rc = open_folder(l->core, x, false, &q, err);
+	if (rc != 0)
+		return rc == SL_ENOENT ? 0 : rc;
+	out->folder = x->name;
+	rc = sl_dlq_list(q, 0, add_letter, out, err);
+	sl_dlq_close(q);
+	return rc;
+}
+
+/* From folder `from` on; *cursor is where to go on. */
+static int list_all(struct srv_letters *l, const struct folders *f, size_t from, struct listing *x, char *cursor,
+		    size_t size, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = from; i < f->n && rc == 0; i++) {
+		rc = list_folder(l, &f->all[i], x, err);
+		if (rc == ENOUGH)
+			(void)snprintf(cursor, size, "%s-%" PRIu64, x->n > 0 ? f->all[i].name : "", x->last);
+		x->after = 0;
+		x->last = rc == ENOUGH ? x->last : 0;
+	}
+	return rc == ENOUGH ? 0 : rc;
+}
+
+void srv_letters_list(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"cursor", "limit", NULL};
+	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
+	struct folders *f = calloc(1, sizeof(*f));
+	struct sl_err err = SL_ERR_INIT;
+	struct listing x = {0};
+	const char *cursor = srv_query(r, "cursor");
+	char next[40] = "";
+	size_t from = 0;
+	if (f == NULL || !srv_in_query(r, names) || !srv_in_limit(r, &x.limit)) {
+		free(f);
+		return;
+	}
+	find(l->core, f);
+	if (cursor != NULL && (from = find_id(f, cursor, &x.after)) == f->n) {
+		srv_error(r, 400, "invalid", "cursor: is not from this list");
+	} else {
+		srv_out_open(&x.out, '{');
+		srv_out_name(&x.out, "items");
+		srv_out_open(&x.out, '[');
+		int rc = list_all(l, f, from, &x, next, sizeof(next), &err);
+		srv_out_close(&x.out, ']');
+		SRV_FIELD(&x.out, "next_cursor", str, next[0] != '\0' ? next : NULL);
+		srv_out_close(&x.out, '}');
+		if (rc == 0)
+			srv_out_answer(r, 200, &x.out);
+		else
+			srv_fail(r, &err);
+		srv_out_free(&x.out);
+	}
+	release(f);
+	free(f);
+}
+
+static bool is_text(const struct sl_event *e)
+{
+	json_t *text = json_stringn(e->len > 0 ? e->data : "", e->len);
+	json_decref(text);
+	return text != NULL;
+}
+
+/* What is in it: an event in its fields, or the bytes. */
+static void out_item(struct srv_out *o, const struct sl_dlq_letter *l)
+{
+	struct sl_event e;
+	struct sl_err err = SL_ERR_INIT;
+	bool plain = l->encoding == SL_DLQ_PLAIN;
+	bool event = plain && sl_event_decode(l->item, l->item_len, &e, &err) == 0;
+	srv_out_name(o, "event");
+	if (event) {
+		srv_out_open(o, '{');
+		SRV_FIELD(o, "type", str, sl_event_type_name(e.type));
+		SRV_FIELD(o, "job_id", id, e.job_id);
+		SRV_FIELD(o, "attempt", int, e.attempt);
+		SRV_FIELD(o, "ts", time, e.ts_ms);
+		srv_out_close(o, '}');
+	} else {
+		srv_out_raw(o, NULL);
+	}
+	srv_out_name(o, "text");
+	if (event && is_text(&e))
+		srv_out_strn(o, e.data, e.len);
+	else
+		srv_out_raw(o, NULL);
+	srv_out_name(o, "data_b64");
+	srv_out_base64(o, l->item, l->item_len < SHOWN_BYTES ? l->item_len : SHOWN_BYTES);
+}
+
+struct showing {
+	struct srv_out *out;
+	const char *folder;
+};
+
+static int show_letter(const struct sl_dlq_letter *l, void *ctx)
+{
+	const struct showing *s = ctx;
+	srv_out_open(s->out, '{');
+	out_letter(s->out, s->folder, l);
+	out_item(s->out, l);
+	srv_out_close(s->out, '}');
+	return 0;
+}
+
+/* The folder of {id}, with its number; 404 is answered when there is none. */
+static const struct folder *folder_of(srv_request *r, const struct folders *f, uint64_t *number)
+{
+	const char *id = srv_param(r, "id");
+	size_t i = find_id(f, id, number);
+	if (i < f->n)
+		return &f->all[i];
+	srv_error(r, 404, "not_found", "there is no letter '%.60s'", id);
+	return NULL;
+}
+
+void srv_letters_show(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL};
+	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
+	struct folders *f = calloc(1, sizeof(*f));
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	uint64_t number = 0;
+	const struct folder *x;
+	sl_dlq *q = NULL;
+	if (f == NULL || !srv_in_query(r, none)) {
+		free(f);
+		return;
+	}
+	find(l->core, f);
+	if ((x = folder_of(r, f, &number)) != NULL) {
+		int rc = open_folder(l->core, x, false, &q, &err);
+		if (rc == 0)
+			rc = sl_dlq_show(q, number, show_letter, &(struct showing){&o, x->name}, &err);
+		sl_dlq_close(q);
+		if (rc == 0)
+			srv_out_answer(r, 200, &o);
+		else
+			srv_fail(r, &err);
+		srv_out_free(&o);
+	}
+	release(f);
+	free(f);
+}
+
+/* ---- going again ---- */
+
+struct redrive {
+	struct srv_core *core;
+	uint32_t incarnation;
+	uint64_t sequence, done, failed;
+	uint64_t only;     /* one letter; 0: all */
+	struct sl_err err; /* of the last that stayed */
+};
+
+static uint64_t checksum(const void *data, size_t n)
+{
+	uint64_t hash = UINT64_C(14695981039346656037);
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ ((const uint8_t *)data)[i]) * UINT64_C(1099511628211);
+	return hash;
+}
+
+static int write_event(struct redrive *d, const struct sl_dlq_letter *l, struct sl_err *err)
+{
+	const sl_store *store = d->core->store;
+	struct sl_event e;
+	if (l->encoding != SL_DLQ_PLAIN)
+		return sl_err_set(err, SL_EKEY, "it is sealed: 'sluice dlq redrive --key-file' opens it");
+	int rc = sl_event_decode(l->item, l->item_len, &e, err);
+	if (rc != 0)
+		return sl_err_set(err, SL_EDATA, "it is no event: 'sluice dlq redrive' knows where it was going");
+	struct sl_event_row row = {.stream = "redrive",
+				   .incarnation = d->incarnation,
+				   .sequence = d->sequence + 1,
+				   .crc = checksum(l->item, l->item_len),
+				   .job_id = e.job_id,
+				   .attempt = e.attempt,
+				   .type = e.type,
+				   .partial = e.partial,
+				   .ts_ms = e.ts_ms,
+				   .payload = e.data,
+				   .payload_len = e.len};
+	struct sl_event_mark mark = {.stream = row.stream, .incarnation = row.incarnation};
+	rc = store->ops->events_append(store->ctx, &row, 1, &mark, 1, NULL, err);
+	d->sequence += rc == 0;
+	return rc;
+}
+
+static int drive(const struct sl_dlq_letter *l, void *ctx)
+{
+	struct redrive *d = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	int rc = write_event(d, l, &err);
+	if (rc == 0)
+		return 0;
+	d->err = err;
+	/* A store that is away takes the next one neither. */
+	return rc == SL_EDATA || rc == SL_EKEY || err.error_class == SL_CLASS_POISON ? rc : SL_ECANCELLED;
+}
+
+static int drive_one(const struct sl_dlq_letter *l, void *ctx)
+{
+	struct redrive *d = ctx;
+	if (l->acknowledged)
+		return sl_err_set(&d->err, SL_EEXIST, "the letter was dealt with already");
+	return write_event(d, l, &d->err);
+}
+
+static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err *err)
+{
+	uint64_t done = 0, failed = 0;
+	sl_dlq *q = NULL;
+	int rc = open_folder(d->core, x, true, &q, err);
+	if (rc != 0)
+		return rc;
+	if (d->only == 0) {
+		rc = sl_dlq_redrive(q, drive, d, &done, &failed, err);
+		if (rc == SL_ECANCELLED) {
+			*err = d->err;
+			rc = d->err.code;
+		}
+	} else {
+		rc = sl_dlq_show(q, d->only, drive_one, d, err);
+		if (rc != 0 && d->err.code != 0)
+			*err = d->err;
+		rc = rc != 0 ? rc : sl_dlq_ack(q, d->only, err);
+		done = rc == 0;
+	}
+	d->done += done;
+	d->failed += failed;
+	sl_dlq_close(q);
+	return rc;
+}
+
+static void redrive_begin(struct srv_letters *l, struct redrive *d)
+{
+	*d = (struct redrive){.core = l->core};
+	if (getrandom(&d->incarnation, sizeof(d->incarnation), 0) != sizeof(d->incarnation))
+		d->incarnation = (uint32_t)srv_clock_ms();
+	d->incarnation = (d->incarnation & 0xffffff) | 1;
+	(void)pthread_mutex_lock(&l->mu);
+}
+
+static void redrive_end(srv_request *r, struct srv_letters *l, struct redrive *d, int rc, struct sl_err *err)
+{
+	struct srv_out o = {0};
+	l->counted_ms = 0;
+	(void)pthread_mutex_unlock(&l->mu);
+	if (rc == SL_EDATA || rc == SL_EKEY) {
+		srv_error(r, 422, "refused", "%s", err->msg);
+		return;
+	}
+	if (rc != 0) {
+		srv_fail(r, err);
+		return;
+	}
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "redriven", int, (int64_t)d->done);
+	SRV_FIELD(&o, "failed", int, (int64_t)d->failed);
+	SRV_FIELD(&o, "last_error", str, d->err.code != 0 ? d->err.msg : NULL);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}
+
+void srv_letters_redrive(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL};
+	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
+	struct folders *f = calloc(1, sizeof(*f));
+	struct sl_err err = SL_ERR_INIT;
+	struct redrive d;
+	uint64_t number = 0;
+	const struct folder *x;
+	if (f == NULL || !srv_in_query(r, none) || !srv_in_no_body(r)) {
+		free(f);
+		return;
+	}
+	find(l->core, f);
+	if ((x = folder_of(r, f, &number)) != NULL && srv_change_record(r, l->core)) {
+		redrive_begin(l, &d);
+		d.only = number;
+		redrive_end(r, l, &d, drive_folder(&d, x, &err), &err);
+	}
+	release(f);
+	free(f);
+}
+
+void srv_letters_redrive_all(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL}, *const names[] = {"all", NULL};
+	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
+	struct sl_err err = SL_ERR_INIT;
+	struct redrive d;
+	json_t *body;
+	int all = 0, rc = 0;
+	if (!srv_in_query(r, none) || !srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "all", &all))
+		return;
+	struct folders *f = calloc(1, sizeof(*f));
+	if (!all || f == NULL) {
+		srv_error(r, all ? 500 : 400, all ? "internal" : "invalid", "%s",
+			  all ? "out of memory" : "all: must be true");
+		free(f);
+		return;
+	}
+	find(l->core, f);
+	if (srv_change_record(r, l->core)) {
+		redrive_begin(l, &d);
+		for (size_t i = 0; i < f->n && rc == 0; i++)
+			rc = drive_folder(&d, &f->all[i], &err);
+		redrive_end(r, l, &d, rc, &err);
+	}
+	release(f);
+	free(f);
+}
+
+/* ---- counting ---- */
+
+static int64_t count(struct srv_letters *l)
+{
+	struct folders *f = calloc(1, sizeof(*f));
+	struct sl_err err = SL_ERR_INIT;
+	int64_t n = 0;
+	if (f == NULL)
+		return -1;
+	find(l->core, f);
+	for (size_t i = 0; i < f->n; i++) {
+		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
+		sl_dlq *q = NULL;
+		if (open_folder(l->core, &f->all[i], false, &q, &err) == 0 && sl_dlq_get_stats(q, &stats, &err) == 0)
+			n += (int64_t)stats.unacknowledged;
+		sl_dlq_close(q);
+	}
+	release(f);
+	free(f);
+	return n;
+}
+
+int64_t srv_letters_waiting(struct srv_letters *l)
+{
+	(void)pthread_mutex_lock(&l->mu);
+	int64_t now = srv_clock_ms();
+	if (l->counted_ms == 0 || now - l->counted_ms > COUNT_EVERY_MS) {
+		l->waiting = count(l);
+		l->counted_ms = now;
+	}
+	int64_t n = l->waiting;
+	(void)pthread_mutex_unlock(&l->mu);
+	return n;
+}
+
+int srv_letters_new(struct srv_letters **out, struct srv_core *core, struct sl_err *err)
+{
+	struct srv_letters *l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	l->core = core;
+	(void)pthread_mutex_init(&l->mu, NULL);
+	*out = l;
+	return 0;
+}
+
+void srv_letters_free(struct srv_letters *l)
+{
+	if (l == NULL)
+		return;
+	(void)pthread_mutex_destroy(&l->mu);
+	free(l);
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exports: datasets, their partitions, events and heads out of the catalog, and verifications. All datasets of the
+ * configured folder are shown, also those that `sluice export` has put there.
+ */
+#include "server/api/api.h"
+#include "server/config/config.h"
+#include "server/export/export.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENOUGH 1 /* ends a walk */
+
+static const char *const no_query[] = {NULL};
+static const char *const page_query[] = {"cursor", "limit", NULL};
+
+static void out_hash(struct srv_out *o, const char *name, const uint8_t *bytes, size_t n, bool there)
+{
+	char text[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1] = "";
+	for (size_t i = 0; i < n; i++)
+		(void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	SRV_FIELD(o, name, str, there ? text : NULL);
+}
+
+/* A sequence is an id that may also be 0, once there is one. */
+static void out_sequence(struct srv_out *o, const char *name, uint64_t sequence, bool there)
+{
+	char text[32];
+	(void)snprintf(text, sizeof(text), "\"%" PRIu64 "\"", sequence);
+	SRV_FIELD(o, name, raw, there ? text : NULL);
+}
+
+/* ---- verifications ---- */
+
+static const char *verdict_of(const struct srv_verification *v)
+{
+	if (v->running)
+		return "running";
+	return v->err.code != 0 ? "error" : v->faults > 0 ? "failed" : "passed";
+}
+
+/* The fields, without brackets. */
+static void out_verification(struct srv_out *o, const struct srv_verification *v)
+{
+	SRV_FIELD(o, "state", str, verdict_of(v));
+	SRV_FIELD(o, "started_at", time, v->started_ms);
+	SRV_FIELD(o, "ended_at", time, v->ended_ms);
+	SRV_FIELD(o, "done_bytes", int, (int64_t)v->done_bytes);
+	SRV_FIELD(o, "total_bytes", int, (int64_t)v->total_bytes);
+	SRV_FIELD(o, "findings_total", int, (int64_t)v->faults);
+	SRV_FIELD(o, "notes_total", int, (int64_t)v->notes);
+	SRV_FIELD(o, "events", int, (int64_t)v->result.events);
+	SRV_FIELD(o, "partitions", int, (int64_t)v->result.partitions);
+	SRV_FIELD(o, "rows", int, (int64_t)v->result.rows);
+	SRV_FIELD(o, "error", str, v->err.code != 0 ? v->err.msg : NULL);
+}
+
+static void out_findings(const struct srv_verification *v, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	out_verification(o, v);
+	srv_out_name(o, "findings");
+	srv_out_open(o, '[');
+	for (size_t i = 0; i < v->n_findings; i++) {
+		const struct srv_finding *f = &v->findings[i];
+		srv_out_open(o, '{');
+		SRV_FIELD(o, "fault", str, sl_audit_fault_name((enum sl_audit_fault)f->fault));
+		SRV_FIELD(o, "note", bool, f->fault < SL_AUDIT_MISSING);
+		SRV_FIELD(o, "path", str, f->path);
+		SRV_FIELD(o, "event", id, f->event);
+		SRV_FIELD(o, "text", str, f->text);
+		srv_out_close(o, '}');
+	}
+	srv_out_close(o, ']');
+	srv_out_close(o, '}');
+}
+
+static void out_short(const struct srv_verification *v, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	out_verification(o, v);
+	srv_out_close(o, '}');
+}
+
+/* ---- datasets ---- */
+
+struct listing {
+	struct srv_out out;
+	struct srv_exports *exports;
+	const struct srv_config *config;
+	struct srv_export_status status;
+};
+
+static int add_dataset(const struct sl_dataset *d, void *ctx)
+{
+	struct listing *l = ctx;
+	struct srv_out *o = &l->out;
+	bool any = d->events > 0, ours = strcmp(d->name, l->config->export_events_dataset) == 0;
+	uint64_t newest = l->status.newest;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "name", str, d->name);
+	SRV_FIELD(o, "sequence_column", str, d->sequence_column);
+	SRV_FIELD(o, "partition_size", id, d->partition_size);
+	out_sequence(o, "start", d->start, any);
+	out_sequence(o, "checkpoint", d->checkpoint, any);
+	SRV_FIELD(o, "partitions", int, (int64_t)d->partitions);
+	SRV_FIELD(o, "rows", int, (int64_t)d->rows);
+	SRV_FIELD(o, "bad_rows", int, (int64_t)d->bad_rows);
+	SRV_FIELD(o, "bytes", int, (int64_t)d->bytes);
+	SRV_FIELD(o, "events", int, (int64_t)d->events);
+	out_hash(o, "head", d->head, sizeof(d->head), any);
+	srv_out_name(o, "lag");
+	if (ours)
+		srv_out_int(o, newest > d->checkpoint ? (int64_t)(newest - d->checkpoint) : 0);
+	else
+		srv_out_raw(o, NULL);
+	SRV_FIELD(o, "outbox_backlog", int, (int64_t)(d->events - d->delivered_files));
+	srv_out_name(o, "endpoint_backlog");
+	if (ours && l->config->export_events_audit_endpoint != NULL)
+		srv_out_int(o, (int64_t)(d->events - d->delivered_endpoint));
+	else
+		srv_out_raw(o, NULL);
+	SRV_FIELD(o, "holder", str, d->holder);
+	srv_out_name(o, "verification");
+	if (!srv_verify_look(l->exports, d->name, out_short, o))
+		srv_out_raw(o, NULL);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+static void out_exporter(struct listing *l)
+{
+	const struct srv_export_status *s = &l->status;
+	struct srv_out *o = &l->out;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
+	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
+	SRV_FIELD(o, "since", time, s->since_ms);
+	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
+	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
+	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
+	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
+	SRV_FIELD(o, "newest", id, s->newest);
+	srv_out_close(o, '}');
+}
+
+/* Open the catalog; none that is there yet is *c NULL and 0. */
+static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *err)
+{
+	return srv_exports_has_catalog(x) ? srv_exports_catalog(x, c, err) : 0;
+}
+
+static void list_configured(srv_request *r, struct listing *l)
+{
+	struct sl_err err = SL_ERR_INIT;
+	sl_catalog *c = NULL;
+	srv_exports_status(l->exports, &l->status);
+	SRV_FIELD(&l->out, "configured", bool, true);
+	SRV_FIELD(&l->out, "dir", str, srv_exports_dir(l->exports));
+	srv_out_name(&l->out, "exporter");
+	out_exporter(l);
+	srv_out_name(&l->out, "items");
+	srv_out_open(&l->out, '[');
+	int rc = open_catalog(l->exports, &c, &err);
+	if (rc == 0 && c != NULL)
+		rc = sl_catalog_datasets(c, NULL, add_dataset, l, &err);
+	sl_catalog_close(c);
+	srv_out_close(&l->out, ']');
+	/* Then the state of the export is still worth to be known: it may say more. */
+	SRV_FIELD(&l->out, "catalog_error", str, rc != 0 ? err.msg : NULL);
+	srv_out_close(&l->out, '}');
+	srv_out_answer(r, 200, &l->out);
+}
+
+void srv_exports_list(srv_request *r, void *ctx)
+{
+	struct srv_core *core = ((struct srv_api *)ctx)->core;
+	struct listing l = {.exports = core->exports, .config = core->config};
+	if (!srv_in_query(r, no_query))
+		return;
+	srv_out_open(&l.out, '{');
+	if (l.exports != NULL) {
+		list_configured(r, &l);
+		return;
+	}
+	SRV_FIELD(&l.out, "configured", bool, false);
+	SRV_FIELD(&l.out, "dir", str, NULL);
+	SRV_FIELD(&l.out, "exporter", raw, NULL);
+	SRV_FIELD(&l.out, "items", raw, "[]");
+	SRV_FIELD(&l.out, "catalog_error", str, NULL);
+	srv_out_close(&l.out, '}');
+	srv_out_answer(r, 200, &l.out);
+}
+
+/* ---- one dataset ---- */
+
+static int is_there(const struct sl_dataset *d, void *ctx)
+{
+	(void)d;
+	(void)ctx;
+	return 0;
+}
+
+/* The catalog with {dataset} in it; NULL: it was answered. The caller closes it. */
+static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_fn *fn, void *fn_ctx)
+{
+	const char *name = srv_param(r, "dataset");
+	struct sl_err err = SL_ERR_INIT;
+	sl_catalog *c = NULL;
+	if (x == NULL) {
+		srv_error(r, 404, "not_found", "this server exports nothing: export_events.dir is not set");
+		return NULL;
+	}
+	int rc = sl_dataset_check_name(name, &err) != 0 ? SL_ENOENT : open_catalog(x, &c, &err);
+	if (rc == 0)
+		rc = c != NULL ? sl_catalog_datasets(c, name, fn, fn_ctx, &err) : SL_ENOENT;
+	if (rc == 0)
+		return c;
+	if (rc == SL_ENOENT)
+		srv_error(r, 404, "not_found", "there is no dataset '%.100s'", name);
+	else
+		srv_fail(r, &err);
+	sl_catalog_close(c);
+	return NULL;
+}
+
+struct page {
+	struct srv_out out;
+	uint64_t from, next; /* next: where the next page begins; 0: there is none */
+	uint32_t n, limit;
+};
+
+/* cursor and limit; the answer up to its first item. */
+static bool begin_page(srv_request *r, struct page *p)
+{
+	const char *cursor = srv_query(r, "cursor");
+	if (!srv_in_query(r, page_query) || !srv_in_limit(r, &p->limit) ||
+	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &p->from)))
+		return false;
+	srv_out_open(&p->out, '{');
+	srv_out_name(&p->out, "items");
+	srv_out_open(&p->out, '[');
+	return true;
+}
+
+static void end_page(srv_request *r, struct page *p, int rc, const struct sl_err *err)
+{
+	if (rc != 0 && rc != ENOUGH && !p->out.failed) {
+		srv_out_free(&p->out);
+		srv_fail(r, err);
+		return;
+	}
+	srv_out_close(&p->out, ']');
+	SRV_FIELD(&p->out, "next_cursor", id, p->next);
+	srv_out_close(&p->out, '}');
+	srv_out_answer(r, 200, &p->out);
+}
+
+static int add_partition(const struct sl_catalog_partition *q, void *ctx)
+{
+	struct page *p = ctx;
+	struct srv_out *o = &p->out;
+	if (p->n++ == p->limit) {
+		p->next = q->start;
+		return ENOUGH;
+	}
+	srv_out_open(o, '{');
+	out_sequence(o, "start", q->start, true);
+	out_sequence(o, "end", q->end, true);
+	SRV_FIELD(o, "type", str,
+		  q->type == SL_AUDIT_LATE       ? "late"
+		  : q->type == SL_AUDIT_BACKFILL ? "backfill"
+						 : "partition");
+	SRV_FIELD(o, "rows", int, (int64_t)q->rows);
+	SRV_FIELD(o, "bad_rows", int, (int64_t)q->bad_rows);
+	SRV_FIELD(o, "holes", int, (int64_t)q->holes);
+	SRV_FIELD(o, "bytes", int, (int64_t)q->bytes);
+	out_hash(o, "sha256", q->sha256, sizeof(q->sha256), true);
+	SRV_FIELD(o, "path", str, q->path);
+	SRV_FIELD(o, "event", id, q->event);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+void srv_exports_partitions(srv_request *r, void *ctx)
+{
+	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
+	struct sl_err err = SL_ERR_INIT;
+	struct page p = {0};
+	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, is_there, NULL) : NULL;
+	if (c != NULL) {
+		int rc = sl_catalog_partitions(c, srv_param(r, "dataset"), p.from, (uint64_t)p.limit + 1, add_partition,
+					       &p, &err);
+		sl_catalog_close(c);
+		end_page(r, &p, rc, &err);
+	}
+	srv_out_free(&p.out);
+}
+
+/* The event is shown byte for byte: its hash is that of these bytes. */
+static int add_event(uint64_t number, const char *event, size_t len, void *ctx)
+{
+	struct page *p = ctx;
+	char *text = p->n < p->limit ? strndup(event, len) : NULL;
+	if (p->n++ == p->limit) {
+		p->next = number - 1;
+		return ENOUGH;
+	}
+	srv_out_open(&p->out, '{');
+	SRV_FIELD(&p->out, "number", id, number);
+	SRV_FIELD(&p->out, "event", raw, text);
+	srv_out_close(&p->out, '}');
+	bool failed = text == NULL || p->out.failed;
+	p->out.failed = failed;
+	free(text);
+	return failed ? SL_ENOMEM : 0;
+}
+
+void srv_exports_events(srv_request *r, void *ctx)
+{
+	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
+	struct sl_err err = SL_ERR_INIT;
+	struct page p = {0};
+	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, is_there, NULL) : NULL;
+	if (c != NULL) {
+		int rc = sl_catalog_events(c, srv_param(r, "dataset"), p.from, (uint64_t)p.limit + 1, add_event, &p,
+					   &err);
+		sl_catalog_close(c);
+		end_page(r, &p, rc, &err);
+	}
+	srv_out_free(&p.out);
+}
+
+/* ---- heads ---- */
+
+static int note_head(const struct sl_dataset *d, void *ctx)
+{
+	struct sl_audit_head *h = ctx;
+	h->events = d->events;
+	h->checkpoint = d->checkpoint;
+	memcpy(h->event_hash, d->head, sizeof(h->event_hash));
+	(void)snprintf(h->dataset, sizeof(h->dataset), "%s", d->name);
+	return 0;
+}
+
+static void answer_head(srv_request *r, const struct sl_audit_head *h, const char *text)
+{
+	struct srv_out o = {0};
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "dataset", str, h->dataset);
+	SRV_FIELD(&o, "events", int, (int64_t)h->events);
+	out_sequence(&o, "checkpoint", h->checkpoint, true);
+	out_hash(&o, "event_hash", h->event_hash, sizeof(h->event_hash), true);
+	SRV_FIELD(&o, "signed", bool, h->has_signature != 0);
+	out_hash(&o, "public_key", h->public_key, sizeof(h->public_key), h->has_signature != 0);
+	SRV_FIELD(&o, "text", str, text);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}
+
+void srv_exports_head(srv_request *r, void *ctx)
+{
+	struct srv_core *core = ((struct srv_api *)ctx)->core;
+	struct sl_audit_head h = {.struct_size = sizeof(h)};
+	struct sl_err err = SL_ERR_INIT;
+	char text[SL_AUDIT_HEAD_BYTES];
+	size_t len = 0;
+	if (!srv_in_query(r, no_query))
+		return;
+	sl_catalog *c = catalog_of(r, core->exports, note_head, &h);
+	if (c == NULL)
+		return;
+	sl_catalog_close(c);
+	if (h.events == 0) {
+		srv_error(r, 404, "not_found", "the dataset '%s' has no event yet", h.dataset);
+		return;
+	}
+	const char *key = core->config->export_events_sign_key_file;
+	int rc = key != NULL ? sl_audit_head_sign(&h, key, core->env, &err) : 0;
+	rc = rc != 0 ? rc : sl_audit_head_format(&h, text, &len, &err);
+	if (rc == 0)
+		answer_head(r, &h, text);
+	else
+		srv_fail(r, &err);
+}
+
+/* ---- verifying ---- */
+
+void srv_exports_verification(srv_request *r, void *ctx)
+{
+	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
+	struct srv_out o = {0};
+	if (!srv_in_query(r, no_query))
+		return;
+	sl_catalog *c = catalog_of(r, x, is_there, NULL);
+	if (c == NULL)
+		return;
+	sl_catalog_close(c);
+	if (srv_verify_look(x, srv_param(r, "dataset"), out_findings, &o))
+		srv_out_answer(r, 200, &o);
+	else
+		srv_error(r, 404, "not_found", "this server has not verified '%.100s'", srv_param(r, "dataset"));
+	srv_out_free(&o);
+}
+
+void srv_exports_verify_now(srv_request *r, void *ctx)
+{
+	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	if (!srv_in_query(r, no_query) || !srv_in_no_body(r))
+		return;
+	sl_catalog *c = catalog_of(r, x, is_there, NULL);
+	if (c == NULL)
+		return;
+	sl_catalog_close(c);
+	if (!srv_change_record(r, ((struct srv_api *)ctx)->core))
+		return;
+	if (srv_verify_start(x, srv_param(r, "dataset"), &err) != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	if (srv_verify_look(x, srv_param(r, "dataset"), out_findings, &o))
+		srv_out_answer(r, 202, &o);
+	srv_out_free(&o);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which jobs or chains: the same fields in the query of a list and in the filter of a change. */
+#include "server/api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILTER_FIELDS "type", "status", "key", "error", "q", "from", "to", "ended_from", "ended_to"
+
+static bool add_status(srv_request *r, struct srv_filter *f, const char *name)
+{
+	enum sl_job_status status = sl_job_status_from(name);
+	if (status == 0) {
+		srv_error(r, 400, "invalid",
+			  "status: '%.40s' is none of blocked, pending, running, completed, failed, cancelled", name);
+		return false;
+	}
+	f->f.statuses |= 1u << status;
+	return true;
+}
+
+static bool add_type(srv_request *r, struct srv_filter *f, const char *name)
+{
+	if (f->f.n_types == SRV_TYPES_MAX || *name == '\0' || strlen(name) > 128) {
+		srv_error(r, 400, "invalid", "type: must be at most %d names of 1 to 128 bytes", SRV_TYPES_MAX);
+		return false;
+	}
+	f->types[f->f.n_types++] = name;
+	f->f.types = f->types;
+	return true;
+}
+
+/* "a,b,c", each to add; the names live in copy. */
+static bool each(srv_request *r, struct srv_filter *f, const char *name, const char *text, char *copy, size_t size,
+		 bool (*add)(srv_request *, struct srv_filter *, const char *))
+{
+	char *at = NULL;
+	if (strlen(text) >= size) {
+		srv_error(r, 400, "invalid", "%s: is too long", name);
+		return false;
+	}
+	strcpy(copy, text);
+	for (char *one = strtok_r(copy, ",", &at); one != NULL; one = strtok_r(NULL, ",", &at))
+		if (!add(r, f, one))
+			return false;
+	return true;
+}
+
+/* Where the values come from: a query, or the object of a body. */
+struct source {
+	srv_request *r;
+	const json_t *object; /* NULL: the query */
+};
+
+static bool get(const struct source *s, const char *name, const char **out)
+{
+	if (s->object != NULL)
+		return srv_in_text(s->r, "filter", s->object, name, out);
+	*out = srv_query(s->r, name);
+	return true;
+}
+
+/* A string of names, or of a body also an array of them. */
+static bool get_names(const struct source *s, struct srv_filter *f, const char *name,
+		      bool (*add)(srv_request *, struct srv_filter *, const char *))
+{
+	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
+	const char *text = NULL;
+	char statuses[256];
+	bool types = add == add_type;
+	if (!json_is_array(v))
+		return get(s, name, &text) && (text == NULL || each(s->r, f, name, text, types ? f->text : statuses,
+								    types ? sizeof(f->text) : sizeof(statuses), add));
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		text = json_string_value(json_array_get(v, i));
+		if (text == NULL) {
+			srv_error(s->r, 400, "invalid", "filter.%s: must be names", name);
+			return false;
+		}
+		if (!add(s->r, f, text))
+			return false;
+	}
+	return true;
+}
+
+static bool get_time(const struct source *s, const char *name, int64_t *out)
+{
+	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
+	const char *text = NULL;
+	char number[32];
+	if (json_is_integer(v)) {
+		(void)snprintf(number, sizeof(number), "%" PRId64, (int64_t)json_integer_value(v));
+		return srv_in_time(s->r, name, number, out);
+	}
+	return get(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
+}
+
+static bool fill(const struct source *s, struct srv_filter *f)
+{
+	return get_names(s, f, "type", add_type) && get_names(s, f, "status", add_status) && get(s, "key", &f->f.key) &&
+	       get(s, "error", &f->f.error) && get(s, "q", &f->f.text) && get_time(s, "from", &f->f.created_from_ms) &&
+	       get_time(s, "to", &f->f.created_to_ms) && get_time(s, "ended_from", &f->f.ended_from_ms) &&
+	       get_time(s, "ended_to", &f->f.ended_to_ms);
+}
+
+bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *out)
+{
+	static const char *const names[] = {FILTER_FIELDS, NULL};
+	memset(out, 0, sizeof(*out));
+	return srv_in_only(r, "filter", object, names) && fill(&(struct source){r, object}, out);
+}
+
+/* ---- lists ---- */
+
+static bool get_order(srv_request *r, struct srv_filter *f)
+{
+	const char *order = srv_query(r, "order");
+	f->f.ascending = order != NULL && strcmp(order, "asc") == 0;
+	if (order == NULL || f->f.ascending || strcmp(order, "desc") == 0)
+		return true;
+	srv_error(r, 400, "invalid", "order: must be asc or desc");
+	return false;
+}
+
+/* "d42": below 42, going down; "a42". */
+static bool get_cursor(srv_request *r, struct srv_filter *f)
+{
+	const char *cursor = srv_query(r, "cursor");
+	char *end = NULL;
+	if (cursor == NULL)
+		return true;
+	char direction = f->f.ascending ? 'a' : 'd';
+	unsigned long long id = *cursor == direction ? strtoull(cursor + 1, &end, 10) : 0;
+	f->f.after = id;
+	if (id > 0 && id <= INT64_MAX && cursor[1] >= '0' && cursor[1] <= '9' && *end == '\0')
+		return true;
+	srv_error(r, 400, "invalid", "cursor: is not from a list in this order");
+	return false;
+}
+
+bool srv_filter_query(srv_request *r, struct srv_filter *out)
+{
+	static const char *const names[] = {FILTER_FIELDS, "cursor", "limit", "order", "data", NULL};
+	memset(out, 0, sizeof(*out));
+	return srv_in_query(r, names) && fill(&(struct source){r, NULL}, out) && get_order(r, out) &&
+	       get_cursor(r, out) && srv_in_limit(r, &out->f.limit) && srv_in_flag(r, "data", &out->data);
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes in: every name known, every value in range, or 400 with the field and what is wrong with it. */
+#include "server/api/api.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TIME_MAX_MS INT64_C(253402300799999) /* the year 9999 */
+
+static bool known(const char *name, const char *const *names)
+{
+	for (; *names != NULL; names++)
+		if (strcmp(name, *names) == 0)
+			return true;
+	return false;
+}
+
+/* "a, b, c" */
+static void join(char *out, size_t size, const char *const *names)
+{
+	size_t used = 0;
+	out[0] = '\0';
+	for (size_t i = 0; names[i] != NULL && used < size; i++)
+		used += (size_t)snprintf(out + used, size - used, "%s%s", i > 0 ? ", " : "", names[i]);
+}
+
+/* ---- queries ---- */
+
+struct check {
+	const char *const *names;
+	char bad[64];
+	bool twice;
+	uint64_t seen; /* a bit each */
+};
+
+static int check_name(const char *name, const char *value, void *ctx)
+{
+	struct check *c = ctx;
+	(void)value;
+	for (size_t i = 0; c->names[i] != NULL; i++)
+		if (strcmp(name, c->names[i]) == 0) {
+			c->twice = (c->seen & UINT64_C(1) << i) != 0;
+			c->seen |= UINT64_C(1) << i;
+			if (c->twice)
+				(void)snprintf(c->bad, sizeof(c->bad), "%s", name);
+			return c->twice;
+		}
+	(void)snprintf(c->bad, sizeof(c->bad), "%.60s", *name != '\0' ? name : "(empty)");
+	return 1;
+}
+
+bool srv_in_query(srv_request *r, const char *const *names)
+{
+	struct check c = {.names = names};
+	char all[256];
+	srv_query_each(r, check_name, &c);
+	if (c.bad[0] == '\0')
+		return true;
+	join(all, sizeof(all), names);
+	if (c.twice)
+		srv_error(r, 400, "invalid", "%s: is given twice", c.bad);
+	else
+		srv_error(r, 400, "invalid", "%s: there is no such parameter here%s%s", c.bad,
+			  all[0] != '\0' ? "; there are " : "", all);
+	return false;
+}
+
+bool srv_in_number(srv_request *r, const char *name, const char *text, uint64_t most, uint64_t *out)
+{
+	char *end = NULL;
+	errno = 0;
+	unsigned long long n = strtoull(text, &end, 10);
+	if (isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && n <= most) {
+		*out = n;
+		return true;
+	}
+	srv_error(r, 400, "invalid", "%s: must be a whole number, at most %" PRIu64, name, most);
+	return false;
+}
+
+bool srv_in_limit(srv_request *r, uint32_t *out)
+{
+	const char *text = srv_query(r, "limit");
+	uint64_t n = SRV_LIMIT;
+	if (text != NULL && !srv_in_number(r, "limit", text, SRV_LIMIT_MAX, &n))
+		return false;
+	if (n == 0) {
+		srv_error(r, 400, "invalid", "limit: must be 1 to %d", SRV_LIMIT_MAX);
+		return false;
+	}
+	*out = (uint32_t)n;
+	return true;
+}
+
+bool srv_in_id(srv_request *r, uint64_t *out)
+{
+	const char *text = srv_param(r, "id");
+	char *end = NULL;
+	errno = 0;
+	unsigned long long n = text != NULL ? strtoull(text, &end, 10) : 0;
+	if (text == NULL || !isdigit((unsigned char)*text) || *end != '\0' || errno != 0 || n == 0 || n > INT64_MAX) {
+		srv_error(r, 404, "not_found", "there is nothing with the id '%.40s': ids are whole numbers above 0",
+			  text != NULL ? text : "");
+		return false;
+	}
+	*out = n;
+	return true;
+}
+
+bool srv_in_flag(srv_request *r, const char *name, bool *out)
+{
+	const char *text = srv_query(r, name);
+	*out = text != NULL && (strcmp(text, "1") == 0 || strcmp(text, "true") == 0);
+	if (text == NULL || *out || strcmp(text, "0") == 0 || strcmp(text, "false") == 0)
+		return true;
+	srv_error(r, 400, "invalid", "%s: must be 0 or 1", name);
+	return false;
+}
+
+/* ---- times ---- */
+
+static bool digits(const char **text, int n, int *out)
+{
+	*out = 0;
+	for (int i = 0; i < n; i++, ++*text) {
+		if (!isdigit((unsigned char)**text))
+			return false;
+		*out = *out * 10 + (**text - '0');
+	}
+	return true;
+}
+
+static bool skip(const char **text, char c)
+{
+	if (**text != c)
+		return false;
+	++*text;
+	return true;
+}
+
+/* ".123…": milliseconds, the rest of the digits is dropped. */
+static bool fraction(const char **text, int *ms)
+{
+	int scale = 100;
+	*ms = 0;
+	if (!skip(text, '.'))
+		return true;
+	if (!isdigit((unsigned char)**text))
+		return false;
+	for (; isdigit((unsigned char)**text); ++*text, scale /= 10)
+		*ms += (**text - '0') * scale;
+	return true;
+}
+
+/* "Z", "+02:00" */
+static bool zone(const char **text, int *minutes)
+{
+	int h, m, sign = **text == '-' ? -1 : 1;
+	*minutes = 0;
+	if (skip(text, 'Z') || skip(text, 'z'))
+		return true;
+	if (!skip(text, '+') && !skip(text, '-'))
+		return false;
+	if (!digits(text, 2, &h) || !skip(text, ':') || !digits(text, 2, &m) || h > 23 || m > 59)
+		return false;
+	*minutes = sign * (h * 60 + m);
+	return true;
+}
+
+static bool rfc3339(const char *text, int64_t *out)
+{
+	struct tm tm = {0};
+	int year, month, ms, minutes;
+	bool ok = digits(&text, 4, &year) && skip(&text, '-') && digits(&text, 2, &month) && skip(&text, '-') &&
+		  digits(&text, 2, &tm.tm_mday) && (skip(&text, 'T') || skip(&text, 't') || skip(&text, ' ')) &&
+		  digits(&text, 2, &tm.tm_hour) && skip(&text, ':') && digits(&text, 2, &tm.tm_min) &&
+		  skip(&text, ':') && digits(&text, 2, &tm.tm_sec) && fraction(&text, &ms) && zone(&text, &minutes) &&
+		  *text == '\0';
+	if (!ok || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+		return false;
+	tm.tm_year = year - 1900;
+	tm.tm_mon = month - 1;
+	int day = tm.tm_mday, leap = tm.tm_sec == 60;
+	tm.tm_sec -= leap;
+	time_t s = timegm(&tm);
+	if (tm.tm_mday != day)
+		return false; /* 30 February */
+	*out = ((int64_t)s + leap - minutes * 60) * 1000 + ms;
+	return true;
+}
+
+static bool read_time(const char *text, int64_t *out)
+{
+	char *end = NULL;
+	errno = 0;
+	long long n = strtoll(text, &end, 10);
+	bool number = isdigit((unsigned char)*text) && *end == '\0' && errno == 0;
+	if (number)
+		*out = n;
+	return (number || rfc3339(text, out)) && *out > 0 && *out <= TIME_MAX_MS;
+}
+
+bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *out)
+{
+	if (read_time(text, out))
+		return true;
+	srv_error(r, 400, "invalid", "%s: must be a time such as 2026-01-31T12:00:00Z, or Unix milliseconds", name);
+	return false;
+}
+
+/* ---- bodies ---- */
+
+bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names)
+{
+	const char *name;
+	json_t *value, *o = (json_t *)(uintptr_t)object;
+	char all[256];
+	if (!json_is_object(object)) {
+		srv_error(r, 400, "invalid", "%s: must be an object", where[0] != '\0' ? where : "the body");
+		return false;
+	}
+	json_object_foreach(o, name, value)
+	{
+		if (known(name, names))
+			continue;
+		join(all, sizeof(all), names);
+		srv_error(r, 400, "invalid", "%s%s%.60s: there is no such field here%s%s", where,
+			  where[0] != '\0' ? "." : "", name, all[0] != '\0' ? "; there are " : "", all);
+		return false;
+	}
+	return true;
+}
+
+bool srv_in_body(srv_request *r, const char *const *names, json_t **out)
+{
+	*out = srv_body_json(r);
+	return *out != NULL && srv_in_only(r, "", *out, names);
+}
+
+bool srv_in_body_but(srv_request *r, const char *const *names, const char *opaque, json_t **out)
+{
+	*out = srv_body_json_but(r, opaque, 1);
+	return *out != NULL && srv_in_only(r, "", *out, names);
+}
+
+bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char **out)
+{
+	const json_t *v = json_object_get(object, name);
+	if (v == NULL)
+		return true;
+	struct srv_text text = srv_body_opaque(r, v);
+	*out = strndup(text.at, text.len);
+	if (*out == NULL)
+		srv_error(r, 500, "internal", "out of memory");
+	return *out != NULL;
+}
+
+bool srv_in_no_body(srv_request *r)
+{
+	static const char *const none[] = {NULL};
+	size_t len = 0;
+	json_t *body;
+	(void)srv_body(r, &len);
+	return len == 0 || srv_in_body(r, none, &body);
+}
+
+static bool wrong(srv_request *r, const char *where, const char *name, const char *what)
+{
+	srv_error(r, 400, "invalid", "%s%s%s: %s", where, where[0] != '\0' ? "." : "", name, what);
+	return false;
+}
+
+static const json_t *member(const json_t *object, const char *name)
+{
+	const json_t *v = json_object_get(object, name);
+	return json_is_null(v) ? NULL : v;
+}
+
+bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out)
+{
+	const json_t *v = member(object, name);
+	if (v == NULL)
+		return true;
+	if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+		return wrong(r, where, name, "must be a string without a NUL");
+	*out = json_string_value(v);
+	return true;
+}
+
+bool srv_in_type(srv_request *r, const char *type)
+{
+	if (type != NULL && !srv_may_enqueue(r, type)) {
+		srv_error(r, 403, "forbidden", "type: the token \"%s\" may not start jobs of '%.60s'", srv_actor(r),
+			  type);
+		return false;
+	}
+	if (type == NULL || (strcmp(type, "run") != 0 && strncmp(type, "run/", 4) != 0))
+		return true;
+	srv_error(r, 403, "forbidden", "type: jobs of '%.60s' are commands; 'sluice run' starts them, not a request",
+		  type);
+	return false;
+}
+
+bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
+		int64_t *out)
+{
+	const json_t *v = member(object, name);
+	char what[96];
+	if (v == NULL)
+		return true;
+	(void)snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64, least, most);
+	if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > most)
+		return wrong(r, where, name, what);
+	*out = json_integer_value(v);
+	return true;
+}
+
+bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const char *name, int *out)
+{
+	const json_t *v = member(object, name);
+	if (v == NULL)
+		return true;
+	if (!json_is_boolean(v))
+		return wrong(r, where, name, "must be true or false");
+	*out = json_is_true(v);
+	return true;
+}
+
+/* A number, or a string of digits as answers have it. 0: none. */
+static uint64_t id_of(const json_t *v)
+{
+	char *end = NULL;
+	if (json_is_integer(v))
+		return json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
+	const char *text = json_string_value(v);
+	if (text == NULL || !isdigit((unsigned char)*text))
+		return 0;
+	errno = 0;
+	unsigned long long n = strtoull(text, &end, 10);
+	return *end == '\0' && errno == 0 && n <= INT64_MAX ? n : 0;
+}
+
+bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
+		size_t *n)
+{
+	const json_t *v = member(object, name);
+	char what[96];
+	if (v == NULL)
+		return true;
+	(void)snprintf(what, sizeof(what), "must be an array of at most %zu ids", most);
+	if (!json_is_array(v) || json_array_size(v) > most)
+		return wrong(r, where, name, what);
+	*n = json_array_size(v);
+	*ids = calloc(*n + 1, sizeof(**ids));
+	if (*ids == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
+		return false;
+	}
+	for (size_t i = 0; i < *n; i++) {
+		(*ids)[i] = id_of(json_array_get(v, i));
+		if ((*ids)[i] != 0)
+			continue;
+		free(*ids);
+		*ids = NULL;
+		return wrong(r, where, name, "every id must be a whole number above 0");
+	}
+	return true;
+}

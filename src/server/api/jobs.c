@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of jobs and chains, a job with its attempts, and the events of a job. */
+#include "server/api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/ingest/ingest.h"
+#include "server/thread.h"
+
+/* How many rows one question to the store looks at, the first and a later one, and after which time a request asks no
+ * more: an empty page is worth less than the time it takes to find the first row. */
+#define SCAN 20000
+#define SCAN_MOST 80000
+#define ENOUGH_MS 100
+#define EMPTY_MS 1000
+
+/* ---- lists ---- */
+
+struct listing {
+	struct srv_out out;
+	uint32_t n;
+	uint64_t last; /* id of the last row */
+};
+
+#define PAGE_FULL 1 /* what a callback below returns once the answer is large enough */
+
+static int next_row(struct listing *l, uint64_t id)
+{
+	l->n++;
+	l->last = id;
+	if (l->out.failed)
+		return SL_ENOMEM;
+	return l->out.len >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
+}
+
+static int add_job(const struct sl_job *job, void *ctx)
+{
+	struct listing *l = ctx;
+	srv_out_open(&l->out, '{');
+	srv_out_job(&l->out, job);
+	srv_out_close(&l->out, '}');
+	return next_row(l, job->id);
+}
+
+static int add_chain(const struct sl_chain *chain, void *ctx)
+{
+	struct listing *l = ctx;
+	srv_out_open(&l->out, '{');
+	srv_out_chain(&l->out, chain);
+	srv_out_close(&l->out, '}');
+	return next_row(l, chain->id);
+}
+
+/* Goes on over stretches without a match, but not for long. */
+static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, struct listing *l, uint64_t *reached,
+		     struct sl_err *err)
+{
+	uint32_t limit = f->f.limit;
+	int64_t began_ms = srv_clock_ms();
+	int rc = 0;
+	f->f.scan = SCAN;
+	f->f.reached = reached;
+	while (rc == 0 && l->n < limit) {
+		f->f.limit = limit - l->n;
+		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
+			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
+		if (rc == PAGE_FULL) {
+			*reached = l->last;
+			return 0;
+		}
+		f->f.after = *reached;
+		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
+		if (*reached == 0 || srv_clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
+			break;
+	}
+	return rc;
+}
+
+static void list(srv_request *r, struct srv_api *api, bool chains)
+{
+	struct srv_filter f;
+	struct sl_err err = SL_ERR_INIT;
+	struct listing l = {0};
+	uint64_t reached = 0;
+	char cursor[32];
+	if (!srv_filter_query(r, &f))
+		return;
+	f.f.data_max_bytes = f.data ? 0 : SRV_SHORT_BYTES;
+	srv_out_open(&l.out, '{');
+	srv_out_name(&l.out, "items");
+	srv_out_open(&l.out, '[');
+	int rc = read_list(api, &f, chains, &l, &reached, &err);
+	if (rc != 0 && !l.out.failed) {
+		srv_out_free(&l.out);
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_close(&l.out, ']');
+	(void)snprintf(cursor, sizeof(cursor), "%c%" PRIu64, f.f.ascending ? 'a' : 'd', reached);
+	SRV_FIELD(&l.out, "next_cursor", str, reached != 0 ? cursor : NULL);
+	srv_out_close(&l.out, '}');
+	srv_out_answer(r, 200, &l.out);
+}
+
+void srv_list_chains(srv_request *r, void *ctx)
+{
+	list(r, ctx, true);
+}
+
+void srv_list_jobs(srv_request *r, void *ctx)
+{
+	list(r, ctx, false);
+}
+
+/* ---- one job ---- */
+
+static int add_attempt(const struct sl_attempt_record *a, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "attempt", int, a->attempt);
+	SRV_FIELD(o, "outcome", str, sl_attempt_outcome_name(a->outcome));
+	SRV_FIELD(o, "worker", str, a->worker);
+	SRV_FIELD(o, "error", str, a->error);
+	SRV_FIELD(o, "started_at", time, a->started_ms);
+	SRV_FIELD(o, "ended_at", time, a->ended_ms);
+	srv_out_close(o, '}');
+	return 0;
+}
+
+/* Straight from the store's row: this is what is asked for most. */
+static int show_job(const struct sl_job *job, void *ctx)
+{
+	srv_out_job(ctx, job);
+	return 0;
+}
+
+void srv_jobs_show(srv_request *r, void *ctx)
+{
+	static const char *const none[] = {NULL};
+	struct srv_api *api = ctx;
+	const sl_store *store = api->core->store;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	uint64_t id;
+	if (!srv_in_query(r, none) || !srv_in_id(r, &id))
+		return;
+	srv_out_open(&o, '{');
+	int rc = store->ops->get_job(store->ctx, NULL, id, show_job, &o, &err);
+	srv_out_name(&o, "attempts");
+	srv_out_open(&o, '[');
+	if (rc == 0)
+		rc = store->ops->attempts(store->ctx, id, add_attempt, &o, &err);
+	srv_out_close(&o, ']');
+	srv_out_close(&o, '}');
+	if (rc == 0) {
+		srv_out_answer(r, 200, &o);
+		return;
+	}
+	srv_out_free(&o);
+	srv_fail(r, &err);
+}
+
+/* ---- its events ---- */
+
+struct events {
+	json_t *items;
+	uint64_t last;
+	size_t bytes;
+	uint32_t n;
+};
+
+static int add_event(const struct sl_event_row *e, void *ctx)
+{
+	struct events *all = ctx;
+	all->last = e->offset;
+	all->n++;
+	all->bytes += e->payload_len;
+	if (json_array_append_new(all->items, srv_event_json(e)) != 0)
+		return SL_ENOMEM;
+	return all->bytes >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
+}
+
+/* A job without events has none, one that does not exist is not found. */
+static int check_job(struct srv_api *api, uint64_t id, struct sl_err *err)
+{
+	struct sl_job *job = NULL;
+	int rc = sl_jobs_get(api->core->jobs, id, &job, err);
+	sl_jobs_free(api->core->jobs, job);
+	return rc;
+}
+
+void srv_jobs_events(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"after", "limit", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct events all = {0};
+	uint64_t id, after = 0;
+	uint32_t limit;
+	const char *text = srv_query(r, "after");
+	if (!srv_in_query(r, names) || !srv_in_id(r, &id) || !srv_in_limit(r, &limit) ||
+	    (text != NULL && !srv_in_number(r, "after", text, INT64_MAX, &after)))
+		return;
+	all.items = json_array();
+	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_event, &all, &err);
+	bool more = rc == PAGE_FULL || all.n == limit;
+	if (rc == PAGE_FULL)
+		rc = 0;
+	if (rc == 0 && all.n == 0)
+		rc = check_job(api, id, &err);
+	if (rc != 0) {
+		json_decref(all.items);
+		srv_fail(r, &err);
+		return;
+	}
+	srv_json(r, 200,
+		 json_pack("{s:o,s:o}", "items", all.items, "next_after",
+			   more ? json_integer((json_int_t)all.last) : json_null()));
+}

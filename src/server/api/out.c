@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON as text. Values that came as JSON text are put in as they are. */
+#include "server/api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool reserve(struct srv_out *o, size_t n)
+{
+	if (o->failed)
+		return false;
+	if (n <= o->cap - o->len)
+		return true;
+	size_t cap = o->cap * 2 + n + 1024;
+	char *data = realloc(o->data, cap);
+	o->failed = data == NULL;
+	if (o->failed)
+		return false;
+	o->data = data;
+	o->cap = cap;
+	return true;
+}
+
+static void put(struct srv_out *o, const char *data, size_t n)
+{
+	if (!reserve(o, n))
+		return;
+	memcpy(o->data + o->len, data, n);
+	o->len += n;
+}
+
+static void put_text(struct srv_out *o, const char *text)
+{
+	put(o, text, strlen(text));
+}
+
+static void before_value(struct srv_out *o)
+{
+	if (o->comma)
+		put(o, ",", 1);
+	o->comma = true;
+}
+
+void srv_out_open(struct srv_out *o, char bracket)
+{
+	before_value(o);
+	put(o, &bracket, 1);
+	o->comma = false;
+}
+
+void srv_out_close(struct srv_out *o, char bracket)
+{
+	put(o, &bracket, 1);
+	o->comma = true;
+}
+
+void srv_out_name(struct srv_out *o, const char *name)
+{
+	srv_out_str(o, name);
+	put(o, ":", 1);
+	o->comma = false;
+}
+
+/* Bytes of the character at p: 1 to 4; 0: none. */
+static size_t utf8_len(const unsigned char *p, size_t n)
+{
+	if (p[0] < 0x80)
+		return 1;
+	size_t len = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
+	if (p[0] < 0xC2 || p[0] > 0xF4 || n < len)
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((p[i] & 0xC0) != 0x80)
+			return 0;
+	if ((p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xED && p[1] > 0x9F) || (p[0] == 0xF0 && p[1] < 0x90) ||
+	    (p[0] == 0xF4 && p[1] > 0x8F))
+		return 0;
+	return len;
+}
+
+static void put_escaped(struct srv_out *o, unsigned char c)
+{
+	static const char names[] = "\"\"\\\\\nn\rr\tt";
+	char text[8];
+	for (const char *p = names; *p != '\0'; p += 2)
+		if ((unsigned char)p[0] == c) {
+			(void)snprintf(text, sizeof(text), "\\%c", p[1]);
+			put_text(o, text);
+			return;
+		}
+	(void)snprintf(text, sizeof(text), "\\u%04x", c);
+	put_text(o, text);
+}
+
+void srv_out_strn(struct srv_out *o, const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	size_t from = 0;
+	before_value(o);
+	put(o, "\"", 1);
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_len(p + i, n - i);
+		if (len > 0 && p[i] >= 0x20 && p[i] != '"' && p[i] != '\\' && p[i] != 0x7F) {
+			i += len;
+			continue;
+		}
+		put(o, text + from, i - from);
+		if (len == 0)
+			put_text(o, "\xEF\xBF\xBD");
+		else
+			put_escaped(o, p[i]);
+		from = ++i;
+	}
+	put(o, text + from, n - from);
+	put(o, "\"", 1);
+}
+
+void srv_out_str(struct srv_out *o, const char *text)
+{
+	if (text == NULL)
+		srv_out_raw(o, NULL);
+	else
+		srv_out_strn(o, text, strlen(text));
+}
+
+void srv_out_raw(struct srv_out *o, const char *json)
+{
+	before_value(o);
+	put_text(o, json != NULL && *json != '\0' ? json : "null");
+}
+
+void srv_out_int(struct srv_out *o, int64_t n)
+{
+	char text[32];
+	(void)snprintf(text, sizeof(text), "%" PRId64, n);
+	srv_out_raw(o, text);
+}
+
+void srv_out_real(struct srv_out *o, double n)
+{
+	char text[64];
+	(void)snprintf(text, sizeof(text), "%.3f", n);
+	srv_out_raw(o, text);
+}
+
+void srv_out_bool(struct srv_out *o, bool b)
+{
+	srv_out_raw(o, b ? "true" : "false");
+}
+
+void srv_out_id(struct srv_out *o, uint64_t id)
+{
+	char text[32];
+	(void)snprintf(text, sizeof(text), "\"%" PRIu64 "\"", id);
+	srv_out_raw(o, id != 0 ? text : NULL);
+}
+
+void srv_out_time(struct srv_out *o, int64_t ms)
+{
+	char text[64];
+	struct tm tm;
+	time_t s = (time_t)(ms / 1000 - (ms % 1000 < 0));
+	if (ms == 0 || gmtime_r(&s, &tm) == NULL) {
+		srv_out_raw(o, NULL);
+		return;
+	}
+	size_t n = strftime(text, sizeof(text), "\"%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ\"", (int)(ms - (int64_t)s * 1000));
+	srv_out_raw(o, text);
+}
+
+void srv_out_base64(struct srv_out *o, const void *data, size_t n)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	const unsigned char *p = data;
+	before_value(o);
+	put(o, "\"", 1);
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t v =
+			(uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
+		char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
+				i + 2 < n ? digits[v & 63] : '='};
+		put(o, four, 4);
+	}
+	put(o, "\"", 1);
+}
+
+void srv_out_free(struct srv_out *o)
+{
+	free(o->data);
+	*o = (struct srv_out){0};
+}
+
+void srv_out_answer(srv_request *r, int status, struct srv_out *o)
+{
+	if (o->failed)
+		srv_error(r, 500, "internal", "out of memory");
+	else
+		srv_bytes_own(r, status, "application/json", o->data, o->len);
+	o->data = o->failed ? o->data : NULL; /* the answer's now */
+	srv_out_free(o);
+}
+
+/* ---- jobs and chains ---- */
+
+/* "": it was left out for its length, and so is the field. */
+static void out_data(struct srv_out *o, const char *name, const char *json)
+{
+	if (json == NULL || *json != '\0')
+		SRV_FIELD(o, name, raw, json);
+}
+
+void srv_out_job(struct srv_out *o, const struct sl_job *job)
+{
+	SRV_FIELD(o, "id", id, job->id);
+	SRV_FIELD(o, "chain_id", id, job->chain_id);
+	SRV_FIELD(o, "type", str, job->type);
+	SRV_FIELD(o, "status", str, sl_job_status_name(job->status));
+	SRV_FIELD(o, "attempt", int, job->attempt);
+	SRV_FIELD(o, "priority", int, job->priority);
+	out_data(o, "input", job->input);
+	out_data(o, "output", job->output);
+	SRV_FIELD(o, "error", str, job->error);
+	out_data(o, "progress", job->progress);
+	SRV_FIELD(o, "created_at", time, job->created_ms);
+	SRV_FIELD(o, "scheduled_for", time, job->scheduled_ms);
+	SRV_FIELD(o, "started_at", time, job->started_ms);
+	SRV_FIELD(o, "completed_at", time, job->status == SL_JOB_COMPLETED ? job->ended_ms : 0);
+	SRV_FIELD(o, "ended_at", time, job->ended_ms);
+	SRV_FIELD(o, "leased_by", str, job->leased_by);
+	SRV_FIELD(o, "leased_until", time, job->leased_until_ms);
+	SRV_FIELD(o, "prev_id", id, job->prev_id);
+	SRV_FIELD(o, "next_id", id, job->next_id);
+	SRV_FIELD(o, "key", str, job->key);
+	SRV_FIELD(o, "traceparent", str, job->traceparent);
+	SRV_FIELD(o, "blockers_open", int, job->blockers_open);
+}
+
+void srv_out_chain(struct srv_out *o, const struct sl_chain *chain)
+{
+	SRV_FIELD(o, "id", id, chain->id);
+	SRV_FIELD(o, "last_id", id, chain->last_id);
+	SRV_FIELD(o, "type", str, chain->type);
+	SRV_FIELD(o, "at_type", str, chain->at_type);
+	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
+	out_data(o, "input", chain->input);
+	out_data(o, "output", chain->output);
+	SRV_FIELD(o, "error", str, chain->error);
+	SRV_FIELD(o, "key", str, chain->key);
+	SRV_FIELD(o, "created_at", time, chain->created_ms);
+	SRV_FIELD(o, "ended_at", time, chain->ended_ms);
+}

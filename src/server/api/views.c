@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Types, workers, leases, errors and schedules. */
+#include "server/api/api.h"
+#include "server/api/counts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const no_query[] = {NULL};
+
+static void begin_items(struct srv_out *o)
+{
+	srv_out_open(o, '{');
+	srv_out_name(o, "items");
+	srv_out_open(o, '[');
+}
+
+/* The items and the end of the answer, or why there is none. cursor NULL: the list has none. */
+static void end_items(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor)
+{
+	if (rc != 0 && !o->failed) {
+		srv_out_free(o);
+		srv_fail(r, err);
+		return;
+	}
+	srv_out_close(o, ']');
+	if (cursor != NULL)
+		SRV_FIELD(o, "next_cursor", str, cursor[0] != '\0' ? cursor : NULL);
+	srv_out_close(o, '}');
+	srv_out_answer(r, 200, o);
+}
+
+static void out_types(struct srv_out *o, const char *const *types, size_t n)
+{
+	srv_out_name(o, "types");
+	srv_out_open(o, '[');
+	for (size_t i = 0; i < n; i++)
+		srv_out_str(o, types[i]);
+	srv_out_close(o, ']');
+}
+
+/* ---- types ---- */
+
+/* Counts come ordered by type; one that is paused and has no job comes with none. */
+struct types {
+	struct srv_out out;
+	char type[129];
+	uint64_t by[SL_JOB_STATUS_COUNT + 1], due, retrying;
+	int64_t oldest_ms;
+	bool paused;
+};
+
+static void flush_type(struct types *t)
+{
+	if (t->type[0] == '\0')
+		return;
+	srv_out_open(&t->out, '{');
+	SRV_FIELD(&t->out, "type", str, t->type);
+	SRV_FIELD(&t->out, "paused", bool, t->paused);
+	SRV_FIELD(&t->out, "due", int, (int64_t)t->due);
+	SRV_FIELD(&t->out, "retrying", int, (int64_t)t->retrying);
+	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
+		SRV_FIELD(&t->out, sl_job_status_name(s), int, (int64_t)t->by[s]);
+	SRV_FIELD(&t->out, "oldest_at", time, t->oldest_ms);
+	srv_out_close(&t->out, '}');
+}
+
+static int add_count(const struct sl_job_count *c, void *ctx)
+{
+	struct types *t = ctx;
+	if (strcmp(t->type, c->type) != 0) {
+		flush_type(t);
+		*t = (struct types){.out = t->out};
+		(void)snprintf(t->type, sizeof(t->type), "%s", c->type);
+	}
+	t->by[c->status] = c->count;
+	t->due += c->due;
+	t->retrying += c->retrying;
+	t->paused = t->paused || c->paused;
+	if (c->status == SL_JOB_PENDING)
+		t->oldest_ms = c->oldest_ms;
+	return 0;
+}
+
+void srv_types_list(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct types t = {0};
+	if (!srv_in_query(r, no_query))
+		return;
+	begin_items(&t.out);
+	int rc = srv_counts_each(api->counts, add_count, &t, &err);
+	flush_type(&t);
+	end_items(r, &t.out, rc, &err, NULL);
+}
+
+static void set_paused(srv_request *r, struct srv_api *api, bool paused)
+{
+	const char *type = srv_param(r, "type");
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	struct srv_change c;
+	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+		return;
+	int rc = paused ? sl_jobs_pause(c.jobs, type, &err) : sl_jobs_resume(c.jobs, type, &err);
+	srv_change_end(&c);
+	srv_counts_forget(api->counts);
+	if (rc != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "type", str, type);
+	SRV_FIELD(&o, "paused", bool, paused);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}
+
+void srv_types_pause(srv_request *r, void *ctx)
+{
+	set_paused(r, ctx, true);
+}
+
+void srv_types_resume(srv_request *r, void *ctx)
+{
+	set_paused(r, ctx, false);
+}
+
+/* ---- workers and leases ---- */
+
+static int add_worker(const struct sl_worker_info *w, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "worker", str, w->worker);
+	SRV_FIELD(o, "leases", int, (int64_t)w->leases);
+	SRV_FIELD(o, "jobs", int, (int64_t)w->jobs);
+	out_types(o, w->types, w->n_types);
+	SRV_FIELD(o, "oldest_claim_at", time, w->oldest_claimed_ms);
+	SRV_FIELD(o, "until", time, w->until_ms);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+void srv_workers_list(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	if (!srv_in_query(r, no_query))
+		return;
+	begin_items(&o);
+	int rc = sl_jobs_workers(api->core->jobs, add_worker, &o, &err);
+	end_items(r, &o, rc, &err, NULL);
+}
+
+struct leases {
+	struct srv_out out;
+	uint32_t n;
+	char last[33];
+};
+
+static int add_lease(const struct sl_lease *l, void *ctx)
+{
+	struct leases *all = ctx;
+	struct srv_out *o = &all->out;
+	for (size_t i = 0; i < 16; i++)
+		(void)snprintf(all->last + 2 * i, 3, "%02x", l->claim[i]);
+	all->n++;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "claim", str, all->last);
+	SRV_FIELD(o, "worker", str, l->worker);
+	out_types(o, l->types, l->n_types);
+	srv_out_name(o, "jobs");
+	srv_out_open(o, '[');
+	for (size_t i = 0; i < l->n_jobs; i++)
+		srv_out_id(o, l->jobs[i]);
+	srv_out_close(o, ']');
+	SRV_FIELD(o, "claimed_at", time, l->claimed_ms);
+	SRV_FIELD(o, "until", time, l->until_ms);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+static bool read_claim(srv_request *r, const char *text, uint8_t out[16])
+{
+	bool ok = strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+	for (size_t i = 0; ok && i < 16; i++) {
+		unsigned byte = 0;
+		(void)sscanf(text + 2 * i, "%2x", &byte);
+		out[i] = (uint8_t)byte;
+	}
+	if (!ok)
+		srv_error(r, 400, "invalid", "cursor: is not from this list");
+	return ok;
+}
+
+void srv_leases_list(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"cursor", "limit", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct leases all = {0};
+	const char *cursor = srv_query(r, "cursor");
+	uint8_t after[16];
+	uint32_t limit;
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit) || (cursor != NULL && !read_claim(r, cursor, after)))
+		return;
+	begin_items(&all.out);
+	int rc = sl_jobs_leases(api->core->jobs, cursor != NULL ? after : NULL, limit, add_lease, &all, &err);
+	end_items(r, &all.out, rc, &err, all.n == limit ? all.last : "");
+}
+
+/* ---- errors ---- */
+
+static int add_error(const struct sl_error_group *g, void *ctx)
+{
+	struct srv_out *o = ctx;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "type", str, g->type);
+	SRV_FIELD(o, "error", str, g->error);
+	SRV_FIELD(o, "count", int, (int64_t)g->count);
+	SRV_FIELD(o, "first_at", time, g->first_ms);
+	SRV_FIELD(o, "last_at", time, g->last_ms);
+	SRV_FIELD(o, "sample_id", id, g->sample_id);
+	srv_out_close(o, '}');
+	return o->failed ? SL_ENOMEM : 0;
+}
+
+void srv_errors_list(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"type", "cursor", "limit", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	const char *type = srv_query(r, "type"), *cursor = srv_query(r, "cursor");
+	uint64_t after = 0, reached = 0;
+	struct sl_error_filter f = {.types = &type, .n_types = type != NULL, .reached = &reached};
+	char next[32] = "";
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &f.limit) ||
+	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &after)))
+		return;
+	f.after = after;
+	begin_items(&o);
+	int rc = sl_jobs_errors(api->core->jobs, &f, add_error, &o, &err);
+	if (reached != 0)
+		(void)snprintf(next, sizeof(next), "%" PRIu64, reached);
+	end_items(r, &o, rc, &err, next);
+}
+
+/* ---- schedules ---- */
+
+static void out_cron(struct srv_out *o, const struct sl_cron *c)
+{
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "name", str, c->name);
+	SRV_FIELD(o, "spec", str, c->spec);
+	SRV_FIELD(o, "type", str, c->type);
+	SRV_FIELD(o, "input", raw, c->input);
+	SRV_FIELD(o, "priority", int, c->priority);
+	SRV_FIELD(o, "catch_up", bool, c->catch_up != 0);
+	SRV_FIELD(o, "next_at", time, c->next_ms);
+	SRV_FIELD(o, "last_at", time, c->last_ms);
+	SRV_FIELD(o, "last_chain", id, c->last_chain);
+	srv_out_close(o, '}');
+}
+
+/* One by its name, or all. */
+struct crons {
+	struct srv_out out;
+	const char *name;
+	bool found;
+};
+
+static int add_cron(const struct sl_cron *c, void *ctx)
+{
+	struct crons *all = ctx;
+	if (all->name != NULL && strcmp(all->name, c->name) != 0)
+		return 0;
+	out_cron(&all->out, c);
+	all->found = true;
+	return all->out.failed ? SL_ENOMEM : 0;
+}
+
+void srv_cron_list(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct crons all = {0};
+	if (!srv_in_query(r, no_query))
+		return;
+	begin_items(&all.out);
+	int rc = sl_jobs_cron_list(api->core->jobs, add_cron, &all, &err);
+	end_items(r, &all.out, rc, &err, NULL);
+}
+
+static void answer_cron(srv_request *r, struct srv_api *api, const char *name)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct crons one = {.name = name};
+	int rc = sl_jobs_cron_list(api->core->jobs, add_cron, &one, &err);
+	if (rc == 0 && !one.found)
+		rc = sl_err_set(&err, SL_ENOENT, "there is no schedule %s", name);
+	if (rc == 0) {
+		srv_out_answer(r, 200, &one.out);
+		return;
+	}
+	srv_out_free(&one.out);
+	srv_fail(r, &err);
+}
+
+/* The fields of a schedule, but for its name and input. */
+static bool read_cron(srv_request *r, const json_t *body, struct sl_cron *c)
+{
+	int64_t priority = 0;
+	if (!srv_in_text(r, "", body, "spec", &c->spec) || !srv_in_text(r, "", body, "type", &c->type) ||
+	    !srv_in_type(r, c->type) || !srv_in_int(r, "", body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
+	    !srv_in_bool(r, "", body, "catch_up", &c->catch_up))
+		return false;
+	c->priority = (int32_t)priority;
+	if (c->spec != NULL && c->type != NULL)
+		return true;
+	srv_error(r, 400, "invalid", "%s: is missing", c->spec == NULL ? "spec" : "type");
+	return false;
+}
+
+void srv_cron_put(srv_request *r, void *ctx)
+{
+	static const char *const names[] = {"spec", "type", "input", "priority", "catch_up", NULL};
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_cron c = {.name = srv_param(r, "name")};
+	char *input = NULL;
+	struct srv_change change;
+	json_t *body;
+	if (!srv_in_query(r, no_query) || !srv_in_body_but(r, names, "input", &body) || !read_cron(r, body, &c) ||
+	    !srv_in_opaque(r, body, "input", &input))
+		return;
+	c.input = input;
+	if (!srv_change_begin(r, api->core, &change)) {
+		free(input);
+		return;
+	}
+	int rc = sl_jobs_cron_put(change.jobs, &c, &err);
+	srv_change_end(&change);
+	free(input);
+	if (rc != 0)
+		srv_fail(r, &err);
+	else
+		answer_cron(r, api, c.name);
+}
+
+void srv_cron_delete(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_out o = {0};
+	struct srv_change c;
+	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+		return;
+	int rc = sl_jobs_cron_remove(c.jobs, srv_param(r, "name"), &err);
+	srv_change_end(&c);
+	if (rc != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "deleted", int, 1);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configuration of a server: defaults, then a YAML file, then the environment, then flags; the later wins. Every
+ * value passes the same check, wherever it comes from, and an error names its place.
+ *
+ * Thread safety: none; a configuration is made by one thread and only read afterwards. Ownership: srv_config_fini frees
+ * all that a config holds, also after a failure.
+ */
+#ifndef SLUICE_SERVER_CONFIG_H
+#define SLUICE_SERVER_CONFIG_H
+
+#include "server/config/settings.h"
+
+#include <sluice/err.h>
+#include <stddef.h>
+
+struct srv_list {
+	char **items;
+	size_t n;
+};
+
+#define SRV_C_TEXT char *
+#define SRV_C_PATH char *
+#define SRV_C_NUMBER int64_t
+#define SRV_C_MILLIS int64_t
+#define SRV_C_BYTES int64_t
+#define SRV_C_SWITCH int64_t
+#define SRV_C_CHOICE int64_t
+#define SRV_C_LIST struct srv_list
+
+extern const char *const srv_choices_access_log[]; /* off, logfmt, json */
+extern const char *const srv_choices_log_level[];  /* debug, info, warn, error */
+extern const char *const srv_choices_rows[];       /* csv, jsonl */
+extern const char *const srv_choices_gaps[];       /* stop, record: as enum sl_export_gaps, less 1 */
+extern const char *const srv_choices_bad_rows[];   /* stop, divert */
+
+/* config->server_listen, config->jobs_slots … Numbers without a default are 0 until they are set, texts NULL, choices
+ * -1. */
+struct srv_config {
+#define SRV_MEMBER(kind, section, name, ...) SRV_C_##kind section##_##name;
+	SRV_SETTINGS(SRV_MEMBER)
+#undef SRV_MEMBER
+};
+
+enum srv_kind { SRV_TEXT, SRV_PATH, SRV_NUMBER, SRV_MILLIS, SRV_BYTES, SRV_SWITCH, SRV_CHOICE, SRV_LIST };
+
+struct srv_setting {
+	enum srv_kind kind;
+	const char *section, *name;
+	const char *flag; /* NULL: --set only */
+	const char *def;
+	int64_t min, max;
+	const char *const *choices;
+	const char *help;
+	size_t offset; /* in struct srv_config */
+};
+/* In the order of the rows; section NULL at the end. */
+extern const struct srv_setting srv_settings[];
+enum {
+#define SRV_COUNT(...) +1
+	SRV_N_SETTINGS = 0 SRV_SETTINGS(SRV_COUNT)
+#undef SRV_COUNT
+};
+
+/* The defaults. SL_ENOMEM. */
+int srv_config_init(struct srv_config *config, struct sl_err *err);
+void srv_config_fini(struct srv_config *config);
+
+const struct srv_setting *srv_setting_find(const char *section, const char *name);
+/* "SLUICE_SERVER_LISTEN"; returns to. */
+#define SRV_ENV_BYTES 64
+const char *srv_setting_env(const struct srv_setting *setting, char to[SRV_ENV_BYTES]);
+/* "a whole number from 1 to 256", "one of off, logfmt, json"; returns to. */
+const char *srv_setting_expects(const struct srv_setting *setting, char *to, size_t size);
+
+/* Set one from its text; a LIST gets one more item. SL_EINVAL, with a text that says what is expected. */
+int srv_config_set(struct srv_config *config, const struct srv_setting *setting, const char *text, struct sl_err *err);
+/* Forget the items of a list, so that a later source replaces those of an earlier one. */
+void srv_config_clear(struct srv_config *config, const struct srv_setting *setting);
+/* "section.name=value", of --set. An unknown name is SL_EINVAL, with the nearest known one. */
+int srv_config_assign(struct srv_config *config, const char *text, struct sl_err *err);
+/* Everything in the environment. env: "NAME=value"…, NULL at the end. A name that begins with SLUICE_ and a section's
+ * name, and is no setting, is SL_EINVAL: it is a slip of the pen. */
+int srv_config_environment(struct srv_config *config, char *const *env, struct sl_err *err);
+/* What no single value shows: pairs that belong together, a lease shorter than its renewal. SL_EINVAL. */
+int srv_config_check(const struct srv_config *config, struct sl_err *err);
+
+/* Called with each problem of a file: line and column from 1 (0: of the file as a whole). */
+typedef void srv_config_problem_fn(size_t line, size_t column, const char *text, void *ctx);
+/* Read a file. All problems are told; SL_EDATA when there was one, else SL_ENOENT and other errors of reading. */
+int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
+		    struct sl_err *err);
+
+/* The known word that is nearest to a mistyped one, NULL when none is near. words: n of them. */
+const char *srv_nearest(const char *word, const char *const *words, size_t n);
+
+#endif

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that exports: see export.h.
+ *
+ *            ┌────────────── the pause is over ─────────────┐
+ *            ▼                                              │
+ *   idle ─▶ running ── the lease is another's ─▶ waiting ───┤
+ *            │  └───── anything else ──────────▶ failed ────┘
+ *            └── stop ─▶ idle
+ *
+ * A run: the checkpoint is read from the catalog, a feed writes the events behind it into a pipe, sl_export_run reads
+ * them there. To stop, the feed ends after whole rows, the run drains, and what it leaves is taken up by the next.
+ */
+#include "server/export/export.h"
+
+#include "server/config/config.h"
+#include "server/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sluice/export.h>
+
+#define FIRST_PAUSE_MS 1000
+#define LONGEST_PAUSE_MS 60000
+#define LEASE_PAUSE_MS 1000                          /* before the lease is asked for again */
+#define SETTLED_MS 500                               /* a run that is as old is at work */
+#define GOOD_RUN_MS 60000                            /* after one as long the pause is a short one again */
+#define RECORD_BYTES_MAX (INT64_C(48) * 1024 * 1024) /* an event has 16 MiB at most, and two digits a byte here */
+
+struct srv_exports {
+	struct srv_core *core;
+	struct srv_verify *verify;
+	char *catalog_url; /* never NULL */
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t mu; /* guards all below */
+	pthread_cond_t wake;
+	bool stop, ended; /* ended: the thread is past its last run */
+	struct srv_export_status status;
+	sl_export *run; /* the one that was begun, or NULL */
+	int64_t begun_ms;
+	struct srv_feed *feed;
+	sl_gauge *up, *checkpoint, *lag;
+	sl_counter *starts, *failures;
+};
+
+const char *srv_export_state_name(enum srv_export_state state)
+{
+	static const char *const names[] = {"idle", "running", "waiting", "failed"};
+	return names[state];
+}
+
+static void say(const struct srv_exports *x, enum sl_log_level level, const char *message, const char *why)
+{
+	const struct sl_env *env = x->core->env;
+	const struct sl_log_field fields[] = {
+		{.key = "dataset", .kind = SL_LOG_STR, .str = x->core->config->export_events_dataset},
+		{.key = "error", .kind = SL_LOG_STR, .str = why},
+	};
+	const struct sl_log_record record = {.level = level,
+					     .time_ms = srv_clock_real_ms(),
+					     .component = "export",
+					     .message = message,
+					     .fields = fields,
+					     .n_fields = why != NULL ? 2 : 1};
+	if (env->log != NULL && level >= env->log_level)
+		env->log(&record, env->log_ctx);
+}
+
+/* ---- one run ---- */
+
+static int open_catalog(const struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
+{
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = create};
+	return sl_catalog_open(out, x->catalog_url, &opts, err);
+}
+
+bool srv_exports_has_catalog(const struct srv_exports *x)
+{
+	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 ||
+	       (errno != ENOENT && errno != ENOTDIR);
+}
+
+static int note_dataset(const struct sl_dataset *d, void *ctx)
+{
+	*(uint64_t *)ctx = d->events > 0 ? d->checkpoint : 0;
+	return 0;
+}
+
+/* Where the dataset ends; 0: nowhere yet. */
+static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *err)
+{
+	sl_catalog *c = NULL;
+	*out = 0;
+	if (!srv_exports_has_catalog(x))
+		return 0; /* the first run makes it */
+	int rc = open_catalog(x, strncmp(x->catalog_url, "sqlite:", 7) == 0 ? SL_OFF : SL_ON, &c, err);
+	if (rc == SL_EUNAVAIL && strncmp(x->catalog_url, "sqlite:", 7) == 0)
+		return 0; /* somebody is making it; from the first event on is right as well, and only slower */
+	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
+	sl_catalog_close(c);
+	return rc == SL_ENOENT ? 0 : rc;
+}
+
+/* With the lock: it is at work, and has not just been begun to find the dataset taken or the disk full. */
+static void note_running(struct srv_exports *x)
+{
+	if (x->status.state == SRV_EXPORT_RUNNING)
+		return;
+	x->status.state = SRV_EXPORT_RUNNING;
+	x->status.since_ms = srv_clock_real_ms();
+	x->status.next_try_ms = 0;
+	x->status.starts++;
+	x->status.error[0] = '\0';
+	sl_counter_add(x->starts, 1);
+	sl_gauge_set(x->up, 1);
+}
+
+static void on_progress(const struct sl_export_progress *p, void *ctx)
+{
+	struct srv_exports *x = ctx;
+	(void)pthread_mutex_lock(&x->mu);
+	note_running(x);
+	x->status.checkpoint = p->checkpoint;
+	(void)pthread_mutex_unlock(&x->mu);
+	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
+}
+
+static int make_run(struct srv_exports *x, int fd, sl_export **out, struct sl_err *err)
+{
+	const struct srv_config *c = x->core->config;
+	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
+				      .env = x->core->env,
+				      .from = "-",
+				      .fd = fd,
+				      .format = SL_EXPORT_CSV,
+				      .max_record_bytes = RECORD_BYTES_MAX,
+				      .to = c->export_events_dir,
+				      .dataset = c->export_events_dataset,
+				      .catalog = x->catalog_url,
+				      .sequence = "offset",
+				      .partition_size = c->export_events_partition_size,
+				      .columns = srv_feed_columns,
+				      .columns_n = srv_feed_columns_n,
+				      .zstd_level = (int32_t)c->export_events_zstd_level,
+				      .perf = {.workers = (int32_t)c->perf_workers,
+					       .queue_size = (int32_t)c->perf_queue_size,
+					       .retry_attempts = (int32_t)c->perf_retry_attempts,
+					       .retry_backoff_ms = c->perf_retry_backoff_ms},
+				      .final = SL_OFF,
+				      .audit_endpoint = c->export_events_audit_endpoint,
+				      .audit_token_file = c->export_events_audit_token_file,
+				      .audit_ca_file = c->export_events_audit_ca_file,
+				      .on_progress = on_progress,
+				      .on_progress_ctx = x};
+	return sl_export_new(out, &opts, err);
+}
+
+/* From now on stop knows of it; false: it was asked to stop before. */
+static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *feed, uint64_t checkpoint)
+{
+	(void)pthread_mutex_lock(&x->mu);
+	bool go = !x->stop;
+	if (go) {
+		x->run = run;
+		x->feed = feed;
+		x->begun_ms = srv_clock_ms();
+		x->status.checkpoint = checkpoint;
+		sl_gauge_set(x->checkpoint, (double)checkpoint);
+	}
+	(void)pthread_mutex_unlock(&x->mu);
+	return go;
+}
+
+static void end_run(struct srv_exports *x)
+{
+	(void)pthread_mutex_lock(&x->mu);
+	x->run = NULL;
+	x->feed = NULL;
+	(void)pthread_mutex_unlock(&x->mu);
+	sl_gauge_set(x->up, 0);
+}
+
+/* Until it fails or is stopped. */
+static int run_once(struct srv_exports *x, struct sl_err *err)
+{
+	struct sl_export_result result = {.struct_size = sizeof(result)};
+	struct srv_feed *feed = NULL;
+	sl_export *run = NULL;
+	uint64_t checkpoint = 0;
+	int ends[2];
+	int rc = read_checkpoint(x, &checkpoint, err);
+	if (rc != 0)
+		return rc;
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return sl_err_set_errno(err, errno, "make a pipe");
+	rc = make_run(x, ends[0], &run, err);
+	if (rc == 0)
+		rc = srv_feed_start(&feed, x->core, checkpoint, ends[1], err);
+	else
+		(void)close(ends[1]);
+	if (rc == 0 && begin_run(x, run, feed, checkpoint)) {
+		rc = sl_export_run(run, &result, err);
+		end_run(x);
+	}
+	(void)close(ends[0]); /* a feed that is writing sees it */
+	struct sl_err why = SL_ERR_INIT;
+	srv_feed_free(feed, &why);
+	sl_export_free(run);
+	if (rc == 0 && why.code != 0) {
+		*err = why;
+		rc = why.code;
+	}
+	return rc;
+}
+
+/* ---- the thread ---- */
+
+static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, int64_t pause_ms)
+{
+	bool waits = rc == SL_ELOCKED;
+	(void)pthread_mutex_lock(&x->mu);
+	bool told = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
+		    strcmp(x->status.error, err->msg) == 0;
+	if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
+		x->status.since_ms = srv_clock_real_ms();
+	x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
+	x->status.failures += !waits;
+	x->status.next_try_ms = srv_clock_real_ms() + pause_ms;
+	(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
+		       err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
+	(void)pthread_mutex_unlock(&x->mu);
+	if (!waits)
+		sl_counter_add(x->failures, 1);
+	if (!told) /* the same again is no news */
+		say(x, waits ? SL_LOG_INFO : SL_LOG_ERROR,
+		    waits ? "another process exports; waiting for it" : "the export ended; it will be started again",
+		    err->msg);
+}
+
+static bool stopping(struct srv_exports *x)
+{
+	(void)pthread_mutex_lock(&x->mu);
+	bool stop = x->stop;
+	(void)pthread_mutex_unlock(&x->mu);
+	return stop;
+}
+
+static void rest(struct srv_exports *x, int64_t ms)
+{
+	struct timespec at = srv_clock_at(srv_clock_ms() + ms);
+	int rc = 0;
+	(void)pthread_mutex_lock(&x->mu);
+	while (!x->stop && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&x->wake, &x->mu, &at);
+	(void)pthread_mutex_unlock(&x->mu);
+}
+
+static void *thread_main(void *arg)
+{
+	struct srv_exports *x = arg;
+	int64_t pause = FIRST_PAUSE_MS;
+	while (!stopping(x)) {
+		struct sl_err err = SL_ERR_INIT;
+		int64_t begun = srv_clock_ms();
+		int rc = run_once(x, &err);
+		if (stopping(x))
+			break;
+		if (srv_clock_ms() - begun > GOOD_RUN_MS)
+			pause = FIRST_PAUSE_MS;
+		if (rc == 0)
+			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
+		note_end(x, rc, &err, rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause);
+		rest(x, rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause);
+		if (rc != SL_ELOCKED)
+			pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
+	}
+	(void)pthread_mutex_lock(&x->mu);
+	x->ended = true;
+	x->status.state = SRV_EXPORT_IDLE;
+	(void)pthread_cond_broadcast(&x->wake);
+	(void)pthread_mutex_unlock(&x->mu);
+	return NULL;
+}
+
+/* ---- from outside ---- */
+
+void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
+{
+	(void)pthread_mutex_lock(&x->mu);
+	if (x->run != NULL && srv_clock_ms() - x->begun_ms >= SETTLED_MS)
+		note_running(x);
+	*out = x->status;
+	(void)pthread_mutex_unlock(&x->mu);
+}
+
+/* Once a second, on the health's thread: also what there is to export is looked at here. */
+enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
+{
+	struct srv_exports *x = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_export_status s;
+	srv_exports_status(x, &s);
+	uint64_t newest = s.newest > s.checkpoint ? s.newest : s.checkpoint;
+	if (srv_feed_newest(x->core, &newest, &err) == 0) {
+		(void)pthread_mutex_lock(&x->mu);
+		x->status.newest = newest;
+		(void)pthread_mutex_unlock(&x->mu);
+		sl_gauge_set(x->lag, (double)(newest - s.checkpoint));
+	}
+	if (s.state != SRV_EXPORT_FAILED)
+		return SRV_FINE;
+	(void)snprintf(why, size, "%s", s.error);
+	return SRV_AILING;
+}
+
+int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err)
+{
+	return open_catalog(x, SL_OFF, out, err);
+}
+
+const char *srv_exports_dir(const struct srv_exports *x)
+{
+	return x->core->config->export_events_dir;
+}
+
+const char *srv_exports_catalog_url(const struct srv_exports *x)
+{
+	return x->catalog_url;
+}
+
+struct srv_verify *srv_exports_verify(struct srv_exports *x)
+{
+	return x->verify;
+}
+
+struct srv_core *srv_exports_core(struct srv_exports *x)
+{
+	return x->core;
+}
+
+/* ---- its life ---- */
+
+static int add_metrics(struct srv_exports *x, struct sl_err *err)
+{
+	sl_metrics *m = x->core->metrics;
+	int rc = sl_metrics_gauge(m, "sluice_server_export_up", "1 while this server exports its events.", NULL, 0,
+				  &x->up, err);
+	rc = rc != 0 ? rc
+		     : sl_metrics_gauge(m, "sluice_server_export_checkpoint", "The last event that is exported.", NULL,
+					0, &x->checkpoint, err);
+	rc = rc != 0 ? rc
+		     : sl_metrics_gauge(m, "sluice_server_export_lag_events", "Events that are not exported yet.", NULL,
+					0, &x->lag, err);
+	rc = rc != 0 ? rc
+		     : sl_metrics_counter(m, "sluice_server_export_starts_total", "Starts of the export.", NULL, 0,
+					  &x->starts, err);
+	return rc != 0 ? rc
+		       : sl_metrics_counter(m, "sluice_server_export_failures_total",
+					    "Ends of the export that nobody asked for.", NULL, 0, &x->failures, err);
+}
+
+static int name_catalog(struct srv_exports *x, struct sl_err *err)
+{
+	const struct srv_config *c = x->core->config;
+	if (c->export_events_catalog != NULL)
+		x->catalog_url = strdup(c->export_events_catalog);
+	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_events_dir) < 0)
+		x->catalog_url = NULL;
+	return x->catalog_url != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory");
+}
+
+int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
+{
+	*out = NULL;
+	if (core->config->export_events_dir == NULL)
+		return 0;
+	struct srv_exports *x = calloc(1, sizeof(*x));
+	if (x == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	x->core = core;
+	(void)pthread_mutex_init(&x->mu, NULL);
+	srv_cond_init(&x->wake);
+	int rc = sl_dataset_check_name(core->config->export_events_dataset, err);
+	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export_events.dataset") : name_catalog(x, err);
+	rc = rc != 0 ? rc : srv_verify_new(&x->verify, x, err);
+	rc = rc != 0 ? rc : add_metrics(x, err);
+	if (rc != 0)
+		srv_exports_free(x);
+	else
+		*out = x;
+	return rc;
+}
+
+int srv_exports_start(struct srv_exports *x, struct sl_err *err)
+{
+	int failed = x != NULL ? srv_thread_start(&x->thread, "sl-export", thread_main, x) : 0;
+	if (x != NULL)
+		x->started = failed == 0;
+	return failed != 0 ? sl_err_set_errno(err, failed, "start a thread") : 0;
+}
+
+/* With the lock: the feed and the run live as long as it is held. */
+static void end_now(struct srv_exports *x, enum sl_export_stop_mode mode)
+{
+	x->stop = true;
+	if (x->feed != NULL)
+		srv_feed_end(x->feed);
+	if (x->run != NULL)
+		sl_export_stop(x->run, mode);
+	(void)pthread_cond_broadcast(&x->wake);
+}
+
+void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
+{
+	if (x == NULL)
+		return;
+	if (x->verify != NULL)
+		srv_verify_stop(x->verify);
+	if (!x->started)
+		return;
+	struct timespec at = srv_clock_at(srv_clock_ms() + deadline_ms);
+	int rc = 0;
+	(void)pthread_mutex_lock(&x->mu);
+	end_now(x, SL_EXPORT_DRAIN);
+	while (!x->ended && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&x->wake, &x->mu, &at);
+	if (!x->ended)
+		end_now(x, SL_EXPORT_NOW);
+	(void)pthread_mutex_unlock(&x->mu);
+	(void)pthread_join(x->thread, NULL);
+	x->started = false;
+}
+
+void srv_exports_free(struct srv_exports *x)
+{
+	if (x == NULL)
+		return;
+	srv_exports_stop(x, 0);
+	srv_verify_free(x->verify);
+	(void)pthread_cond_destroy(&x->wake);
+	(void)pthread_mutex_destroy(&x->mu);
+	free(x->catalog_url);
+	free(x);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exports in the server: the events of its store become partitions of a dataset, as `sluice export` makes them, for as
+ * long as the server runs; and any dataset in the same folder can be looked at and verified.
+ *
+ * Three threads: one runs the export and starts it again when it ends, with a growing pause; while it runs, a second
+ * one reads the store's events and feeds them to it; and each verification has its own. An export that fails does not
+ * make the server less ready: what is in the store stays there, and is exported when the cause is gone. Of several
+ * servers that share a catalog, the one that holds the dataset's lease exports and the others wait for it.
+ *
+ * Guarantees
+ *  - Every event has one row, in the order of offsets and without a gap. An event that was deleted with its job before
+ *    it was exported is a row that has nothing but its offset.
+ *  - One verification of a dataset at a time, VERIFY_AT_ONCE of all; what a verification found is kept until the next.
+ * Not guaranteed: that rows of the last, unfinished partition are exported; they wait until it is full.
+ *
+ * Thread safety: new, start, stop and free by one thread, in this order; the rest from any. Ownership: the core must
+ * outlive it.
+ */
+#ifndef SLUICE_SERVER_EXPORT_H
+#define SLUICE_SERVER_EXPORT_H
+
+#include "server/core.h"
+#include "server/health.h"
+
+#include <pthread.h>
+#include <sluice/audit.h>
+#include <sluice/catalog.h>
+#include <sluice/parquet.h>
+#include <stdbool.h>
+
+enum srv_export_state {
+	SRV_EXPORT_IDLE = 0,    /* not started, or stopped */
+	SRV_EXPORT_RUNNING = 1, /* this server exports */
+	SRV_EXPORT_WAITING = 2, /* another process holds the dataset's lease */
+	SRV_EXPORT_FAILED = 3   /* it will be started again */
+};
+const char *srv_export_state_name(enum srv_export_state state); /* "running" */
+
+struct srv_export_status {
+	enum srv_export_state state;
+	int64_t since_ms;    /* Unix */
+	int64_t next_try_ms; /* Unix; 0: none is planned */
+	uint64_t starts, failures;
+	char error[256];     /* why it failed or waits; "": nothing */
+	uint64_t checkpoint; /* of this run; 0: none yet */
+	uint64_t newest;     /* offset of the store's newest event; 0: none is known */
+};
+
+/* What a verification said. */
+#define SRV_FINDINGS_KEPT 100
+struct srv_finding {
+	int fault; /* enum sl_audit_fault */
+	uint64_t event;
+	char *path, *text;
+};
+struct srv_verification {
+	char dataset[SL_DATASET_NAME_MAX + 1];
+	bool running;
+	int64_t started_ms, ended_ms; /* Unix; 0: not yet */
+	uint64_t done_bytes, total_bytes;
+	struct srv_finding findings[SRV_FINDINGS_KEPT]; /* the first of them */
+	size_t n_findings;
+	uint64_t faults, notes;        /* told so far, also those that are not kept */
+	struct sl_audit_result result; /* when it has ended */
+	struct sl_err err;             /* code 0: it came to its end */
+};
+
+struct srv_exports;
+
+/* NULL in *out when no folder is configured. */
+int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err);
+int srv_exports_start(struct srv_exports *x, struct sl_err *err);
+/* What was taken in is committed, within the deadline; verifications end where they are. NULL is allowed. */
+void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms);
+void srv_exports_free(struct srv_exports *x); /* NULL is allowed */
+
+void srv_exports_status(struct srv_exports *x, struct srv_export_status *out);
+srv_check_fn srv_check_export; /* ctx: struct srv_exports */
+
+/* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
+bool srv_exports_has_catalog(const struct srv_exports *x);
+/* The catalog, opened for one question; SL_EUNAVAIL when there is none. The caller closes it. */
+int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err);
+const char *srv_exports_dir(const struct srv_exports *x);
+const char *srv_exports_catalog_url(const struct srv_exports *x);
+
+/* Begin one. SL_EEXIST: one of this dataset is running; SL_EFULL: as many as may be are running;
+ * SL_EUNAVAIL: the server stops. */
+int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err);
+/* Look at the last one of a dataset, under the lock: fn must be quick. false: there was none. */
+typedef void srv_verification_fn(const struct srv_verification *v, void *ctx);
+bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verification_fn *fn, void *ctx);
+
+/* ---- between the files of this part ---- */
+
+/* export/verify.c */
+struct srv_verify;
+int srv_verify_new(struct srv_verify **out, struct srv_exports *x, struct sl_err *err);
+void srv_verify_stop(struct srv_verify *v); /* ends and joins them */
+void srv_verify_free(struct srv_verify *v);
+struct srv_verify *srv_exports_verify(struct srv_exports *x);
+struct srv_core *srv_exports_core(struct srv_exports *x);
+
+/* export/feed.c: events as CSV. The columns, and the header that names them. */
+
+extern const struct sl_parquet_column srv_feed_columns[];
+extern const size_t srv_feed_columns_n;
+
+struct srv_feed;
+/* Start to write the events behind `after` (0: from the first there is) to fd, which the feed closes at its end. */
+int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after, int fd, struct sl_err *err);
+/* End after whole rows: the reader sees the end of the input. Returns at once. */
+void srv_feed_end(struct srv_feed *f);
+/* Joins it; to be called when the reader is gone. *err: why it ended by itself, code 0 when it did not. NULL is
+ * allowed. */
+void srv_feed_free(struct srv_feed *f, struct sl_err *err);
+/* The offset of the newest event, known to be at least *newest: asked in few small questions. */
+int srv_feed_newest(struct srv_core *core, uint64_t *newest, struct sl_err *err);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/http/accesslog.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES ((size_t)64 * 1024)
+#define LINE_BYTES ((size_t)2048)
+
+struct srv_accesslog {
+	pthread_mutex_t mu;
+	int fd;
+	enum sl_log_format format;
+	size_t len;
+	uint64_t lost; /* lines that could not be written */
+	char buf[BUFFER_BYTES];
+};
+
+int srv_accesslog_new(srv_accesslog **out, int fd, enum sl_log_format format, struct sl_err *err)
+{
+	srv_accesslog *a = malloc(sizeof(*a));
+	if (a == NULL)
+		return sl_err_set(err, SL_ENOMEM, "access log");
+	pthread_mutex_init(&a->mu, NULL);
+	a->fd = fd;
+	a->format = format;
+	a->len = 0;
+	a->lost = 0;
+	*out = a;
+	return 0;
+}
+
+void srv_accesslog_free(srv_accesslog *a)
+{
+	if (a == NULL)
+		return;
+	srv_accesslog_flush(a);
+	pthread_mutex_destroy(&a->mu);
+	free(a);
+}
+
+/* a->mu held. */
+static void flush(srv_accesslog *a)
+{
+	for (size_t at = 0; at < a->len;) {
+		ssize_t n = write(a->fd, a->buf + at, a->len - at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			for (; at < a->len; at++)
+				a->lost += a->buf[at] == '\n';
+			break;
+		}
+		at += (size_t)n;
+	}
+	a->len = 0;
+}
+
+void srv_accesslog_flush(srv_accesslog *a)
+{
+	pthread_mutex_lock(&a->mu);
+	flush(a);
+	pthread_mutex_unlock(&a->mu);
+}
+
+void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
+{
+	const struct sl_log_field fields[] = {
+		{.key = "request_id", .str = x->request_id},
+		{.key = "address", .str = x->address},
+		{.key = "actor", .str = x->actor},
+		{.key = "method", .str = x->method},
+		{.key = "path", .str = x->path},
+		{.key = "status", .kind = SL_LOG_I64, .num = (uint64_t)x->status},
+		{.key = "bytes", .kind = SL_LOG_U64, .num = x->bytes},
+		{.key = "us", .kind = SL_LOG_U64, .num = x->micros},
+		{.key = "lost", .kind = SL_LOG_U64, .num = 0},
+	};
+	struct sl_log_field all[sizeof(fields) / sizeof(fields[0])];
+	size_t n = sizeof(fields) / sizeof(fields[0]);
+	for (size_t i = 0; i < n; i++)
+		all[i] = fields[i];
+	struct sl_log_record record = {.level = SL_LOG_INFO,
+				       .time_ms = x->time_ms,
+				       .component = "access",
+				       .message = "request",
+				       .fields = all};
+	pthread_mutex_lock(&a->mu);
+	all[n - 1].num = a->lost;
+	record.n_fields = a->lost > 0 ? n : n - 1;
+	a->lost = 0;
+	if (a->len + LINE_BYTES > BUFFER_BYTES)
+		flush(a);
+	a->len += sl_log_format(&record, a->format, a->buf + a->len, LINE_BYTES - 1);
+	a->buf[a->len++] = '\n';
+	pthread_mutex_unlock(&a->mu);
+}

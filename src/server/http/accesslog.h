@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The access log: a line per request in logfmt or JSON. Lines are gathered and written by whoever fills the buffer, and
+ * by the ticker every quarter of a second, so that a request costs no system call; a killed process loses what was
+ * gathered. What cannot be written is counted and said, never waited for longer than the descriptor takes.
+ *
+ * Thread safety: every function from any thread.
+ */
+#ifndef SLUICE_SERVER_ACCESSLOG_H
+#define SLUICE_SERVER_ACCESSLOG_H
+
+#include "server/http/http.h"
+
+typedef struct srv_accesslog srv_accesslog;
+
+struct srv_access {
+	int64_t time_ms;
+	const char *request_id, *address, *actor, *method,
+		*path; /* without the query: it may hold what is nobody's business */
+	int status;
+	uint64_t bytes, micros;
+};
+
+int srv_accesslog_new(srv_accesslog **out, int fd, enum sl_log_format format, struct sl_err *err);
+void srv_accesslog_free(srv_accesslog *a);
+void srv_accesslog_add(srv_accesslog *a, const struct srv_access *access);
+void srv_accesslog_flush(srv_accesslog *a);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/http/auth.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_MAX ((size_t)1 << 20)
+#define LOGIN_MS 60000 /* a log-in of a token is recorded so often at most */
+#define REFUSALS 30
+
+struct session {
+	unsigned char hash[SRV_HASH_BYTES];  /* of the cookie */
+	unsigned char token[SRV_HASH_BYTES]; /* of the token it was made with: gone from the file, it is gone too */
+	int64_t until_ms;                    /* 0: free */
+};
+
+struct srv_auth {
+	pthread_mutex_t mu;
+	char *path;
+	unsigned char *key; /* of CSRF tokens; locked memory */
+	struct srv_token *tokens;
+	size_t n_tokens;
+	struct session *sessions;
+	int64_t refusals, refused_ms; /* what is left in the bucket, and when it was filled */
+};
+
+static int read_whole(int fd, char *buf, size_t size, size_t *len)
+{
+	for (*len = 0; *len < size;) {
+		ssize_t n = read(fd, buf + *len, size - *len);
+		if (n == 0)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		*len += n > 0 ? (size_t)n : 0;
+	}
+	return -EFBIG;
+}
+
+static int check_file(int fd, const char *path, struct sl_err *err)
+{
+	struct stat st;
+	if (fstat(fd, &st) != 0)
+		return sl_err_set_errno(err, errno, "tokens file %s", path);
+	if (!S_ISREG(st.st_mode))
+		return sl_err_set(err, SL_ECONFIG, "tokens file %s is not a file", path);
+	if (st.st_uid != geteuid() && st.st_uid != 0)
+		return sl_err_set(err, SL_ECONFIG, "tokens file %s belongs to another user", path);
+	if ((st.st_mode & 077) != 0)
+		return sl_err_set(err, SL_ECONFIG, "tokens file %s is open to others: chmod 600 it", path);
+	return 0;
+}
+
+static int read_tokens(const char *path, struct srv_token *out, char *buf, struct sl_err *err)
+{
+	size_t len;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) {
+		int rc = sl_err_set_errno(err, errno, "tokens file %s", path);
+		return rc < 0 ? sl_err_wrap(err, SL_ECONFIG, "configuration") : rc;
+	}
+	int rc = check_file(fd, path, err);
+	if (rc == 0) {
+		int e = read_whole(fd, buf, FILE_MAX, &len);
+		rc = e != 0 ? sl_err_set_errno(err, -e, "tokens file %s", path) : 0;
+	}
+	close(fd);
+	if (rc != 0)
+		return rc;
+	rc = srv_tokens_parse(buf, len, out, SRV_MAX_TOKENS, err);
+	return rc < 0 ? sl_err_wrap(err, rc, "tokens file %s", path) : rc;
+}
+
+int srv_auth_reload(srv_auth *a, struct sl_err *err)
+{
+	if (a->path == NULL)
+		return 0;
+	struct srv_token *tokens = calloc(SRV_MAX_TOKENS, sizeof(*tokens));
+	char *buf = malloc(FILE_MAX);
+	int n = tokens != NULL && buf != NULL ? read_tokens(a->path, tokens, buf, err)
+					      : sl_err_set(err, SL_ENOMEM, "tokens file %s", a->path);
+	free(buf);
+	if (n == 0)
+		n = sl_err_set(err, SL_ECONFIG, "tokens file %s has no token", a->path);
+	if (n < 0) {
+		free(tokens);
+		return n;
+	}
+	pthread_mutex_lock(&a->mu);
+	struct srv_token *old = a->tokens;
+	a->tokens = tokens;
+	a->n_tokens = (size_t)n;
+	pthread_mutex_unlock(&a->mu);
+	free(old);
+	return 0;
+}
+
+int srv_auth_new(srv_auth **out, const char *tokens_file, struct sl_err *err)
+{
+	srv_auth *a = calloc(1, sizeof(*a));
+	if (a == NULL)
+		return sl_err_set(err, SL_ENOMEM, "tokens");
+	pthread_mutex_init(&a->mu, NULL);
+	a->key = sodium_malloc(crypto_generichash_KEYBYTES);
+	a->sessions = calloc(SRV_MAX_SESSIONS, sizeof(*a->sessions));
+	a->path = tokens_file != NULL ? strdup(tokens_file) : NULL;
+	int rc = 0;
+	if (a->key == NULL || a->sessions == NULL || (tokens_file != NULL && a->path == NULL))
+		rc = sl_err_set(err, SL_ENOMEM, "tokens");
+	else
+		randombytes_buf(a->key, crypto_generichash_KEYBYTES);
+	rc = rc != 0 ? rc : srv_auth_reload(a, err);
+	if (rc != 0) {
+		srv_auth_free(a);
+		return rc;
+	}
+	*out = a;
+	return 0;
+}
+
+void srv_auth_free(srv_auth *a)
+{
+	if (a == NULL)
+		return;
+	sodium_free(a->key);
+	free(a->tokens);
+	free(a->sessions);
+	free(a->path);
+	pthread_mutex_destroy(&a->mu);
+	free(a);
+}
+
+size_t srv_auth_tokens(srv_auth *a)
+{
+	pthread_mutex_lock(&a->mu);
+	size_t n = a->n_tokens;
+	pthread_mutex_unlock(&a->mu);
+	return n;
+}
+
+static void hash_of(const char *secret, size_t len, unsigned char hash[SRV_HASH_BYTES])
+{
+	crypto_hash_sha256(hash, (const unsigned char *)secret, len);
+}
+
+/* Every line is compared, whichever matches: the time says nothing. a->mu held. */
+static struct srv_token *find_token(const srv_auth *a, const unsigned char hash[SRV_HASH_BYTES])
+{
+	struct srv_token *found = NULL;
+	for (size_t i = 0; i < a->n_tokens; i++)
+		if (sodium_memcmp(a->tokens[i].hash, hash, SRV_HASH_BYTES) == 0)
+			found = &a->tokens[i];
+	return found;
+}
+
+static void identify(const struct srv_token *t, struct srv_identity *out)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out->name, t->name, sizeof(out->name));
+	out->role = t->role;
+	memcpy(out->enqueue, t->enqueue, sizeof(out->enqueue));
+	memcpy(out->worker, t->worker, sizeof(out->worker));
+	memcpy(out->ship, t->ship, sizeof(out->ship));
+}
+
+static void csrf_of(const srv_auth *a, const unsigned char *id, size_t len, char csrf[SRV_CSRF_BYTES])
+{
+	unsigned char mac[SRV_HASH_BYTES];
+	crypto_generichash(mac, sizeof(mac), id, len, a->key, crypto_generichash_KEYBYTES);
+	sodium_bin2hex(csrf, SRV_CSRF_BYTES, mac, sizeof(mac));
+}
+
+bool srv_auth_by_token(srv_auth *a, const char *token, size_t len, struct srv_identity *out)
+{
+	unsigned char hash[SRV_HASH_BYTES];
+	hash_of(token, len, hash);
+	pthread_mutex_lock(&a->mu);
+	const struct srv_token *t = find_token(a, hash);
+	if (t != NULL)
+		identify(t, out);
+	pthread_mutex_unlock(&a->mu);
+	return t != NULL;
+}
+
+/* a->mu held. */
+static struct session *find_session(srv_auth *a, const unsigned char hash[SRV_HASH_BYTES], int64_t now_ms)
+{
+	struct session *found = NULL;
+	for (size_t i = 0; i < SRV_MAX_SESSIONS; i++)
+		if (a->sessions[i].until_ms > now_ms && sodium_memcmp(a->sessions[i].hash, hash, SRV_HASH_BYTES) == 0)
+			found = &a->sessions[i];
+	return found;
+}
+
+bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t now_ms, struct srv_identity *out)
+{
+	unsigned char hash[SRV_HASH_BYTES];
+	const struct srv_token *t = NULL;
+	hash_of(session, len, hash);
+	pthread_mutex_lock(&a->mu);
+	struct session *s = find_session(a, hash, now_ms);
+	if (s != NULL)
+		t = find_token(a, s->token);
+	if (t != NULL) {
+		identify(t, out);
+		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
+	}
+	pthread_mutex_unlock(&a->mu);
+	return t != NULL;
+}
+
+/* A place for a session of this token. Every token has its share of the places, so that log-ins with one end sessions
+ * of that one only: above its share the session that would end first. a->mu held. */
+static struct session *place(srv_auth *a, const unsigned char token[SRV_HASH_BYTES], int64_t now_ms)
+{
+	size_t share = SRV_MAX_SESSIONS / a->n_tokens, n_own = 0;
+	struct session *own = NULL, *first = &a->sessions[0];
+	share = share > SRV_TOKEN_SESSIONS ? SRV_TOKEN_SESSIONS : share;
+	for (size_t i = 0; i < SRV_MAX_SESSIONS; i++) {
+		struct session *s = &a->sessions[i];
+		if (s->until_ms > now_ms && memcmp(s->token, token, SRV_HASH_BYTES) == 0) {
+			n_own++;
+			own = own == NULL || s->until_ms < own->until_ms ? s : own;
+		}
+		first = s->until_ms < first->until_ms ? s : first;
+	}
+	return n_own >= share ? own : first;
+}
+
+bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, char session[SRV_SESSION_BYTES],
+		    struct srv_identity *out)
+{
+	unsigned char id[SRV_HASH_BYTES], hash[SRV_HASH_BYTES];
+	hash_of(token, len, hash);
+	randombytes_buf(id, sizeof(id));
+	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof(id));
+	sodium_memzero(id, sizeof(id));
+	pthread_mutex_lock(&a->mu);
+	struct srv_token *t = find_token(a, hash);
+	if (t != NULL) {
+		struct session *s = place(a, hash, now_ms);
+		identify(t, out);
+		out->first_login = t->login_ms == 0 || now_ms - t->login_ms >= LOGIN_MS || now_ms < t->login_ms;
+		if (out->first_login)
+			t->login_ms = now_ms;
+		hash_of(session, SRV_SESSION_BYTES - 1, s->hash);
+		memcpy(s->token, hash, sizeof(hash));
+		s->until_ms = now_ms + SRV_SESSION_MS;
+		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
+	}
+	pthread_mutex_unlock(&a->mu);
+	return t != NULL;
+}
+
+bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms)
+{
+	pthread_mutex_lock(&a->mu);
+	int64_t more = a->refused_ms == 0 || now_ms < a->refused_ms ? REFUSALS : (now_ms - a->refused_ms) / 1000;
+	if (more > 0) {
+		a->refusals = more >= REFUSALS - a->refusals ? REFUSALS : a->refusals + more;
+		a->refused_ms = now_ms;
+	}
+	bool may = a->refusals > 0;
+	a->refusals -= may;
+	pthread_mutex_unlock(&a->mu);
+	return may;
+}
+
+void srv_auth_logout(srv_auth *a, const char *session, size_t len)
+{
+	unsigned char hash[SRV_HASH_BYTES];
+	hash_of(session, len, hash);
+	pthread_mutex_lock(&a->mu);
+	struct session *s = find_session(a, hash, 0);
+	if (s != NULL)
+		memset(s, 0, sizeof(*s));
+	pthread_mutex_unlock(&a->mu);
+}
+
+void srv_auth_local_csrf(srv_auth *a, char csrf[SRV_CSRF_BYTES])
+{
+	static const unsigned char local[] = "local";
+	csrf_of(a, local, sizeof(local), csrf);
+}

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is decided when a request's headers are there, and the collecting of its body. */
+#include "server/http/internal.h"
+
+#include <ctype.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define FIRST_BYTES ((size_t)4096)
+#define DROP_BYTES ((size_t)64 * 1024)
+
+static const struct {
+	const char *name;
+	size_t len;
+} fields[F_COUNT] = {
+	[F_HOST] = {"Host", sizeof("Host") - 1},
+	[F_ORIGIN] = {"Origin", sizeof("Origin") - 1},
+	[F_AUTHORIZATION] = {"Authorization", sizeof("Authorization") - 1},
+	[F_COOKIE] = {"Cookie", sizeof("Cookie") - 1},
+	[F_FETCH_SITE] = {"Sec-Fetch-Site", sizeof("Sec-Fetch-Site") - 1},
+	[F_FETCH_MODE] = {"Sec-Fetch-Mode", sizeof("Sec-Fetch-Mode") - 1},
+	[F_CSRF] = {"X-CSRF-Token", sizeof("X-CSRF-Token") - 1},
+	[F_REQUEST_ID] = {"X-Request-Id", sizeof("X-Request-Id") - 1},
+	[F_LENGTH] = {"Content-Length", sizeof("Content-Length") - 1},
+	[F_CODING] = {"Transfer-Encoding", sizeof("Transfer-Encoding") - 1},
+	[F_EXPECT] = {"Expect", sizeof("Expect") - 1},
+	[F_CONTENT_CODING] = {"Content-Encoding", sizeof("Content-Encoding") - 1},
+	[F_FORWARDED_FOR] = {"X-Forwarded-For", sizeof("X-Forwarded-For") - 1},
+	[F_FORWARDED_PROTO] = {"X-Forwarded-Proto", sizeof("X-Forwarded-Proto") - 1},
+};
+
+static char *copy(srv_request *r, const char *s, size_t n)
+{
+	char *p = srv_arena(r, n + 1);
+	if (p == NULL)
+		return NULL;
+	memcpy(p, s, n);
+	p[n] = '\0';
+	return p;
+}
+
+static int known_field(const char *name, size_t len)
+{
+	for (int i = 0; i < F_COUNT; i++)
+		if (fields[i].len == len && strcasecmp(name, fields[i].name) == 0)
+			return i;
+	return -1;
+}
+
+/* A name is a token of RFC 9110. "Content-Length : 16" is none: what reads it as a length and what does not would
+ * disagree about where the request ends. */
+static bool is_field_name(const char *name, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("!#$%&'*+-.^_`|~", name[i]) == NULL))
+			return false;
+	return len > 0;
+}
+
+/* Where it is: it is wiped there, and never copied. */
+static enum MHD_Result note_secret(srv_request *r, int known, const char *value, size_t len)
+{
+	if (r->n_secret == SRV_MAX_SECRETS) {
+		r->headers_bad = true;
+		sodium_memzero((void *)(uintptr_t)value, len);
+		return MHD_YES;
+	}
+	r->secret[r->n_secret].text = (void *)(uintptr_t)value;
+	r->secret[r->n_secret++].len = len;
+	r->field[known] = value;
+	r->seen[known]++;
+	return MHD_YES;
+}
+
+static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
+				  const char *value, size_t value_len)
+{
+	srv_request *r = cls;
+	struct pair *h = &r->headers[r->n_headers];
+	int known = known_field(name, name_len);
+	(void)kind;
+	r->unclear |= !is_field_name(name, name_len);
+	if (known == F_AUTHORIZATION || known == F_COOKIE)
+		return note_secret(r, known, value, value_len);
+	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy(r, name, name_len)) == NULL ||
+	    (h->value = copy(r, value != NULL ? value : "", value_len)) == NULL) {
+		r->headers_bad = true;
+		return MHD_YES; /* secrets may follow: they are wiped */
+	}
+	r->n_headers++;
+	if (known >= 0) {
+		r->field[known] = h->value;
+		r->seen[known]++;
+	}
+	return MHD_YES;
+}
+
+static int parse_query(srv_request *r, const char *q)
+{
+	size_t n = strlen(q);
+	char *scratch = srv_arena(r, 2 * n + 2);
+	const char *end = q + n;
+	int rc = -1;
+	while (scratch != NULL && r->n_query < SRV_MAX_QUERY) {
+		struct pair *p = &r->query[r->n_query];
+		rc = srv_query_next(&q, end, &scratch, &p->name, &p->value);
+		if (rc <= 0)
+			break;
+		r->n_query++;
+		rc = -1;
+	}
+	return rc;
+}
+
+static int parse_target(srv_request *r)
+{
+	char *q = strchr(r->target, '?');
+	size_t n = q != NULL ? (size_t)(q - r->target) : strlen(r->target);
+	r->path = srv_arena(r, n + 1);
+	if (r->path == NULL)
+		return -1;
+	memcpy(r->path, r->target, n);
+	r->path[n] = '\0';
+	return q != NULL ? parse_query(r, q + 1) : 0;
+}
+
+/* Behind a proxy the client is the last address that the proxy added; what stands before it was sent by the client. */
+static void name_client(srv_request *r)
+{
+	const char *list = r->field[F_FORWARDED_FOR], *last;
+	if (!r->h->behind_proxy || list == NULL)
+		return;
+	last = strrchr(list, ',');
+	last = last != NULL ? last + 1 : list;
+	last += strspn(last, " \t");
+	size_t n = strcspn(last, " \t");
+	if (n > 0 && n < sizeof(r->address) && strspn(last, "0123456789abcdefABCDEF.:[]") >= n) {
+		memcpy(r->address, last, n);
+		r->address[n] = '\0';
+	}
+}
+
+static void name_request(srv_request *r)
+{
+	const char *given = r->field[F_REQUEST_ID];
+	uint64_t n = atomic_fetch_add(&r->h->next_id, 1);
+	if (given != NULL && srv_request_id_ok(given))
+		memcpy(r->id, given, strlen(given) + 1);
+	else
+		snprintf(r->id, sizeof(r->id), "%s-%llx", r->h->boot, (unsigned long long)n);
+}
+
+bool srv_is_read(const srv_request *r)
+{
+	return strcmp(r->method, "GET") == 0 || r->head || strcmp(r->method, "OPTIONS") == 0;
+}
+
+static void answer_allow(srv_request *r)
+{
+	char allow[128];
+	srv_routes_allow(r->match.other, allow, sizeof(allow));
+	srv_set_header(r, "Allow", allow);
+	if (strcmp(r->method, "OPTIONS") == 0)
+		srv_bytes(r, 204, NULL, "", 0);
+	else
+		srv_error(r, 405, "method_not_allowed", "%s does not take %s", r->path, r->method);
+}
+
+/* Find the route. false: answered. */
+static bool find_route(srv_request *r)
+{
+	char *scratch = srv_arena(r, strlen(r->path) + 2);
+	if (scratch == NULL || srv_routes_find(r->h->routes, r->method, r->path, scratch, &r->match) != 0) {
+		srv_error(r, 400, "bad_path", "the path is malformed");
+		return false;
+	}
+	if (r->match.endpoint != NULL)
+		return true;
+	if (r->match.other != NULL)
+		answer_allow(r);
+	else
+		srv_error(r, 404, "not_found", "there is nothing at %s", r->path);
+	return false;
+}
+
+/* The body that the headers promise. false: answered. */
+static bool check_body(srv_request *r)
+{
+	const char *length = r->field[F_LENGTH], *coding = r->field[F_CODING], *content = r->field[F_CONTENT_CODING];
+	if (r->seen[F_LENGTH] + r->seen[F_CODING] > 1 ||
+	    (length != NULL &&
+	     (length[0] == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18)) ||
+	    (coding != NULL && strcasecmp(coding, "chunked") != 0)) {
+		r->unclear = true;
+		srv_error(r, 400, "bad_length", "the body's length is not clear");
+		return false;
+	}
+	unsigned long long n = length != NULL ? strtoull(length, NULL, 10) : 0;
+	r->has_body = coding != NULL || n > 0;
+	if (content != NULL && r->has_body && strcasecmp(content, "identity") != 0) {
+		srv_error(r, 415, "bad_encoding", "bodies are taken as they are, without a Content-Encoding");
+		return false;
+	}
+	if (n > (unsigned long long)r->h->body_max) {
+		srv_error(r, 413, "too_big", "the body is larger than %lld bytes", (long long)r->h->body_max);
+		return false;
+	}
+	return true;
+}
+
+static bool check_going(srv_request *r)
+{
+	if (!atomic_load(&r->h->stopping) && (srv_is_read(r) || !atomic_load(&r->h->refusing)))
+		return true;
+	srv_retry_after(r, 1000);
+	srv_error(r, 503, "stopping", "the server is stopping");
+	return false;
+}
+
+static bool check_form(srv_request *r)
+{
+	if (r->unclear)
+		srv_error(r, 400, "bad_field", "the name of a header field is not valid");
+	else if (r->headers_bad)
+		srv_error(r, 431, "too_many_fields", "the request has too many header fields");
+	else if (parse_target(r) != 0)
+		srv_error(r, 400, "bad_target", "the request's target is malformed");
+	else
+		return check_body(r);
+	return false;
+}
+
+void srv_request_begin(srv_request *r, const char *method)
+{
+	snprintf(r->method, sizeof(r->method), "%s", method);
+	r->head = strcmp(r->method, "HEAD") == 0;
+	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
+	name_request(r);
+	name_client(r);
+	bool going = check_form(r) && srv_guard_host(r) && find_route(r);
+	/* Also for a request that was refused already: what it carries is wiped. */
+	going = srv_guard_actor(r) && going;
+	if (going && check_going(r) && r->has_body)
+		atomic_store(&r->conn->deadline_ns, r->start_ns + r->h->request_deadline_ns);
+}
+
+static int body_grow(srv_request *r, size_t need)
+{
+	size_t cap = r->body_cap != 0 ? r->body_cap : FIRST_BYTES;
+	while (cap < need)
+		cap *= 2;
+	int64_t more = (int64_t)(cap - r->body_cap);
+	if (atomic_fetch_add(&r->h->body_bytes, more) + more > r->h->bodies_max) {
+		atomic_fetch_sub(&r->h->body_bytes, more);
+		return SL_EFULL;
+	}
+	char *p = realloc(r->body, cap);
+	if (p == NULL) {
+		atomic_fetch_sub(&r->h->body_bytes, more);
+		return SL_ENOMEM;
+	}
+	r->body = p;
+	r->body_cap = cap;
+	return 0;
+}
+
+/* The rest of a body whose request is refused already: read, so that the client comes to see why, but not for ever. */
+static int drop(srv_request *r, size_t len)
+{
+	r->dropped += len;
+	if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
+		return 0;
+	sl_counter_add(r->h->cut_body, 1);
+	return -1;
+}
+
+int srv_request_body(srv_request *r, const char *data, size_t len)
+{
+	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
+		return drop(r, len);
+	/* A token's body is never moved, so that no copy stays behind. */
+	bool login = (r->match.endpoint->route.flags & SRV_LOGIN) != 0;
+	size_t max = login ? FIRST_BYTES - 1 : (size_t)r->h->body_max;
+	if (r->body_len + len > max) {
+		srv_error(r, 413, "too_big", "the body is larger than %zu bytes", max);
+		return 0;
+	}
+	if (r->body_len + len + 1 > r->body_cap && body_grow(r, r->body_len + len + 1) != 0) {
+		srv_retry_after(r, 1000);
+		srv_error(r, 503, "busy", "too many large bodies at once");
+		return 0;
+	}
+	memcpy(r->body + r->body_len, data, len);
+	r->body_len += len;
+	r->body[r->body_len] = '\0';
+	return 0;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections and the ticker. libmicrohttpd's own timeout counts inactivity, so a byte a second outlives it; a
+ * connection here has a deadline that bytes do not move, and the ticker shuts its socket when that has passed. The
+ * socket is closed by libmicrohttpd after it told us (srv_conn_notify), which takes h->mu, so the ticker never shuts
+ * another's descriptor.
+ */
+#include "server/http/internal.h"
+#include "server/thread.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define GONE_AT_ONCE 64
+#define TICK_MAX_NS 250000000
+#define TICK_MIN_NS 1000000
+
+static void name_address(struct srv_conn *c)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *sa = info != NULL ? info->client_addr : NULL;
+	if (sa != NULL && sa->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, c->address,
+			  sizeof(c->address));
+	else if (sa != NULL && sa->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, c->address,
+			  sizeof(c->address));
+}
+
+static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct srv_conn *c = fd != NULL ? calloc(1, sizeof(*c)) : NULL;
+	if (c == NULL)
+		return NULL;
+	c->h = h;
+	c->mhd = mhd;
+	c->fd = fd->connect_fd;
+	atomic_init(&c->deadline_ns, srv_mono_ns(h) + h->header_deadline_ns);
+	name_address(c);
+	uid_t uid;
+	c->own_user = !h->needs_token && srv_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
+	if (h->tls != NULL) {
+		const union MHD_ConnectionInfo *tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+		gnutls_session_set_ptr(tls->tls_session, c);
+	}
+	atomic_fetch_add(&h->n_connections, 1);
+	pthread_mutex_lock(&h->mu);
+	c->next = h->conns;
+	if (c->next != NULL)
+		c->next->prev = c;
+	h->conns = c;
+	if (h->n_conns++ == 0)
+		srv_ticker_wake(h);
+	pthread_mutex_unlock(&h->mu);
+	return c;
+}
+
+static void conn_free(struct srv_conn *c)
+{
+	srv_http *h = c->h;
+	pthread_mutex_lock(&h->mu);
+	*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
+	if (c->next != NULL)
+		c->next->prev = c->prev;
+	h->n_conns--;
+	if (c->crowd != NULL)
+		srv_gather_leave(c->crowd);
+	pthread_mutex_unlock(&h->mu);
+	atomic_fetch_sub(&h->n_connections, 1);
+	srv_request_free_spare(c);
+	free(c);
+}
+
+void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx, enum MHD_ConnectionNotificationCode code)
+{
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		*socket_ctx = conn_new(cls, mhd);
+	else if (*socket_ctx != NULL)
+		conn_free(*socket_ctx);
+}
+
+bool srv_client_left(const struct srv_conn *c)
+{
+	struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+static void cut_late_ones(srv_http *h, int64_t now)
+{
+	for (struct srv_conn *c = h->conns; c != NULL; c = c->next)
+		if (atomic_load(&c->deadline_ns) <= now) {
+			atomic_store(&c->deadline_ns, SL_FOREVER);
+			sl_counter_add(h->cut_late, 1);
+			shutdown(c->fd, SHUT_RDWR);
+		}
+}
+
+/* Requests whose gone is to be called, each with a reference of ours. h->mu held. */
+static size_t look_at_held(srv_http *h, int64_t now, srv_request **gone)
+{
+	size_t n = 0;
+	for (srv_request *r = h->held, *next; r != NULL; r = next) {
+		next = r->held_next;
+		if (r->stream != NULL) {
+			srv_stream_tick(r, now);
+		} else if (r->gone != NULL && !r->gone_told && n < GONE_AT_ONCE &&
+			   (atomic_load(&h->stopping) || srv_client_left(r->conn))) {
+			r->gone_told = true;
+			atomic_fetch_add(&r->refs, 1);
+			gone[n++] = r;
+		}
+	}
+	return n;
+}
+
+static void tell_gone(srv_request *r)
+{
+	pthread_mutex_lock(&r->later_mu);
+	if ((atomic_load(&r->state) & R_ANSWERED) == 0)
+		r->gone(r, r->gone_ctx);
+	pthread_mutex_unlock(&r->later_mu);
+	srv_request_unref(r);
+}
+
+static int64_t period(const srv_http *h)
+{
+	int64_t p = h->header_deadline_ns < h->request_deadline_ns ? h->header_deadline_ns : h->request_deadline_ns;
+	if (h->heartbeat_ns < p)
+		p = h->heartbeat_ns;
+	p /= 4;
+	return p > TICK_MAX_NS ? TICK_MAX_NS : p < TICK_MIN_NS ? TICK_MIN_NS : p;
+}
+
+/* What is done at every tick without a lock. */
+static void tick(srv_http *h, srv_request **gone, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		tell_gone(gone[i]);
+	if (h->access != NULL)
+		srv_accesslog_flush(h->access);
+}
+
+static void *ticker_main(void *ctx)
+{
+	srv_http *h = ctx;
+	srv_request *gone[GONE_AT_ONCE];
+	int quiet = 0; /* ticks without a connection: after the second nothing is left to write */
+	pthread_mutex_lock(&h->mu);
+	while (!h->ticker_end) {
+		int64_t now = srv_mono_ns(h);
+		cut_late_ones(h, now);
+		size_t n = look_at_held(h, now, gone);
+		quiet = h->n_conns > 0 ? 0 : quiet + 1;
+		pthread_mutex_unlock(&h->mu);
+		tick(h, gone, n);
+		pthread_mutex_lock(&h->mu);
+		if (!h->ticker_end && !h->ticker_again && n < GONE_AT_ONCE)
+			srv_wait(h, &h->tick, &h->mu, quiet < 2 ? now + period(h) : SL_FOREVER);
+		h->ticker_again = false;
+	}
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+/* h->mu held. */
+void srv_ticker_wake(srv_http *h)
+{
+	h->ticker_again = true;
+	pthread_cond_signal(&h->tick);
+}
+
+int srv_ticker_start(srv_http *h, struct sl_err *err)
+{
+	int rc = srv_thread_start(&h->ticker, "http-ticker", ticker_main, h);
+	if (rc != 0)
+		return sl_err_set_errno(err, rc, "start the server's ticker");
+	h->ticker_started = true;
+	return 0;
+}
+
+void srv_ticker_stop(srv_http *h)
+{
+	if (!h->ticker_started)
+		return;
+	pthread_mutex_lock(&h->mu);
+	h->ticker_end = true;
+	pthread_cond_broadcast(&h->tick);
+	pthread_mutex_unlock(&h->mu);
+	pthread_join(h->ticker, NULL);
+	h->ticker_started = false;
+}
+
+void srv_later(srv_request *r, void (*gone)(srv_request *r, void *ctx), void *ctx)
+{
+	pthread_mutex_lock(&r->h->mu);
+	r->later = true;
+	r->gone = gone;
+	r->gone_ctx = ctx;
+	pthread_mutex_unlock(&r->h->mu);
+}

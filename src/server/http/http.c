@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's life: options, start, stop. */
+#include "server/http/internal.h"
+#include "server/thread.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int64_t or_default(int64_t v, int64_t standard)
+{
+	return v > 0 ? v : standard;
+}
+
+static void init_locks(srv_http *h)
+{
+	pthread_mutex_init(&h->mu, NULL);
+	srv_cond_init(&h->work);
+	srv_cond_init(&h->tick);
+	srv_cond_init(&h->idle);
+}
+
+static void take_opts(srv_http *h, const struct srv_http_opts *o)
+{
+	if (o->env != NULL)
+		h->env = *o->env;
+	h->body_max = or_default(o->body_max, 16 << 20);
+	h->bodies_max = or_default(o->bodies_max, 256 << 20);
+	h->answers_max = or_default(o->answers_max, 256 << 20);
+	h->header_deadline_ns = or_default(o->header_deadline_ms, 10000) * 1000000;
+	h->request_deadline_ns = or_default(o->request_deadline_ms, 30000) * 1000000;
+	h->heartbeat_ns = or_default(o->heartbeat_ms, 15000) * 1000000;
+	h->idle_ns = or_default(o->idle_ms, 60000) * 1000000;
+	h->connections_max = (int32_t)or_default(o->connections_max, 1024);
+	h->connections_per_address = (int32_t)or_default(o->connections_per_address, 256);
+	h->n_threads = (int32_t)or_default(o->threads, 8);
+	h->behind_proxy = o->behind_proxy != 0;
+	h->streams_per_address = (int32_t)or_default(o->streams_per_address, (h->connections_per_address + 1) / 2);
+	h->read_only = o->read_only;
+	h->metrics = o->metrics;
+}
+
+static int copy_hosts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	if (o->n_hosts == 0)
+		return 0;
+	h->hosts = calloc(o->n_hosts, sizeof(*h->hosts));
+	for (size_t i = 0; h->hosts != NULL && i < o->n_hosts; i++) {
+		h->hosts[i] = strdup(o->hosts[i]);
+		if (h->hosts[i] == NULL)
+			break;
+		h->n_hosts++;
+	}
+	return h->n_hosts == o->n_hosts ? 0 : sl_err_set(err, SL_ENOMEM, "hosts of the server");
+}
+
+static int open_tls(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	if (o->tls_cert_file == NULL && o->tls_key_file == NULL)
+		return 0;
+	if (o->tls_cert_file == NULL || o->tls_key_file == NULL)
+		return sl_err_set(err, SL_ECONFIG, "TLS needs a certificate and a key");
+	return srv_tls_new(&h->tls, o->tls_cert_file, o->tls_key_file, err);
+}
+
+/* Everything that the options name, before a socket is bound. */
+static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+{
+	int fd = o->access_fd != 0 ? o->access_fd : STDERR_FILENO;
+	int rc = srv_routes_new(&h->routes, err);
+	rc = rc != 0 ? rc : copy_hosts(h, o, err);
+	rc = rc != 0 ? rc : open_tls(h, o, err);
+	rc = rc != 0 ? rc : srv_auth_new(&h->auth, o->tokens_file, err);
+	if (rc == 0 && o->access_log != 0)
+		rc = srv_accesslog_new(&h->access, fd, o->access_log == 2 ? SL_LOG_JSON : SL_LOG_LOGFMT, err);
+	rc = rc != 0 ? rc : srv_metrics_start(h, err);
+	return rc != 0 ? rc : srv_session_add(h, err);
+}
+
+/* Beyond loopback, nobody is let in unasked and nothing is said in the clear. */
+static int check_exposure(srv_http *h, const char *listen, struct sl_err *err)
+{
+	h->needs_token = srv_auth_tokens(h->auth) > 0;
+	if (h->behind_proxy && !h->needs_token)
+		return sl_err_set(err, SL_ECONFIG,
+				  "behind_proxy: a server behind a proxy needs a tokens file: every "
+				  "client of the proxy would be taken for a local one");
+	if (h->loopback || h->behind_proxy || (h->tls != NULL && h->needs_token))
+		return 0;
+	return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen,
+			  h->tls == NULL ? "a TLS certificate and key" : "",
+			  h->tls == NULL && !h->needs_token ? ", and " : "", h->needs_token ? "" : "a tokens file");
+}
+
+static int open_address(srv_http *h, const char *listen, struct sl_err *err)
+{
+	struct addrinfo *found = NULL;
+	int rc = srv_listen_find(listen, &found, &h->loopback, err);
+	if (rc != 0)
+		return rc;
+	rc = check_exposure(h, listen, err);
+	rc = rc != 0 ? rc : srv_listen_bind(h, found, listen, err);
+	freeaddrinfo(found);
+	return rc;
+}
+
+static void name_things(srv_http *h)
+{
+	const char *port = strrchr(h->address, ':');
+	snprintf(h->boot, sizeof(h->boot), "%08x", randombytes_random());
+	snprintf(h->cookie, sizeof(h->cookie), "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
+	srv_auth_local_csrf(h->auth, h->local_csrf);
+}
+
+int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err)
+{
+	srv_http *h = sodium_init() >= 0 ? calloc(1, sizeof(*h)) : NULL;
+	if (h == NULL)
+		return sl_err_set(err, SL_ENOMEM, "server");
+	h->listen_fd = -1;
+	init_locks(h);
+	take_opts(h, opts);
+	int rc = open_parts(h, opts, err);
+	rc = rc != 0 ? rc : open_address(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
+	if (rc != 0) {
+		srv_http_free(h);
+		return rc;
+	}
+	name_things(h);
+	*out = h;
+	return 0;
+}
+
+int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ctx, struct sl_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		int rc = srv_routes_add(h->routes, &routes[i], ctx, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+int srv_http_start(srv_http *h, struct sl_err *err)
+{
+	int rc = srv_pool_start(h, err);
+	if (rc == 0)
+		rc = srv_ticker_start(h, err);
+	if (rc == 0)
+		rc = srv_mhd_start(h, err);
+	return rc;
+}
+
+void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx)
+{
+	h->audit = fn;
+	h->audit_ctx = ctx;
+}
+
+void srv_http_refuse(srv_http *h)
+{
+	atomic_store(&h->refusing, 1);
+}
+
+/* h->mu held: end streams, and have the ticker tell those who answer later. */
+static void end_held(srv_http *h)
+{
+	for (srv_request *r = h->held, *next; r != NULL; r = next) {
+		next = r->held_next;
+		if (r->stream != NULL)
+			srv_stream_finish(r);
+	}
+	srv_ticker_wake(h);
+}
+
+/* h->mu held: the deadline has passed. No connection stays suspended; what still runs answers into nothing. */
+static void abandon_held(srv_http *h)
+{
+	for (srv_request *r = h->held, *next; r != NULL; r = next) {
+		next = r->held_next;
+		if (r->stream != NULL)
+			srv_stream_abandon(r);
+		else if ((atomic_fetch_or(&r->state, R_ABANDONED) & (R_ANSWERED | R_ABANDONED | R_SUSPENDED)) ==
+			 R_SUSPENDED)
+			srv_resume(r, true);
+	}
+}
+
+int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
+{
+	int64_t deadline = srv_mono_ns(h) + deadline_ms * 1000000;
+	if (h->daemon == NULL)
+		return 0;
+	atomic_store(&h->stopping, 1);
+	MHD_quiesce_daemon(h->daemon);
+	/* Nobody is let in any more. It is closed when the network's thread has ended, which may still take it out of
+	 * its epoll, and would take whatever has got the number since. */
+	(void)shutdown(h->listen_fd, SHUT_RDWR);
+	pthread_mutex_lock(&h->mu);
+	end_held(h);
+	while (atomic_load(&h->n_active) > 0)
+		if (srv_wait(h, &h->idle, &h->mu, deadline) == ETIMEDOUT)
+			break;
+	bool late = atomic_load(&h->n_active) > 0;
+	h->closing = true;
+	abandon_held(h);
+	while (atomic_load(&h->n_suspended) > 0)
+		srv_wait(h, &h->idle, &h->mu, SL_FOREVER);
+	pthread_mutex_unlock(&h->mu);
+	MHD_stop_daemon(h->daemon);
+	h->daemon = NULL;
+	(void)close(h->listen_fd);
+	h->listen_fd = -1;
+	srv_ticker_stop(h);
+	return late ? sl_err_set(err, SL_ETIMEDOUT, "requests were still running when the server stopped") : 0;
+}
+
+void srv_http_free(srv_http *h)
+{
+	if (h == NULL)
+		return;
+	if (h->daemon != NULL) {
+		int rc = srv_http_stop(h, 0, NULL);
+		(void)rc;
+	}
+	srv_ticker_stop(h);
+	srv_pool_stop(h);
+	srv_session_stop(h);
+	if (h->listen_fd >= 0)
+		close(h->listen_fd);
+	srv_metrics_stop(h);
+	srv_gather_free(h);
+	srv_routes_free(h->routes);
+	srv_auth_free(h->auth);
+	srv_tls_free(h->tls);
+	srv_accesslog_free(h->access);
+	for (size_t i = 0; i < h->n_hosts; i++)
+		free(h->hosts[i]);
+	free(h->hosts);
+	pthread_cond_destroy(&h->work);
+	pthread_cond_destroy(&h->tick);
+	pthread_cond_destroy(&h->idle);
+	pthread_mutex_destroy(&h->mu);
+	free(h);
+}
+
+const char *srv_http_address(const srv_http *h)
+{
+	return h->address;
+}
+
+/* Each by itself: a bad certificate must not keep a token alive that was taken out of the file. */
+int srv_http_reload(srv_http *h, struct sl_err *err)
+{
+	int tokens = srv_auth_reload(h->auth, err);
+	int tls = h->tls != NULL ? srv_tls_reload(h->tls, tokens == 0 ? err : NULL) : 0;
+	return tokens != 0 ? tokens : tls;
+}

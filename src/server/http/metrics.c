@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What /metrics says about requests. A series is made when a route first needs it: routes nobody asks for cost nothing.
+ */
+#include "server/http/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CLASSES 6
+
+struct srv_route_metrics {
+	sl_counter *requests[CLASSES]; /* by hundreds of the status */
+	sl_histogram *seconds;
+};
+
+static const char *const class_names[CLASSES] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
+
+static double count_connections(void *ctx)
+{
+	srv_http *h = ctx;
+	return (double)atomic_load(&h->n_connections);
+}
+
+static double count_streams(void *ctx)
+{
+	srv_http *h = ctx;
+	return (double)atomic_load(&h->n_streams);
+}
+
+static double count_running(void *ctx)
+{
+	srv_http *h = ctx;
+	return (double)(atomic_load(&h->n_active) - atomic_load(&h->n_streams));
+}
+
+static double count_bodies(void *ctx)
+{
+	srv_http *h = ctx;
+	return (double)atomic_load(&h->body_bytes);
+}
+
+static const struct {
+	const char *name, *help;
+	sl_gauge_fn *fn;
+} gauges[] = {
+	{"sluice_http_connections", "Open connections.", count_connections},
+	{"sluice_http_streams", "Open server-sent streams.", count_streams},
+	{"sluice_http_requests_running", "Requests that are not answered yet.", count_running},
+	{"sluice_http_bodies_bytes", "Memory that request bodies take.", count_bodies},
+};
+#define N_GAUGES (sizeof(gauges) / sizeof(gauges[0]))
+_Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
+
+static int count_of(srv_http *h, const char *why, sl_counter **out, struct sl_err *err)
+{
+	const struct sl_metric_label label = {.name = "reason", .value = why};
+	return sl_metrics_counter(h->metrics, "sluice_http_cut_connections_total",
+				  "Connections that the server ended before their request was whole.", &label, 1, out,
+				  err);
+}
+
+int srv_metrics_start(srv_http *h, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && h->metrics != NULL && i < N_GAUGES; i++) {
+		rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
+		if (rc == 0)
+			rc = sl_gauge_attach(h->gauges[i], gauges[i].fn, h, err);
+		if (rc != 0)
+			h->gauges[i] = NULL;
+	}
+	rc = rc != 0 ? rc : count_of(h, "deadline", &h->cut_late, err);
+	rc = rc != 0 ? rc : count_of(h, "body", &h->cut_body, err);
+	if (rc == 0)
+		rc = sl_metrics_counter(h->metrics, "sluice_http_denied_total", "Requests without the right to ask.",
+					NULL, 0, &h->denied, err);
+	if (rc == 0)
+		rc = sl_metrics_counter(h->metrics, "sluice_http_refused_logins_total",
+					"Log-ins with a token that does not exist.", NULL, 0, &h->refused_logins, err);
+	return rc;
+}
+
+void srv_metrics_stop(srv_http *h)
+{
+	for (size_t i = 0; i < N_GAUGES; i++)
+		if (h->gauges[i] != NULL)
+			sl_gauge_detach(h->gauges[i], gauges[i].fn, h);
+}
+
+static sl_counter *requests_of(srv_http *h, const char *method, const char *path, int class)
+{
+	const struct sl_metric_label labels[] = {
+		{"method", method},
+		{"route", path},
+		{"status", class_names[class]},
+	};
+	sl_counter *c = NULL;
+	int rc = sl_metrics_counter(h->metrics, "sluice_http_requests_total", "Requests by route and class of status.",
+				    labels, 3, &c, NULL);
+	return rc == 0 ? c : NULL;
+}
+
+static sl_histogram *seconds_of(srv_http *h, const char *method, const char *path)
+{
+	const struct sl_metric_label labels[] = {{"method", method}, {"route", path}};
+	sl_histogram *s = NULL;
+	int rc = sl_metrics_histogram(h->metrics, "sluice_http_request_seconds",
+				      "From a request's first line to its answer's last byte; streams are left out.",
+				      labels, 2, SL_UNIT_NANOSECONDS, &s, NULL);
+	return rc == 0 ? s : NULL;
+}
+
+void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream)
+{
+	int class = status >= 100 && status < 600 ? status / 100 : 0;
+	if (h->metrics == NULL)
+		return;
+	if (e == NULL) {
+		sl_counter_add(requests_of(h, "other", "other", class), 1);
+		return;
+	}
+	if (e->metrics == NULL) /* network thread only */
+		e->metrics = calloc(1, sizeof(*e->metrics));
+	if (e->metrics == NULL)
+		return;
+	if (e->metrics->requests[class] == NULL)
+		e->metrics->requests[class] = requests_of(h, e->route.method, e->route.path, class);
+	sl_counter_add(e->metrics->requests[class], 1);
+	if (stream)
+		return;
+	if (e->metrics->seconds == NULL)
+		e->metrics->seconds = seconds_of(h, e->route.method, e->route.path);
+	sl_histogram_observe(e->metrics->seconds, (uint64_t)ns);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/http/net_text.h"
+
+#include <string.h>
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Bytes of the character that starts at s, 0 when it is none. The second byte's range keeps out the long forms, the
+ * surrogates and what lies above U+10FFFF. */
+static size_t utf8_char(const unsigned char *s, size_t n)
+{
+	unsigned char low = 0x80, high = 0xbf;
+	size_t len;
+	if (s[0] < 0x80)
+		return s[0] != 0;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf)
+		len = 2;
+	else if ((s[0] & 0xf0) == 0xe0)
+		len = 3;
+	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+		len = 4;
+	else
+		return 0;
+	if (s[0] == 0xe0)
+		low = 0xa0;
+	else if (s[0] == 0xed)
+		high = 0x9f;
+	else if (s[0] == 0xf0)
+		low = 0x90;
+	else if (s[0] == 0xf4)
+		high = 0x8f;
+	if (n < len || s[1] < low || s[1] > high)
+		return 0;
+	for (size_t i = 2; i < len; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return len;
+}
+
+bool srv_utf8_ok(const char *s, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_char(p + i, n - i);
+		if (len == 0)
+			return false;
+		i += len;
+	}
+	return true;
+}
+
+void srv_utf8_copy(char *dst, size_t size, const char *src)
+{
+	size_t n = strlen(src), at = 0;
+	for (size_t i = 0, len; i < n; i += len) {
+		size_t good = utf8_char((const unsigned char *)src + i, n - i);
+		len = good > 0 ? good : 1;
+		if (len >= size - at)
+			break;
+		memcpy(dst + at, good > 0 ? src + i : "?", len);
+		at += len;
+	}
+	dst[at] = '\0';
+}
+
+ptrdiff_t srv_percent_decode(char *dst, const char *src, size_t n, bool plus)
+{
+	size_t out = 0;
+	for (size_t i = 0; i < n; i++) {
+		char c = src[i];
+		if (c == '%') {
+			int high = n - i > 2 ? hex_digit(src[i + 1]) : -1, low = n - i > 2 ? hex_digit(src[i + 2]) : -1;
+			if (high < 0 || low < 0)
+				return -1;
+			c = (char)(high << 4 | low);
+			i += 2;
+		} else if (c == '+' && plus) {
+			c = ' ';
+		}
+		dst[out++] = c;
+	}
+	dst[out] = '\0';
+	return srv_utf8_ok(dst, out) ? (ptrdiff_t)out : -1;
+}
+
+int srv_query_next(const char **query, const char *end, char **scratch, const char **name, const char **value)
+{
+	const char *p = *query;
+	while (p < end && *p == '&')
+		p++;
+	if (p == end)
+		return 0;
+	const char *stop = memchr(p, '&', (size_t)(end - p));
+	if (stop == NULL)
+		stop = end;
+	const char *eq = memchr(p, '=', (size_t)(stop - p));
+	const char *name_end = eq != NULL ? eq : stop, *from = eq != NULL ? eq + 1 : stop;
+	ptrdiff_t n = srv_percent_decode(*scratch, p, (size_t)(name_end - p), true);
+	if (n < 0)
+		return -1;
+	*name = *scratch;
+	*scratch += n + 1;
+	n = srv_percent_decode(*scratch, from, (size_t)(stop - from), true);
+	if (n < 0)
+		return -1;
+	*value = *scratch;
+	*scratch += n + 1;
+	*query = stop;
+	return 1;
+}
+
+const char *srv_cookie_find(const char *field, const char *name, size_t *len)
+{
+	size_t n = strlen(name);
+	for (const char *p = field; p != NULL && *p != '\0';) {
+		p += strspn(p, " \t;");
+		size_t pair = strcspn(p, ";");
+		if (pair > n && p[n] == '=' && memcmp(p, name, n) == 0) {
+			const char *value = p + n + 1;
+			size_t size = pair - n - 1;
+			while (size > 0 && (value[size - 1] == ' ' || value[size - 1] == '\t'))
+				size--;
+			*len = size;
+			return value;
+		}
+		p += pair;
+	}
+	return NULL;
+}
+
+static bool parse_port(const char *s, size_t n, int32_t *port)
+{
+	int32_t v = 0;
+	if (n == 0 || n > 5)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		if (s[i] < '0' || s[i] > '9')
+			return false;
+		v = v * 10 + (s[i] - '0');
+	}
+	*port = v;
+	return v > 0 && v <= 65535;
+}
+
+static bool name_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+	       c == '_';
+}
+
+/* Four numbers of at most 255 without leading zeros: nothing that a resolver would be asked about. */
+static bool is_ipv4(const char *s, size_t n)
+{
+	int parts = 0;
+	for (size_t i = 0; i < n; parts++) {
+		int v = 0;
+		size_t from = i;
+		while (i < n && s[i] >= '0' && s[i] <= '9' && i - from < 3)
+			v = v * 10 + (s[i++] - '0');
+		if (i == from || v > 255 || (s[from] == '0' && i - from > 1))
+			return false;
+		if (i < n && (s[i] != '.' || ++i == n))
+			return false;
+	}
+	return parts == 4;
+}
+
+static bool ipv6_char(char c)
+{
+	return hex_digit(c) >= 0 || c == ':' || c == '.';
+}
+
+static bool parse_bracketed(const char *s, size_t n, struct srv_host *out, size_t *used)
+{
+	const char *close = memchr(s, ']', n);
+	if (close == NULL || close - s < 3)
+		return false;
+	for (const char *p = s + 1; p < close; p++)
+		if (!ipv6_char(*p))
+			return false;
+	out->name = s + 1;
+	out->len = (size_t)(close - s - 1);
+	out->is_address = memchr(out->name, ':', out->len) != NULL;
+	*used = (size_t)(close - s + 1);
+	return out->is_address;
+}
+
+bool srv_host_parse(const char *s, size_t n, struct srv_host *out)
+{
+	size_t used = 0;
+	*out = (struct srv_host){.name = s, .port = -1};
+	if (n > 0 && s[0] == '[') {
+		if (!parse_bracketed(s, n, out, &used))
+			return false;
+	} else {
+		while (used < n && name_char(s[used]))
+			used++;
+		out->len = used;
+		out->is_address = is_ipv4(s, used);
+	}
+	if (out->len == 0 || out->len > 255)
+		return false;
+	return used == n || (s[used] == ':' && parse_port(s + used + 1, n - used - 1, &out->port));
+}
+
+/* "q=0", "q=0.0" and their like: refused. */
+static bool quality_is_zero(const char *s, size_t n)
+{
+	const char *q = NULL;
+	for (size_t i = 0; i + 1 < n && q == NULL; i++)
+		if ((s[i] == 'q' || s[i] == 'Q') && s[i + 1] == '=')
+			q = s + i + 2;
+	if (q == NULL)
+		return false;
+	for (; q < s + n && *q != ' ' && *q != '\t' && *q != ';'; q++)
+		if (*q >= '1' && *q <= '9')
+			return false;
+	return true;
+}
+
+static bool same_word(const char *a, size_t n, const char *b)
+{
+	if (strlen(b) != n)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if ((a[i] | 0x20) != (b[i] | 0x20))
+			return false;
+	return true;
+}
+
+bool srv_accepts_coding(const char *field, const char *coding)
+{
+	int any = -1;
+	if (field == NULL)
+		return true;
+	for (const char *p = field; *p != '\0';) {
+		p += strspn(p, " \t,");
+		size_t item = strcspn(p, ","), word = strcspn(p, " \t,;");
+		bool yes = !quality_is_zero(p + word, item - word);
+		if (same_word(p, word, coding))
+			return yes;
+		if (word == 1 && *p == '*')
+			any = yes;
+		p += item;
+	}
+	return any == 1;
+}
+
+bool srv_etag_matches(const char *field, const char *etag)
+{
+	size_t n = strlen(etag);
+	for (const char *p = field; p != NULL && *p != '\0';) {
+		p += strspn(p, " \t,");
+		if (p[0] == 'W' && p[1] == '/')
+			p += 2;
+		if (*p == '*' || (strncmp(p, etag, n) == 0 && strchr(" \t,", p[n]) != NULL))
+			return true;
+		const char *close = *p == '"' ? strchr(p + 1, '"') : NULL;
+		p = close != NULL ? close + 1 : p + strcspn(p, ",");
+	}
+	return false;
+}
+
+bool srv_request_id_ok(const char *s)
+{
+	size_t n = 0;
+	for (; s[n] != '\0' && n <= 64; n++)
+		if (!name_char(s[n]))
+			return false;
+	return n > 0 && n <= 64;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workers, and the suspending and resuming of connections around them. */
+#include "server/http/internal.h"
+#include "server/thread.h"
+
+#include <stdlib.h>
+
+#define EASY_BUSY 1 /* of SQLite's four readers two are left for what else reads */
+
+void srv_suspend(srv_request *r)
+{
+	atomic_fetch_add(&r->h->n_suspended, 1);
+	MHD_suspend_connection(r->conn->mhd);
+}
+
+void srv_resume(srv_request *r, bool locked)
+{
+	srv_http *h = r->h;
+	MHD_resume_connection(r->conn->mhd);
+	/* From here on r and its connection may be gone. */
+	if (atomic_fetch_sub(&h->n_suspended, 1) == 1 && atomic_load(&h->stopping)) {
+		if (!locked)
+			pthread_mutex_lock(&h->mu);
+		pthread_cond_broadcast(&h->idle);
+		if (!locked)
+			pthread_mutex_unlock(&h->mu);
+	}
+}
+
+void srv_hold(srv_request *r)
+{
+	if (r->held)
+		return;
+	r->held = true;
+	r->held_prev = NULL;
+	r->held_next = r->h->held;
+	if (r->held_next != NULL)
+		r->held_next->held_prev = r;
+	r->h->held = r;
+}
+
+void srv_unhold(srv_request *r)
+{
+	srv_http *h = r->h;
+	pthread_mutex_lock(&h->mu);
+	if (r->held) {
+		*(r->held_prev != NULL ? &r->held_prev->held_next : &h->held) = r->held_next;
+		if (r->held_next != NULL)
+			r->held_next->held_prev = r->held_prev;
+		r->held = false;
+	}
+	pthread_mutex_unlock(&h->mu);
+}
+
+void srv_queue_push(srv_http *h, srv_request *r)
+{
+	r->queue_next = NULL;
+	*(h->queue_last != NULL ? &h->queue_last->queue_next : &h->queue_first) = r;
+	h->queue_last = r;
+	pthread_cond_signal(&h->work);
+}
+
+/* The caller holds a reference: the answer may have come, and r gone for everybody else, when the handler returns. */
+static void run_handler(srv_request *r)
+{
+	const struct srv_endpoint *e = r->match.endpoint;
+	e->route.fn(r, e->ctx);
+	if ((atomic_load(&r->state) & R_ANSWERED) == 0 && !r->later) {
+		srv_log(r->h, SL_LOG_ERROR, "a handler returned without an answer", "route", e->route.path);
+		srv_error(r, 500, "internal", "the server has a defect");
+	}
+}
+
+/*
+ * Suspend the connection for a request that is not answered, with h->mu held. false: the server ends, and nothing may
+ * be suspended any more. R_SUSPENDED is the last to be set: whoever answered in between leaves the resuming to us.
+ */
+static bool suspend_held(srv_request *r)
+{
+	if (r->h->closing)
+		return false;
+	srv_suspend(r);
+	srv_hold(r);
+	if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
+		srv_resume(r, true);
+	return true;
+}
+
+static int dispatch_to_pool(srv_request *r)
+{
+	srv_http *h = r->h;
+	pthread_mutex_lock(&h->mu);
+	bool going = suspend_held(r);
+	if (going) {
+		atomic_fetch_add(&r->refs, 1);
+		if (r->match.endpoint->many != NULL)
+			srv_gather_queue(h, r);
+		else
+			srv_queue_push(h, r);
+	}
+	pthread_mutex_unlock(&h->mu);
+	if (going)
+		return 0;
+	srv_error(r, 503, "stopping", "the server is stopping");
+	return 1;
+}
+
+/* May it run on the network thread? An easy one would wait behind workers for one of the store's few readers. */
+static bool is_quick(const srv_request *r)
+{
+	unsigned flags = r->match.endpoint->route.flags;
+	return (flags & SRV_QUICK) != 0 || ((flags & SRV_EASY) != 0 && atomic_load(&r->h->n_busy) <= EASY_BUSY);
+}
+
+int srv_dispatch(srv_request *r)
+{
+	srv_http *h = r->h;
+	r->dispatched = true;
+	atomic_fetch_add(&h->n_active, 1);
+	if (!is_quick(r))
+		return dispatch_to_pool(r);
+	run_handler(r);
+	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
+		return 1;
+	pthread_mutex_lock(&h->mu);
+	bool going = suspend_held(r);
+	pthread_mutex_unlock(&h->mu);
+	if (going)
+		return 0;
+	return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
+}
+
+void srv_run(srv_request *r)
+{
+	if (r->stream != NULL)
+		srv_stream_run(r);
+	else if ((atomic_load(&r->state) & R_ABANDONED) != 0)
+		srv_error(r, 503, "stopping",
+			  "the server is stopping"); /* nobody reads it; the handler's world may be gone */
+	else
+		run_handler(r);
+	srv_request_unref(r);
+}
+
+static void *worker_main(void *ctx)
+{
+	srv_http *h = ctx;
+	pthread_mutex_lock(&h->mu);
+	for (;;) {
+		srv_request *r = h->queue_first;
+		if (r == NULL && h->workers_end)
+			break;
+		if (r == NULL) {
+			pthread_cond_wait(&h->work, &h->mu);
+			continue;
+		}
+		h->queue_first = r->queue_next;
+		if (h->queue_first == NULL)
+			h->queue_last = NULL;
+		atomic_fetch_add(&h->n_busy, 1);
+		pthread_mutex_unlock(&h->mu);
+		if (r->match.endpoint->many != NULL && !r->alone)
+			srv_gather_run(h, r);
+		else
+			srv_run(r);
+		atomic_fetch_sub(&h->n_busy, 1);
+		pthread_mutex_lock(&h->mu);
+	}
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+int srv_pool_start(srv_http *h, struct sl_err *err)
+{
+	h->workers = calloc((size_t)h->n_threads, sizeof(*h->workers));
+	if (h->workers == NULL)
+		return sl_err_set(err, SL_ENOMEM, "workers of the server");
+	for (; h->n_started < h->n_threads; h->n_started++) {
+		int rc = srv_thread_start(&h->workers[h->n_started], "http-worker", worker_main, h);
+		if (rc != 0)
+			return sl_err_set_errno(err, rc, "start a worker of the server");
+	}
+	return 0;
+}
+
+void srv_pool_stop(srv_http *h)
+{
+	pthread_mutex_lock(&h->mu);
+	h->workers_end = true;
+	pthread_cond_broadcast(&h->work);
+	pthread_mutex_unlock(&h->mu);
+	for (int32_t i = 0; i < h->n_started; i++)
+		pthread_join(h->workers[i], NULL);
+	h->n_started = 0;
+	free(h->workers);
+	h->workers = NULL;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/http/route.h"
+
+#include "server/http/net_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+	struct node *sibling;
+	struct node *children;          /* literal ones */
+	struct node *param, *rest;      /* at most one each */
+	struct srv_endpoint *endpoints; /* that end here */
+	char *name;                     /* of a literal */
+	size_t len;
+};
+
+struct srv_routes {
+	struct node root;
+	struct srv_endpoint *first, **last;
+};
+
+struct segments {
+	size_t n;
+	struct {
+		const char *text;
+		size_t len;
+	} at[SRV_MAX_SEGMENTS];
+};
+
+int srv_routes_new(srv_routes **out, struct sl_err *err)
+{
+	srv_routes *t = calloc(1, sizeof(*t));
+	if (t == NULL)
+		return sl_err_set(err, SL_ENOMEM, "routes");
+	t->last = &t->first;
+	*out = t;
+	return 0;
+}
+
+static void endpoint_free(struct srv_endpoint *e)
+{
+	if (e == NULL)
+		return;
+	for (size_t i = 0; i < e->n_params; i++)
+		free(e->params[i]);
+	free((void *)(uintptr_t)e->route.method);
+	free((void *)(uintptr_t)e->route.path);
+	free((void *)(uintptr_t)e->route.audit);
+	free(e->metrics);
+	free(e);
+}
+
+static void node_fini(struct node *n)
+{
+	struct node *next, *one[2] = {n->param, n->rest};
+	for (struct node *c = n->children; c != NULL; c = next) {
+		next = c->sibling;
+		node_fini(c);
+		free(c);
+	}
+	for (size_t i = 0; i < 2; i++)
+		if (one[i] != NULL) {
+			node_fini(one[i]);
+			free(one[i]);
+		}
+	free(n->name);
+}
+
+void srv_routes_free(srv_routes *t)
+{
+	if (t == NULL)
+		return;
+	node_fini(&t->root);
+	for (struct srv_endpoint *e = t->first, *next; e != NULL; e = next) {
+		next = e->all;
+		endpoint_free(e);
+	}
+	free(t);
+}
+
+struct srv_endpoint *srv_routes_first(srv_routes *t)
+{
+	return t->first;
+}
+
+static struct node *child(struct node **place, const char *text, size_t len)
+{
+	if (*place == NULL || text != NULL) {
+		struct node *n = calloc(1, sizeof(*n));
+		if (n == NULL || (text != NULL && (n->name = strndup(text, len)) == NULL)) {
+			free(n);
+			return NULL;
+		}
+		n->len = len;
+		n->sibling = *place;
+		*place = n;
+	}
+	return *place;
+}
+
+static struct node *literal(struct node *parent, const char *text, size_t len)
+{
+	for (struct node *n = parent->children; n != NULL; n = n->sibling)
+		if (n->len == len && memcmp(n->name, text, len) == 0)
+			return n;
+	return child(&parent->children, text, len);
+}
+
+/* The node for one segment of a route's path: "jobs", "{id}" or a last "{path*}". NULL with err set. */
+static struct node *step(struct node *at, const char *text, size_t len, struct srv_endpoint *e, struct sl_err *err)
+{
+	struct node *n;
+	if (len > 2 && text[0] == '{' && text[len - 1] == '}') {
+		bool rest = text[len - 2] == '*';
+		if (e->n_params == SRV_MAX_PARAMS || (rest && text[len] != '\0')) {
+			sl_err_set(err, SL_EINVAL, "route %s: too many parameters, or a rest before the end",
+				   e->route.path);
+			return NULL;
+		}
+		e->params[e->n_params] = strndup(text + 1, len - (rest ? 3 : 2));
+		n = e->params[e->n_params] == NULL ? NULL : child(rest ? &at->rest : &at->param, NULL, 0);
+		e->n_params += e->params[e->n_params] != NULL;
+	} else {
+		n = literal(at, text, len);
+	}
+	if (n == NULL)
+		sl_err_set(err, SL_ENOMEM, "route %s", e->route.path);
+	return n;
+}
+
+static struct node *place_of(srv_routes *t, struct srv_endpoint *e, struct sl_err *err)
+{
+	const char *p = e->route.path;
+	struct node *at = &t->root;
+	if (p[0] != '/') {
+		sl_err_set(err, SL_EINVAL, "route \"%s\": a path begins with /", p);
+		return NULL;
+	}
+	for (p++; at != NULL; p++) {
+		size_t len = strcspn(p, "/");
+		at = step(at, p, len, e, err);
+		p += len;
+		if (*p == '\0')
+			break;
+	}
+	return at;
+}
+
+static struct srv_endpoint *endpoint_new(const struct srv_route *route, void *ctx)
+{
+	struct srv_endpoint *e = calloc(1, sizeof(*e));
+	if (e == NULL)
+		return NULL;
+	e->route = *route;
+	e->ctx = ctx;
+	e->route.method = strdup(route->method);
+	e->route.path = strdup(route->path);
+	e->route.audit = route->audit != NULL ? strdup(route->audit) : NULL;
+	if (e->route.method == NULL || e->route.path == NULL || (route->audit != NULL && e->route.audit == NULL)) {
+		endpoint_free(e);
+		return NULL;
+	}
+	return e;
+}
+
+int srv_routes_add(srv_routes *t, const struct srv_route *route, void *ctx, struct sl_err *err)
+{
+	struct srv_endpoint *e = endpoint_new(route, ctx);
+	struct sl_err why = SL_ERR_INIT;
+	if (e == NULL)
+		return sl_err_set(err, SL_ENOMEM, "route %s", route->path);
+	struct node *at = place_of(t, e, &why);
+	for (struct srv_endpoint *x = at != NULL ? at->endpoints : NULL; x != NULL; x = x->next)
+		if (strcmp(x->route.method, route->method) == 0) {
+			sl_err_set(&why, SL_EEXIST, "route %s %s is there already", route->method, route->path);
+			at = NULL;
+			break;
+		}
+	if (at == NULL) {
+		endpoint_free(e);
+		if (err != NULL)
+			*err = why;
+		return why.code;
+	}
+	e->next = at->endpoints;
+	at->endpoints = e;
+	*t->last = e;
+	t->last = &e->all;
+	return 0;
+}
+
+/* A segment that cannot be meant well: it would climb, or name nothing. */
+static bool segment_ok(const char *s, size_t n)
+{
+	if (n == 0 || (n == 1 && s[0] == '.') || (n == 2 && s[0] == '.' && s[1] == '.'))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+			return false;
+	return true;
+}
+
+static int split(const char *path, char *scratch, struct segments *out)
+{
+	out->n = 0;
+	for (const char *p = path + 1;; p++) {
+		size_t len = strcspn(p, "/");
+		ptrdiff_t n = srv_percent_decode(scratch, p, len, false);
+		bool root = len == 0 && p == path + 1 && *p == '\0';
+		if (out->n == SRV_MAX_SEGMENTS || n < 0 || (!root && !segment_ok(scratch, (size_t)n)))
+			return SL_EINVAL;
+		out->at[out->n].text = scratch;
+		out->at[out->n++].len = (size_t)n;
+		scratch += n + 1;
+		p += len;
+		if (*p == '\0')
+			return 0;
+	}
+}
+
+static bool serves(const struct srv_endpoint *e, const char *method)
+{
+	return strcmp(e->route.method, method) == 0 ||
+	       (strcmp(method, "HEAD") == 0 && strcmp(e->route.method, "GET") == 0);
+}
+
+static bool ends_here(struct node *n, const char *method, struct srv_match *out)
+{
+	for (struct srv_endpoint *e = n->endpoints; e != NULL; e = e->next)
+		if (serves(e, method)) {
+			out->endpoint = e;
+			return true;
+		}
+	if (out->other == NULL)
+		out->other = n->endpoints;
+	return false;
+}
+
+/* Join the segments from i on again, in place: they lie behind each other in the scratch. */
+static const char *join_rest(const struct segments *s, size_t i)
+{
+	for (size_t k = i; k + 1 < s->n; k++)
+		((char *)(uintptr_t)s->at[k].text)[s->at[k].len] = '/';
+	return s->at[i].text;
+}
+
+static bool walk(struct node *at, const struct segments *s, size_t i, size_t params, const char *method,
+		 struct srv_match *out)
+{
+	if (i == s->n)
+		return ends_here(at, method, out);
+	for (struct node *n = at->children; n != NULL; n = n->sibling)
+		if (n->len == s->at[i].len && memcmp(n->name, s->at[i].text, n->len) == 0 &&
+		    walk(n, s, i + 1, params, method, out))
+			return true;
+	if (at->param != NULL && s->at[i].len > 0 && params < SRV_MAX_PARAMS) {
+		out->value[params] = s->at[i].text;
+		if (walk(at->param, s, i + 1, params + 1, method, out))
+			return true;
+	}
+	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, method, out))
+		return false;
+	out->value[params] = join_rest(s, i);
+	return true;
+}
+
+int srv_routes_find(srv_routes *t, const char *method, const char *path, char *scratch, struct srv_match *out)
+{
+	struct segments s;
+	memset(out, 0, sizeof(*out));
+	if (path[0] != '/' || split(path, scratch, &s) != 0)
+		return SL_EINVAL;
+	walk(&t->root, &s, 0, 0, method, out);
+	return 0;
+}
+
+void srv_routes_allow(const struct srv_endpoint *first, char *out, size_t size)
+{
+	size_t n = 0;
+	out[0] = '\0';
+	for (const struct srv_endpoint *e = first; e != NULL && n < size; e = e->next) {
+		const char *more = strcmp(e->route.method, "GET") == 0 ? ", HEAD" : "";
+		n += (size_t)snprintf(out + n, size - n, "%s%s, ", e->route.method, more);
+	}
+	if (n < size)
+		snprintf(out + n, size - n, "OPTIONS");
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * /api/v1/session: a browser shows its token once and has a cookie afterwards.
+ *
+ * Anybody can ask for these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
+ * each token at most; refused ones are counted, and past a rate they are told to wait. A right token always gets in:
+ * a client that presents wrong ones cannot lock others out. Logging out changes nothing that lasts, and is not
+ * recorded.
+ */
+#include "server/http/internal.h"
+#include "server/thread.h"
+
+#include <sluice/version.h>
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static json_t *session_json(const srv_request *r, const struct srv_identity *who)
+{
+	return json_pack("{s:s,s:s,s:s,s:b,s:s}", "actor", who->name, "role", srv_role_name(who->role), "csrf",
+			 who->csrf, "read_only", r->h->read_only != 0, "version", sl_version());
+}
+
+static void show(srv_request *r, void *ctx)
+{
+	(void)ctx;
+	srv_json(r, 200, session_json(r, &r->identity));
+}
+
+static void set_cookie(srv_request *r, const char *value, long long seconds)
+{
+	char cookie[256];
+	const char *proto = r->h->behind_proxy ? r->field[F_FORWARDED_PROTO] : NULL;
+	bool secure = r->h->tls != NULL || (proto != NULL && strcasecmp(proto, "https") == 0);
+	snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=Strict%s", r->h->cookie,
+		 value, seconds, secure ? "; Secure" : "");
+	srv_set_header(r, "Set-Cookie", cookie);
+	sodium_memzero(cookie, sizeof(cookie));
+}
+
+/* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
+static void wipe_body(srv_request *r)
+{
+	if (r->body != NULL)
+		sodium_memzero(r->body, r->body_cap);
+	srv_json_body_fini(&r->json);
+	srv_json_wiping(false);
+}
+
+/* A log-in to be recorded, by a thread of its own: the store may be slow, and the log-in itself runs on the network
+ * thread, where its secrets are overwritten soon. It changes nothing in the store, so it does not wait for its record.
+ */
+struct login {
+	srv_http *h;
+	char name[SRV_NAME_BYTES], address[SRV_ADDRESS_BYTES], id[65];
+};
+
+static void *record_main(void *ctx)
+{
+	struct login *l = ctx;
+	srv_http *h = l->h;
+	struct sl_err err = SL_ERR_INIT;
+	const struct sl_audit_record record = {.via = SL_VIA_HTTP,
+					       .actor = l->name,
+					       .address = l->address,
+					       .action = "session.begin",
+					       .request_id = l->id};
+	if (h->audit(&record, &err, h->audit_ctx) != 0)
+		srv_log(h, SL_LOG_ERROR, "a log-in could not be recorded", "error", err.msg);
+	free(l);
+	pthread_mutex_lock(&h->mu);
+	h->n_recording--;
+	pthread_cond_broadcast(&h->idle);
+	pthread_mutex_unlock(&h->mu);
+	return NULL;
+}
+
+static void record_login(srv_request *r, const struct srv_identity *who)
+{
+	srv_http *h = r->h;
+	struct login *l = h->audit != NULL && who->first_login ? malloc(sizeof(*l)) : NULL;
+	pthread_t thread;
+	if (l == NULL)
+		return;
+	l->h = h;
+	memcpy(l->name, who->name, sizeof(l->name));
+	memcpy(l->address, r->address, sizeof(l->address));
+	memcpy(l->id, r->id, sizeof(l->id));
+	pthread_mutex_lock(&h->mu);
+	h->n_recording++;
+	int rc = srv_thread_start(&thread, "http-login", record_main, l);
+	h->n_recording -= rc != 0;
+	pthread_mutex_unlock(&h->mu);
+	if (rc == 0)
+		pthread_detach(thread);
+	else
+		free(l);
+}
+
+void srv_session_stop(srv_http *h)
+{
+	pthread_mutex_lock(&h->mu);
+	while (h->n_recording > 0)
+		srv_wait(h, &h->idle, &h->mu, SL_FOREVER);
+	pthread_mutex_unlock(&h->mu);
+}
+
+static void refuse_login(srv_request *r)
+{
+	sl_counter_add(r->h->refused_logins, 1);
+	if (srv_auth_may_refuse(r->h->auth, srv_real_ms(r->h))) {
+		srv_error(r, 401, "unauthorized", "no token has this value");
+		return;
+	}
+	srv_retry_after(r, 1000);
+	srv_error(r, 429, "too_many", "too many refused log-ins; wait a moment");
+}
+
+static void log_in(srv_request *r, void *ctx)
+{
+	struct srv_identity who = {.name = "local", .role = SRV_ADMIN};
+	char session[SRV_SESSION_BYTES] = "";
+	srv_json_wiping(true);
+	const json_t *body = srv_body_json(r), *token = json_object_get(body, "token");
+	bool answered = body == NULL, given = json_is_string(token);
+	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
+					     srv_real_ms(r->h), session, &who);
+	(void)ctx;
+	wipe_body(r);
+	if (answered)
+		return;
+	if (known) {
+		record_login(r, &who);
+		set_cookie(r, session, SRV_SESSION_MS / 1000);
+		r->identity = who;
+		srv_json(r, 200, session_json(r, &who));
+	} else if (given) {
+		refuse_login(r);
+	} else {
+		srv_error(r, 400, "invalid", "the body has no token");
+	}
+	sodium_memzero(session, sizeof(session));
+}
+
+static void log_out(srv_request *r, void *ctx)
+{
+	(void)ctx;
+	srv_auth_logout(r->h->auth, r->session, strlen(r->session));
+	set_cookie(r, "", 0);
+	srv_bytes(r, 204, NULL, "", 0);
+}
+
+int srv_session_add(srv_http *h, struct sl_err *err)
+{
+	const struct srv_route routes[] = {
+		{"GET", "/api/v1/session", SRV_READ, SRV_QUICK | SRV_OF_SESSION, show, NULL},
+		{"POST", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION | SRV_LOGIN, log_in,
+		 "session.begin"},
+		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, NULL},
+	};
+	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), NULL, err);
+}

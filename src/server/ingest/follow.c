@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Following a job's events as server-sent events.
+ *
+ * Those who follow the same job share a topic: a window of pieces of text, each with the events of one read. One thread
+ * reads, for topics where somebody has sent all there was and something may have come since; then everyone of them
+ * sends the same piece. Who is behind the window (he has just come, or reads slowly) reads for himself, up to the end
+ * of the window, and joins the others there.
+ *
+ *        pieces of the window, WINDOW_BYTES at most         tail
+ *   ────┬───────────┬──────────────┬─────────────────────────┤
+ *       │           ▲ a follower   ▲ another                 ▲ hungry ones: the next read is for them
+ *       └ before: read for oneself
+ *
+ * A topic is looked at when this process has taken events of its job, and every second, because other processes write
+ * events as well.
+ *
+ * Invariants
+ *  1. The pieces of a topic follow each other, and the last one ends at its tail.
+ *  2. A follower holds one piece at a time: memory is bounded by the window and one piece each, however slow he is.
+ *  3. A stream is woken only while its follower is in the topic's list, which `done` leaves under the same lock.
+ */
+#include "server/ingest/follow_piece.h"
+#include "server/ingest/ingest.h"
+#include "server/thread.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BUCKETS 256
+#define WINDOW_BYTES ((size_t)256 * 1024)
+#define LOOK_MS 1000
+
+struct follower {
+	struct srv_follow *hub;
+	struct topic *topic;
+	struct follower *prev, *next;
+	srv_stream *stream; /* NULL before the first fill */
+	uint64_t at;        /* everything up to here was sent */
+	struct srv_piece *piece;
+	size_t sent; /* of the piece */
+	bool hungry;
+};
+
+struct topic {
+	struct topic *next;
+	uint64_t job_id;
+	uint64_t tail;
+	struct srv_piece *first, *last;
+	size_t bytes;
+	struct follower *followers;
+	bool dirty; /* there may be more behind the tail */
+};
+
+struct srv_follow {
+	struct srv_core *core;
+	pthread_mutex_t mu;
+	pthread_cond_t wake;
+	struct topic *buckets[BUCKETS];
+	size_t n_topics;
+	bool stop, started, work;
+	pthread_t reader;
+	sl_gauge *gauge;
+};
+
+/* ---- topics; the hub's lock is held ---- */
+
+static struct topic **topic_at(struct srv_follow *f, uint64_t job_id)
+{
+	struct topic **at = &f->buckets[job_id % BUCKETS];
+	while (*at != NULL && (*at)->job_id != job_id)
+		at = &(*at)->next;
+	return at;
+}
+
+static void remove_topic(struct srv_follow *f, struct topic *t)
+{
+	*topic_at(f, t->job_id) = t->next;
+	for (struct srv_piece *p = t->first, *next; p != NULL; p = next) {
+		next = p->next;
+		srv_piece_drop(p);
+	}
+	f->n_topics--;
+	free(t);
+}
+
+static void call_reader(struct srv_follow *f)
+{
+	f->work = true;
+	(void)pthread_cond_signal(&f->wake);
+}
+
+/* A new one begins where its first follower is. */
+static struct topic *need_topic(struct srv_follow *f, uint64_t job_id, uint64_t at)
+{
+	struct topic **slot = topic_at(f, job_id);
+	if (*slot != NULL)
+		return *slot;
+	struct topic *t = calloc(1, sizeof(*t));
+	if (t == NULL)
+		return NULL;
+	t->job_id = job_id;
+	t->tail = at;
+	t->dirty = true;
+	*slot = t;
+	/* The reader looks every second from now on. */
+	if (f->n_topics++ == 0)
+		call_reader(f);
+	return t;
+}
+
+static void add_piece(struct topic *t, struct srv_piece *p)
+{
+	if (t->last != NULL)
+		t->last->next = p;
+	else
+		t->first = p;
+	t->last = p;
+	t->tail = p->upto;
+	t->bytes += p->len;
+	while (t->bytes > WINDOW_BYTES && t->first != t->last) {
+		struct srv_piece *old = t->first;
+		t->first = old->next;
+		t->bytes -= old->len;
+		srv_piece_drop(old);
+	}
+}
+
+static bool is_hungry(const struct topic *t)
+{
+	for (const struct follower *w = t->followers; w != NULL; w = w->next)
+		if (w->hungry)
+			return true;
+	return false;
+}
+
+static void feed(struct topic *t)
+{
+	for (struct follower *w = t->followers; w != NULL; w = w->next) {
+		if (!w->hungry)
+			continue;
+		w->hungry = false;
+		srv_stream_wake(w->stream);
+	}
+}
+
+/* ---- the reader ---- */
+
+static struct topic *next_dirty(struct srv_follow *f)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct topic *t = f->buckets[i]; t != NULL; t = t->next)
+			if (t->dirty && is_hungry(t))
+				return t;
+	return NULL;
+}
+
+/* Called and returns with the lock. The topic may be gone, or have grown, when the read comes back. */
+static void read_topic(struct srv_follow *f, struct topic *t)
+{
+	uint64_t job_id = t->job_id, after = t->tail;
+	bool more = false;
+	int rc = 0;
+	t->dirty = false;
+	(void)pthread_mutex_unlock(&f->mu);
+	struct srv_piece *p = srv_piece_read(f->core, job_id, after, 0, &more, &rc);
+	(void)pthread_mutex_lock(&f->mu);
+	t = *topic_at(f, job_id);
+	if (t == NULL || t->tail != after || p == NULL) {
+		srv_piece_drop(p);
+		/* What could not be read is looked for again with the next look. */
+		return;
+	}
+	t->dirty |= more;
+	add_piece(t, p);
+	feed(t);
+}
+
+static void mark_all(struct srv_follow *f)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct topic *t = f->buckets[i]; t != NULL; t = t->next)
+			t->dirty = true;
+}
+
+static int64_t now_ns(const struct srv_follow *f)
+{
+	const struct sl_env *env = f->core->env;
+	struct timespec now;
+	if (env != NULL && env->clock != NULL)
+		return env->clock->mono_ns(env->clock_ctx);
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void wait_until(struct srv_follow *f, int64_t at_ns)
+{
+	const struct sl_env *env = f->core->env;
+	struct timespec at = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
+	if (env != NULL && env->clock != NULL)
+		(void)env->clock->wait(&f->wake, &f->mu, at_ns, env->clock_ctx);
+	else if (at_ns == SL_FOREVER)
+		(void)pthread_cond_wait(&f->wake, &f->mu);
+	else
+		(void)pthread_cond_timedwait(&f->wake, &f->mu, &at);
+}
+
+static void *reader_main(void *ctx)
+{
+	struct srv_follow *f = ctx;
+	int64_t look_at = 0;
+	(void)pthread_mutex_lock(&f->mu);
+	while (!f->stop) {
+		int64_t now = now_ns(f);
+		struct topic *t;
+		if (f->n_topics > 0 && now >= look_at) {
+			mark_all(f);
+			look_at = now + (int64_t)LOOK_MS * 1000000;
+		}
+		f->work = false;
+		while (!f->stop && (t = next_dirty(f)) != NULL)
+			read_topic(f, t);
+		if (!f->stop && !f->work)
+			wait_until(f, f->n_topics > 0 ? look_at : SL_FOREVER);
+	}
+	(void)pthread_mutex_unlock(&f->mu);
+	return NULL;
+}
+
+void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size_t n)
+{
+	uint64_t before = 0;
+	bool any = false;
+	(void)pthread_mutex_lock(&f->mu);
+	for (size_t i = 0; f->n_topics > 0 && i < n; i++) {
+		struct topic *t = rows[i].job_id != before ? *topic_at(f, rows[i].job_id) : NULL;
+		before = rows[i].job_id;
+		if (t != NULL)
+			t->dirty = any = true;
+	}
+	if (any)
+		call_reader(f);
+	(void)pthread_mutex_unlock(&f->mu);
+}
+
+/* ---- followers ---- */
+
+/* The piece that begins where he is. */
+static struct srv_piece *piece_for(const struct follower *w)
+{
+	struct srv_piece *p = w->topic->first;
+	while (p != NULL && p->after != w->at)
+		p = p->next;
+	return p;
+}
+
+/* Called and returns with the lock. false: the store could not be read. */
+static bool catch_up(struct follower *w)
+{
+	struct srv_follow *f = w->hub;
+	uint64_t job_id = w->topic->job_id, after = w->at, upto = w->topic->tail;
+	bool more;
+	int rc;
+	(void)pthread_mutex_unlock(&f->mu);
+	struct srv_piece *p = srv_piece_read(f->core, job_id, after, upto, &more, &rc);
+	(void)pthread_mutex_lock(&f->mu);
+	w->piece = p;
+	if (rc == 0 && p == NULL)
+		w->at = upto; /* nothing is left of it: the job was deleted, or never had any */
+	return rc == 0;
+}
+
+/* false: nothing to send now. */
+static bool next_piece(struct follower *w)
+{
+	struct topic *t = w->topic;
+	while (w->piece == NULL) {
+		struct srv_piece *p = piece_for(w);
+		if (p != NULL) {
+			p->refs++;
+			w->piece = p;
+		} else if (w->at >= t->tail) {
+			w->hungry = true;
+			if (t->dirty)
+				call_reader(w->hub);
+			return false;
+		} else if (!catch_up(w)) {
+			/* The reader's next look finds the store again, or not. */
+			w->hungry = true;
+			return false;
+		}
+	}
+	w->sent = 0;
+	return true;
+}
+
+static void finish_piece(struct follower *w)
+{
+	w->at = w->piece->upto;
+	srv_piece_drop(w->piece);
+	w->piece = NULL;
+}
+
+static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
+{
+	struct follower *w = ctx;
+	struct srv_follow *f = w->hub;
+	size_t got = 0;
+	(void)pthread_mutex_lock(&f->mu);
+	w->stream = s;
+	w->hungry = false;
+	while (got < cap && (w->piece != NULL || next_piece(w))) {
+		size_t n = w->piece->len - w->sent;
+		n = n < cap - got ? n : cap - got;
+		memcpy(buf + got, w->piece->text + w->sent, n);
+		w->sent += n;
+		got += n;
+		if (w->sent == w->piece->len)
+			finish_piece(w);
+	}
+	/* Who has something to send comes again by himself. */
+	w->hungry &= got == 0;
+	(void)pthread_mutex_unlock(&f->mu);
+	return (ssize_t)got;
+}
+
+static void done(void *ctx)
+{
+	struct follower *w = ctx;
+	struct srv_follow *f = w->hub;
+	(void)pthread_mutex_lock(&f->mu);
+	*(w->prev != NULL ? &w->prev->next : &w->topic->followers) = w->next;
+	if (w->next != NULL)
+		w->next->prev = w->prev;
+	if (w->topic->followers == NULL)
+		remove_topic(f, w->topic);
+	srv_piece_drop(w->piece);
+	(void)pthread_mutex_unlock(&f->mu);
+	if (f->gauge != NULL)
+		sl_gauge_add(f->gauge, -1);
+	free(w);
+}
+
+static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
+{
+	struct follower *w = calloc(1, sizeof(*w));
+	if (w == NULL)
+		return NULL;
+	w->hub = f;
+	w->at = at;
+	(void)pthread_mutex_lock(&f->mu);
+	w->topic = need_topic(f, job_id, at);
+	if (w->topic != NULL) {
+		w->next = w->topic->followers;
+		if (w->next != NULL)
+			w->next->prev = w;
+		w->topic->followers = w;
+	}
+	(void)pthread_mutex_unlock(&f->mu);
+	if (w->topic != NULL && f->gauge != NULL)
+		sl_gauge_add(f->gauge, 1);
+	if (w->topic != NULL)
+		return w;
+	free(w);
+	return NULL;
+}
+
+/* ---- GET /api/v1/jobs/{id}/events/stream ---- */
+
+static bool read_number(const char *text, uint64_t *out)
+{
+	char *end = NULL;
+	*out = 0;
+	if (text == NULL)
+		return true;
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(text, &end, 10);
+	return *end == '\0' && errno == 0 && *out <= INT64_MAX;
+}
+
+static int ignore_job(const struct sl_job *job, void *ctx)
+{
+	(void)job;
+	(void)ctx;
+	return 0;
+}
+
+static void follow_job(srv_request *r, void *ctx)
+{
+	static const struct srv_stream_ops ops = {.fill = fill, .done = done};
+	struct srv_follow *f = ctx;
+	const sl_store *store = f->core->store;
+	const char *last = srv_header(r, "Last-Event-ID");
+	struct sl_err err = SL_ERR_INIT;
+	uint64_t id, after;
+	if (!read_number(srv_param(r, "id"), &id) || id == 0) {
+		srv_error(r, 400, "invalid", "id: a number");
+		return;
+	}
+	if (!read_number(last != NULL && *last != '\0' ? last : srv_query(r, "after"), &after)) {
+		srv_error(r, 400, "invalid", "%s: an offset", last != NULL ? "Last-Event-ID" : "after");
+		return;
+	}
+	if (store->ops->get_job(store->ctx, NULL, id, ignore_job, NULL, &err) != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	struct follower *w = join(f, id, after);
+	if (w == NULL)
+		srv_error(r, 503, "busy", "out of memory");
+	else
+		srv_stream_open(r, &ops, w);
+}
+
+int srv_follow_add(srv_http *h, struct srv_follow *f, struct sl_err *err)
+{
+	static const struct srv_route routes[] = {
+		{"GET", "/api/v1/jobs/{id}/events/stream", SRV_READ, 0, follow_job, NULL},
+	};
+	return srv_http_add(h, routes, 1, f, err);
+}
+
+/* ---- the hub ---- */
+
+int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err *err)
+{
+	struct srv_follow *f = calloc(1, sizeof(*f));
+	if (f == NULL)
+		return sl_err_set(err, SL_ENOMEM, "followers: out of memory");
+	f->core = core;
+	(void)pthread_mutex_init(&f->mu, NULL);
+	srv_cond_init(&f->wake);
+	int rc = core->metrics == NULL
+			 ? 0
+			 : sl_metrics_gauge(core->metrics, "sluice_event_followers",
+					    "Clients that follow the events of a job.", NULL, 0, &f->gauge, err);
+	int failed = rc == 0 ? srv_thread_start(&f->reader, "follow", reader_main, f) : 0;
+	f->started = rc == 0 && failed == 0;
+	if (failed != 0)
+		rc = sl_err_set_errno(err, failed, "start the reader of events");
+	if (rc != 0)
+		srv_follow_free(f);
+	else
+		*out = f;
+	return rc;
+}
+
+void srv_follow_free(struct srv_follow *f)
+{
+	if (f == NULL)
+		return;
+	(void)pthread_mutex_lock(&f->mu);
+	f->stop = true;
+	(void)pthread_cond_broadcast(&f->wake);
+	(void)pthread_mutex_unlock(&f->mu);
+	if (f->started)
+		(void)pthread_join(f->reader, NULL);
+	(void)pthread_cond_destroy(&f->wake);
+	(void)pthread_mutex_destroy(&f->mu);
+	free(f);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The receiver: its coordinator, and the handler that hands publishes over to it. See ingest.h. */
+#include "server/ingest/ingest.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/config/config.h"
+#include "server/thread.h"
+
+#define PUBLISH_PATH "/sluice.v1.JobEvents/PublishJobEvents"
+#define FULL_MS 1000
+#define CAPACITY 10000
+
+enum { TAKEN, REFUSED, BUSY, BAD };
+
+int64_t srv_now_ms(const struct srv_ingest *in)
+{
+	if (in->env != NULL && in->env->clock != NULL)
+		return in->env->clock->real_ms(in->env->clock_ctx);
+	return srv_clock_real_ms();
+}
+
+static void count(struct srv_ingest *in, int outcome)
+{
+	if (in->requests[outcome] != NULL)
+		sl_counter_add(in->requests[outcome], 1);
+}
+
+/* ---- the end of a publish ---- */
+
+static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
+{
+	struct srv_publish *p = ctx;
+	struct srv_ingest *in = p->ingest;
+	(void)err;
+	if (!p->settled) {
+		srv_publish_busy(p, 503, FULL_MS,
+				 end == SL_ITEM_RETURNED ? "the server stops" : "the store did not take it");
+		count(in, BUSY);
+	} else {
+		if (p->rc == 0 && in->events != NULL)
+			sl_counter_add(in->events, p->n);
+		count(in, p->rc == 0 ? TAKEN : REFUSED);
+		srv_publish_answer(p);
+	}
+	if (end == SL_ITEM_RETURNED)
+		srv_publish_unref(p);
+}
+
+static void on_free(void *publish, void *ctx)
+{
+	(void)ctx;
+	srv_wait_end(publish);
+	srv_publish_unref(publish);
+}
+
+/* Ours again, but on_done is told after this: it lets go. */
+static void on_returned(const struct sl_item *item, void *ctx)
+{
+	(void)item;
+	(void)ctx;
+}
+
+/* Its sender has it, and has been told. */
+static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
+{
+	(void)item;
+	(void)err;
+	(void)attempts;
+	(void)ctx;
+}
+
+/* The client left, or the server stops. The item goes on: what is in it may be in the store already. */
+static void on_gone(srv_request *r, void *ctx)
+{
+	(void)r;
+	srv_wait_unheard(ctx, FULL_MS, "the server stops");
+}
+
+/* ---- the handler ---- */
+
+static bool type_is(const srv_request *r, const char *type)
+{
+	const char *given = srv_header(r, "Content-Type");
+	size_t n = strlen(type);
+	return given != NULL && strncasecmp(given, type, n) == 0 &&
+	       (given[n] == '\0' || strchr("; \t", given[n]) != NULL);
+}
+
+/* What is wrong before the body is looked at; answered when it returns false. */
+static bool headers_are_good(struct srv_ingest *in, srv_request *r)
+{
+	const char *version = srv_header(r, "Connect-Protocol-Version"), *target = srv_header(r, "Sluice-Target");
+	const char *coding = srv_header(r, "Content-Encoding");
+	if (!type_is(r, "application/proto") && !type_is(r, "application/json")) {
+		srv_set_header(r, "Accept-Post", "application/proto, application/json");
+		srv_connect_error(r, 415, "unimplemented", "Content-Type: application/proto or application/json");
+	} else if (version != NULL && strcmp(version, "1") != 0)
+		srv_connect_error(r, 400, "failed_precondition", "Connect-Protocol-Version: 1 is known here");
+	else if (coding != NULL && strcasecmp(coding, "identity") != 0)
+		srv_connect_error(r, 501, "unimplemented", "Content-Encoding: only identity");
+	else if (target != NULL && strcmp(target, in->target) != 0)
+		srv_connect_error(r, 421, "failed_precondition", "this server has another store");
+	else
+		return true;
+	return false;
+}
+
+static int read_body(struct srv_publish *p, srv_request *r, struct sl_err *err)
+{
+	size_t len;
+	const void *body = srv_body(r, &len);
+	p->json = type_is(r, "application/json");
+	if (p->json && !srv_body_reserve(srv_json_cost(body, len), r))
+		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
+	return p->json ? srv_publish_json(p, body, len, err) : srv_publish_proto(p, body, len, err);
+}
+
+static void submit(struct srv_ingest *in, struct srv_publish *p)
+{
+	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
+	struct sl_item item = {.data = p,
+			       .len = p->bytes,
+			       .key = p->key,
+			       .key_len = p->key_len,
+			       .position = p->n > 0 ? p->rows[0].sequence : 0,
+			       .done = on_done,
+			       .done_ctx = p};
+	/* One publish at a time goes in while the breaker is open: it may be what closes it. If the store seems to be
+	 * away, its sender does not wait for that. */
+	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
+	bool away = open && health.last_error.error_class == SL_CLASS_FATAL;
+	if ((open && health.queue_size > 0) || !srv_wait_begin(in, p, open)) {
+		srv_publish_busy(p, 503, FULL_MS, "the store is away");
+		count(in, BUSY);
+		return;
+	}
+	(void)atomic_fetch_add(&p->refs, 1);
+	int rc = sl_coordinator_submit_item(in->coordinator, &item, 0);
+	if (rc == 0 && away)
+		srv_wait_unheard(p, FULL_MS, "the store is unavailable");
+	if (rc == 0)
+		return;
+	count(in, BUSY);
+	if (rc == SL_EFULL || rc == SL_ETIMEDOUT)
+		srv_publish_busy(p, 429, FULL_MS, "too many batches wait for the store");
+	else
+		srv_publish_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
+	srv_wait_end(p);
+	srv_publish_unref(p);
+}
+
+static const char *keep(struct srv_publish *p, const char *text)
+{
+	size_t n = text != NULL ? strlen(text) + 1 : 0;
+	char *copy = n > 0 ? srv_publish_alloc(p, n) : NULL;
+	return copy != NULL ? memcpy(copy, text, n) : NULL;
+}
+
+/* Who publishes, for the store: it decides whose stream it is, and records what is out of the ordinary. */
+static int keep_writer(struct srv_publish *p, srv_request *r, struct sl_err *err)
+{
+	struct sl_audit_record record;
+	srv_audit_record(r, &record);
+	p->record = (struct sl_audit_record){.via = record.via,
+					     .actor = keep(p, record.actor),
+					     .address = keep(p, record.address),
+					     .action = "events.publish",
+					     .request_id = keep(p, record.request_id)};
+	p->writer = (struct sl_event_writer){.token = keep(p, srv_token(r)),
+					     .any_stream = srv_role(r) >= SRV_ADMIN,
+					     .adopts = srv_ships(r, p->stream),
+					     .record = &p->record};
+	if (p->record.actor == NULL || (srv_token(r) != NULL && p->writer.token == NULL))
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	return 0;
+}
+
+/* A worker's token publishes what jobs of its types print. One whose job was deleted is kept without it, and late. */
+static int check_types(const struct srv_ingest *in, const srv_request *r, const struct srv_publish *p,
+		       struct sl_err *err)
+{
+	uint64_t last = 0;
+	for (size_t i = 0; i < p->n; i++) {
+		struct sl_job *job = NULL;
+		uint64_t id = p->rows[i].job_id;
+		if (id == 0)
+			return sl_err_set(err, SL_EACCES, "the token may not publish events without a job");
+		if (id == last)
+			continue;
+		last = id;
+		int rc = sl_jobs_get(in->core->jobs, id, &job, err);
+		if (rc == SL_ENOENT)
+			continue;
+		if (rc == 0 && !srv_may_work(r, job->type))
+			rc = sl_err_set(err, SL_EACCES, "the token may not publish events of jobs of type '%.60s'",
+					job->type);
+		sl_jobs_free(in->core->jobs, job);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* 0, SL_EACCES, or what the store says. */
+static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_publish *p, struct sl_err *err)
+{
+	int rc = 0;
+	if (!srv_may_ship(r, p->stream))
+		rc = srv_works(r) ? check_types(in, r, p, err)
+				  : sl_err_set(err, SL_EACCES, "the token may not publish to this stream");
+	return rc != 0 ? rc : keep_writer(p, r, err);
+}
+
+static void publish(srv_request *r, void *ctx)
+{
+	struct srv_ingest *in = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	size_t len;
+	if (!headers_are_good(in, r)) {
+		count(in, BAD);
+		return;
+	}
+	(void)srv_body(r, &len);
+	struct srv_publish *p = srv_publish_new(len);
+	if (p == NULL) {
+		srv_retry_after(r, FULL_MS);
+		srv_connect_error(r, 503, "unavailable", "out of memory");
+		return;
+	}
+	p->ingest = in;
+	atomic_init(&p->request, r);
+	int rc = read_body(p, r, &err);
+	if (rc == SL_EFULL) {
+		count(in, BUSY);
+		srv_publish_busy(p, 503, FULL_MS, err.msg);
+	} else if (rc != 0) {
+		count(in, err.code == SL_EREFUSED ? REFUSED : BAD);
+		srv_publish_bad(p, &err);
+	} else if ((rc = check_writer(in, r, p, &err)) == SL_EACCES) {
+		count(in, REFUSED);
+		srv_publish_busy(p, 403, FULL_MS, err.msg);
+	} else if (rc != 0) {
+		count(in, BUSY);
+		srv_publish_busy(p, 503, FULL_MS, err.msg);
+	} else {
+		srv_later(r, on_gone, p);
+		submit(in, p);
+	}
+	srv_publish_unref(p);
+}
+
+int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
+{
+	static const struct srv_route routes[] = {
+		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
+	};
+	int rc = srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
+	rc = rc != 0 ? rc : srv_ingest_look_add(h, in, err);
+	return rc != 0 ? rc : srv_follow_add(h, in->follow, err);
+}
+
+/* ---- the whole ---- */
+
+static void configure(struct sl_coordinator_opts *o, const struct srv_config *c)
+{
+	o->capacity = CAPACITY;
+	if (c == NULL)
+		return;
+	o->capacity = c->coordinator_capacity;
+	o->workers = (int32_t)c->coordinator_workers;
+	o->batch_size = (int32_t)c->coordinator_batch_size;
+	o->flush_interval_ms = c->coordinator_flush_interval_ms != 0 ? c->coordinator_flush_interval_ms : SL_NONE;
+	o->high_watermark = c->coordinator_high_watermark;
+	o->low_watermark = c->coordinator_low_watermark;
+	o->retry_policy.max_attempts = (int32_t)c->coordinator_max_attempts;
+	o->retry_policy.first_ms = c->coordinator_initial_backoff_ms;
+	o->retry_policy.cap_ms = c->coordinator_max_backoff_ms;
+	o->breaker_failures = (int32_t)c->coordinator_breaker_failures;
+	o->breaker_open_ms = c->coordinator_breaker_open_ms;
+	o->breaker_open_max_ms = c->coordinator_breaker_open_max_ms;
+	o->give_up_after_ms = c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
+}
+
+static int start(struct srv_ingest *in, struct sl_err *err)
+{
+	struct sl_coordinator_opts o = {SL_COORDINATOR_OPTS_INIT,
+					.env = in->env,
+					.name = "ingest",
+					.overflow_strategy = SL_OVERFLOW_ERROR,
+					.item_kind = SL_ITEM_POINTERS,
+					.item_free = on_free,
+					.per_key_order = SL_ON,
+					.on_dead = on_dead,
+					.on_returned = on_returned};
+	configure(&o, in->core->config);
+	in->high = (uint64_t)(o.high_watermark > 0 ? o.high_watermark : o.capacity * 8 / 10);
+	in->low = (uint64_t)(o.low_watermark > 0 ? o.low_watermark : o.capacity / 2);
+	in->sink = (sl_sink){.ops = &srv_ingest_sink, .ctx = in};
+	return sl_coordinator_new(&in->coordinator, &in->sink, &o, err);
+}
+
+static int add_metrics(struct srv_ingest *in, struct sl_err *err)
+{
+	static const char *const outcomes[] = {"taken", "refused", "busy", "bad"};
+	int rc = 0;
+	if (in->core->metrics == NULL)
+		return 0;
+	for (size_t i = 0; rc == 0 && i < 4; i++) {
+		const struct sl_metric_label label = {"outcome", outcomes[i]};
+		rc = sl_metrics_counter(in->core->metrics, "sluice_ingest_requests_total",
+					"Requests of senders of logs, by how they were answered.", &label, 1,
+					&in->requests[i], err);
+	}
+	return rc != 0 ? rc
+		       : sl_metrics_counter(in->core->metrics, "sluice_ingest_events_total",
+					    "Events that senders were told are durable, repeated ones included.", NULL,
+					    0, &in->events, err);
+}
+
+int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err)
+{
+	struct srv_ingest *in = calloc(1, sizeof(*in));
+	if (in == NULL)
+		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+	in->core = core;
+	in->env = core->env;
+	srv_wait_init(in);
+	in->heard = srv_heard_new();
+	int rc = in->heard != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+	rc = rc != 0 ? rc : core->store->ops->target_id(core->store->ctx, in->target, err);
+	rc = rc != 0 ? rc : add_metrics(in, err);
+	rc = rc != 0 ? rc : srv_follow_new(&in->follow, core, err);
+	rc = rc != 0 ? rc : start(in, err);
+	if (rc != 0)
+		srv_ingest_free(in);
+	else
+		*out = in;
+	return rc;
+}
+
+int srv_ingest_stop(struct srv_ingest *in, int64_t deadline_ms, struct sl_err *err)
+{
+	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
+	if (in == NULL || in->coordinator == NULL)
+		return 0;
+	atomic_store(&in->stopping, 1);
+	int rc = sl_coordinator_stop(in->coordinator, deadline_ms, &report, err);
+	/* What was given back is in the logs of its senders, who were told. */
+	return rc == SL_EPENDING && report.returned > 0 ? 0 : rc;
+}
+
+void srv_ingest_free(struct srv_ingest *in)
+{
+	struct sl_err err = SL_ERR_INIT;
+	if (in == NULL)
+		return;
+	(void)srv_ingest_stop(in, 0, &err);
+	if (in->coordinator != NULL && sl_coordinator_free(in->coordinator) != 0)
+		return; /* a write has not come back: what it works with must stay */
+	srv_follow_free(in->follow);
+	srv_heard_free(in->heard);
+	srv_wait_fini(in);
+	free(in);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator's sink: publishes into the store's events.
+ *
+ * A batch of publishes of many streams is one transaction, as long as none of them has ranges to skip. When the store
+ * does not like something in it, each publish is taken by itself, so that one stream's trouble is its own:
+ *
+ *   a gap             the answer is the mark, and the sender goes back there
+ *   a conflict        the answer says so, and the sender stops
+ *   another's stream  the answer is 403
+ *   refused data      row by row: the first that is refused is named in the answer, those before it are taken
+ *   the store is away the requests are answered with 503; the items stay with the coordinator, which tries again: when
+ *                     the sender has sent them again meanwhile, the store takes them once. One that takes others
+ *                     meanwhile is not away: then only the senders of these are answered
+ *
+ * Invariant: a publish that is settled has its answer, and is never handed to the store again.
+ */
+#include "server/ingest/ingest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_ITEMS 64       /* in one transaction: the stores look for a stream's mark in a list */
+#define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
+#define ALONE_MS 1000      /* that a sender waits whose publish is not taken while others are */
+
+struct lane {
+	struct sl_event_row *rows;
+	size_t cap;
+	struct sl_event_mark marks[RUN_ITEMS];
+};
+
+static int attach(void *sink, void **lane, struct sl_err *err)
+{
+	(void)sink;
+	*lane = calloc(1, sizeof(struct lane));
+	return *lane != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+}
+
+static void detach(void *sink, void *lane)
+{
+	struct lane *l = lane;
+	(void)sink;
+	free(l->rows);
+	free(l);
+}
+
+/* ---- how a publish ended ---- */
+
+static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const char *why)
+{
+	p->settled = true;
+	p->rc = rc;
+	p->mark = mark;
+	(void)snprintf(p->why, sizeof(p->why), "%s", why);
+	srv_heard_of(p->ingest->heard, p, srv_now_ms(p->ingest));
+	if (rc == 0)
+		srv_follow_poke(p->ingest->follow, p->rows, p->n);
+}
+
+/* Is it about what was sent, rather than about the store? */
+static bool is_theirs(int rc)
+{
+	return rc == SL_EGAP || rc == SL_ECONFLICT || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED ||
+	       rc == SL_EACCES;
+}
+
+/* ---- one by one ---- */
+
+/* The ranges before this sequence. */
+static size_t ranges_before(const struct srv_publish *p, uint64_t sequence)
+{
+	size_t n = 0;
+	while (n < p->n_skipped && p->skipped[n].last < sequence)
+		n++;
+	return n;
+}
+
+/* Something in it is refused: which row? Those before it are taken. */
+static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
+{
+	struct sl_wal_mark mark = {0};
+	for (size_t i = 0; i < p->n; i++) {
+		const struct sl_event_row *row = &p->rows[i];
+		struct sl_wal_mark taken = i == 0 ? p->after : (struct sl_wal_mark){0};
+		int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, row, 1, p->skipped,
+					ranges_before(p, row->sequence), &taken, err);
+		if (rc != 0 && !is_theirs(rc))
+			return rc;
+		if (rc != 0) {
+			p->refused = row->sequence;
+			settle(p, rc == SL_ECONFLICT || rc == SL_EACCES ? rc : SL_EREFUSED, mark, err->msg);
+			return 0;
+		}
+		mark = taken;
+		if (mark.sequence < row->sequence)
+			break;
+	}
+	settle(p, 0, mark, "");
+	return 0;
+}
+
+static int take_one(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
+{
+	struct sl_wal_mark mark = p->after;
+	int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, p->rows, p->n, p->skipped,
+				p->n_skipped, &mark, err);
+	if (rc == SL_ECONFLICT || rc == SL_EACCES)
+		settle(p, rc, (struct sl_wal_mark){0}, err->msg);
+	else if (is_theirs(rc) && p->n == 0) /* there is no event to refuse: it is not for what was sent */
+		settle(p, SL_EAGAIN, (struct sl_wal_mark){0}, err->msg);
+	else if (is_theirs(rc))
+		return take_rows(in, p, err);
+	else if (rc == 0)
+		settle(p, 0, mark, "");
+	return p->settled ? 0 : rc;
+}
+
+/* ---- together ---- */
+
+static struct srv_publish *item(const struct sl_sink_batch *batch, size_t i)
+{
+	/* Items are ours; the sink's table has them const. */
+	return (struct srv_publish *)(uintptr_t)batch->items[i].data;
+}
+
+static bool is_plain(const struct srv_publish *p)
+{
+	return p->n_skipped == 0 && !p->settled;
+}
+
+/* Is there another token's publish of the stream in the run? They would share a mark, and so a writer. */
+static bool is_mixed(const struct sl_sink_batch *batch, size_t first, size_t i)
+{
+	const struct srv_publish *p = item(batch, i);
+	for (; first < i; first++) {
+		const struct srv_publish *other = item(batch, first);
+		if (strcmp(other->stream, p->stream) == 0 && strcmp(other->record.actor, p->record.actor) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* Two of one stream share a mark. */
+static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv_publish *p)
+{
+	for (size_t i = 0; i < *n; i++)
+		if (l->marks[i].incarnation == p->incarnation && strcmp(l->marks[i].stream, p->stream) == 0)
+			return &l->marks[i];
+	l->marks[*n] = (struct sl_event_mark){.stream = p->stream, .incarnation = p->incarnation, .writer = &p->writer};
+	if (p->after.kind == SL_WAL_MARK_RECORD) {
+		l->marks[*n].after = p->after.sequence;
+		l->marks[*n].after_crc = p->after.crc;
+	}
+	return &l->marks[(*n)++];
+}
+
+static int room_for(struct lane *l, size_t n, struct sl_err *err)
+{
+	if (n <= l->cap)
+		return 0;
+	struct sl_event_row *rows = realloc(l->rows, n * sizeof(*rows));
+	if (rows == NULL)
+		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+	l->rows = rows;
+	l->cap = n;
+	return 0;
+}
+
+static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_batch *batch, size_t first,
+		      size_t end, struct sl_err *err)
+{
+	size_t n = 0, n_marks = 0;
+	for (size_t i = first; i < end; i++)
+		n += item(batch, i)->n;
+	int rc = room_for(l, n, err);
+	if (rc != 0)
+		return rc;
+	n = 0;
+	for (size_t i = first; i < end; i++) {
+		const struct srv_publish *p = item(batch, i);
+		if (p->n > 0)
+			memcpy(l->rows + n, p->rows, p->n * sizeof(*p->rows));
+		n += p->n;
+		(void)mark_of(l, &n_marks, p);
+	}
+	rc = in->core->store->ops->events_append(in->core->store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
+	for (size_t i = first; rc == 0 && i < end; i++) {
+		const struct sl_event_mark *m = mark_of(l, &n_marks, item(batch, i));
+		settle(item(batch, i), 0,
+		       (struct sl_wal_mark){m->mark, m->crc, m->has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED},
+		       "");
+	}
+	return rc;
+}
+
+/* The run of plain publishes that begins with `first`; *end is behind it. */
+static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end,
+		    struct sl_err *err)
+{
+	size_t last = first;
+	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)) &&
+	       !is_mixed(batch, first, last))
+		last++;
+	*end = last > first ? last : first + 1;
+	int rc = last - first > 1 ? append_run(in, l, batch, first, last, err) : ONE_BY_ONE;
+	for (size_t i = first; is_theirs(rc) && i < *end; i++) {
+		int one = item(batch, i)->settled ? 0 : take_one(in, item(batch, i), err);
+		if (one != 0)
+			rc = one;
+	}
+	return is_theirs(rc) ? 0 : rc;
+}
+
+static void report(const struct sl_sink_batch *batch, struct sl_sink_reply *reply)
+{
+	for (size_t i = 0; i < batch->n; i++) {
+		const struct srv_publish *p = item(batch, i);
+		if (p->settled)
+			reply->outcomes[i] = p->rc == 0 ? SL_SINK_WRITTEN : SL_SINK_POISON;
+	}
+}
+
+/* The store seems to be unavailable. If it took other publishes since these failed first, it is not: then only the
+ * senders of these are answered. */
+static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
+{
+	uint64_t now = atomic_load(&in->successes) + 1;
+	bool alone = false;
+	for (size_t i = 0; i < batch->n; i++) {
+		struct srv_publish *p = item(batch, i);
+		alone |= p->away_at != 0 && p->away_at < now;
+		p->away_at = p->away_at != 0 ? p->away_at : now;
+	}
+	if (!alone) {
+		srv_wait_away(in);
+		return;
+	}
+	for (size_t i = 0; i < batch->n; i++)
+		if (!item(batch, i)->settled)
+			srv_wait_unheard(item(batch, i), ALONE_MS, "the store did not take it");
+}
+
+static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+		       struct sl_err *err)
+{
+	struct srv_ingest *in = ctx;
+	struct sl_err own;
+	bool poison = false, written = false;
+	int rc = 0;
+	err = err != NULL ? err : &own;
+	for (size_t i = 0; rc == 0 && i < batch->n;)
+		rc = take_run(in, lane, batch, i, &i, err);
+	for (size_t i = 0; i < batch->n; i++) {
+		poison |= item(batch, i)->settled && item(batch, i)->rc != 0;
+		written |= item(batch, i)->settled && item(batch, i)->rc == 0;
+	}
+	if (rc == 0 || written)
+		(void)atomic_fetch_add(&in->successes, 1);
+	if (rc == 0)
+		srv_wait_back(in);
+	if (rc == 0 && !poison)
+		return 0;
+	report(batch, reply);
+	if (rc == 0) {
+		rc = sl_err_set(err, SL_EREFUSED, "ingest: an event was refused");
+		err->error_class = SL_CLASS_POISON;
+	} else if (err->error_class == SL_CLASS_FATAL) {
+		tell_away(in, batch);
+	} else if (err->error_class != SL_CLASS_THROTTLED) {
+		/* What is wrong with the store is not wrong with an item. */
+		err->error_class = SL_CLASS_TRANSIENT;
+	}
+	return rc;
+}
+
+static const char *target(void *ctx)
+{
+	(void)ctx;
+	return "job_events";
+}
+
+const struct sl_sink_ops srv_ingest_sink = {
+	.version = SL_SINK_VERSION,
+	.name = "job_events",
+	.attach = attach,
+	.detach = detach,
+	.write = write_batch,
+	.target = target,
+};

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What can be seen of the receiver: its coordinator, the pressure on it, the streams, and which store it is for. Of
+ * streams that this server has heard of lately it also knows how far their senders are ahead.
+ */
+#include "server/ingest/ingest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define HEARD_BUCKETS 1024
+#define HEARD_MAX 4096
+#define RETRY_MS 1000
+#define LIMIT 50
+#define LIMIT_MAX 1000
+
+/* ---- streams that were heard of ---- */
+
+struct heard {
+	struct heard *next;
+	char stream[SRV_STREAM_BYTES];
+	uint32_t incarnation;
+	uint64_t mark, last;
+	int64_t at_ms;
+};
+
+struct srv_heard {
+	pthread_mutex_t mu;
+	struct heard *buckets[HEARD_BUCKETS];
+	size_t n;
+};
+
+struct srv_heard *srv_heard_new(void)
+{
+	struct srv_heard *h = calloc(1, sizeof(*h));
+	if (h != NULL)
+		(void)pthread_mutex_init(&h->mu, NULL);
+	return h;
+}
+
+void srv_heard_free(struct srv_heard *h)
+{
+	if (h == NULL)
+		return;
+	for (size_t i = 0; i < HEARD_BUCKETS; i++)
+		for (struct heard *e = h->buckets[i], *next; e != NULL; e = next) {
+			next = e->next;
+			free(e);
+		}
+	(void)pthread_mutex_destroy(&h->mu);
+	free(h);
+}
+
+static struct heard **bucket_of(struct srv_heard *h, const char *stream, uint32_t incarnation)
+{
+	uint32_t hash = 2166136261u ^ incarnation;
+	for (const char *p = stream; *p != '\0'; p++)
+		hash = (hash ^ (uint8_t)*p) * 16777619u;
+	return &h->buckets[hash % HEARD_BUCKETS];
+}
+
+static struct heard *find(struct srv_heard *h, const char *stream, uint32_t incarnation)
+{
+	struct heard *e = *bucket_of(h, stream, incarnation);
+	while (e != NULL && (e->incarnation != incarnation || strcmp(e->stream, stream) != 0))
+		e = e->next;
+	return e;
+}
+
+static void forget_oldest(struct srv_heard *h)
+{
+	struct heard **oldest = NULL;
+	for (size_t i = 0; i < HEARD_BUCKETS; i++)
+		for (struct heard **at = &h->buckets[i]; *at != NULL; at = &(*at)->next)
+			if (oldest == NULL || (*at)->at_ms < (*oldest)->at_ms)
+				oldest = at;
+	if (oldest == NULL)
+		return;
+	struct heard *e = *oldest;
+	*oldest = e->next;
+	h->n--;
+	free(e);
+}
+
+/* NULL without memory: then it was not heard of. */
+static struct heard *add(struct srv_heard *h, const struct srv_publish *p)
+{
+	if (h->n == HEARD_MAX)
+		forget_oldest(h);
+	struct heard **bucket = bucket_of(h, p->stream, p->incarnation), *e = calloc(1, sizeof(*e));
+	if (e == NULL)
+		return NULL;
+	memcpy(e->stream, p->stream, sizeof(e->stream));
+	e->incarnation = p->incarnation;
+	e->next = *bucket;
+	*bucket = e;
+	h->n++;
+	return e;
+}
+
+void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms)
+{
+	(void)pthread_mutex_lock(&h->mu);
+	struct heard *e = find(h, p->stream, p->incarnation);
+	e = e != NULL ? e : add(h, p);
+	if (e != NULL) {
+		e->at_ms = now_ms;
+		e->last = p->last;
+		if (p->rc == 0)
+			e->mark = p->mark.sequence;
+	}
+	(void)pthread_mutex_unlock(&h->mu);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *time_json(int64_t ms)
+{
+	char text[40];
+	struct tm tm;
+	time_t s = (time_t)(ms / 1000);
+	if (ms <= 0 || gmtime_r(&s, &tm) == NULL)
+		return json_null();
+	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(ms % 1000));
+	return json_string(text);
+}
+
+static json_t *stream_json(struct srv_heard *h, const struct sl_event_stream *s)
+{
+	json_t *lag = NULL, *heard_at = NULL;
+	(void)pthread_mutex_lock(&h->mu);
+	const struct heard *e = find(h, s->stream, s->incarnation);
+	if (e != NULL && e->last != 0)
+		lag = json_integer(e->last > s->mark ? (json_int_t)(e->last - s->mark) : 0);
+	if (e != NULL)
+		heard_at = time_json(e->at_ms);
+	(void)pthread_mutex_unlock(&h->mu);
+	return json_pack("{s:s,s:I,s:I,s:o,s:o,s:o}", "stream", s->stream, "incarnation", (json_int_t)s->incarnation,
+			 "mark", (json_int_t)s->mark, "last_at", time_json(s->last_ms), "heard_at",
+			 heard_at != NULL ? heard_at : json_null(), "lag", lag != NULL ? lag : json_null());
+}
+
+/* ---- GET /api/v1/streams ---- */
+
+struct listing {
+	struct srv_heard *heard;
+	json_t *items;
+	char cursor[SRV_STREAM_BYTES + 16];
+};
+
+static int add_stream(const struct sl_event_stream *s, void *ctx)
+{
+	struct listing *l = ctx;
+	(void)snprintf(l->cursor, sizeof(l->cursor), "%" PRIu32 ":%s", s->incarnation, s->stream);
+	return json_array_append_new(l->items, stream_json(l->heard, s)) == 0 ? 0 : SL_ENOMEM;
+}
+
+/* "INCARNATION:STREAM". */
+static bool read_cursor(const char *text, struct sl_event_stream *out)
+{
+	char *end = NULL;
+	unsigned long incarnation = strtoul(text, &end, 10);
+	*out = (struct sl_event_stream){.stream = end + 1, .incarnation = (uint32_t)incarnation};
+	return end != text && *end == ':' && incarnation <= UINT32_MAX;
+}
+
+static bool read_limit(const char *text, uint32_t *out)
+{
+	char *end = NULL;
+	*out = LIMIT;
+	if (text == NULL)
+		return true;
+	unsigned long n = strtoul(text, &end, 10);
+	*out = (uint32_t)n;
+	return *text >= '0' && *text <= '9' && *end == '\0' && n >= 1 && n <= LIMIT_MAX;
+}
+
+static void get_streams(srv_request *r, void *ctx)
+{
+	struct srv_ingest *in = ctx;
+	const sl_store *store = in->core->store;
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_event_stream after;
+	struct listing l = {.heard = in->heard};
+	const char *cursor = srv_query(r, "cursor");
+	uint32_t limit;
+	if (!read_limit(srv_query(r, "limit"), &limit)) {
+		srv_error(r, 400, "invalid", "limit: a number from 1 to %d", LIMIT_MAX);
+		return;
+	}
+	if (cursor != NULL && !read_cursor(cursor, &after)) {
+		srv_error(r, 400, "invalid", "cursor: not one of this list");
+		return;
+	}
+	l.items = json_array();
+	int rc = store->ops->event_streams(store->ctx, cursor != NULL ? &after : NULL, limit, add_stream, &l, &err);
+	if (rc != 0) {
+		json_decref(l.items);
+		srv_fail(r, &err);
+		return;
+	}
+	bool more = json_array_size(l.items) == limit;
+	srv_json(r, 200,
+		 json_pack("{s:o,s:o}", "items", l.items, "next_cursor", more ? json_string(l.cursor) : json_null()));
+}
+
+/* ---- the coordinator ---- */
+
+static const char *breaker_name(enum sl_breaker_state state)
+{
+	static const char *const names[] = {"closed", "open", "half_open"};
+	return names[state];
+}
+
+static bool get_health(srv_request *r, struct srv_ingest *in, struct sl_coordinator_health *out)
+{
+	*out = (struct sl_coordinator_health){.struct_size = sizeof(*out)};
+	int rc = sl_coordinator_get_health(in->coordinator, out);
+	if (rc != 0)
+		srv_error(r, 500, "internal", "%s", sl_err_text(rc));
+	return rc == 0;
+}
+
+static void get_backpressure(srv_request *r, void *ctx)
+{
+	struct srv_ingest *in = ctx;
+	struct sl_coordinator_health h;
+	if (!get_health(r, in, &h))
+		return;
+	bool refusing = h.breaker == SL_BREAKER_OPEN || h.queue_size >= h.capacity || atomic_load(&in->stopping) != 0;
+	const char *state = refusing ? "refusing" : h.backpressure ? "high" : "ok";
+	srv_json(r, 200,
+		 json_pack("{s:s,s:I,s:I,s:I,s:I,s:s,s:i}", "state", state, "depth", (json_int_t)h.queue_size,
+			   "capacity", (json_int_t)h.capacity, "high", (json_int_t)in->high, "low", (json_int_t)in->low,
+			   "breaker", breaker_name(h.breaker), "retry_after_ms", refusing ? RETRY_MS : 0));
+}
+
+static void get_coordinator(srv_request *r, void *ctx)
+{
+	struct srv_ingest *in = ctx;
+	struct sl_coordinator_health h;
+	if (!get_health(r, in, &h))
+		return;
+	json_t *o = json_pack("{s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:I}", "workers_alive", (int)h.workers_alive, "queue_size",
+			      (json_int_t)h.queue_size, "capacity", (json_int_t)h.capacity, "queue_bytes",
+			      (json_int_t)h.queue_bytes, "breaker", breaker_name(h.breaker), "oldest_age_ms",
+			      (json_int_t)h.oldest_age_ms, "in_flight", (json_int_t)h.in_flight, "retrying",
+			      (json_int_t)h.retrying);
+	json_t *counts = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "accepted", (json_int_t)h.accepted, "written",
+				   (json_int_t)h.written, "refused", (json_int_t)h.dead_letters, "returned",
+				   (json_int_t)h.returned, "batches", (json_int_t)h.batches, "failures",
+				   (json_int_t)h.failures, "splits", (json_int_t)h.splits);
+	json_t *rest = json_pack("{s:i,s:b,s:I,s:I,s:o}", "concurrency", (int)h.concurrency, "backpressure",
+				 h.backpressure, "high", (json_int_t)in->high, "low", (json_int_t)in->low, "last_error",
+				 h.last_error.code != 0 ? json_string(h.last_error.msg) : json_null());
+	if (o != NULL)
+		(void)(json_object_update(o, counts) + json_object_update(o, rest));
+	json_decref(counts);
+	json_decref(rest);
+	srv_json(r, 200, o);
+}
+
+static void get_target(srv_request *r, void *ctx)
+{
+	struct srv_ingest *in = ctx;
+	srv_json(r, 200, json_pack("{s:s}", "target", in->target));
+}
+
+int srv_ingest_look_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
+{
+	static const struct srv_route routes[] = {
+		{"GET", "/api/v1/backpressure", SRV_READ, SRV_QUICK, get_backpressure, NULL},
+		{"GET", "/api/v1/coordinator", SRV_READ, SRV_QUICK, get_coordinator, NULL},
+		{"GET", "/api/v1/streams", SRV_READ, 0, get_streams, NULL},
+		{"GET", "/api/v1/target", SRV_READ, SRV_QUICK, get_target, NULL},
+	};
+	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
+}
