@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+const struct sl_env sl__env_real = {SL_ENV_INIT,          .io = &sl__io_real,     .clock = &sl__clock_real,
+				    .mem = &sl__mem_real, .rand = &sl__rand_real, .log_level = SL_LOG_INFO};
+
 int sl__env_init(struct sl_env *out, const struct sl_env *in, struct sl_err *err)
 {
 	sl__opts_copy(out, sizeof(*out), in);

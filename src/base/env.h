@@ -16,6 +16,8 @@ extern const struct sl_io sl__io_real;
 extern const struct sl_clock sl__clock_real;
 extern const struct sl_mem sl__mem_real;
 extern const struct sl_rand sl__rand_real;
+/* All of these, without a log and metrics. */
+extern const struct sl_env sl__env_real;
 
 /* Fill *out from in (NULL allowed) and the real defaults. SL_EINVAL for a table of another version. */
 SL_MUST_CHECK int sl__env_init(struct sl_env *out, const struct sl_env *in, struct sl_err *err);

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/time.h"
 #include "base/utf8.h"
 #include <sluice/log.h>
 
@@ -173,45 +174,6 @@ static void put_field(struct line *l, const struct sl_log_field *f, bool first)
 		l->len = start;
 }
 
-#define DAY_MS 86400000
-#define YEAR_1_MS INT64_C(-62135596800000)    /* 0001-01-01T00:00:00.000Z */
-#define YEAR_9999_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
-
-/* Days from 0001-01-01 to the first of January of year. */
-static int64_t days_before(int64_t year)
-{
-	int64_t y = year - 1;
-	return 365 * y + y / 4 - y / 100 + y / 400;
-}
-
-/* The date of a day counted from 0001-01-01. */
-static void date_of_day(int64_t day, int *year, int *month, int *mday)
-{
-	static const int month_ends[] = {31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
-	int64_t y = SL_MAX(day * 400 / 146097, 1); /* never too late, at most two years too early */
-	while (days_before(y + 1) <= day)
-		y++;
-	int in_year = (int)(day - days_before(y)), leap = days_before(y + 1) - days_before(y) == 366, m = 0;
-	while (in_year >= month_ends[m] + (m > 0 ? leap : 0))
-		m++;
-	*year = (int)y;
-	*month = m + 1;
-	*mday = in_year + 1 - (m > 0 ? month_ends[m - 1] + (m > 1 ? leap : 0) : 0);
-}
-
-/* RFC 3339 in UTC. What four digits of a year cannot say is cut to what they can. */
-#define TIME_BYTES 96 /* 25 are used; the compiler counts what the types allow */
-static void format_time(int64_t ms, char out[TIME_BYTES])
-{
-	int year, month, mday;
-	ms = SL_MAX(ms, YEAR_1_MS);
-	ms = SL_MIN(ms, YEAR_9999_MS) - YEAR_1_MS;
-	date_of_day(ms / DAY_MS, &year, &month, &mday);
-	int left = (int)(ms % DAY_MS);
-	(void)snprintf(out, TIME_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", year, month, mday, left / 3600000,
-		       left / 60000 % 60, left / 1000 % 60, left % 1000);
-}
-
 const char *sl_log_level_name(enum sl_log_level level)
 {
 	switch (level) {
@@ -229,8 +191,9 @@ const char *sl_log_level_name(enum sl_log_level level)
 
 static void put_record(struct line *l, const struct sl_log_record *r)
 {
-	char time[TIME_BYTES];
-	format_time(r->time_ms, time);
+	char time[SL__TIME_BYTES];
+	/* A time that a year of four digits cannot express is cut to what it can. */
+	(void)sl__time_text(time, SL_MIN(SL_MAX(r->time_ms, SL__TIME_MIN_MS), SL__TIME_MAX_MS));
 	const struct sl_log_field head[] = {
 		{.key = "ts", .kind = SL_LOG_STR, .str = time},
 		{.key = "level", .kind = SL_LOG_STR, .str = sl_log_level_name(r->level)},

@@ -52,6 +52,12 @@ static inline bool sl__wait(const struct sl_env *e, sl__cond *cond, sl__mutex *m
 	return e->clock->wait(&cond->c, &mu->m, deadline_ns, e->clock_ctx) == 0;
 }
 
+/* The same with the system's clock; at_ms is a time of sl__clock_ms. */
+static inline bool sl__wait_until_ms(sl__cond *cond, sl__mutex *mu, int64_t at_ms) SL_REQUIRES(*mu)
+{
+	return sl__wait(&sl__env_real, cond, mu, at_ms * 1000000);
+}
+
 /* Start a thread with all signals blocked and a name (cut at 15 bytes). 0 or a negative errno. */
 int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
 /* The error of a start that returned rc: SL_EAGAIN when the system has no room for another thread. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
 
-#include "server/thread.h"
+#include "base/time.h"
 #include "stop.h"
 #include "text.h"
 
@@ -67,7 +67,7 @@ static void line_as_record(struct cli *cli, enum sl_log_level level, const char 
 {
 	struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
 	struct sl_log_record record = {.level = level,
-				       .time_ms = srv_clock_real_ms(),
+				       .time_ms = sl__clock_real_ms(),
 				       .component = "sluice",
 				       .message = text,
 				       .fields = &field,

@@ -5,11 +5,11 @@
  * the network between workers and server cut. What is compared at the end comes from the store and from the ledger in
  * which the commands noted what they had written; nothing of it is what was planned.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "demolines.h"
 #include "demoproc.h"
 #include "demorelay.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
@@ -169,7 +169,7 @@ static void table_end(struct demo *d)
 
 static void table_row(struct demo *d)
 {
-	int64_t now = srv_clock_real_ms();
+	int64_t now = sl__clock_real_ms();
 	size_t on_way = d->ledger.n > d->delivered.n ? d->ledger.n - d->delivered.n : 0;
 
 	if (d->json || (!d->news && now < d->row_ms + (d->live ? TICK_MS : ROW_MS)))
@@ -201,7 +201,7 @@ static int start_worker(struct demo *d, int i)
 /* One step after the other, each when the work has come far enough. */
 static int disturb(struct demo *d)
 {
-	int64_t now = srv_clock_real_ms();
+	int64_t now = sl__clock_real_ms();
 	uint64_t percent = d->total ? d->now.completed * 100 / d->total : 0;
 
 	if (d->stage == 0 && percent >= 15) {
@@ -235,7 +235,7 @@ static int disturb(struct demo *d)
 
 static int gave_up(struct demo *d)
 {
-	int64_t now = srv_clock_real_ms();
+	int64_t now = sl__clock_real_ms();
 	uint64_t progress = d->now.completed + d->ledger.n + d->delivered.n + (uint64_t)d->stage;
 
 	if (progress != d->moved || !d->moved_ms || d->relay.cut) {
@@ -336,7 +336,7 @@ static void print_json(struct demo *d, const struct tally *t, const struct demod
 		   ",\"taken_over\":%" PRIu64 ",\"lines_written\":%zu,\"lines_delivered\":%zu,\"lost\":%zu"
 		   ",\"duplicated\":%zu,\"seconds\":%.1f}\n",
 		   t->jobs, t->completed - t->not_once, t->attempts, t->taken_over, d->ledger.n, d->delivered.n,
-		   diff->lost, diff->duplicated, (double)(srv_clock_real_ms() - d->begun_ms) / 1000);
+		   diff->lost, diff->duplicated, (double)(sl__clock_real_ms() - d->begun_ms) / 1000);
 }
 
 static void print_count(struct demo *d, const struct tally *t, const struct demodiff *diff, int good)
@@ -354,7 +354,7 @@ static void print_count(struct demo *d, const struct tally *t, const struct demo
 		   diff->example ? diff->example : "");
 	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff->duplicated);
 	out_printf(out, "%s %lld s.\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.",
-		   (long long)(srv_clock_real_ms() - d->begun_ms) / 1000);
+		   (long long)(sl__clock_real_ms() - d->begun_ms) / 1000);
 }
 
 static int report(struct demo *d)
@@ -467,7 +467,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	d->args = args;
 	d->json = opt_flag(args, "json");
 	d->live = !d->json && is_terminal();
-	d->begun_ms = d->row_ms = srv_clock_real_ms();
+	d->begun_ms = d->row_ms = sl__clock_real_ms();
 	code = start_all(d);
 	code = code ? code : watch(d);
 	demorelay_cut(&d->relay, 0);

@@ -4,10 +4,10 @@
  * load as a row. A letter is acknowledged after its record is durable or its row written, so that a crash in between
  * repeats it and never loses it.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "letter.h"
 #include "loadletter.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -64,7 +64,7 @@ static int close_log(struct redrive *r, struct sl_err *err)
 static int open_log(struct redrive *r, const char *path, struct sl_err *err)
 {
 	struct sl_wal_opts opts = walfile_opts(r->cli, r->args);
-	int64_t started_ms = srv_clock_ms();
+	int64_t started_ms = sl__clock_ms();
 	struct walfile file;
 	int rc;
 

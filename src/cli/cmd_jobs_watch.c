@@ -3,9 +3,9 @@
  * sluice jobs watch: what the store holds, once a second, until a signal. On a terminal the view is drawn in place;
  * into a pipe or file every look is a block of plain lines.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "jobstore.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
@@ -101,7 +101,7 @@ static int look(struct view *v, struct jobstore *store, struct sl_err *err)
 
 	v->rows = v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 	v->used = 0;
-	v->now_ms = srv_clock_real_ms();
+	v->now_ms = sl__clock_real_ms();
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[H");
 	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s", text_time(at, v->now_ms));

@@ -10,10 +10,10 @@
  *  3. After a failure is known nothing more is submitted. A record that was handed over between the failure and its
  *     news may still succeed, behind others that did not; because of 1 it is told on stderr and not printed.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "input.h"
 #include "progress.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -216,7 +216,7 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	struct sl_wal_opts opts = walfile_opts(cli, args);
 	struct walfile file;
 	struct sl_err err = SL_ERR_INIT;
-	int64_t started_ms = srv_clock_ms();
+	int64_t started_ms = sl__clock_ms();
 	int rc = walfile_split(cli, args->operands[0], &file);
 
 	rc = rc ? rc : walfile_check_folder(cli, file.dir);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice wal archive and cleanup: compress a finished log, and remove archives that are old enough. */
+#include "base/time.h"
 #include "commands.h"
 #include "names.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -46,7 +46,7 @@ static int archive_locked(struct cli *cli, const struct parsed *args, const char
 	struct sl_wal_opts opts = walfile_opts(cli, args);
 	struct sl_err err = SL_ERR_INIT;
 	const char *path = args->operands[0];
-	int64_t started_ms = srv_clock_ms();
+	int64_t started_ms = sl__clock_ms();
 	struct stat st;
 	int rc;
 

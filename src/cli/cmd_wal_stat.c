@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice wal stat: the counts of a log. */
+#include "base/time.h"
 #include "commands.h"
 #include "progress.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -40,7 +40,7 @@ static int64_t pending_age_ms(const struct sl_wal_stats *stats)
 {
 	int64_t age;
 
-	if (__builtin_sub_overflow(srv_clock_real_ms(), stats->oldest_pending_ms, &age))
+	if (__builtin_sub_overflow(sl__clock_real_ms(), stats->oldest_pending_ms, &age))
 		return stats->oldest_pending_ms < 0 ? INT64_MAX : 0;
 	return age > 0 ? age : 0;
 }

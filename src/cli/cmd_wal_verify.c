@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice wal verify and recover: look for damage, and set it aside. Both report every range as it is found. */
+#include "base/time.h"
 #include "commands.h"
 #include "progress.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -186,7 +186,7 @@ static int recover_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	struct walfile file;
 	const char *path = args->operands[0];
-	int64_t started_ms = srv_clock_ms();
+	int64_t started_ms = sl__clock_ms();
 	uint64_t before = 0, cut;
 	int rc = walfile_split(cli, path, &file);
 

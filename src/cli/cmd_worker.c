@@ -3,10 +3,10 @@
  * sluice worker: run commands for jobs. Each --type names a type and the command that handles it; the worker claims
  * jobs of these types, runs at most --slots at once, and keeps every line they write.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "handlerenv.h"
 #include "handlers.h"
-#include "server/thread.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -104,7 +104,7 @@ static void report_paused(struct drain *d)
 {
 	struct sl_worker_stats st = {.struct_size = sizeof(st)};
 	struct sl_err err = SL_ERR_INIT;
-	int64_t now = srv_clock_ms();
+	int64_t now = sl__clock_ms();
 
 	sl_worker_get_stats(d->s->handlers.worker, &st);
 	if (st.busy || (d->asked_ms && now - d->asked_ms < PAUSED_LOOK_MS))
@@ -125,7 +125,7 @@ static void report_paused(struct drain *d)
 static int check_log(struct drain *d)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int64_t now = srv_clock_ms();
+	int64_t now = sl__clock_ms();
 
 	if (!sl_worker_log_error(d->s->handlers.worker, &err)) {
 		d->log_failed_ms = 0;

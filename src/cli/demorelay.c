@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "demorelay.h"
 
-#include "server/thread.h"
+#include "base/thread.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -111,7 +111,7 @@ int demorelay_start(struct demorelay *r, int port)
 	    listen(r->listener, 64) || getsockname(r->listener, (struct sockaddr *)&here, &n))
 		return errno;
 	r->port = ntohs(here.sin_port);
-	failed = srv_thread_start(&r->thread, "relay", run, r);
+	failed = -sl__thread_start(&r->thread, "relay", run, r);
 	if (failed)
 		r->port = 0;
 	return failed;

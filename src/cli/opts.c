@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "opts.h"
 
+#include "base/time.h"
 #include "server/config/config.h"
-#include "server/thread.h"
 #include "suggest.h"
 #include "text.h"
 #include "values.h"
@@ -73,7 +73,7 @@ static int read_value(const struct opt *opt, const char *text, int64_t *num)
 	case OPT_SIZE:
 		return value_size(text, num);
 	case OPT_TIME:
-		return value_time(text, srv_clock_real_ms(), num);
+		return value_time(text, sl__clock_real_ms(), num);
 	case OPT_ENUM:
 		*num = choice_index(opt, text);
 		return *num < 0 ? -1 : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "out.h"
+#include "base/base64.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -88,32 +89,15 @@ void out_printf(struct out *out, const char *fmt, ...)
 		out_write(out, text, (size_t)n);
 }
 
-static void b64_group(const unsigned char *in, size_t n, char *to)
-{
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	uint32_t v = (uint32_t)in[0] << 16 | (n > 1 ? (uint32_t)in[1] << 8 : 0) | (n > 2 ? in[2] : 0);
-
-	to[0] = digits[v >> 18];
-	to[1] = digits[v >> 12 & 63];
-	to[2] = n > 1 ? digits[v >> 6 & 63] : '=';
-	to[3] = n > 2 ? digits[v & 63] : '=';
-}
-
 void out_b64(struct out *out, const void *data, size_t n)
 {
 	const unsigned char *in = data;
-	char text[4096];
-	size_t used = 0;
+	char text[SL__BASE64_LEN(3 * 256)];
 
-	for (size_t i = 0; i < n; i += 3) {
-		b64_group(in + i, n - i, text + used);
-		used += 4;
-		if (used == sizeof(text)) {
-			out_write(out, text, used);
-			used = 0;
-		}
+	for (size_t i = 0, part; i < n; i += part) {
+		part = n - i < 3 * 256 ? n - i : 3 * 256;
+		out_write(out, text, sl__base64_encode(text, in + i, part));
 	}
-	out_write(out, text, used);
 }
 
 static int take_json(const char *text, size_t n, void *ctx)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parquetcell.h"
 
+#include "base/time.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -95,9 +96,8 @@ static void print_decimal(struct out *out, int64_t v, int scale)
 /* The day of `seconds` since 1970. 0: no calendar of four-digit years has it. */
 static int day_of(int64_t seconds, struct tm *tm)
 {
-	time_t t = (time_t)seconds;
-
-	return gmtime_r(&t, tm) && tm->tm_year >= -1900 && tm->tm_year <= 9999 - 1900;
+	*tm = sl__utc(seconds);
+	return tm->tm_year >= -1900 && tm->tm_year <= 9999 - 1900;
 }
 
 static void print_date(struct out *out, int32_t days)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "serving.h"
 
+#include "base/time.h"
 #include "jobstore.h"
 #include "server/http/http.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 void serving_problem(size_t line, size_t column, const char *text, void *ctx)
@@ -65,6 +66,8 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	struct sl_err err = SL_ERR_INIT;
 	int rc = srv_config_init(config, &err);
 
+	/* No core dumps, and no other process of this user reads the tokens in this memory. */
+	(void)prctl(PR_SET_DUMPABLE, 0);
 	srv_http_wipe_json();
 	if (rc)
 		return cli_fail(cli, &err, NULL);
@@ -143,7 +146,7 @@ static void serve(struct serving *s)
 
 static int64_t left_ms(int64_t until)
 {
-	int64_t now = srv_clock_ms();
+	int64_t now = sl__clock_ms();
 
 	return now < until ? until - now : 0;
 }
@@ -156,7 +159,7 @@ static int first(int code, int next)
 /* In order: intake, workers, coordinator, sender. */
 static int drain(struct serving *s)
 {
-	int64_t until = srv_clock_ms() + s->config.server_drain_timeout_ms;
+	int64_t until = sl__clock_ms() + s->config.server_drain_timeout_ms;
 	struct sl_err err = SL_ERR_INIT;
 	int code = EXIT_OK;
 

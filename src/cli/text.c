@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "text.h"
+#include "base/time.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -190,18 +191,13 @@ json_t *text_json(const char *text)
 
 const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms)
 {
-	time_t seconds = (time_t)(unix_ms / 1000 - (unix_ms % 1000 < 0));
-	int ms = (int)(unix_ms - (int64_t)seconds * 1000);
-	struct tm tm;
+	char text[SL__TIME_BYTES];
 
-	/* Four digits of year fit the field; a damaged or foreign clock may say anything. */
-	if (unix_ms < -62135596800000 || unix_ms > 253402300799999 || !gmtime_r(&seconds, &tm))
+	/* Four digits of year fit the field; a damaged or foreign clock may report anything. */
+	if (unix_ms < SL__TIME_MIN_MS || unix_ms > SL__TIME_MAX_MS)
 		snprintf(to, TEXT_TIME_BYTES, "%lld", (long long)unix_ms);
 	else
-		snprintf(to, TEXT_TIME_BYTES, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ",
-			 (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
-			 (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100,
-			 (unsigned)tm.tm_sec % 100, (unsigned)ms % 1000);
+		memcpy(to, text, sl__time_text(text, unix_ms) + 1);
 	return to;
 }
 

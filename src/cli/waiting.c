@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "waiting.h"
 
-#include "server/thread.h"
+#include "base/thread.h"
 #include "stop.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t 
 
 	*w = (struct waiting){
 		.client = client, .chain_id = chain_id, .timeout_ms = timeout_ms, .err = SL_ERR_INIT, .over = {-1, -1}};
-	rc = pipe2(w->over, O_CLOEXEC) ? errno : srv_thread_start(&w->thread, "wait", wait_for_end, w);
+	rc = pipe2(w->over, O_CLOEXEC) ? errno : -sl__thread_start(&w->thread, "wait", wait_for_end, w);
 	if (!rc)
 		return 0;
 	for (int i = 0; i < 2; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "walfile.h"
 
-#include "server/thread.h"
+#include "base/time.h"
 #include "stop.h"
 #include "text.h"
 
@@ -124,7 +124,7 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
 
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
 {
-	int64_t left = started_ms + opt_num(args, "lock-wait") - srv_clock_ms();
+	int64_t left = started_ms + opt_num(args, "lock-wait") - sl__clock_ms();
 	struct pollfd p = {.fd = stop_fd(), .events = POLLIN};
 
 	if (rc != SL_ELOCKED || left <= 0 || stop_requested())

@@ -56,7 +56,7 @@ extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corr
 struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 
 /* Call after an attempt failed with rc: 1 to try again (the lock was held, time is left, no signal came; a moment has
- * passed). started_ms is srv_clock_ms() of the first attempt. */
+ * passed). started_ms is sl__clock_ms() of the first attempt. */
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
 
 /* The line on stderr that ends a command which found damage: how much, and what to do about it. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch.h"
 
-#include "server/thread.h"
+#include "base/thread.h"
+#include "base/time.h"
 #include "stop.h"
 
 #include <errno.h>
@@ -33,10 +34,10 @@ int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *look, vo
 {
 	int rc;
 
-	*w = (struct watch){.cli = cli, .started_ms = srv_clock_ms(), .look = look, .ctx = ctx};
+	*w = (struct watch){.cli = cli, .started_ms = sl__clock_ms(), .look = look, .ctx = ctx};
 	progress_start(&w->progress, cli, prints);
 	w->over = eventfd(0, EFD_CLOEXEC);
-	rc = w->over < 0 ? errno : srv_thread_start(&w->thread, "watch", run, w);
+	rc = w->over < 0 ? errno : -sl__thread_start(&w->thread, "watch", run, w);
 	if (!rc)
 		return 0;
 	if (w->over >= 0)
@@ -58,5 +59,5 @@ void watch_stop(struct watch *w)
 
 int64_t watch_ms(const struct watch *w)
 {
-	return srv_clock_ms() - w->started_ms;
+	return sl__clock_ms() - w->started_ms;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workerlog.h"
 
-#include "server/thread.h"
+#include "base/time.h"
 #include "text.h"
 
 #include <dirent.h>
@@ -131,7 +131,7 @@ static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, s
 	size_t n = 0;
 	int rc;
 
-	event.ts_ms = srv_clock_real_ms();
+	event.ts_ms = sl__clock_real_ms();
 	rc = sl_event_encode(&event, env, &record, &n, err);
 	rc = rc ? rc : sl_wal_append(w, record, n, &sequence, err);
 	sl_event_free(env, record);
@@ -208,14 +208,14 @@ static void *sweep(void *arg)
 {
 	struct workerlog *log = arg;
 	struct pollfd wake = {.fd = log->wake[0], .events = POLLIN};
-	int64_t clean_at_ms = srv_clock_ms(); /* monotonic: a clock that is set back delays nothing */
+	int64_t clean_at_ms = sl__clock_ms(); /* monotonic: a clock that is set back delays nothing */
 	char what;
 
 	do {
 		sweep_once(log, SWEEP_DEADLINE_MS);
-		if (srv_clock_ms() >= clean_at_ms) {
+		if (sl__clock_ms() >= clean_at_ms) {
 			clean_archives(log);
-			clean_at_ms = srv_clock_ms() + CLEAN_EVERY_MS;
+			clean_at_ms = sl__clock_ms() + CLEAN_EVERY_MS;
 		}
 		(void)poll(&wake, 1, SWEEP_EVERY_MS);
 	} while (!(wake.revents & (POLLIN | POLLHUP)) || read(log->wake[0], &what, 1) == 1);
@@ -371,7 +371,7 @@ static int is_held(const char *path)
  * now, the log is in good hands: it is delivered there, or left by somebody who died, and then it is ours again. */
 static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 {
-	int64_t until = srv_clock_ms() + deadline_ms, left;
+	int64_t until = sl__clock_ms() + deadline_ms, left;
 	struct sl_err err = SL_ERR_INIT;
 	char path[PATH_MAX + sizeof(log->id) + sizeof("/.wal")];
 	int held;
@@ -382,14 +382,14 @@ static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 	(void)snprintf(path, sizeof(path), "%s/%s.wal", log->dir, log->id);
 	do {
 		held = is_held(path);
-		left = until - srv_clock_ms();
+		left = until - sl__clock_ms();
 		sweep_once(log, left > 0 ? left : 0);
 		if (access(path, F_OK))
 			return EXIT_OK;
 		held |= is_held(path);
 		if (held)
 			(void)poll(NULL, 0, SWEEP_AGAIN_MS);
-	} while (held && srv_clock_ms() < until);
+	} while (held && sl__clock_ms() < until);
 	return stays(log,
 		     held ? "another process holds it" : "it did not take all output of the commands, or was not sent");
 }

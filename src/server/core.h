@@ -6,6 +6,7 @@
 #ifndef SLUICE_SERVER_CORE_H
 #define SLUICE_SERVER_CORE_H
 
+#include "base/env.h"
 #include "server/http/http.h"
 
 #include <sluice/jobs.h>
@@ -17,7 +18,7 @@ struct srv_exports;
 struct srv_backups;
 
 struct srv_core {
-	const struct sl_env *env;
+	const struct sl_env *env; /* complete: sl__env_init */
 	sl_metrics *metrics;
 	sl_store *store;
 	sl_notify *notify;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/health.h"
-#include "server/growing.h"
+#include "base/buf.h"
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/ingest/ingest.h"
-#include "server/thread.h"
 
 #include <pthread.h>
 #include <sluice/version.h>
@@ -29,8 +30,8 @@ struct srv_health {
 	const struct srv_systemd *systemd;
 	pthread_t thread;
 	int has_thread;
-	pthread_mutex_t mu;
-	pthread_cond_t wake;
+	sl__mutex mu;
+	sl__cond wake;
 	struct check checks[MAX_CHECKS];
 	size_t n;
 	int64_t looked_ms; /* the end of the last look; 0: never */
@@ -63,7 +64,7 @@ enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
 {
 	struct srv_pulse *p = ctx;
 	struct sl_coordinator_health c = {.struct_size = sizeof(c)};
-	int64_t now = srv_clock_ms();
+	int64_t now = sl__clock_ms();
 	uint64_t ended;
 
 	if (sl_coordinator_get_health(p->ingest->coordinator, &c)) {
@@ -90,23 +91,23 @@ static enum srv_verdict look(struct srv_health *h)
 	enum srv_verdict worst = SRV_FINE;
 	size_t n;
 
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	n = h->n;
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	for (size_t i = 0; i < n; i++) {
 		struct check *c = &h->checks[i];
 		char why[WHY_BYTES] = "";
 		enum srv_verdict verdict = c->fn(why, sizeof(why), c->ctx);
 
-		pthread_mutex_lock(&h->mu);
+		sl__lock(&h->mu);
 		c->verdict = verdict;
 		memcpy(c->why, why, sizeof(why));
-		pthread_mutex_unlock(&h->mu);
+		sl__unlock(&h->mu);
 		worst = verdict > worst ? verdict : worst;
 	}
-	pthread_mutex_lock(&h->mu);
-	h->looked_ms = srv_clock_ms();
-	pthread_mutex_unlock(&h->mu);
+	sl__lock(&h->mu);
+	h->looked_ms = sl__clock_ms();
+	sl__unlock(&h->mu);
 	return worst;
 }
 
@@ -119,28 +120,26 @@ static int64_t pause_ms(const struct srv_health *h)
 
 static void sleep_until(struct srv_health *h, int64_t ms)
 {
-	struct timespec at = srv_clock_at(ms);
-
-	while (!h->stop && srv_clock_ms() < ms)
-		(void)pthread_cond_timedwait(&h->wake, &h->mu, &at);
+	while (!h->stop && sl__clock_ms() < ms)
+		(void)sl__wait_until_ms(&h->wake, &h->mu, ms);
 }
 
 static void *run(void *arg)
 {
 	struct srv_health *h = arg;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	while (!h->stop) {
-		int64_t next = srv_clock_ms() + pause_ms(h);
+		int64_t next = sl__clock_ms() + pause_ms(h);
 		enum srv_verdict verdict;
 
-		pthread_mutex_unlock(&h->mu);
+		sl__unlock(&h->mu);
 		verdict = look(h);
 		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
 			srv_systemd_tell(h->systemd, "WATCHDOG=1");
-		pthread_mutex_lock(&h->mu);
+		sl__lock(&h->mu);
 		sleep_until(h, next);
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return NULL;
 }
 
@@ -175,33 +174,33 @@ static void readyz(srv_request *r, void *ctx)
 	json_t *checks;
 	int ready = 1;
 
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	checks = checks_json(h, srv_role(r) >= SRV_READ, &ready);
 	if (h->draining)
 		why = "the server is stopping";
-	else if (srv_clock_ms() - h->looked_ms > LOOK_OLD_MS)
+	else if (sl__clock_ms() - h->looked_ms > LOOK_OLD_MS)
 		why = "the last look at the store has not come back";
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	ready &= !why;
 	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));
 }
 
 static int add_text(const char *data, size_t n, void *ctx)
 {
-	return srv_growing_add(ctx, data, n);
+	return sl__buf_append(ctx, data, n);
 }
 
 static void metrics(srv_request *r, void *ctx)
 {
 	struct srv_health *h = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct srv_growing text = {.len = 0};
+	struct sl__buf text = {.env = &sl__env_real};
 
 	if (sl_metrics_render(h->core->metrics, add_text, &text, &err))
 		srv_fail(r, &err);
 	else
-		srv_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data ? text.data : "", text.len);
-	free(text.data);
+		srv_bytes(r, 200, "text/plain; version=0.0.4; charset=utf-8", sl__buf_str(&text), text.len);
+	sl__buf_fini(&text);
 }
 
 int srv_health_add_routes(srv_http *http, struct srv_health *h, struct sl_err *err)
@@ -259,8 +258,8 @@ int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err
 	if (!h)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	h->core = core;
-	(void)pthread_mutex_init(&h->mu, NULL);
-	srv_cond_init(&h->wake);
+	sl__mutex_init(&h->mu);
+	sl__cond_init(&h->wake);
 	rc = make_metrics(core, err);
 	rc = rc ? rc : srv_health_add_check(h, "store", ask_store, core, err);
 	if (rc) {
@@ -275,12 +274,12 @@ int srv_health_add_check(struct srv_health *h, const char *name, srv_check_fn *f
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	if (h->n == MAX_CHECKS)
 		rc = sl_err_set(err, SL_EFULL, "more than %d checks", MAX_CHECKS);
 	else
 		h->checks[h->n++] = (struct check){.name = name, .fn = fn, .ctx = ctx};
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return rc;
 }
 
@@ -290,26 +289,26 @@ int srv_health_start(struct srv_health *h, const struct srv_systemd *systemd, st
 
 	h->systemd = systemd;
 	(void)look(h);
-	failed = srv_thread_start(&h->thread, "sl-health", run, h);
+	failed = sl__thread_start(&h->thread, "sl-health", run, h);
 	h->has_thread = !failed;
-	return failed ? sl_err_set_errno(err, failed, "start a thread") : 0;
+	return failed ? sl__thread_error(err, failed, "health", "the server") : 0;
 }
 
 void srv_health_drain(struct srv_health *h)
 {
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	h->draining = 1;
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 }
 
 void srv_health_stop(struct srv_health *h)
 {
 	if (!h || !h->has_thread)
 		return;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	h->stop = 1;
-	pthread_cond_broadcast(&h->wake);
-	pthread_mutex_unlock(&h->mu);
+	sl__broadcast(&h->wake);
+	sl__unlock(&h->mu);
 	(void)pthread_join(h->thread, NULL);
 	h->has_thread = 0;
 }
@@ -319,7 +318,7 @@ void srv_health_free(struct srv_health *h)
 	if (!h)
 		return;
 	srv_health_stop(h);
-	(void)pthread_cond_destroy(&h->wake);
-	(void)pthread_mutex_destroy(&h->mu);
+	sl__cond_fini(&h->wake);
+	sl__mutex_fini(&h->mu);
 	free(h);
 }

@@ -5,9 +5,9 @@
  */
 #include "server/server.h"
 
+#include "base/time.h"
 #include "server/backup/backup.h"
 #include "server/export/export.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static int notify_here_only(srv_server *s, const struct sl_err *why, struct sl_e
 {
 	const struct sl_log_field field = {.key = "error", .kind = SL_LOG_STR, .str = why->msg};
 	const struct sl_log_record record = {.level = SL_LOG_WARN,
-					     .time_ms = srv_clock_real_ms(),
+					     .time_ms = sl__clock_real_ms(),
 					     .component = "server",
 					     .message = "no notifications from other processes, polling instead",
 					     .fields = &field,
@@ -183,8 +183,8 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 	if (!s)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	s->config = config;
-	s->env = *env;
-	rc = srv_places_init(&s->places, config, err);
+	rc = sl__env_init(&s->env, env, err);
+	rc = rc ? rc : srv_places_init(&s->places, config, err);
 	rc = rc ? rc : make_folder(s->places.data, err);
 	rc = rc ? rc : sl_metrics_new(&s->metrics, env, err);
 	s->env.metrics = s->metrics;
@@ -251,14 +251,14 @@ void srv_server_refuse(srv_server *s)
 
 static int64_t left_ms(int64_t begun_ms, int64_t deadline_ms)
 {
-	int64_t left = deadline_ms - (srv_clock_ms() - begun_ms);
+	int64_t left = deadline_ms - (sl__clock_ms() - begun_ms);
 
 	return left > 0 ? left : 0;
 }
 
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
-	int64_t begun = srv_clock_ms();
+	int64_t begun = sl__clock_ms();
 	int rc = s->ingest ? srv_ingest_stop(s->ingest, deadline_ms, err) : 0;
 
 	srv_exports_stop(s->core.exports, left_ms(begun, deadline_ms));

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/time.h"
 #include "sink/file_out.h"
 
 #define COPY_BYTES ((size_t)256 << 10)
@@ -195,9 +196,8 @@ static bool is_due(const struct sl__file_out *f, size_t n)
 
 static char *rotated_name(const struct sl__file_out *f, time_t seconds, unsigned number)
 {
-	struct tm tm;
+	struct tm tm = sl__utc(seconds);
 	char when[32];
-	(void)gmtime_r(&seconds, &tm);
 	(void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
 	return sl__asprintf(f->env, "%s.%s-%03u", f->path, when, number);
 }

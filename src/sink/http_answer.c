@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "format/json.h"
 #include "sink/http.h"
 
@@ -105,19 +106,13 @@ static void hide_query(char *text, size_t len, const char *url)
 /* "user:password" in base64, as it is sent. */
 static void hide_basic(char *text, size_t len, const struct sl__http_url *url)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	char pair[384], out[sizeof(pair) / 3 * 4 + 4];
+	char pair[384], out[SL__BASE64_LEN(sizeof(pair))];
 	int n = snprintf(pair, sizeof(pair), "%s:%s", url->user != NULL ? url->user : "", url->password);
-	size_t at = 0;
 	if (n < 0 || (size_t)n >= sizeof(pair))
 		return; /* one this long is hidden except for its scheme */
-	for (int i = 0; i < n; i += 3) {
-		uint32_t bits = (uint32_t)(uint8_t)pair[i] << 16;
-		bits |= i + 1 < n ? (uint32_t)(uint8_t)pair[i + 1] << 8 : 0;
-		bits |= i + 2 < n ? (uint8_t)pair[i + 2] : 0;
-		for (int k = 0; k < 4 && i + k <= n; k++)
-			out[at++] = digits[bits >> (18 - 6 * k) & 63];
-	}
+	size_t at = sl__base64_encode(out, pair, (size_t)n);
+	while (at > 0 && out[at - 1] == '=')
+		at--;
 	hide_n(text, len, out, at);
 	explicit_bzero(pair, sizeof(pair));
 	explicit_bzero(out, sizeof(out));

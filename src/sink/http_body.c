@@ -10,9 +10,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/time.h"
 #include "sink/http.h"
-
-#define TIME_BYTES 40
 
 void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16])
 {
@@ -80,17 +79,12 @@ static int put_value(struct sl__http_body *b, const struct sl_sink_item *item, s
 /* Everything of an event but its data. */
 struct event {
 	char id[SL__BATCH_ID_BYTES];
-	char time[TIME_BYTES];
+	char time[SL__TIME_BYTES];
 };
 
 static void make_event(struct event *e, const struct sl_sink_batch *batch, int64_t ms)
 {
-	time_t seconds = (time_t)(ms / 1000);
-	struct tm tm;
-	char text[TIME_BYTES - 8];
-	(void)gmtime_r(&seconds, &tm);
-	(void)strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(e->time, sizeof(e->time), "%s.%03dZ", text, (int)(ms % 1000));
+	(void)sl__time_text(e->time, ms);
 	sl__batch_id_text(e->id, batch->id);
 }
 

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/env.h"
 #include "server/ingest_kit.h"
 
 #define STOP_MS 60000 /* only a hang takes as long */
@@ -169,7 +170,8 @@ void kit_open(struct kit *k, void (*change)(struct srv_config *config))
 	if (change != NULL)
 		change(&k->config);
 	must(sl_metrics_new(&k->metrics, NULL, &err), &err);
-	k->env = (struct sl_env){SL_ENV_INIT, .metrics = k->metrics};
+	k->env = sl__env_real;
+	k->env.metrics = k->metrics;
 	kit_start(k);
 }
 

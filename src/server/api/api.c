@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The routes of the API, and what stands behind them. */
 #include "server/api/api.h"
+#include "base/time.h"
 #include "server/api/counts.h"
-#include "server/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_er
 static int64_t mono_ms(void *ctx)
 {
 	(void)ctx;
-	return srv_clock_ms();
+	return sl__clock_ms();
 }
 
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)

@@ -12,6 +12,7 @@
 #ifndef SLUICE_SERVER_API_H
 #define SLUICE_SERVER_API_H
 
+#include "base/buf.h"
 #include "server/core.h"
 
 #include <stdbool.h>
@@ -36,10 +37,8 @@ struct srv_api {
 /* ---- api/out.c: JSON as text, so that what jobs carry is shown byte for byte ---- */
 
 struct srv_out {
-	char *data;
-	size_t len, cap;
-	bool failed; /* no memory; sticks */
-	bool comma;  /* before the next name or value */
+	struct sl__buf text; /* text.failed: out of memory */
+	bool comma;          /* before the next name or value */
 };
 
 void srv_out_open(struct srv_out *o, char bracket);

@@ -3,8 +3,8 @@
  * Changes of many chains: those that are named, all or none; or all that a filter finds, in bites of one transaction
  * each, newest first, for a bounded time. Chains that are not in a state for the change are passed over.
  */
+#include "base/time.h"
 #include "server/api/api.h"
-#include "server/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static int bite(struct bulk *b, struct sl_err *err)
 static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
 {
 	uint64_t reached = 0;
-	int64_t end = srv_clock_ms() + TIME_BOX_MS;
+	int64_t end = sl__clock_ms() + TIME_BOX_MS;
 	int rc;
 	if (f->f.statuses == 0)
 		f->f.statuses = b->statuses;
@@ -91,7 +91,7 @@ static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
 			rc = bite(b, err);
 		f->f.after = reached;
 		b->more = reached != 0;
-	} while (rc == 0 && b->more && srv_clock_ms() < end);
+	} while (rc == 0 && b->more && sl__clock_ms() < end);
 	return rc;
 }
 

@@ -304,7 +304,7 @@ static int add_part(const struct sl_job *job, void *ctx)
 	srv_out_open(o, '{');
 	srv_out_job(o, job);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 static int add_neighbour(const struct sl_chain *chain, void *ctx)
@@ -315,7 +315,7 @@ static int add_neighbour(const struct sl_chain *chain, void *ctx)
 	SRV_FIELD(o, "type", str, chain->type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 /* Chains that any job of the chain waits for, or waited: those of every job, in order. */

@@ -84,7 +84,7 @@ static int add_record(const struct sl_audit_record *a, void *ctx)
 	srv_out_close(o, '}');
 	p->last = a->id;
 	p->n++;
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 void srv_audit_list(srv_request *r, void *ctx)
@@ -103,7 +103,7 @@ void srv_audit_list(srv_request *r, void *ctx)
 	srv_out_open(&p.out, '{');
 	srv_out_name(&p.out, "items");
 	srv_out_open(&p.out, '[');
-	if (sl_jobs_audit_list(api->core->jobs, before, limit, add_record, &p, &err) != 0 && !p.out.failed) {
+	if (sl_jobs_audit_list(api->core->jobs, before, limit, add_record, &p, &err) != 0 && !p.out.text.failed) {
 		srv_out_free(&p.out);
 		srv_fail(r, &err);
 		return;

@@ -5,6 +5,7 @@
  * counts, for itself and for all who came meanwhile.
  */
 #include "server/api/counts.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -24,8 +25,8 @@ struct result {
 
 struct srv_counts {
 	struct srv_counts_source source;
-	pthread_mutex_t mu;
-	pthread_cond_t done;
+	sl__mutex mu;
+	sl__cond done;
 	struct result *last;
 	uint64_t begun;      /* the number of the last that began */
 	uint64_t not_before; /* numbers below are of no use any more */
@@ -44,9 +45,9 @@ static void result_free(struct result *r)
 
 static void drop(struct srv_counts *c, struct result *r)
 {
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	bool gone = r != NULL && --r->refs == 0;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	if (gone)
 		result_free(r);
 }
@@ -98,19 +99,19 @@ static bool count(struct srv_counts *c)
 	r->refs = 1;
 	r->number = ++c->begun;
 	c->under_way = true;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	r->err = (struct sl_err)SL_ERR_INIT;
 	r->began_ms = c->source.now_ms(c->source.ctx);
 	r->rc = c->source.count(c->source.ctx, keep, r, &r->err);
 	if (r->rc == SL_ENOMEM)
 		(void)sl_err_set(&r->err, r->rc, "out of memory");
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	c->under_way = false;
 	old = c->last;
 	c->last = r;
 	if (old != NULL && --old->refs == 0)
 		result_free(old);
-	(void)pthread_cond_broadcast(&c->done);
+	sl__broadcast(&c->done);
 	return true;
 }
 
@@ -118,11 +119,11 @@ static struct result *get(struct srv_counts *c)
 {
 	struct result *r = NULL;
 	bool ok = true;
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	uint64_t number = wanted(c);
 	while (ok && (c->last == NULL || c->last->number < number)) {
 		if (c->under_way)
-			(void)pthread_cond_wait(&c->done, &c->mu);
+			(void)sl__wait(&sl__env_real, &c->done, &c->mu, SL_FOREVER);
 		else
 			ok = count(c);
 	}
@@ -130,7 +131,7 @@ static struct result *get(struct srv_counts *c)
 		r = c->last;
 		r->refs++;
 	}
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	return r;
 }
 
@@ -150,9 +151,9 @@ int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct
 
 void srv_counts_forget(struct srv_counts *c)
 {
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	c->not_before = c->begun + 1;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 }
 
 /* ---- the whole ---- */
@@ -163,8 +164,8 @@ int srv_counts_new(struct srv_counts **out, const struct srv_counts_source *sour
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	c->source = *source;
-	(void)pthread_mutex_init(&c->mu, NULL);
-	(void)pthread_cond_init(&c->done, NULL);
+	sl__mutex_init(&c->mu);
+	sl__cond_init(&c->done);
 	*out = c;
 	return 0;
 }
@@ -175,7 +176,7 @@ void srv_counts_free(struct srv_counts *c)
 		return;
 	if (c->last != NULL)
 		result_free(c->last);
-	(void)pthread_cond_destroy(&c->done);
-	(void)pthread_mutex_destroy(&c->mu);
+	sl__cond_fini(&c->done);
+	sl__mutex_fini(&c->mu);
 	free(c);
 }

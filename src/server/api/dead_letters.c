@@ -6,8 +6,9 @@
  * Going again, the event in a letter is written to the store, where it was going, as a stream of its own ("redrive",
  * with a random incarnation), and the letter is acknowledged after that: a crash in between repeats it.
  */
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/api/api.h"
-#include "server/thread.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -39,7 +40,7 @@ struct folders {
 
 struct srv_letters {
 	struct srv_core *core;
-	pthread_mutex_t mu; /* one redrive at a time, and the count */
+	sl__mutex mu; /* one redrive at a time, and the count */
 	int64_t waiting, counted_ms;
 };
 
@@ -178,7 +179,7 @@ static int add_letter(const struct sl_dlq_letter *l, void *ctx)
 	srv_out_close(&x->out, '}');
 	x->n++;
 	x->last = l->id;
-	return x->out.failed ? SL_ENOMEM : 0;
+	return x->out.text.failed ? SL_ENOMEM : 0;
 }
 
 /* "<folder>-<number>"; the number of the folder, or f->n when there is none. */
@@ -443,16 +444,16 @@ static void redrive_begin(struct srv_letters *l, struct redrive *d)
 {
 	*d = (struct redrive){.core = l->core};
 	if (getrandom(&d->incarnation, sizeof(d->incarnation), 0) != sizeof(d->incarnation))
-		d->incarnation = (uint32_t)srv_clock_ms();
+		d->incarnation = (uint32_t)sl__clock_ms();
 	d->incarnation = (d->incarnation & 0xffffff) | 1;
-	(void)pthread_mutex_lock(&l->mu);
+	sl__lock(&l->mu);
 }
 
 static void redrive_end(srv_request *r, struct srv_letters *l, struct redrive *d, int rc, struct sl_err *err)
 {
 	struct srv_out o = {0};
 	l->counted_ms = 0;
-	(void)pthread_mutex_unlock(&l->mu);
+	sl__unlock(&l->mu);
 	if (rc == SL_EDATA || rc == SL_EKEY) {
 		srv_error(r, 422, "refused", "%s", err->msg);
 		return;
@@ -544,14 +545,14 @@ static int64_t count(struct srv_letters *l)
 
 int64_t srv_letters_waiting(struct srv_letters *l)
 {
-	(void)pthread_mutex_lock(&l->mu);
-	int64_t now = srv_clock_ms();
+	sl__lock(&l->mu);
+	int64_t now = sl__clock_ms();
 	if (l->counted_ms == 0 || now - l->counted_ms > COUNT_EVERY_MS) {
 		l->waiting = count(l);
 		l->counted_ms = now;
 	}
 	int64_t n = l->waiting;
-	(void)pthread_mutex_unlock(&l->mu);
+	sl__unlock(&l->mu);
 	return n;
 }
 
@@ -561,7 +562,7 @@ int srv_letters_new(struct srv_letters **out, struct srv_core *core, struct sl_e
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	l->core = core;
-	(void)pthread_mutex_init(&l->mu, NULL);
+	sl__mutex_init(&l->mu);
 	*out = l;
 	return 0;
 }
@@ -570,6 +571,6 @@ void srv_letters_free(struct srv_letters *l)
 {
 	if (l == NULL)
 		return;
-	(void)pthread_mutex_destroy(&l->mu);
+	sl__mutex_fini(&l->mu);
 	free(l);
 }

@@ -130,7 +130,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	if (!srv_verify_look(l->exports, d->name, out_short, o))
 		srv_out_raw(o, NULL);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 static void out_exporter(struct listing *l)
@@ -250,7 +250,7 @@ static bool begin_page(srv_request *r, struct page *p)
 
 static void end_page(srv_request *r, struct page *p, int rc, const struct sl_err *err)
 {
-	if (rc != 0 && rc != ENOUGH && !p->out.failed) {
+	if (rc != 0 && rc != ENOUGH && !p->out.text.failed) {
 		srv_out_free(&p->out);
 		srv_fail(r, err);
 		return;
@@ -284,7 +284,7 @@ static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 	SRV_FIELD(o, "path", str, q->path);
 	SRV_FIELD(o, "event", id, q->event);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 void srv_exports_partitions(srv_request *r, void *ctx)
@@ -315,8 +315,8 @@ static int add_event(uint64_t number, const char *event, size_t len, void *ctx)
 	SRV_FIELD(&p->out, "number", id, number);
 	SRV_FIELD(&p->out, "event", raw, text);
 	srv_out_close(&p->out, '}');
-	bool failed = text == NULL || p->out.failed;
-	p->out.failed = failed;
+	bool failed = text == NULL || p->out.text.failed;
+	p->out.text.failed = failed;
 	free(text);
 	return failed ? SL_ENOMEM : 0;
 }

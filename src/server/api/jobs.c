@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/time.h"
 #include "server/ingest/ingest.h"
-#include "server/thread.h"
 
 /* How many rows one question to the store looks at, the first and a later one, and after which time a request asks no
  * more: an empty page is worth less than the time it takes to find the first row. */
@@ -31,9 +31,9 @@ static int next_row(struct listing *l, uint64_t id)
 {
 	l->n++;
 	l->last = id;
-	if (l->out.failed)
+	if (l->out.text.failed)
 		return SL_ENOMEM;
-	return l->out.len >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
+	return l->out.text.len >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
 }
 
 static int add_job(const struct sl_job *job, void *ctx)
@@ -59,7 +59,7 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		     struct sl_err *err)
 {
 	uint32_t limit = f->f.limit;
-	int64_t began_ms = srv_clock_ms();
+	int64_t began_ms = sl__clock_ms();
 	int rc = 0;
 	f->f.scan = SCAN;
 	f->f.reached = reached;
@@ -73,7 +73,7 @@ static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, str
 		}
 		f->f.after = *reached;
 		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
-		if (*reached == 0 || srv_clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
+		if (*reached == 0 || sl__clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
 			break;
 	}
 	return rc;
@@ -93,7 +93,7 @@ static void list(srv_request *r, struct srv_api *api, bool chains)
 	srv_out_name(&l.out, "items");
 	srv_out_open(&l.out, '[');
 	int rc = read_list(api, &f, chains, &l, &reached, &err);
-	if (rc != 0 && !l.out.failed) {
+	if (rc != 0 && !l.out.text.failed) {
 		srv_out_free(&l.out);
 		srv_fail(r, &err);
 		return;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON as text. Values that came as JSON text are put in as they are. */
+#include "base/base64.h"
+#include "base/time.h"
 #include "server/api/api.h"
 
 #include <inttypes.h>
@@ -8,28 +10,12 @@
 #include <string.h>
 #include <time.h>
 
-static bool reserve(struct srv_out *o, size_t n)
+/* The buffer's failure sticks; it is checked once, when the answer is sent. */
+static void put(struct srv_out *o, const void *data, size_t n)
 {
-	if (o->failed)
-		return false;
-	if (n <= o->cap - o->len)
-		return true;
-	size_t cap = o->cap * 2 + n + 1024;
-	char *data = realloc(o->data, cap);
-	o->failed = data == NULL;
-	if (o->failed)
-		return false;
-	o->data = data;
-	o->cap = cap;
-	return true;
-}
-
-static void put(struct srv_out *o, const char *data, size_t n)
-{
-	if (!reserve(o, n))
-		return;
-	memcpy(o->data + o->len, data, n);
-	o->len += n;
+	if (o->text.env == NULL)
+		o->text.env = &sl__env_real;
+	(void)sl__buf_append(&o->text, data, n);
 }
 
 static void put_text(struct srv_out *o, const char *text)
@@ -160,47 +146,35 @@ void srv_out_id(struct srv_out *o, uint64_t id)
 
 void srv_out_time(struct srv_out *o, int64_t ms)
 {
-	char text[64];
-	struct tm tm;
-	time_t s = (time_t)(ms / 1000 - (ms % 1000 < 0));
-	if (ms == 0 || gmtime_r(&s, &tm) == NULL) {
+	char text[SL__TIME_BYTES];
+	if (ms == 0)
 		srv_out_raw(o, NULL);
-		return;
-	}
-	size_t n = strftime(text, sizeof(text), "\"%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ\"", (int)(ms - (int64_t)s * 1000));
-	srv_out_raw(o, text);
+	else
+		srv_out_strn(o, text, sl__time_text(text, ms));
 }
 
 void srv_out_base64(struct srv_out *o, const void *data, size_t n)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *p = data;
 	before_value(o);
 	put(o, "\"", 1);
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v =
-			(uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
-		char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
-				i + 2 < n ? digits[v & 63] : '='};
-		put(o, four, 4);
-	}
+	(void)sl__base64_append(&o->text, data, n);
 	put(o, "\"", 1);
 }
 
 void srv_out_free(struct srv_out *o)
 {
-	free(o->data);
+	sl__buf_fini(&o->text);
 	*o = (struct srv_out){0};
 }
 
 void srv_out_answer(srv_request *r, int status, struct srv_out *o)
 {
-	if (o->failed)
-		srv_error(r, 500, "internal", "out of memory");
+	size_t n = o->text.len;
+	char *text = sl__buf_take(&o->text);
+	if (text != NULL)
+		srv_bytes_own(r, status, "application/json", text, n);
 	else
-		srv_bytes_own(r, status, "application/json", o->data, o->len);
-	o->data = o->failed ? o->data : NULL; /* the answer's now */
+		srv_error(r, 500, "internal", "out of memory");
 	srv_out_free(o);
 }
 

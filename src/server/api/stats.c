@@ -5,8 +5,9 @@
  * Rates are the differences of two counts: what is deleted in between is not seen as ended.
  */
 #include "server/api/stats.h"
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/config/config.h"
-#include "server/thread.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -31,8 +32,8 @@ struct srv_stats {
 	struct srv_core *core;
 	struct srv_letters *letters;
 	struct srv_stats_metrics metrics;
-	pthread_mutex_t mu;
-	pthread_cond_t changed;
+	sl__mutex mu;
+	sl__cond changed;
 	struct srv_sample kept[KEPT]; /* a ring */
 	size_t n;                     /* ever taken */
 	int64_t looked_ms;
@@ -120,7 +121,7 @@ static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 	rc = rc != 0 ? rc : sl_jobs_counts(s->core->jobs, add_count, out, err);
 	rc = rc != 0 ? rc : sl_jobs_workers(s->core->jobs, add_worker, out, err);
 	rc = rc != 0 ? rc : sample_pickups(s, out, err);
-	out->mono_ms = srv_clock_ms();
+	out->mono_ms = sl__clock_ms();
 	return rc;
 }
 
@@ -182,22 +183,21 @@ static void store_sample(struct srv_stats *s, struct srv_sample *x, int rc, cons
 		s->kept[s->n++ % KEPT] = *x;
 		wake_streams(s);
 	}
-	(void)pthread_cond_broadcast(&s->changed);
+	sl__broadcast(&s->changed);
 }
 
 static void rest(struct srv_stats *s, int64_t took_ms)
 {
-	int64_t began = srv_clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
+	int64_t began = sl__clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
 	s->rest_until_ms = began + least;
 	for (;;) {
-		int64_t now = srv_clock_ms();
+		int64_t now = sl__clock_ms();
 		bool watched = s->streams != NULL || now - s->looked_ms < LOOKED_MS;
 		int64_t until = began + (watched ? TICK_MS : IDLE_TICK_MS);
 		until = until < began + least ? began + least : until;
 		if (s->stop || now >= until || (s->asked && now >= began + least))
 			return;
-		struct timespec t = srv_clock_at(until);
-		(void)pthread_cond_timedwait(&s->changed, &s->mu, &t);
+		(void)sl__wait_until_ms(&s->changed, &s->mu, until);
 	}
 }
 
@@ -216,23 +216,23 @@ static void prune_audit(struct srv_stats *s, int64_t now_ms)
 static void *run(void *arg)
 {
 	struct srv_stats *s = arg;
-	(void)pthread_mutex_lock(&s->mu);
+	sl__lock(&s->mu);
 	while (!s->stop) {
 		struct sl_err err = SL_ERR_INIT;
 		struct srv_sample x;
-		(void)pthread_mutex_unlock(&s->mu);
-		int64_t began = srv_clock_ms();
+		sl__unlock(&s->mu);
+		int64_t began = sl__clock_ms();
 		int rc = take(s, &x, &err);
-		int64_t took = srv_clock_ms() - began;
+		int64_t took = sl__clock_ms() - began;
 		if (rc == 0)
 			srv_stats_metrics_set(&s->metrics, &x, srv_letters_waiting(s->letters));
 		if (rc == 0)
 			prune_audit(s, began);
-		(void)pthread_mutex_lock(&s->mu);
+		sl__lock(&s->mu);
 		store_sample(s, &x, rc, &err);
 		rest(s, took);
 	}
-	(void)pthread_mutex_unlock(&s->mu);
+	sl__unlock(&s->mu);
 	return NULL;
 }
 
@@ -243,16 +243,15 @@ static void *run(void *arg)
 static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
 	uint64_t tries = s->tries;
-	int64_t now = srv_clock_ms();
+	int64_t now = sl__clock_ms();
 	bool old = s->n == 0 || (now - s->kept[(s->n - 1) % KEPT].mono_ms > 2 * TICK_MS && now >= s->rest_until_ms);
-	struct timespec t = {.tv_sec = (now + WAIT_MS) / 1000};
 	s->looked_ms = now;
 	if (old) {
 		s->asked = true;
-		(void)pthread_cond_broadcast(&s->changed);
+		sl__broadcast(&s->changed);
 	}
-	while (old && s->tries == tries && !s->stop && srv_clock_ms() < now + WAIT_MS)
-		(void)pthread_cond_timedwait(&s->changed, &s->mu, &t);
+	while (old && s->tries == tries && !s->stop && sl__clock_ms() < now + WAIT_MS)
+		(void)sl__wait_until_ms(&s->changed, &s->mu, now + WAIT_MS);
 	if (s->n > 0) {
 		*out = s->kept[(s->n - 1) % KEPT];
 		return 0;
@@ -264,9 +263,9 @@ static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *er
 
 int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
-	(void)pthread_mutex_lock(&s->mu);
+	sl__lock(&s->mu);
 	int rc = newest(s, out, err);
-	(void)pthread_mutex_unlock(&s->mu);
+	sl__unlock(&s->mu);
 	return rc;
 }
 
@@ -330,24 +329,21 @@ void srv_stats_show(srv_request *r, void *ctx)
 static void next_event(struct stream *x, const struct srv_sample *sample)
 {
 	struct srv_out body = {0}, o = {0};
-	char head[64];
 	srv_out_open(&body, '{');
 	out_sample(&body, sample);
-	body.comma = false;
-	srv_out_raw(&body, "}"); /* and a NUL */
-	if (!body.failed && (body.data = realloc(body.data, body.len + 1)) != NULL)
-		body.data[body.len] = '\0';
-	if (body.failed || body.data == NULL || (x->last != NULL && strcmp(x->last, body.data) == 0)) {
-		free(body.data);
+	srv_out_close(&body, '}');
+	char *last = sl__buf_take(&body.text);
+	if (last == NULL || (x->last != NULL && strcmp(x->last, last) == 0)) {
+		srv_out_free(&body);
+		free(last);
 		return;
 	}
 	free(x->last);
-	x->last = body.data;
+	x->last = last;
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "now", time, sample->now_ms);
-	(void)snprintf(head, sizeof(head), "event: stats\ndata: ");
 	char *text = NULL;
-	int n = o.failed ? -1 : asprintf(&text, "%s%.*s,%s\n\n", head, (int)o.len, o.data, x->last + 1);
+	int n = o.text.failed ? -1 : asprintf(&text, "event: stats\ndata: %s,%s\n\n", sl__buf_str(&o.text), last + 1);
 	srv_out_free(&o);
 	x->text = n > 0 ? text : NULL;
 	x->len = n > 0 ? (size_t)n : 0;
@@ -360,14 +356,14 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 	struct srv_stats *stats = x->stats;
 	struct srv_sample sample;
 	bool fresh = false;
-	(void)pthread_mutex_lock(&stats->mu);
+	sl__lock(&stats->mu);
 	x->s = s;
 	if (x->text == NULL && stats->n != x->seen && stats->n > 0) {
 		sample = stats->kept[(stats->n - 1) % KEPT];
 		x->seen = stats->n;
 		fresh = true;
 	}
-	(void)pthread_mutex_unlock(&stats->mu);
+	sl__unlock(&stats->mu);
 	if (fresh)
 		next_event(x, &sample);
 	if (x->text == NULL)
@@ -385,11 +381,11 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 static void done(void *ctx)
 {
 	struct stream *x = ctx;
-	(void)pthread_mutex_lock(&x->stats->mu);
+	sl__lock(&x->stats->mu);
 	*x->at = x->next;
 	if (x->next != NULL)
 		x->next->at = x->at;
-	(void)pthread_mutex_unlock(&x->stats->mu);
+	sl__unlock(&x->stats->mu);
 	free(x->last);
 	free(x->text);
 	free(x);
@@ -409,15 +405,15 @@ void srv_stats_stream(srv_request *r, void *ctx)
 		return;
 	}
 	x->stats = s;
-	(void)pthread_mutex_lock(&s->mu);
+	sl__lock(&s->mu);
 	x->next = s->streams;
 	x->at = &s->streams;
 	if (x->next != NULL)
 		x->next->at = &x->next;
 	s->streams = x;
-	s->looked_ms = srv_clock_ms();
-	(void)pthread_cond_broadcast(&s->changed);
-	(void)pthread_mutex_unlock(&s->mu);
+	s->looked_ms = sl__clock_ms();
+	sl__broadcast(&s->changed);
+	sl__unlock(&s->mu);
 	srv_stream_open(r, &ops, x);
 }
 
@@ -430,13 +426,13 @@ int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_lett
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	s->core = core;
 	s->letters = letters;
-	(void)pthread_mutex_init(&s->mu, NULL);
-	srv_cond_init(&s->changed);
+	sl__mutex_init(&s->mu);
+	sl__cond_init(&s->changed);
 	*out = s;
 	int rc = srv_stats_metrics_init(&s->metrics, core->metrics, err);
 	if (rc != 0)
 		return rc;
-	s->started = srv_thread_start(&s->thread, "sl-stats", run, s) == 0;
+	s->started = sl__thread_start(&s->thread, "sl-stats", run, s) == 0;
 	return s->started ? 0 : sl_err_set(err, SL_EAGAIN, "no thread to count with");
 }
 
@@ -444,13 +440,13 @@ void srv_stats_free(struct srv_stats *s)
 {
 	if (s == NULL)
 		return;
-	(void)pthread_mutex_lock(&s->mu);
+	sl__lock(&s->mu);
 	s->stop = true;
-	(void)pthread_cond_broadcast(&s->changed);
-	(void)pthread_mutex_unlock(&s->mu);
+	sl__broadcast(&s->changed);
+	sl__unlock(&s->mu);
 	if (s->started)
 		(void)pthread_join(s->thread, NULL);
-	(void)pthread_cond_destroy(&s->changed);
-	(void)pthread_mutex_destroy(&s->mu);
+	sl__cond_fini(&s->changed);
+	sl__mutex_fini(&s->mu);
 	free(s);
 }

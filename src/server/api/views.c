@@ -20,7 +20,7 @@ static void begin_items(struct srv_out *o)
 /* The items and the end of the answer, or why there is none. cursor NULL: the list has none. */
 static void end_items(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor)
 {
-	if (rc != 0 && !o->failed) {
+	if (rc != 0 && !o->text.failed) {
 		srv_out_free(o);
 		srv_fail(r, err);
 		return;
@@ -142,7 +142,7 @@ static int add_worker(const struct sl_worker_info *w, void *ctx)
 	SRV_FIELD(o, "oldest_claim_at", time, w->oldest_claimed_ms);
 	SRV_FIELD(o, "until", time, w->until_ms);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 void srv_workers_list(srv_request *r, void *ctx)
@@ -182,7 +182,7 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 	SRV_FIELD(o, "claimed_at", time, l->claimed_ms);
 	SRV_FIELD(o, "until", time, l->until_ms);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 static bool read_claim(srv_request *r, const char *text, uint8_t out[16])
@@ -227,7 +227,7 @@ static int add_error(const struct sl_error_group *g, void *ctx)
 	SRV_FIELD(o, "last_at", time, g->last_ms);
 	SRV_FIELD(o, "sample_id", id, g->sample_id);
 	srv_out_close(o, '}');
-	return o->failed ? SL_ENOMEM : 0;
+	return o->text.failed ? SL_ENOMEM : 0;
 }
 
 void srv_errors_list(srv_request *r, void *ctx)
@@ -282,7 +282,7 @@ static int add_cron(const struct sl_cron *c, void *ctx)
 		return 0;
 	out_cron(&all->out, c);
 	all->found = true;
-	return all->out.failed ? SL_ENOMEM : 0;
+	return all->out.text.failed ? SL_ENOMEM : 0;
 }
 
 void srv_cron_list(srv_request *r, void *ctx)

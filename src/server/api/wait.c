@@ -5,8 +5,9 @@
  *
  * A wait is in the list until somebody takes it out, under the lock; whoever does answers it, without the lock.
  */
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/api/api.h"
-#include "server/thread.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -31,8 +32,8 @@ struct wait {
 struct srv_waits {
 	struct srv_core *core;
 	struct srv_api *api;
-	pthread_mutex_t mu;
-	pthread_cond_t changed;
+	sl__mutex mu;
+	sl__cond changed;
 	struct wait head; /* of a ring */
 	bool woken, stop, started, subscribed;
 	pthread_t thread;
@@ -58,18 +59,18 @@ static void unlink_one(struct wait *x)
 static bool take_out(struct wait *x)
 {
 	struct srv_waits *w = x->waits;
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	bool ours = x->linked;
 	if (ours)
 		unlink_one(x);
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	return ours;
 }
 
 static void wake(struct srv_waits *w)
 {
 	w->woken = true;
-	(void)pthread_cond_signal(&w->changed);
+	sl__signal(&w->changed);
 }
 
 /* On a thread of the notifier. */
@@ -78,13 +79,13 @@ static void hear(const struct sl_note *note, void *ctx)
 	struct srv_waits *w = ctx;
 	if (note->kind != 0 && note->kind != SL_NOTE_CHAIN_ENDED)
 		return;
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	for (struct wait *x = w->head.next; x != &w->head; x = x->next)
 		if (note->kind == 0 || x->chain == note->id) {
 			x->look = true;
 			wake(w);
 		}
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 }
 
 /* ---- the thread ---- */
@@ -135,28 +136,27 @@ static void look_at(struct srv_waits *w, struct wait *x, bool late)
 {
 	uint64_t chain = x->chain;
 	srv_request *r = x->r;
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	bool ended = has_ended(w, chain);
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	struct wait *y = w->head.next;
 	while (y != &w->head && (y != x || y->r != r || y->chain != chain))
 		y = y->next;
 	if (y == &w->head || (!ended && !late))
 		return;
 	unlink_one(y);
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	if (ended)
 		srv_chain_answer(r, w->api, chain);
 	else
 		answer_timeout(r);
 	free(y);
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 }
 
 static void sleep_until(struct srv_waits *w, int64_t ms)
 {
-	struct timespec t = srv_clock_at(ms);
-	while (!w->woken && !w->stop && pthread_cond_timedwait(&w->changed, &w->mu, &t) == 0)
+	while (!w->woken && !w->stop && sl__wait_until_ms(&w->changed, &w->mu, ms))
 		;
 	w->woken = false;
 }
@@ -173,10 +173,10 @@ static int64_t next_time(const struct srv_waits *w, int64_t now, int64_t look_at
 static void *run(void *arg)
 {
 	struct srv_waits *w = arg;
-	int64_t look_ms = srv_clock_ms() + LOOK_MS;
-	(void)pthread_mutex_lock(&w->mu);
+	int64_t look_ms = sl__clock_ms() + LOOK_MS;
+	sl__lock(&w->mu);
 	while (!w->stop) {
-		int64_t now = srv_clock_ms();
+		int64_t now = sl__clock_ms();
 		int turns = now >= look_ms ? LOOK_AT : 0;
 		bool late = false;
 		struct wait *x;
@@ -186,7 +186,7 @@ static void *run(void *arg)
 			look_at(w, x, late);
 		sleep_until(w, next_time(w, now, look_ms));
 	}
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	return NULL;
 }
 
@@ -219,22 +219,22 @@ static void wait_for(struct srv_waits *w, srv_request *r, struct wait *x)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t chain = x->chain;
 	srv_later(r, gone, x);
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	link_last(w, x);
 	wake(w);
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	int rc = store->ops->watch(store->ctx, chain, &status, &err);
 	if (rc == 0 && status < SL_JOB_COMPLETED)
 		return;
 	/* x may be gone: only its address is compared. */
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	struct wait *y = w->head.next;
 	while (y != &w->head && (y != x || y->r != r || y->chain != chain))
 		y = y->next;
 	bool ours = y != &w->head;
 	if (ours)
 		unlink_one(y);
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	if (!ours)
 		return;
 	if (rc == 0)
@@ -256,7 +256,7 @@ void srv_chains_wait(srv_request *r, void *ctx)
 		srv_error(r, 500, "internal", "out of memory");
 		return;
 	}
-	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = srv_clock_ms() + (int64_t)timeout_ms};
+	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = sl__clock_ms() + (int64_t)timeout_ms};
 	wait_for(w, r, x);
 }
 
@@ -271,10 +271,10 @@ int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *er
 	w->core = core;
 	w->api = api;
 	w->head.next = w->head.prev = &w->head;
-	(void)pthread_mutex_init(&w->mu, NULL);
-	srv_cond_init(&w->changed);
+	sl__mutex_init(&w->mu);
+	sl__cond_init(&w->changed);
 	*out = w;
-	w->started = srv_thread_start(&w->thread, "sl-waits", run, w) == 0;
+	w->started = sl__thread_start(&w->thread, "sl-waits", run, w) == 0;
 	if (!w->started)
 		return sl_err_set(err, SL_EAGAIN, "no thread for those who wait");
 	if (core->notify == NULL || core->notify->ops == NULL)
@@ -290,13 +290,13 @@ void srv_waits_free(struct srv_waits *w)
 		return;
 	if (w->subscribed)
 		w->core->notify->ops->unsubscribe(w->core->notify->ctx, hear, w);
-	(void)pthread_mutex_lock(&w->mu);
+	sl__lock(&w->mu);
 	w->stop = true;
 	wake(w);
-	(void)pthread_mutex_unlock(&w->mu);
+	sl__unlock(&w->mu);
 	if (w->started)
 		(void)pthread_join(w->thread, NULL);
-	(void)pthread_cond_destroy(&w->changed);
-	(void)pthread_mutex_destroy(&w->mu);
+	sl__cond_fini(&w->changed);
+	sl__mutex_fini(&w->mu);
 	free(w);
 }

@@ -6,10 +6,11 @@
  */
 #include "server/backup/backup.h"
 
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/api/api.h"
 #include "server/config/config.h"
 #include "server/health.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -33,8 +34,8 @@ struct srv_backups {
 	struct srv_checker *checker;
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t mu; /* guards all below */
-	pthread_cond_t wake;
+	sl__mutex mu; /* guards all below */
+	sl__cond wake;
 	bool stop, ended;
 	sl_backup *open;         /* while it is looked at and may be stopped */
 	struct picture *picture; /* NULL: none yet */
@@ -59,16 +60,16 @@ static void free_picture(struct picture *p)
 /* What was written, as a string; NULL without memory. */
 static char *text_of(struct srv_out *o)
 {
-	char *text = o->failed ? NULL : strndup(o->data, o->len);
+	char *text = o->text.failed ? NULL : strdup(sl__buf_str(&o->text));
 	srv_out_free(o);
 	return text;
 }
 
 static bool stops(struct srv_backups *b)
 {
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	bool stop = b->stop;
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 	return stop;
 }
 
@@ -154,7 +155,7 @@ static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
 	rc = sl_backup_get_stats(backup, &p->stats, err);
 	if (rc == 0 && (p->list == NULL || p->damaged == NULL))
 		rc = sl_err_set(err, SL_ENOMEM, "out of memory");
-	p->read_ms = srv_clock_real_ms();
+	p->read_ms = sl__clock_real_ms();
 	return rc;
 }
 
@@ -163,13 +164,13 @@ static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
 static void show(struct srv_backups *b, struct picture *fresh, const char *error)
 {
 	struct picture *old = fresh;
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	if (error == NULL) {
 		old = b->picture;
 		b->picture = fresh;
 	}
 	(void)snprintf(b->error, sizeof(b->error), "%s", error != NULL ? error : "");
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 	sl_gauge_set(b->up, error == NULL);
 	if (error == NULL) {
 		sl_gauge_set(b->newest, (double)fresh->newest_ms / 1000);
@@ -180,9 +181,9 @@ static void show(struct srv_backups *b, struct picture *fresh, const char *error
 
 static void may_be_stopped(struct srv_backups *b, sl_backup *backup)
 {
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	b->open = backup;
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 }
 
 static int look_into(struct srv_backups *b, struct picture *p, struct sl_err *err)
@@ -214,13 +215,12 @@ static void look(struct srv_backups *b)
 /* False: it is to end. */
 static bool wait_for_next(struct srv_backups *b)
 {
-	struct timespec at = srv_clock_at(srv_clock_ms() + b->core->config->backup_refresh_interval_ms);
-	int rc = 0;
-	(void)pthread_mutex_lock(&b->mu);
-	while (!b->stop && rc != ETIMEDOUT)
-		rc = pthread_cond_timedwait(&b->wake, &b->mu, &at);
+	int64_t until = sl__clock_ms() + b->core->config->backup_refresh_interval_ms;
+	sl__lock(&b->mu);
+	while (!b->stop && sl__wait_until_ms(&b->wake, &b->mu, until))
+		;
 	bool goes_on = !b->stop;
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 	return goes_on;
 }
 
@@ -230,10 +230,10 @@ static void *thread_main(void *arg)
 	do
 		look(b);
 	while (wait_for_next(b));
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	b->ended = true;
-	(void)pthread_cond_broadcast(&b->wake);
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__broadcast(&b->wake);
+	sl__unlock(&b->mu);
 	return NULL;
 }
 
@@ -242,7 +242,7 @@ static void *thread_main(void *arg)
 void srv_backups_look(struct srv_backups *b, srv_backups_view_fn *fn, void *ctx)
 {
 	struct srv_backups_view view = {.repo = b->core->config->backup_repo, .items = "[]", .damaged = "[]"};
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	const struct picture *p = b->picture;
 	if (p != NULL) {
 		view.read_ms = p->read_ms;
@@ -255,7 +255,7 @@ void srv_backups_look(struct srv_backups *b, srv_backups_view_fn *fn, void *ctx)
 	}
 	memcpy(view.error, b->error, sizeof(view.error));
 	fn(&view, ctx);
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 }
 
 struct srv_checker *srv_backups_checker(struct srv_backups *b)
@@ -285,8 +285,8 @@ int srv_backups_new(struct srv_backups **out, struct srv_core *core, struct sl_e
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	b->core = core;
-	(void)pthread_mutex_init(&b->mu, NULL);
-	srv_cond_init(&b->wake);
+	sl__mutex_init(&b->mu);
+	sl__cond_init(&b->wake);
 	int rc = add_metrics(b, err);
 	rc = rc != 0 ? rc : srv_checker_new(&b->checker, core, err);
 	if (rc != 0)
@@ -298,10 +298,11 @@ int srv_backups_new(struct srv_backups **out, struct srv_core *core, struct sl_e
 
 int srv_backups_start(struct srv_backups *b, struct sl_err *err)
 {
-	int failed = b != NULL ? srv_thread_start(&b->thread, "sl-backups", thread_main, b) : 0;
-	if (b != NULL)
-		b->started = failed == 0;
-	return failed != 0 ? sl_err_set_errno(err, failed, "start a thread") : 0;
+	if (b == NULL)
+		return 0;
+	int rc = sl__thread_start(&b->thread, "sl-backups", thread_main, b);
+	b->started = rc == 0;
+	return rc != 0 ? sl__thread_error(err, rc, "backup", "the server") : 0;
 }
 
 void srv_backups_stop(struct srv_backups *b)
@@ -312,16 +313,15 @@ void srv_backups_stop(struct srv_backups *b)
 		srv_checker_stop(b->checker);
 	if (!b->started)
 		return;
-	(void)pthread_mutex_lock(&b->mu);
+	sl__lock(&b->mu);
 	b->stop = true;
-	(void)pthread_cond_broadcast(&b->wake);
+	sl__broadcast(&b->wake);
 	while (!b->ended) {
-		struct timespec at = srv_clock_at(srv_clock_ms() + STOP_AGAIN_MS);
 		if (b->open != NULL)
 			sl_backup_stop(b->open);
-		(void)pthread_cond_timedwait(&b->wake, &b->mu, &at);
+		(void)sl__wait_until_ms(&b->wake, &b->mu, sl__clock_ms() + STOP_AGAIN_MS);
 	}
-	(void)pthread_mutex_unlock(&b->mu);
+	sl__unlock(&b->mu);
 	(void)pthread_join(b->thread, NULL);
 	b->started = false;
 }
@@ -333,7 +333,7 @@ void srv_backups_free(struct srv_backups *b)
 	srv_backups_stop(b);
 	srv_checker_free(b->checker);
 	free_picture(b->picture);
-	(void)pthread_cond_destroy(&b->wake);
-	(void)pthread_mutex_destroy(&b->mu);
+	sl__cond_fini(&b->wake);
+	sl__mutex_fini(&b->mu);
 	free(b);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A check of the repository in the background, one at a time, on a handle of its own. What it found is kept until the
  * next one begins. */
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/backup/backup.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,8 +15,8 @@
 
 struct srv_checker {
 	struct srv_core *core;
-	pthread_mutex_t mu; /* guards all below */
-	pthread_cond_t ended;
+	sl__mutex mu; /* guards all below */
+	sl__cond ended;
 	struct srv_backup_check *check; /* NULL: there was none */
 	sl_backup *open;                /* the handle that checks, while it may be stopped and asked */
 	pthread_t thread;
@@ -48,7 +49,7 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 	copy.snapshot = copy_of(f->snapshot, &failed);
 	copy.path = copy_of(f->path, &failed);
 	copy.text = copy_of(f->reason.msg, &failed);
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	struct srv_backup_check *k = c->check;
 	k->harmless += copy.harmless;
 	k->faults += !copy.harmless;
@@ -56,7 +57,7 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 	if (keep)
 		k->findings[k->n_findings++] = copy;
 	int rc = c->stop ? SL_ECANCELLED : failed ? SL_ENOMEM : 0;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	if (!keep)
 		free_finding(&copy);
 	return rc;
@@ -66,9 +67,9 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 
 static void set_open(struct srv_checker *c, sl_backup *backup)
 {
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	c->open = backup;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 }
 
 static int check(struct srv_checker *c, bool read_data, struct sl_backup_checked *result, struct sl_err *err)
@@ -92,19 +93,19 @@ static void *thread_main(void *arg)
 	struct srv_checker *c = arg;
 	struct sl_backup_checked result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	bool read_data = c->check->read_data;
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	int rc = check(c, read_data, &result, &err);
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	c->check->result = result;
 	c->check->err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
-	c->check->ended_ms = srv_clock_real_ms();
+	c->check->ended_ms = sl__clock_real_ms();
 	c->check->running = false;
-	(void)pthread_cond_broadcast(&c->ended);
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__broadcast(&c->ended);
+	sl__unlock(&c->mu);
 	return NULL;
 }
 
@@ -129,12 +130,12 @@ static int begin(struct srv_checker *c, struct srv_backup_check *fresh, struct s
 		(void)pthread_join(c->thread, NULL); /* past its last look at the lock */
 	*old = c->check;
 	c->check = fresh;
-	int failed = srv_thread_start(&c->thread, "sl-check", thread_main, c);
+	int failed = sl__thread_start(&c->thread, "sl-check", thread_main, c);
 	c->joinable = failed == 0;
 	if (failed == 0)
 		return 0;
 	c->check = *old;
-	return sl_err_set_errno(err, failed, "start a thread");
+	return sl__thread_error(err, failed, "check", "the server");
 }
 
 int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err *err)
@@ -145,10 +146,10 @@ int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	fresh->running = true;
 	fresh->read_data = read_data;
-	fresh->started_ms = srv_clock_real_ms();
-	(void)pthread_mutex_lock(&c->mu);
+	fresh->started_ms = sl__clock_real_ms();
+	sl__lock(&c->mu);
 	int rc = begin(c, fresh, &old, err);
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	free_check(rc != 0 ? fresh : old);
 	return rc;
 }
@@ -156,7 +157,7 @@ int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err
 bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void *ctx)
 {
 	struct srv_checker *c = srv_backups_checker(b);
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	bool found = c->check != NULL;
 	if (found) {
 		c->check->progress = (struct sl_backup_progress){.struct_size = sizeof(c->check->progress)};
@@ -164,7 +165,7 @@ bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void
 			sl_backup_get_progress(c->open, &c->check->progress);
 		fn(c->check, ctx);
 	}
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	return found;
 }
 
@@ -176,23 +177,22 @@ int srv_checker_new(struct srv_checker **out, struct srv_core *core, struct sl_e
 	if (c == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	c->core = core;
-	(void)pthread_mutex_init(&c->mu, NULL);
-	srv_cond_init(&c->ended);
+	sl__mutex_init(&c->mu);
+	sl__cond_init(&c->ended);
 	*out = c;
 	return 0;
 }
 
 void srv_checker_stop(struct srv_checker *c)
 {
-	(void)pthread_mutex_lock(&c->mu);
+	sl__lock(&c->mu);
 	c->stop = true;
 	while (c->check != NULL && c->check->running) {
-		struct timespec at = srv_clock_at(srv_clock_ms() + STOP_AGAIN_MS);
 		if (c->open != NULL)
 			sl_backup_stop(c->open);
-		(void)pthread_cond_timedwait(&c->ended, &c->mu, &at);
+		(void)sl__wait_until_ms(&c->ended, &c->mu, sl__clock_ms() + STOP_AGAIN_MS);
 	}
-	(void)pthread_mutex_unlock(&c->mu);
+	sl__unlock(&c->mu);
 	if (c->joinable)
 		(void)pthread_join(c->thread, NULL);
 	c->joinable = false;
@@ -204,7 +204,7 @@ void srv_checker_free(struct srv_checker *c)
 		return;
 	srv_checker_stop(c);
 	free_check(c->check);
-	(void)pthread_cond_destroy(&c->ended);
-	(void)pthread_mutex_destroy(&c->mu);
+	sl__cond_fini(&c->ended);
+	sl__mutex_fini(&c->mu);
 	free(c);
 }

@@ -13,8 +13,9 @@
  */
 #include "server/export/export.h"
 
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/config/config.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +41,8 @@ struct srv_exports {
 	char *catalog_url; /* never NULL */
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t mu; /* guards all below */
-	pthread_cond_t wake;
+	sl__mutex mu; /* guards all below */
+	sl__cond wake;
 	bool stop, ended; /* ended: the thread is past its last run */
 	struct srv_export_status status;
 	sl_export *run; /* the one that was begun, or NULL */
@@ -65,7 +66,7 @@ static void say(const struct srv_exports *x, enum sl_log_level level, const char
 		{.key = "error", .kind = SL_LOG_STR, .str = why},
 	};
 	const struct sl_log_record record = {.level = level,
-					     .time_ms = srv_clock_real_ms(),
+					     .time_ms = sl__clock_real_ms(),
 					     .component = "export",
 					     .message = message,
 					     .fields = fields,
@@ -115,7 +116,7 @@ static void note_running(struct srv_exports *x)
 	if (x->status.state == SRV_EXPORT_RUNNING)
 		return;
 	x->status.state = SRV_EXPORT_RUNNING;
-	x->status.since_ms = srv_clock_real_ms();
+	x->status.since_ms = sl__clock_real_ms();
 	x->status.next_try_ms = 0;
 	x->status.starts++;
 	x->status.error[0] = '\0';
@@ -126,10 +127,10 @@ static void note_running(struct srv_exports *x)
 static void on_progress(const struct sl_export_progress *p, void *ctx)
 {
 	struct srv_exports *x = ctx;
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	note_running(x);
 	x->status.checkpoint = p->checkpoint;
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
 }
 
@@ -166,25 +167,25 @@ static int make_run(struct srv_exports *x, int fd, sl_export **out, struct sl_er
 /* From now on stop knows of it; false: it was asked to stop before. */
 static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *feed, uint64_t checkpoint)
 {
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	bool go = !x->stop;
 	if (go) {
 		x->run = run;
 		x->feed = feed;
-		x->begun_ms = srv_clock_ms();
+		x->begun_ms = sl__clock_ms();
 		x->status.checkpoint = checkpoint;
 		sl_gauge_set(x->checkpoint, (double)checkpoint);
 	}
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	return go;
 }
 
 static void end_run(struct srv_exports *x)
 {
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	x->run = NULL;
 	x->feed = NULL;
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	sl_gauge_set(x->up, 0);
 }
 
@@ -226,17 +227,17 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, int64_t pause_ms)
 {
 	bool waits = rc == SL_ELOCKED;
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	bool told = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
 		    strcmp(x->status.error, err->msg) == 0;
 	if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
-		x->status.since_ms = srv_clock_real_ms();
+		x->status.since_ms = sl__clock_real_ms();
 	x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
 	x->status.failures += !waits;
-	x->status.next_try_ms = srv_clock_real_ms() + pause_ms;
+	x->status.next_try_ms = sl__clock_real_ms() + pause_ms;
 	(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
 		       err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	if (!waits)
 		sl_counter_add(x->failures, 1);
 	if (!told) /* the same again is no news */
@@ -247,20 +248,19 @@ static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, in
 
 static bool stopping(struct srv_exports *x)
 {
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	bool stop = x->stop;
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	return stop;
 }
 
 static void rest(struct srv_exports *x, int64_t ms)
 {
-	struct timespec at = srv_clock_at(srv_clock_ms() + ms);
-	int rc = 0;
-	(void)pthread_mutex_lock(&x->mu);
-	while (!x->stop && rc != ETIMEDOUT)
-		rc = pthread_cond_timedwait(&x->wake, &x->mu, &at);
-	(void)pthread_mutex_unlock(&x->mu);
+	int64_t until = sl__clock_ms() + ms;
+	sl__lock(&x->mu);
+	while (!x->stop && sl__wait_until_ms(&x->wake, &x->mu, until))
+		;
+	sl__unlock(&x->mu);
 }
 
 static void *thread_main(void *arg)
@@ -269,11 +269,11 @@ static void *thread_main(void *arg)
 	int64_t pause = FIRST_PAUSE_MS;
 	while (!stopping(x)) {
 		struct sl_err err = SL_ERR_INIT;
-		int64_t begun = srv_clock_ms();
+		int64_t begun = sl__clock_ms();
 		int rc = run_once(x, &err);
 		if (stopping(x))
 			break;
-		if (srv_clock_ms() - begun > GOOD_RUN_MS)
+		if (sl__clock_ms() - begun > GOOD_RUN_MS)
 			pause = FIRST_PAUSE_MS;
 		if (rc == 0)
 			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
@@ -282,11 +282,11 @@ static void *thread_main(void *arg)
 		if (rc != SL_ELOCKED)
 			pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
 	}
-	(void)pthread_mutex_lock(&x->mu);
+	sl__lock(&x->mu);
 	x->ended = true;
 	x->status.state = SRV_EXPORT_IDLE;
-	(void)pthread_cond_broadcast(&x->wake);
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__broadcast(&x->wake);
+	sl__unlock(&x->mu);
 	return NULL;
 }
 
@@ -294,11 +294,11 @@ static void *thread_main(void *arg)
 
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
 {
-	(void)pthread_mutex_lock(&x->mu);
-	if (x->run != NULL && srv_clock_ms() - x->begun_ms >= SETTLED_MS)
+	sl__lock(&x->mu);
+	if (x->run != NULL && sl__clock_ms() - x->begun_ms >= SETTLED_MS)
 		note_running(x);
 	*out = x->status;
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 }
 
 /* Once a second, on the health's thread: also what there is to export is looked at here. */
@@ -310,9 +310,9 @@ enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 	srv_exports_status(x, &s);
 	uint64_t newest = s.newest > s.checkpoint ? s.newest : s.checkpoint;
 	if (srv_feed_newest(x->core, &newest, &err) == 0) {
-		(void)pthread_mutex_lock(&x->mu);
+		sl__lock(&x->mu);
 		x->status.newest = newest;
-		(void)pthread_mutex_unlock(&x->mu);
+		sl__unlock(&x->mu);
 		sl_gauge_set(x->lag, (double)(newest - s.checkpoint));
 	}
 	if (s.state != SRV_EXPORT_FAILED)
@@ -386,8 +386,8 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 	if (x == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	x->core = core;
-	(void)pthread_mutex_init(&x->mu, NULL);
-	srv_cond_init(&x->wake);
+	sl__mutex_init(&x->mu);
+	sl__cond_init(&x->wake);
 	int rc = sl_dataset_check_name(core->config->export_events_dataset, err);
 	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export_events.dataset") : name_catalog(x, err);
 	rc = rc != 0 ? rc : srv_verify_new(&x->verify, x, err);
@@ -401,10 +401,11 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 
 int srv_exports_start(struct srv_exports *x, struct sl_err *err)
 {
-	int failed = x != NULL ? srv_thread_start(&x->thread, "sl-export", thread_main, x) : 0;
-	if (x != NULL)
-		x->started = failed == 0;
-	return failed != 0 ? sl_err_set_errno(err, failed, "start a thread") : 0;
+	if (x == NULL)
+		return 0;
+	int rc = sl__thread_start(&x->thread, "sl-export", thread_main, x);
+	x->started = rc == 0;
+	return rc != 0 ? sl__thread_error(err, rc, "export", "the server") : 0;
 }
 
 /* With the lock: the feed and the run live as long as it is held. */
@@ -415,7 +416,7 @@ static void end_now(struct srv_exports *x, enum sl_export_stop_mode mode)
 		srv_feed_end(x->feed);
 	if (x->run != NULL)
 		sl_export_stop(x->run, mode);
-	(void)pthread_cond_broadcast(&x->wake);
+	sl__broadcast(&x->wake);
 }
 
 void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
@@ -426,15 +427,14 @@ void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
 		srv_verify_stop(x->verify);
 	if (!x->started)
 		return;
-	struct timespec at = srv_clock_at(srv_clock_ms() + deadline_ms);
-	int rc = 0;
-	(void)pthread_mutex_lock(&x->mu);
+	int64_t until = sl__clock_ms() + deadline_ms;
+	sl__lock(&x->mu);
 	end_now(x, SL_EXPORT_DRAIN);
-	while (!x->ended && rc != ETIMEDOUT)
-		rc = pthread_cond_timedwait(&x->wake, &x->mu, &at);
+	while (!x->ended && sl__wait_until_ms(&x->wake, &x->mu, until))
+		;
 	if (!x->ended)
 		end_now(x, SL_EXPORT_NOW);
-	(void)pthread_mutex_unlock(&x->mu);
+	sl__unlock(&x->mu);
 	(void)pthread_join(x->thread, NULL);
 	x->started = false;
 }
@@ -445,8 +445,8 @@ void srv_exports_free(struct srv_exports *x)
 		return;
 	srv_exports_stop(x, 0);
 	srv_verify_free(x->verify);
-	(void)pthread_cond_destroy(&x->wake);
-	(void)pthread_mutex_destroy(&x->mu);
+	sl__cond_fini(&x->wake);
+	sl__mutex_fini(&x->mu);
 	free(x->catalog_url);
 	free(x);
 }

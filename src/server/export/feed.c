@@ -9,9 +9,10 @@
  * A read of the store never waits for the reader of the pipe: rows are gathered first, READ_BYTES of them at most, and
  * written when the store's statement has ended.
  */
+#include "base/buf.h"
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/export/export.h"
-#include "server/growing.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +27,7 @@
 
 #define READ_ROWS 2000
 #define READ_BYTES ((size_t)1 << 20)
-#define LOOK_MS 500
+#define POLL_MS 500
 #define ENOUGH 1 /* stops a read */
 
 const struct sl_parquet_column srv_feed_columns[] = {
@@ -51,113 +52,63 @@ struct srv_feed {
 	struct srv_core *core;
 	int fd;
 	uint64_t next; /* offset of the next row; 0: that of the first event there is */
-	struct srv_growing text;
+	struct sl__buf text;
 	pthread_t thread;
-	pthread_mutex_t mu; /* guards end */
-	pthread_cond_t wake;
+	sl__mutex mu; /* guards end */
+	sl__cond wake;
 	bool end;
 	struct sl_err err; /* the thread's until it is joined */
 };
 
 /* ---- rows ---- */
 
-static void put(struct srv_growing *t, const char *data, size_t n)
+static int put_event(struct sl__buf *t, const struct sl_event_row *e)
 {
-	memcpy(t->data + t->len, data, n);
-	t->len += n;
-}
-
-static void put_quoted(struct srv_growing *t, const char *text)
-{
-	t->data[t->len++] = '"';
-	for (; *text != '\0'; text++) {
-		if (*text == '"')
-			t->data[t->len++] = '"';
-		t->data[t->len++] = *text;
-	}
-	t->data[t->len++] = '"';
-}
-
-static void put_hex(struct srv_growing *t, const uint8_t *data, size_t n)
-{
-	static const char digits[] = "0123456789abcdef";
-	put(t, "\\x", 2);
-	for (size_t i = 0; i < n; i++) {
-		t->data[t->len++] = digits[data[i] >> 4];
-		t->data[t->len++] = digits[data[i] & 15];
-	}
-}
-
-static size_t time_text(char *out, size_t size, int64_t ms)
-{
-	struct tm tm;
-	time_t s = (time_t)(ms / 1000 - (ms % 1000 < 0));
-	if (gmtime_r(&s, &tm) == NULL)
-		return 0;
-	size_t n = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &tm);
-	return n + (size_t)snprintf(out + n, size - n, ".%03dZ", (int)(ms - (int64_t)s * 1000));
-}
-
-static int put_event(struct srv_growing *t, const struct sl_event_row *e)
-{
-	char fixed[256], ts[64], job[24] = "", attempt[16] = "";
-	size_t names = 2 * strlen(e->stream) + 2;
-	if (srv_growing_reserve(t, sizeof(fixed) + sizeof(ts) + names + 2 * e->payload_len + 8) != 0)
-		return SL_ENOMEM;
-	if (e->job_id != 0)
-		(void)snprintf(job, sizeof(job), "%" PRIu64, e->job_id);
-	if (e->attempt != 0)
-		(void)snprintf(attempt, sizeof(attempt), "%" PRId32, e->attempt);
-	put(t, fixed, (size_t)snprintf(fixed, sizeof(fixed), "%" PRIu64 ",", e->offset));
-	put_quoted(t, e->stream);
+	char ts[SL__TIME_BYTES];
+	(void)sl__time_text(ts, e->ts_ms);
+	(void)sl__buf_printf(t, "%" PRIu64 ",\"", e->offset);
+	for (const char *p = e->stream; *p != '\0'; p++) /* a quote is doubled */
+		(void)sl__buf_append(t, *p == '"' ? "\"\"" : p, *p == '"' ? 2 : 1);
 	/* A checksum has 64 bits and keeps them; the store's column has a sign as well. */
-	put(t, fixed,
-	    (size_t)snprintf(fixed, sizeof(fixed), ",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",%s,%s,%s,%s,%s,",
-			     e->incarnation, e->sequence, (int64_t)e->crc, job, attempt, sl_event_type_name(e->type),
-			     e->late ? "true" : "false", e->partial ? "true" : "false"));
-	put(t, ts, time_text(ts, sizeof(ts), e->ts_ms));
-	put(t, ",", 1);
-	put_hex(t, e->payload, e->payload_len);
-	put(t, "\n", 1);
-	return 0;
+	(void)sl__buf_printf(t, "\",%" PRIu32 ",%" PRIu64 ",%" PRId64 ",", e->incarnation, e->sequence,
+			     (int64_t)e->crc);
+	if (e->job_id != 0)
+		(void)sl__buf_printf(t, "%" PRIu64, e->job_id);
+	(void)sl__buf_append(t, ",", 1);
+	if (e->attempt != 0)
+		(void)sl__buf_printf(t, "%" PRId32, e->attempt);
+	(void)sl__buf_printf(t, ",%s,%s,%s,%s,\\x", sl_event_type_name(e->type), e->late ? "true" : "false",
+			     e->partial ? "true" : "false", ts);
+	if (sl__buf_reserve(t, 2 * e->payload_len) == 0)
+		t->len = (size_t)(sl__hex(t->data + t->len, e->payload, e->payload_len) - t->data);
+	return sl__buf_append(t, "\n", 1);
 }
 
-/* Those before e that are gone. ENOUGH: there are more of them than fit. */
-static int put_gone(struct srv_feed *f, const struct sl_event_row *e)
-{
-	char row[64];
-	if (f->next == 0)
-		f->next = e->offset;
-	for (; f->next < e->offset; f->next++) {
-		int n = snprintf(row, sizeof(row), "%" PRIu64 NOTHING, f->next);
-		if (srv_growing_reserve(&f->text, (size_t)n) != 0)
-			return SL_ENOMEM;
-		put(&f->text, row, (size_t)n);
-		if (f->text.len >= READ_BYTES) {
-			f->next++;
-			return ENOUGH;
-		}
-	}
-	return 0;
-}
-
+/* One event, after a row for each offset before it that is gone. */
 static int on_row(const struct sl_event_row *e, void *ctx)
 {
 	struct srv_feed *f = ctx;
-	int rc = put_gone(f, e);
-	/* The last one that fitted may have been its neighbour: it is read again. */
-	if (rc == 0)
-		rc = put_event(&f->text, e);
-	if (rc != 0)
-		return rc;
+	if (f->next == 0)
+		f->next = e->offset;
+	while (f->next < e->offset) {
+		if (sl__buf_printf(&f->text, "%" PRIu64 NOTHING, f->next++) != 0)
+			return SL_ENOMEM;
+		if (f->text.len >= READ_BYTES)
+			return ENOUGH; /* e is read again */
+	}
+	if (put_event(&f->text, e) != 0)
+		return SL_ENOMEM;
 	f->next = e->offset + 1;
 	return f->text.len >= READ_BYTES ? ENOUGH : 0;
 }
 
 /* ---- the thread ---- */
 
-static int write_all(struct srv_feed *f)
+/* Write the rows into the pipe. SL_ECLOSED: the export has ended. */
+static int write_rows(struct srv_feed *f)
 {
+	if (f->text.failed != 0)
+		return sl_err_set(&f->err, SL_ENOMEM, "out of memory");
 	for (size_t at = 0; at < f->text.len;) {
 		ssize_t n = write(f->fd, f->text.data + at, f->text.len - at);
 		if (n < 0 && errno == EINTR)
@@ -166,54 +117,35 @@ static int write_all(struct srv_feed *f)
 			return errno == EPIPE ? SL_ECLOSED : sl_err_set_errno(&f->err, errno, "write to the export");
 		at += (size_t)n;
 	}
-	f->text.len = 0;
+	sl__buf_clear(&f->text);
 	return 0;
 }
 
-static bool ended(struct srv_feed *f)
+/* Wait for at most ms. false: the feed is to end. */
+static bool wait_for_end(struct srv_feed *f, int64_t ms)
 {
-	(void)pthread_mutex_lock(&f->mu);
+	int64_t until = sl__clock_ms() + ms;
+	sl__lock(&f->mu);
+	while (ms > 0 && !f->end && sl__wait_until_ms(&f->wake, &f->mu, until))
+		;
 	bool end = f->end;
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	return end;
 }
 
-static void rest(struct srv_feed *f)
-{
-	struct timespec at = srv_clock_at(srv_clock_ms() + LOOK_MS);
-	(void)pthread_mutex_lock(&f->mu);
-	int rc = 0;
-	while (!f->end && rc != ETIMEDOUT)
-		rc = pthread_cond_timedwait(&f->wake, &f->mu, &at);
-	(void)pthread_mutex_unlock(&f->mu);
-}
-
-/* One read of the store and what it gave into the pipe. *idle: there was nothing. */
-static int step(struct srv_feed *f, bool *idle)
-{
-	const sl_store *store = f->core->store;
-	uint64_t after = f->next > 0 ? f->next - 1 : 0;
-	int rc = store->ops->events_read(store->ctx, 0, after, READ_ROWS, on_row, f, &f->err);
-	*idle = f->text.len == 0;
-	if (rc != 0 && rc != ENOUGH)
-		return rc == SL_ENOMEM ? sl_err_set(&f->err, SL_ENOMEM, "out of memory") : rc;
-	return write_all(f);
-}
-
-static void *run(void *arg)
+static void *feed_main(void *arg)
 {
 	struct srv_feed *f = arg;
-	bool idle = false;
-	int rc = 0;
-	if (srv_growing_reserve(&f->text, sizeof(HEADER)) == 0)
-		put(&f->text, HEADER, sizeof(HEADER) - 1);
-	else
-		rc = sl_err_set(&f->err, SL_ENOMEM, "out of memory");
-	rc = rc != 0 ? rc : write_all(f);
-	while (rc == 0 && !ended(f)) {
-		rc = step(f, &idle);
-		if (rc == 0 && idle)
-			rest(f);
+	const sl_store *store = f->core->store;
+	int64_t pause_ms = 0;
+	(void)sl__buf_str_append(&f->text, HEADER);
+	int rc = write_rows(f);
+	while (rc == 0 && !wait_for_end(f, pause_ms)) {
+		uint64_t after = f->next > 0 ? f->next - 1 : 0;
+		rc = store->ops->events_read(store->ctx, 0, after, READ_ROWS, on_row, f, &f->err);
+		pause_ms = f->text.len == 0 ? POLL_MS : 0;
+		if (rc == 0 || rc == ENOUGH || f->text.failed != 0)
+			rc = write_rows(f);
 	}
 	(void)close(f->fd);
 	f->err.code = rc == SL_ECLOSED ? 0 : rc;
@@ -230,26 +162,27 @@ int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after,
 	f->core = core;
 	f->fd = fd;
 	f->next = after > 0 ? after + 1 : 0;
-	(void)pthread_mutex_init(&f->mu, NULL);
-	srv_cond_init(&f->wake);
-	int failed = srv_thread_start(&f->thread, "sl-export-feed", run, f);
-	if (failed == 0) {
+	sl__buf_init(&f->text, &sl__env_real);
+	sl__mutex_init(&f->mu);
+	sl__cond_init(&f->wake);
+	int rc = sl__thread_start(&f->thread, "sl-export-feed", feed_main, f);
+	if (rc == 0) {
 		*out = f;
 		return 0;
 	}
 	(void)close(fd);
-	(void)pthread_cond_destroy(&f->wake);
-	(void)pthread_mutex_destroy(&f->mu);
+	sl__cond_fini(&f->wake);
+	sl__mutex_fini(&f->mu);
 	free(f);
-	return sl_err_set_errno(err, failed, "start a thread");
+	return sl__thread_error(err, rc, "feed", "the export");
 }
 
 void srv_feed_end(struct srv_feed *f)
 {
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	f->end = true;
-	(void)pthread_cond_broadcast(&f->wake);
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__broadcast(&f->wake);
+	sl__unlock(&f->mu);
 }
 
 void srv_feed_free(struct srv_feed *f, struct sl_err *err)
@@ -260,9 +193,9 @@ void srv_feed_free(struct srv_feed *f, struct sl_err *err)
 	(void)pthread_join(f->thread, NULL);
 	if (err != NULL && f->err.code != 0)
 		*err = f->err;
-	(void)pthread_cond_destroy(&f->wake);
-	(void)pthread_mutex_destroy(&f->mu);
-	free(f->text.data);
+	sl__cond_fini(&f->wake);
+	sl__mutex_fini(&f->mu);
+	sl__buf_fini(&f->text);
 	free(f);
 }
 

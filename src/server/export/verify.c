@@ -5,8 +5,9 @@
  */
 #include "server/export/export.h"
 
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/config/config.h"
-#include "server/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct task {
 
 struct srv_verify {
 	struct srv_exports *exports;
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	struct task *tasks[DATASETS_KEPT];
 	bool stop;
 };
@@ -38,14 +39,14 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 				   .event = f->event,
 				   .path = strdup(f->path != NULL ? f->path : ""),
 				   .text = strdup(f->text != NULL ? f->text : "")};
-	(void)pthread_mutex_lock(&t->owner->mu);
+	sl__lock(&t->owner->mu);
 	int rc = t->owner->stop ? SL_ECANCELLED : copy.path == NULL || copy.text == NULL ? SL_ENOMEM : 0;
 	t->v.notes += f->fault < SL_AUDIT_MISSING;
 	t->v.faults += f->fault >= SL_AUDIT_MISSING;
 	bool keep = rc == 0 && t->v.n_findings < SRV_FINDINGS_KEPT;
 	if (keep)
 		t->v.findings[t->v.n_findings++] = copy;
-	(void)pthread_mutex_unlock(&t->owner->mu);
+	sl__unlock(&t->owner->mu);
 	if (!keep) {
 		free(copy.path);
 		free(copy.text);
@@ -56,11 +57,11 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 static int on_progress(uint64_t done_bytes, uint64_t total_bytes, void *ctx)
 {
 	struct task *t = ctx;
-	(void)pthread_mutex_lock(&t->owner->mu);
+	sl__lock(&t->owner->mu);
 	t->v.done_bytes = done_bytes;
 	t->v.total_bytes = total_bytes;
 	int rc = t->owner->stop ? SL_ECANCELLED : 0;
-	(void)pthread_mutex_unlock(&t->owner->mu);
+	sl__unlock(&t->owner->mu);
 	return rc;
 }
 
@@ -81,12 +82,12 @@ static void *thread_main(void *arg)
 	int rc = sl_audit_verify(srv_exports_dir(x), t->v.dataset, &opts, &result, &err);
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
-	(void)pthread_mutex_lock(&t->owner->mu);
+	sl__lock(&t->owner->mu);
 	t->v.result = result;
 	t->v.err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
-	t->v.ended_ms = srv_clock_real_ms();
+	t->v.ended_ms = sl__clock_real_ms();
 	t->v.running = false;
-	(void)pthread_mutex_unlock(&t->owner->mu);
+	sl__unlock(&t->owner->mu);
 	return NULL;
 }
 
@@ -149,9 +150,9 @@ static int begin(struct srv_verify *v, struct task *fresh, struct task **old, st
 		err->retry_after_ms = BUSY_MS;
 		return SL_EFULL;
 	}
-	int failed = srv_thread_start(&fresh->thread, "sl-verify", thread_main, fresh);
+	int failed = sl__thread_start(&fresh->thread, "sl-verify", thread_main, fresh);
 	if (failed != 0)
-		return sl_err_set_errno(err, failed, "start a thread");
+		return sl__thread_error(err, failed, "verify", "the server");
 	fresh->joinable = true;
 	*old = *at;
 	*at = fresh;
@@ -166,11 +167,11 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	fresh->owner = v;
 	fresh->v.running = true;
-	fresh->v.started_ms = srv_clock_real_ms();
+	fresh->v.started_ms = sl__clock_real_ms();
 	(void)snprintf(fresh->v.dataset, sizeof(fresh->v.dataset), "%s", dataset);
-	(void)pthread_mutex_lock(&v->mu);
+	sl__lock(&v->mu);
 	int rc = begin(v, fresh, &old, err);
-	(void)pthread_mutex_unlock(&v->mu);
+	sl__unlock(&v->mu);
 	free_task(rc != 0 ? fresh : old);
 	return rc;
 }
@@ -179,13 +180,13 @@ bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verificatio
 {
 	struct srv_verify *v = srv_exports_verify(x);
 	bool found = false;
-	(void)pthread_mutex_lock(&v->mu);
+	sl__lock(&v->mu);
 	for (size_t i = 0; i < DATASETS_KEPT && !found; i++) {
 		found = v->tasks[i] != NULL && strcmp(v->tasks[i]->v.dataset, dataset) == 0;
 		if (found)
 			fn(&v->tasks[i]->v, ctx);
 	}
-	(void)pthread_mutex_unlock(&v->mu);
+	sl__unlock(&v->mu);
 	return found;
 }
 
@@ -197,16 +198,16 @@ int srv_verify_new(struct srv_verify **out, struct srv_exports *x, struct sl_err
 	if (v == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	v->exports = x;
-	(void)pthread_mutex_init(&v->mu, NULL);
+	sl__mutex_init(&v->mu);
 	*out = v;
 	return 0;
 }
 
 void srv_verify_stop(struct srv_verify *v)
 {
-	(void)pthread_mutex_lock(&v->mu);
+	sl__lock(&v->mu);
 	v->stop = true;
-	(void)pthread_mutex_unlock(&v->mu);
+	sl__unlock(&v->mu);
 	/* None is added from now on. */
 	for (size_t i = 0; i < DATASETS_KEPT; i++)
 		if (v->tasks[i] != NULL && v->tasks[i]->joinable) {
@@ -222,6 +223,6 @@ void srv_verify_free(struct srv_verify *v)
 	srv_verify_stop(v);
 	for (size_t i = 0; i < DATASETS_KEPT; i++)
 		free_task(v->tasks[i]);
-	(void)pthread_mutex_destroy(&v->mu);
+	sl__mutex_fini(&v->mu);
 	free(v);
 }

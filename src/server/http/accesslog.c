@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/accesslog.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 #define LINE_BYTES ((size_t)2048)
 
 struct srv_accesslog {
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	int fd;
 	enum sl_log_format format;
 	size_t len;
@@ -23,7 +24,7 @@ int srv_accesslog_new(srv_accesslog **out, int fd, enum sl_log_format format, st
 	srv_accesslog *a = malloc(sizeof(*a));
 	if (a == NULL)
 		return sl_err_set(err, SL_ENOMEM, "access log");
-	pthread_mutex_init(&a->mu, NULL);
+	sl__mutex_init(&a->mu);
 	a->fd = fd;
 	a->format = format;
 	a->len = 0;
@@ -37,7 +38,7 @@ void srv_accesslog_free(srv_accesslog *a)
 	if (a == NULL)
 		return;
 	srv_accesslog_flush(a);
-	pthread_mutex_destroy(&a->mu);
+	sl__mutex_fini(&a->mu);
 	free(a);
 }
 
@@ -60,9 +61,9 @@ static void flush(srv_accesslog *a)
 
 void srv_accesslog_flush(srv_accesslog *a)
 {
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	flush(a);
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 }
 
 void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
@@ -87,7 +88,7 @@ void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
 				       .component = "access",
 				       .message = "request",
 				       .fields = all};
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	all[n - 1].num = a->lost;
 	record.n_fields = a->lost > 0 ? n : n - 1;
 	a->lost = 0;
@@ -95,5 +96,5 @@ void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
 		flush(a);
 	a->len += sl_log_format(&record, a->format, a->buf + a->len, LINE_BYTES - 1);
 	a->buf[a->len++] = '\n';
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/auth.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@ struct session {
 };
 
 struct srv_auth {
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	char *path;
 	unsigned char *key; /* of CSRF tokens; locked memory */
 	struct srv_token *tokens;
@@ -92,11 +93,11 @@ int srv_auth_reload(srv_auth *a, struct sl_err *err)
 		free(tokens);
 		return n;
 	}
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	struct srv_token *old = a->tokens;
 	a->tokens = tokens;
 	a->n_tokens = (size_t)n;
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	free(old);
 	return 0;
 }
@@ -106,7 +107,7 @@ int srv_auth_new(srv_auth **out, const char *tokens_file, struct sl_err *err)
 	srv_auth *a = calloc(1, sizeof(*a));
 	if (a == NULL)
 		return sl_err_set(err, SL_ENOMEM, "tokens");
-	pthread_mutex_init(&a->mu, NULL);
+	sl__mutex_init(&a->mu);
 	a->key = sodium_malloc(crypto_generichash_KEYBYTES);
 	a->sessions = calloc(SRV_MAX_SESSIONS, sizeof(*a->sessions));
 	a->path = tokens_file != NULL ? strdup(tokens_file) : NULL;
@@ -132,15 +133,15 @@ void srv_auth_free(srv_auth *a)
 	free(a->tokens);
 	free(a->sessions);
 	free(a->path);
-	pthread_mutex_destroy(&a->mu);
+	sl__mutex_fini(&a->mu);
 	free(a);
 }
 
 size_t srv_auth_tokens(srv_auth *a)
 {
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	size_t n = a->n_tokens;
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	return n;
 }
 
@@ -180,11 +181,11 @@ bool srv_auth_by_token(srv_auth *a, const char *token, size_t len, struct srv_id
 {
 	unsigned char hash[SRV_HASH_BYTES];
 	hash_of(token, len, hash);
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	const struct srv_token *t = find_token(a, hash);
 	if (t != NULL)
 		identify(t, out);
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	return t != NULL;
 }
 
@@ -203,7 +204,7 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 	unsigned char hash[SRV_HASH_BYTES];
 	const struct srv_token *t = NULL;
 	hash_of(session, len, hash);
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	struct session *s = find_session(a, hash, now_ms);
 	if (s != NULL)
 		t = find_token(a, s->token);
@@ -211,7 +212,7 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 		identify(t, out);
 		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
 	}
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	return t != NULL;
 }
 
@@ -241,7 +242,7 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 	randombytes_buf(id, sizeof(id));
 	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof(id));
 	sodium_memzero(id, sizeof(id));
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	struct srv_token *t = find_token(a, hash);
 	if (t != NULL) {
 		struct session *s = place(a, hash, now_ms);
@@ -254,13 +255,13 @@ bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, 
 		s->until_ms = now_ms + SRV_SESSION_MS;
 		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
 	}
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	return t != NULL;
 }
 
 bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms)
 {
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	int64_t more = a->refused_ms == 0 || now_ms < a->refused_ms ? REFUSALS : (now_ms - a->refused_ms) / 1000;
 	if (more > 0) {
 		a->refusals = more >= REFUSALS - a->refusals ? REFUSALS : a->refusals + more;
@@ -268,7 +269,7 @@ bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms)
 	}
 	bool may = a->refusals > 0;
 	a->refusals -= may;
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 	return may;
 }
 
@@ -276,11 +277,11 @@ void srv_auth_logout(srv_auth *a, const char *session, size_t len)
 {
 	unsigned char hash[SRV_HASH_BYTES];
 	hash_of(session, len, hash);
-	pthread_mutex_lock(&a->mu);
+	sl__lock(&a->mu);
 	struct session *s = find_session(a, hash, 0);
 	if (s != NULL)
 		memset(s, 0, sizeof(*s));
-	pthread_mutex_unlock(&a->mu);
+	sl__unlock(&a->mu);
 }
 
 void srv_auth_local_csrf(srv_auth *a, char csrf[SRV_CSRF_BYTES])

@@ -6,7 +6,6 @@
  * another's descriptor.
  */
 #include "server/http/internal.h"
-#include "server/thread.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -40,7 +39,7 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 	c->h = h;
 	c->mhd = mhd;
 	c->fd = fd->connect_fd;
-	atomic_init(&c->deadline_ns, srv_mono_ns(h) + h->header_deadline_ns);
+	atomic_init(&c->deadline_ns, sl__mono_ns(&h->env) + h->header_deadline_ns);
 	name_address(c);
 	uid_t uid;
 	c->own_user = !h->needs_token && srv_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
@@ -49,28 +48,28 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 		gnutls_session_set_ptr(tls->tls_session, c);
 	}
 	atomic_fetch_add(&h->n_connections, 1);
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	c->next = h->conns;
 	if (c->next != NULL)
 		c->next->prev = c;
 	h->conns = c;
 	if (h->n_conns++ == 0)
 		srv_ticker_wake(h);
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return c;
 }
 
 static void conn_free(struct srv_conn *c)
 {
 	srv_http *h = c->h;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
 	if (c->next != NULL)
 		c->next->prev = c->prev;
 	h->n_conns--;
 	if (c->crowd != NULL)
 		srv_gather_leave(c->crowd);
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	atomic_fetch_sub(&h->n_connections, 1);
 	srv_request_free_spare(c);
 	free(c);
@@ -150,20 +149,20 @@ static void *ticker_main(void *ctx)
 	srv_http *h = ctx;
 	srv_request *gone[GONE_AT_ONCE];
 	int quiet = 0; /* ticks without a connection: after the second nothing is left to write */
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	while (!h->ticker_end) {
-		int64_t now = srv_mono_ns(h);
+		int64_t now = sl__mono_ns(&h->env);
 		cut_late_ones(h, now);
 		size_t n = look_at_held(h, now, gone);
 		quiet = h->n_conns > 0 ? 0 : quiet + 1;
-		pthread_mutex_unlock(&h->mu);
+		sl__unlock(&h->mu);
 		tick(h, gone, n);
-		pthread_mutex_lock(&h->mu);
+		sl__lock(&h->mu);
 		if (!h->ticker_end && !h->ticker_again && n < GONE_AT_ONCE)
-			srv_wait(h, &h->tick, &h->mu, quiet < 2 ? now + period(h) : SL_FOREVER);
+			(void)sl__wait(&h->env, &h->tick, &h->mu, quiet < 2 ? now + period(h) : SL_FOREVER);
 		h->ticker_again = false;
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return NULL;
 }
 
@@ -171,14 +170,14 @@ static void *ticker_main(void *ctx)
 void srv_ticker_wake(srv_http *h)
 {
 	h->ticker_again = true;
-	pthread_cond_signal(&h->tick);
+	sl__signal(&h->tick);
 }
 
 int srv_ticker_start(srv_http *h, struct sl_err *err)
 {
-	int rc = srv_thread_start(&h->ticker, "http-ticker", ticker_main, h);
+	int rc = sl__thread_start(&h->ticker, "http-ticker", ticker_main, h);
 	if (rc != 0)
-		return sl_err_set_errno(err, rc, "start the server's ticker");
+		return sl__thread_error(err, rc, "ticker", "the HTTP server");
 	h->ticker_started = true;
 	return 0;
 }
@@ -187,19 +186,19 @@ void srv_ticker_stop(srv_http *h)
 {
 	if (!h->ticker_started)
 		return;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	h->ticker_end = true;
-	pthread_cond_broadcast(&h->tick);
-	pthread_mutex_unlock(&h->mu);
+	sl__broadcast(&h->tick);
+	sl__unlock(&h->mu);
 	pthread_join(h->ticker, NULL);
 	h->ticker_started = false;
 }
 
 void srv_later(srv_request *r, void (*gone)(srv_request *r, void *ctx), void *ctx)
 {
-	pthread_mutex_lock(&r->h->mu);
+	sl__lock(&r->h->mu);
 	r->later = true;
 	r->gone = gone;
 	r->gone_ctx = ctx;
-	pthread_mutex_unlock(&r->h->mu);
+	sl__unlock(&r->h->mu);
 }

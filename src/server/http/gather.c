@@ -11,7 +11,6 @@
  * the answers and the next requests of the other are on their way.
  */
 #include "server/http/internal.h"
-#include "server/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@
 #define PARTED_LEAST 8               /* clients; fewer stay together */
 
 struct srv_crowd {
-	pthread_cond_t gathered;
+	sl__cond gathered;
 	size_t parts;
 	/* under h->mu: */
 	size_t clients; /* connections that have been here */
@@ -51,7 +50,7 @@ int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_
 	e->crowd = calloc(1, sizeof(*e->crowd));
 	if (e->crowd == NULL)
 		return sl_err_set(err, SL_ENOMEM, "gather requests");
-	srv_cond_init(&e->crowd->gathered);
+	sl__cond_init(&e->crowd->gathered);
 	e->crowd->parts = parts;
 	e->many = many;
 	return 0;
@@ -61,7 +60,7 @@ void srv_gather_free(srv_http *h)
 {
 	for (struct srv_endpoint *e = h->routes != NULL ? srv_routes_first(h->routes) : NULL; e != NULL; e = e->all)
 		if (e->crowd != NULL) {
-			pthread_cond_destroy(&e->crowd->gathered);
+			sl__cond_fini(&e->crowd->gathered);
 			free(e->crowd);
 		}
 }
@@ -109,18 +108,18 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 	}
 	add(c, r);
 	if (c->n == c->expected)
-		pthread_cond_signal(&c->gathered);
+		sl__signal(&c->gathered);
 }
 
 /* h->mu held. Wait for as many as there were, or a part; the first of them is here. */
 static void wait_for_others(srv_http *h, struct srv_crowd *c)
 {
 	int64_t some = c->took_ns / GATHER_PART;
-	int64_t deadline = srv_mono_ns(h) + (some < GATHER_MAX_NS ? some : GATHER_MAX_NS);
+	int64_t deadline = sl__mono_ns(&h->env) + (some < GATHER_MAX_NS ? some : GATHER_MAX_NS);
 	size_t all = c->were < part(c) ? c->were : part(c);
 	c->expected = all > 0 ? all - 1 : 0;
 	while (c->n < c->expected && !atomic_load(&h->stopping))
-		if (srv_wait(h, &c->gathered, &h->mu, deadline) != 0)
+		if (!sl__wait(&h->env, &c->gathered, &h->mu, deadline))
 			break;
 	c->expected = 0;
 }
@@ -155,22 +154,22 @@ static void let_leave(srv_http *h, srv_request **all, size_t n)
 			continue;
 		}
 		r->alone = true;
-		pthread_mutex_lock(&h->mu);
+		sl__lock(&h->mu);
 		srv_queue_push(h, r);
-		pthread_mutex_unlock(&h->mu);
+		sl__unlock(&h->mu);
 	}
 }
 
 /* The next one is put behind what is in the queue, so that a single worker does other things as well. */
 static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
-	pthread_mutex_lock(&h->mu);
-	c->took_ns = srv_mono_ns(h) - began_ns;
+	sl__lock(&h->mu);
+	c->took_ns = sl__mono_ns(&h->env) - began_ns;
 	c->were = n > c->n ? n : c->n; /* those who have gone may come again, beside those who are here */
 	c->busy = c->n > 0;
 	if (c->busy)
 		srv_queue_push(h, take(c));
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 }
 
 /* All that are kept together come again after their answers, and are called then. */
@@ -185,7 +184,7 @@ void srv_many_next(srv_request *const *all)
 
 static void run_many(srv_http *h, const struct srv_endpoint *e, srv_request **all, size_t n)
 {
-	struct srv_together t = {.crowd = e->crowd, .n = n, .began_ns = srv_mono_ns(h)};
+	struct srv_together t = {.crowd = e->crowd, .n = n, .began_ns = sl__mono_ns(&h->env)};
 	if (!any_abandoned(all, n)) {
 		for (size_t i = 0; i < n; i++)
 			all[i]->together = &t;
@@ -200,15 +199,15 @@ void srv_gather_run(srv_http *h, srv_request *r)
 {
 	struct srv_endpoint *e = r->match.endpoint;
 	srv_request *all[SRV_MANY_MAX];
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	wait_for_others(h, e->crowd);
 	size_t n = take_many(e->crowd, r, all);
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	if (n > 1) {
 		run_many(h, e, all, n);
 		return;
 	}
-	int64_t began = srv_mono_ns(h);
+	int64_t began = sl__mono_ns(&h->env);
 	srv_run(r);
 	call_next(h, e->crowd, n, began);
 }

@@ -118,7 +118,7 @@ static bool by_cookie(srv_request *r)
 {
 	size_t n;
 	const char *value = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
-	return value != NULL && srv_auth_by_session(r->h->auth, value, n, srv_real_ms(r->h), &r->identity);
+	return value != NULL && srv_auth_by_session(r->h->auth, value, n, sl__real_ms(&r->h->env), &r->identity);
 }
 
 /* How the actor is known. */
@@ -166,8 +166,6 @@ static void wipe_secrets(srv_request *r)
 		sodium_memzero(r->secret[i].text, r->secret[i].len);
 	r->field[F_AUTHORIZATION] = NULL;
 	r->field[F_COOKIE] = NULL;
-	if (r->n_secret > 0)
-		srv_scrub();
 }
 
 static bool guard_browser(srv_request *r)

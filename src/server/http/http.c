@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's life: options, start, stop. */
 #include "server/http/internal.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -18,16 +17,14 @@ static int64_t or_default(int64_t v, int64_t standard)
 
 static void init_locks(srv_http *h)
 {
-	pthread_mutex_init(&h->mu, NULL);
-	srv_cond_init(&h->work);
-	srv_cond_init(&h->tick);
-	srv_cond_init(&h->idle);
+	sl__mutex_init(&h->mu);
+	sl__cond_init(&h->work);
+	sl__cond_init(&h->tick);
+	sl__cond_init(&h->idle);
 }
 
 static void take_opts(srv_http *h, const struct srv_http_opts *o)
 {
-	if (o->env != NULL)
-		h->env = *o->env;
 	h->body_max = or_default(o->body_max, 16 << 20);
 	h->bodies_max = or_default(o->bodies_max, 256 << 20);
 	h->answers_max = or_default(o->answers_max, 256 << 20);
@@ -124,7 +121,8 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	h->listen_fd = -1;
 	init_locks(h);
 	take_opts(h, opts);
-	int rc = open_parts(h, opts, err);
+	int rc = sl__env_init(&h->env, opts->env, err);
+	rc = rc != 0 ? rc : open_parts(h, opts, err);
 	rc = rc != 0 ? rc : open_address(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
 	if (rc != 0) {
 		srv_http_free(h);
@@ -192,7 +190,7 @@ static void abandon_held(srv_http *h)
 
 int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 {
-	int64_t deadline = srv_mono_ns(h) + deadline_ms * 1000000;
+	int64_t deadline = sl__mono_ns(&h->env) + deadline_ms * 1000000;
 	if (h->daemon == NULL)
 		return 0;
 	atomic_store(&h->stopping, 1);
@@ -200,17 +198,17 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	/* Nobody is let in any more. It is closed when the network's thread has ended, which may still take it out of
 	 * its epoll, and would take whatever has got the number since. */
 	(void)shutdown(h->listen_fd, SHUT_RDWR);
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	end_held(h);
 	while (atomic_load(&h->n_active) > 0)
-		if (srv_wait(h, &h->idle, &h->mu, deadline) == ETIMEDOUT)
+		if (!sl__wait(&h->env, &h->idle, &h->mu, deadline))
 			break;
 	bool late = atomic_load(&h->n_active) > 0;
 	h->closing = true;
 	abandon_held(h);
 	while (atomic_load(&h->n_suspended) > 0)
-		srv_wait(h, &h->idle, &h->mu, SL_FOREVER);
-	pthread_mutex_unlock(&h->mu);
+		(void)sl__wait(&h->env, &h->idle, &h->mu, SL_FOREVER);
+	sl__unlock(&h->mu);
 	MHD_stop_daemon(h->daemon);
 	h->daemon = NULL;
 	(void)close(h->listen_fd);
@@ -241,10 +239,10 @@ void srv_http_free(srv_http *h)
 	for (size_t i = 0; i < h->n_hosts; i++)
 		free(h->hosts[i]);
 	free(h->hosts);
-	pthread_cond_destroy(&h->work);
-	pthread_cond_destroy(&h->tick);
-	pthread_cond_destroy(&h->idle);
-	pthread_mutex_destroy(&h->mu);
+	sl__cond_fini(&h->work);
+	sl__cond_fini(&h->tick);
+	sl__cond_fini(&h->idle);
+	sl__mutex_fini(&h->mu);
 	free(h);
 }
 

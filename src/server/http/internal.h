@@ -18,6 +18,7 @@
 #ifndef SLUICE_SERVER_HTTP_INTERNAL_H
 #define SLUICE_SERVER_HTTP_INTERNAL_H
 
+#include "base/thread.h"
 #include "server/http/accesslog.h"
 #include "server/http/auth.h"
 #include "server/http/http.h"
@@ -182,8 +183,8 @@ struct srv_http {
 	_Atomic int n_busy;                       /* workers with a request */
 	_Atomic int64_t n_connections, n_streams; /* for the metrics */
 
-	pthread_mutex_t mu;
-	pthread_cond_t work, tick, idle;
+	sl__mutex mu;
+	sl__cond work, tick, idle;
 	srv_request *queue_first, *queue_last;
 	srv_request *held;
 	srv_stream *streams;
@@ -195,15 +196,6 @@ struct srv_http {
 	int32_t n_started;
 	bool ticker_started;
 };
-
-/* http/env.c */
-int64_t srv_mono_ns(srv_http *h);
-int64_t srv_real_ms(srv_http *h);
-int srv_wait(srv_http *h, pthread_cond_t *cond, pthread_mutex_t *mu, int64_t deadline_ns);
-void srv_log(srv_http *h, enum sl_log_level level, const char *message, const char *key, const char *value);
-
-/* What jansson frees on this thread is wiped, if srv_http_wipe_json was called. */
-void srv_json_wiping(bool on);
 
 /* http/request.c */
 srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target);
@@ -226,9 +218,6 @@ bool srv_guard_actor(srv_request *r);
 
 /* http/peer.c. false: the kernel does not say, or the socket is closed at the other end. */
 bool srv_peer_uid(int fd, uid_t *out);
-
-/* http/scrub.c: this thread's registers, and its stack below the caller, for whoever had a secret in hand. */
-void srv_scrub(void);
 
 /* http/session.c */
 int srv_session_add(srv_http *h, struct sl_err *err);

@@ -40,7 +40,7 @@ static int64_t answer_deadline(const srv_request *r)
 {
 	if (r->is_stream)
 		return SL_FOREVER;
-	return srv_mono_ns(r->h) + r->h->request_deadline_ns + (int64_t)(r->answer_len / 4) * 1000000;
+	return sl__mono_ns(&r->h->env) + r->h->request_deadline_ns + (int64_t)(r->answer_len / 4) * 1000000;
 }
 
 static enum MHD_Result queue_answer(srv_request *r)
@@ -114,17 +114,11 @@ static int status_of(struct MHD_Connection *mhd)
 	return info != NULL ? (int)info->http_status : 0;
 }
 
-/* Since the guard has wiped what the header carried: it gave a session, or broke off before the guard came to it. */
-static bool had_secrets(const srv_request *r)
-{
-	return !r->begun || (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0);
-}
-
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
 {
 	srv_http *h = cls;
 	srv_request *r = *ctx;
-	int64_t now = srv_mono_ns(h);
+	int64_t now = sl__mono_ns(&h->env);
 	(void)code;
 	if (r == NULL)
 		return;
@@ -144,10 +138,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 	}
 	if ((old & R_ANSWERED) == 0 && !r->dispatched)
 		srv_request_unref(r);
-	bool scrub = had_secrets(r);
 	srv_request_detach(r);
-	if (scrub)
-		srv_scrub();
 }
 
 static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)
@@ -168,7 +159,7 @@ static void on_log(void *cls, const char *fmt, va_list args)
 	srv_http *h = cls;
 	if (h->daemon == NULL) /* it does not start: this is why */
 		snprintf(h->said, sizeof(h->said), "%s", text);
-	srv_log(h, SL_LOG_DEBUG, "libmicrohttpd", "text", text);
+	sl__log(&h->env, SL_LOG_DEBUG, "http", "libmicrohttpd", SL__F_STR("text", text));
 }
 
 /* The connection was put into the session by srv_conn_notify. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The workers, and the suspending and resuming of connections around them. */
 #include "server/http/internal.h"
-#include "server/thread.h"
 
 #include <stdlib.h>
 
@@ -20,10 +19,10 @@ void srv_resume(srv_request *r, bool locked)
 	/* From here on r and its connection may be gone. */
 	if (atomic_fetch_sub(&h->n_suspended, 1) == 1 && atomic_load(&h->stopping)) {
 		if (!locked)
-			pthread_mutex_lock(&h->mu);
-		pthread_cond_broadcast(&h->idle);
+			sl__lock(&h->mu);
+		sl__broadcast(&h->idle);
 		if (!locked)
-			pthread_mutex_unlock(&h->mu);
+			sl__unlock(&h->mu);
 	}
 }
 
@@ -42,14 +41,14 @@ void srv_hold(srv_request *r)
 void srv_unhold(srv_request *r)
 {
 	srv_http *h = r->h;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	if (r->held) {
 		*(r->held_prev != NULL ? &r->held_prev->held_next : &h->held) = r->held_next;
 		if (r->held_next != NULL)
 			r->held_next->held_prev = r->held_prev;
 		r->held = false;
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 }
 
 void srv_queue_push(srv_http *h, srv_request *r)
@@ -57,7 +56,7 @@ void srv_queue_push(srv_http *h, srv_request *r)
 	r->queue_next = NULL;
 	*(h->queue_last != NULL ? &h->queue_last->queue_next : &h->queue_first) = r;
 	h->queue_last = r;
-	pthread_cond_signal(&h->work);
+	sl__signal(&h->work);
 }
 
 /* The caller holds a reference: the answer may have come, and r gone for everybody else, when the handler returns. */
@@ -66,7 +65,8 @@ static void run_handler(srv_request *r)
 	const struct srv_endpoint *e = r->match.endpoint;
 	e->route.fn(r, e->ctx);
 	if ((atomic_load(&r->state) & R_ANSWERED) == 0 && !r->later) {
-		srv_log(r->h, SL_LOG_ERROR, "a handler returned without an answer", "route", e->route.path);
+		sl__log(&r->h->env, SL_LOG_ERROR, "http", "handler returned without a response",
+			SL__F_STR("route", e->route.path));
 		srv_error(r, 500, "internal", "the server has a defect");
 	}
 }
@@ -89,7 +89,7 @@ static bool suspend_held(srv_request *r)
 static int dispatch_to_pool(srv_request *r)
 {
 	srv_http *h = r->h;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	bool going = suspend_held(r);
 	if (going) {
 		atomic_fetch_add(&r->refs, 1);
@@ -98,7 +98,7 @@ static int dispatch_to_pool(srv_request *r)
 		else
 			srv_queue_push(h, r);
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	if (going)
 		return 0;
 	srv_error(r, 503, "stopping", "the server is stopping");
@@ -122,9 +122,9 @@ int srv_dispatch(srv_request *r)
 	run_handler(r);
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
 		return 1;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	bool going = suspend_held(r);
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	if (going)
 		return 0;
 	return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
@@ -145,28 +145,28 @@ void srv_run(srv_request *r)
 static void *worker_main(void *ctx)
 {
 	srv_http *h = ctx;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	for (;;) {
 		srv_request *r = h->queue_first;
 		if (r == NULL && h->workers_end)
 			break;
 		if (r == NULL) {
-			pthread_cond_wait(&h->work, &h->mu);
+			(void)sl__wait(&sl__env_real, &h->work, &h->mu, SL_FOREVER);
 			continue;
 		}
 		h->queue_first = r->queue_next;
 		if (h->queue_first == NULL)
 			h->queue_last = NULL;
 		atomic_fetch_add(&h->n_busy, 1);
-		pthread_mutex_unlock(&h->mu);
+		sl__unlock(&h->mu);
 		if (r->match.endpoint->many != NULL && !r->alone)
 			srv_gather_run(h, r);
 		else
 			srv_run(r);
 		atomic_fetch_sub(&h->n_busy, 1);
-		pthread_mutex_lock(&h->mu);
+		sl__lock(&h->mu);
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return NULL;
 }
 
@@ -176,19 +176,19 @@ int srv_pool_start(srv_http *h, struct sl_err *err)
 	if (h->workers == NULL)
 		return sl_err_set(err, SL_ENOMEM, "workers of the server");
 	for (; h->n_started < h->n_threads; h->n_started++) {
-		int rc = srv_thread_start(&h->workers[h->n_started], "http-worker", worker_main, h);
+		int rc = sl__thread_start(&h->workers[h->n_started], "http-worker", worker_main, h);
 		if (rc != 0)
-			return sl_err_set_errno(err, rc, "start a worker of the server");
+			return sl__thread_error(err, rc, "worker", "the HTTP server");
 	}
 	return 0;
 }
 
 void srv_pool_stop(srv_http *h)
 {
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	h->workers_end = true;
-	pthread_cond_broadcast(&h->work);
-	pthread_mutex_unlock(&h->mu);
+	sl__broadcast(&h->work);
+	sl__unlock(&h->mu);
 	for (int32_t i = 0; i < h->n_started; i++)
 		pthread_join(h->workers[i], NULL);
 	h->n_started = 0;

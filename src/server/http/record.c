@@ -111,7 +111,7 @@ void srv_record_access(srv_request *r, int64_t now_ns)
 		sl_counter_add(h->denied, 1);
 	if (h->access == NULL)
 		return;
-	const struct srv_access line = {.time_ms = srv_real_ms(h),
+	const struct srv_access line = {.time_ms = sl__real_ms(&h->env),
 					.request_id = r->id,
 					.address = r->address,
 					.actor = r->identity.name,

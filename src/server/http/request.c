@@ -78,7 +78,7 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 	r->conn = c;
 	atomic_init(&r->state, 0);
 	atomic_init(&r->refs, 2);
-	r->start_ns = srv_mono_ns(h);
+	r->start_ns = sl__mono_ns(&h->env);
 	memcpy(r->address, c->address, sizeof(r->address));
 	r->target = srv_arena_text(r, target);
 	if (r->target == NULL) {
@@ -124,9 +124,9 @@ static void one_less(srv_http *h)
 {
 	if (atomic_fetch_sub(&h->n_active, 1) > 1 || !atomic_load(&h->stopping))
 		return;
-	pthread_mutex_lock(&h->mu);
-	pthread_cond_broadcast(&h->idle);
-	pthread_mutex_unlock(&h->mu);
+	sl__lock(&h->mu);
+	sl__broadcast(&h->idle);
+	sl__unlock(&h->mu);
 }
 
 /* The last reference goes: keep r for the connection's next request, or free it. */

@@ -39,11 +39,11 @@ static void stream_free(srv_stream *s)
 {
 	srv_http *h = s->r->h;
 	s->ops.done(s->ctx);
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	*(s->prev != NULL ? &s->prev->next : &h->streams) = s->next;
 	if (s->next != NULL)
 		s->next->prev = s->prev;
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	atomic_fetch_sub(&h->n_streams, 1);
 	s->r->stream = NULL;
 	free(s->buf);
@@ -65,7 +65,7 @@ static void ready(srv_stream *s, const char *data, size_t len)
 	s->data = data;
 	s->at = 0;
 	s->len = len;
-	s->last_ns = srv_mono_ns(s->r->h);
+	s->last_ns = sl__mono_ns(&s->r->h->env);
 	if (s->suspended) {
 		s->suspended = false;
 		srv_resume(s->r, true);
@@ -78,7 +78,7 @@ static ssize_t read_some(void *cls, uint64_t pos, char *buf, size_t max)
 	srv_http *h = s->r->h;
 	ssize_t n = 0;
 	(void)pos;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	if (s->state == S_READY && s->at < s->len) {
 		n = (ssize_t)(s->len - s->at < max ? s->len - s->at : max);
 		memcpy(buf, s->data + s->at, (size_t)n);
@@ -91,7 +91,7 @@ static ssize_t read_some(void *cls, uint64_t pos, char *buf, size_t max)
 		s->suspended = true;
 		queue_fill(s);
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return n;
 }
 
@@ -106,12 +106,12 @@ void srv_stream_run(srv_request *r)
 {
 	srv_stream *s = r->stream;
 	srv_http *h = r->h;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	s->woken = false;
 	bool over = s->end || s->detached;
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	ssize_t n = over ? -1 : call_fill(s);
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	bool detached = s->detached;
 	if (detached) {
 		s->state = S_READY;
@@ -127,7 +127,7 @@ void srv_stream_run(srv_request *r)
 		free(s->buf);
 		s->buf = NULL;
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	if (detached)
 		stream_free(s);
 }
@@ -135,11 +135,11 @@ void srv_stream_run(srv_request *r)
 void srv_stream_wake(srv_stream *s)
 {
 	srv_http *h = s->r->h;
-	pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	s->woken = true;
 	if (s->state == S_IDLE && !s->detached)
 		queue_fill(s);
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 }
 
 void srv_stream_finish(srv_request *r)
@@ -174,10 +174,10 @@ void srv_stream_tick(srv_request *r, int64_t now_ns)
 void srv_stream_detach(srv_request *r)
 {
 	srv_stream *s = r->stream;
-	pthread_mutex_lock(&r->h->mu);
+	sl__lock(&r->h->mu);
 	bool filling = s->state == S_FILLING;
 	s->detached = true;
-	pthread_mutex_unlock(&r->h->mu);
+	sl__unlock(&r->h->mu);
 	if (!filling)
 		stream_free(s);
 }
@@ -187,7 +187,7 @@ static bool stream_add(srv_stream *s)
 {
 	srv_http *h = s->r->h;
 	int32_t n = 0;
-	pthread_mutex_lock(&h->mu); /* the ticker looks at held requests */
+	sl__lock(&h->mu); /* the ticker looks at held requests */
 	for (const srv_stream *other = h->streams; other != NULL; other = other->next)
 		n += strcmp(other->r->address, s->r->address) == 0;
 	if (n < h->streams_per_address) {
@@ -197,7 +197,7 @@ static bool stream_add(srv_stream *s)
 		h->streams = s;
 		s->r->stream = s;
 	}
-	pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return s->r->stream == s;
 }
 
@@ -212,7 +212,7 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 		srv_error(r, 503, "busy", "out of memory");
 		return;
 	}
-	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = srv_mono_ns(r->h)};
+	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = sl__mono_ns(&r->h->env)};
 	if (!stream_add(s)) {
 		MHD_destroy_response(response);
 		free(s);

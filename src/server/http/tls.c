@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/tls.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ struct keys {
 };
 
 struct srv_tls {
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	char *cert_file, *key_file;
 	struct keys *current;
 };
@@ -150,13 +151,13 @@ int srv_tls_reload(srv_tls *t, struct sl_err *err)
 					  : sl_err_set(err, SL_ENOMEM, "certificate %s", t->cert_file);
 	sodium_free(buf);
 	if (rc == 0) {
-		pthread_mutex_lock(&t->mu);
+		sl__lock(&t->mu);
 		if (t->current == NULL || memcmp(t->current->digest, k->digest, sizeof(k->digest)) != 0) {
 			k->older = t->current;
 			t->current = k;
 			k = NULL;
 		}
-		pthread_mutex_unlock(&t->mu);
+		sl__unlock(&t->mu);
 	}
 	keys_free(k);
 	return rc;
@@ -185,7 +186,7 @@ int srv_tls_new(srv_tls **out, const char *cert_file, const char *key_file, stru
 	pthread_once(&once, make_it_wipe);
 	if (t == NULL)
 		return sl_err_set(err, SL_ENOMEM, "certificate %s", cert_file);
-	pthread_mutex_init(&t->mu, NULL);
+	sl__mutex_init(&t->mu);
 	t->cert_file = strdup(cert_file);
 	t->key_file = strdup(key_file);
 	int rc = t->cert_file != NULL && t->key_file != NULL ? srv_tls_reload(t, err)
@@ -208,7 +209,7 @@ void srv_tls_free(srv_tls *t)
 	}
 	free(t->cert_file);
 	free(t->key_file);
-	pthread_mutex_destroy(&t->mu);
+	sl__mutex_fini(&t->mu);
 	free(t);
 }
 
@@ -219,18 +220,18 @@ bool srv_tls_is_named(srv_tls *t, const char *name, size_t len)
 		return false;
 	memcpy(host, name, len);
 	host[len] = '\0';
-	pthread_mutex_lock(&t->mu);
+	sl__lock(&t->mu);
 	bool ok = gnutls_x509_crt_check_hostname(t->current->own, host) != 0;
-	pthread_mutex_unlock(&t->mu);
+	sl__unlock(&t->mu);
 	return ok;
 }
 
 int srv_tls_current(srv_tls *t, gnutls_pcert_st **chain, unsigned *n, gnutls_privkey_t *key)
 {
-	pthread_mutex_lock(&t->mu);
+	sl__lock(&t->mu);
 	*chain = t->current->chain;
 	*n = t->current->n;
 	*key = t->current->key;
-	pthread_mutex_unlock(&t->mu);
+	sl__unlock(&t->mu);
 	return 0;
 }

@@ -20,9 +20,9 @@
  *  2. A follower holds one piece at a time: memory is bounded by the window and one piece each, however slow he is.
  *  3. A stream is woken only while its follower is in the topic's list, which `done` leaves under the same lock.
  */
+#include "base/thread.h"
 #include "server/ingest/follow_piece.h"
 #include "server/ingest/ingest.h"
-#include "server/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,8 +58,8 @@ struct topic {
 
 struct srv_follow {
 	struct srv_core *core;
-	pthread_mutex_t mu;
-	pthread_cond_t wake;
+	sl__mutex mu;
+	sl__cond wake;
 	struct topic *buckets[BUCKETS];
 	size_t n_topics;
 	bool stop, started, work;
@@ -91,7 +91,7 @@ static void remove_topic(struct srv_follow *f, struct topic *t)
 static void call_reader(struct srv_follow *f)
 {
 	f->work = true;
-	(void)pthread_cond_signal(&f->wake);
+	sl__signal(&f->wake);
 }
 
 /* A new one begins where its first follower is. */
@@ -166,9 +166,9 @@ static void read_topic(struct srv_follow *f, struct topic *t)
 	bool more = false;
 	int rc = 0;
 	t->dirty = false;
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	struct srv_piece *p = srv_piece_read(f->core, job_id, after, 0, &more, &rc);
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	t = *topic_at(f, job_id);
 	if (t == NULL || t->tail != after || p == NULL) {
 		srv_piece_drop(p);
@@ -187,35 +187,13 @@ static void mark_all(struct srv_follow *f)
 			t->dirty = true;
 }
 
-static int64_t now_ns(const struct srv_follow *f)
-{
-	const struct sl_env *env = f->core->env;
-	struct timespec now;
-	if (env != NULL && env->clock != NULL)
-		return env->clock->mono_ns(env->clock_ctx);
-	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static void wait_until(struct srv_follow *f, int64_t at_ns)
-{
-	const struct sl_env *env = f->core->env;
-	struct timespec at = {.tv_sec = at_ns / 1000000000, .tv_nsec = at_ns % 1000000000};
-	if (env != NULL && env->clock != NULL)
-		(void)env->clock->wait(&f->wake, &f->mu, at_ns, env->clock_ctx);
-	else if (at_ns == SL_FOREVER)
-		(void)pthread_cond_wait(&f->wake, &f->mu);
-	else
-		(void)pthread_cond_timedwait(&f->wake, &f->mu, &at);
-}
-
 static void *reader_main(void *ctx)
 {
 	struct srv_follow *f = ctx;
 	int64_t look_at = 0;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	while (!f->stop) {
-		int64_t now = now_ns(f);
+		int64_t now = sl__mono_ns(f->core->env);
 		struct topic *t;
 		if (f->n_topics > 0 && now >= look_at) {
 			mark_all(f);
@@ -225,9 +203,9 @@ static void *reader_main(void *ctx)
 		while (!f->stop && (t = next_dirty(f)) != NULL)
 			read_topic(f, t);
 		if (!f->stop && !f->work)
-			wait_until(f, f->n_topics > 0 ? look_at : SL_FOREVER);
+			(void)sl__wait(f->core->env, &f->wake, &f->mu, f->n_topics > 0 ? look_at : SL_FOREVER);
 	}
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	return NULL;
 }
 
@@ -235,7 +213,7 @@ void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size
 {
 	uint64_t before = 0;
 	bool any = false;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	for (size_t i = 0; f->n_topics > 0 && i < n; i++) {
 		struct topic *t = rows[i].job_id != before ? *topic_at(f, rows[i].job_id) : NULL;
 		before = rows[i].job_id;
@@ -244,7 +222,7 @@ void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size
 	}
 	if (any)
 		call_reader(f);
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 }
 
 /* ---- followers ---- */
@@ -265,9 +243,9 @@ static bool catch_up(struct follower *w)
 	uint64_t job_id = w->topic->job_id, after = w->at, upto = w->topic->tail;
 	bool more;
 	int rc;
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	struct srv_piece *p = srv_piece_read(f->core, job_id, after, upto, &more, &rc);
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	w->piece = p;
 	if (rc == 0 && p == NULL)
 		w->at = upto; /* nothing is left of it: the job was deleted, or never had any */
@@ -310,7 +288,7 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 	struct follower *w = ctx;
 	struct srv_follow *f = w->hub;
 	size_t got = 0;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	w->stream = s;
 	w->hungry = false;
 	while (got < cap && (w->piece != NULL || next_piece(w))) {
@@ -324,7 +302,7 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 	}
 	/* Who has something to send comes again by himself. */
 	w->hungry &= got == 0;
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	return (ssize_t)got;
 }
 
@@ -332,14 +310,14 @@ static void done(void *ctx)
 {
 	struct follower *w = ctx;
 	struct srv_follow *f = w->hub;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	*(w->prev != NULL ? &w->prev->next : &w->topic->followers) = w->next;
 	if (w->next != NULL)
 		w->next->prev = w->prev;
 	if (w->topic->followers == NULL)
 		remove_topic(f, w->topic);
 	srv_piece_drop(w->piece);
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	if (f->gauge != NULL)
 		sl_gauge_add(f->gauge, -1);
 	free(w);
@@ -352,7 +330,7 @@ static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 		return NULL;
 	w->hub = f;
 	w->at = at;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	w->topic = need_topic(f, job_id, at);
 	if (w->topic != NULL) {
 		w->next = w->topic->followers;
@@ -360,7 +338,7 @@ static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 			w->next->prev = w;
 		w->topic->followers = w;
 	}
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__unlock(&f->mu);
 	if (w->topic != NULL && f->gauge != NULL)
 		sl_gauge_add(f->gauge, 1);
 	if (w->topic != NULL)
@@ -434,16 +412,16 @@ int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err
 	if (f == NULL)
 		return sl_err_set(err, SL_ENOMEM, "followers: out of memory");
 	f->core = core;
-	(void)pthread_mutex_init(&f->mu, NULL);
-	srv_cond_init(&f->wake);
+	sl__mutex_init(&f->mu);
+	sl__cond_init(&f->wake);
 	int rc = core->metrics == NULL
 			 ? 0
 			 : sl_metrics_gauge(core->metrics, "sluice_event_followers",
 					    "Clients that follow the events of a job.", NULL, 0, &f->gauge, err);
-	int failed = rc == 0 ? srv_thread_start(&f->reader, "follow", reader_main, f) : 0;
+	int failed = rc == 0 ? sl__thread_start(&f->reader, "follow", reader_main, f) : 0;
 	f->started = rc == 0 && failed == 0;
 	if (failed != 0)
-		rc = sl_err_set_errno(err, failed, "start the reader of events");
+		rc = sl__thread_error(err, failed, "event reader", "the server");
 	if (rc != 0)
 		srv_follow_free(f);
 	else
@@ -455,13 +433,13 @@ void srv_follow_free(struct srv_follow *f)
 {
 	if (f == NULL)
 		return;
-	(void)pthread_mutex_lock(&f->mu);
+	sl__lock(&f->mu);
 	f->stop = true;
-	(void)pthread_cond_broadcast(&f->wake);
-	(void)pthread_mutex_unlock(&f->mu);
+	sl__broadcast(&f->wake);
+	sl__unlock(&f->mu);
 	if (f->started)
 		(void)pthread_join(f->reader, NULL);
-	(void)pthread_cond_destroy(&f->wake);
-	(void)pthread_mutex_destroy(&f->mu);
+	sl__cond_fini(&f->wake);
+	sl__mutex_fini(&f->mu);
 	free(f);
 }

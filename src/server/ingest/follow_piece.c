@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ingest/follow_piece.h"
-#include "server/growing.h"
+#include "base/buf.h"
 #include "server/ingest/ingest.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 struct reading {
 	uint64_t upto; /* not behind this; 0: no bound */
-	struct srv_growing text;
+	struct sl__buf text;
 	uint64_t last; /* offset */
 	size_t rows;
 };
@@ -22,7 +22,6 @@ struct reading {
 static int on_row(const struct sl_event_row *e, void *ctx)
 {
 	struct reading *x = ctx;
-	char head[64];
 	if (x->upto != 0 && e->offset > x->upto)
 		return ENOUGH;
 	json_t *o = srv_event_json(e);
@@ -30,10 +29,9 @@ static int on_row(const struct sl_event_row *e, void *ctx)
 	json_decref(o);
 	if (text == NULL)
 		return SL_ENOMEM;
-	int n = snprintf(head, sizeof(head), "id: %" PRIu64 "\ndata: ", e->offset);
-	int rc = srv_growing_add(&x->text, head, (size_t)n);
-	rc = rc != 0 ? rc : srv_growing_add(&x->text, text, strlen(text));
-	rc = rc != 0 ? rc : srv_growing_add(&x->text, "\n\n", 2);
+	(void)sl__buf_printf(&x->text, "id: %" PRIu64 "\ndata: ", e->offset);
+	(void)sl__buf_str_append(&x->text, text);
+	int rc = sl__buf_append(&x->text, "\n\n", 2);
 	free(text);
 	if (rc != 0)
 		return rc;
@@ -46,7 +44,7 @@ struct srv_piece *srv_piece_read(const struct srv_core *core, uint64_t job_id, u
 				 bool *more, int *rc)
 {
 	const sl_store *store = core->store;
-	struct reading x = {.upto = upto};
+	struct reading x = {.upto = upto, .text = {.env = &sl__env_real}};
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_piece *p = NULL;
 	*rc = store->ops->events_read(store->ctx, job_id, after, READ_ROWS, on_row, &x, &err);
@@ -60,7 +58,7 @@ struct srv_piece *srv_piece_read(const struct srv_core *core, uint64_t job_id, u
 	} else if (*rc == 0 && x.rows > 0) {
 		*rc = SL_ENOMEM;
 	}
-	free(x.text.data);
+	sl__buf_fini(&x.text);
 	return p;
 }
 

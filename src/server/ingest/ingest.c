@@ -6,21 +6,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/time.h"
 #include "server/config/config.h"
-#include "server/thread.h"
 
 #define PUBLISH_PATH "/sluice.v1.JobEvents/PublishJobEvents"
 #define FULL_MS 1000
 #define CAPACITY 10000
 
 enum { TAKEN, REFUSED, BUSY, BAD };
-
-int64_t srv_now_ms(const struct srv_ingest *in)
-{
-	if (in->env != NULL && in->env->clock != NULL)
-		return in->env->clock->real_ms(in->env->clock_ctx);
-	return srv_clock_real_ms();
-}
 
 static void count(struct srv_ingest *in, int outcome)
 {

@@ -17,6 +17,7 @@
 #ifndef SLUICE_SERVER_INGEST_H
 #define SLUICE_SERVER_INGEST_H
 
+#include "base/thread.h"
 #include "server/core.h"
 
 #include <pthread.h>
@@ -106,7 +107,7 @@ void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_
 /* ---- publishes that wait: ingest/wait.c ---- */
 
 struct srv_waiting {
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	struct srv_publish *first;
 	int64_t away_until_ms; /* nothing is taken until then; 0: the store is there */
 };
@@ -145,6 +146,5 @@ struct srv_ingest {
 extern const struct sl_sink_ops srv_ingest_sink;
 /* ingest/streams.c: /api/v1/backpressure, coordinator, streams, target */
 int srv_ingest_look_add(srv_http *h, struct srv_ingest *ingest, struct sl_err *err);
-int64_t srv_now_ms(const struct srv_ingest *ingest);
 
 #endif

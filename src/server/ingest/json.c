@@ -3,6 +3,7 @@
  * A publish from JSON, in protobuf's mapping: names in camel or snake case, 64-bit numbers as numbers or strings, bytes
  * as base64, enumerations by name or number; null is as if it were not there, and unknown names are passed over.
  */
+#include "base/base64.h"
 #include "server/ingest/ingest.h"
 
 #include <errno.h>
@@ -58,42 +59,6 @@ static int get_i64(const json_t *v, const char *name, int64_t *out, struct sl_er
 	return *end == '\0' && errno == 0 ? 0 : bad(err, name, "a number of 64 bits");
 }
 
-/* ---- base64 ---- */
-
-static int digit(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+' || c == '-')
-		return 62;
-	return c == '/' || c == '_' ? 63 : -1;
-}
-
-/* Both alphabets, with '=' at the end or without. Returns the length, or -1. */
-static ssize_t decode(const char *text, size_t n, uint8_t *out)
-{
-	uint32_t bits = 0;
-	size_t have = 0, len = 0;
-	while (n > 0 && text[n - 1] == '=')
-		n--;
-	for (size_t i = 0; i < n; i++) {
-		int d = digit(text[i]);
-		if (d < 0)
-			return -1;
-		bits = bits << 6 | (uint32_t)d;
-		have += 6;
-		if (have >= 8) {
-			have -= 8;
-			out[len++] = (uint8_t)(bits >> have);
-		}
-	}
-	return n % 4 != 1 ? (ssize_t)len : -1;
-}
-
 static int get_bytes(struct srv_publish *p, const json_t *v, const char *name, const void **out, size_t *len,
 		     struct sl_err *err)
 {
@@ -104,10 +69,10 @@ static int get_bytes(struct srv_publish *p, const json_t *v, const char *name, c
 		return 0;
 	if (!json_is_string(v))
 		return bad(err, name, "bytes in base64");
-	uint8_t *bytes = srv_publish_alloc(p, n / 4 * 3 + 3);
+	uint8_t *bytes = srv_publish_alloc(p, SL__BASE64_DECODED_MAX(n));
 	if (bytes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an event");
-	ssize_t got = decode(json_string_value(v), n, bytes);
+	ssize_t got = sl__base64_decode(bytes, json_string_value(v), n);
 	if (got < 0)
 		return bad(err, name, "bytes in base64");
 	*out = bytes;

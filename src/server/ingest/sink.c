@@ -53,7 +53,7 @@ static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const
 	p->rc = rc;
 	p->mark = mark;
 	(void)snprintf(p->why, sizeof(p->why), "%s", why);
-	srv_heard_of(p->ingest->heard, p, srv_now_ms(p->ingest));
+	srv_heard_of(p->ingest->heard, p, sl__real_ms(p->ingest->env));
 	if (rc == 0)
 		srv_follow_poke(p->ingest->follow, p->rows, p->n);
 }

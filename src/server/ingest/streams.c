@@ -3,6 +3,8 @@
  * What can be seen of the receiver: its coordinator, the pressure on it, the streams, and which store it is for. Of
  * streams that this server has heard of lately it also knows how far their senders are ahead.
  */
+#include "base/thread.h"
+#include "base/time.h"
 #include "server/ingest/ingest.h"
 
 #include <inttypes.h>
@@ -28,7 +30,7 @@ struct heard {
 };
 
 struct srv_heard {
-	pthread_mutex_t mu;
+	sl__mutex mu;
 	struct heard *buckets[HEARD_BUCKETS];
 	size_t n;
 };
@@ -37,7 +39,7 @@ struct srv_heard *srv_heard_new(void)
 {
 	struct srv_heard *h = calloc(1, sizeof(*h));
 	if (h != NULL)
-		(void)pthread_mutex_init(&h->mu, NULL);
+		sl__mutex_init(&h->mu);
 	return h;
 }
 
@@ -50,7 +52,7 @@ void srv_heard_free(struct srv_heard *h)
 			next = e->next;
 			free(e);
 		}
-	(void)pthread_mutex_destroy(&h->mu);
+	sl__mutex_fini(&h->mu);
 	free(h);
 }
 
@@ -103,7 +105,7 @@ static struct heard *add(struct srv_heard *h, const struct srv_publish *p)
 
 void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms)
 {
-	(void)pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	struct heard *e = find(h, p->stream, p->incarnation);
 	e = e != NULL ? e : add(h, p);
 	if (e != NULL) {
@@ -112,33 +114,27 @@ void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_
 		if (p->rc == 0)
 			e->mark = p->mark.sequence;
 	}
-	(void)pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 }
 
 /* ---- as JSON ---- */
 
 static json_t *time_json(int64_t ms)
 {
-	char text[40];
-	struct tm tm;
-	time_t s = (time_t)(ms / 1000);
-	if (ms <= 0 || gmtime_r(&s, &tm) == NULL)
-		return json_null();
-	size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-	(void)snprintf(text + n, sizeof(text) - n, ".%03dZ", (int)(ms % 1000));
-	return json_string(text);
+	char text[SL__TIME_BYTES];
+	return ms > 0 ? json_stringn(text, sl__time_text(text, ms)) : json_null();
 }
 
 static json_t *stream_json(struct srv_heard *h, const struct sl_event_stream *s)
 {
 	json_t *lag = NULL, *heard_at = NULL;
-	(void)pthread_mutex_lock(&h->mu);
+	sl__lock(&h->mu);
 	const struct heard *e = find(h, s->stream, s->incarnation);
 	if (e != NULL && e->last != 0)
 		lag = json_integer(e->last > s->mark ? (json_int_t)(e->last - s->mark) : 0);
 	if (e != NULL)
 		heard_at = time_json(e->at_ms);
-	(void)pthread_mutex_unlock(&h->mu);
+	sl__unlock(&h->mu);
 	return json_pack("{s:s,s:I,s:I,s:o,s:o,s:o}", "stream", s->stream, "incarnation", (json_int_t)s->incarnation,
 			 "mark", (json_int_t)s->mark, "last_at", time_json(s->last_ms), "heard_at",
 			 heard_at != NULL ? heard_at : json_null(), "lag", lag != NULL ? lag : json_null());
