@@ -684,10 +684,10 @@ class Bad(ExportTest):
 
     def test_every_problem_of_a_schema_is_told_with_its_place(self):
         self.write("in.csv", b"n\n1\n")
-        for text, places in [("columns:\n  - {name: n, type: int46}\n  - {nme: x, type: string}\n", ("2:21: 'int46' is no type; did you mean 'int64'?", "3:6: 'nme'")),
+        for text, places in [("columns:\n  - {name: n, type: int46}\n  - {nme: x, type: string}\n", ("2:21: unknown type 'int46'; did you mean 'int64'?", "3:6: unknown property of a column 'nme'")),
                              ("columns:\n  - {name: n, type: decimal, precision: 19}\n", ("2:41: precision: '19'",)),
                              ("columns:\n  - {name: n, type: decimal}\n", ("2:5: ",)), ("columns:\n  - {name: n, type: fixed}\n", ("2:5: ",)),
-                             ("columns:\n  - {name: n, type: timestamp, unit: seconds}\n", ("2:38: 'seconds' is no unit",)),
+                             ("columns:\n  - {name: n, type: timestamp, unit: seconds}\n", ("2:38: unknown unit 'seconds'",)),
                              ("columns:\n  - {name: n, type: int64, length: 3}\n", ("2:36: length",)),
                              ("columns:\n  - {name: n, type: int64, nullable: perhaps}\n", ("2:38: nullable",)),
                              ("columns:\n  - {name: n, type: int64}\n  - {name: n, type: int64}\n", ("3:12: the column 'n' is there twice",)),
@@ -743,7 +743,7 @@ class Settings(ExportTest):
 
     def test_a_wrong_setting_is_told_with_its_place_and_the_nearest_name(self):
         self.write("c.yaml", b"perf:\n  worker: 2\nexport:\n  bad_rows: perhaps\n")
-        r = self.fails(78, "export", "--config", "c.yaml", says="c.yaml:2:3: 'worker' is no setting of 'perf'; did you mean 'workers'?")
+        r = self.fails(78, "export", "--config", "c.yaml", says="c.yaml:2:3: unknown setting of 'perf': 'worker'; did you mean 'workers'?")
         self.assertIn("c.yaml:4:13: export.bad_rows", r.errors)
 
 

@@ -36,7 +36,7 @@ class Config(ServerTest):
     def test_nothing_is_suggested_only_because_the_section_is_the_same(self):
         for wrong, hint in (("server.foo", ""), ("server.lisen", "; did you mean server.listen?"), ("sever.listen", "; did you mean server.listen?")):
             with self.subTest(wrong=wrong):
-                r = self.fails(78, "server", f"--set={wrong}=1", says=f"{wrong} is no setting{hint}")
+                r = self.fails(78, "server", f"--set={wrong}=1", says=f"unknown setting {wrong}{hint}")
                 self.assertEqual(bool(hint), "did you mean" in r.errors)
 
     def test_a_folder_is_told_as_such(self):
@@ -48,8 +48,8 @@ class Config(ServerTest):
         self.check("\nserv:\n  listen: x\n", ("2:1: ", "'serv'", "'server'"))
         self.check("perf:\n  workers: 1\n  retry_attempt: 1\n", ("3:3: ", "'retry_attempts'"))
         self.check("coordinator: {capacty: 5}\n", ("1:15: ", "'capacity'"))
-        self.check("listen: x\n", ("1:1: ", "belongs into the section 'server'"))
-        self.check("zzzzzzzzzzz: {}\n", "1:1: 'zzzzzzzzzzz' is no section")
+        self.check("listen: x\n", ("1:1: ", "belongs in section 'server'"))
+        self.check("zzzzzzzzzzz: {}\n", "1:1: unknown section 'zzzzzzzzzzz'")
 
     def test_a_wrong_value_is_placed_with_what_is_expected(self):
         self.check("server:\n  threads: many\n", ("2:12: ", "'many'", "a whole number from 1 to 256"))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of settings, and what can be said of one value: see config.h. */
+/* The table of settings and the check of a single value: see config.h. */
 #include "server/config/config.h"
 #include "base/base.h"
 
@@ -31,19 +31,9 @@ const char *const srv_choices_bad_rows[] = {"stop", "divert", NULL};
 
 const struct srv_setting srv_settings[] = {SRV_SETTINGS(SRV_ROW){.section = NULL}};
 
-static char **text_of(struct srv_config *config, const struct srv_setting *s)
+static void *field_of(struct srv_config *config, const struct srv_setting *s)
 {
-	return (char **)(void *)((char *)config + s->offset);
-}
-
-static int64_t *number_of(struct srv_config *config, const struct srv_setting *s)
-{
-	return (int64_t *)(void *)((char *)config + s->offset);
-}
-
-static struct srv_list *list_of(struct srv_config *config, const struct srv_setting *s)
-{
-	return (struct srv_list *)(void *)((char *)config + s->offset);
+	return (char *)config + s->offset;
 }
 
 const struct srv_setting *srv_setting_find(const char *section, const char *name)
@@ -114,75 +104,35 @@ static int read_number(const char *text, const struct unit *units, int64_t *out)
 	return -1;
 }
 
-static int read_switch(const char *text, int64_t *out)
-{
-	static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes", "on", "1"};
-
-	for (int i = 0; i < 4; i++) {
-		if (strcasecmp(text, no[i]) == 0 || strcasecmp(text, yes[i]) == 0) {
-			*out = strcasecmp(text, yes[i]) == 0;
-			return 0;
-		}
-	}
-	return -1;
-}
-
-static int read_choice(const char *text, const char *const *choices, int64_t *out)
-{
-	for (int i = 0; choices[i]; i++) {
-		if (strcmp(choices[i], text) == 0) {
-			*out = i;
-			return 0;
-		}
-	}
-	return -1;
-}
-
+/* The number that a text means. -1: it is not what the setting expects. */
 static int read_value(const struct srv_setting *s, const char *text, int64_t *out)
 {
-	int bad = 0;
+	static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes", "on", "1"};
+	const struct unit *units = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
 
 	switch (s->kind) {
 	case SRV_NUMBER:
 	case SRV_MILLIS:
 	case SRV_BYTES:
-		bad = read_number(text, s->kind == SRV_NUMBER ? plain : s->kind == SRV_MILLIS ? durations : sizes, out);
-		return bad || *out < s->min || *out > s->max ? -1 : 0;
+		return read_number(text, units, out) || *out < s->min || *out > s->max ? -1 : 0;
 	case SRV_SWITCH:
-		return read_switch(text, out);
+		for (int i = 0; i < 4; i++) {
+			*out = strcasecmp(text, yes[i]) == 0;
+			if (*out || strcasecmp(text, no[i]) == 0)
+				return 0;
+		}
+		return -1;
 	case SRV_CHOICE:
-		return read_choice(text, s->choices, out);
+		for (*out = 0; s->choices[*out]; ++*out) {
+			if (strcmp(s->choices[*out], text) == 0)
+				return 0;
+		}
+		return -1;
 	case SRV_TEXT:
 	case SRV_PATH:
 	case SRV_LIST:
 		break;
 	}
-	return 0;
-}
-
-static int add_item(struct srv_list *list, const char *text, struct sl_err *err)
-{
-	char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
-
-	if (!items)
-		return sl__no_memory(err, "out of memory");
-	list->items = items;
-	items[list->n] = strdup(text);
-	items[list->n + 1] = NULL;
-	if (!items[list->n])
-		return sl__no_memory(err, "out of memory");
-	list->n++;
-	return 0;
-}
-
-static int set_text(char **to, const char *text, struct sl_err *err)
-{
-	char *copy = *text ? strdup(text) : NULL; /* an empty text takes a value back */
-
-	if (*text && !copy)
-		return sl__no_memory(err, "out of memory");
-	free(*to);
-	*to = copy;
 	return 0;
 }
 
@@ -202,24 +152,41 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 		if (sl_check_local_path(name, text, &why))
 			return sl_err_set(err, SL_ECONFIG, "%s", why.msg);
 	}
-	if (setting->kind == SRV_LIST)
-		return add_item(list_of(config, setting), text, err);
-	if (setting->kind == SRV_TEXT || setting->kind == SRV_PATH)
-		return set_text(text_of(config, setting), text, err);
-	*number_of(config, setting) = number;
+	if (setting->kind == SRV_LIST) {
+		struct srv_list *list = field_of(config, setting);
+		char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
+
+		if (!items)
+			return sl__no_memory(err, setting->name);
+		list->items = items;
+		items[list->n] = strdup(text);
+		if (!items[list->n])
+			return sl__no_memory(err, setting->name);
+		items[++list->n] = NULL;
+	} else if (setting->kind == SRV_TEXT || setting->kind == SRV_PATH) {
+		char **field = field_of(config, setting);
+		char *copy = *text ? strdup(text) : NULL; /* an empty text takes a value back */
+
+		if (*text && !copy)
+			return sl__no_memory(err, setting->name);
+		free(*field);
+		*field = copy;
+	} else {
+		*(int64_t *)field_of(config, setting) = number;
+	}
 	return 0;
 }
 
 void srv_config_clear(struct srv_config *config, const struct srv_setting *setting)
 {
-	struct srv_list *list = setting->kind == SRV_LIST ? list_of(config, setting) : NULL;
+	struct srv_list *list = field_of(config, setting);
 
-	for (size_t i = 0; list && i < list->n; i++)
+	if (setting->kind != SRV_LIST)
+		return;
+	for (size_t i = 0; i < list->n; i++)
 		free(list->items[i]);
-	if (list) {
-		free(list->items);
-		*list = (struct srv_list){.n = 0};
-	}
+	free(list->items);
+	*list = (struct srv_list){.n = 0};
 }
 
 int srv_config_init(struct srv_config *config, struct sl_err *err)
@@ -231,7 +198,7 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 		if (rc)
 			return rc;
 		if (!s->def && s->kind == SRV_CHOICE)
-			*number_of(config, s) = -1;
+			*(int64_t *)field_of(config, s) = -1;
 	}
 	return 0;
 }
@@ -240,7 +207,7 @@ void srv_config_fini(struct srv_config *config)
 {
 	for (const struct srv_setting *s = srv_settings; s->section; s++) {
 		if (s->kind == SRV_TEXT || s->kind == SRV_PATH)
-			free(*text_of(config, s));
+			free(*(char **)field_of(config, s));
 		srv_config_clear(config, s);
 	}
 	memset(config, 0, sizeof(*config));
@@ -276,26 +243,12 @@ static size_t distance(const char *a, const char *b)
 	return rows[strlen(a) % 3][n];
 }
 
-/* The only one that begins so: "vers" is far from "version", and yet no other. */
-static const char *completed(const char *word, const char *const *words, size_t n)
-{
-	const char *only = NULL;
-
-	for (size_t i = 0; i < n; i++) {
-		if (strlen(word) < 3 || strncmp(words[i], word, strlen(word)) != 0)
-			continue;
-		if (only)
-			return NULL;
-		only = words[i];
-	}
-	return only;
-}
-
 const char *srv_nearest(const char *word, const char *const *words, size_t n)
 {
 	const char *dot = strrchr(word, '.'); /* a section that is right makes its setting no more alike */
 	size_t limit = strlen(dot ? dot + 1 : word) / 3 + 2; /* further away it is another word: a hint would mislead */
-	const char *best = NULL;
+	const char *best = NULL, *only = NULL;
+	size_t n_completed = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		size_t d = distance(word, words[i]);
@@ -305,5 +258,12 @@ const char *srv_nearest(const char *word, const char *const *words, size_t n)
 			best = words[i];
 		}
 	}
-	return best ? best : completed(word, words, n);
+	/* The only one that begins so: "vers" is far from "version", and yet no other. */
+	for (size_t i = 0; i < n && strlen(word) >= 3; i++) {
+		if (strncmp(words[i], word, strlen(word)) == 0) {
+			only = words[i];
+			n_completed++;
+		}
+	}
+	return best ? best : n_completed == 1 ? only : NULL;
 }

@@ -80,14 +80,14 @@ void srv_config_clear(struct srv_config *config, const struct srv_setting *setti
 /* "section.name=value", of --set. An unknown name is SL_EINVAL, with the nearest known one. */
 int srv_config_assign(struct srv_config *config, const char *text, struct sl_err *err);
 /* Everything in the environment. env: "NAME=value"…, NULL at the end. A name that begins with SLUICE_ and a section's
- * name, and is no setting, is SL_EINVAL: it is a slip of the pen. */
+ * name but is not a setting is SL_ECONFIG: it is most likely mistyped. */
 int srv_config_environment(struct srv_config *config, char *const *env, struct sl_err *err);
 /* What no single value shows: pairs that belong together, a lease shorter than its renewal. SL_EINVAL. */
 int srv_config_check(const struct srv_config *config, struct sl_err *err);
 
 /* Called with each problem of a file: line and column from 1 (0: of the file as a whole). */
 typedef void srv_config_problem_fn(size_t line, size_t column, const char *text, void *ctx);
-/* Read a file. All problems are told; SL_EDATA when there was one, else SL_ENOENT and other errors of reading. */
+/* Read a file. Every problem is reported; SL_ECONFIG when there was one, else SL_ENOENT and other errors of reading. */
 int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
 		    struct sl_err *err);
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where values come from beside a file: the environment and --set; and what they must be together. */
+/* Values from the environment and from --set, and the rules for several settings together. */
 #include "server/config/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int unknown(const char *before, const char *word, const char *nearest, struct sl_err *err)
+static int unknown_setting(const char *source, const char *word, const char *nearest, struct sl_err *err)
 {
 	if (nearest)
-		return sl_err_set(err, SL_ECONFIG, "%s%.80s is no setting; did you mean %s?", before, word, nearest);
-	return sl_err_set(err, SL_ECONFIG, "%s%.80s is no setting (see 'sluice config list')", before, word);
+		return sl_err_set(err, SL_ECONFIG, "%s: unknown setting %.80s; did you mean %s?", source, word,
+				  nearest);
+	return sl_err_set(err, SL_ECONFIG, "%s: unknown setting %.80s; see 'sluice config list'", source, word);
 }
 
 int srv_config_assign(struct srv_config *config, const char *text, struct sl_err *err)
@@ -28,23 +29,7 @@ int srv_config_assign(struct srv_config *config, const char *text, struct sl_err
 		if (strcmp(given, full[i]) == 0)
 			return srv_config_set(config, &srv_settings[i], equals + 1, err);
 	}
-	return unknown("--set: ", given, srv_nearest(given, names, SRV_N_SETTINGS), err);
-}
-
-/* Does a variable look as if it were meant for us? SLUICE_SERVER_…, not SLUICE_JOB_ID. */
-static int names_section(const char *variable, size_t n)
-{
-	char upper[SRV_ENV_BYTES], given[SRV_ENV_BYTES];
-
-	(void)snprintf(given, sizeof(given), "%.*s", (int)n, variable);
-	for (const struct srv_setting *s = srv_settings; s->section; s++) {
-		struct srv_setting section = {.section = s->section, .name = ""};
-
-		(void)srv_setting_env(&section, upper);
-		if (strncmp(given, upper, strlen(upper)) == 0)
-			return 1;
-	}
-	return 0;
+	return unknown_setting("--set", given, srv_nearest(given, names, SRV_N_SETTINGS), err);
 }
 
 static int set_lines(struct srv_config *config, const struct srv_setting *s, const char *value, struct sl_err *err)
@@ -64,28 +49,35 @@ static int set_lines(struct srv_config *config, const struct srv_setting *s, con
 	return rc;
 }
 
-static int take_variable(struct srv_config *config, const char *variable, struct sl_err *err)
+static int set_from_variable(struct srv_config *config, const char *variable, struct sl_err *err)
 {
-	const char *equals = strchr(variable, '=');
+	const char *equals = strchr(variable, '='), *list[SRV_N_SETTINGS];
 	char names[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
-	const char *list[SRV_N_SETTINGS];
 	size_t n = equals ? (size_t)(equals - variable) : 0;
-	int rc;
 
 	if (!n || n >= sizeof(given) || strncmp(variable, "SLUICE_", 7) != 0)
 		return 0;
 	(void)snprintf(given, sizeof(given), "%.*s", (int)n, variable);
 	for (int i = 0; i < SRV_N_SETTINGS; i++) {
 		list[i] = srv_setting_env(&srv_settings[i], names[i]);
-		if (strcmp(given, list[i]) != 0)
-			continue;
-		rc = srv_settings[i].kind == SRV_LIST ? set_lines(config, &srv_settings[i], equals + 1, err)
-						      : srv_config_set(config, &srv_settings[i], equals + 1, err);
-		return rc ? sl_err_wrap(err, rc, "%s", given) : 0;
+		if (strcmp(given, list[i]) == 0) {
+			const struct srv_setting *s = &srv_settings[i];
+			int rc = s->kind == SRV_LIST ? set_lines(config, s, equals + 1, err)
+						     : srv_config_set(config, s, equals + 1, err);
+
+			return rc ? sl_err_wrap(err, rc, "%s", given) : 0;
+		}
 	}
-	return names_section(variable, n)
-		       ? unknown("the environment's ", given, srv_nearest(given, list, SRV_N_SETTINGS), err)
-		       : 0;
+	/* A variable of one of our sections is a mistake, SLUICE_SERVER_… for one; SLUICE_JOB_ID is not ours. */
+	for (int i = 0; i < SRV_N_SETTINGS; i++) {
+		const struct srv_setting section = {.section = srv_settings[i].section, .name = ""};
+		char prefix[SRV_ENV_BYTES];
+
+		(void)srv_setting_env(&section, prefix);
+		if (strncmp(given, prefix, strlen(prefix)) == 0)
+			return unknown_setting("environment", given, srv_nearest(given, list, SRV_N_SETTINGS), err);
+	}
+	return 0;
 }
 
 int srv_config_environment(struct srv_config *config, char *const *env, struct sl_err *err)
@@ -93,7 +85,7 @@ int srv_config_environment(struct srv_config *config, char *const *env, struct s
 	int rc = 0;
 
 	for (; !rc && env && *env; env++)
-		rc = take_variable(config, *env, err);
+		rc = set_from_variable(config, *env, err);
 	return rc;
 }
 
