@@ -118,12 +118,6 @@ static int64_t pause_ms(const struct srv_health *h)
 	return feed > 0 && feed < LOOK_EVERY_MS ? feed : LOOK_EVERY_MS;
 }
 
-static void sleep_until(struct srv_health *h, int64_t ms)
-{
-	while (!h->stop && sl__clock_ms() < ms)
-		(void)sl__wait_until_ms(&h->wake, &h->mu, ms);
-}
-
 static void *run(void *arg)
 {
 	struct srv_health *h = arg;
@@ -137,7 +131,8 @@ static void *run(void *arg)
 		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
 			srv_systemd_tell(h->systemd, "WATCHDOG=1");
 		sl__lock(&h->mu);
-		sleep_until(h, next);
+		while (!h->stop && sl__clock_ms() < next)
+			(void)sl__wait_until_ms(&h->wake, &h->mu, next);
 	}
 	sl__unlock(&h->mu);
 	return NULL;

@@ -32,22 +32,6 @@ struct srv_server {
 	char *url;
 };
 
-/* Where processes cannot tell each other, they are heard of by polling. */
-static int notify_here_only(srv_server *s, const struct sl_err *why, struct sl_err *err)
-{
-	const struct sl_log_field field = {.key = "error", .kind = SL_LOG_STR, .str = why->msg};
-	const struct sl_log_record record = {.level = SL_LOG_WARN,
-					     .time_ms = sl__clock_real_ms(),
-					     .component = "server",
-					     .message = "no notifications from other processes, polling instead",
-					     .fields = &field,
-					     .n_fields = 1};
-
-	if (s->env.log)
-		s->env.log(&record, s->env.log_ctx);
-	return sl_notify_local_open(&s->notify, &s->env, err);
-}
-
 static int open_store(srv_server *s, struct sl_err *err)
 {
 	const struct srv_config *c = s->config;
@@ -61,23 +45,14 @@ static int open_store(srv_server *s, struct sl_err *err)
 	if (rc)
 		return rc;
 	rc = sl_notify_open(&s->notify, s->places.store_url, &s->env, &why);
-	if (rc == SL_EACCES)
-		rc = notify_here_only(s, &why, err);
-	else if (rc && err)
+	if (rc == SL_EACCES) {
+		/* Processes that cannot notify each other poll. */
+		sl__log(&s->env, SL_LOG_WARN, "server", "no notifications from other processes; polling instead",
+			SL__F_STR("error", why.msg));
+		rc = sl_notify_local_open(&s->notify, &s->env, err);
+	} else if (rc && err)
 		*err = why;
 	return rc ? rc : sl_jobs_open(&s->jobs, &jobs, err);
-}
-
-static void fill_core(srv_server *s)
-{
-	s->core = (struct srv_core){.env = &s->env,
-				    .metrics = s->metrics,
-				    .store = &s->store,
-				    .notify = &s->notify,
-				    .jobs = s->jobs,
-				    .config = s->config,
-				    .wal_dir = s->places.wal_dir,
-				    .dlq_dir = s->places.dlq_dir};
 }
 
 static int open_http(srv_server *s, struct sl_err *err)
@@ -189,8 +164,16 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 	rc = rc ? rc : sl_metrics_new(&s->metrics, env, err);
 	s->env.metrics = s->metrics;
 	rc = rc ? rc : open_store(s, err);
-	if (!rc)
-		fill_core(s);
+	if (!rc) {
+		s->core = (struct srv_core){.env = &s->env,
+					    .metrics = s->metrics,
+					    .store = &s->store,
+					    .notify = &s->notify,
+					    .jobs = s->jobs,
+					    .config = s->config,
+					    .wal_dir = s->places.wal_dir,
+					    .dlq_dir = s->places.dlq_dir};
+	}
 	rc = rc ? rc : open_http(s, err);
 	rc = rc ? rc : make_url(s, err);
 	rc = rc ? rc : add_routes(s, err);

@@ -737,7 +737,7 @@ class Ycoverage(ServerTest):
 
     def test_every_route_is_in_the_document(self):
         routes = set()
-        for name in glob.glob(os.path.join(ROOT, "src", "server", "*.c")):
+        for name in glob.glob(os.path.join(ROOT, "src", "server", "**", "*.c"), recursive=True):
             with open(name, encoding="utf-8") as f:
                 text = f.read()
             routes |= {(path, method) for method, path in re.findall(r'{\s*"([A-Z]+)",\s*"/api/v1(/[^"]*)"', text)}

@@ -22,7 +22,7 @@ BY_ITSELF = {("POST", "/publish"), ("POST", "/session")}
 def route_table():
     """{(method, path): action} of everything but GET, as the server's tables in the source have it."""
     routes = {}
-    for name in glob.glob(os.path.join(ROOT, "src", "server", "*.c")):
+    for name in glob.glob(os.path.join(ROOT, "src", "server", "**", "*.c"), recursive=True):
         with open(name, encoding="utf-8") as f:
             text = f.read()
         text = re.sub(r"PUBLISH_PATH(?=,)", '"/api/v1/publish"', text)  # it is not below /api/v1

@@ -72,21 +72,6 @@ static const char *state_of(const struct srv_backups_view *v)
 	return v->read_ms == 0 ? "reading" : "ready";
 }
 
-static void out_repository(struct srv_out *o, const struct srv_backups_view *v)
-{
-	const struct sl_backup_stats *s = &v->stats;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "id", str, s->id);
-	SRV_FIELD(o, "encrypted", bool, s->encrypted != 0);
-	SRV_FIELD(o, "snapshots", int, (int64_t)v->snapshots);
-	SRV_FIELD(o, "packs", int, (int64_t)s->packs);
-	SRV_FIELD(o, "pack_bytes", int, (int64_t)s->pack_bytes);
-	SRV_FIELD(o, "blocks", int, (int64_t)s->blocks);
-	SRV_FIELD(o, "condemned_packs", int, (int64_t)s->condemned_packs);
-	SRV_FIELD(o, "sessions", int, (int64_t)s->sessions);
-	srv_out_close(o, '}');
-}
-
 static void out_view(const struct srv_backups_view *v, void *ctx)
 {
 	struct srv_out *o = ctx;
@@ -97,27 +82,24 @@ static void out_view(const struct srv_backups_view *v, void *ctx)
 	SRV_FIELD(o, "read_at", time, v->read_ms);
 	SRV_FIELD(o, "newest_at", time, v->newest_ms);
 	srv_out_name(o, "repository");
-	if (v->read_ms != 0)
-		out_repository(o, v);
-	else
+	if (v->read_ms != 0) {
+		const struct sl_backup_stats *s = &v->stats;
+		srv_out_open(o, '{');
+		SRV_FIELD(o, "id", str, s->id);
+		SRV_FIELD(o, "encrypted", bool, s->encrypted != 0);
+		SRV_FIELD(o, "snapshots", int, (int64_t)v->snapshots);
+		SRV_FIELD(o, "packs", int, (int64_t)s->packs);
+		SRV_FIELD(o, "pack_bytes", int, (int64_t)s->pack_bytes);
+		SRV_FIELD(o, "blocks", int, (int64_t)s->blocks);
+		SRV_FIELD(o, "condemned_packs", int, (int64_t)s->condemned_packs);
+		SRV_FIELD(o, "sessions", int, (int64_t)s->sessions);
+		srv_out_close(o, '}');
+	} else {
 		srv_out_raw(o, NULL);
+	}
 	SRV_FIELD(o, "items", raw, v->items);
 	SRV_FIELD(o, "damaged_total", int, (int64_t)v->damaged_total);
 	SRV_FIELD(o, "damaged", raw, v->damaged);
-}
-
-static void out_unconfigured(struct srv_out *o)
-{
-	SRV_FIELD(o, "configured", bool, false);
-	SRV_FIELD(o, "repo", str, NULL);
-	SRV_FIELD(o, "state", str, "off");
-	SRV_FIELD(o, "error", str, NULL);
-	SRV_FIELD(o, "read_at", time, 0);
-	SRV_FIELD(o, "newest_at", time, 0);
-	SRV_FIELD(o, "repository", raw, NULL);
-	SRV_FIELD(o, "items", raw, "[]");
-	SRV_FIELD(o, "damaged_total", int, 0);
-	SRV_FIELD(o, "damaged", raw, "[]");
 }
 
 void srv_backups_list(srv_request *r, void *ctx)
@@ -129,8 +111,18 @@ void srv_backups_list(srv_request *r, void *ctx)
 	srv_out_open(&o, '{');
 	if (b != NULL)
 		srv_backups_look(b, out_view, &o);
-	else
-		out_unconfigured(&o);
+	else {
+		SRV_FIELD(&o, "configured", bool, false);
+		SRV_FIELD(&o, "repo", str, NULL);
+		SRV_FIELD(&o, "state", str, "off");
+		SRV_FIELD(&o, "error", str, NULL);
+		SRV_FIELD(&o, "read_at", time, 0);
+		SRV_FIELD(&o, "newest_at", time, 0);
+		SRV_FIELD(&o, "repository", raw, NULL);
+		SRV_FIELD(&o, "items", raw, "[]");
+		SRV_FIELD(&o, "damaged_total", int, 0);
+		SRV_FIELD(&o, "damaged", raw, "[]");
+	}
 	srv_out_name(&o, "check");
 	if (b == NULL || !srv_backups_check_look(b, out_short, &o))
 		srv_out_raw(&o, NULL);

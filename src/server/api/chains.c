@@ -160,20 +160,6 @@ static void record_one(struct joint *j, srv_request *r)
 	j->record[j->n_records++] = mine;
 }
 
-/* A chain with a key or blockers may have to wait for somebody else's transaction: nobody else waits along. */
-static void joint_add(struct joint *j, srv_request *r)
-{
-	struct start *s = &j->start[j->n];
-	*s = (struct start){0};
-	if (take_request(r, s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
-		j->r[j->n] = r;
-		j->chain[j->n++] = s->chain;
-		record_one(j, r);
-	} else {
-		start_fini(s);
-	}
-}
-
 /* Did it fail for what one of them holds? Then none is started, and each is tried alone. */
 static bool is_of_one(int rc)
 {
@@ -188,8 +174,18 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 	if (j == NULL)
 		return;
 	j->n = j->n_records = 0;
-	for (size_t i = 0; i < n; i++)
-		joint_add(j, all[i]);
+	for (size_t i = 0; i < n; i++) {
+		/* A chain with a key or blockers may have to wait for somebody else's transaction: nobody else waits along. */
+		struct start *s = &j->start[j->n];
+		*s = (struct start){0};
+		if (take_request(all[i], s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
+			j->r[j->n] = all[i];
+			j->chain[j->n++] = s->chain;
+			record_one(j, all[i]);
+		} else {
+			start_fini(s);
+		}
+	}
 	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
 	int rc = jobs == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
 		 : j->n > 0   ? sl_jobs_start_many(jobs, NULL, j->chain, j->n, j->started, &err)
@@ -214,15 +210,6 @@ struct bulk {
 	struct sl_started *started;
 	size_t n;
 };
-
-static void bulk_fini(struct bulk *b)
-{
-	for (size_t i = 0; b->starts != NULL && i < b->n; i++)
-		start_fini(&b->starts[i]);
-	free(b->starts);
-	free(b->chains);
-	free(b->started);
-}
 
 static bool bulk_room(srv_request *r, struct bulk *b)
 {
@@ -293,7 +280,11 @@ void srv_chains_bulk(srv_request *r, void *ctx)
 			srv_out_answer(r, 201, &o);
 		}
 	}
-	bulk_fini(&b);
+	for (size_t i = 0; b.starts != NULL && i < b.n; i++)
+		start_fini(&b.starts[i]);
+	free(b.starts);
+	free(b.chains);
+	free(b.started);
 }
 
 /* ---- showing ---- */

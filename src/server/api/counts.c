@@ -43,15 +43,6 @@ static void result_free(struct result *r)
 	free(r);
 }
 
-static void drop(struct srv_counts *c, struct result *r)
-{
-	sl__lock(&c->mu);
-	bool gone = r != NULL && --r->refs == 0;
-	sl__unlock(&c->mu);
-	if (gone)
-		result_free(r);
-}
-
 static int keep(const struct sl_job_count *count, void *ctx)
 {
 	struct result *r = ctx;
@@ -145,7 +136,11 @@ int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct
 		*err = r->err;
 	for (size_t i = 0; rc == 0 && i < r->n; i++)
 		rc = fn(&r->rows[i], ctx);
-	drop(c, r);
+	sl__lock(&c->mu);
+	bool gone = r != NULL && --r->refs == 0;
+	sl__unlock(&c->mu);
+	if (gone)
+		result_free(r);
 	return rc;
 }
 

@@ -267,33 +267,6 @@ static bool is_text(const struct sl_event *e)
 	return text != NULL;
 }
 
-/* What is in it: an event in its fields, or the bytes. */
-static void out_item(struct srv_out *o, const struct sl_dlq_letter *l)
-{
-	struct sl_event e;
-	struct sl_err err = SL_ERR_INIT;
-	bool plain = l->encoding == SL_DLQ_PLAIN;
-	bool event = plain && sl_event_decode(l->item, l->item_len, &e, &err) == 0;
-	srv_out_name(o, "event");
-	if (event) {
-		srv_out_open(o, '{');
-		SRV_FIELD(o, "type", str, sl_event_type_name(e.type));
-		SRV_FIELD(o, "job_id", id, e.job_id);
-		SRV_FIELD(o, "attempt", int, e.attempt);
-		SRV_FIELD(o, "ts", time, e.ts_ms);
-		srv_out_close(o, '}');
-	} else {
-		srv_out_raw(o, NULL);
-	}
-	srv_out_name(o, "text");
-	if (event && is_text(&e))
-		srv_out_strn(o, e.data, e.len);
-	else
-		srv_out_raw(o, NULL);
-	srv_out_name(o, "data_b64");
-	srv_out_base64(o, l->item, l->item_len < SHOWN_BYTES ? l->item_len : SHOWN_BYTES);
-}
-
 struct showing {
 	struct srv_out *out;
 	const char *folder;
@@ -304,7 +277,29 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 	const struct showing *s = ctx;
 	srv_out_open(s->out, '{');
 	out_letter(s->out, s->folder, l);
-	out_item(s->out, l);
+	/* What is in it: an event in its fields, or the bytes. */
+	struct sl_event e;
+	struct sl_err err = SL_ERR_INIT;
+	bool plain = l->encoding == SL_DLQ_PLAIN;
+	bool event = plain && sl_event_decode(l->item, l->item_len, &e, &err) == 0;
+	srv_out_name(s->out, "event");
+	if (event) {
+		srv_out_open(s->out, '{');
+		SRV_FIELD(s->out, "type", str, sl_event_type_name(e.type));
+		SRV_FIELD(s->out, "job_id", id, e.job_id);
+		SRV_FIELD(s->out, "attempt", int, e.attempt);
+		SRV_FIELD(s->out, "ts", time, e.ts_ms);
+		srv_out_close(s->out, '}');
+	} else {
+		srv_out_raw(s->out, NULL);
+	}
+	srv_out_name(s->out, "text");
+	if (event && is_text(&e))
+		srv_out_strn(s->out, e.data, e.len);
+	else
+		srv_out_raw(s->out, NULL);
+	srv_out_name(s->out, "data_b64");
+	srv_out_base64(s->out, l->item, l->item_len < SHOWN_BYTES ? l->item_len : SHOWN_BYTES);
 	srv_out_close(s->out, '}');
 	return 0;
 }

@@ -133,22 +133,6 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	return o->text.failed ? SL_ENOMEM : 0;
 }
 
-static void out_exporter(struct listing *l)
-{
-	const struct srv_export_status *s = &l->status;
-	struct srv_out *o = &l->out;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
-	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
-	SRV_FIELD(o, "since", time, s->since_ms);
-	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
-	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
-	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
-	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
-	SRV_FIELD(o, "newest", id, s->newest);
-	srv_out_close(o, '}');
-}
-
 /* Open the catalog; none that is there yet is *c NULL and 0. */
 static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *err)
 {
@@ -163,7 +147,18 @@ static void list_configured(srv_request *r, struct listing *l)
 	SRV_FIELD(&l->out, "configured", bool, true);
 	SRV_FIELD(&l->out, "dir", str, srv_exports_dir(l->exports));
 	srv_out_name(&l->out, "exporter");
-	out_exporter(l);
+	const struct srv_export_status *s = &l->status;
+	struct srv_out *o = &l->out;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
+	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
+	SRV_FIELD(o, "since", time, s->since_ms);
+	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
+	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
+	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
+	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
+	SRV_FIELD(o, "newest", id, s->newest);
+	srv_out_close(o, '}');
 	srv_out_name(&l->out, "items");
 	srv_out_open(&l->out, '[');
 	int rc = open_catalog(l->exports, &c, &err);
@@ -348,21 +343,6 @@ static int note_head(const struct sl_dataset *d, void *ctx)
 	return 0;
 }
 
-static void answer_head(srv_request *r, const struct sl_audit_head *h, const char *text)
-{
-	struct srv_out o = {0};
-	srv_out_open(&o, '{');
-	SRV_FIELD(&o, "dataset", str, h->dataset);
-	SRV_FIELD(&o, "events", int, (int64_t)h->events);
-	out_sequence(&o, "checkpoint", h->checkpoint, true);
-	out_hash(&o, "event_hash", h->event_hash, sizeof(h->event_hash), true);
-	SRV_FIELD(&o, "signed", bool, h->has_signature != 0);
-	out_hash(&o, "public_key", h->public_key, sizeof(h->public_key), h->has_signature != 0);
-	SRV_FIELD(&o, "text", str, text);
-	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
-}
-
 void srv_exports_head(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
@@ -383,10 +363,21 @@ void srv_exports_head(srv_request *r, void *ctx)
 	const char *key = core->config->export_events_sign_key_file;
 	int rc = key != NULL ? sl_audit_head_sign(&h, key, core->env, &err) : 0;
 	rc = rc != 0 ? rc : sl_audit_head_format(&h, text, &len, &err);
-	if (rc == 0)
-		answer_head(r, &h, text);
-	else
+	if (rc == 0) {
+		struct srv_out o = {0};
+		srv_out_open(&o, '{');
+		SRV_FIELD(&o, "dataset", str, h.dataset);
+		SRV_FIELD(&o, "events", int, (int64_t)h.events);
+		out_sequence(&o, "checkpoint", h.checkpoint, true);
+		out_hash(&o, "event_hash", h.event_hash, sizeof(h.event_hash), true);
+		SRV_FIELD(&o, "signed", bool, h.has_signature != 0);
+		out_hash(&o, "public_key", h.public_key, sizeof(h.public_key), h.has_signature != 0);
+		SRV_FIELD(&o, "text", str, text);
+		srv_out_close(&o, '}');
+		srv_out_answer(r, 200, &o);
+	} else {
 		srv_fail(r, &err);
+	}
 }
 
 /* ---- verifying ---- */

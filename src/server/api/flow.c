@@ -26,36 +26,6 @@ static void begin(struct srv_out *o, const char *name)
 	SRV_FIELD(o, "name", str, name);
 }
 
-static void out_jobs(struct srv_out *o, const struct srv_sample *x)
-{
-	begin(o, "jobs");
-	SRV_FIELD(o, "pending", int, (int64_t)x->by[SL_JOB_PENDING]);
-	SRV_FIELD(o, "due", int, (int64_t)x->due);
-	SRV_FIELD(o, "retrying", int, (int64_t)x->retrying);
-	SRV_FIELD(o, "blocked", int, (int64_t)x->by[SL_JOB_BLOCKED]);
-	SRV_FIELD(o, "failed", int, (int64_t)x->by[SL_JOB_FAILED]);
-	SRV_FIELD(o, "oldest_due_at", time, x->oldest_due_ms);
-	SRV_FIELD(o, "enqueued_per_s", real, x->enqueued);
-	srv_out_close(o, '}');
-	begin(o, "workers");
-	SRV_FIELD(o, "workers", int, (int64_t)x->workers);
-	SRV_FIELD(o, "leases", int, (int64_t)x->leases);
-	SRV_FIELD(o, "running", int, (int64_t)x->by[SL_JOB_RUNNING]);
-	SRV_FIELD(o, "started_per_s", real, x->started);
-	SRV_FIELD(o, "completed_per_s", real, x->completed);
-	SRV_FIELD(o, "failed_per_s", real, x->failed);
-	srv_out_close(o, '}');
-}
-
-static void out_log(struct srv_out *o, const struct streams *all)
-{
-	begin(o, "log");
-	SRV_FIELD(o, "streams", int, (int64_t)all->n);
-	SRV_FIELD(o, "taken", int, (int64_t)all->taken);
-	SRV_FIELD(o, "last_at", time, all->last_ms);
-	srv_out_close(o, '}');
-}
-
 static const char *breaker_name(enum sl_breaker_state state)
 {
 	return state == SL_BREAKER_OPEN ? "open" : state == SL_BREAKER_CLOSED ? "closed" : "half_open";
@@ -111,8 +81,28 @@ void srv_river_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "now", time, x.now_ms);
 	srv_out_name(&o, "stages");
 	srv_out_open(&o, '[');
-	out_jobs(&o, &x);
-	out_log(&o, &streams);
+	begin(&o, "jobs");
+	SRV_FIELD(&o, "pending", int, (int64_t)x.by[SL_JOB_PENDING]);
+	SRV_FIELD(&o, "due", int, (int64_t)x.due);
+	SRV_FIELD(&o, "retrying", int, (int64_t)x.retrying);
+	SRV_FIELD(&o, "blocked", int, (int64_t)x.by[SL_JOB_BLOCKED]);
+	SRV_FIELD(&o, "failed", int, (int64_t)x.by[SL_JOB_FAILED]);
+	SRV_FIELD(&o, "oldest_due_at", time, x.oldest_due_ms);
+	SRV_FIELD(&o, "enqueued_per_s", real, x.enqueued);
+	srv_out_close(&o, '}');
+	begin(&o, "workers");
+	SRV_FIELD(&o, "workers", int, (int64_t)x.workers);
+	SRV_FIELD(&o, "leases", int, (int64_t)x.leases);
+	SRV_FIELD(&o, "running", int, (int64_t)x.by[SL_JOB_RUNNING]);
+	SRV_FIELD(&o, "started_per_s", real, x.started);
+	SRV_FIELD(&o, "completed_per_s", real, x.completed);
+	SRV_FIELD(&o, "failed_per_s", real, x.failed);
+	srv_out_close(&o, '}');
+	begin(&o, "log");
+	SRV_FIELD(&o, "streams", int, (int64_t)streams.n);
+	SRV_FIELD(&o, "taken", int, (int64_t)streams.taken);
+	SRV_FIELD(&o, "last_at", time, streams.last_ms);
+	srv_out_close(&o, '}');
 	out_coordinator(&o, api, &health);
 	srv_out_close(&o, ']');
 	srv_out_close(&o, '}');

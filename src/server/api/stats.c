@@ -173,19 +173,6 @@ static void wake_streams(struct srv_stats *s)
 
 /* ---- the thread ---- */
 
-static void store_sample(struct srv_stats *s, struct srv_sample *x, int rc, const struct sl_err *err)
-{
-	s->err = rc != 0 ? *err : (struct sl_err)SL_ERR_INIT;
-	s->tries++;
-	s->asked = false;
-	if (rc == 0) {
-		add_rates(s, x);
-		s->kept[s->n++ % KEPT] = *x;
-		wake_streams(s);
-	}
-	sl__broadcast(&s->changed);
-}
-
 static void rest(struct srv_stats *s, int64_t took_ms)
 {
 	int64_t began = sl__clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
@@ -229,7 +216,15 @@ static void *run(void *arg)
 		if (rc == 0)
 			prune_audit(s, began);
 		sl__lock(&s->mu);
-		store_sample(s, &x, rc, &err);
+		s->err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
+		s->tries++;
+		s->asked = false;
+		if (rc == 0) {
+			add_rates(s, &x);
+			s->kept[s->n++ % KEPT] = x;
+			wake_streams(s);
+		}
+		sl__broadcast(&s->changed);
 		rest(s, took);
 	}
 	sl__unlock(&s->mu);

@@ -253,21 +253,6 @@ void srv_errors_list(srv_request *r, void *ctx)
 
 /* ---- schedules ---- */
 
-static void out_cron(struct srv_out *o, const struct sl_cron *c)
-{
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "name", str, c->name);
-	SRV_FIELD(o, "spec", str, c->spec);
-	SRV_FIELD(o, "type", str, c->type);
-	SRV_FIELD(o, "input", raw, c->input);
-	SRV_FIELD(o, "priority", int, c->priority);
-	SRV_FIELD(o, "catch_up", bool, c->catch_up != 0);
-	SRV_FIELD(o, "next_at", time, c->next_ms);
-	SRV_FIELD(o, "last_at", time, c->last_ms);
-	SRV_FIELD(o, "last_chain", id, c->last_chain);
-	srv_out_close(o, '}');
-}
-
 /* One by its name, or all. */
 struct crons {
 	struct srv_out out;
@@ -280,7 +265,17 @@ static int add_cron(const struct sl_cron *c, void *ctx)
 	struct crons *all = ctx;
 	if (all->name != NULL && strcmp(all->name, c->name) != 0)
 		return 0;
-	out_cron(&all->out, c);
+	srv_out_open(&all->out, '{');
+	SRV_FIELD(&all->out, "name", str, c->name);
+	SRV_FIELD(&all->out, "spec", str, c->spec);
+	SRV_FIELD(&all->out, "type", str, c->type);
+	SRV_FIELD(&all->out, "input", raw, c->input);
+	SRV_FIELD(&all->out, "priority", int, c->priority);
+	SRV_FIELD(&all->out, "catch_up", bool, c->catch_up != 0);
+	SRV_FIELD(&all->out, "next_at", time, c->next_ms);
+	SRV_FIELD(&all->out, "last_at", time, c->last_ms);
+	SRV_FIELD(&all->out, "last_chain", id, c->last_chain);
+	srv_out_close(&all->out, '}');
 	all->found = true;
 	return all->out.text.failed ? SL_ENOMEM : 0;
 }

@@ -55,18 +55,6 @@ static void unlink_one(struct wait *x)
 	x->linked = false;
 }
 
-/* True for one of those who want to answer. */
-static bool take_out(struct wait *x)
-{
-	struct srv_waits *w = x->waits;
-	sl__lock(&w->mu);
-	bool ours = x->linked;
-	if (ours)
-		unlink_one(x);
-	sl__unlock(&w->mu);
-	return ours;
-}
-
 static void wake(struct srv_waits *w)
 {
 	w->woken = true;
@@ -106,11 +94,6 @@ static bool has_ended(struct srv_waits *w, uint64_t chain)
 	return rc == SL_ENOENT || (rc == 0 && status >= SL_JOB_COMPLETED);
 }
 
-static void answer_timeout(srv_request *r)
-{
-	srv_error(r, 408, "timeout", "the chain has not ended yet");
-}
-
 /* The next one to look at, moved to the end of the ring; *late: its time is over. NULL: none, for now. */
 static struct wait *next_wait(struct srv_waits *w, int64_t now, int *turns, bool *late)
 {
@@ -148,17 +131,11 @@ static void look_at(struct srv_waits *w, struct wait *x, bool late)
 	sl__unlock(&w->mu);
 	if (ended)
 		srv_chain_answer(r, w->api, chain);
-	else
-		answer_timeout(r);
+	else {
+		srv_error(r, 408, "timeout", "the chain has not ended yet");
+	}
 	free(y);
 	sl__lock(&w->mu);
-}
-
-static void sleep_until(struct srv_waits *w, int64_t ms)
-{
-	while (!w->woken && !w->stop && sl__wait_until_ms(&w->changed, &w->mu, ms))
-		;
-	w->woken = false;
 }
 
 /* When the first time is over, at most a second from now; far away when nobody waits. */
@@ -184,7 +161,10 @@ static void *run(void *arg)
 			look_ms = now + LOOK_MS;
 		while (!w->stop && (x = next_wait(w, now, &turns, &late)) != NULL)
 			look_at(w, x, late);
-		sleep_until(w, next_time(w, now, look_ms));
+		int64_t ms = next_time(w, now, look_ms);
+		while (!w->woken && !w->stop && sl__wait_until_ms(&w->changed, &w->mu, ms))
+			;
+		w->woken = false;
 	}
 	sl__unlock(&w->mu);
 	return NULL;
@@ -196,7 +176,14 @@ static void *run(void *arg)
 static void gone(srv_request *r, void *ctx)
 {
 	struct wait *x = ctx;
-	if (!take_out(x))
+	/* True for one of those who want to answer. */
+	struct srv_waits *w = x->waits;
+	sl__lock(&w->mu);
+	bool ours = x->linked;
+	if (ours)
+		unlink_one(x);
+	sl__unlock(&w->mu);
+	if (!ours)
 		return;
 	srv_retry_after(r, 1000);
 	srv_error(r, 503, "stopping", "the server stops");

@@ -82,30 +82,25 @@ static void out_list(struct srv_out *o, const char *name, const char *const *ite
 	srv_out_close(o, ']');
 }
 
-static void out_snapshot(struct srv_out *o, const struct sl_backup_snapshot *s)
-{
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "id", str, s->id);
-	SRV_FIELD(o, "time", time, s->time_ms);
-	SRV_FIELD(o, "host", str, s->host);
-	out_list(o, "paths", s->paths, s->paths_n);
-	out_list(o, "tags", s->tags, s->tags_n);
-	SRV_FIELD(o, "entries", int, (int64_t)s->entries);
-	SRV_FIELD(o, "files", int, (int64_t)s->files);
-	SRV_FIELD(o, "bytes", int, (int64_t)s->bytes);
-	SRV_FIELD(o, "new_bytes", int, (int64_t)s->new_bytes);
-	SRV_FIELD(o, "physical_bytes", int, (int64_t)s->physical_bytes);
-	SRV_FIELD(o, "problems", int, (int64_t)s->problems);
-	SRV_FIELD(o, "took_ms", int, (int64_t)s->took_ms);
-	srv_out_close(o, '}');
-}
-
 /* In the order of their time: the ring ends up with the newest. */
 static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 {
 	struct picture *p = ctx;
 	struct srv_out o = {0};
-	out_snapshot(&o, s);
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "id", str, s->id);
+	SRV_FIELD(&o, "time", time, s->time_ms);
+	SRV_FIELD(&o, "host", str, s->host);
+	out_list(&o, "paths", s->paths, s->paths_n);
+	out_list(&o, "tags", s->tags, s->tags_n);
+	SRV_FIELD(&o, "entries", int, (int64_t)s->entries);
+	SRV_FIELD(&o, "files", int, (int64_t)s->files);
+	SRV_FIELD(&o, "bytes", int, (int64_t)s->bytes);
+	SRV_FIELD(&o, "new_bytes", int, (int64_t)s->new_bytes);
+	SRV_FIELD(&o, "physical_bytes", int, (int64_t)s->physical_bytes);
+	SRV_FIELD(&o, "problems", int, (int64_t)s->problems);
+	SRV_FIELD(&o, "took_ms", int, (int64_t)s->took_ms);
+	srv_out_close(&o, '}');
 	char *text = text_of(&o);
 	if (text == NULL)
 		return SL_ENOMEM;
@@ -128,8 +123,14 @@ static int add_damaged(const char *id, const struct sl_err *why, void *ctx)
 	return stops(p->owner) ? SL_ECANCELLED : 0;
 }
 
-static void list_newest_first(struct picture *p)
+static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
 {
+	srv_out_open(&p->damaged_out, '[');
+	int rc = sl_backup_list(backup, add_snapshot, add_damaged, p, err);
+	if (rc != 0)
+		return err->code != 0 ? rc : sl_err_set(err, rc, "%s", sl_err_text(rc));
+	srv_out_close(&p->damaged_out, ']');
+	p->damaged = text_of(&p->damaged_out);
 	struct srv_out o = {0};
 	uint64_t n = p->snapshots < SRV_SNAPSHOTS_KEPT ? p->snapshots : SRV_SNAPSHOTS_KEPT;
 	srv_out_open(&o, '[');
@@ -141,17 +142,6 @@ static void list_newest_first(struct picture *p)
 	}
 	srv_out_close(&o, ']');
 	p->list = text_of(&o);
-}
-
-static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
-{
-	srv_out_open(&p->damaged_out, '[');
-	int rc = sl_backup_list(backup, add_snapshot, add_damaged, p, err);
-	if (rc != 0)
-		return err->code != 0 ? rc : sl_err_set(err, rc, "%s", sl_err_text(rc));
-	srv_out_close(&p->damaged_out, ']');
-	p->damaged = text_of(&p->damaged_out);
-	list_newest_first(p);
 	rc = sl_backup_get_stats(backup, &p->stats, err);
 	if (rc == 0 && (p->list == NULL || p->damaged == NULL))
 		rc = sl_err_set(err, SL_ENOMEM, "out of memory");
@@ -160,24 +150,6 @@ static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
 }
 
 /* ---- a look ---- */
-
-static void show(struct srv_backups *b, struct picture *fresh, const char *error)
-{
-	struct picture *old = fresh;
-	sl__lock(&b->mu);
-	if (error == NULL) {
-		old = b->picture;
-		b->picture = fresh;
-	}
-	(void)snprintf(b->error, sizeof(b->error), "%s", error != NULL ? error : "");
-	sl__unlock(&b->mu);
-	sl_gauge_set(b->up, error == NULL);
-	if (error == NULL) {
-		sl_gauge_set(b->newest, (double)fresh->newest_ms / 1000);
-		sl_gauge_set(b->snapshots, (double)fresh->snapshots);
-	}
-	free_picture(old);
-}
 
 static void may_be_stopped(struct srv_backups *b, sl_backup *backup)
 {
@@ -199,19 +171,6 @@ static int look_into(struct srv_backups *b, struct picture *p, struct sl_err *er
 	return rc;
 }
 
-static void look(struct srv_backups *b)
-{
-	struct picture *p = calloc(1, sizeof(*p));
-	struct sl_err err = SL_ERR_INIT;
-	int rc = p == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory") : 0;
-	if (rc == 0) {
-		p->owner = b;
-		p->stats.struct_size = sizeof(p->stats);
-		rc = look_into(b, p, &err);
-	}
-	show(b, p, rc != 0 ? err.msg : NULL);
-}
-
 /* False: it is to end. */
 static bool wait_for_next(struct srv_backups *b)
 {
@@ -227,9 +186,31 @@ static bool wait_for_next(struct srv_backups *b)
 static void *thread_main(void *arg)
 {
 	struct srv_backups *b = arg;
-	do
-		look(b);
-	while (wait_for_next(b));
+	do {
+		struct picture *p = calloc(1, sizeof(*p));
+		struct sl_err err = SL_ERR_INIT;
+		int rc = p == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory") : 0;
+		if (rc == 0) {
+			p->owner = b;
+			p->stats.struct_size = sizeof(p->stats);
+			rc = look_into(b, p, &err);
+		}
+		const char *error = rc != 0 ? err.msg : NULL;
+		struct picture *old = p;
+		sl__lock(&b->mu);
+		if (error == NULL) {
+			old = b->picture;
+			b->picture = p;
+		}
+		(void)snprintf(b->error, sizeof(b->error), "%s", error != NULL ? error : "");
+		sl__unlock(&b->mu);
+		sl_gauge_set(b->up, error == NULL);
+		if (error == NULL) {
+			sl_gauge_set(b->newest, (double)p->newest_ms / 1000);
+			sl_gauge_set(b->snapshots, (double)p->snapshots);
+		}
+		free_picture(old);
+	} while (wait_for_next(b));
 	sl__lock(&b->mu);
 	b->ended = true;
 	sl__broadcast(&b->wake);

@@ -58,23 +58,6 @@ const char *srv_export_state_name(enum srv_export_state state)
 	return names[state];
 }
 
-static void say(const struct srv_exports *x, enum sl_log_level level, const char *message, const char *why)
-{
-	const struct sl_env *env = x->core->env;
-	const struct sl_log_field fields[] = {
-		{.key = "dataset", .kind = SL_LOG_STR, .str = x->core->config->export_events_dataset},
-		{.key = "error", .kind = SL_LOG_STR, .str = why},
-	};
-	const struct sl_log_record record = {.level = level,
-					     .time_ms = sl__clock_real_ms(),
-					     .component = "export",
-					     .message = message,
-					     .fields = fields,
-					     .n_fields = why != NULL ? 2 : 1};
-	if (env->log != NULL && level >= env->log_level)
-		env->log(&record, env->log_ctx);
-}
-
 /* ---- one run ---- */
 
 static int open_catalog(const struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
@@ -93,21 +76,6 @@ static int note_dataset(const struct sl_dataset *d, void *ctx)
 {
 	*(uint64_t *)ctx = d->events > 0 ? d->checkpoint : 0;
 	return 0;
-}
-
-/* Where the dataset ends; 0: nowhere yet. */
-static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *err)
-{
-	sl_catalog *c = NULL;
-	*out = 0;
-	if (!srv_exports_has_catalog(x))
-		return 0; /* the first run makes it */
-	int rc = open_catalog(x, strncmp(x->catalog_url, "sqlite:", 7) == 0 ? SL_OFF : SL_ON, &c, err);
-	if (rc == SL_EUNAVAIL && strncmp(x->catalog_url, "sqlite:", 7) == 0)
-		return 0; /* somebody is making it; from the first event on is right as well, and only slower */
-	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
-	sl_catalog_close(c);
-	return rc == SL_ENOENT ? 0 : rc;
 }
 
 /* With the lock: it is at work, and has not just been begun to find the dataset taken or the disk full. */
@@ -180,13 +148,20 @@ static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *fe
 	return go;
 }
 
-static void end_run(struct srv_exports *x)
+/* Where the dataset ends; 0: there is no catalog yet, and the first run creates it. */
+static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *err)
 {
-	sl__lock(&x->mu);
-	x->run = NULL;
-	x->feed = NULL;
-	sl__unlock(&x->mu);
-	sl_gauge_set(x->up, 0);
+	bool sqlite = strncmp(x->catalog_url, "sqlite:", 7) == 0;
+	sl_catalog *c = NULL;
+	*out = 0;
+	if (!srv_exports_has_catalog(x))
+		return 0;
+	int rc = open_catalog(x, sqlite ? SL_OFF : SL_ON, &c, err);
+	if (rc == SL_EUNAVAIL && sqlite)
+		return 0; /* another process is creating it; starting at the first event is right too, and only slower */
+	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
+	sl_catalog_close(c);
+	return rc == SL_ENOENT ? 0 : rc;
 }
 
 /* Until it fails or is stopped. */
@@ -209,7 +184,11 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 		(void)close(ends[1]);
 	if (rc == 0 && begin_run(x, run, feed, checkpoint)) {
 		rc = sl_export_run(run, &result, err);
-		end_run(x);
+		sl__lock(&x->mu);
+		x->run = NULL;
+		x->feed = NULL;
+		sl__unlock(&x->mu);
+		sl_gauge_set(x->up, 0);
 	}
 	(void)close(ends[0]); /* a feed that is writing sees it */
 	struct sl_err why = SL_ERR_INIT;
@@ -241,9 +220,10 @@ static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, in
 	if (!waits)
 		sl_counter_add(x->failures, 1);
 	if (!told) /* the same again is no news */
-		say(x, waits ? SL_LOG_INFO : SL_LOG_ERROR,
-		    waits ? "another process exports; waiting for it" : "the export ended; it will be started again",
-		    err->msg);
+		sl__log(x->core->env, waits ? SL_LOG_INFO : SL_LOG_ERROR, "export",
+			waits ? "another process exports to the dataset; waiting"
+			      : "export ended; it will be restarted",
+			SL__F_STR("dataset", x->core->config->export_events_dataset), SL__F_STR("error", err->msg));
 }
 
 static bool stopping(struct srv_exports *x)
@@ -252,15 +232,6 @@ static bool stopping(struct srv_exports *x)
 	bool stop = x->stop;
 	sl__unlock(&x->mu);
 	return stop;
-}
-
-static void rest(struct srv_exports *x, int64_t ms)
-{
-	int64_t until = sl__clock_ms() + ms;
-	sl__lock(&x->mu);
-	while (!x->stop && sl__wait_until_ms(&x->wake, &x->mu, until))
-		;
-	sl__unlock(&x->mu);
 }
 
 static void *thread_main(void *arg)
@@ -278,7 +249,12 @@ static void *thread_main(void *arg)
 		if (rc == 0)
 			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
 		note_end(x, rc, &err, rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause);
-		rest(x, rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause);
+		int64_t ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
+		int64_t until = sl__clock_ms() + ms;
+		sl__lock(&x->mu);
+		while (!x->stop && sl__wait_until_ms(&x->wake, &x->mu, until))
+			;
+		sl__unlock(&x->mu);
 		if (rc != SL_ELOCKED)
 			pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
 	}

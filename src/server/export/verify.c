@@ -93,22 +93,17 @@ static void *thread_main(void *arg)
 
 /* ---- tasks ---- */
 
-static void forget_findings(struct task *t)
-{
-	for (size_t i = 0; i < t->v.n_findings; i++) {
-		free(t->v.findings[i].path);
-		free(t->v.findings[i].text);
-	}
-	t->v.n_findings = 0;
-}
-
 static void free_task(struct task *t)
 {
 	if (t == NULL)
 		return;
 	if (t->joinable)
 		(void)pthread_join(t->thread, NULL);
-	forget_findings(t);
+	for (size_t i = 0; i < t->v.n_findings; i++) {
+		free(t->v.findings[i].path);
+		free(t->v.findings[i].text);
+	}
+	t->v.n_findings = 0;
 	free(t);
 }
 

@@ -60,21 +60,6 @@ static bool is_field_name(const char *name, size_t len)
 	return len > 0;
 }
 
-/* Where it is: it is wiped there, and never copied. */
-static enum MHD_Result note_secret(srv_request *r, int known, const char *value, size_t len)
-{
-	if (r->n_secret == SRV_MAX_SECRETS) {
-		r->headers_bad = true;
-		sodium_memzero((void *)(uintptr_t)value, len);
-		return MHD_YES;
-	}
-	r->secret[r->n_secret].text = (void *)(uintptr_t)value;
-	r->secret[r->n_secret++].len = len;
-	r->field[known] = value;
-	r->seen[known]++;
-	return MHD_YES;
-}
-
 static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
 				  const char *value, size_t value_len)
 {
@@ -83,8 +68,19 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 	int known = known_field(name, name_len);
 	(void)kind;
 	r->unclear |= !is_field_name(name, name_len);
-	if (known == F_AUTHORIZATION || known == F_COOKIE)
-		return note_secret(r, known, value, value_len);
+	if (known == F_AUTHORIZATION || known == F_COOKIE) {
+		/* Where it is: it is wiped there, and never copied. */
+		if (r->n_secret == SRV_MAX_SECRETS) {
+			r->headers_bad = true;
+			sodium_memzero((void *)(uintptr_t)value, value_len);
+			return MHD_YES;
+		}
+		r->secret[r->n_secret].text = (void *)(uintptr_t)value;
+		r->secret[r->n_secret++].len = value_len;
+		r->field[known] = value;
+		r->seen[known]++;
+		return MHD_YES;
+	}
 	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy(r, name, name_len)) == NULL ||
 	    (h->value = copy(r, value != NULL ? value : "", value_len)) == NULL) {
 		r->headers_bad = true;
@@ -143,30 +139,9 @@ static void name_client(srv_request *r)
 	}
 }
 
-static void name_request(srv_request *r)
-{
-	const char *given = r->field[F_REQUEST_ID];
-	uint64_t n = atomic_fetch_add(&r->h->next_id, 1);
-	if (given != NULL && srv_request_id_ok(given))
-		memcpy(r->id, given, strlen(given) + 1);
-	else
-		snprintf(r->id, sizeof(r->id), "%s-%llx", r->h->boot, (unsigned long long)n);
-}
-
 bool srv_is_read(const srv_request *r)
 {
 	return strcmp(r->method, "GET") == 0 || r->head || strcmp(r->method, "OPTIONS") == 0;
-}
-
-static void answer_allow(srv_request *r)
-{
-	char allow[128];
-	srv_routes_allow(r->match.other, allow, sizeof(allow));
-	srv_set_header(r, "Allow", allow);
-	if (strcmp(r->method, "OPTIONS") == 0)
-		srv_bytes(r, 204, NULL, "", 0);
-	else
-		srv_error(r, 405, "method_not_allowed", "%s does not take %s", r->path, r->method);
 }
 
 /* Find the route. false: answered. */
@@ -179,36 +154,18 @@ static bool find_route(srv_request *r)
 	}
 	if (r->match.endpoint != NULL)
 		return true;
-	if (r->match.other != NULL)
-		answer_allow(r);
-	else
+	if (r->match.other != NULL) {
+		char allow[128];
+		srv_routes_allow(r->match.other, allow, sizeof(allow));
+		srv_set_header(r, "Allow", allow);
+		if (strcmp(r->method, "OPTIONS") == 0)
+			srv_bytes(r, 204, NULL, "", 0);
+		else
+			srv_error(r, 405, "method_not_allowed", "%s does not take %s", r->path, r->method);
+	} else {
 		srv_error(r, 404, "not_found", "there is nothing at %s", r->path);
+	}
 	return false;
-}
-
-/* The body that the headers promise. false: answered. */
-static bool check_body(srv_request *r)
-{
-	const char *length = r->field[F_LENGTH], *coding = r->field[F_CODING], *content = r->field[F_CONTENT_CODING];
-	if (r->seen[F_LENGTH] + r->seen[F_CODING] > 1 ||
-	    (length != NULL &&
-	     (length[0] == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18)) ||
-	    (coding != NULL && strcasecmp(coding, "chunked") != 0)) {
-		r->unclear = true;
-		srv_error(r, 400, "bad_length", "the body's length is not clear");
-		return false;
-	}
-	unsigned long long n = length != NULL ? strtoull(length, NULL, 10) : 0;
-	r->has_body = coding != NULL || n > 0;
-	if (content != NULL && r->has_body && strcasecmp(content, "identity") != 0) {
-		srv_error(r, 415, "bad_encoding", "bodies are taken as they are, without a Content-Encoding");
-		return false;
-	}
-	if (n > (unsigned long long)r->h->body_max) {
-		srv_error(r, 413, "too_big", "the body is larger than %lld bytes", (long long)r->h->body_max);
-		return false;
-	}
-	return true;
 }
 
 static bool check_going(srv_request *r)
@@ -220,17 +177,43 @@ static bool check_going(srv_request *r)
 	return false;
 }
 
+/* The form of the head, and of the body that it announces. false: answered. */
 static bool check_form(srv_request *r)
 {
-	if (r->unclear)
-		srv_error(r, 400, "bad_field", "the name of a header field is not valid");
-	else if (r->headers_bad)
-		srv_error(r, 431, "too_many_fields", "the request has too many header fields");
-	else if (parse_target(r) != 0)
-		srv_error(r, 400, "bad_target", "the request's target is malformed");
-	else
-		return check_body(r);
-	return false;
+	const char *length = r->field[F_LENGTH], *coding = r->field[F_CODING], *content = r->field[F_CONTENT_CODING];
+	unsigned long long n = 0;
+	if (r->unclear) {
+		srv_error(r, 400, "bad_field", "invalid header field name");
+		return false;
+	}
+	if (r->headers_bad) {
+		srv_error(r, 431, "too_many_fields", "too many header fields");
+		return false;
+	}
+	if (parse_target(r) != 0) {
+		srv_error(r, 400, "bad_target", "malformed request target");
+		return false;
+	}
+	bool bad_length = length != NULL &&
+			  (length[0] == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18);
+	if (bad_length || r->seen[F_LENGTH] + r->seen[F_CODING] > 1 ||
+	    (coding != NULL && strcasecmp(coding, "chunked") != 0)) {
+		r->unclear = true;
+		srv_error(r, 400, "bad_length", "the length of the body is ambiguous");
+		return false;
+	}
+	if (length != NULL)
+		n = strtoull(length, NULL, 10);
+	r->has_body = coding != NULL || n > 0;
+	if (content != NULL && r->has_body && strcasecmp(content, "identity") != 0) {
+		srv_error(r, 415, "bad_encoding", "a Content-Encoding is not supported; send the body as it is");
+		return false;
+	}
+	if (n > (unsigned long long)r->h->body_max) {
+		srv_error(r, 413, "too_big", "the body is larger than %lld bytes", (long long)r->h->body_max);
+		return false;
+	}
+	return true;
 }
 
 void srv_request_begin(srv_request *r, const char *method)
@@ -238,7 +221,12 @@ void srv_request_begin(srv_request *r, const char *method)
 	snprintf(r->method, sizeof(r->method), "%s", method);
 	r->head = strcmp(r->method, "HEAD") == 0;
 	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
-	name_request(r);
+	const char *given = r->field[F_REQUEST_ID];
+	uint64_t n = atomic_fetch_add(&r->h->next_id, 1);
+	if (given != NULL && srv_request_id_ok(given))
+		memcpy(r->id, given, strlen(given) + 1);
+	else
+		snprintf(r->id, sizeof(r->id), "%s-%llx", r->h->boot, (unsigned long long)n);
 	name_client(r);
 	bool going = check_form(r) && srv_guard_host(r) && find_route(r);
 	/* Also for a request that was refused already: what it carries is wiped. */
@@ -267,20 +255,16 @@ static int body_grow(srv_request *r, size_t need)
 	return 0;
 }
 
-/* The rest of a body whose request is refused already: read, so that the client comes to see why, but not for ever. */
-static int drop(srv_request *r, size_t len)
-{
-	r->dropped += len;
-	if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
-		return 0;
-	sl_counter_add(r->h->cut_body, 1);
-	return -1;
-}
-
 int srv_request_body(srv_request *r, const char *data, size_t len)
 {
-	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-		return drop(r, len);
+	if ((atomic_load(&r->state) & R_ANSWERED) != 0) {
+		/* The rest of a body whose request is refused already: read, so that the client comes to see why, but not for ever. */
+		r->dropped += len;
+		if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
+			return 0;
+		sl_counter_add(r->h->cut_body, 1);
+		return -1;
+	}
 	/* A token's body is never moved, so that no copy stays behind. */
 	bool login = (r->match.endpoint->route.flags & SRV_LOGIN) != 0;
 	size_t max = login ? FIRST_BYTES - 1 : (size_t)r->h->body_max;

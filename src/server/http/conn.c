@@ -18,18 +18,6 @@
 #define TICK_MAX_NS 250000000
 #define TICK_MIN_NS 1000000
 
-static void name_address(struct srv_conn *c)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	const struct sockaddr *sa = info != NULL ? info->client_addr : NULL;
-	if (sa != NULL && sa->sa_family == AF_INET)
-		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, c->address,
-			  sizeof(c->address));
-	else if (sa != NULL && sa->sa_family == AF_INET6)
-		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, c->address,
-			  sizeof(c->address));
-}
-
 static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -40,7 +28,14 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 	c->mhd = mhd;
 	c->fd = fd->connect_fd;
 	atomic_init(&c->deadline_ns, sl__mono_ns(&h->env) + h->header_deadline_ns);
-	name_address(c);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *sa = info != NULL ? info->client_addr : NULL;
+	if (sa != NULL && sa->sa_family == AF_INET)
+		inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, c->address,
+			  sizeof(c->address));
+	else if (sa != NULL && sa->sa_family == AF_INET6)
+		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, c->address,
+			  sizeof(c->address));
 	uid_t uid;
 	c->own_user = !h->needs_token && srv_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
 	if (h->tls != NULL) {
@@ -59,44 +54,31 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 	return c;
 }
 
-static void conn_free(struct srv_conn *c)
-{
-	srv_http *h = c->h;
-	sl__lock(&h->mu);
-	*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
-	if (c->next != NULL)
-		c->next->prev = c->prev;
-	h->n_conns--;
-	if (c->crowd != NULL)
-		srv_gather_leave(c->crowd);
-	sl__unlock(&h->mu);
-	atomic_fetch_sub(&h->n_connections, 1);
-	srv_request_free_spare(c);
-	free(c);
-}
-
 void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx, enum MHD_ConnectionNotificationCode code)
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
 		*socket_ctx = conn_new(cls, mhd);
-	else if (*socket_ctx != NULL)
-		conn_free(*socket_ctx);
+	else if (*socket_ctx != NULL) {
+		struct srv_conn *c = *socket_ctx;
+		srv_http *h = c->h;
+		sl__lock(&h->mu);
+		*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
+		if (c->next != NULL)
+			c->next->prev = c->prev;
+		h->n_conns--;
+		if (c->crowd != NULL)
+			srv_gather_leave(c->crowd);
+		sl__unlock(&h->mu);
+		atomic_fetch_sub(&h->n_connections, 1);
+		srv_request_free_spare(c);
+		free(c);
+	}
 }
 
 bool srv_client_left(const struct srv_conn *c)
 {
 	struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-}
-
-static void cut_late_ones(srv_http *h, int64_t now)
-{
-	for (struct srv_conn *c = h->conns; c != NULL; c = c->next)
-		if (atomic_load(&c->deadline_ns) <= now) {
-			atomic_store(&c->deadline_ns, SL_FOREVER);
-			sl_counter_add(h->cut_late, 1);
-			shutdown(c->fd, SHUT_RDWR);
-		}
 }
 
 /* Requests whose gone is to be called, each with a reference of ours. h->mu held. */
@@ -117,15 +99,6 @@ static size_t look_at_held(srv_http *h, int64_t now, srv_request **gone)
 	return n;
 }
 
-static void tell_gone(srv_request *r)
-{
-	pthread_mutex_lock(&r->later_mu);
-	if ((atomic_load(&r->state) & R_ANSWERED) == 0)
-		r->gone(r, r->gone_ctx);
-	pthread_mutex_unlock(&r->later_mu);
-	srv_request_unref(r);
-}
-
 static int64_t period(const srv_http *h)
 {
 	int64_t p = h->header_deadline_ns < h->request_deadline_ns ? h->header_deadline_ns : h->request_deadline_ns;
@@ -138,8 +111,13 @@ static int64_t period(const srv_http *h)
 /* What is done at every tick without a lock. */
 static void tick(srv_http *h, srv_request **gone, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		tell_gone(gone[i]);
+	for (size_t i = 0; i < n; i++) {
+		pthread_mutex_lock(&gone[i]->later_mu);
+		if ((atomic_load(&gone[i]->state) & R_ANSWERED) == 0)
+			gone[i]->gone(gone[i], gone[i]->gone_ctx);
+		pthread_mutex_unlock(&gone[i]->later_mu);
+		srv_request_unref(gone[i]);
+	}
 	if (h->access != NULL)
 		srv_accesslog_flush(h->access);
 }
@@ -152,7 +130,12 @@ static void *ticker_main(void *ctx)
 	sl__lock(&h->mu);
 	while (!h->ticker_end) {
 		int64_t now = sl__mono_ns(&h->env);
-		cut_late_ones(h, now);
+		for (struct srv_conn *c = h->conns; c != NULL; c = c->next)
+			if (atomic_load(&c->deadline_ns) <= now) {
+				atomic_store(&c->deadline_ns, SL_FOREVER);
+				sl_counter_add(h->cut_late, 1);
+				shutdown(c->fd, SHUT_RDWR);
+			}
 		size_t n = look_at_held(h, now, gone);
 		quiet = h->n_conns > 0 ? 0 : quiet + 1;
 		sl__unlock(&h->mu);

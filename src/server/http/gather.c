@@ -65,14 +65,6 @@ void srv_gather_free(srv_http *h)
 		}
 }
 
-static void add(struct srv_crowd *c, srv_request *r)
-{
-	r->queue_next = NULL;
-	*(c->last != NULL ? &c->last->queue_next : &c->first) = r;
-	c->last = r;
-	c->n++;
-}
-
 static srv_request *take(struct srv_crowd *c)
 {
 	srv_request *r = c->first;
@@ -106,7 +98,10 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 		srv_queue_push(h, r);
 		return;
 	}
-	add(c, r);
+	r->queue_next = NULL;
+	*(c->last != NULL ? &c->last->queue_next : &c->first) = r;
+	c->last = r;
+	c->n++;
 	if (c->n == c->expected)
 		sl__signal(&c->gathered);
 }
@@ -142,24 +137,6 @@ static bool any_abandoned(srv_request *const *all, size_t n)
 	return false;
 }
 
-/* Those that are left unanswered go to the queue, each for itself. */
-static void let_leave(srv_http *h, srv_request **all, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		srv_request *r = all[i];
-		r->together = NULL;
-		if (r->ready) {
-			srv_answer_leave(r);
-			srv_request_unref(r);
-			continue;
-		}
-		r->alone = true;
-		sl__lock(&h->mu);
-		srv_queue_push(h, r);
-		sl__unlock(&h->mu);
-	}
-}
-
 /* The next one is put behind what is in the queue, so that a single worker does other things as well. */
 static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
@@ -190,7 +167,20 @@ static void run_many(srv_http *h, const struct srv_endpoint *e, srv_request **al
 			all[i]->together = &t;
 		e->many(all, n, e->ctx);
 	}
-	let_leave(h, all, n);
+	/* Those that are left unanswered go to the queue, each for itself. */
+	for (size_t i = 0; i < n; i++) {
+		srv_request *r = all[i];
+		r->together = NULL;
+		if (r->ready) {
+			srv_answer_leave(r);
+			srv_request_unref(r);
+			continue;
+		}
+		r->alone = true;
+		sl__lock(&h->mu);
+		srv_queue_push(h, r);
+		sl__unlock(&h->mu);
+	}
 	if (!t.next_called)
 		call_next(h, e->crowd, n, t.began_ns);
 }

@@ -149,25 +149,6 @@ static enum MHD_Result wipe_value(void *cls, enum MHD_ValueKind kind, const char
 	return MHD_YES;
 }
 
-/* The fields lie in libmicrohttpd's buffers, which are ours to change while the request lasts: once looked at, tokens
- * and session ids are nowhere. The session's own id is kept for logging out, in the request, which is wiped. */
-static void wipe_secrets(srv_request *r)
-{
-	size_t n;
-	const char *cookie = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
-	if (cookie != NULL && n < sizeof(r->session) && r->match.endpoint != NULL &&
-	    (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0) {
-		memcpy(r->session, cookie, n);
-		r->session[n] = '\0';
-	}
-	if (r->seen[F_COOKIE] > 0)
-		MHD_get_connection_values_n(r->conn->mhd, MHD_COOKIE_KIND, wipe_value, NULL);
-	for (size_t i = 0; i < r->n_secret; i++)
-		sodium_memzero(r->secret[i].text, r->secret[i].len);
-	r->field[F_AUTHORIZATION] = NULL;
-	r->field[F_COOKIE] = NULL;
-}
-
 static bool guard_browser(srv_request *r)
 {
 	bool browser = r->field[F_ORIGIN] != NULL || r->field[F_FETCH_SITE] != NULL || r->way == SRV_BY_COOKIE;
@@ -208,7 +189,21 @@ static bool guard_role(srv_request *r)
 bool srv_guard_actor(srv_request *r)
 {
 	r->way = find_actor(r);
-	wipe_secrets(r);
+	/* The fields lie in libmicrohttpd's buffers, which are ours to change while the request lasts: once looked at, tokens
+	 * and session ids are nowhere. The session's own id is kept for logging out, in the request, which is wiped. */
+	size_t n;
+	const char *cookie = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
+	if (cookie != NULL && n < sizeof(r->session) && r->match.endpoint != NULL &&
+	    (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0) {
+		memcpy(r->session, cookie, n);
+		r->session[n] = '\0';
+	}
+	if (r->seen[F_COOKIE] > 0)
+		MHD_get_connection_values_n(r->conn->mhd, MHD_COOKIE_KIND, wipe_value, NULL);
+	for (size_t i = 0; i < r->n_secret; i++)
+		sodium_memzero(r->secret[i].text, r->secret[i].len);
+	r->field[F_AUTHORIZATION] = NULL;
+	r->field[F_COOKIE] = NULL;
 	if (r->match.endpoint == NULL)
 		return true;
 	if (!guard_browser(r) || !guard_role(r))

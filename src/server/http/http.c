@@ -15,32 +15,6 @@ static int64_t or_default(int64_t v, int64_t standard)
 	return v > 0 ? v : standard;
 }
 
-static void init_locks(srv_http *h)
-{
-	sl__mutex_init(&h->mu);
-	sl__cond_init(&h->work);
-	sl__cond_init(&h->tick);
-	sl__cond_init(&h->idle);
-}
-
-static void take_opts(srv_http *h, const struct srv_http_opts *o)
-{
-	h->body_max = or_default(o->body_max, 16 << 20);
-	h->bodies_max = or_default(o->bodies_max, 256 << 20);
-	h->answers_max = or_default(o->answers_max, 256 << 20);
-	h->header_deadline_ns = or_default(o->header_deadline_ms, 10000) * 1000000;
-	h->request_deadline_ns = or_default(o->request_deadline_ms, 30000) * 1000000;
-	h->heartbeat_ns = or_default(o->heartbeat_ms, 15000) * 1000000;
-	h->idle_ns = or_default(o->idle_ms, 60000) * 1000000;
-	h->connections_max = (int32_t)or_default(o->connections_max, 1024);
-	h->connections_per_address = (int32_t)or_default(o->connections_per_address, 256);
-	h->n_threads = (int32_t)or_default(o->threads, 8);
-	h->behind_proxy = o->behind_proxy != 0;
-	h->streams_per_address = (int32_t)or_default(o->streams_per_address, (h->connections_per_address + 1) / 2);
-	h->read_only = o->read_only;
-	h->metrics = o->metrics;
-}
-
 static int copy_hosts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
 {
 	if (o->n_hosts == 0)
@@ -105,22 +79,30 @@ static int open_address(srv_http *h, const char *listen, struct sl_err *err)
 	return rc;
 }
 
-static void name_things(srv_http *h)
-{
-	const char *port = strrchr(h->address, ':');
-	snprintf(h->boot, sizeof(h->boot), "%08x", randombytes_random());
-	snprintf(h->cookie, sizeof(h->cookie), "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
-	srv_auth_local_csrf(h->auth, h->local_csrf);
-}
-
 int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err)
 {
 	srv_http *h = sodium_init() >= 0 ? calloc(1, sizeof(*h)) : NULL;
 	if (h == NULL)
 		return sl_err_set(err, SL_ENOMEM, "server");
 	h->listen_fd = -1;
-	init_locks(h);
-	take_opts(h, opts);
+	sl__mutex_init(&h->mu);
+	sl__cond_init(&h->work);
+	sl__cond_init(&h->tick);
+	sl__cond_init(&h->idle);
+	h->body_max = or_default(opts->body_max, 16 << 20);
+	h->bodies_max = or_default(opts->bodies_max, 256 << 20);
+	h->answers_max = or_default(opts->answers_max, 256 << 20);
+	h->header_deadline_ns = or_default(opts->header_deadline_ms, 10000) * 1000000;
+	h->request_deadline_ns = or_default(opts->request_deadline_ms, 30000) * 1000000;
+	h->heartbeat_ns = or_default(opts->heartbeat_ms, 15000) * 1000000;
+	h->idle_ns = or_default(opts->idle_ms, 60000) * 1000000;
+	h->connections_max = (int32_t)or_default(opts->connections_max, 1024);
+	h->connections_per_address = (int32_t)or_default(opts->connections_per_address, 256);
+	h->n_threads = (int32_t)or_default(opts->threads, 8);
+	h->behind_proxy = opts->behind_proxy != 0;
+	h->streams_per_address = (int32_t)or_default(opts->streams_per_address, (h->connections_per_address + 1) / 2);
+	h->read_only = opts->read_only;
+	h->metrics = opts->metrics;
 	int rc = sl__env_init(&h->env, opts->env, err);
 	rc = rc != 0 ? rc : open_parts(h, opts, err);
 	rc = rc != 0 ? rc : open_address(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
@@ -128,7 +110,10 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 		srv_http_free(h);
 		return rc;
 	}
-	name_things(h);
+	const char *port = strrchr(h->address, ':');
+	snprintf(h->boot, sizeof(h->boot), "%08x", randombytes_random());
+	snprintf(h->cookie, sizeof(h->cookie), "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
+	srv_auth_local_csrf(h->auth, h->local_csrf);
 	*out = h;
 	return 0;
 }
@@ -164,17 +149,6 @@ void srv_http_refuse(srv_http *h)
 	atomic_store(&h->refusing, 1);
 }
 
-/* h->mu held: end streams, and have the ticker tell those who answer later. */
-static void end_held(srv_http *h)
-{
-	for (srv_request *r = h->held, *next; r != NULL; r = next) {
-		next = r->held_next;
-		if (r->stream != NULL)
-			srv_stream_finish(r);
-	}
-	srv_ticker_wake(h);
-}
-
 /* h->mu held: the deadline has passed. No connection stays suspended; what still runs answers into nothing. */
 static void abandon_held(srv_http *h)
 {
@@ -199,7 +173,13 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	 * its epoll, and would take whatever has got the number since. */
 	(void)shutdown(h->listen_fd, SHUT_RDWR);
 	sl__lock(&h->mu);
-	end_held(h);
+	/* h->mu held: end streams, and have the ticker tell those who answer later. */
+	for (srv_request *r = h->held, *next; r != NULL; r = next) {
+		next = r->held_next;
+		if (r->stream != NULL)
+			srv_stream_finish(r);
+	}
+	srv_ticker_wake(h);
 	while (atomic_load(&h->n_active) > 0)
 		if (!sl__wait(&h->env, &h->idle, &h->mu, deadline))
 			break;

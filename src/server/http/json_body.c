@@ -145,16 +145,6 @@ static int cut_opaque(struct srv_json_body *b, struct srv_text text, const char 
 	return 0;
 }
 
-/* Room for the rest of a text: every opaque value follows a colon. */
-static size_t rest_bytes(struct srv_text text)
-{
-	const char *end = text.at + text.len;
-	size_t n = 0;
-	for (const char *p = text.at; p < end && (p = memchr(p, ':', (size_t)(end - p))) != NULL; p++)
-		n++;
-	return text.len + DIGITS * (n < OPAQUE_MAX ? n : OPAQUE_MAX) + 1;
-}
-
 static int build(struct srv_json_body *b, struct srv_text rest, srv_json_reserve_fn *reserve, void *ctx,
 		 struct sl_err *err)
 {
@@ -182,7 +172,12 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const c
 	if (text.len > 0 && memchr(text.at, 0, text.len) != NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: it has a NUL byte");
 	if (opaque != NULL) {
-		size_t room = rest_bytes(text);
+		/* Room for the rest of a text: every opaque value follows a colon. */
+		const char *end = text.at + text.len;
+		size_t n = 0;
+		for (const char *p = text.at; p < end && (p = memchr(p, ':', (size_t)(end - p))) != NULL; p++)
+			n++;
+		size_t room = text.len + DIGITS * (n < OPAQUE_MAX ? n : OPAQUE_MAX) + 1;
 		if (reserve != NULL && room > 4096 && !reserve(room, ctx))
 			return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 		copy = malloc(room);

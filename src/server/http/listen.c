@@ -41,16 +41,6 @@ static int bind_to(const struct addrinfo *a)
 	return rc;
 }
 
-static void name_socket(srv_http *h)
-{
-	struct sockaddr_storage sa;
-	socklen_t n = sizeof(sa);
-	char host[INET6_ADDRSTRLEN], port[8];
-	getsockname(h->listen_fd, (struct sockaddr *)&sa, &n);
-	getnameinfo((struct sockaddr *)&sa, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	snprintf(h->address, sizeof(h->address), sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
 static bool is_loopback(const struct sockaddr *sa)
 {
 	if (sa->sa_family == AF_INET)
@@ -85,6 +75,11 @@ int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *liste
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "listen on %s", listen);
 	h->listen_fd = fd;
-	name_socket(h);
+	struct sockaddr_storage sa;
+	socklen_t n = sizeof(sa);
+	char host[INET6_ADDRSTRLEN], port[8];
+	getsockname(h->listen_fd, (struct sockaddr *)&sa, &n);
+	getnameinfo((struct sockaddr *)&sa, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(h->address, sizeof(h->address), sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 	return 0;
 }

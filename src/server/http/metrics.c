@@ -100,16 +100,6 @@ static sl_counter *requests_of(srv_http *h, const char *method, const char *path
 	return rc == 0 ? c : NULL;
 }
 
-static sl_histogram *seconds_of(srv_http *h, const char *method, const char *path)
-{
-	const struct sl_metric_label labels[] = {{"method", method}, {"route", path}};
-	sl_histogram *s = NULL;
-	int rc = sl_metrics_histogram(h->metrics, "sluice_http_request_seconds",
-				      "From a request's first line to its answer's last byte; streams are left out.",
-				      labels, 2, SL_UNIT_NANOSECONDS, &s, NULL);
-	return rc == 0 ? s : NULL;
-}
-
 void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream)
 {
 	int class = status >= 100 && status < 600 ? status / 100 : 0;
@@ -128,7 +118,14 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 	sl_counter_add(e->metrics->requests[class], 1);
 	if (stream)
 		return;
-	if (e->metrics->seconds == NULL)
-		e->metrics->seconds = seconds_of(h, e->route.method, e->route.path);
+	if (e->metrics->seconds == NULL) {
+		const struct sl_metric_label labels[] = {{"method", e->route.method}, {"route", e->route.path}};
+		sl_histogram *s = NULL;
+		int rc = sl_metrics_histogram(
+			h->metrics, "sluice_http_request_seconds",
+			"From a request's first line to its answer's last byte; streams are left out.", labels, 2,
+			SL_UNIT_NANOSECONDS, &s, NULL);
+		e->metrics->seconds = rc == 0 ? s : NULL;
+	}
 	sl_histogram_observe(e->metrics->seconds, (uint64_t)ns);
 }

@@ -64,16 +64,6 @@ static bool refuse_at_once(const srv_request *r)
 	       (length != NULL && strtoull(length, NULL, 10) > 2 * (uint64_t)r->h->body_max);
 }
 
-static enum MHD_Result on_headers(srv_request *r, const char *method)
-{
-	r->begun = true;
-	srv_request_begin(r, method);
-	if (!refuse_at_once(r))
-		return MHD_YES;
-	srv_header_add(r->response, "Connection", "close");
-	return queue_answer(r);
-}
-
 static enum MHD_Result on_body(srv_request *r, const char *data, size_t *len)
 {
 	int rc = srv_request_body(r, data, *len);
@@ -93,8 +83,14 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 	(void)version;
 	if (r == NULL)
 		return MHD_NO;
-	if (!r->begun)
-		return on_headers(r, method);
+	if (!r->begun) {
+		r->begun = true;
+		srv_request_begin(r, method);
+		if (!refuse_at_once(r))
+			return MHD_YES;
+		srv_header_add(r->response, "Connection", "close");
+		return queue_answer(r);
+	}
 	if (*len > 0)
 		return on_body(r, data, len);
 	unsigned state = atomic_load(&r->state);
@@ -105,13 +101,6 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 	atomic_store(&r->conn->deadline_ns, SL_FOREVER);
 	int rc = srv_dispatch(r);
 	return rc > 0 ? queue_answer(r) : rc == 0 ? MHD_YES : MHD_NO;
-}
-
-/* What libmicrohttpd itself answered to something that is not a request; 0: nothing. */
-static int status_of(struct MHD_Connection *mhd)
-{
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
-	return info != NULL ? (int)info->http_status : 0;
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
@@ -132,8 +121,12 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 	 */
 	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
 	if ((old & R_ANSWERED) != 0 || !r->dispatched) {
-		if ((old & R_ANSWERED) == 0)
-			r->status = status_of(mhd);
+		if ((old & R_ANSWERED) == 0) {
+			/* What libmicrohttpd itself answered to something that is not a request; 0: nothing. */
+			const union MHD_ConnectionInfo *info =
+				MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_HTTP_STATUS);
+			r->status = info != NULL ? (int)info->http_status : 0;
+		}
 		srv_record_access(r, now);
 	}
 	if ((old & R_ANSWERED) == 0 && !r->dispatched)

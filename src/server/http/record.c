@@ -44,13 +44,6 @@ static bool is_plain(const char *s)
 	return true;
 }
 
-static void put_json(struct text *l, json_t *v)
-{
-	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-	put_text(l, text != NULL ? text : "null");
-	free(text);
-}
-
 static void put_string(struct text *l, const char *s)
 {
 	if (is_plain(s)) {
@@ -60,7 +53,9 @@ static void put_string(struct text *l, const char *s)
 		return;
 	}
 	json_t *v = json_string(s);
-	put_json(l, v);
+	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	put_text(l, text != NULL ? text : "null");
+	free(text);
 	json_decref(v);
 }
 

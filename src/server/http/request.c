@@ -35,16 +35,6 @@ char *srv_arena_text(srv_request *r, const char *s)
 	return p != NULL ? memcpy(p, s, n) : NULL;
 }
 
-static void arena_clear(struct arena *a)
-{
-	for (struct arena_more *m = a->more, *next; m != NULL; m = next) {
-		next = m->next;
-		free(m);
-	}
-	a->more = NULL;
-	a->used = 0;
-}
-
 static srv_request *request_alloc(struct srv_conn *c)
 {
 	srv_request *r = c->spare;
@@ -88,32 +78,33 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 	return r;
 }
 
-/* The new session's id, wherever the answer kept it. */
-static void wipe_session(srv_request *r)
-{
-	const char *cookie = r->response != NULL ? MHD_get_response_header(r->response, "Set-Cookie") : NULL;
-	if (cookie != NULL)
-		sodium_memzero((void *)(uintptr_t)cookie, strlen(cookie));
-	if (r->body != NULL)
-		sodium_memzero(r->body, r->body_cap); /* also of a login that was refused before it ran */
-	for (size_t i = 0; i < r->n_out; i++)
-		sodium_memzero((void *)(uintptr_t)r->out[i].value, strlen(r->out[i].value));
-	sodium_memzero(r->session, sizeof(r->session));
-}
-
 /* Everything that a later request on the same connection must not see. */
 static void request_clear(srv_request *r)
 {
 	size_t from = offsetof(srv_request, queue_next), to = offsetof(srv_request, later_mu);
 	srv_json_body_fini(&r->json);
 	atomic_fetch_sub(&r->h->body_bytes, (int64_t)(r->body_cap + r->reserved));
-	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0)
-		wipe_session(r);
+	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_OF_SESSION) != 0) {
+		/* The new session's id, wherever the answer kept it. */
+		const char *cookie = r->response != NULL ? MHD_get_response_header(r->response, "Set-Cookie") : NULL;
+		if (cookie != NULL)
+			sodium_memzero((void *)(uintptr_t)cookie, strlen(cookie));
+		if (r->body != NULL)
+			sodium_memzero(r->body, r->body_cap); /* also of a login that was refused before it ran */
+		for (size_t i = 0; i < r->n_out; i++)
+			sodium_memzero((void *)(uintptr_t)r->out[i].value, strlen(r->out[i].value));
+		sodium_memzero(r->session, sizeof(r->session));
+	}
 	free(r->body);
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
 	atomic_fetch_sub(&r->h->answer_bytes, (int64_t)r->answer_kept);
-	arena_clear(&r->arena);
+	for (struct arena_more *m = r->arena.more, *next; m != NULL; m = next) {
+		next = m->next;
+		free(m);
+	}
+	r->arena.more = NULL;
+	r->arena.used = 0;
 	memset((char *)r + from, 0, to - from);
 	from = offsetof(srv_request, gone);
 	to = offsetof(srv_request, arena);

@@ -220,30 +220,17 @@ static int split(const char *path, char *scratch, struct segments *out)
 	}
 }
 
-static bool serves(const struct srv_endpoint *e, const char *method)
-{
-	return strcmp(e->route.method, method) == 0 ||
-	       (strcmp(method, "HEAD") == 0 && strcmp(e->route.method, "GET") == 0);
-}
-
 static bool ends_here(struct node *n, const char *method, struct srv_match *out)
 {
 	for (struct srv_endpoint *e = n->endpoints; e != NULL; e = e->next)
-		if (serves(e, method)) {
+		if (strcmp(e->route.method, method) == 0 ||
+		    (strcmp(method, "HEAD") == 0 && strcmp(e->route.method, "GET") == 0)) {
 			out->endpoint = e;
 			return true;
 		}
 	if (out->other == NULL)
 		out->other = n->endpoints;
 	return false;
-}
-
-/* Join the segments from i on again, in place: they lie behind each other in the scratch. */
-static const char *join_rest(const struct segments *s, size_t i)
-{
-	for (size_t k = i; k + 1 < s->n; k++)
-		((char *)(uintptr_t)s->at[k].text)[s->at[k].len] = '/';
-	return s->at[i].text;
 }
 
 static bool walk(struct node *at, const struct segments *s, size_t i, size_t params, const char *method,
@@ -262,7 +249,10 @@ static bool walk(struct node *at, const struct segments *s, size_t i, size_t par
 	}
 	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, method, out))
 		return false;
-	out->value[params] = join_rest(s, i);
+	/* Join the segments from i on again, in place: they lie behind each other in the scratch. */
+	for (size_t k = i; k + 1 < s->n; k++)
+		((char *)(uintptr_t)s->at[k].text)[s->at[k].len] = '/';
+	out->value[params] = s->at[i].text;
 	return true;
 }
 

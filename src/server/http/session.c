@@ -56,15 +56,6 @@ static void set_cookie(srv_request *r, const char *value, long long seconds)
 	sodium_memzero(cookie, sizeof(cookie));
 }
 
-/* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
-static void wipe_body(srv_request *r)
-{
-	if (r->body != NULL)
-		sodium_memzero(r->body, r->body_cap);
-	srv_json_body_fini(&r->json);
-	wiping = false;
-}
-
 /* A log-in to be recorded, by a thread of its own: the store may be slow, and the log-in itself runs on the network
  * thread, where its secrets are overwritten soon. It changes nothing in the store, so it does not wait for its record.
  */
@@ -144,7 +135,11 @@ static void log_in(srv_request *r, void *ctx)
 	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
 					     sl__real_ms(&r->h->env), session, &who);
 	(void)ctx;
-	wipe_body(r);
+	/* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
+	if (r->body != NULL)
+		sodium_memzero(r->body, r->body_cap);
+	srv_json_body_fini(&r->json);
+	wiping = false;
 	if (answered)
 		return;
 	if (known) {

@@ -98,14 +98,6 @@ static int take_chain(struct keys *k, const gnutls_datum_t *pem, const char *pat
 	return rc < 0 ? sl_err_set(err, SL_ECONFIG, "certificate %s: %s", path, gnutls_strerror(rc)) : 0;
 }
 
-static int take_key(struct keys *k, const gnutls_datum_t *pem, const char *path, struct sl_err *err)
-{
-	int rc = gnutls_privkey_init(&k->key);
-	if (rc == 0)
-		rc = gnutls_privkey_import_x509_raw(k->key, pem, GNUTLS_X509_FMT_PEM, NULL, 0);
-	return rc < 0 ? sl_err_set(err, SL_ECONFIG, "key %s: %s", path, gnutls_strerror(rc)) : 0;
-}
-
 /* The public halves are the same. */
 static bool belong_together(const struct keys *k)
 {
@@ -136,7 +128,10 @@ static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err 
 	if (rc == 0) {
 		crypto_generichash_update(&h, key.data, key.size);
 		crypto_generichash_final(&h, k->digest, sizeof(k->digest));
-		rc = take_key(k, &key, t->key_file, err);
+		rc = gnutls_privkey_init(&k->key);
+		if (rc == 0)
+			rc = gnutls_privkey_import_x509_raw(k->key, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
+		rc = rc < 0 ? sl_err_set(err, SL_ECONFIG, "key %s: %s", t->key_file, gnutls_strerror(rc)) : 0;
 	}
 	if (rc == 0 && !belong_together(k))
 		rc = sl_err_set(err, SL_ECONFIG, "key %s is not that of certificate %s", t->key_file, t->cert_file);

@@ -129,17 +129,13 @@ static const char *take_line(const char *p, const char *end, struct srv_token *t
 	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
 }
 
-static bool same_scopes(const struct srv_token *a, const struct srv_token *b)
-{
-	return a->role == b->role && strcmp(a->enqueue, b->enqueue) == 0 && strcmp(a->worker, b->worker) == 0 &&
-	       strcmp(a->ship, b->ship) == 0;
-}
-
 static const char *against_others(const struct srv_token *t, const struct srv_token *others, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		/* Two tokens of one name are one client, which is given a new one. */
-		if (strcmp(t->name, others[i].name) == 0 && !same_scopes(t, &others[i]))
+		if (strcmp(t->name, others[i].name) == 0 &&
+		    !(t->role == others[i].role && strcmp(t->enqueue, others[i].enqueue) == 0 &&
+		      strcmp(t->worker, others[i].worker) == 0 && strcmp(t->ship, others[i].ship) == 0))
 			return "the name was given before with other scopes";
 		if (sodium_memcmp(t->hash, others[i].hash, SRV_HASH_BYTES) == 0)
 			return "the hash was given before";

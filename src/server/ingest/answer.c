@@ -27,26 +27,6 @@ static srv_request *take_request(struct srv_publish *p)
 	return atomic_exchange(&p->request, NULL);
 }
 
-static void answer_mark(srv_request *r, const struct srv_publish *p)
-{
-	Sluice__V1__PublishJobEventsResponse m;
-	uint8_t bytes[ANSWER_BYTES];
-	char text[ANSWER_BYTES];
-	sluice__v1__publish_job_events_response__init(&m);
-	m.mark = p->mark.sequence;
-	m.mark_crc = p->mark.crc;
-	m.mark_skipped = p->mark.kind == SL_WAL_MARK_SKIPPED && p->mark.sequence != 0;
-	if (p->json) {
-		int n = snprintf(text, sizeof(text), "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
-		if (p->mark.crc != 0)
-			n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"", p->mark.crc);
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s}", m.mark_skipped ? ",\"markSkipped\":true" : "");
-		srv_bytes(r, 200, "application/json", text, (size_t)n);
-	} else {
-		srv_bytes(r, 200, "application/proto", bytes, sluice__v1__publish_job_events_response__pack(&m, bytes));
-	}
-}
-
 static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 {
 	char text[24], message[SL_ERR_MSG_BYTES];
@@ -55,27 +35,41 @@ static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
 }
 
-static void answer_again(srv_request *r, const char *why)
-{
-	srv_retry_after(r, AGAIN_MS);
-	srv_connect_error(r, 503, "unavailable", why);
-}
-
 void srv_publish_answer(struct srv_publish *p)
 {
 	srv_request *r = take_request(p);
 	if (r == NULL)
 		return;
-	if (p->rc == 0)
-		answer_mark(r, p);
-	else if (p->rc == SL_ECONFLICT)
+	if (p->rc == 0) {
+		Sluice__V1__PublishJobEventsResponse m;
+		uint8_t bytes[ANSWER_BYTES];
+		char text[ANSWER_BYTES];
+		sluice__v1__publish_job_events_response__init(&m);
+		m.mark = p->mark.sequence;
+		m.mark_crc = p->mark.crc;
+		m.mark_skipped = p->mark.kind == SL_WAL_MARK_SKIPPED && p->mark.sequence != 0;
+		if (p->json) {
+			int n = snprintf(text, sizeof(text), "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
+			if (p->mark.crc != 0)
+				n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"",
+					      p->mark.crc);
+			n += snprintf(text + n, sizeof(text) - (size_t)n, "%s}",
+				      m.mark_skipped ? ",\"markSkipped\":true" : "");
+			srv_bytes(r, 200, "application/json", text, (size_t)n);
+		} else {
+			srv_bytes(r, 200, "application/proto", bytes,
+				  sluice__v1__publish_job_events_response__pack(&m, bytes));
+		}
+	} else if (p->rc == SL_ECONFLICT)
 		srv_connect_error(r, 409, "already_exists", p->why);
 	else if (p->rc == SL_EACCES)
 		srv_connect_error(r, 403, "permission_denied", p->why);
-	else if (p->rc == SL_EAGAIN)
-		answer_again(r, p->why);
-	else
+	else if (p->rc == SL_EAGAIN) {
+		srv_retry_after(r, AGAIN_MS);
+		srv_connect_error(r, 503, "unavailable", p->why);
+	} else {
 		answer_refused(r, p->refused, p->why);
+	}
 }
 
 void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why)

@@ -77,17 +77,6 @@ static struct topic **topic_at(struct srv_follow *f, uint64_t job_id)
 	return at;
 }
 
-static void remove_topic(struct srv_follow *f, struct topic *t)
-{
-	*topic_at(f, t->job_id) = t->next;
-	for (struct srv_piece *p = t->first, *next; p != NULL; p = next) {
-		next = p->next;
-		srv_piece_drop(p);
-	}
-	f->n_topics--;
-	free(t);
-}
-
 static void call_reader(struct srv_follow *f)
 {
 	f->work = true;
@@ -113,39 +102,12 @@ static struct topic *need_topic(struct srv_follow *f, uint64_t job_id, uint64_t 
 	return t;
 }
 
-static void add_piece(struct topic *t, struct srv_piece *p)
-{
-	if (t->last != NULL)
-		t->last->next = p;
-	else
-		t->first = p;
-	t->last = p;
-	t->tail = p->upto;
-	t->bytes += p->len;
-	while (t->bytes > WINDOW_BYTES && t->first != t->last) {
-		struct srv_piece *old = t->first;
-		t->first = old->next;
-		t->bytes -= old->len;
-		srv_piece_drop(old);
-	}
-}
-
 static bool is_hungry(const struct topic *t)
 {
 	for (const struct follower *w = t->followers; w != NULL; w = w->next)
 		if (w->hungry)
 			return true;
 	return false;
-}
-
-static void feed(struct topic *t)
-{
-	for (struct follower *w = t->followers; w != NULL; w = w->next) {
-		if (!w->hungry)
-			continue;
-		w->hungry = false;
-		srv_stream_wake(w->stream);
-	}
 }
 
 /* ---- the reader ---- */
@@ -176,8 +138,25 @@ static void read_topic(struct srv_follow *f, struct topic *t)
 		return;
 	}
 	t->dirty |= more;
-	add_piece(t, p);
-	feed(t);
+	if (t->last != NULL)
+		t->last->next = p;
+	else
+		t->first = p;
+	t->last = p;
+	t->tail = p->upto;
+	t->bytes += p->len;
+	while (t->bytes > WINDOW_BYTES && t->first != t->last) {
+		struct srv_piece *old = t->first;
+		t->first = old->next;
+		t->bytes -= old->len;
+		srv_piece_drop(old);
+	}
+	for (struct follower *w = t->followers; w != NULL; w = w->next) {
+		if (!w->hungry)
+			continue;
+		w->hungry = false;
+		srv_stream_wake(w->stream);
+	}
 }
 
 static void mark_all(struct srv_follow *f)
@@ -276,13 +255,6 @@ static bool next_piece(struct follower *w)
 	return true;
 }
 
-static void finish_piece(struct follower *w)
-{
-	w->at = w->piece->upto;
-	srv_piece_drop(w->piece);
-	w->piece = NULL;
-}
-
 static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 {
 	struct follower *w = ctx;
@@ -297,8 +269,11 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 		memcpy(buf + got, w->piece->text + w->sent, n);
 		w->sent += n;
 		got += n;
-		if (w->sent == w->piece->len)
-			finish_piece(w);
+		if (w->sent == w->piece->len) {
+			w->at = w->piece->upto;
+			srv_piece_drop(w->piece);
+			w->piece = NULL;
+		}
 	}
 	/* Who has something to send comes again by himself. */
 	w->hungry &= got == 0;
@@ -314,8 +289,15 @@ static void done(void *ctx)
 	*(w->prev != NULL ? &w->prev->next : &w->topic->followers) = w->next;
 	if (w->next != NULL)
 		w->next->prev = w->prev;
-	if (w->topic->followers == NULL)
-		remove_topic(f, w->topic);
+	if (w->topic->followers == NULL) {
+		*topic_at(f, w->topic->job_id) = w->topic->next;
+		for (struct srv_piece *p = w->topic->first, *next; p != NULL; p = next) {
+			next = p->next;
+			srv_piece_drop(p);
+		}
+		f->n_topics--;
+		free(w->topic);
+	}
 	srv_piece_drop(w->piece);
 	sl__unlock(&f->mu);
 	if (f->gauge != NULL)

@@ -175,11 +175,6 @@ static void row_of(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken
 	e->payload_len = event->data.len;
 }
 
-static bool claim_is_good(const Sluice__V1__TaskToken *token)
-{
-	return token == NULL || token->claim.len == 0 || token->claim.len == sizeof(struct sl_claim_id);
-}
-
 static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEventsRequest *m, struct sl_err *err)
 {
 	if (m->n_events > SRV_PUBLISH_EVENTS || m->n_skipped > SRV_PUBLISH_EVENTS)
@@ -194,7 +189,9 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 		p->rows[i].incarnation = m->incarnation;
 		p->rows[i].payload = "";
 		row_of(m->events[i], m->token, &p->rows[i]);
-		if (m->events[i]->event != NULL && !claim_is_good(m->events[i]->event->token)) {
+		if (m->events[i]->event != NULL &&
+		    !(m->events[i]->event->token == NULL || m->events[i]->event->token->claim.len == 0 ||
+		      m->events[i]->event->token->claim.len == sizeof(struct sl_claim_id))) {
 			p->refused = p->rows[i].sequence;
 			return sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": its claim is not 16 bytes long",
 					  p->refused);

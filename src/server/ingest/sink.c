@@ -212,15 +212,6 @@ static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_
 	return is_theirs(rc) ? 0 : rc;
 }
 
-static void report(const struct sl_sink_batch *batch, struct sl_sink_reply *reply)
-{
-	for (size_t i = 0; i < batch->n; i++) {
-		const struct srv_publish *p = item(batch, i);
-		if (p->settled)
-			reply->outcomes[i] = p->rc == 0 ? SL_SINK_WRITTEN : SL_SINK_POISON;
-	}
-}
-
 /* The store seems to be unavailable. If it took other publishes since these failed first, it is not: then only the
  * senders of these are answered. */
 static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
@@ -261,7 +252,11 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		srv_wait_back(in);
 	if (rc == 0 && !poison)
 		return 0;
-	report(batch, reply);
+	for (size_t i = 0; i < batch->n; i++) {
+		const struct srv_publish *p = item(batch, i);
+		if (p->settled)
+			reply->outcomes[i] = p->rc == 0 ? SL_SINK_WRITTEN : SL_SINK_POISON;
+	}
 	if (rc == 0) {
 		rc = sl_err_set(err, SL_EREFUSED, "ingest: an event was refused");
 		err->error_class = SL_CLASS_POISON;
