@@ -93,7 +93,9 @@ static int add_ingest(srv_server *s, struct sl_err *err)
 	s->core.ingest = s->ingest;
 	s->pulse = (struct srv_pulse){.ingest = s->ingest, .stuck_ms = 2 * s->config->store_statement_timeout_ms};
 	rc = srv_ingest_add(s->http, s->ingest, err);
-	return rc ? rc : srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
+	if (rc != 0)
+		return rc;
+	return srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
 }
 
 static int add_exports(srv_server *s, struct sl_err *err)

@@ -108,10 +108,18 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 	api->core = core;
 	core->api = api;
 	int rc = srv_counts_new(&api->counts, &(struct srv_counts_source){count_jobs, mono_ms, core}, err);
-	rc = rc != 0 ? rc : srv_waits_new(&api->waits, api, err);
-	rc = rc != 0 ? rc : srv_letters_new(&api->letters, core, err);
-	rc = rc != 0 ? rc : srv_stats_new(&api->stats, core, api->letters, err);
-	return rc != 0 ? rc : add_routes(h, api, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_waits_new(&api->waits, api, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_letters_new(&api->letters, core, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_stats_new(&api->stats, core, api->letters, err);
+	if (rc != 0)
+		return rc;
+	return add_routes(h, api, err);
 }
 
 void srv_api_free(struct srv_core *core)

@@ -139,39 +139,6 @@ static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *er
 	return srv_exports_has_catalog(x) ? srv_exports_catalog(x, c, err) : 0;
 }
 
-static void list_configured(srv_request *r, struct listing *l)
-{
-	struct sl_err err = SL_ERR_INIT;
-	sl_catalog *c = NULL;
-	srv_exports_status(l->exports, &l->status);
-	SRV_FIELD(&l->out, "configured", bool, true);
-	SRV_FIELD(&l->out, "dir", str, srv_exports_dir(l->exports));
-	srv_out_name(&l->out, "exporter");
-	const struct srv_export_status *s = &l->status;
-	struct srv_out *o = &l->out;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
-	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
-	SRV_FIELD(o, "since", time, s->since_ms);
-	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
-	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
-	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
-	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
-	SRV_FIELD(o, "newest", id, s->newest);
-	srv_out_close(o, '}');
-	srv_out_name(&l->out, "items");
-	srv_out_open(&l->out, '[');
-	int rc = open_catalog(l->exports, &c, &err);
-	if (rc == 0 && c != NULL)
-		rc = sl_catalog_datasets(c, NULL, add_dataset, l, &err);
-	sl_catalog_close(c);
-	srv_out_close(&l->out, ']');
-	/* Then the state of the export is still worth to be known: it may say more. */
-	SRV_FIELD(&l->out, "catalog_error", str, rc != 0 ? err.msg : NULL);
-	srv_out_close(&l->out, '}');
-	srv_out_answer(r, 200, &l->out);
-}
-
 void srv_exports_list(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
@@ -180,7 +147,35 @@ void srv_exports_list(srv_request *r, void *ctx)
 		return;
 	srv_out_open(&l.out, '{');
 	if (l.exports != NULL) {
-		list_configured(r, &l);
+		struct sl_err err = SL_ERR_INIT;
+		sl_catalog *c = NULL;
+		srv_exports_status(l.exports, &l.status);
+		SRV_FIELD(&l.out, "configured", bool, true);
+		SRV_FIELD(&l.out, "dir", str, srv_exports_dir(l.exports));
+		srv_out_name(&l.out, "exporter");
+		const struct srv_export_status *s = &l.status;
+		struct srv_out *o = &l.out;
+		srv_out_open(o, '{');
+		SRV_FIELD(o, "dataset", str, l.config->export_events_dataset);
+		SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
+		SRV_FIELD(o, "since", time, s->since_ms);
+		SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
+		SRV_FIELD(o, "starts", int, (int64_t)s->starts);
+		SRV_FIELD(o, "failures", int, (int64_t)s->failures);
+		SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
+		SRV_FIELD(o, "newest", id, s->newest);
+		srv_out_close(o, '}');
+		srv_out_name(&l.out, "items");
+		srv_out_open(&l.out, '[');
+		int rc = open_catalog(l.exports, &c, &err);
+		if (rc == 0 && c != NULL)
+			rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
+		sl_catalog_close(c);
+		srv_out_close(&l.out, ']');
+		/* Then the state of the export is still worth to be known: it may say more. */
+		SRV_FIELD(&l.out, "catalog_error", str, rc != 0 ? err.msg : NULL);
+		srv_out_close(&l.out, '}');
+		srv_out_answer(r, 200, &l.out);
 		return;
 	}
 	SRV_FIELD(&l.out, "configured", bool, false);

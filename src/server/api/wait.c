@@ -198,9 +198,20 @@ static bool read_timeout(srv_request *r, uint64_t *out)
 	return srv_in_query(r, names) && (text == NULL || srv_in_number(r, "timeout_ms", text, TIMEOUT_MAX_MS, out));
 }
 
-/* Registered first and looked at then: no end falls in between. */
-static void wait_for(struct srv_waits *w, srv_request *r, struct wait *x)
+void srv_chains_wait(srv_request *r, void *ctx)
 {
+	struct srv_api *api = ctx;
+	struct srv_waits *w = api->waits;
+	uint64_t id, timeout_ms;
+	if (!srv_in_id(r, &id) || !read_timeout(r, &timeout_ms))
+		return;
+	struct wait *x = calloc(1, sizeof(*x));
+	if (x == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
+		return;
+	}
+	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = sl__clock_ms() + (int64_t)timeout_ms};
+	/* Registered first and looked at then: no end falls in between. */
 	const sl_store *store = w->core->store;
 	enum sl_job_status status = 0;
 	struct sl_err err = SL_ERR_INIT;
@@ -229,22 +240,6 @@ static void wait_for(struct srv_waits *w, srv_request *r, struct wait *x)
 	else
 		srv_fail(r, &err);
 	free(y);
-}
-
-void srv_chains_wait(srv_request *r, void *ctx)
-{
-	struct srv_api *api = ctx;
-	struct srv_waits *w = api->waits;
-	uint64_t id, timeout_ms;
-	if (!srv_in_id(r, &id) || !read_timeout(r, &timeout_ms))
-		return;
-	struct wait *x = calloc(1, sizeof(*x));
-	if (x == NULL) {
-		srv_error(r, 500, "internal", "out of memory");
-		return;
-	}
-	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = sl__clock_ms() + (int64_t)timeout_ms};
-	wait_for(w, r, x);
 }
 
 /* ---- the whole ---- */

@@ -102,36 +102,6 @@ static void on_progress(const struct sl_export_progress *p, void *ctx)
 	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
 }
 
-static int make_run(struct srv_exports *x, int fd, sl_export **out, struct sl_err *err)
-{
-	const struct srv_config *c = x->core->config;
-	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
-				      .env = x->core->env,
-				      .from = "-",
-				      .fd = fd,
-				      .format = SL_EXPORT_CSV,
-				      .max_record_bytes = RECORD_BYTES_MAX,
-				      .to = c->export_events_dir,
-				      .dataset = c->export_events_dataset,
-				      .catalog = x->catalog_url,
-				      .sequence = "offset",
-				      .partition_size = c->export_events_partition_size,
-				      .columns = srv_feed_columns,
-				      .columns_n = srv_feed_columns_n,
-				      .zstd_level = (int32_t)c->export_events_zstd_level,
-				      .perf = {.workers = (int32_t)c->perf_workers,
-					       .queue_size = (int32_t)c->perf_queue_size,
-					       .retry_attempts = (int32_t)c->perf_retry_attempts,
-					       .retry_backoff_ms = c->perf_retry_backoff_ms},
-				      .final = SL_OFF,
-				      .audit_endpoint = c->export_events_audit_endpoint,
-				      .audit_token_file = c->export_events_audit_token_file,
-				      .audit_ca_file = c->export_events_audit_ca_file,
-				      .on_progress = on_progress,
-				      .on_progress_ctx = x};
-	return sl_export_new(out, &opts, err);
-}
-
 /* From now on stop knows of it; false: it was asked to stop before. */
 static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *feed, uint64_t checkpoint)
 {
@@ -177,7 +147,32 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 		return rc;
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return sl_err_set_errno(err, errno, "make a pipe");
-	rc = make_run(x, ends[0], &run, err);
+	const struct srv_config *c = x->core->config;
+	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
+				      .env = x->core->env,
+				      .from = "-",
+				      .fd = ends[0],
+				      .format = SL_EXPORT_CSV,
+				      .max_record_bytes = RECORD_BYTES_MAX,
+				      .to = c->export_events_dir,
+				      .dataset = c->export_events_dataset,
+				      .catalog = x->catalog_url,
+				      .sequence = "offset",
+				      .partition_size = c->export_events_partition_size,
+				      .columns = srv_feed_columns,
+				      .columns_n = srv_feed_columns_n,
+				      .zstd_level = (int32_t)c->export_events_zstd_level,
+				      .perf = {.workers = (int32_t)c->perf_workers,
+					       .queue_size = (int32_t)c->perf_queue_size,
+					       .retry_attempts = (int32_t)c->perf_retry_attempts,
+					       .retry_backoff_ms = c->perf_retry_backoff_ms},
+				      .final = SL_OFF,
+				      .audit_endpoint = c->export_events_audit_endpoint,
+				      .audit_token_file = c->export_events_audit_token_file,
+				      .audit_ca_file = c->export_events_audit_ca_file,
+				      .on_progress = on_progress,
+				      .on_progress_ctx = x};
+	rc = sl_export_new(&run, &opts, err);
 	if (rc == 0)
 		rc = srv_feed_start(&feed, x->core, checkpoint, ends[1], err);
 	else
@@ -203,29 +198,6 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 
 /* ---- the thread ---- */
 
-static void note_end(struct srv_exports *x, int rc, const struct sl_err *err, int64_t pause_ms)
-{
-	bool waits = rc == SL_ELOCKED;
-	sl__lock(&x->mu);
-	bool told = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
-		    strcmp(x->status.error, err->msg) == 0;
-	if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
-		x->status.since_ms = sl__clock_real_ms();
-	x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
-	x->status.failures += !waits;
-	x->status.next_try_ms = sl__clock_real_ms() + pause_ms;
-	(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
-		       err->msg[0] != '\0' ? err->msg : sl_err_text(rc));
-	sl__unlock(&x->mu);
-	if (!waits)
-		sl_counter_add(x->failures, 1);
-	if (!told) /* the same again is no news */
-		sl__log(x->core->env, waits ? SL_LOG_INFO : SL_LOG_ERROR, "export",
-			waits ? "another process exports to the dataset; waiting"
-			      : "export ended; it will be restarted",
-			SL__F_STR("dataset", x->core->config->export_events_dataset), SL__F_STR("error", err->msg));
-}
-
 static bool stopping(struct srv_exports *x)
 {
 	sl__lock(&x->mu);
@@ -248,7 +220,27 @@ static void *thread_main(void *arg)
 			pause = FIRST_PAUSE_MS;
 		if (rc == 0)
 			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
-		note_end(x, rc, &err, rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause);
+		int64_t pause_ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
+		bool waits = rc == SL_ELOCKED;
+		sl__lock(&x->mu);
+		bool told = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
+			    strcmp(x->status.error, err.msg) == 0;
+		if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
+			x->status.since_ms = sl__clock_real_ms();
+		x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
+		x->status.failures += !waits;
+		x->status.next_try_ms = sl__clock_real_ms() + pause_ms;
+		(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
+			       err.msg[0] != '\0' ? err.msg : sl_err_text(rc));
+		sl__unlock(&x->mu);
+		if (!waits)
+			sl_counter_add(x->failures, 1);
+		if (!told) /* the same again is no news */
+			sl__log(x->core->env, waits ? SL_LOG_INFO : SL_LOG_ERROR, "export",
+				waits ? "another process exports to the dataset; waiting"
+				      : "export ended; it will be restarted",
+				SL__F_STR("dataset", x->core->config->export_events_dataset),
+				SL__F_STR("error", err.msg));
 		int64_t ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
 		int64_t until = sl__clock_ms() + ms;
 		sl__lock(&x->mu);

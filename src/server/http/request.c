@@ -78,9 +78,21 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 	return r;
 }
 
-/* Everything that a later request on the same connection must not see. */
-static void request_clear(srv_request *r)
+static void one_less(srv_http *h)
 {
+	if (atomic_fetch_sub(&h->n_active, 1) > 1 || !atomic_load(&h->stopping))
+		return;
+	sl__lock(&h->mu);
+	sl__broadcast(&h->idle);
+	sl__unlock(&h->mu);
+}
+
+/* The last reference goes: keep r for the connection's next request, or free it. */
+static void let_go(srv_request *r, struct srv_conn *keep)
+{
+	srv_http *h = r->h;
+	bool dispatched = r->dispatched;
+	/* Everything that a later request on the same connection must not see. */
 	size_t from = offsetof(srv_request, queue_next), to = offsetof(srv_request, later_mu);
 	srv_json_body_fini(&r->json);
 	atomic_fetch_sub(&r->h->body_bytes, (int64_t)(r->body_cap + r->reserved));
@@ -109,23 +121,6 @@ static void request_clear(srv_request *r)
 	from = offsetof(srv_request, gone);
 	to = offsetof(srv_request, arena);
 	memset((char *)r + from, 0, to - from);
-}
-
-static void one_less(srv_http *h)
-{
-	if (atomic_fetch_sub(&h->n_active, 1) > 1 || !atomic_load(&h->stopping))
-		return;
-	sl__lock(&h->mu);
-	sl__broadcast(&h->idle);
-	sl__unlock(&h->mu);
-}
-
-/* The last reference goes: keep r for the connection's next request, or free it. */
-static void let_go(srv_request *r, struct srv_conn *keep)
-{
-	srv_http *h = r->h;
-	bool dispatched = r->dispatched;
-	request_clear(r);
 	if (keep != NULL && keep->spare == NULL)
 		keep->spare = r;
 	else

@@ -251,8 +251,12 @@ int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
 	};
 	int rc = srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
-	rc = rc != 0 ? rc : srv_ingest_look_add(h, in, err);
-	return rc != 0 ? rc : srv_follow_add(h, in->follow, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_ingest_look_add(h, in, err);
+	if (rc != 0)
+		return rc;
+	return srv_follow_add(h, in->follow, err);
 }
 
 /* ---- the whole ---- */
