@@ -13,7 +13,7 @@
 	"\"check\":\"d0bda797154cf15fdb82f89a025510d9c0cf0e48eec965613ac2dc4a9a25151c\"}"
 
 static const char passphrase[] = "correct horse";
-#define PASSPHRASE passphrase, sizeof(passphrase) - 1
+#define PASSPHRASE (&(const struct bk_passphrase){passphrase, sizeof(passphrase) - 1})
 
 static char *wrap(const struct bk_keys *keys)
 {
@@ -31,7 +31,7 @@ static int unwrap(struct bk_keys *out, int which, const char *json, size_t len, 
 	memset(out, 0, sizeof(*out));
 	memcpy(out->repository, kit_keys(which).repository, sizeof(out->repository));
 	struct bk_keys before = *out;
-	int rc = sl__bk_key_unwrap(&env, out, json, len, phrase, strlen(phrase), &err);
+	int rc = sl__bk_key_unwrap(&env, out, json, len, &(struct bk_passphrase){phrase, strlen(phrase)}, &err);
 	assert_int_equal(err.code, rc);
 	if (rc != 0)
 		assert_memory_equal(out, &before, sizeof(before));

@@ -210,7 +210,7 @@ static void a_damaged_key_opens_by_its_copy_also_beside_another_that_is_right(vo
 	struct world w;
 	char id[BK_NAME_HEX];
 	begin(&w, true);
-	assert_int_equal(sl__bk_keyring_add(w.b, "second", 6, id, NULL), 0);
+	assert_int_equal(sl__bk_keyring_add(w.b, &(struct bk_passphrase){"second", 6}, id, NULL), 0);
 	damage(&w.shelf, w.first);
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
 	mends(&w, w.first, false, w.first, w.copy);

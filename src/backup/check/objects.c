@@ -11,7 +11,7 @@
 static int look_at_mark(struct sl_backup *b, const char *id, struct sl_err *why)
 {
 	struct bk_opened o = {.memory = NULL};
-	int rc = sl__bk_get_sealed(b, MARKS, id, BK_KIND_MARK, MARK_MAX, &o, why);
+	int rc = sl__bk_get_sealed(b, &(struct bk_object){MARKS, id, BK_KIND_MARK}, MARK_MAX, &o, why);
 	if (rc == 0)
 		sl__free(&b->env, o.memory);
 	return rc;

@@ -21,11 +21,11 @@ SL_MUST_CHECK int sl__bk_config_parse(struct bk_config *out, const char *text, s
 
 struct sl_backup;
 struct bk_care;
-/* The one that is right, config or its copy. SL_ENOENT: there is no repository; SL_ECORRUPT, SL_EUNSUPPORTED. */
+/* The valid one, config or its copy. SL_ENOENT: there is no repository; SL_ECORRUPT, SL_EUNSUPPORTED. */
 SL_MUST_CHECK int sl__bk_config_load(struct sl_backup *b, struct bk_config *out, struct sl_err *err);
 /* Make a repository: SL_EEXIST when there is one. */
 SL_MUST_CHECK int sl__bk_config_put(struct sl_backup *b, const struct bk_config *config, struct sl_err *err);
-/* Tell what is wrong with it, and mend it (backup/repo/twins.h). */
+/* Report what is wrong with it, and repair it (backup/repo/twins.h). */
 SL_MUST_CHECK int sl__bk_config_care(struct sl_backup *b, struct bk_care *care, struct sl_err *err);
 
 #endif

@@ -37,12 +37,16 @@ void sl__bk_keys_wipe(struct bk_keys *keys);
  * id is bound in. unwrap needs keys->repository and fills and derives the rest. SL_EKEY: the passphrase is wrong, or
  * the key is another repository's; SL_ECORRUPT: the JSON is damaged, or asks for more than 1 GiB or 64 passes;
  * SL_EUNSUPPORTED: of a later version. */
-SL_MUST_CHECK int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const void *passphrase,
-				  size_t len, char **json, struct sl_err *err); /* free with sl__free */
+struct bk_passphrase {
+	const void *bytes;
+	size_t len;
+};
+SL_MUST_CHECK int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const struct bk_passphrase *p,
+				  char **json, struct sl_err *err); /* free with sl__free */
 SL_MUST_CHECK int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, const char *json, size_t json_len,
-				    const void *passphrase, size_t len, struct sl_err *err);
+				    const struct bk_passphrase *p, struct sl_err *err);
 
-/* Is the JSON whole? As unwrap, but without a passphrase, and so without opening it. */
+/* Is the JSON valid? As unwrap, but without a passphrase, and so without opening it. */
 SL_MUST_CHECK int sl__bk_key_check(const struct sl_env *env, const char *json, size_t json_len, struct sl_err *err);
 
 /* body is a JSON object without its closing brace; *text (sl__free) has a last member "check" after it. */

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening a repository by its keys, changing the passphrase, and the care for keys that are damaged or there only once:
+ *
+ *   keys/<id>   copies/keys/<id>
+ *   right       missing, damaged or another   the copy is made of the first
+ *   damaged     right                         the first is made of the copy
+ *   missing     right, and keys/ has others   removed: a removal of the key was interrupted before the copy
+ *   missing     right, and it has no other    the first is made of the copy
+ *   damaged     missing or damaged            moved to damaged/
+ */
 #include "backup/repo/keyring.h"
 
 #include <sodium.h>
 #include <stdio.h>
 
-#define ASIDE "damaged"
-#define ROUNDS_MAX 100 /* of removing what somebody puts back meanwhile */
+#include "backup/check/check.h"
+#include "backup/check/repair.h"
 
-static void names_of(const char *id, char first[SL_DRIVER_NAME_BYTES], char copy[SL_DRIVER_NAME_BYTES])
+#define ASIDE "damaged"
+#define ROUNDS_MAX 100 /* of removing keys that another process puts back meanwhile */
+
+static void key_names(const char *id, char first[SL_DRIVER_NAME_BYTES], char copy[SL_DRIVER_NAME_BYTES])
 {
 	(void)snprintf(first, SL_DRIVER_NAME_BYTES, BK_KEYS "/%s", id);
 	sl__bk_copy_name(first, copy);
@@ -18,17 +31,16 @@ int sl__bk_is_key(struct sl_backup *b, const char *text, size_t len, struct sl_e
 	return sl__bk_key_check(&b->env, text, len, err);
 }
 
-int sl__bk_keyring_add(struct sl_backup *b, const void *passphrase, size_t len, char id[BK_NAME_HEX],
-		       struct sl_err *err)
+int sl__bk_keyring_add(struct sl_backup *b, const struct bk_passphrase *p, char id[BK_NAME_HEX], struct sl_err *err)
 {
 	const sl_driver *d = &b->driver;
 	char fresh[BK_NAME_HEX], first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES], *json = NULL;
 	int rc = sl__bk_new_name(&b->env, fresh, err);
 	if (rc == 0)
-		rc = sl__bk_key_wrap(&b->env, &b->keys, passphrase, len, &json, err);
+		rc = sl__bk_key_wrap(&b->env, &b->keys, p, &json, err);
 	if (rc != 0)
 		return rc;
-	names_of(fresh, first, copy);
+	key_names(fresh, first, copy);
 	rc = d->ops->put(d->driver, first, json, strlen(json), SL_DRIVER_NEW, err);
 	if (rc == 0) /* a repair may have made it meanwhile, of the same bytes */
 		rc = d->ops->put(d->driver, copy, json, strlen(json), SL_DRIVER_REPLACE, err);
@@ -42,115 +54,96 @@ int sl__bk_keyring_add(struct sl_backup *b, const void *passphrase, size_t len, 
 
 struct opening {
 	struct sl_backup *b;
-	const void *passphrase;
-	size_t len;
+	const struct bk_passphrase *passphrase;
 	bool whole;           /* keys/ has something that can be read */
 	size_t seen;          /* keys, in any place */
-	struct sl_err reason; /* why none has opened yet; code 0: there is none */
+	struct sl_err reason; /* why no key has opened yet; code 0: no reason */
 };
 
-/* Whether another key may do where this one did not. */
-static bool may_go_on(int rc)
+/* Whether another key may open where this one did not. */
+static bool may_try_next(int rc)
 {
 	return rc == SL_EKEY || rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EUNSUPPORTED || rc == SL_EIO;
 }
 
-/* The reason that is told when no key opens: a wrong passphrase rather than a damaged key beside it. */
-static int note(struct opening *o, int rc, const struct sl_err *why)
-{
-	if (o->reason.code == 0 || rc == SL_EKEY || !may_go_on(rc))
-		o->reason = *why;
-	return rc;
-}
-
-/* Fill keys by one object. */
-static int open_one(struct opening *o, const char *name, struct bk_keys *keys)
+/* Fill the keys by one object. */
+static int open_object(struct opening *o, const char *name)
 {
 	struct bk_twin t;
 	int rc = sl__bk_twin_load(o->b, name, sl__bk_is_key, &t, NULL);
-	if (rc != 0 || t.rc != 0)
-		return note(o, t.rc, &t.why);
-	o->whole = true;
-	rc = sl__bk_key_unwrap(&o->b->env, keys, (const char *)t.text, t.len, o->passphrase, o->len, &t.why);
-	sl__bk_twin_fini(o->b, &t);
-	if (rc != 0)
-		rc = sl_err_wrap(&t.why, rc, "%s", name);
-	return rc != 0 ? note(o, rc, &t.why) : 0;
-}
-
-static void tell_copy_is_used(struct opening *o, const char *name)
-{
-	sl__log(&o->b->env, SL_LOG_WARN, "backup", "a key cannot be read, its copy is used: run a repair",
-		SL__F_STR("key", name));
-}
-
-/* One that keys/ has: by its copy, where it cannot be read itself. */
-static int open_listed(struct opening *o, const char *id)
-{
-	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	names_of(id, first, copy);
-	int rc = open_one(o, first, &o->b->keys);
-	o->whole = o->whole || rc == SL_EUNSUPPORTED;
-	if (rc != SL_ECORRUPT && rc != SL_EIO)
-		return rc;
-	int again = open_one(o, copy, &o->b->keys);
-	if (again == 0)
-		tell_copy_is_used(o, first);
-	return may_go_on(again) && again != SL_EKEY ? rc : again;
-}
-
-static int open_copy(struct opening *o, const char *id)
-{
-	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	names_of(id, first, copy);
-	int rc = open_one(o, copy, &o->b->keys);
-	if (rc == 0)
-		tell_copy_is_used(o, first);
+	if (rc == 0 && t.rc == 0) {
+		o->whole = true;
+		rc = sl__bk_key_unwrap(&o->b->env, &o->b->keys, (const char *)t.text, t.len, o->passphrase, &t.why);
+		sl__bk_twin_fini(o->b, &t);
+		if (rc != 0)
+			rc = sl_err_wrap(&t.why, rc, "%s", name);
+	} else {
+		rc = t.rc;
+	}
+	/* What is reported when no key opens: a wrong passphrase rather than another key that is damaged. */
+	if (rc != 0 && (o->reason.code == 0 || rc == SL_EKEY || !may_try_next(rc)))
+		o->reason = t.why;
 	return rc;
 }
 
-static int open_folder(struct opening *o, const char *folder, int (*try_one)(struct opening *o, const char *id))
+/* A key that keys/ has: by its copy, where it cannot be read itself. copies: only by its copy. */
+static int open_key(struct opening *o, const char *id, bool copies)
+{
+	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
+	int rc = SL_ECORRUPT;
+	key_names(id, first, copy);
+	if (!copies) {
+		rc = open_object(o, first);
+		o->whole = o->whole || rc == SL_EUNSUPPORTED;
+		if (rc != SL_ECORRUPT && rc != SL_EIO)
+			return rc;
+	}
+	int again = open_object(o, copy);
+	if (again == 0)
+		sl__log(&o->b->env, SL_LOG_WARN, "backup", "a key cannot be read; using its copy: run a repair",
+			SL__F_STR("key", first));
+	return !copies && may_try_next(again) && again != SL_EKEY ? rc : again;
+}
+
+static int open_folder(struct opening *o, bool copies)
 {
 	struct bk_listed *listed = NULL;
 	size_t n = 0;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl__bk_list_names(o->b, folder, &listed, &n, &err);
+	int rc = sl__bk_list_names(o->b, copies ? BK_KEY_COPIES : BK_KEYS, &listed, &n, &err);
 	if (rc != 0) {
 		o->reason = err;
 		return rc;
 	}
 	rc = SL_EKEY;
-	for (size_t i = 0; i < n && may_go_on(rc); i++)
-		rc = try_one(o, listed[i].id);
+	for (size_t i = 0; i < n && may_try_next(rc); i++)
+		rc = open_key(o, listed[i].id, copies);
 	sl__free(&o->b->env, listed);
 	o->seen += n;
 	return rc;
 }
 
-static int judge(const struct opening *o, struct sl_err *err)
+int sl__bk_keyring_open(struct sl_backup *b, const struct bk_passphrase *p, struct sl_err *err)
 {
-	if (o->seen == 0 && o->reason.code == 0)
+	struct opening o = {.b = b, .passphrase = p, .reason = SL_ERR_INIT};
+	int rc = open_folder(&o, false);
+	if (may_try_next(rc) && !o.whole)
+		rc = open_folder(&o, true);
+	if (rc == 0)
+		return 0;
+	if (o.seen == 0 && o.reason.code == 0)
 		return sl_err_set(err, SL_ECORRUPT, "the repository has no key: put back a copy of " BK_KEYS "/");
-	if (o->reason.code == SL_EKEY)
+	if (o.reason.code == SL_EKEY)
 		return sl_err_set(err, SL_EKEY, "the passphrase does not open the repository");
 	if (err != NULL)
-		*err = o->reason;
-	return o->reason.code;
-}
-
-int sl__bk_keyring_open(struct sl_backup *b, const void *passphrase, size_t len, struct sl_err *err)
-{
-	struct opening o = {.b = b, .passphrase = passphrase, .len = len, .reason = SL_ERR_INIT};
-	int rc = open_folder(&o, BK_KEYS, open_listed);
-	if (may_go_on(rc) && !o.whole)
-		rc = open_folder(&o, BK_KEY_COPIES, open_copy);
-	return rc == 0 ? 0 : judge(&o, err);
+		*err = o.reason;
+	return o.reason.code;
 }
 
 /* ---- changing the passphrase ---- */
 
-/* The new key is read back from both places before the others go: a repository without a key is lost. */
-static int prove(struct sl_backup *b, const char *name, const void *passphrase, size_t len, struct sl_err *err)
+/* The new key is read back from both places before the others are removed: a repository without a key is lost. */
+static int prove_key(struct sl_backup *b, const char *name, const struct bk_passphrase *p, struct sl_err *err)
 {
 	struct bk_twin t[2];
 	struct bk_keys again = {.encrypted = true};
@@ -163,18 +156,17 @@ static int prove(struct sl_backup *b, const char *name, const void *passphrase, 
 			*err = wrong->why;
 	}
 	if (rc == 0)
-		rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, passphrase,
-				       len, err);
+		rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, p, err);
 	if (rc == 0 &&
 	    (sodium_memcmp(again.master, b->keys.master, sizeof(again.master)) != 0 || !sl__bk_twins_same(t)))
-		rc = sl_err_set(err, SL_EINTERNAL, "%s came back with another key in it", name);
+		rc = sl_err_set(err, SL_EINTERNAL, "%s was read back with another key in it", name);
 	sl__bk_keys_wipe(&again);
 	sl__bk_twins_fini(b, t);
 	return rc;
 }
 
-/* Objects that hold a key: in keys/, their copies, and those that a repair has put aside. */
-struct found {
+/* Objects that hold a key: in keys/, their copies, and those that a repair has moved to damaged/. */
+struct found_keys {
 	const struct sl_env *env;
 	const char *folder;
 	struct holder {
@@ -186,7 +178,7 @@ struct found {
 
 static int find_key(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
 {
-	struct found *f = ctx;
+	struct found_keys *f = ctx;
 	struct holder h;
 	bool aside = strcmp(f->folder, ASIDE) == 0; /* keys-<id> or copies-<id>, and perhaps a number */
 	size_t front = !aside                                 ? 0
@@ -206,11 +198,11 @@ static int find_key(const char *name, SL_UNUSED const struct sl_driver_stat *sta
 	return 0;
 }
 
-static int find_keys(struct sl_backup *b, struct found *f, struct sl_err *err)
+static int find_keys(struct sl_backup *b, struct found_keys *f, struct sl_err *err)
 {
 	static const char *const folders[] = {BK_KEYS, BK_KEY_COPIES, ASIDE};
 	int rc = 0;
-	*f = (struct found){.env = &b->env};
+	*f = (struct found_keys){.env = &b->env};
 	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
 		f->folder = folders[i];
 		rc = b->driver.ops->list(b->driver.driver, f->folder, find_key, f, err);
@@ -218,58 +210,47 @@ static int find_keys(struct sl_backup *b, struct found *f, struct sl_err *err)
 	return f->no_memory ? sl_err_set(err, SL_ENOMEM, "list the keys: out of memory") : rc;
 }
 
-static bool has_id(const struct found *f, const char *id)
-{
-	for (size_t i = 0; i < f->n; i++)
-		if (strcmp(f->at[i].id, id) == 0)
-			return true;
-	return false;
-}
-
-/* What is there now of the keys that were there before; *left: how many. Those of keys/ come first (T1). */
-static int remove_old(struct sl_backup *b, const struct found *old, size_t *left, struct sl_err *err)
-{
-	struct found now;
-	int rc = find_keys(b, &now, err);
-	*left = 0;
-	for (size_t i = 0; i < now.n && rc == 0; i++) {
-		if (!has_id(old, now.at[i].id))
-			continue;
-		rc = sl__bk_twin_remove(b, now.at[i].name, err);
-		++*left;
-	}
-	sl__free(&b->env, now.at);
-	return rc;
-}
-
-/* Until nobody has put one back (T2). */
-static int remove_all_old(struct sl_backup *b, const struct found *old, struct sl_err *err)
+/* Remove the keys that were there before, until no other process has put one back (T2). Those of keys/ come first (T1). */
+static int remove_old_keys(struct sl_backup *b, const struct found_keys *old, struct sl_err *err)
 {
 	size_t left = 1;
 	int rc = 0;
-	for (int i = 0; i < ROUNDS_MAX && left > 0 && rc == 0; i++)
-		rc = remove_old(b, old, &left, err);
+	for (int round = 0; round < ROUNDS_MAX && left > 0 && rc == 0; round++) {
+		struct found_keys now;
+		rc = find_keys(b, &now, err);
+		left = 0;
+		for (size_t i = 0; i < now.n && rc == 0; i++) {
+			size_t k = 0;
+			while (k < old->n && strcmp(old->at[k].id, now.at[i].id) != 0)
+				k++;
+			if (k == old->n)
+				continue;
+			rc = sl__bk_twin_remove(b, now.at[i].name, err);
+			left++;
+		}
+		sl__free(&b->env, now.at);
+	}
 	if (rc == 0 && left > 0)
-		rc = sl_err_set(err, SL_EAGAIN, "somebody puts back keys as fast as they are removed");
-	return rc == 0 ? 0
-		       : sl_err_wrap(err, rc,
-				     "the new passphrase opens the repository, but so may an old one: try again");
+		rc = sl_err_set(err, SL_EAGAIN, "another process puts keys back as fast as they are removed");
+	if (rc == 0)
+		return 0;
+	return sl_err_wrap(err, rc, "the new passphrase opens the repository, but so may an old one: try again");
 }
 
-/* The others are listed before the new one is put: of two who do this at once, neither removes the other's. */
-int sl__bk_keyring_replace(struct sl_backup *b, const void *passphrase, size_t len, struct sl_err *err)
+/* The others are listed before the new one is put: of two concurrent changes, neither removes the other's key. */
+int sl__bk_keyring_replace(struct sl_backup *b, const struct bk_passphrase *p, struct sl_err *err)
 {
 	char id[BK_NAME_HEX], name[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	struct found old;
+	struct found_keys old;
 	int rc = find_keys(b, &old, err);
 	if (rc == 0)
-		rc = sl__bk_keyring_add(b, passphrase, len, id, err);
+		rc = sl__bk_keyring_add(b, p, id, err);
 	if (rc == 0) {
-		names_of(id, name, copy);
-		rc = prove(b, name, passphrase, len, err);
+		key_names(id, name, copy);
+		rc = prove_key(b, name, p, err);
 	}
 	if (rc == 0)
-		rc = remove_all_old(b, &old, err);
+		rc = remove_old_keys(b, &old, err);
 	sl__free(&b->env, old.at);
 	return rc;
 }
@@ -277,7 +258,99 @@ int sl__bk_keyring_replace(struct sl_backup *b, const void *passphrase, size_t l
 void sl__bk_keyring_remove(struct sl_backup *b, const char *id)
 {
 	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	names_of(id, first, copy);
+	key_names(id, first, copy);
 	(void)b->driver.ops->remove(b->driver.driver, first, NULL);
 	(void)b->driver.ops->remove(b->driver.driver, copy, NULL);
+}
+
+/* ---- care ---- */
+
+struct ring {
+	struct sl_backup *b;
+	struct bk_care *care;
+	struct bk_listed *keys, *copies;
+	size_t keys_n, copies_n;
+	bool whole; /* one is not only a copy, and can be read or repaired */
+};
+
+/* Move what is damaged in both places to damaged/. */
+static int quarantine_key(struct ring *r, const struct bk_twin t[2], struct sl_err *err)
+{
+	int rc = 0;
+	for (int i = 0; i < 2 && rc == 0 && r->care->mend; i++)
+		if (t[i].rc == SL_ECORRUPT)
+			rc = sl__bk_put_aside(r->b, t[i].name, err);
+	return rc;
+}
+
+static int load_key(struct ring *r, const char *id, struct bk_twin t[2], struct sl_err *err)
+{
+	char name[SL_DRIVER_NAME_BYTES];
+	(void)snprintf(name, sizeof(name), BK_KEYS "/%s", id);
+	return sl__bk_twins_load(r->b, name, sl__bk_is_key, t, err);
+}
+
+static int care_for_key(struct ring *r, const char *id, struct sl_err *err)
+{
+	struct bk_twin t[2];
+	int rc = load_key(r, id, t, err);
+	if (rc == 0 && t[BK_FIRST].rc == SL_ENOENT) { /* removed since it was listed, and its copy is about to be */
+		sl__bk_twins_fini(r->b, t);
+		return 0;
+	}
+	bool lost = rc == 0 && t[BK_FIRST].rc == SL_ECORRUPT && t[BK_COPY].rc != 0;
+	r->whole = r->whole || (rc == 0 && !lost);
+	if (rc == 0)
+		rc = sl__bk_twins_care(r->b, SL_BACKUP_FAULT_KEY, t, r->care, err);
+	if (rc == 0 && lost)
+		rc = quarantine_key(r, t, err);
+	sl__bk_twins_fini(r->b, t);
+	return rc;
+}
+
+/* A copy without a key in keys/. */
+static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
+{
+	struct bk_care *care = r->care;
+	struct bk_twin t[2], *copy = &t[BK_COPY];
+	int rc = load_key(r, id, t, err);
+	if (rc == 0 && copy->rc == 0 && r->whole) { /* what a removal left */
+		struct sl_err why = SL_ERR_INIT;
+		(void)sl_err_set(&why, SL_ENOENT, "its key was removed; repair removes the copy");
+		rc = care->fn(SL_BACKUP_FAULT_KEY, true, copy->name, &why, care->ctx, err);
+		if (rc == 0 && care->mend) {
+			care->mended++;
+			rc = sl__bk_twin_remove(r->b, copy->name, err);
+		}
+	} else if (rc == 0 && copy->rc == 0) {
+		rc = sl__bk_twins_care(r->b, SL_BACKUP_FAULT_KEY, t, care, err);
+	} else if (rc == 0 && copy->rc != SL_ENOENT) {
+		rc = care->fn(SL_BACKUP_FAULT_KEY, false, copy->name, &copy->why, care->ctx, err);
+		if (rc == 0)
+			rc = quarantine_key(r, t, err);
+	}
+	sl__bk_twins_fini(r->b, t);
+	return rc;
+}
+
+/* Copies are listed first: a key that is put meanwhile has its first before its copy (T1), so its copy does not look
+ * like a leftover. */
+int sl__bk_keyring_care(struct sl_backup *b, struct bk_care *care, struct sl_err *err)
+{
+	struct ring r = {.b = b, .care = care};
+	int rc = sl__bk_list_names(b, BK_KEY_COPIES, &r.copies, &r.copies_n, err);
+	if (rc == 0)
+		rc = sl__bk_list_names(b, BK_KEYS, &r.keys, &r.keys_n, err);
+	for (size_t i = 0; i < r.keys_n && rc == 0; i++)
+		rc = care_for_key(&r, r.keys[i].id, err);
+	for (size_t i = 0; i < r.copies_n && rc == 0; i++) {
+		size_t k = 0;
+		while (k < r.keys_n && strcmp(r.keys[k].id, r.copies[i].id) != 0)
+			k++;
+		if (k == r.keys_n)
+			rc = care_for_copy(&r, r.copies[i].id, err);
+	}
+	sl__free(&b->env, r.keys);
+	sl__free(&b->env, r.copies);
+	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects of a repository as bytes: whole, sealed, listed by their names. */
+/* Objects of a repository as bytes: read completely, sealed, listed by their names; sets of ids. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,42 +7,37 @@
 
 #define FIRST_BYTES (64u << 10)
 
-/* Read on at *len until the end; *cap doubles. */
-static int read_rest(struct sl_backup *b, const char *name, size_t max, uint8_t **bytes, size_t *len,
-		     struct sl_err *err)
+int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, struct bk_opened *out, struct sl_err *err)
 {
-	size_t cap = SL_MIN((size_t)FIRST_BYTES, max + 1), got = 0;
+	uint8_t *bytes = NULL;
+	size_t cap = SL_MIN((size_t)FIRST_BYTES, max + 1), len = 0, got = 0;
+	int rc = 0;
+	/* Until a read returns less than there is room for; the room doubles. */
 	for (;;) {
-		uint8_t *bigger = sl__realloc(&b->env, *bytes, cap + 1);
-		if (bigger == NULL)
-			return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", name);
-		*bytes = bigger;
-		int rc = b->driver.ops->get(b->driver.driver, name, *len, *bytes + *len, cap - *len, &got, err);
+		uint8_t *bigger = sl__realloc(&b->env, bytes, cap + 1);
+		if (bigger == NULL) {
+			rc = sl_err_set(err, SL_ENOMEM, "read %s: out of memory", name);
+			break;
+		}
+		bytes = bigger;
+		rc = b->driver.ops->get(b->driver.driver, name, len, bytes + len, cap - len, &got, err);
+		if (rc == 0 && got > cap - len)
+			rc = sl_err_set(err, SL_EINTERNAL, "the driver read more of %s than requested", name);
 		if (rc != 0)
-			return rc;
-		if (got > cap - *len)
-			return sl_err_set(err, SL_EINTERNAL, "the driver read more of %s than was asked for", name);
-		*len += got;
-		if (*len > max)
-			return sl_err_set(err, SL_ETOOBIG, "%s has more than %zu bytes", name, max);
-		if (*len < cap)
-			return 0;
+			break;
+		len += got;
+		if (len > max)
+			rc = sl_err_set(err, SL_ETOOBIG, "%s has more than %zu bytes", name, max);
+		if (rc != 0 || len < cap)
+			break;
 		cap = SL_MIN(2 * cap, max + 1);
 	}
-}
-
-int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, uint8_t **bytes, size_t *len, struct sl_err *err)
-{
-	uint8_t *fresh = NULL;
-	size_t n = 0;
-	int rc = read_rest(b, name, max, &fresh, &n, err);
 	if (rc != 0) {
-		sl__free(&b->env, fresh);
+		sl__free(&b->env, bytes);
 		return rc;
 	}
-	fresh[n] = 0;
-	*bytes = fresh;
-	*len = n;
+	bytes[len] = 0;
+	*out = (struct bk_opened){.memory = bytes, .text = (const char *)bytes, .len = len};
 	return 0;
 }
 
@@ -70,20 +65,21 @@ bool sl__bk_is_name(const char *text)
 	       sl__bk_unhex(text, bytes, sizeof(bytes));
 }
 
-int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind, size_t max,
-		      struct bk_opened *out, struct sl_err *err)
+int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object *object, size_t max, struct bk_opened *out,
+		      struct sl_err *err)
 {
+	const struct bk_seal as = {
+		.keys = &b->keys, .kind = object->kind, .aad = object->id, .aad_len = strlen(object->id)};
 	char name[SL_DRIVER_NAME_BYTES];
-	struct bk_opened o = {.memory = NULL};
+	struct bk_opened o;
 	uint8_t *bytes;
-	size_t len;
-	(void)snprintf(name, sizeof(name), "%s/%s", folder, id);
-	int rc = sl__bk_get_all(b, name, max, &o.memory, &len, err);
+	(void)snprintf(name, sizeof(name), "%s/%s", object->folder, object->id);
+	int rc = sl__bk_get_all(b, name, max, &o, err);
 	if (rc == SL_ETOOBIG)
 		return sl_err_set(err, SL_ECORRUPT, "%s is damaged: more than %zu bytes", name, max);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_unseal(&(struct bk_seal){NULL, &b->keys, kind, id, strlen(id)}, o.memory, len, &bytes, &o.len, err);
+	rc = sl__bk_unseal(&as, o.memory, o.len, &bytes, &o.len, err);
 	if (rc != 0) {
 		sl__free(&b->env, o.memory);
 		return sl_err_wrap(err, rc, "%s", name);
@@ -93,16 +89,17 @@ int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, e
 	return 0;
 }
 
-int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind, const void *bytes,
-		      size_t len, enum sl_driver_put how, struct sl_err *err)
+int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, const void *bytes, size_t len,
+		      enum sl_driver_put how, struct sl_err *err)
 {
+	const struct bk_seal as = {&b->env, &b->keys, object->kind, object->id, strlen(object->id)};
 	char name[SL_DRIVER_NAME_BYTES];
 	size_t n = len + sl__bk_seal_bytes(&b->keys);
 	uint8_t *sealed = sl__alloc(&b->env, n);
-	(void)snprintf(name, sizeof(name), "%s/%s", folder, id);
+	(void)snprintf(name, sizeof(name), "%s/%s", object->folder, object->id);
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "put %s: out of memory", name);
-	int rc = sl__bk_seal(&(struct bk_seal){&b->env, &b->keys, kind, id, strlen(id)}, bytes, len, sealed, err);
+	int rc = sl__bk_seal(&as, bytes, len, sealed, err);
 	if (rc == 0)
 		rc = b->driver.ops->put(b->driver.driver, name, sealed, n, how, err);
 	sl__free(&b->env, sealed);
@@ -111,7 +108,7 @@ int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, e
 
 /* ---- lists ---- */
 
-struct names {
+struct name_list {
 	const struct sl_env *env;
 	struct bk_listed *all;
 	size_t n, cap;
@@ -120,7 +117,7 @@ struct names {
 
 static int add_name(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
-	struct names *s = ctx;
+	struct name_list *s = ctx;
 	if (!sl__bk_is_name(name))
 		return 0;
 	if (s->n == s->cap) {
@@ -146,7 +143,7 @@ static int compare_names(const void *a, const void *b)
 
 int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed **out, size_t *n, struct sl_err *err)
 {
-	struct names s = {.env = &b->env};
+	struct name_list s = {.env = &b->env};
 	int rc = b->driver.ops->list(b->driver.driver, folder, add_name, &s, err);
 	if (s.no_memory)
 		rc = sl_err_set(err, SL_ENOMEM, "list %s: out of memory", folder);

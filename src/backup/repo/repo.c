@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handle. A repository is there when its config is: init puts the key first, so that a config never stands without
- * one, and then the config, as a new object, so that of two inits one wins. The winner puts the config's copy last.
+ * The handle: options, open, init, the passphrase, and the names of problems and faults.
+ *
+ * A repository is there when its config is: init puts the key first, so that a config never exists without one, and then
+ * the config, as a new object, so that of two inits one wins. The winner puts the config's copy last.
  */
 #include "backup/repo/repo.h"
 
 #include <sodium.h>
+#include <unistd.h>
 
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
-#include "backup/repo/options.h"
+
+#define THREADS_MAX 64
+#define PACK_MIN ((int64_t)64 << 10)
+#define PACK_MAX ((int64_t)64 << 20)
 
 int sl__bk_begin(struct sl_backup *b, const char *phase, struct sl_err *err)
 {
@@ -57,35 +63,74 @@ void sl_backup_close(sl_backup *b)
 	sl__free(&env, b);
 }
 
-static int check_driver(const sl_driver *driver, struct sl_err *err)
+/* ---- open ---- */
+
+/* Options with their defaults filled in; SL_EINVAL names the bad one. The passphrase stays the caller's. */
+static int read_options(const struct sl_backup_opts *in, struct sl_backup_opts *out, struct sl_err *err)
 {
-	if (driver == NULL || driver->ops == NULL)
-		return sl_err_set(err, SL_EINVAL, "backup: driver: none");
-	if (driver->ops->version != SL_DRIVER_VERSION)
-		return sl_err_set(err, SL_EINVAL, "backup: driver: of another version than this library's");
-	const struct sl_driver_ops *o = driver->ops;
-	if (o->schedule_put == NULL || o->put == NULL || o->get == NULL || o->stat == NULL || o->list == NULL ||
-	    o->rename == NULL || o->remove == NULL || o->sync == NULL || o->now_ms == NULL)
-		return sl_err_set(err, SL_EINVAL, "backup: driver: a required function is missing");
-	if ((o->lock == NULL) != (o->unlock == NULL))
-		return sl_err_set(err, SL_EINVAL, "backup: driver: lock and unlock come together");
+	struct sl_backup_opts o;
+	sl__opts_copy(&o, sizeof(o), in);
+	if (o.threads == 0) {
+		long n = sysconf(_SC_NPROCESSORS_ONLN);
+		o.threads = n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (int32_t)n;
+	}
+	if (o.pack_bytes == 0)
+		o.pack_bytes = 8 << 20;
+	if (o.max_concurrent_writes == 0)
+		o.max_concurrent_writes = 4;
+	if (o.max_retry_attempts == 0)
+		o.max_retry_attempts = 5;
+	if (o.retry_first_ms == 0)
+		o.retry_first_ms = 2000;
+	if (o.backlog_limit_bytes == 0)
+		o.backlog_limit_bytes = 32 << 20;
+	const struct {
+		const char *name;
+		int64_t value, low, high;
+	} ranges[] = {
+		{"threads", o.threads, 1, THREADS_MAX},
+		{"zstd_level", o.zstd_level, 0, 19},
+		{"pack_bytes", o.pack_bytes, PACK_MIN, PACK_MAX},
+		{"max_concurrent_writes", o.max_concurrent_writes, 1, 4096},
+		{"max_retry_attempts", o.max_retry_attempts, 1, 1000},
+		{"retry_first_ms", o.retry_first_ms, 1, 3600000},
+		{"backlog_limit_bytes", o.backlog_limit_bytes, 1, INT64_MAX / 4},
+	};
+	for (size_t i = 0; i < SL_COUNT(ranges); i++)
+		if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+			return sl_err_set(err, SL_EINVAL, "backup: %s: want %lld to %lld", ranges[i].name,
+					  (long long)ranges[i].low, (long long)ranges[i].high);
+	if ((unsigned)o.encrypt > SL_OFF)
+		return sl_err_set(err, SL_EINVAL, "backup: encrypt: not a switch");
+	if (o.passphrase == NULL && o.passphrase_len != 0)
+		return sl_err_set(err, SL_EINVAL, "backup: passphrase_len without a passphrase");
+	*out = o;
 	return 0;
 }
 
 /* A handle without a repository. */
-static int new_handle(sl_backup **out, const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
+static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out, struct sl_err *err)
 {
 	struct sl_backup_opts filled;
 	struct sl_env env;
-	int rc = check_driver(driver, err);
-	if (rc == 0)
-		rc = sl__bk_fill_options(&filled, opts, err);
+	if (driver == NULL || driver->ops == NULL)
+		return sl_err_set(err, SL_EINVAL, "backup: missing driver");
+	const struct sl_driver_ops *ops = driver->ops;
+	if (ops->version != SL_DRIVER_VERSION)
+		return sl_err_set(err, SL_EINVAL, "backup: driver: version %d, want %d", ops->version,
+				  SL_DRIVER_VERSION);
+	if (ops->schedule_put == NULL || ops->put == NULL || ops->get == NULL || ops->stat == NULL ||
+	    ops->list == NULL || ops->rename == NULL || ops->remove == NULL || ops->sync == NULL || ops->now_ms == NULL)
+		return sl_err_set(err, SL_EINVAL, "backup: driver: a required function is missing");
+	if ((ops->lock == NULL) != (ops->unlock == NULL))
+		return sl_err_set(err, SL_EINVAL, "backup: driver: lock and unlock come together");
+	int rc = read_options(opts, &filled, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, filled.env, err);
-	if (rc == 0 && sodium_init() < 0)
-		rc = sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
 	if (rc != 0)
 		return rc;
+	if (sodium_init() < 0)
+		return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
 	sl_backup *b = sl__calloc(&env, 1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "open a repository: out of memory");
@@ -109,7 +154,7 @@ static int found_one(SL_UNUSED const char *name, SL_UNUSED const struct sl_drive
 	return 1;
 }
 
-/* Has one of the folders an object? 1, 0 or a negative SL_E…. */
+/* Does one of the folders have an object? 1, 0 or a negative SL_E…. */
 static int has_objects(sl_backup *b, const char *const *folders, size_t n, struct sl_err *err)
 {
 	bool found = false;
@@ -123,41 +168,34 @@ static int has_objects(sl_backup *b, const char *const *folders, size_t n, struc
 
 static const char *const key_folders[] = {BK_KEYS, BK_KEY_COPIES};
 
-/* A plain repository has no key. One that does was encrypted, and somebody changed its config. */
-static int open_plain(sl_backup *b, struct sl_err *err)
-{
-	int keys = has_objects(b, key_folders, SL_COUNT(key_folders), err);
-	if (keys < 0)
-		return keys;
-	if (keys > 0)
-		return sl_err_set(err, SL_EKEY,
-				  "the config says that the repository is plain, but it has keys: somebody changed the "
-				  "config, or an init was cut off (then remove " BK_KEYS " and " BK_KEY_COPIES ")");
-	return sl__bk_keys_derive(&b->keys, err);
-}
-
-/* Who was told by the storage that there are no keys, though the user means to have a passphrase, must not write
- * without encryption. */
-static int unlock_keys(sl_backup *b, bool encrypted, const void *passphrase, size_t len, struct sl_err *err)
-{
-	b->keys.encrypted = encrypted;
-	if (encrypted && passphrase == NULL)
-		return sl_err_set(err, SL_EKEY, "the repository is encrypted: give its passphrase");
-	if (!encrypted && passphrase != NULL)
-		return sl_err_set(err, SL_EKEY,
-				  "a passphrase is given, but the repository says that it is plain: leave "
-				  "it out if that is right");
-	return encrypted ? sl__bk_keyring_open(b, passphrase, len, err) : open_plain(b, err);
-}
-
-static int open_handle(sl_backup *b, const void *passphrase, size_t len, struct sl_err *err)
+static int open_handle(sl_backup *b, const struct bk_passphrase *p, struct sl_err *err)
 {
 	struct bk_config config;
 	int rc = sl__bk_config_load(b, &config, err);
 	if (rc != 0)
 		return rc;
 	memcpy(b->keys.repository, config.id, sizeof(config.id));
-	rc = unlock_keys(b, config.encrypted, passphrase, len, err);
+	b->keys.encrypted = config.encrypted;
+	if (config.encrypted && p->bytes == NULL)
+		return sl_err_set(err, SL_EKEY, "the repository is encrypted: give its passphrase");
+	/* If the storage claims that there are no keys, though the user has a passphrase, nothing must be written without
+	 * encryption. */
+	if (!config.encrypted && p->bytes != NULL)
+		return sl_err_set(err, SL_EKEY,
+				  "a passphrase is given, but the repository is plain: leave it out if that is right");
+	if (config.encrypted) {
+		rc = sl__bk_keyring_open(b, p, err);
+	} else {
+		/* A plain repository has no key. One that does was encrypted, and its config was changed. */
+		rc = has_objects(b, key_folders, SL_COUNT(key_folders), err);
+		if (rc > 0)
+			return sl_err_set(
+				err, SL_EKEY,
+				"the config says that the repository is plain, but it has keys: the config was "
+				"changed, or an init was interrupted (then remove " BK_KEYS " and " BK_KEY_COPIES ")");
+		if (rc == 0)
+			rc = sl__bk_keys_derive(&b->keys, err);
+	}
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_chunker_init(&b->chunker, &b->keys, config.chunk_min, config.chunk_avg, config.chunk_max, err);
@@ -168,11 +206,11 @@ int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_bac
 {
 	sl_backup *b;
 	struct sl_backup_opts given;
-	int rc = new_handle(&b, driver, opts, err);
+	int rc = new_handle(driver, opts, &b, err);
 	if (rc != 0)
 		return rc;
 	sl__opts_copy(&given, sizeof(given), opts);
-	rc = open_handle(b, given.passphrase, given.passphrase_len, err);
+	rc = open_handle(b, &(struct bk_passphrase){given.passphrase, given.passphrase_len}, err);
 	if (rc == 0)
 		*out = b;
 	else
@@ -184,7 +222,7 @@ int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts 
 {
 	sl_backup *b;
 	struct bk_config config;
-	int rc = new_handle(&b, driver, opts, err);
+	int rc = new_handle(driver, opts, &b, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_config_load(b, &config, err);
@@ -194,23 +232,12 @@ int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts 
 
 /* ---- init ---- */
 
-/* A plain config beside the keys of an init that was cut off would be taken for one that somebody changed. */
-static int check_no_keys(sl_backup *b, struct sl_err *err)
-{
-	int keys = has_objects(b, key_folders, SL_COUNT(key_folders), err);
-	if (keys > 0)
-		return sl_err_set(err, SL_EEXIST,
-				  "keys of an encrypted repository are there, but no config: an init was cut off; "
-				  "remove " BK_KEYS " and " BK_KEY_COPIES " to make a plain one");
-	return keys;
-}
-
-/* A config that got lost must not be replaced by another one: nothing that is there could be read with it. */
+/* A lost config must not be replaced by another one: nothing that is there could be read with it. */
 static int check_empty(sl_backup *b, bool encrypt, struct sl_err *err)
 {
 	static const char *const folders[] = {"snapshots", "index", BK_COPIES, BK_SNAPSHOT_COPIES};
 	struct sl_driver_stat st;
-	struct sl_err why = SL_ERR_INIT; /* that nothing is there is as it should be, and not told */
+	struct sl_err why = SL_ERR_INIT; /* that nothing is there is not an error */
 	int rc = b->driver.ops->stat(b->driver.driver, BK_CONFIG, &st, &why);
 	if (rc == 0)
 		return sl_err_set(err, SL_EEXIST, "there is a repository already");
@@ -223,39 +250,40 @@ static int check_empty(sl_backup *b, bool encrypt, struct sl_err *err)
 	if (rc > 0)
 		return sl_err_set(err, SL_EEXIST,
 				  "objects of a repository are there, but no config: repair puts back its copy");
-	return rc == 0 && !encrypt ? check_no_keys(b, err) : rc;
+	if (rc != 0 || encrypt)
+		return rc;
+	/* A plain config next to the keys of an interrupted init would be taken for one that was changed. */
+	rc = has_objects(b, key_folders, SL_COUNT(key_folders), err);
+	if (rc > 0)
+		return sl_err_set(err, SL_EEXIST,
+				  "keys of an encrypted repository are there, but no config: an init was interrupted; "
+				  "remove " BK_KEYS " and " BK_KEY_COPIES " to make a plain one");
+	return rc;
 }
 
-static int draw(sl_backup *b, void *out, size_t n, struct sl_err *err)
+static int draw_random(sl_backup *b, void *out, size_t n, struct sl_err *err)
 {
 	int rc = b->env.rand->fill(out, n, b->env.rand_ctx);
 	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "draw a random key");
 }
 
-static int put_config(sl_backup *b, struct sl_err *err)
-{
-	struct bk_config config = {.encrypted = b->keys.encrypted,
-				   .chunk_min = BK_CHUNK_MIN,
-				   .chunk_avg = BK_CHUNK_AVG,
-				   .chunk_max = BK_CHUNK_MAX};
-	memcpy(config.id, b->keys.repository, sizeof(config.id));
-	return sl__bk_config_put(b, &config, err);
-}
-
-static int make_repository(sl_backup *b, bool encrypt, const void *passphrase, size_t len, struct sl_err *err)
+static int make_repository(sl_backup *b, bool encrypt, const struct bk_passphrase *p, struct sl_err *err)
 {
 	char key[BK_NAME_HEX];
 	int rc = check_empty(b, encrypt, err);
 	if (rc == 0)
-		rc = draw(b, b->keys.repository, sizeof(b->keys.repository), err);
+		rc = draw_random(b, b->keys.repository, sizeof(b->keys.repository), err);
 	b->keys.encrypted = encrypt;
 	if (rc == 0 && encrypt)
-		rc = draw(b, b->keys.master, sizeof(b->keys.master), err);
+		rc = draw_random(b, b->keys.master, sizeof(b->keys.master), err);
 	if (rc == 0 && encrypt)
-		rc = sl__bk_keyring_add(b, passphrase, len, key, err);
+		rc = sl__bk_keyring_add(b, p, key, err);
 	if (rc != 0)
 		return rc;
-	rc = put_config(b, err);
+	struct bk_config config = {
+		.encrypted = encrypt, .chunk_min = BK_CHUNK_MIN, .chunk_avg = BK_CHUNK_AVG, .chunk_max = BK_CHUNK_MAX};
+	memcpy(config.id, b->keys.repository, sizeof(config.id));
+	rc = sl__bk_config_put(b, &config, err);
 	if (rc == SL_EEXIST && encrypt)
 		sl__bk_keyring_remove(b, key); /* of no use to the other's config */
 	return rc;
@@ -265,7 +293,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 {
 	sl_backup *b;
 	struct sl_backup_opts given;
-	int rc = new_handle(&b, driver, opts, err);
+	int rc = new_handle(driver, opts, &b, err);
 	if (rc != 0)
 		return rc;
 	sl__opts_copy(&given, sizeof(given), opts);
@@ -275,7 +303,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 	else if (!encrypt && given.passphrase != NULL)
 		rc = sl_err_set(err, SL_EINVAL, "backup: passphrase: a plain repository has none");
 	else
-		rc = make_repository(b, encrypt, given.passphrase, given.passphrase_len, err);
+		rc = make_repository(b, encrypt, &(struct bk_passphrase){given.passphrase, given.passphrase_len}, err);
 	sl_backup_close(b);
 	return rc;
 }
@@ -288,6 +316,43 @@ int sl_backup_change_passphrase(sl_backup *b, const void *passphrase, size_t len
 	if (!b->keys.encrypted)
 		return sl_err_set(err, SL_EINVAL, "the repository is plain: it has no passphrase");
 	if (passphrase == NULL || len == 0)
-		return sl_err_set(err, SL_EINVAL, "backup: passphrase: none");
-	return sl__bk_keyring_replace(b, passphrase, len, err);
+		return sl_err_set(err, SL_EINVAL, "backup: missing passphrase");
+	return sl__bk_keyring_replace(b, &(struct bk_passphrase){passphrase, len}, err);
+}
+
+/* ---- names ---- */
+
+const char *sl_backup_problem_name(enum sl_backup_problem problem)
+{
+	switch (problem) {
+	case SL_BACKUP_VANISHED:
+		return "vanished";
+	case SL_BACKUP_CHANGED:
+		return "changed";
+	case SL_BACKUP_UNREADABLE:
+		return "unreadable";
+	case SL_BACKUP_SKIPPED:
+		return "skipped";
+	case SL_BACKUP_NOT_SET:
+		return "not_set";
+	case SL_BACKUP_AS_FILE:
+		return "as_file";
+	}
+	return "unknown";
+}
+
+const char *sl_backup_fault_name(enum sl_backup_fault fault)
+{
+	static const char *const names[] = {[SL_BACKUP_FAULT_PACK] = "pack",
+					    [SL_BACKUP_FAULT_INDEX] = "index",
+					    [SL_BACKUP_FAULT_SNAPSHOT] = "snapshot",
+					    [SL_BACKUP_FAULT_KEY] = "key",
+					    [SL_BACKUP_FAULT_CONFIG] = "config",
+					    [SL_BACKUP_FAULT_MISSING_PACK] = "missing_pack",
+					    [SL_BACKUP_FAULT_MISSING_BLOCK] = "missing_block",
+					    [SL_BACKUP_FAULT_UNINDEXED] = "unindexed",
+					    [SL_BACKUP_FAULT_STRAY] = "stray",
+					    [SL_BACKUP_FAULT_MARK] = "mark",
+					    [SL_BACKUP_FAULT_ONE_COPY] = "one_copy"};
+	return (size_t)fault < SL_COUNT(names) && names[fault] != NULL ? names[fault] : "unknown";
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The handle behind <sluice/backup.h>, and what all calls on a repository share: its objects by kind, the packs that
+ * The handle of <sluice/backup.h>, and what all calls on a repository share: its objects by kind, the packs that
  * are there, sessions and marks, blocks read through a cache of frames.
  *
  * Thread safety: a struct sl_backup belongs to the thread of the running call, but for `stopping` and `progress`.
@@ -36,26 +36,30 @@ SL_MUST_CHECK int sl__bk_check_stop(struct sl_backup *b, struct sl_err *err);
 
 /* ---- objects ---- */
 
-/* A whole object in fresh memory (sl__free), with a NUL behind it; SL_ETOOBIG above max. SL_ENOENT. */
-SL_MUST_CHECK int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, uint8_t **bytes, size_t *len,
-				 struct sl_err *err);
+/* The bytes of an object in fresh memory, with a NUL after them. */
+struct bk_opened {
+	uint8_t *memory; /* sl__free */
+	const char *text;
+	size_t len;
+};
+SL_MUST_CHECK int sl__bk_get_all(struct sl_backup *b, const char *name, size_t max, struct bk_opened *out,
+				 struct sl_err *err);                            /* SL_ETOOBIG above max. SL_ENOENT. */
 void sl__bk_pack_name(const struct bk_id *pack, char out[SL_DRIVER_NAME_BYTES]); /* packs/3f/3fa2… */
 /* A random id of BK_NAME_HEX characters. */
 SL_MUST_CHECK int sl__bk_new_name(const struct sl_env *env, char out[BK_NAME_HEX], struct sl_err *err);
 bool sl__bk_is_name(const char *text);
 
 /* An object <folder>/<id> that is sealed, the id bound in. SL_ECORRUPT names it. */
-struct bk_opened {
-	uint8_t *memory; /* sl__free */
-	const char *text;
-	size_t len;
+struct bk_object {
+	const char *folder, *id;
+	enum bk_kind kind;
 };
-SL_MUST_CHECK int sl__bk_get_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind,
-				    size_t max, struct bk_opened *out, struct sl_err *err);
-SL_MUST_CHECK int sl__bk_put_sealed(struct sl_backup *b, const char *folder, const char *id, enum bk_kind kind,
-				    const void *bytes, size_t len, enum sl_driver_put how, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object *object, size_t max,
+				    struct bk_opened *out, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, const void *bytes, size_t len,
+				    enum sl_driver_put how, struct sl_err *err);
 
-/* The objects of a folder whose names are random ids, sorted; others are passed over. sl__free. */
+/* The objects of a folder whose names are random ids, sorted; others are skipped. sl__free. */
 struct bk_listed {
 	char id[BK_NAME_HEX];
 	struct sl_driver_stat stat;
@@ -63,14 +67,14 @@ struct bk_listed {
 SL_MUST_CHECK int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed **out, size_t *n,
 				    struct sl_err *err);
 
-/* A set of ids: packs that are there, that are condemned, …. Sorted after the last add. */
+/* A set of ids: packs that are there, that are marked for deletion, …. Sorted after the last add. */
 struct bk_ids {
 	struct bk_id *ids;
 	size_t n, cap;
 };
 void sl__bk_ids_fini(const struct sl_env *env, struct bk_ids *s);
 SL_MUST_CHECK int sl__bk_ids_add(const struct sl_env *env, struct bk_ids *s, const struct bk_id *id);
-void sl__bk_ids_sort(struct bk_ids *s);                                              /* and doubles out */
+void sl__bk_ids_sort(struct bk_ids *s);                                              /* and remove duplicates */
 const struct bk_id *sl__bk_ids_find(const struct bk_ids *s, const struct bk_id *id); /* or NULL */
 bool sl__bk_ids_has(const struct bk_ids *s, const struct bk_id *id);
 
@@ -91,11 +95,11 @@ struct bk_marks {
 	struct bk_mark *marks;
 	size_t n;
 };
-/* A mark that is listed and then not there is passed over: its packs are gone (F4). A damaged one is SL_ECORRUPT with
+/* A mark that is listed and then not there is skipped: its packs are gone (F4). A damaged one is SL_ECORRUPT with
  * its name. */
 SL_MUST_CHECK int sl__bk_marks_load(struct sl_backup *b, struct bk_marks *out, struct sl_err *err);
-/* Marks that are in neither known nor newer are added to newer, behind the others; when there are none, this is one
- * listing. *vanished: one was listed and is not there, and what it named nobody can tell. On failure newer has what was
+/* Marks that are in neither known nor newer are added to newer, after the others; when there are none, this is one
+ * listing. *vanished: one was listed and is not there, and what it named is unknown. On failure newer has what was
  * added before. */
 SL_MUST_CHECK int sl__bk_marks_newer(struct sl_backup *b, const struct bk_marks *known, struct bk_marks *newer,
 				     bool *vanished, struct sl_err *err);
@@ -105,10 +109,13 @@ SL_MUST_CHECK int sl__bk_mark_put(struct sl_backup *b, const struct bk_ids *pack
 				  struct sl_err *err);
 
 /*
- * ---- sessions: sessions/<id>, sealed; JSON: {"version":1,"host":…,"pid":…,"started_ms":…,"ready":true,"seen":[mark
- * ids]} ---- begin: put it with "ready":false, then load the marks, then update it with what was seen. Only then may
- * the packs be listed and the index be loaded. A session that is not ready has seen nothing. The heartbeat puts it
- * again every minute from a thread of its own; when that finds it gone, the session is lost.
+ * ---- sessions: sessions/<id>, sealed ----
+ *
+ * JSON: {"version":1,"host":…,"pid":…,"started_ms":…,"ready":true,"seen":[mark ids]}
+ *
+ * begin: put it with "ready":false, then load the marks, then update it with what was seen. Only then may the packs be
+ * listed and the index be loaded. A session that is not ready has seen nothing. The heartbeat puts it again every minute
+ * from its own thread; when that finds it gone, the session is lost.
  */
 #define BK_HEARTBEAT_MS 60000
 
@@ -123,11 +130,11 @@ struct bk_session {
 	struct bk_beat *beat;
 };
 SL_MUST_CHECK int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl_err *err);
-/* Put the sealed snapshot into the session object and rename it to snapshots/<id>. SL_EAGAIN: somebody removed the
+/* Put the sealed snapshot into the session object and rename it to snapshots/<id>. SL_EAGAIN: a prune removed the
  * session. Ends the session in any case; *s is freed by session_end. */
 SL_MUST_CHECK int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, struct sl_err *err);
-/* The code of a failure of what the session does, or SL_EAGAIN when the reason behind it may be that somebody removed
- * the session: what it counted on, and what it made, may then have been deleted under it. NULL is allowed. */
+/* The code of a failure of what the session does, or SL_EAGAIN when the reason may be that a prune removed the
+ * session: what it relied on, and what it stored, may then have been deleted. NULL is allowed. */
 SL_MUST_CHECK int sl__bk_session_why(struct bk_session *s, int rc, struct sl_err *err);
 /* Remove it when it was not published, and free. NULL is allowed. */
 void sl__bk_session_end(struct bk_session *s);
@@ -140,7 +147,7 @@ struct bk_session_info {
 	size_t seen_n;
 };
 typedef int bk_session_fn(const struct bk_session_info *info, void *ctx);
-/* One that cannot be read is told as not ready. */
+/* One that cannot be read is reported as not ready. */
 SL_MUST_CHECK int sl__bk_sessions_each(struct sl_backup *b, bk_session_fn *fn, void *ctx, struct sl_err *err);
 
 /* ---- snapshots ---- */
@@ -174,24 +181,23 @@ SL_MUST_CHECK int sl__bk_resolve(struct sl_backup *b, const char *name, char id[
 /* ---- reading blocks ---- */
 struct bk_reader;
 /* Several readers share an index; each caches the frames it opened last (4). When a pack is gone (a prune has copied
- * what was needed of it), a reader loads an index of its own and looks again. */
+ * what was needed of it), a reader loads its own index and looks again. */
 SL_MUST_CHECK int sl__bk_reader_new(struct bk_reader **out, struct sl_backup *b, struct bk_index *index,
 				    struct sl_err *err);
 void sl__bk_reader_free(struct bk_reader *r); /* NULL is allowed */
-/* The bytes of a block, compared with its id; valid until the next call. Where it is damaged, or the storage does not
- * give it, another pack that has it is read. SL_ENOENT: no usable pack has it (err says which block); SL_ECORRUPT:
+/* The bytes of a block, compared with its id; valid until the next call. Where it is damaged, or the storage cannot
+ * read it, another pack that has it is read. SL_ENOENT: no usable pack has it (err says which block); SL_ECORRUPT:
  * damaged in all of them. */
 SL_MUST_CHECK int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len,
 				    const uint8_t **bytes, struct sl_err *err);
 
-/* The index of everything that is there, for reading: packs that exist, condemned or not; packs that are in no index
- * are taken in from their directories. Index files and packs that are damaged are passed over, and logged. */
+/* The index of everything that is there, for reading: packs that exist, marked for deletion or not; packs that are in no
+ * index are taken in from their directories. Index files and packs that are damaged are skipped, and logged. */
 SL_MUST_CHECK int sl__bk_index_for_reading(struct sl_backup *b, struct bk_index **out, struct sl_err *err);
-/* The same without index files that are damaged anywhere, for one who has met such: all of the index is read. */
+/* The same without index files that are damaged anywhere, for a caller that has met one: all of the index is read. */
 SL_MUST_CHECK int sl__bk_index_around_damage(struct sl_backup *b, struct bk_index **out, struct sl_err *err);
 /* The same for a create (F3, F5): without packs that a mark of seen has named, and without those that are shorter than
- * the index says; packs that are in no index, left by one
- * that was cut off, are synced and put into an index file first, so that a snapshot may count on them. */
+ * the index says; packs that are in no index, left by an interrupted create, are synced and put into an index file first, so that a snapshot may rely on them. */
 SL_MUST_CHECK int sl__bk_index_for_writing(struct sl_backup *b, const struct bk_marks *seen, struct bk_index **out,
 					   struct sl_err *err);
 

@@ -3,7 +3,7 @@
  * A set of ids for many threads, small in memory: shards by the id's first byte, each with a lock, its ids in chunks
  * that never move, and a hash table of their 32-bit numbers that doubles when it is seven eighths full.
  *
- * For each id: 32 bytes of its own, 4.6 to 9.2 of the table, and 4.6 of the old table in the shard that is growing.
+ * For each id: 32 bytes for itself, 4.6 to 9.2 of the table, and 4.6 of the old table in the shard that is growing.
  */
 #include "backup/pack/index.h"
 #include "base/thread.h"
@@ -12,7 +12,7 @@
 #define CHUNK 128u /* ids */
 #define FIRST_SLOTS 64u
 
-struct shard {
+struct seen_shard {
 	sl__mutex mu;
 	struct bk_id **chunks;
 	size_t chunks_cap;
@@ -23,7 +23,7 @@ struct shard {
 
 struct bk_seen {
 	struct sl_env env;
-	struct shard shards[SHARDS];
+	struct seen_shard shards[SHARDS];
 };
 
 int sl__bk_seen_new(struct bk_seen **out, const struct sl_env *env, struct sl_err *err)
@@ -38,19 +38,14 @@ int sl__bk_seen_new(struct bk_seen **out, const struct sl_env *env, struct sl_er
 	return 0;
 }
 
-static size_t chunks_of(const struct shard *h)
-{
-	return ((size_t)h->n + CHUNK - 1) / CHUNK;
-}
-
 void sl__bk_seen_free(struct bk_seen *s)
 {
 	if (s == NULL)
 		return;
 	struct sl_env env = s->env;
 	for (size_t i = 0; i < SHARDS; i++) {
-		struct shard *h = &s->shards[i];
-		for (size_t c = 0; c < chunks_of(h); c++)
+		struct seen_shard *h = &s->shards[i];
+		for (size_t c = 0; c < ((size_t)h->n + CHUNK - 1) / CHUNK; c++)
 			sl__free(&env, h->chunks[c]);
 		sl__free(&env, h->chunks);
 		sl__free(&env, h->slots);
@@ -59,13 +54,13 @@ void sl__bk_seen_free(struct bk_seen *s)
 	sl__free(&env, s);
 }
 
-static const struct bk_id *id_at(const struct shard *h, uint32_t number)
+static const struct bk_id *id_at(const struct seen_shard *h, uint32_t number)
 {
 	return &h->chunks[number / CHUNK][number % CHUNK];
 }
 
 /* Where id is in the table, or the free slot for it. The shard took the first byte; bytes 8 to 15 are as even. */
-static uint32_t *slot_of(const struct shard *h, const struct bk_id *id)
+static uint32_t *seen_slot(const struct seen_shard *h, const struct bk_id *id)
 {
 	size_t i = (size_t)sl__get64(id->b + 8) & (h->slots_n - 1);
 	while (h->slots[i] != 0 && memcmp(id_at(h, h->slots[i] - 1), id, sizeof(*id)) != 0)
@@ -74,11 +69,11 @@ static uint32_t *slot_of(const struct shard *h, const struct bk_id *id)
 }
 
 /* Room in the table for one more. */
-static int grow_slots(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->mu)
+static int grow_slots(const struct sl_env *env, struct seen_shard *h) SL_REQUIRES(h->mu)
 {
 	if (((size_t)h->n + 1) * 8 <= h->slots_n * 7)
 		return 0;
-	struct shard grown = {.chunks = h->chunks, .slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS)};
+	struct seen_shard grown = {.chunks = h->chunks, .slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS)};
 	grown.slots = sl__calloc(env, grown.slots_n, sizeof(*grown.slots));
 	if (grown.slots == NULL)
 		return SL_ENOMEM;
@@ -94,55 +89,50 @@ static int grow_slots(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->
 	return 0;
 }
 
-/* Room for one more id. */
-static int grow_chunks(const struct sl_env *env, struct shard *h) SL_REQUIRES(h->mu)
+static int add_seen(const struct sl_env *env, struct seen_shard *h, const struct bk_id *id) SL_REQUIRES(h->mu)
 {
-	size_t c = h->n / CHUNK;
-	if (h->n % CHUNK != 0)
-		return 0;
-	if (h->n == UINT32_MAX - CHUNK + 1)
-		return SL_ENOMEM;
-	if (c == h->chunks_cap) {
-		size_t cap = SL_MAX(2 * h->chunks_cap, (size_t)8);
-		struct bk_id **chunks = sl__realloc(env, h->chunks, cap * sizeof(struct bk_id *));
-		if (chunks == NULL)
-			return SL_ENOMEM;
-		h->chunks = chunks;
-		h->chunks_cap = cap;
-	}
-	h->chunks[c] = sl__alloc(env, CHUNK * sizeof(struct bk_id));
-	return h->chunks[c] != NULL ? 0 : SL_ENOMEM;
-}
-
-static int add(const struct sl_env *env, struct shard *h, const struct bk_id *id) SL_REQUIRES(h->mu)
-{
-	if (h->slots_n != 0 && *slot_of(h, id) != 0)
+	if (h->slots_n != 0 && *seen_slot(h, id) != 0)
 		return 0;
 	int rc = grow_slots(env, h);
-	if (rc == 0)
-		rc = grow_chunks(env, h);
 	if (rc != 0)
 		return rc;
-	h->chunks[h->n / CHUNK][h->n % CHUNK] = *id;
+	/* Room for one more id. */
+	size_t c = h->n / CHUNK;
+	if (h->n % CHUNK == 0) {
+		if (h->n == UINT32_MAX - CHUNK + 1)
+			return SL_ENOMEM;
+		if (c == h->chunks_cap) {
+			size_t cap = SL_MAX(2 * h->chunks_cap, (size_t)8);
+			struct bk_id **chunks = sl__realloc(env, h->chunks, cap * sizeof(struct bk_id *));
+			if (chunks == NULL)
+				return SL_ENOMEM;
+			h->chunks = chunks;
+			h->chunks_cap = cap;
+		}
+		h->chunks[c] = sl__alloc(env, CHUNK * sizeof(struct bk_id));
+		if (h->chunks[c] == NULL)
+			return SL_ENOMEM;
+	}
+	h->chunks[c][h->n % CHUNK] = *id;
 	h->n++;
-	*slot_of(h, id) = h->n;
+	*seen_slot(h, id) = h->n;
 	return 1;
 }
 
 int sl__bk_seen_add(struct bk_seen *s, const struct bk_id *id)
 {
-	struct shard *h = &s->shards[id->b[0] % SHARDS];
+	struct seen_shard *h = &s->shards[id->b[0] % SHARDS];
 	sl__lock(&h->mu);
-	int rc = add(&s->env, h, id);
+	int rc = add_seen(&s->env, h, id);
 	sl__unlock(&h->mu);
 	return rc;
 }
 
 bool sl__bk_seen_has(struct bk_seen *s, const struct bk_id *id)
 {
-	struct shard *h = &s->shards[id->b[0] % SHARDS];
+	struct seen_shard *h = &s->shards[id->b[0] % SHARDS];
 	sl__lock(&h->mu);
-	bool has = h->slots_n != 0 && *slot_of(h, id) != 0;
+	bool has = h->slots_n != 0 && *seen_slot(h, id) != 0;
 	sl__unlock(&h->mu);
 	return has;
 }

@@ -5,13 +5,13 @@
  *   create: session, not ready ─▶ marks ─▶ session, ready, with the marks seen ─▶ list packs, index ─▶ … ─▶ publish
  *   prune:  mark ─▶ (a later run) sessions: every live one is ready and has seen the mark? ─▶ delete
  *
- * A create that put its session before the prune looked is waited for, unless it has seen the mark, and then it does
+ * A create that put its session before the prune listed them is waited for, unless it has seen the mark, and then it does
  * not count on the packs. One that put it after that loads the marks after it, and so sees the mark.
  *
- * Directly before it publishes, a create looks for marks that came since (F7, create/recheck.c).
+ * Directly before it publishes, a create checks for marks that came since (F7, create/recheck.c).
  *
- * Publishing is a rename of the session's own object. Whoever takes a session for dead removes that object, so exactly
- * one of the two happens.
+ * Publishing is a rename of the session's own object. A prune that takes a session for dead removes that object, so
+ * exactly one of the two happens.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #define FOLDER "sessions"
 #define SESSION_MAX (1u << 20)
 
-/* The heartbeat: a thread that puts the session again, until it is told to stop or finds the session gone. */
+/* The heartbeat: a thread that puts the session again, until it is stopped or finds the session gone. */
 struct bk_beat {
 	struct bk_session *s;
 	char *text; /* of the session, ready */
@@ -37,64 +37,32 @@ struct bk_beat {
 	pthread_t thread;
 };
 
-static int session_text(const struct bk_session *s, bool ready, char **text, size_t *len, struct sl_err *err)
-{
-	char host[256] = "";
-	struct sl__buf buf;
-	if (gethostname(host, sizeof(host) - 1) != 0 || !sl__utf8_valid(host))
-		host[0] = '\0';
-	sl__buf_init(&buf, &s->b->env);
-	sl__buf_printf(&buf, "{\"version\":%d,\"host\":", BK_VERSION);
-	sl__put_json_string(&buf, host, strlen(host));
-	sl__buf_printf(&buf, ",\"pid\":%ld,\"started_ms\":%lld,\"ready\":%s,\"seen\":[", (long)getpid(),
-		       (long long)s->started_ms, ready ? "true" : "false");
-	for (size_t i = 0; i < s->seen.n; i++)
-		sl__buf_printf(&buf, "%s\"%s\"", i != 0 ? "," : "", s->seen.marks[i].id);
-	sl__buf_str_append(&buf, "]}");
-	*len = buf.len;
-	char *taken = sl__buf_take(&buf);
-	sl__buf_fini(&buf);
-	if (taken == NULL)
-		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
-	*text = taken;
-	return 0;
-}
-
 /* ---- the heartbeat ---- */
-
-static void note_beat(struct bk_beat *beat, int rc, const struct sl_err *err)
-{
-	if (rc != 0)
-		sl__log(&beat->s->b->env, SL_LOG_WARN, "backup", "the session's heartbeat failed",
-			SL__F_STR("session", beat->s->id), SL__F_STR("reason", err->msg));
-	sl__lock(&beat->mu);
-	beat->lost |= rc == SL_ENOENT;
-	sl__unlock(&beat->mu);
-}
-
-/* true: it is time for a beat; false: the end. */
-static bool await_beat(struct bk_beat *beat)
-{
-	const struct sl_env *env = &beat->s->b->env;
-	int64_t at = sl__deadline_ns(env, BK_HEARTBEAT_MS);
-	sl__lock(&beat->mu);
-	while (!beat->stop && !beat->lost && sl__mono_ns(env) < at)
-		(void)sl__wait(env, &beat->changed, &beat->mu, at);
-	bool go_on = !beat->stop && !beat->lost;
-	sl__unlock(&beat->mu);
-	return go_on;
-}
 
 static void *beat_on(void *arg)
 {
 	struct bk_beat *beat = arg;
-	while (await_beat(beat)) {
+	const struct bk_session *s = beat->s;
+	const struct sl_env *env = &s->b->env;
+	for (;;) {
 		struct sl_err err = SL_ERR_INIT;
-		int rc = sl__bk_put_sealed(beat->s->b, FOLDER, beat->s->id, BK_KIND_SESSION, beat->text, beat->len,
-					   SL_DRIVER_UPDATE, &err);
-		note_beat(beat, rc, &err);
+		int64_t at = sl__deadline_ns(env, BK_HEARTBEAT_MS);
+		sl__lock(&beat->mu);
+		while (!beat->stop && !beat->lost && sl__mono_ns(env) < at)
+			(void)sl__wait(env, &beat->changed, &beat->mu, at);
+		bool ends = beat->stop || beat->lost;
+		sl__unlock(&beat->mu);
+		if (ends)
+			return NULL;
+		int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION}, beat->text,
+					   beat->len, SL_DRIVER_UPDATE, &err);
+		if (rc != 0)
+			sl__log(env, SL_LOG_WARN, "backup", "the session's heartbeat failed",
+				SL__F_STR("session", s->id), SL__F_STR("reason", err.msg));
+		sl__lock(&beat->mu);
+		beat->lost |= rc == SL_ENOENT;
+		sl__unlock(&beat->mu);
 	}
-	return NULL;
 }
 
 /* On success the beat owns text. */
@@ -139,14 +107,28 @@ static bool stop_beat(struct bk_session *s)
 
 /* ---- begin, publish, end ---- */
 
-static int announce(struct bk_session *s, bool ready, enum sl_driver_put how, struct sl_err *err)
+/* Put the session object; once it is ready, its heartbeat starts. */
+static int announce(struct bk_session *s, bool ready, struct sl_err *err)
 {
-	char *text;
-	size_t len;
-	int rc = session_text(s, ready, &text, &len, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_put_sealed(s->b, FOLDER, s->id, BK_KIND_SESSION, text, len, how, err);
+	char host[256] = "";
+	struct sl__buf buf;
+	if (gethostname(host, sizeof(host) - 1) != 0 || !sl__utf8_valid(host))
+		host[0] = '\0';
+	sl__buf_init(&buf, &s->b->env);
+	sl__buf_printf(&buf, "{\"version\":%d,\"host\":", BK_VERSION);
+	sl__put_json_string(&buf, host, strlen(host));
+	sl__buf_printf(&buf, ",\"pid\":%ld,\"started_ms\":%lld,\"ready\":%s,\"seen\":[", (long)getpid(),
+		       (long long)s->started_ms, ready ? "true" : "false");
+	for (size_t i = 0; i < s->seen.n; i++)
+		sl__buf_printf(&buf, "%s\"%s\"", i != 0 ? "," : "", s->seen.marks[i].id);
+	sl__buf_str_append(&buf, "]}");
+	size_t len = buf.len;
+	char *text = sl__buf_take(&buf);
+	sl__buf_fini(&buf);
+	if (text == NULL)
+		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
+	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION}, text, len,
+				   ready ? SL_DRIVER_UPDATE : SL_DRIVER_NEW, err);
 	if (rc == 0 && ready)
 		rc = start_beat(s, text, len, err);
 	if (rc != 0 || !ready)
@@ -154,12 +136,13 @@ static int announce(struct bk_session *s, bool ready, enum sl_driver_put how, st
 	return rc;
 }
 
-static int lost(struct sl_err *err, const char *id)
+static int session_lost(struct sl_err *err, const char *id)
 {
-	return sl_err_set(err, SL_EAGAIN,
-			  "session %s was taken for dead and removed, and a prune may have deleted what it counted on: "
-			  "nothing is published, begin anew",
-			  id);
+	return sl_err_set(
+		err, SL_EAGAIN,
+		"session %s was taken for dead and removed, and a prune may have deleted blocks that it needs: "
+		"nothing is published; start again",
+		id);
 }
 
 int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl_err *err)
@@ -177,13 +160,13 @@ int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl
 	if (BK_BROKEN(BK_BREAK_MARKS_FIRST))
 		rc = sl__bk_marks_load(b, &s->seen, err);
 	if (rc == 0)
-		rc = announce(s, false, SL_DRIVER_NEW, err);
+		rc = announce(s, false, err);
 	if (rc == 0 && !BK_BROKEN(BK_BREAK_MARKS_FIRST))
 		rc = sl__bk_marks_load(b, &s->seen, err);
 	if (rc == 0)
-		rc = announce(s, true, SL_DRIVER_UPDATE, err);
+		rc = announce(s, true, err);
 	if (rc == SL_ENOENT)
-		rc = lost(err, s->id);
+		rc = session_lost(err, s->id);
 	if (rc == 0)
 		*out = s;
 	else
@@ -195,20 +178,20 @@ int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, s
 {
 	char from[SL_DRIVER_NAME_BYTES], to[SL_DRIVER_NAME_BYTES];
 	if (stop_beat(s) && !BK_BROKEN(BK_BREAK_PUBLISH_ANYWAY))
-		return lost(err, s->id);
-	int rc = sl__bk_put_sealed(s->b, FOLDER, s->id, BK_KIND_SNAPSHOT, json, len,
+		return session_lost(err, s->id);
+	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SNAPSHOT}, json, len,
 				   BK_BROKEN(BK_BREAK_PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
 	if (rc == 0) {
 		(void)snprintf(from, sizeof(from), FOLDER "/%s", s->id);
 		(void)snprintf(to, sizeof(to), "snapshots/%s", s->id);
 		rc = s->b->driver.ops->rename(s->b->driver.driver, from, to, err);
-		if (rc != 0 && rc != SL_ENOENT) /* it may have failed behind the change, in its sync */
-			rc = sl_err_wrap(err, rc, "publish: look whether snapshot %s is there", s->id);
+		if (rc != 0 && rc != SL_ENOENT) /* it may have failed after the change, in its sync */
+			rc = sl_err_wrap(err, rc, "publish: check whether snapshot %s is there", s->id);
 	}
 	s->published = rc == 0;
 	if (rc == 0)
 		sl__bk_snapshot_put_copy(s->b, s->id, json, len);
-	return rc == SL_ENOENT ? lost(err, s->id) : rc;
+	return rc == SL_ENOENT ? session_lost(err, s->id) : rc;
 }
 
 int sl__bk_session_why(struct bk_session *s, int rc, struct sl_err *err)
@@ -218,7 +201,8 @@ int sl__bk_session_why(struct bk_session *s, int rc, struct sl_err *err)
 	if (rc == 0 || s == NULL || s->published)
 		return rc;
 	(void)snprintf(name, sizeof(name), FOLDER "/%s", s->id);
-	return s->b->driver.ops->stat(s->b->driver.driver, name, &st, NULL) == SL_ENOENT ? lost(err, s->id) : rc;
+	return s->b->driver.ops->stat(s->b->driver.driver, name, &st, NULL) == SL_ENOENT ? session_lost(err, s->id)
+											 : rc;
 }
 
 void sl__bk_session_end(struct bk_session *s)
@@ -237,38 +221,32 @@ void sl__bk_session_end(struct bk_session *s)
 
 /* ---- those of others ---- */
 
-/* false: it is not what a ready session says. */
-static bool read_seen(const struct sl_env *env, json_t *root, struct bk_session_info *info)
+/* 0, or SL_ENOENT when it has ended meanwhile. What cannot be read has seen nothing: a prune then waits for it. */
+static int read_session(struct sl_backup *b, const struct bk_listed *listed, struct bk_session_info *info)
 {
+	struct bk_opened o;
 	int version = 0, ready = 0;
 	json_t *seen = NULL, *mark;
 	size_t i;
-	if (json_unpack(root, "{s:i, s:b, s:o}", "version", &version, "ready", &ready, "seen", &seen) != 0 ||
-	    version != BK_VERSION || !ready || !json_is_array(seen))
-		return false;
-	info->seen = sl__calloc(env, json_array_size(seen), sizeof(*info->seen));
-	if (info->seen == NULL)
-		return false;
-	json_array_foreach(seen, i, mark)
-	{
-		if (!json_is_string(mark) || !sl__bk_is_name(json_string_value(mark)))
-			return false;
-		memcpy(info->seen[info->seen_n++], json_string_value(mark), BK_NAME_HEX);
-	}
-	return true;
-}
-
-/* 0, or SL_ENOENT when it has ended meanwhile. What cannot be read has seen nothing: a prune then waits for it. */
-static int look_at(struct sl_backup *b, const struct bk_listed *listed, struct bk_session_info *info)
-{
-	struct bk_opened o;
 	memcpy(info->id, listed->id, BK_NAME_HEX);
 	info->mtime_ms = listed->stat.mtime_ms;
-	int rc = sl__bk_get_sealed(b, FOLDER, listed->id, BK_KIND_SESSION, SESSION_MAX, &o, NULL);
+	int rc = sl__bk_get_sealed(b, &(struct bk_object){FOLDER, listed->id, BK_KIND_SESSION}, SESSION_MAX, &o, NULL);
 	if (rc != 0)
 		return rc == SL_ENOENT ? rc : 0;
 	json_t *root = json_loadb(o.text, o.len, JSON_REJECT_DUPLICATES, NULL);
-	info->ready = read_seen(&b->env, root, info);
+	info->ready = json_unpack(root, "{s:i, s:b, s:o}", "version", &version, "ready", &ready, "seen", &seen) == 0 &&
+		      version == BK_VERSION && ready && json_is_array(seen);
+	if (info->ready) {
+		info->seen = sl__calloc(&b->env, json_array_size(seen), sizeof(*info->seen));
+		info->ready = info->seen != NULL;
+	}
+	json_array_foreach(seen, i, mark)
+	{
+		info->ready = info->ready && json_is_string(mark) && sl__bk_is_name(json_string_value(mark));
+		if (!info->ready)
+			break;
+		memcpy(info->seen[info->seen_n++], json_string_value(mark), BK_NAME_HEX);
+	}
 	if (!info->ready)
 		info->seen_n = 0;
 	json_decref(root);
@@ -285,7 +263,7 @@ int sl__bk_sessions_each(struct sl_backup *b, bk_session_fn *fn, void *ctx, stru
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		struct bk_session_info info = {.seen = NULL};
-		if (look_at(b, &listed[i], &info) == 0)
+		if (read_session(b, &listed[i], &info) == 0)
 			rc = fn(&info, ctx);
 		sl__free(&b->env, info.seen);
 	}

@@ -43,45 +43,39 @@ static void put_texts(struct sl__buf *buf, const char *name, const char *const *
 	sl__buf_str_append(buf, "]");
 }
 
-static void put_number(struct sl__buf *buf, const char *name, uint64_t value)
-{
-	sl__buf_printf(buf, ",\"%s\":%llu", name, (unsigned long long)value);
-}
-
-static void put_manifest(struct sl__buf *buf, const struct bk_snapshot *s)
-{
-	char hex[BK_HEX_BYTES];
-	sl__buf_str_append(buf, ",\"manifest\":[");
-	for (size_t i = 0; i < s->manifest_n; i++) {
-		sl__bk_hex(s->manifest[i].id.b, BK_ID_BYTES, hex);
-		sl__buf_printf(buf, "%s[\"%s\",%u]", i != 0 ? "," : "", hex, s->manifest[i].len);
-	}
-	sl__buf_str_append(buf, "]}");
-}
-
 int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, char **json, size_t *len,
 			 struct sl_err *err)
 {
 	const struct sl_backup_snapshot *i = &s->info;
+	const struct {
+		const char *name;
+		uint64_t value;
+	} numbers[] = {{"entries", i->entries},
+		       {"files", i->files},
+		       {"bytes", i->bytes},
+		       {"new_bytes", i->new_bytes},
+		       {"physical_bytes", i->physical_bytes},
+		       {"problems", i->problems}};
 	struct sl__buf buf;
 	sl__buf_init(&buf, env);
-	sl__buf_printf(&buf, "{\"version\":%d,\"time_ms\":%lld", BK_VERSION, (long long)i->time_ms);
-	put_number(&buf, "took_ms", i->took_ms);
-	sl__buf_str_append(&buf, ",\"host\":");
+	sl__buf_printf(&buf, "{\"version\":%d,\"time_ms\":%lld,\"took_ms\":%llu,\"host\":", BK_VERSION,
+		       (long long)i->time_ms, (unsigned long long)i->took_ms);
 	put_text(&buf, i->host);
 	sl__buf_str_append(&buf, ",\"parent\":");
 	put_text(&buf, i->parent != NULL ? i->parent : "");
 	put_texts(&buf, "paths", i->paths, i->paths_n);
 	put_texts(&buf, "tags", i->tags, i->tags_n);
-	put_number(&buf, "entries", i->entries);
-	put_number(&buf, "files", i->files);
-	put_number(&buf, "bytes", i->bytes);
-	put_number(&buf, "new_bytes", i->new_bytes);
-	put_number(&buf, "physical_bytes", i->physical_bytes);
-	put_number(&buf, "problems", i->problems);
+	for (size_t k = 0; k < SL_COUNT(numbers); k++)
+		sl__buf_printf(&buf, ",\"%s\":%llu", numbers[k].name, (unsigned long long)numbers[k].value);
 	sl__buf_str_append(&buf, ",\"library\":");
 	put_text(&buf, i->version);
-	put_manifest(&buf, s);
+	sl__buf_str_append(&buf, ",\"manifest\":[");
+	for (size_t k = 0; k < s->manifest_n; k++) {
+		char hex[BK_HEX_BYTES];
+		sl__bk_hex(s->manifest[k].id.b, BK_ID_BYTES, hex);
+		sl__buf_printf(&buf, "%s[\"%s\",%u]", k != 0 ? "," : "", hex, s->manifest[k].len);
+	}
+	sl__buf_str_append(&buf, "]}");
 	size_t n = buf.len;
 	char *text = sl__buf_take(&buf);
 	sl__buf_fini(&buf);
@@ -89,7 +83,7 @@ int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, 
 		return sl_err_set(err, SL_ENOMEM, "write a snapshot: out of memory");
 	if (n + BK_SEAL_MAX > BK_SNAPSHOT_MAX) {
 		sl__free(env, text);
-		return sl_err_set(err, SL_ETOOBIG, "the snapshot has too many blocks of names: %zu", s->manifest_n);
+		return sl_err_set(err, SL_ETOOBIG, "the snapshot has too many manifest blocks: %zu", s->manifest_n);
 	}
 	*json = text;
 	*len = n;
@@ -106,31 +100,24 @@ struct arena {
 	bool bad;
 };
 
-static const char *take_hex(struct arena *a, const char *hex)
-{
-	size_t n = strlen(hex) / 2;
-	char *text = a->at;
-	if (n == 0 || !sl__bk_unhex(hex, text, n) || memchr(text, 0, n) != NULL) {
-		a->bad = true;
-		return "";
-	}
-	text[n] = '\0';
-	a->at += n + 1;
-	return text;
-}
-
 static const char *take_text(struct arena *a, json_t *value)
 {
 	json_t *hex = json_object_get(value, "hex");
-	if (hex != NULL && json_is_string(hex))
-		return take_hex(a, json_string_value(hex));
-	if (!json_is_string(value)) {
-		a->bad = true;
-		return "";
-	}
-	size_t n = json_string_length(value);
 	char *text = a->at;
-	memcpy(text, json_string_value(value), n + 1);
+	size_t n = 0;
+	if (hex != NULL && json_is_string(hex)) {
+		n = strlen(json_string_value(hex)) / 2;
+		if (n == 0 || !sl__bk_unhex(json_string_value(hex), text, n) || memchr(text, 0, n) != NULL)
+			a->bad = true;
+	} else if (json_is_string(value)) {
+		n = json_string_length(value);
+		memcpy(text, json_string_value(value), n);
+	} else {
+		a->bad = true;
+	}
+	if (a->bad)
+		return "";
+	text[n] = '\0';
 	a->at += n + 1;
 	return text;
 }
@@ -158,37 +145,6 @@ static uint64_t take_number(struct arena *a, json_t *root, const char *name)
 	return (uint64_t)json_integer_value(value);
 }
 
-static void take_info(struct arena *a, json_t *root, struct sl_backup_snapshot *i)
-{
-	*i = (struct sl_backup_snapshot){.struct_size = sizeof(*i)};
-	i->time_ms = (int64_t)take_number(a, root, "time_ms");
-	i->took_ms = take_number(a, root, "took_ms");
-	i->host = take_text(a, json_object_get(root, "host"));
-	i->parent = take_text(a, json_object_get(root, "parent"));
-	i->paths = take_texts(a, json_object_get(root, "paths"), &i->paths_n);
-	i->tags = take_texts(a, json_object_get(root, "tags"), &i->tags_n);
-	i->entries = take_number(a, root, "entries");
-	i->files = take_number(a, root, "files");
-	i->bytes = take_number(a, root, "bytes");
-	i->new_bytes = take_number(a, root, "new_bytes");
-	i->physical_bytes = take_number(a, root, "physical_bytes");
-	i->problems = take_number(a, root, "problems");
-	i->version = take_text(a, json_object_get(root, "library"));
-	if (i->parent[0] != '\0' && !sl__bk_is_name(i->parent))
-		a->bad = true;
-}
-
-static bool read_ref(json_t *value, struct bk_ref *out)
-{
-	const char *hex;
-	json_int_t len;
-	if (json_unpack(value, "[s, I!]", &hex, &len) != 0 || !sl__bk_unhex(hex, out->id.b, BK_ID_BYTES) || len < 1 ||
-	    len > BK_CHUNK_MAX)
-		return false;
-	out->len = (uint32_t)len;
-	return true;
-}
-
 /* 0, 1 when it is wrong, SL_ENOMEM. */
 static int take_manifest(const struct sl_env *env, json_t *array, struct bk_snapshot *out)
 {
@@ -201,17 +157,22 @@ static int take_manifest(const struct sl_env *env, json_t *array, struct bk_snap
 		return SL_ENOMEM;
 	json_array_foreach(array, i, value)
 	{
-		if (!read_ref(value, &refs[i])) {
+		const char *hex;
+		json_int_t len;
+		if (json_unpack(value, "[s, I!]", &hex, &len) != 0 || !sl__bk_unhex(hex, refs[i].id.b, BK_ID_BYTES) ||
+		    len < 1 || len > BK_CHUNK_MAX) {
 			sl__free(env, refs);
 			return 1;
 		}
+		refs[i].len = (uint32_t)len;
 	}
 	out->manifest = refs;
 	out->manifest_n = n;
 	return 0;
 }
 
-static int read_members(const struct sl_env *env, const char *id, json_t *root, size_t len, struct bk_snapshot *out)
+/* 0, 1 when it is wrong, SL_EUNSUPPORTED, SL_ENOMEM. */
+static int take_snapshot(const struct sl_env *env, const char *id, json_t *root, size_t len, struct bk_snapshot *out)
 {
 	size_t pointers =
 		json_array_size(json_object_get(root, "paths")) + json_array_size(json_object_get(root, "tags"));
@@ -222,11 +183,25 @@ static int read_members(const struct sl_env *env, const char *id, json_t *root, 
 	if (memory == NULL)
 		return SL_ENOMEM;
 	struct arena a = {.pointers = memory, .at = (char *)(memory + pointers)};
-	struct bk_snapshot s = {.json = memory};
-	char *own_id = memcpy(a.at, id, BK_NAME_HEX);
+	struct bk_snapshot s = {.json = memory, .info = {.struct_size = sizeof(s.info)}};
+	struct sl_backup_snapshot *i = &s.info;
+	i->id = memcpy(a.at, id, BK_NAME_HEX);
 	a.at += BK_NAME_HEX;
-	take_info(&a, root, &s.info);
-	s.info.id = own_id;
+	i->time_ms = (int64_t)take_number(&a, root, "time_ms");
+	i->took_ms = take_number(&a, root, "took_ms");
+	i->host = take_text(&a, json_object_get(root, "host"));
+	i->parent = take_text(&a, json_object_get(root, "parent"));
+	i->paths = take_texts(&a, json_object_get(root, "paths"), &i->paths_n);
+	i->tags = take_texts(&a, json_object_get(root, "tags"), &i->tags_n);
+	i->entries = take_number(&a, root, "entries");
+	i->files = take_number(&a, root, "files");
+	i->bytes = take_number(&a, root, "bytes");
+	i->new_bytes = take_number(&a, root, "new_bytes");
+	i->physical_bytes = take_number(&a, root, "physical_bytes");
+	i->problems = take_number(&a, root, "problems");
+	i->version = take_text(&a, json_object_get(root, "library"));
+	if (i->parent[0] != '\0' && !sl__bk_is_name(i->parent))
+		a.bad = true;
 	int rc = a.bad ? 1 : take_manifest(env, json_object_get(root, "manifest"), &s);
 	if (rc == 0)
 		*out = s;
@@ -239,20 +214,22 @@ int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, const char *
 			  struct bk_snapshot *out, struct sl_err *err)
 {
 	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-	int rc = json_is_object(root) ? read_members(env, id, root, len, out) : 1;
+	int rc = json_is_object(root) ? take_snapshot(env, id, root, len, out) : 1;
 	json_decref(root);
+	if (rc == 0)
+		return 0;
 	if (rc == 1)
 		return sl_err_set(err, SL_ECORRUPT, FOLDER "/%s is damaged: not a snapshot", id);
 	if (rc == SL_EUNSUPPORTED)
 		return sl_err_set(err, rc, FOLDER "/%s is of a later version: upgrade", id);
-	return rc == 0 ? 0 : sl_err_set(err, rc, FOLDER "/%s: out of memory", id);
+	return sl_err_set(err, rc, FOLDER "/%s: out of memory", id);
 }
 
 static int load_from(struct sl_backup *b, const char *folder, const char *id, struct bk_snapshot *out,
 		     struct sl_err *err)
 {
 	struct bk_opened o;
-	int rc = sl__bk_get_sealed(b, folder, id, BK_KIND_SNAPSHOT, BK_SNAPSHOT_MAX, &o, err);
+	int rc = sl__bk_get_sealed(b, &(struct bk_object){folder, id, BK_KIND_SNAPSHOT}, BK_SNAPSHOT_MAX, &o, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_snapshot_parse(&b->env, id, o.text, o.len, out, err);
@@ -264,7 +241,7 @@ int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot
 {
 	struct sl_err why = SL_ERR_INIT;
 	if (!sl__bk_is_name(id))
-		return sl_err_set(err, SL_ENOENT, "\"%.64s\" is no id of a snapshot", id);
+		return sl_err_set(err, SL_ENOENT, "invalid snapshot id \"%.64s\"", id);
 	int rc = load_from(b, FOLDER, id, out, &why);
 	if ((rc == SL_ECORRUPT || rc == SL_ENOENT || rc == SL_EIO) &&
 	    load_from(b, BK_SNAPSHOT_COPIES, id, out, NULL) == 0) {
@@ -273,7 +250,7 @@ int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot
 		return 0;
 	}
 	if (rc == SL_ENOENT)
-		return sl_err_set(err, SL_ENOENT, "there is no snapshot %s", id);
+		return sl_err_set(err, SL_ENOENT, "no snapshot %s", id);
 	if (rc != 0 && err != NULL)
 		*err = why;
 	return rc;
@@ -281,8 +258,8 @@ int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot
 
 /* ---- both objects of a snapshot ---- */
 
-/* One of them by its own: 0, SL_ENOENT, SL_ECORRUPT, SL_EUNSUPPORTED, or a failure to read. */
-static int judge(struct sl_backup *b, const char *folder, const char *id, struct bk_twin *t)
+/* One of them alone: 0, SL_ENOENT, SL_ECORRUPT, SL_EUNSUPPORTED, or a failure to read. */
+static int load_twin(struct sl_backup *b, const char *folder, const char *id, struct bk_twin *t)
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	*t = (struct bk_twin){.why = SL_ERR_INIT};
@@ -292,19 +269,17 @@ static int judge(struct sl_backup *b, const char *folder, const char *id, struct
 	return t->rc;
 }
 
-static bool is_verdict(int rc)
-{
-	return rc == 0 || rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED;
-}
-
 int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *care, struct sl_err *err)
 {
 	struct bk_twin t[2];
-	int first = judge(b, FOLDER, id, &t[BK_FIRST]), copy = judge(b, BK_SNAPSHOT_COPIES, id, &t[BK_COPY]), rc = 0;
+	int first = load_twin(b, FOLDER, id, &t[BK_FIRST]), copy = load_twin(b, BK_SNAPSHOT_COPIES, id, &t[BK_COPY]),
+	    rc = 0;
 	if (first == SL_ENOENT && copy == SL_ENOENT) /* forgotten meanwhile */
 		return 0;
 	for (int i = 0; i < 2 && rc == 0; i++) {
-		if (!is_verdict(t[i].rc) && (t[i].rc != SL_EIO || t[!i].rc != 0)) {
+		int is = t[i].rc;
+		bool known = is == 0 || is == SL_ENOENT || is == SL_ECORRUPT || is == SL_EUNSUPPORTED;
+		if (!known && (is != SL_EIO || t[!i].rc != 0)) {
 			if (err != NULL)
 				*err = t[i].why;
 			return t[i].rc;
@@ -320,9 +295,13 @@ int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *ca
 	int right = first == 0 ? BK_FIRST : BK_COPY, wrong = !right;
 	if (rc != 0 || !care->mend || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
 		return rc;
-	rc = sl__bk_get_all(b, t[right].name, BK_SNAPSHOT_MAX + BK_SEAL_MAX, &t[right].text, &t[right].len, err);
-	if (rc == 0)
+	struct bk_opened o;
+	rc = sl__bk_get_all(b, t[right].name, BK_SNAPSHOT_MAX + BK_SEAL_MAX, &o, err);
+	if (rc == 0) {
+		t[right].text = o.memory;
+		t[right].len = o.len;
 		rc = sl__bk_twin_mend(b, t, right, err);
+	}
 	sl__bk_twin_fini(b, &t[right]);
 	care->mended += rc == 0;
 	return rc == SL_ENOENT ? 0 : rc;
@@ -335,7 +314,8 @@ void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *j
 	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
 	(void)snprintf(first, sizeof(first), FOLDER "/%s", id);
 	(void)snprintf(copy, sizeof(copy), BK_SNAPSHOT_COPIES "/%s", id);
-	int rc = sl__bk_put_sealed(b, BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT, json, len, SL_DRIVER_REPLACE, &why);
+	int rc = sl__bk_put_sealed(b, &(struct bk_object){BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT}, json, len,
+				   SL_DRIVER_REPLACE, &why);
 	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
 		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
 	if (rc != 0)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Objects that are there twice: loading, comparing and repairing them (T1, T2 in twins.h). */
 #include "backup/repo/twins.h"
 
 #include <stdio.h>
@@ -30,9 +31,13 @@ int sl__bk_twin_load(struct sl_backup *b, const char *name, bk_twin_fn *is_right
 {
 	struct bk_twin t = {.why = SL_ERR_INIT};
 	(void)snprintf(t.name, sizeof(t.name), "%s", name);
-	t.rc = sl__bk_get_all(b, name, BK_TWIN_MAX, &t.text, &t.len, &t.why);
-	if (t.rc == 0)
-		t.rc = is_right(b, (const char *)t.text, t.len, &t.why);
+	struct bk_opened o;
+	t.rc = sl__bk_get_all(b, name, BK_TWIN_MAX, &o, &t.why);
+	if (t.rc == 0) {
+		t.text = o.memory;
+		t.len = o.len;
+		t.rc = is_right(b, o.text, o.len, &t.why);
+	}
 	if (t.rc == SL_ETOOBIG)
 		t.rc = sl_err_set(&t.why, SL_ECORRUPT, "%s is damaged: more than %u bytes", name, BK_TWIN_MAX);
 	if (t.rc != 0)
@@ -83,28 +88,24 @@ int sl__bk_twin_mend(struct sl_backup *b, const struct bk_twin t[2], int right, 
 	return rc == SL_ENOENT ? sl__bk_twin_remove(b, put, err) : rc;
 }
 
-static int tell(enum sl_backup_fault fault, bool harmless, const struct bk_twin *t, struct bk_care *care,
-		struct sl_err *err)
-{
-	struct sl_err why = t->why;
-	if (t->rc == SL_ENOENT)
-		(void)sl_err_set(&why, SL_ENOENT,
-				 harmless ? "there is no second copy of it; repair makes one" : "it is missing");
-	return care->fn(fault, harmless, t->name, &why, care->ctx, err);
-}
-
 int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk_twin t[2], struct bk_care *care,
 		      struct sl_err *err)
 {
 	struct bk_twin *copy = &t[BK_COPY];
 	if (t[BK_FIRST].rc == 0 && copy->rc == 0 && !sl__bk_twins_same(t))
-		copy->rc = sl_err_set(&copy->why, SL_ECORRUPT, "%s is not what %s is", copy->name, t[BK_FIRST].name);
+		copy->rc = sl_err_set(&copy->why, SL_ECORRUPT, "%s differs from %s", copy->name, t[BK_FIRST].name);
 	int right = t[BK_FIRST].rc == 0 ? BK_FIRST : BK_COPY, rc = 0;
 	for (int i = 0; i < 2 && rc == 0; i++) {
-		/* One that is nowhere is told once, by the first. */
-		bool told = t[i].rc != 0 && (i == BK_FIRST || t[i].rc != SL_ENOENT || right == BK_FIRST);
-		if (told)
-			rc = tell(fault, i == BK_COPY && t[i].rc == SL_ENOENT, &t[i], care, err);
+		/* One that is missing in both places is reported once, for the first. */
+		if (t[i].rc == 0 || (i == BK_COPY && t[i].rc == SL_ENOENT && right != BK_FIRST))
+			continue;
+		struct sl_err why = t[i].why;
+		bool harmless = i == BK_COPY && t[i].rc == SL_ENOENT;
+		if (t[i].rc == SL_ENOENT)
+			(void)sl_err_set(&why, SL_ENOENT,
+					 harmless ? "there is no second copy of it; repair makes one"
+						  : "it is missing");
+		rc = care->fn(fault, harmless, t[i].name, &why, care->ctx, err);
 	}
 	if (rc != 0 || !care->mend || t[right].rc != 0 || t[!right].rc == 0 || t[!right].rc == SL_EUNSUPPORTED)
 		return rc;

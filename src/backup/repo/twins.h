@@ -2,15 +2,15 @@
 /*
  * What is needed to open anything else is there twice, byte by byte the same: config and copies/config, keys/<id> and
  * copies/keys/<id>. Each text has its own checksum, which shows which of the two is right. Snapshots are there
- * twice too (snapshots/<id>, copies/snapshots/<id>), each with a seal of its own.
+ * twice too (snapshots/<id>, copies/snapshots/<id>), each with its own seal.
  *
- *  T1  The first is put before its copy, and removed before it. So a copy that stands alone is either what is left of
- *      something lost, or what a removal that was cut off has left. Of a snapshot the copy is removed before the
- *      first (and, by T2, once more behind it), and put only behind it: one that stands alone is what is left of
- *      something lost, and counts.
- *  T2  Who puts one of the two by the other looks afterwards whether that one is still there, and takes back what it
- *      has put when it is not. Who removes both looks afterwards whether one of them came back. So nobody brings back
- *      what another removes at the same time, and no lock is needed for it.
+ *  T1  The first is put before its copy, and removed before it. So a copy without a first is either what is left of
+ *      something lost, or what an interrupted removal has left. Of a snapshot the copy is removed before the first
+ *      (and, by T2, once more after it), and put only after it: a copy without a first is what is left of something
+ *      lost, and counts.
+ *  T2  A process that puts one of the two from the other checks afterwards whether that one is still there, and removes
+ *      what it has put when it is not. A process that removes both checks afterwards whether one of them came back. So
+ *      no process brings back what another removes at the same time, and no lock is needed for it.
  */
 #ifndef SL_BACKUP_TWINS_H
 #define SL_BACKUP_TWINS_H
@@ -45,22 +45,22 @@ void sl__bk_twin_fini(struct sl_backup *b, struct bk_twin *t); /* zeroed is allo
 void sl__bk_twins_fini(struct sl_backup *b, struct bk_twin t[2]);
 bool sl__bk_twins_same(const struct bk_twin t[2]); /* both are right, and the same */
 
-/* Put the other one by the one that is right (T2). */
+/* Put the wrong one from the right one (T2). */
 SL_MUST_CHECK int sl__bk_twin_mend(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err);
 /* Remove one; it may be gone. */
 SL_MUST_CHECK int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err);
 
-/* What check tells of them and repair mends. harmless: nothing that is needed is missing. */
+/* What check reports of them and repair fixes. harmless: nothing that is needed is missing. */
 typedef int bk_damaged_fn(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
 			  void *ctx, struct sl_err *err);
 struct bk_care {
-	bk_damaged_fn *fn; /* 0 to go on */
+	bk_damaged_fn *fn; /* 0 to continue */
 	void *ctx;
 	bool mend;
 	uint64_t mended; /* objects */
 };
-/* Tell of both as they are, and put what is missing or damaged by the other. An object of a later version is told and
- * left alone; one that is lost in both places is told. */
+/* Report both as they are, and put what is missing or damaged from the other. An object of a later version is reported
+ * and left alone; one that is lost in both places is reported. */
 SL_MUST_CHECK int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk_twin t[2],
 				    struct bk_care *care, struct sl_err *err);
 

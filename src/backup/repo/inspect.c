@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is in a repository: list, resolve, statistics. */
+/* What is in a repository: listing snapshots, resolving names, statistics. */
 #include <stdlib.h>
 
 #include "backup/repo/repo.h"
 
 #define PREFIX_MIN 4
 
-struct loaded {
+struct loaded_snapshots {
 	struct bk_snapshot *all;
 	size_t n;
 };
 
-static void fini_loaded(struct sl_backup *b, struct loaded *l)
+static void free_loaded(struct sl_backup *b, struct loaded_snapshots *l)
 {
 	for (size_t i = 0; i < l->n; i++)
 		sl__bk_snapshot_fini(&b->env, &l->all[i]);
@@ -26,48 +26,47 @@ static int compare_times(const void *a, const void *b)
 	return strcmp(x->info.id, y->info.id);
 }
 
-/* One snapshot without its manifest, at the end of *l; one that was forgotten meanwhile is left out. */
-static int load_one(struct sl_backup *b, const char *id, struct loaded *l, sl_backup_damaged_fn *on_damaged, void *ctx,
-		    struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	struct bk_snapshot *s = &l->all[l->n];
-	int rc = sl__bk_check_stop(b, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_snapshot_load(b, id, s, &why);
-	if (rc == 0) {
-		sl__free(&b->env, s->manifest);
-		s->manifest = NULL;
-		s->manifest_n = 0;
-		l->n++;
-	}
-	if (rc == 0 || rc == SL_ENOENT)
-		return 0;
-	if ((rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) && on_damaged != NULL)
-		return on_damaged(id, &why, ctx);
-	if (err != NULL)
-		*err = why;
-	return rc;
-}
+/* Calls on_damaged (may be NULL) with ctx. */
+struct damage {
+	sl_backup_damaged_fn *on_damaged;
+	void *ctx;
+};
 
-static int load_all(struct sl_backup *b, struct loaded *out, sl_backup_damaged_fn *on_damaged, void *ctx,
-		    struct sl_err *err)
+/* All snapshots without their manifests, oldest first. One that was forgotten meanwhile is left out. */
+static int load_all(struct sl_backup *b, const struct damage *d, struct loaded_snapshots *out, struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX];
 	size_t n;
-	struct loaded l = {.n = 0};
+	struct loaded_snapshots l = {.n = 0};
 	int rc = sl__bk_snapshot_ids(b, &ids, &n, err);
 	if (rc != 0)
 		return rc;
 	l.all = sl__calloc(&b->env, n, sizeof(*l.all));
 	if (l.all == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "list snapshots: out of memory");
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = load_one(b, ids[i], &l, on_damaged, ctx, err);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		struct sl_err why = SL_ERR_INIT;
+		struct bk_snapshot *s = &l.all[l.n];
+		rc = sl__bk_check_stop(b, err);
+		if (rc != 0)
+			break;
+		rc = sl__bk_snapshot_load(b, ids[i], s, &why);
+		if (rc == 0) {
+			sl__free(&b->env, s->manifest);
+			s->manifest = NULL;
+			s->manifest_n = 0;
+			l.n++;
+		} else if (rc == SL_ENOENT) {
+			rc = 0;
+		} else if ((rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) && d->on_damaged != NULL) {
+			rc = d->on_damaged(ids[i], &why, d->ctx);
+		} else if (err != NULL) {
+			*err = why;
+		}
+	}
 	sl__free(&b->env, ids);
 	if (rc != 0) {
-		fini_loaded(b, &l);
+		free_loaded(b, &l);
 		return rc;
 	}
 	if (l.n != 0)
@@ -79,45 +78,52 @@ static int load_all(struct sl_backup *b, struct loaded *out, sl_backup_damaged_f
 int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn *on_damaged, void *ctx,
 		   struct sl_err *err)
 {
-	struct loaded l;
+	const struct damage d = {.on_damaged = on_damaged, .ctx = ctx};
+	struct loaded_snapshots l;
 	int rc = sl__bk_begin(b, "list", err);
 	if (rc == 0)
-		rc = load_all(b, &l, on_damaged, ctx, err);
+		rc = load_all(b, &d, &l, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < l.n; i++)
 		rc = fn(&l.all[i].info, ctx);
-	fini_loaded(b, &l);
+	free_loaded(b, &l);
 	return rc;
 }
 
-/* An older one must not pass for the latest, and what cannot be read may have been it. */
+/* An older snapshot must not be taken for the latest, and one that cannot be read may be it. */
 static int resolve_latest(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
-	struct loaded l;
-	int rc = load_all(b, &l, NULL, NULL, err);
+	const struct damage fails = {.on_damaged = NULL};
+	struct loaded_snapshots l;
+	int rc = load_all(b, &fails, &l, err);
 	if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
-		return sl_err_wrap(err, rc,
-				   "which snapshot is the latest is not known: name it by its id, or run a repair");
+		return sl_err_wrap(err, rc, "the latest snapshot is not known: name it by its id, or run a repair");
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "find the latest snapshot");
 	if (l.n != 0)
 		memcpy(id, l.all[l.n - 1].info.id, SL_BACKUP_ID_BYTES);
 	else
 		rc = sl_err_set(err, SL_ENOENT, "the repository has no snapshot");
-	fini_loaded(b, &l);
+	free_loaded(b, &l);
 	return rc;
 }
 
-static int resolve_prefix(sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
+int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX];
-	size_t n, found = 0, at = 0;
+	size_t n, found = 0, at = 0, len = strlen(name);
+	if (strcmp(name, "latest") == 0)
+		return resolve_latest(b, id, err);
+	if (len < PREFIX_MIN || len >= SL_BACKUP_ID_BYTES || strspn(name, "0123456789abcdef") != len)
+		return sl_err_set(err, SL_ENOENT,
+				  "invalid snapshot id \"%.64s\": want %d to 32 hexadecimal digits, or latest", name,
+				  PREFIX_MIN);
 	int rc = sl__bk_snapshot_ids(b, &ids, &n, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; i < n; i++) {
-		if (strncmp(ids[i], name, strlen(name)) == 0) {
+		if (strncmp(ids[i], name, len) == 0) {
 			found++;
 			at = i;
 		}
@@ -125,23 +131,11 @@ static int resolve_prefix(sl_backup *b, const char *name, char id[SL_BACKUP_ID_B
 	if (found == 1)
 		memcpy(id, ids[at], SL_BACKUP_ID_BYTES);
 	else if (found == 0)
-		rc = sl_err_set(err, SL_ENOENT, "there is no snapshot %.64s", name);
+		rc = sl_err_set(err, SL_ENOENT, "no snapshot %.64s", name);
 	else
 		rc = sl_err_set(err, SL_EINVAL, "%zu snapshots begin with %s: give more characters", found, name);
 	sl__free(&b->env, ids);
 	return rc;
-}
-
-int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
-{
-	if (strcmp(name, "latest") == 0)
-		return resolve_latest(b, id, err);
-	size_t n = strlen(name);
-	if (n < PREFIX_MIN || n >= SL_BACKUP_ID_BYTES || strspn(name, "0123456789abcdef") != n)
-		return sl_err_set(err, SL_ENOENT,
-				  "\"%.64s\" is no id of a snapshot: want %d to 32 hexadecimal digits, or latest", name,
-				  PREFIX_MIN);
-	return resolve_prefix(b, name, id, err);
 }
 
 int sl_backup_resolve(sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
@@ -152,7 +146,7 @@ int sl_backup_resolve(sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES
 
 /* ---- statistics ---- */
 
-static int count_one(SL_UNUSED const struct bk_session_info *info, void *ctx)
+static int count_session(SL_UNUSED const struct bk_session_info *info, void *ctx)
 {
 	++*(uint64_t *)ctx;
 	return 0;
@@ -179,24 +173,12 @@ static int count_packs(sl_backup *b, struct sl_backup_stats *out, struct sl_err 
 	return rc;
 }
 
-static int count_blocks(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err)
-{
-	struct bk_index *index;
-	int rc = sl__bk_index_for_reading(b, &index, err);
-	if (rc != 0)
-		return rc;
-	out->blocks = sl__bk_index_entries(index);
-	for (size_t i = 0; i < sl__bk_index_files(index); i++)
-		out->index_files += sl__bk_index_name(index, i)[0] != '\0';
-	sl__bk_index_free(index);
-	return 0;
-}
-
 int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err)
 {
 	struct sl_backup_stats s = {.encrypted = b->keys.encrypted};
 	char(*ids)[BK_NAME_HEX];
 	size_t n, size = out->struct_size;
+	struct bk_index *index;
 	int rc = sl__bk_begin(b, "stats", err);
 	if (rc == 0)
 		rc = sl__bk_snapshot_ids(b, &ids, &n, err);
@@ -207,9 +189,14 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 	sl__bk_hex(b->keys.repository, sizeof(b->keys.repository), s.id);
 	rc = count_packs(b, &s, err);
 	if (rc == 0)
-		rc = count_blocks(b, &s, err);
-	if (rc == 0)
-		rc = sl__bk_sessions_each(b, count_one, &s.sessions, err);
+		rc = sl__bk_index_for_reading(b, &index, err);
+	if (rc != 0)
+		return rc;
+	s.blocks = sl__bk_index_entries(index);
+	for (size_t i = 0; i < sl__bk_index_files(index); i++)
+		s.index_files += sl__bk_index_name(index, i)[0] != '\0';
+	sl__bk_index_free(index);
+	rc = sl__bk_sessions_each(b, count_session, &s.sessions, err);
 	if (rc != 0)
 		return rc;
 	s.struct_size = size;
