@@ -8,8 +8,8 @@
  * before the actor itself goes on.) The scheduler lets one actor run for some calls, then another: bursts of one call
  * and of hundreds are as likely, so that a prune may stand still in the middle of its work while others come and go.
  *
- * Then the protocol is broken on purpose in each of the ways of backup/repo/broken.h, and a script of who goes how far must
- * find each. (A seed that finds one is soon outdated: what it does depends on every call that the actors make.) The
+ * Then the protocol is broken on purpose in each of the ways of breaks.h, by switches that only this test's copies of the
+ * sources have (breaks.py), and a script of who goes how far must find each. (A seed that finds one is soon outdated: what it does depends on every call that the actors make.) The
  * last look of a create at the marks (F7) is left out there, since it hides some of them; that it does, and that
  * nothing is lost without it as long as nothing else is broken, is shown separately.
  *
@@ -21,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backup/breaks.h"
 #include "backup/care_kit.h"
-#include "backup/repo/broken.h"
 #include "support/budget.h"
 
-unsigned sl__bk_broken;
+unsigned protocol_broken;
 
 #define ACTORS 6
 #define TREES 2
@@ -384,7 +384,7 @@ static bool run_seed(uint64_t seed, int *calls)
 		act(&w, PRUNE, &w.chance, -1);
 	}
 	right = right && is_right(&w) && w.single == 0;
-	if (w.odd[0] != '\0' && sl__bk_broken == 0)
+	if (w.odd[0] != '\0' && protocol_broken == 0)
 		fail_msg("SLUICE_BACKUP_SEED=%llu: %s", (unsigned long long)seed, w.odd);
 	*calls += w.calls;
 	finish(&w);
@@ -597,7 +597,7 @@ static void no_snapshot_misses_a_block_however_creates_prunes_and_forgets_interl
 	double end = seconds_now() + test_seconds(1.5);
 	uint64_t seed = first;
 	int calls = 0;
-	sl__bk_broken = 0;
+	protocol_broken = 0;
 	for (size_t i = 0; i < SL_COUNT(kept_seeds) && one == NULL; i++)
 		assert_true(run_seed(kept_seeds[i], &calls));
 	for (; one != NULL ? seed == first : seeds > 0 ? seed <= seeds : seconds_now() < end; seed++)
@@ -609,37 +609,37 @@ static void no_snapshot_misses_a_block_however_creates_prunes_and_forgets_interl
 
 #define SCRIPT(script) script, SL_COUNT(script)
 static const struct {
-	enum bk_break what;
+	enum protocol_break what;
 	const char *name;
 	const struct step *script;
 	size_t steps;
 } breaks[] = {
-	{BK_BREAK_IGNORE_SEEN, "no mark waits for a session", SCRIPT(marked_meanwhile)},
-	{BK_BREAK_NOT_READY_SEEN, "a session that is not ready has seen everything", SCRIPT(is_not_ready)},
-	{BK_BREAK_SNAPSHOTS_FIRST, "snapshots are listed before sessions", SCRIPT(publishes_between)},
-	{BK_BREAK_LEAVE_SILENT, "silent sessions are not removed", SCRIPT(silent_comes_back)},
-	{BK_BREAK_REMOVE_LATE, "silent sessions are removed after snapshots were listed", SCRIPT(silent_publishes)},
-	{BK_BREAK_DELETE_AT_ONCE, "packs are deleted by the run that marks them", SCRIPT(marked_under_way)},
-	{BK_BREAK_DELETE_NEEDED, "packs are deleted though something of them is needed", SCRIPT(needed_again)},
-	{BK_BREAK_MARK_GOES_FIRST, "marks are removed before their packs", SCRIPT(begins_at_the_end)},
-	{BK_BREAK_NO_SESSION_YET, "the index is loaded before the session begins", SCRIPT(announces_late)},
-	{BK_BREAK_MARKS_FIRST, "marks are loaded before the session is there", SCRIPT(stands_still)},
-	{BK_BREAK_USE_CONDEMNED, "creates count on packs that they know as marked", SCRIPT(has_seen_the_mark)},
-	{BK_BREAK_TRUST_PARENT, "what is unchanged is taken over unseen", SCRIPT(parent_vanishes)},
-	{BK_BREAK_SAME_NAMES, "packs have the names of their contents", SCRIPT(stored_again)},
-	{BK_BREAK_PUBLISH_ANYWAY, "a removed session publishes", SCRIPT(removed_publishes)},
+	{BREAK_IGNORE_SEEN, "no mark waits for a session", SCRIPT(marked_meanwhile)},
+	{BREAK_NOT_READY_SEEN, "a session that is not ready has seen everything", SCRIPT(is_not_ready)},
+	{BREAK_SNAPSHOTS_FIRST, "snapshots are listed before sessions", SCRIPT(publishes_between)},
+	{BREAK_LEAVE_SILENT, "silent sessions are not removed", SCRIPT(silent_comes_back)},
+	{BREAK_REMOVE_LATE, "silent sessions are removed after snapshots were listed", SCRIPT(silent_publishes)},
+	{BREAK_DELETE_AT_ONCE, "packs are deleted by the run that marks them", SCRIPT(marked_under_way)},
+	{BREAK_DELETE_NEEDED, "packs are deleted though something of them is needed", SCRIPT(needed_again)},
+	{BREAK_MARK_GOES_FIRST, "marks are removed before their packs", SCRIPT(begins_at_the_end)},
+	{BREAK_NO_SESSION_YET, "the index is loaded before the session begins", SCRIPT(announces_late)},
+	{BREAK_MARKS_FIRST, "marks are loaded before the session is there", SCRIPT(stands_still)},
+	{BREAK_USE_MARKED, "creates count on packs that they know as marked", SCRIPT(has_seen_the_mark)},
+	{BREAK_TRUST_PARENT, "what is unchanged is taken over unseen", SCRIPT(parent_vanishes)},
+	{BREAK_SAME_NAMES, "packs have the names of their contents", SCRIPT(stored_again)},
+	{BREAK_PUBLISH_ANYWAY, "a removed session publishes", SCRIPT(removed_publishes)},
 };
 
 static void every_way_to_break_the_protocol_is_found(void **state)
 {
 	(void)state;
-	assert_int_equal(SL_COUNT(breaks), BK_BREAK_NO_RECHECK - 1); /* all that are before it, from 1 on */
+	assert_int_equal(SL_COUNT(breaks), BREAK_NO_RECHECK - 1); /* all that are before it, from 1 on */
 	for (size_t i = 0; i < SL_COUNT(breaks); i++) {
-		sl__bk_broken = 1u << breaks[i].what | 1u << BK_BREAK_NO_RECHECK;
+		protocol_broken = 1u << breaks[i].what | 1u << BREAK_NO_RECHECK;
 		bool found = !run_script(breaks[i].script, breaks[i].steps);
-		sl__bk_broken = 1u << BK_BREAK_NO_RECHECK;
+		protocol_broken = 1u << BREAK_NO_RECHECK;
 		bool by_itself = !run_script(breaks[i].script, breaks[i].steps);
-		sl__bk_broken = 0;
+		protocol_broken = 0;
 		if (!found)
 			fail_msg("not found: %s", breaks[i].name);
 		if (by_itself || !run_script(breaks[i].script, breaks[i].steps))
@@ -658,18 +658,18 @@ static void the_last_look_at_the_marks_holds_where_prunes_do_not_wait(void **sta
 		size_t published; /* where only the last look protects */
 	} scripts[] = {{marked_meanwhile, SL_COUNT(marked_meanwhile), 1},
 		       {deleted_meanwhile, SL_COUNT(deleted_meanwhile), 0}};
-	const unsigned ignore = 1u << BK_BREAK_IGNORE_SEEN, blind = 1u << BK_BREAK_NO_RECHECK;
+	const unsigned ignore = 1u << BREAK_IGNORE_SEEN, blind = 1u << BREAK_NO_RECHECK;
 	for (size_t i = 0; i < SL_COUNT(scripts); i++) {
 		size_t published = 0;
-		sl__bk_broken = ignore | blind;
+		protocol_broken = ignore | blind;
 		assert_false(run_script_to(scripts[i].script, scripts[i].steps, &published));
-		sl__bk_broken = blind;
+		protocol_broken = blind;
 		assert_true(run_script_to(scripts[i].script, scripts[i].steps, &published));
 		assert_int_equal(published, 1);
-		sl__bk_broken = ignore;
+		protocol_broken = ignore;
 		assert_true(run_script_to(scripts[i].script, scripts[i].steps, &published));
 		assert_int_equal(published, scripts[i].published);
-		sl__bk_broken = 0;
+		protocol_broken = 0;
 		assert_true(run_script_to(scripts[i].script, scripts[i].steps, &published));
 		assert_int_equal(published, 1);
 	}
@@ -681,11 +681,11 @@ static void without_the_last_look_nothing_is_lost_as_long_as_prunes_wait(void **
 	double end = seconds_now() + test_seconds(1.5) / 4;
 	uint64_t seed = 1;
 	int calls = 0;
-	sl__bk_broken = 1u << BK_BREAK_NO_RECHECK;
+	protocol_broken = 1u << BREAK_NO_RECHECK;
 	for (; seed <= 10 || seconds_now() < end; seed++)
 		if (!run_seed(seed, &calls))
 			fail_msg("seed %llu: a snapshot misses a block, or a copy of one", (unsigned long long)seed);
-	sl__bk_broken = 0;
+	protocol_broken = 0;
 	print_message("# %llu seeds, %d calls interleaved\n", (unsigned long long)(seed - 1), calls);
 }
 

@@ -6,7 +6,6 @@
  *     ─▶ store: packs durable, then their index ─▶ publish: the session becomes the snapshot
  */
 #include "backup/create/create.h"
-#include "backup/repo/broken.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -65,13 +64,8 @@ static int note_pack(SL_UNUSED const struct bk_id *pack, bool usable, void *ctx)
  */
 static int begin_session(struct bk_create *c, struct sl_err *err)
 {
-	const struct bk_marks none = {.n = 0};
-	int rc = 0;
-	if (BK_BROKEN(BK_BREAK_NO_SESSION_YET))
-		rc = sl__bk_index_for_writing(c->b, &none, &c->index, err);
+	int rc = sl__bk_session_begin(c->b, &c->session, err);
 	if (rc == 0)
-		rc = sl__bk_session_begin(c->b, &c->session, err);
-	if (rc == 0 && c->index == NULL)
 		rc = sl__bk_index_for_writing(c->b, &c->session->seen, &c->index, err);
 	c->check_parent = rc == 0 && c->session->seen.n > 0;
 	return rc;
@@ -94,8 +88,6 @@ static int open_all(struct bk_create *c, struct sl_err *err)
 		rc = sl__bk_parent_open(&c->parent, b, c->index, c->o.parent, c->host, &c->roots, err);
 	if (rc == 0 && c->parent != NULL)
 		(void)snprintf(c->parent_id, sizeof(c->parent_id), "%s", sl__bk_parent_info(c->parent)->id);
-	if (BK_BROKEN(BK_BREAK_TRUST_PARENT))
-		c->check_parent = false;
 	if (rc == 0 && c->check_parent)
 		rc = sl__bk_reader_new(&c->lists, b, c->index, err);
 	if (rc == 0)

@@ -15,7 +15,6 @@
  */
 #include "backup/check/needed.h"
 #include "backup/create/contents.h"
-#include "backup/repo/broken.h"
 
 #define ROUNDS_MAX 8 /* each one because another prune has ended meanwhile */
 #define PLACES_MAX 16
@@ -148,7 +147,7 @@ int sl__bk_create_recheck(struct bk_create *c, struct bk_ref *manifest, size_t n
 {
 	const struct bk_snapshot s = {.manifest = manifest, .manifest_n = n};
 	struct recheck r = {.c = c};
-	int rc = BK_BROKEN(BK_BREAK_NO_RECHECK) ? 0 : look_for_marks(&r, err);
+	int rc = look_for_marks(&r, err);
 	for (int round = 0; rc == 1; round++) {
 		rc = round < ROUNDS_MAX ? save(&r, &s, err)
 					: sl_err_set(err, SL_EAGAIN,

@@ -15,7 +15,6 @@
  *   memory … | head | bytes, at a multiple of BK_IMAGE_ALIGN
  */
 #include "backup/pack/pack.h"
-#include "backup/repo/broken.h"
 
 #include <zstd.h>
 #include <zstd_errors.h>
@@ -232,8 +231,6 @@ static int begin_image(struct bk_pack *p, struct sl_err *err)
 	int rc = p->env.rand->fill(p->image + 8 + BK_NAME_BYTES, BK_NAME_BYTES, p->env.rand_ctx); /* F6 */
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw what makes a pack's name unique");
-	if (BK_BROKEN(BK_BREAK_SAME_NAMES))
-		memset(p->image + 8 + BK_NAME_BYTES, 0, BK_NAME_BYTES);
 	p->len = BK_PACK_HEADER;
 	rc = sl__sha256_begin(&p->sha, err);
 	if (rc == 0)

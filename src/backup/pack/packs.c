@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backup/repo/broken.h"
 #include "backup/repo/repo.h"
 
 #define LOADS_MAX 20                /* a prune may remove index files while they are read */
@@ -147,7 +146,7 @@ static bool is_usable(const struct bk_id *pack, void *ctx)
 {
 	const struct view *v = ctx;
 	return sl__bk_ids_has(&v->packs, pack) && !sl__bk_ids_has(&v->cut, pack) &&
-	       (v->seen == NULL || BK_BROKEN(BK_BREAK_USE_CONDEMNED) || !sl__bk_marks_have(v->seen, pack));
+	       (v->seen == NULL || !sl__bk_marks_have(v->seen, pack));
 }
 
 static int skip_damaged(const char *name, const struct sl_err *err, void *ctx)

@@ -154,10 +154,8 @@ static int remove_marks(struct bk_prune *p, struct sl_err *err)
 
 int sl__bk_prune_delete(struct bk_prune *p, struct sl_err *err)
 {
-	int rc = BK_BROKEN(BK_BREAK_MARK_GOES_FIRST) ? remove_marks(p, err) : 0;
+	int rc = remove_packs(p, err);
 	if (rc == 0)
-		rc = remove_packs(p, err);
-	if (rc == 0 && !BK_BROKEN(BK_BREAK_MARK_GOES_FIRST))
 		rc = remove_marks(p, err);
 	return rc;
 }

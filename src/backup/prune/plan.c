@@ -159,7 +159,7 @@ static bool may_go(const struct bk_prune *p, const struct bk_id *pack)
 /* One that is marked: deleted, or rescued (what is needed of it is copied; it goes in the next run), or it waits. */
 static void plan_marked(struct bk_prune *p, size_t i)
 {
-	p->due[i] = (p->needed[i] == 0 || BK_BROKEN(BK_BREAK_DELETE_NEEDED)) && may_go(p, &p->view.packs.ids[i]);
+	p->due[i] = p->needed[i] == 0 && may_go(p, &p->view.packs.ids[i]);
 	p->copy[i] = p->needed[i] > 0 && !p->due[i];
 	p->out.packs_rescued += p->needed[i] > 0;
 	if (p->due[i]) {
@@ -240,7 +240,5 @@ int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err)
 	}
 	if (rc == 0)
 		plan_small(p);
-	for (size_t i = 0; i < p->view.packs.n && rc == 0 && BK_BROKEN(BK_BREAK_DELETE_AT_ONCE); i++)
-		p->due[i] = p->due[i] || p->condemn[i];
 	return rc;
 }

@@ -55,14 +55,10 @@ static int look(struct bk_prune *p, struct sl_err *err)
 {
 	struct sl_backup *b = p->b;
 	int rc = sl__bk_marks_load(b, &p->old, err);
-	if (rc == 0 && BK_BROKEN(BK_BREAK_SNAPSHOTS_FIRST))
-		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
 	if (rc == 0)
 		rc = sl__bk_prune_sessions(p, err);
-	if (rc == 0 && p->snapshots == NULL)
+	if (rc == 0)
 		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
-	if (rc == 0 && BK_BROKEN(BK_BREAK_REMOVE_LATE))
-		rc = sl__bk_prune_silent(p, err);
 	if (rc == 0)
 		rc = sl__bk_marks_load(b, &p->all, err);
 	if (rc == 0)

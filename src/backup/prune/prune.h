@@ -38,7 +38,6 @@
 #define SL_BACKUP_PRUNE_H
 
 #include "backup/check/needed.h"
-#include "backup/repo/broken.h"
 
 struct bk_prune {
 	struct sl_backup *b;

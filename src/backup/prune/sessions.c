@@ -10,7 +10,7 @@ struct looking {
 static bool has_seen(const struct bk_session_info *s, const char *mark)
 {
 	if (!s->ready)
-		return BK_BROKEN(BK_BREAK_NOT_READY_SEEN);
+		return false;
 	for (size_t i = 0; i < s->seen_n; i++)
 		if (strcmp(s->seen[i], mark) == 0)
 			return true;
@@ -36,7 +36,7 @@ static int look_at(const struct bk_session_info *s, void *ctx)
 	p->live = true;
 	p->out.sessions_live++;
 	for (size_t i = 0; i < p->old.n; i++)
-		if (!has_seen(s, p->old.marks[i].id) && !BK_BROKEN(BK_BREAK_IGNORE_SEEN))
+		if (!has_seen(s, p->old.marks[i].id))
 			p->waits[i] = true;
 	return 0;
 }
@@ -71,7 +71,7 @@ int sl__bk_prune_sessions(struct bk_prune *p, struct sl_err *err)
 		rc = sl__bk_sessions_each(p->b, look_at, &l, err);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, SL_ENOMEM, "prune: out of memory");
-	if (rc == 0 && !BK_BROKEN(BK_BREAK_LEAVE_SILENT) && !BK_BROKEN(BK_BREAK_REMOVE_LATE))
+	if (rc == 0)
 		rc = sl__bk_prune_silent(p, err);
 	return rc;
 }

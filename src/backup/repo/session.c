@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backup/repo/broken.h"
 #include "backup/repo/twins.h"
 #include "base/buf.h"
 #include "base/utf8.h"
@@ -157,11 +156,8 @@ int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl
 		sl__free(&b->env, s);
 		return rc;
 	}
-	if (BK_BROKEN(BK_BREAK_MARKS_FIRST))
-		rc = sl__bk_marks_load(b, &s->seen, err);
+	rc = announce(s, false, err);
 	if (rc == 0)
-		rc = announce(s, false, err);
-	if (rc == 0 && !BK_BROKEN(BK_BREAK_MARKS_FIRST))
 		rc = sl__bk_marks_load(b, &s->seen, err);
 	if (rc == 0)
 		rc = announce(s, true, err);
@@ -177,10 +173,10 @@ int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl
 int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, struct sl_err *err)
 {
 	char from[SL_DRIVER_NAME_BYTES], to[SL_DRIVER_NAME_BYTES];
-	if (stop_beat(s) && !BK_BROKEN(BK_BREAK_PUBLISH_ANYWAY))
+	if (stop_beat(s))
 		return session_lost(err, s->id);
 	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SNAPSHOT}, json, len,
-				   BK_BROKEN(BK_BREAK_PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
+				   SL_DRIVER_UPDATE, err);
 	if (rc == 0) {
 		(void)snprintf(from, sizeof(from), FOLDER "/%s", s->id);
 		(void)snprintf(to, sizeof(to), "snapshots/%s", s->id);
