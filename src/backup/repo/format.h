@@ -11,7 +11,7 @@
  *   sessions/<id>               a create that runs: its heartbeat is the object's time
  *   snapshots/<id>              published by the rename of its session
  *   condemned/<id>              packs that a prune wants to delete
- *   damaged/<name>              what repair put aside
+ *   damaged/<name>              what repair moved there
  *
  * All integers are little-endian. "Sealed" is what sl__bk_seal makes: in an encrypted repository nonce, ciphertext and
  * tag of XChaCha20-Poly1305, in a plain one the CRC-64/NVME of the associated data and the bytes, then the bytes.
@@ -28,7 +28,7 @@
  *      the packs then, and a pack that is not listed does not count.
  *  F6  No name of a pack is ever given twice: 16 random bytes are in each. (Else a create could make anew, byte for
  *      byte, a pack that a prune is about to delete.)
- *  F7  Directly before it publishes, a create looks for marks that came since it loaded them. What its snapshot has
+ *  F7  Directly before it publishes, a create checks for marks that came since it loaded them. What its snapshot has
  *      only in packs that these name it stores again; when it is gone, it publishes nothing. F4 makes this needless;
  *      it is there for a prune that does not keep F4.
  */
@@ -49,7 +49,7 @@
 #define BK_CHUNK_AVG (512u << 10)
 #define BK_CHUNK_MAX (2u << 20)
 
-/* Blocks below this are gathered into frames of up to BK_FRAME_BYTES raw bytes; others are a frame of their own. */
+/* Blocks below this are gathered into frames of up to BK_FRAME_BYTES raw bytes; others are their own frame. */
 #define BK_SOLID_BELOW (512u << 10)
 #define BK_FRAME_BYTES (2u << 20)
 #define BK_FRAME_RAW_MAX BK_CHUNK_MAX /* no frame decompresses to more: a bound on hostile ones */
@@ -69,7 +69,7 @@
 				  u32 offset in the frame, u32 length */
 #define BK_INDEX_SEGMENT 1024u /* entries of a segment; each is sealed by itself */
 
-#define BK_LIST_REFS 4096u /* a file of more blocks has them in list blocks of so many references */
+#define BK_LIST_REFS 4096u /* a file of more blocks has them in list blocks of this many references */
 #define BK_LIST_BLOCKS_MAX 65536u
 #define BK_PATH_MAX 65536u          /* bytes of a path in a snapshot */
 #define BK_XATTRS_MAX (1u << 20)    /* bytes of all attributes of an entry: an entry fits into a block */

@@ -68,7 +68,7 @@ SL_MUST_CHECK int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fa
 
 /* The same for both objects of a snapshot; one that is gone in both places was forgotten meanwhile. */
 SL_MUST_CHECK int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *care, struct sl_err *err);
-/* Behind the first, which is published. A failure is logged: the snapshot is there. */
+/* After the first, which is published. A failure is logged: the snapshot is there. */
 void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *json, size_t len);
 /* Before the first is removed. */
 SL_MUST_CHECK int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_err *err);
