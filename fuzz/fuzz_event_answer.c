@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const int statuses[] = {200, 400, 409, 413, 422, 429, 503, 302, 401, 421, 500, 99, 204};
 static const char *const types[] = {"application/proto", "application/json", "application/json; charset=utf-8",
 				    "text/html", NULL};
-static const struct sl__event_http_secrets secrets = {.token = TOKEN, .password = PASSWORD};
+static const struct sl__event_http_peer peer = {.shown = "https://h", .token = TOKEN, .password = PASSWORD};
 
 static void check_err(int rc, const struct sl_err *err)
 {
@@ -32,7 +32,7 @@ static void publish(struct sl__http_response *r, const struct sl_env *env)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_wal_reply reply = {.mark = UINT64_MAX, .refused = UINT64_MAX};
-	int rc = sl__event_http_answer(r, &secrets, "https://h", &reply, env, &err);
+	int rc = sl__event_http_answer(r, &peer, &reply, env, &err);
 	if (rc == 0) {
 		MUST(r->status == 200 && reply.refused == 0);
 		return;
@@ -47,7 +47,7 @@ static void target(struct sl__http_response *r)
 {
 	struct sl_err err = SL_ERR_INIT;
 	char out[33] = "";
-	int rc = sl__event_http_target(r, &secrets, "https://h", out, &err);
+	int rc = sl__event_http_target(r, &peer, out, &err);
 	if (rc != 0)
 		check_err(rc, &err);
 	else

@@ -47,7 +47,9 @@ static void fix_frames(uint8_t *p, size_t n)
 		size_t len = kind == SL__FRAME_STARTED ? 4 : kind >= SL__FRAME_EXITED ? 8 : 1 + p[at + 8] % 64;
 		if (len > room)
 			return;
-		sl__spool_put_frame(p + at, 5, kind, p + at + SL__SPOOL_FRAME, len, 1000);
+		const struct sl__frame frame = {
+			.kind = kind, .ts_ms = 1000, .data = p + at + SL__SPOOL_FRAME, .len = len};
+		sl__spool_put_frame(p + at, 5, &frame);
 		at += SL__SPOOL_FRAME + len;
 	}
 }

@@ -58,7 +58,8 @@ void spool_init(struct spool *s)
 void frame(struct spool *s, enum sl__frame_kind kind, const char *text, size_t n)
 {
 	assert_true(s->len + SL__SPOOL_FRAME + n <= sizeof(s->bytes));
-	sl__spool_put_frame(s->bytes + s->len, s->header.salt, kind, text, n, TS);
+	sl__spool_put_frame(s->bytes + s->len, s->header.salt,
+			    &(struct sl__frame){.kind = kind, .ts_ms = TS, .data = (const uint8_t *)text, .len = n});
 	memcpy(s->bytes + s->len + SL__SPOOL_FRAME, text, n);
 	s->len += SL__SPOOL_FRAME + n;
 	s->frames++;

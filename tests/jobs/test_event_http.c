@@ -32,7 +32,7 @@ static int answer(const struct given *g)
 	static char body[1024];
 	struct sl_env env;
 	size_t n = g->len != 0 ? g->len : strlen(g->body);
-	const struct sl__event_http_secrets secrets = {.token = "sesame-token", .password = "sesame-word"};
+	const struct sl__event_http_peer peer = {.shown = SHOWN, .token = "sesame-token", .password = "sesame-word"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	memcpy(body, g->body, n);
 	body[n] = '\0';
@@ -44,7 +44,7 @@ static int answer(const struct given *g)
 				      .retry_after_ms = g->retry_after_ms};
 	err = (struct sl_err)SL_ERR_INIT;
 	reply = (struct sl_wal_reply){.mark = 99};
-	return sl__event_http_answer(&r, &secrets, SHOWN, &reply, &env, &err);
+	return sl__event_http_answer(&r, &peer, &reply, &env, &err);
 }
 
 static void the_mark_of_a_server_acknowledges(void **state)

@@ -515,7 +515,8 @@ static bool fail_in_the_middle(size_t nth, size_t n_writes)
 		assert_int_equal(sl__event_batch_add(&b, &e, NULL), 0);
 	}
 	crashfs_fail_writes(r.fs, nth, n_writes);
-	int rc = sl__event_batch_submit(&b, r.box.log, ignore_part, NULL, &ticket, &r.box.err);
+	const struct sl__event_log to = {r.box.log, ignore_part, NULL};
+	int rc = sl__event_batch_submit(&b, &to, &ticket, &r.box.err);
 	if (rc == 0)
 		rc = sl_wal_wait(r.box.log, &ticket, SL_UNLIMITED, &r.box.err);
 	crashfs_fail_writes(r.fs, 0, 0);

@@ -92,11 +92,11 @@ static int check_blockers(const struct sl_new_job *job, const struct sl_env *env
 }
 
 /* The type's own validation. A callback that fails without a text still names the field. */
-static int validate_json(sl_job_validate_fn *validate, const char *type, const char *json, const char *field, void *ctx,
-			 struct sl_err *err)
+static int validate_json(const struct sl_job_type *type, sl_job_validate_fn *validate, const char *json,
+			 const char *field, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	int rc = validate(type, json, &why, ctx);
+	int rc = validate != NULL ? validate(type->name, json, &why, type->validate_ctx) : 0;
 	if (rc == 0)
 		return 0;
 	if (rc > 0 || why.code == 0)
@@ -142,8 +142,8 @@ int sl__new_job_check(const sl_job_types *types, const struct sl_env *env, const
 	rc = check_blockers(&job, env, err);
 	if (rc == 0)
 		rc = sl__job_json_check(job.input, "input", err);
-	if (rc == 0 && type != NULL && type->validate_input != NULL)
-		rc = validate_json(type->validate_input, job.type, job.input, "input", type->validate_ctx, err);
+	if (rc == 0 && type != NULL)
+		rc = validate_json(type, type->validate_input, job.input, "input", err);
 	if (rc != 0)
 		return rc;
 	*out = job;
@@ -182,7 +182,5 @@ int sl__job_output_check(const sl_job_types *types, const char *type, const char
 	if (rc != 0)
 		return rc;
 	const struct sl_job_type *given = sl__job_types_given(types, type);
-	if (given == NULL || given->validate_output == NULL)
-		return 0;
-	return validate_json(given->validate_output, type, json, "output", given->validate_ctx, err);
+	return given != NULL ? validate_json(given, given->validate_output, json, "output", err) : 0;
 }

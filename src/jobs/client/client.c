@@ -230,18 +230,38 @@ static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 	return end_call(&c, rc);
 }
 
-/* Several batches in one transaction of ours. */
-static int enqueue_in_own(const struct enqueue *e, struct sl_err *err)
+int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
+		       struct sl_err *err)
 {
-	sl_tx *tx;
+	static const char savepoint[] = "sl_start_many";
+	const struct enqueue e = {client, chains, n, out};
 	struct sl_err last = SL_ERR_INIT;
 	unsigned tries = 0;
 	int rc;
+	if (n == 0)
+		return sl__home_check(&client->home, err);
+	if (batch_length(chains, n) == n)
+		return enqueue_in(&e, tx, err);
+	if (tx != NULL) {
+		/* Several batches in the caller's transaction: all or none, whatever it does with it afterwards. */
+		rc = sl__tx_check(tx, &client->home, err);
+		if (rc == 0)
+			rc = sl_tx_savepoint(tx, savepoint, err);
+		if (rc != 0)
+			return rc;
+		rc = enqueue_in(&e, tx, err);
+		if (rc == 0)
+			return sl_tx_release(tx, savepoint, err);
+		if (sl_tx_rollback_to(tx, savepoint, NULL) == 0)
+			(void)!sl_tx_release(tx, savepoint, NULL);
+		return rc;
+	}
+	/* Several batches in one transaction of ours. */
 	do {
-		rc = sl__tx_begin(&e->client->home, NULL, &tx, &last);
+		rc = sl__tx_begin(&client->home, NULL, &tx, &last);
 		if (rc != 0)
 			break;
-		rc = enqueue_in(e, tx, &last);
+		rc = enqueue_in(&e, tx, &last);
 		if (rc == 0)
 			rc = sl__tx_commit(tx, &last);
 		else
@@ -249,32 +269,6 @@ static int enqueue_in_own(const struct enqueue *e, struct sl_err *err)
 	} while (is_transient(rc, &last, &tries));
 	if (rc != 0 && err != NULL)
 		*err = last;
-	return rc;
-}
-
-int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		       struct sl_err *err)
-{
-	static const char savepoint[] = "sl_start_many";
-	const struct enqueue e = {client, chains, n, out};
-	if (n == 0)
-		return sl__home_check(&client->home, err);
-	if (batch_length(chains, n) == n)
-		return enqueue_in(&e, tx, err);
-	if (tx == NULL)
-		return enqueue_in_own(&e, err);
-	/* Several batches in the caller's transaction: all or none, whatever it does with the transaction afterwards. */
-	int rc = sl__tx_check(tx, &client->home, err);
-	if (rc != 0)
-		return rc;
-	rc = sl_tx_savepoint(tx, savepoint, err);
-	if (rc != 0)
-		return rc;
-	rc = enqueue_in(&e, tx, err);
-	if (rc == 0)
-		return sl_tx_release(tx, savepoint, err);
-	if (sl_tx_rollback_to(tx, savepoint, NULL) == 0)
-		(void)!sl_tx_release(tx, savepoint, NULL);
 	return rc;
 }
 

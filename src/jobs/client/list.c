@@ -42,46 +42,44 @@ static int keep_chain(const struct sl_chain *chain, void *ctx)
 	return k->copy != NULL ? 0 : SL_ENOMEM;
 }
 
-/* The result of a get whose store returned rc. */
-static int check_kept(const struct kept *k, int rc, const char *what, uint64_t id, struct sl_err *err)
+/* A copy of the job or chain, in *out. */
+static int get_copy(sl_jobs *client, bool chain, uint64_t id, void **out, struct sl_err *err)
 {
+	const sl_store *store = &client->home.store;
+	struct kept k = {.env = &client->home.env};
+	const char *what = chain ? "chain" : "job";
+	int rc = sl__home_check(&client->home, err);
+	if (rc != 0)
+		return rc;
+	rc = chain ? store->ops->get_chain(store->ctx, NULL, id, keep_chain, &k, err)
+		   : store->ops->get_job(store->ctx, NULL, id, keep_job, &k, err);
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(err, rc, "%s %llu: no memory", what, (unsigned long long)id);
-	if (rc == 0 && k->copy == NULL)
+	if (rc == 0 && k.copy == NULL)
 		rc = sl_err_set(err, SL_ENOENT, "no %s %llu", what, (unsigned long long)id);
-	if (rc != 0)
-		sl__free(k->env, k->copy);
+	if (rc == 0)
+		*out = k.copy;
+	else
+		sl__free(k.env, k.copy);
 	return rc;
 }
 
 int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err)
 {
-	const sl_store *store = &client->home.store;
-	struct kept k = {.env = &client->home.env};
-	int rc = sl__home_check(&client->home, err);
-	if (rc != 0)
-		return rc;
-	rc = store->ops->get_job(store->ctx, NULL, id, keep_job, &k, err);
-	rc = check_kept(&k, rc, "job", id, err);
-	if (rc != 0)
-		return rc;
-	*out = k.copy;
-	return 0;
+	void *copy;
+	int rc = get_copy(client, false, id, &copy, err);
+	if (rc == 0)
+		*out = copy;
+	return rc;
 }
 
 int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err)
 {
-	const sl_store *store = &client->home.store;
-	struct kept k = {.env = &client->home.env};
-	int rc = sl__home_check(&client->home, err);
-	if (rc != 0)
-		return rc;
-	rc = store->ops->get_chain(store->ctx, NULL, id, keep_chain, &k, err);
-	rc = check_kept(&k, rc, "chain", id, err);
-	if (rc != 0)
-		return rc;
-	*out = k.copy;
-	return 0;
+	void *copy;
+	int rc = get_copy(client, true, id, &copy, err);
+	if (rc == 0)
+		*out = copy;
+	return rc;
 }
 
 void sl_jobs_free(sl_jobs *client, void *job_or_chain)

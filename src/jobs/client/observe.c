@@ -2,10 +2,9 @@
 /* Counts observations and passes them to the observer of the handle. */
 #include "jobs/client/observe.h"
 
-int sl__observer_init(struct sl__observer *o, const struct sl_env *env, sl_observe_fn *fn, void *ctx,
-		      const char *worker, struct sl_err *err)
+int sl__observer_init(struct sl__observer *o, const struct sl_env *env, struct sl_err *err)
 {
-	*o = (struct sl__observer){.fn = fn, .ctx = ctx, .worker = worker, .counts = env->metrics != NULL};
+	o->counts = env->metrics != NULL;
 	for (int kind = SL_OBSERVE_NONE + 1; o->counts && kind < SL__OBSERVE_COUNT; kind++) {
 		struct sl_metric_label label = {"kind", sl_observe_name((enum sl_observe_kind)kind)};
 		int rc = sl_metrics_counter(env->metrics, "sluice_job_observations_total",

@@ -23,8 +23,8 @@ struct sl__observer {
 	sl_counter *counters[SL__OBSERVE_COUNT];
 };
 
-SL_MUST_CHECK int sl__observer_init(struct sl__observer *o, const struct sl_env *env, sl_observe_fn *fn, void *ctx,
-				    const char *worker, struct sl_err *err);
+/* fn, ctx and worker are set. */
+SL_MUST_CHECK int sl__observer_init(struct sl__observer *o, const struct sl_env *env, struct sl_err *err);
 /* Otherwise nothing need be collected. */
 static inline bool sl__observer_listens(const struct sl__observer *o)
 {

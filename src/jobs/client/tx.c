@@ -29,7 +29,8 @@ int sl__home_init(struct sl__home *home, const struct sl__home_opts *opts, struc
 	int rc = sl__env_init(&home->env, opts->env, err);
 	if (rc != 0)
 		return rc;
-	return sl__observer_init(&home->observer, &home->env, opts->observe, opts->observe_ctx, opts->worker, err);
+	home->observer = (struct sl__observer){.fn = opts->observe, .ctx = opts->observe_ctx, .worker = opts->worker};
+	return sl__observer_init(&home->observer, &home->env, err);
 }
 
 int sl__home_check(const struct sl__home *home, struct sl_err *err)

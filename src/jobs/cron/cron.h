@@ -29,7 +29,7 @@ struct sl__cron_spec {
 
 /* SL_EDATA with the column that is wrong. */
 SL_MUST_CHECK int sl__cron_parse(const char *spec, struct sl__cron_spec *out, struct sl_err *err);
-/* The first tick after after_ms. SL_ENOENT when there is none (30 February); no text. */
+/* The first tick after after_ms. SL_ENOENT when no date matches (30 February); no text. */
 SL_MUST_CHECK int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *next_ms);
 
 struct sl__cron_turn {

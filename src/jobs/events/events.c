@@ -292,27 +292,27 @@ static int make_spans(struct sl__event_batch *b, struct sl_err *err)
 
 /* What goes with one flush is in the log as a whole or not at all. It is waited for before the next part is submitted:
  * otherwise it could fail and the next succeed, and a recovery takes what is in the log for the first events of all. */
-int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
-			   struct sl_wal_ticket *ticket, struct sl_err *err)
+int sl__event_batch_submit(struct sl__event_batch *b, const struct sl__event_log *to, struct sl_wal_ticket *ticket,
+			   struct sl_err *err)
 {
 	size_t done = 0, n = 0;
 	int rc = make_spans(b, err);
 	const struct sl_wal_span *spans = (const struct sl_wal_span *)(const void *)b->spans.data;
 	while (rc == 0 && done < b->n) {
 		if (done > 0) {
-			rc = sl_wal_wait(log, ticket, SL_UNLIMITED, err);
+			rc = sl_wal_wait(to->log, ticket, SL_UNLIMITED, err);
 			if (rc != 0)
 				return rc;
-			on_part(done, ticket->sequence, ctx);
+			to->on_part(done, ticket->sequence, to->ctx);
 		}
-		rc = sl_wal_submit_many(log, spans + done, b->n - done, ticket, &n, err);
+		rc = sl_wal_submit_many(to->log, spans + done, b->n - done, ticket, &n, err);
 		done += n;
 	}
 	return rc;
 }
 
-int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
-			   uint64_t *last, struct sl_err *err)
+int sl__event_batch_append(struct sl__event_batch *b, const struct sl__event_log *to, uint64_t *last,
+			   struct sl_err *err)
 {
 	struct sl_wal_ticket ticket;
 	uint64_t first = 0;
@@ -322,21 +322,22 @@ int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_par
 		return 0;
 	/* Many flushes: each part is reported when it is durable. */
 	if (b->bytes.len > SPLIT_BYTES) {
-		rc = sl__event_batch_submit(b, log, on_part, ctx, &ticket, err);
+		rc = sl__event_batch_submit(b, to, &ticket, err);
 		if (rc == 0)
-			rc = sl_wal_wait(log, &ticket, SL_UNLIMITED, err);
+			rc = sl_wal_wait(to->log, &ticket, SL_UNLIMITED, err);
 		if (rc == 0)
 			*last = ticket.sequence;
 		return rc;
 	}
 	rc = make_spans(b, err);
-	if (rc == 0)
-		rc = sl_wal_append_many(log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first,
-					&done, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_wal_append_many(to->log, (const struct sl_wal_span *)(const void *)b->spans.data, b->n, &first, &done,
+				err);
 	if (rc == 0)
 		*last = first + b->n - 1;
 	else if (done > 0)
-		on_part(done, first + done - 1, ctx);
+		to->on_part(done, first + done - 1, to->ctx);
 	return rc;
 }
 

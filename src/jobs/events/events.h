@@ -28,13 +28,17 @@ SL_MUST_CHECK int sl__event_batch_add(struct sl__event_batch *b, const struct sl
 /* The first n events are durable, the last of them with this sequence; those after them are not yet, and may never be:
  * the log may send and remove the first ones before the others are retried. */
 typedef void sl__event_part_fn(size_t n, uint64_t last, void *ctx);
-/* Append all of it, durably; *last is then the sequence of the last one. on_part is called for what is durable before
- * the rest is, or when the rest fails. */
-SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
-					 uint64_t *last, struct sl_err *err);
+struct sl__event_log {
+	sl_wal *log;
+	sl__event_part_fn *on_part; /* called for what is durable before the rest is, or when the rest fails */
+	void *ctx;
+};
+/* Append all of it, durably; *last is then the sequence of the last one. */
+SL_MUST_CHECK int sl__event_batch_append(struct sl__event_batch *b, const struct sl__event_log *to, uint64_t *last,
+					 struct sl_err *err);
 /* Submit all of it without waiting for the last part, whose ticket is *ticket. After a failure nothing is pending: each
  * event is in the log, and was reported to on_part, or is not. */
-SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, sl_wal *log, sl__event_part_fn *on_part, void *ctx,
+SL_MUST_CHECK int sl__event_batch_submit(struct sl__event_batch *b, const struct sl__event_log *to,
 					 struct sl_wal_ticket *ticket, struct sl_err *err);
 /* Event i as it was added; its data points into the batch. */
 void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out);

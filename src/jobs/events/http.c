@@ -48,11 +48,9 @@ static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, 
 	return sl__http_new(out, &opts, err);
 }
 
-typedef int exchange_fn(struct sl__http *c, const struct sl__http_request *request, struct sl__http_response *response,
-			struct sl_err *err);
-
-/* One request and its answer. After a 401 the token is read again, and the request is sent once more if it changed. */
-static int exchange(sl_event_http_sender *s, struct sl__http *client, exchange_fn *fn, struct sl__http_request *request,
+/* One request and its answer: a POST if it has a body, else a GET. After a 401 the token is read again, and the request
+ * is sent once more if it changed. */
+static int exchange(sl_event_http_sender *s, struct sl__http *client, struct sl__http_request *request,
 		    struct sl__http_response *r, struct sl_err *err)
 {
 	for (bool retried = false;; retried = true) {
@@ -60,16 +58,18 @@ static int exchange(sl_event_http_sender *s, struct sl__http *client, exchange_f
 		if (sl__http_token_get(&s->token, &s->secret, &version) != 0)
 			return sl__no_memory(err, "publish events");
 		request->token = s->secret.len > 0 ? s->secret.data : NULL;
-		int rc = fn(client, request, r, err);
+		int rc = request->body != NULL ? sl__http_post(client, request, r, err)
+					       : sl__http_get(client, request, r, err);
 		if (rc != 0 || r->status != 401 || retried || !sl__http_token_refresh(&s->token, version))
 			return rc;
 	}
 }
 
-static struct sl__event_http_secrets secrets_of(const sl_event_http_sender *s)
+static struct sl__event_http_peer peer_of(const sl_event_http_sender *s)
 {
-	return (struct sl__event_http_secrets){.token = s->secret.len > 0 ? s->secret.data : NULL,
-					       .password = s->base.password};
+	return (struct sl__event_http_peer){.shown = s->base.shown,
+					    .token = s->secret.len > 0 ? s->secret.data : NULL,
+					    .password = s->base.password};
 }
 
 static int publish_body(sl_event_http_sender *s, struct sl_wal_reply *reply, struct sl_err *err)
@@ -83,11 +83,11 @@ static int publish_body(sl_event_http_sender *s, struct sl_wal_reply *reply, str
 	int rc = s->client == NULL ? make_client(s, &s->publish, &s->client, err) : 0;
 	if (rc != 0)
 		return rc;
-	rc = exchange(s, s->client, sl__http_post, &request, &r, err);
+	rc = exchange(s, s->client, &request, &r, err);
 	if (rc != 0)
 		return rc;
-	const struct sl__event_http_secrets secrets = secrets_of(s);
-	return sl__event_http_answer(&r, &secrets, s->base.shown, reply, &s->env, err);
+	const struct sl__event_http_peer peer = peer_of(s);
+	return sl__event_http_answer(&r, &peer, reply, &s->env, err);
 }
 
 static int send_over_http(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
@@ -146,10 +146,10 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 	if (rc == 0)
 		rc = make_client(s, &url, &client, err);
 	if (rc == 0)
-		rc = exchange(s, client, sl__http_get, &request, &r, err);
+		rc = exchange(s, client, &request, &r, err);
 	if (rc == 0) {
-		const struct sl__event_http_secrets secrets = secrets_of(s);
-		rc = sl__event_http_target(&r, &secrets, s->base.shown, out, err);
+		const struct sl__event_http_peer peer = peer_of(s);
+		rc = sl__event_http_target(&r, &peer, out, err);
 	}
 	sl__http_free(client);
 	sl__http_url_fini(&url);

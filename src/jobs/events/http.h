@@ -20,18 +20,18 @@
 SL_MUST_CHECK int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, uint64_t *refused,
 				      struct sl_err *err);
 
-/* What must not be shown when an answer repeats it. NULL: none. */
-struct sl__event_http_secrets {
+/* The server as messages show it, and what they must not show when an answer repeats it. NULL: none. */
+struct sl__event_http_peer {
+	const char *shown; /* its URL */
 	const char *token, *password;
 };
 
 /* The answer to a publish, as a sender's `send` returns it. May change the response's body. */
-SL_MUST_CHECK int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_http_secrets *secrets,
-					const char *shown, struct sl_wal_reply *reply, const struct sl_env *env,
-					struct sl_err *err);
+SL_MUST_CHECK int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_http_peer *peer,
+					struct sl_wal_reply *reply, const struct sl_env *env, struct sl_err *err);
 /* The answer to the question for the target. */
-SL_MUST_CHECK int sl__event_http_target(struct sl__http_response *r, const struct sl__event_http_secrets *secrets,
-					const char *shown, char out[33], struct sl_err *err);
+SL_MUST_CHECK int sl__event_http_target(struct sl__http_response *r, const struct sl__event_http_peer *peer,
+					char out[33], struct sl_err *err);
 /* 32 lower-case hexadecimal characters? */
 SL_MUST_CHECK bool sl__event_http_is_target(const char *text);
 

@@ -154,16 +154,17 @@ static bool type_is(const struct sl__http_response *r, const char *type)
 /* An answer that is an error. */
 struct fault {
 	const struct sl__http_response *response;
-	const char *shown; /* the URL */
-	json_t *root;      /* the body; NULL: not JSON */
-	const char *code;  /* of the server's own errors; NULL: not one of them */
+	const struct sl__event_http_peer *peer;
+	json_t *root;     /* the body; NULL: not JSON */
+	const char *code; /* of the server's own errors; NULL: not one of them */
 	uint64_t refused;
 	char line[LINE_BYTES]; /* what it says */
 };
 
-static void read_fault(struct fault *f, const struct sl__event_http_secrets *secrets)
+static void read_fault(struct fault *f)
 {
 	const struct sl__http_response *r = f->response;
+	const struct sl__event_http_peer *peer = f->peer;
 	char *message = (char *)(uintptr_t)json_string_value(json_object_get(f->root, "message"));
 	const json_t *refused = json_object_get(f->root, "refused");
 	f->code = json_string_value(json_object_get(f->root, "code"));
@@ -176,8 +177,8 @@ static void read_fault(struct fault *f, const struct sl__event_http_secrets *sec
 		return;
 	}
 	/* Searched once more: in the body a secret may have been written with escapes. */
-	hide(message, strlen(message), secrets->token);
-	hide(message, strlen(message), secrets->password);
+	hide(message, strlen(message), peer->token);
+	hide(message, strlen(message), peer->password);
 	(void)sl__http_first_line(f->line, sizeof(f->line), message, strlen(message));
 }
 
@@ -193,9 +194,9 @@ static int retry_later(const struct fault *f, struct sl_err *err)
 	bool throttled = r->status == 429 || (r->status == 503 && r->has_retry_after);
 	int code = throttled ? SL_EAGAIN : m->code;
 	if (r->location != NULL)
-		(void)sl_err_set(err, code, "%s: %d to %s: %s", f->shown, r->status, r->location, m->text);
+		(void)sl_err_set(err, code, "%s: %d to %s: %s", f->peer->shown, r->status, r->location, m->text);
 	else
-		(void)sl_err_set(err, code, "%s: %d, %s%s%s", f->shown, r->status, m->text,
+		(void)sl_err_set(err, code, "%s: %d, %s%s%s", f->peer->shown, r->status, m->text,
 				 f->line[0] != '\0' ? ": " : "", f->line);
 	if (err == NULL)
 		return code;
@@ -211,13 +212,13 @@ static int publish_failed(const struct fault *f, struct sl_wal_reply *reply, str
 	bool ours = f->code != NULL && strcmp(f->code, "invalid_argument") == 0;
 	if (status == 413 || ((status == 400 || status == 422) && ours)) {
 		reply->refused = f->refused;
-		int rc = sl_err_set(err, SL_EREFUSED, "%s: %d, refused: %s", f->shown, status, f->line);
+		int rc = sl_err_set(err, SL_EREFUSED, "%s: %d, refused: %s", f->peer->shown, status, f->line);
 		if (err != NULL)
 			err->error_class = SL_CLASS_POISON;
 		return rc;
 	}
 	if (status == 409 && f->code != NULL && strcmp(f->code, "already_exists") == 0)
-		return sl_err_set(err, SL_ECONFLICT, "%s: %s", f->shown, f->line);
+		return sl_err_set(err, SL_ECONFLICT, "%s: %s", f->peer->shown, f->line);
 	return retry_later(f, err);
 }
 
@@ -250,17 +251,17 @@ static int publish_accepted(const struct sl__http_response *r, const char *shown
 	return 0;
 }
 
-int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_http_secrets *secrets, const char *shown,
+int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_http_peer *peer,
 			  struct sl_wal_reply *reply, const struct sl_env *env, struct sl_err *err)
 {
-	struct fault f = {.response = r, .shown = shown};
+	struct fault f = {.response = r, .peer = peer};
 	reply->refused = 0;
 	if (r->status == 200)
-		return publish_accepted(r, shown, reply, env, err);
-	hide(r->body, r->len, secrets->token);
-	hide(r->body, r->len, secrets->password);
+		return publish_accepted(r, peer->shown, reply, env, err);
+	hide(r->body, r->len, peer->token);
+	hide(r->body, r->len, peer->password);
 	f.root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
-	read_fault(&f, secrets);
+	read_fault(&f);
 	int rc = publish_failed(&f, reply, err);
 	json_decref(f.root);
 	return rc;
@@ -273,22 +274,22 @@ bool sl__event_http_is_target(const char *text)
 	return strlen(text) == TARGET_CHARS && strspn(text, "0123456789abcdef") == TARGET_CHARS;
 }
 
-int sl__event_http_target(struct sl__http_response *r, const struct sl__event_http_secrets *secrets, const char *shown,
-			  char out[33], struct sl_err *err)
+int sl__event_http_target(struct sl__http_response *r, const struct sl__event_http_peer *peer, char out[33],
+			  struct sl_err *err)
 {
-	struct fault f = {.response = r, .shown = shown};
+	struct fault f = {.response = r, .peer = peer};
 	int rc = 0;
-	hide(r->body, r->len, secrets->token);
-	hide(r->body, r->len, secrets->password);
+	hide(r->body, r->len, peer->token);
+	hide(r->body, r->len, peer->password);
 	f.root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
 	const char *target = json_string_value(json_object_get(f.root, "target"));
 	if (r->status != 200) {
-		read_fault(&f, secrets);
+		read_fault(&f);
 		rc = retry_later(&f, err);
 	} else if (target != NULL && sl__event_http_is_target(target)) {
 		memcpy(out, target, TARGET_CHARS + 1);
 	} else {
-		rc = sl_err_set(err, SL_ECONFIG, "%s: no Sluice server answers at this URL", shown);
+		rc = sl_err_set(err, SL_ECONFIG, "%s: no Sluice server answers at this URL", peer->shown);
 	}
 	json_decref(f.root);
 	return rc;

@@ -37,16 +37,19 @@ struct taking {
 	struct sl_wal_mark after; /* where the sender assumes the store to be */
 };
 
-static int append_rows(const struct taking *t, const struct sl_event_row *rows, size_t n, uint64_t skip_to,
-		       struct sl_wal_mark *mark, struct sl_err *err)
+/* Append the rows of a stretch and skip its range; NULL: only read the mark. */
+static int append_rows(const struct taking *t, const struct stretch *x, struct sl_wal_mark *mark, struct sl_err *err)
 {
-	struct sl_event_mark m = {
-		.stream = t->stream, .incarnation = t->incarnation, .mark = skip_to, .writer = t->writer};
+	struct sl_event_mark m = {.stream = t->stream,
+				  .incarnation = t->incarnation,
+				  .mark = x != NULL ? x->skip_last : 0,
+				  .writer = t->writer};
 	if (t->after.kind == SL_WAL_MARK_RECORD) {
 		m.after = t->after.sequence;
 		m.after_crc = t->after.crc;
 	}
-	int rc = t->store->ops->events_append(t->store->ctx, rows, n, &m, 1, NULL, err);
+	int rc = t->store->ops->events_append(t->store->ctx, x != NULL ? t->rows + x->first : NULL,
+					      x != NULL ? x->n : 0, &m, 1, NULL, err);
 	if (rc == 0)
 		*mark = (struct sl_wal_mark){m.mark, m.crc, m.has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED};
 	return rc;
@@ -56,18 +59,17 @@ static int append_rows(const struct taking *t, const struct sl_event_row *rows, 
 static int take_stretch(const struct taking *t, const struct stretch *x, struct sl_wal_mark *mark, bool *behind,
 			struct sl_err *err)
 {
-	int rc;
 	if (x->skip_last != 0) {
-		rc = append_rows(t, NULL, 0, 0, mark, err);
+		int rc = append_rows(t, NULL, mark, err);
 		*behind = rc == 0 && mark->sequence < x->skip_first - 1;
 		if (rc != 0 || *behind)
 			return rc;
 	}
-	rc = append_rows(t, t->rows + x->first, x->n, x->skip_last, mark, err);
+	int rc = append_rows(t, x, mark, err);
 	if (rc != SL_EGAP)
 		return rc;
 	*behind = true;
-	return append_rows(t, NULL, 0, 0, mark, err);
+	return append_rows(t, NULL, mark, err);
 }
 
 /* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */

@@ -47,13 +47,14 @@ void sl__capture_fini(struct sl__capture *c)
 
 /* ---- events ---- */
 
-static struct sl_event event_of(const struct sl__capture *c, int type, int64_t ts_ms, const void *data, size_t len)
+/* An event of the attempt, at the time of the last frame. */
+static struct sl_event event_of(const struct sl__capture *c, int type, const void *data, size_t len)
 {
 	return (struct sl_event){.type = type,
 				 .job_id = c->job_id,
 				 .attempt = c->attempt,
 				 .claim = c->claim,
-				 .ts_ms = ts_ms,
+				 .ts_ms = c->last_ts_ms,
 				 .data = data,
 				 .len = len};
 }
@@ -102,16 +103,15 @@ static void keep_last_stderr(struct sl__capture *c, const char *line, size_t len
 	c->last_stderr[out] = '\0';
 }
 
-static int add_bad_line(struct sl__capture *c, uint64_t start, int64_t ts_ms, const struct sl__said *said,
-			struct sl_err *err)
+static int add_bad_line(struct sl__capture *c, uint64_t start, const struct sl__said *said, struct sl_err *err)
 {
-	struct sl_event event = event_of(c, SL_EVENT_ERROR, ts_ms, said->bad, strlen(said->bad));
+	struct sl_event event = event_of(c, SL_EVENT_ERROR, said->bad, strlen(said->bad));
 	return add_at(c, SL__CONTROL, start, &event, err);
 }
 
 /* ---- lines ---- */
 
-static int finish_control_line(struct sl__capture *c, int64_t ts_ms, struct sl_err *err)
+static int finish_control_line(struct sl__capture *c, struct sl_err *err)
 {
 	const struct sl__capture_stream *s = &c->streams[SL__CONTROL];
 	uint64_t start = s->next - s->line.len;
@@ -120,10 +120,10 @@ static int finish_control_line(struct sl__capture *c, int64_t ts_ms, struct sl_e
 	if (rc != 0)
 		return sl_err_set(err, rc, "descriptor 3: out of memory");
 	if (said.bad[0] != '\0')
-		return add_bad_line(c, start, ts_ms, &said, err);
+		return add_bad_line(c, start, &said, err);
 	if (said.progress == NULL)
 		return 0;
-	struct sl_event event = event_of(c, SL_EVENT_PROGRESS, ts_ms, said.progress, said.progress_len);
+	struct sl_event event = event_of(c, SL_EVENT_PROGRESS, said.progress, said.progress_len);
 	rc = add_at(c, SL__CONTROL, start, &event, err);
 	if (rc == 0 && c->on_progress != NULL) {
 		char *json = sl__asprintf(c->env, "%.*s", (int)said.progress_len, said.progress);
@@ -135,15 +135,15 @@ static int finish_control_line(struct sl__capture *c, int64_t ts_ms, struct sl_e
 }
 
 /* The line of a stream is complete (or it is the end of everything). */
-static int finish_line(struct sl__capture *c, enum sl__stream stream, int64_t ts_ms, bool partial, struct sl_err *err)
+static int finish_line(struct sl__capture *c, enum sl__stream stream, bool partial, struct sl_err *err)
 {
 	struct sl__capture_stream *s = &c->streams[stream];
 	int rc;
 	if (stream == SL__CONTROL) {
-		rc = finish_control_line(c, ts_ms, err);
+		rc = finish_control_line(c, err);
 	} else {
 		int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
-		struct sl_event event = event_of(c, type, ts_ms, sl__buf_str(&s->line), s->line.len);
+		struct sl_event event = event_of(c, type, sl__buf_str(&s->line), s->line.len);
 		event.partial = partial;
 		if (stream == SL__STDERR && s->line.len > 0)
 			keep_last_stderr(c, sl__buf_str(&s->line), s->line.len);
@@ -155,8 +155,7 @@ static int finish_line(struct sl__capture *c, enum sl__stream stream, int64_t ts
 
 /* Add n bytes without a newline to the line of a stream. Full pieces are cut off while more is known to follow: at
  * least one byte stays. A line of descriptor 3 that is too long is a bad line immediately, and the rest is skipped. */
-static int extend_line(struct sl__capture *c, enum sl__stream stream, const char *data, size_t n, int64_t ts_ms,
-		       struct sl_err *err)
+static int extend_line(struct sl__capture *c, enum sl__stream stream, const char *data, size_t n, struct sl_err *err)
 {
 	struct sl__capture_stream *s = &c->streams[stream];
 	if (s->skipping) {
@@ -167,7 +166,7 @@ static int extend_line(struct sl__capture *c, enum sl__stream stream, const char
 		size_t part = n;
 		if (stream != SL__CONTROL) {
 			if (s->line.len >= c->max_line_bytes) {
-				int rc = finish_line(c, stream, ts_ms, true, err);
+				int rc = finish_line(c, stream, true, err);
 				if (rc != 0)
 					return rc;
 			}
@@ -185,7 +184,7 @@ static int extend_line(struct sl__capture *c, enum sl__stream stream, const char
 		return 0;
 	struct sl__said said;
 	sl__protocol_overlong(&c->protocol, &said);
-	int rc = add_bad_line(c, s->next - s->line.len, ts_ms, &said, err);
+	int rc = add_bad_line(c, s->next - s->line.len, &said, err);
 	s->skipping = true;
 	sl__buf_fini(&s->line);
 	return rc;
@@ -204,14 +203,14 @@ static int feed_stream(struct sl__capture *c, enum sl__stream stream, const stru
 	while (p < end) {
 		const char *newline = memchr(p, '\n', (size_t)(end - p));
 		size_t n = (size_t)((newline != NULL ? newline : end) - p);
-		int rc = extend_line(c, stream, p, n, frame->ts_ms, err);
+		int rc = extend_line(c, stream, p, n, err);
 		if (rc != 0)
 			return rc;
 		p += n;
 		if (newline == NULL)
 			break;
 		/* The end of a line, also of one that was skipped. */
-		rc = s->skipping ? 0 : finish_line(c, stream, frame->ts_ms, false, err);
+		rc = s->skipping ? 0 : finish_line(c, stream, false, err);
 		s->skipping = false;
 		s->next++;
 		p++;
@@ -231,7 +230,7 @@ int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, stru
 	case SL__FRAME_STARTED: {
 		char text[32];
 		int n = snprintf(text, sizeof(text), "{\"pid\":%u}", sl__get32(frame->data));
-		struct sl_event event = event_of(c, SL_EVENT_STARTED, frame->ts_ms, text, (size_t)n);
+		struct sl_event event = event_of(c, SL_EVENT_STARTED, text, (size_t)n);
 		c->started = true;
 		rc = add_once(c, SL__SPOOL_STARTED, &event, err);
 		break;
@@ -265,9 +264,9 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < SL__STREAMS; i++)
 		if (c->streams[i].line.len > 0)
-			rc = finish_line(c, (enum sl__stream)i, c->last_ts_ms, true, err);
+			rc = finish_line(c, (enum sl__stream)i, true, err);
 	if (rc == 0 && error != NULL && (c->flags & SL__SPOOL_EXITED) == 0) {
-		struct sl_event event = event_of(c, SL_EVENT_ERROR, c->last_ts_ms, error, strlen(error));
+		struct sl_event event = event_of(c, SL_EVENT_ERROR, error, strlen(error));
 		rc = add_at(c, SL__CONTROL, c->streams[SL__CONTROL].next, &event, err);
 	}
 	if (rc != 0 || !c->exited)
@@ -275,7 +274,7 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 	char text[32];
 	int n = c->exit_how == 0 ? snprintf(text, sizeof(text), "{\"code\":%u}", c->exit_value)
 				 : snprintf(text, sizeof(text), "{\"signal\":%u}", c->exit_value);
-	struct sl_event event = event_of(c, SL_EVENT_EXITED, c->last_ts_ms, text, (size_t)n);
+	struct sl_event event = event_of(c, SL_EVENT_EXITED, text, (size_t)n);
 	return add_once(c, SL__SPOOL_EXITED, &event, err);
 }
 

@@ -66,7 +66,9 @@ int sl__pump_write(struct sl__pump *p, enum sl__frame_kind kind, const void *pay
 	} bytes = {payload};
 	struct iovec iov[2] = {{frame, sizeof(frame)}, {bytes.out, n}};
 	uint64_t end = atomic_load_explicit(&sh->end, memory_order_relaxed);
-	sl__spool_put_frame(frame, sh->salt, kind, payload, n, sl__clock_real.real_ms(NULL));
+	sl__spool_put_frame(
+		frame, sh->salt,
+		&(struct sl__frame){.kind = kind, .ts_ms = sl__clock_real.real_ms(NULL), .data = payload, .len = n});
 	for (uint64_t offset = end; iov[0].iov_len + iov[1].iov_len > 0;) {
 		ssize_t put = pwritev(p->spool, iov, 2, (off_t)offset);
 		if (put < 0 && errno == EINTR)
@@ -411,25 +413,10 @@ static void mind_command(struct minder *m)
 	}
 }
 
-static void end_command(struct minder *m)
-{
-	int status = 0;
-	reap(m->pid, &status);
-	atomic_store(&m->shared->pid, 0);
-	if (m->command >= 0)
-		(void)close(m->command);
-	/* Where a vfork is a fork (under a sanitizer), a start that failed shows only here. */
-	if (m->shared->spawn_errno != 0)
-		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
-	else if (WIFSIGNALED(status))
-		write_last(m, SL__FRAME_EXITED, 1, (uint32_t)WTERMSIG(status));
-	else
-		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));
-}
-
 static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 {
 	uint8_t number[4];
+	int status = 0;
 	m->pid = 0;
 	m->terminating = m->exited = m->full = m->ebbing = false;
 	m->command = -1;
@@ -439,15 +426,23 @@ static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 	bool started = spawn_command(m, fds);
 	for (int i = 0; i < 4; i++)
 		(void)close(fds[i]);
-	if (!started) {
-		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
-	} else {
+	if (started) {
 		sl__put32(number, (uint32_t)m->pid);
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
 		m->told = atomic_load(&m->shared->end);
 		mind_command(m);
-		end_command(m);
+		reap(m->pid, &status);
+		atomic_store(&m->shared->pid, 0);
+		if (m->command >= 0)
+			(void)close(m->command);
 	}
+	/* Where a vfork is a fork (under a sanitizer), a start that failed shows only after the end. */
+	if (!started || m->shared->spawn_errno != 0)
+		write_last(m, SL__FRAME_FAILED, (uint32_t)m->shared->spawn_errno, (uint32_t)m->shared->spawn_step);
+	else if (WIFSIGNALED(status))
+		write_last(m, SL__FRAME_EXITED, 1, (uint32_t)WTERMSIG(status));
+	else
+		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));
 	for (int i = 0; i < 2; i++) {
 		if (m->leash[i] >= 0)
 			(void)close(m->leash[i]);

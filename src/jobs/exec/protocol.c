@@ -154,46 +154,41 @@ static bool get_blockers(struct draft *d, struct span v)
 	return true;
 }
 
-static bool next_job_member(struct draft *d, const struct member *m)
-{
-	int64_t n = 0;
-	if (key_is(m, "type")) {
-		sl__buf_clear(&d->type);
-		return get_string(m->value, &d->type) || bad_line(d, "continue_with: type is a string");
-	}
-	if (key_is(m, "input")) {
-		sl__buf_clear(&d->text);
-		(void)sl__buf_append(&d->text, m->value.at, m->value.len);
-		return true;
-	}
-	if (key_is(m, "priority")) {
-		if (!get_int(m->value, -INT32_MAX, INT32_MAX, &n))
-			return bad_line(d, "continue_with: priority is an integer from -2147483647 to 2147483647");
-		d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
-		return true;
-	}
-	if (key_is(m, "delay_ms"))
-		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.delay_ms) ||
-		       bad_line(d, "continue_with: delay_ms is a number of milliseconds");
-	if (key_is(m, "at_ms"))
-		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->next.at_ms) ||
-		       bad_line(d, "continue_with: at_ms is a time in Unix milliseconds");
-	if (key_is(m, "blockers")) {
-		sl__buf_clear(&d->blockers);
-		return get_blockers(d, m->value);
-	}
-	return bad_line(d, "continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
-}
-
 static bool get_next_job(struct draft *d, struct span v)
 {
 	struct member m;
 	const char *p = v.at + 1;
+	int64_t n = 0;
 	if (v.at[0] != '{')
 		return bad_line(d, "continue_with is an object");
-	while (next_member(&p, &m))
-		if (!next_job_member(d, &m))
-			return false;
+	while (next_member(&p, &m)) {
+		if (key_is(&m, "type")) {
+			sl__buf_clear(&d->type);
+			if (!get_string(m.value, &d->type))
+				return bad_line(d, "continue_with: type is a string");
+		} else if (key_is(&m, "input")) {
+			sl__buf_clear(&d->text);
+			(void)sl__buf_append(&d->text, m.value.at, m.value.len);
+		} else if (key_is(&m, "priority")) {
+			if (!get_int(m.value, -INT32_MAX, INT32_MAX, &n))
+				return bad_line(d,
+						"continue_with: priority is an integer from -2147483647 to 2147483647");
+			d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
+		} else if (key_is(&m, "delay_ms")) {
+			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->next.delay_ms))
+				return bad_line(d, "continue_with: delay_ms is a number of milliseconds");
+		} else if (key_is(&m, "at_ms")) {
+			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->next.at_ms))
+				return bad_line(d, "continue_with: at_ms is a time in Unix milliseconds");
+		} else if (key_is(&m, "blockers")) {
+			sl__buf_clear(&d->blockers);
+			if (!get_blockers(d, m.value))
+				return false;
+		} else {
+			return bad_line(d,
+					"continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
+		}
+	}
 	if (d->type.len == 0)
 		return bad_line(d, "continue_with: type is missing");
 	if (d->next.at_ms != 0 && d->next.delay_ms != 0)

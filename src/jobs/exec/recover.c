@@ -13,7 +13,7 @@
  *
  * X1  The events in the log are always the first of an attempt's order (capture.c, Q1).
  * X2  Each is recognised by its stream and position, or by being the only one of its type.
- * X3  Whoever removes a spool syncs its folder before the log may go. A spool that a power loss brings back after its
+ * X3  The folder of a removed spool is synced before the log may go. A spool that a power loss brings back after its
  *     log was archived would look like one that was never recovered.
  *
  * Spools whose log is gone: a log that is completed while a spool cannot be recovered (a full disk, a spool that cannot
@@ -262,8 +262,9 @@ static void save_part(size_t n, uint64_t last, void *ctx)
 static int append_events(struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	struct appending a = {.r = r, .o = o};
+	const struct sl__event_log to = {r->log, save_part, &a};
 	uint64_t last;
-	int rc = sl__event_batch_append(&o->capture.batch, r->log, save_part, &a, &last, err);
+	int rc = sl__event_batch_append(&o->capture.batch, &to, &last, err);
 	r->appended += rc == 0 ? o->capture.batch.n : a.n;
 	if (rc != 0)
 		return rc;

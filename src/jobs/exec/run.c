@@ -7,7 +7,7 @@
  * the spool's header records how far the log has come; when the worker is killed between the two, the recovery finds it
  * out by reading the log.
  *
- * R1  The header is in the spool before the minder is told to start.
+ * R1  The header is in the spool before the minder gets the message to start.
  * R2  The header gets its DONE flag only after the last events are durable. They are durable before the attempt is
  *     ended, or, where the worker waits for their ticket, before the job is settled: a slot can start its next command
  *     meanwhile.
@@ -50,7 +50,7 @@ struct follow {
 	int abort_fd;
 	bool ended;       /* the minder reported it, or is dead */
 	bool aborted;     /* the attempt is, and the command is being ended */
-	bool terminating; /* the minder was told to end the command */
+	bool terminating; /* the minder got the message to end the command */
 	bool minder_killed;
 	int64_t pending_ns; /* when the oldest event in the batch was made */
 	int64_t give_up_ns; /* when the minder must have ended it */
@@ -184,7 +184,8 @@ static int append_batch(struct follow *f, bool last, struct sl_err *err)
 {
 	struct sl__capture *c = f->capture;
 	uint64_t sequence = f->header.sequence;
-	int rc = sl__event_batch_append(&c->batch, f->x->events, save_part, f, &sequence, err);
+	const struct sl__event_log to = {f->x->events, save_part, f};
+	int rc = sl__event_batch_append(&c->batch, &to, &sequence, err);
 	if (rc != 0)
 		return rc;
 	sl__capture_note(c, &f->header);
@@ -202,11 +203,11 @@ static int append_batch(struct follow *f, bool last, struct sl_err *err)
 	}
 	sl__event_batch_clear(&c->batch);
 	/* Free what is consumed. Where a filesystem has no holes, the spool only stays longer. */
-	uint64_t to = f->header.resume.offset;
-	if (!last && to >= f->punched + PUNCH_BYTES) {
+	uint64_t consumed = f->header.resume.offset;
+	if (!last && consumed >= f->punched + PUNCH_BYTES) {
 		(void)fallocate(f->m->spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)f->punched,
-				(off_t)(to - f->punched));
-		f->punched = to;
+				(off_t)(consumed - f->punched));
+		f->punched = consumed;
 	}
 	return 0;
 }
@@ -245,33 +246,31 @@ static void flush_batch(struct follow *f)
 		stop_following(f, rc, &why);
 }
 
-static int consume_frame(struct follow *f, struct sl_err *err)
-{
-	struct sl__frame frame;
-	int rc = sl__spool_next(&f->reader, &frame);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "read %s", f->m->path);
-	if (rc == 0)
-		return sl_err_set(err, SL_ECORRUPT, "%s: a frame is damaged at %llu", f->m->path,
-				  (unsigned long long)f->reader.at);
-	bool was_empty = f->capture->batch.n == 0;
-	rc = sl__capture_frame(f->capture, &frame, err);
-	if (was_empty && f->capture->batch.n > 0 && frame.kind != SL__FRAME_STARTED)
-		f->pending_ns = now_ns();
-	return rc;
-}
-
 /* Read what the minder has written so far. */
 static void consume_spool(struct follow *f)
 {
 	struct sl__minder_shared *sh = f->m->shared;
-	struct sl_err why = SL_ERR_INIT;
+	struct sl__event_batch *batch = &f->capture->batch;
 	f->reader.limit = atomic_load_explicit(&sh->end, memory_order_acquire);
 	while (f->failed == 0 && f->reader.at < f->reader.limit) {
-		int rc = consume_frame(f, &why);
-		if (rc != 0)
+		struct sl_err why = SL_ERR_INIT;
+		struct sl__frame frame;
+		bool was_empty = batch->n == 0;
+		int rc = sl__spool_next(&f->reader, &frame);
+		if (rc < 0)
+			rc = sl_err_set_errno(&why, -rc, "read %s", f->m->path);
+		else if (rc == 0)
+			rc = sl_err_set(&why, SL_ECORRUPT, "%s: a frame is damaged at %llu", f->m->path,
+					(unsigned long long)f->reader.at);
+		else
+			rc = sl__capture_frame(f->capture, &frame, &why);
+		if (rc != 0) {
 			stop_following(f, rc, &why);
-		else if (f->capture->batch.bytes.len >= BATCH_BYTES || f->capture->batch.n >= BATCH_EVENTS)
+			break;
+		}
+		if (was_empty && batch->n > 0 && frame.kind != SL__FRAME_STARTED)
+			f->pending_ns = now_ns();
+		if (batch->bytes.len >= BATCH_BYTES || batch->n >= BATCH_EVENTS)
 			flush_batch(f);
 	}
 	if (f->failed == 0)
@@ -386,7 +385,8 @@ static int append_last(struct follow *f, struct sl_err *err)
 	struct sl__event_batch *batch = &f->capture->batch;
 	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
 		return append_batch(f, true, err);
-	int rc = sl__event_batch_submit(batch, f->x->events, save_part, f, &f->ticket, err);
+	const struct sl__event_log to = {f->x->events, save_part, f};
+	int rc = sl__event_batch_submit(batch, &to, &f->ticket, err);
 	if (rc != 0)
 		return rc;
 	rc = f->ops->emitted(f->attempt, &f->ticket, err);

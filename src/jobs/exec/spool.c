@@ -3,7 +3,7 @@
  * The bytes of a spool.
  *
  * P1  A frame is valid when its kind is known, its length fits the kind, its padding is zero and its check is right for
- *     this attempt's salt. The first one that is not is the end: frames are written one behind the other, so nothing of
+ *     this attempt's salt. The first one that is not is the end: frames are written one after the other, so nothing of
  *     this attempt can come after it.
  * P2  The header is rewritten in one write of less than a page, which no kill can tear.
  */
@@ -77,14 +77,13 @@ static uint32_t check_of(uint32_t salt, const uint8_t frame[SL__SPOOL_FRAME], co
 	return (uint32_t)sl__crc64nvme(crc, payload, n);
 }
 
-void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, enum sl__frame_kind kind, const void *payload,
-			 size_t n, int64_t ts_ms)
+void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, const struct sl__frame *frame)
 {
 	memset(out, 0, SL__SPOOL_FRAME);
-	out[4] = (uint8_t)kind;
-	sl__put32(out + 8, (uint32_t)n);
-	sl__put64(out + 16, (uint64_t)ts_ms);
-	sl__put32(out, check_of(salt, out, payload, n));
+	out[4] = (uint8_t)frame->kind;
+	sl__put32(out + 8, (uint32_t)frame->len);
+	sl__put64(out + 16, (uint64_t)frame->ts_ms);
+	sl__put32(out, check_of(salt, out, frame->data, frame->len));
 }
 
 /* The payload's length; 0 for a frame that cannot be one. */

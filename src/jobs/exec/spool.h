@@ -5,8 +5,8 @@
  * bytes.
  *
  * One file serves many attempts, one after the other, and is overwritten in place, which costs a tenth of making a
- * file. What an earlier attempt left behind the end of a later one is told apart by the salt, with which every frame's
- * check begins. There is one writer of frames at a time: the minder, or the worker after the minder's death. The header
+ * file. What an earlier attempt left after the end of a later one is recognised by the salt, with which every frame's
+ * checksum begins. There is one writer of frames at a time: the minder, or the worker after the minder's death. The header
  * is the worker's.
  *
  * Thread safety: none; a file has one owner on each side. The functions that build frames are async-signal-safe.
@@ -62,7 +62,7 @@ struct sl__spool_header {
 	uint64_t job_id;
 	int32_t attempt;
 	struct sl_claim_id claim;
-	/* Everything of the attempt that stands in the log up to here is told by resume, consumed, known and flags. */
+	/* resume, consumed, known and flags cover everything of the attempt that is in the log up to here. */
 	uint32_t incarnation;
 	uint64_t sequence;
 	uint64_t max_line_bytes;
@@ -75,10 +75,6 @@ void sl__spool_put_header(uint8_t out[SL__SPOOL_HEADER], const struct sl__spool_
 /* SL_EDATA: not a header, or damaged; SL_EUNSUPPORTED: of a later version. */
 SL_MUST_CHECK int sl__spool_get_header(const uint8_t in[SL__SPOOL_HEADER], struct sl__spool_header *out);
 
-/* The frame's first bytes, for a payload of n bytes. Async-signal-safe. */
-void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, enum sl__frame_kind kind, const void *payload,
-			 size_t n, int64_t ts_ms);
-
 struct sl__frame {
 	enum sl__frame_kind kind;
 	uint64_t offset; /* in the file */
@@ -86,6 +82,9 @@ struct sl__frame {
 	const uint8_t *data;
 	size_t len;
 };
+
+/* The first bytes of a frame, which its data follows; its offset does not matter. Async-signal-safe. */
+void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, const struct sl__frame *frame);
 
 #define SL__SPOOL_BUF (SL__SPOOL_FRAME + SL__SPOOL_CHUNK)
 
