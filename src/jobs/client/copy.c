@@ -3,7 +3,7 @@
  * Copies in one allocation: the struct, then its strings, then what only some structs have (a payload, lists). A table
  * per struct says where its strings are.
  */
-#include "jobs/client/copy.h"
+#include "jobs/client/client.h"
 
 #include <stdalign.h>
 

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "jobs/client/client.h"
-#include "jobs/client/copy.h"
 
 #define LIMIT_DEFAULT 100
 #define LIMIT_MAX 10000
@@ -117,41 +116,44 @@ struct listing {
 	void *ctx;
 };
 
-/* Read the next page of at most `limit` rows. SL__ROWS_FULL: a page that ends early. */
-static int read_store(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
+/* Read the next page of at most `limit` rows; a full one ends early. */
+static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
 {
 	const struct sl_store_ops *ops = l->client->home.store.ops;
 	void *store = l->client->home.store.ctx;
+	int rc = SL_EINVAL;
+	l->filter.limit = limit;
+	l->filter.reached = &l->reached;
+	l->filter.data_max_bytes = l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
 	switch (l->what) {
 	case JOBS:
+		rc = ops->list_jobs(store, &l->filter, sl__rows_job, rows, err);
+		break;
 	case CHAINS:
-		l->filter.limit = limit;
-		l->filter.reached = &l->reached;
-		l->filter.data_max_bytes =
-			l->data_max_bytes != 0 ? SL_MIN(l->data_max_bytes, INLINE_BYTES) : INLINE_BYTES;
-		return l->what == JOBS ? ops->list_jobs(store, &l->filter, sl__rows_job, rows, err)
-				       : ops->list_chains(store, &l->filter, sl__rows_chain, rows, err);
+		rc = ops->list_chains(store, &l->filter, sl__rows_chain, rows, err);
+		break;
 	case EVENTS:
-		return ops->events_read(store, l->id, l->after, limit, sl__rows_event, rows, err);
+		rc = ops->events_read(store, l->id, l->after, limit, sl__rows_event, rows, err);
+		break;
 	case ATTEMPTS:
-		return ops->attempts(store, l->id, sl__rows_attempt, rows, err);
+		rc = ops->attempts(store, l->id, sl__rows_attempt, rows, err);
+		break;
 	case COUNTS:
-		return ops->counts(store, sl__rows_count, rows, err);
+		rc = ops->counts(store, sl__rows_count, rows, err);
+		break;
 	case SCHEDULES:
-		return ops->cron_list(store, sl__rows_cron, rows, err);
+		rc = ops->cron_list(store, sl__rows_cron, rows, err);
+		break;
 	case LEASES:
-		return ops->leases(store, l->after_claim, limit, sl__rows_lease, rows, err);
+		rc = ops->leases(store, l->after_claim, limit, sl__rows_lease, rows, err);
+		break;
 	case ERRORS:
-		return ops->errors(store, l->errors, sl__rows_error, rows, err);
+		rc = ops->errors(store, l->errors, sl__rows_error, rows, err);
+		break;
 	case STREAMS:
-		return ops->event_streams(store, l->after_stream, limit, sl__rows_stream, rows, err);
+		rc = ops->event_streams(store, l->after_stream, limit, sl__rows_stream, rows, err);
+		break;
 	}
-	return SL_EINVAL;
-}
-
-static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
-{
-	int rc = read_store(l, limit, rows, err);
 	if (rc == SL__ROWS_FULL && rows->full)
 		return 0;
 	if (rc == SL_ENOMEM && rows->no_memory)

@@ -80,18 +80,6 @@ static uint32_t *find_slot(struct sl__notes *s, const struct sl_note *note)
 			return &s->index[i];
 }
 
-static struct sl_note *find_note(struct sl__notes *s, const struct sl_note *note)
-{
-	if (s->index != NULL) {
-		uint32_t at = *find_slot(s, note);
-		return at != 0 ? &s->notes[at - 1] : NULL;
-	}
-	for (size_t i = 0; i < s->n; i++)
-		if (same_note(&s->notes[i], note))
-			return &s->notes[i];
-	return NULL;
-}
-
 static void fill_index(struct sl__notes *s)
 {
 	memset(s->index, 0, s->n_index * sizeof(*s->index));
@@ -126,7 +114,13 @@ static bool grow_notes(struct sl__notes *s)
 
 void sl__notes_add(struct sl__notes *s, const struct sl_note *note)
 {
-	struct sl_note *known = find_note(s, note);
+	struct sl_note *known = NULL;
+	if (s->index != NULL) {
+		uint32_t at = *find_slot(s, note);
+		known = at != 0 ? &s->notes[at - 1] : NULL;
+	}
+	for (size_t i = 0; s->index == NULL && known == NULL && i < s->n; i++)
+		known = same_note(&s->notes[i], note) ? &s->notes[i] : NULL;
 	if (known != NULL) {
 		if (by_type(note) && known->id != note->id)
 			known->id = 0;

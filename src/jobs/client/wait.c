@@ -7,7 +7,6 @@
  * All waiters of a client share one subscription. `mu` is never held during a call of the store or the notifier.
  */
 #include "jobs/client/client.h"
-#include "jobs/client/copy.h"
 
 #define POLL_NOTIFIED_MS 1000
 #define POLL_ALONE_MS 100

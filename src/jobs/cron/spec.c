@@ -206,13 +206,6 @@ static struct date date_of(int64_t day)
 	return d;
 }
 
-static bool day_matches(const struct sl__cron_spec *s, struct date d, int64_t day)
-{
-	bool by_date = (s->days >> d.day & 1) != 0;
-	bool by_weekday = (s->weekdays >> (day + 4) % 7 & 1) != 0; /* 1 January 1970 was a Thursday */
-	return s->either_day ? by_date || by_weekday : by_date && by_weekday;
-}
-
 /* The first minute of a matching day that is not before `minute`, in minutes of the day; -1: none. */
 static int minute_from(const struct sl__cron_spec *s, int minute)
 {
@@ -239,8 +232,11 @@ int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *
 			/* The last day of a month that does not match. */
 			day += days_in(d.year, d.month) - d.day;
 			d.day = days_in(d.year, d.month);
-		} else if (day_matches(spec, d, day)) {
-			int at = minute_from(spec, from);
+		} else {
+			bool by_date = (spec->days >> d.day & 1) != 0;
+			bool by_weekday = (spec->weekdays >> (day + 4) % 7 & 1) != 0; /* 1970 began on a Thursday */
+			bool matches = spec->either_day ? by_date || by_weekday : by_date && by_weekday;
+			int at = matches ? minute_from(spec, from) : -1;
 			if (at >= 0) {
 				*next_ms = day * DAY_MS + at * MINUTE_MS;
 				return 0;

@@ -158,8 +158,13 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 
 /* ---- the handle ---- */
 
-static int set_url(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
+/* Check the options and copy them; what was built is freed by the caller after a failure. */
+static int build_sender(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
 {
+	s->token_file = o->token_file != NULL ? sl__strdup(&s->env, o->token_file) : NULL;
+	s->ca_file = o->ca_file != NULL ? sl__strdup(&s->env, o->ca_file) : NULL;
+	if ((o->token_file != NULL && s->token_file == NULL) || (o->ca_file != NULL && s->ca_file == NULL))
+		return sl__no_memory(err, "publish events");
 	int rc = sl__http_url_init(&s->base, o->url, &s->env, err);
 	if (rc != 0)
 		return rc;
@@ -169,17 +174,7 @@ static int set_url(sl_event_http_sender *s, const struct sl_event_http_opts *o, 
 	if (has_token && (s->base.user != NULL || s->base.password != NULL))
 		return sl_err_set(err, SL_EINVAL, "%s: the URL has a user or a password already",
 				  o->token_file != NULL ? "token_file" : "token");
-	return url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
-}
-
-/* Check the options and copy them; what was built is freed by the caller after a failure. */
-static int build_sender(sl_event_http_sender *s, const struct sl_event_http_opts *o, struct sl_err *err)
-{
-	s->token_file = o->token_file != NULL ? sl__strdup(&s->env, o->token_file) : NULL;
-	s->ca_file = o->ca_file != NULL ? sl__strdup(&s->env, o->ca_file) : NULL;
-	if ((o->token_file != NULL && s->token_file == NULL) || (o->ca_file != NULL && s->ca_file == NULL))
-		return sl__no_memory(err, "publish events");
-	int rc = set_url(s, o, err);
+	rc = url_below(s, SL__EVENT_HTTP_PATH, &s->publish, err);
 	if (rc != 0)
 		return rc;
 	int64_t connect = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;

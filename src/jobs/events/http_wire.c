@@ -206,22 +206,6 @@ static int retry_later(const struct fault *f, struct sl_err *err)
 	return code;
 }
 
-static int publish_failed(const struct fault *f, struct sl_wal_reply *reply, struct sl_err *err)
-{
-	int status = f->response->status;
-	bool ours = f->code != NULL && strcmp(f->code, "invalid_argument") == 0;
-	if (status == 413 || ((status == 400 || status == 422) && ours)) {
-		reply->refused = f->refused;
-		int rc = sl_err_set(err, SL_EREFUSED, "%s: %d, refused: %s", f->peer->shown, status, f->line);
-		if (err != NULL)
-			err->error_class = SL_CLASS_POISON;
-		return rc;
-	}
-	if (status == 409 && f->code != NULL && strcmp(f->code, "already_exists") == 0)
-		return sl_err_set(err, SL_ECONFLICT, "%s: %s", f->peer->shown, f->line);
-	return retry_later(f, err);
-}
-
 static void *pb_alloc(void *ctx, size_t n)
 {
 	return sl__alloc(ctx, n);
@@ -262,7 +246,18 @@ int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_ht
 	hide(r->body, r->len, peer->password);
 	f.root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
 	read_fault(&f);
-	int rc = publish_failed(&f, reply, err);
+	int rc;
+	bool invalid = f.code != NULL && strcmp(f.code, "invalid_argument") == 0;
+	if (r->status == 413 || ((r->status == 400 || r->status == 422) && invalid)) {
+		reply->refused = f.refused;
+		rc = sl_err_set(err, SL_EREFUSED, "%s: %d, refused: %s", peer->shown, r->status, f.line);
+		if (err != NULL)
+			err->error_class = SL_CLASS_POISON;
+	} else if (r->status == 409 && f.code != NULL && strcmp(f.code, "already_exists") == 0) {
+		rc = sl_err_set(err, SL_ECONFLICT, "%s: %s", peer->shown, f.line);
+	} else {
+		rc = retry_later(&f, err);
+	}
 	json_decref(f.root);
 	return rc;
 }

@@ -330,20 +330,6 @@ static void wait_for_input(struct minder *m, struct pollfd p[POLL_COUNT])
 	m->ebbing = false;
 }
 
-static void read_pipes(struct minder *m, const struct pollfd p[POLL_COUNT])
-{
-	if (m->full)
-		m->full = sl__pump_rescue(&m->pump) != 0;
-	for (int i = 0; i < SL__STREAMS && !m->full; i++) {
-		bool open = m->pump.pipes[i] >= 0;
-		if (open && p[POLL_PIPES + i].revents != 0)
-			m->full = sl__pump_read(&m->pump, (enum sl__stream)i, NULL) != 0;
-		/* A command that exits closes its descriptors one by one: reading all of them once is cheaper than
-		 * three times, so the next thing to wait for is its end, for EBB_MS. */
-		m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
-	}
-}
-
 static void check_deadlines(struct minder *m)
 {
 	int64_t now = now_ns();
@@ -394,7 +380,16 @@ static void mind_command(struct minder *m)
 		    (m->command < 0 && waitid(P_PID, (id_t)m->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
 		     info.si_pid == m->pid))
 			m->exited = true;
-		read_pipes(m, p);
+		if (m->full)
+			m->full = sl__pump_rescue(&m->pump) != 0;
+		for (int i = 0; i < SL__STREAMS && !m->full; i++) {
+			bool open = m->pump.pipes[i] >= 0;
+			if (open && p[POLL_PIPES + i].revents != 0)
+				m->full = sl__pump_read(&m->pump, (enum sl__stream)i, NULL) != 0;
+			/* A command that exits closes its descriptors one by one: reading all of them once is cheaper
+			 * than three times, so the next thing to wait for is its end, for EBB_MS. */
+			m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
+		}
 		check_deadlines(m);
 		/* Only output is signalled: the worker checks for the start itself, and gets an 'E' for the end. */
 		uint64_t end = atomic_load(&m->shared->end);
@@ -475,17 +470,6 @@ static int wait_for_run(int fds[SL__MINDER_FDS])
 	return 1;
 }
 
-static bool arrange_descriptors(int ctl, int spool)
-{
-	int high_ctl = fcntl(ctl, F_DUPFD_CLOEXEC, 10), high_spool = fcntl(spool, F_DUPFD_CLOEXEC, 10);
-	if (high_ctl < 0 || high_spool < 0)
-		return false;
-	for (int i = 0; i <= CTL; i++)
-		if (dup3(high_ctl, i, O_CLOEXEC) < 0)
-			return false;
-	return dup3(high_spool, SPOOL, O_CLOEXEC) >= 0 && close_range(SPOOL + 1, ~0U, 0) == 0;
-}
-
 void sl__minder_find_environment(const struct sl_env *env, struct sl__env_area *out)
 {
 	char text[1024], *at;
@@ -520,7 +504,11 @@ void sl__minder_main(const struct sl__minder_start *start)
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	if (start->area->start != NULL)
 		explicit_bzero(start->area->start, start->area->len);
-	if (!arrange_descriptors(start->ctl, start->spool))
+	int ctl = fcntl(start->ctl, F_DUPFD_CLOEXEC, 10), spool = fcntl(start->spool, F_DUPFD_CLOEXEC, 10);
+	for (int i = 0; i <= CTL; i++)
+		if (ctl < 0 || dup3(ctl, i, O_CLOEXEC) < 0)
+			_exit(1);
+	if (spool < 0 || dup3(spool, SPOOL, O_CLOEXEC) < 0 || close_range(SPOOL + 1, ~0U, 0) != 0)
 		_exit(1);
 	/* The system call: the library's function may allocate memory. */
 	if (syscall(SYS_getcwd, m.folder, sizeof(m.folder)) <= 0 || m.folder[0] != '/')

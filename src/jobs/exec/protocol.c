@@ -115,12 +115,9 @@ static bool get_string(struct span v, struct sl__buf *out)
 
 /* ---- a line ---- */
 
-/* What a line would change. */
+/* What would hold after a line, and what the line says that is worth an event. */
 struct draft {
-	enum sl__statement last;
-	struct sl__buf text, type, blockers;
-	struct sl_new_job next;
-	int64_t reschedule_ms;
+	struct sl__protocol p;
 	struct sl__said *said;
 };
 
@@ -146,7 +143,7 @@ static bool get_blockers(struct draft *d, struct span v)
 			id = (struct span){id.at + 1, id.len - 2};
 		if (id.len == 0 || id.at[0] < '0' || id.at[0] > '9' || !get_int(id, 1, INT64_MAX, &number))
 			return bad_line(d, "continue_with: an item of blockers is not a chain id");
-		(void)sl__buf_append(&d->blockers, &(uint64_t){(uint64_t)number}, sizeof(uint64_t));
+		(void)sl__buf_append(&d->p.blockers, &(uint64_t){(uint64_t)number}, sizeof(uint64_t));
 		p = skip_blanks(end);
 		if (*p == ',')
 			p = skip_blanks(p + 1);
@@ -163,25 +160,25 @@ static bool get_next_job(struct draft *d, struct span v)
 		return bad_line(d, "continue_with is an object");
 	while (next_member(&p, &m)) {
 		if (key_is(&m, "type")) {
-			sl__buf_clear(&d->type);
-			if (!get_string(m.value, &d->type))
+			sl__buf_clear(&d->p.type);
+			if (!get_string(m.value, &d->p.type))
 				return bad_line(d, "continue_with: type is a string");
 		} else if (key_is(&m, "input")) {
-			sl__buf_clear(&d->text);
-			(void)sl__buf_append(&d->text, m.value.at, m.value.len);
+			sl__buf_clear(&d->p.text);
+			(void)sl__buf_append(&d->p.text, m.value.at, m.value.len);
 		} else if (key_is(&m, "priority")) {
 			if (!get_int(m.value, -INT32_MAX, INT32_MAX, &n))
 				return bad_line(d,
 						"continue_with: priority is an integer from -2147483647 to 2147483647");
-			d->next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
+			d->p.next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
 		} else if (key_is(&m, "delay_ms")) {
-			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->next.delay_ms))
+			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->p.next.delay_ms))
 				return bad_line(d, "continue_with: delay_ms is a number of milliseconds");
 		} else if (key_is(&m, "at_ms")) {
-			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->next.at_ms))
+			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->p.next.at_ms))
 				return bad_line(d, "continue_with: at_ms is a time in Unix milliseconds");
 		} else if (key_is(&m, "blockers")) {
-			sl__buf_clear(&d->blockers);
+			sl__buf_clear(&d->p.blockers);
 			if (!get_blockers(d, m.value))
 				return false;
 		} else {
@@ -189,11 +186,11 @@ static bool get_next_job(struct draft *d, struct span v)
 					"continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
 		}
 	}
-	if (d->type.len == 0)
+	if (d->p.type.len == 0)
 		return bad_line(d, "continue_with: type is missing");
-	if (d->next.at_ms != 0 && d->next.delay_ms != 0)
+	if (d->p.next.at_ms != 0 && d->p.next.delay_ms != 0)
 		return bad_line(d, "continue_with: delay_ms or at_ms, not both");
-	d->last = SL__SAYS_CONTINUE;
+	d->p.last = SL__SAYS_CONTINUE;
 	return true;
 }
 
@@ -207,25 +204,25 @@ static bool parse_member(struct draft *d, const struct member *m)
 		return true;
 	}
 	/* Each of the others replaces what came before it. */
-	sl__buf_clear(&d->text);
-	sl__buf_clear(&d->type);
-	sl__buf_clear(&d->blockers);
-	d->next = (struct sl_new_job){0};
+	sl__buf_clear(&d->p.text);
+	sl__buf_clear(&d->p.type);
+	sl__buf_clear(&d->p.blockers);
+	d->p.next = (struct sl_new_job){0};
 	if (key_is(m, "output")) {
-		d->last = SL__SAYS_OUTPUT;
-		(void)sl__buf_append(&d->text, m->value.at, m->value.len);
+		d->p.last = SL__SAYS_OUTPUT;
+		(void)sl__buf_append(&d->p.text, m->value.at, m->value.len);
 		return true;
 	}
 	if (key_is(m, "continue_with"))
 		return get_next_job(d, m->value);
 	if (key_is(m, "reschedule_in_ms")) {
-		d->last = SL__SAYS_RESCHEDULE;
-		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->reschedule_ms) ||
+		d->p.last = SL__SAYS_RESCHEDULE;
+		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->p.reschedule_ms) ||
 		       bad_line(d, "reschedule_in_ms is a number of milliseconds");
 	}
 	if (key_is(m, "fail")) {
-		d->last = SL__SAYS_FAIL;
-		return get_string(m->value, &d->text) || bad_line(d, "fail is a string without NUL");
+		d->p.last = SL__SAYS_FAIL;
+		return get_string(m->value, &d->p.text) || bad_line(d, "fail is a string without NUL");
 	}
 	return bad_line(d, "expected output, continue_with, progress, reschedule_in_ms or fail");
 }
@@ -248,13 +245,6 @@ static bool parse_line(struct draft *d, const char *line, size_t len)
 		if (!parse_member(d, &m))
 			return false;
 	return any || bad_line(d, "an empty object");
-}
-
-static void swap_bufs(struct sl__buf *a, struct sl__buf *b)
-{
-	struct sl__buf c = *a;
-	*a = *b;
-	*b = c;
 }
 
 static void remember_bad(struct sl__protocol *p, struct sl__said *said)
@@ -286,28 +276,23 @@ int sl__protocol_line(struct sl__protocol *p, const char *line, size_t len, stru
 	*said = (struct sl__said){0};
 	if (strspn(line, " \t\r") == len)
 		return 0;
-	sl__buf_init(&d.text, p->env);
-	sl__buf_init(&d.type, p->env);
-	sl__buf_init(&d.blockers, p->env);
+	sl__protocol_init(&d.p, p->env);
 	bool good = parse_line(&d, line, len);
-	int rc = d.text.failed | d.type.failed | d.blockers.failed;
+	int rc = d.p.text.failed | d.p.type.failed | d.p.blockers.failed;
 	if (rc == 0 && !good)
 		remember_bad(p, said);
-	if (rc == 0 && good && d.last != SL__SAYS_NOTHING) {
-		p->last = d.last;
-		swap_bufs(&p->text, &d.text);
-		swap_bufs(&p->type, &d.type);
-		swap_bufs(&p->blockers, &d.blockers);
-		p->reschedule_ms = d.reschedule_ms;
-		p->next = d.next;
+	if (rc == 0 && good && d.p.last != SL__SAYS_NOTHING) {
+		struct sl__protocol before = *p;
+		*p = d.p;
+		d.p = before;
+		p->bad = before.bad;
+		memcpy(p->why, before.why, sizeof(p->why));
 		p->next.type = sl__buf_str(&p->type);
 		p->next.input = p->text.len > 0 ? sl__buf_str(&p->text) : NULL;
 		p->next.blockers = (const uint64_t *)(const void *)p->blockers.data;
 		p->next.n_blockers = p->blockers.len / sizeof(uint64_t);
 	}
-	sl__buf_fini(&d.text);
-	sl__buf_fini(&d.type);
-	sl__buf_fini(&d.blockers);
+	sl__protocol_fini(&d.p);
 	return rc;
 }
 

@@ -118,22 +118,6 @@ static int lock_spool(const struct recovery *r, const struct orphan *o, int64_t 
 	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", o->path) : 0;
 }
 
-/* Not a spool, or one that a power loss has damaged: it cannot be used, but is kept for inspection. */
-static int quarantine_spool(const struct recovery *r, struct orphan *o, struct sl_err *err)
-{
-	char *aside = sl__asprintf(&r->env, "%s.damaged", o->path);
-	if (aside == NULL)
-		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", o->path);
-	int rc = SL__IO(&r->env, rename, o->path, aside, 0);
-	if (rc < 0)
-		rc = sl_err_set_errno(err, -rc, "rename %s", o->path);
-	else
-		sl__log(&r->env, SL_LOG_ERROR, "exec", "quarantined a damaged spool", SL__F_STR("file", aside));
-	sl__free(&r->env, aside);
-	sl__close_fd(&r->env, &o->fd);
-	return rc;
-}
-
 static int read_header(const struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
@@ -143,8 +127,20 @@ static int read_header(const struct recovery *r, struct orphan *o, struct sl_err
 	if (got == 0) /* died before the first attempt, or between two */
 		return 0;
 	int rc = got == sizeof(bytes) ? sl__spool_get_header(bytes, &o->header) : SL_EDATA;
-	if (rc == SL_EDATA)
-		return quarantine_spool(r, o, err);
+	if (rc == SL_EDATA) {
+		/* Not a spool, or one that a power loss has damaged: it cannot be used, but is kept for inspection. */
+		char *aside = sl__asprintf(&r->env, "%s.damaged", o->path);
+		if (aside == NULL)
+			return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", o->path);
+		rc = SL__IO(&r->env, rename, o->path, aside, 0);
+		if (rc < 0)
+			rc = sl_err_set_errno(err, -rc, "rename %s", o->path);
+		else
+			sl__log(&r->env, SL_LOG_ERROR, "exec", "quarantined a damaged spool", SL__F_STR("file", aside));
+		sl__free(&r->env, aside);
+		sl__close_fd(&r->env, &o->fd);
+		return rc;
+	}
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s: a spool of a later version", o->path);
 	o->live = (o->header.flags & SL__SPOOL_DONE) == 0;

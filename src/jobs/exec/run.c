@@ -379,29 +379,10 @@ static const char *describe_end(const struct follow *f, char out[256])
 	return out;
 }
 
-/* The last events: the worker waits for them before it settles the job, or we do (R2). */
-static int append_last(struct follow *f, struct sl_err *err)
-{
-	struct sl__event_batch *batch = &f->capture->batch;
-	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
-		return append_batch(f, true, err);
-	const struct sl__event_log to = {f->x->events, save_part, f};
-	int rc = sl__event_batch_submit(batch, &to, &f->ticket, err);
-	if (rc != 0)
-		return rc;
-	rc = f->ops->emitted(f->attempt, &f->ticket, err);
-	if (rc != 0) {
-		/* A recovery reads what is in the log: nothing may be pending. */
-		(void)!sl_wal_wait(f->x->events, &f->ticket, SL_UNLIMITED, NULL);
-		return rc;
-	}
-	sl__capture_note(f->capture, &f->header);
-	f->settles = true;
-	return 0;
-}
-
 static int finish_command(struct follow *f, struct sl_err *err)
 {
+	struct sl__event_batch *batch = &f->capture->batch;
+	const struct sl__event_log to = {f->x->events, save_part, f};
 	char text[256];
 	if (f->m->dead)
 		drain_pipes(f);
@@ -413,7 +394,23 @@ static int finish_command(struct follow *f, struct sl_err *err)
 		return f->failed;
 	}
 	int rc = sl__capture_end(f->capture, describe_end(f, text), err);
-	return rc == 0 ? append_last(f, err) : rc;
+	if (rc != 0)
+		return rc;
+	/* The last events: the worker waits for them before it settles the job, or we do (R2). */
+	if (f->ops->emitted == NULL || f->x->tap != NULL || batch->n == 0)
+		return append_batch(f, true, err);
+	rc = sl__event_batch_submit(batch, &to, &f->ticket, err);
+	if (rc != 0)
+		return rc;
+	rc = f->ops->emitted(f->attempt, &f->ticket, err);
+	if (rc != 0) {
+		/* A recovery reads what is in the log: nothing may be pending. */
+		(void)!sl_wal_wait(f->x->events, &f->ticket, SL_UNLIMITED, NULL);
+		return rc;
+	}
+	sl__capture_note(f->capture, &f->header);
+	f->settles = true;
+	return 0;
 }
 
 static void show_progress(const char *json, void *ctx)

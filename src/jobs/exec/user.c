@@ -38,41 +38,31 @@
 
 /* ---- in the child ---- */
 
-static bool drop_capabilities(void)
+bool sl__exec_user_become(const struct sl__exec_user *u)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
-	/* A kernel without ambient capabilities refuses this, and has none to clear. */
+	uid_t uid[3];
+	gid_t gid[3];
+	if (syscall(CALL_SETGROUPS, u->n_groups, u->groups) != 0 ||
+	    syscall(CALL_SETRESGID, u->gid, u->gid, u->gid) != 0 ||
+	    syscall(CALL_SETRESUID, u->uid, u->uid, u->uid) != 0)
+		return false;
+	/* U2. A kernel without ambient capabilities refuses the first call, and has none to clear. */
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (syscall(SYS_capset, &head, data) != 0 || syscall(SYS_capget, &head, data) != 0)
 		return false;
-	for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
-		if ((data[i].effective | data[i].permitted | data[i].inheritable) != 0) {
-			errno = EPERM;
-			return false;
-		}
-	return true;
-}
-
-static bool is_user(const struct sl__exec_user *u)
-{
-	uid_t uid[3];
-	gid_t gid[3];
+	/* U3. */
 	if (getresuid(&uid[0], &uid[1], &uid[2]) != 0 || getresgid(&gid[0], &gid[1], &gid[2]) != 0)
 		return false;
-	bool same = true;
+	bool good = true;
+	for (int i = 0; i < _LINUX_CAPABILITY_U32S_3; i++)
+		good = good && (data[i].effective | data[i].permitted | data[i].inheritable) == 0;
 	for (int i = 0; i < 3; i++)
-		same = same && uid[i] == u->uid && gid[i] == u->gid;
+		good = good && uid[i] == u->uid && gid[i] == u->gid;
 	bool back = syscall(CALL_SETRESUID, u->worker_uid, u->worker_uid, u->worker_uid) == 0;
 	errno = EPERM;
-	return same && !back;
-}
-
-bool sl__exec_user_become(const struct sl__exec_user *u)
-{
-	return syscall(CALL_SETGROUPS, u->n_groups, u->groups) == 0 &&
-	       syscall(CALL_SETRESGID, u->gid, u->gid, u->gid) == 0 &&
-	       syscall(CALL_SETRESUID, u->uid, u->uid, u->uid) == 0 && drop_capabilities() && is_user(u);
+	return good && !back;
 }
 
 /* ---- once ---- */
