@@ -224,14 +224,10 @@ int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct
 	}
 	if (r.bad == NULL && event.type < 1)
 		r.bad = "it has no type";
-	if (r.bad == NULL) {
-		*out = event;
-		return 0;
-	}
-	int rc = sl_err_set(err, SL_EDATA, "not a JobEvent: %s", r.bad);
-	if (err != NULL)
-		err->error_class = SL_CLASS_POISON;
-	return rc;
+	if (r.bad != NULL)
+		return sl_err_set(err, SL_EDATA, "not a JobEvent: %s", r.bad);
+	*out = event;
+	return 0;
 }
 
 /* ---- batches ---- */

@@ -251,8 +251,6 @@ int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_ht
 	if (r->status == 413 || ((r->status == 400 || r->status == 422) && invalid)) {
 		reply->refused = f.refused;
 		rc = sl_err_set(err, SL_EREFUSED, "%s: %d, refused: %s", peer->shown, r->status, f.line);
-		if (err != NULL)
-			err->error_class = SL_CLASS_POISON;
 	} else if (r->status == 409 && f.code != NULL && strcmp(f.code, "already_exists") == 0) {
 		rc = sl_err_set(err, SL_ECONFLICT, "%s: %s", peer->shown, f.line);
 	} else {

@@ -136,21 +136,7 @@ void sl_exec_free(sl_exec *x)
 
 /* ---- the end of an attempt ---- */
 
-static int failed(struct sl_err *err, const char *fmt, ...) SL_PRINTF(2, 3);
-static int failed(struct sl_err *err, const char *fmt, ...)
-{
-	char text[SL_ERR_MSG_BYTES];
-	va_list args;
-	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	int rc = sl_err_set(err, SL_EAGAIN, "%s", text);
-	if (err != NULL) {
-		err->error_class = SL_CLASS_TRANSIENT;
-		err->retryable = 1;
-	}
-	return rc;
-}
+/* SL_EAGAIN: the attempt has failed and is retried. */
 
 static int start_failed(const sl_exec *x, const struct sl__capture *c, struct sl_err *err)
 {
@@ -158,22 +144,22 @@ static int start_failed(const sl_exec *x, const struct sl__capture *c, struct sl
 	if (why == NULL)
 		why = "unknown error";
 	if (c->spawn_step == SL__SPAWN_USER && x->user != NULL)
-		return failed(err, "cannot change to user %s: %s", x->user->name, why);
-	return failed(err, "cannot %s %s: %s",
-		      c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
-		      : c->spawn_step == SL__SPAWN_EXEC ? "execute"
-							: "start",
-		      x->argv != NULL ? x->argv[0] : "the command", why);
+		return sl_err_set(err, SL_EAGAIN, "cannot change to user %s: %s", x->user->name, why);
+	return sl_err_set(err, SL_EAGAIN, "cannot %s %s: %s",
+			  c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
+			  : c->spawn_step == SL__SPAWN_EXEC ? "execute"
+							    : "start",
+			  x->argv != NULL ? x->argv[0] : "the command", why);
 }
 
 static int bad_exit(const struct sl__capture *c, struct sl_err *err)
 {
 	const char *colon = c->last_stderr[0] != '\0' ? ": " : "";
 	if (c->exit_how == 0)
-		return failed(err, "exit code %u%s%s", c->exit_value, colon, c->last_stderr);
+		return sl_err_set(err, SL_EAGAIN, "exit code %u%s%s", c->exit_value, colon, c->last_stderr);
 	const char *name = sigabbrev_np((int)c->exit_value);
-	return failed(err, "killed by signal %u (SIG%s)%s%s", c->exit_value, name != NULL ? name : "?", colon,
-		      c->last_stderr);
+	return sl_err_set(err, SL_EAGAIN, "killed by signal %u (SIG%s)%s%s", c->exit_value, name != NULL ? name : "?",
+			  colon, c->last_stderr);
 }
 
 static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt,
@@ -189,7 +175,7 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, sl_atte
 	if (c->failed)
 		return start_failed(x, c, err);
 	if (r->minder_died)
-		return failed(err, "the command's minder process died; the command was killed");
+		return sl_err_set(err, SL_EAGAIN, "the command's minder process died; the command was killed");
 	if (!c->exited)
 		return sl_err_set(err, SL_ENOSPC, "no space for the spool: the command's exit status is unknown");
 	if (c->exit_how != 0)
@@ -203,7 +189,7 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, sl_atte
 	}
 	/* It has succeeded, unless descriptor 3 had a bad line. */
 	if (p->bad)
-		return failed(err, "%s", p->why);
+		return sl_err_set(err, SL_EAGAIN, "%s", p->why);
 	if (p->last == SL__SAYS_CONTINUE)
 		return ops->continue_with(attempt, &p->next, err);
 	if (reschedules)

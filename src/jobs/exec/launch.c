@@ -119,22 +119,13 @@ static char *arena_text(struct arena *a, const char *text, size_t n)
 	return p;
 }
 
-SL_PRINTF(3, 4) static char *arena_setting(struct arena *a, const char *name, const char *fmt, ...)
+SL_PRINTF(2, 3) static char *arena_printf(struct arena *a, const char *fmt, ...)
 {
-	char head[64];
-	va_list args, again;
+	va_list args;
 	va_start(args, fmt);
-	va_copy(again, args);
-	int n = vsnprintf(NULL, 0, fmt, args);
-	int skip = snprintf(head, sizeof(head), "%s=", name);
-	char *p = arena_alloc(a, (size_t)(skip + n) + 1, 1);
-	if (p != NULL) {
-		memcpy(p, head, (size_t)skip);
-		(void)vsnprintf(p + skip, (size_t)n + 1, fmt, again);
-	}
-	va_end(again);
+	int n = vsnprintf(a->at, a->at != NULL ? (size_t)(a->end - a->at) : 0, fmt, args);
 	va_end(args);
-	return p;
+	return arena_alloc(a, (size_t)n + 1, 1);
 }
 
 /* What name may mean: itself when it has a slash, else one file in each folder of PATH. */
@@ -151,13 +142,8 @@ static const char **arena_paths(struct arena *a, const char *search, const char 
 		return paths;
 	}
 	for (size_t i = 0; i < n; i++) {
-		size_t folder = strcspn(search, ":");
-		char *p = arena_alloc(a, folder + len + 3, 1);
-		if (p == NULL)
-			break;
-		(void)snprintf(p, folder + len + 3, "%.*s/%s", folder > 0 ? (int)folder : 1, folder > 0 ? search : ".",
-			       name);
-		paths[i] = p;
+		int folder = (int)strcspn(search, ":");
+		paths[i] = arena_printf(a, "%.*s/%s", folder > 0 ? folder : 1, folder > 0 ? search : ".", name);
 		search += folder + (search[folder] == ':');
 	}
 	return paths;
@@ -202,14 +188,6 @@ static bool plain_string(const json_t *value)
 	return json_is_string(value) && strlen(json_string_value(value)) == json_string_length(value);
 }
 
-static int bad_input(struct sl_err *err, const char *why)
-{
-	int rc = sl_err_set(err, SL_EDATA, "input: %s", why);
-	if (err != NULL)
-		err->error_class = SL_CLASS_POISON;
-	return rc;
-}
-
 /* What one attempt is started with. */
 struct launch {
 	const sl_exec *x;
@@ -241,14 +219,14 @@ static int parse_input(struct launch *l, json_t *input, struct sl_err *err)
 	size_t n_argv = json_array_size(list);
 	const char *name;
 	if (!json_is_object(input))
-		return bad_input(err, "is not a JSON object with argv");
+		return sl_err_set(err, SL_EDATA, "input: is not a JSON object with argv");
 	if (!json_is_array(list) || n_argv == 0)
-		return bad_input(err, "argv is an array of strings, with the command first");
+		return sl_err_set(err, SL_EDATA, "input: argv is an array of strings, with the command first");
 	char **argv = arena_list(a, n_argv + 1);
 	for (size_t i = 0; i < n_argv; i++) {
 		json_t *item = json_array_get(list, i);
 		if (!plain_string(item) || (i == 0 && json_string_length(item) == 0))
-			return bad_input(err, "argv is an array of strings, with the command first");
+			return sl_err_set(err, SL_EDATA, "input: argv is an array of strings, with the command first");
 		if (argv != NULL)
 			argv[i] = arena_text(a, json_string_value(item), json_string_length(item));
 	}
@@ -256,21 +234,20 @@ static int parse_input(struct launch *l, json_t *input, struct sl_err *err)
 	sh->paths = arena_paths(a, l->x->search, json_string_value(json_array_get(list, 0)));
 	if (cwd != NULL && !json_is_null(cwd)) {
 		if (!plain_string(cwd))
-			return bad_input(err, "cwd is a string");
+			return sl_err_set(err, SL_EDATA, "input: cwd is a string");
 		sh->cwd = arena_text(a, json_string_value(cwd), json_string_length(cwd));
 	}
 	if (env == NULL || json_is_null(env))
 		return 0;
 	if (!json_is_object(env))
-		return bad_input(err, "env is an object of strings");
+		return sl_err_set(err, SL_EDATA, "input: env is an object of strings");
 	json_object_foreach(env, name, value)
 	{
 		if (!plain_string(value) || name[0] == '\0' || strchr(name, '=') != NULL)
-			return bad_input(err, "env is an object of strings");
-		char *setting = arena_alloc(a, strlen(name) + json_string_length(value) + 2, 1);
+			return sl_err_set(err, SL_EDATA, "input: env is an object of strings");
+		char *setting = arena_printf(a, "%s=%s", name, json_string_value(value));
 		if (setting == NULL)
 			return 0;
-		(void)sprintf(setting, "%s=%s", name, json_string_value(value));
 		set_variable(l, name, setting);
 	}
 	return 0;
@@ -302,11 +279,12 @@ int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const
 	}
 	/* Our own names last: the input cannot replace them. */
 	if (rc == 0 && l.envp != NULL) {
-		char *own[] = {arena_setting(&l.arena, own_names[0], "%llu", (unsigned long long)job->id),
-			       arena_setting(&l.arena, own_names[1], "%llu", (unsigned long long)job->chain_id),
-			       arena_setting(&l.arena, own_names[2], "%d", (int)job->attempt),
-			       arena_setting(&l.arena, own_names[3], "%s", job->type != NULL ? job->type : ""),
-			       job->traceparent != NULL ? arena_setting(&l.arena, own_names[4], "%s", job->traceparent)
+		struct arena *a = &l.arena;
+		char *own[] = {arena_printf(a, "%s=%llu", own_names[0], (unsigned long long)job->id),
+			       arena_printf(a, "%s=%llu", own_names[1], (unsigned long long)job->chain_id),
+			       arena_printf(a, "%s=%d", own_names[2], (int)job->attempt),
+			       arena_printf(a, "%s=%s", own_names[3], job->type != NULL ? job->type : ""),
+			       job->traceparent != NULL ? arena_printf(a, "%s=%s", own_names[4], job->traceparent)
 							: NULL};
 		for (size_t i = 0; i < SL_COUNT(own); i++)
 			if (own[i] != NULL)

@@ -49,11 +49,6 @@ struct minder {
 	int64_t kill_at_ns, linger_until_ns;
 };
 
-static int64_t now_ns(void)
-{
-	return sl__clock_real.mono_ns(NULL);
-}
-
 /* ---- the pump ---- */
 
 int sl__pump_write(struct sl__pump *p, enum sl__frame_kind kind, const void *payload, size_t n)
@@ -210,7 +205,7 @@ fail:
 	_exit(127);
 }
 
-static SL_NOINLINE pid_t start_command(const struct minder *m, const int fds[4])
+static SL_NOINLINE pid_t vfork_command(const struct minder *m, const int fds[4])
 {
 	struct sl__minder_shared *sh = m->shared;
 	sh->spawn_errno = 0;
@@ -239,7 +234,7 @@ static bool spawn_command(struct minder *m, const int fds[4])
 		m->shared->spawn_errno = errno;
 		return false;
 	}
-	pid_t pid = start_command(m, fds);
+	pid_t pid = vfork_command(m, fds);
 	(void)close(m->leash[0]);
 	m->leash[0] = -1;
 	if (m->shared->spawn_errno != 0) {
@@ -282,7 +277,7 @@ static void read_from_worker(struct minder *m)
 	if (got != 1 || what != 'T' || m->terminating)
 		return;
 	m->terminating = true;
-	m->kill_at_ns = now_ns() + m->shared->kill_grace_ms * 1000000;
+	m->kill_at_ns = sl__exec_now_ns() + m->shared->kill_grace_ms * 1000000;
 	kill_group(m, SIGTERM);
 	kill_group(m, SIGCONT); /* a stopped one could not end */
 }
@@ -317,7 +312,7 @@ static void wait_for_input(struct minder *m, struct pollfd p[POLL_COUNT])
 	int64_t at = SL_MIN(m->kill_at_ns, m->linger_until_ns);
 	int64_t timeout_ms = -1;
 	if (at != SL_FOREVER)
-		timeout_ms = SL_MIN(SL_MAX((at - now_ns() + 999999) / 1000000, 0), INT32_MAX);
+		timeout_ms = SL_MIN(SL_MAX((at - sl__exec_now_ns() + 999999) / 1000000, 0), INT32_MAX);
 	/* Not signalled: space in the spool, the end of a command for which there was no pidfd. */
 	if (m->full || (m->command < 0 && !m->exited))
 		timeout_ms = timeout_ms < 0 ? CHECK_MS : SL_MIN(timeout_ms, CHECK_MS);
@@ -332,7 +327,7 @@ static void wait_for_input(struct minder *m, struct pollfd p[POLL_COUNT])
 
 static void check_deadlines(struct minder *m)
 {
-	int64_t now = now_ns();
+	int64_t now = sl__exec_now_ns();
 	if (now >= m->kill_at_ns) {
 		kill_group(m, SIGKILL);
 		m->kill_at_ns = SL_FOREVER;
@@ -369,7 +364,7 @@ static void write_last(struct minder *m, enum sl__frame_kind kind, uint32_t a, u
 static void mind_command(struct minder *m)
 {
 	struct pollfd p[POLL_COUNT];
-	while (!m->exited || ((sl__pump_open(&m->pump) || m->full) && now_ns() < m->linger_until_ns)) {
+	while (!m->exited || ((sl__pump_open(&m->pump) || m->full) && sl__exec_now_ns() < m->linger_until_ns)) {
 		wait_for_input(m, p);
 		if (p[POLL_CTL].revents != 0)
 			read_from_worker(m);

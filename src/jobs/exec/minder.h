@@ -66,6 +66,12 @@ struct sl__minder_shared {
 	char arena[SL__ARENA_BYTES];
 };
 
+/* Commands run in real time, whatever clock the environment has. */
+static inline int64_t sl__exec_now_ns(void)
+{
+	return sl__clock_real.mono_ns(NULL);
+}
+
 /* The reading half, which the worker takes over when the minder dies. Async-signal-safe. */
 struct sl__pump {
 	struct sl__minder_shared *shared;

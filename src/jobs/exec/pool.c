@@ -166,7 +166,7 @@ static void retire_minder(sl_exec *x, struct sl__minder *m)
 		sl__lock(&x->mu);
 		r->next = x->retired;
 		x->retired = r;
-		x->retry_retired_ns = sl__clock_real.mono_ns(NULL) + 1000000000;
+		x->retry_retired_ns = sl__exec_now_ns() + 1000000000;
 		sl__unlock(&x->mu);
 	}
 	/* Without memory for that the spool stays too, and is recovered when the log is opened next. */

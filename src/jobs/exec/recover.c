@@ -246,7 +246,7 @@ struct appending {
 	size_t n; /* durable of the batch */
 };
 
-static void save_part(size_t n, uint64_t last, void *ctx)
+static void save_recovered(size_t n, uint64_t last, void *ctx)
 {
 	struct appending *a = ctx;
 	(void)last;
@@ -258,7 +258,7 @@ static void save_part(size_t n, uint64_t last, void *ctx)
 static int append_events(struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	struct appending a = {.r = r, .o = o};
-	const struct sl__event_log to = {r->log, save_part, &a};
+	const struct sl__event_log to = {r->log, save_recovered, &a};
 	uint64_t last;
 	int rc = sl__event_batch_append(&o->capture.batch, &to, &last, err);
 	r->appended += rc == 0 ? o->capture.batch.n : a.n;
@@ -382,7 +382,7 @@ int sl_exec_recover_orphan(sl_wal *w, const char *path, struct sl_err *err, void
 
 void sl__exec_retry_retired(sl_exec *x, bool now)
 {
-	int64_t clock = sl__clock_real.mono_ns(NULL);
+	int64_t clock = sl__exec_now_ns();
 	sl__lock(&x->mu);
 	struct sl__retired *next, *list = now || clock >= x->retry_retired_ns ? x->retired : NULL;
 	if (list != NULL) {

@@ -61,11 +61,6 @@ struct follow {
 	struct sl_err failure;
 };
 
-static int64_t now_ns(void)
-{
-	return sl__clock_real.mono_ns(NULL);
-}
-
 /* ---- start ---- */
 
 static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err *err)
@@ -220,7 +215,7 @@ static void terminate_command(struct follow *f)
 		return;
 	f->terminating = true;
 	sl__minder_send(f->m, 'T');
-	f->give_up_ns = now_ns() + f->x->kill_grace_ms * 1000000 + MINDER_SLACK_NS;
+	f->give_up_ns = sl__exec_now_ns() + f->x->kill_grace_ms * 1000000 + MINDER_SLACK_NS;
 }
 
 /* R4. Nothing is read any more, so that all room is the minder's. The worker is notified before the command has ended:
@@ -269,7 +264,7 @@ static void consume_spool(struct follow *f)
 			break;
 		}
 		if (was_empty && batch->n > 0 && frame.kind != SL__FRAME_STARTED)
-			f->pending_ns = now_ns();
+			f->pending_ns = sl__exec_now_ns();
 		if (batch->bytes.len >= BATCH_BYTES || batch->n >= BATCH_EVENTS)
 			flush_batch(f);
 	}
@@ -307,7 +302,7 @@ static void wait_for_event(struct follow *f)
 	int64_t at = SL_MIN(flush_at(f), give_up_ns);
 	int64_t timeout_ms = atomic_load(&f->x->n_settling) > 0 ? SETTLE_CHECK_MS : -1;
 	if (at != SL_FOREVER) {
-		int64_t left = SL_MIN(SL_MAX((at - now_ns() + 999999) / 1000000, 0), INT32_MAX);
+		int64_t left = SL_MIN(SL_MAX((at - sl__exec_now_ns() + 999999) / 1000000, 0), INT32_MAX);
 		timeout_ms = timeout_ms < 0 ? left : SL_MIN(timeout_ms, left);
 	}
 	if (poll(p, 2, (int)timeout_ms) < 0)
@@ -325,7 +320,7 @@ static void wait_for_event(struct follow *f)
 		terminate_command(f);
 	}
 	/* The minder is stopped, or blocked by a failing disk: after its death this can continue. */
-	if (now_ns() >= give_up_ns && !f->ended) {
+	if (sl__exec_now_ns() >= give_up_ns && !f->ended) {
 		(void)kill(f->m->pid, SIGKILL);
 		f->minder_killed = true;
 	}
@@ -338,13 +333,13 @@ static void wait_for_event(struct follow *f)
 static void drain_pipes(struct follow *f)
 {
 	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
-	int64_t until = now_ns() + RESCUE_NS;
+	int64_t until = sl__exec_now_ns() + RESCUE_NS;
 	pid_t pid = atomic_load(&f->m->shared->pid);
 	memcpy(pump.pipes, f->pipes, sizeof(pump.pipes));
 	if (pid > 0)
 		(void)kill(-pid, SIGKILL);
 	int rc = sl__pump_rescue(&pump);
-	while (rc == 0 && sl__pump_open(&pump) && now_ns() < until) {
+	while (rc == 0 && sl__pump_open(&pump) && sl__exec_now_ns() < until) {
 		struct pollfd p[SL__STREAMS];
 		for (int i = 0; i < SL__STREAMS; i++)
 			p[i] = (struct pollfd){.fd = pump.pipes[i], .events = POLLIN};
@@ -455,13 +450,13 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt
 		(void)sl_err_set(&f.failure, SL_ENOMEM, "follow a command: no memory, or no descriptor");
 		stop_following(&f, SL_ENOMEM, &f.failure);
 	}
-	f.pending_ns = now_ns();
+	f.pending_ns = sl__exec_now_ns();
 	while (!f.ended) {
 		consume_spool(&f);
-		if (now_ns() >= flush_at(&f)) {
+		if (sl__exec_now_ns() >= flush_at(&f)) {
 			if (r->capture.batch.n > 0)
 				flush_batch(&f);
-			f.pending_ns = now_ns();
+			f.pending_ns = sl__exec_now_ns();
 		}
 		wait_for_event(&f);
 		if (atomic_load(&x->n_settling) > 0)
