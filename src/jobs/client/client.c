@@ -430,7 +430,9 @@ static int prune(sl_jobs *client, enum prunable what, int64_t keep_ms, uint64_t 
 int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err)
 {
 	int rc = sl__home_check(&client->home, err);
-	return rc != 0 ? rc : prune(client, PRUNE_CHAINS, keep_ms, n, err);
+	if (rc != 0)
+		return rc;
+	return prune(client, PRUNE_CHAINS, keep_ms, n, err);
 }
 
 /* ---- schedules ---- */
@@ -483,7 +485,9 @@ int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err)
 	int rc = sl__home_check(&client->home, err);
 	if (rc == 0)
 		rc = sl__job_name_check(name, "name", err);
-	return rc != 0 ? rc : store->ops->cron_remove(store->ctx, name, &listen, err);
+	if (rc != 0)
+		return rc;
+	return store->ops->cron_remove(store->ctx, name, &listen, err);
 }
 
 /* ---- the audit trail ---- */
@@ -522,5 +526,7 @@ int sl_jobs_audit_list(sl_jobs *client, uint64_t before, uint32_t limit, sl_audi
 int sl_jobs_audit_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err)
 {
 	int rc = check_trail(client, err);
-	return rc != 0 ? rc : prune(client, PRUNE_AUDIT, keep_ms, n, err);
+	if (rc != 0)
+		return rc;
+	return prune(client, PRUNE_AUDIT, keep_ms, n, err);
 }

@@ -230,12 +230,24 @@ static int show_row(const struct listing *l, const void *row, struct sl_err *err
 	return SL_EINVAL;
 }
 
-/* Pass up to `limit` rows to the caller. Jobs, chains and events are read page by page; everything else is short and
- * comes as one page. */
+static int check_at_most(const char *what, uint32_t given, uint32_t most, struct sl_err *err)
+{
+	if (given <= most)
+		return 0;
+	return sl_err_set(err, SL_EINVAL, "%s is %u; it must be at most %u, with a cursor for the rest", what, given,
+			  most);
+}
+
+/* Pass up to `limit` rows (0: LIMIT_DEFAULT) to the caller. Jobs, chains and events are read page by page; everything
+ * else is short and comes as one page. */
 static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
 {
 	bool paged = l->what == JOBS || l->what == CHAINS || l->what == EVENTS;
-	int rc = sl__home_check(&l->client->home, err);
+	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	if (rc == 0)
+		rc = sl__home_check(&l->client->home, err);
+	if (limit == 0)
+		limit = LIMIT_DEFAULT;
 	for (uint32_t left = limit; rc == 0;) {
 		struct sl__rows rows;
 		uint32_t asked = paged ? SL_MIN(left, PAGE_ROWS) : left;
@@ -253,14 +265,6 @@ static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
 	return rc;
 }
 
-static int check_at_most(const char *what, uint32_t given, uint32_t most, struct sl_err *err)
-{
-	if (given <= most)
-		return 0;
-	return sl_err_set(err, SL_EINVAL, "%s is %u; it must be at most %u, with a cursor for the rest", what, given,
-			  most);
-}
-
 static int check_types(const char *const *types, size_t n, struct sl_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -276,8 +280,7 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	if (filter != NULL)
 		l->filter = *filter;
 	l->data_max_bytes = l->filter.data_max_bytes;
-	uint32_t limit = l->filter.limit != 0 ? l->filter.limit : LIMIT_DEFAULT;
-	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
+	int rc = check_at_most("limit", l->filter.limit, LIMIT_MAX, err);
 	if (rc == 0)
 		rc = check_types(l->filter.types, l->filter.n_types, err);
 	if (rc == 0 && (l->filter.statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
@@ -285,7 +288,7 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	if (rc == 0 && l->filter.blocked_by_job != 0 && l->what != CHAINS)
 		rc = sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
 	if (rc == 0)
-		rc = list_rows(l, limit, err);
+		rc = list_rows(l, l->filter.limit, err);
 	if (filter != NULL && filter->reached != NULL)
 		*filter->reached = l->reached;
 	return rc;
@@ -308,8 +311,7 @@ int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t li
 		   struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = EVENTS, .id = job_id, .after = after, .fn.event = fn, .ctx = ctx};
-	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
-	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
+	return list_rows(&l, limit, err);
 }
 
 int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
@@ -334,8 +336,7 @@ int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_
 		   struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = LEASES, .after_claim = after, .fn.lease = fn, .ctx = ctx};
-	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
-	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
+	return list_rows(&l, limit, err);
 }
 
 int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
@@ -349,15 +350,16 @@ int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_err
 		rc = check_at_most("limit", f->limit, ERROR_GROUPS_MAX, err);
 	if (rc == 0)
 		rc = check_types(f->types, f->n_types, err);
-	return rc != 0 ? rc : list_rows(&l, 0, err);
+	if (rc != 0)
+		return rc;
+	return list_rows(&l, 0, err);
 }
 
 int sl_jobs_event_streams(sl_jobs *client, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			  void *ctx, struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = STREAMS, .after_stream = after, .fn.stream = fn, .ctx = ctx};
-	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
-	return rc != 0 ? rc : list_rows(&l, limit != 0 ? limit : LIMIT_DEFAULT, err);
+	return list_rows(&l, limit, err);
 }
 
 /* ---- workers ---- */

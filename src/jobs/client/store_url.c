@@ -18,10 +18,13 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* *path: the file of a sqlite: URL, in new memory; NULL for PostgreSQL. Errors show only the scheme: the rest may hold
+/* *env: the given one, filled, which owns *path: the file of a sqlite: URL, in new memory; NULL for PostgreSQL. Errors show only the scheme: the rest may hold
  * a password. */
-static int parse_url(const char *url, const struct sl_env *env, char **path, struct sl_err *err)
+static int parse_url(const char *url, const struct sl_env *given, struct sl_env *env, char **path, struct sl_err *err)
 {
+	int rc = sl__env_init(env, given, err);
+	if (rc != 0)
+		return rc;
 	*path = NULL;
 	if (url == NULL || url[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "missing store; use sqlite:FILE or postgres://…");
@@ -52,10 +55,7 @@ int sl_store_open(sl_store *out, const char *url, const struct sl_store_opts *op
 {
 	struct sl_env env;
 	char *path;
-	int rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
-	if (rc != 0)
-		return rc;
-	rc = parse_url(url, &env, &path, err);
+	int rc = parse_url(url, SL_OPT_HAS(opts, env) ? opts->env : NULL, &env, &path, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL)
@@ -77,10 +77,7 @@ int sl_notify_open(sl_notify *out, const char *url, const struct sl_env *env, st
 {
 	struct sl_env full;
 	char *path;
-	int rc = sl__env_init(&full, env, err);
-	if (rc != 0)
-		return rc;
-	rc = parse_url(url, &full, &path, err);
+	int rc = parse_url(url, env, &full, &path, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL)

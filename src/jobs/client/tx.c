@@ -364,7 +364,9 @@ int sl_tx_commit(sl_tx *tx, struct sl_err *err)
 	if (tx->kept)
 		return sl_err_set(err, SL_EINVAL, "an attempt's transaction is committed by the end of the attempt");
 	int rc = sl__tx_check(tx, tx->home, err);
-	return rc != 0 ? rc : sl__tx_commit(tx, err);
+	if (rc != 0)
+		return rc;
+	return sl__tx_commit(tx, err);
 }
 
 void sl_tx_rollback(sl_tx *tx)

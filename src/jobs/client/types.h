@@ -25,7 +25,8 @@ const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const c
 /*
  * The type with every field filled. layers[n] (NULLs are skipped), the strongest first; e.g. a handler's fields,
  * sl__job_types_given(…), a worker's defaults. The first that is not zero wins, then the defaults of <sluice/jobs.h>.
- * A lease and its renewal are a pair: a renewal from below the layer that gave the lease does not count. out->name is `name`; out->slots stays 0: all. SL_EINVAL names the type and the field.
+ * A lease and its renewal are a pair: a renewal from below the layer that gave the lease does not count. out->name is
+ * `name`; out->slots stays 0: all. SL_EINVAL names the type and the field.
  */
 SL_MUST_CHECK int sl__job_type_resolve(struct sl_job_type *out, const char *name,
 				       const struct sl_job_type *const *layers, size_t n, struct sl_err *err);

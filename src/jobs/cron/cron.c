@@ -103,7 +103,8 @@ int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_m
 			int one = rc != SL_EUNAVAIL ? fire_due(&s, store, due, listen, rc == 0 ? err : NULL) : rc;
 			if (one != 0)
 				sooner(out, due->seen.next_ms);
-			rc = rc == 0 ? one : rc;
+			if (rc == 0)
+				rc = one;
 		}
 		next = due->next;
 		sl__free(env, due);

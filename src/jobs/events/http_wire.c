@@ -12,8 +12,8 @@
  *   429; 503 with Retry-After                wait for that time
  *   everything else                          retried, without a limit
  *
- * The server's own errors are JSON, as Connect has them: {"code":"invalid_argument","message":…,"refused":"17"}. Proxies
- * on the way answer 400 and 409 as well: that is no reason to park or to stop anything.
+ * The server's own errors are JSON, as Connect has them: {"code":"invalid_argument","message":…,"refused":"17"}.
+ * Proxies on the way answer 400 and 409 as well: that is no reason to park or to stop anything.
  */
 #include <jansson.h>
 #include <stdlib.h>

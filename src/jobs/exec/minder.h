@@ -4,7 +4,7 @@
  * ends them when the worker dies. It is forked from the worker and never executes another program, so that it costs a
  * fork once and not for every command: a command is then a vfork and an exec of a small process.
  *
- *   worker ── 'R' run, with seven descriptors ──▶ minder ── vfork, exec ──▶ command, leader of its own process group
+ *   worker ── 'R' run, with seven descriptors ──▶ minder ── vfork, exec ──▶ command, leads its process group
  *          ── 'T' end it ──▶                        │ ◀── pipes 1, 2, 3 ──┘
  *          ── 'C' there is room again ──▶           ▼
  *          ◀── 'D' there is something ──          spool
@@ -13,7 +13,7 @@
  * Invariants
  *  M1. What was read from a pipe is in the spool before anything else is read; `end` covers only whole frames.
  *  M2. When the worker is gone (its end of the socket closes, or its pidfd becomes readable), the command's process
- *      group gets SIGKILL, the pipes are drained into the spool, and the minder ends. The lock on the spool ends with it.
+ *      group gets SIGKILL, the pipes are drained into the spool, and the minder ends, and with it the lock on the spool.
  *  M3. The command is not reaped before its group was killed for the last time: its number cannot mean another group.
  *  M4. A command never outlives its minder, and neither do the processes it has started: SIGKILL is its parent-death
  *      signal, and its process group is on a leash: a pipe whose write end is the minder's alone and whose read end,

@@ -296,7 +296,9 @@ static int replay_spool(struct recovery *r, struct orphan *o, uint8_t *buf, stru
 	if (o->capture.last_ts_ms == 0)
 		o->capture.last_ts_ms = sl__real_ms(&r->env);
 	rc = sl__capture_end(&o->capture, r->why, err);
-	return rc == 0 ? append_events(r, o, err) : rc;
+	if (rc != 0)
+		return rc;
+	return append_events(r, o, err);
 }
 
 static void free_recovery(struct recovery *r)

@@ -6,8 +6,8 @@
  *
  * One file serves many attempts, one after the other, and is overwritten in place, which costs a tenth of making a
  * file. What an earlier attempt left after the end of a later one is recognised by the salt, with which every frame's
- * checksum begins. There is one writer of frames at a time: the minder, or the worker after the minder's death. The header
- * is the worker's.
+ * checksum begins. There is one writer of frames at a time: the minder, or the worker after the minder's death. The
+ * header is the worker's.
  *
  * Thread safety: none; a file has one owner on each side. The functions that build frames are async-signal-safe.
  */

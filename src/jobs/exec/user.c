@@ -162,7 +162,9 @@ static int check_user(const struct sl__exec_user *u, struct sl_err *err)
 				  "name another user",
 				  u->name);
 	int rc = check_capabilities(u, err);
-	return rc != 0 ? rc : try_in_child(u, err);
+	if (rc != 0)
+		return rc;
+	return try_in_child(u, err);
 }
 
 int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, const char *name, struct sl_err *err)
