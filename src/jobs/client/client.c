@@ -79,7 +79,7 @@ int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err)
 
 /* ---- one call ---- */
 
-/* One call of the client: where it runs, and who hears of it. client, tx and chains are set by the caller. */
+/* One call of the client: where it runs, and what it collects. client, tx and chains are set by the caller. */
 struct call {
 	sl_jobs *client;
 	sl_tx *tx;              /* NULL: it runs in its own transaction */
@@ -256,7 +256,7 @@ int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *ch
 			(void)!sl_tx_release(tx, savepoint, NULL);
 		return rc;
 	}
-	/* Several batches in one transaction of ours. */
+	/* Several batches in a new transaction. */
 	do {
 		rc = sl__tx_begin(&client->home, NULL, &tx, &last);
 		if (rc != 0)

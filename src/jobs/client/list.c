@@ -172,7 +172,7 @@ static const char *bounded(const struct listing *l, const char *json)
 	return l->data_max_bytes != 0 && json != NULL && strlen(json) > l->data_max_bytes ? "" : json;
 }
 
-/* A job whose large data is read now. One that was deleted since the page was read is skipped. */
+/* Pass a job to the caller, with its large data read now. One that was deleted since the page was read is skipped. */
 static int show_job(const struct listing *l, const struct sl_job *job, struct sl_err *err)
 {
 	struct sl_job *whole = NULL;
@@ -189,6 +189,7 @@ static int show_job(const struct listing *l, const struct sl_job *job, struct sl
 	return rc;
 }
 
+/* The same for a chain. */
 static int show_chain(const struct listing *l, const struct sl_chain *chain, struct sl_err *err)
 {
 	struct sl_chain *whole = NULL;

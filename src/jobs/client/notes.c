@@ -104,7 +104,7 @@ static bool grow_notes(struct sl__notes *s)
 	s->notes = notes;
 	uint32_t *index = sl__realloc(s->env, s->index, n_index * sizeof(*index));
 	if (index == NULL)
-		return false; /* the array is only larger than cap says */
+		return false; /* the array is only larger than cap */
 	s->index = index;
 	s->n_index = n_index;
 	s->cap = cap;

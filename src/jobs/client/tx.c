@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transactions and the effects that they collect, and the observer that hears of them.
+ * Transactions and the effects that they collect, and the observer of changes.
  *
  * T1  Effects are sent after the commit that made them durable, or, on a caller's open transaction, as a part of it.
  * T2  What was collected after a savepoint is cut when it is rolled back to.

@@ -158,7 +158,7 @@ struct fault {
 	json_t *root;     /* the body; NULL: not JSON */
 	const char *code; /* of the server's own errors; NULL: not one of them */
 	uint64_t refused;
-	char line[LINE_BYTES]; /* what it says */
+	char line[LINE_BYTES]; /* its message */
 };
 
 static void read_fault(struct fault *f)

@@ -25,7 +25,7 @@ struct stretch {
 
 /* ---- rows of one stream into the store ---- */
 
-struct taking {
+struct incoming {
 	const sl_store *store;
 	const char *stream;
 	uint32_t incarnation;
@@ -38,7 +38,7 @@ struct taking {
 };
 
 /* Append the rows of a stretch and skip its range; NULL: only read the mark. */
-static int append_rows(const struct taking *t, const struct stretch *x, struct sl_wal_mark *mark, struct sl_err *err)
+static int append_rows(const struct incoming *t, const struct stretch *x, struct sl_wal_mark *mark, struct sl_err *err)
 {
 	struct sl_event_mark m = {.stream = t->stream,
 				  .incarnation = t->incarnation,
@@ -55,25 +55,25 @@ static int append_rows(const struct taking *t, const struct stretch *x, struct s
 	return rc;
 }
 
-/* *behind: the store lacks what comes before; its mark is in *mark. */
-static int take_stretch(const struct taking *t, const struct stretch *x, struct sl_wal_mark *mark, bool *behind,
-			struct sl_err *err)
+/* *lags: the store lacks what comes before; its mark is in *mark. */
+static int append_stretch(const struct incoming *t, const struct stretch *x, struct sl_wal_mark *mark, bool *lags,
+			  struct sl_err *err)
 {
 	if (x->skip_last != 0) {
 		int rc = append_rows(t, NULL, mark, err);
-		*behind = rc == 0 && mark->sequence < x->skip_first - 1;
-		if (rc != 0 || *behind)
+		*lags = rc == 0 && mark->sequence < x->skip_first - 1;
+		if (rc != 0 || *lags)
 			return rc;
 	}
 	int rc = append_rows(t, x, mark, err);
 	if (rc != SL_EGAP)
 		return rc;
-	*behind = true;
+	*lags = true;
 	return append_rows(t, NULL, mark, err);
 }
 
 /* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
-static struct stretch next_stretch(const struct taking *t, size_t *i, size_t *k)
+static struct stretch next_stretch(const struct incoming *t, size_t *i, size_t *k)
 {
 	struct stretch x = {.first = *i};
 	while (*k < t->n_skipped && (*i == t->n || t->skipped[*k].first < t->rows[*i].sequence)) {
@@ -96,15 +96,15 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 		   const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
 		   const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark, struct sl_err *err)
 {
-	const struct taking t = {store, stream, incarnation, writer, rows, n, skipped, n_skipped, *mark};
+	const struct incoming t = {store, stream, incarnation, writer, rows, n, skipped, n_skipped, *mark};
 	struct sl_wal_mark reached = {0};
-	bool behind = false;
+	bool lags = false;
 	size_t i = 0, k = 0;
 	int rc;
 	do {
 		struct stretch x = next_stretch(&t, &i, &k);
-		rc = take_stretch(&t, &x, &reached, &behind, err);
-	} while (rc == 0 && !behind && (i < n || k < n_skipped));
+		rc = append_stretch(&t, &x, &reached, &lags, err);
+	} while (rc == 0 && !lags && (i < n || k < n_skipped));
 	if (rc == 0)
 		*mark = reached;
 	return rc;

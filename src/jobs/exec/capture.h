@@ -49,7 +49,7 @@ struct sl__capture {
 	char last_stderr[128]; /* the last line that is not empty, for the error's text: UTF-8 */
 };
 
-/* Continue where the header's resume says. */
+/* Continue at the header's resume. */
 void sl__capture_init(struct sl__capture *c, const struct sl_env *env, const struct sl__spool_header *h);
 void sl__capture_fini(struct sl__capture *c);
 /* Events go to the batch. SL_ENOMEM. */

@@ -39,13 +39,13 @@ struct minder {
 	int worker;  /* pidfd, or -1 */
 	int command; /* pidfd, or -1 */
 	pid_t pid;
-	int leash[2];     /* a pipe: its read end is the command's, its write end here; -1: closed */
-	bool orphan;      /* the worker is gone */
-	bool terminating; /* the worker wants it to end */
-	bool exited;      /* the command has, and is not reaped */
-	bool full;        /* the spool has no space */
-	bool ebbing;      /* a pipe was closed: most likely the command is about to exit */
-	uint64_t told;    /* the end of the spool that the worker was sent a 'D' for */
+	int leash[2];       /* a pipe: its read end is the command's, its write end here; -1: closed */
+	bool orphan;        /* the worker is gone */
+	bool terminating;   /* the worker wants it to end */
+	bool exited;        /* the command has, and is not reaped */
+	bool full;          /* the spool has no space */
+	bool ebbing;        /* a pipe was closed: most likely the command is about to exit */
+	uint64_t signalled; /* the end of the spool that the worker was sent a 'D' for */
 	int64_t kill_at_ns, linger_until_ns;
 };
 
@@ -388,8 +388,8 @@ static void mind_command(struct minder *m)
 		check_deadlines(m);
 		/* Only output is signalled: the worker checks for the start itself, and gets an 'E' for the end. */
 		uint64_t end = atomic_load(&m->shared->end);
-		if (end != m->told && atomic_exchange(&m->shared->want_poke, 0) != 0) {
-			m->told = end;
+		if (end != m->signalled && atomic_exchange(&m->shared->want_poke, 0) != 0) {
+			m->signalled = end;
 			send_to_worker(m, 'D');
 		}
 	}
@@ -419,7 +419,7 @@ static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 	if (started) {
 		sl__put32(number, (uint32_t)m->pid);
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
-		m->told = atomic_load(&m->shared->end);
+		m->signalled = atomic_load(&m->shared->end);
 		mind_command(m);
 		reap(m->pid, &status);
 		atomic_store(&m->shared->pid, 0);

@@ -115,7 +115,7 @@ static bool get_string(struct span v, struct sl__buf *out)
 
 /* ---- a line ---- */
 
-/* What would hold after a line, and what the line says that is worth an event. */
+/* What would hold after a line, and what of the line is worth an event. */
 struct draft {
 	struct sl__protocol p;
 	struct sl__said *said;
