@@ -25,6 +25,7 @@
 #include <sluice/exec.h>
 #include <sluice/export.h>
 #include <sluice/jobs.h>
+#include <sluice/load.h>
 #include <sluice/log.h>
 #include <sluice/metrics.h>
 #include <sluice/parquet.h>

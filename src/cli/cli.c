@@ -31,6 +31,10 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 	struct cli *cli = ctx;
 	char line[4096];
 
+	if (cli->component && strcmp(record->component, cli->component) == 0) {
+		cli_line(cli, record->level, record->message);
+		return;
+	}
 	sl_log_format(record, cli->log_format, line, sizeof(line));
 	print_raw(cli, "", line);
 }
@@ -46,6 +50,7 @@ static int wants_color(void)
 void cli_init(struct cli *cli)
 {
 	cli->command = "";
+	cli->component = NULL;
 	cli->color = wants_color();
 	cli->bar_shown = 0;
 	cli->env = (struct sl_env){SL_ENV_INIT};

@@ -30,8 +30,9 @@ struct cli {
 	enum sl_log_format log_format;
 	enum sl_log_level log_level;
 	int quiet;
-	int color;     /* stderr is a terminal that may be coloured */
-	int bar_shown; /* a progress bar stands on the last line of stderr; guarded by flockfile(stderr) */
+	int color;             /* stderr is a terminal that may be coloured */
+	int bar_shown;         /* a progress bar stands on the last line of stderr; guarded by flockfile(stderr) */
+	const char *component; /* the library's records of it are messages of this command; NULL: none */
 	struct sl_env env;
 	struct out out;
 };

@@ -197,8 +197,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	rc = rc ? rc : letters_open(cli, r.dlq_dir, 0, &q);
 	if (rc)
 		return rc;
-	loadletter_init(&r.load, cli, opt_str(args, "to"));
-	rc = redrive_all(&r, q);
+	rc = loadletter_init(&r.load, cli, opt_str(args, "to")) ? EXIT_INTERNAL : redrive_all(&r, q);
 	loadletter_fini(&r.load);
 	sl_dlq_close(q);
 	if (close_log(&r, &err) && !rc)

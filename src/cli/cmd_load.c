@@ -1,314 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sluice load: files of records into a database, an HTTP endpoint, a file or a program. load.h has the parts.
- *
- * What must stay true: the target and the dead letters are known to be fit before the first row is read; logs are
- * removed only when all inputs are done and nothing in them is pending; the result is told however the command ends.
- */
+/* sluice load: options for sl_load (<sluice/load.h>), signals, progress and the result. */
 #include "commands.h"
-#include "load.h"
+#include "loadletter.h"
+#include "opts.h"
 #include "stop.h"
 #include "text.h"
+#include "waiting.h"
+#include "watch.h"
 
 #include <inttypes.h>
+#include <sluice/load.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { SAMPLE = 1000 };
+struct load {
+	struct cli *cli;
+	const struct parsed *args;
+	const char *const *inputs;
+	int n_inputs;
+	const char *url;
+	struct sl_sink_opts sink;
+	const char **columns, **on_conflict;
+	char *header[1]; /* with the token of the environment */
+	struct watch watch;
+	sl_load *handle;
+	int told; /* that it is stopping; of the watch's thread */
+};
 
-/* ---- the target ---- */
+/* ---- progress ---- */
 
-static int same_columns(const struct load *l, const char *const *names, size_t n)
+/* On a thread of its own, so that it continues while the load waits for its target. */
+static void show_load(void *ctx)
 {
-	if (n != l->to.opts.n_columns)
-		return 0;
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(names[i], l->to.opts.columns[i]))
-			return 0;
-	return 1;
-}
+	struct load *l = ctx;
+	struct sl_load_stats s = {.struct_size = sizeof(s)};
+	char text[256], count[TEXT_COUNT_BYTES];
+	int64_t ms = watch_ms(&l->watch);
 
-static int no_memory(struct load *l)
-{
-	cli_say(l->cli, SL_LOG_ERROR, "out of memory");
-	return EXIT_INTERNAL;
-}
-
-/* CSV: the header names the columns; the first file's, and the others must have the same. *empty: there is nothing at
- * all in the input, not even a header. */
-static int take_header(struct load *l, int *empty)
-{
-	struct sl_err err = SL_ERR_INIT;
-	const char *const *names;
-	size_t n;
-
-	*empty = 0;
-	if (l->to.opts.format != SL_ROWS_CSV || opt_flag(l->args, "no-header"))
-		return 0;
-	if (sl_records_columns(l->in.records, &names, &n, &err)) {
-		*empty = l->in.read == 0 && err.code == SL_EDATA;
-		return *empty ? 0 : loadinput_failed(&l->in, &err);
-	}
-	if (l->to.opts.columns && same_columns(l, names, n))
-		return 0;
-	if (l->to.opts.columns) {
-		cli_say(l->cli, SL_LOG_ERROR, "%s: its header is another than that of the files before", l->in.name);
-		return EXIT_BAD_DATA;
-	}
-	l->to.lists[0] = loadsink_copy(names, n);
-	l->to.opts.columns = l->to.lists[0];
-	l->to.opts.n_columns = n;
-	return l->to.lists[0] ? 0 : no_memory(l);
-}
-
-/* Columns that --columns names have these names. */
-static int create_named(struct load *l, const struct sl_column *guessed, size_t n, struct sl_err *err)
-{
-	struct sl_column *columns;
-	int rc;
-
-	if (n != l->to.opts.n_columns)
-		return sl_err_set(err, SL_EDATA, "--columns has %zu names, and the first record %zu fields",
-				  l->to.opts.n_columns, n);
-	columns = calloc(n, sizeof(*columns));
-	if (!columns)
-		return sl_err_set(err, SL_ENOMEM, "no memory for columns");
-	for (size_t i = 0; i < n; i++) {
-		columns[i] = guessed[i];
-		columns[i].name = l->to.opts.columns[i];
-	}
-	rc = sl_sink_create_table(l->to.url, &l->to.opts, columns, n, err);
-	free(columns);
-	return rc;
-}
-
-/* Without a record or a header there is nothing to make a table from; the check of the target says if that is wrong. */
-static int create_table(struct load *l)
-{
-	struct sl_err err = SL_ERR_INIT;
-	const struct sl_column *columns;
-	size_t n;
-	int rc;
-
-	if (!opt_flag(l->args, "create"))
-		return 0;
-	if (loadinput_infer(&l->in, SAMPLE, &columns, &n, &err))
-		return loadinput_failed(&l->in, &err);
-	if (n == 0)
-		return 0;
-	if (l->to.opts.columns)
-		rc = create_named(l, columns, n, &err);
-	else
-		rc = sl_sink_create_table(l->to.url, &l->to.opts, columns, n, &err);
-	return rc ? cli_fail(l->cli, &err, "--create") : 0;
-}
-
-static int open_dead_letters(struct load *l)
-{
-	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &l->cli->env};
-	const char *dir = opt_str(l->args, "dead-letters");
-	struct sl_err err = SL_ERR_INIT;
-	struct stat st;
-
-	if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
-		sl_err_set(&err, SL_ECREATE, "--dead-letters: %.200s is not a folder", dir);
-	else
-		(void)!sl_dlq_open(&l->dead, dir, &opts, &err);
-	if (err.code == SL_ELOCKED)
-		sl_err_set(&err, SL_ELOCKED,
-			   "another command writes to %.150s; give another folder with --dead-letters", dir);
-	return err.code ? cli_fail(l->cli, &err, dir) : 0;
-}
-
-/* What can be known before the first row: that the target is there and has the table. */
-static int check_target(struct load *l)
-{
-	struct sl_err err = SL_ERR_INIT;
-
-	if (!l->sink.ops->check || l->sink.ops->check(l->sink.ctx, &err) == 0)
-		return 0;
-	return cli_fail(l->cli, &err, sl_sink_target(&l->sink));
-}
-
-static int open_target(struct load *l)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int rc;
-
-	if (l->sink.ops)
-		return 0;
-	if (sl_sink_open(&l->sink, l->to.url, &l->to.opts, &err))
-		return cli_fail(l->cli, &err, "--to");
-	rc = check_target(l);
-	rc = rc ? rc : open_dead_letters(l);
-	if (rc)
-		return rc;
-	rc = loadsink_write(&l->to, &l->sink, l->target);
-	if (rc == SL_ENOMEM)
-		return no_memory(l);
-	if (rc) {
+	sl_load_get_stats(l->handle, &s);
+	if (stop_requested() && !l->told) {
+		l->told = 1;
 		cli_say(l->cli, SL_LOG_WARN,
-			"the target has too many columns for dead letters to remember: "
-			"'sluice dlq redrive' will not know them");
-		snprintf(l->target, sizeof(l->target), "%s", sl_sink_target(&l->sink));
+			"stopping: %s still to be written; a second signal ends the command immediately",
+			text_count(count, s.queued + s.in_flight + s.retrying, "row"));
 	}
-	return 0;
-}
-
-/* ---- inputs ---- */
-
-static struct loadplace_key place_key(const struct load *l)
-{
-	return (struct loadplace_key){
-		.dir = opt_str(l->args, "wal"), .target = l->target, .inputs = l->inputs, .n_inputs = l->n_inputs};
-}
-
-static int load_open_input(struct load *l, int i)
-{
-	struct loadplace_key key = place_key(l);
-	int rc = create_table(l);
-
-	rc = rc ? rc : open_target(l);
-	if (rc)
-		return rc;
-	key = place_key(l);
-	rc = load_resume(l, i);
-	rc = rc ? rc : loadplace_open(&l->place, l->cli, &key, i);
-	rc = rc ? rc : load_rows(l);
-	loadplace_close(&l->place, l->cli);
-	return load_resumed(l, rc);
-}
-
-static int load_input(struct load *l, int i)
-{
-	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = l->to.opts.format,
-				       .header = opt_flag(l->args, "no-header") ? SL_OFF : SL_ON,
-				       .max_record_bytes = opt_num(l->args, "max-record"),
-				       .null_text = opt_str(l->args, "null")};
-	int empty = 0, rc = loadinput_open(&l->in, l->cli, l->inputs[i], opts);
-
-	l->records = opts;
-	snprintf(l->source, sizeof(l->source), "load:%s", l->inputs[i]);
-	rc = rc ? rc : take_header(l, &empty);
-	if (!rc && empty)
-		cli_say(l->cli, SL_LOG_WARN, "%s is empty", l->in.name);
-	else if (!rc)
-		rc = load_open_input(l, i);
-	loadinput_close(&l->in);
-	return rc;
-}
-
-/* The size of all files together; 0 when one is not a file. */
-static uint64_t size_of_all(const struct load *l)
-{
-	struct stat st;
-	uint64_t bytes = 0;
-
-	for (int i = 0; i < l->n_inputs; i++) {
-		int is_stdin = strcmp(l->inputs[i], "-") == 0;
-
-		if ((is_stdin ? fstat(STDIN_FILENO, &st) : stat(l->inputs[i], &st)) || !S_ISREG(st.st_mode))
-			return 0;
-		bytes += (uint64_t)st.st_size;
-	}
-	return bytes;
-}
-
-static int load_inputs(struct load *l)
-{
-	int rc = 0;
-
-	for (int i = 0; i < l->n_inputs && !rc; i++)
-		rc = load_input(l, i);
-	/* Also when every file was empty: a target that is wrong is wrong. */
-	rc = rc ? rc : open_target(l);
-	if (!rc) {
-		struct loadplace_key key = place_key(l);
-
-		rc = loadplace_finish(l->cli, &key);
-	}
-	return rc;
+	if (!progress_due(&l->watch.progress))
+		return;
+	(void)snprintf(
+		text, sizeof(text), "%s, %.0f/s, %" PRIu64 " queued, %" PRIu64 " retrying, %" PRIu64 " dead%s%.100s",
+		text_count(count, s.written, "row"), ms > 0 ? (double)s.written * 1000 / (double)ms : 0.0, s.queued,
+		s.retrying, s.dead, s.trouble.code ? "; waiting: " : "", s.trouble.code ? s.trouble.msg : "");
+	progress_show(&l->watch.progress, text, s.bytes_total ? s.bytes_read : 0, s.bytes_total);
 }
 
 /* ---- the result ---- */
 
-static void report(struct load *l)
+static void report(struct load *l, const struct sl_load_stats *s)
 {
-	const struct sl_coordinator_report *t = &l->total;
+	double seconds = (double)watch_ms(&l->watch) / 1000;
+	struct out *out = &l->cli->out;
 	char count[TEXT_COUNT_BYTES];
-	double seconds = (double)watch_ms(&l->watch.watch) / 1000;
-	uint64_t dead = t->dead + l->bad;
 
 	if (opt_flag(l->args, "json")) {
-		out_printf(&l->cli->out,
+		out_printf(out,
 			   "{\"read\":%" PRIu64 ",\"written\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"dropped\":%" PRIu64
 			   ",\"left\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"seconds\":%.3f}\n",
-			   l->read, t->written, dead, t->dropped, t->returned, l->skipped, seconds);
+			   s->read, s->written, s->dead, s->dropped, s->left, s->skipped, seconds);
 		return;
 	}
-	out_printf(&l->cli->out, "%s written to %s in %.1f s\n", text_count(count, t->written, "row"),
-		   sl_sink_target(&l->sink), seconds);
-	if (t->dropped)
-		out_printf(&l->cli->out, "%s dropped\n", text_count(count, t->dropped, "row"));
-	if (l->skipped)
-		out_printf(&l->cli->out, "%s loaded before\n", text_count(count, l->skipped, "row"));
-	if (t->returned && opt_given(l->args, "wal"))
-		out_printf(&l->cli->out, "%s left in the log in %s\n", text_count(count, t->returned, "row"),
+	out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s->written, "row"), sl_load_target(l->handle),
+		   seconds);
+	if (s->dropped)
+		out_printf(out, "%s dropped\n", text_count(count, s->dropped, "row"));
+	if (s->skipped)
+		out_printf(out, "%s loaded before\n", text_count(count, s->skipped, "row"));
+	if (s->left && opt_given(l->args, "wal"))
+		out_printf(out, "%s left in the log in %s\n", text_count(count, s->left, "row"),
 			   opt_str(l->args, "wal"));
-	else if (t->returned)
-		out_printf(&l->cli->out, "%s read and not written\n", text_count(count, t->returned, "row"));
+	else if (s->left)
+		out_printf(out, "%s read and not written\n", text_count(count, s->left, "row"));
 }
 
-struct count {
-	const struct load *l;
-	uint64_t letters;
-};
-
-static int count_letter(const struct sl_dlq_letter *letter, void *ctx)
+/* The exit code, after a line for everything that went wrong. */
+static int result(struct load *l, int rc, const struct sl_err *err)
 {
-	struct count *c = ctx;
-
-	c->letters += strncmp(letter->source, "load:", 5) == 0 && letter->last_failed_ms >= c->l->since_ms &&
-		      letter->target && strcmp(letter->target, c->l->target) == 0;
-	return 0;
-}
-
-/* Of the whole load, also of runs that were cut off and could not tell. */
-static uint64_t dead_letters(struct load *l)
-{
-	struct count c = {.l = l};
-	uint64_t own = l->total.dead + l->bad;
-
-	if (!l->since_ms || sl_dlq_list(l->dead, 0, count_letter, &c, NULL) || c.letters < own)
-		return own;
-	return c.letters;
-}
-
-static int result(struct load *l, int rc)
-{
-	uint64_t dead = dead_letters(l);
+	struct sl_load_stats s = {.struct_size = sizeof(s)};
 	char count[TEXT_COUNT_BYTES];
+	int code = 0;
 
-	if (l->dead) /* nothing was done before these were open */
-		report(l);
-	if (dead)
+	if (rc && rc != SL_ECANCELLED)
+		code = opts_fail(l->cli, l->args, err);
+	sl_load_get_stats(l->handle, &s);
+	if (sl_load_target(l->handle)) /* nothing was done before that was open */
+		report(l, &s);
+	if (s.dead_all)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
-			text_count(count, dead, "dead letter"), opt_str(l->args, "dead-letters"));
-	if (l->total.dropped)
+			text_count(count, s.dead_all, "dead letter"), opt_str(l->args, "dead-letters"));
+	if (s.dropped)
 		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
-			text_count(count, l->total.dropped, "row"));
-	if (rc != EXIT_INTERRUPTED || !stop_requested()) /* others have this status, too, and were told */
-		return !rc && (dead || l->total.dropped) ? EXIT_BAD_DATA : rc;
-	if (l->total.returned)
+			text_count(count, s.dropped, "row"));
+	if (rc != SL_ECANCELLED)
+		return !rc && (s.dead_all || s.dropped) ? EXIT_BAD_DATA : code;
+	if (s.left)
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; run the same command again to continue");
 	else
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; what was read is written%s",
-			opt_given(l->args, "wal") || l->resume.on ? "; run the same command again to continue"
-								  : ", the rest is not");
-	return rc;
+			s.resumable ? "; run the same command again to continue" : ", the rest is not");
+	return EXIT_INTERRUPTED;
 }
 
 /* ---- options ---- */
@@ -318,7 +117,7 @@ static const char *const overflows[] = {"block", "drop_oldest", "error", NULL};
 static const char *const switches[] = {"on", "off", NULL};
 static const char *const bodies[] = {"jsonl", "array", "cloudevents", NULL};
 
-static int has_suffix(const char *path, const char *suffix)
+static bool has_suffix(const char *path, const char *suffix)
 {
 	size_t n = strlen(path), m = strlen(suffix);
 
@@ -350,7 +149,7 @@ static int set_format(struct load *l)
 		if (other != format)
 			return cli_usage(l->cli, "the files have different formats; say which with --format");
 	}
-	l->to.opts.format = format == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
+	l->sink.format = format == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	return 0;
 }
 
@@ -366,36 +165,27 @@ static int set_inputs(struct load *l)
 	return n_standard > 1 ? cli_usage(l->cli, "FILE: standard input (-) can be read only once") : set_format(l);
 }
 
-static int set_list(struct load *l, const char *option, const char ***list, size_t *n)
+static int split_list(struct load *l, const char *option, const char ***list, size_t *n)
 {
 	const char *text = opt_str(l->args, option);
-	int rc = text ? loadsink_split(text, list, n) : 0;
+	int rc = text ? opts_split(text, list, n) : 0;
 
-	if (rc == SL_ENOMEM)
-		return no_memory(l);
+	if (rc == SL_ENOMEM) {
+		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
 	return rc ? cli_usage(l->cli, "--%s: '%s' is not a list of columns like a,b", option, text) : 0;
-}
-
-static int set_lists(struct load *l)
-{
-	int rc = set_list(l, "on-conflict", &l->to.lists[1], &l->to.opts.n_on_conflict);
-
-	rc = rc ? rc : set_list(l, "columns", &l->to.lists[0], &l->to.opts.n_columns);
-	l->to.opts.on_conflict = l->to.lists[1];
-	l->to.opts.columns = l->to.lists[0];
-	return rc;
 }
 
 static int check_options(struct load *l)
 {
 	static const char *const of_csv[] = {"columns", "no-header", "null"};
-	const char *multiplier;
+	const char *multiplier = opt_str(l->args, "backoff-multiplier");
 	char *end;
 
 	for (size_t i = 0; i < sizeof(of_csv) / sizeof(of_csv[0]); i++)
-		if (l->to.opts.format != SL_ROWS_CSV && opt_given(l->args, of_csv[i]))
+		if (l->sink.format != SL_ROWS_CSV && opt_given(l->args, of_csv[i]))
 			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
-	multiplier = opt_str(l->args, "backoff-multiplier");
 	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
 		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
 	if (opt_given(l->args, "columns") && !opt_flag(l->args, "no-header"))
@@ -403,30 +193,26 @@ static int check_options(struct load *l)
 	return 0;
 }
 
-static int is_database(const char *url)
-{
-	return strncmp(url, "postgres", 8) == 0 || strncmp(url, "sqlite:", 7) == 0;
-}
-
 /* What is recorded of an input, and under which name. */
 static int check_resume(struct load *l)
 {
 	static const char *const of_records[] = {"again", "load-id"};
-	int has_stdin = 0;
+	bool database = strncmp(l->url, "postgres", 8) == 0 || strncmp(l->url, "sqlite:", 7) == 0;
+	bool has_stdin = false;
 
 	for (int i = 0; i < l->n_inputs; i++)
-		has_stdin |= strcmp(l->inputs[i], "-") == 0;
+		has_stdin = has_stdin || strcmp(l->inputs[i], "-") == 0;
 	for (size_t i = 0; i < sizeof(of_records) / sizeof(of_records[0]); i++) {
 		if (!opt_given(l->args, of_records[i]))
 			continue;
-		if (!is_database(l->to.url))
+		if (!database)
 			return cli_usage(l->cli, "--%s is for tables of PostgreSQL and SQLite", of_records[i]);
 		if (opt_flag(l->args, "no-resume"))
 			return cli_usage(l->cli, "--%s does not go with --no-resume", of_records[i]);
 	}
 	if (opt_given(l->args, "load-id") && !has_stdin && l->n_inputs > 1)
 		return cli_usage(l->cli, "--load-id names one input; load the files one by one");
-	if (has_stdin && is_database(l->to.url) && !opt_given(l->args, "load-id") && !opt_flag(l->args, "no-resume"))
+	if (has_stdin && database && !opt_given(l->args, "load-id") && !opt_flag(l->args, "no-resume"))
 		return cli_usage(
 			l->cli,
 			"standard input needs --load-id=NAME, so that an interrupted load can be resumed; or use "
@@ -439,58 +225,118 @@ static int set_target(struct load *l)
 	const struct parsed *a = l->args;
 	int rc = set_inputs(l);
 
-	l->to.url = opt_str(a, "to");
-	rc = rc ? rc : check_options(l);
-	rc = rc ? rc : check_resume(l);
+	l->url = opt_str(a, "to");
+	if (!rc)
+		rc = check_options(l);
+	if (!rc)
+		rc = check_resume(l);
 	if (rc)
 		return rc;
-	l->to.opts.struct_size = sizeof(l->to.opts);
-	l->to.opts.env = &l->cli->env;
-	l->to.opts.table = opt_str(a, "table");
-	l->to.opts.null_text = opt_str(a, "null");
-	l->to.opts.body = (enum sl_http_body)opt_num(a, "body");
-	l->to.opts.header_file = opt_str(a, "header-file");
-	l->to.opts.token_file = opt_str(a, "token-file");
-	l->to.opts.timeout_ms = opt_num(a, "timeout");
-	l->to.opts.zstd_level = (int32_t)opt_num(a, "zstd");
-	l->to.opts.rotate_bytes = opt_num(a, "rotate-bytes");
-	if (loadsink_take_token(&l->to, l->to.url))
-		return no_memory(l);
-	if (strncmp(l->to.url, "file:", 5) == 0) /* what goes in comes out */
-		l->to.opts.file_format = l->to.opts.format;
-	return set_lists(l);
+	l->sink.struct_size = sizeof(l->sink);
+	l->sink.table = opt_str(a, "table");
+	l->sink.null_text = opt_str(a, "null");
+	l->sink.body = (enum sl_http_body)opt_num(a, "body");
+	l->sink.header_file = opt_str(a, "header-file");
+	l->sink.token_file = opt_str(a, "token-file");
+	l->sink.timeout_ms = opt_num(a, "timeout");
+	l->sink.zstd_level = (int32_t)opt_num(a, "zstd");
+	l->sink.rotate_bytes = opt_num(a, "rotate-bytes");
+	if (loadletter_set_token(&l->sink, l->url, l->header)) {
+		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
+		return EXIT_INTERNAL;
+	}
+	if (strncmp(l->url, "file:", 5) == 0) /* what goes in comes out */
+		l->sink.file_format = l->sink.format;
+	rc = split_list(l, "on-conflict", &l->on_conflict, &l->sink.n_on_conflict);
+	if (!rc)
+		rc = split_list(l, "columns", &l->columns, &l->sink.n_columns);
+	l->sink.on_conflict = l->on_conflict;
+	l->sink.columns = l->columns;
+	return rc;
 }
 
-/* A password between ':' and '@' of the authority, which others can read in the list of processes. */
+/* A password between ':' and '@' of the authority is readable in the list of processes. */
 static void warn_of_password(struct load *l)
 {
-	const char *host = strstr(l->to.url, "://");
+	const char *host = strstr(l->url, "://");
 	const char *at = host ? strchr(host + 3, '@') : NULL;
 	const char *colon = host ? strchr(host + 3, ':') : NULL;
 
-	if (at && colon && colon < at && strncmp(l->to.url, "exec:", 5))
+	if (at && colon && colon < at && strncmp(l->url, "exec:", 5))
 		cli_say(l->cli, SL_LOG_WARN,
-			"the password in --to can be seen by every user of this machine; use PGPASSWORD, a password "
+			"the password in --to is visible to every user of this machine; use PGPASSWORD, a password "
 			"file, --token-file or --header-file");
+}
+
+static int open_load(struct load *l)
+{
+	const struct parsed *a = l->args;
+	int64_t interval = opt_num(a, "flush-interval"), limit = opt_num(a, "give-up-after");
+	int64_t capacity = opt_num(a, "capacity"), low = opt_num(a, "low-watermark");
+	const char *multiplier = opt_str(a, "backoff-multiplier");
+	const struct sl_coordinator_opts delivery = {
+		SL_COORDINATOR_OPTS_INIT,
+		.capacity = capacity ? capacity : opt_num(a, "batch-size") * 2 * opt_num(a, "workers"),
+		.workers = (int32_t)opt_num(a, "workers"),
+		.batch_size = (int32_t)opt_num(a, "batch-size"),
+		.flush_interval_ms = interval ? interval : SL_NONE,
+		.high_watermark = opt_num(a, "high-watermark"),
+		.low_watermark = opt_given(a, "low-watermark") && !low ? SL_NONE : low,
+		.overflow_strategy = (enum sl_overflow)opt_num(a, "overflow"),
+		.retry_policy = {.max_attempts = (int32_t)opt_num(a, "max-attempts"),
+				 .first_ms = opt_num(a, "initial-backoff"),
+				 .cap_ms = opt_num(a, "max-backoff"),
+				 .multiplier = multiplier ? strtod(multiplier, NULL) : 0,
+				 .jitter = opt_num(a, "jitter") ? SL_JITTER_OFF : SL_JITTER_DEFAULT},
+		.give_up_after_ms = limit ? limit : SL_UNLIMITED,
+		.rate_items = (double)opt_num(a, "rate")};
+	const struct sl_load_opts opts = {SL_LOAD_OPTS_INIT,
+					  .env = &l->cli->env,
+					  .paths = l->inputs,
+					  .n_paths = (size_t)l->n_inputs,
+					  .header = opt_flag(a, "no-header") ? SL_OFF : SL_ON,
+					  .max_record_bytes = opt_num(a, "max-record"),
+					  .to = l->url,
+					  .sink = &l->sink,
+					  .create = opt_flag(a, "create") ? SL_ON : SL_OFF,
+					  .delivery = &delivery,
+					  .dead_letters = opt_str(a, "dead-letters"),
+					  .wal_dir = opt_str(a, "wal"),
+					  .resume = opt_flag(a, "no-resume") ? SL_OFF : SL_ON,
+					  .again = opt_flag(a, "again") ? SL_ON : SL_OFF,
+					  .load_id = opt_str(a, "load-id"),
+					  .stop_fd = stop_fd()};
+	struct sl_err err = SL_ERR_INIT;
+
+	return sl_load_open(&l->handle, &opts, &err) ? opts_fail(l->cli, a, &err) : 0;
 }
 
 static int run(struct cli *cli, const struct parsed *args)
 {
-	struct load l = {.cli = cli, .args = args, .in = {.fd = -1}, .place = {.fd = -1}};
-	int rc = set_target(&l);
+	struct load l = {.cli = cli, .args = args};
+	struct sl_err err = SL_ERR_INIT;
+	int code;
 
-	if (!rc)
+	cli->component = "load";
+	code = set_target(&l);
+	if (!code) {
 		warn_of_password(&l);
-	rc = rc ? rc : loadwatch_start(&l.watch, cli, size_of_all(&l));
-	if (!rc) {
-		rc = load_inputs(&l);
-		watch_stop(&l.watch.watch);
-		rc = result(&l, rc);
+		code = open_load(&l);
 	}
-	sl_dlq_close(l.dead);
-	sl_sink_close(&l.sink);
-	loadsink_fini(&l.to);
-	return rc;
+	if (!code)
+		code = watch_start(&l.watch, cli, 0, show_load, &l);
+	if (!code) {
+		int rc = sl_load_run(l.handle, &err);
+
+		watch_stop(&l.watch);
+		code = result(&l, rc, &err);
+	}
+	if (sl_load_close(l.handle, &err)) /* a write has not returned: the process ends under it */
+		waiting_abandon(cli, code ? code : EXIT_INTERNAL);
+	free(l.columns);
+	free(l.on_conflict);
+	free(l.header[0]);
+	return code;
 }
 
 static const struct opt opts[] = {

@@ -4,7 +4,6 @@
  * SIGHUP opens all files anew.
  */
 #include "commands.h"
-#include "loadsink.h"
 #include "progress.h"
 #include "server/thread.h"
 #include "stop.h"
@@ -23,24 +22,12 @@
 struct ship {
 	struct cli *cli;
 	const struct parsed *args;
-	struct sl_env env;
 	char dir[PATH_MAX];
 	const char **columns, **on_conflict;
 	int hangup; /* a signalfd; 0: none */
 	struct progress progress;
 	uint64_t shown; /* lines delivered when progress was last shown */
 };
-
-/* Records of sl_ship are messages of this command. */
-static void on_ship_log(const struct sl_log_record *record, void *ctx)
-{
-	struct cli *cli = ctx;
-
-	if (strcmp(record->component, "ship") == 0)
-		cli_line(cli, record->level, record->message);
-	else
-		cli->env.log(record, cli->env.log_ctx);
-}
 
 static void on_ship_progress(sl_ship *ship, void *ctx)
 {
@@ -65,7 +52,7 @@ static int split_list(struct ship *s, const char *name, const char ***list, size
 {
 	const char *text = opt_str(s->args, name);
 	struct sl_err err = SL_ERR_INIT;
-	int rc = loadsink_split(text, list, n);
+	int rc = opts_split(text, list, n);
 
 	if (rc == SL_ENOMEM) {
 		(void)sl_err_set(&err, rc, "out of memory");
@@ -103,7 +90,7 @@ static int set_opts(struct ship *s, struct sl_ship_opts *o)
 		rc = split_list(s, "on-conflict", &s->on_conflict, &o->n_on_conflict);
 	if (rc)
 		return rc;
-	o->env = &s->env;
+	o->env = &s->cli->env;
 	o->follow = opt_flag(args, "follow") ? SL_ON : SL_OFF;
 	o->input = (enum sl_ship_input)opt_num(args, "input");
 	o->wal_dir = s->dir;
@@ -129,28 +116,6 @@ static int set_opts(struct ship *s, struct sl_ship_opts *o)
 	o->on_progress = on_ship_progress;
 	o->ctx = s;
 	return 0;
-}
-
-/* An error that begins with the name of a field, "on_conflict: …", is about the option of that name. */
-static int fail_open(struct ship *s, const struct sl_err *err)
-{
-	size_t n = strcspn(err->msg, ":");
-	char name[32];
-
-	if (n < sizeof(name) && err->msg[n]) {
-		(void)snprintf(name, sizeof(name), "%.*s", (int)n, err->msg);
-		for (char *p = name; *p; p++)
-			*p = *p == '_' ? '-' : *p;
-		for (const struct opt *o = s->args->command->opts; o->name; o++) {
-			if (strcmp(o->name, name))
-				continue;
-			if (err->code == SL_EINVAL)
-				return cli_usage(s->cli, "--%s%s", name, err->msg + n);
-			cli_say(s->cli, SL_LOG_ERROR, "--%s%s", name, err->msg + n);
-			return sl_err_exit_code(err->code);
-		}
-	}
-	return cli_fail(s->cli, err, NULL);
 }
 
 /* ---- the run ---- */
@@ -203,7 +168,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 static int run(struct cli *cli, const struct parsed *args)
 {
 	static const char *const input[] = {"-"};
-	struct ship s = {.cli = cli, .args = args, .env = cli->env};
+	struct ship s = {.cli = cli, .args = args};
 	struct sl_ship_opts opts = {SL_SHIP_OPTS_INIT, .paths = args->n_operands ? args->operands : input,
 				    .n_paths = args->n_operands ? (size_t)args->n_operands : 1};
 	int64_t started_ms = srv_clock_ms();
@@ -217,12 +182,11 @@ static int run(struct cli *cli, const struct parsed *args)
 	sigaddset(&set, SIGHUP);
 	if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
 		s.hangup = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	s.env.log = on_ship_log;
-	s.env.log_ctx = cli;
+	cli->component = "ship";
 	code = set_opts(&s, &opts);
 	if (!code) {
 		warn_of_password(&s, opts.to);
-		code = sl_ship_open(&ship, &opts, &err) ? fail_open(&s, &err) : run_ship(&s, ship, started_ms);
+		code = sl_ship_open(&ship, &opts, &err) ? opts_fail(cli, args, &err) : run_ship(&s, ship, started_ms);
 	}
 	closed = sl_ship_close(ship, &err) ? cli_fail(cli, &err, s.dir) : 0;
 	free(s.columns);

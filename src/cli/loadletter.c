@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Dead letters of loads, one by one through a coordinator of their own. */
 #include "loadletter.h"
 
 #include "stop.h"
@@ -10,9 +11,26 @@
 
 enum { LOOK_EVERY_MS = 100, GIVE_UP_MS = 10000 };
 
-void loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
+int loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
 {
 	*r = (struct loadletter){.cli = cli, .url = url};
+	return sl__env_init(&r->env, &cli->env, NULL);
+}
+
+int loadletter_set_token(struct sl_sink_opts *opts, const char *url, char *header[1])
+{
+	const char *token = getenv("SLUICE_HTTP_TOKEN");
+	bool http = strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+
+	if (!token || !*token || opts->token_file || !http)
+		return 0;
+	if (asprintf(&header[0], "Authorization: Bearer %s", token) < 0) {
+		header[0] = NULL;
+		return SL_ENOMEM;
+	}
+	opts->headers = (const char *const *)header;
+	opts->n_headers = 1;
+	return 0;
 }
 
 int loadletter_is(const struct sl_dlq_letter *letter)
@@ -152,7 +170,9 @@ static void close_target(struct loadletter *r)
 	}
 	r->c = NULL;
 	sl_sink_close(&r->sink);
-	loadsink_fini(&r->to);
+	sl__load_target_fini(&r->to);
+	free(r->header[0]);
+	r->header[0] = NULL;
 }
 
 static int open_target(struct loadletter *r, const char *target, struct sl_err *err)
@@ -162,18 +182,18 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 	if (r->c && strcmp(target, r->target) == 0)
 		return 0;
 	close_target(r);
-	rc = loadsink_read(&r->to, target, err);
+	rc = sl__load_target_read(&r->to, &r->env, target, err);
 	if (rc)
 		return rc;
 	r->to.opts.env = &r->cli->env;
 	if (r->to.partial && !r->url) {
-		loadsink_fini(&r->to);
+		sl__load_target_fini(&r->to);
 		return sl_err_set(err, SL_EINVAL,
 				  "its URL had a query or a password, which letters do not keep; "
 				  "give it with --to=URL");
 	}
-	loadsink_fit(&r->to, r->url ? r->url : r->to.url);
-	rc = loadsink_take_token(&r->to, r->url ? r->url : r->to.url);
+	sl__load_target_fit(&r->to, r->url ? r->url : r->to.url);
+	rc = loadletter_set_token(&r->to.opts, r->url ? r->url : r->to.url, r->header);
 	if (rc)
 		return sl_err_set(err, rc, "no memory for a token");
 	rc = sl_sink_open(&r->sink, r->url ? r->url : r->to.url, &r->to.opts, err);

@@ -11,22 +11,30 @@
 #ifndef SLUICE_CLI_LOADLETTER_H
 #define SLUICE_CLI_LOADLETTER_H
 
-#include "loadsink.h"
+#include "cli.h"
+#include "load/target.h"
 
 #include <sluice/coordinator.h>
 
 /* One target, open as long as the letters stay with it. */
 struct loadletter {
 	struct cli *cli;
-	const char *url; /* instead of the one that letters remember; NULL: none */
-	char target[LOADSINK_TEXT_BYTES + 100];
-	struct loadsink to;
+	const char *url;   /* instead of the one that letters remember; NULL: none */
+	struct sl_env env; /* complete, for the library's own functions */
+	char target[LOAD_TARGET_BYTES + 100];
+	struct load_target to;
+	char *header[1]; /* with the token of the environment */
 	sl_sink sink;
 	sl_coordinator *c; /* NULL: nothing is open */
 	struct sl_err why; /* of the letter that is being written; code 0: it was */
 };
 
-void loadletter_init(struct loadletter *r, struct cli *cli, const char *url);
+/* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, if that is set, as a header. 0, or SL_ENOMEM;
+ * the caller frees header[0]. */
+int loadletter_set_token(struct sl_sink_opts *opts, const char *url, char *header[1]);
+
+/* 0, or SL_EINVAL. */
+int loadletter_init(struct loadletter *r, struct cli *cli, const char *url);
 int loadletter_is(const struct sl_dlq_letter *letter);
 /* 0: written. SL_ECANCELLED: a signal came first. SL_EREFUSED: refused again, and err says why. Others: the target, or
  * the letter's idea of it, is wrong. */

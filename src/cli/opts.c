@@ -439,3 +439,49 @@ int opts_operand_count(const char *operands)
 		n += *operands == ' ';
 	return n;
 }
+
+int opts_split(const char *text, const char ***out, size_t *n)
+{
+	size_t names = 1, bytes = strlen(text) + 1;
+	const char **list;
+	char *copy, *at;
+
+	for (const char *p = text; *p; p++)
+		names += *p == ',';
+	list = malloc((names + 1) * sizeof(*list) + bytes);
+	if (!list)
+		return SL_ENOMEM;
+	copy = memcpy((char *)(list + names + 1), text, bytes);
+	*n = 0;
+	while ((at = strsep(&copy, ","))) {
+		if (!*at) {
+			free(list);
+			return SL_EINVAL;
+		}
+		list[(*n)++] = at;
+	}
+	list[*n] = NULL;
+	*out = list;
+	return 0;
+}
+
+int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
+{
+	size_t n = strcspn(err->msg, ":");
+	char name[32];
+
+	if (n >= sizeof(name) || !err->msg[n])
+		return cli_fail(cli, err, NULL);
+	(void)snprintf(name, sizeof(name), "%.*s", (int)n, err->msg);
+	for (char *p = name; *p; p++)
+		*p = *p == '_' ? '-' : *p;
+	for (const struct opt *o = args->command->opts; o->name; o++) {
+		if (strcmp(o->name, name))
+			continue;
+		if (err->code == SL_EINVAL)
+			return cli_usage(cli, "--%s%s", name, err->msg + n);
+		cli_say(cli, SL_LOG_ERROR, "--%s%s", name, err->msg + n);
+		return sl_err_exit_code(err->code);
+	}
+	return cli_fail(cli, err, NULL);
+}

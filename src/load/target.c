@@ -1,49 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "loadsink.h"
-
+/* Targets as JSON text, and back; target.h says what is in it. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "load/target.h"
+
 static const char *const bodies[] = {"jsonl", "array", "cloudevents"};
 
-int loadsink_split(const char *text, const char ***out, size_t *n)
-{
-	size_t names = 1, bytes = strlen(text) + 1;
-	const char **list;
-	char *copy, *at;
-
-	for (const char *p = text; *p; p++)
-		names += *p == ',';
-	list = malloc((names + 1) * sizeof(*list) + bytes);
-	if (!list)
-		return SL_ENOMEM;
-	copy = memcpy((char *)(list + names + 1), text, bytes);
-	*n = 0;
-	while ((at = strsep(&copy, ","))) {
-		if (!*at) {
-			free(list);
-			return SL_EINVAL;
-		}
-		list[(*n)++] = at;
-	}
-	list[*n] = NULL;
-	*out = list;
-	return 0;
-}
-
-const char **loadsink_copy(const char *const *names, size_t n)
+const char **sl__load_copy_list(const struct sl_env *env, const char *const *names, size_t n)
 {
 	size_t bytes = 0;
-	const char **list;
-	char *at;
 
 	for (size_t i = 0; i < n; i++)
 		bytes += strlen(names[i]) + 1;
-	list = malloc((n + 1) * sizeof(*list) + bytes);
+	const char **list = sl__alloc(env, (n + 1) * sizeof(*list) + bytes);
+
 	if (!list)
 		return NULL;
-	at = (char *)(list + n + 1);
+	char *at = (char *)(list + n + 1);
+
 	for (size_t i = 0; i < n; i++) {
 		list[i] = at;
 		at = stpcpy(at, names[i]) + 1;
@@ -64,36 +40,36 @@ static json_t *list_json(const char *const *list, size_t n)
 	return array;
 }
 
-/* A target that is written down must be whole: a letter without its key would be appended where it was to replace. */
+/* A target must be written completely: a dead letter without its key would be appended instead of replacing a row. */
 struct text {
 	json_t *object;
-	int failed;
+	bool failed;
 };
 
-static void set(struct text *t, const char *name, json_t *value)
+static void set_value(struct text *t, const char *name, json_t *value)
 {
-	t->failed |= !value || json_object_set_new(t->object, name, value);
+	t->failed = !value || json_object_set_new(t->object, name, value) || t->failed;
 }
 
 static void set_text(struct text *t, const char *name, const char *value)
 {
 	if (value)
-		set(t, name, json_string(value));
+		set_value(t, name, json_string(value));
 }
 
 static void set_list(struct text *t, const char *name, const char *const *list, size_t n)
 {
 	if (list)
-		set(t, name, list_json(list, n));
+		set_value(t, name, list_json(list, n));
 }
 
 static void set_number(struct text *t, const char *name, int64_t value)
 {
 	if (value)
-		set(t, name, json_integer(value));
+		set_value(t, name, json_integer(value));
 }
 
-/* A path that means the same from any folder. As it is when the system does not say: it may be made later. */
+/* A path that means the same from any folder; as given when it does not exist yet. */
 static json_t *path_json(const char *scheme, const char *path)
 {
 	char full[PATH_MAX];
@@ -110,34 +86,34 @@ static json_t *target_json(const char *target)
 	return json_string(target);
 }
 
-static int is_http(const char *url)
+static bool is_http(const char *url)
 {
 	return strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
 }
 
 /* Targets leave out what may be secret. Those of HTTP leave out the query, without which it is another URL. */
-static int is_partial(const char *url)
+static bool is_partial(const char *url)
 {
 	size_t authority = strcspn(url, "/") + 2;
 
 	if (!is_http(url))
-		return 0;
+		return false;
 	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/"));
 }
 
 static void set_path(struct text *t, const char *name, const char *path)
 {
 	if (path)
-		set(t, name, path_json("", path));
+		set_value(t, name, path_json("", path));
 }
 
-static void set_all(struct text *t, const struct loadsink *s, const sl_sink *sink)
+static void set_all(struct text *t, const struct load_target *s, const sl_sink *sink)
 {
 	const struct sl_sink_opts *o = &s->opts;
 
-	set(t, "to", target_json(sl_sink_target(sink)));
+	set_value(t, "to", target_json(sl_sink_target(sink)));
 	if (is_partial(s->url))
-		set(t, "partial", json_true());
+		set_value(t, "partial", json_true());
 	set_text(t, "format", o->format == SL_ROWS_CSV ? "csv" : "jsonl");
 	set_text(t, "table", o->table);
 	set_list(t, "columns", o->columns, o->n_columns);
@@ -152,7 +128,7 @@ static void set_all(struct text *t, const struct loadsink *s, const sl_sink *sin
 	set_number(t, "rotate_bytes", o->rotate_bytes);
 }
 
-int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADSINK_TEXT_BYTES])
+int sl__load_target_write(const struct load_target *s, const sl_sink *sink, char out[LOAD_TARGET_BYTES])
 {
 	struct text t = {.object = json_object()};
 	char *text;
@@ -164,10 +140,10 @@ int loadsink_write(const struct loadsink *s, const sl_sink *sink, char out[LOADS
 	if (!text)
 		return SL_ENOMEM;
 	n = strlen(text);
-	if (n < LOADSINK_TEXT_BYTES)
+	if (n < LOAD_TARGET_BYTES)
 		memcpy(out, text, n + 1);
 	free(text);
-	return n < LOADSINK_TEXT_BYTES ? 0 : SL_ETOOBIG;
+	return n < LOAD_TARGET_BYTES ? 0 : SL_ETOOBIG;
 }
 
 static const char *text_of(const json_t *j, const char *name)
@@ -175,7 +151,7 @@ static const char *text_of(const json_t *j, const char *name)
 	return json_string_value(json_object_get(j, name));
 }
 
-static int list_of(const json_t *j, const char *name, const char ***out, size_t *n)
+static int list_of(const struct sl_env *env, const json_t *j, const char *name, const char ***out, size_t *n)
 {
 	json_t *array = json_object_get(j, name), *value;
 	size_t i;
@@ -183,7 +159,7 @@ static int list_of(const json_t *j, const char *name, const char ***out, size_t 
 	if (!array)
 		return 0;
 	*n = json_array_size(array);
-	*out = calloc(*n + 1, sizeof(**out));
+	*out = sl__calloc(env, *n + 1, sizeof(**out));
 	if (!*out)
 		return SL_ENOMEM;
 	if (!*n)
@@ -197,13 +173,13 @@ static int list_of(const json_t *j, const char *name, const char ***out, size_t 
 	return 0;
 }
 
-/* Want of memory can make jansson drop characters of a string without a word. What it has read must be what
- * loadsink_write has written. */
-static json_t *parse(const char *text)
+/* Without memory jansson can silently drop characters of a string. What it has read must be what
+ * sl__load_target_write has written. */
+static json_t *parse_target(const char *text)
 {
 	json_t *j = json_loads(text, 0, NULL);
 	char *again = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	int same = again && strcmp(again, text) == 0;
+	bool same = again && strcmp(again, text) == 0;
 
 	free(again);
 	if (same)
@@ -212,27 +188,25 @@ static json_t *parse(const char *text)
 	return NULL;
 }
 
-static int unreadable(struct loadsink *s, int code, struct sl_err *err)
+int sl__load_target_read(struct load_target *s, const struct sl_env *env, const char *text, struct sl_err *err)
 {
-	loadsink_fini(s);
-	if (code == SL_ENOMEM)
-		return sl_err_set(err, SL_ENOMEM, "no memory for its target");
-	return sl_err_set(err, SL_EINVAL,
-			  "it does not say to which target, or there is no memory to read it; give --to-wal=FILE");
-}
-
-int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
-{
-	json_t *j = parse(text);
+	json_t *j = parse_target(text);
 	const char *to = j ? text_of(j, "to") : NULL, *format = j ? text_of(j, "format") : NULL,
 		   *body = j ? text_of(j, "body") : NULL, *file_format = j ? text_of(j, "file_format") : NULL;
 	int rc = to && format ? 0 : SL_EDATA;
 
-	*s = (struct loadsink){.url = to, .kept = j, .opts = {SL_SINK_OPTS_INIT}};
-	rc = rc ? rc : list_of(j, "columns", &s->lists[0], &s->opts.n_columns);
-	rc = rc ? rc : list_of(j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict);
-	if (rc)
-		return unreadable(s, rc, err);
+	*s = (struct load_target){.env = env, .url = to, .kept = j, .opts = {SL_SINK_OPTS_INIT}};
+	if (!rc)
+		rc = list_of(env, j, "columns", &s->lists[0], &s->opts.n_columns);
+	if (!rc)
+		rc = list_of(env, j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict);
+	if (rc) {
+		sl__load_target_fini(s);
+		if (rc == SL_ENOMEM)
+			return sl__no_memory(err, "target");
+		return sl_err_set(err, SL_EINVAL,
+				  "its target is not known, or the command is out of memory; give --to-wal=FILE");
+	}
 	s->partial = json_is_true(json_object_get(j, "partial"));
 	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.columns = s->lists[0];
@@ -251,11 +225,11 @@ int loadsink_read(struct loadsink *s, const char *text, struct sl_err *err)
 	return 0;
 }
 
-void loadsink_fit(struct loadsink *s, const char *url)
+void sl__load_target_fit(struct load_target *s, const char *url)
 {
-	int file = strncmp(url, "file:", 5) == 0;
+	bool file = strncmp(url, "file:", 5) == 0;
 
-	/* What only files and only databases have. */
+	/* Options of files only, and of databases only. */
 	if (!file) {
 		s->opts.file_format = SL_ROWS_JSON;
 		s->opts.zstd_level = 0;
@@ -272,31 +246,10 @@ void loadsink_fit(struct loadsink *s, const char *url)
 	s->opts.body = SL_HTTP_JSON_LINES;
 }
 
-int loadsink_take_token(struct loadsink *s, const char *url)
+void sl__load_target_fini(struct load_target *t)
 {
-	const char *token = getenv("SLUICE_HTTP_TOKEN");
-	char *header;
-
-	if (!token || !*token || s->opts.token_file || !is_http(url))
-		return 0;
-	if (asprintf(&header, "Authorization: Bearer %s", token) < 0)
-		return SL_ENOMEM;
-	s->header[0] = header;
-	s->opts.headers = s->header;
-	s->opts.n_headers = 1;
-	return 0;
-}
-
-void loadsink_fini(struct loadsink *s)
-{
-	union {
-		const char *in;
-		void *out;
-	} header = {.in = s->header[0]};
-
-	free(header.out);
-	free(s->lists[0]);
-	free(s->lists[1]);
-	json_decref(s->kept);
-	*s = (struct loadsink){.url = NULL};
+	for (size_t i = 0; t->env && i < SL_COUNT(t->lists); i++)
+		sl__free(t->env, t->lists[i]);
+	json_decref(t->kept);
+	*t = (struct load_target){.url = NULL};
 }

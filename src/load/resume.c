@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which records of an input a table already has, and whether the input is still the same. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "load/load.h"
+
+enum { CHUNK = 1024 };
+
+/* ---- records ---- */
+
+static uint64_t end_of(const struct load_resume *r)
+{
+	return r->had.n_ranges ? r->had.ranges[r->had.n_ranges - 1].end : 0;
+}
+
+void sl__load_resume_start(struct load_resume *r)
+{
+	r->at = 0;
+	r->sum = r->begin = r->fresh = 0;
+	r->checked = false;
+}
+
+enum load_resume_what sl__load_resume_end(struct load_resume *r)
+{
+	if (r->checked)
+		return LOAD_RESUME_DONE;
+	r->checked = true;
+	return r->sum == r->had.hash ? LOAD_RESUME_DONE : LOAD_RESUME_CHANGED;
+}
+
+enum load_resume_what sl__load_resume_next(struct load_resume *r, const struct sl_record *record,
+					   struct sl_input_range *range)
+{
+	uint64_t last = record->offset + record->len;
+	const struct sl_input_range *had = r->had.ranges;
+
+	*range = (struct sl_input_range){.begin = r->begin, .end = record->end, .hash = sl_record_hash(record)};
+	if (r->begin == 0)
+		range->hash += r->header;
+	r->begin = record->end;
+	while (r->at < r->had.n_ranges && had[r->at].end <= record->offset)
+		r->at++;
+	if (r->at < r->had.n_ranges && had[r->at].begin <= record->offset) {
+		struct sl_record cut = *record;
+
+		if (last <= had[r->at].end) {
+			r->sum += range->hash;
+			return LOAD_RESUME_DONE;
+		}
+		cut.len = had[r->at].end - record->offset;
+		r->sum += range->hash - sl_record_hash(record) + sl_record_hash(&cut);
+		return r->at + 1 == r->had.n_ranges && r->sum == r->had.hash ? LOAD_RESUME_CUT : LOAD_RESUME_CHANGED;
+	}
+	if (record->offset >= end_of(r) && sl__load_resume_end(r) == LOAD_RESUME_CHANGED)
+		return LOAD_RESUME_CHANGED;
+	r->fresh++;
+	return LOAD_RESUME_NEW;
+}
+
+/* ---- the log ---- */
+
+static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *v)
+{
+	*v = 0;
+	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
+		unsigned char byte = *(*at)++;
+
+		*v |= (uint64_t)(byte & 0x7F) << shift;
+		if (byte < 0x80)
+			return true;
+	}
+	return false;
+}
+
+/* A record of docs/formats/coordinator.md: version, position, begin and end of the range. */
+static int add_logged(const struct sl_wal_record *record, void *ctx)
+{
+	const unsigned char *at = record->payload, *stop = at + record->payload_len;
+	struct load_resume *r = ctx;
+	uint64_t position, begin, end;
+
+	if (record->status != SL_WAL_PENDING || at == stop || *at++ != 1 || !get_varint(&at, stop, &position) ||
+	    !get_varint(&at, stop, &begin) || !get_varint(&at, stop, &end) || !end)
+		return 0;
+	if (r->n_logged == r->cap_logged) {
+		size_t cap = r->cap_logged ? r->cap_logged * 2 : 1024;
+		uint64_t *logged = sl__realloc(r->env, r->logged, cap * sizeof(*logged));
+
+		if (!logged)
+			return SL_ENOMEM;
+		r->logged = logged;
+		r->cap_logged = cap;
+	}
+	r->logged[r->n_logged++] = begin;
+	return 0;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+int sl__load_resume_read_log(struct load_resume *r, sl_wal *log, struct sl_err *err)
+{
+	int rc = sl_wal_iterate(log, 0, add_logged, r, err);
+
+	if (r->n_logged)
+		qsort(r->logged, r->n_logged, sizeof(*r->logged), compare_numbers);
+	return rc == SL_ENOMEM ? sl__no_memory(err, "pending records of the log") : rc;
+}
+
+bool sl__load_resume_is_logged(const struct load_resume *r, const struct sl_input_range *range)
+{
+	return r->n_logged &&
+	       bsearch(&range->begin, r->logged, r->n_logged, sizeof(*r->logged), compare_numbers) != NULL;
+}
+
+void sl__load_resume_fini(struct load_resume *r)
+{
+	if (r->env)
+		sl__free(r->env, r->logged);
+	r->logged = NULL;
+	r->n_logged = r->cap_logged = 0;
+}
+
+/* ---- the input ---- */
+
+/* FNV-1a over the names of a header. */
+static uint64_t hash_header(const sl_load *l)
+{
+	uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+	if (l->to.opts.format != SL_ROWS_CSV || !l->header)
+		return 0;
+	for (size_t i = 0; i < l->to.opts.n_columns; i++)
+		for (const char *p = l->to.opts.columns[i];; p++) {
+			h = (h ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
+			if (!*p)
+				break;
+		}
+	return h;
+}
+
+/* What the records are kept under: the path of a file, or the name that was given. */
+static int name_input(sl_load *l, size_t i, char out[PATH_MAX + 8], struct sl_err *err)
+{
+	const char *input = l->paths[i];
+	bool is_stdin = strcmp(input, "-") == 0, is_file;
+	char full[PATH_MAX];
+	struct stat st;
+
+	if (l->load_id && (is_stdin || l->n_paths == 1)) {
+		(void)snprintf(out, PATH_MAX + 8, "load-id:%s", l->load_id);
+		return 0;
+	}
+	if (is_stdin || !realpath(input, full))
+		(void)snprintf(full, sizeof(full), "%s", input);
+	/* A pipe of the shell has another name each time. */
+	is_file = !is_stdin && stat(input, &st) == 0 && S_ISREG(st.st_mode);
+	if (is_stdin || (!is_file && (strncmp(full, "/proc/", 6) == 0 || strncmp(full, "/dev/", 5) == 0)))
+		return sl_err_set(
+			err, SL_EINVAL,
+			"%.100s has no name by which an interrupted load could be resumed; add --load-id=NAME, "
+			"or --no-resume to load it without a record",
+			is_stdin ? "standard input" : input);
+	(void)snprintf(out, PATH_MAX + 8, "%s", full);
+	return 0;
+}
+
+/* Compare the records of a file with what was written. *found is not touched by a pipe: that is compared later. */
+static int compare_input(sl_load *l, enum load_resume_what *found, struct sl_err *err)
+{
+	struct load_input in = {.fd = -1};
+	struct load_resume *r = &l->resume;
+	struct sl_record records[CHUNK];
+	struct sl_input_range range;
+	enum load_resume_what what = LOAD_RESUME_DONE;
+	struct stat st;
+	size_t n = 1;
+	int rc;
+
+	if (strcmp(l->in.path, "-") == 0 || stat(l->in.path, &st) || !S_ISREG(st.st_mode))
+		return 0;
+	sl__load_resume_start(r);
+	rc = sl__load_input_open(&in, l, l->in.path, err);
+	while (!rc && n && !r->checked && what < LOAD_RESUME_CHANGED) {
+		rc = sl_records_next(in.records, records, CHUNK, &n, err);
+		if (rc)
+			rc = sl__load_input_failed(&in, rc, err);
+		for (size_t i = 0; !rc && i < n && !r->checked && what < LOAD_RESUME_CHANGED; i++)
+			what = sl__load_resume_next(r, &records[i], &range);
+	}
+	if (!rc && what < LOAD_RESUME_CHANGED)
+		what = sl__load_resume_end(r);
+	*found = what;
+	sl__load_input_close(&in);
+	return rc;
+}
+
+static int begin_load(sl_load *l, const char *name, bool again, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	int rc;
+
+	l->resume = (struct load_resume){
+		.env = &l->env, .on = true, .had = {.struct_size = sizeof(l->resume.had)}, .header = hash_header(l)};
+	rc = l->sink.ops->load_begin(l->sink.ctx, name, again, &l->resume.had, &why);
+	if (!rc)
+		return 0;
+	l->resume.on = false;
+	if (rc == SL_EACCES)
+		return sl_err_set(err, rc, "%.150s; without it an interrupted load cannot be resumed: use --no-resume",
+				  why.msg);
+	if (err)
+		*err = why;
+	return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
+}
+
+int sl__load_resume(sl_load *l, size_t i, struct sl_err *err)
+{
+	char name[PATH_MAX + 8];
+	enum load_resume_what found = LOAD_RESUME_NEW;
+	int rc;
+
+	l->resume = (struct load_resume){.env = &l->env};
+	if (!l->sink.ops->load_begin || !l->wants_resume)
+		return 0;
+	rc = name_input(l, i, name, err);
+	if (rc)
+		return rc;
+	rc = begin_load(l, name, l->again, err);
+	if (rc)
+		return rc;
+	if (l->resume.had.n_ranges)
+		rc = compare_input(l, &found, err);
+	if (!rc && found == LOAD_RESUME_CHANGED && l->resume.had.finished) {
+		sl__load_report(&l->env, SL_LOG_WARN, "%s has changed since it was loaded: loading it as a new file",
+				l->in.name);
+		rc = begin_load(l, name, true, err);
+	} else if (!rc && found >= LOAD_RESUME_CHANGED) {
+		rc = sl__load_changed(l, found, err);
+	}
+	if (!rc && l->resume.had.n_ranges && !l->resume.had.finished &&
+	    (!l->since_ms || l->resume.had.started_ms < l->since_ms))
+		l->since_ms = l->resume.had.started_ms;
+	sl__load_resume_start(&l->resume);
+	return rc;
+}
+
+int sl__load_changed(const sl_load *l, enum load_resume_what found, struct sl_err *err)
+{
+	if (found == LOAD_RESUME_CUT)
+		return sl_err_set(err, SL_EDATA,
+				  "%.80s: the last record was loaded before it was complete; delete its row and load "
+				  "the rest from another file, or load all of it again with --again",
+				  l->in.name);
+	return sl_err_set(err, SL_EDATA,
+			  "%.90s is not what an earlier run had begun to load: restore it, or load this one from its "
+			  "beginning with --again",
+			  l->in.name);
+}
+
+int sl__load_resumed(sl_load *l, int rc, struct sl_err *err)
+{
+	const struct load_resume *r = &l->resume;
+	struct sl_err why = SL_ERR_INIT;
+	int ended;
+
+	if (!r->on || l->left) /* the next run starts from what is recorded */
+		return rc;
+	if (!rc && r->had.finished && !r->fresh)
+		sl__load_report(&l->env, SL_LOG_WARN, "%s is already loaded; use --again to load it again", l->in.name);
+	ended = l->sink.ops->load_end(l->sink.ctx, !rc && !l->total.dropped, &why);
+	if (rc || !ended)
+		return rc;
+	if (err)
+		*err = why;
+	return sl__load_name_error(err, ended, sl_sink_target(&l->sink));
+}
