@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice demo: the whole river under faults, with a count at the end. A server and four workers as processes of their
- * own on an embedded store in a temporary folder; chains with fan-in; one worker killed, one stopped beyond its lease,
+ * sluice demo: the whole pipeline under faults, with a count at the end. A server and four workers as separate
+ * processes on an embedded store in a temporary folder; chains with fan-in; one worker killed, one stopped beyond its lease,
  * the network between workers and server cut. What is compared at the end comes from the store and from the ledger in
  * which the commands noted what they had written; nothing of it is what was planned.
  */
+#include "cli/commands.h"
+#include "cli/demo/lines.h"
+#include "cli/demo/proc.h"
+#include "cli/demo/relay.h"
+#include "cli/stop.h"
+#include "cli/text.h"
 #include "base/time.h"
-#include "commands.h"
-#include "demolines.h"
-#include "demoproc.h"
-#include "demorelay.h"
-#include "stop.h"
-#include "text.h"
 
 #include <inttypes.h>
 #include <poll.h>

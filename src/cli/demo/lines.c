@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "demolines.h"
+/* Lines of the ledger and of the store, read piece by piece and compared. */
+#include "cli/demo/lines.h"
 
 #include <errno.h>
 #include <fcntl.h>

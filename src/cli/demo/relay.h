@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A network that can be cut: a relay on a port of its own in front of a server. While it is cut, every connection is
+ * A network that can be cut: a relay on its own port in front of a server. While it is cut, every connection is
  * reset, those that are open with whatever was on its way in them, and those that come.
  *
- * Thread safety: cut and mend from any thread; start and stop from one.
+ * Thread safety: cut from any thread; start and stop from one.
  */
-#ifndef SLUICE_CLI_DEMORELAY_H
-#define SLUICE_CLI_DEMORELAY_H
+#ifndef SLUICE_CLI_DEMO_RELAY_H
+#define SLUICE_CLI_DEMO_RELAY_H
 
 #include <netinet/in.h>
 #include <pthread.h>

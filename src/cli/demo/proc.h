@@ -5,10 +5,10 @@
  *
  * Thread safety: none; the main thread calls.
  */
-#ifndef SLUICE_CLI_DEMOPROC_H
-#define SLUICE_CLI_DEMOPROC_H
+#ifndef SLUICE_CLI_DEMO_PROC_H
+#define SLUICE_CLI_DEMO_PROC_H
 
-#include "cli.h"
+#include "cli/cli.h"
 
 #include <sys/types.h>
 
@@ -32,14 +32,14 @@ int demoproc_server(struct cli *cli, const struct demoproc_place *place, struct 
 int demoproc_worker(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *name,
 		    const char *server, int64_t lease_ms);
 
-/* SIGSTOP, but not while it holds the lock of the store's file: everybody else would wait with it. */
+/* SIGSTOP, but not while it holds the lock of the store's file: all others would wait with it. */
 void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place);
 void demoproc_go_on(const struct demoproc *p);
 void demoproc_kill(struct demoproc *p);
 void demoproc_ask_to_end(const struct demoproc *p);
 /* 0: it ended with status 0, or was not there. */
 int demoproc_wait(struct demoproc *p);
-/* One line: how it ended, and what it said last. */
+/* One line: how it ended, and the last line of its log. */
 void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p);
 void demoproc_place_remove(const struct demoproc_place *place);
 

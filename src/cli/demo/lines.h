@@ -5,15 +5,15 @@
  *
  * Thread safety: none. Ownership: demolines_fini frees.
  */
-#ifndef SLUICE_CLI_DEMOLINES_H
-#define SLUICE_CLI_DEMOLINES_H
+#ifndef SLUICE_CLI_DEMO_LINES_H
+#define SLUICE_CLI_DEMO_LINES_H
 
-#include "jobstore.h"
+#include "cli/jobstore.h"
 
 struct demolines {
 	char **lines;
 	size_t n, cap;
-	uint64_t at; /* the place behind what was read: a byte of the file, an offset of the store */
+	uint64_t at; /* where the next read begins: a byte of the file, an offset of the store */
 	char *rest;  /* of the file: a line without its end */
 	int sorted;
 };

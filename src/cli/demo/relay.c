@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "demorelay.h"
+/* A TCP relay between workers and server, on one thread. */
+#include "cli/demo/relay.h"
 
 #include "base/thread.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "demoproc.h"
+/* The server and the workers of the demo as child processes, and the folder that they share. */
+#include "cli/demo/proc.h"
 
 #include <errno.h>
 #include <fcntl.h>
