@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The passphrase of a repository: from a file, or asked for on the terminal. */
 #include "askpass.h"
 
 #include "stop.h"

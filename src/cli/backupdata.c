@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The paths of a backup: those of the command line, and the data of a server. */
 #include "backupdata.h"
 
 #include "server/server.h"

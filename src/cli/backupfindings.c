@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Findings of check and repair as lines or as one JSON object, printed as they come. */
 #include "backupfindings.h"
 
 #include "stop.h"

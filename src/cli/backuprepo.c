@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Options, passphrase and handle of a repository, shared by the backup commands. */
 #include "backuprepo.h"
 
 #include "stop.h"

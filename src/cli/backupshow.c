@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots and entries as text and as JSON. */
 #include "backupshow.h"
 
 #include "text.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Progress and signals of a backup that runs. */
 #include "backupwatch.h"
 
 #include "stop.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages on standard error, exit codes, and the log callback for the library. */
 #include "cli.h"
 
 #include "base/time.h"

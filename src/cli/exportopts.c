@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Settings of a file, the environment and flags as options of an export. */
 #include "exportopts.h"
 
 #include "serving.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The YAML file with the columns of an export. */
 #include "exportschema.h"
 
 #include "server/config/config.h"

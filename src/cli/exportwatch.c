@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Progress and signals of an export that runs. */
 #include "exportwatch.h"
 
 #include "stop.h"

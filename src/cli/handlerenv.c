@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The environment of a worker's commands, without secrets. */
 #include "handlerenv.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The commands of a worker and the worker that runs them. */
 #include "handlers.h"
 
 #include "handlerenv.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The help texts and `help --json`, made from the tables of commands and options. */
 #include "commands.h"
 
 #include "topics.h"

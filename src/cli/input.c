@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Lines or frames from a stream of bytes, with bounded memory. */
 #include "input.h"
 
 #include <errno.h>

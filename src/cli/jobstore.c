@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The store that --store names, a client on it, and jobs as JSON. */
 #include "jobstore.h"
 
 #include "stop.h"

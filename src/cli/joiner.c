@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Events as lines of text: pieces of a long line are joined again. */
 #include "joiner.h"
 
 #include "text.h"

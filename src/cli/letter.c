@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Dead letters as text and as JSON. */
 #include "letter.h"
 
 #include "text.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The files and archives of one log in a folder, sorted. */
 #include "names.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The parser of command lines, driven by the tables of commands and options. */
 #include "opts.h"
 
 #include "base/time.h"

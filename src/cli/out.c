@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Buffered standard output that remembers its first failure. */
 #include "out.h"
 #include "base/base64.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Values of Parquet columns as JSON. */
 #include "parquetcell.h"
 
 #include "base/time.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The progress bar, or plain lines where standard error is not a terminal. */
 #include "progress.h"
 
 #include "text.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Configuration, signals and main loop of `sluice up` and `sluice server`. */
 #include "serving.h"
 
 #include "base/time.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Records kept in memory, or in a temporary file when there are many. */
 #include "spool.h"
 
 #include <errno.h>

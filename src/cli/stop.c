@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers of SIGINT, SIGTERM, SIGHUP and SIGBUS, and the pipes that they write to. */
 #include "stop.h"
 
 #include "cli.h"

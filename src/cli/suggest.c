@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The nearest known command for a word that is not one. */
 #include "suggest.h"
 
 #include "commands.h"

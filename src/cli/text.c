@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes of unknown origin as text for terminals and JSON; times, sizes and counts. */
 #include "text.h"
 #include "base/time.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The texts of `sluice help TOPIC`. */
 #include "topics.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers, durations, sizes and times, parsed from text. */
 #include "values.h"
 
 #include <errno.h>

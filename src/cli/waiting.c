@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting for the end of a chain on a separate thread. */
 #include "waiting.h"
 
 #include "base/thread.h"

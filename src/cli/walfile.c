@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The FILE operand, shared options and output of the wal commands. */
 #include "walfile.h"
 
 #include "base/time.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A thread that watches long work of the main thread. */
 #include "watch.h"
 
 #include "base/thread.h"

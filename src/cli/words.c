@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A command line split into words. */
 #include "words.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The logs of worker processes: this one, and orphans of earlier ones. */
 #include "workerlog.h"
 
 #include "base/time.h"
