@@ -460,9 +460,9 @@ static void make_auth(void)
 static void need_session(void)
 {
 	struct srv_identity who;
-	if (srv_auth_by_session(server.auth, session, strlen(session), srv_real_ms(&server), &who))
+	if (srv_auth_by_session(server.auth, session, strlen(session), sl__real_ms(&server.env), &who))
 		return;
-	MUST(srv_auth_login(server.auth, ADMIN, strlen(ADMIN), srv_real_ms(&server), session, &who));
+	MUST(srv_auth_login(server.auth, ADMIN, strlen(ADMIN), sl__real_ms(&server.env), session, &who));
 	memcpy(csrf, who.csrf, sizeof(csrf));
 }
 
@@ -474,6 +474,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	srv_http_wipe_json();
 	MUST(sodium_init() >= 0);
 	make_auth();
+	server.env = sl__env_real;
 	server.body_max = BODY_MAX;
 	server.bodies_max = 1 << 20;
 	server.answers_max = 1 << 20;

@@ -154,7 +154,7 @@ static int run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt opts[] = {
-	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Go on as the source grows, until a signal"},
+	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Continue as the source grows, until a signal"},
 	{.name = "final",
 	 .kind = OPT_FLAG,
 	 .help = "Close the unfinished last partition of a database; that of a file is closed"},

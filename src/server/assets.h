@@ -23,7 +23,7 @@ struct srv_asset {
 extern const struct srv_asset srv_assets[];
 extern const size_t srv_assets_n;
 
-/* By the whole path; NULL when there is none. */
+/* By the whole path; NULL: not found. */
 const struct srv_asset *srv_asset_find(const char *path);
 /* 1 when a client with this Accept-Encoding (NULL: none) takes gzip. */
 int srv_accepts_gzip(const char *accept_encoding);

@@ -32,7 +32,7 @@ struct srv_core {
 	const char *dlq_dir;
 };
 
-/* Routes under /api/v1. The threads behind them end with srv_api_free, after the last request. */
+/* Routes under /api/v1. Their threads end with srv_api_free, after the last request. */
 int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err);
 void srv_api_free(struct srv_core *core);
 /* Where the HTTP part records log-ins; ctx is the core. */

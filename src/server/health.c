@@ -146,7 +146,7 @@ static void livez(srv_request *r, void *ctx)
 	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
 }
 
-/* Reasons may name hosts, files and what a database said: they are for those who may read, not for everybody who can
+/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client that can
  * connect. */
 static json_t *checks_json(struct srv_health *h, int reasons, int *ready)
 {
@@ -174,7 +174,7 @@ static void readyz(srv_request *r, void *ctx)
 	if (h->draining)
 		why = "the server is stopping";
 	else if (sl__clock_ms() - h->looked_ms > LOOK_OLD_MS)
-		why = "the last look at the store has not come back";
+		why = "the last query of the store has not returned";
 	sl__unlock(&h->mu);
 	ready &= !why;
 	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));

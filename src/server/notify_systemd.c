@@ -43,7 +43,7 @@ void srv_systemd_init(struct srv_systemd *s)
 	if (name && set_address(s, name) == 0)
 		s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (s->fd >= 0) {
-		/* Whoever does not read does not hold us up for long. */
+		/* A receiver that does not read does not block us for long. */
 		(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 		s->watchdog_ms = read_watchdog();
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server: an open store, the receiver of the log, the API and the dashboard behind one address, and optionally a
- * worker beside them whose output takes the same way as everybody's: through its log over HTTP into the receiver.
+ * A server: an open store, the receiver of the log, the API and the dashboard at one address, and optionally a
+ * worker next to them whose output takes the same way as that of other workers: through its log over HTTP into the receiver.
  *
  * Guarantee: what was acknowledged before a drain is in the store, or in a place that can be listed.
  *
@@ -30,7 +30,6 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 int srv_server_start(srv_server *server, const struct srv_systemd *systemd, struct sl_err *err);
 struct srv_health *srv_server_health(srv_server *server);
 /* "127.0.0.1:7070" */
-const char *srv_server_address(const srv_server *server);
 const struct srv_core *srv_server_core(const srv_server *server);
 const struct srv_places *srv_server_places(const srv_server *server);
 /* "http://127.0.0.1:7070/" */
@@ -40,7 +39,7 @@ int srv_server_reload(srv_server *server, struct sl_err *err);
 /* From now on changes and events are refused (503) and /readyz says no; what is open may finish. */
 void srv_server_refuse(srv_server *server);
 /* End: the coordinator, with the requests that wait for it, then the export, then all connections, within deadline_ms
- * together. The first error is told, all is stopped anyway. */
+ * together. The first error is returned; everything is stopped anyway. */
 int srv_server_stop(srv_server *server, int64_t deadline_ms, struct sl_err *err);
 void srv_server_free(srv_server *server);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The routes of the API, and what stands behind them. */
+/* The routes of the API, and the parts with state that serve them. */
 #include "server/api/api.h"
 #include "base/time.h"
 #include "server/api/counts.h"

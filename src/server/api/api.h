@@ -4,9 +4,9 @@
  * openapi.json describes it, and a test compares every answer with that.
  *
  * Guarantee: what is answered with 2xx after a change is durable in the store. Lists are bounded in rows, in bytes, and
- * in how many rows are looked at: a page may be short, or empty, while next_cursor says that there is more.
+ * in how many rows are read: a page may be short, or empty, while next_cursor says that there is more.
  *
- * Thread safety: handlers run on any thread. Two threads of its own: one for those who wait for a chain, one that
+ * Thread safety: handlers run on any thread. It has two threads: one for requests that wait for a chain, one that
  * counts. Ownership: struct srv_api belongs to the core from srv_api_add to srv_api_free.
  */
 #ifndef SLUICE_SERVER_API_H
@@ -100,9 +100,9 @@ bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char 
 /* The body is empty or an empty object. */
 bool srv_in_no_body(srv_request *r);
 bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
-/* Members; *out is untouched when there is none. */
+/* Members; *out is untouched when the member is missing. */
 bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out);
-/* Whoever reaches this machine's loopback may start chains; whoever may run commands as this user is decided by the
+/* Any process that reaches this machine's loopback may start chains. Who may run commands as this user is decided by the
  * store's file, not by us. */
 bool srv_in_type(srv_request *r, const char *type);
 bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
@@ -118,7 +118,7 @@ bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const c
 struct srv_filter {
 	struct sl_job_filter f;
 	const char *types[SRV_TYPES_MAX];
-	char text[4096]; /* behind types */
+	char text[4096]; /* the text of types */
 	bool data;       /* whole inputs and outputs */
 };
 /* From the query of a list, with its cursor, or from the object `filter` of a body. */

@@ -130,7 +130,7 @@ void srv_backups_list(srv_request *r, void *ctx)
 	srv_out_answer(r, 200, &o);
 }
 
-/* The repository; NULL: there is none, which was answered. */
+/* The repository; NULL: none is configured, which was answered. */
 static struct srv_backups *configured(srv_request *r, void *ctx)
 {
 	struct srv_backups *b = ((struct srv_api *)ctx)->core->backups;

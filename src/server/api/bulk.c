@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Changes of many chains: those that are named, all or none; or all that a filter finds, in bites of one transaction
- * each, newest first, for a bounded time. Chains that are not in a state for the change are passed over.
+ * each, newest first, for a bounded time. Chains that are not in a state for the change are skipped.
  */
 #include "base/time.h"
 #include "server/api/api.h"

@@ -3,7 +3,7 @@
  * The counts of a store, shared by all who ask at the same time: one count is under way at a time, however many pages
  * are open.
  *
- * Guarantee: what is told was counted after the question, so that who has changed something sees it. Only of a store in
+ * Guarantee: a count is taken after it was asked for, so that a client sees its own change. Only of a store in
  * which so much waits that counting takes a while, it may have been counted up to a second before.
  *
  * Thread safety: every function from any thread, but for free, which comes after all others.
@@ -28,7 +28,7 @@ int srv_counts_new(struct srv_counts **out, const struct srv_counts_source *sour
 void srv_counts_free(struct srv_counts *c);
 /* As sl_jobs_counts, on the caller's thread. */
 int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
-/* Whoever asks from now on wants to see what has just been changed. */
+/* Counts asked for from now on include what has just been changed. */
 void srv_counts_forget(struct srv_counts *c);
 
 #endif

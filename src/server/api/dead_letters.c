@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dead letters: those of the server and those of the logs under its folder, each in a folder of its own. A letter's id
+ * Dead letters: those of the server and those of the logs under its folder, each in its own folder. A letter's id
  * here is <folder>-<number>, where the folder is named by a hash of its path below the two roots.
  *
- * Going again, the event in a letter is written to the store, where it was going, as a stream of its own ("redrive",
+ * A redrive writes the event in a letter to the store, where it was going, as a separate stream ("redrive",
  * with a random incarnation), and the letter is acknowledged after that: a crash in between repeats it.
  */
 #include "base/thread.h"
@@ -182,7 +182,7 @@ static int add_letter(const struct sl_dlq_letter *l, void *ctx)
 	return x->out.text.failed ? SL_ENOMEM : 0;
 }
 
-/* "<folder>-<number>"; the number of the folder, or f->n when there is none. */
+/* "<folder>-<number>"; the number of the folder, or f->n when it does not exist. */
 static size_t find_id(const struct folders *f, const char *id, uint64_t *number)
 {
 	char *end = NULL;
@@ -210,7 +210,7 @@ static int list_folder(struct srv_letters *l, const struct folder *x, struct lis
 	return rc;
 }
 
-/* From folder `from` on; *cursor is where to go on. */
+/* From folder `from` on; *cursor is where to resume. */
 static int list_all(struct srv_letters *l, const struct folders *f, size_t from, struct listing *x, char *cursor,
 		    size_t size, struct sl_err *err)
 {
@@ -304,7 +304,7 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 	return 0;
 }
 
-/* The folder of {id}, with its number; 404 is answered when there is none. */
+/* The folder of {id}, with its number; answers 404 when it does not exist. */
 static const struct folder *folder_of(srv_request *r, const struct folders *f, uint64_t *number)
 {
 	const char *id = srv_param(r, "id");
@@ -397,7 +397,7 @@ static int drive(const struct sl_dlq_letter *l, void *ctx)
 	if (rc == 0)
 		return 0;
 	d->err = err;
-	/* A store that is away takes the next one neither. */
+	/* An unavailable store would not take the next one either. */
 	return rc == SL_EDATA || rc == SL_EKEY || err.error_class == SL_CLASS_POISON ? rc : SL_ECANCELLED;
 }
 

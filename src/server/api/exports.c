@@ -221,7 +221,7 @@ static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_
 
 struct page {
 	struct srv_out out;
-	uint64_t from, next; /* next: where the next page begins; 0: there is none */
+	uint64_t from, next; /* next: where the next page begins; 0: this is the last */
 	uint32_t n, limit;
 };
 

@@ -10,8 +10,7 @@
 #include "base/time.h"
 #include "server/ingest/ingest.h"
 
-/* How many rows one question to the store looks at, the first and a later one, and after which time a request asks no
- * more: an empty page is worth less than the time it takes to find the first row. */
+/* How many rows one query reads, the first and a later one, and after which time a request stops querying: an empty page is worth less than the time it takes to find the first row. */
 #define SCAN 20000
 #define SCAN_MOST 80000
 #define ENOUGH_MS 100
@@ -54,7 +53,7 @@ static int add_chain(const struct sl_chain *chain, void *ctx)
 	return next_row(l, chain->id);
 }
 
-/* Goes on over stretches without a match, but not for long. */
+/* Continues over stretches without a match, but not for long. */
 static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, struct listing *l, uint64_t *reached,
 		     struct sl_err *err)
 {

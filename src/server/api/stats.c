@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Totals, rates and the time to pick up. One thread asks the store, every second while somebody looks and every ten
- * seconds while nobody does, and never for more than a twentieth of the time; everybody else gets what it found last.
+ * Totals, rates and the time to pick up. One thread asks the store, every second while a client
+ * reads the numbers and every ten seconds otherwise, and never for more than a twentieth of the time. Requests get the
+ * last sample.
  * Rates are the differences of two counts: what is deleted in between is not seen as ended.
  */
 #include "server/api/stats.h"
@@ -11,6 +12,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <sluice/metrics.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +20,50 @@
 
 #define TICK_MS 1000
 #define IDLE_TICK_MS 10000
-#define LOOKED_MS 15000 /* somebody looks when the last one did so long ago */
+#define LOOKED_MS 15000 /* a client reads when the last request is at most this old */
 #define MINUTE_MS 60000
 #define KEPT 64
 #define WAIT_MS 5000  /* for a fresh sample */
-#define PICKUPS 500   /* newest jobs that are looked at */
+#define PICKUPS 500   /* newest jobs that are read */
 #define REST 20       /* times as long as the last sample took, before the next, … */
-#define REST_MS 20000 /* … but not longer: a machine that stood still once is not always slow */
+#define REST_MS 20000 /* … but not longer: a machine that stalled once is not always slow */
+
+static int srv_stats_metrics_init(struct srv_stats_metrics *m, sl_metrics *metrics, struct sl_err *err)
+{
+	int rc = 0;
+	for (enum sl_job_status s = SL_JOB_BLOCKED; rc == 0 && s <= SL_JOB_CANCELLED; s++) {
+		struct sl_metric_label status = {.name = "status", .value = sl_job_status_name(s)};
+		rc = sl_metrics_gauge(metrics, "sluice_server_jobs", "Jobs in the store, on any worker.", &status, 1,
+				      &m->jobs[s], err);
+	}
+	rc = rc != 0 ? rc
+		     : sl_metrics_gauge(metrics, "sluice_server_jobs_due", "Jobs that could run and wait for a worker.",
+					NULL, 0, &m->due, err);
+	rc = rc != 0 ? rc
+		     : sl_metrics_gauge(metrics, "sluice_server_jobs_oldest_due_seconds",
+					"How long the oldest of these has waited; 0: none does.", NULL, 0,
+					&m->oldest_due, err);
+	rc = rc != 0 ? rc
+		     : sl_metrics_gauge(metrics, "sluice_server_leases",
+					"Leases in force, of all workers of the store.", NULL, 0, &m->leases, err);
+	return rc != 0 ? rc
+		       : sl_metrics_gauge(metrics, "sluice_server_dead_letters",
+					  "Dead letters of this machine that were neither redriven nor discarded.",
+					  NULL, 0, &m->letters, err);
+}
+
+/* letters: as srv_letters_waiting; -1 keeps the last value. */
+static void srv_stats_metrics_set(const struct srv_stats_metrics *m, const struct srv_sample *x, int64_t letters)
+{
+	bool waits = x->oldest_due_ms != 0 && x->oldest_due_ms < x->now_ms;
+	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
+		sl_gauge_set(m->jobs[s], (double)x->by[s]);
+	sl_gauge_set(m->due, (double)x->due);
+	sl_gauge_set(m->oldest_due, waits ? (double)(x->now_ms - x->oldest_due_ms) / 1000 : 0);
+	sl_gauge_set(m->leases, (double)x->leases);
+	if (letters >= 0)
+		sl_gauge_set(m->letters, (double)letters);
+}
 
 struct stream;
 
@@ -38,7 +77,7 @@ struct srv_stats {
 	size_t n;                     /* ever taken */
 	int64_t looked_ms;
 	int64_t rest_until_ms; /* the store is not asked before */
-	bool asked;            /* somebody waits for a sample */
+	bool asked;            /* a request waits for a sample */
 	bool stop, started;
 	struct sl_err err; /* of the last try; code 0: it went well */
 	uint64_t tries;
@@ -320,7 +359,7 @@ void srv_stats_show(srv_request *r, void *ctx)
 
 /* ---- following ---- */
 
-/* Make the next event, when there is something new to tell. */
+/* Make the next event, when the numbers have changed. */
 static void next_event(struct stream *x, const struct srv_sample *sample)
 {
 	struct srv_out body = {0}, o = {0};

@@ -17,7 +17,7 @@ struct srv_sample {
 	double enqueued, started, completed, failed;
 };
 
-/* The last one, taken now when there is none yet. */
+/* The last one, taken now if this is the first. */
 int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err);
 
 /* api/stats_metrics.c: the same numbers for collectors, also of what workers on other machines do. */
@@ -25,8 +25,5 @@ struct srv_stats_metrics {
 	sl_gauge *jobs[SL_JOB_STATUS_COUNT + 1];
 	sl_gauge *due, *oldest_due, *leases, *letters;
 };
-int srv_stats_metrics_init(struct srv_stats_metrics *m, sl_metrics *metrics, struct sl_err *err);
-/* letters: as srv_letters_waiting; -1 leaves what was told last. */
-void srv_stats_metrics_set(const struct srv_stats_metrics *m, const struct srv_sample *x, int64_t letters);
 
 #endif

@@ -17,7 +17,7 @@ static void begin_items(struct srv_out *o)
 	srv_out_open(o, '[');
 }
 
-/* The items and the end of the answer, or why there is none. cursor NULL: the list has none. */
+/* The items and the end of the answer, or the error. cursor NULL: the list has no pages. */
 static void end_items(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor)
 {
 	if (rc != 0 && !o->text.failed) {

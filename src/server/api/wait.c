@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waiting for the end of a chain by a long poll, without a thread for each that waits. One thread hears of ends from
- * the notifier, looks at some of the others every second, since notes can get lost, and answers when the time is over.
+ * the notifier, checks some of the others every second, since notifications can get lost, and answers when the time is over.
  *
- * A wait is in the list until somebody takes it out, under the lock; whoever does answers it, without the lock.
+ * A wait is in the list until a thread removes it under the lock; that thread answers it, without the lock.
  */
 #include "base/thread.h"
 #include "base/time.h"
@@ -94,7 +94,7 @@ static bool has_ended(struct srv_waits *w, uint64_t chain)
 	return rc == SL_ENOENT || (rc == 0 && status >= SL_JOB_COMPLETED);
 }
 
-/* The next one to look at, moved to the end of the ring; *late: its time is over. NULL: none, for now. */
+/* The next one to check, moved to the end of the ring; *late: its time is over. NULL: none, for now. */
 static struct wait *next_wait(struct srv_waits *w, int64_t now, int *turns, bool *late)
 {
 	for (struct wait *x = w->head.next; x != &w->head; x = x->next)
@@ -138,7 +138,7 @@ static void look_at(struct srv_waits *w, struct wait *x, bool late)
 	sl__lock(&w->mu);
 }
 
-/* When the first time is over, at most a second from now; far away when nobody waits. */
+/* When the first time is over, at most a second from now; far in the future when no request waits. */
 static int64_t next_time(const struct srv_waits *w, int64_t now, int64_t look_at_ms)
 {
 	int64_t next = w->head.next == &w->head ? now + 3600000 : look_at_ms;
@@ -211,7 +211,7 @@ void srv_chains_wait(srv_request *r, void *ctx)
 		return;
 	}
 	*x = (struct wait){.waits = w, .r = r, .chain = id, .until_ms = sl__clock_ms() + (int64_t)timeout_ms};
-	/* Registered first and looked at then: no end falls in between. */
+	/* Registered first and checked then: no end falls in between. */
 	const sl_store *store = w->core->store;
 	enum sl_job_status status = 0;
 	struct sl_err err = SL_ERR_INIT;

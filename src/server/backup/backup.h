@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The repository of backups in the server: what snapshots there are, and a check of it. The server makes no backups: it
- * shows whether somebody does.
+ * shows whether backups are made.
  *
- * Two threads: one looks at the repository when the server starts and every refresh interval, and keeps what it has
+ * Two threads: one reads the repository when the server starts and every refresh interval, and keeps what it has
  * seen; a check has its own, one at a time. Requests get what is kept, so that storage which is slow or away holds
- * nobody up, and never makes the server less ready.
+ * no request up, and never makes the server less ready.
  *
  * Thread safety: new, start, stop and free by one thread, in this order; the rest from any. Ownership: the core must
  * outlive it.
@@ -58,7 +58,7 @@ struct srv_backup_check {
 	struct sl_backup_progress progress; /* while it runs */
 	struct srv_backup_finding findings[SRV_BACKUP_FINDINGS_KEPT];
 	size_t n_findings;
-	uint64_t faults, harmless;       /* told so far */
+	uint64_t faults, harmless;       /* reported so far */
 	struct sl_backup_checked result; /* when it has ended */
 	struct sl_err err;               /* code 0: it came to its end */
 };
@@ -71,10 +71,6 @@ bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void
 /* ---- between the files of this part ---- */
 
 struct srv_checker;
-int srv_checker_new(struct srv_checker **out, struct srv_core *core, struct sl_err *err);
-void srv_checker_stop(struct srv_checker *c);
-void srv_checker_free(struct srv_checker *c);
-struct srv_checker *srv_backups_checker(struct srv_backups *b);
 
 /* The repository of the configuration, opened: backup/open.c. */
 struct srv_repository {

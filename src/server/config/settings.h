@@ -30,7 +30,7 @@
 	X(TEXT, server, listen, "listen", 'l', "ADDR", "127.0.0.1:7070", 0, 0, NULL,                                   \
 	  "Address and port to listen on; port 0 takes a free one. Other than loopback needs TLS and tokens")          \
 	X(LIST, server, hosts, "host", 0, "NAME", NULL, 0, 0, NULL,                                                    \
-	  "A name that requests may use for this server beside its address")                                           \
+	  "A name that requests may use for this server, in addition to its address")                                  \
 	X(SWITCH, server, behind_proxy, "behind-proxy", 0, NULL, "false", 0, 0, NULL,                                  \
 	  "A proxy in front of the server adds the client's address to X-Forwarded-For and may terminate TLS; tokens " \
 	  "are then required on loopback too")                                                                         \
@@ -42,7 +42,7 @@
 	X(SWITCH, server, read_only, "read-only", 0, NULL, "false", 0, 0, NULL,                                        \
 	  "Refuse every request that would change something, from the dashboard too")                                  \
 	X(CHOICE, server, access_log, "access-log", 0, "FORMAT", "off", 0, 0, srv_choices_access_log,                  \
-	  "A line a request on standard error")                                                                        \
+	  "Access log on standard error, one line per request")                                                        \
 	X(PATH, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
 	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: not")
 
@@ -62,7 +62,7 @@
 	X(TEXT, jobs, run_as, "run-as", 0, "USER", NULL, 0, 0, NULL,                                                   \
 	  "Run the commands as this user, who cannot reach the server's files, such as the store. Needs root, or "     \
 	  "CAP_SETUID, CAP_SETGID and CAP_KILL; default: the server's own user")                                       \
-	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL, "Commands at once")
+	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL, "Jobs that run at the same time")
 
 /* No flag of their own. */
 #define SRV_SETTINGS_REST(X)                                                                                           \
@@ -72,15 +72,17 @@
 	  "A connection to PostgreSQL that takes longer has failed")                                                   \
 	X(MILLIS, store, statement_timeout_ms, NULL, 0, NULL, "30000", 1, SRV_DAY_MS, NULL,                            \
 	  "A statement that takes longer has failed")                                                                  \
-	X(NUMBER, server, threads, NULL, 0, NULL, "8", 1, 256, NULL, "Requests that may wait for the store at once")   \
+	X(NUMBER, server, threads, NULL, 0, NULL, "8", 1, 256, NULL,                                                   \
+	  "Requests that may wait for the store at the same time")                                                     \
 	X(BYTES, server, body_max_bytes, NULL, 0, NULL, "16777216", 1024, 1073741824, NULL,                            \
 	  "The largest body of a request")                                                                             \
 	X(MILLIS, server, header_deadline_ms, NULL, 0, NULL, "10000", 100, 3600000, NULL,                              \
 	  "The headers of a request must be there by then")                                                            \
 	X(MILLIS, server, request_deadline_ms, NULL, 0, NULL, "60000", 100, 3600000, NULL,                             \
 	  "The whole request must be there by then")                                                                   \
-	X(NUMBER, server, connections_max, NULL, 0, NULL, "1000", 1, 1000000, NULL, "Connections at once")             \
-	X(NUMBER, server, connections_per_address, NULL, 0, NULL, "250", 1, 1000000, NULL, "Of one address at once")   \
+	X(NUMBER, server, connections_max, NULL, 0, NULL, "1000", 1, 1000000, NULL, "Open connections")                \
+	X(NUMBER, server, connections_per_address, NULL, 0, NULL, "250", 1, 1000000, NULL,                             \
+	  "Open connections per client address")                                                                       \
 	X(NUMBER, server, audit_retention_days, NULL, 0, NULL, "365", 1, 36500, NULL,                                  \
 	  "How long the audit trail, a table of the store, is kept")                                                   \
 	X(MILLIS, server, drain_timeout_ms, NULL, 0, NULL, "30000", 0, SRV_DAY_MS, NULL,                               \
@@ -92,11 +94,11 @@
 	X(MILLIS, jobs, renew_interval_ms, NULL, 0, NULL, NULL, 10, SRV_DAY_MS, NULL,                                  \
 	  "How often a lease is renewed; at most half of lease_ms; default a third of it")                             \
 	X(MILLIS, jobs, poll_interval_ms, NULL, 0, NULL, "60000", 10, SRV_DAY_MS, NULL,                                \
-	  "Look for jobs at least so often, also without a notification")                                              \
+	  "Poll for jobs at this interval, also without a notification")                                               \
 	X(MILLIS, jobs, timeout_ms, NULL, 0, NULL, "0", 0, SRV_YEAR_MS, NULL,                                          \
 	  "End a command that runs longer; 0: never")                                                                  \
 	X(NUMBER, jobs, max_attempts, NULL, 0, NULL, "0", 0, 1000000, NULL,                                            \
-	  "A job that failed so often has failed for good; 0: it is tried again for ever")                             \
+	  "Attempts after which a job has failed; 0: retry without a limit")                                           \
 	X(MILLIS, jobs, initial_delay_ms, NULL, 0, NULL, "10000", 1, SRV_DAY_MS, NULL,                                 \
 	  "Before the second attempt; doubles with each further one")                                                  \
 	X(MILLIS, jobs, max_delay_ms, NULL, 0, NULL, "300000", 1, SRV_YEAR_MS, NULL,                                   \
@@ -119,16 +121,16 @@
 	X(SWITCH, wal, archive_on_complete, NULL, 0, NULL, "true", 0, 0, NULL, "Keep a compressed copy of sent logs")  \
 	X(NUMBER, coordinator, capacity, NULL, 0, NULL, "10000", 1, 10000000, NULL,                                    \
 	  "Batches of events that may wait for the store; more are refused with 429")                                  \
-	X(NUMBER, coordinator, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Writes to the store at once")               \
+	X(NUMBER, coordinator, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Writes to the store at the same time")      \
 	X(NUMBER, coordinator, batch_size, NULL, 0, NULL, "500", 1, 1000000, NULL, "Items of one write")               \
 	X(MILLIS, coordinator, flush_interval_ms, NULL, 0, NULL, "250", 0, 60000, NULL,                                \
-	  "Under load a write starts when its oldest item is so old; 0: at once")                                      \
+	  "Under load a write starts when its oldest item has this age; 0: immediately")                               \
 	X(NUMBER, coordinator, high_watermark, NULL, 0, NULL, NULL, 1, 10000000, NULL,                                 \
 	  "Items that wait when backpressure begins; default 80 % of capacity")                                        \
 	X(NUMBER, coordinator, low_watermark, NULL, 0, NULL, NULL, 0, 10000000, NULL,                                  \
 	  "Items that wait when it ends; default 50 % of capacity")                                                    \
 	X(NUMBER, coordinator, max_attempts, NULL, 0, NULL, "5", 1, 1000000, NULL,                                     \
-	  "Of one batch, the first try counts; a store that is away costs none")                                       \
+	  "Attempts per batch, including the first; an unavailable store uses none")                                   \
 	X(MILLIS, coordinator, initial_backoff_ms, NULL, 0, NULL, "50", 1, SRV_DAY_MS, NULL,                           \
 	  "Before the second attempt; doubles with each further one")                                                  \
 	X(MILLIS, coordinator, max_backoff_ms, NULL, 0, NULL, "2000", 1, SRV_DAY_MS, NULL,                             \
@@ -156,13 +158,13 @@
 	X(PATH, export_events, audit_ca_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                         \
 	  "Certificates in PEM that it is checked against; default: the system's")                                     \
 	X(NUMBER, export_events, verify_threads, NULL, 0, NULL, "1", 1, 256, NULL,                                     \
-	  "Files that a verification reads at once")                                                                   \
+	  "Files that a verification reads at the same time")                                                          \
 	X(PATH, backup, repo, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
 	  "The folder of a repository of 'sluice backup', which the dashboard shows and checks; default: none")        \
 	X(PATH, backup, passphrase_file, NULL, 0, NULL, NULL, 0, 0, NULL,                                              \
 	  "Its passphrase; mode 0600; default: the file of SLUICE_PASSPHRASE_FILE; a plain one is refused with it")    \
 	X(MILLIS, backup, refresh_interval_ms, NULL, 0, NULL, "60000", 100, SRV_DAY_MS, NULL,                          \
-	  "How often it is looked at")                                                                                 \
+	  "How often the repository is read")                                                                          \
 	X(NUMBER, perf, workers, NULL, 0, NULL, "4", 1, 256, NULL, "Parallel workers of an export")                    \
 	X(NUMBER, perf, queue_size, NULL, 0, NULL, "8", 1, 1000000, NULL, "Partitions that may wait in its queue")     \
 	X(NUMBER, perf, retry_attempts, NULL, 0, NULL, "3", 1, 1000000, NULL, "Attempts at a partition")               \
@@ -188,7 +190,7 @@
 	  "sqlite:_catalog.db in the folder")                                                                          \
 	X(NUMBER, export, zstd_level, NULL, 0, NULL, NULL, 1, 19, NULL,                                                \
 	  "Of the Parquet files, the same for the life of a dataset; default 3")                                       \
-	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Go on as the source grows")                     \
+	X(SWITCH, export, follow, NULL, 0, NULL, "false", 0, 0, NULL, "Continue as the source grows")                  \
 	X(CHOICE, export, gaps, NULL, 0, NULL, NULL, 0, 0, srv_choices_gaps,                                           \
 	  "A number that the source does not have stops the export, or is recorded as a hole in the audit event; "     \
 	  "default: record for a table where open transactions are visible, else stop")                                \

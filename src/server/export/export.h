@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Exports in the server: the events of its store become partitions of a dataset, as `sluice export` makes them, for as
- * long as the server runs; and any dataset in the same folder can be looked at and verified.
+ * long as the server runs; and any dataset in the same folder can be inspected and verified.
  *
  * Three threads: one runs the export and starts it again when it ends, with a growing pause; while it runs, a second
  * one reads the store's events and feeds them to it; and each verification has its own. An export that fails does not
@@ -61,7 +61,7 @@ struct srv_verification {
 	uint64_t done_bytes, total_bytes;
 	struct srv_finding findings[SRV_FINDINGS_KEPT]; /* the first of them */
 	size_t n_findings;
-	uint64_t faults, notes;        /* told so far, also those that are not kept */
+	uint64_t faults, notes;        /* reported so far, including those that are not kept */
 	struct sl_audit_result result; /* when it has ended */
 	struct sl_err err;             /* code 0: it came to its end */
 };
@@ -80,15 +80,14 @@ srv_check_fn srv_check_export; /* ctx: struct srv_exports */
 
 /* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
 bool srv_exports_has_catalog(const struct srv_exports *x);
-/* The catalog, opened for one question; SL_EUNAVAIL when there is none. The caller closes it. */
+/* The catalog, opened for one question; SL_EUNAVAIL when it does not exist yet. The caller closes it. */
 int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err);
 const char *srv_exports_dir(const struct srv_exports *x);
-const char *srv_exports_catalog_url(const struct srv_exports *x);
 
 /* Begin one. SL_EEXIST: one of this dataset is running; SL_EFULL: as many as may be are running;
  * SL_EUNAVAIL: the server stops. */
 int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err);
-/* Look at the last one of a dataset, under the lock: fn must be quick. false: there was none. */
+/* Call fn with the last verification of a dataset, under the lock: it must be quick. false: there was no verification. */
 typedef void srv_verification_fn(const struct srv_verification *v, void *ctx);
 bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verification_fn *fn, void *ctx);
 
@@ -96,11 +95,6 @@ bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verificatio
 
 /* export/verify.c */
 struct srv_verify;
-int srv_verify_new(struct srv_verify **out, struct srv_exports *x, struct sl_err *err);
-void srv_verify_stop(struct srv_verify *v); /* ends and joins them */
-void srv_verify_free(struct srv_verify *v);
-struct srv_verify *srv_exports_verify(struct srv_exports *x);
-struct srv_core *srv_exports_core(struct srv_exports *x);
 
 /* export/feed.c: events as CSV. The columns, and the header that names them. */
 
@@ -108,7 +102,7 @@ extern const struct sl_parquet_column srv_feed_columns[];
 extern const size_t srv_feed_columns_n;
 
 struct srv_feed;
-/* Start to write the events behind `after` (0: from the first there is) to fd, which the feed closes at its end. */
+/* Start to write the events after `after` (0: from the first there is) to fd, which the feed closes at its end. */
 int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after, int fd, struct sl_err *err);
 /* End after whole rows: the reader sees the end of the input. Returns at once. */
 void srv_feed_end(struct srv_feed *f);

@@ -4,7 +4,7 @@
  *
  * Offsets are gapless when events are committed, so one that is not there was deleted with its job. The export wants
  * every number once; such an event gets a row with its offset and nothing else. What is missing before the very first
- * event that is there was never ours: the dataset begins behind it.
+ * event that is there was never ours: the dataset begins after it.
  *
  * A read of the store never waits for the reader of the pipe: rows are gathered first, READ_BYTES of them at most, and
  * written when the store's statement has ended.
@@ -46,7 +46,7 @@ const struct sl_parquet_column srv_feed_columns[] = {
 };
 const size_t srv_feed_columns_n = sizeof(srv_feed_columns) / sizeof(srv_feed_columns[0]);
 #define HEADER "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,partial,ts,payload\n"
-#define NOTHING ",,,,,,,,,,,\n" /* behind the offset of an event that is gone */
+#define NOTHING ",,,,,,,,,,,\n" /* after the offset of an event that is gone */
 
 struct srv_feed {
 	struct srv_core *core;
@@ -207,7 +207,7 @@ static int note_offset(const struct sl_event_row *e, void *ctx)
 	return 0;
 }
 
-/* The first event behind `after`; 0: there is none. */
+/* The first event after `after`; 0: no such event. */
 static int first_behind(struct srv_core *core, uint64_t after, uint64_t *out, struct sl_err *err)
 {
 	const sl_store *store = core->store;
@@ -221,7 +221,7 @@ int srv_feed_newest(struct srv_core *core, uint64_t *newest, struct sl_err *err)
 	int rc = first_behind(core, below, &found, err);
 	if (rc != 0 || found == 0)
 		return rc;
-	/* There is one behind `below`; go on in doubled steps until there is none behind `above`. */
+	/* There is an event after `below`; double the step until no event follows `above`. */
 	for (below = found; rc == 0 && found != 0 && step < UINT64_C(1) << 62; step *= 2) {
 		below = found;
 		rc = first_behind(core, below + step, &found, err);

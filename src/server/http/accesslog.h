@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The access log: a line per request in logfmt or JSON. Lines are gathered and written by whoever fills the buffer, and
+ * The access log: a line per request in logfmt or JSON. Lines are buffered and written by the thread that fills the buffer, and
  * by the ticker every quarter of a second, so that a request costs no system call; a killed process loses what was
  * gathered. What cannot be written is counted and said, never waited for longer than the descriptor takes.
  *
@@ -15,8 +15,7 @@ typedef struct srv_accesslog srv_accesslog;
 
 struct srv_access {
 	int64_t time_ms;
-	const char *request_id, *address, *actor, *method,
-		*path; /* without the query: it may hold what is nobody's business */
+	const char *request_id, *address, *actor, *method, *path; /* without the query, which may hold private data */
 	int status;
 	uint64_t bytes, micros;
 };

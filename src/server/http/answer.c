@@ -42,7 +42,7 @@ void srv_retry_after(srv_request *r, int64_t ms)
 	srv_set_header(r, "Retry-After", text);
 }
 
-/* The page and its modules come from here and nowhere else, and nobody may frame it. */
+/* The page and its modules come from here and nowhere else, and no site may frame it. */
 #define PAGE_POLICY                                                                                                    \
 	"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "             \
 	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -64,7 +64,7 @@ static void finish_headers(srv_request *r)
 	}
 }
 
-/* Whoever of us and the suspending thread comes second resumes. */
+/* The later one of this thread and the suspending thread resumes. */
 static void leave(srv_request *r, bool locked)
 {
 	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define FILE_MAX ((size_t)1 << 20)
-#define LOGIN_MS 60000 /* a log-in of a token is recorded so often at most */
+#define LOGIN_MS 60000 /* a log-in of a token is recorded at most once in this time */
 #define REFUSALS 30
 
 struct session {

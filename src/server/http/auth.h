@@ -49,7 +49,7 @@ bool srv_scope_has(const char *list, const char *name, bool prefix);
 
 typedef struct srv_auth srv_auth;
 
-/* tokens_file NULL: nobody has a token. It must belong to us or to root and be closed to group and others. */
+/* tokens_file NULL: there are no tokens. It must belong to us or to root and be closed to group and others. */
 int srv_auth_new(srv_auth **out, const char *tokens_file, struct sl_err *err);
 void srv_auth_free(srv_auth *a);
 /* The file again. What is in force stays so on failure. */
@@ -66,13 +66,13 @@ struct srv_identity {
 
 bool srv_auth_by_token(srv_auth *a, const char *token, size_t len, struct srv_identity *out);
 bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t now_ms, struct srv_identity *out);
-/* A session for whoever has token. false: nobody has. The caller wipes session. */
+/* A session for a token. false: unknown token. The caller wipes session. */
 bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, char session[SRV_SESSION_BYTES],
 		    struct srv_identity *out);
 /* One more log-in was refused: false when there were too many lately. A bucket of 30, refilled by one a second. */
 bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms);
 void srv_auth_logout(srv_auth *a, const char *session, size_t len);
-/* The CSRF token of everybody who needs no session (loopback without tokens). */
+/* The CSRF token of clients that need no session (loopback without tokens). */
 void srv_auth_local_csrf(srv_auth *a, char csrf[SRV_CSRF_BYTES]);
 
 #endif

@@ -50,7 +50,7 @@ static int known_field(const char *name, size_t len)
 	return -1;
 }
 
-/* A name is a token of RFC 9110. "Content-Length : 16" is none: what reads it as a length and what does not would
+/* A name is a token of RFC 9110. "Content-Length : 16" is not valid: what reads it as a length and what does not would
  * disagree about where the request ends. */
 static bool is_field_name(const char *name, size_t len)
 {
@@ -123,7 +123,7 @@ static int parse_target(srv_request *r)
 	return q != NULL ? parse_query(r, q + 1) : 0;
 }
 
-/* Behind a proxy the client is the last address that the proxy added; what stands before it was sent by the client. */
+/* Behind a proxy the client is the last address that the proxy added; the addresses before it were sent by the client. */
 static void name_client(srv_request *r)
 {
 	const char *list = r->field[F_FORWARDED_FOR], *last;

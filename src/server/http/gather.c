@@ -5,7 +5,7 @@
  *
  * Clients that got their answers at the same time come again at about the same time. So the worker waits for as many as
  * there were the last time, for a part of the time that those took: what they wait for (a disk's sync) is the same for
- * one and for many, and whoever comes too late waits for the whole of it. A client that is alone never waits.
+ * one and for many, and a request that comes too late waits for the whole of it. A client that is alone never waits.
  *
  * Where the store lies elsewhere, many clients are handled in two parts that take turns: while the store works for one,
  * the answers and the next requests of the other are on their way.
@@ -27,7 +27,7 @@ struct srv_crowd {
 	size_t clients; /* connections that have been here */
 	srv_request *first, *last;
 	size_t n;
-	size_t expected; /* waited for; 0: nobody waits */
+	size_t expected; /* waited for; 0: no worker waits */
 	size_t were;     /* the last time */
 	int64_t took_ns;
 	bool busy; /* one is in the queue, or a worker has some */
@@ -119,7 +119,7 @@ static void wait_for_others(srv_http *h, struct srv_crowd *c)
 	c->expected = 0;
 }
 
-/* h->mu held: r and those behind it, up to a bound; their number. */
+/* h->mu held: r and those after it, up to a bound; their number. */
 static size_t take_many(struct srv_crowd *c, srv_request *r, srv_request **all)
 {
 	size_t most = part(c), n = 1, bytes = 0;
@@ -137,7 +137,7 @@ static bool any_abandoned(srv_request *const *all, size_t n)
 	return false;
 }
 
-/* The next one is put behind what is in the queue, so that a single worker does other things as well. */
+/* The next one is appended to the queue, so that a single worker does other things as well. */
 static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
 	sl__lock(&h->mu);

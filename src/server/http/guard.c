@@ -3,7 +3,7 @@
  * Who asks, and whether they may. In order:
  *
  * 1. Host says an address, localhost, a name of the certificate or a configured one. A site that points its own name at
- *    our address (DNS rebinding) is told that this is not it.
+ *    our address (DNS rebinding) gets 421.
  * 2. The actor: by bearer token; by session cookie; or, where no token exists (loopback only), by a socket of the
  *    server's own user or of root.
  * 3. A cookie and the loopback are ambient: a browser sends them along for any site. So where a browser shows itself

@@ -2,7 +2,7 @@
 /*
  * HTTP: routes, requests, answers and streams over libmicrohttpd, and who may ask for what.
  *
- * A handler is found by method and path after the request's form, its Host, its actor and its origin were looked at;
+ * A handler is found by method and path after the request's form, its Host, its actor and its origin were checked;
  * what does not pass never reaches it. Guarantee: every request is answered or its connection cut; headers, body and
  * the taking of an answer have deadlines that a trickle of bytes does not move; connections, bodies, queries and header
  * fields have limits; tokens, cookies and queries are in no log. Not guaranteed: that a client sees the answer to a
@@ -12,7 +12,7 @@
  * /api/v1/session is served by this part itself.
  *
  * Thread safety: srv_http_new, _add, _start, _stop and _free by one thread, in this order; _refuse, _reload and
- * _address by any. A request belongs to its handler, or to whoever it handed it to, until it is answered: once, from
+ * _address by any. A request belongs to its handler, or to the thread it was handed to, until it is answered: once, from
  * any thread. Ownership: options and routes are copied; what accessors return lives until the request is answered.
  */
 #ifndef SLUICE_SERVER_HTTP_H
@@ -63,7 +63,7 @@ struct srv_route {
 struct srv_http_opts {
 	const char *listen;                       /* "127.0.0.1:7070"; port 0: any free one */
 	const char *tls_cert_file, *tls_key_file; /* PEM; the key closed to others */
-	const char *tokens_file;                  /* see auth.h; given, everybody needs a token, on loopback too */
+	const char *tokens_file;                  /* see auth.h; given, every client needs a token, on loopback too */
 	const char *const *hosts; /* names that Host may say beside addresses, localhost and the certificate's */
 	size_t n_hosts;
 	int64_t body_max; /* of one body; 16 MiB. More is 413. */
@@ -81,10 +81,10 @@ struct srv_http_opts {
 	sl_metrics *metrics;
 	const struct sl_env *env; /* clock and log */
 	int64_t heartbeat_ms;     /* of streams; 15 s */
-	int64_t idle_ms;          /* a kept connection without a request, or an answer that nobody takes; 60 s */
-	int64_t bodies_max;       /* of all bodies, and of what is parsed from them, together; 256 MiB. More is 503. */
-	int64_t answers_max;      /* of all answers that clients have not taken yet; 256 MiB. More is 503. */
-	int access_fd;            /* where the access log goes; 0: standard error */
+	int64_t idle_ms;     /* a kept connection without a request, or an answer that the client does not read; 60 s */
+	int64_t bodies_max;  /* of all bodies, and of what is parsed from them, together; 256 MiB. More is 503. */
+	int64_t answers_max; /* of all answers that clients have not taken yet; 256 MiB. More is 503. */
+	int access_fd;       /* where the access log goes; 0: standard error */
 };
 
 /* What jansson frees of a log-in is wiped from now on: it holds a token. To be called before any other thread and
@@ -101,7 +101,7 @@ SL_MUST_CHECK int srv_http_add(srv_http *h, const struct srv_route *routes, size
  * answers and next requests are on their way while the other half is handled. SL_ENOENT: there is no such route. */
 SL_MUST_CHECK int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many, size_t parts,
 				  struct sl_err *err);
-/* Before srv_http_start: where log-ins are recorded, by a thread of its own; fn may wait for the store. */
+/* Before srv_http_start: where log-ins are recorded, on a separate thread; fn may wait for the store. */
 typedef int srv_audit_fn(const struct sl_audit_record *record, struct sl_err *err, void *ctx);
 void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx);
 SL_MUST_CHECK int srv_http_start(srv_http *h, struct sl_err *err);
@@ -122,7 +122,7 @@ const char *srv_query(const srv_request *r,
 		      const char *name); /* decoded UTF-8, the first of that name; NULL when absent */
 void srv_query_each(const srv_request *r, int (*fn)(const char *name, const char *value, void *ctx), void *ctx);
 const char *srv_header(const srv_request *r, const char *name); /* never Authorization or Cookie */
-const void *srv_body(const srv_request *r, size_t *len);        /* whole; NUL behind it */
+const void *srv_body(const srv_request *r, size_t *len);        /* whole, followed by a NUL */
 /* The body as JSON; borrowed. NULL: answered already, with 400, with 413 when building it would take too much memory,
  * or with 503 when other requests use that memory now. */
 json_t *srv_body_json(srv_request *r);
@@ -162,7 +162,7 @@ void srv_fail(srv_request *r, const struct sl_err *err);
 void srv_set_header(srv_request *r, const char *name, const char *value); /* before the answer; copied; 12 at most */
 void srv_retry_after(srv_request *r, int64_t ms);
 /* It will be answered later, perhaps by another thread. gone (may be NULL) is called at most once, by a thread of ours,
- * when the client has left or the server stops: answer now, or let whoever is about to. It is not called after the
+ * when the client has left or the server stops: answer now, or let the thread that is about to. It is not called after the
  * answer, and an answer by another thread waits until it has returned. */
 void srv_later(srv_request *r, void (*gone)(srv_request *r, void *ctx), void *ctx);
 

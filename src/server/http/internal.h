@@ -3,10 +3,10 @@
  * What the files of the HTTP part share.
  *
  * Threads. The network thread is libmicrohttpd's: it reads requests and writes answers. Workers run handlers and the
- * fill functions of streams. The ticker looks at deadlines, heartbeats and clients that have left. An answer may come
+ * fill functions of streams. The ticker checks deadlines, heartbeats and clients that have left. An answer may come
  * from any thread.
  *
- *   network thread                 worker, or whoever answers
+ *   network thread                 worker, or the thread that answers
  *   headers, body ─▶ srv_dispatch ─▶ suspended ─▶ handler ─▶ srv_answer ─▶ resumed
  *   queue the response ◀───────────────────────────────────────────────────┘
  *
@@ -60,7 +60,7 @@ struct srv_conn {
 /* Bits of srv_request.state. */
 enum {
 	R_ANSWERED = 1,  /* response and status are there, and will not change */
-	R_SUSPENDED = 2, /* the connection was suspended for the handler: whoever comes second resumes it */
+	R_SUSPENDED = 2, /* the connection was suspended for the handler: the second thread resumes it */
 	R_ABANDONED = 4  /* the connection is gone or must go: an answer is thrown away */
 };
 
@@ -74,7 +74,7 @@ struct pair {
 	const char *name, *value;
 };
 
-/* Header fields that are looked at for every request, found in one pass. */
+/* Header fields that are read for every request, found in one pass. */
 enum {
 	F_HOST,
 	F_ORIGIN,
@@ -126,7 +126,7 @@ struct srv_request {
 	struct {
 		char *text;
 		size_t len;
-	} secret[SRV_MAX_SECRETS]; /* values in libmicrohttpd's buffers that are wiped once looked at */
+	} secret[SRV_MAX_SECRETS]; /* values in libmicrohttpd's buffers that are wiped once checked */
 	size_t n_secret;
 	char session[SRV_SESSION_BYTES]; /* of a request to /session only */
 	int64_t start_ns;
@@ -166,7 +166,7 @@ struct srv_http {
 	bool needs_token, loopback, behind_proxy;
 	int32_t streams_per_address;
 	char local_csrf[SRV_CSRF_BYTES];
-	char cookie[32]; /* its name; has the port in it, which browsers do not tell apart */
+	char cookie[32]; /* its name; has the port in it, which browsers ignore for cookies */
 	char **hosts;
 	size_t n_hosts;
 	srv_routes *routes;
@@ -215,9 +215,6 @@ bool srv_is_read(const srv_request *r); /* GET, HEAD, OPTIONS: changes nothing *
 /* http/guard.c. false: answered. */
 bool srv_guard_host(srv_request *r);
 bool srv_guard_actor(srv_request *r);
-
-/* http/peer.c. false: the kernel does not say, or the socket is closed at the other end. */
-bool srv_peer_uid(int fd, uid_t *out);
 
 /* http/session.c */
 int srv_session_add(srv_http *h, struct sl_err *err);
@@ -276,12 +273,10 @@ void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx,
 bool srv_client_left(const struct srv_conn *c);
 int srv_ticker_start(srv_http *h, struct sl_err *err);
 void srv_ticker_stop(srv_http *h);
-void srv_ticker_wake(srv_http *h); /* h->mu held: it looks at once */
+void srv_ticker_wake(srv_http *h); /* h->mu held: it runs immediately */
 
 /* http/listen.c: find the address, then bind to it. */
 struct addrinfo;
-int srv_listen_find(const char *listen, struct addrinfo **found, bool *loopback, struct sl_err *err);
-int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *listen, struct sl_err *err);
 
 /* http/mhd.c: what libmicrohttpd calls. */
 int srv_mhd_start(srv_http *h, struct sl_err *err);

@@ -38,7 +38,7 @@ static const char *skip_value(const char *p, const char *end)
 				return p; /* the end of what the value is in */
 			p++;
 		} else {
-			/* A word or number ends before what follows it; inside brackets everything is passed over. */
+			/* A word or number ends before what follows it; inside brackets everything is skipped. */
 			if (depth == 0 && memchr(", \t\r\n", *p, 5) != NULL)
 				return p;
 			p++;
@@ -168,7 +168,7 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const c
 	struct srv_text rest = text;
 	char *copy = NULL;
 	int rc = 0;
-	/* The parser passes over a NUL after a number; whoever takes a value as it was sent would stop there. */
+	/* The parser skips a NUL after a number; a reader of the value as it was sent would stop there. */
 	if (text.len > 0 && memchr(text.at, 0, text.len) != NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: it has a NUL byte");
 	if (opaque != NULL) {

@@ -4,7 +4,7 @@
  *
  * jansson needs up to 80 bytes of memory for every byte of a body such as [{"":{}},…]. So the cost of a text is counted
  * before anything is built, and a text above the bound is refused. Values that are stored as they were sent (inputs and
- * outputs of jobs) are not built at all: they are *opaque*, cut out of the text and replaced by their number. Whoever
+ * outputs of jobs) are not built at all: they are *opaque*, cut out of the text and replaced by their number. The code that
  * takes an opaque value must check it: then the rest is valid JSON and the value is too, and so was the body.
  *
  * Thread safety: none needed, no shared state. Ownership: struct srv_json_body owns its tree; opaque values point into
@@ -33,7 +33,7 @@ struct srv_json_body {
 
 /* Upper estimate of what jansson allocates for a text, valid or not. */
 size_t srv_json_cost(const char *text, size_t len);
-/* Sets so many bytes aside before they are allocated; false: there is no room for them now. */
+/* Reserves this many bytes before they are allocated; false: no room now. */
 typedef bool srv_json_reserve_fn(size_t bytes, void *ctx);
 /*
  * Parse a text. opaque: the name of members whose values are kept as text where their object is nested `depth` deep (1:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What /metrics says about requests. A series is made when a route first needs it: routes nobody asks for cost nothing.
+/* What /metrics says about requests. A series is made when a route first needs it: unused routes cost nothing.
  */
 #include "server/http/internal.h"
 

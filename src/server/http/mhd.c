@@ -51,7 +51,7 @@ static enum MHD_Result queue_answer(srv_request *r)
 	return MHD_queue_response(r->conn->mhd, (unsigned)r->status, r->response);
 }
 
-/* A refusal whose body is not to be read: nobody knows where it ends, the client waits to be told, or it is far too
+/* A refusal whose body is not to be read: its end is unknown, the client waits for permission, or it is far too
  * large. */
 static bool refuse_at_once(const srv_request *r)
 {
@@ -117,7 +117,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 		srv_unhold(r);
 	if (r->stream != NULL)
 		srv_stream_detach(r);
-	/* Before it was dispatched nobody but us answers. Afterwards a handler may still run: it answers into nothing.
+	/* Before it was dispatched only this thread answers. Afterwards a handler may still run: it answers into nothing.
 	 */
 	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
 	if ((old & R_ANSWERED) != 0 || !r->dispatched) {

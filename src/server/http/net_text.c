@@ -12,7 +12,7 @@ static int hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Bytes of the character that starts at s, 0 when it is none. The second byte's range keeps out the long forms, the
+/* Bytes of the character that starts at s, 0: not a character. The second byte's range keeps out the long forms, the
  * surrogates and what lies above U+10FFFF. */
 static size_t utf8_char(const unsigned char *s, size_t n)
 {

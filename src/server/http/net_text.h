@@ -20,14 +20,14 @@ bool srv_utf8_ok(const char *s, size_t n);
 void srv_utf8_copy(char *dst, size_t size, const char *src);
 
 /* Decode %XX (and + as a blank when plus) of src into dst, which has room for n + 1 bytes and may be src itself.
- * Returns the length, with a NUL behind it, or -1: half an escape, a NUL, or not UTF-8. */
+ * Returns the length, followed by a NUL, or -1: half an escape, a NUL, or not UTF-8. */
 ptrdiff_t srv_percent_decode(char *dst, const char *src, size_t n, bool plus);
 
 /* The next "name=value" of a query string: decoded into *scratch (which moves on; it needs twice as many bytes as the
- * query has, plus 2). *query moves on. 1: a pair, 0: the end, -1: malformed. Empty pairs ("&&") are passed over. */
+ * query has, plus 2). *query moves on. 1: a pair, 0: the end, -1: malformed. Empty pairs ("&&") are skipped. */
 int srv_query_next(const char **query, const char *end, char **scratch, const char **name, const char **value);
 
-/* The value of the cookie called name in a Cookie field; NULL when there is none. *len is its length. */
+/* The value of the cookie called name in a Cookie field; NULL: not found. *len is its length. */
 const char *srv_cookie_find(const char *field, const char *name, size_t *len);
 
 /* The host of a Host field or an Origin's authority, without its port: "[::1]:7070" → "::1". false: not an authority.

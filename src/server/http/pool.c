@@ -59,7 +59,7 @@ void srv_queue_push(srv_http *h, srv_request *r)
 	sl__signal(&h->work);
 }
 
-/* The caller holds a reference: the answer may have come, and r gone for everybody else, when the handler returns. */
+/* The caller holds a reference: the answer may have come, and r gone for other threads, when the handler returns. */
 static void run_handler(srv_request *r)
 {
 	const struct srv_endpoint *e = r->match.endpoint;
@@ -73,7 +73,7 @@ static void run_handler(srv_request *r)
 
 /*
  * Suspend the connection for a request that is not answered, with h->mu held. false: the server ends, and nothing may
- * be suspended any more. R_SUSPENDED is the last to be set: whoever answered in between leaves the resuming to us.
+ * be suspended any more. R_SUSPENDED is the last to be set: a thread that answered in between leaves the resuming to us.
  */
 static bool suspend_held(srv_request *r)
 {
@@ -136,7 +136,7 @@ void srv_run(srv_request *r)
 		srv_stream_run(r);
 	else if ((atomic_load(&r->state) & R_ABANDONED) != 0)
 		srv_error(r, 503, "stopping",
-			  "the server is stopping"); /* nobody reads it; the handler's world may be gone */
+			  "the server is stopping"); /* no client reads it; what the handler uses may be gone */
 	else
 		run_handler(r);
 	srv_request_unref(r);

@@ -249,7 +249,7 @@ static bool walk(struct node *at, const struct segments *s, size_t i, size_t par
 	}
 	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, method, out))
 		return false;
-	/* Join the segments from i on again, in place: they lie behind each other in the scratch. */
+	/* Join the segments from i on again, in place: they follow each other in the scratch. */
 	for (size_t k = i; k + 1 < s->n; k++)
 		((char *)(uintptr_t)s->at[k].text)[s->at[k].len] = '/';
 	out->value[params] = s->at[i].text;

@@ -2,8 +2,8 @@
 /*
  * /api/v1/session: a browser shows its token once and has a cookie afterwards.
  *
- * Anybody can ask for these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
- * each token at most; refused ones are counted, and past a rate they are told to wait. A right token always gets in:
+ * Any client can request these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
+ * each token at most; refused ones are counted, and past a rate they get 429. A right token always gets in:
  * a client that presents wrong ones cannot lock others out. Logging out changes nothing that lasts, and is not
  * recorded.
  */
@@ -56,7 +56,7 @@ static void set_cookie(srv_request *r, const char *value, long long seconds)
 	sodium_memzero(cookie, sizeof(cookie));
 }
 
-/* A log-in to be recorded, by a thread of its own: the store may be slow, and the log-in itself runs on the network
+/* A log-in to be recorded on a separate thread: the store may be slow, and the log-in itself runs on the network
  * thread, where its secrets are overwritten soon. It changes nothing in the store, so it does not wait for its record.
  */
 struct login {
@@ -135,7 +135,7 @@ static void log_in(srv_request *r, void *ctx)
 	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
 					     sl__real_ms(&r->h->env), session, &who);
 	(void)ctx;
-	/* Before the answer: whoever sees that may look for the token. What jansson frees is wiped (srv_http_wipe_json). */
+	/* Before the answer, after which no copy of the token may be left. What jansson frees is wiped (srv_http_wipe_json). */
 	if (r->body != NULL)
 		sodium_memzero(r->body, r->body_cap);
 	srv_json_body_fini(&r->json);

@@ -2,7 +2,7 @@
 /*
  * Answers without end. When the client can take more, libmicrohttpd asks the reader on the network thread; the reader
  * suspends the connection and has a worker call fill, which may therefore wait for the store. Nothing to send leaves
- * the connection suspended (returning 0 without suspending would burn a core) until somebody wakes the stream, or a
+ * the connection suspended (returning 0 without suspending would burn a core) until a thread wakes the stream, or a
  * heartbeat is due, or the client has left.
  *
  *   READY ── the reader finds nothing left ──▶ FILLING ── fill wrote, ended ──▶ READY (resumed)
@@ -187,7 +187,7 @@ static bool stream_add(srv_stream *s)
 {
 	srv_http *h = s->r->h;
 	int32_t n = 0;
-	sl__lock(&h->mu); /* the ticker looks at held requests */
+	sl__lock(&h->mu); /* the ticker reads held requests */
 	for (const srv_stream *other = h->streams; other != NULL; other = other->next)
 		n += strcmp(other->r->address, s->r->address) == 0;
 	if (n < h->streams_per_address) {

@@ -160,7 +160,7 @@ int srv_tls_reload(srv_tls *t, struct sl_err *err)
 
 /*
  * GnuTLS gives back buffers of decrypted records as they are, and with them tokens. Its free is a variable that may be
- * set (it says so by exporting it); ours wipes first. For the whole process, once: a wiping free suits everybody.
+ * set (it says so by exporting it); ours wipes first. For the whole process, once: a wiping free suits every caller.
  */
 static void wipe_and_free(void *p)
 {

@@ -74,7 +74,7 @@ bool srv_scope_has(const char *list, const char *name, bool prefix)
 	return false;
 }
 
-/* The list behind a scope's name: no empty entry, nothing but what types and streams have. */
+/* The list after a scope's name: no empty entry, nothing but what types and streams have. */
 static bool take_list(struct word w, size_t skip, char out[SRV_SCOPE_BYTES])
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/-*,";

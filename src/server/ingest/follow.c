@@ -3,8 +3,8 @@
  * Following a job's events as server-sent events.
  *
  * Those who follow the same job share a topic: a window of pieces of text, each with the events of one read. One thread
- * reads, for topics where somebody has sent all there was and something may have come since; then everyone of them
- * sends the same piece. Who is behind the window (he has just come, or reads slowly) reads for himself, up to the end
+ * reads, for topics of which a follower has sent all events and may have new ones; all of these followers then
+ * send the same piece. A follower behind the window (it is new, or reads slowly) reads separately, up to the end
  * of the window, and joins the others there.
  *
  *        pieces of the window, WINDOW_BYTES at most         tail
@@ -12,7 +12,7 @@
  *       │           ▲ a follower   ▲ another                 ▲ hungry ones: the next read is for them
  *       └ before: read for oneself
  *
- * A topic is looked at when this process has taken events of its job, and every second, because other processes write
+ * A topic is read when this process has taken events of its job, and every second, because other processes write
  * events as well.
  *
  * Invariants
@@ -20,8 +20,8 @@
  *  2. A follower holds one piece at a time: memory is bounded by the window and one piece each, however slow he is.
  *  3. A stream is woken only while its follower is in the topic's list, which `done` leaves under the same lock.
  */
+#include "base/buf.h"
 #include "base/thread.h"
-#include "server/ingest/follow_piece.h"
 #include "server/ingest/ingest.h"
 
 #include <errno.h>
@@ -34,6 +34,75 @@
 #define BUCKETS 256
 #define WINDOW_BYTES ((size_t)256 * 1024)
 #define LOOK_MS 1000
+
+/* Events as server-sent text, shared by those who follow a job. */
+struct srv_piece {
+	struct srv_piece *next;
+	unsigned refs; /* the hub's lock */
+	uint64_t after, upto;
+	size_t len;
+	char text[];
+};
+
+#define PIECE_ROWS 512
+#define PIECE_BYTES ((size_t)128 * 1024)
+#define ENOUGH 1 /* stops a read */
+
+struct reading {
+	uint64_t upto; /* not past this; 0: no bound */
+	struct sl__buf text;
+	uint64_t last; /* offset */
+	size_t rows;
+};
+
+static int on_row(const struct sl_event_row *e, void *ctx)
+{
+	struct reading *x = ctx;
+	if (x->upto != 0 && e->offset > x->upto)
+		return ENOUGH;
+	json_t *o = srv_event_json(e);
+	char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+	json_decref(o);
+	if (text == NULL)
+		return SL_ENOMEM;
+	(void)sl__buf_printf(&x->text, "id: %" PRIu64 "\ndata: ", e->offset);
+	(void)sl__buf_str_append(&x->text, text);
+	int rc = sl__buf_append(&x->text, "\n\n", 2);
+	free(text);
+	if (rc != 0)
+		return rc;
+	x->last = e->offset;
+	x->rows++;
+	return x->text.len >= PIECE_BYTES ? ENOUGH : 0;
+}
+
+static struct srv_piece *srv_piece_read(const struct srv_core *core, uint64_t job_id, uint64_t after, uint64_t upto,
+					bool *more, int *rc)
+{
+	const sl_store *store = core->store;
+	struct reading x = {.upto = upto, .text = {.env = &sl__env_real}};
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_piece *p = NULL;
+	*rc = store->ops->events_read(store->ctx, job_id, after, PIECE_ROWS, on_row, &x, &err);
+	*more = *rc == ENOUGH || x.rows == PIECE_ROWS;
+	*rc = *rc == ENOUGH ? 0 : *rc;
+	if (*rc == 0 && x.rows > 0)
+		p = malloc(sizeof(*p) + x.text.len);
+	if (p != NULL) {
+		*p = (struct srv_piece){.refs = 1, .after = after, .upto = x.last, .len = x.text.len};
+		memcpy(p->text, x.text.data, x.text.len);
+	} else if (*rc == 0 && x.rows > 0) {
+		*rc = SL_ENOMEM;
+	}
+	sl__buf_fini(&x.text);
+	return p;
+}
+
+static void srv_piece_drop(struct srv_piece *p)
+{
+	if (p != NULL && --p->refs == 0)
+		free(p);
+}
 
 struct follower {
 	struct srv_follow *hub;
@@ -53,7 +122,7 @@ struct topic {
 	struct srv_piece *first, *last;
 	size_t bytes;
 	struct follower *followers;
-	bool dirty; /* there may be more behind the tail */
+	bool dirty; /* there may be more after the tail */
 };
 
 struct srv_follow {

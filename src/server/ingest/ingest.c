@@ -2,16 +2,179 @@
 /* The receiver: its coordinator, and the handler that hands publishes over to it. See ingest.h. */
 #include "server/ingest/ingest.h"
 
+#include <events.pb-c.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/thread.h"
 #include "base/time.h"
 #include "server/config/config.h"
+#include "server/http/net_text.h"
 
 #define PUBLISH_PATH "/sluice.v1.JobEvents/PublishJobEvents"
 #define FULL_MS 1000
 #define CAPACITY 10000
+
+/*
+ * Answers to PublishJobEvents. A success is in the form of the request; an error is JSON, {"code","message"}, as
+ * Connect has it, with the HTTP status of the code but for a refused event, which is 422 and names its sequence.
+ */
+
+#define ANSWER_BYTES 128
+#define AGAIN_MS 1000
+
+/* {"code":…,"message":…} for a request that there is no publish of. */
+static void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
+{
+	char text[SL_ERR_MSG_BYTES];
+	srv_utf8_copy(text, sizeof(text), message);
+	srv_json(r, status, json_pack("{s:s,s:s}", "code", code, "message", text));
+}
+
+static srv_request *take_request(struct srv_publish *p)
+{
+	return atomic_exchange(&p->request, NULL);
+}
+
+static void answer_refused(srv_request *r, uint64_t refused, const char *why)
+{
+	char text[24], message[SL_ERR_MSG_BYTES];
+	(void)snprintf(text, sizeof(text), "%" PRIu64, refused);
+	srv_utf8_copy(message, sizeof(message), why);
+	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
+}
+
+static void srv_publish_answer(struct srv_publish *p)
+{
+	srv_request *r = take_request(p);
+	if (r == NULL)
+		return;
+	if (p->rc == 0) {
+		Sluice__V1__PublishJobEventsResponse m;
+		uint8_t bytes[ANSWER_BYTES];
+		char text[ANSWER_BYTES];
+		sluice__v1__publish_job_events_response__init(&m);
+		m.mark = p->mark.sequence;
+		m.mark_crc = p->mark.crc;
+		m.mark_skipped = p->mark.kind == SL_WAL_MARK_SKIPPED && p->mark.sequence != 0;
+		if (p->json) {
+			int n = snprintf(text, sizeof(text), "{\"mark\":\"%" PRIu64 "\"", p->mark.sequence);
+			if (p->mark.crc != 0)
+				n += snprintf(text + n, sizeof(text) - (size_t)n, ",\"markCrc\":\"%" PRIu64 "\"",
+					      p->mark.crc);
+			n += snprintf(text + n, sizeof(text) - (size_t)n, "%s}",
+				      m.mark_skipped ? ",\"markSkipped\":true" : "");
+			srv_bytes(r, 200, "application/json", text, (size_t)n);
+		} else {
+			srv_bytes(r, 200, "application/proto", bytes,
+				  sluice__v1__publish_job_events_response__pack(&m, bytes));
+		}
+	} else if (p->rc == SL_ECONFLICT)
+		srv_connect_error(r, 409, "already_exists", p->why);
+	else if (p->rc == SL_EACCES)
+		srv_connect_error(r, 403, "permission_denied", p->why);
+	else if (p->rc == SL_EAGAIN) {
+		srv_retry_after(r, AGAIN_MS);
+		srv_connect_error(r, 503, "unavailable", p->why);
+	} else {
+		answer_refused(r, p->refused, p->why);
+	}
+}
+
+static void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why)
+{
+	srv_request *r = take_request(p);
+	if (r == NULL)
+		return;
+	srv_retry_after(r, ms);
+	srv_connect_error(r, status,
+			  status == 429   ? "resource_exhausted"
+			  : status == 403 ? "permission_denied"
+					  : "unavailable",
+			  why);
+}
+
+/* Take the request out of p and answer it; nothing when another thread was first. */
+static void srv_publish_bad(struct srv_publish *p, const struct sl_err *err)
+{
+	srv_request *r = take_request(p);
+	if (r == NULL)
+		return;
+	if (err->code == SL_EREFUSED)
+		answer_refused(r, p->refused, err->msg);
+	else if (err->code == SL_ETOOBIG)
+		srv_connect_error(r, 413, "resource_exhausted", err->msg);
+	else
+		srv_connect_error(r, 400, "invalid_argument", err->msg);
+}
+
+/*
+ * Publishes that the coordinator has. When the store turns out to be unavailable, all of them are answered, not only those
+ * whose write failed: the others would wait for the breaker with open connections until their senders give up. Their
+ * items continue, and what is written of them is known by its sequence when it comes again.
+ */
+
+#define AWAY_MS 1000
+
+static bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p, bool probe)
+{
+	struct srv_waiting *w = &in->wait;
+	sl__lock(&w->mu);
+	bool away = !probe && w->away_until_ms != 0 && sl__mono_ns(in->env) / 1000000 < w->away_until_ms;
+	/* What a stream sends again and again must not fill the queue while the store does not take it. */
+	for (const struct srv_publish *q = w->first; q != NULL && !away; q = q->next_waiting)
+		away = atomic_load(&q->unheard) && q->key_len == p->key_len && memcmp(q->key, p->key, p->key_len) == 0;
+	if (!away) {
+		p->next_waiting = w->first;
+		p->prev_waiting = &w->first;
+		if (w->first != NULL)
+			w->first->prev_waiting = &p->next_waiting;
+		w->first = p;
+	}
+	sl__unlock(&w->mu);
+	return !away;
+}
+
+/* False: p does not wait: the store is unavailable (a probe is there to find out), or has not taken an earlier publish
+ * of the stream whose sender was answered. */
+static void srv_wait_end(struct srv_publish *p)
+{
+	struct srv_waiting *w = &p->ingest->wait;
+	sl__lock(&w->mu);
+	*p->prev_waiting = p->next_waiting;
+	if (p->next_waiting != NULL)
+		p->next_waiting->prev_waiting = p->prev_waiting;
+	sl__unlock(&w->mu);
+}
+
+/* Without the lock, which others hold while they wait for on_gone to return. One that has its answer will end soon. */
+void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why)
+{
+	if (atomic_load(&p->request) != NULL)
+		atomic_store(&p->unheard, true);
+	srv_publish_busy(p, 503, ms, why);
+}
+
+/* None of them is freed meanwhile: the coordinator has it until srv_wait_end. */
+void srv_wait_away(struct srv_ingest *in)
+{
+	struct srv_waiting *w = &in->wait;
+	sl__lock(&w->mu);
+	w->away_until_ms = sl__mono_ns(in->env) / 1000000 + AWAY_MS;
+	for (struct srv_publish *p = w->first; p != NULL; p = p->next_waiting)
+		srv_wait_unheard(p, AWAY_MS, "the store is unavailable");
+	sl__unlock(&w->mu);
+}
+
+void srv_wait_back(struct srv_ingest *in)
+{
+	sl__lock(&in->wait.mu);
+	in->wait.away_until_ms = 0;
+	sl__unlock(&in->wait.mu);
+}
 
 enum { TAKEN, REFUSED, BUSY, BAD };
 
@@ -49,14 +212,14 @@ static void on_free(void *publish, void *ctx)
 	srv_publish_unref(publish);
 }
 
-/* Ours again, but on_done is told after this: it lets go. */
+/* Ours again, but on_done is called after this: it lets go. */
 static void on_returned(const struct sl_item *item, void *ctx)
 {
 	(void)item;
 	(void)ctx;
 }
 
-/* Its sender has it, and has been told. */
+/* Its sender has it, and was answered. */
 static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
 {
 	(void)item;
@@ -65,7 +228,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 	(void)ctx;
 }
 
-/* The client left, or the server stops. The item goes on: what is in it may be in the store already. */
+/* The client left, or the server stops. The item continues: what is in it may be in the store already. */
 static void on_gone(srv_request *r, void *ctx)
 {
 	(void)r;
@@ -82,7 +245,7 @@ static bool type_is(const srv_request *r, const char *type)
 	       (given[n] == '\0' || strchr("; \t", given[n]) != NULL);
 }
 
-/* What is wrong before the body is looked at; answered when it returns false. */
+/* What is wrong before the body is read; answered when it returns false. */
 static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 {
 	const char *version = srv_header(r, "Connect-Protocol-Version"), *target = srv_header(r, "Sluice-Target");
@@ -126,7 +289,7 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
 	bool away = open && health.last_error.error_class == SL_CLASS_FATAL;
 	if ((open && health.queue_size > 0) || !srv_wait_begin(in, p, open)) {
-		srv_publish_busy(p, 503, FULL_MS, "the store is away");
+		srv_publish_busy(p, 503, FULL_MS, "the store is unavailable");
 		count(in, BUSY);
 		return;
 	}
@@ -313,8 +476,8 @@ static int add_metrics(struct srv_ingest *in, struct sl_err *err)
 	}
 	return rc != 0 ? rc
 		       : sl_metrics_counter(in->core->metrics, "sluice_ingest_events_total",
-					    "Events that senders were told are durable, repeated ones included.", NULL,
-					    0, &in->events, err);
+					    "Events acknowledged to senders, including repeated ones.", NULL, 0,
+					    &in->events, err);
 }
 
 int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err)
@@ -324,7 +487,7 @@ int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err
 		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	in->core = core;
 	in->env = core->env;
-	srv_wait_init(in);
+	sl__mutex_init(&in->wait.mu);
 	in->heard = srv_heard_new();
 	int rc = in->heard != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
 	rc = rc != 0 ? rc : core->store->ops->target_id(core->store->ctx, in->target, err);
@@ -345,7 +508,7 @@ int srv_ingest_stop(struct srv_ingest *in, int64_t deadline_ms, struct sl_err *e
 		return 0;
 	atomic_store(&in->stopping, 1);
 	int rc = sl_coordinator_stop(in->coordinator, deadline_ms, &report, err);
-	/* What was given back is in the logs of its senders, who were told. */
+	/* What was given back is in the logs of its senders, which got an error. */
 	return rc == SL_EPENDING && report.returned > 0 ? 0 : rc;
 }
 
@@ -359,6 +522,6 @@ void srv_ingest_free(struct srv_ingest *in)
 		return; /* a write has not come back: what it works with must stay */
 	srv_follow_free(in->follow);
 	srv_heard_free(in->heard);
-	srv_wait_fini(in);
+	sl__mutex_fini(&in->wait.mu);
 	free(in);
 }

@@ -12,7 +12,7 @@
  * still the sender's, so that nothing is lost when the server ends with items in its queue.
  *
  * Thread safety: every function from any thread. A publish belongs to its handler until it is submitted, then to the
- * coordinator's worker that has it; only its request is shared, and whoever takes that out answers it.
+ * coordinator's worker that has it; only its request is shared, and the thread that takes it out answers it.
  */
 #ifndef SLUICE_SERVER_INGEST_H
 #define SLUICE_SERVER_INGEST_H
@@ -44,7 +44,7 @@ struct srv_publish {
 	size_t key_len;
 	char stream[SRV_STREAM_BYTES];
 	uint32_t incarnation;
-	uint64_t last;            /* of the sender's log; 0: not told */
+	uint64_t last;            /* of the sender's log; 0: not reported */
 	struct sl_wal_mark after; /* where the sender takes the store to be */
 	struct sl_event_writer writer;
 	struct sl_audit_record record; /* of the writer; the request may be gone by then */
@@ -79,13 +79,6 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err);
 
 /* ---- answers, as Connect has them ---- */
 
-/* Take the request out of p and answer it; nothing when somebody else was first. */
-void srv_publish_answer(struct srv_publish *p);                                        /* p is settled */
-void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why); /* 403, 429, 503 */
-void srv_publish_bad(struct srv_publish *p, const struct sl_err *err);                 /* what the parsers return */
-/* {"code":…,"message":…} for a request that there is no publish of. */
-void srv_connect_error(srv_request *r, int status, const char *code, const char *message);
-
 /* ---- followers ---- */
 
 struct srv_follow;
@@ -113,12 +106,6 @@ struct srv_waiting {
 };
 
 struct srv_ingest;
-void srv_wait_init(struct srv_ingest *ingest);
-void srv_wait_fini(struct srv_ingest *ingest);
-/* False: p does not wait: the store is unavailable (a probe is there to find out), or has not taken an earlier publish
- * of the stream whose sender was answered. */
-bool srv_wait_begin(struct srv_ingest *ingest, struct srv_publish *p, bool probe);
-void srv_wait_end(struct srv_publish *p);
 /* Answer the sender of p with 503; p keeps waiting. */
 void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why);
 /* The store could not be reached: answer all, and refuse for a while. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A publish from JSON, in protobuf's mapping: names in camel or snake case, 64-bit numbers as numbers or strings, bytes
- * as base64, enumerations by name or number; null is as if it were not there, and unknown names are passed over.
+ * as base64, enumerations by name or number; null is as if it were not there, and unknown names are ignored.
  */
 #include "base/base64.h"
 #include "server/ingest/ingest.h"

@@ -9,7 +9,7 @@
  *   a conflict        the answer says so, and the sender stops
  *   another's stream  the answer is 403
  *   refused data      row by row: the first that is refused is named in the answer, those before it are taken
- *   the store is away the requests are answered with 503; the items stay with the coordinator, which tries again: when
+ *   the store is unavailable the requests are answered with 503; the items stay with the coordinator, which tries again: when
  *                     the sender has sent them again meanwhile, the store takes them once. One that takes others
  *                     meanwhile is not away: then only the senders of these are answered
  *
@@ -194,7 +194,7 @@ static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sin
 	return rc;
 }
 
-/* The run of plain publishes that begins with `first`; *end is behind it. */
+/* The run of plain publishes that begins with `first`; *end is after it. */
 static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end,
 		    struct sl_err *err)
 {
