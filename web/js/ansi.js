@@ -72,7 +72,7 @@ function classes(state) {
   return out.join(" ");
 }
 
-// The nodes of a line; state goes on from the line before it.
+// The nodes of a line; state continues from the line before it.
 export function render(text, state) {
   const nodes = [];
   let from = 0;

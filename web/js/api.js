@@ -93,7 +93,7 @@ export function onUnauthorized(fn) {
 
 /*
  * Server-sent events until the signal aborts. The browser resumes a lost connection by itself with the last id; where it
- * gives up (an answer that is no stream), we ask again with a growing pause. Nothing is kept open behind a hidden page:
+ * gives up (an answer that is no stream), we ask again with a growing pause. No connection stays open while the page is hidden:
  * a browser has few connections to a server.
  */
 export function stream(path, { signal, onMessage, onState = () => {}, lastId }) {

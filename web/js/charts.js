@@ -65,7 +65,7 @@ function points(series) {
   const out = [];
   let before = null;
   for (const p of history()) {
-    if (before !== null && p.t - before > 5) out.push({ x: before - now + 1, y: NaN }); // the connection was away
+    if (before !== null && p.t - before > 5) out.push({ x: before - now + 1, y: NaN }); // the connection was lost
     out.push({ x: p.t - now, y: p[series.key] });
     before = p.t;
   }

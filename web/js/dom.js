@@ -80,7 +80,7 @@ export function reconcile(parent, items, keyOf, make) {
   for (const node of old.values()) node.remove();
 }
 
-// Makes old look like made, touching only what differs: animations go on, the focus stays. For drawings without handlers.
+// Makes old look like made, touching only what differs: animations continue, the focus stays. For drawings without handlers.
 export function morph(old, made) {
   if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) return old.replaceWith(made);
   if (old.nodeType === Node.TEXT_NODE) {

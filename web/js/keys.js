@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys: "g j" goes to the jobs, "/" to the search, "?" shows them all. None acts while somebody types.
+// Keys: "g j" goes to the jobs, "/" to the search, "?" shows them all. None acts while the user types.
 import { h } from "./dom.js";
 import { button } from "./ui.js";
 

@@ -26,7 +26,7 @@ import { login } from "./pages/login.js";
 
 const NAV = [
   { path: "/", icon: "overview", name: "Overview", key: "o" },
-  { path: "/river", icon: "river", name: "River", key: "r" },
+  { path: "/river", icon: "river", name: "Pipeline", key: "r" },
   { path: "/jobs", icon: "jobs", name: "Jobs", key: "j" },
   { path: "/failures", icon: "failures", name: "Failures", key: "f", count: "failed" },
   { path: "/types", icon: "types", name: "Types", key: "t" },

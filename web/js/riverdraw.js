@@ -17,7 +17,7 @@ function textLine(x, y, cls, value, anchor) {
   return s("text", { x, y, class: cls, "text-anchor": anchor }, value);
 }
 
-// A number and what it counts, one behind the other.
+// A number and what it counts, one after the other.
 const figure = (big, unit, y) => s("text", { x: 16, y }, s("tspan", { class: "r-big" }, big), s("tspan", { class: "r-unit", dx: 6 }, unit));
 
 // A stage: a card with its name, one big number and some lines of smaller ones.
@@ -94,7 +94,7 @@ function deadBox(box, dead, vertical) {
   const x = vertical ? box.x : box.x + box.w / 2 - w / 2;
   const y = vertical ? box.y : box.y + box.h + 52;
   return s("a", { href: "/dead-letters", class: `r-stage r-dead ${dead.n ? "bad" : ""}`, transform: `translate(${x} ${y})`, "aria-label": `Dead letters: ${dead.text}` },
-    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to look at" : "nothing refused", 62));
+    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "nothing refused", 62));
 }
 
 // model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, settle}

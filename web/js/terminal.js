@@ -166,7 +166,7 @@ export class Terminal {
   }
 
   // The browser moves the pane, too: bunches get their real height only when they come into sight. Where the heights
-  // are no longer those at which the end was shown, nobody has scrolled: the end is elsewhere now.
+  // are no longer those at which the end was shown, the user has not scrolled: the end is elsewhere now.
   scrolled() {
     const end = this.pane.scrollHeight - this.pane.scrollTop - this.pane.clientHeight < 24;
     if (end === this.follow) return;

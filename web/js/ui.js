@@ -23,7 +23,7 @@ export function link(href, text, props = {}) {
 
 export const jobLink = (id) => link(`/jobs/${id}`, `#${id}`, { class: "mono idlink" });
 
-// Workers without a name of their own have a UUID, of which the beginning tells them apart.
+// Workers without a name of their own have a UUID, of which the beginning is shown.
 export function workerName(name) {
   const short = /^[0-9a-f]{8}-[0-9a-f]{4}-/.test(name) ? `${name.slice(0, 8)}…` : name;
   return h("span", { class: "mono wrap-any", title: name }, short);

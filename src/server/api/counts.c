@@ -82,7 +82,7 @@ static uint64_t wanted(struct srv_counts *c)
 }
 
 /* With the lock, which is let go of meanwhile. False: no memory. */
-static bool count(struct srv_counts *c)
+static bool count(struct srv_counts *c) SL_REQUIRES(c->mu)
 {
 	struct result *r = calloc(1, sizeof(*r)), *old;
 	if (r == NULL)

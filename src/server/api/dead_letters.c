@@ -435,7 +435,7 @@ static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err
 	return rc;
 }
 
-static void redrive_begin(struct srv_letters *l, struct redrive *d)
+static void redrive_begin(struct srv_letters *l, struct redrive *d) SL_ACQUIRE(l->mu)
 {
 	*d = (struct redrive){.core = l->core};
 	if (getrandom(&d->incarnation, sizeof(d->incarnation), 0) != sizeof(d->incarnation))
@@ -445,6 +445,7 @@ static void redrive_begin(struct srv_letters *l, struct redrive *d)
 }
 
 static void redrive_end(srv_request *r, struct srv_letters *l, struct redrive *d, int rc, struct sl_err *err)
+	SL_RELEASE(l->mu)
 {
 	struct srv_out o = {0};
 	l->counted_ms = 0;

@@ -212,7 +212,7 @@ static void wake_streams(struct srv_stats *s)
 
 /* ---- the thread ---- */
 
-static void rest(struct srv_stats *s, int64_t took_ms)
+static void rest(struct srv_stats *s, int64_t took_ms) SL_REQUIRES(s->mu)
 {
 	int64_t began = sl__clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
 	s->rest_until_ms = began + least;
@@ -274,7 +274,7 @@ static void *run(void *arg)
 
 /* The last sample, with the lock; one that is older than those who look would see is waited for to be replaced, unless
  * the store must rest. */
-static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
+static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err) SL_REQUIRES(s->mu)
 {
 	uint64_t tries = s->tries;
 	int64_t now = sl__clock_ms();

@@ -115,7 +115,7 @@ static struct wait *next_wait(struct srv_waits *w, int64_t now, int *turns, bool
 
 /* With the lock; gives it back meanwhile. The wait stays in the ring while the store is asked, so that it may be gone
  * after: found again by its address and chain. */
-static void look_at(struct srv_waits *w, struct wait *x, bool late)
+static void look_at(struct srv_waits *w, struct wait *x, bool late) SL_REQUIRES(w->mu)
 {
 	uint64_t chain = x->chain;
 	srv_request *r = x->r;

@@ -107,7 +107,7 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 }
 
 /* h->mu held. Wait for as many as there were, or a part; the first of them is here. */
-static void wait_for_others(srv_http *h, struct srv_crowd *c)
+static void wait_for_others(srv_http *h, struct srv_crowd *c) SL_REQUIRES(h->mu)
 {
 	int64_t some = c->took_ns / GATHER_PART;
 	int64_t deadline = sl__mono_ns(&h->env) + (some < GATHER_MAX_NS ? some : GATHER_MAX_NS);

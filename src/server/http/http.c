@@ -115,7 +115,7 @@ static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err 
 	return rc != 0 ? rc : srv_session_add(h, err);
 }
 
-/* Beyond loopback, nobody is let in unasked and nothing is said in the clear. */
+/* Beyond loopback, every client needs a token and every connection TLS. */
 static int check_exposure(srv_http *h, const char *listen, struct sl_err *err)
 {
 	h->needs_token = srv_auth_tokens(h->auth) > 0;
@@ -243,7 +243,7 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	 * its epoll, and would take whatever has got the number since. */
 	(void)shutdown(h->listen_fd, SHUT_RDWR);
 	sl__lock(&h->mu);
-	/* h->mu held: end streams, and have the ticker tell those who answer later. */
+	/* End streams, and have the ticker notify handlers that answer later. */
 	for (srv_request *r = h->held, *next; r != NULL; r = next) {
 		next = r->held_next;
 		if (r->stream != NULL)

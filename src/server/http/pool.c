@@ -12,7 +12,7 @@ void srv_suspend(srv_request *r)
 	MHD_suspend_connection(r->conn->mhd);
 }
 
-void srv_resume(srv_request *r, bool locked)
+void srv_resume(srv_request *r, bool locked) SL_NO_TSA
 {
 	srv_http *h = r->h;
 	MHD_resume_connection(r->conn->mhd);

@@ -4,7 +4,7 @@
  *
  * Those who follow the same job share a topic: a window of pieces of text, each with the events of one read. One thread
  * reads, for topics of which a follower has sent all events and may have new ones; all of these followers then
- * send the same piece. A follower behind the window (it is new, or reads slowly) reads separately, up to the end
+ * send the same piece. A follower outside the window (it is new, or reads slowly) reads separately, up to the end
  * of the window, and joins the others there.
  *
  *        pieces of the window, WINDOW_BYTES at most         tail
@@ -191,7 +191,7 @@ static struct topic *next_dirty(struct srv_follow *f)
 }
 
 /* Called and returns with the lock. The topic may be gone, or have grown, when the read comes back. */
-static void read_topic(struct srv_follow *f, struct topic *t)
+static void read_topic(struct srv_follow *f, struct topic *t) SL_REQUIRES(f->mu)
 {
 	uint64_t job_id = t->job_id, after = t->tail;
 	bool more = false;
@@ -285,7 +285,7 @@ static struct srv_piece *piece_for(const struct follower *w)
 }
 
 /* Called and returns with the lock. false: the store could not be read. */
-static bool catch_up(struct follower *w)
+static bool catch_up(struct follower *w) SL_NO_TSA
 {
 	struct srv_follow *f = w->hub;
 	uint64_t job_id = w->topic->job_id, after = w->at, upto = w->topic->tail;

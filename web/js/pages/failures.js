@@ -42,7 +42,7 @@ export async function failures({ root, signal }) {
   fill(root, pageHead("Failures", { text: "Failed jobs with the same first line of error, together.", actions: link("/jobs?status=failed", [icon("jobs"), "As a list"], { class: "btn" }) }), box);
   async function load() {
     const answer = await get("/errors", { signal, query: { limit: 200 } });
-    if (!answer.items.length) return fill(box, empty("check", "Nothing has failed", "When a job runs out of attempts, it is kept here until somebody retries or deletes it."));
+    if (!answer.items.length) return fill(box, empty("check", "Nothing has failed", "When a job runs out of attempts, it is kept here until you retry or delete it."));
     reconcile(body, answer.items, (g) => `${g.type}\n${g.error}`, (g) => row(g, load));
     more.hidden = !answer.next_cursor;
     if (node.parentNode !== box) fill(box, node, more);

@@ -18,7 +18,7 @@ const FINAL = ["completed", "failed", "cancelled"];
 const ACTIONS = [
   { name: "retry", label: "Retry", icon: "retry", kind: "primary", when: (c) => ["failed", "cancelled"].includes(c.status), done: "The chain will run again" },
   { name: "trigger", label: "Run now", icon: "bolt", when: (c) => c.status === "pending", done: "The job is due now" },
-  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "The chain is cancelled", sure: "Cancel this chain?", text: "A running attempt is told to stop; nothing of the chain starts any more." },
+  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "The chain is cancelled", sure: "Cancel this chain?", text: "A running attempt is asked to stop, and no further job of the chain starts." },
   { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "The chain is completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson } },
   { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "The chain is failed", field: { name: "error", label: "Error", required: true } },
 ];
@@ -106,7 +106,7 @@ function data(name, value, none) {
   return card(name, {}, value === null || value === undefined ? h("p", { class: "hint pad" }, none) : jsonView(value, name));
 }
 
-// A share of the whole, when that is what is told: 0.4, {"percent": 40}, {"done": 4, "total": 10}.
+// A share of the whole, when the job reports one: 0.4, {"percent": 40}, {"done": 4, "total": 10}.
 function share(p) {
   if (typeof p === "number") return p <= 1 ? p : p / 100;
   if (p === null || typeof p !== "object") return null;
@@ -163,7 +163,7 @@ class JobPage {
     this.part(this.attempts, job.attempts, () => attempts(job));
     this.part(this.input, [job.input], () => data("Input", job.input, "No input."));
     this.part(this.output, [job.output, job.status, job.next_id], () => [
-      data("Output", job.status === "completed" && !job.next_id ? job.output : job.output ?? null, job.next_id ? ["Goes on with ", jobLink(job.next_id), "."] : FINAL.includes(job.status) ? "No output." : "Not completed yet.")]);
+      data("Output", job.status === "completed" && !job.next_id ? job.output : job.output ?? null, job.next_id ? ["Continued by ", jobLink(job.next_id), "."] : FINAL.includes(job.status) ? "No output." : "Not completed yet.")]);
     if (this.told === undefined) this.progress(job.progress, false);
     this.line.show(job);
     if (FINAL.includes(job.status)) this.settled = (this.settled || 0) + 1;
@@ -200,7 +200,7 @@ export async function job(view) {
   page.draw();
   const timer = setInterval(() => page.line.tick(), 500);
   view.signal.addEventListener("abort", () => clearInterval(timer));
-  // A job that has ended is looked at less and less often: somebody may retry it elsewhere.
+  // A job that has ended is polled less and less often: it may be retried elsewhere.
   let turn = 0;
   poll(view.signal, 1000, async () => {
     if (page.leaving || (page.settled && turn++ % Math.min(10, page.settled + 1))) return;
@@ -208,7 +208,7 @@ export async function job(view) {
   });
 }
 
-// A chain has no page of its own: it is drawn on that of its newest job.
+// A chain has no separate page: it is shown on the page of its newest job.
 export async function chain({ params, signal, root }) {
   fill(root, pageHead(`Chain ${params.id}`), skeleton(3));
   const c = await get(`/chains/${enc(params.id)}`, { signal });

@@ -11,7 +11,7 @@ import { STATUSES, announce, ask, badge, button, cell, empty, failure, link, num
 import { firstJob } from "../teach.js";
 
 const LIMIT = 50;
-const SEARCH_MS = 10000; // for something rare, before the user is asked whether to go on
+const SEARCH_MS = 10000; // for something rare, before the user is asked whether to continue
 const FIELDS = ["status", "type", "key", "q", "error", "from", "to", "order"];
 const SPANS = { "": "Any time", "15m": "Last 15 minutes", "1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", custom: "From … to …" };
 const SPAN_MS = { "15m": 900000, "1h": 3600000, "24h": 86400000, "7d": 604800000 };
@@ -201,7 +201,7 @@ class List {
     if (e.name !== "AbortError") fill(this.box, failure(e, () => this.change({})));
   }
 
-  // Follows cursors over stretches without a match until there is a page of rows, the end, or enough was looked at.
+  // Follows cursors over stretches without a match until there is a page of rows, the end, or enough rows were read.
   async fetchPage(cursor, alive) {
     const items = [];
     const until = performance.now() + SEARCH_MS;
@@ -249,9 +249,9 @@ class List {
 
   showNothing() {
     const filtered = Object.keys(this.filter).some((k) => k !== "order");
-    if (this.nextCursor) fill(this.box, empty("search", "Not found so far", "Many jobs were looked at, and there are more.", button("Go on searching", { onclick: () => this.next() })));
-    else if (filtered || this.cursors.length) fill(this.box, empty("search", "No job matches", "Widen the filter, or look at all of them.", button("Clear the filter", { onclick: () => go("/jobs") })));
-    else fill(this.box, empty("drop", "No jobs yet", "Enqueue one, and it is here at once:", firstJob()));
+    if (this.nextCursor) fill(this.box, empty("search", "Not found so far", "Many jobs were searched, and there are more.", button("Continue searching", { onclick: () => this.next() })));
+    else if (filtered || this.cursors.length) fill(this.box, empty("search", "No job matches", "Widen the filter, or show all jobs.", button("Clear the filter", { onclick: () => go("/jobs") })));
+    else fill(this.box, empty("drop", "No jobs yet", "Enqueue one, and it appears here:", firstJob()));
   }
 
   next() {

@@ -50,7 +50,7 @@ export async function letters({ root, signal }) {
   const pager = h("nav", { class: "pager", "aria-label": "Pages", hidden: true });
   const all = mayWrite() && button("Re-drive all", { icon: "retry", kind: "primary", onclick: () => redriveAll(load) });
   const cursors = [];
-  fill(root, pageHead("Dead letters", { text: "What the receiver refused for good. Nothing is lost: mend the cause, then send it again.", actions: all }), box, pager);
+  fill(root, pageHead("Dead letters", { text: "Records that the receiver refused permanently. Nothing is lost: fix the cause, then redrive them.", actions: all }), box, pager);
 
   function turn(next) {
     if (next) cursors.push(next);
@@ -66,7 +66,7 @@ export async function letters({ root, signal }) {
     next.disabled = !answer.next_cursor;
     previous.disabled = !cursors.length;
     if (!pager.contains(document.activeElement)) fill(pager, h("span"), h("div", { class: "actions" }, previous, next));
-    if (!answer.items.length) return fill(box, empty("dead", "No dead letters", "A record that is refused for good, or runs out of attempts, is kept here with the reason, until somebody sends it again."));
+    if (!answer.items.length) return fill(box, empty("dead", "No dead letters", "A record that is refused permanently, or runs out of attempts, is kept here with the reason until you redrive it."));
     reconcile(body, answer.items, (l) => l.id, (l) => row(l, load));
     if (node.parentNode !== box) fill(box, node);
   }

@@ -16,7 +16,7 @@ export async function login({ root, query }) {
     h("img", { src: document.querySelector("link[rel=icon]").href, alt: "", width: "44", height: "44" }),
     h("h1", { tabindex: "-1" }, "Sluice"), h("p", { class: "lead" }, "This server asks for a token."),
     h("div", { class: "field" }, h("label", { for: "token" }, "Token"), input), note, submit,
-    h("p", { class: "hint" }, "Whoever runs the server has the file of tokens."));
+    h("p", { class: "hint" }, "The operator of the server has the tokens file."));
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
     setText(note, "");

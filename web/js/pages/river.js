@@ -24,7 +24,7 @@ function gather(answers) {
   };
 }
 
-// A second's worth, from two looks at a counter.
+// A second's worth, from two readings of a counter.
 function meter() {
   let last = null;
   return (n) => {
@@ -107,9 +107,9 @@ export async function river({ root, signal }) {
   for (const part of [coordinatorPart, streamsPart]) part.querySelector("h2").tabIndex = -1;
   coordinatorPart.id = "coordinator";
   streamsPart.id = "streams";
-  fill(root, pageHead("The river", { text: "From a job to its lines in the database. Every number is live." }), h("section", { class: "card river-card", "aria-label": "The flow" }, drawing),
+  fill(root, pageHead("Pipeline", { text: "From a job to its lines in the database. Every number is live." }), h("section", { class: "card river-card", "aria-label": "The flow" }, drawing),
     h("div", { class: "grid two" }, coordinatorPart, card("Dead letters", {}, dead)), streamsPart);
-  // Stages that are told of further down lead there.
+  // Stages that are described further down link there.
   drawing.addEventListener("click", (e) => {
     const href = e.target.closest("a")?.getAttribute("href") || "";
     if (!href.startsWith("/river#")) return;
@@ -142,7 +142,7 @@ export async function river({ root, signal }) {
     if ("streams" in answers) parts();
   }
   function parts() {
-    if (!known.streams.length) fill(streamBox, empty("river", "No stream has arrived", "Each worker, and each sluice ship, writes a stream of its own; here is how far it was taken."));
+    if (!known.streams.length) fill(streamBox, empty("river", "No stream has arrived", "Each worker, and each sluice ship, writes its own stream; here you see how far it was received."));
     else {
       reconcile(streams.body, known.streams, (x) => `${x.stream}/${x.incarnation}`, streamRow);
       if (streams.node.parentNode !== streamBox) fill(streamBox, streams.node);
@@ -150,7 +150,7 @@ export async function river({ root, signal }) {
     fill(coordinator, coordinatorCard(known));
     if (!dead.contains(document.activeElement)) fill(dead, deadCard(known, () => load(QUICK)));
   }
-  load(SLOW).catch(() => {}); // the drawing shows the rest meanwhile, and the next try tells
+  load(SLOW).catch(() => {}); // the drawing shows the rest meanwhile, and the next attempt reports it
   await load(QUICK);
   poll(signal, 1000, () => load(QUICK));
   poll(signal, 1000, () => load(SLOW));

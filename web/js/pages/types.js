@@ -30,13 +30,13 @@ const COLUMNS = ["Type", "State", "Due", "Oldest due", "Waiting", "Retrying", "B
 export async function types({ root, signal }) {
   const { node, body } = table("Types", [...COLUMNS.map((name, i) => ({ name, class: i > 1 ? "num" : "" })), { name: "Action", hidden: true }], { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
-  fill(root, pageHead("Types", { text: "A paused type takes no new starts; what runs goes on to its end." }), box);
+  fill(root, pageHead("Types", { text: "A paused type starts no jobs; running jobs finish." }), box);
 
   async function change(t) {
     const what = t.paused ? "resume" : "pause";
     try {
       await post(`/types/${enc(t.type)}/${what}`);
-      toast(t.paused ? `${t.type} goes on` : `${t.type} is paused; ${plural(t.running, "running job")} go on`);
+      toast(t.paused ? `${t.type} is resumed` : `${t.type} is paused; ${plural(t.running, "running job")} will finish`);
       await load();
     } catch (e) {
       problem(e);

@@ -35,7 +35,7 @@ export async function workers({ root, signal }) {
   async function load() {
     const [{ items }, held] = await Promise.all([get("/workers", { signal }), get("/leases", { signal, query: { limit: LEASES } })]);
     below.hidden = !items.length;
-    if (!items.length) return fill(box, empty("workers", "No worker holds a job", "Either nothing is due, or nobody is there to run it. Start a worker:", command("sluice worker --type hello='echo hello' --slots 4")));
+    if (!items.length) return fill(box, empty("workers", "No worker holds a job", "Either no job is due, or no worker is running. Start one:", command("sluice worker --type hello='echo hello' --slots 4")));
     reconcile(list.body, items, (w) => w.worker, workerRow);
     reconcile(leases.body, held.items.slice(0, LEASES), (l) => l.claim || `${l.worker} ${l.claimed_at} ${(l.jobs || []).join()}`, leaseRow);
     more.hidden = held.items.length <= LEASES && !held.next_cursor;
