@@ -320,9 +320,9 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 
 static sl_store store = {.ops = &ops};
 static char folder[] = "/tmp/sluice-fuzz-XXXXXX";
-static struct srv_core core = {.store = &store, .dlq_dir = folder};
+static struct srv_core core = {.env = &sl__env_real, .store = &store, .dlq_dir = folder};
 static struct srv_api api = {.core = &core};
-static struct srv_ingest ingest = {.core = &core, .target = "0123456789abcdef0123456789abcdef"};
+static struct srv_ingest ingest = {.core = &core, .env = &sl__env_real, .target = "0123456789abcdef0123456789abcdef"};
 
 static srv_handler_fn *const handlers[] = {
 	srv_list_chains,         srv_list_jobs,    srv_jobs_show,    srv_jobs_events,

@@ -277,12 +277,15 @@ static int take_document(const yaml_node_t *root, void *ctx)
 
 int exportschema_read(struct exportschema *schema, struct cli *cli, const char *path)
 {
-	struct reader r = {.schema = schema, .cli = cli, .path = path, .yaml = {.fn = say_problem, .ctx = &r}};
+	struct reader r = {.schema = schema,
+			   .cli = cli,
+			   .path = path,
+			   .yaml = {.fn = say_problem, .ctx = &r, .take = take_document, .take_ctx = &r}};
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 
 	*schema = (struct exportschema){.n = 0};
-	rc = srv_yaml_read(&r.yaml, path, take_document, &r, &err);
+	rc = srv_yaml_read(&r.yaml, path, &err);
 	if (rc == SL_ENOMEM) {
 		cli_say(cli, SL_LOG_ERROR, "out of memory");
 		return EXIT_INTERNAL;

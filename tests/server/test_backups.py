@@ -81,7 +81,7 @@ class Backups(ServerTest):
         self.assertEqual((bad["state"], bad["read_data"]), ("failed", True))
         self.assertTrue([f for f in bad["findings"] if os.path.basename(victim) in f["object"] and not f["harmless"]], bad)
         self.assertIn("backups.check", json.dumps(p.api("GET", "/audit", limit=5)["items"]))
-        p.api.refused("POST", "/backups/check", {"all": True}, says="all: there is no such field")
+        p.api.refused("POST", "/backups/check", {"all": True}, says="unknown field all")
         p.api.refused("POST", "/backups/check", {"read_data": 1}, says="read_data: must be true or false")
         self.end(p)
 

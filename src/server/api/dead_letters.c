@@ -165,6 +165,7 @@ struct listing {
 	uint64_t after; /* in the first folder */
 	uint32_t n, limit;
 	uint64_t last;
+	char next[40]; /* the cursor; empty: the list is complete */
 };
 
 static int add_letter(const struct sl_dlq_letter *l, void *ctx)
@@ -198,29 +199,26 @@ static size_t find_id(const struct folders *f, const char *id, uint64_t *number)
 	return f->n;
 }
 
-static int list_folder(struct srv_letters *l, const struct folder *x, struct listing *out, struct sl_err *err)
-{
-	sl_dlq *q = NULL;
-	int rc = open_folder(l->core, x, false, &q, err);
-	if (rc != 0)
-		return rc == SL_ENOENT ? 0 : rc;
-	out->folder = x->name;
-	rc = sl_dlq_list(q, 0, add_letter, out, err);
-	sl_dlq_close(q);
-	return rc;
-}
-
-/* From folder `from` on; *cursor is where to resume. */
-static int list_all(struct srv_letters *l, const struct folders *f, size_t from, struct listing *x, char *cursor,
-		    size_t size, struct sl_err *err)
+/* The letters of the folders from `from` on; out->next is the cursor to resume at. */
+static int list_folders(struct srv_letters *l, const struct folders *f, size_t from, struct listing *out,
+			struct sl_err *err)
 {
 	int rc = 0;
 	for (size_t i = from; i < f->n && rc == 0; i++) {
-		rc = list_folder(l, &f->all[i], x, err);
+		sl_dlq *q = NULL;
+		rc = open_folder(l->core, &f->all[i], false, &q, err);
+		if (rc == SL_ENOENT) { /* removed meanwhile */
+			rc = 0;
+		} else if (rc == 0) {
+			out->folder = f->all[i].name;
+			rc = sl_dlq_list(q, 0, add_letter, out, err);
+			sl_dlq_close(q);
+		}
 		if (rc == ENOUGH)
-			(void)snprintf(cursor, size, "%s-%" PRIu64, x->n > 0 ? f->all[i].name : "", x->last);
-		x->after = 0;
-		x->last = rc == ENOUGH ? x->last : 0;
+			(void)snprintf(out->next, sizeof(out->next), "%s-%" PRIu64, out->n > 0 ? f->all[i].name : "",
+				       out->last);
+		out->after = 0;
+		out->last = rc == ENOUGH ? out->last : 0;
 	}
 	return rc == ENOUGH ? 0 : rc;
 }
@@ -233,7 +231,6 @@ void srv_letters_list(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	struct listing x = {0};
 	const char *cursor = srv_query(r, "cursor");
-	char next[40] = "";
 	size_t from = 0;
 	if (f == NULL || !srv_in_query(r, names) || !srv_in_limit(r, &x.limit)) {
 		free(f);
@@ -246,9 +243,9 @@ void srv_letters_list(srv_request *r, void *ctx)
 		srv_out_open(&x.out, '{');
 		srv_out_name(&x.out, "items");
 		srv_out_open(&x.out, '[');
-		int rc = list_all(l, f, from, &x, next, sizeof(next), &err);
+		int rc = list_folders(l, f, from, &x, &err);
 		srv_out_close(&x.out, ']');
-		SRV_FIELD(&x.out, "next_cursor", str, next[0] != '\0' ? next : NULL);
+		SRV_FIELD(&x.out, "next_cursor", str, x.next[0] != '\0' ? x.next : NULL);
 		srv_out_close(&x.out, '}');
 		if (rc == 0)
 			srv_out_answer(r, 200, &x.out);

@@ -34,22 +34,6 @@ static bool add_type(srv_request *r, struct srv_filter *f, const char *name)
 	return true;
 }
 
-/* "a,b,c", each to add; the names live in copy. */
-static bool each(srv_request *r, struct srv_filter *f, const char *name, const char *text, char *copy, size_t size,
-		 bool (*add)(srv_request *, struct srv_filter *, const char *))
-{
-	char *at = NULL;
-	if (strlen(text) >= size) {
-		srv_error(r, 400, "invalid", "%s: is too long", name);
-		return false;
-	}
-	strcpy(copy, text);
-	for (char *one = strtok_r(copy, ",", &at); one != NULL; one = strtok_r(NULL, ",", &at))
-		if (!add(r, f, one))
-			return false;
-	return true;
-}
-
 /* Where the values come from: a query, or the object of a body. */
 struct source {
 	srv_request *r;
@@ -64,26 +48,38 @@ static bool get(const struct source *s, const char *name, const char **out)
 	return true;
 }
 
-/* A string of names, or of a body also an array of them. */
+/* A string of names, "a,b,c", or of a body also an array of them. */
 static bool get_names(const struct source *s, struct srv_filter *f, const char *name,
 		      bool (*add)(srv_request *, struct srv_filter *, const char *))
 {
 	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
 	const char *text = NULL;
-	char statuses[256];
-	bool types = add == add_type;
-	if (!json_is_array(v))
-		return get(s, name, &text) && (text == NULL || each(s->r, f, name, text, types ? f->text : statuses,
-								    types ? sizeof(f->text) : sizeof(statuses), add));
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		text = json_string_value(json_array_get(v, i));
-		if (text == NULL) {
-			srv_error(s->r, 400, "invalid", "filter.%s: must be names", name);
-			return false;
+	char statuses[256], *at = NULL;
+	char *copy = add == add_type ? f->text : statuses; /* types are kept, as parts of the text */
+	if (json_is_array(v)) {
+		for (size_t i = 0; i < json_array_size(v); i++) {
+			text = json_string_value(json_array_get(v, i));
+			if (text == NULL) {
+				srv_error(s->r, 400, "invalid", "filter.%s: must be an array of strings", name);
+				return false;
+			}
+			if (!add(s->r, f, text))
+				return false;
 		}
-		if (!add(s->r, f, text))
-			return false;
+		return true;
 	}
+	if (!get(s, name, &text))
+		return false;
+	if (text == NULL)
+		return true;
+	if (strlen(text) >= (add == add_type ? sizeof(f->text) : sizeof(statuses))) {
+		srv_error(s->r, 400, "invalid", "%s: is too long", name);
+		return false;
+	}
+	strcpy(copy, text);
+	for (char *one = strtok_r(copy, ",", &at); one != NULL; one = strtok_r(NULL, ",", &at))
+		if (!add(s->r, f, one))
+			return false;
 	return true;
 }
 

@@ -2,6 +2,8 @@
 /* What comes in: every name known, every value in range, or 400 with the field and what is wrong with it. */
 #include "server/api/api.h"
 
+#include "base/time.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -9,16 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define TIME_MAX_MS INT64_C(253402300799999) /* the year 9999 */
-
-static bool known(const char *name, const char *const *names)
-{
-	for (; *names != NULL; names++)
-		if (strcmp(name, *names) == 0)
-			return true;
-	return false;
-}
 
 /* "a, b, c" */
 static void join(char *out, size_t size, const char *const *names)
@@ -65,8 +57,8 @@ bool srv_in_query(srv_request *r, const char *const *names)
 	if (c.twice)
 		srv_error(r, 400, "invalid", "%s: is given twice", c.bad);
 	else
-		srv_error(r, 400, "invalid", "%s: there is no such parameter here%s%s", c.bad,
-			  all[0] != '\0' ? "; there are " : "", all);
+		srv_error(r, 400, "invalid", "unknown parameter %s%s%s", c.bad, all[0] != '\0' ? "; known are " : "",
+			  all);
 	return false;
 }
 
@@ -104,7 +96,7 @@ bool srv_in_id(srv_request *r, uint64_t *out)
 	errno = 0;
 	unsigned long long n = text != NULL ? strtoull(text, &end, 10) : 0;
 	if (text == NULL || !isdigit((unsigned char)*text) || *end != '\0' || errno != 0 || n == 0 || n > INT64_MAX) {
-		srv_error(r, 404, "not_found", "there is nothing with the id '%.40s': ids are whole numbers above 0",
+		srv_error(r, 404, "not_found", "no resource with id '%.40s'; ids are whole numbers above 0",
 			  text != NULL ? text : "");
 		return false;
 	}
@@ -143,45 +135,29 @@ static bool skip(const char **text, char c)
 	return true;
 }
 
-/* ".123…": milliseconds, the rest of the digits is dropped. */
-static bool fraction(const char **text, int *ms)
-{
-	int scale = 100;
-	*ms = 0;
-	if (!skip(text, '.'))
-		return true;
-	if (!isdigit((unsigned char)**text))
-		return false;
-	for (; isdigit((unsigned char)**text); ++*text, scale /= 10)
-		*ms += (**text - '0') * scale;
-	return true;
-}
-
-/* "Z", "+02:00" */
-static bool zone(const char **text, int *minutes)
-{
-	int h, m, sign = **text == '-' ? -1 : 1;
-	*minutes = 0;
-	if (skip(text, 'Z') || skip(text, 'z'))
-		return true;
-	if (!skip(text, '+') && !skip(text, '-'))
-		return false;
-	if (!digits(text, 2, &h) || !skip(text, ':') || !digits(text, 2, &m) || h > 23 || m > 59)
-		return false;
-	*minutes = sign * (h * 60 + m);
-	return true;
-}
-
 static bool rfc3339(const char *text, int64_t *out)
 {
 	struct tm tm = {0};
-	int year, month, ms, minutes;
+	int year, month, ms = 0, minutes = 0, hours = 0;
 	bool ok = digits(&text, 4, &year) && skip(&text, '-') && digits(&text, 2, &month) && skip(&text, '-') &&
 		  digits(&text, 2, &tm.tm_mday) && (skip(&text, 'T') || skip(&text, 't') || skip(&text, ' ')) &&
 		  digits(&text, 2, &tm.tm_hour) && skip(&text, ':') && digits(&text, 2, &tm.tm_min) &&
-		  skip(&text, ':') && digits(&text, 2, &tm.tm_sec) && fraction(&text, &ms) && zone(&text, &minutes) &&
-		  *text == '\0';
-	if (!ok || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60)
+		  skip(&text, ':') && digits(&text, 2, &tm.tm_sec);
+	/* ".123…": milliseconds; further digits are dropped. */
+	if (ok && skip(&text, '.')) {
+		ok = isdigit((unsigned char)*text);
+		for (int scale = 100; isdigit((unsigned char)*text); text++, scale /= 10)
+			ms += (*text - '0') * scale;
+	}
+	/* "Z" or "+02:00" */
+	if (ok && !skip(&text, 'Z') && !skip(&text, 'z')) {
+		int sign = *text == '-' ? -1 : 1;
+		ok = (skip(&text, '+') || skip(&text, '-')) && digits(&text, 2, &hours) && skip(&text, ':') &&
+		     digits(&text, 2, &minutes) && hours <= 23 && minutes <= 59;
+		minutes = sign * (hours * 60 + minutes);
+	}
+	if (!ok || *text != '\0' || month < 1 || month > 12 || tm.tm_mday < 1 || tm.tm_hour > 23 || tm.tm_min > 59 ||
+	    tm.tm_sec > 60)
 		return false;
 	tm.tm_year = year - 1900;
 	tm.tm_mon = month - 1;
@@ -194,7 +170,7 @@ static bool rfc3339(const char *text, int64_t *out)
 	return true;
 }
 
-static bool read_time(const char *text, int64_t *out)
+bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *out)
 {
 	char *end = NULL;
 	errno = 0;
@@ -202,12 +178,7 @@ static bool read_time(const char *text, int64_t *out)
 	bool number = isdigit((unsigned char)*text) && *end == '\0' && errno == 0;
 	if (number)
 		*out = n;
-	return (number || rfc3339(text, out)) && *out > 0 && *out <= TIME_MAX_MS;
-}
-
-bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *out)
-{
-	if (read_time(text, out))
+	if ((number || rfc3339(text, out)) && *out > 0 && *out <= SL__TIME_MAX_MS)
 		return true;
 	srv_error(r, 400, "invalid", "%s: must be a time such as 2026-01-31T12:00:00Z, or Unix milliseconds", name);
 	return false;
@@ -226,11 +197,14 @@ bool srv_in_only(srv_request *r, const char *where, const json_t *object, const 
 	}
 	json_object_foreach(o, name, value)
 	{
-		if (known(name, names))
+		size_t i = 0;
+		while (names[i] != NULL && strcmp(name, names[i]) != 0)
+			i++;
+		if (names[i] != NULL)
 			continue;
 		join(all, sizeof(all), names);
-		srv_error(r, 400, "invalid", "%s%s%.60s: there is no such field here%s%s", where,
-			  where[0] != '\0' ? "." : "", name, all[0] != '\0' ? "; there are " : "", all);
+		srv_error(r, 400, "invalid", "unknown field %s%s%.60s%s%s", where, where[0] != '\0' ? "." : "", name,
+			  all[0] != '\0' ? "; known are " : "", all);
 		return false;
 	}
 	return true;

@@ -53,32 +53,7 @@ static int add_chain(const struct sl_chain *chain, void *ctx)
 	return next_row(l, chain->id);
 }
 
-/* Continues over stretches without a match, but not for long. */
-static int read_list(struct srv_api *api, struct srv_filter *f, bool chains, struct listing *l, uint64_t *reached,
-		     struct sl_err *err)
-{
-	uint32_t limit = f->f.limit;
-	int64_t began_ms = sl__clock_ms();
-	int rc = 0;
-	f->f.scan = SCAN;
-	f->f.reached = reached;
-	while (rc == 0 && l->n < limit) {
-		f->f.limit = limit - l->n;
-		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f->f, add_chain, l, err)
-			    : sl_jobs_list(api->core->jobs, &f->f, add_job, l, err);
-		if (rc == PAGE_FULL) {
-			*reached = l->last;
-			return 0;
-		}
-		f->f.after = *reached;
-		f->f.scan = f->f.scan < SCAN_MOST ? 2 * f->f.scan : SCAN_MOST;
-		if (*reached == 0 || sl__clock_ms() - began_ms >= (l->n == 0 ? EMPTY_MS : ENOUGH_MS))
-			break;
-	}
-	return rc;
-}
-
-static void list(srv_request *r, struct srv_api *api, bool chains)
+static void list_rows(srv_request *r, struct srv_api *api, bool chains)
 {
 	struct srv_filter f;
 	struct sl_err err = SL_ERR_INIT;
@@ -91,7 +66,26 @@ static void list(srv_request *r, struct srv_api *api, bool chains)
 	srv_out_open(&l.out, '{');
 	srv_out_name(&l.out, "items");
 	srv_out_open(&l.out, '[');
-	int rc = read_list(api, &f, chains, &l, &reached, &err);
+	/* Continue over stretches without a match, but not for long. */
+	uint32_t limit = f.f.limit;
+	int64_t began_ms = sl__clock_ms();
+	int rc = 0;
+	f.f.scan = SCAN;
+	f.f.reached = &reached;
+	while (rc == 0 && l.n < limit) {
+		f.f.limit = limit - l.n;
+		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f.f, add_chain, &l, &err)
+			    : sl_jobs_list(api->core->jobs, &f.f, add_job, &l, &err);
+		if (rc == PAGE_FULL) {
+			reached = l.last;
+			rc = 0;
+			break;
+		}
+		f.f.after = reached;
+		f.f.scan = f.f.scan < SCAN_MOST ? 2 * f.f.scan : SCAN_MOST;
+		if (reached == 0 || sl__clock_ms() - began_ms >= (l.n == 0 ? EMPTY_MS : ENOUGH_MS))
+			break;
+	}
 	if (rc != 0 && !l.out.text.failed) {
 		srv_out_free(&l.out);
 		srv_fail(r, &err);
@@ -106,12 +100,12 @@ static void list(srv_request *r, struct srv_api *api, bool chains)
 
 void srv_list_chains(srv_request *r, void *ctx)
 {
-	list(r, ctx, true);
+	list_rows(r, ctx, true);
 }
 
 void srv_list_jobs(srv_request *r, void *ctx)
 {
-	list(r, ctx, false);
+	list_rows(r, ctx, false);
 }
 
 /* ---- one job ---- */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens the configured repository of backups, with the passphrase of a file. */
 #include "server/backup/backup.h"
 #include "server/config/config.h"
 #include "server/passphrase.h"
@@ -16,7 +17,8 @@ static int bad(struct sl_err *err, const char *path, const char *why)
 	return sl_err_set(err, SL_EKEY, "passphrase file %.150s: %s", path, why);
 }
 
-static int check_file(int fd, const char *path, struct sl_err *err)
+/* The passphrase of an open file into out; *len is its length. */
+static int read_passphrase_fd(int fd, const char *path, char out[SRV_PASSPHRASE_BYTES], size_t *len, struct sl_err *err)
 {
 	struct stat st;
 	if (fstat(fd, &st) != 0)
@@ -24,37 +26,21 @@ static int check_file(int fd, const char *path, struct sl_err *err)
 	if (!S_ISREG(st.st_mode))
 		return bad(err, path, "not a regular file");
 	if ((st.st_mode & 077) != 0)
-		return bad(err, path, "others may read it: chmod 600");
-	return 0;
-}
-
-/* Reading one byte more than fits shows that the file is too long. */
-static int read_all(int fd, char *buf, size_t size, size_t *len)
-{
-	for (*len = 0; *len < size;) {
-		ssize_t n = read(fd, buf + *len, size - *len);
+		return bad(err, path, "readable by other users; run chmod 600 on it");
+	/* A file that fills the buffer is too long. */
+	for (*len = 0; *len < SRV_PASSPHRASE_BYTES;) {
+		ssize_t n = read(fd, out + *len, SRV_PASSPHRASE_BYTES - *len);
 		if (n < 0 && errno != EINTR)
-			return errno;
+			return bad(err, path, strerror(errno));
 		if (n == 0)
-			return 0;
+			break;
 		*len += n > 0 ? (size_t)n : 0;
 	}
-	return 0;
-}
-
-static int read_fd(int fd, const char *path, char *buf, size_t size, size_t *len, struct sl_err *err)
-{
-	int rc = check_file(fd, path, err), failed;
-	if (rc != 0)
-		return rc;
-	failed = read_all(fd, buf, size, len);
-	if (failed != 0)
-		return bad(err, path, strerror(failed));
-	if (*len == size)
+	if (*len == SRV_PASSPHRASE_BYTES)
 		return bad(err, path, "too long for a passphrase");
-	if (*len > 0 && buf[*len - 1] == '\n')
+	if (*len > 0 && out[*len - 1] == '\n')
 		--*len;
-	if (*len > 0 && buf[*len - 1] == '\r')
+	if (*len > 0 && out[*len - 1] == '\r')
 		--*len;
 	return *len == 0 ? bad(err, path, "empty") : 0;
 }
@@ -66,7 +52,7 @@ int srv_passphrase_read(const char *path, char out[SRV_PASSPHRASE_BYTES], size_t
 	size_t n = 0;
 	if (fd < 0)
 		return bad(err, path, errno == ELOOP ? "is a symbolic link" : strerror(errno));
-	int rc = read_fd(fd, path, out, SRV_PASSPHRASE_BYTES, &n, err);
+	int rc = read_passphrase_fd(fd, path, out, &n, err);
 	(void)close(fd);
 	if (rc != 0)
 		explicit_bzero(out, SRV_PASSPHRASE_BYTES);

@@ -136,8 +136,9 @@ static int take_settings(const yaml_node_t *root, void *ctx)
 int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
 		    struct sl_err *err)
 {
-	struct settings_file f = {.config = config, .yaml = {.fn = fn, .ctx = ctx}};
-	int rc = srv_yaml_read(&f.yaml, path, take_settings, &f, err), n = f.yaml.n_problems;
+	struct settings_file f = {.config = config,
+				  .yaml = {.fn = fn, .ctx = ctx, .take = take_settings, .take_ctx = &f}};
+	int rc = srv_yaml_read(&f.yaml, path, err), n = f.yaml.n_problems;
 	if (rc != 0)
 		return rc;
 	return n > 0 ? sl_err_set(err, SL_ECONFIG, "%s: %d problem%s", path, n, n == 1 ? "" : "s") : 0;

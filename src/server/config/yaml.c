@@ -43,8 +43,7 @@ static FILE *open_readable(const char *path, struct sl_err *err)
 	return NULL;
 }
 
-int srv_yaml_read(struct srv_yaml *y, const char *path, int (*take)(const yaml_node_t *root, void *ctx), void *ctx,
-		  struct sl_err *err)
+int srv_yaml_read(struct srv_yaml *y, const char *path, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	yaml_parser_t parser;
@@ -61,7 +60,7 @@ int srv_yaml_read(struct srv_yaml *y, const char *path, int (*take)(const yaml_n
 	}
 	yaml_parser_set_input_file(&parser, file);
 	if (yaml_parser_load(&parser, &y->doc)) {
-		rc = take(yaml_document_get_root_node(&y->doc), ctx);
+		rc = y->take(yaml_document_get_root_node(&y->doc), y->take_ctx);
 		yaml_document_delete(&y->doc);
 	} else { /* the parser's own words, with the place where it gave up */
 		srv_yaml_problem(y, parser.error == YAML_READER_ERROR ? NULL : &parser.problem_mark, "%s%s%s",

@@ -18,14 +18,15 @@ typedef void srv_yaml_problem_fn(size_t line, size_t column, const char *text, v
 struct srv_yaml {
 	srv_yaml_problem_fn *fn;
 	void *ctx;
+	int (*take)(const yaml_node_t *root, void *ctx); /* gets the root node; NULL: an empty file */
+	void *take_ctx;
 	int n_problems;
 	yaml_document_t doc; /* while the callback runs */
 };
 
-/* Load the file and call `take` with its root node (NULL: an empty file). Syntax errors are reported as problems.
- * Returns what take returns, SL_ENOMEM, or the error of reading the file. */
-int srv_yaml_read(struct srv_yaml *y, const char *path, int (*take)(const yaml_node_t *root, void *ctx), void *ctx,
-		  struct sl_err *err);
+/* Load the file and call take. Syntax errors are reported as problems. Returns what take returns, SL_ENOMEM, or the
+ * error of reading the file. */
+int srv_yaml_read(struct srv_yaml *y, const char *path, struct sl_err *err);
 /* Report a problem; at: NULL for the file as a whole. */
 void srv_yaml_problem(struct srv_yaml *y, const yaml_mark_t *at, const char *fmt, ...) SL_PRINTF(3, 4);
 /* The same for a word that is not one of n: "unknown WHAT 'colunm'; did you mean 'column'?". */
