@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The growable buffer: see buf.h. Capacity at least doubles, so that n appends cost O(n). */
 #include "base/buf.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The environment: defaults, memory and strings through it, log records, randomness. See env.h. */
 #include "base/env.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Errors: the table of codes, classes and texts, and how messages are set and wrapped. See sluice/err.h. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Detects that a handle is used in a forked child. See fork_guard.h. */
 #include "base/fork_guard.h"
 
 #include <sys/mman.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* SHA-256 by libcrypto, which uses the processor's own instructions. See sha256.h. */
 #include "base/sha256.h"
 
 #include <openssl/evp.h>

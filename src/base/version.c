@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The version of the library. */
 #include <sluice/version.h>
 
 const char *sl_version(void)

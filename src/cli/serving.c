@@ -118,7 +118,7 @@ static void reload(struct serving *s)
 	struct sl_err err = SL_ERR_INIT;
 	int bad;
 
-	srv_systemd_tell_reloading(&s->systemd);
+	srv_systemd_notify_reloading(&s->systemd);
 	bad = serving_configure(s->cli, s->args, &fresh);
 	if (!bad)
 		s->log_level = level_of(s, &fresh);
@@ -129,7 +129,7 @@ static void reload(struct serving *s)
 		cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
 	else if (s->log_level <= SL_LOG_INFO)
 		cli_line(s->cli, SL_LOG_INFO, "reloaded");
-	srv_systemd_tell(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+	srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
 }
 
 static void serve(struct serving *s)
@@ -164,7 +164,7 @@ static int drain(struct serving *s)
 	struct sl_err err = SL_ERR_INIT;
 	int code = EXIT_OK;
 
-	srv_systemd_tell(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
+	srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
 	srv_server_refuse(s->server);
 	if (s->beside)
 		code = first(code, s->beside->stop(s, left_ms(until), s->beside_ctx));
@@ -188,7 +188,7 @@ static int start(struct serving *s)
 	}
 	make_env(s);
 	while (srv_server_new(&s->server, &s->config, &s->env, &err)) {
-		srv_systemd_tell(&s->systemd, "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=Waiting for the store");
+		srv_systemd_notify(&s->systemd, "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=Waiting for the store");
 		if (!jobstore_wait(s->cli, &err, &n_waits))
 			return cli_fail(s->cli, &err, NULL);
 	}
@@ -206,7 +206,7 @@ int serving_run(struct serving *s)
 	if (!code) {
 		out_printf(&s->cli->out, "%s\n", srv_server_url(s->server));
 		(void)out_flush(&s->cli->out);
-		srv_systemd_tell(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
 		serve(s);
 	}
 	if (s->server)

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The health thread, its checks and the routes that show them: see health.h.
+ *
+ * readyz answers from the results of the last round and never runs a check itself. It reports 503 when that round is
+ * too old, since the thread then hangs in a check.
+ */
 #include "server/health.h"
 #include "base/buf.h"
 #include "base/thread.h"
@@ -129,7 +135,7 @@ static void *run(void *arg)
 		sl__unlock(&h->mu);
 		verdict = look(h);
 		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
-			srv_systemd_tell(h->systemd, "WATCHDOG=1");
+			srv_systemd_notify(h->systemd, "WATCHDOG=1");
 		sl__lock(&h->mu);
 		while (!h->stop && sl__clock_ms() < next)
 			(void)sl__wait_until_ms(&h->wake, &h->mu, next);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Messages to systemd: one datagram each, sent without blocking for long. See notify_systemd.h. */
 #include "server/notify_systemd.h"
 
 #include <stdarg.h>
@@ -59,7 +60,7 @@ void srv_systemd_fini(struct srv_systemd *s)
 	s->fd = -1;
 }
 
-void srv_systemd_tell(const struct srv_systemd *s, const char *fmt, ...)
+void srv_systemd_notify(const struct srv_systemd *s, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -75,10 +76,10 @@ void srv_systemd_tell(const struct srv_systemd *s, const char *fmt, ...)
 			      (const struct sockaddr *)&s->to, s->to_len);
 }
 
-void srv_systemd_tell_reloading(const struct srv_systemd *s)
+void srv_systemd_notify_reloading(const struct srv_systemd *s)
 {
 	struct timespec now;
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
-	srv_systemd_tell(s, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+	srv_systemd_notify(s, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }

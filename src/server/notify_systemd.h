@@ -24,8 +24,8 @@ struct srv_systemd {
 void srv_systemd_init(struct srv_systemd *systemd);
 void srv_systemd_fini(struct srv_systemd *systemd);
 /* "READY=1\nSTATUS=…". A message that cannot be sent is dropped: systemd does not wait for it. */
-void srv_systemd_tell(const struct srv_systemd *systemd, const char *fmt, ...) SL_PRINTF(2, 3);
+void srv_systemd_notify(const struct srv_systemd *systemd, const char *fmt, ...) SL_PRINTF(2, 3);
 /* RELOADING=1 with the time that the protocol asks for. */
-void srv_systemd_tell_reloading(const struct srv_systemd *systemd);
+void srv_systemd_notify_reloading(const struct srv_systemd *systemd);
 
 #endif

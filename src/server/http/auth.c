@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tokens and sessions: see auth.h.
+ *
+ * Invariants:
+ * 1. Only hashes of tokens and session ids are kept; what a client presented is hashed and compared in constant time.
+ * 2. A session ends when its token is no longer in the file.
+ * 3. A token's sessions are bounded; a further log-in replaces the oldest session of the same token, never another's.
+ */
 #include "server/http/auth.h"
 #include "base/thread.h"
 

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Parsing of request text: see net_text.h. Every function takes a length and reads no further, since the bytes come
+ * from clients and need not end with a NUL.
+ */
 #include "server/http/net_text.h"
 
 #include <string.h>

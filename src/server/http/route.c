@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tree of routes: see route.h. A node has its literal children, at most one parameter and at most one rest, and the
+ * endpoints that end there, one per method. A lookup tries literal, parameter and rest in this order and backtracks.
+ */
 #include "server/http/route.h"
 
 #include "server/http/net_text.h"

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Certificates and keys: see tls.h.
+ *
+ * A reload reads both files, checks that the key belongs to the certificate, and only then publishes them together; a
+ * handshake never sees one of the old pair with one of the new. Memory that held key material is wiped.
+ */
 #include "server/http/tls.h"
 #include "base/thread.h"
 
