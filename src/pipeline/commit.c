@@ -14,80 +14,45 @@ struct tries {
 	struct sl__prng *prng;
 };
 
-static bool may_pass(const struct sl_err *err)
+/* How long to wait before the next attempt; SL_NONE: give up. What is unavailable is waited for. What cannot be written,
+ * or is refused, gets as many attempts as any other step. A drain restarts the delays and bounds the attempts. */
+static int64_t next_delay(sl_pipeline *p, struct tries *t, const struct sl_err *err)
 {
-	return err->error_class == SL_CLASS_TRANSIENT || err->error_class == SL_CLASS_THROTTLED ||
-	       err->error_class == SL_CLASS_FATAL || (err->error_class == SL_CLASS_NONE && err->retryable);
-}
-
-/* What is unavailable is waited for. What cannot be written, or is refused, gets as many tries as any other step. */
-static bool is_worth_it(const sl_pipeline *p, struct tries *t, const struct sl_err *err)
-{
-	if (err->error_class != SL_CLASS_FATAL || err->retryable) {
+	const bool unlimited = p->o.retry_attempts == SL_UNLIMITED;
+	const uint32_t most = (uint32_t)p->o.retry_attempts;
+	const enum sl_err_class class = err->error_class;
+	bool may_pass = class == SL_CLASS_TRANSIENT || class == SL_CLASS_THROTTLED || class == SL_CLASS_FATAL ||
+			(class == SL_CLASS_NONE && err->retryable);
+	if (!may_pass || p->o.commit_patience_ms == SL_NONE)
+		return SL_NONE;
+	if (class != SL_CLASS_FATAL || err->retryable)
 		t->in_vain = 0;
-		return true;
-	}
-	return p->o.retry_attempts == SL_UNLIMITED || ++t->in_vain < (uint32_t)p->o.retry_attempts;
-}
+	else if (!unlimited && ++t->in_vain >= most)
+		return SL_NONE;
 
-/* A drain begins the delays anew and bounds the tries. */
-static bool has_patience(sl_pipeline *p, struct tries *t)
-{
 	int stop = atomic_load(&p->stop);
 	if (stop != t->seen)
 		t->state = (struct sl__retry_state){0};
 	t->seen = stop;
-	if (stop == SL_PIPELINE_GO)
-		return true;
-	return p->o.retry_attempts == SL_UNLIMITED || ++t->in_drain <= (uint32_t)p->o.retry_attempts;
-}
-
-/* How long to wait before the next try; SL_NONE: give up. */
-static int64_t next_delay(sl_pipeline *p, struct tries *t, const struct sl_err *err)
-{
-	struct sl_err e = *err;
-	if (!may_pass(err) || p->o.commit_patience_ms == SL_NONE || !is_worth_it(p, t, err) || !has_patience(p, t))
+	if (stop != SL_PIPELINE_GO && !unlimited && ++t->in_drain > most)
 		return SL_NONE;
-	if (e.error_class != SL_CLASS_THROTTLED)
+
+	struct sl_err e = *err;
+	if (class != SL_CLASS_THROTTLED)
 		e.error_class = SL_CLASS_TRANSIENT;
 	struct sl__retry_decision d = sl__retry_decide(&p->commit, &t->state, &e, true, t->prng);
 	return sl__deadline_ns(&p->env, d.delay_ms) > t->give_up_ns ? SL_NONE : d.delay_ms;
-}
-
-static void note_committed(sl_pipeline *p, struct sl__task *t)
-{
-	sl__pipeline_unlist(p, t);
-	sl_histogram_observe(p->metrics.lag, (uint64_t)SL_MAX(sl__mono_ns(&p->env) - t->stored_ns, 0));
-	sl_counter_add(p->metrics.committed, 1);
-	sl__lock(&p->mu);
-	p->stats.committed++;
-	p->stats.has_last = 1;
-	p->stats.last = t->part.end;
-	p->stats.next = t->part.end + 1;
-	sl__unlock(&p->mu);
-	sl__pipeline_step(p, "committed", t);
-}
-
-static int cancelled(struct sl_err *err)
-{
-	return sl_err_set(err, SL_ECANCELLED, "the flow was cancelled");
-}
-
-static int try_commit(sl_pipeline *p, struct sl__task *t, struct sl_err *err)
-{
-	sl__pipeline_step(p, "before_commit", t);
-	int rc = p->o.ops->commit(p->o.ctx, &t->part, t->out, t->ref, err);
-	if (rc != 0)
-		sl__pipeline_complete_err(err, rc);
-	return rc;
 }
 
 static int commit_task(sl_pipeline *p, struct sl__task *t, struct sl__prng *prng, struct sl_err *err)
 {
 	struct tries tries = {.give_up_ns = sl__deadline_ns(&p->env, p->o.commit_patience_ms), .prng = prng};
 	for (t->part.attempt = 1; !sl__pipeline_abandoned(p, t->ordinal); t->part.attempt++) {
-		if (try_commit(p, t, err) == 0)
+		sl__pipeline_step(p, "before_commit", t);
+		int rc = p->o.ops->commit(p->o.ctx, &t->part, t->out, t->ref, err);
+		if (rc == 0)
 			return 0;
+		sl__pipeline_complete_err(err, rc);
 		int64_t delay_ms = next_delay(p, &tries, err);
 		if (delay_ms == SL_NONE)
 			return sl_err_wrap(err, err->code, "partition %llu to %llu, attempt %u: commit",
@@ -101,7 +66,7 @@ static int commit_task(sl_pipeline *p, struct sl__task *t, struct sl__prng *prng
 		if (!sl__pipeline_pause(p, t->ordinal, delay_ms, tries.seen))
 			break;
 	}
-	return cancelled(err);
+	return sl_err_set(err, SL_ECANCELLED, "the flow was cancelled");
 }
 
 static int commit_next(sl_pipeline *p, struct sl__prng *prng, struct sl_err *err)
@@ -112,10 +77,18 @@ static int commit_next(sl_pipeline *p, struct sl__prng *prng, struct sl_err *err
 		return rc;
 	struct sl__task *t = e.ptr;
 	rc = commit_task(p, t, prng, err);
+	sl__pipeline_unlist(p, t);
 	if (rc == 0) {
-		note_committed(p, t);
+		sl_histogram_observe(p->metrics.lag, (uint64_t)SL_MAX(sl__mono_ns(&p->env) - t->stored_ns, 0));
+		sl_counter_add(p->metrics.committed, 1);
+		sl__lock(&p->mu);
+		p->stats.committed++;
+		p->stats.has_last = 1;
+		p->stats.last = t->part.end;
+		p->stats.next = t->part.end + 1;
+		sl__unlock(&p->mu);
+		sl__pipeline_step(p, "committed", t);
 	} else {
-		sl__pipeline_unlist(p, t);
 		if (rc != SL_ECANCELLED || !sl__pipeline_abandoned(p, t->ordinal))
 			sl__pipeline_fail(p, t->ordinal, err);
 		sl__sequencer_cancel(p->sequencer);

@@ -51,31 +51,23 @@ static int missing(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t
 			  U(e->first - 1), U(e->first), text);
 }
 
-static int seen(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t last, struct sl_err *err)
+/* The element follows the one before. *skip: it lies before the number from which this run continues. */
+static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, bool *skip,
+		       struct sl_err *err)
 {
 	char text[96];
-	return sl_err_set(err, SL_EDUPLICATE, "source: %llu%s comes after %llu: the numbers must rise by one",
-			  U(e->first), place(p, e, text, sizeof(text)), U(last));
-}
-
-static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, struct sl_err *err)
-{
+	bool at = p->o.begin == SL_PIPELINE_AT;
 	if (e->first > e->last || e->last > SL_SEQUENCE_MAX)
 		return not_an_element(p, e, "is not a range up to", SL_SEQUENCE_MAX, err);
 	if (c->any && e->first <= c->last)
-		return seen(p, e, c->last, err);
+		return sl_err_set(err, SL_EDUPLICATE, "source: %llu%s comes after %llu: the numbers must rise by one",
+				  U(e->first), place(p, e, text, sizeof(text)), U(c->last));
 	if (c->any && e->first > c->last + 1)
 		return missing(p, e, c->last + 1, err);
-	if (!c->any && p->o.begin == SL_PIPELINE_AT && e->first > p->o.first)
+	if (!c->any && at && e->first > p->o.first)
 		return missing(p, e, p->o.first, err);
-	return 0;
-}
-
-/* Lies the element before the point from which this run continues? SL_EINVAL when only a part of it does. */
-static int check_begin(sl_pipeline *p, const struct sl_pipeline_element *e, bool *skip, struct sl_err *err)
-{
-	*skip = p->o.begin == SL_PIPELINE_AT && e->last < p->o.first;
-	if (!*skip && p->o.begin == SL_PIPELINE_AT && e->first < p->o.first)
+	*skip = at && e->last < p->o.first;
+	if (!*skip && at && e->first < p->o.first)
 		return not_an_element(p, e, "must be cut at the number that this run begins with,", p->o.first, err);
 	return 0;
 }
@@ -109,30 +101,23 @@ static int dispatch(sl_pipeline *p, struct cut *c, struct sl_err *err)
 	return sl_err_set(err, rc, "partition %llu to %llu: queue: %s", U(start), U(end), sl_err_text(rc));
 }
 
-/* Put the element into its partition; the element is the task's when 0 returns. */
-static int gather(sl_pipeline *p, struct cut *c, const struct sl_pipeline_element *e, struct sl_err *err)
-{
-	if (c->task == NULL) {
-		c->boundary = sl__partition_end(e->first, p->o.partition_size);
-		c->task = sl__task_new(p, e->first);
-	}
-	if (e->last > c->boundary)
-		return not_an_element(p, e, "crosses the boundary of a partition behind", c->boundary, err);
-	if (c->task == NULL || !sl__task_append(p, c->task, e))
-		return sl_err_set(err, SL_ENOMEM, "source: no memory for %llu to %llu", U(e->first), U(e->last));
-	return 0;
-}
-
-static int take(sl_pipeline *p, struct cut *c, struct sl_pipeline_element *e, struct sl_err *err)
+/* Put the element into its partition, and dispatch that when it is complete. The element is released on failure. */
+static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_element *e, struct sl_err *err)
 {
 	bool skip = false;
-	int rc = check_order(p, c, e, err);
-	if (rc == 0)
-		rc = check_begin(p, e, &skip, err);
+	int rc = check_order(p, c, e, &skip, err);
 	c->any = true;
 	c->last = e->last;
-	if (rc == 0 && !skip)
-		rc = gather(p, c, e, err);
+	if (rc == 0 && !skip) {
+		if (c->task == NULL) {
+			c->boundary = sl__partition_end(e->first, p->o.partition_size);
+			c->task = sl__task_new(p, e->first);
+		}
+		if (e->last > c->boundary)
+			rc = not_an_element(p, e, "crosses the boundary of a partition after", c->boundary, err);
+		else if (c->task == NULL || !sl__task_append(p, c->task, e))
+			rc = sl_err_set(err, SL_ENOMEM, "source: no memory for %llu to %llu", U(e->first), U(e->last));
+	}
 	if (rc != 0 || skip) {
 		sl__pipeline_release_element(p, e);
 		sl__lock(&p->mu);
@@ -151,19 +136,14 @@ static int cut_all(sl_pipeline *p, struct cut *c, struct sl_err *err)
 		struct sl_pipeline_element e = {0};
 		rc = p->o.ops->next(p->o.ctx, &e, err);
 		if (rc == 0)
-			rc = take(p, c, &e, err);
+			rc = take_element(p, c, &e, err);
 		else if (rc < 0)
 			sl__pipeline_complete_err(err, rc);
 	}
-	/* A source that was interrupted may say anything; only one that ended by itself has an end. */
+	/* A source that was interrupted may return anything; only one that ended on its own has an end. */
 	if (rc == SL_PIPELINE_END && !sl__pipeline_ending(p) && p->o.final == SL_ON && c->task != NULL)
 		rc = dispatch(p, c, err);
 	return rc < 0 ? rc : 0;
-}
-
-static bool is_interruption(sl_pipeline *p, int rc)
-{
-	return sl__pipeline_ending(p) && (rc == SL_ECANCELLED || rc == SL_EAGAIN || rc == SL_ETIMEDOUT);
 }
 
 void sl__dispatcher_main(unsigned index, void *ctx)
@@ -174,7 +154,8 @@ void sl__dispatcher_main(unsigned index, void *ctx)
 	(void)index;
 	int rc = cut_all(p, &c, &err);
 	sl__task_free(p, c.task);
-	if (rc != 0 && !is_interruption(p, rc)) {
+	bool interrupted = sl__pipeline_ending(p) && (rc == SL_ECANCELLED || rc == SL_EAGAIN || rc == SL_ETIMEDOUT);
+	if (rc != 0 && !interrupted) {
 		sl__lock(&p->mu);
 		uint64_t at = p->ordinals;
 		sl__unlock(&p->mu);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of a pipeline: gauges that read its state, counters and a histogram that its stages feed. */
 #include "pipeline/pipeline.h"
 
 static double read_depth(void *ctx)

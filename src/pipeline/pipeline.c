@@ -7,35 +7,82 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* ---- making and freeing ---- */
+#include "base/options.h"
 
-static int make_fd(int *fd, struct sl_err *err)
+/* ---- options ---- */
+
+#define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000) /* keeps sums of times far from overflow */
+#define PARTITION_SIZE_MAX ((uint64_t)1 << 48)
+#define NAME_BYTES_MAX 100
+
+static int check_sizes(const struct sl_pipeline_opts *o, struct sl_err *err)
 {
-	*fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return *fd >= 0 ? 0 : sl_err_set_errno(err, errno, "pipeline: eventfd");
+	const struct sl__range rows[] = {
+		{"workers", o->workers, 1, 256},
+		{"queue_size", o->queue_size, 1, 65536},
+		{"window", o->window, 1, 1 << 20},
+		{"queue_bytes", o->queue_bytes == SL_UNLIMITED ? 1 : o->queue_bytes, 1, INT64_MAX},
+		{"retry_attempts", o->retry_attempts == SL_UNLIMITED ? 1 : o->retry_attempts, 1, INT32_MAX},
+		{"retry_backoff_ms", o->retry_backoff_ms == SL_NONE ? 1 : o->retry_backoff_ms, 1, SPAN_MAX_MS},
+		{"commit_patience_ms", o->commit_patience_ms < 0 ? 1 : o->commit_patience_ms, 1, SPAN_MAX_MS},
+		{"begin", o->begin, SL_PIPELINE_ANYWHERE, SL_PIPELINE_AT},
+		{"final", o->final, SL_DEFAULT, SL_OFF},
+		{"keep_output", o->keep_output, SL_DEFAULT, SL_OFF},
+	};
+	int rc = sl__check_ranges("pipeline", rows, SL_COUNT(rows), err);
+	if (rc != 0)
+		return rc;
+	if (o->partition_size == 0 || o->partition_size > PARTITION_SIZE_MAX)
+		return sl_err_set(err, SL_EINVAL, "pipeline: partition_size is %llu; give 1 to %llu",
+				  (unsigned long long)o->partition_size, (unsigned long long)PARTITION_SIZE_MAX);
+	if (o->first > SL_SEQUENCE_MAX)
+		return sl_err_set(err, SL_EINVAL, "pipeline: first is %llu, above the highest number",
+				  (unsigned long long)o->first);
+	if (o->commit_patience_ms < SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL,
+				  "pipeline: commit_patience_ms is %lld; give 1 or more, SL_NONE or SL_UNLIMITED",
+				  (long long)o->commit_patience_ms);
+	return 0;
 }
 
-static int make_parts(sl_pipeline *p, struct sl_err *err)
+static int take_options(sl_pipeline *p, const struct sl_pipeline_opts *opts, struct sl_err *err)
 {
-	struct sl__queue_opts queue = {.env = &p->env,
-				       .name = p->name,
-				       .capacity = (size_t)p->o.queue_size,
-				       .max_bytes = p->o.queue_bytes > 0 ? (size_t)p->o.queue_bytes : 0};
-	struct sl__sequencer_opts sequencer = {.first = 0, .window = (uint64_t)p->o.window};
-	int rc = make_fd(&p->wake_fd, err);
-	if (rc == 0)
-		rc = make_fd(&p->stop_fd, err);
-	if (rc == 0)
-		rc = sl__queue_new(&p->queue, &queue, err);
-	if (rc == 0)
-		rc = sl__sequencer_new(&p->sequencer, &p->env, &sequencer, err);
-	if (rc == 0)
-		rc = sl__pipeline_metrics_attach(p, err);
+	struct sl_pipeline_opts *o = &p->o;
+	sl__opts_copy(o, sizeof(*o), opts);
+	if (o->name == NULL)
+		o->name = "pipeline";
+	if (o->name[0] == '\0' || strlen(o->name) > NAME_BYTES_MAX)
+		return sl_err_set(err, SL_EINVAL, "pipeline: name is empty or longer than %d bytes", NAME_BYTES_MAX);
+	(void)snprintf(p->name, sizeof(p->name), "%s", o->name);
+	o->name = p->name;
+	o->workers = (int32_t)sl__or_default(o->workers, 4);
+	o->queue_size = (int32_t)sl__or_default(o->queue_size, 8);
+	o->retry_attempts = (int32_t)sl__or_default(o->retry_attempts, 3);
+	o->retry_backoff_ms = sl__or_default(o->retry_backoff_ms, 1000);
+	o->window = (int32_t)sl__or_default(o->window, (int64_t)o->workers + o->queue_size);
+	o->queue_bytes = sl__or_default(o->queue_bytes, SL_UNLIMITED);
+	o->commit_patience_ms = sl__or_default(o->commit_patience_ms, SL_UNLIMITED);
+	int rc = check_sizes(o, err);
+	if (rc != 0)
+		return rc;
+
+	const struct sl_pipeline_ops *ops = o->ops;
+	if (ops == NULL || ops->version != SL_PIPELINE_OPS_VERSION)
+		return sl_err_set(err, SL_EINVAL, "pipeline: ops is missing or of another version");
+	if (ops->next == NULL || ops->build == NULL || ops->commit == NULL)
+		return sl_err_set(err, SL_EINVAL, "pipeline: ops needs next, build and commit");
+	struct sl_retry_policy given = {.max_attempts = o->retry_attempts, .first_ms = o->retry_backoff_ms};
+	rc = sl_retry_resolve(&p->retry, &given, SL_RETRY_PIPELINE, err);
+	p->commit = p->retry;
+	p->commit.max_attempts = SL_UNLIMITED;
 	return rc;
 }
+
+/* ---- making and freeing ---- */
 
 int sl_pipeline_new(sl_pipeline **out, const struct sl_pipeline_opts *opts, struct sl_err *err)
 {
@@ -54,13 +101,29 @@ int sl_pipeline_new(sl_pipeline **out, const struct sl_pipeline_opts *opts, stru
 	sl__mutex_init(&p->mu);
 	sl__cond_init(&p->changed);
 	sl__fork_guard_init(&p->guard);
-	rc = sl__pipeline_options(p, opts, err);
-	if (rc == 0)
-		rc = make_parts(p, err);
-	if (rc != 0)
-		sl_pipeline_free(p);
-	else
-		*out = p;
+	if ((rc = take_options(p, opts, err)) != 0)
+		goto fail;
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	p->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->wake_fd < 0 || p->stop_fd < 0) {
+		rc = sl_err_set_errno(err, errno, "pipeline: eventfd");
+		goto fail;
+	}
+	const struct sl__queue_opts queue = {.env = &p->env,
+					     .name = p->name,
+					     .capacity = (size_t)p->o.queue_size,
+					     .max_bytes = p->o.queue_bytes > 0 ? (size_t)p->o.queue_bytes : 0};
+	const struct sl__sequencer_opts sequencer = {.first = 0, .window = (uint64_t)p->o.window};
+	if ((rc = sl__queue_new(&p->queue, &queue, err)) != 0)
+		goto fail;
+	if ((rc = sl__sequencer_new(&p->sequencer, &p->env, &sequencer, err)) != 0)
+		goto fail;
+	if ((rc = sl__pipeline_metrics_attach(p, err)) != 0)
+		goto fail;
+	*out = p;
+	return 0;
+fail:
+	sl_pipeline_free(p);
 	return rc;
 }
 
@@ -113,8 +176,8 @@ int sl_pipeline_stop_fd(const sl_pipeline *p)
 	return p->stop_fd;
 }
 
-/* Act on what was asked for since the last look. */
-static void heed(sl_pipeline *p)
+/* Act on what was requested since the last call. */
+static void act_on_stop(sl_pipeline *p)
 {
 	int stop = atomic_load(&p->stop);
 	if (sl__pipeline_ending(p) && !p->interrupted) {
@@ -123,9 +186,9 @@ static void heed(sl_pipeline *p)
 		if (p->o.ops->interrupt != NULL)
 			p->o.ops->interrupt(p->o.ctx);
 	}
-	if (stop == p->heeded)
+	if (stop == p->acted_on)
 		return;
-	p->heeded = stop;
+	p->acted_on = stop;
 	sl__log(&p->env, SL_LOG_INFO, "pipeline", stop == SL_PIPELINE_NOW ? "stopping now" : "draining",
 		SL__F_STR("pipeline", p->name));
 	sl__lock(&p->mu);
@@ -137,25 +200,10 @@ static void heed(sl_pipeline *p)
 		sl__sequencer_cancel(p->sequencer);
 }
 
-static void supervise(sl_pipeline *p)
-{
-	struct pollfd look = {.fd = p->wake_fd, .events = POLLIN};
-	bool done;
-	do {
-		uint64_t count;
-		done = atomic_load(&p->done);
-		heed(p);
-		if (!done)
-			(void)poll(&look, 1, -1);
-		ssize_t n = read(p->wake_fd, &count, sizeof(count));
-		(void)n;
-	} while (!done);
-}
-
 /* ---- running ---- */
 
-/* Whatever could not be started is replaced by the end that it would have told, so that those before it leave. */
-static int start(sl_pipeline *p, struct sl_err *err)
+/* What could not be started is replaced by the end that it would have reported, so that those before it leave. */
+static int start_stages(sl_pipeline *p, struct sl_err *err)
 {
 	int rc = sl__pool_start(&p->committer, &p->env, "sl-commit", 1, sl__committer_main, NULL, p, err);
 	if (rc != 0)
@@ -173,30 +221,6 @@ static int start(sl_pipeline *p, struct sl_err *err)
 	return rc;
 }
 
-static void join(sl_pipeline *p)
-{
-	sl__pool_free(p->dispatcher);
-	sl__pool_free(p->workers);
-	sl__pool_free(p->committer);
-	p->dispatcher = p->workers = p->committer = NULL;
-	sl__lock(&p->mu);
-	p->ended_ns = sl__mono_ns(&p->env);
-	sl__unlock(&p->mu);
-}
-
-static int outcome(sl_pipeline *p, struct sl_err *err)
-{
-	if (atomic_load(&p->stop) == SL_PIPELINE_NOW && !atomic_load(&p->failed)) {
-		if (p->stats.has_last)
-			return sl_err_set(err, SL_ECANCELLED, "%s: stopped; the next run goes on behind %llu", p->name,
-					  (unsigned long long)p->stats.last);
-		return sl_err_set(err, SL_ECANCELLED, "%s: stopped before anything was committed", p->name);
-	}
-	if (p->rc != 0 && err != NULL)
-		*err = p->error;
-	return p->rc;
-}
-
 int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_err *err)
 {
 	if (sl__forked(&p->guard))
@@ -206,12 +230,37 @@ int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_e
 	sl__lock(&p->mu);
 	p->began_ns = sl__mono_ns(&p->env);
 	sl__unlock(&p->mu);
-	int rc = start(p, err);
-	if (rc == 0)
-		supervise(p);
-	join(p);
-	if (rc == 0)
-		rc = outcome(p, err);
+
+	/* Until the committer is done, act on stops. */
+	struct pollfd wake = {.fd = p->wake_fd, .events = POLLIN};
+	int rc = start_stages(p, err);
+	for (bool done = rc != 0; !done;) {
+		uint64_t count;
+		done = atomic_load(&p->done);
+		act_on_stop(p);
+		if (!done)
+			(void)poll(&wake, 1, -1);
+		ssize_t n = read(p->wake_fd, &count, sizeof(count));
+		(void)n;
+	}
+	sl__pool_free(p->dispatcher);
+	sl__pool_free(p->workers);
+	sl__pool_free(p->committer);
+	p->dispatcher = p->workers = p->committer = NULL;
+	sl__lock(&p->mu);
+	p->ended_ns = sl__mono_ns(&p->env);
+	sl__unlock(&p->mu);
+
+	if (rc == 0 && atomic_load(&p->stop) == SL_PIPELINE_NOW && !atomic_load(&p->failed)) {
+		rc = p->stats.has_last
+			     ? sl_err_set(err, SL_ECANCELLED, "%s: stopped; the next run continues after %llu", p->name,
+					  (unsigned long long)p->stats.last)
+			     : sl_err_set(err, SL_ECANCELLED, "%s: stopped before anything was committed", p->name);
+	} else if (rc == 0 && p->rc != 0) {
+		if (err != NULL)
+			*err = p->error;
+		rc = p->rc;
+	}
 	if (stats != NULL && sl_pipeline_get_stats(p, stats) != 0)
 		rc = SL_EFORKED;
 	return rc;
@@ -219,35 +268,21 @@ int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_e
 
 /* ---- looking ---- */
 
-static double utilisation(const sl_pipeline *p, int64_t now) SL_REQUIRES(p->mu)
-{
-	if (p->began_ns == 0)
-		return 0;
-	int64_t until = p->ended_ns != 0 ? p->ended_ns : now;
-	int64_t busy = p->busy_ns + (int64_t)p->busy * until - p->busy_since_sum;
-	double whole = (double)(until - p->began_ns) * p->o.workers;
-	return whole > 0 ? SL_MIN((double)SL_MAX(busy, 0) / whole, 1) : 0;
-}
-
-static void copy_own(sl_pipeline *p, struct sl_pipeline_stats *s)
-{
-	sl__lock(&p->mu);
-	int64_t now = sl__mono_ns(&p->env);
-	*s = p->stats;
-	s->workers_busy = p->busy;
-	s->utilisation = utilisation(p, now);
-	s->commit_lag_ms = p->oldest != NULL ? SL_MAX(now - p->oldest->stored_ns, 0) / 1000000 : 0;
-	sl__unlock(&p->mu);
-}
-
 int sl_pipeline_get_stats(sl_pipeline *p, struct sl_pipeline_stats *out)
 {
 	if (sl__forked(&p->guard))
 		return SL_EFORKED;
-	struct sl_pipeline_stats s;
 	struct sl__queue_stats queue;
 	struct sl__sequencer_stats window;
-	copy_own(p, &s);
+	sl__lock(&p->mu);
+	struct sl_pipeline_stats s = p->stats;
+	int64_t now = sl__mono_ns(&p->env), until = p->ended_ns != 0 ? p->ended_ns : now;
+	int64_t busy = p->busy_ns + (int64_t)p->busy * until - p->busy_since_sum;
+	double whole = p->began_ns != 0 ? (double)(until - p->began_ns) * p->o.workers : 0;
+	s.workers_busy = p->busy;
+	s.utilisation = whole > 0 ? SL_MIN((double)SL_MAX(busy, 0) / whole, 1) : 0;
+	s.commit_lag_ms = p->oldest != NULL ? SL_MAX(now - p->oldest->stored_ns, 0) / 1000000 : 0;
+	sl__unlock(&p->mu);
 	sl__queue_stats(p->queue, &queue);
 	sl__sequencer_get_stats(p->sequencer, &window);
 	s.queue_depth = queue.depth;

@@ -65,7 +65,7 @@ struct sl_pipeline {
 	atomic_bool failed;  /* something failed for good: take no more from the source */
 	atomic_bool done;    /* the committer has left */
 	bool interrupted;    /* run's thread: the source was told */
-	int heeded;          /* run's thread: the stop that was acted upon */
+	int acted_on;        /* run's thread: the stop that was acted on */
 	int rc;              /* the committer's, read after it was joined */
 	struct sl_err error; /* with rc */
 	struct sl__pipeline_metrics metrics;
@@ -83,10 +83,7 @@ struct sl_pipeline {
 	uint32_t busy;
 };
 
-/* options.c */
-SL_MUST_CHECK int sl__pipeline_options(sl_pipeline *p, const struct sl_pipeline_opts *opts, struct sl_err *err);
-
-/* task.c */
+/* stage.c: tasks */
 SL_MUST_CHECK struct sl__task *sl__task_new(sl_pipeline *p, uint64_t start);
 /* false without memory: the element stays the caller's. */
 SL_MUST_CHECK bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipeline_element *e);
@@ -121,7 +118,7 @@ SL_MUST_CHECK bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t 
 void sl__pipeline_step(sl_pipeline *p, const char *step, const struct sl__task *t);
 /* A callback that returned rc must have filled err; one that did not gets the text of its code. */
 void sl__pipeline_complete_err(struct sl_err *err, int rc);
-/* A retry of `step`, told to the log. */
+/* Log a retry of `step`. */
 void sl__pipeline_log_retry(sl_pipeline *p, const struct sl__task *t, const char *step, int64_t delay_ms,
 			    const struct sl_err *err);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the stages share: failing, waiting for a retry, telling. */
+/* What the stages share: a partition's task, whose elements, output and reference are each released exactly once;
+ * failing, waiting for a retry, logging. */
 #include <unistd.h>
 
+#include "pipeline/partition.h"
 #include "pipeline/pipeline.h"
 
 void sl__pipeline_wake(sl_pipeline *p)
@@ -23,22 +25,16 @@ bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal)
 	return abandoned;
 }
 
-/* Who calls the run off has no failure to hear of. */
-static void tell_failure(sl_pipeline *p, const struct sl_err *why)
-{
-	bool called_off = why->code == SL_ECANCELLED;
-	sl__log(&p->env, called_off ? SL_LOG_DEBUG : SL_LOG_ERROR, "pipeline",
-		called_off ? "called off: nothing behind it is committed"
-			   : "failed for good: nothing behind it is committed",
-		SL__F_STR("pipeline", p->name), SL__F_STR("cause", why->msg),
-		SL__F_STR("code", sl_err_name(why->code)));
-	if (!called_off)
-		sl_counter_add(p->metrics.failed, 1);
-}
-
 void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why)
 {
-	tell_failure(p, why);
+	/* A caller who cancels the run gets no error in the log. */
+	bool cancelled = why->code == SL_ECANCELLED;
+	sl__log(&p->env, cancelled ? SL_LOG_DEBUG : SL_LOG_ERROR, "pipeline",
+		cancelled ? "cancelled: nothing after it is committed" : "failed: nothing after it is committed",
+		SL__F_STR("pipeline", p->name), SL__F_STR("cause", why->msg),
+		SL__F_STR("code", sl_err_name(why->code)));
+	if (!cancelled)
+		sl_counter_add(p->metrics.failed, 1);
 	sl__lock(&p->mu);
 	p->limit = SL_MIN(p->limit, ordinal);
 	sl__broadcast(&p->changed);
@@ -79,4 +75,76 @@ void sl__pipeline_log_retry(sl_pipeline *p, const struct sl__task *t, const char
 	sl__log(&p->env, SL_LOG_WARN, "pipeline", "failed, trying again", SL__F_STR("pipeline", p->name),
 		SL__F_STR("step", step), SL__F_U64("start", t->part.start), SL__F_U64("end", t->part.end),
 		SL__F_U64("attempt", t->part.attempt), SL__F_I64("delay_ms", delay_ms), SL__F_STR("cause", err->msg));
+}
+
+/* ---- tasks ---- */
+
+struct sl__task *sl__task_new(sl_pipeline *p, uint64_t start)
+{
+	struct sl__task *t = sl__calloc(&p->env, 1, sizeof(*t));
+	if (t == NULL)
+		return NULL;
+	t->part.start = start;
+	t->part.number = sl__partition_number(start, p->o.partition_size);
+	t->part.attempt = 1;
+	return t;
+}
+
+bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipeline_element *e)
+{
+	if (t->part.n_elements == t->cap) {
+		size_t cap = t->cap == 0 ? 1 : t->cap * 2;
+		struct sl_pipeline_element *elements = sl__realloc(&p->env, t->elements, cap * sizeof(*elements));
+		if (elements == NULL)
+			return false;
+		t->elements = elements;
+		t->cap = cap;
+	}
+	t->elements[t->part.n_elements++] = *e;
+	t->part.elements = t->elements;
+	t->part.end = e->last;
+	t->part.bytes += e->bytes;
+	return true;
+}
+
+void sl__pipeline_release_element(sl_pipeline *p, struct sl_pipeline_element *e)
+{
+	if (p->o.ops->release_element != NULL)
+		p->o.ops->release_element(p->o.ctx, e);
+}
+
+void sl__task_release_elements(sl_pipeline *p, struct sl__task *t)
+{
+	for (size_t i = 0; i < t->part.n_elements; i++)
+		sl__pipeline_release_element(p, &t->elements[i]);
+	sl__free(&p->env, t->elements);
+	t->elements = NULL;
+	t->cap = 0;
+	t->part.elements = NULL;
+	t->part.n_elements = 0;
+}
+
+void sl__task_release_ref(sl_pipeline *p, struct sl__task *t)
+{
+	if (t->ref != NULL && p->o.ops->release_ref != NULL)
+		p->o.ops->release_ref(p->o.ctx, t->ref);
+	t->ref = NULL;
+}
+
+void sl__task_release_product(sl_pipeline *p, struct sl__task *t)
+{
+	sl__task_release_ref(p, t);
+	if (t->out != NULL && p->o.ops->release_output != NULL)
+		p->o.ops->release_output(p->o.ctx, t->out);
+	t->out = NULL;
+	t->built = false;
+}
+
+void sl__task_free(sl_pipeline *p, struct sl__task *t)
+{
+	if (t == NULL)
+		return;
+	sl__task_release_product(p, t);
+	sl__task_release_elements(p, t);
+	sl__free(&p->env, t);
 }

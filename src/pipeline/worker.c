@@ -18,18 +18,6 @@ struct worker {
 
 /* ---- one attempt ---- */
 
-static int make_ready(struct worker *w, struct sl_err *err)
-{
-	const struct sl_pipeline_ops *ops = w->p->o.ops;
-	if (w->ready || ops->worker_init == NULL)
-		return 0;
-	w->step = "worker";
-	w->state = NULL;
-	int rc = ops->worker_init(w->p->o.ctx, w->index, &w->state, err);
-	w->ready = rc == 0;
-	return rc;
-}
-
 static int build(struct worker *w, struct sl__task *t, struct sl_err *err)
 {
 	sl_pipeline *p = w->p;
@@ -64,60 +52,38 @@ static int store(struct worker *w, struct sl__task *t, struct sl_err *err)
 	return rc;
 }
 
-static void begin_busy(sl_pipeline *p, int64_t now)
+static int attempt(struct worker *w, struct sl__task *t, struct sl_err *err)
 {
+	sl_pipeline *p = w->p;
+	const struct sl_pipeline_ops *ops = p->o.ops;
+	int64_t since = sl__mono_ns(&p->env);
+	int rc = 0;
 	sl__lock(&p->mu);
 	p->busy++;
-	p->busy_since_sum += now;
+	p->busy_since_sum += since;
 	sl__unlock(&p->mu);
-}
-
-static void end_busy(sl_pipeline *p, int64_t since, int64_t now)
-{
+	if (!w->ready && ops->worker_init != NULL) {
+		w->step = "worker";
+		w->state = NULL;
+		rc = ops->worker_init(p->o.ctx, w->index, &w->state, err);
+		w->ready = rc == 0;
+	}
+	if (rc == 0)
+		rc = build(w, t, err);
+	if (rc == 0)
+		rc = store(w, t, err);
+	int64_t now = sl__mono_ns(&p->env);
 	sl__lock(&p->mu);
 	p->busy--;
 	p->busy_since_sum -= since;
 	p->busy_ns += now - since;
 	sl__unlock(&p->mu);
-}
-
-static int attempt(struct worker *w, struct sl__task *t, struct sl_err *err)
-{
-	sl_pipeline *p = w->p;
-	int64_t since = sl__mono_ns(&p->env);
-	begin_busy(p, since);
-	int rc = make_ready(w, err);
-	if (rc == 0)
-		rc = build(w, t, err);
-	if (rc == 0)
-		rc = store(w, t, err);
-	end_busy(p, since, sl__mono_ns(&p->env));
 	if (rc != 0)
 		sl__pipeline_complete_err(err, rc);
 	return rc;
 }
 
 /* ---- again, or for good ---- */
-
-/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is unavailable is waited for
- * as long as the attempts go, since a run can be resumed. */
-static struct sl__retry_decision decide(struct worker *w, struct sl__retry_state *state, const struct sl_err *err)
-{
-	struct sl_err e = *err;
-	if (e.error_class == SL_CLASS_FATAL || (e.error_class == SL_CLASS_NONE && e.code == SL_EIO))
-		e.error_class = SL_CLASS_TRANSIENT;
-	return sl__retry_decide(&w->p->retry, state, &e, true, &w->prng);
-}
-
-static void count_retry(struct worker *w, const struct sl__task *t, int64_t delay_ms, const struct sl_err *err)
-{
-	sl_pipeline *p = w->p;
-	sl__lock(&p->mu);
-	p->stats.retries++;
-	sl__unlock(&p->mu);
-	sl_counter_add(strcmp(w->step, "store") == 0 ? p->metrics.store_retries : p->metrics.build_retries, 1);
-	sl__pipeline_log_retry(p, t, w->step, delay_ms, err);
-}
 
 static void fail(struct worker *w, const struct sl__task *t, struct sl_err *err)
 {
@@ -129,21 +95,32 @@ static void fail(struct worker *w, const struct sl__task *t, struct sl_err *err)
 	sl__pipeline_fail(w->p, t->ordinal, err);
 }
 
-/* Build and store, as often as the policy allows. false: abandoned or failed, and told. */
+/* Build and store, as often as the policy allows. false: abandoned, or failed and reported. */
 static bool produce(struct worker *w, struct sl__task *t)
 {
+	sl_pipeline *p = w->p;
 	struct sl__retry_state state = {0};
-	for (t->part.attempt = 1; !sl__pipeline_abandoned(w->p, t->ordinal); t->part.attempt++) {
+	for (t->part.attempt = 1; !sl__pipeline_abandoned(p, t->ordinal); t->part.attempt++) {
 		struct sl_err err = SL_ERR_INIT;
 		if (attempt(w, t, &err) == 0)
 			return true;
-		struct sl__retry_decision d = decide(w, &state, &err);
+
+		/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is
+		 * unavailable is waited for as long as the attempts last, since a run can be resumed. */
+		struct sl_err e = err;
+		if (e.error_class == SL_CLASS_FATAL || (e.error_class == SL_CLASS_NONE && e.code == SL_EIO))
+			e.error_class = SL_CLASS_TRANSIENT;
+		struct sl__retry_decision d = sl__retry_decide(&p->retry, &state, &e, true, &w->prng);
 		if (d.action != SL__RETRY_AGAIN) {
 			fail(w, t, &err);
 			return false;
 		}
-		count_retry(w, t, d.delay_ms, &err);
-		if (!sl__pipeline_pause(w->p, t->ordinal, d.delay_ms, SL_PIPELINE_NOW))
+		sl__lock(&p->mu);
+		p->stats.retries++;
+		sl__unlock(&p->mu);
+		sl_counter_add(strcmp(w->step, "store") == 0 ? p->metrics.store_retries : p->metrics.build_retries, 1);
+		sl__pipeline_log_retry(p, t, w->step, d.delay_ms, &err);
+		if (!sl__pipeline_pause(p, t->ordinal, d.delay_ms, SL_PIPELINE_NOW))
 			return false;
 	}
 	return false;
@@ -151,8 +128,21 @@ static bool produce(struct worker *w, struct sl__task *t)
 
 /* ---- to the sequencer ---- */
 
-static void list_stored(sl_pipeline *p, struct sl__task *t)
+void sl__pipeline_unlist(sl_pipeline *p, struct sl__task *t)
 {
+	sl__lock(&p->mu);
+	*(t->older != NULL ? &t->older->younger : &p->oldest) = t->younger;
+	*(t->younger != NULL ? &t->younger->older : &p->newest) = t->older;
+	sl__unlock(&p->mu);
+}
+
+/* The committer owns the task once it is in the sequencer; otherwise it is released. */
+static void hand_over(struct worker *w, struct sl__task *t)
+{
+	sl_pipeline *p = w->p;
+	struct sl__element e = {.start = t->ordinal, .end = t->ordinal, .ptr = t};
+	struct sl_err err = SL_ERR_INIT;
+	sl__task_release_elements(p, t);
 	sl__lock(&p->mu);
 	t->stored_ns = sl__mono_ns(&p->env);
 	t->older = p->newest;
@@ -164,24 +154,6 @@ static void list_stored(sl_pipeline *p, struct sl__task *t)
 	p->newest = t;
 	p->stats.stored++;
 	sl__unlock(&p->mu);
-}
-
-void sl__pipeline_unlist(sl_pipeline *p, struct sl__task *t)
-{
-	sl__lock(&p->mu);
-	*(t->older != NULL ? &t->older->younger : &p->oldest) = t->younger;
-	*(t->younger != NULL ? &t->younger->older : &p->newest) = t->older;
-	sl__unlock(&p->mu);
-}
-
-/* The committer's when it is in; else let go. */
-static void hand_over(struct worker *w, struct sl__task *t)
-{
-	sl_pipeline *p = w->p;
-	struct sl__element e = {.start = t->ordinal, .end = t->ordinal, .ptr = t};
-	struct sl_err err = SL_ERR_INIT;
-	sl__task_release_elements(p, t);
-	list_stored(p, t);
 	int rc = sl__sequencer_push(p->sequencer, &e, SL_UNLIMITED, &err);
 	if (rc == 0)
 		return;
@@ -193,29 +165,6 @@ static void hand_over(struct worker *w, struct sl__task *t)
 	sl__task_free(p, t);
 }
 
-static void work(struct worker *w, struct sl__task *t)
-{
-	if (produce(w, t))
-		hand_over(w, t);
-	else
-		sl__task_free(w->p, t);
-}
-
-static void leave(sl_pipeline *p)
-{
-	sl__lock(&p->mu);
-	bool last = --p->workers_left == 0;
-	uint64_t ordinals = p->ordinals;
-	sl__unlock(&p->mu);
-	uint64_t last_ordinal = ordinals - 1;
-	if (!last)
-		return;
-	/* What was let go because of a stop is no gap. */
-	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
-		sl__sequencer_cancel(p->sequencer);
-	sl__sequencer_close(p->sequencer, ordinals > 0 ? &last_ordinal : NULL);
-}
-
 void sl__pipeline_worker_main(unsigned index, void *ctx)
 {
 	struct worker w = {.p = ctx, .index = index};
@@ -223,9 +172,24 @@ void sl__pipeline_worker_main(unsigned index, void *ctx)
 	struct sl__queue_item item;
 	size_t n;
 	sl__prng_init(&w.prng, &p->env);
-	while (sl__queue_pop(p->queue, &item, 1, 0, SL_UNLIMITED, &n) == 0)
-		work(&w, item.ptr);
+	while (sl__queue_pop(p->queue, &item, 1, 0, SL_UNLIMITED, &n) == 0) {
+		if (produce(&w, item.ptr))
+			hand_over(&w, item.ptr);
+		else
+			sl__task_free(p, item.ptr);
+	}
 	if (w.ready && p->o.ops->worker_free != NULL)
 		p->o.ops->worker_free(p->o.ctx, w.state);
-	leave(p);
+
+	/* The last one closes the sequencer. What was released because of a stop is not a gap. */
+	sl__lock(&p->mu);
+	bool last = --p->workers_left == 0;
+	uint64_t ordinals = p->ordinals;
+	sl__unlock(&p->mu);
+	uint64_t last_ordinal = ordinals - 1;
+	if (!last)
+		return;
+	if (atomic_load(&p->stop) == SL_PIPELINE_NOW)
+		sl__sequencer_cancel(p->sequencer);
+	sl__sequencer_close(p->sequencer, ordinals > 0 ? &last_ordinal : NULL);
 }

@@ -207,7 +207,7 @@ static void a_stop_at_once_ends_the_wait_for_a_retry(void **state)
 	vclock_await_settled(&r->clock, 1);
 	sl_pipeline_stop(r->p, SL_PIPELINE_NOW);
 	assert_int_equal(rig_join(r), SL_ECANCELLED);
-	assert_text(r->err.msg, "goes on behind 9");
+	assert_text(r->err.msg, "continues after 9");
 	rig_assert_chain(r, 0, 9, 10);
 }
 

@@ -7,22 +7,11 @@
 #include "pipeline/audit/event.h"
 #include <sluice/version.h>
 
+static const char not_a_url[] = "invalid catalog URL; use sqlite:FILE or postgres://…";
+
 static bool begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;
-}
-
-/* The file of a sqlite: URL in fresh memory. */
-static int sqlite_path(const char *url, const struct sl_env *env, char **out, struct sl_err *err)
-{
-	const char *path = url + strlen("sqlite:"), *home = getenv("HOME");
-	if (path[0] == '\0' || (begins(path, "//") && path[2] != '/'))
-		return sl_err_set(err, SL_EINVAL, "catalog: write sqlite:FILE, without //, for a file here");
-	if (begins(path, "~/") && home != NULL)
-		*out = sl__asprintf(env, "%s%s", home, path + 1);
-	else
-		*out = sl__strdup(env, path);
-	return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for the name of a catalog");
 }
 
 /* Only the scheme is ever put into an error: the rest may hold a password. */
@@ -31,29 +20,17 @@ static int open_url(struct sl_catalog *c, const char *url, const struct sl_catal
 	if (begins(url, "postgres://") || begins(url, "postgresql://"))
 		return sl__cat_postgres_open(&c->ops, &c->db, url, opts, &c->env, err);
 	if (!begins(url, "sqlite:"))
-		return sl_err_set(err, SL_EINVAL, "a catalog is named by sqlite:FILE or postgres://…");
-	char *path = NULL;
-	int rc = sqlite_path(url, &c->env, &path, err);
-	rc = rc != 0 ? rc : sl__cat_sqlite_open(&c->ops, &c->db, path, opts, &c->env, err);
-	sl__free(&c->env, path);
+		return sl_err_set(err, SL_EINVAL, "%s", not_a_url);
+	const char *path = url + strlen("sqlite:"), *home = getenv("HOME");
+	if (path[0] == '\0' || (begins(path, "//") && path[2] != '/'))
+		return sl_err_set(err, SL_EINVAL, "catalog: write sqlite:FILE, without //, for a local file");
+	char *file = begins(path, "~/") && home != NULL ? sl__asprintf(&c->env, "%s%s", home, path + 1)
+							: sl__strdup(&c->env, path);
+	if (file == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the name of a catalog");
+	int rc = sl__cat_sqlite_open(&c->ops, &c->db, file, opts, &c->env, err);
+	sl__free(&c->env, file);
 	return rc;
-}
-
-static int complete(struct sl_catalog_opts *o, struct sl_err *err)
-{
-	o->schema = o->schema != NULL ? o->schema : "sluice";
-	o->busy_ms = o->busy_ms != 0 ? o->busy_ms : 10000;
-	o->connect_timeout_ms = o->connect_timeout_ms != 0 ? o->connect_timeout_ms : 5000;
-	o->statement_timeout_ms = o->statement_timeout_ms != 0 ? o->statement_timeout_ms : 30000;
-	o->producer = o->producer != NULL ? o->producer : "sluice";
-	o->producer_version = o->producer_version != NULL ? o->producer_version : sl_version();
-	if (o->busy_ms < 0 && o->busy_ms != SL_UNLIMITED)
-		return sl_err_set(err, SL_EINVAL, "busy_ms: must be positive or SL_UNLIMITED");
-	if (o->connect_timeout_ms < 0)
-		return sl_err_set(err, SL_EINVAL, "connect_timeout_ms: must be positive");
-	if (o->statement_timeout_ms < 0 && o->statement_timeout_ms != SL_UNLIMITED)
-		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms: must be positive or SL_UNLIMITED");
-	return 0;
 }
 
 int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_opts *opts, struct sl_err *err)
@@ -62,9 +39,18 @@ int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_o
 	struct sl_env env;
 	sl__opts_copy(&o, sizeof(o), opts);
 	if (out == NULL || url == NULL)
-		return sl_err_set(err, SL_EINVAL, "a catalog is named by sqlite:FILE or postgres://…");
-	int rc = complete(&o, err);
-	rc = rc != 0 ? rc : sl__env_init(&env, o.env, err);
+		return sl_err_set(err, SL_EINVAL, "%s", not_a_url);
+	o.schema = o.schema != NULL ? o.schema : "sluice";
+	o.busy_ms = o.busy_ms != 0 ? o.busy_ms : 10000;
+	o.connect_timeout_ms = o.connect_timeout_ms != 0 ? o.connect_timeout_ms : 5000;
+	o.statement_timeout_ms = o.statement_timeout_ms != 0 ? o.statement_timeout_ms : 30000;
+	if (o.busy_ms < 0 && o.busy_ms != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "busy_ms: must be positive or SL_UNLIMITED");
+	if (o.connect_timeout_ms < 0)
+		return sl_err_set(err, SL_EINVAL, "connect_timeout_ms: must be positive");
+	if (o.statement_timeout_ms < 0 && o.statement_timeout_ms != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms: must be positive or SL_UNLIMITED");
+	int rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
 		return rc;
 	struct sl_catalog *c = sl__calloc(&env, 1, sizeof(*c));
@@ -72,15 +58,18 @@ int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_o
 		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
 	c->env = env;
 	sl__fork_guard_init(&c->fork_guard);
-	c->producer = sl__strdup(&env, o.producer);
-	c->producer_version = sl__strdup(&env, o.producer_version);
-	rc = c->producer != NULL && c->producer_version != NULL ? open_url(c, url, &o, err)
-								: sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
-	if (rc != 0)
-		sl_catalog_close(c);
+	c->producer = sl__strdup(&env, o.producer != NULL ? o.producer : "sluice");
+	c->producer_version = sl__strdup(&env, o.producer_version != NULL ? o.producer_version : sl_version());
+	if (c->producer == NULL || c->producer_version == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
 	else
-		*out = c;
-	return rc;
+		rc = open_url(c, url, &o, err);
+	if (rc != 0) {
+		sl_catalog_close(c);
+		return rc;
+	}
+	*out = c;
+	return 0;
 }
 
 void sl_catalog_close(sl_catalog *c)
@@ -108,12 +97,13 @@ int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__ca
 {
 	struct sl__cat_tx tx;
 	int rc = sl__catalog_check(c, err);
-	if (rc == 0 && c->frozen) {
+	if (rc != 0)
+		return rc;
+	if (c->frozen) {
 		assert(kind == CAT_READ);
 		return c->ops->call(&c->snapshot, call, 1, false, err);
 	}
-	rc = rc != 0 ? rc : c->ops->begin(c->db, kind, &tx, err);
-	if (rc != 0)
+	if ((rc = c->ops->begin(c->db, kind, &tx, err)) != 0)
 		return rc;
 	rc = c->ops->call(&tx, call, 1, true, err);
 	c->ops->end(&tx);
@@ -123,7 +113,8 @@ int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__ca
 int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err)
 {
 	int rc = sl__catalog_check(c, err);
-	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_SNAPSHOT, &c->snapshot, err);
+	if (rc == 0)
+		rc = c->ops->begin(c->db, CAT_SNAPSHOT, &c->snapshot, err);
 	c->frozen = rc == 0;
 	return rc;
 }

@@ -45,7 +45,7 @@ _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its sta
 
 /* ---- transactions ---- */
 
-static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
+static int pg_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
 {
 	struct pg_catalog *s = db;
 	struct pg_session *session = sl__calloc(s->env, 1, sizeof(*session));
@@ -63,7 +63,7 @@ static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct
 	return 0;
 }
 
-static void end(struct sl__cat_tx *tx)
+static void pg_end(struct sl__cat_tx *tx)
 {
 	struct pg_catalog *s = tx->db;
 	struct pg_session *session = tx->conn;
@@ -74,32 +74,6 @@ static void end(struct sl__cat_tx *tx)
 	sl__pg_put(s->pool, session->conn);
 	sl__free(s->env, session);
 	tx->conn = NULL;
-}
-
-static void send_begin(struct sl__cat_tx *tx, struct pg_session *session)
-{
-	bool snapshot = tx->kind == CAT_SNAPSHOT;
-	(void)sl__pg_send_sql(&session->pipe, snapshot ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" : "BEGIN",
-			      NULL);
-	(void)sl__pg_send_sql(&session->pipe, session->db->path, NULL);
-	/* It holds nobody up, and whoever reads what we tell may take his time. */
-	if (snapshot)
-		(void)sl__pg_send_sql(&session->pipe, "SET LOCAL idle_in_transaction_session_timeout='10min'", NULL);
-	if (tx->kind == CAT_RELAXED)
-		(void)sl__pg_send_sql(&session->pipe, "SET LOCAL synchronous_commit=off", NULL);
-	tx->begun = true;
-}
-
-static int send_call(struct pg_session *session, const struct sl__cat_call *call)
-{
-	for (size_t i = 0; i < call->n; i++)
-		if (call->values[i].text != NULL)
-			sl__pg_add_text(&session->params, call->values[i].text);
-		else
-			sl__pg_add_int8(&session->params, call->values[i].number);
-	int at = sl__pg_send(&session->pipe, &statements[call->stmt], &session->params);
-	sl__pg_params_clear(&session->params);
-	return at;
 }
 
 static const struct sl__cat_ops ops;
@@ -124,45 +98,66 @@ static int read_result(const PGresult *res, struct sl__cat_call *call, struct sl
 	return rc;
 }
 
-static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
+static int pg_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
 {
 	struct pg_session *session = tx->conn;
+	struct sl__pg_pipe *pipe = &session->pipe;
+	bool snapshot = tx->kind == CAT_SNAPSHOT;
 	int at[SL__PG_PIPE_MAX];
 	assert(n + 4 <= SL__PG_PIPE_MAX);
-	sl__pg_pipe_end(&session->pipe);
-	if (!tx->begun)
-		send_begin(tx, session);
-	for (size_t i = 0; i < n; i++)
-		at[i] = send_call(session, &calls[i]);
+	sl__pg_pipe_end(pipe);
+	if (!tx->begun) {
+		(void)sl__pg_send_sql(pipe, snapshot ? "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" : "BEGIN",
+				      NULL);
+		(void)sl__pg_send_sql(pipe, session->db->path, NULL);
+		/* It blocks no other transaction, and the caller's callback may take its time. */
+		if (snapshot)
+			(void)sl__pg_send_sql(pipe, "SET LOCAL idle_in_transaction_session_timeout='10min'", NULL);
+		if (tx->kind == CAT_RELAXED)
+			(void)sl__pg_send_sql(pipe, "SET LOCAL synchronous_commit=off", NULL);
+		tx->begun = true;
+	}
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < calls[i].n; k++) {
+			const struct sl__cat_value *v = &calls[i].values[k];
+			if (v->text != NULL)
+				sl__pg_add_text(&session->params, v->text);
+			else
+				sl__pg_add_int8(&session->params, v->number);
+		}
+		at[i] = sl__pg_send(pipe, &statements[calls[i].stmt], &session->params);
+		sl__pg_params_clear(&session->params);
+	}
 	if (commit)
-		(void)sl__pg_send_sql(&session->pipe, "COMMIT", NULL);
-	int rc = sl__pg_run(&session->pipe, err);
-	if (rc == 0)
-		tx->committed = commit;
+		(void)sl__pg_send_sql(pipe, "COMMIT", NULL);
+	int rc = sl__pg_run(pipe, err);
+	if (rc != 0)
+		return rc;
+	tx->committed = commit;
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = read_result(sl__pg_result(&session->pipe, at[i]), &calls[i], err);
+		rc = read_result(sl__pg_result(pipe, at[i]), &calls[i], err);
 	return rc;
 }
 
-static int64_t number(const struct sl__cat_row *row, int column)
+static int64_t pg_number(const struct sl__cat_row *row, int column)
 {
 	return sl__pg_int8(row->result, row->at, column);
 }
 
-static const char *text(const struct sl__cat_row *row, int column)
+static const char *pg_text(const struct sl__cat_row *row, int column)
 {
 	return sl__pg_is_null(row->result, row->at, column) ? NULL : sl__pg_text(row->result, row->at, column);
 }
 
 /* ---- leases: the row says it all ---- */
 
-static int guard(SL_UNUSED void *db, SL_UNUSED const char *dataset, void **out, SL_UNUSED struct sl_err *err)
+static int pg_guard(SL_UNUSED void *db, SL_UNUSED const char *dataset, void **out, SL_UNUSED struct sl_err *err)
 {
 	*out = NULL;
 	return 0;
 }
 
-static void unguard(SL_UNUSED void *db, SL_UNUSED void *guard)
+static void pg_unguard(SL_UNUSED void *db, SL_UNUSED void *guard)
 {
 }
 
@@ -178,8 +173,8 @@ static int ask(struct sl__pg_conn *c, const char *sql, char *out, size_t size, s
 	return rc;
 }
 
-/* 0 where there is no catalog yet. The FROM makes this session inspect what others changed while it waited for the
- * advisory lock; without it to_regclass would repeat from its cache that there is nothing. */
+/* 0 where there is no catalog yet. The FROM makes this session see what others changed while it waited for the advisory
+ * lock; without it to_regclass would repeat from its cache that there is nothing. SL_EUNSUPPORTED: a later version. */
 static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
 {
 	char sql[256], answer[32];
@@ -192,10 +187,14 @@ static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, str
 	if (rc != 0 || answer[0] != 't')
 		return rc;
 	(void)snprintf(sql, sizeof(sql), "SELECT coalesce(max(version),0) FROM %s.sluice_catalog", s->schema);
-	rc = ask(c, sql, answer, sizeof(answer), err);
-	if (rc == 0 && sscanf(answer, "%d", out) != 1)
-		rc = sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version", s->schema);
-	return rc;
+	if ((rc = ask(c, sql, answer, sizeof(answer), err)) != 0)
+		return rc;
+	if (sscanf(answer, "%d", out) != 1)
+		return sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version", s->schema);
+	if (*out > CAT_SCHEMA_VERSION)
+		return sl_err_set(err, SL_EUNSUPPORTED, "schema %s has catalog version %d, this library supports %d",
+				  s->schema, *out, CAT_SCHEMA_VERSION);
+	return 0;
 }
 
 static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int version, struct sl_err *err)
@@ -203,26 +202,22 @@ static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int versio
 	char sql[160], answer[32];
 	(void)snprintf(sql, sizeof(sql), "SELECT to_regnamespace('%s') IS NOT NULL", s->schema);
 	int rc = ask(c, sql, answer, sizeof(answer), err);
+	if (rc != 0)
+		return rc;
 	(void)snprintf(sql, sizeof(sql), "CREATE SCHEMA %s", s->schema);
-	if (rc == 0 && answer[0] != 't')
-		rc = sl__pg_exec(c, sql, err);
-	rc = rc != 0 ? rc : sl__pg_exec(c, s->path, err);
-	if (rc == 0 && version == 0)
+	if (answer[0] != 't' && (rc = sl__pg_exec(c, sql, err)) != 0)
+		return rc;
+	if ((rc = sl__pg_exec(c, s->path, err)) != 0)
+		return rc;
+	if (version == 0)
 		rc = sl__pg_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version integer)", err);
 	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
-		rc = sl__pg_exec(c, steps[version], err);
+		if ((rc = sl__pg_exec(c, steps[version], err)) != 0)
+			return rc;
 		(void)snprintf(sql, sizeof(sql), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
-		rc = rc != 0 ? rc : sl__pg_exec(c, sql, err);
+		rc = sl__pg_exec(c, sql, err);
 	}
 	return rc;
-}
-
-static int check_version(const struct pg_catalog *s, int version, struct sl_err *err)
-{
-	if (version <= CAT_SCHEMA_VERSION)
-		return 0;
-	return sl_err_set(err, SL_EUNSUPPORTED, "schema %s has catalog version %d, this library knows %d", s->schema,
-			  version, CAT_SCHEMA_VERSION);
 }
 
 static int migrate_locked(struct pg_catalog *s, struct sl__pg_conn *c, struct sl_err *err)
@@ -233,11 +228,9 @@ static int migrate_locked(struct pg_catalog *s, struct sl__pg_conn *c, struct sl
 		return rc;
 	(void)snprintf(sql, sizeof(sql), "SELECT pg_advisory_xact_lock(hashtextextended('sluice catalog %s',0))",
 		       s->schema);
-	rc = sl__pg_exec(c, sql, err);
-	rc = rc != 0 ? rc : version_of(s, c, &version, err);
-	rc = rc != 0 ? rc : check_version(s, version, err);
-	rc = rc != 0 ? rc : apply_missing(s, c, version, err);
-	rc = rc != 0 ? rc : sl__pg_exec(c, "COMMIT", err);
+	if ((rc = sl__pg_exec(c, sql, err)) == 0 && (rc = version_of(s, c, &version, err)) == 0 &&
+	    (rc = apply_missing(s, c, version, err)) == 0)
+		rc = sl__pg_exec(c, "COMMIT", err);
 	if (rc != 0)
 		sl__pg_exec_quietly(c, "ROLLBACK");
 	return rc;
@@ -251,9 +244,8 @@ static int migrate(struct pg_catalog *s, bool create, struct sl_err *err)
 		return rc;
 	/* Mostly there is nothing to do, and no lock is taken for that. */
 	rc = version_of(s, c, &version, err);
-	rc = rc != 0 ? rc : check_version(s, version, err);
 	if (rc == 0 && version == 0 && !create)
-		rc = sl_err_set(err, SL_EUNAVAIL, "there is no catalog in schema %s", s->schema);
+		rc = sl_err_set(err, SL_EUNAVAIL, "no catalog in schema %s", s->schema);
 	if (rc == 0 && version < CAT_SCHEMA_VERSION && create)
 		rc = migrate_locked(s, c, err);
 	sl__pg_put(s->pool, c);
@@ -262,7 +254,7 @@ static int migrate(struct pg_catalog *s, bool create, struct sl_err *err)
 
 /* ---- the handle ---- */
 
-static void close_db(void *db)
+static void pg_close(void *db)
 {
 	struct pg_catalog *s = db;
 	if (s == NULL)
@@ -274,34 +266,19 @@ static void close_db(void *db)
 static const struct sl__cat_ops ops = {
 	.name = "postgres",
 	.expires = true,
-	.close = close_db,
-	.begin = begin,
-	.call = call,
-	.end = end,
-	.guard = guard,
-	.unguard = unguard,
-	.number = number,
-	.text = text,
+	.close = pg_close,
+	.begin = pg_begin,
+	.call = pg_call,
+	.end = pg_end,
+	.guard = pg_guard,
+	.unguard = pg_unguard,
+	.number = pg_number,
+	.text = pg_text,
 };
-
-static int set_schema(struct pg_catalog *s, const char *schema, struct sl_err *err)
-{
-	size_t n = strlen(schema);
-	if (n < 1 || n > 63 || strspn(schema, "abcdefghijklmnopqrstuvwxyz_0123456789") != n ||
-	    (schema[0] >= '0' && schema[0] <= '9'))
-		return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
-	(void)snprintf(s->schema, sizeof(s->schema), "%s", schema);
-	(void)snprintf(s->path, sizeof(s->path), "SET LOCAL search_path=%s", schema);
-	return 0;
-}
 
 int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const char *url,
 			  const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
 {
-	struct pg_catalog *s = sl__calloc(env, 1, sizeof(*s));
-	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
-	s->env = env;
 	const struct sl__pg_opts pg = {.env = env,
 				       .conninfo = url,
 				       .application = "sluice catalog",
@@ -310,12 +287,24 @@ int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const 
 				       .statement_timeout_ms = opts->statement_timeout_ms,
 				       .transaction_timeout_ms =
 					       sl__pg_transaction_timeout_ms(opts->statement_timeout_ms)};
-	int rc = set_schema(s, opts->schema, err);
-	rc = rc != 0 ? rc : sl__pg_check_conninfo(url, err);
-	rc = rc != 0 ? rc : sl__pg_pool_new(&s->pool, &pg, CONNECTIONS, err);
-	rc = rc != 0 ? rc : migrate(s, opts->create != SL_OFF, err);
+	size_t n = strlen(opts->schema);
+	if (n < 1 || n > 63 || strspn(opts->schema, "abcdefghijklmnopqrstuvwxyz_0123456789") != n ||
+	    (opts->schema[0] >= '0' && opts->schema[0] <= '9'))
+		return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
+	int rc = sl__pg_check_conninfo(url, err);
+	if (rc != 0)
+		return rc;
+	struct pg_catalog *s = sl__calloc(env, 1, sizeof(*s));
+	if (s == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+	s->env = env;
+	(void)snprintf(s->schema, sizeof(s->schema), "%s", opts->schema);
+	(void)snprintf(s->path, sizeof(s->path), "SET LOCAL search_path=%s", opts->schema);
+	rc = sl__pg_pool_new(&s->pool, &pg, CONNECTIONS, err);
+	if (rc == 0)
+		rc = migrate(s, opts->create != SL_OFF, err);
 	if (rc != 0) {
-		close_db(s);
+		pg_close(s);
 		return rc;
 	}
 	*out_ops = &ops;

@@ -48,38 +48,28 @@ _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its sta
 
 /* ---- failures ---- */
 
-static int code_of_errno(int sys_errno)
-{
-	switch (sys_errno) {
-	case ENOSPC:
-	case EDQUOT:
-		return SL_ENOSPC;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return SL_EACCES;
-	default:
-		return SL_EIO;
-	}
-}
-
 static const char *advice(int code)
 {
 	return code == SL_ENOSPC ? "free some space" : code == SL_EACCES ? "make it writable" : "check its disk";
 }
 
 /*
- * A file that cannot be written is not away: waiting does not bring it back, and somebody has to do something. So it is
- * fatal and not retryable, whatever db/sqlite.c thinks of databases in general; what is locked stays retryable.
+ * A file that cannot be written stays so until a person acts. So it is fatal and not retryable, whatever db/sqlite.c
+ * says of databases in general; what is locked stays retryable.
  */
 static int writing(const struct sq_catalog *s, int rc, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
+	int code = rc;
 	if (rc != SL_ENOSPC && rc != SL_EACCES && rc != SL_EUNAVAIL)
 		return rc;
 	if (err != NULL)
 		why = *err;
-	int code = rc == SL_EUNAVAIL ? code_of_errno(why.sys_errno) : rc;
+	if (rc == SL_EUNAVAIL) {
+		bool full = why.sys_errno == ENOSPC || why.sys_errno == EDQUOT;
+		bool denied = why.sys_errno == EACCES || why.sys_errno == EPERM || why.sys_errno == EROFS;
+		code = full ? SL_ENOSPC : denied ? SL_EACCES : SL_EIO;
+	}
 	bool advised = strstr(why.msg, advice(code)) != NULL;
 	(void)sl_err_set(err, code, "catalog %.100s cannot be written: %.90s%s%s", s->path, why.msg,
 			 advised ? "" : "; ", advised ? "" : advice(code));
@@ -122,19 +112,6 @@ static int take_writer(struct sq_catalog *s, struct sl_err *err)
 
 /* ---- transactions ---- */
 
-static int begin_writing(struct sq_catalog *s, enum sl__cat_kind kind, struct sl_err *err)
-{
-	int rc = s->has_lock ? take_writer(s, err)
-			     : sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
-	if (rc != 0)
-		return writing(s, rc, err);
-	rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(&s->writer, "BEGIN IMMEDIATE", err);
-	if (rc != 0)
-		sl__sqlite_lock_release(&s->lock);
-	return writing(s, rc, err);
-}
-
 static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
 {
 	sl__lock(&s->reader_mu);
@@ -144,31 +121,37 @@ static int begin_reading(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
 	return rc;
 }
 
-/* SQLite's log keeps what the first statement after the BEGIN sees. */
-static int begin_snapshot(struct sq_catalog *s, struct sl_err *err) SL_NO_TSA
-{
-	int rc = begin_reading(s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_exec(&s->reader, "BEGIN", err);
-	if (rc != 0)
-		sl__unlock(&s->reader_mu);
-	return rc;
-}
-
-static int begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
+static int sq_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err) SL_NO_TSA
 {
 	struct sq_catalog *s = db;
-	int rc = kind == CAT_READ       ? begin_reading(s, err)
-		 : kind == CAT_SNAPSHOT ? begin_snapshot(s, err)
-					: begin_writing(s, kind, err);
-	if (rc == 0)
-		*tx = (struct sl__cat_tx){
-			.db = db, .conn = sl__cat_changes(kind) ? &s->writer : &s->reader, .kind = kind, .begun = true};
-	return rc;
+	int rc;
+	if (!sl__cat_changes(kind)) {
+		if ((rc = begin_reading(s, err)) != 0)
+			return rc;
+		/* SQLite's log keeps what the first statement after the BEGIN sees. */
+		if (kind == CAT_SNAPSHOT && (rc = sl__sqlite_exec(&s->reader, "BEGIN", err)) != 0) {
+			sl__unlock(&s->reader_mu);
+			return rc;
+		}
+	} else {
+		if (!s->has_lock)
+			return sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
+		if ((rc = take_writer(s, err)) != 0)
+			return writing(s, rc, err);
+		rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
+		if (rc == 0)
+			rc = sl__sqlite_exec(&s->writer, "BEGIN IMMEDIATE", err);
+		if (rc != 0) {
+			sl__sqlite_lock_release(&s->lock);
+			return writing(s, rc, err);
+		}
+	}
+	*tx = (struct sl__cat_tx){
+		.db = db, .conn = sl__cat_changes(kind) ? &s->writer : &s->reader, .kind = kind, .begun = true};
+	return 0;
 }
 
-static void end(struct sl__cat_tx *tx) SL_NO_TSA
+static void sq_end(struct sl__cat_tx *tx) SL_NO_TSA
 {
 	struct sq_catalog *s = tx->db;
 	if (!tx->begun)
@@ -207,7 +190,7 @@ static int run_one(struct sl__sqlite *c, struct sl__cat_call *call, struct sl_er
 	return rc;
 }
 
-static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
+static int sq_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
 {
 	struct sl__sqlite *c = tx->conn;
 	int rc = 0;
@@ -222,12 +205,12 @@ static int call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, boo
 
 /* SQLite takes any value in any column and would give '2x' as 2, and bytes as text: what was not written as what it is
  * asked for is none. */
-static int64_t number(const struct sl__cat_row *row, int column)
+static int64_t sq_number(const struct sl__cat_row *row, int column)
 {
 	return sqlite3_column_type(row->result, column) == SQLITE_INTEGER ? sl__sqlite_i64(row->result, column) : -1;
 }
 
-static const char *text(const struct sl__cat_row *row, int column)
+static const char *sq_text(const struct sl__cat_row *row, int column)
 {
 	if (sqlite3_column_type(row->result, column) != SQLITE_TEXT)
 		return NULL;
@@ -242,7 +225,7 @@ struct sq_guard {
 	int fd;
 };
 
-static int guard(void *db, const char *dataset, void **out, struct sl_err *err)
+static int sq_guard_dataset(void *db, const char *dataset, void **out, struct sl_err *err)
 {
 	struct sq_catalog *s = db;
 	struct sq_guard *g = sl__calloc(s->env, 1, sizeof(*g));
@@ -267,7 +250,7 @@ static int guard(void *db, const char *dataset, void **out, struct sl_err *err)
 	return rc;
 }
 
-static void unguard(void *db, void *guard)
+static void sq_unguard(void *db, void *guard)
 {
 	struct sq_catalog *s = db;
 	struct sq_guard *g = guard;
@@ -279,46 +262,33 @@ static void unguard(void *db, void *guard)
 
 /* ---- versions ---- */
 
-static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
+/* 0 where there is no catalog yet. SL_EUNSUPPORTED: a later version. */
+static int version_of(const struct sq_catalog *s, struct sl__sqlite *c, int *out, struct sl_err *err)
 {
-	return sl__sqlite_version(c, "sluice_catalog", "SELECT max(version) FROM sluice_catalog", out, err);
-}
-
-static int check_version(const struct sq_catalog *s, int version, struct sl_err *err)
-{
-	if (version > CAT_SCHEMA_VERSION)
-		return sl_err_set(err, SL_EUNSUPPORTED, "%s has catalog version %d, this library knows %d", s->path,
-				  version, CAT_SCHEMA_VERSION);
-	return 0;
-}
-
-static int step_up(struct sl__sqlite *c, int version, struct sl_err *err)
-{
-	char note[64];
-	int rc = version == 0 ? sl__sqlite_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version INTEGER)", err)
-			      : 0;
-	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
-		rc = sl__sqlite_exec(c, steps[version], err);
-		(void)snprintf(note, sizeof(note), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
-		rc = rc != 0 ? rc : sl__sqlite_exec(c, note, err);
-	}
+	int rc = sl__sqlite_version(c, "sluice_catalog", "SELECT max(version) FROM sluice_catalog", out, err);
+	if (rc == 0 && *out > CAT_SCHEMA_VERSION)
+		return sl_err_set(err, SL_EUNSUPPORTED, "%s has catalog version %d, this library supports %d", s->path,
+				  *out, CAT_SCHEMA_VERSION);
 	return rc;
 }
 
-static int migrate_locked(struct sq_catalog *s, struct sl_err *err)
+/* Apply the steps that are missing, in one transaction. */
+static int apply_missing(struct sq_catalog *s, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
-	int version = 0;
-	int rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
-	rc = rc != 0 ? rc : sl__sqlite_synchronous(c, 2, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
-	rc = rc != 0 ? rc : version_of(c, &version, err);
-	rc = rc != 0 ? rc : check_version(s, version, err);
-	rc = rc != 0 ? rc : step_up(c, version, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(c, "COMMIT", err);
-	if (rc != 0)
-		sl__sqlite_rollback(c);
-	return rc;
+	char note[64];
+	int version = 0, rc = sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
+	if (rc == 0)
+		rc = version_of(s, c, &version, err);
+	if (rc == 0 && version == 0)
+		rc = sl__sqlite_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version INTEGER)", err);
+	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
+		if ((rc = sl__sqlite_exec(c, steps[version], err)) != 0)
+			return rc;
+		(void)snprintf(note, sizeof(note), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
+		rc = sl__sqlite_exec(c, note, err);
+	}
+	return rc != 0 ? rc : sl__sqlite_exec(c, "COMMIT", err);
 }
 
 static int migrate(struct sq_catalog *s, struct sl_err *err)
@@ -326,42 +296,44 @@ static int migrate(struct sq_catalog *s, struct sl_err *err)
 	int rc = take_writer(s, err);
 	if (rc != 0)
 		return writing(s, rc, err);
-	rc = migrate_locked(s, err);
+	rc = sl__sqlite_exec(&s->writer, "PRAGMA journal_mode=WAL", err);
+	if (rc == 0)
+		rc = sl__sqlite_synchronous(&s->writer, 2, err);
+	if (rc == 0)
+		rc = apply_missing(s, err);
+	if (rc != 0)
+		sl__sqlite_rollback(&s->writer);
 	sl__sqlite_lock_release(&s->lock);
 	return writing(s, rc, err);
 }
 
-static int require(struct sq_catalog *s, struct sl_err *err)
+static int require_catalog(struct sq_catalog *s, struct sl_err *err)
 {
 	int version = 0, rc = begin_reading(s, err);
 	if (rc != 0)
 		return rc;
-	rc = version_of(&s->reader, &version, err);
+	rc = version_of(s, &s->reader, &version, err);
 	struct sl__cat_tx tx = {.db = s, .kind = CAT_READ, .begun = true};
-	end(&tx);
+	sq_end(&tx);
 	if (rc == 0 && version == 0)
-		rc = sl_err_set(err, SL_EUNAVAIL, "%s has no catalog in it", s->path);
-	return rc != 0 ? rc : check_version(s, version, err);
+		rc = sl_err_set(err, SL_EUNAVAIL, "no catalog in %s", s->path);
+	return rc;
 }
 
 /* ---- the handle ---- */
 
-static void copy_log(struct sq_catalog *s)
-{
-	if (!s->has_lock || s->writer.db == NULL || s->writer.broken || s->writer.wal_pages == 0 ||
-	    sl__sqlite_lock_acquire(&s->lock, CLOSE_LOCK_MS, NULL) != 0)
-		return;
-	sl__sqlite_checkpoint(&s->writer, true);
-	sl__sqlite_lock_release(&s->lock);
-}
-
-static void close_db(void *db)
+static void sq_close(void *db)
 {
 	struct sq_catalog *s = db;
 	if (s == NULL)
 		return;
 	sl__sqlite_close(&s->reader);
-	copy_log(s);
+	/* Checkpoint, so that the file alone has everything. */
+	if (s->has_lock && s->writer.db != NULL && !s->writer.broken && s->writer.wal_pages != 0 &&
+	    sl__sqlite_lock_acquire(&s->lock, CLOSE_LOCK_MS, NULL) == 0) {
+		sl__sqlite_checkpoint(&s->writer, true);
+		sl__sqlite_lock_release(&s->lock);
+	}
 	sl__sqlite_close(&s->writer);
 	if (s->has_lock)
 		sl__sqlite_lock_close(&s->lock);
@@ -372,14 +344,14 @@ static void close_db(void *db)
 
 static const struct sl__cat_ops ops = {
 	.name = "sqlite",
-	.close = close_db,
-	.begin = begin,
-	.call = call,
-	.end = end,
-	.guard = guard,
-	.unguard = unguard,
-	.number = number,
-	.text = text,
+	.close = sq_close,
+	.begin = sq_begin,
+	.call = sq_call,
+	.end = sq_end,
+	.guard = sq_guard_dataset,
+	.unguard = sq_unguard,
+	.number = sq_number,
+	.text = sq_text,
 };
 
 static int open_file(struct sq_catalog *s, const char *path, bool create, struct sl_err *err)
@@ -387,7 +359,7 @@ static int open_file(struct sq_catalog *s, const char *path, bool create, struct
 	char real[4096];
 	struct sl_io_stat st;
 	if (!create && sl__io_real.stat(path, &st, NULL) == -ENOENT)
-		return sl_err_set(err, SL_EUNAVAIL, "there is no catalog %s", path);
+		return sl_err_set(err, SL_EUNAVAIL, "no catalog %s", path);
 	int rc = sl__sqlite_locate(s->env, path, create, real, err);
 	if (rc != 0)
 		return rc;
@@ -395,7 +367,7 @@ static int open_file(struct sq_catalog *s, const char *path, bool create, struct
 	if (s->path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
 	if (!create)
-		return require(s, err);
+		return require_catalog(s, err);
 	rc = sl__sqlite_lock_open(&s->lock, s->env, s->path, err);
 	if (rc != 0)
 		return rc;
@@ -414,7 +386,7 @@ int sl__cat_sqlite_open(const struct sl__cat_ops **out_ops, void **out, const ch
 	sl__mutex_init(&s->reader_mu);
 	int rc = open_file(s, path, opts->create != SL_OFF, err);
 	if (rc != 0) {
-		close_db(s);
+		sq_close(s);
 		return rc;
 	}
 	*out_ops = &ops;

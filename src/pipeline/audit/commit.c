@@ -34,15 +34,6 @@ struct state {
 	char other_path[SL__AUDIT_PATH_MAX + 1];
 };
 
-static const char *difference(const struct sl_dataset *a, const struct sl_dataset *b)
-{
-	if (a->partition_size != b->partition_size)
-		return "partition_size";
-	if (strcmp(a->sequence_column, b->sequence_column) != 0)
-		return "sequence_column";
-	return strcmp(a->schema, b->schema) != 0 ? "schema" : NULL;
-}
-
 static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
 {
 	struct state *s = ctx;
@@ -54,8 +45,14 @@ static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	s->start = d.d.start;
 	s->checkpoint = d.d.checkpoint;
 	memcpy(s->head, d.d.head, sizeof(s->head));
-	if (s->wanted != NULL)
-		s->differs = difference(&d.d, s->wanted);
+	if (s->wanted != NULL) {
+		if (d.d.partition_size != s->wanted->partition_size)
+			s->differs = "partition_size";
+		else if (strcmp(d.d.sequence_column, s->wanted->sequence_column) != 0)
+			s->differs = "sequence_column";
+		else if (strcmp(d.d.schema, s->wanted->schema) != 0)
+			s->differs = "schema";
+	}
 	size_t n = strlen(d.d.sequence_column);
 	if (d.damaged || n >= sizeof(s->sequence_column) ||
 	    (s->partition_size != 0 &&
@@ -103,75 +100,63 @@ static struct sl__cat_call lock_call(const struct sl_catalog_lease *lease, struc
 
 /* ---- defining ---- */
 
-static int check_definition(const struct sl_dataset *d, struct sl_err *err)
-{
-	if (d->partition_size < 1 || d->partition_size > SL__SEQUENCE_MAX)
-		return sl_err_set(err, SL_EINVAL, "partition_size: at least 1");
-	if (d->sequence_column == NULL || d->sequence_column[0] == '\0' || strlen(d->sequence_column) > 255)
-		return sl_err_set(err, SL_EINVAL, "sequence_column: 1 to 255 bytes");
-	return d->schema != NULL ? 0 : sl_err_set(err, SL_EINVAL, "schema: is missing");
-}
-
-static int put_definition(struct sl_catalog *c, struct sl__cat_tx *tx, const struct sl_catalog_lease *lease,
-			  const struct sl_dataset *d, struct sl_err *err)
-{
-	uint8_t hash[SL__SHA256_BYTES];
-	char hex[SL__SHA256_HEX];
-	int rc = sl__sha256(d->schema, strlen(d->schema), hash, err);
-	if (rc != 0)
-		return rc;
-	sl__sha256_hex(hash, hex);
-	struct sl__cat_call put = {.stmt = CAT_DATASET_DEFINE,
-				   .values = {CAT_INT(d->partition_size), CAT_TEXT(d->sequence_column),
-					      CAT_TEXT(d->schema), CAT_TEXT(hex), CAT_TEXT(lease->dataset),
-					      CAT_INT(lease->fence)},
-				   .n = 6};
-	return c->ops->call(tx, &put, 1, true, err);
-}
-
 int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_dataset *dataset, struct sl_err *err)
 {
 	struct sl__cat_tx tx;
 	struct sl_dataset d;
+	uint8_t hash[SL__SHA256_BYTES];
+	char hex[SL__SHA256_HEX];
 	sl__opts_copy(&d, sizeof(d), dataset);
 	struct state s = {.wanted = &d};
 	struct sl__cat_call lock = lock_call(lease, &s);
 	int rc = sl__catalog_check(c, err);
-	rc = rc != 0 ? rc : check_definition(&d, err);
-	rc = rc != 0 ? rc : sl_catalog_lease_check(lease, err);
-	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_DURABLE, &tx, err);
 	if (rc != 0)
 		return rc;
+	if (d.partition_size < 1 || d.partition_size > SL__SEQUENCE_MAX)
+		return sl_err_set(err, SL_EINVAL, "partition_size: at least 1");
+	if (d.sequence_column == NULL || d.sequence_column[0] == '\0' || strlen(d.sequence_column) > 255)
+		return sl_err_set(err, SL_EINVAL, "sequence_column: 1 to 255 bytes");
+	if (d.schema == NULL)
+		return sl_err_set(err, SL_EINVAL, "schema: is missing");
+	if ((rc = sl_catalog_lease_check(lease, err)) != 0)
+		return rc;
+	if ((rc = sl__sha256(d.schema, strlen(d.schema), hash, err)) != 0)
+		return rc;
+	sl__sha256_hex(hash, hex);
+	struct sl__cat_call put = {.stmt = CAT_DATASET_DEFINE,
+				   .values = {CAT_INT(d.partition_size), CAT_TEXT(d.sequence_column),
+					      CAT_TEXT(d.schema), CAT_TEXT(hex), CAT_TEXT(lease->dataset),
+					      CAT_INT(lease->fence)},
+				   .n = 6};
+	if ((rc = c->ops->begin(c->db, CAT_DURABLE, &tx, err)) != 0)
+		return rc;
 	rc = c->ops->call(&tx, &lock, 1, false, err);
-	if (rc == 0 && s.found && s.differs != NULL)
-		rc = s.events == 0
-			     ? put_definition(c, &tx, lease, &d, err)
-			     : sl_err_set(err, SL_ECONFLICT, "dataset %s has another %s than before; use another name",
-					  lease->dataset, s.differs);
+	if (rc == 0 && s.found && s.differs != NULL && s.events == 0)
+		rc = c->ops->call(&tx, &put, 1, true, err);
+	else if (rc == 0 && s.found && s.differs != NULL)
+		rc = sl_err_set(err, SL_ECONFLICT, "dataset %s has another %s than before; use another name",
+				lease->dataset, s.differs);
 	c->ops->end(&tx);
 	return rc == 0 && !s.found ? sl__lease_lost(lease, err) : rc;
 }
 
 /* ---- committing ---- */
 
-static bool same_contents(const struct sl_catalog_partition *a, const struct sl_catalog_partition *b)
-{
-	return a->start == b->start && a->end == b->end && a->rows == b->rows && a->bad_rows == b->bad_rows &&
-	       a->holes == b->holes && a->bytes == b->bytes && memcmp(a->sha256, b->sha256, sizeof(a->sha256)) == 0 &&
-	       strcmp(a->path, b->path) == 0;
-}
-
 /* 1: it is there already; 0: it may be written. */
-static int judge(const struct state *s, const struct sl_catalog_partition *p, const char *dataset, struct sl_err *err)
+static int check_fits(const struct state *s, const struct sl_catalog_partition *p, const char *dataset,
+		      struct sl_err *err)
 {
+	const struct sl_catalog_partition *o = &s->other;
 	if (s->partition_size == 0)
 		return sl_err_set(err, SL_EINVAL, "dataset %s is not defined", dataset);
-	if (s->has_other && s->other.end >= p->start) {
-		if (same_contents(&s->other, p))
+	if (s->has_other && o->end >= p->start) {
+		if (o->start == p->start && o->end == p->end && o->rows == p->rows && o->bad_rows == p->bad_rows &&
+		    o->holes == p->holes && o->bytes == p->bytes &&
+		    memcmp(o->sha256, p->sha256, sizeof(o->sha256)) == 0 && strcmp(o->path, p->path) == 0)
 			return 1;
 		return sl_err_set(err, SL_ECONFLICT,
 				  "dataset %s: %" PRIu64 "-%" PRIu64 " is committed with other contents as %s", dataset,
-				  s->other.start, s->other.end, s->other.path);
+				  o->start, o->end, o->path);
 	}
 	if (p->type == SL_AUDIT_LATE && !s->in_hole)
 		return sl_err_set(err, SL_EINVAL, "dataset %s: %" PRIu64 " to %" PRIu64 " were not recorded as a hole",
@@ -186,102 +171,76 @@ static int judge(const struct state *s, const struct sl_catalog_partition *p, co
 	return 0;
 }
 
-static int build_event(struct sl_catalog *c, const struct state *s, const struct sl_catalog_partition *p,
-		       const char *dataset, struct sl_audit_event *e, char ranges[SL__HOLES_EVENT_BYTES],
-		       char text[SL_AUDIT_EVENT_BYTES], struct sl_err *err)
+/* The event of a partition: its struct, its text and its id. */
+struct new_event {
+	struct sl_audit_event e;
+	char ranges[SL__HOLES_EVENT_BYTES], text[SL_AUDIT_EVENT_BYTES], id[160];
+};
+
+static int build_event(const struct sl_catalog_lease *lease, const struct state *s,
+		       const struct sl_catalog_partition *p, struct new_event *out, struct sl_err *err)
 {
 	size_t len;
 	const char *holes = p->hole_ranges != NULL ? p->hole_ranges : "";
 	if (!sl__holes_ok(holes, p->start, p->end, p->holes))
 		return sl_err_set(err, SL_EINVAL, "partition: hole_ranges are not the %" PRIu64 " holes", p->holes);
-	int rc = sl__holes_for_event(holes, ranges, err);
+	int rc = sl__holes_for_event(holes, out->ranges, err);
 	if (rc != 0)
 		return rc;
-	*e = (struct sl_audit_event){.struct_size = sizeof(*e),
-				     .type = p->type,
-				     .number = s->events + 1,
-				     .dataset = dataset,
-				     .sequence_column = s->sequence_column,
-				     .partition_size = s->partition_size,
-				     .start = p->start,
-				     .end = p->end,
-				     .path = p->path,
-				     .rows = p->rows,
-				     .bad_rows = p->bad_rows,
-				     .holes = p->holes,
-				     .hole_ranges = ranges,
-				     .bytes = p->bytes,
-				     .producer = c->producer,
-				     .producer_version = c->producer_version};
-	memcpy(e->sha256, p->sha256, sizeof(e->sha256));
-	memcpy(e->schema_sha256, s->schema_sha256, sizeof(e->schema_sha256));
+	out->e = (struct sl_audit_event){.struct_size = sizeof(out->e),
+					 .type = p->type,
+					 .number = s->events + 1,
+					 .dataset = lease->dataset,
+					 .sequence_column = s->sequence_column,
+					 .partition_size = s->partition_size,
+					 .start = p->start,
+					 .end = p->end,
+					 .path = p->path,
+					 .rows = p->rows,
+					 .bad_rows = p->bad_rows,
+					 .holes = p->holes,
+					 .hole_ranges = out->ranges,
+					 .bytes = p->bytes,
+					 .producer = lease->catalog->producer,
+					 .producer_version = lease->catalog->producer_version};
+	memcpy(out->e.sha256, p->sha256, sizeof(p->sha256));
+	memcpy(out->e.schema_sha256, s->schema_sha256, sizeof(s->schema_sha256));
 	if (s->events != 0)
-		memcpy(e->prev_hash, s->head, sizeof(e->prev_hash));
-	return sl_audit_event_format(e, text, &len, err);
+		memcpy(out->e.prev_hash, s->head, sizeof(s->head));
+	(void)sl_audit_event_id(&out->e, out->id);
+	return sl_audit_event_format(&out->e, out->text, &len, err);
 }
 
-static int write_all(struct sl_catalog *c, struct sl__cat_tx *tx, const struct sl_catalog_lease *lease,
-		     const struct state *s, const struct sl_catalog_partition *p, struct sl_err *err)
+/* The second half: partition, event and dataset row, and the commit. */
+static int write_rows(struct sl__cat_tx *tx, const struct sl_catalog_lease *lease, const struct state *s,
+		      const struct sl_catalog_partition *p, struct sl_err *err)
 {
-	struct sl_audit_event e;
-	char ranges[SL__HOLES_EVENT_BYTES], text[SL_AUDIT_EVENT_BYTES], id[160], sha256[SL__SHA256_HEX],
-		head[SL__SHA256_HEX];
+	struct sl_catalog *c = lease->catalog;
+	struct new_event n;
+	char sha256[SL__SHA256_HEX], head[SL__SHA256_HEX];
 	const char *name = lease->dataset;
-	int rc = build_event(c, s, p, name, &e, ranges, text, err);
+	int rc = build_event(lease, s, p, &n, err);
 	if (rc != 0)
 		return rc;
 	sl__sha256_hex(p->sha256, sha256);
-	sl__sha256_hex(e.hash, head);
+	sl__sha256_hex(n.e.hash, head);
 	uint64_t start = s->events == 0 ? p->start : SL_MIN(s->start, p->start);
 	uint64_t checkpoint = s->events == 0 ? p->end : SL_MAX(s->checkpoint, p->end);
 	struct sl__cat_call calls[] = {
 		{.stmt = CAT_PARTITION_PUT,
 		 .values = {CAT_TEXT(name), CAT_INT(p->start), CAT_INT(p->end), CAT_TEXT(sl__cat_type_name(p->type)),
 			    CAT_INT(p->rows), CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(sha256),
-			    CAT_TEXT(p->path), CAT_INT(e.number), CAT_INT(p->holes),
+			    CAT_TEXT(p->path), CAT_INT(n.e.number), CAT_INT(p->holes),
 			    CAT_TEXT(p->hole_ranges != NULL ? p->hole_ranges : ""), CAT_INT(sl__real_ms(&c->env))},
 		 .n = 13},
 		{.stmt = CAT_EVENT_PUT,
-		 .values = {CAT_TEXT(name), CAT_INT(e.number), CAT_TEXT(sl_audit_event_id(&e, id)), CAT_TEXT(text)},
+		 .values = {CAT_TEXT(name), CAT_INT(n.e.number), CAT_TEXT(n.id), CAT_TEXT(n.text)},
 		 .n = 4},
 		{.stmt = CAT_DATASET_ADVANCE,
-		 .values = {CAT_INT(e.number), CAT_INT(start), CAT_INT(checkpoint), CAT_TEXT(head), CAT_INT(p->rows),
+		 .values = {CAT_INT(n.e.number), CAT_INT(start), CAT_INT(checkpoint), CAT_TEXT(head), CAT_INT(p->rows),
 			    CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(name), CAT_INT(lease->fence)},
 		 .n = 9}};
 	return c->ops->call(tx, calls, SL_COUNT(calls), true, err);
-}
-
-static int commit_in(struct sl_catalog *c, struct sl__cat_tx *tx, struct sl_catalog_lease *lease, struct state *s,
-		     const struct sl_catalog_partition *p, struct sl_err *err)
-{
-	bool late = p->type == SL_AUDIT_LATE;
-	s->first = p->start;
-	s->last = p->end;
-	struct sl__cat_call calls[] = {lock_call(lease, s),
-				       {.stmt = CAT_PARTITION_AT,
-					.values = {CAT_TEXT(lease->dataset), CAT_INT(p->end)},
-					.n = 2,
-					.fn = late ? note_holes : note_partition,
-					.ctx = s},
-				       {.stmt = CAT_LATE_AT,
-					.values = {CAT_TEXT(lease->dataset), CAT_INT(p->end)},
-					.n = 2,
-					.fn = note_partition,
-					.ctx = s}};
-	int rc = c->ops->call(tx, calls, late ? 3 : 2, false, err);
-	if (rc != 0 || !s->found)
-		return rc;
-	rc = judge(s, p, lease->dataset, err);
-	return rc == 0 ? write_all(c, tx, lease, s, p, err) : rc;
-}
-
-static int check_partition(const struct sl_catalog_partition *p, struct sl_err *err)
-{
-	if (p->path == NULL)
-		return sl_err_set(err, SL_EINVAL, "path: is missing");
-	if (p->end > SL__SEQUENCE_MAX || p->bytes > INT64_MAX || p->rows > INT64_MAX || p->bad_rows > INT64_MAX)
-		return sl_err_set(err, SL_EINVAL, "partition: a number is too large");
-	return 0;
 }
 
 int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_catalog_partition *partition, int *is_new,
@@ -289,15 +248,38 @@ int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_ca
 {
 	struct sl_catalog_partition p;
 	struct sl__cat_tx tx;
-	struct state s = {.found = false};
 	sl__opts_copy(&p, sizeof(p), partition);
 	int rc = sl__catalog_check(c, err);
-	rc = rc != 0 ? rc : check_partition(&p, err);
-	rc = rc != 0 ? rc : sl_catalog_lease_check(lease, err);
-	rc = rc != 0 ? rc : c->ops->begin(c->db, CAT_DURABLE, &tx, err);
 	if (rc != 0)
 		return rc;
-	rc = commit_in(c, &tx, lease, &s, &p, err);
+	if (p.path == NULL)
+		return sl_err_set(err, SL_EINVAL, "path: is missing");
+	if (p.end > SL__SEQUENCE_MAX || p.bytes > INT64_MAX || p.rows > INT64_MAX || p.bad_rows > INT64_MAX)
+		return sl_err_set(err, SL_EINVAL, "partition: a number is too large");
+	if ((rc = sl_catalog_lease_check(lease, err)) != 0)
+		return rc;
+
+	/* The first half: lock the dataset, and read what is in the way. */
+	bool late = p.type == SL_AUDIT_LATE;
+	struct state s = {.first = p.start, .last = p.end};
+	struct sl__cat_call calls[] = {lock_call(lease, &s),
+				       {.stmt = CAT_PARTITION_AT,
+					.values = {CAT_TEXT(lease->dataset), CAT_INT(p.end)},
+					.n = 2,
+					.fn = late ? note_holes : note_partition,
+					.ctx = &s},
+				       {.stmt = CAT_LATE_AT,
+					.values = {CAT_TEXT(lease->dataset), CAT_INT(p.end)},
+					.n = 2,
+					.fn = note_partition,
+					.ctx = &s}};
+	if ((rc = c->ops->begin(c->db, CAT_DURABLE, &tx, err)) != 0)
+		return rc;
+	rc = c->ops->call(&tx, calls, late ? 3 : 2, false, err);
+	if (rc == 0 && s.found)
+		rc = check_fits(&s, &p, lease->dataset, err);
+	if (rc == 0 && s.found)
+		rc = write_rows(&tx, lease, &s, &p, err);
 	c->ops->end(&tx);
 	if (rc == 0 && !s.found)
 		return sl__lease_lost(lease, err);
@@ -313,6 +295,7 @@ int sl__catalog_mark(struct sl_catalog *c, struct sl_catalog_lease *lease, bool 
 				    .values = {CAT_INT(n), CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
 				    .n = 3};
 	int rc = sl_catalog_lease_check(lease, err);
-	rc = rc != 0 ? rc : sl__catalog_once(c, CAT_RELAXED, &mark, err);
+	if (rc == 0)
+		rc = sl__catalog_once(c, CAT_RELAXED, &mark, err);
 	return rc == 0 && mark.changed == 0 ? sl__lease_lost(lease, err) : rc;
 }

@@ -5,15 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool is_note(enum sl_audit_fault fault)
-{
-	return fault < SL_AUDIT_MISSING;
-}
-
-int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path, const char *fmt,
-		    ...)
+int sl__verify_report(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path,
+		      const char *fmt, ...)
 {
 	char where[1024], text[512];
+	bool is_note = fault < SL_AUDIT_MISSING;
 	va_list args;
 	va_start(args, fmt);
 	(void)vsnprintf(text, sizeof(text), fmt, args);
@@ -25,12 +21,12 @@ int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t ev
 				     .path = path != NULL ? where : "",
 				     .event = event,
 				     .text = text};
-	if (is_note(fault))
+	if (is_note)
 		v->result.notes++;
 	else
 		v->result.findings++;
 	v->callback_rc = v->opts.on_finding != NULL ? v->opts.on_finding(&f, v->opts.ctx) : 0;
-	return v->callback_rc != 0 || (!is_note(fault) && v->opts.all != SL_ON) ? SL__VERIFY_STOP : 0;
+	return v->callback_rc != 0 || (!is_note && v->opts.all != SL_ON) ? SL__VERIFY_STOP : 0;
 }
 
 int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files, struct sl_err *err)
@@ -83,39 +79,12 @@ int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, 
 	else if (memcmp(event->schema_sha256, v->schema_sha256, sizeof(v->schema_sha256)) != 0)
 		what = "schema";
 	return what == NULL ? 0
-			    : sl__verify_tell(v, SL_AUDIT_LINK, event->number, path,
-					      "event %llu is of another %s than the ones before it",
-					      (unsigned long long)event->number, what);
+			    : sl__verify_report(v, SL_AUDIT_LINK, event->number, path,
+						"event %llu is of another %s than the ones before it",
+						(unsigned long long)event->number, what);
 }
 
 /* ---- phases ---- */
-
-typedef int phase_fn(struct sl__verify *v, struct sl_err *err);
-
-static int run(struct sl__verify *v, struct sl_err *err)
-{
-	static phase_fn *const phases[] = {sl__verify_begin, sl__verify_events, sl__verify_catalog, sl__verify_order,
-					   sl__verify_head,  sl__verify_tree,   sl__verify_files};
-	int rc = 0;
-	for (size_t i = 0; i < SL_COUNT(phases) && rc == 0; i++)
-		rc = phases[i](v, err);
-	return rc == SL__VERIFY_STOP ? v->callback_rc : rc;
-}
-
-static void sum_up(struct sl__verify *v)
-{
-	struct sl_audit_result *r = &v->result;
-	r->events = r->partitions = v->n;
-	for (size_t i = 0; i < v->n; i++) {
-		const struct sl__verify_entry *e = &v->entries[i];
-		r->rows += e->rows;
-		r->bad_rows += e->bad_rows;
-		r->bytes += e->bytes;
-		r->start = i == 0 ? e->start : SL_MIN(r->start, e->start);
-		r->checkpoint = SL_MAX(r->checkpoint, e->end);
-	}
-	memcpy(r->head, v->chain.head, sizeof(r->head));
-}
 
 static void free_state(struct sl__verify *v)
 {
@@ -131,30 +100,48 @@ static void free_state(struct sl__verify *v)
 
 int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err)
 {
-	return sl_err_set(err, SL_ENOENT, "there is no dataset %s, neither below %.120s nor in the catalog", v->dataset,
-			  v->dir);
+	return sl_err_set(err, SL_ENOENT, "no dataset %s, neither below %.120s nor in the catalog", v->dataset, v->dir);
 }
 
 int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
 		    struct sl_audit_result *out, struct sl_err *err)
 {
+	static int (*const phases[])(struct sl__verify * v, struct sl_err * err) = {
+		sl__verify_begin, sl__verify_events, sl__verify_catalog, sl__verify_order,
+		sl__verify_head,  sl__verify_tree,   sl__verify_files};
 	struct sl__verify v = {.dir = dir, .dataset = dataset, .result = {.struct_size = sizeof(v.result)}};
+	struct sl_audit_result *r = &v.result;
 	sl__opts_copy(&v.opts, sizeof(v.opts), opts);
 	int rc = sl_dataset_check_name(dataset, err);
-	rc = rc != 0 ? rc : sl__env_init(&v.env, v.opts.env, err);
+	if (rc == 0)
+		rc = sl__env_init(&v.env, v.opts.env, err);
 	if (rc != 0)
 		return rc;
 	if (v.opts.threads < 0 || v.opts.threads > 256)
 		return sl_err_set(err, SL_EINVAL, "threads: 1 to 256");
-	rc = run(&v, err);
-	if (rc == 0 && v.undefined && v.n == 0 && v.result.findings == 0)
+	for (size_t i = 0; i < SL_COUNT(phases) && rc == 0; i++)
+		rc = phases[i](&v, err);
+	if (rc == SL__VERIFY_STOP)
+		rc = v.callback_rc;
+	if (rc == 0 && v.undefined && v.n == 0 && r->findings == 0)
 		rc = sl__verify_nothing(&v, err);
-	sum_up(&v);
+
+	/* The summary. */
+	r->events = r->partitions = v.n;
+	for (size_t i = 0; i < v.n; i++) {
+		const struct sl__verify_entry *e = &v.entries[i];
+		r->rows += e->rows;
+		r->bad_rows += e->bad_rows;
+		r->bytes += e->bytes;
+		r->start = i == 0 ? e->start : SL_MIN(r->start, e->start);
+		r->checkpoint = SL_MAX(r->checkpoint, e->end);
+	}
+	memcpy(r->head, v.chain.head, sizeof(r->head));
 	free_state(&v);
 	if (rc == 0 && out != NULL) {
-		size_t size = SL_MIN(out->struct_size, sizeof(v.result));
-		v.result.struct_size = out->struct_size;
-		memcpy(out, &v.result, size);
+		size_t size = SL_MIN(out->struct_size, sizeof(*r));
+		r->struct_size = out->struct_size;
+		memcpy(out, r, size);
 	}
 	return rc;
 }

@@ -75,8 +75,8 @@ struct sl__verify {
 };
 
 /* Tell a finding or a note. path is relative to dir; "" is dir itself; NULL: text alone says where. */
-SL_MUST_CHECK int sl__verify_tell(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path,
-				  const char *fmt, ...) SL_PRINTF(5, 6);
+SL_MUST_CHECK int sl__verify_report(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path,
+				    const char *fmt, ...) SL_PRINTF(5, 6);
 /* Keep the event. 0 or SL_ENOMEM. */
 SL_MUST_CHECK int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files,
 				 struct sl_err *err);

@@ -12,40 +12,7 @@
 
 /* ---- the head ---- */
 
-static int load_head(struct sl__verify *v, struct sl_err *err)
-{
-	const char *path = v->opts.checkpoint;
-	int fd = SL__IO(&v->env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %.180s", path);
-	ssize_t n = sl__pread_full(&v->env, fd, v->head, sizeof(v->head), 0);
-	(void)SL__IO(&v->env, close, fd);
-	if (n < 0)
-		return sl_err_set_errno(err, (int)-n, "read %.180s", path);
-	v->head_len = (size_t)n;
-	return 0;
-}
-
 /* ---- the catalog ---- */
-
-/* The URL in fresh memory; NULL with 0: there is none to inspect. */
-static int find_url(struct sl__verify *v, char **out, struct sl_err *err)
-{
-	struct sl_io_stat st;
-	*out = NULL;
-	if (v->opts.catalog != NULL && v->opts.catalog[0] == '\0')
-		return 0;
-	*out = v->opts.catalog != NULL ? sl__strdup(&v->env, v->opts.catalog)
-				       : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
-	if (*out == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
-	int rc = v->opts.catalog == NULL ? SL__IO(&v->env, stat, *out + strlen("sqlite:"), &st) : 0;
-	if (rc == 0)
-		return 0;
-	sl__free(&v->env, *out);
-	*out = NULL;
-	return rc == -ENOENT ? 0 : sl_err_set_errno(err, -rc, "look for the catalog in %.150s", v->dir);
-}
 
 static int note_delivered(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
 {
@@ -57,42 +24,59 @@ static int note_delivered(const struct sl__cat_row *row, void *ctx, struct sl_er
 	return 0;
 }
 
+/* The catalog, and how many events it says are in the files. v->catalog stays NULL if there is no catalog. */
 static int open_catalog(struct sl__verify *v, struct sl_err *err)
 {
 	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &v->env, .create = SL_OFF};
 	struct sl__cat_call get = {
 		.stmt = CAT_DATASET_GET, .values = {CAT_TEXT(v->dataset)}, .n = 1, .fn = note_delivered, .ctx = v};
-	char *url;
-	int rc = find_url(v, &url, err);
-	if (rc != 0 || url == NULL)
-		return rc;
-	rc = sl_catalog_open(&v->catalog, url, &opts, err);
+	struct sl_io_stat st;
+	const char *given = v->opts.catalog;
+	if (given != NULL && given[0] == '\0')
+		return 0;
+	char *url = given != NULL ? sl__strdup(&v->env, given) : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
+	if (url == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
+	int found = given == NULL ? SL__IO(&v->env, stat, url + strlen("sqlite:"), &st) : 0;
+	int rc = 0;
+	if (found == 0)
+		rc = sl_catalog_open(&v->catalog, url, &opts, err);
+	else if (found != -ENOENT)
+		rc = sl_err_set_errno(err, -found, "look for the catalog in %.150s", v->dir);
 	sl__free(&v->env, url);
-	return rc != 0 ? rc : sl__catalog_once(v->catalog, CAT_READ, &get, err);
+	return rc != 0 || v->catalog == NULL ? rc : sl__catalog_once(v->catalog, CAT_READ, &get, err);
 }
 
 /* ---- the folder ---- */
 
-static int look_at_folder(struct sl__verify *v, struct sl_err *err)
+int sl__verify_begin(struct sl__verify *v, struct sl_err *err)
 {
+	/* The head. What is wrong with it is reported later. */
+	const char *path = v->opts.checkpoint;
+	if (path != NULL) {
+		int fd = SL__IO(&v->env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+		ssize_t n = fd >= 0 ? sl__pread_full(&v->env, fd, v->head, sizeof(v->head), 0) : 0;
+		if (fd < 0)
+			(void)sl_err_set_errno(&v->head_why, -fd, "open %.180s", path);
+		else if (n < 0)
+			(void)sl_err_set_errno(&v->head_why, (int)-n, "read %.180s", path);
+		else
+			v->head_len = (size_t)n;
+		sl__close_fd(&v->env, &fd);
+	}
+	int rc = open_catalog(v, &v->catalog_why);
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, rc, "%s", v->catalog_why.msg);
+
+	/* The dataset's folder. */
 	struct sl_io_stat st;
 	char *folder = sl__asprintf(&v->env, "%s/%s", v->dir, v->dataset);
 	if (folder == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
-	int rc = SL__IO(&v->env, stat, folder, &st);
+	rc = SL__IO(&v->env, stat, folder, &st);
 	v->has_folder = rc == 0 && S_ISDIR(st.mode);
 	sl__free(&v->env, folder);
 	if (rc != 0 && rc != -ENOENT && rc != -ENOTDIR)
-		return sl_err_set_errno(err, -rc, "look at %.150s/%s", v->dir, v->dataset);
+		return sl_err_set_errno(err, -rc, "stat %.150s/%s", v->dir, v->dataset);
 	return 0;
-}
-
-int sl__verify_begin(struct sl__verify *v, struct sl_err *err)
-{
-	if (v->opts.checkpoint != NULL)
-		(void)load_head(v, &v->head_why);
-	int rc = open_catalog(v, &v->catalog_why);
-	if (rc == SL_ENOMEM)
-		return sl_err_set(err, rc, "%s", v->catalog_why.msg);
-	return look_at_folder(v, err);
 }

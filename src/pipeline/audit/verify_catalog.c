@@ -17,9 +17,9 @@ struct row_key {
 	char text[SL_DATASET_NAME_MAX + 96];
 };
 
-static int tell(struct sl__verify *v, uint64_t event, const char *table, const char *key, const char *what)
+static int report_row(struct sl__verify *v, uint64_t event, const char *table, const char *key, const char *what)
 {
-	return sl__verify_tell(v, SL_AUDIT_CATALOG, event, NULL, "catalog, %s %s: %s", table, key, what);
+	return sl__verify_report(v, SL_AUDIT_CATALOG, event, NULL, "catalog, %s %s: %s", table, key, what);
 }
 
 static const char *key_of(struct row_key *k, const char *dataset, uint64_t n)
@@ -37,11 +37,6 @@ struct dataset_copy {
 	uint8_t computed[SL__SHA256_BYTES]; /* of the schema */
 };
 
-static void copy_text(char *to, size_t size, const char *from)
-{
-	(void)snprintf(to, size, "%.*s", (int)size - 1, from);
-}
-
 static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
 {
 	struct dataset_copy *c = ctx;
@@ -50,69 +45,51 @@ static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 	c->found = true;
 	c->damaged = d.damaged;
 	c->d = d.d;
-	copy_text(c->sequence_column, sizeof(c->sequence_column), d.d.sequence_column);
-	copy_text(c->schema_sha256, sizeof(c->schema_sha256), d.schema_sha256);
-	copy_text(c->head_hash, sizeof(c->head_hash), d.head_hash);
+	(void)snprintf(c->sequence_column, sizeof(c->sequence_column), "%.255s", d.d.sequence_column);
+	(void)snprintf(c->schema_sha256, sizeof(c->schema_sha256), "%.79s", d.schema_sha256);
+	(void)snprintf(c->head_hash, sizeof(c->head_hash), "%.79s", d.head_hash);
 	return sl__sha256(d.d.schema, strlen(d.d.schema), c->computed, err);
 }
 
-static int get_dataset(struct sl_catalog *c, const char *name, struct dataset_copy *out, struct sl_err *err)
+/* What of the dataset's row is not what the events say; NULL: nothing. */
+static const char *wrong_dataset(const struct sl__verify *v, const struct dataset_copy *c)
 {
-	struct sl__cat_call get = {
-		.stmt = CAT_DATASET_GET, .values = {CAT_TEXT(name)}, .n = 1, .fn = copy_dataset, .ctx = out};
-	return sl__catalog_once(c, CAT_READ, &get, err);
-}
-
-struct sums {
-	uint64_t start, checkpoint, rows, bad_rows, bytes;
-};
-
-static struct sums add_up(const struct sl__verify *v)
-{
-	struct sums s = {.start = v->n > 0 ? v->entries[0].start : 0};
+	const struct sl_dataset *d = &c->d;
+	char hex[SL__SHA256_HEX];
+	if (v->has_common) {
+		if (d->partition_size != v->partition_size)
+			return "partition_size is not that of the events";
+		if (strcmp(c->sequence_column, v->sequence_column) != 0)
+			return "sequence_column is not that of the events";
+		sl__sha256_hex(v->schema_sha256, hex);
+		if (strcmp(c->schema_sha256, hex) != 0)
+			return "schema_sha256 is not that of the events";
+		if (memcmp(c->computed, v->schema_sha256, sizeof(c->computed)) != 0)
+			return "schema_text does not have the hash that the events say";
+		sl__sha256_hex(v->chain.head, hex);
+		if (strcmp(c->head_hash, hex) != 0)
+			return "head_hash is not that of the last event";
+	}
+	uint64_t start = v->n > 0 ? v->entries[0].start : 0, checkpoint = 0, rows = 0, bad_rows = 0, bytes = 0;
 	for (size_t i = 0; i < v->n; i++) {
 		const struct sl__verify_entry *e = &v->entries[i];
-		s.start = SL_MIN(s.start, e->start);
-		s.checkpoint = SL_MAX(s.checkpoint, e->end);
-		s.rows += e->rows;
-		s.bad_rows += e->bad_rows;
-		s.bytes += e->bytes;
+		start = SL_MIN(start, e->start);
+		checkpoint = SL_MAX(checkpoint, e->end);
+		rows += e->rows;
+		bad_rows += e->bad_rows;
+		bytes += e->bytes;
 	}
-	return s;
-}
-
-static const char *wrong_count(const struct sl__verify *v, const struct sl_dataset *d)
-{
-	struct sums s = add_up(v);
 	if (d->events != v->chain.events)
 		return "events is not the number of events";
-	if (d->start != s.start)
+	if (d->start != start)
 		return "first_sequence is not that of the first partition";
-	if (d->checkpoint != s.checkpoint)
+	if (d->checkpoint != checkpoint)
 		return "checkpoint is not the end of the last partition";
-	if (d->rows != s.rows || d->bad_rows != s.bad_rows || d->bytes != s.bytes)
+	if (d->rows != rows || d->bad_rows != bad_rows || d->bytes != bytes)
 		return "row_count, bad_row_count or byte_count is not the sum of the partitions";
 	if (d->delivered_files > d->events || d->delivered_endpoint > d->events)
 		return "delivered_files or delivered_endpoint is more than there are events";
-	return NULL;
-}
-
-static const char *wrong_dataset(const struct sl__verify *v, const struct dataset_copy *c)
-{
-	char hex[SL__SHA256_HEX];
-	if (c->d.partition_size != v->partition_size)
-		return "partition_size is not that of the events";
-	if (strcmp(c->sequence_column, v->sequence_column) != 0)
-		return "sequence_column is not that of the events";
-	sl__sha256_hex(v->schema_sha256, hex);
-	if (strcmp(c->schema_sha256, hex) != 0)
-		return "schema_sha256 is not that of the events";
-	if (memcmp(c->computed, v->schema_sha256, sizeof(c->computed)) != 0)
-		return "schema_text does not have the hash that the events say";
-	sl__sha256_hex(v->chain.head, hex);
-	if (strcmp(c->head_hash, hex) != 0)
-		return "head_hash is not that of the last event";
-	return wrong_count(v, &c->d);
+	return c->damaged ? "a value is not of the type that was written" : NULL;
 }
 
 /* ---- events ---- */
@@ -136,33 +113,26 @@ static const struct sl__verify_entry *entry_of(struct compare *c, uint64_t numbe
 	return c->at < c->n_files && v->entries[c->at].number == number ? &v->entries[c->at] : NULL;
 }
 
-/* In the files it could not be read, which was told: the rest is verified by what the catalog says. */
-static int instead_of_files(struct compare *c, const struct sl_audit_event *e)
-{
-	(void)!sl__audit_chain_add(&c->v->chain, e, NULL);
-	return sl__verify_add(c->v, e, false, c->err);
-}
-
 /* An event that is in the catalog only. */
-static int beyond_files(struct compare *c, const struct sl_audit_event *e)
+static int take_backlog(struct compare *c, const struct sl_audit_event *e)
 {
 	struct sl__verify *v = c->v;
 	struct sl_err why = SL_ERR_INIT;
 	char folder[SL_DATASET_NAME_MAX + 16];
+	int rc = 0;
+	c->backlog += e->number > v->delivered;
 	if (e->number <= v->delivered) {
 		(void)snprintf(folder, sizeof(folder), "%s/" SL__AUDIT_FOLDER, v->dataset);
-		c->rc = sl__verify_tell(v, SL_AUDIT_EVENT, e->number, folder,
-					"event %" PRIu64 " was written to the files and is not there any more",
-					e->number);
+		rc = sl__verify_report(v, SL_AUDIT_EVENT, e->number, folder,
+				       "event %" PRIu64 " was written to the files and is no longer there", e->number);
 	}
-	if (c->rc == 0 && sl__audit_chain_add(&v->chain, e, &why) != 0)
-		c->rc = sl__verify_tell(v, SL_AUDIT_LINK, e->number, NULL,
-					"catalog, sluice_audit_event %s/%" PRIu64 ": %s", v->dataset, e->number,
-					why.msg);
-	c->rc = c->rc != 0 ? c->rc : sl__verify_common(v, e, NULL);
-	c->rc = c->rc != 0 ? c->rc : sl__verify_add(v, e, false, c->err);
-	c->backlog += e->number > v->delivered;
-	return c->rc;
+	if (rc == 0 && sl__audit_chain_add(&v->chain, e, &why) != 0)
+		rc = sl__verify_report(v, SL_AUDIT_LINK, e->number, NULL,
+				       "catalog, sluice_audit_event %s/%" PRIu64 ": %s", v->dataset, e->number,
+				       why.msg);
+	if (rc == 0)
+		rc = sl__verify_common(v, e, NULL);
+	return rc != 0 ? rc : sl__verify_add(v, e, false, c->err);
 }
 
 static int compare_event(uint64_t number, const char *text, const char *id, void *ctx)
@@ -176,29 +146,32 @@ static int compare_event(uint64_t number, const char *text, const char *id, void
 	static const char table[] = "sluice_audit_event";
 	(void)key_of(&key, v->dataset, number);
 	if (number > INT64_MAX) {
-		c->rc = tell(v, 0, table, id, "number is none");
+		c->rc = report_row(v, 0, table, id, "number is not a number");
 		return c->rc != 0 ? SL__VERIFY_STOP : 0;
 	}
-	/* After the files the chain says what is missing. */
+	/* After the files the chain reports what is missing. */
 	for (; c->rc == 0 && c->next < number && c->next <= c->in_files; c->next++) {
 		struct row_key missing;
-		c->rc = tell(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");
+		c->rc = report_row(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");
 	}
 	c->next = number + 1;
 	if (c->rc != 0)
 		return SL__VERIFY_STOP;
-	if (sl_audit_event_parse(text, strlen(text), &e, storage, &why) != 0)
-		c->rc = tell(v, number, table, key.text, why.msg);
-	else if (e.number != number)
-		c->rc = tell(v, number, table, key.text, "number is not that of the event");
-	else if (strcmp(id, sl_audit_event_id(&e, want)) != 0)
-		c->rc = tell(v, number, table, key.text, "id is not that of the event");
-	else if (number > v->file_events)
-		c->rc = beyond_files(c, &e);
-	else if (entry_of(c, number) == NULL)
-		c->rc = instead_of_files(c, &e);
-	else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof(e.hash)) != 0)
-		c->rc = tell(v, number, table, key.text, "it is not the event of the files");
+	if (sl_audit_event_parse(text, strlen(text), &e, storage, &why) != 0) {
+		c->rc = report_row(v, number, table, key.text, why.msg);
+	} else if (e.number != number) {
+		c->rc = report_row(v, number, table, key.text, "number is not that of the event");
+	} else if (strcmp(id, sl_audit_event_id(&e, want)) != 0) {
+		c->rc = report_row(v, number, table, key.text, "id is not that of the event");
+	} else if (number > v->file_events) {
+		c->rc = take_backlog(c, &e);
+	} else if (entry_of(c, number) == NULL) {
+		/* In the files it could not be read, which was reported: the catalog's copy stands for it. */
+		(void)!sl__audit_chain_add(&v->chain, &e, NULL);
+		c->rc = sl__verify_add(v, &e, false, c->err);
+	} else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof(e.hash)) != 0) {
+		c->rc = report_row(v, number, table, key.text, "it is not the event of the files");
+	}
 	return c->rc != 0 ? SL__VERIFY_STOP : 0;
 }
 
@@ -219,10 +192,11 @@ static int check_events(struct sl__verify *v, struct sl_catalog *cat, struct sl_
 	if (v->n > c.n_files)
 		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
 	for (; rc == 0 && c.next <= c.in_files; c.next++)
-		rc = tell(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next), "the row is missing");
+		rc = report_row(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next),
+				"the row is missing");
 	if (rc == 0 && c.backlog > 0)
-		rc = sl__verify_tell(v, SL_AUDIT_NOTE_BACKLOG, 0, v->dataset,
-				     "%" PRIu64 " events of the catalog are not in the files yet", c.backlog);
+		rc = sl__verify_report(v, SL_AUDIT_NOTE_BACKLOG, 0, v->dataset,
+				       "%" PRIu64 " events of the catalog are not in the files yet", c.backlog);
 	return rc;
 }
 
@@ -264,21 +238,10 @@ static int missing_before(struct partitions *p, uint64_t start, bool all)
 		const struct sl__verify_entry *e = &v->entries[p->by_start[p->at]];
 		if (!all && e->start >= start)
 			break;
-		p->rc = tell(v, e->number, "sluice_partition", key_of(&key, v->dataset, e->start),
-			     "the row is missing");
+		p->rc = report_row(v, e->number, "sluice_partition", key_of(&key, v->dataset, e->start),
+				   "the row is missing");
 	}
 	return p->rc;
-}
-
-/* The event has only the hash of this text. */
-static int take_holes(struct sl__verify *v, size_t i, const char *text)
-{
-	char *own = sl__strdup(&v->env, text);
-	if (own == NULL)
-		return SL_ENOMEM;
-	sl__free(&v->env, v->entries[i].hole_ranges);
-	v->entries[i].hole_ranges = own;
-	return 0;
 }
 
 static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
@@ -288,18 +251,24 @@ static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
 	struct row_key key;
 	if (missing_before(p, row->start, false) != 0)
 		return SL__VERIFY_STOP;
-	const struct sl__verify_entry *e = p->at < v->n ? &v->entries[p->by_start[p->at]] : NULL;
+	struct sl__verify_entry *e = p->at < v->n ? &v->entries[p->by_start[p->at]] : NULL;
 	if (e == NULL || e->start != row->start) {
-		p->rc = tell(v, row->event, "sluice_partition", key_of(&key, v->dataset, row->start),
-			     "no event says that there is such a partition");
+		p->rc = report_row(v, row->event, "sluice_partition", key_of(&key, v->dataset, row->start),
+				   "no event says that there is such a partition");
 		return p->rc != 0 ? SL__VERIFY_STOP : 0;
 	}
 	p->at++;
 	const char *wrong = wrong_partition(row, e);
-	if (wrong != NULL)
-		p->rc = tell(v, e->number, "sluice_partition", key_of(&key, v->dataset, row->start), wrong);
-	else if (sl__holes_hashed(e->hole_ranges))
-		p->rc = take_holes(v, p->by_start[p->at - 1], row->hole_ranges);
+	if (wrong != NULL) {
+		p->rc = report_row(v, e->number, "sluice_partition", key_of(&key, v->dataset, row->start), wrong);
+	} else if (sl__holes_hashed(e->hole_ranges)) { /* the event has only the hash of this text */
+		char *own = sl__strdup(&v->env, row->hole_ranges);
+		if (own != NULL) {
+			sl__free(&v->env, e->hole_ranges);
+			e->hole_ranges = own;
+		}
+		p->rc = own != NULL ? 0 : SL_ENOMEM;
+	}
 	return p->rc != 0 ? SL__VERIFY_STOP : 0;
 }
 
@@ -339,50 +308,48 @@ static int torn_tail(struct sl__verify *v, const struct dataset_copy *d)
 		return 0;
 	(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, v->torn_file);
 	bool unsynced = d->found && v->delivered <= v->file_events && d->d.events > v->file_events;
-	return sl__verify_tell(v, unsynced ? SL_AUDIT_NOTE_UNCOMMITTED : SL_AUDIT_EVENT, 0, path,
-			       "the last line is torn%s", unsynced ? "; the next export completes it" : "");
+	return sl__verify_report(v, unsynced ? SL_AUDIT_NOTE_UNCOMMITTED : SL_AUDIT_EVENT, 0, path,
+				 "the last line is torn%s", unsynced ? "; the next export completes it" : "");
 }
 
 static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct sl_err *err)
 {
-	struct dataset_copy copy = {.found = false}, *d = &copy;
-	int rc = get_dataset(cat, v->dataset, d, err);
+	struct dataset_copy d = {.found = false};
+	struct sl__cat_call get = {
+		.stmt = CAT_DATASET_GET, .values = {CAT_TEXT(v->dataset)}, .n = 1, .fn = copy_dataset, .ctx = &d};
+	int rc = sl__catalog_once(cat, CAT_READ, &get, err);
 	if (rc != 0)
 		return rc;
-	v->undefined = d->found && d->d.partition_size == 0 && d->d.events == 0;
-	if (!d->found && v->file_events == 0 && !v->has_folder)
+	v->undefined = d.found && d.d.partition_size == 0 && d.d.events == 0;
+	if (!d.found && v->file_events == 0 && !v->has_folder)
 		return sl__verify_nothing(v, err);
-	if (!d->found)
-		return tell(v, 0, "sluice_dataset", v->dataset, "the row is missing");
+	if (!d.found)
+		return report_row(v, 0, "sluice_dataset", v->dataset, "the row is missing");
 	v->result.catalog_checked = 1;
-	rc = torn_tail(v, d);
-	rc = rc != 0 ? rc : check_events(v, cat, err);
-	rc = rc != 0 ? rc : check_partitions(v, cat, err);
-	if (rc != 0)
+	if ((rc = torn_tail(v, &d)) != 0)
 		return rc;
-	const char *wrong = v->has_common ? wrong_dataset(v, d) : wrong_count(v, &d->d);
-	if (wrong == NULL && d->damaged)
-		wrong = "a value is not of the type that was written";
+	if ((rc = check_events(v, cat, err)) != 0)
+		return rc;
+	if ((rc = check_partitions(v, cat, err)) != 0)
+		return rc;
+	const char *wrong = wrong_dataset(v, &d);
 	if (!v->has_common) /* nothing is committed: what lies there is named by the dataset's size */
-		v->partition_size = d->d.partition_size;
-	return wrong != NULL ? tell(v, 0, "sluice_dataset", v->dataset, wrong) : 0;
-}
-
-static int without_catalog(struct sl__verify *v, struct sl_err *err)
-{
-	const struct dataset_copy none = {.found = false};
-	if (v->file_events == 0 && !v->torn)
-		return sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", v->dataset, v->dir);
-	return torn_tail(v, &none);
+		v->partition_size = d.d.partition_size;
+	return wrong != NULL ? report_row(v, 0, "sluice_dataset", v->dataset, wrong) : 0;
 }
 
 int sl__verify_catalog(struct sl__verify *v, struct sl_err *err)
 {
+	const struct dataset_copy none = {.found = false};
 	struct sl_err why = v->catalog_why;
 	int rc = why.code;
-	if (rc == 0 && v->catalog == NULL)
-		return without_catalog(v, err);
-	rc = rc != 0 ? rc : sl__catalog_freeze(v->catalog, &why);
+	if (rc == 0 && v->catalog == NULL) {
+		if (v->file_events == 0 && !v->torn)
+			return sl_err_set(err, SL_ENOENT, "no events of dataset %s below %.150s", v->dataset, v->dir);
+		return torn_tail(v, &none);
+	}
+	if (rc == 0)
+		rc = sl__catalog_freeze(v->catalog, &why);
 	if (rc == 0) {
 		rc = check_all(v, v->catalog, &why);
 		sl__catalog_thaw(v->catalog);
@@ -390,6 +357,8 @@ int sl__verify_catalog(struct sl__verify *v, struct sl_err *err)
 	sl_catalog_close(v->catalog);
 	v->catalog = NULL;
 	if (rc == SL_ECORRUPT)
-		return sl__verify_tell(v, SL_AUDIT_CATALOG, 0, NULL, "catalog: %s", why.msg);
-	return rc < 0 && err != NULL ? (*err = why, rc) : rc;
+		return sl__verify_report(v, SL_AUDIT_CATALOG, 0, NULL, "catalog: %s", why.msg);
+	if (rc < 0 && err != NULL)
+		*err = why;
+	return rc;
 }

@@ -16,23 +16,6 @@ struct line {
 	bool lost;                           /* the line before could not be read: what follows has nothing to fit to */
 };
 
-static int check_link(struct sl__verify *v, struct line *at, const struct sl_audit_event *e)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct sl__audit_chain here = {.events = e->number};
-	bool lost = at->lost;
-	at->lost = false;
-	if (sl__audit_chain_add(&v->chain, e, &err) == 0)
-		return 0;
-	/* One event was damaged in place: the next has the number that is due then. */
-	bool fits = lost && e->number == v->chain.events + 2;
-	memcpy(here.head, e->hash, sizeof(here.head));
-	v->chain = here;
-	return fits ? 0
-		    : sl__verify_tell(v, SL_AUDIT_LINK, e->number, at->path, "line %" PRIu64 ": %s", at->number,
-				      err.msg);
-}
-
 static int check_line(struct sl__verify *v, struct line *at, const char *text, size_t len, struct sl_err *err)
 {
 	struct sl_audit_event e;
@@ -43,85 +26,87 @@ static int check_line(struct sl__verify *v, struct line *at, const char *text, s
 	int rc = sl_audit_event_parse(text, len, &e, storage, &why);
 	if (rc == SL_ECORRUPT) {
 		at->lost = true;
-		return sl__verify_tell(v, SL_AUDIT_EVENT, 0, at->path, "line %" PRIu64 ": %s", at->number, why.msg);
+		return sl__verify_report(v, SL_AUDIT_EVENT, 0, at->path, "line %" PRIu64 ": %s", at->number, why.msg);
 	}
-	if (rc != 0)
-		return err != NULL ? (*err = why, rc) : rc;
-	rc = check_link(v, at, &e);
-	rc = rc != 0 ? rc : sl__verify_common(v, &e, at->path);
+	if (rc != 0) {
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+
+	/* The chain: after one event that was damaged in place, the next has the number that is due then. */
+	bool lost = at->lost;
+	at->lost = false;
+	if (sl__audit_chain_add(&v->chain, &e, &why) != 0) {
+		bool fits = lost && e.number == v->chain.events + 2;
+		v->chain = (struct sl__audit_chain){.events = e.number};
+		memcpy(v->chain.head, e.hash, sizeof(v->chain.head));
+		if (!fits)
+			rc = sl__verify_report(v, SL_AUDIT_LINK, e.number, at->path, "line %" PRIu64 ": %s", at->number,
+					       why.msg);
+	}
+	if (rc == 0)
+		rc = sl__verify_common(v, &e, at->path);
 	return rc != 0 ? rc : sl__verify_add(v, &e, true, err);
 }
 
-static int check_lines(struct sl__verify *v, struct line *at, const char *data, size_t n, bool last, struct sl_err *err)
-{
-	const char *end = data + n;
-	int rc = 0;
-	while (rc == 0 && data < end) {
-		const char *stop = memchr(data, '\n', (size_t)(end - data));
-		if (stop == NULL && last) {
-			v->torn = true;
-			(void)snprintf(v->torn_file, sizeof(v->torn_file), "%s", strrchr(at->path, '/') + 1);
-			return 0;
-		}
-		if (stop == NULL)
-			return sl__verify_tell(v, SL_AUDIT_EVENT, 0, at->path, "the last line has no end");
-		rc = check_line(v, at, data, (size_t)(stop - data), err);
-		data = stop + 1;
-	}
-	return rc;
-}
-
-static int check_file(struct sl__verify *v, const struct sl__event_files *files, size_t i, struct sl__buf *data,
-		      struct line *at, struct sl_err *err)
+/* File i of the list, whose contents are read into data. */
+static int check_event_file(struct sl__verify *v, const struct sl__event_files *files, size_t i, struct line *at,
+			    struct sl_err *err)
 {
 	char name[SL__EVENT_FILE_NAME_BYTES];
 	struct sl_err why = SL_ERR_INIT;
+	struct sl__buf data SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&data, &v->env);
 	sl__event_file_name(files->first[i], name);
 	(void)snprintf(at->path, sizeof(at->path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
 	at->number = 0;
-	sl__buf_clear(data);
-	int rc = sl__event_files_load(files, i, data, &why);
+	int rc = sl__event_files_load(files, i, &data, &why);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "%s", why.msg);
 	if (rc != 0)
-		return sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, at->path, "%s", why.msg);
+		return sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, at->path, "%s", why.msg);
 	/* An empty file is one that was just begun. */
-	if (data->len > 0 && !at->lost && files->first[i] != v->chain.events + 1)
-		rc = sl__verify_tell(v, SL_AUDIT_LINK, files->first[i], at->path,
-				     "it begins with event %" PRIu64 ", but %" PRIu64 " is expected", files->first[i],
-				     v->chain.events + 1);
-	return rc != 0 ? rc : check_lines(v, at, sl__buf_str(data), data->len, i + 1 == files->n, err);
-}
-
-static int strange_files(struct sl__verify *v, const struct sl__event_files *files)
-{
-	char path[SL_DATASET_NAME_MAX + 300];
-	const char *name = sl__buf_str(&files->strange);
-	int rc = 0;
-	for (size_t i = 0; i < files->n_strange && rc == 0; i++, name += strlen(name) + 1) {
-		(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
-		rc = sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "no file of events");
+	if (data.len > 0 && !at->lost && files->first[i] != v->chain.events + 1)
+		rc = sl__verify_report(v, SL_AUDIT_LINK, files->first[i], at->path,
+				       "it begins with event %" PRIu64 ", but %" PRIu64 " is expected", files->first[i],
+				       v->chain.events + 1);
+	const char *line = sl__buf_str(&data), *end = line + data.len;
+	while (rc == 0 && line < end) {
+		const char *stop = memchr(line, '\n', (size_t)(end - line));
+		if (stop == NULL && i + 1 < files->n)
+			return sl__verify_report(v, SL_AUDIT_EVENT, 0, at->path, "the last line has no end");
+		if (stop == NULL) {
+			v->torn = true;
+			(void)snprintf(v->torn_file, sizeof(v->torn_file), "%s", name);
+			return 0;
+		}
+		rc = check_line(v, at, line, (size_t)(stop - line), err);
+		line = stop + 1;
 	}
 	return rc;
 }
 
 int sl__verify_events(struct sl__verify *v, struct sl_err *err)
 {
+	char path[SL_DATASET_NAME_MAX + 300];
 	struct sl__event_files files;
 	struct line at = {.number = 0};
 	struct sl_err why = SL_ERR_INIT;
 	int rc = v->has_folder ? sl__event_files_list(&files, &v->env, v->dir, v->dataset, &why) : SL_ENOENT;
 	if (rc == SL_EACCES)
-		return sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, v->dataset, "%s", why.msg);
+		return sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, v->dataset, "%s", why.msg);
 	if (rc == SL_ENOENT)
 		return 0; /* the catalog may know more */
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s", why.msg);
-	struct sl__buf data SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&data, &v->env);
 	for (size_t i = 0; i < files.n && rc == 0; i++)
-		rc = check_file(v, &files, i, &data, &at, err);
-	rc = rc != 0 ? rc : strange_files(v, &files);
+		rc = check_event_file(v, &files, i, &at, err);
+	const char *name = sl__buf_str(&files.strange);
+	for (size_t i = 0; i < files.n_strange && rc == 0; i++, name += strlen(name) + 1) {
+		(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
+		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "not a file of events");
+	}
 	sl__event_files_fini(&files);
 	return rc;
 }

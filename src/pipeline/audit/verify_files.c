@@ -67,31 +67,28 @@ static const struct sl_env *env_of(const struct file *f)
 
 /* ---- opening ---- */
 
-/* Every folder on the way must be one, and no link: 0, or a negative errno. path is changed and restored. */
-static int check_folders(const struct file *f, char *path, size_t below)
-{
-	struct sl_io_stat st;
-	for (char *slash = strchr(path + below, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		int rc = SL__IO(env_of(f), stat, path, &st);
-		*slash = '/';
-		if (rc != 0 || !S_ISDIR(st.mode))
-			return rc != 0 ? rc : -ELOOP;
-	}
-	return 0;
-}
-
 static void open_file(struct file *f, char *path)
 {
+	const struct sl_env *env = env_of(f);
 	struct sl_io_stat st;
-	int rc = check_folders(f, path, strlen(f->w->v->dir) + 1);
+	int rc = 0;
+	/* Every folder on the way must be a folder, not a link. */
+	char *slash = strchr(path + strlen(f->w->v->dir) + 1, '/');
+	for (; rc == 0 && slash != NULL; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		rc = SL__IO(env, stat, path, &st);
+		*slash = '/';
+		if (rc == 0 && !S_ISDIR(st.mode))
+			rc = -ELOOP;
+	}
 	if (rc == 0)
-		rc = f->fd = SL__IO(env_of(f), open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
-	rc = rc < 0 ? rc : SL__IO(env_of(f), fstat, f->fd, &st);
+		rc = f->fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	if (rc >= 0)
+		rc = SL__IO(env, fstat, f->fd, &st);
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		found(f->slot, SL_AUDIT_MISSING, "the file is missing");
 	else if (rc == -ELOOP)
-		found(f->slot, SL_AUDIT_UNREADABLE, "it is a link, or a folder on the way to it is none");
+		found(f->slot, SL_AUDIT_UNREADABLE, "it is a link, or something on the way to it is not a folder");
 	else if (rc < 0)
 		found(f->slot, SL_AUDIT_UNREADABLE, "%s", strerror(-rc));
 	else if (!S_ISREG(st.mode))
@@ -105,37 +102,32 @@ static void open_file(struct file *f, char *path)
 
 /* ---- hashing ---- */
 
-static int hash_all(struct file *f, void *buf, struct sl__sha256 *h, struct sl_err *err)
-{
-	uint64_t at = 0;
-	while (at < f->size && !atomic_load_explicit(&f->w->stop, memory_order_relaxed)) {
-		size_t want = (size_t)SL_MIN(f->size - at, READ_BYTES);
-		ssize_t n = sl__pread_full(env_of(f), f->fd, buf, want, at);
-		if (n < 0) {
-			found(f->slot, SL_AUDIT_UNREADABLE, "it cannot be read: %s", strerror((int)-n));
-			return 0;
-		}
-		int rc = sl__sha256_update(h, buf, (size_t)n, err);
-		if (rc != 0 || (size_t)n < want)
-			return rc;
-		at += want;
-		atomic_fetch_add_explicit(&f->w->bytes, want, memory_order_relaxed);
-	}
-	return 0;
-}
-
 static int check_hash(struct file *f, void *buf, struct sl_err *err)
 {
-	struct sl__sha256 h = {NULL};
+	struct sl__sha256 h SL_CLEANUP(sl__sha256_drop) = {NULL};
 	uint8_t digest[SL__SHA256_BYTES];
 	char got[SL__SHA256_HEX], want[SL__SHA256_HEX];
 	int rc = sl__sha256_begin(&h, err);
-	rc = rc != 0 ? rc : hash_all(f, buf, &h, err);
-	if (rc == 0 && f->slot->fault == 0)
-		rc = sl__sha256_final(&h, digest, err);
-	sl__sha256_drop(&h);
-	if (rc != 0 || f->slot->fault != 0 || memcmp(digest, f->e->sha256, sizeof(digest)) == 0)
+	if (rc != 0)
 		return rc;
+	for (uint64_t at = 0; at < f->size && !atomic_load_explicit(&f->w->stop, memory_order_relaxed);) {
+		size_t n = (size_t)SL_MIN(f->size - at, READ_BYTES);
+		ssize_t got_bytes = sl__pread_full(env_of(f), f->fd, buf, n, at);
+		if (got_bytes < 0) {
+			found(f->slot, SL_AUDIT_UNREADABLE, "it cannot be read: %s", strerror((int)-got_bytes));
+			return 0;
+		}
+		if ((rc = sl__sha256_update(&h, buf, (size_t)got_bytes, err)) != 0)
+			return rc;
+		if ((size_t)got_bytes < n)
+			break; /* shorter than it was: the hash will differ */
+		at += n;
+		atomic_fetch_add_explicit(&f->w->bytes, n, memory_order_relaxed);
+	}
+	if ((rc = sl__sha256_final(&h, digest, err)) != 0)
+		return rc;
+	if (memcmp(digest, f->e->sha256, sizeof(digest)) == 0)
+		return 0;
 	sl__sha256_hex(digest, got);
 	sl__sha256_hex(f->e->sha256, want);
 	found(f->slot, SL_AUDIT_HASH, "its SHA-256 is %.16s…, its event says %.16s…", got, want);
@@ -151,12 +143,6 @@ static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, voi
 	if (got < 0)
 		return sl_err_set_errno(err, (int)-got, "read");
 	return (size_t)got == n ? 0 : sl_err_set(err, SL_ECORRUPT, "the file is too short");
-}
-
-static int64_t value_at(const struct sl_parquet_column *column, const struct sl_parquet_values *values, uint64_t i)
-{
-	return column->kind == SL_PARQUET_INT32 ? ((const int32_t *)values->values)[i]
-						: ((const int64_t *)values->values)[i];
 }
 
 bool sl__verify_same_holes(const char *text, const char *of_event)
@@ -175,15 +161,7 @@ struct absent {
 	uint64_t first, last;
 };
 
-/* A sequence that the event calls a hole? They ascend, as the rows do. */
-static bool is_hole(struct absent *a, uint64_t sequence)
-{
-	while (a->has_hole && a->last < sequence)
-		a->has_hole = sl__holes_next(&a->holes, &a->first, &a->last);
-	return a->has_hole && sequence >= a->first;
-}
-
-/* The rows of one group. */
+/* The rows of one group. They ascend, and so do the holes of the event. */
 static void check_values(struct file *f, const struct sl_parquet_column *column, const struct sl_parquet_values *values,
 			 uint64_t rows, struct absent *a)
 {
@@ -191,7 +169,8 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 	bool gapless = e->bad_rows == 0 && e->holes == 0;
 	uint64_t *next = &a->next;
 	for (uint64_t i = 0; i < rows; i++) {
-		int64_t value = value_at(column, values, i);
+		int64_t value = column->kind == SL_PARQUET_INT32 ? ((const int32_t *)values->values)[i]
+								 : ((const int64_t *)values->values)[i];
 		/* A negative one is larger than any end. */
 		if ((values->nulls != NULL && values->nulls[i] != 0) || (uint64_t)value < *next ||
 		    (uint64_t)value > e->end || (gapless && (uint64_t)value != *next)) {
@@ -199,7 +178,9 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 			      value, *next);
 			return;
 		}
-		if (is_hole(a, (uint64_t)value)) {
+		while (a->has_hole && a->last < (uint64_t)value)
+			a->has_hole = sl__holes_next(&a->holes, &a->first, &a->last);
+		if (a->has_hole && (uint64_t)value >= a->first) {
 			found(f->slot, SL_AUDIT_CONTENTS,
 			      "it has a row of sequence %" PRId64 ", which its event calls a hole", value);
 			return;
@@ -240,7 +221,10 @@ static int check_column(struct file *f, sl_parquet_reader *r, const struct sl_pa
 	return rc;
 }
 
-static int check_rows(struct file *f, sl_parquet_reader *r, struct sl_err *err)
+/* ---- threads ---- */
+
+/* Decode the file: its rows, and their sequence column. */
+static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *err)
 {
 	struct sl_parquet_info info;
 	const char *name = f->w->v->sequence_column;
@@ -258,23 +242,6 @@ static int check_rows(struct file *f, sl_parquet_reader *r, struct sl_err *err)
 	return 0;
 }
 
-static int check_contents(struct file *f, struct sl_err *err)
-{
-	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = env_of(f)};
-	struct sl_err why = SL_ERR_INIT;
-	sl_parquet_reader *r = NULL;
-	int rc = sl_parquet_reader_open(&r, read_at, f, f->size, &opts, &why);
-	rc = rc != 0 ? rc : check_rows(f, r, &why);
-	sl_parquet_reader_free(r);
-	if (rc == SL_ENOMEM)
-		return sl_err_set(err, rc, "%s", why.msg);
-	if (rc != 0)
-		found(f->slot, SL_AUDIT_CONTENTS, "%s", why.msg);
-	return 0;
-}
-
-/* ---- threads ---- */
-
 static int check_file(struct file *f, void *buf, struct sl_err *err)
 {
 	char *path = sl__asprintf(env_of(f), "%s/%s", f->w->v->dir, f->e->path);
@@ -284,8 +251,21 @@ static int check_file(struct file *f, void *buf, struct sl_err *err)
 	sl__free(env_of(f), path);
 	int rc = f->slot->fault == 0 ? check_hash(f, buf, err) : 0;
 	bool stopped = atomic_load_explicit(&f->w->stop, memory_order_relaxed);
-	if (rc == 0 && f->slot->fault == 0 && !stopped && f->w->v->opts.decode != SL_OFF)
-		rc = check_contents(f, err);
+	if (rc == 0 && f->slot->fault == 0 && !stopped && f->w->v->opts.decode != SL_OFF) {
+		struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = env_of(f)};
+		struct sl_err why = SL_ERR_INIT;
+		sl_parquet_reader *r = NULL;
+		rc = sl_parquet_reader_open(&r, read_at, f, f->size, &opts, &why);
+		if (rc == 0)
+			rc = check_contents(f, r, &why);
+		sl_parquet_reader_free(r);
+		if (rc == SL_ENOMEM)
+			rc = sl_err_set(err, rc, "%s", why.msg);
+		else if (rc != 0) {
+			found(f->slot, SL_AUDIT_CONTENTS, "%s", why.msg);
+			rc = 0;
+		}
+	}
 	sl__close_fd(env_of(f), &f->fd);
 	return rc;
 }
@@ -313,7 +293,7 @@ static void worker(unsigned index, void *ctx)
 	sl__free(&v->env, buf);
 }
 
-static int tell_progress(struct work *w, uint64_t total)
+static int report_progress(struct work *w, uint64_t total)
 {
 	struct sl__verify *v = w->v;
 	if (v->opts.on_progress == NULL)
@@ -333,7 +313,7 @@ static int await(struct work *w, size_t i, uint64_t total, int64_t *next_ns)
 		if (sl__mono_ns(env) < *next_ns)
 			continue;
 		sl__unlock(&w->mu);
-		rc = tell_progress(w, total);
+		rc = report_progress(w, total);
 		*next_ns = sl__deadline_ns(env, PROGRESS_MS);
 		sl__lock(&w->mu);
 	}
@@ -341,7 +321,7 @@ static int await(struct work *w, size_t i, uint64_t total, int64_t *next_ns)
 	return rc;
 }
 
-static int tell_all(struct work *w, struct sl_err *err)
+static int report_all(struct work *w, struct sl_err *err)
 {
 	struct sl__verify *v = w->v;
 	uint64_t total = 0;
@@ -355,32 +335,27 @@ static int tell_all(struct work *w, struct sl_err *err)
 		if (rc == 0 && s->rc != 0)
 			return sl_err_set(err, s->rc, "%.150s: %s", v->entries[i].path, s->text);
 		if (rc == 0 && s->fault != 0)
-			rc = sl__verify_tell(v, s->fault, v->entries[i].number, v->entries[i].path, "%s", s->text);
+			rc = sl__verify_report(v, s->fault, v->entries[i].number, v->entries[i].path, "%s", s->text);
 	}
-	return rc != 0 ? rc : tell_progress(w, total);
-}
-
-static unsigned thread_count(const struct sl__verify *v)
-{
-	long n = v->opts.threads > 0 ? v->opts.threads : sysconf(_SC_NPROCESSORS_ONLN);
-	n = SL_MAX(n, 1);
-	return (unsigned)SL_MIN((size_t)n, v->n);
+	return rc != 0 ? rc : report_progress(w, total);
 }
 
 int sl__verify_files(struct sl__verify *v, struct sl_err *err)
 {
 	struct work w = {.v = v};
 	sl__pool *pool = NULL;
+	long n_threads = v->opts.threads > 0 ? v->opts.threads : sysconf(_SC_NPROCESSORS_ONLN);
 	if (v->n == 0)
 		return 0;
+	n_threads = (long)SL_MIN((size_t)SL_MAX(n_threads, 1), v->n);
 	w.slots = sl__calloc(&v->env, v->n, sizeof(*w.slots));
 	if (w.slots == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu files", v->n);
 	sl__mutex_init(&w.mu);
 	sl__cond_init(&w.changed);
-	int rc = sl__pool_start(&pool, &v->env, "sl-verify", thread_count(v), worker, NULL, &w, err);
+	int rc = sl__pool_start(&pool, &v->env, "sl-verify", (unsigned)n_threads, worker, NULL, &w, err);
 	if (rc == 0)
-		rc = tell_all(&w, err);
+		rc = report_all(&w, err);
 	atomic_store(&w.stop, true);
 	sl__pool_free(pool);
 	sl__cond_fini(&w.changed);

@@ -63,22 +63,14 @@ static int check_coverage(struct sl__verify *v)
 		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
 		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
 		if (e->start > before->end + 1)
-			rc = sl__verify_tell(v, SL_AUDIT_GAP, e->number, e->path,
-					     "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
-					     before->end + 1, e->start - 1);
+			rc = sl__verify_report(v, SL_AUDIT_GAP, e->number, e->path,
+					       "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
+					       before->end + 1, e->start - 1);
 		else if (e->start <= before->end)
-			rc = sl__verify_tell(v, SL_AUDIT_OVERLAP, e->number, e->path,
-					     "sequences from %" PRIu64 " are also in %s", e->start, before->path);
+			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
 	}
 	return rc;
-}
-
-/* Where the text of the holes is too long for the event and there is no catalog, only their hash is known: then the
- * files say whether the rows are there twice. */
-static bool may_hold(const struct sl__verify_entry *p, const struct sl__verify_entry *late)
-{
-	return p != NULL && p->end >= late->end && p->number < late->number &&
-	       (sl__holes_hashed(p->hole_ranges) || sl__holes_contain(p->hole_ranges, late->start, late->end));
 }
 
 static int check_late(struct sl__verify *v)
@@ -89,38 +81,28 @@ static int check_late(struct sl__verify *v)
 		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
 		const struct sl__verify_entry *before = i > n ? &v->entries[v->by_start[i - 1]] : NULL;
 		size_t at = sl__verify_at(v, e->start);
-		if (!may_hold(at > 0 ? &v->entries[v->by_start[at - 1]] : NULL, e))
-			rc = sl__verify_tell(v, SL_AUDIT_OVERLAP, e->number, e->path,
-					     "%" PRIu64 " to %" PRIu64 " were not recorded as a hole before it",
-					     e->start, e->end);
+		const struct sl__verify_entry *p = at > 0 ? &v->entries[v->by_start[at - 1]] : NULL;
+		/* Where the text of the holes is too long for the event and there is no catalog, only their hash is
+		 * known: then the files say whether the rows are there twice. */
+		bool in_hole =
+			p != NULL && p->end >= e->end && p->number < e->number &&
+			(sl__holes_hashed(p->hole_ranges) || sl__holes_contain(p->hole_ranges, e->start, e->end));
+		if (!in_hole)
+			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					       "%" PRIu64 " to %" PRIu64 " were not recorded as a hole before it",
+					       e->start, e->end);
 		else if (before != NULL && before->end >= e->start)
-			rc = sl__verify_tell(v, SL_AUDIT_OVERLAP, e->number, e->path,
-					     "sequences from %" PRIu64 " are also in %s", e->start, before->path);
-	}
-	return rc;
-}
-
-static int check_progress(struct sl__verify *v)
-{
-	uint64_t checkpoint = 0;
-	int rc = 0;
-	for (size_t i = 0; i < v->n && rc == 0; i++) {
-		const struct sl__verify_entry *e = &v->entries[i];
-		bool continues = i == 0 || e->start > checkpoint;
-		if ((e->type == SL_AUDIT_PARTITION) != continues)
-			rc = sl__verify_tell(v, SL_AUDIT_LINK, e->number, e->path,
-					     "event %" PRIu64 " is a %s, but the checkpoint was %" PRIu64, e->number,
-					     e->type == SL_AUDIT_LATE        ? "late row"
-					     : e->type == SL_AUDIT_PARTITION ? "partition"
-									     : "backfill",
-					     checkpoint);
-		checkpoint = SL_MAX(checkpoint, e->end);
+			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
 	}
 	return rc;
 }
 
 int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 {
+	static const char *const types[] = {
+		[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill", [SL_AUDIT_LATE] = "late row"};
+	uint64_t checkpoint = 0;
 	v->by_start = sorted(v, by_start);
 	v->by_path = sorted(v, by_path);
 	if (v->by_start == NULL || v->by_path == NULL)
@@ -129,45 +111,51 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 	for (size_t i = 0; i < v->n; i++)
 		v->n_late += v->entries[i].type == SL_AUDIT_LATE;
 	int rc = check_coverage(v);
-	rc = rc != 0 ? rc : check_late(v);
-	return rc != 0 ? rc : check_progress(v);
+	if (rc == 0)
+		rc = check_late(v);
+	for (size_t i = 0; i < v->n && rc == 0; i++) {
+		const struct sl__verify_entry *e = &v->entries[i];
+		bool continues = i == 0 || e->start > checkpoint;
+		if ((e->type == SL_AUDIT_PARTITION) != continues)
+			rc = sl__verify_report(v, SL_AUDIT_LINK, e->number, e->path,
+					       "event %" PRIu64 " is a %s, but the checkpoint was %" PRIu64, e->number,
+					       types[e->type], checkpoint);
+		checkpoint = SL_MAX(checkpoint, e->end);
+	}
+	return rc;
 }
 
 /* ---- the head ---- */
 
-static const struct sl__verify_entry *event_of(const struct sl__verify *v, uint64_t number)
+static int report_head(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *text)
 {
-	for (size_t i = 0; i < v->n; i++)
-		if (v->entries[i].number == number)
-			return &v->entries[i];
-	return NULL;
-}
-
-static int tell_head(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *text)
-{
-	return sl__verify_tell(v, fault, event, NULL, "%s: %s", v->opts.checkpoint, text);
+	return sl__verify_report(v, fault, event, NULL, "%s: %s", v->opts.checkpoint, text);
 }
 
 static int compare_head(struct sl__verify *v, const struct sl_audit_head *h)
 {
+	const struct sl__verify_entry *e = NULL;
 	uint64_t checkpoint = 0;
 	if (strcmp(h->dataset, v->dataset) != 0)
-		return tell_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
-	const struct sl__verify_entry *e = event_of(v, h->events);
+		return report_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
+	for (size_t i = 0; i < v->n && e == NULL; i++)
+		if (v->entries[i].number == h->events)
+			e = &v->entries[i];
 	if (e == NULL && h->events > v->chain.events)
-		return sl__verify_tell(v, SL_AUDIT_HEAD, h->events, NULL,
-				       "%s: the chain had %" PRIu64 " events when this head was kept, and has %" PRIu64
-				       " now: its end is missing",
-				       v->opts.checkpoint, h->events, v->chain.events);
+		return sl__verify_report(v, SL_AUDIT_HEAD, h->events, NULL,
+					 "%s: the chain had %" PRIu64
+					 " events when this head was kept, and has %" PRIu64 " now: its end is missing",
+					 v->opts.checkpoint, h->events, v->chain.events);
 	if (e == NULL)
-		return tell_head(v, SL_AUDIT_HEAD, h->events, "its event is not in the chain any more");
+		return report_head(v, SL_AUDIT_HEAD, h->events, "its event is no longer in the chain");
 	if (memcmp(e->hash, h->event_hash, sizeof(e->hash)) != 0)
-		return tell_head(v, SL_AUDIT_HEAD, h->events, "the chain is another one than when this head was kept");
+		return report_head(v, SL_AUDIT_HEAD, h->events,
+				   "the chain is another one than when this head was kept");
 	for (size_t i = 0; i < v->n && v->entries[i].number <= h->events; i++)
 		checkpoint = SL_MAX(checkpoint, v->entries[i].end);
 	return checkpoint == h->checkpoint
 		       ? 0
-		       : tell_head(v, SL_AUDIT_HEAD, h->events, "its checkpoint is not the chain's");
+		       : report_head(v, SL_AUDIT_HEAD, h->events, "its checkpoint is not the chain's");
 }
 
 int sl__verify_head(struct sl__verify *v, struct sl_err *err)
@@ -185,7 +173,7 @@ int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 		return err != NULL ? (*err = v->head_why, err->code) : v->head_why.code;
 	rc = sl_audit_head_parse(v->head, v->head_len, has_key ? key : NULL, &h, &why);
 	if (rc == SL_EKEY || rc == SL_ECORRUPT)
-		return tell_head(v, rc == SL_EKEY ? SL_AUDIT_SIGNATURE : SL_AUDIT_HEAD, 0, why.msg);
+		return report_head(v, rc == SL_EKEY ? SL_AUDIT_SIGNATURE : SL_AUDIT_HEAD, 0, why.msg);
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s", why.msg);
 	v->result.head_checked = 1;

@@ -49,47 +49,42 @@ static bool is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
 	return at > 0 && v->entries[v->by_start[at - 1]].end >= start;
 }
 
-/* The same of late rows, of which there are few. */
-static bool is_late(const struct sl__verify *v, uint64_t start, uint64_t end)
-{
-	bool is = false;
-	for (size_t i = v->n - v->n_late; i < v->n && !is; i++) {
-		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
-		is = e->start <= end && e->end >= start;
-	}
-	return is;
-}
-
-/* The last partition, as a run closed it short that did not commit it: the run that commits it longer removes this
- * right after the commit, or the next one does. */
-static bool is_short_last(const struct sl__verify *v, uint64_t start, uint64_t end)
-{
-	size_t n = v->n - v->n_late;
-	const struct sl__verify_entry *last = n > 0 ? &v->entries[v->by_start[n - 1]] : NULL;
-	return last != NULL && start == last->start && end < last->end;
-}
-
-/* A file that was not renamed yet, or of a partition that is not committed: what it holds, no event does. */
+/* A file that was not renamed yet, or of a partition that is not committed: no event holds its sequences. */
 static bool is_uncommitted(const struct sl__verify *v, const char *path)
 {
 	char again[SL__PARTITION_NAME_BYTES];
 	uint64_t number, start, end;
+	size_t n = v->n - v->n_late;
 	const char *name = strrchr(path, '/') + 1, *inner = path + strlen(v->dataset) + 1;
 	if (strncmp(name, ".part-", 6) == 0 && strstr(name, ".tmp-") != NULL)
 		return true;
 	if (sscanf(inner, "partition-%" SCNu64 "/part-%" SCNu64 "-%" SCNu64, &number, &start, &end) != 3 ||
 	    v->partition_size == 0 || start > end)
 		return false;
+
+	/* Late rows, of which there are few, in a hole of a partition. */
 	sl__late_name(start, end, v->partition_size, again);
-	if (strcmp(inner, again) == 0)
-		return is_held(v, start, end) && !is_late(v, start, end);
+	if (strcmp(inner, again) == 0) {
+		bool held = is_held(v, start, end);
+		for (size_t i = n; i < v->n && held; i++) {
+			const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
+			held = e->start > end || e->end < start;
+		}
+		return held;
+	}
 	sl__partition_name(start, end, v->partition_size, again);
-	return strcmp(inner, again) == 0 && (!is_held(v, start, end) || is_short_last(v, start, end));
+	if (strcmp(inner, again) != 0)
+		return false;
+	/* The last partition, as a run closed it short without committing it: the run that commits it longer removes
+	 * this file right after the commit, or the next run does. */
+	const struct sl__verify_entry *last = n > 0 ? &v->entries[v->by_start[n - 1]] : NULL;
+	bool short_last = last != NULL && start == last->start && end < last->end;
+	return short_last || !is_held(v, start, end);
 }
 
-static int look(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err);
+static int check_tree(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err);
 
-static int look_into(struct sl__verify *v, const char *full, const char *path, unsigned depth, struct sl_err *err)
+static int check_folder(struct sl__verify *v, const char *full, const char *path, unsigned depth, struct sl_err *err)
 {
 	struct names names = {.n = 0};
 	sl__buf_init(&names.bytes, &v->env);
@@ -99,13 +94,13 @@ static int look_into(struct sl__verify *v, const char *full, const char *path, u
 	else if (rc == -ENOMEM)
 		rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
 	else if (rc != 0)
-		rc = sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s", strerror(-rc));
+		rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s", strerror(-rc));
 	const char *name = sl__buf_str(&names.bytes);
 	for (size_t i = 0; i < names.n && rc == 0; i++, name += strlen(name) + 1) {
 		if (depth == 0 && name[0] == '_')
 			continue;
 		char *inner = sl__asprintf(&v->env, "%s/%s", path, name);
-		rc = inner != NULL ? look(v, inner, depth + 1, err)
+		rc = inner != NULL ? check_tree(v, inner, depth + 1, err)
 				   : sl_err_set(err, SL_ENOMEM, "no memory for a path");
 		sl__free(&v->env, inner);
 	}
@@ -113,42 +108,36 @@ static int look_into(struct sl__verify *v, const char *full, const char *path, u
 	return rc;
 }
 
-static int judge(struct sl__verify *v, const char *path, uint32_t mode)
-{
-	if (S_ISREG(mode) && known(v, path))
-		return 0;
-	if (S_ISREG(mode) && is_uncommitted(v, path))
-		return sl__verify_tell(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
-				       "not committed: a run goes on, or did not end; the same one again replaces it");
-	/* What an event names and is no file is reported with the file. */
-	if (known(v, path))
-		return 0;
-	return sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "%s",
-			       S_ISREG(mode) ? "no event names this file" : "neither a file nor a folder");
-}
-
-static int look(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err)
+static int check_tree(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err)
 {
 	struct sl_io_stat st;
 	char *full = sl__asprintf(&v->env, "%s/%s", v->dir, path);
 	if (full == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
 	int rc = SL__IO(&v->env, stat, full, &st);
-	if (rc == -ENOENT)
+	if (rc == -ENOENT) {
 		rc = 0; /* gone since it was listed */
-	else if (rc != 0)
-		rc = sl__verify_tell(v, SL_AUDIT_UNREADABLE, 0, path, "%s", strerror(-rc));
-	else if (!S_ISDIR(st.mode))
-		rc = judge(v, path, st.mode);
-	else if (depth > DEPTH_MAX)
-		rc = sl__verify_tell(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deep");
-	else
-		rc = look_into(v, full, path, depth, err);
+	} else if (rc != 0) {
+		rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "%s", strerror(-rc));
+	} else if (S_ISDIR(st.mode) && depth > DEPTH_MAX) {
+		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deep");
+	} else if (S_ISDIR(st.mode)) {
+		rc = check_folder(v, full, path, depth, err);
+	} else if (known(v, path)) {
+		rc = 0; /* what an event names and is not a file is reported with the file */
+	} else if (S_ISREG(st.mode) && is_uncommitted(v, path)) {
+		rc = sl__verify_report(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
+				       "not committed: a run is in progress, or was interrupted; running it again "
+				       "replaces the file");
+	} else {
+		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "%s",
+				       S_ISREG(st.mode) ? "no event names this file" : "neither a file nor a folder");
+	}
 	sl__free(&v->env, full);
 	return rc;
 }
 
 int sl__verify_tree(struct sl__verify *v, struct sl_err *err)
 {
-	return v->has_folder ? look(v, v->dataset, 0, err) : 0;
+	return v->has_folder ? check_tree(v, v->dataset, 0, err) : 0;
 }
