@@ -91,6 +91,40 @@ struct sl_export_progress {
 /* After each commit, on the thread that commits. May call sl_export_stop. */
 typedef void sl_export_progress_fn(const struct sl_export_progress *progress, void *ctx);
 
+/*
+ * Rows from the program itself: a callback hands over typed values, and nothing is written as text and parsed again.
+ * The files are byte for byte those of the same rows as CSV with the same columns.
+ */
+struct sl_export_value {
+	int is_null;     /* 1: NULL; the other fields do not matter */
+	int64_t integer; /* bool (0 or 1), int32, int64, date (days), timestamp (the column's unit), decimal (unscaled) */
+	double real;     /* float, double */
+	const void *bytes; /* string (UTF-8 without NUL), binary, fixed; copied by sl_export_rows_add */
+	size_t len;
+};
+typedef struct sl_export_rows sl_export_rows;
+
+#define SL_EXPORT_ROWS_FULL 1 /* sl_export_rows_add: the row was taken, and the callback should return */
+#define SL_EXPORT_ROWS_END 1  /* the callback: there are no more rows */
+
+/*
+ * Add the next rows with sl_export_rows_add, in order of their sequence. `next` is the sequence that is expected; 0: the
+ * source may begin anywhere. Rows below it are skipped. Returns 0 (also without a row: then it is called again),
+ * SL_EXPORT_ROWS_END, or a negative SL_E… that ends the run. It may block until there are rows, if it returns soon after
+ * sl_export_rows_wait has returned 0. Called by one thread of sl_export_run at a time, without locks.
+ */
+typedef int sl_export_rows_fn(uint64_t next, sl_export_rows *rows, struct sl_err *err, void *ctx);
+
+/*
+ * Only from the callback. values has one value for each of opts.columns. 0 or SL_EXPORT_ROWS_FULL: the row was copied.
+ * SL_EDATA: a value does not fit its column (the message names it), or the sequence is negative. SL_ENOMEM. After a
+ * failure the callback returns it.
+ */
+SL_API SL_MUST_CHECK int sl_export_rows_add(sl_export_rows *rows, const struct sl_export_value *values,
+					    struct sl_err *err);
+/* Only from the callback: wait so long for new rows. 1: the time has passed; 0: the export is stopping, return. */
+SL_API int sl_export_rows_wait(sl_export_rows *rows, int64_t ms);
+
 /* The specification's perf: names. Zero is the default. */
 struct sl_export_perf {
 	int32_t workers;          /* default 4; at most 256 */
@@ -148,6 +182,11 @@ struct sl_export_opts {
 	void *on_step_ctx;
 	sl_export_progress_fn *on_progress;
 	void *on_progress_ctx;
+
+	/* Rows from a callback instead of a file, a pipe or a database. `from` is then only a name for messages (default
+	 * "rows"); columns are required; a backfill and SL_EXPORT_BAD_ROWS_DIVERT are not possible. */
+	sl_export_rows_fn *rows;
+	void *rows_ctx;
 };
 #define SL_EXPORT_OPTS_INIT .struct_size = sizeof(struct sl_export_opts)
 

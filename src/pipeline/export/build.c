@@ -183,6 +183,21 @@ static int take_run(struct build *b, struct sl_err *err)
 	return rc;
 }
 
+/* The typed rows of a callback, which rows.c has checked; their sequences are those of the run. */
+static int take_values(struct build *b, struct sl_err *err)
+{
+	struct sl__table *t = &b->w->table;
+	for (size_t i = 0; i < b->run->n_rows; i++) {
+		int rc = sl__table_add_values(t, b->run->values + i * t->n_columns, err);
+		if (rc == 0 && (t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES))
+			rc = put_group(b, err);
+		if (rc != 0)
+			return rc;
+	}
+	b->next = b->element->last + 1;
+	return 0;
+}
+
 /* ---- the file ---- */
 
 static int take_runs(struct build *b, const struct sl_pipeline_partition *p, struct sl_err *err)
@@ -197,6 +212,8 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 			b->next = e->last + 1;
 			if (b->object->hole_text.failed != 0)
 				rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
+		} else if (b->run->values != NULL) {
+			rc = take_values(b, err);
 		} else {
 			rc = take_run(b, err);
 		}

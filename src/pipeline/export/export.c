@@ -15,6 +15,17 @@ static int bad_option(struct sl_err *err, const char *field, const char *why)
 
 static int check_source(struct sl_export_opts *o, struct sl_err *err)
 {
+	if (o->rows != NULL) {
+		if (o->table != NULL || o->query != NULL)
+			return bad_option(err, "rows", "not with a table or a query");
+		if (o->columns_n == 0)
+			return bad_option(err, "columns", "required with rows");
+		if (o->bad_rows == SL_EXPORT_BAD_ROWS_DIVERT)
+			return bad_option(err, "bad_rows", "rows of a callback cannot be diverted");
+		if (o->from == NULL)
+			o->from = "rows";
+		return 0;
+	}
 	if (o->from == NULL || o->from[0] == '\0')
 		return bad_option(err, "from", "required");
 	bool database = strncmp(o->from, "postgres://", 11) == 0 || strncmp(o->from, "postgresql://", 13) == 0 ||

@@ -5,6 +5,7 @@
  *	export.c    the handle and its options        input.c   the source is opened, sampled, read
  *	job.c       one call: open, pipeline, close   build.c   a worker: runs become a Parquet file
  *	store.c     names, temporary files, syncs     calls.c, backfill.c   run and gaps, backfill
+ *	rows.c      rows from the caller's callback, without text
  *
  * Locks: e->mu guards the pipeline's pointer, the stop and the progress; job->letters_mu the dead letters. Both are
  * leaves.
@@ -83,6 +84,17 @@ struct sl__input {
 	size_t n_known;
 };
 
+/* Rows that the caller's callback has added and that are in no run yet. Zeroed before the first use. */
+struct sl_export_rows {
+	struct sl__export_job *job;
+	struct sl__buf
+		cells; /* of struct sl_export_value, a row after the other; `bytes` of a cell is set in its run */
+	struct sl__buf bytes;
+	size_t at, n;    /* rows: the next to be given, all */
+	size_t bytes_at; /* where the bytes of row `at` begin */
+	bool ended;
+};
+
 /* One call of run or backfill. */
 struct sl__export_job {
 	struct sl_export *e;
@@ -96,6 +108,7 @@ struct sl__export_job {
 	bool guessing;
 	struct sl__guesser guesser;
 	struct sl__cutter cutter;
+	struct sl_export_rows rows; /* of a callback */
 	atomic_bool guess_wrong;
 	bool seen_any;             /* something was given to the pipeline: */
 	uint64_t seen_first, seen; /* its first and its last sequence */
@@ -144,8 +157,15 @@ SL_MUST_CHECK int sl__input_before(struct sl__input *in, const struct sl__layout
 bool sl__input_has_row(const struct sl__input *in, const struct sl__layout *layout);
 /* Wait for the source to grow. false: a stop was asked for. */
 bool sl__input_pause(struct sl__input *in);
+/* Wait this long, or until a stop. false: a stop was requested. */
+bool sl__input_wait(struct sl__input *in, int64_t ms);
 /* For messages: "ledger.csv", "standard input", "table …". */
 const char *sl__input_name(const struct sl__input *in);
+
+/* ---- rows.c ---- */
+/* As sl__cutter_next, of the callback's rows. */
+SL_MUST_CHECK int sl__rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err);
+void sl__rows_fini(struct sl_export_rows *rows);
 
 /* ---- build.c ---- */
 struct sl__builder;

@@ -21,7 +21,7 @@ const char *sl__input_name(const struct sl__input *in)
 {
 	if (in->source.ops != NULL)
 		return in->source.ops->describe(in->source.ctx);
-	return in->is_file ? in->e->o.from : "standard input";
+	return in->is_file || in->e->o.rows != NULL ? in->e->o.from : "standard input";
 }
 
 /* ---- reading ---- */
@@ -56,11 +56,16 @@ static void wait_for(const struct sl__input *in, int fd, int64_t ms)
 	(void)poll(fds, fd >= 0 ? 2 : 1, ms < 0 ? -1 : (int)SL_MIN(ms, 60000));
 }
 
-bool sl__input_pause(struct sl__input *in)
+bool sl__input_wait(struct sl__input *in, int64_t ms)
 {
 	if (!sl__export_stopping(in->e))
-		wait_for(in, -1, in->e->o.poll_interval_ms);
+		wait_for(in, -1, ms);
 	return !sl__export_stopping(in->e);
+}
+
+bool sl__input_pause(struct sl__input *in)
+{
+	return sl__input_wait(in, in->e->o.poll_interval_ms);
 }
 
 /* A line that is not whole may still become another value: it is left for later. */
@@ -494,6 +499,8 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 	in->map_at = 0;
 	in->offset = in->tail_len = 0;
 	in->begun = in->is_file && in->regular && in->e->o.follow == SL_ON;
+	if (in->e->o.rows != NULL)
+		return 0; /* rows.c calls it */
 	if (in->source.ops == NULL && !in->is_file && in->regular && lseek(in->fd, 0, SEEK_SET) != 0)
 		return (int)read_failed(in, errno, err);
 	return new_records(in, err);
@@ -547,7 +554,9 @@ int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequen
 	*in = (struct sl__input){.e = e, .fd = -1};
 	in->csv = e->o.format == SL_EXPORT_CSV;
 	in->header = in->csv && e->o.header != SL_OFF;
-	if (e->o.table != NULL || e->o.query != NULL) {
+	if (e->o.rows != NULL) {
+		in->csv = in->header = false;
+	} else if (e->o.table != NULL || e->o.query != NULL) {
 		rc = open_database(in, sequence, err);
 	} else if (strcmp(e->o.from, "-") == 0) {
 		struct stat st;

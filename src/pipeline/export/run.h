@@ -32,9 +32,11 @@ struct sl__run {
 	const struct sl_env *env;
 	const char *text; /* SL__ROW_PADDING bytes after it are readable */
 	size_t len;
-	char *own;     /* text, when it is the run's; else NULL */
-	uint64_t line; /* of its first byte; 0: not known */
-	uint64_t end;  /* after its last byte, in the input */
+	char *own;                            /* text, when it is the run's; else NULL */
+	uint64_t line;                        /* of its first byte; 0: not known */
+	uint64_t end;                         /* after its last byte, in the input */
+	const struct sl_export_value *values; /* not NULL: no text, but n_rows rows of typed values, in `own` */
+	size_t n_rows;
 	bool guessed;
 	bool hole;                  /* no text: the source has none of its sequences */
 	bool late;                  /* rows that were recorded as a hole, and are there now */

@@ -192,24 +192,33 @@ static int add_value(struct sl__table *b, struct sl__table_column *c, const stru
 			  f->text, f->len > 60 ? "…" : "");
 }
 
-int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl_err *err)
+/* Room for one more row. */
+static int reserve_row(struct sl__table *b, struct sl_err *err)
 {
 	assert(b->n < b->max);
-	if (b->n == b->cap) {
-		size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
-		for (size_t i = 0; i < b->n_columns; i++) {
-			struct sl__table_column *c = &b->columns[i];
-			char *values = sl__realloc(b->env, c->values, cap * c->entry);
-			if (values == NULL)
-				return sl__no_memory(err, "rows");
-			c->values = values;
-			uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
-			if (c->as.nullable != 0 && nulls == NULL)
-				return sl__no_memory(err, "rows");
-			c->nulls = nulls;
-		}
-		b->cap = cap;
+	if (b->n < b->cap)
+		return 0;
+	size_t cap = SL_MIN(SL_MAX(b->cap * 2, FIRST_ROWS), b->max);
+	for (size_t i = 0; i < b->n_columns; i++) {
+		struct sl__table_column *c = &b->columns[i];
+		char *values = sl__realloc(b->env, c->values, cap * c->entry);
+		if (values == NULL)
+			return sl__no_memory(err, "rows");
+		c->values = values;
+		uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
+		if (c->as.nullable != 0 && nulls == NULL)
+			return sl__no_memory(err, "rows");
+		c->nulls = nulls;
 	}
+	b->cap = cap;
+	return 0;
+}
+
+int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl_err *err)
+{
+	int reserved = reserve_row(b, err);
+	if (reserved != 0)
+		return reserved;
 	size_t bytes = b->bytes;
 	for (size_t i = 0; i < b->n_columns; i++) {
 		struct sl__table_column *c = &b->columns[i];
@@ -221,6 +230,53 @@ int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl
 			return rc;
 		}
 		b->bytes += c->entry < 8 ? 4 : 8;
+	}
+	b->n++;
+	return 0;
+}
+
+int sl__table_add_values(struct sl__table *b, const struct sl_export_value *values, struct sl_err *err)
+{
+	int rc = reserve_row(b, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < b->n_columns; i++) {
+		struct sl__table_column *c = &b->columns[i];
+		const struct sl_export_value *v = &values[i];
+		b->bytes += c->entry < 8 ? 4 : 8;
+		if (c->nulls != NULL)
+			c->nulls[b->n] = v->is_null != 0;
+		if (v->is_null != 0) {
+			c->has_nulls = true;
+			memset(c->values + b->n * c->entry, 0, c->entry);
+			continue;
+		}
+		switch (c->as.kind) {
+		case SL_PARQUET_BOOL:
+			*PUT(uint8_t) = v->integer != 0;
+			break;
+		case SL_PARQUET_INT32:
+		case SL_PARQUET_DATE:
+			*PUT(int32_t) = (int32_t)v->integer;
+			break;
+		case SL_PARQUET_FLOAT:
+			*PUT(float) = (float)v->real;
+			break;
+		case SL_PARQUET_DOUBLE:
+			*PUT(double) = v->real;
+			break;
+		case SL_PARQUET_FIXED:
+			memcpy(c->values + b->n * c->entry, v->bytes, c->entry);
+			break;
+		case SL_PARQUET_STRING:
+		case SL_PARQUET_BINARY:
+			*PUT(struct sl_parquet_bytes) = (struct sl_parquet_bytes){v->bytes, (uint32_t)v->len};
+			b->bytes += v->len;
+			break;
+		default: /* int64, timestamp, decimal */
+			*PUT(int64_t) = v->integer;
+			break;
+		}
 	}
 	b->n++;
 	return 0;

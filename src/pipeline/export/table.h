@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "format/row.h"
 #include "pipeline/export/convert.h"
+#include <sluice/export.h>
 
 struct sl__table_column {
 	struct sl_parquet_column as; /* the names are borrowed */
@@ -57,6 +58,9 @@ void sl__table_input(struct sl__table *b, const char *input, const char *end);
 /* Add a row; there must be less than max. 0; SL_ENOMEM; SL_EDATA: the value of *column (its name is in the message)
  * does not fit. */
 SL_MUST_CHECK int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl_err *err);
+
+/* The same of typed values that were checked, one for each column; their bytes outlive the rows. SL_ENOMEM. */
+SL_MUST_CHECK int sl__table_add_values(struct sl__table *b, const struct sl_export_value *values, struct sl_err *err);
 
 /* The rows, as arrays. They live until the next add or clear. */
 const struct sl_parquet_values *sl__table_values(struct sl__table *b);
