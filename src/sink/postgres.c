@@ -61,9 +61,16 @@ static int connect_lane(struct sl__pg_lane *lane, struct sl_err *err)
 	return 0;
 }
 
-static int make_reader(struct sl__pg_lane *lane, struct sl_err *err)
+int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	struct sl__pg_sink *s = lane->sink;
+	int rc = lane->pg == NULL ? connect_lane(lane, err) : 0;
+	if (rc != 0 || lane->table_known)
+		return rc;
+	rc = sl__pg_table_load(lane, err);
+	if (rc != 0)
+		return rc;
+	/* A reader for its columns. */
 	struct sl__row_opts opts = {.env = &s->env,
 				    .csv = s->opts.format == SL_ROWS_CSV,
 				    .columns = lane->table.names,
@@ -73,25 +80,14 @@ static int make_reader(struct sl__pg_lane *lane, struct sl_err *err)
 	lane->reader = NULL;
 	struct sl__field *fields = sl__realloc(&s->env, lane->rows.fields, lane->table.n * sizeof(*fields));
 	if (fields == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	lane->rows.fields = fields;
-	return sl__row_reader_new(&lane->reader, &opts, err);
-}
-
-int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err)
-{
-	int rc = 0;
-	if (lane->pg == NULL)
-		rc = connect_lane(lane, err);
-	if (rc != 0 || lane->table_known)
-		return rc;
-	rc = sl__pg_table_load(lane, err);
-	rc = rc != 0 ? rc : make_reader(lane, err);
+	rc = sl__row_reader_new(&lane->reader, &opts, err);
 	lane->table_known = rc == 0;
 	return rc;
 }
 
-static bool is_cancelled(struct sl__pg_sink *s)
+bool sl__pg_is_cancelled(struct sl__pg_sink *s)
 {
 	sl__lock(&s->mu);
 	bool yes = s->cancelled;
@@ -101,63 +97,55 @@ static bool is_cancelled(struct sl__pg_sink *s)
 
 /* ---- a batch ---- */
 
-static int send_rows(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, size_t *culprit, struct sl_err *err)
+/* One attempt to write a batch. */
+struct attempt {
+	const struct sl_sink_batch *batch;
+	struct sl__refusals refused;
+	size_t culprit; /* the row that the server refused; SIZE_MAX: unknown */
+};
+
+/* Encode the rows and send them. With rows.unsure a value could not be encoded in binary, and nothing was sent. */
+static int try_batch(struct sl__pg_lane *lane, struct attempt *a, bool text, struct sl_err *err)
 {
-	*culprit = SIZE_MAX;
-	if (lane->rows.n == 0)
-		return 0; /* all were refused here, or are written */
-	int rc = sl__pg_load_record(lane, batch, err);
+	a->refused = (struct sl__refusals)SL__REFUSALS_INIT;
+	a->culprit = SIZE_MAX;
+	lane->rows.text = text;
+	int rc = sl__pg_rows_fill(lane, a->batch, &a->refused, err);
+	if (rc != 0 || lane->rows.unsure || lane->rows.n == 0)
+		return rc;
+	rc = sl__pg_load_record(lane, a->batch, err);
 	if (rc != 0)
 		return rc;
-	return lane->sink->opts.n_on_conflict > 0 ? sl__pg_upsert(lane, err) : sl__pg_append(lane, culprit, err);
+	return lane->sink->opts.n_on_conflict > 0 ? sl__pg_upsert(lane, err) : sl__pg_append(lane, &a->culprit, err);
 }
 
-/* Rows, then the server. In binary first where that can be. */
-static int try_batch(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
-		     struct sl__refusals *refused, size_t *culprit, struct sl_err *err)
+/* Binary first, where every column has an encoding. */
+static int write_ready(struct sl__pg_lane *lane, struct attempt *a, struct sl_err *err)
 {
-	*refused = (struct sl__refusals)SL__REFUSALS_INIT;
-	int rc = sl__pg_rows_fill(lane, batch, text, unsure, refused, err);
-	return rc != 0 || *unsure ? rc : send_rows(lane, batch, culprit, err);
-}
-
-/* A row may have been refused, or taken for something else, because the table is not what it was: ask the catalog. */
-static int look_again(struct sl__pg_lane *lane, bool *changed, struct sl_err *err)
-{
-	int64_t shape = lane->table.shape;
-	lane->table_known = false;
-	int rc = sl__pg_make_ready(lane, err);
-	*changed = rc == 0 && lane->table.shape != shape;
-	return rc;
-}
-
-/* Could a changed table be the cause? 08P01: a value of another length than its type has. */
-static bool is_of_shape(const struct sl_err *err)
-{
-	return err->error_class == SL_CLASS_POISON || strncmp(err->sqlstate, "42", 2) == 0 ||
-	       strcmp(err->sqlstate, "08P01") == 0;
-}
-
-static int write_ready(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl__refusals *refused,
-		       size_t *culprit, struct sl_err *err)
-{
-	bool unsure = false, changed = false;
-	int rc = try_batch(lane, batch, !lane->table.binary, &unsure, refused, culprit, err);
-	bool suspect = rc != 0 && !lane->broken && PQtransactionStatus(lane->pg) == PQTRANS_IDLE &&
-		       (lane->changed || is_of_shape(err));
+	int rc = try_batch(lane, a, !lane->table.binary, err);
+	bool unsure = lane->rows.unsure, changed = false;
+	/* A row may have been refused, or read as another type, because the table has changed: read the catalog again.
+	 * 08P01: a value of another length than its type has. */
+	bool shape_error = rc != 0 && (lane->changed || err->error_class == SL_CLASS_POISON ||
+				       strncmp(err->sqlstate, "42", 2) == 0 || strcmp(err->sqlstate, "08P01") == 0);
 	lane->changed = false;
-	if (suspect) {
+	if (shape_error && !lane->broken && PQtransactionStatus(lane->pg) == PQTRANS_IDLE) {
 		struct sl_err again = SL_ERR_INIT;
-		int look = look_again(lane, &changed, &again);
-		if (look != 0) {
+		int64_t shape = lane->table.shape;
+		lane->table_known = false;
+		int load_rc = sl__pg_make_ready(lane, &again);
+		if (load_rc != 0) {
 			*err = again;
-			return look;
+			return load_rc;
 		}
+		changed = lane->table.shape != shape;
 	}
-	if (changed || (rc == 0 && unsure))
-		rc = try_batch(lane, batch, unsure || !lane->table.binary, &unsure, refused, culprit, err);
+	if (changed || (rc == 0 && unsure)) {
+		rc = try_batch(lane, a, unsure || !lane->table.binary, err);
+		unsure = lane->rows.unsure;
+	}
 	if (rc == 0 && unsure && changed)
-		rc = try_batch(lane, batch, true, &unsure, refused, culprit, err);
+		rc = try_batch(lane, a, true, err);
 	return rc;
 }
 
@@ -177,7 +165,7 @@ static int after_failure(struct sl__pg_lane *lane, int rc, struct sl_err *err)
 		return rc;
 	bool had = lane->pg != NULL;
 	sl__pg_disconnect(lane);
-	if (is_cancelled(lane->sink))
+	if (sl__pg_is_cancelled(lane->sink))
 		return sl__sink_class(err, rc, SL_CLASS_TRANSIENT);
 	if (!had || err->error_class != SL_CLASS_FATAL || rc == SL_ETIMEDOUT)
 		return rc;
@@ -190,35 +178,37 @@ static int after_failure(struct sl__pg_lane *lane, int rc, struct sl_err *err)
 	return sl__sink_class(err, rc, SL_CLASS_THROTTLED);
 }
 
-static int write_batch(void *ctx, void *lane_ctx, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		       struct sl_err *err)
+static int pg_write_batch(void *ctx, void *lane_ctx, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			  struct sl_err *err)
 {
 	struct sl__pg_lane *lane = lane_ctx;
-	struct sl__refusals refused = SL__REFUSALS_INIT;
+	struct attempt a = {.batch = batch, .refused = SL__REFUSALS_INIT, .culprit = SIZE_MAX};
 	struct sl_err why = SL_ERR_INIT;
-	size_t culprit = SIZE_MAX;
+	bool cancelled = sl__pg_is_cancelled(lane->sink);
 	(void)ctx;
-	int rc = is_cancelled(lane->sink) ? sl_err_set(&why, SL_ECANCELLED, "postgres: the write was cancelled") : 0;
-	for (bool again = rc == 0; again;) {
+	int rc = cancelled ? sl_err_set(&why, SL_ECANCELLED, "postgres: the write was cancelled") : 0;
+	for (bool again = !cancelled; again;) {
 		rc = sl__pg_make_ready(lane, &why);
-		rc = rc != 0 ? rc : sl__pg_load_enter(lane, batch, &why);
-		rc = rc != 0 ? rc : write_ready(lane, batch, &refused, &culprit, &why);
+		if (rc == 0)
+			rc = sl__pg_load_enter(lane, batch, &why);
+		if (rc == 0)
+			rc = write_ready(lane, &a, &why);
 		again = sl__pg_load_leave(lane, rc, rc != 0 && lane->pg != NULL && is_lost(lane));
 	}
 	if (rc == 0)
-		return sl__refusals_reply(&refused, lane->rows.done, reply, 0, err);
+		return sl__refusals_reply(&a.refused, lane->rows.done, reply, 0, err);
 	rc = after_failure(lane, rc, &why);
 	if (why.error_class == SL_CLASS_NONE)
 		(void)sl__sink_class(&why, rc, SL_CLASS_TRANSIENT);
-	if (why.error_class == SL_CLASS_POISON && culprit < lane->rows.n)
-		reply->culprit = lane->rows.item[culprit];
+	if (why.error_class == SL_CLASS_POISON && a.culprit < lane->rows.n)
+		reply->culprit = lane->rows.item[a.culprit];
 	if (err != NULL)
 		*err = why;
 	return rc;
 }
 
 /* A lane that waits for the server wakes up: its socket is closed. */
-static void cancel(void *ctx)
+static void pg_cancel(void *ctx)
 {
 	struct sl__pg_sink *s = ctx;
 	sl__lock(&s->mu);
@@ -236,7 +226,7 @@ int sl__pg_attach(void *ctx, void **out, struct sl_err *err)
 	struct sl__pg_sink *s = ctx;
 	struct sl__pg_lane *lane = sl__calloc(&s->env, 1, sizeof(*lane));
 	if (lane == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	lane->sink = s;
 	sl__buf_init(&lane->out, &s->env);
 	sl__buf_init(&lane->prepared, &s->env);
@@ -274,26 +264,27 @@ void sl__pg_detach(void *ctx, void *lane_ctx)
 	sl__free(&s->env, lane);
 }
 
-static int check(void *ctx, struct sl_err *err)
+static int pg_check(void *ctx, struct sl_err *err)
 {
 	void *lane;
 	int rc = sl__pg_attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__pg_make_ready(lane, err);
-	rc = rc != 0 ? rc : sl__pg_try(lane, err);
+	if (rc == 0)
+		rc = sl__pg_try(lane, err);
 	sl__pg_detach(ctx, lane);
 	return rc;
 }
 
 /* ---- the handle ---- */
 
-static const char *target(void *ctx)
+static const char *pg_target(void *ctx)
 {
 	return ((struct sl__pg_sink *)ctx)->target;
 }
 
-static void close_sink(void *ctx)
+static void pg_close(void *ctx)
 {
 	struct sl__pg_sink *s = ctx;
 	struct sl_env env = s->env;
@@ -315,17 +306,17 @@ static const struct sl_sink_ops postgres_ops = {.version = SL_SINK_VERSION,
 						.name = "postgres",
 						.attach = sl__pg_attach,
 						.detach = sl__pg_detach,
-						.write = write_batch,
-						.check = check,
-						.cancel = cancel,
-						.close = close_sink,
-						.target = target,
+						.write = pg_write_batch,
+						.check = pg_check,
+						.cancel = pg_cancel,
+						.close = pg_close,
+						.target = pg_target,
 						.key = sl__pg_key,
 						.load_begin = sl__pg_load_begin,
 						.load_dead = sl__pg_load_dead,
 						.load_end = sl__pg_load_end};
 
-static void put_escaped(struct sl__buf *out, const char *text)
+static void put_url_escaped(struct sl__buf *out, const char *text)
 {
 	for (; *text != '\0'; text++) {
 		bool plain = isalnum((unsigned char)*text) || strchr("-._~/,", *text) != NULL;
@@ -342,87 +333,81 @@ static const char *value_of(const PQconninfoOption *all, const char *keyword)
 }
 
 /* postgres://user@host:port/database, and as a query everything else that was given: the whole of it opens the same
- * database again. Never a password. A folder for a host, and several hosts, have no place before the database. */
-static void put_url(struct sl__buf *out, const PQconninfoOption *all)
+ * database again. Never a password. A folder for a host, and several hosts, have no place before the database.
+ * Fresh memory; NULL without memory (the conninfo was checked before). */
+static char *describe_target(const struct sl_env *env, const char *conninfo)
 {
 	static const char *const placed[] = {"user", "dbname", "host", "port"};
-	const char *user = value_of(all, "user"), *host = value_of(all, "host"), *port = value_of(all, "port"),
-		   *database = value_of(all, "dbname"), *before = "?";
-	bool one = host == NULL || (host[0] != '/' && strpbrk(host, ",:") == NULL);
-	(void)sl__buf_str_append(out, "postgres://");
-	put_escaped(out, user != NULL ? user : "");
-	(void)sl__buf_str_append(out, user != NULL ? "@" : "");
-	put_escaped(out, host != NULL && one ? host : "");
-	(void)sl__buf_str_append(out, port != NULL && one ? ":" : "");
-	put_escaped(out, port != NULL && one ? port : "");
-	(void)sl__buf_str_append(out, "/");
-	put_escaped(out, database != NULL ? database : "");
-	for (const PQconninfoOption *o = all; o->keyword != NULL; o++) {
-		bool known = false;
-		for (size_t i = 0; i < (one ? 4 : 2); i++)
-			known = known || strcmp(o->keyword, placed[i]) == 0;
-		if (known || o->val == NULL || strchr(o->dispchar, '*') != NULL)
-			continue;
-		(void)sl__buf_printf(out, "%s%s=", before, o->keyword);
-		put_escaped(out, o->val);
-		before = "&";
-	}
-}
-
-static char *describe(const struct sl_env *env, const char *conninfo)
-{
 	PQconninfoOption *all = PQconninfoParse(conninfo, NULL);
 	struct sl__buf out;
 	if (all == NULL)
-		return NULL; /* it was checked: no memory */
+		return NULL;
+	const char *user = value_of(all, "user"), *host = value_of(all, "host"), *port = value_of(all, "port"),
+		   *database = value_of(all, "dbname"), *before = "?";
+	bool one_host = host == NULL || (host[0] != '/' && strpbrk(host, ",:") == NULL);
 	sl__buf_init(&out, env);
-	put_url(&out, all);
+	(void)sl__buf_str_append(&out, "postgres://");
+	put_url_escaped(&out, user != NULL ? user : "");
+	(void)sl__buf_str_append(&out, user != NULL ? "@" : "");
+	put_url_escaped(&out, host != NULL && one_host ? host : "");
+	(void)sl__buf_str_append(&out, port != NULL && one_host ? ":" : "");
+	put_url_escaped(&out, port != NULL && one_host ? port : "");
+	(void)sl__buf_str_append(&out, "/");
+	put_url_escaped(&out, database != NULL ? database : "");
+	for (const PQconninfoOption *o = all; o->keyword != NULL; o++) {
+		bool known = false;
+		for (size_t i = 0; i < (one_host ? 4 : 2); i++)
+			known = known || strcmp(o->keyword, placed[i]) == 0;
+		if (known || o->val == NULL || strchr(o->dispchar, '*') != NULL)
+			continue;
+		(void)sl__buf_printf(&out, "%s%s=", before, o->keyword);
+		put_url_escaped(&out, o->val);
+		before = "&";
+	}
 	PQconninfoFree(all);
 	char *text = sl__buf_append(&out, "", 1) == 0 ? sl__strdup(env, out.data) : NULL;
 	sl__buf_fini(&out);
 	return text;
 }
 
-static int fill_sink(struct sl__pg_sink *s, const char *conninfo, const struct sl_sink_opts *opts, struct sl_err *err)
-{
-	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
-	if (rc != 0)
-		return rc;
-	const char *dot = strchr(s->opts.table, '.');
-	s->opts.connect_timeout_ms = s->opts.connect_timeout_ms != 0 ? s->opts.connect_timeout_ms : CONNECT_TIMEOUT_MS;
-	s->opts.statement_timeout_ms =
-		s->opts.statement_timeout_ms != 0 ? s->opts.statement_timeout_ms : STATEMENT_TIMEOUT_MS;
-	s->conninfo = sl__strdup(&s->env, conninfo);
-	s->table = sl__pg_quoted_table(&s->env, s->opts.table);
-	s->bare = sl__strdup(&s->env, dot != NULL ? dot + 1 : s->opts.table);
-	s->target = describe(&s->env, conninfo);
-	s->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	bool failed = s->conninfo == NULL || s->table == NULL || s->bare == NULL || s->target == NULL ||
-		      s->c_locale == (locale_t)0;
-	return failed ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
-}
-
 int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_env env;
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", err);
-	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
-	rc = rc != 0 ? rc : sl__pg_check_conninfo(conninfo, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = sl__pg_check_conninfo(conninfo, err);
 	if (rc != 0)
 		return rc;
 	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "postgres: table: name the table to write to");
 	struct sl__pg_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	s->env = env;
 	sl__mutex_init(&s->mu);
 	sl__mutex_init(&s->load_mu);
 	sl__load_init(&s->load, &s->env);
-	rc = fill_sink(s, conninfo, opts, err);
+	rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
 	if (rc != 0) {
-		close_sink(s);
+		pg_close(s);
 		return rc;
+	}
+	if (s->opts.connect_timeout_ms == 0)
+		s->opts.connect_timeout_ms = CONNECT_TIMEOUT_MS;
+	if (s->opts.statement_timeout_ms == 0)
+		s->opts.statement_timeout_ms = STATEMENT_TIMEOUT_MS;
+	const char *dot = strchr(s->opts.table, '.');
+	s->conninfo = sl__strdup(&s->env, conninfo);
+	s->table = sl__pg_quoted_table(&s->env, s->opts.table);
+	s->bare = sl__strdup(&s->env, dot != NULL ? dot + 1 : s->opts.table);
+	s->target = describe_target(&s->env, conninfo);
+	s->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	if (s->conninfo == NULL || s->table == NULL || s->bare == NULL || s->target == NULL ||
+	    s->c_locale == (locale_t)0) {
+		pg_close(s);
+		return sl__no_memory(err, "postgres");
 	}
 	*out = (sl_sink){.ops = &postgres_ops, .ctx = s};
 	return 0;

@@ -119,6 +119,7 @@ struct sl__pg_rows {
 	size_t n_runs, cap_runs;
 	size_t done;    /* items of the batch that were processed */
 	bool text;      /* values are text */
+	bool unsure;    /* a value needs the server to read it: the batch has to be sent as text */
 	uint64_t *seen; /* hashes of the keys in the present run, an open table of cap_seen places */
 	size_t cap_seen;
 	struct sl__field *fields;
@@ -176,6 +177,7 @@ void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane)
 SL_MUST_CHECK int sl__pg_attach(void *ctx, void **out, struct sl_err *err);
 void sl__pg_detach(void *ctx, void *lane_ctx);
 void sl__pg_disconnect(struct sl__pg_lane *lane);
+bool sl__pg_is_cancelled(struct sl__pg_sink *s);
 /* Connected, and the table is known. */
 SL_MUST_CHECK int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err);
 
@@ -192,8 +194,9 @@ SL_MUST_CHECK int sl__pg_load_record(struct sl__pg_lane *lane, const struct sl_s
 bool sl__pg_load_leave(struct sl__pg_lane *lane, int rc, bool lost);
 #define SL__PG_LOAD_FENCE "sluice_load_ranges_load" /* the constraint that fails when another run has taken over */
 
-/* Take the batch apart. Some rows may be refused; *unsure: a value needs the server, nothing is of use. */
-SL_MUST_CHECK int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
+/* Encode the batch, as text when rows.text is set. Some rows may be refused. With rows.unsure, a value can only be read
+ * by the server and the rows must not be used. */
+SL_MUST_CHECK int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch,
 				   struct sl__refusals *refused, struct sl_err *err);
 void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env);
 /* The key of sl_sink_ops. */
@@ -220,7 +223,7 @@ SL_MUST_CHECK int sl__pg_simple(struct sl__pg_lane *lane, const char *sql, const
 /* Get everything out that was queued. */
 SL_MUST_CHECK int sl__pg_push(struct sl__pg_lane *lane, struct sl_err *err);
 
-/* ---- errors ---- */
+/* ---- errors (postgres_wire.c) ---- */
 
 /* What an SQLSTATE means for a batch: always one of the four classes. */
 enum sl_err_class sl__pg_sink_class(const char *sqlstate);

@@ -4,7 +4,7 @@
  * server refuses a row it says which ("COPY bars, line 7"), whatever its language.
  *
  * Binary values do not say what they are: those of a bigint would be taken for a double precision. So a second
- * statement of the same transaction, while COPY has the table locked, looks whether the columns are still those of the
+ * statement of the same transaction, while COPY has the table locked, checks whether the columns are still those of the
  * encoding.
  */
 #include <stdlib.h>
@@ -12,24 +12,6 @@
 #include "sink/postgres.h"
 
 #define PIECE ((size_t)256 * 1024) /* handed to libpq at a time */
-
-static void put_escaped(struct sl__buf *out, const char *p, size_t n)
-{
-	size_t from = 0;
-	for (size_t i = 0; i < n; i++) {
-		const char *as = p[i] == '\\'   ? "\\\\"
-				 : p[i] == '\t' ? "\\t"
-				 : p[i] == '\n' ? "\\n"
-				 : p[i] == '\r' ? "\\r"
-						: NULL;
-		if (as == NULL)
-			continue;
-		(void)sl__buf_append(out, p + from, i - from);
-		(void)sl__buf_append(out, as, 2);
-		from = i + 1;
-	}
-	(void)sl__buf_append(out, p + from, n - from);
-}
 
 /* A row as a line of COPY's text format. */
 static void put_line(struct sl__buf *out, const char *row, size_t n)
@@ -43,59 +25,42 @@ static void put_line(struct sl__buf *out, const char *row, size_t n)
 			(void)sl__buf_append(out, "\\N", 2);
 			continue;
 		}
-		put_escaped(out, row + at, len);
+		const char *p = row + at, *end = p + len;
+		for (const char *q = p; q < end; q++) {
+			const char *escaped = *q == '\\'   ? "\\\\"
+					      : *q == '\t' ? "\\t"
+					      : *q == '\n' ? "\\n"
+					      : *q == '\r' ? "\\r"
+							   : NULL;
+			if (escaped == NULL)
+				continue;
+			(void)sl__buf_append(out, p, (size_t)(q - p));
+			(void)sl__buf_append(out, escaped, 2);
+			p = q + 1;
+		}
+		(void)sl__buf_append(out, p, (size_t)(end - p));
 		at += len;
 	}
 	(void)sl__buf_append(out, "\n", 1);
-}
-
-static size_t columns_of(const struct sl__pg_run *run, size_t n)
-{
-	size_t there = 0;
-	for (size_t i = 0; i < n; i++)
-		there += run->have[i];
-	return there;
-}
-
-/* COPY "t" ("a", "b") FROM STDIN (FORMAT binary) */
-static int copy_sql(struct sl__pg_lane *lane, const struct sl__pg_run *run, bool alone, struct sl_err *err)
-{
-	struct sl__buf *sql = &lane->out;
-	const char *before = " (";
-	sl__buf_clear(sql);
-	(void)sl__buf_printf(sql, "COPY %s", lane->sink->table);
-	for (size_t i = 0; i < lane->table.n; i++) {
-		if (!run->have[i])
-			continue;
-		(void)sl__buf_str_append(sql, before);
-		sl__pg_put_name(sql, lane->table.names[i]);
-		before = ", ";
-	}
-	(void)sl__buf_str_append(sql, lane->rows.text ? ") FROM STDIN" : ") FROM STDIN (FORMAT binary); ");
-	if (!lane->rows.text)
-		sl__pg_put_shape_check(sql, lane);
-	if (alone && lane->record.len > 0) {
-		(void)sl__buf_str_append(sql, "; ");
-		(void)sl__buf_append(sql, lane->record.data, lane->record.len);
-	}
-	return sql->failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
 }
 
 static int send_piece(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	struct sl__buf *out = &lane->out;
 	if (out->failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	int sent = out->len == 0 ? 1 : PQputCopyData(lane->pg, out->data, (int)out->len);
 	sl__buf_clear(out);
 	return sent == 1 ? sl__pg_push(lane, err) : sl__pg_sink_error(err, lane->pg, NULL, "COPY");
 }
 
-static int send_rows(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct sl_err *err)
+static int send_copy_rows(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct sl_err *err)
 {
 	const struct sl__pg_rows *r = &lane->rows;
 	struct sl__buf *out = &lane->out;
-	size_t n = columns_of(run, lane->table.n);
+	size_t n = 0;
+	for (size_t i = 0; i < lane->table.n; i++)
+		n += run->have[i];
 	char count[2] = {(char)(n >> 8), (char)n};
 	sl__buf_clear(out);
 	if (!r->text)
@@ -136,7 +101,7 @@ static size_t named_row(const struct sl__pg_lane *lane, const PGresult *res)
 }
 
 /* All results up to the end of the statement; the first failure counts. copying: stop when the server wants data. */
-static int results(struct sl__pg_lane *lane, bool copying, size_t *named, struct sl_err *err)
+static int copy_results(struct sl__pg_lane *lane, bool copying, size_t *named, struct sl_err *err)
 {
 	int rc = 0, wait_rc = 0;
 	bool copied = false;
@@ -167,18 +132,36 @@ static int copy_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, bool
 		    struct sl_err *err)
 {
 	size_t named = SIZE_MAX;
-	int rc = copy_sql(lane, run, alone, err);
-	if (rc != 0)
-		return rc;
-	if (PQsendQuery(lane->pg, sl__buf_str(&lane->out)) == 0)
+	/* COPY "t" ("a", "b") FROM STDIN (FORMAT binary) */
+	struct sl__buf *sql = &lane->out;
+	const char *before = " (";
+	sl__buf_clear(sql);
+	(void)sl__buf_printf(sql, "COPY %s", lane->sink->table);
+	for (size_t i = 0; i < lane->table.n; i++) {
+		if (!run->have[i])
+			continue;
+		(void)sl__buf_str_append(sql, before);
+		sl__pg_put_name(sql, lane->table.names[i]);
+		before = ", ";
+	}
+	(void)sl__buf_str_append(sql, lane->rows.text ? ") FROM STDIN" : ") FROM STDIN (FORMAT binary); ");
+	if (!lane->rows.text)
+		sl__pg_put_shape_check(sql, lane);
+	if (alone && lane->record.len > 0) {
+		(void)sl__buf_str_append(sql, "; ");
+		(void)sl__buf_append(sql, lane->record.data, lane->record.len);
+	}
+	if (sql->failed != 0)
+		return sl__no_memory(err, "postgres");
+	if (PQsendQuery(lane->pg, sl__buf_str(sql)) == 0)
 		return sl__pg_sink_error(err, lane->pg, NULL, "COPY");
-	rc = results(lane, true, &named, err);
+	int rc = copy_results(lane, true, &named, err);
 	if (rc != 0)
 		return rc;
-	int sent = send_rows(lane, run, err);
+	int sent = send_copy_rows(lane, run, err);
 	if (PQputCopyEnd(lane->pg, sent != 0 ? "given up" : NULL) != 1)
 		return sent != 0 ? sent : sl__pg_sink_error(err, lane->pg, NULL, "COPY");
-	rc = results(lane, false, &named, sent != 0 ? NULL : err);
+	rc = copy_results(lane, false, &named, sent != 0 ? NULL : err);
 	if (rc != 0 && named < run->n)
 		*culprit = run->first + named;
 	return sent != 0 ? sent : rc;

@@ -22,43 +22,7 @@ void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env)
 	sl__free(env, rows->fields);
 }
 
-static int grow(struct sl__pg_lane *lane, size_t n)
-{
-	const struct sl_env *env = &lane->sink->env;
-	struct sl__pg_rows *r = &lane->rows;
-	if (r->cap >= n)
-		return 0;
-	size_t *at = sl__realloc(env, r->at, (n + 1) * sizeof(*at));
-	if (at != NULL)
-		r->at = at;
-	uint32_t *item = sl__realloc(env, r->item, n * sizeof(*item));
-	if (item != NULL)
-		r->item = item;
-	if (at == NULL || item == NULL)
-		return SL_ENOMEM;
-	r->cap = n;
-	return 0;
-}
-
-/* Twice the rows, in a power of two: never more than half full. */
-static int grow_seen(struct sl__pg_lane *lane, size_t n)
-{
-	struct sl__pg_rows *r = &lane->rows;
-	size_t cap = 64;
-	while (cap < n * 2)
-		cap *= 2;
-	if (r->cap_seen < cap) {
-		uint64_t *seen = sl__realloc(&lane->sink->env, r->seen, cap * sizeof(*seen));
-		if (seen == NULL)
-			return SL_ENOMEM;
-		r->seen = seen;
-		r->cap_seen = cap;
-	}
-	memset(r->seen, 0, r->cap_seen * sizeof(*r->seen));
-	return 0;
-}
-
-static uint64_t mix(uint64_t h, const char *p, size_t n)
+static uint64_t mix_bytes(uint64_t h, const char *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ (uint8_t)p[i]) * UINT64_C(0x100000001b3);
@@ -85,18 +49,9 @@ static bool is_there(const struct sl__pg_column *c, const struct sl__field *f)
 	return f->kind != SL__FIELD_ABSENT || !c->has_default;
 }
 
-static int refuse(struct sl__pg_lane *lane, const struct sl__pg_column *c, const struct sl__field *f,
-		  struct sl_err *err)
-{
-	(void)sl_err_set(err, SL_EDATA, "postgres: column %s (%s) does not take %s\"%.*s\"%s", c->name, c->type,
-			 f->kind == SL__FIELD_TEXT ? "" : "the value ", (int)SL_MIN(f->len, 60),
-			 f->text != NULL ? f->text : "", f->has_nul ? ": a NUL character" : "");
-	(void)lane;
-	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
-}
-
-/* Encode one record after the others. *hash: of its key. */
-static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, bool *unsure, struct sl_err *err)
+/* Encode the record in r->fields after the others. *hash: of its key. A value that only the server can read sets
+ * r->unsure. */
+static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, struct sl_err *err)
 {
 	struct sl__pg_rows *r = &lane->rows;
 	const struct sl__pg_table *t = &lane->table;
@@ -104,40 +59,28 @@ static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, bool 
 	*hash = UINT64_C(0xcbf29ce484222325);
 	for (size_t i = 0; i < t->n; i++) {
 		const struct sl__pg_column *c = &t->columns[i];
+		const struct sl__field *f = &r->fields[i];
 		size_t start = r->buf.len;
-		have[i] = is_there(c, &r->fields[i]);
+		have[i] = is_there(c, f);
 		if (!have[i])
 			continue;
-		enum sl__fit fit =
-			r->text ? sl__pg_put_text(&r->buf, c->enc, &r->fields[i], csv)
-				: sl__pg_put_binary(&r->buf, c->enc, &r->fields[i], csv, lane->sink->c_locale);
-		if (fit == SL__FIT_NO)
-			return refuse(lane, c, &r->fields[i], err);
+		enum sl__fit fit = r->text ? sl__pg_put_text(&r->buf, c->enc, f, csv)
+					   : sl__pg_put_binary(&r->buf, c->enc, f, csv, lane->sink->c_locale);
+		if (fit == SL__FIT_NO) {
+			(void)sl_err_set(err, SL_EDATA, "postgres: column %s (%s) does not take %s\"%.*s\"%s", c->name,
+					 c->type, f->kind == SL__FIELD_TEXT ? "" : "the value ",
+					 (int)SL_MIN(f->len, 60), f->text != NULL ? f->text : "",
+					 f->has_nul ? ": a NUL character" : "");
+			return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
+		}
 		if (fit == SL__FIT_UNSURE) {
-			*unsure = true;
+			r->unsure = true;
 			return 0;
 		}
 		if (c->is_key && r->buf.failed == 0)
-			*hash = mix(*hash, r->buf.data + start, r->buf.len - start);
+			*hash = mix_bytes(*hash, r->buf.data + start, r->buf.len - start);
 	}
-	return r->buf.failed != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory") : 0;
-}
-
-static int new_run(struct sl__pg_lane *lane, const uint8_t *have)
-{
-	struct sl__pg_rows *r = &lane->rows;
-	if (r->n_runs == r->cap_runs) {
-		size_t cap = r->cap_runs == 0 ? 4 : r->cap_runs * 2;
-		struct sl__pg_run *runs = sl__realloc(&lane->sink->env, r->runs, cap * sizeof(*runs));
-		if (runs == NULL)
-			return SL_ENOMEM;
-		r->runs = runs;
-		r->cap_runs = cap;
-	}
-	r->runs[r->n_runs++] = (struct sl__pg_run){.first = r->n};
-	if (r->seen != NULL)
-		memset(r->seen, 0, r->cap_seen * sizeof(*r->seen));
-	return sl__buf_append(&r->have, have, lane->table.n);
+	return r->buf.failed != 0 ? sl__no_memory(err, "postgres") : 0;
 }
 
 /* The row that was just encoded joins the last run, or begins one. */
@@ -149,10 +92,21 @@ static int place(struct sl__pg_lane *lane, const uint8_t *have, uint64_t hash, u
 	bool fresh = r->n_runs == 0 || memcmp(r->have.data + (r->n_runs - 1) * width, have, width) != 0 ||
 		     (upsert && seen_before(r, hash));
 	if (fresh) {
-		if (new_run(lane, have) != 0)
+		if (r->n_runs == r->cap_runs) {
+			size_t cap = r->cap_runs == 0 ? 4 : r->cap_runs * 2;
+			struct sl__pg_run *runs = sl__realloc(&lane->sink->env, r->runs, cap * sizeof(*runs));
+			if (runs == NULL)
+				return SL_ENOMEM;
+			r->runs = runs;
+			r->cap_runs = cap;
+		}
+		r->runs[r->n_runs++] = (struct sl__pg_run){.first = r->n};
+		if (sl__buf_append(&r->have, have, width) != 0)
 			return SL_ENOMEM;
-		if (upsert)
+		if (upsert) {
+			memset(r->seen, 0, r->cap_seen * sizeof(*r->seen));
 			(void)seen_before(r, hash);
+		}
 	}
 	r->item[r->n++] = item;
 	r->at[r->n] = r->buf.len;
@@ -160,24 +114,50 @@ static int place(struct sl__pg_lane *lane, const uint8_t *have, uint64_t hash, u
 	return 0;
 }
 
-static int begin(struct sl__pg_lane *lane, size_t n, bool text)
+/* Room for n rows, and for upserts a table of keys twice as large, in a power of two: never more than half full. */
+static int make_row_room(struct sl__pg_lane *lane, size_t n)
+{
+	const struct sl_env *env = &lane->sink->env;
+	struct sl__pg_rows *r = &lane->rows;
+	if (r->cap < n) {
+		size_t *at = sl__realloc(env, r->at, (n + 1) * sizeof(*at));
+		if (at == NULL)
+			return SL_ENOMEM;
+		r->at = at;
+		uint32_t *item = sl__realloc(env, r->item, n * sizeof(*item));
+		if (item == NULL)
+			return SL_ENOMEM;
+		r->item = item;
+		r->cap = n;
+	}
+	if (lane->sink->opts.n_on_conflict == 0)
+		return 0;
+	size_t cap = 64;
+	while (cap < n * 2)
+		cap *= 2;
+	if (r->cap_seen < cap) {
+		uint64_t *seen = sl__realloc(env, r->seen, cap * sizeof(*seen));
+		if (seen == NULL)
+			return SL_ENOMEM;
+		r->seen = seen;
+		r->cap_seen = cap;
+	}
+	return 0;
+}
+
+int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl__refusals *refused,
+		     struct sl_err *err)
 {
 	struct sl__pg_rows *r = &lane->rows;
 	sl__buf_clear(&r->buf);
 	sl__buf_clear(&r->have);
 	r->n = r->n_runs = r->done = 0;
-	r->text = text;
-	if (grow(lane, n) != 0 || (lane->sink->opts.n_on_conflict > 0 && grow_seen(lane, n) != 0))
-		return SL_ENOMEM;
-	r->at[0] = 0;
-	return 0;
-}
-
-static int fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, uint8_t *have, bool *unsure,
-		struct sl__refusals *refused, struct sl_err *err)
-{
-	struct sl__pg_rows *r = &lane->rows;
-	for (size_t i = 0; i < batch->n && i < refused->stop; i++) {
+	r->unsure = false;
+	uint8_t *have = sl__alloc(&lane->sink->env, lane->table.n);
+	int rc = have == NULL || make_row_room(lane, batch->n) != 0 ? sl__no_memory(err, "postgres") : 0;
+	if (rc == 0)
+		r->at[0] = 0;
+	for (size_t i = 0; rc == 0 && i < batch->n && i < refused->stop; i++) {
 		const struct sl_sink_item *item = &batch->items[i];
 		struct sl_err why = SL_ERR_INIT;
 		uint64_t hash;
@@ -186,39 +166,25 @@ static int fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, uin
 			continue;
 		}
 		size_t start = r->buf.len;
-		int rc = sl__row_read(lane->reader, item->data, item->len, r->fields, &why);
-		rc = rc != 0 ? rc : encode(lane, have, &hash, unsure, &why);
-		if (*unsure)
-			return 0;
-		if (rc == 0 && place(lane, have, hash, (uint32_t)i) != 0)
-			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-		if (rc != 0) {
-			if (why.error_class != SL_CLASS_POISON) {
-				if (err != NULL)
-					*err = why;
-				return rc;
-			}
+		rc = sl__row_read(lane->reader, item->data, item->len, r->fields, &why);
+		if (rc == 0)
+			rc = encode(lane, have, &hash, &why);
+		if (r->unsure)
+			break;
+		if (rc == 0) {
+			rc = place(lane, have, hash, (uint32_t)i) != 0 ? sl__no_memory(err, "postgres") : 0;
+		} else if (why.error_class == SL_CLASS_POISON) {
+			rc = 0;
 			r->buf.len = start;
 			if (!sl__refusals_add(refused, i, &why))
 				break;
+		} else if (err != NULL) {
+			*err = why;
 		}
 		r->done = i + 1;
 	}
 	for (size_t k = 0; k < r->n_runs; k++)
 		r->runs[k].have = (const uint8_t *)r->have.data + k * lane->table.n;
-	return 0;
-}
-
-int sl__pg_rows_fill(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, bool text, bool *unsure,
-		     struct sl__refusals *refused, struct sl_err *err)
-{
-	uint8_t *have = sl__alloc(&lane->sink->env, lane->table.n);
-	*unsure = false;
-	int rc = have != NULL ? begin(lane, batch->n, text) : SL_ENOMEM;
-	if (rc != 0)
-		(void)sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	else
-		rc = fill(lane, batch, have, unsure, refused, err);
 	sl__free(&lane->sink->env, have);
 	return rc;
 }
@@ -255,11 +221,11 @@ int sl__pg_key(void *ctx, void *lane_ctx, const void *data, size_t len, uint64_t
 		    sl__pg_put_binary(&r->buf, c->enc, &r->fields[i], csv, lane->sink->c_locale) != SL__FIT_OK)
 			return 0;
 		if (r->buf.failed != 0)
-			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+			return sl__no_memory(err, "postgres");
 		size_t n = r->buf.len;
 		while (c->enc == SL__ENC_TEXT && n > 4 && r->buf.data[n - 1] == ' ')
 			n--;
-		h = mix(h, r->buf.data + 4, n - 4);
+		h = mix_bytes(h, r->buf.data + 4, n - 4);
 	}
 	*hash = h != 0 ? h : 1;
 	return 0;

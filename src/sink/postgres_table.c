@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table as the catalog describes it: which columns can be written, of which type, with which defaults. */
+/* The table as the catalog describes it: which columns can be written, of which type, with which defaults. Also creates
+ * a table. */
 #include <stdlib.h>
 
 #include "sink/postgres.h"
@@ -81,7 +82,7 @@ void sl__pg_table_fini(struct sl__pg_table *t)
 	*t = (struct sl__pg_table){0};
 }
 
-static uint32_t number(const PGresult *r, int row, int column)
+static uint32_t oid_at(const PGresult *r, int row, int column)
 {
 	return (uint32_t)strtoul(PQgetvalue(r, row, column), NULL, 10);
 }
@@ -103,7 +104,7 @@ static int row_of(const PGresult *r, const char *column)
 }
 
 /* Are two values of this column equal exactly when their encodings are, but for blanks at the end of text? */
-static bool is_plain(enum sl__enc enc)
+static bool has_plain_encoding(enum sl__enc enc)
 {
 	switch (enc) {
 	case SL__ENC_TEXT:
@@ -128,24 +129,6 @@ static bool is_plain(enum sl__enc enc)
 	return false;
 }
 
-static bool set_column(struct sl__pg_table *t, size_t i, const PGresult *r, int row, const struct sl_sink_opts *opts)
-{
-	struct sl__pg_column *c = &t->columns[i];
-	*c = (struct sl__pg_column){.name = sl__strdup(t->env, PQgetvalue(r, row, 0)),
-				    .type = sl__strdup(t->env, PQgetvalue(r, row, 1)),
-				    .oid = number(r, row, 2),
-				    .array = number(r, row, 3),
-				    .has_default = PQgetvalue(r, row, 6)[0] == 't'};
-	c->enc = encoding_of(c->oid, PQgetvalue(r, row, 4)[0]);
-	t->binary = t->binary && c->enc != SL__ENC_OTHER && c->array != 0;
-	t->names[i] = c->name;
-	if (c->name == NULL || c->type == NULL)
-		return false;
-	c->is_key = is_in(c->name, opts->on_conflict, opts->n_on_conflict);
-	c->plain = is_plain(c->enc) && PQgetvalue(r, row, 8)[0] == 't';
-	return true;
-}
-
 static int no_column(const struct sl__pg_sink *s, const char *column, struct sl_err *err)
 {
 	(void)sl_err_set(err, SL_ECONFIG, "postgres: table %s has no column %s that can be written", s->opts.table,
@@ -153,23 +136,34 @@ static int no_column(const struct sl__pg_sink *s, const char *column, struct sl_
 	return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
 }
 
-static int fill(struct sl__pg_table *t, const PGresult *r, const struct sl__pg_sink *s, struct sl_err *err)
+static int fill_columns(struct sl__pg_table *t, const PGresult *r, const struct sl__pg_sink *s, struct sl_err *err)
 {
 	const struct sl_sink_opts *o = &s->opts;
 	size_t n = o->columns != NULL ? o->n_columns : (size_t)PQntuples(r);
 	t->columns = sl__calloc(t->env, n, sizeof(*t->columns));
 	t->names = sl__calloc(t->env, n, sizeof(*t->names));
 	if (t->columns == NULL || t->names == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	t->binary = true;
 	for (t->n = 0; t->n < n; t->n++) {
 		int row = o->columns != NULL ? row_of(r, o->columns[t->n]) : (int)t->n;
 		if (row < 0)
 			return no_column(s, o->columns[t->n], err);
-		if (!set_column(t, t->n, r, row, o)) {
-			t->n++;
-			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		struct sl__pg_column *c = &t->columns[t->n];
+		*c = (struct sl__pg_column){.name = sl__strdup(t->env, PQgetvalue(r, row, 0)),
+					    .type = sl__strdup(t->env, PQgetvalue(r, row, 1)),
+					    .oid = oid_at(r, row, 2),
+					    .array = oid_at(r, row, 3),
+					    .has_default = PQgetvalue(r, row, 6)[0] == 't'};
+		c->enc = encoding_of(c->oid, PQgetvalue(r, row, 4)[0]);
+		t->binary = t->binary && c->enc != SL__ENC_OTHER && c->array != 0;
+		t->names[t->n] = c->name;
+		if (c->name == NULL || c->type == NULL) {
+			t->n++; /* so that it is freed */
+			return sl__no_memory(err, "postgres");
 		}
+		c->is_key = is_in(c->name, o->on_conflict, o->n_on_conflict);
+		c->plain = has_plain_encoding(c->enc) && PQgetvalue(r, row, 8)[0] == 't';
 	}
 	for (size_t i = 0; i < o->n_on_conflict; i++)
 		if (!is_in(o->on_conflict[i], t->names, t->n))
@@ -199,13 +193,6 @@ void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane)
 	(void)sl__buf_printf(sql, "%s = %lld)::int", name + 1, (long long)lane->table.shape);
 }
 
-static int no_table(const struct sl__pg_sink *s, struct sl_err *err)
-{
-	(void)sl_err_set(err, SL_ECONFIG, "postgres: there is no table %s that can be written; create it first",
-			 s->opts.table);
-	return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
-}
-
 int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	struct sl__pg_sink *s = lane->sink;
@@ -223,17 +210,96 @@ int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err)
 		if (PQresultStatus(res) != PGRES_TUPLES_OK)
 			rc = sl__pg_sink_error(err, lane->pg, res, "catalog");
 		else if (found > 0)
-			rc = fill(&t, res, s, err);
+			rc = fill_columns(&t, res, s, err);
 		if (rc == 0 && found > 0)
 			t.shape = strtoll(PQgetvalue(res, 0, 7), NULL, 10);
 		PQclear(res);
 	}
 	rc = wait_rc != 0 ? wait_rc : rc;
-	if (rc == 0 && found == 0)
-		rc = no_table(s, err);
-	if (rc != 0)
+	if (rc != 0) {
 		sl__pg_table_fini(&t);
-	else
-		lane->table = t;
+		return rc;
+	}
+	if (found == 0) {
+		(void)sl_err_set(err, SL_ECONFIG, "postgres: there is no table %s that can be written; create it first",
+				 s->opts.table);
+		return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
+	}
+	lane->table = t;
+	return 0;
+}
+
+/* ---- creating the table ---- */
+
+static const char *pg_type_of(enum sl_column_kind kind)
+{
+	switch (kind) {
+	case SL_COLUMN_INTEGER:
+		return "bigint";
+	case SL_COLUMN_REAL:
+		return "double precision";
+	case SL_COLUMN_NUMERIC:
+		return "numeric";
+	case SL_COLUMN_BOOLEAN:
+		return "boolean";
+	case SL_COLUMN_TIMESTAMP:
+		return "timestamptz";
+	case SL_COLUMN_DATE:
+		return "date";
+	case SL_COLUMN_JSON:
+		return "jsonb";
+	case SL_COLUMN_TEXT:
+		break;
+	}
+	return "text";
+}
+
+/* An advisory lock separates processes that create the table at the same time: IF NOT EXISTS alone still fails for the
+ * second. */
+int sl__sink_postgres_create(const char *what, const struct sl_sink_opts *opts, const struct sl_column *columns,
+			     size_t n, struct sl_err *err)
+{
+	struct sl_env env;
+	struct sl__buf sql;
+	PGconn *pg = NULL;
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc != 0)
+		return rc;
+	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0' || n == 0)
+		return sl_err_set(err, SL_EINVAL, "postgres: a table needs a name and a column");
+	char *table = sl__pg_quoted_table(&env, opts->table);
+	if (table == NULL)
+		return sl__no_memory(err, "postgres");
+	sl__buf_init(&sql, &env);
+	(void)sl__buf_printf(&sql, "BEGIN; SELECT pg_advisory_xact_lock(7957122); CREATE TABLE IF NOT EXISTS %s (",
+			     table);
+	sl__free(&env, table);
+	for (size_t i = 0; i < n; i++) {
+		(void)sl__buf_str_append(&sql, i > 0 ? ", " : "");
+		sl__pg_put_name(&sql, columns[i].name);
+		(void)sl__buf_printf(&sql, " %s%s", pg_type_of(columns[i].kind),
+				     columns[i].not_null ? " NOT NULL" : "");
+	}
+	for (size_t i = 0; i < opts->n_on_conflict; i++) {
+		(void)sl__buf_str_append(&sql, i == 0 ? ", PRIMARY KEY (" : ", ");
+		sl__pg_put_name(&sql, opts->on_conflict[i]);
+	}
+	(void)sl__buf_str_append(&sql, opts->n_on_conflict > 0 ? ")); COMMIT" : "); COMMIT");
+	struct sl__pg_opts connection = {.env = &env,
+					 .conninfo = what,
+					 .application = "sluice",
+					 .connect_timeout_ms = 10000,
+					 .statement_timeout_ms = 60000};
+	rc = sql.failed != 0 ? sl__no_memory(err, "postgres") : sl__pg_connect(&pg, &connection, err);
+	if (rc == 0) {
+		PGresult *res = PQexec(pg, sl__buf_str(&sql));
+		if (PQresultStatus(res) != PGRES_COMMAND_OK)
+			rc = sl__pg_sink_error(err, pg, res, "CREATE TABLE");
+		PQclear(res);
+		PQfinish(pg);
+	}
+	sl__buf_fini(&sql);
 	return rc;
 }

@@ -121,23 +121,13 @@ static void put_conflict(struct sl__buf *sql, const struct sl__pg_lane *lane, co
 		(void)sl__buf_str_append(sql, " DO NOTHING");
 }
 
-static void put_statement(struct sl__buf *sql, const struct sl__pg_lane *lane, const uint8_t *have)
-{
-	sl__buf_clear(sql);
-	(void)sl__buf_printf(sql, "INSERT INTO %s AS have (", lane->sink->table);
-	put_names(sql, lane, have);
-	(void)sl__buf_str_append(sql, ")");
-	put_select(sql, lane, have);
-	put_conflict(sql, lane, have);
-}
-
 int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	const struct sl_sink_opts *o = &lane->sink->opts;
 	struct sl__buf *sql = &lane->out;
 	uint8_t *all = sl__alloc(&lane->sink->env, lane->table.n);
 	if (all == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	memset(all, 1, lane->table.n);
 	sl__buf_clear(sql);
 	(void)sl__buf_printf(sql, "EXPLAIN INSERT INTO %s AS have (", lane->sink->table);
@@ -150,7 +140,7 @@ int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err)
 		put_conflict(sql, lane, all);
 	sl__free(&lane->sink->env, all);
 	if (sl__buf_append(sql, "", 1) != 0)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		return sl__no_memory(err, "postgres");
 	int rc = sl__pg_simple(lane, sql->data, o->table, err);
 	if (rc == SL_EINTERNAL) { /* what the statement asks for is not there: a unique key */
 		rc = SL_ECONFIG;
@@ -162,29 +152,17 @@ int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err)
 
 /* ---- arrays ---- */
 
-/* What a statement is called with; one allocation behind `values`. */
-struct params {
-	const char **values;
+/* What a statement is called with, and the buffers for it. */
+struct upsert {
+	const char **values; /* the allocation of all of these arrays */
 	int *lengths, *formats;
 	Oid *types;
-	size_t *at; /* of each array in the buffer */
+	size_t *at;     /* of each array in lane->out */
+	size_t *cursor; /* of each row of the run: its next value */
+	struct sl__buf sql;
+	const char *name; /* of the prepared statement */
 	int n;
 };
-
-static int params_init(struct params *p, const struct sl__pg_lane *lane)
-{
-	size_t n = lane->table.n, each = sizeof(char *) + 2 * sizeof(int) + sizeof(Oid) + sizeof(size_t);
-	char *all = sl__alloc(&lane->sink->env, n * each);
-	if (all == NULL)
-		return SL_ENOMEM;
-	p->values = (const char **)(void *)all;
-	p->at = (size_t *)(void *)(all + n * sizeof(char *));
-	p->lengths = (int *)(void *)(p->at + n);
-	p->formats = p->lengths + n;
-	p->types = (Oid *)(void *)(p->formats + n);
-	p->n = 0;
-	return 0;
-}
 
 #define TEXT_OID 25
 #define TEXT_ARRAY_OID 1009
@@ -213,85 +191,65 @@ static void put_array(struct sl__buf *out, const struct sl__pg_lane *lane, const
 		out->data[flag + 3] = 1;
 }
 
-static void fill_params(struct params *p, struct sl__pg_lane *lane, const struct sl__pg_run *run, size_t *cursor)
-{
-	const struct sl__pg_table *t = &lane->table;
-	struct sl__buf *out = &lane->out;
-	sl__buf_clear(out);
-	p->n = 0;
-	for (size_t i = 0; i < t->n; i++) {
-		if (!run->have[i])
-			continue;
-		size_t start = out->len;
-		put_array(out, lane, run, cursor, lane->rows.text ? TEXT_OID : t->columns[i].oid);
-		p->at[p->n] = start;
-		p->lengths[p->n] = (int)(out->len - start);
-		p->formats[p->n] = 1;
-		p->types[p->n] = lane->rows.text ? TEXT_ARRAY_OID : t->columns[i].array;
-		p->n++;
-	}
-	for (int k = 0; k < p->n; k++)
-		p->values[k] = out->data != NULL ? out->data + p->at[k] : NULL;
-}
-
 /* ---- the pipeline ---- */
 
-static bool is_prepared(const struct sl__pg_lane *lane, const uint8_t *have)
+/* Prepare the statement for these columns, in the pipeline, unless that is done. */
+static bool prepare_upsert(struct sl__pg_lane *lane, struct upsert *u, const uint8_t *have)
 {
-	return lane->prepared.len == lane->table.n && lane->prepared_text == lane->rows.text &&
-	       memcmp(lane->prepared.data, have, lane->table.n) == 0;
-}
-
-/* Of a session that others have next, nothing is kept: the statement without a name lives as long as the pipeline. */
-static const char *name_of(const struct sl__pg_lane *lane)
-{
-	return lane->pooled ? "" : STATEMENT;
-}
-
-/* The first thing in a pipeline through a pooler. */
-static bool set_local(struct sl__pg_lane *lane)
-{
-	sl__buf_clear(&lane->prepared);
-	return PQsendQueryParams(lane->pg, SL__PG_SET_LOCAL, 0, NULL, NULL, NULL, NULL, 0) != 0;
-}
-
-/* Prepare the statement for these columns, in the pipeline. */
-static bool prepare(struct sl__pg_lane *lane, const struct params *p, const uint8_t *have, struct sl__buf *sql)
-{
-	if (is_prepared(lane, have))
+	if (lane->prepared.len == lane->table.n && lane->prepared_text == lane->rows.text &&
+	    memcmp(lane->prepared.data, have, lane->table.n) == 0)
 		return true;
 	/* Whatever an earlier failure has left. */
 	if (!lane->pooled && PQsendQueryParams(lane->pg, "DEALLOCATE ALL", 0, NULL, NULL, NULL, NULL, 0) == 0)
 		return false;
-	put_statement(sql, lane, have);
+	sl__buf_clear(&u->sql);
+	(void)sl__buf_printf(&u->sql, "INSERT INTO %s AS have (", lane->sink->table);
+	put_names(&u->sql, lane, have);
+	(void)sl__buf_str_append(&u->sql, ")");
+	put_select(&u->sql, lane, have);
+	put_conflict(&u->sql, lane, have);
 	sl__buf_clear(&lane->prepared);
-	if (sql->failed != 0 || sl__buf_append(&lane->prepared, have, lane->table.n) != 0)
+	if (u->sql.failed != 0 || sl__buf_append(&lane->prepared, have, lane->table.n) != 0)
 		return false;
 	lane->prepared_text = lane->rows.text;
-	return PQsendPrepare(lane->pg, name_of(lane), sl__buf_str(sql), p->n, p->types) != 0;
+	return PQsendPrepare(lane->pg, u->name, sl__buf_str(&u->sql), u->n, u->types) != 0;
 }
 
-static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct params *p, size_t *cursor,
-		    struct sl__buf *sql, struct sl_err *err)
+static int send_run(struct sl__pg_lane *lane, const struct sl__pg_run *run, struct upsert *u, struct sl_err *err)
 {
+	const struct sl__pg_table *t = &lane->table;
+	struct sl__buf *out = &lane->out;
+	/* Each column becomes an array. */
 	for (size_t i = 0; i < run->n; i++)
-		cursor[i] = lane->rows.at[run->first + i];
-	fill_params(p, lane, run, cursor);
-	if (lane->out.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	if (lane->out.len > INT32_MAX / 2) {
+		u->cursor[i] = lane->rows.at[run->first + i];
+	sl__buf_clear(out);
+	u->n = 0;
+	for (size_t i = 0; i < t->n; i++) {
+		if (!run->have[i])
+			continue;
+		u->at[u->n] = out->len;
+		put_array(out, lane, run, u->cursor, lane->rows.text ? TEXT_OID : t->columns[i].oid);
+		u->lengths[u->n] = (int)(out->len - u->at[u->n]);
+		u->formats[u->n] = 1;
+		u->types[u->n] = lane->rows.text ? TEXT_ARRAY_OID : t->columns[i].array;
+		u->n++;
+	}
+	if (out->failed != 0)
+		return sl__no_memory(err, "postgres");
+	for (int k = 0; k < u->n; k++)
+		u->values[k] = out->data != NULL ? out->data + u->at[k] : NULL;
+	if (out->len > INT32_MAX / 2) {
 		(void)sl_err_set(err, SL_ETOOBIG, "postgres: the batch is above 1 GiB; use smaller batches");
 		return sl__sink_class(err, SL_ETOOBIG, SL_CLASS_POISON);
 	}
-	if (!prepare(lane, p, run->have, sql))
-		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
-	if (PQsendQueryPrepared(lane->pg, name_of(lane), p->n, p->values, p->lengths, p->formats, 0) == 0)
+	if (!prepare_upsert(lane, u, run->have) ||
+	    PQsendQueryPrepared(lane->pg, u->name, u->n, u->values, u->lengths, u->formats, 0) == 0)
 		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 	return sl__pg_push(lane, err);
 }
 
 /* Read until the Sync's own result. */
-static int read_results(struct sl__pg_lane *lane, struct sl_err *err)
+static int read_pipeline(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	int rc = 0, wait_rc = 0;
 	for (;;) {
@@ -312,42 +270,55 @@ static int read_results(struct sl__pg_lane *lane, struct sl_err *err)
 	}
 }
 
-static int send_all(struct sl__pg_lane *lane, struct params *p, size_t *cursor, struct sl__buf *sql, struct sl_err *err)
+/* Everything up to the Sync. */
+static int send_pipeline(struct sl__pg_lane *lane, struct upsert *u, struct sl_err *err)
 {
 	const struct sl__pg_rows *r = &lane->rows;
-	int rc = lane->pooled && !set_local(lane) ? sl__pg_sink_error(err, lane->pg, NULL, "upsert") : 0;
-	for (size_t i = 0; i < r->n_runs && rc == 0; i++)
-		rc = send_run(lane, &r->runs[i], p, cursor, sql, err);
-	if (rc == 0 && lane->record.len > 0 &&
-	    PQsendQueryParams(lane->pg, lane->record.data, 0, NULL, NULL, NULL, NULL, 0) == 0)
-		rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
-	return rc;
+	if (lane->pooled) { /* each transaction may be in another session */
+		sl__buf_clear(&lane->prepared);
+		if (PQsendQueryParams(lane->pg, SL__PG_SET_LOCAL, 0, NULL, NULL, NULL, NULL, 0) == 0)
+			return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	}
+	for (size_t i = 0; i < r->n_runs; i++) {
+		int rc = send_run(lane, &r->runs[i], u, err);
+		if (rc != 0)
+			return rc;
+	}
+	if (lane->record.len > 0 && PQsendQueryParams(lane->pg, lane->record.data, 0, NULL, NULL, NULL, NULL, 0) == 0)
+		return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	return PQpipelineSync(lane->pg) == 0 ? sl__pg_sink_error(err, lane->pg, NULL, "upsert") : 0;
 }
 
 int sl__pg_upsert(struct sl__pg_lane *lane, struct sl_err *err)
 {
 	const struct sl_env *env = &lane->sink->env;
-	struct params p = {0};
-	struct sl__buf sql;
-	sl__buf_init(&sql, env);
-	size_t *cursor = sl__alloc(env, lane->rows.n * sizeof(*cursor));
-	int rc = cursor == NULL || params_init(&p, lane) != 0 ? sl_err_set(err, SL_ENOMEM, "postgres: out of memory")
-							      : 0;
-	if (rc == 0 && PQenterPipelineMode(lane->pg) == 0)
-		rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+	size_t n = lane->table.n, rows = lane->rows.n;
+	/* Nothing is kept in a session that others have next: the statement without a name lives as long as the
+	 * pipeline. */
+	struct upsert u = {.name = lane->pooled ? "" : STATEMENT};
+	char *all = sl__alloc(env, rows * sizeof(size_t) +
+					   n * (sizeof(char *) + sizeof(size_t) + 2 * sizeof(int) + sizeof(Oid)));
+	if (all == NULL)
+		return sl__no_memory(err, "postgres");
+	u.values = (const char **)(void *)all;
+	u.at = (size_t *)(void *)(all + n * sizeof(char *));
+	u.cursor = u.at + n;
+	u.lengths = (int *)(void *)(u.cursor + rows);
+	u.formats = u.lengths + n;
+	u.types = (Oid *)(void *)(u.formats + n);
+	sl__buf_init(&u.sql, env);
+	int rc = PQenterPipelineMode(lane->pg) == 0 ? sl__pg_sink_error(err, lane->pg, NULL, "upsert") : 0;
 	if (rc == 0) {
-		rc = send_all(lane, &p, cursor, &sql, err);
-		if (rc == 0 && PQpipelineSync(lane->pg) == 0)
-			rc = sl__pg_sink_error(err, lane->pg, NULL, "upsert");
+		rc = send_pipeline(lane, &u, err);
 		bool half = rc != 0; /* what was sent must not be committed: the caller closes the connection */
-		rc = rc != 0 ? rc : read_results(lane, err);
+		if (rc == 0)
+			rc = read_pipeline(lane, err);
 		if (rc != 0)
 			sl__buf_clear(&lane->prepared);
 		if (half || PQexitPipelineMode(lane->pg) == 0)
 			lane->broken = true;
 	}
-	sl__buf_fini(&sql);
-	sl__free(env, p.values);
-	sl__free(env, cursor);
+	sl__buf_fini(&u.sql);
+	sl__free(env, all);
 	return rc;
 }
