@@ -48,7 +48,7 @@ struct lane {
 
 /* ---- lanes ---- */
 
-static void detach(void *ctx, void *lane)
+static void exec_detach(void *ctx, void *lane)
 {
 	struct exec_sink *s = ctx;
 	struct lane *l = lane;
@@ -57,7 +57,7 @@ static void detach(void *ctx, void *lane)
 	sl__free(&s->env, l);
 }
 
-static int attach(void *ctx, void **lane, struct sl_err *err)
+static int exec_attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct exec_sink *s = ctx;
 	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
@@ -66,7 +66,7 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 	sl__buf_init(&l->text, &s->env);
 	l->envp = sl__calloc(&s->env, s->n_settings + OWN_SETTINGS + 1, sizeof(*l->envp));
 	if (l->envp == NULL) {
-		detach(s, l);
+		exec_detach(s, l);
 		return sl__no_memory(err, "exec");
 	}
 	for (size_t i = 0; i < s->n_settings; i++)
@@ -79,38 +79,28 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 
 /* ---- the input ---- */
 
-/* Outside of strings a line end in JSON is white space; in CSV it is inside of quotes. */
-static int put_item(const struct exec_sink *s, struct sl__buf *text, const struct sl_sink_item *item,
-		    struct sl_err *err)
-{
-	size_t start = text->len;
-	bool lines = memchr(item->data, '\n', item->len) != NULL;
-	if (lines && s->opts.format == SL_ROWS_JSON) {
-		int rc = sl__json_check_value(item->data, item->len, false, err);
-		if (rc != 0)
-			return rc;
-	}
-	(void)sl__buf_append(text, item->data, item->len);
-	(void)sl__buf_append(text, "\n", 1);
-	if (text->failed != 0)
-		return sl__no_memory(err, "exec");
-	for (char *p = text->data + start; lines && s->opts.format == SL_ROWS_JSON && p < text->data + text->len - 1;
-	     p++)
-		if (*p == '\n')
-			*p = ' ';
-	return 0;
-}
-
+/* The input of the program. Outside of strings a line end in JSON is white space; in CSV it is inside of quotes. */
 static int put_batch(const struct exec_sink *s, struct lane *l, const struct sl_sink_batch *batch,
 		     struct sl_sink_reply *reply, struct sl_err *err)
 {
-	sl__buf_clear(&l->text);
+	struct sl__buf *text = &l->text;
+	sl__buf_clear(text);
 	for (size_t i = 0; i < batch->n; i++) {
-		int rc = put_item(s, &l->text, &batch->items[i], err);
+		const struct sl_sink_item *item = &batch->items[i];
+		size_t start = text->len;
+		bool lines = s->opts.format == SL_ROWS_JSON && memchr(item->data, '\n', item->len) != NULL;
+		int rc = lines ? sl__json_check_value(item->data, item->len, false, err) : 0;
 		if (rc == SL_EDATA)
 			reply->culprit = i;
 		if (rc != 0)
 			return rc;
+		(void)sl__buf_append(text, item->data, item->len);
+		(void)sl__buf_append(text, "\n", 1);
+		if (text->failed != 0)
+			return sl__no_memory(err, "exec");
+		for (char *p = text->data + start; lines && p < text->data + text->len - 1; p++)
+			if (*p == '\n')
+				*p = ' ';
 	}
 	int n = snprintf(l->id, sizeof(l->id), "SLUICE_BATCH_ID=");
 	*sl__hex(l->id + n, batch->id, sizeof(batch->id)) = '\0';
@@ -143,8 +133,8 @@ static void tail_line(const struct sl__exec_result *r, char *out, size_t cap)
 	out[n] = '\0';
 }
 
-static int answer(const struct sl__exec_result *r, int code, enum sl_err_class error_class, struct sl_err *err,
-		  const char *how)
+static int exec_failed(const struct sl__exec_result *r, int code, enum sl_err_class error_class, const char *how,
+		       struct sl_err *err)
 {
 	char tail[200];
 	tail_line(r, tail, sizeof(tail));
@@ -152,64 +142,53 @@ static int answer(const struct sl__exec_result *r, int code, enum sl_err_class e
 	return sl__sink_class(err, code, error_class);
 }
 
-static int answer_exit(const struct sl__exec_result *r, struct sl_err *err)
+/* What the end of the program means. */
+static int exec_answer(const struct exec_sink *s, const struct sl__exec_result *r, struct sl_err *err)
 {
 	char how[64];
-	int code = WEXITSTATUS(r->status);
+	if (r->end == SL__EXEC_TIMED_OUT)
+		return exec_failed(r, SL_ETIMEDOUT, SL_CLASS_TRANSIENT, "not done within timeout_ms", err);
+	if (r->end == SL__EXEC_CANCELLED)
+		return exec_failed(r, SL_ECANCELLED, SL_CLASS_TRANSIENT, "cancelled", err);
+	if (r->end == SL__EXEC_LOST)
+		return exec_failed(r, SL_EAGAIN, SL_CLASS_TRANSIENT,
+				   "how it ended is not known: this process ignores SIGCHLD or reaps all children",
+				   err);
 	if (!WIFEXITED(r->status)) {
 		(void)snprintf(how, sizeof(how), "ended by signal %d", WTERMSIG(r->status));
-		return answer(r, SL_EAGAIN, SL_CLASS_TRANSIENT, err, how);
+		return exec_failed(r, SL_EAGAIN, SL_CLASS_TRANSIENT, how, err);
 	}
-	if (code == 0)
-		return 0;
-	(void)snprintf(how, sizeof(how), "exit code %d", code);
-	if (code == EXIT_DATA)
-		return answer(r, SL_EREFUSED, SL_CLASS_POISON, err, how);
-	if (code == EXIT_AWAY || code == 126 || code == 127)
-		return answer(r, SL_EUNAVAIL, SL_CLASS_FATAL, err, how);
-	return answer(r, SL_EAGAIN, SL_CLASS_TRANSIENT, err, how);
-}
-
-static int answer_of(const struct exec_sink *s, const struct sl__exec_result *r, struct sl_err *err)
-{
-	switch (r->end) {
-	case SL__EXEC_TIMED_OUT:
-		return answer(r, SL_ETIMEDOUT, SL_CLASS_TRANSIENT, err, "not done within timeout_ms");
-	case SL__EXEC_CANCELLED:
-		return answer(r, SL_ECANCELLED, SL_CLASS_TRANSIENT, err, "cancelled");
-	case SL__EXEC_LOST:
-		return answer(r, SL_EAGAIN, SL_CLASS_TRANSIENT, err,
-			      "how it ended is not known: this process ignores SIGCHLD or reaps all children");
-	case SL__EXEC_EXITED:
-	default:
-		if (r->status == 0 && r->tail_len > 0)
+	int code = WEXITSTATUS(r->status);
+	if (code == 0) {
+		if (r->tail_len > 0)
 			sl__log(&s->env, SL_LOG_DEBUG, "exec", "standard error of the program",
 				SL__F_STR("text", r->tail));
-		return answer_exit(r, err);
+		return 0;
 	}
+	(void)snprintf(how, sizeof(how), "exit code %d", code);
+	if (code == EXIT_DATA)
+		return exec_failed(r, SL_EREFUSED, SL_CLASS_POISON, how, err);
+	if (code == EXIT_AWAY || code == 126 || code == 127)
+		return exec_failed(r, SL_EUNAVAIL, SL_CLASS_FATAL, how, err);
+	return exec_failed(r, SL_EAGAIN, SL_CLASS_TRANSIENT, how, err);
 }
 
-static bool was_cancelled(const struct exec_sink *s)
-{
-	struct pollfd p = {.fd = s->cancel, .events = POLLIN};
-	return poll(&p, 1, 0) > 0;
-}
-
-static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		       struct sl_err *err)
+static int exec_write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			    struct sl_err *err)
 {
 	struct exec_sink *s = ctx;
 	struct lane *l = lane;
 	struct sl__exec_result result = {.end = SL__EXEC_CANCELLED};
 	const struct sl__exec_program program = {
 		.argv = s->argv, .envp = l->envp, .cancel = s->cancel, .timeout_ms = s->opts.timeout_ms};
+	struct pollfd cancelled = {.fd = s->cancel, .events = POLLIN};
 	int rc = put_batch(s, l, batch, reply, err);
-	if (rc == 0 && !was_cancelled(s))
+	if (rc == 0 && poll(&cancelled, 1, 0) <= 0)
 		rc = sl__exec_run_program(&program, l->text.data, l->text.len, &result, err);
-	return rc != 0 ? rc : answer_of(s, &result, err);
+	return rc != 0 ? rc : exec_answer(s, &result, err);
 }
 
-static void cancel(void *ctx)
+static void exec_cancel(void *ctx)
 {
 	struct exec_sink *s = ctx;
 	uint64_t one = 1;
@@ -218,12 +197,12 @@ static void cancel(void *ctx)
 
 /* ---- the handle ---- */
 
-static const char *target(void *ctx)
+static const char *exec_target(void *ctx)
 {
 	return ((struct exec_sink *)ctx)->target;
 }
 
-static void close_sink(void *ctx)
+static void exec_close(void *ctx)
 {
 	struct exec_sink *s = ctx;
 	struct sl_env env = s->env;
@@ -240,80 +219,66 @@ static void close_sink(void *ctx)
 
 static const struct sl_sink_ops exec_ops = {.version = SL_SINK_VERSION,
 					    .name = "exec",
-					    .attach = attach,
-					    .detach = detach,
-					    .write = write_batch,
-					    .cancel = cancel,
-					    .close = close_sink,
-					    .target = target};
+					    .attach = exec_attach,
+					    .detach = exec_detach,
+					    .write = exec_write_batch,
+					    .cancel = exec_cancel,
+					    .close = exec_close,
+					    .target = exec_target};
 
-static int copy_environment(struct exec_sink *s)
-{
-	size_t n = 0;
-	while (environ != NULL && environ[n] != NULL)
-		n++;
-	s->settings = sl__calloc(&s->env, n + 1, sizeof(*s->settings));
-	if (s->settings == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		if (strncmp(environ[i], "SLUICE_BATCH_", 13) == 0)
-			continue;
-		s->settings[s->n_settings] = sl__strdup(&s->env, environ[i]);
-		if (s->settings[s->n_settings] == NULL)
-			return SL_ENOMEM;
-		s->n_settings++;
-	}
-	return 0;
-}
-
-/* argv as execve wants it; the strings are not changed. */
-static char *const *as_argv(const char *const *list)
-{
-	union {
-		const char *const *in;
-		char *const *out;
-	} p = {.in = list};
-	return p.out;
-}
-
-static int choose_program(struct exec_sink *s, struct sl_err *err)
+/* Copy the options and the environment, and choose what to run. */
+static int build_exec_sink(struct exec_sink *s, const char *command, const struct sl_sink_opts *opts,
+			   struct sl_err *err)
 {
 	static char sh[] = "/bin/sh", dash_c[] = "-c";
-	const char *const *argv = s->opts.argv;
-	bool named = s->command[0] != '\0';
-	if (argv != NULL && (argv[0] == NULL || argv[0][0] == '\0'))
-		return sl_err_set(err, SL_EINVAL, "exec: argv names no program");
-	if ((argv != NULL) == named)
-		return sl_err_set(err, SL_EINVAL, "exec: missing command; give exec:COMMAND or argv, not both");
-	s->shell[0] = sh;
-	s->shell[1] = dash_c;
-	s->shell[2] = s->command;
-	s->argv = named ? s->shell : as_argv(argv);
-	s->target = sl__asprintf(&s->env, "exec:%s", named ? s->command : argv[0]);
-	return s->target != NULL ? 0 : sl__no_memory(err, "exec");
-}
-
-static int build(struct exec_sink *s, const char *command, const struct sl_sink_opts *opts, struct sl_err *err)
-{
-	s->command = sl__strdup(&s->env, command != NULL ? command : "");
-	if (s->command == NULL || copy_environment(s) != 0)
-		return sl__no_memory(err, "exec");
+	size_t n = 0;
 	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
 	if (rc != 0)
 		return rc;
 	if (s->opts.timeout_ms == 0)
 		s->opts.timeout_ms = TIMEOUT_MS;
+	/* The environment as it is now. */
+	while (environ != NULL && environ[n] != NULL)
+		n++;
+	s->command = sl__strdup(&s->env, command != NULL ? command : "");
+	s->settings = sl__calloc(&s->env, n + 1, sizeof(*s->settings));
+	if (s->command == NULL || s->settings == NULL)
+		return sl__no_memory(err, "exec");
+	for (size_t i = 0; i < n; i++) {
+		if (strncmp(environ[i], "SLUICE_BATCH_", 13) == 0)
+			continue;
+		s->settings[s->n_settings] = sl__strdup(&s->env, environ[i]);
+		if (s->settings[s->n_settings] == NULL)
+			return sl__no_memory(err, "exec");
+		s->n_settings++;
+	}
 	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->cancel < 0)
 		return sl_err_set_errno(err, errno, "exec: eventfd");
-	return choose_program(s, err);
+	/* The program: argv, or the command by way of a shell. execve does not change the strings. */
+	union {
+		const char *const *in;
+		char *const *out;
+	} argv = {.in = s->opts.argv};
+	bool named = s->command[0] != '\0';
+	if (argv.in != NULL && (argv.in[0] == NULL || argv.in[0][0] == '\0'))
+		return sl_err_set(err, SL_EINVAL, "exec: argv names no program");
+	if ((argv.in != NULL) == named)
+		return sl_err_set(err, SL_EINVAL, "exec: missing command; give exec:COMMAND or argv, not both");
+	s->shell[0] = sh;
+	s->shell[1] = dash_c;
+	s->shell[2] = s->command;
+	s->argv = named ? s->shell : argv.out;
+	s->target = sl__asprintf(&s->env, "exec:%s", named ? s->command : argv.in[0]);
+	return s->target != NULL ? 0 : sl__no_memory(err, "exec");
 }
 
 int sl_sink_exec_open(sl_sink *out, const char *command, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_env env;
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_EXEC, "exec:", err);
-	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
 	struct exec_sink *s = sl__calloc(&env, 1, sizeof(*s));
@@ -321,9 +286,9 @@ int sl_sink_exec_open(sl_sink *out, const char *command, const struct sl_sink_op
 		return sl__no_memory(err, "exec");
 	s->env = env;
 	s->cancel = -1;
-	rc = build(s, command, opts, err);
+	rc = build_exec_sink(s, command, opts, err);
 	if (rc != 0)
-		close_sink(s);
+		exec_close(s);
 	else
 		*out = (sl_sink){.ops = &exec_ops, .ctx = s};
 	return rc;

@@ -17,8 +17,8 @@
 
 #include "base/thread.h"
 
-#define GRACE_MS 2000    /* from SIGTERM to SIGKILL */
-#define LOOK_AGAIN_MS 20 /* without a pidfd the end is polled for */
+#define GRACE_MS 2000 /* from SIGTERM to SIGKILL */
+#define POLL_MS 20    /* without a pidfd the end is polled for */
 #define CANNOT_START 127
 
 struct run {
@@ -69,28 +69,20 @@ static int make_pipe(int fds[2])
 
 /* ---- input ---- */
 
-static int write_all(int fd, const char *data, size_t len)
-{
-	while (len > 0) {
-		ssize_t put = write(fd, data, len);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return -errno;
-		data += put;
-		len -= (size_t)put;
-	}
-	return 0;
-}
-
 static int make_input(struct run *r, const void *data, size_t len)
 {
 	r->input = lift(memfd_create("sluice-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (r->input < 0)
 		return -errno;
-	int rc = write_all(r->input, data, len);
-	if (rc != 0)
-		return rc;
+	for (const char *p = data; len > 0;) {
+		ssize_t put = write(r->input, p, len);
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return -errno;
+		p += put;
+		len -= (size_t)put;
+	}
 	(void)fcntl(r->input, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
 	return lseek(r->input, 0, SEEK_SET) == 0 ? 0 : -errno;
 }
@@ -156,33 +148,24 @@ static int spawn(struct run *r)
 
 /* ---- its end ---- */
 
-static void keep_tail(struct sl__exec_result *out, const char *data, size_t n)
-{
-	if (n > SL__EXEC_TAIL) {
-		data += n - SL__EXEC_TAIL;
-		n = SL__EXEC_TAIL;
-	}
-	size_t keep = SL_MIN(out->tail_len, SL__EXEC_TAIL - n);
-	memmove(out->tail, out->tail + out->tail_len - keep, keep);
-	memcpy(out->tail + keep, data, n);
-	out->tail_len = keep + n;
-	out->tail[out->tail_len] = '\0';
-}
-
-/* What is there now. */
+/* Read what is there now, and keep the last SL__EXEC_TAIL bytes. */
 static void read_stderr(struct run *r)
 {
-	char buf[4096];
+	struct sl__exec_result *out = r->out;
+	char buf[SL__EXEC_TAIL];
 	for (;;) {
 		ssize_t got = read(r->err[0], buf, sizeof(buf));
-		if (got > 0)
-			keep_tail(r->out, buf, (size_t)got);
-		else if (got < 0 && errno == EINTR)
+		if (got < 0 && errno == EINTR)
 			continue;
-		else if (got < 0 && errno == EAGAIN)
+		if (got < 0 && errno == EAGAIN)
 			return;
-		else
+		if (got <= 0)
 			break;
+		size_t n = (size_t)got, keep = SL_MIN(out->tail_len, SL__EXEC_TAIL - n);
+		memmove(out->tail, out->tail + out->tail_len - keep, keep);
+		memcpy(out->tail + keep, buf, n);
+		out->tail_len = keep + n;
+		out->tail[out->tail_len] = '\0';
 	}
 	shut(&r->err[0]);
 }
@@ -197,32 +180,27 @@ static void cut_short(struct run *r, enum sl__exec_end end, int number)
 	r->deadline_ns = number == SIGTERM ? now_ns() + (int64_t)GRACE_MS * 1000000 : SL_FOREVER;
 }
 
-/* It stays a zombie, and the number of its group its own, until it is reaped. */
-static bool has_ended(const struct run *r)
-{
-	siginfo_t info = {0};
-	int rc = waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT);
-	return (rc == 0 && info.si_pid == r->pid) || (rc != 0 && errno == ECHILD);
-}
-
-static int wait_ms(const struct run *r)
-{
-	int64_t left = r->deadline_ns == SL_FOREVER ? -1 : (r->deadline_ns - now_ns() + 999999) / 1000000;
-	if (r->deadline_ns != SL_FOREVER)
-		left = SL_MIN(SL_MAX(left, 0), INT32_MAX);
-	if (r->pidfd < 0)
-		left = left < 0 ? LOOK_AGAIN_MS : SL_MIN(left, LOOK_AGAIN_MS);
-	return (int)left;
-}
-
+/* Wait for its end and reap it. */
 static void follow(struct run *r)
 {
-	while (!has_ended(r)) {
+	for (;;) {
+		/* It stays a zombie, and the number of its group its own, until it is reaped. */
+		siginfo_t info = {0};
+		int rc = waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+		if ((rc == 0 && info.si_pid == r->pid) || (rc != 0 && errno == ECHILD))
+			break;
 		bool killed = r->cut_short && r->deadline_ns == SL_FOREVER;
 		struct pollfd p[] = {{.fd = r->pidfd, .events = POLLIN},
 				     {.fd = r->err[0], .events = POLLIN},
 				     {.fd = killed ? -1 : r->program->cancel, .events = POLLIN}};
-		if (poll(p, SL_COUNT(p), wait_ms(r)) < 0)
+		int64_t left = -1;
+		if (r->deadline_ns != SL_FOREVER) {
+			left = (r->deadline_ns - now_ns() + 999999) / 1000000;
+			left = SL_MIN(SL_MAX(left, 0), INT32_MAX);
+		}
+		if (r->pidfd < 0)
+			left = left < 0 ? POLL_MS : SL_MIN(left, POLL_MS);
+		if (poll(p, SL_COUNT(p), (int)left) < 0)
 			continue;
 		if (p[1].revents != 0)
 			read_stderr(r);
@@ -233,10 +211,6 @@ static void follow(struct run *r)
 	}
 	if (r->cut_short)
 		(void)kill(-r->pid, SIGKILL); /* what is left of the group */
-}
-
-static void reap(struct run *r)
-{
 	pid_t got;
 	do
 		got = waitpid(r->pid, &r->out->status, 0);
@@ -249,42 +223,34 @@ static void reap(struct run *r)
 
 /* ---- all of it ---- */
 
-static int not_started(const struct run *r, int rc, struct sl_err *err)
-{
-	const char *name = r->program->argv[0];
-	if (rc == -EAGAIN)
-		return sl_err_set(err, SL_EAGAIN, "exec: the system has no room for another process");
-	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ENOSPC)
-		return sl_err_set(err, SL_ENOMEM, "exec: start %s: %s", name, strerror(-rc));
-	return sl_err_set(err, SL_EUNAVAIL, "exec: %s cannot be started: %s", name, strerror(-rc));
-}
-
-static int run(struct run *r, const void *input, size_t len, struct sl_err *err)
-{
-	int rc = make_input(r, input, len);
-	rc = rc != 0 ? rc : make_pipe(r->err);
-	rc = rc != 0 ? rc : make_pipe(r->start);
-	if (rc == 0 && fcntl(r->err[0], F_SETFL, O_NONBLOCK) != 0)
-		rc = -errno;
-	rc = rc != 0 ? rc : spawn(r);
-	if (rc != 0)
-		return not_started(r, rc, err);
-	shut(&r->input);
-	r->pidfd = (int)syscall(SYS_pidfd_open, r->pid, 0);
-	follow(r);
-	reap(r);
-	return 0;
-}
-
 int sl__exec_run_program(const struct sl__exec_program *p, const void *input, size_t len, struct sl__exec_result *out,
 			 struct sl_err *err)
 {
 	struct run r = {.program = p, .out = out, .input = -1, .err = {-1, -1}, .start = {-1, -1}, .pidfd = -1};
 	*out = (struct sl__exec_result){.end = SL__EXEC_EXITED};
 	r.deadline_ns = p->timeout_ms < 0 ? SL_FOREVER : now_ns() + SL_MIN(p->timeout_ms, INT32_MAX) * 1000000;
-	int rc = run(&r, input, len, err);
+	int rc = make_input(&r, input, len);
+	if (rc == 0)
+		rc = make_pipe(r.err);
+	if (rc == 0)
+		rc = make_pipe(r.start);
+	if (rc == 0 && fcntl(r.err[0], F_SETFL, O_NONBLOCK) != 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = spawn(&r);
+	if (rc == 0) {
+		shut(&r.input);
+		r.pidfd = (int)syscall(SYS_pidfd_open, r.pid, 0);
+		follow(&r);
+	}
 	int *const fds[] = {&r.input, &r.err[0], &r.err[1], &r.start[0], &r.start[1], &r.pidfd};
 	for (size_t i = 0; i < SL_COUNT(fds); i++)
 		shut(fds[i]);
-	return rc;
+	if (rc == 0)
+		return 0;
+	if (rc == -EAGAIN)
+		return sl_err_set(err, SL_EAGAIN, "exec: the system has no room for another process");
+	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ENOSPC)
+		return sl_err_set(err, SL_ENOMEM, "exec: start %s: %s", p->argv[0], strerror(-rc));
+	return sl_err_set(err, SL_EUNAVAIL, "exec: %s cannot be started: %s", p->argv[0], strerror(-rc));
 }

@@ -22,12 +22,12 @@ struct file_sink {
 
 /* ---- lanes ---- */
 
-static int attach(void *ctx, void **lane, struct sl_err *err)
+static int file_attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct file_sink *s = ctx;
 	struct sl__file_lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
-		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", s->path);
+		return sl__no_memory(err, s->path);
 	int rc = sl__file_lane_init(l, &s->env, &s->opts, err);
 	if (rc == 0)
 		*lane = l;
@@ -36,7 +36,7 @@ static int attach(void *ctx, void **lane, struct sl_err *err)
 	return rc;
 }
 
-static void detach(void *ctx, void *lane)
+static void file_detach(void *ctx, void *lane)
 {
 	struct file_sink *s = ctx;
 	sl__file_lane_fini(lane);
@@ -45,38 +45,30 @@ static void detach(void *ctx, void *lane)
 
 /* ---- writing ---- */
 
-static int take_file(struct file_sink *s, struct sl_err *err)
+/* A file that cannot be written takes nothing from any lane: the data is kept until it can. */
+static int append_to_file(struct file_sink *s, const struct sl__file_lane *l, struct sl_err *err)
 {
+	/* One lane at a time. */
 	sl__lock(&s->mu);
 	while (s->busy && !s->cancelled)
 		(void)sl__wait(&s->env, &s->freed, &s->mu, SL_FOREVER);
 	bool cancelled = s->cancelled;
 	s->busy |= !cancelled;
 	sl__unlock(&s->mu);
-	return cancelled ? sl_err_set(err, SL_ECANCELLED, "%s: the write was cancelled", s->path) : 0;
-}
-
-static void give_file(struct file_sink *s)
-{
+	if (cancelled) {
+		(void)sl_err_set(err, SL_ECANCELLED, "%s: the write was cancelled", s->path);
+		return sl__sink_class(err, SL_ECANCELLED, SL_CLASS_TRANSIENT);
+	}
+	int rc = sl__file_out_append(&s->out, l->out->data, l->out->len, err);
 	sl__lock(&s->mu);
 	s->busy = false;
 	sl__signal(&s->freed);
 	sl__unlock(&s->mu);
-}
-
-/* A file that cannot be written takes nothing of anybody: the data is kept until it can. */
-static int append(struct file_sink *s, const struct sl__file_lane *l, struct sl_err *err)
-{
-	int rc = take_file(s, err);
-	if (rc != 0)
-		return sl__sink_class(err, rc, SL_CLASS_TRANSIENT);
-	rc = sl__file_out_append(&s->out, l->out->data, l->out->len, err);
-	give_file(s);
 	return rc == 0 || rc == SL_ENOMEM ? rc : sl__sink_class(err, rc, SL_CLASS_FATAL);
 }
 
-static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		       struct sl_err *err)
+static int file_write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			    struct sl_err *err)
 {
 	struct file_sink *s = ctx;
 	struct sl__file_lane *l = lane;
@@ -87,14 +79,14 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		size_t end = done;
 		rc = sl__file_lane_fill(l, batch, &end, &refused, err);
 		if (rc == 0 && l->out->len > 0)
-			rc = append(s, l, err);
+			rc = append_to_file(s, l, err);
 		if (rc == 0)
 			done = end;
 	}
 	return sl__refusals_reply(&refused, done, reply, rc, err);
 }
 
-static void cancel(void *ctx)
+static void file_cancel(void *ctx)
 {
 	struct file_sink *s = ctx;
 	sl__lock(&s->mu);
@@ -105,12 +97,12 @@ static void cancel(void *ctx)
 
 /* ---- the handle ---- */
 
-static const char *target(void *ctx)
+static const char *file_target(void *ctx)
 {
 	return ((struct file_sink *)ctx)->target;
 }
 
-static void close_sink(void *ctx)
+static void file_close(void *ctx)
 {
 	struct file_sink *s = ctx;
 	struct sl_env env = s->env;
@@ -127,81 +119,66 @@ static void close_sink(void *ctx)
 
 static const struct sl_sink_ops file_ops = {.version = SL_SINK_VERSION,
 					    .name = "file",
-					    .attach = attach,
-					    .detach = detach,
-					    .write = write_batch,
-					    .cancel = cancel,
-					    .close = close_sink,
-					    .target = target};
-
-static int check(const char *path, const struct sl_sink_opts *o, struct sl_err *err)
-{
-	if (path == NULL || path[0] == '\0' || path[strlen(path) - 1] == '/')
-		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
-	int local = sl_check_local_path("file", path, err);
-	if (local != 0)
-		return local;
-	bool converts = o->format != o->file_format;
-	if (converts && o->n_columns == 0)
-		return sl_err_set(err, SL_EINVAL, "file: columns: name them to turn %s into %s",
-				  o->format == SL_ROWS_CSV ? "CSV" : "JSON", o->format == SL_ROWS_CSV ? "JSON" : "CSV");
-	return 0;
-}
+					    .attach = file_attach,
+					    .detach = file_detach,
+					    .write = file_write_batch,
+					    .cancel = file_cancel,
+					    .close = file_close,
+					    .target = file_target};
 
 /* The names of the columns as the first line of CSV files. */
 static int make_header(struct file_sink *s, struct sl_err *err)
 {
-	sl__buf_init(&s->header_text, &s->env);
-	if (s->opts.file_format != SL_ROWS_CSV || s->opts.n_columns == 0)
-		return sl__file_lane_init(&s->header, &s->env, &s->opts, err);
+	int rc = sl__file_lane_init(&s->header, &s->env, &s->opts, err);
+	if (rc != 0 || s->opts.file_format != SL_ROWS_CSV || s->opts.n_columns == 0)
+		return rc;
 	struct sl__field *names = sl__calloc(&s->env, s->opts.n_columns, sizeof(*names));
-	for (size_t i = 0; names != NULL && i < s->opts.n_columns; i++)
+	if (names == NULL)
+		return sl__no_memory(err, s->path);
+	for (size_t i = 0; i < s->opts.n_columns; i++)
 		names[i] = (struct sl__field){
 			.text = s->opts.columns[i], .len = strlen(s->opts.columns[i]), .kind = SL__FIELD_TEXT};
-	if (names != NULL) {
-		sl__row_put_csv(&s->header_text, names, s->opts.n_columns);
-		(void)sl__buf_append(&s->header_text, "\n", 1);
-	}
+	sl__row_put_csv(&s->header_text, names, s->opts.n_columns);
+	(void)sl__buf_append(&s->header_text, "\n", 1);
 	sl__free(&s->env, names);
-	int rc = sl__file_lane_init(&s->header, &s->env, &s->opts, err);
-	if (rc == 0 && (names == NULL || s->header_text.failed != 0))
-		rc = sl_err_set(err, SL_ENOMEM, "%s: out of memory", s->path);
-	return rc != 0 ? rc : sl__file_lane_text(&s->header, s->header_text.data, s->header_text.len, err);
+	if (s->header_text.failed != 0)
+		return sl__no_memory(err, s->path);
+	return sl__file_lane_text(&s->header, s->header_text.data, s->header_text.len, err);
 }
 
-static void prepare_out(struct file_sink *s)
+static int build_file_sink(struct file_sink *s, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	const struct sl_sink_opts *o = &s->opts;
-	s->out = (struct sl__file_out){
-		.env = &s->env,
-		.path = s->path,
-		.kind = o->zstd_level > 0               ? SL__FILE_ZSTD
-			: o->file_format == SL_ROWS_CSV ? SL__FILE_CSV
-							: SL__FILE_LINES,
-		.rotate_bytes = o->rotate_bytes,
-		.rotate_ms = o->rotate_ms,
-		.fd = -1,
-	};
-	if (s->header_text.len == 0)
-		return;
-	s->out.header = s->header.out->data;
-	s->out.header_len = s->header.out->len;
-	s->out.header_text = s->header_text.data;
-	s->out.header_text_len = s->header_text.len;
-}
-
-static int build(struct file_sink *s, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
-{
 	s->path = sl__strdup(&s->env, path);
 	s->target = sl__asprintf(&s->env, "file:%s", path);
 	if (s->path == NULL || s->target == NULL)
-		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+		return sl__no_memory(err, path);
 	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
-	rc = rc != 0 ? rc : check(path, &s->opts, err);
-	rc = rc != 0 ? rc : make_header(s, err);
 	if (rc != 0)
 		return rc;
-	prepare_out(s);
+	/* Check the path and the options. */
+	if (path[0] == '\0' || path[strlen(path) - 1] == '/')
+		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
+	rc = sl_check_local_path("file", path, err);
+	if (rc != 0)
+		return rc;
+	if (o->format != o->file_format && o->n_columns == 0)
+		return sl_err_set(err, SL_EINVAL, "file: columns: name them to turn %s into %s",
+				  o->format == SL_ROWS_CSV ? "CSV" : "JSON", o->format == SL_ROWS_CSV ? "JSON" : "CSV");
+	rc = make_header(s, err);
+	if (rc != 0)
+		return rc;
+	/* Open the file. */
+	s->out.path = s->path;
+	s->out.kind = o->zstd_level > 0 ? SL__FILE_ZSTD : o->file_format == SL_ROWS_CSV ? SL__FILE_CSV : SL__FILE_LINES;
+	s->out.rotate_bytes = o->rotate_bytes;
+	s->out.rotate_ms = o->rotate_ms;
+	if (s->header_text.len > 0) {
+		s->out.header = s->header.out->data;
+		s->out.header_len = s->header.out->len;
+		s->out.header_text = s->header_text.data;
+		s->out.header_text_len = s->header_text.len;
+	}
 	return sl__file_out_open(&s->out, err);
 }
 
@@ -209,22 +186,24 @@ int sl_sink_file_open(sl_sink *out, const char *path, const struct sl_sink_opts 
 {
 	struct sl_env env;
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_FILE, "file:", err);
-	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL)
 		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
 	struct file_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
+		return sl__no_memory(err, path);
 	s->env = env;
 	s->out.fd = -1;
 	s->out.env = &s->env;
+	sl__buf_init(&s->header_text, &s->env);
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->freed);
-	rc = build(s, path, opts, err);
+	rc = build_file_sink(s, path, opts, err);
 	if (rc != 0)
-		close_sink(s);
+		file_close(s);
 	else
 		*out = (sl_sink){.ops = &file_ops, .ctx = s};
 	return rc;

@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The lines that a lane of the file sink appends: records checked, converted and compressed. */
 #include "sink/file_lane.h"
 
 /* ---- a lane ---- */
 
-static int make_compressor(struct sl__file_lane *l, struct sl_err *err)
+static int init_reader_and_zstd(struct sl__file_lane *l, struct sl_err *err)
 {
+	const struct sl_sink_opts *o = l->opts;
+	/* A reader, when records are converted or their columns are counted. */
+	if (o->format != o->file_format || (o->format == SL_ROWS_CSV && o->n_columns > 0)) {
+		const struct sl__row_opts row = {.env = l->env,
+						 .csv = o->format == SL_ROWS_CSV,
+						 .columns = o->columns,
+						 .n_columns = o->n_columns,
+						 .null_text = o->null_text};
+		l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
+		int rc = l->fields == NULL ? sl__no_memory(err, "file") : sl__row_reader_new(&l->reader, &row, err);
+		if (rc != 0)
+			return rc;
+	}
+	if (o->zstd_level == 0)
+		return 0;
 	l->zstd = ZSTD_createCCtx();
 	if (l->zstd == NULL)
 		return sl__no_memory(err, "file");
-	size_t rc = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_compressionLevel, l->opts->zstd_level);
+	size_t rc = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_compressionLevel, o->zstd_level);
 	if (!ZSTD_isError(rc))
 		rc = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_checksumFlag, 1);
 	return ZSTD_isError(rc) ? sl_err_set(err, SL_EINTERNAL, "file: zstd: %s", ZSTD_getErrorName(rc)) : 0;
-}
-
-static int make_reader(struct sl__file_lane *l, struct sl_err *err)
-{
-	const struct sl_sink_opts *o = l->opts;
-	const struct sl__row_opts row = {.env = l->env,
-					 .csv = o->format == SL_ROWS_CSV,
-					 .columns = o->columns,
-					 .n_columns = o->n_columns,
-					 .null_text = o->null_text};
-	l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
-	return l->fields == NULL ? sl__no_memory(err, "file") : sl__row_reader_new(&l->reader, &row, err);
 }
 
 int sl__file_lane_init(struct sl__file_lane *l, const struct sl_env *env, const struct sl_sink_opts *opts,
@@ -32,10 +36,7 @@ int sl__file_lane_init(struct sl__file_lane *l, const struct sl_env *env, const 
 	*l = (struct sl__file_lane){.env = env, .opts = opts, .out = &l->text};
 	sl__buf_init(&l->text, env);
 	sl__buf_init(&l->packed, env);
-	bool takes_apart = opts->format != opts->file_format || (opts->format == SL_ROWS_CSV && opts->n_columns > 0);
-	int rc = takes_apart ? make_reader(l, err) : 0;
-	if (rc == 0 && opts->zstd_level > 0)
-		rc = make_compressor(l, err);
+	int rc = init_reader_and_zstd(l, err);
 	if (rc != 0)
 		sl__file_lane_fini(l);
 	return rc;
@@ -67,9 +68,11 @@ static int check_quotes(const char *data, size_t len, struct sl_err *err)
 	return quoted ? sl_err_set(err, SL_EDATA, "CSV: a quote is not closed") : 0;
 }
 
+/* Append one record as a line. Also checks what the search for a torn end (file_tail.c) relies on. */
 static int put_record(struct sl__file_lane *l, const char *data, size_t len, struct sl_err *err)
 {
 	const struct sl_sink_opts *o = l->opts;
+	size_t start = l->text.len;
 	bool as_it_is = o->format == o->file_format && (o->null_text == NULL || o->null_text[0] == '\0');
 	int rc = l->reader != NULL               ? sl__row_read(l->reader, data, len, l->fields, err)
 		 : o->file_format == SL_ROWS_CSV ? check_quotes(data, len, err)
@@ -85,40 +88,15 @@ static int put_record(struct sl__file_lane *l, const char *data, size_t len, str
 	else
 		sl__row_put_csv(&l->text, l->fields, o->n_columns);
 	(void)sl__buf_append(&l->text, "\n", 1);
-	return l->text.failed != 0 ? sl__no_memory(err, "file") : 0;
-}
-
-/* What the search for a torn end relies on. */
-static int check_record(const struct sl__buf *text, size_t start, struct sl_err *err)
-{
-	size_t len = text->len - start;
-	if (len > SL__FILE_RECORD_MAX)
-		return sl_err_set(err, SL_ETOOBIG, "a record of %zu bytes; a line has at most %zu", len,
+	if (l->text.failed != 0)
+		return sl__no_memory(err, "file");
+	size_t n = l->text.len - start;
+	if (n > SL__FILE_RECORD_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "a record of %zu bytes; a line has at most %zu", n,
 				  SL__FILE_RECORD_MAX);
-	if (memchr(text->data + start, '\0', len) != NULL)
+	if (memchr(l->text.data + start, '\0', n) != NULL)
 		return sl_err_set(err, SL_EDATA, "a NUL byte cannot be in a line of text");
 	return 0;
-}
-
-/* 0: taken, or refused for good; else the batch cannot continue. */
-static int put_item(struct sl__file_lane *l, const struct sl_sink_batch *batch, size_t i, struct sl__refusals *refused,
-		    struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	size_t start = l->text.len;
-	int rc = put_record(l, batch->items[i].data, batch->items[i].len, &why);
-	if (rc == 0)
-		rc = check_record(&l->text, start, &why);
-	if (rc == 0)
-		return 0;
-	if (why.error_class == SL_CLASS_POISON) {
-		l->text.len = start;
-		(void)sl__refusals_add(refused, i, &why);
-		return 0;
-	}
-	if (err != NULL)
-		*err = why;
-	return rc;
 }
 
 /* ---- pieces ---- */
@@ -144,9 +122,18 @@ int sl__file_lane_fill(struct sl__file_lane *l, const struct sl_sink_batch *batc
 	size_t i = *next;
 	sl__buf_clear(&l->text);
 	for (; i < batch->n && l->text.len < SL__FILE_PIECE; i++) {
-		int rc = put_item(l, batch, i, refused, err);
-		if (rc != 0)
+		struct sl_err why = SL_ERR_INIT;
+		size_t start = l->text.len;
+		int rc = put_record(l, batch->items[i].data, batch->items[i].len, &why);
+		if (rc != 0 && why.error_class != SL_CLASS_POISON) {
+			if (err != NULL)
+				*err = why;
 			return rc;
+		}
+		if (rc != 0) {
+			l->text.len = start;
+			(void)sl__refusals_add(refused, i, &why);
+		}
 		if (refused->stop == i)
 			break;
 	}

@@ -112,7 +112,7 @@ static int check_header(const struct sl__file_out *f, struct sl_err *err)
 {
 	if (f->header_text == NULL || f->end == 0)
 		return 0;
-	int same = sl__file_begins(f->env, f->fd, f->path, f->kind, f->header_text, f->header_text_len, err);
+	int same = sl__file_begins(f, f->header_text, f->header_text_len, err);
 	if (same != 0)
 		return same < 0 ? same : 0;
 	return sl_err_set(err, SL_ECONFIG, "%s begins with other columns; name another file", f->path);
@@ -122,7 +122,7 @@ static int check_header(const struct sl__file_out *f, struct sl_err *err)
  * next batch syncs it along. */
 static int heal(struct sl__file_out *f, const struct sl_io_stat *st, struct sl_err *err)
 {
-	int rc = sl__file_tail(f->env, f->fd, f->path, f->kind, st->size, &f->end, err);
+	int rc = sl__file_tail(f, st->size, &f->end, err);
 	if (rc == 0)
 		rc = check_header(f, err);
 	if (rc == 0 && f->end < st->size)

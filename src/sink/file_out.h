@@ -53,11 +53,9 @@ void sl__file_out_close(struct sl__file_out *f);
 /* Append n bytes: at most SL__FILE_TAIL_MAX. Rotates before when it is time. */
 SL_MUST_CHECK int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err);
 
-/* file_tail.c: where the last whole record of the file ends. SL_EIO and the like; SL_ENOMEM. */
-SL_MUST_CHECK int sl__file_tail(const struct sl_env *env, int fd, const char *path, enum sl__file_kind kind,
-				uint64_t size, uint64_t *good, struct sl_err *err);
+/* file_tail.c: where the last whole record of the open file of `size` bytes ends. SL_EIO and the like; SL_ENOMEM. */
+SL_MUST_CHECK int sl__file_tail(const struct sl__file_out *f, uint64_t size, uint64_t *good, struct sl_err *err);
 /* Does the file begin with this text? 1 or 0, or a negative SL_E…. */
-SL_MUST_CHECK int sl__file_begins(const struct sl_env *env, int fd, const char *path, enum sl__file_kind kind,
-				  const char *text, size_t len, struct sl_err *err);
+SL_MUST_CHECK int sl__file_begins(const struct sl__file_out *f, const char *text, size_t len, struct sl_err *err);
 
 #endif
