@@ -122,7 +122,8 @@ static void answer(const uint8_t *data, size_t size, const struct sl_env *env)
 	memcpy(body, data + 2, size - 2);
 	body[size - 2] = '\0';
 	struct sl__http_response r = {.status = statuses[data[0] % SL_COUNT(statuses)], .body = body, .len = size - 2};
-	int rc = sl__http_answer(&r, &secrets, &batch, &refused, &reply, &err);
+	const struct sl__http_answer_to to = {.batch = &batch, .refused = &refused, .reply = &reply};
+	int rc = sl__http_answer(&r, &secrets, &to, &err);
 	MUST((rc == 0) == (r.status >= 200 && r.status < 300) && rc == err.code);
 	if (rc != 0)
 		check_message(&err);

@@ -43,7 +43,7 @@ struct lane {
 
 /* ---- lanes ---- */
 
-static void detach(void *ctx, void *lane)
+static void http_detach(void *ctx, void *lane)
 {
 	struct http_sink *s = ctx;
 	struct lane *l = lane;
@@ -66,20 +66,12 @@ static int make_client(struct http_sink *s, struct sl__http **out, struct sl_err
 	return sl__http_new(out, &opts, err);
 }
 
-static int make_headers(struct http_sink *s, struct lane *l)
+/* One request, with the token and the headers of the file as they are now. */
+static int post_once(struct http_sink *s, struct lane *l, struct sl__http_response *r, uint64_t *token_version,
+		     struct sl_err *err)
 {
-	size_t most = s->opts.n_headers + (s->opts.header_file != NULL ? SL__HTTP_FILE_HEADERS : 0) + 2;
-	l->headers = sl__calloc(&s->env, most, sizeof(*l->headers));
-	if (l->headers == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < s->opts.n_headers; i++)
-		l->headers[i] = s->opts.headers[i];
-	return 0;
-}
-
-/* Those of the file as they are now. */
-static void take_headers(struct http_sink *s, struct lane *l)
-{
+	if (sl__http_token_get(&s->token, &l->token, token_version) != 0)
+		return sl__no_memory(err, "http");
 	sl__http_headers_put(&s->headers, l->list);
 	l->list = sl__http_headers_get(&s->headers);
 	size_t n = s->opts.n_headers;
@@ -88,34 +80,6 @@ static void take_headers(struct http_sink *s, struct lane *l)
 	l->n_headers = n;
 	l->headers[n] = sl__http_content_type(s->opts.body);
 	l->headers[n + 1] = l->key;
-}
-
-static int attach(void *ctx, void **lane, struct sl_err *err)
-{
-	struct http_sink *s = ctx;
-	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
-	if (l == NULL)
-		return sl__no_memory(err, "http");
-	sl__buf_init(&l->token, &s->env);
-	int rc = sl__http_body_init(&l->body, &s->env, &s->opts, err);
-	if (rc == 0 && make_headers(s, l) != 0)
-		rc = sl__no_memory(err, "http");
-	rc = rc != 0 ? rc : make_client(s, &l->client, err);
-	if (rc != 0)
-		detach(s, l);
-	else
-		*lane = l;
-	return rc;
-}
-
-/* ---- a batch ---- */
-
-static int post_once(struct http_sink *s, struct lane *l, struct sl__http_response *r, uint64_t *version,
-		     struct sl_err *err)
-{
-	if (sl__http_token_get(&s->token, &l->token, version) != 0)
-		return sl__no_memory(err, "http");
-	take_headers(s, l);
 	const struct sl__http_request request = {.headers = l->headers,
 						 .n_headers = l->n_headers + 2,
 						 .token = l->token.len > 0 ? l->token.data : NULL,
@@ -124,47 +88,60 @@ static int post_once(struct http_sink *s, struct lane *l, struct sl__http_respon
 	return sl__http_post(l->client, &request, r, err);
 }
 
+static int http_attach(void *ctx, void **lane, struct sl_err *err)
+{
+	struct http_sink *s = ctx;
+	struct lane *l = sl__calloc(&s->env, 1, sizeof(*l));
+	if (l == NULL)
+		return sl__no_memory(err, "http");
+	sl__buf_init(&l->token, &s->env);
+	int rc = sl__http_body_init(&l->body, &s->env, &s->opts, err);
+	if (rc == 0) {
+		size_t most = s->opts.n_headers + (s->opts.header_file != NULL ? SL__HTTP_FILE_HEADERS : 0) + 2;
+		l->headers = sl__calloc(&s->env, most, sizeof(*l->headers));
+		for (size_t i = 0; l->headers != NULL && i < s->opts.n_headers; i++)
+			l->headers[i] = s->opts.headers[i];
+		rc = l->headers == NULL ? sl__no_memory(err, "http") : make_client(s, &l->client, err);
+	}
+	if (rc != 0)
+		http_detach(s, l);
+	else
+		*lane = l;
+	return rc;
+}
+
+/* ---- a batch ---- */
+
 /* What keeps a request from being answered is the target's, or the way to it, unless we ourselves are short of
  * something. */
-static int unanswered(int rc, struct sl_err *err)
+static int classify_unanswered(int rc, struct sl_err *err)
 {
 	bool ours = rc == SL_ENOMEM || rc == SL_ECANCELLED;
 	return sl__sink_class(err, rc, ours ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
 }
 
-/* What the request carried was not good. Is there something else by now? */
-static bool is_renewed(struct http_sink *s, const struct lane *l, uint64_t token)
-{
-	bool other_token = sl__http_token_refresh(&s->token, token);
-	return sl__http_headers_refresh(&s->headers, l->list) || other_token;
-}
-
-static int post(struct http_sink *s, struct lane *l, const struct sl_sink_batch *batch,
-		const struct sl__refusals *refused, struct sl_sink_reply *reply, struct sl_err *err)
+static int post_batch(struct http_sink *s, struct lane *l, struct sl__http_answer_to *to, struct sl_err *err)
 {
 	struct sl__http_response r;
-	uint64_t version;
-	int rc = post_once(s, l, &r, &version, err);
-	if (rc == 0 && r.status == 401 && is_renewed(s, l, version))
-		rc = post_once(s, l, &r, &version, err);
+	uint64_t token_version;
+	int rc = post_once(s, l, &r, &token_version, err);
+	if (rc == 0 && r.status == 401) {
+		/* What the request carried was not accepted. Is there something else by now? */
+		bool other_token = sl__http_token_refresh(&s->token, token_version);
+		if (sl__http_headers_refresh(&s->headers, l->list) || other_token)
+			rc = post_once(s, l, &r, &token_version, err);
+	}
 	if (rc != 0)
-		return unanswered(rc, err);
+		return classify_unanswered(rc, err);
 	const struct sl__http_secrets secrets = {.url = &s->url,
 						 .headers = l->headers,
 						 .n_headers = l->n_headers,
 						 .token = l->token.len > 0 ? l->token.data : NULL};
-	return sl__http_answer(&r, &secrets, batch, refused, reply, err);
+	return sl__http_answer(&r, &secrets, to, err);
 }
 
-static void set_key(struct lane *l, const struct sl_sink_batch *batch)
-{
-	char id[SL__BATCH_ID_BYTES];
-	sl__batch_id_text(id, batch->id);
-	(void)snprintf(l->key, sizeof(l->key), "Idempotency-Key: %s", id);
-}
-
-static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		       struct sl_err *err)
+static int http_write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			    struct sl_err *err)
 {
 	struct http_sink *s = ctx;
 	struct lane *l = lane;
@@ -175,8 +152,11 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 	int rc = sl__http_body_fill(&l->body, batch, ms, &refused, err);
 	if (rc != 0)
 		return rc;
-	set_key(l, batch);
-	rc = l->body.n > 0 ? post(s, l, batch, &refused, reply, err) : 0;
+	char id[SL__BATCH_ID_BYTES];
+	sl__batch_id_text(id, batch->id);
+	(void)snprintf(l->key, sizeof(l->key), "Idempotency-Key: %s", id);
+	struct sl__http_answer_to to = {.batch = batch, .refused = &refused, .reply = reply};
+	rc = l->body.n > 0 ? post_batch(s, l, &to, err) : 0;
 	if (rc != 0) {
 		if (s->opts.body == SL_HTTP_CLOUD_EVENTS)
 			sl__http_times_keep(&s->times, batch, ms);
@@ -185,7 +165,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 	return sl__refusals_reply(&refused, SL_MIN(refused.stop, batch->n), reply, 0, err);
 }
 
-static void cancel(void *ctx)
+static void http_cancel(void *ctx)
 {
 	struct http_sink *s = ctx;
 	uint64_t one = 1;
@@ -193,7 +173,7 @@ static void cancel(void *ctx)
 }
 
 /* A connection, with TLS: what can be known without sending anything. */
-static int check(void *ctx, struct sl_err *err)
+static int http_check(void *ctx, struct sl_err *err)
 {
 	struct http_sink *s = ctx;
 	struct sl__http *client;
@@ -207,17 +187,17 @@ static int check(void *ctx, struct sl_err *err)
 		if (err != NULL)
 			err->code = rc;
 	}
-	return rc != 0 ? unanswered(rc, err) : 0;
+	return rc != 0 ? classify_unanswered(rc, err) : 0;
 }
 
 /* ---- the handle ---- */
 
-static const char *target(void *ctx)
+static const char *http_target(void *ctx)
 {
 	return ((struct http_sink *)ctx)->url.shown;
 }
 
-static void close_sink(void *ctx)
+static void http_close(void *ctx)
 {
 	struct http_sink *s = ctx;
 	struct sl_env env = s->env;
@@ -233,31 +213,24 @@ static void close_sink(void *ctx)
 
 static const struct sl_sink_ops http_ops = {.version = SL_SINK_VERSION,
 					    .name = "http",
-					    .attach = attach,
-					    .detach = detach,
-					    .write = write_batch,
-					    .check = check,
-					    .cancel = cancel,
-					    .close = close_sink,
-					    .target = target};
+					    .attach = http_attach,
+					    .detach = http_detach,
+					    .write = http_write_batch,
+					    .check = http_check,
+					    .cancel = http_cancel,
+					    .close = http_close,
+					    .target = http_target};
 
 /* ---- options ---- */
 
-static int check_ca_file(const struct http_sink *s, struct sl_err *err)
-{
-	if (s->opts.ca_file == NULL)
-		return 0;
-	int fd = SL__IO(&s->env, open, s->opts.ca_file, O_RDONLY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "http: ca_file %s", s->opts.ca_file);
-	sl__close_fd(&s->env, &fd);
-	return 0;
-}
-
-static int check_events(struct http_sink *s, struct sl_err *err)
+static int check_http_opts(struct http_sink *s, struct sl_err *err)
 {
 	const struct sl_sink_opts *o = &s->opts;
 	const char *const names[] = {"event_type", "event_source"}, *const values[] = {o->event_type, o->event_source};
+	if (o->format == SL_ROWS_CSV && o->n_columns == 0)
+		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
+	if (o->token_file != NULL && (s->url.user != NULL || s->url.password != NULL))
+		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
 	for (size_t i = 0; i < SL_COUNT(names); i++) {
 		if (values[i] == NULL)
 			continue;
@@ -266,22 +239,26 @@ static int check_events(struct http_sink *s, struct sl_err *err)
 		if (values[i][0] == '\0')
 			return sl_err_set(err, SL_EINVAL, "http: %s must not be empty", names[i]);
 	}
+	if (o->ca_file == NULL)
+		return 0;
+	int fd = SL__IO(&s->env, open, o->ca_file, O_RDONLY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "http: ca_file %s", o->ca_file);
+	sl__close_fd(&s->env, &fd);
 	return 0;
 }
 
-static int check_opts(struct http_sink *s, struct sl_err *err)
-{
-	if (s->opts.format == SL_ROWS_CSV && s->opts.n_columns == 0)
-		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
-	if (s->opts.token_file != NULL && (s->url.user != NULL || s->url.password != NULL))
-		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
-	int rc = check_events(s, err);
-	return rc != 0 ? rc : check_ca_file(s, err);
-}
-
-static int set_defaults(struct http_sink *s, struct sl_err *err)
+static int build_http_sink(struct http_sink *s, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_sink_opts *o = &s->opts;
+	int rc = sl__sink_copy_opts(o, opts, &s->env, err);
+	if (rc == 0)
+		rc = sl__http_url_init(&s->url, url, &s->env, err);
+	if (rc == 0)
+		rc = check_http_opts(s, err);
+	if (rc != 0)
+		return rc;
+	/* Defaults. */
 	o->timeout_ms = o->timeout_ms != 0 ? SL_MIN(o->timeout_ms, TIMEOUT_MAX_MS) : TIMEOUT_MS;
 	if (o->connect_timeout_ms == 0)
 		o->connect_timeout_ms = CONNECT_TIMEOUT_MS;
@@ -290,22 +267,13 @@ static int set_defaults(struct http_sink *s, struct sl_err *err)
 		o->event_type = sl__strdup(&s->env, "sluice.item");
 	if (o->event_source == NULL)
 		o->event_source = sl__strdup(&s->env, "sluice");
-	return o->event_type != NULL && o->event_source != NULL ? 0 : sl__no_memory(err, "http");
-}
-
-static bool is_authorized(const struct http_sink *s)
-{
-	return s->opts.token_file != NULL || s->url.user != NULL || s->url.password != NULL;
-}
-
-static int build(struct http_sink *s, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
-{
-	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
-	rc = rc != 0 ? rc : sl__http_url_init(&s->url, url, &s->env, err);
-	rc = rc != 0 ? rc : check_opts(s, err);
-	rc = rc != 0 ? rc : set_defaults(s, err);
-	rc = rc != 0 ? rc : sl__http_headers_init(&s->headers, &s->env, &s->opts, is_authorized(s), err);
-	rc = rc != 0 ? rc : sl__http_token_init(&s->token, &s->env, s->opts.token_file, err);
+	if (o->event_type == NULL || o->event_source == NULL)
+		return sl__no_memory(err, "http");
+	/* Headers and token. */
+	bool authorized = o->token_file != NULL || s->url.user != NULL || s->url.password != NULL;
+	rc = sl__http_headers_init(&s->headers, &s->env, o, authorized, err);
+	if (rc == 0)
+		rc = sl__http_token_init(&s->token, &s->env, o->token_file, err);
 	if (rc != 0)
 		return rc;
 	s->cancel = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -318,7 +286,8 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 	if (url == NULL)
 		return sl_err_set(err, SL_EINVAL, "http: needs a URL");
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_HTTP, "http", err);
-	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
 	struct http_sink *s = sl__calloc(&env, 1, sizeof(*s));
@@ -327,9 +296,9 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 	s->env = env;
 	s->cancel = -1;
 	sl__mutex_init(&s->times.mu);
-	rc = build(s, url, opts, err);
+	rc = build_http_sink(s, url, opts, err);
 	if (rc != 0)
-		close_sink(s);
+		http_close(s);
 	else
 		*out = (sl_sink){.ops = &http_ops, .ctx = s};
 	return rc;

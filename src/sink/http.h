@@ -96,10 +96,15 @@ struct sl__http_secrets {
 	const char *token; /* NULL: none */
 };
 
-/* What the answer means: 0 for 2xx, else err and, where the answer names items, reply. `refused`: the item of the batch
- * that is not in the body. */
+/* What the answer is to. */
+struct sl__http_answer_to {
+	const struct sl_sink_batch *batch;
+	const struct sl__refusals *refused; /* the item that the body lacks */
+	struct sl_sink_reply *reply;        /* filled where the answer names items */
+};
+
+/* What the answer means: 0 for 2xx, else err and, where the answer names items, the reply. r->body is changed. */
 SL_MUST_CHECK int sl__http_answer(struct sl__http_response *r, const struct sl__http_secrets *secrets,
-				  const struct sl_sink_batch *batch, const struct sl__refusals *refused,
-				  struct sl_sink_reply *reply, struct sl_err *err);
+				  const struct sl__http_answer_to *to, struct sl_err *err);
 
 #endif

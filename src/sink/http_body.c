@@ -8,7 +8,6 @@
  * i is the item's number in its batch, from 0. time is when the batch was first sent.
  */
 #include <stdio.h>
-#include <time.h>
 
 #include "base/time.h"
 #include "sink/http.h"
@@ -63,85 +62,57 @@ void sl__http_body_fini(struct sl__http_body *b)
 	*b = (struct sl__http_body){.env = NULL};
 }
 
-static int put_value(struct sl__http_body *b, const struct sl_sink_item *item, struct sl_err *err)
-{
-	int rc = b->reader != NULL ? sl__row_read(b->reader, item->data, item->len, b->fields, err)
-				   : sl__json_check_value(item->data, item->len, false, err);
-	if (rc != 0)
-		return rc;
-	if (b->reader != NULL)
-		sl__row_put_json(&b->text, b->opts->columns, b->fields, b->opts->n_columns);
-	else
-		sl__put_json_line(&b->text, item->data, item->len);
-	return 0;
-}
-
-/* Everything of an event but its data. */
-struct event {
-	char id[SL__BATCH_ID_BYTES];
-	char time[SL__TIME_BYTES];
-};
-
-static void make_event(struct event *e, const struct sl_sink_batch *batch, int64_t ms)
-{
-	(void)sl__time_text(e->time, ms);
-	sl__batch_id_text(e->id, batch->id);
-}
-
-static void put_event_head(struct sl__http_body *b, const struct event *e, size_t i)
-{
-	const struct sl_sink_opts *o = b->opts;
-	(void)sl__buf_printf(&b->text, "{\"specversion\":\"1.0\",\"id\":\"%s-%zu\",\"source\":", e->id, i);
-	sl__put_json_string(&b->text, o->event_source, strlen(o->event_source));
-	(void)sl__buf_str_append(&b->text, ",\"type\":");
-	sl__put_json_string(&b->text, o->event_type, strlen(o->event_type));
-	(void)sl__buf_printf(&b->text, ",\"time\":\"%s\",\"datacontenttype\":\"application/json\",\"data\":", e->time);
-}
-
-/* 0: taken, or refused for good; else the batch cannot continue. */
-static int put_item(struct sl__http_body *b, const struct sl_sink_batch *batch, size_t i, const struct event *e,
-		    struct sl__refusals *refused, struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	enum sl_http_body kind = b->opts->body;
-	size_t start = b->text.len;
-	if (kind != SL_HTTP_JSON_LINES && b->n > 0)
-		(void)sl__buf_append(&b->text, ",", 1);
-	if (kind == SL_HTTP_CLOUD_EVENTS)
-		put_event_head(b, e, i);
-	int rc = put_value(b, &batch->items[i], &why);
-	if (rc == 0) {
-		const char *behind = kind == SL_HTTP_JSON_LINES ? "\n" : kind == SL_HTTP_CLOUD_EVENTS ? "}" : "";
-		b->n++;
-		return sl__buf_str_append(&b->text, behind) == 0 ? 0 : sl__no_memory(err, "http");
-	}
-	if (why.error_class == SL_CLASS_POISON && b->text.failed == 0) {
-		b->text.len = start;
-		(void)sl__refusals_add(refused, i, &why);
-		return 0;
-	}
-	if (b->text.failed != 0)
-		return sl__no_memory(err, "http");
-	*err = why;
-	return rc;
-}
-
 int sl__http_body_fill(struct sl__http_body *b, const struct sl_sink_batch *batch, int64_t time_ms,
 		       struct sl__refusals *refused, struct sl_err *err)
 {
-	bool listed = b->opts->body != SL_HTTP_JSON_LINES;
-	struct event e;
-	make_event(&e, batch, time_ms);
-	sl__buf_clear(&b->text);
+	const struct sl_sink_opts *o = b->opts;
+	bool listed = o->body != SL_HTTP_JSON_LINES, events = o->body == SL_HTTP_CLOUD_EVENTS;
+	const char *after = events ? "}" : listed ? "" : "\n";
+	struct sl__buf *text = &b->text;
+	char id[SL__BATCH_ID_BYTES], when[SL__TIME_BYTES];
+	sl__batch_id_text(id, batch->id);
+	(void)sl__time_text(when, time_ms);
+	sl__buf_clear(text);
 	b->n = 0;
-	(void)sl__buf_str_append(&b->text, listed ? "[" : "");
+	(void)sl__buf_str_append(text, listed ? "[" : "");
 	for (size_t i = 0; i < batch->n && refused->stop == SIZE_MAX; i++) {
-		int rc = put_item(b, batch, i, &e, refused, err);
-		if (rc != 0)
+		const struct sl_sink_item *item = &batch->items[i];
+		struct sl_err why = SL_ERR_INIT;
+		size_t start = text->len;
+		/* What is before the item. */
+		if (listed && b->n > 0)
+			(void)sl__buf_append(text, ",", 1);
+		if (events) {
+			(void)sl__buf_printf(text, "{\"specversion\":\"1.0\",\"id\":\"%s-%zu\",\"source\":", id, i);
+			sl__put_json_string(text, o->event_source, strlen(o->event_source));
+			(void)sl__buf_str_append(text, ",\"type\":");
+			sl__put_json_string(text, o->event_type, strlen(o->event_type));
+			(void)sl__buf_printf(
+				text, ",\"time\":\"%s\",\"datacontenttype\":\"application/json\",\"data\":", when);
+		}
+		/* The item as JSON. One that is not a record is refused alone. */
+		int rc = b->reader != NULL ? sl__row_read(b->reader, item->data, item->len, b->fields, &why)
+					   : sl__json_check_value(item->data, item->len, false, &why);
+		if (text->failed != 0)
+			return sl__no_memory(err, "http");
+		if (rc != 0 && why.error_class == SL_CLASS_POISON) {
+			text->len = start;
+			(void)sl__refusals_add(refused, i, &why);
+			continue;
+		}
+		if (rc != 0) {
+			*err = why;
 			return rc;
+		}
+		if (b->reader != NULL)
+			sl__row_put_json(text, o->columns, b->fields, o->n_columns);
+		else
+			sl__put_json_line(text, item->data, item->len);
+		(void)sl__buf_str_append(text, after);
+		b->n++;
 	}
-	(void)sl__buf_str_append(&b->text, listed ? "]" : "");
-	return b->text.failed == 0 ? 0 : sl__no_memory(err, "http");
+	(void)sl__buf_str_append(text, listed ? "]" : "");
+	return text->failed == 0 ? 0 : sl__no_memory(err, "http");
 }
 
 /* ---- times ---- */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Entries wait in a list, oldest first. Whoever finds no leader leads. */
 #include "sink/join.h"
 
 void sl__join_init(struct sl__join *j, const struct sl_env *env)
@@ -15,17 +16,7 @@ void sl__join_fini(struct sl__join *j)
 	sl__mutex_fini(&j->mu);
 }
 
-static void put(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu)
-{
-	*e = (struct sl__join_entry){.next = NULL};
-	if (j->last != NULL)
-		j->last->next = e;
-	else
-		j->first = e;
-	j->last = e;
-}
-
-static void take(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu)
+static void take_entry(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu)
 {
 	struct sl__join_entry *before = NULL;
 	for (struct sl__join_entry *p = j->first; p != e; p = p->next)
@@ -41,12 +32,17 @@ static void take(struct sl__join *j, struct sl__join_entry *e) SL_REQUIRES(j->mu
 bool sl__join_enter(struct sl__join *j, struct sl__join_entry *e)
 {
 	sl__lock(&j->mu);
-	put(j, e);
+	*e = (struct sl__join_entry){.next = NULL};
+	if (j->last != NULL)
+		j->last->next = e;
+	else
+		j->first = e;
+	j->last = e;
 	while (!e->done && j->led)
 		(void)sl__wait(j->env, &j->moved, &j->mu, SL_FOREVER);
 	bool leads = !e->done;
 	if (leads) {
-		take(j, e);
+		take_entry(j, e);
 		j->led = true;
 	}
 	sl__unlock(&j->mu);
@@ -58,7 +54,7 @@ struct sl__join_entry *sl__join_next(struct sl__join *j)
 	sl__lock(&j->mu);
 	struct sl__join_entry *e = j->first;
 	if (e != NULL)
-		take(j, e);
+		take_entry(j, e);
 	sl__unlock(&j->mu);
 	return e;
 }

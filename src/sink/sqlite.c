@@ -27,7 +27,7 @@
 #define STATEMENT_TIMEOUT_MS 60000
 #define CLOSE_LOCK_MS 5000
 
-static void cancel(void *ctx)
+static void sqlite_cancel(void *ctx)
 {
 	struct sl__sqlite_sink *s = ctx;
 	sl__lock(&s->mu);
@@ -40,71 +40,69 @@ static void cancel(void *ctx)
 
 /* ---- lanes ---- */
 
-static int attach(void *ctx, void **lane, struct sl_err *err)
+static int sqlite_attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl__sqlite_rows *r = sl__alloc(&s->env, sizeof(*r));
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return sl__no_memory(err, "sqlite");
 	sl__sqlite_rows_init(r, &s->env, &s->opts);
 	r->done = &s->load.done;
 	*lane = r;
 	return 0;
 }
 
-static void detach(void *ctx, void *lane)
+static void sqlite_detach(void *ctx, void *lane)
 {
 	struct sl__sqlite_sink *s = ctx;
 	sl__sqlite_rows_fini(lane);
 	sl__free(&s->env, lane);
 }
 
-/* The table's columns, and the statement that would write to them. */
-static int check_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, struct sl_err *err)
+/* Read the table's columns, and prepare the statement that would write to them. */
+static int inspect_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, struct sl_err *err)
 {
 	sqlite3_stmt *stmt;
 	int64_t version = 0;
-	int rc = sl__sqlite_sink_version(s, &version, err);
-	rc = rc != 0 ? rc : sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
-	return rc != 0 ? rc
-		       : sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, (struct sl__insert){.rows = 1},
-					 &stmt, err);
-}
-
-static int look_at_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, struct sl_err *err)
-{
 	int rc = sl__sqlite_sink_lock(s, err);
+	if (rc != 0)
+		return sl__sqlite_sink_classify(s, rc, err);
+	sl__sqlite_sink_start_waiting(s);
+	rc = sl__sqlite_sink_connect(s, err);
 	if (rc == 0) {
-		sl__sqlite_sink_start_waiting(s);
-		rc = sl__sqlite_sink_connect(s, err);
-		rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
-		rc = rc != 0 ? rc : check_table(s, r, err);
-		sl__sqlite_rollback(&s->db);
-		sl__sqlite_lock_release(&s->lock);
+		rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
+		if (rc == 0)
+			rc = sl__sqlite_sink_version(s, &version, err);
+		if (rc == 0)
+			rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
+		if (rc == 0)
+			rc = sl__sqlite_get_insert(s, &r->shape, (struct sl__insert){.rows = 1}, &stmt, err);
 	}
+	sl__sqlite_rollback(&s->db);
+	sl__sqlite_lock_release(&s->lock);
 	return rc != 0 ? sl__sqlite_sink_classify(s, rc, err) : 0;
 }
 
-static int check(void *ctx, struct sl_err *err)
+static int sqlite_check(void *ctx, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_err own;
 	void *lane = NULL;
 	err = err != NULL ? err : &own;
-	int rc = attach(ctx, &lane, err);
+	int rc = sqlite_attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
-	rc = look_at_table(s, lane, err);
-	detach(ctx, lane);
+	rc = inspect_table(s, lane, err);
+	sqlite_detach(ctx, lane);
 	return rc;
 }
 
-static int key(void *ctx, void *lane, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
+static int sqlite_key(void *ctx, void *lane, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
 {
 	struct sl__sqlite_rows *r = lane;
 	struct sl_err own;
 	err = err != NULL ? err : &own;
-	int rc = r->reader == NULL ? look_at_table(ctx, r, err) : 0;
+	int rc = r->reader == NULL ? inspect_table(ctx, r, err) : 0;
 	if (rc == 0 && r->reader == NULL)
 		rc = sl__sqlite_rows_reshape(r, err);
 	return rc != 0 ? rc : sl__sqlite_rows_key(r, data, len, hash, err);
@@ -112,32 +110,28 @@ static int key(void *ctx, void *lane, const void *data, size_t len, uint64_t *ha
 
 /* ---- the handle ---- */
 
-static const char *target(void *ctx)
+static const char *sqlite_target(void *ctx)
 {
 	return ((struct sl__sqlite_sink *)ctx)->target;
 }
 
-/* So that the file holds everything by itself, as after the last close of a program that uses SQLite directly. */
-static void finish(struct sl__sqlite_sink *s)
-{
-	struct sl_err err;
-	if (s->db.db == NULL)
-		return;
-	bool held = sl__sqlite_lock_acquire(&s->lock, CLOSE_LOCK_MS, &err) == 0;
-	if (held && s->log_mode) {
-		s->busy_until_ns = 0;
-		(void)sqlite3_wal_checkpoint_v2(s->db.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-	}
-	sl__sqlite_sink_disconnect(s);
-	if (held)
-		sl__sqlite_lock_release(&s->lock);
-}
-
-static void close_sink(void *ctx)
+static void sqlite_close(void *ctx)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_env env = s->env;
-	finish(s);
+	struct sl_err err;
+	if (s->db.db != NULL) {
+		/* Checkpoint, so that the file holds everything, as after the last close of a program that uses SQLite
+		 * directly. */
+		bool held = sl__sqlite_lock_acquire(&s->lock, CLOSE_LOCK_MS, &err) == 0;
+		if (held && s->log_mode) {
+			s->busy_until_ns = 0;
+			(void)sqlite3_wal_checkpoint_v2(s->db.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+		}
+		sl__sqlite_sink_disconnect(s);
+		if (held)
+			sl__sqlite_lock_release(&s->lock);
+	}
 	sl__load_fini(&s->load);
 	sl__ranges_fini(&s->written);
 	sl__sqlite_lock_close(&s->lock);
@@ -153,35 +147,22 @@ static void close_sink(void *ctx)
 
 static const struct sl_sink_ops sqlite_ops = {.version = SL_SINK_VERSION,
 					      .name = "sqlite",
-					      .attach = attach,
-					      .detach = detach,
+					      .attach = sqlite_attach,
+					      .detach = sqlite_detach,
 					      .write = sl__sqlite_sink_write,
-					      .check = check,
-					      .cancel = cancel,
-					      .close = close_sink,
-					      .target = target,
-					      .key = key,
+					      .check = sqlite_check,
+					      .cancel = sqlite_cancel,
+					      .close = sqlite_close,
+					      .target = sqlite_target,
+					      .key = sqlite_key,
 					      .load_begin = sl__sqlite_load_begin,
 					      .load_dead = sl__sqlite_load_dead,
 					      .load_end = sl__sqlite_load_end};
 
-/* The file's real name: two names of one file must have one lock. */
-static int locate(const char *path, char out[PATH_MAX], struct sl_err *err)
+static int build_sqlite_sink(struct sl__sqlite_sink *s, const char *path, const struct sl_sink_opts *opts,
+			     struct sl_err *err)
 {
 	struct sl_io_stat st;
-	if (realpath(path, out) == NULL) {
-		if (errno == ENOENT)
-			return sl_err_set(err, SL_ENOENT, "sqlite: no database %s; create it, or use --create", path);
-		return sl_err_set_errno(err, errno, "sqlite: %s", path);
-	}
-	int rc = sl__io_real.stat(out, &st, NULL);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "sqlite: %s", path);
-	return S_ISREG(st.mode) ? 0 : sl_err_set(err, SL_EINVAL, "sqlite: %s is not a plain file", path);
-}
-
-static int build(struct sl__sqlite_sink *s, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
-{
 	char real[PATH_MAX];
 	int rc = sl__sink_copy_opts(&s->opts, opts, &s->env, err);
 	if (rc != 0)
@@ -190,13 +171,21 @@ static int build(struct sl__sqlite_sink *s, const char *path, const struct sl_si
 		return sl_err_set(err, SL_EINVAL, "sqlite: table: name the table to write to");
 	if (s->opts.statement_timeout_ms == 0)
 		s->opts.statement_timeout_ms = STATEMENT_TIMEOUT_MS;
-	rc = locate(path, real, err);
+	/* The file's real name: two names of one file must have one lock. */
+	if (realpath(path, real) == NULL) {
+		if (errno == ENOENT)
+			return sl_err_set(err, SL_ENOENT, "sqlite: no database %s; create it, or use --create", path);
+		return sl_err_set_errno(err, errno, "sqlite: %s", path);
+	}
+	rc = sl__io_real.stat(real, &st, NULL);
 	if (rc != 0)
-		return rc;
+		return sl_err_set_errno(err, -rc, "sqlite: %s", path);
+	if (!S_ISREG(st.mode))
+		return sl_err_set(err, SL_EINVAL, "sqlite: %s is not a plain file", path);
 	s->path = sl__strdup(&s->env, real);
 	s->target = sl__asprintf(&s->env, "sqlite:%s", path);
 	if (s->path == NULL || s->target == NULL)
-		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return sl__no_memory(err, "sqlite");
 	return sl__sqlite_lock_open(&s->lock, &s->env, s->path, err);
 }
 
@@ -204,14 +193,15 @@ int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opt
 {
 	struct sl_env env;
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "sqlite:", err);
-	rc = rc != 0 ? rc : sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL || path[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "sqlite: needs the name of a file");
 	struct sl__sqlite_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return sl__no_memory(err, "sqlite");
 	s->env = env;
 	s->inserts.version = -1;
 	sl__load_init(&s->load, &s->env);
@@ -219,9 +209,9 @@ int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opt
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->hurry);
 	sl__join_init(&s->join, &s->env);
-	rc = build(s, path, opts, err);
+	rc = build_sqlite_sink(s, path, opts, err);
 	if (rc != 0)
-		close_sink(s);
+		sqlite_close(s);
 	else
 		*out = (sl_sink){.ops = &sqlite_ops, .ctx = s};
 	return rc;

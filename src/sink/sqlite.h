@@ -56,13 +56,18 @@ struct sl__sqlite_sink {
 int sl__sqlite_sink_classify(struct sl__sqlite_sink *s, int code, struct sl_err *err);
 /* Wait for the lock as long as a statement may take, or until it is cancelled. */
 SL_MUST_CHECK int sl__sqlite_sink_lock(struct sl__sqlite_sink *s, struct sl_err *err);
-/* From now on the connection waits so long for programs that do not know the lock. */
+/* From now on the connection waits up to the statement timeout for programs that do not know the lock. */
 void sl__sqlite_sink_start_waiting(struct sl__sqlite_sink *s);
 /* Connect unless it is connected to the file that has the name now. */
 SL_MUST_CHECK int sl__sqlite_sink_connect(struct sl__sqlite_sink *s, struct sl_err *err);
 void sl__sqlite_sink_disconnect(struct sl__sqlite_sink *s);
 /* The version of the schema in this transaction. */
 SL_MUST_CHECK int sl__sqlite_sink_version(struct sl__sqlite_sink *s, int64_t *version, struct sl_err *err);
+
+/* The statement for such rows of the shape, prepared if need be (sqlite_table.c). SL_ECONFIG: the table does not take
+ * it. */
+SL_MUST_CHECK int sl__sqlite_get_insert(struct sl__sqlite_sink *s, const struct sl__shape *shape,
+					struct sl__insert what, sqlite3_stmt **out, struct sl_err *err);
 
 /* ---- loads (sqlite_load.c) ---- */
 

@@ -2,20 +2,20 @@
 /* The connection of the SQLite sink: made when it is needed, and anew for another file of the same name. */
 #include "sink/sqlite.h"
 
-#define LOCK_SLICE_MS 500 /* after so long a wait for the lock looks whether it was cancelled */
+#define LOCK_SLICE_MS 500 /* how often a wait for the lock checks whether it was cancelled */
 #define OPEN_BUSY_MS 1000 /* while a connection is made */
 
 static const char *const sql[SL__SINKQ_COUNT] = {
 	"BEGIN IMMEDIATE", "COMMIT", "PRAGMA schema_version", "SELECT 1 FROM main.sluice_loads WHERE id = ?1",
 	"INSERT INTO main.sluice_load_ranges (load, first, last, parts, rows, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6)"};
 
-static int cancelled(struct sl_err *err)
+static int sqlite_cancelled(struct sl_err *err)
 {
 	(void)sl_err_set(err, SL_ECANCELLED, "sqlite: the write was cancelled");
 	return sl__sink_class(err, SL_ECANCELLED, SL_CLASS_TRANSIENT);
 }
 
-static bool is_cancelled(struct sl__sqlite_sink *s)
+static bool sqlite_is_cancelled(struct sl__sqlite_sink *s)
 {
 	sl__lock(&s->mu);
 	bool yes = s->cancelled;
@@ -25,8 +25,8 @@ static bool is_cancelled(struct sl__sqlite_sink *s)
 
 int sl__sqlite_sink_classify(struct sl__sqlite_sink *s, int code, struct sl_err *err)
 {
-	if (code == SL_EAGAIN && is_cancelled(s))
-		return cancelled(err);
+	if (code == SL_EAGAIN && sqlite_is_cancelled(s))
+		return sqlite_cancelled(err);
 	bool away = code == SL_ENOSPC || code == SL_ECONFIG || code == SL_ENOENT || code == SL_EINTERNAL ||
 		    code == SL_EACCES || code == SL_ECORRUPT || code == SL_EUNAVAIL;
 	return away ? sl__sink_class(err, code, SL_CLASS_FATAL) : code;
@@ -64,18 +64,6 @@ static int on_busy(void *ctx, int tries)
 	return go_on;
 }
 
-static int read_mode(struct sl__sqlite_sink *s, struct sl_err *err)
-{
-	sqlite3_stmt *q = NULL;
-	int rc = sl__sqlite_prepare(&s->db, "PRAGMA journal_mode", NULL, 0, &q, err);
-	if (rc == 0 && (rc = sl__sqlite_step(&s->db, q, err)) > 0) {
-		s->log_mode = strcmp(sl__sqlite_text(q, 0), "wal") == 0;
-		rc = 0;
-	}
-	(void)sqlite3_finalize(q);
-	return rc;
-}
-
 static void other_row(sqlite3_context *ctx, int n, sqlite3_value **values)
 {
 	(void)n;
@@ -94,10 +82,20 @@ static int open_database(struct sl__sqlite_sink *s, struct sl_err *err)
 	(void)sqlite3_db_config(s->db.db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 1, NULL);
 	s->max_values = (size_t)sqlite3_limit(s->db.db, SQLITE_LIMIT_VARIABLE_NUMBER, -1);
 	rc = sl__sqlite_statements(&s->db, sql, SL__SINKQ_COUNT, err);
-	rc = rc != 0 ? rc : read_mode(s, err);
+	if (rc == 0) {
+		sqlite3_stmt *q = NULL;
+		rc = sl__sqlite_prepare(&s->db, "PRAGMA journal_mode", NULL, 0, &q, err);
+		if (rc == 0)
+			rc = sl__sqlite_step(&s->db, q, err);
+		if (rc > 0) {
+			s->log_mode = strcmp(sl__sqlite_text(q, 0), "wal") == 0;
+			rc = 0;
+		}
+		(void)sqlite3_finalize(q);
+	}
 	if (rc == 0 && sqlite3_create_function_v2(s->db.db, SL__SQLITE_OTHER_ROW, 1, SQLITE_UTF8, NULL, other_row, NULL,
 						  NULL, NULL) != SQLITE_OK)
-		rc = sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		rc = sl__no_memory(err, "sqlite");
 	if (rc != 0)
 		sl__sqlite_sink_disconnect(s);
 	else
@@ -131,8 +129,8 @@ int sl__sqlite_sink_lock(struct sl__sqlite_sink *s, struct sl_err *err)
 {
 	int64_t until = sl__deadline_ns(&s->env, s->opts.statement_timeout_ms);
 	for (;;) {
-		if (is_cancelled(s))
-			return cancelled(err);
+		if (sqlite_is_cancelled(s))
+			return sqlite_cancelled(err);
 		int rc = sl__sqlite_lock_acquire(&s->lock, LOCK_SLICE_MS, err);
 		if (rc != SL_EAGAIN || sl__mono_ns(&s->env) >= until)
 			return rc;

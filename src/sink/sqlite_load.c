@@ -34,8 +34,8 @@ static int first_row(struct sl__sqlite_sink *s, const char *sql, const struct sl
 	return rc != 0 ? rc : sl__sqlite_step(&s->db, *q, err);
 }
 
-static int run(struct sl__sqlite_sink *s, const char *sql, const struct sl__sqlite_value *values, size_t n,
-	       struct sl_err *err)
+static int run_once(struct sl__sqlite_sink *s, const char *sql, const struct sl__sqlite_value *values, size_t n,
+		    struct sl_err *err)
 {
 	sqlite3_stmt *q;
 	int rc = first_row(s, sql, values, n, &q, err);
@@ -57,7 +57,7 @@ static int find_mark(struct sl__sqlite_sink *s, char **out, struct sl_err *err)
 	*out = rc > 0 ? sl__strdup(&s->env, sl__sqlite_text(q, 0)) : NULL;
 	(void)sqlite3_finalize(q);
 	if (rc != 0)
-		return rc < 0 || *out != NULL ? SL_MIN(rc, 0) : sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return rc < 0 || *out != NULL ? SL_MIN(rc, 0) : sl__no_memory(err, "sqlite");
 	rc = first_row(s,
 		       "SELECT 1 FROM main.sqlite_master WHERE type = 'table' AND name = ?1 COLLATE NOCASE AND sql NOT "
 		       "LIKE 'CREATE VIRTUAL%'",
@@ -67,7 +67,7 @@ static int find_mark(struct sl__sqlite_sink *s, char **out, struct sl_err *err)
 		return rc;
 	if (rc == 0) {
 		*out = sl__asprintf(&s->env, "view:%s", s->opts.table);
-		return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return *out != NULL ? 0 : sl__no_memory(err, "sqlite");
 	}
 	struct sl__buf sql;
 	sl__buf_init(&sql, &s->env);
@@ -81,7 +81,7 @@ static int find_mark(struct sl__sqlite_sink *s, char **out, struct sl_err *err)
 		(void)sl__buf_str_append(&sql, " (");
 		sl__put_sql_name(&sql, shape.names[0]);
 		(void)sl__buf_str_append(&sql, ") WHERE 0");
-		rc = *out == NULL || sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "sqlite: out of memory")
+		rc = *out == NULL || sql.failed != 0 ? sl__no_memory(err, "sqlite")
 						     : sl__sqlite_exec(&s->db, sl__buf_str(&sql), err);
 	}
 	sl__shape_fini(&shape);
@@ -91,7 +91,7 @@ static int find_mark(struct sl__sqlite_sink *s, char **out, struct sl_err *err)
 
 /* Records of tables that are gone, and of this one when it is empty although rows were written to it, count for
  * nothing. */
-static int forget_old(struct sl__sqlite_sink *s, const char *mark, struct sl_err *err)
+static int forget_old_loads(struct sl__sqlite_sink *s, const char *mark, struct sl_err *err)
 {
 	struct sl__buf sql;
 	sqlite3_stmt *q = NULL;
@@ -99,29 +99,25 @@ static int forget_old(struct sl__sqlite_sink *s, const char *mark, struct sl_err
 	(void)sl__buf_str_append(&sql, "SELECT 1 FROM main.");
 	sl__put_sql_name(&sql, s->opts.table);
 	(void)sl__buf_str_append(&sql, " LIMIT 1");
-	int rc = sql.failed != 0 ? sl_err_set(err, SL_ENOMEM, "sqlite: out of memory")
-				 : first_row(s, sl__buf_str(&sql), NULL, 0, &q, err);
+	int rc = sql.failed != 0 ? sl__no_memory(err, "sqlite") : first_row(s, sl__buf_str(&sql), NULL, 0, &q, err);
 	(void)sqlite3_finalize(q);
 	sl__buf_fini(&sql);
 	if (rc < 0)
 		return rc;
 	if (rc == 0)
-		rc = run(s,
-			 "DELETE FROM main.sluice_loads WHERE target = ?1 AND (SELECT sum(rows) FROM "
-			 "main.sluice_load_ranges "
-			 "WHERE load = id) > 0",
-			 &SQ_TEXT(mark), 1, err);
-	else
-		rc = 0;
-	rc = rc != 0 ? rc
-		     : sl__sqlite_exec(
-			       &s->db,
-			       "DELETE FROM main.sluice_loads WHERE target GLOB 'sluice_mark_*' AND target NOT IN "
-			       "(SELECT name FROM main.sqlite_master WHERE type = 'index');"
-			       "DELETE FROM main.sluice_load_ranges WHERE load NOT IN (SELECT id FROM "
-			       "main.sluice_loads)",
-			       err);
-	return rc;
+		rc = run_once(s,
+			      "DELETE FROM main.sluice_loads WHERE target = ?1 AND (SELECT sum(rows) FROM "
+			      "main.sluice_load_ranges "
+			      "WHERE load = id) > 0",
+			      &SQ_TEXT(mark), 1, err);
+	if (rc < 0)
+		return rc;
+	return sl__sqlite_exec(
+		&s->db,
+		"DELETE FROM main.sluice_loads WHERE target GLOB 'sluice_mark_*' AND target NOT IN "
+		"(SELECT name FROM main.sqlite_master WHERE type = 'index');"
+		"DELETE FROM main.sluice_load_ranges WHERE load NOT IN (SELECT id FROM main.sluice_loads)",
+		err);
 }
 
 /* ---- records ---- */
@@ -141,7 +137,8 @@ static int read_ranges(struct sl__sqlite_sink *s, struct sl__ranges *out, size_t
 					(size_t)sqlite3_column_bytes(q, 2), err);
 		out->rows += sl__sqlite_u64(q, 3);
 		out->hash += sl__sqlite_u64(q, 4);
-		rc = rc != 0 ? rc : sl__sqlite_step(&s->db, q, err);
+		if (rc == 0)
+			rc = sl__sqlite_step(&s->db, q, err);
 	}
 	(void)sqlite3_finalize(q);
 	sl__ranges_sort(out);
@@ -162,18 +159,18 @@ int sl__sqlite_load_put(struct sl__sqlite_sink *s, struct sl__ranges *ranges, st
 					    parts.len > 0 ? SQ_BLOB(parts.data, parts.len) : SQ_NULL,
 					    SQ_INT(ranges->rows),
 					    SQ_INT(ranges->hash)};
-	int rc = parts.failed != 0 ? sl_err_set(err, SL_ENOMEM, "sqlite: out of memory")
+	int rc = parts.failed != 0 ? sl__no_memory(err, "sqlite")
 				   : sl__sqlite_run(&s->db, SL__SINKQ_RANGE, values, SL_COUNT(values), NULL, err);
 	sl__buf_fini(&parts);
 	return rc;
 }
 
 /* One row for all that a load has. */
-static int compact(struct sl__sqlite_sink *s, struct sl__ranges *all, size_t n_rows, struct sl_err *err)
+static int compact_ranges(struct sl__sqlite_sink *s, struct sl__ranges *all, size_t n_rows, struct sl_err *err)
 {
 	if (n_rows < 2)
 		return 0;
-	int rc = run(s, "DELETE FROM main.sluice_load_ranges WHERE load = ?1", &SQ_TEXT(s->load.id), 1, err);
+	int rc = run_once(s, "DELETE FROM main.sluice_load_ranges WHERE load = ?1", &SQ_TEXT(s->load.id), 1, err);
 	return rc != 0 ? rc : sl__sqlite_load_put(s, all, err);
 }
 
@@ -212,7 +209,7 @@ int sl__sqlite_load_put_dead(struct sl__sqlite_sink *s, struct sl__ranges *taken
 	sl__ranges_clear(&s->written);
 	for (size_t i = 0; i < taken->n; i++)
 		if (sl__ranges_add(&s->written, &taken->at[i]) != 0)
-			return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+			return sl__no_memory(err, "sqlite");
 	return sl__sqlite_load_put(s, &s->written, err);
 }
 
@@ -238,7 +235,8 @@ int sl__sqlite_load_dead(void *ctx, const struct sl_input_range *range)
 /* ---- begin and end ---- */
 
 /* Take the load over from the run that has it. In a transaction. */
-static int take_over(struct sl__sqlite_sink *s, const char *mark, const char *input, bool again, struct sl_err *err)
+static int take_over_load(struct sl__sqlite_sink *s, const char *mark, const char *input, bool again,
+			  struct sl_err *err)
 {
 	struct sl__load *l = &s->load;
 	char old[SL__LOAD_ID_BYTES] = "";
@@ -261,28 +259,30 @@ static int take_over(struct sl__sqlite_sink *s, const char *mark, const char *in
 		l->started_ms = sl__real_ms(&s->env);
 		l->finished = false;
 	}
-	rc = run(s, "DELETE FROM main.sluice_loads WHERE id = ?1", &SQ_TEXT(old), 1, err);
+	rc = run_once(s, "DELETE FROM main.sluice_loads WHERE id = ?1", &SQ_TEXT(old), 1, err);
 	if (rc == 0 && fresh)
-		rc = run(s, "DELETE FROM main.sluice_load_ranges WHERE load = ?1", &SQ_TEXT(old), 1, err);
+		rc = run_once(s, "DELETE FROM main.sluice_load_ranges WHERE load = ?1", &SQ_TEXT(old), 1, err);
 	else if (rc == 0)
-		rc = run(s, "UPDATE main.sluice_load_ranges SET load = ?2 WHERE load = ?1",
-			 (struct sl__sqlite_value[]){SQ_TEXT(old), SQ_TEXT(l->id)}, 2, err);
+		rc = run_once(s, "UPDATE main.sluice_load_ranges SET load = ?2 WHERE load = ?1",
+			      (struct sl__sqlite_value[]){SQ_TEXT(old), SQ_TEXT(l->id)}, 2, err);
 	struct sl__sqlite_value row[] = {SQ_TEXT(l->id), SQ_TEXT(mark), SQ_TEXT(input), SQ_INT(l->started_ms),
 					 SQ_INT(l->finished)};
-	rc = rc != 0 ? rc
-		     : run(s,
-			   "INSERT INTO main.sluice_loads (id, target, input, started_ms, finished) VALUES (?1, ?2, "
-			   "?3, ?4, ?5)",
-			   row, SL_COUNT(row), err);
-	rc = rc != 0 ? rc : read_ranges(s, &l->done, &n, err);
-	return rc != 0 ? rc : compact(s, &l->done, n, err);
+	if (rc == 0)
+		rc = run_once(s,
+			      "INSERT INTO main.sluice_loads (id, target, input, started_ms, finished) VALUES (?1, ?2, "
+			      "?3, ?4, ?5)",
+			      row, SL_COUNT(row), err);
+	if (rc == 0)
+		rc = read_ranges(s, &l->done, &n, err);
+	return rc != 0 ? rc : compact_ranges(s, &l->done, n, err);
 }
 
 /* Commit or roll back, and let go of the lock. */
 static int leave(struct sl__sqlite_sink *s, int rc, struct sl_err *err)
 {
 	sl__sqlite_sink_start_waiting(s);
-	rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
+	if (rc == 0)
+		rc = sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_rollback(&s->db);
 	sl__sqlite_lock_release(&s->lock);
@@ -296,7 +296,8 @@ static int enter(struct sl__sqlite_sink *s, struct sl_err *err)
 		return rc;
 	sl__sqlite_sink_start_waiting(s);
 	rc = sl__sqlite_sink_connect(s, err);
-	rc = rc != 0 ? rc : sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
+	if (rc == 0)
+		rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_lock_release(&s->lock);
 	return rc;
@@ -313,9 +314,12 @@ int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sin
 	if (rc != 0)
 		return sl__sqlite_sink_classify(s, rc, err);
 	rc = sl__sqlite_exec(&s->db, schema, err);
-	rc = rc != 0 ? rc : find_mark(s, &mark, err);
-	rc = rc != 0 ? rc : forget_old(s, mark, err);
-	rc = rc != 0 ? rc : take_over(s, mark, input, again != 0, err);
+	if (rc == 0)
+		rc = find_mark(s, &mark, err);
+	if (rc == 0)
+		rc = forget_old_loads(s, mark, err);
+	if (rc == 0)
+		rc = take_over_load(s, mark, input, again != 0, err);
 	sl__free(&s->env, mark);
 	rc = leave(s, rc, err);
 	if (rc != 0)
@@ -338,12 +342,15 @@ int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err)
 		struct sl__ranges dead;
 		sl__ranges_init(&dead, &s->env);
 		rc = sl__sqlite_load_enter(s, err);
-		rc = rc != 0 ? rc : sl__sqlite_load_put_dead(s, &dead, err);
-		rc = rc != 0 ? rc : read_ranges(s, &s->load.late, &n, err);
-		rc = rc != 0 ? rc : compact(s, &s->load.late, n, err);
+		if (rc == 0)
+			rc = sl__sqlite_load_put_dead(s, &dead, err);
+		if (rc == 0)
+			rc = read_ranges(s, &s->load.late, &n, err);
+		if (rc == 0)
+			rc = compact_ranges(s, &s->load.late, n, err);
 		if (rc == 0 && finished)
-			rc = run(s, "UPDATE main.sluice_loads SET finished = 1 WHERE id = ?1", &SQ_TEXT(s->load.id), 1,
-				 err);
+			rc = run_once(s, "UPDATE main.sluice_loads SET finished = 1 WHERE id = ?1",
+				      &SQ_TEXT(s->load.id), 1, err);
 		sl__ranges_fini(&dead);
 		rc = leave(s, rc, err);
 	}

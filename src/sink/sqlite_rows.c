@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Records into cells: values of the types that the columns of a SQLite table keep. */
 #include "sink/sqlite_rows.h"
 
 #include <limits.h>
@@ -169,20 +170,6 @@ static const char *number_cell(const struct sl__field *f, enum sl__affinity affi
 	return NULL;
 }
 
-static const char *text_or_number(const struct sl__field *f, enum sl__affinity affinity, struct sl__cell *out)
-{
-	if (f->has_nul)
-		return "takes no text with a NUL character";
-	if (f->len > INT_MAX)
-		return "does not accept text of this length";
-	if (affinity == SL__AFFINITY_INTEGER || affinity == SL__AFFINITY_REAL)
-		return number_cell(f, affinity, out);
-	*out = f->kind == SL__FIELD_NUMBER && affinity != SL__AFFINITY_TEXT
-		       ? loose_number(f, affinity == SL__AFFINITY_NUMERIC)
-		       : text_cell(f->text, f->len);
-	return NULL;
-}
-
 /* NULL, or what is wrong with it. */
 static const char *convert(const struct sl__field *f, enum sl__affinity affinity, struct sl__cell *out)
 {
@@ -202,8 +189,18 @@ static const char *convert(const struct sl__field *f, enum sl__affinity affinity
 	case SL__FIELD_NUMBER:
 	case SL__FIELD_JSON:
 	default:
-		return text_or_number(f, affinity, out);
+		break;
 	}
+	if (f->has_nul)
+		return "takes no text with a NUL character";
+	if (f->len > INT_MAX)
+		return "does not accept text of this length";
+	if (affinity == SL__AFFINITY_INTEGER || affinity == SL__AFFINITY_REAL)
+		return number_cell(f, affinity, out);
+	*out = f->kind == SL__FIELD_NUMBER && affinity != SL__AFFINITY_TEXT
+		       ? loose_number(f, affinity == SL__AFFINITY_NUMERIC)
+		       : text_cell(f->text, f->len);
+	return NULL;
 }
 
 /* ---- rows ---- */
@@ -270,54 +267,42 @@ static int make_room(struct sl__sqlite_rows *r, size_t rows, struct sl_err *err)
 	return 0;
 }
 
-static int bad_value(const struct sl__sqlite_rows *r, size_t column, const char *why, struct sl_err *err)
-{
-	return sl_err_set(err, SL_EDATA, "column %s %s", r->shape.names[column], why);
-}
-
-/* Text that the reader has unescaped lives only until the next record. */
-static int keep_text(struct sl__sqlite_rows *r, struct sl__cell *cell, const struct sl_sink_item *item,
-		     const struct sl__field *f, struct sl_err *err)
-{
-	uintptr_t text = (uintptr_t)f->text, record = (uintptr_t)item->data;
-	if (cell->kind != SL__CELL_TEXT || (text >= record && text < record + item->len) || cell->len == 0 ||
-	    f->kind == SL__FIELD_TRUE || f->kind == SL__FIELD_FALSE)
-		return 0;
-	size_t at = r->copies.len;
-	if (sl__buf_append(&r->copies, cell->text, cell->len) != 0)
-		return sl__no_memory(err, "sqlite");
-	cell->at = at;
-	cell->kind = SL__CELL_COPY;
-	return 0;
-}
-
-static bool is_alike(const struct sl__sqlite_rows *r, size_t k)
-{
-	if (k == 0 || r->refused[k - 1] || r->full[k] != r->full[k - 1])
-		return false;
-	if (r->full[k])
-		return true;
-	const struct sl__cell *a = r->cells + (k - 1) * r->shape.n, *b = a + r->shape.n;
-	for (size_t c = 0; c < r->shape.n; c++)
-		if ((a[c].kind == SL__CELL_ABSENT) != (b[c].kind == SL__CELL_ABSENT))
-			return false;
-	return true;
-}
-
 static int fill_row(struct sl__sqlite_rows *r, const struct sl_sink_item *item, size_t k, struct sl_err *err)
 {
 	struct sl__cell *cells = r->cells + k * r->shape.n;
-	int rc = sl__row_read(r->reader, item->data, item->len, r->fields, err);
+	uintptr_t record = (uintptr_t)item->data;
 	uint8_t full = 1;
-	for (size_t c = 0; rc == 0 && c < r->shape.n; c++) {
-		const char *why = convert(&r->fields[c], (enum sl__affinity)r->shape.affinity[c], &cells[c]);
-		rc = why != NULL ? bad_value(r, c, why, err) : keep_text(r, &cells[c], item, &r->fields[c], err);
-		full &= cells[c].kind != SL__CELL_ABSENT;
+	r->full[k] = r->alike[k] = 0;
+	r->refused[k] = 1;
+	int rc = sl__row_read(r->reader, item->data, item->len, r->fields, err);
+	if (rc != 0)
+		return rc;
+	for (size_t c = 0; c < r->shape.n; c++) {
+		const struct sl__field *f = &r->fields[c];
+		struct sl__cell *cell = &cells[c];
+		const char *why = convert(f, (enum sl__affinity)r->shape.affinity[c], cell);
+		if (why != NULL)
+			return sl_err_set(err, SL_EDATA, "column %s %s", r->shape.names[c], why);
+		full &= cell->kind != SL__CELL_ABSENT;
+		/* Text that the reader has unescaped lives only until the next record: copy it. */
+		uintptr_t text = (uintptr_t)f->text;
+		if (cell->kind != SL__CELL_TEXT || (text >= record && text < record + item->len) || cell->len == 0 ||
+		    f->kind == SL__FIELD_TRUE || f->kind == SL__FIELD_FALSE)
+			continue;
+		size_t at = r->copies.len;
+		if (sl__buf_append(&r->copies, cell->text, cell->len) != 0)
+			return sl__no_memory(err, "sqlite");
+		cell->at = at;
+		cell->kind = SL__CELL_COPY;
 	}
 	r->full[k] = full;
-	r->refused[k] = rc != 0;
-	r->alike[k] = rc == 0 && is_alike(r, k);
-	return rc;
+	r->refused[k] = 0;
+	/* Does it have the columns of the row before it? */
+	bool alike = k > 0 && !r->refused[k - 1] && full == r->full[k - 1];
+	for (size_t c = 0; alike && !full && c < r->shape.n; c++)
+		alike = (cells[c].kind == SL__CELL_ABSENT) == ((cells - r->shape.n)[c].kind == SL__CELL_ABSENT);
+	r->alike[k] = alike;
+	return 0;
 }
 
 void sl__sqlite_rows_omit(struct sl__sqlite_rows *r, size_t k)
@@ -410,7 +395,7 @@ void sl__sqlite_rows_present(const struct sl__sqlite_rows *r, size_t k, uint8_t 
 
 /* ---- keys ---- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t mix_u64(uint64_t h, uint64_t v)
 {
 	h = (h ^ v) * UINT64_C(0xbf58476d1ce4e5b9);
 	return h ^ h >> 29;
@@ -429,24 +414,16 @@ static uint64_t mix_cell(uint64_t h, const struct sl__cell *cell)
 			n--;
 		if (!scan_decimal(&d, text, text + n) || !as_double(&d, text, n, &value)) {
 			for (size_t i = 0; i < n; i++)
-				h = mix(h, (uint8_t)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]));
-			return mix(h, n);
+				h = mix_u64(h, (uint8_t)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] | 0x20 : text[i]));
+			return mix_u64(h, n);
 		}
 	} else if (cell->kind != SL__CELL_INT && cell->kind != SL__CELL_REAL) {
-		return mix(h, 1); /* NULL: it is never in conflict */
+		return mix_u64(h, 1); /* NULL: it is never in conflict */
 	}
 	uint64_t bits;
 	value = value == 0 ? 0 : value; /* not -0 */
 	memcpy(&bits, &value, sizeof(bits));
-	return mix(h, bits);
-}
-
-static bool is_key(const struct sl_sink_opts *o, const char *column)
-{
-	for (size_t i = 0; i < o->n_on_conflict; i++)
-		if (strcasecmp(column, o->on_conflict[i]) == 0)
-			return true;
-	return false;
+	return mix_u64(h, bits);
 }
 
 int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
@@ -459,7 +436,7 @@ int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len,
 		return rc == SL_ENOMEM ? sl__no_memory(err, "sqlite") : 0;
 	for (size_t c = 0; c < r->shape.n; c++) {
 		struct sl__cell cell;
-		if (!is_key(r->opts, r->shape.names[c]))
+		if (!sl__is_key_column(r->opts, r->shape.names[c]))
 			continue;
 		if (convert(&r->fields[c], (enum sl__affinity)r->shape.affinity[c], &cell) != NULL)
 			return 0;

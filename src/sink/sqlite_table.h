@@ -46,6 +46,8 @@ struct sl__insert {
 
 /* INSERT, or INSERT … ON CONFLICT DO UPDATE, in fresh memory; NULL without memory. */
 char *sl__table_insert_sql(const struct sl__shape *shape, const struct sl_sink_opts *opts, struct sl__insert what);
+/* Is the column one of on_conflict? */
+bool sl__is_key_column(const struct sl_sink_opts *opts, const char *name);
 /* A name in quotes. */
 void sl__put_sql_name(struct sl__buf *buf, const char *name);
 
@@ -66,10 +68,7 @@ struct sl__inserts {
 	int64_t version;
 };
 
-/* The statement for such rows of the shape, prepared if need be. SL_ECONFIG: the table does not take it. */
-SL_MUST_CHECK int sl__inserts_get(struct sl__inserts *in, struct sl__sqlite *db, const struct sl__shape *shape,
-				  const struct sl_sink_opts *opts, struct sl__insert what, sqlite3_stmt **out,
-				  struct sl_err *err);
+/* Finalize all of them. */
 void sl__inserts_clear(struct sl__inserts *in, const struct sl_env *env);
 
 #endif

@@ -20,30 +20,21 @@ struct entry {
 
 /* ---- a batch ---- */
 
-/* The statement of a table that was changed under us fails when it is prepared anew; else the row is at fault. */
-static int row_or_table(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__insert what,
-			struct sl_err *err)
+/* Write n rows, from row k on, that have the same columns. */
+static int insert_rows(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t n,
+		       struct sl_err *err)
 {
-	struct sl_err table = SL_ERR_INIT;
+	struct sl__insert what = {.rows = n};
+	struct sl_err table_err = SL_ERR_INIT;
 	sqlite3_stmt *stmt;
-	sl__inserts_clear(&s->inserts, &s->env);
-	int rc = sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, what, &stmt, &table);
-	if (rc != 0) {
-		*err = table;
-		return rc;
+	if (!r->full[k]) {
+		sl__sqlite_rows_present(r, k, s->present);
+		what.present = s->present;
 	}
-	err->code = SL_EDATA;
-	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
-}
-
-static int insert(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__insert what,
-		  struct sl_err *err)
-{
-	sqlite3_stmt *stmt;
-	int rc = sl__inserts_get(&s->inserts, &s->db, &r->shape, &s->opts, what, &stmt, err);
+	int rc = sl__sqlite_get_insert(s, &r->shape, what, &stmt, err);
 	if (rc != 0)
 		return rc;
-	int result = sl__sqlite_rows_bind(r, k, what.rows, stmt);
+	int result = sl__sqlite_rows_bind(r, k, n, stmt);
 	if (result == SQLITE_OK)
 		result = sqlite3_step(stmt);
 	if (SL_LIKELY(result == SQLITE_DONE)) {
@@ -57,35 +48,18 @@ static int insert(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, si
 	}
 	rc = sl__sqlite_fail(&s->db, result, s->opts.table, err);
 	(void)sqlite3_reset(stmt);
-	return rc == SL_EINTERNAL ? row_or_table(s, r, what, err) : rc;
-}
-
-/* Write n rows that have the same columns. */
-static int insert_rows(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, size_t n,
-		       struct sl_err *err)
-{
-	struct sl__insert what = {.rows = n};
-	if (!r->full[k]) {
-		sl__sqlite_rows_present(r, k, s->present);
-		what.present = s->present;
-	}
-	return insert(s, r, k, what, err);
-}
-
-/* Write one row. A row that fails is refused; 0 then, too, unless it took the transaction with it: then the reply has
- * its number. */
-static int write_row(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, size_t k, struct sl__refusals *refused,
-		     struct sl_sink_reply *reply, struct sl_err *err)
-{
-	int rc = r->refused[k] ? 0 : insert_rows(s, r, k, 1, err);
-	if (SL_LIKELY(rc == 0) || err->error_class != SL_CLASS_POISON)
+	if (rc != SL_EINTERNAL)
 		return rc;
-	if (sqlite3_get_autocommit(s->db.db)) { /* ON CONFLICT ROLLBACK */
-		reply->culprit = r->first + k;
+	/* The statement of a table that was changed under us fails when it is prepared anew; else the row is at
+	 * fault. */
+	sl__inserts_clear(&s->inserts, &s->env);
+	rc = sl__sqlite_get_insert(s, &r->shape, what, &stmt, &table_err);
+	if (rc != 0) {
+		*err = table_err;
 		return rc;
 	}
-	(void)sl__refusals_add(refused, r->first + k, err);
-	return 0;
+	err->code = SL_EDATA;
+	return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);
 }
 
 /* How many of the rows from k on go into one statement: GROUP when they all have the same columns, else 1. A row of
@@ -96,26 +70,35 @@ static size_t group_at(const struct sl__sqlite_sink *s, const struct sl__sqlite_
 	return whole && r->shape.n * GROUP <= s->max_values && sl__sqlite_rows_has_values(r, k) ? GROUP : 1;
 }
 
-/* A statement that fails leaves nothing of its rows; then each of them is tried alone. */
-static int write_rows(struct sl__sqlite_sink *s, const struct sl__sqlite_rows *r, struct sl__refusals *refused,
-		      struct sl_sink_reply *reply, struct sl_err *err)
+/* Write the rows that are filled. A statement that fails leaves nothing of its rows; then each of them is tried alone. A
+ * row that fails alone is refused, unless it took the transaction with it: then the reply has its number. */
+static int write_rows(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
 {
-	int rc = 0;
-	for (size_t k = 0, alone = 0; rc == 0 && k < r->n && r->first + k < refused->stop;) {
+	const struct sl__sqlite_rows *r = e->rows;
+	struct sl__refusals *refused = &e->refused;
+	for (size_t k = 0, alone = 0; k < r->n && r->first + k < refused->stop;) {
 		size_t end = SL_MIN(r->n, refused->stop - r->first), n = k < alone ? 1 : group_at(s, r, k, end);
-		if (n == 1) {
-			rc = write_row(s, r, k++, refused, reply, err);
-			continue;
-		}
-		rc = insert_rows(s, r, k, n, err);
+		int rc = n == 1 && r->refused[k] ? 0 : insert_rows(s, r, k, n, err);
 		if (SL_LIKELY(rc == 0)) {
 			k += n;
-		} else if (err->error_class == SL_CLASS_POISON && !sqlite3_get_autocommit(s->db.db)) {
-			alone = k + n;
-			rc = 0;
+			continue;
 		}
+		bool rolled_back = sqlite3_get_autocommit(s->db.db) != 0; /* ON CONFLICT ROLLBACK */
+		if (err->error_class != SL_CLASS_POISON)
+			return rc;
+		if (rolled_back) {
+			if (n == 1)
+				e->reply->culprit = r->first + k;
+			return rc;
+		}
+		if (n > 1) {
+			alone = k + n;
+			continue;
+		}
+		(void)sl__refusals_add(refused, r->first + k, err);
+		k++;
 	}
-	return rc;
+	return 0;
 }
 
 /* From the first row on, as if it had never been tried. */
@@ -132,41 +115,50 @@ static int agree_on_columns(struct sl__sqlite_sink *s, struct entry *e, struct s
 	struct sl__sqlite_rows *r = e->rows;
 	int64_t version;
 	int rc = sl__sqlite_sink_version(s, &version, err);
-	if (rc != 0 || r->shape.version == version)
+	if (rc != 0)
 		return rc;
-	rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
-	rc = rc != 0 ? rc : sl__sqlite_rows_reshape(r, err);
-	return rc != 0 ? rc : fill_anew(e, err);
-}
-
-static int make_present(struct sl__sqlite_sink *s, size_t columns, struct sl_err *err)
-{
-	size_t bytes = (columns + 7) / 8;
+	if (r->shape.version != version) {
+		rc = sl__shape_load(&r->shape, &s->db, &s->opts, version, err);
+		if (rc == 0)
+			rc = sl__sqlite_rows_reshape(r, err);
+		if (rc == 0)
+			rc = fill_anew(e, err);
+		if (rc != 0)
+			return rc;
+	}
+	size_t bytes = (r->shape.n + 7) / 8;
 	if (bytes <= s->present_cap)
 		return 0;
 	uint8_t *bits = sl__realloc(&s->env, s->present, bytes);
 	if (bits == NULL)
-		return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+		return sl__no_memory(err, "sqlite");
 	s->present = bits;
 	s->present_cap = bytes;
 	return 0;
 }
 
-/* Leave out what is recorded since the answer to a commit was lost. */
-static void omit_late(const struct sl__sqlite_sink *s, struct entry *e)
-{
-	struct sl__sqlite_rows *r = e->rows;
-	for (size_t k = 0; k < r->n && s->load.late.n > 0; k++) {
-		const struct sl_input_range *range = &e->batch->items[r->first + k].range;
-		if (range->end != 0 && sl__ranges_has(&s->load.late, range->begin))
-			sl__sqlite_rows_omit(r, k);
-	}
-}
-
-/* Record which items this transaction has written: those before the second that is refused, but for the first. */
-static int record_entry(struct sl__sqlite_sink *s, const struct entry *e, struct sl_err *err)
+static int write_entry(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
 {
 	const struct sl__load *l = &s->load;
+	struct sl__sqlite_rows *r = e->rows;
+	int rc = agree_on_columns(s, e, err);
+	while (rc == 0) {
+		/* Leave out what is recorded since the answer to a commit was lost. */
+		for (size_t k = 0; k < r->n && l->late.n > 0; k++) {
+			const struct sl_input_range *range = &e->batch->items[r->first + k].range;
+			if (range->end != 0 && sl__ranges_has(&l->late, range->begin))
+				sl__sqlite_rows_omit(r, k);
+		}
+		rc = write_rows(s, e, err);
+		size_t next = r->first + r->n;
+		if (rc != 0 || e->refused.stop != SIZE_MAX || next == e->batch->n)
+			break;
+		rc = sl__sqlite_rows_fill(r, e->batch, next, &e->refused, err);
+	}
+	if (rc != 0 || l->id[0] == '\0')
+		return rc;
+	/* Record which items this transaction has written: those before the second that is refused, but for the
+	 * first. */
 	struct sl__ranges *w = &s->written;
 	size_t end = SL_MIN(e->refused.stop, e->batch->n);
 	sl__ranges_clear(w);
@@ -176,28 +168,10 @@ static int record_entry(struct sl__sqlite_sink *s, const struct entry *e, struct
 		    sl__ranges_has(&l->late, range->begin))
 			continue;
 		if (sl__ranges_add(w, range) != 0)
-			return sl_err_set(err, SL_ENOMEM, "sqlite: out of memory");
+			return sl__no_memory(err, "sqlite");
 		w->rows++;
 	}
 	return sl__sqlite_load_put(s, w, err);
-}
-
-static int write_entry(struct sl__sqlite_sink *s, struct entry *e, struct sl_err *err)
-{
-	struct sl__sqlite_rows *r = e->rows;
-	int rc = agree_on_columns(s, e, err);
-	rc = rc != 0 ? rc : make_present(s, r->shape.n, err);
-	while (rc == 0) {
-		omit_late(s, e);
-		rc = write_rows(s, r, &e->refused, e->reply, err);
-		size_t next = r->first + r->n;
-		if (rc != 0 || e->refused.stop != SIZE_MAX || next == e->batch->n)
-			break;
-		rc = sl__sqlite_rows_fill(r, e->batch, next, &e->refused, err);
-	}
-	if (rc == 0 && s->load.id[0] != '\0')
-		rc = record_entry(s, e, err);
-	return rc;
 }
 
 /* ---- a transaction ---- */
@@ -237,9 +211,12 @@ static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool mo
 	struct sl__ranges dead;
 	sl__ranges_init(&dead, &s->env);
 	rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
-	rc = rc != 0 ? rc : sl__sqlite_load_enter(s, err);
-	rc = rc != 0 ? rc : fill_transaction(s, g, more, err);
-	rc = rc != 0 ? rc : sl__sqlite_load_put_dead(s, &dead, err);
+	if (rc == 0)
+		rc = sl__sqlite_load_enter(s, err);
+	if (rc == 0)
+		rc = fill_transaction(s, g, more, err);
+	if (rc == 0)
+		rc = sl__sqlite_load_put_dead(s, &dead, err);
 	sl__sqlite_sink_start_waiting(s);
 	if (rc == 0) {
 		rc = sl__sqlite_run(&s->db, SL__SINKQ_COMMIT, NULL, 0, NULL, err);
@@ -256,13 +233,6 @@ static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool mo
 	return 0;
 }
 
-static void write_alone(struct sl__sqlite_sink *s, struct entry *e)
-{
-	struct group alone = {.at = {&e->in}, .n = 1};
-	e->rc = e->rows->shape.version >= 0 ? fill_anew(e, e->err) : 0;
-	e->rc = e->rc != 0 ? e->rc : write_transaction(s, &alone, false, e->err);
-}
-
 static void write_group(struct sl__sqlite_sink *s, struct group *g)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -271,24 +241,16 @@ static void write_group(struct sl__sqlite_sink *s, struct group *g)
 	for (size_t i = 0; i < g->n; i++) {
 		struct entry *e = entry_of(g->at[i]);
 		if (one_is_to_blame && g->n > 1) {
-			write_alone(s, e);
+			struct group alone = {.at = {&e->in}, .n = 1};
+			e->rc = e->rows->shape.version >= 0 ? fill_anew(e, e->err) : 0;
+			if (e->rc == 0)
+				e->rc = write_transaction(s, &alone, false, e->err);
 			continue;
 		}
 		e->rc = rc;
 		if (rc != 0)
 			*e->err = err;
 	}
-}
-
-static void lead(struct sl__sqlite_sink *s, struct entry *own)
-{
-	struct group g = {.at = {&own->in}, .n = 1};
-	own->rc = sl__sqlite_sink_lock(s, own->err);
-	if (own->rc == 0) {
-		write_group(s, &g);
-		sl__sqlite_lock_release(&s->lock);
-	}
-	sl__join_end(&s->join, g.at, g.n);
 }
 
 int sl__sqlite_sink_write(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
@@ -300,8 +262,15 @@ int sl__sqlite_sink_write(void *ctx, void *lane, const struct sl_sink_batch *bat
 		.batch = batch, .rows = lane, .refused = SL__REFUSALS_INIT, .reply = reply, .err = err ? err : &own};
 	int rc = e.rows->shape.version >= 0 ? sl__sqlite_rows_fill(e.rows, batch, 0, &e.refused, e.err) : 0;
 	if (rc == 0) {
-		if (sl__join_enter(&s->join, &e.in))
-			lead(s, &e);
+		if (sl__join_enter(&s->join, &e.in)) {
+			struct group g = {.at = {&e.in}, .n = 1};
+			e.rc = sl__sqlite_sink_lock(s, e.err);
+			if (e.rc == 0) {
+				write_group(s, &g);
+				sl__sqlite_lock_release(&s->lock);
+			}
+			sl__join_end(&s->join, g.at, g.n);
+		}
 		rc = e.rc;
 	}
 	if (rc != 0)

@@ -322,7 +322,8 @@ static void a_secret_is_hidden_however_it_is_written(void **state)
 		char body[128] = "";
 		memcpy(body, bodies[i].text, bodies[i].len);
 		struct sl__http_response r = {.status = 422, .body = body, .len = bodies[i].len};
-		assert_int_equal(sl__http_answer(&r, &secrets, &batch, &none, &reply, &err), SL_EREFUSED);
+		const struct sl__http_answer_to to = {.batch = &batch, .refused = &none, .reply = &reply};
+		assert_int_equal(sl__http_answer(&r, &secrets, &to, &err), SL_EREFUSED);
 		if (strstr(err.msg, "sesame") != NULL || strstr(err.msg, "bWU6") != NULL ||
 		    strstr(err.msg, "**") == NULL)
 			fail_msg("%s", err.msg);
