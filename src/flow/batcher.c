@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Item bytes lie one behind the other in buf. While a batch fills, spans hold only lengths, since buf may move as it
+ * Item bytes lie one after the other in buf. While a batch fills, spans hold only lengths, since buf may move as it
  * grows; take sets the pointers.
  */
 #include "flow/batcher.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A batcher: collects items and says when to flush them together: by count, by bytes, or by the age of the oldest,
- * whichever comes first. It is passive: no thread, no lock, no clock of its own; the caller passes the time in, waits
+ * whichever comes first. It is passive: no thread, no lock, no clock; the caller passes the time in, waits
  * until sl__batcher_deadline with whatever it waits on, and takes the batch.
  *
  * Guarantees: items leave in the order in which they came, each in exactly one batch; a batch has at most max_items
- * items and at most max_bytes bytes, except that one item larger than max_bytes is a batch of its own. Once its buffers
+ * items and at most max_bytes bytes, except that one item larger than max_bytes is a batch alone. Once its buffers
  * have grown, adding allocates nothing. Not guaranteed: that anybody flushes in time.
  *
  * The usual shape, under the caller's lock:
@@ -67,7 +67,7 @@ void sl__batcher_fini(struct sl__batcher *b);
 /* 0: in, not due. SL__BATCH_READY: in, flush now (full, or the oldest is too old). SL_EFULL: not in, it does not fit
  * beside what is there; take, then add again. SL_ENOMEM: not in, nothing changed. */
 SL_MUST_CHECK int sl__batcher_add(struct sl__batcher *b, int64_t now_ns, const void *data, size_t len);
-/* When the oldest item is due; SL_FOREVER when there is none or no limit. */
+/* When the oldest item is due; SL_FOREVER without an item or a limit. */
 int64_t sl__batcher_deadline(const struct sl__batcher *b);
 /* Full, or its deadline has come. False when empty. */
 bool sl__batcher_due(const struct sl__batcher *b, int64_t now_ns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Invariants, all under mu:
+ * A circuit breaker. Invariants, all under mu:
  *  B1  generation grows with every change of state; a report counts only with the generation that holds.
  *  B2  probes_out = slots of probe[] in use; they are 0 outside HALF_OPEN.
  *  B3  events form a chain: each one's `from` is the `to` of the one before.
@@ -8,6 +8,7 @@
 #include "flow/breaker.h"
 
 #include "base/thread.h"
+#include "flow/new.h"
 #include "flow/retry.h"
 
 #define SLICES 10
@@ -27,6 +28,7 @@ struct event {
 };
 
 struct sl__breaker {
+	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
 	sl__cond changed; /* the state, or a probe's slot became free */
 	uint32_t waiting;
@@ -39,9 +41,9 @@ struct sl__breaker {
 	uint32_t opens_in_a_row; /* without being closed: drives the time it stays open */
 	uint32_t probe_oks;
 	struct probe probe[SL__BREAKER_PROBES_MAX];
-	struct event events[EVENTS]; /* to be told, oldest first */
+	struct event events[EVENTS]; /* not reported yet, oldest first */
 	uint32_t first_event, n_events;
-	bool telling; /* a thread is in on_change and will look again */
+	bool reporting; /* a thread is in on_change and will check again */
 	bool shut;
 	uint64_t opened, refused, ignored;
 	/* options */
@@ -51,28 +53,16 @@ struct sl__breaker {
 	int64_t probe_ns;
 	sl__breaker_change_fn *on_change;
 	void *ctx;
-	struct sl_env env;
 };
 
-/* ---- telling ---- */
+/* ---- reporting changes ---- */
 
-static void add_event(sl__breaker *b, enum sl__breaker_state from, enum sl__breaker_state to) SL_REQUIRES(b->mu)
-{
-	if (b->on_change == NULL)
-		return;
-	if (b->n_events == EVENTS) {
-		b->events[(b->first_event + EVENTS - 1) % EVENTS].to = to;
-		return;
-	}
-	b->events[(b->first_event + b->n_events++) % EVENTS] = (struct event){from, to};
-}
-
-/* Release the lock and tell what has happened. A thread that is telling takes later events along, so calls never
+/* Release the lock and report what has happened. A thread that is reporting takes later events along, so calls never
  * overlap and never swap. */
-static void unlock_and_tell(sl__breaker *b) SL_RELEASE(b->mu)
+static void unlock_and_report_changes(sl__breaker *b) SL_RELEASE(b->mu)
 {
-	if (!b->telling) {
-		b->telling = true;
+	if (!b->reporting) {
+		b->reporting = true;
 		while (b->n_events > 0) {
 			struct event e = b->events[b->first_event];
 			b->first_event = (b->first_event + 1) % EVENTS;
@@ -82,7 +72,7 @@ static void unlock_and_tell(sl__breaker *b) SL_RELEASE(b->mu)
 				b->on_change(e.from, e.to, b->ctx);
 			sl__lock(&b->mu);
 		}
-		b->telling = false;
+		b->reporting = false;
 	}
 	sl__unlock(&b->mu);
 }
@@ -111,19 +101,15 @@ static struct slice window_sum(const sl__breaker *b) SL_REQUIRES(b->mu)
 	return sum;
 }
 
-static bool too_many_failures(const sl__breaker *b) SL_REQUIRES(b->mu)
-{
-	if (b->consecutive_failures != UINT32_MAX && b->in_a_row >= b->consecutive_failures)
-		return true;
-	struct slice sum = window_sum(b);
-	return sum.calls >= b->min_calls && (double)sum.failures >= b->failure_rate * (double)sum.calls;
-}
-
 /* ---- changes of state ---- */
 
-static void enter(sl__breaker *b, enum sl__breaker_state to) SL_REQUIRES(b->mu)
+static void enter_state(sl__breaker *b, enum sl__breaker_state to) SL_REQUIRES(b->mu)
 {
-	add_event(b, b->state, to);
+	struct event e = {b->state, to};
+	if (b->on_change != NULL && b->n_events == EVENTS)
+		b->events[(b->first_event + EVENTS - 1) % EVENTS].to = to;
+	else if (b->on_change != NULL)
+		b->events[(b->first_event + b->n_events++) % EVENTS] = e;
 	b->state = to;
 	b->generation++;
 	b->probe_oks = 0;
@@ -132,7 +118,7 @@ static void enter(sl__breaker *b, enum sl__breaker_state to) SL_REQUIRES(b->mu)
 		sl__broadcast(&b->changed);
 }
 
-static void open_it(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
+static void open_breaker(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
 {
 	if (b->opens_in_a_row != UINT32_MAX)
 		b->opens_in_a_row++;
@@ -140,16 +126,7 @@ static void open_it(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
 		b->opened_ns = now;
 	b->opened++;
 	b->open_until_ns = now + sl__retry_delay_ms(&b->open, b->opens_in_a_row, NULL) * 1000000;
-	enter(b, SL__BREAKER_OPEN);
-}
-
-static void close_it(sl__breaker *b) SL_REQUIRES(b->mu)
-{
-	b->opens_in_a_row = 0;
-	b->opened_ns = 0;
-	b->in_a_row = 0;
-	memset(b->slices, 0, sizeof(b->slices));
-	enter(b, SL__BREAKER_CLOSED);
+	enter_state(b, SL__BREAKER_OPEN);
 }
 
 /* What time alone has brought about: a probe that expired has failed. */
@@ -157,49 +134,38 @@ static void expire_probes(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
 {
 	for (uint32_t i = 0; i < b->probes; i++)
 		if (b->probe[i].id != 0 && now >= b->probe[i].expires_ns) {
-			open_it(b, now);
+			open_breaker(b, now);
 			return;
 		}
 }
 
-static int64_t first_expiry(const sl__breaker *b) SL_REQUIRES(b->mu)
-{
-	int64_t first = SL_FOREVER;
-	for (uint32_t i = 0; i < b->probes; i++)
-		if (b->probe[i].id != 0)
-			first = SL_MIN(first, b->probe[i].expires_ns);
-	return first;
-}
-
 /* ---- permits ---- */
 
-static bool give_probe(sl__breaker *b, struct sl__breaker_permit *permit, int64_t now) SL_REQUIRES(b->mu)
-{
-	for (uint32_t i = 0; i < b->probes; i++)
-		if (b->probe[i].id == 0) {
-			b->probe[i] = (struct probe){.id = ++b->last_probe_id, .expires_ns = now + b->probe_ns};
-			*permit = (struct sl__breaker_permit){b->generation, b->last_probe_id};
-			return true;
-		}
-	return false;
-}
-
 /* 0, SL_ECLOSED, or SL_EAGAIN with the time at which to ask again. */
-static int give(sl__breaker *b, struct sl__breaker_permit *permit, int64_t *retry_ns) SL_REQUIRES(b->mu)
+static int give_permit(sl__breaker *b, struct sl__breaker_permit *permit, int64_t *retry_ns) SL_REQUIRES(b->mu)
 {
 	int64_t now = sl__mono_ns(&b->env);
 	if (b->shut)
 		return SL_ECLOSED;
 	expire_probes(b, now);
 	if (b->state == SL__BREAKER_OPEN && now >= b->open_until_ns)
-		enter(b, SL__BREAKER_HALF_OPEN);
+		enter_state(b, SL__BREAKER_HALF_OPEN);
 	if (b->state == SL__BREAKER_CLOSED) {
 		*permit = (struct sl__breaker_permit){b->generation, 0};
 		return 0;
 	}
-	if (b->state == SL__BREAKER_HALF_OPEN && give_probe(b, permit, now))
-		return 0;
-	*retry_ns = b->state == SL__BREAKER_OPEN ? b->open_until_ns : first_expiry(b);
+	*retry_ns = b->state == SL__BREAKER_OPEN ? b->open_until_ns : SL_FOREVER;
+	if (b->state == SL__BREAKER_OPEN)
+		return SL_EAGAIN;
+	/* Half open: a free slot makes this call a probe; else the first probe to expire frees one. */
+	for (uint32_t i = 0; i < b->probes; i++) {
+		if (b->probe[i].id == 0) {
+			b->probe[i] = (struct probe){.id = ++b->last_probe_id, .expires_ns = now + b->probe_ns};
+			*permit = (struct sl__breaker_permit){b->generation, b->last_probe_id};
+			return 0;
+		}
+		*retry_ns = SL_MIN(*retry_ns, b->probe[i].expires_ns);
+	}
 	return SL_EAGAIN;
 }
 
@@ -207,13 +173,13 @@ int sl__breaker_try_acquire(sl__breaker *b, struct sl__breaker_permit *permit, i
 {
 	int64_t again_ns;
 	sl__lock(&b->mu);
-	int rc = give(b, permit, &again_ns);
+	int rc = give_permit(b, permit, &again_ns);
 	if (rc == SL_EAGAIN) {
 		b->refused++;
 		if (retry_ns != NULL)
 			*retry_ns = again_ns;
 	}
-	unlock_and_tell(b);
+	unlock_and_report_changes(b);
 	return rc;
 }
 
@@ -222,15 +188,15 @@ int sl__breaker_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64
 	int64_t again_ns, deadline_ns = sl__deadline_ns(&b->env, timeout_ms);
 	int rc;
 	sl__lock(&b->mu);
-	while ((rc = give(b, permit, &again_ns)) == SL_EAGAIN) {
+	while ((rc = give_permit(b, permit, &again_ns)) == SL_EAGAIN) {
 		if (deadline_ns != SL_FOREVER && sl__mono_ns(&b->env) >= deadline_ns) {
 			b->refused++;
 			rc = SL_ETIMEDOUT;
 			break;
 		}
-		/* This may be the only thread that looks: tell before sleeping. */
-		if (b->n_events > 0 && !b->telling) {
-			unlock_and_tell(b);
+		/* This may be the only active thread: report before sleeping. */
+		if (b->n_events > 0 && !b->reporting) {
+			unlock_and_report_changes(b);
 			sl__lock(&b->mu);
 			continue;
 		}
@@ -238,65 +204,58 @@ int sl__breaker_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64
 		(void)sl__wait(&b->env, &b->changed, &b->mu, SL_MIN(deadline_ns, again_ns));
 		b->waiting--;
 	}
-	unlock_and_tell(b);
+	unlock_and_report_changes(b);
 	return rc;
 }
 
 /* ---- reports ---- */
 
-static void count_call(sl__breaker *b, bool failed, int64_t now) SL_REQUIRES(b->mu)
-{
-	turn_window(b, now);
-	struct slice *s = &b->slices[b->slice_no % SLICES];
-	s->calls++;
-	s->failures += failed;
-	if (!failed)
-		b->in_a_row = 0;
-	else if (b->in_a_row != UINT32_MAX)
-		b->in_a_row++;
-}
-
-static void report_closed(sl__breaker *b, enum sl__breaker_outcome outcome, int64_t now) SL_REQUIRES(b->mu)
-{
-	if (outcome == SL__BREAKER_NEUTRAL)
-		return;
-	count_call(b, outcome != SL__BREAKER_OK, now);
-	if (outcome == SL__BREAKER_FATAL || (outcome == SL__BREAKER_FAILED && too_many_failures(b)))
-		open_it(b, now);
-}
-
-static bool report_probe(sl__breaker *b, uint64_t id, enum sl__breaker_outcome outcome, int64_t now) SL_REQUIRES(b->mu)
-{
-	uint32_t i = 0;
-	while (i < b->probes && b->probe[i].id != id)
-		i++;
-	if (i == b->probes)
-		return false;
-	b->probe[i].id = 0;
-	if (outcome == SL__BREAKER_FAILED || outcome == SL__BREAKER_FATAL)
-		open_it(b, now);
-	else if (outcome == SL__BREAKER_OK && ++b->probe_oks >= b->probe_successes)
-		close_it(b);
-	else if (b->waiting > 0)
-		sl__broadcast(&b->changed);
-	return true;
-}
-
 bool sl__breaker_report(sl__breaker *b, struct sl__breaker_permit permit, enum sl__breaker_outcome outcome)
 {
 	int64_t now = sl__mono_ns(&b->env);
-	bool counts = false;
 	sl__lock(&b->mu);
 	expire_probes(b, now);
-	if (permit.generation == b->generation) {
-		counts = true;
-		if (b->state == SL__BREAKER_CLOSED)
-			report_closed(b, outcome, now);
-		else
-			counts = permit.probe_id != 0 && report_probe(b, permit.probe_id, outcome, now);
+	bool counts = permit.generation == b->generation;
+	if (counts && b->state == SL__BREAKER_CLOSED && outcome != SL__BREAKER_NEUTRAL) {
+		/* Count the call. Too many failures in a row or in the window open the breaker, a fatal one always. */
+		bool failed = outcome != SL__BREAKER_OK;
+		turn_window(b, now);
+		struct slice *s = &b->slices[b->slice_no % SLICES];
+		s->calls++;
+		s->failures += failed;
+		if (!failed)
+			b->in_a_row = 0;
+		else if (b->in_a_row != UINT32_MAX)
+			b->in_a_row++;
+		struct slice sum = window_sum(b);
+		bool too_many =
+			(b->consecutive_failures != UINT32_MAX && b->in_a_row >= b->consecutive_failures) ||
+			(sum.calls >= b->min_calls && (double)sum.failures >= b->failure_rate * (double)sum.calls);
+		if (outcome == SL__BREAKER_FATAL || (outcome == SL__BREAKER_FAILED && too_many))
+			open_breaker(b, now);
+	} else if (counts && b->state != SL__BREAKER_CLOSED) {
+		/* The end of a probe: its slot is free, and enough good ones close the breaker. */
+		uint32_t i = 0;
+		while (i < b->probes && b->probe[i].id != permit.probe_id)
+			i++;
+		counts = permit.probe_id != 0 && i < b->probes;
+		if (counts) {
+			b->probe[i].id = 0;
+			if (outcome == SL__BREAKER_FAILED || outcome == SL__BREAKER_FATAL) {
+				open_breaker(b, now);
+			} else if (outcome == SL__BREAKER_OK && ++b->probe_oks >= b->probe_successes) {
+				b->opens_in_a_row = 0;
+				b->opened_ns = 0;
+				b->in_a_row = 0;
+				memset(b->slices, 0, sizeof(b->slices));
+				enter_state(b, SL__BREAKER_CLOSED);
+			} else if (b->waiting > 0) {
+				sl__broadcast(&b->changed);
+			}
+		}
 	}
 	b->ignored += !counts;
-	unlock_and_tell(b);
+	unlock_and_report_changes(b);
 	return counts;
 }
 
@@ -335,18 +294,15 @@ void sl__breaker_stats(sl__breaker *b, struct sl__breaker_stats *out)
 	sl__unlock(&b->mu);
 }
 
-/* Spans up to a year keep all sums of times far from overflow. */
-#define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000)
-
 static int check_span(const char *name, int64_t ms, int64_t least, struct sl_err *err)
 {
-	if (ms != 0 && (ms < least || ms > SPAN_MAX_MS))
+	if (ms != 0 && (ms < least || ms > SL__FLOW_SPAN_MAX_MS))
 		return sl_err_set(err, SL_EINVAL, "breaker: %s is %lld; give %lld to a year in ms", name, (long long)ms,
 				  (long long)least);
 	return 0;
 }
 
-static int check_opts(const struct sl__breaker_opts *o, struct sl_err *err)
+static int check_breaker_opts(const struct sl__breaker_opts *o, struct sl_err *err)
 {
 	if (!(o->failure_rate >= 0))
 		return sl_err_set(err, SL_EINVAL, "breaker: failure_rate is %g; give a share above 0", o->failure_rate);
@@ -363,41 +319,31 @@ static int check_opts(const struct sl__breaker_opts *o, struct sl_err *err)
 	return rc;
 }
 
-static void set_opts(sl__breaker *b, const struct sl__breaker_opts *o)
-{
-	b->consecutive_failures = o->consecutive_failures != 0 ? o->consecutive_failures : 5;
-	b->failure_rate = o->failure_rate != 0 ? o->failure_rate : 0.5;
-	b->min_calls = o->min_calls != 0 ? o->min_calls : 20;
-	b->slice_ns = (o->window_ms != 0 ? o->window_ms : 10000) * (1000000 / SLICES);
-	int64_t open_ms = o->open_ms != 0 ? o->open_ms : 1000;
-	int64_t open_max_ms = o->open_max_ms != 0 ? o->open_max_ms : 30000;
-	if (o->open_ms == 0)
-		open_ms = SL_MIN(open_ms, open_max_ms);
-	b->open = (struct sl_retry_policy){SL_UNLIMITED, open_ms, SL_MAX(open_ms, open_max_ms), 2.0, SL_JITTER_OFF};
-	b->probes = o->probes != 0 ? o->probes : 1;
-	b->probe_successes = o->probe_successes != 0 ? o->probe_successes : 1;
-	b->probe_ns = (o->probe_ms != 0 ? o->probe_ms : 30000) * 1000000;
-	b->on_change = o->on_change;
-	b->ctx = o->ctx;
-}
-
 int sl__breaker_new(sl__breaker **out, const struct sl__breaker_opts *opts, struct sl_err *err)
 {
-	struct sl_env env;
-	int rc = sl__env_init(&env, opts->env, err);
-	if (rc == 0)
-		rc = check_opts(opts, err);
+	int rc = check_breaker_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__breaker *b = sl__calloc(&env, 1, sizeof(*b));
+	sl__breaker *b = sl__flow_new(sizeof(*b), opts->env, "breaker", &rc, err);
 	if (b == NULL)
-		return sl_err_set(err, SL_ENOMEM, "breaker: no memory");
+		return rc;
 	sl__mutex_init(&b->mu);
 	sl__cond_init(&b->changed);
-	set_opts(b, opts);
-	b->env = env;
-	b->generation = 1; /* a zeroed permit is nobody's */
-	b->slice_no = sl__mono_ns(&env) / b->slice_ns;
+	/* Options and their defaults. */
+	int64_t open_max_ms = opts->open_max_ms != 0 ? opts->open_max_ms : 30000;
+	int64_t open_ms = opts->open_ms != 0 ? opts->open_ms : SL_MIN((int64_t)1000, open_max_ms);
+	b->open = (struct sl_retry_policy){SL_UNLIMITED, open_ms, SL_MAX(open_ms, open_max_ms), 2.0, SL_JITTER_OFF};
+	b->consecutive_failures = opts->consecutive_failures != 0 ? opts->consecutive_failures : 5;
+	b->failure_rate = opts->failure_rate != 0 ? opts->failure_rate : 0.5;
+	b->min_calls = opts->min_calls != 0 ? opts->min_calls : 20;
+	b->slice_ns = (opts->window_ms != 0 ? opts->window_ms : 10000) * (1000000 / SLICES);
+	b->probes = opts->probes != 0 ? opts->probes : 1;
+	b->probe_successes = opts->probe_successes != 0 ? opts->probe_successes : 1;
+	b->probe_ns = (opts->probe_ms != 0 ? opts->probe_ms : 30000) * 1000000;
+	b->on_change = opts->on_change;
+	b->ctx = opts->ctx;
+	b->generation = 1; /* a zeroed permit belongs to no caller */
+	b->slice_no = sl__mono_ns(&b->env) / b->slice_ns;
 	*out = b;
 	return 0;
 }
@@ -406,8 +352,7 @@ void sl__breaker_free(sl__breaker *b)
 {
 	if (b == NULL)
 		return;
-	struct sl_env env = b->env;
 	sl__cond_fini(&b->changed);
 	sl__mutex_fini(&b->mu);
-	sl__free(&env, b);
+	sl__flow_free(b);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A circuit breaker: while a target is away, nobody calls it but a few probes.
+ * A circuit breaker: while a target is unavailable, only a few probes call it.
  *
  *               failures in a row, failure rate,
  *               or one FATAL outcome                          open_ms passed (checked when somebody asks)
@@ -17,8 +17,8 @@
  * Guarantees: a permit is a token of the state in which it was given. A report for a permit of an earlier state, or for
  * a probe that has expired, changes nothing: a late answer neither closes nor opens. A probe whose holder never reports
  * expires after probe_ms and counts as failed, so the breaker cannot stay half-open for ever. Every change of state is
- * told to on_change in order, one call at a time, with no lock held (when more than 32 are waiting to be told, the
- * newest ones are told as one).
+ * reported to on_change in order, one call at a time, with no lock held (when more than 32 are pending, the newest
+ * ones are reported as one).
  * Not guaranteed: that a holder has stopped when its permit expires. The failure rate is kept in ten slices of
  * window_ms, so it forgets in steps of a tenth.
  *
@@ -63,7 +63,7 @@ struct sl__breaker_permit {
 enum sl__breaker_outcome {
 	SL__BREAKER_OK = 0,
 	SL__BREAKER_FAILED = 1, /* a transient failure */
-	SL__BREAKER_FATAL = 2,  /* the target refuses everything or is away: opens at once */
+	SL__BREAKER_FATAL = 2,  /* the target refuses everything or is unavailable: opens immediately */
 	SL__BREAKER_NEUTRAL = 3 /* says nothing about the target (poison, throttled, cancelled): gives a probe back */
 };
 

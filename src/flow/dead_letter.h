@@ -86,7 +86,7 @@ static inline uint64_t sl__dl_ack_last(const uint8_t *p)
 struct sl__dl_reader {
 	const struct sl_env *env;
 	int fd;
-	uint64_t limit; /* bytes of the file that may be looked at */
+	uint64_t limit; /* bytes of the file that may be read */
 	uint8_t *buf;
 	size_t cap, have;
 	uint64_t at; /* offset of buf[0] */
@@ -110,8 +110,8 @@ struct sl__dl_file {
 	size_t cap_index;      /* allocated */
 	uint64_t letters;      /* good ones */
 	uint64_t unacked;      /* of these, not acknowledged */
-	uint64_t damaged;      /* passed over */
-	uint64_t damaged_tail; /* bytes behind the last good letter that may have held more; for the next id (I4) */
+	uint64_t damaged;      /* skipped */
+	uint64_t damaged_tail; /* bytes after the last good letter that may have held more; for the next id (I4) */
 	bool opaque;           /* not one good byte, or not ours: never written to */
 	bool cut;              /* bytes behind `size` to be cut off before the next write (I5) */
 	bool close_due;        /* no close record follows its last letter (I6) */
@@ -150,7 +150,7 @@ struct sl_dlq {
 	size_t n_files, cap_files;
 	int active_fd;    /* the newest file, open for writing; -1: not open */
 	uint64_t next_id; /* from 1 */
-	uint64_t bytes;   /* of the folder's .dlq files and what was set aside of them */
+	uint64_t bytes;   /* of the folder's .dlq files and the torn tails kept next to them */
 	bool poisoned, redriving;
 	sl_counter *puts, *drops; /* metrics; NULL: none */
 	sl_gauge *waiting_gauge, *bytes_gauge;
@@ -170,7 +170,7 @@ int sl__dl_recount(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 int sl__dl_new_file(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 /* Remove files[i] from disk and memory. Not the newest (I3). The folder is for the caller to sync. */
 int sl__dl_remove_file(sl_dlq *q, size_t i, struct sl_err *err) SL_REQUIRES(q->mu);
-/* Remove the tails that were set aside of files up to this one; 0: of all. */
+/* Remove the torn tails kept of files up to this one; 0: of all. */
 int sl__dl_remove_torn(sl_dlq *q, uint64_t up_to, struct sl_err *err) SL_REQUIRES(q->mu);
 int sl__dl_sync_folder(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 /* The last file with first_id <= id, or NULL. */
@@ -201,7 +201,7 @@ int sl__dl_append(sl_dlq *q, struct sl__dl_file *f, size_t n, struct sl_err *err
 int sl__dl_end_newest(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 /* As sl_dlq_ack. Moves files. */
 int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err) SL_REQUIRES(q->mu);
-/* Remove files whose letters are all dealt with. Damaged ones stay for a person to look at. */
+/* Remove files whose letters are all dealt with. Damaged ones stay, to be inspected. */
 int sl__dl_reap(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 
 /* ---- what every call begins and ends with ---- */

@@ -138,7 +138,7 @@ static int say_full(const sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 			  (unsigned long long)q->bytes, (unsigned long long)q->max_bytes);
 }
 
-/* One step towards the bound: the oldest file, or when there is none left, what was set aside. */
+/* One step towards the bound: the oldest file, or without one, the torn tails that were kept. */
 static int drop_something(sl_dlq *q, struct drops *d, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	if (q->n_files > 1 || (q->n_files == 1 && (q->files[0].letters > 0 || q->files[0].opaque)))
@@ -235,7 +235,7 @@ int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, stru
 
 /* ---- acknowledging ---- */
 
-/* Remove files whose letters are all dealt with. Damaged ones stay for a person to look at. */
+/* Remove files whose letters are all dealt with. Damaged ones stay, to be inspected. */
 int sl__dl_reap(sl_dlq *q, struct sl_err *err)
 {
 	for (size_t i = q->n_files; i-- > 0;) {

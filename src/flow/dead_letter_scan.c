@@ -4,9 +4,9 @@
  *
  * Records are reached by their lengths from the header. Where one is not good, every later place where the salt stands
  * is tried (every byte, while the salt is unknown because both copies of the header are damaged), until a good record
- * is found: from there the walk by lengths goes on. Damage with a good record behind it is a gap; damage with none is
- * the tail, most often a write that a crash tore. A clean close leaves a record behind the last letter (I6), so bit rot
- * in that letter is a gap: counted, reported and kept, and not trimmed as torn. Length and CRC alone could not tell: a
+ * is found: from there the walk by lengths continues. Damage with a good record after it is a gap; damage with none is
+ * the tail, most often a write that a crash tore. A clean close leaves a record after the last letter (I6), so bit rot
+ * in that letter is a gap: counted, reported and kept, and not trimmed as torn. Length and CRC alone do not show it: a
  * power loss may leave a file as long as it should be with parts of the last write missing.
  *
  * A record is good when its frame and its CRC are right and it fits: a letter's id is above the one before and within
@@ -124,7 +124,7 @@ struct scan {
 	bool salt_known;
 	uint64_t off;
 	uint64_t gap_at;     /* where the damage that is being crossed began */
-	uint64_t gap_frames; /* damaged records in it, as far as frames tell; 0: not in damage */
+	uint64_t gap_frames; /* damaged records in it, as far as frames show; 0: not in damage */
 };
 
 enum verdict { GOOD, BAD_FRAME, BAD_BODY };
@@ -202,7 +202,7 @@ static void end_gap(struct scan *s)
 		return;
 	s->f->damaged += s->gap_frames;
 	s->f->damaged_tail += s->off - s->gap_at;
-	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters passed over", SL__F_U64("file", s->f->first_id),
+	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters skipped", SL__F_U64("file", s->f->first_id),
 		SL__F_U64("offset", s->gap_at), SL__F_U64("bytes", s->off - s->gap_at),
 		SL__F_U64("letters", s->gap_frames));
 	s->gap_frames = 0;

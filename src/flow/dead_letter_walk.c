@@ -32,7 +32,7 @@ static void walk_end(struct walk *w, const struct sl_env *env)
 	sl__dl_reader_fini(&w->r);
 }
 
-/* Move w->next to the next letter that is wanted. NULL: there is none. */
+/* Move w->next to the next letter that is wanted. NULL: no more. */
 static struct sl__dl_file *walk_seek(sl_dlq *q, struct walk *w) SL_REQUIRES(q->mu)
 {
 	struct sl__dl_file *f = sl__dl_find(q, w->next);
@@ -71,7 +71,7 @@ static void forget_letter(sl_dlq *q, struct sl__dl_file *f, uint64_t id) SL_REQU
 	f->letters--;
 	f->damaged++;
 	*entry = 0;
-	sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged letter passed over", SL__F_STR("dir", q->dir),
+	sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged letter skipped", SL__F_STR("dir", q->dir),
 		SL__F_U64("id", id));
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A limit of concurrent calls that halves on failure and grows again step by step. */
 #include "flow/limiter.h"
 
 #include "base/thread.h"
+#include "flow/new.h"
 
 struct sl__limiter {
+	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
 	sl__cond room;
 	uint32_t limit, min, max, step_up;
@@ -11,13 +14,12 @@ struct sl__limiter {
 	int64_t window_ns, cooldown_ns;
 	int64_t window_end_ns; /* failures before it do not lower again */
 	int64_t up_at_ns;      /* the next step up; meaningful below max */
-	uint32_t told;         /* what on_change heard last */
-	bool telling;          /* a thread is in on_change and will look again */
+	uint32_t reported;     /* the limit that on_change got last */
+	bool reporting;        /* a thread is in on_change and will check again */
 	bool closed;
 	uint64_t failures, lowered, raised;
 	sl__limiter_change_fn *on_change;
 	void *ctx;
-	struct sl_env env;
 };
 
 static void wake_waiters(sl__limiter *l) SL_REQUIRES(l->mu)
@@ -54,21 +56,21 @@ static void step_down(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 	wake_waiters(l);
 }
 
-/* Release the lock and tell the change, if there is one. A thread that is telling looks again when it is done, so
- * calls never overlap and the newest limit is told last. */
-static void unlock_and_tell(sl__limiter *l) SL_RELEASE(l->mu)
+/* Release the lock and report the change, if there is one. A thread that is reporting checks again when it is done, so
+ * calls never overlap and the newest limit is reported last. */
+static void unlock_and_report_limit(sl__limiter *l) SL_RELEASE(l->mu)
 {
 	if (l->on_change == NULL)
-		l->told = l->limit;
-	if (!l->telling) {
-		l->telling = true;
-		while (l->told != l->limit) {
-			uint32_t limit = l->told = l->limit;
+		l->reported = l->limit;
+	if (!l->reporting) {
+		l->reporting = true;
+		while (l->reported != l->limit) {
+			uint32_t limit = l->reported = l->limit;
 			sl__unlock(&l->mu);
 			l->on_change(limit, l->ctx);
 			sl__lock(&l->mu);
 		}
-		l->telling = false;
+		l->reporting = false;
 	}
 	sl__unlock(&l->mu);
 }
@@ -78,12 +80,12 @@ static int64_t next_step_ns(const sl__limiter *l) SL_REQUIRES(l->mu)
 	return l->limit < l->max ? l->up_at_ns : SL_FOREVER;
 }
 
-/* Wait once for room; false when the caller's own deadline has passed. Tells what has changed before it sleeps: this
- * may be the only thread that looks. */
+/* Wait once for room; false when the caller's own deadline has passed. Reports what has changed before it sleeps: this
+ * may be the only active thread. */
 static bool wait_for_room(sl__limiter *l, int64_t deadline_ns) SL_REQUIRES(l->mu)
 {
-	if (l->told != l->limit && !l->telling) {
-		unlock_and_tell(l);
+	if (l->reported != l->limit && !l->reporting) {
+		unlock_and_report_limit(l);
 		sl__lock(&l->mu);
 		return true;
 	}
@@ -109,7 +111,7 @@ int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
 	}
 	if (rc == 0)
 		l->in_use++;
-	unlock_and_tell(l);
+	unlock_and_report_limit(l);
 	return rc;
 }
 
@@ -130,7 +132,7 @@ void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
 		step_down(l, now);
 	if (l->waiting > 0 && l->in_use < l->limit)
 		sl__signal(&l->room);
-	unlock_and_tell(l);
+	unlock_and_report_limit(l);
 }
 
 uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
@@ -141,7 +143,7 @@ uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
 	uint32_t limit = l->limit;
 	if (next_ns != NULL)
 		*next_ns = next_step_ns(l);
-	unlock_and_tell(l);
+	unlock_and_report_limit(l);
 	return limit;
 }
 
@@ -165,19 +167,16 @@ void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out)
 	sl__unlock(&l->mu);
 }
 
-/* Spans up to a year keep all sums of times far from overflow. */
-#define SPAN_MAX_MS ((int64_t)365 * 24 * 3600 * 1000)
-
-static int check_opts(const struct sl__limiter_opts *o, struct sl_err *err)
+static int check_limiter_opts(const struct sl__limiter_opts *o, struct sl_err *err)
 {
 	if (o->max == 0)
 		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; give 1 or more");
 	if (o->min > o->max)
 		return sl_err_set(err, SL_EINVAL, "limiter: min (%u) is above max (%u)", o->min, o->max);
-	if (o->window_ms < 0 || o->window_ms > SPAN_MAX_MS)
+	if (o->window_ms < 0 || o->window_ms > SL__FLOW_SPAN_MAX_MS)
 		return sl_err_set(err, SL_EINVAL, "limiter: window_ms is %lld; give up to a year",
 				  (long long)o->window_ms);
-	if (o->cooldown_ms < 0 || o->cooldown_ms > SPAN_MAX_MS)
+	if (o->cooldown_ms < 0 || o->cooldown_ms > SL__FLOW_SPAN_MAX_MS)
 		return sl_err_set(err, SL_EINVAL, "limiter: cooldown_ms is %lld; give up to a year",
 				  (long long)o->cooldown_ms);
 	return 0;
@@ -185,18 +184,15 @@ static int check_opts(const struct sl__limiter_opts *o, struct sl_err *err)
 
 int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, struct sl_err *err)
 {
-	struct sl_env env;
-	int rc = sl__env_init(&env, opts->env, err);
-	if (rc == 0)
-		rc = check_opts(opts, err);
+	int rc = check_limiter_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__limiter *l = sl__calloc(&env, 1, sizeof(*l));
+	sl__limiter *l = sl__flow_new(sizeof(*l), opts->env, "limiter", &rc, err);
 	if (l == NULL)
-		return sl_err_set(err, SL_ENOMEM, "limiter: no memory");
+		return rc;
 	sl__mutex_init(&l->mu);
 	sl__cond_init(&l->room);
-	l->limit = l->told = l->max = opts->max;
+	l->limit = l->reported = l->max = opts->max;
 	l->min = opts->min != 0 ? opts->min : 1;
 	l->step_up = opts->step_up != 0 ? opts->step_up : 1;
 	l->window_ns = (opts->window_ms != 0 ? opts->window_ms : 1000) * 1000000;
@@ -204,7 +200,6 @@ int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, stru
 	l->window_end_ns = INT64_MIN;
 	l->on_change = opts->on_change;
 	l->ctx = opts->ctx;
-	l->env = env;
 	*out = l;
 	return 0;
 }
@@ -213,8 +208,7 @@ void sl__limiter_free(sl__limiter *l)
 {
 	if (l == NULL)
 		return;
-	struct sl_env env = l->env;
 	sl__cond_fini(&l->room);
 	sl__mutex_fini(&l->mu);
-	sl__free(&env, l);
+	sl__flow_free(l);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The starter holds `mu` while it creates the threads; each thread passes through it before it looks at `aborted`. So
+ * The starter holds `mu` while it creates the threads; each thread passes through it before it reads `aborted`. So
  * no thread enters fn before all exist, and a start that fails half-way only has to say so and join. A mutex and not a
  * condition: a virtual clock must not see these threads as waiters.
  *
@@ -76,49 +76,34 @@ static void destroy(sl__pool *p)
 	sl__free(&env, p);
 }
 
-static sl__pool *new_pool(const struct sl_env *env, unsigned n)
-{
-	sl__pool *p = sl__calloc(env, 1, sizeof(*p) + n * sizeof(p->workers[0]));
-	if (p == NULL)
-		return NULL;
-	p->env = *env;
-	p->pid = getpid();
-	p->n = n;
-	sl__mutex_init(&p->mu);
-	sl__mutex_init(&p->join_mu);
-	atomic_init(&p->stopping, false);
-	return p;
-}
-
-/* Returns how many were started; *rc is 0 or the negative errno that stopped it. */
-static unsigned start_all(sl__pool *p, const char *name, int *rc)
-{
-	*rc = 0;
-	for (unsigned i = 0; i < p->n; i++) {
-		char cut[16];
-		thread_name(cut, name, p->n, i);
-		p->workers[i] = (struct worker){.pool = p, .index = i};
-		*rc = sl__thread_start(&p->workers[i].thread, cut, worker_main, &p->workers[i]);
-		if (*rc != 0)
-			return i;
-	}
-	return p->n;
-}
-
 int sl__pool_start(sl__pool **out, const struct sl_env *env, const char *name, unsigned n, sl__pool_fn *fn,
 		   sl__pool_wake_fn *wake, void *ctx, struct sl_err *err)
 {
 	if (n == 0 || n > SL__POOL_MAX)
 		return sl_err_set(err, SL_EINVAL, "pool %s: %u threads, not 1 to %u", name, n, (unsigned)SL__POOL_MAX);
-	sl__pool *p = new_pool(env, n);
+	sl__pool *p = sl__calloc(env, 1, sizeof(*p) + n * sizeof(p->workers[0]));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "pool %s: out of memory", name);
+	p->env = *env;
+	p->pid = getpid();
+	p->n = n;
 	p->fn = fn;
 	p->wake = wake;
 	p->ctx = ctx;
-	int rc;
+	sl__mutex_init(&p->mu);
+	sl__mutex_init(&p->join_mu);
+	atomic_init(&p->stopping, false);
+	int rc = 0;
+	unsigned started = 0;
 	sl__lock(&p->mu);
-	unsigned started = start_all(p, name, &rc);
+	while (rc == 0 && started < n) {
+		char cut[16];
+		struct worker *w = &p->workers[started];
+		thread_name(cut, name, n, started);
+		*w = (struct worker){.pool = p, .index = started};
+		rc = sl__thread_start(&w->thread, cut, worker_main, w);
+		started += rc == 0;
+	}
 	p->aborted = rc != 0;
 	if (rc == 0)
 		*out = p;
@@ -138,23 +123,19 @@ bool sl__pool_stopping(const sl__pool *p)
 	return atomic_load_explicit(&p->stopping, memory_order_acquire);
 }
 
-static bool is_own_thread(sl__pool *p)
-{
-	bool own = false;
-	sl__lock(&p->mu);
-	for (unsigned i = 0; i < p->n && !own; i++)
-		own = !p->workers[i].left && pthread_equal(p->workers[i].thread, pthread_self());
-	sl__unlock(&p->mu);
-	return own;
-}
-
 void sl__pool_stop(sl__pool *p)
 {
 	if (p == NULL || p->pid != getpid())
 		return;
 	if (!atomic_exchange_explicit(&p->stopping, true, memory_order_acq_rel) && p->wake != NULL)
 		p->wake(p->ctx);
-	if (is_own_thread(p))
+	/* A worker that stops its own pool does not wait for itself. */
+	bool own = false;
+	sl__lock(&p->mu);
+	for (unsigned i = 0; i < p->n && !own; i++)
+		own = !p->workers[i].left && pthread_equal(p->workers[i].thread, pthread_self());
+	sl__unlock(&p->mu);
+	if (own)
 		return;
 	sl__lock(&p->join_mu);
 	if (!p->joined)

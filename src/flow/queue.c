@@ -29,7 +29,7 @@
 #define GATHER_YIELDS 8 /* before a popper that does not linger leaves with a batch that still grows */
 #define FULL_YIELDS 4   /* before a pusher blocks */
 #define EXACT_STAMPS 32 /* pushes after a pop whose time is read one by one */
-#define STAMP_EVERY 16  /* and after those, every so many */
+#define STAMP_EVERY 16  /* and after those, one of this many */
 
 /* ---- sleepers ---- */
 
@@ -127,7 +127,7 @@ static size_t need_of(const sl__queue *q, const struct waiter *w) SL_REQUIRES(q-
 	return w->linger_ns == 0 || due_at_once(q) ? 1 : SL_MIN(w->max, q->capacity);
 }
 
-/* The popper whose age limit comes first, when nobody keeps its time yet. */
+/* The popper whose age limit comes first, when no popper keeps its time yet. */
 static struct waiter *missing_keeper(const sl__queue *q) SL_REQUIRES(q->mu)
 {
 	struct waiter *min = NULL;
@@ -417,7 +417,7 @@ static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, 
 	return rc;
 }
 
-/* Nothing but the item goes in: nobody is to be woken or told. */
+/* Nothing but the item goes in: no waiter or callback is due. */
 static bool put_quietly(sl__queue *q, const struct sl__queue_item *item) SL_REQUIRES(q->mu)
 {
 	size_t depth = q->depth + 1, bytes = q->bytes + item->bytes;
@@ -428,7 +428,7 @@ static bool put_quietly(sl__queue *q, const struct sl__queue_item *item) SL_REQU
 	return true;
 }
 
-/* The single push is what most producers do, and mostly there is room and nobody to wake. */
+/* The single push is what most producers do, and mostly there is room and no waiter. */
 int sl__queue_push_item(sl__queue *q, struct sl__queue_item item, int64_t timeout_ms)
 {
 	size_t pushed;

@@ -6,9 +6,9 @@
  *  - An item that was pushed with success leaves exactly once: popped, dropped (drop_oldest only, and told), or taken
  *    back. A push that failed left its item with the caller.
  *  - Never more than capacity items, nor more than max_bytes bytes, are inside. An item above max_bytes is refused.
- *  - Blocked pushers are served in the order of their arrival; nobody overtakes them. One push_many may go in in
+ *  - Blocked pushers are served in the order of their arrival; none is overtaken. One push_many may go in in
  *    pieces, with other producers' items between them.
- *  - Crossing the high mark upwards and then the low mark downwards are told by on_high and on_low: exactly once per
+ *  - Crossing the high mark upwards and then the low mark downwards are reported by on_high and on_low: exactly once per
  *    crossing, in order, strictly alternating, on one notifier thread of the queue, with no lock held. A slow callback
  *    delays later ones and never merges them. A callback may push, also blocking, and may close the queue.
  *  - An idle queue uses no CPU: every sleep ends by a signal or by a deadline that somebody asked for.
@@ -28,7 +28,7 @@
  *     take: what is there, never waits        the same                     the same
  *
  * Thread safety: every function from any thread at once, but sl__queue_free, which must be the last call.
- * Ownership: the queue holds pointers and never looks at or frees what they point to. What is still inside at
+ * Ownership: the queue holds pointers and never reads or frees what they point to. What is still inside at
  * sl__queue_free is forgotten: take it back first.
  */
 #ifndef SL_FLOW_QUEUE_H
@@ -154,7 +154,7 @@ SL_MUST_CHECK int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_it
  * Pop a batch of 1 to max items into out, oldest first (when a batch closes: see above). 0 and *n >= 1; SL_ETIMEDOUT
  * (nothing came within timeout_ms; SL_UNLIMITED waits), SL_EAGAIN (interrupted) or SL_ECLOSED (and empty) with *n = 0.
  * linger_ms SL_UNLIMITED: never by age. *first (NULL allowed) is the position of out[0]: how many items went in before
- * it; those behind it have the positions that follow.
+ * it; those after it have the positions that follow.
  */
 SL_MUST_CHECK int sl__queue_pop_at(sl__queue *q, struct sl__queue_item *out, size_t max, int64_t linger_ms,
 				   int64_t timeout_ms, size_t *n, uint64_t *first);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A queue's options and marks, the thread that tells of them, its beginning and its end. */
+/* A queue's options and watermarks, the thread that reports crossings of them, its creation and its end. */
+#include "flow/new.h"
 #include "flow/queue_priv.h"
 
-/* Tells each crossing of the marks, one after the other. Only their number is kept, so a slow callback cannot make the
+/* Reports each crossing of the marks, one after the other. Only their number is kept, so a slow callback cannot make the
  * backlog grow. */
 static void *notifier_main(void *arg)
 {
 	sl__queue *q = arg;
 	sl__lock(&q->mu);
 	for (;;) {
-		while (q->told == q->crossings && !q->stopping)
+		while (q->reported == q->crossings && !q->stopping)
 			(void)sl__wait(&q->env, &q->notify, &q->mu, SL_FOREVER);
-		if (q->told == q->crossings)
+		if (q->reported == q->crossings)
 			break;
-		sl__queue_mark_fn *fn = ++q->told % 2 == 1 ? q->on_high : q->on_low;
+		sl__queue_mark_fn *fn = ++q->reported % 2 == 1 ? q->on_high : q->on_low;
 		sl__unlock(&q->mu);
 		if (fn != NULL)
 			fn(q->ctx);
@@ -23,7 +24,7 @@ static void *notifier_main(void *arg)
 	return NULL;
 }
 
-static int check_opts(const struct sl__queue_opts *o, struct sl_err *err)
+static int check_queue_opts(const struct sl__queue_opts *o, struct sl_err *err)
 {
 	if (o->capacity == 0 || o->capacity > SIZE_MAX / 2 / sizeof(struct sl__queue_item))
 		return sl_err_set(err, SL_EINVAL, "queue: capacity is %zu; give 1 or more", o->capacity);
@@ -63,41 +64,14 @@ static int set_marks(sl__queue *q, const struct sl__queue_opts *o, struct sl_err
 	return 0;
 }
 
-static void init_waiters(sl__queue *q) SL_NO_TSA
+int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_err *err) SL_NO_TSA
 {
-	for (size_t i = 0; i < POOL_WAITERS; i++) {
-		struct waiter *w = &q->waiters[i];
-		sl__cond_init(&w->cond);
-		w->pooled = true;
-		w->next = q->pool;
-		q->pool = w;
-	}
-	q->wake_at = SIZE_MAX;
-}
-
-static int start_notifier(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
-{
-	if (o->on_high == NULL && o->on_low == NULL)
-		return 0;
-	int rc = sl__thread_start(&q->notifier, o->name != NULL ? o->name : "sl-queue", notifier_main, q);
-	if (rc != 0)
-		return sl_err_set(err, SL_EAGAIN, "queue: the notifier thread cannot be started: %s", strerror(-rc));
-	q->notifier_runs = true;
-	return 0;
-}
-
-int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_err *err)
-{
-	struct sl_env env;
-	int rc = sl__env_init(&env, opts->env, err);
-	if (rc == 0)
-		rc = check_opts(opts, err);
+	int rc = check_queue_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__queue *q = sl__calloc(&env, 1, sizeof(*q));
+	sl__queue *q = sl__flow_new(sizeof(*q), opts->env, "queue", &rc, err);
 	if (q == NULL)
-		return sl_err_set(err, SL_ENOMEM, "queue: no memory");
-	q->env = env;
+		return rc;
 	q->capacity = opts->capacity;
 	q->overflow = opts->overflow;
 	q->on_high = opts->on_high;
@@ -106,13 +80,26 @@ int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_
 	q->ctx = opts->ctx;
 	sl__mutex_init_busy(&q->mu);
 	sl__cond_init(&q->notify);
-	init_waiters(q);
+	for (size_t i = 0; i < POOL_WAITERS; i++) {
+		struct waiter *w = &q->waiters[i];
+		sl__cond_init(&w->cond);
+		w->pooled = true;
+		w->next = q->pool;
+		q->pool = w;
+	}
+	q->wake_at = SIZE_MAX;
 	rc = set_marks(q, opts, err);
 	/* Not zeroed: pages that a small backlog never reaches stay untouched. */
-	if (rc == 0 && (q->ring = sl__alloc(&env, q->capacity * sizeof(*q->ring))) == NULL)
+	if (rc == 0 && (q->ring = sl__alloc(&q->env, q->capacity * sizeof(*q->ring))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "queue: no memory for %zu items", q->capacity);
-	if (rc == 0)
-		rc = start_notifier(q, opts, err);
+	if (rc == 0 && (opts->on_high != NULL || opts->on_low != NULL)) {
+		const char *name = opts->name != NULL ? opts->name : "sl-queue";
+		rc = sl__thread_start(&q->notifier, name, notifier_main, q);
+		q->notifier_runs = rc == 0;
+		if (rc != 0)
+			rc = sl_err_set(err, SL_EAGAIN, "queue: the notifier thread cannot be started: %s",
+					strerror(-rc));
+	}
 	if (rc != 0)
 		sl__queue_free(q);
 	else
@@ -135,7 +122,6 @@ void sl__queue_free(sl__queue *q)
 		sl__cond_fini(&q->waiters[i].cond);
 	sl__cond_fini(&q->notify);
 	sl__mutex_fini(&q->mu);
-	struct sl_env env = q->env;
-	sl__free(&env, q->ring);
-	sl__free(&env, q);
+	sl__free(&q->env, q->ring);
+	sl__flow_free(q);
 }

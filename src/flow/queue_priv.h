@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a queue is made of, for its two files: queue.c moves items, queue_open.c makes it and tells of its marks. */
+/* What a queue is made of, for its two files: queue.c moves items, queue_open.c creates it and reports its marks. */
 #ifndef SL_FLOW_QUEUE_PRIV_H
 #define SL_FLOW_QUEUE_PRIV_H
 
@@ -37,6 +37,7 @@ struct wakes {
 };
 
 struct sl__queue {
+	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
 	struct sl__queue_item *ring;
 	size_t capacity, max_bytes;
@@ -57,7 +58,7 @@ struct sl__queue {
 	enum sl__queue_overflow overflow;
 	struct waiters poppers, pushers;
 	struct waiter *pool;
-	uint64_t crossings, told;
+	uint64_t crossings, reported;
 	uint64_t dropped, taken, refused;
 	sl__cond notify;
 	bool notifier_runs, stopping;
@@ -65,7 +66,6 @@ struct sl__queue {
 	sl__queue_mark_fn *on_high, *on_low;
 	sl__queue_drop_fn *on_drop;
 	void *ctx;
-	struct sl_env env;
 	struct waiter waiters[POOL_WAITERS];
 };
 

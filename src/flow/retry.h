@@ -7,7 +7,7 @@
  * finite, never negative, and at most 1.5 times the cap (the cap is applied before the jitter). Nothing here sleeps,
  * allocates or reads a clock. Not guaranteed: that a target is called less often than told; that is the caller's part.
  *
- * Thread safety: no state of its own; a sl__retry_state and a sl__prng belong to one thread at a time.
+ * Thread safety: no global state; a sl__retry_state and a sl__prng belong to one thread at a time.
  * Ownership: nothing is kept.
  */
 #ifndef SL_FLOW_RETRY_H
@@ -31,7 +31,7 @@ enum sl__retry_action {
 	SL__RETRY_AGAIN = 0,   /* try again after delay_ms */
 	SL__RETRY_GIVE_UP = 1, /* attempts ran out, or an error that no retry can cure */
 	SL__RETRY_POISON = 2,  /* this item (or one of this batch) will never succeed: isolate it */
-	SL__RETRY_HOLD = 3     /* the target is away: keep everything, open the breaker, look again after delay_ms */
+	SL__RETRY_HOLD = 3     /* the target is unavailable: keep everything, open the breaker, retry after delay_ms */
 };
 
 struct sl__retry_decision {

@@ -7,16 +7,16 @@
  *
  * Guarantees
  *  - next gives each element exactly once, in order, without a gap: the element that starts at `first`, then the one
- *    that starts behind its end, and so on.
- *  - The buffer is bounded: an element that starts `window` numbers or more behind the next expected one waits in push
+ *    that starts after its end, and so on.
+ *  - The buffer is bounded: an element that starts `window` numbers or more after the next expected one waits in push
  *    until the flow has moved on. The next expected element is always let in at once, so the flow cannot block itself
  *    as long as whoever holds the next element is not busy pushing another.
  *  - A number that was seen before is refused (SL_EDUPLICATE), also where ranges overlap. A number that is missing at
  *    the end is an error of next (SL_EGAP) which names it.
  *  - A failed element stops the flow at exactly its place: everything before it still comes out, then next returns its
- *    error, for ever. What lies behind it is refused (SL_ECANCELLED) or handed back by take, never lost.
+ *    error, for ever. What comes after it is refused (SL_ECANCELLED) or handed back by take, never lost.
  *  - After cancel, a failure or a gap no thread stays blocked in here.
- * Not guaranteed: speed for huge buffers; each push shifts what is buffered behind it (fine for thousands).
+ * Not guaranteed: speed for huge buffers; each push shifts what is buffered after it (fine for thousands).
  *
  *     open ── close ──▶ closing ── all out ──▶ SL_ECLOSED
  *      │                   │
@@ -73,7 +73,7 @@ SL_MUST_CHECK int sl__sequencer_next(sl__sequencer *s, struct sl__element *out, 
 void sl__sequencer_close(sl__sequencer *s, const uint64_t *last);
 /* Stop now: every waiter returns SL_ECANCELLED. Does nothing when the flow has stopped already. */
 void sl__sequencer_cancel(sl__sequencer *s);
-/* Once the flow has stopped: an element that never came out, in order, to be released. False when there is none (left),
+/* Once the flow has stopped: an element that never came out, in order, to be released. False when no element is left,
  * or the flow has not stopped. */
 bool sl__sequencer_take(sl__sequencer *s, struct sl__element *out);
 

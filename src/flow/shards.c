@@ -7,7 +7,7 @@
  *                                  ▲                            │
  *                                  └── recheck ──── PARKED ◀────┘ not ready
  *
- * ASKED belongs to the take that asks the gate, without the lock; nobody else moves or frees it meanwhile. A recheck
+ * ASKED belongs to the take that asks the gate, without the lock; no other thread moves or frees it meanwhile. A recheck
  * that happens while the gate is asked must not be lost: it changes `epoch`, and the shard goes to the ring again.
  *
  * Waiting items of all shards stand in one pairing heap by (not_before, order), linked through the items themselves, so

@@ -4,7 +4,7 @@
  * before which an item is not to be taken.
  *
  * Guarantees
- *  - Within a key items leave in the order in which they came. An item that waits for its time is passed over, and goes
+ *  - Within a key items leave in the order in which they came. An item that waits for its time is skipped, and goes
  *    ahead of its key's other items once it is due (several: the earliest first, then in the order of their coming).
  *  - Over the keys the turn goes round: a key that has been served is served again only after every other key that was
  *    ready and had something due.
@@ -51,7 +51,7 @@ SL_MUST_CHECK int sl__shards_new(sl__shards **out, const struct sl_env *env, sl_
 /* Items inside or out are forgotten. NULL is allowed. */
 void sl__shards_free(sl__shards *s);
 
-/* Add an item behind its key's others; not_before_ns 0: due at once. SL_ENOMEM, SL_EINVAL (a key above
+/* Add an item after its key's others; not_before_ns 0: due now. SL_ENOMEM, SL_EINVAL (a key above
  * SL__SHARD_MAX_KEY bytes). */
 SL_MUST_CHECK int sl__shards_push(sl__shards *s, const void *key, size_t key_len, struct sl__shard_item *item,
 				  int64_t not_before_ns);

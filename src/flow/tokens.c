@@ -7,6 +7,7 @@
 #include "flow/tokens.h"
 
 #include "base/thread.h"
+#include "flow/new.h"
 
 __extension__ typedef __int128 atto;
 
@@ -20,6 +21,7 @@ struct taker {
 };
 
 struct sl__tokens {
+	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
 	atto level, burst; /* burst as it holds now */
 	int64_t rate;      /* nanotokens a second, as it holds now */
@@ -29,7 +31,6 @@ struct sl__tokens {
 	double reduce_factor;
 	struct taker *first, *last; /* blocked, in order; only the first waits for tokens */
 	bool closed;
-	struct sl_env env;
 };
 
 /* Bring the level up to now. The clock never goes back; the product fits by far: 2^63 * 10^18 < 2^127. */
@@ -212,7 +213,7 @@ static bool rate_ok(double rate)
 	return rate >= 1e-6 && rate <= 1e9; /* false for a NaN */
 }
 
-static int check_opts(const struct sl__tokens_opts *o, struct sl_err *err)
+static int check_tokens_opts(const struct sl__tokens_opts *o, struct sl_err *err)
 {
 	if (!rate_ok(o->rate))
 		return sl_err_set(err, SL_EINVAL, "tokens: rate is %g; give 0.000001 to 1000000000 a second", o->rate);
@@ -230,15 +231,12 @@ static int check_opts(const struct sl__tokens_opts *o, struct sl_err *err)
 
 int sl__tokens_new(sl__tokens **out, const struct sl__tokens_opts *opts, struct sl_err *err)
 {
-	struct sl_env env;
-	int rc = sl__env_init(&env, opts->env, err);
-	if (rc == 0)
-		rc = check_opts(opts, err);
+	int rc = check_tokens_opts(opts, err);
 	if (rc != 0)
 		return rc;
-	sl__tokens *t = sl__calloc(&env, 1, sizeof(*t));
+	sl__tokens *t = sl__flow_new(sizeof(*t), opts->env, "tokens", &rc, err);
 	if (t == NULL)
-		return sl_err_set(err, SL_ENOMEM, "tokens: no memory");
+		return rc;
 	sl__mutex_init(&t->mu);
 	double min_rate = opts->min_rate != 0 ? opts->min_rate : opts->rate / 16;
 	uint64_t second = (uint64_t)opts->rate + ((double)(uint64_t)opts->rate < opts->rate);
@@ -247,8 +245,7 @@ int sl__tokens_new(sl__tokens **out, const struct sl__tokens_opts *opts, struct 
 	t->min_rate = SL_MAX((int64_t)(min_rate * NANO), 1);
 	t->level = t->burst = t->full_burst = (atto)burst * ONE_TOKEN;
 	t->reduce_factor = opts->reduce_factor != 0 ? opts->reduce_factor : 0.5;
-	t->env = env;
-	t->at_ns = sl__mono_ns(&env);
+	t->at_ns = sl__mono_ns(&t->env);
 	*out = t;
 	return 0;
 }
@@ -257,7 +254,6 @@ void sl__tokens_free(sl__tokens *t)
 {
 	if (t == NULL)
 		return;
-	struct sl_env env = t->env;
 	sl__mutex_fini(&t->mu);
-	sl__free(&env, t);
+	sl__flow_free(t);
 }

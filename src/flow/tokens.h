@@ -9,7 +9,7 @@
  *
  * Guarantees: over any stretch of t seconds at one rate, at most burst + rate * t tokens are given (plus one take that
  * is bigger than the burst, below); the count is exact, in units of 10^-18 tokens, so it never drifts however often it
- * is looked at; a pause of any length fills the bucket and no more. Takers are served in the order of their arrival,
+ * is read; a pause of any length fills the bucket and no more. Takers are served in the order of their arrival,
  * and a try does not overtake them. A take above the burst waits for a full bucket and leaves a debt that later takers
  * wait for. A change of the rate holds from that moment, also for those who wait.
  * Not guaranteed: tokens of a take that timed out are not kept for it.
@@ -39,7 +39,7 @@ void sl__tokens_free(sl__tokens *t);
 /* 0: n tokens are taken. SL_ETIMEDOUT after timeout_ms (SL_UNLIMITED waits), SL_ECLOSED: nothing is taken. */
 SL_MUST_CHECK int sl__tokens_take(sl__tokens *t, uint64_t n, int64_t timeout_ms);
 /* 0, SL_ECLOSED, or SL_EAGAIN without waiting; then *wait_ns (NULL allowed) says how long n tokens will need at this
- * rate if nobody else takes any. */
+ * rate if no other caller takes any. */
 SL_MUST_CHECK int sl__tokens_try_take(sl__tokens *t, uint64_t n, int64_t *wait_ns);
 
 void sl__tokens_reduce(sl__tokens *t);
