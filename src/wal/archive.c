@@ -27,18 +27,6 @@
 
 /* ---- one segment ---- */
 
-static int publish_active(const sl_wal *w, const char *dir, struct sl_err *err)
-{
-	struct wal_publication p = {.env = &w->env,
-				    .dir = dir,
-				    .segment = sl__basename(w->path),
-				    .incarnation = w->header.incarnation,
-				    .level = w->opts.archive_level,
-				    .fd = w->fd,
-				    .bytes = w->end};
-	return sl__wal_publish(&p, err);
-}
-
 static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const char *dir, struct sl_err *err)
 {
 	char *path = sl__wal_file_path(&w->env, w->dir, w->id, seg->first);
@@ -108,18 +96,7 @@ static int on_temp(const char *name, void *ctx)
 	return t->n == SL_COUNT(t->names);
 }
 
-/* One that is locked is being written: a log of the same id in another folder may go to the same archive. */
-static void remove_temp(const struct sl_env *env, const char *path)
-{
-	int fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
-	if (fd < 0)
-		return;
-	if (SL__IO(env, lock, fd) == 0)
-		(void)SL__IO(env, unlink, path);
-	(void)SL__IO(env, close, fd);
-}
-
-static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
+static int make_archive_dir(const sl_wal *w, const char *dir, struct sl_err *err)
 {
 	int rc = sl_check_local_path("archive folder", dir, err);
 	if (rc != 0)
@@ -131,7 +108,13 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 	/* Leftovers are harmless: what cannot be removed now is removed later. */
 	(void)SL__IO(&w->env, list, dir, on_temp, &t);
 	for (size_t i = 0; i < t.n; i++) {
-		remove_temp(&w->env, t.names[i]);
+		/* One that is locked is being written: a log of the same id in another folder may go to the same
+		 * archive. */
+		int fd = SL__IO(&w->env, open, t.names[i], O_RDWR | O_NOFOLLOW, 0);
+		if (fd >= 0 && SL__IO(&w->env, lock, fd) == 0)
+			(void)SL__IO(&w->env, unlink, t.names[i]);
+		if (fd >= 0)
+			(void)SL__IO(&w->env, close, fd);
 		sl__free(&w->env, t.names[i]);
 	}
 	return 0;
@@ -139,7 +122,7 @@ static int make_ready(const sl_wal *w, const char *dir, struct sl_err *err)
 
 /* ---- a whole log ---- */
 
-static int note_status(const struct sl_wal_record *record, void *ctx)
+static int keep_status(const struct sl_wal_record *record, void *ctx)
 {
 	*(enum sl_wal_status *)ctx = record->status;
 	return 0;
@@ -154,7 +137,7 @@ static int prepare_mention(sl_wal *w, uint8_t mark[WAL_MARK_BYTES], uint32_t *n,
 	*n = 0;
 	if (w->active_first != 0 || w->n_segments == 0)
 		return 0;
-	int rc = sl_wal_iterate(w, sequence, note_status, &status, err);
+	int rc = sl_wal_iterate(w, sequence, keep_status, &status, err);
 	if (rc != 0)
 		return rc;
 	if (status == SL_WAL_PENDING) {
@@ -163,35 +146,6 @@ static int prepare_mention(sl_wal *w, uint8_t mark[WAL_MARK_BYTES], uint32_t *n,
 	}
 	*n = sl__wal_encode_mark(mark, sequence, sequence, (uint8_t)status, sl__real_ms(&w->env));
 	return 0;
-}
-
-static int write_mention(sl_wal *w, const uint8_t *mark, uint32_t n, struct sl_err *err)
-{
-	int rc = w->cut_needed ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
-	if (rc != 0)
-		return rc;
-	rc = sl__pwrite_full(&w->env, w->fd, mark, n, w->end);
-	if (rc == 0)
-		rc = SL__IO(&w->env, datasync, w->fd);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "archive %s: write", w->path) : 0;
-}
-
-static int remove_all(sl_wal *w, struct sl_err *err)
-{
-	int rc = 0;
-	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
-		rc = remove_sealed(w, &w->segments[i], err);
-	return rc == 0 ? remove_file(w, w->path, err) : rc;
-}
-
-static int publish_all(const sl_wal *w, const char *dir, struct sl_err *err)
-{
-	if (w->opts.discard_settled == SL_ON)
-		return 0;
-	int rc = make_ready(w, dir, err);
-	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
-		rc = publish_sealed(w, &w->segments[i], dir, err);
-	return rc == 0 ? publish_active(w, dir, err) : rc;
 }
 
 static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
@@ -207,26 +161,56 @@ static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_RE
 	return 0;
 }
 
+/* Publish every segment, and the active file. */
+static int publish_log(const sl_wal *w, const char *dir, struct sl_err *err)
+{
+	if (w->opts.discard_settled == SL_ON)
+		return 0;
+	int rc = make_archive_dir(w, dir, err);
+	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
+		rc = publish_sealed(w, &w->segments[i], dir, err);
+	if (rc != 0)
+		return rc;
+	struct wal_publication p = {.env = &w->env,
+				    .dir = dir,
+				    .segment = sl__basename(w->path),
+				    .incarnation = w->header.incarnation,
+				    .level = w->opts.archive_level,
+				    .fd = w->fd,
+				    .bytes = w->end};
+	return sl__wal_publish(&p, err);
+}
+
 /* [leader, no mu] Publish everything, then remove it. w->archived is set once something may be gone. */
-static int archive_all(sl_wal *w, const char *dir, struct sl_err *err)
+static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 {
 	uint8_t mark[WAL_MARK_BYTES];
 	uint32_t n;
-	int rc = w->torn > 0 ? sl__wal_plain_code(sl__wal_trim(w, err), err)
-			     : 0; /* it goes aside before its file goes */
+	/* A torn end goes aside before its file goes. */
+	int rc = w->torn > 0 ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
 	if (rc == 0)
 		rc = prepare_mention(w, mark, &n, err);
 	if (rc == 0)
-		rc = publish_all(w, dir, err);
+		rc = publish_log(w, dir, err);
 	if (rc != 0)
 		return rc;
 	sl__lock(&w->mu);
 	w->archived = true;
 	w->hold_prepare++; /* for good: the path may soon name another log's file */
 	sl__unlock(&w->mu);
-	if (n > 0)
-		rc = write_mention(w, mark, n, err);
-	return rc == 0 ? remove_all(w, err) : rc;
+	if (n > 0) {
+		rc = w->cut_needed ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
+		if (rc != 0)
+			return rc;
+		rc = sl__pwrite_full(&w->env, w->fd, mark, n, w->end);
+		if (rc == 0)
+			rc = SL__IO(&w->env, datasync, w->fd);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "archive %s: write", w->path);
+	}
+	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
+		rc = remove_sealed(w, &w->segments[i], err);
+	return rc == 0 ? remove_file(w, w->path, err) : rc;
 }
 
 int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err)
@@ -249,7 +233,7 @@ int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_er
 	rc = may_archive(w, include_pending, err);
 	sl__unlock(&w->mu);
 	if (rc == 0)
-		rc = archive_all(w, dir != NULL ? dir : w->opts.archive_dir, err);
+		rc = archive_log(w, dir != NULL ? dir : w->opts.archive_dir, err);
 	sl__lock(&w->mu);
 	w->archiving = false;
 	sl__wal_end_exclusive(w);
@@ -321,28 +305,6 @@ void sl__wal_archive_poke(sl_wal *w)
 	sl__signal(&w->helper_cv);
 }
 
-static void forget_oldest(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	const struct wal_segment *seg = &w->segments[0];
-	w->sealed_records -= seg->records;
-	w->sealed_bytes -= seg->bytes;
-	sl__wal_ranges_drop_below(&w->holes, seg->last + 1);
-	sl__wal_ranges_drop_below(&w->failed, seg->last + 1);
-	memmove(w->segments, w->segments + 1, --w->n_segments * sizeof(*w->segments));
-}
-
-static int archive_oldest(sl_wal *w, struct wal_segment seg, struct sl_err *err)
-{
-	const char *dir = w->opts.archive_dir;
-	bool keep = w->opts.discard_settled != SL_ON;
-	int rc = sl__wal_flush_marks(w, err);
-	if (rc == 0 && keep)
-		rc = make_ready(w, dir, err);
-	if (rc == 0 && keep)
-		rc = publish_sealed(w, &seg, dir, err);
-	return rc == 0 ? remove_sealed(w, &seg, err) : rc;
-}
-
 /* The caller has set w->archiving. */
 static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 {
@@ -350,7 +312,14 @@ static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 		struct wal_segment seg = w->segments[0];
 		struct sl_err err = SL_ERR_INIT;
 		sl__unlock(&w->mu);
-		int rc = archive_oldest(w, seg, &err);
+		bool keep = w->opts.discard_settled != SL_ON;
+		int rc = sl__wal_flush_marks(w, &err);
+		if (rc == 0 && keep)
+			rc = make_archive_dir(w, w->opts.archive_dir, &err);
+		if (rc == 0 && keep)
+			rc = publish_sealed(w, &seg, w->opts.archive_dir, &err);
+		if (rc == 0)
+			rc = remove_sealed(w, &seg, &err);
 		if (rc != 0)
 			sl__log(&w->env, SL_LOG_WARN, "wal", "a settled segment could not be archived yet",
 				SL__F_STR("log", w->path), SL__F_U64("first", seg.first), SL__F_STR("error", err.msg));
@@ -359,7 +328,11 @@ static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 			w->archive_after_ns = sl__deadline_ns(&w->env, RETRY_MS);
 			break;
 		}
-		forget_oldest(w);
+		w->sealed_records -= seg.records;
+		w->sealed_bytes -= seg.bytes;
+		sl__wal_ranges_drop_below(&w->holes, seg.last + 1);
+		sl__wal_ranges_drop_below(&w->failed, seg.last + 1);
+		memmove(w->segments, w->segments + 1, --w->n_segments * sizeof(*w->segments));
 	}
 	w->archiving = false;
 	sl__broadcast(&w->lead_cv);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Archives as zstd files: streaming reads, and writes that are verified by reading them back. */
 #include "wal/archive_zst.h"
 
 #include <errno.h>
@@ -11,31 +12,12 @@
 
 #define CHUNK_BYTES ((size_t)256 * 1024)
 
-static int no_memory(struct sl_err *err, const char *path)
+static int no_archive_memory(struct sl_err *err, const char *path)
 {
 	return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", path);
 }
 
 /* ---- reading ---- */
-
-static int cut_off(const struct wal_zst *z, struct sl_err *err)
-{
-	return sl_err_set(err, SL_ECORRUPT, "archive %s: cut off at %llu", z->path, (unsigned long long)z->offset);
-}
-
-static int zstd_failed(const struct wal_zst *z, size_t code, struct sl_err *err)
-{
-	unsigned long long at = z->offset - (z->in_len - z->in_pos);
-	switch (ZSTD_getErrorCode(code)) {
-	case ZSTD_error_memory_allocation:
-		return no_memory(err, z->path);
-	case ZSTD_error_frameParameter_windowTooLarge:
-		return sl_err_set(err, SL_EUNSUPPORTED, "archive %s: needs too much memory at %llu", z->path, at);
-	default:
-		return sl_err_set(err, SL_ECORRUPT, "archive %s: damaged near %llu: %s", z->path, at,
-				  ZSTD_getErrorName(code));
-	}
-}
 
 static int fill_input(struct wal_zst *z, struct sl_err *err)
 {
@@ -59,17 +41,6 @@ void sl__wal_zst_close(struct wal_zst *z)
 	z->in = NULL;
 }
 
-/* The first bytes must be those of a frame. */
-static int look_at_header(struct wal_zst *z, struct sl_err *err)
-{
-	int rc = fill_input(z, err);
-	if (rc != 0)
-		return rc;
-	if (ZSTD_getFrameContentSize(z->in, z->in_len) == ZSTD_CONTENTSIZE_ERROR)
-		return sl_err_set(err, SL_ECORRUPT, "archive %s: does not begin as zstd does", z->path);
-	return 0;
-}
-
 int sl__wal_zst_open(struct wal_zst *z, const struct sl_env *env, const char *path, struct sl_err *err)
 {
 	*z = (struct wal_zst){.env = env, .path = path, .in_cap = CHUNK_BYTES};
@@ -78,7 +49,10 @@ int sl__wal_zst_open(struct wal_zst *z, const struct sl_env *env, const char *pa
 		return sl_err_set_errno(err, -z->fd, "archive %s: open", path);
 	z->in = sl__alloc(env, z->in_cap);
 	z->stream = ZSTD_createDStream();
-	int rc = z->in == NULL || z->stream == NULL ? no_memory(err, path) : look_at_header(z, err);
+	int rc = z->in == NULL || z->stream == NULL ? no_archive_memory(err, path) : fill_input(z, err);
+	/* The first bytes must be those of a frame. */
+	if (rc == 0 && ZSTD_getFrameContentSize(z->in, z->in_len) == ZSTD_CONTENTSIZE_ERROR)
+		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: does not begin as zstd does", path);
 	if (rc != 0)
 		sl__wal_zst_close(z);
 	return rc;
@@ -88,7 +62,7 @@ int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, stru
 {
 	ZSTD_outBuffer to = {.dst = out, .size = cap};
 	while (to.pos < to.size) {
-		/* With no input left a frame may still have content to give; whether it ended, only it knows. */
+		/* With no input left a frame may still have content to give; only its decoder can tell whether it ended. */
 		if (z->in_pos == z->in_len && !z->ended) {
 			int rc = fill_input(z, err);
 			if (rc != 0)
@@ -101,11 +75,20 @@ int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, stru
 		size_t left = ZSTD_decompressStream(z->stream, &to, &from);
 		bool moved = to.pos != had || from.pos != z->in_pos;
 		z->in_pos = from.pos;
-		if (ZSTD_isError(left))
-			return zstd_failed(z, left, err);
+		if (ZSTD_isError(left)) {
+			unsigned long long at = z->offset - (z->in_len - z->in_pos);
+			if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+				return no_archive_memory(err, z->path);
+			if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+				return sl_err_set(err, SL_EUNSUPPORTED, "archive %s: needs too much memory at %llu",
+						  z->path, at);
+			return sl_err_set(err, SL_ECORRUPT, "archive %s: damaged near %llu: %s", z->path, at,
+					  ZSTD_getErrorName(left));
+		}
 		z->in_frame = left != 0;
 		if (z->ended && !moved && z->in_frame)
-			return cut_off(z, err);
+			return sl_err_set(err, SL_ECORRUPT, "archive %s: cut off at %llu", z->path,
+					  (unsigned long long)z->offset);
 	}
 	*got = to.pos;
 	return 0;
@@ -118,75 +101,48 @@ struct compressor {
 	const char *path;
 	ZSTD_CCtx *ctx;
 	uint8_t *in, *out; /* CHUNK_BYTES each */
-	uint64_t written;
-	uint64_t crc; /* of the source */
+	int from, to;      /* descriptors: the log, the archive */
+	uint64_t n;        /* bytes of the log */
+	uint64_t crc;      /* of the source */
 };
 
-static int setup(struct compressor *c, uint64_t n, int level, struct sl_err *err)
+/* Read the log piece by piece, compress it and write what comes out. The last piece ends the frame. */
+static int compress_log(struct compressor *c, struct sl_err *err)
 {
-	c->ctx = ZSTD_createCCtx();
-	c->in = sl__alloc(c->env, CHUNK_BYTES);
-	c->out = sl__alloc(c->env, CHUNK_BYTES);
-	if (c->ctx == NULL || c->in == NULL || c->out == NULL)
-		return no_memory(err, c->path);
-	if (ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_compressionLevel, level)) ||
-	    ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_checksumFlag, 1)) ||
-	    ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(c->ctx, n)))
-		return sl_err_set(err, SL_EINVAL, "archive_level: %d is none of zstd's", level);
-	return 0;
-}
-
-static void teardown(struct compressor *c)
-{
-	(void)ZSTD_freeCCtx(c->ctx);
-	sl__free(c->env, c->in);
-	sl__free(c->env, c->out);
-}
-
-/* Compress one piece and write what comes out; the last piece ends the frame. */
-static int put(struct compressor *c, int fd, size_t n, bool last, struct sl_err *err)
-{
-	ZSTD_inBuffer from = {.src = c->in, .size = n};
-	for (;;) {
-		ZSTD_outBuffer to = {.dst = c->out, .size = CHUNK_BYTES};
-		size_t left = ZSTD_compressStream2(c->ctx, &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
-		if (ZSTD_isError(left))
-			return ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation
-				       ? no_memory(err, c->path)
-				       : sl_err_set(err, SL_EINTERNAL, "archive %s: compress: %s", c->path,
-						    ZSTD_getErrorName(left));
-		int rc = to.pos == 0 ? 0 : sl__pwrite_full(c->env, fd, c->out, to.pos, c->written);
-		if (rc < 0)
-			return sl_err_set_errno(err, -rc, "archive %s: write", c->path);
-		c->written += to.pos;
-		if (last ? left == 0 : from.pos == from.size)
-			return 0;
-	}
-}
-
-static int compress_all(struct compressor *c, int from, uint64_t n, int to, struct sl_err *err)
-{
-	uint64_t done = 0;
+	uint64_t done = 0, written = 0;
 	do {
-		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, n - done);
-		ssize_t got = sl__pread_full(c->env, from, c->in, want, done);
+		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, c->n - done);
+		ssize_t got = sl__pread_full(c->env, c->from, c->in, want, done);
 		if (got < 0)
 			return sl_err_set_errno(err, (int)-got, "archive %s: read the log at %llu", c->path,
 						(unsigned long long)done);
 		if ((size_t)got < want)
 			return sl_err_set(err, SL_EIO, "archive %s: the log ends at %llu, want %llu", c->path,
-					  (unsigned long long)done + (unsigned long long)got, (unsigned long long)n);
+					  (unsigned long long)done + (unsigned long long)got, (unsigned long long)c->n);
 		c->crc = sl__crc64nvme(c->crc, c->in, want);
 		done += want;
-		int rc = put(c, to, want, done == n, err);
-		if (rc != 0)
-			return rc;
-	} while (done < n);
+		bool last = done == c->n, ended = false;
+		ZSTD_inBuffer from = {.src = c->in, .size = want};
+		while (!ended) {
+			ZSTD_outBuffer to = {.dst = c->out, .size = CHUNK_BYTES};
+			size_t left = ZSTD_compressStream2(c->ctx, &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
+			if (ZSTD_isError(left) && ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+				return no_archive_memory(err, c->path);
+			if (ZSTD_isError(left))
+				return sl_err_set(err, SL_EINTERNAL, "archive %s: compress: %s", c->path,
+						  ZSTD_getErrorName(left));
+			int rc = to.pos == 0 ? 0 : sl__pwrite_full(c->env, c->to, c->out, to.pos, written);
+			if (rc < 0)
+				return sl_err_set_errno(err, -rc, "archive %s: write", c->path);
+			written += to.pos;
+			ended = last ? left == 0 : from.pos == from.size;
+		}
+	} while (done < c->n);
 	return 0;
 }
 
 /* Read the new file back: what is thrown away afterwards must be in it. */
-static int verify(const struct compressor *c, uint64_t n, struct sl_err *err)
+static int verify_archive(const struct compressor *c, struct sl_err *err)
 {
 	struct wal_zst z;
 	int rc = sl__wal_zst_open(&z, c->env, c->path, err);
@@ -202,25 +158,29 @@ static int verify(const struct compressor *c, uint64_t n, struct sl_err *err)
 		}
 	}
 	sl__wal_zst_close(&z);
-	if (rc == 0 && (crc != c->crc || len != n))
+	if (rc == 0 && (crc != c->crc || len != c->n))
 		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: reads back other than it was written", c->path);
 	return rc;
 }
 
-static int write_synced(struct compressor *c, int from, uint64_t n, int level, int to, struct sl_err *err)
+static int write_synced(struct compressor *c, int level, struct sl_err *err)
 {
-	int rc = SL__IO(c->env, lock, to);
+	int rc = SL__IO(c->env, lock, c->to);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "archive %s: lock", c->path);
-	rc = setup(c, n, level, err);
-	if (rc == 0)
-		rc = compress_all(c, from, n, to, err);
+	if (c->ctx == NULL || c->in == NULL || c->out == NULL)
+		return no_archive_memory(err, c->path);
+	if (ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_compressionLevel, level)) ||
+	    ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_checksumFlag, 1)) ||
+	    ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(c->ctx, c->n)))
+		return sl_err_set(err, SL_EINVAL, "archive_level: %d is none of zstd's", level);
+	rc = compress_log(c, err);
 	if (rc != 0)
 		return rc;
-	rc = SL__IO(c->env, sync, to);
+	rc = SL__IO(c->env, sync, c->to);
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "archive %s: sync", c->path);
-	return verify(c, n, err);
+	return verify_archive(c, err);
 }
 
 int sl__wal_zst_write(const struct sl_env *env, int fd, uint64_t n, const char *path, int level, int *out_fd,
@@ -229,9 +189,18 @@ int sl__wal_zst_write(const struct sl_env *env, int fd, uint64_t n, const char *
 	int to = SL__IO(env, open, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 	if (to < 0)
 		return sl_err_set_errno(err, -to, "archive %s: create", path);
-	struct compressor c = {.env = env, .path = path};
-	int rc = write_synced(&c, fd, n, level, to, err);
-	teardown(&c);
+	struct compressor c = {.env = env,
+			       .path = path,
+			       .ctx = ZSTD_createCCtx(),
+			       .in = sl__alloc(env, CHUNK_BYTES),
+			       .out = sl__alloc(env, CHUNK_BYTES),
+			       .from = fd,
+			       .to = to,
+			       .n = n};
+	int rc = write_synced(&c, level, err);
+	(void)ZSTD_freeCCtx(c.ctx);
+	sl__free(env, c.in);
+	sl__free(env, c.out);
 	if (rc != 0) {
 		(void)SL__IO(env, close, to);
 		(void)SL__IO(env, unlink, path);
@@ -252,17 +221,8 @@ struct comparison {
 	bool same_stream; /* of one incarnation */
 };
 
-/* Is the beginning of the archive a header of the same incarnation as ours? */
-static bool same_incarnation(const struct comparison *c, size_t their_len, size_t our_len)
-{
-	struct wal_header a, b;
-	return their_len >= WAL_HEADER_BYTES && our_len >= WAL_HEADER_BYTES &&
-	       sl__wal_header_decode(c->theirs, &a) == WAL_HEADER_OK &&
-	       sl__wal_header_decode(c->ours, &b) == WAL_HEADER_OK && a.incarnation == b.incarnation;
-}
-
 /* Reads the archive to its end even where it differs: a sound one ends with a right checksum. */
-static int compare_all(struct comparison *c, struct sl_err *err)
+static int compare_contents(struct comparison *c, struct sl_err *err)
 {
 	uint64_t at = 0;
 	size_t got = CHUNK_BYTES;
@@ -274,21 +234,18 @@ static int compare_all(struct comparison *c, struct sl_err *err)
 		ssize_t have = sl__pread_full(c->z.env, c->fd, c->ours, want, at);
 		if (have < 0)
 			return sl_err_set_errno(err, (int)-have, "archive %s: read the log", c->z.path);
-		if (at == 0)
-			c->same_stream = same_incarnation(c, got, (size_t)have);
+		if (at == 0 && got >= WAL_HEADER_BYTES && (size_t)have >= WAL_HEADER_BYTES) {
+			struct wal_header a, b;
+			c->same_stream = sl__wal_header_decode(c->theirs, &a) == WAL_HEADER_OK &&
+					 sl__wal_header_decode(c->ours, &b) == WAL_HEADER_OK &&
+					 a.incarnation == b.incarnation;
+		}
 		if ((size_t)have < want || got < want || memcmp(c->theirs, c->ours, want) != 0)
 			c->same = false;
 		at += got;
 	}
 	c->same = c->same && at >= c->n;
 	return 0;
-}
-
-/* The name is taken by something that is no archive of ours: damaged, a folder, a link, another user's. */
-static bool is_strange(const struct sl_err *err)
-{
-	return err->code == SL_ECORRUPT || err->code == SL_EUNSUPPORTED || err->code == SL_EACCES ||
-	       err->sys_errno == EISDIR;
 }
 
 int sl__wal_zst_compare(const struct sl_env *env, const char *path, int fd, uint64_t n, enum wal_zst_match *out,
@@ -300,12 +257,15 @@ int sl__wal_zst_compare(const struct sl_env *env, const char *path, int fd, uint
 	if (rc == 0) {
 		c.theirs = sl__alloc(env, CHUNK_BYTES);
 		c.ours = sl__alloc(env, CHUNK_BYTES);
-		rc = c.theirs == NULL || c.ours == NULL ? no_memory(&why, path) : compare_all(&c, &why);
+		rc = c.theirs == NULL || c.ours == NULL ? no_archive_memory(&why, path) : compare_contents(&c, &why);
 		sl__free(env, c.theirs);
 		sl__free(env, c.ours);
 		sl__wal_zst_close(&c.z);
 	}
-	if (rc != 0 && !is_strange(&why)) {
+	/* The name may be taken by something else: damaged, a folder, a link, another user's. */
+	bool strange = why.code == SL_ECORRUPT || why.code == SL_EUNSUPPORTED || why.code == SL_EACCES ||
+		       why.sys_errno == EISDIR;
+	if (rc != 0 && !strange) {
 		if (err != NULL)
 			*err = why;
 		return rc;

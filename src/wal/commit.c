@@ -143,23 +143,18 @@ static void return_flying_marks(sl_wal *w) SL_REQUIRES(w->mu)
 		w->marks_since_ns = sl__mono_ns(&w->env);
 }
 
-static void index_batch(sl_wal *w, const struct wal_batch *b, uint64_t at) SL_REQUIRES(w->mu)
+static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQUIRES(w->mu)
 {
 	for (size_t off = 0; off < b->fill;) {
 		const uint8_t *p = b->buf + off;
 		uint32_t total = sl__get32(p) + 4;
 		sl__wal_index_add(&w->index, &(struct wal_entry){.sequence = sl__get64(p + 4),
-								 .offset = at + off,
+								 .offset = w->end + off,
 								 .timestamp_ms = (int64_t)sl__get64(p + 16),
 								 .total = total,
 								 .status = SL_WAL_PENDING});
 		off += total;
 	}
-}
-
-static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQUIRES(w->mu)
-{
-	index_batch(w, b, w->end);
 	if (b->n > 0) {
 		w->durable_seq = b->first_seq + b->n - 1;
 		if (w->active_first == 0)
@@ -252,12 +247,6 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 	sl__futex_wake_all(&behind->done);
 }
 
-static void ring_event_fd(int fd)
-{
-	uint64_t one = 1;
-	(void)!write(fd, &one, sizeof(one));
-}
-
 /* ---- leading ---- */
 
 /* Wait a part of a flush's time for those who were in the last cycle: they are about to come back. */
@@ -309,70 +298,65 @@ static bool disk_is_full(int rc)
 	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
 }
 
-static int poisoned_by(const struct sl_err *why, bool *poison, struct sl_err *err)
+/* [leader] Write and sync. A full disk leaves the file cut back to its logical end, so that nothing of the batch
+ * survives; everything else that fails poisons (by *poison). */
+static int write_wal_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool *poison, struct sl_err *err)
 {
-	*poison = true;
-	if (err != NULL)
-		*err = *why;
-	return why->code;
-}
-
-/* A full disk leaves the file cut back to its logical end, so that nothing of the batch survives; the rest poisons. */
-static int write_failed(sl_wal *w, int rc, bool *poison, struct sl_err *err)
-{
-	int code = sl_err_set_errno(err, -rc, "append to %s: write", w->path);
-	struct sl_err cut = SL_ERR_INIT;
-	w->cut_needed = true;
-	*poison |= !disk_is_full(rc);
-	int cut_rc = *poison ? 0 : sl__wal_trim(w, &cut);
-	if (cut_rc == SL_EPOISONED)
-		return poisoned_by(&cut, poison, err);
-	if (cut_rc != 0)
-		sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet", SL__F_STR("log", w->path),
-			SL__F_STR("error", cut.msg));
-	return code;
-}
-
-/* [leader] Write and sync. A full disk leaves the file cut back; everything else that fails poisons (by *poison). */
-static int write_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, bool *poison, struct sl_err *err)
-{
+	struct sl_err why = SL_ERR_INIT;
 	*poison = false;
 	if (w->end >= (uint64_t)w->opts.segment_bytes && w->active_first != 0) {
-		struct sl_err why = SL_ERR_INIT;
 		int rotated = sl__wal_rotate(w, &why);
 		if (rotated == SL_EPOISONED)
-			return poisoned_by(&why, poison, err);
+			goto poisoned;
 		if (rotated != 0)
 			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment, going on in the old one",
 				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
 	}
 	if (w->cut_needed) {
-		int rc = sl__wal_trim(w, err);
-		*poison = rc == SL_EPOISONED;
-		if (rc != 0)
-			return *poison && err != NULL ? err->code : rc;
+		int rc = sl__wal_trim(w, &why);
+		if (rc == SL_EPOISONED)
+			goto poisoned;
+		if (rc != 0) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
 	}
 	sl__wal_await_prepared(w, w->end + bytes);
 	sl__wal_prepare_inline(w, w->end + bytes);
 	int rc = sl__pwrite_full(&w->env, w->fd, b->buf, bytes, w->end);
 	if (disk_is_full(rc)) {
 		/* The zeros ahead may be what fills it. The cut also takes away what was written of this batch. */
-		struct sl_err cut = SL_ERR_INIT;
 		w->cut_needed = true;
-		int cut_rc = sl__wal_give_back(w, &cut);
+		int cut_rc = sl__wal_give_back(w, &why);
+		if (cut_rc == SL_EPOISONED)
+			goto poisoned;
 		if (cut_rc == 0)
 			rc = sl__pwrite_full(&w->env, w->fd, b->buf, bytes, w->end);
-		if (cut_rc == SL_EPOISONED)
-			return poisoned_by(&cut, poison, err);
 	}
-	if (rc < 0)
-		return write_failed(w, rc, poison, err);
+	if (rc < 0) {
+		w->cut_needed = true;
+		*poison = !disk_is_full(rc);
+		int cut_rc = *poison ? 0 : sl__wal_trim(w, &why);
+		if (cut_rc == SL_EPOISONED)
+			goto poisoned;
+		if (cut_rc != 0)
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet",
+				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
+		return sl_err_set_errno(err, -rc, "append to %s: write", w->path);
+	}
 	rc = SL__IO(&w->env, datasync, w->fd);
 	if (rc < 0) {
 		*poison = true;
 		return sl_err_set_errno(err, -rc, "append to %s: sync", w->path);
 	}
 	return 0;
+
+poisoned:
+	*poison = true;
+	if (err != NULL)
+		*err = why;
+	return why.code;
 }
 
 /* Flush b, whose leader the caller is. mu is held on entry and exit; when it returns, b has ended. */
@@ -393,7 +377,7 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 	sl__unlock(&w->mu);
 	await_writers(b);
 	if (rc == 0 && bytes > 0)
-		rc = write_batch(w, b, bytes, &poison, &err);
+		rc = write_wal_batch(w, b, bytes, &poison, &err);
 	int64_t took = sl__mono_ns(&w->env) - began;
 	sl_histogram_observe(w->metrics.flush_seconds, (uint64_t)took);
 	/* C2. The sync of the records is not tried again: they are cut off. That the cut is synced is no second try: a
@@ -415,8 +399,10 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 	sl__broadcast(&w->lead_cv);
 	if (w->timed_waiters > 0)
 		sl__broadcast(&w->done_cv);
-	if (w->event_fd >= 0)
-		ring_event_fd(w->event_fd);
+	if (w->event_fd >= 0) {
+		uint64_t one = 1;
+		(void)!write(w->event_fd, &one, sizeof(one));
+	}
 	sl__unlock(&w->mu);
 	sl__futex_wake_all(&b->done);
 	sl__lock(&w->mu);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scanning a log, a segment or an archive in two passes: the first collects statuses and damage, the second reports
+ * records and damage in the order of the files.
+ */
 #include "wal/scan.h"
 
 #include <errno.h>
@@ -59,16 +63,6 @@ static int push_damage(struct scanner *s, const struct wal_find *find, const cha
 	return 0;
 }
 
-static int collect_gap(struct scanner *s, const struct wal_find *find)
-{
-	s->gap_total += find->gap_last - find->gap_first + 1;
-	if (!s->damage_is_fresh)
-		return push_damage(s, find, "sequences missing");
-	s->damage[s->n_damage - 1].first_missing = find->gap_first;
-	s->damage[s->n_damage - 1].last_missing = find->gap_last;
-	return 0;
-}
-
 static int progress(struct scanner *s, const struct wal_find *find)
 {
 	if (s->scan->on_progress == NULL || ++s->seen % PROGRESS_RECORDS != 0)
@@ -79,48 +73,98 @@ static int progress(struct scanner *s, const struct wal_find *find)
 	return s->scan->on_progress(SL_MIN(done, s->total_bytes), s->total_bytes, s->scan->ctx);
 }
 
-/* Damage right before a clean close: the record of the close holds how far the log went. */
-static void missing_before_close(struct scanner *s, const struct wal_find *find)
-{
-	const struct wal_source *src = &s->sources[find->segment];
-	uint64_t last = src->last != 0 ? src->last : src->before, closed = find->item->record.sequence;
-	struct sl_wal_damage *d = &s->damage[s->n_damage - 1];
-	if (closed <= last || d->first_missing != 0)
-		return;
-	d->first_missing = last + 1;
-	d->last_missing = closed;
-}
-
-static int collect(const struct wal_find *find, struct sl_err *err, void *ctx)
+static int collect_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 {
 	struct scanner *s = ctx;
 	int rc = 0;
-	if (find->kind == WAL_FOUND_RECORD) {
+	if (find->kind == WAL_FOUND_GAP) {
+		s->gap_total += find->gap_last - find->gap_first + 1;
+		if (s->damage_is_fresh) {
+			s->damage[s->n_damage - 1].first_missing = find->gap_first;
+			s->damage[s->n_damage - 1].last_missing = find->gap_last;
+		} else {
+			rc = push_damage(s, find, "sequences missing");
+		}
+	} else if (find->kind != WAL_FOUND_RECORD) {
+		rc = push_damage(s, find, find->item->reason);
+		s->damage_is_fresh = find->kind == WAL_FOUND_DAMAGE;
+	} else {
 		const struct wal_record *rec = &find->item->record;
 		bool fresh = s->damage_is_fresh;
 		s->damage_is_fresh = false;
 		if (rec->status == WAL_STATUS_RENEWAL)
 			s->renewed = sl__get32(rec->payload) & 0xFFFFFF;
-		if (rec->status == WAL_STATUS_CLOSED && fresh)
-			missing_before_close(s, find);
+		if (rec->status == WAL_STATUS_CLOSED && fresh) {
+			/* Damage right before a clean close: the record of the close holds how far the log went. */
+			const struct wal_source *src = &s->sources[find->segment];
+			uint64_t last = src->last != 0 ? src->last : src->before;
+			struct sl_wal_damage *d = &s->damage[s->n_damage - 1];
+			if (rec->sequence > last && d->first_missing == 0) {
+				d->first_missing = last + 1;
+				d->last_missing = rec->sequence;
+			}
+		}
 		if (sl__wal_is_mark(rec->status))
 			rc = sl__wal_ranges_set(&s->statuses, rec->first, rec->sequence, rec->status);
 		if (rc == 0)
 			rc = progress(s, find);
 		if (rc > 0)
 			return sl_err_set(err, SL_ECANCELLED, "stopped");
-	} else if (find->kind == WAL_FOUND_GAP) {
-		rc = collect_gap(s, find);
-	} else {
-		rc = push_damage(s, find, find->item->reason);
-		s->damage_is_fresh = find->kind == WAL_FOUND_DAMAGE;
 	}
 	return rc < 0 ? sl_err_set(err, rc, "scan: no memory") : rc;
 }
 
-/* Holes that an earlier recovery declared are not damage. */
-static void settle_damage(struct scanner *s)
+/* After the first pass: add the damage that no record or gap shows. */
+static int complete_damage(struct scanner *s)
 {
+	static const struct wal_item nowhere = {.offset = WAL_HEADER_BYTES};
+	/* A hole that was declared before the first record shows no gap: it is put before what the first pass found. */
+	size_t segment = 0;
+	while (segment + 1 < s->n && s->sources[segment].first == 0)
+		segment++;
+	struct sl_wal_range hole = sl__wal_ranges_failed_before(&s->statuses, s->sources[segment].first);
+	if (hole.last != 0 && (s->n_damage == 0 || s->damage[0].first_missing != hole.first)) {
+		struct wal_find find = {.kind = WAL_FOUND_GAP,
+					.segment = segment,
+					.item = &nowhere,
+					.gap_first = hole.first,
+					.gap_last = hole.last};
+		int rc = push_damage(s, &find, "sequences missing");
+		if (rc != 0)
+			return rc;
+		struct sl_wal_damage added = s->damage[s->n_damage - 1];
+		memmove(s->damage + 1, s->damage, (s->n_damage - 1) * sizeof(*s->damage));
+		s->damage[0] = added;
+		s->has_front_hole = true;
+	}
+	if (s->archive != NULL) {
+		/* What the archive itself lost. */
+		s->lost = sl__calloc(s->scan->env, s->archive->n_damage, sizeof(*s->lost));
+		if (s->lost == NULL)
+			return SL_ENOMEM;
+		s->n_lost = s->archive->n_damage;
+		for (size_t i = 0; i < s->n_lost; i++) {
+			const struct wal_zst_damage *d = &s->archive->damage[i];
+			s->lost[i] = (struct sl_wal_damage){.segment = s->sources[0].name,
+							    .offset = d->content,
+							    .length = d->length,
+							    .reason = d->reason,
+							    .of_archive = 1,
+							    .archive_offset = d->at};
+		}
+		/* A record that ends with what could be decompressed was not torn by a crash: it belongs to what is
+		 * lost. */
+		struct sl_wal_damage *torn = s->n_damage > 0 ? &s->damage[s->n_damage - 1] : NULL;
+		struct sl_wal_damage *lost = &s->lost[s->n_lost - 1];
+		if (torn != NULL && torn->torn_tail && lost->offset < torn->offset + torn->length) {
+			torn->torn_tail = 0;
+		} else if (torn != NULL && torn->torn_tail) {
+			lost->length = lost->length != 0 ? lost->length + (lost->offset - torn->offset) : 0;
+			lost->offset = torn->offset;
+			s->n_damage--;
+		}
+	}
+	/* Holes that an earlier recovery declared are not damage. */
 	for (size_t i = 0; i < s->n_damage; i++) {
 		struct sl_wal_damage *d = &s->damage[i];
 		if (d->first_missing != 0 && d->length == 0 &&
@@ -129,77 +173,13 @@ static void settle_damage(struct scanner *s)
 			d->reason = "declared missing";
 		}
 	}
-}
-
-/* A hole that was declared before the first record shows no gap: it is put in front of what the first pass found. */
-static int add_front_hole(struct scanner *s)
-{
-	static const struct wal_item nowhere = {.offset = WAL_HEADER_BYTES};
-	size_t segment = 0;
-	while (segment + 1 < s->n && s->sources[segment].first == 0)
-		segment++;
-	uint64_t first = s->sources[segment].first;
-	struct sl_wal_range hole = sl__wal_ranges_failed_before(&s->statuses, first);
-	if (hole.last == 0 || (s->n_damage > 0 && s->damage[0].first_missing == hole.first))
-		return 0;
-	struct wal_find find = {.kind = WAL_FOUND_GAP,
-				.segment = segment,
-				.item = &nowhere,
-				.gap_first = hole.first,
-				.gap_last = hole.last};
-	int rc = push_damage(s, &find, "sequences missing");
-	if (rc != 0)
-		return rc;
-	struct sl_wal_damage added = s->damage[s->n_damage - 1];
-	memmove(s->damage + 1, s->damage, (s->n_damage - 1) * sizeof(*s->damage));
-	s->damage[0] = added;
-	s->has_front_hole = true;
 	return 0;
 }
 
-/* ---- damage of an archive itself ---- */
-
-/* A record that ends with what could be decompressed was not torn by a crash: it belongs to what is lost. */
-static void join_tail(struct scanner *s)
-{
-	struct sl_wal_damage *torn = s->n_damage > 0 ? &s->damage[s->n_damage - 1] : NULL;
-	struct sl_wal_damage *lost = &s->lost[s->n_lost - 1];
-	if (torn == NULL || !torn->torn_tail)
-		return;
-	if (lost->offset < torn->offset + torn->length) {
-		torn->torn_tail = 0;
-		return;
-	}
-	lost->length = lost->length != 0 ? lost->length + (lost->offset - torn->offset) : 0;
-	lost->offset = torn->offset;
-	s->n_damage--;
-}
-
-static int add_lost(struct scanner *s)
-{
-	if (s->archive == NULL)
-		return 0;
-	s->lost = sl__calloc(s->scan->env, s->archive->n_damage, sizeof(*s->lost));
-	if (s->lost == NULL)
-		return SL_ENOMEM;
-	s->n_lost = s->archive->n_damage;
-	for (size_t i = 0; i < s->n_lost; i++) {
-		const struct wal_zst_damage *d = &s->archive->damage[i];
-		s->lost[i] = (struct sl_wal_damage){.segment = s->sources[0].name,
-						    .offset = d->content,
-						    .length = d->length,
-						    .reason = d->reason,
-						    .of_archive = 1,
-						    .archive_offset = d->at};
-	}
-	join_tail(s);
-	return 0;
-}
-
-/* ---- the second pass: telling ---- */
+/* ---- the second pass: reporting ---- */
 
 /* What the archive lost before this place of its content. */
-static int tell_lost(struct scanner *s, uint64_t before)
+static int report_lost(struct scanner *s, uint64_t before)
 {
 	int rc = 0;
 	while (rc == 0 && s->next_lost < s->n_lost && s->lost[s->next_lost].offset <= before) {
@@ -209,7 +189,7 @@ static int tell_lost(struct scanner *s, uint64_t before)
 	return rc;
 }
 
-static int tell_next_damage(struct scanner *s)
+static int report_next_damage(struct scanner *s)
 {
 	if (s->next_damage >= s->n_damage)
 		return 0;
@@ -217,30 +197,7 @@ static int tell_next_damage(struct scanner *s)
 	return s->scan->on_damage != NULL && !s->scan->quiet ? s->scan->on_damage(d, s->scan->ctx) : 0;
 }
 
-static int open_payload(struct scanner *s, const struct wal_source *src, const struct wal_record *rec,
-			struct sl_wal_record *out, struct sl_err *err)
-{
-	if (src->header.version != 2 || s->scan->key == NULL)
-		return 0;
-	size_t len = rec->payload_len >= WAL_SEAL_BYTES ? rec->payload_len - WAL_SEAL_BYTES : 0;
-	if (len + 1 > s->plain_cap) {
-		uint8_t *grown = sl__realloc(s->scan->env, s->plain, len + 1);
-		if (grown == NULL)
-			return sl_err_set(err, SL_ENOMEM, "scan %s: no memory", src->name);
-		s->plain = grown;
-		s->plain_cap = len + 1;
-	}
-	struct wal_seal_ctx at = {s->id, src->header.incarnation, rec->sequence, rec->timestamp_ms};
-	if (rec->payload_len < WAL_SEAL_BYTES ||
-	    sl__wal_open_payload(s->scan->key, &at, s->plain, rec->payload, rec->payload_len) != 0)
-		return sl_err_set(err, SL_EKEY, "%s: record %llu does not open: a wrong key, or it was tampered with",
-				  src->name, (unsigned long long)rec->sequence);
-	out->payload = s->plain;
-	out->payload_len = len;
-	return 0;
-}
-
-static int tell_record(struct scanner *s, const struct wal_find *find, struct sl_err *err)
+static int report_record(struct scanner *s, const struct wal_find *find, struct sl_err *err)
 {
 	const struct wal_record *rec = &find->item->record;
 	const struct wal_source *src = &s->sources[find->segment];
@@ -255,9 +212,24 @@ static int tell_record(struct scanner *s, const struct wal_find *find, struct sl
 				    .length = rec->total - 4,
 				    .crc = rec->crc,
 				    .segment = src->name};
-	int rc = open_payload(s, src, rec, &out, err);
-	if (rc != 0)
-		return rc;
+	if (src->header.version == 2 && s->scan->key != NULL) {
+		size_t len = rec->payload_len >= WAL_SEAL_BYTES ? rec->payload_len - WAL_SEAL_BYTES : 0;
+		if (len + 1 > s->plain_cap) {
+			uint8_t *grown = sl__realloc(s->scan->env, s->plain, len + 1);
+			if (grown == NULL)
+				return sl_err_set(err, SL_ENOMEM, "scan %s: no memory", src->name);
+			s->plain = grown;
+			s->plain_cap = len + 1;
+		}
+		struct wal_seal_ctx at = {s->id, src->header.incarnation, rec->sequence, rec->timestamp_ms};
+		if (rec->payload_len < WAL_SEAL_BYTES ||
+		    sl__wal_open_payload(s->scan->key, &at, s->plain, rec->payload, rec->payload_len) != 0)
+			return sl_err_set(err, SL_EKEY,
+					  "%s: record %llu does not open: a wrong key, or it was tampered with",
+					  src->name, (unsigned long long)rec->sequence);
+		out.payload = s->plain;
+		out.payload_len = len;
+	}
 	if (out.status == SL_WAL_PENDING) {
 		s->pending_bytes += rec->total;
 		if (s->oldest_pending_ms == 0)
@@ -266,23 +238,23 @@ static int tell_record(struct scanner *s, const struct wal_find *find, struct sl
 	return s->scan->on_record != NULL ? s->scan->on_record(&out, s->scan->ctx) : 0;
 }
 
-static int tell(const struct wal_find *find, struct sl_err *err, void *ctx)
+static int report_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 {
 	struct scanner *s = ctx;
-	int lost = tell_lost(s, find->item->offset);
-	if (lost != 0)
-		return lost;
+	int rc = report_lost(s, find->item->offset);
+	if (rc != 0)
+		return rc;
 	if (find->kind == WAL_FOUND_RECORD) {
 		s->damage_is_fresh = false;
-		int rc = tell_record(s, find, err);
+		rc = report_record(s, find, err);
 		if (rc == 0 && progress(s, find) != 0)
 			return sl_err_set(err, SL_ECANCELLED, "stopped");
 		return rc;
 	}
 	if (find->kind == WAL_FOUND_GAP && s->damage_is_fresh)
-		return 0; /* told with the damage */
+		return 0; /* reported with the damage */
 	s->damage_is_fresh = find->kind == WAL_FOUND_DAMAGE;
-	return tell_next_damage(s);
+	return report_next_damage(s);
 }
 
 /* ---- counting ---- */
@@ -348,75 +320,57 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 	memcpy(out, &st, n);
 }
 
-static int check_is_log(const struct scanner *s, struct sl_err *err)
+static int run_passes(struct scanner *s, bool walk, struct sl_err *err)
 {
-	const struct wal_source *src = &s->sources[s->n - 1];
-	if (s->archive != NULL || s->n > 1 || src->missing || src->header_state != WAL_HEADER_BAD ||
-	    src->records + src->marks > 0)
-		return 0;
-	if (src->file_size == 0)
-		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log", src->path);
-	return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", src->path);
-}
-
-static void measure(struct scanner *s, bool twice)
-{
+	const struct sl_env *env = s->scan->env;
+	uint64_t bytes = 0;
 	for (size_t i = 0; i < s->n; i++) {
 		struct wal_source *src = &s->sources[i];
 		struct sl_io_stat st;
 		if (src->mem != NULL)
 			src->file_size = src->size;
-		else if (SL__IO(s->scan->env, fstat, src->fd, &st) == 0)
+		else if (SL__IO(env, fstat, src->fd, &st) == 0)
 			src->file_size = st.size;
-		s->total_bytes += src->file_size * (twice ? 2 : 1);
+		bytes += src->file_size;
 	}
-}
-
-static int first_pass(struct scanner *s, struct sl_err *err)
-{
-	int rc = sl__wal_survey(s->scan->env, s->sources, s->n, collect, s, err);
-	if (rc == 0)
-		rc = check_is_log(s, err);
-	if (rc == 0 && ((rc = add_front_hole(s)) != 0 || (rc = add_lost(s)) != 0))
-		rc = sl_err_set(err, rc, "scan: no memory");
-	if (rc == 0)
-		settle_damage(s);
-	return rc;
-}
-
-/* Without records to hand out only the damage is reported. */
-static int second_pass(struct scanner *s, bool walk, struct sl_err *err)
-{
-	int rc = 0;
+	s->total_bytes = bytes * (walk ? 2 : 1);
+	int rc = sl__wal_survey(env, s->sources, s->n, collect_find, s, err);
+	if (rc != 0)
+		return rc;
+	const struct wal_source *newest = &s->sources[s->n - 1];
+	if (s->archive == NULL && s->n == 1 && !newest->missing && newest->header_state == WAL_HEADER_BAD &&
+	    newest->records + newest->marks == 0)
+		return sl_err_set(err, SL_ECORRUPT,
+				  newest->file_size == 0 ? "%s is empty, not a log"
+							 : "%s is not a log: no header and no record in it",
+				  newest->path);
+	rc = complete_damage(s);
+	if (rc != 0)
+		return sl_err_set(err, rc, "scan: no memory");
+	/* The second pass. Without records to hand out only the damage is reported. */
 	s->damage_is_fresh = false;
-	for (size_t i = 0; i < s->n; i++)
-		s->done_bytes += s->sources[i].file_size;
+	s->done_bytes = bytes;
 	if (walk && s->has_front_hole)
-		rc = tell_next_damage(s);
+		rc = report_next_damage(s);
 	if (rc == 0 && walk)
-		rc = sl__wal_survey(s->scan->env, s->sources, s->n, tell, s, err);
+		rc = sl__wal_survey(env, s->sources, s->n, report_find, s, err);
 	while (rc == 0 && s->next_damage < s->n_damage)
-		rc = tell_next_damage(s);
-	return rc != 0 ? rc : tell_lost(s, UINT64_MAX);
+		rc = report_next_damage(s);
+	return rc != 0 ? rc : report_lost(s, UINT64_MAX);
 }
 
-static int scan_sources(const struct wal_scan *scan, const char *id, struct wal_source *sources, size_t n,
-			const struct wal_zst_content *archive, struct sl_wal_stats *stats, struct sl_err *err)
+/* Scan s->sources. */
+static int scan_sources(struct scanner *s, struct sl_wal_stats *stats, struct sl_err *err)
 {
-	struct scanner s = {.scan = scan, .id = id, .sources = sources, .n = n};
-	s.archive = archive != NULL && archive->n_damage > 0 ? archive : NULL;
-	bool walk = scan->on_record != NULL || stats != NULL;
-	measure(&s, walk);
-	sl__wal_ranges_init(&s.statuses, scan->env);
-	int rc = first_pass(&s, err);
-	if (rc == 0)
-		rc = second_pass(&s, walk, err);
+	const struct sl_env *env = s->scan->env;
+	sl__wal_ranges_init(&s->statuses, env);
+	int rc = run_passes(s, s->scan->on_record != NULL || stats != NULL, err);
 	if (rc == 0 && stats != NULL)
-		fill_stats(&s, stats);
-	sl__wal_ranges_fini(&s.statuses);
-	sl__free(scan->env, s.damage);
-	sl__free(scan->env, s.lost);
-	sl__free(scan->env, s.plain);
+		fill_stats(s, stats);
+	sl__wal_ranges_fini(&s->statuses);
+	sl__free(env, s->damage);
+	sl__free(env, s->lost);
+	sl__free(env, s->plain);
 	return rc;
 }
 
@@ -426,8 +380,7 @@ static int scan_sources(const struct wal_scan *scan, const char *id, struct wal_
 struct stream_files {
 	struct wal_source *sources;
 	char **paths;
-	size_t n, cap;
-	bool active_sealed; /* what was the active file when we came is one of the sealed ones now */
+	size_t n;
 };
 
 static void stream_free(struct stream_files *f, const struct sl_env *env)
@@ -449,58 +402,46 @@ static void stream_add(struct stream_files *f, char *path, int fd, uint64_t firs
 		.path = path, .name = sl__basename(path), .fd = fd, .size = UINT64_MAX, .named_first = first};
 }
 
-static bool same_file(const struct sl_env *env, int a, int b)
-{
-	struct sl_io_stat x, y;
-	return a >= 0 && b >= 0 && SL__IO(env, fstat, a, &x) == 0 && SL__IO(env, fstat, b, &y) == 0 && x.dev == y.dev &&
-	       x.ino == y.ino;
-}
-
 /* The active file is opened before the folder is listed: if it is sealed meanwhile, it shows up under both names. */
-static int open_sealed(struct stream_files *f, const struct wal_files *files, const struct sl_env *env, const char *dir,
-		       const char *id, int active_fd, struct sl_err *err)
-{
-	for (size_t i = 0; i < files->n_sealed; i++) {
-		char *path = sl__wal_file_path(env, dir, id, files->sealed[i]);
-		if (path == NULL)
-			return sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
-		int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
-		if (fd < 0 && fd != -ENOENT) {
-			int code = sl_err_set_errno(err, -fd, "open %s", path);
-			sl__free(env, path);
-			return code;
-		}
-		if (fd < 0) {
-			sl__free(env, path);
-			continue;
-		}
-		f->active_sealed |= same_file(env, fd, active_fd);
-		stream_add(f, path, fd, files->sealed[i]);
-	}
-	return 0;
-}
-
 static int open_stream(struct stream_files *f, const struct sl_env *env, const char *dir, const char *id,
 		       struct sl_err *err)
 {
-	struct wal_files files;
+	struct wal_files files = {0};
+	struct sl_io_stat active, st;
+	bool active_sealed = false;
 	char *path = sl__wal_file_path(env, dir, id, 0);
 	if (path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+	bool known = fd >= 0 && SL__IO(env, fstat, fd, &active) == 0;
 	int rc = fd < 0 && fd != -ENOENT ? sl_err_set_errno(err, -fd, "open %s", path) : 0;
-	if (rc == 0 && (rc = sl__wal_files_list(&files, env, dir, id, err)) == 0) {
+	if (rc == 0)
+		rc = sl__wal_files_list(&files, env, dir, id, err);
+	if (rc == 0) {
 		f->sources = sl__calloc(env, files.n_sealed + 1, sizeof(*f->sources));
 		f->paths = sl__calloc(env, files.n_sealed + 1, sizeof(*f->paths));
 		if (f->sources == NULL || f->paths == NULL)
 			rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
-		else
-			rc = open_sealed(f, &files, env, dir, id, fd, err);
+		for (size_t i = 0; rc == 0 && i < files.n_sealed; i++) {
+			char *sealed = sl__wal_file_path(env, dir, id, files.sealed[i]);
+			int sealed_fd = sealed != NULL ? SL__IO(env, open, sealed, O_RDONLY | O_NOFOLLOW, 0) : -ENOMEM;
+			if (sealed_fd >= 0) {
+				active_sealed |= known && SL__IO(env, fstat, sealed_fd, &st) == 0 &&
+						 st.dev == active.dev && st.ino == active.ino;
+				stream_add(f, sealed, sealed_fd, files.sealed[i]);
+				continue;
+			}
+			if (sealed == NULL)
+				rc = sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
+			else if (sealed_fd != -ENOENT)
+				rc = sl_err_set_errno(err, -sealed_fd, "open %s", sealed);
+			sl__free(env, sealed);
+		}
 		sl__wal_files_free(&files, env);
 	}
 	if (rc == 0 && fd < 0 && f->n == 0)
 		rc = sl_err_set_errno(err, ENOENT, "open %s", path);
-	if (rc == 0 && fd >= 0 && !f->active_sealed) {
+	if (rc == 0 && fd >= 0 && !active_sealed) {
 		stream_add(f, path, fd, 0);
 		return 0;
 	}
@@ -515,61 +456,50 @@ int sl__wal_scan_stream(const struct wal_scan *scan, const char *dir, const char
 {
 	struct stream_files f = {0};
 	int rc = open_stream(&f, scan->env, dir, id, err);
-	if (rc == 0)
-		rc = scan_sources(scan, id, f.sources, f.n, NULL, stats, err);
+	if (rc == 0) {
+		struct scanner s = {.scan = scan, .id = id, .sources = f.sources, .n = f.n};
+		rc = scan_sources(&s, stats, err);
+	}
 	stream_free(&f, scan->env);
 	return rc;
-}
-
-static int scan_single(const struct wal_scan *scan, const char *id, const char *path, struct sl_wal_stats *stats,
-		       struct sl_err *err)
-{
-	int fd = SL__IO(scan->env, open, path, O_RDONLY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %s", path);
-	struct wal_source src = {.path = path, .name = sl__basename(path), .fd = fd, .size = UINT64_MAX};
-	int rc = scan_sources(scan, id, &src, 1, NULL, stats, err);
-	(void)SL__IO(scan->env, close, fd);
-	return rc;
-}
-
-static int scan_archive(const struct wal_scan *scan, const char *id, const char *path, struct sl_wal_stats *stats,
-			struct sl_err *err)
-{
-	struct wal_zst_content content;
-	int rc = sl__wal_zst_load(scan->env, path, &content, err);
-	if (rc != 0)
-		return rc;
-	struct wal_source src = {
-		.path = path, .name = sl__basename(path), .fd = content.fd, .mem = content.data, .size = content.size};
-	rc = scan_sources(scan, id, &src, 1, &content, stats, err);
-	sl__wal_zst_content_free(&content, scan->env);
-	return rc;
-}
-
-/* The id is what stands before ".wal"; a file of another name has none and cannot be encrypted. */
-static char *id_of(const struct sl_env *env, const char *name)
-{
-	const char *dot = strstr(name, ".wal");
-	return dot != NULL ? sl__asprintf(env, "%.*s", (int)(dot - name), name) : sl__strdup(env, name);
 }
 
 static int scan_path(const struct wal_scan *scan, const char *path, struct sl_wal_stats *stats, struct sl_err *err)
 {
 	const struct sl_env *env = scan->env;
-	const char *name = sl__basename(path);
+	const char *name = sl__basename(path), *dot = strstr(name, ".wal");
 	size_t id_len, n = strlen(name);
 	uint64_t first;
-	char *id = id_of(env, name), *dir = sl__dirname(env, path);
-	int rc;
-	if (id == NULL || dir == NULL)
+	/* The id is what precedes ".wal"; a file of another name has none and cannot be encrypted. */
+	char *id = dot != NULL ? sl__asprintf(env, "%.*s", (int)(dot - name), name) : sl__strdup(env, name);
+	char *dir = sl__dirname(env, path);
+	struct wal_zst_content content = {.fd = -1};
+	struct wal_source src = {.path = path, .name = name, .fd = -1, .size = UINT64_MAX};
+	struct scanner s = {.scan = scan, .id = id, .sources = &src, .n = 1};
+	int rc = 0;
+	if (id == NULL || dir == NULL) {
 		rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
-	else if (n > 4 && strcmp(name + n - 4, ".zst") == 0)
-		rc = scan_archive(scan, id, path, stats, err);
-	else if (sl__wal_name(name, &id_len, &first) == WAL_NAME_ACTIVE)
+	} else if (n > 4 && strcmp(name + n - 4, ".zst") == 0) {
+		rc = sl__wal_zst_load(env, path, &content, err);
+		if (rc == 0) {
+			src.fd = content.fd;
+			src.mem = content.data;
+			src.size = content.size;
+			s.archive = content.n_damage > 0 ? &content : NULL;
+			rc = scan_sources(&s, stats, err);
+			sl__wal_zst_content_free(&content, env);
+		}
+	} else if (sl__wal_name(name, &id_len, &first) == WAL_NAME_ACTIVE) {
 		rc = sl__wal_scan_stream(scan, dir, id, stats, err);
-	else
-		rc = scan_single(scan, id, path, stats, err);
+	} else {
+		src.fd = SL__IO(env, open, path, O_RDONLY, 0);
+		if (src.fd < 0) {
+			rc = sl_err_set_errno(err, -src.fd, "open %s", path);
+		} else {
+			rc = scan_sources(&s, stats, err);
+			(void)SL__IO(env, close, src.fd);
+		}
+	}
 	sl__free(env, id);
 	sl__free(env, dir);
 	return rc;
