@@ -191,7 +191,6 @@ struct contract_tests contract_counts_tests(void);
 struct contract_tests contract_look_tests(void);
 struct contract_tests contract_event_tests(void);
 struct contract_tests contract_tx_tests(void);
-struct contract_tests contract_post_tests(void);
 struct contract_tests contract_threads_tests(void);
 
 #endif

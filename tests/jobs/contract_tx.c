@@ -281,9 +281,6 @@ static void the_table_is_whole(void **state)
 		if (at != offsetof(struct sl_store_ops, renewal_waits)) /* of stores with a lock */
 			assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
 	assert_int_equal(k->ops->offer != NULL, k->ops->withdraw != NULL); /* both or none */
-	bool posts = k->ops->post != NULL;                                 /* all or none */
-	assert_true((k->ops->unpost != NULL) == posts && (k->ops->letter != NULL) == posts &&
-		    (k->ops->drop != NULL) == posts && (k->f->address_open != NULL) == posts);
 	for (size_t at = offsetof(struct sl_store_ops, leases); at < offsetof(struct sl_store_ops, audit_put);
 	     at += sizeof(none))
 		assert_memory_not_equal(table.bytes + at, &none, sizeof(none));

@@ -236,12 +236,6 @@ static void draw_more_knobs(struct sim *sim)
 	}
 	if (sim->opts.seed % 7 == 2 || sim->opts.seed % 7 == 4)
 		sim->k.n_fails = (int)sim_range(sim, 1, 20);
-	if (sim->opts.seed % 9 == 6 || sim->opts.seed % 9 == 7) {
-		sim->k.posts = true;
-		sim->k.n_far = (int)sim_range(sim, 5, 60);
-		sim->k.n_reconnects = (int)maybe(sim, 5);
-		sim->k.linger = maybe(sim, 900);
-	}
 	sim->rng = rng;
 }
 
@@ -391,7 +385,6 @@ static void begin(struct sim *sim)
 	befall(sim, sim->k.n_stops, stop_worker);
 	befall(sim, sim->k.n_clock_jumps, jump_clock);
 	befall(sim, sim->k.n_store_jumps, jump_store);
-	befall(sim, sim->k.n_reconnects, sim_reconnect);
 	sim_plan_clients(sim);
 	sim_plan_crons(sim);
 	sim_at(sim, sim->k.chaos_ms * SIM_MS, calm_down, NULL);
@@ -501,29 +494,6 @@ static void probe_offers(struct sim *sim)
 	}
 }
 
-/* R21. As above; whoever it is. */
-static void probe_posts(struct sim *sim)
-{
-	sim->probing = true;
-	if (sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS > sim->now_ns)
-		run_until(sim, sim->awake_ns + SL__BACKOFF_CAP_NS + 10 * SIM_MS);
-	for (int i = 0; i < SIM_TYPES && !sim->report->failed; i++) {
-		if (sim->k.max_attempts[i] == 1)
-			continue; /* not offered to other processes: see core_offer.c */
-		uint64_t heard = sim->report->letters + sim->report->found;
-		int64_t limit = sim->now_ns + 1200 * SIM_MS; /* what failed last is tried again after a second */
-		while (!sim->report->failed && !sim_start_far(sim, sim_type_names[i])) {
-			if (sim->now_ns >= limit)
-				sim_fail(sim, "R21: nobody offers to run %s", sim_type_names[i]);
-			run_until(sim, sim->now_ns + SIM_MS);
-		}
-		run_until(sim, sim->now_ns + 30 * SIM_MS);
-		if (!sim->report->failed && sim->report->letters + sim->report->found == heard)
-			sim_fail(sim, "R21: nobody has heard of a job of %s that it was handed", sim_type_names[i]);
-		come_to_rest(sim);
-	}
-}
-
 static void end(struct sim *sim)
 {
 	sim->over = true;
@@ -562,8 +532,6 @@ void sim_run(const struct sim_opts *opts, struct sim_report *report)
 	stay_at_rest(sim);
 	if (!sim->report->failed && sim->k.offers)
 		probe_offers(sim);
-	if (!sim->report->failed && sim->k.posts)
-		probe_posts(sim);
 	for (int i = 0; i < SIM_TYPES && sim->k.notes; i++)
 		probe(sim, i);
 	if (!sim->report->failed && sim->k.n_losses > 0) {

@@ -4,8 +4,7 @@
  * turns of cron.h, the real sender of events) and a store in memory, with everything that goes wrong between them drawn
  * from a seed. The same seed gives the same run. Half of the seeds are about jobs alone, a quarter has schedules, and
  * three in eight have workers whose handlers write events to a log. In one of five, whatever it is about, clients start
- * jobs in the processes of workers, which offer to run them; in two of seven, chains are failed from outside; in two of
- * nine, workers offer to run what others start, and sessions that listen are lost.
+ * jobs in the processes of workers, which offer to run them; in two of seven, chains are failed from outside.
  *
  * What goes wrong: requests and answers are lost, requests are applied after the worker gave up on them, the store is
  * away for a while, asks to try again, refuses data; workers pause beyond their leases, are killed, are stopped; their
@@ -47,12 +46,8 @@
  *       acknowledged, to learn whether the store still has it.
  *  R18. An offer is taken once, and only while it stands: not when its worker has taken it back or is gone.
  *  R19. Once everything is at rest, workers stand by: what is started beside one is handed to it, without any note.
- *  R20. An offer to other processes is taken once, and not when the session that made it has ended and the server
- *       knows. Whatever becomes of the letter, R3, R8 and R9 hold for the job.
- *  R21. Once everything is at rest, what is started anywhere is handed to a worker, which hears of it by the letter, or
- *       as it takes its offer back, without any note.
- *  R22. No two handlers of a job start with the same attempt number.
- *  R23. A job that may run once starts once, whatever dies or stops, unless it asked for another run or is redriven.
+ *  R20. No two handlers of a job start with the same attempt number.
+ *  R21. A job that may run once starts once, whatever dies or stops, unless it asked for another run or is redriven.
  */
 #ifndef TESTS_SIM_H
 #define TESTS_SIM_H
@@ -79,10 +74,7 @@ enum sim_wrong {
 	SIM_WRONG_NO_RECOVERY, /* nobody looks for the logs of the dead */
 	SIM_WRONG_OFFER_TWICE, /* an offer that is taken stays in the list */
 	SIM_WRONG_OFFER_LEFT,  /* a worker that ends leaves its offer in the list */
-	SIM_WRONG_NO_OFFER,    /* nobody offers */
-	SIM_WRONG_POST_TWICE,  /* an offer to others that is taken stays */
-	SIM_WRONG_POST_FRESH,  /* the lease of a letter counts from when it is read */
-	SIM_WRONG_NO_POST      /* nobody offers to others */
+	SIM_WRONG_NO_OFFER     /* nobody offers */
 };
 
 struct sim_opts {
@@ -104,10 +96,6 @@ struct sim_opts {
 	X(offers, "offers")                                                                                            \
 	X(taken, "of them taken")                                                                                      \
 	X(handed, "jobs handed over")                                                                                  \
-	X(posts, "offers to others")                                                                                   \
-	X(far, "of them taken")                                                                                        \
-	X(letters, "letters that came")                                                                                \
-	X(found, "jobs found without their letter")                                                                    \
 	X(failed_outside, "failed from outside")                                                                       \
 	X(failed_leased, "of them under a lease")                                                                      \
 	X(turns, "turns of schedules")                                                                                 \

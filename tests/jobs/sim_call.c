@@ -237,9 +237,8 @@ static bool changes_jobs(const struct sim_call *c)
 
 static void apply(struct sim *sim, const struct sim_event *ev)
 {
-	static const char *const names[] = {"exchange", "settle inside", "renew",     "reap",
-					    "cron",     "hand over",     "post",      "unpost",
-					    "now",      "cron_list",     "cron_fire", "events_append"};
+	static const char *const names[] = {"exchange",  "settle inside", "renew",     "reap",      "cron",
+					    "hand over", "now",           "cron_list", "cron_fire", "events_append"};
 	struct sim_call *c = ev->ptr;
 	const struct sl_store_listen listen = {.note = on_note, .ctx = c};
 	sim->handing -= c->kind == SIM_HAND_OVER;
@@ -265,10 +264,6 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		break;
 	case SIM_HAND_OVER:
 		sim_apply_handed(sim, c, &listen);
-		break;
-	case SIM_POST:
-	case SIM_UNPOST:
-		sim_apply_post(sim, c);
 		break;
 	case SIM_NOW:
 		c->applied_rc = sim->store.ops->now_ms(sim->store.ctx, &c->now_ms, &c->err);
@@ -314,8 +309,6 @@ static void answer(struct sim *sim, const struct sim_event *ev)
 			sim_publish(sim, c->notes, c->n_notes);
 		if (c->kind == SIM_HAND_OVER)
 			sim_handed(sim, &sim->workers[c->worker], c);
-		else if (c->kind == SIM_POST || c->kind == SIM_UNPOST)
-			sim_post_answered(sim, &sim->workers[c->worker], c);
 		else if (c->kind == SIM_INSIDE)
 			sim_slot_answered(sim, &sim->workers[c->worker], c);
 		else

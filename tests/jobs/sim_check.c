@@ -191,12 +191,12 @@ void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__r
 	was->started |= bit;
 	uint64_t number = run->attempt < 64 ? (uint64_t)1 << run->attempt : 0;
 	if (run->attempt <= 0 || (was->numbers & number) != 0)
-		sim_fail(sim, "R22: job %llu starts attempt %d a second time", (ull)run->id, run->attempt);
+		sim_fail(sim, "R20: job %llu starts attempt %d a second time", (ull)run->id, run->attempt);
 	was->numbers |= number;
 	if (most != SL_UNLIMITED && run->charged >= most)
 		sim_fail(sim, "R8: job %llu starts after %d runs of %d", (ull)run->id, run->charged, most);
 	if (most == 1 && was->begun)
-		sim_fail(sim, "R23: job %llu may run once, and starts again", (ull)run->id);
+		sim_fail(sim, "R21: job %llu may run once, and starts again", (ull)run->id);
 	was->begun = true;
 	struct memstore_row row;
 	memstore_row(sim->ms, run->id, &row);

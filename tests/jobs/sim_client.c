@@ -157,19 +157,6 @@ static void start_beside(struct sim *sim, const struct sim_event *ev)
 		sim_know(sim, started.chain_id);
 }
 
-/* From a process without a worker; whoever waits anywhere may be handed the job. */
-static void start_far(struct sim *sim, const struct sim_event *ev)
-{
-	(void)ev;
-	const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
-	struct sl_new_chain chain = {.job = {.type = type}};
-	struct sl_started started;
-	if (lost_on_the_way(sim) || sim_start_far(sim, type))
-		return;
-	if (start(sim, &chain, 1, &started) == 0)
-		sim_know(sim, started.chain_id);
-}
-
 static void fail_outside(struct sim *sim, const struct sim_event *ev)
 {
 	(void)ev;
@@ -204,5 +191,4 @@ void sim_plan_clients(struct sim *sim)
 	plan(sim, sim->k.n_meddles, meddle);
 	plan(sim, sim->k.n_beside, start_beside);
 	plan(sim, sim->k.n_fails, fail_outside);
-	plan(sim, sim->k.n_far, start_far);
 }

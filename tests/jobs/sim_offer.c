@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offers of the simulation: what offer.c does for the first lane of a worker, and the list of offers that a store keeps
+ * Offers of the simulation: what lane.c does for the first lane of a worker, and the list of offers that a store keeps
  * in each process. A start takes an offer out of the list before it sends anything; until the answer has come to the
  * process, the worker cannot take it back, and then hears how it went. Between them everything happens that happens to
  * other calls (sim_call.c).
@@ -13,8 +13,7 @@ typedef unsigned long long ull;
 
 bool sim_offer_lacks(struct sim *sim, struct sim_worker *w)
 {
-	return !w->closing &&
-	       sl__core_may_offer(w->core, sim_clock(sim, w), false) > (w->offered ? w->offer.n_types : 0);
+	return !w->closing && sl__core_may_offer(w->core, sim_clock(sim, w)) > (w->offered ? w->offer.n_types : 0);
 }
 
 bool sim_offer_open(struct sim *sim, struct sim_worker *w)

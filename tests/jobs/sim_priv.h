@@ -47,10 +47,6 @@ struct sim_knobs {
 	/* of offers, and of failures from outside */
 	bool offers;
 	int n_beside, n_fails;
-	/* of offers to other processes */
-	bool posts;
-	int n_far, n_reconnects;
-	uint32_t linger;
 };
 
 struct sim;
@@ -77,8 +73,6 @@ enum sim_call_kind {
 	SIM_REAP,
 	SIM_CRON,
 	SIM_HAND_OVER,
-	SIM_POST,
-	SIM_UNPOST,
 	SIM_NOW,
 	SIM_CRON_LIST,
 	SIM_CRON_FIRE,
@@ -93,19 +87,6 @@ struct sim_claimed {
 struct sim_lost {
 	uint64_t id, fence;
 	enum sl_lost_reason reason;
-};
-
-/* The row of an offer to other processes: it outlives its worker. */
-struct sim_post {
-	bool there;
-	uint32_t n;             /* counts the worker's */
-	uint32_t life, address; /* of the worker, and of its listening session, that made it */
-	int64_t held_until_ns;  /* the server holds its lock so long after the session has ended */
-	char worker[16];
-	struct sl_claim_id claim;
-	int64_t accept_ms;
-	const char *types[SIM_TYPES];
-	size_t n_types;
 };
 
 /* Copies of what was sent, since it may be applied after the worker is gone. */
@@ -137,7 +118,6 @@ struct sim_call {
 	struct sl_new_job start;
 	struct sl_offer offer;
 	int64_t offer_lease_ms, sent_ns;
-	struct sim_post post;
 	struct memstore_handed handed;
 	int rc;         /* what the worker is told */
 	int applied_rc; /* what the store said */
@@ -213,14 +193,6 @@ struct sim_worker {
 	struct sl_offer offer;
 	struct sl_offer_type offer_types[SIM_TYPES];
 	struct sl__todo offer_todo;
-	/* As post.c, and the store's list of this process. */
-	bool posted, post_closing, post_listed;
-	bool post_first; /* the lane takes it back before the exchange that was decided */
-	uint32_t address, posted_at, n_posts;
-	int64_t post_retry_ns;
-	struct sl_offer post;
-	struct sl_offer_type post_types[SIM_TYPES];
-	struct sl__todo post_todo;
 };
 
 /* ---- schedules ---- */
@@ -343,7 +315,6 @@ struct sim {
 	sl_store store;
 	struct sim_worker workers[SIM_WORKERS];
 	struct sim_offer offers[SIM_WORKERS];   /* of the process with this index */
-	struct sim_post posts[SIM_WORKERS];     /* rows, by the index of the worker */
 	struct sl_claim_id taken[2 * SIM_ROWS]; /* by all offers that were */
 	size_t n_taken;
 	int handing;               /* applies and answers of hand-overs that are still to come */
@@ -495,7 +466,7 @@ void sim_check_durable(struct sim *sim, const struct sl_settle *s);
 void sim_check_events(struct sim *sim);
 
 /* ---- sim_offer.c ---- */
-/* As offer.c: make an offer, unless there is one; take it back (true: something was done); could there be a better one?
+/* As lane.c: make an offer, unless there is one; take it back (true: something was done); could there be a better one?
  */
 bool sim_offer_lacks(struct sim *sim, struct sim_worker *w);
 bool sim_offer_open(struct sim *sim, struct sim_worker *w);
@@ -506,21 +477,6 @@ void sim_handed(struct sim *sim, struct sim_worker *w, struct sim_call *c);
 void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen);
 /* The process has ended, and its list with it. */
 void sim_forget_offers(struct sim *sim, int process);
-
-/* ---- sim_post.c ---- */
-/* As post.c. tend, yield: a call was sent, and the first lane waits for it. */
-bool sim_post_lacks(struct sim *sim, struct sim_worker *w);
-bool sim_post_tend(struct sim *sim, struct sim_worker *w);
-bool sim_post_yield(struct sim *sim, struct sim_worker *w);
-int64_t sim_post_wake_ns(struct sim *sim, struct sim_worker *w);
-void sim_apply_post(struct sim *sim, struct sim_call *c);
-void sim_post_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c);
-/* Start a job anywhere: true when a worker's post was taken for it. */
-bool sim_start_far(struct sim *sim, const char *type);
-/* The worker has died: what its session held may be held for a while. */
-void sim_post_orphaned(struct sim *sim, const struct sim_worker *w);
-/* The worker listens anew. */
-sim_fn sim_reconnect;
 
 /* ---- sim_client.c ---- */
 void sim_plan_clients(struct sim *sim);

@@ -62,8 +62,6 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = true;
 	conv->wake_ns = conv->todo.wake_ns;
-	if (conv == &w->lanes[0])
-		conv->wake_ns = SL_MIN(conv->wake_ns, sim_post_wake_ns(sim, w));
 	conv->naps++;
 	if (conv->wake_ns == SL_FOREVER)
 		return;
@@ -107,29 +105,17 @@ static void decide(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 			(void)sim_offer_close(sim, w);
 			return;
 		}
-		bool keep = sl__core_may_offer(w->core, now, false) > 0 && !(w->offered && sim_offer_lacks(sim, w));
+		bool keep = sl__core_may_offer(w->core, now) > 0 && !(w->offered && sim_offer_lacks(sim, w));
 		if (!(keep ? sim_offer_open(sim, w) : sim_offer_close(sim, w)))
 			return;
 	}
-}
-
-/* Does the lane wait for a call about its offer to others? */
-static bool posts(struct sim *sim, struct sim_worker *w, const struct sim_conv *conv)
-{
-	if (conv != &w->lanes[0] || !sim->k.posts)
-		return false;
-	if (conv->todo.kind == SL__TODO_EXCHANGE)
-		return conv->todo.claim != NULL && sim_post_yield(sim, w);
-	return sim_post_tend(sim, w);
 }
 
 void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 {
 	conv->asleep = false;
 	decide(sim, w, conv);
-	if (posts(sim, w, conv))
-		return;
-	bool awaits_taker = conv == &w->lanes[0] && (w->offered || w->posted);
+	bool awaits_taker = conv == &w->lanes[0] && w->offered;
 	if (conv->todo.kind == SL__TODO_SLEEP || (conv->todo.kind == SL__TODO_END && awaits_taker)) {
 		nap(sim, w, conv);
 	} else if (conv->todo.kind == SL__TODO_END) {
@@ -174,8 +160,7 @@ void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane)
 
 void sim_wake_offer(struct sim *sim, struct sim_worker *w)
 {
-	bool lacks = (sim->k.offers && sim_offer_lacks(sim, w)) || (sim->k.posts && sim_post_lacks(sim, w));
-	if (w->lanes[0].asleep && lacks)
+	if (w->lanes[0].asleep && sim->k.offers && sim_offer_lacks(sim, w))
 		sim_step(sim, w, &w->lanes[0]);
 }
 
@@ -291,11 +276,7 @@ static void make_conv(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 void sim_spawn(struct sim *sim, int index)
 {
 	struct sim_worker *w = &sim->workers[index];
-	*w = (struct sim_worker){.index = index,
-				 .alive = true,
-				 .life = w->life + 1,
-				 .abort_at_ns = SL_FOREVER,
-				 .address = w->address + 1};
+	*w = (struct sim_worker){.index = index, .alive = true, .life = w->life + 1, .abort_at_ns = SL_FOREVER};
 	snprintf(w->id, sizeof(w->id), "w%d.%u", index, w->life);
 	struct sl_env env = {SL_ENV_INIT, .rand = &random_table, .rand_ctx = sim};
 	if (sl__env_init(&w->env, &env, NULL) != 0)
@@ -323,7 +304,7 @@ void sim_spawn(struct sim *sim, int index)
 	make_conv(sim, w, &w->keeper, SL__KEEPER);
 	make_conv(sim, w, &w->reaper, SL__REAPER);
 	make_conv(sim, w, &w->scheduler, SL__SCHEDULER);
-	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0 || sl__todo_init(&w->post_todo, w->core, 0, NULL) != 0)
+	if (sl__todo_init(&w->offer_todo, w->core, 0, NULL) != 0)
 		abort();
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_step(sim, w, &w->lanes[i]);
@@ -335,7 +316,6 @@ void sim_spawn(struct sim *sim, int index)
 void sim_kill(struct sim *sim, struct sim_worker *w)
 {
 	sim_forget_offers(sim, w->index);
-	sim_post_orphaned(sim, w);
 	sim_end_worker(sim, w);
 }
 
@@ -348,7 +328,6 @@ void sim_end_worker(struct sim *sim, struct sim_worker *w)
 	sl__todo_fini(&w->reaper.todo, w->core);
 	sl__todo_fini(&w->scheduler.todo, w->core);
 	sl__todo_fini(&w->offer_todo, w->core);
-	sl__todo_fini(&w->post_todo, w->core);
 	sl__core_free(w->core);
 	w->core = NULL;
 	w->alive = false;

@@ -44,11 +44,9 @@ int store_contract_run(const struct contract_fixture *fixture, enum contract_par
 	struct contract_tests parts[] = {contract_claim_tests(),  contract_settle_tests(), contract_chain_tests(),
 					 contract_admin_tests(),  contract_audit_tests(),  contract_list_tests(),
 					 contract_counts_tests(), contract_look_tests(),   contract_event_tests(),
-					 contract_tx_tests(),     contract_post_tests(),   contract_threads_tests()};
+					 contract_tx_tests(),     contract_threads_tests()};
 	const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
 	struct CMUnitTest all[256];
-	if (fixture->address_open == NULL)
-		parts[n_parts - 2].n = 0;
 	size_t n = 0;
 	for (size_t p = 0; p < n_parts; p++) {
 		bool threads = p == n_parts - 1;

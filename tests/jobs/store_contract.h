@@ -63,12 +63,6 @@ struct contract_fixture {
 	int (*native_exec)(void *native, const char *sql, void *ctx);
 	void (*native_close)(void *native, void *ctx);
 	int begin_first;
-	/* An address of somebody else than the store, as its notifier would have: held until it is closed, which may
-	 * also mean that its process died. read: the next letter that has come by now; 0: none. NULL: the store has no
-	 * offers to other processes. */
-	int (*address_open)(struct sl_address *out, void **held, void *ctx);
-	int (*address_read)(void *held, char *text, size_t size, void *ctx);
-	void (*address_close)(void *held, void *ctx);
 	/* The database goes away: every connection of the store is cut (or the next call fails as if so). The suite
 	 * expects SL_EUNAVAIL or success from calls after that, and success in the end. NULL: not tested. */
 	void (*cut)(void *ctx);

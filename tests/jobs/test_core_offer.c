@@ -97,7 +97,7 @@ static void find_nothing(struct table *t)
 
 static bool offer(struct table *t)
 {
-	return sl__core_may_offer(t->core, t->now, false) &&
+	return sl__core_may_offer(t->core, t->now) &&
 	       sl__core_offer(t->core, t->now, &t->offered, &t->offer, t->offer_types);
 }
 
@@ -170,76 +170,6 @@ static void a_job_that_is_handed_over_runs_under_the_lease_of_its_type(void **st
 	assert_int_equal(t->lane.runs[0]->last, 1);
 }
 
-/* A job that came by letter, whose lease began at since. */
-static void hand_by_letter(struct table *t, uint64_t id, int64_t since)
-{
-	t->offer.accept_ms = 3000;
-	assert_true(offer(t));
-	assert_int_equal(t->offer.accept_ms, 3000);
-	const struct sl_claimed_job job = {
-		.id = id, .chain_id = id, .fence = 1, .attempt = 1, .type = "a", .input = "7"};
-	assert_int_equal(sl__core_claimed(t->core, &t->offered, &job), 0);
-	sl__core_handed(t->core, &t->offered, 0, since, 1, t->now);
-}
-
-static void a_job_that_comes_by_letter_has_a_short_lease_until_it_is_renewed(void **state)
-{
-	struct table *t = *state;
-	begin(t);
-	find_nothing(t);
-	hand_by_letter(t, 42, t->now - 100 * MS);
-	struct sl__run *run = sl__core_take(t->core, t->now);
-	assert_non_null(run);
-	assert_int_equal(sl__core_next_abort_ns(t->core), t->now - 100 * MS + 2700 * MS);
-	t->now += 900 * MS;
-	assert_true(sl__core_keeper_ns(t->core, t->now) <= t->now);
-	keep(t);
-	assert_int_equal(t->keeper.kind, SL__TODO_RENEW);
-	assert_int_equal(t->keeper.renewals[0].lease_ms, 60000);
-	sl__core_renewed(t->core, &t->keeper, 0, t->now);
-	sl__core_expire(t->core, t->now, false, NULL, NULL);
-	assert_int_equal(sl__core_next_abort_ns(t->core), t->now + 58000 * MS);
-}
-
-static void a_job_whose_letter_comes_too_late_is_given_back_and_not_started(void **state)
-{
-	struct table *t = *state;
-	begin(t);
-	find_nothing(t);
-	hand_by_letter(t, 42, t->now - 2700 * MS);
-	assert_null(sl__core_take(t->core, t->now));
-	sl__core_next(t->core, t->now, &t->lane);
-	assert_int_equal(t->lane.kind, SL__TODO_EXCHANGE);
-	assert_int_equal(t->lane.runs[0]->id, 42);
-	assert_int_equal(t->lane.runs[0]->kind, SL_SETTLE_RELEASE);
-}
-
-static void an_offer_to_others_is_not_accepted_for_longer_than_a_lease(void **state)
-{
-	struct table *t = *state;
-	t->types[1].lease_ms = 200;
-	begin(t);
-	find_nothing(t);
-	t->offer.accept_ms = 3000;
-	assert_true(offer(t));
-	assert_int_equal(t->offer.accept_ms, 200);
-	sl__core_withdrawn(t->core, &t->offered);
-}
-
-static void the_last_slot_is_one_that_runs_nothing_beside_others_that_do(void **state)
-{
-	struct table *t = *state;
-	begin(t);
-	find_nothing(t);
-	assert_false(sl__core_last_slot(t->core));
-	assert_true(offer(t));
-	hand(t, "a", 1);
-	assert_true(sl__core_last_slot(t->core));
-	assert_true(offer(t));
-	hand(t, "a", 2);
-	assert_false(sl__core_last_slot(t->core));
-}
-
 static void nothing_is_offered_while_all_slots_are_taken(void **state)
 {
 	struct table *t = *state;
@@ -298,7 +228,7 @@ static void a_job_that_is_handed_over_while_stopping_goes_back_at_once(void **st
 	find_nothing(t);
 	assert_true(offer(t));
 	sl__core_stop(t->core, t->now);
-	assert_false(sl__core_may_offer(t->core, t->now, false));
+	assert_false(sl__core_may_offer(t->core, t->now));
 	hand(t, "a", 1);
 	assert_null(sl__core_take(t->core, t->now));
 	sl__core_next(t->core, t->now, &t->lane);
@@ -313,10 +243,6 @@ int main(void)
 		TEST(nothing_is_offered_before_the_queue_was_found_empty),
 		TEST(a_type_with_work_in_the_queue_is_not_offered),
 		TEST(a_job_that_is_handed_over_runs_under_the_lease_of_its_type),
-		TEST(a_job_that_comes_by_letter_has_a_short_lease_until_it_is_renewed),
-		TEST(a_job_whose_letter_comes_too_late_is_given_back_and_not_started),
-		TEST(an_offer_to_others_is_not_accepted_for_longer_than_a_lease),
-		TEST(the_last_slot_is_one_that_runs_nothing_beside_others_that_do),
 		TEST(nothing_is_offered_while_all_slots_are_taken),
 		TEST(a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after),
 		TEST(a_job_that_was_queued_after_all_leaves_nothing_behind),

@@ -184,7 +184,7 @@ static void a_note_in_a_transaction_is_heard_when_it_commits(void **state)
 	process_close(&b);
 }
 
-/* ---- what a store announces ---- */
+/* ---- what a store sends with a start ---- */
 
 static uint64_t start(const sl_store *store, const sl_notify *notify, const char *type)
 {
@@ -264,22 +264,22 @@ static void a_start_in_a_transaction_is_heard_of_after_its_commit_only(void **st
 	process_close(&b);
 }
 
-static void a_note_that_was_announced_stays_in_the_process(void **state)
+static void a_note_that_the_store_has_sent_stays_in_the_process(void **state)
 {
 	(void)state;
 	static struct process a, b;
 	process_open(&a);
 	process_open(&b);
 	const struct sl_note notes[] = {{.kind = SL_NOTE_CHAIN_ENDED, .id = 1},
-					{.kind = SL_NOTE_JOB_SCHEDULED, .type = "told", .id = 2, .told = 1},
+					{.kind = SL_NOTE_JOB_SCHEDULED, .type = "sent", .id = 2, .sent = 1},
 					{.kind = SL_NOTE_CHAIN_ENDED, .id = 3}};
 	assert_int_equal(a.notify.ops->publish(a.notify.ctx, notes, 3, &err), 0);
-	await_text(&a.ear, "1 told 2 0\n");
+	await_text(&a.ear, "1 sent 2 0\n");
 	await_text(&b.ear, "3 - 1 0\n");
 	await_text(&b.ear, "3 - 3 0\n");
 	say(&a, "last", 1);
 	await_text(&b.ear, "1 last 1 0\n");
-	assert_int_equal(count(&b.ear, "1 told "), 0);
+	assert_int_equal(count(&b.ear, "1 sent "), 0);
 	process_close(&a);
 	process_close(&b);
 }
@@ -288,23 +288,23 @@ static void a_stream_of_starts_is_left_to_the_publisher(void **state)
 {
 	(void)state;
 	struct vclock clock;
-	struct sl_announcement words;
+	struct sl_start_notification note;
 	sl_notify n;
 	vclock_init(&clock);
 	struct sl_env env = {.struct_size = sizeof(env), .clock = &vclock_table, .clock_ctx = &clock};
 	assert_int_equal(sl_notify_postgres_open(&n, pg_temp_url(place.server), &env, &err), 0);
-	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 1);
-	assert_string_equal(words.after, " t\n");
-	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 0);
+	assert_int_equal(n.ops->start_notification(n.ctx, "t", &note), 1);
+	assert_string_equal(note.after, " t\n");
+	assert_int_equal(n.ops->start_notification(n.ctx, "t", &note), 0);
 	vclock_advance_ms(&clock, 4);
-	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 0); /* 4 ms after one that was refused */
+	assert_int_equal(n.ops->start_notification(n.ctx, "t", &note), 0); /* 4 ms after one that was refused */
 	vclock_advance_ms(&clock, 5);
-	assert_int_equal(n.ops->announce(n.ctx, "t", &words), 1);
+	assert_int_equal(n.ops->start_notification(n.ctx, "t", &note), 1);
 	/* 200 a second are seldom enough each, and too many together: the bucket has 10, and 100 flow in. */
 	int given = 0;
 	for (int i = 0; i < 400; i++) {
 		vclock_advance_ms(&clock, 5);
-		given += n.ops->announce(n.ctx, "t", &words);
+		given += n.ops->start_notification(n.ctx, "t", &note);
 	}
 	assert_in_range(given, 200, 210);
 	sl_notify_close(&n);
@@ -329,129 +329,6 @@ static void a_cut_connection_is_made_again_and_everything_looked_at(void **state
 	await_text(&b.ear, "1 again 3 0\n");
 	process_close(&a);
 	process_close(&b);
-}
-
-/* ---- letters ---- */
-
-struct letterbox {
-	pthread_mutex_t mu;
-	pthread_cond_t changed;
-	char text[64]; /* of the last letter */
-	unsigned letters, moves;
-};
-
-static void get_letter(const char *text, void *ctx)
-{
-	struct letterbox *b = ctx;
-	pthread_mutex_lock(&b->mu);
-	if (text != NULL)
-		(void)snprintf(b->text, sizeof(b->text), "%s", text);
-	b->letters += text != NULL;
-	b->moves += text == NULL;
-	pthread_cond_broadcast(&b->changed);
-	pthread_mutex_unlock(&b->mu);
-}
-
-static void await_count(struct letterbox *b, const unsigned *what, unsigned n)
-{
-	pthread_mutex_lock(&b->mu);
-	while (*what < n)
-		pthread_cond_wait(&b->changed, &b->mu);
-	pthread_mutex_unlock(&b->mu);
-}
-
-static struct sl_address address_of(struct process *p)
-{
-	struct sl_address at;
-	while (p->notify.ops->address(p->notify.ctx, &at) == 0)
-		sched_yield();
-	return at;
-}
-
-/* Does somebody hold the lock of the address? */
-static bool is_held(const struct sl_address *at)
-{
-	char sql[128];
-	(void)snprintf(sql, sizeof(sql), "SELECT (NOT pg_try_advisory_xact_lock_shared(%" PRIu64 "))::integer",
-		       at->lock);
-	return pg_temp_number(place.admin, sql) == 1;
-}
-
-static void post_letter(const struct sl_address *at, const char *text)
-{
-	char sql[256];
-	(void)snprintf(sql, sizeof(sql), "NOTIFY %s, '%s'", at->channel, text);
-	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
-}
-
-static void a_letter_comes_to_its_address_and_to_nobody_else(void **state)
-{
-	(void)state;
-	static struct process a, b;
-	struct letterbox mine = {.mu = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-	struct letterbox others = {.mu = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-	process_open(&a);
-	process_open(&b);
-	assert_int_equal(a.notify.ops->attend(a.notify.ctx, get_letter, &mine, &err), 0);
-	assert_int_equal(b.notify.ops->attend(b.notify.ctx, get_letter, &others, &err), 0);
-	struct sl_address at = address_of(&a), there = address_of(&b);
-	assert_true(at.lock != there.lock);
-	assert_true(is_held(&at) && is_held(&there));
-	post_letter(&at, "for a");
-	await_count(&mine, &mine.letters, 1);
-	assert_string_equal(mine.text, "for a");
-	post_letter(&there, "for b");
-	await_count(&others, &others.letters, 1);
-	assert_string_equal(others.text, "for b");
-	assert_int_equal(mine.letters, 1);
-	assert_int_equal(count(&a.ear, "\n"), 0); /* no note was made of it */
-	b.notify.ops->unattend(b.notify.ctx, get_letter, &others);
-	post_letter(&there, "for nobody");
-	a.notify.ops->unattend(a.notify.ctx, get_letter, &mine);
-	process_close(&a);
-	process_close(&b);
-	while (is_held(&at) || is_held(&there)) /* the server notices in its own time */
-		sched_yield();
-}
-
-static void who_listens_anew_has_another_address_and_hears_so(void **state)
-{
-	(void)state;
-	static struct process a;
-	struct letterbox box = {.mu = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-	process_open(&a);
-	assert_int_equal(a.notify.ops->attend(a.notify.ctx, get_letter, &box, &err), 0);
-	struct sl_address first = address_of(&a), second;
-	pthread_mutex_lock(&box.mu);
-	unsigned moves = box.moves;
-	pthread_mutex_unlock(&box.mu);
-	pg_place_cut(&place);
-	await_count(&box, &box.moves, moves + 2); /* lost, and found */
-	second = address_of(&a);
-	assert_true(first.lock != second.lock);
-	assert_true(is_held(&second));
-	while (is_held(&first)) /* the server notices in its own time */
-		sched_yield();
-	post_letter(&second, "here");
-	await_count(&box, &box.letters, 1);
-	a.notify.ops->unattend(a.notify.ctx, get_letter, &box);
-	process_close(&a);
-}
-
-static void too_many_readers_of_letters_are_refused(void **state)
-{
-	(void)state;
-	sl_notify n;
-	struct letterbox boxes[SL__PG_LETTERS_MAX + 1];
-	assert_int_equal(sl_notify_postgres_open(&n, pg_temp_url(place.server), NULL, &err), 0);
-	for (size_t i = 0; i < SL__PG_LETTERS_MAX; i++)
-		assert_int_equal(n.ops->attend(n.ctx, get_letter, &boxes[i], &err), 0);
-	assert_int_equal(n.ops->attend(n.ctx, get_letter, &boxes[SL__PG_LETTERS_MAX], &err), SL_EFULL);
-	n.ops->unattend(n.ctx, get_letter, &boxes[3]);
-	assert_int_equal(n.ops->attend(n.ctx, get_letter, &boxes[SL__PG_LETTERS_MAX], &err), 0);
-	struct sl_address at;
-	assert_int_equal(n.ops->address(n.ctx, &at), 0); /* nobody has subscribed, so it does not listen */
-	sl_notify_close(&n);
 }
 
 static void a_flood_is_merged_and_told_as_everything(void **state)
@@ -650,12 +527,9 @@ int main(void)
 		TEST(a_note_in_a_transaction_is_heard_when_it_commits),
 		TEST(a_start_now_and_then_is_heard_once_and_needs_no_publisher),
 		TEST(a_start_in_a_transaction_is_heard_of_after_its_commit_only),
-		TEST(a_note_that_was_announced_stays_in_the_process),
+		TEST(a_note_that_the_store_has_sent_stays_in_the_process),
 		TEST(a_stream_of_starts_is_left_to_the_publisher),
 		TEST(a_cut_connection_is_made_again_and_everything_looked_at),
-		TEST(a_letter_comes_to_its_address_and_to_nobody_else),
-		TEST(who_listens_anew_has_another_address_and_hears_so),
-		TEST(too_many_readers_of_letters_are_refused),
 		TEST(a_flood_is_merged_and_told_as_everything),
 		TEST(a_stream_of_notes_is_sent_ever_more_rarely),
 		TEST(without_a_server_it_opens_and_is_not_healthy),

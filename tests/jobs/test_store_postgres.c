@@ -85,44 +85,6 @@ static void native_close(void *native, void *ctx)
 	PQfinish(native);
 }
 
-static int address_open(struct sl_address *out, void **held, void *ctx)
-{
-	static uint64_t n = 1000;
-	const struct pg_place *p = ctx;
-	PGconn *conn = pg_temp_connect(p->server);
-	char sql[128];
-	out->lock = ++n;
-	(void)snprintf(out->channel, sizeof(out->channel), "letters_%llu", (unsigned long long)n);
-	(void)snprintf(sql, sizeof(sql), "LISTEN %s; SELECT pg_advisory_lock(%llu)", out->channel,
-		       (unsigned long long)n);
-	*held = conn;
-	return pg_temp_exec(conn, sql);
-}
-
-static int address_read(void *held, char *text, size_t size, void *ctx)
-{
-	(void)ctx;
-	PGnotify *got = NULL;
-	if (pg_temp_exec(held, "SELECT 1") == 0) /* what was sent before is here then */
-		got = PQnotifies(held);
-	if (got == NULL)
-		return 0;
-	(void)snprintf(text, size, "%s", got->extra);
-	PQfreemem(got);
-	return 1;
-}
-
-static void address_close(void *held, void *ctx)
-{
-	const struct pg_place *p = ctx;
-	int pid = PQbackendPID(held);
-	char sql[96];
-	PQfinish(held);
-	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid);
-	while (pg_temp_number(p->admin, sql) > 0) /* until the server has noticed */
-		;
-}
-
 static void cut(void *ctx)
 {
 	pg_place_cut(ctx);
@@ -142,9 +104,6 @@ int main(int argc, char **argv)
 				     .native_open = native_open,
 				     .native_exec = native_exec,
 				     .native_close = native_close,
-				     .address_open = address_open,
-				     .address_read = address_read,
-				     .address_close = address_close,
 				     .begin_first = 1,
 				     .exchange_is_final = 1,
 				     .cut = cut,

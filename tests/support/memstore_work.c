@@ -602,7 +602,7 @@ int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, c
 	*out = (struct memstore_handed){.started = {.chain_id = job->id}, .now_ms = mem_now(ms)};
 	if (!paused) {
 		out->job = as_claimed(ms, job);
-		take(ms, &job, 1, offer->accept_ms == 0, &as_request);
+		take(ms, &job, 1, 1, &as_request);
 	}
 	if (ms->broken == MEMSTORE_OFFER_QUEUED)
 		job->place = MEM_READY;

@@ -15,10 +15,7 @@
 extern "C" {
 #endif
 
-#define SL_NOTIFY_VERSION 2
-
-/* Text that was sent to the address of this process. */
-typedef void sl_letter_fn(const char *text, void *ctx);
+#define SL_NOTIFY_VERSION 3
 
 struct sl_notify_ops {
 	int version; /* SL_NOTIFY_VERSION */
@@ -35,18 +32,11 @@ struct sl_notify_ops {
 	void (*unsubscribe)(void *notify, sl_note_fn *fn, void *ctx);
 	/* 1: notifications have been seen to work (self-probe); 0: rely on polling. */
 	int (*healthy)(void *notify);
-	/* What a store may say for the notifier when it has started a job: see sl_announcement. The note is
-	 * published afterwards all the same, as told: for this process only. 0: not now, or not this type; it costs
-	 * others something, so it is for jobs that are started now and then. NULL: never. */
-	int (*announce)(void *notify, const char *type, struct sl_announcement *out);
-	/* ---- letters; NULL, all three: not supported ---- */
-	/* Where others can reach this process now. 0: they cannot. */
-	int (*address)(void *notify, struct sl_address *out);
-	/* fn is called on a thread of the notifier, one call at a time, no lock held; it must be quick. text NULL: the
-	 * address is another one now, or there is none. */
-	int (*attend)(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
-	/* When it returns, fn is not running with ctx and never will, but for the call it may be made from. */
-	void (*unattend)(void *notify, sl_letter_fn *fn, void *ctx);
+	/* The notification that a store sends itself with a start: see sl_start_notification. The caller still publishes
+	 * the note, with `sent` set, so that this process hears of it. 0: not now, or not for this type. Every
+	 * notification costs the server a transaction, so only starts that are a few milliseconds apart get one; the
+	 * others are merged by publish. NULL: never. */
+	int (*start_notification)(void *notify, const char *type, struct sl_start_notification *out);
 };
 
 typedef struct sl_notify {

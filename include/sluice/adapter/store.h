@@ -15,8 +15,8 @@
  *      blocked job opens exactly once: in the transaction that completes its last open blocker.
  *  S6. Batches lock job rows in the order of their ids.
  *  S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence) is taken once.
- *  S8. A job that a start hands over is claimed in the transaction that starts it, under S3 and S4, for an offer that
- *      stood until then. An offer is taken once, and a posted one only while its address is held.
+ *  S8. A job that is handed over to a worker is claimed in the transaction that starts it, under S3 and S4, for an
+ *      offer that was open until then. An offer is taken at most once.
  *
  * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
  * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they
@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-#define SL_STORE_VERSION 5
+#define SL_STORE_VERSION 6
 #define SL_SCHEMA_VERSION 1
 
 typedef struct sl_store_tx sl_store_tx;
@@ -67,7 +67,7 @@ struct sl_note {
 	uint64_t id;
 	enum sl_lost_reason reason;
 	int later; /* of JOB_SCHEDULED: 1 when it was put back by its worker for a time to come */
-	int told;  /* 1: it was announced, so other processes hear of it without the notifier */
+	int sent;  /* 1: the store has already sent it to other processes: see sl_start_notification */
 };
 typedef void sl_note_fn(const struct sl_note *note, void *ctx);
 
@@ -91,24 +91,27 @@ struct sl_change {
 };
 typedef void sl_change_fn(const struct sl_change *change, void *ctx);
 
-/* What a store says to other processes right behind the transaction that starts a job, on PostgreSQL by NOTIFY: on this
- * channel, `before`, the job's id in decimal, `after`. */
-struct sl_announcement {
+/*
+ * The notification of one started job, which a store sends to other processes on the connection of the start, right
+ * after its commit (PostgreSQL: NOTIFY). The payload is `before`, the job's id in decimal, `after`.
+ */
+struct sl_start_notification {
 	char channel[64];
 	char before[64];
 	char after[256];
 };
-/* May the start of one job of this type be announced, and how? 0: no, it is published as usual. */
-typedef int sl_announce_fn(const char *type, struct sl_announcement *out, void *ctx);
+/* Fill the notification for a job of this type. 0: the store sends none, and the note is published as usual. */
+typedef int sl_start_notification_fn(const char *type, struct sl_start_notification *out, void *ctx);
 
 /* Where an operation tells of its effects. NULL anywhere: nobody listens. */
 struct sl_store_listen {
 	sl_note_fn *note;
 	sl_change_fn *change;
 	void *ctx;
-	/* Of start. A store that can announce asks at most once for a job that it starts in a transaction of its own,
-	 * and says with the note whether it did. A job that cannot be announced is started all the same. */
-	sl_announce_fn *announce;
+	/* Only for start, or NULL. A store that can notify calls this at most once, for a single job that it starts in
+	 * its own transaction. The note then has `sent` set if the notification went out. A notification that fails
+	 * does not fail the start. */
+	sl_start_notification_fn *start_notification;
 	/* Who asks for the change: written to the audit trail in the transaction of the operation, or nothing happens.
 	 * Of start, several records may stand for the chains in turn; else there is one. A start or a redrive that came
 	 * over HTTP marks its chains (from_http of struct sl_job). NULL: not audited. */
@@ -180,35 +183,21 @@ struct sl_offer_type {
 };
 
 /*
- * A worker with nothing to do offers to run the next job that is started through the same open store. That job is then
- * claimed by the transaction that starts it, which saves it the way through the queue.
+ * A worker with an idle slot offers to run the next job that is started through the same open store. The transaction
+ * that starts the job also claims it for the worker, so the job does not pass through the queue.
  */
 struct sl_offer {
 	struct sl_claim_id claim;
 	const char *worker;
 	const struct sl_offer_type *types;
 	size_t n_types;
-	/* Called once if the offer is taken: after the transaction, on the thread of whoever starts, no lock held; it
+	/* Called once if the offer is taken: after the transaction, on the thread that starts the job, no lock held; it
 	 * must be quick. rc 0: the job, or NULL when it was queued after all (its type is paused). Otherwise the error
-	 * of the start, which may have happened all the same when the connection was lost. sent_ns: the monotonic clock
-	 * of the store's environment before it was sent; the worker has the same. */
+	 * of the start, which may have been committed when the connection was lost. sent_ns: the monotonic clock of the
+	 * store's environment before the start was sent; the worker uses the same clock. */
 	void (*taken)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
 	void *ctx;
-	/* Of one that is posted: how long the job is the worker's before it must have renewed the lease. */
-	int64_t accept_ms;
-	/* The store's: */
-	struct sl_offer *next;
-	int64_t posted_ns, answered_ns; /* before it was posted, and when that was answered … */
-	int64_t posted_us;              /* … with the store's clock in between */
-};
-
-/*
- * Where a process can be reached by others, for certain: what is sent there comes to it, or the lock is free. The
- * notifier holds the lock, 64 bits by which the database knows it, for as long as it listens to the channel.
- */
-struct sl_address {
-	uint64_t lock;
-	char channel[64];
+	struct sl_offer *next; /* the store's */
 };
 
 /* ---- settling ---- */
@@ -431,29 +420,11 @@ struct sl_store_ops {
 			   struct sl_err *err);
 
 	/* ---- offers; NULL, both: not supported ---- */
-	/* The offer stays the caller's, unchanged, until it is withdrawn or taken was called. Does not block. */
+	/* Open an offer. The caller owns it and must not change it until it is withdrawn or `taken` was called. Does not
+	 * block. */
 	void (*offer)(void *store, struct sl_offer *offer);
-	/* 1: it is withdrawn. 0: it was taken, and `taken` has been called or will be. */
+	/* 1: withdrawn. 0: the offer was taken; `taken` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
-
-	/* ---- offers to other processes; NULL, all four: not supported ---- */
-	/*
-	 * Let a start of any process take the offer. That start claims the job for the worker, with a lease of
-	 * accept_ms and uncharged, and sends a letter to the address with its commit; only one that is announced looks
-	 * for offers, and only those whose address can be reached. One offer of a worker stands at a time. It is not
-	 * durable. The offer stays the caller's as above; `taken` is called by `letter` or by `unpost`, with rc 0 and a
-	 * job, whose sent_ns is not later than when the lease began.
-	 */
-	int (*post)(void *store, struct sl_offer *offer, const struct sl_address *at, struct sl_err *err);
-	/* 1: it is withdrawn. 0: it was taken; `taken` has been called, also by this very call when the letter has not
-	 * come, or will be. An error: nobody knows; it stands here as before, to be asked again or left with `drop`. */
-	int (*unpost)(void *store, struct sl_offer *offer, struct sl_err *err);
-	/* What came to the address. 1: it was about an offer that stands, and `taken` has been called. 0: it was not;
-	 * if a job was handed over, it comes back when accept_ms have passed. SL_ENOMEM: it could not be read; unpost
-	 * finds what it was about. */
-	int (*letter)(void *store, const char *text);
-	/* Forget the offer here, whatever became of it. 0: `taken` has been called or will be. Does not block. */
-	int (*drop)(void *store, struct sl_offer *offer);
 
 	/* ---- looking from outside ---- */
 	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only, SL_ENOSPC for a disk that is

@@ -180,11 +180,11 @@ static size_t batch_length(const struct sl_new_chain *chains, size_t n)
 	return i;
 }
 
-static int announce(const char *type, struct sl_announcement *out, void *ctx)
+static int start_notification(const char *type, struct sl_start_notification *out, void *ctx)
 {
 	const struct sl__effects *fx = ctx;
 	const sl_notify *notify = fx->home->notify;
-	return notify->ops->announce(notify->ctx, type, out);
+	return notify->ops->start_notification(notify->ctx, type, out);
 }
 
 /* Check and insert every chain through one buffer, a batch at a time. */
@@ -219,9 +219,9 @@ static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 		checked = sl__alloc(&home->env, SL_MIN(e->n, BATCH_CHAINS) * sizeof(*checked));
 	if (checked == NULL)
 		return end_call(&c, sl_err_set(&c.err, SL_ENOMEM, "enqueue %zu chains: no memory", e->n));
-	/* A single chain in its own transaction may be announced by the store. */
-	if (e->n == 1 && tx == NULL && home->notify != NULL && home->notify->ops->announce != NULL)
-		c.fx.listen.announce = announce;
+	/* For a single chain in its own transaction the store may send the notification itself. */
+	if (e->n == 1 && tx == NULL && home->notify != NULL && home->notify->ops->start_notification != NULL)
+		c.fx.listen.start_notification = start_notification;
 	do
 		rc = enqueue_batches(e, &c, checked, &c.err);
 	while (retry_call(&c, rc));

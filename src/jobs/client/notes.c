@@ -125,7 +125,7 @@ void sl__notes_add(struct sl__notes *s, const struct sl_note *note)
 		if (by_type(note) && known->id != note->id)
 			known->id = 0;
 		known->later = known->later && note->later;
-		known->told = known->told && note->told;
+		known->sent = known->sent && note->sent;
 		return;
 	}
 	struct sl_note own = *note;

@@ -11,7 +11,7 @@
 #define STATEMENT_TIMEOUT_MS 10000
 #define TOKENS_PER_S 100 /* for notes of a process, after a first few at once */
 #define TOKENS_BURST 10
-#define RARE_NS INT64_C(5000000) /* between two starts, for the second to be announced */
+#define RARE_NS INT64_C(5000000) /* between two starts, for the store to notify with the second one */
 
 void sl__pg_notify_opts(const struct sl__pg_notify *n, struct sl__pg_opts *out)
 {
@@ -45,12 +45,12 @@ static int check_fork(const struct sl__pg_notify *n, struct sl_err *err)
 	return n->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
 }
 
-/* What was announced has reached the others already. */
-static void send_untold(struct sl__pg_notify *n, const struct sl_note *notes, size_t n_notes)
+/* What a store has sent has reached the others already. */
+static void send_unsent(struct sl__pg_notify *n, const struct sl_note *notes, size_t n_notes)
 {
 	bool any = false;
 	for (size_t from = 0, to; from < n_notes; from = to + 1) {
-		for (to = from; to < n_notes && !notes[to].told; to++)
+		for (to = from; to < n_notes && !notes[to].sent; to++)
 			;
 		if (to == from)
 			continue;
@@ -68,7 +68,7 @@ static int publish(void *notify, const struct sl_note *notes, size_t n_notes, st
 	if (rc != 0)
 		return rc;
 	sl__fanout_push(&n->inbox, notes, n_notes);
-	send_untold(n, notes, n_notes);
+	send_unsent(n, notes, n_notes);
 	return 0;
 }
 
@@ -94,18 +94,18 @@ static int publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes
 	return rc;
 }
 
-/* It costs the server a transaction and a wake of every listener, and the start a wait for that. This is nothing to a
- * start now and then, and too much in a stream of them: those go to the publisher, which merges and paces them. */
-static int announce(void *notify, const char *type, struct sl_announcement *out)
+/* A notification costs the server a transaction and a wake of every listener, and the start waits for it. Only starts
+ * that are RARE_NS apart get one of their own; in a stream of starts the publisher merges and paces the notes. */
+static int start_notification(void *notify, const char *type, struct sl_start_notification *out)
 {
 	struct sl__pg_notify *n = notify;
 	int64_t now = sl__mono_ns(&n->env);
 	if (check_fork(n, NULL) != 0 || strlen(type) >= SL__FANOUT_TYPE_BYTES)
 		return 0;
-	int64_t last = atomic_exchange(&n->asked_ns, now);
+	int64_t last = atomic_exchange(&n->start_ns, now);
 	if (now - last < RARE_NS || sl__tokens_try_take(n->tokens, 1, NULL) != 0)
 		return 0;
-	sl__pg_announcement(n->id, type, out);
+	sl__pg_payload_of_start(n->id, type, out);
 	return 1;
 }
 
@@ -143,8 +143,6 @@ static void free_notify(struct sl__pg_notify *n)
 	sl__tokens_free(n->tokens);
 	sl__cond_fini(&n->work);
 	sl__mutex_fini(&n->mu);
-	sl__mutex_fini(&n->letters_mu);
-	sl__cond_fini(&n->letters_idle);
 	if (n->wake_fd >= 0)
 		(void)close(n->wake_fd);
 	sl__free(&n->env, n->conninfo);
@@ -185,10 +183,7 @@ static const struct sl_notify_ops ops = {
 	.subscribe = subscribe,
 	.unsubscribe = unsubscribe,
 	.healthy = healthy,
-	.announce = announce,
-	.address = sl__pg_address,
-	.attend = sl__pg_attend,
-	.unattend = sl__pg_unattend,
+	.start_notification = start_notification,
 };
 
 static int start_threads(struct sl__pg_notify *n, struct sl_err *err)
@@ -242,11 +237,9 @@ int sl_notify_postgres_open(sl_notify *out, const char *conninfo, const struct s
 	n->id = sl__prng_next(&prng) >> 1 | 1; /* neither 0 nor that of transactions */
 	n->out.env = &n->env;
 	n->price = 1;
-	n->asked_ns = INT64_MIN / 2;
+	n->start_ns = INT64_MIN / 2;
 	sl__pg_payloads_init(&n->payloads, &n->env, n->id);
 	sl__mutex_init(&n->mu);
-	sl__mutex_init(&n->letters_mu);
-	sl__cond_init(&n->letters_idle);
 	sl__cond_init(&n->work);
 	rc = set_up(n, conninfo, err);
 	if (rc != 0) {

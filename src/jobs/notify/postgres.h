@@ -6,11 +6,8 @@
  *	        └─▶ outbox (merged) ─▶ publisher ──▶ NOTIFY ──▶ LISTEN of other processes ─▶ their listener
  *
  * A payload begins with the number of the notifier that sent it: its own listener has told those notes already and
- * takes them only as a sign that notifications arrive. What a store announces behind a start is such a payload,
- * too, and spares that note the publisher.
- *
- * Letters come to a channel that is the listening session's own, together with an advisory lock: both begin when
- * notifications have been seen to arrive there, and end with the session.
+ * takes them only as a sign that notifications arrive. What a store sends right after a start (start_notification) is
+ * such a payload too; that note does not go through the publisher.
  */
 #ifndef SL_JOBS_NOTIFY_POSTGRES_H
 #define SL_JOBS_NOTIFY_POSTGRES_H
@@ -24,7 +21,6 @@
 #include "jobs/notify/fanout.h"
 
 #define SL__PG_CHANNEL "sluice"
-#define SL__PG_LETTERS_MAX 8    /* who attends to letters in one process */
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
 /* Payloads under construction: one behind the other, each ended by a NUL. */
@@ -46,22 +42,13 @@ struct sl__pg_notify {
 	int wake_fd;            /* eventfd: something for the listener */
 	atomic_bool subscribed; /* somebody listens: the connection is wanted */
 	atomic_bool healthy;
-	_Atomic uint64_t lock; /* of the address; 0: there is none */
-	sl__mutex letters_mu;
-	sl__cond letters_idle; /* no reader is being called */
-	bool telling;          /* under letters_mu, as everything below */
-	pthread_t teller;      /* while telling */
-	struct {
-		sl_letter_fn *fn;
-		void *ctx;
-	} readers[SL__PG_LETTERS_MAX]; /* fn NULL: free */
 
 	struct sl__fanout outbox; /* to the server; its only subscriber writes payloads */
 	pthread_t publisher;
 	sl__mutex mu;
 	sl__cond work;
 	sl__tokens *tokens;              /* for sending */
-	_Atomic int64_t asked_ns;        /* when something was to be announced last */
+	_Atomic int64_t start_ns;        /* when a start last asked for a notification */
 	atomic_uint published;           /* calls since notes were sent last */
 	unsigned price;                  /* the publisher's: tokens for sending next */
 	bool has_work, probe_wanted;     /* under mu */
@@ -79,21 +66,10 @@ void sl__pg_payloads_head(struct sl__pg_payloads *p); /* one without notes */
 void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note);
 void sl__pg_payloads_end(struct sl__pg_payloads *p); /* close the last one */
 void sl__pg_payloads_clear(struct sl__pg_payloads *p);
-/* The payload of a note about one job of a type, around the job's id. The type's name is not too long for a note. */
-void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out);
+/* The payload of a note about one job of a type, without the job's id. The type's name is not too long for a note. */
+void sl__pg_payload_of_start(uint64_t from, const char *type, struct sl_start_notification *out);
 /* Put the notes of a payload into the inbox. Returns who sent it; 0 when it is not ours to read. */
 uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox);
-
-/* ---- postgres_letter.c ---- */
-
-int sl__pg_address(void *notify, struct sl_address *out);
-int sl__pg_attend(void *notify, sl_letter_fn *fn, void *ctx, struct sl_err *err);
-void sl__pg_unattend(void *notify, sl_letter_fn *fn, void *ctx);
-/* Make the session of the listener's an address. */
-void sl__pg_address_open(struct sl__pg_notify *n, PGconn *pg);
-void sl__pg_address_lost(struct sl__pg_notify *n);
-/* text NULL: it has another address now, or none. */
-void sl__pg_letter_tell(struct sl__pg_notify *n, const char *text);
 
 /* ---- postgres_listen.c, postgres_publish.c ---- */
 void *sl__pg_listen_main(void *arg);

@@ -33,7 +33,6 @@ static void disconnect(struct listening *l)
 	PQfinish(l->pg);
 	l->pg = NULL;
 	atomic_store(&l->n->healthy, false);
-	sl__pg_address_lost(l->n);
 	l->next_ns = sl__deadline_ns(&l->n->env, l->pause_ms);
 	l->pause_ms = SL_MIN(l->pause_ms * 2, (int64_t)LONGEST_PAUSE_MS);
 }
@@ -74,13 +73,6 @@ static void connect_and_listen(struct listening *l)
 	disconnect(l);
 }
 
-static void probed(struct listening *l)
-{
-	l->patience_ns = SL_FOREVER;
-	atomic_store(&l->n->healthy, true);
-	sl__pg_address_open(l->n, l->pg);
-}
-
 static void read_notifications(struct listening *l)
 {
 	PGnotify *got;
@@ -89,15 +81,12 @@ static void read_notifications(struct listening *l)
 		return;
 	}
 	while ((got = PQnotifies(l->pg)) != NULL) {
-		if (strcmp(got->relname, SL__PG_CHANNEL) != 0)
-			sl__pg_letter_tell(l->n, got->extra);
-		else if (sl__pg_payload_take(got->extra, l->n->id, &l->n->inbox) == l->n->id)
-			probed(l);
+		if (sl__pg_payload_take(got->extra, l->n->id, &l->n->inbox) == l->n->id) {
+			l->patience_ns = SL_FOREVER;
+			atomic_store(&l->n->healthy, true);
+		}
 		PQfreemem(got);
 	}
-	/* Lost while the address was opened: there is no socket left that would tell. */
-	if (PQstatus(l->pg) != CONNECTION_OK)
-		disconnect(l);
 }
 
 /* Milliseconds to wait at most, for poll. */
@@ -133,10 +122,8 @@ static void keep_up(struct listening *l)
 	}
 	if (now >= l->patience_ns) {
 		l->patience_ns = SL_FOREVER;
-		if (atomic_exchange(&l->n->healthy, false)) {
+		if (atomic_exchange(&l->n->healthy, false))
 			sl__fanout_push_all(&l->n->inbox);
-			sl__pg_letter_tell(l->n, NULL);
-		}
 	}
 	if (now >= l->next_ns)
 		probe(l);

@@ -50,7 +50,7 @@ void sl__pg_payloads_add(struct sl__pg_payloads *p, const struct sl_note *note)
 	(void)sl__buf_printf(&p->text, "%d %d %" PRIu64 " %s\n", (int)note->kind, (int)note->reason, note->id, type);
 }
 
-void sl__pg_announcement(uint64_t from, const char *type, struct sl_announcement *out)
+void sl__pg_payload_of_start(uint64_t from, const char *type, struct sl_start_notification *out)
 {
 	(void)snprintf(out->channel, sizeof(out->channel), "%s", SL__PG_CHANNEL);
 	(void)snprintf(out->before, sizeof(out->before), "%016" PRIx64 "\n%d %d ", from, (int)SL_NOTE_JOB_SCHEDULED,

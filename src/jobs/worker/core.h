@@ -149,7 +149,7 @@ struct sl__claim {
 	bool abandoned;    /* one of its runs was left to the end of the lease, which must not be given up (C2) */
 	uint32_t n_picked; /* scratch of the core */
 	int64_t lease_ms;
-	int64_t held_ms;            /* the lease of a job that came by letter, until it is renewed; 0: lease_ms */
+	int64_t held_ms;            /* the lease of a claim that was sent again, until it is renewed; 0: lease_ms */
 	int64_t sent_ns;            /* before the claim, or the last renewal that succeeded, was sent */
 	int64_t renew_ns;           /* when to renew */
 	int64_t abort_ns;           /* when to give up on it: a margin before the lease ends */
@@ -245,13 +245,10 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 
 /* ---- offers: see core_offer.c ---- */
 
-/* Is a slot idle that a job could be handed to? Of how many types. posted: to other processes. */
-size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns, bool posted);
-/* Is only one slot left that runs nothing? */
-bool sl__core_last_slot(const struct sl__core *core);
-/* Fill offer, but for its callback, and types[n_types]; accept_ms of an offer that is to be posted is the caller's, and
- * made shorter when a lease is. todo is that of the offer, not the lane's own. False: nothing
- * is offered. Then one of the two below; between them sl__core_claimed for the job that was handed over, if any. */
+/* How many types have an idle slot that a job could be handed over to. */
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
+/* Fill offer, except its callback, and types[n_types]. todo is that of the offer, not the lane's own. False: nothing is
+ * offered. Then call one of the two below, and before sl__core_handed also sl__core_claimed if a job was handed over. */
 SL_MUST_CHECK bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
 				  struct sl_offer_type *types);
 void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lanes: settle what ended and claim the next, in one exchange with the store. */
+/*
+ * The lanes: settle what ended and claim the next, in one exchange with the store.
+ *
+ * While the first lane sleeps, its offer is open: the store may hand over a job that is being started in this process.
+ * The thread that starts the job then wakes a slot itself, without the notifier or a lane in between.
+ */
 #include "jobs/worker/worker.h"
 
 static void on_note(const struct sl_note *note, void *ctx)
@@ -123,6 +128,78 @@ static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	sl__lock(&w->mu);
 }
 
+/* ---- the offer ---- */
+
+/* The callback of the offer: a job that was handed over goes to a slot. */
+static void offer_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *offering)
+{
+	struct sl__offering *o = offering;
+	struct sl__lane *l = o->lane;
+	sl_worker *w = l->w;
+	if (job != NULL && sl__core_claimed(w->core, &o->todo, job) == 0 && sl__observer_listens(&w->home.observer)) {
+		sl__lock(&w->mu);
+		o->being_taken = true;
+		o->taker = pthread_self();
+		sl__unlock(&w->mu);
+		sl__tell_acquired(w, o->todo.claim, now_ms);
+	}
+	sl__lock(&w->mu);
+	int64_t now = sl__mono_ns(&w->home.env);
+	sl__core_handed(w->core, &o->todo, rc, sent_ns, now_ms, now);
+	o->open = o->closing = o->being_taken = false;
+	sl__worker_wake(w, now);
+	/* The lane makes the next offer, and a lane that ends waits for this one. */
+	l->asleep = false;
+	sl__signal(&l->wake);
+	sl__unlock(&w->mu);
+}
+
+bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns)
+{
+	const struct sl__offering *o = &l->offering;
+	return o->types != NULL && !o->closing &&
+	       sl__core_may_offer(w->core, now_ns) > (o->open ? o->offer.n_types : 0);
+}
+
+/* Open an offer, unless one is open or the store takes none. True: mu was released meanwhile. */
+static bool open_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
+{
+	const sl_store *store = &w->home.store;
+	struct sl__offering *o = &l->offering;
+	if (o->open || o->types == NULL ||
+	    !sl__core_offer(w->core, sl__mono_ns(&w->home.env), &o->todo, &o->offer, o->types))
+		return false;
+	o->offer.taken = offer_taken;
+	o->offer.ctx = o;
+	o->open = true;
+	sl__unlock(&w->mu);
+	store->ops->offer(store->ctx, &o->offer);
+	sl__lock(&w->mu);
+	return true;
+}
+
+/* Withdraw the offer. One that is being taken stays open until offer_taken was called, which wakes the lane. True: mu
+ * was released meanwhile. */
+static bool close_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
+{
+	const sl_store *store = &w->home.store;
+	struct sl__offering *o = &l->offering;
+	if (!o->open || o->closing)
+		return false;
+	sl__unlock(&w->mu);
+	int withdrawn = store->ops->withdraw(store->ctx, &o->offer);
+	sl__lock(&w->mu);
+	if (withdrawn != 0) {
+		sl__core_withdrawn(w->core, &o->todo);
+		o->open = false;
+	} else {
+		o->closing = o->open; /* unless it was taken while the lock was free */
+	}
+	return true;
+}
+
+/* ---- the thread ---- */
+
 void *sl__lane_main(void *lane)
 {
 	struct sl__lane *l = lane;
@@ -134,22 +211,19 @@ void *sl__lane_main(void *lane)
 		int64_t now = sl__mono_ns(&w->home.env);
 		sl__core_next(w->core, now, &l->todo);
 		if (l->todo.kind == SL__TODO_EXCHANGE) {
-			(void)sl__offer_close(w, l);
-			if (l->todo.claim != NULL)
-				sl__post_yield(w, l);
+			(void)close_offer(w, l);
 			exchange(w, l);
 			continue;
 		}
-		/* These let go of the lock, so what was decided is decided again. A stop closes offers for good, and
-		 * one that lacks types is made anew. */
-		bool keep =
-			sl__core_may_offer(w->core, now, false) > 0 && !(l->here.open && sl__offer_lacks(w, l, now));
-		if ((keep ? sl__offer_open(w, l) : sl__offer_close(w, l)) || sl__post_tend(w, l, now))
+		/* Both release the lock, so the lane decides again. A stop closes the offer for good, and an offer that
+		 * lacks types is replaced. */
+		bool keep = sl__core_may_offer(w->core, now) > 0 && !(l->offering.open && sl__offer_lacks(w, l, now));
+		if (keep ? open_offer(w, l) : close_offer(w, l))
 			continue;
-		if (l->todo.kind == SL__TODO_END && !l->here.open && !l->posted.open)
+		if (l->todo.kind == SL__TODO_END && !l->offering.open)
 			break;
 		l->asleep = true;
-		(void)sl__wait(&w->home.env, &l->wake, &w->mu, SL_MIN(l->todo.wake_ns, sl__post_wake_ns(l, now)));
+		(void)sl__wait(&w->home.env, &l->wake, &w->mu, l->todo.wake_ns);
 		l->asleep = false;
 	}
 	sl__broadcast(&w->changed);

@@ -25,8 +25,7 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 		if (pthread_equal(w->slots[i].thread, self))
 			return true;
 	for (unsigned i = 0; i < w->lanes_started; i++)
-		if (pthread_equal(w->lanes[i].thread, self) || is_taker(&w->lanes[i].here, self) ||
-		    is_taker(&w->lanes[i].posted, self))
+		if (pthread_equal(w->lanes[i].thread, self) || is_taker(&w->lanes[i].offering, self))
 			return true;
 	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
 	       (w->reaper_started && pthread_equal(w->reaper.thread, self)) ||
@@ -134,8 +133,6 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	join_all(w);
 	if (w->subscribed)
 		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
-	if (w->attends)
-		w->home.notify->ops->unattend(w->home.notify->ctx, sl__worker_letter, w);
 	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
 	int rc = outcome(aborted, abandoned, err);
 	sl__lock(&w->mu);

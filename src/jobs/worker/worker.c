@@ -68,8 +68,7 @@ void sl__worker_wake(sl_worker *w, int64_t now_ns)
 	sl__worker_wake_slot(w);
 	for (unsigned i = 0; i < w->lanes_started; i++) {
 		struct sl__lane *l = &w->lanes[i];
-		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_lacks(w, l, now_ns) ||
-				  sl__post_lacks(w, l, now_ns))) {
+		if (l->asleep && (sl__core_ready(w->core, (int)i, now_ns) || sl__offer_lacks(w, l, now_ns))) {
 			l->asleep = false;
 			sl__signal(&l->wake);
 		}
@@ -265,22 +264,6 @@ static int make_slots(sl_worker *w, struct sl_err *err)
 	return 0;
 }
 
-/* Offers to other processes need a store that keeps them and a notifier that hears of them. */
-static bool takes_letters(const sl_worker *w)
-{
-	const sl_notify *n = w->home.notify;
-	return w->home.store.ops->post != NULL && n != NULL && n->ops->attend != NULL;
-}
-
-static int make_offering(sl_worker *w, struct sl__lane *l, struct sl__offering *o, struct sl_err *err)
-{
-	o->lane = l;
-	o->types = sl__calloc(&w->home.env, w->n_types, sizeof(*o->types));
-	if (o->types == NULL)
-		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	return sl__todo_init(&o->todo, w->core, l->index, err);
-}
-
 static int make_lane(sl_worker *w, int index, struct sl_err *err)
 {
 	struct sl__lane *l = &w->lanes[index];
@@ -291,11 +274,13 @@ static int make_lane(sl_worker *w, int index, struct sl_err *err)
 	if (l->settles == NULL || l->results == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	int rc = sl__todo_init(&l->todo, w->core, index, err);
-	if (rc == 0 && index == 0 && w->home.store.ops->offer != NULL)
-		rc = make_offering(w, l, &l->here, err);
-	if (rc == 0 && index == 0 && takes_letters(w))
-		rc = make_offering(w, l, &l->posted, err);
-	return rc;
+	if (rc != 0 || index != 0 || w->home.store.ops->offer == NULL)
+		return rc;
+	l->offering.lane = l;
+	l->offering.types = sl__calloc(&w->home.env, w->n_types, sizeof(*l->offering.types));
+	if (l->offering.types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	return sl__todo_init(&l->offering.todo, w->core, index, err);
 }
 
 static int make_lanes(sl_worker *w, struct sl_err *err)
@@ -367,10 +352,8 @@ static void free_worker(sl_worker *w)
 		sl__free(&env, l->settles);
 		sl__free(&env, l->results);
 		sl__todo_fini(&l->todo, w->core);
-		sl__todo_fini(&l->here.todo, w->core);
-		sl__free(&env, l->here.types);
-		sl__todo_fini(&l->posted.todo, w->core);
-		sl__free(&env, l->posted.types);
+		sl__todo_fini(&l->offering.todo, w->core);
+		sl__free(&env, l->offering.types);
 		sl__effects_fini(&l->fx);
 		sl__notes_fini(&l->notes);
 		sl__cond_fini(&l->wake);
@@ -498,10 +481,6 @@ static int subscribe(sl_worker *w, struct sl_err *err)
 		return 0;
 	int rc = n->ops->subscribe(n->ctx, sl__worker_note, w, err);
 	w->subscribed = rc == 0;
-	/* One too many simply is not posted for. */
-	w->attends = rc == 0 && takes_letters(w) && n->ops->attend(n->ctx, sl__worker_letter, w, NULL) == 0;
-	if (w->attends)
-		sl__worker_letter(NULL, w);
 	return rc;
 }
 

@@ -69,15 +69,15 @@ struct sl_attempt {
 	unsigned depth;              /* of the middlewares */
 };
 
-/* An offer of the first lane, and what becomes of it. */
+/* The offer of the first lane. While it is open, `offer`, `types` and `todo` belong to the store and its callback. */
 struct sl__offering {
 	struct sl__lane *lane;
-	bool open; /* mu: it stands, or is being taken; offer, types and todo are the store's and on_taken's then */
-	bool being_taken; /* mu: an observer is called on the thread below, which has taken the offer */
+	bool open;        /* mu: not withdrawn, and not taken yet */
+	bool closing;     /* mu: it was being taken when it should be withdrawn, so the callback will come */
+	bool being_taken; /* mu: the thread `taker` is calling the observer */
 	pthread_t taker;
-	bool closing; /* mu: withdrawn in vain, so on_taken will come */
 	struct sl_offer offer;
-	struct sl_offer_type *types; /* NULL: the store takes no such offers, or the lane is another one */
+	struct sl_offer_type *types; /* NULL: the store takes no offers, or this is not the first lane */
 	struct sl__todo todo;
 };
 
@@ -94,11 +94,7 @@ struct sl__lane {
 	struct sl__effects fx;
 	struct sl__notes notes; /* of one exchange: those that its claim has satisfied go no further */
 	struct sl_store_listen listen;
-	/* Of the first lane. */
-	struct sl__offering here;   /* to starts of this process: stands while the lane sleeps */
-	struct sl__offering posted; /* to starts of others: stands while slots are idle */
-	uint64_t posted_at;         /* the lock of its address */
-	int64_t post_retry_ns;      /* the store was away: not before then */
+	struct sl__offering offering; /* of the first lane: open while it sleeps */
 };
 
 /* What a worker asks of the store. */
@@ -170,9 +166,8 @@ struct sl_worker {
 	bool clock_started, end_clock;
 	sl__cond clock_wake;
 	int64_t clock_until_ns; /* INT64_MIN: it does not sleep */
-	bool subscribed, attends;
-	struct sl_address address; /* mu; lock 0: others cannot reach this process */
-	int stop_rc;               /* of the first stop */
+	bool subscribed;
+	int stop_rc; /* of the first stop */
 	/* The event log: worker/log.c. */
 	pthread_t log_thread;
 	bool log_started;
@@ -209,28 +204,9 @@ void *sl__reaper_main(void *worker);
 void *sl__scheduler_main(void *worker);
 void *sl__clock_main(void *worker);
 
-/* offer.c */
-/* Of a sl_offer, with its sl__offering as ctx: what was handed over goes to a slot. */
-void sl__offer_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *offering);
-/* Could the lane offer more types than it does? When it looked, the claim of another lane may have had their slots. */
+/* lane.c */
+/* Could the lane offer more types than it does? Another lane's claim may have had their slots before. */
 bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu);
-/* Open an offer, unless one is open or the store takes none. True: mu was let go of meanwhile. */
-bool sl__offer_open(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
-/* Take it back. One that is being taken stays `offered` until it has been; the lane is woken then. True: mu was let go
- * of meanwhile. */
-bool sl__offer_close(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
-
-/* post.c */
-/* Post the offer, or take it back, as the slots and the address say. True: mu was let go of meanwhile. */
-bool sl__post_tend(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu);
-/* Take it back before a claim that may fill the last slot. */
-void sl__post_yield(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu);
-/* Is there something to tend to? */
-bool sl__post_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu);
-/* When to look again by itself. */
-int64_t sl__post_wake_ns(const struct sl__lane *l, int64_t now_ns);
-/* The sl_letter_fn with which it attends. */
-void sl__worker_letter(const char *text, void *worker);
 
 /* abort.c */
 /* The core's sl__abort_fn, with the worker as ctx: fire the signal. */

@@ -102,10 +102,6 @@ static const struct sl_store_ops ops = {
 	.audit_prune = sl__pg_audit_prune,
 	.offer = sl__pg_offer,
 	.withdraw = sl__pg_withdraw,
-	.post = sl__pg_post,
-	.unpost = sl__pg_unpost,
-	.letter = sl__pg_letter,
-	.drop = sl__pg_drop,
 };
 
 static int check_schema_name(const char *schema, struct sl_err *err)
@@ -190,7 +186,6 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	sl__mutex_init(&s->offers_mu);
 	s->schema = sl__strdup(&env, o.schema);
 	s->may_create = o.create != SL_OFF;
-	s->swept_ns = INT64_MIN / 2;
 	rc = s->schema != NULL ? set_up(s, conninfo, &o, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (rc != 0) {
 		close_store(s);

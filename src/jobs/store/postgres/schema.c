@@ -15,7 +15,6 @@
  *	tally        how many jobs have gone from which status to which, 0 for none: what came less what went is the
  *	             number of rows of job with that type and status
  *	stopped      the jobs that failed or were cancelled, with their chains
- *	offer        workers with nothing to do that any start may hand a job to; lost with the server, as they may be
  *	audit        who changed what, written in the transaction of the change
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
@@ -107,11 +106,6 @@ static const char version_1[] =
 	"CREATE TABLE {s}.stopped (status smallint NOT NULL, id bigint NOT NULL, chain_id bigint NOT NULL,"
 	" PRIMARY KEY (status, id));"
 	"CREATE INDEX stopped_chain ON {s}.stopped (status, chain_id);"
-	/* A row comes and goes with every job that is handed over. */
-	"CREATE UNLOGGED TABLE {s}.offer (worker text COLLATE \"C\" PRIMARY KEY, claim uuid NOT NULL,"
-	" lock bigint NOT NULL, n bigint NOT NULL, accept interval NOT NULL, channel text NOT NULL,"
-	" types text[] NOT NULL) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,"
-	" autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);"
 	"CREATE TABLE {s}.cron ("
 	" name text COLLATE \"C\" PRIMARY KEY, spec text NOT NULL, type text COLLATE \"C\" NOT NULL,"
 	" input text NOT NULL, priority integer NOT NULL, catch_up boolean NOT NULL,"

@@ -406,35 +406,6 @@ static const char start_offered[] =
 	" SELECT id, runs, now FROM x";
 
 /*
- * $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, by a worker of another process that has
- * posted an offer, if there is one. Its notifier holds the lock while it listens; so a lock that can be had belongs to
- * nobody who would hear. Shared, since else two starts would take each other for the holder. The letter is sent in the
- * transaction: what is handed over is told, or was not handed over. post.c reads it.
- */
-static const char start_posted[] =
-	"WITH o AS (DELETE FROM {s}.offer x WHERE x.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.offer o"
-	" WHERE $1::text = ANY (o.types) AND NOT pg_try_advisory_xact_lock_shared(o.lock)"
-	" LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE 1 END FOR UPDATE SKIP LOCKED))"
-	" RETURNING x.worker, x.claim, x.accept, x.channel),"
-	"j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
-	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1, $2::text, $4::text"
-	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, created_at),"
-	"l AS (INSERT INTO {s}.lease " LEASE_COLUMNS " SELECT o.claim, o.worker, j.created_at, j.created_at + o.accept,"
-	" false, ARRAY[$1], ARRAY[j.id], ARRAY[1::bigint] FROM j CROSS JOIN o),"
-	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT j.id, 1, $3, false, $1 FROM j"
-	" WHERE NOT EXISTS (SELECT 1 FROM o)),"
-	TALLY_ONE("$1")
-	" SELECT j.id, false, o.claim IS NOT NULL, CASE WHEN o.claim IS NOT NULL THEN pg_notify(o.channel, '1 ' || o.claim"
-	" || ' ' || j.id || ' ' || (extract(epoch FROM j.created_at) * 1000000)::bigint || ' ' || $3 || E'\\n' || $1"
-	" || E'\\n' || coalesce('t' || $4, '') || E'\\n' || $2) END FROM j LEFT JOIN o ON true";
-
-/* $1 claim: the job that a start has handed over, and when. */
-static const char posted[] =
-	"SELECT j.id, j.fence, j.type, j.input, j.traceparent, j.charged, j.priority, j.created_at,"
-	" (extract(epoch FROM l.claimed_at) * 1000000)::bigint FROM {s}.lease l JOIN {s}.job j"
-	" ON j.id = l.ids[1] AND j.fence = l.fences[1] AND j.status = 2 WHERE l.claim = $1::uuid";
-
-/*
  * As start, with $7 keys, $8 scopes, $9 windows; blockers: $10 which chain (from 1), $11 order, $12 chains.
  * The row of a key that is in force is updated to itself: that waits for whoever is about to put or free it, and gives
  * its chain back. A key is in the parameters at most once.
@@ -752,31 +723,11 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_START] = start,
 	[ST_START_ONE] = start_one,
 	[ST_START_OFFERED] = start_offered,
-	/* Behind a start on the same connection: the job's id is the last that was given there. Behind a pooler it may
-	 * be another connection, which has given none (an error), or another (a hint that leads nowhere). */
-	[ST_START_POSTED] = start_posted,
-	/* ... and unless it has been handed over: that one is not in ready. $4 type, $5 priority. The id is asked for
-	 * once, in a query of its own: what may change from row to row is no condition for an index, and the whole
-	 * queue of the type would be read. */
-	[ST_ANNOUNCE] =
-		"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2::text || r.id || $3::text)"
-		" FROM {s}.ready r WHERE r.type = $4::text AND NOT r.solo AND r.priority = $5::integer"
-		" AND r.id = (SELECT currval('{s}.job_id'))",
-	/* $1 worker, $2 claim, $3 lock, $4 accept, $5 channel, $6 types, $7 number: of two of one session the later
-	 * one stays, also when the earlier was given up and comes after all. */
-	[ST_POST] = "INSERT INTO {s}.offer AS o (worker, claim, lock, n, accept, channel, types) VALUES ($1::text,"
-		    " $2::uuid, $3::bigint, $7::bigint, $4::interval, $5::text, $6::text[]) ON CONFLICT (worker)"
-		    " DO UPDATE SET claim = excluded.claim, lock = excluded.lock, n = excluded.n,"
-		    " accept = excluded.accept, channel = excluded.channel, types = excluded.types"
-		    " WHERE o.lock <> excluded.lock OR o.n < excluded.n"
-		    " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
-		    " set_config('synchronous_commit', 'off', true)",
-	/* Waits for a start that is taking it. */
-	[ST_UNPOST] = "DELETE FROM {s}.offer WHERE worker = $1::text AND claim = $2::uuid"
-		      " RETURNING set_config('synchronous_commit', 'off', true)",
-	[ST_POSTED] = posted,
-	[ST_SWEEP_POSTS] = "DELETE FROM {s}.offer WHERE pg_try_advisory_xact_lock_shared(lock)"
-			   " RETURNING set_config('synchronous_commit', 'off', true)",
+	/* After a start on the same connection, so the job's id is the last one that this session took. Behind a pooler
+	 * it may be another session: one that took no id (an error), or another id (a hint that leads nowhere). It does
+	 * not wait for the disk, since NOTIFY holds a lock of the whole server until its transaction ends. */
+	[ST_NOTIFY_START] = "SELECT set_config('synchronous_commit', 'off', true),"
+			    " pg_notify($1, $2::text || currval('{s}.job_id') || $3::text)",
 	[ST_START_FULL] = start_full,
 	[ST_START_AUDITED] = start_audited,
 	[ST_START_FULL_AUDITED] = start_full_audited,

@@ -22,7 +22,7 @@ struct waiting {
 	struct sl_started *out;
 	bool *later; /* per chain: scheduled for later */
 	bool handed; /* to a worker: nobody else need hear of it */
-	bool told;   /* announced to other processes */
+	bool sent;   /* other processes were notified */
 	const struct sl_store_listen *listen;
 	int rc;
 	struct sl_err err;
@@ -263,36 +263,28 @@ static bool hand_over(struct pg_store *s, struct waiting *w)
 	return true;
 }
 
-/* A single chain to be run now that may be announced. When a worker of another process stands by, the start hands it
- * over. Else it is announced, in a transaction of its own, right behind the commit and without waiting for the disk,
- * since it has a lock of the whole server. It comes back from the pipeline together with the start, and whatever became
- * of it, the start is what it is. False: it may not, and nothing was done. */
-static bool start_announced(struct pg_store *s, struct waiting *w)
+/* Start a single chain and notify other processes right after the commit, on the same connection. The notification is
+ * sent in the same pipeline, as a separate transaction that does not wait for the disk; the start does not depend on
+ * it. False: the notifier wants none, and nothing was done. */
+static bool start_and_notify(struct pg_store *s, struct waiting *w)
 {
 	struct pg_call call;
-	struct sl_announcement a;
+	struct sl_start_notification note;
 	const struct sl_store_listen *l = w->listen;
-	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->announce == NULL ||
-	    l->announce(w->chains[0].job.type, &a, l->ctx) == 0)
+	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->start_notification == NULL ||
+	    l->start_notification(w->chains[0].job.type, &note, l->ctx) == 0)
 		return false;
 	w->rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, &w->err);
 	if (w->rc != 0)
 		return true;
-	const struct sl_new_job *job = &w->chains[0].job;
-	bool posted = sl__pg_fits_letter(job);
-	add_one(&call.params, job);
-	int at = sl__pg_call_send(&call, posted ? ST_START_POSTED : ST_START_ONE);
-	sl__pg_add_text(&call.params, a.channel);
-	sl__pg_add_text(&call.params, a.before);
-	sl__pg_add_text(&call.params, a.after);
-	sl__pg_add_text(&call.params, job->type);
-	sl__pg_add_int4(&call.params, job->priority);
-	w->rc = sl__pg_call_run_then(&call, ST_ANNOUNCE, &w->told, &w->err);
-	if (w->rc == 0) {
-		const PGresult *res = sl__pg_call_result(&call, at);
-		read_ids(res, &(struct waiting *){w}, &(size_t){0});
-		w->handed = posted && sl__pg_bool(res, 0, 2);
-	}
+	add_one(&call.params, &w->chains[0].job);
+	int at = sl__pg_call_send(&call, ST_START_ONE);
+	sl__pg_add_text(&call.params, note.channel);
+	sl__pg_add_text(&call.params, note.before);
+	sl__pg_add_text(&call.params, note.after);
+	w->rc = sl__pg_call_run_then(&call, ST_NOTIFY_START, &w->sent, &w->err);
+	if (w->rc == 0)
+		read_ids(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
 	sl__pg_call_close(&call);
 	return true;
 }
@@ -301,7 +293,7 @@ static bool start_announced(struct pg_store *s, struct waiting *w)
 static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
-	if (n == 1 && list->next == NULL && (hand_over(s, list) || start_announced(s, list)))
+	if (n == 1 && list->next == NULL && (hand_over(s, list) || start_and_notify(s, list)))
 		return;
 	int rc = start_list(s, NULL, list, n, &err);
 	/* After a lost connection nobody knows whether it happened: no second time. */
@@ -394,12 +386,12 @@ static void tell(const struct waiting *w, const struct sl_store_listen *listen)
 		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
 		return;
 	}
-	if (w->told) {
+	if (w->sent) {
 		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
 		listen->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED,
 					       .type = w->chains[0].job.type,
 					       .id = w->out[0].chain_id,
-					       .told = 1},
+					       .sent = 1},
 			     listen->ctx);
 		return;
 	}

@@ -21,12 +21,7 @@
 	X(START)                                                                                                       \
 	X(START_ONE)                                                                                                   \
 	X(START_OFFERED)                                                                                               \
-	X(START_POSTED)                                                                                                \
-	X(ANNOUNCE)                                                                                                    \
-	X(POST)                                                                                                        \
-	X(UNPOST)                                                                                                      \
-	X(POSTED)                                                                                                      \
-	X(SWEEP_POSTS)                                                                                                 \
+	X(NOTIFY_START)                                                                                                \
 	X(START_AUDITED)                                                                                               \
 	X(AUDIT)                                                                                                       \
 	X(START_FULL)                                                                                                  \
@@ -145,8 +140,6 @@ struct pg_store {
 	struct pg_starter *starter;
 	sl__mutex offers_mu;
 	struct sl_offer *offers; /* under offers_mu: the oldest first */
-	struct sl_offer *posted; /* under offers_mu */
-	int64_t swept_ns;        /* under offers_mu: when offers of the dead were last looked for */
 };
 
 struct sl_store_tx {
@@ -273,14 +266,6 @@ int sl__pg_withdraw(void *store, struct sl_offer *offer);
  * queue after all. */
 bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, struct sl_started *out, bool *queued,
 			  int *rc, struct sl_err *err);
-
-/* ---- post.c ---- */
-int sl__pg_post(void *store, struct sl_offer *offer, const struct sl_address *at, struct sl_err *err);
-int sl__pg_unpost(void *store, struct sl_offer *offer, struct sl_err *err);
-int sl__pg_letter(void *store, const char *text);
-int sl__pg_drop(void *store, struct sl_offer *offer);
-/* Does all of a job that is handed over fit into a letter? */
-bool sl__pg_fits_letter(const struct sl_new_job *job);
 
 /* ---- exchange.c, settle.c, claim.c ---- */
 int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
