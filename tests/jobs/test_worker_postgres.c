@@ -523,6 +523,17 @@ static void nothing_is_lost_while_workers_come_and_go(void **state)
 
 /* ---- a server that crashes ---- */
 
+static void crash_server(void)
+{
+	char sql[128];
+	PQfinish(place.admin);
+	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
+	memset(stopped, 0, sizeof(stopped)); /* they are dead */
+	place.admin = pg_temp_connect(place.server);
+	(void)snprintf(sql, sizeof(sql), "SET client_min_messages = error; SET search_path = %s", place.schema);
+	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
+}
+
 /* An attempt's number is drawn in the claim, so a server that forgot a claim would draw it again. */
 static void a_claim_is_durable_before_its_handler_starts(void **state)
 {
@@ -531,17 +542,39 @@ static void a_claim_is_durable_before_its_handler_starts(void **state)
 	keep_from_flushing();
 	sl_worker *worker = new_worker(gate, 2);
 	await(&w.arrived, 1);
-	PQfinish(place.admin);
-	assert_int_equal(pg_temp_command(place.server, "crash"), 0);
-	memset(stopped, 0, sizeof(stopped)); /* they are dead */
-	place.admin = pg_temp_connect(place.server);
-	char sql[128];
-	(void)snprintf(sql, sizeof(sql), "SET client_min_messages = error; SET search_path = %s", place.schema);
-	assert_int_equal(pg_temp_exec(place.admin, sql), 0);
+	crash_server();
 	assert_int_equal(number("SELECT count(*) FROM lease"), 1);
 	assert_int_equal(number("SELECT count(*) FROM ready"), 0);
 	assert_int_equal(sl_worker_stop(worker, 0, &err), SL_ETIMEDOUT);
 	sl_worker_free(worker);
+}
+
+static int notification(const char *type, struct sl_start_notification *out, void *ctx)
+{
+	(void)type, (void)ctx;
+	*out = (struct sl_start_notification){.channel = "nobody"};
+	return 1;
+}
+
+static void keep_sent(const struct sl_note *note, void *ctx)
+{
+	*(int *)ctx += note->sent;
+}
+
+/* It is visible to others before it is flushed, but its start returns only after that. */
+static void a_start_that_notifies_is_durable_when_it_returns(void **state)
+{
+	(void)state;
+	int sent = 0;
+	const struct sl_store_listen listen = {.note = keep_sent, .ctx = &sent, .start_notification = notification};
+	struct sl_new_chain chain = {.job = {.type = "t", .input = "1"}};
+	struct sl_started out;
+	keep_from_flushing();
+	OK(w.plain->start(w.store.ctx, NULL, &chain, 1, &out, &listen, &err));
+	assert_int_equal(sent, 1);
+	crash_server();
+	assert_int_equal(number("SELECT count(*) FROM job"), 1);
+	assert_int_equal(number("SELECT count(*) FROM ready"), 1);
 }
 
 int main(void)
@@ -558,6 +591,7 @@ int main(void)
 		TEST(a_worker_whose_log_fails_takes_its_offer_back),
 		TEST(nothing_is_lost_while_workers_come_and_go),
 		TEST(a_claim_is_durable_before_its_handler_starts),
+		TEST(a_start_that_notifies_is_durable_when_it_returns),
 	};
 	int rc = pg_place_start(&place, PG_TEMP_FAST);
 	if (rc != 0)

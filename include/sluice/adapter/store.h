@@ -92,8 +92,8 @@ struct sl_change {
 typedef void sl_change_fn(const struct sl_change *change, void *ctx);
 
 /*
- * The notification of one started job, which a store sends to other processes on the connection of the start, right
- * after its commit (PostgreSQL: NOTIFY). The payload is `before`, the job's id in decimal, `after`.
+ * The notification of one started job, which a store sends to other processes with the transaction that starts it
+ * (PostgreSQL: NOTIFY). The payload is `before`, the job's id in decimal, `after`.
  */
 struct sl_start_notification {
 	char channel[64];
@@ -109,7 +109,7 @@ struct sl_store_listen {
 	sl_change_fn *change;
 	void *ctx;
 	/* Only for start, or NULL. A store that can notify calls this at most once, for a single job that it starts in
-	 * its own transaction. The note then has `sent` set if the notification went out. A notification that fails
+	 * its own transaction. The note then has `sent` set if the notification went out. A notification that is refused
 	 * does not fail the start. */
 	sl_start_notification_fn *start_notification;
 	/* Who asks for the change: written to the audit trail in the transaction of the operation, or nothing happens.

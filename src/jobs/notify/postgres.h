@@ -6,7 +6,7 @@
  *	        └─▶ outbox (merged) ─▶ publisher ──▶ NOTIFY ──▶ LISTEN of other processes ─▶ their listener
  *
  * A payload begins with the number of the notifier that sent it: its own listener has told those notes already and
- * takes them only as a sign that notifications arrive. What a store sends right after a start (start_notification) is
+ * takes them only as a sign that notifications arrive. What a store sends with a start (start_notification) is
  * such a payload too; that note does not go through the publisher.
  */
 #ifndef SL_JOBS_NOTIFY_POSTGRES_H

@@ -384,13 +384,17 @@ static const char start_audited[] =
 	START("a AS (" AUDIT_ROW("$7", "$8", "$9", "$10", "$11", "$12", NEW_CHAINS("x")) "),", ", from_http", ", $7 = 2");
 
 /* $1 type, $2 input, $3 priority, $4 trace parent: one chain to be run now, without the arrays of start. */
-static const char start_one[] =
-	"WITH j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)"
-	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1::text, $2::text, $4::text"
-	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, priority, type),"
-	TALLY_ONE("$1")
-	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM j"
-	" RETURNING id, false";
+#define START_ONE(more) \
+	"WITH j AS (INSERT INTO {s}.job (id, chain_id, created_at, priority, status, type, input, traceparent)" \
+	" SELECT id, id, clock_timestamp(), $3::integer, 2, $1::text, $2::text, $4::text" \
+	" FROM (SELECT nextval('{s}.job_id') AS id OFFSET 0) x RETURNING id, priority, type)," \
+	TALLY_ONE("$1") \
+	" INSERT INTO {s}.ready (id, fence, priority, solo, type) SELECT id, 1, priority, false, type FROM j" \
+	" RETURNING id, false" more
+static const char start_one[] = START_ONE("");
+/* The same with $5 channel, $6 $7 payload before and after the id: see start_and_notify. */
+static const char start_notified[] = START_ONE(", set_config('synchronous_commit', 'off', true),"
+	" pg_notify($5::text, $6::text || id || $7::text)");
 
 /* $1 type, $2 input, $3 priority, $4 trace parent, $5 claim, $6 worker, $7 lease: one chain that a worker has offered to
  * run. What it has in the queue goes by the ordinary way when its type is paused. */
@@ -723,11 +727,9 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_START] = start,
 	[ST_START_ONE] = start_one,
 	[ST_START_OFFERED] = start_offered,
-	/* After a start on the same connection, so the job's id is the last one that this session took. Behind a pooler
-	 * it may be another session: one that took no id (an error), or another id (a hint that leads nowhere). It does
-	 * not wait for the disk, since NOTIFY holds a lock of the whole server until its transaction ends. */
-	[ST_NOTIFY_START] = "SELECT set_config('synchronous_commit', 'off', true),"
-			    " pg_notify($1, $2::text || currval('{s}.job_id') || $3::text)",
+	[ST_START_NOTIFIED] = start_notified,
+	/* A record in the log, so that the commit flushes it and everything before it. */
+	[ST_FLUSH] = "SELECT pg_logical_emit_message(true, 'sluice', '')",
 	[ST_START_FULL] = start_full,
 	[ST_START_AUDITED] = start_audited,
 	[ST_START_FULL_AUDITED] = start_full_audited,

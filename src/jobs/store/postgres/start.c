@@ -263,14 +263,20 @@ static bool hand_over(struct pg_store *s, struct waiting *w)
 	return true;
 }
 
-/* Start a single chain and notify other processes right after the commit, on the same connection. The notification is
- * sent in the same pipeline, as a separate transaction that does not wait for the disk; the start does not depend on
- * it. False: the notifier wants none, and nothing was done. */
+/*
+ * Start a single chain and notify other processes. Two transactions in one pipeline: the first makes the job visible and
+ * notifies without waiting for the disk, the second waits until the log is flushed, and only then the start returns.
+ * So a worker wakes up and claims while the start is being flushed. A claim is durable before its handler starts, and
+ * the log is flushed in order, so no handler runs a job whose start could still be lost. NOTIFY holds a lock of the
+ * whole server until its transaction ends, which is short because that one does not wait.
+ * False: the notifier wants no notification, or the server refused it, and nothing was done.
+ */
 static bool start_and_notify(struct pg_store *s, struct waiting *w)
 {
 	struct pg_call call;
 	struct sl_start_notification note;
 	const struct sl_store_listen *l = w->listen;
+	bool flushed = false;
 	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->start_notification == NULL ||
 	    l->start_notification(w->chains[0].job.type, &note, l->ctx) == 0)
 		return false;
@@ -278,15 +284,20 @@ static bool start_and_notify(struct pg_store *s, struct waiting *w)
 	if (w->rc != 0)
 		return true;
 	add_one(&call.params, &w->chains[0].job);
-	int at = sl__pg_call_send(&call, ST_START_ONE);
 	sl__pg_add_text(&call.params, note.channel);
 	sl__pg_add_text(&call.params, note.before);
 	sl__pg_add_text(&call.params, note.after);
-	w->rc = sl__pg_call_run_then(&call, ST_NOTIFY_START, &w->sent, &w->err);
-	if (w->rc == 0)
+	int at = sl__pg_call_send(&call, ST_START_NOTIFIED);
+	w->rc = sl__pg_call_run_then(&call, ST_FLUSH, &flushed, &w->err);
+	if (w->rc == 0) {
 		read_ids(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
+		w->sent = true;
+		if (!flushed)
+			w->rc = sl_err_set(&w->err, SL_EUNAVAIL,
+					   "postgres: start: the server was lost before the job was durable");
+	}
 	sl__pg_call_close(&call);
-	return true;
+	return w->rc == 0 || w->rc == SL_EUNAVAIL;
 }
 
 /* Carry out a list that was taken, and leave every call its result. */

@@ -21,7 +21,8 @@
 	X(START)                                                                                                       \
 	X(START_ONE)                                                                                                   \
 	X(START_OFFERED)                                                                                               \
-	X(NOTIFY_START)                                                                                                \
+	X(START_NOTIFIED)                                                                                              \
+	X(FLUSH)                                                                                                       \
 	X(START_AUDITED)                                                                                               \
 	X(AUDIT)                                                                                                       \
 	X(START_FULL)                                                                                                  \
