@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notifications: hints that make a worker look at once instead of at its next poll. They may be lost, doubled or late;
+ * Notifications: hints that make a worker check immediately instead of at its next poll. They may be lost, doubled or late;
  * nothing but latency depends on them.
  *
  * Thread safety: every slot from any thread at once. publish must not be called with a transaction open on the
@@ -21,12 +21,12 @@ struct sl_notify_ops {
 	int version; /* SL_NOTIFY_VERSION */
 	const char *name;
 	void (*close)(void *notify);
-	/* Tell everyone who subscribed, in this process and others. Notes of one kind and type may be merged. */
+	/* Notify all subscribers, in this process and others. Notes of one kind and type may be merged. */
 	int (*publish)(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err);
 	/* Publish as part of the transaction: sent when it commits. NULL: not supported, publish after the commit. */
 	int (*publish_in)(void *notify, sl_store_tx *tx, const struct sl_note *notes, size_t n, struct sl_err *err);
 	/* fn is called on a thread of the notifier, no lock held; it must be quick and must not call the notifier. A
-	 * note with kind 0 means: notes may have been lost, look at everything. */
+	 * note with kind 0 means: notes may have been lost, check everything. */
 	int (*subscribe)(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err);
 	/* When it returns, fn is not running with ctx and never will. */
 	void (*unsubscribe)(void *notify, sl_note_fn *fn, void *ctx);

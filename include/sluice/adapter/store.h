@@ -20,9 +20,9 @@
  *
  * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
  * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they
- * are told holds only when the slot returns 0 (and, inside a caller's transaction, when that commits). Callbacks must
+ * are given holds only when the slot returns 0 (and, inside a caller's transaction, when that commits). Callbacks must
  * not call the store.
- * Errors: SL_EUNAVAIL (SL_CLASS_FATAL, retryable) when the database is away: the store connects again by itself in a
+ * Errors: SL_EUNAVAIL (SL_CLASS_FATAL, retryable) when the database is unavailable: the store connects again in a
  * later call. SL_EAGAIN (SL_CLASS_TRANSIENT) for a deadlock, a serialization failure or a lock timeout. SL_EDATA
  * (SL_CLASS_POISON) when the data itself was refused.
  */
@@ -53,7 +53,7 @@ enum sl_lost_reason {
 	SL_LOST_PUT_BACK = 6 /* of settles only. Under this very fence, by one whose answer got lost */
 };
 
-/* What others should hear of, once it is committed. A hint: polling finds all of it too. */
+/* A notification for other workers and processes, once it is committed. A hint: polling finds all of it too. */
 enum sl_note_kind {
 	SL_NOTE_JOB_SCHEDULED = 1,  /* type: something to claim, now or at a time that sleepers do not know of yet;
 				       id: the job when it is one, else 0 */
@@ -103,7 +103,7 @@ struct sl_start_notification {
 /* Fill the notification for a job of this type. 0: the store sends none, and the note is published as usual. */
 typedef int sl_start_notification_fn(const char *type, struct sl_start_notification *out, void *ctx);
 
-/* Where an operation tells of its effects. NULL anywhere: nobody listens. */
+/* Where an operation reports its effects. NULL anywhere: not reported. */
 struct sl_store_listen {
 	sl_note_fn *note;
 	sl_change_fn *change;
@@ -133,7 +133,7 @@ struct sl_claim_request {
 	const struct sl_claim_type *types;
 	size_t n_types;
 	uint32_t limit; /* at most this many in all, by priority, then age */
-	/* So many in all will start immediately. When a claim gives no more than this, and of no type more than its
+	/* How many in all will start immediately. When a claim gives no more than this, and of no type more than its
 	 * `free`, its lease counts as started: a job whose worker dies is charged. A job that was lost before is given
 	 * only for a free slot, alone. */
 	uint32_t free;
@@ -143,7 +143,7 @@ struct sl_claim_request {
 	 * before is not made any more; next_due_in_ms is 0. Of the types only the names matter. */
 	int again;
 	/* 1, without settles only: nothing is known to be due, and most often a note of one job is the reason. To be
-	 * quick, the store may pass over what it would have to promote and over jobs that are claimed singly, unless
+	 * quick, the store may skip what it would have to promote and jobs that are claimed singly, unless
 	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0. */
 	int hinted;
 };
@@ -236,7 +236,7 @@ struct sl_renewal {
 	struct sl_claim_id claim;
 	int64_t lease_ms;
 	int started; /* 1: all that is left of the claim has been started, and is charged when the worker dies */
-	/* The jobs of the claim that are still at work, to be told which of them are lost. */
+	/* The jobs of the claim that are still at work, to learn which of them are lost. */
 	const uint64_t *ids;
 	const uint64_t *fences;
 	size_t n;
@@ -294,7 +294,7 @@ struct sl_store_ops {
 
 	void (*close)(void *store);
 	/* Bring the schema to SL_SCHEMA_VERSION: idempotent, safe in many processes at once. *from and *to (may be
-	 * NULL) tell the versions before and after. SL_EUNSUPPORTED: the schema is newer than this library. */
+	 * NULL) are the versions before and after. SL_EUNSUPPORTED: the schema is newer than this library. */
 	int (*migrate)(void *store, int *from, int *to, struct sl_err *err);
 	/* The store's random id, 32 hexadecimal characters and a NUL: names the folder of its logs. */
 	int (*target_id)(void *store, char out[33], struct sl_err *err);
@@ -341,7 +341,7 @@ struct sl_store_ops {
 	 * claim whose lease was taken over. A lease that has expired but was not taken over is renewed. */
 	int (*renew)(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 		     struct sl_err *err);
-	/* NULL: never. 1: a renewal waits for a lock without which nobody can take a job back either: no lease is given
+	/* NULL: never. 1: a renewal waits for a lock without which no job can be reaped either: no lease is given
 	 * up meanwhile. A transaction that holds such a lock prolongs every lease by that time as it commits. Does not
 	 * block. */
 	int (*renewal_waits)(void *store);
@@ -356,13 +356,13 @@ struct sl_store_ops {
 	int (*complete_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
 			      const struct sl_store_listen *listen, struct sl_err *err);
 	/* The same with a failure: the chain is at its end, its current job has failed with this error. What waits for
-	 * it goes on waiting, as after any failure. */
+	 * it keeps waiting, as after any failure. */
 	int (*fail_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
 			  const struct sl_store_listen *listen, struct sl_err *err);
-	/* *n: how many were changed. Those that have ended already are passed over; SL_ENOENT for an unknown one. */
+	/* *n: how many were changed. Those that have ended already are skipped; SL_ENOENT for an unknown one. */
 	int (*cancel)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		      const struct sl_store_listen *listen, struct sl_err *err);
-	/* Failed and cancelled chains go on at their last job, with attempt 0. Others are passed over. A chain that was
+	/* Failed and cancelled chains continue at their last job, with attempt 0. Others are skipped. A chain that was
 	 * started with a key takes it again, in the same transaction, unless another that has ended holds it (scope
 	 * any). Refused, and none is changed: SL_EEXIST when a chain that has not ended has the key, SL_ECONFLICT when
 	 * a chain that it waits for was deleted. The message names both chains. */
@@ -382,7 +382,7 @@ struct sl_store_ops {
 	 * that whose job was deleted are removed, too. */
 	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
 		     struct sl_err *err);
-	/* Tell when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
+	/* Report when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
 	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
 
 	/* ---- reading; tx as above ---- */
@@ -430,14 +430,14 @@ struct sl_store_ops {
 	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only, SL_ENOSPC for a disk that is
 	 * full. Changes nothing; takes a lock only after a change could not be written, to try again. NULL: always. */
 	int (*check_writable)(void *store, struct sl_err *err);
-	/* Claims in the order of their ids, behind `after` (NULL: from the first), at most `limit`. */
+	/* Claims in the order of their ids, past `after` (NULL: from the first), at most `limit`. */
 	int (*leases)(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
 		      struct sl_err *err);
 	/* The newest failed jobs, grouped: the largest group first, then by the newest job. What it costs depends on
 	 * filter->scan, not on how many jobs there are. */
 	int (*errors)(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
 		      struct sl_err *err);
-	/* In the order of (stream, incarnation), behind *after (NULL: from the first; only those two are looked at). */
+	/* In the order of (stream, incarnation), after *after (NULL: from the first; only those two are read). */
 	int (*event_streams)(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			     void *ctx, struct sl_err *err);
 

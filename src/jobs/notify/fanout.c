@@ -139,7 +139,7 @@ void sl__fanout_unsubscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx)
 
 static void call_all(struct sl__fanout *f, const struct sl_note *note) SL_REQUIRES(f->mu)
 {
-	/* Only the head of the list changes meanwhile, and nobody is freed while `delivering` is set. */
+	/* Only the head of the list changes meanwhile, and no subscriber is freed while `delivering` is set. */
 	for (struct sl__subscriber *s = f->subscribers; s != NULL; s = s->next) {
 		if (s->gone)
 			continue;
@@ -155,7 +155,7 @@ void sl__fanout_deliver(struct sl__fanout *f)
 	f->delivering = true;
 	f->deliverer = pthread_self();
 	while (f->n > 0 || f->overflowed) {
-		/* Taken out before they are told: what comes meanwhile is a note of its own. */
+		/* Taken out before they are delivered: what comes meanwhile is a separate note. */
 		struct sl__fanout_note *notes = f->queue;
 		size_t n = f->n;
 		bool overflowed = f->overflowed;

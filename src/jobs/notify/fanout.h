@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What notifiers share: who has subscribed in this process, and the notes that wait to be told to them.
+ * What notifiers share: who has subscribed in this process, and the notes that wait to be delivered.
  *
  * One thread of the notifier calls sl__fanout_deliver whenever the wake function has been called; publishers only add
- * to a bounded queue that merges what says the same. When it overflows, subscribers get one note of kind 0 ("look at
+ * to a bounded queue that merges what says the same. When it overflows, subscribers get one note of kind 0 ("check
  * everything") instead of what did not fit.
  *
  * Thread safety: push, subscribe and unsubscribe from any thread; deliver from one thread. Subscribers are called
@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include <sluice/adapter/notify.h>
 
-#define SL__FANOUT_TYPE_BYTES 129 /* a type's name and its NUL; a longer one is told as NULL */
+#define SL__FANOUT_TYPE_BYTES 129 /* a type's name and its NUL; a longer one is passed as NULL */
 #define SL__FANOUT_MAX 256
 
 /* Called without a lock after notes were added to an empty queue: make the thread call sl__fanout_deliver. */
@@ -46,10 +46,10 @@ struct sl__fanout {
 
 SL_MUST_CHECK int sl__fanout_init(struct sl__fanout *f, const struct sl_env *env, sl__fanout_wake_fn *wake, void *ctx,
 				  struct sl_err *err);
-/* Nobody uses it any more. Frees subscriptions that were left. */
+/* Not in use any more. Frees subscriptions that were left. */
 void sl__fanout_fini(struct sl__fanout *f);
 void sl__fanout_push(struct sl__fanout *f, const struct sl_note *notes, size_t n);
-/* Tell subscribers to look at everything. */
+/* Notify subscribers to check everything. */
 void sl__fanout_push_all(struct sl__fanout *f);
 SL_MUST_CHECK int sl__fanout_subscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx, struct sl_err *err);
 /* When it returns, fn is not running with ctx and never will (but for the call it may be made from). */

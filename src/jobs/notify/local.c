@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The notifier for one process: a queue and the thread that tells subscribers. */
+/* The notifier for one process: a queue and the thread that calls the subscribers. */
 #include <unistd.h>
 
 #include "jobs/notify/fanout.h"

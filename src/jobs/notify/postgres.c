@@ -72,7 +72,7 @@ static int publish(void *notify, const struct sl_note *notes, size_t n_notes, st
 	return 0;
 }
 
-/* Sent by the server when the transaction commits, to this process too: so it comes from nobody. */
+/* Sent by the server when the transaction commits, to this process too: so it has no sender. */
 static int publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes, size_t n_notes, struct sl_err *err)
 {
 	struct sl__pg_notify *n = notify;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The PostgreSQL notifier inside. Two threads, each with a connection of its own:
+ * The PostgreSQL notifier inside. Two threads, each with its own connection:
  *
  *	publish ──▶ inbox ─────────────────────────▶ listener ──▶ subscribers of this process
  *	        └─▶ outbox (merged) ─▶ publisher ──▶ NOTIFY ──▶ LISTEN of other processes ─▶ their listener
@@ -23,7 +23,7 @@
 #define SL__PG_CHANNEL "sluice"
 #define SL__PG_PAYLOAD_MAX 7900 /* the server takes less than 8,000 bytes */
 
-/* Payloads under construction: one behind the other, each ended by a NUL. */
+/* Payloads under construction: one after the other, each ended by a NUL. */
 struct sl__pg_payloads {
 	struct sl__buf text;
 	size_t begin; /* of the one that is being written */
@@ -40,7 +40,7 @@ struct sl__pg_notify {
 	struct sl__fanout inbox; /* to the subscribers, told by the listener's thread */
 	pthread_t listener;
 	int wake_fd;            /* eventfd: something for the listener */
-	atomic_bool subscribed; /* somebody listens: the connection is wanted */
+	atomic_bool subscribed; /* there are subscribers: the connection is wanted */
 	atomic_bool healthy;
 
 	struct sl__fanout outbox; /* to the server; its only subscriber writes payloads */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The listener: one LISTEN connection per process, held while somebody has subscribed. It waits for the socket and for
- * wake-ups at once, and connects again with growing pauses. After every connect subscribers are told to look at
- * everything, since notes may have passed by.
+ * The listener: one LISTEN connection per process, held while there are subscribers. It waits for the socket and for
+ * wake-ups at once, and connects again with growing pauses. After every connect subscribers are notified to check
+ * everything, since notes may have been missed.
  *
  * Health: after LISTEN, and then now and again, the publisher is asked for a notification, which must come back. That
  * it does not (a pooler between us and the server takes LISTEN and forgets it) makes the notifier unhealthy, and

@@ -2,9 +2,9 @@
 /*
  * A payload is text: the sender's number in hexadecimal on the first line, then a line per note,
  *
- *	KIND REASON ID TYPE      decimal numbers; the type to the end of the line, empty when there is none
+ *	KIND REASON ID TYPE      decimal numbers; the type to the end of the line, may be empty
  *
- * Kind 0 stands for "look at everything". A line that cannot be read counts as that too: a newer version may say more.
+ * Kind 0 stands for "check everything". A line that cannot be read counts as that too: a newer version may say more.
  */
 #include <inttypes.h>
 #include <stdio.h>

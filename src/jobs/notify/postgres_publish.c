@@ -4,7 +4,7 @@
  * everybody's transactions, without waiting for the disk. While one is under way, further notes are merged in the
  * outbox; and so they are when there were many just now, since each costs the server a transaction and a wake of every
  * listener, which a stream of starts would feel more than a worker feels 10 ms. What could not be sent is forgotten;
- * the next that can is preceded by "look at everything".
+ * the next that can is preceded by "check everything".
  */
 #include "jobs/notify/postgres.h"
 
@@ -12,7 +12,7 @@
 
 static const struct sl__pg_stmt notify_stmt = {
 	.index = 0, .name = "sluice_NOTIFY", .sql = "SELECT pg_notify('" SL__PG_CHANNEL "', $1)"};
-/* For its transaction only: of a session that a pooler shares, the next transaction may be somebody's enqueue. */
+/* For its transaction only: of a session that a pooler shares, the next transaction may be an enqueue. */
 static const struct sl__pg_stmt lazy_stmt = {
 	.index = 1, .name = "sluice_LAZY", .sql = "SELECT set_config('synchronous_commit', 'off', true)"};
 

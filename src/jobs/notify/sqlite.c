@@ -3,14 +3,14 @@
  * The notifier of processes that share a SQLite file: unix datagram sockets in the folder "<file>-notify" (0700).
  *
  * Every process that has subscribers owns one socket there; a publisher sends to all of them without waiting. A socket
- * whose process is gone refuses (ECONNREFUSED), and whoever notices removes its name. A name is bound with a leading
- * dot and then renamed, so that nobody takes a socket that is still being made for a dead one; should it be taken for
- * one all the same, its maker begins again. A peer whose queue is full is passed over: notes are hints.
+ * whose process is gone refuses (ECONNREFUSED), and the process that notices removes its name. A name is bound with a leading
+ * dot and then renamed, so that no process takes a socket that is still being made for a dead one; should it be taken for
+ * one all the same, its maker begins again. A peer whose queue is full is skipped: notes are hints.
  *
  * Names are reached through an O_PATH descriptor of the folder (/proc/self/fd/N/name): a socket's address has room for
  * 108 bytes only, whatever the length of the path, and the folder stays the same one when the process changes its own.
  *
- * Where others may write beside the file, somebody else could make the folder first, and would hear of every job and
+ * Where others may write beside the file, another user could make the folder first, and would hear of every job and
  * say what he likes. So the folder must belong to this user, to root or to the owner of the database, and not everybody
  * may write to it; and of what lies in it, only sockets of these are sent to.
  *
@@ -70,7 +70,7 @@ static void remove_name(const struct peers *p, const char *name)
 
 /* ---- sending ---- */
 
-/* data NULL: only see whether somebody is there. */
+/* data NULL: only check whether the peer is there. */
 static void send_to(struct peers *p, const char *name, const void *data, size_t n)
 {
 	struct sockaddr_un to;
@@ -360,7 +360,7 @@ static int check_owner(struct peers *p, const char *file, struct sl_err *err)
 {
 	struct stat folder, database;
 	if (fstat(p->dir_fd, &folder) != 0)
-		return sl_err_set_errno(err, errno, "look at %s", p->dir);
+		return sl_err_set_errno(err, errno, "read folder %s", p->dir);
 	p->owner = folder.st_uid;
 	bool ours = p->owner == geteuid() || p->owner == 0 ||
 		    (lstat(file, &database) == 0 && S_ISREG(database.st_mode) && p->owner == database.st_uid);

@@ -2,7 +2,7 @@
 /*
  * How far a stream of events is in a store: the sequence up to which everything was taken or skipped, and the CRC of
  * the event with that sequence, which stays when the event is pruned. Two logs that have the same stream, incarnation
- * and sequence are told apart by it. All stores admit events by these rules.
+ * and sequence are distinguished by it. All stores admit events by these rules.
  *
  * Thread safety: no state.
  */

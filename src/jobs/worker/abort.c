@@ -19,7 +19,7 @@ void sl__abort_fire(struct sl__run *run, enum sl_abort_reason reason, void *work
 	sl__broadcast(&a->abort_cond);
 }
 
-/* The one that is told of next: copied, since its slot may hand it in meanwhile; and only what is the core's or
+/* The one that is observed next: copied, since its slot may hand it in meanwhile; and only what is the core's or
  * constant, since the slot fills in the rest without the lock. */
 static bool next_lost(sl_worker *w, struct sl__run *out)
 {

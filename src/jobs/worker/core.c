@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core itself: making it, its lists and claims, and what it tells of its state. The steps are in core_*.c. */
+/* The core itself: its construction, lists, claims and state. The steps are in core_*.c. */
 #include "jobs/worker/core_priv.h"
 
 /* ---- lists ---- */
@@ -289,7 +289,7 @@ void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core)
 	*todo = (struct sl__todo){.who = todo->who};
 }
 
-/* ---- what it hears and tells ---- */
+/* ---- notes in, state out ---- */
 
 void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's decisions, without threads, I/O or a clock: what to send to the store next, which job a slot runs, when
- * a lease is renewed, an attempt aborted, a lost job reaped. Whoever drives it (the shell in worker.c, a simulation in
- * tests/jobs) carries out what it says and tells it what came of that.
+ * a lease is renewed, an attempt aborted, a lost job reaped. Its driver (the shell in worker.c, a simulation in
+ * tests/jobs) carries out what it says and reports the result.
  *
  * The dialogue, for each conversation c with the store (lanes 0 … lanes-1 exchange; SL__KEEPER renews, SL__REAPER reaps
  * and SL__SCHEDULER fires schedules, each nothing else, so that no renewal and no reap waits for anything but the
  * store):
  *
- *     sl__core_next(core, c, now, &todo)      what to do now; SLEEP tells until when
+ *     sl__core_next(core, c, now, &todo)      what to do now; SLEEP has the time
  *        EXCHANGE  settle todo.runs[0 … n_runs-1]; when todo.claim is set, claim as todo.request says, with
  *                  sl__core_claimed for each job              ── sl__core_exchanged
  *                  (a claim whose answer was lost is sent once more, with request.again)
@@ -86,7 +86,7 @@ enum sl__run_state {
 	SL__RUN_GONE = 5
 };
 
-/* How a handler's attempt ended, as its slot tells it. */
+/* How a handler's attempt ended, as its slot reports it. */
 enum sl__ending {
 	SL__END_COMPLETE = 1,
 	SL__END_CONTINUE = 2,
@@ -133,7 +133,7 @@ struct sl__run {
 	int64_t delay_ms, at_ms;
 	void *slot;                  /* the shell's: who runs it */
 	int error_code;              /* the shell's: SL_E… behind error, for observers */
-	void *owned;                 /* the shell's: memory behind the fields above */
+	void *owned;                 /* the shell's: memory of the fields above */
 	struct sl_wal_ticket ticket; /* the shell's: its last event; batch 0 and sequence 0: none */
 	char text[SL__RUN_INLINE];   /* the shell's: short outputs live here */
 };
@@ -217,7 +217,7 @@ bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
 int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
 int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns);
 int64_t sl__core_scheduler_ns(const struct sl__core *core, int64_t now_ns);
-/* After sl__core_exchanged: was what the note speaks of found by the claim of that exchange, so that nobody need hear
+/* After sl__core_exchanged: did the claim of that exchange find what the note speaks of, so that no one need hear
  * of it? */
 bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note);
 
@@ -256,7 +256,7 @@ void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo);
 void sl__core_handed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t sent_ns, int64_t now_ms,
 		     int64_t now_ns);
 
-/* Called when a running handler must be told: once per run. */
+/* Called when a running handler must be aborted: once per run. */
 typedef void sl__abort_fn(struct sl__run *run, enum sl_abort_reason reason, void *ctx);
 
 /* A job that the store says is not ours any more. abort is called when its handler runs. */
@@ -273,7 +273,7 @@ int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns);
 /* tick_ms: the next tick, by the store's clock; -1: none known. */
 void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t tick_ms, int64_t now_ns);
 
-/* A notification: kind 0, look at everything. */
+/* A notification: kind 0, check everything. */
 void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t now_ns);
 
 /* ---- slots ---- */
@@ -286,7 +286,7 @@ bool sl__core_waiting(const struct sl__core *core);
  * sl__core_rested. */
 void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns);
 void sl__core_rested(struct sl__core *core);
-/* The handler settles its run in a transaction of its own: fills *out. May it give up the lease with it? See C2. */
+/* The handler settles its run in its own transaction: fills *out. May it give up the lease with it? See C2. */
 void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
 			    struct sl_settle *out);
 /* How the attempt would settle if it failed now: RETRY with *delay_ms, or FAIL. */

@@ -147,7 +147,7 @@ static enum sl_abort_reason abort_of(enum sl_lost_reason reason)
 
 static void lose(struct sl__core *core, struct sl__run *run, enum sl_lost_reason reason, sl__abort_fn *fn, void *ctx)
 {
-	/* One that settles, or has said how it ends, may have moved the fence itself: its settle will tell. */
+	/* One that settles, or has said how it ends, may have moved the fence itself: its settle will show. */
 	if (run->lost != SL_LOST_NOT || run->declared)
 		return;
 	if (run->state == SL__RUN_WAITING) {
@@ -232,7 +232,7 @@ void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, in
 	core->cron_ns = core_add(now_ns, until_tick(core, now_ns));
 }
 
-/* Our clock stands still while a machine is suspended, and the store's goes on: what was to be the time of a tick comes
+/* Our clock stops while a machine is suspended, and the store's does not: what was to be the time of a tick comes
  * too late then. */
 void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns)
 {

@@ -6,7 +6,7 @@
 #include "flow/retry.h"
 #include "jobs/worker/core.h"
 
-#define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are looked at this often at least */
+#define CORE_CRON_NS ((int64_t)60000 * 1000000)    /* schedules are read this often at least */
 #define CORE_CRON_MIN_NS ((int64_t)5000 * 1000000) /* and not more often for a hint */
 #define CORE_REAP_MS 1000  /* check other workers' leases at least this often: expiry needs no notification */
 #define CORE_CLOCK_MS 1000 /* the store's clock and ours have parted: answers take less */
@@ -49,7 +49,7 @@ struct core_type {
 /* Types with one lease are claimed together. */
 struct core_class {
 	int64_t lease_ms, renew_ms;
-	int64_t look_ns;    /* dry types are looked at again: the poll, or the next due job */
+	int64_t look_ns;    /* dry types are claimed for again: the poll, or the next due job */
 	int64_t expiry_ns;  /* when the next lease ends, as last heard; SL_FOREVER: none known */
 	uint32_t in_flight; /* claims under way */
 	bool wet;           /* the last claim found as many as it asked for */
@@ -134,7 +134,7 @@ void sl__core_set_released(const struct sl__core *core, struct sl__run *run);
 
 /* core_next.c */
 void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
-/* What a claim under way may bring is set aside for it, or let go of again. */
+/* Reserve the slots that a claim under way may need, or release them. */
 void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool give);
 
 /* core_exchange.c */

@@ -96,7 +96,7 @@ static void renew(sl_worker *w) SL_REQUIRES(w->mu)
 	sl__lock(&w->mu);
 }
 
-/* ---- reaping and schedules: both make jobs that somebody may claim ---- */
+/* ---- reaping and schedules: both make jobs that can be claimed ---- */
 
 struct hearing {
 	struct sl__effects fx;

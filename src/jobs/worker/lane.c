@@ -87,7 +87,7 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 	}
 }
 
-/* Of a batch nobody knows yet whose data it is: each is sent alone, and then this is told of the one. */
+/* In a batch it is unknown whose data was refused: each is sent alone, and then the one is logged. */
 static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const struct sl_err *err)
 {
 	const struct sl__run *run = todo->runs[0];

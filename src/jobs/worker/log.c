@@ -5,7 +5,7 @@
  *
  *   ready ── a flush fails ──▶ failed: claims are paused, what was claimed and not started is released
  *     ▲                          │
- *     └── sl_wal_reopen: 0 ◀─────┘ tried at once, then with growing pauses, on a thread of its own
+ *     └── sl_wal_reopen: 0 ◀─────┘ tried immediately, then with growing pauses, on a separate thread
  *
  * An attempt whose events could not be written is released without a charge, for another worker or for later (with
  * max_attempts 1 it fails: it must not start twice). After a reopening, output that commands left in their spools is
@@ -37,7 +37,7 @@ bool sl__worker_log_error(int rc)
 	}
 }
 
-/* How long to wait after so many failures in a row. */
+/* How long to wait after this number of failures in a row. */
 static int64_t pause_ns(uint32_t failures)
 {
 	if (failures <= 1)

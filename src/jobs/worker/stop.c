@@ -3,7 +3,7 @@
  * Stopping and draining.
  *
  * A stop gives back what has not started, waits for the handlers, aborts those that are late, settles everything, and
- * ends the threads: lanes and keeper when nothing is open any more, then slots and clock. When the store is away, the
+ * ends the threads: lanes and keeper when nothing is open any more, then slots and clock. When the store is unavailable, the
  * last settles are tried until the deadline (at least once; without a deadline, as long as the longest lease), then
  * left to the ends of their leases.
  */
@@ -53,7 +53,7 @@ static int64_t longest_lease_ns(const sl_worker *w)
 	return sl__deadline_ns(&w->home.env, most);
 }
 
-/* Everyone looks at what is to be done anew. */
+/* Every thread decides again what to do. */
 static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 {
 	for (unsigned i = 0; i < w->lanes_started; i++)
@@ -101,7 +101,7 @@ static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
 {
 	if (abandoned > 0)
 		return sl_err_set(err, SL_EUNAVAIL,
-				  "worker: the store was away; %llu jobs run again when their leases have ended",
+				  "worker: the store was unavailable; %llu jobs run again when their leases expire",
 				  (unsigned long long)abandoned);
 	if (aborted > 0)
 		return sl_err_set(err, SL_ETIMEDOUT, "worker: %zu attempts were still running and were aborted",
@@ -166,7 +166,7 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 #define PAUSED_LOOK_MS 2000
 #define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
-/* Grows whenever a job is done with here, and with the first look at the schedules. */
+/* Grows whenever a job is done with here, and with the first read of the schedules. */
 static uint64_t settled(const sl_worker *w)
 {
 	struct sl__core_stats s;
@@ -222,7 +222,7 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	const sl_store *store = &w->home.store;
 	struct sl_outstanding o = {0};
 	sl__lock(&w->mu);
-	/* What was due when the worker was started is enqueued by its first look at the schedules. */
+	/* What was due when the worker was started is enqueued by its first read of the schedules. */
 	bool busy = sl__core_open(w->core) > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
 	*gen = settled(w);
 	sl__unlock(&w->mu);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the worker tells: observations of jobs, attempts, leases and itself, and its metrics, by type. */
+/* What the worker reports: observations of jobs, attempts, leases and itself, and its metrics, by type. */
 #include "jobs/worker/worker.h"
 
 #define REPEAT_NS ((int64_t)60000 * 1000000) /* a failure that repeats is logged this often */

@@ -13,7 +13,7 @@
  * Locks: `mu` guards the core and everything below that is not said to be constant or of one thread. It is never held
  * while the store, the log, the notifier, a handler, a validation or an observer is called. It is the only lock.
  *
- * Waking. Idle slots are a stack; the last to sleep is the first to wake. Whoever makes work wakes one of them, and a
+ * Waking. Idle slots are a stack; the last to sleep is the first to wake. A thread that makes work wakes one of them, and a
  * slot that takes a run while more wait wakes the next, but only one wake is under way at a time: short handlers are
  * done before the next thread has woken, and long ones spread over all. A slot that finds work never sleeps.
  */
@@ -57,7 +57,7 @@ struct sl_attempt {
 	sl__cond abort_cond; /* mu */
 	bool lease_lost;     /* mu: to be observed */
 	bool ended;          /* how it ends was declared */
-	bool settled;        /* in a transaction of its own */
+	bool settled;        /* in its own transaction */
 	bool broken;         /* failure can not be undone by declaring an end */
 	bool unlogged;       /* its events could not be written */
 	enum sl__ending ending;
@@ -184,7 +184,7 @@ static inline struct sl__process *sl__process_of(const sl_worker *w, const struc
 }
 
 /* worker.c */
-/* Wake whoever has something to do after a change of the core: a slot, a lane, the keeper, the clock, waiters. */
+/* Wake the threads that have something to do after a change of the core: a slot, a lane, the keeper, the clock, waiters. */
 void sl__worker_wake(sl_worker *w, int64_t now_ns) SL_REQUIRES(w->mu);
 void sl__worker_wake_slot(sl_worker *w) SL_REQUIRES(w->mu);
 /* The sl_note_fn with which it subscribes. */
@@ -249,7 +249,7 @@ bool sl__worker_log_error(int rc);
 /* The log did not accept a record: stop claiming until it does. */
 void sl__worker_log_failed(sl_worker *w, const struct sl_err *why) SL_EXCLUDES(w->mu);
 
-/* tell.c: observers and metrics. No lock. */
+/* observers and metrics (tell.c). No lock. */
 int sl__tell_init(sl_worker *w, struct sl_err *err);
 void sl__tell_fini(sl_worker *w);
 /* The store answered a request, or did not. An outage is logged once, and its end; another failure once a minute while

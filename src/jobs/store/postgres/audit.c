@@ -41,7 +41,7 @@ int sl__pg_audit_put(void *store, const struct sl_audit_record *records, size_t 
 	return rc;
 }
 
-/* "17,18": memory of its own, or NULL. *n: how many. */
+/* "17,18" as allocated memory, or NULL. *n: how many. */
 static uint64_t *read_ids(const struct sl_env *env, const char *text, size_t *n)
 {
 	size_t cap = 1;

@@ -54,7 +54,7 @@ static void undo(struct pg_call *call)
 
 void sl__pg_call_close(struct pg_call *call)
 {
-	/* What was queued and never run must not be committed by somebody else's Sync. */
+	/* What was queued and never run must not be committed by another call's Sync. */
 	if (call->pipe.n > 0 && PQpipelineStatus(call->conn->pg) != PQ_PIPELINE_OFF) {
 		call->pipe.failed = SL_ENOMEM;
 		int rc = sl__pg_run(&call->pipe, NULL);

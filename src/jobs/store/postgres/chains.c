@@ -40,7 +40,7 @@ int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, in
 	*at = sl__pg_call_send(call, ST_HEADS);
 	int rc = sl__pg_call_run(call, false, err);
 	uint64_t missing = rc == 0 ? first_missing(sorted, n, sl__pg_call_result(call, *at)) : 0;
-	/* An id of 0 is missing too, and cannot be told from none by its number. */
+	/* An id of 0 is missing too, and cannot be distinguished from no id by its number. */
 	if (rc == 0 && (missing != 0 || (n > 0 && sorted[0] == 0)))
 		rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found", (unsigned long long)missing);
 	sl__free(env, sorted);
@@ -221,7 +221,7 @@ static int find_stopped(struct pg_call *call, const PGresult *heads, struct stop
 	return 0;
 }
 
-/* Take the keys of the chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot go on. */
+/* Take the keys of the chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot continue. */
 static int prepare_redrive(struct pg_call *call, const struct stopped *st, struct sl_err *err)
 {
 	sl__pg_add_ids(&call->params, st->lasts, st->n);

@@ -60,7 +60,7 @@ void sl__pg_marks_forget(struct pg_store *s)
 	sl__unlock(&s->marks_mu);
 }
 
-/* Where to begin: INT32_MIN and 0 without a mark, so that everything lies behind it. */
+/* Where to begin: INT32_MIN and 0 without a mark, so that everything comes after it. */
 static bool get_mark(struct pg_store *s, const char *type, int32_t *priority, int64_t *id) SL_REQUIRES(s->marks_mu)
 {
 	const struct pg_mark *m = find_mark(s, type);

@@ -107,7 +107,7 @@ static int find_owners(struct pg_call *call, struct sl__event_admission *a, stru
 	}
 }
 
-/* Lock the marks and, in the same round trip, look at the claims. a->fresh serves as room: it is empty yet. */
+/* Lock the marks and, in the same round trip, read the claims. a->fresh serves as room: it is empty yet. */
 static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struct sl_err *err)
 {
 	size_t n_asked = 0;

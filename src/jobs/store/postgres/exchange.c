@@ -88,7 +88,7 @@ static int once(struct exchange *x, struct sl_err *err)
 	return rc;
 }
 
-/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it was hinted and passed over
+/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it was hinted and skipped
  * some, it took out rows that their jobs had left, or it saw jobs that others were just claiming while it had no eye
  * for other types. */
 static bool should_try_again(const struct pg_claiming *cl)

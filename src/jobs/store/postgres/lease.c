@@ -175,7 +175,7 @@ static void add_policies(struct sl__pg_params *p, const struct sl_reap_type *typ
 	}
 }
 
-/* Every worker comes by here every second, also where nobody counts. */
+/* Every worker comes by here every second, also where no one asks for counts. */
 static bool must_fold(struct pg_store *s)
 {
 	int64_t now = sl__mono_ns(&s->env);

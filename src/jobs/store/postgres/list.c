@@ -39,7 +39,7 @@ struct list {
 	uint32_t limit, told;
 	uint64_t after;   /* where to begin; 0: at the end */
 	uint64_t floor;   /* do not look beyond this id; 0: no bound */
-	uint64_t reached; /* the cursor to go on from; 0: nothing is left */
+	uint64_t reached; /* the cursor to continue from; 0: nothing is left */
 };
 
 /* Append SQL; a $ in it becomes the number of the parameter that is added next. */
@@ -72,7 +72,7 @@ static void put_time(struct list *l, const char *sql, int64_t ms)
 	sl__pg_add_time(l->params, ms);
 }
 
-/* Run a statement that put() has made, in a call of its own. */
+/* Run a statement that put() has made, in its own call. */
 static int run(struct pg_call *call, struct list *l, const PGresult **res, struct sl_err *err)
 {
 	struct pg_store *s = call->store;
@@ -188,7 +188,7 @@ static void put_blocked(struct list *l, uint64_t n)
 	put_limit(l, n);
 }
 
-/* Jobs that their chains went on to, ended or not. */
+/* Jobs that continued their chains, ended or not. */
 static void put_continued(struct list *l, const char *columns, uint64_t n)
 {
 	put(l, columns);
@@ -375,7 +375,7 @@ static void put_source(struct list *l, enum sl_job_status status)
 	put(l, ")");
 }
 
-/* Chains that went on and have not ended. Where most went on, their first jobs are read one behind the other; otherwise
+/* Chains that continued and have not ended. Where most continued, their first jobs are read one after the other; otherwise
  * each is looked for, and the OFFSET keeps that a look by the key. */
 static void put_continuing(struct list *l)
 {

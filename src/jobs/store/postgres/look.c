@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people look at from outside: claims in force, failed jobs by their errors, streams of events. */
+/* What the dashboard and the CLI read: claims in force, failed jobs by their errors, streams of events. */
 #include "jobs/store/lease_rows.h"
 #include "jobs/store/postgres/store.h"
 

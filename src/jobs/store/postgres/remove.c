@@ -108,7 +108,7 @@ int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 
 /* ---- retention ---- */
 
-/* Where the last call for this time ended: what it has passed over, because it has not ended or is needed, is not read
+/* Where the last call for this time ended: what it has skipped, because it has not ended or is needed, is not read
  * again by every call of a row of them. */
 static int64_t begin_pruning(struct pg_store *s, int64_t before_ms)
 {
@@ -127,7 +127,7 @@ static void end_pruning(struct pg_store *s, int64_t before_ms, const struct id_s
 	sl__unlock(&s->marks_mu);
 }
 
-/* Locked, so that nobody begins to wait for one of them; who did just before is seen by the deleting statement. */
+/* Locked, so that no job begins to wait for one of them; one that did just before is seen by the deleting statement. */
 static int find_prunable(struct pg_call *call, int64_t before_ms, uint32_t limit, int64_t after, struct id_set *set,
 			 struct sl_err *err)
 {

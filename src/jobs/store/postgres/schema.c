@@ -161,7 +161,7 @@ static int ask(struct pg_store *s, struct sl__pg_conn *c, const char *sql, char 
 static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
 {
 	char text[64];
-	/* The FROM makes this session look at what others changed: waiting for the advisory lock does not, and then
+	/* The FROM makes this session see what others changed: waiting for the advisory lock does not, and then
 	 * to_regclass would repeat from its cache that there is nothing, although another process has just made it. */
 	int rc = ask(s, c,
 		     "SELECT to_regclass('{s}.schema_version') IS NOT NULL"
@@ -208,8 +208,7 @@ static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version,
 
 static int not_there(const struct pg_store *s, struct sl_err *err)
 {
-	return sl_err_set(err, SL_EUNAVAIL,
-			  "postgres: there is no job store in schema %s; `sluice jobs migrate` makes one", s->schema);
+	return sl_err_set(err, SL_EUNAVAIL, "postgres: no job store in schema %s; run: sluice jobs migrate", s->schema);
 }
 
 static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *version, struct sl_err *err)

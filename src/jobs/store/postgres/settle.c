@@ -397,7 +397,7 @@ enum sl_lost_reason sl__pg_reason(const PGresult *res, int row)
 	if (sl__pg_bool(res, row, 2))
 		return SL_LOST_NOT;
 	int32_t status = sl__pg_int4(res, row, 1);
-	/* In the very next step: nobody had taken it before. Else another worker has ended it. */
+	/* In the very next step: no one had taken it before. Else another worker has ended it. */
 	if (status == SL_JOB_FAILED && sl__pg_bool(res, row, 3))
 		return SL_LOST_FAILED;
 	if (status == SL_JOB_COMPLETED && sl__pg_bool(res, row, 3))

@@ -5,21 +5,22 @@
  *
  * What keeps them right under READ COMMITTED
  *  P1. Every end of a claim is an UPDATE of the job's row with `fence = …` and `status = 2` in its WHERE. When another
- *      transaction was faster, PostgreSQL looks at the new row again, and nothing matches.
+ *      transaction was faster, PostgreSQL checks the new row again, and nothing matches.
  *  P2. Rows of job are locked in the order of their ids: parameters come sorted, and plans are nested loops over them
  *      (other joins are switched off on our connections, which also keeps a plan made for an empty table from being a
  *      scan of a full one).
- *  P3. Whoever puts an edge to a chain locks the chain's first job before it looks whether the chain has completed.
- *      Whoever completes a chain updates that row and looks for edges in a later statement. One of them sees the other.
+ *  P3. A transaction that puts an edge to a chain locks the chain's first job before it checks whether the chain has
+ *      completed.
+ *      One that completes a chain updates that row and looks for edges in a later statement. One sees the other.
  *  P4. `ready` and `sched` may hold a row that its job has left (a claim that was lost with the server's memory, a
- *      promotion that raced with a cancel). Claims pass over what has another fence or status than the job's row.
+ *      promotion that raced with a cancel). Claims skip what has another fence or status than the job's row.
  */
 #include "jobs/store/postgres/store.h"
 
 #define NOW "(SELECT clock_timestamp())"
 
 /* How many jobs are in which status is noted where that changes, and summed up by who asks: a row for each statement
- * and type, so that nobody waits for another's count. Status 0: not there. */
+ * and type, so that no transaction waits for another's count. Status 0: not there. */
 #define TALLY(type, status, was, from)                                                                                 \
 	"tally AS (INSERT INTO {s}.tally (type, status, was, n) SELECT " type ", " status ", " was ", count(*)"        \
 	" FROM " from " GROUP BY 1, 2, 3)"
@@ -95,7 +96,7 @@ static const char claim_one_type[] =
 	"NULL::bigint");
 
 /* $1 type, $2 limit, $3 claim, $4 worker, $5 lease, $6 free slots: the same for a worker that has nothing and has heard
- * of a job. It passes over flagged jobs, and takes less than half the time, since most of that is setting a plan up. */
+ * of a job. It skips flagged jobs, and takes less than half the time, since most of that is setting a plan up. */
 static const char claim_hinted[] =
 	"WITH d AS (DELETE FROM {s}.ready x WHERE x.ctid = ANY (ARRAY(SELECT r.ctid FROM {s}.ready r WHERE r.type = $1"
 	" AND NOT r.solo ORDER BY r.priority, r.id LIMIT CASE WHEN " PAUSED_ONE " THEN 0 ELSE $2::integer END"
@@ -112,7 +113,7 @@ static const char claim_hinted[] =
 /*
  * $1 types, $2 limits, $3 $4 marks, $5 limit, $6 claim, $7 worker, $8 lease, $9 lock all, $10 free slots of each type,
  * $11 free slots
- * A look without locks says how many of each type are among the first; only so many are locked of each. When others
+ * A read without locks says how many of each type are among the first; only that many are locked. When others
  * hold those locks the claim gets less than it has seen; the caller then asks again with all types to their limits.
  */
 static const char claim_types[] =
@@ -173,7 +174,7 @@ static const char promote[] =
 
 
 /* Jobs that fail or are cancelled are also kept in a list of their own. What a process of an earlier version left there
- * does no harm: whoever reads it looks at the job. */
+ * does no harm: readers of the list also check the job. */
 #define STOP(status, from)                                                                                             \
 	"stop AS (INSERT INTO {s}.stopped (status, id, chain_id) SELECT " status ", id, chain_id FROM " from           \
 	" ON CONFLICT DO NOTHING)"
@@ -268,7 +269,7 @@ static const char settle[] =
 	" coalesce((SELECT n.open FROM n WHERE n.id = s.id), 0) FROM s";
 
 /*
- * Chains that would wait for each other. Nobody waits for a chain that is just being started: only a continuation can
+ * Chains that would wait for each other. Nothing waits for a chain that is just being started: only a continuation can
  * close such a circle, and it looks behind itself, with its edges in the tables already.
  *
  * A continuation holds the first jobs of its chain and of those it waits for (ST_LOCK), a start those that it waits for,
@@ -283,7 +284,7 @@ static const char circle_lock[] =
 	" FROM unnest($1::bigint[]) AS u(id) JOIN {s}.job h ON h.id = u.id JOIN {s}.blocker b"
 	" ON b.job_id = coalesce(h.last_id, h.id) AND NOT b.done)";
 
-/* $1 chains that were continued, $2 how many edges to look at. Whoever failed or was cancelled while it waited would
+/* $1 chains that were continued, $2 how many edges to follow. A job that failed or was cancelled while it waited would
  * wait again. A circle is an error, since the statements before this one are to be undone: 22P02, with both chains. */
 static const char circle[] =
 	"WITH RECURSIVE w(own, chain, by) AS (SELECT h.id, b.chain_id, h.id FROM unnest($1::bigint[]) AS u(id)"
@@ -315,7 +316,7 @@ static const char unblock[] =
 /* ---- leases ---- */
 
 /* $1 types, $2 limit, of each type $3 the first delay, $4 the longest (ms), $5 the multiplier. What of an expired lease
- * is not taken stays in it: jobs of other types, jobs beyond the limit, and jobs that somebody has locked (an owner that
+ * is not taken stays in it: jobs of other types, jobs beyond the limit, and jobs that are locked (an owner that
  * is settling after all), for which there is another look in a second. The first loss of a job costs no time.
  */
 static const char reap[] =
@@ -411,7 +412,7 @@ static const char start_offered[] =
 
 /*
  * As start, with $7 keys, $8 scopes, $9 windows; blockers: $10 which chain (from 1), $11 order, $12 chains.
- * The row of a key that is in force is updated to itself: that waits for whoever is about to put or free it, and gives
+ * The row of a key that is in force is updated to itself: that waits for a transaction that is about to put or free it, and gives
  * its chain back. A key is in the parameters at most once.
  */
 #define START_FULL(audit, column, value) \
@@ -511,7 +512,7 @@ static const char redrive[] =
 	TALLY("type", "status", "was", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
-/* $1 chains that are re-driven. Their keys, those that nobody has: the row of one that is in force is updated to itself,
+/* $1 chains that are re-driven. Their keys, those that are free: the row of one that is in force is updated to itself,
  * as in start_full. */
 static const char take_keys[] =
 	"INSERT INTO {s}.dedup AS d (key, chain_id, scope) SELECT h.key, min(h.id), 0 FROM {s}.job h"
@@ -521,7 +522,7 @@ static const char take_keys[] =
 	" scope = CASE WHEN d.until <= clock_timestamp() THEN excluded.scope ELSE d.scope END,"
 	" until = CASE WHEN d.until <= clock_timestamp() THEN excluded.until ELSE d.until END";
 
-/* $1 the same chains, after that: one whose key another has that has not ended, or is to go on as well. */
+/* $1 the same chains, after that: one whose key another has that has not ended, or is redriven as well. */
 static const char keys_held[] =
 	"SELECT h.id, o.id FROM {s}.job h JOIN {s}.dedup d ON d.key = h.key AND d.chain_id <> h.id"
 	" JOIN {s}.job o ON o.id = d.chain_id WHERE h.id = ANY ($1::bigint[])"
@@ -555,7 +556,7 @@ static const char delete_chains[] =
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
 	" j.id";
 
-/* $1 before, $2 limit, $3 behind this job
+/* $1 before, $2 limit, $3 after this job
  * Events that came after their job was deleted. The jobs that events name are found by leaps through the index. */
 static const char prune_events[] =
 	"WITH RECURSIVE t(j) AS ((SELECT min(job_id) FROM {s}.job_events WHERE job_id > $3::bigint) UNION ALL"
@@ -567,7 +568,7 @@ static const char prune_events[] =
 	" SELECT count(*), coalesce(max(j), 0) FROM p";
 
 /*
- * $1 before, $2 limit, $3 behind this id
+ * $1 before, $2 limit, $3 after this id
  * No index has the time of creation, but ids grow with it: the last that is old enough is found by halving (b), so that
  * nothing younger is read. Ids that were taken out of the order of time, by starts at the same moment or by a clock that
  * was set back, may be missed now and are found when they are older.
@@ -627,7 +628,7 @@ static const char outstanding[] =
 
 /* ---- looking from outside ---- */
 
-/* $1 behind this claim, $2 limit */
+/* $1 after this claim, $2 limit */
 #define LEASE_JOBS(l)                                                                                                  \
 	"unnest(" l ".ids, " l ".fences) AS u(id, fence) JOIN {s}.job j ON j.id = u.id AND j.fence = u.fence"          \
 	" AND j.status = 2"
@@ -636,7 +637,7 @@ static const char leases[] =
 	" WHERE o.claim > $1::uuid AND EXISTS (SELECT 1 FROM " LEASE_JOBS("o") ")"
 	" ORDER BY o.claim LIMIT $2::bigint) l CROSS JOIN LATERAL " LEASE_JOBS("l") " ORDER BY l.claim, j.id";
 
-/* $1 below this id, $2 how many jobs to look at, $3 types or NULL, $4 limit */
+/* $1 below this id, $2 how many jobs to read, $3 types or NULL, $4 limit */
 static const char errors[] =
 	"SELECT e.type, e.line, count(*), min(e.ended_at), max(e.ended_at), max(e.id) FROM"
 	" (SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (SELECT x.id FROM {s}.stopped x"
@@ -644,7 +645,7 @@ static const char errors[] =
 	" JOIN {s}.job j ON j.id = x.id AND j.status = 5) e"
 	" WHERE $3::text[] IS NULL OR e.type = ANY ($3) GROUP BY 1, 2 ORDER BY 3 DESC, 6 DESC LIMIT $4::bigint";
 
-/* $1 $2 behind these, $3 limit */
+/* $1 $2 after these, $3 limit */
 static const char event_streams[] =
 	"SELECT m.stream, m.incarnation, m.mark, e.ts FROM {s}.event_mark m LEFT JOIN LATERAL (SELECT e.ts"
 	" FROM {s}.job_events e WHERE e.stream = m.stream AND e.incarnation = m.incarnation"
@@ -764,7 +765,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		     " (ARRAY(SELECT unnest(ARRAY[id, chain_id]) FROM {s}.job WHERE id = $1::bigint))"
 		     " ORDER BY id FOR NO KEY UPDATE)"
 		     " SELECT 1, status, fence = $2::bigint AND status IN (1, 2), fence = $2 + 1 FROM g WHERE id = $1",
-	/* It waits for nobody: whoever has the row may be the handler itself, in a transaction. */
+	/* It does not wait: the row may be locked by the handler itself, in a transaction. */
 	[ST_PROGRESS] = "UPDATE {s}.job SET progress = $3::text WHERE id = ANY (ARRAY(SELECT id FROM {s}.job"
 			" WHERE id = $1::bigint AND fence = $2::bigint AND status IN (1, 2)"
 			" FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id",
@@ -778,13 +779,13 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			  " LEFT JOIN {s}.job j ON j.id = u.id"
 			  " WHERE (j.fence = u.fence AND j.status = 2) IS NOT TRUE",
 	[ST_REAP] = reap,
-	/* $1 types: in milliseconds, until one of their leases runs out; NULL: there is none. */
+	/* $1 types: in milliseconds, until one of their leases runs out; NULL: no lease. */
 	[ST_NEXT_EXPIRY] = "SELECT ceil(extract(epoch FROM min(until) - clock_timestamp()) * 1000)::bigint"
 			   " FROM {s}.lease WHERE types && $1::text[] OR types = '{}'",
 	[ST_CLAIM_STANDING] = claim_standing,
 	[ST_HEADS] = "SELECT id, coalesce(last_id, id), " CHAIN_STATUS(
 		"job") " FROM {s}.job WHERE id = ANY ($1::bigint[]) AND id = chain_id ORDER BY id FOR NO KEY UPDATE",
-	/* $1 last jobs: whoever deletes one of the chains that they wait for is waited for, or waits. */
+	/* $1 last jobs: a transaction that deletes one of the chains that they wait for is waited for, or waits. */
 	[ST_LOCK_BLOCKERS] = "SELECT c.id FROM {s}.blocker b JOIN {s}.job c ON c.id = b.chain_id"
 			     " WHERE b.job_id = ANY ($1::bigint[]) AND NOT b.done ORDER BY c.id FOR SHARE OF c",
 	[ST_BLOCKERS_GONE] = "SELECT j.chain_id, b.chain_id FROM {s}.blocker b JOIN {s}.job j ON j.id = b.job_id"

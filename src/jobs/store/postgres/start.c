@@ -5,7 +5,7 @@
  * Many are sent in bites that the server works on while the next is being written, in one transaction. Single starts of
  * several threads share a transaction: while one is under way, those who come wait, and the first of them takes all the
  * others along. Each has its answer only when that transaction is durable. When a shared one fails for its data, each
- * is tried alone, so that nobody fails for another's fault.
+ * is tried alone, so that no call fails for another's fault.
  */
 #include "jobs/store/postgres/store.h"
 
@@ -21,7 +21,7 @@ struct waiting {
 	size_t n;
 	struct sl_started *out;
 	bool *later; /* per chain: scheduled for later */
-	bool handed; /* to a worker: nobody else need hear of it */
+	bool handed; /* to a worker: no note is needed */
 	bool sent;   /* other processes were notified */
 	const struct sl_store_listen *listen;
 	int rc;
@@ -37,7 +37,7 @@ struct pg_starter {
 	/* under mu: */
 	struct waiting *first, **last;
 	unsigned n_waiting;
-	bool leading;      /* somebody gathers, or has a transaction under way */
+	bool leading;      /* a call gathers, or has a transaction under way */
 	unsigned expected; /* calls that the next one waits for */
 	int64_t took_ns;   /* the last transaction */
 };
@@ -94,7 +94,7 @@ static const struct sl_new_job *next_job(struct cursor *c)
 	return &c->call->chains[c->i++].job;
 }
 
-/* n chains from *from on, which is moved behind them. */
+/* n chains from *from on, which is moved past them. */
 static void add_chains(struct sl__pg_params *p, struct cursor *from, size_t n)
 {
 	struct cursor c = *from;
@@ -307,7 +307,7 @@ static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 	if (n == 1 && list->next == NULL && (hand_over(s, list) || start_and_notify(s, list)))
 		return;
 	int rc = start_list(s, NULL, list, n, &err);
-	/* After a lost connection nobody knows whether it happened: no second time. */
+	/* After a lost connection it is unknown whether it happened: no second time. */
 	if (rc != 0 && rc != SL_EUNAVAIL && list->next != NULL) {
 		start_each(s, list);
 		return;
@@ -321,7 +321,7 @@ static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 static void tell_done(struct pg_starter *st, struct waiting *list) SL_REQUIRES(st->mu)
 {
 	for (struct waiting *w = list, *next; w != NULL; w = next) {
-		next = w->next; /* w's owner may go away as soon as it sees done */
+		next = w->next; /* w's owner may return as soon as it sees done */
 		w->done = true;
 	}
 	sl__broadcast(&st->changed);

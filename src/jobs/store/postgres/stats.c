@@ -14,13 +14,13 @@
 	" CROSS JOIN LATERAL (SELECT j.* FROM {s}.job j WHERE j.id = " id " AND j.status " where " OFFSET 0) j"
 #define READY "SELECT r.id FROM {s}.ready r" JOB("r.id", "= 2 AND j.fence = r.fence") " WHERE r.type = p.type"
 
-/* Ids in ready are in order per priority: the first of each is looked at. With more of them than this the queue of the
+/* Ids in ready are in order per priority: the first of each is read. With more of them than this the queue of the
  * type is read once. */
 #define PRIORITIES_MAX "1000"
 #define FEW_MAX "20000"
 
 /* clang-format off */
-/* The claimable job of a type with the smallest id. Rows that their job has left are passed over. */
+/* The claimable job of a type with the smallest id. Rows that their job has left are skipped. */
 #define OLDEST_READY \
 	"(WITH RECURSIVE h(n, solo, priority) AS ((SELECT 1, r.solo, r.priority FROM {s}.ready r WHERE r.type = p.type" \
 	" ORDER BY r.solo, r.priority LIMIT 1)" \

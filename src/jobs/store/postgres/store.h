@@ -158,8 +158,8 @@ enum pg_call_kind {
 };
 
 /*
- * One slot at work. Inside a caller's transaction everything happens behind a savepoint, so that a failure leaves
- * nothing of it there and the transaction goes on.
+ * One slot at work. Inside a caller's transaction everything happens after a savepoint, so that a failure leaves
+ * nothing of it there and the transaction continues.
  */
 struct pg_call {
 	struct pg_store *store;
@@ -190,7 +190,7 @@ int sl__pg_call_send(struct pg_call *call, enum pg_statement statement);
 int sl__pg_call_send_sql(struct pg_call *call, const char *sql);
 /* Run what is queued. last: and commit. */
 SL_MUST_CHECK int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err);
-/* Run what is queued in an own transaction, PG_ONCE, and behind it the statement, with call->params, in one of its own:
+/* Run what is queued in one transaction, PG_ONCE, and after it the statement, with call->params, in a second one:
  * see sl__pg_run_then. */
 SL_MUST_CHECK int sl__pg_call_run_then(struct pg_call *call, enum pg_statement then, bool *done, struct sl_err *err);
 static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int statement)
@@ -201,12 +201,12 @@ static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int
 SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res,
 				  struct sl_err *err);
 
-/* SQL that is planned anew, with the planner as it comes, for a call of its own. indexed: but not by reading a table
+/* SQL that is planned each time, with the planner's defaults, in its own call. indexed: but not by reading a table
  * from end to end where there is an index. */
 SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
 					  struct sl_err *err);
 
-/* Tell listeners; l and its members may be NULL. */
+/* Call the listeners; l and its members may be NULL. */
 void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
 		 enum sl_lost_reason reason);
 void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
@@ -255,7 +255,7 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 /* With keys or blockers. */
 int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n,
 		      struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
-/* What a new job tells: created, and blocked, or to be claimed. */
+/* Report a new job: created, and blocked, or to be claimed. */
 enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
 void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how);
@@ -263,7 +263,7 @@ void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t cha
 /* ---- offer.c ---- */
 void sl__pg_offer(void *store, struct sl_offer *offer);
 int sl__pg_withdraw(void *store, struct sl_offer *offer);
-/* Start one chain, plain and due, for a worker that has offered to run it. False: nobody has. *queued: it is in the
+/* Start one chain, plain and due, for a worker that has offered to run it. False: no offer. *queued: it is in the
  * queue after all. */
 bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, struct sl_started *out, bool *queued,
 			  int *rc, struct sl_err *err);
@@ -284,7 +284,7 @@ struct pg_settling {
 	int at_settle, at_unblock; /* numbers of the statements; at_unblock -1: none */
 };
 SL_MUST_CHECK int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_err *err);
-/* Fill results, ask why those that did not match were lost, tell. */
+/* Fill results, ask why those that did not match were lost, call the listeners. */
 void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
 			const struct sl_store_listen *listen);
 void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st);
@@ -298,7 +298,7 @@ struct pg_claiming {
 	int at;         /* number of the statement */
 	int at_promote; /* and of the one that moves what is due; -1: none */
 	bool promoted;  /* something was moved, perhaps to below the mark */
-	bool passed;    /* as it was hinted, it has passed over some */
+	bool passed;    /* as it was hinted, it has skipped some */
 	uint32_t n;     /* claimed */
 	uint32_t out;   /* taken out of ready: more than n when rows were there that their jobs had left */
 	uint32_t seen;  /* by the look before the locks (several types) */
@@ -314,7 +314,7 @@ void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_re
 void sl__pg_marks_forget(struct pg_store *s);
 void sl__pg_marks_free(struct pg_store *s);
 
-/* The reasons of jobs that are not under their fence: reasons[n]. A round trip of its own, which leaves the results of
+/* The reasons of jobs that are not under their fence: reasons[n]. A separate round trip, which leaves the results of
  * the call as they are. */
 SL_MUST_CHECK int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
 				      enum sl_lost_reason *reasons, struct sl_err *err);
@@ -369,7 +369,7 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, cons
 		 struct sl_err *err);
 
 /* ---- read.c, list.c, stats.c ---- */
-/* Whom a row is told to. Columns as in get_job and get_chain of sql.c. */
+/* Who gets a row. Columns as in get_job and get_chain of sql.c. */
 struct pg_row_to {
 	sl_job_fn *job; /* or */
 	sl_chain_fn *chain;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counting, from sluice_count and the leases: never by reading jobs. Rows are counted only of what has become due since
- * somebody last claimed of its type. */
+ * its type was last claimed. */
 #include "jobs/store/sqlite/store.h"
 
 /* Ids in sluice_ready are in order per priority. With more priorities than this the whole queue is read once. */
@@ -46,7 +46,7 @@ static int ask(struct sl__sqlite *c, enum sq_statement id, struct sl__sqlite_val
 	return SL_MIN(rc, 0);
 }
 
-/* The smallest id in the ready queue of a type: the first of each priority is looked at. */
+/* The smallest id in the ready queue of a type: the first of each priority is read. */
 static int oldest_ready(struct sl__sqlite *c, const char *type, uint64_t *out, struct sl_err *err)
 {
 	int64_t solo = -1, priority = 0, least = 0;
@@ -124,7 +124,7 @@ static bool has_jobs(const struct type_count *t)
 	return any;
 }
 
-/* A line per status that jobs are in, in the order of statuses. A paused type without any is told as pending, with 0.
+/* A line per status that jobs are in, in the order of statuses. A paused type without any is reported as pending, with 0.
  */
 static int tell_type(struct counting *x, const struct type_count *t)
 {

@@ -23,13 +23,13 @@ void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uin
 enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence)
 {
 	switch (row->status) {
-	case SL_JOB_COMPLETED: /* in the very next step: nobody had taken it before, as below */
+	case SL_JOB_COMPLETED: /* in the very next step: no one had taken it before, as below */
 		return row->fence == fence + 1 ? SL_LOST_COMPLETED : SL_LOST_TAKEN;
 	case SL_JOB_CANCELLED:
 		return SL_LOST_CANCELLED;
 	case SL_JOB_PENDING:
 		return row->fence == fence ? SL_LOST_NOT : SL_LOST_TAKEN;
-	case SL_JOB_FAILED: /* in the very next step: nobody had taken it before */
+	case SL_JOB_FAILED: /* in the very next step: no one had taken it before */
 		return row->fence == fence + 1 ? SL_LOST_FAILED : SL_LOST_TAKEN;
 	default:
 		return SL_LOST_TAKEN;

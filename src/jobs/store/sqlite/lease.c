@@ -75,7 +75,7 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 	struct sq_op op;
 	atomic_store(&s->renewal_waits, 1);
 	int rc = sl__sq_begin(&op, s, NULL, SQ_RELAXED, NULL, err);
-	/* Who gave up waiting comes back for it soon, and whoever could take the jobs back waits as well. */
+	/* A renewal that gave up waiting comes back soon, and a reaper that could take the jobs back waits as well. */
 	if (rc != SL_EAGAIN)
 		atomic_store(&s->renewal_waits, 0);
 	if (rc != 0)
@@ -196,7 +196,7 @@ static int reap_lease(struct reaping *x, int64_t rowid)
 		if (rc < 0)
 			return rc;
 		if (rc == 0 || sl__sq_lost(&row, job.fence) != SL_LOST_NOT) {
-			rc = 0; /* settled, or taken by somebody else */
+			rc = 0; /* settled, or taken by another worker */
 		} else if (wanted(x, row.type) == NULL) {
 			left = true;
 			rc = 0;
@@ -229,7 +229,7 @@ static int reap(struct reaping *x)
 	return rc;
 }
 
-/* Reads only: standby workers ask this every second, and must not take turns with who writes. -1: there is none. */
+/* Reads only: standby workers ask this every second, and must not take turns with writers. -1: no lease. */
 static int next_expiry(struct sq_store *store, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
 		       struct sl_err *err)
 {

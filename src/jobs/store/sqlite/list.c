@@ -170,7 +170,7 @@ static void put_stopped(struct listing *l, enum sl_job_status status)
 	put_range(l, id);
 }
 
-/* Jobs that their chains went on to, ended or not. */
+/* Jobs that continued their chains, ended or not. */
 static void put_continued(struct listing *l)
 {
 	text(l, "SELECT chain_id FROM sluice_job INDEXED BY sluice_job_chain WHERE chain_id<>id");
@@ -286,7 +286,7 @@ static bool is_large(const struct listing *l, enum sl_job_status status)
 	return (status == SL_JOB_PENDING && l->many_wait) || (status == SL_JOB_BLOCKED && l->many_blocked);
 }
 
-/* What was gathered, and chains that went on and have not ended. */
+/* What was gathered, and chains that continued and have not ended. */
 static void put_gathered(struct listing *l)
 {
 	text(l, "SELECT value FROM json_each(?)");

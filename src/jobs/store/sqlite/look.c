@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people look at from outside: claims in force, failed jobs by their errors, streams of events. */
+/* What the dashboard and the CLI read: claims in force, failed jobs by their errors, streams of events. */
 #include "jobs/store/lease_rows.h"
 #include "jobs/store/sqlite/store.h"
 
@@ -93,7 +93,7 @@ int sl__sq_errors(void *store, const struct sl_error_filter *filter, sl_error_gr
 	if (rc != 0)
 		(void)sl_err_set(err, rc, "no memory for a list of types");
 	if (rc == 0 && (rc = sl__sq_read_begin(st, NULL, &c, err)) == 0) {
-		/* One snapshot: what was looked at is what was grouped. */
+		/* One snapshot: what was counted is what was grouped. */
 		rc = sl__sqlite_exec(c, "BEGIN", err);
 		rc = rc != 0 ? rc : reached(c, f, scan, err);
 		rc = rc != 0 ? rc : groups(c, f, scan, types.data, fn, ctx, err);

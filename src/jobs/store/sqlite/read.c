@@ -71,7 +71,7 @@ int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, voi
 		job.from_http = sqlite3_column_int(s, 24);
 		rc = fn(&job, ctx);
 	} else if (rc == 0) {
-		rc = sl_err_set(err, SL_ENOENT, "there is no job %" PRIu64, id);
+		rc = sl_err_set(err, SL_ENOENT, "no job %" PRIu64, id);
 	}
 	(void)sqlite3_reset(s);
 	sl__sq_read_end(store, tx, c);
@@ -146,11 +146,11 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 	int rc = sl__sq_read_begin(store, NULL, &c, err);
 	if (rc != 0)
 		return rc;
-	/* One snapshot, so that an attempt that ends meanwhile is told once: the statement that stands on the job's row
+	/* One snapshot, so that an attempt that ends meanwhile is reported once: the statement that stands on the job's row
 	 * holds it, without the price of a BEGIN and a ROLLBACK. */
 	rc = sl__sqlite_row(c, SQ_ATTEMPT_NOW, SQ_VALUES(SQ_INT(job_id)), &now, err);
 	if (rc == 0)
-		rc = sl_err_set(err, SL_ENOENT, "there is no job %" PRIu64, job_id);
+		rc = sl_err_set(err, SL_ENOENT, "no job %" PRIu64, job_id);
 	if (rc > 0) {
 		rc = past_attempts(c, job_id, fn, ctx, err);
 		rc = rc != 0 ? rc : last_attempt(now, fn, ctx);

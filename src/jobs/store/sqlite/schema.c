@@ -16,7 +16,7 @@
  *   sluice_key      keys that are taken
  *   sluice_audit    who changed what, written in the transaction of the change; ids grow and are never used again
  *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
- *                   status; written by the operation that changes them, so that nobody counts rows
+ *                   status; written by the operation that changes them, so that no rows are counted
  *
  * Times are Unix microseconds. A step from version n to n+1 is never changed after a release; a new one is added.
  */

@@ -38,7 +38,7 @@ static int complete(struct settling *x, uint64_t next_id)
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
 }
 
-/* Nobody waits for a chain that is just being started: only a continuation can make chains wait for each other. Under
+/* Nothing waits for a chain that is just being started: only a continuation can make chains wait for each other. Under
  * the store's lock, so that no other comes in between. */
 static int check_circle(struct settling *x)
 {
@@ -80,7 +80,7 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 	int64_t due_us = sq_due_us(x->op, t->at_ms, t->delay_ms);
 	uint32_t flags = x->row.flags;
 	int charge = t->kind == SL_SETTLE_RETRY;
-	/* Released before it was started: nothing happened that a history could tell of. */
+	/* Released before it was started: nothing happened that belongs into the history. */
 	bool ran = t->kind != SL_SETTLE_RELEASE || x->started_us != 0;
 	/* It has run and its worker lived: it need not be alone the next time. */
 	if (ran)

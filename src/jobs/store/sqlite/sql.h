@@ -24,7 +24,7 @@
 	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
 	"r.worker,r.until_us,r.claimed_us,j.charged"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
-/* One job, ?1, with its lease: found by a search of its own, since SQLite makes a table of a view that is joined so. */
+/* One job, ?1, with its lease: found by a separate search, since SQLite makes a table of a view that is joined so. */
 #define SQ_JOB_FROM_1                                                                                                  \
 	" FROM sluice_job j LEFT JOIN sluice_lease r ON j.status=2 AND r.rowid=(SELECT l.rowid FROM sluice_lease l,"   \
 	" json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT) AND e.value=j.fence) WHERE j.id=?1"
@@ -34,7 +34,7 @@
 	" FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"                                        \
 	" LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
 
-/* Not NULL when the job j is under a lease; looks at the leases only when it can be. */
+/* Not NULL when the job j is under a lease; reads the leases only when it can be. */
 #define SQ_IS_LEASED                                                                                                   \
 	"CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                 \
 	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
@@ -92,7 +92,7 @@
 	/* An edge to a chain that is gone. */                                                                           \
 	X(BLOCKER_GONE, "SELECT b.chain_id FROM sluice_blocker b LEFT JOIN sluice_job h ON h.id=b.chain_id"              \
 			" WHERE b.job_id=?1 AND b.done=0 AND h.id IS NULL LIMIT 1")                                      \
-	/* Who waits for ?1 among those that it waits for, near or far: no more than ?2 edges are looked at. One that  \
+	/* Who waits for ?1 among those that it waits for, near or far: no more than ?2 edges are followed. One that   \
 	 * failed or was cancelled while it waited would wait again. */ \
 	X(CIRCLE, "WITH RECURSIVE w(chain,by) AS (SELECT b.chain_id,h.id FROM sluice_job h JOIN sluice_blocker b"        \
 		  " ON b.job_id=coalesce(h.last_id,h.id) AND b.done=0 WHERE h.id=?1 UNION SELECT b.chain_id,h.id"        \
@@ -165,7 +165,7 @@
 	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                              \
 	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                                 \
 	X(EVENTS_DELETE, "DELETE FROM job_events WHERE job_id=?1")                                                       \
-	/* ?1 behind this job, ?2 limit: the jobs that events name, found by leaps through the index */                  \
+	/* ?1 after this job, ?2 limit:  the jobs that events name, found by leaps through the index */                  \
 	X(EVENT_JOBS, "WITH RECURSIVE t(j) AS (SELECT min(job_id) FROM job_events WHERE job_id>?1 UNION ALL"             \
 		      " SELECT (SELECT min(job_id) FROM job_events WHERE job_id>t.j) FROM t WHERE t.j IS NOT NULL"       \
 		      " LIMIT ?2) SELECT j, NOT EXISTS(SELECT 1 FROM sluice_job WHERE id=j) FROM t"                      \

@@ -14,7 +14,7 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row)
 		(void)sqlite3_reset(s);
 		rc = sl__sq_row_get(op, last, row);
 	}
-	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(op->err, SL_ENOENT, "there is no chain %" PRIu64, chain_id);
+	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(op->err, SL_ENOENT, "no chain %" PRIu64, chain_id);
 }
 
 static bool is_final(enum sl_job_status status)
@@ -31,7 +31,7 @@ struct end {
 	const char *output, *error;
 };
 
-/* End a live job from outside, whoever has it. */
+/* End a live job from outside, under a lease or not. */
 static int end_job(struct sq_op *op, const struct sq_row *row, const struct end *end)
 {
 	bool queued = row->status == SL_JOB_BLOCKED;
@@ -92,7 +92,7 @@ int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const cha
 
 /* ---- many chains at once ---- */
 
-/* 1: changed; 0: passed over; negative: an error. */
+/* 1: changed; 0: skipped; negative: an error. */
 typedef int steer_fn(struct sq_op *op, const struct sq_row *row);
 
 static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -140,7 +140,7 @@ static int check_blockers(struct sq_op *op, const struct sq_row *row)
 	return sl__refuse_orphan(row->chain_id, gone, op->err);
 }
 
-/* Who has the key of the chain, which is `chain_id` itself when nobody else had it: then it is taken. 0: it has none.
+/* Which chain has the key of this one: `chain_id` itself when no other had it, and then it is taken. 0: it has no key.
  */
 static int take_key(struct sq_op *op, uint64_t chain_id, uint64_t *holder)
 {

@@ -2,8 +2,8 @@
 /*
  * The SQLite job store inside: its handle, its transactions, and what its files share.
  *
- * One connection writes, and only while the lock of db/sqlite_lock.h is held (so it needs no mutex of its own); up to
- * SQ_READERS others read. An operation is a struct sq_op: begun with sq_begin in a transaction of its own or under a
+ * One connection writes, and only while the lock of db/sqlite_lock.h is held (so it needs no mutex); up to
+ * SQ_READERS others read. An operation is a struct sq_op: begun with sq_begin in its own transaction or under a
  * savepoint of the caller's, ended with sq_end, which commits or undoes all of it.
  *
  * Thread safety: as <sluice/adapter/store.h> says. A sq_op lives on the stack of one call.
@@ -36,7 +36,7 @@ struct sq_store {
 	pid_t pid;
 	char *path;
 	int64_t lock_ms; /* how long a writer waits */
-	bool may_create; /* the schema, where there is none */
+	bool may_create; /* the schema, where it is missing */
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer;      /* only with the lock held */
 	_Atomic int write_failed;      /* full disk, I/O error: until check_writable has written */
@@ -96,7 +96,7 @@ enum sq_durability { SQ_DURABLE = 2, SQ_RELAXED = 1 };
 /* Flags of a job's row. */
 enum {
 	SQ_SOLO = 1,         /* reaped: claimed alone, for a free slot, the next time */
-	SQ_WATCHED = 2,      /* of a chain's head: somebody waits for the end */
+	SQ_WATCHED = 2,      /* of a chain's head: a client waits for the end */
 	SQ_BLOCKING = 4,     /* of a chain's head: jobs wait or waited for the chain */
 	SQ_HAS_BLOCKERS = 8, /* the job waits or waited for chains */
 	SQ_KEYED = 16,       /* of a chain's head: it was started with a key */
@@ -142,11 +142,11 @@ struct sq_row {
 };
 /* SL_LOST… by the row alone: NOT when it is live and under this fence. */
 enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence);
-/* 1: found; 0: there is none. */
+/* 1: found; 0: not found. */
 int sl__sq_row_get(struct sq_op *op, uint64_t id, struct sq_row *row);
 /* Reserve n ids; *first is the first of them. */
 int sl__sq_new_ids(struct sq_op *op, uint64_t n, uint64_t *first);
-/* Insert a job, its edges and its place in a queue, and tell of it. prev_id 0: the head of a new chain. */
+/* Insert a job, its edges and its place in a queue, and call the listeners. prev_id 0: the head of a new chain. */
 int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
 		      const struct sl_new_job *job);
 /* Put a pending job where it can be claimed: now, or when due_us has come. */
@@ -185,7 +185,7 @@ int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
 void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
 void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
 
-/* A time or a span that somebody gave, who may have given anything: cut to some 70,000 years, so that neither this nor
+/* A time or a span from a caller, who may have given anything: cut to some 70,000 years, so that neither this nor
  * a sum with the present time overflows. */
 static inline int64_t sq_us(int64_t ms)
 {
@@ -273,7 +273,7 @@ int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void
 int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 		       struct sl_err *err);
-/* The smallest id of all pending jobs; 0: there is none. */
+/* The smallest id of all pending jobs; 0: no job is pending. */
 int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
 /* list_waiting.c: the first ids of what is pending, or blocked, in the order of a list. Only the types of the filter
  * matter. The caller has initialised ids, and frees it. */
@@ -281,7 +281,7 @@ struct sq_waiting {
 	const struct sl_job_filter *filter;
 	bool ascending;
 	uint64_t after, floor; /* where to begin, and the last that matters; 0: no bound */
-	uint32_t n;            /* no more than so many */
+	uint32_t n;            /* at most */
 	struct sl__buf ids;    /* uint64_t, in order */
 	uint64_t end;          /* the last of the n; 0: there are fewer, and these are all */
 	bool too_many_parts;   /* to go through them: nothing was found out */

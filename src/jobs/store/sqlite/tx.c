@@ -57,7 +57,7 @@ static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
 {
 	struct sl__sqlite *c = &tx->joined;
 	int level = 2, rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
-	/* Closing it must not checkpoint behind the lock's back. */
+	/* Closing it must not checkpoint without the lock. */
 	(void)sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	rc = rc != 0 ? rc : native_synchronous(c, &level, err);
 	tx->caller_synchronous = level < 2 ? level : -1;
@@ -114,7 +114,7 @@ static int check_savepoint(const char *name, struct sl_err *err)
 {
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
 	if (n == 0 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9') || n > 64)
-		return sl_err_set(err, SL_EINVAL, "\"%.70s\" is no name for a savepoint ([a-z_][a-z0-9_]*)", name);
+		return sl_err_set(err, SL_EINVAL, "invalid savepoint name \"%.70s\" (use [a-z_][a-z0-9_]*)", name);
 	if (strcmp(name, "sluice_op") == 0)
 		return sl_err_set(err, SL_EINVAL, "the savepoint sluice_op is the store's own");
 	return 0;
@@ -145,7 +145,7 @@ int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
 	return savepoint_exec(tx, "ROLLBACK TO", name, err);
 }
 
-/* Nobody could renew a lease while the transaction held the lock: that time does not count. */
+/* No lease could be renewed while the transaction held the lock: that time does not count. */
 static int prolong_leases(const sl_store_tx *tx, struct sl_err *err)
 {
 	int64_t held_us = sl__sq_now_us(tx->store) - tx->locked_us;
@@ -154,7 +154,7 @@ static int prolong_leases(const sl_store_tx *tx, struct sl_err *err)
 	return sl__sqlite_run(tx->c, SQ_LEASES_PROLONG, SQ_VALUES(SQ_INT(held_us)), NULL, err);
 }
 
-/* The same after a rollback, in a transaction of its own, before the lock is released. When it fails, a reaper still
+/* The same after a rollback, in a separate transaction, before the lock is released. When it fails, a reaper still
  * spares what ended while it waited. */
 static void prolong_after_rollback(const sl_store_tx *tx)
 {
