@@ -102,6 +102,9 @@ struct sl__claim;
 
 #define SL__RUN_INLINE 40
 
+/* Does the store accept the end of a run? After its batch was refused it is settled alone. */
+enum sl__run_trust { SL__RUN_TRUSTED = 0, SL__RUN_ALONE, SL__RUN_REFUSED_ONCE, SL__RUN_REFUSED_TWICE };
+
 /* One claimed job. */
 struct sl__run {
 	/* From the claim, constant. Strings live in the claim's arena. */
@@ -119,7 +122,7 @@ struct sl__run {
 	uint8_t state;     /* enum sl__run_state */
 	uint8_t abort;     /* enum sl_abort_reason: the first that applied */
 	uint8_t uncertain; /* a settle of it was sent, and what became of it is not known */
-	uint8_t suspect;   /* its batch was refused: settled alone; 2: refused alone before */
+	uint8_t suspect;   /* enum sl__run_trust */
 	uint8_t declared; /* the slot's, with the lock: the end was declared before any abort, which does not undo it */
 	uint8_t lost;     /* enum sl_lost_reason: the store said so */
 	uint8_t last;     /* settling: its claim's lease goes with it */

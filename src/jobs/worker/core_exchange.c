@@ -12,19 +12,13 @@ static const char refused_twice[] = "the store refused the end of the attempt";
 
 /* ---- the request and the settles ---- */
 
-static int type_of(const struct sl__todo *todo, const char *name)
-{
-	for (size_t i = 0; i < todo->request.n_types; i++)
-		if (strcmp(todo->types[i].type, name) == 0)
-			return (int)todo->type_index[i];
-	return -1;
-}
-
 int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const struct sl_claimed_job *job)
 {
 	struct sl__claim *c = todo->claim;
-	int type = type_of(todo, job->type);
-	if (type < 0 || c->n == c->cap) {
+	size_t at = 0;
+	while (at < todo->request.n_types && strcmp(todo->types[at].type, job->type) != 0)
+		at++;
+	if (at == todo->request.n_types || c->n == c->cap) {
 		todo->refused = SL_EDATA;
 		return SL_EDATA;
 	}
@@ -38,7 +32,7 @@ int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const s
 				.attempt = job->attempt,
 				.charged = job->charged,
 				.priority = job->priority,
-				.type = (uint32_t)type,
+				.type = todo->type_index[at],
 				.has_blockers = job->has_blockers != 0,
 				.state = SL__RUN_WAITING};
 	run->input = sl__core_text(core->env, c->arena, job->input != NULL ? job->input : "null");
@@ -101,32 +95,15 @@ bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *res
 	return result->lost == SL_LOST_NOT || (run->uncertain && result->lost == own[run->kind]);
 }
 
-static void apply_result(struct sl__core *core, struct sl__run *run, const struct sl_settle_result *result,
-			 int64_t now_ns)
-{
-	if (sl__core_done(run, result)) {
-		sl__core_count(core, run);
-		sl__core_expect(core, run, now_ns);
-	} else if (run->lost == SL_LOST_NOT) {
-		core->stats.lost++;
-	}
-	sl__core_gone(core, run);
-}
-
-static void link_claim(struct sl__core *core, struct sl__claim *c)
-{
-	c->next = core->claims;
-	if (c->next != NULL)
-		c->next->prev = c;
-	core->claims = c;
-}
-
 void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms, int64_t now_ns)
 {
 	sl__core_leased(core, c, c->sent_ns);
 	c->now_ms = now_ms;
 	c->replied_ns = now_ns;
-	link_claim(core, c);
+	c->next = core->claims;
+	if (c->next != NULL)
+		c->next->prev = c;
+	core->claims = c;
 	for (uint32_t i = 0; i < c->n; i++) {
 		c->runs[i].order = core->order++;
 		sl__core_push(&core->types[c->runs[i].type].waiting, &c->runs[i]);
@@ -141,19 +118,13 @@ void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms
 		sl__core_release_waiting(core, now_ns);
 }
 
-static bool asked_all(const struct sl__core *core, const struct sl__todo *todo)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < core->n_types; i++)
-		n += core->types[i].klass == todo->claim->klass;
-	return todo->request.n_types == n;
-}
-
+/* What the answer to a claim says of its types: which of them are dry, and when to claim again. */
 static void learn(struct sl__core *core, const struct sl__todo *todo, const struct sl_claim_reply *reply,
 		  int64_t now_ns)
 {
 	struct core_class *class = &core->classes[todo->claim->klass];
 	const struct sl__claim *c = todo->claim;
+	size_t n_of_class = 0;
 	/* One that is given alone, or what an earlier claim had: there may be more. */
 	bool partly = c->n > 0 && reply->next_due_in_ms == 0;
 	class->alone = reply->alone != 0;
@@ -175,55 +146,20 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 	int64_t expiry =
 		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
 	/* Of types that were not asked for, what was heard before still holds. */
-	class->expiry_ns = asked_all(core, todo) ? expiry : SL_MIN(class->expiry_ns, expiry);
-}
-
-/* The store was out of reach, and may have forgotten claims: ask after all of them. */
-static void notice_epoch(struct sl__core *core, uint64_t epoch, int64_t now_ns)
-{
-	if (epoch == core->epoch)
-		return;
-	core->epoch = epoch;
-	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
-		c->renew_ns = now_ns;
-	if (core->claims != NULL)
-		core->renew_ns = now_ns;
-}
-
-/* The claim was answered. */
-static void end_claim(struct sl__core *core, struct sl__todo *todo, const struct sl_claim_reply *reply, int64_t now_ns)
-{
-	struct sl__claim *c = todo->claim;
-	if (c == NULL)
-		return;
-	if (!todo->request.again) {
-		core->classes[c->klass].in_flight--;
-		sl__core_reserve(core, todo, false);
-		todo->answered = true;
-		learn(core, todo, reply, now_ns);
-	} else if (c->n > 0) {
-		c->klass = core->types[c->runs[0].type].klass;
-		c->lease_ms = core->classes[c->klass].lease_ms;
-	}
-	if (c->n > 0)
-		sl__core_publish(core, c, reply->now_ms, now_ns);
-	else
-		sl__core_claim_put(core, c);
-	todo->claim = NULL;
+	for (size_t i = 0; i < core->n_types; i++)
+		n_of_class += core->types[i].klass == c->klass;
+	class->expiry_ns = todo->request.n_types == n_of_class ? expiry : SL_MIN(class->expiry_ns, expiry);
 }
 
 /* ---- failures ---- */
 
-static bool is_poison(int rc, const struct sl_err *err)
-{
-	/* SL_ENOENT: a continuation waits for a chain that is not there (any more). */
-	return rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_ENOENT || rc == SL_EINVAL ||
-	       (err != NULL && err->error_class == SL_CLASS_POISON);
-}
-
 bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *err)
 {
-	return rc != 0 && is_poison(rc, err) && todo->n_runs > 0 && todo->refused == 0;
+	if (rc == 0 || todo->n_runs == 0 || todo->refused != 0)
+		return false;
+	/* SL_ENOENT: a continuation waits for a chain that does not exist. */
+	return rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_ENOENT || rc == SL_EINVAL ||
+	       (err != NULL && err->error_class == SL_CLASS_POISON);
 }
 
 void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
@@ -240,14 +176,6 @@ void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *e
 	run->error = copy != NULL ? copy : "the events of the attempt could not be written";
 }
 
-static void accuse(struct sl__core *core, struct sl__run *run, const struct sl_err *err)
-{
-	bool told = run->suspect == 1 && err != NULL && err->msg[0] != '\0';
-	sl__core_refuse(core, run, told ? err->msg : refused_twice);
-	run->progress = NULL;
-	run->suspect++;
-}
-
 /* Left to the end of its lease, which no other run of the claim may give up then. */
 static void abandon(struct sl__core *core, struct sl__run *run)
 {
@@ -256,38 +184,27 @@ static void abandon(struct sl__core *core, struct sl__run *run)
 	sl__core_gone(core, run);
 }
 
-/* The batch was refused for its data: from here on one by one. */
+/* The batch was refused for its data: from here on one by one. A run that was refused alone is settled as failed, first
+ * with the store's reason and then with a plain one. */
 static void isolate(struct sl__core *core, struct sl__todo *todo, const struct sl_err *err)
 {
 	struct core_lane *l = &core->lanes[todo->who];
-	bool alone = todo->n_runs == 1 && todo->runs[0]->suspect != 0;
+	bool alone = todo->n_runs == 1 && todo->runs[0]->suspect != SL__RUN_TRUSTED;
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__run *run = todo->runs[i];
-		if (alone && run->suspect >= 3) {
+		if (alone && run->suspect == SL__RUN_REFUSED_TWICE) {
 			abandon(core, run);
 			continue;
 		}
-		if (alone)
-			accuse(core, run, err);
-		else
-			run->suspect = SL_MAX(run->suspect, 1);
-		run->state = SL__RUN_ENDED;
-		sl__core_push_front(&l->ended, run);
-	}
-}
-
-static void keep(struct sl__core *core, struct sl__todo *todo, int64_t now_ns)
-{
-	struct core_lane *l = &core->lanes[todo->who];
-	for (size_t i = todo->n_runs; i-- > 0;) {
-		struct sl__run *run = todo->runs[i];
-		if (core->giving_up) {
-			abandon(core, run);
-			continue;
+		if (alone) {
+			bool with_reason = run->suspect == SL__RUN_ALONE && err != NULL && err->msg[0] != '\0';
+			sl__core_refuse(core, run, with_reason ? err->msg : refused_twice);
+			run->progress = NULL;
+			run->suspect++;
+		} else if (run->suspect == SL__RUN_TRUSTED) {
+			run->suspect = SL__RUN_ALONE;
 		}
-		run->uncertain = 1;
 		run->state = SL__RUN_ENDED;
-		run->ended_ns = SL_MIN(run->ended_ns, now_ns);
 		sl__core_push_front(&l->ended, run);
 	}
 }
@@ -314,7 +231,18 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, 
 		core->connected = transient;
 		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
 		core->failures++;
-		keep(core, todo, now_ns);
+		/* The runs are settled again later, unless the worker gives up. */
+		for (size_t i = todo->n_runs; i-- > 0;) {
+			struct sl__run *run = todo->runs[i];
+			if (core->giving_up) {
+				abandon(core, run);
+				continue;
+			}
+			run->uncertain = 1;
+			run->state = SL__RUN_ENDED;
+			run->ended_ns = SL_MIN(run->ended_ns, now_ns);
+			sl__core_push_front(&core->lanes[todo->who].ended, run);
+		}
 	}
 	if (todo->claim == NULL)
 		return;
@@ -345,12 +273,42 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, co
 	core->connected = true;
 	core->failures = 0;
 	core->backoff_ns = INT64_MIN;
-	for (size_t i = 0; i < todo->n_runs; i++)
-		apply_result(core, todo->runs[i], &results[i], now_ns);
+	for (size_t i = 0; i < todo->n_runs; i++) {
+		struct sl__run *run = todo->runs[i];
+		if (sl__core_done(run, &results[i])) {
+			sl__core_count(core, run);
+			sl__core_expect(core, run, now_ns);
+		} else if (run->lost == SL_LOST_NOT) {
+			core->stats.lost++;
+		}
+		sl__core_gone(core, run);
+	}
 	todo->n_runs = 0;
-	if (reply != NULL)
-		notice_epoch(core, reply->epoch, now_ns);
+	if (reply != NULL && reply->epoch != core->epoch) {
+		/* The store was out of reach, and may have forgotten claims: ask about all of them. */
+		core->epoch = reply->epoch;
+		for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+			c->renew_ns = now_ns;
+		if (core->claims != NULL)
+			core->renew_ns = now_ns;
+	}
 	if (reply != NULL && reply->now_ms != 0)
 		sl__core_store_clock(core, reply->now_ms, now_ns);
-	end_claim(core, todo, reply, now_ns);
+	struct sl__claim *c = todo->claim;
+	if (c == NULL)
+		return;
+	if (!todo->request.again) {
+		core->classes[c->klass].in_flight--;
+		sl__core_reserve(core, todo, false);
+		todo->answered = true;
+		learn(core, todo, reply, now_ns);
+	} else if (c->n > 0) {
+		c->klass = core->types[c->runs[0].type].klass;
+		c->lease_ms = core->classes[c->klass].lease_ms;
+	}
+	if (c->n > 0)
+		sl__core_publish(core, c, reply->now_ms, now_ns);
+	else
+		sl__core_claim_put(core, c);
+	todo->claim = NULL;
 }

@@ -115,7 +115,7 @@ static int64_t linger_ns(const struct sl__core *core, const struct core_lane *l)
 
 static bool lingers(const struct sl__core *core, const struct core_lane *l, int64_t now_ns)
 {
-	return !core->stopping && l->ended.head->suspect == 0 &&
+	return !core->stopping && l->ended.head->suspect == SL__RUN_TRUSTED &&
 	       now_ns < core_add(l->ended.head->ended_ns, linger_ns(core, l));
 }
 
@@ -169,8 +169,8 @@ static void mark_last(struct sl__todo *todo)
 
 static void pick_runs(struct core_lane *l, struct sl__todo *todo)
 {
-	size_t max = l->ended.head != NULL && l->ended.head->suspect != 0 ? 1 : SL__SETTLE_MAX;
-	while (l->ended.head != NULL && todo->n_runs < max && (max == 1 || l->ended.head->suspect == 0)) {
+	size_t max = l->ended.head != NULL && l->ended.head->suspect != SL__RUN_TRUSTED ? 1 : SL__SETTLE_MAX;
+	while (l->ended.head != NULL && todo->n_runs < max && (max == 1 || l->ended.head->suspect == SL__RUN_TRUSTED)) {
 		struct sl__run *run = sl__core_pop(&l->ended);
 		run->state = SL__RUN_SETTLING;
 		todo->runs[todo->n_runs++] = run;
@@ -272,7 +272,7 @@ static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl_
 {
 	if (l->ended.n > 0)
 		pick_runs(l, todo);
-	if (core->lost != NULL && !core->giving_up && (l->ended.n == 0 || l->ended.head->suspect == 0))
+	if (core->lost != NULL && !core->giving_up && (l->ended.n == 0 || l->ended.head->suspect == SL__RUN_TRUSTED))
 		ask_again(core, todo, now_ns);
 	if (todo->n_runs == 0 && todo->claim == NULL && l->open == 0)
 		todo->kind = SL__TODO_END;
@@ -297,7 +297,7 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 	bool urgent;
 	expect_continued(core, l);
 	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
-	bool suspects = l->ended.n > 0 && l->ended.head->suspect != 0;
+	bool suspects = l->ended.n > 0 && l->ended.head->suspect != SL__RUN_TRUSTED;
 	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
 	l->armed = false;
 	if (core->lost != NULL && !suspects) {

@@ -91,7 +91,7 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const struct sl_err *err)
 {
 	const struct sl__run *run = todo->runs[0];
-	if (todo->n_runs == 1 && run->suspect != 0)
+	if (todo->n_runs == 1 && run->suspect != SL__RUN_TRUSTED)
 		sl__log(&w->home.env, SL_LOG_WARN, "worker",
 			"the store refused the end of an attempt, which has failed", SL__F_STR("worker", w->id),
 			SL__F_U64("job", run->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));

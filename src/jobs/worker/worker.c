@@ -210,22 +210,6 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 	return 0;
 }
 
-static int fill_middlewares(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
-{
-	if (o->n_middlewares == 0)
-		return 0;
-	w->middlewares = sl__calloc(&w->home.env, o->n_middlewares, sizeof(*w->middlewares));
-	if (w->middlewares == NULL)
-		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	for (size_t i = 0; i < o->n_middlewares; i++) {
-		if (o->middlewares[i].fn == NULL)
-			return bad(err, "middlewares", "has one without a function");
-		w->middlewares[i] = o->middlewares[i];
-	}
-	w->n_middlewares = o->n_middlewares;
-	return 0;
-}
-
 static int make_id(sl_worker *w, const struct sl_env *env, const char *given, struct sl_err *err)
 {
 	uint8_t r[16];
@@ -247,22 +231,6 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 }
 
 /* ---- making ---- */
-
-static int make_slots(sl_worker *w, struct sl_err *err)
-{
-	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof(*w->slots));
-	if (w->slots == NULL)
-		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	for (int32_t i = 0; i < w->cfg.slots; i++) {
-		struct sl_attempt *a = &w->slots[i];
-		a->w = w;
-		a->index = (unsigned)i;
-		a->abort_fd = -1;
-		sl__cond_init(&a->wake);
-		sl__cond_init(&a->abort_cond);
-	}
-	return 0;
-}
 
 static int make_lane(sl_worker *w, int index, struct sl_err *err)
 {
@@ -303,17 +271,6 @@ static int make_lanes(sl_worker *w, struct sl_err *err)
 	return rc == 0 ? sl__todo_init(&w->keeper.todo, w->core, SL__KEEPER, err) : rc;
 }
 
-static int make_core(sl_worker *w, struct sl_err *err)
-{
-	w->cfg.env = &w->home.env;
-	w->cfg.worker = w->id;
-	w->cfg.types = w->core_types;
-	w->cfg.n_types = w->n_types;
-	w->cfg.release = sl__run_release;
-	w->cfg.release_ctx = w;
-	return sl__core_new(&w->core, &w->cfg, sl__mono_ns(&w->home.env), err);
-}
-
 static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
 {
 	const struct sl__home_opts home = {.what = "worker",
@@ -324,19 +281,53 @@ static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_e
 					   .observe_ctx = o->observe_ctx,
 					   .worker = w->id};
 	int rc = sl__home_init(&w->home, &home, err);
-	if (rc == 0)
-		rc = fill_numbers(&w->cfg, o, err);
-	if (rc == 0)
-		rc = fill_types(w, o, err);
-	if (rc == 0)
-		rc = fill_middlewares(w, o, err);
-	if (rc == 0)
-		rc = make_core(w, err);
-	if (rc == 0)
-		rc = make_slots(w, err);
-	if (rc == 0)
-		rc = make_lanes(w, err);
-	return rc == 0 ? sl__tell_init(w, err) : rc;
+	if (rc != 0)
+		return rc;
+	rc = fill_numbers(&w->cfg, o, err);
+	if (rc != 0)
+		return rc;
+	rc = fill_types(w, o, err);
+	if (rc != 0)
+		return rc;
+
+	/* Middlewares. */
+	w->n_middlewares = o->n_middlewares;
+	w->middlewares = sl__calloc(&w->home.env, SL_MAX(o->n_middlewares, (size_t)1), sizeof(*w->middlewares));
+	if (w->middlewares == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	for (size_t i = 0; i < o->n_middlewares; i++) {
+		if (o->middlewares[i].fn == NULL)
+			return bad(err, "middlewares", "has one without a function");
+		w->middlewares[i] = o->middlewares[i];
+	}
+
+	/* The core. */
+	w->cfg.env = &w->home.env;
+	w->cfg.worker = w->id;
+	w->cfg.types = w->core_types;
+	w->cfg.n_types = w->n_types;
+	w->cfg.release = sl__run_release;
+	w->cfg.release_ctx = w;
+	rc = sl__core_new(&w->core, &w->cfg, sl__mono_ns(&w->home.env), err);
+	if (rc != 0)
+		return rc;
+
+	/* Slots and lanes. */
+	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof(*w->slots));
+	if (w->slots == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	for (int32_t i = 0; i < w->cfg.slots; i++) {
+		struct sl_attempt *a = &w->slots[i];
+		a->w = w;
+		a->index = (unsigned)i;
+		a->abort_fd = -1;
+		sl__cond_init(&a->wake);
+		sl__cond_init(&a->abort_cond);
+	}
+	rc = make_lanes(w, err);
+	if (rc != 0)
+		return rc;
+	return sl__tell_init(w, err);
 }
 
 static void free_worker(sl_worker *w)

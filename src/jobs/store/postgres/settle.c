@@ -20,16 +20,13 @@ static int by_id(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-static bool same_text(const char *a, const char *b)
-{
-	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
+/* Do all of them complete chains of one job, for one worker? */
 static bool is_fast(const struct sl_settle *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (s[i].kind != SL_SETTLE_COMPLETE || s[i].id != s[i].chain_id || s[i].progress != NULL ||
-		    !same_text(s[i].worker, s[0].worker))
+		    (s[i].worker != s[0].worker &&
+		     (s[i].worker == NULL || s[0].worker == NULL || strcmp(s[i].worker, s[0].worker) != 0)))
 			return false;
 	return true;
 }
@@ -97,21 +94,6 @@ static const struct sl_new_job *next_of(const struct sl_settle *s)
 	return s->kind == SL_SETTLE_CONTINUE ? s->next : &none;
 }
 
-static const char *input_of(const struct sl_new_job *job)
-{
-	return job->type == NULL ? NULL : job->input != NULL ? job->input : "null";
-}
-
-static void add_next_jobs(struct sl__pg_params *p, const struct pg_settling *st)
-{
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->type));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, input_of(next_of(s))));
-	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, next_of(s)->priority));
-	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, next_of(s)->at_ms));
-	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, next_of(s)->delay_ms));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->traceparent));
-}
-
 static size_t count_edges(const struct pg_settling *st)
 {
 	size_t n = 0;
@@ -130,13 +112,6 @@ static size_t count_edges(const struct pg_settling *st)
 		}                                                                                                      \
 	} while (0)
 
-static void add_edges(struct sl__pg_params *p, const struct pg_settling *st)
-{
-	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
-	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
-	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
-}
-
 static int send_general(struct pg_call *call, const struct pg_settling *st)
 {
 	struct sl__pg_params *p = &call->params;
@@ -152,24 +127,34 @@ static int send_general(struct pg_call *call, const struct pg_settling *st)
 	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, s->delay_ms));
 	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->worker));
 	add_claims(p, st);
-	add_next_jobs(p, st);
-	add_edges(p, st);
+	/* Continuations. */
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->type));
+	EACH(st, p, SL__PG_TEXT, {
+		const struct sl_new_job *job = next_of(s);
+		const char *input = job->input != NULL ? job->input : "null";
+		sl__pg_el_text(p, job->type != NULL ? input : NULL);
+	});
+	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, next_of(s)->priority));
+	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, next_of(s)->at_ms));
+	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, next_of(s)->delay_ms));
+	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->traceparent));
+	/* Their blockers. */
+	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
+	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
+	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
 	add_hashes(p, st);
 	return sl__pg_call_send(call, ST_SETTLE);
 }
 
-/* Rows besides the jobs' own are touched: heads of chains, blockers. */
-static bool needs_locks(const struct pg_settling *st)
-{
-	for (size_t i = 0; i < st->n; i++)
-		if (st->settles[i].id != st->settles[i].chain_id || st->settles[i].kind == SL_SETTLE_CONTINUE)
-			return true;
-	return false;
-}
-
+/* Lock the jobs in order, when rows besides their own are touched: heads of chains, blockers. */
 static void send_locks(struct pg_call *call, const struct pg_settling *st)
 {
 	struct sl__pg_params *p = &call->params;
+	bool others = false;
+	for (size_t i = 0; i < st->n; i++)
+		others |= st->settles[i].id != st->settles[i].chain_id || st->settles[i].kind == SL_SETTLE_CONTINUE;
+	if (!others)
+		return;
 	sl__pg_add_array(p, SL__PG_INT8, st->n * 2 + count_edges(st));
 	for (size_t i = 0; i < st->n; i++) {
 		const struct sl_new_job *next = next_of(&st->settles[i]);
@@ -217,24 +202,22 @@ static void send_circle(struct pg_call *call, const struct pg_settling *st)
 	(void)sl__pg_call_send(call, ST_CIRCLE);
 }
 
-static size_t bytes_of(const struct sl_settle *s)
+static size_t text_bytes(const char *text)
 {
-	return (s->output != NULL ? strlen(s->output) : 0) + (s->error != NULL ? strlen(s->error) : 0) +
-	       (s->progress != NULL ? strlen(s->progress) : 0) +
-	       (s->kind == SL_SETTLE_CONTINUE && s->next != NULL && s->next->input != NULL ? strlen(s->next->input)
-											   : 0);
+	return text != NULL ? strlen(text) : 0;
 }
 
-static int check(const struct pg_settling *st, struct sl_err *err)
+static int check_settles(const struct pg_settling *st, struct sl_err *err)
 {
 	size_t bytes = 0;
 	for (size_t i = 0; i < st->n; i++) {
 		const struct sl_settle *s = &st->settles[i];
-		bytes += bytes_of(s);
 		if (s->kind < SL_SETTLE_COMPLETE || s->kind > SL_SETTLE_RELEASE ||
 		    (s->kind == SL_SETTLE_CONTINUE && (s->next == NULL || s->next->type == NULL)))
 			return sl_err_set(err, SL_EINVAL, "postgres: settle of job %llu: no kind, or no next job",
 					  (unsigned long long)s->id);
+		bytes += text_bytes(s->output) + text_bytes(s->error) + text_bytes(s->progress) +
+			 text_bytes(next_of(s)->input);
 	}
 	if (bytes > BATCH_BYTES_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "postgres: outputs of %zu bytes in one exchange, at most %zu", bytes,
@@ -244,7 +227,7 @@ static int check(const struct pg_settling *st, struct sl_err *err)
 
 int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_err *err)
 {
-	int rc = check(st, err);
+	int rc = check_settles(st, err);
 	if (rc != 0)
 		return rc;
 	st->order = sl__calloc(&call->store->env, st->n, sizeof(*st->order));
@@ -264,10 +247,10 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 	} settles = {.in = st->settles};
 	qsort_r(st->order, st->n, sizeof(*st->order), by_id, settles.out);
 	st->fast = is_fast(st->settles, st->n);
-	if (!st->fast)
+	if (!st->fast) {
 		sl__pg_marks_forget(call->store); /* before the claim that may follow is sent */
-	if (!st->fast && needs_locks(st))
 		send_locks(call, st);
+	}
 	st->at_settle = st->fast ? send_fast(call, st) : send_general(call, st);
 	send_unblock(call, st);
 	send_circle(call, st);
@@ -283,50 +266,37 @@ void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st)
 /* ---- results ---- */
 
 /* Row: ord, next id, type, later, watched, next later, next's open blockers. */
-static void tell_next(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
-{
-	enum pg_born how = sl__pg_int4(res, row, 6) > 0 ? PG_BORN_BLOCKED
-			   : sl__pg_bool(res, row, 5)   ? PG_BORN_SCHEDULED
-							: PG_BORN_READY;
-	sl__pg_tell_born(l, (uint64_t)sl__pg_int8(res, row, 1), s->chain_id, s->next->type, how);
-}
-
-static void tell_back(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
+static void report_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
 {
 	const char *type = sl__pg_text(res, row, 2);
-	bool later = sl__pg_bool(res, row, 3);
-	if (later)
-		sl__pg_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
-	if (l != NULL && l->note != NULL)
-		l->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = s->id, .later = later},
-			l->ctx);
-}
-
-static void tell_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
-{
-	bool ended = s->kind == SL_SETTLE_COMPLETE || s->kind == SL_SETTLE_FAIL;
-	if (ended && sl__pg_bool(res, row, 4))
-		sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
-	if (s->kind == SL_SETTLE_COMPLETE)
-		sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, sl__pg_text(res, row, 2));
-	else if (s->kind == SL_SETTLE_CONTINUE)
-		tell_next(res, row, s, l);
-	else if (!ended)
-		tell_back(res, row, s, l);
-}
-
-/* Those without a row did not match. SL_LOST_TAKEN until it is known better. Returns how many. */
-static size_t fill_results(const struct pg_settling *st, const PGresult *res, struct sl_settle_result *results)
-{
-	for (size_t i = 0; i < st->n; i++)
-		results[i] = (struct sl_settle_result){.lost = SL_LOST_TAKEN};
-	for (int row = 0; row < PQntuples(res); row++) {
-		size_t i = st->order[sl__pg_int4(res, row, 0) - 1];
-		results[i].lost = SL_LOST_NOT;
-		results[i].next_id = (uint64_t)sl__pg_int8(res, row, 1);
-		results[i].chain_ended = st->settles[i].kind == SL_SETTLE_COMPLETE;
+	bool later = sl__pg_bool(res, row, 3), watched = sl__pg_bool(res, row, 4);
+	switch (s->kind) {
+	case SL_SETTLE_COMPLETE:
+	case SL_SETTLE_FAIL:
+		if (watched)
+			sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
+		if (s->kind == SL_SETTLE_COMPLETE)
+			sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, type);
+		break;
+	case SL_SETTLE_CONTINUE: {
+		enum pg_born how = sl__pg_bool(res, row, 5) ? PG_BORN_SCHEDULED : PG_BORN_READY;
+		if (sl__pg_int4(res, row, 6) > 0)
+			how = PG_BORN_BLOCKED;
+		sl__pg_tell_born(l, (uint64_t)sl__pg_int8(res, row, 1), s->chain_id, s->next->type, how);
+		break;
 	}
-	return st->n - (size_t)PQntuples(res);
+	case SL_SETTLE_RETRY:
+	case SL_SETTLE_RESCHEDULE:
+	case SL_SETTLE_RELEASE:
+		if (later)
+			sl__pg_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
+		if (l != NULL && l->note != NULL)
+			l->note(
+				&(struct sl_note){
+					.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = s->id, .later = later},
+				l->ctx);
+		break;
+	}
 }
 
 /* The settles are durable whatever this question comes to, and lost is lost: an error leaves SL_LOST_TAKEN. */
@@ -356,20 +326,21 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 			const struct sl_store_listen *listen)
 {
 	const PGresult *res = sl__pg_call_result(call, st->at_settle);
-	size_t lost = fill_results(st, res, results);
-	for (int row = 0; row < PQntuples(res); row++)
-		tell_settled(res, row, &st->settles[st->order[sl__pg_int4(res, row, 0) - 1]], listen);
+	/* Those without a row did not match: SL_LOST_TAKEN until the reason is known. */
+	size_t lost = st->n - (size_t)PQntuples(res);
+	for (size_t i = 0; i < st->n; i++)
+		results[i] = (struct sl_settle_result){.lost = SL_LOST_TAKEN};
+	for (int row = 0; row < PQntuples(res); row++) {
+		size_t i = st->order[sl__pg_int4(res, row, 0) - 1];
+		results[i].lost = SL_LOST_NOT;
+		results[i].next_id = (uint64_t)sl__pg_int8(res, row, 1);
+		results[i].chain_ended = st->settles[i].kind == SL_SETTLE_COMPLETE;
+		report_settled(res, row, &st->settles[i], listen);
+	}
 	if (st->at_unblock >= 0)
 		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), listen);
 	if (lost > 0)
 		ask_why(call, st, results, lost);
-}
-
-static enum sl_lost_reason settle_reason(const PGresult *res, int row)
-{
-	enum sl_lost_reason reason = sl__pg_reason(res, row);
-	bool back = reason == SL_LOST_TAKEN && sl__pg_int4(res, row, 1) == SL_JOB_PENDING && sl__pg_bool(res, row, 3);
-	return back && sl__pg_bool(res, row, 4) ? SL_LOST_PUT_BACK : reason;
 }
 
 int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
@@ -383,8 +354,14 @@ int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_
 	sl__pg_add_ids(&params, fences, n);
 	int at = call->tx != NULL ? sl__pg_send_sql(&pipe, lost->sql, &params) : sl__pg_send(&pipe, lost, &params);
 	int rc = sl__pg_run(&pipe, err);
-	for (int row = 0; rc == 0 && row < PQntuples(pipe.results[at]); row++)
-		reasons[sl__pg_int4(pipe.results[at], row, 0) - 1] = settle_reason(pipe.results[at], row);
+	for (int row = 0; rc == 0 && row < PQntuples(pipe.results[at]); row++) {
+		const PGresult *res = pipe.results[at];
+		enum sl_lost_reason reason = sl__pg_reason(res, row);
+		if (reason == SL_LOST_TAKEN && sl__pg_int4(res, row, 1) == SL_JOB_PENDING && sl__pg_bool(res, row, 3) &&
+		    sl__pg_bool(res, row, 4))
+			reason = SL_LOST_PUT_BACK;
+		reasons[sl__pg_int4(res, row, 0) - 1] = reason;
+	}
 	sl__pg_pipe_end(&pipe);
 	return rc;
 }
