@@ -90,17 +90,13 @@ struct sending {
 	const struct sl__buf *datagram;
 };
 
-static bool is_trusted(const struct peers *p, const char *name)
-{
-	struct stat st;
-	return fstatat(p->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode) &&
-	       (st.st_uid == geteuid() || st.st_uid == 0 || st.st_uid == p->owner);
-}
-
 static int send_to_peer(const char *name, void *ctx)
 {
-	struct sending *s = ctx;
-	if (!is_trusted(s->p, name))
+	const struct sending *s = ctx;
+	struct stat st;
+	/* Only to sockets of this user, of root and of the folder's owner. */
+	if (fstatat(s->p->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(st.st_mode) ||
+	    (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != s->p->owner))
 		return 0;
 	if (name[0] == '.')
 		send_to(s->p, name, NULL, 0); /* left behind by a crash, or just being made */
@@ -109,36 +105,27 @@ static int send_to_peer(const char *name, void *ctx)
 	return 0;
 }
 
-static void send_all(struct peers *p, const struct sl__buf *datagram)
-{
-	struct sending s = {p, datagram};
-	(void)sl__io_real.list(p->dir, send_to_peer, &s, NULL);
-}
-
-static void encode(struct sl__buf *b, const struct sl_note *note)
-{
-	size_t n = note->type != NULL ? strlen(note->type) : 0;
-	if (n >= SL__FANOUT_TYPE_BYTES)
-		n = 0;
-	char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)n};
-	sl__put64(head + 3, note->id);
-	(void)sl__buf_append(b, head, sizeof(head));
-	(void)sl__buf_append(b, note->type, n);
-}
-
 static void publish_to_peers(struct peers *p, const struct sl_note *notes, size_t n)
 {
 	static const char format = FORMAT;
 	struct sl__buf b;
+	struct sending sending = {p, &b};
 	sl__buf_init(&b, &p->env);
 	for (size_t i = 0; i < n; i++) {
+		const struct sl_note *note = &notes[i];
+		size_t type_len = note->type != NULL ? strlen(note->type) : 0;
+		if (type_len >= SL__FANOUT_TYPE_BYTES)
+			type_len = 0;
+		char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)type_len};
+		sl__put64(head + 3, note->id);
 		if (b.len == 0)
 			(void)sl__buf_append(&b, &format, 1);
-		encode(&b, &notes[i]);
+		(void)sl__buf_append(&b, head, sizeof(head));
+		(void)sl__buf_append(&b, note->type, type_len);
 		/* Room for another of any size? */
 		if (i + 1 == n || b.len + NOTE_HEAD + SL__FANOUT_TYPE_BYTES > DATAGRAM_MAX) {
 			if (b.failed == 0)
-				send_all(p, &b);
+				(void)sl__io_real.list(p->dir, send_to_peer, &sending, NULL);
 			sl__buf_clear(&b);
 		}
 	}
@@ -172,18 +159,6 @@ static void take_datagram(struct peers *p, const uint8_t *data, size_t n)
 	}
 }
 
-static void receive_all(struct peers *p)
-{
-	uint8_t data[DATAGRAM_MAX];
-	for (;;) {
-		ssize_t n = recv(p->sock, data, sizeof(data), MSG_DONTWAIT);
-		if (n >= 0)
-			take_datagram(p, data, (size_t)n);
-		else if (errno != EINTR)
-			return;
-	}
-}
-
 static void wake(void *ctx)
 {
 	struct peers *p = ctx;
@@ -201,24 +176,20 @@ static void *listen_main(void *arg)
 			continue;
 		if (fds[1].revents != 0)
 			(void)!read(p->wake_fd, &count, sizeof(count));
-		if (fds[0].revents != 0)
-			receive_all(p);
+		while (fds[0].revents != 0) {
+			uint8_t data[DATAGRAM_MAX];
+			ssize_t n = recv(p->sock, data, sizeof(data), MSG_DONTWAIT);
+			if (n >= 0)
+				take_datagram(p, data, (size_t)n);
+			else if (errno != EINTR)
+				break;
+		}
 		sl__fanout_deliver(&p->fanout);
 	}
 	return NULL;
 }
 
 /* ---- listening ---- */
-
-static int random_name(struct peers *p, char name[NAME_BYTES], struct sl_err *err)
-{
-	uint64_t r;
-	int rc = p->env.rand->fill(&r, sizeof(r), p->env.rand_ctx);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "random name for a socket");
-	(void)snprintf(name, NAME_BYTES, ".%d-%016" PRIx64, (int)p->pid, r);
-	return 0;
-}
 
 static int new_socket(struct peers *p, struct sl_err *err)
 {
@@ -236,8 +207,12 @@ static int bind_once(struct peers *p, struct sl_err *err)
 {
 	char name[NAME_BYTES];
 	struct sockaddr_un at;
-	int rc = random_name(p, name, err);
-	rc = rc != 0 ? rc : new_socket(p, err);
+	uint64_t random;
+	int rc = p->env.rand->fill(&random, sizeof(random), p->env.rand_ctx);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "random name for a socket");
+	(void)snprintf(name, sizeof(name), ".%d-%016" PRIx64, (int)p->pid, random);
+	rc = new_socket(p, err);
 	if (rc != 0)
 		return rc;
 	socklen_t len = address(p, name, &at);
@@ -356,25 +331,11 @@ static const struct sl_notify_ops ops = {
 	.healthy = peers_healthy,
 };
 
-static int check_owner(struct peers *p, const char *file, struct sl_err *err)
-{
-	struct stat folder, database;
-	if (fstat(p->dir_fd, &folder) != 0)
-		return sl_err_set_errno(err, errno, "read folder %s", p->dir);
-	p->owner = folder.st_uid;
-	bool ours = p->owner == geteuid() || p->owner == 0 ||
-		    (lstat(file, &database) == 0 && S_ISREG(database.st_mode) && p->owner == database.st_uid);
-	if (!ours)
-		return sl_err_set(err, SL_EACCES, "%.150s belongs to another user (%u), and is not used; remove it",
-				  p->dir, (unsigned)p->owner);
-	if ((folder.st_mode & S_IWOTH) != 0)
-		return sl_err_set(err, SL_EACCES, "everybody may write to %.150s, and so it is not used", p->dir);
-	return 0;
-}
-
+/* Make and open the folder of sockets beside the database, unless others could write to it. */
 static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 {
 	char real[4096];
+	struct stat folder, database;
 	int rc = sl__sqlite_locate(&p->env, path, true, real, err);
 	if (rc != 0)
 		return rc;
@@ -387,14 +348,28 @@ static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 	p->dir_fd = sl__io_real.open(p->dir, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, NULL);
 	if (p->dir_fd < 0)
 		return sl_err_set_errno(err, -p->dir_fd, "open %s", p->dir);
-	return check_owner(p, real, err);
+	if (fstat(p->dir_fd, &folder) != 0)
+		return sl_err_set_errno(err, errno, "read folder %s", p->dir);
+	p->owner = folder.st_uid;
+	bool ours = p->owner == geteuid() || p->owner == 0 ||
+		    (lstat(real, &database) == 0 && S_ISREG(database.st_mode) && p->owner == database.st_uid);
+	if (!ours)
+		return sl_err_set(err, SL_EACCES, "%.150s belongs to another user (%u), and is not used; remove it",
+				  p->dir, (unsigned)p->owner);
+	if ((folder.st_mode & S_IWOTH) != 0)
+		return sl_err_set(err, SL_EACCES, "everybody may write to %.150s, and so it is not used", p->dir);
+	return 0;
 }
 
 static int open_parts(struct peers *p, const char *path, struct sl_err *err)
 {
 	int rc = sl__fanout_init(&p->fanout, &p->env, wake, p, err);
-	rc = rc != 0 ? rc : open_folder(p, path, err);
-	rc = rc != 0 ? rc : new_socket(p, err);
+	if (rc != 0)
+		return rc;
+	rc = open_folder(p, path, err);
+	if (rc != 0)
+		return rc;
+	rc = new_socket(p, err);
 	if (rc != 0)
 		return rc;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -13,6 +13,7 @@
  */
 #include <stdio.h>
 
+#include "jobs/store/list_rules.h"
 #include "jobs/store/postgres/store.h"
 
 #define RUN                                                                                                            \
@@ -20,13 +21,6 @@
 	" CROSS JOIN LATERAL unnest(l.ids, l.fences) AS u(id, fence))"
 #define JOIN_RUN " LEFT JOIN run ON run.id = j.id AND run.fence = j.fence AND j.status = 2"
 #define STATUS "CASE WHEN run.until IS NULL THEN j.status ELSE 3 END"
-
-#define ALL_STATUSES 0x7eu
-#define HAS(mask, status) (((mask) >> (status)) & 1u)
-#define SMALL_MAX 10000
-#define SCAN_OWN 20000   /* ids that a source gives at a time where the caller sets no bound */
-#define GIVEN_LEAST 1000 /* and where nearly all that it gives will be listed: a few will not */
-#define GROUPS_MAX 1000
 
 struct list {
 	const struct sl_job_filter *filter;
@@ -86,23 +80,6 @@ static int run(struct pg_call *call, struct list *l, const PGresult **res, struc
 
 /* ---- where to look ---- */
 
-static bool found_by_index(const struct sl_job_filter *f)
-{
-	return f->key != NULL || f->chain_id != 0 || f->blocks != 0 || f->blocked_by_job != 0;
-}
-
-/* Whether something but the status decides. */
-static bool is_picky_but_types(const struct sl_job_filter *f)
-{
-	return f->created_from_ms != 0 || f->created_to_ms != 0 || f->text != NULL || f->error != NULL ||
-	       f->ended_from_ms != 0 || f->ended_to_ms != 0;
-}
-
-static bool is_picky(const struct sl_job_filter *f)
-{
-	return f->n_types > 0 || is_picky_but_types(f);
-}
-
 /* The rows that the cursor and the bound leave, in the order of the list. */
 static void put_range(struct list *l, const char *id)
 {
@@ -154,7 +131,7 @@ static void put_limit(struct list *l, uint64_t n)
 	"k(n, type) AS ((SELECT 1, q.type FROM {s}.sched q ORDER BY q.type LIMIT 1) UNION ALL SELECT k.n + 1, x.type"  \
 	" FROM k CROSS JOIN LATERAL (SELECT q.type FROM {s}.sched q WHERE q.type > k.type ORDER BY q.type LIMIT 1) x"  \
 	" WHERE k.n <= 1000)"
-_Static_assert(GROUPS_MAX == 1000, "as GROUPS stops");
+_Static_assert(SL__LIST_GROUPS_MAX == 1000, "as GROUPS stops");
 
 /* The types are those of jobs; of a chain, only its first job is looked for here. */
 static void put_groups_of_types(struct list *l, const char *sql)
@@ -197,14 +174,6 @@ static void put_continued(struct list *l, const char *columns, uint64_t n)
 	put_limit(l, n);
 }
 
-/* How many ids a source may give: those that are listed for their status alone, and types where it knows them, need
- * not be searched. */
-static uint64_t given(const struct list *l, bool searched)
-{
-	uint64_t scan = l->filter->scan != 0 ? l->filter->scan : SCAN_OWN;
-	return searched ? scan : SL_MIN(scan, SL_MAX(4 * (uint64_t)l->limit, (uint64_t)GIVEN_LEAST));
-}
-
 /* The n-th id of a source, in the order of the list; NULL when it has fewer. */
 static void put_end_of(struct list *l, uint64_t n)
 {
@@ -222,17 +191,18 @@ static void put_scan_end(struct list *l, enum sl_job_status status)
 }
 
 #define COUNT_SOME(from) "(SELECT count(*) FROM (SELECT 1 FROM " from " LIMIT 10001) few)"
-_Static_assert(SMALL_MAX == 10000, "as COUNT_SOME counts");
+_Static_assert(SL__LIST_SMALL_MAX == 10000, "as COUNT_SOME counts");
 
 /* How many wait and how many are blocked, as far as that matters, and where the failed and the cancelled end. */
 static void put_question(struct list *l)
 {
-	uint32_t mask = l->filter->statuses & ALL_STATUSES;
+	uint32_t mask = l->filter->statuses & SL__LIST_STATUSES;
 	put(l, "SELECT ");
-	put(l, HAS(mask, SL_JOB_PENDING) ? COUNT_SOME("{s}.ready") " + " COUNT_SOME("{s}.sched") : "0::bigint");
-	put(l, HAS(mask, SL_JOB_BLOCKED) ? ", " COUNT_SOME("{s}.blocker b WHERE NOT b.done") : ", 0::bigint");
+	put(l,
+	    SL__LIST_HAS(mask, SL_JOB_PENDING) ? COUNT_SOME("{s}.ready") " + " COUNT_SOME("{s}.sched") : "0::bigint");
+	put(l, SL__LIST_HAS(mask, SL_JOB_BLOCKED) ? ", " COUNT_SOME("{s}.blocker b WHERE NOT b.done") : ", 0::bigint");
 	for (enum sl_job_status status = SL_JOB_FAILED; status <= SL_JOB_CANCELLED; status++)
-		if (l->filter->scan != 0 && HAS(mask, status))
+		if (l->filter->scan != 0 && SL__LIST_HAS(mask, status))
 			put_scan_end(l, status);
 		else
 			put(l, ", NULL::bigint");
@@ -249,8 +219,8 @@ static void put_walk_question(struct list *l)
 /* Into how many parts the queues fall, and where the large sources end. */
 static void put_large_question(struct list *l)
 {
-	bool picky = is_picky(l->filter), but_types = is_picky_but_types(l->filter);
-	uint64_t n = given(l, but_types);
+	bool picky = sl__list_is_picky(l->filter), but_types = sl__list_searches(l->filter);
+	uint64_t n = sl__list_given(l->filter, but_types);
 	put(l, "WITH RECURSIVE " GROUPS " SELECT (SELECT count(*) FROM g) + (SELECT count(*) FROM k)");
 	if (l->many_wait) {
 		put(l, ", (SELECT x.id FROM (");
@@ -260,7 +230,7 @@ static void put_large_question(struct list *l)
 		put(l, ", NULL::bigint");
 	}
 	if (l->many_blocked) {
-		n = given(l, picky);
+		n = sl__list_given(l->filter, picky);
 		put(l, ", (SELECT x.id FROM (");
 		put_blocked(l, n);
 		put_end_of(l, n);
@@ -268,7 +238,7 @@ static void put_large_question(struct list *l)
 		put(l, ", NULL::bigint");
 	}
 	if (l->chains) {
-		n = given(l, true);
+		n = sl__list_given(l->filter, true);
 		put(l, ", (SELECT x.id FROM (");
 		put_continued(l, "SELECT c.chain_id AS id", n);
 		put_end_of(l, n);
@@ -289,7 +259,7 @@ static uint64_t nearer(const struct list *l, uint64_t a, uint64_t b)
 static int skip_ended(struct list *l, struct pg_store *s, struct sl_err *err)
 {
 	uint64_t oldest = 0;
-	if (l->chains || !l->filter->ascending || (l->filter->statuses & ALL_STATUSES) != 1u << SL_JOB_PENDING)
+	if (!sl__list_oldest_pending(l->filter, l->chains))
 		return 0;
 	int rc = sl__pg_oldest_pending(s, &oldest, err);
 	if (rc == 0 && oldest > l->after + 1)
@@ -329,7 +299,7 @@ static int choose_large(struct list *l, struct pg_store *s, struct sl_err *err)
 {
 	uint64_t got[4] = {0};
 	int rc = ask(l, s, put_large_question, got, 4, err);
-	if (rc == 0 && got[0] > GROUPS_MAX)
+	if (rc == 0 && got[0] > SL__LIST_GROUPS_MAX)
 		return choose_walk(l, s, err);
 	for (int i = 1; rc == 0 && i < 4; i++)
 		l->floor = nearer(l, l->floor, got[i]);
@@ -340,18 +310,18 @@ static int choose_large(struct list *l, struct pg_store *s, struct sl_err *err)
 static int choose(struct list *l, struct pg_store *s, struct sl_err *err)
 {
 	const struct sl_job_filter *f = l->filter;
-	uint32_t mask = f->statuses & ALL_STATUSES;
-	bool statuses = mask != 0 && !HAS(mask, SL_JOB_COMPLETED);
+	uint32_t mask = f->statuses & SL__LIST_STATUSES;
+	bool statuses = mask != 0 && !SL__LIST_HAS(mask, SL_JOB_COMPLETED);
 	uint64_t got[4] = {0};
 	l->floor = 0;
-	if (found_by_index(f) || (!statuses && (f->scan == 0 || (mask == 0 && !is_picky(f)))))
+	if (sl__list_by_index(f) || (!statuses && (f->scan == 0 || (mask == 0 && !sl__list_is_picky(f)))))
 		return 0;
 	if (!statuses)
 		return choose_walk(l, s, err);
 	int rc = ask(l, s, put_question, got, 4, err);
 	l->by_status = true;
-	l->many_wait = got[0] > SMALL_MAX;
-	l->many_blocked = got[1] > SMALL_MAX;
+	l->many_wait = got[0] > SL__LIST_SMALL_MAX;
+	l->many_blocked = got[1] > SL__LIST_SMALL_MAX;
 	l->floor = nearer(l, got[2], got[3]);
 	return rc == 0 && (l->many_wait || l->many_blocked) ? choose_large(l, s, err) : rc;
 }
@@ -369,7 +339,7 @@ static void put_source(struct list *l, enum sl_job_status status)
 		put_small(l, status);
 	} else {
 		put_stopped(l, status);
-		if (!is_picky(l->filter))
+		if (!sl__list_is_picky(l->filter))
 			put_id(l, " LIMIT $::bigint", l->limit);
 	}
 	put(l, ")");
@@ -380,7 +350,7 @@ static void put_source(struct list *l, enum sl_job_status status)
 static void put_continuing(struct list *l)
 {
 	uint64_t span = l->floor > l->after ? l->floor - l->after : l->after - l->floor;
-	if (l->floor != 0 && l->after != 0 && span < 4 * given(l, true)) {
+	if (l->floor != 0 && l->after != 0 && span < 4 * sl__list_given(l->filter, true)) {
 		put(l, " UNION ALL (SELECT o.id FROM {s}.job o WHERE o.chain_status < 4");
 		put_range(l, "o.id");
 		put(l, ")");
@@ -398,7 +368,7 @@ static void put_by_status(struct list *l, uint32_t mask)
 	const char *between = "";
 	put(l, l->chains ? " AND h.id = ANY (ARRAY(" : " AND j.id = ANY (ARRAY(");
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++) {
-		if (!HAS(mask, status))
+		if (!SL__LIST_HAS(mask, status))
 			continue;
 		put(l, between);
 		between = " UNION ALL ";
@@ -428,7 +398,7 @@ static void put_common(struct list *l, const struct sl_job_filter *f)
 		sl__pg_add_texts(l->params, f->types, f->n_types);
 	}
 	if (l->by_status)
-		put_by_status(l, f->statuses & ALL_STATUSES);
+		put_by_status(l, f->statuses & SL__LIST_STATUSES);
 	if (l->chains && f->statuses != 0) {
 		put(l, " AND (1 << coalesce(h.chain_status, h.status)) & $::integer <> 0");
 		sl__pg_add_int4(l->params, (int32_t)statuses_of_heads(f->statuses));
@@ -574,7 +544,7 @@ static int list(void *store, const struct sl_job_filter *filter, const struct pg
 {
 	struct pg_store *s = store;
 	struct list l = {.filter = filter, .to = to, .chains = to->chain != NULL, .after = filter->after};
-	l.limit = filter->limit == 0 ? 100 : SL_MIN(filter->limit, 10000u);
+	l.limit = sl__list_limit(filter);
 	sl__buf_init(&l.sql, &s->env);
 	/* Again only for who wants a full page, wherever the rest of it is. */
 	int rc;

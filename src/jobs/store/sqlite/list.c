@@ -8,12 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "jobs/store/list_rules.h"
 #include "jobs/store/sqlite/store.h"
-
-#define LIMIT_DEFAULT 100
-#define LIMIT_MAX 10000
-#define ALL_STATUSES 0x7eu
-#define HAS(mask, status) (((mask) >> (status)) & 1u)
 
 struct listing {
 	const struct sl_job_filter *filter;
@@ -48,18 +44,6 @@ static int prepare_text(struct listing *l, struct sl__sqlite *c, sqlite3_stmt **
 				  l->values.len / sizeof(struct sl__sqlite_value), out, err);
 }
 
-static void where_types(struct listing *l)
-{
-	if (l->filter->n_types == 0)
-		return;
-	(void)sl__buf_printf(&l->sql, " AND %s.type IN (", l->at);
-	for (size_t i = 0; i < l->filter->n_types; i++) {
-		text(l, i == 0 ? "?" : ",?");
-		value(l, SQ_TEXT(l->filter->types[i]));
-	}
-	text(l, ")");
-}
-
 /* ---- where to look ----
  *
  * Failed and cancelled jobs have an index in the order of ids (of chains, too). What is blocked, pending or running is
@@ -67,27 +51,6 @@ static void where_types(struct listing *l)
  * (list_waiting.c). A chain that is not at its first job is not among the ids of those: it is found by a walk along the
  * jobs that were continued with. Everything else is a walk along the ids.
  */
-
-#define SMALL_MAX 10000
-#define SCAN_OWN 20000   /* ids that a source gives at a time where the caller sets no bound */
-#define GIVEN_LEAST 1000 /* and where nearly all that it gives will be listed: a few will not */
-
-static bool found_by_index(const struct sl_job_filter *f)
-{
-	return f->key != NULL || f->chain_id != 0 || f->blocks != 0 || f->blocked_by_job != 0;
-}
-
-/* Whether something but the status decides. */
-static bool is_picky_but_types(const struct sl_job_filter *f)
-{
-	return f->created_from_ms != 0 || f->created_to_ms != 0 || f->text != NULL || f->error != NULL ||
-	       f->ended_from_ms != 0 || f->ended_to_ms != 0;
-}
-
-static bool is_picky(const struct sl_job_filter *f)
-{
-	return f->n_types > 0 || is_picky_but_types(f);
-}
 
 static const char *small_sql(enum sl_job_status status)
 {
@@ -107,11 +70,12 @@ static int is_small(struct sl__sqlite *c, enum sl_job_status status, bool *small
 {
 	char sql[256];
 	sqlite3_stmt *s;
-	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM (%s LIMIT %d)", small_sql(status), SMALL_MAX + 1);
+	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM (%s LIMIT %d)", small_sql(status),
+		       SL__LIST_SMALL_MAX + 1);
 	int rc = sl__sqlite_prepare(c, sql, NULL, 0, &s, err);
 	rc = rc != 0 ? rc : sl__sqlite_step(c, s, err);
 	if (rc > 0)
-		*small = sqlite3_column_int(s, 0) <= SMALL_MAX;
+		*small = sqlite3_column_int(s, 0) <= SL__LIST_SMALL_MAX;
 	(void)sqlite3_finalize(s);
 	return SL_MIN(rc, 0);
 }
@@ -121,7 +85,7 @@ static int is_small(struct sl__sqlite *c, enum sl_job_status status, bool *small
 static int skip_ended(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 {
 	uint64_t oldest = 0;
-	if (l->chains || !l->filter->ascending || (l->filter->statuses & ALL_STATUSES) != 1u << SL_JOB_PENDING)
+	if (!sl__list_oldest_pending(l->filter, l->chains))
 		return 0;
 	int rc = sl__sq_oldest_pending(c, &oldest, err);
 	if (rc == 0 && oldest > l->after + 1)
@@ -131,16 +95,16 @@ static int skip_ended(struct listing *l, struct sl__sqlite *c, struct sl_err *er
 
 static int choose(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 {
-	uint32_t mask = l->filter->statuses & ALL_STATUSES;
+	uint32_t mask = l->filter->statuses & SL__LIST_STATUSES;
 	bool small = true;
 	int rc = 0;
 	l->many_wait = l->many_blocked = false;
-	l->by_status = mask != 0 && !HAS(mask, SL_JOB_COMPLETED) && !found_by_index(l->filter);
-	if (l->by_status && HAS(mask, SL_JOB_PENDING)) {
+	l->by_status = mask != 0 && !SL__LIST_HAS(mask, SL_JOB_COMPLETED) && !sl__list_by_index(l->filter);
+	if (l->by_status && SL__LIST_HAS(mask, SL_JOB_PENDING)) {
 		rc = is_small(c, SL_JOB_PENDING, &small, err);
 		l->many_wait = !small;
 	}
-	if (rc == 0 && l->by_status && HAS(mask, SL_JOB_BLOCKED)) {
+	if (rc == 0 && l->by_status && SL__LIST_HAS(mask, SL_JOB_BLOCKED)) {
 		rc = is_small(c, SL_JOB_BLOCKED, &small, err);
 		l->many_blocked = !small;
 	}
@@ -220,16 +184,10 @@ static int walk(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 	l->by_status = l->many_wait = l->many_blocked = false;
 	l->floor = 0;
 	int rc = skip_ended(l, c, err);
-	if (rc != 0 || f->scan == 0 || found_by_index(f) || ((f->statuses & ALL_STATUSES) == 0 && !is_picky(f)))
+	if (rc != 0 || f->scan == 0 || sl__list_by_index(f) ||
+	    ((f->statuses & SL__LIST_STATUSES) == 0 && !sl__list_is_picky(f)))
 		return rc;
 	return bound_by(l, c, put_all, f->scan, err);
-}
-
-/* How many ids a source may give: those that are listed for their status and type alone need not be searched. */
-static uint64_t given(const struct listing *l, bool searched)
-{
-	uint64_t scan = l->filter->scan != 0 ? l->filter->scan : SCAN_OWN;
-	return searched ? scan : SL_MIN(scan, SL_MAX(4 * (uint64_t)l->limit, (uint64_t)GIVEN_LEAST));
 }
 
 /* Those of one status that are up to the floor, behind those that are there, and the floor where they end. */
@@ -239,7 +197,7 @@ static int gather(struct listing *l, struct sl__sqlite *c, bool blocked, bool *t
 			       .ascending = l->filter->ascending != 0,
 			       .after = l->after,
 			       .floor = l->floor,
-			       .n = (uint32_t)given(l, is_picky_but_types(l->filter))};
+			       .n = (uint32_t)sl__list_given(l->filter, sl__list_searches(l->filter))};
 	sl__buf_init(&w.ids, l->sql.env);
 	int rc = sl__sq_waiting(c, &w, blocked, err);
 	const uint64_t *ids = (const uint64_t *)(const void *)w.ids.data;
@@ -256,7 +214,7 @@ static int gather_all(struct listing *l, struct sl__sqlite *c, struct sl_err *er
 {
 	bool too_many = false;
 	sl__buf_clear(&l->waiting);
-	int rc = l->chains ? bound_by(l, c, put_continued, given(l, true), err) : 0;
+	int rc = l->chains ? bound_by(l, c, put_continued, sl__list_given(l->filter, true), err) : 0;
 	if (rc == 0 && l->many_wait)
 		rc = gather(l, c, false, &too_many, err);
 	if (rc == 0 && l->many_blocked)
@@ -269,14 +227,14 @@ static int gather_all(struct listing *l, struct sl__sqlite *c, struct sl_err *er
 /* Set the floor: beyond it, some source would have to give more ids than it may. */
 static int bound(struct listing *l, struct sl__sqlite *c, struct sl_err *err)
 {
-	uint32_t mask = l->filter->statuses & ALL_STATUSES;
+	uint32_t mask = l->filter->statuses & SL__LIST_STATUSES;
 	int rc = 0;
 	l->floor = 0;
 	if (!l->by_status)
 		return walk(l, c, err);
-	if (l->filter->scan != 0 && HAS(mask, SL_JOB_FAILED))
+	if (l->filter->scan != 0 && SL__LIST_HAS(mask, SL_JOB_FAILED))
 		rc = bound_by(l, c, put_failed, l->filter->scan, err);
-	if (rc == 0 && l->filter->scan != 0 && HAS(mask, SL_JOB_CANCELLED))
+	if (rc == 0 && l->filter->scan != 0 && SL__LIST_HAS(mask, SL_JOB_CANCELLED))
 		rc = bound_by(l, c, put_cancelled, l->filter->scan, err);
 	return rc == 0 && (l->many_wait || l->many_blocked) ? gather_all(l, c, err) : rc;
 }
@@ -309,7 +267,7 @@ static void where_by_status(struct listing *l, uint32_t mask)
 		between = " UNION ALL ";
 	}
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++) {
-		if (!HAS(mask, status) || is_large(l, status))
+		if (!SL__LIST_HAS(mask, status) || is_large(l, status))
 			continue;
 		text(l, between);
 		between = " UNION ALL ";
@@ -321,7 +279,7 @@ static void where_by_status(struct listing *l, uint32_t mask)
 		}
 		text(l, "SELECT * FROM (");
 		put_stopped(l, status);
-		if (!is_picky(l->filter)) {
+		if (!sl__list_is_picky(l->filter)) {
 			text(l, " LIMIT ?");
 			value(l, SQ_INT(l->limit));
 		}
@@ -332,25 +290,32 @@ static void where_by_status(struct listing *l, uint32_t mask)
 
 static void where_statuses(struct listing *l)
 {
-	uint32_t mask = l->filter->statuses & ALL_STATUSES;
-	if (l->filter->statuses == 0 || mask == ALL_STATUSES)
+	uint32_t mask = l->filter->statuses & SL__LIST_STATUSES;
+	if (l->filter->statuses == 0 || mask == SL__LIST_STATUSES)
 		return;
 	if (l->by_status)
 		where_by_status(l, mask);
 	text(l, " AND (0");
 	for (int status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++)
-		if (HAS(mask, status) && status != SL_JOB_PENDING && status != SL_JOB_RUNNING)
+		if (SL__LIST_HAS(mask, status) && status != SL_JOB_PENDING && status != SL_JOB_RUNNING)
 			(void)sl__buf_printf(&l->sql, " OR j.status=%d", status);
-	if (HAS(mask, SL_JOB_PENDING))
+	if (SL__LIST_HAS(mask, SL_JOB_PENDING))
 		text(l, " OR (j.status=2 AND r.id IS NULL)");
-	if (HAS(mask, SL_JOB_RUNNING))
+	if (SL__LIST_HAS(mask, SL_JOB_RUNNING))
 		text(l, " OR r.id IS NOT NULL");
 	text(l, ")");
 }
 
-static void where_chain(struct listing *l)
+/* The conditions of the filter, one after the other. */
+static void put_conditions(struct listing *l)
 {
 	const struct sl_job_filter *f = l->filter;
+	for (size_t i = 0; i < f->n_types; i++) {
+		(void)sl__buf_printf(&l->sql, i == 0 ? " AND %s.type IN (?" : ",?", l->at);
+		value(l, SQ_TEXT(f->types[i]));
+	}
+	text(l, f->n_types > 0 ? ")" : "");
+	where_statuses(l);
 	if (f->chain_id != 0) {
 		text(l, l->chains ? " AND h.id=?"
 				  : " AND j.id IN (SELECT ? UNION ALL"
@@ -369,43 +334,31 @@ static void where_chain(struct listing *l)
 		(void)sl__buf_printf(&l->sql, " AND %s.key=?", l->at);
 		value(l, SQ_TEXT(f->key));
 	}
-}
-
-static void where_created(struct listing *l)
-{
-	if (l->filter->created_from_ms != 0) {
+	if (f->created_from_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us>=?", l->at);
-		value(l, SQ_INT(sq_us(l->filter->created_from_ms)));
+		value(l, SQ_INT(sq_us(f->created_from_ms)));
 	}
-	if (l->filter->created_to_ms != 0) {
+	if (f->created_to_ms != 0) {
 		(void)sl__buf_printf(&l->sql, " AND %s.created_us<?", l->at);
-		value(l, SQ_INT(sq_us(l->filter->created_to_ms)));
+		value(l, SQ_INT(sq_us(f->created_to_ms)));
 	}
-}
-
-static void where_ended(struct listing *l)
-{
-	if (l->filter->ended_from_ms != 0) {
+	if (f->ended_from_ms != 0) {
 		text(l, " AND j.ended_us>=?");
-		value(l, SQ_INT(sq_us(l->filter->ended_from_ms)));
+		value(l, SQ_INT(sq_us(f->ended_from_ms)));
 	}
-	if (l->filter->ended_to_ms != 0) {
+	if (f->ended_to_ms != 0) {
 		text(l, " AND j.ended_us<?");
-		value(l, SQ_INT(sq_us(l->filter->ended_to_ms)));
+		value(l, SQ_INT(sq_us(f->ended_to_ms)));
 	}
-}
-
-static void where_text(struct listing *l)
-{
-	if (l->filter->text != NULL) {
+	if (f->text != NULL) {
 		(void)sl__buf_printf(&l->sql, " AND (instr(%s.input,?)>0 OR instr(j.output,?)>0 OR instr(j.error,?)>0)",
 				     l->at);
 		for (int i = 0; i < 3; i++)
-			value(l, SQ_TEXT(l->filter->text));
+			value(l, SQ_TEXT(f->text));
 	}
-	if (l->filter->error != NULL) {
+	if (f->error != NULL) {
 		text(l, " AND " SQ_ERROR_LINE "=?");
-		value(l, SQ_TEXT(l->filter->error));
+		value(l, SQ_TEXT(f->error));
 	}
 }
 
@@ -443,12 +396,7 @@ static void build(struct listing *l)
 		}
 		text(l, " WHERE h.chain_id=h.id");
 	}
-	where_types(l);
-	where_statuses(l);
-	where_chain(l);
-	where_created(l);
-	where_ended(l);
-	where_text(l);
+	put_conditions(l);
 	page(l);
 }
 
@@ -522,7 +470,7 @@ static int list(struct sq_store *store, const struct sl_job_filter *filter, sl_j
 		return rc;
 	l.at = l.chains ? "h" : "j";
 	l.after = l.filter->after;
-	l.limit = l.filter->limit == 0 ? LIMIT_DEFAULT : SL_MIN(l.filter->limit, LIMIT_MAX);
+	l.limit = sl__list_limit(l.filter);
 	sl__buf_init(&l.sql, &store->env);
 	sl__buf_init(&l.values, &store->env);
 	sl__buf_init(&l.waiting, &store->env);

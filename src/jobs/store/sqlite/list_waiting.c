@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "jobs/store/list_rules.h"
 #include "jobs/store/sqlite/store.h"
 
-#define GROUPS_MAX 1000
-#define TYPE_BYTES 128 /* of the longest name; a longer one would be found again and again, up to GROUPS_MAX */
+#define TYPE_BYTES 128 /* of the longest name; a longer one would be found again and again, up to SL__LIST_GROUPS_MAX */
 
 struct gather {
 	struct sl__sqlite *c;
@@ -98,7 +98,7 @@ static int each_part(struct gather *g, const char *next, const char *sql, size_t
 	char type[TYPE_BYTES + 1] = "";
 	int64_t solo = -1, priority = 0;
 	int rc = 1;
-	while (rc > 0 && ++g->groups <= GROUPS_MAX) {
+	while (rc > 0 && ++g->groups <= SL__LIST_GROUPS_MAX) {
 		const struct sl__sqlite_value v[] = {SQ_TEXT(type), SQ_INT(solo), SQ_INT(priority)};
 		sqlite3_stmt *s = NULL;
 		rc = sl__sqlite_prepare(g->c, next, v, n_values, &s, err);
@@ -147,6 +147,6 @@ int sl__sq_waiting(struct sl__sqlite *c, struct sq_waiting *w, bool blocked, str
 	}
 	if (rc == 0)
 		cut(&g);
-	w->too_many_parts = g.groups > GROUPS_MAX;
+	w->too_many_parts = g.groups > SL__LIST_GROUPS_MAX;
 	return rc;
 }
