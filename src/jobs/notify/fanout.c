@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A bounded queue of notes that merges what says the same, and the subscribers that they are delivered to. */
 #include "jobs/notify/fanout.h"
 
 struct sl__subscriber {

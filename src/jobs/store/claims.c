@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The hash by which stores remember which claim an attempt had. */
 #include "jobs/store/claims.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Which events of a batch a store takes, by the marks of their streams: the same rules for every store. */
 #include "jobs/store/event_admit.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Collects the jobs of one claim from the rows of a store, and reports the claim as a whole. */
 #include "jobs/store/lease_rows.h"
 
 #include <stdlib.h>

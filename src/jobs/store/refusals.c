@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The errors with which every store refuses a redrive or a continuation. */
 #include "jobs/store/refusals.h"
 
 #include <inttypes.h>
