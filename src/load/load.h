@@ -72,7 +72,7 @@ struct sl_load {
 	struct load_resume resume;
 	struct sl_err gave_up; /* why the target is not waited for any longer; code 0: it is */
 	void *key_lane;        /* of the sink, for the keys of rows; NULL: rows have none */
-	bool one_key;          /* a key could not be told from others: from there on all rows have one */
+	bool one_key;          /* a key could not be compared with others: from there on all rows have one */
 	bool left; /* the target was unavailable, or another run has taken over: not everything was written */
 
 	/* in total */

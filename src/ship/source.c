@@ -482,7 +482,7 @@ int sl__ship_source_truncated(struct ship_follow *f, struct ship_source *s, stru
 }
 
 /* Before the first bytes of a file are taken, and when it is found empty: it may have had others, which were copied and
- * truncated before they were read. From the first bytes on its content tells. */
+ * truncated before they were read. From the first bytes on its content decides. */
 int sl__ship_source_first(struct ship_follow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)
 {
 	struct ship_file self = {.fd = p->fd, .dev = p->dev, .ino = p->ino, .seen_ns = sl__ship_file_now_ns()};

@@ -60,7 +60,7 @@ struct ship_state {
 	uint64_t sequence; /* of the newest record that is in it */
 };
 
-/* FNV-1a: tells files apart that were not made to look alike. */
+/* FNV-1a: distinguishes files that were not made to look alike. */
 uint64_t sl__ship_hash(const void *data, size_t n);
 
 /* Empty it; env stays. */
