@@ -10,7 +10,7 @@ struct tries {
 	int64_t give_up_ns;
 	int seen;          /* the stop that was asked for at the last look */
 	uint32_t in_drain; /* tries since a drain was asked for */
-	uint32_t in_vain;  /* tries, one after the other, that somebody has to help */
+	uint32_t in_vain;  /* tries, one after the other, that needed a person */
 	struct sl__prng *prng;
 };
 
@@ -107,7 +107,7 @@ void sl__committer_main(unsigned index, void *ctx)
 	int rc = 0;
 	while (rc == 0)
 		rc = commit_next(p, &prng, &p->error);
-	/* A failure may carry any code, also the one that tells the end. */
+	/* A failure may carry any code, also the one that means the end. */
 	p->rc = rc != SL_ECLOSED || atomic_load(&p->failed) ? rc : 0;
 	while (sl__sequencer_take(p->sequencer, &e)) {
 		sl__pipeline_unlist(p, e.ptr);

@@ -18,7 +18,7 @@
 
 /* One more range after the others. */
 void sl__holes_put(struct sl__buf *text, uint64_t first, uint64_t last);
-/* The range at *text, which then is after it. false: there is none, *text is at what is left. */
+/* The range at *text, which then is after it. false: no range, *text is at what is left. */
 bool sl__holes_next(const char **text, uint64_t *first, uint64_t *last);
 /* Is it the text of `count` numbers that lie in start … end? */
 bool sl__holes_ok(const char *text, uint64_t start, uint64_t end, uint64_t count);

@@ -7,8 +7,8 @@
  * at which the stream cannot continue; the sequencer lets everything before it out and nothing after it.
  *
  * Invariants, under mu
- *  L1  limit only falls. A partition whose ordinal is at or above it will never be committed: whoever holds it lets it
- *      go at the next look, and nobody waits for it. A failure lowers it to its ordinal, SL_PIPELINE_NOW to 0.
+ *  L1  limit only falls. A partition whose ordinal is at or above it will never be committed: its holder
+ *      releases it at the next check, and nothing waits for it. A failure lowers it to its ordinal, SL_PIPELINE_NOW to 0.
  *  L2  The queue is closed by the dispatcher alone, at its end; workers pop until then, also what is abandoned, so that
  *      the dispatcher never waits for room that does not come.
  *  L3  The last worker closes the sequencer, so that the committer knows that nothing comes any more.
@@ -64,14 +64,14 @@ struct sl_pipeline {
 	atomic_int stop;     /* enum sl_pipeline_stop, only rises */
 	atomic_bool failed;  /* something failed for good: take no more from the source */
 	atomic_bool done;    /* the committer has left */
-	bool interrupted;    /* run's thread: the source was told */
+	bool interrupted;    /* run's thread: the source was interrupted */
 	int acted_on;        /* run's thread: the stop that was acted on */
 	int rc;              /* the committer's, read after it was joined */
 	struct sl_err error; /* with rc */
 	struct sl__pipeline_metrics metrics;
 
 	sl__mutex mu;
-	sl__cond changed; /* limit or stop changed: whoever waits for a retry looks */
+	sl__cond changed; /* limit or stop changed: what waits for a retry checks them */
 	uint64_t limit;
 	unsigned workers_left;
 	uint64_t ordinals;                /* dispatched so far */

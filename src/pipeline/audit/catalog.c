@@ -152,7 +152,7 @@ static bool all_typed(const struct sl__cat_row *row, const int *texts, size_t n_
 
 void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset *out)
 {
-	/* Not the lease's: whoever takes it next writes them anew. */
+	/* Not the lease's: the next holder writes them again. */
 	static const int texts[] = {0, 2, 3, 4, 11}, numbers[] = {1, 5, 6, 7, 8, 9, 10, 12, 13};
 	struct sl_dataset *d = &out->d;
 	*out = (struct sl__cat_dataset){.d = {.struct_size = sizeof(*d)}};

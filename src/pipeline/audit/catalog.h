@@ -54,7 +54,7 @@ SL_MUST_CHECK int sl__catalog_check(const struct sl_catalog *c, struct sl_err *e
 /* One call in a transaction its own. */
 SL_MUST_CHECK int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__cat_call *call,
 				   struct sl_err *err);
-/* From here on all reads see the catalog as it is at the first of them, whoever commits meanwhile, until thaw. For a
+/* From here on all reads see the catalog as it is at the first of them, whatever is committed meanwhile, until thaw. For a
  * handle that one thread has for itself; nothing is written with it in between. */
 SL_MUST_CHECK int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err);
 void sl__catalog_thaw(struct sl_catalog *c);

@@ -10,7 +10,7 @@
 struct page {
 	struct sl__buf bytes;
 	uint64_t rows;
-	bool lenient; /* verification names what is damaged; nobody else is to work with it */
+	bool lenient; /* verification names what is damaged; no other caller gets it */
 };
 
 static void page_init(struct page *p, const struct sl_catalog *c)
@@ -223,7 +223,7 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 		rc = sl__catalog_once(c, CAT_READ, &list, err);
 		rc = rc != 0 ? rc : tell_partitions(&p, fn, ctx, &next);
 		left -= p.rows;
-		/* What is no number comes last, and nothing after it. */
+		/* A value that is not a number comes last, and nothing after it. */
 	} while (rc == 0 && p.rows == want && left > 0 && next.start <= INT64_MAX && next.event <= INT64_MAX);
 	return rc;
 }

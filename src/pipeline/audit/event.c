@@ -20,6 +20,7 @@
 
 #include "base/sha256.h"
 #include "base/utf8.h"
+#include "format/json.h"
 #include "format/row.h"
 #include "pipeline/audit/event.h"
 #include "pipeline/holes.h"
@@ -37,6 +38,53 @@ const char *sl_audit_event_id(const struct sl_audit_event *event, char out[160])
 	(void)snprintf(out, 160, "%.*s:%" PRIu64 "-%" PRIu64 "%s", SL_DATASET_NAME_MAX, event->dataset, event->start,
 		       event->end, event->type == SL_AUDIT_LATE ? ":late" : "");
 	return out;
+}
+
+/* ---- names and paths ---- */
+
+#define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+int sl_dataset_check_name(const char *name, struct sl_err *err)
+{
+	size_t n = name != NULL ? strlen(name) : 0;
+	if (n >= 1 && n <= SL_DATASET_NAME_MAX && strchr(LETTERS, name[0]) != NULL && strspn(name, LETTERS "._-") == n)
+		return 0;
+	return sl_err_set(
+		err, SL_EINVAL,
+		"dataset: a name begins with a letter or a digit, continues with letters, digits and . _ -, and "
+		"has at most %d bytes",
+		SL_DATASET_NAME_MAX);
+}
+
+/* The part of a path up to the next slash: not empty, and not hidden from readers (. and _), so neither "." nor "..".
+ */
+static bool part_ok(const char *part, size_t n)
+{
+	return n > 0 && part[0] != '.' && part[0] != '_';
+}
+
+static bool printable(const char *s)
+{
+	for (const char *p = s; *p != '\0'; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return false;
+	return sl__utf8_valid(s);
+}
+
+bool sl__audit_path_ok(const char *dataset, const char *path)
+{
+	size_t n = strlen(dataset);
+	if (strlen(path) > SL__AUDIT_PATH_MAX || strncmp(path, dataset, n) != 0 || path[n] != '/' || !printable(path))
+		return false;
+	const char *part = path + n + 1;
+	for (;;) {
+		size_t len = strcspn(part, "/");
+		if (!part_ok(part, len))
+			return false;
+		if (part[len] == '\0')
+			return true;
+		part += len + 1;
+	}
 }
 
 /* ---- what can be ---- */
@@ -182,6 +230,96 @@ int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_
 	return 0;
 }
 
+/* ---- scanning ---- */
+
+/*
+ * Canonical text has one form, so it is not parsed but followed: literal, value, literal, … The scanned event is
+ * formatted again and compared, so that what the scan accepts too much (an escape that is not needed, a zero before a
+ * number) is found as well.
+ */
+
+static void scan_fail(struct sl__audit_scan *s, const char *why)
+{
+	if (s->why == NULL)
+		s->why = why;
+}
+
+void sl__audit_scan_literal(struct sl__audit_scan *s, const char *literal)
+{
+	size_t n = strlen(literal);
+	if (s->why != NULL)
+		return;
+	if ((size_t)(s->end - s->at) < n || memcmp(s->at, literal, n) != 0)
+		scan_fail(s, literal);
+	else
+		s->at += n;
+}
+
+const char *sl__audit_scan_string(struct sl__audit_scan *s, const char *why)
+{
+	struct sl__json json = sl__json_of(s->at, (size_t)(s->end - s->at));
+	struct sl__json_value v;
+	bool has_nul = false;
+	if (s->why != NULL)
+		return "";
+	if (!sl__json_string(&json, &v) || v.len >= (size_t)(s->storage_end - s->storage)) {
+		scan_fail(s, why);
+		return "";
+	}
+	char *text = s->storage;
+	size_t n = sl__json_unescape(text, v.text, v.len, &has_nul);
+	if (has_nul)
+		scan_fail(s, why);
+	text[n] = '\0';
+	s->storage += n + 1;
+	s->at = json.at;
+	return text;
+}
+
+uint64_t sl__audit_scan_u64(struct sl__audit_scan *s, const char *why)
+{
+	uint64_t v = 0;
+	sl__audit_scan_literal(s, "\"");
+	const char *from = s->at;
+	for (; s->why == NULL && s->at < s->end && *s->at >= '0' && *s->at <= '9'; s->at++)
+		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*s->at - '0'), &v))
+			scan_fail(s, why);
+	if (s->at == from)
+		scan_fail(s, why);
+	sl__audit_scan_literal(s, "\"");
+	return v;
+}
+
+static int nibble(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool sl__audit_unhex(const char *text, size_t len, uint8_t *out, size_t n)
+{
+	if (len != 2 * n)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return false;
+		out[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
+void sl__audit_scan_hex(struct sl__audit_scan *s, uint8_t *out, size_t n, const char *why)
+{
+	sl__audit_scan_literal(s, "\"");
+	if (s->why != NULL)
+		return;
+	if ((size_t)(s->end - s->at) < 2 * n || !sl__audit_unhex(s->at, 2 * n, out, n))
+		scan_fail(s, why);
+	else
+		s->at += 2 * n;
+	sl__audit_scan_literal(s, "\"");
+}
+
 /* ---- reading ---- */
 
 static void scan_table(struct sl__audit_scan *s, struct sl_audit_event *e, const char **name)
@@ -219,7 +357,7 @@ static void scan_type(struct sl__audit_scan *s, struct sl_audit_event *e)
 		s->why = "type: partition, backfill or late";
 	sl__audit_scan_literal(s, ",\"version\":1}");
 	if (s->why == NULL && s->at != s->end)
-		s->why = "nothing behind its end";
+		s->why = "nothing after its end";
 }
 
 static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)

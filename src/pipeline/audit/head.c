@@ -106,7 +106,7 @@ static void scan(struct sl__audit_scan *s, struct sl_audit_head *h)
 	}
 	sl__audit_scan_literal(s, ",\"version\":1}\n");
 	if (s->why == NULL && s->at != s->end)
-		s->why = "nothing behind its end";
+		s->why = "nothing after its end";
 }
 
 static int check_signature(const struct sl_audit_head *h, const uint8_t *public_key, struct sl_err *err)

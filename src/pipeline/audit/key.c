@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Key files: loaded, checked for permissions, and generated. */
 #include "pipeline/audit/key.h"
 
 #include <errno.h>

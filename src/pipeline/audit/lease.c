@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lease of a dataset. The row has a fence number that only grows; whoever takes the lease raises it, and every
+ * The lease of a dataset. The row has a fence number that only grows; taking the lease raises it, and every
  * transaction of a holder looks for the row by its own fence, so that a holder who was overtaken finds nothing to write
  * to. Where leases expire, a thread renews at a third of the time; that a renewal finds no row is how a holder learns
  * early. A renewal that fails for another reason (the database is unavailable) is tried again: only the fence decides.
@@ -151,61 +151,41 @@ static int take(struct sl_catalog_lease *lease, const char *holder, struct sl_er
 	return rc == 0 ? 0 : sl__thread_error(err, rc, "lease", lease->dataset);
 }
 
-static void default_holder(char out[CAT_HOLDER_BYTES])
-{
-	char host[65] = "";
-	if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
-		(void)snprintf(host, sizeof(host), "localhost");
-	(void)snprintf(out, CAT_HOLDER_BYTES, "%s pid %ld", host, (long)getpid());
-}
-
-static int check_opts(struct sl_catalog_lease_opts *o, struct sl_err *err)
-{
-	o->ttl_ms = o->ttl_ms != 0 ? o->ttl_ms : TTL_MS;
-	if (o->ttl_ms < TTL_MIN_MS || o->ttl_ms > INT32_MAX)
-		return sl_err_set(err, SL_EINVAL, "ttl_ms: at least one second");
-	if (o->holder != NULL && strlen(o->holder) >= CAT_HOLDER_BYTES)
-		return sl_err_set(err, SL_EINVAL, "holder: at most %d bytes", CAT_HOLDER_BYTES - 1);
-	return 0;
-}
-
 int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_catalog_lease_opts *opts,
 			  sl_catalog_lease **out, struct sl_err *err)
 {
 	struct sl_catalog_lease_opts o;
-	char holder[CAT_HOLDER_BYTES];
+	char holder[CAT_HOLDER_BYTES], host[65] = "";
 	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__catalog_check(c, err);
-	rc = rc != 0 ? rc : sl_dataset_check_name(dataset, err);
-	rc = rc != 0 ? rc : check_opts(&o, err);
+	if (rc == 0)
+		rc = sl_dataset_check_name(dataset, err);
 	if (rc != 0)
 		return rc;
+	o.ttl_ms = o.ttl_ms != 0 ? o.ttl_ms : TTL_MS;
+	if (o.ttl_ms < TTL_MIN_MS || o.ttl_ms > INT32_MAX)
+		return sl_err_set(err, SL_EINVAL, "ttl_ms: at least one second");
+	if (o.holder != NULL && strlen(o.holder) >= CAT_HOLDER_BYTES)
+		return sl_err_set(err, SL_EINVAL, "holder: at most %d bytes", CAT_HOLDER_BYTES - 1);
+	if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
+		(void)snprintf(host, sizeof(host), "localhost");
+	(void)snprintf(holder, sizeof(holder), "%s pid %ld", host, (long)getpid());
+
 	struct sl_catalog_lease *lease = sl__calloc(&c->env, 1, sizeof(*lease));
 	if (lease == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a lease");
-	default_holder(holder);
 	lease->catalog = c;
 	lease->ttl_ms = o.ttl_ms;
 	(void)snprintf(lease->dataset, sizeof(lease->dataset), "%s", dataset);
 	sl__mutex_init(&lease->mu);
 	sl__cond_init(&lease->wake);
 	rc = take(lease, o.holder != NULL ? o.holder : holder, err);
-	if (rc != 0)
+	if (rc != 0) {
 		sl_catalog_lease_drop(lease);
-	else
-		*out = lease;
-	return rc;
-}
-
-static void stop_renewer(struct sl_catalog_lease *lease)
-{
-	if (!lease->has_thread)
-		return;
-	sl__lock(&lease->mu);
-	lease->stopping = true;
-	sl__signal(&lease->wake);
-	sl__unlock(&lease->mu);
-	(void)pthread_join(lease->thread, NULL);
+		return rc;
+	}
+	*out = lease;
+	return 0;
 }
 
 void sl_catalog_lease_drop(sl_catalog_lease *lease)
@@ -213,10 +193,16 @@ void sl_catalog_lease_drop(sl_catalog_lease *lease)
 	if (lease == NULL || sl__catalog_check(lease->catalog, NULL) != 0)
 		return;
 	struct sl_catalog *c = lease->catalog;
-	stop_renewer(lease);
+	if (lease->has_thread) {
+		sl__lock(&lease->mu);
+		lease->stopping = true;
+		sl__signal(&lease->wake);
+		sl__unlock(&lease->mu);
+		(void)pthread_join(lease->thread, NULL);
+	}
 	struct sl__cat_call drop = {
 		.stmt = CAT_LEASE_DROP, .values = {CAT_TEXT(lease->dataset), CAT_INT(lease->fence)}, .n = 2};
-	/* One that is not given back ends by itself. */
+	/* A lease that is not released expires. */
 	if (lease->fence != 0)
 		(void)!sl__catalog_once(c, CAT_RELAXED, &drop, NULL);
 	if (lease->has_guard)

@@ -80,25 +80,6 @@ int sl__outbox_delivered(struct sl_outbox *o, bool endpoint, uint64_t *out, stru
 
 /* ---- a lane's thread ---- */
 
-/* What no retry can cure: the chain is not ours any more, or the files are somebody else's. */
-static bool is_final(int rc)
-{
-	return rc == SL_ESTALE || rc == SL_ECONFLICT || rc == SL_EFORKED;
-}
-
-static void tell_failure(const struct sl__lane *lane, const struct sl_err *err)
-{
-	sl__log(&lane->outbox->env, SL_LOG_WARN, "outbox", "audit events not delivered",
-		SL__F_STR("dataset", lane->outbox->lease->dataset), SL__F_STR("to", lane->ops->name),
-		SL__F_STR("error", err->msg));
-}
-
-static int64_t delay_ms(struct sl_outbox *o, uint32_t failures, const struct sl_err *err, struct sl__prng *prng)
-{
-	int64_t ms = sl__retry_delay_ms(&o->retry, failures, prng);
-	return SL_MAX(ms, SL_MIN(err->retry_after_ms, SL__RETRY_AFTER_MAX_MS));
-}
-
 /* One attempt. Returns the time before which no other is made. */
 static int64_t attempt(struct sl_outbox *o, struct sl__lane *lane, uint32_t *failures, struct sl__prng *prng)
 	SL_REQUIRES(o->mu)
@@ -109,16 +90,22 @@ static int64_t attempt(struct sl_outbox *o, struct sl__lane *lane, uint32_t *fai
 	sl__unlock(&o->mu);
 	int rc = lane->ops->deliver(lane, &err);
 	if (rc != 0 && rc != SL_ECANCELLED)
-		tell_failure(lane, &err);
+		sl__log(&o->env, SL_LOG_WARN, "outbox", "audit events not delivered",
+			SL__F_STR("dataset", o->lease->dataset), SL__F_STR("to", lane->ops->name),
+			SL__F_STR("error", err.msg));
 	sl__lock(&o->mu);
 	lane->attempts++;
 	lane->err = err;
-	lane->dead = is_final(rc);
+	/* What no retry can fix: the lease is lost, or the files were changed by another program. */
+	lane->dead = rc == SL_ESTALE || rc == SL_ECONFLICT || rc == SL_EFORKED;
 	if (rc == 0)
 		lane->done = wanted;
 	*failures = rc == 0 ? 0 : *failures + 1;
 	sl__broadcast(&o->changed);
-	return rc == 0 ? 0 : sl__deadline_ns(&o->env, delay_ms(o, *failures, &err, prng));
+	if (rc == 0)
+		return 0;
+	int64_t delay_ms = sl__retry_delay_ms(&o->retry, *failures, prng);
+	return sl__deadline_ns(&o->env, SL_MAX(delay_ms, SL_MIN(err.retry_after_ms, SL__RETRY_AFTER_MAX_MS)));
 }
 
 static void *lane_main(void *arg)
@@ -158,17 +145,14 @@ void sl_outbox_wake(sl_outbox *o)
 	sl__unlock(&o->mu);
 }
 
-/* Is there nothing more to wait for? */
-static bool settled(const struct sl__lane *lane, uint64_t wanted, bool once, uint64_t attempts)
-{
-	return lane->dead || lane->done >= wanted || (once && lane->attempts >= attempts);
-}
-
+/* Is there nothing more to wait for in any lane? */
 static bool all_settled(const struct sl_outbox *o, uint64_t wanted, bool once, const uint64_t *attempts)
 {
-	for (size_t i = 0; i < o->n_lanes; i++)
-		if (!settled(&o->lanes[i], wanted, once, attempts[i]))
+	for (size_t i = 0; i < o->n_lanes; i++) {
+		const struct sl__lane *lane = &o->lanes[i];
+		if (!lane->dead && lane->done < wanted && !(once && lane->attempts >= attempts[i]))
 			return false;
+	}
 	return true;
 }
 
@@ -212,14 +196,6 @@ int sl_outbox_drain(sl_outbox *o, int64_t timeout_ms, struct sl_err *err)
 
 /* ---- the handle ---- */
 
-static int copy_string(const struct sl_env *env, const char **field, struct sl_err *err)
-{
-	if (*field == NULL)
-		return 0;
-	*field = sl__strdup(env, *field);
-	return *field != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
-}
-
 static void free_string(const struct sl_env *env, const char *field)
 {
 	union {
@@ -241,19 +217,22 @@ static int copy_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, str
 		return sl_err_set(err, SL_EINVAL, "file_bytes: 1 byte to 32 MiB");
 	if (o->opts.timeout_ms < 1 || o->opts.timeout_ms > INT32_MAX)
 		return sl_err_set(err, SL_EINVAL, "timeout_ms: must be positive");
-	struct {
+	const struct {
 		const char **to, *from;
 	} strings[] = {{&o->opts.dir, from.dir},
 		       {&o->opts.endpoint, from.endpoint},
 		       {&o->opts.token_file, from.token_file},
 		       {&o->opts.ca_file, from.ca_file}};
 	int rc = sl_check_local_path("outbox: dir", from.dir, err);
-	for (size_t i = 0; i < SL_COUNT(strings) && rc == 0; i++) {
-		*strings[i].to = strings[i].from;
-		rc = copy_string(&o->env, strings[i].to, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < SL_COUNT(strings); i++) {
+		*strings[i].to = strings[i].from != NULL ? sl__strdup(&o->env, strings[i].from) : NULL;
+		if (strings[i].from != NULL && *strings[i].to == NULL)
+			return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
 	}
 	const struct sl_retry_policy policy = {.first_ms = from.retry_ms};
-	return rc != 0 ? rc : sl_retry_resolve(&o->retry, &policy, SL_RETRY_WAL, err);
+	return sl_retry_resolve(&o->retry, &policy, SL_RETRY_WAL, err);
 }
 
 static int open_lanes(struct sl_outbox *o, struct sl_err *err)
@@ -300,9 +279,11 @@ int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outb
 	return rc;
 }
 
-static void stop_lanes(struct sl_outbox *o)
+void sl_outbox_stop(sl_outbox *o)
 {
 	const uint64_t one = 1;
+	if (o == NULL || sl__catalog_check(o->catalog, NULL) != 0)
+		return;
 	sl__lock(&o->mu);
 	o->stopping = true;
 	sl__broadcast(&o->changed);
@@ -315,13 +296,6 @@ static void stop_lanes(struct sl_outbox *o)
 		if (o->lanes[i].ops != NULL)
 			o->lanes[i].ops->close(&o->lanes[i]);
 	}
-}
-
-void sl_outbox_stop(sl_outbox *o)
-{
-	if (o == NULL || sl__catalog_check(o->catalog, NULL) != 0)
-		return;
-	stop_lanes(o);
 	if (o->cancel_fd >= 0)
 		(void)close(o->cancel_fd);
 	free_string(&o->env, o->opts.dir);

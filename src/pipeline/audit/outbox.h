@@ -51,7 +51,7 @@ struct sl_outbox {
 };
 
 SL_MUST_CHECK bool sl__outbox_stopping(struct sl_outbox *o);
-/* The next events after `after` as lines in b (cleared first), at most so many bytes unless one alone has more. *last:
+/* The next events after `after` as lines in b (cleared first), at most max_bytes unless one alone has more. *last:
  * the number of the last one, or after. */
 SL_MUST_CHECK int sl__outbox_batch(struct sl_outbox *o, uint64_t after, size_t max_bytes, struct sl__buf *b,
 				   uint64_t *last, struct sl_err *err);

@@ -5,7 +5,7 @@
  *	resume: the last file is compared with the catalog, event by event, up to where they part:
  *	        equal up to the file's end           continue there
  *	        torn after the last synced event    cut it there and continue
- *	        anything else                        SL_ECONFLICT: somebody changed it, or the catalog is an older one
+ *	        anything else                        SL_ECONFLICT: it was changed, or the catalog is an older one
  *	append: lines after `size`; sync; the mark. After a failure the file is cut back to what was synced before the
  *	        next write, so that no line is there twice or in part.
  *
@@ -46,15 +46,6 @@ static int compare_event(uint64_t number, const char *event, size_t len, void *c
 	return 0;
 }
 
-/* Does a whole event stand here? Then nothing was torn: it is another one. */
-static bool is_event(const char *at, const char *end)
-{
-	struct sl_audit_event e;
-	char storage[SL_AUDIT_EVENT_BYTES];
-	const char *line_end = memchr(at, '\n', (size_t)(end - at));
-	return line_end != NULL && sl_audit_event_parse(at, (size_t)(line_end - at), &e, storage, NULL) == 0;
-}
-
 static int conflict(const char *folder, uint64_t number, struct sl_err *err)
 {
 	return sl_err_set(
@@ -63,12 +54,19 @@ static int conflict(const char *folder, uint64_t number, struct sl_err *err)
 		(unsigned long long)number);
 }
 
-/* Where file i stops to be the catalog's, as *size and *last. */
+/* Where file i stops to be the catalog's. */
+struct end_of_file {
+	uint64_t size, last; /* bytes, and the last event, that are the catalog's */
+	bool more;           /* there are bytes after them */
+};
+
 static int compare_file(struct sl__lane *lane, const struct sl__event_files *files, size_t i, uint64_t mark,
-			uint64_t *size, bool *more, uint64_t *last, struct sl_err *err)
+			struct end_of_file *out, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	struct sl_outbox *o = lane->outbox;
+	struct sl_audit_event e;
+	char storage[SL_AUDIT_EVENT_BYTES];
 	sl__buf_clear(&f->lines);
 	int rc = sl__event_files_load(files, i, &f->lines, err);
 	if (rc != 0)
@@ -78,60 +76,47 @@ static int compare_file(struct sl__lane *lane, const struct sl__event_files *fil
 	rc = sl_catalog_events(o->catalog, o->lease->dataset, files->first[i] - 1, 0, compare_event, &c, err);
 	if (rc < 0)
 		return rc;
-	*size = (uint64_t)(c.at - data);
-	*last = c.last;
-	*more = c.at < end;
-	if (*more && (c.last < mark || is_event(c.at, end)))
-		return conflict(files->folder, c.last + 1, err);
-	return 0;
-}
-
-static int open_last(struct sl__lane *lane, const struct sl__event_files *files, size_t i, struct sl_err *err)
-{
-	struct files_lane *f = lane->target;
-	const struct sl_env *env = &lane->outbox->env;
-	char *path = sl__event_files_path(files, i);
-	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
-	f->fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
-	int rc = f->fd < 0 ? sl_err_set_errno(err, -f->fd, "open %s", path) : 0;
-	sl__free(env, path);
-	return rc;
+	*out = (struct end_of_file){.size = (uint64_t)(c.at - data), .last = c.last, .more = c.at < end};
+	if (!out->more)
+		return 0;
+	/* A complete event was not torn: it is another one. */
+	const char *line_end = memchr(c.at, '\n', (size_t)(end - c.at));
+	bool is_event =
+		line_end != NULL && sl_audit_event_parse(c.at, (size_t)(line_end - c.at), &e, storage, NULL) == 0;
+	return c.last < mark || is_event ? conflict(files->folder, c.last + 1, err) : 0;
 }
 
 static int resume_from(struct sl__lane *lane, const struct sl__event_files *files, uint64_t mark, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
-	if (files->n == 0) {
-		f->written = 0;
+	const struct sl_env *env = &lane->outbox->env;
+	struct end_of_file last, before;
+	f->written = 0;
+	if (files->n == 0)
 		return 0;
-	}
 	size_t i = files->n - 1;
-	int rc = compare_file(lane, files, i, mark, &f->size, &f->dirty, &f->written, err);
+	int rc = compare_file(lane, files, i, mark, &last, err);
 	if (rc != 0)
 		return rc;
+	f->size = last.size;
+	f->dirty = last.more;
+	f->written = last.last;
 	/* A file of which nothing is left follows the one before it, or is the first. */
 	if (f->size == 0 && i > 0) {
-		uint64_t size, last;
-		bool more;
-		rc = compare_file(lane, files, i - 1, UINT64_MAX, &size, &more, &last, err);
-		if (rc == 0 && last != files->first[i] - 1)
-			rc = conflict(files->folder, last + 1, err);
+		if ((rc = compare_file(lane, files, i - 1, UINT64_MAX, &before, err)) != 0)
+			return rc;
+		if (before.last != files->first[i] - 1)
+			return conflict(files->folder, before.last + 1, err);
 	} else if (f->size == 0 && files->first[0] != 1) {
-		rc = conflict(files->folder, files->first[0], err);
+		return conflict(files->folder, files->first[0], err);
 	}
-	return rc != 0 ? rc : open_last(lane, files, i, err);
-}
-
-/* Lines that the run before wrote, and that it did not live to sync or to mark. */
-static int catch_up(struct sl__lane *lane, struct sl_err *err)
-{
-	struct files_lane *f = lane->target;
-	struct sl_outbox *o = lane->outbox;
-	int rc = SL__IO(&o->env, datasync, f->fd);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "sync the event file in %s", f->folder);
-	return sl__catalog_mark(o->catalog, o->lease, false, f->written, err);
+	char *path = sl__event_files_path(files, i);
+	if (path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+	f->fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
+	rc = f->fd < 0 ? sl_err_set_errno(err, -f->fd, "open %s", path) : 0;
+	sl__free(env, path);
+	return rc;
 }
 
 static int resume(struct sl__lane *lane, struct sl_err *err)
@@ -144,16 +129,25 @@ static int resume(struct sl__lane *lane, struct sl_err *err)
 	f->size = 0;
 	f->dirty = false;
 	int rc = sl__outbox_delivered(o, false, &mark, err);
-	rc = rc != 0 ? rc : sl__event_files_list(&files, &o->env, o->opts.dir, o->lease->dataset, err);
+	if (rc == 0)
+		rc = sl__event_files_list(&files, &o->env, o->opts.dir, o->lease->dataset, err);
 	if (rc != 0)
 		return rc;
-	/* Files that somebody removed are written anew; what is there must be right. */
+	/* Files that were removed are written again; what is there must be right. */
 	rc = resume_from(lane, &files, files.n > 0 ? mark : 0, err);
 	sl__event_files_fini(&files);
-	if (rc == 0 && f->written > mark)
-		rc = catch_up(lane, err);
-	f->resumed = rc == 0;
-	return rc;
+	if (rc != 0)
+		return rc;
+	/* Lines that an earlier run wrote, and did not live to sync or to mark. */
+	if (f->written > mark) {
+		int synced = SL__IO(&o->env, datasync, f->fd);
+		if (synced != 0)
+			return sl_err_set_errno(err, -synced, "sync the event file in %s", f->folder);
+		if ((rc = sl__catalog_mark(o->catalog, o->lease, false, f->written, err)) != 0)
+			return rc;
+	}
+	f->resumed = true;
+	return 0;
 }
 
 /* ---- appending ---- */

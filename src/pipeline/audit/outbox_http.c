@@ -42,18 +42,7 @@ static int post(struct sl__lane *lane, struct sl__http_response *r, struct sl_er
 	return rc;
 }
 
-static int refused(const struct http_lane *h, const struct sl__http_response *r, struct sl_err *err)
-{
-	char line[120];
-	(void)sl__http_first_line(line, sizeof(line), r->body, r->len);
-	int rc = sl_err_set(err, SL_EUNAVAIL, "%s answered %d%s%s", h->url.shown, r->status,
-			    line[0] != '\0' ? ": " : "", line);
-	if (err != NULL && r->has_retry_after)
-		err->retry_after_ms = r->retry_after_ms;
-	return rc;
-}
-
-static int make_client(struct sl__lane *lane, struct sl_err *err)
+static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
 {
 	struct http_lane *h = lane->target;
 	struct sl_outbox *o = lane->outbox;
@@ -63,25 +52,25 @@ static int make_client(struct sl__lane *lane, struct sl_err *err)
 					   .timeout_ms = o->opts.timeout_ms,
 					   .connect_timeout_ms = SL_MIN(o->opts.timeout_ms, 10000),
 					   .cancel_fd = o->cancel_fd};
-	return h->client != NULL ? 0 : sl__http_new(&h->client, &opts, err);
-}
-
-static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
-{
-	struct http_lane *h = lane->target;
-	struct sl_outbox *o = lane->outbox;
 	struct sl__http_response r;
 	uint64_t last;
 	int rc = sl__outbox_batch(o, h->delivered, BATCH_BYTES, &h->body, &last, err);
 	*more = rc == 0 && h->body.len > 0;
 	if (!*more)
 		return rc;
-	rc = make_client(lane, err);
-	rc = rc != 0 ? rc : post(lane, &r, err);
-	if (rc == 0 && (r.status < 200 || r.status > 299))
-		rc = refused(h, &r, err);
-	if (rc != 0)
+	if (h->client == NULL && (rc = sl__http_new(&h->client, &opts, err)) != 0)
 		return rc;
+	if ((rc = post(lane, &r, err)) != 0)
+		return rc;
+	if (r.status < 200 || r.status > 299) {
+		char line[120];
+		(void)sl__http_first_line(line, sizeof(line), r.body, r.len);
+		rc = sl_err_set(err, SL_EUNAVAIL, "%s answered %d%s%s", h->url.shown, r.status,
+				line[0] != '\0' ? ": " : "", line);
+		if (err != NULL && r.has_retry_after)
+			err->retry_after_ms = r.retry_after_ms;
+		return rc;
+	}
 	h->delivered = last;
 	return sl__catalog_mark(o->catalog, o->lease, true, last, err);
 }

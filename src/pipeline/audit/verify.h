@@ -66,21 +66,21 @@ struct sl__verify {
 	bool undefined; /* the catalog's row is that of a lease: no run has come so far as to say what the dataset is */
 
 	/* What was read before the event files. */
-	sl_catalog *catalog; /* NULL with catalog_why.code 0: there is none */
+	sl_catalog *catalog; /* NULL with catalog_why.code 0: no catalog */
 	struct sl_err catalog_why;
-	uint64_t delivered; /* so many events were in the files */
+	uint64_t delivered; /* events that the catalog says are in the files */
 	char head[SL_AUDIT_HEAD_BYTES];
 	size_t head_len;
 	struct sl_err head_why;
 };
 
-/* Tell a finding or a note. path is relative to dir; "" is dir itself; NULL: text alone says where. */
+/* Report a finding or a note. path is relative to dir; "" is dir itself; NULL: text alone says where. */
 SL_MUST_CHECK int sl__verify_report(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *path,
 				    const char *fmt, ...) SL_PRINTF(5, 6);
 /* Keep the event. 0 or SL_ENOMEM. */
 SL_MUST_CHECK int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files,
 				 struct sl_err *err);
-/* Does the event agree with the others on what they have in common? Tells when not. */
+/* Does the event agree with the others on what they have in common? Reports when not. */
 SL_MUST_CHECK int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, const char *path);
 
 /* Is this the text of holes that an event has, or whose hash it has? */
@@ -89,8 +89,6 @@ bool sl__verify_same_holes(const char *text, const char *of_event);
 /* SL_ENOENT: there is no such dataset. */
 int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err);
 
-/* The head and the catalog's word on the files. What cannot be read is reported by the phases that need it. */
-SL_MUST_CHECK int sl__verify_begin(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_events(struct sl__verify *v, struct sl_err *err);
 SL_MUST_CHECK int sl__verify_catalog(struct sl__verify *v, struct sl_err *err);
 /* Sorts as well: before tree and files. */

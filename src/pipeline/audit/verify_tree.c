@@ -42,7 +42,7 @@ static bool known(const struct sl__verify *v, const char *path)
 }
 
 /* Does an event hold one of these sequences? Only the last that begins at or before the end can: no two overlap. (Where
- * two do, that was told.) */
+ * two do, that was reported.) */
 static bool is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
 	size_t at = sl__verify_at(v, end);

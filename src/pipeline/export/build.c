@@ -92,7 +92,7 @@ static int put_group(struct build *b, struct sl_err *err)
 	return rc;
 }
 
-/* Of the row at hand; of a guess, which is reported to nobody, only within the run. */
+/* Of the row at hand; of a guess, which is never reported, only within the run. */
 static uint64_t line_of(const struct build *b)
 {
 	uint64_t line = b->run->line;

@@ -37,7 +37,7 @@ struct sl_export {
 	char *strings[16];       /* those */
 	size_t n_strings;
 	struct sl__schema given; /* n 0: none */
-	int stop_fd;             /* an eventfd: whoever waits for input is to end */
+	int stop_fd;             /* an eventfd: readable when waits for input are to end */
 
 	sl__mutex mu;
 	sl_pipeline *pipeline; /* while it runs */
@@ -189,7 +189,7 @@ struct sl__object {
 	int fd;
 	bool temp_there;
 	struct sl__sha256 hash;
-	uint64_t hinted; /* bytes that the disk was told to begin with */
+	uint64_t hinted; /* bytes whose writeback was started */
 	char *buf;       /* small writes gather here; borrowed from the worker */
 	size_t used;
 };

@@ -550,7 +550,7 @@ static void describe(void *ctx, const struct sl_pipeline_element *e, char *text,
 	const struct sl__export_job *job = ctx;
 	const struct sl__run *run = e->data;
 	text[0] = '\0';
-	if (job->input.source.ops != NULL) /* its text has lines that nobody else sees */
+	if (job->input.source.ops != NULL) /* its lines are internal */
 		(void)snprintf(text, n, "column %s", job->dataset.sequence);
 	else if (run != NULL && run->line != 0)
 		(void)snprintf(text, n, "line %llu, column %s", (unsigned long long)run->line, job->dataset.sequence);
@@ -814,7 +814,7 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 	sl__lock(&job->e->mu);
 	bool now = job->e->stop == 1 + SL_EXPORT_NOW;
 	sl__unlock(&job->e->mu);
-	/* After a failure or a stop at once nobody waits for a catalog, a disk or an endpoint that is unavailable. */
+	/* After a failure or an immediate stop, do not wait for a catalog, a disk or an endpoint that is unavailable. */
 	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);
 	if (rc == 0)
 		return 0;

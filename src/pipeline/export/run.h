@@ -10,7 +10,7 @@
  * which the next partition begins. What it gives is a guess until a worker has parsed the run from its first to its
  * last byte and found one record after the other with the next number. Each run begins where the one before it ended,
  * so by induction a run that comes out right began and ended at a record, whatever quotes the input has. The first
- * begin is the file's; when a run resumes, the cutter reads what lies below, since nobody else would see a step back
+ * begin is the file's; when a run resumes, the cutter reads what lies below, since nothing else would notice a step back
  * there, and the guesses begin where it has come to. Whatever does not come out right is done again by the cutter,
  * which finds and names the place.
  *
@@ -130,7 +130,7 @@ void sl__cutter_take_back(struct sl__cutter *c, uint64_t next);
 uint64_t sl__cutter_left(const struct sl__cutter *c);
 /* Read everything below c->first. 0: one number came after the other, and *end is the place after them in the input.
  * SL_PIPELINE_END: so it was, but the records ended before. SL_EAGAIN: something is wrong with them, which a run from
- * the beginning will tell. Else as next. The cutter is not used any more. */
+ * the beginning will report. Else as next. The cutter is not used any more. */
 SL_MUST_CHECK int sl__cutter_skip(struct sl__cutter *c, uint64_t *end, struct sl_err *err);
 
 #endif

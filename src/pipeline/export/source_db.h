@@ -49,7 +49,7 @@ struct sl__export_db {
 
 	uint32_t failures; /* in a row */
 	struct sl__prng prng;
-	int wake_fd; /* readable once somebody called wake */
+	int wake_fd; /* readable after wake */
 	atomic_bool woken;
 };
 

@@ -60,7 +60,7 @@ static int failed(struct pg_source *s, const PGresult *res, const char *what, st
 	return code;
 }
 
-/* Until the server has said something, or somebody called wake. */
+/* Until the server has sent something, or wake was called. */
 static int wait_input(struct pg_source *s, struct sl_err *err)
 {
 	struct pollfd fds[2] = {{.fd = PQsocket(s->pg), .events = POLLIN}, {.fd = s->db.wake_fd, .events = POLLIN}};
@@ -223,7 +223,7 @@ static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, cons
 	return 0;
 }
 
-/* Of a table, which columns are NOT NULL. (Of a query nobody knows: an outer join makes NULLs.) */
+/* Of a table, which columns are NOT NULL. (Of a query it is not known: an outer join makes NULLs.) */
 static int take_not_null(struct pg_source *s, const PGresult *described, struct sl_err *err)
 {
 	PGresult *res;
