@@ -120,7 +120,7 @@ static void *lane_main(void *arg)
 	sl__lock(&o->mu);
 	while (!o->stopping) {
 		bool idle = lane->dead || lane->done == o->wanted;
-		/* Somebody waits for it: no more patience than that. */
+		/* A drain waits for it: retry immediately. */
 		if (hurried != o->hurry)
 			not_before_ns = 0;
 		hurried = o->hurry;

@@ -164,8 +164,8 @@ const char *sl__input_name(const struct sl__input *in);
 
 /* ---- rows.c ---- */
 /* As sl__cutter_next, of the callback's rows. */
-SL_MUST_CHECK int sl__rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err);
-void sl__rows_fini(struct sl_export_rows *rows);
+SL_MUST_CHECK int sl__export_rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err);
+void sl__export_rows_fini(struct sl_export_rows *rows);
 
 /* ---- build.c ---- */
 struct sl__builder;

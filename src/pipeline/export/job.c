@@ -221,7 +221,7 @@ void sl__job_close(struct sl__export_job *job)
 	sl_catalog_close(job->catalog);
 	sl_dlq_close(job->letters);
 	sl__free(env, job->letter_target);
-	sl__rows_fini(&job->rows);
+	sl__export_rows_fini(&job->rows);
 	sl__input_close(&job->input);
 	sl__layout_fini(&job->layout);
 	sl__schema_fini(&job->schema);
@@ -495,7 +495,7 @@ static int next_of_records(struct sl__export_job *job, struct sl_pipeline_elemen
 static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	if (!job->has_pending) {
-		int rc = job->e->o.rows != NULL ? sl__rows_next(job, &job->pending, err)
+		int rc = job->e->o.rows != NULL ? sl__export_rows_next(job, &job->pending, err)
 						: next_of_records(job, &job->pending, err);
 		if (rc != 0)
 			return rc;

@@ -12,7 +12,7 @@
 #define BATCH_BYTES ((size_t)1 << 20)
 #define VALUE_BYTES_MAX ((size_t)1 << 30)
 
-void sl__rows_fini(struct sl_export_rows *rows)
+void sl__export_rows_fini(struct sl_export_rows *rows)
 {
 	if (rows->job == NULL)
 		return;
@@ -139,7 +139,7 @@ static int make_run(struct sl_export_rows *rows, size_t n, struct sl_pipeline_el
 	return 0;
 }
 
-int sl__rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
+int sl__export_rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	struct sl_export_rows *rows = &job->rows;
 	const struct sl_export_opts *o = &job->e->o;
