@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a coordinator reports about its state, and the calls that slow its token bucket down and restore it. */
 #include "coordinator/coordinator.h"
 
 /* The oldest item that waits outside the queue. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of a coordinator: registered when it is created, read from its counters when they are collected. */
 #include "coordinator/coordinator.h"
 
 static double read_depth(void *ctx)

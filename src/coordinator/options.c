@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The options of a coordinator: defaults, and checks that name the field that is wrong. */
 #include "coordinator/coordinator.h"
 
 #include "base/options.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Submitting items: one, many, with a deadline or without waiting. */
 #include "coordinator/coordinator.h"
 
 #define CHUNK 64 /* items that are made ready on the stack */

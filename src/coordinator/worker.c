@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of a worker: its lane of the sink, and the loop that writes batches. */
 #include "coordinator/coordinator.h"
 
 void sl__worker_detach(struct sl__worker *w)

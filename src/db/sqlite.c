@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* SQLite connections: opening, prepared statements by number, errors as SL_E codes, checkpoints. */
 #include "db/sqlite.h"
 
 #include <errno.h>

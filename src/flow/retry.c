@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The retry policy: which errors are retried, and how long to wait before each attempt. */
 #include "flow/retry.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sets of byte ranges of an input, and the state of a load that the sinks with tables share. */
 #include "sink/ranges.h"
 
 #include <stdio.h>

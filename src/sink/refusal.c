@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Items that a sink refuses while it writes the rest of their batch. */
 #include "sink/refusal.h"
 
 bool sl__refusals_add(struct sl__refusals *r, size_t i, const struct sl_err *err)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The names of archives, their temporary files and quarantined files: parsing. */
 #include "wal/archive.h"
 
 #include "wal/format.h"

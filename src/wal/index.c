@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The index of records that are not settled: pages of entries in the order of their sequences. */
 #include "wal/index.h"
 
 _Static_assert(sizeof(struct wal_entry) <= 40, "at most 40 bytes per pending record");

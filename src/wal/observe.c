@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The metrics of a log: registered when it is opened, removed when it is closed. */
 #include "wal/handle.h"
 
 static double read_pending_records(void *ctx)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Statuses by sequence: sorted ranges that do not overlap. */
 #include "wal/ranges.h"
 
 void sl__wal_ranges_init(struct wal_ranges *r, const struct sl_env *env)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of a recovery that change files: keep a copy of damaged bytes, declare holes, cut and replace. */
 #include "wal/repair.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The files of a log in its folder: sealed segments, the active file, temporary files. */
 #include "wal/segs.h"
 
 #include <errno.h>

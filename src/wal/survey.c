@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Walk the records of a log's segments in order, and report records, damage and gaps. */
 #include "wal/survey.h"
 
 #include <errno.h>
