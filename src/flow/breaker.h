@@ -3,7 +3,7 @@
  * A circuit breaker: while a target is unavailable, only a few probes call it.
  *
  *               failures in a row, failure rate,
- *               or one FATAL outcome                          open_ms passed (checked when somebody asks)
+ *               or one FATAL outcome                          open_ms passed (checked at the next call)
  *     CLOSED ──────────────────────────────▶ OPEN ──────────────────────────────────────▶ HALF_OPEN
  *       ▲                                     ▲                                              │  │
  *       │                                     └──── a probe failed, or its permit expired ───┘  │

@@ -14,7 +14,7 @@
  * Guarantees: permits out never exceed the limit at the time of the acquire (a limit that fell is reached by releases,
  * nothing is revoked); min <= limit <= max; each change is reported to on_change in order, one call at a time, with no lock
  * held, and the last call has the limit that holds (limits that were replaced while a callback ran may be skipped).
- * Time passes only when somebody looks: a blocked acquire wakes for the next step up, otherwise call sl__limiter_poll.
+ * Steps up are taken only by calls: a blocked acquire wakes for the next step up, otherwise call sl__limiter_poll.
  * Not guaranteed: an order among blocked acquires.
  *
  * Thread safety: every function from any thread at once, but sl__limiter_free, which must be the last call.

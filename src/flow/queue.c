@@ -294,7 +294,7 @@ static void shrunk(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 
 /* ---- push ---- */
 
-/* Sleep in the line of pushers until somebody has moved all items, or the deadline, or the end. Returns how many of
+/* Sleep in the line of pushers until all items were moved, or the deadline, or the end. Returns how many of
  * the n went in. */
 static size_t wait_in_line(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t deadline_ns,
 			   struct wakes *wakes) SL_REQUIRES(q->mu)

@@ -11,7 +11,7 @@
  *  - Crossing the high mark upwards and then the low mark downwards are reported by on_high and on_low: exactly once per
  *    crossing, in order, strictly alternating, on one notifier thread of the queue, with no lock held. A slow callback
  *    delays later ones and never merges them. A callback may push, also blocking, and may close the queue.
- *  - An idle queue uses no CPU: every sleep ends by a signal or by a deadline that somebody asked for.
+ *  - An idle queue uses no CPU: every sleep ends by a signal or by a deadline that a caller gave.
  * Not guaranteed: an order between items pushed at the same moment by different threads; an exact age under a storm
  * (see at_ns); delivery of marks that are still pending when the process ends.
  *

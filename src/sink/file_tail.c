@@ -95,7 +95,7 @@ static int zstd_tail(const struct tail *t, uint64_t *good, struct sl_err *err)
 		bool more = *good + (n - first) < t->size && ZSTD_getErrorCode(frame) == ZSTD_error_srcSize_wrong;
 		if (!more)
 			break; /* not a frame, or one that is cut off */
-		/* Move what is left to the beginning, and read behind it. */
+		/* Move what is left to the beginning, and read on after that. */
 		n -= first;
 		memmove(buf, buf + first, n);
 		first = 0;

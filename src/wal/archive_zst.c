@@ -62,7 +62,7 @@ int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, stru
 {
 	ZSTD_outBuffer to = {.dst = out, .size = cap};
 	while (to.pos < to.size) {
-		/* With no input left a frame may still have content to give; only its decoder can tell whether it ended. */
+		/* With no input left a frame may still have content to give; only its decoder shows whether it ended. */
 		if (z->in_pos == z->in_len && !z->ended) {
 			int rc = fill_input(z, err);
 			if (rc != 0)

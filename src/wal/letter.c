@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead letters of encrypted logs: payloads stay sealed in the letter and are opened with the key of the log. */
+/* Records that the receiver refused, as dead letters. Payloads of an encrypted log stay sealed in them. */
 #include "wal/letter.h"
 
 #include <stdio.h>
