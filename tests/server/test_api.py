@@ -298,7 +298,7 @@ class Bulk(ApiTest):
         for body, says in (({}, "either chains or filter"), ({"chains": [1], "filter": {"type": "t"}}, "either chains or filter"),
                            ({"filter": {}}, "at least one field"), ({"filter": {"colour": 1}}, "unknown field filter.colour"),
                            ({"filter": {"status": "gone"}}, "unknown status 'gone'"), ({"filter": 7}, "filter: must be an object"),
-                           ({"chains": [0]}, "every id"), ({"chains": [1] * 10001}, "at most 10000"), ({"all": True}, "all: there is no")):
+                           ({"chains": [0]}, "every id"), ({"chains": [1] * 10001}, "at most 10000"), ({"all": True}, "unknown field all")):
             for verb in ("cancel", "retry", "trigger", "delete"):
                 with self.subTest(verb=verb, body=body):
                     self.api.refused("POST", "/chains/" + verb, body, says=says)

@@ -186,6 +186,7 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 			start_fini(s);
 		}
 	}
+	/* One transaction for all of them. */
 	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
 	int rc = jobs == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
 		 : j->n > 0   ? sl_jobs_start_many(jobs, NULL, j->chain, j->n, j->started, &err)

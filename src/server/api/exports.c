@@ -152,6 +152,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 		srv_exports_status(l.exports, &l.status);
 		SRV_FIELD(&l.out, "configured", bool, true);
 		SRV_FIELD(&l.out, "dir", str, srv_exports_dir(l.exports));
+		/* The export of this server. */
 		srv_out_name(&l.out, "exporter");
 		const struct srv_export_status *s = &l.status;
 		struct srv_out *o = &l.out;
@@ -165,6 +166,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 		SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
 		SRV_FIELD(o, "newest", id, s->newest);
 		srv_out_close(o, '}');
+		/* All datasets of the folder. */
 		srv_out_name(&l.out, "items");
 		srv_out_open(&l.out, '[');
 		int rc = open_catalog(l.exports, &c, &err);
@@ -172,7 +174,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 			rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
 		sl_catalog_close(c);
 		srv_out_close(&l.out, ']');
-		/* Then the state of the export is still worth to be known: it may say more. */
+		/* Without the catalog the state of the export is still shown: it may give the reason. */
 		SRV_FIELD(&l.out, "catalog_error", str, rc != 0 ? err.msg : NULL);
 		srv_out_close(&l.out, '}');
 		srv_out_answer(r, 200, &l.out);

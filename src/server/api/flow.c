@@ -81,6 +81,7 @@ void srv_river_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "now", time, x.now_ms);
 	srv_out_name(&o, "stages");
 	srv_out_open(&o, '[');
+	/* The job queue and its workers. */
 	begin(&o, "jobs");
 	SRV_FIELD(&o, "pending", int, (int64_t)x.by[SL_JOB_PENDING]);
 	SRV_FIELD(&o, "due", int, (int64_t)x.due);
@@ -98,6 +99,7 @@ void srv_river_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "completed_per_s", real, x.completed);
 	SRV_FIELD(&o, "failed_per_s", real, x.failed);
 	srv_out_close(&o, '}');
+	/* The logs on their way here. */
 	begin(&o, "log");
 	SRV_FIELD(&o, "streams", int, (int64_t)streams.n);
 	SRV_FIELD(&o, "taken", int, (int64_t)streams.taken);

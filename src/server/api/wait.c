@@ -176,7 +176,7 @@ static void *run(void *arg)
 static void gone(srv_request *r, void *ctx)
 {
 	struct wait *x = ctx;
-	/* True for one of those who want to answer. */
+	/* Only the thread that removes the wait from the list answers it. */
 	struct srv_waits *w = x->waits;
 	sl__lock(&w->mu);
 	bool ours = x->linked;

@@ -387,6 +387,7 @@ static void *thread_main(void *arg)
 {
 	struct srv_backups *b = arg;
 	do {
+		/* Read the repository into a new picture, without the lock. */
 		struct picture *p = calloc(1, sizeof(*p));
 		struct sl_err err = SL_ERR_INIT;
 		int rc = p == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory") : 0;
@@ -396,6 +397,7 @@ static void *thread_main(void *arg)
 			rc = look_into(b, p, &err);
 		}
 		const char *error = rc != 0 ? err.msg : NULL;
+		/* Publish it; after a failure the old picture stays, with the reason. */
 		struct picture *old = p;
 		sl__lock(&b->mu);
 		if (error == NULL) {

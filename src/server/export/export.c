@@ -401,6 +401,7 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 		sl_gauge_set(x->up, 0);
 	}
 	(void)close(ends[0]); /* a feed that is writing sees it */
+	/* An error of the feed is the reason when the run itself saw only the end of its input. */
 	struct sl_err why = SL_ERR_INIT;
 	srv_feed_free(feed, &why);
 	sl_export_free(run);
@@ -435,6 +436,7 @@ static void *thread_main(void *arg)
 			pause = FIRST_PAUSE_MS;
 		if (rc == 0)
 			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
+		/* Record why it ended; the same reason again is not logged again. */
 		int64_t pause_ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
 		bool waits = rc == SL_ELOCKED;
 		sl__lock(&x->mu);

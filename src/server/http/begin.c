@@ -154,6 +154,7 @@ static bool find_route(srv_request *r)
 	}
 	if (r->match.endpoint != NULL)
 		return true;
+	/* The path exists for other methods: name them. */
 	if (r->match.other != NULL) {
 		char allow[128];
 		srv_routes_allow(r->match.other, allow, sizeof(allow));
@@ -221,6 +222,7 @@ void srv_request_begin(srv_request *r, const char *method)
 	snprintf(r->method, sizeof(r->method), "%s", method);
 	r->head = strcmp(r->method, "HEAD") == 0;
 	MHD_get_connection_values_n(r->conn->mhd, MHD_HEADER_KIND, note_field, r);
+	/* The client's request id, if it is a sane one, or one of ours. */
 	const char *given = r->field[F_REQUEST_ID];
 	uint64_t n = atomic_fetch_add(&r->h->next_id, 1);
 	if (given != NULL && srv_request_id_ok(given))

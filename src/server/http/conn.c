@@ -146,6 +146,7 @@ void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx, e
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
 		*socket_ctx = conn_new(cls, mhd);
 	else if (*socket_ctx != NULL) {
+		/* The connection ends: out of the list before the socket is closed. */
 		struct srv_conn *c = *socket_ctx;
 		srv_http *h = c->h;
 		sl__lock(&h->mu);
@@ -217,6 +218,7 @@ static void *ticker_main(void *ctx)
 	sl__lock(&h->mu);
 	while (!h->ticker_end) {
 		int64_t now = sl__mono_ns(&h->env);
+		/* Cut connections whose deadline has passed; libmicrohttpd then closes them. */
 		for (struct srv_conn *c = h->conns; c != NULL; c = c->next)
 			if (atomic_load(&c->deadline_ns) <= now) {
 				atomic_store(&c->deadline_ns, SL_FOREVER);

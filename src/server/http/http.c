@@ -14,6 +14,7 @@
 
 /* The listening socket: "127.0.0.1:7070", "[::1]:7070", ":7070" (every address), "localhost:7070". */
 
+/* "HOST:PORT" into host, without brackets, and *port. -1: malformed. */
 static int split(const char *listen, char *host, size_t size, const char **port)
 {
 	const char *colon = strrchr(listen, ':');
@@ -31,6 +32,7 @@ static int split(const char *listen, char *host, size_t size, const char **port)
 	return 0;
 }
 
+/* A listening socket, or a negative errno. */
 static int bind_to(const struct addrinfo *a)
 {
 	int one = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -64,6 +66,7 @@ static int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "listen on %s", listen);
 	h->listen_fd = fd;
+	/* The address as it was bound, with the port that the system chose for 0. */
 	struct sockaddr_storage sa;
 	socklen_t n = sizeof(sa);
 	char host[INET6_ADDRSTRLEN], port[8];
@@ -159,6 +162,7 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	sl__cond_init(&h->work);
 	sl__cond_init(&h->tick);
 	sl__cond_init(&h->idle);
+	/* Options: 0 stands for the default. */
 	h->body_max = or_default(opts->body_max, 16 << 20);
 	h->bodies_max = or_default(opts->bodies_max, 256 << 20);
 	h->answers_max = or_default(opts->answers_max, 256 << 20);
@@ -180,6 +184,7 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 		srv_http_free(h);
 		return rc;
 	}
+	/* Request ids begin with a random part of this process; the cookie is named after the port. */
 	const char *port = strrchr(h->address, ':');
 	snprintf(h->boot, sizeof(h->boot), "%08x", randombytes_random());
 	snprintf(h->cookie, sizeof(h->cookie), "%ssluice_%s", h->tls != NULL ? "__Host-" : "", port + 1);
@@ -253,6 +258,7 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	while (atomic_load(&h->n_active) > 0)
 		if (!sl__wait(&h->env, &h->idle, &h->mu, deadline))
 			break;
+	/* What still runs is given up: it answers into nothing. */
 	bool late = atomic_load(&h->n_active) > 0;
 	h->closing = true;
 	abandon_held(h);

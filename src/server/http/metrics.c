@@ -118,6 +118,7 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 	sl_counter_add(e->metrics->requests[class], 1);
 	if (stream)
 		return;
+	/* The histogram is made by the first request of a route. */
 	if (e->metrics->seconds == NULL) {
 		const struct sl_metric_label labels[] = {{"method", e->route.method}, {"route", e->route.path}};
 		sl_histogram *s = NULL;

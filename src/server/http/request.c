@@ -111,6 +111,7 @@ static void let_go(srv_request *r, struct srv_conn *keep)
 	if (r->response != NULL)
 		MHD_destroy_response(r->response);
 	atomic_fetch_sub(&r->h->answer_bytes, (int64_t)r->answer_kept);
+	/* The arena keeps its first block. */
 	for (struct arena_more *m = r->arena.more, *next; m != NULL; m = next) {
 		next = m->next;
 		free(m);

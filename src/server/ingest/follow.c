@@ -214,12 +214,14 @@ static void read_topic(struct srv_follow *f, struct topic *t) SL_REQUIRES(f->mu)
 	t->last = p;
 	t->tail = p->upto;
 	t->bytes += p->len;
+	/* Drop the oldest pieces beyond the window. */
 	while (t->bytes > WINDOW_BYTES && t->first != t->last) {
 		struct srv_piece *old = t->first;
 		t->first = old->next;
 		t->bytes -= old->len;
 		srv_piece_drop(old);
 	}
+	/* Wake those who wait for it. */
 	for (struct follower *w = t->followers; w != NULL; w = w->next) {
 		if (!w->hungry)
 			continue;
@@ -358,6 +360,7 @@ static void done(void *ctx)
 	*(w->prev != NULL ? &w->prev->next : &w->topic->followers) = w->next;
 	if (w->next != NULL)
 		w->next->prev = w->prev;
+	/* The last follower takes the topic with it. */
 	if (w->topic->followers == NULL) {
 		*topic_at(f, w->topic->job_id) = w->topic->next;
 		for (struct srv_piece *p = w->topic->first, *next; p != NULL; p = next) {

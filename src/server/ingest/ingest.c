@@ -52,6 +52,7 @@ static void srv_publish_answer(struct srv_publish *p)
 	srv_request *r = take_request(p);
 	if (r == NULL)
 		return;
+	/* The mark, in the form of the request. */
 	if (p->rc == 0) {
 		Sluice__V1__PublishJobEventsResponse m;
 		uint8_t bytes[ANSWER_BYTES];

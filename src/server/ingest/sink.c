@@ -17,6 +17,8 @@
  */
 #include "server/ingest/ingest.h"
 
+#include "base/base.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +26,9 @@
 #define ONE_BY_ONE SL_EGAP /* any of those that is_theirs knows */
 #define ALONE_MS 1000      /* that a sender waits whose publish is not taken while others are */
 
+/* What one worker of the coordinator needs to write a run of publishes. */
 struct lane {
+	struct srv_ingest *in;
 	struct sl_event_row *rows;
 	size_t cap;
 	struct sl_event_mark marks[RUN_ITEMS];
@@ -32,9 +36,12 @@ struct lane {
 
 static int attach(void *sink, void **lane, struct sl_err *err)
 {
-	(void)sink;
-	*lane = calloc(1, sizeof(struct lane));
-	return *lane != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+	struct lane *l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return sl__no_memory(err, "ingest");
+	l->in = sink;
+	*lane = l;
+	return 0;
 }
 
 static void detach(void *sink, void *lane)
@@ -167,9 +174,10 @@ static int room_for(struct lane *l, size_t n, struct sl_err *err)
 	return 0;
 }
 
-static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_batch *batch, size_t first,
-		      size_t end, struct sl_err *err)
+/* Write the publishes from first to end in one transaction; each ends with the mark of its stream. */
+static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t end, struct sl_err *err)
 {
+	const sl_store *store = l->in->core->store;
 	size_t n = 0, n_marks = 0;
 	for (size_t i = first; i < end; i++)
 		n += item(batch, i)->n;
@@ -184,7 +192,7 @@ static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sin
 		n += p->n;
 		(void)mark_of(l, &n_marks, p);
 	}
-	rc = in->core->store->ops->events_append(in->core->store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
+	rc = store->ops->events_append(store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
 	for (size_t i = first; rc == 0 && i < end; i++) {
 		const struct sl_event_mark *m = mark_of(l, &n_marks, item(batch, i));
 		settle(item(batch, i), 0,
@@ -195,17 +203,16 @@ static int append_run(struct srv_ingest *in, struct lane *l, const struct sl_sin
 }
 
 /* The run of plain publishes that begins with `first`; *end is after it. */
-static int take_run(struct srv_ingest *in, struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end,
-		    struct sl_err *err)
+static int take_run(struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end, struct sl_err *err)
 {
 	size_t last = first;
 	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)) &&
 	       !is_mixed(batch, first, last))
 		last++;
 	*end = last > first ? last : first + 1;
-	int rc = last - first > 1 ? append_run(in, l, batch, first, last, err) : ONE_BY_ONE;
+	int rc = last - first > 1 ? append_run(l, batch, first, last, err) : ONE_BY_ONE;
 	for (size_t i = first; is_theirs(rc) && i < *end; i++) {
-		int one = item(batch, i)->settled ? 0 : take_one(in, item(batch, i), err);
+		int one = item(batch, i)->settled ? 0 : take_one(l->in, item(batch, i), err);
 		if (one != 0)
 			rc = one;
 	}
@@ -240,8 +247,9 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 	bool poison = false, written = false;
 	int rc = 0;
 	err = err != NULL ? err : &own;
+	/* Runs of plain publishes share a transaction; the others get one each. */
 	for (size_t i = 0; rc == 0 && i < batch->n;)
-		rc = take_run(in, lane, batch, i, &i, err);
+		rc = take_run(lane, batch, i, &i, err);
 	for (size_t i = 0; i < batch->n; i++) {
 		poison |= item(batch, i)->settled && item(batch, i)->rc != 0;
 		written |= item(batch, i)->settled && item(batch, i)->rc == 0;
@@ -252,6 +260,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		srv_wait_back(in);
 	if (rc == 0 && !poison)
 		return 0;
+	/* The outcome of each publish that ended, also when the batch as a whole failed. */
 	for (size_t i = 0; i < batch->n; i++) {
 		const struct srv_publish *p = item(batch, i);
 		if (p->settled)
