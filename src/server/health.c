@@ -152,7 +152,8 @@ static void livez(srv_request *r, void *ctx)
 	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
 }
 
-/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client that can
+/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client
+ * that can
  * connect. */
 static json_t *checks_json(struct srv_health *h, int reasons, int *ready)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A server: an open store, the receiver of the log, the API and the dashboard at one address, and optionally a
- * worker next to them whose output takes the same way as that of other workers: through its log over HTTP into the receiver.
+ * worker next to them whose output takes the same way as that of other workers: through its log over HTTP into the
+ * receiver.
  *
  * Guarantee: what was acknowledged before a drain is in the store, or in a place that can be listed.
  *

@@ -102,7 +102,8 @@ bool srv_in_no_body(srv_request *r);
 bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
 /* Members; *out is untouched when the member is missing. */
 bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out);
-/* Any process that reaches this machine's loopback may start chains. Who may run commands as this user is decided by the
+/* Any process that reaches this machine's loopback may start chains. Who may run commands as this user is decided by
+ * the
  * store's file, not by us. */
 bool srv_in_type(srv_request *r, const char *type);
 bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,

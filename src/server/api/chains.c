@@ -175,7 +175,8 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 		return;
 	j->n = j->n_records = 0;
 	for (size_t i = 0; i < n; i++) {
-		/* A chain with a key or blockers may have to wait for another transaction; the others do not wait with it. */
+		/* A chain with a key or blockers may have to wait for another transaction; the others do not wait
+		 * with it. */
 		struct start *s = &j->start[j->n];
 		*s = (struct start){0};
 		if (take_request(all[i], s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {

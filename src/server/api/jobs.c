@@ -10,7 +10,8 @@
 #include "base/time.h"
 #include "server/ingest/ingest.h"
 
-/* How many rows one query reads, the first and a later one, and after which time a request stops querying: an empty page is worth less than the time it takes to find the first row. */
+/* How many rows one query reads, the first and a later one, and after which time a request stops querying: an
+ * empty page is worth less than the time it takes to find the first row. */
 #define SCAN 20000
 #define SCAN_MOST 80000
 #define ENOUGH_MS 100

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Waiting for the end of a chain by a long poll, without a thread for each that waits. One thread hears of ends from
- * the notifier, checks some of the others every second, since notifications can get lost, and answers when the time is over.
+ * the notifier, checks some of the others every second, since notifications can get lost, and answers when the time
+ * is over.
  *
  * A wait is in the list until a thread removes it under the lock; that thread answers it, without the lock.
  */

@@ -343,7 +343,7 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 		return 0;
 	int rc = open_catalog(x, sqlite ? SL_OFF : SL_ON, &c, err);
 	if (rc == SL_EUNAVAIL && sqlite)
-		return 0; /* another process is creating it; starting at the first event is right too, and only slower */
+		return 0; /* another process is creating it; starting at the first event is right too, only slower */
 	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;

@@ -87,7 +87,8 @@ const char *srv_exports_dir(const struct srv_exports *x);
 /* Begin one. SL_EEXIST: one of this dataset is running; SL_EFULL: as many as may be are running;
  * SL_EUNAVAIL: the server stops. */
 int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err);
-/* Call fn with the last verification of a dataset, under the lock: it must be quick. false: there was no verification. */
+/* Call fn with the last verification of a dataset, under the lock: it must be quick. false: there was no
+ * verification. */
 typedef void srv_verification_fn(const struct srv_verification *v, void *ctx);
 bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verification_fn *fn, void *ctx);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The access log: see accesslog.h. Lines are formatted into one buffer under the lock. A buffer without room for another line
+ * The access log: see accesslog.h. Lines are formatted into one buffer under the lock. A buffer without room for
+ * another line
  * is written first, with the lock held, so that lines stay whole and in order. Lines that could not be written are
  * counted, and the next line reports how many.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The access log: a line per request in logfmt or JSON. Lines are buffered and written by the thread that fills the buffer, and
+ * The access log: a line per request in logfmt or JSON. Lines are buffered and written by the thread that fills the
+ * buffer, and
  * by the ticker every quarter of a second, so that a request costs no system call; a killed process loses what was
  * gathered. What cannot be written is counted and said, never waited for longer than the descriptor takes.
  *

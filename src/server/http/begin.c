@@ -123,7 +123,8 @@ static int parse_target(srv_request *r)
 	return q != NULL ? parse_query(r, q + 1) : 0;
 }
 
-/* Behind a proxy the client is the last address that the proxy added; the addresses before it were sent by the client. */
+/* Behind a proxy the client is the last address that the proxy added; the addresses before it were sent by the
+ * client. */
 static void name_client(srv_request *r)
 {
 	const char *list = r->field[F_FORWARDED_FOR], *last;
@@ -260,7 +261,8 @@ static int body_grow(srv_request *r, size_t need)
 int srv_request_body(srv_request *r, const char *data, size_t len)
 {
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0) {
-		/* The rest of a body whose request is refused already: read, so that the client comes to see why, but not for ever. */
+		/* The rest of a body whose request is refused already: read, so that the client comes to see why,
+		 * but not for ever. */
 		r->dropped += len;
 		if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
 			return 0;

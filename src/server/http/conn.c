@@ -2,7 +2,8 @@
 /*
  * Connections and the ticker. libmicrohttpd's own timeout counts inactivity, so a byte a second outlives it; a
  * connection here has a deadline that bytes do not move, and the ticker shuts its socket when that has passed. The
- * socket is closed by libmicrohttpd after it notified us (srv_conn_notify), which takes h->mu, so the ticker never shuts
+ * socket is closed by libmicrohttpd after it notified us (srv_conn_notify), which takes h->mu, so the ticker never
+ * shuts
  * another's descriptor.
  */
 #include "server/http/internal.h"

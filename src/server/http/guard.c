@@ -189,7 +189,8 @@ static bool guard_role(srv_request *r)
 bool srv_guard_actor(srv_request *r)
 {
 	r->way = find_actor(r);
-	/* The fields lie in libmicrohttpd's buffers, which are ours to change while the request lasts: once looked at, tokens
+	/* The fields lie in libmicrohttpd's buffers, which are ours to change while the request lasts: once looked
+	 * at, tokens
 	 * and session ids are nowhere. The session's own id is kept for logging out, in the request, which is wiped. */
 	size_t n;
 	const char *cookie = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;

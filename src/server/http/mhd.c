@@ -117,7 +117,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 		srv_unhold(r);
 	if (r->stream != NULL)
 		srv_stream_detach(r);
-	/* Before it was dispatched only this thread answers. Afterwards a handler may still run: it answers into nothing.
+	/* Before it was dispatched only this thread answers. Afterwards a handler may still run: it answers into
+	 * nothing.
 	 */
 	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
 	if ((old & R_ANSWERED) != 0 || !r->dispatched) {

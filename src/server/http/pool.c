@@ -73,7 +73,8 @@ static void run_handler(srv_request *r)
 
 /*
  * Suspend the connection for a request that is not answered, with h->mu held. false: the server ends, and nothing may
- * be suspended any more. R_SUSPENDED is the last to be set: a thread that answered in between leaves the resuming to us.
+ * be suspended any more. R_SUSPENDED is the last to be set: a thread that answered in between leaves the resuming to
+ * us.
  */
 static bool suspend_held(srv_request *r)
 {

@@ -2,7 +2,8 @@
 /*
  * /api/v1/session: a browser shows its token once and has a cookie afterwards.
  *
- * Any client can request these, so they must not fill anything. A log-in is recorded in the audit trail once a minute for
+ * Any client can request these, so they must not fill anything. A log-in is recorded in the audit trail once a minute
+ * for
  * each token at most; refused ones are counted, and past a rate they get 429. A right token always gets in:
  * a client that presents wrong ones cannot lock others out. Logging out changes nothing that lasts, and is not
  * recorded.
@@ -135,7 +136,8 @@ static void log_in(srv_request *r, void *ctx)
 	bool known = given && srv_auth_login(r->h->auth, json_string_value(token), json_string_length(token),
 					     sl__real_ms(&r->h->env), session, &who);
 	(void)ctx;
-	/* Before the answer, after which no copy of the token may be left. What jansson frees is wiped (srv_http_wipe_json). */
+	/* Before the answer, after which no copy of the token may be left. What jansson frees is wiped
+	 * (srv_http_wipe_json). */
 	if (r->body != NULL)
 		sodium_memzero(r->body, r->body_cap);
 	srv_json_body_fini(&r->json);

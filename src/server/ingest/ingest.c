@@ -113,7 +113,8 @@ static void srv_publish_bad(struct srv_publish *p, const struct sl_err *err)
 }
 
 /*
- * Publishes that the coordinator has. When the store turns out to be unavailable, all of them are answered, not only those
+ * Publishes that the coordinator has. When the store turns out to be unavailable, all of them are answered, not only
+ * those
  * whose write failed: the others would wait for the breaker with open connections until their senders give up. Their
  * items continue, and what is written of them is known by its sequence when it comes again.
  */
