@@ -10,12 +10,12 @@ import re
 import sys
 
 TABLE = [
-    ("IGNORE_SEEN", "prune/sessions.c", """\
+    ("IGNORE_SEEN", "prune/prune.c", """\
 		if (!has_seen(s, p->old.marks[i].id))
 """, """\
 		if (!has_seen(s, p->old.marks[i].id) && !BROKEN(IGNORE_SEEN))
 """),
-    ("NOT_READY_SEEN", "prune/sessions.c", """\
+    ("NOT_READY_SEEN", "prune/prune.c", """\
 	if (!s->ready)
 		return false;
 """, """\
@@ -23,52 +23,54 @@ TABLE = [
 		return BROKEN(NOT_READY_SEEN);
 """),
     ("SNAPSHOTS_FIRST", "prune/prune.c", """\
-	if (rc == 0)
-		rc = sl__bk_prune_sessions(p, err);
-	if (rc == 0)
-		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+	rc = prune_sessions(p, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
 """, """\
-	if (rc == 0 && BROKEN(SNAPSHOTS_FIRST))
+	if (BROKEN(SNAPSHOTS_FIRST))
 		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
 	if (rc == 0)
-		rc = sl__bk_prune_sessions(p, err);
-	if (rc == 0 && p->snapshots == NULL)
+		rc = prune_sessions(p, err);
+	if (rc != 0)
+		return rc;
+	if (p->snapshots == NULL)
 		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
 """),
-    ("LEAVE_SILENT", "prune/sessions.c", """\
-		rc = sl__bk_prune_silent(p, err);
+    ("LEAVE_SILENT", "prune/prune.c", """\
+		rc = remove_silent_sessions(p, err);
 """, """\
-		rc = BROKEN(LEAVE_SILENT) || BROKEN(REMOVE_LATE) ? 0 : sl__bk_prune_silent(p, err);
+		rc = BROKEN(LEAVE_SILENT) || BROKEN(REMOVE_LATE) ? 0 : remove_silent_sessions(p, err);
 """),
     ("REMOVE_LATE", "prune/prune.c", """\
-		rc = sl__bk_marks_load(b, &p->all, err);
+	rc = sl__bk_marks_load(b, &p->all, err);
 """, """\
-		rc = BROKEN(REMOVE_LATE) ? sl__bk_prune_silent(p, err) : 0;
+	rc = BROKEN(REMOVE_LATE) ? remove_silent_sessions(p, err) : 0;
 	if (rc == 0)
 		rc = sl__bk_marks_load(b, &p->all, err);
 """),
     ("DELETE_AT_ONCE", "prune/plan.c", """\
-	if (rc == 0)
-		plan_small(p);
+	plan_small(p);
+	return 0;
 """, """\
-	if (rc == 0)
-		plan_small(p);
-	for (size_t i = 0; i < p->view.packs.n && rc == 0 && BROKEN(DELETE_AT_ONCE); i++)
+	plan_small(p);
+	for (size_t i = 0; i < p->view.packs.n && BROKEN(DELETE_AT_ONCE); i++)
 		p->due[i] = p->due[i] || p->condemn[i];
+	return 0;
 """),
     ("DELETE_NEEDED", "prune/plan.c", """\
 	p->due[i] = p->needed[i] == 0 && may_go""", """\
 	p->due[i] = (p->needed[i] == 0 || BROKEN(DELETE_NEEDED)) && may_go"""),
-    ("MARK_GOES_FIRST", "prune/delete.c", """\
-	int rc = remove_packs(p, err);
+    ("MARK_GOES_FIRST", "prune/apply.c", """\
+	int rc = remove_due_packs(p, err);
 	if (rc == 0)
-		rc = remove_marks(p, err);
+		rc = remove_done_marks(p, err);
 """, """\
-	int rc = BROKEN(MARK_GOES_FIRST) ? remove_marks(p, err) : 0;
+	int rc = BROKEN(MARK_GOES_FIRST) ? remove_done_marks(p, err) : 0;
 	if (rc == 0)
-		rc = remove_packs(p, err);
+		rc = remove_due_packs(p, err);
 	if (rc == 0 && !BROKEN(MARK_GOES_FIRST))
-		rc = remove_marks(p, err);
+		rc = remove_done_marks(p, err);
 """),
     ("NO_SESSION_YET", "create/create.c", """\
 	int rc = sl__bk_session_begin(c->b, &c->session, err);
@@ -100,11 +102,11 @@ TABLE = [
 (v->seen == NULL || !sl__bk_marks_have(v->seen, pack))""", """\
 (v->seen == NULL || BROKEN(USE_MARKED) || !sl__bk_marks_have(v->seen, pack))"""),
     ("TRUST_PARENT", "create/create.c", """\
-	if (rc == 0 && c->check_parent)
+	if (c->check_parent)
 """, """\
 	if (BROKEN(TRUST_PARENT))
 		c->check_parent = false;
-	if (rc == 0 && c->check_parent)
+	if (c->check_parent)
 """),
     ("SAME_NAMES", "pack/pack.c", """\
 	p->len = BK_PACK_HEADER;
@@ -128,9 +130,9 @@ BK_KIND_SNAPSHOT}, json, len,
 				   BROKEN(PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
 """),
     ("NO_RECHECK", "create/recheck.c", """\
-	int rc = look_for_marks(&r, err);
+	int rc = newer_marks_matter(&r, err);
 """, """\
-	int rc = BROKEN(NO_RECHECK) ? 0 : look_for_marks(&r, err);
+	int rc = BROKEN(NO_RECHECK) ? 0 : newer_marks_matter(&r, err);
 """),
 ]
 

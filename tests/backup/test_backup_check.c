@@ -478,15 +478,15 @@ static void files_beyond_ten_thousand_are_counted_and_not_named(void **state)
 	(void)state;
 	struct sl_env env;
 	struct told t = {0};
-	struct sl_err why = SL_ERR_INIT;
+	struct sl_backup_finding x = {
+		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = "o", .snapshot = "s", .path = "p"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	struct bk_findings f = {.env = &env};
-	(void)sl_err_set(&why, SL_ECORRUPT, "lost");
+	(void)sl_err_set(&x.reason, SL_ECORRUPT, "lost");
 	for (int i = 0; i < 10005; i++)
-		assert_int_equal(
-			sl__bk_findings_add(&f, SL_BACKUP_FAULT_MISSING_BLOCK, false, "o", "s", "p", &why, NULL), 0);
+		assert_int_equal(sl__bk_findings_add(&f, &x, NULL), 0);
 	assert_int_equal(f.faults, 10005);
-	assert_int_equal(sl__bk_findings_tell(&f, tell, &t, NULL), 0);
+	assert_int_equal(sl__bk_findings_report(&f, tell, &t, NULL), 0);
 	assert_int_equal(t.files, 10000);
 	assert_int_equal(t.others, 1);
 	assert_non_null(strstr(t.last, "5 more files"));
@@ -499,16 +499,16 @@ static void the_same_damage_of_an_object_is_told_once(void **state)
 	(void)state;
 	struct sl_env env;
 	struct told t = {0};
-	struct sl_err why = SL_ERR_INIT;
+	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_INDEX, .object = "index/1"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	struct bk_findings f = {.env = &env};
-	(void)sl_err_set(&why, SL_ECORRUPT, "damaged");
+	(void)sl_err_set(&x.reason, SL_ECORRUPT, "damaged");
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(
-			sl__bk_findings_add(&f, SL_BACKUP_FAULT_INDEX, false, "index/1", NULL, NULL, &why, NULL), 0);
-	assert_int_equal(sl__bk_findings_add(&f, SL_BACKUP_FAULT_INDEX, false, "index/2", NULL, NULL, &why, NULL), 0);
+		assert_int_equal(sl__bk_findings_add(&f, &x, NULL), 0);
+	x.object = "index/2";
+	assert_int_equal(sl__bk_findings_add(&f, &x, NULL), 0);
 	assert_int_equal(f.faults, 2);
-	assert_int_equal(sl__bk_findings_tell(&f, tell, &t, NULL), 0);
+	assert_int_equal(sl__bk_findings_report(&f, tell, &t, NULL), 0);
 	assert_int_equal(t.others, 2);
 	sl__bk_findings_fini(&f);
 }

@@ -149,7 +149,7 @@ static void what_was_condemned_and_is_gone_publishes_nothing(void **state)
 	struct world w;
 	begin(&w, NULL);
 	assert_int_equal(create(&w, DELETED), SL_EAGAIN);
-	assert_non_null(strstr(w.k.err.msg, "begin anew"));
+	assert_non_null(strstr(w.k.err.msg, "run it again"));
 	assert_int_equal(shelf_count(&w.mem, "snapshots/"), 0);
 	assert_int_equal(shelf_count(&w.mem, "sessions/"), 0);
 	ck_create_ok(&w.k);

@@ -371,17 +371,16 @@ static void put_index_that_lies(struct world *w)
 	assert_int_equal(sl__bk_list_packs(w->b, &packs, &sizes, NULL, NULL, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_new(&builder, &w->b->env, &w->b->keys, NULL), 0);
 	for (size_t i = 0; i < packs.n; i++) {
-		struct bk_pack_block *blocks = NULL;
-		size_t n = 0;
-		assert_int_equal(sl__bk_directory_blocks(w->b, &packs.ids[i], sizes[i], &blocks, &n, NULL), 0);
-		if (n > 1 && !lied) {
-			struct bk_place place = blocks[0].place;
-			blocks[0].place = blocks[1].place;
-			blocks[1].place = place;
+		struct bk_pack_blocks p = {.pack = packs.ids[i], .size = sizes[i]};
+		assert_int_equal(sl__bk_directory_blocks(w->b, &p, NULL), 0);
+		if (p.n > 1 && !lied) {
+			struct bk_place place = p.blocks[0].place;
+			p.blocks[0].place = p.blocks[1].place;
+			p.blocks[1].place = place;
 			lied = true;
 		}
-		assert_int_equal(sl__bk_index_builder_pack(builder, &packs.ids[i], blocks, n, NULL), 0);
-		sl__free(&w->b->env, blocks);
+		assert_int_equal(sl__bk_index_builder_pack(builder, &p.pack, p.blocks, p.n, NULL), 0);
+		sl__free(&w->b->env, p.blocks);
 	}
 	assert_true(lied);
 	assert_int_equal(sl__bk_index_builder_put(builder, &d, NULL, NULL, NULL, NULL), 0);

@@ -151,8 +151,9 @@ static void a_link_that_was_swapped_in_is_not_a_way(SL_UNUSED void **state)
 	assert_int_equal(sl__bk_folder_enter(&lane, "a", 1, NULL), SL_EDATA);
 	/* who is in the folder already writes into that folder, wherever its name has gone */
 	struct bk_entry e = rk_text(&k, "a/b/new", "x");
+	const struct bk_placing p = {.folder = &plan, .e = &e, .name = "new"};
 	struct bk_file file = {.fd = -1};
-	assert_int_equal(sl__bk_file_begin(&file, &plan, 0, &e, "new", NULL), 0);
+	assert_int_equal(sl__bk_file_begin(&file, &p, NULL), 0);
 	sl__bk_file_drop(&file);
 	sl__bk_folder_fini(&plan);
 	sl__bk_folder_fini(&lane);

@@ -546,7 +546,7 @@ class Restoring(BackupTest):
 
     def test_a_target_that_cannot_be_made_is_told_and_one_that_nothing_came_into_goes_again(self):
         self.write("file", b"")
-        self.refuses(73, "restore", "latest", "--to", "file/below", says="cannot make the target folder")
+        self.refuses(73, "restore", "latest", "--to", "file/below", says="cannot create the target folder")
         self.refuses(65, "restore", "latest", "/no/such/path", "--to", "new//er/", says="no/such/path")
         self.assertFalse(os.path.exists(self.path("new")))
         os.mkdir(self.path("mine"))

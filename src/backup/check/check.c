@@ -1,117 +1,160 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Check: is everything there that a snapshot needs, and right? It changes nothing and takes no lock; a prune or a
- * forget may run beside it. What looks missing is looked at again in a fresh view when packs have come or gone
- * meanwhile: a block that a prune has copied from one pack to another is not missing.
+ * Check: does everything that a snapshot needs exist, and is it intact? Check changes nothing and takes no lock; a prune
+ * or a forget may run at the same time. What looks missing is checked again in a fresh view when packs have been added
+ * or removed since: a block that a prune has copied from one pack to another is not missing.
  */
-#include "backup/check/check.h"
+#include <stdio.h>
+
+#include "backup/check/repair.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 
 #define ROUNDS_MAX 10
+#define MARKS "condemned"
+#define MARK_MAX (256u << 20)
 
 struct checking {
 	struct sl_backup *b;
 	struct sl_backup_check_opts opts;
 	struct bk_findings f;
 	struct sl_err *err;
-	int failed; /* a callback without a result could not keep a finding */
+	int failed; /* a callback without a result could not add a finding */
+	struct bk_view view;
 	struct bk_verify verify;
 	struct sl_backup_checked out;
 };
 
 /* ---- single objects ---- */
 
-static int find_object(struct checking *c, enum sl_backup_fault fault, bool harmless, const char *object,
-		       const struct sl_err *why, struct sl_err *err)
+int sl__bk_check_marks(struct sl_backup *b, bool quarantine, struct bk_findings *f, struct sl_err *err)
 {
-	return sl__bk_findings_add(&c->f, fault, harmless, object, NULL, NULL, why, err);
+	struct bk_listed *listed = NULL;
+	size_t n = 0;
+	int rc = sl__bk_list_names(b, MARKS, &listed, &n, err);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		char name[SL_DRIVER_NAME_BYTES];
+		struct sl_err why = SL_ERR_INIT;
+		struct bk_opened o = {.memory = NULL};
+		(void)snprintf(name, sizeof(name), MARKS "/%s", listed[i].id);
+		int opened = sl__bk_get_sealed(b, &(struct bk_object){MARKS, listed[i].id, BK_KIND_MARK}, MARK_MAX, &o,
+					       &why);
+		if (opened == 0) {
+			sl__free(&b->env, o.memory);
+		} else if (opened == SL_ECORRUPT || opened == SL_ETOOBIG) {
+			rc = sl__bk_findings_damaged(SL_BACKUP_FAULT_MARK, false, name, &why, f, err);
+			if (rc == 0 && quarantine)
+				rc = sl__bk_put_aside(b, name, err);
+		} else if (opened != SL_ENOENT) {
+			rc = opened;
+			if (err != NULL)
+				*err = why;
+		}
+	}
+	sl__free(&b->env, listed);
+	return rc;
 }
 
-static void stray(const char *name, void *ctx)
+/* A name that no object of a repository has. */
+static void add_stray(const char *name, void *ctx)
 {
 	struct checking *c = ctx;
-	struct sl_err why = SL_ERR_INIT;
-	(void)sl_err_set(&why, SL_EDATA, "it is not an object of a repository");
-	if (find_object(c, SL_BACKUP_FAULT_STRAY, true, name, &why, c->err) != 0)
+	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_STRAY, .harmless = true, .object = name};
+	(void)sl_err_set(&x.reason, SL_EDATA, "not an object of a repository");
+	if (sl__bk_findings_add(&c->f, &x, c->err) != 0)
 		c->failed = SL_ENOMEM;
 }
 
-static int object_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			  void *ctx, struct sl_err *err)
+struct folder_check {
+	struct checking *c;
+	const char *folder;
+};
+
+static int check_name(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
 {
-	return find_object(ctx, fault, harmless, object, why, err);
+	const struct folder_check *s = ctx;
+	struct bk_id id;
+	char whole[SL_DRIVER_NAME_BYTES];
+	bool fits = strcmp(s->folder, "index") == 0     ? sl__bk_unhex(name, id.b, sizeof(id.b))
+		    : strcmp(s->folder, BK_COPIES) == 0 ? strcmp(name, BK_CONFIG) == 0
+							: sl__bk_is_name(name);
+	(void)snprintf(whole, sizeof(whole), "%s/%s", s->folder, name);
+	if (!fits)
+		add_stray(whole, s->c);
+	return 0;
 }
 
+/* Config, keys, marks; and strays in all folders except that of packs, which loading the view reports. */
 static int check_objects(struct checking *c, struct sl_err *err)
 {
-	struct bk_care care = {.fn = object_damaged, .ctx = c};
+	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
+					      "index", BK_KEYS,   "sessions",    "snapshots"};
+	const sl_driver *d = &c->b->driver;
+	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &c->f};
 	int rc = sl__bk_config_care(c->b, &care, err);
 	if (rc == 0)
 		rc = sl__bk_keyring_care(c->b, &care, err);
 	if (rc == 0)
-		rc = sl__bk_check_marks(c->b, object_damaged, c, err);
-	return rc == 0 ? sl__bk_check_strays(c->b, stray, c, err) : rc;
+		rc = sl__bk_check_marks(c->b, false, &c->f, err);
+	c->err = err;
+	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
+		struct folder_check s = {.c = c, .folder = folders[i]};
+		rc = d->ops->list(d->driver, folders[i], check_name, &s, err);
+	}
+	return rc;
 }
 
-/* ---- a view, with what it meets ---- */
+/* ---- the view and its packs ---- */
 
-static int index_damaged(const char *name, const struct sl_err *why, void *ctx)
+static int add_index_damage(const char *name, const struct sl_err *why, void *ctx)
 {
 	struct checking *c = ctx;
-	return find_object(c, SL_BACKUP_FAULT_INDEX, false, name, why, c->err);
+	return sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, name, why, &c->f, c->err);
 }
 
-/* Told once, by verify; nothing of it is in the index. */
-static int directory_damaged(const struct bk_id *pack, const struct sl_err *why, void *ctx)
+int sl__bk_ignore_directory_damage(SL_UNUSED const struct bk_id *pack, SL_UNUSED const struct sl_err *why,
+				   SL_UNUSED void *ctx)
 {
-	(void)pack;
-	(void)why;
-	(void)ctx;
 	return 0;
 }
 
-static int load_view(struct checking *c, struct bk_view *view, struct sl_err *err)
+/* Load the view, or replace it by a fresh one. */
+static int load_check_view(struct checking *c, struct sl_err *err)
 {
-	const struct bk_view_watch watch = {
-		.stray = stray, .index_damaged = index_damaged, .directory_damaged = directory_damaged, .ctx = c};
-	c->err = err;
-	int rc = sl__bk_view_load(c->b, view, &watch, err);
-	return rc != 0 ? rc : c->failed;
-}
-
-/* Another view, of what is there now; its own findings were made before. */
-static int reload_view(struct checking *c, struct bk_view *view, struct sl_err *err)
-{
-	struct checking quiet = {.b = c->b, .f.env = &c->b->env};
+	const struct bk_view_watch watch = {.stray = add_stray,
+					    .index_damaged = add_index_damage,
+					    .directory_damaged = sl__bk_ignore_directory_damage,
+					    .ctx = c};
 	struct bk_view fresh = {.b = NULL};
-	int rc = load_view(&quiet, &fresh, err);
-	sl__bk_findings_fini(&quiet.f);
+	c->err = err;
+	int rc = sl__bk_view_load(c->b, &fresh, &watch, err);
+	if (rc == 0 && c->failed != 0) {
+		sl__bk_view_fini(&fresh);
+		rc = c->failed;
+	}
 	if (rc != 0)
 		return rc;
-	sl__bk_view_fini(view);
-	*view = fresh;
+	sl__bk_view_fini(&c->view);
+	c->view = fresh;
 	return 0;
 }
 
-/* ---- packs ---- */
-
-static int pack_wrong(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err)
+static int add_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err)
 {
 	struct checking *c = ctx;
 	char name[SL_DRIVER_NAME_BYTES];
-	const struct sl_err reason = *why; /* may be err itself */
 	sl__bk_pack_name(&c->verify.view->packs.ids[pack], name);
-	return find_object(c, SL_BACKUP_FAULT_PACK, false, name, &reason, err);
+	return sl__bk_findings_damaged(SL_BACKUP_FAULT_PACK, false, name, why, &c->f, err);
 }
 
-static int check_packs(struct checking *c, const struct bk_view *view, struct sl_err *err)
+static int check_packs(struct checking *c, struct sl_err *err)
 {
+	const struct bk_view *view = &c->view;
 	c->verify = (struct bk_verify){.b = c->b,
 				       .view = view,
 				       .read_data = c->opts.read_data == SL_ON,
-				       .pass_unreadable = true,
-				       .on_wrong = pack_wrong,
+				       .skip_unreadable = true,
+				       .on_wrong = add_wrong_pack,
 				       .ctx = c};
 	int rc = sl__bk_verify_packs(&c->verify, err);
 	if (rc == 0)
@@ -119,38 +162,159 @@ static int check_packs(struct checking *c, const struct bk_view *view, struct sl
 	c->out.packs = view->packs.n;
 	c->out.blocks = c->verify.blocks;
 	c->out.bytes = c->verify.bytes;
-	return rc;
-}
-
-static int tell_unindexed(struct checking *c, const struct bk_view *view, struct sl_err *err)
-{
-	int rc = 0;
 	for (size_t i = 0; i < view->unindexed.n && rc == 0; i++) {
 		char name[SL_DRIVER_NAME_BYTES];
-		struct sl_err why = SL_ERR_INIT;
+		struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_UNINDEXED, .harmless = true, .object = name};
 		sl__bk_pack_name(&view->unindexed.ids[i], name);
-		(void)sl_err_set(&why, SL_ENOENT, "no index names it; the next create or prune takes it in");
-		rc = find_object(c, SL_BACKUP_FAULT_UNINDEXED, true, name, &why, err);
+		(void)sl_err_set(&x.reason, SL_ENOENT, "no index names it; the next create or prune indexes it");
+		rc = sl__bk_findings_add(&c->f, &x, err);
 	}
 	return rc;
 }
 
-/* ---- snapshots ---- */
+/* ---- snapshots: what each of them needs ---- */
 
-static bool same_ids(const struct bk_ids *a, const struct bk_ids *b)
+struct snapshot_check {
+	const struct bk_view *view;
+	struct bk_choice choice;
+	struct bk_findings f; /* of this round */
+	bool missing;         /* something may only have moved since the view was loaded */
+};
+
+static int add_missing_block(struct snapshot_check *s, const struct bk_ref *ref, const char *path, struct sl_err *err)
 {
-	return a->n == b->n && (a->n == 0 || memcmp(a->ids, b->ids, a->n * sizeof(*a->ids)) == 0);
+	const struct bk_view *v = s->view;
+	const struct bk_ordinals *o = &s->choice.ordinals; /* of the last choice */
+	const char *what = path != NULL ? "the file" : "the list of files";
+	char object[SL_DRIVER_NAME_BYTES];
+	struct sl_backup_finding x = {
+		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = s->f.snapshot, .path = path};
+
+	/* A pack that contains the block, though damaged; or none at all. */
+	size_t i = 0;
+	while (i < o->n && v->pack_of[o->at[i]] == BK_NO_PACK)
+		i++;
+	if (i < o->n) {
+		x.fault = SL_BACKUP_FAULT_PACK;
+		sl__bk_pack_name(&v->packs.ids[v->pack_of[o->at[i]]], object);
+		(void)sl_err_set(&x.reason, SL_ECORRUPT, "a block of %s is damaged", what);
+	} else {
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+		(void)sl_err_set(&x.reason, SL_ECORRUPT, "a block of %s is in no pack", what);
+	}
+	s->missing = true;
+
+	/* A file may have many blocks in one damaged pack: report it once. */
+	const struct sl_backup_finding *last = s->f.n > 0 ? &s->f.items[s->f.n - 1].x : NULL;
+	if (last != NULL && path != NULL && last->path != NULL && strcmp(last->path, path) == 0 &&
+	    last->snapshot != NULL && strcmp(last->snapshot, x.snapshot) == 0 && strcmp(last->object, object) == 0)
+		return 0;
+	return sl__bk_findings_add(&s->f, &x, err);
 }
 
-/* 1: packs have come or gone since the view was loaded. */
-static int has_moved(struct checking *c, const struct bk_view *view, struct sl_err *err)
+static int check_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
+	struct snapshot_check *s = ctx;
+	int rc = sl__bk_choose(&s->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc == SL_ENOENT) {
+		rc = add_missing_block(s, ref, path, err);
+		return rc == 0 ? 1 : rc;
+	}
+	if (rc == 1 && metadata) {
+		char object[BK_HEX_BYTES];
+		struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_ONE_COPY, .harmless = true, .object = object};
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+		(void)sl_err_set(&x.reason, SL_ENOENT,
+				 "only one pack contains this metadata block; repair and prune copy it");
+		rc = sl__bk_findings_add(&s->f, &x, err);
+	}
+	return rc > 0 ? 0 : rc;
+}
+
+static int add_unread_block(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
+			    struct sl_err *err)
+{
+	struct snapshot_check *s = ctx;
+	char object[SL_DRIVER_NAME_BYTES];
+	const struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_MISSING_BLOCK,
+					    .object = object,
+					    .snapshot = s->f.snapshot,
+					    .path = path,
+					    .reason = *why};
+	if (ref != NULL)
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+	else
+		(void)snprintf(object, sizeof(object), "snapshots/%s", s->f.snapshot);
+	s->missing = true;
+	int rc = sl__bk_findings_add(&s->f, &x, err);
+	return rc == 0 ? 1 : rc;
+}
+
+/* One round over all snapshots. */
+static int check_all_snapshots(struct checking *c, struct snapshot_check *s, struct sl_err *err)
+{
+	const struct sl_env *env = &c->b->env;
+	struct bk_walk walk = {.b = c->b, .need = check_needed_block, .unread = add_unread_block, .ctx = s};
+	char(*ids)[BK_NAME_HEX] = NULL;
+	size_t n = 0;
+	uint64_t *bad = sl__bk_verify_bits(&c->verify, &c->view, err);
+	if (bad == NULL)
+		return SL_ENOMEM;
+	s->view = &c->view;
+	int rc = sl__bk_choice_init(&s->choice, &c->view, NULL, bad, err);
+	if (rc == 0)
+		rc = sl__bk_walk_init(&walk, c->view.index, err);
+	if (rc == 0)
+		rc = sl__bk_snapshot_ids(c->b, &ids, &n, err);
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &s->f};
+		struct bk_snapshot snapshot = {.manifest = NULL};
+		struct sl_err why = SL_ERR_INIT;
+		s->f.snapshot = ids[i];
+		rc = sl__bk_snapshot_care(c->b, ids[i], &care, err);
+		if (rc != 0)
+			break;
+		rc = sl__bk_snapshot_load(c->b, ids[i], &snapshot, &why);
+		if (rc == 0)
+			rc = sl__bk_walk_snapshot(&walk, &snapshot, err);
+		else if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
+			rc = 0; /* forgotten since; or reported above */
+		else if (err != NULL)
+			*err = why;
+		sl__bk_snapshot_fini(env, &snapshot);
+	}
+	c->out.snapshots = n;
+	s->f.snapshot = NULL;
+	sl__free(env, ids);
+	sl__bk_walk_fini(&walk);
+	sl__bk_choice_fini(&s->choice);
+	sl__free(env, bad);
+	return rc;
+}
+
+/* 1: packs have been added or removed since the view was loaded. */
+static int packs_have_changed(struct checking *c, struct sl_err *err)
+{
+	const struct bk_ids *then = &c->view.packs;
 	struct bk_ids now = {.n = 0};
 	int rc = sl__bk_list_packs(c->b, &now, NULL, NULL, NULL, err);
 	if (rc == 0)
-		rc = !same_ids(&now, &view->packs);
+		rc = now.n != then->n || (now.n > 0 && memcmp(now.ids, then->ids, now.n * sizeof(*now.ids)) != 0);
 	sl__bk_ids_fini(&c->b->env, &now);
 	return rc;
+}
+
+/* Replace the view by what is there now, without reporting what its first load has reported. */
+static int reload_check_view(struct checking *c, struct sl_err *err)
+{
+	struct checking quiet = {.b = c->b, .f.env = &c->b->env};
+	int rc = load_check_view(&quiet, err);
+	sl__bk_findings_fini(&quiet.f);
+	if (rc != 0)
+		return rc;
+	sl__bk_view_fini(&c->view);
+	c->view = quiet.view;
+	return 0;
 }
 
 struct missing_packs {
@@ -159,72 +323,44 @@ struct missing_packs {
 	struct sl_err *err;
 };
 
-static int tell_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
+static int add_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
 {
 	const struct missing_packs *m = ctx;
 	char name[SL_DRIVER_NAME_BYTES];
-	struct sl_err why = SL_ERR_INIT;
+	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_MISSING_PACK, .harmless = m->harmless, .object = name};
 	if (usable)
 		return 0;
 	sl__bk_pack_name(pack, name);
-	(void)sl_err_set(&why, SL_ENOENT,
-			 m->harmless ? "the index names it, and it is not there; no data is lost with it"
-				     : "the index names it, and it is not there");
-	return find_object(m->c, SL_BACKUP_FAULT_MISSING_PACK, m->harmless, name, &why, m->err);
+	(void)sl_err_set(&x.reason, SL_ENOENT, "the index names it, but it does not exist%s",
+			 m->harmless ? "; no data is lost with it" : "");
+	return sl__bk_findings_add(&m->c->f, &x, m->err);
 }
 
-static int check_snapshots(struct checking *c, struct bk_view *view, struct sl_err *err)
+static int check_snapshots(struct checking *c, struct sl_err *err)
 {
-	bool missing = false;
+	struct snapshot_check s;
 	int rc = 0;
-	for (int round = 0; round < ROUNDS_MAX && rc == 0; round++) {
-		struct bk_findings found = {.env = &c->b->env};
-		missing = false;
-		rc = sl__bk_check_snapshots(c->b, view, &c->verify, &found, &c->out.snapshots, &missing, err);
-		int moved = rc == 0 && missing && round + 1 < ROUNDS_MAX ? has_moved(c, view, err) : 0;
-		if (moved == 1) {
-			sl__bk_findings_fini(&found);
-			rc = reload_view(c, view, err);
-			continue;
-		}
-		rc = rc != 0 ? rc : moved;
-		for (size_t i = 0; i < found.n && rc == 0; i++) {
-			const struct bk_finding *x = &found.items[i];
-			rc = sl__bk_findings_add(&c->f, x->fault, x->harmless, x->object, x->snapshot, x->path,
-						 &x->reason, err);
-		}
-		c->f.unnamed += found.unnamed;
-		c->f.faults += found.unnamed;
-		sl__bk_findings_fini(&found);
-		break;
+	for (int round = 1;; round++) {
+		s = (struct snapshot_check){.f.env = &c->b->env};
+		rc = check_all_snapshots(c, &s, err);
+		if (rc == 0 && s.missing && round < ROUNDS_MAX)
+			rc = packs_have_changed(c, err);
+		if (rc != 1)
+			break;
+		sl__bk_findings_fini(&s.f);
+		rc = reload_check_view(c, err);
+		if (rc != 0)
+			return rc;
 	}
-	struct missing_packs m = {.c = c, .harmless = !missing, .err = err};
-	return rc == 0 ? sl__bk_index_packs(view->index, tell_missing_pack, &m) : rc;
-}
-
-static int check(struct checking *c, struct sl_err *err)
-{
-	struct bk_view view = {.b = NULL};
-	int rc = check_objects(c, err);
-	if (rc == 0)
-		rc = load_view(c, &view, err);
-	if (rc == 0)
-		rc = check_packs(c, &view, err);
-	if (rc == 0)
-		rc = tell_unindexed(c, &view, err);
-	if (rc == 0)
-		rc = check_snapshots(c, &view, err);
-	sl__bk_verify_fini(&c->verify);
-	sl__bk_view_fini(&view);
-	return rc;
-}
-
-static int verdict(const struct checking *c, struct sl_err *err)
-{
-	if (c->out.findings == c->out.harmless)
-		return 0;
-	return sl_err_set(err, SL_ECORRUPT, "check: %llu things are damaged or missing; see sluice backup repair",
-			  (unsigned long long)(c->out.findings - c->out.harmless));
+	for (size_t i = 0; i < s.f.n && rc == 0; i++)
+		rc = sl__bk_findings_add(&c->f, &s.f.items[i].x, err);
+	c->f.unnamed += s.f.unnamed;
+	c->f.faults += s.f.unnamed;
+	sl__bk_findings_fini(&s.f);
+	if (rc != 0)
+		return rc;
+	struct missing_packs m = {.c = c, .harmless = !s.missing, .err = err};
+	return sl__bk_index_packs(c->view.index, add_missing_pack, &m);
 }
 
 int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struct sl_backup_checked *out,
@@ -235,19 +371,30 @@ int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struc
 		return rc;
 	struct checking c = {.b = b, .f.env = &b->env, .verify.b = b};
 	sl__opts_copy(&c.opts, sizeof(c.opts), opts);
-	rc = check(&c, err);
+	rc = check_objects(&c, err);
+	if (rc == 0)
+		rc = load_check_view(&c, err);
+	if (rc == 0)
+		rc = check_packs(&c, err);
+	if (rc == 0)
+		rc = check_snapshots(&c, err);
+	sl__bk_verify_fini(&c.verify);
+	sl__bk_view_fini(&c.view);
 	if (rc == 0) {
 		c.out.harmless = c.f.harmless;
 		c.out.findings = c.f.faults + c.f.harmless;
-		rc = sl__bk_findings_tell(&c.f, c.opts.on_finding, c.opts.ctx, err);
+		rc = sl__bk_findings_report(&c.f, c.opts.on_finding, c.opts.ctx, err);
 	}
-	if (rc == 0 && out != NULL) {
+	sl__bk_findings_fini(&c.f);
+	if (rc != 0)
+		return rc;
+	if (out != NULL) {
 		size_t size = out->struct_size;
 		memcpy(out, &c.out, SL_MIN(size, sizeof(c.out)));
 		out->struct_size = size;
 	}
-	if (rc == 0)
-		rc = verdict(&c, err);
-	sl__bk_findings_fini(&c.f);
-	return rc;
+	if (c.out.findings == c.out.harmless)
+		return 0;
+	return sl_err_set(err, SL_ECORRUPT, "check: %llu things are damaged or missing; see sluice backup repair",
+			  (unsigned long long)(c.out.findings - c.out.harmless));
 }

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The findings of check and repair: collected first, reported at the end (check.h). */
 #include "backup/check/check.h"
+#include "backup/grow.h"
 
-static void item_fini(const struct sl_env *env, struct bk_finding *item)
-{
-	sl__free(env, item->object);
-	sl__free(env, item->snapshot);
-	sl__free(env, item->path);
-}
-
-static void drop(struct bk_findings *f)
+static void drop_items(struct bk_findings *f)
 {
 	for (size_t i = 0; i < f->n; i++)
-		item_fini(f->env, &f->items[i]);
+		sl__free(f->env, f->items[i].text);
 	sl__free(f->env, f->items);
 	f->items = NULL;
 	f->n = f->cap = 0;
@@ -20,80 +15,76 @@ static void drop(struct bk_findings *f)
 void sl__bk_findings_fini(struct bk_findings *f)
 {
 	if (f->env != NULL)
-		drop(f);
+		drop_items(f);
 	*f = (struct bk_findings){.env = f->env};
 }
 
-static bool copy_text(const struct sl_env *env, char **to, const char *text)
+/* Copy a string to *at and advance it. */
+static const char *copy_text(char **at, const char *text)
 {
-	*to = text != NULL ? sl__strdup(env, text) : NULL;
-	return text == NULL || *to != NULL;
+	if (text == NULL)
+		return NULL;
+	char *copy = *at;
+	size_t size = strlen(text) + 1;
+	memcpy(copy, text, size);
+	*at += size;
+	return copy;
 }
 
-static int grow(struct bk_findings *f)
-{
-	if (f->n < f->cap)
-		return 0;
-	size_t cap = f->cap == 0 ? 16 : f->cap * 2;
-	void *grown = sl__realloc(f->env, f->items, cap * sizeof(*f->items));
-	if (grown == NULL)
-		return SL_ENOMEM;
-	f->items = grown;
-	f->cap = cap;
-	return 0;
-}
-
-/* A view that is loaded again meets the same damage again. */
-static bool is_known(const struct bk_findings *f, enum sl_backup_fault fault, const char *object,
-		     const struct sl_err *reason)
+/* A view that is loaded again finds the same damage again. */
+static bool is_known(const struct bk_findings *f, const struct sl_backup_finding *x)
 {
 	for (size_t i = 0; i < f->n; i++) {
-		const struct bk_finding *x = &f->items[i];
-		if (x->fault == fault && x->path == NULL && x->snapshot == NULL && strcmp(x->object, object) == 0 &&
-		    strcmp(x->reason.msg, reason->msg) == 0)
+		const struct sl_backup_finding *k = &f->items[i].x;
+		if (k->fault == x->fault && k->path == NULL && k->snapshot == NULL &&
+		    strcmp(k->object, x->object) == 0 && strcmp(k->reason.msg, x->reason.msg) == 0)
 			return true;
 	}
 	return false;
 }
 
-int sl__bk_findings_add(struct bk_findings *f, enum sl_backup_fault fault, bool harmless, const char *object,
-			const char *snapshot, const char *path, const struct sl_err *reason, struct sl_err *err)
+int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x, struct sl_err *err)
 {
-	if (path == NULL && snapshot == NULL && is_known(f, fault, object, reason))
+	if (x->path == NULL && x->snapshot == NULL && is_known(f, x))
 		return 0;
-	f->faults += !harmless;
-	f->harmless += harmless;
-	if (path != NULL && f->n >= BK_FINDINGS_FILES) {
+	f->faults += !x->harmless;
+	f->harmless += x->harmless != 0;
+	if (x->path != NULL && f->n >= BK_FINDINGS_FILES) {
 		f->unnamed++;
 		return 0;
 	}
-	if (grow(f) != 0)
-		return sl__no_memory(err, "what was found");
-	struct bk_finding *item = &f->items[f->n];
-	*item = (struct bk_finding){.fault = fault, .harmless = harmless, .reason = *reason};
-	if (!copy_text(f->env, &item->object, object) || !copy_text(f->env, &item->snapshot, snapshot) ||
-	    !copy_text(f->env, &item->path, path)) {
-		item_fini(f->env, item);
-		return sl__no_memory(err, "what was found");
-	}
-	f->n++;
+	struct bk_finding *grown = sl__bk_grow(f->env, f->items, f->n, &f->cap, sizeof(*grown));
+	if (grown == NULL)
+		return sl__no_memory(err, "findings");
+	f->items = grown;
+	size_t size = strlen(x->object) + 1 + (x->snapshot != NULL ? strlen(x->snapshot) + 1 : 0) +
+		      (x->path != NULL ? strlen(x->path) + 1 : 0);
+	char *text = sl__alloc(f->env, size), *at = text;
+	if (text == NULL)
+		return sl__no_memory(err, "findings");
+	struct bk_finding *item = &f->items[f->n++];
+	*item = (struct bk_finding){.x = *x, .text = text};
+	item->x.struct_size = sizeof(item->x);
+	item->x.object = copy_text(&at, x->object);
+	item->x.snapshot = copy_text(&at, x->snapshot);
+	item->x.path = copy_text(&at, x->path);
 	return 0;
 }
 
-int sl__bk_findings_tell(struct bk_findings *f, sl_backup_finding_fn *fn, void *ctx, struct sl_err *err)
+int sl__bk_findings_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
+			    void *ctx, struct sl_err *err)
+{
+	struct bk_findings *f = ctx;
+	const struct sl_backup_finding x = {
+		.fault = fault, .harmless = harmless, .object = object, .snapshot = f->snapshot, .reason = *why};
+	return sl__bk_findings_add(f, &x, err);
+}
+
+int sl__bk_findings_report(struct bk_findings *f, sl_backup_finding_fn *fn, void *ctx, struct sl_err *err)
 {
 	int rc = 0;
-	for (size_t i = 0; i < f->n && fn != NULL && rc == 0; i++) {
-		const struct bk_finding *item = &f->items[i];
-		const struct sl_backup_finding finding = {.struct_size = sizeof(finding),
-							  .fault = item->fault,
-							  .harmless = item->harmless,
-							  .object = item->object,
-							  .snapshot = item->snapshot,
-							  .path = item->path,
-							  .reason = item->reason};
-		rc = fn(&finding, ctx);
-	}
+	for (size_t i = 0; i < f->n && fn != NULL && rc == 0; i++)
+		rc = fn(&f->items[i].x, ctx);
 	if (rc == 0 && f->unnamed > 0 && fn != NULL) {
 		struct sl_backup_finding more = {
 			.struct_size = sizeof(more), .fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = ""};
@@ -101,7 +92,7 @@ int sl__bk_findings_tell(struct bk_findings *f, sl_backup_finding_fn *fn, void *
 				 (unsigned long long)f->unnamed);
 		rc = fn(&more, ctx);
 	}
-	drop(f);
+	drop_items(f);
 	f->unnamed = 0;
 	return rc == 0 ? 0 : sl_err_set(err, rc, "ended by the caller");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pack read from front to back: every frame opened once, every block compared with its id, and with it all bytes of
- * the file with its name. For check, which wants to know; repair, which takes what is right; and prune, which copies
- * what is needed.
+ * Read a pack from front to back: every frame is opened once, every block is compared with its id, and optionally all
+ * bytes of the file with its name. Used by check, by repair (which keeps what is intact) and by prune (which copies
+ * what is needed).
  *
  * Memory: one frame as stored and one opened. Thread safety: a scanner belongs to one thread.
  */
@@ -15,11 +15,11 @@ struct bk_scanner;
 
 struct bk_scan {
 	/* 1: this block is wanted, 0: it is not, negative: end the scan. A frame without a wanted block is not read,
-	 * unless `whole`. NULL: all are. */
+	 * unless `whole`. NULL: all are wanted. */
 	int (*wants)(const struct bk_id *id, void *ctx, struct sl_err *err);
-	/* A block that is right (F1); the bytes live until it returns. NULL: only look. */
+	/* A block that is intact (F1); the bytes are valid until it returns. NULL: only verify. */
 	int (*block)(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err);
-	/* One that is not. NULL: it ends the scan. */
+	/* A damaged block. NULL: it ends the scan. */
 	int (*bad)(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err);
 	void *ctx;
 	bool whole; /* read everything and compare the file with its name (F2); SL_ECORRUPT comes at the end */
@@ -27,9 +27,8 @@ struct bk_scan {
 
 SL_MUST_CHECK int sl__bk_scanner_new(struct bk_scanner **out, struct sl_backup *b, struct sl_err *err);
 void sl__bk_scanner_free(struct bk_scanner *s); /* NULL is allowed */
-/* blocks: as the directory, or the index, says; in the order of their places. */
-SL_MUST_CHECK int sl__bk_scan(struct bk_scanner *s, const struct bk_id *pack, uint64_t size,
-			      const struct bk_pack_block *blocks, size_t n, const struct bk_scan *scan,
+/* The blocks of p are those of the pack's directory, or of the index. */
+SL_MUST_CHECK int sl__bk_scan(struct bk_scanner *s, const struct bk_pack_blocks *p, const struct bk_scan *scan,
 			      struct sl_err *err);
 
 #endif

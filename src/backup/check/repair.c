@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Repair of config, keys, marks, packs and the index, in the order of repair.h. Snapshots are in repair_snapshots.c.
+ */
 #include "backup/check/repair.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
@@ -23,36 +26,9 @@ int sl__bk_put_aside(struct sl_backup *b, const char *name, struct sl_err *err)
 	return rc == SL_ENOENT ? 0 : rc;
 }
 
-/* ---- config, keys and marks ---- */
+/* ---- the view ---- */
 
-static int object_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			  void *ctx, struct sl_err *err)
-{
-	struct bk_repair *r = ctx;
-	return sl__bk_findings_add(&r->f, fault, harmless, object, NULL, NULL, why, err);
-}
-
-static int mark_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			void *ctx, struct sl_err *err)
-{
-	struct bk_repair *r = ctx;
-	int rc = object_damaged(fault, harmless, object, why, ctx, err);
-	return rc == 0 ? sl__bk_put_aside(r->b, object, err) : rc;
-}
-
-static int repair_objects(struct bk_repair *r, struct sl_err *err)
-{
-	struct bk_care care = {.fn = object_damaged, .ctx = r, .mend = true};
-	int rc = sl__bk_config_care(r->b, &care, err);
-	if (rc == 0)
-		rc = sl__bk_keyring_care(r->b, &care, err);
-	r->out.copies_mended = care.mended;
-	return rc == 0 ? sl__bk_check_marks(r->b, mark_damaged, r, err) : rc;
-}
-
-/* ---- what there is ---- */
-
-static int index_damaged(const char *name, const struct sl_err *why, void *ctx)
+static int note_bad_index_file(const char *name, const struct sl_err *why, void *ctx)
 {
 	struct bk_repair *r = ctx;
 	const struct sl_env *env = &r->b->env;
@@ -62,18 +38,10 @@ static int index_damaged(const char *name, const struct sl_err *why, void *ctx)
 	r->bad_files = grown;
 	(void)snprintf(r->bad_files[r->bad_files_n++], SL_DRIVER_NAME_BYTES, "%s", name);
 	r->reindex = true;
-	return sl__bk_findings_add(&r->f, SL_BACKUP_FAULT_INDEX, false, name, NULL, NULL, why, NULL);
+	return sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, name, why, &r->f, NULL);
 }
 
-static int directory_damaged(const struct bk_id *pack, const struct sl_err *why, void *ctx)
-{
-	(void)pack;
-	(void)why;
-	(void)ctx;
-	return 0; /* verify tells */
-}
-
-static int pack_gone(const struct bk_id *pack, bool usable, void *ctx)
+static int note_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
 {
 	struct bk_repair *r = ctx;
 	char name[SL_DRIVER_NAME_BYTES];
@@ -82,58 +50,226 @@ static int pack_gone(const struct bk_id *pack, bool usable, void *ctx)
 		return 0;
 	r->reindex = true;
 	sl__bk_pack_name(pack, name);
-	(void)sl_err_set(&why, SL_ENOENT, "the index names it, and it is not there");
-	return sl__bk_findings_add(&r->f, SL_BACKUP_FAULT_MISSING_PACK, false, name, NULL, NULL, &why, NULL);
+	(void)sl_err_set(&why, SL_ENOENT, "the index names it, but it does not exist");
+	return sl__bk_findings_damaged(SL_BACKUP_FAULT_MISSING_PACK, false, name, &why, &r->f, NULL);
 }
 
-static int look(struct bk_repair *r, struct sl_err *err)
+/* ---- packs: keep what is intact in damaged ones ---- */
+
+struct pack_salvage {
+	struct bk_repair *r;
+	struct bk_store *store;
+	struct bk_scanner *scanner;
+	struct bk_ordinals ordinals;
+	uint64_t kept, lost; /* blocks of the current pack */
+};
+
+/* Only blocks that no intact pack contains. */
+static int salvage_wants(const struct bk_id *id, void *ctx, struct sl_err *err)
 {
-	const struct bk_view_watch watch = {
-		.index_damaged = index_damaged, .directory_damaged = directory_damaged, .ctx = r};
-	int rc = sl__bk_view_load(r->b, &r->view, &watch, err);
-	if (rc == 0)
-		rc = sl__bk_index_packs(r->view.index, pack_gone, r);
-	return rc == SL_ENOMEM ? sl_err_set(err, rc, "repair: out of memory") : rc;
+	struct pack_salvage *k = ctx;
+	const struct bk_repair *r = k->r;
+	int rc = sl__bk_view_ordinals(&r->view, id, &k->ordinals, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < k->ordinals.n; i++) {
+		uint32_t pack = r->view.pack_of[k->ordinals.at[i]];
+		if (pack != BK_NO_PACK && r->verify.verdicts[pack].state == BK_PACK_RIGHT)
+			return 0;
+	}
+	return 1;
 }
 
-static int repair(struct bk_repair *r, struct sl_err *err)
+static int salvage_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err)
 {
-	int rc = repair_objects(r, err);
+	struct pack_salvage *k = ctx;
+	k->kept++;
+	return sl__bk_store_put_always(k->store, 0, &(struct bk_block){id, bytes, len}, 1, err);
+}
+
+static int count_lost_block(SL_UNUSED const struct bk_id *id, SL_UNUSED const struct sl_err *why, void *ctx,
+			    SL_UNUSED struct sl_err *err)
+{
+	struct pack_salvage *k = ctx;
+	k->lost++;
+	return 0;
+}
+
+static int salvage_pack(struct pack_salvage *k, uint32_t number, struct sl_err *err)
+{
+	struct bk_repair *r = k->r;
+	struct bk_pack_blocks p = {.pack = r->view.packs.ids[number], .size = r->view.sizes[number]};
+	const struct bk_scan scan = {.wants = salvage_wants, .block = salvage_block, .bad = count_lost_block, .ctx = k};
+	k->kept = k->lost = 0;
+	int rc = r->verify.verdicts[number].state == BK_PACK_NO_DIRECTORY
+			 ? sl__bk_indexed_blocks(&r->view, number, &p, err)
+			 : sl__bk_directory_blocks(r->b, &p, err);
 	if (rc == 0)
-		rc = look(r, err);
-	if (rc == 0)
-		rc = sl__bk_repair_packs(r, err);
-	if (rc == 0)
-		rc = sl__bk_repair_index(r, err);
-	if (rc == 0)
-		rc = sl__bk_repair_snapshots(r, err);
+		rc = sl__bk_scan(k->scanner, &p, &scan, err);
+	sl__free(&r->b->env, p.blocks);
+	if (rc == 0 && sl__bk_ids_add(&r->b->env, &r->damaged, &p.pack) != 0)
+		rc = sl__no_memory(err, "repair");
+	r->out.blocks_kept += k->kept;
+	r->out.blocks_lost += k->lost;
+	bool nothing_left = k->kept == 0 && (k->lost > 0 || p.n == 0); /* else it is kept, here or elsewhere */
+	r->out.packs_rewritten += !nothing_left;
+	r->out.packs_lost += nothing_left;
 	return rc;
 }
 
-/* A prune beside it would judge by what is being put aside. */
+static int salvage_packs(struct bk_repair *r, struct sl_err *err)
+{
+	struct pack_salvage k = {.r = r};
+	int rc = sl__bk_store_new(&k.store, r->b, NULL, 1, err);
+	if (rc == 0)
+		rc = sl__bk_scanner_new(&k.scanner, r->b, err);
+	for (uint32_t i = 0; i < r->view.packs.n && rc == 0; i++) {
+		enum bk_verdict_state state = r->verify.verdicts[i].state;
+		if (state == BK_PACK_DAMAGED || state == BK_PACK_NO_DIRECTORY)
+			rc = salvage_pack(&k, i, err);
+	}
+	sl__bk_ids_sort(&r->damaged);
+	if (rc == 0)
+		rc = sl__bk_store_finish(k.store, err);
+	sl__bk_store_free(k.store);
+	sl__bk_scanner_free(k.scanner);
+	sl__free(&r->b->env, k.ordinals.at);
+	return rc;
+}
+
+static int note_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err)
+{
+	struct bk_repair *r = ctx;
+	char name[SL_DRIVER_NAME_BYTES];
+	r->reindex = true;
+	sl__bk_pack_name(&r->view.packs.ids[pack], name);
+	return sl__bk_findings_damaged(SL_BACKUP_FAULT_PACK, false, name, why, &r->f, err);
+}
+
+static int repair_packs(struct bk_repair *r, struct sl_err *err)
+{
+	uint64_t before = r->f.faults;
+	r->verify = (struct bk_verify){
+		.b = r->b, .view = &r->view, .read_data = true, .on_wrong = note_wrong_pack, .ctx = r};
+	int rc = sl__bk_verify_packs(&r->verify, err);
+	if (rc != 0)
+		return rc;
+	bool damaged = r->f.faults > before;
+	before = r->f.faults;
+	rc = sl__bk_check_agreement(&r->verify, &r->f, err);
+	r->reindex = r->reindex || r->f.faults > before;
+	return rc == 0 && damaged ? salvage_packs(r, err) : rc;
+}
+
+/* ---- the index, rebuilt ---- */
+
+static int index_intact_packs(struct bk_repair *r, struct bk_index_builder *builder, struct sl_err *err)
+{
+	struct bk_ids packs = {.n = 0};
+	uint64_t *sizes = NULL;
+	int rc = sl__bk_list_packs(r->b, &packs, &sizes, NULL, NULL, err);
+	for (size_t i = 0; i < packs.n && rc == 0; i++) {
+		struct bk_pack_blocks p = {.pack = packs.ids[i], .size = sizes[i]};
+		if (sl__bk_ids_has(&r->damaged, &p.pack))
+			continue;
+		rc = sl__bk_check_stop(r->b, err);
+		if (rc == 0)
+			rc = sl__bk_directory_blocks(r->b, &p, err);
+		if (rc == 0)
+			rc = sl__bk_index_builder_pack(builder, &p.pack, p.blocks, p.n, err);
+		sl__free(&r->b->env, p.blocks);
+		if (rc == SL_ENOENT)
+			rc = 0;
+	}
+	sl__bk_ids_fini(&r->b->env, &packs);
+	sl__free(&r->b->env, sizes);
+	return rc;
+}
+
+static int count_index_file(SL_UNUSED const char *name, void *ctx)
+{
+	struct bk_repair *r = ctx;
+	r->out.indexes_rebuilt++;
+	return 0;
+}
+
+static int repair_index(struct bk_repair *r, struct sl_err *err)
+{
+	const sl_driver *d = &r->b->driver;
+	struct bk_index_builder *builder = NULL;
+	if (!r->reindex)
+		return 0;
+	int rc = sl__bk_index_builder_new(&builder, &r->b->env, &r->b->keys, err);
+	if (rc == 0)
+		rc = index_intact_packs(r, builder, err);
+	if (rc == 0)
+		rc = sl__bk_index_builder_put(builder, &r->b->driver, count_index_file, r, NULL, err);
+	sl__bk_index_builder_free(builder);
+
+	/* The new index is durable: remove the old files. Names of index files are never reused (each contains a random
+	 * number), so none of the old ones is a new one. */
+	for (size_t i = 0; i < r->bad_files_n && rc == 0; i++)
+		rc = sl__bk_put_aside(r->b, r->bad_files[i], err);
+	for (size_t i = 0; i < sl__bk_index_files(r->view.index) && rc == 0; i++) {
+		const char *name = sl__bk_index_name(r->view.index, i);
+		if (name[0] == '\0')
+			continue;
+		rc = d->ops->remove(d->driver, name, err);
+		if (rc == SL_ENOENT)
+			rc = 0;
+	}
+	for (size_t i = 0; i < r->damaged.n && rc == 0; i++) {
+		char name[SL_DRIVER_NAME_BYTES];
+		sl__bk_pack_name(&r->damaged.ids[i], name);
+		rc = sl__bk_put_aside(r->b, name, err);
+	}
+	return rc;
+}
+
+/* ---- the steps ---- */
+
+static int repair_all(struct bk_repair *r, struct sl_err *err)
+{
+	const struct bk_view_watch watch = {
+		.index_damaged = note_bad_index_file, .directory_damaged = sl__bk_ignore_directory_damage, .ctx = r};
+	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &r->f, .mend = true};
+	int rc = sl__bk_config_care(r->b, &care, err);
+	if (rc == 0)
+		rc = sl__bk_keyring_care(r->b, &care, err);
+	r->out.copies_mended = care.mended;
+	if (rc == 0)
+		rc = sl__bk_check_marks(r->b, true, &r->f, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_view_load(r->b, &r->view, &watch, err);
+	if (rc == 0)
+		rc = sl__bk_index_packs(r->view.index, note_missing_pack, r);
+	if (rc == SL_ENOMEM)
+		return sl__no_memory(err, "repair");
+	if (rc != 0)
+		return rc;
+	rc = repair_packs(r, err);
+	if (rc != 0)
+		return rc;
+	rc = repair_index(r, err);
+	return rc == 0 ? sl__bk_repair_snapshots(r, err) : rc;
+}
+
+/* The lock keeps out prunes, which would judge by what is being quarantined. */
 static int repair_locked(struct bk_repair *r, struct sl_err *err)
 {
 	const sl_driver *d = &r->b->driver;
 	void *lock = NULL;
 	if (d->ops->lock == NULL)
-		return repair(r, err);
+		return repair_all(r, err);
 	int rc = d->ops->lock(d->driver, "prune", &lock, err);
 	if (rc == SL_ELOCKED)
-		return sl_err_set(err, SL_ELOCKED, "repair: a prune or another repair of this repository runs");
+		return sl_err_set(err, SL_ELOCKED, "repair: a prune or another repair of this repository is running");
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "repair: lock the repository");
-	rc = repair(r, err);
+	rc = repair_all(r, err);
 	d->ops->unlock(d->driver, lock);
 	return rc;
-}
-
-static void repair_fini(struct bk_repair *r)
-{
-	sl__bk_verify_fini(&r->verify);
-	sl__bk_view_fini(&r->view);
-	sl__bk_ids_fini(&r->b->env, &r->damaged);
-	sl__free(&r->b->env, r->bad_files);
-	sl__bk_findings_fini(&r->f);
 }
 
 int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, struct sl_backup_repaired *out,
@@ -144,16 +280,19 @@ int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, 
 		return rc;
 	struct bk_repair r = {.b = b, .f.env = &b->env, .verify.b = b};
 	rc = repair_locked(&r, err);
-	struct sl_err told_err = SL_ERR_INIT;
-	int told = sl__bk_findings_tell(&r.f, on_finding, ctx, &told_err); /* what was found is told in any case */
-	if (rc == 0 && told != 0 && err != NULL)
-		*err = told_err;
-	rc = rc != 0 ? rc : told;
+	/* Findings are reported in any case. */
+	int reported = sl__bk_findings_report(&r.f, on_finding, ctx, rc == 0 ? err : NULL);
+	if (rc == 0)
+		rc = reported;
 	if (out != NULL) {
 		size_t size = out->struct_size;
 		memcpy(out, &r.out, SL_MIN(size, sizeof(r.out)));
 		out->struct_size = size;
 	}
-	repair_fini(&r);
+	sl__bk_verify_fini(&r.verify);
+	sl__bk_view_fini(&r.view);
+	sl__bk_ids_fini(&b->env, &r.damaged);
+	sl__free(&b->env, r.bad_files);
+	sl__bk_findings_fini(&r.f);
 	return rc;
 }

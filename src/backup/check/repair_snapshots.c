@@ -1,76 +1,280 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which snapshots miss something, and what becomes of them. */
+/*
+ * Repair of snapshots: which ones miss something, and what becomes of them.
+ *
+ * What is left of a snapshot is published as a new one: the entries whose blocks all exist. A hard link is kept or lost
+ * with the file it names. A folder whose own entry is lost, but not what is in it, comes back as a plain folder.
+ *
+ * The new snapshot is made as a create makes one (F3, F5): in a session, and without relying on packs that a mark
+ * names.
+ */
 #include "backup/check/repair.h"
+#include "base/sha256.h"
 
+#include <sluice/version.h>
 #include <stdio.h>
 
-struct mending {
+struct snapshot_repair {
 	struct bk_repair *r;
 	struct bk_view view; /* after packs and index were repaired */
 	struct bk_choice choice;
 	struct bk_walk walk;
-	bool missing;          /* of the snapshot at hand */
-	struct bk_refs single; /* blocks of metadata that only one pack has */
+	bool missing;          /* something that the current snapshot needs */
+	struct bk_refs single; /* metadata blocks that only one pack contains */
+	char (*ids)[BK_NAME_HEX];
+	size_t n_ids;
 };
 
-static int need(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx, struct sl_err *err)
+/* The rewriting of one snapshot. */
+struct rewriting {
+	struct bk_repair *r;
+	const char *id; /* of the old snapshot */
+	struct bk_session *session;
+	struct bk_index *index; /* that a create would use */
+	struct bk_store *store;
+	struct bk_manifest_writer *writer;
+	struct bk_walk walk; /* over everything that exists */
+	struct bk_reader *reader;
+	struct bk_seen *linked; /* hashes of the paths of kept files that have several names */
+	struct sl__buf folder;  /* path of the innermost open folder */
+	bool missing;           /* a block of the current entry */
+	struct sl_err err;
+	uint64_t entries, files, bytes, lost;
+};
+
+/* ---- does everything that an entry needs exist? ---- */
+
+/* A block that only marked packs contain is copied: the new snapshot must not rely on them. */
+static int keep_ref(const struct bk_ref *ref, void *ctx)
 {
-	struct mending *m = ctx;
-	int rc = sl__bk_choose(&m->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
-	if (rc == 1 && metadata && sl__bk_refs_add(&m->r->b->env, &m->single, ref) != 0)
-		return sl__no_memory(err, "repair");
-	if (rc != SL_ENOENT)
-		return rc > 0 ? 0 : rc;
-	m->missing = true;
-	return 1;
+	struct rewriting *w = ctx;
+	const uint8_t *bytes = NULL;
+	int rc = sl__bk_index_find(w->index, &ref->id, NULL, &w->err);
+	if (rc == SL_ENOENT) {
+		rc = sl__bk_read_block(w->reader, &ref->id, ref->len, &bytes, &w->err);
+		if (rc == 0)
+			rc = sl__bk_store_block(w->store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, NULL,
+						&w->err);
+	}
+	if (rc != SL_ENOENT && rc != SL_ECORRUPT)
+		return rc;
+	w->missing = true;
+	return 1; /* the others need not be read */
 }
 
-static int unread(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx, struct sl_err *err)
+/* 1: everything that the entry needs exists; 0: it is lost. */
+static int entry_is_whole(struct rewriting *w, const struct bk_entry *e, struct sl_err *err)
 {
-	struct mending *m = ctx;
-	(void)ref;
-	(void)path;
-	(void)why;
-	(void)err;
-	m->missing = true;
-	return 1;
+	struct bk_id id;
+	if (e->type == SL_BACKUP_HARDLINK) {
+		int rc = sl__sha256(e->target, e->target_len, id.b, err);
+		return rc == 0 ? sl__bk_seen_has(w->linked, &id) : rc;
+	}
+	w->missing = false;
+	int rc = sl__bk_entry_all_refs(w->walk.lists, e, keep_ref, w, &w->err);
+	if (w->missing || rc == SL_ENOENT || rc == SL_ECORRUPT)
+		return 0;
+	if (rc != 0 && err != NULL)
+		*err = w->err;
+	return rc == 0 ? 1 : rc;
 }
 
-/* The first is kept under damaged/; its copy goes before, else it would count as the snapshot. */
-static int put_snapshot_aside(struct mending *m, const char *id, struct sl_err *err)
+/* ---- the new manifest ---- */
+
+static int open_folder(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
 {
-	char name[SL_DRIVER_NAME_BYTES];
-	int rc = sl__bk_snapshot_remove_copy(m->r->b, id, err);
-	(void)snprintf(name, sizeof(name), "snapshots/%s", id);
-	return rc == 0 ? sl__bk_put_aside(m->r->b, name, err) : rc;
+	sl__buf_clear(&w->folder);
+	return sl__buf_append(&w->folder, path, len) == 0 ? 0 : sl__no_memory(err, "repair");
 }
 
-static int lose(struct mending *m, const char *id, const struct sl_err *why, struct sl_err *err)
+/* Add the folders of a path whose own entries are lost. */
+static int add_lost_folders(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
 {
-	char name[SL_DRIVER_NAME_BYTES];
-	(void)snprintf(name, sizeof(name), "snapshots/%s", id);
-	int rc = sl__bk_findings_add(&m->r->f, SL_BACKUP_FAULT_SNAPSHOT, false, name, id, NULL, why, err);
+	const struct sl_env *env = &w->r->b->env;
+	for (size_t at = 1; at < len; at++) {
+		const struct sl__buf *open = &w->folder;
+		if (path[at] != '/' || (open->len >= at && memcmp(open->data, path, at) == 0 &&
+					(open->len == at || open->data[at] == '/')))
+			continue;
+		char *name = sl__calloc(env, at + 1, 1);
+		if (name == NULL)
+			return sl__no_memory(err, "repair");
+		memcpy(name, path, at);
+		const struct bk_entry folder = {
+			.type = SL_BACKUP_DIR, .path = name, .path_len = at, .mode = 0700, .nlink = 1};
+		int rc = sl__bk_manifest_add(w->writer, &folder, err);
+		sl__free(env, name);
+		w->entries++;
+		if (rc == 0)
+			rc = open_folder(w, path, at, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int rewrite_entry(const struct bk_entry *e, void *ctx, struct sl_err *err)
+{
+	struct rewriting *w = ctx;
+	struct bk_id id;
+	int rc = entry_is_whole(w, e, err);
+	if (rc < 0)
+		return rc;
+	if (rc == 0) {
+		char object[SL_DRIVER_NAME_BYTES];
+		struct sl_backup_finding x = {
+			.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = w->id, .path = e->path};
+		(void)snprintf(object, sizeof(object), "snapshots/%s", w->id);
+		(void)sl_err_set(&x.reason, SL_ECORRUPT, "the file is lost: some of its blocks are missing");
+		w->lost++;
+		return sl__bk_findings_add(&w->r->f, &x, err);
+	}
+	rc = add_lost_folders(w, e->path, e->path_len, err);
 	if (rc == 0)
-		rc = put_snapshot_aside(m, id, err);
-	m->r->out.snapshots_lost += rc == 0;
+		rc = sl__bk_manifest_add(w->writer, e, err);
+	if (rc != 0)
+		return rc;
+	w->entries++;
+	w->files += e->type == SL_BACKUP_FILE;
+	w->bytes += e->type == SL_BACKUP_FILE ? e->size : 0;
+	if (e->type == SL_BACKUP_DIR)
+		return open_folder(w, e->path, e->path_len, err);
+	if (e->nlink < 2)
+		return 0;
+	rc = sl__sha256(e->path, e->path_len, id.b, err);
+	return rc == 0 && sl__bk_seen_add(w->linked, &id) < 0 ? sl__no_memory(err, "repair") : rc;
+}
+
+/* A manifest block that is lost is a finding. */
+static int rewrite_block(struct rewriting *w, const struct bk_ref *ref, struct sl_err *err)
+{
+	char object[BK_HEX_BYTES];
+	struct sl_backup_finding x = {
+		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = w->id, .reason = SL_ERR_INIT};
+	int rc = sl__bk_walk_block(&w->walk, ref, rewrite_entry, w, &x.reason);
+	if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+		return sl__bk_findings_add(&w->r->f, &x, err);
+	}
+	if (rc != 0 && err != NULL)
+		*err = x.reason;
 	return rc;
 }
 
-static bool is_repaired_copy(const struct sl_backup_snapshot *s, const char *of)
+static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old, struct sl_err *err)
 {
-	bool tagged = false;
-	for (size_t i = 0; i < s->tags_n; i++)
-		tagged = tagged || strcmp(s->tags[i], "repaired") == 0;
-	return tagged && s->parent != NULL && strcmp(s->parent, of) == 0;
+	const struct sl_env *env = &w->r->b->env;
+	struct bk_snapshot s = {.info = old->info};
+	char *json = NULL;
+	size_t len = 0;
+	const char **tags = sl__calloc(env, old->info.tags_n + 1, sizeof(*tags));
+	if (tags == NULL)
+		return sl__no_memory(err, "repair");
+	if (old->info.tags_n > 0)
+		memcpy(tags, old->info.tags, old->info.tags_n * sizeof(*tags));
+	tags[old->info.tags_n] = "repaired";
+	s.info.tags = tags;
+	s.info.tags_n = old->info.tags_n + 1;
+	s.info.parent = w->id;
+	s.info.entries = w->entries;
+	s.info.files = w->files;
+	s.info.bytes = w->bytes;
+	s.info.problems += w->lost;
+	s.info.version = sl_version();
+	int rc = sl__bk_manifest_finish(w->writer, &s.manifest, &s.manifest_n, err);
+	if (rc == 0)
+		rc = sl__bk_store_finish(w->store, err);
+	if (rc == 0)
+		rc = sl__bk_snapshot_json(env, &s, &json, &len, err);
+	if (rc == 0)
+		rc = sl__bk_session_publish(w->session, json, len, err);
+	sl__free(env, json);
+	sl__free(env, s.manifest);
+	sl__free(env, tags);
+	return rc;
 }
 
-/* 1: a repair that died has published the copy, and not put the old one aside. */
-static int has_copy(struct mending *m, const char *id, char (*ids)[BK_NAME_HEX], size_t n, struct sl_err *err)
+static int rewriting_init(struct rewriting *w, const struct bk_view *view, struct sl_err *err)
 {
-	for (size_t i = 0; i < n; i++) {
+	struct sl_backup *b = w->r->b;
+	sl__buf_init(&w->folder, &b->env);
+	w->walk = (struct bk_walk){.b = b};
+	int rc = sl__bk_session_begin(b, &w->session, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_index_for_writing(b, &w->session->seen, &w->index, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_store_new(&w->store, b, w->index, 1, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_manifest_writer_new(&w->writer, b, w->store, 0, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_walk_init(&w->walk, view->index, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_reader_new(&w->reader, b, view->index, err);
+	return rc == 0 ? sl__bk_seen_new(&w->linked, &b->env, err) : rc;
+}
+
+/* Publish what is left of a snapshot. *kept: its entries; when 0, nothing is published. */
+static int rewrite_snapshot(struct snapshot_repair *m, const struct bk_snapshot *s, const char *id, uint64_t *kept,
+			    struct sl_err *err)
+{
+	struct rewriting w = {.r = m->r, .id = id};
+	int rc = rewriting_init(&w, &m->view, err);
+	for (size_t i = 0; i < s->manifest_n && rc == 0; i++)
+		rc = rewrite_block(&w, &s->manifest[i], err);
+	if (rc == 0 && w.entries > 0)
+		rc = publish_rewritten(&w, s, err);
+	sl__bk_manifest_writer_free(w.writer);
+	sl__bk_store_free(w.store);
+	sl__bk_index_free(w.index);
+	sl__bk_session_end(w.session);
+	sl__bk_walk_fini(&w.walk);
+	sl__bk_reader_free(w.reader);
+	sl__bk_seen_free(w.linked);
+	sl__buf_fini(&w.folder);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "repair: snapshot %.8s", id);
+	m->r->out.files_lost += w.lost;
+	*kept = w.entries;
+	return 0;
+}
+
+/* ---- snapshots that miss something ---- */
+
+/* Quarantine a snapshot. Its copy is removed before, else it would count as the snapshot. why: it is lost. */
+static int quarantine_snapshot(struct snapshot_repair *m, const char *id, const struct sl_err *why, struct sl_err *err)
+{
+	char name[SL_DRIVER_NAME_BYTES];
+	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_SNAPSHOT, .object = name, .snapshot = id};
+	int rc = 0;
+	(void)snprintf(name, sizeof(name), "snapshots/%s", id);
+	if (why != NULL) {
+		x.reason = *why;
+		rc = sl__bk_findings_add(&m->r->f, &x, err);
+	}
+	if (rc == 0)
+		rc = sl__bk_snapshot_remove_copy(m->r->b, id, err);
+	if (rc == 0)
+		rc = sl__bk_put_aside(m->r->b, name, err);
+	if (why != NULL)
+		m->r->out.snapshots_lost += rc == 0;
+	return rc;
+}
+
+/* 1: an earlier repair died after it published the copy of this snapshot, and before it quarantined the old one. */
+static int has_repaired_copy(struct snapshot_repair *m, const char *id, struct sl_err *err)
+{
+	for (size_t i = 0; i < m->n_ids; i++) {
 		struct bk_snapshot s = {.manifest = NULL};
-		int rc = sl__bk_snapshot_load(m->r->b, ids[i], &s, err);
-		bool found = rc == 0 && is_repaired_copy(&s.info, id);
+		int rc = sl__bk_snapshot_load(m->r->b, m->ids[i], &s, err);
+		bool tagged = false;
+		for (size_t k = 0; k < s.info.tags_n && rc == 0; k++)
+			tagged = tagged || strcmp(s.info.tags[k], "repaired") == 0;
+		bool found = tagged && s.info.parent != NULL && strcmp(s.info.parent, id) == 0;
 		sl__bk_snapshot_fini(&m->r->b->env, &s);
 		if (found)
 			return 1;
@@ -80,32 +284,77 @@ static int has_copy(struct mending *m, const char *id, char (*ids)[BK_NAME_HEX],
 	return 0;
 }
 
-static int rewrite(struct mending *m, const struct bk_snapshot *s, const char *id, char (*ids)[BK_NAME_HEX], size_t n,
-		   struct sl_err *err)
+/* Replace a snapshot that misses something by what is left of it. */
+static int replace_snapshot(struct snapshot_repair *m, const struct bk_snapshot *s, const char *id, struct sl_err *err)
 {
 	uint64_t kept = 1;
-	int copy = has_copy(m, id, ids, n, err);
-	int rc = copy < 0 ? copy : 0;
-	if (copy == 0)
-		rc = sl__bk_rewrite_snapshot(m->r, &m->view, s, id, &kept, err);
-	if (rc == 0 && kept == 0) {
+	int rc = has_repaired_copy(m, id, err);
+	if (rc == 0)
+		rc = rewrite_snapshot(m, s, id, &kept, err);
+	if (rc < 0)
+		return rc;
+	if (kept == 0) {
 		struct sl_err why = SL_ERR_INIT;
 		(void)sl_err_set(&why, SL_ECORRUPT, "nothing of it is left");
-		return lose(m, id, &why, err);
+		return quarantine_snapshot(m, id, &why, err);
 	}
-	m->r->out.snapshots_rewritten += rc == 0;
-	return rc == 0 ? put_snapshot_aside(m, id, err) : rc;
+	m->r->out.snapshots_rewritten++;
+	return quarantine_snapshot(m, id, NULL, err);
 }
 
-static int snapshot_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			    void *ctx, struct sl_err *err)
+static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_err *err)
 {
-	struct mending *m = ctx;
-	return sl__bk_findings_add(&m->r->f, fault, harmless, object, NULL, NULL, why, err);
+	struct bk_snapshot s = {.manifest = NULL};
+	struct sl_err why = SL_ERR_INIT;
+	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &m->r->f, .mend = true};
+	int rc = sl__bk_snapshot_care(m->r->b, id, &care, err);
+	m->r->out.copies_mended += care.mended;
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_load(m->r->b, id, &s, &why);
+	if (rc == SL_ECORRUPT)
+		return quarantine_snapshot(m, id, &why, err);
+	if (rc == SL_ENOENT || rc == SL_EUNSUPPORTED) /* forgotten since; or of a later version, which is left alone */
+		return 0;
+	if (rc != 0) {
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+	m->missing = false;
+	rc = sl__bk_walk_snapshot(&m->walk, &s, err);
+	if (rc == 0 && m->missing)
+		rc = replace_snapshot(m, &s, id, err);
+	sl__bk_snapshot_fini(&m->r->b->env, &s);
+	return rc;
 }
 
-/* Metadata that only one pack has gets into a second one. What cannot be read is told as missing elsewhere. */
-static int double_metadata(struct mending *m, struct sl_err *err)
+/* ---- all snapshots ---- */
+
+static int repair_needs_block(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx,
+			      struct sl_err *err)
+{
+	struct snapshot_repair *m = ctx;
+	int rc = sl__bk_choose(&m->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc == SL_ENOENT) {
+		m->missing = true;
+		return 1;
+	}
+	if (rc == 1 && metadata && sl__bk_refs_add(&m->r->b->env, &m->single, ref) != 0)
+		return sl__no_memory(err, "repair");
+	return rc > 0 ? 0 : rc;
+}
+
+static int note_unread_block(SL_UNUSED const struct bk_ref *ref, SL_UNUSED const char *path,
+			     SL_UNUSED const struct sl_err *why, void *ctx, SL_UNUSED struct sl_err *err)
+{
+	struct snapshot_repair *m = ctx;
+	m->missing = true;
+	return 1;
+}
+
+/* Put metadata that only one pack contains into a second one. What cannot be read is reported as missing elsewhere. */
+static int double_metadata(struct snapshot_repair *m, struct sl_err *err)
 {
 	struct sl_backup *b = m->r->b;
 	struct bk_store *store = NULL;
@@ -136,51 +385,22 @@ static int double_metadata(struct mending *m, struct sl_err *err)
 	return rc;
 }
 
-static int mend(struct mending *m, const char *id, char (*ids)[BK_NAME_HEX], size_t n, struct sl_err *err)
-{
-	struct bk_snapshot s = {.manifest = NULL};
-	struct sl_err why = SL_ERR_INIT;
-	struct bk_care care = {.fn = snapshot_damaged, .ctx = m, .mend = true};
-	int rc = sl__bk_snapshot_care(m->r->b, id, &care, err);
-	m->r->out.copies_mended += care.mended;
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_snapshot_load(m->r->b, id, &s, &why);
-	if (rc == SL_ECORRUPT)
-		return lose(m, id, &why, err);
-	if (rc == SL_ENOENT ||
-	    rc == SL_EUNSUPPORTED) /* forgotten meanwhile; or of a later version: not ours to judge */
-		return 0;
-	if (rc != 0) {
-		if (err != NULL)
-			*err = why;
-		return rc;
-	}
-	m->missing = false;
-	rc = sl__bk_walk_snapshot(&m->walk, &s, err);
-	if (rc == 0 && m->missing)
-		rc = rewrite(m, &s, id, ids, n, err);
-	sl__bk_snapshot_fini(&m->r->b->env, &s);
-	return rc;
-}
-
 int sl__bk_repair_snapshots(struct bk_repair *r, struct sl_err *err)
 {
-	struct mending m = {.r = r};
-	char(*ids)[BK_NAME_HEX] = NULL;
-	size_t n = 0;
+	struct snapshot_repair m = {.r = r};
+	m.walk = (struct bk_walk){.b = r->b, .need = repair_needs_block, .unread = note_unread_block, .ctx = &m};
 	int rc = sl__bk_view_load(r->b, &m.view, NULL, err);
 	if (rc == 0)
 		rc = sl__bk_choice_init(&m.choice, &m.view, NULL, NULL, err);
 	if (rc == 0)
-		rc = sl__bk_walk_init(&m.walk, r->b, m.view.index, need, unread, &m, err);
+		rc = sl__bk_walk_init(&m.walk, m.view.index, err);
 	if (rc == 0)
-		rc = sl__bk_snapshot_ids(r->b, &ids, &n, err);
-	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = mend(&m, ids[i], ids, n, err);
+		rc = sl__bk_snapshot_ids(r->b, &m.ids, &m.n_ids, err);
+	for (size_t i = 0; i < m.n_ids && rc == 0; i++)
+		rc = repair_snapshot(&m, m.ids[i], err);
 	if (rc == 0)
 		rc = double_metadata(&m, err);
-	sl__free(&r->b->env, ids);
+	sl__free(&r->b->env, m.ids);
 	sl__free(&r->b->env, m.single.refs);
 	sl__bk_walk_fini(&m.walk);
 	sl__bk_choice_fini(&m.choice);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All packs of a view on opts.threads threads: each takes the next pack, reads it from front to back once, and judges
- * it. What the index knows of a pack whose directory cannot be read is looked at afterwards, on one thread.
+ * Verify all packs of a view on opts.threads threads. Each thread takes the next pack, reads it once from front to back
+ * and judges it. Packs whose directory cannot be read are then verified by what the index has of them, on one thread.
+ *
+ * Seals find damage. An index that was written wrong is found by its sums: each index file is summed up by pack and
+ * compared with the sums of the packs' directories.
  */
 #include <stdlib.h>
 
 #include "backup/check/check.h"
+#include "backup/grow.h"
 
-struct worker {
+struct pack_verifier { /* of one thread */
 	struct bk_verify *v;
 	struct bk_scanner *scanner;
-	uint32_t pack;     /* at hand */
-	bool any_bad;      /* a block of it */
-	struct sl_err why; /* the first one's reason */
+	bool any_bad;      /* a block of the current pack */
+	struct bk_id pack; /* the current one */
+	struct sl_err why; /* of its first bad block */
 };
 
 static uint64_t mix(uint64_t x)
@@ -22,7 +26,8 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-uint64_t sl__bk_place_sum(const struct bk_id *id, const struct bk_place *p)
+/* How a block and its place count in a sum. */
+static uint64_t place_sum(const struct bk_id *id, const struct bk_place *p)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < BK_ID_BYTES; i += 8)
@@ -34,165 +39,125 @@ uint64_t sl__bk_place_sum(const struct bk_id *id, const struct bk_place *p)
 
 /* ---- one pack ---- */
 
-static int keep_bad(struct bk_verify *v, uint32_t pack, const struct bk_id *id) SL_REQUIRES(v->mu)
+static int on_bad_block(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err)
 {
-	if (v->bad_n == v->bad_cap) {
-		size_t cap = v->bad_cap == 0 ? 64 : v->bad_cap * 2;
-		void *grown = sl__realloc(&v->b->env, v->bad, cap * sizeof(*v->bad));
-		if (grown == NULL)
-			return SL_ENOMEM;
-		v->bad = grown;
-		v->bad_cap = cap;
-	}
-	v->bad[v->bad_n++] = (struct bk_bad_block){.pack = v->view->packs.ids[pack], .id = *id};
-	return 0;
-}
-
-static int bad_block(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err)
-{
-	struct worker *w = ctx;
+	struct pack_verifier *w = ctx;
+	struct bk_verify *v = w->v;
 	if (!w->any_bad)
 		w->why = *why;
 	w->any_bad = true;
-	sl__lock(&w->v->mu);
-	int rc = keep_bad(w->v, w->pack, id);
-	sl__unlock(&w->v->mu);
-	return rc == 0 ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for what was found");
-}
-
-static int scan_pack(struct worker *w, const struct bk_pack_block *blocks, size_t n, bool whole, struct sl_err *err)
-{
-	const struct bk_view *view = w->v->view;
-	const struct bk_scan scan = {.bad = bad_block, .ctx = w, .whole = whole};
-	w->any_bad = false;
-	int rc = sl__bk_scan(w->scanner, &view->packs.ids[w->pack], view->sizes[w->pack], blocks, n, &scan, err);
-	if (rc == 0 && w->any_bad) {
-		if (err != NULL)
-			*err = w->why;
-		rc = SL_ECORRUPT;
+	sl__lock(&v->mu);
+	struct bk_bad_block *grown = sl__bk_grow(&v->b->env, v->bad, v->bad_n, &v->bad_cap, sizeof(*grown));
+	if (grown != NULL) {
+		v->bad = grown;
+		v->bad[v->bad_n++] = (struct bk_bad_block){.pack = w->pack, .id = *id};
 	}
-	return rc;
+	sl__unlock(&v->mu);
+	return grown != NULL ? 0 : sl__no_memory(err, "check packs");
 }
 
-static int judge(struct worker *w, struct bk_verdict *verdict, struct sl_err *err)
+/* SL_ECORRUPT also when only blocks are bad. */
+static int scan_pack(struct pack_verifier *w, const struct bk_pack_blocks *p, bool whole, struct sl_err *err)
 {
-	const struct bk_view *view = w->v->view;
-	struct bk_pack_block *blocks = NULL;
-	size_t n = 0;
-	int rc = sl__bk_directory_blocks(w->v->b, &view->packs.ids[w->pack], view->sizes[w->pack], &blocks, &n, err);
-	if (rc == SL_ECORRUPT)
-		verdict->state = BK_PACK_NO_DIRECTORY;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		verdict->sum += sl__bk_place_sum(&blocks[i].id, &blocks[i].place);
-	verdict->blocks = (uint32_t)n;
-	if (rc == 0 && w->v->read_data) {
-		rc = scan_pack(w, blocks, n, true, err);
+	const struct bk_scan scan = {.bad = on_bad_block, .ctx = w, .whole = whole};
+	w->any_bad = false;
+	w->pack = p->pack;
+	int rc = sl__bk_scan(w->scanner, p, &scan, err);
+	if (rc != 0 || !w->any_bad)
+		return rc;
+	if (err != NULL)
+		*err = w->why;
+	return SL_ECORRUPT;
+}
+
+static int judge_pack(struct pack_verifier *w, uint32_t number, struct bk_verdict *verdict, struct sl_err *err)
+{
+	const struct bk_verify *v = w->v;
+	struct bk_pack_blocks p = {.pack = v->view->packs.ids[number], .size = v->view->sizes[number]};
+	int rc = sl__bk_directory_blocks(v->b, &p, err);
+	if (rc == 0) {
+		for (size_t i = 0; i < p.n; i++)
+			verdict->sum += place_sum(&p.blocks[i].id, &p.blocks[i].place);
+		verdict->blocks = (uint32_t)p.n;
+		if (v->read_data)
+			rc = scan_pack(w, &p, true, err);
 		if (rc == SL_ECORRUPT)
 			verdict->state = BK_PACK_DAMAGED;
+	} else if (rc == SL_ECORRUPT) {
+		verdict->state = BK_PACK_NO_DIRECTORY;
 	}
 	if (rc == SL_ENOENT)
 		verdict->state = BK_PACK_GONE;
-	if (rc == SL_EIO && w->v->pass_unreadable)
+	if (rc == SL_EIO && v->skip_unreadable)
 		verdict->state = BK_PACK_UNREADABLE;
-	sl__free(&w->v->b->env, blocks);
+	sl__free(&v->b->env, p.blocks);
 	return rc;
 }
 
 /* ---- threads ---- */
 
-static void count(struct bk_verify *v, uint32_t pack) SL_REQUIRES(v->mu)
+/* Count a pack that was judged and report it; rc and err are of judging it. */
+static int finish_pack(struct bk_verify *v, uint32_t pack, int rc, struct sl_err *err) SL_REQUIRES(v->mu)
 {
-	v->blocks += v->verdicts[pack].blocks;
+	const struct bk_verdict *verdict = &v->verdicts[pack];
+	v->blocks += verdict->blocks;
 	v->bytes += v->view->sizes[pack];
 	sl__lock(&v->b->mu);
 	v->b->progress.packs++;
 	v->b->progress.bytes += v->view->sizes[pack];
 	sl__unlock(&v->b->mu);
+	if (verdict->state == BK_PACK_RIGHT)
+		return rc;
+	if (verdict->state == BK_PACK_GONE)
+		return 0;
+	if (verdict->state == BK_PACK_UNREADABLE &&
+	    sl__bk_ids_add(&v->b->env, &v->unreadable, &v->view->packs.ids[pack]) != 0)
+		return sl__no_memory(err, "check packs");
+	return v->on_wrong(pack, err, v->ctx, err);
 }
 
-/* 0: all are given, or somebody failed. */
-static bool take(struct bk_verify *v, uint32_t *pack)
-{
-	sl__lock(&v->mu);
-	bool more = v->rc == 0 && v->next < v->view->packs.n;
-	if (more)
-		*pack = v->next++;
-	sl__unlock(&v->mu);
-	return more;
-}
-
-static void settle(struct bk_verify *v, uint32_t pack, int rc, struct sl_err *err)
-{
-	sl__lock(&v->mu);
-	count(v, pack);
-	if (v->verdicts[pack].state != BK_PACK_RIGHT)
-		rc = v->verdicts[pack].state == BK_PACK_GONE ? 0 : v->on_wrong(pack, err, v->ctx, err);
-	if (rc != 0 && v->rc == 0) {
-		v->rc = rc;
-		v->err = *err;
-	}
-	sl__unlock(&v->mu);
-}
-
-static void *run(void *arg)
+static void *verify_thread(void *arg)
 {
 	struct bk_verify *v = arg;
-	struct worker w = {.v = v};
+	struct pack_verifier w = {.v = v};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl__bk_scanner_new(&w.scanner, v->b, &err);
-	if (rc != 0) {
-		sl__lock(&v->mu);
-		v->rc = v->rc != 0 ? v->rc : rc;
-		v->err = err;
+	sl__lock(&v->mu);
+	for (;;) {
+		if (rc != 0 && v->rc == 0) {
+			v->rc = rc;
+			v->err = err;
+		}
+		if (v->rc != 0 || v->next >= v->view->packs.n)
+			break;
+		uint32_t pack = v->next++;
 		sl__unlock(&v->mu);
-		return NULL;
+		rc = judge_pack(&w, pack, &v->verdicts[pack], &err);
+		sl__lock(&v->mu);
+		rc = finish_pack(v, pack, rc, &err);
 	}
-	while (take(v, &w.pack)) {
-		rc = judge(&w, &v->verdicts[w.pack], &err);
-		settle(v, w.pack, rc, &err);
-	}
+	sl__unlock(&v->mu);
 	sl__bk_scanner_free(w.scanner);
 	return NULL;
 }
 
-static void run_threads(struct bk_verify *v)
-{
-	pthread_t threads[64];
-	int n = 0, want = (int)SL_MIN((size_t)SL_MAX(v->b->opts.threads, 1), v->view->packs.n);
-	while (n + 1 < want && n < (int)SL_COUNT(threads) && sl__thread_start(&threads[n], "sl-check", run, v) == 0)
-		n++;
-	(void)run(v); /* this thread is one of them: also when no other could be started */
-	for (int i = 0; i < n; i++)
-		(void)pthread_join(threads[i], NULL);
-}
-
 /* ---- packs without a directory ---- */
 
-struct of_pack {
+struct index_reading {
 	const struct bk_view *view;
 	uint32_t pack;
-	struct bk_pack_block *blocks;
-	size_t n, cap;
+	struct bk_pack_blocks *p;
 };
 
-static int gather(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx)
+static int add_indexed_block(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx)
 {
-	struct of_pack *o = ctx;
-	if (o->view->pack_of[ordinal] != o->pack)
+	const struct index_reading *r = ctx;
+	if (r->view->pack_of[ordinal] != r->pack)
 		return 0;
-	if (o->n == o->cap) {
-		size_t cap = o->cap == 0 ? 256 : o->cap * 2;
-		void *grown = sl__realloc(&o->view->b->env, o->blocks, cap * sizeof(*o->blocks));
-		if (grown == NULL)
-			return SL_ENOMEM;
-		o->blocks = grown;
-		o->cap = cap;
-	}
-	o->blocks[o->n++] = (struct bk_pack_block){.id = *id, .place = found->place};
-	return 0;
+	return sl__bk_pack_blocks_add(&r->view->b->env, r->p, id, &found->place);
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
 	const struct bk_place *x = &((const struct bk_pack_block *)a)->place;
 	const struct bk_place *y = &((const struct bk_pack_block *)b)->place;
@@ -201,51 +166,52 @@ static int by_place(const void *a, const void *b)
 	return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-int sl__bk_indexed_blocks(const struct bk_view *view, uint32_t pack, struct bk_pack_block **blocks, size_t *n,
-			  struct sl_err *err)
+int sl__bk_indexed_blocks(const struct bk_view *view, uint32_t pack, struct bk_pack_blocks *p, struct sl_err *err)
 {
-	struct of_pack o = {.view = view, .pack = pack};
-	int rc = sl__bk_index_each(view->index, gather, &o, err);
-	if (rc != 0) {
-		sl__free(&view->b->env, o.blocks);
-		return rc == SL_ENOMEM ? sl_err_set(err, rc, "no memory for the blocks of a pack") : rc;
-	}
-	if (o.n > 0)
-		qsort(o.blocks, o.n, sizeof(*o.blocks), by_place);
-	*blocks = o.blocks;
-	*n = o.n;
-	return 0;
+	struct index_reading r = {.view = view, .pack = pack, .p = p};
+	*p = (struct bk_pack_blocks){.pack = view->packs.ids[pack], .size = view->sizes[pack]};
+	int rc = sl__bk_index_each(view->index, add_indexed_block, &r, err);
+	if (rc == SL_ENOMEM)
+		return sl__no_memory(err, "read the blocks of a pack");
+	if (rc == 0 && p->n > 0)
+		qsort(p->blocks, p->n, sizeof(*p->blocks), compare_places);
+	return rc;
 }
 
-static int look_by_index(struct bk_verify *v, struct sl_err *err)
+static int verify_by_index(struct bk_verify *v, struct sl_err *err)
 {
-	struct worker w = {.v = v};
+	struct pack_verifier w = {.v = v};
 	int rc = 0;
 	for (uint32_t i = 0; i < v->view->packs.n && rc == 0; i++) {
-		struct bk_pack_block *blocks = NULL;
-		size_t n = 0;
+		struct bk_pack_blocks p = {.n = 0};
 		if (v->verdicts[i].state != BK_PACK_NO_DIRECTORY)
 			continue;
 		if (w.scanner == NULL)
 			rc = sl__bk_scanner_new(&w.scanner, v->b, err);
 		if (rc == 0)
-			rc = sl__bk_indexed_blocks(v->view, i, &blocks, &n, err);
-		w.pack = i;
+			rc = sl__bk_indexed_blocks(v->view, i, &p, err);
 		if (rc == 0)
-			rc = scan_pack(&w, blocks, n, false, err);
-		if (rc == SL_ECORRUPT || rc == SL_ENOENT || (rc == SL_EIO && v->pass_unreadable))
+			rc = scan_pack(&w, &p, false, err);
+		if (rc == SL_ECORRUPT || rc == SL_ENOENT || (rc == SL_EIO && v->skip_unreadable))
 			rc = 0;
-		sl__free(&v->b->env, blocks);
+		sl__free(&v->b->env, p.blocks);
 	}
 	sl__bk_scanner_free(w.scanner);
 	return rc;
 }
 
-/* ---- all ---- */
+/* ---- all packs ---- */
 
-static void begin_progress(struct bk_verify *v)
+int sl__bk_verify_packs(struct bk_verify *v, struct sl_err *err)
 {
+	pthread_t threads[64];
 	uint64_t bytes = 0;
+	int n = 0, want = (int)SL_MIN((size_t)SL_MAX(v->b->opts.threads, 1), v->view->packs.n);
+	sl__mutex_init(&v->mu);
+	v->verdicts = sl__calloc(&v->b->env, v->view->packs.n + 1, sizeof(*v->verdicts));
+	if (v->verdicts == NULL)
+		return sl__no_memory(err, "check packs");
+
 	for (size_t i = 0; i < v->view->packs.n; i++)
 		bytes += v->view->sizes[i];
 	sl__lock(&v->b->mu);
@@ -253,23 +219,20 @@ static void begin_progress(struct bk_verify *v)
 	v->b->progress.bytes_total = bytes;
 	v->b->progress.totals_known = 1;
 	sl__unlock(&v->b->mu);
-}
 
-int sl__bk_verify_packs(struct bk_verify *v, struct sl_err *err)
-{
-	sl__mutex_init(&v->mu);
-	v->verdicts = sl__calloc(&v->b->env, v->view->packs.n + 1, sizeof(*v->verdicts));
-	if (v->verdicts == NULL)
-		return sl_err_set(err, SL_ENOMEM, "check packs: out of memory");
-	begin_progress(v);
-	if (v->view->packs.n > 0)
-		run_threads(v);
-	if (v->rc != 0) {
-		if (err != NULL)
-			*err = v->err;
-		return v->rc;
-	}
-	return look_by_index(v, err);
+	/* This thread is one of them: also when no other could be started. */
+	while (n + 1 < want && n < (int)SL_COUNT(threads) &&
+	       sl__thread_start(&threads[n], "sl-check", verify_thread, v) == 0)
+		n++;
+	if (want > 0)
+		(void)verify_thread(v);
+	for (int i = 0; i < n; i++)
+		(void)pthread_join(threads[i], NULL);
+	if (v->rc == 0)
+		return verify_by_index(v, err);
+	if (err != NULL)
+		*err = v->err;
+	return v->rc;
 }
 
 void sl__bk_verify_fini(struct bk_verify *v)
@@ -278,28 +241,17 @@ void sl__bk_verify_fini(struct bk_verify *v)
 		sl__mutex_fini(&v->mu);
 	sl__free(&v->b->env, v->verdicts);
 	sl__free(&v->b->env, v->bad);
+	sl__bk_ids_fini(&v->b->env, &v->unreadable);
 	v->verdicts = NULL;
 	v->bad = NULL;
 }
 
-/* Nothing of a pack that the storage does not give can be counted on. */
-static void set_unreadable(const struct bk_verify *v, const struct bk_view *view, uint64_t *bits)
-{
-	for (size_t i = 0; i < v->view->packs.n; i++) {
-		if (v->verdicts[i].state != BK_PACK_UNREADABLE)
-			continue;
-		uint32_t pack = sl__bk_view_pack(view, &v->view->packs.ids[i]);
-		for (uint64_t o = 0; o < view->entries && pack != BK_NO_PACK; o++)
-			if (view->pack_of[o] == pack)
-				sl__bk_set_bit(bits, o);
-	}
-}
-
+/* The view may be a later one than the one that was verified: packs are compared by id. */
 uint64_t *sl__bk_verify_bits(const struct bk_verify *v, const struct bk_view *view, struct sl_err *err)
 {
 	struct bk_ordinals o = {.n = 0};
 	uint64_t *bits = sl__bk_bits(&v->b->env, view->entries);
-	int rc = bits != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "check packs: out of memory");
+	int rc = bits != NULL ? 0 : sl__no_memory(err, "check packs");
 	for (size_t i = 0; i < v->bad_n && rc == 0; i++) {
 		uint32_t pack = sl__bk_view_pack(view, &v->bad[i].pack);
 		rc = sl__bk_view_ordinals(view, &v->bad[i].id, &o, err);
@@ -312,6 +264,84 @@ uint64_t *sl__bk_verify_bits(const struct bk_verify *v, const struct bk_view *vi
 		sl__free(&v->b->env, bits);
 		return NULL;
 	}
-	set_unreadable(v, view, bits);
+	/* Nothing of a pack that the storage fails to read can be used. */
+	for (size_t i = 0; i < v->unreadable.n; i++) {
+		uint32_t pack = sl__bk_view_pack(view, &v->unreadable.ids[i]);
+		for (uint64_t k = 0; k < view->entries && pack != BK_NO_PACK; k++)
+			if (view->pack_of[k] == pack)
+				sl__bk_set_bit(bits, k);
+	}
 	return bits;
+}
+
+/* ---- does the index agree with the directories? ---- */
+
+struct index_summing {
+	const struct bk_verify *v;
+	struct bk_findings *f;
+	struct sl_err *err;
+	size_t file;  /* the current one */
+	uint64_t end; /* the first ordinal after it */
+	struct pack_sum {
+		uint32_t blocks;
+		uint64_t sum;
+	} * sums; /* by pack number */
+};
+
+static int compare_sums(const struct index_summing *s)
+{
+	const struct bk_view *view = s->v->view;
+	for (size_t i = 0; i < view->packs.n; i++) {
+		const struct bk_verdict *verdict = &s->v->verdicts[i];
+		char pack[SL_DRIVER_NAME_BYTES];
+		struct sl_err why = SL_ERR_INIT;
+		if (s->sums[i].blocks == 0 || verdict->state == BK_PACK_GONE ||
+		    verdict->state == BK_PACK_NO_DIRECTORY || verdict->state == BK_PACK_UNREADABLE ||
+		    (s->sums[i].blocks == verdict->blocks && s->sums[i].sum == verdict->sum))
+			continue;
+		sl__bk_pack_name(&view->packs.ids[i], pack);
+		(void)sl_err_set(&why, SL_ECORRUPT, "it does not agree with the directory of %s", pack);
+		int rc = sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, sl__bk_index_name(view->index, s->file),
+						 &why, s->f, s->err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int add_to_sum(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx)
+{
+	struct index_summing *s = ctx;
+	const struct bk_view *view = s->v->view;
+	uint32_t pack = view->pack_of[ordinal];
+	/* On to the file that has this ordinal. */
+	while (ordinal >= s->end && s->file + 1 < sl__bk_index_files(view->index)) {
+		int rc = compare_sums(s);
+		if (rc != 0)
+			return rc;
+		memset(s->sums, 0, (view->packs.n + 1) * sizeof(*s->sums));
+		s->end += sl__bk_index_file_entries(view->index, ++s->file);
+	}
+	if (pack == BK_NO_PACK)
+		return 0;
+	s->sums[pack].blocks++;
+	s->sums[pack].sum += place_sum(id, &found->place);
+	return 0;
+}
+
+int sl__bk_check_agreement(const struct bk_verify *v, struct bk_findings *f, struct sl_err *err)
+{
+	struct index_summing s = {.v = v, .f = f, .err = err};
+	const struct bk_view *view = v->view;
+	if (sl__bk_index_files(view->index) == 0)
+		return 0;
+	s.sums = sl__calloc(&v->b->env, view->packs.n + 1, sizeof(*s.sums));
+	if (s.sums == NULL)
+		return sl__no_memory(err, "check the index");
+	s.end = sl__bk_index_file_entries(view->index, 0);
+	int rc = sl__bk_index_each(view->index, add_to_sum, &s, err);
+	if (rc == 0)
+		rc = compare_sums(&s);
+	sl__free(&v->b->env, s.sums);
+	return rc;
 }

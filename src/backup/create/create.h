@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a snapshot: one thread walks, a few read.
+ * Creating a snapshot: one thread walks the tree, several read files.
  *
  *   walk (the caller's thread)          workers (one lane each)
  *     unchanged ──────────────┐
- *     to be read ─▶ run ─▶ queue ─▶ read, cut, hash, ask, store
+ *     to be read ─▶ run ─▶ queue ─▶ read, cut, hash, look up, store
  *         │                   │          │ done
  *         ▼                   ▼          ▼
- *     window: items in the order of paths ─▶ manifest (the caller's thread, a lane of its own)
+ *     window: items in the order of paths ─▶ manifest (the caller's thread, on its own lane)
  *
- * The walk goes on until the window is full, then waits for the item at its front. Consecutive files make a run, so
- * that what lies together in the tree lies together in a pack.
+ * The walk continues until the window is full, then waits for the first item of the window. Consecutive files form a
+ * run, so that files that are close in the tree are close in a pack.
  *
  * Invariants
- *  C1  items leave the window in the order in which they came, each once, and only when done;
+ *  C1  items leave the window in the order in which they were added, each once, and only when done;
  *  C2  an item belongs to the worker that took its run until done is set, to the caller's thread before and after;
- *  C3  a hard link leaves the window after the entry that it names, and that one is in the manifest.
+ *  C3  a hard link leaves the window after the entry that it names, and that entry is in the manifest.
  */
 #ifndef SL_BACKUP_CREATE_H
 #define SL_BACKUP_CREATE_H
@@ -24,21 +24,21 @@
 #include "backup/create/walk.h"
 #include "backup/manifest/manifest.h"
 
-struct bk_link; /* an inode with several names: create/links.c */
+struct bk_link; /* an inode with several names: window.c */
 
-/* An entry on its way into the manifest, with memory of its own for everything in it. */
+/* An entry on its way into the manifest, with its own memory for everything in it. */
 struct bk_item {
 	struct bk_item *next;      /* in the window */
 	struct bk_item *next_work; /* in its run */
 	struct bk_entry e;
 	size_t bytes;         /* of memory … */
-	size_t bytes_counted; /* … as it was when it came into the window */
-	uint64_t owed;        /* bytes of its size as the walk saw it that are not counted as done yet */
+	size_t bytes_counted; /* … when it was added to the window */
+	uint64_t owed;        /* bytes of its size, as the walk saw it, that are not counted as done yet */
 	bool ends_run;        /* the last of its run */
-	bool taken_over;      /* from the parent, or no file: not counted as new or changed */
+	bool taken_over;      /* from the parent, or not a file: not counted as new or changed */
 	atomic_bool done;     /* C2 */
-	bool gone;            /* not in the snapshot: it vanished, or cannot be read */
-	bool known;           /* the parent has an entry of this path */
+	bool gone;            /* left out of the snapshot: it vanished, or cannot be read */
+	bool known;           /* the parent has an entry with this path */
 	bool maybe_sparse;    /* it has fewer blocks than its size needs */
 	struct bk_link *link;
 	struct bk_ref one; /* the references of most files */
@@ -49,7 +49,7 @@ struct bk_item {
 	char text[]; /* path and target, each with a NUL */
 };
 
-struct bk_counts { /* of what happened, from any thread */
+struct bk_counts { /* updated by any thread */
 	atomic_uint_fast64_t entries, files, files_new, files_changed, files_unchanged;
 	atomic_uint_fast64_t bytes, read_bytes, new_bytes, new_blocks, known_blocks, known_bytes, problems;
 	atomic_uint_fast64_t seen, seen_bytes; /* by the walk: the totals */
@@ -71,12 +71,12 @@ struct bk_create {
 	struct bk_manifest_writer *manifest;
 	struct bk_parent *parent; /* or NULL */
 	char parent_id[BK_NAME_HEX];
-	bool check_parent;       /* F5: blocks of the parent may be in packs that do not count */
+	bool check_parent;       /* F5: blocks of the parent may be in packs that must not be relied on */
 	struct bk_reader *lists; /* for that: reads the parent's list blocks */
 	struct bk_contents *own; /* for what the caller's thread reads */
 	int root;                /* descriptor of the root folder */
 	struct bk_counts counts;
-	struct bk_store_stats before; /* of stores before this one (create/recheck.c) */
+	struct bk_store_stats before; /* of stores before this one (recheck.c) */
 
 	/* ---- the caller's thread ---- */
 	struct bk_item *first, *last; /* the window */
@@ -85,7 +85,7 @@ struct bk_create {
 	size_t run_n;
 	uint64_t run_bytes;
 	struct bk_links *links;
-	struct bk_item *databases, *databases_last; /* copied ahead of everything else */
+	struct bk_item *databases, *databases_last; /* copied before everything else */
 	uint64_t ticks;
 
 	/* ---- shared with the workers, under mu ---- */
@@ -93,7 +93,7 @@ struct bk_create {
 	sl__cond work; /* a run is in the queue, or the end */
 	sl__cond done; /* the front of the window may be done, or failed */
 	struct bk_item *queue, *queue_last;
-	bool ended; /* no more runs */
+	bool ended; /* no more runs will follow */
 	int failed;
 	struct sl_err failure;
 	pthread_t *threads;
@@ -102,54 +102,51 @@ struct bk_create {
 	sl__mutex problem_mu; /* one report at a time */
 };
 
-/* ---- create/item.c ---- */
+/* ---- item.c ---- */
 struct bk_item *sl__bk_item_new(const struct sl_env *env, const char *path, size_t path_len, const char *target,
 				size_t target_len);
-/* Everything that the entry has, copied. */
+/* A copy of the entry with everything in it. */
 struct bk_item *sl__bk_item_copy(const struct sl_env *env, const struct bk_entry *e);
 void sl__bk_item_free(const struct sl_env *env, struct bk_item *item);
-/* What stat says, type and flags too; path, target, attributes and contents are left as they are. False: of a kind that
- * is not backed up. */
+/* 0: a type that is not backed up. */
+enum sl_backup_type sl__bk_type_of(mode_t mode);
+/* Set what stat returns, type and flags too; path, target, attributes and contents stay. False: a type that is not
+ * backed up. */
 bool sl__bk_entry_from_stat(const struct bk_create *c, struct bk_entry *e, const struct stat *st);
 
-/* ---- create/window.c ---- */
-/* Into the window: it waits for the workers, or is done already. On success and failure the window owns the item. */
+/* ---- window.c; the caller's thread ---- */
+/* Add to the window: to be read by the workers, or done already. The window owns the item, also on failure. */
 SL_MUST_CHECK int sl__bk_window_add(struct bk_create *c, struct bk_item *item, bool to_read, struct sl_err *err);
-/* An entry that is complete, and lives only until this returns. */
+/* An entry that is complete, and valid only until this returns. */
 SL_MUST_CHECK int sl__bk_window_entry(struct bk_create *c, const struct bk_entry *e, struct bk_link *link,
 				      struct sl_err *err);
-/* Wait for everything. */
+/* Wait until all items are in the manifest. */
 SL_MUST_CHECK int sl__bk_window_drain(struct bk_create *c, struct sl_err *err);
 void sl__bk_window_fini(struct bk_create *c);
 
-/* ---- create/work.c ---- */
-SL_MUST_CHECK int sl__bk_workers_start(struct bk_create *c, struct sl_err *err);
-void sl__bk_workers_stop(struct bk_create *c); /* and join; once they have ended, nobody else touches items */
-
-/* ---- create/links.c; the caller's thread ---- */
-/* The link of an inode with several names; *first: this is its first one. NULL: no memory. */
+/* The link of an inode with several names; *first: this is its first one. NULL when out of memory. */
 struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bool *first);
 /* One of its names has left the window. in_manifest: as a file, under this path. SL_ENOMEM. */
 SL_MUST_CHECK int sl__bk_link_left(struct bk_create *c, struct bk_link *link, bool in_manifest, const char *path);
-/* The path that others link to, or NULL: none of its names is in the manifest yet. */
-const char *sl__bk_link_path(const struct bk_link *link);
-void sl__bk_links_fini(struct bk_create *c);
 
-/* ---- create/visit.c ---- */
+/* ---- work.c ---- */
+SL_MUST_CHECK int sl__bk_workers_start(struct bk_create *c, struct sl_err *err);
+void sl__bk_workers_stop(struct bk_create *c); /* and join; then no other thread accesses items */
+
+/* ---- visit.c ---- */
 bk_visit_fn sl__bk_create_visit;
 bk_visit_fn sl__bk_create_visit_databases;
-bk_walk_problem_fn sl__bk_create_walk_problem;
 
-/* ---- create/progress.c ---- */
-/* Report and count; path as in the manifest. From any thread. */
+/* ---- create.c ---- */
+/* Report and count a problem; path as in the manifest. From any thread. */
 void sl__bk_create_problem(struct bk_create *c, enum sl_backup_problem problem, const char *path,
 			   const struct sl_err *err);
 void sl__bk_create_progress(struct bk_create *c);
 /* Of all stores of this create. */
 void sl__bk_create_stats(struct bk_create *c, struct bk_store_stats *out);
 
-/* ---- create/recheck.c; the caller's thread, behind the store's finish ---- */
+/* ---- recheck.c; the caller's thread, after the store has finished ---- */
 /* F7. SL_EAGAIN: something that the snapshot needs is gone. */
-SL_MUST_CHECK int sl__bk_create_recheck(struct bk_create *c, struct bk_ref *manifest, size_t n, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_create_recheck(struct bk_create *c, const struct bk_snapshot *s, struct sl_err *err);
 
 #endif

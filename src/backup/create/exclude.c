@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two places to go back to are enough: the last * and the last **. What an earlier star could take more of, a later one
- * can take as well, but that * stops at a slash and ** does not. So matching is never exponential.
+ * Matching patterns (exclude.h). Two places to go back to are enough: the last * and the last **. What an earlier star
+ * could match, a later one can match as well, except that * stops at a slash and ** does not. So matching is never
+ * exponential.
  */
 #include "backup/create/exclude.h"
 
-/* Behind the closing bracket of a class, or NULL when there is none: then [ stands for itself. */
+/* The position after the closing bracket of a class, or NULL without one: then [ stands for itself. */
 static const char *class_end(const char *p, const char *end)
 {
 	p++;
@@ -39,17 +40,17 @@ static bool in_class(const char *p, const char *end, unsigned char c)
 	return found != negated;
 }
 
-/* One element of the pattern against one byte; *p moves behind it. */
+/* Match one element of the pattern against one byte; *p moves past it. */
 static bool match_one(const char **p, const char *end, char c)
 {
-	const char *at = *p, *behind;
+	const char *at = *p, *after;
 	if (*at == '?') {
 		*p = at + 1;
 		return c != '/';
 	}
-	if (*at == '[' && (behind = class_end(at, end)) != NULL) {
-		*p = behind;
-		return c != '/' && in_class(at, behind, (unsigned char)c);
+	if (*at == '[' && (after = class_end(at, end)) != NULL) {
+		*p = after;
+		return c != '/' && in_class(at, after, (unsigned char)c);
 	}
 	if (*at == '\\' && end - at > 1)
 		at++;
@@ -57,20 +58,14 @@ static bool match_one(const char **p, const char *end, char c)
 	return *at == c;
 }
 
-static size_t stars(const char *p, const char *end)
-{
-	size_t n = 0;
-	while (p + n < end && p[n] == '*')
-		n++;
-	return n;
-}
-
 bool sl__bk_glob(const char *pattern, size_t n, const char *text)
 {
 	const char *p = pattern, *end = pattern + n;
 	const char *star = NULL, *star_text = NULL, *globstar = NULL, *globstar_text = NULL;
 	for (;;) {
-		size_t k = p < end ? stars(p, end) : 0;
+		size_t k = 0;
+		while (p + k < end && p[k] == '*')
+			k++;
 		if (k >= 2) {
 			p += k;
 			/* Between slashes it also stands for nothing at all. */
@@ -106,8 +101,8 @@ bool sl__bk_glob(const char *pattern, size_t n, const char *text)
 	}
 }
 
-/* Without slashes at its end: "cache/" is the folder and so "cache". */
-static size_t length_of(const char *pattern)
+/* Without slashes at its end: "cache/" means "cache". */
+static size_t pattern_length(const char *pattern)
 {
 	size_t n = strlen(pattern);
 	while (n > 1 && pattern[n - 1] == '/')
@@ -121,7 +116,7 @@ int sl__bk_excludes_init(struct bk_excludes *x, const char *const *patterns, siz
 	for (size_t i = 0; i < n; i++) {
 		if (patterns[i] == NULL || patterns[i][0] == '\0')
 			return sl_err_set(err, SL_EINVAL, "excludes: pattern %zu is empty", i + 1);
-		x->any_whole |= memchr(patterns[i], '/', length_of(patterns[i])) != NULL;
+		x->any_whole |= memchr(patterns[i], '/', pattern_length(patterns[i])) != NULL;
 	}
 	return 0;
 }
@@ -137,7 +132,7 @@ static const char *without_dot(const char *path)
 bool sl__bk_excluded(const struct bk_excludes *x, const char *name, const char *given, const char *absolute)
 {
 	for (size_t i = 0; i < x->n; i++) {
-		size_t n = length_of(x->patterns[i]);
+		size_t n = pattern_length(x->patterns[i]);
 		if (memchr(x->patterns[i], '/', n) == NULL) {
 			if (sl__bk_glob(x->patterns[i], n, name))
 				return true;

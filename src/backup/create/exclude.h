@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names that are left out of a snapshot, by patterns as a shell has them: *, ? and […] stand for bytes of one
- * component,
- * ** for any bytes, also slashes; ** between two slashes, or at the beginning before one, also for nothing, with one of
- * the slashes. A backslash takes the next byte as it is. Bytes are compared, whatever they mean.
+ * Names that are left out of a snapshot, by patterns like those of a shell. *, ? and […] match bytes of one component,
+ * ** matches any bytes, slashes too. ** between two slashes, or at the beginning before one, also matches nothing,
+ * together with one of the slashes. A backslash quotes the next byte. Bytes are compared, whatever they mean.
  *
  * Thread safety: read-only after init. Ownership: patterns are borrowed and must outlive it.
  */

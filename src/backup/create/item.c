@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Items: entries with memory of their own. */
+/* Items: entries on their way into the manifest, each with its own memory (create.h). */
 #include "backup/create/create.h"
 
-/* What changed so shortly before the start may change again without a new time: file systems count in ticks, and other
- * machines' clocks go wrong. */
+/* A file that changed so shortly before the start may change again without a new time: file systems count in ticks, and
+ * clocks of other machines are wrong. */
 #define FRESH_MS 3000
 
 struct bk_item *sl__bk_item_new(const struct sl_env *env, const char *path, size_t path_len, const char *target,
@@ -65,49 +65,46 @@ static bool copy_xattrs(const struct sl_env *env, struct bk_item *item, const st
 	return true;
 }
 
-static bool copy_contents(const struct sl_env *env, struct bk_item *item, const struct bk_entry *e)
-{
-	if (e->extents_n > 0) {
-		item->extents = sl__alloc(env, e->extents_n * sizeof(*item->extents));
-		if (item->extents == NULL)
-			return false;
-		memcpy(item->extents, e->extents, e->extents_n * sizeof(*item->extents));
-		item->e.extents = item->extents;
-		item->bytes += e->extents_n * sizeof(*item->extents);
-	}
-	if (e->refs_n == 1) {
-		item->one = e->refs[0];
-		item->e.refs = &item->one;
-	} else if (e->refs_n > 1) {
-		item->refs = sl__alloc(env, e->refs_n * sizeof(*item->refs));
-		if (item->refs == NULL)
-			return false;
-		memcpy(item->refs, e->refs, e->refs_n * sizeof(*item->refs));
-		item->e.refs = item->refs;
-		item->bytes += e->refs_n * sizeof(*item->refs);
-	}
-	return true;
-}
-
 struct bk_item *sl__bk_item_copy(const struct sl_env *env, const struct bk_entry *e)
 {
 	struct bk_item *item = sl__bk_item_new(env, e->path, e->path_len, e->target, e->target_len);
 	if (item == NULL)
 		return NULL;
 	struct bk_entry own = item->e;
+	size_t extents_bytes = e->extents_n * sizeof(*e->extents), refs_bytes = e->refs_n * sizeof(*e->refs);
 	item->e = *e;
 	item->e.path = own.path;
 	item->e.target = own.target;
 	item->e.xattrs = NULL;
 	item->e.extents = NULL;
 	item->e.refs = NULL;
-	if (copy_xattrs(env, item, e) && copy_contents(env, item, e))
+	bool copied = copy_xattrs(env, item, e);
+	if (copied && e->extents_n > 0) {
+		item->extents = sl__alloc(env, extents_bytes);
+		copied = item->extents != NULL;
+		if (copied)
+			memcpy(item->extents, e->extents, extents_bytes);
+		item->e.extents = item->extents;
+		item->bytes += extents_bytes;
+	}
+	if (copied && e->refs_n == 1) {
+		item->one = e->refs[0];
+		item->e.refs = &item->one;
+	} else if (copied && e->refs_n > 1) {
+		item->refs = sl__alloc(env, refs_bytes);
+		copied = item->refs != NULL;
+		if (copied)
+			memcpy(item->refs, e->refs, refs_bytes);
+		item->e.refs = item->refs;
+		item->bytes += refs_bytes;
+	}
+	if (copied)
 		return item;
 	sl__bk_item_free(env, item);
 	return NULL;
 }
 
-static enum sl_backup_type type_of(mode_t mode)
+enum sl_backup_type sl__bk_type_of(mode_t mode)
 {
 	switch (mode & S_IFMT) {
 	case S_IFREG:
@@ -127,16 +124,9 @@ static enum sl_backup_type type_of(mode_t mode)
 	}
 }
 
-/* Whether it is not before since_ms; the seconds of a file may be beyond what has milliseconds. */
-static bool is_fresh(struct timespec ctime, int64_t since_ms)
-{
-	int64_t sec = since_ms / 1000;
-	return ctime.tv_sec != sec ? ctime.tv_sec > sec : ctime.tv_nsec / 1000000 >= since_ms % 1000;
-}
-
 bool sl__bk_entry_from_stat(const struct bk_create *c, struct bk_entry *e, const struct stat *st)
 {
-	e->type = type_of(st->st_mode);
+	e->type = sl__bk_type_of(st->st_mode);
 	e->mode = st->st_mode & 07777;
 	e->uid = st->st_uid;
 	e->gid = st->st_gid;
@@ -147,6 +137,10 @@ bool sl__bk_entry_from_stat(const struct bk_create *c, struct bk_entry *e, const
 	e->nlink = st->st_nlink;
 	e->size = e->type == SL_BACKUP_FILE ? (uint64_t)st->st_size : 0;
 	e->rdev = e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK ? st->st_rdev : 0;
-	e->flags = is_fresh(e->ctime, c->started_ms - FRESH_MS) ? BK_ENTRY_FRESH : 0;
+	/* Compared in seconds first: those of a file may not fit into milliseconds. */
+	int64_t since_ms = c->started_ms - FRESH_MS, since_s = since_ms / 1000;
+	bool fresh =
+		e->ctime.tv_sec != since_s ? e->ctime.tv_sec > since_s : e->ctime.tv_nsec / 1000000 >= since_ms % 1000;
+	e->flags = fresh ? BK_ENTRY_FRESH : 0;
 	return e->type != 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backup/create/parent.h"
+/* The previous snapshot of a create (parent.h): which one it is, its entries in order, and what has not changed. */
+#include "backup/create/create.h"
 
-/* A device may have another number after a restart: then it has it for all its files. */
+/* A device may have another number after a restart, but then for all its files. */
 struct device {
 	uint64_t then, now;
 };
@@ -12,7 +13,7 @@ struct bk_parent {
 	struct bk_snapshot snapshot;
 	struct bk_reader *reader;
 	struct bk_manifest_reader *manifest;
-	struct bk_entry e; /* the next that was not asked for */
+	struct bk_entry e; /* the next one that was not asked for */
 	bool have, ended;
 	struct device devices[DEVICES];
 	size_t devices_n;
@@ -30,10 +31,10 @@ static bool has_paths(const struct sl_backup_snapshot *s, const struct bk_roots 
 	return true;
 }
 
-/* The newest of this host with these paths. One that cannot be read is passed over: check tells about it. */
-static int find_newest(struct sl_backup *b, const char *host, const struct bk_roots *roots, struct bk_snapshot *out,
-		       bool *found, struct sl_err *err)
+/* The newest of this host with these paths. One that cannot be read is skipped: check reports it. */
+static int find_newest(struct bk_create *c, struct bk_snapshot *out, bool *found, struct sl_err *err)
 {
+	struct sl_backup *b = c->b;
 	char(*ids)[BK_NAME_HEX] = NULL;
 	size_t n = 0;
 	int rc = sl__bk_snapshot_ids(b, &ids, &n, err);
@@ -42,13 +43,14 @@ static int find_newest(struct sl_backup *b, const char *host, const struct bk_ro
 		rc = sl__bk_check_stop(b, err);
 		if (rc != 0)
 			break;
-		int loaded = sl__bk_snapshot_load(b, ids[i], &s, err);
-		if (loaded == SL_ENOENT || loaded == SL_ECORRUPT || loaded == SL_EUNSUPPORTED)
+		rc = sl__bk_snapshot_load(b, ids[i], &s, err);
+		if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
+			rc = 0;
 			continue;
-		rc = loaded;
+		}
 		if (rc != 0)
 			break;
-		bool better = strcmp(s.info.host, host) == 0 && has_paths(&s.info, roots) &&
+		bool better = strcmp(s.info.host, c->host) == 0 && has_paths(&s.info, &c->roots) &&
 			      (!*found || s.info.time_ms >= out->info.time_ms);
 		if (better && *found)
 			sl__bk_snapshot_fini(&b->env, out);
@@ -64,36 +66,31 @@ static int find_newest(struct sl_backup *b, const char *host, const struct bk_ro
 	return rc;
 }
 
-static int choose(struct sl_backup *b, const char *wanted, const char *host, const struct bk_roots *roots,
-		  struct bk_snapshot *out, bool *found, struct sl_err *err)
+int sl__bk_parent_open(struct bk_parent **out, struct bk_create *c, struct sl_err *err)
 {
-	char id[SL_BACKUP_ID_BYTES];
-	if (wanted == NULL)
-		return find_newest(b, host, roots, out, found, err);
-	int rc = sl__bk_resolve(b, wanted, id, err);
-	if (rc == 0)
-		rc = sl__bk_snapshot_load(b, id, out, err);
-	*found = rc == 0;
-	return rc;
-}
-
-int sl__bk_parent_open(struct bk_parent **out, struct sl_backup *b, struct bk_index *index, const char *wanted,
-		       const char *host, const struct bk_roots *roots, struct sl_err *err)
-{
+	struct sl_backup *b = c->b;
 	struct bk_snapshot snapshot = {0};
-	bool found = false;
+	bool found = c->o.parent != NULL;
+	int rc;
 	*out = NULL;
-	int rc = choose(b, wanted, host, roots, &snapshot, &found, err);
+	if (found) {
+		char id[SL_BACKUP_ID_BYTES];
+		rc = sl__bk_resolve(b, c->o.parent, id, err);
+		if (rc == 0)
+			rc = sl__bk_snapshot_load(b, id, &snapshot, err);
+	} else {
+		rc = find_newest(c, &snapshot, &found, err);
+	}
 	if (rc != 0 || !found)
 		return rc;
 	struct bk_parent *p = sl__calloc(&b->env, 1, sizeof(*p));
 	if (p == NULL) {
 		sl__bk_snapshot_fini(&b->env, &snapshot);
-		return sl_err_set(err, SL_ENOMEM, "no memory for the parent snapshot");
+		return sl__no_memory(err, "open the parent snapshot");
 	}
 	p->b = b;
 	p->snapshot = snapshot;
-	rc = sl__bk_reader_new(&p->reader, b, index, err);
+	rc = sl__bk_reader_new(&p->reader, b, c->index, err);
 	if (rc == 0)
 		rc = sl__bk_manifest_reader_new(&p->manifest, b, &p->snapshot, p->reader, err);
 	if (rc != 0)
@@ -120,24 +117,6 @@ const struct sl_backup_snapshot *sl__bk_parent_info(const struct bk_parent *p)
 
 /* ---- its entries ---- */
 
-static int advance(struct bk_parent *p, struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_manifest_next(p->manifest, &p->e, &why);
-	p->have = rc == 1;
-	p->ended = rc != 1;
-	if (rc >= 0)
-		return 0;
-	if (rc != SL_ENOENT && rc != SL_ECORRUPT) {
-		if (err != NULL)
-			*err = why;
-		return rc;
-	}
-	sl__log(&p->b->env, SL_LOG_WARN, "backup",
-		"the parent cannot be read further: what follows is read from the tree", SL__F_STR("error", why.msg));
-	return 0;
-}
-
 int sl__bk_parent_find(struct bk_parent *p, const char *path, size_t len, const struct bk_entry **out,
 		       struct sl_err *err)
 {
@@ -148,9 +127,21 @@ int sl__bk_parent_find(struct bk_parent *p, const char *path, size_t len, const 
 			*out = &p->e;
 		if (order >= 0)
 			return 0;
-		int rc = advance(p, err);
-		if (rc != 0)
+		/* On to the next entry. */
+		struct sl_err why = SL_ERR_INIT;
+		int rc = sl__bk_manifest_next(p->manifest, &p->e, &why);
+		p->have = rc == 1;
+		p->ended = rc != 1;
+		if (rc >= 0)
+			continue;
+		if (rc != SL_ENOENT && rc != SL_ECORRUPT) {
+			if (err != NULL)
+				*err = why;
 			return rc;
+		}
+		sl__log(&p->b->env, SL_LOG_WARN, "backup",
+			"cannot read the rest of the parent snapshot; reading the remaining files from the tree",
+			SL__F_STR("error", why.msg));
 	}
 	return 0;
 }
@@ -166,32 +157,11 @@ static bool same_device(struct bk_parent *p, uint64_t then, uint64_t now)
 	return true;
 }
 
-static bool same_kind(const struct bk_entry *e, mode_t mode)
-{
-	switch (e->type) {
-	case SL_BACKUP_FILE:
-		return S_ISREG(mode);
-	case SL_BACKUP_DIR:
-		return S_ISDIR(mode);
-	case SL_BACKUP_SYMLINK:
-		return S_ISLNK(mode);
-	case SL_BACKUP_FIFO:
-		return S_ISFIFO(mode);
-	case SL_BACKUP_CHAR:
-		return S_ISCHR(mode);
-	case SL_BACKUP_BLOCK:
-		return S_ISBLK(mode);
-	case SL_BACKUP_HARDLINK:
-		break;
-	}
-	return false;
-}
-
 bool sl__bk_parent_same(struct bk_parent *p, const struct bk_entry *e, const struct stat *st)
 {
-	if ((e->flags & (BK_ENTRY_CHANGED | BK_ENTRY_FRESH)) != 0 || !same_kind(e, st->st_mode))
+	if ((e->flags & (BK_ENTRY_CHANGED | BK_ENTRY_FRESH)) != 0 || sl__bk_type_of(st->st_mode) != e->type)
 		return false;
-	/* The size of a database's copy is not the database's. */
+	/* The copy of a database has another size than the database. */
 	bool size = e->type != SL_BACKUP_FILE || (e->flags & BK_ENTRY_SQLITE) != 0 || e->size == (uint64_t)st->st_size;
 	return size && e->ino == st->st_ino && sl__bk_same_time(e->ctime, st->st_ctim) &&
 	       sl__bk_same_time(e->mtime, st->st_mtim) && same_device(p, e->dev, st->st_dev);

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A layer over SQLite's "unix" files. The file that "unix" opens is used as it is, with a table of methods of its own
- * behind it:
+ * A layer over SQLite's "unix" files. The file that "unix" opens is used as it is, followed by its own table of methods:
  *
- *   [ what "unix" keeps | methods: those of "unix" but for the ones below | has_shm ]
+ *   [ what "unix" keeps | methods: those of "unix" except the ones below | no_shm ]
  *
  *   the database    opened for reading
- *   -journal        never opened. SQLite asks whether it is there; when it is, and nobody has a transaction open, the
- *                   database is in the middle of a change, and without the right to write SQLite gives up there
- *   -wal            opened for reading; nothing (/dev/null) when there is none
- *   -shm            opened for reading when it is there. When not, nobody has the database open in WAL mode, and SQLite
- *                   is told what it hears of such a -shm: that it cannot be relied on. It makes an index of the log in
- *                   its own memory then. The shared lock on the database that it holds keeps the -shm of anyone who
- *                   comes later from being removed, so that it shows afterwards whether anyone came
+ *   -journal        never opened. SQLite asks whether it exists. If it does, and no transaction is open, the database is
+ *                   in the middle of a change, and SQLite gives up because it may not write
+ *   -wal            opened for reading; empty (/dev/null) when it does not exist
+ *   -shm            opened for reading when it exists. If it does not, no program has the database open in WAL mode, and
+ *                   SQLite gets the error that it gets for a -shm that cannot be relied on. It then builds an index of
+ *                   the log in its own memory. The shared lock on the database that it holds keeps the -shm of any
+ *                   program that comes later from being removed, so that it shows afterwards whether one came
  *
- * As root, "unix" gives a -shm to the owner of the database whenever it opens one, and it waits for a writer where
- * somebody puts a pipe. Both are system calls that it lets be replaced; ours do as the system's but in calls from here.
+ * As root, "unix" gives a -shm to the owner of the database whenever it opens one, and it waits for a writer when the
+ * file is a pipe. Both are system calls that can be replaced; ours do what the system's do, except in calls from here.
  */
 #include "backup/create/source_vfs.h"
 
@@ -33,8 +32,8 @@
 struct own {
 	sqlite3_io_methods methods;
 	const sqlite3_io_methods *below;
-	const char *name; /* SQLite's, as long as the file is open */
-	bool no_shm;      /* there was none when it was needed */
+	const char *name; /* SQLite's, valid as long as the file is open */
+	bool no_shm;      /* none existed when it was needed */
 };
 
 static sqlite3_vfs source;
@@ -58,7 +57,7 @@ static int open_file(const char *path, int flags, int mode)
 	if (!in_source)
 		return openat(AT_FDCWD, path, flags, mode);
 	flags |= O_NONBLOCK | O_NOCTTY;
-	int fd = openat(AT_FDCWD, path, flags | O_NOATIME, mode); /* the right to that is the owner's */
+	int fd = openat(AT_FDCWD, path, flags | O_NOATIME, mode); /* allowed only for the owner */
 	return fd >= 0 || errno != EPERM ? fd : openat(AT_FDCWD, path, flags, mode);
 }
 
@@ -67,7 +66,7 @@ static int keep_owner(int fd, uid_t uid, gid_t gid)
 	return in_source ? 0 : fchown(fd, uid, gid);
 }
 
-/* ---- files beside a database ---- */
+/* ---- files next to a database ---- */
 
 static bool is_regular(const char *path)
 {
@@ -81,7 +80,7 @@ static bool ends_with(const char *name, const char *end)
 	return n > k && memcmp(name + n - k, end, k) == 0;
 }
 
-/* The first bytes of a -journal or -wal, on which nobody has locks: 1 to 8 of them, 0 of an empty file, or a negative
+/* The first bytes of a -journal or -wal, which are never locked: 1 to 8 of them, 0 for an empty file, or a negative
  * errno. */
 static int first_bytes(const char *path, uint8_t out[8])
 {
@@ -93,7 +92,7 @@ static int first_bytes(const char *path, uint8_t out[8])
 	return (int)n;
 }
 
-/* One that holds something: only these are there for SQLite. What cannot be looked at is taken for one. */
+/* Does it hold changes? Only these exist for SQLite. One that cannot be read counts as one. */
 static bool holds_changes(const char *path)
 {
 	static const uint8_t journal[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
@@ -110,15 +109,6 @@ static bool holds_changes(const char *path)
 	return n >= 4 && memcmp(head, log, 4) == 0;
 }
 
-/* As one is between transactions: empty, its beginning zeroed, or removed since it was listed. */
-static bool is_blank(const char *path)
-{
-	static const uint8_t zeros[8];
-	uint8_t head[8];
-	int n = first_bytes(path, head);
-	return n == -ENOENT || n == 0 || (n == 8 && memcmp(head, zeros, 8) == 0);
-}
-
 bool sl__bk_is_journal(int dir, const char *name)
 {
 	char path[BK_SOURCE_NAME_BYTES];
@@ -128,15 +118,21 @@ bool sl__bk_is_journal(int dir, const char *name)
 		return errno == ENOENT;
 	if (!S_ISREG(st.st_mode))
 		return false;
-	/* Not opened: to close it would be to let go of the locks that this process may have on it. */
+	/* Not opened: closing it would release the locks that this process may have on it. */
 	if (ends_with(name, "-shm"))
 		return st.st_size > 0 && st.st_size % 32768 == 0;
-	return holds_changes(path) || is_blank(path);
+	if (holds_changes(path))
+		return true;
+	/* As it is between transactions: empty, its beginning zeroed, or removed since it was listed. */
+	static const uint8_t zeros[8];
+	uint8_t head[8];
+	int n = first_bytes(path, head);
+	return n == -ENOENT || n == 0 || (n == 8 && memcmp(head, zeros, 8) == 0);
 }
 
 /* ---- files ---- */
 
-static bool shm_is_there(const struct own *o)
+static bool shm_exists(const struct own *o)
 {
 	char path[BK_SOURCE_NAME_BYTES + 8];
 	(void)snprintf(path, sizeof(path), "%s-shm", o->name);
@@ -147,7 +143,7 @@ static int shm_map(sqlite3_file *f, int region, int bytes, int extend, void vola
 {
 	struct own *o = own_of(f);
 	if (!o->no_shm && region == 0)
-		o->no_shm = !shm_is_there(o);
+		o->no_shm = !shm_exists(o);
 	*out = NULL;
 	if (o->no_shm)
 		return SQLITE_READONLY_CANTINIT;
@@ -216,7 +212,7 @@ static int source_access(SL_UNUSED sqlite3_vfs *vfs, const char *name, int flags
 	return SQLITE_OK;
 }
 
-/* Names are whole already, and must not be resolved: they begin with a link to a folder. */
+/* Names are complete, and must not be resolved: they begin with a link to a folder. */
 static int source_full(SL_UNUSED sqlite3_vfs *vfs, const char *name, int n, char *out)
 {
 	return snprintf(out, (size_t)n, "%s", name) < n ? SQLITE_OK : SQLITE_CANTOPEN;
@@ -224,7 +220,7 @@ static int source_full(SL_UNUSED sqlite3_vfs *vfs, const char *name, int n, char
 
 /* ---- the layer ---- */
 
-static void set_up(void)
+static void register_source_vfs(void)
 {
 	sqlite3_vfs *unix_files = sqlite3_vfs_find("unix");
 	if (unix_files == NULL || unix_files->iVersion < 3 || unix_files->xSetSystemCall == NULL)
@@ -248,7 +244,7 @@ static void set_up(void)
 sqlite3_vfs *sl__bk_source_vfs(void)
 {
 	(void)sqlite3_initialize();
-	(void)pthread_once(&once, set_up);
+	(void)pthread_once(&once, register_source_vfs);
 	return source.zName != NULL ? &source : NULL;
 }
 
@@ -263,5 +259,5 @@ bool sl__bk_source_disturbed(sqlite3 *db)
 	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, &f) != SQLITE_OK || f == NULL ||
 	    f->pMethods == NULL)
 		return true;
-	return own_of(f)->no_shm && shm_is_there(own_of(f));
+	return own_of(f)->no_shm && shm_exists(own_of(f));
 }

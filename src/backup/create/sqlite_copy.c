@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copy is made inside of one read transaction, in steps, so that it is of one moment and can still be called off.
- * In WAL mode nobody waits for it; with a rollback journal writers wait until it is done, as they do for any reader.
- * The transaction ends with the copy, before anything of it is stored.
+ * The copy is made inside one read transaction, in steps, so that it is consistent and can still be cancelled. In WAL
+ * mode no writer waits for it; with a rollback journal writers wait until it is done, as they do for any reader. The
+ * transaction ends with the copy, before anything of it is stored.
  *
- * Nothing is written to the database or beside it: source_vfs.c says how.
+ * Nothing is written to the database or its folder: source_vfs.c describes how.
  */
 #include "backup/create/sqlite_copy.h"
 
@@ -18,14 +18,14 @@
 #include "db/sqlite.h"
 
 #define BUSY_MS 10000
-/* Others that come and go may spoil an attempt without keeping any lock. */
+/* Programs that open and close the database may spoil an attempt without keeping any lock. */
 enum { STEP_PAGES = 2048, ATTEMPTS = 5 };
 
 /* ---- a file through SQLite ---- */
 
 struct bk_sqlite_file {
 	const struct sl_env *env;
-	const char *name; /* as SQLite's own functions make it */
+	const char *name; /* made by sqlite3_create_filename */
 	sqlite3_file *file;
 };
 
@@ -86,34 +86,28 @@ bool sl__bk_sqlite_file_is_database(struct bk_sqlite_file *f)
 
 /* ---- the copy ---- */
 
-struct target {
+struct copy_target {
 	char path[4096];
-	int fd; /* ours, to read it afterwards */
+	int fd; /* for reading it afterwards */
 	struct sl__sqlite db;
 };
 
-static int make_file(struct target *t, const struct sl_env *env, struct sl_err *err)
+static int open_copy_target(struct copy_target *t, const struct sl_env *env, struct sl_err *err)
 {
 	const char *dir = secure_getenv("TMPDIR");
 	uint64_t number;
 	int rc = env->rand->fill(&number, sizeof(number), env->rand_ctx);
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "draw the name of a temporary file");
+		return sl_err_set_errno(err, -rc, "choose the name of a temporary file");
 	if (dir == NULL || dir[0] == '\0')
 		dir = "/var/tmp";
 	int n = snprintf(t->path, sizeof(t->path), "%s/sluice-copy-%016llx", dir, (unsigned long long)number);
 	if (n < 0 || (size_t)n >= sizeof(t->path))
 		return sl_err_set(err, SL_EINVAL, "TMPDIR is too long");
 	t->fd = sl__io_real.open(t->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600, NULL);
-	return t->fd >= 0 ? 0 : sl_err_set_errno(err, -t->fd, "open the temporary file %s (TMPDIR)", t->path);
-}
-
-/* Its name is gone as soon as SQLite has it open, so that nothing is left behind, whatever happens. */
-static int open_target(struct target *t, const struct sl_env *env, struct sl_err *err)
-{
-	int rc = make_file(t, env, err);
-	if (rc != 0)
-		return rc;
+	if (t->fd < 0)
+		return sl_err_set_errno(err, -t->fd, "open the temporary file %s (TMPDIR)", t->path);
+	/* Its name is removed as soon as SQLite has it open, so that nothing is left behind, whatever happens. */
 	t->db.env = env;
 	int got = sqlite3_open_v2(t->path, &t->db.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
 	(void)sl__io_real.unlink(t->path, NULL);
@@ -122,7 +116,7 @@ static int open_target(struct target *t, const struct sl_env *env, struct sl_err
 	return sl__sqlite_exec(&t->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-1024", err);
 }
 
-static int run_backup(struct sl_backup *b, struct sl__sqlite *from, struct sl__sqlite *to, struct sl_err *err)
+static int copy_pages(struct sl_backup *b, struct sl__sqlite *from, struct sl__sqlite *to, struct sl_err *err)
 {
 	sqlite3_backup *copy = sqlite3_backup_init(to->db, "main", from->db, "main");
 	if (copy == NULL)
@@ -135,9 +129,9 @@ static int run_backup(struct sl_backup *b, struct sl__sqlite *from, struct sl__s
 	int ended = sqlite3_backup_finish(copy);
 	if (rc != 0)
 		return rc;
-	return got == SQLITE_DONE && ended == SQLITE_OK
-		       ? 0
-		       : sl__sqlite_fail(to, got != SQLITE_DONE ? got : ended, "copy the database", err);
+	if (got != SQLITE_DONE || ended != SQLITE_OK)
+		return sl__sqlite_fail(to, got != SQLITE_DONE ? got : ended, "copy the database", err);
+	return 0;
 }
 
 static bool is_plain(char c)
@@ -145,25 +139,19 @@ static bool is_plain(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '/' || c == '.';
 }
 
-/* The name as a URI; a name has 255 bytes at most. */
-static void make_uri(char out[1024], int dir, const char *name)
+/* Open the database of this name in a folder, and begin the read transaction. */
+static int open_copy_source(struct sl__sqlite *from, int dir, const char *name, struct sl_err *err)
 {
-	char path[BK_SOURCE_NAME_BYTES];
-	char *at = out + snprintf(out, 1024, "file:");
-	sl__bk_source_name(path, dir, name);
-	for (const char *c = path; *c != '\0'; c++)
-		at += snprintf(at, 4, is_plain(*c) ? "%c" : "%%%02X", (unsigned char)*c);
-	(void)snprintf(at, 1024 - (size_t)(at - out), "?readonly_shm=1");
-}
-
-static int open_source(struct sl__sqlite *from, const struct sl_env *env, int dir, const char *name, struct sl_err *err)
-{
-	char uri[1024];
+	char path[BK_SOURCE_NAME_BYTES], uri[1024];
 	sqlite3_vfs *vfs = sl__bk_source_vfs();
 	if (vfs == NULL)
 		return sl_err_set(err, SL_EUNSUPPORTED, "SQLite cannot read it without writing to it");
-	make_uri(uri, dir, name);
-	from->env = env;
+	/* The name as a URI; a name has 255 bytes at most. */
+	char *at = uri + snprintf(uri, sizeof(uri), "file:");
+	sl__bk_source_name(path, dir, name);
+	for (const char *c = path; *c != '\0'; c++)
+		at += snprintf(at, 4, is_plain(*c) ? "%c" : "%%%02X", (unsigned char)*c);
+	(void)snprintf(at, sizeof(uri) - (size_t)(at - uri), "?readonly_shm=1");
 	int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
 		    SQLITE_OPEN_PRIVATECACHE;
 	int got = sqlite3_open_v2(uri, &from->db, flags, vfs->zName);
@@ -180,45 +168,46 @@ static int open_source(struct sl__sqlite *from, const struct sl_env *env, int di
 			       err);
 }
 
-/* What another attempt may do away with: somebody opened it, began a change or ended one at the wrong moment. */
-static bool may_pass(struct sl__sqlite *from)
-{
-	int got = from->db != NULL ? sqlite3_extended_errcode(from->db) : SQLITE_OK;
-	return got == SQLITE_READONLY_ROLLBACK || got == SQLITE_READONLY_RECOVERY || got == SQLITE_READONLY_CANTINIT ||
-	       (got & 0xff) == SQLITE_CANTOPEN || got == SQLITE_IOERR_SHORT_READ;
-}
+struct sqlite_copying {
+	struct sl_backup *b;
+	int dir;
+	const char *name;
+	int fd;     /* the copy */
+	bool again; /* another attempt may succeed */
+};
 
-/* SQLite says that it may not write, which nobody wants it to. */
-static int why_not(struct sl__sqlite *from, int rc, struct sl_err *err)
+static int try_copy(struct sqlite_copying *c, struct sl_err *err)
 {
-	if (from->db == NULL || sqlite3_extended_errcode(from->db) != SQLITE_READONLY_ROLLBACK)
-		return rc;
-	return sl_err_set(err, SL_EAGAIN, "a program ended in the middle of a change, which its journal can undo");
-}
-
-static int attempt(struct sl_backup *b, int dir, const char *name, int *fd, bool *again, struct sl_err *err)
-{
-	struct sl__sqlite from = {.db = NULL};
-	struct target to = {.fd = -1};
-	int rc = open_source(&from, &b->env, dir, name, err);
-	*again = rc != 0 && may_pass(&from);
-	if (rc != 0)
-		rc = why_not(&from, rc, err);
+	struct sl_backup *b = c->b;
+	struct sl__sqlite from = {.db = NULL, .env = &b->env};
+	struct copy_target to = {.fd = -1};
+	int rc = open_copy_source(&from, c->dir, c->name, err);
+	c->again = false;
+	if (rc != 0) {
+		int got = from.db != NULL ? sqlite3_extended_errcode(from.db) : SQLITE_OK;
+		/* A program opened it, began a change or ended one at the wrong moment? */
+		c->again = got == SQLITE_READONLY_ROLLBACK || got == SQLITE_READONLY_RECOVERY ||
+			   got == SQLITE_READONLY_CANTINIT || (got & 0xff) == SQLITE_CANTOPEN ||
+			   got == SQLITE_IOERR_SHORT_READ;
+		/* SQLite reports that it may not write, which is not wanted here. */
+		if (got == SQLITE_READONLY_ROLLBACK)
+			rc = sl_err_set(err, SL_EAGAIN,
+					"a program ended in the middle of a change, which its journal can undo");
+	}
 	if (rc == 0)
-		rc = open_target(&to, &b->env, err);
+		rc = open_copy_target(&to, &b->env, err);
 	if (rc == 0)
-		rc = run_backup(b, &from, &to.db, err);
+		rc = copy_pages(b, &from, &to.db, err);
 	if (rc == 0 && sl__bk_source_disturbed(from.db)) {
-		*again = true;
-		rc = sl_err_set(err, SL_EAGAIN, "another program opened it meanwhile");
+		c->again = true;
+		rc = sl_err_set(err, SL_EAGAIN, "another program opened it during the copy");
 	}
 	sl__sqlite_rollback(&from);
-	if (from.env != NULL)
-		sl__sqlite_close(&from);
+	sl__sqlite_close(&from);
 	if (to.db.env != NULL)
 		sl__sqlite_close(&to.db);
 	if (rc == 0)
-		*fd = to.fd;
+		c->fd = to.fd;
 	else if (to.fd >= 0)
 		(void)sl__io_real.close(to.fd, NULL);
 	return rc;
@@ -226,9 +215,11 @@ static int attempt(struct sl_backup *b, int dir, const char *name, int *fd, bool
 
 int sl__bk_sqlite_copy(struct sl_backup *b, int dir, const char *name, int *fd, struct sl_err *err)
 {
-	bool again = true;
+	struct sqlite_copying c = {.b = b, .dir = dir, .name = name, .again = true};
 	int rc = 0;
-	for (int i = 0; again && i < ATTEMPTS; i++)
-		rc = attempt(b, dir, name, fd, &again, err);
+	for (int i = 0; c.again && i < ATTEMPTS; i++)
+		rc = try_copy(&c, err);
+	if (rc == 0)
+		*fd = c.fd;
 	return rc;
 }

@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of a name that the walk tells: taken over from the parent, made into an entry here and now, or handed to
- * the workers to be read.
+ * What happens to a name that the walk visits: taken over from the parent, made into an entry here, or queued for the
+ * workers. SQLite databases are copied here, on the caller's thread.
  */
 #include <errno.h>
 #include <limits.h>
 #include <unistd.h>
 
 #include "backup/create/contents.h"
-#include "backup/create/database.h"
+#include "backup/create/sqlite_copy.h"
 
-void sl__bk_create_walk_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
-{
-	sl__bk_create_problem(ctx, problem, path, err);
-}
-
-static void report(struct bk_create *c, const struct bk_visit *v, int errnum, const char *what)
+static void report_visit(struct bk_create *c, const struct bk_visit *v, int errnum, const char *what)
 {
 	struct sl_err err = SL_ERR_INIT;
 	(void)sl_err_set_errno(&err, errnum, "%s /%.160s", what, v->path);
@@ -24,8 +19,8 @@ static void report(struct bk_create *c, const struct bk_visit *v, int errnum, co
 
 /* ---- taken over ---- */
 
-/* F5: every block must be in a pack that counts. Asked in bulk, and only when there are packs that do not. */
-struct asking {
+/* F5: every block must be in a pack to rely on. Looked up in bulk, and only when there are packs not to rely on. */
+struct block_lookup {
 	struct bk_create *c;
 	struct bk_id ids[256];
 	bool missing[256];
@@ -34,7 +29,7 @@ struct asking {
 	struct sl_err *err;
 };
 
-static int ask(struct asking *a)
+static int look_up_blocks(struct block_lookup *a)
 {
 	int rc = a->n > 0 ? sl__bk_store_missing(a->c->store, a->ids, a->n, a->missing, a->err) : 0;
 	for (size_t i = 0; rc == 0 && i < a->n; i++)
@@ -43,46 +38,40 @@ static int ask(struct asking *a)
 	return rc;
 }
 
-static int add_id(const struct bk_ref *ref, void *ctx)
+static int add_lookup(const struct bk_ref *ref, void *ctx)
 {
-	struct asking *a = ctx;
-	int rc = a->n == SL_COUNT(a->ids) ? ask(a) : 0;
+	struct block_lookup *a = ctx;
+	int rc = a->n == SL_COUNT(a->ids) ? look_up_blocks(a) : 0;
 	if (rc == 0)
 		a->ids[a->n++] = ref->id;
 	return rc;
 }
 
-/* A list of blocks that only one pack has any more gets into a second one, as the blocks of the manifest do. */
-static int double_lists(struct bk_create *c, const struct bk_entry *e, struct sl_err *err)
+/* *all: all blocks of the entry exist in packs to rely on. */
+static int has_all_blocks(struct bk_create *c, const struct bk_entry *e, bool *all, struct sl_err *err)
 {
-	int rc = 0;
-	for (size_t i = 0; i < e->refs_n && rc == 0; i++) {
-		const uint8_t *bytes = NULL;
-		rc = sl__bk_read_block(c->lists, &e->refs[i].id, e->refs[i].len, &bytes, err);
-		if (rc == 0)
-			rc = sl__bk_store_metadata(c->store, c->b->opts.threads,
-						   &(struct bk_block){&e->refs[i].id, bytes, e->refs[i].len}, NULL,
-						   err);
-	}
-	return rc;
-}
-
-static int blocks_count(struct bk_create *c, const struct bk_entry *e, bool *all, struct sl_err *err)
-{
-	struct asking a = {.c = c, .err = err};
+	struct block_lookup a = {.c = c, .err = err};
 	*all = true;
 	if (!c->check_parent || e->refs_n == 0)
 		return 0;
-	int rc = sl__bk_entry_all_refs(c->lists, e, add_id, &a, err);
+	int rc = sl__bk_entry_all_refs(c->lists, e, add_lookup, &a, err);
 	if (rc == 0)
-		rc = ask(&a);
-	if (rc == 0 && !a.any_missing && (e->flags & BK_ENTRY_LISTS) != 0)
-		rc = double_lists(c, e, err);
+		rc = look_up_blocks(&a);
+	/* A list of blocks that only one pack still contains gets into a second one, as manifest blocks do. */
+	bool lists = !a.any_missing && (e->flags & BK_ENTRY_LISTS) != 0;
+	for (size_t i = 0; i < e->refs_n && rc == 0 && lists; i++) {
+		const struct bk_ref *ref = &e->refs[i];
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(c->lists, &ref->id, ref->len, &bytes, err);
+		if (rc == 0)
+			rc = sl__bk_store_metadata(c->store, c->b->opts.threads,
+						   &(struct bk_block){&ref->id, bytes, ref->len}, NULL, err);
+	}
 	*all = rc == 0 && !a.any_missing;
-	return rc == SL_ENOENT || rc == SL_ECORRUPT ? 0 : rc; /* a list is not to be had: read the file */
+	return rc == SL_ENOENT || rc == SL_ECORRUPT ? 0 : rc; /* a list cannot be read: read the file */
 }
 
-/* 1: it went into the manifest as the parent has it; 0: it must be looked at. */
+/* 1: the parent's entry was added to the window; 0: the file must be read. */
 static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_entry *parent, struct bk_link *link,
 		     struct sl_err *err)
 {
@@ -90,10 +79,10 @@ static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_en
 	if (parent == NULL || c->o.force == SL_ON || !sl__bk_parent_same(c->parent, parent, &v->st))
 		return 0;
 	if (v->has_journal && c->o.sqlite != SL_OFF)
-		return 0; /* what a database's journal holds does not show in its file */
+		return 0; /* what the journal of a database holds does not show in its file */
 	if ((parent->flags & BK_ENTRY_SQLITE) != 0 && c->o.sqlite == SL_OFF)
-		return 0; /* a copy through SQLite was asked not to be made, and its journals belong to the file */
-	int rc = blocks_count(c, parent, &all, err);
+		return 0; /* a copy through SQLite is not wanted, and its journals belong to the file */
+	int rc = has_all_blocks(c, parent, &all, err);
 	if (rc != 0 || !all)
 		return rc;
 	struct bk_entry e = *parent;
@@ -108,18 +97,90 @@ static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_en
 	return rc != 0 ? rc : 1;
 }
 
+/* ---- SQLite databases ---- */
+
+/* Store the bytes of a copy as the contents of the file. */
+static int store_database_copy(struct bk_create *c, struct bk_item *item, int fd, struct sl_err *err)
+{
+	struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
+	struct sl_io_stat st;
+	int rc = sl__io_real.fstat(fd, &st, NULL);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "stat the copy of /%.160s", item->e.path);
+	item->e.size = st.size;
+	item->e.flags |= BK_ENTRY_SQLITE;
+	rc = sl__bk_contents_stream(c->own, item, &source, err);
+	if (rc != 0 || source.error == 0)
+		return rc;
+	return sl_err_set_errno(err, -source.error, "read the copy of /%.160s", item->e.path);
+}
+
+/* Store it as it is, perhaps in the middle of a change: reported, and never taken over by a later snapshot. */
+static int store_database_file(struct bk_create *c, struct bk_item *item, struct bk_sqlite_file *file,
+			       const struct sl_err *reason, struct sl_err *err)
+{
+	struct bk_source source = {.read = sl__bk_sqlite_file_read, .ctx = file};
+	struct sl_err why = *reason;
+	/* Of a database that is damaged itself, the file is all that can be kept. */
+	bool damaged = why.code == SL_ECORRUPT;
+	(void)sl_err_wrap(&why, why.code, "cannot be copied as a database, is kept as a file");
+	sl__bk_create_problem(c, damaged ? SL_BACKUP_CHANGED : SL_BACKUP_AS_FILE, item->e.path, &why);
+	item->e.flags |= BK_ENTRY_CHANGED;
+	int rc = sl__bk_contents_stream(c->own, item, &source, err);
+	if (rc != 0 || source.error == 0)
+		return rc;
+	(void)sl_err_set_errno(&why, -source.error, "read /%.160s", item->e.path);
+	sl__bk_create_problem(c, SL_BACKUP_UNREADABLE, item->e.path, &why);
+	item->gone = true;
+	return 0;
+}
+
+/* If this is an SQLite database, copy it: its contents are complete, *copied is set, and its journals are left out. If
+ * it cannot be copied, that is reported and it is read as a file: *copied is set, too, but the journals stay. */
+static int copy_database(struct bk_create *c, struct bk_visit *v, struct bk_item *item, bool *copied,
+			 struct sl_err *err)
+{
+	struct bk_sqlite_file *file = NULL;
+	struct sl_err why = SL_ERR_INIT;
+	int fd = -1;
+	int rc = sl__bk_sqlite_file_open(&file, &c->b->env, v->dir, v->name);
+	if (rc == -ENOMEM)
+		return sl_err_set(err, SL_ENOMEM, "read /%.160s: out of memory", v->path);
+	if (rc != 0)
+		return 0; /* the worker that opens it reports why it cannot be read */
+	if (!sl__bk_sqlite_file_is_database(file)) {
+		sl__bk_sqlite_file_close(file);
+		return 0;
+	}
+	*copied = true;
+	rc = sl__bk_sqlite_copy(c->b, v->dir, v->name, &fd, &why);
+	if (rc == 0) {
+		v->leave_out_journal = true;
+		rc = store_database_copy(c, item, fd, err);
+		(void)sl__io_real.close(fd, NULL);
+	} else if (rc == SL_ECANCELLED) {
+		if (err != NULL)
+			*err = why;
+	} else {
+		v->leave_out_shm = true; /* reading it means closing it, which would release its locks */
+		rc = store_database_file(c, item, file, &why, err);
+	}
+	sl__bk_sqlite_file_close(file);
+	return rc;
+}
+
 /* ---- made here ---- */
 
-static int read_xattrs(struct bk_create *c, const struct bk_visit *v, struct bk_item *item, struct sl_err *err)
+static int read_item_xattrs(struct bk_create *c, const struct bk_visit *v, struct bk_item *item, struct sl_err *err)
 {
 	int rc = 0;
 	if (v->fd >= 0 || v->dir >= 0)
 		rc = sl__bk_xattrs_read(&c->b->env, item, v->fd, v->dir, v->name);
 	if (rc == -ENOMEM)
-		return sl__no_memory(err, "the entries of a snapshot");
+		return sl__no_memory(err, "create a snapshot");
 	if (rc != 0) {
-		item->e.flags |= BK_ENTRY_FRESH; /* it is not complete: the next snapshot tries again */
-		report(c, v, -rc, "read the attributes of");
+		item->e.flags |= BK_ENTRY_FRESH; /* incomplete: the next snapshot tries again */
+		report_visit(c, v, -rc, "read the attributes of");
 	}
 	return 0;
 }
@@ -135,14 +196,26 @@ static struct bk_item *new_item(struct bk_create *c, const struct bk_visit *v, c
 	return item;
 }
 
-/* Complete with its attributes: into the window. */
-static int add_done(struct bk_create *c, const struct bk_visit *v, struct bk_item *item, struct bk_link *link,
-		    struct sl_err *err)
+/* Anything but a regular file. */
+static int visit_other(struct bk_create *c, const struct bk_visit *v, struct bk_link *link, struct sl_err *err)
 {
+	char target[PATH_MAX + 1];
+	ssize_t n = 0;
+	bool is_link = S_ISLNK(v->st.st_mode);
+	if (is_link) {
+		n = readlinkat(v->dir, v->name, target, sizeof(target));
+		if (n <= 0 || n == sizeof(target)) {
+			report_visit(c, v, n < 0 ? errno : ENAMETOOLONG, "read the link");
+			if (link != NULL && sl__bk_link_left(c, link, false, NULL) != 0)
+				return sl__no_memory(err, "create a snapshot");
+			return 0;
+		}
+	}
+	struct bk_item *item = new_item(c, v, is_link ? target : NULL, (size_t)n);
 	if (item == NULL)
-		return sl__no_memory(err, "the entries of a snapshot");
+		return sl__no_memory(err, "create a snapshot");
 	item->link = link;
-	int rc = read_xattrs(c, v, item, err);
+	int rc = read_item_xattrs(c, v, item, err);
 	if (rc != 0) {
 		sl__bk_item_free(&c->b->env, item);
 		return rc;
@@ -150,58 +223,30 @@ static int add_done(struct bk_create *c, const struct bk_visit *v, struct bk_ite
 	return sl__bk_window_add(c, item, false, err);
 }
 
-static int visit_symlink(struct bk_create *c, const struct bk_visit *v, struct bk_link *link, struct sl_err *err)
-{
-	char target[PATH_MAX + 1];
-	ssize_t n = readlinkat(v->dir, v->name, target, sizeof(target));
-	if (n <= 0 || n == sizeof(target)) {
-		report(c, v, n < 0 ? errno : ENAMETOOLONG, "read the link");
-		return link != NULL && sl__bk_link_left(c, link, false, NULL) != 0
-			       ? sl__no_memory(err, "the entries of a snapshot")
-			       : 0;
-	}
-	return add_done(c, v, new_item(c, v, target, (size_t)n), link, err);
-}
-
-/* Another name of something that was met before: which one it links to is known when it leaves the window. */
-static int visit_other_name(struct bk_create *c, const struct bk_visit *v, struct bk_link *link, struct sl_err *err)
-{
-	struct bk_item *item = new_item(c, v, NULL, 0);
-	if (item == NULL)
-		return sl__no_memory(err, "the entries of a snapshot");
-	item->e.type = SL_BACKUP_HARDLINK;
-	item->e.size = item->e.rdev = 0;
-	item->link = link;
-	return sl__bk_window_add(c, item, false, err);
-}
-
-/* ---- files ---- */
-
 static int visit_file(struct bk_create *c, struct bk_visit *v, bool known, struct bk_link *link, struct sl_err *err)
 {
 	struct bk_item *item = new_item(c, v, NULL, 0);
 	if (item == NULL)
-		return sl__no_memory(err, "the entries of a snapshot");
+		return sl__no_memory(err, "create a snapshot");
 	item->known = known;
 	item->link = link;
 	bool copied = false;
 	int rc = 0;
 	if (c->o.sqlite != SL_OFF && sl__bk_maybe_database(&v->st))
-		rc = sl__bk_create_database(c, v, item, &copied, err);
-	if (rc == 0 && (copied || v->st.st_size == 0)) {
-		/* Not opened: who closes an empty file that is about to become a database lets go of its locks. */
-		rc = read_xattrs(c, v, item, err);
-		if (rc == 0)
-			return sl__bk_window_add(c, item, false, err);
+		rc = copy_database(c, v, item, &copied, err);
+	/* An empty file is not opened: closing one that is about to become a database would release its locks. */
+	bool complete = copied || v->st.st_size == 0;
+	if (rc == 0 && complete)
+		rc = read_item_xattrs(c, v, item, err);
+	if (rc != 0) {
+		sl__bk_item_free(&c->b->env, item);
+		return rc;
 	}
-	if (rc == 0)
-		return sl__bk_window_add(c, item, true, err);
-	sl__bk_item_free(&c->b->env, item);
-	return rc;
+	return sl__bk_window_add(c, item, !complete, err);
 }
 
-/* A database that was copied ahead of everything else; those that the walk has passed are gone from the tree. */
-static struct bk_item *copied_ahead(struct bk_create *c, const struct bk_visit *v)
+/* A database that was copied before everything else; those that the walk has passed no longer exist in the tree. */
+static struct bk_item *copied_before(struct bk_create *c, const struct bk_visit *v)
 {
 	while (c->databases != NULL) {
 		struct bk_item *item = c->databases;
@@ -217,70 +262,66 @@ static struct bk_item *copied_ahead(struct bk_create *c, const struct bk_visit *
 	return NULL;
 }
 
-static int visit_kind(struct bk_create *c, struct bk_visit *v, const struct bk_entry *parent, struct bk_link *link,
-		      struct sl_err *err)
+/* ---- names ---- */
+
+/* The first name of something. */
+static int visit_first_name(struct bk_create *c, struct bk_visit *v, struct bk_link *link, struct sl_err *err)
 {
-	struct bk_item *ahead = copied_ahead(c, v);
-	if (ahead != NULL) {
-		ahead->known = parent != NULL;
-		ahead->link = link;
-		v->leave_out_journal = (ahead->e.flags & BK_ENTRY_SQLITE) != 0;
-		v->leave_out_shm = true; /* as in sl__bk_create_database */
-		return sl__bk_window_add(c, ahead, false, err);
+	const struct bk_entry *parent = NULL;
+	int rc = c->parent != NULL ? sl__bk_parent_find(c->parent, v->path, v->path_len, &parent, err) : 0;
+	if (rc != 0)
+		return rc;
+	struct bk_item *item = copied_before(c, v);
+	if (item != NULL) {
+		item->known = parent != NULL;
+		item->link = link;
+		v->leave_out_journal = (item->e.flags & BK_ENTRY_SQLITE) != 0;
+		v->leave_out_shm = true; /* as in copy_database */
+		return sl__bk_window_add(c, item, false, err);
 	}
-	int rc = take_over(c, v, parent, link, err);
+	rc = take_over(c, v, parent, link, err);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	if (S_ISREG(v->st.st_mode))
 		return visit_file(c, v, parent != NULL, link, err);
-	if (S_ISLNK(v->st.st_mode))
-		return visit_symlink(c, v, link, err);
-	return add_done(c, v, new_item(c, v, NULL, 0), link, err);
-}
-
-/* ---- names ---- */
-
-static int note(struct bk_create *c, const struct bk_visit *v, struct sl_err *err)
-{
-	atomic_fetch_add(&c->counts.seen, 1);
-	if (S_ISREG(v->st.st_mode))
-		atomic_fetch_add(&c->counts.seen_bytes, (uint64_t)v->st.st_size);
-	if (++c->ticks % 1024 == 0)
-		sl__bk_create_progress(c);
-	return sl__bk_check_stop(c->b, err);
-}
-
-static int skip(struct bk_create *c, const struct bk_visit *v)
-{
-	struct sl_err err = SL_ERR_INIT;
-	(void)sl_err_set(&err, SL_EUNSUPPORTED, "/%.160s is a %s: these are not backed up", v->path,
-			 S_ISSOCK(v->st.st_mode) ? "socket" : "file of an unknown kind");
-	sl__bk_create_problem(c, SL_BACKUP_SKIPPED, v->path, &err);
-	return 0;
+	return visit_other(c, v, link, err);
 }
 
 int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
 {
 	struct bk_create *c = ctx;
-	struct bk_entry kind = {0};
-	const struct bk_entry *parent = NULL;
 	struct bk_link *link = NULL;
 	bool first = true;
-	int rc = note(c, v, err);
+	atomic_fetch_add(&c->counts.seen, 1);
+	if (S_ISREG(v->st.st_mode))
+		atomic_fetch_add(&c->counts.seen_bytes, (uint64_t)v->st.st_size);
+	if (++c->ticks % 1024 == 0)
+		sl__bk_create_progress(c);
+	int rc = sl__bk_check_stop(c->b, err);
 	if (rc != 0)
 		return rc;
-	if (!sl__bk_entry_from_stat(c, &kind, &v->st))
-		return skip(c, v);
+	if (sl__bk_type_of(v->st.st_mode) == 0) {
+		struct sl_err why = SL_ERR_INIT;
+		(void)sl_err_set(&why, SL_EUNSUPPORTED, "/%.160s is a %s: these are not backed up", v->path,
+				 S_ISSOCK(v->st.st_mode) ? "socket" : "file of an unknown type");
+		sl__bk_create_problem(c, SL_BACKUP_SKIPPED, v->path, &why);
+		return 0;
+	}
 	if (!S_ISDIR(v->st.st_mode) && v->st.st_nlink > 1) {
 		link = sl__bk_links_meet(c, &v->st, &first);
 		if (link == NULL)
-			return sl__no_memory(err, "the entries of a snapshot");
+			return sl__no_memory(err, "create a snapshot");
 	}
-	if (!first)
-		return visit_other_name(c, v, link, err);
-	if (c->parent != NULL)
-		rc = sl__bk_parent_find(c->parent, v->path, v->path_len, &parent, err);
-	return rc == 0 ? visit_kind(c, v, parent, link, err) : rc;
+	if (first)
+		return visit_first_name(c, v, link, err);
+	/* Another name of something that was met before: which one it links to is known when it leaves the window. */
+	struct bk_item *item = new_item(c, v, NULL, 0);
+	if (item == NULL)
+		return sl__no_memory(err, "create a snapshot");
+	item->e.type = SL_BACKUP_HARDLINK;
+	item->e.size = item->e.rdev = 0;
+	item->link = link;
+	return sl__bk_window_add(c, item, false, err);
 }
 
 int sl__bk_create_visit_databases(struct bk_visit *v, void *ctx, struct sl_err *err)
@@ -292,10 +333,10 @@ int sl__bk_create_visit_databases(struct bk_visit *v, void *ctx, struct sl_err *
 		return rc;
 	struct bk_item *item = new_item(c, v, NULL, 0);
 	if (item == NULL)
-		return sl__no_memory(err, "the entries of a snapshot");
-	rc = sl__bk_create_database(c, v, item, &copied, err);
+		return sl__no_memory(err, "create a snapshot");
+	rc = copy_database(c, v, item, &copied, err);
 	if (rc == 0 && copied)
-		rc = read_xattrs(c, v, item, err);
+		rc = read_item_xattrs(c, v, item, err);
 	if (rc != 0 || !copied) {
 		sl__bk_item_free(&c->b->env, item);
 		return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The system calls on the tree that is backed up. They go around the environment's table on purpose: that table has
- * names of files, and a tree that changes meanwhile must be held by descriptors.
+ * The system calls on the tree that is backed up. They bypass the environment's table on purpose: that table works with
+ * names of files, and a tree that changes during the walk must be held by descriptors.
  */
 #include "backup/create/walk.h"
 
@@ -27,18 +27,19 @@ void sl__bk_tree_close(int *fd)
 	*fd = -1;
 }
 
-/* As whom the program was started, which takes no system call. A process that has changed its user since then tries in
- * vain, or moves the time of access. */
-static uid_t who(void)
+/* The user that the program was started as, without a system call. A process that has changed its user since then tries
+ * O_NOATIME in vain, or changes the time of access. */
+static uid_t started_as(void)
 {
 	return (uid_t)getauxval(AT_EUID);
 }
 
-/* Who is not the owner and has no right to it would get EPERM: then the time of access moves, as with every reader. */
-static int open_quietly(int dir, const char *name, int flags, uid_t owner)
+/* A user who is not the owner and has no right to O_NOATIME would get EPERM: then the time of access changes, as with any
+ * other reader. */
+int sl__bk_tree_open_in(int dir, const char *name, int flags, uid_t owner)
 {
 	flags |= O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-	uid_t me = who();
+	uid_t me = started_as();
 	int fd = -1;
 	if ((flags & O_PATH) == 0 && (me == 0 || me == owner))
 		fd = openat(dir, name, flags | O_NOATIME);
@@ -47,18 +48,13 @@ static int open_quietly(int dir, const char *name, int flags, uid_t owner)
 	return fd >= 0 ? fd : -errno;
 }
 
-int sl__bk_tree_open_in(int dir, const char *name, int flags, uid_t owner)
-{
-	return open_quietly(dir, name, flags, owner);
-}
-
-/* Without openat2 (an old kernel, a sandbox) a folder that became a link meanwhile would be followed; the caller
- * compares device and inode with what the walk saw. */
+/* Without openat2 (an old kernel, a sandbox) a folder that became a link since would be followed; the caller compares
+ * device and inode with what the walk saw. */
 static int open_beneath(int dir, const char *path, int flags, uid_t owner)
 {
 	struct open_how how = {.flags = (uint64_t)(unsigned)(flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY),
 			       .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-	uid_t me = who();
+	uid_t me = started_as();
 	if ((flags & O_PATH) != 0)
 		how.flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	bool quiet = (flags & O_PATH) == 0 && (me == 0 || me == owner);
@@ -69,11 +65,11 @@ static int open_beneath(int dir, const char *path, int flags, uid_t owner)
 		fd = syscall(SYS_openat2, dir, path, &how, sizeof(how));
 	}
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
-		return open_quietly(dir, path, flags, owner);
+		return sl__bk_tree_open_in(dir, path, flags, owner);
 	return fd >= 0 ? (int)fd : -errno;
 }
 
-/* A path that is too long for one call is taken in pieces that end at a slash. */
+/* A path that is too long for one call is opened in pieces that end at a slash. */
 int sl__bk_tree_open(int root, const char *path, size_t len, int flags, uid_t owner)
 {
 	char piece[PATH_MAX];
@@ -100,11 +96,6 @@ int sl__bk_tree_open(int root, const char *path, size_t len, int flags, uid_t ow
 	return fd;
 }
 
-static bool is_dots(const char *name)
-{
-	return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
-}
-
 int sl__bk_tree_list(int fd, bk_tree_name_fn *fn, void *ctx)
 {
 	union {
@@ -118,7 +109,9 @@ int sl__bk_tree_list(int fd, bk_tree_name_fn *fn, void *ctx)
 		for (long at = 0; at < n;) {
 			const struct dirent64 *d = (const void *)(buf.bytes + at);
 			at += d->d_reclen;
-			int rc = is_dots(d->d_name) ? 0 : fn(d->d_name, ctx);
+			if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+				continue;
+			int rc = fn(d->d_name, ctx);
 			if (rc != 0)
 				return rc;
 		}

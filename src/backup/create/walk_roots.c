@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The paths of a create: made absolute and real, put in order, those inside of others left away. */
+/* The paths of a create: made absolute and real, sorted, without those inside others. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include "backup/create/walk.h"
 #include "backup/manifest/manifest.h"
 
-static size_t trimmed(const char *path)
+/* The length without slashes at the end. */
+static size_t trimmed_length(const char *path)
 {
 	size_t n = strlen(path);
 	while (n > 1 && path[n - 1] == '/')
@@ -15,11 +16,18 @@ static size_t trimmed(const char *path)
 	return n;
 }
 
-/* The real name of the folder, then the last component as it is: a link that is no folder is backed up as a link. */
-static int locate_file(const char *path, char out[PATH_MAX])
+/* 0 or a negative errno. */
+static int real_path(const char *path, char out[PATH_MAX])
 {
+	struct stat st;
 	char folder[PATH_MAX];
-	size_t n = trimmed(path), base = n;
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return realpath(path, out) != NULL ? 0 : -errno;
+	if (lstat(path, &st) != 0)
+		return -errno;
+
+	/* The real name of the folder, then the last component as it is: a link to a file is backed up as a link. */
+	size_t n = trimmed_length(path), base = n;
 	while (base > 0 && path[base - 1] != '/')
 		base--;
 	if (n >= sizeof(folder))
@@ -37,60 +45,32 @@ static int locate_file(const char *path, char out[PATH_MAX])
 	return 0;
 }
 
-static int locate(const char *path, char out[PATH_MAX])
-{
-	struct stat st;
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		return realpath(path, out) != NULL ? 0 : -errno;
-	return lstat(path, &st) == 0 ? locate_file(path, out) : -errno;
-}
-
-static int init_one(struct bk_root *r, const struct sl_env *env, const char *path, struct sl_err *err)
+static int root_init(struct bk_root *r, const struct sl_env *env, const char *path, struct sl_err *err)
 {
 	char real[PATH_MAX];
 	if (path == NULL || path[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "paths: an empty one");
-	int rc = locate(path, real);
+		return sl_err_set(err, SL_EINVAL, "paths: a path is empty");
+	int rc = real_path(path, real);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "cannot back up %.160s", path);
 	r->path = sl__strdup(env, real + 1);
 	r->given = sl__strdup(env, path);
 	if (r->path == NULL || r->given == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the paths");
-	r->given[trimmed(path)] = '\0';
+		return sl__no_memory(err, "create a snapshot");
+	r->given[trimmed_length(path)] = '\0';
 	return 0;
 }
 
-static int by_path(const void *a, const void *b)
-{
-	const struct bk_root *x = a, *y = b;
-	return sl__bk_path_compare(x->path, strlen(x->path), y->path, strlen(y->path));
-}
-
-static bool is_within(const char *path, const char *outer)
-{
-	size_t n = strlen(outer);
-	return n == 0 || (strncmp(path, outer, n) == 0 && (path[n] == '\0' || path[n] == '/'));
-}
-
-static void fini_one(const struct sl_env *env, struct bk_root *r)
+static void root_fini(const struct sl_env *env, struct bk_root *r)
 {
 	sl__free(env, r->path);
 	sl__free(env, r->given);
 }
 
-/* In order, whatever is inside of another comes behind it, with nothing else between. */
-static void merge(const struct sl_env *env, struct bk_roots *r)
+static int compare_roots(const void *a, const void *b)
 {
-	size_t kept = 0;
-	qsort(r->roots, r->n, sizeof(*r->roots), by_path);
-	for (size_t i = 0; i < r->n; i++) {
-		if (kept > 0 && is_within(r->roots[i].path, r->roots[kept - 1].path))
-			fini_one(env, &r->roots[i]);
-		else
-			r->roots[kept++] = r->roots[i];
-	}
-	r->n = kept;
+	const struct bk_root *x = a, *y = b;
+	return sl__bk_path_compare(x->path, strlen(x->path), y->path, strlen(y->path));
 }
 
 int sl__bk_roots_init(struct bk_roots *out, const struct sl_env *env, const char *const *paths, size_t n,
@@ -98,16 +78,28 @@ int sl__bk_roots_init(struct bk_roots *out, const struct sl_env *env, const char
 {
 	struct bk_roots r = {NULL, 0};
 	if (paths == NULL || n == 0)
-		return sl_err_set(err, SL_EINVAL, "paths: none is given");
+		return sl_err_set(err, SL_EINVAL, "paths: no path is given");
 	r.roots = sl__calloc(env, n, sizeof(*r.roots));
-	int rc = r.roots == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for the paths") : 0;
+	int rc = r.roots == NULL ? sl__no_memory(err, "create a snapshot") : 0;
 	for (; rc == 0 && r.n < n; r.n++)
-		rc = init_one(&r.roots[r.n], env, paths[r.n], err);
+		rc = root_init(&r.roots[r.n], env, paths[r.n], err);
 	if (rc != 0) {
 		sl__bk_roots_fini(env, &r);
 		return rc;
 	}
-	merge(env, &r);
+	/* Sorted, what is inside another root directly follows it. */
+	qsort(r.roots, r.n, sizeof(*r.roots), compare_roots);
+	size_t kept = 0;
+	for (size_t i = 0; i < r.n; i++) {
+		const char *path = r.roots[i].path, *outer = kept > 0 ? r.roots[kept - 1].path : NULL;
+		size_t len = outer != NULL ? strlen(outer) : 0;
+		if (outer != NULL &&
+		    (len == 0 || (strncmp(path, outer, len) == 0 && (path[len] == '\0' || path[len] == '/'))))
+			root_fini(env, &r.roots[i]);
+		else
+			r.roots[kept++] = r.roots[i];
+	}
+	r.n = kept;
 	*out = r;
 	return 0;
 }
@@ -115,7 +107,7 @@ int sl__bk_roots_init(struct bk_roots *out, const struct sl_env *env, const char
 void sl__bk_roots_fini(const struct sl_env *env, struct bk_roots *r)
 {
 	for (size_t i = 0; i < r->n; i++)
-		fini_one(env, &r->roots[i]);
+		root_fini(env, &r->roots[i]);
 	sl__free(env, r->roots);
 	*r = (struct bk_roots){NULL, 0};
 }

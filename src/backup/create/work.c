@@ -26,63 +26,45 @@ static struct bk_item *take_run(struct bk_create *c)
 	return first;
 }
 
-/* Behind done, an item may be freed at once (C2). */
-static void set_done(struct bk_create *c, struct bk_item *first)
-{
-	for (struct bk_item *item = first, *next; item != NULL; item = next) {
-		next = item->next_work;
-		atomic_store_explicit(&item->done, true, memory_order_release);
-	}
-	sl__lock(&c->mu);
-	sl__signal(&c->done);
-	sl__unlock(&c->mu);
-}
-
-static void set_failed(struct bk_create *c, int rc, const struct sl_err *err)
-{
-	sl__lock(&c->mu);
-	if (c->failed == 0) {
-		c->failed = rc;
-		c->failure = *err;
-	}
-	sl__broadcast(&c->work);
-	sl__broadcast(&c->done);
-	sl__unlock(&c->mu);
-}
-
-static int read_run(struct worker *w, struct bk_item *first, struct sl_err *err)
-{
-	int rc = 0;
-	for (struct bk_item *item = first; rc == 0 && item != NULL; item = item->next_work)
-		rc = sl__bk_contents_file(w->contents, item, err);
-	return rc == 0 ? sl__bk_contents_flush(w->contents, err) : rc;
-}
-
 static void *work(void *arg)
 {
 	struct worker w = *(struct worker *)arg;
 	struct bk_create *c = w.c;
 	struct bk_item *run;
+	int rc = 0;
 	sl__free(&c->b->env, arg);
-	while ((run = take_run(c)) != NULL) {
+	while (rc == 0 && (run = take_run(c)) != NULL) {
 		struct sl_err err = SL_ERR_INIT;
-		int rc = read_run(&w, run, &err);
-		if (rc != 0) {
-			set_failed(c, rc, &err);
-			break;
+		for (struct bk_item *item = run; rc == 0 && item != NULL; item = item->next_work)
+			rc = sl__bk_contents_file(w.contents, item, &err);
+		if (rc == 0)
+			rc = sl__bk_contents_flush(w.contents, &err);
+		/* Once done is set, an item may be freed immediately (C2). */
+		for (struct bk_item *item = run, *next; rc == 0 && item != NULL; item = next) {
+			next = item->next_work;
+			atomic_store_explicit(&item->done, true, memory_order_release);
 		}
-		set_done(c, run);
-		sl__bk_create_progress(c);
+		sl__lock(&c->mu);
+		if (rc != 0 && c->failed == 0) {
+			c->failed = rc;
+			c->failure = err;
+		}
+		if (rc != 0)
+			sl__broadcast(&c->work);
+		sl__signal(&c->done);
+		sl__unlock(&c->mu);
+		if (rc == 0)
+			sl__bk_create_progress(c);
 	}
 	sl__bk_contents_free(w.contents);
 	return NULL;
 }
 
-static int start_one(struct bk_create *c, int lane, struct sl_err *err)
+static int start_worker(struct bk_create *c, int lane, struct sl_err *err)
 {
 	struct worker *w = sl__calloc(&c->b->env, 1, sizeof(*w));
 	if (w == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a worker");
+		return sl__no_memory(err, "start a worker");
 	w->c = c;
 	int rc = sl__bk_contents_new(&w->contents, c, lane, err);
 	if (rc == 0) {
@@ -103,9 +85,9 @@ int sl__bk_workers_start(struct bk_create *c, struct sl_err *err)
 	int rc = 0;
 	c->threads = sl__calloc(&c->b->env, (size_t)c->b->opts.threads, sizeof(*c->threads));
 	if (c->threads == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the workers");
+		return sl__no_memory(err, "start the workers");
 	for (int i = 0; rc == 0 && i < c->b->opts.threads; i++)
-		rc = start_one(c, i, err);
+		rc = start_worker(c, i, err);
 	return rc;
 }
 

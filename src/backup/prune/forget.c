@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Forget removes snapshots, and nothing else: what only they needed is prune's. All decisions are made and told before
- * the first one is removed.
+ * Forget removes snapshots and nothing else: prune frees what only they needed. All decisions are made and reported
+ * before the first snapshot is removed.
+ *
+ * A rule visits the snapshots of a group, newest first, and keeps the first of each hour, day, … until it has kept as
+ * many as its option says. All times are UTC, so that a machine's time zone never decides what is removed; weeks begin
+ * on Monday (ISO 8601).
  */
 #include "backup/prune/forget.h"
 #include "backup/repo/twins.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+
+#define HOUR_MS INT64_C(3600000)
+#define DAY_MS INT64_C(86400000)
 
 struct forgetting {
 	struct sl_backup *b;
@@ -15,7 +24,131 @@ struct forgetting {
 	size_t n;
 };
 
-static int check_opts(struct sl_backup_forget_opts *o, const struct sl_backup_forget_opts *in, struct sl_err *err)
+/* ---- rules ---- */
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+	return a / b - (a % b < 0);
+}
+
+enum period { SNAPSHOT, HOUR, DAY, WEEK, MONTH, YEAR };
+
+/* The number of the period that contains a time; of SNAPSHOT each snapshot is its own. */
+static int64_t period_of(enum period period, int64_t ms)
+{
+	time_t seconds = (time_t)floor_div(ms, 1000);
+	struct tm tm;
+	memset(&tm, 0, sizeof(tm));
+	switch (period) {
+	case SNAPSHOT:
+		return 0;
+	case HOUR:
+		return floor_div(ms, HOUR_MS);
+	case DAY:
+		return floor_div(ms, DAY_MS);
+	case WEEK: /* day 0, 1970-01-01, was a Thursday */
+		return floor_div(floor_div(ms, DAY_MS) + 3, 7);
+	case MONTH:
+		(void)gmtime_r(&seconds, &tm);
+		return (int64_t)tm.tm_year * 12 + tm.tm_mon;
+	case YEAR:
+		(void)gmtime_r(&seconds, &tm);
+		return tm.tm_year;
+	}
+	return 0;
+}
+
+static void keep_item(struct bk_forget_item *item, const char *rule)
+{
+	size_t len = strlen(item->rules);
+	(void)snprintf(item->rules + len, sizeof(item->rules) - len, "%s%s", len > 0 ? ", " : "", rule);
+	item->keeps = true;
+}
+
+static bool has_text(const char *const *texts, size_t n, const char *text)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(texts[i], text) == 0)
+			return true;
+	return false;
+}
+
+static void decide_group(struct bk_forget_item *items, size_t n, const struct sl_backup_forget_opts *o)
+{
+	struct {
+		const char *name;
+		enum period period;
+		int32_t left;
+		bool began;
+		int64_t last; /* period that was kept */
+	} rules[] = {
+		{.name = "last", .period = SNAPSHOT, .left = o->keep_last},
+		{.name = "hourly", .period = HOUR, .left = o->keep_hourly},
+		{.name = "daily", .period = DAY, .left = o->keep_daily},
+		{.name = "weekly", .period = WEEK, .left = o->keep_weekly},
+		{.name = "monthly", .period = MONTH, .left = o->keep_monthly},
+		{.name = "yearly", .period = YEAR, .left = o->keep_yearly},
+	};
+	bool any = false;
+	for (size_t i = 0; i < n; i++) {
+		const struct sl_backup_snapshot *s = &items[i].snapshot.info;
+		for (size_t r = 0; r < SL_COUNT(rules); r++) {
+			int64_t period = period_of(rules[r].period, s->time_ms);
+			if (rules[r].left <= 0 ||
+			    (rules[r].period != SNAPSHOT && rules[r].began && period == rules[r].last))
+				continue;
+			keep_item(&items[i], rules[r].name);
+			rules[r].began = true;
+			rules[r].last = period;
+			rules[r].left--;
+		}
+		for (size_t k = 0; k < o->keep_tags_n; k++) {
+			if (!has_text(s->tags, s->tags_n, o->keep_tags[k]))
+				continue;
+			keep_item(&items[i], "tag");
+			break;
+		}
+		any = any || items[i].keeps;
+	}
+	/* No rule removes the last copy of something; to remove it, name the snapshot. */
+	if (!any)
+		keep_item(&items[0], "newest");
+}
+
+/* ---- groups ---- */
+
+static int compare_groups(const struct bk_forget_item *a, const struct bk_forget_item *b)
+{
+	int order = strcmp(a->snapshot.info.host, b->snapshot.info.host);
+	for (size_t i = 0; order == 0 && i < a->paths_n && i < b->paths_n; i++)
+		order = strcmp(a->paths[i], b->paths[i]);
+	if (order == 0)
+		order = (a->paths_n > b->paths_n) - (a->paths_n < b->paths_n);
+	return order;
+}
+
+int sl__bk_forget_compare(const void *a, const void *b)
+{
+	const struct bk_forget_item *x = a, *y = b;
+	int order = compare_groups(x, y);
+	if (order == 0)
+		order = (x->snapshot.info.time_ms < y->snapshot.info.time_ms) -
+			(x->snapshot.info.time_ms > y->snapshot.info.time_ms);
+	return order != 0 ? order : strcmp(x->id, y->id);
+}
+
+void sl__bk_forget_decide(struct bk_forget_item *items, size_t n, const struct sl_backup_forget_opts *opts)
+{
+	for (size_t i = 0, end; i < n; i = end) {
+		for (end = i + 1; end < n && compare_groups(&items[i], &items[end]) == 0;)
+			end++;
+		decide_group(items + i, end - i, opts);
+	}
+}
+
+/* ---- options and snapshots ---- */
+
+static int set_forget_opts(struct sl_backup_forget_opts *o, const struct sl_backup_forget_opts *in, struct sl_err *err)
 {
 	sl__opts_copy(o, sizeof(*o), in);
 	const struct {
@@ -32,7 +165,7 @@ static int check_opts(struct sl_backup_forget_opts *o, const struct sl_backup_fo
 					  (int)rules[i].value);
 		any = any || rules[i].value > 0;
 	}
-	return any ? 0 : sl_err_set(err, SL_EINVAL, "forget: give a rule of what to keep, or the snapshots to forget");
+	return any ? 0 : sl_err_set(err, SL_EINVAL, "forget: give a rule for what to keep, or the snapshots to forget");
 }
 
 static int compare_texts(const void *a, const void *b)
@@ -40,12 +173,38 @@ static int compare_texts(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int sort_paths(const struct sl_env *env, struct bk_forget_item *item)
+static void item_fini(const struct sl_env *env, struct bk_forget_item *item)
 {
+	sl__free(env, item->paths);
+	sl__bk_snapshot_fini(env, &item->snapshot);
+}
+
+/* ---- which snapshots ---- */
+
+static int add_item(struct forgetting *f, const char *id, struct sl_err *err)
+{
+	struct bk_forget_item *item = &f->items[f->n];
+	memcpy(item->id, id, BK_NAME_HEX);
+	int rc = sl__bk_snapshot_load(f->b, id, &item->snapshot, err);
+	if (rc == SL_ENOENT) /* another process has forgotten it since */
+		return 0;
+	if (rc != 0)
+		return rc;
+	const struct sl_backup_forget_opts *o = &f->opts;
 	const struct sl_backup_snapshot *s = &item->snapshot.info;
-	item->paths = sl__calloc(env, s->paths_n + 1, sizeof(*item->paths));
+	bool selected = (o->host == NULL || strcmp(o->host, s->host) == 0) &&
+			(o->tag == NULL || has_text(s->tags, s->tags_n, o->tag)) &&
+			(o->path == NULL || has_text(s->paths, s->paths_n, o->path));
+	if (o->snapshots_n == 0 && !selected) {
+		item_fini(&f->b->env, item);
+		*item = (struct bk_forget_item){.keeps = false};
+		return 0;
+	}
+	f->n++;
+	/* Its paths, sorted: equal sets of paths make a group. */
+	item->paths = sl__calloc(&f->b->env, s->paths_n + 1, sizeof(*item->paths));
 	if (item->paths == NULL)
-		return SL_ENOMEM;
+		return sl__no_memory(err, "forget");
 	if (s->paths_n > 0)
 		memcpy(item->paths, s->paths, s->paths_n * sizeof(*item->paths));
 	qsort(item->paths, s->paths_n, sizeof(*item->paths), compare_texts);
@@ -55,55 +214,7 @@ static int sort_paths(const struct sl_env *env, struct bk_forget_item *item)
 	return 0;
 }
 
-static void item_fini(const struct sl_env *env, struct bk_forget_item *item)
-{
-	sl__free(env, item->paths);
-	sl__bk_snapshot_fini(env, &item->snapshot);
-}
-
-static void forgetting_fini(struct forgetting *f)
-{
-	for (size_t i = 0; i < f->n; i++)
-		item_fini(&f->b->env, &f->items[i]);
-	sl__free(&f->b->env, f->items);
-}
-
-/* ---- which are looked at ---- */
-
-static bool has_text(const char *const *texts, size_t n, const char *text)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(texts[i], text) == 0)
-			return true;
-	return false;
-}
-
-static bool is_looked_at(const struct sl_backup_forget_opts *o, const struct sl_backup_snapshot *s)
-{
-	return (o->host == NULL || strcmp(o->host, s->host) == 0) &&
-	       (o->tag == NULL || has_text(s->tags, s->tags_n, o->tag)) &&
-	       (o->path == NULL || has_text(s->paths, s->paths_n, o->path));
-}
-
-static int add_item(struct forgetting *f, const char *id, struct sl_err *err)
-{
-	struct bk_forget_item *item = &f->items[f->n];
-	memcpy(item->id, id, BK_NAME_HEX);
-	int rc = sl__bk_snapshot_load(f->b, id, &item->snapshot, err);
-	if (rc == SL_ENOENT) /* somebody else has forgotten it meanwhile */
-		return 0;
-	if (rc != 0)
-		return rc;
-	if (f->opts.snapshots_n == 0 && !is_looked_at(&f->opts, &item->snapshot.info)) {
-		item_fini(&f->b->env, item);
-		*item = (struct bk_forget_item){.keeps = false};
-		return 0;
-	}
-	f->n++;
-	return sort_paths(&f->b->env, item) == 0 ? 0 : sl__no_memory(err, "forget");
-}
-
-static int by_rules(struct forgetting *f, struct sl_err *err)
+static int select_by_rules(struct forgetting *f, struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX] = NULL;
 	size_t n = 0;
@@ -122,41 +233,40 @@ static int by_rules(struct forgetting *f, struct sl_err *err)
 	return 0;
 }
 
-/* One that is named is removed also when it cannot be read: nothing of it is looked at but the name. */
-static int add_named(struct forgetting *f, const char *name, struct sl_err *err)
-{
-	char id[SL_BACKUP_ID_BYTES];
-	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_resolve(f->b, name, id, err);
-	if (rc != 0)
-		return rc;
-	for (size_t i = 0; i < f->n; i++)
-		if (strcmp(f->items[i].id, id) == 0)
-			return 0;
-	rc = add_item(f, id, &why);
-	if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
-		struct bk_forget_item *item = &f->items[f->n++];
-		item->snapshot.info = (struct sl_backup_snapshot){
-			.struct_size = sizeof(item->snapshot.info), .host = "", .parent = "", .version = ""};
-		rc = 0;
-	}
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
-}
-
-static int by_name(struct forgetting *f, struct sl_err *err)
+/* A snapshot that is named is removed even if it cannot be read: only its name is used. */
+static int select_by_name(struct forgetting *f, struct sl_err *err)
 {
 	f->items = sl__calloc(&f->b->env, f->opts.snapshots_n + 1, sizeof(*f->items));
-	int rc = f->items != NULL ? 0 : sl__no_memory(err, "forget");
-	for (size_t i = 0; i < f->opts.snapshots_n && rc == 0; i++)
-		rc = add_named(f, f->opts.snapshots[i], err);
-	return rc;
+	if (f->items == NULL)
+		return sl__no_memory(err, "forget");
+	for (size_t i = 0; i < f->opts.snapshots_n; i++) {
+		char id[SL_BACKUP_ID_BYTES];
+		struct sl_err why = SL_ERR_INIT;
+		bool known = false;
+		int rc = sl__bk_resolve(f->b, f->opts.snapshots[i], id, err);
+		if (rc != 0)
+			return rc;
+		for (size_t k = 0; k < f->n && !known; k++)
+			known = strcmp(f->items[k].id, id) == 0;
+		if (known)
+			continue;
+		rc = add_item(f, id, &why);
+		if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) {
+			struct sl_backup_snapshot *info = &f->items[f->n++].snapshot.info;
+			*info = (struct sl_backup_snapshot){
+				.struct_size = sizeof(*info), .host = "", .parent = "", .version = ""};
+		} else if (rc != 0) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
+	}
+	return 0;
 }
 
-/* ---- and what becomes of them ---- */
+/* ---- report and remove ---- */
 
-static int tell(const struct forgetting *f, struct sl_err *err)
+static int report_decisions(const struct forgetting *f, struct sl_err *err)
 {
 	for (size_t i = 0; i < f->n && f->opts.on_decision != NULL; i++) {
 		struct sl_backup_snapshot info = f->items[i].snapshot.info;
@@ -168,24 +278,25 @@ static int tell(const struct forgetting *f, struct sl_err *err)
 	return 0;
 }
 
-static int remove_items(const struct forgetting *f, uint64_t *removed, struct sl_err *err)
+static int remove_snapshots(const struct forgetting *f, uint64_t *removed, struct sl_err *err)
 {
 	const sl_driver *d = &f->b->driver;
+	bool dry = f->opts.dry_run == SL_ON;
 	for (size_t i = 0; i < f->n; i++) {
+		const char *id = f->items[i].id;
 		char name[SL_DRIVER_NAME_BYTES] = "snapshots/";
 		if (f->items[i].keeps)
 			continue;
-		memcpy(name + strlen(name), f->items[i].id, BK_NAME_HEX);
+		memcpy(name + strlen(name), id, BK_NAME_HEX);
 		int rc = sl__bk_check_stop(f->b, err);
-		/* The copy goes first: alone it would count. And once more, for whoever has put it meanwhile by the
-		 * first (T2). */
-		bool dry = f->opts.dry_run == SL_ON;
+		/* The copy first: alone it would count as the snapshot. And again afterwards, because another process
+		 * may have put it back from the first object (T2). */
 		if (rc == 0 && !dry)
-			rc = sl__bk_snapshot_remove_copy(f->b, f->items[i].id, err);
+			rc = sl__bk_snapshot_remove_copy(f->b, id, err);
 		if (rc == 0 && !dry)
 			rc = d->ops->remove(d->driver, name, err);
 		if ((rc == 0 || rc == SL_ENOENT) && !dry)
-			rc = sl__bk_snapshot_remove_copy(f->b, f->items[i].id, err);
+			rc = sl__bk_snapshot_remove_copy(f->b, id, err);
 		if (rc != 0)
 			return rc;
 		++*removed;
@@ -199,15 +310,17 @@ int sl_backup_forget(sl_backup *b, const struct sl_backup_forget_opts *opts, uin
 	uint64_t count = 0;
 	int rc = sl__bk_begin(b, "forget", err);
 	if (rc == 0)
-		rc = check_opts(&f.opts, opts, err);
+		rc = set_forget_opts(&f.opts, opts, err);
 	if (rc == 0)
-		rc = f.opts.snapshots_n > 0 ? by_name(&f, err) : by_rules(&f, err);
+		rc = f.opts.snapshots_n > 0 ? select_by_name(&f, err) : select_by_rules(&f, err);
 	if (rc == 0)
-		rc = tell(&f, err);
+		rc = report_decisions(&f, err);
 	if (rc == 0)
-		rc = remove_items(&f, &count, err);
+		rc = remove_snapshots(&f, &count, err);
 	if (removed != NULL)
 		*removed = count;
-	forgetting_fini(&f);
+	for (size_t i = 0; i < f.n; i++)
+		item_fini(&b->env, &f.items[i]);
+	sl__free(&b->env, f.items);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which snapshots stay: the rules of forget, over snapshots that are sorted by group and time. */
+/* The rules of forget: which snapshots stay, of those sorted by group and time. */
 #ifndef SL_BACKUP_FORGET_H
 #define SL_BACKUP_FORGET_H
 
@@ -10,7 +10,7 @@
 struct bk_forget_item {
 	struct bk_snapshot snapshot;
 	char id[BK_NAME_HEX];
-	const char **paths; /* the snapshot's, sorted and without doubles */
+	const char **paths; /* the snapshot's, sorted, without duplicates */
 	size_t paths_n;
 	bool keeps;
 	char rules[BK_RULES_BYTES];
@@ -18,7 +18,7 @@ struct bk_forget_item {
 
 /* By host and set of paths; within these the newest first. For qsort. */
 int sl__bk_forget_compare(const void *a, const void *b);
-/* Fill in keeps and rules of sorted items. */
+/* Set keeps and rules of sorted items. */
 void sl__bk_forget_decide(struct bk_forget_item *items, size_t n, const struct sl_backup_forget_opts *opts);
 
 #endif

@@ -2,60 +2,48 @@
 /* P6, and what follows from it: which packs stay, which are copied from, marked, deleted. */
 #include "backup/prune/prune.h"
 
-static int make_arrays(struct bk_prune *p, struct sl_err *err)
-{
-	const struct sl_env *env = &p->b->env;
-	size_t n = p->view.packs.n + 1;
-	p->marked = sl__calloc(env, n, sizeof(*p->marked));
-	p->due = sl__calloc(env, n, sizeof(*p->due));
-	p->condemn = sl__calloc(env, n, sizeof(*p->condemn));
-	p->copy = sl__calloc(env, n, sizeof(*p->copy));
-	p->needed = sl__calloc(env, n, sizeof(*p->needed));
-	p->contents = sl__calloc(env, n, sizeof(*p->contents));
-	bool made = p->marked != NULL && p->due != NULL && p->condemn != NULL && p->copy != NULL && p->needed != NULL &&
-		    p->contents != NULL;
-	return made ? 0 : sl__no_memory(err, "prune");
-}
-
 /* ---- P6 ---- */
 
-static int need(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
+static int choose_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
 	struct bk_prune *p = ctx;
 	int rc = sl__bk_choose(&p->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc == SL_ENOENT) {
+		char id[BK_HEX_BYTES];
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, id);
+		return sl_err_set(err, SL_ECORRUPT, "block %.16s… of %s is in no pack; see sluice backup check", id,
+				  path != NULL ? path : "the manifest");
+	}
 	if (rc > 0 && metadata) {
 		int added = sl__bk_seen_add(p->metadata, &ref->id);
 		if (added < 0 || (added == 1 && rc == 1 && sl__bk_refs_add(&p->b->env, &p->single, ref) != 0))
 			return sl__no_memory(err, "prune");
 	}
-	if (rc != SL_ENOENT)
-		return rc > 0 ? 0 : rc;
-	char id[BK_HEX_BYTES];
-	sl__bk_hex(ref->id.b, BK_ID_BYTES, id);
-	return sl_err_set(err, SL_ECORRUPT, "block %.16s… of %s is in no pack; see sluice backup check", id,
-			  path != NULL ? path : "the manifest");
+	return rc > 0 ? 0 : rc;
 }
 
-/* Somebody may forget a snapshot while we look; one that is still listed and cannot be had stops everything. */
+/* A snapshot may be forgotten at the same time; one that is still listed and cannot be read stops the prune. */
 static int is_forgotten(struct bk_prune *p, const char *id, struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX] = NULL;
 	size_t n = 0;
 	int rc = sl__bk_snapshot_ids(p->b, &ids, &n, err);
-	bool there = false;
+	bool listed = false;
 	for (size_t i = 0; i < n && rc == 0; i++)
-		there = there || strcmp(ids[i], id) == 0;
+		listed = listed || strcmp(ids[i], id) == 0;
 	sl__free(&p->b->env, ids);
-	return rc != 0 ? rc : !there;
+	return rc != 0 ? rc : !listed;
 }
 
-static int walk_one(struct bk_prune *p, struct bk_walk *walk, const char *id, struct sl_err *err)
+static int choose_for_snapshot(struct bk_prune *p, struct bk_walk *walk, const char *id, struct sl_err *err)
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	int rc = sl__bk_snapshot_load(p->b, id, &s, err);
 	if (rc == SL_ENOENT) {
 		int forgotten = is_forgotten(p, id, err);
-		return forgotten == 1 ? 0 : forgotten < 0 ? forgotten : rc;
+		if (forgotten == 0)
+			return SL_ENOENT;
+		return forgotten < 0 ? forgotten : 0;
 	}
 	if (rc == 0)
 		rc = sl__bk_walk_snapshot(walk, &s, err);
@@ -63,80 +51,83 @@ static int walk_one(struct bk_prune *p, struct bk_walk *walk, const char *id, st
 	return rc != 0 ? sl_err_wrap(err, rc, "prune: snapshot %.8s (nothing was changed)", id) : 0;
 }
 
-/* ---- packs of which the end is missing ---- */
+/* ---- packs whose end is missing ---- */
 
-struct cutting {
+struct truncation {
 	struct bk_prune *p;
-	bool *cut; /* by pack number */
+	bool *truncated; /* by pack number */
 	bool any;
 };
 
-static int find_cut(uint64_t ordinal, SL_UNUSED const struct bk_id *id, const struct bk_found *found, void *ctx)
+static int find_truncated_pack(uint64_t ordinal, SL_UNUSED const struct bk_id *id, const struct bk_found *found,
+			       void *ctx)
 {
-	struct cutting *c = ctx;
-	uint32_t pack = c->p->view.pack_of[ordinal];
-	if (pack == BK_NO_PACK || sl__bk_place_end(&found->place) <= c->p->view.sizes[pack] || c->cut[pack])
+	struct truncation *t = ctx;
+	const struct bk_view *v = &t->p->view;
+	uint32_t pack = v->pack_of[ordinal];
+	if (pack == BK_NO_PACK || sl__bk_place_end(&found->place) <= v->sizes[pack] || t->truncated[pack])
 		return 0;
-	c->any = c->cut[pack] = true;
+	t->any = t->truncated[pack] = true;
 	char name[SL_DRIVER_NAME_BYTES];
 	sl__bk_pack_name(&found->pack, name);
-	sl__log(&c->p->b->env, SL_LOG_WARN, "backup",
-		"a pack is shorter than the index says and is not counted on: run a check", SL__F_STR("pack", name));
+	sl__log(&t->p->b->env, SL_LOG_WARN, "backup",
+		"a pack is shorter than the index says and is not used: run a check", SL__F_STR("pack", name));
 	return 0;
 }
 
-static int set_bad(uint64_t ordinal, SL_UNUSED const struct bk_id *id, SL_UNUSED const struct bk_found *found,
-		   void *ctx)
+/* No block of a truncated pack is chosen, not even one before the end: its directory is gone, so that nothing could be
+ * copied from it; and the intact copy of a block would be deleted as the second one. */
+static int exclude_truncated_packs(struct bk_prune *p, struct sl_err *err)
 {
-	struct cutting *c = ctx;
-	uint32_t pack = c->p->view.pack_of[ordinal];
-	if (pack != BK_NO_PACK && c->cut[pack])
-		sl__bk_set_bit(c->p->bad, ordinal);
-	return 0;
-}
-
-/* No block of such a pack is chosen, also none that is before the cut: its directory is gone, so that nothing could be
- * copied from it; and else the whole copy of a block would be deleted as the second one. */
-static int leave_out_cut(struct bk_prune *p, struct sl_err *err)
-{
-	struct cutting c = {.p = p, .cut = sl__calloc(&p->b->env, p->view.packs.n + 1, sizeof(*c.cut))};
-	p->bad = sl__bk_bits(&p->b->env, p->view.entries);
-	int rc = c.cut != NULL && p->bad != NULL ? sl__bk_index_each(p->view.index, find_cut, &c, err)
-						 : sl__no_memory(err, "prune");
-	if (rc == 0 && c.any)
-		rc = sl__bk_index_each(p->view.index, set_bad, &c, err);
-	sl__free(&p->b->env, c.cut);
+	const struct bk_view *v = &p->view;
+	struct truncation t = {.p = p, .truncated = sl__calloc(&p->b->env, v->packs.n + 1, sizeof(*t.truncated))};
+	p->bad = sl__bk_bits(&p->b->env, v->entries);
+	int rc = t.truncated != NULL && p->bad != NULL ? sl__bk_index_each(v->index, find_truncated_pack, &t, err)
+						       : sl__no_memory(err, "prune");
+	for (uint64_t i = 0; i < v->entries && rc == 0 && t.any; i++)
+		if (v->pack_of[i] != BK_NO_PACK && t.truncated[v->pack_of[i]])
+			sl__bk_set_bit(p->bad, i);
+	sl__free(&p->b->env, t.truncated);
 	return rc;
 }
 
 int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 {
-	struct bk_walk walk = {.b = NULL};
-	int rc = make_arrays(p, err);
-	if (rc == 0)
-		rc = leave_out_cut(p, err);
-	for (size_t i = 0; i < p->view.packs.n && rc == 0; i++) {
+	const struct sl_env *env = &p->b->env;
+	struct bk_walk walk = {.b = p->b, .need = choose_needed_block, .ctx = p};
+	size_t n = p->view.packs.n + 1;
+	p->marked = sl__calloc(env, n, sizeof(*p->marked));
+	p->due = sl__calloc(env, n, sizeof(*p->due));
+	p->condemn = sl__calloc(env, n, sizeof(*p->condemn));
+	p->copy = sl__calloc(env, n, sizeof(*p->copy));
+	p->needed = sl__calloc(env, n, sizeof(*p->needed));
+	p->contents = sl__calloc(env, n, sizeof(*p->contents));
+	if (p->marked == NULL || p->due == NULL || p->condemn == NULL || p->copy == NULL || p->needed == NULL ||
+	    p->contents == NULL)
+		return sl__no_memory(err, "prune");
+	int rc = exclude_truncated_packs(p, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < p->view.packs.n; i++) {
 		const struct bk_id *pack = &p->view.packs.ids[i];
 		p->marked[i] = sl__bk_marks_have(&p->old, pack) || sl__bk_marks_have(&p->all, pack);
 	}
+	rc = sl__bk_choice_init(&p->choice, &p->view, p->marked, p->bad, err);
 	if (rc == 0)
-		rc = sl__bk_choice_init(&p->choice, &p->view, p->marked, p->bad, err);
+		rc = sl__bk_seen_new(&p->metadata, env, err);
 	if (rc == 0)
-		rc = sl__bk_seen_new(&p->metadata, &p->b->env, err);
-	if (rc == 0)
-		rc = sl__bk_walk_init(&walk, p->b, p->view.index, need, NULL, p, err);
+		rc = sl__bk_walk_init(&walk, p->view.index, err);
 	for (size_t i = 0; i < p->snapshots_n && rc == 0; i++)
-		rc = walk_one(p, &walk, p->snapshots[i], err);
+		rc = choose_for_snapshot(p, &walk, p->snapshots[i], err);
 	sl__bk_walk_fini(&walk);
 	return rc;
 }
 
 /* ---- the plan ---- */
 
-static int add_up(uint64_t ordinal, const struct bk_id *id, const struct bk_found *found, void *ctx)
+static int add_contents(uint64_t ordinal, SL_UNUSED const struct bk_id *id, const struct bk_found *found, void *ctx)
 {
 	struct bk_prune *p = ctx;
-	(void)id;
 	uint32_t pack = p->view.pack_of[ordinal];
 	if (pack == BK_NO_PACK)
 		return 0;
@@ -146,20 +137,14 @@ static int add_up(uint64_t ordinal, const struct bk_id *id, const struct bk_foun
 	return 0;
 }
 
-/* Is the pack in a mark that an earlier run made and that every live session has seen? */
-static bool may_go(const struct bk_prune *p, const struct bk_id *pack)
-{
-	for (size_t i = 0; i < p->old.n; i++) {
-		if (!p->waits[i] && sl__bk_ids_has(&p->old.marks[i].packs, pack))
-			return true;
-	}
-	return false;
-}
-
-/* One that is marked: deleted, or rescued (what is needed of it is copied; it goes in the next run), or it waits. */
+/* A marked pack is deleted, or rescued (what is needed of it is copied; a later run deletes it), or it waits. */
 static void plan_marked(struct bk_prune *p, size_t i)
 {
-	p->due[i] = p->needed[i] == 0 && may_go(p, &p->view.packs.ids[i]);
+	/* Is it in a mark that an earlier run made and that every live session has seen? */
+	bool may_go = false;
+	for (size_t k = 0; k < p->old.n && !may_go; k++)
+		may_go = !p->waits[k] && sl__bk_ids_has(&p->old.marks[k].packs, &p->view.packs.ids[i]);
+	p->due[i] = p->needed[i] == 0 && may_go;
 	p->copy[i] = p->needed[i] > 0 && !p->due[i];
 	p->out.packs_rescued += p->needed[i] > 0;
 	if (p->due[i]) {
@@ -171,38 +156,39 @@ static void plan_marked(struct bk_prune *p, size_t i)
 	}
 }
 
-/* A pack that no index names may be of a session that is still at work: it is left alone while there is one. (Marked it
- * would be safe too, but its blocks would have to be copied once the session is published.) */
+/* A pack that no index names may belong to a session that is still running: it is left alone while a session is alive.
+ * (Marking it would be safe too, but its blocks would have to be copied once the session is published.) */
+static bool may_be_of_live_session(const struct bk_prune *p, size_t i)
+{
+	return p->live && sl__bk_ids_has(&p->view.unindexed, &p->view.packs.ids[i]);
+}
+
 static void plan_unmarked(struct bk_prune *p, size_t i)
 {
-	bool unneeded = p->needed[i] == 0;
-	int64_t percent = p->opts.repack_percent;
-	bool hardly = !unneeded && percent != SL_NONE && p->needed[i] < p->contents[i] &&
-		      p->needed[i] <
-			      p->contents[i] / 100 * (uint64_t)percent + p->contents[i] % 100 * (uint64_t)percent / 100;
-	if ((!unneeded && !hardly) || (p->live && sl__bk_ids_has(&p->view.unindexed, &p->view.packs.ids[i])))
+	uint64_t needed = p->needed[i], contents = p->contents[i], percent = (uint64_t)p->opts.repack_percent;
+	bool sparse = needed > 0 && p->opts.repack_percent != SL_NONE && needed < contents &&
+		      needed < contents / 100 * percent + contents % 100 * percent / 100;
+	if ((needed > 0 && !sparse) || may_be_of_live_session(p, i))
 		return;
 	p->condemn[i] = true;
-	p->copy[i] = hardly;
-	p->out.packs_repacked += hardly;
+	p->copy[i] = sparse;
+	p->out.packs_repacked += sparse;
 	p->out.packs_condemned++;
 	p->out.bytes_condemned += p->view.sizes[i];
 }
 
-/* ---- small packs ---- */
+#define MERGE_PACKS_MAX 64u /* full packs that a run makes of small ones: a bound on its memory and its time */
 
-#define MERGE_PACKS_MAX 64u /* full ones that a run makes of small ones: a bound on its memory and its time */
-
-/* One that stays as it is, but is less than half of what it could be. */
+/* A pack that stays as it is, but has less than half of the size it could have. */
 static bool is_small(const struct bk_prune *p, size_t i)
 {
 	return !p->marked[i] && !p->condemn[i] && p->view.sizes[i] < (uint64_t)p->b->opts.pack_bytes / 2 &&
-	       !(p->live && sl__bk_ids_has(&p->view.unindexed, &p->view.packs.ids[i]));
+	       !may_be_of_live_session(p, i);
 }
 
-/* Every small backup leaves a small pack or two. Merged they are marked like those that are hardly used: what snapshots
- * and sessions count on is in the new pack, too, before the mark is there. What is left over of the last full pack is
- * one small pack, so that a run without new ones has nothing to do. */
+/* Every small backup leaves a small pack or two. Merged ones are marked like sparsely used ones: what snapshots and
+ * sessions rely on is in the new pack, too, before the mark exists. The remainder of the last full pack is one small
+ * pack, so that a run without new ones has nothing to do. */
 static void plan_small(struct bk_prune *p)
 {
 	uint64_t full = (uint64_t)p->b->opts.pack_bytes, total = 0, n = 0;
@@ -229,8 +215,10 @@ static void plan_small(struct bk_prune *p)
 
 int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err)
 {
-	int rc = sl__bk_index_each(p->view.index, add_up, p, err);
-	for (size_t i = 0; i < p->view.packs.n && rc == 0; i++) {
+	int rc = sl__bk_index_each(p->view.index, add_contents, p, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < p->view.packs.n; i++) {
 		p->out.packs++;
 		p->out.bytes += p->view.sizes[i];
 		if (p->marked[i])
@@ -238,7 +226,6 @@ int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err)
 		else
 			plan_unmarked(p, i);
 	}
-	if (rc == 0)
-		plan_small(p);
-	return rc;
+	plan_small(p);
+	return 0;
 }

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sl_backup_prune: options, the lock, the order of the steps; and P2, the sessions. prune.h describes the protocol.
+ */
 #include "backup/prune/prune.h"
 
 #define REPACK_PERCENT 70
@@ -6,7 +9,7 @@
 #define SILENCE_MS INT64_C(86400000)
 #define SILENCE_MIN_MS INT64_C(60000)
 
-static int fill_opts(struct bk_prune *p, const struct sl_backup_prune_opts *opts, struct sl_err *err)
+static int set_prune_opts(struct bk_prune *p, const struct sl_backup_prune_opts *opts, struct sl_err *err)
 {
 	struct sl_backup_prune_opts *o = &p->opts;
 	sl__opts_copy(o, sizeof(*o), opts);
@@ -29,80 +32,126 @@ static int fill_opts(struct bk_prune *p, const struct sl_backup_prune_opts *opts
 	return 0;
 }
 
-static void prune_fini(struct bk_prune *p)
+/* ---- P2: which marks a live session may not have seen yet, and which sessions are dead ---- */
+
+struct session_listing {
+	struct bk_prune *p;
+	int64_t now_ms; /* taken before the list: a session looks younger, if anything */
+};
+
+static bool has_seen(const struct bk_session_info *s, const char *mark)
 {
-	const struct sl_env *env = &p->b->env;
-	sl__bk_marks_fini(env, &p->old);
-	sl__bk_marks_fini(env, &p->all);
-	sl__free(env, p->waits);
-	sl__free(env, p->silent);
-	sl__free(env, p->snapshots);
-	sl__bk_choice_fini(&p->choice);
-	sl__free(env, p->bad);
-	sl__bk_seen_free(p->metadata);
-	sl__free(env, p->single.refs);
-	sl__bk_view_fini(&p->view);
-	sl__free(env, p->marked);
-	sl__free(env, p->due);
-	sl__free(env, p->condemn);
-	sl__free(env, p->copy);
-	sl__free(env, p->needed);
-	sl__free(env, p->contents);
+	if (!s->ready)
+		return false;
+	for (size_t i = 0; i < s->seen_n; i++)
+		if (strcmp(s->seen[i], mark) == 0)
+			return true;
+	return false;
 }
 
-/* P1 to P5: what there is, in the order that the proof needs. */
-static int look(struct bk_prune *p, struct sl_err *err)
+static int judge_session(const struct bk_session_info *s, void *ctx)
+{
+	struct session_listing *l = ctx;
+	struct bk_prune *p = l->p;
+	if (l->now_ms - s->mtime_ms >= p->opts.session_silence_ms) {
+		char(*grown)[BK_NAME_HEX] = sl__realloc(&p->b->env, p->silent, (p->silent_n + 1) * sizeof(*grown));
+		if (grown == NULL)
+			return SL_ENOMEM;
+		p->silent = grown;
+		memcpy(p->silent[p->silent_n++], s->id, BK_NAME_HEX);
+		return 0;
+	}
+	p->live = true;
+	p->out.sessions_live++;
+	for (size_t i = 0; i < p->old.n; i++)
+		if (!has_seen(s, p->old.marks[i].id))
+			p->waits[i] = true;
+	return 0;
+}
+
+/* A session that no longer exists was published, which P3 will see, or has ended. */
+static int remove_silent_sessions(struct bk_prune *p, struct sl_err *err)
+{
+	const sl_driver *d = &p->b->driver;
+	for (size_t i = 0; i < p->silent_n; i++) {
+		char name[SL_DRIVER_NAME_BYTES] = "sessions/";
+		memcpy(name + strlen(name), p->silent[i], BK_NAME_HEX);
+		int rc = p->dry ? 0 : d->ops->remove(d->driver, name, err);
+		if (rc != 0 && rc != SL_ENOENT)
+			return rc;
+		p->out.sessions_removed += rc == 0;
+	}
+	return 0;
+}
+
+static int prune_sessions(struct bk_prune *p, struct sl_err *err)
+{
+	const sl_driver *d = &p->b->driver;
+	struct session_listing l = {.p = p};
+	p->waits = sl__calloc(&p->b->env, p->old.n + 1, sizeof(*p->waits));
+	if (p->waits == NULL)
+		return sl__no_memory(err, "prune");
+	int rc = d->ops->now_ms(d->driver, &l.now_ms, err);
+	if (rc == 0)
+		rc = sl__bk_sessions_each(p->b, judge_session, &l, err);
+	if (rc == SL_ENOMEM)
+		return sl__no_memory(err, "prune");
+	if (rc == 0)
+		rc = remove_silent_sessions(p, err);
+	return rc;
+}
+
+/* ---- all steps ---- */
+
+/* P1 to P5: what the repository contains, read in the order that the proof needs. */
+static int read_repository(struct bk_prune *p, struct sl_err *err)
 {
 	struct sl_backup *b = p->b;
 	int rc = sl__bk_marks_load(b, &p->old, err);
-	if (rc == 0)
-		rc = sl__bk_prune_sessions(p, err);
-	if (rc == 0)
-		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
-	if (rc == 0)
-		rc = sl__bk_marks_load(b, &p->all, err);
-	if (rc == 0)
-		rc = sl__bk_view_load(b, &p->view, NULL, err);
-	return rc;
+	if (rc != 0)
+		return rc;
+	rc = prune_sessions(p, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_marks_load(b, &p->all, err);
+	return rc == 0 ? sl__bk_view_load(b, &p->view, NULL, err) : rc;
 }
 
-static int act(struct bk_prune *p, struct sl_err *err)
+static int run_prune(struct bk_prune *p, struct sl_err *err)
 {
-	int rc = sl__bk_prune_copy(p, err);
-	if (rc == 0)
-		rc = sl__bk_prune_condemn(p, err);
-	if (rc == 0)
-		rc = sl__bk_prune_index(p, err);
-	if (rc == 0)
-		rc = sl__bk_prune_delete(p, err);
-	return rc;
-}
-
-static int prune(struct bk_prune *p, struct sl_err *err)
-{
-	int rc = look(p, err);
+	int rc = read_repository(p, err);
 	if (rc == 0)
 		rc = sl__bk_prune_choose(p, err);
 	if (rc == 0)
 		rc = sl__bk_prune_plan(p, err);
-	if (rc == 0 && !p->dry)
-		rc = act(p, err);
-	return rc;
+	if (rc != 0 || p->dry)
+		return rc;
+	rc = sl__bk_prune_copy(p, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_prune_condemn(p, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_prune_index(p, err);
+	return rc == 0 ? sl__bk_prune_delete(p, err) : rc;
 }
 
-/* Where the driver has a lock, two prunes do not do the same work twice; they are as safe without (I3). */
+/* Where the driver has a lock, two prunes do not do the same work twice; they are as safe without it (I3). */
 static int prune_locked(struct bk_prune *p, struct sl_err *err)
 {
 	const sl_driver *d = &p->b->driver;
 	void *lock = NULL;
 	if (d->ops->lock == NULL || p->dry)
-		return prune(p, err);
+		return run_prune(p, err);
 	int rc = d->ops->lock(d->driver, "prune", &lock, err);
 	if (rc == SL_ELOCKED)
-		return sl_err_set(err, SL_ELOCKED, "prune: another prune or repair of this repository runs");
+		return sl_err_set(err, SL_ELOCKED, "prune: another prune or a repair of this repository is running");
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "prune: lock the repository");
-	rc = prune(p, err);
+	rc = run_prune(p, err);
 	d->ops->unlock(d->driver, lock);
 	return rc;
 }
@@ -110,18 +159,34 @@ static int prune_locked(struct bk_prune *p, struct sl_err *err)
 int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struct sl_backup_pruned *out,
 		    struct sl_err *err)
 {
+	const struct sl_env *env = &b->env;
+	struct bk_prune p = {.b = b};
 	int rc = sl__bk_begin(b, "prune", err);
+	if (rc == 0)
+		rc = set_prune_opts(&p, opts, err);
 	if (rc != 0)
 		return rc;
-	struct bk_prune p = {.b = b};
-	rc = fill_opts(&p, opts, err);
-	if (rc == 0)
-		rc = prune_locked(&p, err);
+	rc = prune_locked(&p, err);
 	if (rc == 0 && out != NULL) {
 		size_t size = out->struct_size;
 		memcpy(out, &p.out, SL_MIN(size, sizeof(p.out)));
 		out->struct_size = size;
 	}
-	prune_fini(&p);
+	sl__bk_marks_fini(env, &p.old);
+	sl__bk_marks_fini(env, &p.all);
+	sl__free(env, p.waits);
+	sl__free(env, p.silent);
+	sl__free(env, p.snapshots);
+	sl__bk_choice_fini(&p.choice);
+	sl__free(env, p.bad);
+	sl__bk_seen_free(p.metadata);
+	sl__free(env, p.single.refs);
+	sl__bk_view_fini(&p.view);
+	sl__free(env, p.marked);
+	sl__free(env, p.due);
+	sl__free(env, p.condemn);
+	sl__free(env, p.copy);
+	sl__free(env, p.needed);
+	sl__free(env, p.contents);
 	return rc;
 }

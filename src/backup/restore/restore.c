@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sl_backup_restore: its beginning and end, and what its parts share. See restore.h. */
+/* sl_backup_restore: its beginning and end, and what its parts share (restore.h). */
 #include <errno.h>
 
 #include "backup/restore/restore.h"
 
 /* ---- what its parts share ---- */
-
-/* The reader has checked it too; here stands what keeps a restore inside of its folder. */
-static int check_entry(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err)
-{
-	int rc = sl__bk_check_stop(r->b, err);
-	if (rc == 0)
-		rc = sl__bk_target_path_check(e->path, e->path_len, err);
-	if (rc == 0 && e->type == SL_BACKUP_HARDLINK)
-		rc = sl__bk_target_path_check(e->target, e->target_len, err);
-	return rc;
-}
 
 int sl__bk_restore_walk(struct bk_restore *r, bk_walk_fn *fn, void *ctx, struct sl_err *err)
 {
@@ -26,7 +15,12 @@ int sl__bk_restore_walk(struct bk_restore *r, bk_walk_fn *fn, void *ctx, struct 
 		rc = sl__bk_manifest_next(m, &e, err);
 		if (rc <= 0)
 			break;
-		rc = check_entry(r, &e, err);
+		/* The reader has checked paths too; this check keeps a restore inside its folder. */
+		rc = sl__bk_check_stop(r->b, err);
+		if (rc == 0)
+			rc = sl__bk_target_path_check(e.path, e.path_len, err);
+		if (rc == 0 && e.type == SL_BACKUP_HARDLINK)
+			rc = sl__bk_target_path_check(e.target, e.target_len, err);
 		if (rc == 0)
 			rc = fn(r, &e, ctx, err);
 	}
@@ -34,7 +28,7 @@ int sl__bk_restore_walk(struct bk_restore *r, bk_walk_fn *fn, void *ctx, struct 
 	return rc;
 }
 
-int sl__bk_restore_fail(struct bk_restore *r, int code, const struct sl_err *why)
+void sl__bk_restore_fail(struct bk_restore *r, int code, const struct sl_err *why)
 {
 	sl__lock(&r->mu);
 	if (r->failed.code == 0) {
@@ -43,7 +37,6 @@ int sl__bk_restore_fail(struct bk_restore *r, int code, const struct sl_err *why
 	}
 	sl__unlock(&r->mu);
 	sl__queue_close(r->queue, SL__QUEUE_TAKE_BACK);
-	return code;
 }
 
 bool sl__bk_restore_failed(struct bk_restore *r)
@@ -54,8 +47,8 @@ bool sl__bk_restore_failed(struct bk_restore *r)
 	return failed;
 }
 
-void sl__bk_restore_tell(struct bk_restore *r, enum sl_backup_problem problem, const char *path,
-			 const struct sl_err *why)
+void sl__bk_restore_report(struct bk_restore *r, enum sl_backup_problem problem, const char *path,
+			   const struct sl_err *why)
 {
 	sl__lock(&r->mu);
 	r->done.problems++;
@@ -65,14 +58,14 @@ void sl__bk_restore_tell(struct bk_restore *r, enum sl_backup_problem problem, c
 	sl__unlock(&r->b->mu);
 	if (r->opts.on_problem == NULL)
 		return;
-	sl__lock(&r->telling);
+	sl__lock(&r->problem_mu);
 	r->opts.on_problem(problem, path, why, r->opts.ctx);
-	sl__unlock(&r->telling);
+	sl__unlock(&r->problem_mu);
 }
 
-void sl__bk_restore_not_set(const struct bk_entry *e, const struct sl_err *err, void *ctx)
+static void report_attribute_not_set(const struct bk_entry *e, const struct sl_err *err, void *ctx)
 {
-	sl__bk_restore_tell(ctx, SL_BACKUP_NOT_SET, e->path, err);
+	sl__bk_restore_report(ctx, SL_BACKUP_NOT_SET, e->path, err);
 }
 
 bool sl__bk_restore_is_of_file(const struct sl_err *why)
@@ -104,7 +97,7 @@ int sl__bk_restore_leave_out(struct bk_restore *r, const struct bk_entry *e, con
 		r->lost.code = damaged ? SL_ECORRUPT : why->code;
 	}
 	sl__unlock(&r->mu);
-	sl__bk_restore_tell(r, SL_BACKUP_UNREADABLE, e->path, why);
+	sl__bk_restore_report(r, SL_BACKUP_UNREADABLE, e->path, why);
 	return rc;
 }
 
@@ -124,7 +117,7 @@ void sl__bk_restore_count(struct bk_restore *r, const struct bk_entry *e, bool s
 	sl__unlock(&r->b->mu);
 }
 
-/* ---- its beginning and end ---- */
+/* ---- beginning and end ---- */
 
 static void restore_fini(struct bk_restore *r)
 {
@@ -145,46 +138,38 @@ static void restore_fini(struct bk_restore *r)
 		sl__free(env, r->stand_in[i].path);
 	}
 	sl__free(env, r->stand_in);
-	sl__mutex_fini(&r->telling);
+	sl__mutex_fini(&r->problem_mu);
 	sl__cond_fini(&r->written);
 	sl__mutex_fini(&r->mu);
 }
 
-static void restore_init(struct bk_restore *r, struct sl_backup *b, const struct sl_backup_restore_opts *opts)
-{
-	*r = (struct bk_restore){.b = b, .env = &b->env, .target = {.root = -1, .base = -1}};
-	sl__opts_copy(&r->opts, sizeof(r->opts), opts);
-	sl__mutex_init(&r->telling);
-	sl__mutex_init(&r->mu);
-	sl__cond_init(&r->written);
-}
-
-static void set_totals(struct bk_restore *r)
-{
-	struct sl_backup *b = r->b;
-	if (r->select.n > 0)
-		return;
-	sl__lock(&b->mu);
-	b->progress.files_total = r->snapshot.info.entries;
-	b->progress.bytes_total = r->snapshot.info.bytes;
-	b->progress.totals_known = 1;
-	sl__unlock(&b->mu);
-}
-
 static int restore_open(struct bk_restore *r, const char *id, struct sl_err *err)
 {
+	struct sl_backup *b = r->b;
 	int rc = sl__bk_select_init(&r->select, r->env, r->opts.paths, r->opts.paths_n, err);
-	if (rc == 0)
-		rc = sl__bk_snapshot_load(r->b, id, &r->snapshot, err);
-	if (rc == 0)
-		rc = sl__bk_index_for_reading(r->b, &r->index, err);
-	if (rc == 0)
-		rc = sl__bk_reader_new(&r->reader, r->b, r->index, err);
-	if (rc == 0)
-		rc = sl__bk_target_open(&r->target, r->env, &r->opts, r->b->keys.encrypted, err);
 	if (rc != 0)
 		return rc;
-	set_totals(r);
+	rc = sl__bk_snapshot_load(b, id, &r->snapshot, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_index_for_reading(b, &r->index, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_reader_new(&r->reader, b, r->index, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_target_open(&r->target, r->env, &r->opts, b->keys.encrypted, err);
+	if (rc != 0)
+		return rc;
+	r->target.not_set = report_attribute_not_set;
+	r->target.not_set_ctx = r;
+	if (r->select.n == 0) {
+		sl__lock(&b->mu);
+		b->progress.files_total = r->snapshot.info.entries;
+		b->progress.bytes_total = r->snapshot.info.bytes;
+		b->progress.totals_known = 1;
+		sl__unlock(&b->mu);
+	}
 	sl__bk_folder_init(&r->folder, &r->target);
 	rc = sl__bk_folder_enter(&r->folder, "", 0, err);
 	if (rc == 0)
@@ -192,40 +177,34 @@ static int restore_open(struct bk_restore *r, const char *id, struct sl_err *err
 	return rc;
 }
 
-/* The restore went through; what it left out decides. */
-static int verdict(struct bk_restore *r, struct sl_err *err)
-{
-	if (r->lost.code != 0) {
-		if (err != NULL)
-			*err = r->lost;
-		return sl_err_wrap(err, r->lost.code, "%zu files were not restored, the first", r->gone.n);
-	}
-	return sl__bk_select_all_met(&r->select, r->snapshot.info.id, err);
-}
-
-/* Before folders get their modes: one that may not be written to cannot be moved. */
-static int publish(struct bk_restore *r, struct sl_err *err)
-{
-	sl__bk_folder_fini(&r->folder);
-	sl__bk_folder_init(&r->folder, &r->target);
-	return sl__bk_stage_publish(&r->target, err);
-}
-
 static int restore_all(struct bk_restore *r, struct sl_err *err)
 {
 	int rc = sl__bk_restore_plan(r, err);
 	if (rc == 0 && r->links > 0)
 		rc = sl__bk_restore_links(r, err);
-	if (rc == 0)
-		rc = publish(r, err);
-	if (rc == 0)
-		rc = sl__bk_restore_folders(r, err);
-	if (rc == 0)
-		rc = sl__bk_target_finish(&r->target, err);
-	return rc == 0 ? verdict(r, err) : rc;
+	if (rc != 0)
+		return rc;
+	/* Publish before folders get their modes: a folder that is not writable cannot be moved. */
+	sl__bk_folder_fini(&r->folder);
+	sl__bk_folder_init(&r->folder, &r->target);
+	rc = sl__bk_stage_publish(&r->target, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_restore_folders(r, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_target_finish(&r->target, err);
+	if (rc != 0)
+		return rc;
+	/* The restore is complete, except for what it left out. */
+	if (r->lost.code == 0)
+		return sl__bk_select_all_met(&r->select, r->snapshot.info.id, err);
+	if (err != NULL)
+		*err = r->lost;
+	return sl_err_wrap(err, r->lost.code, "%zu files were not restored, the first", r->gone.n);
 }
 
-static int check_opts(const struct sl_backup_restore_opts *o, struct sl_err *err)
+static int check_restore_opts(const struct sl_backup_restore_opts *o, struct sl_err *err)
 {
 	if (o->struct_size == 0)
 		return sl_err_set(err, SL_EINVAL, "restore: struct_size is 0; use SL_BACKUP_RESTORE_OPTS_INIT");
@@ -239,7 +218,7 @@ static int check_opts(const struct sl_backup_restore_opts *o, struct sl_err *err
 	return 0;
 }
 
-static void give_result(struct sl_backup_restored *result, const struct sl_backup_restored *done)
+static void copy_result(struct sl_backup_restored *result, const struct sl_backup_restored *done)
 {
 	if (result == NULL)
 		return;
@@ -252,25 +231,29 @@ static void give_result(struct sl_backup_restored *result, const struct sl_backu
 int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup_restore_opts *opts,
 		      struct sl_backup_restored *result, struct sl_err *err)
 {
-	struct bk_restore r;
 	char id[SL_BACKUP_ID_BYTES];
-	give_result(result, &(struct sl_backup_restored){0});
+	copy_result(result, &(struct sl_backup_restored){0});
 	if (b == NULL || snapshot == NULL || opts == NULL)
 		return sl_err_set(err, SL_EINVAL, "restore: no handle, snapshot or options");
-	int rc = check_opts(opts, err);
+	int rc = check_restore_opts(opts, err);
 	if (rc == 0)
 		rc = sl__bk_begin(b, "restore", err);
 	if (rc == 0)
 		rc = sl__bk_resolve(b, snapshot, id, err);
 	if (rc != 0)
 		return rc;
-	restore_init(&r, b, opts);
+
+	struct bk_restore r = {.b = b, .env = &b->env, .target = {.root = -1, .base = -1}};
+	sl__opts_copy(&r.opts, sizeof(r.opts), opts);
+	sl__mutex_init(&r.problem_mu);
+	sl__mutex_init(&r.mu);
+	sl__cond_init(&r.written);
 	rc = restore_open(&r, id, err);
 	if (rc == 0)
 		rc = restore_all(&r, err);
 	r.done.set_id_stripped = atomic_load(&r.target.set_id_stripped);
 	r.done.security_stripped = atomic_load(&r.target.security_stripped);
-	give_result(result, &r.done);
+	copy_result(result, &r.done);
 	if (rc != 0)
 		sl__bk_target_unmake(&r.target, opts->to);
 	restore_fini(&r);

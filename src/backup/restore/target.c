@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The target folder itself: opened once, locked, marked, made durable at the end. See target.h. */
+/* The target folder itself: opened once, locked, marked, made durable at the end (target.h). */
 #include "backup/restore/target.h"
+#include "backup/restore/entries.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,27 +26,14 @@ int sl__bk_open_beneath(int root, const char *path, uint64_t flags)
 
 int sl__bk_target_path_check(const char *path, size_t len, struct sl_err *err)
 {
-	size_t start = 0;
 	if (len == 0 || len > BK_PATH_MAX || memchr(path, '\0', len) != NULL)
 		return sl_err_set(err, SL_EDATA, "a name in the snapshot is empty, too long or not text");
-	for (size_t i = 0; i <= len; i++) {
-		if (i < len && path[i] != '/')
-			continue;
-		size_t n = i - start;
-		if (n == 0 || (n == 1 && path[start] == '.') || (n == 2 && memcmp(path + start, "..", 2) == 0))
-			return sl_err_set(err, SL_EDATA, "%.150s: this name leads out of its folder; it is refused",
-					  path);
-		start = i + 1;
-	}
+	if (!sl__bk_path_is_plain(path, len))
+		return sl_err_set(err, SL_EDATA, "%.150s: this name leads out of its folder; it is refused", path);
 	return 0;
 }
 
-void sl__bk_temp_name(const struct bk_target *t, int lane, char out[BK_TEMP_BYTES])
-{
-	(void)snprintf(out, BK_TEMP_BYTES, BK_TEMP_PREFIX "%s-%d", t->run, lane);
-}
-
-static bool may(unsigned capability)
+static bool has_capability(unsigned capability)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
@@ -54,18 +42,18 @@ static bool may(unsigned capability)
 	return (data[CAP_TO_INDEX(capability)].effective & CAP_TO_MASK(capability)) != 0;
 }
 
-static bool switched(enum sl_switch s, bool by_default)
+static bool is_on(enum sl_switch s, bool by_default)
 {
 	return s == SL_DEFAULT ? by_default : s == SL_ON;
 }
 
-/* Every folder of path that is missing. */
-static int make_all(const char *path, size_t *made, struct sl_err *err)
+/* Create every folder of path that is missing. */
+static int make_folders(const char *path, size_t *made, struct sl_err *err)
 {
 	char part[4096];
 	size_t len = strlen(path);
 	if (len >= sizeof(part))
-		return sl_err_set(err, SL_EINVAL, "the target folder's name is longer than %zu bytes",
+		return sl_err_set(err, SL_EINVAL, "the name of the target folder is longer than %zu bytes",
 				  sizeof(part) - 1);
 	for (size_t i = 1; i <= len; i++) {
 		if (path[i] != '/' && path[i] != '\0')
@@ -79,8 +67,8 @@ static int make_all(const char *path, size_t *made, struct sl_err *err)
 		if (errno == EEXIST)
 			continue;
 		if (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == ENOMEM) /* may pass */
-			return sl_err_set_errno(err, errno, "make the target folder %.150s", part);
-		return sl_err_set(err, SL_ECREATE, "cannot make the target folder %.120s: %s", part, strerror(errno));
+			return sl_err_set_errno(err, errno, "create the target folder %.150s", part);
+		return sl_err_set(err, SL_ECREATE, "cannot create the target folder %.120s: %s", part, strerror(errno));
 	}
 	return 0;
 }
@@ -89,13 +77,13 @@ static int open_root(struct bk_target *t, const char *to, struct sl_err *err)
 {
 	t->root = openat(AT_FDCWD, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (t->root < 0 && errno == ENOENT) {
-		int rc = make_all(to, &t->made, err);
+		int rc = make_folders(to, &t->made, err);
 		if (rc != 0)
 			return rc;
 		t->root = openat(AT_FDCWD, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
 	if (t->root < 0 && errno == ENOTDIR)
-		return sl_err_set(err, SL_ECREATE, "cannot make the target folder %.120s: a file is in the way", to);
+		return sl_err_set(err, SL_ECREATE, "cannot create the target folder %.120s: a file is in the way", to);
 	if (t->root < 0)
 		return sl_err_set_errno(err, errno, "open the target folder %.150s", to);
 	int probe = sl__bk_open_beneath(t->root, ".", O_PATH | O_DIRECTORY);
@@ -111,7 +99,7 @@ static int open_root(struct bk_target *t, const char *to, struct sl_err *err)
 }
 
 /* T4. A file system without attributes has no mark: there, a resume after a power loss trusts sizes and times. */
-static void mark(struct bk_target *t)
+static void mark_target(struct bk_target *t)
 {
 	char boot[64] = "unknown", seen[64];
 	int fd = openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -126,7 +114,7 @@ static void mark(struct bk_target *t)
 				t->unsure ? strlen(BK_MARK_CRASHED) : len, 0);
 }
 
-static bool is_empty(int folder)
+static bool folder_is_empty(int folder)
 {
 	const struct dirent *d;
 	bool empty = true;
@@ -143,17 +131,6 @@ static bool is_empty(int folder)
 	return empty;
 }
 
-static int begin(struct bk_target *t, struct sl_err *err)
-{
-	t->base = t->root;
-	int rc = sl__bk_stage_recover(t, err);
-	if (rc != 0)
-		return rc;
-	t->fresh = is_empty(t->root);
-	mark(t);
-	return t->fresh ? sl__bk_stage_begin(t, err) : 0;
-}
-
 int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const struct sl_backup_restore_opts *opts,
 		       bool trusted, struct sl_err *err)
 {
@@ -162,11 +139,11 @@ int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const stru
 				.root = -1,
 				.base = -1,
 				.overwrite = opts->conflict == SL_BACKUP_OVERWRITE,
-				.owner = switched(opts->owner, may(CAP_CHOWN)),
-				.set_id = switched(opts->set_id, trusted),
-				.capability = switched(opts->security, trusted && may(CAP_SETFCAP)),
-				.security = switched(opts->security, trusted && may(CAP_SYS_ADMIN)),
-				.devices = switched(opts->devices, may(CAP_MKNOD)),
+				.owner = is_on(opts->owner, has_capability(CAP_CHOWN)),
+				.set_id = is_on(opts->set_id, trusted),
+				.capability = is_on(opts->security, trusted && has_capability(CAP_SETFCAP)),
+				.security = is_on(opts->security, trusted && has_capability(CAP_SYS_ADMIN)),
+				.devices = is_on(opts->devices, has_capability(CAP_MKNOD)),
 				.devices_asked = opts->devices == SL_OFF,
 				.uid = geteuid(),
 				.gid = getegid()};
@@ -176,8 +153,15 @@ int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const stru
 	sl__prng_init(&prng, env);
 	(void)snprintf(t->run, sizeof(t->run), "%08x", (unsigned)(sl__prng_next(&prng) >> 32));
 	int rc = open_root(t, opts->to, err);
-	if (rc == 0)
-		rc = begin(t, err);
+	if (rc == 0) {
+		t->base = t->root;
+		rc = sl__bk_stage_recover(t, err);
+	}
+	if (rc == 0) {
+		t->fresh = folder_is_empty(t->root);
+		mark_target(t);
+		rc = t->fresh ? sl__bk_stage_begin(t, err) : 0;
+	}
 	if (rc != 0)
 		sl__bk_target_close(t);
 	return rc;
@@ -221,7 +205,7 @@ int sl__bk_target_finish(struct bk_target *t, struct sl_err *err)
 
 void sl__bk_target_close(struct bk_target *t)
 {
-	/* A run that fails leaves what it has done under its names; where that fails too, the next run sees to it. */
+	/* A run that fails leaves what is complete under its names. If that fails too, the next run recovers it. */
 	(void)!sl__bk_stage_publish(t, NULL);
 	if (t->root >= 0)
 		(void)close(t->root);

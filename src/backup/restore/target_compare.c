@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a file that stands in the target has the contents of the snapshot's, though size and time say so already:
- * bits of a disk rot without a word. Its bytes are hashed where the snapshot has blocks, and compared with their ids;
- * so nothing is read of the repository but lists of blocks. Where the snapshot has holes there must be zeros.
+ * Does a file in the target have the contents of the snapshot's file? Size and time agree already, but disks corrupt
+ * data silently. Its bytes are hashed where the snapshot has blocks and compared with their ids, so that only lists of
+ * blocks are read from the repository. Where the snapshot has holes the file must have zeros.
  */
+#include "backup/restore/entries.h"
 #include "backup/restore/target.h"
 
 #include <errno.h>
@@ -16,11 +17,8 @@ enum { DIFFERS = 1 };
 
 struct comparing {
 	struct bk_comparer *c;
-	const struct bk_entry *e;
+	struct bk_cursor at;
 	int fd;
-	uint64_t offset; /* of the next byte in the file */
-	uint64_t left;   /* bytes of the extent, or of the file */
-	size_t extent;   /* the next one */
 	struct sl_err *err;
 };
 
@@ -33,21 +31,8 @@ void sl__bk_comparer_fini(struct bk_comparer *c)
 	*c = (struct bk_comparer){.b = NULL};
 }
 
-static int prepare(struct bk_comparer *c, struct sl_err *err)
-{
-	struct sl_backup *b = c->b;
-	if (c->hasher == NULL) {
-		int rc = sl__bk_hasher_new(&c->hasher, &b->env, &b->keys, err);
-		if (rc != 0)
-			return rc;
-	}
-	if (c->block == NULL)
-		c->block = sl__alloc(&b->env, BK_CHUNK_MAX);
-	return c->block != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "compare a file: out of memory");
-}
-
-/* False: they cannot be read, or the file has become shorter. */
-static bool read_all(int fd, uint8_t *bytes, size_t len, uint64_t offset)
+/* False: the bytes cannot be read, or the file has become shorter. */
+static bool read_fully(int fd, uint8_t *bytes, size_t len, uint64_t offset)
 {
 	while (len > 0) {
 		struct iovec v = {.iov_base = bytes, .iov_len = len};
@@ -63,6 +48,7 @@ static bool read_all(int fd, uint8_t *bytes, size_t len, uint64_t offset)
 	return true;
 }
 
+/* Are all bytes zero? */
 static bool is_hole(int fd, uint64_t from, uint64_t to)
 {
 	static const uint8_t zeros[16384];
@@ -75,38 +61,26 @@ static bool is_hole(int fd, uint64_t from, uint64_t to)
 		if (from >= to)
 			return true;
 		size_t n = (size_t)SL_MIN(to - from, (uint64_t)sizeof(bytes));
-		if (!read_all(fd, bytes, n, from) || memcmp(bytes, zeros, n) != 0)
+		if (!read_fully(fd, bytes, n, from) || memcmp(bytes, zeros, n) != 0)
 			return false;
 		from += n;
 	}
 	return true;
 }
 
-static bool next_extent(struct comparing *x)
+/* Read the next len bytes of the file's contents, without its holes. */
+static bool read_contents(struct comparing *x, size_t len)
 {
-	while (x->left == 0) {
-		if (x->extent >= x->e->extents_n)
+	for (size_t got = 0; got < len;) {
+		uint64_t before = x->at.offset;
+		if (sl__bk_cursor_next(&x->at, NULL) != 0 || !is_hole(x->fd, before, x->at.offset))
 			return false;
-		const struct bk_extent *next = &x->e->extents[x->extent++];
-		if (next->offset < x->offset || !is_hole(x->fd, x->offset, next->offset))
+		size_t n = (size_t)SL_MIN(x->at.left, (uint64_t)(len - got));
+		if (!read_fully(x->fd, x->c->block + got, n, x->at.offset))
 			return false;
-		x->offset = next->offset;
-		x->left = next->length;
-	}
-	return true;
-}
-
-static bool read_block(struct comparing *x, size_t len)
-{
-	for (size_t at = 0; at < len;) {
-		if (x->left == 0 && !next_extent(x))
-			return false;
-		size_t n = (size_t)SL_MIN(x->left, (uint64_t)(len - at));
-		if (!read_all(x->fd, x->c->block + at, n, x->offset))
-			return false;
-		at += n;
-		x->offset += n;
-		x->left -= n;
+		got += n;
+		x->at.offset += n;
+		x->at.left -= n;
 	}
 	return true;
 }
@@ -118,37 +92,39 @@ static int compare_block(const struct bk_ref *ref, void *ctx)
 	int rc = sl__bk_check_stop(x->c->b, x->err);
 	if (rc != 0)
 		return rc;
-	if (ref->len > BK_CHUNK_MAX || !read_block(x, ref->len))
+	if (ref->len > BK_CHUNK_MAX || !read_contents(x, ref->len))
 		return DIFFERS;
 	rc = sl__bk_hash(x->c->hasher, x->c->block, ref->len, &is, x->err);
 	return rc == 0 && memcmp(&is, &ref->id, sizeof(is)) != 0 ? DIFFERS : rc;
 }
 
-static int compare_contents(struct comparing *x, struct bk_reader *lists)
+int sl__bk_target_compare(struct bk_comparer *c, const struct bk_placing *p, struct bk_reader *lists, bool *same,
+			  struct sl_err *err)
 {
-	bool sparse = (x->e->flags & BK_ENTRY_SPARSE) != 0;
-	x->left = sparse ? 0 : x->e->size;
-	int rc = sl__bk_entry_refs(lists, x->e, compare_block, x, x->err);
+	const struct bk_entry *e = p->e;
+	struct sl_backup *b = c->b;
+	struct comparing x = {.c = c, .err = err};
+	struct stat st;
+	int rc = 0;
+	*same = e->size == 0; /* it need not even be readable */
+	if (*same)
+		return 0;
+	if (c->hasher == NULL)
+		rc = sl__bk_hasher_new(&c->hasher, &b->env, &b->keys, err);
 	if (rc != 0)
 		return rc;
-	return x->left == 0 && (!sparse || is_hole(x->fd, x->offset, x->e->size)) ? 0 : DIFFERS;
-}
-
-int sl__bk_target_compare(struct bk_comparer *c, struct bk_folder *f, const char *name, const struct bk_entry *e,
-			  struct bk_reader *lists, bool *same, struct sl_err *err)
-{
-	struct stat st;
-	struct comparing x = {.c = c, .e = e, .err = err};
-	*same = e->size == 0; /* nor need it be readable */
-	int rc = *same ? 0 : prepare(c, err);
-	if (rc != 0 || *same)
-		return rc;
-	x.fd = openat(f->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (c->block == NULL)
+		c->block = sl__alloc(&b->env, BK_CHUNK_MAX);
+	if (c->block == NULL)
+		return sl__no_memory(err, "compare a file");
+	x.fd = openat(p->folder->fd, p->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (x.fd < 0)
-		return 0; /* what this user may not read is not known to be the same */
+		return 0; /* a file that this user may not read is not known to be the same */
 	if (fstat(x.fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == e->size) {
-		rc = compare_contents(&x, lists);
-		*same = rc == 0;
+		sl__bk_cursor_init(&x.at, e);
+		rc = sl__bk_entry_refs(lists, e, compare_block, &x, err);
+		bool sparse = (e->flags & BK_ENTRY_SPARSE) != 0;
+		*same = rc == 0 && x.at.left == 0 && (!sparse || is_hole(x.fd, x.at.offset, e->size));
 	}
 	(void)close(x.fd);
 	return rc == DIFFERS ? 0 : rc;

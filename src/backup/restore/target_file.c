@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular files: written under a temporary name, renamed when they are whole, or in the stage (T2); and what stands in
- * their place. */
+/*
+ * Files, symbolic links, fifos, devices and hard links: written under a temporary name and renamed when they are
+ * complete, or written in the stage (T2); and what exists in their place.
+ */
 #include "backup/restore/target.h"
 
 #include <errno.h>
@@ -11,27 +13,35 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* A file system that keeps whole seconds gives them back without a rest. */
+#define LINK_LANE 99 /* hard links are created by one thread, when the lanes have ended */
+
+static void temp_name(const struct bk_target *t, int lane, char out[BK_TEMP_BYTES])
+{
+	(void)snprintf(out, BK_TEMP_BYTES, BK_TEMP_PREFIX "%s-%d", t->run, lane);
+}
+
+/* ---- what is in an entry's place ---- */
+
+/* A file system that keeps whole seconds returns them without a fraction. */
 static bool same_time(const struct stat *st, struct timespec mtime)
 {
 	return st->st_mtim.tv_sec == mtime.tv_sec && (st->st_mtim.tv_nsec == mtime.tv_nsec || st->st_mtim.tv_nsec == 0);
 }
 
-static bool same_link(const struct bk_folder *f, const char *name, const struct bk_entry *e)
+static bool is_the_entry(const struct bk_placing *p, const struct stat *st)
 {
+	const struct bk_entry *e = p->e;
 	char target[4096];
-	ssize_t n = readlinkat(f->fd, name, target, sizeof(target));
-	return n >= 0 && (size_t)n == e->target_len && memcmp(target, e->target, (size_t)n) == 0;
-}
-
-static bool is_same(const struct bk_folder *f, const char *name, const struct bk_entry *e, const struct stat *st)
-{
+	ssize_t n;
 	switch (e->type) {
 	case SL_BACKUP_FILE:
 		return S_ISREG(st->st_mode) && (uint64_t)st->st_size == e->size && same_time(st, e->mtime) &&
-		       !f->target->unsure;
+		       !p->folder->target->unsure;
 	case SL_BACKUP_SYMLINK:
-		return S_ISLNK(st->st_mode) && same_link(f, name, e);
+		if (!S_ISLNK(st->st_mode))
+			return false;
+		n = readlinkat(p->folder->fd, p->name, target, sizeof(target));
+		return n >= 0 && (size_t)n == e->target_len && memcmp(target, e->target, (size_t)n) == 0;
 	case SL_BACKUP_FIFO:
 		return S_ISFIFO(st->st_mode);
 	case SL_BACKUP_CHAR:
@@ -43,39 +53,37 @@ static bool is_same(const struct bk_folder *f, const char *name, const struct bk
 	}
 }
 
-int sl__bk_target_look(struct bk_folder *f, const char *name, const struct bk_entry *e, enum bk_there *out,
-		       struct sl_err *err)
+int sl__bk_target_find(struct bk_placing *p, struct sl_err *err)
 {
+	const struct bk_target *t = p->folder->target;
 	struct stat st;
-	if (fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
-		if (errno != ENOENT)
-			return sl_err_set_errno(err, errno, "look at %.150s", e->path);
-		*out = BK_THERE_NOT;
-		return 0;
-	}
+	p->there = BK_THERE_NOT;
+	if (fstatat(p->folder->fd, p->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return errno == ENOENT ? 0 : sl_err_set_errno(err, errno, "stat %.150s", p->e->path);
 	if (S_ISDIR(st.st_mode)) {
 		(void)sl_err_set(err, SL_EEXIST,
 				 "%.150s: a folder is where a file should be; remove it or choose another target",
-				 e->path);
+				 p->e->path);
 		if (err != NULL)
-			err->sys_errno = EISDIR; /* to overwrite does not help */
+			err->sys_errno = EISDIR; /* overwriting does not help */
 		return SL_EEXIST;
 	}
-	/* After a crash of the machine, what this snapshot's restore has left is not to be told from what is whole. */
-	bool left = f->target->unsure && S_ISREG(st.st_mode) && same_time(&st, e->mtime);
-	if (is_same(f, name, e, &st))
-		*out = BK_THERE_SAME;
-	else if (f->target->overwrite || left)
-		*out = BK_THERE_REPLACE;
+	/* After a crash of the machine, an incomplete file of an earlier restore looks like a complete one. */
+	bool incomplete = t->unsure && S_ISREG(st.st_mode) && same_time(&st, p->e->mtime);
+	if (is_the_entry(p, &st))
+		p->there = BK_THERE_SAME;
+	else if (t->overwrite || incomplete)
+		p->there = BK_THERE_REPLACE;
 	else
 		return sl_err_set(err, SL_EEXIST,
-				  "%.150s is there already and is not the snapshot's; ask to overwrite, or choose "
-				  "another target",
-				  e->path);
+				  "%.150s exists and is not the snapshot's; ask to overwrite, or choose another target",
+				  p->e->path);
 	return 0;
 }
 
-/* On file systems without RENAME_NOREPLACE what stands there is seen, unless it comes in this very moment. */
+/* ---- rename ---- */
+
+/* On file systems without RENAME_NOREPLACE an existing file is noticed, unless it is created at this very moment. */
 int sl__bk_rename_new(int from, const char *name, int to, const char *new_name)
 {
 	struct stat st;
@@ -89,82 +97,81 @@ int sl__bk_rename_new(int from, const char *name, int to, const char *new_name)
 	return -1;
 }
 
-int sl__bk_target_publish(struct bk_folder *f, const char *temp, const struct bk_entry *e, const char *name,
-			  enum bk_there there, struct sl_err *err)
+/* Give temp its name, in one step. */
+static int rename_to_place(const struct bk_placing *p, const char *temp, struct sl_err *err)
 {
-	int rc = there == BK_THERE_NOT ? sl__bk_rename_new(f->fd, temp, f->fd, name)
-				       : renameat(f->fd, temp, f->fd, name);
+	int fd = p->folder->fd;
+	int rc = p->there == BK_THERE_NOT ? sl__bk_rename_new(fd, temp, fd, p->name) : renameat(fd, temp, fd, p->name);
 	if (rc == 0)
 		return 0;
 	int why = errno;
-	(void)unlinkat(f->fd, temp, 0);
+	(void)unlinkat(fd, temp, 0);
 	if (why == EEXIST)
-		return sl_err_set(err, SL_EEXIST, "%.150s appeared while it was restored", e->path);
-	return sl_err_set_errno(err, why, "rename %.150s to its name", e->path);
+		return sl_err_set(err, SL_EEXIST, "%.150s appeared while it was restored", p->e->path);
+	return sl_err_set_errno(err, why, "rename %.150s to its name", p->e->path);
 }
 
-/* Under which it is written. */
-static const char *name_of(const struct bk_file *file)
+/* ---- regular files ---- */
+
+/* The name under which it is written. */
+static const char *written_name(const struct bk_file *file)
 {
-	return file->folder->target->staged ? file->name : file->temp;
+	return file->p->folder->target->staged ? file->p->name : file->temp;
 }
 
-int sl__bk_file_begin(struct bk_file *file, struct bk_folder *folder, int lane, const struct bk_entry *e,
-		      const char *name, struct sl_err *err)
+int sl__bk_file_begin(struct bk_file *file, const struct bk_placing *p, struct sl_err *err)
 {
-	file->folder = folder;
-	file->name = name;
-	if (!folder->target->staged)
-		sl__bk_temp_name(folder->target, lane, file->temp);
-	/* With its own mode when it has its owner from the beginning: mostly nothing is left to be set then. */
-	const struct bk_target *t = folder->target;
+	const struct bk_target *t = p->folder->target;
+	const struct bk_entry *e = p->e;
+	file->p = p;
+	if (!t->staged)
+		temp_name(t, p->lane, file->temp);
+	/* With its own mode when it has its owner from the beginning: then usually nothing is left to be set. */
 	mode_t mode = t->uid == e->uid && t->gid == e->gid ? e->mode & 0777 : 0600;
-	file->fd = openat(folder->fd, name_of(file), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-	if (file->fd < 0)
-		return sl_err_set_errno(err, errno, "make %.150s", e->path);
-	return 0;
+	file->fd =
+		openat(p->folder->fd, written_name(file), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+	return file->fd >= 0 ? 0 : sl_err_set_errno(err, errno, "create %.150s", e->path);
 }
 
-int sl__bk_file_write(struct bk_file *file, const struct bk_entry *e, const void *bytes, size_t len, uint64_t offset,
-		      struct sl_err *err)
+int sl__bk_file_write(struct bk_file *file, const void *bytes, size_t len, uint64_t offset, struct sl_err *err)
 {
-	const uint8_t *p = bytes;
+	const uint8_t *at = bytes;
 	while (len > 0) {
-		struct iovec v = {.iov_base = (void *)(uintptr_t)p, .iov_len = len};
+		struct iovec v = {.iov_base = (void *)(uintptr_t)at, .iov_len = len};
 		ssize_t n = pwritev(file->fd, &v, 1, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return sl_err_set_errno(err, n < 0 ? errno : EIO, "write %.150s", e->path);
-		p += n;
+			return sl_err_set_errno(err, n < 0 ? errno : EIO, "write %.150s", file->p->e->path);
+		at += n;
 		len -= (size_t)n;
 		offset += (uint64_t)n;
 	}
 	return 0;
 }
 
-int sl__bk_file_keep(struct bk_file *file, const struct bk_entry *e, enum bk_there there, bk_not_set_fn *not_set,
-		     void *ctx, struct sl_err *err)
+int sl__bk_file_keep(struct bk_file *file, struct sl_err *err)
 {
-	struct bk_folder *f = file->folder;
+	struct bk_folder *f = file->p->folder;
+	const struct bk_entry *e = file->p->e;
 	if ((e->flags & BK_ENTRY_SPARSE) != 0 && ftruncate(file->fd, (off_t)e->size) != 0) {
 		int why = errno;
 		sl__bk_file_drop(file);
 		if (why == EFBIG || why == EINVAL)
-			return sl_err_set(err, SL_ETOOBIG, "%.150s: %llu bytes are more than this file system takes",
+			return sl_err_set(err, SL_ETOOBIG, "%.150s: %llu bytes are more than this file system allows",
 					  e->path, (unsigned long long)e->size);
-		return sl_err_set_errno(err, why, "give %.150s its length of %llu bytes", e->path,
+		return sl_err_set_errno(err, why, "set the length of %.150s to %llu bytes", e->path,
 					(unsigned long long)e->size);
 	}
-	sl__bk_target_attributes(f->target, file->fd, false, e, not_set, ctx);
+	sl__bk_target_attributes(f->target, file->fd, false, e);
 	int closed = close(file->fd);
 	file->fd = -1;
 	if (closed != 0 && errno != EINTR) {
 		int why = errno;
-		(void)unlinkat(f->fd, name_of(file), 0);
+		(void)unlinkat(f->fd, written_name(file), 0);
 		return sl_err_set_errno(err, why, "close %.150s", e->path);
 	}
-	return f->target->staged ? 0 : sl__bk_target_publish(f, file->temp, e, file->name, there, err);
+	return f->target->staged ? 0 : rename_to_place(file->p, file->temp, err);
 }
 
 void sl__bk_file_drop(struct bk_file *file)
@@ -173,5 +180,99 @@ void sl__bk_file_drop(struct bk_file *file)
 		return;
 	(void)close(file->fd);
 	file->fd = -1;
-	(void)unlinkat(file->folder->fd, name_of(file), 0);
+	(void)unlinkat(file->p->folder->fd, written_name(file), 0);
+}
+
+/* ---- symbolic links, fifos, devices ---- */
+
+static mode_t mode_of_type(enum sl_backup_type type)
+{
+	switch (type) {
+	case SL_BACKUP_SYMLINK:
+		return S_IFLNK;
+	case SL_BACKUP_FIFO:
+		return S_IFIFO;
+	case SL_BACKUP_CHAR:
+		return S_IFCHR;
+	case SL_BACKUP_BLOCK:
+		return S_IFBLK;
+	default:
+		return 0;
+	}
+}
+
+/* It is opened by name, so it is checked: another user may write to a folder that existed before. */
+static int open_node(const struct bk_placing *p, const char *name, struct sl_err *err)
+{
+	struct stat st;
+	int fd = openat(p->folder->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		int why = errno;
+		if (fd >= 0)
+			(void)close(fd);
+		return sl_err_set_errno(err, why, "open %.150s", p->e->path);
+	}
+	if ((st.st_mode & S_IFMT) == mode_of_type(p->e->type) && st.st_nlink == 1 &&
+	    st.st_uid == p->folder->target->uid)
+		return fd;
+	(void)close(fd);
+	return sl_err_set(err, SL_EDATA, "%.150s was exchanged while it was restored", p->e->path);
+}
+
+int sl__bk_target_node(const struct bk_placing *p, struct sl_err *err)
+{
+	struct bk_target *t = p->folder->target;
+	const struct bk_entry *e = p->e;
+	char temp[BK_TEMP_BYTES];
+	temp_name(t, p->lane, temp);
+	const char *name = t->staged ? p->name : temp;
+	int rc = e->type == SL_BACKUP_SYMLINK ? symlinkat(e->target, p->folder->fd, name)
+					      : mknodat(p->folder->fd, name, mode_of_type(e->type) | 0600,
+							e->type == SL_BACKUP_FIFO ? 0 : (dev_t)e->rdev);
+	if (rc != 0)
+		return sl_err_set_errno(err, errno, "create %.150s", e->path);
+	int fd = open_node(p, name, err);
+	if (fd < 0) {
+		(void)unlinkat(p->folder->fd, name, 0);
+		return fd;
+	}
+	sl__bk_target_attributes(t, fd, true, e);
+	(void)close(fd);
+	return t->staged ? 0 : rename_to_place(p, temp, err);
+}
+
+/* ---- hard links ---- */
+
+int sl__bk_target_link(struct bk_folder *from, const char *from_name, struct bk_placing *p, bool *linked,
+		       struct sl_err *err)
+{
+	const struct bk_entry *e = p->e;
+	const struct bk_target *t = p->folder->target;
+	struct stat file, st;
+	char temp[BK_TEMP_BYTES];
+	*linked = false;
+	if (fstatat(from->fd, from_name, &file, AT_SYMLINK_NOFOLLOW) != 0)
+		return sl_err_set_errno(err, errno, "link %.100s to %.100s", e->path, e->target);
+	if (S_ISDIR(file.st_mode))
+		return sl_err_set(err, SL_EDATA, "cannot link %.100s to the folder %.100s", e->path, e->target);
+
+	/* What is in its place? */
+	p->there = BK_THERE_NOT;
+	if (fstatat(p->folder->fd, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+		bool same_second = S_ISREG(st.st_mode) && st.st_mtim.tv_sec == file.st_mtim.tv_sec;
+		/* A separate file that an earlier run restored under this name alone counts as the snapshot's. */
+		bool alone = same_second && st.st_size == file.st_size && st.st_mtim.tv_nsec == file.st_mtim.tv_nsec;
+		if (st.st_dev == file.st_dev && st.st_ino == file.st_ino)
+			return 0;
+		if (S_ISDIR(st.st_mode) || !(t->overwrite || (t->unsure && same_second) || alone))
+			return sl_err_set(err, SL_EEXIST, "%.150s exists and is not the snapshot's", e->path);
+		p->there = BK_THERE_REPLACE;
+	} else if (errno != ENOENT) {
+		return sl_err_set_errno(err, errno, "stat %.150s", e->path);
+	}
+	temp_name(t, LINK_LANE, temp);
+	if (linkat(from->fd, from_name, p->folder->fd, temp, 0) != 0)
+		return sl_err_set_errno(err, errno, "link %.100s to %.100s", e->path, e->target);
+	*linked = true;
+	return rename_to_place(p, temp, err);
 }

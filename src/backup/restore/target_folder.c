@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Folders below the target: opened beneath it, made, and cleared of what a run that was cut off has left (T1, T3). */
+/* Folders below the target: opened, created, and cleared of what an interrupted run has left (T1, T3). */
 #include "backup/restore/target.h"
 
 #include <dirent.h>
@@ -10,7 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define PIECE 4000u /* bytes of a path that one system call gets; the kernel takes up to 4,095 */
+#define PIECE 4000u /* bytes of a path per system call; the kernel accepts up to 4,095 */
 
 void sl__bk_folder_init(struct bk_folder *f, struct bk_target *t)
 {
@@ -18,23 +18,17 @@ void sl__bk_folder_init(struct bk_folder *f, struct bk_target *t)
 	sl__buf_init(&f->path, t->env);
 }
 
-static void leave(struct bk_folder *f)
-{
-	if (f->fd >= 0)
-		(void)close(f->fd);
-	f->fd = -1;
-	sl__buf_clear(&f->path);
-}
-
 void sl__bk_folder_fini(struct bk_folder *f)
 {
 	if (f->target == NULL)
 		return;
-	leave(f);
+	if (f->fd >= 0)
+		(void)close(f->fd);
+	f->fd = -1;
 	sl__buf_fini(&f->path);
 }
 
-static int refusal(const char *path, size_t len, int why, struct sl_err *err)
+static int folder_error(const char *path, size_t len, int why, struct sl_err *err)
 {
 	int shown = (int)SL_MIN(len, 150u);
 	if (why == ELOOP || why == EXDEV)
@@ -46,24 +40,16 @@ static int refusal(const char *path, size_t len, int why, struct sl_err *err)
 	return sl_err_set_errno(err, why, "open the folder %.*s", shown, path);
 }
 
-/* How much of a path the next call may take: up to a slash, or all of it. 0: a component is longer than any name. */
-static size_t piece_of(const char *path, size_t len)
-{
-	size_t n = PIECE;
-	if (len <= PIECE)
-		return len;
-	while (n > 0 && path[n] != '/')
-		n--;
-	return n;
-}
-
-/* A descriptor, or -1 with errno. Paths longer than the kernel takes are walked in pieces, each beneath the last. */
+/* Paths longer than the kernel accepts are opened in pieces, each beneath the last. */
 int sl__bk_open_path(const struct bk_target *t, const char *path, size_t len, uint64_t flags)
 {
 	char piece[PIECE + 1];
 	int at = t->base;
 	for (;;) {
-		size_t n = piece_of(path, len);
+		/* Up to a slash, or all of it. 0: a component is longer than any name. */
+		size_t n = SL_MIN(len, (size_t)PIECE);
+		while (n > 0 && n < len && path[n] != '/')
+			n--;
 		bool last = n == len;
 		if (n == 0)
 			errno = ENAMETOOLONG;
@@ -90,16 +76,19 @@ int sl__bk_folder_enter(struct bk_folder *f, const char *path, size_t len, struc
 	int rc = len > 0 ? sl__bk_target_path_check(path, len, err) : 0;
 	if (rc != 0)
 		return rc;
-	leave(f);
+	if (f->fd >= 0)
+		(void)close(f->fd);
+	f->fd = -1;
+	sl__buf_clear(&f->path);
 	if (sl__buf_append(&f->path, path, len) != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl__no_memory(err, "open a folder");
 	int fd = len > 0 ? sl__bk_open_path(t, path, len, O_RDONLY)
 			 : openat(t->base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	f->is_path = fd < 0 && errno == EACCES && len > 0;
 	if (f->is_path)
 		fd = sl__bk_open_path(t, path, len, O_PATH);
 	if (fd < 0)
-		return refusal(path, len, errno, err);
+		return folder_error(path, len, errno, err);
 	f->fd = fd;
 	return 0;
 }
@@ -126,9 +115,8 @@ void sl__bk_folder_take_over(struct bk_folder *f)
 	(void)closedir(dir);
 }
 
-/* A folder that was there and into which this user may not write: its own mode is set at the end, as the snapshot says.
- */
-static void open_up(const struct bk_folder *f, const char *name)
+/* Make an existing folder writable for this user; at the end it gets the mode that the snapshot has. */
+static void make_writable(const struct bk_folder *f, const char *name)
 {
 	struct stat st;
 	char proc[64];
@@ -142,48 +130,44 @@ static void open_up(const struct bk_folder *f, const char *name)
 	(void)close(fd);
 }
 
-/* f is the parent; name the last component of path. */
-static int make_in(struct bk_folder *f, const char *path, size_t len, const char *name, bool *made, struct sl_err *err)
-{
-	struct stat st;
-	*made = mkdirat(f->fd, name, 0700) == 0;
-	if (*made)
-		return 0;
-	if (errno != EEXIST)
-		return sl_err_set_errno(err, errno, "make the folder %.*s", (int)SL_MIN(len, 150u), path);
-	if (fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return sl_err_set_errno(err, errno, "look at %.*s", (int)SL_MIN(len, 150u), path);
-	if (S_ISDIR(st.st_mode)) {
-		open_up(f, name);
-		return 0;
-	}
-	if (S_ISLNK(st.st_mode))
-		return refusal(path, len, ELOOP, err);
-	if (!f->target->overwrite)
-		return sl_err_set(err, SL_EEXIST, "%.*s: a file is where a folder should be", (int)SL_MIN(len, 150u),
-				  path);
-	if (unlinkat(f->fd, name, 0) != 0 || mkdirat(f->fd, name, 0700) != 0)
-		return sl_err_set_errno(err, errno, "replace %.*s by a folder", (int)SL_MIN(len, 150u), path);
-	*made = true;
-	return 0;
-}
-
 int sl__bk_folder_make(struct bk_folder *f, const char *path, size_t len, bool *made, struct sl_err *err)
 {
 	size_t parent = sl__bk_path_parent(path, len), start = parent > 0 ? parent + 1 : 0;
+	int shown = (int)SL_MIN(len, 150u);
 	char name[256];
+	struct stat st;
+	*made = false;
 	int rc = sl__bk_target_path_check(path, len, err);
 	if (rc != 0)
 		return rc;
 	if (len - start >= sizeof(name))
-		return sl_err_set_errno(err, ENAMETOOLONG, "make the folder %.*s", (int)SL_MIN(len, 150u), path);
+		return sl_err_set_errno(err, ENAMETOOLONG, "create the folder %.*s", shown, path);
 	memcpy(name, path + start, len - start);
 	name[len - start] = '\0';
 	rc = sl__bk_folder_enter(f, path, parent, err);
-	if (rc == 0)
-		rc = make_in(f, path, len, name, made, err);
-	if (rc != 0 || *made)
+	if (rc != 0)
 		return rc;
+
+	*made = mkdirat(f->fd, name, 0700) == 0;
+	if (*made)
+		return 0;
+	if (errno != EEXIST)
+		return sl_err_set_errno(err, errno, "create the folder %.*s", shown, path);
+
+	/* What exists in its place? */
+	if (fstatat(f->fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return sl_err_set_errno(err, errno, "stat %.*s", shown, path);
+	if (S_ISLNK(st.st_mode))
+		return folder_error(path, len, ELOOP, err);
+	if (!S_ISDIR(st.st_mode)) {
+		if (!f->target->overwrite)
+			return sl_err_set(err, SL_EEXIST, "%.*s: a file is where a folder should be", shown, path);
+		if (unlinkat(f->fd, name, 0) != 0 || mkdirat(f->fd, name, 0700) != 0)
+			return sl_err_set_errno(err, errno, "replace %.*s by a folder", shown, path);
+		*made = true;
+		return 0;
+	}
+	make_writable(f, name);
 	rc = sl__bk_folder_enter(f, path, len, err);
 	if (rc == 0)
 		sl__bk_folder_take_over(f);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stage: where the target was empty, a run makes everything in one folder below it and moves what is in there up
- * when the last file is whole. Files get their names at once that way, and a rename of each is saved.
+ * The stage: when the target was empty, a run creates everything in one folder below it and moves its contents up when
+ * the last file is complete. This way files get their names immediately, and a rename of each is saved.
  *
- * A run that was killed leaves its stage. The next one removes what may be half from it and moves the rest up, whatever
- * it restores itself. A file's time is the last thing that is set, so one whose last change of contents is as young as
- * its last change of any kind is not known to be whole; both times are of one clock, which may be wrong.
+ * A run that was killed leaves its stage. The next run, whatever it restores, removes what may be incomplete from it
+ * and moves the rest up. The time of a file is set last. So a file whose last change of contents is about as recent as
+ * its last change of any kind is not known to be complete; both times are from the same clock, which may be wrong.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,20 +17,15 @@
 #include "backup/restore/target.h"
 
 #define STAGE_SUFFIX "-tree"
-#define YOUNG_SECONDS 60 /* what lies between a file's last write and its owner and mode is far less */
-
-static int open_stage(const struct bk_target *t, const char *name)
-{
-	return sl__bk_open_beneath(t->root, name, O_RDONLY | O_DIRECTORY);
-}
+#define YOUNG_SECONDS 60 /* setting owner and mode after the last write takes far less */
 
 int sl__bk_stage_begin(struct bk_target *t, struct sl_err *err)
 {
 	struct stat st;
 	(void)snprintf(t->stage, sizeof(t->stage), BK_TEMP_PREFIX "%s" STAGE_SUFFIX, t->run);
 	if (mkdirat(t->root, t->stage, 0700) != 0)
-		return sl_err_set_errno(err, errno, "make a folder in the target folder");
-	int fd = open_stage(t, t->stage);
+		return sl_err_set_errno(err, errno, "create a folder in the target folder");
+	int fd = sl__bk_open_beneath(t->root, t->stage, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return sl_err_set_errno(err, errno, "open %s in the target folder", t->stage);
 	if (fstat(fd, &st) != 0 || st.st_uid != t->uid) {
@@ -44,9 +39,9 @@ int sl__bk_stage_begin(struct bk_target *t, struct sl_err *err)
 
 /* ---- every name in a folder ---- */
 
-typedef int name_fn(int folder, const struct dirent *d, void *ctx, struct sl_err *err);
+typedef int stage_name_fn(int folder, const struct dirent *d, void *ctx, struct sl_err *err);
 
-static int each_name(int folder, name_fn *fn, void *ctx, struct sl_err *err)
+static int each_name(int folder, stage_name_fn *fn, void *ctx, struct sl_err *err)
 {
 	const struct dirent *d;
 	int rc = 0, fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -66,33 +61,33 @@ static int each_name(int folder, name_fn *fn, void *ctx, struct sl_err *err)
 
 /* ---- moving up ---- */
 
-struct raising {
+struct stage_moving {
 	const struct bk_target *t;
 	size_t moved;
 };
 
-static int raise_one(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
+static int move_up(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
 {
-	struct raising *r = ctx;
-	if (sl__bk_rename_new(folder, d->d_name, r->t->root, d->d_name) == 0) {
-		r->moved++;
+	struct stage_moving *m = ctx;
+	if (sl__bk_rename_new(folder, d->d_name, m->t->root, d->d_name) == 0) {
+		m->moved++;
 		return 0;
 	}
 	if (errno == EEXIST)
-		return sl_err_set(err, SL_EEXIST, "%.100s appeared while it was restored to %s; remove one of both",
-				  d->d_name, r->t->stage);
-	return sl_err_set_errno(err, errno, "move %.100s out of %s", d->d_name, r->t->stage);
+		return sl_err_set(err, SL_EEXIST, "%.100s appeared while it was restored to %s; remove one of them",
+				  d->d_name, m->t->stage);
+	return sl_err_set_errno(err, errno, "move %.100s out of %s", d->d_name, m->t->stage);
 }
 
-/* A folder whose names go while they are listed may have to be listed again. */
-static int raise_all(const struct bk_target *t, int stage, struct sl_err *err)
+/* A folder whose names are removed while it is listed may have to be listed again. */
+static int move_all_up(const struct bk_target *t, int stage, struct sl_err *err)
 {
-	struct raising r = {.t = t};
+	struct stage_moving m = {.t = t};
 	int rc;
 	do {
-		r.moved = 0;
-		rc = each_name(stage, raise_one, &r, err);
-	} while (rc == 0 && r.moved > 0);
+		m.moved = 0;
+		rc = each_name(stage, move_up, &m, err);
+	} while (rc == 0 && m.moved > 0);
 	if (rc == 0 && unlinkat(t->root, t->stage, AT_REMOVEDIR) != 0)
 		rc = sl_err_set_errno(err, errno, "remove %s", t->stage);
 	return rc;
@@ -103,83 +98,62 @@ int sl__bk_stage_publish(struct bk_target *t, struct sl_err *err)
 	if (!t->staged)
 		return 0;
 	t->staged = false;
-	int rc = raise_all(t, t->base, err);
+	int rc = move_all_up(t, t->base, err);
 	(void)close(t->base);
 	t->base = t->root;
 	return rc;
 }
 
-/* ---- what a run that was killed has left ---- */
+/* ---- the stage of a run that was killed ---- */
 
-struct sweeping {
-	struct sl__buf *waiting; /* paths of folders, each with its NUL; the last is next */
-	const char *path;        /* of the folder at hand, with a slash behind it, or "" */
+struct stage_sweeping {
+	struct sl__buf waiting; /* paths of folders, each with its NUL; the last is next */
+	struct sl__buf path;    /* of the current folder, with a slash at its end, or empty */
 };
 
-/* T2: it has its contents, owner, attributes and mode, and then got its time. */
-static bool is_whole(const char *name, const struct stat *st)
+/* Remove a file that may be incomplete; put a folder on the list. */
+static int sweep_name(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
 {
-	return strncmp(name, BK_TEMP_PREFIX, strlen(BK_TEMP_PREFIX)) != 0 &&
-	       st->st_mtim.tv_sec < st->st_ctim.tv_sec - YOUNG_SECONDS;
-}
-
-static int sweep_one(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
-{
-	const struct sweeping *s = ctx;
+	struct stage_sweeping *s = ctx;
 	struct stat st;
 	if (fstatat(folder, d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return errno == ENOENT ? 0 : sl_err_set_errno(err, errno, "look at %.100s", d->d_name);
+		return errno == ENOENT ? 0 : sl_err_set_errno(err, errno, "stat %.100s", d->d_name);
 	if (S_ISDIR(st.st_mode)) {
-		if (sl__buf_append(s->waiting, s->path, strlen(s->path)) == 0 &&
-		    sl__buf_append(s->waiting, d->d_name, strlen(d->d_name) + 1) == 0)
+		if (sl__buf_append(&s->waiting, sl__buf_str(&s->path), s->path.len) == 0 &&
+		    sl__buf_append(&s->waiting, d->d_name, strlen(d->d_name) + 1) == 0)
 			return 0;
-		return sl_err_set(err, SL_ENOMEM, "no memory for the folders that an earlier restore has left");
+		return sl__no_memory(err, "recover an earlier restore");
 	}
-	if (is_whole(d->d_name, &st) || unlinkat(folder, d->d_name, 0) == 0)
+	/* T2: a complete file had its contents, owner, attributes and mode before it got its time. */
+	bool complete = strncmp(d->d_name, BK_TEMP_PREFIX, strlen(BK_TEMP_PREFIX)) != 0 &&
+			st.st_mtim.tv_sec < st.st_ctim.tv_sec - YOUNG_SECONDS;
+	if (complete || unlinkat(folder, d->d_name, 0) == 0)
 		return 0;
 	return sl_err_set_errno(err, errno, "remove %.100s, which an earlier restore has left", d->d_name);
 }
 
-/* The last path that waits, taken out, with a slash behind it. */
-static int take_last(struct sl__buf *waiting, struct sl__buf *path)
+static int sweep_folders(struct bk_target *t, struct stage_sweeping *s, struct sl_err *err)
 {
-	const char *all = sl__buf_str(waiting);
-	size_t start = waiting->len - 1;
-	while (start > 0 && all[start - 1] != '\0')
-		start--;
-	sl__buf_clear(path);
-	if (sl__buf_append(path, all + start, waiting->len - 1 - start) != 0 || sl__buf_append(path, "/", 1) != 0)
-		return SL_ENOMEM;
-	waiting->len = start;
-	return 0;
-}
+	int rc = each_name(t->base, sweep_name, s, err);
+	while (rc == 0 && s->waiting.len > 0) {
+		/* Take the last path off the list. */
+		const char *all = sl__buf_str(&s->waiting);
+		size_t start = s->waiting.len - 1;
+		while (start > 0 && all[start - 1] != '\0')
+			start--;
+		sl__buf_clear(&s->path);
+		if (sl__buf_append(&s->path, all + start, s->waiting.len - 1 - start) != 0 ||
+		    sl__buf_append(&s->path, "/", 1) != 0)
+			return sl__no_memory(err, "recover an earlier restore");
+		s->waiting.len = start;
 
-static int sweep_folders(struct bk_target *t, struct sl__buf *waiting, struct sl__buf *path, struct sl_err *err)
-{
-	struct sweeping s = {.waiting = waiting, .path = ""};
-	int rc = each_name(t->base, sweep_one, &s, err);
-	while (rc == 0 && waiting->len > 0) {
-		if (take_last(waiting, path) != 0)
-			return sl_err_set(err, SL_ENOMEM, "no memory for a path");
-		int fd = sl__bk_open_path(t, sl__buf_str(path), path->len - 1, O_RDONLY);
+		int fd = sl__bk_open_path(t, sl__buf_str(&s->path), s->path.len - 1, O_RDONLY);
 		if (fd < 0)
 			return sl_err_set_errno(err, errno, "open %.150s, which an earlier restore has left",
-						sl__buf_str(path));
-		s.path = sl__buf_str(path);
-		rc = each_name(fd, sweep_one, &s, err);
+						sl__buf_str(&s->path));
+		rc = each_name(fd, sweep_name, s, err);
 		(void)close(fd);
 	}
-	return rc;
-}
-
-static int sweep(struct bk_target *t, struct sl_err *err)
-{
-	struct sl__buf waiting, path;
-	sl__buf_init(&waiting, t->env);
-	sl__buf_init(&path, t->env);
-	int rc = sweep_folders(t, &waiting, &path, err);
-	sl__buf_fini(&waiting);
-	sl__buf_fini(&path);
 	return rc;
 }
 
@@ -199,13 +173,18 @@ int sl__bk_stage_recover(struct bk_target *t, struct sl_err *err)
 	int rc = each_name(t->root, find_stage, t, err);
 	if (rc != 0 || t->stage[0] == '\0')
 		return rc;
-	int fd = open_stage(t, t->stage);
+	int fd = sl__bk_open_beneath(t->root, t->stage, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return errno == ENOTDIR || errno == ELOOP ? 0 : sl_err_set_errno(err, errno, "open %s", t->stage);
 	t->base = fd;
-	rc = sweep(t, err);
+	struct stage_sweeping s;
+	sl__buf_init(&s.waiting, t->env);
+	sl__buf_init(&s.path, t->env);
+	rc = sweep_folders(t, &s, err);
+	sl__buf_fini(&s.waiting);
+	sl__buf_fini(&s.path);
 	if (rc == 0)
-		rc = raise_all(t, fd, err);
+		rc = move_all_up(t, fd, err);
 	t->base = t->root;
 	(void)close(fd);
 	return rc;

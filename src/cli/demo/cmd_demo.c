@@ -5,13 +5,13 @@
  * the network between workers and server cut. What is compared at the end comes from the store and from the ledger in
  * which the commands noted what they had written; nothing of it is what was planned.
  */
+#include "base/time.h"
 #include "cli/commands.h"
 #include "cli/demo/lines.h"
 #include "cli/demo/proc.h"
 #include "cli/demo/relay.h"
 #include "cli/stop.h"
 #include "cli/text.h"
-#include "base/time.h"
 
 #include <inttypes.h>
 #include <poll.h>
