@@ -33,7 +33,7 @@ size_t sl__time_text(char to[SL__TIME_BYTES], int64_t unix_ms)
 {
 	int64_t seconds = floor_div(unix_ms, 1000);
 	struct tm tm = sl__utc(seconds);
-	/* The remainders tell the compiler that two digits are two. */
+	/* The remainders let the compiler see that two digits are enough. */
 	int n = snprintf(to, SL__TIME_BYTES, "%04d-%02u-%02uT%02u:%02u:%02u.%03uZ", tm.tm_year + 1900,
 			 (unsigned)(tm.tm_mon + 1) % 100, (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100,
 			 (unsigned)tm.tm_min % 100, (unsigned)tm.tm_sec % 100,

@@ -27,7 +27,8 @@ struct backuprepo {
 	{.name = "passphrase-file",                                                                                    \
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "FILE",                                                                                                \
-	 .help = "What is in this file, without the end of its line, opens the repository; nobody else may read it "   \
+	 .help = "What is in this file, without the end of its line, opens the repository; only you may have read "    \
+		 "access "                                                                                             \
 		 "(chmod 600). SLUICE_PASSPHRASE_FILE unless given; else it is asked for on the terminal. With a "     \
 		 "file, a "                                                                                            \
 		 "repository that is not encrypted is refused"},
@@ -48,7 +49,7 @@ struct backuprepo {
 	 .max = 64,                                                                                                    \
 	 .help = "That work at once; 0: as many as there are processors"},
 
-/* Only its path, and nothing opened: for what is to be known before somebody is asked for a passphrase. */
+/* Only its path, and nothing opened: for what is needed before a passphrase is asked for. */
 int backuprepo_find(struct backuprepo *r, struct cli *cli, const struct parsed *args);
 /* more: options of the library beside what is set here, or NULL. 0, or an exit code after a line on stderr. */
 int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *args,

@@ -86,7 +86,7 @@ static void show(struct backupwatch *w)
 		progress_show(&w->watch.progress, words.text, p.packs, p.packs_total);
 }
 
-/* A call that begins forgets a stop that came before it: so it is told again and again. */
+/* A call that begins forgets an earlier stop, so the stop is repeated. */
 static void look(void *ctx)
 {
 	struct backupwatch *w = ctx;

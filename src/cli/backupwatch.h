@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a person sees of a backup while it runs, and what signals do to it, on a thread of its own: the library's call
+ * What a person sees of a backup while it runs, and what signals do to it, on a separate thread: the library's call
  * takes up the calling one. The first SIGINT or SIGTERM ends the call with SL_ECANCELLED; the second the process.
  *
  * Thread safety: the main thread calls. Ownership: the handle stays the caller's and must outlive backupwatch_stop.

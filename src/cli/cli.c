@@ -125,7 +125,7 @@ static int in_name(char c)
 	return isalnum((unsigned char)c) || c == '_' || c == '-';
 }
 
-/* Is name in the text as a word of its own? "repo" is not named by "repository". */
+/* Is name in the text as a separate word? "repo" is not named by "repository". */
 static int names(const char *text, const char *name)
 {
 	size_t n = strlen(name);

@@ -43,7 +43,7 @@ void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level
 
 /* One line on stderr, unless its level is below --log-level. Errors are always printed. */
 void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...) SL_PRINTF(3, 4);
-/* The same without looking at the level, for progress. */
+/* The same at any level, for progress. */
 void cli_line(struct cli *cli, enum sl_log_level level, const char *text);
 /* Print err, with "<subject>: " before it when its text does not name the subject already; subject may be NULL.
  * Returns the exit code of err. */

@@ -67,7 +67,7 @@ static int show_run(struct cli *cli, const struct parsed *args)
 	s.left = opt_given(args, "limit") ? (uint64_t)opt_num(args, "limit") : UINT64_MAX;
 	rc = sl_audit_events(args->operands[0], opt_str(args, "dataset"), &cli->env, on_event, &s, &err);
 	if (rc >= 0)
-		return EXIT_OK; /* a broken output is told at the end */
+		return EXIT_OK; /* a broken output is reported at the end */
 	return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, args->operands[0]);
 }
 
@@ -85,8 +85,8 @@ static const struct opt show_opts[] = {
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "Only events behind this number"},
-	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "At most so many"},
+	 .help = "Only events after this number"},
+	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "At most N"},
 	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "The events as they are, one JSON object a line"},
 	{.name = NULL},
 };
@@ -99,7 +99,7 @@ const struct command cmd_audit_show = {
 	.description = "Reads the event files below DIR and prints one line an event: number, the beginning of its "
 		       "hash, type, sequences, rows, size and path. Every event is checked by itself and against the "
 		       "one before it; one that is damaged or does not follow ends the list with status 65. The data "
-		       "files are not looked at: 'sluice audit verify' does that.",
+		       "files are not read: 'sluice audit verify' does that.",
 	.example = "sluice audit show ./lake --dataset ledgers\nsluice audit show ./lake -d ledgers --json | jq -r "
 		   ".chain.event_hash",
 	.run = show_run,
@@ -187,7 +187,7 @@ const struct command cmd_audit_head = {
 	.description = "Reads and checks the event files below DIR and prints one line of JSON: how many events there "
 		       "are, the last sequence, the hash of the last event, and with --key-file an Ed25519 signature. "
 		       "Kept elsewhere, it lets 'sluice audit verify --checkpoint' find out that the end of the chain "
-		       "was cut off, which nothing in DIR can tell.",
+		       "was cut off, which nothing in DIR can show.",
 	.example = "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
 	.run = head_run,
 };

@@ -227,7 +227,7 @@ const struct command cmd_audit_verify = {
 		       "is well; 65 "
 		       "and the path of the first thing that is wrong otherwise. What a run that did not end has left "
 		       "is a note, "
-		       "and no fault. Nothing is locked or changed, and an export may go on meanwhile. That the end of "
+		       "and no fault. Nothing is locked or changed, and an export may run meanwhile. That the end of "
 		       "the chain was cut off everywhere "
 		       "can only be "
 		       "found with a head that was kept elsewhere: --checkpoint.",

@@ -20,8 +20,9 @@ static void tell_made(struct cli *cli, const struct parsed *args, int plain)
 	if (opt_flag(args, "json"))
 		out_json(&cli->out, json_pack("{s:o, s:b}", "repo", text_json(path), "encrypted", !plain));
 	else
-		out_printf(&cli->out, "%s is a repository now%s", shown,
-			   plain ? ", not encrypted" : "; without its passphrase nobody can read it, nor can you");
+		out_printf(&cli->out, "created repository %s%s", shown,
+			   plain ? ", not encrypted"
+				 : ". Keep the passphrase safe: without it the backups cannot be read.");
 	out_str(&cli->out, "\n");
 }
 

@@ -28,7 +28,7 @@ struct creating {
 
 /* ---- files that need an eye ---- */
 
-/* Sockets belong to the process that listens: nobody misses them in a backup. */
+/* Sockets belong to the process that listens: a backup does not need them. */
 static enum sl_log_level level_of(enum sl_backup_problem problem)
 {
 	switch (problem) {
@@ -243,7 +243,7 @@ static const struct opt opts_table[] = {
 	{.name = "force", .letter = 'f', .kind = OPT_FLAG, .help = "Read every file, also those that seem unchanged"},
 	{.name = "no-sqlite",
 	 .kind = OPT_FLAG,
-	 .help = "Copy SQLite databases as files, not as of one moment through SQLite"},
+	 .help = "Copy SQLite databases as plain files, not as consistent snapshots"},
 	{.name = "level",
 	 .letter = 'l',
 	 .kind = OPT_INT,
@@ -262,9 +262,11 @@ const struct command cmd_backup_create = {
 	.opts = opts_table,
 	.description =
 		"Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data folder is "
-		"backed up: its databases first, as of one moment each, then logs and files, so that the copy fits "
+		"backed up: its databases first, each as a consistent snapshot, then logs and files, so that the copy "
+		"fits "
 		"together. Only blocks that the repository does not have are stored; files that did not change since "
-		"the last snapshot of the same host and paths are not read. What could not be read is told on stderr, "
+		"the last snapshot of the same host and paths are not read. What could not be read is reported on "
+		"stderr, "
 		"and the snapshot is made without it (status 65); so is a SQLite database that SQLite could not copy, "
 		"which is kept as a file with its journals. Nothing is written to what is backed up. Ended by a "
 		"signal, or killed, there is no snapshot, "

@@ -191,7 +191,7 @@ const struct command cmd_backup_forget = {
 	.opts = forget_opts,
 	.description =
 		"Rules are applied for each host and set of paths by itself, and a snapshot stays when one rule keeps "
-		"it; every snapshot that was looked at is printed with what happens to it. Times are UTC. With names, "
+		"it; every snapshot considered is printed with what happens to it. Times are UTC. With names, "
 		"exactly these snapshots are removed. The space is freed by 'sluice backup prune'.",
 	.example = "sluice backup forget --keep-last 3 --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n"
 		   "sluice backup forget 3fa29c10 --repo ./repo",
@@ -286,7 +286,8 @@ const struct command cmd_backup_prune = {
 	.summary = "free the space that no snapshot needs",
 	.opts = prune_opts,
 	.description =
-		"Works in two steps, of two runs: what no snapshot needs is condemned by the first and deleted by a "
+		"Works in two steps, of two runs: packs that no snapshot needs are marked for deletion by the first "
+		"and deleted by a "
 		"later one, once no backup runs that could still count on it. So backups may run at any time, from "
 		"any machine, and space is free after the second run. A backup that was not heard of for 24 hours "
 		"counts as dead.",

@@ -18,10 +18,10 @@ struct looking {
 	const char *id;      /* of show */
 	char path[PATH_MAX]; /* of list: as snapshots have it; "": all */
 	int json, shown, damaged;
-	char end; /* behind a name of ls */
+	char end; /* after a name of ls */
 };
 
-/* Ends a walk: output that nobody takes, or a signal. */
+/* Ends a walk: output that cannot be written, or a signal. */
 static int enough(const struct looking *l)
 {
 	if (out_failed(&l->cli->out))
@@ -118,7 +118,7 @@ const struct command cmd_backup_list = {
 	.opts = list_opts,
 	.description =
 		"The oldest first: the beginning of its id, which names it in other commands, its time, host, files, "
-		"their size, what was written for it, paths and tags. A snapshot that cannot be read is told on "
+		"their size, what was written for it, paths and tags. A snapshot that cannot be read is reported on "
 		"stderr, and the status is 65.",
 	.example = "sluice backup list --repo ./repo\nsluice backup list --json | jq -r .snapshot",
 	.run = list_run,
@@ -199,7 +199,7 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 	return enough(l);
 }
 
-/* What is not in a snapshot is bad data; a broken output is told at the end. */
+/* What is not in a snapshot is bad data; a broken output is reported at the end. */
 static int walked(struct looking *l, int rc, const struct sl_err *err)
 {
 	if (rc >= 0)
@@ -255,7 +255,7 @@ static const struct opt ls_opts[] = {
 	BACKUP_OPTS_REPO{.name = "long",
 			 .letter = 'l',
 			 .kind = OPT_FLAG,
-			 .help = "Mode, owner, group, size and time before the name, targets of links behind it"},
+			 .help = "Mode, owner, group, size and time before the name, targets of links after it"},
 	{.name = "null",
 	 .letter = '0',
 	 .kind = OPT_FLAG,

@@ -60,7 +60,7 @@ static void report(struct restoring *r, const struct sl_backup_restored *n, doub
 	out_str(out, "\n");
 }
 
-/* What the snapshot has and the restored entries have not, when nobody asked for that. on and off: the options. */
+/* What the snapshot has and the restored entries have not, when that was not requested. on and off: the options. */
 static void report_stripped(struct restoring *r, uint64_t n, const char *what, const char *on, const char *off)
 {
 	char why[200];
@@ -81,7 +81,7 @@ static void report_stripped(struct restoring *r, uint64_t n, const char *what, c
 static int failed(struct restoring *r, const struct sl_err *err)
 {
 	if (err->code == SL_ECANCELLED && stop_requested()) {
-		cli_say(r->cli, SL_LOG_ERROR, "interrupted; the same command goes on where this one was");
+		cli_say(r->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume");
 		return EXIT_INTERRUPTED;
 	}
 	if (err->code == SL_EEXIST && err->sys_errno != EISDIR && !opt_flag(r->args, "overwrite"))
@@ -147,7 +147,7 @@ static int restore(struct restoring *r)
 	return rc ? failed(r, &err) : status_of(r, &result);
 }
 
-/* The folder is made by the library; a file of that name can be told before anybody is asked for a passphrase. */
+/* The folder is made by the library; a file of that name is reported before a passphrase is asked for. */
 static int check_target(struct restoring *r)
 {
 	const char *to = opt_str(r->args, "to");
@@ -241,7 +241,7 @@ const struct command cmd_backup_restore = {
 		"Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows them, is "
 		"put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR is written, "
 		"whatever the repository says. Files that are there with the size and time of the snapshot's are "
-		"taken for restored, so a run that was cut off goes on with the same command; with --overwrite they "
+		"taken for restored, so an interrupted run resumes with the same command; with --overwrite they "
 		"are read, and one whose bytes are not the snapshot's is replaced. A damaged block is status 65: its "
 		"file is named, and all others are restored.",
 	.example = "sluice backup restore latest --to ./restored --repo ./repo\n"

@@ -26,7 +26,7 @@ const struct command cmd_config_check = {
 	.operands = "FILE",
 	.summary = "say what is wrong in a configuration file, and where",
 	.description = "Names every problem as FILE:LINE:COLUMN, with the nearest known name for one that is not. The "
-		       "environment is not looked at. Nothing is started.",
+		       "environment is not read. Nothing is started.",
 	.example = "sluice config check sluice.yaml",
 	.run = run_check,
 };

@@ -57,7 +57,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	return stop_requested() ? SL_ECANCELLED : 0;
 }
 
-/* The exit code of a walk that ended with rc. Damage is told, and is 65 when nothing else is wrong. */
+/* The exit code of a walk that ended with rc. Damage is reported, and is 65 when nothing else is wrong. */
 static int walk_result(struct cli *cli, sl_dlq *q, int rc, const struct sl_err *err, const char *dir)
 {
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
@@ -69,7 +69,7 @@ static int walk_result(struct cli *cli, sl_dlq *q, int rc, const struct sl_err *
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, err, dir);
 	if (sl_dlq_get_stats(q, &stats, NULL) || !stats.damaged)
 		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "%s: %s passed over", dir, text_count(count, stats.damaged, "damaged letter"));
+	cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir, text_count(count, stats.damaged, "damaged letter"));
 	return EXIT_BAD_DATA;
 }
 
@@ -135,7 +135,7 @@ static int show_run(struct cli *cli, const struct parsed *args)
 	return rc ? show_failed(cli, args, &err) : l.exit_code;
 }
 
-/* 0: go on. Destroying what somebody may still need takes a yes. */
+/* 0: continue. Destroying what may still be needed takes a yes. */
 static int confirm(struct cli *cli, const struct parsed *args, uint64_t letters)
 {
 	char answer[16], count[TEXT_COUNT_BYTES];
@@ -143,7 +143,7 @@ static int confirm(struct cli *cli, const struct parsed *args, uint64_t letters)
 	if (opt_flag(args, "yes") || letters == 0)
 		return 0;
 	if (!isatty(STDIN_FILENO))
-		return cli_usage(cli, "%s would be put away for good; confirm with --yes",
+		return cli_usage(cli, "%s would be discarded for good; confirm with --yes",
 				 text_count(count, letters, "letter"));
 	fprintf(stderr, "Put %s away for good? [y/N] ", text_count(count, letters, "letter"));
 	fflush(stderr);
@@ -232,7 +232,7 @@ const struct command cmd_dlq_list = {
 	.summary = "list what could not be delivered",
 	.opts = list_opts,
 	.description = "Prints one line a letter: id, last failure, class of the error, attempts, source and position, "
-		       "error. Nothing is locked or changed. Damaged letters are passed over and counted, and the "
+		       "error. Nothing is locked or changed. Damaged letters are skipped and counted, and the "
 		       "status is 65. The letters of an encrypted log are sealed: --json has their payload only with "
 		       "--key-file, and sealed_b64 without; a key that does not open one is status 78.",
 	.example = "sluice dlq list ./demo.dead\nsluice dlq list --json ./demo.dead | jq -r .error",

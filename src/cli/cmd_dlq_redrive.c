@@ -35,7 +35,7 @@ static int is_file(const char *path)
 }
 
 /* `target` or `dir/../<id>.wal`, when source is wal:<id> and such a log is there (a new one is never made: the path may
- * have meant another place). 0: there is none. */
+ * have meant another place). 0: none. */
 static int path_of_source(const struct redrive *r, const struct sl_dlq_letter *letter, char path[PATH_MAX])
 {
 	const char *id = letter->source + 4;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sluice enqueue: start a chain, or one for each line of a file. A bulk file is one transaction: all of it or nothing,
- * and the ids are printed when it is committed. The file is read to its end before the transaction begins: whoever
- * writes it may take any time, and a transaction keeps others waiting.
+ * and the ids are printed when it is committed. The file is read to its end before the transaction begins: a program
+ * that writes it may take any time, and a transaction keeps others waiting.
  */
 #include "bulk.h"
 #include "commands.h"
@@ -447,7 +447,7 @@ static int check_key_options(struct cli *cli, const struct parsed *args)
 
 	for (size_t i = 0; i < 2 && !opt_given(args, "key") && !opt_given(args, "bulk"); i++) {
 		if (opt_given(args, about_key[i]))
-			return cli_usage(cli, "--%s says how long a --key holds, and there is none", about_key[i]);
+			return cli_usage(cli, "--%s needs --key", about_key[i]);
 	}
 	return 0;
 }

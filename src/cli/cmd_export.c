@@ -64,7 +64,7 @@ static void tell_bad_rows(struct exportopts *o, const struct sl_export_result *r
 static int status_of(struct exportopts *o, const struct sl_export_result *r)
 {
 	if (r->stopped && (o->opts.follow != SL_ON || stop_count() > 1)) {
-		cli_say(o->cli, SL_LOG_ERROR, "interrupted; the same command goes on behind the checkpoint");
+		cli_say(o->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume after the checkpoint");
 		return EXIT_INTERRUPTED;
 	}
 	return r->bad_rows ? EXIT_BAD_DATA : EXIT_OK;
@@ -76,7 +76,7 @@ static int fail(struct exportopts *o, const struct sl_err *err, const struct sl_
 	int code = cli_fail(o->cli, err, NULL);
 
 	if (code == EXIT_OUTPUT && r->head[0])
-		cli_say(o->cli, SL_LOG_ERROR, "then the same command goes on behind the checkpoint");
+		cli_say(o->cli, SL_LOG_ERROR, "then run the same command again; it resumes after the checkpoint");
 	return code;
 }
 
@@ -103,7 +103,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	return rc ? fail(o, &err, &result) : status_of(o, &result);
 }
 
-/* A file is mapped. Somebody who truncates it meanwhile takes away what the workers read. */
+/* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
 static void expect_truncation(const struct exportopts *o)
 {
 	char line[800];
@@ -182,7 +182,7 @@ const struct command cmd_export = {
 	.description =
 		"Every row has a number, one more than the row before. Rows become Parquet files of --partition-size "
 		"numbers below DIR/NAME, committed in order, each once however often the command is killed and started "
-		"again: the same command goes on behind its checkpoint. A gap, a repetition or a step back in the "
+		"again: the same command resumes after its checkpoint. A gap, a repetition or a step back in the "
 		"numbers ends the export with status 65 and its place. A file or standard input is complete at its "
 		"end; from a database, or with --follow, the last partition waits until it is full or --final closes "
 		"it. SIGINT or SIGTERM ends the reading and commits what was read (status 75, with --follow 0); a "
@@ -201,7 +201,7 @@ struct ranges {
 	size_t n;
 };
 
-/* "A-B" or "A"; *text is behind it afterwards. */
+/* "A-B" or "A"; *text is past it afterwards. */
 static int read_number(const char **text, uint64_t *out)
 {
 	uint64_t v = 0;

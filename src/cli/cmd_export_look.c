@@ -170,7 +170,7 @@ const struct command cmd_export_status = {
 	.opts = status_opts,
 	.description =
 		"What the catalog has of each dataset, or of one: its range, rows, partitions and bytes, the hash "
-		"of the last audit event, and who exports to it. The files are not looked at: 'sluice export "
+		"of the last audit event, and who exports to it. The files are not read: 'sluice export "
 		"gaps' and 'sluice audit verify' do that.",
 	.example = "sluice export status ./lake --dataset ledgers --json",
 	.run = run_status,
@@ -250,7 +250,7 @@ const struct command cmd_export_gaps = {
 	.description =
 		"Ranges that no partition holds, and partitions whose file is missing or has another size, as "
 		"FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them back. "
-		"What is inside of the files is not looked at: 'sluice audit verify' does that.",
+		"The contents of the files are not checked: 'sluice audit verify' does that.",
 	.example = "sluice export gaps ./lake --dataset ledgers",
 	.run = run_gaps,
 };

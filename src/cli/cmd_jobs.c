@@ -146,8 +146,8 @@ static const struct opt list_opts[] = {
 	{.name = "until", .kind = OPT_TIME, .arg = "TIME", .help = "Only those created before"},
 	{.name = "chains", .kind = OPT_FLAG, .help = "List chains instead of jobs"},
 	{.name = "oldest-first", .kind = OPT_FLAG, .help = "By ascending id instead of the newest first"},
-	{.name = "limit", .kind = OPT_INT, .arg = "N", .def = "100", .min = 1, .max = 10000, .help = "At most so many"},
-	{.name = "cursor", .kind = OPT_STRING, .arg = "ID", .help = "Go on after this one"},
+	{.name = "limit", .kind = OPT_INT, .arg = "N", .def = "100", .min = 1, .max = 10000, .help = "At most N"},
+	{.name = "cursor", .kind = OPT_STRING, .arg = "ID", .help = "Continue after this one"},
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };

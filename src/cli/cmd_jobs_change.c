@@ -38,7 +38,7 @@ static int change_run(struct cli *cli, const struct parsed *args, change_fn *fn,
 	return jobstore_with_ids(cli, args, change_ids, &(struct change){fn, done});
 }
 
-/* A 'sluice run' served the type of its job itself, and is gone: nobody would run the job. */
+/* A 'sluice run' served the type of its job itself, and is gone: no worker would run the job. */
 static int refuse_run(struct jobstore *store, uint64_t id, struct sl_err *err)
 {
 	struct sl_chain *chain = NULL;
@@ -159,10 +159,11 @@ const struct command cmd_jobs_retry = {
 	.summary = "run failed or cancelled chains again",
 	.opts = plain_opts,
 	.description =
-		"They go on at the job where they stopped, with their attempts counted anew. Chains in another state "
+		"They continue at the job where they stopped, with their attempts counted anew. Chains in another "
+		"state "
 		"are left alone. Refused with status 65, and none of them changed: one whose deduplication key another "
 		"chain has that has not ended, one that waits for a chain that was deleted, and the job of a "
-		"'sluice run' that has ended, since nobody serves it.",
+		"'sluice run' that has ended, since no worker serves it.",
 	.example = "sluice jobs retry 42 43",
 	.run = retry_run,
 };
@@ -246,7 +247,7 @@ const struct command cmd_jobs_pause = {
 	.operands = "TYPE…",
 	.summary = "stop handing out jobs of a type",
 	.opts = store_opts,
-	.description = "Jobs that run go on; no worker anywhere gets another one until 'sluice jobs resume'.",
+	.description = "Running jobs continue; no worker anywhere gets another one until 'sluice jobs resume'.",
 	.example = "sluice jobs pause mail",
 	.run = pause_run,
 };
@@ -285,9 +286,8 @@ const struct command cmd_jobs_migrate = {
 	.operands = "",
 	.summary = "bring the store's schema up to date",
 	.opts = plain_opts,
-	.description =
-		"Every command does this by itself; here it is for deployments that want it as a step of its own. "
-		"Doing it twice, or in several places at once, is harmless.",
+	.description = "Every command does this by itself; here it is for deployments that want it as a separate step. "
+		       "Doing it twice, or in several places at once, is harmless.",
 	.example = "sluice jobs migrate --store postgres:///app",
 	.run = migrate_run,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sluice jobs logs: the events of a job that have reached the store, in order; of a chain, those of all its jobs. With
- * --follow it goes on until the chain has ended and its last events are there.
+ * --follow it continues until the chain has ended and its last events are there.
  */
 #include "commands.h"
 #include "jobstore.h"
@@ -18,7 +18,7 @@
 
 #define PAGE 500
 #define LOOK_EVERY_MS 200
-#define AWAY_MS 5000     /* the longest pause between two tries while the store is away */
+#define AWAY_MS 5000     /* the longest pause between two tries while the store is unavailable */
 #define SETTLE_ROUNDS 25 /* how often to look for late events after the end: they may still be on their way */
 
 struct source {
@@ -191,7 +191,7 @@ static int has_ended(const struct logs *l)
 static int next_look_ms(struct logs *l, int rc, const struct sl_err *err, int *pause_ms)
 {
 	if (rc && !*pause_ms)
-		cli_say(l->cli, SL_LOG_WARN, "the store is away, trying again: %s", err->msg);
+		cli_say(l->cli, SL_LOG_WARN, "store unavailable, retrying: %s", err->msg);
 	if (!rc && *pause_ms)
 		cli_say(l->cli, SL_LOG_INFO, "the store is back");
 	*pause_ms = !rc ? 0 : *pause_ms ? 2 * *pause_ms : LOOK_EVERY_MS;
@@ -256,7 +256,7 @@ static int run(struct cli *cli, const struct parsed *args)
 
 static const struct opt opts_table[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "follow", .letter = 'f', .kind = OPT_FLAG, .help = "Go on until the chain has ended"},
+	{.name = "follow", .letter = 'f', .kind = OPT_FLAG, .help = "Follow until the chain has ended"},
 	{.name = "all",
 	 .letter = 'a',
 	 .kind = OPT_FLAG,
@@ -277,7 +277,7 @@ const struct command cmd_jobs_logs = {
 		"The lines that a job's command wrote to stdout and stderr, or that its handler emitted, in the order "
 		"in which they reached the store. The id of a chain prints all its jobs. A line that was too long for "
 		"one event is put together again; with --json its pieces are apart, all but the last partial. A store "
-		"that goes away while --follow is at work is asked again, every 5 s at the latest.",
+		"that becomes unavailable during --follow is queried again, every 5 s at the latest.",
 	.example = "sluice jobs logs 42 --follow",
 	.run = run,
 };

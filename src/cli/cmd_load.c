@@ -30,7 +30,7 @@ struct load {
 
 /* ---- progress ---- */
 
-/* On a thread of its own, so that it continues while the load waits for its target. */
+/* On a separate thread, so that it continues while the load waits for its target. */
 static void show_load(void *ctx)
 {
 	struct load *l = ctx;

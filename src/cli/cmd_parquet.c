@@ -193,14 +193,14 @@ static const struct opt cat_opts[] = {
 	 .arg = "N",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "At most so many rows"},
+	 .help = "At most N rows"},
 	{.name = "skip",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "Pass over the first rows"},
+	 .help = "Skip the first N rows"},
 	{.name = NULL},
 };
 

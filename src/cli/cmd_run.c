@@ -30,7 +30,7 @@ struct once {
 	sl_exec *exec;
 	sl_worker *worker;
 	char type[64];
-	const char *key; /* by which whoever finds our log without us finds the job */
+	const char *key; /* by which a process that finds our log without us finds the job */
 	uint64_t chain;
 	struct waiting waiting;
 	int completed[2];      /* a pipe: the job, not yet the chain, has completed */
@@ -170,7 +170,7 @@ static int code_of(struct once *o, const struct sl_chain *chain)
 	return o->exit_code < 0 ? NOT_STARTED : EXIT_BAD_DATA;
 }
 
-/* Our part is done, but the command had the chain go on: that takes a worker, which we are not. 1: it was told. */
+/* Our part is done, but the command continued the chain: that takes a worker, which we are not. 1: it was reported. */
 static int tell_continuation(struct once *o)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -181,7 +181,7 @@ static int tell_continuation(struct once *o)
 		rc = sl_jobs_get(o->store.client, job->next_id, &next, &err);
 	if (next)
 		cli_say(o->cli, SL_LOG_WARN,
-			"the chain goes on as job %" PRIu64
+			"the chain continues as job %" PRIu64
 			" of type %s, for a worker that serves it; 'sluice jobs wait "
 			"%" PRIu64 "' waits for its end",
 			next->id, next->type, o->chain);
@@ -191,7 +191,7 @@ static int tell_continuation(struct once *o)
 	return rc;
 }
 
-/* Until the chain has ended, or goes on without us; a signal cancels it, which ends the command. */
+/* Until the chain has ended, or continues without us; a signal cancels it, which ends the command. */
 static int await(struct once *o)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -306,7 +306,7 @@ const struct command cmd_run = {
 		"started). Put '--' before a command "
 		"that has "
 		"options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job. "
-		"A command that continues its chain ends this run: the next job, which is told on standard error, "
+		"A command that continues its chain ends this run: the next job, which is reported on standard error, "
 		"is for a worker.",
 	.example = "sluice run -- make -C /srv/site all",
 	.empty_ok = 1,

@@ -177,7 +177,8 @@ static int run(struct cli *cli, const struct parsed *args)
 	sigset_t set;
 	int code, closed;
 
-	/* A hangup that the parent ignores (nohup) stays ignored. Before any thread is started, so that none takes it. */
+	/* A hangup that the parent ignores (nohup) stays ignored. Before any thread is started, so that none takes
+	 * it. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGHUP);
 	if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)

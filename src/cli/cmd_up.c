@@ -135,7 +135,7 @@ static int stop(struct serving *s, int64_t deadline_ms, void *ctx)
 	return handlers_stop(&b->handlers, deadline_ms);
 }
 
-/* The server takes nothing more; what is left in the log goes into the store behind it. */
+/* The server takes nothing more; what is left in the log goes into the store after it. */
 static int finish(struct serving *s, int64_t deadline_ms, void *ctx)
 {
 	struct beside *b = ctx;

@@ -8,7 +8,7 @@
  *  1. A printed sequence is durable, and the nth one printed is that of the nth record of the input.
  *  2. However the command ends, short of being killed, all that was submitted has been settled, and printed if durable.
  *  3. After a failure is known nothing more is submitted. A record that was handed over between the failure and its
- *     news may still succeed, behind others that did not; because of 1 it is told on stderr and not printed.
+ *     news may still succeed, after others that did not; because of 1 it is reported on stderr and not printed.
  */
 #include "base/time.h"
 #include "commands.h"
@@ -40,7 +40,7 @@ struct append {
 	uint64_t durable;
 	size_t unshown;                 /* printed, and perhaps still in the buffer of the output */
 	uint64_t failed, failed_number; /* records that are not in the log, and the first of them */
-	uint64_t strays;                /* durable behind a failed one */
+	uint64_t strays;                /* durable after a failed one */
 	struct sl_err err;              /* the first failure of the log or the input */
 };
 
@@ -110,7 +110,7 @@ static void submit(struct append *a, const struct input_record *record)
 
 	settle_before(a);
 	if (a->failed)
-		return; /* it stays unsubmitted, as all behind it */
+		return; /* it stays unsubmitted, like all after it */
 	f = &a->ring[(a->first + a->count) % a->window];
 	f->number = record->number;
 	if (sl_wal_submit(a->wal, record->data, record->len, &f->ticket, &err) == 0) {
@@ -124,7 +124,7 @@ static void submit(struct append *a, const struct input_record *record)
 	}
 }
 
-/* More bytes. Whoever waits for answers before it sends the next line gets them first. */
+/* More bytes. A writer that waits for answers before its next line gets them first. */
 static int read_more(struct append *a)
 {
 	if (!input_ready(&a->in)) {
@@ -169,12 +169,12 @@ static int report_failed(struct append *a, const char *path)
 		a->failed_number);
 	if (a->strays)
 		cli_say(a->cli, SL_LOG_ERROR,
-			"%s: but %s behind it reached the log all the same, with sequences that were not printed", path,
+			"%s: but %s after it reached the log all the same, with sequences that were not printed", path,
 			text_count(count, a->strays, "record"));
 	return sl_err_exit_code(a->err.code);
 }
 
-/* Bytes that were read and will not be appended: the beginning of a line, or whole lines behind a full window. */
+/* Bytes that were read and will not be appended: the beginning of a line, or whole lines after a full window. */
 static void report_interrupted(struct append *a, const char *path)
 {
 	char records[TEXT_COUNT_BYTES], bytes[TEXT_COUNT_BYTES];
@@ -225,7 +225,7 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 		return rc;
 	opts.wal_dir = file.dir;
 	opts.segment_bytes = opt_num(args, "segment-bytes");
-	opts.max_pending_bytes = SL_UNLIMITED; /* nobody sends here: the file is the bound */
+	opts.max_pending_bytes = SL_UNLIMITED; /* nothing sends here: the file is the bound */
 	do
 		rc = sl_wal_open(wal, file.id, &opts, &err);
 	while (rc && walfile_lock_again(args, rc, started_ms));
@@ -280,7 +280,7 @@ static int run(struct cli *cli, const struct parsed *args)
 static const struct opt opts[] = {
 	{.name = "frames",
 	 .kind = OPT_FLAG,
-	 .help = "Records are frames, a 4-byte little-endian length and so many bytes, instead of lines"},
+	 .help = "Records are frames, a 4-byte little-endian length and that many bytes, instead of lines"},
 	{.name = "window",
 	 .letter = 'w',
 	 .kind = OPT_INT,

@@ -25,7 +25,7 @@ static int is_own(const struct archive *a, const char *archive_name)
 }
 
 /* Print what this run made. When it only finished the work of an earlier one, the archives were there before: then the
- * ones that bear the names of the log's files are meant. */
+ * ones with the names of the log's files are meant. */
 static void print_archives(struct cli *cli, const struct archive *a, const char *dir)
 {
 	size_t made = 0;
@@ -66,7 +66,8 @@ static int archive_locked(struct cli *cli, const struct parsed *args, const char
 	return cli_fail(cli, &err, path);
 }
 
-/* With a key: every payload opens with it. An archive that nobody can open is as good as none, and the log goes. */
+/* With a key: every payload opens with it. An archive that cannot be opened is useless, and the log would be
+ * removed. */
 static int check_seals(struct cli *cli, const struct parsed *args)
 {
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env, .key_file = opt_str(args, "key-file")};
@@ -197,7 +198,7 @@ static const struct opt cleanup_opts[] = {
 	 .min = 0,
 	 .max = 36500,
 	 .required = 1,
-	 .help = "Keep archives whose last record is at most so many days old"},
+	 .help = "Keep archives whose last record is at most N days old"},
 	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Say what would go, and remove nothing"},
 	{.name = "json",
 	 .letter = 'j',

@@ -110,7 +110,8 @@ static int run(struct cli *cli, const struct parsed *args)
 	rc = sl_wal_scan(path, &opts, &stats, &err);
 	progress_end(&d.progress);
 	if (rc && cli_stopped(d.cli))
-		return stop_requested() ? cli_interrupted(cli) : EXIT_OK; /* the output's failure is told at the end */
+		return stop_requested() ? cli_interrupted(cli)
+					: EXIT_OK; /* the output's failure is reported at the end */
 	if (rc)
 		return cli_fail(cli, &err, path);
 	if (stats.format_version == 2 && !opts.key_file)

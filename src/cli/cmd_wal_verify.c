@@ -155,7 +155,7 @@ const struct command cmd_wal_verify = {
 };
 
 /* How many good records lie in the log now. Cutting throws away those behind the damage, which a person wants to know;
- * recovery itself only sees what is left. 0 when it cannot be told. */
+ * recovery itself only sees what is left. 0 when unknown. */
 static uint64_t count_records(struct cli *cli, const char *path)
 {
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env};
@@ -169,10 +169,10 @@ static void tell_recovered(struct ranges *r, const char *path, uint64_t cut)
 	char ranges[TEXT_COUNT_BYTES], records[TEXT_COUNT_BYTES];
 
 	if (r->damaged)
-		cli_say(r->cli, SL_LOG_WARN, "%s: %s set aside beside the log", path,
+		cli_say(r->cli, SL_LOG_WARN, "%s: %s quarantined next to the log", path,
 			text_count(ranges, r->damaged, "damaged range"));
 	if (cut)
-		cli_say(r->cli, SL_LOG_WARN, "%s: %s behind the damage cut off, which are in the bytes set aside", path,
+		cli_say(r->cli, SL_LOG_WARN, "%s: %s after the damage cut off; they are in the quarantined bytes", path,
 			text_count(records, cut, "good record"));
 }
 

@@ -81,7 +81,7 @@ struct drain {
 	struct service *s;
 	int64_t log_failed_ms;   /* since when the event log does not accept records; 0: it does */
 	int64_t asked_ms;        /* when the store was asked for paused types; 0: not yet */
-	char paused[PAUSED_MAX]; /* the types that a person was told of */
+	char paused[PAUSED_MAX]; /* the types that were reported */
 	char now[PAUSED_MAX];    /* and those that are paused now */
 };
 
@@ -99,7 +99,7 @@ static int note_paused(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-/* Jobs of a paused type are left to do, and nobody does them: say so, once for each change. */
+/* Jobs of a paused type are left to do, and no worker does them: report it, once for each change. */
 static void report_paused(struct drain *d)
 {
 	struct sl_worker_stats st = {.struct_size = sizeof(st)};

@@ -33,7 +33,7 @@ struct group {
 /* Commands of two words, by their first; name NULL at the end. */
 extern const struct group groups[];
 
-/* NULL: there is none of that name. word2 may be NULL. */
+/* NULL: no command of that name. word2 may be NULL. */
 const struct command *command_find(const char *word1, const char *word2);
 const struct group *group_find(const char *word);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `sluice export` and its commands are told: the settings of a file (--config), of the environment and of flags,
+ * The options of `sluice export` and its commands: the settings of a file (--config), of the environment and of flags,
  * in this order, become the options of the library.
  *
  * Thread safety: none; the main thread calls. Ownership: exportopts_fini frees everything, also after a failure; the

@@ -180,7 +180,7 @@ static int key_of(const char *text)
 	return -1;
 }
 
-/* The values of a column by key. Names that are none, and what is no value, are told and left out. */
+/* The values of a column by key. Unknown names and what is not a value are reported and left out. */
 static void gather(struct reader *r, const yaml_node_t *node, const yaml_node_t **values)
 {
 	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {

@@ -10,7 +10,7 @@
  *
  * Types: bool, int32, int64, float, double, timestamp (unit millis, micros or nanos; micros unless given), date,
  *decimal (precision 1 to 18, scale 0 unless given), string, binary, fixed (length). nullable is true unless given. The
- *whole file is looked at: every problem is told with its line and column.
+ * whole file is read: every problem is reported with its line and column.
  *
  * Thread safety: none; the main thread calls. Ownership: exportschema_fini frees what exportschema_read made, also
  *after a failure; the columns live until then.

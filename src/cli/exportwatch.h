@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a person sees of an export while it runs, and what signals do to it, on a thread of its own: the export takes up
+ * What a person sees of an export while it runs, and what signals do to it, on a separate thread: the export takes up
  * the calling one. The first SIGINT or SIGTERM ends the reading, and what was read is committed; the second gives up
  * what is not committed, which a later run does again; the third ends the process, as the system does it.
  *

@@ -51,7 +51,7 @@ static void cut_user(char *authority)
 		memmove(colon, at, strlen(at) + 1);
 }
 
-/* query begins behind the '?'. */
+/* query begins after the '?'. */
 static void cut_parameter(char *query, const char *name)
 {
 	size_t n = strlen(name);

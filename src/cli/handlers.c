@@ -79,7 +79,7 @@ static void fill_processor(const struct handlers_opts *o, const struct handler *
 		p->retry.cap_ms = p->retry.first_ms; /* the default cap; another one was refused */
 	p->retry.max_attempts = (int32_t)o->max_attempts;
 	if (!h->argv && !h->shell_argv[0])
-		p->retry.max_attempts = 1; /* a command that somebody ran once */
+		p->retry.max_attempts = 1; /* a command that a person ran once */
 }
 
 static int is_news(enum sl_observe_kind kind)

@@ -17,7 +17,7 @@ static const struct {
 	{64, "wrong usage: an unknown command or option, a value out of range"},
 	{65, "bad data: damage in a log, archive or export, a file that is not what it should be, a record that is too "
 	     "big, "
-	     "JSON that is none, a chain that failed, rows that became dead letters"},
+	     "invalid JSON, a chain that failed, rows that became dead letters"},
 	{69, "something needed is unavailable: a database or another target cannot be reached"},
 	{70, "internal error, or out of memory"},
 	{73, "a file or folder could not be created"},

@@ -109,7 +109,7 @@ int input_ready(const struct input *in)
 {
 	struct pollfd p = {.fd = in->fd, .events = POLLIN};
 
-	return poll(&p, 1, 0) != 0; /* hang-up and errors too: the read will tell */
+	return poll(&p, 1, 0) != 0; /* hang-up and errors too: the read will show */
 }
 
 void input_wait(const struct input *in, int wake_fd)

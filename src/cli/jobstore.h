@@ -63,7 +63,7 @@ int jobstore_with_ids(struct cli *cli, const struct parsed *args, jobstore_ids_f
 /* A job or chain id. 0, or 64 after a line on stderr. */
 int jobstore_id(struct cli *cli, const char *text, uint64_t *out);
 
-/* Each 'sluice run' has a type of its own, "run/…", that nobody else serves. */
+/* Each 'sluice run' has its own type, "run/…", that no other worker serves. */
 int jobstore_is_run(const char *type);
 /* All of them are "run" where jobs are counted. */
 const char *jobstore_shown_type(const char *type);

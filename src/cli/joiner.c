@@ -11,7 +11,7 @@
 
 struct joiner_held {
 	struct joiner_held *next;
-	struct sl_event_row event; /* its payload is behind it; without a stream */
+	struct sl_event_row event; /* its payload follows it; without a stream */
 	char payload[];
 };
 

@@ -29,8 +29,8 @@ struct loadletter {
 	struct sl_err why; /* of the letter that is being written; code 0: it was */
 };
 
-/* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, if that is set, as a header. 0, or SL_ENOMEM;
- * the caller frees header[0]. */
+/* An HTTP target without a token file gets the token of SLUICE_HTTP_TOKEN, if that is set, as a header. 0, or
+ * SL_ENOMEM; the caller frees header[0]. */
 int loadletter_set_token(struct sl_sink_opts *opts, const char *url, char *header[1]);
 
 /* 0, or SL_EINVAL. */

@@ -66,7 +66,7 @@ struct command {
 
 struct parsed {
 	const struct command *command; /* NULL until it is known */
-	int first_free;                /* index in argv of what was not looked at */
+	int first_free;                /* index in argv of what was not parsed */
 	struct opt_value globals[OPTS_MAX], own[OPTS_MAX];
 	const char **operands; /* n_operands of them, then NULLs up to as many as the command names */
 	int n_operands;

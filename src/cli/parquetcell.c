@@ -22,7 +22,7 @@ static int plain_ascii(const char *data, size_t n)
 	return 1;
 }
 
-/* What no JSON string may hold, by the functions that mend it. */
+/* What no JSON string may hold, by the functions that replace it. */
 static json_t *mended(const char *data, size_t n)
 {
 	char *copy = malloc(n + 1);

@@ -41,7 +41,7 @@ static void describe(char *to, size_t size, uint64_t done, uint64_t total, int64
 		snprintf(to, size, "%s, %s/s", text_bytes(a, done), text_bytes(c, rate));
 }
 
-/* How much of text fits on a line of the terminal behind so many columns: a line that wraps cannot be taken back. */
+/* How much of text fits on a line of the terminal after this many columns: a line that wraps cannot be taken back. */
 static int fitting(const char *text, size_t columns)
 {
 	struct winsize size;

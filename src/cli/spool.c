@@ -31,7 +31,7 @@ static const char *folder(void)
 	return dir && *dir ? dir : "/var/tmp"; /* not /tmp, which is often memory */
 }
 
-/* A file that nobody else can open and that is gone with its descriptor. */
+/* A file that no other process can open and that is gone with its descriptor. */
 static int open_unnamed(struct sl_err *err)
 {
 	int fd = open(folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -38,7 +38,7 @@ static void on_signal(int number)
 		make_action(&again);
 		(void)sigaction(number, &again, NULL);
 	}
-	/* The pipe closes the gap between looking at the flag and going to sleep in poll. A full pipe is fine. */
+	/* The pipe closes the gap between reading the flag and going to sleep in poll. A full pipe is fine. */
 	ignored = write(pipe_fds[1], "", 1);
 	(void)ignored;
 	errno = saved;
@@ -103,7 +103,7 @@ static void on_bus(int number)
 
 	(void)number;
 	(void)ignored;
-	_exit(EXIT_OUTPUT); /* the thread has nowhere to go on */
+	_exit(EXIT_OUTPUT); /* the thread has nowhere to continue */
 }
 
 int stop_tell_bus(const char *line)

@@ -4,7 +4,7 @@
  * once, as the system does it. SIGPIPE and SIGXFSZ are ignored: a broken pipe and a limit of the size of files show as
  * a failed write.
  *
- * The flags, the pipes behind them and one text are the only state that the command keeps outside its structs: a signal
+ * The flags, their pipes and one text are the only state that the command keeps outside its structs: a signal
  * handler has no other way to speak.
  */
 #ifndef SLUICE_CLI_STOP_H

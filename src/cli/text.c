@@ -11,7 +11,7 @@
 
 enum { ESCAPE_BYTES = 8 }; /* "\x1b" and the NUL, with room to spare */
 
-/* The bytes that follow a leading byte, and the smallest code point that may be written with so many. */
+/* The bytes that follow a leading byte, and the smallest code point that may be written with that many. */
 static size_t follow_count(unsigned char lead, uint32_t *least)
 {
 	if (lead >= 0xC2 && lead <= 0xDF) {

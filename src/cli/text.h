@@ -14,7 +14,7 @@
 
 /* The length of the printable UTF-8 character at s (n bytes are there), 0 when it is a control or not UTF-8. */
 size_t text_char(const unsigned char *s, size_t n);
-/* data in double quotes, escaped as in C, cut after `limit` bytes with "…" behind the quote; 0: not cut. */
+/* data in double quotes, escaped as in C, cut after `limit` bytes with "…" after the quote; 0: not cut. */
 void text_quoted(struct out *out, const void *data, size_t n, size_t limit);
 /* text as one line: controls, characters that deceive and bytes that are not UTF-8 are escaped ("\n", "\x1b"). Writes
  * at most size bytes with the NUL. */

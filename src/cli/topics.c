@@ -10,7 +10,7 @@ static const char first_steps[] = "Start everything on this machine: a server wi
 				  "\n"
 				  "  sluice up --type hello='echo hello'\n"
 				  "\n"
-				  "In another terminal, enqueue a job, look at it, and at what it wrote.\n"
+				  "In another terminal, enqueue a job, and read its state and output.\n"
 				  "\n"
 				  "  sluice enqueue hello '{\"to\":\"ada\"}'\n"
 				  "  sluice jobs list\n"
@@ -45,11 +45,11 @@ static const char handlers[] = "A handler is any executable. It gets the job's i
 			       "\n"
 			       "  sluice worker --type mail=./send-mail --slots 4 --max-attempts 5 --timeout 2m\n"
 			       "\n"
-			       "A handler runs at least once: what it does elsewhere must bear a repetition.\n"
+			       "A handler runs at least once: what it does elsewhere must be idempotent.\n"
 			       "SLUICE_JOB_ID is the same for every attempt.\n";
 
 static const char chains[] = "A chain is its first job and what follows from it; both have the same id. A\n"
-			     "handler goes on with another job by saying so on descriptor 3:\n"
+			     "handler continues with another job by writing so to descriptor 3:\n"
 			     "\n"
 			     "  echo '{\"continue_with\":{\"type\":\"report\",\"input\":{\"day\":1}}}' >&3\n"
 			     "\n"
@@ -85,7 +85,7 @@ static const char data[] = "A file into a table; what does not fit goes to the d
 			   "  printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\n"
 			   "  sluice wal dump ./demo.wal\n";
 
-static const char failures[] = "Nothing vanishes: what failed for good is listed, and can be driven again.\n"
+static const char failures[] = "Nothing vanishes: what failed for good is listed, and can be retried.\n"
 			       "\n"
 			       "  sluice jobs list --status failed\n"
 			       "  sluice jobs show 42\n"
@@ -121,7 +121,7 @@ static const char proof[] =
 	"Status 0 means proved; 65 names the first thing that is wrong, --all all.\n";
 
 static const char backups[] = "Make a repository, on another disk. Its passphrase is asked for, or read from a\n"
-			      "file of mode 0600. Without it nobody can read the backups again: keep it\n"
+			      "file of mode 0600. Without it the backups cannot be read again: keep it\n"
 			      "elsewhere, too.\n"
 			      "\n"
 			      "  sluice backup init /mnt/disk/backups --passphrase-file ./pass\n"
@@ -199,7 +199,7 @@ const struct topic topics[] = {
 	{"handlers", "commands that do the work of jobs", handlers},
 	{"chains", "jobs that follow, wait for and repeat each other", chains},
 	{"data", "files, logs and tables from here to there", data},
-	{"failures", "what failed, where it is, and how to drive it again", failures},
+	{"failures", "what failed, where it is, and how to retry it", failures},
 	{"proof", "show that an export is whole and unchanged", proof},
 	{"backups", "snapshots of data and files: make, restore, check, thin out", backups},
 	{"production", "several machines, services, settings", production},

@@ -11,7 +11,7 @@ struct topic {
 /* In the order in which they are best read; name NULL at the end. */
 extern const struct topic topics[];
 
-/* NULL: there is none. */
+/* NULL: no such topic. */
 const struct topic *topic_find(const char *name);
 
 #endif

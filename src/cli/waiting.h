@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for the end of a chain on a thread of its own, so that the main thread hears of a signal at once.
+ * Waits for the end of a chain on a separate thread, so that the main thread reacts to signals immediately.
  *
  * Thread safety: the main thread calls; chain, rc and err are its own after waiting_join. Ownership: free chain with
  * sl_jobs_free.

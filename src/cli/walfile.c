@@ -14,7 +14,7 @@
 
 const char *const walfile_corruption_choices[] = {"salvage", "truncate", "refuse", NULL};
 
-/* A name that is not <id>.wal: say which one is meant, where the name tells. */
+/* A name that is not <id>.wal: say which one is meant, if the name shows it. */
 static int wrong_name(struct cli *cli, const char *path, const char *base)
 {
 	const char *wal = strstr(base, ".wal.");

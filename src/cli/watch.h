@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread beside long work of the main thread's, which a call of the library takes up: it looks at the work ten times
+ * A thread next to a long call of the library on the main thread: it checks the work ten times
  * a second where a bar is shown, once a second elsewhere, and as soon as a signal comes; what it sees there, shows and
- * tells the work to do is the owner's.
+ * makes the work do is up to the owner.
  *
  * Thread safety: the main thread calls; look runs on the thread of the watch.
  */

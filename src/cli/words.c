@@ -31,7 +31,7 @@ static int take_word(const char **from, char **to)
 char **words_split(const char *text, const char **error)
 {
 	size_t len = strlen(text);
-	/* A word takes at least one byte of text and a pointer: one block holds the array and, behind it, the bytes. */
+	/* A word takes at least one byte of text and a pointer: one block holds the array and, after it, the bytes. */
 	char **words = calloc(1, (len / 2 + 2) * sizeof(*words) + len + 2);
 	char *to = words ? (char *)(words + len / 2 + 2) : NULL;
 	size_t n = 0;

@@ -122,7 +122,7 @@ static int note_id(const struct sl_job *job, void *ctx)
 	return 0;
 }
 
-/* The log says why, in case somebody asks where the rest of the output is. */
+/* The log says why, in case a person asks where the rest of the output is. */
 static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, struct sl_err *err)
 {
 	static const char text[] = RUN_KILLED;
@@ -369,7 +369,7 @@ static int is_held(const char *path)
 
 /* Output that the log did not take is in the spools. The log must not be archived without it; once it is closed it is
  * an orphan like any other, and a sweep brings in what is missing. Where that is another's, who looks for orphans just
- * now, the log is in good hands: it is delivered there, or left by somebody who died, and then it is ours again. */
+ * now, the log is safe: it is delivered there, or left by a process that died, and then it is ours again. */
 static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 {
 	int64_t until = sl__clock_ms() + deadline_ms, left;

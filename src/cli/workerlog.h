@@ -78,7 +78,7 @@ struct workerlog {
 int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out);
 
 /* Streams whose name begins so are of a 'sluice run': WORKERLOG_RUN_STREAM "X" has run the jobs of the type
- * WORKERLOG_RUN_TYPE "X", and nobody else does. */
+ * WORKERLOG_RUN_TYPE "X", and no other worker does. */
 #define WORKERLOG_RUN_STREAM "run-"
 #define WORKERLOG_RUN_TYPE "run/"
 

@@ -184,7 +184,7 @@ static void leave(sl__sequencer *s, const struct waiter *w) SL_REQUIRES(s->mu)
 	while (*p != w)
 		p = &(*p)->next;
 	*p = w->next;
-	/* Whoever came in or gave up may be what a closed flow waits for. */
+	/* A producer that came in or gave up may be what a closed flow waits for. */
 	if (s->closed)
 		sl__signal(&s->ready);
 }

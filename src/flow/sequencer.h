@@ -10,7 +10,7 @@
  *    that starts after its end, and so on.
  *  - The buffer is bounded: an element that starts `window` numbers or more after the next expected one waits in push
  *    until the flow has moved on. The next expected element is always let in at once, so the flow cannot block itself
- *    as long as whoever holds the next element is not busy pushing another.
+ *    as long as the producer of the next element is not busy pushing another.
  *  - A number that was seen before is refused (SL_EDUPLICATE), also where ranges overlap. A number that is missing at
  *    the end is an error of next (SL_EGAP) which names it.
  *  - A failed element stops the flow at exactly its place: everything before it still comes out, then next returns its

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A token bucket: `rate` tokens a second flow in, `burst` at most are kept, and whoever takes more often than that
+ * A token bucket: `rate` tokens a second flow in, `burst` at most are kept, and a caller that takes more often than that
  * waits. reduce_tokens and restore_tokens (the specification's RateCoordinator) slow it down and bring it back, so that
  * the high and low marks of a queue can drive it.
  *

@@ -62,61 +62,65 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx)
 
 /* ---- a client ---- */
 
-static CURLcode set_safety(CURL *h, const struct sl__http_opts *o)
+static int option_failed(CURLcode rc, struct sl_err *err)
 {
-	CURLcode rc = curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_FOLLOWLOCATION, 0L);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 1L);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 2L);
-	if (o->ca_file == NULL)
-		return rc;
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CAINFO, o->ca_file);
-	/* Else the system's folder would count as well. */
-	return rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CAPATH, NULL);
-}
-
-static CURLcode set_times(CURL *h, const struct sl__http_opts *o)
-{
-	CURLcode rc = curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)o->timeout_ms);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_timeout_ms);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)EXPECT_MS);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, KEEP_ALIVE_S);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, KEEP_ALIVE_S);
-	/* A look-up that hangs is left behind, not waited for, when the request ends before it. */
-	return rc != CURLE_OK ? rc : curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
-}
-
-static CURLcode set_target(struct sl__http *c)
-{
-	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_URL, c->url->url);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_USERAGENT, "sluice/" SL_VERSION);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, take_body);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c);
-	if (c->url->user == NULL && c->url->password == NULL)
-		return rc;
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC);
-	rc = rc != CURLE_OK ? rc
-			    : curl_easy_setopt(c->easy, CURLOPT_USERNAME, c->url->user != NULL ? c->url->user : "");
-	return rc != CURLE_OK || c->url->password == NULL
-		       ? rc
-		       : curl_easy_setopt(c->easy, CURLOPT_PASSWORD, c->url->password);
-}
-
-static int build(struct sl__http *c, const struct sl__http_opts *o, struct sl_err *err)
-{
-	c->easy = curl_easy_init();
-	c->multi = curl_multi_init();
-	if (c->easy == NULL || c->multi == NULL)
-		return sl__no_memory(err, "http");
-	CURLcode rc = set_safety(c->easy, o);
-	rc = rc != CURLE_OK ? rc : set_times(c->easy, o);
-	rc = rc != CURLE_OK ? rc : set_target(c);
 	if (rc == CURLE_OUT_OF_MEMORY)
 		return sl__no_memory(err, "http");
-	return rc == CURLE_OK ? 0 : sl_err_set(err, SL_EUNSUPPORTED, "http: libcurl: %s", curl_easy_strerror(rc));
+	return sl_err_set(err, SL_EUNSUPPORTED, "http: libcurl: %s", curl_easy_strerror(rc));
+}
+
+static int set_options(struct sl__http *c, const struct sl__http_opts *o, struct sl_err *err)
+{
+	static const struct {
+		CURLoption option;
+		long value;
+	} fixed[] = {
+		{CURLOPT_NOSIGNAL, 1},
+		{CURLOPT_FOLLOWLOCATION, 0},
+		{CURLOPT_SSL_VERIFYPEER, 1},
+		{CURLOPT_SSL_VERIFYHOST, 2},
+		{CURLOPT_EXPECT_100_TIMEOUT_MS, EXPECT_MS},
+		{CURLOPT_TCP_KEEPALIVE, 1},
+		{CURLOPT_TCP_KEEPIDLE, KEEP_ALIVE_S},
+		{CURLOPT_TCP_KEEPINTVL, KEEP_ALIVE_S},
+		{CURLOPT_QUICK_EXIT, 1}, /* a name look-up that hangs does not outlast its request */
+	};
+	const struct sl__http_url *url = c->url;
+	const struct {
+		CURLoption option;
+		const char *value;
+	} texts[] = {
+		{CURLOPT_PROTOCOLS_STR, "http,https"},
+		{CURLOPT_URL, url->url},
+		{CURLOPT_USERAGENT, "sluice/" SL_VERSION},
+		{CURLOPT_USERNAME, url->user == NULL && url->password != NULL ? "" : url->user},
+		{CURLOPT_PASSWORD, url->password},
+		{CURLOPT_CAINFO, o->ca_file},
+	};
+	CURLcode rc;
+
+	/* The same for every client: certificates and host names are always checked, redirects are not followed. */
+	for (size_t i = 0; i < SL_COUNT(fixed); i++) {
+		rc = curl_easy_setopt(c->easy, fixed[i].option, fixed[i].value);
+		if (rc != CURLE_OK)
+			return option_failed(rc, err);
+	}
+	for (size_t i = 0; i < SL_COUNT(texts); i++) {
+		rc = texts[i].value != NULL ? curl_easy_setopt(c->easy, texts[i].option, texts[i].value) : CURLE_OK;
+		if (rc != CURLE_OK)
+			return option_failed(rc, err);
+	}
+	/* A CA file is used instead of the system's folder, not in addition to it. */
+	if (o->ca_file != NULL && (rc = curl_easy_setopt(c->easy, CURLOPT_CAPATH, NULL)) != CURLE_OK)
+		return option_failed(rc, err);
+	if ((rc = curl_easy_setopt(c->easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BASIC)) != CURLE_OK ||
+	    (rc = curl_easy_setopt(c->easy, CURLOPT_TIMEOUT_MS, (long)o->timeout_ms)) != CURLE_OK ||
+	    (rc = curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_timeout_ms)) != CURLE_OK ||
+	    (rc = curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, c->why)) != CURLE_OK ||
+	    (rc = curl_easy_setopt(c->easy, CURLOPT_WRITEFUNCTION, take_body)) != CURLE_OK ||
+	    (rc = curl_easy_setopt(c->easy, CURLOPT_WRITEDATA, c)) != CURLE_OK)
+		return option_failed(rc, err);
+	return 0;
 }
 
 int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct sl_err *err)
@@ -131,12 +135,15 @@ int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct
 	c->url = opts->url;
 	c->cancel_fd = opts->cancel_fd;
 	sl__buf_init(&c->body, c->env);
-	rc = build(c, opts, err);
-	if (rc != 0)
+	c->easy = curl_easy_init();
+	c->multi = curl_multi_init();
+	rc = c->easy != NULL && c->multi != NULL ? set_options(c, opts, err) : sl__no_memory(err, "http");
+	if (rc != 0) {
 		sl__http_free(c);
-	else
-		*out = c;
-	return rc;
+		return rc;
+	}
+	*out = c;
+	return 0;
 }
 
 void sl__http_free(struct sl__http *c)
@@ -235,7 +242,7 @@ static int transfer_failed(const struct sl__http *c, CURLcode result, struct sl_
 	}
 }
 
-static int run(struct sl__http *c, struct sl_err *err)
+static int run_transfer(struct sl__http *c, struct sl_err *err)
 {
 	CURLcode result = CURLE_OK;
 	if (is_cancelled(c))
@@ -300,51 +307,50 @@ static void read_answer(struct sl__http *c, struct sl__http_response *r)
 
 /* ---- requests ---- */
 
-static bool add_line(struct curl_slist **list, const char *line)
+static struct curl_slist *make_headers(const struct sl__http *c, const struct sl__http_request *q)
 {
-	struct curl_slist *more = curl_slist_append(*list, line);
-	if (more != NULL)
-		*list = more;
-	return more != NULL;
+	struct curl_slist *list = NULL, *more;
+	char *token = q->token != NULL ? sl__asprintf(c->env, "Authorization: Bearer %s", q->token) : NULL;
+	size_t n = q->n_headers + (q->token != NULL);
+	for (size_t i = 0; i < n; i++) {
+		const char *line = i < q->n_headers ? q->headers[i] : token;
+		more = line != NULL ? curl_slist_append(list, line) : NULL;
+		if (more == NULL) {
+			curl_slist_free_all(list);
+			list = NULL;
+			break;
+		}
+		list = more;
+	}
+	sl__free(c->env, token);
+	return list;
 }
 
-static bool add_headers(struct sl__http *c, const struct sl__http_request *q, struct curl_slist **list)
-{
-	bool good = true;
-	for (size_t i = 0; good && i < q->n_headers; i++)
-		good = add_line(list, q->headers[i]);
-	if (!good || q->token == NULL)
-		return good;
-	char *line = sl__asprintf(c->env, "Authorization: Bearer %s", q->token);
-	good = line != NULL && add_line(list, line);
-	sl__free(c->env, line);
-	return good;
-}
-
-static CURLcode set_body(struct sl__http *c, const struct sl__http_request *q)
-{
-	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
-	rc = rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
-	return rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->len > 0 ? q->body : "");
-}
-
-static CURLcode set_request(struct sl__http *c, const struct sl__http_request *q, bool is_post,
+static CURLcode set_request(const struct sl__http *c, const struct sl__http_request *q, bool is_post,
 			    struct curl_slist *headers)
 {
 	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
+	if (rc != CURLE_OK || !is_post)
+		return rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_HTTPGET, 1L);
+	rc = curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
 	if (rc != CURLE_OK)
 		return rc;
-	return is_post ? set_body(c, q) : curl_easy_setopt(c->easy, CURLOPT_HTTPGET, 1L);
+	rc = curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
+	if (rc != CURLE_OK)
+		return rc;
+	return curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->len > 0 ? q->body : "");
 }
 
 static int exchange(struct sl__http *c, const struct sl__http_request *request, bool is_post,
 		    struct sl__http_response *response, struct sl_err *err)
 {
-	struct curl_slist *headers = NULL;
-	int rc = 0;
-	if (!add_headers(c, request, &headers) || set_request(c, request, is_post, headers) != CURLE_OK)
+	struct curl_slist *headers = make_headers(c, request);
+	bool needs_headers = request->n_headers > 0 || request->token != NULL;
+	int rc;
+	if ((needs_headers && headers == NULL) || set_request(c, request, is_post, headers) != CURLE_OK)
 		rc = sl__no_memory(err, "http");
-	rc = rc != 0 ? rc : run(c, err);
+	else
+		rc = run_transfer(c, err);
 	if (rc == 0)
 		read_answer(c, response);
 	/* What was borrowed for the request goes out of the handle with it. */
@@ -370,7 +376,7 @@ int sl__http_connect(struct sl__http *c, struct sl_err *err)
 {
 	if (curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 1L) != CURLE_OK)
 		return sl__no_memory(err, "http");
-	int rc = run(c, err);
+	int rc = run_transfer(c, err);
 	(void)curl_easy_setopt(c->easy, CURLOPT_CONNECT_ONLY, 0L);
 	return rc;
 }

@@ -356,7 +356,7 @@ static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct 
 	return translate_failure(s, b, skipped, &got, reply, err);
 }
 
-/* The mark of a target that has none of its own is what the log recorded. */
+/* The mark of a target that keeps none is what the log recorded. */
 static int send_rows(struct ship_send *s, const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct sl_err *err)
 {
 	uint64_t last = b->n_records ? b->records[b->n_records - 1].sequence : 0;

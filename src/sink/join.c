@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries wait in a list, oldest first. Whoever finds no leader leads. */
+/* Entries wait in a list, oldest first. An entry that finds no leader leads. */
 #include "sink/join.h"
 
 void sl__join_init(struct sl__join *j, const struct sl_env *env)

@@ -150,9 +150,9 @@ class Audit(ExportTest):
     def test_a_dataset_that_never_held_anything_is_not_there(self):
         self.write("e.csv", b"")
         self.assertEqual(self.sluice("export", "--from", "e.csv", "--to", "empty", "--dataset", "e").code, 65)
-        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="there is no dataset e")
+        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="no dataset e")
         os.makedirs(self.path("empty", "e"))
-        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="there is no dataset e")
+        self.fails(74, "audit", "verify", "empty", "--dataset", "e", says="no dataset e")
         self.write("empty/e/x", b"")
         self.assertEqual(self.sluice("audit", "verify", "empty", "--dataset", "e").code, 65)
 

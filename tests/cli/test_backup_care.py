@@ -226,7 +226,7 @@ class Passphrases(BackupTest):
 
     def test_a_file_opens_it_with_or_without_the_end_of_a_line(self):
         r = self.init_secret()
-        self.assertIn("without its passphrase nobody can read it", r.text)
+        self.assertIn("without it the backups cannot be read", r.text)
         self.write("f", b"hidden words, many of them " * 100)
         self.ok("backup", "create", self.path("f"), "--repo", self.repo, "--passphrase-file", "pass")
         self.env["SLUICE_PASSPHRASE_FILE"] = self.secret("same", b"correct horse")

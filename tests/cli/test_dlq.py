@@ -74,7 +74,7 @@ class Letters(LetterTest):
         name = [n for n in os.listdir(self.path("d")) if b"item number 1" in self.read(os.path.join("d", n))][0]
         data = self.read(os.path.join("d", name))
         self.write(os.path.join("d", name), data.replace(b"item number 1", b"item numbe_ 1"))
-        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged letter passed over")
+        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged letter skipped")
         self.assertEqual([o["id"] for o in r.json()], [1, 3])
 
     def test_letters_are_driven_into_a_log_and_acknowledged(self):

@@ -472,7 +472,7 @@ class Signals(ExportTest):
         p.send_signal(signal.SIGINT)
         out, err = self.end_of(p)
         self.assertEqual(p.returncode, 75, err)
-        self.assertIn(b"goes on behind the checkpoint", err)
+        self.assertIn(b"resume after the checkpoint", err)
         self.assertEqual(json.loads(out)["stopped"], True)
         self.assertEqual(json.loads(out)["checkpoint"], self.N // 2 - 1)
         self.export("in.csv")
@@ -619,7 +619,7 @@ class Bad(ExportTest):
                     "sqlite:small/c.db", under=["unshare", "-m", "sh", "-c", twice, "sh"])
         self.assertEqual(r.lines()[:2], ["74", "0"])
         self.assertRegex(r.errors, "attempt 2: commit: catalog .*small/c.db cannot be written: .*; free some space\n"
-                                   ".*the same command goes on behind the checkpoint")
+                                   ".*run the same command again; it resumes after the checkpoint")
         self.assertIn("1000 rows in 101 partitions", r.text)
 
     def test_a_catalog_whose_writes_fail_ends_the_run_and_the_next_goes_on(self):
@@ -629,7 +629,7 @@ class Bad(ExportTest):
         small = ["sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh"]  # files of 200 KiB at most
         r = self.fails(74, "export", "--from", "in.csv", *self.WHERE, *args, under=small,
                        says=["attempt 2: commit: catalog ", "_catalog.db cannot be written: ", "check its disk"])
-        self.assertIn("goes on behind the checkpoint", r.errors)
+        self.assertIn("resumes after the checkpoint", r.errors)
         done = self.checkpoint()
         self.assertTrue(0 < done < 500, done)
         self.assertEqual(self.export("in.csv", *args)["rows"], 500 - done)

@@ -50,8 +50,8 @@ class Recover(CliTest):
         _, offset = self.damaged()
         before = self.read("x.wal")
         r = self.ok("wal", "recover", "--on-corruption=truncate", "x.wal")
-        self.assertIn("1 damaged range set aside", r.errors)
-        self.assertIn("3 good records behind the damage cut off", r.errors)
+        self.assertIn("1 damaged range quarantined", r.errors)
+        self.assertIn("3 good records after the damage cut off", r.errors)
         self.assertEqual(list(self.records("x.wal")), [1, 2])
         aside = [n for n in os.listdir(self.dir) if n != "x.wal"]
         self.assertEqual(len(aside), 1)

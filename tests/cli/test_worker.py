@@ -571,7 +571,7 @@ class Run(JobTest):
         r = self.sluice("run", "--", script)
         self.assertEqual((r.code, r.out), (0, b"here\n"), r.err)
         chain, job = [j["id"] for j in self.ok("jobs", "list", "--oldest-first", "--json").json()]
-        self.assertIn(f"the chain goes on as job {job} of type next", r.err.decode())
+        self.assertIn(f"the chain continues as job {job} of type next", r.err.decode())
         self.assertEqual((self.show(job)["status"], self.show(job)["input"]), ("pending", 7))
         self.assertEqual(self.logs(chain), b"here\n")
         self.drain("--type=next=true")

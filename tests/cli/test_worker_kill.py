@@ -236,7 +236,7 @@ class LostStore(JobTest):
         self.assertIn(b"sluice jobs", watcher.stdout.readline())
         jobtest.tell_postgres("stop")
         try:
-            self.assertIn(b"the store is away, trying again", follower.stderr.readline())
+            self.assertIn(b"store unavailable, retrying", follower.stderr.readline())
         finally:
             jobtest.tell_postgres("start")
         self.write("go", b"x\n")

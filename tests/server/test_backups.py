@@ -102,7 +102,7 @@ class Backups(ServerTest):
         self.create()
         p = self.showing(f"--set=backup.passphrase_file={self.path('passphrase')}")
         told = self.until_seen(p, lambda b: b["state"] == "failed")
-        self.assertIn("says that it is plain", told["error"])
+        self.assertIn("the repository is plain", told["error"])
         self.assertEqual(told["items"], [])
         self.end(p)
 

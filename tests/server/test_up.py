@@ -382,7 +382,7 @@ class OnPostgres(Systemd):
             self.assertGreater(len(stopped), 0)
             self.heard()
             self.until(lambda: ask(p.url, "readyz").status == 503)
-            self.assertIn("has not come back", ask(p.url, "readyz").json()["why"])
+            self.assertIn("has not returned", ask(p.url, "readyz").json()["why"])
             # It took 5 seconds to get there; fed, it would have been told some fifty times.
             self.assertLessEqual(self.heard(), 2)
             self.assertEqual(ask(p.url, "livez").status, 200)

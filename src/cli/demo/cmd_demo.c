@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sluice demo: the whole pipeline under faults, with a count at the end. A server and four workers as separate
- * processes on an embedded store in a temporary folder; chains with fan-in; one worker killed, one stopped beyond its lease,
- * the network between workers and server cut. What is compared at the end comes from the store and from the ledger in
- * which the commands noted what they had written; nothing of it is what was planned.
+ * processes on an embedded store in a temporary folder; chains with fan-in; one worker killed, one stopped beyond its
+ * lease, the network between workers and server cut. What is compared at the end comes from the store and from the
+ * ledger in which the commands noted what they had written; nothing of it is what was planned.
  */
 #include "base/time.h"
 #include "cli/commands.h"
@@ -53,7 +53,7 @@ struct demo {
 	int json;    /* nothing but the result is printed */
 	int live;    /* on a terminal: the last row is drawn anew until it has news */
 	int drawn;   /* it is there, without its end */
-	int started; /* there is something to look at in the folder */
+	int started; /* there is something to inspect in the folder */
 	const char *news;
 };
 
@@ -225,7 +225,7 @@ static int disturb(struct demo *d)
 		d->stage++;
 	} else if (d->stage == 4 && now >= d->stopped_ms + STOPPED_MS) {
 		demoproc_go_on(&d->workers[STOPPED]);
-		d->news = "worker 2 goes on, long after its lease";
+		d->news = "worker 2 resumes, long after its lease";
 		d->stage++;
 	}
 	return 0;
@@ -267,7 +267,7 @@ static int watch(struct demo *d)
 		table_row(d);
 		if (rc || river_is_clear(d) || d->now.failed)
 			break;
-		if (gave_up(d)) { /* the count tells what is missing */
+		if (gave_up(d)) { /* the count shows what is missing */
 			table_end(d);
 			cli_say(d->cli, SL_LOG_ERROR, "nothing has moved for %lld s; see %s",
 				(long long)opt_num(d->args, "patience") / 1000, d->place.dir);
@@ -493,7 +493,7 @@ static int run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt opts_table[] = {
-	{.name = "keep", .kind = OPT_FLAG, .help = "Leave the server running at the end, to look at; Ctrl-C ends it"},
+	{.name = "keep", .kind = OPT_FLAG, .help = "Leave the server running at the end, to explore; Ctrl-C ends it"},
 	{.name = "listen",
 	 .letter = 'l',
 	 .kind = OPT_STRING,

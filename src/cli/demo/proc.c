@@ -17,7 +17,7 @@
 
 #define ANSWER_MS 60000 /* for the server to say where it is */
 #define STAND_MS 20     /* for a signal to arrive */
-#define LINE_BYTES 512  /* of a process's log that are told at most */
+#define LINE_BYTES 512  /* of a process's log that are shown at most */
 
 static int failed(struct cli *cli, const char *what, int error)
 {
@@ -86,7 +86,7 @@ void demoproc_place_remove(const struct demoproc_place *p)
 		(void)nftw(p->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Ours without SLUICE_…, so that nobody's settings get in, and with those of the demo. NULL at the end; free it. */
+/* Ours without SLUICE_…, so that no other settings get in, and with those of the demo. NULL at the end; free it. */
 static char **make_environment(const struct demoproc_place *p, char *home, char *store, char *ledger)
 {
 	size_t n = 0, used = 0;

@@ -92,6 +92,19 @@ static struct stretch next_stretch(const struct incoming *t, size_t *i, size_t *
 	return x;
 }
 
+struct stream_search {
+	const char *stream;
+	uint32_t incarnation;
+	bool found;
+};
+
+static int compare_stream(const struct sl_event_stream *s, void *ctx)
+{
+	struct stream_search *search = ctx;
+	search->found = s->incarnation == search->incarnation && strcmp(s->stream, search->stream) == 0;
+	return 0;
+}
+
 int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation,
 		   const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
 		   const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark, struct sl_err *err)
@@ -101,6 +114,18 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 	bool lags = false;
 	size_t i = 0, k = 0;
 	int rc;
+	/* A call that brings nothing asks for the mark. It creates no stream, which would belong to its writer. */
+	if (n == 0 && n_skipped == 0 && incarnation > 0 && store->ops->event_streams != NULL) {
+		struct stream_search search = {.stream = stream, .incarnation = incarnation};
+		const struct sl_event_stream before = {.stream = stream, .incarnation = incarnation - 1};
+		rc = store->ops->event_streams(store->ctx, &before, 1, compare_stream, &search, err);
+		if (rc != 0)
+			return rc;
+		if (!search.found) {
+			*mark = (struct sl_wal_mark){0, 0, SL_WAL_MARK_SKIPPED};
+			return 0;
+		}
+	}
 	do {
 		struct stretch x = next_stretch(&t, &i, &k);
 		rc = append_stretch(&t, &x, &reached, &lags, err);

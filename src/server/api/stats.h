@@ -20,7 +20,7 @@ struct srv_sample {
 /* The last one, taken now if this is the first. */
 int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err);
 
-/* api/stats_metrics.c: the same numbers for collectors, also of what workers on other machines do. */
+/* api/stats.c: the same numbers for collectors, also of what workers on other machines do. */
 struct srv_stats_metrics {
 	sl_gauge *jobs[SL_JOB_STATUS_COUNT + 1];
 	sl_gauge *due, *oldest_due, *leases, *letters;

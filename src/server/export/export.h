@@ -94,7 +94,7 @@ bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verificatio
 
 /* ---- between the files of this part ---- */
 
-/* export/verify.c */
+/* ---- verification, in export.c ---- */
 struct srv_verify;
 
 /* export/feed.c: events as CSV. The columns, and the header that names them. */

@@ -275,7 +275,7 @@ int srv_ticker_start(srv_http *h, struct sl_err *err);
 void srv_ticker_stop(srv_http *h);
 void srv_ticker_wake(srv_http *h); /* h->mu held: it runs immediately */
 
-/* http/listen.c: find the address, then bind to it. */
+/* http/http.c: find the address, then bind to it. */
 struct addrinfo;
 
 /* http/mhd.c: what libmicrohttpd calls. */

@@ -97,7 +97,7 @@ struct srv_heard *srv_heard_new(void);
 void srv_heard_free(struct srv_heard *h);
 void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms);
 
-/* ---- publishes that wait: ingest/wait.c ---- */
+/* ---- publishes that wait: ingest/ingest.c ---- */
 
 struct srv_waiting {
 	sl__mutex mu;

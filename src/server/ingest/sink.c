@@ -134,7 +134,7 @@ static struct srv_publish *item(const struct sl_sink_batch *batch, size_t i)
 
 static bool is_plain(const struct srv_publish *p)
 {
-	return p->n_skipped == 0 && !p->settled;
+	return p->n > 0 && p->n_skipped == 0 && !p->settled;
 }
 
 /* Is there another token's publish of the stream in the run? They would share a mark, and so a writer. */
