@@ -90,7 +90,7 @@ class Demo(CliTest):
             self.assertEqual(f.read().count(b"\n"), counts["lines written"])
         self.assertEqual((counts["jobs"], counts["lost"], counts["duplicated"]), (JOBS, 0, 0), text)
         self.assertGreaterEqual(counts["lines written"], 3 * JOBS)
-        for fault in ("SIGSTOP", "SIGKILL", "cut: connections reset", "up again", "goes on"):
+        for fault in ("SIGSTOP", "SIGKILL", "cut: connections reset", "up again", "resumes"):
             self.assertIn(fault, text)
         p.send_signal(signal.SIGINT)
         self.assertEqual(p.wait(timeout=TIMEOUT), 0)
