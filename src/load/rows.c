@@ -146,14 +146,15 @@ static int wait_for_room(sl_load *l, const struct sl_item *items, size_t *n)
 /* Hand n rows over, however long the target takes. */
 static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct sl_err *err)
 {
-	size_t done = 0, now;
+	size_t done = 0, now = 0;
+	int rc = 0;
 
-	while (done < n) {
+	while (!rc && done < n) {
 		size_t fit = n - done;
-		int rc = wait_for_room(l, items + done, &fit);
 
+		rc = wait_for_room(l, items + done, &fit);
 		if (rc)
-			return rc;
+			break;
 		rc = sl_coordinator_submit_many(l->c, items + done, fit, CHECK_EVERY_MS, &now);
 		done += now;
 		if (rc == SL_ETIMEDOUT) {
@@ -170,10 +171,12 @@ static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct
 			rc = sl_err_set(err, rc, "%.120s: line %" PRIu64 " was not accepted: %s", l->in.name,
 					items[done].position, sl_err_text(rc));
 		}
-		if (rc)
-			return rc;
 	}
-	return 0;
+	/* Read, and accepted by nothing: for the next run to read again. */
+	sl__lock(&l->mu);
+	l->total.returned += n - done;
+	sl__unlock(&l->mu);
+	return rc;
 }
 
 /* The key of a row, so that the last row of a key wins. A key that only the database can compare may be any other's:

@@ -550,9 +550,11 @@ class OddTargets(LoadTest):
             server.url = f"http://127.0.0.1:{server.server_port}/rows"
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
-            yield server
-            server.shutdown()
-            thread.join()
+            try:
+                yield server
+            finally:
+                server.shutdown()
+                thread.join()
 
     def rows_with(self, n, status_of):
         rows = [{"id": i} | ({"status": status_of[i]} if i in status_of else {}) for i in range(1, n + 1)]
