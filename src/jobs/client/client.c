@@ -15,7 +15,8 @@
 #define BATCH_CHAINS 10000
 #define BATCH_BYTES ((size_t)32 << 20)
 #define PRUNE_BATCH 1000
-#define TRIES 5 /* of a transaction that the database aborts in favour of others */
+#define TRIES 5    /* of a transaction that the database aborts in favour of others */
+#define PAUSE_MS 5 /* before the second try, doubled for each further one */
 
 /* ---- open and close ---- */
 
@@ -128,16 +129,29 @@ static int begin_call(struct call *c, struct sl_err *err)
 }
 
 /* Was it a deadlock, or another failure that aborts a whole transaction and passes? Only the database can report that,
- * by an SQLSTATE. */
-static bool is_transient(int rc, const struct sl_err *err, unsigned *tries)
+ * by an SQLSTATE. Then true after a pause, in which the other transaction gets its locks. */
+static bool is_transient(const struct sl_env *env, int rc, const struct sl_err *err, unsigned *tries)
 {
-	return rc == SL_EAGAIN && err->sqlstate[0] != '\0' && ++*tries < TRIES;
+	sl__mutex mu;
+	sl__cond never;
+	if (rc != SL_EAGAIN || err->sqlstate[0] == '\0' || ++*tries >= TRIES)
+		return false;
+	sl__mutex_init(&mu);
+	sl__cond_init(&never);
+	int64_t until_ns = sl__deadline_ns(env, PAUSE_MS << *tries);
+	sl__lock(&mu);
+	while (sl__wait(env, &never, &mu, until_ns))
+		continue;
+	sl__unlock(&mu);
+	sl__cond_fini(&never);
+	sl__mutex_fini(&mu);
+	return true;
 }
 
 /* Whether the call is to be made again (C3); then what it collected is forgotten. */
 static bool retry_call(struct call *c, int rc)
 {
-	if (c->tx != NULL || !is_transient(rc, &c->err, &c->tries))
+	if (c->tx != NULL || !is_transient(&c->client->home.env, rc, &c->err, &c->tries))
 		return false;
 	sl__notes_clear(&c->fx.notes);
 	c->fx.n = 0;
@@ -266,7 +280,7 @@ int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *ch
 			rc = sl__tx_commit(tx, &last);
 		else
 			sl__tx_rollback(tx);
-	} while (is_transient(rc, &last, &tries));
+	} while (is_transient(&client->home.env, rc, &last, &tries));
 	if (rc != 0 && err != NULL)
 		*err = last;
 	return rc;
