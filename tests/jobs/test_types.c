@@ -411,9 +411,11 @@ static void jansson_agrees_on_what_json_is(void **state)
 		uint64_t seed = prng.s;
 		random_text(&prng, text, sizeof(text));
 		/* jansson takes no number that a double cannot hold, such as 1e1111; we keep it as it is. */
-		json_t *theirs = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+		json_error_t why;
+		json_t *theirs = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+		bool too_large = theirs == NULL && json_error_code(&why) == json_error_numeric_overflow;
 		bool ours = sl__job_json_check(text, "x", NULL) == 0;
-		if (ours != (theirs != NULL) && strstr(text, "e1") == NULL)
+		if (ours != (theirs != NULL) && !too_large)
 			fail_msg("seed %" PRIu64 ": \"%s\" is JSON for %s only", seed, text, ours ? "us" : "jansson");
 		good += ours;
 		n++;
