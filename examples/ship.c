@@ -4,7 +4,7 @@
 #include <sluice/ship.h>
 #include <stdio.h>
 
-/* Follow the file until so many lines are delivered. */
+/* Follow the file until this many lines are delivered. */
 static void stop_after(sl_ship *ship, void *ctx)
 {
 	struct sl_ship_stats stats = {.struct_size = sizeof(stats)};
