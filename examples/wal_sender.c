@@ -41,8 +41,8 @@ int main(void)
 	while (to.file != NULL && fscanf(to.file, "%" SCNu64 "%*[^\n]", &to.mark) == 1)
 		; /* what was received before a restart */
 	if (to.file == NULL || sl_wal_open(&log, "job-7", &opts, &err) != 0 ||
-	    sl_wal_start(log, &sender, &to, &err) != 0 || sl_wal_append(log, "started", 7, NULL, &err) != 0 ||
-	    sl_wal_append(log, "finished", 8, NULL, &err) != 0 || sl_wal_stop(log, 10000, &err) != 0 ||
+	    sl_wal_sender_start(log, &sender, &to, &err) != 0 || sl_wal_append(log, "started", 7, NULL, &err) != 0 ||
+	    sl_wal_append(log, "finished", 8, NULL, &err) != 0 || sl_wal_sender_stop(log, 10000, &err) != 0 ||
 	    sl_wal_get_stats(log, &stats, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	printf("%" PRIu64 " sent, %" PRIu64 " pending\n", stats.sent, stats.pending);

@@ -77,7 +77,7 @@ static void use(sl_wal *w, const struct sl_wal_opts *opts, const struct seen *be
 	struct sl_wal_record r;
 	MUST(sl_wal_read(w, sequence, &r, &err) == 0);
 	MUST(r.payload_len == 8 && memcmp(r.payload, "appended", 8) == 0 && r.status == SL_WAL_PENDING);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	MUST(sl_wal_close(w, &err) == 0);
 }
 

@@ -166,9 +166,9 @@ typedef int sl_wal_record_fn(const struct sl_wal_record *record, void *ctx);
 /* Visit data records from `from` (0: the first) that are durable now, in order. Does not block appends. fn may use w.
  * Records whose segments were archived are not visited. */
 SL_API SL_MUST_CHECK int sl_wal_iterate(sl_wal *w, uint64_t from, sl_wal_record_fn *fn, void *ctx, struct sl_err *err);
-/* One record: *payload is malloc'ed through the environment's memory; free it with sl_wal_free. SL_ENOENT. */
+/* One record, with a copy of its payload: release it with sl_wal_record_free. SL_ENOENT. */
 SL_API SL_MUST_CHECK int sl_wal_read(sl_wal *w, uint64_t sequence, struct sl_wal_record *out, struct sl_err *err);
-SL_API void sl_wal_free(sl_wal *w, const void *payload);
+SL_API void sl_wal_record_free(sl_wal *w, struct sl_wal_record *record); /* one that sl_wal_read filled */
 
 /* Mark first..last as sent or failed. Rides the next flush: a crash may forget it, never the records. Marking what is
  * not pending changes nothing. SL_EINVAL for a range that was never appended. */
@@ -237,11 +237,12 @@ struct sl_wal_sender {
 };
 
 /* Start delivering. SL_EINVAL when a sender runs already. The table and ctx must live until stop or close returned. */
-SL_API SL_MUST_CHECK int sl_wal_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_wal_sender_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx,
+					     struct sl_err *err);
 /* Try to deliver what is pending for up to deadline_ms (0: only end the running send; SL_UNLIMITED), then stop the
  * sender. What is unsent stays pending. 0 when nothing is pending, SL_EPENDING otherwise; idempotent; usable again with
  * start. Appends keep working. */
-SL_API SL_MUST_CHECK int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_wal_sender_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
 /* The stream is complete: stop with a final flush, and with archive_on_complete and nothing pending, archive it. */
 SL_API SL_MUST_CHECK int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
 

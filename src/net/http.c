@@ -31,24 +31,17 @@ struct sl__http {
 
 /* ---- once per process ---- */
 
-static CURLcode started;
-
-static void start_curl(void)
-{
-	started = curl_global_init(CURL_GLOBAL_DEFAULT);
-}
+static CURLcode curl_started;
 
 /* Never undone: other code in the process may use it as well. */
-static int need_curl(struct sl_err *err)
+static void start_curl(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-	(void)pthread_once(&once, start_curl);
-	return started == CURLE_OK ? 0 : sl_err_set(err, SL_EINTERNAL, "http: libcurl does not start");
+	curl_started = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
 /* ---- the body of an answer ---- */
 
-/* Keeps what there is room for. Want of memory cuts the text and nothing else: the request was carried out. */
+/* Keeps what there is room for. Lack of memory cuts the text and nothing else: the request was carried out. */
 static size_t take_body(char *data, size_t size, size_t n, void *ctx)
 {
 	struct sl__http *c = ctx;
@@ -125,9 +118,10 @@ static int set_options(struct sl__http *c, const struct sl__http_opts *o, struct
 
 int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct sl_err *err)
 {
-	int rc = need_curl(err);
-	if (rc != 0)
-		return rc;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	(void)pthread_once(&once, start_curl);
+	if (curl_started != CURLE_OK)
+		return sl_err_set(err, SL_EINTERNAL, "http: libcurl does not start");
 	struct sl__http *c = sl__calloc(opts->env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl__no_memory(err, "http");
@@ -137,7 +131,7 @@ int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct
 	sl__buf_init(&c->body, c->env);
 	c->easy = curl_easy_init();
 	c->multi = curl_multi_init();
-	rc = c->easy != NULL && c->multi != NULL ? set_options(c, opts, err) : sl__no_memory(err, "http");
+	int rc = c->easy != NULL && c->multi != NULL ? set_options(c, opts, err) : sl__no_memory(err, "http");
 	if (rc != 0) {
 		sl__http_free(c);
 		return rc;
@@ -160,14 +154,11 @@ void sl__http_free(struct sl__http *c)
 
 /* ---- a transfer ---- */
 
-static bool is_cancelled(const struct sl__http *c)
+static int check_cancelled(const struct sl__http *c, struct sl_err *err)
 {
 	struct pollfd p = {.fd = c->cancel_fd, .events = POLLIN};
-	return c->cancel_fd >= 0 && poll(&p, 1, 0) > 0;
-}
-
-static int cancelled(const struct sl__http *c, struct sl_err *err)
-{
+	if (c->cancel_fd < 0 || poll(&p, 1, 0) <= 0)
+		return 0;
 	return sl_err_set(err, SL_ECANCELLED, "http: %s: the request was cancelled", c->url->shown);
 }
 
@@ -178,17 +169,8 @@ static int multi_failed(CURLMcode rc, struct sl_err *err)
 	return sl_err_set(err, SL_EINTERNAL, "http: libcurl: %s", curl_multi_strerror(rc));
 }
 
-/* How the transfer ended, after nothing of it runs any more. */
-static CURLcode result_of(struct sl__http *c)
-{
-	int left;
-	for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left)) != NULL;)
-		if (m->msg == CURLMSG_DONE)
-			return m->data.result;
-	return CURLE_RECV_ERROR;
-}
-
-static int drive(struct sl__http *c, CURLcode *result, struct sl_err *err)
+/* Run the transfer until it has ended or is cancelled; *result is how it ended. */
+static int await_transfer(struct sl__http *c, CURLcode *result, struct sl_err *err)
 {
 	struct curl_waitfd also = {.fd = c->cancel_fd, .events = CURL_WAIT_POLLIN};
 	for (int running = 1;;) {
@@ -199,54 +181,66 @@ static int drive(struct sl__http *c, CURLcode *result, struct sl_err *err)
 			rc = curl_multi_poll(c->multi, &also, c->cancel_fd >= 0 ? 1 : 0, POLL_MS, NULL);
 		if (rc != CURLM_OK)
 			return multi_failed(rc, err);
-		if (is_cancelled(c))
-			return cancelled(c, err);
+		int cancelled = check_cancelled(c, err);
+		if (cancelled != 0)
+			return cancelled;
 	}
-	*result = result_of(c);
+	*result = CURLE_RECV_ERROR;
+	int left;
+	for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left)) != NULL;)
+		if (m->msg == CURLMSG_DONE) {
+			*result = m->data.result;
+			break;
+		}
 	return 0;
-}
-
-static int describe(const struct sl__http *c, int code, const char *what, struct sl_err *err)
-{
-	char line[LINE_BYTES];
-	(void)sl__http_first_line(line, sizeof(line), c->why, strlen(c->why));
-	return sl_err_set(err, code, "http: %s: %s%s%s", c->url->shown, what, line[0] != '\0' ? ": " : "", line);
 }
 
 static int transfer_failed(const struct sl__http *c, CURLcode result, struct sl_err *err)
 {
+	const char *what;
+	int code = SL_EUNAVAIL;
 	switch (result) {
 	case CURLE_OUT_OF_MEMORY:
 		return sl__no_memory(err, "http");
 	case CURLE_OPERATION_TIMEDOUT:
-		return describe(c, SL_ETIMEDOUT, "no answer in time", err);
+		code = SL_ETIMEDOUT;
+		what = "no answer in time";
+		break;
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CACERT_BADFILE:
 	case CURLE_SSL_ISSUER_ERROR:
 	case CURLE_SSL_CERTPROBLEM:
 	case CURLE_SSL_INVALIDCERTSTATUS:
-		return describe(c, SL_ECONFIG, "its certificate is not trusted", err);
+		code = SL_ECONFIG;
+		what = "its certificate is not trusted";
+		break;
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_WEIRD_SERVER_REPLY:
 	case CURLE_BAD_CONTENT_ENCODING:
-		return describe(c, SL_EUNAVAIL, "the answer is not HTTP", err);
+		what = "the answer is not HTTP";
+		break;
 	case CURLE_SEND_ERROR:
 	case CURLE_RECV_ERROR:
 	case CURLE_GOT_NOTHING:
 	case CURLE_PARTIAL_FILE:
 	case CURLE_HTTP2:
 	case CURLE_HTTP2_STREAM:
-		return describe(c, SL_EUNAVAIL, "the connection was lost", err);
+		what = "the connection was lost";
+		break;
 	default:
-		return describe(c, SL_EUNAVAIL, c->why[0] != '\0' ? "unavailable" : curl_easy_strerror(result), err);
+		what = c->why[0] != '\0' ? "unavailable" : curl_easy_strerror(result);
 	}
+	char line[LINE_BYTES];
+	(void)sl__http_first_line(line, sizeof(line), c->why, strlen(c->why));
+	return sl_err_set(err, code, "http: %s: %s%s%s", c->url->shown, what, line[0] != '\0' ? ": " : "", line);
 }
 
 static int run_transfer(struct sl__http *c, struct sl_err *err)
 {
 	CURLcode result = CURLE_OK;
-	if (is_cancelled(c))
-		return cancelled(c, err);
+	int rc = check_cancelled(c, err);
+	if (rc != 0)
+		return rc;
 	sl__buf_clear(&c->body);
 	sl__free(c->env, c->location);
 	c->location = NULL;
@@ -257,7 +251,7 @@ static int run_transfer(struct sl__http *c, struct sl_err *err)
 	CURLMcode added = curl_multi_add_handle(c->multi, c->easy);
 	if (added != CURLM_OK)
 		return multi_failed(added, err);
-	int rc = drive(c, &result, err);
+	rc = await_transfer(c, &result, err);
 	(void)curl_multi_remove_handle(c->multi, c->easy);
 	if (rc != 0)
 		return rc;
@@ -267,42 +261,32 @@ static int run_transfer(struct sl__http *c, struct sl_err *err)
 
 /* ---- the answer ---- */
 
-static const char *header(const struct sl__http *c, const char *name)
+static const char *answer_header(const struct sl__http *c, const char *name)
 {
 	struct curl_header *h = NULL;
 	return curl_easy_header(c->easy, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK ? h->value : NULL;
 }
 
-/* The other machine's clock counts for a date that it gives. */
-static int64_t answered_ms(const struct sl__http *c)
-{
-	const char *date = header(c, "Date");
-	time_t when = date != NULL ? curl_getdate(date, NULL) : -1;
-	return when >= 0 && when <= INT64_MAX / 1000 ? (int64_t)when * 1000 : sl__real_ms(c->env);
-}
-
-static void read_location(struct sl__http *c)
-{
-	struct sl__http_url to;
-	char *text = NULL;
-	if (curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &text) != CURLE_OK || text == NULL ||
-	    sl__http_url_init(&to, text, c->env, NULL) != 0)
-		return;
-	c->location = sl__strdup(c->env, to.shown);
-	sl__http_url_fini(&to);
-}
-
 static void read_answer(struct sl__http *c, struct sl__http_response *r)
 {
 	long status = 0;
-	const char *wait = header(c, "Retry-After");
 	(void)curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (status >= 300 && status < 400)
-		read_location(c);
+	/* Where a redirect leads, without its secrets. */
+	char *text = NULL;
+	struct sl__http_url to;
+	if (status >= 300 && status < 400 && curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_URL, &text) == CURLE_OK &&
+	    text != NULL && sl__http_url_init(&to, text, c->env, NULL) == 0) {
+		c->location = sl__strdup(c->env, to.shown);
+		sl__http_url_fini(&to);
+	}
 	*r = (struct sl__http_response){
 		.status = (int)status, .location = c->location, .body = c->body.data, .len = c->body.len};
-	r->type = header(c, "Content-Type");
-	r->has_retry_after = wait != NULL && sl__http_retry_after(wait, answered_ms(c), &r->retry_after_ms);
+	r->type = answer_header(c, "Content-Type");
+	/* The other machine's clock counts for a date that it gives. */
+	const char *wait = answer_header(c, "Retry-After"), *date = answer_header(c, "Date");
+	time_t when = date != NULL ? curl_getdate(date, NULL) : -1;
+	int64_t answered_ms = when >= 0 && when <= INT64_MAX / 1000 ? (int64_t)when * 1000 : sl__real_ms(c->env);
+	r->has_retry_after = wait != NULL && sl__http_retry_after(wait, answered_ms, &r->retry_after_ms);
 }
 
 /* ---- requests ---- */
@@ -326,31 +310,20 @@ static struct curl_slist *make_headers(const struct sl__http *c, const struct sl
 	return list;
 }
 
-static CURLcode set_request(const struct sl__http *c, const struct sl__http_request *q, bool is_post,
-			    struct curl_slist *headers)
-{
-	CURLcode rc = curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
-	if (rc != CURLE_OK || !is_post)
-		return rc != CURLE_OK ? rc : curl_easy_setopt(c->easy, CURLOPT_HTTPGET, 1L);
-	rc = curl_easy_setopt(c->easy, CURLOPT_POST, 1L);
-	if (rc != CURLE_OK)
-		return rc;
-	rc = curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->len);
-	if (rc != CURLE_OK)
-		return rc;
-	return curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, q->len > 0 ? q->body : "");
-}
-
 static int exchange(struct sl__http *c, const struct sl__http_request *request, bool is_post,
 		    struct sl__http_response *response, struct sl_err *err)
 {
 	struct curl_slist *headers = make_headers(c, request);
 	bool needs_headers = request->n_headers > 0 || request->token != NULL;
-	int rc;
-	if ((needs_headers && headers == NULL) || set_request(c, request, is_post, headers) != CURLE_OK)
-		rc = sl__no_memory(err, "http");
-	else
-		rc = run_transfer(c, err);
+	CURLcode set = needs_headers && headers == NULL ? CURLE_OUT_OF_MEMORY
+							: curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, headers);
+	if (set == CURLE_OK)
+		set = curl_easy_setopt(c->easy, is_post ? CURLOPT_POST : CURLOPT_HTTPGET, 1L);
+	if (set == CURLE_OK && is_post)
+		set = curl_easy_setopt(c->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->len);
+	if (set == CURLE_OK && is_post)
+		set = curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, request->len > 0 ? request->body : "");
+	int rc = set == CURLE_OK ? run_transfer(c, err) : sl__no_memory(err, "http");
 	if (rc == 0)
 		read_answer(c, response);
 	/* What was borrowed for the request goes out of the handle with it. */

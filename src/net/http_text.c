@@ -7,21 +7,15 @@
 
 #define SECONDS_MAX (INT64_MAX / 1000)
 
-/* The character at p, of which there are n > 0 bytes and no NUL may stand behind. */
-static size_t utf8_at(const char *p, size_t n)
-{
-	char padded[5] = {0};
-	memcpy(padded, p, SL_MIN(n, 4));
-	return sl__utf8_length(padded);
-}
-
 size_t sl__http_first_line(char *out, size_t cap, const char *text, size_t len)
 {
 	size_t n = 0, i = 0;
 	while (i < len && (unsigned char)text[i] <= ' ')
 		i++;
 	while (i < len && text[i] != '\n' && text[i] != '\r') {
-		size_t step = utf8_at(text + i, len - i);
+		char padded[5] = {0}; /* no NUL need follow the text */
+		memcpy(padded, text + i, SL_MIN(len - i, 4));
+		size_t step = sl__utf8_length(padded);
 		unsigned char c = (unsigned char)text[i];
 		if (n + SL_MAX(step, 1) + 1 > cap)
 			break;
@@ -37,22 +31,15 @@ size_t sl__http_first_line(char *out, size_t cap, const char *text, size_t len)
 	return n;
 }
 
-static bool read_seconds(const char *value, int64_t *out)
-{
-	int64_t n = 0;
-	if (*value == '\0')
-		return false;
-	for (; *value >= '0' && *value <= '9'; value++)
-		n = n < SECONDS_MAX / 10 ? n * 10 + (*value - '0') : SECONDS_MAX;
-	*out = SL_MIN(n, SECONDS_MAX);
-	return *value == '\0';
-}
-
 bool sl__http_retry_after(const char *value, int64_t now_ms, int64_t *out_ms)
 {
-	int64_t seconds;
-	if (read_seconds(value, &seconds)) {
-		*out_ms = seconds * 1000;
+	/* Seconds. */
+	int64_t seconds = 0;
+	const char *p = value;
+	for (; *p >= '0' && *p <= '9'; p++)
+		seconds = seconds < SECONDS_MAX / 10 ? seconds * 10 + (*p - '0') : SECONDS_MAX;
+	if (p != value && *p == '\0') {
+		*out_ms = SL_MIN(seconds, SECONDS_MAX) * 1000;
 		return true;
 	}
 	/* A date begins with the day's name; curl_getdate would take much more for one. */

@@ -21,36 +21,33 @@ static char *first_word(char *text)
 	return n > 0 ? text : NULL;
 }
 
-static int read_file(const struct sl_env *env, const char *path, char *out, size_t cap, struct sl_err *err)
+static int load_token(const struct sl_env *env, const char *path, char **out, struct sl_err *err)
 {
 	int fd = SL__IO(env, open, path, O_RDONLY, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "http: token_file %s", path);
-	struct sl_io_stat st;
-	int rc = SL__IO(env, fstat, fd, &st);
-	if (rc == 0 && (st.mode & 077) != 0) {
-		sl__close_fd(env, &fd);
-		return sl_err_set(err, SL_ECONFIG, "http: token_file %s is readable by other users; run: chmod 600 %s",
-				  path, path);
-	}
-	ssize_t n = rc == 0 ? sl__pread_full(env, fd, out, cap - 1, 0) : rc;
+	char *text = sl__alloc(env, TOKEN_MAX), *word = NULL;
+	struct sl_io_stat st = {0};
+	int io = SL__IO(env, fstat, fd, &st), rc = 0;
+	bool open_to_others = io == 0 && (st.mode & 077) != 0;
+	ssize_t n = io;
+	if (text != NULL && io == 0 && !open_to_others)
+		n = sl__pread_full(env, fd, text, TOKEN_MAX - 1, 0);
 	sl__close_fd(env, &fd);
-	if (n < 0)
-		return sl_err_set_errno(err, (int)-n, "http: token_file %s", path);
-	out[n] = '\0';
-	return 0;
-}
-
-static int load(const struct sl_env *env, const char *path, char **out, struct sl_err *err)
-{
-	char *text = sl__alloc(env, TOKEN_MAX);
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "http: out of memory");
-	int rc = read_file(env, path, text, TOKEN_MAX, err);
-	char *word = rc == 0 ? first_word(text) : NULL;
-	if (rc == 0 && word == NULL)
-		rc = sl_err_set(err, SL_ECONFIG, "http: token_file %s: its first line is no token", path);
-	if (rc == 0) {
+	if (open_to_others) {
+		rc = sl_err_set(err, SL_ECONFIG, "http: token_file %s is readable by other users; run: chmod 600 %s",
+				path, path);
+	} else if (n < 0) {
+		rc = sl_err_set_errno(err, (int)-n, "http: token_file %s", path);
+	} else {
+		text[n] = '\0';
+		word = first_word(text);
+		if (word == NULL)
+			rc = sl_err_set(err, SL_ECONFIG, "http: token_file %s: no token in its first line", path);
+	}
+	if (word != NULL) {
 		*out = sl__strdup(env, word);
 		rc = *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "http: out of memory");
 	}
@@ -59,7 +56,7 @@ static int load(const struct sl_env *env, const char *path, char **out, struct s
 	return rc;
 }
 
-static void forget(const struct sl_env *env, char *text)
+static void forget_token(const struct sl_env *env, char *text)
 {
 	if (text != NULL)
 		explicit_bzero(text, strlen(text));
@@ -70,7 +67,7 @@ int sl__http_token_init(struct sl__http_token *t, const struct sl_env *env, cons
 {
 	*t = (struct sl__http_token){.env = env, .path = path};
 	sl__mutex_init(&t->mu);
-	return path != NULL ? load(env, path, &t->text, err) : 0;
+	return path != NULL ? load_token(env, path, &t->text, err) : 0;
 }
 
 int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err *err)
@@ -82,7 +79,7 @@ int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err
 	if (good)
 		t->text = copy;
 	else
-		forget(t->env, copy);
+		forget_token(t->env, copy);
 	return good ? 0 : sl_err_set(err, SL_EINVAL, "token: not one word of printable ASCII");
 }
 
@@ -90,7 +87,7 @@ void sl__http_token_fini(struct sl__http_token *t)
 {
 	if (t->env == NULL)
 		return;
-	forget(t->env, t->text);
+	forget_token(t->env, t->text);
 	sl__mutex_fini(&t->mu);
 	*t = (struct sl__http_token){.env = NULL};
 }
@@ -105,14 +102,14 @@ int sl__http_token_get(struct sl__http_token *t, struct sl__buf *out, uint64_t *
 	return rc;
 }
 
-/* Several lanes get a 401 at once; the first of them reads the file. */
+/* Several lanes get a 401 at the same time; the first of them reads the file. */
 bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version)
 {
 	char *text = NULL;
 	if (t->path == NULL)
 		return false;
 	sl__lock(&t->mu);
-	if (t->version == version && load(t->env, t->path, &text, NULL) == 0 && strcmp(text, t->text) != 0) {
+	if (t->version == version && load_token(t->env, t->path, &text, NULL) == 0 && strcmp(text, t->text) != 0) {
 		char *old = t->text;
 		t->text = text;
 		text = old;
@@ -120,6 +117,6 @@ bool sl__http_token_refresh(struct sl__http_token *t, uint64_t version)
 	}
 	bool another = t->version != version;
 	sl__unlock(&t->mu);
-	forget(t->env, text);
+	forget_token(t->env, text);
 	return another;
 }

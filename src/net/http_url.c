@@ -12,10 +12,11 @@ static int bad_url(struct sl_err *err, const char *why)
 }
 
 /* A part in our own memory; *out stays NULL where the URL has none. */
-static int take(CURLU *h, CURLUPart part, unsigned flags, const struct sl_env *env, char **out, struct sl_err *err)
+static int take_part(const struct sl_env *env, CURLU *h, CURLUPart part, char **out, struct sl_err *err)
 {
 	char *text = NULL;
-	CURLUcode rc = curl_url_get(h, part, &text, flags);
+	bool decode = part == CURLUPART_USER || part == CURLUPART_PASSWORD;
+	CURLUcode rc = curl_url_get(h, part, &text, decode ? CURLU_URLDECODE : 0);
 	if (rc == CURLUE_NO_USER || rc == CURLUE_NO_PASSWORD || rc == CURLUE_NO_QUERY)
 		return 0;
 	if (rc == CURLUE_OUT_OF_MEMORY)
@@ -27,36 +28,27 @@ static int take(CURLU *h, CURLUPart part, unsigned flags, const struct sl_env *e
 	return *out != NULL ? 0 : sl__no_memory(err, "http");
 }
 
-static int drop(CURLU *h, CURLUPart part, struct sl_err *err)
-{
-	return curl_url_set(h, part, NULL, 0) == CURLUE_OK ? 0 : sl__no_memory(err, "http");
-}
-
-static int read_url(CURLU *h, const char *text, struct sl_err *err)
-{
-	char *scheme = NULL;
-	CURLUcode rc = curl_url_set(h, CURLUPART_URL, text, 0);
-	if (rc == CURLUE_OK)
-		rc = curl_url_get(h, CURLUPART_SCHEME, &scheme, 0);
-	if (rc != CURLUE_OK)
-		return rc == CURLUE_OUT_OF_MEMORY ? sl__no_memory(err, "http") : bad_url(err, curl_url_strerror(rc));
-	bool ours = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
-	curl_free(scheme);
-	return ours ? 0 : bad_url(err, "it is neither http:// nor https://");
-}
-
-static int split(struct sl__http_url *u, CURLU *h, struct sl_err *err)
+static int split_url(struct sl__http_url *u, CURLU *h, struct sl_err *err)
 {
 	char *query = NULL, *bare = NULL;
-	int rc = take(h, CURLUPART_USER, CURLU_URLDECODE, u->env, &u->user, err);
-	rc = rc != 0 ? rc : take(h, CURLUPART_PASSWORD, CURLU_URLDECODE, u->env, &u->password, err);
-	rc = rc != 0 ? rc : take(h, CURLUPART_QUERY, 0, u->env, &query, err);
-	rc = rc != 0 ? rc : drop(h, CURLUPART_USER, err);
-	rc = rc != 0 ? rc : drop(h, CURLUPART_PASSWORD, err);
-	rc = rc != 0 ? rc : drop(h, CURLUPART_FRAGMENT, err);
-	rc = rc != 0 ? rc : take(h, CURLUPART_URL, 0, u->env, &u->url, err);
-	rc = rc != 0 ? rc : drop(h, CURLUPART_QUERY, err);
-	rc = rc != 0 ? rc : take(h, CURLUPART_URL, 0, u->env, &bare, err);
+	/* Take a part, and remove the parts that are not sent, or not shown, before the next. */
+	const struct {
+		CURLUPart part;
+		char **out; /* NULL: only remove it */
+		bool remove;
+	} steps[] = {
+		{CURLUPART_USER, &u->user, true}, {CURLUPART_PASSWORD, &u->password, true},
+		{CURLUPART_FRAGMENT, NULL, true}, {CURLUPART_QUERY, &query, false},
+		{CURLUPART_URL, &u->url, false},  {CURLUPART_QUERY, NULL, true},
+		{CURLUPART_URL, &bare, false},
+	};
+	int rc = 0;
+	for (size_t i = 0; i < SL_COUNT(steps) && rc == 0; i++) {
+		if (steps[i].out != NULL)
+			rc = take_part(u->env, h, steps[i].part, steps[i].out, err);
+		if (rc == 0 && steps[i].remove && curl_url_set(h, steps[i].part, NULL, 0) != CURLUE_OK)
+			rc = sl__no_memory(err, "http");
+	}
 	if (rc == 0) {
 		u->shown = sl__asprintf(u->env, "%s%s", bare, query != NULL ? MARK : "");
 		rc = u->shown != NULL ? 0 : sl__no_memory(err, "http");
@@ -75,8 +67,20 @@ int sl__http_url_init(struct sl__http_url *u, const char *text, const struct sl_
 	CURLU *h = curl_url();
 	if (h == NULL)
 		return sl__no_memory(err, "http");
-	int rc = read_url(h, text, err);
-	rc = rc != 0 ? rc : split(u, h, err);
+	char *scheme = NULL;
+	CURLUcode parsed = curl_url_set(h, CURLUPART_URL, text, 0);
+	if (parsed == CURLUE_OK)
+		parsed = curl_url_get(h, CURLUPART_SCHEME, &scheme, 0);
+	int rc;
+	if (parsed == CURLUE_OUT_OF_MEMORY)
+		rc = sl__no_memory(err, "http");
+	else if (parsed != CURLUE_OK)
+		rc = bad_url(err, curl_url_strerror(parsed));
+	else if (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0)
+		rc = bad_url(err, "it is neither http:// nor https://");
+	else
+		rc = split_url(u, h, err);
+	curl_free(scheme);
 	curl_url_cleanup(h);
 	if (rc != 0)
 		sl__http_url_fini(u);

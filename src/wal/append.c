@@ -8,15 +8,18 @@
 
 #include "wal/commit.h"
 
+/* Places in the log for records that are next to each other in one batch. */
 struct slot {
+	const struct sl_wal_span *records;
+	size_t n;          /* records: before reserve how many there are, then how many have a place */
+	bool caller_waits; /* the caller flushes them, or waits for another thread that does */
+	bool lead;         /* the caller flushes them */
 	struct wal_batch *batch;
+	uint64_t id;       /* of the batch */
+	uint64_t sequence; /* of the first record */
 	uint8_t *at;
-	uint64_t sequence;
-	uint64_t id;
-	size_t n; /* records */
 	int64_t timestamp_ms;
 	uint8_t nonce[WAL_NONCE_BYTES]; /* of an encrypted log */
-	bool lead;
 };
 
 /* ---- reserving ---- */
@@ -94,19 +97,31 @@ static size_t sealed_len(const sl_wal *w, size_t len)
 	return w->key != NULL ? len + WAL_SEAL_BYTES : len;
 }
 
-/* Under mu, room was found: take n adjacent places. */
-static int take_places(sl_wal *w, size_t n, size_t bytes, struct slot *out, struct sl_err *err) SL_REQUIRES(w->mu)
+/* Under mu, after admit for the first record: take adjacent places for as many as fit the current batch and the
+ * backlog together. */
+static int take_places(sl_wal *w, struct slot *s, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	struct wal_batch *b = sl__wal_current(w);
+	size_t bytes = 0, n = 0;
+	for (; n < s->n; n++) {
+		size_t len = s->records[n].len;
+		if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
+			break;
+		size_t total = sealed_len(w, len) + WAL_FRAME_BYTES;
+		if (bytes + total > b->cap - b->fill || (n > 0 && backlog_full(w, bytes + total)))
+			break;
+		bytes += total;
+	}
 	if (w->next_seq > WAL_MAX_SEQUENCE - n)
 		return sl_err_set(err, SL_EFULL,
 				  "%s: no sequence numbers are left; sluice wal recover --new-incarnation", w->path);
 	if (sl__wal_index_reserve(&w->index, n) != 0)
 		return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for the index", w->path);
-	out->batch = b;
-	out->at = b->buf + b->fill;
-	out->sequence = w->next_seq;
-	out->id = b->id;
+	s->n = n;
+	s->batch = b;
+	s->id = b->id;
+	s->sequence = w->next_seq;
+	s->at = b->buf + b->fill;
 	w->next_seq += n;
 	b->fill += bytes;
 	b->n += (uint32_t)n;
@@ -115,58 +130,37 @@ static int take_places(sl_wal *w, size_t n, size_t bytes, struct slot *out, stru
 	return 0;
 }
 
-/* Under mu, after admit for the first: how many of the records fit the current batch and the backlog together? */
-static size_t group_size(const sl_wal *w, const struct sl_wal_span *records, size_t n, size_t *bytes) SL_REQUIRES(w->mu)
+/* Places for the first s->n of the records, next to each other in one batch: they are durable together or not at all.
+ */
+static int reserve(sl_wal *w, struct slot *s, struct sl_err *err)
 {
-	const struct wal_batch *b = &w->batch[w->batch_id % 2];
-	size_t k = 0;
-	for (*bytes = 0; k < n; k++) {
-		size_t len = records[k].len;
-		if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
-			break;
-		size_t total = sealed_len(w, len) + WAL_FRAME_BYTES;
-		if (*bytes + total > b->cap - b->fill || (k > 0 && backlog_full(w, *bytes + total)))
-			break;
-		*bytes += total;
-	}
-	return k;
-}
-
-/* Places for the first out->n of the records, next to each other in one batch: they are durable together or not at all.
- * want_lead: the caller will flush them, or wait for another that does. */
-static int reserve(sl_wal *w, const struct sl_wal_span *records, size_t n, bool want_lead, struct slot *out,
-		   struct sl_err *err)
-{
-	size_t len = records[0].len, bytes;
+	size_t len = s->records[0].len;
 	if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
 		return sl_err_set(err, SL_ETOOBIG, "append to %s: a payload of %zu bytes; at most %zu fit a record",
 				  w->path, len, SL_WAL_MAX_PAYLOAD - (w->key != NULL ? WAL_SEAL_BYTES : 0));
 	/* What can fail, or takes time, and needs no lock. */
-	out->lead = false;
-	out->timestamp_ms = sl__real_ms(&w->env);
-	int rc = w->key != NULL ? sl__wal_draw_nonce(&w->env, out->nonce) : 0;
+	s->timestamp_ms = sl__real_ms(&w->env);
+	int rc = w->key != NULL ? sl__wal_draw_nonce(&w->env, s->nonce) : 0;
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "append to %s: randomness", w->path);
 	sl__lock(&w->mu);
 	rc = admit(w, sealed_len(w, len) + WAL_FRAME_BYTES, err);
-	if (rc == 0) {
-		out->n = group_size(w, records, n, &bytes);
-		rc = take_places(w, out->n, bytes, out, err);
-	}
-	if (rc == 0 && want_lead) {
+	if (rc == 0)
+		rc = take_places(w, s, err);
+	if (rc == 0 && s->caller_waits) {
 		/* One more of those that the leader gathers. */
-		out->batch->company++;
-		if (!out->batch->has_leader)
-			out->batch->has_leader = out->lead = true;
-		if (w->gathering && out->batch->company >= w->gather_target) {
+		s->batch->company++;
+		if (!s->batch->has_leader)
+			s->batch->has_leader = s->lead = true;
+		if (w->gathering && s->batch->company >= w->gather_target) {
 			w->gathering = false;
 			sl__signal(&w->gather_cv);
 		}
 	} else if (rc == 0) {
 		/* The helper flushes what is submitted if its submitter does not wait for it. */
 		bool now = w->event_fd >= 0 || !w->gather, called = now ? w->want_flush : w->ticking;
-		out->batch->tickets++;
-		if (!out->batch->has_leader && w->helper_runs && !called) {
+		s->batch->tickets++;
+		if (!s->batch->has_leader && w->helper_runs && !called) {
 			if (now) {
 				w->want_flush = true;
 			} else {
@@ -181,48 +175,31 @@ static int reserve(sl_wal *w, const struct sl_wal_span *records, size_t n, bool 
 	return rc;
 }
 
-/* Outside the lock: the record's bytes. Cannot fail. */
-static void encode(const sl_wal *w, const struct slot *s, const void *payload, size_t len)
-{
-	uint32_t stored = (uint32_t)sealed_len(w, len);
-	sl__wal_begin(s->at, s->sequence, SL_WAL_PENDING, s->timestamp_ms, stored);
-	uint8_t *body = s->at + WAL_BODY_OFFSET;
-	if (w->key != NULL) {
-		struct wal_seal_ctx at = {w->id, w->header.incarnation, s->sequence, s->timestamp_ms};
-		sl__wal_seal_payload(w->key, &at, s->nonce, body, payload, len);
-	} else if (len > 0) {
-		memcpy(body, payload, len);
-	}
-	sl__wal_seal(s->at, stored);
-}
-
-/* Encode the records of the slot. One random nonce serves a group: its last eight bytes count up. */
-static void encode_group(const sl_wal *w, struct slot s, const struct sl_wal_span *records)
+/* Outside the lock: the bytes of the slot's records. Cannot fail. */
+static void encode_records(const sl_wal *w, struct slot s)
 {
 	for (size_t i = 0; i < s.n; i++) {
-		encode(w, &s, records[i].data, records[i].len);
-		s.at += sealed_len(w, records[i].len) + WAL_FRAME_BYTES;
-		s.sequence++;
-		uint8_t *counter = s.nonce + WAL_NONCE_BYTES - 8;
-		if (w->key != NULL)
+		const struct sl_wal_span *payload = &s.records[i];
+		uint32_t stored = (uint32_t)sealed_len(w, payload->len);
+		uint8_t *body = s.at + WAL_BODY_OFFSET;
+		sl__wal_begin(s.at, s.sequence, SL_WAL_PENDING, s.timestamp_ms, stored);
+		if (w->key != NULL) {
+			struct wal_seal_ctx at = {w->id, w->header.incarnation, s.sequence, s.timestamp_ms};
+			sl__wal_seal_payload(w->key, &at, s.nonce, payload, body);
+			/* One random nonce serves a group: its last eight bytes count up. */
+			uint8_t *counter = s.nonce + WAL_NONCE_BYTES - 8;
 			sl__put64(counter, sl__get64(counter) + 1);
+		} else if (payload->len > 0) {
+			memcpy(body, payload->data, payload->len);
+		}
+		sl__wal_seal(s.at, stored);
+		s.at += stored + WAL_FRAME_BYTES;
+		s.sequence++;
 	}
 	/* The leader may write. */
 	uint32_t before = atomic_fetch_sub_explicit(&s.batch->writers, 1, memory_order_acq_rel);
 	if (before == (WAL_LEADER_SLEEPS | 1))
 		sl__futex_wake_all(&s.batch->writers);
-}
-
-static int finish_slot(sl_wal *w, const struct slot *s, struct sl_err *err)
-{
-	if (s->lead) {
-		sl__lock(&w->mu);
-		sl__wal_lead(w, s->batch, s->id);
-		sl__unlock(&w->mu);
-	} else {
-		sl__wal_follow(s->batch, s->id);
-	}
-	return sl__wal_outcome(w, s->id, err);
 }
 
 int sl_wal_append(sl_wal *w, const void *payload, size_t len, uint64_t *sequence, struct sl_err *err)
@@ -250,23 +227,6 @@ static int ticket_outcome(sl_wal *w, uint64_t id, struct sl_err *err)
 	return rc;
 }
 
-/* A thread with a deadline never leads: the helper flushes (or, without one, a thread that waits without a
- * deadline). */
-static int wait_timed(sl_wal *w, const struct wal_batch *b, uint64_t id, int64_t timeout_ms, struct sl_err *err)
-{
-	int64_t deadline = sl__deadline_ns(&w->env, timeout_ms);
-	sl__lock(&w->mu);
-	w->timed_waiters++;
-	bool in_time = true;
-	while (!sl__wal_ended(b, id) && in_time)
-		in_time = sl__wait(&w->env, &w->done_cv, &w->mu, deadline);
-	w->timed_waiters--;
-	sl__unlock(&w->mu);
-	if (!sl__wal_ended(b, id))
-		return sl_err_set(err, SL_ETIMEDOUT, "%s: not durable yet", w->path);
-	return ticket_outcome(w, id, err);
-}
-
 int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_ms, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
@@ -289,10 +249,21 @@ int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_m
 		return ticket_outcome(w, id, err);
 	if (timeout_ms == 0)
 		return sl_err_set(err, SL_ETIMEDOUT, "%s: not durable yet", w->path);
-	if (w->helper_runs)
-		return wait_timed(w, b, id, timeout_ms, err);
 	sl__lock(&w->mu);
-	sl__wal_drive(w, id);
+	if (!w->helper_runs) {
+		sl__wal_drive(w, id);
+		return ticket_outcome(w, id, err);
+	}
+	/* A thread with a deadline never leads: the helper flushes. */
+	int64_t deadline = sl__deadline_ns(&w->env, timeout_ms);
+	bool in_time = true;
+	w->timed_waiters++;
+	while (!sl__wal_ended(b, id) && in_time)
+		in_time = sl__wait(&w->env, &w->done_cv, &w->mu, deadline);
+	w->timed_waiters--;
+	sl__unlock(&w->mu);
+	if (!sl__wal_ended(b, id))
+		return sl_err_set(err, SL_ETIMEDOUT, "%s: not durable yet", w->path);
 	return ticket_outcome(w, id, err);
 }
 
@@ -330,15 +301,24 @@ int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, u
 	size_t done = 0;
 	int rc = sl__wal_check_process(w, err);
 	while (rc == 0 && done < n) {
-		struct slot s;
-		rc = reserve(w, records + done, n - done, true, &s, err);
+		struct slot s = {.records = records + done, .n = n - done, .caller_waits = true};
+		rc = reserve(w, &s, err);
 		if (rc != 0)
 			break;
-		encode_group(w, s, records + done);
-		rc = finish_slot(w, &s, err);
-		if (rc == 0 && done == 0 && first_sequence != NULL)
+		encode_records(w, s);
+		if (s.lead) {
+			sl__lock(&w->mu);
+			sl__wal_lead(w, s.batch, s.id);
+			sl__unlock(&w->mu);
+		} else {
+			sl__wal_follow(s.batch, s.id);
+		}
+		rc = sl__wal_outcome(w, s.id, err);
+		if (rc != 0)
+			break;
+		if (done == 0 && first_sequence != NULL)
 			*first_sequence = s.sequence;
-		done += rc == 0 ? s.n : 0;
+		done += s.n;
 	}
 	if (n_durable != NULL)
 		*n_durable = done;
@@ -348,16 +328,16 @@ int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, u
 int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n, struct sl_wal_ticket *ticket,
 		       size_t *n_submitted, struct sl_err *err)
 {
-	struct slot s;
+	struct slot s = {.records = records, .n = n};
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
 		return rc;
 	if (n == 0)
 		return sl_err_set(err, SL_EINVAL, "n: there is nothing to submit");
-	rc = reserve(w, records, n, false, &s, err);
+	rc = reserve(w, &s, err);
 	if (rc != 0)
 		return rc;
-	encode_group(w, s, records);
+	encode_records(w, s);
 	*ticket = (struct sl_wal_ticket){.sequence = s.sequence + s.n - 1, .batch = s.id};
 	*n_submitted = s.n;
 	return 0;

@@ -15,36 +15,131 @@
  *     a status record that mentions a sequence above all others. So the newest sealed segment of a live log
  *     stays while the active file has no data, and before a whole log goes, such a file gets such a record.
  */
-#include "wal/archive.h"
-
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 
+#include "wal/archive_zst.h"
 #include "wal/segs.h"
 #include "wal/sender.h"
 
 #define RETRY_MS 60000 /* after an archive of a settled segment failed */
+#define MAX_VARIANTS 10000
+#define MAX_RACES 10
 
 /* ---- one segment ---- */
+
+/* A file of the log that becomes an archive. */
+struct publication {
+	const sl_wal *w;
+	const char *dir;     /* exists */
+	const char *segment; /* file name, without its folder */
+	struct wal_zst_source from;
+};
+
+/* Find the name for it: *out is in fresh memory. *there: that name holds all its bytes already. */
+static int choose_archive_name(const struct publication *p, char **out, bool *there, struct sl_err *err)
+{
+	const struct sl_env *env = &p->w->env;
+	bool with_incarnation = false;
+	for (unsigned n = 1; n <= MAX_VARIANTS; n++) {
+		enum wal_zst_match match = WAL_ZST_DIFFERS;
+		char incarnation[16] = "", number[16] = "";
+		if (with_incarnation)
+			(void)snprintf(incarnation, sizeof(incarnation), ".%06x", p->w->header.incarnation & 0xFFFFFFu);
+		if (n > 1)
+			(void)snprintf(number, sizeof(number), "-%u", n);
+		char *path = sl__asprintf(env, "%s/%s%s%s.zst", p->dir, p->segment, incarnation, number);
+		if (path == NULL)
+			return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", p->segment);
+		struct sl_err why = SL_ERR_INIT;
+		int rc = sl__wal_zst_compare(&p->from, path, &match, &why);
+		if (rc == SL_ENOENT || (rc == 0 && match == WAL_ZST_HOLDS)) {
+			*there = rc == 0;
+			*out = path;
+			return 0;
+		}
+		sl__free(env, path);
+		if (rc != 0) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
+		if (n == 1 && !with_incarnation && match == WAL_ZST_STRANGER) {
+			with_incarnation = true;
+			n = 0;
+		}
+	}
+	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken", p->segment, p->dir);
+}
+
+/* Steps 1 and 2 up to the sync of the folder. SL_EEXIST: the name was taken meanwhile. */
+static int write_archive(const struct publication *p, const char *path, struct sl_err *err)
+{
+	const struct sl_env *env = &p->w->env;
+	struct sl__prng prng;
+	int fd = -1;
+	sl__prng_init(&prng, env);
+	char *temp = sl__asprintf(env, "%s/.%s.zst.tmp-%016llx", p->dir, p->segment,
+				  (unsigned long long)sl__prng_next(&prng));
+	if (temp == NULL)
+		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", p->segment);
+	int code = sl__wal_zst_write(&p->from, temp, p->w->opts.archive_level, &fd, err);
+	if (code == 0) {
+		int rc = SL__IO(env, rename, temp, path, 1);
+		if (rc < 0) {
+			code = sl_err_set_errno(err, -rc, "archive %s: rename to %s", p->segment, path);
+			(void)SL__IO(env, unlink, temp);
+		}
+		(void)SL__IO(env, close, fd);
+	}
+	sl__free(env, temp);
+	return code;
+}
+
+/* When 0 returns, an archive that holds the segment's bytes is in dir, synced with its name, and was read back. One
+ * that was there already is enough; no other is touched. */
+static int publish(const struct publication *p, struct sl_err *err)
+{
+	const struct sl_env *env = &p->w->env;
+	int code = SL_EEXIST;
+	for (int tries = 0; tries < MAX_RACES && code == SL_EEXIST; tries++) {
+		char *path = NULL;
+		bool there = false;
+		code = choose_archive_name(p, &path, &there, err);
+		if (code != 0)
+			continue;
+		int rc = 0;
+		if (there) {
+			/* It may not be on disk yet: its writer may have been interrupted. */
+			int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+			rc = fd < 0 ? fd : SL__IO(env, sync, fd);
+			if (fd >= 0)
+				(void)SL__IO(env, close, fd);
+			if (rc < 0)
+				code = sl_err_set_errno(err, -rc, "archive %s: sync", path);
+		} else {
+			code = write_archive(p, path, err);
+		}
+		if (code == 0 && (rc = sl__sync_dir(env, p->dir)) < 0)
+			code = sl_err_set_errno(err, -rc, "archive %s: sync the folder", path);
+		sl__free(env, path);
+	}
+	return code;
+}
 
 static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const char *dir, struct sl_err *err)
 {
 	char *path = sl__wal_file_path(&w->env, w->dir, w->id, seg->first);
 	if (path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "archive %s: out of memory", w->path);
-	int fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
-	int rc;
+	int rc, fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
 	if (fd < 0) {
 		rc = sl_err_set_errno(err, -fd, "archive %s: open", path);
 	} else {
-		struct wal_publication p = {.env = &w->env,
-					    .dir = dir,
-					    .segment = sl__basename(path),
-					    .incarnation = w->header.incarnation,
-					    .level = w->opts.archive_level,
-					    .fd = fd,
-					    .bytes = seg->bytes};
-		rc = sl__wal_publish(&p, err);
+		struct publication p = {
+			.w = w, .dir = dir, .segment = sl__basename(path), .from = {&w->env, fd, seg->bytes}};
+		rc = publish(&p, err);
 		(void)SL__IO(&w->env, close, fd);
 	}
 	sl__free(&w->env, path);
@@ -128,26 +223,6 @@ static int keep_status(const struct sl_wal_record *record, void *ctx)
 	return 0;
 }
 
-/* A4. A status record that says again what is known of the last sequence, or of a pending one nothing, but declares
- * the next a hole: either way the meaning of no record changes. */
-static int prepare_mention(sl_wal *w, uint8_t mark[WAL_MARK_BYTES], uint32_t *n, struct sl_err *err)
-{
-	enum sl_wal_status status = SL_WAL_FAILED; /* of a hole, which the walk does not show */
-	uint64_t sequence = w->durable_seq;
-	*n = 0;
-	if (w->active_first != 0 || w->n_segments == 0)
-		return 0;
-	int rc = sl_wal_iterate(w, sequence, keep_status, &status, err);
-	if (rc != 0)
-		return rc;
-	if (status == SL_WAL_PENDING) {
-		sequence++;
-		status = SL_WAL_FAILED;
-	}
-	*n = sl__wal_encode_mark(mark, sequence, sequence, (uint8_t)status, sl__real_ms(&w->env));
-	return 0;
-}
-
 static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	int rc = sl__wal_usable(w, err);
@@ -171,46 +246,56 @@ static int publish_log(const sl_wal *w, const char *dir, struct sl_err *err)
 		rc = publish_sealed(w, &w->segments[i], dir, err);
 	if (rc != 0)
 		return rc;
-	struct wal_publication p = {.env = &w->env,
-				    .dir = dir,
-				    .segment = sl__basename(w->path),
-				    .incarnation = w->header.incarnation,
-				    .level = w->opts.archive_level,
-				    .fd = w->fd,
-				    .bytes = w->end};
-	return sl__wal_publish(&p, err);
+	struct publication p = {.w = w, .dir = dir, .segment = sl__basename(w->path), .from = {&w->env, w->fd, w->end}};
+	return publish(&p, err);
 }
 
 /* [leader, no mu] Publish everything, then remove it. w->archived is set once something may be gone. */
 static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 {
-	uint8_t mark[WAL_MARK_BYTES];
-	uint32_t n;
-	/* A torn end goes aside before its file goes. */
+	/* A torn end is quarantined before its file goes. */
 	int rc = w->torn > 0 ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
-	if (rc == 0)
-		rc = prepare_mention(w, mark, &n, err);
-	if (rc == 0)
-		rc = publish_log(w, dir, err);
+	if (rc != 0)
+		return rc;
+	/* A4. A status record that repeats the status of the last sequence. A pending one has none to repeat: then the
+	 * sequence after it is declared a hole. Either way the meaning of no record changes. */
+	uint8_t mark[WAL_MARK_BYTES];
+	uint32_t n_mark = 0;
+	if (w->active_first == 0 && w->n_segments > 0) {
+		enum sl_wal_status status = SL_WAL_FAILED; /* of a hole, which the walk does not show */
+		uint64_t sequence = w->durable_seq;
+		rc = sl_wal_iterate(w, sequence, keep_status, &status, err);
+		if (rc != 0)
+			return rc;
+		if (status == SL_WAL_PENDING) {
+			sequence++;
+			status = SL_WAL_FAILED;
+		}
+		n_mark = sl__wal_encode_mark(mark, sequence, sequence, (uint8_t)status, sl__real_ms(&w->env));
+	}
+	rc = publish_log(w, dir, err);
 	if (rc != 0)
 		return rc;
 	sl__lock(&w->mu);
 	w->archived = true;
 	w->hold_prepare++; /* for good: the path may soon name another log's file */
 	sl__unlock(&w->mu);
-	if (n > 0) {
+	if (n_mark > 0) {
 		rc = w->cut_needed ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
 		if (rc != 0)
 			return rc;
-		rc = sl__pwrite_full(&w->env, w->fd, mark, n, w->end);
+		rc = sl__pwrite_full(&w->env, w->fd, mark, n_mark, w->end);
 		if (rc == 0)
 			rc = SL__IO(&w->env, datasync, w->fd);
 		if (rc < 0)
 			return sl_err_set_errno(err, -rc, "archive %s: write", w->path);
 	}
-	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
+	for (size_t i = 0; i < w->n_segments; i++) {
 		rc = remove_sealed(w, &w->segments[i], err);
-	return rc == 0 ? remove_file(w, w->path, err) : rc;
+		if (rc != 0)
+			return rc;
+	}
+	return remove_file(w, w->path, err);
 }
 
 int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err)
@@ -271,7 +356,7 @@ int sl_wal_archive_path(const char *path, const char *dir, int include_pending, 
 
 int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 {
-	int rc = sl_wal_stop(w, deadline_ms, err);
+	int rc = sl_wal_sender_stop(w, deadline_ms, err);
 	if (rc != 0 || (w->opts.archive_on_complete == SL_OFF && w->opts.discard_settled != SL_ON))
 		return rc;
 	return sl_wal_archive(w, NULL, 0, err);

@@ -98,11 +98,11 @@ int sl__wal_zst_read(struct wal_zst *z, void *out, size_t cap, size_t *got, stru
 
 struct compressor {
 	const struct sl_env *env;
+	const struct wal_zst_source *from;
 	const char *path;
 	ZSTD_CCtx *ctx;
 	uint8_t *in, *out; /* CHUNK_BYTES each */
-	int from, to;      /* descriptors: the log, the archive */
-	uint64_t n;        /* bytes of the log */
+	int to;            /* the archive */
 	uint64_t crc;      /* of the source */
 };
 
@@ -111,17 +111,18 @@ static int compress_log(struct compressor *c, struct sl_err *err)
 {
 	uint64_t done = 0, written = 0;
 	do {
-		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, c->n - done);
-		ssize_t got = sl__pread_full(c->env, c->from, c->in, want, done);
+		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, c->from->n - done);
+		ssize_t got = sl__pread_full(c->env, c->from->fd, c->in, want, done);
 		if (got < 0)
 			return sl_err_set_errno(err, (int)-got, "archive %s: read the log at %llu", c->path,
 						(unsigned long long)done);
 		if ((size_t)got < want)
 			return sl_err_set(err, SL_EIO, "archive %s: the log ends at %llu, want %llu", c->path,
-					  (unsigned long long)done + (unsigned long long)got, (unsigned long long)c->n);
+					  (unsigned long long)done + (unsigned long long)got,
+					  (unsigned long long)c->from->n);
 		c->crc = sl__crc64nvme(c->crc, c->in, want);
 		done += want;
-		bool last = done == c->n, ended = false;
+		bool last = done == c->from->n, ended = false;
 		ZSTD_inBuffer from = {.src = c->in, .size = want};
 		while (!ended) {
 			ZSTD_outBuffer to = {.dst = c->out, .size = CHUNK_BYTES};
@@ -137,7 +138,7 @@ static int compress_log(struct compressor *c, struct sl_err *err)
 			written += to.pos;
 			ended = last ? left == 0 : from.pos == from.size;
 		}
-	} while (done < c->n);
+	} while (done < c->from->n);
 	return 0;
 }
 
@@ -158,46 +159,39 @@ static int verify_archive(const struct compressor *c, struct sl_err *err)
 		}
 	}
 	sl__wal_zst_close(&z);
-	if (rc == 0 && (crc != c->crc || len != c->n))
+	if (rc == 0 && (crc != c->crc || len != c->from->n))
 		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: reads back other than it was written", c->path);
 	return rc;
 }
 
-static int write_synced(struct compressor *c, int level, struct sl_err *err)
+int sl__wal_zst_write(const struct wal_zst_source *from, const char *path, int level, int *out_fd, struct sl_err *err)
 {
-	int rc = SL__IO(c->env, lock, c->to);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "archive %s: lock", c->path);
-	if (c->ctx == NULL || c->in == NULL || c->out == NULL)
-		return no_archive_memory(err, c->path);
-	if (ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_compressionLevel, level)) ||
-	    ZSTD_isError(ZSTD_CCtx_setParameter(c->ctx, ZSTD_c_checksumFlag, 1)) ||
-	    ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(c->ctx, c->n)))
-		return sl_err_set(err, SL_EINVAL, "archive_level: %d is none of zstd's", level);
-	rc = compress_log(c, err);
-	if (rc != 0)
-		return rc;
-	rc = SL__IO(c->env, sync, c->to);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "archive %s: sync", c->path);
-	return verify_archive(c, err);
-}
-
-int sl__wal_zst_write(const struct sl_env *env, int fd, uint64_t n, const char *path, int level, int *out_fd,
-		      struct sl_err *err)
-{
+	const struct sl_env *env = from->env;
 	int to = SL__IO(env, open, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 	if (to < 0)
 		return sl_err_set_errno(err, -to, "archive %s: create", path);
 	struct compressor c = {.env = env,
+			       .from = from,
 			       .path = path,
 			       .ctx = ZSTD_createCCtx(),
 			       .in = sl__alloc(env, CHUNK_BYTES),
 			       .out = sl__alloc(env, CHUNK_BYTES),
-			       .from = fd,
-			       .to = to,
-			       .n = n};
-	int rc = write_synced(&c, level, err);
+			       .to = to};
+	int io = SL__IO(env, lock, to), rc = 0;
+	if (io < 0)
+		rc = sl_err_set_errno(err, -io, "archive %s: lock", path);
+	else if (c.ctx == NULL || c.in == NULL || c.out == NULL)
+		rc = no_archive_memory(err, path);
+	else if (ZSTD_isError(ZSTD_CCtx_setParameter(c.ctx, ZSTD_c_compressionLevel, level)) ||
+		 ZSTD_isError(ZSTD_CCtx_setParameter(c.ctx, ZSTD_c_checksumFlag, 1)) ||
+		 ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(c.ctx, from->n)))
+		rc = sl_err_set(err, SL_EINVAL, "archive_level: zstd has no level %d", level);
+	if (rc == 0)
+		rc = compress_log(&c, err);
+	if (rc == 0 && (io = SL__IO(env, sync, to)) < 0)
+		rc = sl_err_set_errno(err, -io, "archive %s: sync", path);
+	if (rc == 0)
+		rc = verify_archive(&c, err);
 	(void)ZSTD_freeCCtx(c.ctx);
 	sl__free(env, c.in);
 	sl__free(env, c.out);
@@ -212,64 +206,58 @@ int sl__wal_zst_write(const struct sl_env *env, int fd, uint64_t n, const char *
 
 /* ---- comparing ---- */
 
-struct comparison {
-	struct wal_zst z;
-	uint8_t *theirs, *ours; /* CHUNK_BYTES each */
-	int fd;
-	uint64_t n;
-	bool same;        /* so far */
-	bool same_stream; /* of one incarnation */
-};
-
-/* Reads the archive to its end even where it differs: a sound one ends with a right checksum. */
-static int compare_contents(struct comparison *c, struct sl_err *err)
+/* Reads the archive at z to its end even where it differs: a sound one ends with a right checksum. buf has room for
+ * CHUNK_BYTES of each. */
+static int compare_contents(struct wal_zst *z, const struct wal_zst_source *with, uint8_t *buf, enum wal_zst_match *out,
+			    struct sl_err *err)
 {
+	uint8_t *theirs = buf, *ours = buf + CHUNK_BYTES;
+	bool same = true, same_stream = false;
 	uint64_t at = 0;
 	size_t got = CHUNK_BYTES;
 	while (got == CHUNK_BYTES) {
-		int rc = sl__wal_zst_read(&c->z, c->theirs, CHUNK_BYTES, &got, err);
+		int rc = sl__wal_zst_read(z, theirs, CHUNK_BYTES, &got, err);
 		if (rc != 0)
 			return rc;
-		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, c->n - SL_MIN(at, c->n));
-		ssize_t have = sl__pread_full(c->z.env, c->fd, c->ours, want, at);
+		size_t want = (size_t)SL_MIN((uint64_t)CHUNK_BYTES, with->n - SL_MIN(at, with->n));
+		ssize_t have = sl__pread_full(with->env, with->fd, ours, want, at);
 		if (have < 0)
-			return sl_err_set_errno(err, (int)-have, "archive %s: read the log", c->z.path);
+			return sl_err_set_errno(err, (int)-have, "archive %s: read the log", z->path);
 		if (at == 0 && got >= WAL_HEADER_BYTES && (size_t)have >= WAL_HEADER_BYTES) {
 			struct wal_header a, b;
-			c->same_stream = sl__wal_header_decode(c->theirs, &a) == WAL_HEADER_OK &&
-					 sl__wal_header_decode(c->ours, &b) == WAL_HEADER_OK &&
-					 a.incarnation == b.incarnation;
+			same_stream = sl__wal_header_decode(theirs, &a) == WAL_HEADER_OK &&
+				      sl__wal_header_decode(ours, &b) == WAL_HEADER_OK &&
+				      a.incarnation == b.incarnation;
 		}
-		if ((size_t)have < want || got < want || memcmp(c->theirs, c->ours, want) != 0)
-			c->same = false;
+		if ((size_t)have < want || got < want || memcmp(theirs, ours, want) != 0)
+			same = false;
 		at += got;
 	}
-	c->same = c->same && at >= c->n;
+	*out = !same_stream ? WAL_ZST_STRANGER : same && at >= with->n ? WAL_ZST_HOLDS : WAL_ZST_DIFFERS;
 	return 0;
 }
 
-int sl__wal_zst_compare(const struct sl_env *env, const char *path, int fd, uint64_t n, enum wal_zst_match *out,
+int sl__wal_zst_compare(const struct wal_zst_source *with, const char *path, enum wal_zst_match *out,
 			struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	struct comparison c = {.fd = fd, .n = n, .same = true};
-	int rc = sl__wal_zst_open(&c.z, env, path, &why);
+	struct wal_zst z;
+	int rc = sl__wal_zst_open(&z, with->env, path, &why);
 	if (rc == 0) {
-		c.theirs = sl__alloc(env, CHUNK_BYTES);
-		c.ours = sl__alloc(env, CHUNK_BYTES);
-		rc = c.theirs == NULL || c.ours == NULL ? no_archive_memory(&why, path) : compare_contents(&c, &why);
-		sl__free(env, c.theirs);
-		sl__free(env, c.ours);
-		sl__wal_zst_close(&c.z);
+		uint8_t *buf = sl__alloc(with->env, 2 * CHUNK_BYTES);
+		rc = buf != NULL ? compare_contents(&z, with, buf, out, &why) : no_archive_memory(&why, path);
+		sl__free(with->env, buf);
+		sl__wal_zst_close(&z);
 	}
+	if (rc == 0)
+		return 0;
 	/* The name may be taken by something else: damaged, a folder, a link, another user's. */
-	bool strange = why.code == SL_ECORRUPT || why.code == SL_EUNSUPPORTED || why.code == SL_EACCES ||
-		       why.sys_errno == EISDIR;
-	if (rc != 0 && !strange) {
-		if (err != NULL)
-			*err = why;
-		return rc;
+	if (why.code == SL_ECORRUPT || why.code == SL_EUNSUPPORTED || why.code == SL_EACCES ||
+	    why.sys_errno == EISDIR) {
+		*out = WAL_ZST_STRANGER;
+		return 0;
 	}
-	*out = rc != 0 || !c.same_stream ? WAL_ZST_STRANGER : c.same ? WAL_ZST_HOLDS : WAL_ZST_DIFFERS;
-	return 0;
+	if (err != NULL)
+		*err = why;
+	return rc;
 }

@@ -60,18 +60,25 @@ SL_MUST_CHECK int sl__wal_zst_load(const struct sl_env *env, const char *path, s
 				   struct sl_err *err);
 void sl__wal_zst_content_free(struct wal_zst_content *c, const struct sl_env *env);
 
-/* Compress the first n bytes of fd into a new file at path (mode 0600, locked while *out_fd is open), sync it, and
- * verify it by decompressing. On failure nothing is left at path; on success the caller closes *out_fd. */
-SL_MUST_CHECK int sl__wal_zst_write(const struct sl_env *env, int fd, uint64_t n, const char *path, int level,
-				    int *out_fd, struct sl_err *err);
+/* The segment that is archived: the first n bytes of fd. */
+struct wal_zst_source {
+	const struct sl_env *env;
+	int fd;
+	uint64_t n;
+};
+
+/* Compress the segment into a new file at path (mode 0600, locked while *out_fd is open), sync it, and verify it by
+ * decompressing. On failure nothing is left at path; on success the caller closes *out_fd. */
+SL_MUST_CHECK int sl__wal_zst_write(const struct wal_zst_source *from, const char *path, int level, int *out_fd,
+				    struct sl_err *err);
 
 enum wal_zst_match {
-	WAL_ZST_HOLDS,   /* it begins with all n bytes of the segment, and is sound to its end */
+	WAL_ZST_HOLDS,   /* it begins with all bytes of the segment, and is sound to its end */
 	WAL_ZST_DIFFERS, /* another content of the same incarnation */
 	WAL_ZST_STRANGER /* another incarnation, or nothing that we can read as a sound archive */
 };
-/* Is the content of the archive at path that of the first n bytes of fd? SL_ENOENT: the name is free. */
-SL_MUST_CHECK int sl__wal_zst_compare(const struct sl_env *env, const char *path, int fd, uint64_t n,
-				      enum wal_zst_match *out, struct sl_err *err);
+/* Is the content of the archive at path that of the segment? SL_ENOENT: the name is free. */
+SL_MUST_CHECK int sl__wal_zst_compare(const struct wal_zst_source *with, const char *path, enum wal_zst_match *out,
+				      struct sl_err *err);
 
 #endif

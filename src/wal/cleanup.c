@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Retention: archives whose last record is old enough are removed. The age is in the records, not in the file: copying
- * an archive does not make it young. One that cannot be read to its end, and what a recovery put aside (torn tails,
+ * an archive does not make it young. One that cannot be read to its end, and what a recovery quarantined (torn tails,
  * damaged bytes, segments of an earlier incarnation), goes by the file's own time, and each removal is logged.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "wal/archive.h"
 #include "wal/archive_zst.h"
 #include "wal/format.h"
 
@@ -25,7 +24,7 @@ struct content {
 };
 
 /* Take n bytes, into out unless it is NULL. *short_by: how many were not there. */
-static int take(struct content *c, uint8_t *out, size_t n, size_t *short_by, struct sl_err *err)
+static int take_content(struct content *c, uint8_t *out, size_t n, size_t *short_by, struct sl_err *err)
 {
 	while (n > 0) {
 		if (c->pos == c->len) {
@@ -48,44 +47,43 @@ static int take(struct content *c, uint8_t *out, size_t n, size_t *short_by, str
 	return 0;
 }
 
-/* The timestamp of the last record. SL_ECORRUPT when the content is not a whole log, SL_ENOENT when it has no record.
- * The archive's checksum vouches for the bytes; here only lengths and fields are checked. */
-static int walk(struct content *c, int64_t *last_ms, struct sl_err *err)
-{
-	uint8_t head[WAL_BODY_OFFSET];
-	size_t missing;
-	bool any = false;
-	struct wal_header h;
-	int rc = take(c, head, WAL_HEADER_BYTES, &missing, err);
-	if (rc == 0 && (missing > 0 || sl__wal_header_decode(head, &h) > WAL_HEADER_REPAIRABLE))
-		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: no log in it", c->z.path);
-	while (rc == 0) {
-		rc = take(c, head, sizeof(head), &missing, err);
-		if (rc != 0 || missing == sizeof(head))
-			break;
-		uint32_t total = missing > 0 ? 0 : sl__wal_total(head, UINT64_MAX);
-		if (total == 0 || sl__wal_check_fields(head) != WAL_VALID)
-			return sl_err_set(err, SL_ECORRUPT, "archive %s: damaged log in it", c->z.path);
-		*last_ms = (int64_t)sl__get64(head + 16);
-		any = true;
-		rc = take(c, NULL, total - sizeof(head), &missing, err);
-		if (rc == 0 && missing > 0)
-			return sl_err_set(err, SL_ECORRUPT, "archive %s: cut off log in it", c->z.path);
-	}
-	return rc == 0 && !any ? SL_ENOENT : rc;
-}
-
+/* The timestamp of the archive's last record. SL_ECORRUPT when the content is not a whole log, SL_ENOENT when it has no
+ * record. The archive's checksum vouches for the bytes; here only lengths and fields are checked. */
 static int last_record_ms(const struct sl_env *env, const char *path, int64_t *last_ms, struct sl_err *err)
 {
 	struct content c = {.pos = 0};
+	uint8_t head[WAL_BODY_OFFSET];
+	struct wal_header h;
+	size_t missing;
 	int rc = sl__wal_zst_open(&c.z, env, path, err);
 	if (rc != 0)
 		return rc;
 	c.buf = sl__alloc(env, PIECE_BYTES);
-	rc = c.buf != NULL ? walk(&c, last_ms, err) : sl_err_set(err, SL_ENOMEM, "cleanup %s: out of memory", path);
+	if (c.buf == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "cleanup %s: out of memory", path);
+	else
+		rc = take_content(&c, head, WAL_HEADER_BYTES, &missing, err);
+	if (rc == 0 && (missing > 0 || sl__wal_header_decode(head, &h) > WAL_HEADER_REPAIRABLE))
+		rc = sl_err_set(err, SL_ECORRUPT, "archive %s contains no log", path);
+	bool any = false;
+	while (rc == 0) {
+		rc = take_content(&c, head, sizeof(head), &missing, err);
+		if (rc != 0 || missing == sizeof(head))
+			break;
+		uint32_t total = missing > 0 ? 0 : sl__wal_total(head, UINT64_MAX);
+		if (total == 0 || sl__wal_check_fields(head) != WAL_VALID) {
+			rc = sl_err_set(err, SL_ECORRUPT, "archive %s contains a damaged log", path);
+			break;
+		}
+		*last_ms = (int64_t)sl__get64(head + 16);
+		any = true;
+		rc = take_content(&c, NULL, total - sizeof(head), &missing, err);
+		if (rc == 0 && missing > 0)
+			rc = sl_err_set(err, SL_ECORRUPT, "archive %s contains a truncated log", path);
+	}
 	sl__free(env, c.buf);
 	sl__wal_zst_close(&c.z);
-	return rc;
+	return rc == 0 && !any ? SL_ENOENT : rc;
 }
 
 /* ---- the folder ---- */
@@ -103,7 +101,7 @@ struct cleanup {
 	size_t n, cap;
 };
 
-static int on_name(const char *name, void *ctx)
+static int on_cleanup_name(const char *name, void *ctx)
 {
 	struct cleanup *c = ctx;
 	size_t id_len, n = c->id != NULL ? strlen(c->id) : 0;
@@ -148,7 +146,7 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 	damaged = rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED;
 	if (rc != 0 && rc != SL_ENOENT && !damaged)
 		return rc;
-	if (rc != 0) /* the time at which it was written, or put aside */
+	if (rc != 0) /* the time at which it was written, or quarantined */
 		entry.last_record_ms = SL_MAX(st.mtime_ms, st.ctime_ms);
 	if (entry.last_record_ms >= c->due_before_ms) {
 		if (damaged)
@@ -171,32 +169,8 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 	return 0;
 }
 
-/* One that fails does not keep the others; the first error is told. The folder is not synced: an archive that a power
- * loss brings back is due again. */
-static int clean_all(struct cleanup *c, struct sl_err *err)
-{
-	int first = 0, stop = 0;
-	for (size_t i = 0; i < c->n && stop == 0; i++) {
-		struct sl_err why = SL_ERR_INIT;
-		char *path = sl__asprintf(c->env, "%s/%s", c->dir, c->names[i]);
-		int rc = path != NULL ? clean_one(c, c->names[i], path, &stop, &why)
-				      : sl_err_set(&why, SL_ENOMEM, "cleanup %s: out of memory", c->names[i]);
-		sl__free(c->env, path);
-		if (rc != 0 && first == 0) {
-			first = rc;
-			if (err != NULL)
-				*err = why;
-		}
-	}
-	return first != 0 ? first : stop;
-}
-
-static int64_t due_before(const struct sl_env *env, int32_t retention_days)
-{
-	return retention_days == SL_UNLIMITED ? INT64_MIN : sl__real_ms(env) - retention_days * DAY_MS;
-}
-
-/* c has what is to be removed; the rest is filled here. */
+/* c says what is to be removed; the rest is filled here. One file that fails does not keep the others; the first error
+ * is returned. The folder is not synced: an archive that a power loss brings back is due again. */
 static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_days, const struct sl_env *env_in,
 			struct sl_err *err)
 {
@@ -210,18 +184,31 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 		return sl_err_set(err, SL_EINVAL, "retention_days: %d is negative", (int)retention_days);
 	c->env = &env;
 	c->dir = dir;
-	c->due_before_ms = due_before(&env, retention_days);
-	int listed = SL__IO(&env, list, dir, on_name, c);
-	if (listed < 0 && listed != -ENOENT)
+	c->due_before_ms = INT64_MIN;
+	if (retention_days != SL_UNLIMITED)
+		c->due_before_ms = sl__real_ms(&env) - retention_days * DAY_MS;
+	int listed = SL__IO(&env, list, dir, on_cleanup_name, c), stop = 0;
+	bool complete = listed >= 0 || listed == -ENOENT;
+	if (!complete)
 		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
 	if (rc == 0 && c->n > 1)
 		qsort(c->names, c->n, sizeof(*c->names), compare_names);
-	if (rc == 0)
-		rc = clean_all(c, err);
+	for (size_t i = 0; i < c->n && stop == 0 && complete; i++) {
+		struct sl_err why = SL_ERR_INIT;
+		char *path = sl__asprintf(&env, "%s/%s", dir, c->names[i]);
+		int one = path != NULL ? clean_one(c, c->names[i], path, &stop, &why)
+				       : sl_err_set(&why, SL_ENOMEM, "cleanup %s: out of memory", c->names[i]);
+		sl__free(&env, path);
+		if (one != 0 && rc == 0) {
+			rc = one;
+			if (err != NULL)
+				*err = why;
+		}
+	}
 	for (size_t i = 0; i < c->n; i++)
 		sl__free(&env, c->names[i]);
 	sl__free(&env, c->names);
-	return rc;
+	return rc != 0 ? rc : stop;
 }
 
 int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,

@@ -19,7 +19,6 @@
 #include <sys/eventfd.h>
 
 #include "wal/commit.h"
-#include "wal/futex.h"
 
 int sl__wal_batches_init(sl_wal *w, struct sl_err *err)
 {
@@ -127,22 +126,6 @@ bool sl__wal_ended(const struct wal_batch *b, uint64_t id)
 
 /* ---- the end of a flush ---- */
 
-/* Marks that did not get to disk go back in front of the newer ones. Without memory they are forgotten: a resend. */
-static void return_flying_marks(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	w->renewal_flying = false;
-	for (size_t i = 0; i < w->marks.n; i++) {
-		const struct wal_status_range *m = &w->marks.v[i];
-		(void)!sl__wal_ranges_set(&w->flying, m->first, m->last, m->status);
-	}
-	struct wal_ranges empty = w->marks;
-	w->marks = w->flying;
-	w->flying = empty;
-	w->flying.n = 0;
-	if (w->marks.n > 0 && w->marks_since_ns == 0)
-		w->marks_since_ns = sl__mono_ns(&w->env);
-}
-
 static void publish_success(sl_wal *w, struct wal_batch *b, size_t bytes) SL_REQUIRES(w->mu)
 {
 	for (size_t off = 0; off < b->fill;) {
@@ -235,7 +218,19 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 		w->next_seq = b->first_seq;
 	else if (behind->n > 0)
 		w->next_seq = behind->first_seq;
-	return_flying_marks(w);
+	/* Marks that did not get to disk go back in front of the newer ones. Without memory they are forgotten: a
+	 * resend. */
+	w->renewal_flying = false;
+	for (size_t i = 0; i < w->marks.n; i++) {
+		const struct wal_status_range *m = &w->marks.v[i];
+		(void)!sl__wal_ranges_set(&w->flying, m->first, m->last, m->status);
+	}
+	struct wal_ranges empty = w->marks;
+	w->marks = w->flying;
+	w->flying = empty;
+	w->flying.n = 0;
+	if (w->marks.n > 0 && w->marks_since_ns == 0)
+		w->marks_since_ns = sl__mono_ns(&w->env);
 	atomic_store_explicit(&b->done, (uint32_t)b->id, memory_order_release);
 	swap_batches(w, behind);
 	sl__unlock(&w->mu);
@@ -309,7 +304,7 @@ static int write_wal_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, b
 		if (rotated == SL_EPOISONED)
 			goto poisoned;
 		if (rotated != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment, going on in the old one",
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment, continuing in the old one",
 				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
 	}
 	if (w->cut_needed) {

@@ -5,7 +5,11 @@
 #ifndef SL_WAL_COMMIT_H
 #define SL_WAL_COMMIT_H
 
-#include "wal/futex.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "wal/handle.h"
 
 #define WAL_LEADER_SLEEPS 0x80000000u /* in wal_batch.writers */
@@ -24,5 +28,18 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 void sl__wal_follow(struct wal_batch *b, uint64_t id);
 /* Lead batch id when it has no leader, else follow it. */
 void sl__wal_drive(sl_wal *w, uint64_t id) SL_RELEASE(w->mu);
+
+/* ---- sleeping on a word of memory: many followers of one flush wake with one call and take no lock ---- */
+
+/* Sleep while *word is value. Spurious returns are possible. */
+static inline void sl__futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	(void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static inline void sl__futex_wake_all(_Atomic uint32_t *word)
+{
+	(void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
 
 #endif

@@ -33,23 +33,6 @@ static int bad_key(struct sl_err *err, const char *path, const char *why)
 	return sl_err_set(err, SL_EKEY, "key file %s: %s", path, why);
 }
 
-/* A key file that is not there or not ours to read is a wrong key; a disk or a process in trouble is not. */
-static int cannot_open(struct sl_err *err, const char *path, int sys_errno)
-{
-	switch (sys_errno) {
-	case ENOENT:
-	case ENOTDIR:
-		return bad_key(err, path, "not there");
-	case ELOOP:
-		return bad_key(err, path, "is a link: name the file itself");
-	case EACCES:
-	case EPERM:
-		return bad_key(err, path, "no permission to read it");
-	default:
-		return sl_err_set_errno(err, sys_errno, "key file %s: open", path);
-	}
-}
-
 /* Exactly 32 bytes, or 64 hexadecimal digits with at most one newline. */
 static bool parse_key(uint8_t out[KEY_BYTES], const uint8_t *text, size_t n)
 {
@@ -96,7 +79,23 @@ int sl__wal_key_load(struct wal_key **out, const struct sl_env *env, const char 
 	key->env = *env;
 	/* Without O_NONBLOCK a pipe of that name would hold us up. */
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
-	int rc = fd < 0 ? cannot_open(err, path, -fd) : read_key(key, fd, path, err);
+	int rc;
+	switch (fd) {
+	/* A key file that is missing or not ours to read is a wrong key; a failing disk or process is not. */
+	case -ENOENT:
+	case -ENOTDIR:
+		rc = bad_key(err, path, "not there");
+		break;
+	case -ELOOP:
+		rc = bad_key(err, path, "is a link: name the file itself");
+		break;
+	case -EACCES:
+	case -EPERM:
+		rc = bad_key(err, path, "no permission to read it");
+		break;
+	default:
+		rc = fd < 0 ? sl_err_set_errno(err, -fd, "key file %s: open", path) : read_key(key, fd, path, err);
+	}
 	if (fd >= 0)
 		(void)SL__IO(env, close, fd);
 	if (rc != 0) {
@@ -139,15 +138,15 @@ int sl__wal_draw_nonce(const struct sl_env *env, uint8_t nonce[WAL_NONCE_BYTES])
 }
 
 void sl__wal_seal_payload(const struct wal_key *key, const struct wal_seal_ctx *at,
-			  const uint8_t nonce[WAL_NONCE_BYTES], uint8_t *out, const void *payload, size_t len)
+			  const uint8_t nonce[WAL_NONCE_BYTES], const struct sl_wal_span *payload, uint8_t *out)
 {
 	struct associated ad;
 	associate(&ad, at);
 	memcpy(out, nonce, WAL_NONCE_BYTES);
 	/* Encryption cannot fail. A payload of no bytes may be NULL. */
 	(void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + WAL_NONCE_BYTES, NULL,
-							 len != 0 ? payload : (const void *)out, len, ad.data, ad.len,
-							 NULL, nonce, key->bytes);
+							 payload->len != 0 ? payload->data : out, payload->len, ad.data,
+							 ad.len, NULL, nonce, key->bytes);
 }
 
 int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *at, uint8_t *out, const uint8_t *sealed,

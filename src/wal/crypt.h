@@ -10,6 +10,7 @@
 #define SL_WAL_CRYPT_H
 
 #include "base/env.h"
+#include <sluice/wal.h>
 
 #define WAL_SEAL_BYTES 40u /* what sealing adds to a payload */
 
@@ -31,9 +32,9 @@ struct wal_seal_ctx {
 /* A random nonce; drawn before a place in the log is taken, so that sealing itself cannot fail. 0 or a negative errno.
  */
 SL_MUST_CHECK int sl__wal_draw_nonce(const struct sl_env *env, uint8_t nonce[WAL_NONCE_BYTES]);
-/* out has room for len + WAL_SEAL_BYTES: nonce, ciphertext, tag. */
+/* out has room for payload->len + WAL_SEAL_BYTES: nonce, ciphertext, tag. */
 void sl__wal_seal_payload(const struct wal_key *key, const struct wal_seal_ctx *at,
-			  const uint8_t nonce[WAL_NONCE_BYTES], uint8_t *out, const void *payload, size_t len);
+			  const uint8_t nonce[WAL_NONCE_BYTES], const struct sl_wal_span *payload, uint8_t *out);
 /* Open in place or elsewhere: out has room for len - WAL_SEAL_BYTES (out may be sealed + 24 only when equal memory is
  * meant; otherwise no overlap). SL_EKEY: wrong key or tampered. */
 SL_MUST_CHECK int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *at, uint8_t *out,

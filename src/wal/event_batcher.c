@@ -58,7 +58,7 @@ static int clear_out(sl_wal_batcher *b, struct sl_err *err) SL_REQUIRES(b->mu)
 }
 
 /* Append everything that was added before this call. */
-static int flush_locked(sl_wal_batcher *b, struct sl_err *err) SL_REQUIRES(b->mu)
+static int flush_batcher_locked(sl_wal_batcher *b, struct sl_err *err) SL_REQUIRES(b->mu)
 {
 	int rc = clear_out(b, err);
 	if (rc != 0 || sl__batcher_empty(&b->batcher))
@@ -70,25 +70,18 @@ static int flush_locked(sl_wal_batcher *b, struct sl_err *err) SL_REQUIRES(b->mu
 
 /* ---- time ---- */
 
-static int64_t next_look(const sl_wal_batcher *b) SL_REQUIRES(b->mu)
-{
-	if (b->writing)
-		return SL_FOREVER;
-	return b->out.n > 0 ? b->retry_ns : sl__batcher_deadline(&b->batcher);
-}
-
-static void *background_main(void *arg)
+static void *batcher_main(void *arg)
 {
 	sl_wal_batcher *b = arg;
 	sl__lock(&b->mu);
 	while (!b->stop) {
-		int64_t at = next_look(b);
+		int64_t at = b->writing ? SL_FOREVER : b->out.n > 0 ? b->retry_ns : sl__batcher_deadline(&b->batcher);
 		if (sl__mono_ns(&b->env) < at) {
 			(void)sl__wait(&b->env, &b->changed, &b->mu, at);
 			continue;
 		}
 		struct sl_err err = SL_ERR_INIT;
-		if (flush_locked(b, &err) == 0)
+		if (flush_batcher_locked(b, &err) == 0)
 			continue;
 		sl__unlock(&b->mu);
 		sl__log(&b->env, SL_LOG_WARN, "wal", "a batch of events could not be appended yet",
@@ -101,21 +94,7 @@ static void *background_main(void *arg)
 
 /* ---- the public functions ---- */
 
-static int resolve(struct sl_wal_batcher_opts *o, struct sl__batcher_opts *flow, struct sl_err *err)
-{
-	if ((unsigned)o->background > SL_OFF)
-		return sl_err_set(err, SL_EINVAL, "background: not a switch");
-	if (o->flush_interval_ms == 0)
-		o->flush_interval_ms = 100;
-	if (o->flush_interval_ms < 1 || o->flush_interval_ms > 86400000)
-		return sl_err_set(err, SL_EINVAL, "flush_interval_ms: %lld is not 1 to 86400000",
-				  (long long)o->flush_interval_ms);
-	*flow = (struct sl__batcher_opts){
-		.max_items = o->max_items, .max_bytes = o->max_bytes, .max_wait_ms = o->flush_interval_ms};
-	return 0;
-}
-
-static void destroy(sl_wal_batcher *b)
+static void free_batcher(sl_wal_batcher *b)
 {
 	struct sl_env env = b->env;
 	sl__batch_fini(&b->out, &env);
@@ -128,13 +107,17 @@ static void destroy(sl_wal_batcher *b)
 int sl_wal_batcher_new(sl_wal_batcher **out, sl_wal *w, const struct sl_wal_batcher_opts *opts, struct sl_err *err)
 {
 	struct sl_wal_batcher_opts o;
-	struct sl__batcher_opts flow;
 	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__wal_check_process(w, err);
-	if (rc == 0)
-		rc = resolve(&o, &flow, err);
 	if (rc != 0)
 		return rc;
+	if ((unsigned)o.background > SL_OFF)
+		return sl_err_set(err, SL_EINVAL, "background: not a switch");
+	if (o.flush_interval_ms == 0)
+		o.flush_interval_ms = 100;
+	if (o.flush_interval_ms < 1 || o.flush_interval_ms > 86400000)
+		return sl_err_set(err, SL_EINVAL, "flush_interval_ms: %lld is not 1 to 86400000",
+				  (long long)o.flush_interval_ms);
 	sl_wal_batcher *b = sl__calloc(&w->env, 1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "batcher of %s: out of memory", w->path);
@@ -143,32 +126,24 @@ int sl_wal_batcher_new(sl_wal_batcher **out, sl_wal *w, const struct sl_wal_batc
 	b->interval_ms = o.flush_interval_ms;
 	sl__mutex_init(&b->mu);
 	sl__cond_init(&b->changed);
+	struct sl__batcher_opts flow = {
+		.max_items = o.max_items, .max_bytes = o.max_bytes, .max_wait_ms = o.flush_interval_ms};
 	rc = sl__batcher_init(&b->batcher, &b->env, &flow, err);
 	b->background = o.background != SL_OFF;
 	if (rc == 0 && b->background) {
-		int started = sl__thread_start(&b->thread, "sl-wal-batch", background_main, b);
+		int started = sl__thread_start(&b->thread, "sl-wal-batch", batcher_main, b);
 		if (started < 0)
 			rc = sl__thread_error(err, started, "batcher", w->path);
 	}
 	if (rc != 0) {
-		destroy(b);
+		free_batcher(b);
 		return rc;
 	}
 	*out = b;
 	return 0;
 }
 
-/* An event that the log can never take must not get into a batch: it would keep it for ever. */
-static int check_size(const sl_wal_batcher *b, size_t len, struct sl_err *err)
-{
-	size_t max = SL_WAL_MAX_PAYLOAD - (b->log->key != NULL ? WAL_SEAL_BYTES : 0);
-	if (len <= max)
-		return 0;
-	return sl_err_set(err, SL_ETOOBIG, "event of %zu bytes for %s; at most %zu fit a record", len, b->log->path,
-			  max);
-}
-
-static int add_locked(sl_wal_batcher *b, const void *event, size_t len, struct sl_err *err) SL_REQUIRES(b->mu)
+static int add_event_locked(sl_wal_batcher *b, const void *event, size_t len, struct sl_err *err) SL_REQUIRES(b->mu)
 {
 	for (;;) {
 		int rc = b->failed ? clear_out(b, err) : 0;
@@ -177,15 +152,15 @@ static int add_locked(sl_wal_batcher *b, const void *event, size_t len, struct s
 		bool first = sl__batcher_empty(&b->batcher);
 		rc = sl__batcher_add(&b->batcher, sl__mono_ns(&b->env), event, len);
 		if (rc == SL__BATCH_READY)
-			return flush_locked(b, err);
+			return flush_batcher_locked(b, err);
 		if (rc == 0 && first && b->background)
 			sl__broadcast(&b->changed); /* there is a deadline now */
 		if (rc == SL_ENOMEM)
 			return sl_err_set(err, rc, "batcher of %s: out of memory", b->log->path);
 		if (rc != SL_EFULL)
 			return rc;
-		/* It does not fit beside what is there: that goes first. */
-		rc = flush_locked(b, err);
+		/* It does not fit next to what is there: that goes first. */
+		rc = flush_batcher_locked(b, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -194,12 +169,15 @@ static int add_locked(sl_wal_batcher *b, const void *event, size_t len, struct s
 int sl_wal_batcher_add(sl_wal_batcher *b, const void *event, size_t len, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(b->log, err);
-	if (rc == 0)
-		rc = check_size(b, len, err);
 	if (rc != 0)
 		return rc;
+	/* An event that the log can never take must not get into a batch: it would keep it for ever. */
+	size_t max = SL_WAL_MAX_PAYLOAD - (b->log->key != NULL ? WAL_SEAL_BYTES : 0);
+	if (len > max)
+		return sl_err_set(err, SL_ETOOBIG, "event of %zu bytes for %s; at most %zu fit a record", len,
+				  b->log->path, max);
 	sl__lock(&b->mu);
-	rc = add_locked(b, event, len, err);
+	rc = add_event_locked(b, event, len, err);
 	sl__unlock(&b->mu);
 	return rc;
 }
@@ -210,7 +188,7 @@ int sl_wal_batcher_flush(sl_wal_batcher *b, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	sl__lock(&b->mu);
-	rc = flush_locked(b, err);
+	rc = flush_batcher_locked(b, err);
 	sl__unlock(&b->mu);
 	return rc;
 }
@@ -231,10 +209,10 @@ int sl_wal_batcher_free(sl_wal_batcher *b, size_t *lost, struct sl_err *err)
 	if (b->background)
 		(void)pthread_join(b->thread, NULL);
 	sl__lock(&b->mu);
-	rc = flush_locked(b, err);
+	rc = flush_batcher_locked(b, err);
 	if (lost != NULL)
 		*lost = b->out.n + b->batcher.fill.n;
 	sl__unlock(&b->mu);
-	destroy(b);
+	free_batcher(b);
 	return rc;
 }

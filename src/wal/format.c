@@ -197,20 +197,17 @@ uint32_t sl__wal_encode_renewal(uint8_t *out, struct wal_renewal renewal, int64_
 	return WAL_RENEWAL_BYTES;
 }
 
-static bool id_char(char c, bool at_start)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-	       (c == '.' && !at_start);
-}
-
 static bool id_valid_n(const char *id, size_t n)
 {
 	/* Room for ".wal.", 20 digits, an incarnation and ".zst" within the 255 bytes of a file name. */
 	if (n == 0 || n > 192)
 		return false;
-	for (size_t i = 0; i < n; i++)
-		if (!id_char(id[i], i == 0))
+	for (size_t i = 0; i < n; i++) {
+		char c = id[i];
+		bool alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+		if (!alnum && c != '_' && c != '-' && (c != '.' || i == 0))
 			return false;
+	}
 	return memmem(id, n, ".wal", 4) == NULL;
 }
 
@@ -240,4 +237,68 @@ enum wal_name_kind sl__wal_name(const char *name, size_t *id_len, uint64_t *firs
 		return WAL_NAME_OTHER;
 	*first = n;
 	return WAL_NAME_SEALED;
+}
+
+/* ---- archives and quarantined files ---- */
+
+/* Is name, up to `end`, that of an archive: <id>.wal[.<digits>][.<6 hexadecimal>][-N].zst? */
+static bool is_archive_name(const char *name, const char *end, size_t *id_len)
+{
+	const char *p = strstr(name, ".wal");
+	if (p == NULL || p + 4 > end || !id_valid_n(name, (size_t)(p - name)))
+		return false;
+	*id_len = (size_t)(p - name);
+	p += 4;
+	size_t n = strspn(p + (*p == '.'), "0123456789");
+	if (*p == '.' && n > 0 && (p[n + 1] == '.' || p[n + 1] == '-'))
+		p += n + 1;
+	if (*p == '.' && strspn(p + 1, "0123456789abcdef") == 6 && (p[7] == '.' || p[7] == '-'))
+		p += 7;
+	if (*p == '-') {
+		n = strspn(p + 1, "0123456789");
+		if (n == 0)
+			return false;
+		p += n + 1;
+	}
+	return end - p == 4 && strncmp(p, ".zst", 4) == 0;
+}
+
+bool sl__wal_archive_name(const char *name, size_t *id_len)
+{
+	return is_archive_name(name, name + strlen(name), id_len);
+}
+
+bool sl__wal_archive_temp_name(const char *name, const char **id_at, size_t *id_len)
+{
+	const char *tail = strstr(name, ".zst.tmp-");
+	if (name[0] != '.' || tail == NULL)
+		return false;
+	const char *hex = tail + strlen(".zst.tmp-");
+	if (*hex == '\0' || hex[strspn(hex, "0123456789abcdef")] != '\0')
+		return false;
+	*id_at = name + 1;
+	return is_archive_name(name + 1, tail + 4, id_len);
+}
+
+bool sl__wal_quarantine_name(const char *name)
+{
+	static const char *const kinds[] = {".torn-", ".damaged-", ".old-"};
+	static const char digits[] = "0123456789";
+	const char *p = strstr(name, ".wal");
+	if (p == NULL || !id_valid_n(name, (size_t)(p - name)))
+		return false;
+	p += 4;
+	if (*p == '.' && strspn(p + 1, digits) > 0) /* of a sealed segment */
+		p += 1 + strspn(p + 1, digits);
+	size_t k = 0;
+	while (k < SL_COUNT(kinds) && strncmp(p, kinds[k], strlen(kinds[k])) != 0)
+		k++;
+	if (k == SL_COUNT(kinds))
+		return false;
+	p += strlen(kinds[k]);
+	size_t n = strspn(p, k == 2 ? "0123456789abcdef" : digits);
+	p += n;
+	if (*p == '.' && strspn(p + 1, digits) > 0)
+		p += 1 + strspn(p + 1, digits);
+	return n > 0 && *p == '\0';
 }

@@ -18,7 +18,7 @@
 #define WAL_MARK_BYTES (WAL_FRAME_BYTES + 8) /* a status record over a range */
 #define WAL_RENEWAL_BYTES (WAL_FRAME_BYTES + 4)
 
-/* Behind those of enum sl_wal_status: records that speak of the log itself. */
+/* After those of enum sl_wal_status: records that speak of the log itself. */
 enum wal_log_status {
 	WAL_STATUS_RENEWAL = 4, /* from this sequence on, records are sent under the incarnation in the payload */
 	WAL_STATUS_CLOSED = 5   /* the log was closed cleanly after this sequence: everything before it was complete */
@@ -96,5 +96,12 @@ bool sl__wal_id_valid(const char *id);
 enum wal_name_kind { WAL_NAME_OTHER, WAL_NAME_ACTIVE, WAL_NAME_SEALED, WAL_NAME_TEMP };
 /* What a file name (no folder) is. *id_len is the length of the id in front; *first the number of a sealed segment. */
 enum wal_name_kind sl__wal_name(const char *name, size_t *id_len, uint64_t *first);
+/* Is this the name of an archive: <segment>.zst, or where that was taken <segment>[.<incarnation>][-N].zst? */
+bool sl__wal_archive_name(const char *name, size_t *id_len);
+/* Of an archive that is being written: .<archive>.tmp-<hexadecimal>. *id_at is where the id begins. */
+bool sl__wal_archive_temp_name(const char *name, const char **id_at, size_t *id_len);
+/* Is it what a recovery quarantined: <segment>.torn-<offset>, .damaged-<offset> or .old-<incarnation>, perhaps with .N?
+ */
+bool sl__wal_quarantine_name(const char *name);
 
 #endif

@@ -24,8 +24,8 @@
 #include "wal/crypt.h"
 #include "wal/format.h"
 #include "wal/index.h"
-#include "wal/observe.h"
 #include "wal/ranges.h"
+#include <sluice/metrics.h>
 
 #define WAL_BATCH_START ((size_t)64 * 1024)           /* a batch buffer at first */
 #define WAL_BATCH_MAX ((size_t)1024 * 1024)           /* and at most, but for one larger record */
@@ -60,6 +60,15 @@ struct wal_segment {
 struct wal_failure {
 	uint64_t first, last; /* batch ids */
 	struct sl_err err;
+};
+
+/* All logs of a registry share one family each: counters add up, gauges are summed at render time. Stream ids are never
+ * labels. Without a registry every handle is NULL and costs a branch. */
+struct wal_metrics {
+	sl_counter *records, *bytes, *flush_errors, *sent, *failed;
+	sl_histogram *flush_seconds, *flush_records;
+	sl_gauge *pending_records, *pending_bytes;
+	bool attached;
 };
 
 struct wal_sender_state; /* sender.c */
@@ -226,11 +235,16 @@ void sl__wal_helper_stop(sl_wal *w);
 /* [leader, no mu] Seal the active file and start a new one. A failure before the first rename leaves all as it was;
  * SL_EPOISONED: what is on disk is unknown, the caller must poison. */
 SL_MUST_CHECK int sl__wal_rotate(sl_wal *w, struct sl_err *err);
-/* Make <dir>/<id>.wal with a header and `zeros` bytes behind it, synced, under a temporary name, locked, and move it
- * into place (replace: over what is there). *out_fd is its descriptor. The folder is for the caller to sync, before
- * anything is acknowledged. */
-SL_MUST_CHECK int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
-					uint64_t zeros, bool replace, int *out_fd, struct sl_err *err);
+/* How an active file begins. */
+struct wal_new_file {
+	struct wal_header header;
+	struct wal_renewal renewed; /* its first record, unless the incarnation is 0 */
+	uint64_t n_zeros;           /* after that, when there is room */
+};
+/* Make the active file, synced, under a temporary name, locked, and move it into place (replace: over what is there).
+ * *out_fd is its descriptor. The folder is for the caller to sync, before anything is acknowledged. */
+SL_MUST_CHECK int sl__wal_create_active(const sl_wal *w, const struct wal_new_file *f, bool replace, int *out_fd,
+					struct sl_err *err);
 /* Where nothing can be created, that is what the code says; a full disk or a failing one keeps its own. */
 static inline int sl__wal_create_code(int code, struct sl_err *err)
 {
@@ -240,10 +254,8 @@ static inline int sl__wal_create_code(int code, struct sl_err *err)
 		err->code = SL_ECREATE;
 	return SL_ECREATE;
 }
-/* The first half of that: locked, synced, not yet in place. *out_path is in fresh memory. renewed: the first record,
- * unless its incarnation is 0. */
-SL_MUST_CHECK int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
-				    struct wal_renewal renewed, uint64_t n_zeros, char **out_path, int *out_fd,
+/* The first half of create_active: locked, synced, not yet in place. *out_path is in fresh memory. */
+SL_MUST_CHECK int sl__wal_make_temp(const sl_wal *w, const struct wal_new_file *f, char **out_path, int *out_fd,
 				    struct sl_err *err);
 /* [leader, no mu] Where there is no helper: write zeros for a write that ends at `end` and beyond. */
 void sl__wal_prepare_inline(sl_wal *w, uint64_t end);
@@ -264,21 +276,21 @@ void sl__wal_await_prepared(sl_wal *w, uint64_t end);
 void sl__wal_maybe_prepare(sl_wal *w) SL_REQUIRES(w->mu);
 
 /* ---- read.c ---- */
-struct wal_segment_list; /* see segs.h */
 /* Read the record of entry into fresh memory of exactly entry->total bytes + decrypt: fills *out; *owned is what to
  * free with sl__free. A record that fails its CRC is SL_ECORRUPT: never delivered. No mu. */
 SL_MUST_CHECK int sl__wal_read_entry(sl_wal *w, const struct wal_entry *entry, struct sl_wal_record *out,
 				     uint8_t **owned, struct sl_err *err);
 /* A descriptor of the caller's for the segment that holds sequence, or would. SL_ENOENT: no segment is that old. */
 SL_MUST_CHECK int sl__wal_open_segment_of(sl_wal *w, uint64_t sequence, int *fd, struct sl_err *err);
-/* Under mu: the file name (in fresh memory) of the segment that holds sequence. NULL without memory. */
-char *sl__wal_segment_path(sl_wal *w, uint64_t sequence) SL_REQUIRES(w->mu);
 
 /* ---- sender.c ---- */
 /* End the sender at once, when it runs, and free it. */
 void sl__wal_sender_free(sl_wal *w);
 /* Fill sender_state and mark. */
 void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES(w->mu);
+/* ---- observe.c ---- */
+SL_MUST_CHECK int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err);
+void sl__wal_metrics_detach(sl_wal *w);
 /* ---- archive.c ---- */
 /* Archive sealed segments that are settled as a whole, oldest first, as long as numbering stays safe; without mu.
  * Failures are logged and tried again later. */

@@ -24,31 +24,25 @@ static struct wal_entry *entry_at(const struct wal_index *x, size_t i)
 	return &x->pages[at / WAL_INDEX_PAGE][at % WAL_INDEX_PAGE];
 }
 
-static int add_page(struct wal_index *x)
-{
-	if (x->n_pages == x->cap_pages) {
-		size_t cap = x->cap_pages != 0 ? x->cap_pages * 2 : 4;
-		struct wal_entry **pages = sl__realloc(x->env, x->pages, cap * sizeof(struct wal_entry *));
-		if (pages == NULL)
-			return SL_ENOMEM;
-		x->pages = pages;
-		x->cap_pages = cap;
-	}
-	struct wal_entry *page = x->spare;
-	x->spare = NULL;
-	if (page == NULL)
-		page = sl__alloc(x->env, WAL_INDEX_PAGE * sizeof(*page));
-	if (page == NULL)
-		return SL_ENOMEM;
-	x->pages[x->n_pages++] = page;
-	return 0;
-}
-
 int sl__wal_index_reserve(struct wal_index *x, size_t n)
 {
-	while (x->head + x->count + x->reserved + n > x->n_pages * WAL_INDEX_PAGE)
-		if (add_page(x) != 0)
+	while (x->head + x->count + x->reserved + n > x->n_pages * WAL_INDEX_PAGE) {
+		if (x->n_pages == x->cap_pages) {
+			size_t cap = x->cap_pages != 0 ? x->cap_pages * 2 : 4;
+			struct wal_entry **pages = sl__realloc(x->env, x->pages, cap * sizeof(struct wal_entry *));
+			if (pages == NULL)
+				return SL_ENOMEM;
+			x->pages = pages;
+			x->cap_pages = cap;
+		}
+		struct wal_entry *page = x->spare;
+		x->spare = NULL;
+		if (page == NULL)
+			page = sl__alloc(x->env, WAL_INDEX_PAGE * sizeof(*page));
+		if (page == NULL)
 			return SL_ENOMEM;
+		x->pages[x->n_pages++] = page;
+	}
 	x->reserved += n;
 	return 0;
 }
@@ -69,8 +63,8 @@ void sl__wal_index_add(struct wal_index *x, const struct wal_entry *entry)
 	x->pending_bytes += entry->total;
 }
 
-/* The first entry at or behind sequence. Without holes it is found at once. */
-static size_t lower(const struct wal_index *x, uint64_t sequence)
+/* The first entry at or after sequence. Without holes it is found immediately. */
+static size_t index_lower(const struct wal_index *x, uint64_t sequence)
 {
 	if (x->count == 0 || sequence <= entry_at(x, 0)->sequence)
 		return 0;
@@ -88,30 +82,10 @@ static size_t lower(const struct wal_index *x, uint64_t sequence)
 	return lo;
 }
 
-static void drop_settled_front(struct wal_index *x)
-{
-	while (x->count > 0 && entry_at(x, 0)->status != SL_WAL_PENDING) {
-		x->head++;
-		x->count--;
-	}
-	size_t gone = x->head / WAL_INDEX_PAGE;
-	if (gone == 0)
-		return;
-	for (size_t i = 0; i < gone; i++) {
-		if (x->spare == NULL)
-			x->spare = x->pages[i];
-		else
-			sl__free(x->env, x->pages[i]);
-	}
-	memmove(x->pages, x->pages + gone, (x->n_pages - gone) * sizeof(struct wal_entry *));
-	x->n_pages -= gone;
-	x->head -= gone * WAL_INDEX_PAGE;
-}
-
 uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last, uint8_t status, uint64_t *bytes)
 {
 	uint64_t n = 0, sum = 0;
-	for (size_t i = lower(x, first); i < x->count && entry_at(x, i)->sequence <= last; i++) {
+	for (size_t i = index_lower(x, first); i < x->count && entry_at(x, i)->sequence <= last; i++) {
 		struct wal_entry *entry = entry_at(x, i);
 		if (entry->status != SL_WAL_PENDING)
 			continue;
@@ -121,15 +95,31 @@ uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last
 	}
 	x->pending -= n;
 	x->pending_bytes -= sum;
-	drop_settled_front(x);
 	if (bytes != NULL)
 		*bytes = sum;
+	/* Settled entries at the front leave, and with them whole pages. */
+	while (x->count > 0 && entry_at(x, 0)->status != SL_WAL_PENDING) {
+		x->head++;
+		x->count--;
+	}
+	size_t n_gone = x->head / WAL_INDEX_PAGE;
+	if (n_gone == 0)
+		return n;
+	for (size_t i = 0; i < n_gone; i++) {
+		if (x->spare == NULL)
+			x->spare = x->pages[i];
+		else
+			sl__free(x->env, x->pages[i]);
+	}
+	memmove(x->pages, x->pages + n_gone, (x->n_pages - n_gone) * sizeof(struct wal_entry *));
+	x->n_pages -= n_gone;
+	x->head -= n_gone * WAL_INDEX_PAGE;
 	return n;
 }
 
 const struct wal_entry *sl__wal_index_next(const struct wal_index *x, uint64_t sequence)
 {
-	for (size_t i = lower(x, sequence); i < x->count; i++)
+	for (size_t i = index_lower(x, sequence); i < x->count; i++)
 		if (entry_at(x, i)->status == SL_WAL_PENDING)
 			return entry_at(x, i);
 	return NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records that the receiver refused, as dead letters. Payloads of an encrypted log stay sealed in them. */
-#include "wal/letter.h"
+#include "wal/sender.h"
 
 #include <stdio.h>
 
@@ -10,30 +10,6 @@
 #define SOURCE_PREFIX_LEN (sizeof(SOURCE_PREFIX) - 1)
 
 /* ---- putting ---- */
-
-/* The item of a sealed record, in fresh memory: header and record. NULL without memory. */
-static uint8_t *sealed_item(const sl_wal *w, const struct wal_stored *stored, size_t *len)
-{
-	*len = WAL_HEADER_BYTES + stored->record.total;
-	uint8_t *item = sl__alloc(&w->env, *len);
-	if (item == NULL)
-		return NULL;
-	sl__wal_header_encode(item, (struct wal_header){.version = 2, .incarnation = w->header.incarnation});
-	memcpy(item + WAL_HEADER_BYTES, stored->bytes, stored->record.total);
-	return item;
-}
-
-static int put_in(const char *dir, sl_wal *w, const struct sl_dlq_letter *letter, struct sl_err *err)
-{
-	/* Open only while it is needed: a person may need the lock to redrive letters. */
-	sl_dlq *dlq = NULL;
-	int rc = sl_dlq_open(&dlq, dir, &(struct sl_dlq_opts){SL_DLQ_OPTS_INIT, .env = &w->env}, err);
-	if (rc != 0)
-		return rc;
-	rc = sl_dlq_put(dlq, letter, NULL, err);
-	sl_dlq_close(dlq);
-	return rc;
-}
 
 int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct sender_refusal *why, struct sl_err *err)
 {
@@ -52,16 +28,28 @@ int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct 
 				       .item = stored->record.payload,
 				       .item_len = stored->record.payload_len,
 				       .encoding = sealed ? SL_DLQ_SEALED : SL_DLQ_PLAIN};
-	uint8_t *item = sealed ? sealed_item(w, stored, &letter.item_len) : NULL;
+	/* The item of a sealed record: a header and the record as it was stored. */
+	uint8_t *item = NULL;
+	if (sealed) {
+		letter.item_len = WAL_HEADER_BYTES + stored->record.total;
+		letter.item = item = sl__alloc(&w->env, letter.item_len);
+	}
+	if (item != NULL) {
+		sl__wal_header_encode(item, (struct wal_header){.version = 2, .incarnation = w->header.incarnation});
+		memcpy(item + WAL_HEADER_BYTES, stored->bytes, stored->record.total);
+	}
 	char *dir = w->opts.dead_letter_dir != NULL ? sl__strdup(&w->env, w->opts.dead_letter_dir)
 						    : sl__asprintf(&w->env, "%s/%s.dead", w->dir, w->id);
+	sl_dlq *dlq = NULL;
 	int rc;
-	if (sealed)
-		letter.item = item;
 	if (dir == NULL || (sealed && item == NULL))
 		rc = sl_err_set(err, SL_ENOMEM, "park a record of %s: out of memory", w->path);
-	else
-		rc = put_in(dir, w, &letter, err);
+	else /* Open only while it is needed: a person may need the lock to redrive dead letters. */
+		rc = sl_dlq_open(&dlq, dir, &(struct sl_dlq_opts){SL_DLQ_OPTS_INIT, .env = &w->env}, err);
+	if (rc == 0) {
+		rc = sl_dlq_put(dlq, &letter, NULL, err);
+		sl_dlq_close(dlq);
+	}
 	sl__free(&w->env, item);
 	sl__free(&w->env, dir);
 	return rc;
@@ -69,13 +57,14 @@ int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct 
 
 /* ---- opening ---- */
 
-struct sealed {
+/* The item of a dead letter whose payload is sealed. */
+struct sealed_item {
 	const char *stream;
 	struct wal_header header;
 	struct wal_record record;
 };
 
-static int parse_sealed(const struct sl_dlq_letter *letter, struct sealed *out, struct sl_err *err)
+static int parse_sealed(const struct sl_dlq_letter *letter, struct sealed_item *out, struct sl_err *err)
 {
 	const uint8_t *p = letter->item;
 	bool good = letter->source != NULL && strncmp(letter->source, SOURCE_PREFIX, SOURCE_PREFIX_LEN) == 0 &&
@@ -93,47 +82,42 @@ static int parse_sealed(const struct sl_dlq_letter *letter, struct sealed *out, 
 	if (good)
 		return 0;
 	return sl_err_set(err, SL_EDATA,
-			  "letter %llu says that it is sealed, but its item is no sealed record of %.64s",
+			  "dead letter %llu is marked as sealed, but its item is not a sealed record of %.64s",
 			  (unsigned long long)letter->id, letter->source != NULL ? letter->source : "a log");
-}
-
-static int unseal(const struct sealed *s, const char *key_file, const struct sl_env *env, uint64_t id, void *out,
-		  struct sl_err *err)
-{
-	struct wal_seal_ctx at = {s->stream, s->header.incarnation, s->record.sequence, s->record.timestamp_ms};
-	struct sl_env own;
-	struct wal_key *key = NULL;
-	int rc = sl__env_init(&own, env, err);
-	if (rc == 0)
-		rc = sl__wal_key_load(&key, &own, key_file, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__wal_open_payload(key, &at, out, s->record.payload, s->record.payload_len);
-	sl__wal_key_free(key);
-	if (rc != 0)
-		return sl_err_set(err, SL_EKEY, "letter %llu does not open: a wrong key, or it was tampered with",
-				  (unsigned long long)id);
-	return 0;
 }
 
 int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file, const struct sl_env *env, void *out,
 		       size_t *len, struct sl_err *err)
 {
-	struct sealed s;
 	if (letter->encoding == SL_DLQ_PLAIN) {
 		if (letter->item_len > 0)
 			memcpy(out, letter->item, letter->item_len);
 		*len = letter->item_len;
 		return 0;
 	}
+	struct sealed_item s;
+	struct sl_env own;
+	struct wal_key *key = NULL;
 	int rc = parse_sealed(letter, &s, err);
-	if (rc == 0 && key_file == NULL)
-		rc = sl_err_set(err, SL_EKEY,
-				"letter %llu is sealed: give the key file of the log %.64s (key_file, --key-file)",
-				(unsigned long long)letter->id, s.stream);
+	if (rc != 0)
+		return rc;
+	if (key_file == NULL)
+		return sl_err_set(
+			err, SL_EKEY,
+			"dead letter %llu is sealed: give the key file of the log %.64s (key_file, --key-file)",
+			(unsigned long long)letter->id, s.stream);
+	rc = sl__env_init(&own, env, err);
 	if (rc == 0)
-		rc = unseal(&s, key_file, env, letter->id, out, err);
-	if (rc == 0)
-		*len = s.record.payload_len - WAL_SEAL_BYTES;
-	return rc;
+		rc = sl__wal_key_load(&key, &own, key_file, err);
+	if (rc != 0)
+		return rc;
+	struct wal_seal_ctx at = {s.stream, s.header.incarnation, s.record.sequence, s.record.timestamp_ms};
+	rc = sl__wal_open_payload(key, &at, out, s.record.payload, s.record.payload_len);
+	sl__wal_key_free(key);
+	if (rc != 0)
+		return sl_err_set(err, SL_EKEY,
+				  "dead letter %llu cannot be decrypted: wrong key, or it was tampered with",
+				  (unsigned long long)letter->id);
+	*len = s.record.payload_len - WAL_SEAL_BYTES;
+	return 0;
 }

@@ -2,25 +2,6 @@
 /* Sent and failed: settled in the index at once, on disk with the next flush. */
 #include "wal/handle.h"
 
-static int settle_run(sl_wal *w, uint64_t first, uint64_t last, uint8_t status) SL_REQUIRES(w->mu)
-{
-	/* Both or neither. */
-	if (sl__wal_ranges_reserve(&w->failed) != 0 || sl__wal_ranges_set(&w->marks, first, last, status) != 0)
-		return SL_ENOMEM;
-	if (status == SL_WAL_FAILED)
-		(void)!sl__wal_ranges_set(&w->failed, first, last, status);
-	uint64_t n = sl__wal_index_settle(&w->index, first, last, status, NULL);
-	sl_counter_add(status == SL_WAL_FAILED ? w->metrics.failed : w->metrics.sent, n);
-	if (w->marks_since_ns == 0) {
-		w->marks_since_ns = sl__mono_ns(&w->env);
-		sl__signal(&w->helper_cv);
-	}
-	if (w->room_waiters > 0)
-		sl__broadcast(&w->room_cv);
-	sl__wal_archive_poke(w);
-	return 0;
-}
-
 /* Mark only what is pending: the last word on a settled record stays. */
 int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status)
 {
@@ -31,9 +12,21 @@ int sl__wal_settle(sl_wal *w, uint64_t first, uint64_t last, uint8_t status)
 		uint64_t run_first = entry->sequence, run_last = run_first;
 		while (run_last < last && sl__wal_index_is_pending(&w->index, run_last + 1))
 			run_last++;
-		int rc = settle_run(w, run_first, run_last, status);
-		if (rc != 0)
-			return rc;
+		/* Both or neither. */
+		if (sl__wal_ranges_reserve(&w->failed) != 0 ||
+		    sl__wal_ranges_set(&w->marks, run_first, run_last, status) != 0)
+			return SL_ENOMEM;
+		if (status == SL_WAL_FAILED)
+			(void)!sl__wal_ranges_set(&w->failed, run_first, run_last, status);
+		uint64_t n = sl__wal_index_settle(&w->index, run_first, run_last, status, NULL);
+		sl_counter_add(status == SL_WAL_FAILED ? w->metrics.failed : w->metrics.sent, n);
+		if (w->marks_since_ns == 0) {
+			w->marks_since_ns = sl__mono_ns(&w->env);
+			sl__signal(&w->helper_cv);
+		}
+		if (w->room_waiters > 0)
+			sl__broadcast(&w->room_cv);
+		sl__wal_archive_poke(w);
 		first = run_last + 1;
 	}
 	return 0;
@@ -50,7 +43,7 @@ uint64_t sl__wal_count_failed(const sl_wal *w)
 	return n;
 }
 
-static int mark(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, struct sl_err *err)
+static int mark_range(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
@@ -69,12 +62,12 @@ static int mark(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, struct
 
 int sl_wal_mark_sent(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *err)
 {
-	return mark(w, first, last, SL_WAL_SENT, err);
+	return mark_range(w, first, last, SL_WAL_SENT, err);
 }
 
 int sl_wal_mark_failed(sl_wal *w, uint64_t first, uint64_t last, struct sl_err *err)
 {
-	return mark(w, first, last, SL_WAL_FAILED, err);
+	return mark_range(w, first, last, SL_WAL_FAILED, err);
 }
 
 int sl__wal_flush_marks(sl_wal *w, struct sl_err *err)
@@ -83,8 +76,10 @@ int sl__wal_flush_marks(sl_wal *w, struct sl_err *err)
 	sl__lock(&w->mu);
 	size_t rounds = w->marks.n / (WAL_BATCH_MARKS / WAL_MARK_BYTES - 1) + 1;
 	sl__unlock(&w->mu);
-	int rc = 0;
-	for (size_t i = 0; i < rounds && rc == 0; i++)
-		rc = sl__wal_flush_now(w, err);
-	return rc;
+	for (size_t i = 0; i < rounds; i++) {
+		int rc = sl__wal_flush_now(w, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }

@@ -20,12 +20,16 @@ static double read_pending_bytes(void *ctx)
 	return (double)n;
 }
 
-static int make_counters(struct wal_metrics *x, sl_metrics *m, struct sl_err *err)
+int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err)
 {
+	struct wal_metrics *x = &w->metrics;
+	sl_metrics *m = w->env.metrics;
+	if (m == NULL)
+		return 0;
 	const struct {
 		sl_counter **to;
 		const char *name, *help;
-	} rows[] = {
+	} counters[] = {
 		{&x->records, "sluice_wal_records_appended_total", "Records made durable in write-ahead logs."},
 		{&x->bytes, "sluice_wal_appended_bytes_total", "Bytes of records made durable in write-ahead logs."},
 		{&x->flush_errors, "sluice_wal_flush_errors_total", "Flushes of write-ahead logs that failed."},
@@ -33,36 +37,21 @@ static int make_counters(struct wal_metrics *x, sl_metrics *m, struct sl_err *er
 		{&x->failed, "sluice_wal_records_failed_total", "Records parked as failed."},
 	};
 	int rc = 0;
-	for (size_t i = 0; i < SL_COUNT(rows) && rc == 0; i++)
-		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, NULL, 0, rows[i].to, err);
-	return rc;
-}
-
-static int make_others(struct wal_metrics *x, sl_metrics *m, struct sl_err *err)
-{
-	int rc = sl_metrics_histogram(m, "sluice_wal_flush_seconds", "Time of one write and sync.", NULL, 0,
-				      SL_UNIT_NANOSECONDS, &x->flush_seconds, err);
+	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
+		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, NULL, 0, counters[i].to, err);
+	if (rc == 0)
+		rc = sl_metrics_histogram(m, "sluice_wal_flush_seconds", "Time of one write and sync.", NULL, 0,
+					  SL_UNIT_NANOSECONDS, &x->flush_seconds, err);
 	if (rc == 0)
 		rc = sl_metrics_histogram(m, "sluice_wal_flush_records", "Records that share one sync.", NULL, 0,
 					  SL_UNIT_COUNT, &x->flush_records, err);
-	if (rc == 0)
-		rc = sl_metrics_gauge(m, "sluice_wal_pending_records",
-				      "Records not yet acknowledged by their receiver.", NULL, 0, &x->pending_records,
-				      err);
+	if (rc != 0)
+		return rc;
+	rc = sl_metrics_gauge(m, "sluice_wal_pending_records", "Records not yet acknowledged by their receiver.", NULL,
+			      0, &x->pending_records, err);
 	if (rc == 0)
 		rc = sl_metrics_gauge(m, "sluice_wal_pending_bytes", "Bytes of records not yet acknowledged.", NULL, 0,
 				      &x->pending_bytes, err);
-	return rc;
-}
-
-int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err)
-{
-	struct wal_metrics *x = &w->metrics;
-	if (w->env.metrics == NULL)
-		return 0;
-	int rc = make_counters(x, w->env.metrics, err);
-	if (rc == 0)
-		rc = make_others(x, w->env.metrics, err);
 	if (rc == 0)
 		rc = sl_gauge_attach(x->pending_records, read_pending_records, w, err);
 	if (rc != 0)

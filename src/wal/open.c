@@ -87,11 +87,13 @@ static int create_first(sl_wal *w, struct wal_header h, struct sl_err *err)
 		h.version = 2;
 	else if (h.version == 0)
 		h.version = 1;
-	uint64_t n_zeros = w->opts.prepare_max_bytes > 0 ? SL_MIN(FIRST_ZEROS, (uint64_t)w->opts.prepare_max_bytes) : 0;
-	int rc = sl__wal_create_active(&w->env, w->dir, w->id, h, n_zeros, false, &w->fd, err);
+	struct wal_new_file file = {.header = h};
+	if (w->opts.prepare_max_bytes > 0)
+		file.n_zeros = SL_MIN(FIRST_ZEROS, (uint64_t)w->opts.prepare_max_bytes);
+	int rc = sl__wal_create_active(w, &file, false, &w->fd, err);
 	if (rc != 0)
 		return rc;
-	w->prepared_total += n_zeros;
+	w->prepared_total += file.n_zeros;
 	/* The folder itself may have been made by a process that died before it synced it. */
 	char *parent = sl__dirname(&w->env, w->dir);
 	int io = parent != NULL ? sl__sync_dir(&w->env, parent) : -ENOMEM;
@@ -145,16 +147,6 @@ int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err
 
 /* ---- building and taking down ---- */
 
-static void init_locks(sl_wal *w)
-{
-	sl__mutex_init(&w->mu);
-	sl__mutex_init(&w->read_mu);
-	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
-			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
-	for (size_t i = 0; i < SL_COUNT(conds); i++)
-		sl__cond_init(conds[i]);
-}
-
 static void free_handle(sl_wal *w)
 {
 	struct sl_env env = w->env;
@@ -204,7 +196,12 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 	w->fd = w->read_fd = w->event_fd = -1;
 	w->gather = env.clock == &sl__clock_real;
 	w->flush_ewma_ns = 200000;
-	init_locks(w);
+	sl__mutex_init(&w->mu);
+	sl__mutex_init(&w->read_mu);
+	sl__cond *conds[] = {&w->lead_cv,    &w->gather_cv, &w->room_cv,  &w->done_cv,
+			     &w->prepare_cv, &w->helper_cv, &w->sender_cv};
+	for (size_t i = 0; i < SL_COUNT(conds); i++)
+		sl__cond_init(conds[i]);
 	sl__wal_index_init(&w->index, &w->env);
 	sl__wal_ranges_init(&w->marks, &w->env);
 	sl__wal_ranges_init(&w->flying, &w->env);
@@ -230,16 +227,6 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 	return 0;
 }
 
-static int check_key(const sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
-{
-	bool sealed = w->header.version == 2;
-	for (size_t i = 0; i < w->n_segments; i++)
-		sealed |= w->segments[i].version == 2;
-	if (!sealed || w->key != NULL || hooks->keyless)
-		return 0;
-	return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
-}
-
 /* A key was given for a log that began without: what comes now goes into a sealed segment. */
 static int upgrade_version(sl_wal *w, struct sl_err *err)
 {
@@ -247,11 +234,10 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 		return 0;
 	sl__log(&w->env, SL_LOG_WARN, "wal", "a plain log is encrypted from here on; what is in it stays plain",
 		SL__F_STR("log", w->path));
-	if (w->active_first != 0) {
+	if (w->active_first != 0)
 		return sl__wal_plain_code(sl__wal_rotate(w, err), err);
-	}
 	struct wal_header h = {.version = 2, .incarnation = w->header.incarnation};
-	int fd, rc = sl__wal_create_active(&w->env, w->dir, w->id, h, 0, true, &fd, err);
+	int fd, rc = sl__wal_create_active(w, &(struct wal_new_file){.header = h}, true, &fd, err);
 	if (rc != 0)
 		return rc;
 	sl__close_fd(&w->env, &w->fd);
@@ -265,11 +251,34 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 	return 0;
 }
 
-/* Holes and a new incarnation found by recovery are queued; they must be on disk before anything new is numbered behind
- * them. */
-static int write_declarations(sl_wal *w, struct sl_err *err)
+/* The handle is built: lock the log, recover it, and make the handle ready for use. */
+static int open_log(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
 {
-	return w->marks.n == 0 && w->renewing.incarnation == 0 ? 0 : sl__wal_flush_marks(w, err);
+	int rc = hooks->must_exist ? 0 : sl__mkdirs(&w->env, w->dir);
+	if (rc < 0)
+		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", w->dir, strerror(-rc));
+	rc = sl__wal_acquire(w, hooks, err);
+	if (rc == 0)
+		rc = sl__wal_recover_state(w, hooks, err);
+	if (rc != 0)
+		return rc;
+	bool sealed = w->header.version == 2;
+	for (size_t i = 0; i < w->n_segments; i++)
+		sealed |= w->segments[i].version == 2;
+	if (sealed && w->key == NULL && !hooks->keyless)
+		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
+	rc = upgrade_version(w, err);
+	if (rc == 0)
+		rc = sl__wal_batches_init(w, err);
+	if (rc != 0)
+		return rc;
+	/* Holes and a new incarnation found by recovery are queued; they must be on disk before anything new is
+	 * numbered after them. */
+	if (w->marks.n > 0 || w->renewing.incarnation != 0)
+		rc = sl__wal_flush_marks(w, err);
+	if (rc == 0)
+		rc = sl__wal_metrics_attach(w, err);
+	return rc != 0 ? rc : sl__wal_helper_start(w, err);
 }
 
 int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
@@ -279,24 +288,7 @@ int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *op
 	int rc = build_handle(&w, id, opts, err);
 	if (rc != 0)
 		return rc;
-	if (!hooks->must_exist && (rc = sl__mkdirs(&w->env, w->dir)) < 0)
-		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", w->dir, strerror(-rc));
-	if (rc == 0)
-		rc = sl__wal_acquire(w, hooks, err);
-	if (rc == 0)
-		rc = sl__wal_recover_state(w, hooks, err);
-	if (rc == 0)
-		rc = check_key(w, hooks, err);
-	if (rc == 0)
-		rc = upgrade_version(w, err);
-	if (rc == 0)
-		rc = sl__wal_batches_init(w, err);
-	if (rc == 0)
-		rc = write_declarations(w, err);
-	if (rc == 0)
-		rc = sl__wal_metrics_attach(w, err);
-	if (rc == 0)
-		rc = sl__wal_helper_start(w, err);
+	rc = open_log(w, hooks, err);
 	if (rc != 0) {
 		free_handle(w);
 		return rc;
@@ -311,44 +303,25 @@ int sl_wal_open(sl_wal **out, const char *id, const struct sl_wal_opts *opts, st
 	return sl__wal_open_with(out, id, opts, &hooks, err);
 }
 
-/* Everything submitted, and the marks, to disk. The first error wins. */
-static int flush_all(sl_wal *w, struct sl_err *err)
-{
-	sl__lock(&w->mu);
-	bool dirty = w->batch[w->batch_id % 2].n > 0 || w->marks.n > 0 || w->flushing;
-	bool usable = !w->archived && !w->poisoned;
-	int rc = usable || !dirty ? 0 : sl__wal_usable(w, err); /* what is not on disk stays unsaid otherwise */
-	sl__unlock(&w->mu);
-	if (!usable)
-		return rc;
-	rc = dirty ? sl__wal_flush_marks(w, err) : 0;
-	return rc != 0 ? rc : sl__wal_unheard(w, err);
-}
-
-/* A record at the end says that all before it was complete, so that a later damage is not taken for the torn tail of a
- * crash. Without room for it the log is as it was. A foreign log has none: others read it, too. */
-static bool write_closing(sl_wal *w)
-{
-	uint8_t record[WAL_FRAME_BYTES];
-	if (w->end == w->clean_end || w->durable_seq == 0 || w->header.incarnation == 0 || w->cut_needed)
-		return false;
-	sl__wal_begin(record, w->durable_seq, WAL_STATUS_CLOSED, sl__real_ms(&w->env), 0);
-	sl__wal_seal(record, 0);
-	if (sl__pwrite_full(&w->env, w->fd, record, sizeof(record), w->end) == 0)
-		w->clean_end = w->end += sizeof(record);
-	return true;
-}
-
 /* The file ends where the log ends, with the record of a clean close. clean: everything is on disk. */
 static int finish_file(sl_wal *w, bool clean, struct sl_err *err)
 {
-	int rc = 0;
 	if (w->archived || w->poisoned)
 		return 0;
-	if (w->cut_needed)
-		rc = sl__wal_trim(w, err);
-	bool wrote = rc == 0 && clean && write_closing(w);
-	if (rc == 0 && (wrote || w->ready_end > w->end))
+	int rc = w->cut_needed ? sl__wal_trim(w, err) : 0;
+	if (rc != 0)
+		return sl__wal_plain_code(rc, err);
+	/* A record at the end shows that all before it was complete, so that a later damage is not taken for the torn
+	 * tail of a crash. Without room for it the log is as it was. A foreign log has none: others read it, too. */
+	bool closing = clean && w->end != w->clean_end && w->durable_seq != 0 && w->header.incarnation != 0;
+	if (closing) {
+		uint8_t record[WAL_FRAME_BYTES];
+		sl__wal_begin(record, w->durable_seq, WAL_STATUS_CLOSED, sl__real_ms(&w->env), 0);
+		sl__wal_seal(record, 0);
+		if (sl__pwrite_full(&w->env, w->fd, record, sizeof(record), w->end) == 0)
+			w->clean_end = w->end += sizeof(record);
+	}
+	if (closing || w->ready_end > w->end)
 		rc = sl__wal_trim(w, err); /* and syncs */
 	return sl__wal_plain_code(rc, err);
 }
@@ -361,19 +334,28 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	sl__wal_sender_free(w);
-	/* The helper and its archiver first: they flush and prepare by themselves, and the file is about to be cut. */
+	/* The helper and its archiver first: they flush and prepare on their own, and the file is about to be cut. */
 	bool helped = w->helper_runs;
 	sl__wal_helper_stop(w);
-	rc = flush_all(w, err);
+	/* Everything submitted, and the marks, to disk. The first error wins. */
+	sl__lock(&w->mu);
+	bool dirty = w->batch[w->batch_id % 2].n > 0 || w->marks.n > 0 || w->flushing;
+	bool usable = !w->archived && !w->poisoned;
+	if (dirty && !usable) /* what is not on disk would stay unreported otherwise */
+		rc = sl__wal_usable(w, err);
+	sl__unlock(&w->mu);
+	if (usable && dirty)
+		rc = sl__wal_flush_marks(w, err);
+	if (usable && rc == 0)
+		rc = sl__wal_unheard(w, err);
 	if (rc == 0 && !helped)
 		sl__wal_archive_settled(w); /* may flush marks */
 	int finished = finish_file(w, rc == 0, rc == 0 ? err : NULL);
-	rc = rc != 0 ? rc : finished;
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);
 	free_handle(w);
-	return rc;
+	return rc != 0 ? rc : finished;
 }
 
 int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, struct sl_wal_stats *out,

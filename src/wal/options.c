@@ -19,51 +19,42 @@ static int bad_field(struct sl_err *err, const char *field, const char *must)
 	return sl_err_set(err, SL_EINVAL, "wal options: %s must be %s", field, must);
 }
 
-/* Fill a zero with its default and keep to the bounds; allow_unlimited lets SL_UNLIMITED pass. */
-static int number(int64_t *v, int64_t dflt, int64_t min, int64_t max, bool allow_unlimited, const char *field,
-		  struct sl_err *err)
-{
-	if (*v == 0)
-		*v = dflt;
-	if (allow_unlimited && *v == SL_UNLIMITED)
-		return 0;
-	if (*v < min || *v > max)
-		return sl_err_set(err, SL_EINVAL, "wal options: %s is %lld; it must be %lld to %lld%s", field,
-				  (long long)*v, (long long)min, (long long)max,
-				  allow_unlimited ? " or SL_UNLIMITED" : "");
-	return 0;
-}
-
-static int number32(int32_t *v, int32_t dflt, int32_t min, int32_t max, bool allow_unlimited, const char *field,
-		    struct sl_err *err)
-{
-	int64_t wide = *v;
-	int rc = number(&wide, dflt, min, max, allow_unlimited, field, err);
-	*v = (int32_t)wide;
-	return rc;
-}
-
+/* Fill zeros with their defaults and keep to the bounds. */
 static int check_numbers(struct sl_wal_opts *o, struct sl_err *err)
 {
-	int rc = number32(&o->retention_days, 30, 1, 36500, true, "retention_days", err);
-	if (rc == 0)
-		rc = number(&o->flush_interval_ms, 100, 1, 86400000, false, "flush_interval_ms", err);
-	if (rc == 0)
-		rc = number32(&o->archive_level, 3, 1, 19, false, "archive_level", err);
-	if (rc == 0)
-		rc = number(&o->segment_bytes, (int64_t)64 << 20, 4096, (int64_t)1 << 40, false, "segment_bytes", err);
-	if (rc == 0)
-		rc = number(&o->max_pending_bytes, (int64_t)1 << 30, 1, INT64_MAX, true, "max_pending_bytes", err);
-	if (rc == 0)
-		rc = number32(&o->batch_records, 50, 1, 100000, false, "batch_records", err);
-	if (rc == 0)
-		rc = number(&o->linger_ms, 0, 0, 10000, false, "linger_ms", err);
-	if (rc == 0)
-		rc = number(&o->batch_bytes, 256 * 1024, 1, (int64_t)1 << 30, false, "batch_bytes", err);
-	if (rc == 0 && o->prepare_max_bytes != SL_NONE)
-		rc = number(&o->prepare_max_bytes, (int64_t)4 << 20, 512, (int64_t)1 << 30, false, "prepare_max_bytes",
-			    err);
-	return rc;
+	int64_t retention_days = o->retention_days, archive_level = o->archive_level, batch_records = o->batch_records;
+	const struct {
+		const char *field;
+		int64_t *value;
+		int64_t initial, min, max;
+		bool may_be_unlimited;
+	} rows[] = {
+		{"retention_days", &retention_days, 30, 1, 36500, true},
+		{"flush_interval_ms", &o->flush_interval_ms, 100, 1, 86400000, false},
+		{"archive_level", &archive_level, 3, 1, 19, false},
+		{"segment_bytes", &o->segment_bytes, (int64_t)64 << 20, 4096, (int64_t)1 << 40, false},
+		{"max_pending_bytes", &o->max_pending_bytes, (int64_t)1 << 30, 1, INT64_MAX, true},
+		{"batch_records", &batch_records, 50, 1, 100000, false},
+		{"linger_ms", &o->linger_ms, 0, 0, 10000, false},
+		{"batch_bytes", &o->batch_bytes, 256 * 1024, 1, (int64_t)1 << 30, false},
+		{"prepare_max_bytes", &o->prepare_max_bytes, (int64_t)4 << 20, 512, (int64_t)1 << 30, false},
+	};
+	for (size_t i = 0; i < SL_COUNT(rows); i++) {
+		int64_t *v = rows[i].value;
+		bool off = v == &o->prepare_max_bytes && *v == SL_NONE;
+		if (*v == 0)
+			*v = rows[i].initial;
+		if (off || (rows[i].may_be_unlimited && *v == SL_UNLIMITED))
+			continue;
+		if (*v < rows[i].min || *v > rows[i].max)
+			return sl_err_set(err, SL_EINVAL, "wal options: %s is %lld; it must be %lld to %lld%s",
+					  rows[i].field, (long long)*v, (long long)rows[i].min, (long long)rows[i].max,
+					  rows[i].may_be_unlimited ? " or SL_UNLIMITED" : "");
+	}
+	o->retention_days = (int32_t)retention_days;
+	o->archive_level = (int32_t)archive_level;
+	o->batch_records = (int32_t)batch_records;
+	return 0;
 }
 
 static int check_enums(struct sl_wal_opts *o, struct sl_err *err)
@@ -98,16 +89,6 @@ static char *home_path(const struct sl_env *env, const char *leaf)
 	return NULL;
 }
 
-static bool copy_strings(struct sl_wal_opts *o, const struct sl_wal_opts *in, const struct sl_env *env)
-{
-	o->wal_dir = in->wal_dir != NULL ? sl__strdup(env, in->wal_dir) : home_path(env, "wal");
-	o->archive_dir = in->archive_dir != NULL ? sl__strdup(env, in->archive_dir) : home_path(env, "archive");
-	o->key_file = in->key_file != NULL ? sl__strdup(env, in->key_file) : NULL;
-	o->dead_letter_dir = in->dead_letter_dir != NULL ? sl__strdup(env, in->dead_letter_dir) : NULL;
-	return o->wal_dir != NULL && o->archive_dir != NULL && (in->key_file == NULL || o->key_file != NULL) &&
-	       (in->dead_letter_dir == NULL || o->dead_letter_dir != NULL);
-}
-
 int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts, const struct sl_env *env,
 			 struct sl_err *err)
 {
@@ -129,7 +110,12 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 		rc = check_enums(&o, err);
 	if (rc != 0)
 		return rc;
-	if (!copy_strings(&o, &in, env)) {
+	o.wal_dir = in.wal_dir != NULL ? sl__strdup(env, in.wal_dir) : home_path(env, "wal");
+	o.archive_dir = in.archive_dir != NULL ? sl__strdup(env, in.archive_dir) : home_path(env, "archive");
+	o.key_file = in.key_file != NULL ? sl__strdup(env, in.key_file) : NULL;
+	o.dead_letter_dir = in.dead_letter_dir != NULL ? sl__strdup(env, in.dead_letter_dir) : NULL;
+	if (o.wal_dir == NULL || o.archive_dir == NULL || (in.key_file != NULL && o.key_file == NULL) ||
+	    (in.dead_letter_dir != NULL && o.dead_letter_dir == NULL)) {
 		sl__wal_opts_free(env, &o);
 		return sl_err_set(err, SL_ENOMEM, "wal options: no memory, or no home folder to put the log in");
 	}

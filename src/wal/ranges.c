@@ -13,8 +13,8 @@ void sl__wal_ranges_fini(struct wal_ranges *r)
 	*r = (struct wal_ranges){.env = r->env};
 }
 
-/* The first range that ends at or behind sequence. */
-static size_t lower(const struct wal_ranges *r, uint64_t sequence)
+/* The first range that ends at or after sequence. */
+static size_t range_lower(const struct wal_ranges *r, uint64_t sequence)
 {
 	size_t lo = 0, hi = r->n;
 	while (lo < hi) {
@@ -57,7 +57,7 @@ int sl__wal_ranges_set(struct wal_ranges *r, uint64_t first, uint64_t last, uint
 	struct wal_status_range parts[3];
 	size_t n = 0;
 	/* Begin one to the left, so that a neighbour that touches is merged. */
-	size_t from = lower(r, first > 1 ? first - 1 : first), to = from;
+	size_t from = range_lower(r, first > 1 ? first - 1 : first), to = from;
 	for (; to < r->n && r->v[to].first <= last + 1; to++) {
 		struct wal_status_range old = r->v[to];
 		if (old.status == status) {
@@ -80,26 +80,26 @@ int sl__wal_ranges_set(struct wal_ranges *r, uint64_t first, uint64_t last, uint
 
 uint8_t sl__wal_ranges_get(const struct wal_ranges *r, uint64_t sequence)
 {
-	size_t i = lower(r, sequence);
+	size_t i = range_lower(r, sequence);
 	return i < r->n && r->v[i].first <= sequence ? r->v[i].status : (uint8_t)SL_WAL_PENDING;
 }
 
 bool sl__wal_ranges_failed_covers(const struct wal_ranges *r, uint64_t first, uint64_t last)
 {
-	size_t i = lower(r, first);
+	size_t i = range_lower(r, first);
 	return i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first <= first && r->v[i].last >= last;
 }
 
 uint64_t sl__wal_ranges_failed_end(const struct wal_ranges *r, uint64_t sequence)
 {
-	size_t i = lower(r, sequence);
+	size_t i = range_lower(r, sequence);
 	bool inside = i < r->n && r->v[i].first <= sequence && r->v[i].status == SL_WAL_FAILED;
 	return inside ? r->v[i].last : 0;
 }
 
 struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uint64_t sequence)
 {
-	size_t i = sequence > 1 ? lower(r, sequence - 1) : r->n;
+	size_t i = sequence > 1 ? range_lower(r, sequence - 1) : r->n;
 	bool found = i < r->n && r->v[i].status == SL_WAL_FAILED && r->v[i].first < sequence;
 	return found ? (struct sl_wal_range){r->v[i].first, sequence - 1} : (struct sl_wal_range){0, 0};
 }
@@ -107,14 +107,14 @@ struct sl_wal_range sl__wal_ranges_failed_before(const struct wal_ranges *r, uin
 uint64_t sl__wal_ranges_count(const struct wal_ranges *r, uint64_t first, uint64_t last)
 {
 	uint64_t n = 0;
-	for (size_t i = lower(r, first); i < r->n && r->v[i].first <= last; i++)
+	for (size_t i = range_lower(r, first); i < r->n && r->v[i].first <= last; i++)
 		n += SL_MIN(last, r->v[i].last) - SL_MAX(first, r->v[i].first) + 1;
 	return n;
 }
 
 void sl__wal_ranges_drop_below(struct wal_ranges *r, uint64_t sequence)
 {
-	size_t n = lower(r, sequence);
+	size_t n = range_lower(r, sequence);
 	if (n != 0)
 		splice(r, 0, n, NULL, 0);
 }

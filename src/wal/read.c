@@ -3,122 +3,88 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "wal/handle.h"
-#include "wal/letter.h"
 #include "wal/scan.h"
 #include "wal/segs.h"
+#include "wal/sender.h"
 
-/* The first sequence of the segment that holds `sequence`; 0 when none does. */
-static uint64_t segment_first(const sl_wal *w, uint64_t sequence, uint32_t *version, bool *active) SL_REQUIRES(w->mu)
-{
-	*active = w->active_first != 0 && sequence >= w->active_first;
-	if (*active) {
-		*version = w->header.version;
-		return w->active_first;
-	}
-	for (size_t i = w->n_segments; i > 0; i--)
-		if (w->segments[i - 1].first <= sequence) {
-			*version = w->segments[i - 1].version;
-			return w->segments[i - 1].first;
-		}
-	return 0;
-}
-
-char *sl__wal_segment_path(sl_wal *w, uint64_t sequence)
-{
+/* A segment, as it was when it was asked for. */
+struct place {
+	uint64_t first; /* its first sequence; 0: none */
 	uint32_t version;
 	bool active;
-	uint64_t first = segment_first(w, sequence, &version, &active);
-	return sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first);
-}
+};
 
-static uint64_t segment_now(sl_wal *w, uint64_t sequence, uint32_t *version, bool *active)
+/* The segment that holds `sequence`, or would. */
+static struct place find_segment(sl_wal *w, uint64_t sequence)
 {
+	struct place found = {0};
 	sl__lock(&w->mu);
-	uint64_t first = segment_first(w, sequence, version, active);
+	if (w->active_first != 0 && sequence >= w->active_first)
+		found = (struct place){w->active_first, w->header.version, true};
+	for (size_t i = w->n_segments; i > 0 && found.first == 0; i--)
+		if (w->segments[i - 1].first <= sequence)
+			found = (struct place){w->segments[i - 1].first, w->segments[i - 1].version, false};
 	sl__unlock(&w->mu);
-	return first;
+	return found;
 }
 
-/* A file can be sealed, which renames it, between asking for its name and opening it: then SL_EAGAIN. */
-static int open_segment(sl_wal *w, uint64_t sequence, uint64_t first, bool active, int *out, struct sl_err *err)
+/* A descriptor of the caller's for the segment that holds sequence, or would. SL_ENOENT: no segment is that old. */
+static int open_segment(sl_wal *w, uint64_t sequence, struct place *out, int *out_fd, struct sl_err *err)
 {
-	char *path = sl__wal_file_path(&w->env, w->dir, w->id, active ? 0 : first);
-	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
-	int fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
-	bool active_now;
-	uint32_t version;
-	int rc = 0;
-	if (segment_now(w, sequence, &version, &active_now) != first || active_now != active)
-		rc = SL_EAGAIN;
-	else if (fd < 0)
-		rc = sl_err_set_errno(err, -fd, "open %s", path);
-	sl__free(&w->env, path);
-	if (rc == 0)
-		*out = fd;
-	else if (fd >= 0)
-		(void)SL__IO(&w->env, close, fd);
-	return rc;
+	for (int tries = 0; tries < 100; tries++) {
+		struct place at = find_segment(w, sequence);
+		if (at.first == 0)
+			return SL_ENOENT;
+		char *path = sl__wal_file_path(&w->env, w->dir, w->id, at.active ? 0 : at.first);
+		if (path == NULL)
+			return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+		int rc = 0, fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
+		/* A file can be sealed, which renames it, between asking for its name and opening it: then again. */
+		struct place now = find_segment(w, sequence);
+		bool moved = now.first != at.first || now.active != at.active;
+		if (!moved && fd < 0)
+			rc = sl_err_set_errno(err, -fd, "open %s", path);
+		sl__free(&w->env, path);
+		if (!moved && fd >= 0) {
+			*out = at;
+			*out_fd = fd;
+		} else if (fd >= 0) {
+			(void)SL__IO(&w->env, close, fd);
+		}
+		if (!moved)
+			return rc;
+	}
+	return SL_ENOENT;
 }
 
 int sl__wal_open_segment_of(sl_wal *w, uint64_t sequence, int *fd, struct sl_err *err)
 {
-	int rc = SL_EAGAIN;
-	for (int tries = 0; rc == SL_EAGAIN && tries < 100; tries++) {
-		bool active;
-		uint32_t version;
-		uint64_t first = segment_now(w, sequence, &version, &active);
-		if (first == 0)
-			return SL_ENOENT;
-		rc = open_segment(w, sequence, first, active, fd, err);
-	}
-	return rc;
+	struct place at;
+	return open_segment(w, sequence, &at, fd, err);
 }
 
-/* Make the segment that holds sequence the one that is open for reading. */
-static int open_for_read(sl_wal *w, uint64_t sequence, uint32_t *version, struct sl_err *err) SL_REQUIRES(w->read_mu)
-{
-	for (int tries = 0; tries < 100; tries++) {
-		bool active;
-		uint64_t first = segment_now(w, sequence, version, &active);
-		if (first == 0)
-			break;
-		if (w->read_fd >= 0 && w->read_first == first)
-			return 0;
-		sl__close_fd(&w->env, &w->read_fd);
-		int rc = open_segment(w, sequence, first, active, &w->read_fd, err);
-		if (rc == 0)
-			w->read_first = first;
-		if (rc != SL_EAGAIN)
-			return rc;
-	}
-	return sl_err_set(err, SL_ENOENT, "%s: sequence %llu is not in it", w->path, (unsigned long long)sequence);
-}
-
-static int read_bytes(sl_wal *w, const struct wal_entry *entry, uint8_t *bytes, uint32_t *version, struct sl_err *err)
+/* The bytes of the record of entry, into stored->bytes. The segment stays open for the next read. */
+static int read_bytes(sl_wal *w, const struct wal_entry *entry, struct wal_stored *stored, struct sl_err *err)
 	SL_REQUIRES(w->read_mu)
 {
-	int rc = open_for_read(w, entry->sequence, version, err);
-	if (rc != 0)
-		return rc;
-	ssize_t got = sl__pread_full(&w->env, w->read_fd, bytes, entry->total, entry->offset);
+	struct place at = find_segment(w, entry->sequence);
+	if (w->read_fd < 0 || at.first == 0 || w->read_first != at.first) {
+		sl__close_fd(&w->env, &w->read_fd);
+		int rc = open_segment(w, entry->sequence, &at, &w->read_fd, err);
+		if (rc == SL_ENOENT)
+			return sl_err_set(err, SL_ENOENT, "%s: no sequence %llu", w->path,
+					  (unsigned long long)entry->sequence);
+		if (rc != 0)
+			return rc;
+		w->read_first = at.first;
+	}
+	stored->version = at.version;
+	ssize_t got = sl__pread_full(&w->env, w->read_fd, stored->bytes, entry->total, entry->offset);
 	if (got < 0)
 		return sl_err_set_errno(err, (int)-got, "read %s", w->path);
 	if ((size_t)got < entry->total)
-		memset(bytes + got, 0, entry->total - (size_t)got);
+		memset(stored->bytes + got, 0, entry->total - (size_t)got);
 	return 0;
-}
-
-static int check_bytes(const sl_wal *w, const struct wal_entry *entry, struct wal_stored *stored, struct sl_err *err)
-{
-	if (sl__wal_total(stored->bytes, entry->total) == entry->total &&
-	    sl__wal_check(stored->bytes, entry->total, &stored->record, NULL) == WAL_VALID &&
-	    stored->record.sequence == entry->sequence)
-		return 0;
-	return sl_err_set(err, SL_ECORRUPT,
-			  "%s: record %llu is damaged on disk; close the log and run sluice wal recover", w->path,
-			  (unsigned long long)entry->sequence);
 }
 
 int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_stored *out, struct sl_err *err)
@@ -127,10 +93,15 @@ int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_sto
 	if (stored.bytes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
 	sl__lock(&w->read_mu);
-	int rc = read_bytes(w, entry, stored.bytes, &stored.version, err);
+	int rc = read_bytes(w, entry, &stored, err);
 	sl__unlock(&w->read_mu);
-	if (rc == 0)
-		rc = check_bytes(w, entry, &stored, err);
+	bool sound = rc == 0 && sl__wal_total(stored.bytes, entry->total) == entry->total &&
+		     sl__wal_check(stored.bytes, entry->total, &stored.record, NULL) == WAL_VALID &&
+		     stored.record.sequence == entry->sequence;
+	if (rc == 0 && !sound)
+		rc = sl_err_set(err, SL_ECORRUPT,
+				"%s: record %llu is damaged on disk; close the log and run sluice wal recover", w->path,
+				(unsigned long long)entry->sequence);
 	if (rc != 0) {
 		sl__free(&w->env, stored.bytes);
 		return rc;
@@ -139,7 +110,7 @@ int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_sto
 	return 0;
 }
 
-/* Open the sealed payload beside, then move it to the front: the caller frees one block. */
+/* Decrypt the sealed payload into fresh memory, then move it to the front: the caller frees one block. */
 static int open_payload(sl_wal *w, struct wal_stored *stored, struct sl_wal_record *out, struct sl_err *err)
 {
 	const struct wal_record *rec = &stored->record;
@@ -156,8 +127,9 @@ static int open_payload(sl_wal *w, struct wal_stored *stored, struct sl_wal_reco
 	sl__free(&w->env, open_text);
 	out->payload_len = plain;
 	if (rc != 0)
-		return sl_err_set(err, SL_EKEY, "%s: record %llu does not open: a wrong key, or it was tampered with",
-				  w->path, (unsigned long long)rec->sequence);
+		return sl_err_set(err, SL_EKEY,
+				  "%s: record %llu cannot be decrypted: wrong key, or it was tampered with", w->path,
+				  (unsigned long long)rec->sequence);
 	return 0;
 }
 
@@ -194,7 +166,7 @@ struct iterate {
 	uint64_t from, upto;
 };
 
-static int on_record(const struct sl_wal_record *record, void *ctx)
+static int on_iterated_record(const struct sl_wal_record *record, void *ctx)
 {
 	struct iterate *it = ctx;
 	if (record->sequence < it->from || record->sequence > it->upto)
@@ -223,7 +195,8 @@ int sl_wal_iterate(sl_wal *w, uint64_t from, sl_wal_record_fn *fn, void *ctx, st
 	sl__unlock(&w->mu);
 	if (gone)
 		return sl_err_set(err, SL_ECLOSED, "%s is archived", w->path);
-	struct wal_scan scan = {.env = &w->env, .key = w->key, .on_record = on_record, .ctx = &it, .quiet = true};
+	struct wal_scan scan = {
+		.env = &w->env, .key = w->key, .on_record = on_iterated_record, .ctx = &it, .quiet = true};
 	return sl__wal_scan_stream(&scan, w->dir, w->id, NULL, err);
 }
 
@@ -257,7 +230,7 @@ int sl_wal_read(sl_wal *w, uint64_t sequence, struct sl_wal_record *out, struct 
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
 		return rc;
-	/* A pending record is found by the index; a settled one is looked for in the files. */
+	/* A pending record is found by the index; a settled one is searched for in the files. */
 	sl__lock(&w->mu);
 	const struct wal_entry *found = sl__wal_index_next(&w->index, sequence);
 	struct wal_entry entry = found != NULL ? *found : (struct wal_entry){0};
@@ -281,7 +254,8 @@ int sl_wal_read(sl_wal *w, uint64_t sequence, struct sl_wal_record *out, struct 
 	return 0;
 }
 
-void sl_wal_free(sl_wal *w, const void *payload)
+void sl_wal_record_free(sl_wal *w, struct sl_wal_record *record)
 {
-	sl__free(&w->env, (void *)(uintptr_t)payload);
+	sl__free(&w->env, (void *)(uintptr_t)record->payload);
+	record->payload = NULL;
 }

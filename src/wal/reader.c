@@ -9,8 +9,8 @@
  *
  * R1  The damaged record's own length is tried first: when a chain of records begins right after it, that is q. When
  *     the log ends exactly there, the damaged record was the last one. But when records lie without a gap from
- *     somewhere behind p exactly to that place, it is the length that is wrong, and the first of these is q.
- * R2  Otherwise every byte behind p is a candidate. It must look like a record whose sequence fits (data: above the
+ *     somewhere after p exactly to that place, it is the length that is wrong, and the first of these is q.
+ * R2  Otherwise every byte after p is a candidate. It must look like a record whose sequence fits (data: above the
  *     last one), with a right CRC, and the chain that begins there must reach further than any other candidate's:
  *     a payload may itself hold log bytes, and a chain inside a payload ends where the payload does.
  * R3  Without a candidate, the rest is a torn tail.
@@ -41,30 +41,22 @@ void sl__wal_reader_fini(struct wal_reader *r)
 	r->buf = NULL;
 }
 
-static bool grow_window(struct wal_reader *r, size_t want)
-{
-	size_t cap = SL_MAX(want, WINDOW_BYTES);
-	if (cap <= r->cap)
-		return true;
-	uint8_t *fresh = sl__alloc(r->env, cap);
-	if (fresh == NULL) {
-		r->error = ENOMEM;
-		return false;
-	}
-	if (r->len != 0)
-		memcpy(fresh, r->buf, r->len);
-	sl__free(r->env, r->buf);
-	r->buf = fresh;
-	r->cap = cap;
-	return true;
-}
-
-/* Move the window so that it begins at offset, keeping bytes that are already in memory. */
+/* Move the window so that it begins at offset and has room for want bytes, keeping bytes that are already in memory. */
 static bool refill(struct wal_reader *r, uint64_t offset, size_t want)
 {
-	if (!grow_window(r, want))
-		return false;
-	size_t keep = 0;
+	size_t keep = 0, cap = SL_MAX(want, WINDOW_BYTES);
+	if (cap > r->cap) {
+		uint8_t *fresh = sl__alloc(r->env, cap);
+		if (fresh == NULL) {
+			r->error = ENOMEM;
+			return false;
+		}
+		if (r->len != 0)
+			memcpy(fresh, r->buf, r->len);
+		sl__free(r->env, r->buf);
+		r->buf = fresh;
+		r->cap = cap;
+	}
 	if (offset >= r->start && offset < r->start + r->len) {
 		keep = (size_t)(r->start + r->len - offset);
 		memmove(r->buf, r->buf + (offset - r->start), keep);
@@ -108,20 +100,26 @@ void sl__wal_walk_init(struct wal_walk *w, struct wal_reader *r, uint64_t last)
 
 enum probe { PROBE_ERROR = -1, PROBE_NO = 0, PROBE_YES = 1 };
 
-/* Is there a valid record at offset? *check says why not. */
-static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct wal_record *out, enum wal_check *check,
-			       uint64_t *expected, uint64_t *actual)
+/* What lies at an offset. */
+struct probed {
+	struct wal_record record; /* of a valid one */
+	enum wal_check check;     /* why it is not */
+	uint64_t expected_crc, actual_crc;
+};
+
+/* Is there a valid record at offset? */
+static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct probed *out)
 {
 	size_t got;
-	*check = WAL_BAD_LENGTH;
-	*expected = *actual = 0;
+	out->check = WAL_BAD_LENGTH;
+	out->expected_crc = out->actual_crc = 0;
 	const uint8_t *p = sl__wal_view(r, offset, WAL_FRAME_BYTES, &got);
 	if (p == NULL)
 		return PROBE_ERROR;
 	uint32_t total = got < WAL_FRAME_BYTES ? 0 : sl__wal_total(p, r->size - offset);
 	if (total == 0) {
 		if (got >= 4 && sl__wal_total(p, UINT64_MAX) != 0)
-			*check = WAL_CUT_SHORT;
+			out->check = WAL_CUT_SHORT;
 		return PROBE_NO;
 	}
 	p = sl__wal_view(r, offset, total, &got);
@@ -129,9 +127,9 @@ static enum probe probe_record(struct wal_reader *r, uint64_t offset, struct wal
 		return PROBE_ERROR;
 	if (got < total)
 		return PROBE_NO;
-	*check = sl__wal_check(p, total, out, actual);
-	*expected = sl__get64(p + total - 8);
-	return *check == WAL_VALID ? PROBE_YES : PROBE_NO;
+	out->check = sl__wal_check(p, total, &out->record, &out->actual_crc);
+	out->expected_crc = sl__get64(p + total - 8);
+	return out->check == WAL_VALID ? PROBE_YES : PROBE_NO;
 }
 
 /* The first offset from `from` on that holds a byte other than zero; r->size without one. */
@@ -156,7 +154,7 @@ static enum probe skip_zeros(struct wal_reader *r, uint64_t from, uint64_t *at)
 	return PROBE_YES;
 }
 
-/* One past the last byte behind from that is not zero; from when all are zero. */
+/* One past the last byte after from that is not zero; from when all are zero. */
 static enum probe last_nonzero(struct wal_reader *r, uint64_t from, uint64_t *end)
 {
 	*end = from;
@@ -177,7 +175,7 @@ static enum probe last_nonzero(struct wal_reader *r, uint64_t from, uint64_t *en
 	return PROBE_YES;
 }
 
-/* Does a record fit behind data sequence `last`? Status records speak of any sequence. */
+/* Does a record fit after data sequence `last`? Status records are about any sequence. */
 static bool sequence_fits(const struct wal_record *rec, uint64_t last)
 {
 	return rec->status != SL_WAL_PENDING || rec->sequence > last;
@@ -189,40 +187,17 @@ static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, 
 {
 	*end = q;
 	while (q < limit) {
-		struct wal_record rec;
-		enum wal_check check;
-		uint64_t expected, actual;
-		enum probe found = probe_record(r, q, &rec, &check, &expected, &actual);
+		struct probed at;
+		enum probe found = probe_record(r, q, &at);
 		if (found == PROBE_ERROR)
 			return found;
-		if (found == PROBE_NO || !sequence_fits(&rec, last))
+		if (found == PROBE_NO || !sequence_fits(&at.record, last))
 			break;
-		if (rec.status == SL_WAL_PENDING)
-			last = rec.sequence;
-		*end = q += rec.total;
+		if (at.record.status == SL_WAL_PENDING)
+			last = at.record.sequence;
+		*end = q += at.record.total;
 	}
 	return PROBE_YES;
-}
-
-/* R1. Where the damaged record's own length leads: *next. YES when a record is there; *at_end when it is the log's end.
- */
-static enum probe try_own_length(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *next, bool *at_end)
-{
-	size_t got;
-	*at_end = false;
-	const uint8_t *bytes = sl__wal_view(w->r, p, 4, &got);
-	if (bytes == NULL)
-		return PROBE_ERROR;
-	uint32_t total = got < 4 ? 0 : sl__wal_total(bytes, w->r->size - p);
-	if (total == 0)
-		return PROBE_NO;
-	uint64_t end;
-	*next = p + total;
-	/* The last eight bytes of a record are its CRC: hardly ever all zero. */
-	*at_end = data_end <= *next && data_end > *next - 8;
-	if (follow_chain(w->r, *next, w->last, UINT64_MAX, &end) == PROBE_ERROR)
-		return PROBE_ERROR;
-	return end > *next ? PROBE_YES : PROBE_NO;
 }
 
 /* Cheap check of a candidate before its CRC is computed. */
@@ -235,7 +210,7 @@ static bool looks_like_record(const uint8_t *p, uint64_t avail, uint64_t last)
 
 /*
  * A search over every byte. Records inside a chain that was followed are not followed again: they end where it ends.
- * What is followed beside that is bounded, so that a payload made to look like many records cannot hold a recovery up:
+ * What is followed in addition is bounded, so that a payload made to look like many records cannot hold a recovery up:
  * past the bound the best chain so far is taken.
  */
 struct search {
@@ -288,7 +263,7 @@ static enum probe search_follow(struct wal_walk *w, struct search *s, uint32_t t
 	return found;
 }
 
-/* R2. The start of the chain that reaches furthest, of all that begin behind p. */
+/* R2. The start of the chain that reaches furthest, of all that begin after p. */
 static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_end, uint64_t *q)
 {
 	uint64_t best_end = 0, limit = SL_MIN(data_end + 8, w->r->size);
@@ -312,7 +287,7 @@ static enum probe scan_for_chain(struct wal_walk *w, uint64_t p, uint64_t data_e
 	}
 }
 
-/* R1. The first of the records that lead from behind p exactly to next, when it is the length itself that is damaged.
+/* R1. The first of the records that lead from after p exactly to next, when it is the length itself that is damaged.
  * Records inside a payload cannot: the last bytes before next are the CRC of the record around them. */
 static enum probe chain_inside(struct wal_walk *w, uint64_t p, uint64_t next, uint64_t *q)
 {
@@ -339,21 +314,37 @@ static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
 
 static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
 {
-	uint64_t p = w->pos, q = 0, next = 0, inside = 0;
-	bool at_end;
-	/* Looked for once: a log with many damaged places would otherwise be read to its end for each. */
+	uint64_t p = w->pos, q = 0, next = 0;
+	/* Searched for once: a log with many damaged places would otherwise be read to its end for each. */
 	if (w->data_end == 0 && last_nonzero(w->r, p, &w->data_end) == PROBE_ERROR)
 		return read_failed(w, err);
 	uint64_t data_end = w->data_end;
-	enum probe found = try_own_length(w, p, data_end, &next, &at_end);
+	/* R1. Where does the damaged record's own length lead? To a record, or to the end of the log? */
+	size_t got;
+	const uint8_t *bytes = sl__wal_view(w->r, p, 4, &got);
+	if (bytes == NULL)
+		return read_failed(w, err);
+	uint32_t total = got < 4 ? 0 : sl__wal_total(bytes, w->r->size - p);
+	enum probe found = PROBE_NO;
+	bool at_end = false;
+	if (total != 0) {
+		uint64_t end;
+		next = p + total;
+		/* The last eight bytes of a record are its CRC: hardly ever all zero. */
+		at_end = data_end <= next && data_end > next - 8;
+		if (follow_chain(w->r, next, w->last, UINT64_MAX, &end) == PROBE_ERROR)
+			return read_failed(w, err);
+		found = end > next ? PROBE_YES : PROBE_NO;
+	}
 	q = next;
-	if (found == PROBE_YES || (found == PROBE_NO && at_end)) {
+	if (found == PROBE_YES || at_end) {
+		uint64_t inside = 0;
 		enum probe hidden = chain_inside(w, p, next, &inside);
 		if (hidden != PROBE_NO) {
 			found = hidden;
 			q = inside;
 		}
-	} else if (found == PROBE_NO) {
+	} else {
 		found = scan_for_chain(w, p, data_end, &q);
 	}
 	if (found == PROBE_ERROR)
@@ -370,18 +361,19 @@ static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl
 
 enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struct sl_err *err)
 {
-	enum wal_check check;
-	*item = (struct wal_item){.offset = w->pos};
-	enum probe found = probe_record(w->r, w->pos, &item->record, &check, &item->expected_crc, &item->actual_crc);
+	struct probed at = {.check = WAL_VALID};
+	enum probe found = probe_record(w->r, w->pos, &at);
 	if (found == PROBE_ERROR)
 		return read_failed(w, err);
+	*item = (struct wal_item){
+		.offset = w->pos, .record = at.record, .expected_crc = at.expected_crc, .actual_crc = at.actual_crc};
 	if (found == PROBE_YES && sequence_fits(&item->record, w->last)) {
 		w->pos += item->record.total;
 		if (item->record.status == SL_WAL_PENDING)
 			w->last = item->record.sequence;
 		return WAL_STEP_RECORD;
 	}
-	item->reason = found == PROBE_YES ? "sequence does not continue the one before" : sl__wal_check_text(check);
+	item->reason = found == PROBE_YES ? "sequence does not continue the one before" : sl__wal_check_text(at.check);
 	uint64_t nonzero;
 	if (skip_zeros(w->r, w->pos, &nonzero) == PROBE_ERROR)
 		return read_failed(w, err);

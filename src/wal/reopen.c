@@ -41,7 +41,7 @@ static int put_name_back(sl_wal *w, struct sl_err *err)
 {
 	int rc = is_ours(w, w->path);
 	if (rc != 0)
-		return rc < 0 ? sl_err_set_errno(err, -rc, "look for %s", w->path) : 0;
+		return rc < 0 ? sl_err_set_errno(err, -rc, "stat %s", w->path) : 0;
 	char *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "reopen %s: no memory", w->path);
@@ -76,31 +76,8 @@ static int check_records(const sl_wal *w, struct sl_err *err)
 	return rc;
 }
 
-static int cut(const sl_wal *w, struct sl_err *err)
-{
-	int rc = SL__IO(&w->env, truncate, w->fd, w->end);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: cut it to %llu bytes", w->path,
-					 (unsigned long long)w->end)
-		      : 0;
-}
-
-/* [exclusive, no mu] Dirty again what the failed flush shared with records. */
-static int write_last_block(const sl_wal *w, struct sl_err *err)
-{
-	uint8_t block[BLOCK_BYTES];
-	uint64_t from = w->end - w->end % BLOCK_BYTES;
-	size_t n = (size_t)(w->end - from);
-	ssize_t got = sl__pread_full(&w->env, w->fd, block, n, from);
-	if (got < 0)
-		return sl_err_set_errno(err, (int)-got, "reopen %s: read", w->path);
-	if ((size_t)got < n)
-		return sl_err_set(err, SL_ECORRUPT, "reopen %s: it is shorter than its records", w->path);
-	int rc = n > 0 ? sl__pwrite_full(&w->env, w->fd, block, n, from) : 0;
-	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: write", w->path) : 0;
-}
-
 /* [exclusive, no mu] Zeros after the end: the next flush has its room. A disk without it is left as it was. */
-static int make_room(sl_wal *w, struct sl_err *err)
+static int write_room(sl_wal *w, struct sl_err *err)
 {
 	static const uint8_t zeros[ROOM_BYTES];
 	int rc = sl__pwrite_full(&w->env, w->fd, zeros, sizeof(zeros), w->end);
@@ -119,28 +96,45 @@ static int make_room(sl_wal *w, struct sl_err *err)
 	return 0;
 }
 
-/* The folder needs no sync: under either name the file is found, with everything that comes behind. */
-static int sync_file(const sl_wal *w, struct sl_err *err)
-{
-	int rc = SL__IO(&w->env, sync, w->fd);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: sync", w->path) : 0;
-}
-
 /* [exclusive, no mu] */
 static int revive(sl_wal *w, bool poisoned, struct sl_err *err)
 {
-	int rc = poisoned ? put_name_back(w, err) : 0;
-	if (rc == 0 && poisoned)
+	if (!poisoned) {
+		int rc = w->cut_needed ? sl__wal_plain_code(sl__wal_trim(w, err), err) : 0;
+		return rc == 0 && w->ready_end < w->end + ROOM_BYTES ? write_room(w, err) : rc;
+	}
+	/* Steps 1 and 2. */
+	int rc = put_name_back(w, err);
+	if (rc == 0)
 		rc = check_records(w, err);
-	if (rc == 0 && poisoned && w->torn == 0)
-		rc = cut(w, err); /* synced below */
-	else if (rc == 0 && (poisoned || w->cut_needed))
+	if (rc != 0)
+		return rc;
+	/* Step 3: cut, and dirty again what the failed flush shared with records. */
+	if (w->torn > 0) {
 		rc = sl__wal_plain_code(sl__wal_trim(w, err), err);
-	if (rc == 0 && poisoned)
-		rc = write_last_block(w, err);
-	if (rc == 0 && (poisoned || w->ready_end < w->end + ROOM_BYTES))
-		rc = make_room(w, err);
-	return rc == 0 && poisoned ? sync_file(w, err) : rc;
+		if (rc != 0)
+			return rc;
+	} else if ((rc = SL__IO(&w->env, truncate, w->fd, w->end)) < 0) { /* synced below */
+		return sl_err_set_errno(err, -rc, "reopen %s: cut it to %llu bytes", w->path,
+					(unsigned long long)w->end);
+	}
+	uint8_t block[BLOCK_BYTES];
+	uint64_t from = w->end - w->end % BLOCK_BYTES;
+	size_t n = (size_t)(w->end - from);
+	ssize_t got = sl__pread_full(&w->env, w->fd, block, n, from);
+	if (got < 0)
+		return sl_err_set_errno(err, (int)-got, "reopen %s: read", w->path);
+	if ((size_t)got < n)
+		return sl_err_set(err, SL_ECORRUPT, "reopen %s: it is shorter than its records", w->path);
+	rc = n > 0 ? sl__pwrite_full(&w->env, w->fd, block, n, from) : 0;
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "reopen %s: write", w->path);
+	rc = write_room(w, err);
+	if (rc != 0)
+		return rc;
+	/* Step 4. The folder needs no sync: under either name the file is found, with everything that follows. */
+	rc = SL__IO(&w->env, sync, w->fd);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: sync", w->path) : 0;
 }
 
 int sl_wal_reopen(sl_wal *w, struct sl_err *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Setting damage aside. Nothing is thrown away: bytes that leave a log are kept beside it, synced, before they leave.
+ * Quarantining damage. Nothing is thrown away: bytes that leave a log are kept next to it, synced, before they leave.
  * Every step can be repeated after a crash.
  */
 #ifndef SL_WAL_REPAIR_H
@@ -9,30 +9,31 @@
 #include "wal/handle.h"
 #include "wal/survey.h"
 
-/* Keep bytes offset..offset+length of fd as <dir>/<name>.<kind>-<offset>, synced with its folder. The same bytes under
- * that name already are enough; other bytes get ".2", ".3" … after the name. */
-SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, int fd, const char *name, const char *kind, uint64_t offset,
-				    uint64_t length, struct sl_err *err);
+struct wal_bytes {
+	int fd;
+	uint64_t offset, length;
+};
+/* Keep a copy of the bytes as <dir>/<name>.<kind>-<offset>, synced with its folder. The same bytes under that name
+ * already are enough; other bytes get ".2", ".3" … after the name. */
+SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, struct wal_bytes bytes, const char *name, const char *kind,
+				    struct sl_err *err);
 /* Rename a whole file to <path>.<suffix> (".2" … when taken). The folder is synced before recovery ends (V4), or before
  * a new file takes the name; one that comes back until then is moved again. */
 SL_MUST_CHECK int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, struct sl_err *err);
-struct wal_hole {
-	uint64_t first, last; /* sequences that are not there; first 0: no hole */
-};
-/* Rewrite the segment without its damaged ranges, which are set aside, and with the holes declared at its end. Replaces
- * w->fd when it is the active one. */
-SL_MUST_CHECK int sl__wal_salvage(sl_wal *w, const struct wal_source *src, bool active, const struct wal_hole *holes,
+/* Below, a hole is a range of sequences that are not there, none when its first is 0, and a source without named_first
+ * is the active file: what replaces it also replaces w->fd. */
+/* Rewrite the segment without its damaged ranges, which are quarantined, and with the holes declared at its end. */
+SL_MUST_CHECK int sl__wal_salvage(sl_wal *w, const struct wal_source *src, const struct sl_wal_range *holes,
 				  size_t n_holes, struct sl_err *err);
-/* Declare a hole at the end of the active file, synced, and move active->end behind it. A torn tail is set aside first.
+/* Declare a hole at the end of the active file, synced, and move active->end past it. A torn tail is quarantined first.
  */
-SL_MUST_CHECK int sl__wal_declare(sl_wal *w, struct wal_source *active, const struct wal_hole *hole,
-				  struct sl_err *err);
-/* Cut the segment at offset; a hole over hole_first..hole_last (0: none) is declared in its place. */
-SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, bool active, uint64_t offset,
-			      uint64_t hole_first, uint64_t hole_last, struct sl_err *err);
+SL_MUST_CHECK int sl__wal_declare(sl_wal *w, struct wal_source *active, struct sl_wal_range hole, struct sl_err *err);
+/* Cut the segment at offset; the hole is declared in place of what was there. */
+SL_MUST_CHECK int sl__wal_cut(sl_wal *w, const struct wal_source *src, uint64_t offset, struct sl_wal_range hole,
+			      struct sl_err *err);
 /* Put a new active file with header h and the hole in the place of one whose bytes, all of them, are quarantined. */
 SL_MUST_CHECK int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_header h,
-				  const struct wal_hole *hole, struct sl_err *err);
+				  struct sl_wal_range hole, struct sl_err *err);
 /* Put a sound header over a damaged one. */
 SL_MUST_CHECK int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal_header h,
 				     struct sl_err *err);

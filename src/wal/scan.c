@@ -225,7 +225,7 @@ static int report_record(struct scanner *s, const struct wal_find *find, struct 
 		if (rec->payload_len < WAL_SEAL_BYTES ||
 		    sl__wal_open_payload(s->scan->key, &at, s->plain, rec->payload, rec->payload_len) != 0)
 			return sl_err_set(err, SL_EKEY,
-					  "%s: record %llu does not open: a wrong key, or it was tampered with",
+					  "%s: record %llu cannot be decrypted: wrong key, or it was tampered with",
 					  src->name, (unsigned long long)rec->sequence);
 		out.payload = s->plain;
 		out.payload_len = len;
@@ -259,23 +259,6 @@ static int report_find(const struct wal_find *find, struct sl_err *err, void *ct
 
 /* ---- counting ---- */
 
-/* Of the sequences first..last, how many are data records of the log? */
-static uint64_t count_present(const struct scanner *s, uint64_t first, uint64_t last, uint64_t lo, uint64_t hi)
-{
-	first = SL_MAX(first, lo);
-	last = SL_MIN(last, hi);
-	if (lo == 0 || first > last)
-		return 0;
-	uint64_t n = last - first + 1;
-	for (size_t i = 0; i < s->n_damage; i++) {
-		const struct sl_wal_damage *d = &s->damage[i];
-		if (d->first_missing == 0 || d->last_missing < first || d->first_missing > last)
-			continue;
-		n -= SL_MIN(d->last_missing, last) - SL_MAX(d->first_missing, first) + 1;
-	}
-	return n;
-}
-
 static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 {
 	struct sl_wal_stats st = {.struct_size = sizeof(st)};
@@ -299,7 +282,14 @@ static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
 	st.sent_incarnation = s->renewed != 0 ? s->renewed : st.incarnation;
 	for (size_t i = 0; i < s->statuses.n; i++) {
 		const struct wal_status_range *r = &s->statuses.v[i];
-		uint64_t n = count_present(s, r->first, r->last, st.first_sequence, st.last_sequence);
+		/* How many of them are data records of the log? */
+		uint64_t first = SL_MAX(r->first, st.first_sequence), last = SL_MIN(r->last, st.last_sequence);
+		uint64_t n = st.first_sequence == 0 || first > last ? 0 : last - first + 1;
+		for (size_t k = 0; n > 0 && k < s->n_damage; k++) {
+			const struct sl_wal_damage *d = &s->damage[k];
+			if (d->first_missing != 0 && d->last_missing >= first && d->first_missing <= last)
+				n -= SL_MIN(d->last_missing, last) - SL_MAX(d->first_missing, first) + 1;
+		}
 		*(r->status == SL_WAL_SENT ? &st.sent : &st.failed) += n;
 		if (r->status == SL_WAL_FAILED && r->last > st.last_sequence) /* a hole at the tail */
 			st.holes += r->last - SL_MAX(r->first - 1, st.last_sequence);
@@ -334,7 +324,8 @@ static int run_passes(struct scanner *s, bool walk, struct sl_err *err)
 		bytes += src->file_size;
 	}
 	s->total_bytes = bytes * (walk ? 2 : 1);
-	int rc = sl__wal_survey(env, s->sources, s->n, collect_find, s, err);
+	struct wal_survey survey = {.env = env, .sources = s->sources, .n = s->n, .fn = collect_find, .ctx = s};
+	int rc = sl__wal_survey(&survey, err);
 	if (rc != 0)
 		return rc;
 	const struct wal_source *newest = &s->sources[s->n - 1];
@@ -352,8 +343,9 @@ static int run_passes(struct scanner *s, bool walk, struct sl_err *err)
 	s->done_bytes = bytes;
 	if (walk && s->has_front_hole)
 		rc = report_next_damage(s);
+	survey.fn = report_find;
 	if (rc == 0 && walk)
-		rc = sl__wal_survey(env, s->sources, s->n, report_find, s, err);
+		rc = sl__wal_survey(&survey, err);
 	while (rc == 0 && s->next_damage < s->n_damage)
 		rc = report_next_damage(s);
 	return rc != 0 ? rc : report_lost(s, UINT64_MAX);
@@ -382,17 +374,6 @@ struct stream_files {
 	char **paths;
 	size_t n;
 };
-
-static void stream_free(struct stream_files *f, const struct sl_env *env)
-{
-	for (size_t i = 0; i < f->n; i++) {
-		if (f->sources[i].fd >= 0)
-			(void)SL__IO(env, close, f->sources[i].fd);
-		sl__free(env, f->paths[i]);
-	}
-	sl__free(env, f->sources);
-	sl__free(env, f->paths);
-}
 
 /* Takes path and fd. */
 static void stream_add(struct stream_files *f, char *path, int fd, uint64_t first)
@@ -454,13 +435,20 @@ static int open_stream(struct stream_files *f, const struct sl_env *env, const c
 int sl__wal_scan_stream(const struct wal_scan *scan, const char *dir, const char *id, struct sl_wal_stats *stats,
 			struct sl_err *err)
 {
+	const struct sl_env *env = scan->env;
 	struct stream_files f = {0};
-	int rc = open_stream(&f, scan->env, dir, id, err);
+	int rc = open_stream(&f, env, dir, id, err);
 	if (rc == 0) {
 		struct scanner s = {.scan = scan, .id = id, .sources = f.sources, .n = f.n};
 		rc = scan_sources(&s, stats, err);
 	}
-	stream_free(&f, scan->env);
+	for (size_t i = 0; i < f.n; i++) {
+		if (f.sources[i].fd >= 0)
+			(void)SL__IO(env, close, f.sources[i].fd);
+		sl__free(env, f.paths[i]);
+	}
+	sl__free(env, f.sources);
+	sl__free(env, f.paths);
 	return rc;
 }
 

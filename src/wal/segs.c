@@ -13,48 +13,38 @@ struct listing {
 	size_t id_len;
 };
 
-static int add_sealed(struct listing *l, uint64_t first)
-{
-	struct wal_files *f = l->out;
-	if (f->n_sealed == f->cap) {
-		size_t cap = f->cap != 0 ? f->cap * 2 : 16;
-		uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		f->sealed = grown;
-		f->cap = cap;
-	}
-	f->sealed[f->n_sealed++] = first;
-	return 0;
-}
-
-static int add_temp(struct listing *l, const char *name)
-{
-	struct wal_files *f = l->out;
-	char **grown = sl__realloc(l->env, f->temps, (f->n_temps + 1) * sizeof(*grown));
-	if (grown == NULL)
-		return -ENOMEM;
-	f->temps = grown;
-	f->temps[f->n_temps] = sl__strdup(l->env, name);
-	if (f->temps[f->n_temps] == NULL)
-		return -ENOMEM;
-	f->n_temps++;
-	return 0;
-}
-
-static int on_name(const char *name, void *ctx)
+static int on_log_file(const char *name, void *ctx)
 {
 	struct listing *l = ctx;
+	struct wal_files *f = l->out;
 	size_t id_len;
 	uint64_t first;
 	enum wal_name_kind kind = sl__wal_name(name, &id_len, &first);
 	if (kind == WAL_NAME_OTHER || id_len != l->id_len || memcmp(name, l->id, id_len) != 0)
 		return 0;
-	if (kind == WAL_NAME_SEALED)
-		return add_sealed(l, first);
-	if (kind == WAL_NAME_TEMP)
-		return add_temp(l, name);
-	l->out->has_active = true;
+	if (kind == WAL_NAME_ACTIVE)
+		f->has_active = true;
+	if (kind == WAL_NAME_SEALED) {
+		if (f->n_sealed == f->cap) {
+			size_t cap = f->cap != 0 ? f->cap * 2 : 16;
+			uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof(*grown));
+			if (grown == NULL)
+				return -ENOMEM;
+			f->sealed = grown;
+			f->cap = cap;
+		}
+		f->sealed[f->n_sealed++] = first;
+	}
+	if (kind == WAL_NAME_TEMP) {
+		char **grown = sl__realloc(l->env, f->temps, (f->n_temps + 1) * sizeof(*grown));
+		if (grown == NULL)
+			return -ENOMEM;
+		f->temps = grown;
+		f->temps[f->n_temps] = sl__strdup(l->env, name);
+		if (f->temps[f->n_temps] == NULL)
+			return -ENOMEM;
+		f->n_temps++;
+	}
 	return 0;
 }
 
@@ -69,7 +59,7 @@ int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const ch
 {
 	memset(out, 0, sizeof(*out));
 	struct listing l = {.out = out, .env = env, .id = id, .id_len = strlen(id)};
-	int rc = SL__IO(env, list, dir, on_name, &l);
+	int rc = SL__IO(env, list, dir, on_log_file, &l);
 	if (rc == -ENOENT)
 		rc = 0;
 	if (rc != 0) {

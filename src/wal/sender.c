@@ -22,24 +22,19 @@
 
 /* ---- the thread ---- */
 
-/* Nothing that was pending when stop was called is left. */
-static bool drained(const sl_wal *w) SL_REQUIRES(w->mu)
-{
-	const struct wal_entry *entry = sl__wal_index_next(&w->index, 0);
-	return entry == NULL || entry->sequence > w->sender->stop_after;
-}
-
-/* While stopping: is there still a reason to continue? Skipped ranges are reported once if the receiver answers. */
+/* While stopping, nothing that was pending when stop was called is left: is there still a reason to continue? Skipped
+ * ranges are reported once if the receiver answers. */
 static bool must_end(sl_wal *w, enum sender_work work) SL_REQUIRES(w->mu)
 {
 	const struct wal_sender_state *s = w->sender;
-	if (s->phase != SENDER_STOPPING || !drained(w))
+	const struct wal_entry *entry = sl__wal_index_next(&w->index, 0);
+	if (s->phase != SENDER_STOPPING || (entry != NULL && entry->sequence <= s->stop_after))
 		return false;
 	return !(work == SENDER_SEND && s->n == 0 && s->failures == 0);
 }
 
-/* Does the planned batch wait for more? One that holds all there is and has room does, but not when somebody waits for
- * the end, and not while the receiver is in trouble: then every answer counts. */
+/* Does the planned batch wait for more? One that holds all there is and has room does, but not while the sender is
+ * being stopped, and not while the receiver is in trouble: then every answer counts. */
 static bool lingers(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
@@ -52,7 +47,7 @@ static bool lingers(sl_wal *w) SL_REQUIRES(w->mu)
 	return now < s->linger_until_ns;
 }
 
-static void work(sl_wal *w) SL_REQUIRES(w->mu)
+static void sender_work(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	if (s->mark_known && sl__wal_settle(w, 1, s->mark, SL_WAL_SENT) != 0) {
@@ -78,7 +73,7 @@ static void work(sl_wal *w) SL_REQUIRES(w->mu)
 	(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(until, s->stop_at_ns));
 }
 
-static void step(sl_wal *w) SL_REQUIRES(w->mu)
+static void sender_step(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	int64_t now = sl__mono_ns(&w->env);
@@ -87,7 +82,7 @@ static void step(sl_wal *w) SL_REQUIRES(w->mu)
 	else if (s->halt.code != 0)
 		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_FOREVER);
 	else if (now >= s->retry_at_ns)
-		work(w);
+		sender_work(w);
 	else if (must_end(w, SENDER_NOTHING))
 		s->finished = true;
 	else
@@ -100,7 +95,7 @@ static void *sender_main(void *arg)
 	sl__lock(&w->mu);
 	struct wal_sender_state *s = w->sender;
 	while (!s->finished)
-		step(w);
+		sender_step(w);
 	s->thread_done = true;
 	w->sender_runs = false;
 	sl__broadcast(&s->done_cv);
@@ -111,27 +106,26 @@ static void *sender_main(void *arg)
 
 /* ---- start and stop ---- */
 
-static int make_state(sl_wal *w) SL_REQUIRES(w->mu)
+static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx, struct sl_err *err) SL_REQUIRES(w->mu)
 {
-	if (w->sender != NULL)
-		return 0;
-	struct wal_sender_state *s = sl__calloc(&w->env, 1, sizeof(*s));
-	if (s == NULL)
-		return SL_ENOMEM;
-	if (sl__wal_sender_alloc(w, s) != 0) {
-		sl__wal_sender_release(w, s);
-		sl__free(&w->env, s);
-		return SL_ENOMEM;
-	}
-	sl__cond_init(&s->done_cv);
-	w->sender = s;
-	return 0;
-}
-
-/* What an earlier run knew is asked anew. */
-static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx) SL_REQUIRES(w->mu)
-{
+	int rc = sl__wal_usable(w, err);
+	if (rc != 0)
+		return rc;
+	if (!sl__wal_sender_idle(w))
+		return sl_err_set(err, SL_EINVAL, "start: a sender of %s runs already", w->path);
 	struct wal_sender_state *s = w->sender;
+	if (s == NULL) {
+		s = sl__calloc(&w->env, 1, sizeof(*s));
+		if (s == NULL || sl__wal_sender_alloc(w, s) != 0) {
+			if (s != NULL)
+				sl__wal_sender_release(w, s);
+			sl__free(&w->env, s);
+			return sl_err_set(err, SL_ENOMEM, "start the sender of %s: out of memory", w->path);
+		}
+		sl__cond_init(&s->done_cv);
+		w->sender = s;
+	}
+	/* What an earlier run knew is asked anew. */
 	s->table = table;
 	s->ctx = ctx;
 	s->thread_done = s->in_send = s->finished = s->mark_known = false;
@@ -147,28 +141,16 @@ static void reset_state(sl_wal *w, const struct sl_wal_sender *table, void *ctx)
 	s->linger_until_ns = SL_FOREVER;
 	s->limit = s->n_replay = s->n = s->n_read = s->n_skipped = 0;
 	sl__prng_init(&s->prng, &w->env);
-}
-
-static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx, struct sl_err *err) SL_REQUIRES(w->mu)
-{
-	int rc = sl__wal_usable(w, err);
-	if (rc != 0)
-		return rc;
-	if (!sl__wal_sender_idle(w))
-		return sl_err_set(err, SL_EINVAL, "start: a sender of %s runs already", w->path);
-	if (make_state(w) != 0)
-		return sl_err_set(err, SL_ENOMEM, "start the sender of %s: out of memory", w->path);
-	reset_state(w, table, ctx);
-	rc = sl__thread_start(&w->sender->thread, "sl-wal-send", sender_main, w);
+	rc = sl__thread_start(&s->thread, "sl-wal-send", sender_main, w);
 	if (rc < 0)
 		return sl__thread_error(err, rc, "sender", w->path);
-	w->sender->phase = SENDER_RUNNING;
-	w->sender->show = SENDER_ACTIVE;
+	s->phase = SENDER_RUNNING;
+	s->show = SENDER_ACTIVE;
 	w->sender_runs = true;
 	return 0;
 }
 
-int sl_wal_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struct sl_err *err)
+int sl_wal_sender_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
@@ -181,29 +163,6 @@ int sl_wal_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx, struc
 	return rc;
 }
 
-/* Wait for the thread's end; past the deadline, when no send begins any more, ask a running one to return. Now and
- * then again: the first call may have come before it could listen. */
-static void await_thread(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	const struct wal_sender_state *s = w->sender;
-	int64_t cancel_at = INT64_MIN;
-	while (!s->thread_done) {
-		int64_t now = sl__mono_ns(&w->env), until = SL_FOREVER;
-		if (now < s->stop_at_ns)
-			until = s->stop_at_ns;
-		else if (s->in_send && s->table->cancel != NULL && now < cancel_at)
-			until = cancel_at;
-		else if (s->in_send && s->table->cancel != NULL) {
-			sl__unlock(&w->mu);
-			s->table->cancel(s->ctx);
-			sl__lock(&w->mu);
-			cancel_at = sl__deadline_ns(&w->env, CANCEL_AGAIN_MS);
-			continue;
-		}
-		(void)sl__wait(&w->env, &w->sender->done_cv, &w->mu, until);
-	}
-}
-
 static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
@@ -214,7 +173,7 @@ static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 	s->stop_at_ns = SL_MIN(s->stop_at_ns, deadline_ns);
 	if (mine) {
 		s->stop_after = w->durable_seq;
-		/* What is left has its try now: a pause between two may be longer than who stops wants to wait. One
+		/* What is left has its try now: a pause between two may be longer than the caller wants to wait. One
 		 * that the receiver has asked for is kept. */
 		if (s->trouble.error_class != SL_CLASS_THROTTLED && s->trouble.retry_after_ms <= 0)
 			s->retry_at_ns = INT64_MIN;
@@ -226,7 +185,25 @@ static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 			(void)sl__wait(&w->env, &s->done_cv, &w->mu, SL_FOREVER);
 		return;
 	}
-	await_thread(w);
+	/* Wait for the thread's end; past the deadline, when no send begins any more, ask a running one to return. Now
+	 * and then again: the first call may have come before it could listen. */
+	int64_t cancel_at = INT64_MIN;
+	while (!s->thread_done) {
+		int64_t now = sl__mono_ns(&w->env), until = SL_FOREVER;
+		bool can_cancel = s->in_send && s->table->cancel != NULL;
+		if (now < s->stop_at_ns) {
+			until = s->stop_at_ns;
+		} else if (can_cancel && now < cancel_at) {
+			until = cancel_at;
+		} else if (can_cancel) {
+			sl__unlock(&w->mu);
+			s->table->cancel(s->ctx);
+			sl__lock(&w->mu);
+			cancel_at = sl__deadline_ns(&w->env, CANCEL_AGAIN_MS);
+			continue;
+		}
+		(void)sl__wait(&w->env, &s->done_cv, &w->mu, until);
+	}
 	sl__unlock(&w->mu);
 	(void)pthread_join(s->thread, NULL);
 	sl__lock(&w->mu);
@@ -235,16 +212,7 @@ static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 	sl__broadcast(&s->done_cv);
 }
 
-static int what_is_left(const sl_wal *w, struct sl_err *err) SL_REQUIRES(w->mu)
-{
-	if (w->index.pending == 0)
-		return 0;
-	const char *why = w->sender != NULL && w->sender->trouble.code != 0 ? w->sender->trouble.msg : "not sent yet";
-	return sl_err_set(err, SL_EPENDING, "%llu records of %.64s are pending: %.150s",
-			  (unsigned long long)w->index.pending, w->id, why);
-}
-
-int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
+int sl_wal_sender_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
@@ -260,7 +228,12 @@ int sl_wal_stop(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 		(void)!sl__wal_flush_now(w, NULL);
 	sl__lock(&w->mu);
 	stop_locked(w, deadline_ns);
-	rc = what_is_left(w, err);
+	if (w->index.pending > 0) {
+		bool trouble = w->sender != NULL && w->sender->trouble.code != 0;
+		rc = sl_err_set(err, SL_EPENDING, "%llu records of %.64s are pending: %.150s",
+				(unsigned long long)w->index.pending, w->id,
+				trouble ? w->sender->trouble.msg : "not sent yet");
+	}
 	bool archive = !w->helper_runs && !w->closed && !w->archived;
 	sl__unlock(&w->mu);
 	if (archive)

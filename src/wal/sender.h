@@ -5,6 +5,7 @@
  *   sender.c         start, stop, the thread
  *   sender_step.c    sending a batch, replies, parking
  *   sender_batch.c   what the next batch holds
+ *   letter.c         dead letters
  *
  * Thread safety: the functions need mu. Of the state, what is above the line is guarded by mu, the rest is the
  * thread's.
@@ -107,5 +108,23 @@ void sl__wal_sender_drop(sl_wal *w, struct wal_sender_state *s);
 SL_MUST_CHECK int sl__wal_sender_crc(sl_wal *w, uint64_t sequence, uint64_t *crc, struct sl_err *err);
 /* Look up settled records from find_from on. SL_ECONFLICT when that one is no longer in the files. */
 SL_MUST_CHECK int sl__wal_sender_find(sl_wal *w, struct wal_sender_state *s, struct sl_err *err);
+
+/* ---- letter.c: records that the receiver refused, as dead letters ---- */
+/* What was sealed in the log stays sealed: the item of such a dead letter is a small separate log, a header of version 2
+ * and the record as it was stored, and its encoding marks it so. The stream that it is sealed for is its source. No mu.
+ */
+/* A record as it lies in its segment. */
+struct wal_stored {
+	uint8_t *bytes;           /* all of it, in fresh memory */
+	struct wal_record record; /* points into bytes; the payload as stored */
+	uint32_t version;         /* of its segment: 2, and the payload is sealed */
+};
+
+/* Read the record of entry without opening its payload (read.c). SL_ECORRUPT when it fails its CRC. No mu. */
+SL_MUST_CHECK int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_stored *out,
+				      struct sl_err *err);
+/* The dead letter is durable when 0 returns. */
+SL_MUST_CHECK int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct sender_refusal *why,
+				     struct sl_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the next batch holds. The receiver takes only what continues its mark, so the plan begins at mark + 1 and says
- * something of every sequence from there:
+ * What the next batch holds. The receiver takes only what continues its mark, so the plan begins at mark + 1 and
+ * covers every sequence from there:
  *
  *      mark | skipped | record | record | skipped | record |    …
  *           parked or   pending, or     only between
@@ -13,7 +13,6 @@
  *     the files know; a walk over them fills `replay`.
  * B3  A batch has at least one record or range, and at most batch_records and batch_bytes, but for one larger record.
  */
-#include "wal/letter.h"
 #include "wal/reader.h"
 #include "wal/sender.h"
 
@@ -49,8 +48,13 @@ static bool add_skipped(struct wal_sender_state *s, uint64_t first, uint64_t las
 	return true;
 }
 
-static const struct wal_entry *find_replay(const struct wal_sender_state *s, uint64_t sequence)
+/* Where the record lies: in the index while it is pending, else in what was looked up for sending again. */
+static const struct wal_entry *find_entry(const sl_wal *w, const struct wal_sender_state *s, uint64_t sequence)
+	SL_REQUIRES(w->mu)
 {
+	const struct wal_entry *entry = sl__wal_index_next(&w->index, sequence);
+	if (entry != NULL && entry->sequence == sequence)
+		return entry;
 	size_t lo = 0, hi = s->n_replay;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
@@ -62,28 +66,12 @@ static const struct wal_entry *find_replay(const struct wal_sender_state *s, uin
 	return lo < s->n_replay && s->replay[lo].sequence == sequence ? &s->replay[lo] : NULL;
 }
 
-static const struct wal_entry *find_entry(const sl_wal *w, const struct wal_sender_state *s, uint64_t sequence)
-	SL_REQUIRES(w->mu)
-{
-	const struct wal_entry *entry = sl__wal_index_next(&w->index, sequence);
-	if (entry != NULL && entry->sequence == sequence)
-		return entry;
-	return find_replay(s, sequence);
-}
-
 /* Ranges after the last record belong to the next batch. */
 static void drop_trailing_ranges(struct wal_sender_state *s)
 {
 	uint64_t last = s->entries[s->n - 1].sequence;
 	while (s->n_skipped > 0 && s->skipped[s->n_skipped - 1].first > last)
 		s->n_skipped--;
-}
-
-static enum sender_work planned(struct wal_sender_state *s)
-{
-	if (s->n > 0)
-		drop_trailing_ranges(s);
-	return s->n > 0 || s->n_skipped > 0 ? SENDER_SEND : SENDER_NOTHING;
 }
 
 enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
@@ -128,7 +116,9 @@ enum sender_work sl__wal_sender_plan(sl_wal *w, struct wal_sender_state *s)
 		bytes += entry->total;
 		at++;
 	}
-	return planned(s);
+	if (s->n > 0)
+		drop_trailing_ranges(s);
+	return s->n > 0 || s->n_skipped > 0 ? SENDER_SEND : SENDER_NOTHING;
 }
 
 /* ---- reading ---- */
@@ -163,28 +153,6 @@ void sl__wal_sender_drop(sl_wal *w, struct wal_sender_state *s)
 
 /* ---- settled records, from the files ---- */
 
-/* Only the segment that holds it is read: what its status is does not matter here. */
-static int walk_to(sl_wal *w, int fd, uint64_t sequence, uint64_t *crc, struct sl_err *err)
-{
-	struct wal_reader r;
-	struct wal_walk walk;
-	struct wal_item item;
-	enum wal_step step;
-	int rc = SL_ENOENT;
-	sl__wal_reader_init(&r, &w->env, fd, UINT64_MAX);
-	sl__wal_walk_init(&walk, &r, 0);
-	do
-		step = sl__wal_walk_next(&walk, &item, err);
-	while (step == WAL_STEP_DAMAGE ||
-	       (step == WAL_STEP_RECORD && (item.record.status != SL_WAL_PENDING || item.record.sequence < sequence)));
-	if (step == WAL_STEP_RECORD && item.record.sequence == sequence) {
-		*crc = item.record.crc;
-		rc = 0;
-	}
-	sl__wal_reader_fini(&r);
-	return step == WAL_STEP_ERROR ? sl_err_set_errno(err, r.error, "read %s", w->path) : rc;
-}
-
 int sl__wal_sender_crc(sl_wal *w, uint64_t sequence, uint64_t *crc, struct sl_err *err)
 {
 	sl__lock(&w->mu);
@@ -200,10 +168,27 @@ int sl__wal_sender_crc(sl_wal *w, uint64_t sequence, uint64_t *crc, struct sl_er
 		}
 		return rc;
 	}
+	/* Only the segment that holds it is read: what its status is does not matter here. */
 	int fd, rc = sl__wal_open_segment_of(w, sequence, &fd, err);
 	if (rc != 0)
 		return rc;
-	rc = walk_to(w, fd, sequence, crc, err);
+	struct wal_reader r;
+	struct wal_walk walk;
+	struct wal_item item;
+	enum wal_step step;
+	sl__wal_reader_init(&r, &w->env, fd, UINT64_MAX);
+	sl__wal_walk_init(&walk, &r, 0);
+	do
+		step = sl__wal_walk_next(&walk, &item, err);
+	while (step == WAL_STEP_DAMAGE ||
+	       (step == WAL_STEP_RECORD && (item.record.status != SL_WAL_PENDING || item.record.sequence < sequence)));
+	if (step == WAL_STEP_ERROR)
+		rc = sl_err_set_errno(err, r.error, "read %s", w->path);
+	else if (step != WAL_STEP_RECORD || item.record.sequence != sequence)
+		rc = SL_ENOENT;
+	else
+		*crc = item.record.crc;
+	sl__wal_reader_fini(&r);
 	(void)SL__IO(&w->env, close, fd);
 	return rc;
 }

@@ -6,9 +6,9 @@
 #include "wal/sender.h"
 
 #include "flow/retry.h"
-#include "wal/letter.h"
 
-static void say(sl_wal *w, enum sl_log_level level, const char *message, const struct sl_err *why) SL_REQUIRES(w->mu)
+static void log_state(sl_wal *w, enum sl_log_level level, const char *message, const struct sl_err *why)
+	SL_REQUIRES(w->mu)
 {
 	struct sl_err copy = *why;
 	uint64_t mark = w->sender->mark;
@@ -20,7 +20,7 @@ static void say(sl_wal *w, enum sl_log_level level, const char *message, const s
 
 /* ---- what becomes of a reply ---- */
 
-static void halt(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
+static void halt_sender(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	s->halt = s->trouble = *why;
@@ -30,18 +30,7 @@ static void halt(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 	/* No more room will be made: wake those that wait for it. */
 	w->sender_runs = false;
 	sl__broadcast(&w->room_cv);
-	say(w, SL_LOG_ERROR, "the sender is halted", &s->halt);
-}
-
-static int64_t delay_ms(struct wal_sender_state *s, const struct sl_retry_policy *policy, const struct sl_err *why)
-{
-	int64_t told = SL_MIN(SL_MAX(why->retry_after_ms, (int64_t)0), SL__RETRY_AFTER_MAX_MS);
-	/* Before a deadline there is no time for pauses that grow. */
-	uint32_t failures = s->stop_at_ns != SL_FOREVER ? 1 : s->failures;
-	int64_t delay = sl__retry_delay_ms(policy, failures, &s->prng);
-	if (why->error_class == SL_CLASS_THROTTLED && told > 0)
-		return told;
-	return SL_MAX(delay, told);
+	log_state(w, SL_LOG_ERROR, "the sender is halted", &s->halt);
 }
 
 static void back_off(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
@@ -49,10 +38,16 @@ static void back_off(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 	struct wal_sender_state *s = w->sender;
 	if (s->failures < UINT32_MAX)
 		s->failures++;
-	s->retry_at_ns = sl__deadline_ns(&w->env, delay_ms(s, &w->opts.retry_backoff, why));
+	/* Before a deadline there is no time for pauses that grow. */
+	uint32_t failures = s->stop_at_ns != SL_FOREVER ? 1 : s->failures;
+	int64_t delay = sl__retry_delay_ms(&w->opts.retry_backoff, failures, &s->prng);
+	int64_t asked = SL_MIN(SL_MAX(why->retry_after_ms, (int64_t)0), SL__RETRY_AFTER_MAX_MS);
+	if (asked > delay || (asked > 0 && why->error_class == SL_CLASS_THROTTLED))
+		delay = asked;
+	s->retry_at_ns = sl__deadline_ns(&w->env, delay);
 	s->trouble = *why;
 	s->show = SENDER_WAITING;
-	say(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed, trying again", why);
+	log_state(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed, retrying", why);
 }
 
 void sl__wal_sender_no_memory(sl_wal *w)
@@ -62,7 +57,7 @@ void sl__wal_sender_no_memory(sl_wal *w)
 	back_off(w, &why);
 }
 
-static void all_is_well(sl_wal *w) SL_REQUIRES(w->mu)
+static void end_trouble(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	bool was_in_trouble = s->failures > 0;
@@ -71,7 +66,7 @@ static void all_is_well(sl_wal *w) SL_REQUIRES(w->mu)
 	s->trouble = (struct sl_err)SL_ERR_INIT;
 	s->show = SENDER_ACTIVE;
 	if (was_in_trouble)
-		say(w, SL_LOG_INFO, "sending again", &was);
+		log_state(w, SL_LOG_INFO, "sending again", &was);
 }
 
 /* Begin a new incarnation with this record. It is written to the log before anything else is done. */
@@ -129,12 +124,12 @@ static uint64_t last_acknowledged(sl_wal *w) SL_REQUIRES(w->mu)
 
 /* T4. Log and receiver differ, the receiver being at mark. Has it what it acknowledged? When it was restored, too, and
  * took the records of another log since then, it lost that; then all that the log has is sent again. */
-static void differ(sl_wal *w, uint64_t mark, const struct sl_err *why) SL_REQUIRES(w->mu)
+static void handle_difference(sl_wal *w, uint64_t mark, const struct sl_err *why) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	uint64_t last = last_acknowledged(w);
 	if (s->n_untried == SENDER_MAX_UNTRIED) {
-		halt(w, why);
+		halt_sender(w, why);
 	} else if (last == 0) {
 		renew_from(w, first_pending(w), false, why);
 	} else if (mark < last) {
@@ -195,7 +190,7 @@ static int compare_mark(sl_wal *w, const struct sl_wal_reply *reply, bool *ours,
 }
 
 /* T1. The receiver has everything up to its mark. */
-static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->mu)
+static void accept_mark(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	struct sl_err why = SL_ERR_INIT;
@@ -214,7 +209,7 @@ static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->m
 						       : "the receiver of %.64s has another record %llu (the log ends "
 							 "at %llu)",
 				 w->id, (unsigned long long)mark, (unsigned long long)w->durable_seq);
-		differ(w, mark, &why);
+		handle_difference(w, mark, &why);
 		return;
 	}
 	/* Nothing of this incarnation is left there: what came before it may be lost as well. */
@@ -235,10 +230,10 @@ static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->m
 		s->limit = 0;
 	sl__wal_archive_poke(w);
 	if (asked || mark > before) {
-		all_is_well(w);
+		end_trouble(w);
 	} else if (mark < before) {
 		(void)sl_err_set(&why, SL_EGAP, "it had %llu", (unsigned long long)before);
-		say(w, SL_LOG_WARN, "the receiver went back, sending again from there", &why);
+		log_state(w, SL_LOG_WARN, "the receiver went back, sending again from there", &why);
 	} else {
 		(void)sl_err_set(&why, SL_EAGAIN, "the receiver of %.64s took a batch and stays at %llu", w->id,
 				 (unsigned long long)mark);
@@ -246,23 +241,18 @@ static void accept(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES(w->m
 	}
 }
 
-/* Which record of the batch was refused? 0: it must be searched. */
-static uint64_t find_refused(const struct wal_sender_state *s, uint64_t named)
-{
-	for (size_t i = 0; i < s->n; i++)
-		if (s->entries[i].sequence == named)
-			return named;
-	return s->n == 1 ? s->entries[0].sequence : 0;
-}
-
-static void refuse(sl_wal *w, uint64_t named, const struct sl_err *why) SL_REQUIRES(w->mu)
+static void note_refusal(sl_wal *w, uint64_t named, const struct sl_err *why) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	if (s->n == 0) {
 		back_off(w, why);
 		return;
 	}
-	uint64_t sequence = find_refused(s, named);
+	/* Which record of the batch was refused? 0: it must be searched. */
+	uint64_t sequence = s->n == 1 ? s->entries[0].sequence : 0;
+	for (size_t i = 0; i < s->n; i++)
+		if (s->entries[i].sequence == named)
+			sequence = named;
 	if (sequence == 0) {
 		s->limit = s->n / 2;
 		s->suspects = s->entries[s->n - 1].sequence;
@@ -277,20 +267,6 @@ static void refuse(sl_wal *w, uint64_t named, const struct sl_err *why) SL_REQUI
 	r->why = *why;
 }
 
-static void handle_reply(sl_wal *w, int rc, const struct sl_wal_reply *reply, struct sl_err *err) SL_REQUIRES(w->mu)
-{
-	if (rc != 0 && err->code == 0)
-		(void)sl_err_set(err, rc, "send %s: %s", w->path, sl_err_text(rc));
-	if (rc == 0)
-		accept(w, reply);
-	else if (rc == SL_EREFUSED)
-		refuse(w, reply->refused, err);
-	else if (rc == SL_ECONFLICT)
-		differ(w, w->sender->mark, err);
-	else
-		back_off(w, err);
-}
-
 /* ---- one step of work ---- */
 
 /* A record that the disk gives back damaged, or that no key opens, is never delivered, and none after it either. */
@@ -302,7 +278,7 @@ static void reading_failed(sl_wal *w, int rc, struct sl_err *err) SL_REQUIRES(w-
 	}
 	struct sl_err why = *err;
 	(void)sl_err_set(&why, rc, "%.170s; stop, close the log and run sluice wal recover", err->msg);
-	halt(w, &why);
+	halt_sender(w, &why);
 }
 
 /* Read the planned records and send them. false: it was not sent, and what follows from that is done. */
@@ -344,12 +320,22 @@ static void send_batch(sl_wal *w) SL_REQUIRES(w->mu)
 	struct sl_wal_reply reply;
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
-	if (send_planned(w, &rc, &reply, &err))
-		handle_reply(w, rc, &reply, &err);
+	if (!send_planned(w, &rc, &reply, &err))
+		return;
+	if (rc != 0 && err.code == 0)
+		(void)sl_err_set(&err, rc, "send %s: %s", w->path, sl_err_text(rc));
+	if (rc == 0)
+		accept_mark(w, &reply);
+	else if (rc == SL_EREFUSED)
+		note_refusal(w, reply.refused, &err);
+	else if (rc == SL_ECONFLICT)
+		handle_difference(w, w->sender->mark, &err);
+	else
+		back_off(w, &err);
 }
 
 /* T4. The receiver is beyond the last acknowledged record, and so only compares it. */
-static void probe(sl_wal *w) SL_REQUIRES(w->mu)
+static void probe_receiver(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	struct sl_wal_reply reply;
@@ -382,7 +368,7 @@ static void probe(sl_wal *w) SL_REQUIRES(w->mu)
 }
 
 /* T3. The refused record is the next one, alone in the plan. */
-static void park(sl_wal *w) SL_REQUIRES(w->mu)
+static void park_refused(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	struct sender_refusal *r = &s->refusal;
@@ -415,7 +401,7 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 	struct sl_err why = r->why;
 	s->refusal = (struct sender_refusal){0};
 	s->limit = 0;
-	all_is_well(w);
+	end_trouble(w);
 	sl__unlock(&w->mu);
 	/* On disk before the receiver is asked to skip it: a recovery would otherwise take its mark for "sent". */
 	(void)!sl__wal_flush_now(w, NULL);
@@ -424,14 +410,14 @@ static void park(sl_wal *w) SL_REQUIRES(w->mu)
 	sl__lock(&w->mu);
 }
 
-static void find(sl_wal *w) SL_REQUIRES(w->mu)
+static void find_lost_records(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct sl_err err = SL_ERR_INIT;
 	sl__unlock(&w->mu);
 	int rc = sl__wal_sender_find(w, w->sender, &err);
 	sl__lock(&w->mu);
 	if (rc == SL_ECONFLICT)
-		halt(w, &err);
+		halt_sender(w, &err);
 	else if (rc != 0)
 		reading_failed(w, rc, &err);
 }
@@ -446,13 +432,13 @@ void sl__wal_sender_do(sl_wal *w, enum sender_work work)
 		send_batch(w);
 		break;
 	case SENDER_PARK:
-		park(w);
+		park_refused(w);
 		break;
 	case SENDER_FIND:
-		find(w);
+		find_lost_records(w);
 		break;
 	case SENDER_PROBE:
-		probe(w);
+		probe_receiver(w);
 		break;
 	case SENDER_RENEW:
 		write_renewal(w);

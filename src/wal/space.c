@@ -49,38 +49,32 @@ static int write_zeros(const struct sl_env *env, int fd, uint64_t from, uint64_t
 
 /* ---- creating ---- */
 
-/* The header, what the log begins with, and zeros. One sync for all of it. */
-static int fill_new_file(const struct sl_env *env, int fd, struct wal_header h, struct wal_renewal renewed,
-			 uint64_t n_zeros)
+int sl__wal_make_temp(const sl_wal *w, const struct wal_new_file *f, char **out_path, int *out_fd, struct sl_err *err)
 {
-	uint8_t head[WAL_HEADER_BYTES + WAL_RENEWAL_BYTES];
-	size_t n = WAL_HEADER_BYTES;
-	sl__wal_header_encode(head, h);
-	/* The incarnation that records are sent under: the segment that holds it now will be archived. */
-	if (renewed.incarnation != 0)
-		n += sl__wal_encode_renewal(head + n, renewed, sl__real_ms(env));
-	int rc = SL__IO(env, lock, fd);
-	if (rc == 0)
-		rc = sl__pwrite_full(env, fd, head, n, 0);
-	if (rc == 0 && n_zeros > 0 && write_zeros(env, fd, n, n + n_zeros) < 0)
-		/* Zeros are a convenience: without space for them, start without. */
-		rc = SL__IO(env, truncate, fd, n);
-	if (rc == 0)
-		rc = SL__IO(env, sync, fd);
-	return rc;
-}
-
-int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
-		      struct wal_renewal renewed, uint64_t n_zeros, char **out_path, int *out_fd, struct sl_err *err)
-{
+	const struct sl_env *env = &w->env;
 	uint64_t salt = 0;
 	int rc = env->rand->fill(&salt, sizeof(salt), env->rand_ctx);
-	char *path = sl__asprintf(env, "%s/%s.wal.tmp-%016llx", dir, id, (unsigned long long)salt);
+	char *path = sl__asprintf(env, "%s/%s.wal.tmp-%016llx", w->dir, w->id, (unsigned long long)salt);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
+		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", w->id);
+	/* The header, and the incarnation that records are sent under: the segment that holds it now will be archived.
+	 */
+	uint8_t head[WAL_HEADER_BYTES + WAL_RENEWAL_BYTES];
+	size_t n = WAL_HEADER_BYTES;
+	sl__wal_header_encode(head, f->header);
+	if (f->renewed.incarnation != 0)
+		n += sl__wal_encode_renewal(head + n, f->renewed, sl__real_ms(env));
 	int fd = rc < 0 ? rc : SL__IO(env, open, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
 	if (fd >= 0) {
-		rc = fill_new_file(env, fd, h, renewed, n_zeros);
+		rc = SL__IO(env, lock, fd);
+		if (rc == 0)
+			rc = sl__pwrite_full(env, fd, head, n, 0);
+		if (rc == 0 && f->n_zeros > 0 && write_zeros(env, fd, n, n + f->n_zeros) < 0)
+			/* Zeros are a convenience: without space for them, start without. */
+			rc = SL__IO(env, truncate, fd, n);
+		/* One sync for all of it. */
+		if (rc == 0)
+			rc = SL__IO(env, sync, fd);
 		if (rc == 0) {
 			*out_path = path;
 			*out_fd = fd;
@@ -90,32 +84,26 @@ int sl__wal_make_temp(const struct sl_env *env, const char *dir, const char *id,
 		(void)SL__IO(env, unlink, path);
 		fd = rc;
 	}
-	int code = sl_err_set_errno(err, -fd, "create a file for %s.wal in %s", id, dir);
+	int code = sl_err_set_errno(err, -fd, "create a file for %s.wal in %s", w->id, w->dir);
 	sl__free(env, path);
 	return sl__wal_create_code(code, err);
 }
 
-int sl__wal_create_active(const struct sl_env *env, const char *dir, const char *id, struct wal_header h,
-			  uint64_t n_zeros, bool replace, int *out_fd, struct sl_err *err)
+int sl__wal_create_active(const sl_wal *w, const struct wal_new_file *f, bool replace, int *out_fd, struct sl_err *err)
 {
-	char *temp, *path = sl__wal_file_path(env, dir, id, 0);
-	int fd, code;
-	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", id);
-	code = sl__wal_make_temp(env, dir, id, h, (struct wal_renewal){0, 0}, n_zeros, &temp, &fd, err);
-	if (code == 0) {
-		int rc = SL__IO(env, rename, temp, path, !replace);
-		if (rc < 0) {
-			(void)SL__IO(env, unlink, temp);
-			code = sl_err_set_errno(err, -rc, "create %s", path);
-		}
-		sl__free(env, temp);
-		if (code == 0)
-			*out_fd = fd;
-		else
-			(void)SL__IO(env, close, fd);
+	char *temp;
+	int fd, code = sl__wal_make_temp(w, f, &temp, &fd, err);
+	if (code != 0)
+		return code;
+	int rc = SL__IO(&w->env, rename, temp, w->path, !replace);
+	if (rc < 0) {
+		code = sl_err_set_errno(err, -rc, "create %s", w->path);
+		(void)SL__IO(&w->env, unlink, temp);
+		(void)SL__IO(&w->env, close, fd);
+	} else {
+		*out_fd = fd;
 	}
-	sl__free(env, path);
+	sl__free(&w->env, temp);
 	return code;
 }
 
@@ -141,7 +129,8 @@ int sl__wal_trim(sl_wal *w, struct sl_err *err)
 {
 	hold_prepare(w);
 	if (w->torn > 0) {
-		int kept = sl__wal_set_aside(w, w->fd, sl__basename(w->path), "torn", w->end, w->torn, err);
+		struct wal_bytes torn = {w->fd, w->end, w->torn};
+		int kept = sl__wal_set_aside(w, torn, sl__basename(w->path), "torn", err);
 		if (kept != 0) {
 			release_prepare(w);
 			return kept;
@@ -164,24 +153,14 @@ int sl__wal_trim(sl_wal *w, struct sl_err *err)
 	return cut ? SL_EPOISONED : code;
 }
 
-static int reserve_segment(sl_wal *w, struct sl_err *err)
+static void adopt_new_active(sl_wal *w, int fd, const struct wal_new_file *next)
 {
-	sl__lock(&w->mu);
-	if (w->n_segments == w->cap_segments) {
-		size_t cap = w->cap_segments != 0 ? w->cap_segments * 2 : 16;
-		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof(*grown));
-		if (grown != NULL) {
-			w->segments = grown;
-			w->cap_segments = cap;
-		}
-	}
-	bool ok = w->n_segments < w->cap_segments;
-	sl__unlock(&w->mu);
-	return ok ? 0 : sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
-}
-
-static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t end, uint64_t n_zeros)
-{
+	/* The file begins with its header and perhaps a record. Zeros follow, as many as there was room for. */
+	uint64_t end = WAL_HEADER_BYTES + (next->renewed.incarnation != 0 ? WAL_RENEWAL_BYTES : 0);
+	uint64_t n_zeros = next->n_zeros;
+	struct sl_io_stat st;
+	if (n_zeros > 0 && SL__IO(&w->env, fstat, fd, &st) == 0)
+		n_zeros = st.size - SL_MIN(end, st.size);
 	sl__lock(&w->mu);
 	w->segments[w->n_segments++] = (struct wal_segment){.first = w->active_first,
 							    .last = w->active_last,
@@ -192,7 +171,7 @@ static void adopt_new_active(sl_wal *w, int fd, struct wal_header h, uint64_t en
 	w->sealed_bytes += w->end;
 	int old = w->fd;
 	w->fd = fd;
-	w->header.version = h.version; /* the incarnation stays: it is read without the lock */
+	w->header.version = next->header.version; /* the incarnation stays: it is read without the lock */
 	w->end = end;
 	w->ready_end = end + n_zeros;
 	w->active_first = w->active_last = w->active_records = 0;
@@ -226,20 +205,30 @@ static int swap_names(sl_wal *w, const char *sealed, const char *temp, struct sl
 int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 {
 	char *temp = NULL, *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
-	struct wal_header h = w->header;
-	uint64_t n_zeros =
-		w->opts.prepare_max_bytes > 0 ? (uint64_t)SL_MIN(w->opts.prepare_max_bytes, 4 * PREPARE_START) : 0;
-	int fd = -1;
-	if (w->key != NULL)
-		h.version = 2;
+	struct wal_new_file next = {.header = w->header, .renewed = w->renewed};
+	int fd = -1, rc = 0;
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+	if (w->key != NULL)
+		next.header.version = 2;
+	if (w->opts.prepare_max_bytes > 0)
+		next.n_zeros = (uint64_t)SL_MIN(w->opts.prepare_max_bytes, 4 * PREPARE_START);
 	hold_prepare(w);
-	int rc = reserve_segment(w, err);
+	/* A place for the segment that is sealed. */
+	sl__lock(&w->mu);
+	if (w->n_segments == w->cap_segments) {
+		size_t cap = w->cap_segments != 0 ? w->cap_segments * 2 : 16;
+		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof(*grown));
+		if (grown != NULL) {
+			w->segments = grown;
+			w->cap_segments = cap;
+		} else {
+			rc = sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+		}
+	}
+	sl__unlock(&w->mu);
 	if (rc == 0)
-		rc = sl__wal_make_temp(&w->env, w->dir, w->id, h, w->renewed, n_zeros, &temp, &fd, err);
-	/* Bytes of records that the new file has already. */
-	size_t begun = w->renewed.incarnation != 0 ? WAL_RENEWAL_BYTES : 0;
+		rc = sl__wal_make_temp(w, &next, &temp, &fd, err);
 	if (rc == 0)
 		rc = sl__wal_trim(w, err);
 	/* A reader goes by names: it must not meet the new file under the active name while the handle still means the
@@ -248,10 +237,7 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	if (rc == 0)
 		rc = swap_names(w, sealed, temp, err);
 	if (rc == 0) {
-		struct sl_io_stat st;
-		if (n_zeros > 0 && SL__IO(&w->env, fstat, fd, &st) == 0)
-			n_zeros = st.size - WAL_HEADER_BYTES - SL_MIN(begun, st.size - WAL_HEADER_BYTES);
-		adopt_new_active(w, fd, h, WAL_HEADER_BYTES + begun, n_zeros);
+		adopt_new_active(w, fd, &next);
 	} else if (temp != NULL) {
 		if (rc != SL_EPOISONED)
 			(void)SL__IO(&w->env, unlink, temp);
@@ -323,19 +309,6 @@ void sl__wal_prepare_inline(sl_wal *w, uint64_t end)
 	sl__unlock(&w->mu);
 }
 
-/* Through a descriptor of our own. The active file cannot be renamed meanwhile (S1). */
-static int prepare_range(sl_wal *w, uint64_t from, uint64_t to)
-{
-	int fd = SL__IO(&w->env, open, w->path, O_WRONLY | O_NOFOLLOW, 0);
-	if (fd < 0)
-		return fd;
-	int rc = write_zeros(&w->env, fd, from, to);
-	if (rc < 0) /* give back what a full disk needs more; no other thread writes there while `preparing` is set */
-		(void)SL__IO(&w->env, truncate, fd, from);
-	(void)SL__IO(&w->env, close, fd);
-	return rc;
-}
-
 static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	w->want_prepare = false;
@@ -344,7 +317,14 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 	w->preparing = true;
 	uint64_t from = w->ready_end, to = from + (uint64_t)SL_MIN(w->prepare_bytes, PREPARE_PIECE);
 	sl__unlock(&w->mu);
-	int rc = prepare_range(w, from, to);
+	/* Through a separate descriptor. The active file cannot be renamed meanwhile (S1). */
+	int fd = SL__IO(&w->env, open, w->path, O_WRONLY | O_NOFOLLOW, 0), rc = fd;
+	if (fd >= 0) {
+		rc = write_zeros(&w->env, fd, from, to);
+		if (rc < 0) /* give back what a full disk needs more; only the preparer writes there (S1) */
+			(void)SL__IO(&w->env, truncate, fd, from);
+		(void)SL__IO(&w->env, close, fd);
+	}
 	sl__lock(&w->mu);
 	w->preparing = false;
 	if (rc == 0) {
@@ -363,8 +343,8 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 
 /*
  * Submitted records that no thread waits for. Those who submit and then wait lead themselves and save a switch of
- * threads, so the helper only looks in now and then while records are being submitted, and flushes a batch that it met
- * before. One who polls the descriptor does not lead: then it flushes at once.
+ * threads, so the helper only checks now and then while records are being submitted, and flushes a batch that it met
+ * before. One who polls the descriptor does not lead: then it flushes immediately.
  */
 static void helper_tick(sl_wal *w) SL_REQUIRES(w->mu)
 {
@@ -380,25 +360,6 @@ static void helper_tick(sl_wal *w) SL_REQUIRES(w->mu)
 	w->tick_at_ns = sl__mono_ns(&w->env) + SUBMIT_LINGER_NS;
 }
 
-static void helper_marks(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	w->marks_since_ns = 0;
-	sl__unlock(&w->mu);
-	struct sl_err err = SL_ERR_INIT;
-	if (sl__wal_flush_now(w, &err) != 0)
-		sl__log(&w->env, SL_LOG_WARN, "wal", "sent marks could not be written", SL__F_STR("log", w->path),
-			SL__F_STR("error", err.msg));
-	sl__lock(&w->mu);
-}
-
-static void helper_archive(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	w->want_archive = false;
-	sl__unlock(&w->mu);
-	sl__wal_archive_in_background(w);
-	sl__lock(&w->mu);
-}
-
 static void *helper_main(void *arg)
 {
 	sl_wal *w = arg;
@@ -412,16 +373,26 @@ static void *helper_main(void *arg)
 		/* Turns, so that neither a storm of submits nor much space to prepare holds the other up. */
 		bool tick = next != SL_FOREVER && now >= tick_due && !(ticked && w->want_prepare);
 		ticked = tick;
-		if (tick)
+		if (tick) {
 			helper_tick(w);
-		else if (w->want_prepare)
+		} else if (w->want_prepare) {
 			helper_prepare(w);
-		else if (next != SL_FOREVER && now >= marks_due)
-			helper_marks(w);
-		else if (w->want_archive)
-			helper_archive(w);
-		else
+		} else if (next != SL_FOREVER && now >= marks_due) {
+			struct sl_err err = SL_ERR_INIT;
+			w->marks_since_ns = 0;
+			sl__unlock(&w->mu);
+			if (sl__wal_flush_now(w, &err) != 0)
+				sl__log(&w->env, SL_LOG_WARN, "wal", "sent marks could not be written",
+					SL__F_STR("log", w->path), SL__F_STR("error", err.msg));
+			sl__lock(&w->mu);
+		} else if (w->want_archive) {
+			w->want_archive = false;
+			sl__unlock(&w->mu);
+			sl__wal_archive_in_background(w);
+			sl__lock(&w->mu);
+		} else {
 			(void)sl__wait(&w->env, &w->helper_cv, &w->mu, next);
+		}
 	}
 	sl__unlock(&w->mu);
 	return NULL;

@@ -6,107 +6,56 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-struct survey {
-	const struct sl_env *env;
-	struct wal_source *sources;
-	size_t n;
-	wal_survey_fn *fn;
-	void *ctx;
-	uint64_t last;        /* the highest data sequence so far */
-	uint64_t front_bytes; /* damage before the first data record of all */
-};
-
-static int tell(struct survey *s, size_t segment, enum wal_finding kind, const struct wal_item *item,
-		struct sl_err *err)
+static int report(const struct wal_survey *s, size_t segment, enum wal_finding kind, const struct wal_item *item,
+		  struct sl_err *err)
 {
 	struct wal_find find = {.kind = kind, .segment = segment, .item = item};
 	return s->fn(&find, err, s->ctx);
 }
 
-/* Sequences between the last data record and this one. At the very front only damage shows that some are missing. */
-static int tell_gap(struct survey *s, size_t segment, const struct wal_item *item, struct sl_err *err)
-{
-	uint64_t expect = s->last + 1, found = item->record.sequence;
-	if (s->last == 0) {
-		uint64_t named = s->sources[segment].named_first;
-		uint64_t lost = s->front_bytes / WAL_FRAME_BYTES;
-		expect = named != 0 && named < found ? named : lost < found ? SL_MAX(found - lost, (uint64_t)1) : 1;
-		if (s->front_bytes == 0 && named == 0)
-			expect = found;
-	}
-	if (expect >= found)
-		return 0;
-	struct wal_find find = {
-		.kind = WAL_FOUND_GAP, .segment = segment, .item = item, .gap_first = expect, .gap_last = found - 1};
-	return s->fn(&find, err, s->ctx);
-}
-
-static int on_record(struct survey *s, size_t segment, const struct wal_item *item, struct sl_err *err)
+static int survey_record(struct wal_survey *s, size_t segment, const struct wal_item *item, struct sl_err *err)
 {
 	struct wal_source *src = &s->sources[segment];
 	src->last_ms = item->record.timestamp_ms;
 	if (item->record.status != SL_WAL_PENDING) {
 		src->marks++;
-		return tell(s, segment, WAL_FOUND_RECORD, item, err);
+		return report(s, segment, WAL_FOUND_RECORD, item, err);
 	}
-	int rc = tell_gap(s, segment, item, err);
-	s->last = item->record.sequence;
+	/* Sequences between the last data record and this one. At the very front only damage shows that some are
+	 * missing. */
+	uint64_t expect = s->last + 1, found = item->record.sequence;
+	if (s->last == 0) {
+		uint64_t named = src->named_first, lost = s->front_bytes / WAL_FRAME_BYTES;
+		expect = named != 0 && named < found ? named : lost < found ? SL_MAX(found - lost, (uint64_t)1) : 1;
+		if (s->front_bytes == 0 && named == 0)
+			expect = found;
+	}
+	s->last = src->last = found;
 	if (src->first == 0)
-		src->first = s->last;
-	src->last = s->last;
+		src->first = found;
 	src->records++;
-	return rc != 0 ? rc : tell(s, segment, WAL_FOUND_RECORD, item, err);
-}
-
-static int on_end(struct survey *s, size_t segment, const struct wal_item *item, struct sl_err *err)
-{
-	struct wal_source *src = &s->sources[segment];
-	src->end = item->offset;
-	src->torn = item->length;
-	if (item->length == 0)
-		return 0;
-	if (segment + 1 == s->n)
-		return tell(s, segment, WAL_FOUND_TORN, item, err);
-	/* A sealed segment was trimmed: bytes after its records are damage, with valid segments after them. */
-	src->damage++;
-	return tell(s, segment, WAL_FOUND_DAMAGE, item, err);
-}
-
-static int walk_records(struct survey *s, size_t segment, struct wal_reader *r, struct sl_err *err)
-{
-	struct wal_walk walk;
-	struct wal_item item;
-	sl__wal_walk_init(&walk, r, s->last);
-	for (;;) {
-		int rc = 0;
-		switch (sl__wal_walk_next(&walk, &item, err)) {
-		case WAL_STEP_RECORD:
-			rc = on_record(s, segment, &item, err);
-			break;
-		case WAL_STEP_DAMAGE:
-			s->sources[segment].damage++;
-			if (s->last == 0)
-				s->front_bytes += item.length;
-			rc = tell(s, segment, WAL_FOUND_DAMAGE, &item, err);
-			break;
-		case WAL_STEP_END:
-			return on_end(s, segment, &item, err);
-		case WAL_STEP_ERROR:
-			return sl_err_set_errno(err, r->error, "read %s", s->sources[segment].name);
-		}
+	if (expect < found) {
+		struct wal_find gap = {.kind = WAL_FOUND_GAP,
+				       .segment = segment,
+				       .item = item,
+				       .gap_first = expect,
+				       .gap_last = found - 1};
+		int rc = s->fn(&gap, err, s->ctx);
 		if (rc != 0)
 			return rc;
 	}
+	return report(s, segment, WAL_FOUND_RECORD, item, err);
 }
 
-static int read_header(struct survey *s, size_t segment, struct wal_reader *r, struct sl_err *err)
+static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader *r, struct sl_err *err)
 {
 	struct wal_source *src = &s->sources[segment];
+	struct wal_item item = {.offset = 0, .length = WAL_HEADER_BYTES, .reason = "header damaged"};
+	/* The header. */
 	size_t got;
 	const uint8_t *p = sl__wal_view(r, 0, WAL_HEADER_BYTES, &got);
 	if (p == NULL)
 		return sl_err_set_errno(err, r->error, "read %s", src->name);
-	src->header_state = WAL_HEADER_BAD;
 	src->end = got;
 	src->too_short = got < WAL_HEADER_BYTES;
 	if (src->too_short)
@@ -115,21 +64,42 @@ static int read_header(struct survey *s, size_t segment, struct wal_reader *r, s
 	if (src->header_state == WAL_HEADER_UNSUPPORTED)
 		return sl_err_set(err, SL_EUNSUPPORTED, "%s: format version %u is later than this program knows",
 				  src->name, sl__get32(p + 8));
-	if (src->header_state == WAL_HEADER_OK)
-		return 0;
-	struct wal_item item = {.offset = 0, .length = WAL_HEADER_BYTES, .reason = "header damaged"};
-	return tell(s, segment, WAL_FOUND_HEADER, &item, err);
-}
-
-static int survey_reader(struct survey *s, size_t segment, struct wal_reader *r, struct sl_err *err)
-{
-	int rc = read_header(s, segment, r, err);
-	if (rc == 0 && !s->sources[segment].too_short)
-		rc = walk_records(s, segment, r, err);
+	int rc = src->header_state != WAL_HEADER_OK ? report(s, segment, WAL_FOUND_HEADER, &item, err) : 0;
+	/* The records. */
+	struct wal_walk walk;
+	sl__wal_walk_init(&walk, r, s->last);
+	for (enum wal_step step = WAL_STEP_RECORD; rc == 0 && step != WAL_STEP_END;) {
+		step = sl__wal_walk_next(&walk, &item, err);
+		switch (step) {
+		case WAL_STEP_RECORD:
+			rc = survey_record(s, segment, &item, err);
+			break;
+		case WAL_STEP_DAMAGE:
+			src->damage++;
+			if (s->last == 0)
+				s->front_bytes += item.length;
+			rc = report(s, segment, WAL_FOUND_DAMAGE, &item, err);
+			break;
+		case WAL_STEP_END:
+			src->end = item.offset;
+			src->torn = item.length;
+			if (item.length == 0)
+				break;
+			if (segment + 1 == s->n)
+				return report(s, segment, WAL_FOUND_TORN, &item, err);
+			/* A sealed segment was trimmed: bytes after its records are damage, with valid segments after
+			 * them. */
+			src->damage++;
+			rc = report(s, segment, WAL_FOUND_DAMAGE, &item, err);
+			break;
+		case WAL_STEP_ERROR:
+			rc = sl_err_set_errno(err, r->error, "read %s", src->name);
+		}
+	}
 	return rc;
 }
 
-static int survey_file(struct survey *s, size_t segment, struct sl_err *err)
+static int survey_file(struct wal_survey *s, size_t segment, struct sl_err *err)
 {
 	struct wal_source *src = &s->sources[segment];
 	struct sl_io_stat st;
@@ -157,25 +127,24 @@ static int survey_file(struct survey *s, size_t segment, struct sl_err *err)
 	return rc;
 }
 
-int sl__wal_survey(const struct sl_env *env, struct wal_source *sources, size_t n, wal_survey_fn *fn, void *ctx,
-		   struct sl_err *err)
+int sl__wal_survey(struct wal_survey *s, struct sl_err *err)
 {
-	struct survey s = {.env = env, .sources = sources, .n = n, .fn = fn, .ctx = ctx};
+	s->last = s->front_bytes = 0;
 	int rc = 0;
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct wal_source *src = &sources[i];
+	for (size_t i = 0; i < s->n && rc == 0; i++) {
+		struct wal_source *src = &s->sources[i];
 		src->first = src->last = src->records = src->marks = src->end = src->torn = src->damage = 0;
-		src->before = s.last;
+		src->before = s->last;
 		src->missing = src->too_short = false;
 		src->header_state = WAL_HEADER_BAD;
 		if (src->mem != NULL) {
 			struct wal_reader r;
 			src->file_size = src->size;
-			sl__wal_reader_init_memory(&r, env, src->mem, (size_t)src->size);
-			rc = survey_reader(&s, i, &r, err);
+			sl__wal_reader_init_memory(&r, s->env, src->mem, (size_t)src->size);
+			rc = survey_reader(s, i, &r, err);
 			sl__wal_reader_fini(&r);
 		} else {
-			rc = survey_file(&s, i, err);
+			rc = survey_file(s, i, err);
 		}
 	}
 	return rc;

@@ -33,10 +33,10 @@ struct wal_source {
 
 enum wal_finding {
 	WAL_FOUND_RECORD, /* item->record: data or status */
-	WAL_FOUND_DAMAGE, /* item->offset, length: bytes that are no record; valid ones follow in this or a later
-			     segment */
-	WAL_FOUND_GAP,   /* gap_first..gap_last were skipped by the next record; follows its DAMAGE, if bytes are behind
-			    it */
+	/* item->offset, length: bytes that are not a record; valid ones follow in this or a later segment */
+	WAL_FOUND_DAMAGE,
+	/* gap_first..gap_last were skipped by the next record; follows its DAMAGE, if bytes are before it */
+	WAL_FOUND_GAP,
 	WAL_FOUND_TORN,  /* the tail of the last segment */
 	WAL_FOUND_HEADER /* the header is not sound */
 };
@@ -51,9 +51,19 @@ struct wal_find {
 /* Return 0 to continue. */
 typedef int wal_survey_fn(const struct wal_find *find, struct sl_err *err, void *ctx);
 
+struct wal_survey {
+	const struct sl_env *env;
+	struct wal_source *sources;
+	size_t n;
+	wal_survey_fn *fn;
+	void *ctx;
+	/* of the walk itself */
+	uint64_t last;        /* the highest data sequence so far */
+	uint64_t front_bytes; /* damage before the first data record of all */
+};
+
 /* SL_EIO …, SL_EUNSUPPORTED for a later version, or what fn returned. A source that is not a log at all (no sound
  * header and no record) has header_state WAL_HEADER_BAD and records == 0. */
-SL_MUST_CHECK int sl__wal_survey(const struct sl_env *env, struct wal_source *sources, size_t n, wal_survey_fn *fn,
-				 void *ctx, struct sl_err *err);
+SL_MUST_CHECK int sl__wal_survey(struct wal_survey *s, struct sl_err *err);
 
 #endif

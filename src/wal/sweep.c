@@ -69,13 +69,13 @@ static int finish_log(struct sweep *s, sl_wal *w, const char *id, struct sl_err 
 	if (rc != 0)
 		return rc;
 	if (st.pending > 0) {
-		rc = sl_wal_start(w, s->sender, s->ctx, err);
+		rc = sl_wal_sender_start(w, s->sender, s->ctx, err);
 		if (rc != 0)
 			return rc;
 		int64_t left = SL_UNLIMITED;
 		if (s->deadline_ns != SL_FOREVER)
 			left = (SL_MAX(s->deadline_ns - sl__mono_ns(s->env), 0) + 999999) / 1000000;
-		rc = sl_wal_stop(w, left, err);
+		rc = sl_wal_sender_stop(w, left, err);
 		if (rc != 0)
 			return rc;
 	}

@@ -129,7 +129,7 @@ static void child_main(const char *dir, int pipe, uint64_t cycle, uint64_t mark)
 		_exit(7);
 	}
 	tell(&c, 'S', 0, 0);
-	if (cycle % 2 == 0 && sl_wal_start(c.w, &sender, &c, &err) != 0)
+	if (cycle % 2 == 0 && sl_wal_sender_start(c.w, &sender, &c, &err) != 0)
 		_exit(8);
 	for (uint64_t i = 0; i < THREADS; i++) {
 		pthread_t t;

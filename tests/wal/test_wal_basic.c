@@ -221,11 +221,11 @@ static void one_record_can_be_read(void **state)
 	assert_int_equal(r.status, SL_WAL_SENT);
 	assert_int_equal(r.offset, 16);
 	assert_int_equal(r.length, 33);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	assert_int_equal(sl_wal_read(w, 22, &r, &b.err), 0);
 	assert_memory_equal(r.payload, "last", 4);
 	assert_int_equal(r.status, SL_WAL_PENDING);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	assert_int_equal(sl_wal_read(w, 23, &r, &b.err), SL_ENOENT);
 	assert_int_equal(sl_wal_read(w, 0, &r, &b.err), SL_ENOENT);
 	box_close(&b, w);
@@ -247,7 +247,7 @@ static void a_record_carries_the_time_of_its_append(void **state)
 	(void)box_append(w, "y");
 	assert_int_equal(sl_wal_read(w, 2, &r, &b.err), 0);
 	assert_int_equal(r.timestamp_ms, now + 5000);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	assert_int_equal(sl_wal_mark_sent(w, 1, 1, &b.err), 0);
 	assert_int_equal(box_stats(w).oldest_pending_ms, now + 5000);
 	box_close(&b, w);

@@ -62,7 +62,7 @@ static void seal_example(const struct wal_key *key, uint8_t out[52])
 	uint8_t nonce[WAL_NONCE_BYTES];
 	for (uint8_t i = 0; i < WAL_NONCE_BYTES; i++)
 		nonce[i] = (uint8_t)(0x40 + i);
-	sl__wal_seal_payload(key, &place, nonce, out, "hello world!", 12);
+	sl__wal_seal_payload(key, &place, nonce, &(struct sl_wal_span){"hello world!", 12}, out);
 }
 
 static void a_payload_is_sealed_as_the_format_says(void **state)
@@ -121,7 +121,7 @@ static void an_empty_payload_is_sealed_too(void **state)
 	(void)state;
 	struct wal_key *key = counting_key();
 	uint8_t nonce[WAL_NONCE_BYTES] = {0}, sealed[WAL_SEAL_BYTES];
-	sl__wal_seal_payload(key, &place, nonce, sealed, NULL, 0);
+	sl__wal_seal_payload(key, &place, nonce, &(struct sl_wal_span){NULL, 0}, sealed);
 	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof(sealed)), 0);
 	sealed[39] ^= 1;
 	assert_int_equal(sl__wal_open_payload(key, &place, NULL, sealed, sizeof(sealed)), SL_EKEY);

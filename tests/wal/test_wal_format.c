@@ -251,7 +251,7 @@ static void the_largest_record_is_16_mib_and_one_more_byte_is_too_big(void **sta
 	struct sl_wal_record r;
 	assert_int_equal(sl_wal_read(w, 1, &r, NULL), 0);
 	assert_int_equal(r.payload_len, SL_WAL_MAX_PAYLOAD);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	box_close(&b, w);
 	free(big);
 	box_fini(&b);

@@ -83,8 +83,8 @@ static void park(struct box *b, const char *text, struct kept *out)
 	(void)box_append(w, "one");
 	(void)box_append(w, text);
 	(void)box_append(w, "three");
-	assert_int_equal(sl_wal_start(w, &picky_table, &p, &b->err), 0);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b->err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &picky_table, &p, &b->err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b->err), 0);
 	box_close(b, w);
 	letter_of(b, "/w/s.dead", out);
 }
@@ -214,8 +214,8 @@ static void a_plain_letter_needs_no_key(void **state)
 	box_init(&b);
 	sl_wal *w = box_open(&b);
 	(void)box_append(w, "plain");
-	assert_int_equal(sl_wal_start(w, &picky_table, &p, &b.err), 0);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &picky_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	box_close(&b, w);
 	letter_of(&b, "/w/s.dead", &k);
 	assert_int_equal(k.letter.encoding, SL_DLQ_PLAIN);
@@ -238,8 +238,8 @@ static void a_record_from_before_the_key_is_parked_as_plain_as_it_lay(void **sta
 	b.opts.key_file = KEY;
 	w = box_open(&b);
 	(void)box_append(w, "sealed");
-	assert_int_equal(sl_wal_start(w, &picky_table, &p, &b.err), 0);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &picky_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	box_close(&b, w);
 	letter_of(&b, "/w/s.dead", &k);
 	assert_int_equal(k.letter.encoding, SL_DLQ_PLAIN);

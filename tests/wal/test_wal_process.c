@@ -197,8 +197,8 @@ static int all_refused(sl_wal *w)
 	bad += sl_wal_read(w, 1, &r, NULL) != SL_EFORKED;
 	bad += sl_wal_iterate(w, 0, sum_sequences, &sum, NULL) != SL_EFORKED;
 	bad += sl_wal_mark_sent(w, 1, 1, NULL) != SL_EFORKED;
-	bad += sl_wal_start(w, &walmodel_sender, NULL, NULL) != SL_EFORKED;
-	bad += sl_wal_stop(w, 0, NULL) != SL_EFORKED;
+	bad += sl_wal_sender_start(w, &walmodel_sender, NULL, NULL) != SL_EFORKED;
+	bad += sl_wal_sender_stop(w, 0, NULL) != SL_EFORKED;
 	bad += sl_wal_get_stats(w, &st, NULL) != SL_EFORKED;
 	bad += sl_wal_archive(w, NULL, 1, NULL) != SL_EFORKED;
 	bad += sl_wal_fd(w, NULL) != SL_EFORKED;

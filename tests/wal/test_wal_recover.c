@@ -553,10 +553,10 @@ static void records_inside_a_payload_are_not_records(void **state)
 	struct sl_wal_record r;
 	assert_int_equal(sl_wal_read(w, 2, &r, &b.err), 0);
 	assert_int_equal(r.payload_len, n);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	assert_int_equal(sl_wal_read(w, 3, &r, &b.err), 0);
 	assert_memory_equal(r.payload, "c", 1);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	box_close(&b, w);
 	box_fini(&b);
 }

@@ -105,8 +105,8 @@ static void append(struct play *p, sl_wal *w, uint64_t n)
 
 static void deliver(struct play *p, sl_wal *w)
 {
-	assert_int_equal(sl_wal_start(w, &receiver_ops, &p->r, &p->b.err), 0);
-	if (sl_wal_stop(w, SL_UNLIMITED, &p->b.err) != 0)
+	assert_int_equal(sl_wal_sender_start(w, &receiver_ops, &p->r, &p->b.err), 0);
+	if (sl_wal_sender_stop(w, SL_UNLIMITED, &p->b.err) != 0)
 		fail_msg("%s", p->b.err.msg);
 }
 

@@ -206,6 +206,9 @@ static void every_flipped_bit_is_noticed_or_harmless_and_no_record_is_invented(v
 			assert_int_equal(rc, SL_ECORRUPT);
 			continue;
 		}
+		/* A header of 7 bytes may then ask for more memory than any archive needs. */
+		if (bit < 56 && rc == SL_EUNSUPPORTED)
+			continue;
 		assert_int_equal(rc, 0);
 		if (seen.damaged == 0)
 			assert_int_equal(seen.records, RECORDS);
@@ -220,7 +223,7 @@ static void every_flipped_bit_is_noticed_or_harmless_and_no_record_is_invented(v
 	box_fini(&b);
 }
 
-static void a_damaged_size_or_checksum_costs_no_record(void **state)
+static void a_damaged_checksum_costs_no_record_and_a_damaged_size_only_the_last_block(void **state)
 {
 	(void)state;
 	struct sample s;
@@ -228,7 +231,7 @@ static void a_damaged_size_or_checksum_costs_no_record(void **state)
 	uint8_t z[20000];
 	box_init(&b);
 	make_sample(&s);
-	size_t zn = make_frame(z, sizeof(z), s.log, s.size, 100000, NULL, NULL);
+	size_t ends[100], n_blocks, zn = make_frame(z, sizeof(z), s.log, s.size, 1000, ends, &n_blocks);
 	assert_int_equal(z[4] >> 5, 3); /* one segment, a size of two bytes at 5 */
 	size_t places[] = {5, 6, zn - 1, zn - 4};
 	for (size_t i = 0; i < SL_COUNT(places); i++) {
@@ -237,15 +240,22 @@ static void a_damaged_size_or_checksum_costs_no_record(void **state)
 		crashfs_put(b.fs, ARCHIVE, z, zn);
 		z[places[i]] ^= 0x40;
 		assert_int_equal(scan(&b, &seen, NULL), 0);
-		assert_int_equal(seen.records, RECORDS);
+		assert_true(seen.in_order);
+		assert_int_equal(seen.of_archive, 1);
+		if (i < 2) {
+			assert_int_equal(seen.records, records_within(&s, (n_blocks - 1) * 1000));
+			assert_in_range(seen.lost.archive_offset, ends[n_blocks - 2], zn);
+			continue;
+		}
 		assert_int_equal(seen.damaged, 1);
+		assert_int_equal(seen.records, RECORDS);
 		assert_int_equal(seen.lost.offset, 0);
 		assert_int_equal(seen.lost.length, s.size);
 	}
 	box_fini(&b);
 }
 
-static void behind_a_damaged_frame_the_next_one_is_read(void **state)
+static void frames_are_read_up_to_the_first_damaged_block_and_past_a_wrong_checksum(void **state)
 {
 	(void)state;
 	struct sample s;
@@ -253,25 +263,27 @@ static void behind_a_damaged_frame_the_next_one_is_read(void **state)
 	uint8_t z[40000];
 	box_init(&b);
 	make_sample(&s);
-	for (unsigned bad = 0; bad < 3; bad++) {
-		struct seen seen;
-		size_t starts[4], at = 0, cuts[] = {0, s.ends[20], s.ends[40] + 11, s.size};
-		for (size_t i = 0; i < 3; i++) {
-			starts[i] = at;
-			at += make_frame(z + at, sizeof(z) - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 4000, NULL,
-					 NULL);
+	for (unsigned bad = 0; bad < 3; bad++)
+		for (unsigned checksum = 0; checksum < 2; checksum++) {
+			struct seen seen;
+			size_t starts[4], at = 0, cuts[] = {0, s.ends[20], s.ends[40] + 11, s.size};
+			for (size_t i = 0; i < 3; i++) {
+				starts[i] = at;
+				at += make_frame(z + at, sizeof(z) - at, s.log + cuts[i], cuts[i + 1] - cuts[i], 4000,
+						 NULL, NULL);
+			}
+			starts[3] = at;
+			if (checksum)
+				z[starts[bad + 1] - 1] ^= 1;
+			else
+				memset(z + starts[bad] + 10, 0xFF, 8); /* how the block's content is coded */
+			crashfs_put(b.fs, ARCHIVE, z, at);
+			assert_int_equal(scan(&b, &seen, NULL), 0);
+			assert_int_equal(seen.of_archive, 1);
+			assert_true(seen.in_order);
+			assert_in_range(seen.lost.archive_offset, starts[bad], starts[bad + 1]);
+			assert_int_equal(seen.records, checksum ? RECORDS : 20 * bad);
 		}
-		starts[3] = at;
-		memset(z + starts[bad] + 10, 0xFF, 8); /* how the block's content is coded */
-		crashfs_put(b.fs, ARCHIVE, z, at);
-		assert_int_equal(scan(&b, &seen, NULL), 0);
-		assert_int_equal(seen.of_archive, 1);
-		assert_in_range(seen.lost.archive_offset, starts[bad], starts[bad + 1]);
-		/* Record 41 lies in the second and in the third frame. */
-		static const uint64_t records[] = {40, 39, 40}, last[] = {60, 60, 40};
-		assert_int_equal(seen.records, records[bad]);
-		assert_int_equal(seen.last, last[bad]);
-	}
 	box_fini(&b);
 }
 
@@ -455,8 +467,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cut_archive_gives_every_record_of_its_whole_blocks),
 		cmocka_unit_test(every_flipped_bit_is_noticed_or_harmless_and_no_record_is_invented),
-		cmocka_unit_test(a_damaged_size_or_checksum_costs_no_record),
-		cmocka_unit_test(behind_a_damaged_frame_the_next_one_is_read),
+		cmocka_unit_test(a_damaged_checksum_costs_no_record_and_a_damaged_size_only_the_last_block),
+		cmocka_unit_test(frames_are_read_up_to_the_first_damaged_block_and_past_a_wrong_checksum),
 		cmocka_unit_test(a_frame_inside_a_payload_is_not_taken_for_the_next_one),
 		cmocka_unit_test(junk_behind_the_frame_is_damage_and_skippable_frames_are_not),
 		cmocka_unit_test(content_that_refers_far_back_is_read),

@@ -40,7 +40,7 @@ static void an_encrypted_log_opens_with_its_key_only(void **state)
 	struct sl_wal_record r;
 	assert_int_equal(sl_wal_read(w, 1, &r, &b.err), 0);
 	assert_memory_equal(r.payload, "a secret payload", 16);
-	sl_wal_free(w, r.payload);
+	sl_wal_record_free(w, &r);
 	box_close(&b, w);
 	box_fini(&b);
 }

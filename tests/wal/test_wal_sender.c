@@ -238,8 +238,8 @@ static void peer_open_gate(struct peer *p)
 /* Start, deliver everything, stop. */
 static int deliver(struct box *b, sl_wal *w, struct peer *p)
 {
-	int rc = sl_wal_start(w, &peer_table, p, &b->err);
-	return rc != 0 ? rc : sl_wal_stop(w, SL_UNLIMITED, &b->err);
+	int rc = sl_wal_sender_start(w, &peer_table, p, &b->err);
+	return rc != 0 ? rc : sl_wal_sender_stop(w, SL_UNLIMITED, &b->err);
 }
 
 static void append_letters(sl_wal *w, const char *letters)
@@ -266,9 +266,9 @@ static void records_arrive_in_order_and_are_marked_sent(void **state)
 	assert_int_equal(st.sent, 3);
 	assert_int_equal(st.mark, 3);
 	assert_int_equal(st.sender_state, 0);
-	assert_int_equal(sl_wal_stop(w, 0, &b.err), 0); /* idempotent */
+	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), 0); /* idempotent */
 	append_letters(w, "d");
-	assert_int_equal(sl_wal_stop(w, 0, &b.err), SL_EPENDING);
+	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), SL_EPENDING);
 	assert_int_equal(deliver(&b, w, &p), 0); /* usable again */
 	assert_string_equal(p.text, "1=a 2=b 3=c 4=d ");
 	box_close(&b, w);
@@ -311,13 +311,13 @@ static void the_sender_wakes_on_append(void **state)
 	peer_init(&p);
 	b.e.clock.auto_advance = 0; /* nothing moves the time: only the append can wake it */
 	sl_wal *w = box_open(&b);
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), SL_EINVAL);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), SL_EINVAL);
 	append_letters(w, "a");
 	peer_await_mark(&p, 1);
 	append_letters(w, "b");
 	peer_await_mark(&p, 2);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -333,7 +333,7 @@ static void a_batch_with_room_waits_for_more_until_it_is_full_or_its_time_is_ove
 	b.opts.linger_ms = 10;
 	b.opts.background = SL_OFF; /* the sender is the only one who waits for a time */
 	sl_wal *w = box_open(&b);
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	for (int i = 0; i < 50; i++)
 		append_letters(w, "a");
 	peer_await_mark(&p, 50);
@@ -346,7 +346,7 @@ static void a_batch_with_room_waits_for_more_until_it_is_full_or_its_time_is_ove
 	assert_true(b.e.env.clock->mono_ns(b.e.env.clock_ctx) - before >= 10 * 1000000);
 	assert_int_equal(p.calls, 3);
 	append_letters(w, "c");
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0); /* who stops does not wait for more */
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0); /* who stops does not wait for more */
 	assert_int_equal(p.mark, 52);
 	box_close(&b, w);
 	box_fini(&b);
@@ -458,9 +458,9 @@ static void a_receiver_that_fails_with_a_code_alone_is_in_trouble_too(void **sta
 	p.says_nothing = true;
 	sl_wal *w = box_open(&b);
 	append_letters(w, "a");
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 2);
-	assert_int_equal(sl_wal_stop(w, 10000, &b.err), SL_EPENDING);
+	assert_int_equal(sl_wal_sender_stop(w, 10000, &b.err), SL_EPENDING);
 	assert_true(strstr(b.err.msg, sl_err_text(SL_EACCES)) != NULL ||
 		    strstr(b.err.msg, sl_err_text(SL_ECANCELLED)) != NULL); /* by the end of the stop's time */
 	box_close(&b, w);
@@ -544,7 +544,7 @@ static void a_record_is_not_skipped_while_its_letter_cannot_be_kept(void **state
 	append_letters(w, "abc");
 	p.refuse[0] = 2;
 	p.name_refused = true;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 1);
 	for (uint64_t i = 0; i < 5; i++) {
 		vclock_await_waiters(&b.e.clock, 1);
@@ -552,7 +552,7 @@ static void a_record_is_not_skipped_while_its_letter_cannot_be_kept(void **state
 	}
 	assert_int_equal(box_stats(w).failed, 0);
 	assert_int_equal(p.mark, 1);
-	assert_int_equal(sl_wal_stop(w, 0, &b.err), SL_EPENDING);
+	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), SL_EPENDING);
 	box_close(&b, w);
 	assert_scan(&b, BOX_PATH, "1=a* 2=b 3=c");
 	box_fini(&b);
@@ -732,7 +732,7 @@ static void a_receiver_whose_records_differ_from_those_it_goes_by_is_noticed_bef
 	p.remembers = true;
 	sl_wal *w = box_open(&b);
 	append_letters(w, "ab");
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_mark(&p, 2);
 	while (box_stats(w).pending > 0)
 		sched_yield();
@@ -740,7 +740,7 @@ static void a_receiver_whose_records_differ_from_those_it_goes_by_is_noticed_bef
 	p.streams[0].crc[2] ^= 1; /* another receiver with the same mark took its place */
 	pthread_mutex_unlock(&p.mu);
 	append_letters(w, "c");
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	assert_string_equal(p.text, "1=a 2=b | 1=a 2=b 3=c "); /* it has not what it acknowledged */
 	box_close(&b, w);
 	box_fini(&b);
@@ -834,13 +834,13 @@ static void a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_st
 	append_letters(w, "abc");
 	p.fail_with = SL_ECONFLICT;
 	p.fail_times = 4;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 4);
 	while (box_stats(w).sender_state != 3)
 		sched_yield();
 	assert_int_equal(sl_wal_sender_error(w, NULL), SL_ECONFLICT);
-	append_letters(w, "d");                                /* appends go on */
-	assert_true(sl_wal_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
+	append_letters(w, "d");                                       /* appends continue */
+	assert_true(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
 	assert_int_equal(p.calls, 4);
 	assert_int_equal(box_stats(w).pending, 4); /* nothing is taken for sent */
 	box_close(&b, w);
@@ -858,13 +858,13 @@ static void a_record_that_the_disk_gives_back_damaged_halts_the_stream_visibly(v
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
 	box_flip(&b, BOX_PATH, (16 + 2 * 33 - 9) * 8); /* the payload of the second: one byte, then the checksum */
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	while (box_stats(w).sender_state != 3)
 		sched_yield();
 	assert_int_equal(sl_wal_sender_error(w, &b.err), SL_ECORRUPT);
 	assert_non_null(strstr(b.err.msg, "sluice wal recover"));
 	assert_string_equal(p.text, "1=a ");
-	assert_true(sl_wal_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
+	assert_true(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err) < 0); /* does not hang */
 	assert_int_equal(box_stats(w).pending, 2);
 	box_close(&b, w);
 	box_fini(&b);
@@ -1000,8 +1000,8 @@ static void stop_gives_up_at_its_deadline_and_keeps_the_rest(void **state)
 	append_letters(w, "abc");
 	p.fail_with = SL_EUNAVAIL;
 	p.fail_times = UINT64_MAX / 2;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
-	assert_int_equal(sl_wal_stop(w, 10000, &b.err), SL_EPENDING);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, 10000, &b.err), SL_EPENDING);
 	assert_int_equal(box_stats(w).pending, 3);
 	assert_int_equal(box_append(w, "d"), 4);
 	p.fail_times = 0;
@@ -1019,7 +1019,7 @@ struct stopper {
 static void *stop_within_10_s(void *arg)
 {
 	struct stopper *s = arg;
-	s->rc = sl_wal_stop(s->w, 10000, NULL);
+	s->rc = sl_wal_sender_stop(s->w, 10000, NULL);
 	return NULL;
 }
 
@@ -1036,7 +1036,7 @@ static void stop_tries_at_once_what_waits_for_a_retry_and_again_before_its_deadl
 	append_letters(w, "ab");
 	p.fail_with = SL_EUNAVAIL;
 	p.fail_times = 10; /* eight before the stop, so that a pause takes at least 30 s; and two behind it */
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	for (uint64_t calls = 1; calls <= 8; calls++) {
 		peer_await_call(&p, calls);
 		vclock_await_settled(&b.e.clock, 1);
@@ -1067,9 +1067,9 @@ static void stop_cancels_a_send_that_hangs(void **state)
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
 	p.gate = true;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 1);
-	assert_int_equal(sl_wal_stop(w, 0, &b.err), SL_EPENDING);
+	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), SL_EPENDING);
 	assert_true(p.cancelled >= 1);
 	assert_int_equal(box_stats(w).pending, 3);
 	box_close(&b, w);
@@ -1086,7 +1086,7 @@ static void close_stops_a_running_sender(void **state)
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
 	p.gate = true;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 1);
 	box_close(&b, w);
 	assert_true(p.cancelled >= 1);
@@ -1118,7 +1118,7 @@ static void automatic_backlog_blocks_while_a_sender_runs(void **state)
 	b.opts.max_pending_bytes = 1000;
 	sl_wal *w = box_open(&b);
 	p.gate = true;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	struct appender a = {.w = w};
 	(void)append_900(&a);
 	assert_int_equal(a.rc, 0);
@@ -1130,7 +1130,7 @@ static void automatic_backlog_blocks_while_a_sender_runs(void **state)
 	peer_open_gate(&p);
 	pthread_join(t, NULL);
 	assert_int_equal(a.rc, 0);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -1145,7 +1145,7 @@ static void complete_delivers_and_archives(void **state)
 	b.opts.archive_on_complete = SL_ON;
 	sl_wal *w = box_open(&b);
 	append_letters(w, "abc");
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	assert_int_equal(sl_wal_complete(w, SL_UNLIMITED, &b.err), 0);
 	box_close(&b, w);
 	assert_string_equal(p.text, "1=a 2=b 3=c ");
@@ -1166,7 +1166,7 @@ static void complete_archives_nothing_that_is_pending(void **state)
 	append_letters(w, "abc");
 	p.fail_with = SL_EUNAVAIL;
 	p.fail_times = UINT64_MAX / 2;
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	assert_int_equal(sl_wal_complete(w, 5000, &b.err), SL_EPENDING);
 	box_close(&b, w);
 	assert_int_equal(box_count(&b, "/a", ".zst"), 0);
@@ -1189,14 +1189,14 @@ static void a_segment_is_archived_when_the_receiver_has_its_last_record(void **s
 	sl_wal *w = box_open(&b);
 	box_append_n(w, 51, 50);
 	assert_int_equal(box_stats(w).segments, 2);
-	assert_int_equal(sl_wal_start(w, &peer_table, &p, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_gate(&p);
 	assert_int_equal(peer_mark(&p), 50);
 	while (box_stats(w).segments > 1)
 		(void)sched_yield();
 	assert_int_equal(box_stats(w).pending, 1);
 	peer_open_gate(&p);
-	assert_int_equal(sl_wal_stop(w, SL_UNLIMITED, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(w, SL_UNLIMITED, &b.err), 0);
 	assert_true(box_has(&b, "/a/s.wal.1.zst"));
 	box_close(&b, w);
 	box_fini(&b);

@@ -153,7 +153,7 @@ static void *read_all(void *arg)
 		struct sl_wal_record r;
 		rc = sl_wal_read(a->s->w, x.last, &r, NULL);
 		if (rc == 0)
-			sl_wal_free(a->s->w, r.payload);
+			sl_wal_record_free(a->s->w, &r);
 		else if (rc != SL_ENOENT) /* archived meanwhile */
 			a->s->wrong = __LINE__;
 	}
@@ -194,10 +194,10 @@ static void *start_and_stop(void *arg)
 	static const struct sl_wal_sender table = {.version = SL_WAL_SENDER_VERSION, .send = take};
 	struct actor *a = arg;
 	while (!is_over(a->s)) {
-		if (sl_wal_start(a->s->w, &table, a->s, NULL) != 0)
+		if (sl_wal_sender_start(a->s->w, &table, a->s, NULL) != 0)
 			a->s->wrong = __LINE__;
 		await_batches(a->s, a->s->batches + 10);
-		int rc = sl_wal_stop(a->s->w, 5, NULL);
+		int rc = sl_wal_sender_stop(a->s->w, 5, NULL);
 		if (rc != 0 && rc != SL_EPENDING)
 			a->s->wrong = __LINE__;
 	}

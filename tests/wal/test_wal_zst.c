@@ -11,7 +11,6 @@
 #include <fcntl.h>
 
 #include "support/crashfs.h"
-#include "wal/archive.h"
 #include "wal/archive_zst.h"
 #include "wal/format.h"
 
@@ -50,7 +49,7 @@ static void archive(struct place *p, size_t n)
 {
 	int fd = -1;
 	struct sl_err err = SL_ERR_INIT;
-	assert_int_equal(sl__wal_zst_write(&p->env, p->fd, n, "/z", 3, &fd, &err), 0);
+	assert_int_equal(sl__wal_zst_write(&(struct wal_zst_source){&p->env, p->fd, n}, "/z", 3, &fd, &err), 0);
 	crashfs_io.close(fd, p->fs);
 }
 
@@ -164,7 +163,7 @@ static enum wal_zst_match compare(struct place *p, const char *path, uint64_t n)
 {
 	enum wal_zst_match match;
 	struct sl_err err = SL_ERR_INIT;
-	assert_int_equal(sl__wal_zst_compare(&p->env, path, p->fd, n, &match, &err), 0);
+	assert_int_equal(sl__wal_zst_compare(&(struct wal_zst_source){&p->env, p->fd, n}, path, &match, &err), 0);
 	return match;
 }
 
@@ -189,7 +188,8 @@ static void an_archive_holds_a_segment_only_with_all_its_bytes(void **state)
 	crashfs_mkdir(p.fs, "/folder");
 	assert_int_equal(compare(&p, "/folder", 290000), WAL_ZST_STRANGER);
 	enum wal_zst_match match;
-	assert_int_equal(sl__wal_zst_compare(&p.env, "/none", p.fd, 16, &match, NULL), SL_ENOENT);
+	assert_int_equal(sl__wal_zst_compare(&(struct wal_zst_source){&p.env, p.fd, 16}, "/none", &match, NULL),
+			 SL_ENOENT);
 	place_fini(&p);
 }
 

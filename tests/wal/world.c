@@ -200,9 +200,9 @@ bool world_mark_sent(struct world *x, uint64_t first, uint64_t last)
 
 bool world_send(struct world *x)
 {
-	if (!note(x, sl_wal_start(x->w, &walmodel_sender, &x->receiver, &x->err)))
+	if (!note(x, sl_wal_sender_start(x->w, &walmodel_sender, &x->receiver, &x->err)))
 		return false;
-	bool ok = note(x, sl_wal_stop(x->w, SL_UNLIMITED, &x->err));
+	bool ok = note(x, sl_wal_sender_stop(x->w, SL_UNLIMITED, &x->err));
 	if (x->receiver.broken)
 		wrong(x, "the receiver got a contradiction", 0);
 	return ok;
