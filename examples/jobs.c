@@ -41,12 +41,12 @@ int main(void)
 	if (sl_store_open(&store, "sqlite:jobs.db", NULL, &err) != 0 ||
 	    sl_notify_local_open(&notify, NULL, &err) != 0 || sl_jobs_open(&client, &jobs_opts, &err) != 0 ||
 	    sl_worker_new(&worker, &worker_opts, &err) != 0 || sl_worker_start(worker, &err) != 0 ||
-	    sl_jobs_start(client, NULL, &chain, &started, &err) != 0 || /* durable from here on */
+	    sl_jobs_enqueue(client, NULL, &chain, &started, &err) != 0 || /* durable from here on */
 	    sl_jobs_wait(client, started.chain_id, 10000, &ended, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	else
 		printf("%s: %s\n", sl_job_status_name(ended->status), ended->output);
-	sl_jobs_free(client, ended);
+	sl_chain_release(client, ended);
 	sl_worker_free(worker); /* stops it */
 	sl_jobs_close(client);
 	sl_notify_close(&notify);

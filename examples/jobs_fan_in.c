@@ -37,11 +37,11 @@ static int start_all(sl_jobs *client, struct sl_started *last, struct sl_err *er
 					       {.job = {.type = "square", .input = "4"}},
 					       {.job = {.type = "square", .input = "5"}}};
 	struct sl_started s[3];
-	if (sl_jobs_start_many(client, NULL, squares, 3, s, err) != 0)
+	if (sl_jobs_enqueue_many(client, NULL, squares, 3, s, err) != 0)
 		return err->code;
 	const uint64_t ids[] = {s[0].chain_id, s[1].chain_id, s[2].chain_id};
 	const struct sl_new_chain chain = {.job = {.type = "sum", .blockers = ids, .n_blockers = 3}};
-	return sl_jobs_start(client, NULL, &chain, last, err);
+	return sl_jobs_enqueue(client, NULL, &chain, last, err);
 }
 
 int main(void)
@@ -64,7 +64,7 @@ int main(void)
 		fprintf(stderr, "%s\n", err.msg);
 	else
 		printf("sum: %s\n", ended->output);
-	sl_jobs_free(client, ended);
+	sl_chain_release(client, ended);
 	sl_worker_free(worker);
 	sl_jobs_close(client);
 	sl_store_close(&store);

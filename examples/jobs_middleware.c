@@ -54,7 +54,7 @@ int main(void)
 						   .n_middlewares = 1};
 
 	if (sl_store_open(&store, "sqlite:jobs.db", NULL, &err) != 0 || sl_jobs_open(&client, &jobs_opts, &err) != 0 ||
-	    sl_jobs_start(client, NULL, &chain, &started, &err) != 0 ||
+	    sl_jobs_enqueue(client, NULL, &chain, &started, &err) != 0 ||
 	    sl_worker_new(&worker, &worker_opts, &err) != 0 || sl_worker_start(worker, &err) != 0 ||
 	    sl_worker_drain(worker, 10000, &err) != 0 || sl_worker_stop(worker, 10000, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);

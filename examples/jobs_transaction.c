@@ -17,7 +17,7 @@ static int place_order(sl_jobs *client, sqlite3 *db, const char *sql, const char
 	sl_tx *tx;
 	if (sl_jobs_join(client, db, &tx, err) != 0) /* begins the transaction */
 		return err->code;
-	if (sl_jobs_start(client, tx, &chain, &started, err) == 0) {
+	if (sl_jobs_enqueue(client, tx, &chain, &started, err) == 0) {
 		if (sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK)
 			return sl_tx_commit(tx, err);
 		printf("refused: %s\n", sqlite3_errmsg(db));

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/env.h"
-#include "jobs/notify/postgres.h"
+#include "jobs/notify/payload.h"
 #include "must.h"
 
 #define SELF UINT64_C(0x1122334455667788)

@@ -8,7 +8,7 @@
 #ifndef SLUICE_EVENTS_H
 #define SLUICE_EVENTS_H
 
-#include <sluice/adapter/store.h>
+#include <sluice/job.h>
 #include <sluice/wal.h>
 
 #ifdef __cplusplus
@@ -62,7 +62,7 @@ SL_API SL_MUST_CHECK int sl_events_take(const sl_store *store, const char *strea
 					struct sl_err *err);
 
 /* A `send` adapter that writes a log of events into a store's job_events. A record that is no JobEvent is refused. Pass
- * the table to sl_wal_start with the result as ctx; free it after sl_wal_stop. */
+ * the table to sl_wal_sender_start with the result as ctx; free it after sl_wal_sender_stop. */
 typedef struct sl_event_sender sl_event_sender;
 SL_API SL_MUST_CHECK int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const struct sl_env *env,
 					     struct sl_err *err);

@@ -21,9 +21,8 @@
 #ifndef SLUICE_JOBS_H
 #define SLUICE_JOBS_H
 
-#include <sluice/adapter/notify.h>
 #include <sluice/adapter/observe.h>
-#include <sluice/adapter/store.h>
+#include <sluice/job.h>
 #include <sluice/retry.h>
 #include <sluice/wal.h>
 
@@ -111,7 +110,7 @@ struct sl_jobs_opts {
 	int64_t wait_poll_ms; /* of sl_jobs_wait; default 1,000 with a healthy notifier, else 100 */
 	/* Who makes the changes of this client. Each change then writes the record to the audit trail in its own
 	 * transaction, with the chains that it changed: without the record there is no change. Outlives the client. A
-	 * client is cheap to open, so one for each request is fine. Several, n_audit of them: of sl_jobs_start_many
+	 * client is cheap to open, so one for each request is fine. Several, n_audit of them: of sl_jobs_enqueue_many
 	 * only; they stand for its chains in turn. NULL: changes are not audited. */
 	const struct sl_audit_record *audit;
 	size_t n_audit; /* default 1 */
@@ -124,8 +123,10 @@ SL_API void sl_jobs_close(sl_jobs *client);
 /* A transaction for the calls below that take one, and for your own SQL through sl_tx_native. */
 typedef struct sl_tx sl_tx;
 SL_API SL_MUST_CHECK int sl_jobs_begin(sl_jobs *client, sl_tx **out, struct sl_err *err);
-/* On your own connection (PGconn *, sqlite3 *): see `join` in <sluice/adapter/store.h>. Inside a joined PostgreSQL
- * transaction the notification is part of it; sl_tx_notify_after makes it a separate call for you to make. */
+/* On your own connection (PGconn *, sqlite3 *). A PGconn inside a transaction is joined: sl_tx_commit and
+ * sl_tx_rollback then only let go of it, and you end your own transaction, of which the notification is a part;
+ * sl_tx_notify_after makes it a separate call for you to make. An idle PGconn, and any sqlite3 (which must be idle),
+ * gets a transaction that sl_tx_commit and sl_tx_rollback end. */
 SL_API SL_MUST_CHECK int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err);
 SL_API void *sl_tx_native(sl_tx *tx);
 SL_API SL_MUST_CHECK int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err);
@@ -142,15 +143,16 @@ SL_API void sl_tx_notify(sl_tx *tx);
 
 /* tx NULL: an own transaction. chains[n], out[n]. All or none. SL_EINVAL, and SL_EDATA for JSON, name what is wrong
  * with which chain. With a registry of types, a type that is not in it is SL_EINVAL. */
-SL_API SL_MUST_CHECK int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain,
-				       struct sl_started *out, struct sl_err *err);
-SL_API SL_MUST_CHECK int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
-					    struct sl_started *out, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_enqueue(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain,
+					 struct sl_started *out, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
+					      struct sl_started *out, struct sl_err *err);
 
-/* One allocation; free with sl_jobs_free, which takes NULL. SL_ENOENT. */
+/* A copy, to be released with sl_job_release or sl_chain_release, which take NULL. SL_ENOENT. */
 SL_API SL_MUST_CHECK int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err);
-SL_API void sl_jobs_free(sl_jobs *client, void *job_or_chain);
+SL_API void sl_job_release(sl_jobs *client, struct sl_job *job);
+SL_API void sl_chain_release(sl_jobs *client, struct sl_chain *chain);
 /* fn is called with no lock held and may use the client. The cursor of the next page is the last id seen. */
 SL_API SL_MUST_CHECK int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx,
 				      struct sl_err *err);
@@ -186,23 +188,34 @@ SL_API SL_MUST_CHECK int sl_jobs_event_streams(sl_jobs *client, const struct sl_
 SL_API SL_MUST_CHECK int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_t timeout_ms, struct sl_chain **out,
 				      struct sl_err *err);
 
-/* See <sluice/adapter/store.h> for what each does; a worker that runs the job hears of it at once. */
+/*
+ * Changes from outside. tx NULL: an own transaction. A worker that runs the job is notified immediately, and its
+ * handler aborted. *n (may be NULL): how many chains were changed; SL_ENOENT for an unknown one, and none is changed.
+ */
+/* Complete the chain with the output, whatever its current job does. SL_EEXIST when it has ended. */
 SL_API SL_MUST_CHECK int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *output,
 					  struct sl_err *err);
 /* Fail the chain with an error for people (NULL: "failed from outside"), whatever its current job does. SL_ENOENT;
  * SL_EEXIST when it has ended. */
 SL_API SL_MUST_CHECK int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *error,
 				      struct sl_err *err);
+/* Chains that have ended are skipped. */
 SL_API SL_MUST_CHECK int sl_jobs_cancel(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					struct sl_err *err);
-/* SL_EEXIST: another chain that has not ended has the key of one of them; SL_ECONFLICT: one of them waits for a chain
- * that was deleted, and could only be completed from outside, or deleted. Then none is changed. */
+/* Failed and cancelled chains continue at their last job, with all its attempts; others are skipped. A chain that was
+ * enqueued with a key takes it again, unless one that has ended holds it. SL_EEXIST: another chain that has not ended
+ * has the key of one of them; SL_ECONFLICT: one of them waits for a chain that was deleted, and could only be completed
+ * from outside, or deleted. Then none is changed, and the message names both chains. */
 SL_API SL_MUST_CHECK int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					 struct sl_err *err);
+/* Make jobs that are scheduled for later due now. */
 SL_API SL_MUST_CHECK int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					 struct sl_err *err);
+/* Delete chains with their jobs, attempts, keys and events. SL_EPENDING when a chain outside of the set waits for one of
+ * them and cascade is 0: nothing is deleted, and the message names one. With cascade those are deleted too. */
 SL_API SL_MUST_CHECK int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains,
 					int cascade, size_t *n, struct sl_err *err);
+/* No job of a paused type is claimed, by any worker; those that run continue. */
 SL_API SL_MUST_CHECK int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err);
 /* Delete what ended more than keep_ms ago, in bounded bites, until nothing is left; *n (may be NULL) chains. Events

@@ -190,7 +190,7 @@ uint64_t world_start(struct world *w, sl_tx *tx, const char *type, const char *i
 {
 	struct sl_new_chain chain = {.job = {.type = type, .input = input}};
 	struct sl_started started = {0};
-	OK(sl_jobs_start(w->client, tx, &chain, &started, &err));
+	OK(sl_jobs_enqueue(w->client, tx, &chain, &started, &err));
 	assert_true(started.chain_id != 0);
 	return started.chain_id;
 }

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "jobs/notify/ops.h"
 #include "jobs/sqlite_place.h"
 #include "support/fault.h"
 #include "support/memstore.h"

@@ -362,6 +362,29 @@ static void events_are_read_by_job_from_an_offset_and_at_most_so_many(void **sta
 	assert_int_equal(rows.n, 2);
 }
 
+static void the_newest_offset_is_that_of_the_last_event_there_is(void **state)
+{
+	struct kit *k = *state;
+	uint64_t newest = 99, before = 0, id = kit_start(k, "t");
+	KIT_OK(k->ops->events_newest(k->s, &newest, err));
+	assert_int_equal(newest, 0); /* a store without events */
+	append(k, "s", 1, 3, NULL);
+	KIT_OK(k->ops->events_newest(k->s, &before, err));
+	struct rows rows;
+	read_all(k, 0, 0, 64, &rows);
+	assert_int_equal(before, rows.r[rows.n - 1].offset);
+	/* The events of a removed chain are gone, and an older event is the newest again. */
+	struct sl_event_row e = event("s", 4);
+	e.job_id = id;
+	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
+	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
+	KIT_OK(k->ops->events_newest(k->s, &newest, err));
+	assert_int_equal(newest, before + 1);
+	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, NULL, NULL, err));
+	KIT_OK(k->ops->events_newest(k->s, &newest, err));
+	assert_int_equal(newest, before);
+}
+
 static void an_event_of_an_earlier_attempt_is_marked_late(void **state)
 {
 	struct kit *k = *state;
@@ -860,6 +883,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
 	cmocka_unit_test(times_beyond_what_a_store_can_keep_are_cut_to_it),
 	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
+	cmocka_unit_test(the_newest_offset_is_that_of_the_last_event_there_is),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
 	cmocka_unit_test(an_event_without_the_claim_of_its_attempt_is_marked_late),
 	cmocka_unit_test(an_event_of_a_job_that_is_not_there_yet_stays_out_of_its_log),

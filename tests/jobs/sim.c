@@ -408,7 +408,7 @@ static bool workers_idle(const struct sim *sim)
 	if (sim->handing > 0)
 		return false;
 	for (int i = 0; i < sim->k.n_workers; i++)
-		if (!sim->workers[i].alive || sl__core_open(sim->workers[i].core) > 0)
+		if (!sim->workers[i].alive || sl__core_stats(sim->workers[i].core)->open > 0)
 			return false;
 	return true;
 }

@@ -389,7 +389,7 @@ void sim_send_todo(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 		new_call(kinds[todo->kind], w, conv->who, todo->kind == SL__TODO_EXCHANGE ? todo->n_runs : 0);
 	for (size_t i = 0; i < c->n_settles; i++) {
 		struct sl_settle s;
-		sl__core_settle(w->core, todo, i, &s);
+		sl__core_settle(w->core, todo->runs[i], &s);
 		keep_settle(c, i, &s);
 	}
 	if (c->kind == SIM_EXCHANGE && todo->claim != NULL)

@@ -221,7 +221,7 @@ void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost
 
 void sim_check_worker(struct sim *sim, const struct sim_worker *w)
 {
-	if (sl__core_abandoned(w->core) > 0 && !w->gave_up && sim->k.poison == 0)
+	if (sl__core_stats(w->core)->abandoned > 0 && !w->gave_up && sim->k.poison == 0)
 		sim_fail(sim, "R11: %s threw the ends of attempts away", w->id);
 }
 

@@ -46,7 +46,7 @@ static void turn(struct sim_fiber *f, void *arg)
 		  (long long)done.next_ms, rc != 0 ? ", failed" : "");
 	if (asks && now != 0 && sl__core_store_ms(w->core, sim_clock(sim, w)) == 0)
 		sl__core_store_clock(w->core, now, asked_ns);
-	sl__core_cron_done(w->core, &w->scheduler.todo, rc, done.next_ms, sim_clock(sim, w));
+	sl__core_cron_done(w->core, rc, done.next_ms, sim_clock(sim, w));
 	for (size_t i = 0; i < h.n; i++)
 		sl__core_note(w->core, &h.notes[i], sim_clock(sim, w));
 	sim_publish(sim, h.notes, h.n);

@@ -128,7 +128,7 @@ static void begin_flush(struct sim *sim, const struct sim_event *ev)
 	sim_at(sim, sim->now_ns + takes, end_flush, w)->which = ev->which;
 }
 
-/* ---- emitting, as emit.c and the batches of exec ---- */
+/* ---- emitting, as worker/log.c and the batches of exec ---- */
 
 static uint32_t new_line(struct sim *sim, uint64_t job_id, uint64_t fence, int32_t attempt)
 {
@@ -209,7 +209,7 @@ bool sim_await_events(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 		enum sim_flushed outcome = sim_flushed(w, run);
 		run->ticket = (struct sl_wal_ticket){0};
 		if (outcome == SIM_FLUSH_FAILED && run->kind != SL_SETTLE_RELEASE)
-			sl__core_refuse(w->core, run, "the events of the attempt");
+			sl__core_refuse(w->core, run, true, "the events of the attempt");
 	}
 	return true;
 }

@@ -139,7 +139,7 @@ static void return_now(struct sim *sim, struct sim_worker *w, int i)
 			return;
 		struct sl_settle s;
 		slot->run->kind = kind_of(slot->plan.ending);
-		sl__core_settle_inside(w->core, slot->run, slot->run->kind, &s);
+		sl__core_settle(w->core, slot->run, &s);
 		slot->calling = true;
 		sim_send_settle(sim, w, i, &s);
 		return;
@@ -160,7 +160,7 @@ void sim_slot_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c
 	}
 	run->declared = 0;
 	if (c->rc == 0)
-		sl__core_lost(w->core, run->id, run->fence, c->results[0].lost, sim_abort, w);
+		sl__core_lost(w->core, &(struct sl__loss){run->id, run->fence, c->results[0].lost}, sim_abort, w);
 	else
 		run->uncertain = 1;
 	hand_in(sim, w, c->who, SL__END_FAILED);
@@ -243,7 +243,7 @@ static void start(struct sim *sim, struct sim_worker *w, int i, struct sl__run *
 	sim_trace(sim, "%s: job %llu/%llu starts, attempt %d", w->id, (unsigned long long)run->id,
 		  (unsigned long long)run->fence, run->attempt);
 	sim_check_started(sim, w, run);
-	int64_t takes = draw_duration_ns(sim, sl__core_type(w->core, run));
+	int64_t takes = draw_duration_ns(sim, &w->types[run->type]);
 	for (int64_t n = w->log != NULL ? sim_range(sim, 0, 3) : 0; n > 0; n--)
 		sim_at(sim, sim->now_ns + sim_range(sim, 0, takes), planned_line, w)->which = slot->plan.serial;
 	if (slot->plan.early)

@@ -87,7 +87,7 @@ static void retire(struct sim *sim, const struct sim_event *ev)
 	if (ev->worker < 0)
 		return;
 	struct sim_worker *w = &sim->workers[ev->worker];
-	sim_trace(sim, "%s has stopped; %llu abandoned", w->id, (unsigned long long)sl__core_abandoned(w->core));
+	sim_trace(sim, "%s has stopped; %llu abandoned", w->id, (unsigned long long)sl__core_stats(w->core)->abandoned);
 	int index = w->index;
 	sim_end_worker(sim, w);
 	sim_spawn(sim, index);
@@ -170,11 +170,11 @@ void sim_wake(struct sim *sim, struct sim_worker *w)
 	for (int i = 0; i < sim->k.lanes; i++)
 		sim_wake_lane(sim, w, i);
 	sim_wake_offer(sim, w);
-	if (w->keeper.asleep && w->keeper.wake_ns > sl__core_keeper_ns(w->core, sim_clock(sim, w)))
+	if (w->keeper.asleep && w->keeper.wake_ns > sl__core_wake_ns(w->core, SL__KEEPER, sim_clock(sim, w)))
 		sim_step(sim, w, &w->keeper);
-	if (w->reaper.asleep && w->reaper.wake_ns > sl__core_reaper_ns(w->core, sim_clock(sim, w)))
+	if (w->reaper.asleep && w->reaper.wake_ns > sl__core_wake_ns(w->core, SL__REAPER, sim_clock(sim, w)))
 		sim_step(sim, w, &w->reaper);
-	if (w->scheduler.asleep && w->scheduler.wake_ns > sl__core_scheduler_ns(w->core, sim_clock(sim, w)))
+	if (w->scheduler.asleep && w->scheduler.wake_ns > sl__core_wake_ns(w->core, SL__SCHEDULER, sim_clock(sim, w)))
 		sim_step(sim, w, &w->scheduler);
 	set_clock(sim, w);
 }
@@ -214,7 +214,8 @@ static void exchanged(struct sim *sim, struct sim_worker *w, struct sim_conv *co
 	for (size_t i = 0; i < told; i++)
 		if (sl__core_claimed(w->core, &conv->todo, &c->claimed[i].job) != 0)
 			sim_fail(sim, "the core refused a claimed job");
-	sl__core_exchanged(w->core, &conv->todo, c->rc, &c->err, c->results, &c->reply, sim_clock(sim, w));
+	sl__core_exchanged(w->core, &conv->todo, &(struct sl__answer){c->rc, &c->err, c->results, &c->reply},
+			   sim_clock(sim, w));
 }
 
 void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
@@ -224,16 +225,17 @@ void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 	switch (c->kind) {
 	case SIM_RENEW:
 		for (size_t i = 0; i < c->n_lost && c->rc == 0; i++)
-			sl__core_lost(w->core, c->lost[i].id, c->lost[i].fence, c->lost[i].reason, sim_abort, w);
+			sl__core_lost(w->core, &(struct sl__loss){c->lost[i].id, c->lost[i].fence, c->lost[i].reason},
+				      sim_abort, w);
 		for (size_t i = 0; i < c->n_lost && c->rc == 0; i++)
 			sim_check_lost(sim, w, &c->lost[i]);
 		sl__core_renewed(w->core, &conv->todo, c->rc, now);
 		break;
 	case SIM_REAP:
-		sl__core_reaped(w->core, &conv->todo, c->rc, &c->reaped, now);
+		sl__core_reaped(w->core, c->rc, &c->reaped, now);
 		break;
 	case SIM_CRON:
-		sl__core_cron_done(w->core, &conv->todo, c->rc, -1, now);
+		sl__core_cron_done(w->core, c->rc, -1, now);
 		break;
 	default:
 		exchanged(sim, w, conv, c);
@@ -355,7 +357,7 @@ static void all_settled(struct sim *sim, const struct sim_event *ev)
 
 void sim_look_settled(struct sim *sim, struct sim_worker *w)
 {
-	if (w->stopping && sl__core_open(w->core) == 0)
+	if (w->stopping && sl__core_stats(w->core)->open == 0)
 		sim_at(sim, sim->now_ns, all_settled, w);
 }
 
@@ -364,11 +366,11 @@ static void give_up(struct sim *sim, const struct sim_event *ev)
 	if (ev->worker < 0)
 		return;
 	struct sim_worker *w = &sim->workers[ev->worker];
-	if (sl__core_busy(w->core) > 0) {
+	if (sl__core_stats(w->core)->busy > 0) {
 		sim_at(sim, sim->now_ns + 50 * SIM_MS, give_up, w);
 		return;
 	}
-	if (sl__core_open(w->core) == 0)
+	if (sl__core_stats(w->core)->open == 0)
 		return;
 	sim_trace(sim, "%s gives up on its last settles", w->id);
 	w->gave_up = true;

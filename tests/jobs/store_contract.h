@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One suite for every job store: what <sluice/adapter/store.h> promises, as tests. A store's test program fills a
+ * One suite for every job store: what jobs/store/ops.h promises, as tests. A store's test program fills a
  * struct contract_fixture and calls store_contract_run; each test gets an empty place of its own.
  *
  *	int main(int argc, char **argv)
@@ -42,7 +42,7 @@
 #ifndef TESTS_STORE_CONTRACT_H
 #define TESTS_STORE_CONTRACT_H
 
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 struct contract_fixture {
 	const char *name;

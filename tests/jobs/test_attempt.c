@@ -64,7 +64,7 @@ static void assert_error(struct wkit *k, uint64_t id, const char *text)
 	assert_non_null(job->error);
 	if (strstr(job->error, text) == NULL)
 		fail_msg("the error is: %s", job->error);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 }
 
 static int atomic(sl_attempt *a, struct sl_err *err, void *ctx)
@@ -91,7 +91,7 @@ static void an_atomic_attempt_commits_its_sql_with_its_completion(void **state)
 	assert_string_equal(rows(k), "1");
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "\"done\"");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_COMPLETED), 1);
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_CHAIN_COMPLETED), 1);
 	assert_null(sqlite_wrong(k->place.path));
@@ -164,7 +164,7 @@ static void a_staged_attempt_has_a_transaction_before_and_one_to_complete(void *
 	uint64_t id = run_one(k, staged, SL_JOB_COMPLETED);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "2");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 }
 
 static int completes_badly(sl_attempt *a, struct sl_err *err, void *ctx)
@@ -311,7 +311,7 @@ static void a_commit_whose_answer_was_lost_is_not_done_twice(void **state)
 	wkit_end(w);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "\"once\"");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	assert_int_equal(wkit_get(k, &k->arrived), 1);
 }
 
@@ -414,7 +414,7 @@ static void chain_of_three(struct wkit *k, int atomic_step)
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	struct sl_started out;
 	const struct sl_new_chain chain = {.job = {.type = "t", .input = "1", .traceparent = "00-trace"}};
-	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(k->client, NULL, &chain, &out, &err));
 	sl_worker *w = wkit_worker(k, &opts);
 	wkit_await(k, SL_OBSERVE_CHAIN_COMPLETED, 1);
 	wkit_end(w);
@@ -422,7 +422,7 @@ static void chain_of_three(struct wkit *k, int atomic_step)
 	OK(sl_jobs_get_chain(k->client, out.chain_id, &c, &err));
 	assert_int_equal(c->status, SL_JOB_COMPLETED);
 	assert_string_equal(c->output, "\"end\"");
-	sl_jobs_free(k->client, c);
+	sl_chain_release(k->client, c);
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_COMPLETED), 3);
 }
 
@@ -510,7 +510,7 @@ static void the_outputs_of_blockers_come_in_the_order_in_which_they_were_given(v
 	struct sl_started out;
 	const struct sl_new_chain chain = {
 		.job = {.type = "t", .input = "\"join\"", .blockers = order, .n_blockers = 3}};
-	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(k->client, NULL, &chain, &out, &err));
 	sl_worker *w = wkit_worker(k, &opts);
 	assert_int_equal(wkit_wait(k, out.chain_id), SL_JOB_COMPLETED);
 	wkit_end(w);
@@ -526,7 +526,7 @@ static void assert_progress(struct wkit *k, uint64_t id, const char *text)
 		assert_null(job->progress);
 	else
 		assert_string_equal(job->progress, text);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 }
 
 static int report(sl_attempt *a, struct sl_err *err, void *ctx)

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "jobs/client/tx.h"
+#include "jobs/client/client.h"
 
 /* ---- starting ---- */
 
@@ -28,7 +28,7 @@ static void what_was_started_can_be_read_back(void **state)
 					     .traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 				     .key = "k"};
 	struct sl_started s;
-	OK(sl_jobs_start(w->client, NULL, &chain, &s, &err));
+	OK(sl_jobs_enqueue(w->client, NULL, &chain, &s, &err));
 	assert_int_equal(s.deduplicated, 0);
 	struct sl_job *job;
 	OK(sl_jobs_get(w->client, s.chain_id, &job, &err));
@@ -40,15 +40,15 @@ static void what_was_started_can_be_read_back(void **state)
 	assert_int_equal(job->priority, -3);
 	assert_int_equal(job->status, SL_JOB_BLOCKED);
 	assert_null(job->output);
-	sl_jobs_free(w->client, job);
+	sl_job_release(w->client, job);
 	struct sl_chain *c;
 	OK(sl_jobs_get_chain(w->client, first, &c, &err));
 	assert_string_equal(c->type, "first");
 	assert_string_equal(c->input, "null");
 	assert_int_equal(c->status, SL_JOB_PENDING);
-	sl_jobs_free(w->client, c);
+	sl_chain_release(w->client, c);
 	struct sl_started again;
-	OK(sl_jobs_start(w->client, NULL, &chain, &again, &err));
+	OK(sl_jobs_enqueue(w->client, NULL, &chain, &again, &err));
 	assert_int_equal(again.deduplicated, 1);
 	assert_true(again.chain_id == s.chain_id);
 	REFUSED(sl_jobs_get(w->client, 999, &job, &err), SL_ENOENT, "999");
@@ -60,16 +60,16 @@ static void a_start_that_is_refused_names_the_field_and_makes_nothing(void **sta
 	struct world *w = *state;
 	struct sl_new_chain chains[3] = {{.job.type = "a"}, {.job.type = "a"}, {.job = {.type = "a", .input = "{]"}}};
 	struct sl_started s[3];
-	REFUSED(sl_jobs_start(w->client, NULL, &chains[2], s, &err), SL_EDATA, "input: line 1, column 2");
-	REFUSED(sl_jobs_start_many(w->client, NULL, chains, 3, s, &err), SL_EDATA,
+	REFUSED(sl_jobs_enqueue(w->client, NULL, &chains[2], s, &err), SL_EDATA, "input: line 1, column 2");
+	REFUSED(sl_jobs_enqueue_many(w->client, NULL, chains, 3, s, &err), SL_EDATA,
 		"chains[2]: input: line 1, column 2");
 	uint64_t nobody = 12345;
 	chains[2] = (struct sl_new_chain){.job = {.type = "a", .blockers = &nobody, .n_blockers = 1}};
-	REFUSED(sl_jobs_start_many(w->client, NULL, chains, 3, s, &err), SL_ENOENT, "12345");
+	REFUSED(sl_jobs_enqueue_many(w->client, NULL, chains, 3, s, &err), SL_ENOENT, "12345");
 	assert_true(world_jobs(w) == 0);
 	assert_int_equal(w->publishes, 0);
 	assert_int_equal(w->n_seen, 0);
-	OK(sl_jobs_start_many(w->client, NULL, NULL, 0, NULL, &err));
+	OK(sl_jobs_enqueue_many(w->client, NULL, NULL, 0, NULL, &err));
 }
 
 static struct sl_new_chain *many_chains(size_t n)
@@ -87,7 +87,7 @@ static void many_chains_go_in_bites_of_one_transaction(void **state)
 	struct world *w = *state;
 	struct sl_new_chain *chains = many_chains(MANY);
 	struct sl_started *s = calloc(MANY, sizeof(*s));
-	OK(sl_jobs_start_many(w->client, NULL, chains, MANY, s, &err));
+	OK(sl_jobs_enqueue_many(w->client, NULL, chains, MANY, s, &err));
 	assert_int_equal(w->starts, 3);
 	assert_int_equal(w->max_bite, 10000);
 	assert_int_equal(w->publishes, 1);
@@ -105,14 +105,14 @@ static void one_bad_chain_among_many_undoes_all_of_them(void **state)
 	struct sl_new_chain *chains = many_chains(MANY);
 	struct sl_started *s = calloc(MANY, sizeof(*s));
 	chains[20001].job.input = "nope";
-	REFUSED(sl_jobs_start_many(w->client, NULL, chains, MANY, s, &err), SL_EDATA, "chains[20001]: input");
+	REFUSED(sl_jobs_enqueue_many(w->client, NULL, chains, MANY, s, &err), SL_EDATA, "chains[20001]: input");
 	assert_true(world_jobs(w) == 0);
 	assert_int_equal(w->publishes, 0);
 	/* Inside of the caller's transaction, only what this call did. */
 	sl_tx *tx;
 	OK(sl_jobs_begin(w->client, &tx, &err));
 	uint64_t id = world_start(w, tx, "before", NULL);
-	REFUSED(sl_jobs_start_many(w->client, tx, chains, MANY, s, &err), SL_EDATA, "chains[20001]: input");
+	REFUSED(sl_jobs_enqueue_many(w->client, tx, chains, MANY, s, &err), SL_EDATA, "chains[20001]: input");
 	OK(sl_tx_commit(tx, &err));
 	assert_true(world_jobs(w) == 1);
 	assert_int_equal(w->n_notes, 1);
@@ -134,7 +134,7 @@ static void big_inputs_make_small_bites(void **state)
 	struct sl_started s[N];
 	for (int i = 0; i < N; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "big", .input = input}};
-	OK(sl_jobs_start_many(w->client, NULL, chains, N, s, &err));
+	OK(sl_jobs_enqueue_many(w->client, NULL, chains, N, s, &err));
 	assert_int_equal(w->starts, 2);
 	assert_true(world_jobs(w) == N);
 	free(input);
@@ -194,8 +194,7 @@ static void a_handler_cannot_end_the_transaction_of_its_attempt(void **state)
 {
 	struct world *w = *state;
 	sl_tx *tx;
-	OK(sl_jobs_begin(w->client, &tx, &err));
-	sl__tx_keep(tx);
+	OK(sl__tx_begin(&w->client->home, NULL, true, &tx, &err));
 	(void)world_start(w, tx, "a", NULL);
 	REFUSED(sl_tx_commit(tx, &err), SL_EINVAL, "end of the attempt");
 	sl_tx_rollback(tx);
@@ -271,7 +270,7 @@ static void a_transaction_of_another_store_is_refused(void **state)
 	sl_tx *tx;
 	OK(sl_jobs_open(&other, &opts, &err));
 	OK(sl_jobs_begin(other, &tx, &err));
-	REFUSED(sl_jobs_start(w->client, tx, &chain, &s, &err), SL_EINVAL, "another store");
+	REFUSED(sl_jobs_enqueue(w->client, tx, &chain, &s, &err), SL_EINVAL, "another store");
 	sl_tx_rollback(tx);
 	sl_jobs_close(other);
 	memstore_free(ms);
@@ -350,7 +349,7 @@ static void observers_and_metrics_hear_of_what_is_durable(void **state)
 	assert_null(w->seen[0].worker);
 	struct sl_new_chain chain = {.job = {.type = "b", .blockers = &first, .n_blockers = 1}};
 	struct sl_started s;
-	OK(sl_jobs_start(w->client, NULL, &chain, &s, &err));
+	OK(sl_jobs_enqueue(w->client, NULL, &chain, &s, &err));
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_BLOCKED), 1);
 	OK(sl_jobs_complete(w->client, NULL, first, "1", &err));
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_UNBLOCKED), 1);
@@ -434,7 +433,7 @@ static void notifications_can_be_kept_for_after_the_callers_commit(void **state)
 		sl_tx_notify_after(tx);
 		OK(sl_tx_commit(tx, &err));
 		assert_int_equal(w->publishes + w->n_seen, 0);
-		REFUSED(sl_jobs_start(w->client, tx, &chain, &s, &err), SL_EINVAL, "committed");
+		REFUSED(sl_jobs_enqueue(w->client, tx, &chain, &s, &err), SL_EINVAL, "committed");
 		REFUSED(sl_tx_commit(tx, &err), SL_EINVAL, "committed");
 		REFUSED(sl_tx_savepoint(tx, "one", &err), SL_EINVAL, "committed");
 		REFUSED(sl_tx_rollback_to(tx, "one", &err), SL_EINVAL, "committed");
@@ -470,7 +469,7 @@ static int show(const struct sl_job *job, void *ctx)
 		struct sl_job *same;
 		OK(sl_jobs_get(s->w->client, job->id, &same, &err));
 		assert_string_equal(same->input, job->input);
-		sl_jobs_free(s->w->client, same);
+		sl_job_release(s->w->client, same);
 	}
 	return ++s->n == s->stop_at ? 77 : 0;
 }
@@ -481,7 +480,7 @@ static void a_listing_shows_every_row_once_and_lets_the_client_be_used(void **st
 	enum { N = 1234 };
 	struct sl_new_chain *chains = many_chains(N);
 	struct sl_started s[N];
-	OK(sl_jobs_start_many(w->client, NULL, chains, N, s, &err));
+	OK(sl_jobs_enqueue_many(w->client, NULL, chains, N, s, &err));
 	struct sl_job_filter up = {.limit = 10000, .ascending = 1}, down = {.limit = 10000}, some = {.limit = 700};
 	struct shown a = {.w = w}, b = {.w = w, .descending = true}, c = {.w = w, .descending = true}, d = {.w = w};
 	OK(sl_jobs_list(w->client, &up, show, &a, &err));
@@ -664,7 +663,7 @@ static enum sl_job_status status_of(struct world *w, uint64_t id)
 	struct sl_chain *c;
 	OK(sl_jobs_get_chain(w->client, id, &c, &err));
 	enum sl_job_status status = c->status;
-	sl_jobs_free(w->client, c);
+	sl_chain_release(w->client, c);
 	return status;
 }
 
@@ -690,7 +689,7 @@ static void an_owner_hears_of_a_job_that_is_cancelled_completed_or_deleted(void 
 	struct sl_chain *chain;
 	OK(sl_jobs_get_chain(w->client, b, &chain, &err));
 	assert_string_equal(chain->output, "null");
-	sl_jobs_free(w->client, chain);
+	sl_chain_release(w->client, chain);
 	REFUSED(sl_jobs_complete(w->client, NULL, b, "1", &err), SL_EEXIST, "");
 	REFUSED(sl_jobs_cancel(w->client, NULL, &c, 1, &n, &err), SL_ENOENT, "");
 	OK(sl_jobs_redrive(w->client, NULL, &a, 1, NULL, &err));
@@ -714,7 +713,7 @@ static void a_chain_is_failed_from_outside_with_its_error(void **state)
 	OK(sl_jobs_wait(w->client, a, 0, &chain, &err));
 	assert_int_equal(chain->status, SL_JOB_FAILED);
 	assert_string_equal(chain->error, "its host is gone");
-	sl_jobs_free(w->client, chain);
+	sl_chain_release(w->client, chain);
 	REFUSED(sl_jobs_fail(w->client, NULL, a, "again", &err), SL_EEXIST, "");
 }
 
@@ -743,7 +742,7 @@ static void a_blocker_is_deleted_only_with_those_that_wait_for_it(void **state)
 	struct sl_new_chain chain = {.job = {.type = "t", .blockers = &a, .n_blockers = 1}};
 	struct sl_started s;
 	size_t n = 0;
-	OK(sl_jobs_start(w->client, NULL, &chain, &s, &err));
+	OK(sl_jobs_enqueue(w->client, NULL, &chain, &s, &err));
 	REFUSED(sl_jobs_delete(w->client, NULL, &a, 1, 0, &n, &err), SL_EPENDING, "");
 	assert_true(world_jobs(w) == 2);
 	OK(sl_jobs_delete(w->client, NULL, &a, 1, 1, &n, &err));
@@ -764,7 +763,7 @@ static void a_type_can_be_paused_and_resumed_and_a_schedule_triggered(void **sta
 	struct sl_started s;
 	int paused = 0;
 	size_t n = 0;
-	OK(sl_jobs_start(w->client, NULL, &chain, &s, &err));
+	OK(sl_jobs_enqueue(w->client, NULL, &chain, &s, &err));
 	OK(sl_jobs_pause(w->client, "t", &err));
 	OK(sl_jobs_counts(w->client, paused_count, &paused, &err));
 	assert_int_equal(paused, 1);
@@ -784,7 +783,7 @@ static void what_ended_long_ago_is_pruned_and_nothing_else(void **state)
 	struct sl_new_chain *chains = many_chains(N);
 	struct sl_started s[N];
 	uint64_t ids[N], n = 0;
-	OK(sl_jobs_start_many(w->client, NULL, chains, N, s, &err));
+	OK(sl_jobs_enqueue_many(w->client, NULL, chains, N, s, &err));
 	for (int i = 0; i < N; i++)
 		ids[i] = s[i].chain_id;
 	OK(sl_jobs_cancel(w->client, NULL, ids, N - 1, NULL, &err));
@@ -815,11 +814,11 @@ static void a_registry_knows_the_types_and_checks_outputs_from_outside(void **st
 	struct sl_new_chain typo = {.job.type = "tt"};
 	struct sl_started s;
 	struct sl_job *job;
-	REFUSED(sl_jobs_start(w->client, NULL, &typo, &s, &err), SL_EINVAL, "tt is not in the registry");
+	REFUSED(sl_jobs_enqueue(w->client, NULL, &typo, &s, &err), SL_EINVAL, "tt is not in the registry");
 	uint64_t id = world_start(w, NULL, "t", NULL);
 	OK(sl_jobs_get(w->client, id, &job, &err));
 	assert_int_equal(job->priority, 9);
-	sl_jobs_free(w->client, job);
+	sl_job_release(w->client, job);
 	REFUSED(sl_jobs_complete(w->client, NULL, id, "7", &err), SL_EDATA, "output: no 7 for t");
 	REFUSED(sl_jobs_complete(w->client, NULL, id, "7 7", &err), SL_EDATA, "output: line 1, column 3");
 	REFUSED(sl_jobs_complete(w->client, NULL, 999, "8", &err), SL_ENOENT, "999");
@@ -860,8 +859,8 @@ static void a_forked_child_is_refused(void **state)
 		struct sl_started s;
 		struct sl_job *job;
 		sl_tx *other;
-		int wrong = sl_jobs_start(w->client, NULL, &chain, &s, NULL) != SL_EFORKED;
-		wrong |= sl_jobs_start(w->client, tx, &chain, &s, NULL) != SL_EFORKED;
+		int wrong = sl_jobs_enqueue(w->client, NULL, &chain, &s, NULL) != SL_EFORKED;
+		wrong |= sl_jobs_enqueue(w->client, tx, &chain, &s, NULL) != SL_EFORKED;
 		wrong |= sl_jobs_get(w->client, id, &job, NULL) != SL_EFORKED;
 		wrong |= sl_jobs_list(w->client, NULL, show, NULL, NULL) != SL_EFORKED;
 		wrong |= sl_jobs_wait(w->client, id, 0, NULL, NULL) != SL_EFORKED;
@@ -895,7 +894,7 @@ static int act_start(struct world *w, struct sl_err *err)
 {
 	struct sl_new_chain chain = {.job.type = "a"};
 	struct sl_started s;
-	return sl_jobs_start(w->client, NULL, &chain, &s, err);
+	return sl_jobs_enqueue(w->client, NULL, &chain, &s, err);
 }
 
 static int act_start_blocked(struct world *w, struct sl_err *err)
@@ -905,7 +904,7 @@ static int act_start_blocked(struct world *w, struct sl_err *err)
 		ids[i] = i + 1;
 	struct sl_new_chain chain = {.job = {.type = "a", .blockers = ids, .n_blockers = 40}};
 	struct sl_started s;
-	return sl_jobs_start(w->client, NULL, &chain, &s, err);
+	return sl_jobs_enqueue(w->client, NULL, &chain, &s, err);
 }
 
 static int act_start_many(struct world *w, struct sl_err *err)
@@ -913,7 +912,7 @@ static int act_start_many(struct world *w, struct sl_err *err)
 	enum { N = 10001 };
 	struct sl_new_chain *chains = many_chains(N);
 	struct sl_started *s = calloc(N, sizeof(*s));
-	int rc = sl_jobs_start_many(w->client, NULL, chains, N, s, err);
+	int rc = sl_jobs_enqueue_many(w->client, NULL, chains, N, s, err);
 	free(chains);
 	free(s);
 	return rc;
@@ -928,7 +927,7 @@ static int act_tx(struct world *w, struct sl_err *err)
 	if (rc == 0) {
 		rc = sl_tx_savepoint(tx, "sp", err);
 		if (rc == 0)
-			rc = sl_jobs_start(w->client, tx, &chain, &s, err);
+			rc = sl_jobs_enqueue(w->client, tx, &chain, &s, err);
 		sl_tx_rollback(tx);
 	}
 	return rc;
@@ -941,8 +940,8 @@ static int act_get(struct world *w, struct sl_err *err)
 	int rc = sl_jobs_get(w->client, 1, &job, err);
 	if (rc == 0)
 		rc = sl_jobs_get_chain(w->client, 1, &chain, err);
-	sl_jobs_free(w->client, job);
-	sl_jobs_free(w->client, chain);
+	sl_job_release(w->client, job);
+	sl_chain_release(w->client, chain);
 	return rc;
 }
 
@@ -965,7 +964,7 @@ static int act_wait(struct world *w, struct sl_err *err)
 {
 	struct sl_chain *chain = NULL;
 	int rc = sl_jobs_wait(w->client, 1, SL_UNLIMITED, &chain, err);
-	sl_jobs_free(w->client, chain);
+	sl_chain_release(w->client, chain);
 	return rc;
 }
 

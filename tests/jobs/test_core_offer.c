@@ -90,7 +90,7 @@ static void find_nothing(struct table *t)
 		sl__core_next(t->core, t->now, &t->lane);
 		if (t->lane.kind != SL__TODO_EXCHANGE)
 			break;
-		sl__core_exchanged(t->core, &t->lane, 0, NULL, NULL, &reply, t->now);
+		sl__core_exchanged(t->core, &t->lane, &(struct sl__answer){0, NULL, NULL, &reply}, t->now);
 	}
 	assert_int_equal(t->lane.kind, SL__TODO_SLEEP);
 }
@@ -106,7 +106,7 @@ static void hand(struct table *t, const char *type, uint64_t id)
 	const struct sl_claimed_job job = {
 		.id = id, .chain_id = id, .fence = 1, .attempt = 1, .type = type, .input = "7"};
 	assert_int_equal(sl__core_claimed(t->core, &t->offered, &job), 0);
-	sl__core_handed(t->core, &t->offered, 0, t->now, 1, t->now);
+	sl__core_handed(t->core, &t->offered, &(struct sl__handed){0, t->now, 1}, t->now);
 }
 
 static void nothing_is_offered_before_the_queue_was_found_empty(void **state)
@@ -150,10 +150,10 @@ static void a_job_that_is_handed_over_runs_under_the_lease_of_its_type(void **st
 	keep(t);
 	while (t->keeper.kind == SL__TODO_CRON || t->keeper.kind == SL__TODO_REAP) {
 		if (t->keeper.kind == SL__TODO_REAP)
-			sl__core_reaped(t->core, &t->keeper, 0,
-					&(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
+			sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
+					t->now);
 		else
-			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
+			sl__core_cron_done(t->core, 0, -1, t->now);
 		keep(t);
 	}
 	t->now += 2500 * MS;
@@ -191,9 +191,9 @@ static void a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after(voi
 	begin(t);
 	find_nothing(t);
 	assert_true(offer(t));
-	sl__core_handed(t->core, &t->offered, SL_EUNAVAIL, t->now, 0, t->now);
+	sl__core_handed(t->core, &t->offered, &(struct sl__handed){SL_EUNAVAIL, t->now, 0}, t->now);
 	assert_null(t->offered.claim);
-	assert_int_equal(sl__core_open(t->core), 0);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_true(sl__core_ready(t->core, 0, t->now));
 	sl__core_next(t->core, t->now, &t->lane);
 	assert_int_equal(t->lane.kind, SL__TODO_EXCHANGE);
@@ -202,7 +202,7 @@ static void a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after(voi
 	const struct sl_claimed_job job = {.id = 9, .chain_id = 9, .fence = 1, .attempt = 1, .type = "b", .input = "7"};
 	assert_int_equal(sl__core_claimed(t->core, &t->lane, &job), 0);
 	struct sl_claim_reply reply = {.n = 1, .now_ms = 1, .next_expiry_in_ms = -1};
-	sl__core_exchanged(t->core, &t->lane, 0, NULL, NULL, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane, &(struct sl__answer){0, NULL, NULL, &reply}, t->now);
 	assert_int_equal(sl__core_take(t->core, t->now)->id, 9);
 }
 
@@ -212,8 +212,8 @@ static void a_job_that_was_queued_after_all_leaves_nothing_behind(void **state)
 	begin(t);
 	find_nothing(t);
 	assert_true(offer(t));
-	sl__core_handed(t->core, &t->offered, 0, t->now, 1, t->now);
-	assert_int_equal(sl__core_open(t->core), 0);
+	sl__core_handed(t->core, &t->offered, &(struct sl__handed){0, t->now, 1}, t->now);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_null(sl__core_take(t->core, t->now));
 	keep(t);
 	assert_int_not_equal(t->keeper.kind, SL__TODO_RENEW);

@@ -340,8 +340,8 @@ static const char *rows(struct road *r)
 
 static int deliver(struct road *r)
 {
-	assert_int_equal(sl_wal_start(r->log, sl_event_sender_ops(), r->sender, &r->err), 0);
-	return sl_wal_stop(r->log, SL_UNLIMITED, &r->err);
+	assert_int_equal(sl_wal_sender_start(r->log, sl_event_sender_ops(), r->sender, &r->err), 0);
+	return sl_wal_sender_stop(r->log, SL_UNLIMITED, &r->err);
 }
 
 static void events_become_rows_with_gapless_offsets(void **state)

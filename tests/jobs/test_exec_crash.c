@@ -145,7 +145,7 @@ static void a_worker_ends(struct scene *c)
 	assert_int_equal(sl_exec_new(&x, &exec, &r->box.err), 0);
 	add_idle(r, x, &s);
 	sl_exec_free(x);
-	assert_int_equal(sl_wal_start(r->box.log, &sender, &c->store, &r->box.err), 0);
+	assert_int_equal(sl_wal_sender_start(r->box.log, &sender, &c->store, &r->box.err), 0);
 	assert_int_equal(sl_wal_complete(r->box.log, SL_UNLIMITED, &r->box.err), 0);
 	rig_close(r);
 }

@@ -614,7 +614,7 @@ static bool split_and_archived(int64_t nth, bool killed, int *failures)
 		assert_int_equal(sl_wal_append(b.log, record, len, &sequence, &b.err), 0);
 		sl_event_free(NULL, record);
 	}
-	assert_int_equal(sl_wal_start(b.log, &receiver_ops, &to, &b.err), 0);
+	assert_int_equal(sl_wal_sender_start(b.log, &receiver_ops, &to, &b.err), 0);
 	while (first_kept(b.log) + 1 < sequence)
 		(void)usleep(1000);
 	/* Now the rest. A recovery after a kill has nothing but the spool. */
@@ -630,7 +630,7 @@ static bool split_and_archived(int64_t nth, bool killed, int *failures)
 		sl_exec_free(b.exec);
 		b.exec = NULL;
 	}
-	assert_int_equal(sl_wal_stop(b.log, 60000, &b.err), 0);
+	assert_int_equal(sl_wal_sender_stop(b.log, 60000, &b.err), 0);
 	/* Of a command that was ended a beginning, else all; each line once. */
 	for (size_t i = 0; i < LINES; i++)
 		if (to.seen[i] > 1 || (to.seen[i] == 0 && rc == 0) || (i > 0 && to.seen[i] > to.seen[i - 1]))

@@ -42,7 +42,7 @@ static int plant_open(void **state)
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &p->store, .notify = &p->notify};
 	must(p, sl_jobs_open(&p->client, &opts, &p->err));
 	must(p, sl_event_sender_new(&p->sender, &p->store, NULL, &p->err));
-	must(p, sl_wal_start(p->box.log, sl_event_sender_ops(), p->sender, &p->err));
+	must(p, sl_wal_sender_start(p->box.log, sl_event_sender_ops(), p->sender, &p->err));
 	*state = p;
 	return 0;
 }
@@ -54,7 +54,7 @@ static int plant_close(void **state)
 	for (size_t i = 0; i < p->n; i++)
 		sl_exec_free(p->execs[i]);
 	assert_int_equal(execbox_children(), 0);
-	(void)!sl_wal_stop(p->box.log, 0, NULL);
+	(void)!sl_wal_sender_stop(p->box.log, 0, NULL);
 	sl_event_sender_free(p->sender);
 	sl_jobs_close(p->client);
 	sl_notify_close(&p->notify);
@@ -89,7 +89,7 @@ static uint64_t enqueue(struct plant *p, const char *type, const char *input)
 {
 	struct sl_new_chain chain = {.job = {.type = type, .input = input}};
 	struct sl_started started;
-	must(p, sl_jobs_start(p->client, NULL, &chain, &started, &p->err));
+	must(p, sl_jobs_enqueue(p->client, NULL, &chain, &started, &p->err));
 	return started.chain_id;
 }
 
@@ -116,8 +116,8 @@ static const char *rows(struct plant *p, uint64_t job)
 {
 	static char text[65536];
 	text[0] = '\0';
-	must(p, sl_wal_stop(p->box.log, DEADLINE_MS, &p->err));
-	must(p, sl_wal_start(p->box.log, sl_event_sender_ops(), p->sender, &p->err));
+	must(p, sl_wal_sender_stop(p->box.log, DEADLINE_MS, &p->err));
+	must(p, sl_wal_sender_start(p->box.log, sl_event_sender_ops(), p->sender, &p->err));
 	must(p, sl_jobs_events(p->client, job, 0, 10000, on_row, text, &p->err));
 	return text;
 }
@@ -130,7 +130,7 @@ static void a_command_completes_its_job_and_its_lines_are_in_the_store(void **st
 	uint64_t id = enqueue(p, "t", "{\"n\":1}");
 	struct sl_chain *c = finish(p, id, SL_JOB_COMPLETED);
 	assert_string_equal(c->output, "{\"ok\":true}");
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 	assert_string_equal(rows(p, id), "1 started\n1 stdout {\"n\":1}\n1 stderr err\n1 exited {\"code\":0}\n");
 }
 
@@ -142,7 +142,7 @@ static void a_failing_command_is_tried_again_until_its_attempts_run_out(void **s
 	uint64_t id = enqueue(p, "t", NULL);
 	struct sl_chain *c = finish(p, id, SL_JOB_FAILED);
 	assert_string_equal(c->error, "exit code 7: broken");
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 	assert_string_equal(rows(p, id), "1 started\n1 stdout attempt 1\n1 stderr broken\n1 exited {\"code\":7}\n"
 					 "2 started\n2 stdout attempt 2\n2 stderr broken\n2 exited {\"code\":7}\n"
 					 "3 started\n3 stdout attempt 3\n3 stderr broken\n3 exited {\"code\":7}\n");
@@ -157,11 +157,11 @@ static void exit_75_comes_back_without_being_charged(void **state)
 	start(p, 1);
 	uint64_t id = enqueue(p, "t", NULL);
 	struct sl_job *job = NULL;
-	sl_jobs_free(p->client, finish(p, id, SL_JOB_COMPLETED));
+	sl_chain_release(p->client, finish(p, id, SL_JOB_COMPLETED));
 	must(p, sl_jobs_get(p->client, id, &job, &p->err));
 	assert_int_equal(job->attempt, 3);
 	assert_int_equal(job->charged, 1); /* of the last one only */
-	sl_jobs_free(p->client, job);
+	sl_job_release(p->client, job);
 	assert_string_equal(rows(p, id), "1 started\n1 exited {\"code\":75}\n2 started\n2 exited {\"code\":75}\n"
 					 "3 started\n3 exited {\"code\":0}\n");
 }
@@ -174,7 +174,7 @@ static void a_command_can_fail_for_good(void **state)
 	uint64_t id = enqueue(p, "t", NULL);
 	struct sl_chain *c = finish(p, id, SL_JOB_FAILED);
 	assert_string_equal(c->error, "never");
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 	assert_string_equal(rows(p, id), "1 started\n1 exited {\"code\":1}\n");
 }
 
@@ -186,7 +186,7 @@ static void a_command_continues_with_the_next_job_of_its_chain(void **state)
 	start(p, 2);
 	struct sl_chain *c = finish(p, enqueue(p, "first", NULL), SL_JOB_COMPLETED);
 	assert_string_equal(c->output, "{\"from\":1}");
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 }
 
 static void an_output_that_the_protocol_refuses_fails_only_its_own_job(void **state)
@@ -199,10 +199,10 @@ static void an_output_that_the_protocol_refuses_fails_only_its_own_job(void **st
 	for (size_t i = 0; i < SL_COUNT(good); i++)
 		good[i] = enqueue(p, "good", NULL);
 	for (size_t i = 0; i < SL_COUNT(good); i++)
-		sl_jobs_free(p->client, finish(p, good[i], SL_JOB_COMPLETED));
+		sl_chain_release(p->client, finish(p, good[i], SL_JOB_COMPLETED));
 	struct sl_chain *c = finish(p, bad, SL_JOB_FAILED);
 	assert_memory_equal(c->error, "descriptor 3: ", 14);
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 }
 
 static void a_timeout_ends_the_command(void **state)
@@ -215,7 +215,7 @@ static void a_timeout_ends_the_command(void **state)
 		p->processors[0].timeout_ms = ms;
 		start(p, 1);
 		uint64_t id = enqueue(p, "t", NULL);
-		sl_jobs_free(p->client, finish(p, id, SL_JOB_FAILED));
+		sl_chain_release(p->client, finish(p, id, SL_JOB_FAILED));
 		/* Its events come with the settle, and the worker settles after the handler returned. */
 		must(p, sl_worker_stop(p->worker, DEADLINE_MS, &p->err));
 		sl_worker_free(p->worker);
@@ -244,7 +244,7 @@ static void a_cancelled_job_ends_its_command_at_once(void **state)
 	(void)close(fd);
 	size_t n = 0;
 	must(p, sl_jobs_cancel(p->client, NULL, &id, 1, &n, &p->err));
-	sl_jobs_free(p->client, finish(p, id, SL_JOB_CANCELLED));
+	sl_chain_release(p->client, finish(p, id, SL_JOB_CANCELLED));
 	must(p, sl_worker_stop(p->worker, DEADLINE_MS, &p->err));
 	assert_non_null(strstr(rows(p, id), "error the attempt was aborted: cancelled\n1 exited {\"signal\":15}\n"));
 }
@@ -262,7 +262,7 @@ static void many_jobs_in_several_slots_lose_nothing(void **state)
 		struct sl_chain *c = finish(p, ids[i], SL_JOB_COMPLETED);
 		(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)ids[i]);
 		assert_string_equal(c->output, number);
-		sl_jobs_free(p->client, c);
+		sl_chain_release(p->client, c);
 	}
 	for (size_t i = 0; i < SL_COUNT(ids); i++) {
 		char expected[128];

@@ -26,6 +26,7 @@
 
 #include <cmocka.h>
 
+#include "jobs/notify/ops.h"
 #include "jobs/sqlite_place.h"
 
 static struct sl_err err;

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "jobs/notify/postgres.h"
+#include "jobs/notify/payload.h"
 #include "jobs/pg_place.h"
 #include "support/vclock.h"
 
@@ -193,7 +193,7 @@ static uint64_t start(const sl_store *store, const sl_notify *notify, const char
 	struct sl_new_chain chain = {.job = {.type = type}};
 	struct sl_started out = {0};
 	assert_int_equal(sl_jobs_open(&client, &opts, &err), 0);
-	if (sl_jobs_start(client, NULL, &chain, &out, &err) != 0)
+	if (sl_jobs_enqueue(client, NULL, &chain, &out, &err) != 0)
 		fail_msg("%s", err.msg);
 	sl_jobs_close(client);
 	return out.chain_id;
@@ -247,7 +247,7 @@ static void a_start_in_a_transaction_is_heard_of_after_its_commit_only(void **st
 	assert_int_equal(sl_jobs_open(&client, &opts, &err), 0);
 	for (int commit = 0; commit < 2; commit++) {
 		assert_int_equal(sl_jobs_begin(client, &tx, &err), 0);
-		assert_int_equal(sl_jobs_start(client, tx, &chain, &out, &err), 0);
+		assert_int_equal(sl_jobs_enqueue(client, tx, &chain, &out, &err), 0);
 		say(&a, commit ? "second" : "first", 1);
 		await_text(&b.ear, commit ? "1 second 1 0\n" : "1 first 1 0\n");
 		assert_int_equal(count(&b.ear, "1 inside "), 0);

@@ -1105,12 +1105,12 @@ static void a_call_of_a_client_outlives_statements_that_were_forgotten(void **st
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &one};
 	OK(sl_jobs_open(&client, &opts, &err));
 	struct sl_new_chain chain = {.job = {.type = "t"}};
-	OK(sl_jobs_start(client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(client, NULL, &chain, &out, &err));
 	OK(one.ops->begin(one.ctx, &tx, &err));
 	assert_int_equal(pg_temp_exec(one.ops->native(tx), "DEALLOCATE ALL"), 0);
 	OK(one.ops->commit(tx, &err));
 	memset(&err, 0, sizeof(err));
-	OK(sl_jobs_start(client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(client, NULL, &chain, &out, &err));
 	assert_int_equal(err.code, 0); /* of what went before, nobody hears */
 	assert_int_equal(number("SELECT count(*) FROM ready"), 2);
 	sl_jobs_close(client);

@@ -30,6 +30,7 @@
 #include <cmocka.h>
 
 #include "jobs/sqlite_place.h"
+#include "jobs/store/ops.h"
 #include "support/fault.h"
 #include "support/vclock.h"
 

@@ -26,6 +26,7 @@
 #include <cmocka.h>
 
 #include "jobs/sqlite_place.h"
+#include "jobs/store/ops.h"
 
 #define PROCESSES 10
 #define BATCH 8

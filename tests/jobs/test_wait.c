@@ -45,7 +45,7 @@ static int end_waiting(struct waiting *x)
 		assert_non_null(x->chain);
 	else
 		assert_null(x->chain);
-	sl_jobs_free(x->w->client, x->chain);
+	sl_chain_release(x->w->client, x->chain);
 	return x->rc;
 }
 
@@ -59,7 +59,7 @@ static void a_chain_that_has_ended_is_given_at_once(void **state)
 	OK(sl_jobs_complete(w->client, NULL, id, "[7]", &err));
 	OK(sl_jobs_wait(w->client, id, 0, &c, &err));
 	assert_string_equal(c->output, "[7]");
-	sl_jobs_free(w->client, c);
+	sl_chain_release(w->client, c);
 	OK(sl_jobs_wait(w->client, id, SL_UNLIMITED, NULL, &err));
 	REFUSED(sl_jobs_wait(w->client, 999, 1000, &c, &err), SL_ENOENT, "999");
 	REFUSED(sl_jobs_wait(w->client, id, -1, &c, &err), SL_EINVAL, "timeout_ms");
@@ -203,7 +203,7 @@ static void an_end_beside_the_start_of_watching_is_not_missed(void **state)
 		OK(sl_jobs_wait(w->client, id, SL_UNLIMITED, &c, &err));
 		assert_string_equal(c->output, "1");
 		assert_true(w->clock.now_ns == before);
-		sl_jobs_free(w->client, c);
+		sl_chain_release(w->client, c);
 	}
 }
 
@@ -267,14 +267,14 @@ static void *crowd_wait(void *arg)
 	for (int n = 0; (n < 2 || sl__clock_real.mono_ns(NULL) < m->c->until_ns) && m->wrong == 0; n++) {
 		struct sl_started s;
 		struct sl_chain *ended = NULL;
-		m->wrong = sl_jobs_start(m->c->client, NULL, &chain, &s, NULL);
+		m->wrong = sl_jobs_enqueue(m->c->client, NULL, &chain, &s, NULL);
 		if (m->wrong != 0)
 			break;
 		atomic_store(&m->c->posted[m->i], s.chain_id);
 		m->wrong = sl_jobs_wait(m->c->client, s.chain_id, SL_UNLIMITED, &ended, NULL);
 		if (m->wrong == 0 && ended->status != SL_JOB_COMPLETED)
 			m->wrong = 1;
-		sl_jobs_free(m->c->client, ended);
+		sl_chain_release(m->c->client, ended);
 		atomic_fetch_add(&m->c->waits, 1);
 	}
 	return NULL;

@@ -31,7 +31,7 @@ static void a_started_chain_is_completed_with_its_output(void **state)
 	assert_string_equal(job->output, "{\"a\":\"\\u0000\"}");
 	assert_string_equal(job->leased_by, "w1");
 	assert_int_equal(job->attempt, 1);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 	const enum sl_observe_kind kinds[] = {SL_OBSERVE_WORKER_STARTED,  SL_OBSERVE_JOB_ACQUIRED,
 					      SL_OBSERVE_ATTEMPT_STARTED, SL_OBSERVE_ATTEMPT_COMPLETED,
@@ -52,7 +52,7 @@ static void a_handler_that_says_nothing_completes_with_null(void **state)
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "null");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 }
 
@@ -79,7 +79,7 @@ static void a_scheduled_job_wakes_the_worker_when_it_is_due(void **state)
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	struct sl_started out;
 	const struct sl_new_chain chain = {.job = {.type = "t", .delay_ms = 7000}};
-	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(k->client, NULL, &chain, &out, &err));
 	sl_worker *w = wkit_worker(k, &opts);
 	quiet_await();
 	wkit_advance(k, 6900);
@@ -114,7 +114,7 @@ static void a_failed_attempt_is_repeated_after_its_backoff_until_attempts_run_ou
 	struct sl_job *job = wkit_job(k, id);
 	assert_int_equal(job->attempt, 3);
 	assert_string_equal(job->error, "it broke");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_FAILED), 3);
 	struct sl_worker_stats stats = {.struct_size = sizeof(stats)};
 	sl_worker_get_stats(w, &stats);
@@ -140,7 +140,7 @@ static void a_job_that_fails_for_good_is_not_repeated_and_its_reason_is_made_tex
 	assert_int_equal(wkit_wait(k, id), SL_JOB_FAILED);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->error, "no such ? customer");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 }
 
@@ -203,7 +203,7 @@ static void an_output_that_its_type_refuses_fails_the_attempt(void **state)
 	struct sl_job *job = wkit_job(k, id);
 	assert_non_null(strstr(job->error, "not even"));
 	assert_null(job->output);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 }
 
@@ -246,7 +246,7 @@ static void an_output_that_its_type_accepts_completes_the_job(void **state)
 		assert_int_equal(wkit_wait(k, good), SL_JOB_COMPLETED);
 		struct sl_job *job = wkit_job(k, good);
 		assert_string_equal(job->output, cases[i].output);
-		sl_jobs_free(k->client, job);
+		sl_job_release(k->client, job);
 		assert_int_equal(wkit_wait(k, bad), SL_JOB_FAILED);
 	}
 	wkit_end(w);
@@ -272,7 +272,7 @@ static void an_output_that_is_no_json_is_refused_and_can_be_mended(void **state)
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "[1]");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 }
 
@@ -312,7 +312,7 @@ static void a_job_whose_attempts_killed_its_workers_fails_without_being_started(
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 0);
 	struct sl_job *job = wkit_job(k, id);
 	assert_non_null(strstr(job->error, "attempts ran out"));
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	wkit_end(w);
 }
 
@@ -373,7 +373,7 @@ static void what_was_claimed_ahead_goes_back_when_its_slot_is_stuck(void **state
 	struct sl_started out[20];
 	for (int i = 1; i < 20; i++)
 		chains[i].job = (struct sl_new_job){.type = "t", .input = "1"};
-	OK(sl_jobs_start_many(k->client, NULL, chains, 20, out, &err));
+	OK(sl_jobs_enqueue_many(k->client, NULL, chains, 20, out, &err));
 	wkit_await_field(k, &k->arrived, 1);
 	wkit_await(k, SL_OBSERVE_JOB_ACQUIRED, 21);
 	wkit_advance(k, 1000);
@@ -391,7 +391,7 @@ static void what_was_claimed_ahead_goes_back_when_its_slot_is_stuck(void **state
 	for (int i = 1; i < 20; i++) {
 		struct sl_job *job = wkit_job(k, out[i].chain_id);
 		assert_int_equal(job->charged, 1);
-		sl_jobs_free(k->client, job);
+		sl_job_release(k->client, job);
 	}
 	wkit_end(w);
 	wkit_end(w2);
@@ -569,7 +569,7 @@ static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 	wkit_start(k, "t", "1");
 	struct sl_started out;
 	const struct sl_new_chain chain = {.job = {.type = "t", .delay_ms = 100000000}};
-	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(k->client, NULL, &chain, &out, &err));
 	sl_worker *w = wkit_worker(k, &opts);
 	wkit_await(k, SL_OBSERVE_ATTEMPT_FAILED, 1);
 	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "retry");

@@ -115,7 +115,7 @@ static void answer_type(struct table *t, int lane, uint32_t n, const char *type,
 						   .input = "1"};
 		assert_int_equal(sl__core_claimed(t->core, &t->lane[lane], &job), 0);
 	}
-	sl__core_exchanged(t->core, &t->lane[lane], 0, NULL, results, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane[lane], &(struct sl__answer){0, NULL, results, &reply}, t->now);
 }
 
 static void answer(struct table *t, int lane, uint32_t n)
@@ -127,7 +127,7 @@ static void refuse(struct table *t, int lane, int code)
 {
 	struct sl_err err;
 	(void)sl_err_set(&err, code, "no");
-	sl__core_exchanged(t->core, &t->lane[lane], code, &err, NULL, NULL, t->now);
+	sl__core_exchanged(t->core, &t->lane[lane], &(struct sl__answer){code, &err, NULL, NULL}, t->now);
 }
 
 static void on_abort(struct sl__run *run, enum sl_abort_reason reason, void *ctx)
@@ -170,7 +170,7 @@ static void learn_speed(struct table *t, int64_t ns)
 static struct sl__core_stats stats(struct table *t)
 {
 	struct sl__core_stats s;
-	sl__core_get_stats(t->core, &s);
+	s = *sl__core_stats(t->core);
 	return s;
 }
 
@@ -344,7 +344,7 @@ static void runs_that_wait_a_second_behind_slow_handlers_are_given_back(void **s
 	assert_int_equal(t->lane[0].n_runs, 9);
 	assert_null(t->lane[0].claim);
 	struct sl_settle settle;
-	sl__core_settle(t->core, &t->lane[0], 0, &settle);
+	sl__core_settle(t->core, t->lane[0].runs[0], &settle);
 	assert_int_equal(settle.kind, SL_SETTLE_RELEASE);
 	assert_int_equal(settle.started_ms, 0);
 }
@@ -370,7 +370,7 @@ static void a_due_job_is_looked_for_in_time(void **state)
 	begin(t);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	const struct sl_claim_reply reply = {.next_due_in_ms = 500, .next_expiry_in_ms = -1};
-	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, NULL, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane[0], &(struct sl__answer){0, NULL, NULL, &reply}, t->now);
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
 	t->now += 502 * MS;
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
@@ -406,7 +406,7 @@ static void a_claim_says_when_nothing_is_known_to_be_due(void **state)
 	assert_int_equal(t->lane[0].request.hinted, 0); /* it settles, too */
 	const struct sl_settle_result settled = {.lost = SL_LOST_NOT};
 	const struct sl_claim_reply reply = {.next_due_in_ms = 500, .next_expiry_in_ms = -1};
-	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, &settled, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane[0], &(struct sl__answer){0, NULL, &settled, &reply}, t->now);
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
 	t->now += 502 * MS;
 	hint(t);
@@ -543,22 +543,22 @@ static void a_lease_is_given_up_only_with_its_last_run(void **state)
 	end(t, run[0], SL__END_COMPLETE);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	struct sl_settle settle;
-	sl__core_settle(t->core, &t->lane[0], 0, &settle);
+	sl__core_settle(t->core, t->lane[0].runs[0], &settle);
 	assert_int_equal(settle.last_of_claim, 0);
 	/* The first is not known to be settled yet: neither of the others may take the lease with it. */
 	end(t, run[1], SL__END_COMPLETE);
-	sl__core_settle_inside(t->core, run[2], SL_SETTLE_COMPLETE, &settle);
+	sl__core_settle(t->core, run[2], &settle);
 	assert_int_equal(settle.last_of_claim, 0);
 	answer(t, 0, 0);
 	end(t, run[2], SL__END_COMPLETE);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	assert_int_equal(t->lane[0].n_runs, 2);
-	sl__core_settle(t->core, &t->lane[0], 0, &settle);
+	sl__core_settle(t->core, t->lane[0].runs[0], &settle);
 	assert_int_equal(settle.last_of_claim, 0);
-	sl__core_settle(t->core, &t->lane[0], 1, &settle);
+	sl__core_settle(t->core, t->lane[0].runs[1], &settle);
 	assert_int_equal(settle.last_of_claim, 1);
 	answer(t, 0, 0);
-	assert_int_equal(sl__core_open(t->core), 0);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_int_equal(t->released, 3);
 }
 
@@ -570,10 +570,10 @@ static void keeper_renews(struct table *t)
 		if (t->keeper.kind == SL__TODO_RENEW)
 			return;
 		if (t->keeper.kind == SL__TODO_REAP)
-			sl__core_reaped(t->core, &t->keeper, 0,
-					&(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
+			sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
+					t->now);
 		else if (t->keeper.kind == SL__TODO_CRON)
-			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
+			sl__core_cron_done(t->core, 0, -1, t->now);
 		else
 			break;
 	}
@@ -585,10 +585,10 @@ static int keeper_sleeps(struct table *t)
 	for (int i = 0; i < 10; i++) {
 		keep(t);
 		if (t->keeper.kind == SL__TODO_REAP)
-			sl__core_reaped(t->core, &t->keeper, 0,
-					&(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
+			sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
+					t->now);
 		else if (t->keeper.kind == SL__TODO_CRON)
-			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
+			sl__core_cron_done(t->core, 0, -1, t->now);
 		else
 			return t->keeper.kind == SL__TODO_SLEEP;
 	}
@@ -602,8 +602,7 @@ static bool keeper_fires(struct table *t)
 		keep(t);
 		if (t->keeper.kind != SL__TODO_REAP)
 			return t->keeper.kind == SL__TODO_CRON;
-		sl__core_reaped(t->core, &t->keeper, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
-				t->now);
+		sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
 	}
 	return false;
 }
@@ -615,7 +614,7 @@ static void a_tick_comes_in_time_when_our_clock_stood_still(void **state)
 	begin(t);
 	sl__core_store_clock(t->core, store, t->now);
 	assert_true(keeper_fires(t));
-	sl__core_cron_done(t->core, &t->keeper, 0, store + 50000, t->now);
+	sl__core_cron_done(t->core, 0, store + 50000, t->now);
 	t->now += 10000 * MS;
 	assert_int_equal(sl__core_store_ms(t->core, t->now), store + 10000);
 	sl__core_store_clock(t->core, store + 23000, t->now); /* 13 s that we know nothing of */
@@ -625,7 +624,7 @@ static void a_tick_comes_in_time_when_our_clock_stood_still(void **state)
 	assert_true(keeper_fires(t));
 	/* The clock was heard anew while the turn went on: its tick is counted from there. */
 	sl__core_store_clock(t->core, store + 58000, t->now);
-	sl__core_cron_done(t->core, &t->keeper, 0, store + 60000, t->now);
+	sl__core_cron_done(t->core, 0, store + 60000, t->now);
 	t->now += 1999 * MS;
 	assert_false(keeper_fires(t));
 	t->now += 1 * MS;
@@ -676,13 +675,13 @@ static void a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts(void **s
 		keeper_renews(t);
 		tries++;
 		sl__core_renewed(t->core, &t->keeper, SL_EUNAVAIL, t->now);
-		t->now = SL_MIN(sl__core_keeper_ns(t->core, t->now), start + 58000 * MS);
+		t->now = SL_MIN(sl__core_wake_ns(t->core, SL__KEEPER, t->now), start + 58000 * MS);
 		sl__core_expire(t->core, t->now, false, on_abort, t);
 	}
 	assert_true(tries >= 4);
 	assert_int_equal(t->last_abort, SL_ABORT_ERROR);
 	assert_true(t->now < start + 60000 * MS);
-	assert_false(sl__core_connected(t->core));
+	assert_false(sl__core_stats(t->core)->connected);
 }
 
 /* The lease of another worker is renewed again and again; then that worker dies. */
@@ -700,7 +699,7 @@ static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_
 		assert_true(t->now <= expires + 1000 * MS);
 		keep(t);
 		if (t->keeper.kind == SL__TODO_CRON) {
-			sl__core_cron_done(t->core, &t->keeper, 0, -1, t->now);
+			sl__core_cron_done(t->core, 0, -1, t->now);
 			keep(t);
 		}
 		if (t->keeper.kind == SL__TODO_SLEEP)
@@ -710,7 +709,7 @@ static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_
 			expires = t->now + 2000 * MS;
 		int64_t left = (expires - t->now) / MS;
 		struct sl_reaped reaped = {.n = left <= 0, .next_expiry_in_ms = left > 0 ? left : -1};
-		sl__core_reaped(t->core, &t->keeper, 0, &reaped, t->now);
+		sl__core_reaped(t->core, 0, &reaped, t->now);
 		if (reaped.n > 0) {
 			assert_true(t->now <= expires + 1000 * MS);
 			assert_int_equal(next(t, 0), SL__TODO_EXCHANGE); /* and claims it */
@@ -720,6 +719,24 @@ static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_
 		keep(t);
 	}
 	fail_msg("it was not taken back");
+}
+
+static void a_hinted_claim_that_leaves_the_expiry_out_does_not_take_it_back(void **state)
+{
+	struct table *t = *state;
+	t->cfg.poll_ms = 3600000;
+	begin(t);
+	assert_true(keeper_sleeps(t)); /* the reap at the start is done */
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	const struct sl_claim_reply reply = {.now_ms = 1, .next_due_in_ms = -1, .next_expiry_in_ms = 100};
+	sl__core_exchanged(t->core, &t->lane[0], &(struct sl__answer){0, NULL, NULL, &reply}, t->now);
+	int64_t expires = t->now + 101 * MS;
+	hint(t);
+	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
+	assert_int_equal(t->lane[0].request.hinted, 1);
+	answer(t, 0, 0); /* without an expiry */
+	assert_true(keeper_sleeps(t));
+	assert_true(t->keeper.wake_ns <= expires);
 }
 
 static void a_lease_of_which_nobody_told_is_found_within_a_second(void **state)
@@ -748,7 +765,7 @@ static void nothing_that_the_reaper_does_keeps_a_renewal_waiting(void **state)
 	sl__core_next(t->core, t->now, &reaper);
 	assert_int_equal(reaper.kind, SL__TODO_REAP); /* which is never answered */
 	for (int i = 0; i < 5; i++) {
-		t->now = sl__core_keeper_ns(t->core, t->now);
+		t->now = sl__core_wake_ns(t->core, SL__KEEPER, t->now);
 		t->keeper.who = SL__KEEPER;
 		sl__core_next(t->core, t->now, &t->keeper);
 		assert_int_equal(t->keeper.kind, SL__TODO_RENEW);
@@ -771,10 +788,10 @@ static void schedules_that_hang_or_fail_keep_no_job_from_being_reaped(void **sta
 	for (int i = 0; i < 20; i++) {
 		if (i == 10)
 			for (int n = 0; n < 20; n++)
-				sl__core_cron_done(t->core, &scheduler, SL_EACCES, -1, t->now);
+				sl__core_cron_done(t->core, SL_EACCES, -1, t->now);
 		sl__core_next(t->core, t->now, &reaper);
 		assert_int_equal(reaper.kind, SL__TODO_REAP);
-		sl__core_reaped(t->core, &reaper, 0, &(struct sl_reaped){.next_expiry_in_ms = -1}, t->now);
+		sl__core_reaped(t->core, 0, &(struct sl_reaped){.next_expiry_in_ms = -1}, t->now);
 		sl__core_next(t->core, t->now, &reaper);
 		assert_int_equal(reaper.kind, SL__TODO_SLEEP);
 		assert_true(reaper.wake_ns <= t->now + 1000 * MS);
@@ -821,18 +838,19 @@ static void a_note_of_a_loss_asks_the_store_and_does_not_abort_by_itself(void **
 	assert_true(keeper_sleeps(t));
 	const struct sl_note note = {.kind = SL_NOTE_OWNERSHIP_LOST, .id = run->id, .reason = SL_LOST_TAKEN};
 	sl__core_note(t->core, &note, t->now);
-	assert_true(sl__core_keeper_ns(t->core, t->now) <= t->now);
+	assert_true(sl__core_wake_ns(t->core, SL__KEEPER, t->now) <= t->now);
 	keeper_renews(t);
 	assert_int_equal(t->aborts, 0);
-	sl__core_lost(t->core, run->id, run->fence + 1, SL_LOST_TAKEN, on_abort, t); /* of another claim */
+	sl__core_lost(t->core, &(struct sl__loss){run->id, run->fence + 1, SL_LOST_TAKEN}, on_abort,
+		      t); /* of another claim */
 	assert_int_equal(t->aborts, 0);
-	sl__core_lost(t->core, run->id, run->fence, SL_LOST_CANCELLED, on_abort, t);
+	sl__core_lost(t->core, &(struct sl__loss){run->id, run->fence, SL_LOST_CANCELLED}, on_abort, t);
 	assert_int_equal(t->aborts, 1);
 	assert_int_equal(t->last_abort, SL_ABORT_CANCELLED);
 	sl__core_renewed(t->core, &t->keeper, 0, t->now);
 	run->declared = 0;
 	sl__core_end(t->core, run, SL__END_COMPLETE, t->now);
-	assert_int_equal(sl__core_open(t->core), 0);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_int_equal(stats(t).lost, 1);
 }
 
@@ -849,7 +867,7 @@ static void a_run_that_said_how_it_ends_is_not_aborted_any_more(void **state)
 	sl__core_expire(t->core, t->now, false, on_abort, t);
 	assert_int_equal(t->aborts, 1);
 	assert_int_equal(silent->abort, SL_ABORT_TIMEOUT);
-	sl__core_lost(t->core, said->id, said->fence, SL_LOST_COMPLETED, on_abort, t);
+	sl__core_lost(t->core, &(struct sl__loss){said->id, said->fence, SL_LOST_COMPLETED}, on_abort, t);
 	assert_int_equal(t->aborts, 1);
 	sl__core_end(t->core, said, SL__END_COMPLETE, t->now);
 	sl__core_end(t->core, silent, SL__END_COMPLETE, t->now);
@@ -867,12 +885,11 @@ static void under_load_lost_leases_are_looked_for_too(void **state)
 	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP);
 	assert_int_equal(t->keeper.reap_limit, SL__REAP_LIMIT);
-	sl__core_reaped(t->core, &t->keeper, 0,
-			&(struct sl_reaped){.n = SL__REAP_LIMIT, .more = 1, .next_expiry_in_ms = -1}, t->now);
+	sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = SL__REAP_LIMIT, .more = 1, .next_expiry_in_ms = -1},
+			t->now);
 	keep(t);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP); /* there are more */
-	sl__core_reaped(t->core, &t->keeper, 0, &(struct sl_reaped){.n = 1, .more = 0, .next_expiry_in_ms = -1},
-			t->now);
+	sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 1, .more = 0, .next_expiry_in_ms = -1}, t->now);
 	assert_true(keeper_sleeps(t));
 	assert_true(t->keeper.wake_ns <= t->now + 30000 * MS);
 	assert_int_equal(stats(t).reaped, SL__REAP_LIMIT + 1);
@@ -910,7 +927,7 @@ static void a_refused_batch_is_settled_one_by_one(void **state)
 	}
 	assert_int_equal(stats(t).completed, 2);
 	assert_int_equal(stats(t).retried, 1);
-	assert_int_equal(sl__core_open(t->core), 0);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
 }
 
 static void what_is_refused_in_every_form_is_left_to_its_lease(void **state)
@@ -924,8 +941,8 @@ static void what_is_refused_in_every_form_is_left_to_its_lease(void **state)
 		assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 		refuse(t, 0, SL_EDATA);
 	}
-	assert_int_equal(sl__core_open(t->core), 0);
-	assert_int_equal(sl__core_abandoned(t->core), 1);
+	assert_int_equal(sl__core_stats(t->core)->open, 0);
+	assert_int_equal(sl__core_stats(t->core)->abandoned, 1);
 }
 
 static void a_store_that_is_away_is_tried_again_with_growing_pauses(void **state)
@@ -950,7 +967,7 @@ static void a_store_that_is_away_is_tried_again_with_growing_pauses(void **state
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	const struct sl_settle_result lost = {.lost = SL_LOST_COMPLETED};
 	const struct sl_claim_reply reply = {.next_due_in_ms = -1, .next_expiry_in_ms = -1};
-	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, &lost, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane[0], &(struct sl__answer){0, NULL, &lost, &reply}, t->now);
 	assert_int_equal(stats(t).completed, 1); /* it was ours: the answer had been lost */
 	assert_int_equal(stats(t).lost, 0);
 }
@@ -972,7 +989,7 @@ static void a_claim_whose_answer_was_lost_is_sent_again(void **state)
 	answer(t, 0, 2);
 	assert_non_null(take(t));
 	assert_non_null(take(t));
-	assert_int_equal(sl__core_open(t->core), 2);
+	assert_int_equal(sl__core_stats(t->core)->open, 2);
 }
 
 /* There is no bound to how many are asked after. */
@@ -993,7 +1010,7 @@ static void every_claim_whose_answer_was_lost_is_asked_after(void **state)
 		}
 		assert_true(sl__core_offer(t->core, t->now, &offered, &offer, types));
 		ids[i] = offer.claim;
-		sl__core_handed(t->core, &offered, SL_EUNAVAIL, t->now, 0, t->now);
+		sl__core_handed(t->core, &offered, &(struct sl__handed){SL_EUNAVAIL, t->now, 0}, t->now);
 		sl__todo_fini(&offered, t->core);
 	}
 	for (size_t i = 0; i < SL_COUNT(ids); i++) {
@@ -1050,7 +1067,7 @@ static void what_is_left_for_a_free_slot_is_claimed_when_there_is_one(void **sta
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	assert_int_equal(t->lane[0].request.free, 0);
 	struct sl_claim_reply reply = {.now_ms = 1, .next_due_in_ms = -1, .next_expiry_in_ms = -1, .alone = 1};
-	sl__core_exchanged(t->core, &t->lane[0], 0, NULL, NULL, &reply, t->now);
+	sl__core_exchanged(t->core, &t->lane[0], &(struct sl__answer){0, NULL, NULL, &reply}, t->now);
 	assert_int_equal(next(t, 0), SL__TODO_SLEEP);
 	end(t, last, SL__END_COMPLETE);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
@@ -1172,7 +1189,7 @@ static void giving_up_leaves_the_rest_to_their_leases(void **state)
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	refuse(t, 0, SL_EUNAVAIL);
 	assert_int_equal(next(t, 0), SL__TODO_END);
-	assert_int_equal(sl__core_abandoned(t->core), 2);
+	assert_int_equal(sl__core_stats(t->core)->abandoned, 2);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -1210,6 +1227,7 @@ int main(void)
 		T(all_leases_that_are_due_are_renewed_together),
 		T(a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts),
 		T(a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_interval),
+		T(a_hinted_claim_that_leaves_the_expiry_out_does_not_take_it_back),
 		T(a_lease_of_which_nobody_told_is_found_within_a_second),
 		T(nothing_that_the_reaper_does_keeps_a_renewal_waiting),
 		T(schedules_that_hang_or_fail_keep_no_job_from_being_reaped),

@@ -53,7 +53,7 @@ static void a_lease_is_renewed_while_its_handler_runs(void **state)
 	struct sl_job *job = wkit_job(k, id);
 	assert_int_equal(job->status, SL_JOB_RUNNING);
 	assert_true(job->leased_until_ms > k->clock.now_ns / 1000000 + k->clock.real_offset_ms);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	WKIT_SET(k, open, 1);
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 	assert_int_equal(wkit_get(k, &k->arrived), 1);
@@ -229,7 +229,7 @@ static void a_worker_that_lost_its_lease_cannot_complete(void **state)
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
 	struct sl_job *job = wkit_job(k, id);
 	assert_string_equal(job->output, "\"in\"");
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	assert_int_equal(wkit_attempts(k, id, SL_ATTEMPT_REAPED), 1);
 	WKIT_SET(k, away, 0);
 	wkit_advance(k, 5000);
@@ -297,7 +297,7 @@ static void a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once(void **s
 	struct sl_started out[5];
 	for (int i = 0; i < 5; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "t", .input = i == 0 ? "\"slow\"" : "1"}};
-	OK(sl_jobs_start_many(k->client, NULL, chains, 5, out, &err));
+	OK(sl_jobs_enqueue_many(k->client, NULL, chains, 5, out, &err));
 	wkit_await_field(k, &k->arrived, 1);
 	wkit_await(k, SL_OBSERVE_JOB_ACQUIRED, 6);
 	REFUSED(sl_worker_start(w, &err), SL_EINVAL, "started before");
@@ -313,7 +313,7 @@ static void a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once(void **s
 		struct sl_job *job = wkit_job(k, out[i].chain_id);
 		assert_int_equal(job->status, SL_JOB_PENDING);
 		assert_int_equal(job->attempt, 0);
-		sl_jobs_free(k->client, job);
+		sl_job_release(k->client, job);
 	}
 	sl_worker_free(w);
 }
@@ -329,7 +329,7 @@ static void a_stop_past_its_deadline_aborts_and_gives_back_uncharged(void **stat
 	struct sl_job *job = wkit_job(k, id);
 	assert_int_equal(job->status, SL_JOB_PENDING);
 	assert_int_equal(job->charged, 0);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 	sl_worker_free(w);
 }
 
@@ -345,7 +345,7 @@ static void a_stop_without_its_store_ends_and_says_so(void **state)
 	sl_worker_free(w);
 	struct sl_job *job = wkit_job(k, id);
 	assert_int_equal(job->status, SL_JOB_RUNNING);
-	sl_jobs_free(k->client, job);
+	sl_job_release(k->client, job);
 }
 
 static int stop_self(sl_attempt *a, struct sl_err *err, void *ctx)
@@ -541,7 +541,7 @@ static void one_refused_output_does_not_fail_its_batch_mates(void **state)
 		assert_int_equal(job->attempt, 1);
 		if (i == 3)
 			assert_string_equal(job->error, "the store does not take this");
-		sl_jobs_free(k->client, job);
+		sl_job_release(k->client, job);
 	}
 	wkit_end(w);
 	assert_true(wkit_warned(k, "the store refused the end of an attempt"));

@@ -121,7 +121,7 @@ static void enqueue(struct plant *p, uint64_t *ids, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct sl_new_chain chain = {.job = {.type = "t"}};
 		struct sl_started started;
-		must(p, sl_jobs_start(p->client, NULL, &chain, &started, &p->err));
+		must(p, sl_jobs_enqueue(p->client, NULL, &chain, &started, &p->err));
 		ids[i] = started.chain_id;
 	}
 }
@@ -134,7 +134,7 @@ static void finish(struct plant *p, const uint64_t *ids, size_t n, enum sl_job_s
 		if (c->status != status)
 			fail_msg("job %llu: %s", (unsigned long long)ids[i],
 				 c->error != NULL ? c->error : "(no error)");
-		sl_jobs_free(p->client, c);
+		sl_chain_release(p->client, c);
 	}
 }
 
@@ -245,7 +245,7 @@ static void a_job_that_may_start_once_fails_with_the_reason(void **state)
 	must(p, sl_jobs_wait(p->client, id, DEADLINE_MS, &c, &p->err));
 	assert_int_equal(c->status, SL_JOB_FAILED);
 	assert_non_null(strstr(c->error, "events.wal: sync"));
-	sl_jobs_free(p->client, c);
+	sl_chain_release(p->client, c);
 	enqueue(p, &id, 1);
 	finish(p, &id, 1, SL_JOB_COMPLETED);
 }
@@ -294,7 +294,7 @@ static void what_a_handler_emitted_before_its_command_is_waited_for_too(void **s
 	assert_in_range(job->attempt, 2, 15);
 	assert_true(found[job->attempt]);
 	assert_int_equal(job->charged, 1); /* of the last one only */
-	sl_jobs_free(p->client, job);
+	sl_job_release(p->client, job);
 }
 
 int main(void)

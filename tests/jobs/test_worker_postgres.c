@@ -206,7 +206,7 @@ static uint64_t start(const char *type, const char *input)
 {
 	struct sl_new_chain chain = {.job = {.type = type, .input = input}};
 	struct sl_started out;
-	OK(sl_jobs_start(w.client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(w.client, NULL, &chain, &out, &err));
 	return out.chain_id;
 }
 
@@ -348,12 +348,12 @@ static void what_is_not_to_run_now_leaves_the_offer_alone(void **state)
 	w.store.ops->offer(w.store.ctx, &offer);
 	start("other", NULL);
 	chains[0].job.delay_ms = 60000;
-	OK(sl_jobs_start(w.client, NULL, &chains[0], out, &err));
+	OK(sl_jobs_enqueue(w.client, NULL, &chains[0], out, &err));
 	chains[0].job.delay_ms = 0;
-	OK(sl_jobs_start_many(w.client, NULL, chains, 2, out, &err));
+	OK(sl_jobs_enqueue_many(w.client, NULL, chains, 2, out, &err));
 	sl_tx *tx;
 	OK(sl_jobs_begin(w.client, &tx, &err));
-	OK(sl_jobs_start(w.client, tx, &chains[0], out, &err));
+	OK(sl_jobs_enqueue(w.client, tx, &chains[0], out, &err));
 	OK(sl_tx_commit(tx, &err));
 	assert_int_equal(t.calls, 0);
 	assert_int_equal(number("SELECT count(*) FROM ready"), 4);
@@ -403,7 +403,7 @@ static void a_job_that_is_started_beside_an_idle_worker_runs_at_once(void **stat
 	OK(sl_jobs_wait(w.client, id, PATIENCE_S * 1000, &chain, &err));
 	assert_int_equal(chain->status, SL_JOB_COMPLETED);
 	assert_string_equal(chain->output, "{\"x\":1}");
-	sl_jobs_free(w.client, chain);
+	sl_chain_release(w.client, chain);
 	assert_true(w.seen[SL_OBSERVE_JOB_ACQUIRED] >= 1);
 	OK(sl_worker_stop(worker, SL_UNLIMITED, &err));
 	sl_worker_free(worker);
@@ -482,7 +482,7 @@ static void *starter(void *arg)
 	(void)arg;
 	while (!atomic_load(&enough)) {
 		struct sl_err own = SL_ERR_INIT;
-		if (sl_jobs_start(w.client, NULL, &chain, &out, &own) == 0)
+		if (sl_jobs_enqueue(w.client, NULL, &chain, &out, &own) == 0)
 			atomic_fetch_add(&started, 1);
 	}
 	return NULL;

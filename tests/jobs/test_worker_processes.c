@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "jobs/notify/ops.h"
 #include "jobs/pg_place.h"
 #include "support/budget.h"
 
@@ -116,7 +117,7 @@ static uint64_t start(struct process *p)
 {
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "{\"x\":1}"}};
 	struct sl_started out;
-	OK(sl_jobs_start(p->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(p->client, NULL, &chain, &out, &err));
 	return out.chain_id;
 }
 
@@ -126,7 +127,7 @@ static void await_completed(struct process *p, uint64_t id)
 	OK(sl_jobs_wait(p->client, id, PATIENCE_S * 1000, &chain, &err));
 	assert_int_equal(chain->status, SL_JOB_COMPLETED);
 	assert_string_equal(chain->output, "{\"x\":1}");
-	sl_jobs_free(p->client, chain);
+	sl_chain_release(p->client, chain);
 }
 
 static bool is_healthy(const struct process *p)
@@ -205,7 +206,7 @@ static void *starter(void *process)
 	struct sl_started out;
 	while (!atomic_load(&enough)) {
 		struct sl_err own = SL_ERR_INIT;
-		if (sl_jobs_start(p->client, NULL, &chain, &out, &own) == 0)
+		if (sl_jobs_enqueue(p->client, NULL, &chain, &out, &own) == 0)
 			atomic_fetch_add(&started, 1);
 		while (atomic_load(&begun) < atomic_load(&started) && !atomic_load(&enough))
 			sched_yield(); /* so that a worker is idle now and then */

@@ -118,7 +118,7 @@ static void start_some(struct storm *s, double until, unsigned long most)
 	for (int i = 0; i < 20; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "storm", .input = "1", .priority = i % 3}};
 	while (seconds_now() < until && s->chains < most) {
-		OK(sl_jobs_start_many(s->k->client, NULL, chains, 20, out, &err));
+		OK(sl_jobs_enqueue_many(s->k->client, NULL, chains, 20, out, &err));
 		s->chains += 20;
 	}
 }

@@ -242,7 +242,7 @@ uint64_t wkit_start(struct wkit *k, const char *type, const char *input)
 {
 	struct sl_started out = {0};
 	const struct sl_new_chain chain = {.job = {.type = type, .input = input}};
-	OK(sl_jobs_start(k->client, NULL, &chain, &out, &err));
+	OK(sl_jobs_enqueue(k->client, NULL, &chain, &out, &err));
 	return out.chain_id;
 }
 
@@ -251,7 +251,7 @@ enum sl_job_status wkit_wait(struct wkit *k, uint64_t id)
 	struct sl_chain *chain = NULL;
 	OK(sl_jobs_wait(k->client, id, 60000, &chain, &err));
 	enum sl_job_status status = chain->status;
-	sl_jobs_free(k->client, chain);
+	sl_chain_release(k->client, chain);
 	return status;
 }
 

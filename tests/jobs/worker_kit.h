@@ -69,7 +69,7 @@ void wkit_end(sl_worker *w);
 uint64_t wkit_start(struct wkit *k, const char *type, const char *input);
 /* Wait until the chain has ended; its status. */
 enum sl_job_status wkit_wait(struct wkit *k, uint64_t chain);
-/* Read the job; free with sl_jobs_free(k->client, …). */
+/* Read the job; free with sl_chain_release(k->client, …). */
 struct sl_job *wkit_job(struct wkit *k, uint64_t id);
 int wkit_attempts(struct wkit *k, uint64_t id, enum sl_attempt_outcome outcome);
 

@@ -8,7 +8,7 @@
 #ifndef SLUICE_ADAPTER_OBSERVE_H
 #define SLUICE_ADAPTER_OBSERVE_H
 
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 
 #ifdef __cplusplus
 extern "C" {

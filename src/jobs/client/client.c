@@ -68,14 +68,14 @@ void sl_jobs_close(sl_jobs *client)
 
 int sl_jobs_begin(sl_jobs *client, sl_tx **out, struct sl_err *err)
 {
-	return sl__tx_begin(&client->home, NULL, out, err);
+	return sl__tx_begin(&client->home, NULL, false, out, err);
 }
 
 int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err)
 {
 	if (native == NULL)
 		return sl_err_set(err, SL_EINVAL, "join: native is NULL");
-	return sl__tx_begin(&client->home, native, out, err);
+	return sl__tx_begin(&client->home, native, false, out, err);
 }
 
 /* ---- one call ---- */
@@ -169,7 +169,7 @@ static int end_call(struct call *c, int rc)
 
 /* ---- enqueueing ---- */
 
-/* What one sl_jobs_start_many was given. */
+/* What one sl_jobs_enqueue_many was given. */
 struct enqueue {
 	sl_jobs *client;
 	const struct sl_new_chain *chains;
@@ -177,10 +177,10 @@ struct enqueue {
 	struct sl_started *out;
 };
 
-int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
-		  struct sl_err *err)
+int sl_jobs_enqueue(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
+		    struct sl_err *err)
 {
-	return sl_jobs_start_many(client, tx, chain, 1, out, err);
+	return sl_jobs_enqueue_many(client, tx, chain, 1, out, err);
 }
 
 /* How many of the chains make the next batch: at least one. */
@@ -201,25 +201,6 @@ static int start_notification(const char *type, struct sl_start_notification *ou
 	return notify->ops->start_notification(notify->ctx, type, out);
 }
 
-/* Check and insert every chain through one buffer, a batch at a time. */
-static int enqueue_batches(const struct enqueue *e, struct call *c, struct sl_new_chain *checked, struct sl_err *err)
-{
-	const struct sl__home *home = &e->client->home;
-	for (size_t from = 0, n; from < e->n; from += n) {
-		n = batch_length(e->chains + from, e->n - from);
-		for (size_t i = 0; i < n; i++) {
-			int rc = sl__new_chain_check(e->client->types, &home->env, &e->chains[from + i], &checked[i],
-						     err);
-			if (rc != 0)
-				return e->n == 1 ? rc : sl_err_wrap(err, rc, "chains[%zu]", from + i);
-		}
-		int rc = c->ops->start(c->store, c->store_tx, checked, n, e->out + from, c->listen, err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
 /* With more than one batch tx is open, and the caller undoes a part. */
 static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 {
@@ -236,16 +217,28 @@ static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 	/* For a single chain in its own transaction the store may send the notification itself. */
 	if (e->n == 1 && tx == NULL && home->notify != NULL && home->notify->ops->start_notification != NULL)
 		c.fx.listen.start_notification = start_notification;
-	do
-		rc = enqueue_batches(e, &c, checked, &c.err);
-	while (retry_call(&c, rc));
+	do {
+		/* Check and insert every chain through one buffer, a batch at a time. */
+		rc = 0;
+		for (size_t from = 0, n; rc == 0 && from < e->n; from += n) {
+			n = batch_length(e->chains + from, e->n - from);
+			for (size_t i = 0; rc == 0 && i < n; i++) {
+				rc = sl__new_chain_check(e->client->types, &home->env, &e->chains[from + i],
+							 &checked[i], &c.err);
+				if (rc != 0 && e->n > 1)
+					rc = sl_err_wrap(&c.err, rc, "chains[%zu]", from + i);
+			}
+			if (rc == 0)
+				rc = c.ops->start(c.store, c.store_tx, checked, n, e->out + from, c.listen, &c.err);
+		}
+	} while (retry_call(&c, rc));
 	if (checked != &one)
 		sl__free(&home->env, checked);
 	return end_call(&c, rc);
 }
 
-int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		       struct sl_err *err)
+int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
+			 struct sl_started *out, struct sl_err *err)
 {
 	static const char savepoint[] = "sl_start_many";
 	const struct enqueue e = {client, chains, n, out};
@@ -272,7 +265,7 @@ int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *ch
 	}
 	/* Several batches in a new transaction. */
 	do {
-		rc = sl__tx_begin(&client->home, NULL, &tx, &last);
+		rc = sl__tx_begin(&client->home, NULL, false, &tx, &last);
 		if (rc != 0)
 			break;
 		rc = enqueue_in(&e, tx, &last);

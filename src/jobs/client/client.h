@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "jobs/client/tx.h"
 #include "jobs/client/types.h"
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 
 struct sl__waiter;
 
@@ -36,9 +36,14 @@ void sl__jobs_unsubscribe(sl_jobs *client);
 
 /* ---- copies ---- */
 
-/* NULL without memory. */
-struct sl_job *sl__copy_job(const struct sl_env *env, const struct sl_job *job);
-struct sl_chain *sl__copy_chain(const struct sl_env *env, const struct sl_chain *chain);
+/* The copy of one job or chain. */
+struct sl__copy {
+	const struct sl_env *env;
+	void *data; /* NULL: none was made */
+};
+/* Callbacks for a store, with a struct sl__copy as ctx: 0 or SL_ENOMEM. */
+sl_job_fn sl__copy_job;
+sl_chain_fn sl__copy_chain;
 
 struct sl__row {
 	struct sl__row *next;

@@ -81,14 +81,20 @@ static void *copy_to(const struct shape *shape, void *to, const void *from)
 	return to;
 }
 
-struct sl_job *sl__copy_job(const struct sl_env *env, const struct sl_job *job)
+static int copy_one(const struct shape *shape, const void *from, struct sl__copy *copy)
 {
-	return copy_to(&job_shape, sl__alloc(env, copy_size(&job_shape, job)), job);
+	copy->data = copy_to(shape, sl__alloc(copy->env, copy_size(shape, from)), from);
+	return copy->data != NULL ? 0 : SL_ENOMEM;
 }
 
-struct sl_chain *sl__copy_chain(const struct sl_env *env, const struct sl_chain *chain)
+int sl__copy_job(const struct sl_job *job, void *ctx)
 {
-	return copy_to(&chain_shape, sl__alloc(env, copy_size(&chain_shape, chain)), chain);
+	return copy_one(&job_shape, job, ctx);
+}
+
+int sl__copy_chain(const struct sl_chain *chain, void *ctx)
+{
+	return copy_one(&chain_shape, chain, ctx);
 }
 
 /* ---- rows ---- */

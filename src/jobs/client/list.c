@@ -22,45 +22,27 @@
 
 /* ---- one row ---- */
 
-struct kept {
-	const struct sl_env *env;
-	void *copy;
-};
-
-static int keep_job(const struct sl_job *job, void *ctx)
-{
-	struct kept *k = ctx;
-	k->copy = sl__copy_job(k->env, job);
-	return k->copy != NULL ? 0 : SL_ENOMEM;
-}
-
-static int keep_chain(const struct sl_chain *chain, void *ctx)
-{
-	struct kept *k = ctx;
-	k->copy = sl__copy_chain(k->env, chain);
-	return k->copy != NULL ? 0 : SL_ENOMEM;
-}
-
 /* A copy of the job or chain, in *out. */
 static int get_copy(sl_jobs *client, bool chain, uint64_t id, void **out, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	struct kept k = {.env = &client->home.env};
+	struct sl__copy copy = {.env = &client->home.env};
 	const char *what = chain ? "chain" : "job";
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
-	rc = chain ? store->ops->get_chain(store->ctx, NULL, id, keep_chain, &k, err)
-		   : store->ops->get_job(store->ctx, NULL, id, keep_job, &k, err);
+	rc = chain ? store->ops->get_chain(store->ctx, NULL, id, sl__copy_chain, &copy, err)
+		   : store->ops->get_job(store->ctx, NULL, id, sl__copy_job, &copy, err);
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(err, rc, "%s %llu: no memory", what, (unsigned long long)id);
-	if (rc == 0 && k.copy == NULL)
+	if (rc == 0 && copy.data == NULL)
 		rc = sl_err_set(err, SL_ENOENT, "no %s %llu", what, (unsigned long long)id);
-	if (rc == 0)
-		*out = k.copy;
-	else
-		sl__free(k.env, k.copy);
-	return rc;
+	if (rc != 0) {
+		sl__free(copy.env, copy.data);
+		return rc;
+	}
+	*out = copy.data;
+	return 0;
 }
 
 int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err)
@@ -81,10 +63,14 @@ int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struc
 	return rc;
 }
 
-void sl_jobs_free(sl_jobs *client, void *job_or_chain)
+void sl_job_release(sl_jobs *client, struct sl_job *job)
 {
-	if (job_or_chain != NULL)
-		sl__free(&client->home.env, job_or_chain);
+	sl__free(&client->home.env, job);
+}
+
+void sl_chain_release(sl_jobs *client, struct sl_chain *chain)
+{
+	sl__free(&client->home.env, chain);
 }
 
 /* ---- many rows ---- */
@@ -185,7 +171,7 @@ static int show_job(const struct listing *l, const struct sl_job *job, struct sl
 	whole->output = bounded(l, whole->output);
 	whole->progress = bounded(l, whole->progress);
 	rc = l->fn.job(whole, l->ctx);
-	sl_jobs_free(l->client, whole);
+	sl_job_release(l->client, whole);
 	return rc;
 }
 
@@ -201,7 +187,7 @@ static int show_chain(const struct listing *l, const struct sl_chain *chain, str
 	whole->input = bounded(l, whole->input);
 	whole->output = bounded(l, whole->output);
 	rc = l->fn.chain(whole, l->ctx);
-	sl_jobs_free(l->client, whole);
+	sl_chain_release(l->client, whole);
 	return rc;
 }
 
@@ -376,14 +362,14 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Pass one worker with its n leases to the caller. types has room for the types of all leases. */
-static int show_worker(const struct sl_lease *const *leases, size_t n, const char **types, sl_worker_info_fn *fn,
-		       void *ctx)
+/* A worker with its n leases. types has room for the types of all leases. */
+static struct sl_worker_info describe_worker(const struct sl_lease *const *leases, size_t n, const char **types)
 {
 	struct sl_worker_info w = {.worker = leases[0]->worker,
 				   .leases = n,
 				   .oldest_claimed_ms = leases[0]->claimed_ms,
-				   .until_ms = leases[0]->until_ms};
+				   .until_ms = leases[0]->until_ms,
+				   .types = types};
 	size_t n_types = 0;
 	for (size_t i = 0; i < n; i++) {
 		w.jobs += leases[i]->n_jobs;
@@ -397,47 +383,21 @@ static int show_worker(const struct sl_lease *const *leases, size_t n, const cha
 	for (size_t i = 0; i < n_types; i++)
 		if (w.n_types == 0 || strcmp(types[w.n_types - 1], types[i]) != 0)
 			types[w.n_types++] = types[i];
-	w.types = types;
-	return fn(&w, ctx);
-}
-
-/* Group the leases by worker. */
-static int show_workers(const struct sl_env *env, const struct sl__rows *rows, sl_worker_info_fn *fn, void *ctx,
-			struct sl_err *err)
-{
-	size_t n = 0, n_types = 0;
-	int rc = 0;
-	for (const struct sl__row *row = rows->first; row != NULL; row = row->next)
-		n_types += ((const struct sl_lease *)row->data)->n_types;
-	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows->n, 1), sizeof(*leases));
-	const char **types = sl__calloc(env, SL_MAX(n_types, 1), sizeof(*types));
-	if (leases == NULL || types == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for the leases of all workers");
-	for (const struct sl__row *row = rows->first; rc == 0 && row != NULL; row = row->next)
-		leases[n++] = row->data;
-	if (n > 0)
-		qsort(leases, n, sizeof(*leases), by_worker);
-	for (size_t from = 0, to; rc == 0 && from < n; from = to) {
-		for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
-			to++;
-		rc = show_worker(leases + from, to - from, types, fn, ctx);
-	}
-	sl__free(env, types);
-	sl__free(env, leases);
-	return rc;
+	return w;
 }
 
 int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err)
 {
+	const struct sl_env *env = &client->home.env;
 	struct listing l = {.client = client, .what = LEASES};
 	struct sl__rows rows;
 	uint8_t last[16];
-	size_t before;
+	size_t before, n = 0, n_types = 0;
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
 	/* All leases in one list: workers are known only by them. */
-	sl__rows_init(&rows, &client->home.env);
+	sl__rows_init(&rows, env);
 	do {
 		before = rows.n;
 		rc = read_page(&l, LEASES_PAGE, &rows, err);
@@ -447,8 +407,25 @@ int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl
 			l.after_claim = last;
 		}
 	} while (rc == 0 && rows.n - before >= LEASES_PAGE);
-	if (rc == 0)
-		rc = show_workers(&client->home.env, &rows, fn, ctx, err);
+	/* Group them by worker. */
+	for (const struct sl__row *row = rows.first; row != NULL; row = row->next)
+		n_types += ((const struct sl_lease *)row->data)->n_types;
+	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows.n, 1), sizeof(*leases));
+	const char **types = sl__calloc(env, SL_MAX(n_types, 1), sizeof(*types));
+	if (rc == 0 && (leases == NULL || types == NULL))
+		rc = sl_err_set(err, SL_ENOMEM, "no memory for the leases of all workers");
+	for (const struct sl__row *row = rows.first; rc == 0 && row != NULL; row = row->next)
+		leases[n++] = row->data;
+	if (n > 0)
+		qsort(leases, n, sizeof(*leases), by_worker);
+	for (size_t from = 0, to; rc == 0 && from < n; from = to) {
+		for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
+			to++;
+		const struct sl_worker_info w = describe_worker(leases + from, to - from, types);
+		rc = fn(&w, ctx);
+	}
+	sl__free(env, types);
+	sl__free(env, leases);
 	sl__rows_fini(&rows);
 	return rc;
 }

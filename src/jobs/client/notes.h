@@ -13,7 +13,7 @@
 #define SL_JOBS_NOTES_H
 
 #include "base/env.h"
-#include <sluice/adapter/notify.h>
+#include "jobs/notify/ops.h"
 
 #define SL__NOTES_INLINE 4
 #define SL__NOTES_TYPE_BYTES 129 /* a type's name and its NUL */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "jobs/notify/ops.h"
 #include <sluice/jobs.h>
 
 #define DEFAULT_URL "sqlite:~/.sluice/sluice.db"

@@ -12,20 +12,6 @@
 
 /* ---- the observer ---- */
 
-int sl__observer_init(struct sl__observer *o, const struct sl_env *env, struct sl_err *err)
-{
-	o->counts = env->metrics != NULL;
-	for (int kind = SL_OBSERVE_NONE + 1; o->counts && kind < SL__OBSERVE_COUNT; kind++) {
-		struct sl_metric_label label = {"kind", sl_observe_name((enum sl_observe_kind)kind)};
-		int rc = sl_metrics_counter(env->metrics, "sluice_job_observations_total",
-					    "Changes of state of jobs, attempts, leases and workers.", &label, 1,
-					    &o->counters[kind], err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
 void sl__observe(const struct sl__observer *o, const struct sl_observation *observation)
 {
 	assert((unsigned)observation->kind < SL__OBSERVE_COUNT);
@@ -35,34 +21,6 @@ void sl__observe(const struct sl__observer *o, const struct sl_observation *obse
 	struct sl_observation full = *observation;
 	full.worker = o->worker;
 	o->fn(&full, o->ctx);
-}
-
-void sl__observe_change(const struct sl__observer *o, const struct sl_change *change)
-{
-	static const enum sl_observe_kind kinds[] = {
-		[SL_CHANGE_CREATED] = SL_OBSERVE_JOB_CREATED,
-		[SL_CHANGE_BLOCKED] = SL_OBSERVE_JOB_BLOCKED,
-		[SL_CHANGE_UNBLOCKED] = SL_OBSERVE_JOB_UNBLOCKED,
-		[SL_CHANGE_SCHEDULED] = SL_OBSERVE_JOB_SCHEDULED,
-		[SL_CHANGE_REAPED] = SL_OBSERVE_JOB_REAPED,
-		[SL_CHANGE_CANCELLED] = SL_OBSERVE_JOB_CANCELLED,
-		[SL_CHANGE_DELETED] = SL_OBSERVE_JOB_DELETED,
-		[SL_CHANGE_CHAIN_COMPLETED] = SL_OBSERVE_CHAIN_COMPLETED,
-		[SL_CHANGE_COMPLETED] = SL_OBSERVE_JOB_COMPLETED,
-		[SL_CHANGE_FAILED] = SL_OBSERVE_JOB_FAILED,
-	};
-	if ((size_t)change->kind == 0 || (size_t)change->kind >= SL_COUNT(kinds))
-		return;
-	struct sl_err failed = SL_ERR_INIT;
-	if (change->kind == SL_CHANGE_FAILED)
-		(void)sl_err_set(&failed, SL_ECANCELLED, "failed from outside");
-	const struct sl_observation observation = {.kind = kinds[change->kind],
-						   .type = change->type,
-						   .id = change->id,
-						   .chain_id = change->chain_id,
-						   .duration_ns = -1,
-						   .err = failed.code != 0 ? &failed : NULL};
-	sl__observe(o, &observation);
 }
 
 /* ---- home ---- */
@@ -84,8 +42,20 @@ int sl__home_init(struct sl__home *home, const struct sl__home_opts *opts, struc
 	int rc = sl__env_init(&home->env, opts->env, err);
 	if (rc != 0)
 		return rc;
-	home->observer = (struct sl__observer){.fn = opts->observe, .ctx = opts->observe_ctx, .worker = opts->worker};
-	return sl__observer_init(&home->observer, &home->env, err);
+	struct sl__observer *o = &home->observer;
+	*o = (struct sl__observer){.fn = opts->observe,
+				   .ctx = opts->observe_ctx,
+				   .worker = opts->worker,
+				   .counts = home->env.metrics != NULL};
+	for (int kind = SL_OBSERVE_NONE + 1; o->counts && kind < SL__OBSERVE_COUNT; kind++) {
+		struct sl_metric_label label = {"kind", sl_observe_name((enum sl_observe_kind)kind)};
+		rc = sl_metrics_counter(home->env.metrics, "sluice_job_observations_total",
+					"Changes of state of jobs, attempts, leases and workers.", &label, 1,
+					&o->counters[kind], err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }
 
 int sl__home_check(const struct sl__home *home, struct sl_err *err)
@@ -135,9 +105,34 @@ void sl__effects_init(struct sl__effects *fx, const struct sl__home *home)
 
 void sl__effects_send(struct sl__effects *fx)
 {
+	static const enum sl_observe_kind kinds[] = {
+		[SL_CHANGE_CREATED] = SL_OBSERVE_JOB_CREATED,
+		[SL_CHANGE_BLOCKED] = SL_OBSERVE_JOB_BLOCKED,
+		[SL_CHANGE_UNBLOCKED] = SL_OBSERVE_JOB_UNBLOCKED,
+		[SL_CHANGE_SCHEDULED] = SL_OBSERVE_JOB_SCHEDULED,
+		[SL_CHANGE_REAPED] = SL_OBSERVE_JOB_REAPED,
+		[SL_CHANGE_CANCELLED] = SL_OBSERVE_JOB_CANCELLED,
+		[SL_CHANGE_DELETED] = SL_OBSERVE_JOB_DELETED,
+		[SL_CHANGE_CHAIN_COMPLETED] = SL_OBSERVE_CHAIN_COMPLETED,
+		[SL_CHANGE_COMPLETED] = SL_OBSERVE_JOB_COMPLETED,
+		[SL_CHANGE_FAILED] = SL_OBSERVE_JOB_FAILED,
+	};
 	sl__notes_publish(&fx->notes, fx->home->notify);
-	for (size_t i = 0; i < fx->n; i++)
-		sl__observe_change(&fx->home->observer, &fx->changes[i]);
+	for (size_t i = 0; i < fx->n; i++) {
+		const struct sl_change *change = &fx->changes[i];
+		struct sl_err failed = SL_ERR_INIT;
+		if ((size_t)change->kind == 0 || (size_t)change->kind >= SL_COUNT(kinds))
+			continue;
+		if (change->kind == SL_CHANGE_FAILED)
+			(void)sl_err_set(&failed, SL_ECANCELLED, "failed from outside");
+		const struct sl_observation observation = {.kind = kinds[change->kind],
+							   .type = change->type,
+							   .id = change->id,
+							   .chain_id = change->chain_id,
+							   .duration_ns = -1,
+							   .err = failed.code != 0 ? &failed : NULL};
+		sl__observe(&fx->home->observer, &observation);
+	}
 	if (fx->lost > 0)
 		sl__log(&fx->home->env, SL_LOG_WARN, "jobs", "no memory for observations", SL__F_U64("lost", fx->lost));
 	fx->n = 0;
@@ -180,7 +175,7 @@ struct sl_tx {
 	struct sl__effects fx;
 };
 
-int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct sl_err *err)
+int sl__tx_begin(const struct sl__home *home, void *native, bool kept, sl_tx **out, struct sl_err *err)
 {
 	const struct sl_store_ops *ops = home->store.ops;
 	int rc = sl__home_check(home, err);
@@ -191,6 +186,7 @@ int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct 
 		return sl_err_set(err, SL_ENOMEM, "begin a transaction: no memory");
 	tx->home = home;
 	tx->joined = native != NULL;
+	tx->kept = kept;
 	rc = tx->joined ? ops->join(home->store.ctx, native, &tx->open, err)
 			: ops->begin(home->store.ctx, &tx->open, err);
 	if (rc != 0) {
@@ -211,12 +207,7 @@ const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_rec
 {
 	tx->fx.listen.audit = audit;
 	tx->fx.listen.n_audit = n;
-	return sl__effects_listen(&tx->fx);
-}
-
-void sl__tx_keep(sl_tx *tx)
-{
-	tx->kept = true;
+	return &tx->fx.listen;
 }
 
 int sl__tx_check(const sl_tx *tx, const struct sl__home *home, struct sl_err *err)
@@ -286,8 +277,8 @@ void *sl_tx_native(sl_tx *tx)
 	return sl__tx_check(tx, tx->home, NULL) == 0 ? tx->home->store.ops->native(tx->open) : NULL;
 }
 
-/* Is the transaction open and the name valid? */
-static int check_savepoint(const sl_tx *tx, const char *name, struct sl_err *err)
+/* Is the transaction open and the name valid? *found, unless it is NULL, is the savepoint, which must exist. */
+static int check_savepoint(const sl_tx *tx, const char *name, struct savepoint **found, struct sl_err *err)
 {
 	int rc = sl__tx_check(tx, tx->home, err);
 	if (rc != 0)
@@ -296,12 +287,18 @@ static int check_savepoint(const sl_tx *tx, const char *name, struct sl_err *err
 	if (n == 0 || n > 63 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9'))
 		return sl_err_set(err, SL_EINVAL,
 				  "invalid savepoint name: use 1 to 63 of [a-z0-9_], not beginning with a digit");
-	return 0;
+	if (found == NULL)
+		return 0;
+	struct savepoint *s = tx->savepoints;
+	while (s != NULL && strcmp(s->name, name) != 0)
+		s = s->below;
+	*found = s;
+	return s != NULL ? 0 : sl_err_set(err, SL_EINVAL, "no savepoint %s in this transaction", name);
 }
 
 int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err)
 {
-	int rc = check_savepoint(tx, name, err);
+	int rc = check_savepoint(tx, name, NULL, err);
 	if (rc != 0)
 		return rc;
 	size_t n = strlen(name) + 1;
@@ -318,22 +315,10 @@ int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err)
 	return rc;
 }
 
-static int find_savepoint(sl_tx *tx, const char *name, struct savepoint **out, struct sl_err *err)
-{
-	int rc = check_savepoint(tx, name, err);
-	if (rc != 0)
-		return rc;
-	struct savepoint *s = tx->savepoints;
-	while (s != NULL && strcmp(s->name, name) != 0)
-		s = s->below;
-	*out = s;
-	return s != NULL ? 0 : sl_err_set(err, SL_EINVAL, "no savepoint %s in this transaction", name);
-}
-
 int sl_tx_release(sl_tx *tx, const char *name, struct sl_err *err)
 {
 	struct savepoint *s;
-	int rc = find_savepoint(tx, name, &s, err);
+	int rc = check_savepoint(tx, name, &s, err);
 	if (rc != 0)
 		return rc;
 	rc = tx->home->store.ops->release_savepoint(tx->open, name, err);
@@ -347,7 +332,7 @@ int sl_tx_release(sl_tx *tx, const char *name, struct sl_err *err)
 int sl_tx_rollback_to(sl_tx *tx, const char *name, struct sl_err *err)
 {
 	struct savepoint *s;
-	int rc = find_savepoint(tx, name, &s, err);
+	int rc = check_savepoint(tx, name, &s, err);
 	if (rc != 0)
 		return rc;
 	rc = tx->home->store.ops->rollback_to(tx->open, name, err);

@@ -7,7 +7,7 @@
  *   struct sl__effects   the collector alone, for a call that runs in its own transaction (tx NULL):
  *                            struct sl__effects fx;
  *                            sl__effects_init(&fx, home);
- *                            rc = ops->reap(…, sl__effects_listen(&fx), err);
+ *                            rc = ops->reap(…, &fx.listen, err);
  *                            sl__effects_end(&fx, rc == 0);
  *   sl_tx                a store's transaction and its collector
  *
@@ -19,8 +19,8 @@
 #include <sys/types.h>
 
 #include "jobs/client/notes.h"
+#include "jobs/store/ops.h"
 #include <sluice/adapter/observe.h>
-#include <sluice/adapter/store.h>
 #include <sluice/jobs.h>
 #include <sluice/metrics.h>
 
@@ -36,8 +36,6 @@ struct sl__observer {
 	sl_counter *counters[SL__OBSERVE_COUNT];
 };
 
-/* fn, ctx and worker are set. */
-SL_MUST_CHECK int sl__observer_init(struct sl__observer *o, const struct sl_env *env, struct sl_err *err);
 /* Otherwise nothing need be collected. */
 static inline bool sl__observer_listens(const struct sl__observer *o)
 {
@@ -45,8 +43,6 @@ static inline bool sl__observer_listens(const struct sl__observer *o)
 }
 /* The worker is filled in. No lock may be held. */
 void sl__observe(const struct sl__observer *o, const struct sl_observation *observation);
-/* A change that a store reported, now that it is durable. */
-void sl__observe_change(const struct sl__observer *o, const struct sl_change *change);
 
 /* What a client and a worker share: their store, their notifier and their observer. */
 struct sl__home {
@@ -80,31 +76,25 @@ struct sl__effects {
 	struct sl__notes notes; /* also holds the names of the changes' types */
 	struct sl_change *changes;
 	size_t n, cap;
-	uint64_t lost; /* changes that found no memory: a warning is logged */
-	struct sl_store_listen listen;
+	uint64_t lost;                 /* changes that found no memory: a warning is logged */
+	struct sl_store_listen listen; /* for the store; without an observer, changes are not asked for */
 	struct sl_change inline_changes[SL__EFFECTS_INLINE];
 };
 
 void sl__effects_init(struct sl__effects *fx, const struct sl__home *home);
-/* For the call to the store; without an observer, changes are not asked for. */
-static inline const struct sl_store_listen *sl__effects_listen(struct sl__effects *fx)
-{
-	return &fx->listen;
-}
 /* Publish and observe what was collected, and empty it. For what is durable. */
 void sl__effects_send(struct sl__effects *fx);
 void sl__effects_fini(struct sl__effects *fx);
 /* send when it has happened, then fini. */
 void sl__effects_end(struct sl__effects *fx, bool happened);
 
-/* A new transaction; or one on the caller's connection, when native is not NULL (see `join`). */
-SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, sl_tx **out, struct sl_err *err);
+/* A new transaction; or one on the caller's connection, when native is not NULL (see `join`). kept: an attempt's, on
+ * which sl_tx_commit is refused and sl_tx_rollback does nothing; only sl__tx_commit and sl__tx_rollback end it. */
+SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, bool kept, sl_tx **out, struct sl_err *err);
 /* For the calls to the store, with sl__tx_listen. */
 sl_store_tx *sl__tx_store(sl_tx *tx);
 /* audit: who makes the next change in it; n 0: it is not audited. */
 const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
-/* An attempt's: sl_tx_commit on it is refused and sl_tx_rollback does nothing; only the two below end it. */
-void sl__tx_keep(sl_tx *tx);
 /* Both free tx. The effects go out after the commit. */
 SL_MUST_CHECK int sl__tx_commit(sl_tx *tx, struct sl_err *err);
 void sl__tx_rollback(sl_tx *tx);

@@ -33,23 +33,6 @@ static void wake_waiters(const struct sl_note *note, void *ctx)
 	sl__unlock(&client->mu);
 }
 
-/* Made by the first waiter; the others wait for it, or they would miss what is sent meanwhile. After a failure the next
- * waiter tries again. */
-static void subscribe(sl_jobs *client)
-{
-	const sl_notify *notify = client->home.notify;
-	struct sl_err err = SL_ERR_INIT;
-	sl__lock(&client->subscribe_mu);
-	if (!client->subscribed) {
-		client->subscribed = notify->ops->subscribe(notify->ctx, wake_waiters, client, &err) == 0;
-		if (!client->subscribed)
-			sl__log(&client->home.env, SL_LOG_WARN, "jobs",
-				"subscribing to notifications failed; falling back to polling",
-				SL__F_STR("error", err.msg));
-	}
-	sl__unlock(&client->subscribe_mu);
-}
-
 void sl__jobs_unsubscribe(sl_jobs *client)
 {
 	const sl_notify *notify = client->home.notify;
@@ -79,9 +62,11 @@ static int keep_state(const struct sl_chain *chain, void *ctx)
 	s->ended = has_ended(chain->status);
 	if (!s->ended || !s->want_copy)
 		return 0;
-	s->chain = sl__copy_chain(&s->client->home.env, chain);
-	s->no_memory = s->chain == NULL;
-	return s->no_memory ? SL_ENOMEM : 0;
+	struct sl__copy copy = {.env = &s->client->home.env};
+	int rc = sl__copy_chain(chain, &copy);
+	s->chain = copy.data;
+	s->no_memory = rc != 0;
+	return rc;
 }
 
 /* 0 also while it has not ended. */
@@ -107,7 +92,18 @@ static int wait_for_end(struct chain_state *s, struct sl__waiter *w, int64_t dea
 	enum sl_job_status status = SL_JOB_PENDING;
 	int rc = 0;
 	if (notify != NULL) {
-		subscribe(client);
+		/* The first waiter subscribes; the others wait for it, or they would miss what is sent meanwhile. After a
+		 * failure the next waiter tries again. */
+		struct sl_err why = SL_ERR_INIT;
+		sl__lock(&client->subscribe_mu);
+		if (!client->subscribed) {
+			client->subscribed = notify->ops->subscribe(notify->ctx, wake_waiters, client, &why) == 0;
+			if (!client->subscribed)
+				sl__log(env, SL_LOG_WARN, "jobs",
+					"subscribing to notifications failed; falling back to polling",
+					SL__F_STR("error", why.msg));
+		}
+		sl__unlock(&client->subscribe_mu);
 		rc = store->ops->watch(store->ctx, s->chain_id, &status, err);
 		if (rc == 0 && has_ended(status))
 			rc = read_state(s, err);

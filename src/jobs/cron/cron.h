@@ -13,7 +13,7 @@
 #define SL_JOBS_CRON_H
 
 #include "base/env.h"
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 #define SL__CRON_CATCH_UP 1000
 

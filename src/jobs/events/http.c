@@ -72,35 +72,30 @@ static struct sl__event_http_peer peer_of(const sl_event_http_sender *s)
 					    .password = s->base.password};
 }
 
-static int publish_body(sl_event_http_sender *s, struct sl_wal_reply *reply, struct sl_err *err)
+static int send_over_http(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
 {
+	sl_event_http_sender *s = ctx;
 	const char *const headers[] = {"Content-Type: application/proto", "Connect-Protocol-Version: 1", s->target};
+	struct sl__http_response r;
+	reply->refused = 0;
+	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
+	if (rc == 0 && s->client == NULL)
+		rc = make_client(s, &s->publish, &s->client, err);
+	if (rc != 0)
+		return rc;
 	struct sl__http_request request = {.headers = headers,
 					   .n_headers = s->target[0] != '\0' ? 3 : 2,
 					   .body = s->body.data,
 					   .len = s->body.len};
-	struct sl__http_response r;
-	int rc = s->client == NULL ? make_client(s, &s->publish, &s->client, err) : 0;
-	if (rc != 0)
-		return rc;
 	rc = exchange(s, s->client, &request, &r, err);
+	if (rc == SL_ECANCELLED) {
+		uint64_t cancels;
+		(void)!read(s->cancel, &cancels, sizeof(cancels));
+	}
 	if (rc != 0)
 		return rc;
 	const struct sl__event_http_peer peer = peer_of(s);
 	return sl__event_http_answer(&r, &peer, reply, &s->env, err);
-}
-
-static int send_over_http(const struct sl_wal_batch *batch, struct sl_wal_reply *reply, struct sl_err *err, void *ctx)
-{
-	sl_event_http_sender *s = ctx;
-	uint64_t cancels;
-	reply->refused = 0;
-	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
-	if (rc == 0)
-		rc = publish_body(s, reply, err);
-	if (rc == SL_ECANCELLED)
-		(void)!read(s->cancel, &cancels, sizeof(cancels));
-	return rc;
 }
 
 static void cancel_send(void *ctx)

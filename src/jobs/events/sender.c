@@ -8,6 +8,7 @@
  * returned and the sender resumes there.
  */
 #include "base/env.h"
+#include "jobs/store/ops.h"
 #include <sluice/events.h>
 
 struct sl_event_sender {

@@ -111,43 +111,34 @@ static int add_bad_line(struct sl__capture *c, uint64_t start, const struct sl__
 
 /* ---- lines ---- */
 
-static int finish_control_line(struct sl__capture *c, struct sl_err *err)
-{
-	const struct sl__capture_stream *s = &c->streams[SL__CONTROL];
-	uint64_t start = s->next - s->line.len;
-	struct sl__said said;
-	int rc = sl__protocol_line(&c->protocol, sl__buf_str(&s->line), s->line.len, &said);
-	if (rc != 0)
-		return sl_err_set(err, rc, "descriptor 3: out of memory");
-	if (said.bad[0] != '\0')
-		return add_bad_line(c, start, &said, err);
-	if (said.progress == NULL)
-		return 0;
-	struct sl_event event = event_of(c, SL_EVENT_PROGRESS, said.progress, said.progress_len);
-	rc = add_at(c, SL__CONTROL, start, &event, err);
-	if (rc == 0 && c->on_progress != NULL) {
-		char *json = sl__asprintf(c->env, "%.*s", (int)said.progress_len, said.progress);
-		if (json != NULL)
-			c->on_progress(json, c->ctx);
-		sl__free(c->env, json);
-	}
-	return rc;
-}
-
 /* The line of a stream is complete (or it is the end of everything). */
 static int finish_line(struct sl__capture *c, enum sl__stream stream, bool partial, struct sl_err *err)
 {
 	struct sl__capture_stream *s = &c->streams[stream];
-	int rc;
-	if (stream == SL__CONTROL) {
-		rc = finish_control_line(c, err);
-	} else {
+	const char *text = sl__buf_str(&s->line);
+	uint64_t start = s->next - s->line.len;
+	struct sl__said said = {0};
+	int rc = 0;
+	if (stream != SL__CONTROL) {
 		int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
-		struct sl_event event = event_of(c, type, sl__buf_str(&s->line), s->line.len);
+		struct sl_event event = event_of(c, type, text, s->line.len);
 		event.partial = partial;
 		if (stream == SL__STDERR && s->line.len > 0)
-			keep_last_stderr(c, sl__buf_str(&s->line), s->line.len);
-		rc = add_at(c, stream, s->next - s->line.len, &event, err);
+			keep_last_stderr(c, text, s->line.len);
+		rc = add_at(c, stream, start, &event, err);
+	} else if (sl__protocol_line(&c->protocol, text, s->line.len, &said) != 0) {
+		rc = sl_err_set(err, SL_ENOMEM, "descriptor 3: out of memory");
+	} else if (said.bad[0] != '\0') {
+		rc = add_bad_line(c, start, &said, err);
+	} else if (said.progress != NULL) {
+		struct sl_event event = event_of(c, SL_EVENT_PROGRESS, said.progress, said.progress_len);
+		rc = add_at(c, SL__CONTROL, start, &event, err);
+		if (rc == 0 && c->on_progress != NULL) {
+			char *json = sl__asprintf(c->env, "%.*s", (int)said.progress_len, said.progress);
+			if (json != NULL)
+				c->on_progress(json, c->ctx);
+			sl__free(c->env, json);
+		}
 	}
 	sl__buf_clear(&s->line);
 	return rc;

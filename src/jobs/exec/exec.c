@@ -137,21 +137,6 @@ void sl_exec_free(sl_exec *x)
 /* ---- the end of an attempt ---- */
 
 /* SL_EAGAIN: the attempt has failed and is retried. */
-
-static int start_failed(const sl_exec *x, const struct sl__capture *c, struct sl_err *err)
-{
-	const char *why = strerrordesc_np((int)c->spawn_errno);
-	if (why == NULL)
-		why = "unknown error";
-	if (c->spawn_step == SL__SPAWN_USER && x->user != NULL)
-		return sl_err_set(err, SL_EAGAIN, "cannot change to user %s: %s", x->user->name, why);
-	return sl_err_set(err, SL_EAGAIN, "cannot %s %s: %s",
-			  c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
-			  : c->spawn_step == SL__SPAWN_EXEC ? "execute"
-							    : "start",
-			  x->argv != NULL ? x->argv[0] : "the command", why);
-}
-
 static int bad_exit(const struct sl__capture *c, struct sl_err *err)
 {
 	const char *colon = c->last_stderr[0] != '\0' ? ": " : "";
@@ -172,8 +157,18 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, sl_atte
 		return sl_err_set(err, SL_ECANCELLED, "aborted: %s", sl_abort_reason_name(ops->aborted(attempt)));
 	if (p->last == SL__SAYS_FAIL)
 		return ops->fail(attempt, sl__buf_str(&p->text), err);
-	if (c->failed)
-		return start_failed(x, c, err);
+	if (c->failed) {
+		const char *why = strerrordesc_np((int)c->spawn_errno);
+		if (why == NULL)
+			why = "unknown error";
+		if (c->spawn_step == SL__SPAWN_USER && x->user != NULL)
+			return sl_err_set(err, SL_EAGAIN, "cannot change to user %s: %s", x->user->name, why);
+		return sl_err_set(err, SL_EAGAIN, "cannot %s %s: %s",
+				  c->spawn_step == SL__SPAWN_CHDIR  ? "change to the folder of"
+				  : c->spawn_step == SL__SPAWN_EXEC ? "execute"
+								    : "start",
+				  x->argv != NULL ? x->argv[0] : "the command", why);
+	}
 	if (r->minder_died)
 		return sl_err_set(err, SL_EAGAIN, "the command's minder process died; the command was killed");
 	if (!c->exited)
@@ -253,7 +248,7 @@ static int64_t retry_delay_ms(const sl_attempt *a)
 	if (store->ops->attempts(store->ctx, a->run->id, count_futile, &futile, NULL) != 0)
 		futile = (uint32_t)a->run->charged;
 	sl__prng_init(&prng, &a->w->home.env);
-	return sl__retry_delay_ms(&sl__core_type(a->w->core, a->run)->retry, futile + 1, &prng);
+	return sl__retry_delay_ms(&a->w->core_types[a->run->type].retry, futile + 1, &prng);
 }
 
 static int read_origin(const struct sl_job *found, void *ctx)

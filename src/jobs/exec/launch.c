@@ -30,34 +30,6 @@ static bool is_one_of(const char *setting, const char *const *names, size_t n)
 	return false;
 }
 
-static int copy_environment(sl_exec *x, const char *const *from)
-{
-	size_t n = 0;
-	if (from == NULL)
-		from = (const char *const *)environ;
-	while (from != NULL && from[n] != NULL)
-		n++;
-	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof(*x->base_env));
-	if (x->base_env == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		if (is_one_of(from[i], own_names, SL_COUNT(own_names)) ||
-		    (x->user != NULL && is_one_of(from[i], user_names, SL_COUNT(user_names))))
-			continue;
-		x->base_env[x->n_base_env] = sl__strdup(&x->env, from[i]);
-		if (x->base_env[x->n_base_env++] == NULL)
-			return SL_ENOMEM;
-	}
-	/* Names and home of the user, when commands run as another user. */
-	for (size_t i = 0; x->user != NULL && i < SL_COUNT(user_names); i++) {
-		const char *value = i == 0 ? x->user->home : x->user->name;
-		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
-		if (x->base_env[x->n_base_env++] == NULL)
-			return SL_ENOMEM;
-	}
-	return 0;
-}
-
 static void free_list(const struct sl_env *env, char **list)
 {
 	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
@@ -153,8 +125,28 @@ int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *env
 {
 	const char *search = getenv("PATH");
 	x->search = sl__strdup(&x->env, search != NULL ? search : "/usr/local/bin:/usr/bin:/bin");
-	if (x->search == NULL || copy_environment(x, environment) != 0)
+	/* The environment, without our own names; names and home of the user when commands run as another user. */
+	const char *const *from = environment != NULL ? environment : (const char *const *)environ;
+	size_t n = 0;
+	while (from != NULL && from[n] != NULL)
+		n++;
+	x->base_env = sl__calloc(&x->env, n + SL_COUNT(user_names) + 1, sizeof(*x->base_env));
+	if (x->search == NULL || x->base_env == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	for (size_t i = 0; i < n; i++) {
+		if (is_one_of(from[i], own_names, SL_COUNT(own_names)) ||
+		    (x->user != NULL && is_one_of(from[i], user_names, SL_COUNT(user_names))))
+			continue;
+		x->base_env[x->n_base_env] = sl__strdup(&x->env, from[i]);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	}
+	for (size_t i = 0; x->user != NULL && i < SL_COUNT(user_names); i++) {
+		const char *value = i == 0 ? x->user->home : x->user->name;
+		x->base_env[x->n_base_env] = sl__asprintf(&x->env, "%s=%s", user_names[i], value);
+		if (x->base_env[x->n_base_env++] == NULL)
+			return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
+	}
 	if (argv == NULL)
 		return 0;
 	if (argv[0] == NULL || argv[0][0] == '\0')

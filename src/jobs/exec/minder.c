@@ -131,15 +131,6 @@ bool sl__pump_open(const struct sl__pump *p)
 	return p->pipes[SL__STDOUT] >= 0 || p->pipes[SL__STDERR] >= 0 || p->pipes[SL__CONTROL] >= 0;
 }
 
-void sl__pump_close(struct sl__pump *p)
-{
-	for (size_t i = 0; i < SL__STREAMS; i++) {
-		if (p->pipes[i] >= 0)
-			(void)close(p->pipes[i]);
-		p->pipes[i] = -1;
-	}
-}
-
 /* ---- the command ---- */
 
 /* M4. Once the last copy of the pipe's other end is gone, the kernel sends SIGKILL to the group that this process
@@ -325,23 +316,6 @@ static void wait_for_input(struct minder *m, struct pollfd p[POLL_COUNT])
 	m->ebbing = false;
 }
 
-static void check_deadlines(struct minder *m)
-{
-	int64_t now = sl__exec_now_ns();
-	if (now >= m->kill_at_ns) {
-		kill_group(m, SIGKILL);
-		m->kill_at_ns = SL_FOREVER;
-	}
-	if (!m->exited)
-		return;
-	/* While the spool has no room it is not the command's fault that the pipes stay open. */
-	bool patient = (m->full || !has_room(m)) && !m->orphan && !m->terminating;
-	if (patient)
-		m->linger_until_ns = SL_FOREVER;
-	else if (m->linger_until_ns == SL_FOREVER)
-		m->linger_until_ns = now + (int64_t)(m->full ? GIVE_UP_MS : SL__LINGER_MS) * 1000000;
-}
-
 /* The last frame, as long as it makes sense to wait for space. */
 static void write_last(struct minder *m, enum sl__frame_kind kind, uint32_t a, uint32_t b)
 {
@@ -385,7 +359,17 @@ static void mind_command(struct minder *m)
 			 * than three times, so the next thing to wait for is its end, for EBB_MS. */
 			m->ebbing |= open && m->pump.pipes[i] < 0 && !m->exited;
 		}
-		check_deadlines(m);
+		int64_t now = sl__exec_now_ns();
+		if (now >= m->kill_at_ns) {
+			kill_group(m, SIGKILL);
+			m->kill_at_ns = SL_FOREVER;
+		}
+		/* While the spool has no room it is not the command's fault that the pipes stay open. */
+		bool patient = m->exited && (m->full || !has_room(m)) && !m->orphan && !m->terminating;
+		if (patient)
+			m->linger_until_ns = SL_FOREVER;
+		else if (m->exited && m->linger_until_ns == SL_FOREVER)
+			m->linger_until_ns = now + (int64_t)(m->full ? GIVE_UP_MS : SL__LINGER_MS) * 1000000;
 		/* Only output is signalled: the worker checks for the start itself, and gets an 'E' for the end. */
 		uint64_t end = atomic_load(&m->shared->end);
 		if (end != m->signalled && atomic_exchange(&m->shared->want_poke, 0) != 0) {
@@ -438,7 +422,11 @@ static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 			(void)close(m->leash[i]);
 		m->leash[i] = -1;
 	}
-	sl__pump_close(&m->pump);
+	for (int i = 0; i < SL__STREAMS; i++) {
+		if (m->pump.pipes[i] >= 0)
+			(void)close(m->pump.pipes[i]);
+		m->pump.pipes[i] = -1;
+	}
 	send_to_worker(m, 'E');
 }
 

@@ -87,7 +87,6 @@ int sl__pump_read(struct sl__pump *p, enum sl__stream stream, size_t *n);
 /* Write what a dead minder had read and not finished writing. */
 int sl__pump_rescue(struct sl__pump *p);
 bool sl__pump_open(const struct sl__pump *p);
-void sl__pump_close(struct sl__pump *p);
 
 /* Where the kernel put the environment of this process: what /proc/<pid>/environ shows. start NULL: not known. */
 struct sl__env_area {

@@ -56,19 +56,6 @@ void sl__minder_end(sl_exec *x, struct sl__minder *m)
 	free_minder(x, m);
 }
 
-static void stops_running(sl_exec *x)
-{
-	sl__lock(&x->mu);
-	x->running--;
-	sl__unlock(&x->mu);
-}
-
-void sl__minder_discard(sl_exec *x, struct sl__minder *m)
-{
-	sl__minder_end(x, m);
-	stops_running(x);
-}
-
 static struct sl__minder *pop_idle(sl_exec *x, bool *many)
 {
 	sl__lock(&x->mu);
@@ -154,7 +141,9 @@ static void make_idle(sl_exec *x, struct sl__minder *m)
 void sl__minder_release(sl_exec *x, struct sl__minder *m)
 {
 	make_idle(x, m);
-	stops_running(x);
+	sl__lock(&x->mu);
+	x->running--;
+	sl__unlock(&x->mu);
 }
 
 static void retire_minder(sl_exec *x, struct sl__minder *m)
@@ -176,7 +165,9 @@ static void retire_minder(sl_exec *x, struct sl__minder *m)
 void sl__minder_retire(sl_exec *x, struct sl__minder *m)
 {
 	retire_minder(x, m);
-	stops_running(x);
+	sl__lock(&x->mu);
+	x->running--;
+	sl__unlock(&x->mu);
 }
 
 /* ---- settling ---- */

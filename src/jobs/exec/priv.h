@@ -116,7 +116,7 @@ void sl__launch_free(sl_exec *x);
 SL_MUST_CHECK int sl__launch_prepare(const sl_exec *x, struct sl__minder_shared *shared, const struct sl_job *job,
 				     const char **stdin_text, struct sl_err *err);
 
-/* pool.c: every acquire is followed by one of release, settle, retire and discard. */
+/* pool.c: every acquire is followed by one of release, settle and retire. */
 SL_MUST_CHECK int sl__minder_acquire(sl_exec *x, struct sl__minder **out, struct sl_err *err);
 /* Idle again, or gone when it is dead. */
 void sl__minder_release(sl_exec *x, struct sl__minder *m);
@@ -128,8 +128,6 @@ void sl__minder_settle(sl_exec *x, struct sl__minder *m, const struct sl_wal_tic
 void sl__minder_settled(sl_exec *x, bool wait);
 /* End it, but keep its spool, to be recovered. */
 void sl__minder_retire(sl_exec *x, struct sl__minder *m);
-/* It is dead or was never used: remove it and its spool. */
-void sl__minder_discard(sl_exec *x, struct sl__minder *m);
 /* End an idle one. */
 void sl__minder_end(sl_exec *x, struct sl__minder *m);
 /* The highest sequence that is known grows. */

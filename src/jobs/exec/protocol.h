@@ -17,7 +17,7 @@
 #define SL_JOBS_EXEC_PROTOCOL_H
 
 #include "base/buf.h"
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 
 #define SL__CONTROL_LINE_MAX ((size_t)64 << 20) /* a longer line is a bad one */
 #define SL__PROGRESS_MAX ((size_t)1 << 20)      /* bytes of JSON */

@@ -329,7 +329,6 @@ static void wait_for_event(struct follow *f)
 /* ---- the end ---- */
 
 /* The minder has died: end the command, and read what the pipes still hold into the spool. */
-
 static void drain_pipes(struct follow *f)
 {
 	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
@@ -432,7 +431,7 @@ int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, sl_attempt *attempt
 		if (rc == 0)
 			rc = start_command(&f, job, err);
 		if (rc == SL_ECLOSED) {
-			sl__minder_discard(x, f.m);
+			sl__minder_release(x, f.m);
 			f.m = NULL;
 		}
 	}

@@ -86,27 +86,6 @@ void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, const stru
 	sl__put32(out, check_of(salt, out, frame->data, frame->len));
 }
 
-/* The payload's length; 0 for a frame that cannot be one. */
-static size_t length_of(const uint8_t frame[SL__SPOOL_FRAME])
-{
-	uint32_t n = sl__get32(frame + 8);
-	if ((frame[5] | frame[6] | frame[7]) != 0 || sl__get32(frame + 12) != 0)
-		return 0;
-	switch (frame[4]) {
-	case SL__FRAME_STARTED:
-		return n == 4 ? n : 0;
-	case SL__FRAME_STDOUT:
-	case SL__FRAME_STDERR:
-	case SL__FRAME_CONTROL:
-		return n <= SL__SPOOL_CHUNK ? n : 0;
-	case SL__FRAME_EXITED:
-	case SL__FRAME_FAILED:
-		return n == 8 ? n : 0;
-	default:
-		return 0;
-	}
-}
-
 /* Have n bytes from r->at on in the buffer, and as many more as are there. 1, 0 when there are less, or an errno. */
 static int have(struct sl__spool_reader *r, size_t n)
 {
@@ -130,8 +109,25 @@ int sl__spool_next(struct sl__spool_reader *r, struct sl__frame *out)
 	int rc = have(r, SL__SPOOL_FRAME + 1);
 	if (rc <= 0)
 		return rc;
-	size_t n = length_of(r->buf + (r->at - r->have_at));
-	if (n == 0)
+	/* P1: the length must fit the kind, and the padding be zero. */
+	const uint8_t *head = r->buf + (r->at - r->have_at);
+	size_t n = sl__get32(head + 8);
+	bool fits = false;
+	switch (head[4]) {
+	case SL__FRAME_STARTED:
+		fits = n == 4;
+		break;
+	case SL__FRAME_STDOUT:
+	case SL__FRAME_STDERR:
+	case SL__FRAME_CONTROL:
+		fits = n > 0 && n <= SL__SPOOL_CHUNK;
+		break;
+	case SL__FRAME_EXITED:
+	case SL__FRAME_FAILED:
+		fits = n == 8;
+		break;
+	}
+	if (!fits || (head[5] | head[6] | head[7]) != 0 || sl__get32(head + 12) != 0)
 		return 0;
 	rc = have(r, SL__SPOOL_FRAME + n);
 	if (rc <= 0)

@@ -15,7 +15,7 @@
 #define SL_JOBS_EXEC_SPOOL_H
 
 #include "base/env.h"
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 #define SL__SPOOL_HEADER 160
 #define SL__SPOOL_START 256 /* of the first frame */

@@ -150,23 +150,6 @@ static int try_in_child(const struct sl__exec_user *u, struct sl_err *err)
 			  why != NULL ? why : "unknown error");
 }
 
-/* Whether commands can run as the user, and are separated from this process by that. */
-static int check_user(const struct sl__exec_user *u, struct sl_err *err)
-{
-	if (u->uid == 0)
-		return sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is root; name a user without privileges",
-				  u->name);
-	if (u->uid == getuid() || u->uid == geteuid())
-		return sl_err_set(err, SL_EINVAL,
-				  "run_as: this process runs as \"%s\" itself, whose commands could read its files; "
-				  "name another user",
-				  u->name);
-	int rc = check_capabilities(u, err);
-	if (rc != 0)
-		return rc;
-	return try_in_child(u, err);
-}
-
 int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, const char *name, struct sl_err *err)
 {
 	if (name[0] == '\0')
@@ -174,9 +157,19 @@ int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, con
 	struct sl__exec_user *u = sl__calloc(env, 1, sizeof(*u));
 	if (u == NULL)
 		return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
+	/* Commands must be able to run as the user, and be separated from this process by that. */
 	int rc = look_up(u, env, name, err);
+	if (rc == 0 && u->uid == 0)
+		rc = sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is root; name a user without privileges", u->name);
+	else if (rc == 0 && (u->uid == getuid() || u->uid == geteuid()))
+		rc = sl_err_set(err, SL_EINVAL,
+				"run_as: this process runs as \"%s\" itself, whose commands could read its files; "
+				"name another user",
+				u->name);
 	if (rc == 0)
-		rc = check_user(u, err);
+		rc = check_capabilities(u, err);
+	if (rc == 0)
+		rc = try_in_child(u, err);
 	if (rc != 0) {
 		sl__exec_user_free(u, env);
 		return rc;

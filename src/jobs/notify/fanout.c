@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A bounded queue of notes that merges what says the same, and the subscribers that they are delivered to. */
+#include <unistd.h>
+
 #include "jobs/notify/fanout.h"
 
 struct sl__subscriber {
@@ -14,11 +16,12 @@ int sl__fanout_init(struct sl__fanout *f, const struct sl_env *env, sl__fanout_w
 {
 	memset(f, 0, sizeof(*f));
 	f->env = env;
+	f->pid = getpid();
 	f->wake = wake;
 	f->wake_ctx = ctx;
 	f->queue = sl__calloc(env, 2 * SL__FANOUT_MAX, sizeof(*f->queue));
 	f->memory = f->queue;
-	f->telling = f->queue != NULL ? f->queue + SL__FANOUT_MAX : NULL;
+	f->taken = f->queue != NULL ? f->queue + SL__FANOUT_MAX : NULL;
 	if (f->queue == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	sl__mutex_init(&f->mu);
@@ -52,19 +55,16 @@ void sl__fanout_fini(struct sl__fanout *f)
 
 /* ---- the queue ---- */
 
-static bool same_type(const char *a, const char *b)
-{
-	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
 /* Jobs of one type are one note, whose id is kept while it is one job. */
-static bool merge(struct sl_note *into, const struct sl_note *note)
+static bool merge_note(struct sl_note *into, const struct sl_note *note)
 {
 	if (into->kind != note->kind)
 		return false;
 	if (note->kind != SL_NOTE_JOB_SCHEDULED)
 		return into->id == note->id && into->reason == note->reason;
-	if (!same_type(into->type, note->type))
+	bool same_type = into->type == NULL || note->type == NULL ? into->type == note->type
+								  : strcmp(into->type, note->type) == 0;
+	if (!same_type)
 		return false;
 	if (into->id != note->id)
 		into->id = 0;
@@ -72,30 +72,29 @@ static bool merge(struct sl_note *into, const struct sl_note *note)
 	return true;
 }
 
-static void add(struct sl__fanout *f, const struct sl_note *note) SL_REQUIRES(f->mu)
-{
-	for (size_t i = f->n; i-- > 0;)
-		if (merge(&f->queue[i].note, note))
-			return;
-	if (note->kind == 0 || f->n == SL__FANOUT_MAX) {
-		f->overflowed = true;
-		return;
-	}
-	struct sl__fanout_note *q = &f->queue[f->n++];
-	q->note = *note;
-	q->note.type = NULL;
-	if (note->type != NULL && strlen(note->type) < sizeof(q->type)) {
-		memcpy(q->type, note->type, strlen(note->type) + 1);
-		q->note.type = q->type;
-	}
-}
-
 void sl__fanout_push(struct sl__fanout *f, const struct sl_note *notes, size_t n)
 {
 	sl__lock(&f->mu);
 	bool was_empty = f->n == 0 && !f->overflowed;
-	for (size_t i = 0; i < n && f->subscribers != NULL; i++)
-		add(f, &notes[i]);
+	for (size_t i = 0; i < n && f->subscribers != NULL; i++) {
+		const struct sl_note *note = &notes[i];
+		size_t at = f->n;
+		while (at > 0 && !merge_note(&f->queue[at - 1].note, note))
+			at--;
+		if (at > 0)
+			continue;
+		if (note->kind == 0 || f->n == SL__FANOUT_MAX) {
+			f->overflowed = true;
+			continue;
+		}
+		struct sl__fanout_note *q = &f->queue[f->n++];
+		q->note = *note;
+		q->note.type = NULL;
+		if (note->type != NULL && strlen(note->type) < sizeof(q->type)) {
+			memcpy(q->type, note->type, strlen(note->type) + 1);
+			q->note.type = q->type;
+		}
+	}
 	bool wake = was_empty && (f->n > 0 || f->overflowed);
 	sl__unlock(&f->mu);
 	if (wake)
@@ -107,10 +106,33 @@ void sl__fanout_push_all(struct sl__fanout *f)
 	sl__fanout_push(f, &(const struct sl_note){.kind = 0}, 1);
 }
 
+int sl__fanout_check_fork(const struct sl__fanout *f, struct sl_err *err)
+{
+	return f->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
+}
+
+int sl__fanout_publish(void *fanout, const struct sl_note *notes, size_t n, struct sl_err *err)
+{
+	int rc = sl__fanout_check_fork(fanout, err);
+	if (rc != 0)
+		return rc;
+	sl__fanout_push(fanout, notes, n);
+	return 0;
+}
+
+int sl__fanout_healthy(SL_UNUSED void *fanout)
+{
+	return 1;
+}
+
 /* ---- subscribers ---- */
 
-int sl__fanout_subscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx, struct sl_err *err)
+int sl__fanout_subscribe(void *fanout, sl_note_fn *fn, void *ctx, struct sl_err *err)
 {
+	struct sl__fanout *f = fanout;
+	int rc = sl__fanout_check_fork(f, err);
+	if (rc != 0)
+		return rc;
 	struct sl__subscriber *s = sl__calloc(f->env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a subscription");
@@ -123,8 +145,11 @@ int sl__fanout_subscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx, struct
 	return 0;
 }
 
-void sl__fanout_unsubscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx)
+void sl__fanout_unsubscribe(void *fanout, sl_note_fn *fn, void *ctx)
 {
+	struct sl__fanout *f = fanout;
+	if (sl__fanout_check_fork(f, NULL) != 0)
+		return;
 	sl__lock(&f->mu);
 	struct sl__subscriber *s = f->subscribers;
 	while (s != NULL && (s->gone || s->fn != fn || s->ctx != ctx))
@@ -138,20 +163,9 @@ void sl__fanout_unsubscribe(struct sl__fanout *f, sl_note_fn *fn, void *ctx)
 	sl__unlock(&f->mu);
 }
 
-static void call_all(struct sl__fanout *f, const struct sl_note *note) SL_REQUIRES(f->mu)
-{
-	/* Only the head of the list changes meanwhile, and no subscriber is freed while `delivering` is set. */
-	for (struct sl__subscriber *s = f->subscribers; s != NULL; s = s->next) {
-		if (s->gone)
-			continue;
-		sl__unlock(&f->mu);
-		s->fn(note, s->ctx);
-		sl__lock(&f->mu);
-	}
-}
-
 void sl__fanout_deliver(struct sl__fanout *f)
 {
+	static const struct sl_note check_all = {.kind = 0};
 	sl__lock(&f->mu);
 	f->delivering = true;
 	f->deliverer = pthread_self();
@@ -160,14 +174,21 @@ void sl__fanout_deliver(struct sl__fanout *f)
 		struct sl__fanout_note *notes = f->queue;
 		size_t n = f->n;
 		bool overflowed = f->overflowed;
-		f->queue = f->telling;
-		f->telling = notes;
+		f->queue = f->taken;
+		f->taken = notes;
 		f->n = 0;
 		f->overflowed = false;
-		for (size_t i = 0; i < n; i++)
-			call_all(f, &notes[i].note);
-		if (overflowed)
-			call_all(f, &(const struct sl_note){.kind = 0});
+		for (size_t i = 0; i < n + overflowed; i++) {
+			const struct sl_note *note = i < n ? &notes[i].note : &check_all;
+			/* Only the head of the list changes meanwhile, and no subscriber is freed while `delivering` is set. */
+			for (struct sl__subscriber *s = f->subscribers; s != NULL; s = s->next) {
+				if (s->gone)
+					continue;
+				sl__unlock(&f->mu);
+				s->fn(note, s->ctx);
+				sl__lock(&f->mu);
+			}
+		}
 	}
 	f->delivering = false;
 	drop_gone(f, false);

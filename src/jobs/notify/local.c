@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The notifier for one process: a queue and the thread that calls the subscribers. */
-#include <unistd.h>
-
 #include "jobs/notify/fanout.h"
 #include <sluice/jobs.h>
 
 struct local {
+	struct sl__fanout fanout; /* first: its slots get this struct */
 	struct sl_env env;
-	pid_t pid;
-	struct sl__fanout fanout;
 	pthread_t thread;
 	sl__mutex mu;
 	sl__cond wake;
 	bool woken, stopping; /* under mu */
 };
 
-static void wake(void *ctx)
+static void wake_deliverer(void *ctx)
 {
 	struct local *l = ctx;
 	sl__lock(&l->mu);
@@ -54,7 +51,7 @@ static void local_free(struct local *l)
 static void local_close(void *notify)
 {
 	struct local *l = notify;
-	if (l->pid != getpid())
+	if (sl__fanout_check_fork(&l->fanout, NULL) != 0)
 		return;
 	sl__lock(&l->mu);
 	l->stopping = true;
@@ -64,47 +61,14 @@ static void local_close(void *notify)
 	local_free(l);
 }
 
-static int check_fork(const struct local *l, struct sl_err *err)
-{
-	return l->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
-}
-
-static int local_publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
-{
-	struct local *l = notify;
-	int rc = check_fork(l, err);
-	if (rc == 0)
-		sl__fanout_push(&l->fanout, notes, n);
-	return rc;
-}
-
-static int local_subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
-{
-	struct local *l = notify;
-	int rc = check_fork(l, err);
-	return rc != 0 ? rc : sl__fanout_subscribe(&l->fanout, fn, ctx, err);
-}
-
-static void local_unsubscribe(void *notify, sl_note_fn *fn, void *ctx)
-{
-	struct local *l = notify;
-	if (check_fork(l, NULL) == 0)
-		sl__fanout_unsubscribe(&l->fanout, fn, ctx);
-}
-
-static int local_healthy(SL_UNUSED void *notify)
-{
-	return 1;
-}
-
 static const struct sl_notify_ops ops = {
 	.version = SL_NOTIFY_VERSION,
 	.name = "local",
 	.close = local_close,
-	.publish = local_publish,
-	.subscribe = local_subscribe,
-	.unsubscribe = local_unsubscribe,
-	.healthy = local_healthy,
+	.publish = sl__fanout_publish,
+	.subscribe = sl__fanout_subscribe,
+	.unsubscribe = sl__fanout_unsubscribe,
+	.healthy = sl__fanout_healthy,
 };
 
 int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err *err)
@@ -117,17 +81,17 @@ int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	l->env = full;
-	l->pid = getpid();
 	sl__mutex_init(&l->mu);
 	sl__cond_init(&l->wake);
-	rc = sl__fanout_init(&l->fanout, &l->env, wake, l, err);
-	if (rc == 0) {
-		rc = sl__thread_start(&l->thread, "sl-notify", deliver_main, l);
-		rc = rc == 0 ? 0 : sl__thread_error(err, rc, "notifier", "this process");
-	}
+	rc = sl__fanout_init(&l->fanout, &l->env, wake_deliverer, l, err);
 	if (rc != 0) {
 		local_free(l);
 		return rc;
+	}
+	rc = sl__thread_start(&l->thread, "sl-notify", deliver_main, l);
+	if (rc != 0) {
+		local_free(l);
+		return sl__thread_error(err, rc, "notifier", "this process");
 	}
 	*out = (sl_notify){.ops = &ops, .ctx = l};
 	return 0;

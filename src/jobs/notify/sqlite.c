@@ -40,14 +40,13 @@
 #define BIND_TRIES 8
 
 struct peers {
+	struct sl__fanout fanout; /* first: its slots get this struct */
 	struct sl_env env;
-	pid_t pid;
 	char *dir;
 	int dir_fd;  /* O_PATH */
 	uid_t owner; /* of the folder */
 	int sock;    /* to send from; bound once there are subscribers */
 	int wake_fd; /* an eventfd that interrupts the poll of the thread */
-	struct sl__fanout fanout;
 	sl__mutex mu;
 	bool listening; /* under mu: bound, with the thread running */
 	bool stopping;  /* atomic */
@@ -63,27 +62,7 @@ static socklen_t address(const struct peers *p, const char *name, struct sockadd
 	return n > 0 && (size_t)n < sizeof(out->sun_path) ? (socklen_t)sizeof(*out) : 0;
 }
 
-static void remove_name(const struct peers *p, const char *name)
-{
-	(void)unlinkat(p->dir_fd, name, 0);
-}
-
 /* ---- sending ---- */
-
-/* data NULL: only check whether the peer is there. */
-static void send_to(struct peers *p, const char *name, const void *data, size_t n)
-{
-	struct sockaddr_un to;
-	socklen_t len = address(p, name, &to);
-	if (len == 0)
-		return;
-	ssize_t rc;
-	do
-		rc = sendto(p->sock, data, n, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&to, len);
-	while (rc < 0 && errno == EINTR);
-	if (rc < 0 && errno == ECONNREFUSED)
-		remove_name(p, name);
-}
 
 struct sending {
 	struct peers *p;
@@ -94,42 +73,24 @@ static int send_to_peer(const char *name, void *ctx)
 {
 	const struct sending *s = ctx;
 	struct stat st;
+	struct sockaddr_un to;
 	/* Only to sockets of this user, of root and of the folder's owner. */
 	if (fstatat(s->p->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(st.st_mode) ||
 	    (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != s->p->owner))
 		return 0;
-	if (name[0] == '.')
-		send_to(s->p, name, NULL, 0); /* left behind by a crash, or just being made */
-	else if (strcmp(name, s->p->name) != 0)
-		send_to(s->p, name, s->datagram->data, s->datagram->len);
+	socklen_t len = address(s->p, name, &to);
+	if (len == 0 || strcmp(name, s->p->name) == 0)
+		return 0;
+	/* A name with a dot was left behind by a crash, or is just being made: only check whether the peer is there. */
+	bool probe = name[0] == '.';
+	ssize_t rc;
+	do
+		rc = sendto(s->p->sock, probe ? NULL : s->datagram->data, probe ? 0 : s->datagram->len,
+			    MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&to, len);
+	while (rc < 0 && errno == EINTR);
+	if (rc < 0 && errno == ECONNREFUSED)
+		(void)unlinkat(s->p->dir_fd, name, 0);
 	return 0;
-}
-
-static void publish_to_peers(struct peers *p, const struct sl_note *notes, size_t n)
-{
-	static const char format = FORMAT;
-	struct sl__buf b;
-	struct sending sending = {p, &b};
-	sl__buf_init(&b, &p->env);
-	for (size_t i = 0; i < n; i++) {
-		const struct sl_note *note = &notes[i];
-		size_t type_len = note->type != NULL ? strlen(note->type) : 0;
-		if (type_len >= SL__FANOUT_TYPE_BYTES)
-			type_len = 0;
-		char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)type_len};
-		sl__put64(head + 3, note->id);
-		if (b.len == 0)
-			(void)sl__buf_append(&b, &format, 1);
-		(void)sl__buf_append(&b, head, sizeof(head));
-		(void)sl__buf_append(&b, note->type, type_len);
-		/* Room for another of any size? */
-		if (i + 1 == n || b.len + NOTE_HEAD + SL__FANOUT_TYPE_BYTES > DATAGRAM_MAX) {
-			if (b.failed == 0)
-				(void)sl__io_real.list(p->dir, send_to_peer, &sending, NULL);
-			sl__buf_clear(&b);
-		}
-	}
-	sl__buf_fini(&b);
 }
 
 /* ---- receiving ---- */
@@ -159,7 +120,7 @@ static void take_datagram(struct peers *p, const uint8_t *data, size_t n)
 	}
 }
 
-static void wake(void *ctx)
+static void wake_receiver(void *ctx)
 {
 	struct peers *p = ctx;
 	uint64_t one = 1;
@@ -211,7 +172,7 @@ static int bind_once(struct peers *p, struct sl_err *err)
 	int rc = p->env.rand->fill(&random, sizeof(random), p->env.rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "random name for a socket");
-	(void)snprintf(name, sizeof(name), ".%d-%016" PRIx64, (int)p->pid, random);
+	(void)snprintf(name, sizeof(name), ".%d-%016" PRIx64, (int)p->fanout.pid, random);
 	rc = new_socket(p, err);
 	if (rc != 0)
 		return rc;
@@ -223,11 +184,48 @@ static int bind_once(struct peers *p, struct sl_err *err)
 		return 0;
 	}
 	int why = errno;
-	remove_name(p, name);
+	(void)unlinkat(p->dir_fd, name, 0);
 	return why == ENOENT ? 1 : sl_err_set_errno(err, why, "name a socket in %s", p->dir);
 }
 
-static int listen_locked(struct peers *p, struct sl_err *err) SL_REQUIRES(p->mu)
+/* ---- the slots ---- */
+
+static int peers_publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
+{
+	static const char format = FORMAT;
+	struct peers *p = notify;
+	struct sl__buf b;
+	struct sending sending = {p, &b};
+	int rc = sl__fanout_publish(&p->fanout, notes, n, err);
+	if (rc != 0)
+		return rc;
+	sl__buf_init(&b, &p->env);
+	sl__lock(&p->mu); /* the socket and its name change when the first subscriber comes */
+	for (size_t i = 0; i < n; i++) {
+		const struct sl_note *note = &notes[i];
+		size_t type_len = note->type != NULL ? strlen(note->type) : 0;
+		if (type_len >= SL__FANOUT_TYPE_BYTES)
+			type_len = 0;
+		char head[NOTE_HEAD] = {(char)note->kind, (char)note->reason, (char)type_len};
+		sl__put64(head + 3, note->id);
+		if (b.len == 0)
+			(void)sl__buf_append(&b, &format, 1);
+		(void)sl__buf_append(&b, head, sizeof(head));
+		(void)sl__buf_append(&b, note->type, type_len);
+		/* Room for another of any size? */
+		if (i + 1 == n || b.len + NOTE_HEAD + SL__FANOUT_TYPE_BYTES > DATAGRAM_MAX) {
+			if (b.failed == 0)
+				(void)sl__io_real.list(p->dir, send_to_peer, &sending, NULL);
+			sl__buf_clear(&b);
+		}
+	}
+	sl__unlock(&p->mu);
+	sl__buf_fini(&b);
+	return 0;
+}
+
+/* Bind a socket and start the thread, unless that was done. */
+static int start_listening(struct peers *p, struct sl_err *err) SL_REQUIRES(p->mu)
 {
 	if (p->listening)
 		return 0;
@@ -240,7 +238,7 @@ static int listen_locked(struct peers *p, struct sl_err *err) SL_REQUIRES(p->mu)
 		return rc;
 	rc = sl__thread_start(&p->thread, "sl-notify", listen_main, p);
 	if (rc != 0) {
-		remove_name(p, p->name);
+		(void)unlinkat(p->dir_fd, p->name, 0);
 		p->name[0] = '\0';
 		return sl__thread_error(err, rc, "notifier", p->dir);
 	}
@@ -248,48 +246,16 @@ static int listen_locked(struct peers *p, struct sl_err *err) SL_REQUIRES(p->mu)
 	return 0;
 }
 
-/* ---- the slots ---- */
-
-static int check_fork(const struct peers *p, struct sl_err *err)
-{
-	return p->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "a forked child must open its own notifier");
-}
-
-static int peers_publish(void *notify, const struct sl_note *notes, size_t n, struct sl_err *err)
-{
-	struct peers *p = notify;
-	int rc = check_fork(p, err);
-	if (rc != 0 || n == 0)
-		return rc;
-	sl__fanout_push(&p->fanout, notes, n);
-	sl__lock(&p->mu); /* the socket and its name change when the first subscriber comes */
-	publish_to_peers(p, notes, n);
-	sl__unlock(&p->mu);
-	return 0;
-}
-
 static int peers_subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct peers *p = notify;
-	int rc = check_fork(p, err);
+	int rc = sl__fanout_check_fork(&p->fanout, err);
 	if (rc != 0)
 		return rc;
 	sl__lock(&p->mu);
-	rc = listen_locked(p, err);
+	rc = start_listening(p, err);
 	sl__unlock(&p->mu);
 	return rc != 0 ? rc : sl__fanout_subscribe(&p->fanout, fn, ctx, err);
-}
-
-static void peers_unsubscribe(void *notify, sl_note_fn *fn, void *ctx)
-{
-	struct peers *p = notify;
-	if (check_fork(p, NULL) == 0)
-		sl__fanout_unsubscribe(&p->fanout, fn, ctx);
-}
-
-static int peers_healthy(SL_UNUSED void *notify)
-{
-	return 1;
 }
 
 static void peers_free(struct peers *p)
@@ -310,13 +276,13 @@ static void peers_free(struct peers *p)
 static void peers_close(void *notify)
 {
 	struct peers *p = notify;
-	if (check_fork(p, NULL) != 0)
+	if (sl__fanout_check_fork(&p->fanout, NULL) != 0)
 		return;
 	if (p->listening) {
 		__atomic_store_n(&p->stopping, true, __ATOMIC_RELEASE);
-		wake(p);
+		wake_receiver(p);
 		(void)pthread_join(p->thread, NULL);
-		remove_name(p, p->name);
+		(void)unlinkat(p->dir_fd, p->name, 0);
 	}
 	peers_free(p);
 }
@@ -327,8 +293,8 @@ static const struct sl_notify_ops ops = {
 	.close = peers_close,
 	.publish = peers_publish,
 	.subscribe = peers_subscribe,
-	.unsubscribe = peers_unsubscribe,
-	.healthy = peers_healthy,
+	.unsubscribe = sl__fanout_unsubscribe,
+	.healthy = sl__fanout_healthy,
 };
 
 /* Make and open the folder of sockets beside the database, unless others could write to it. */
@@ -363,7 +329,7 @@ static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 
 static int open_parts(struct peers *p, const char *path, struct sl_err *err)
 {
-	int rc = sl__fanout_init(&p->fanout, &p->env, wake, p, err);
+	int rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
 	if (rc != 0)
 		return rc;
 	rc = open_folder(p, path, err);
@@ -388,7 +354,6 @@ int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env 
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a notifier");
 	p->env = full;
-	p->pid = getpid();
 	p->sock = p->wake_fd = p->dir_fd = -1;
 	sl__mutex_init(&p->mu);
 	rc = open_parts(p, path, err);

@@ -7,7 +7,7 @@
 #ifndef SL_JOBS_STORE_CLAIMS_H
 #define SL_JOBS_STORE_CLAIMS_H
 
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 /* Settles come in batches of few claims: the last one is remembered. Zero-initialise. */
 struct sl__claim_hash {

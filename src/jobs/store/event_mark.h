@@ -10,7 +10,7 @@
 #define SL_JOBS_STORE_EVENT_MARK_H
 
 #include "base/base.h"
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 struct sl__event_mark {
 	uint64_t sequence, crc;

@@ -9,7 +9,7 @@
 #define SL_JOBS_STORE_LEASE_ROWS_H
 
 #include "base/buf.h"
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 
 struct sl__lease_rows {
 	struct sl_lease lease; /* the one that is being collected; n_jobs 0: none */

@@ -9,7 +9,7 @@
 #include <sluice/err.h>
 
 /* A search for a circle follows no more edges than this, beside those of the continuation itself. What is further away
- * is not found; see `exchange` in <sluice/adapter/store.h>. */
+ * is not found; see `exchange` in jobs/store/ops.h. */
 #define SL__CIRCLE_EDGES 10000
 
 /* A continuation of `chain` would wait for `by`, near or far, which waits for it. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a handler says about its attempt.
+ * What a handler declares about its attempt, and its transactions.
  *
  *   nothing yet ──complete, continue, fail, reschedule──▶ declared ──▶ settled with others after the handler returned,
- *        │                                                   │         or at once in a transaction (attempt_tx.c)
+ *        │                                                   │         or at once in a transaction (settle_inside)
  *        │ an abort: declaring is refused from then on       │ an abort comes too late
  *        ▼                                                   ▼
  *     aborted                                             as declared, unless the handler returns an error
@@ -23,7 +23,7 @@ void sl__attempt_begin(struct sl_attempt *a)
 	const struct sl__run *run = a->run;
 	a->job = (struct sl_job){.id = run->id,
 				 .chain_id = run->chain_id,
-				 .type = sl__core_type(a->w->core, run)->name,
+				 .type = a->w->type_names[run->type],
 				 .status = SL_JOB_RUNNING,
 				 .attempt = run->attempt,
 				 .charged = run->charged,
@@ -43,12 +43,15 @@ void sl__attempt_begin(struct sl_attempt *a)
 
 /* ---- declaring an end ---- */
 
-static const char *reason_text(const sl_attempt *a)
+static int set_aborted(const sl_attempt *a, struct sl_err *err)
 {
-	return sl_abort_reason_name(sl_attempt_aborted(a));
+	return sl_err_set(err, SL_ECANCELLED, "job %llu: the attempt was aborted: %s", (unsigned long long)a->run->id,
+			  sl_abort_reason_name(sl_attempt_aborted(a)));
 }
 
-int sl__attempt_declare(struct sl_attempt *a, enum sl__ending ending, struct sl_err *err)
+/* From now on the attempt ends so, and no abort undoes it. SL_ECANCELLED after an abort, SL_EINVAL for a second time,
+ * the earlier failure of an attempt that is broken. */
+static int declare_end(struct sl_attempt *a, enum sl__ending ending, struct sl_err *err)
 {
 	if (a->broken) {
 		if (err != NULL)
@@ -63,8 +66,7 @@ int sl__attempt_declare(struct sl_attempt *a, enum sl__ending ending, struct sl_
 	a->run->declared = !aborted;
 	sl__unlock(&a->w->mu);
 	if (aborted)
-		return sl_err_set(err, SL_ECANCELLED, "job %llu: the attempt was aborted: %s",
-				  (unsigned long long)a->run->id, reason_text(a));
+		return set_aborted(a, err);
 	a->ended = true;
 	a->ending = ending;
 	a->failure.code = 0;
@@ -90,35 +92,137 @@ int sl__attempt_unlogged(struct sl_attempt *a, const struct sl_err *why, struct 
 	return sl__attempt_break(a, why, true, err);
 }
 
-int sl__attempt_lost(struct sl_attempt *a, enum sl_lost_reason reason, struct sl_err *err)
+/* The store says that the job is not ours: fire the signal. SL_ECANCELLED. */
+static int lose_attempt(struct sl_attempt *a, enum sl_lost_reason reason, struct sl_err *err)
 {
 	sl_worker *w = a->w;
 	sl__lock(&w->mu);
 	a->run->declared = 0;
-	sl__core_lost(w->core, a->run->id, a->run->fence, reason, sl__abort_fire, w);
+	sl__core_lost(w->core, &(struct sl__loss){a->run->id, a->run->fence, reason}, sl__abort_fire, w);
 	sl__unlock(&w->mu);
 	return sl_err_set(err, SL_ECANCELLED, "job %llu is not this worker's any more: %s",
-			  (unsigned long long)a->run->id, reason_text(a));
+			  (unsigned long long)a->run->id, sl_abort_reason_name(sl_attempt_aborted(a)));
 }
 
-/* Declared: settle at once when a transaction is open. */
-static int end_now(struct sl_attempt *a, struct sl_err *err)
+/* ---- transactions ---- */
+
+static void set_in_tx(struct sl_attempt *a, bool in_tx)
 {
+	sl__lock(&a->w->mu);
+	a->in_tx = in_tx;
+	sl__unlock(&a->w->mu);
+}
+
+static void roll_back(struct sl_attempt *a, sl_tx *tx)
+{
+	sl__tx_rollback(tx);
+	set_in_tx(a, false);
+}
+
+/* Each transaction locks the job's row first (guard), so that a takeover waits for its end or has happened before; the
+ * settle inside compares the fence once more, in the statement that updates the row. */
+int sl_attempt_prepare(sl_attempt *a, enum sl_prepare_mode mode, sl_tx_fn *fn, void *ctx, struct sl_err *err)
+{
+	const sl_store *store = &a->w->home.store;
+	enum sl_lost_reason lost = SL_LOST_NOT;
+	sl_tx *tx;
+	if (mode != SL_ATOMIC && mode != SL_STAGED)
+		return sl_err_set(err, SL_EINVAL, "prepare: mode must be SL_STAGED or SL_ATOMIC");
+	if (mode == SL_STAGED && fn == NULL)
+		return sl_err_set(err, SL_EINVAL, "prepare: a staged transaction needs fn");
+	if (a->ended)
+		return sl_err_set(err, SL_EINVAL, "prepare: the end of this attempt was declared before");
+	if (a->tx != NULL)
+		return sl_err_set(err, SL_EINVAL, "prepare: a transaction is open already");
+	if (sl_attempt_aborted(a) != SL_ABORT_NONE)
+		return set_aborted(a, err);
+	int rc = sl__tx_begin(&a->w->home, NULL, true, &tx, err);
+	if (rc != 0)
+		return rc;
+	set_in_tx(a, true);
+	rc = store->ops->guard(store->ctx, sl__tx_store(tx), a->run->id, a->run->fence, &lost, err);
+	if (rc != 0 || lost != SL_LOST_NOT) {
+		roll_back(a, tx);
+		return rc != 0 ? rc : lose_attempt(a, lost, err);
+	}
+	rc = fn != NULL ? fn(tx, err, ctx) : 0;
+	if (rc != 0) {
+		roll_back(a, tx);
+		return rc;
+	}
+	if (mode == SL_ATOMIC) {
+		a->tx = tx;
+		return 0;
+	}
+	rc = sl__tx_commit(tx, err);
+	set_in_tx(a, false);
+	return rc;
+}
+
+sl_tx *sl_attempt_tx(sl_attempt *a)
+{
+	return a->tx;
+}
+
+/* Settle as declared inside the open transaction, if there is one, and commit it. The transaction is gone in any case. */
+static int settle_inside(struct sl_attempt *a, struct sl_err *err)
+{
+	static const enum sl_settle_kind kinds[] = {[SL__END_COMPLETE] = SL_SETTLE_COMPLETE,
+						    [SL__END_CONTINUE] = SL_SETTLE_CONTINUE,
+						    [SL__END_FAIL] = SL_SETTLE_FAIL,
+						    [SL__END_RESCHEDULE] = SL_SETTLE_RESCHEDULE};
+	sl_worker *w = a->w;
+	const sl_store *store = &w->home.store;
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_settle_result result = {.lost = SL_LOST_NOT};
+	struct sl_settle s;
+	struct sl__heard heard;
 	sl_tx *tx = a->tx;
 	if (tx == NULL)
 		return 0;
 	a->tx = NULL;
-	return sl__attempt_settle(a, tx, err);
+	int rc = w->events != NULL ? sl__emit_wait(w, &a->ticket, &why) : 0;
+	if (rc != 0) {
+		roll_back(a, tx);
+		return sl__attempt_unlogged(a, &why, err);
+	}
+
+	/* Notes go with the transaction, and to our own core once it has committed, also without a notifier. */
+	sl__heard_init(&heard, w, sl__tx_listen(tx, NULL, 0));
+	sl__lock(&w->mu);
+	a->run->kind = kinds[a->ending];
+	sl__core_settle(w->core, a->run, &s);
+	s.progress = a->progress != NULL ? a->progress->data : NULL;
+	sl__unlock(&w->mu);
+	rc = store->ops->exchange(store->ctx, sl__tx_store(tx), &s, 1, &result, NULL, NULL, NULL, NULL, &heard.listen,
+				  &why);
+	if (rc == 0 && result.lost == SL_LOST_NOT) {
+		sl__heard_pass(&heard);
+		/* When the answer of a commit is lost, the attempt fails, and the fence refuses its retry if it was
+		 * done. */
+		rc = sl__tx_commit(tx, &why);
+		set_in_tx(a, false);
+	} else {
+		roll_back(a, tx);
+	}
+	if (rc == 0 && result.lost == SL_LOST_NOT) {
+		int64_t now = sl__mono_ns(&w->home.env);
+		a->settled = true;
+		a->run->ended_ns = now;
+		sl__report_settled(w, a->run, SL_LOST_NOT);
+		sl__lock(&w->mu);
+		for (size_t i = 0; i < heard.notes.n; i++)
+			sl__core_note(w->core, &heard.notes.notes[i], now);
+		sl__worker_wake(w, now);
+		sl__unlock(&w->mu);
+	}
+	sl__notes_fini(&heard.notes);
+	if (rc != 0)
+		return sl__attempt_break(a, &why, true, err);
+	return result.lost == SL_LOST_NOT ? 0 : lose_attempt(a, result.lost, err);
 }
 
-static const char *copy_text(struct sl_attempt *a, const char *text)
-{
-	size_t n = strlen(text) + 1;
-	char *copy = n <= sizeof(a->run->text) ? a->run->text : sl__run_memory(a->w, a->run, n);
-	if (copy != NULL)
-		memcpy(copy, text, n);
-	return copy;
-}
+/* ---- the ends ---- */
 
 static int check_output(struct sl_attempt *a, const char *output, struct sl_err *err)
 {
@@ -133,35 +237,35 @@ static int check_output(struct sl_attempt *a, const char *output, struct sl_err 
 	return sl__attempt_break(a, &why, false, err);
 }
 
-static int run_in_second(struct sl_attempt *a, sl_tx_fn *fn, void *ctx, struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	int rc = a->tx == NULL ? sl_attempt_prepare(a, SL_ATOMIC, fn, ctx, &why) : fn(a->tx, &why, ctx);
-	if (rc == 0)
-		return 0;
-	if (why.code == 0)
-		(void)sl_err_set(&why, rc, "the completing transaction: %s", sl_err_text(rc));
-	/* A half-done transaction must not be completed by a later call. */
-	return sl__attempt_break(a, &why, true, err);
-}
-
 int sl_attempt_complete_with(sl_attempt *a, const char *output, sl_tx_fn *fn, void *ctx, struct sl_err *err)
 {
 	if (a->ended || a->broken || sl_attempt_aborted(a) != SL_ABORT_NONE)
-		return sl__attempt_declare(a, SL__END_COMPLETE, err); /* which says why not */
+		return declare_end(a, SL__END_COMPLETE, err); /* which says why not */
 	int rc = check_output(a, output, err);
-	if (rc == 0 && fn != NULL)
-		rc = run_in_second(a, fn, ctx, err);
 	if (rc != 0)
 		return rc;
-	const char *copy = output != NULL ? copy_text(a, output) : "null";
-	if (copy == NULL)
-		return sl__no_memory(err, "the end of an attempt");
-	rc = sl__attempt_declare(a, SL__END_COMPLETE, err);
+	if (fn != NULL) {
+		struct sl_err why = SL_ERR_INIT;
+		rc = a->tx == NULL ? sl_attempt_prepare(a, SL_ATOMIC, fn, ctx, &why) : fn(a->tx, &why, ctx);
+		if (rc != 0 && why.code == 0)
+			(void)sl_err_set(&why, rc, "the completing transaction: %s", sl_err_text(rc));
+		/* A half-done transaction must not be completed by a later call. */
+		if (rc != 0)
+			return sl__attempt_break(a, &why, true, err);
+	}
+	const char *copy = "null";
+	if (output != NULL) {
+		size_t n = strlen(output) + 1;
+		char *to = n <= sizeof(a->run->text) ? a->run->text : sl__run_memory(a->w, a->run, n);
+		if (to == NULL)
+			return sl__no_memory(err, "the end of an attempt");
+		copy = memcpy(to, output, n);
+	}
+	rc = declare_end(a, SL__END_COMPLETE, err);
 	if (rc != 0)
 		return rc;
 	a->run->output = copy;
-	return end_now(a, err);
+	return settle_inside(a, err);
 }
 
 int sl_attempt_complete(sl_attempt *a, const char *output, struct sl_err *err)
@@ -191,24 +295,16 @@ static struct sl_new_job *copy_new_job(struct sl_attempt *a, const struct sl_new
 	return out;
 }
 
-/* A chain that waits for itself would wait for ever. */
-static int check_not_for_itself(const sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
-{
-	for (size_t i = 0; i < next->n_blockers; i++)
-		if (next->blockers[i] == a->run->chain_id)
-			return sl_err_set(err, SL_EINVAL,
-					  "blockers: %llu is the chain of this job, which cannot wait for itself",
-					  (unsigned long long)next->blockers[i]);
-	return 0;
-}
-
 int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	struct sl_new_job full;
 	int rc = sl__new_job_check(a->w->types, &a->w->home.env, next, &full, &why);
-	if (rc == 0)
-		rc = check_not_for_itself(a, next, &why);
+	for (size_t i = 0; rc == 0 && i < next->n_blockers; i++)
+		if (next->blockers[i] == a->run->chain_id)
+			rc = sl_err_set(&why, SL_EINVAL,
+					"blockers: %llu is the chain of this job, which cannot wait for itself",
+					(unsigned long long)next->blockers[i]);
 	if (rc != 0)
 		return sl__attempt_break(a, &why, false, err);
 	if (full.traceparent == NULL)
@@ -216,31 +312,31 @@ int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_
 	const struct sl_new_job *copy = copy_new_job(a, &full);
 	if (copy == NULL)
 		return sl__no_memory(err, "the end of an attempt");
-	rc = sl__attempt_declare(a, SL__END_CONTINUE, err);
+	rc = declare_end(a, SL__END_CONTINUE, err);
 	if (rc != 0)
 		return rc;
 	a->run->continued = copy;
-	return end_now(a, err);
+	return settle_inside(a, err);
 }
 
 int sl_attempt_fail(sl_attempt *a, const char *reason, struct sl_err *err)
 {
-	int rc = sl__attempt_declare(a, SL__END_FAIL, err);
+	int rc = declare_end(a, SL__END_FAIL, err);
 	if (rc != 0)
 		return rc;
 	a->run->error = sl__run_text(a->w, a->run, reason != NULL ? reason : "failed");
 	a->run->error_code = SL_EREFUSED;
-	return end_now(a, err);
+	return settle_inside(a, err);
 }
 
 static int reschedule(sl_attempt *a, int64_t delay_ms, int64_t at_ms, struct sl_err *err)
 {
-	int rc = sl__attempt_declare(a, SL__END_RESCHEDULE, err);
+	int rc = declare_end(a, SL__END_RESCHEDULE, err);
 	if (rc != 0)
 		return rc;
 	a->run->delay_ms = delay_ms;
 	a->run->at_ms = at_ms;
-	return end_now(a, err);
+	return settle_inside(a, err);
 }
 
 int sl_attempt_reschedule_in(sl_attempt *a, int64_t delay_ms, struct sl_err *err)
@@ -259,7 +355,7 @@ int sl_attempt_reschedule_at(sl_attempt *a, int64_t at_ms, struct sl_err *err)
 
 /* ---- the end of the handler ---- */
 
-static void note_failure(struct sl_attempt *a, int rc, const struct sl_err *err)
+static void keep_failure(struct sl_attempt *a, int rc, const struct sl_err *err)
 {
 	const char *text = err->msg[0] != '\0' ? err->msg : sl_err_text(rc);
 	a->run->error = sl__run_text(a->w, a->run, text);
@@ -281,25 +377,20 @@ void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err
 	if (a->settled)
 		return;
 	if (rc != 0)
-		note_failure(a, rc, err);
+		keep_failure(a, rc, err);
 	else if (a->failure.code != 0)
-		note_failure(a, a->failure.code, &a->failure);
+		keep_failure(a, a->failure.code, &a->failure);
 	if (rc != 0 && a->failure.code == 0)
 		a->failure.code = rc;
 }
 
-static void close_signal(SL_UNUSED sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu)
+enum sl__ending sl__attempt_finish(SL_UNUSED sl_worker *w, struct sl_attempt *a)
 {
+	struct sl__run *run = a->run;
 	if (a->abort_fd >= 0)
 		(void)close(a->abort_fd);
 	a->abort_fd = -1;
 	a->in_tx = false;
-}
-
-enum sl__ending sl__attempt_finish(sl_worker *w, struct sl_attempt *a)
-{
-	struct sl__run *run = a->run;
-	close_signal(w, a);
 	run->ticket = a->ticket;
 	if (a->progress != NULL) {
 		a->progress->next = run->owned;
@@ -320,7 +411,7 @@ enum sl__ending sl__attempt_finish(sl_worker *w, struct sl_attempt *a)
 	return a->ending;
 }
 
-/* ---- asking and telling ---- */
+/* ---- reading, and progress ---- */
 
 const struct sl_job *sl_attempt_job(const sl_attempt *a)
 {
@@ -362,16 +453,6 @@ int sl_attempt_blockers(sl_attempt *a, sl_chain_fn *fn, void *ctx, struct sl_err
 	}
 }
 
-static int write_progress(sl_attempt *a, const char *json, struct sl_err *err)
-{
-	const sl_store *store = &a->w->home.store;
-	enum sl_lost_reason lost = SL_LOST_NOT;
-	int rc = store->ops->progress(store->ctx, a->run->id, a->run->fence, json, &lost, NULL);
-	if (rc == 0 && lost != SL_LOST_NOT)
-		return sl__attempt_lost(a, lost, err);
-	return rc;
-}
-
 int sl_attempt_progress(sl_attempt *a, const char *json, struct sl_err *err)
 {
 	sl_worker *w = a->w;
@@ -382,10 +463,15 @@ int sl_attempt_progress(sl_attempt *a, const char *json, struct sl_err *err)
 	 */
 	bool now = !a->in_tx && sl__mono_ns(&w->home.env) - a->run->started_ns >= PROGRESS_NS;
 	if (now) {
-		rc = write_progress(a, json, err);
+		const sl_store *store = &w->home.store;
+		enum sl_lost_reason lost = SL_LOST_NOT;
+		rc = store->ops->progress(store->ctx, a->run->id, a->run->fence, json, &lost, NULL);
+		if (rc == 0 && lost != SL_LOST_NOT)
+			return lose_attempt(a, lost, err);
 		if (rc == 0 || rc == SL_ECANCELLED)
 			return rc;
 	}
+	/* Kept for the reaper, or for the settle. */
 	size_t n = strlen(json) + 1;
 	struct sl__owned *text = sl__alloc(&w->home.env, sizeof(*text) + n);
 	if (text == NULL)

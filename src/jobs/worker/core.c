@@ -24,26 +24,12 @@ void sl__core_push_front(struct core_list *list, struct sl__run *run)
 	list->n++;
 }
 
-struct sl__run *sl__core_pop(struct core_list *list)
-{
-	struct sl__run *run = list->head;
-	list->head = run->next;
-	if (list->head == NULL)
-		list->tail = NULL;
-	list->n--;
-	return run;
-}
-
 void sl__core_remove(struct core_list *list, struct sl__run *run)
 {
-	if (list->head == run) {
-		(void)sl__core_pop(list);
-		return;
-	}
-	struct sl__run *before = list->head;
-	while (before->next != run)
-		before = before->next;
-	before->next = run->next;
+	struct sl__run **at = &list->head, *before = NULL;
+	for (; *at != run; at = &before->next)
+		before = *at;
+	*at = run->next;
 	if (list->tail == run)
 		list->tail = before;
 	list->n--;
@@ -63,22 +49,6 @@ struct arena_chunk {
 struct sl__arena {
 	struct arena_chunk *chunks; /* the newest first */
 };
-
-static char *arena_get(const struct sl_env *env, struct sl__arena *arena, size_t n)
-{
-	struct arena_chunk *c = arena->chunks;
-	if (c == NULL || c->cap - c->used < n) {
-		size_t cap = SL_MAX(n, c == NULL ? ARENA_FIRST : SL_MIN(c->cap * 2, ARENA_KEEP));
-		c = sl__alloc(env, sizeof(*c) + cap);
-		if (c == NULL)
-			return NULL;
-		*c = (struct arena_chunk){.next = arena->chunks, .cap = cap};
-		arena->chunks = c;
-	}
-	char *p = c->data + c->used;
-	c->used += n;
-	return p;
-}
 
 /* Empty it; the newest chunk, which is the largest as a rule, stays unless it is huge or all must go. */
 static void arena_clear(const struct sl_env *env, struct sl__arena *arena, bool all)
@@ -101,9 +71,17 @@ static void arena_clear(const struct sl_env *env, struct sl__arena *arena, bool 
 const char *sl__core_text(const struct sl_env *env, struct sl__arena *arena, const char *text)
 {
 	size_t n = strlen(text) + 1;
-	char *copy = arena_get(env, arena, n);
-	if (copy != NULL)
-		memcpy(copy, text, n);
+	struct arena_chunk *c = arena->chunks;
+	if (c == NULL || c->cap - c->used < n) {
+		size_t cap = SL_MAX(n, c == NULL ? ARENA_FIRST : SL_MIN(c->cap * 2, ARENA_KEEP));
+		c = sl__alloc(env, sizeof(*c) + cap);
+		if (c == NULL)
+			return NULL;
+		*c = (struct arena_chunk){.next = arena->chunks, .cap = cap};
+		arena->chunks = c;
+	}
+	char *copy = memcpy(c->data + c->used, text, n);
+	c->used += n;
 	return copy;
 }
 
@@ -118,43 +96,29 @@ static void claim_free(const struct sl_env *env, struct sl__claim *claim)
 	sl__free(env, claim);
 }
 
-static struct sl__claim *claim_new(const struct sl_env *env, uint32_t cap)
-{
-	struct sl__claim *claim = sl__calloc(env, 1, sizeof(*claim));
-	if (claim == NULL)
-		return NULL;
-	claim->cap = cap;
-	claim->arena = sl__calloc(env, 1, sizeof(*claim->arena));
-	claim->runs = sl__calloc(env, cap, sizeof(*claim->runs));
-	if (claim->arena != NULL && claim->runs != NULL)
-		return claim;
-	claim_free(env, claim);
-	return NULL;
-}
-
-static struct sl__claim *spare_claim(struct sl__core *core, uint32_t cap)
-{
-	for (struct sl__claim **at = &core->spare; *at != NULL; at = &(*at)->next) {
-		struct sl__claim *claim = *at;
-		if (claim->cap < cap)
-			continue;
-		*at = claim->next;
-		core->n_spare--;
-		return claim;
-	}
-	return NULL;
-}
-
 struct sl__claim *sl__core_claim_get(struct sl__core *core, uint32_t cap)
 {
-	uint32_t rounded = 4;
-	while (rounded < cap)
-		rounded *= 2;
-	struct sl__claim *claim = spare_claim(core, cap);
-	if (claim == NULL)
-		claim = claim_new(core->env, rounded);
-	if (claim == NULL)
-		return NULL;
+	/* A spare one that is large enough, or a new one. */
+	struct sl__claim **at = &core->spare, *claim;
+	while (*at != NULL && (*at)->cap < cap)
+		at = &(*at)->next;
+	if (*at != NULL) {
+		claim = *at;
+		*at = claim->next;
+		core->n_spare--;
+	} else {
+		claim = sl__calloc(core->env, 1, sizeof(*claim));
+		if (claim == NULL)
+			return NULL;
+		for (claim->cap = 4; claim->cap < cap;)
+			claim->cap *= 2;
+		claim->arena = sl__calloc(core->env, 1, sizeof(*claim->arena));
+		claim->runs = sl__calloc(core->env, claim->cap, sizeof(*claim->runs));
+		if (claim->arena == NULL || claim->runs == NULL) {
+			claim_free(core->env, claim);
+			return NULL;
+		}
+	}
 	claim->next = claim->prev = NULL;
 	claim->n = claim->n_gone = claim->n_picked = 0;
 	claim->abandoned = false;
@@ -176,29 +140,7 @@ void sl__core_claim_put(struct sl__core *core, struct sl__claim *claim)
 	core->n_spare++;
 }
 
-/* ---- making it ---- */
-
-static uint32_t class_of(struct sl__core *core, const struct sl__core_type *type, int64_t now_ns)
-{
-	for (uint32_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].lease_ms == type->lease_ms && core->classes[i].renew_ms == type->renew_ms &&
-		    core->classes[i].once == (type->retry.max_attempts == 1))
-			return i;
-	core->classes[core->n_classes] = (struct core_class){.lease_ms = type->lease_ms,
-							     .renew_ms = type->renew_ms,
-							     .once = type->retry.max_attempts == 1,
-							     .look_ns = now_ns,
-							     .expiry_ns = SL_FOREVER};
-	return (uint32_t)core->n_classes++;
-}
-
-static void init_types(struct sl__core *core, int64_t now_ns)
-{
-	for (size_t i = 0; i < core->n_types; i++) {
-		core->types[i] = (struct core_type){.cfg = core->cfg.types[i], .avg_ns = -1};
-		core->types[i].klass = class_of(core, &core->types[i].cfg, now_ns);
-	}
-}
+/* ---- construction ---- */
 
 int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t now_ns, struct sl_err *err)
 {
@@ -215,7 +157,22 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 		sl__core_free(core);
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	}
-	init_types(core, now_ns);
+	for (size_t i = 0; i < core->n_types; i++) {
+		const struct sl__core_type *type = &cfg->types[i];
+		const struct core_class class = {.lease_ms = type->lease_ms,
+						 .renew_ms = type->renew_ms,
+						 .once = type->retry.max_attempts == 1,
+						 .look_ns = now_ns,
+						 .expiry_ns = SL_FOREVER};
+		uint32_t k = 0;
+		while (k < core->n_classes &&
+		       (core->classes[k].lease_ms != class.lease_ms || core->classes[k].renew_ms != class.renew_ms ||
+			core->classes[k].once != class.once))
+			k++;
+		if (k == core->n_classes)
+			core->classes[core->n_classes++] = class;
+		core->types[i] = (struct core_type){.cfg = *type, .klass = k, .avg_ns = -1};
+	}
 	core->avg_ns = -1;
 	core->last_end_ns = now_ns;
 	core->backoff_ns = core->reaper_backoff_ns = INT64_MIN;
@@ -228,31 +185,21 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 	return 0;
 }
 
-static void free_open(struct sl__core *core, struct sl__claim *claim)
-{
-	for (uint32_t i = 0; i < claim->n; i++)
-		if (claim->runs[i].state != SL__RUN_GONE && core->cfg.release != NULL)
-			core->cfg.release(&claim->runs[i], core->cfg.release_ctx);
-	claim_free(core->env, claim);
-}
-
 void sl__core_free(struct sl__core *core)
 {
 	if (core == NULL)
 		return;
 	const struct sl_env *env = core->env;
-	for (struct sl__claim *c = core->claims, *next; c != NULL; c = next) {
-		next = c->next;
-		free_open(core, c);
-	}
-	for (struct sl__claim *c = core->spare, *next; c != NULL; c = next) {
-		next = c->next;
-		claim_free(env, c);
-	}
-	for (struct sl__claim *c = core->lost, *next; c != NULL; c = next) {
-		next = c->next;
-		claim_free(env, c);
-	}
+	for (const struct sl__claim *c = core->claims; c != NULL; c = c->next)
+		for (uint32_t i = 0; i < c->n; i++)
+			if (c->runs[i].state != SL__RUN_GONE && core->cfg.release != NULL)
+				core->cfg.release(&c->runs[i], core->cfg.release_ctx);
+	struct sl__claim *const lists[] = {core->claims, core->spare, core->lost};
+	for (size_t i = 0; i < SL_COUNT(lists); i++)
+		for (struct sl__claim *c = lists[i], *next; c != NULL; c = next) {
+			next = c->next;
+			claim_free(env, c);
+		}
 	sl__free(env, core->types);
 	sl__free(env, core->classes);
 	sl__free(env, core->lanes);
@@ -289,26 +236,7 @@ void sl__todo_fini(struct sl__todo *todo, const struct sl__core *core)
 	*todo = (struct sl__todo){.who = todo->who};
 }
 
-/* ---- notes in, state out ---- */
-
-void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
-{
-	todo->kind = SL__TODO_SLEEP;
-	todo->wake_ns = SL_FOREVER;
-	todo->sent_ns = now_ns;
-	todo->n_runs = todo->n_renewals = 0;
-	todo->claim = NULL;
-	todo->refused = 0;
-	todo->answered = false;
-	if (todo->who == SL__KEEPER)
-		sl__core_next_keeper(core, now_ns, todo);
-	else if (todo->who == SL__REAPER)
-		sl__core_next_reaper(core, now_ns, todo);
-	else if (todo->who == SL__SCHEDULER)
-		sl__core_next_scheduler(core, now_ns, todo);
-	else
-		sl__core_next_exchange(core, now_ns, todo);
-}
+/* ---- notifications and state ---- */
 
 void sl__core_note_type(struct sl__core *core, struct core_type *type)
 {
@@ -317,30 +245,26 @@ void sl__core_note_type(struct sl__core *core, struct core_type *type)
 	core->stats.notified++;
 }
 
-/* Is one of our runs what the note speaks of? Its claim is asked after at once: the note has no fence, and may be about
- * an earlier claim of the same job, so the answer of the store counts and not the note. */
-static void note_lost(struct sl__core *core, uint64_t id, int64_t now_ns)
-{
-	for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
-		for (uint32_t i = 0; i < c->n; i++)
-			if ((id == 0 || c->runs[i].id == id) && c->runs[i].state != SL__RUN_GONE) {
-				c->renew_ns = now_ns;
-				core->renew_ns = SL_MIN(core->renew_ns, now_ns);
-				break;
-			}
-}
-
 void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t now_ns)
 {
 	bool all = note->kind == 0;
-	if (all || note->kind == SL_NOTE_OWNERSHIP_LOST)
-		note_lost(core, all ? 0 : note->id, now_ns);
+	if (all || note->kind == SL_NOTE_OWNERSHIP_LOST) {
+		/* Is one of our runs meant? Its claim is renewed now: the note has no fence and may be about an earlier
+		 * claim of the same job, so the answer of the store counts and not the note. */
+		for (struct sl__claim *c = core->claims; c != NULL; c = c->next)
+			for (uint32_t i = 0; i < c->n; i++)
+				if ((all || c->runs[i].id == note->id) && c->runs[i].state != SL__RUN_GONE) {
+					c->renew_ns = now_ns;
+					core->renew_ns = SL_MIN(core->renew_ns, now_ns);
+					break;
+				}
+	}
 	if (!all && note->kind != SL_NOTE_JOB_SCHEDULED)
 		return;
 	for (size_t i = 0; i < core->n_types; i++)
 		if (all || note->type == NULL || strcmp(core->types[i].cfg.name, note->type) == 0)
 			sl__core_note_type(core, &core->types[i]);
-	if (note->id == 0) /* a schedule that is new says so without naming a job */
+	if (note->id == 0) /* a new schedule is notified without a job */
 		core->cron_ns = SL_MIN(core->cron_ns, SL_MAX(now_ns, core_add(core->cron_done_ns, CORE_CRON_MIN_NS)));
 }
 
@@ -354,32 +278,7 @@ bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo
 	return false;
 }
 
-uint32_t sl__core_busy(const struct sl__core *core)
+const struct sl__core_stats *sl__core_stats(const struct sl__core *core)
 {
-	return core->running;
-}
-
-uint32_t sl__core_open(const struct sl__core *core)
-{
-	return core->open;
-}
-
-uint64_t sl__core_abandoned(const struct sl__core *core)
-{
-	return core->abandoned;
-}
-
-bool sl__core_connected(const struct sl__core *core)
-{
-	return core->connected;
-}
-
-void sl__core_get_stats(const struct sl__core *core, struct sl__core_stats *out)
-{
-	*out = core->stats;
-}
-
-const struct sl__core_type *sl__core_type(const struct sl__core *core, const struct sl__run *run)
-{
-	return &core->types[run->type].cfg;
+	return &core->stats;
 }

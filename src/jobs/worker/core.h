@@ -40,6 +40,7 @@
 #define SL_JOBS_CORE_H
 
 #include "base/env.h"
+#include "jobs/store/ops.h"
 #include <sluice/jobs.h>
 
 #define SL__AHEAD_NS ((int64_t)50 * 1000000)      /* claim ahead only what can start within this */
@@ -158,6 +159,7 @@ struct sl__claim {
 	int64_t abort_ns;           /* when to give up on it: a margin before the lease ends */
 	int64_t grace_ns;           /* what runs is not aborted before: set by a clock that comes too late; 0: none */
 	int64_t now_ms, replied_ns; /* the store's clock, and ours, at the reply */
+	bool renews;                /* scratch of the core */
 	struct sl__arena *arena;
 	struct sl__run *runs; /* [cap] */
 };
@@ -198,6 +200,32 @@ struct sl__todo {
 struct sl__core_stats {
 	uint64_t claimed, completed, failed, retried, lost, reaped, released, renewals;
 	uint64_t exchanges, polls, notified;
+	uint64_t abandoned; /* runs that were given up */
+	uint32_t busy;      /* handlers that run now */
+	uint32_t open;      /* claimed now, and not known to be settled or lost */
+	bool connected;
+};
+
+/* How the store answered an exchange. rc 0: results, one for each run, and, with a claim, reply are filled; without one
+ * only its epoch and clock are read, and it may be NULL. */
+struct sl__answer {
+	int rc;
+	const struct sl_err *err; /* of a failure */
+	const struct sl_settle_result *results;
+	const struct sl_claim_reply *reply;
+};
+
+/* How an offer was taken. */
+struct sl__handed {
+	int rc;
+	int64_t sent_ns; /* before the claim was made */
+	int64_t now_ms;  /* the store's clock */
+};
+
+/* A job that the store says is not ours any more. */
+struct sl__loss {
+	uint64_t id, fence;
+	enum sl_lost_reason reason;
 };
 
 struct sl__core;
@@ -217,9 +245,7 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 /* Should a lane that sleeps be woken? Cheap: asked after every ended run. */
 bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns);
 /* When the keeper, the reaper, or the scheduler has something to do. */
-int64_t sl__core_keeper_ns(const struct sl__core *core, int64_t now_ns);
-int64_t sl__core_reaper_ns(const struct sl__core *core, int64_t now_ns);
-int64_t sl__core_scheduler_ns(const struct sl__core *core, int64_t now_ns);
+int64_t sl__core_wake_ns(const struct sl__core *core, int who, int64_t now_ns);
 /* After sl__core_exchanged: did the claim of that exchange find what the note speaks of, so that no one need hear
  * of it? */
 bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo, const struct sl_note *note);
@@ -227,26 +253,24 @@ bool sl__core_satisfied(const struct sl__core *core, const struct sl__todo *todo
 /* A job that the store gave for todo->claim: copied. No lock. SL_ENOMEM, SL_EDATA (a type that was not asked for). */
 SL_MUST_CHECK int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo,
 				   const struct sl_claimed_job *job);
-/* The settle to send for todo->runs[i]. No lock. */
-void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out);
+/* The settle to send for a run of todo, without a lock; or, with the lock, for a running one that its handler settles in
+ * its own transaction, which gives up the lease when C2 allows it. run->kind is set. */
+void sl__core_settle(const struct sl__core *core, const struct sl__run *run, struct sl_settle *out);
 /* Before sl__core_exchanged: did the exchange fail for the data of its runs, which the store has answered and refused?
  * No lock. */
 bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *err);
 /* Has the run settled as it should? A settle that was sent before, and whose answer was lost, may be found done. */
 bool sl__core_done(const struct sl__run *run, const struct sl_settle_result *result);
-/* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). */
-void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error);
-/* The same for a run whose events could not be written, as SL__END_UNLOGGED. */
-void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error);
+/* A run that todo is about to settle must not settle so: it becomes a failed attempt with this text (copied). Not
+ * charged: its events could not be written, as SL__END_UNLOGGED. */
+void sl__core_refuse(struct sl__core *core, struct sl__run *run, bool charged, const char *error);
 /*
- * The exchange has returned rc (0: results and, with a claim, reply are filled; without one only its epoch is read). On
- * failure err says of what kind: data that was refused (poison) makes the runs be settled one by one, and the culprit
- * as a failed attempt with the error's text, which sl__core_exchanged copies; anything else is tried again later.
+ * The exchange has returned. Data that was refused (poison) makes the runs be settled one by one, and the culprit as a
+ * failed attempt with the error's text, which is copied; after any other failure they are settled again later.
  */
-void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
-			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns);
+void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, const struct sl__answer *answer, int64_t now_ns);
 
-/* ---- offers: see core_offer.c ---- */
+/* ---- offers: see core_next.c ---- */
 
 /* How many types have an idle slot that a job could be handed over to. */
 size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
@@ -255,26 +279,22 @@ size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
 SL_MUST_CHECK bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
 				  struct sl_offer_type *types);
 void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo);
-/* The offer was taken, with this result. */
-void sl__core_handed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t sent_ns, int64_t now_ms,
-		     int64_t now_ns);
+void sl__core_handed(struct sl__core *core, struct sl__todo *todo, const struct sl__handed *handed, int64_t now_ns);
 
 /* Called when a running handler must be aborted: once per run. */
 typedef void sl__abort_fn(struct sl__run *run, enum sl_abort_reason reason, void *ctx);
 
-/* A job that the store says is not ours any more. abort is called when its handler runs. */
-void sl__core_lost(struct sl__core *core, uint64_t id, uint64_t fence, enum sl_lost_reason reason, sl__abort_fn *fn,
-		   void *ctx);
+/* fn is called when the handler of the lost job runs. */
+void sl__core_lost(struct sl__core *core, const struct sl__loss *loss, sl__abort_fn *fn, void *ctx);
 void sl__core_renewed(struct sl__core *core, struct sl__todo *todo, int rc, int64_t now_ns);
-void sl__core_reaped(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_reaped *reaped,
-		     int64_t now_ns);
+void sl__core_reaped(struct sl__core *core, int rc, const struct sl_reaped *reaped, int64_t now_ns);
 /* The store's clock was heard, in ms: a tick that it shows to be nearer is brought forward. sl__core_exchanged does so
  * by itself. */
 void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns);
 /* The store's clock now, by its last answer, which is a query less; 0: there was none. */
 int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns);
 /* tick_ms: the next tick, by the store's clock; -1: none known. */
-void sl__core_cron_done(struct sl__core *core, struct sl__todo *todo, int rc, int64_t tick_ms, int64_t now_ns);
+void sl__core_cron_done(struct sl__core *core, int rc, int64_t tick_ms, int64_t now_ns);
 
 /* A notification: kind 0, check everything. */
 void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t now_ns);
@@ -283,17 +303,12 @@ void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t no
 
 /* The next run to start, or NULL. Its started_ns, started_ms and attempt are set. */
 struct sl__run *sl__core_take(struct sl__core *core, int64_t now_ns);
-/* How many runs wait that a slot could take now: so that the taker wakes another one. */
+/* Does a run wait that a slot could take now? Then the taker wakes another one. */
 bool sl__core_waiting(const struct sl__core *core);
 /* The attempt is over. error and so on are in the run. With a next_job_delay the slot counts as resting after it, until
  * sl__core_rested. */
 void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns);
 void sl__core_rested(struct sl__core *core);
-/* The handler settles its run in its own transaction: fills *out. May it give up the lease with it? See C2. */
-void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
-			    struct sl_settle *out);
-/* How the attempt would settle if it failed now: RETRY with *delay_ms, or FAIL. */
-enum sl_settle_kind sl__core_failure(struct sl__core *core, const struct sl__run *run, int64_t *delay_ms);
 
 /* While paused nothing is claimed or offered, and what was claimed and has not started is released. */
 void sl__core_pause(struct sl__core *core, bool paused, int64_t now_ns);
@@ -314,13 +329,8 @@ void sl__core_stop(struct sl__core *core, int64_t now_ns);
 size_t sl__core_abort_all(struct sl__core *core, sl__abort_fn *fn, void *ctx);
 /* From now on (stopping, all handlers back) a failed exchange is not repeated: its runs are left to their leases. */
 void sl__core_give_up(struct sl__core *core);
-/* Runs that were given up. */
-uint64_t sl__core_abandoned(const struct sl__core *core);
 
-uint32_t sl__core_busy(const struct sl__core *core); /* running handlers */
-uint32_t sl__core_open(const struct sl__core *core); /* claimed, and not known to be settled or lost */
-bool sl__core_connected(const struct sl__core *core);
-void sl__core_get_stats(const struct sl__core *core, struct sl__core_stats *out);
-const struct sl__core_type *sl__core_type(const struct sl__core *core, const struct sl__run *run);
+/* Lives as long as the core. */
+const struct sl__core_stats *sl__core_stats(const struct sl__core *core);
 
 #endif

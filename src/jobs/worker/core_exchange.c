@@ -46,14 +46,17 @@ int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const s
 	return 0;
 }
 
-static void fill_settle(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
-			struct sl_settle *out)
+void sl__core_settle(const struct sl__core *core, const struct sl__run *run, struct sl_settle *out)
 {
-	*out = (struct sl_settle){.kind = kind,
+	const struct sl__claim *claim = run->claim;
+	/* For a run that a lane settles this was decided when it was picked: the claim's counts need the lock. */
+	bool last = run->state == SL__RUN_SETTLING ? run->last : claim->n_gone + 1 == claim->n && !claim->abandoned;
+	*out = (struct sl_settle){.kind = run->kind,
 				  .id = run->id,
 				  .chain_id = run->chain_id,
 				  .fence = run->fence,
-				  .claim = run->claim->id,
+				  .claim = claim->id,
+				  .last_of_claim = last,
 				  .worker = core->cfg.worker,
 				  .started_ms = run->started_ms,
 				  .output = run->output,
@@ -62,19 +65,6 @@ static void fill_settle(const struct sl__core *core, const struct sl__run *run, 
 				  .next = run->continued,
 				  .delay_ms = run->delay_ms,
 				  .at_ms = run->at_ms};
-}
-
-void sl__core_settle(const struct sl__core *core, const struct sl__todo *todo, size_t i, struct sl_settle *out)
-{
-	fill_settle(core, todo->runs[i], todo->runs[i]->kind, out);
-	out->last_of_claim = todo->runs[i]->last;
-}
-
-void sl__core_settle_inside(const struct sl__core *core, const struct sl__run *run, enum sl_settle_kind kind,
-			    struct sl_settle *out)
-{
-	fill_settle(core, run, kind, out);
-	out->last_of_claim = run->claim->n_gone + 1 == run->claim->n && !run->claim->abandoned;
 }
 
 /* ---- the answer ---- */
@@ -109,7 +99,7 @@ void sl__core_publish(struct sl__core *core, struct sl__claim *c, int64_t now_ms
 		sl__core_push(&core->types[c->runs[i].type].waiting, &c->runs[i]);
 	}
 	core->waiting += c->n;
-	core->open += c->n;
+	core->stats.open += c->n;
 	core->lanes[c->lane].waiting += c->n;
 	core->lanes[c->lane].open += c->n;
 	core->lanes[c->lane].armed = true;
@@ -145,10 +135,12 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
 	int64_t expiry =
 		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
-	/* Of types that were not asked for, what was heard before still holds. */
+	/* What was learned before still holds for types that were not asked for, and after a hinted claim, which may
+	 * leave it out. */
 	for (size_t i = 0; i < core->n_types; i++)
 		n_of_class += core->types[i].klass == c->klass;
-	class->expiry_ns = todo->request.n_types == n_of_class ? expiry : SL_MIN(class->expiry_ns, expiry);
+	bool whole = todo->request.n_types == n_of_class && !todo->request.hinted;
+	class->expiry_ns = whole ? expiry : SL_MIN(class->expiry_ns, expiry);
 }
 
 /* ---- failures ---- */
@@ -162,24 +154,20 @@ bool sl__core_refused(const struct sl__todo *todo, int rc, const struct sl_err *
 	       (err != NULL && err->error_class == SL_CLASS_POISON);
 }
 
-void sl__core_refuse(struct sl__core *core, struct sl__run *run, const char *error)
+void sl__core_refuse(struct sl__core *core, struct sl__run *run, bool charged, const char *error)
 {
 	const char *copy = sl__core_text(core->env, run->claim->arena, error);
-	sl__core_set_failure(core, run);
-	run->error = copy != NULL ? copy : refused_twice;
-}
-
-void sl__core_unlogged(struct sl__core *core, struct sl__run *run, const char *error)
-{
-	const char *copy = sl__core_text(core->env, run->claim->arena, error);
-	sl__core_set_released(core, run);
-	run->error = copy != NULL ? copy : "the events of the attempt could not be written";
+	if (charged)
+		sl__core_set_failure(core, run);
+	else
+		sl__core_set_released(core, run);
+	run->error = copy != NULL ? copy : charged ? refused_twice : "the events of the attempt could not be written";
 }
 
 /* Left to the end of its lease, which no other run of the claim may give up then. */
 static void abandon(struct sl__core *core, struct sl__run *run)
 {
-	core->abandoned++;
+	core->stats.abandoned++;
 	run->claim->abandoned = true;
 	sl__core_gone(core, run);
 }
@@ -198,7 +186,7 @@ static void isolate(struct sl__core *core, struct sl__todo *todo, const struct s
 		}
 		if (alone) {
 			bool with_reason = run->suspect == SL__RUN_ALONE && err != NULL && err->msg[0] != '\0';
-			sl__core_refuse(core, run, with_reason ? err->msg : refused_twice);
+			sl__core_refuse(core, run, true, with_reason ? err->msg : refused_twice);
 			run->progress = NULL;
 			run->suspect++;
 		} else if (run->suspect == SL__RUN_TRUSTED) {
@@ -221,14 +209,13 @@ void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo)
 	todo->claim = NULL;
 }
 
-static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
-			  int64_t now_ns)
+static void fail_exchange(struct sl__core *core, struct sl__todo *todo, const struct sl__answer *answer, int64_t now_ns)
 {
-	bool transient = rc == SL_EAGAIN;
-	if (sl__core_refused(todo, rc, err)) {
-		isolate(core, todo, err);
+	bool transient = answer->rc == SL_EAGAIN, refused = sl__core_refused(todo, answer->rc, answer->err);
+	if (refused) {
+		isolate(core, todo, answer->err);
 	} else {
-		core->connected = transient;
+		core->stats.connected = transient;
 		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
 		core->failures++;
 		/* The runs are settled again later, unless the worker gives up. */
@@ -251,33 +238,30 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, int rc, 
 		core->classes[todo->claim->klass].in_flight--;
 		sl__core_reserve(core, todo, false);
 	}
-	/* What was refused or rolled back was not made. One that was asked after stays to be asked after. */
-	bool unknown = !sl__core_refused(todo, rc, err) && !transient;
-	if ((unknown || todo->request.again) && !core->giving_up) {
+	/* What was refused or rolled back was not made. A claim that was sent again stays to be sent again. */
+	bool unknown = !refused && !transient;
+	if ((unknown || todo->request.again) && !core->giving_up)
 		sl__core_remember_claim(core, todo);
-	} else {
-		sl__core_claim_put(core, todo->claim);
-		todo->claim = NULL;
-	}
+	else
+		sl__core_withdrawn(core, todo);
 }
 
-void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, int rc, const struct sl_err *err,
-			const struct sl_settle_result *results, const struct sl_claim_reply *reply, int64_t now_ns)
+void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, const struct sl__answer *answer, int64_t now_ns)
 {
+	const struct sl_claim_reply *reply = answer->reply;
 	core->lanes[todo->who].under_way = false;
 	core->stats.exchanges++;
-	if (rc != 0) {
-		fail_exchange(core, todo, rc, err, now_ns);
+	if (answer->rc != 0) {
+		fail_exchange(core, todo, answer, now_ns);
 		return;
 	}
-	core->connected = true;
+	core->stats.connected = true;
 	core->failures = 0;
 	core->backoff_ns = INT64_MIN;
 	for (size_t i = 0; i < todo->n_runs; i++) {
 		struct sl__run *run = todo->runs[i];
-		if (sl__core_done(run, &results[i])) {
-			sl__core_count(core, run);
-			sl__core_expect(core, run, now_ns);
+		if (sl__core_done(run, &answer->results[i])) {
+			sl__core_settled(core, run, now_ns);
 		} else if (run->lost == SL_LOST_NOT) {
 			core->stats.lost++;
 		}

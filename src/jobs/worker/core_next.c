@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a lane settles and claims next, and when.
+ * What a lane settles, claims and offers next, and when.
  *
  * How many to claim. A free slot is always claimed for. Ahead of free slots, a type is claimed only as far as its
  * handlers, at the speed observed, will start it within SL__AHEAD_NS; nothing while all slots are stuck for that long.
@@ -21,8 +21,8 @@
 static uint32_t ahead_of(const struct sl__core *core, const struct core_type *t, int64_t now_ns)
 {
 	uint32_t max = (uint32_t)core->cfg.claim_batch * (uint32_t)core->cfg.lanes;
-	bool stuck =
-		core->running + core->resting >= (uint32_t)core->cfg.slots && now_ns - core->last_end_ns > SL__AHEAD_NS;
+	bool stuck = core->stats.busy + core->resting >= (uint32_t)core->cfg.slots &&
+		     now_ns - core->last_end_ns > SL__AHEAD_NS;
 	if (core->cfg.claim_batch == 1 || t->avg_ns < 0 || stuck)
 		return 0;
 	int64_t slots = SL_MIN(t->cfg.slots, core->cfg.slots);
@@ -66,19 +66,12 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 		sum = limit > UINT32_MAX - sum ? UINT32_MAX : sum + limit;
 		w.n_types++;
 	}
-	uint32_t used = core->running + core->resting + core->waiting + core->reserved;
+	uint32_t used = core->stats.busy + core->resting + core->waiting + core->reserved;
 	w.limit = SL_MIN(room(slots + ahead, used), room(batch, core->lanes[lane].waiting));
 	w.limit = SL_MIN(w.limit, sum);
 	w.free = room(slots, used);
 	w.urgent = w.limit > 0 && (used < slots || w.limit >= (batch + 1) / 2);
 	return w;
-}
-
-/* While one claim is on its way to see whether there is anything, others of the class wait for its answer. */
-static bool may_claim(const struct sl__core *core, uint32_t klass)
-{
-	const struct core_class *c = &core->classes[klass];
-	return !core->stopping && !core->paused && (c->in_flight == 0 || c->wet);
 }
 
 /* The class to claim from, in turns; n_classes: none. */
@@ -88,7 +81,9 @@ static uint32_t pick_class(const struct sl__core *core, int lane, int64_t now_ns
 	*urgent = false;
 	for (uint32_t i = 0; i < core->n_classes; i++) {
 		uint32_t klass = (core->lanes[lane].next_class + i) % (uint32_t)core->n_classes;
-		if (!may_claim(core, klass))
+		const struct core_class *c = &core->classes[klass];
+		/* While a claim is on its way to see whether there is anything, others of the class wait for its answer. */
+		if (core->stopping || core->paused || (c->in_flight > 0 && !c->wet))
 			continue;
 		struct want w = want_of(core, lane, klass, now_ns, NULL);
 		if (w.limit > 0 && (found == core->n_classes || (w.urgent && !*urgent))) {
@@ -155,27 +150,23 @@ static int64_t release_stuck(struct sl__core *core, int64_t now_ns)
 
 /* ---- deciding ---- */
 
-/* Mark the last run of each claim that has no other run left: its lease goes with it (C2). */
-static void mark_last(struct sl__todo *todo)
+/* The runs to settle: a suspect alone, or as many trusted ones as fit. */
+static void pick_runs(struct core_lane *l, struct sl__todo *todo)
 {
-	for (size_t i = 0; i < todo->n_runs; i++)
-		todo->runs[i]->claim->n_picked++;
+	size_t max = l->ended.head != NULL && l->ended.head->suspect != SL__RUN_TRUSTED ? 1 : SL__SETTLE_MAX;
+	while (l->ended.head != NULL && todo->n_runs < max && (max == 1 || l->ended.head->suspect == SL__RUN_TRUSTED)) {
+		struct sl__run *run = l->ended.head;
+		sl__core_remove(&l->ended, run);
+		run->state = SL__RUN_SETTLING;
+		todo->runs[todo->n_runs++] = run;
+		run->claim->n_picked++;
+	}
+	/* The last run of a claim that has no other run left: the lease goes with it (C2). */
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__claim *c = todo->runs[i]->claim;
 		todo->runs[i]->last = c->n_picked > 0 && c->n_gone + c->n_picked == c->n && !c->abandoned;
 		c->n_picked = 0;
 	}
-}
-
-static void pick_runs(struct core_lane *l, struct sl__todo *todo)
-{
-	size_t max = l->ended.head != NULL && l->ended.head->suspect != SL__RUN_TRUSTED ? 1 : SL__SETTLE_MAX;
-	while (l->ended.head != NULL && todo->n_runs < max && (max == 1 || l->ended.head->suspect == SL__RUN_TRUSTED)) {
-		struct sl__run *run = sl__core_pop(&l->ended);
-		run->state = SL__RUN_SETTLING;
-		todo->runs[todo->n_runs++] = run;
-	}
-	mark_last(todo);
 }
 
 void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool give)
@@ -187,18 +178,6 @@ void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool g
 	core->reserved = give ? core->reserved + todo->request.limit : core->reserved - todo->request.limit;
 }
 
-static void look(struct sl__core *core, uint32_t klass, int64_t now_ns)
-{
-	struct core_class *c = &core->classes[klass];
-	if (now_ns < c->look_ns)
-		return;
-	for (size_t i = 0; i < core->n_types; i++)
-		if (core->types[i].klass == klass)
-			core->types[i].dry = false;
-	c->look_ns = core_add(now_ns, core_ms(core->cfg.poll_ms)); /* not before: dry types may be due earlier */
-	core->stats.polls++;
-}
-
 static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t klass, int64_t now_ns)
 {
 	struct core_class *c = &core->classes[klass];
@@ -206,8 +185,15 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 	struct sl__claim *claim = sl__core_claim_get(core, w.limit);
 	if (claim == NULL)
 		return false;
-	bool hinted = todo->n_runs == 0 && now_ns < c->look_ns;
-	look(core, klass, now_ns);
+	bool polls = now_ns >= c->look_ns;
+	if (polls) {
+		for (size_t i = 0; i < core->n_types; i++)
+			if (core->types[i].klass == klass)
+				core->types[i].dry = false;
+		c->look_ns =
+			core_add(now_ns, core_ms(core->cfg.poll_ms)); /* not before: dry types may be due earlier */
+		core->stats.polls++;
+	}
 	claim->lane = todo->who;
 	claim->klass = klass;
 	claim->lease_ms = c->lease_ms;
@@ -220,27 +206,13 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 						  .limit = w.limit,
 						  .free = w.free,
 						  .lease_ms = c->lease_ms,
-						  .hinted = hinted};
+						  .hinted = todo->n_runs == 0 && !polls};
 	for (uint32_t i = 0; i < w.n_types; i++)
 		todo->seen[i] = core->types[todo->type_index[i]].hints;
 	sl__core_reserve(core, todo, true);
 	c->in_flight++;
 	core->lanes[todo->who].next_class = (klass + 1) % (uint32_t)core->n_classes;
 	return true;
-}
-
-/* When a lane with nothing to do should look again by itself. */
-static int64_t sleep_until(struct sl__core *core, struct core_lane *l, int64_t now_ns)
-{
-	int64_t wake = SL_FOREVER;
-	for (size_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].look_ns > now_ns)
-			wake = SL_MIN(wake, core->classes[i].look_ns);
-	int64_t linger = linger_ns(core, l);
-	l->armed = linger > 0;
-	if (l->armed)
-		wake = SL_MIN(wake, core_add(l->ended.n > 0 ? l->ended.head->ended_ns : now_ns, linger));
-	return wake;
 }
 
 /* Ask for the jobs of a claim whose answer was lost: of any type, under a lease that suits them all. */
@@ -268,19 +240,11 @@ static void ask_again(struct sl__core *core, struct sl__todo *todo, int64_t now_
 						  .again = 1};
 }
 
-static void next_stopping(struct sl__core *core, struct core_lane *l, struct sl__todo *todo, int64_t now_ns)
+/* What a lane settles and claims while the worker runs. Returns when it should look again without being woken. */
+static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
 {
-	if (l->ended.n > 0)
-		pick_runs(l, todo);
-	if (core->lost != NULL && !core->giving_up && (l->ended.n == 0 || l->ended.head->suspect == SL__RUN_TRUSTED))
-		ask_again(core, todo, now_ns);
-	if (todo->n_runs == 0 && todo->claim == NULL && l->open == 0)
-		todo->kind = SL__TODO_END;
-}
-
-/* A run that ended by continuing makes a job that the claim of the same exchange can find. */
-static void expect_continued(struct sl__core *core, const struct core_lane *l)
-{
+	int64_t wake = release_stuck(core, now_ns);
+	/* A run that ended by continuing makes a job that the claim of the same exchange can find. */
 	for (const struct sl__run *run = l->ended.head; run != NULL; run = run->next) {
 		const struct sl_new_job *next = run->continued;
 		if (next == NULL || next->delay_ms > 0 || next->at_ms > 0 || next->n_blockers > 0)
@@ -289,13 +253,8 @@ static void expect_continued(struct sl__core *core, const struct core_lane *l)
 			if (core->types[i].dry && strcmp(core->types[i].cfg.name, next->type) == 0)
 				core->types[i].dry = false;
 	}
-}
 
-static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
-{
-	int64_t stuck = release_stuck(core, now_ns);
 	bool urgent;
-	expect_continued(core, l);
 	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
 	bool suspects = l->ended.n > 0 && l->ended.head->suspect != SL__RUN_TRUSTED;
 	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
@@ -309,24 +268,127 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 		    todo->n_runs == 0)
 			return core_add(now_ns, SL__BACKOFF_FIRST_NS);
 	}
-	return SL_MIN(stuck, sleep_until(core, l, now_ns));
+
+	for (size_t i = 0; i < core->n_classes; i++)
+		if (core->classes[i].look_ns > now_ns)
+			wake = SL_MIN(wake, core->classes[i].look_ns);
+	int64_t linger = linger_ns(core, l);
+	l->armed = linger > 0;
+	if (l->armed)
+		wake = SL_MIN(wake, core_add(l->ended.n > 0 ? l->ended.head->ended_ns : now_ns, linger));
+	return wake;
 }
 
-void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
+void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 {
+	todo->kind = SL__TODO_SLEEP;
+	todo->wake_ns = SL_FOREVER;
+	todo->sent_ns = now_ns;
+	todo->n_runs = todo->n_renewals = 0;
+	todo->claim = NULL;
+	todo->refused = 0;
+	todo->answered = false;
+	if (todo->who < 0) {
+		sl__core_next_keeper(core, now_ns, todo);
+		return;
+	}
 	struct core_lane *l = &core->lanes[todo->who];
 	if (now_ns < core->backoff_ns) {
 		todo->wake_ns = core->backoff_ns;
-		if (core->stopping && l->open == 0)
-			todo->kind = SL__TODO_END;
-		return;
-	}
-	if (core->stopping)
-		next_stopping(core, l, todo, now_ns);
-	else
+	} else if (core->stopping) {
+		if (l->ended.n > 0)
+			pick_runs(l, todo);
+		if (core->lost != NULL && !core->giving_up &&
+		    (l->ended.n == 0 || l->ended.head->suspect == SL__RUN_TRUSTED))
+			ask_again(core, todo, now_ns);
+	} else {
 		todo->wake_ns = next_working(core, l, now_ns, todo);
+	}
 	if (todo->n_runs > 0 || todo->claim != NULL) {
 		todo->kind = SL__TODO_EXCHANGE;
 		l->under_way = true;
+	} else if (core->stopping && l->open == 0) {
+		todo->kind = SL__TODO_END;
 	}
+}
+
+/*
+ * ---- offers ----
+ *
+ * A worker with an idle slot lets the store hand over the next job that is started in this process (struct sl_offer).
+ * Only types for which the last claim found no more jobs are offered, so that queued jobs go first. An offer reserves
+ * nothing: a job that is handed over while claims fill the slots waits like one that was claimed ahead.
+ */
+
+static bool may_offer_type(const struct core_type *t)
+{
+	return t->dry && room((uint32_t)t->cfg.slots, t->running + t->waiting.n + t->reserved) > 0;
+}
+
+size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns)
+{
+	size_t n = 0;
+	if (core->stopping || core->paused || now_ns < core->backoff_ns ||
+	    room((uint32_t)core->cfg.slots, core->stats.busy + core->resting + core->waiting + core->reserved) == 0)
+		return 0;
+	for (size_t i = 0; i < core->n_types; i++)
+		n += may_offer_type(&core->types[i]);
+	return n;
+}
+
+bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
+		    struct sl_offer_type *types)
+{
+	uint32_t n = 0;
+	if (sl__core_may_offer(core, now_ns) == 0)
+		return false;
+	for (uint32_t i = 0; i < core->n_types; i++) {
+		const struct core_type *t = &core->types[i];
+		if (!may_offer_type(t))
+			continue;
+		types[n] = (struct sl_offer_type){.type = t->cfg.name, .lease_ms = t->cfg.lease_ms};
+		todo->types[n] = (struct sl_claim_type){.type = t->cfg.name, .limit = 1};
+		todo->type_index[n++] = i;
+	}
+	struct sl__claim *claim = sl__core_claim_get(core, 1);
+	if (claim == NULL)
+		return false;
+	claim->lane = todo->who;
+	todo->claim = claim;
+	todo->refused = 0;
+	todo->request = (struct sl_claim_request){
+		.claim = claim->id, .worker = core->cfg.worker, .types = todo->types, .n_types = n, .limit = 1};
+	offer->claim = claim->id;
+	offer->worker = core->cfg.worker;
+	offer->types = types;
+	offer->n_types = n;
+	return true;
+}
+
+void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo)
+{
+	sl__core_claim_put(core, todo->claim);
+	todo->claim = NULL;
+}
+
+void sl__core_handed(struct sl__core *core, struct sl__todo *todo, const struct sl__handed *handed, int64_t now_ns)
+{
+	struct sl__claim *claim = todo->claim;
+	struct core_lane *lane = &core->lanes[todo->who];
+	if (handed->rc == 0 && todo->refused == 0 && claim->n > 0) {
+		const struct core_type *t = &core->types[claim->runs[0].type];
+		bool armed = lane->armed; /* the lane keeps sleeping as before */
+		todo->claim = NULL;
+		claim->klass = t->klass;
+		claim->lease_ms = t->cfg.lease_ms;
+		claim->sent_ns = handed->sent_ns;
+		sl__core_publish(core, claim, handed->now_ms, now_ns);
+		lane->armed = armed;
+		return;
+	}
+	/* If the claim may have been made, or could not be kept, the store is asked about it. */
+	if (todo->refused != 0 || (handed->rc != 0 && handed->rc != SL_EAGAIN))
+		sl__core_remember_claim(core, todo);
+	else
+		sl__core_withdrawn(core, todo);
 }

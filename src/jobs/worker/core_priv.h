@@ -79,14 +79,13 @@ struct sl__core {
 	struct sl__claim *spare;  /* kept to be used again */
 	uint32_t n_spare;
 	uint64_t order;
-	uint32_t waiting, running, resting, reserved, open;
+	uint32_t waiting, resting, reserved;
 	int64_t avg_ns;      /* of all handlers; -1 */
 	int64_t last_end_ns; /* of any handler */
 	int64_t backoff_ns;  /* lanes wait until then */
 	uint32_t failures;   /* in a row */
-	bool connected, stopping, giving_up, paused;
+	bool stopping, giving_up, paused;
 	uint64_t epoch; /* of the store, in its last reply */
-	uint64_t abandoned;
 	/* the keeper's */
 	int64_t renew_ns; /* not later than the first renewal that is due */
 	uint32_t renew_failures;
@@ -106,8 +105,7 @@ struct sl__core {
 /* core.c */
 void sl__core_push(struct core_list *list, struct sl__run *run);
 void sl__core_push_front(struct core_list *list, struct sl__run *run);
-struct sl__run *sl__core_pop(struct core_list *list);
-/* Take a run out of the middle. */
+/* Cheap for the first one. */
 void sl__core_remove(struct core_list *list, struct sl__run *run);
 struct sl__claim *sl__core_claim_get(struct sl__core *core, uint32_t cap);
 /* To the spare ones, or free. */
@@ -124,16 +122,14 @@ void sl__core_give_back(struct sl__core *core, struct sl__run *run, enum sl_sett
 void sl__core_release_waiting(struct sl__core *core, int64_t now_ns);
 /* Nothing is left to do for the run. */
 void sl__core_gone(struct sl__core *core, struct sl__run *run);
-void sl__core_count(struct sl__core *core, const struct sl__run *run);
-/* The run has settled: when will its job be there to be claimed again? */
-void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns);
+/* The run has settled: count it, and expect its job when it can be claimed again. */
+void sl__core_settled(struct sl__core *core, const struct sl__run *run, int64_t now_ns);
 /* The attempt has failed: retry or fail. */
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run);
 /* The attempt ended without being at fault: release it, or fail it when it must not start twice. */
 void sl__core_set_released(const struct sl__core *core, struct sl__run *run);
 
 /* core_next.c */
-void sl__core_next_exchange(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 /* Reserve the slots that a claim under way may need, or release them. */
 void sl__core_reserve(struct sl__core *core, const struct sl__todo *todo, bool give);
 
@@ -147,8 +143,7 @@ void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo);
 /* core_keeper.c */
 /* The claim's lease counts from sent_ns, before it was asked for: when to renew it, and when to give up on it. */
 void sl__core_leased(struct sl__core *core, struct sl__claim *claim, int64_t sent_ns);
+/* The part of sl__core_next for the keeper, the reaper and the scheduler. */
 void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
-void sl__core_next_reaper(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
-void sl__core_next_scheduler(struct sl__core *core, int64_t now_ns, struct sl__todo *todo);
 
 #endif

@@ -25,11 +25,7 @@ static const char timed_out[] = "the attempt took longer than its timeout";
 
 void sl__core_unqueue(struct sl__core *core, struct sl__run *run)
 {
-	struct core_list *list = &core->types[run->type].waiting;
-	if (list->head == run)
-		(void)sl__core_pop(list);
-	else
-		sl__core_remove(list, run);
+	sl__core_remove(&core->types[run->type].waiting, run);
 	core->waiting--;
 	core->lanes[run->claim->lane].waiting--;
 }
@@ -63,7 +59,7 @@ void sl__core_gone(struct sl__core *core, struct sl__run *run)
 	run->state = SL__RUN_GONE;
 	if (core->cfg.release != NULL)
 		core->cfg.release(run, core->cfg.release_ctx);
-	core->open--;
+	core->stats.open--;
 	core->lanes[claim->lane].open--;
 	if (++claim->n_gone < claim->n)
 		return;
@@ -76,16 +72,17 @@ void sl__core_gone(struct sl__core *core, struct sl__run *run)
 	sl__core_claim_put(core, claim);
 }
 
-void sl__core_count(struct sl__core *core, const struct sl__run *run)
+void sl__core_settled(struct sl__core *core, const struct sl__run *run, int64_t now_ns)
 {
+	const struct sl__claim *claim = run->claim;
 	switch (run->kind) {
 	case SL_SETTLE_COMPLETE:
 	case SL_SETTLE_CONTINUE:
 		core->stats.completed++;
-		break;
+		return;
 	case SL_SETTLE_FAIL:
 		core->stats.failed++;
-		break;
+		return;
 	case SL_SETTLE_RETRY:
 		core->stats.retried++;
 		break;
@@ -94,14 +91,8 @@ void sl__core_count(struct sl__core *core, const struct sl__run *run)
 		core->stats.released++;
 		break;
 	}
-}
-
-void sl__core_expect(struct sl__core *core, const struct sl__run *run, int64_t now_ns)
-{
+	/* When can its job be claimed again? */
 	struct core_type *t = &core->types[run->type];
-	const struct sl__claim *claim = run->claim;
-	if (run->kind != SL_SETTLE_RETRY && run->kind != SL_SETTLE_RESCHEDULE && run->kind != SL_SETTLE_RELEASE)
-		return;
 	int64_t in_ms = run->delay_ms;
 	if (run->at_ms > 0)
 		in_ms = run->at_ms - claim->now_ms - (now_ns - claim->replied_ns) / 1000000;
@@ -134,33 +125,30 @@ bool sl__core_waiting(const struct sl__core *core)
 	return core->waiting > 0 && first_waiting(core) != NULL;
 }
 
-static void start(struct sl__core *core, struct sl__run *run, int64_t now_ns)
-{
-	struct core_type *t = &core->types[run->type];
-	const struct sl__claim *claim = run->claim;
-	sl__core_unqueue(core, run);
-	run->state = SL__RUN_RUNNING;
-	run->started_ns = now_ns;
-	run->started_ms = claim->now_ms + (now_ns - claim->replied_ns) / 1000000;
-	t->running++;
-	core->running++;
-	core->abort_ns = SL_MIN(core->abort_ns, claim->abort_ns);
-	if (t->cfg.timeout_ms >= 0)
-		core->abort_ns = SL_MIN(core->abort_ns, core_add(now_ns, core_ms(t->cfg.timeout_ms)));
-}
-
 struct sl__run *sl__core_take(struct sl__core *core, int64_t now_ns)
 {
 	struct sl__run *run;
 	while (core->waiting > 0 && (run = first_waiting(core)) != NULL) {
-		if (now_ns >= run->claim->abort_ns) { /* C1 */
+		struct core_type *t = &core->types[run->type];
+		const struct sl__claim *claim = run->claim;
+		if (now_ns >= claim->abort_ns) { /* C1 */
 			sl__core_give_back(core, run, SL_SETTLE_RELEASE, NULL, now_ns);
-		} else if (sl__retry_exhausted(&core->types[run->type].cfg.retry, (uint32_t)run->charged)) {
-			sl__core_give_back(core, run, SL_SETTLE_FAIL, out_of_attempts, now_ns);
-		} else {
-			start(core, run, now_ns);
-			return run;
+			continue;
 		}
+		if (sl__retry_exhausted(&t->cfg.retry, (uint32_t)run->charged)) {
+			sl__core_give_back(core, run, SL_SETTLE_FAIL, out_of_attempts, now_ns);
+			continue;
+		}
+		sl__core_unqueue(core, run);
+		run->state = SL__RUN_RUNNING;
+		run->started_ns = now_ns;
+		run->started_ms = claim->now_ms + (now_ns - claim->replied_ns) / 1000000;
+		t->running++;
+		core->stats.busy++;
+		core->abort_ns = SL_MIN(core->abort_ns, claim->abort_ns);
+		if (t->cfg.timeout_ms >= 0)
+			core->abort_ns = SL_MIN(core->abort_ns, core_add(now_ns, core_ms(t->cfg.timeout_ms)));
+		return run;
 	}
 	return NULL;
 }
@@ -175,19 +163,13 @@ static int64_t average(int64_t avg, int64_t sample)
 	return sample > avg ? avg + (sample - avg + 3) / 4 : avg - (avg - sample) / 16;
 }
 
-enum sl_settle_kind sl__core_failure(struct sl__core *core, const struct sl__run *run, int64_t *delay_ms)
-{
-	const struct sl_retry_policy *policy = &core->types[run->type].cfg.retry;
-	*delay_ms = 0;
-	if (sl__retry_exhausted(policy, (uint32_t)run->charged + 1))
-		return SL_SETTLE_FAIL;
-	*delay_ms = sl__retry_delay_ms(policy, (uint32_t)run->charged + 1, &core->prng);
-	return SL_SETTLE_RETRY;
-}
-
 void sl__core_set_failure(struct sl__core *core, struct sl__run *run)
 {
-	run->kind = sl__core_failure(core, run, &run->delay_ms);
+	const struct sl_retry_policy *policy = &core->types[run->type].cfg.retry;
+	uint32_t charged = (uint32_t)run->charged + 1;
+	bool exhausted = sl__retry_exhausted(policy, charged);
+	run->kind = exhausted ? SL_SETTLE_FAIL : SL_SETTLE_RETRY;
+	run->delay_ms = exhausted ? 0 : sl__retry_delay_ms(policy, charged, &core->prng);
 	run->at_ms = 0;
 	run->output = NULL;
 	run->continued = NULL;
@@ -202,7 +184,7 @@ void sl__core_set_released(const struct sl__core *core, struct sl__run *run)
 }
 
 /* The kind with which an attempt settles that is still ours, set in the run. */
-static void decide(struct sl__core *core, struct sl__run *run, enum sl__ending ending)
+static void decide_settle(struct sl__core *core, struct sl__run *run, enum sl__ending ending)
 {
 	static const enum sl_settle_kind plain[] = {[SL__END_COMPLETE] = SL_SETTLE_COMPLETE,
 						    [SL__END_CONTINUE] = SL_SETTLE_CONTINUE,
@@ -225,13 +207,6 @@ static void decide(struct sl__core *core, struct sl__run *run, enum sl__ending e
 	}
 }
 
-static void count_lost(struct sl__core *core, struct sl__run *run)
-{
-	if (run->lost == SL_LOST_NOT)
-		core->stats.lost++;
-	run->lost = SL_LOST_TAKEN;
-}
-
 void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns)
 {
 	struct core_type *t = &core->types[run->type];
@@ -240,18 +215,19 @@ void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending en
 	core->avg_ns = average(core->avg_ns, took);
 	core->last_end_ns = now_ns;
 	t->running--;
-	core->running--;
+	core->stats.busy--;
 	if (core->cfg.next_job_delay_ms > 0)
 		core->resting++;
 	if (ending == SL__END_SETTLED) {
-		sl__core_count(core, run);
-		sl__core_expect(core, run, now_ns);
+		sl__core_settled(core, run, now_ns);
 		sl__core_gone(core, run);
 	} else if (ending == SL__END_LOST || run->lost != SL_LOST_NOT) {
-		count_lost(core, run);
+		if (run->lost == SL_LOST_NOT)
+			core->stats.lost++;
+		run->lost = SL_LOST_TAKEN;
 		sl__core_gone(core, run);
 	} else {
-		decide(core, run, ending);
+		decide_settle(core, run, ending);
 		to_settle(core, run, now_ns);
 	}
 }

@@ -7,18 +7,6 @@
  */
 #include "jobs/worker/worker.h"
 
-static void on_note(const struct sl_note *note, void *ctx)
-{
-	struct sl__lane *l = ctx;
-	sl__notes_add(&l->notes, note);
-}
-
-static void on_change(const struct sl_change *change, void *ctx)
-{
-	struct sl__lane *l = ctx;
-	l->fx.listen.change(change, l->fx.listen.ctx);
-}
-
 static int on_claimed(const struct sl_claimed_job *job, void *ctx)
 {
 	struct sl__lane *l = ctx;
@@ -40,44 +28,18 @@ static void await_events(struct sl__lane *l)
 		if (rc == 0 || run->kind == SL_SETTLE_RELEASE)
 			continue;
 		sl__lock(&w->mu);
-		if (sl__worker_log_error(rc))
-			sl__core_unlogged(w->core, run, err.msg);
-		else
-			sl__core_refuse(w->core, run, err.msg);
+		sl__core_refuse(w->core, run, !sl__worker_log_error(rc), err.msg);
 		sl__unlock(&w->mu);
 		run->error_code = rc;
 	}
-}
-
-static int call_store(struct sl__lane *l, struct sl_claim_reply *reply, struct sl_err *err)
-{
-	const sl_store *store = &l->w->home.store;
-	struct sl__todo *todo = &l->todo;
-	for (size_t i = 0; i < todo->n_runs; i++)
-		sl__core_settle(l->w->core, todo, i, &l->settles[i]);
-	return store->ops->exchange(store->ctx, NULL, l->settles, todo->n_runs, l->results,
-				    todo->claim != NULL ? &todo->request : NULL, reply, on_claimed, l, &l->listen, err);
-}
-
-/* What is durable now is observed before the core takes the runs back. */
-static void tell(struct sl__lane *l, const struct sl_claim_reply *reply)
-{
-	const struct sl__todo *todo = &l->todo;
-	for (size_t i = 0; i < todo->n_runs; i++) {
-		const struct sl__run *run = todo->runs[i];
-		bool done = sl__core_done(run, &l->results[i]);
-		sl__tell_settled(l->w, run, run->kind, done ? SL_LOST_NOT : l->results[i].lost);
-	}
-	if (todo->claim != NULL)
-		sl__tell_acquired(l->w, todo->claim, reply->now_ms);
 }
 
 /* Notes about jobs that this exchange has claimed itself go no further; the others are for us as well, but for those
  * about jobs that it has put back for later: we know when, and others must, since we may not be there by then. */
 static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu)
 {
-	for (size_t i = 0; i < l->notes.n; i++) {
-		const struct sl_note *note = &l->notes.notes[i];
+	for (size_t i = 0; i < l->heard.notes.n; i++) {
+		const struct sl_note *note = &l->heard.notes.notes[i];
 		if (!note->later && sl__core_satisfied(w->core, &l->todo, note))
 			continue;
 		if (!note->later)
@@ -87,40 +49,47 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 	}
 }
 
-/* In a batch it is unknown whose data was refused: each is sent alone, and then the one is logged. */
-static void log_refusal(sl_worker *w, const struct sl__todo *todo, int rc, const struct sl_err *err)
-{
-	const struct sl__run *run = todo->runs[0];
-	if (todo->n_runs == 1 && run->suspect != SL__RUN_TRUSTED)
-		sl__log(&w->home.env, SL_LOG_WARN, "worker",
-			"the store refused the end of an attempt, which has failed", SL__F_STR("worker", w->id),
-			SL__F_U64("job", run->id), SL__F_STR("code", sl_err_name(rc)), SL__F_STR("error", err->msg));
-}
-
 static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 {
+	const sl_store *store = &w->home.store;
+	struct sl__todo *todo = &l->todo;
 	struct sl_claim_reply reply = {.next_due_in_ms = -1, .next_expiry_in_ms = -1};
 	struct sl_err err = SL_ERR_INIT;
 	sl__unlock(&w->mu);
 	if (w->events != NULL)
 		await_events(l);
-	int rc = call_store(l, &reply, &err);
-	bool refused = sl__core_refused(&l->todo, rc, &err);
-	if (rc == 0)
-		tell(l, &reply);
-	else if (refused)
-		log_refusal(w, &l->todo, rc, &err);
-	sl__tell_store(w, SL__ASKS_EXCHANGE, refused ? 0 : rc, &err);
+	for (size_t i = 0; i < todo->n_runs; i++)
+		sl__core_settle(w->core, todo->runs[i], &l->settles[i]);
+	int rc = store->ops->exchange(store->ctx, NULL, l->settles, todo->n_runs, l->results,
+				      todo->claim != NULL ? &todo->request : NULL, &reply, on_claimed, l,
+				      &l->heard.listen, &err);
+	bool refused = sl__core_refused(todo, rc, &err);
+
+	/* What is durable now is observed before the core takes the runs back. */
+	for (size_t i = 0; rc == 0 && i < todo->n_runs; i++)
+		sl__report_settled(w, todo->runs[i],
+				   sl__core_done(todo->runs[i], &l->results[i]) ? SL_LOST_NOT : l->results[i].lost);
+	if (rc == 0 && todo->claim != NULL)
+		sl__report_acquired(w, todo->claim, reply.now_ms);
+	/* In a batch it is unknown whose data was refused: each run is sent alone, and then the one is logged. */
+	if (refused && todo->n_runs == 1 && todo->runs[0]->suspect != SL__RUN_TRUSTED)
+		sl__log(&w->home.env, SL_LOG_WARN, "worker",
+			"the store refused the end of an attempt, which has failed", SL__F_STR("worker", w->id),
+			SL__F_U64("job", todo->runs[0]->id), SL__F_STR("code", sl_err_name(rc)),
+			SL__F_STR("error", err.msg));
+	sl__report_store(w, SL__ASKS_EXCHANGE, refused ? 0 : rc, &err);
 	if (refused)
-		sl__tell_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+		sl__report_worker(w, SL_OBSERVE_WORKER_ERROR, &err);
+
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	sl__core_exchanged(w->core, &l->todo, rc, &err, l->results, &reply, now);
+	const struct sl__answer answer = {.rc = rc, .err = &err, .results = l->results, .reply = &reply};
+	sl__core_exchanged(w->core, todo, &answer, now);
 	if (rc == 0)
 		pass_notes(w, l, now);
 	sl__worker_wake(w, now);
 	sl__unlock(&w->mu);
-	sl__notes_clear(&l->notes);
+	sl__notes_clear(&l->heard.notes);
 	if (rc == 0)
 		sl__effects_send(&l->fx);
 	else
@@ -141,11 +110,11 @@ static void offer_taken(int rc, const struct sl_claimed_job *job, int64_t sent_n
 		o->being_taken = true;
 		o->taker = pthread_self();
 		sl__unlock(&w->mu);
-		sl__tell_acquired(w, o->todo.claim, now_ms);
+		sl__report_acquired(w, o->todo.claim, now_ms);
 	}
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	sl__core_handed(w->core, &o->todo, rc, sent_ns, now_ms, now);
+	sl__core_handed(w->core, &o->todo, &(struct sl__handed){rc, sent_ns, now_ms}, now);
 	o->open = o->closing = o->being_taken = false;
 	sl__worker_wake(w, now);
 	/* The lane makes the next offer, and a lane that ends waits for this one. */
@@ -204,8 +173,6 @@ void *sl__lane_main(void *lane)
 {
 	struct sl__lane *l = lane;
 	sl_worker *w = l->w;
-	l->listen = (struct sl_store_listen){
-		.note = on_note, .change = l->fx.listen.change != NULL ? on_change : NULL, .ctx = l};
 	sl__lock(&w->mu);
 	for (;;) {
 		int64_t now = sl__mono_ns(&w->home.env);

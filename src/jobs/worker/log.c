@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's event log, when it fails. The log is part of a job's contract, so a worker whose log does not accept
+ * The events of attempts, and what happens when their log fails.
+ *
+ * Events are handed to the log without waiting; a run keeps the ticket of its last one, and its lane waits for that
+ * before it settles the run, so that many slots share a sync. A flush is in the log as a whole or not at all, so one
+ * ticket speaks for all events of its flush. Before an event goes into another flush than the one before it, that one is
+ * waited for: it is under way already, and a failure that no caller has heard of would be reported when the log closes.
+ *
+ * The log is part of a job's contract, so a worker whose log does not accept
  * records is not ready:
  *
  *   ready ── a flush fails ──▶ failed: claims are paused, what was claimed and not started is released
@@ -14,6 +21,7 @@
  */
 #include "jobs/exec/priv.h"
 #include "jobs/worker/worker.h"
+#include <sluice/events.h>
 
 #define RETRY_FIRST_NS ((int64_t)100 * 1000000)
 #define RETRY_CAP_NS ((int64_t)5000 * 1000000)
@@ -37,22 +45,12 @@ bool sl__worker_log_error(int rc)
 	}
 }
 
-/* How long to wait after this number of failures in a row. */
-static int64_t pause_ns(uint32_t failures)
+/* When to reopen the log after one more failure in a row: immediately, then with growing pauses. */
+static void plan_reopen(sl_worker *w, int64_t now_ns) SL_REQUIRES(w->mu)
 {
-	if (failures <= 1)
-		return 0;
-	int64_t ns = RETRY_FIRST_NS << SL_MIN(failures - 2, 10);
-	return SL_MIN(ns, RETRY_CAP_NS);
-}
-
-/* Those that sleep take their offers back. */
-static void wake_lanes(sl_worker *w) SL_REQUIRES(w->mu)
-{
-	for (unsigned i = 0; i < w->lanes_started; i++) {
-		w->lanes[i].asleep = false;
-		sl__signal(&w->lanes[i].wake);
-	}
+	uint32_t failures = atomic_fetch_add(&w->log_failures, 1) + 1;
+	int64_t pause = failures > 1 ? RETRY_FIRST_NS << SL_MIN(failures - 2, 10) : 0;
+	w->log_retry_ns = now_ns + SL_MIN(pause, RETRY_CAP_NS);
 }
 
 void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
@@ -64,12 +62,14 @@ void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
 	if (news) {
 		w->log_failed = true;
 		w->log_failure = *why;
-		uint32_t failures = atomic_fetch_add(&w->log_failures, 1) + 1;
-		w->log_retry_ns = now + pause_ns(failures);
+		plan_reopen(w, now);
 		sl__core_pause(w->core, true, now);
 		sl__signal(&w->log_wake);
 		sl__worker_wake(w, now);
-		wake_lanes(w);
+		for (unsigned i = 0; i < w->lanes_started; i++) { /* those that sleep withdraw their offers */
+			w->lanes[i].asleep = false;
+			sl__signal(&w->lanes[i].wake);
+		}
 	}
 	sl__unlock(&w->mu);
 	if (news)
@@ -78,51 +78,39 @@ void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
 			SL__F_STR("error", why->msg));
 }
 
-/* What commands wrote while the log did not accept it goes in first. */
-static void append_spools(const sl_worker *w)
-{
-	for (size_t i = 0; i < w->n_types; i++)
-		if (w->processes[i].fn == sl_exec_process)
-			sl__exec_retry_retired(w->processes[i].ctx, true);
-}
-
-static void try_again(sl_worker *w) SL_REQUIRES(w->mu)
-{
-	const struct sl_env *env = &w->home.env;
-	struct sl_err err = SL_ERR_INIT;
-	sl__unlock(&w->mu);
-	int rc = sl_wal_reopen(w->events, &err);
-	if (rc == 0) {
-		append_spools(w);
-		sl__log(env, SL_LOG_INFO, "worker", "the event log accepts records again; jobs are claimed",
-			SL__F_STR("worker", w->id));
-	}
-	sl__lock(&w->mu);
-	int64_t now = sl__mono_ns(env);
-	if (rc == 0) {
-		w->log_failed = false;
-		sl__core_pause(w->core, false, now);
-		sl__worker_wake(w, now);
-	} else {
-		w->log_failure = err;
-		uint32_t failures = atomic_fetch_add(&w->log_failures, 1) + 1;
-		w->log_retry_ns = now + pause_ns(failures);
-	}
-	sl__broadcast(&w->changed);
-}
-
 void *sl__log_main(void *worker)
 {
 	sl_worker *w = worker;
 	const struct sl_env *env = &w->home.env;
 	sl__lock(&w->mu);
 	while (!w->end_clock) {
-		if (!w->log_failed)
-			(void)sl__wait(env, &w->log_wake, &w->mu, SL_FOREVER);
-		else if (sl__mono_ns(env) < w->log_retry_ns)
-			(void)sl__wait(env, &w->log_wake, &w->mu, w->log_retry_ns);
-		else
-			try_again(w);
+		int64_t until = w->log_failed ? w->log_retry_ns : SL_FOREVER;
+		if (sl__mono_ns(env) < until) {
+			(void)sl__wait(env, &w->log_wake, &w->mu, until);
+			continue;
+		}
+		struct sl_err err = SL_ERR_INIT;
+		sl__unlock(&w->mu);
+		int rc = sl_wal_reopen(w->events, &err);
+		if (rc == 0) {
+			/* Output of commands that the log did not accept goes in first. */
+			for (size_t i = 0; i < w->n_types; i++)
+				if (w->processes[i].fn == sl_exec_process)
+					sl__exec_retry_retired(w->processes[i].ctx, true);
+			sl__log(env, SL_LOG_INFO, "worker", "the event log accepts records again; jobs are claimed",
+				SL__F_STR("worker", w->id));
+		}
+		sl__lock(&w->mu);
+		int64_t now = sl__mono_ns(env);
+		if (rc == 0) {
+			w->log_failed = false;
+			sl__core_pause(w->core, false, now);
+			sl__worker_wake(w, now);
+		} else {
+			w->log_failure = err;
+			plan_reopen(w, now);
+		}
+		sl__broadcast(&w->changed);
 	}
 	sl__unlock(&w->mu);
 	return NULL;
@@ -136,4 +124,54 @@ int sl_worker_log_error(sl_worker *w, struct sl_err *err)
 		*err = w->log_failure;
 	sl__unlock(&w->mu);
 	return rc;
+}
+
+/* ---- events ---- */
+
+int sl__emit_wait(sl_worker *w, const struct sl_wal_ticket *ticket, struct sl_err *err)
+{
+	if (ticket->batch == 0)
+		return 0;
+	struct sl_err why = SL_ERR_INIT;
+	int rc = sl_wal_wait(w->events, ticket, SL_UNLIMITED, &why);
+	if (rc == 0) {
+		if (atomic_load_explicit(&w->log_failures, memory_order_relaxed) != 0)
+			atomic_store(&w->log_failures, 0);
+		return 0;
+	}
+	if (sl__worker_log_error(rc))
+		sl__worker_log_failed(w, &why);
+	if (err != NULL)
+		*err = why;
+	return sl_err_wrap(err, rc, "the events of the attempt");
+}
+
+int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struct sl_err *err)
+{
+	struct sl_err why = SL_ERR_INIT;
+	struct sl_wal_ticket ticket;
+	if (a->w->events == NULL)
+		return sl_err_set(err, SL_EINVAL, "emit an event: the worker has no log (option events)");
+	const struct sl_event event = {.type = type,
+				       .job_id = a->run->id,
+				       .attempt = a->run->attempt,
+				       .claim = a->run->claim->id,
+				       .ts_ms = sl__real_ms(&a->w->home.env),
+				       .data = data,
+				       .len = len};
+	const struct sl_env *env = &a->w->home.env;
+	struct sl_wal_ticket before = a->ticket;
+	void *record;
+	size_t record_len;
+	int rc = sl_event_encode(&event, env, &record, &record_len, &why);
+	if (rc != 0)
+		return sl__attempt_unlogged(a, &why, err);
+	rc = sl_wal_submit(a->w->events, record, record_len, &ticket, &why);
+	sl_event_free(env, record);
+	if (rc != 0)
+		return sl__attempt_unlogged(a, &why, err);
+	a->ticket = ticket;
+	if (before.batch != 0 && before.batch != ticket.batch)
+		rc = sl__emit_wait(a->w, &before, &why);
+	return rc != 0 ? sl__attempt_unlogged(a, &why, err) : 0;
 }

@@ -11,11 +11,6 @@
 
 #include <stdio.h>
 
-static bool is_taker(const struct sl__offering *o, pthread_t self)
-{
-	return o->being_taken && pthread_equal(o->taker, self);
-}
-
 /* Is this a thread that a stop would wait for? Handlers are called on slots, observers on all of them, on the thread
  * that starts a job which is handed over, and on the one that stops. */
 static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
@@ -25,32 +20,25 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 		if (pthread_equal(w->slots[i].thread, self))
 			return true;
 	for (unsigned i = 0; i < w->lanes_started; i++)
-		if (pthread_equal(w->lanes[i].thread, self) || is_taker(&w->lanes[i].offering, self))
+		if (pthread_equal(w->lanes[i].thread, self) ||
+		    (w->lanes[i].offering.being_taken && pthread_equal(w->lanes[i].offering.taker, self)))
 			return true;
-	return (w->keeper_started && pthread_equal(w->keeper.thread, self)) ||
-	       (w->reaper_started && pthread_equal(w->reaper.thread, self)) ||
-	       (w->scheduler_started && pthread_equal(w->scheduler.thread, self)) ||
-	       (w->clock_started && pthread_equal(w->clock_thread, self)) ||
+	for (int i = 0; i < SL__KEEPERS; i++)
+		if (w->keepers[i].started && pthread_equal(w->keepers[i].thread, self))
+			return true;
+	return (w->clock_started && pthread_equal(w->clock_thread, self)) ||
 	       (w->state == SL__WORKER_STOPPING && pthread_equal(w->stopper, self));
 }
 
-/* Until the count is 0 or the time has come. */
-static bool await(sl_worker *w, uint32_t (*count)(const struct sl__core *), int64_t until_ns) SL_REQUIRES(w->mu)
+/* Until the count of the core is 0 or the time has come. */
+static bool await(sl_worker *w, const uint32_t *count, int64_t until_ns) SL_REQUIRES(w->mu)
 {
 	const struct sl_env *env = &w->home.env;
 	w->waiters++;
-	while (count(w->core) > 0 && (until_ns == SL_FOREVER || sl__mono_ns(env) < until_ns))
+	while (*count > 0 && (until_ns == SL_FOREVER || sl__mono_ns(env) < until_ns))
 		(void)sl__wait(env, &w->changed, &w->mu, until_ns);
 	w->waiters--;
-	return count(w->core) == 0;
-}
-
-static int64_t longest_lease_ns(const sl_worker *w)
-{
-	int64_t most = 0;
-	for (size_t i = 0; i < w->n_types; i++)
-		most = SL_MAX(most, w->core_types[i].lease_ms);
-	return sl__deadline_ns(&w->home.env, most);
+	return *count == 0;
 }
 
 /* Every thread decides again what to do. */
@@ -58,9 +46,8 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 {
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		sl__signal(&w->lanes[i].wake);
-	sl__signal(&w->keeper.wake);
-	sl__signal(&w->reaper.wake);
-	sl__signal(&w->scheduler.wake);
+	for (int i = 0; i < SL__KEEPERS; i++)
+		sl__signal(&w->keepers[i].wake);
 	sl__signal(&w->clock_wake);
 	sl__signal(&w->log_wake);
 	if (w->end_slots)
@@ -68,27 +55,13 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 			sl__signal(&w->slots[i].wake);
 }
 
-static void settle_all(sl_worker *w, int64_t until_ns) SL_REQUIRES(w->mu)
-{
-	if (until_ns == SL_FOREVER)
-		until_ns = longest_lease_ns(w);
-	if (w->lanes_started == 0 || await(w, sl__core_open, until_ns))
-		return;
-	sl__core_give_up(w->core);
-	wake_all(w);
-	(void)await(w, sl__core_open, SL_FOREVER);
-}
-
 static void join_all(sl_worker *w)
 {
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		(void)pthread_join(w->lanes[i].thread, NULL);
-	if (w->keeper_started)
-		(void)pthread_join(w->keeper.thread, NULL);
-	if (w->reaper_started)
-		(void)pthread_join(w->reaper.thread, NULL);
-	if (w->scheduler_started)
-		(void)pthread_join(w->scheduler.thread, NULL);
+	for (int i = 0; i < SL__KEEPERS; i++)
+		if (w->keepers[i].started)
+			(void)pthread_join(w->keepers[i].thread, NULL);
 	for (unsigned i = 0; i < w->n_started; i++)
 		(void)pthread_join(w->slots[i].thread, NULL);
 	if (w->clock_started)
@@ -97,8 +70,47 @@ static void join_all(sl_worker *w)
 		(void)pthread_join(w->log_thread, NULL);
 }
 
-static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
+static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) SL_REQUIRES(w->mu)
 {
+	const struct sl_env *env = &w->home.env;
+	const struct sl__core_stats *stats = sl__core_stats(w->core);
+	int64_t until = sl__deadline_ns(env, deadline_ms), longest_ms = 0;
+	size_t aborted = 0;
+	w->state = SL__WORKER_STOPPING;
+	w->stopper = pthread_self();
+	sl__core_stop(w->core, sl__mono_ns(env));
+	wake_all(w);
+	sl__unlock(&w->mu);
+	sl__report_worker(w, SL_OBSERVE_WORKER_STOPPING, NULL);
+	sl__lock(&w->mu);
+
+	/* The handlers. */
+	if (!await(w, &stats->busy, until)) {
+		aborted = sl__core_abort_all(w->core, sl__abort_fire, w);
+		(void)await(w, &stats->busy, SL_FOREVER);
+	}
+	/* Their settles; without a deadline, for as long as the longest lease. */
+	for (size_t i = 0; i < w->n_types; i++)
+		longest_ms = SL_MAX(longest_ms, w->core_types[i].lease_ms);
+	if (until == SL_FOREVER)
+		until = sl__deadline_ns(env, longest_ms);
+	if (w->lanes_started > 0 && !await(w, &stats->open, until)) {
+		sl__core_give_up(w->core);
+		wake_all(w);
+		(void)await(w, &stats->open, SL_FOREVER);
+	}
+	/* The threads. */
+	w->end_slots = w->end_clock = true;
+	wake_all(w);
+	uint64_t abandoned = stats->abandoned;
+	sl__unlock(&w->mu);
+	join_all(w);
+	if (w->subscribed)
+		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
+	sl__report_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
+	sl__lock(&w->mu);
+	w->state = SL__WORKER_STOPPED;
+	sl__broadcast(&w->changed);
 	if (abandoned > 0)
 		return sl_err_set(err, SL_EUNAVAIL,
 				  "worker: the store was unavailable; %llu jobs run again when their leases expire",
@@ -107,38 +119,6 @@ static int outcome(size_t aborted, uint64_t abandoned, struct sl_err *err)
 		return sl_err_set(err, SL_ETIMEDOUT, "worker: %zu attempts were still running and were aborted",
 				  aborted);
 	return 0;
-}
-
-static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) SL_REQUIRES(w->mu)
-{
-	const struct sl_env *env = &w->home.env;
-	int64_t until = sl__deadline_ns(env, deadline_ms);
-	size_t aborted = 0;
-	w->state = SL__WORKER_STOPPING;
-	w->stopper = pthread_self();
-	sl__core_stop(w->core, sl__mono_ns(env));
-	wake_all(w);
-	sl__unlock(&w->mu);
-	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPING, NULL);
-	sl__lock(&w->mu);
-	if (!await(w, sl__core_busy, until)) {
-		aborted = sl__core_abort_all(w->core, sl__abort_fire, w);
-		(void)await(w, sl__core_busy, SL_FOREVER);
-	}
-	settle_all(w, until);
-	w->end_slots = w->end_clock = true;
-	wake_all(w);
-	uint64_t abandoned = sl__core_abandoned(w->core);
-	sl__unlock(&w->mu);
-	join_all(w);
-	if (w->subscribed)
-		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
-	sl__tell_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
-	int rc = outcome(aborted, abandoned, err);
-	sl__lock(&w->mu);
-	w->state = SL__WORKER_STOPPED;
-	sl__broadcast(&w->changed);
-	return rc;
 }
 
 int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
@@ -167,11 +147,10 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 #define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
 /* Grows whenever a job is done with here, and with the first read of the schedules. */
-static uint64_t settled(const sl_worker *w)
+static uint64_t progress_of(const sl_worker *w)
 {
-	struct sl__core_stats s;
-	sl__core_get_stats(w->core, &s);
-	return s.completed + s.failed + s.retried + s.released + s.lost + (w->looked_at_schedules ? 1 : 0);
+	const struct sl__core_stats *s = sl__core_stats(w->core);
+	return s->completed + s->failed + s->retried + s->released + s->lost + (w->looked_at_schedules ? 1 : 0);
 }
 
 struct paused {
@@ -223,8 +202,8 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	struct sl_outstanding o = {0};
 	sl__lock(&w->mu);
 	/* What was due when the worker was started is enqueued by its first read of the schedules. */
-	bool busy = sl__core_open(w->core) > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
-	*gen = settled(w);
+	bool busy = sl__core_stats(w->core)->open > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
+	*gen = progress_of(w);
 	sl__unlock(&w->mu);
 	if (busy)
 		return false;
@@ -235,22 +214,11 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	return !left;
 }
 
-/* Until something more is settled and nothing is open here, but look again in a while in any case. */
-static void pause_drain(sl_worker *w, uint64_t gen, int64_t until_ns) SL_REQUIRES(w->mu)
-{
-	const struct sl_env *env = &w->home.env;
-	int64_t look = SL_MIN(until_ns, sl__deadline_ns(env, DRAIN_LOOK_MS));
-	w->waiters++;
-	while (w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look &&
-	       (sl__core_open(w->core) > 0 || settled(w) == gen))
-		(void)sl__wait(env, &w->changed, &w->mu, look);
-	w->waiters--;
-}
-
 int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 {
+	const struct sl_env *env = &w->home.env;
 	int rc = sl__home_check(&w->home, err);
-	int64_t until = sl__deadline_ns(&w->home.env, timeout_ms);
+	int64_t until = sl__deadline_ns(env, timeout_ms);
 	while (rc == 0) {
 		int asked = 0;
 		uint64_t gen = 0;
@@ -263,18 +231,24 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 			return asked;
 		}
 		sl__lock(&w->mu);
+		bool late = sl__mono_ns(env) >= until;
 		if (w->state != SL__WORKER_RUNS)
 			rc = sl_err_set(err, SL_ECLOSED, "drain: the worker does not run");
-		else if (sl__mono_ns(&w->home.env) >= until && w->log_failed)
+		else if (late && w->log_failed)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: the event log does not accept records: %.150s",
 					w->log_failure.msg);
-		else if (sl__mono_ns(&w->home.env) >= until && w->paused[0] != '\0')
+		else if (late && w->paused[0] != '\0')
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are left of types that are paused: %s",
 					w->paused);
-		else if (sl__mono_ns(&w->home.env) >= until)
+		else if (late)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
-		else
-			pause_drain(w, gen, until);
+		/* Until something more is settled and nothing is open here, but look again in a while in any case. */
+		int64_t look = SL_MIN(until, sl__deadline_ns(env, DRAIN_LOOK_MS));
+		w->waiters++;
+		while (rc == 0 && w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look &&
+		       (sl__core_stats(w->core)->open > 0 || progress_of(w) == gen))
+			(void)sl__wait(env, &w->changed, &w->mu, look);
+		w->waiters--;
 		sl__unlock(&w->mu);
 	}
 	return rc;

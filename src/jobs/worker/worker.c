@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making, starting and asking a worker; who is woken when. stop.c ends it. */
+/* Construction and start of a worker, its statistics, and which thread is woken when. stop.c stops it. */
 #include "jobs/worker/worker.h"
 
 #include <stdio.h>
@@ -73,18 +73,14 @@ void sl__worker_wake(sl_worker *w, int64_t now_ns)
 			sl__signal(&l->wake);
 		}
 	}
-	if (w->keeper.until_ns > sl__core_keeper_ns(w->core, now_ns)) {
-		w->keeper.until_ns = INT64_MIN;
-		sl__signal(&w->keeper.wake);
-	}
-	if (w->reaper.until_ns > sl__core_reaper_ns(w->core, now_ns) ||
-	    (w->reaper.until_ns != INT64_MIN && w->progress_due)) {
-		w->reaper.until_ns = INT64_MIN;
-		sl__signal(&w->reaper.wake);
-	}
-	if (w->scheduler.until_ns > sl__core_scheduler_ns(w->core, now_ns)) {
-		w->scheduler.until_ns = INT64_MIN;
-		sl__signal(&w->scheduler.wake);
+	for (int i = 0; i < SL__KEEPERS; i++) {
+		struct sl__keeper *k = &w->keepers[i];
+		bool writes = k->todo.who == SL__REAPER && w->progress_due;
+		if (k->until_ns > sl__core_wake_ns(w->core, k->todo.who, now_ns) ||
+		    (k->until_ns != INT64_MIN && writes)) {
+			k->until_ns = INT64_MIN;
+			sl__signal(&k->wake);
+		}
 	}
 	if (w->clock_until_ns > sl__core_next_abort_ns(w->core)) {
 		w->clock_until_ns = INT64_MIN;
@@ -104,19 +100,39 @@ void sl__worker_note(const struct sl_note *note, void *ctx)
 	sl__unlock(&w->mu);
 }
 
+/* ---- listening to the store ---- */
+
+static void hear_note(const struct sl_note *note, void *ctx)
+{
+	struct sl__heard *h = ctx;
+	sl__notes_add(&h->notes, note);
+}
+
+static void hear_change(const struct sl_change *change, void *ctx)
+{
+	const struct sl__heard *h = ctx;
+	h->outer->change(change, h->outer->ctx);
+}
+
+void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_listen *outer)
+{
+	sl__notes_init(&h->notes, &w->home.env);
+	h->outer = outer;
+	h->listen = (struct sl_store_listen){
+		.note = hear_note, .change = outer->change != NULL ? hear_change : NULL, .ctx = h};
+}
+
+void sl__heard_pass(const struct sl__heard *h)
+{
+	for (size_t i = 0; h->outer->note != NULL && i < h->notes.n; i++)
+		h->outer->note(&h->notes.notes[i], h->outer->ctx);
+}
+
 /* ---- options ---- */
 
 static int bad(struct sl_err *err, const char *field, const char *what)
 {
 	return sl_err_set(err, SL_EINVAL, "worker options: %s %s", field, what);
-}
-
-static int check_range(int64_t value, int64_t least, int64_t most, const char *field, struct sl_err *err)
-{
-	if (value >= least && value <= most)
-		return 0;
-	return sl_err_set(err, SL_EINVAL, "worker options: %s is %lld, and must be %lld to %lld", field,
-			  (long long)value, (long long)least, (long long)most);
 }
 
 static int fill_numbers(struct sl__core_cfg *cfg, const struct sl_worker_opts *o, struct sl_err *err)
@@ -126,16 +142,20 @@ static int fill_numbers(struct sl__core_cfg *cfg, const struct sl_worker_opts *o
 	cfg->lanes = o->lanes != 0 ? o->lanes : 1;
 	cfg->poll_ms = o->poll_interval_ms != 0 ? o->poll_interval_ms : 60000;
 	cfg->next_job_delay_ms = o->next_job_delay_ms == SL_NONE ? 0 : o->next_job_delay_ms;
-	int rc = check_range(cfg->slots, 1, SLOTS_MAX, "slots", err);
-	if (rc == 0)
-		rc = check_range(cfg->claim_batch, 1, BATCH_MAX, "claim_batch", err);
-	if (rc == 0)
-		rc = check_range(cfg->lanes, 1, LANES_MAX, "lanes", err);
-	if (rc == 0)
-		rc = check_range(cfg->poll_ms, 1, INT32_MAX, "poll_interval_ms", err);
-	if (rc == 0)
-		rc = check_range(cfg->next_job_delay_ms, 0, INT32_MAX, "next_job_delay_ms", err);
-	return rc;
+	const struct {
+		const char *field;
+		int64_t value, least, most;
+	} ranges[] = {{"slots", cfg->slots, 1, SLOTS_MAX},
+		      {"claim_batch", cfg->claim_batch, 1, BATCH_MAX},
+		      {"lanes", cfg->lanes, 1, LANES_MAX},
+		      {"poll_interval_ms", cfg->poll_ms, 1, INT32_MAX},
+		      {"next_job_delay_ms", cfg->next_job_delay_ms, 0, INT32_MAX}};
+	for (size_t i = 0; i < SL_COUNT(ranges); i++)
+		if (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most)
+			return sl_err_set(err, SL_EINVAL, "worker options: %s is %lld, and must be %lld to %lld",
+					  ranges[i].field, (long long)ranges[i].value, (long long)ranges[i].least,
+					  (long long)ranges[i].most);
+	return 0;
 }
 
 static int resolve_type(sl_worker *w, size_t i, const struct sl_processor *p, const struct sl_worker_opts *o,
@@ -230,45 +250,41 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 	return w->id != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 }
 
-/* ---- making ---- */
-
-static int make_lane(sl_worker *w, int index, struct sl_err *err)
-{
-	struct sl__lane *l = &w->lanes[index];
-	l->w = w;
-	l->index = index;
-	l->settles = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof(*l->settles));
-	l->results = sl__calloc(&w->home.env, SL__SETTLE_MAX, sizeof(*l->results));
-	if (l->settles == NULL || l->results == NULL)
-		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	int rc = sl__todo_init(&l->todo, w->core, index, err);
-	if (rc != 0 || index != 0 || w->home.store.ops->offer == NULL)
-		return rc;
-	l->offering.lane = l;
-	l->offering.types = sl__calloc(&w->home.env, w->n_types, sizeof(*l->offering.types));
-	if (l->offering.types == NULL)
-		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
-	return sl__todo_init(&l->offering.todo, w->core, index, err);
-}
+/* ---- construction ---- */
 
 static int make_lanes(sl_worker *w, struct sl_err *err)
 {
-	w->lanes = sl__calloc(&w->home.env, (size_t)w->cfg.lanes, sizeof(*w->lanes));
+	const struct sl_env *env = &w->home.env;
+	w->lanes = sl__calloc(env, (size_t)w->cfg.lanes, sizeof(*w->lanes));
 	if (w->lanes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	for (int i = 0; i < w->cfg.lanes; i++) {
-		sl__cond_init(&w->lanes[i].wake);
-		sl__effects_init(&w->lanes[i].fx, &w->home);
-		sl__notes_init(&w->lanes[i].notes, &w->home.env);
+		struct sl__lane *l = &w->lanes[i];
+		l->w = w;
+		l->index = i;
+		sl__cond_init(&l->wake);
+		sl__effects_init(&l->fx, &w->home);
+		sl__heard_init(&l->heard, w, &l->fx.listen);
 	}
-	int rc = 0;
-	for (int i = 0; i < w->cfg.lanes && rc == 0; i++)
-		rc = make_lane(w, i, err);
-	if (rc == 0)
-		rc = sl__todo_init(&w->reaper.todo, w->core, SL__REAPER, err);
-	if (rc == 0)
-		rc = sl__todo_init(&w->scheduler.todo, w->core, SL__SCHEDULER, err);
-	return rc == 0 ? sl__todo_init(&w->keeper.todo, w->core, SL__KEEPER, err) : rc;
+	for (int i = 0; i < w->cfg.lanes; i++) {
+		struct sl__lane *l = &w->lanes[i];
+		l->settles = sl__calloc(env, SL__SETTLE_MAX, sizeof(*l->settles));
+		l->results = sl__calloc(env, SL__SETTLE_MAX, sizeof(*l->results));
+		if (l->settles == NULL || l->results == NULL)
+			return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+		int rc = sl__todo_init(&l->todo, w->core, i, err);
+		if (rc != 0)
+			return rc;
+	}
+	/* The offer of the first lane. */
+	struct sl__offering *o = &w->lanes[0].offering;
+	if (w->home.store.ops->offer == NULL)
+		return 0;
+	o->lane = &w->lanes[0];
+	o->types = sl__calloc(env, w->n_types, sizeof(*o->types));
+	if (o->types == NULL)
+		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+	return sl__todo_init(&o->todo, w->core, 0, err);
 }
 
 static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_err *err)
@@ -312,7 +328,7 @@ static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_e
 	if (rc != 0)
 		return rc;
 
-	/* Slots and lanes. */
+	/* Slots, lanes and keepers. */
 	w->slots = sl__calloc(&w->home.env, (size_t)w->cfg.slots, sizeof(*w->slots));
 	if (w->slots == NULL)
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
@@ -327,13 +343,19 @@ static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_e
 	rc = make_lanes(w, err);
 	if (rc != 0)
 		return rc;
-	return sl__tell_init(w, err);
+	for (int i = 0; i < SL__KEEPERS; i++) {
+		w->keepers[i].w = w;
+		rc = sl__todo_init(&w->keepers[i].todo, w->core, -1 - i, err);
+		if (rc != 0)
+			return rc;
+	}
+	return sl__report_init(w, err);
 }
 
 static void free_worker(sl_worker *w)
 {
 	struct sl_env env = w->home.env;
-	sl__tell_fini(w);
+	sl__report_fini(w);
 	for (int32_t i = 0; w->slots != NULL && i < w->cfg.slots; i++) {
 		sl__cond_fini(&w->slots[i].wake);
 		sl__cond_fini(&w->slots[i].abort_cond);
@@ -346,13 +368,14 @@ static void free_worker(sl_worker *w)
 		sl__todo_fini(&l->offering.todo, w->core);
 		sl__free(&env, l->offering.types);
 		sl__effects_fini(&l->fx);
-		sl__notes_fini(&l->notes);
+		sl__notes_fini(&l->heard.notes);
 		sl__cond_fini(&l->wake);
 	}
-	if (w->core != NULL) {
-		sl__todo_fini(&w->keeper.todo, w->core);
-		sl__todo_fini(&w->reaper.todo, w->core);
-		sl__todo_fini(&w->scheduler.todo, w->core);
+	for (int i = 0; i < SL__KEEPERS; i++) {
+		if (w->core != NULL)
+			sl__todo_fini(&w->keepers[i].todo, w->core);
+		sl__free(&env, w->keepers[i].losses);
+		sl__cond_fini(&w->keepers[i].wake);
 	}
 	sl__core_free(w->core);
 	for (size_t i = 0; i < w->n_types; i++)
@@ -362,14 +385,10 @@ static void free_worker(sl_worker *w)
 	sl__free(&env, w->core_types);
 	sl__free(&env, w->processes);
 	sl__free(&env, w->middlewares);
-	sl__free(&env, w->keeper.losses);
 	sl__free(&env, w->slots);
 	sl__free(&env, w->lanes);
 	sl__free(&env, w->id);
 	sl__cond_fini(&w->changed);
-	sl__cond_fini(&w->keeper.wake);
-	sl__cond_fini(&w->reaper.wake);
-	sl__cond_fini(&w->scheduler.wake);
 	sl__cond_fini(&w->clock_wake);
 	sl__cond_fini(&w->log_wake);
 	sl__mutex_fini(&w->mu);
@@ -390,12 +409,13 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 	w->home.env = env;
 	w->types = o.types;
 	w->events = o.events;
-	w->keeper.until_ns = w->reaper.until_ns = w->scheduler.until_ns = w->clock_until_ns = INT64_MIN;
+	w->clock_until_ns = INT64_MIN;
 	sl__mutex_init(&w->mu);
 	sl__cond_init(&w->changed);
-	sl__cond_init(&w->keeper.wake);
-	sl__cond_init(&w->reaper.wake);
-	sl__cond_init(&w->scheduler.wake);
+	for (int i = 0; i < SL__KEEPERS; i++) {
+		w->keepers[i].until_ns = INT64_MIN;
+		sl__cond_init(&w->keepers[i].wake);
+	}
 	sl__cond_init(&w->clock_wake);
 	sl__cond_init(&w->log_wake);
 	rc = make_id(w, &env, o.worker_id, err);
@@ -412,67 +432,41 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 
 /* ---- starting ---- */
 
-static int start_slots(sl_worker *w, struct sl_err *err)
+static int start_threads(sl_worker *w, struct sl_err *err) SL_REQUIRES(w->mu)
 {
-	for (int32_t i = 0; i < w->cfg.slots; i++) {
-		char name[32];
+	static const char *const keepers[][2] = {
+		{"keeper", "sl-keeper"}, {"reaper", "sl-reaper"}, {"scheduler", "sl-cron"}};
+	char name[32];
+	int rc;
+	for (int32_t i = 0; i < w->cfg.slots; i++, w->n_started++) {
 		(void)snprintf(name, sizeof(name), "sl-slot-%d", (int)i);
-		int rc = sl__thread_start(&w->slots[i].thread, name, sl__slot_main, &w->slots[i]);
+		rc = sl__thread_start(&w->slots[i].thread, name, sl__slot_main, &w->slots[i]);
 		if (rc != 0)
 			return sl__thread_error(err, rc, "slot", "worker");
-		w->n_started++;
 	}
-	return 0;
-}
-
-static int start_lanes(sl_worker *w, struct sl_err *err)
-{
-	for (int32_t i = 0; i < w->cfg.lanes; i++) {
-		char name[32];
-		(void)snprintf(name, sizeof(name), "sl-lane-%d", (int)i);
-		int rc = sl__thread_start(&w->lanes[i].thread, name, sl__lane_main, &w->lanes[i]);
-		if (rc != 0)
-			return sl__thread_error(err, rc, "lane", "worker");
-		w->lanes_started++;
-	}
-	return 0;
-}
-
-static int start_helpers(sl_worker *w, struct sl_err *err)
-{
-	int rc = sl__thread_start(&w->clock_thread, "sl-clock", sl__clock_main, w);
+	rc = sl__thread_start(&w->clock_thread, "sl-clock", sl__clock_main, w);
 	if (rc != 0)
 		return sl__thread_error(err, rc, "clock", "worker");
 	w->clock_started = true;
-	rc = sl__thread_start(&w->keeper.thread, "sl-keeper", sl__keeper_main, w);
-	if (rc != 0)
-		return sl__thread_error(err, rc, "keeper", "worker");
-	w->keeper_started = true;
-	rc = sl__thread_start(&w->reaper.thread, "sl-reaper", sl__reaper_main, w);
-	if (rc != 0)
-		return sl__thread_error(err, rc, "reaper", "worker");
-	w->reaper_started = true;
-	rc = sl__thread_start(&w->scheduler.thread, "sl-cron", sl__scheduler_main, w);
-	if (rc != 0)
-		return sl__thread_error(err, rc, "scheduler", "worker");
-	w->scheduler_started = true;
-	if (w->events == NULL)
-		return 0;
-	rc = sl__thread_start(&w->log_thread, "sl-log", sl__log_main, w);
-	if (rc != 0)
-		return sl__thread_error(err, rc, "log", "worker");
-	w->log_started = true;
+	for (int i = 0; i < SL__KEEPERS; i++) {
+		rc = sl__thread_start(&w->keepers[i].thread, keepers[i][1], sl__keeper_main, &w->keepers[i]);
+		if (rc != 0)
+			return sl__thread_error(err, rc, keepers[i][0], "worker");
+		w->keepers[i].started = true;
+	}
+	if (w->events != NULL) {
+		rc = sl__thread_start(&w->log_thread, "sl-log", sl__log_main, w);
+		if (rc != 0)
+			return sl__thread_error(err, rc, "log", "worker");
+		w->log_started = true;
+	}
+	for (int32_t i = 0; i < w->cfg.lanes; i++, w->lanes_started++) {
+		(void)snprintf(name, sizeof(name), "sl-lane-%d", (int)i);
+		rc = sl__thread_start(&w->lanes[i].thread, name, sl__lane_main, &w->lanes[i]);
+		if (rc != 0)
+			return sl__thread_error(err, rc, "lane", "worker");
+	}
 	return 0;
-}
-
-static int subscribe(sl_worker *w, struct sl_err *err)
-{
-	const sl_notify *n = w->home.notify;
-	if (n == NULL)
-		return 0;
-	int rc = n->ops->subscribe(n->ctx, sl__worker_note, w, err);
-	w->subscribed = rc == 0;
-	return rc;
 }
 
 int sl_worker_start(sl_worker *w, struct sl_err *err)
@@ -487,22 +481,22 @@ int sl_worker_start(sl_worker *w, struct sl_err *err)
 	sl__unlock(&w->mu);
 	if (!fresh)
 		return sl_err_set(err, SL_EINVAL, "worker: it was started before");
-	rc = subscribe(w, err);
+	const sl_notify *notify = w->home.notify;
+	if (notify != NULL) {
+		rc = notify->ops->subscribe(notify->ctx, sl__worker_note, w, err);
+		w->subscribed = rc == 0;
+	}
 	/* The threads are started with the lock held, so that none of them sees the others half counted. */
 	sl__lock(&w->mu);
 	if (rc == 0)
-		rc = start_slots(w, err);
-	if (rc == 0)
-		rc = start_helpers(w, err);
-	if (rc == 0)
-		rc = start_lanes(w, err);
+		rc = start_threads(w, err);
 	sl__unlock(&w->mu);
 	if (rc != 0) {
 		int stopped = sl_worker_stop(w, 0, NULL);
 		(void)stopped;
 		return rc;
 	}
-	sl__tell_worker(w, SL_OBSERVE_WORKER_STARTED, NULL);
+	sl__report_worker(w, SL_OBSERVE_WORKER_STARTED, NULL);
 	return 0;
 }
 
@@ -515,7 +509,7 @@ void sl_worker_free(sl_worker *w)
 		free_worker(w);
 }
 
-/* ---- asking ---- */
+/* ---- statistics ---- */
 
 const char *sl_worker_id(const sl_worker *w)
 {
@@ -524,25 +518,24 @@ const char *sl_worker_id(const sl_worker *w)
 
 void sl_worker_get_stats(sl_worker *w, struct sl_worker_stats *out)
 {
-	struct sl__core_stats s;
-	struct sl_worker_stats full = {.struct_size = sizeof(full)};
 	sl__lock(&w->mu);
-	sl__core_get_stats(w->core, &s);
-	full.busy = sl__core_busy(w->core);
-	full.connected = sl__core_connected(w->core);
+	const struct sl__core_stats *s = sl__core_stats(w->core);
+	const struct sl_worker_stats full = {.struct_size = sizeof(full),
+					     .busy = s->busy,
+					     .connected = s->connected,
+					     .slots = (uint32_t)w->cfg.slots,
+					     .claimed = s->claimed,
+					     .completed = s->completed,
+					     .failed = s->failed,
+					     .retried = s->retried,
+					     .lost = s->lost,
+					     .reaped = s->reaped,
+					     .released = s->released,
+					     .renewals = s->renewals,
+					     .exchanges = s->exchanges,
+					     .polls = s->polls,
+					     .notified = s->notified};
 	sl__unlock(&w->mu);
-	full.slots = (uint32_t)w->cfg.slots;
-	full.claimed = s.claimed;
-	full.completed = s.completed;
-	full.failed = s.failed;
-	full.retried = s.retried;
-	full.lost = s.lost;
-	full.reaped = s.reaped;
-	full.released = s.released;
-	full.renewals = s.renewals;
-	full.exchanges = s.exchanges;
-	full.polls = s.polls;
-	full.notified = s.notified;
 	size_t size = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(full)) : sizeof(full);
 	memcpy(out, &full, size);
 	out->struct_size = size;

@@ -8,7 +8,7 @@
  *   reaper   takes back lost jobs, writes the progress that waits.
  *   cron     fires schedules.
  *   clock    aborts attempts in time, whatever the store does to the others.
- *   log      reopens an event log that failed (worker/log.c).
+ *   log      reopens an event log that failed (log.c).
  *
  * Locks: `mu` guards the core and everything below that is not said to be constant or of one thread. It is never held
  * while the store, the log, the notifier, a handler, a validation or an observer is called. It is the only lock.
@@ -69,6 +69,14 @@ struct sl_attempt {
 	unsigned depth;              /* of the middlewares */
 };
 
+/* What a call of the store reports, on its way to an outer listener: notes are kept, for the worker's own core and to be
+ * passed on, changes go through. */
+struct sl__heard {
+	struct sl__notes notes;
+	const struct sl_store_listen *outer;
+	struct sl_store_listen listen; /* for the store */
+};
+
 /* The offer of the first lane. While it is open, `offer`, `types` and `todo` belong to the store and its callback. */
 struct sl__offering {
 	struct sl__lane *lane;
@@ -92,8 +100,7 @@ struct sl__lane {
 	struct sl_settle *settles;
 	struct sl_settle_result *results;
 	struct sl__effects fx;
-	struct sl__notes notes; /* of one exchange: those that its claim has satisfied go no further */
-	struct sl_store_listen listen;
+	struct sl__heard heard;       /* in one exchange: notes that its claim has satisfied go no further */
 	struct sl__offering offering; /* of the first lane: open while it sleeps */
 };
 
@@ -106,23 +113,20 @@ struct sl__failure {
 	int64_t logged_ns;
 };
 
-/* A job that a renewal found lost. */
-struct sl__loss {
-	uint64_t id, fence;
-	enum sl_lost_reason reason;
-};
-
 /* The keeper, the reaper, or the scheduler. */
 struct sl__keeper {
+	sl_worker *w;
 	pthread_t thread;
+	bool started;
 	sl__cond wake;
 	int64_t until_ns; /* mu: it sleeps until then; INT64_MIN: it does not */
 	struct sl__todo todo;
-	struct sl__loss *losses; /* the keeper's, of its thread */
+	struct sl__loss *losses; /* the keeper's, of its thread: what a renewal found lost */
 	size_t n_losses, cap_losses;
 };
 
 #define SL__PAUSED_BYTES 160
+#define SL__KEEPERS 3 /* keepers[-1 - who]: SL__KEEPER, SL__REAPER, SL__SCHEDULER */
 
 enum sl__worker_state { SL__WORKER_NEW = 0, SL__WORKER_RUNS, SL__WORKER_STOPPING, SL__WORKER_STOPPED };
 
@@ -156,8 +160,7 @@ struct sl_worker {
 	unsigned waiters; /* stop and drain */
 	struct sl__lane *lanes;
 	unsigned lanes_started;
-	struct sl__keeper keeper, reaper, scheduler;
-	bool keeper_started, reaper_started, scheduler_started;
+	struct sl__keeper keepers[SL__KEEPERS];
 	bool progress_due;             /* mu: the reaper is to write the progress that waits */
 	bool looked_at_schedules;      /* once, or they cannot be read: a drain does not end before */
 	int64_t paused_look_ns;        /* mu: when a drain may next ask the store for paused types */
@@ -168,7 +171,7 @@ struct sl_worker {
 	int64_t clock_until_ns; /* INT64_MIN: it does not sleep */
 	bool subscribed;
 	int stop_rc; /* of the first stop */
-	/* The event log: worker/log.c. */
+	/* The event log: log.c. */
 	pthread_t log_thread;
 	bool log_started;
 	sl__cond log_wake;
@@ -196,19 +199,22 @@ void *sl__run_memory(sl_worker *w, struct sl__run *run, size_t n);
 /* The text of an error as a store may keep it (well-formed UTF-8), in memory of the run. Never NULL. */
 const char *sl__run_text(sl_worker *w, struct sl__run *run, const char *text);
 
-/* slot.c, lane.c, keeper.c, abort.c: the threads */
+void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_listen *outer);
+/* Pass the notes to the outer listener. */
+void sl__heard_pass(const struct sl__heard *h);
+
+/* slot.c, lane.c, keeper.c, log.c: the threads */
 void *sl__slot_main(void *attempt);
-void *sl__lane_main(void *lane);
-void *sl__keeper_main(void *worker);
-void *sl__reaper_main(void *worker);
-void *sl__scheduler_main(void *worker);
 void *sl__clock_main(void *worker);
+void *sl__lane_main(void *lane);
+void *sl__keeper_main(void *keeper);
+void *sl__log_main(void *worker);
 
 /* lane.c */
 /* Could the lane offer more types than it does? Another lane's claim may have had their slots before. */
 bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_ns) SL_REQUIRES(w->mu);
 
-/* abort.c */
+/* slot.c */
 /* The core's sl__abort_fn, with the worker as ctx: fire the signal. */
 void sl__abort_fire(struct sl__run *run, enum sl_abort_reason reason, void *worker);
 /* Observe the leases that were found lost since the last time. */
@@ -222,46 +228,35 @@ void sl__attempt_begin(struct sl_attempt *a);
 void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err);
 /* What the handler returned and declared, as an ending. */
 enum sl__ending sl__attempt_finish(sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu);
-/* From now on the attempt ends so, and no abort undoes it. SL_ECANCELLED after an abort, SL_EINVAL for a second time,
- * the earlier failure of an attempt that is broken. */
-int sl__attempt_declare(struct sl_attempt *a, enum sl__ending ending, struct sl_err *err);
 /* The attempt fails with this error, whatever the handler returns, unless it declares another end (not for_good).
  * Returns the code. */
 int sl__attempt_break(struct sl_attempt *a, const struct sl_err *why, bool for_good, struct sl_err *err);
-/* The store says that the job is not ours: fire the signal. SL_ECANCELLED. */
-int sl__attempt_lost(struct sl_attempt *a, enum sl_lost_reason reason, struct sl_err *err);
-
-/* attempt_tx.c */
-/* Settle as declared inside tx and commit it; with fn before that. tx is gone in any case. */
-int sl__attempt_settle(struct sl_attempt *a, sl_tx *tx, struct sl_err *err);
 
 /* As sl__attempt_break for good; when the error is one of the event log, the attempt is not charged. */
 int sl__attempt_unlogged(struct sl_attempt *a, const struct sl_err *why, struct sl_err *err);
 
-/* emit.c */
+/* log.c */
 /* All events of the run are durable when 0 returns. Else the worker knows that its log failed. */
 int sl__emit_wait(sl_worker *w, const struct sl_wal_ticket *ticket, struct sl_err *err);
 
-/* worker/log.c */
-void *sl__log_main(void *worker);
 /* Does the code speak of a log, or of the disk under it, that accepts no records now? */
 bool sl__worker_log_error(int rc);
 /* The log did not accept a record: stop claiming until it does. */
 void sl__worker_log_failed(sl_worker *w, const struct sl_err *why) SL_EXCLUDES(w->mu);
 
-/* observers and metrics (tell.c). No lock. */
-int sl__tell_init(sl_worker *w, struct sl_err *err);
-void sl__tell_fini(sl_worker *w);
+/* report.c: observers and metrics. No lock. */
+int sl__report_init(sl_worker *w, struct sl_err *err);
+void sl__report_fini(sl_worker *w);
 /* The store answered a request, or did not. An outage is logged once, and its end; another failure once a minute while
  * it repeats. */
-void sl__tell_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_err *err) SL_EXCLUDES(w->mu);
-void sl__tell_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_err *err);
-void sl__tell_acquired(sl_worker *w, const struct sl__claim *claim, int64_t now_ms);
-void sl__tell_started(sl_worker *w, const struct sl__run *run);
-void sl__tell_aborted(sl_worker *w, const struct sl__run *run, enum sl_abort_reason reason, int64_t now_ns);
+void sl__report_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_err *err) SL_EXCLUDES(w->mu);
+void sl__report_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_err *err);
+void sl__report_acquired(sl_worker *w, const struct sl__claim *claim, int64_t now_ms);
+void sl__report_started(sl_worker *w, const struct sl__run *run);
+void sl__report_aborted(sl_worker *w, const struct sl__run *run, enum sl_abort_reason reason, int64_t now_ns);
 /* The run has settled, or (lost) could not. */
-void sl__tell_settled(sl_worker *w, const struct sl__run *run, enum sl_settle_kind kind, enum sl_lost_reason lost);
-/* run NULL: a whole lease. */
-void sl__tell_lease(sl_worker *w, enum sl_observe_kind kind, const struct sl__run *run);
+void sl__report_settled(sl_worker *w, const struct sl__run *run, enum sl_lost_reason lost);
+/* SL_LOST_NOT: its lease could not be renewed. */
+void sl__report_lost(sl_worker *w, const struct sl__run *run, enum sl_lost_reason lost);
 
 #endif

@@ -13,18 +13,18 @@
 
 #define SAVEPOINT "sluice_call"
 
-static int open_call(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, sl__pg_pool *pool,
-		     enum pg_call_kind kind, struct sl_err *err)
+int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, enum pg_call_kind kind,
+		     struct sl_err *err)
 {
 	memset(call, 0, sizeof(*call));
 	call->store = store;
 	call->tx = tx;
-	call->pool = pool;
+	call->pool = kind == PG_RENEWAL ? store->renewals : store->pool;
 	call->kind = kind;
 	if (tx != NULL) {
 		call->conn = tx->pg.conn;
 	} else {
-		int rc = sl__pg_take(pool, &call->conn, err);
+		int rc = sl__pg_take(call->pool, &call->conn, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -33,27 +33,10 @@ static int open_call(struct pg_call *call, struct pg_store *store, sl_store_tx *
 	return 0;
 }
 
-int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx, enum pg_call_kind kind,
-		     struct sl_err *err)
-{
-	return open_call(call, store, tx, store->pool, kind, err);
-}
-
-int sl__pg_call_open_renewal(struct pg_call *call, struct pg_store *store, struct sl_err *err)
-{
-	return open_call(call, store, NULL, store->renewals, PG_ONCE, err);
-}
-
-static void undo(struct pg_call *call)
-{
-	if (call->tx != NULL)
-		sl__pg_exec_quietly(call->conn, "ROLLBACK TO SAVEPOINT " SAVEPOINT "; RELEASE SAVEPOINT " SAVEPOINT);
-	else
-		sl__pg_exec_quietly(call->conn, "ROLLBACK");
-}
-
 void sl__pg_call_close(struct pg_call *call)
 {
+	if (call->conn == NULL)
+		return;
 	/* What was queued and never run must not be committed by another call's Sync. */
 	if (call->pipe.n > 0 && PQpipelineStatus(call->conn->pg) != PQ_PIPELINE_OFF) {
 		call->pipe.failed = SL_ENOMEM;
@@ -63,7 +46,9 @@ void sl__pg_call_close(struct pg_call *call)
 	}
 	sl__pg_pipe_end(&call->pipe);
 	if (call->begun && !call->finished && PQstatus(call->conn->pg) == CONNECTION_OK)
-		undo(call);
+		sl__pg_exec_quietly(call->conn, call->tx != NULL ? "ROLLBACK TO SAVEPOINT " SAVEPOINT
+								   "; RELEASE SAVEPOINT " SAVEPOINT
+								 : "ROLLBACK");
 	sl__pg_params_fini(&call->params);
 	if (call->tx == NULL)
 		sl__pg_put(call->pool, call->conn);
@@ -71,32 +56,12 @@ void sl__pg_call_close(struct pg_call *call)
 
 static void begin(struct pg_call *call)
 {
-	if (call->begun || (call->tx == NULL && call->kind == PG_ONCE))
+	if (call->begun || (call->tx == NULL && call->kind != PG_LONG))
 		return;
 	call->begun = true;
 	(void)sl__pg_send_sql(&call->pipe, call->tx != NULL ? "SAVEPOINT " SAVEPOINT : "BEGIN", NULL);
 	if (call->tx != NULL && !call->conn->foreign)
 		(void)sl__pg_send(&call->pipe, &call->store->statements[ST_STRICT], NULL);
-}
-
-static void send_audit(struct pg_call *call)
-{
-	for (size_t i = 0; i < call->n_audit; i++) {
-		const struct sl_audit_record *r = &call->audit[i];
-		sl__pg_add_record(&call->params, r);
-		sl__pg_add_ids(&call->params, r->chains, r->n_chains);
-		(void)sl__pg_call_send(call, ST_AUDIT);
-	}
-}
-
-static void finish(struct pg_call *call)
-{
-	send_audit(call);
-	if (!call->begun)
-		return;
-	if (call->tx != NULL && !call->conn->foreign)
-		(void)sl__pg_send(&call->pipe, &call->store->statements[ST_RELAXED], NULL);
-	(void)sl__pg_send_sql(&call->pipe, call->tx != NULL ? "RELEASE SAVEPOINT " SAVEPOINT : "COMMIT", NULL);
 }
 
 int sl__pg_call_send(struct pg_call *call, enum pg_statement statement)
@@ -118,8 +83,18 @@ int sl__pg_call_send_sql(struct pg_call *call, const char *sql)
 int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err)
 {
 	begin(call);
-	if (last)
-		finish(call);
+	/* The last run writes the audit records and ends what was begun. */
+	for (size_t i = 0; last && i < call->n_audit; i++) {
+		const struct sl_audit_record *r = &call->audit[i];
+		sl__pg_add_record(&call->params, r);
+		sl__pg_add_ids(&call->params, r->chains, r->n_chains);
+		(void)sl__pg_call_send(call, ST_AUDIT);
+	}
+	if (last && call->begun) {
+		if (call->tx != NULL && !call->conn->foreign)
+			(void)sl__pg_send(&call->pipe, &call->store->statements[ST_RELAXED], NULL);
+		(void)sl__pg_send_sql(&call->pipe, call->tx != NULL ? "RELEASE SAVEPOINT " SAVEPOINT : "COMMIT", NULL);
+	}
 	int rc = sl__pg_run(&call->pipe, err);
 	if (rc == 0)
 		call->finished = last;
@@ -151,22 +126,16 @@ static const char *const relax[] = {
 #undef PLANNER_ROW
 };
 
-/* What stays as it is for SQL that may not read a table from end to end: JIT, too, since the cost of what is forbidden
- * would call for it, and it takes a second. */
-static bool stays_indexed(const char *set)
-{
-	return strstr(set, "enable_seqscan") != NULL || strstr(set, "jit") != NULL;
-}
-
-/* Lists are rare and large: a statement for each setting is cheap beside them. */
-int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
-			    struct sl_err *err)
+/* Lists are rare and large: a statement for each setting is cheap compared with them. */
+int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res, struct sl_err *err)
 {
 	assert(call->tx == NULL);
 	call->kind = PG_LONG;
 	begin(call);
+	/* No table is read from end to end where there is an index. JIT stays off, too: the cost of what is forbidden
+	 * would call for it, and it takes a second. */
 	for (size_t i = 0; i < SL_COUNT(relax); i++)
-		if (!indexed || !stays_indexed(relax[i]))
+		if (strstr(relax[i], "enable_seqscan") == NULL && strstr(relax[i], "jit") == NULL)
 			(void)sl__pg_send_sql(&call->pipe, relax[i], NULL);
 	int at = sl__pg_call_send_sql(call, sql);
 	int rc = sl__pg_call_run(call, true, err);

@@ -14,20 +14,8 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorted ids against the sorted rows that were found: the first that has none; 0: all have. */
-static uint64_t first_missing(const uint64_t *sorted, size_t n, const PGresult *res)
-{
-	int row = 0;
-	for (size_t i = 0; i < n; i++) {
-		while (row < PQntuples(res) && (uint64_t)sl__pg_int8(res, row, 0) < sorted[i])
-			row++;
-		if (row == PQntuples(res) || (uint64_t)sl__pg_int8(res, row, 0) != sorted[i])
-			return sorted[i];
-	}
-	return 0;
-}
-
-int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, int *at, struct sl_err *err)
+int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, const PGresult **heads,
+		      struct sl_err *err)
 {
 	const struct sl_env *env = &call->store->env;
 	uint64_t *sorted = sl__calloc(env, n, sizeof(*sorted));
@@ -37,27 +25,55 @@ int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, in
 		memcpy(sorted, chains, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), by_number);
 	sl__pg_add_ids(&call->params, sorted, n);
-	*at = sl__pg_call_send(call, ST_HEADS);
+	int at = sl__pg_call_send(call, ST_HEADS);
 	int rc = sl__pg_call_run(call, false, err);
-	uint64_t missing = rc == 0 ? first_missing(sorted, n, sl__pg_call_result(call, *at)) : 0;
-	/* An id of 0 is missing too, and cannot be distinguished from no id by its number. */
-	if (rc == 0 && (missing != 0 || (n > 0 && sorted[0] == 0)))
-		rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found", (unsigned long long)missing);
+	*heads = rc == 0 ? sl__pg_call_result(call, at) : NULL;
+	/* Sorted ids against the sorted rows that were found. */
+	int row = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		while (row < PQntuples(*heads) && (uint64_t)sl__pg_int8(*heads, row, 0) < sorted[i])
+			row++;
+		if (row == PQntuples(*heads) || (uint64_t)sl__pg_int8(*heads, row, 0) != sorted[i])
+			rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found",
+					(unsigned long long)sorted[i]);
+	}
 	sl__free(env, sorted);
 	return rc;
 }
 
-/* The last jobs of those chains whose status is among these bits, as a parameter. Returns how many. */
-static size_t add_lasts(struct pg_call *call, const PGresult *heads, uint32_t statuses)
+/* A request to change chains: a call with their heads locked, and what it was asked for. */
+struct request {
+	struct pg_call call;
+	const PGresult *heads;
+	const struct sl_store_listen *listen;
+	struct sl_err *err;
+};
+
+/* Call close_request, whatever this returns. */
+static int open_request(struct request *r, struct pg_store *store, sl_store_tx *tx, const uint64_t *chains, size_t n)
+{
+	int rc = sl__pg_call_open(&r->call, store, tx, PG_LONG, r->err);
+	if (rc != 0)
+		return rc;
+	sl__pg_call_audit(&r->call, r->listen);
+	return sl__pg_lock_heads(&r->call, chains, n, &r->heads, r->err);
+}
+
+static void close_request(struct request *r)
+{
+	sl__pg_call_close(&r->call);
+}
+
+/* The last jobs of those chains whose status is among these bits, as a parameter. */
+static void add_lasts(struct request *r, uint32_t statuses)
 {
 	size_t n = 0;
-	for (int i = 0; i < PQntuples(heads); i++)
-		n += (statuses >> sl__pg_int4(heads, i, 2) & 1) != 0;
-	sl__pg_add_array(&call->params, SL__PG_INT8, n);
-	for (int i = 0; i < PQntuples(heads); i++)
-		if ((statuses >> sl__pg_int4(heads, i, 2) & 1) != 0)
-			sl__pg_el_int8(&call->params, sl__pg_int8(heads, i, 1));
-	return n;
+	for (int i = 0; i < PQntuples(r->heads); i++)
+		n += (statuses >> sl__pg_int4(r->heads, i, 2) & 1) != 0;
+	sl__pg_add_array(&r->call.params, SL__PG_INT8, n);
+	for (int i = 0; i < PQntuples(r->heads); i++)
+		if ((statuses >> sl__pg_int4(r->heads, i, 2) & 1) != 0)
+			sl__pg_el_int8(&r->call.params, sl__pg_int8(r->heads, i, 1));
 }
 
 #define LIVE (1u << SL_JOB_BLOCKED | 1u << SL_JOB_PENDING)
@@ -72,9 +88,29 @@ struct end {
 	const char *output, *error;
 };
 
-/* Rows: id, chain, type, was leased, watched */
-static size_t tell_ended(const PGresult *res, const struct end *end, const struct sl_store_listen *l)
+/* End the last jobs of the chains, and open what waited for them. *n: how many ended. */
+static int end_lasts(struct request *r, const struct end *end, size_t *n)
 {
+	struct pg_call *call = &r->call;
+	const struct sl_store_listen *l = r->listen;
+	int at_unblock = -1;
+	SL__PG_PARAMS_LOCAL(unblock, &call->store->env);
+	add_lasts(r, LIVE);
+	sl__pg_add_int4(&call->params, (int32_t)end->status);
+	sl__pg_add_text(&call->params, end->output);
+	sl__pg_add_text(&call->params, end->error);
+	sl__pg_add_array(&unblock, SL__PG_INT8, (size_t)PQntuples(r->heads));
+	for (int i = 0; i < PQntuples(r->heads); i++)
+		sl__pg_el_int8(&unblock, sl__pg_int8(r->heads, i, 0));
+	sl__pg_pipe_end(&call->pipe);
+	int at = sl__pg_call_send(call, ST_END);
+	if (end->status == SL_JOB_COMPLETED)
+		at_unblock = sl__pg_send(&call->pipe, &call->store->statements[ST_UNBLOCK], &unblock);
+	int rc = sl__pg_call_run(call, true, r->err);
+	if (rc != 0)
+		return rc;
+	/* Rows: id, chain, type, was leased, watched */
+	const PGresult *res = sl__pg_call_result(call, at);
 	for (int i = 0; i < PQntuples(res); i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0), chain_id = (uint64_t)sl__pg_int8(res, i, 1);
 		const char *type = sl__pg_text(res, i, 2);
@@ -86,54 +122,22 @@ static size_t tell_ended(const PGresult *res, const struct end *end, const struc
 		if (end->status == SL_JOB_COMPLETED)
 			sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
 	}
-	return (size_t)PQntuples(res);
-}
-
-/* In a call whose heads are locked: end the last jobs, open what waited. */
-static int end_lasts(struct pg_call *call, int at_heads, const struct end *end, size_t *n,
-		     const struct sl_store_listen *listen, struct sl_err *err)
-{
-	const PGresult *heads = sl__pg_call_result(call, at_heads);
-	int at_unblock = -1;
-	(void)add_lasts(call, heads, LIVE);
-	sl__pg_add_int4(&call->params, (int32_t)end->status);
-	sl__pg_add_text(&call->params, end->output);
-	sl__pg_add_text(&call->params, end->error);
-	struct sl__pg_params unblock;
-	sl__pg_params_init(&unblock, &call->store->env);
-	sl__pg_add_array(&unblock, SL__PG_INT8, (size_t)PQntuples(heads));
-	for (int i = 0; i < PQntuples(heads); i++)
-		sl__pg_el_int8(&unblock, sl__pg_int8(heads, i, 0));
-	sl__pg_pipe_end(&call->pipe);
-	int at = sl__pg_call_send(call, ST_END);
-	if (end->status == SL_JOB_COMPLETED)
-		at_unblock = sl__pg_send(&call->pipe, &call->store->statements[ST_UNBLOCK], &unblock);
-	sl__pg_params_fini(&unblock);
-	int rc = sl__pg_call_run(call, true, err);
-	if (rc != 0)
-		return rc;
-	*n = tell_ended(sl__pg_call_result(call, at), end, listen);
+	*n = (size_t)PQntuples(res);
 	if (at_unblock >= 0)
-		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, at_unblock), listen);
+		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, at_unblock), l);
 	return 0;
 }
 
-static int end_chain(struct pg_store *store, sl_store_tx *tx, uint64_t chain_id, const struct end *end,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+static int end_one_chain(struct request *r, sl_store_tx *tx, struct pg_store *store, uint64_t chain_id,
+			 const struct end *end)
 {
-	struct pg_call call;
 	size_t n = 0;
-	int at;
-	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_call_audit(&call, listen);
-	rc = sl__pg_lock_heads(&call, &chain_id, 1, &at, err);
-	if (rc == 0 && (LIVE >> sl__pg_int4(sl__pg_call_result(&call, at), 0, 2) & 1) == 0)
-		rc = sl_err_set(err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
+	int rc = open_request(r, store, tx, &chain_id, 1);
+	if (rc == 0 && (LIVE >> sl__pg_int4(r->heads, 0, 2) & 1) == 0)
+		rc = sl_err_set(r->err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
 	if (rc == 0)
-		rc = end_lasts(&call, at, end, &n, listen, err);
-	sl__pg_call_close(&call);
+		rc = end_lasts(r, end, &n);
+	close_request(r);
 	return rc;
 }
 
@@ -144,7 +148,8 @@ int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const
 				.reason = SL_LOST_COMPLETED,
 				.change = SL_CHANGE_COMPLETED,
 				.output = output != NULL ? output : "null"};
-	return end_chain(store, tx, chain_id, &end, listen, err);
+	struct request r = {.listen = listen, .err = err};
+	return end_one_chain(&r, tx, store, chain_id, &end);
 }
 
 int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
@@ -154,7 +159,8 @@ int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const cha
 				.reason = SL_LOST_FAILED,
 				.change = SL_CHANGE_FAILED,
 				.error = error != NULL ? error : "failed from outside"};
-	return end_chain(store, tx, chain_id, &end, listen, err);
+	struct request r = {.listen = listen, .err = err};
+	return end_one_chain(&r, tx, store, chain_id, &end);
 }
 
 int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -162,148 +168,106 @@ int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n
 {
 	static const struct end end = {
 		.status = SL_JOB_CANCELLED, .reason = SL_LOST_CANCELLED, .change = SL_CHANGE_CANCELLED};
-	struct pg_call call;
+	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
 	size_t changed = 0;
-	int at;
-	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_call_audit(&call, listen);
-	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
+	int rc = open_request(&r, store, tx, chains, n_chains);
 	if (rc == 0)
-		rc = end_lasts(&call, at, &end, &changed, listen, err);
+		rc = end_lasts(&r, &end, &changed);
 	if (rc == 0 && n != NULL)
 		*n = changed;
-	sl__pg_call_close(&call);
 	return rc;
 }
 
-/* ---- going on ---- */
+/* ---- continuing ---- */
 
-/* Rows: id, chain, type, can be claimed */
-static void tell_going(struct pg_store *s, const PGresult *res, size_t *n, const struct sl_store_listen *listen)
+/* Run a statement that lets jobs continue. Rows: id, chain, type, can be claimed. */
+static int run_continue(struct request *r, enum pg_statement statement, size_t *n)
 {
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_one(&r->call, statement, &res, r->err);
+	if (rc != 0)
+		return rc;
 	for (int i = 0; i < PQntuples(res); i++)
 		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
+			sl__pg_note(r->listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
 				    (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
-	sl__pg_marks_forget(s);
+	sl__pg_marks_forget(r->call.store);
 	if (n != NULL)
 		*n = (size_t)PQntuples(res);
-}
-
-/* Failed and cancelled chains, and their last jobs. */
-struct stopped {
-	uint64_t *chains, *lasts;
-	size_t n;
-};
-
-static void stopped_fini(const struct pg_call *call, struct stopped *st)
-{
-	sl__free(&call->store->env, st->chains);
-	sl__free(&call->store->env, st->lasts);
-}
-
-static int find_stopped(struct pg_call *call, const PGresult *heads, struct stopped *st, struct sl_err *err)
-{
-	size_t n = (size_t)PQntuples(heads);
-	st->chains = sl__calloc(&call->store->env, n, sizeof(*st->chains));
-	st->lasts = sl__calloc(&call->store->env, n, sizeof(*st->lasts));
-	if (st->chains == NULL || st->lasts == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	for (int i = 0; i < PQntuples(heads); i++) {
-		int32_t status = sl__pg_int4(heads, i, 2);
-		if (status != SL_JOB_FAILED && status != SL_JOB_CANCELLED)
-			continue;
-		st->chains[st->n] = (uint64_t)sl__pg_int8(heads, i, 0);
-		st->lasts[st->n++] = (uint64_t)sl__pg_int8(heads, i, 1);
-	}
 	return 0;
 }
 
-/* Take the keys of the chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot continue. */
-static int prepare_redrive(struct pg_call *call, const struct stopped *st, struct sl_err *err)
+/* Take the keys of n chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot continue. */
+static int take_keys(struct request *r, const uint64_t *chains, const uint64_t *lasts, size_t n)
 {
-	sl__pg_add_ids(&call->params, st->lasts, st->n);
+	struct pg_call *call = &r->call;
+	sl__pg_add_ids(&call->params, lasts, n);
 	(void)sl__pg_call_send(call, ST_LOCK_BLOCKERS);
-	sl__pg_add_ids(&call->params, st->lasts, st->n);
+	sl__pg_add_ids(&call->params, lasts, n);
 	int at_gone = sl__pg_call_send(call, ST_BLOCKERS_GONE);
-	sl__pg_add_ids(&call->params, st->chains, st->n);
+	sl__pg_add_ids(&call->params, chains, n);
 	(void)sl__pg_call_send(call, ST_TAKE_KEYS);
-	sl__pg_add_ids(&call->params, st->chains, st->n);
+	sl__pg_add_ids(&call->params, chains, n);
 	int at_held = sl__pg_call_send(call, ST_KEYS_HELD);
-	int rc = sl__pg_call_run(call, false, err);
+	int rc = sl__pg_call_run(call, false, r->err);
 	if (rc != 0)
 		return rc;
 	const PGresult *gone = sl__pg_call_result(call, at_gone), *held = sl__pg_call_result(call, at_held);
 	if (PQntuples(gone) > 0)
-		rc = sl__refuse_orphan((uint64_t)sl__pg_int8(gone, 0, 0), (uint64_t)sl__pg_int8(gone, 0, 1), err);
+		rc = sl__refuse_orphan((uint64_t)sl__pg_int8(gone, 0, 0), (uint64_t)sl__pg_int8(gone, 0, 1), r->err);
 	else if (PQntuples(held) > 0)
-		rc = sl__refuse_key((uint64_t)sl__pg_int8(held, 0, 0), (uint64_t)sl__pg_int8(held, 0, 1), err);
+		rc = sl__refuse_key((uint64_t)sl__pg_int8(held, 0, 0), (uint64_t)sl__pg_int8(held, 0, 1), r->err);
 	sl__pg_pipe_end(&call->pipe);
-	return rc;
-}
-
-static int redrive_stopped(struct pg_call *call, const struct stopped *st, size_t *n,
-			   const struct sl_store_listen *listen, struct sl_err *err)
-{
-	const PGresult *res = NULL;
-	int rc = st->n > 0 ? prepare_redrive(call, st, err) : 0;
-	if (rc != 0)
-		return rc;
-	if (sl__pg_from_http(listen)) {
-		sl__pg_add_ids(&call->params, st->chains, st->n);
-		(void)sl__pg_call_send(call, ST_MARK_HTTP);
-	}
-	sl__pg_add_ids(&call->params, st->lasts, st->n);
-	rc = sl__pg_call_one(call, ST_REDRIVE, &res, err);
-	if (rc == 0)
-		tell_going(call->store, res, n, listen);
 	return rc;
 }
 
 int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		   const struct sl_store_listen *listen, struct sl_err *err)
 {
-	struct pg_call call;
-	struct stopped st = {.n = 0};
-	int at;
-	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
+	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
+	struct pg_store *s = store;
+	int rc = open_request(&r, s, tx, chains, n_chains);
 	if (rc != 0)
 		return rc;
-	sl__pg_call_audit(&call, listen);
-	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
-	if (rc == 0)
-		rc = find_stopped(&call, sl__pg_call_result(&call, at), &st, err);
-	if (rc == 0) {
-		sl__pg_pipe_end(&call.pipe);
-		rc = redrive_stopped(&call, &st, n, listen, err);
+	/* The failed and cancelled chains, and their last jobs. */
+	size_t n_heads = (size_t)PQntuples(r.heads), n_stopped = 0;
+	uint64_t *stopped = sl__calloc(&s->env, n_heads, sizeof(*stopped));
+	uint64_t *lasts = sl__calloc(&s->env, n_heads, sizeof(*lasts));
+	if (stopped == NULL || lasts == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	for (int i = 0; rc == 0 && i < (int)n_heads; i++) {
+		int32_t status = sl__pg_int4(r.heads, i, 2);
+		if (status != SL_JOB_FAILED && status != SL_JOB_CANCELLED)
+			continue;
+		stopped[n_stopped] = (uint64_t)sl__pg_int8(r.heads, i, 0);
+		lasts[n_stopped++] = (uint64_t)sl__pg_int8(r.heads, i, 1);
 	}
-	stopped_fini(&call, &st);
-	sl__pg_call_close(&call);
+	sl__pg_pipe_end(&r.call.pipe);
+	if (rc == 0 && n_stopped > 0)
+		rc = take_keys(&r, stopped, lasts, n_stopped);
+	if (rc == 0 && sl__pg_from_http(listen)) {
+		sl__pg_add_ids(&r.call.params, stopped, n_stopped);
+		(void)sl__pg_call_send(&r.call, ST_MARK_HTTP);
+	}
+	if (rc == 0) {
+		sl__pg_add_ids(&r.call.params, lasts, n_stopped);
+		rc = run_continue(&r, ST_REDRIVE, n);
+	}
+	sl__free(&s->env, stopped);
+	sl__free(&s->env, lasts);
 	return rc;
 }
 
 int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 		   const struct sl_store_listen *listen, struct sl_err *err)
 {
-	struct pg_call call;
-	const PGresult *res = NULL;
-	int at;
-	int rc = sl__pg_call_open(&call, store, tx, PG_LONG, err);
+	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
+	int rc = open_request(&r, store, tx, chains, n_chains);
 	if (rc != 0)
 		return rc;
-	sl__pg_call_audit(&call, listen);
-	rc = sl__pg_lock_heads(&call, chains, n_chains, &at, err);
-	if (rc == 0) {
-		(void)add_lasts(&call, sl__pg_call_result(&call, at), 1u << SL_JOB_PENDING);
-		sl__pg_pipe_end(&call.pipe);
-		rc = sl__pg_call_one(&call, ST_TRIGGER, &res, err);
-	}
-	if (rc == 0)
-		tell_going(store, res, n, listen);
-	sl__pg_call_close(&call);
-	return rc;
+	add_lasts(&r, 1u << SL_JOB_PENDING);
+	sl__pg_pipe_end(&r.call.pipe);
+	return run_continue(&r, ST_TRIGGER, n);
 }
 
 int sl__pg_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)

@@ -168,7 +168,8 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	age_marks(s);
 	cl->marked = get_mark(s, r->types[0].type, &priority, &id);
 	sl__unlock(&s->marks_mu);
-	if (cl->hinted && cl->bare && !cl->marked && r->limit > 1)
+	cl->quick = cl->hinted && cl->bare && !cl->marked && r->limit > 1;
+	if (cl->quick)
 		return send_hinted(call, r);
 	sl__pg_add_text(p, r->types[0].type);
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
@@ -207,7 +208,7 @@ void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
 	cl->at = one ? send_one_type(call, cl) : send_types(call, cl);
 }
 
-/* ---- reading: jobs in order, then the row of the reply ---- */
+/* ---- reading: jobs in order, then the row of the reply, which a quick claim does without ---- */
 
 enum {
 	COL_ID,
@@ -222,7 +223,9 @@ enum {
 	COL_BLOCKERS, /* of the last row: whether jobs wait for a free slot */
 	COL_CREATED,
 	COL_SCHEDULED,
-	COL_EXPIRY
+	COL_EXPIRY, /* in every row of a quick claim: the next due time */
+	COL_NOW,    /* and the time */
+	COL_TAKEN   /* the row stands for one that was taken out of ready */
 };
 
 static void update_marks(struct pg_store *s, const struct pg_claiming *cl, const PGresult *res)
@@ -250,13 +253,23 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 {
 	const PGresult *res = sl__pg_call_result(call, cl->at);
 	int last = PQntuples(res) - 1;
-	cl->n = (uint32_t)last;
-	cl->out = (uint32_t)sl__pg_int8(res, last, COL_CHAIN);
-	cl->seen = (uint32_t)sl__pg_int8(res, last, COL_FENCE);
-	*reply = (struct sl_claim_reply){.n = cl->n, .now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
-	reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
-	reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
-	reply->alone = sl__pg_bool(res, last, COL_BLOCKERS);
+	if (cl->quick) {
+		cl->n = 0;
+		while ((int)cl->n <= last && !sl__pg_is_null(res, (int)cl->n, COL_ID))
+			cl->n++;
+		cl->out = sl__pg_bool(res, 0, COL_TAKEN) ? (uint32_t)last + 1 : 0;
+		*reply = (struct sl_claim_reply){.now_ms = sl__pg_time_ms(res, 0, COL_NOW), .next_expiry_in_ms = -1};
+		reply->next_due_in_ms = in_ms(res, 0, COL_EXPIRY, reply->now_ms);
+	} else {
+		cl->n = (uint32_t)last;
+		cl->out = (uint32_t)sl__pg_int8(res, last, COL_CHAIN);
+		cl->seen = (uint32_t)sl__pg_int8(res, last, COL_FENCE);
+		*reply = (struct sl_claim_reply){.now_ms = sl__pg_time_ms(res, last, COL_CREATED)};
+		reply->next_due_in_ms = in_ms(res, last, COL_SCHEDULED, reply->now_ms);
+		reply->next_expiry_in_ms = in_ms(res, last, COL_EXPIRY, reply->now_ms);
+		reply->alone = sl__pg_bool(res, last, COL_BLOCKERS);
+	}
+	reply->n = cl->n;
 	/* Do not sleep: a flagged job came alone and there are others, or some may lie below the mark. */
 	if (sl__pg_bool(res, last, COL_MORE) || (cl->marked && cl->n < cl->request->limit))
 		reply->next_due_in_ms = 0;

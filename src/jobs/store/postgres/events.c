@@ -301,3 +301,17 @@ int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 		rc = read_some(store, job_id, &after, limit, &n, &more, fn, ctx, err);
 	return rc;
 }
+
+int sl__pg_events_newest(void *store, uint64_t *offset, struct sl_err *err)
+{
+	struct pg_call call;
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_call_one(&call, ST_EVENTS_NEWEST, &res, err);
+	if (rc == 0)
+		*offset = (uint64_t)sl__pg_int8(res, 0, 0);
+	sl__pg_call_close(&call);
+	return rc;
+}

@@ -49,7 +49,7 @@ static void give_back(struct exchange *x)
 
 /* Queue, run, read. In a caller's transaction the callbacks come before the savepoint is given up, so that a refusal
  * undoes everything; an own transaction is over by then. */
-static int run(struct exchange *x, struct pg_call *call, struct sl_err *err)
+static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err *err)
 {
 	bool settles = x->settling.n > 0, claims = x->claiming.request != NULL;
 	int rc = settles ? sl__pg_settle_send(call, &x->settling, err) : 0;
@@ -73,45 +73,19 @@ static int run(struct exchange *x, struct pg_call *call, struct sl_err *err)
 	return rc != 0 || x->tx == NULL ? rc : sl__pg_call_run(call, true, err);
 }
 
-static int once(struct exchange *x, struct sl_err *err)
+static int exchange_once(struct exchange *x, struct sl_err *err)
 {
 	struct pg_call call;
 	struct sl_err local;
 	int rc = sl__pg_call_open(&call, x->store, x->tx, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	rc = run(x, &call, err != NULL ? err : &local);
+	rc = run_exchange(x, &call, err != NULL ? err : &local);
 	sl__pg_settle_fini(&call, &x->settling);
 	sl__pg_call_close(&call);
 	if (x->refused != NULL)
 		give_back(x);
 	return rc;
-}
-
-/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it was hinted and skipped
- * some, it took out rows that their jobs had left, or it saw jobs that others were just claiming while it had no eye
- * for other types. */
-static bool should_try_again(const struct pg_claiming *cl)
-{
-	return cl->n == 0 && cl->request->limit > 0 && !cl->request->again &&
-	       (cl->marked || cl->passed || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
-}
-
-static int claim_again(struct exchange *x, struct sl_err *err)
-{
-	int rc = 0;
-	bool settled = x->settling.n > 0;
-	x->settling = (struct pg_settling){.n = 0};
-	for (int i = 0; i < CLAIM_TRIES && rc == 0 && should_try_again(&x->claiming); i++) {
-		x->claiming = (struct pg_claiming){.request = x->claiming.request, .lock_all = true};
-		rc = once(x, err);
-	}
-	if (rc == 0 || !settled || x->claiming.n > 0)
-		return rc;
-	/* What was settled is durable, and must not look as if it had failed: say that there is more to ask for. */
-	x->reply->n = 0;
-	x->reply->next_due_in_ms = 0;
-	return 0;
 }
 
 int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
@@ -130,9 +104,27 @@ int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 			     .listen = listen};
 	if (n == 0 && request == NULL)
 		return 0;
-	int rc = once(&x, err);
-	if (rc == 0 && request != NULL)
-		rc = claim_again(&x, err);
+	int rc = exchange_once(&x, err);
+	/* Nothing was claimed, but that does not mean that there is nothing: it began at a mark, it was hinted and
+	 * skipped some, it took out rows that their jobs had left, or it saw jobs that others were just claiming while
+	 * it did not ask for other types. */
+	const struct pg_claiming *cl = &x.claiming;
+	bool claims = request != NULL && request->limit > 0 && !request->again;
+	x.settling = (struct pg_settling){.n = 0};
+	for (int i = 0; i < CLAIM_TRIES && rc == 0 && claims && cl->n == 0 &&
+			(cl->marked || cl->passed || cl->out > 0 || (cl->seen > 0 && !cl->lock_all));
+	     i++) {
+		x.claiming = (struct pg_claiming){.request = request, .lock_all = true};
+		rc = exchange_once(&x, err);
+		/* What was settled is durable, and must not look as if it had failed: say that there is more to ask
+		 * for. */
+		if (rc != 0 && n > 0 && cl->n == 0) {
+			reply->n = 0;
+			reply->next_due_in_ms = 0;
+			rc = 0;
+			break;
+		}
+	}
 	if (rc == 0 && reply != NULL)
 		reply->epoch = sl__pg_deaths(x.store->pool);
 	return rc;

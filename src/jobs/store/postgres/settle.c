@@ -304,22 +304,23 @@ static void ask_why(struct pg_call *call, const struct pg_settling *st, struct s
 {
 	const struct sl_env *env = &call->store->env;
 	uint64_t *ids = sl__calloc(env, n, sizeof(*ids)), *fences = sl__calloc(env, n, sizeof(*fences));
-	enum sl_lost_reason *reasons = sl__calloc(env, n, sizeof(*reasons));
+	struct pg_lost lost = {
+		.ids = ids, .fences = fences, .reasons = sl__calloc(env, n, sizeof(*lost.reasons)), .n = n};
 	size_t at = 0;
 	for (size_t i = 0; i < st->n && ids != NULL && fences != NULL; i++)
 		if (results[i].lost != SL_LOST_NOT) {
 			ids[at] = st->settles[i].id;
 			fences[at++] = st->settles[i].fence;
 		}
-	if (at == n && reasons != NULL && sl__pg_lost_reasons(call, ids, fences, n, reasons, NULL) == 0) {
+	if (at == n && lost.reasons != NULL && sl__pg_lost_reasons(call, &lost, NULL) == 0) {
 		at = 0;
 		for (size_t i = 0; i < st->n; i++)
-			if (results[i].lost != SL_LOST_NOT && reasons[at++] != SL_LOST_NOT)
-				results[i].lost = reasons[at - 1];
+			if (results[i].lost != SL_LOST_NOT && lost.reasons[at++] != SL_LOST_NOT)
+				results[i].lost = lost.reasons[at - 1];
 	}
 	sl__free(env, ids);
 	sl__free(env, fences);
-	sl__free(env, reasons);
+	sl__free(env, lost.reasons);
 }
 
 void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
@@ -343,15 +344,14 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 		ask_why(call, st, results, lost);
 }
 
-int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
-			enum sl_lost_reason *reasons, struct sl_err *err)
+int sl__pg_lost_reasons(struct pg_call *call, const struct pg_lost *jobs, struct sl_err *err)
 {
 	struct sl__pg_pipe pipe;
 	SL__PG_PARAMS_LOCAL(params, &call->store->env);
 	const struct sl__pg_stmt *lost = &call->store->statements[ST_LOST];
 	sl__pg_pipe_init(&pipe, call->conn);
-	sl__pg_add_ids(&params, ids, n);
-	sl__pg_add_ids(&params, fences, n);
+	sl__pg_add_ids(&params, jobs->ids, jobs->n);
+	sl__pg_add_ids(&params, jobs->fences, jobs->n);
 	int at = call->tx != NULL ? sl__pg_send_sql(&pipe, lost->sql, &params) : sl__pg_send(&pipe, lost, &params);
 	int rc = sl__pg_run(&pipe, err);
 	for (int row = 0; rc == 0 && row < PQntuples(pipe.results[at]); row++) {
@@ -360,7 +360,7 @@ int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_
 		if (reason == SL_LOST_TAKEN && sl__pg_int4(res, row, 1) == SL_JOB_PENDING && sl__pg_bool(res, row, 3) &&
 		    sl__pg_bool(res, row, 4))
 			reason = SL_LOST_PUT_BACK;
-		reasons[sl__pg_int4(res, row, 0) - 1] = reason;
+		jobs->reasons[sl__pg_int4(res, row, 0) - 1] = reason;
 	}
 	sl__pg_pipe_end(&pipe);
 	return rc;

@@ -241,28 +241,6 @@ static struct waiting *take_waiting(struct pg_starter *st, size_t *n) SL_REQUIRE
 	return list;
 }
 
-static void start_each(struct pg_store *s, struct waiting *list)
-{
-	for (struct waiting *w = list, *next; w != NULL; w = next) {
-		next = w->next;
-		w->next = NULL;
-		w->rc = start_list(s, NULL, w, w->n, &w->err);
-		w->next = next;
-	}
-}
-
-/* A single chain to be run now, and a worker that waits for one. */
-static bool hand_over(struct pg_store *s, struct waiting *w)
-{
-	const struct sl_new_job *job = &w->chains[0].job;
-	bool queued = true;
-	if (!is_one_for_now(w, w->n) || !sl__pg_start_offered(s, job, w->out, &queued, &w->rc, &w->err))
-		return false;
-	w->later[0] = false;
-	w->handed = !queued;
-	return true;
-}
-
 /*
  * Start a single chain and notify other processes. Two transactions in one pipeline: the first makes the job visible and
  * notifies without waiting for the disk, the second waits until the log is flushed, and only then the start returns.
@@ -277,7 +255,7 @@ static bool start_and_notify(struct pg_store *s, struct waiting *w)
 	struct sl_start_notification note;
 	const struct sl_store_listen *l = w->listen;
 	bool flushed = false;
-	if (!is_one_for_now(w, w->n) || l == NULL || l->note == NULL || l->start_notification == NULL ||
+	if (l == NULL || l->note == NULL || l->start_notification == NULL ||
 	    l->start_notification(w->chains[0].job.type, &note, l->ctx) == 0)
 		return false;
 	w->rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, &w->err);
@@ -304,34 +282,35 @@ static bool start_and_notify(struct pg_store *s, struct waiting *w)
 static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
-	if (n == 1 && list->next == NULL && (hand_over(s, list) || start_and_notify(s, list)))
-		return;
+	if (n == 1 && list->next == NULL && is_one_for_now(list, n)) {
+		/* A single job that is due goes to a worker of this process that waits for one, or is announced. */
+		struct pg_start_result r = {.err = SL_ERR_INIT};
+		if (sl__pg_start_offered(s, &list->chains[0].job, &r)) {
+			list->rc = r.rc;
+			list->err = r.err;
+			list->later[0] = false;
+			list->handed = !r.queued;
+			if (r.rc == 0)
+				list->out[0] = (struct sl_started){.chain_id = r.chain_id};
+			return;
+		}
+		if (start_and_notify(s, list))
+			return;
+	}
 	int rc = start_list(s, NULL, list, n, &err);
 	/* After a lost connection it is unknown whether it happened: no second time. */
-	if (rc != 0 && rc != SL_EUNAVAIL && list->next != NULL) {
-		start_each(s, list);
-		return;
-	}
-	for (struct waiting *w = list; w != NULL; w = w->next) {
-		w->rc = rc;
-		w->err = err;
-	}
-}
-
-static void tell_done(struct pg_starter *st, struct waiting *list) SL_REQUIRES(st->mu)
-{
+	bool each = rc != 0 && rc != SL_EUNAVAIL && list->next != NULL;
 	for (struct waiting *w = list, *next; w != NULL; w = next) {
-		next = w->next; /* w's owner may return as soon as it sees done */
-		w->done = true;
+		next = w->next;
+		if (each) {
+			w->next = NULL;
+			w->rc = start_list(s, NULL, w, w->n, &w->err);
+			w->next = next;
+		} else {
+			w->rc = rc;
+			w->err = err;
+		}
 	}
-	sl__broadcast(&st->changed);
-}
-
-static void gather(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
-{
-	int64_t deadline = sl__mono_ns(&s->env) + st->took_ns / GATHER_PART;
-	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
-		;
 }
 
 /* Take those who wait along, and leave each its result. */
@@ -339,7 +318,10 @@ static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
 {
 	size_t n;
 	st->leading = true;
-	gather(s, st);
+	/* Wait a little for as many as came the last time. */
+	int64_t deadline = sl__mono_ns(&s->env) + st->took_ns / GATHER_PART;
+	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
+		;
 	unsigned calls = st->n_waiting;
 	struct waiting *list = take_waiting(st, &n);
 	sl__unlock(&st->mu);
@@ -348,9 +330,14 @@ static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
 	int64_t took = sl__mono_ns(&s->env) - began;
 	sl__lock(&st->mu);
 	st->took_ns = took;
-	st->expected = SL_MAX(calls, st->n_waiting); /* those who have gone may come again, beside those who are here */
+	/* Those who have gone may come again, in addition to those who are here. */
+	st->expected = SL_MAX(calls, st->n_waiting);
 	st->leading = false;
-	tell_done(st, list);
+	for (struct waiting *w = list, *next; w != NULL; w = next) {
+		next = w->next; /* w's owner may return as soon as it sees done */
+		w->done = true;
+	}
+	sl__broadcast(&st->changed);
 }
 
 static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *err)
@@ -375,52 +362,21 @@ static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *
 
 /* ---- the slot ---- */
 
-static bool is_plain(const struct sl_new_chain *chains, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (chains[i].key != NULL || chains[i].job.n_blockers > 0)
-			return false;
-	return true;
-}
-
-static int check_types(const struct sl_new_chain *chains, size_t n, struct sl_err *err)
-{
-	for (size_t i = 0; i < n; i++)
-		if (chains[i].job.type == NULL)
-			return sl_err_set(err, SL_EINVAL, "postgres: start: chain %zu has no type", i);
-	return 0;
-}
-
-static void tell(const struct waiting *w, const struct sl_store_listen *listen)
-{
-	if (w->handed) {
-		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
-		return;
-	}
-	if (w->sent) {
-		sl__pg_change(listen, SL_CHANGE_CREATED, w->out[0].chain_id, w->out[0].chain_id, w->chains[0].job.type);
-		listen->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED,
-					       .type = w->chains[0].job.type,
-					       .id = w->out[0].chain_id,
-					       .sent = 1},
-			     listen->ctx);
-		return;
-	}
-	for (size_t i = 0; i < w->n; i++)
-		sl__pg_tell_born(listen, w->out[i].chain_id, w->out[i].chain_id, w->chains[i].job.type,
-				 w->later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
-}
-
 int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
 		 const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct pg_store *s = store;
-	bool few[SINGLE_MAX];
-	int rc = check_types(chains, n, err);
-	if (rc != 0 || n == 0)
-		return rc;
-	if (!is_plain(chains, n))
-		return sl__pg_start_full(s, tx, chains, n, out, listen, err);
+	bool few[SINGLE_MAX], plain = true;
+	int rc = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (chains[i].job.type == NULL)
+			return sl_err_set(err, SL_EINVAL, "postgres: start: chain %zu has no type", i);
+		plain = plain && chains[i].key == NULL && chains[i].job.n_blockers == 0;
+	}
+	if (n == 0)
+		return 0;
+	if (!plain)
+		return sl__pg_start_full(s, &(struct pg_start){tx, chains, n, out, listen}, err);
 	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few, .listen = listen};
 	if (n > SINGLE_MAX)
 		me.later = sl__calloc(&s->env, n, sizeof(*me.later));
@@ -430,8 +386,20 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 		rc = start_audited(s, tx, &me, err);
 	else
 		rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
-	if (rc == 0)
-		tell(&me, listen);
+	/* Report the jobs. One that a worker was given needs no notification; one that was announced is marked as sent. */
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const char *type = chains[i].job.type;
+		uint64_t id = out[i].chain_id;
+		if (!me.handed && !me.sent) {
+			sl__pg_tell_born(listen, id, id, type, me.later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
+			continue;
+		}
+		sl__pg_change(listen, SL_CHANGE_CREATED, id, id, type);
+		if (me.sent)
+			listen->note(
+				&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},
+				listen->ctx);
+	}
 	if (me.later != few)
 		sl__free(&s->env, me.later);
 	return rc;

@@ -28,20 +28,6 @@ static int by_key(const void *a, const void *b, void *ctx)
 	return c != 0 ? c : x < y ? -1 : x > y;
 }
 
-static bool same_key(const struct sl_new_chain *a, const struct sl_new_chain *b)
-{
-	return a->key != NULL && b->key != NULL && strcmp(a->key, b->key) == 0;
-}
-
-/* first_of[i]: the first chain with the key of chain i. order is sorted by key, then number. */
-static void find_firsts(const struct full *f, const size_t *order, size_t *first_of)
-{
-	for (size_t i = 0; i < f->n; i++) {
-		bool again = i > 0 && same_key(&f->chains[order[i]], &f->chains[order[i - 1]]);
-		first_of[order[i]] = again ? first_of[order[i - 1]] : order[i];
-	}
-}
-
 static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 {
 	size_t *order = sl__calloc(&s->env, f->n, sizeof(*order));
@@ -58,7 +44,12 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 		void *out;
 	} chains = {.in = f->chains};
 	qsort_r(order, f->n, sizeof(*order), by_key, chains.out);
-	find_firsts(f, order, f->same_as);
+	/* same_as[i] is at first the first chain with the key of chain i. */
+	for (size_t i = 0; i < f->n; i++) {
+		const char *key = f->chains[order[i]].key, *before = i > 0 ? f->chains[order[i - 1]].key : NULL;
+		bool again = key != NULL && before != NULL && strcmp(key, before) == 0;
+		f->same_as[order[i]] = again ? f->same_as[order[i - 1]] : order[i];
+	}
 	size_t *place = order; /* the order is not needed any more: number of a chain in sent[] */
 	for (size_t i = 0; i < f->n; i++) {
 		if (f->same_as[i] == i) {
@@ -81,19 +72,6 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 		}                                                                                                      \
 	} while (0)
 
-static void add_chains(struct sl__pg_params *p, const struct full *f)
-{
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.type));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.input != NULL ? c->job.input : "null"));
-	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, c->job.priority));
-	EACH(f, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, c->job.at_ms));
-	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->job.delay_ms));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.traceparent));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->key));
-	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)c->scope));
-	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->window_ms));
-}
-
 #define EACH_EDGE(f, p, oid, add)                                                                                      \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, (f)->n_edges);                                                                \
@@ -109,33 +87,36 @@ static void add_edge_chains(struct sl__pg_params *p, const struct full *f)
 	EACH_EDGE(f, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
 }
 
-static void add_edges(struct sl__pg_params *p, const struct full *f)
+/* Send and run the statements; record may be NULL. */
+static int run_full(struct pg_call *call, const struct full *f, const struct sl_audit_record *record,
+		    const PGresult **res, struct sl_err *err)
 {
+	enum pg_statement statement = record != NULL ? ST_START_FULL_AUDITED : ST_START_FULL;
+	struct sl__pg_params *p = &call->params;
+	bool planned = f->n_sent > NESTED_MAX;
+	if (f->n_edges > 0) {
+		add_edge_chains(p, f);
+		(void)sl__pg_call_send(call, ST_LOCK_SHARE);
+	}
+	if (planned)
+		(void)sl__pg_call_send_sql(call, "SELECT set_config('enable_hashjoin', 'on', true),"
+						 " set_config('plan_cache_mode', 'auto', true)");
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.type));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.input != NULL ? c->job.input : "null"));
+	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, c->job.priority));
+	EACH(f, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, c->job.at_ms));
+	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->job.delay_ms));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.traceparent));
+	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->key));
+	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)c->scope));
+	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->window_ms));
 	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
 	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
 	add_edge_chains(p, f);
-}
-
-static int run(struct pg_call *call, const struct full *f, const struct sl_audit_record *record, const PGresult **res,
-	       struct sl_err *err)
-{
-	enum pg_statement statement = record != NULL ? ST_START_FULL_AUDITED : ST_START_FULL;
-	int at;
-	if (f->n_edges > 0) {
-		add_edge_chains(&call->params, f);
-		(void)sl__pg_call_send(call, ST_LOCK_SHARE);
-	}
-	if (f->n_sent > NESTED_MAX)
-		(void)sl__pg_call_send_sql(call, "SELECT set_config('enable_hashjoin', 'on', true),"
-						 " set_config('plan_cache_mode', 'auto', true)");
-	add_chains(&call->params, f);
-	add_edges(&call->params, f);
 	if (record != NULL)
-		sl__pg_add_record(&call->params, record);
-	if (f->n_sent > NESTED_MAX)
-		at = sl__pg_call_send_sql(call, call->store->statements[statement].sql);
-	else
-		at = sl__pg_call_send(call, statement);
+		sl__pg_add_record(p, record);
+	int at = planned ? sl__pg_call_send_sql(call, call->store->statements[statement].sql)
+			 : sl__pg_call_send(call, statement);
 	struct sl_err local;
 	int rc = sl__pg_call_run(call, true, err != NULL ? err : &local);
 	if (rc != 0)
@@ -144,57 +125,44 @@ static int run(struct pg_call *call, const struct full *f, const struct sl_audit
 	return 0;
 }
 
-/* The statement knows only that one is missing; which one is asked for here. */
-static void name_missing(struct pg_store *s, sl_store_tx *tx, const struct full *f, struct sl_err *err)
+int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct sl_err *err)
 {
+	const struct sl_store_listen *l = start->listen;
+	struct full f = {.chains = start->chains, .n = start->n};
 	struct pg_call call;
 	const PGresult *res = NULL;
-	if (err == NULL || sl__pg_call_open(&call, s, tx, PG_ONCE, NULL) != 0)
-		return;
-	add_edge_chains(&call.params, f);
-	if (sl__pg_call_one(&call, ST_MISSING, &res, NULL) == 0 && PQntuples(res) > 0) {
-		(void)sl_err_set(err, SL_ENOENT, "postgres: there is no chain %llu to wait for",
-				 (unsigned long long)sl__pg_int8(res, 0, 0));
-		err->error_class = SL_CLASS_POISON;
-	}
-	sl__pg_call_close(&call);
-}
-
-static void tell(const struct full *f, const PGresult *res, struct sl_started *out, const struct sl_store_listen *l)
-{
-	for (size_t i = 0; i < f->n; i++) {
-		int row = (int)f->same_as[i];
-		bool first = f->sent[f->same_as[i]] == i;
-		out[i].chain_id = (uint64_t)sl__pg_int8(res, row, 0);
-		out[i].deduplicated = !first || sl__pg_bool(res, row, 1);
-		if (out[i].deduplicated)
-			continue;
-		enum pg_born how = sl__pg_int4(res, row, 2) > 0 ? PG_BORN_BLOCKED
-				   : sl__pg_bool(res, row, 3)   ? PG_BORN_SCHEDULED
-								: PG_BORN_READY;
-		sl__pg_tell_born(l, out[i].chain_id, out[i].chain_id, f->chains[i].job.type, how);
-	}
-}
-
-int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n,
-		      struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err)
-{
-	struct full f = {.chains = chains, .n = n};
-	struct pg_call call;
-	const struct sl_audit_record *record = listen != NULL && listen->n_audit > 0 ? listen->audit : NULL;
-	if (record != NULL && listen->n_audit > 1)
+	const struct sl_audit_record *record = l != NULL && l->n_audit > 0 ? l->audit : NULL;
+	if (record != NULL && l->n_audit > 1)
 		return sl_err_set(err, SL_EINVAL, "start: chains with keys or blockers have one audit record");
+	call.conn = NULL;
 	int rc = resolve(s, &f, err);
 	if (rc == 0)
-		rc = sl__pg_call_open(&call, s, tx, PG_ONCE, err);
-	if (rc == 0) {
-		const PGresult *res = NULL;
-		rc = run(&call, &f, record, &res, err);
-		if (rc == 0)
-			tell(&f, res, out, listen);
+		rc = sl__pg_call_open(&call, s, start->tx, PG_ONCE, err);
+	if (rc == 0)
+		rc = run_full(&call, &f, record, &res, err);
+	for (size_t i = 0; rc == 0 && i < f.n; i++) {
+		struct sl_started *out = &start->out[i];
+		int row = (int)f.same_as[i];
+		bool first = f.sent[f.same_as[i]] == i;
+		out->chain_id = (uint64_t)sl__pg_int8(res, row, 0);
+		out->deduplicated = !first || sl__pg_bool(res, row, 1);
+		if (out->deduplicated)
+			continue;
+		enum pg_born how = sl__pg_bool(res, row, 3) ? PG_BORN_SCHEDULED : PG_BORN_READY;
+		if (sl__pg_int4(res, row, 2) > 0)
+			how = PG_BORN_BLOCKED;
+		sl__pg_tell_born(l, out->chain_id, out->chain_id, f.chains[i].job.type, how);
+	}
+	sl__pg_call_close(&call);
+	/* The statement reports only that a blocker is missing; which one is asked for here. */
+	if (rc == SL_ENOENT && err != NULL && sl__pg_call_open(&call, s, start->tx, PG_ONCE, NULL) == 0) {
+		add_edge_chains(&call.params, &f);
+		if (sl__pg_call_one(&call, ST_MISSING, &res, NULL) == 0 && PQntuples(res) > 0) {
+			(void)sl_err_set(err, SL_ENOENT, "postgres: no chain %llu to wait for",
+					 (unsigned long long)sl__pg_int8(res, 0, 0));
+			err->error_class = SL_CLASS_POISON;
+		}
 		sl__pg_call_close(&call);
-		if (rc == SL_ENOENT)
-			name_missing(s, tx, &f, err);
 	}
 	sl__free(&s->env, f.sent);
 	sl__free(&s->env, f.same_as);

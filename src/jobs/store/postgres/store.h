@@ -10,7 +10,7 @@
 #include "db/postgres.h"
 #include "jobs/store/claims.h"
 #include "jobs/store/event_admit.h"
-#include <sluice/adapter/store.h>
+#include "jobs/store/slots.h"
 
 /* Every statement that is prepared, and then those that are too rare for that; sql.c has the texts. */
 #define SL__PG_STORE_STATEMENTS(X)                                                                                     \
@@ -70,6 +70,7 @@
 	X(EVENT_COPY)                                                                                                  \
 	X(EVENT_ADVANCE)                                                                                               \
 	X(EVENTS_OF_JOB)                                                                                               \
+	X(EVENTS_NEWEST)                                                                                               \
 	X(EVENTS_ALL)                                                                                                  \
 	X(CIRCLE_LOCK)                                                                                                 \
 	X(CIRCLE)                                                                                                      \
@@ -150,11 +151,17 @@ struct sl_store_tx {
 	bool ours;                 /* the transaction was begun here: commit and rollback end it */
 };
 
+/* ---- the slots, each in the file of its task ---- */
+#define PG_DECLARE_SLOT(slot) SL__STORE_SLOT(sl__pg_, slot);
+SL__STORE_SLOTS(PG_DECLARE_SLOT)
+#undef PG_DECLARE_SLOT
+
 /* ---- call.c ---- */
 
 enum pg_call_kind {
-	PG_ONCE = 1, /* one run, which is a transaction by itself */
-	PG_LONG = 2  /* several runs: begun with the first, committed with the last */
+	PG_ONCE = 1,   /* one run, which is a transaction by itself */
+	PG_LONG = 2,   /* several runs: begun with the first, committed with the last */
+	PG_RENEWAL = 3 /* one run, on the connection for renewals */
 };
 
 /*
@@ -177,13 +184,12 @@ struct pg_call {
 
 SL_MUST_CHECK int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx,
 				   enum pg_call_kind kind, struct sl_err *err);
-/* The same on the connection for renewals. */
-SL_MUST_CHECK int sl__pg_call_open_renewal(struct pg_call *call, struct pg_store *store, struct sl_err *err);
 /* The change that the call makes is recorded, by its last run. listen may be NULL. */
 void sl__pg_call_audit(struct pg_call *call, const struct sl_store_listen *listen);
 /* Did it come over HTTP? */
 bool sl__pg_from_http(const struct sl_store_listen *listen);
-/* Undoes what was not finished, gives the connection back. */
+/* Undoes what was not finished, gives the connection back. Does nothing to a call that could not be opened, so that it
+ * serves as SL_CLEANUP. */
 void sl__pg_call_close(struct pg_call *call);
 /* Queue a statement with call->params, which are cleared; its number. */
 int sl__pg_call_send(struct pg_call *call, enum pg_statement statement);
@@ -201,9 +207,9 @@ static inline const PGresult *sl__pg_call_result(const struct pg_call *call, int
 SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statement, const PGresult **res,
 				  struct sl_err *err);
 
-/* SQL that is planned each time, with the planner's defaults, in its own call. indexed: but not by reading a table
- * from end to end where there is an index. */
-SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, bool indexed, const PGresult **res,
+/* SQL that is planned each time, with the planner's defaults, in its own call; but not by reading a table from end to
+ * end where there is an index. */
+SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res,
 					  struct sl_err *err);
 
 /* Call the listeners; l and its members may be NULL. */
@@ -232,14 +238,6 @@ void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct
 	X(enable_material, off)                                                                                        \
 	X(max_parallel_workers_per_gather, 0)                                                                          \
 	X(jit, off)
-int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err);
-int sl__pg_join(void *store, void *native, sl_store_tx **out, struct sl_err *err);
-void *sl__pg_native(sl_store_tx *tx);
-int sl__pg_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__pg_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__pg_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__pg_commit(sl_store_tx *tx, struct sl_err *err);
-void sl__pg_rollback(sl_store_tx *tx);
 
 /* ---- schema.c ---- */
 int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err);
@@ -250,11 +248,16 @@ int sl__pg_target_id(void *store, char out[33], struct sl_err *err);
 /* ---- start.c, start_full.c ---- */
 int sl__pg_starter_new(struct pg_store *s, struct sl_err *err);
 void sl__pg_starter_free(struct pg_store *s);
-int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		 const struct sl_store_listen *listen, struct sl_err *err);
+/* A call of the slot start. */
+struct pg_start {
+	sl_store_tx *tx;
+	const struct sl_new_chain *chains;
+	size_t n;
+	struct sl_started *out;
+	const struct sl_store_listen *listen;
+};
 /* With keys or blockers. */
-int sl__pg_start_full(struct pg_store *s, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n,
-		      struct sl_started *out, const struct sl_store_listen *listen, struct sl_err *err);
+int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct sl_err *err);
 /* Report a new job: created, and blocked, or to be claimed. */
 enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
 void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
@@ -263,16 +266,16 @@ void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t cha
 /* ---- offer.c ---- */
 void sl__pg_offer(void *store, struct sl_offer *offer);
 int sl__pg_withdraw(void *store, struct sl_offer *offer);
-/* Start one chain, plain and due, for a worker that has offered to run it. False: no offer. *queued: it is in the
- * queue after all. */
-bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, struct sl_started *out, bool *queued,
-			  int *rc, struct sl_err *err);
+/* Start one chain, plain and due, for a worker that has offered to run it. False: no offer. */
+struct pg_start_result {
+	int rc;
+	struct sl_err err;
+	uint64_t chain_id;
+	bool queued; /* it is in the queue after all */
+};
+bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, struct pg_start_result *out);
 
-/* ---- exchange.c, settle.c, claim.c ---- */
-int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		    struct sl_settle_result *results, const struct sl_claim_request *request,
-		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-		    const struct sl_store_listen *listen, struct sl_err *err);
+/* ---- settle.c, claim.c ---- */
 
 /* Settling within a call: queued, then read after the run. */
 struct pg_settling {
@@ -295,6 +298,7 @@ struct pg_claiming {
 	bool lock_all;  /* every type to its limit, whatever the others have */
 	bool bare;      /* there is nothing but the claim */
 	bool hinted;    /* and nothing is known to be due */
+	bool quick;     /* so it was sent as the quick statement: see claim_hinted in sql.c */
 	int at;         /* number of the statement */
 	int at_promote; /* and of the one that moves what is due; -1: none */
 	bool promoted;  /* something was moved, perhaps to below the mark */
@@ -314,59 +318,26 @@ void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_re
 void sl__pg_marks_forget(struct pg_store *s);
 void sl__pg_marks_free(struct pg_store *s);
 
-/* The reasons of jobs that are not under their fence: reasons[n]. A separate round trip, which leaves the results of
- * the call as they are. */
-SL_MUST_CHECK int sl__pg_lost_reasons(struct pg_call *call, const uint64_t *ids, const uint64_t *fences, size_t n,
-				      enum sl_lost_reason *reasons, struct sl_err *err);
+/* Jobs that may not be under their fences any more. */
+struct pg_lost {
+	const uint64_t *ids, *fences;
+	enum sl_lost_reason *reasons; /* to be set where one is not */
+	size_t n;
+};
+/* A separate round trip, which leaves the results of the call as they are. */
+SL_MUST_CHECK int sl__pg_lost_reasons(struct pg_call *call, const struct pg_lost *jobs, struct sl_err *err);
 /* Of one row of ST_LOST, ST_GUARD or ST_RENEW_LOST. */
 enum sl_lost_reason sl__pg_reason(const PGresult *res, int row);
 
-/* ---- lease.c ---- */
-int sl__pg_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
-		 struct sl_err *err);
-int sl__pg_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
-		    struct sl_err *err);
-int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
-		 struct sl_err *err);
-int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-		const struct sl_store_listen *listen, struct sl_err *err);
-/* Did these attempts of the jobs have these claims, and are they the last ones? out[n]. The statement is sent and
- * awaited: nothing else may be queued in the call. */
-SL_MUST_CHECK int sl__pg_claim_standings(struct pg_call *call, const uint64_t *jobs, const int32_t *attempts,
-					 const struct sl_claim_id *claims, size_t n, enum sl__claim_standing *out,
-					 struct sl_err *err);
-
 /* ---- chains.c ---- */
-int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		      const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
-
-/* Lock the heads of chains in order of id. SL_ENOENT names one that is unknown. Result of ST_HEADS by number. */
-SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, int *at,
+/* Lock the heads of chains in order of id. SL_ENOENT names one that is unknown. *heads: the result of ST_HEADS, until
+ * the end of the pipeline. */
+SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, const PGresult **heads,
 				    struct sl_err *err);
 
 /* ---- audit.c ---- */
 /* A record as parameters of ST_AUDIT, but for its chains. */
 void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *record);
-int sl__pg_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err);
-int sl__pg_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
-		      struct sl_err *err);
-int sl__pg_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
-
-/* ---- remove.c ---- */
-int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
-		 struct sl_err *err);
 
 /* ---- read.c, list.c, stats.c ---- */
 /* Who gets a row. Columns as in get_job and get_chain of sql.c. */
@@ -376,39 +347,13 @@ struct pg_row_to {
 	void *ctx;
 };
 int sl__pg_tell_row(const PGresult *res, int row, const struct pg_row_to *to);
-int sl__pg_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 /* The smallest id of those that wait in a queue, to be run now or later; 0: none does. */
 int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err);
 int sl__pg_check_writable(void *store, struct sl_err *err);
-int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
-		       struct sl_err *err);
-
-/* ---- look.c ---- */
-int sl__pg_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
-		  struct sl_err *err);
-int sl__pg_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
-			 void *ctx, struct sl_err *err);
-
-/* ---- cron.c ---- */
-int sl__pg_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__pg_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err);
 
 /* ---- events.c ---- */
-int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
-			 size_t n_marks, size_t *n_new, struct sl_err *err);
 /* The time that the store keeps. */
 int64_t sl__pg_event_ms(const struct sl_event_row *e);
-int sl__pg_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
-		       struct sl_err *err);
 /* events_copy.c: new events, within a call that is several runs long. */
 SL_MUST_CHECK int sl__pg_events_copy(struct pg_call *call, const struct sl__event_admission *a, struct sl_err *err);
 

@@ -29,8 +29,8 @@ int sl__sq_audit_put(void *store, const struct sl_audit_record *records, size_t 
 {
 	struct sq_op op;
 	const struct sl_store_listen listen = {.audit = records, .n_audit = n};
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, &listen, err);
-	return rc != 0 ? rc : sl__sq_end(&op, 0);
+	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, &listen, err);
+	return rc != 0 ? rc : sl__sq_op_end(&op, 0);
 }
 
 /* The numbers of a JSON array of ours. */
@@ -91,11 +91,11 @@ int sl__sq_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_rec
 int sl__sq_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
 {
 	struct sq_op op;
-	int deleted = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int deleted = 0, rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_AUDIT_PRUNE, &deleted, SQ_INT(sq_us(before_ms)), SQ_INT(limit));
-	rc = sl__sq_end(&op, rc);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0)
 		*n = (size_t)deleted;
 	return rc;

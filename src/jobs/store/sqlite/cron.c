@@ -7,25 +7,25 @@
 int sl__sq_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_RUN(&op, SQ_CRON_PUT, SQ_TEXT(cron->name), SQ_TEXT(cron->spec), SQ_TEXT(cron->type),
 		    SQ_TEXT(cron->input != NULL ? cron->input : "null"), SQ_INT(cron->priority),
 		    SQ_INT(cron->catch_up != 0), SQ_INT(sq_us(cron->next_ms)), SQ_INT(op.from_http));
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int changed = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	int changed = 0, rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_CRON_REMOVE, &changed, SQ_TEXT(name));
 	if (rc == 0 && changed == 0)
 		rc = sl_err_set(err, SL_ENOENT, "there is no schedule \"%s\"", name);
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
@@ -78,14 +78,14 @@ int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 {
 	struct sq_op op;
 	struct sl_started started = {0};
-	int moved = 0, rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	int moved = 0, rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(sq_us(seen->next_ms)),
 		       SQ_INT(sq_us(next_ms)), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up != 0));
 	if (rc == 0 && moved)
 		rc = enqueue_tick(&op, seen->name, &started);
-	rc = sl__sq_end(&op, rc);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc != 0)
 		return rc;
 	*fired = moved;

@@ -121,9 +121,9 @@ int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t 
 	struct sl__event_admission a = {.events = events, .n = n, .marks = marks, .n_marks = n_marks};
 	int rc = sl__events_init(&a, &s->env, err);
 	if (rc == 0)
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 	if (rc == 0)
-		rc = sl__sq_end(&op, append(&op, &a));
+		rc = sl__sq_op_end(&op, append(&op, &a));
 	if (rc == 0)
 		sl__events_tell(&a);
 	if (rc == 0 && n_new != NULL)
@@ -164,4 +164,19 @@ int sl__sq_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 	(void)sqlite3_reset(s);
 	sl__sq_read_end(store, NULL, c);
 	return rc;
+}
+
+int sl__sq_events_newest(void *store, uint64_t *offset, struct sl_err *err)
+{
+	struct sl__sqlite *c;
+	sqlite3_stmt *s = NULL;
+	int rc = sl__sq_read_begin(store, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_row(c, SQ_EVENTS_NEWEST, NULL, 0, &s, err);
+	if (rc >= 0)
+		*offset = rc > 0 ? sl__sqlite_u64(s, 0) : 0;
+	(void)sqlite3_reset(s);
+	sl__sq_read_end(store, NULL, c);
+	return rc < 0 ? rc : 0;
 }

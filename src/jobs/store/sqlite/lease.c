@@ -35,7 +35,7 @@ int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 {
 	struct sq_op op;
 	struct sq_row row;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_row_get(&op, id, &row);
@@ -44,7 +44,7 @@ int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 		rc = *out == SL_LOST_NOT ? SQ_RUN(&op, SQ_JOB_PROGRESS, SQ_INT(id), SQ_INT(fence), SQ_TEXT(progress))
 					 : 0;
 	}
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }
 
 /* ---- renewal ---- */
@@ -74,7 +74,7 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 	struct sq_store *s = store;
 	struct sq_op op;
 	atomic_store(&s->renewal_waits, 1);
-	int rc = sl__sq_begin(&op, s, NULL, SQ_RELAXED, NULL, err);
+	int rc = sl__sq_op_begin(&op, s, NULL, SQ_RELAXED, NULL, err);
 	/* A renewal that gave up waiting comes back soon, and a reaper that could take the jobs back waits as well. */
 	if (rc != SL_EAGAIN)
 		atomic_store(&s->renewal_waits, 0);
@@ -82,7 +82,7 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = renew_one(&op, &renewals[i], lost, lost_ctx);
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_renewal_waits(void *store)
@@ -260,7 +260,7 @@ static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us,
 	int64_t since_us = atomic_load(&s->reap_waits_us);
 	if (since_us == 0)
 		since_us = sl__sq_now_us(s);
-	int rc = sl__sq_begin(op, s, NULL, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(op, s, NULL, SQ_DURABLE, listen, err);
 	atomic_store(&s->reap_waits_us, rc == SL_EAGAIN ? since_us : 0);
 	if (rc != 0)
 		return rc;
@@ -286,7 +286,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	rc = reap(&x);
 	sl__buf_fini(&x.lease.worker);
 	sl__buf_fini(&x.lease.jobs);
-	rc = sl__sq_end(&op, rc);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc != 0)
 		return rc;
 	out->n = x.n;

@@ -19,19 +19,6 @@ static int no_memory(struct doomed *d)
 	return sl_err_set(d->op->err, SL_ENOMEM, "no memory for the chains to remove");
 }
 
-static void doomed_init(struct doomed *d, struct sq_op *op)
-{
-	d->op = op;
-	sl__buf_init(&d->ids, &op->store->env);
-	sl__buf_init(&d->json, &op->store->env);
-}
-
-static void doomed_fini(struct doomed *d)
-{
-	sl__buf_fini(&d->ids);
-	sl__buf_fini(&d->json);
-}
-
 static size_t doomed_count(const struct doomed *d)
 {
 	return d->ids.len / 8;
@@ -132,35 +119,32 @@ static int remove_chain(struct sq_op *op, uint64_t chain_id)
 	return rc;
 }
 
-static int collect(struct doomed *d, const uint64_t *chains, size_t n_chains)
-{
-	for (size_t i = 0; i < n_chains; i++) {
-		struct sq_row row;
-		int rc = sl__sq_chain_last(d->op, chains[i], &row);
-		if (rc == 0 && sl__buf_put64(&d->ids, chains[i]) != 0)
-			rc = no_memory(d);
-		if (rc != 0)
-			return rc;
-	}
-	return doomed_settle(d);
-}
-
 int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		  const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	struct doomed d;
-	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	struct doomed d = {.op = &op};
+	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
-	doomed_init(&d, &op);
-	rc = collect(&d, chains, n_chains);
-	rc = rc != 0 ? rc : take_waiting(&d, cascade);
+	sl__buf_init(&d.ids, &op.store->env);
+	sl__buf_init(&d.json, &op.store->env);
+	for (size_t i = 0; rc == 0 && i < n_chains; i++) {
+		struct sq_row row;
+		rc = sl__sq_chain_last(&op, chains[i], &row);
+		if (rc == 0 && sl__buf_put64(&d.ids, chains[i]) != 0)
+			rc = no_memory(&d);
+	}
+	if (rc == 0)
+		rc = doomed_settle(&d);
+	if (rc == 0)
+		rc = take_waiting(&d, cascade);
 	size_t count = doomed_count(&d);
 	for (size_t i = 0; rc == 0 && i < count; i++)
 		rc = remove_chain(&op, doomed_at(&d, i));
-	doomed_fini(&d);
-	rc = sl__sq_end(&op, rc);
+	sl__buf_fini(&d.ids);
+	sl__buf_fini(&d.json);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0 && n != NULL)
 		*n = count;
 	return rc;
@@ -239,27 +223,27 @@ static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *er
 		rc = find_orphans(s, &after, &ids, &n, err);
 		if (rc != 0 || ids.len == 0)
 			continue;
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 		if (rc != 0)
 			break;
 		for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
 			rc = SQ_RUN(&op, SQ_EVENTS_ORPHANED, SQ_INT(sl__get64(ids.data + i)), SQ_INT(before_us));
-		rc = sl__sq_end(&op, rc);
+		rc = sl__sq_op_end(&op, rc);
 	}
 	sl__buf_fini(&ids);
 	/* Those whose job was gone when they came, a page in each transaction: others write in between. */
 	for (int changed = ORPHAN_PAGE; rc == 0 && changed == ORPHAN_PAGE;) {
 		struct sq_op op;
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 		if (rc == 0)
-			rc = sl__sq_end(&op, SQ_CHANGE(&op, SQ_EVENTS_JOBLESS, &changed, SQ_INT(before_us),
-						       SQ_INT(ORPHAN_PAGE)));
+			rc = sl__sq_op_end(&op, SQ_CHANGE(&op, SQ_EVENTS_JOBLESS, &changed, SQ_INT(before_us),
+							  SQ_INT(ORPHAN_PAGE)));
 	}
 	if (rc == 0) { /* then marks of which nothing is left */
 		struct sq_op op;
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 		if (rc == 0)
-			rc = sl__sq_end(&op, SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us)));
+			rc = sl__sq_op_end(&op, SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us)));
 	}
 	return rc;
 }
@@ -274,9 +258,9 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, cons
 	sl__buf_init(&ids, &s->env);
 	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
 	if (rc == 0 && ids.len > 0) {
-		rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, listen, err);
+		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, listen, err);
 		if (rc == 0)
-			rc = sl__sq_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
+			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
 	if (rc == 0 && removed == 0)
 		rc = prune_events(s, sq_us(before_ms), err);

@@ -168,7 +168,7 @@ int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 {
 	struct sq_op op;
 	uint64_t next_id = 0, continues = count_continues(settles, n);
-	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	if (continues > 0)
@@ -177,5 +177,5 @@ int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 		rc = sl__sq_settle(&op, &settles[i], &next_id, &results[i]);
 	if (rc == 0 && request != NULL)
 		rc = sl__sq_claim(&op, request, reply, claimed, claimed_ctx);
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }

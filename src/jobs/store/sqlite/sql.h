@@ -253,6 +253,7 @@
 	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"     \
 		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                  \
 	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")            \
+	X(EVENTS_NEWEST, "SELECT max(offset) FROM job_events")                                                           \
 	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                         \
 		     " ORDER BY offset LIMIT ?2")                                                                        \
 	/* ---- looking from outside ---- */                                                                             \

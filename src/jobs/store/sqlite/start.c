@@ -4,32 +4,23 @@
 
 #define BULK_MIN 16
 
-/* 1: the key is taken, and *out says by which chain. */
-static int find_key(struct sq_op *op, const struct sl_new_chain *chain, struct sl_started *out)
-{
-	sqlite3_stmt *s;
-	int rc = SQ_ROW(op, SQ_KEY_GET, &s, SQ_TEXT(chain->key), SQ_INT(op->now_us));
-	if (rc <= 0)
-		return rc;
-	*out = (struct sl_started){.chain_id = sl__sqlite_u64(s, 0), .deduplicated = 1};
-	(void)sqlite3_reset(s);
-	return 1;
-}
-
-static int put_key(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id)
-{
-	int64_t until_us = chain->window_ms > 0 ? op->now_us + sq_us(chain->window_ms) : 0;
-	return SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(chain->key), SQ_INT(id), SQ_INT(chain->scope), SQ_INT_OR_NULL(until_us));
-}
-
 int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id, struct sl_started *out)
 {
-	int rc = chain->key != NULL ? find_key(op, chain, out) : 0;
-	if (rc != 0)
-		return rc < 0 ? rc : 0;
+	sqlite3_stmt *s;
+	int rc = chain->key != NULL ? SQ_ROW(op, SQ_KEY_GET, &s, SQ_TEXT(chain->key), SQ_INT(op->now_us)) : 0;
+	if (rc < 0)
+		return rc;
+	if (rc > 0) { /* another chain has the key */
+		*out = (struct sl_started){.chain_id = sl__sqlite_u64(s, 0), .deduplicated = 1};
+		(void)sqlite3_reset(s);
+		return 0;
+	}
 	rc = sl__sq_insert_job(op, id, id, 0, chain->key, &chain->job);
-	if (rc == 0 && chain->key != NULL)
-		rc = put_key(op, chain, id);
+	if (rc == 0 && chain->key != NULL) {
+		int64_t until_us = chain->window_ms > 0 ? op->now_us + sq_us(chain->window_ms) : 0;
+		rc = SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(chain->key), SQ_INT(id), SQ_INT(chain->scope),
+			    SQ_INT_OR_NULL(until_us));
+	}
 	if (rc == 0)
 		*out = (struct sl_started){.chain_id = id};
 	return rc;
@@ -80,7 +71,7 @@ int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 	uint64_t first = 0;
 	if (n == 0)
 		return 0;
-	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	/* One statement that fills the queue from the new rows costs a third of one per job. */
@@ -94,5 +85,5 @@ int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 			rc = sl__sq_start_one(&op, &chains[i], first + i, &out[i]);
 	if (rc == 0 && op.defer_ready)
 		rc = SQ_RUN(&op, SQ_READY_PUT_NEW, SQ_INT(first), SQ_INT(first + n), SQ_INT(op.now_us));
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }

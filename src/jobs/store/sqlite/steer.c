@@ -55,7 +55,7 @@ static int end_chain(struct sq_store *store, sl_store_tx *tx, uint64_t chain_id,
 {
 	struct sq_op op;
 	struct sq_row row;
-	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_chain_last(&op, chain_id, &row);
@@ -64,7 +64,7 @@ static int end_chain(struct sq_store *store, sl_store_tx *tx, uint64_t chain_id,
 				sl_job_status_name(row.status));
 	if (rc == 0)
 		rc = end_job(&op, &row, end);
-	return sl__sq_end(&op, rc);
+	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
@@ -100,7 +100,7 @@ static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains
 {
 	struct sq_op op;
 	size_t changed = 0;
-	int rc = sl__sq_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n_chains; i++) {
@@ -110,7 +110,7 @@ static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains
 		changed += rc > 0;
 		rc = SL_MIN(rc, 0);
 	}
-	rc = sl__sq_end(&op, rc);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0 && n != NULL)
 		*n = changed;
 	return rc;
@@ -128,73 +128,68 @@ static int cancel_one(struct sq_op *op, const struct sq_row *row)
 	return rc != 0 ? rc : 1;
 }
 
-/* A blocker that was deleted can never complete. */
-static int check_blockers(struct sq_op *op, const struct sq_row *row)
+/* Refuse to redrive a chain that can never run, or whose key another chain has; take its key otherwise. */
+static int prepare_redrive(struct sq_op *op, const struct sq_row *row)
 {
-	sqlite3_stmt *s;
+	sqlite3_stmt *s, *head;
+	/* A blocker that was deleted can never complete. */
 	int rc = row->blockers_open > 0 ? SQ_ROW(op, SQ_BLOCKER_GONE, &s, SQ_INT(row->id)) : 0;
-	if (rc <= 0)
+	if (rc < 0)
 		return rc;
-	uint64_t gone = sl__sqlite_u64(s, 0);
-	(void)sqlite3_reset(s);
-	return sl__refuse_orphan(row->chain_id, gone, op->err);
-}
-
-/* Which chain has the key of this one: `chain_id` itself when no other had it, and then it is taken. 0: it has no key.
- */
-static int take_key(struct sq_op *op, uint64_t chain_id, uint64_t *holder)
-{
-	sqlite3_stmt *head, *s;
-	*holder = 0;
-	int rc = SQ_ROW(op, SQ_KEY_OF, &head, SQ_INT(chain_id));
+	if (rc > 0) {
+		uint64_t gone = sl__sqlite_u64(s, 0);
+		(void)sqlite3_reset(s);
+		return sl__refuse_orphan(row->chain_id, gone, op->err);
+	}
+	/* Which chain has the key of this one? 0: this one, or it has no key. */
+	uint64_t holder = 0;
+	rc = SQ_ROW(op, SQ_KEY_OF, &head, SQ_INT(row->chain_id));
 	if (rc <= 0)
 		return rc;
 	const char *key = sl__sqlite_text(head, 0);
 	rc = key != NULL ? SQ_ROW(op, SQ_KEY_GET, &s, SQ_TEXT(key), SQ_INT(op->now_us)) : 0;
 	if (rc > 0) {
-		*holder = sl__sqlite_u64(s, 0);
+		holder = sl__sqlite_u64(s, 0);
 		(void)sqlite3_reset(s);
 		rc = 0;
 	} else if (rc == 0 && key != NULL) {
-		*holder = chain_id;
-		rc = SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(key), SQ_INT(chain_id), SQ_INT(SL_DEDUP_INCOMPLETE), SQ_NULL);
+		rc = SQ_RUN(op, SQ_KEY_PUT, SQ_TEXT(key), SQ_INT(row->chain_id), SQ_INT(SL_DEDUP_INCOMPLETE), SQ_NULL);
 	}
 	(void)sqlite3_reset(head);
-	return rc;
-}
-
-static int check_key(struct sq_op *op, uint64_t chain_id)
-{
-	struct sq_row other;
-	uint64_t holder;
-	int rc = take_key(op, chain_id, &holder);
-	if (rc != 0 || holder == 0 || holder == chain_id)
+	if (rc != 0 || holder == 0 || holder == row->chain_id)
 		return rc;
+	struct sq_row other;
 	rc = sl__sq_chain_last(op, holder, &other);
-	return rc != 0 || is_final(other.status) ? rc : sl__refuse_key(chain_id, holder, op->err);
+	if (rc != 0 || is_final(other.status))
+		return rc;
+	return sl__refuse_key(row->chain_id, holder, op->err);
 }
 
 static int redrive_one(struct sq_op *op, const struct sq_row *old)
 {
 	if (old->status != SL_JOB_FAILED && old->status != SL_JOB_CANCELLED)
 		return 0;
-	int refused = check_blockers(op, old);
-	refused = refused != 0 ? refused : check_key(op, old->chain_id);
-	if (refused != 0)
-		return refused;
+	int rc = prepare_redrive(op, old);
+	if (rc != 0)
+		return rc;
 	struct sq_row row = *old;
 	row.status = row.blockers_open > 0 ? SL_JOB_BLOCKED : SL_JOB_PENDING;
 	row.charged = 0;
 	row.flags &= ~(uint32_t)SQ_SOLO;
-	int rc = SQ_RUN(op, SQ_JOB_REDRIVE, SQ_INT(row.id), SQ_INT(row.status));
+	rc = SQ_RUN(op, SQ_JOB_REDRIVE, SQ_INT(row.id), SQ_INT(row.status));
 	if (rc == 0 && op->from_http)
 		rc = SQ_RUN(op, SQ_HEAD_FLAG, SQ_INT(row.chain_id), SQ_INT(SQ_FROM_HTTP));
-	rc = rc != 0 ? rc : sl__sq_count(op, row.type, sl__sq_kind(old->status), -1);
 	if (rc == 0)
-		rc = row.status == SL_JOB_BLOCKED ? sl__sq_count(op, row.type, SQ_N_BLOCKED, 1)
-						  : sl__sq_enqueue(op, &row, 0);
-	if (rc != 0 || row.status == SL_JOB_BLOCKED)
+		rc = sl__sq_count(op, row.type, sl__sq_kind(old->status), -1);
+	if (rc != 0)
+		return rc;
+	if (row.status == SL_JOB_BLOCKED) {
+		rc = sl__sq_count(op, row.type, SQ_N_BLOCKED, 1);
 		return rc != 0 ? rc : 1;
+	}
+	rc = sl__sq_enqueue(op, &row, 0);
+	if (rc != 0)
+		return rc;
 	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
 	return 1;
 }
@@ -239,45 +234,36 @@ int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 int sl__sq_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
 {
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_RUN(&op, paused ? SQ_PAUSE : SQ_RESUME, SQ_TEXT(type));
 	if (rc == 0 && !paused)
 		sl__sq_note(&op, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
-	return sl__sq_end(&op, rc);
-}
-
-static int chain_status(struct sq_op *op, uint64_t chain_id, enum sl_job_status *status)
-{
-	struct sq_row row;
-	sqlite3_stmt *s;
-	int rc = sl__sq_chain_last(op, chain_id, &row);
-	if (rc != 0)
-		return rc;
-	*status = row.status;
-	if (row.status != SL_JOB_PENDING)
-		return 0;
-	rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row.id), SQ_INT(row.fence));
-	if (rc > 0)
-		*status = SL_JOB_RUNNING;
-	(void)sqlite3_reset(s);
-	return SL_MIN(rc, 0);
+	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err)
 {
 	struct sq_op op;
-	enum sl_job_status now = SL_JOB_PENDING;
-	int rc = sl__sq_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	struct sq_row row;
+	sqlite3_stmt *s;
+	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
 	if (rc != 0)
 		return rc;
-	rc = chain_status(&op, chain_id, &now);
-	/* Who asks after the end hears it from the status. */
-	if (rc == 0 && !is_final(now))
+	rc = sl__sq_chain_last(&op, chain_id, &row);
+	if (rc == 0 && row.status == SL_JOB_PENDING) {
+		rc = SQ_ROW(&op, SQ_LEASE_OF, &s, SQ_INT(row.id), SQ_INT(row.fence));
+		if (rc > 0)
+			row.status = SL_JOB_RUNNING;
+		(void)sqlite3_reset(s);
+		rc = SL_MIN(rc, 0);
+	}
+	/* Who asks after the end learns it from the status. */
+	if (rc == 0 && !is_final(row.status))
 		rc = SQ_RUN(&op, SQ_HEAD_FLAG, SQ_INT(chain_id), SQ_INT(SQ_WATCHED));
-	rc = sl__sq_end(&op, rc);
+	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0)
-		*status = now;
+		*status = row.status;
 	return rc;
 }

@@ -89,8 +89,8 @@ void sl__sq_undo_writing(struct sq_store *s)
 
 /* ---- operations ---- */
 
-int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
-		 const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
+		    const struct sl_store_listen *listen, struct sl_err *err)
 {
 	memset(op, 0, offsetof(struct sq_op, tally));
 	op->store = s;
@@ -120,7 +120,7 @@ static void undo_savepoint(struct sq_op *op)
 		(void)!sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, NULL);
 }
 
-int sl__sq_end(struct sq_op *op, int rc)
+int sl__sq_op_end(struct sq_op *op, int rc)
 {
 	rc = rc != 0 ? rc : sl__sq_count_flush(op);
 	for (size_t i = 0; rc == 0 && i < op->n_audit; i++)
@@ -282,65 +282,25 @@ static int check_writable(void *store, struct sl_err *err)
 		return 0;
 	/* Whether it is still so is seen only by writing. */
 	struct sq_op op;
-	int rc = sl__sq_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
 	if (rc == 0)
-		rc = sl__sq_end(&op, sl__sqlite_run(op.c, SQ_TOUCH, NULL, 0, NULL, op.err));
+		rc = sl__sq_op_end(&op, sl__sqlite_run(op.c, SQ_TOUCH, NULL, 0, NULL, op.err));
 	if (rc == 0)
 		atomic_store(&s->write_failed, 0);
 	return rc;
 }
 
-static const struct sl_store_ops ops = {
-	.version = SL_STORE_VERSION,
-	.name = "sqlite",
-	.close = close_store,
-	.migrate = migrate,
-	.target_id = target_id,
-	.now_ms = now_ms,
-	.begin = sl__sq_tx_begin,
-	.join = sl__sq_tx_join,
-	.native = sl__sq_tx_native,
-	.savepoint = sl__sq_tx_savepoint,
-	.release_savepoint = sl__sq_tx_release_savepoint,
-	.rollback_to = sl__sq_tx_rollback_to,
-	.commit = sl__sq_tx_commit,
-	.rollback = sl__sq_tx_rollback,
-	.start = sl__sq_start,
-	.exchange = sl__sq_exchange,
-	.guard = sl__sq_guard,
-	.progress = sl__sq_progress,
-	.renew = sl__sq_renew,
-	.renewal_waits = sl__sq_renewal_waits,
-	.reap = sl__sq_reap,
-	.complete_chain = sl__sq_complete_chain,
-	.fail_chain = sl__sq_fail_chain,
-	.cancel = sl__sq_cancel,
-	.redrive = sl__sq_redrive,
-	.trigger = sl__sq_trigger,
-	.remove = sl__sq_remove,
-	.pause = sl__sq_pause,
-	.prune = sl__sq_prune,
-	.watch = sl__sq_watch,
-	.check_writable = check_writable,
-	.get_job = sl__sq_get_job,
-	.get_chain = sl__sq_get_chain,
-	.list_jobs = sl__sq_list_jobs,
-	.list_chains = sl__sq_list_chains,
-	.attempts = sl__sq_attempts,
-	.counts = sl__sq_counts,
-	.outstanding = sl__sq_outstanding,
-	.cron_put = sl__sq_cron_put,
-	.cron_remove = sl__sq_cron_remove,
-	.cron_list = sl__sq_cron_list,
-	.cron_fire = sl__sq_cron_fire,
-	.events_append = sl__sq_events_append,
-	.events_read = sl__sq_events_read,
-	.leases = sl__sq_leases,
-	.errors = sl__sq_errors,
-	.event_streams = sl__sq_event_streams,
-	.audit_put = sl__sq_audit_put,
-	.audit_list = sl__sq_audit_list,
-	.audit_prune = sl__sq_audit_prune,
+static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
+					.name = "sqlite",
+					.close = close_store,
+					.migrate = migrate,
+					.target_id = target_id,
+					.now_ms = now_ms,
+					.renewal_waits = sl__sq_renewal_waits,
+					.check_writable = check_writable,
+#define FILL_SLOT(slot) .slot = sl__sq_##slot,
+					SL__STORE_SLOTS(FILL_SLOT)
+#undef FILL_SLOT
 };
 
 static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)

@@ -3,10 +3,10 @@
  * The SQLite job store inside: its handle, its transactions, and what its files share.
  *
  * One connection writes, and only while the lock of db/sqlite_lock.h is held (so it needs no mutex); up to
- * SQ_READERS others read. An operation is a struct sq_op: begun with sq_begin in its own transaction or under a
- * savepoint of the caller's, ended with sq_end, which commits or undoes all of it.
+ * SQ_READERS others read. An operation is a struct sq_op: begun with sl__sq_op_begin in its own transaction or under a
+ * savepoint of the caller's, ended with sl__sq_op_end, which commits or undoes all of it.
  *
- * Thread safety: as <sluice/adapter/store.h> says. A sq_op lives on the stack of one call.
+ * Thread safety: as jobs/store/ops.h says. A sq_op lives on the stack of one call.
  */
 #ifndef SL_JOBS_STORE_SQLITE_STORE_H
 #define SL_JOBS_STORE_SQLITE_STORE_H
@@ -18,6 +18,7 @@
 #include "db/sqlite.h"
 #include "db/sqlite_lock.h"
 #include "jobs/store/claims.h"
+#include "jobs/store/slots.h"
 #include "jobs/store/sqlite/sql.h"
 #include <sluice/jobs.h>
 
@@ -81,7 +82,7 @@ struct sq_op {
 	const struct sl_store_listen *listen; /* or NULL */
 	struct sl_err *err;
 	int64_t now_us;
-	const struct sl_audit_record *audit; /* what sl__sq_end writes */
+	const struct sl_audit_record *audit; /* what sl__sq_op_end writes */
 	size_t n_audit;
 	bool from_http;   /* new chains came over HTTP */
 	bool defer_ready; /* new jobs that are due get into the queue at once, at the end: sl__sq_start */
@@ -105,10 +106,10 @@ enum {
 
 /* ---- store.c ---- */
 int sl__sq_check_fork(const struct sq_store *s, struct sl_err *err);
-int sl__sq_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
-		 const struct sl_store_listen *listen, struct sl_err *err);
+int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
+		    const struct sl_store_listen *listen, struct sl_err *err);
 /* Commits when rc is 0, undoes the operation otherwise. Returns rc, or why the commit failed. */
-int sl__sq_end(struct sq_op *op, int rc);
+int sl__sq_op_end(struct sq_op *op, int rc);
 /* A connection to read from: tx's, or a free reader, which sq_read_end gives back. */
 int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite **out, struct sl_err *err);
 void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite *c);
@@ -218,101 +219,22 @@ int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, co
 /* ---- start.c ---- */
 int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_t id, struct sl_started *out);
 
-/* ---- the slots, by file ---- */
-int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		 const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		    struct sl_settle_result *results, const struct sl_claim_request *request,
-		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-		    const struct sl_store_listen *listen, struct sl_err *err);
-/* tx.c */
-int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err);
-int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *err);
-void *sl__sq_tx_native(sl_store_tx *tx);
-int sl__sq_tx_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__sq_tx_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err);
-int sl__sq_tx_commit(sl_store_tx *tx, struct sl_err *err);
-void sl__sq_tx_rollback(sl_store_tx *tx);
-/* lease.c */
-int sl__sq_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
-		 struct sl_err *err);
-int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
-		    struct sl_err *err);
-int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
-		 struct sl_err *err);
+/* ---- the slots, each in the file of its task ---- */
+#define SQ_DECLARE_SLOT(slot) SL__STORE_SLOT(sl__sq_, slot);
+SL__STORE_SLOTS(SQ_DECLARE_SLOT)
+#undef SQ_DECLARE_SLOT
 int sl__sq_renewal_waits(void *store);
-int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-		const struct sl_store_listen *listen, struct sl_err *err);
-/* steer.c */
-int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		      const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
+
+/* ---- steer.c, counts.c, read.c, audit.c ---- */
 /* The job that a chain is at. SL_ENOENT. */
 int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
-/* remove.c */
-int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
-		 struct sl_err *err);
-/* read.c, list.c, list_waiting.c, counts.c */
-int sl__sq_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
-		       struct sl_err *err);
 /* The smallest id of all pending jobs; 0: no job is pending. */
 int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
-/* list_waiting.c: the first ids of what is pending, or blocked, in the order of a list. Only the types of the filter
- * matter. The caller has initialised ids, and frees it. */
-struct sq_waiting {
-	const struct sl_job_filter *filter;
-	bool ascending;
-	uint64_t after, floor; /* where to begin, and the last that matters; 0: no bound */
-	uint32_t n;            /* at most */
-	struct sl__buf ids;    /* uint64_t, in order */
-	uint64_t end;          /* the last of the n; 0: there are fewer, and these are all */
-	bool too_many_parts;   /* to go through them: nothing was found out */
-};
-int sl__sq_waiting(struct sl__sqlite *c, struct sq_waiting *w, bool blocked, struct sl_err *err);
 /* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
 int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
 void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
 void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
-/* look.c */
-int sl__sq_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
-		  struct sl_err *err);
-int sl__sq_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
-			 void *ctx, struct sl_err *err);
-/* audit.c */
 /* A record of this operation, in its transaction; of a start with the ids of its chains. */
 int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record);
-int sl__sq_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err);
-int sl__sq_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
-		      struct sl_err *err);
-int sl__sq_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
-/* cron.c, events.c */
-int sl__sq_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err);
-int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
-			 size_t n_marks, size_t *n_new, struct sl_err *err);
-int sl__sq_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
-		       struct sl_err *err);
 
 #endif

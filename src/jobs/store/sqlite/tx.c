@@ -5,7 +5,7 @@
 
 #include "jobs/store/sqlite/store.h"
 
-int sl__sq_tx_begin(void *store, sl_store_tx **out, struct sl_err *err)
+int sl__sq_begin(void *store, sl_store_tx **out, struct sl_err *err)
 {
 	struct sq_store *s = store;
 	int rc = sl__sq_check_fork(s, err);
@@ -80,7 +80,7 @@ static void free_tx(struct sl_store_tx *tx)
 	sl__free(&s->env, tx);
 }
 
-int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *err)
+int sl__sq_join(void *store, void *native, sl_store_tx **out, struct sl_err *err)
 {
 	struct sq_store *s = store;
 	int rc = sl__sq_check_fork(s, err);
@@ -105,7 +105,7 @@ int sl__sq_tx_join(void *store, void *native, sl_store_tx **out, struct sl_err *
 	return rc;
 }
 
-void *sl__sq_tx_native(sl_store_tx *tx)
+void *sl__sq_native(sl_store_tx *tx)
 {
 	return tx->c->db;
 }
@@ -130,17 +130,17 @@ static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, s
 	return sl__sqlite_exec(tx->c, sql, err);
 }
 
-int sl__sq_tx_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
+int sl__sq_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
 {
 	return savepoint_exec(tx, "SAVEPOINT", name, err);
 }
 
-int sl__sq_tx_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
+int sl__sq_release_savepoint(sl_store_tx *tx, const char *name, struct sl_err *err)
 {
 	return savepoint_exec(tx, "RELEASE", name, err);
 }
 
-int sl__sq_tx_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
+int sl__sq_rollback_to(sl_store_tx *tx, const char *name, struct sl_err *err)
 {
 	return savepoint_exec(tx, "ROLLBACK TO", name, err);
 }
@@ -175,7 +175,7 @@ static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
 	return rc;
 }
 
-int sl__sq_tx_commit(sl_store_tx *tx, struct sl_err *err)
+int sl__sq_commit(sl_store_tx *tx, struct sl_err *err)
 {
 	struct sq_store *s = tx->store;
 	int rc = sl__sq_check_fork(s, err);
@@ -201,7 +201,7 @@ int sl__sq_tx_commit(sl_store_tx *tx, struct sl_err *err)
 	return rc;
 }
 
-void sl__sq_tx_rollback(sl_store_tx *tx)
+void sl__sq_rollback(sl_store_tx *tx)
 {
 	struct sq_store *s = tx->store;
 	if (sl__sq_check_fork(s, NULL) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job store must do. Two come with the library (SQLite, PostgreSQL); tests/jobs holds a third, in memory, as the
+ * What a job store must do. There are two (SQLite, PostgreSQL); tests/support holds a third, in memory, as the
  * model of a simulation. All pass the same contract suite, tests/jobs/store_contract.c.
  *
  * The promises of a store
@@ -26,16 +26,12 @@
  * later call. SL_EAGAIN (SL_CLASS_TRANSIENT) for a deadlock, a serialization failure or a lock timeout. SL_EDATA
  * (SL_CLASS_POISON) when the data itself was refused.
  */
-#ifndef SLUICE_ADAPTER_STORE_H
-#define SLUICE_ADAPTER_STORE_H
+#ifndef SL_JOBS_STORE_OPS_H
+#define SL_JOBS_STORE_OPS_H
 
 #include <sluice/adapter/env.h>
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 #include <sluice/retry.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define SL_STORE_VERSION 6
 #define SL_SCHEMA_VERSION 1
@@ -142,9 +138,10 @@ struct sl_claim_request {
 	 * are given again, under a lease that begins anew. Otherwise nothing is given, and the claim that was sent
 	 * before is not made any more; next_due_in_ms is 0. Of the types only the names matter. */
 	int again;
-	/* 1, without settles only: nothing is known to be due, and most often a note of one job is the reason. To be
-	 * quick, the store may skip what it would have to promote and jobs that are claimed singly, unless
-	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0. */
+	/* 1, without settles only: nothing is known to be due, and most often a notification of one job is the reason.
+	 * To be quick, the store may skip what it would have to promote and jobs that are claimed alone, unless
+	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0.
+	 * It may leave out next_expiry_in_ms. */
 	int hinted;
 };
 
@@ -257,35 +254,6 @@ struct sl_reaped {
 
 struct sl_outstanding {
 	uint64_t due, retrying, running, scheduled, blocked;
-};
-
-/* Whom a stream belongs to is decided by the store: the first token that writes to a name owns it, under any
- * incarnation. */
-struct sl_event_writer {
-	const char *token; /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
-	int any_stream;    /* 1: it may also write to streams of others (an administrator) */
-	int adopts;        /* 1: it becomes the owner of a stream that no token created */
-	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
-	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
-	 * transaction that takes the events. NULL: nothing is. */
-	const struct sl_audit_record *record;
-};
-#define SL_EVENT_OWNER_MAX 64
-
-struct sl_event_mark {
-	const char *stream;
-	uint32_t incarnation;
-	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
-	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
-	 * that sequence was skipped, or mark is 0 */
-	uint64_t crc;
-	int has_crc;
-	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
-	 * with another one fails with SL_ECONFLICT: they are different streams. */
-	uint64_t after, after_crc;
-	/* in: who writes to the stream. NULL: this process, which may write to all of them. SL_EACCES: it belongs to
-	 * another token; nothing of the call is taken. */
-	const struct sl_event_writer *writer;
 };
 
 struct sl_store_ops {
@@ -418,6 +386,8 @@ struct sl_store_ops {
 	/* Events of a job (0: all) with an offset above `after`, in order, at most `limit`. */
 	int (*events_read)(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 			   struct sl_err *err);
+	/* The offset of the newest event that the store has; 0: it has no event. */
+	int (*events_newest)(void *store, uint64_t *offset, struct sl_err *err);
 
 	/* ---- offers; NULL, both: not supported ---- */
 	/* Open an offer. The caller owns it and must not change it until it is withdrawn or `taken` was called. Does not
@@ -451,13 +421,4 @@ struct sl_store_ops {
 	int (*audit_prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
 };
 
-/* An open store: a table and its state. Made by sl_store_sqlite_open, sl_store_postgres_open, or by you. */
-typedef struct sl_store {
-	const struct sl_store_ops *ops;
-	void *ctx;
-} sl_store;
-
-#ifdef __cplusplus
-}
-#endif
 #endif

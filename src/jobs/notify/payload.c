@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A payload is text: the sender's number in hexadecimal on the first line, then a line per note,
+ * The payload of a PostgreSQL notification is text: the sender's number in hexadecimal on the first line, then a line per note,
  *
  *	KIND REASON ID TYPE      decimal numbers; the type to the end of the line, may be empty
  *
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "jobs/notify/postgres.h"
+#include "jobs/notify/payload.h"
 
 #define LINE_MAX_BYTES 256
 
@@ -27,12 +27,6 @@ void sl__pg_payloads_end(struct sl__pg_payloads *p)
 		return;
 	(void)sl__buf_append(&p->text, "", 1);
 	p->begin = p->text.len;
-}
-
-void sl__pg_payloads_clear(struct sl__pg_payloads *p)
-{
-	sl__buf_clear(&p->text);
-	p->begin = 0;
 }
 
 void sl__pg_payloads_head(struct sl__pg_payloads *p)
@@ -58,26 +52,6 @@ void sl__pg_payload_of_start(uint64_t from, const char *type, struct sl_start_no
 	(void)snprintf(out->after, sizeof(out->after), " %s\n", type);
 }
 
-/* One line, of len bytes. */
-static void take_line(const char *line, size_t len, struct sl__fanout *inbox)
-{
-	char text[LINE_MAX_BYTES];
-	int kind, reason, at = 0;
-	uint64_t id;
-	struct sl_note note = {.kind = 0};
-	if (len < sizeof(text)) {
-		memcpy(text, line, len);
-		text[len] = '\0';
-		if (sscanf(text, "%d %d %" SCNu64 "%n", &kind, &reason, &id, &at) == 3 && text[at] == ' ' &&
-		    kind >= 0 && kind <= SL_NOTE_CHAIN_ENDED && reason >= 0 && reason <= SL_LOST_FAILED)
-			note = (struct sl_note){.kind = (enum sl_note_kind)kind,
-						.reason = (enum sl_lost_reason)reason,
-						.id = id,
-						.type = text[at + 1] != '\0' ? text + at + 1 : NULL};
-	}
-	sl__fanout_push(inbox, &note, 1);
-}
-
 uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fanout *inbox)
 {
 	size_t digits = strspn(payload, "0123456789abcdef");
@@ -86,7 +60,21 @@ uint64_t sl__pg_payload_take(const char *payload, uint64_t self, struct sl__fano
 	uint64_t from = strtoull(payload, NULL, 16);
 	for (const char *line = payload + digits + 1; from != 0 && from != self && *line != '\0';) {
 		size_t len = strcspn(line, "\n");
-		take_line(line, len, inbox);
+		char text[LINE_MAX_BYTES] = "";
+		int kind, reason, at = 0;
+		uint64_t id;
+		struct sl_note note = {.kind = 0};
+		if (len < sizeof(text)) {
+			memcpy(text, line, len);
+			text[len] = '\0';
+		}
+		if (sscanf(text, "%d %d %" SCNu64 "%n", &kind, &reason, &id, &at) == 3 && text[at] == ' ' &&
+		    kind >= 0 && kind <= SL_NOTE_CHAIN_ENDED && reason >= 0 && reason <= SL_LOST_FAILED)
+			note = (struct sl_note){.kind = (enum sl_note_kind)kind,
+						.reason = (enum sl_lost_reason)reason,
+						.id = id,
+						.type = text[at + 1] != '\0' ? text + at + 1 : NULL};
+		sl__fanout_push(inbox, &note, 1);
 		line += len + (line[len] == '\n');
 	}
 	return from;

@@ -6,14 +6,10 @@
  * Thread safety: every slot from any thread at once. publish must not be called with a transaction open on the
  * notifier's own connection; it does not block for long (it may queue, coalesce and drop).
  */
-#ifndef SLUICE_ADAPTER_NOTIFY_H
-#define SLUICE_ADAPTER_NOTIFY_H
+#ifndef SL_JOBS_NOTIFY_OPS_H
+#define SL_JOBS_NOTIFY_OPS_H
 
-#include <sluice/adapter/store.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "jobs/store/ops.h"
 
 #define SL_NOTIFY_VERSION 3
 
@@ -39,12 +35,4 @@ struct sl_notify_ops {
 	int (*start_notification)(void *notify, const char *type, struct sl_start_notification *out);
 };
 
-typedef struct sl_notify {
-	const struct sl_notify_ops *ops;
-	void *ctx;
-} sl_notify;
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,8 +5,8 @@
  * Ownership: strings inside a struct belong to the code that made the struct; in a callback they live until it returns.
  * Times are Unix milliseconds of the store's clock; 0 means unset. JSON is text, as it was given.
  */
-#ifndef SLUICE_ADAPTER_JOB_H
-#define SLUICE_ADAPTER_JOB_H
+#ifndef SLUICE_JOB_H
+#define SLUICE_JOB_H
 
 #include <sluice/err.h>
 
@@ -281,6 +281,45 @@ typedef int sl_lease_fn(const struct sl_lease *lease, void *ctx);
 typedef int sl_error_group_fn(const struct sl_error_group *group, void *ctx);
 typedef int sl_audit_record_fn(const struct sl_audit_record *record, void *ctx);
 typedef int sl_event_stream_fn(const struct sl_event_stream *stream, void *ctx);
+
+/* Whom a stream belongs to is decided by the store: the first token that writes to a name owns it, under any
+ * incarnation. */
+struct sl_event_writer {
+	const char *token; /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
+	int any_stream;    /* 1: it may also write to streams of others (an administrator) */
+	int adopts;        /* 1: it becomes the owner of a stream that no token created */
+	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
+	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
+	 * transaction that takes the events. NULL: nothing is. */
+	const struct sl_audit_record *record;
+};
+#define SL_EVENT_OWNER_MAX 64
+
+struct sl_event_mark {
+	const char *stream;
+	uint32_t incarnation;
+	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
+	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
+	 * that sequence was skipped, or mark is 0 */
+	uint64_t crc;
+	int has_crc;
+	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
+	 * with another one fails with SL_ECONFLICT: they are different streams. */
+	uint64_t after, after_crc;
+	/* in: who writes to the stream. NULL: this process, which may write to all of them. SL_EACCES: it belongs to
+	 * another token; nothing of the call is taken. */
+	const struct sl_event_writer *writer;
+};
+
+/* An open store and an open notifier: made by the open functions of <sluice/jobs.h>, and copied freely. */
+typedef struct sl_store {
+	const struct sl_store_ops *ops;
+	void *ctx;
+} sl_store;
+typedef struct sl_notify {
+	const struct sl_notify_ops *ops;
+	void *ctx;
+} sl_notify;
 
 #ifdef __cplusplus
 }
