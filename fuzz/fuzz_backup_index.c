@@ -106,7 +106,7 @@ static uint64_t use(const uint8_t *bytes, size_t len, int rounds)
 		struct bk_index_builder *b = NULL;
 		MUST(sl__bk_index_builder_new(&b, &env, &keys, NULL) == 0);
 		MUST(sl__bk_index_builder_index(b, s.x, keep, NULL, NULL) == 0);
-		MUST(sl__bk_index_builder_put(b, &driver, NULL, NULL, NULL, NULL) == 0);
+		MUST(sl__bk_index_builder_put(b, &driver, NULL, NULL) == 0);
 		sl__bk_index_builder_free(b);
 		uint64_t again = use(shelf.put, shelf.put_len, rounds - 1);
 		MUST(again != 0 && again <= n); /* doubles are one */

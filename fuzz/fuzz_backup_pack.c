@@ -51,13 +51,13 @@ static int directory(const uint8_t *end, size_t n, uint64_t pack_size)
 {
 	struct told t = {.pack_size = pack_size};
 	struct sl_err err = SL_ERR_INIT;
-	size_t need = 0;
 	uint8_t *copy = malloc(n + 1);
 	MUST(copy != NULL);
 	memcpy(copy, end, n);
-	int rc = sl__bk_directory_read(&keys, copy, n, pack_size, &need, tell, &t, &err);
+	struct bk_pack_end last = {.bytes = copy, .n = n, .pack_size = pack_size};
+	int rc = sl__bk_directory_read(&keys, &last, tell, &t, &err);
 	MUST(rc == 0 || (rc == SL_ECORRUPT && err.code == rc && t.blocks == 0) ||
-	     (rc == SL_EAGAIN && need > n && need <= pack_size));
+	     (rc == SL_EAGAIN && last.need > n && last.need <= pack_size));
 	free(copy);
 	return rc;
 }
@@ -158,7 +158,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	MUST(sl__env_init(&env, NULL, NULL) == 0);
 	MUST(sl__bk_keys_derive(&keys, NULL) == 0);
-	MUST(pack != NULL || sl__bk_pack_new(&pack, &env, &keys, 1, 1u << 20, NULL) == 0);
+	MUST(pack != NULL ||
+	     sl__bk_pack_new(&pack, &env, &(struct bk_pack_opts){.keys = &keys, .level = 1, .pack_bytes = 1u << 20},
+			     NULL) == 0);
 	MUST(opener != NULL || sl__bk_opener_new(&opener, &env, &keys, NULL) == 0);
 	switch (data[0] % 8) {
 	case 0:

@@ -144,7 +144,7 @@ static void build(void)
 							    .zstd = true}};
 		must(sl__bk_index_builder_pack(b, &pack, blocks, n, &err), &err);
 	}
-	must(sl__bk_index_builder_put(b, &run.driver, NULL, NULL, NULL, &err), &err);
+	must(sl__bk_index_builder_put(b, &run.driver, NULL, &err), &err);
 	sl__bk_index_builder_free(b);
 }
 

@@ -198,7 +198,9 @@ static double run_raw(struct step *s)
 static void run_packs(struct step *s, double raw_s)
 {
 	struct packing p = {.written = 0};
-	must(sl__bk_pack_new(&p.pack, &s->env, &s->keys, s->level, 8u << 20, NULL));
+	must(sl__bk_pack_new(&p.pack, &s->env,
+			     &(struct bk_pack_opts){.keys = &s->keys, .level = s->level, .pack_bytes = 8u << 20},
+			     NULL));
 	must(sl__bk_seen_new(&p.seen, &s->env, NULL));
 	must(sl__bk_index_builder_new(&p.index, &s->env, &s->keys, NULL));
 	double t = cpu_s();

@@ -100,11 +100,14 @@ static bool schedule_batch(sl_writer *w) SL_REQUIRES(w->mu)
 
 /* ---- wait ---- */
 
-/* When the loop has to run again even if nothing is signalled. */
-static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
+static void wait_for_events(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 {
-	int64_t until = SL_FOREVER, step = SL_FOREVER;
 	uint64_t in_flight = w->in_flight_blocks;
+	if (in_flight > 0 || w->queued_blocks > 0)
+		sl__writer_log_round(w, in_flight > 0 ? "drain-inflight" : "wait-shard-ready");
+	/* When does the loop have to run again even if nothing is signalled? */
+	int64_t until = SL_FOREVER, step = SL_FOREVER;
+	in_flight = w->in_flight_blocks;
 	bool failed = w->failed;
 	if (w->ops.driver_buffered_bytes != NULL && (in_flight > 0 || w->pressed || w->buffered > 0))
 		until = sl__deadline_ns(&w->env, SL__WRITER_POLL_MS);
@@ -119,19 +122,10 @@ static int64_t wake_at(sl_writer *w) SL_REQUIRES(w->mu)
 		until = SL_MIN(until, SL_MIN(due, w->recheck_ns));
 	}
 	sl__lock(&w->mu);
-	return until;
-}
-
-static void wait_for_events(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
-{
-	bool in_flight = w->in_flight_blocks > 0, queued = w->queued_blocks > 0;
-	if (in_flight || queued)
-		sl__writer_log_round(w, in_flight ? "drain-inflight" : "wait-shard-ready");
-	int64_t until = wake_at(w);
 	if (w->events != seen)
 		return;
 	/* All that is queued belongs to shards that are not ready: let the driver wait. */
-	if (!in_flight && w->recheck_ns != SL_FOREVER && w->ops.wait_for_any_shard_ready != NULL) {
+	if (in_flight == 0 && w->recheck_ns != SL_FOREVER && w->ops.wait_for_any_shard_ready != NULL) {
 		sl__unlock(&w->mu);
 		int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
 		left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
@@ -147,22 +141,6 @@ static void wait_for_events(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 
 /* ---- rounds ---- */
 
-/* Once. */
-static void log_error(sl_writer *w) SL_REQUIRES(w->mu)
-{
-	struct sl_err error = w->error;
-	if (w->error_logged)
-		return;
-	w->error_logged = true;
-	sl__unlock(&w->mu);
-	if (error.code == SL_ECANCELLED) /* on request */
-		sl__log(&w->env, SL_LOG_INFO, w->name, "cancelled", SL__F_STR("driver", w->ops.name));
-	else
-		sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error", SL__F_STR("driver", w->ops.name),
-			SL__F_STR("error", error.msg));
-	sl__lock(&w->mu);
-}
-
 void sl__writer_loop(sl_writer *w)
 {
 	sl__lock(&w->mu);
@@ -172,10 +150,19 @@ void sl__writer_loop(sl_writer *w)
 		uint64_t seen = w->events;
 		sl__writer_settle(w);
 		sl__writer_report(w);
-		if (w->failed) {
-			log_error(w);
-			sl__writer_report_queued(w);
+		if (w->failed && !w->error_logged) {
+			struct sl_err error = w->error;
+			w->error_logged = true;
+			sl__unlock(&w->mu);
+			if (error.code == SL_ECANCELLED) /* on request */
+				sl__log(&w->env, SL_LOG_INFO, w->name, "cancelled", SL__F_STR("driver", w->ops.name));
+			else
+				sl__log(&w->env, SL_LOG_ERROR, w->name, "stopped on an error",
+					SL__F_STR("driver", w->ops.name), SL__F_STR("error", error.msg));
+			sl__lock(&w->mu);
 		}
+		if (w->failed)
+			sl__writer_report_queued(w);
 		/* The end: nothing is left, and on_metrics has been called with that. */
 		bool reported = w->o.on_metrics == NULL ||
 				(w->reported.queued == w->queued_bytes && w->reported.in_flight == w->in_flight_bytes);

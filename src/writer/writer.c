@@ -167,24 +167,6 @@ int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void 
 
 /* ---- enqueue ---- */
 
-static struct sl__wblock *new_block(const sl_writer *w, const struct sl_writer_block *in, bool copy)
-{
-	size_t extra = in->hash_len + (copy ? in->len : 0);
-	struct sl__wblock *b = NULL;
-	if (in->len <= SIZE_MAX - sizeof(*b) - HASH_MAX_BYTES)
-		b = sl__alloc(&w->env, sizeof(*b) + extra);
-	if (b == NULL)
-		return NULL;
-	*b = (struct sl__wblock){.item.bytes = in->len, .view = *in};
-	memcpy(b->tail, in->hash, in->hash_len);
-	b->view.hash = b->tail;
-	if (copy && in->len > 0) {
-		memcpy(b->tail + in->hash_len, in->bytes, in->len);
-		b->view.bytes = b->tail + in->hash_len;
-	}
-	return b;
-}
-
 /* On success the shards own b. */
 static int push_block(sl_writer *w, struct sl__wblock *b, struct sl_err *err) SL_REQUIRES(w->mu)
 {
@@ -226,9 +208,18 @@ static int enqueue_block(sl_writer *w, const struct sl_writer_block *in, bool co
 	if (in->hash_len == 0 || in->hash_len > HASH_MAX_BYTES)
 		return sl_err_set(err, SL_EINVAL, "writer %s: hash_len is %zu; give 1 to %d", w->name, in->hash_len,
 				  HASH_MAX_BYTES);
-	struct sl__wblock *b = new_block(w, in, copy);
+	struct sl__wblock *b = NULL;
+	if (in->len <= SIZE_MAX - sizeof(*b) - HASH_MAX_BYTES)
+		b = sl__alloc(&w->env, sizeof(*b) + in->hash_len + (copy ? in->len : 0));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "writer %s: no memory for a block of %zu bytes", w->name, in->len);
+	*b = (struct sl__wblock){.item.bytes = in->len, .view = *in};
+	memcpy(b->tail, in->hash, in->hash_len);
+	b->view.hash = b->tail;
+	if (copy && in->len > 0) {
+		memcpy(b->tail + in->hash_len, in->bytes, in->len);
+		b->view.bytes = b->tail + in->hash_len;
+	}
 	sl__lock(&w->mu);
 	int rc = push_block(w, b, err);
 	sl__unlock(&w->mu);

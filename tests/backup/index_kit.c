@@ -47,14 +47,14 @@ void index_kit_add(struct index_kit *t, struct bk_index_builder *b, uint64_t fir
 void index_kit_put(struct index_kit *t, uint64_t first, uint64_t end, uint32_t run, uint32_t per_file)
 {
 	struct bk_index_builder *b = NULL;
-	uint64_t bytes = 0;
+	struct bk_index_put put = {.bytes = 0};
 	assert_int_equal(sl__bk_index_builder_new(&b, &t->env, &t->keys, NULL), 0);
 	b->sort.run_entries = run;
 	b->file_entries = per_file;
 	index_kit_add(t, b, first, end);
 	assert_int_equal(sl__bk_index_builder_entries(b), end - first);
-	assert_int_equal(sl__bk_index_builder_put(b, &t->driver, NULL, NULL, &bytes, NULL), 0);
-	assert_true(bytes > (end - first) * BK_INDEX_ENTRY);
+	assert_int_equal(sl__bk_index_builder_put(b, &t->driver, &put, NULL), 0);
+	assert_true(put.bytes > (end - first) * BK_INDEX_ENTRY);
 	sl__bk_index_builder_free(b);
 }
 

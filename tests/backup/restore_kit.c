@@ -29,7 +29,10 @@ void rk_write(const struct rk *k, const char *path, const char *text)
 static void open_builders(struct rk *k)
 {
 	assert_int_equal(sl__bk_hasher_new(&k->hasher, &k->env, &k->b->keys, NULL), 0);
-	assert_int_equal(sl__bk_pack_new(&k->pack, &k->env, &k->b->keys, 3, 8u << 20, NULL), 0);
+	assert_int_equal(
+		sl__bk_pack_new(&k->pack, &k->env,
+				&(struct bk_pack_opts){.keys = &k->b->keys, .level = 3, .pack_bytes = 8u << 20}, NULL),
+		0);
 	assert_int_equal(sl__bk_index_builder_new(&k->index, &k->env, &k->b->keys, NULL), 0);
 	sl__buf_init(&k->block, &k->env);
 }
@@ -197,7 +200,7 @@ static void put_pack(struct rk *k)
 	sl__bk_pack_name(&image.name, name);
 	assert_int_equal(k->driver.ops->put(k->driver.driver, name, image.bytes, image.len, SL_DRIVER_NEW, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_pack(k->index, &image.name, image.blocks, image.blocks_n, NULL), 0);
-	assert_int_equal(sl__bk_index_builder_put(k->index, &k->driver, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_index_builder_put(k->index, &k->driver, NULL, NULL), 0);
 	sl__bk_pack_image_fini(&k->env, &image);
 	sl__bk_index_builder_free(k->index);
 	k->index = NULL;

@@ -439,7 +439,10 @@ static void a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_seale
 	begin(&w);
 	const sl_driver d = shelf_driver(&w.shelf);
 	memset(id.b, 0x33, sizeof(id.b));
-	assert_int_equal(sl__bk_pack_new(&p, &w.b->env, &w.b->keys, 0, 1 << 20, NULL), 0);
+	assert_int_equal(sl__bk_pack_new(&p, &w.b->env,
+					 &(struct bk_pack_opts){.keys = &w.b->keys, .level = 0, .pack_bytes = 1 << 20},
+					 NULL),
+			 0);
 	assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, "another", 7}, &full, NULL), 0);
 	assert_int_equal(sl__bk_pack_take(p, &image, NULL), 0);
 	sl__bk_pack_name(&image.name, name);

@@ -6,7 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "backup/create/contents.h"
+#include "backup/create/create.h"
 #include "backup/create_kit.h"
 
 /* ---- the system's calls, as the library finds them ---- */

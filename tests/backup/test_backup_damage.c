@@ -127,7 +127,6 @@ static bool has_contents(struct world *w, const char *name, const struct care_fi
 	struct looking_for l = {.found = false};
 	struct bk_hasher *hasher = NULL;
 	struct bk_id pack;
-	size_t need = 0;
 	if (!is_in(name, "packs/") || file->len == 0)
 		return false;
 	uint8_t *bytes = care_bytes(file), *image = malloc(o->len);
@@ -136,7 +135,8 @@ static bool has_contents(struct world *w, const char *name, const struct care_fi
 	assert_int_equal(sl__bk_hasher_new(&hasher, &w->b->env, &w->b->keys, NULL), 0);
 	assert_int_equal(sl__bk_hash(hasher, bytes, file->len, &l.id, NULL), 0);
 	assert_true(sl__bk_unhex(name + strlen("packs/00/"), pack.b, sizeof(pack.b)));
-	assert_int_equal(sl__bk_directory_read(&w->b->keys, image, o->len, o->len, &need, is_it, &l, NULL), 0);
+	struct bk_pack_end last = {.bytes = image, .n = o->len, .pack_size = o->len};
+	assert_int_equal(sl__bk_directory_read(&w->b->keys, &last, is_it, &l, NULL), 0);
 	sl__bk_hasher_free(hasher);
 	free(image);
 	free(bytes);
@@ -290,7 +290,11 @@ static size_t frames_end(struct world *w, const struct shelf_object *o)
 	struct bk_id pack;
 	if (is_in(o->name, "packs/")) {
 		assert_true(sl__bk_unhex(o->name + strlen("packs/00/"), pack.b, sizeof(pack.b)));
-		assert_int_equal(sl__bk_read_directory(w->b, &pack, o->len, note_frame, &f, NULL), 0);
+		struct bk_pack_blocks p = {.pack = pack, .size = o->len};
+		assert_int_equal(sl__bk_directory_blocks(w->b, &p, NULL), 0);
+		for (size_t i = 0; i < p.n; i++)
+			assert_int_equal(note_frame(&p.blocks[i].id, &p.blocks[i].place, &f), 0);
+		sl__free(&w->b->env, p.blocks);
 	}
 	return f.end;
 }

@@ -52,7 +52,7 @@ static int read_forged(const struct forged *f, int *told)
 {
 	struct sl_env env = kit_env();
 	struct bk_keys keys = kit_keys(0);
-	size_t frames = 0, body = 8 + 16 * (size_t)f->frame_rows + 36 * (size_t)f->block_rows + f->extra, need = 0;
+	size_t frames = 0, body = 8 + 16 * (size_t)f->frame_rows + 36 * (size_t)f->block_rows + f->extra;
 	for (uint32_t i = 0; i < 2; i++)
 		frames += honest().frames[i].stored;
 	size_t len = BK_PACK_HEADER + frames + SEAL + body + BK_PACK_TAIL;
@@ -79,8 +79,8 @@ static int read_forged(const struct forged *f, int *told)
 	memcpy(tail + 16, BK_PACK_END, 8);
 	*told = 0;
 	uint64_t size = f->pack_size != 0 ? f->pack_size : len;
-	int rc = sl__bk_directory_read(&keys, pack, (size_t)SL_MIN(size, (uint64_t)len), size, &need, count_block, told,
-				       NULL);
+	struct bk_pack_end last = {.bytes = pack, .n = (size_t)SL_MIN(size, (uint64_t)len), .pack_size = size};
+	int rc = sl__bk_directory_read(&keys, &last, count_block, told, NULL);
 	free(pack);
 	return rc;
 }

@@ -39,7 +39,10 @@ static void pool_free(struct pool *o)
 static struct bk_pack *pack_new(struct pool *o, size_t pack_bytes)
 {
 	struct bk_pack *p = NULL;
-	assert_int_equal(sl__bk_pack_new(&p, &o->env, &o->keys, 3, pack_bytes, NULL), 0);
+	assert_int_equal(sl__bk_pack_new(&p, &o->env,
+					 &(struct bk_pack_opts){.keys = &o->keys, .level = 3, .pack_bytes = pack_bytes},
+					 NULL),
+			 0);
 	return p;
 }
 
@@ -104,10 +107,10 @@ static int read_pack(struct pool *o, const uint8_t *pack, size_t len, size_t *bl
 {
 	struct reading r = {.o = o, .pack = pack, .stored = malloc(len), .raw = malloc(BK_FRAME_RAW_MAX)};
 	uint8_t *copy = malloc(len);
-	size_t need = 0;
 	assert_int_equal(sl__bk_opener_new(&r.opener, &o->env, &o->keys, NULL), 0);
 	memcpy(copy, pack, len);
-	int rc = sl__bk_directory_read(&o->keys, copy, len, len, &need, read_block, &r, NULL);
+	struct bk_pack_end last = {.bytes = copy, .n = len, .pack_size = len};
+	int rc = sl__bk_directory_read(&o->keys, &last, read_block, &r, NULL);
 	sl__bk_opener_free(r.opener);
 	free(copy);
 	free(r.stored);
@@ -261,7 +264,7 @@ static void any_number_of_empty_blocks_ends_in_a_full_pack(SL_UNUSED void **stat
 	struct pool *o = pool_new(0);
 	struct bk_pack *p = pack_new(o, 4u << 20);
 	bool full = false;
-	size_t n = 0, count = 0, need = 0;
+	size_t n = 0, count = 0;
 	for (; !full; n++) {
 		struct bk_id id = kit_id(n);
 		assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, NULL, 0}, &full, NULL), 0);
@@ -270,9 +273,8 @@ static void any_number_of_empty_blocks_ends_in_a_full_pack(SL_UNUSED void **stat
 	struct bk_pack_image image = take(p);
 	assert_int_equal(image.blocks_n, n);
 	assert_true(image.len >= 4u << 20 && image.len < (4u << 20) + 200); /* the directory counts */
-	assert_int_equal(
-		sl__bk_directory_read(&o->keys, image.bytes, image.len, image.len, &need, count_block, &count, NULL),
-		0);
+	struct bk_pack_end last = {.bytes = image.bytes, .n = image.len, .pack_size = image.len};
+	assert_int_equal(sl__bk_directory_read(&o->keys, &last, count_block, &count, NULL), 0);
 	assert_int_equal(count, n);
 	sl__bk_pack_image_fini(&o->env, &image);
 	sl__bk_pack_free(p);
@@ -302,8 +304,14 @@ static void arguments_out_of_range_are_refused(SL_UNUSED void **state)
 	struct bk_pack *p = NULL;
 	struct bk_id id = kit_id(1);
 	bool full;
-	assert_int_equal(sl__bk_pack_new(&p, &o->env, &o->keys, 3, 0, NULL), SL_EINVAL);
-	assert_int_equal(sl__bk_pack_new(&p, &o->env, &o->keys, 3, BK_PACK_BYTES_MAX, NULL), SL_EINVAL);
+	assert_int_equal(sl__bk_pack_new(&p, &o->env,
+					 &(struct bk_pack_opts){.keys = &o->keys, .level = 3, .pack_bytes = 0}, NULL),
+			 SL_EINVAL);
+	assert_int_equal(
+		sl__bk_pack_new(&p, &o->env,
+				&(struct bk_pack_opts){.keys = &o->keys, .level = 3, .pack_bytes = BK_PACK_BYTES_MAX},
+				NULL),
+		SL_EINVAL);
 	assert_null(p);
 	p = pack_new(o, 1u << 20);
 	assert_int_equal(sl__bk_pack_add(p, &(struct bk_block){&id, o->bytes, BK_CHUNK_MAX + 1}, &full, NULL),
@@ -367,13 +375,14 @@ static void a_directory_is_read_from_as_few_bytes_as_it_has(SL_UNUSED void **sta
 	struct bk_pack_image image = small_pack(o);
 	uint8_t *end = malloc(image.len);
 	for (size_t n = 0; n <= image.len; n++) {
-		size_t need = 0, count = 0, had = n;
+		size_t count = 0, had = n;
 		int rounds = 0, rc;
 		do {
 			memcpy(end, image.bytes + image.len - had, had);
-			rc = sl__bk_directory_read(&o->keys, end, had, image.len, &need, count_any, &count, NULL);
-			assert_true(rc == 0 || (rc == SL_EAGAIN && need > had && need <= image.len));
-			had = rc == SL_EAGAIN ? need : had;
+			struct bk_pack_end last = {.bytes = end, .n = had, .pack_size = image.len};
+			rc = sl__bk_directory_read(&o->keys, &last, count_any, &count, NULL);
+			assert_true(rc == 0 || (rc == SL_EAGAIN && last.need > had && last.need <= image.len));
+			had = rc == SL_EAGAIN ? last.need : had;
 		} while (rc == SL_EAGAIN && ++rounds <= 2);
 		assert_int_equal(rc, 0);
 		assert_int_equal(count, 3);
@@ -437,7 +446,8 @@ static int build_once(struct pool *o)
 	struct bk_pack *p = NULL;
 	struct bk_pack_image image = {.bytes = NULL};
 	bool full;
-	int rc = sl__bk_pack_new(&p, &o->env, &o->keys, 3, 1u << 20, NULL);
+	int rc = sl__bk_pack_new(&p, &o->env,
+				 &(struct bk_pack_opts){.keys = &o->keys, .level = 3, .pack_bytes = 1u << 20}, NULL);
 	for (uint64_t i = 0; rc == 0 && i < 200; i++) {
 		struct bk_id id = kit_id(i);
 		rc = sl__bk_pack_add(p, &(struct bk_block){&id, o->bytes + i, i % 40 == 39 ? BK_SOLID_BELOW : 3000},

@@ -64,7 +64,7 @@ static void store_numbers(struct fixture *f, const uint64_t *numbers, int n)
 static void one_pack_name(struct fixture *f, char name[SL_DRIVER_NAME_BYTES])
 {
 	struct bk_ids packs;
-	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL), 0);
 	assert_int_equal(packs.n, 1);
 	sl__bk_pack_name(&packs.ids[0], name);
 	sl__bk_ids_fini(&f->r.b->env, &packs);
@@ -178,7 +178,7 @@ static void a_pack_that_is_gone_is_looked_for_elsewhere(void **state)
 static void two_pack_names(struct fixture *f, char names[2][SL_DRIVER_NAME_BYTES])
 {
 	struct bk_ids packs;
-	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL), 0);
 	assert_int_equal(packs.n, 2);
 	for (int i = 0; i < 2; i++)
 		sl__bk_pack_name(&packs.ids[i], names[i]);
@@ -273,7 +273,7 @@ static void an_index_that_lies_does_no_harm(void **state)
 	struct bk_ids packs;
 	uint64_t numbers[5];
 	store_numbers(f, numbers, short_numbers(numbers, 5));
-	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL), 0);
 	open_reader(f);
 	struct bk_id id = repo_block_id(f->r.b, numbers[0]);
 	assert_int_equal(sl__bk_index_find(f->index, &id, &at, NULL), 0);
@@ -301,7 +301,7 @@ static void an_index_that_lies_does_no_harm(void **state)
 		assert_int_equal(sl__bk_index_builder_new(&builder, &f->r.b->env, &f->r.b->keys, NULL), 0);
 		int rc = sl__bk_index_builder_pack(builder, &packs.ids[0], &block, 1, &err);
 		if (rc == 0)
-			rc = sl__bk_index_builder_put(builder, &f->r.d, NULL, NULL, NULL, &err);
+			rc = sl__bk_index_builder_put(builder, &f->r.d, NULL, &err);
 		sl__bk_index_builder_free(builder);
 		if (rc != 0)
 			continue; /* not even written */
@@ -385,7 +385,7 @@ static void sizes_that_lie_do_not_make_a_reader_allocate_more_than_a_frame(void 
 	uint64_t numbers[5];
 	opts.env = &env;
 	store_numbers(f, numbers, short_numbers(numbers, 5));
-	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(f->r.b, &packs, NULL, NULL, NULL), 0);
 	assert_int_equal(sl_backup_open(&b, &f->r.d, &opts, NULL), 0);
 	for (size_t i = 0; i < SL_COUNT(sizes); i++) {
 		assert_int_equal(read_lie(f, b, &packs.ids[0], sizes[i][0], sizes[i][1]), SL_ECORRUPT);

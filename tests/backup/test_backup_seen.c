@@ -233,7 +233,7 @@ static void *look_up_or_merge(void *arg)
 		abort();
 	b->file_entries = 15000;
 	if (sl__bk_index_builder_index(b, x, all_packs, NULL, NULL) != 0 ||
-	    sl__bk_index_builder_put(b, &c->t.driver, NULL, NULL, NULL, NULL) != 0)
+	    sl__bk_index_builder_put(b, &c->t.driver, NULL, NULL) != 0)
 		abort();
 	for (size_t i = 0; i < sl__bk_index_files(x); i++)
 		if (c->t.driver.ops->remove(c->t.driver.driver, sl__bk_index_name(x, i), NULL) != 0)

@@ -49,7 +49,7 @@ static int read_all(struct repo *r, uint64_t first, uint64_t n, struct sl_err *e
 static uint64_t count_packs(struct repo *r)
 {
 	struct bk_ids ids;
-	assert_int_equal(sl__bk_list_packs(r->b, &ids, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(r->b, &ids, NULL, NULL, NULL), 0);
 	uint64_t n = ids.n;
 	sl__bk_ids_fini(&r->b->env, &ids);
 	return n;
@@ -477,7 +477,7 @@ static void a_create_does_not_count_on_packs_of_marks_it_has_seen(void **state)
 	(void)state;
 	repo_make(&r, NULL);
 	repo_store(&r, 0, 50);
-	assert_int_equal(sl__bk_list_packs(r.b, &packs, NULL, NULL, NULL, &err), 0);
+	assert_int_equal(sl__bk_list_packs(r.b, &packs, NULL, NULL, &err), 0);
 	assert_int_equal(sl__bk_mark_put(r.b, &packs, mark, &err), 0);
 	assert_int_equal(sl__bk_marks_load(r.b, &seen, &err), 0);
 	assert_int_equal(sl__bk_index_for_writing(r.b, &seen, &x, &err), 0);
@@ -514,7 +514,7 @@ static void damaged_indexes_and_packs_are_passed_over(void **state)
 	(void)snprintf(whole, sizeof(whole), "index/%s", name);
 	repo_damage(&r.d, whole, 20);
 	assert_int_equal(read_all(&r, 0, 100, &err), 0);
-	assert_int_equal(sl__bk_list_packs(r.b, &packs, &sizes, NULL, NULL, &err), 0);
+	assert_int_equal(sl__bk_list_packs(r.b, &packs, &sizes, NULL, &err), 0);
 	sl__bk_pack_name(&packs.ids[0], whole);
 	repo_damage(&r.d, whole, (size_t)sizes[0] - 10);
 	sl__bk_index_free(read_index(&r));
@@ -544,7 +544,7 @@ static void names_that_are_no_packs_are_strays(void **state)
 				      "ff00000000000000000000000000000000000000000000000000000000000000",
 				      "x", 1, SL_DRIVER_NEW, NULL),
 			 0);
-	assert_int_equal(sl__bk_list_packs(r.b, &packs, NULL, note_stray, strays, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(r.b, &packs, NULL, &(struct bk_strays){note_stray, strays}, NULL), 0);
 	assert_int_equal(packs.n, 1);
 	assert_non_null(strstr(strays, "packs/stray "));
 	assert_non_null(strstr(strays, "packs/00/short "));

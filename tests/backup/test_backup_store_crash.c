@@ -177,7 +177,7 @@ static const char *judge_all(const struct run *r, sl_backup *b, size_t point)
 	char(*ids)[BK_NAME_HEX];
 	size_t n;
 	const char *why = NULL;
-	assert_int_equal(sl__bk_list_packs(b, &packs, NULL, NULL, NULL, NULL), 0);
+	assert_int_equal(sl__bk_list_packs(b, &packs, NULL, NULL, NULL), 0);
 	assert_int_equal(
 		sl__bk_index_load(&index,
 				  &(struct bk_index_from){&b->env, &b->keys, &b->driver, is_there, NULL, &packs}, NULL),

@@ -112,7 +112,7 @@ static void what_waits_for_the_manifest_has_a_bound_in_bytes(void **state)
 	}
 	assert_true(w.waits > 0);
 	assert_true(w.most <= WINDOW_BYTES + sizeof(struct bk_item) + PATH_BYTES + 2);
-	assert_int_equal(sl__bk_window_drain(&w.c, NULL), 0);
+	assert_int_equal(sl__bk_window_shrink(&w.c, 0, NULL), 0);
 	assert_null(w.c.first);
 	assert_int_equal(w.c.window_bytes, 0);
 	assert_int_equal(atomic_load(&w.c.counts.entries), ITEMS);
@@ -139,7 +139,7 @@ static void what_a_worker_failed_with_ends_the_walk(void **state)
 		assert_int_equal(rc, SL_EIO);
 		assert_non_null(strstr(err.msg, "on fire"));
 		assert_non_null(w.c.first);
-		assert_int_equal(sl__bk_window_drain(&w.c, &err), SL_EIO);
+		assert_int_equal(sl__bk_window_shrink(&w.c, 0, &err), SL_EIO);
 		assert_int_equal(atomic_load(&w.c.counts.entries), fail_at - 1); /* those that were read before */
 		sl__bk_window_fini(&w.c);
 		assert_null(w.c.first);
@@ -150,7 +150,7 @@ static void what_a_worker_failed_with_ends_the_walk(void **state)
 		for (unsigned i = 0; i < 3; i++)
 			assert_int_equal(try_add(&w, i, &err), 0);
 		w.fail_at = fail_at;
-		assert_int_equal(sl__bk_window_drain(&w.c, &err), SL_EIO);
+		assert_int_equal(sl__bk_window_shrink(&w.c, 0, &err), SL_EIO);
 		assert_int_equal(atomic_load(&w.c.counts.entries), fail_at - 1);
 		sl__bk_window_fini(&w.c);
 		end(&w, &shelf);
@@ -173,14 +173,14 @@ static void entries_are_put_out_in_their_order_whoever_reads_them(void **state)
 	assert_int_equal(try_add(&w, 5, &err), 0);
 	assert_int_equal(sl__bk_window_entry(&w.c, &last, NULL, &err), 0);
 	assert_int_equal(atomic_load(&w.c.counts.entries), 1); /* behind the file that is not read yet */
-	assert_int_equal(sl__bk_window_drain(&w.c, &err), 0);
+	assert_int_equal(sl__bk_window_shrink(&w.c, 0, &err), 0);
 	assert_int_equal(atomic_load(&w.c.counts.entries), 3);
 	assert_int_equal(atomic_load(&w.c.counts.files), 1);
 	/* What the manifest does not take ends it, at once and after a wait. */
 	assert_int_equal(sl__bk_window_entry(&w.c, &wrong, NULL, &err), SL_EINVAL);
 	assert_int_equal(try_add(&w, 6, &err), 0);
 	assert_int_equal(sl__bk_window_entry(&w.c, &wrong, NULL, &err), 0);
-	assert_int_equal(sl__bk_window_drain(&w.c, &err), SL_EINVAL);
+	assert_int_equal(sl__bk_window_shrink(&w.c, 0, &err), SL_EINVAL);
 	sl__bk_window_fini(&w.c);
 	end(&w, &shelf);
 }

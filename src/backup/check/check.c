@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "backup/check/repair.h"
+#include "backup/helpers.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 
@@ -19,11 +20,108 @@ struct checking {
 	struct sl_backup_check_opts opts;
 	struct bk_findings f;
 	struct sl_err *err;
-	int failed; /* a callback without a result could not add a finding */
+	int failed;         /* a callback without a result could not add a finding */
+	const char *folder; /* that check_name is listing */
 	struct bk_view view;
 	struct bk_verify verify;
 	struct sl_backup_checked out;
 };
+
+/* ---- findings: collected first, reported at the end ---- */
+
+static void drop_items(struct bk_findings *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		sl__free(f->env, f->items[i].text);
+	sl__free(f->env, f->items);
+	f->items = NULL;
+	f->n = f->cap = 0;
+}
+
+void sl__bk_findings_fini(struct bk_findings *f)
+{
+	if (f->env != NULL)
+		drop_items(f);
+	*f = (struct bk_findings){.env = f->env};
+}
+
+/* Copy a string to *at and advance it. */
+static const char *copy_text(char **at, const char *text)
+{
+	if (text == NULL)
+		return NULL;
+	char *copy = *at;
+	size_t size = strlen(text) + 1;
+	memcpy(copy, text, size);
+	*at += size;
+	return copy;
+}
+
+/* A view that is loaded again finds the same damage again. */
+static bool is_known(const struct bk_findings *f, const struct sl_backup_finding *x)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		const struct sl_backup_finding *k = &f->items[i].x;
+		if (k->fault == x->fault && k->path == NULL && k->snapshot == NULL &&
+		    strcmp(k->object, x->object) == 0 && strcmp(k->reason.msg, x->reason.msg) == 0)
+			return true;
+	}
+	return false;
+}
+
+int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x, struct sl_err *err)
+{
+	if (x->path == NULL && x->snapshot == NULL && is_known(f, x))
+		return 0;
+	f->faults += !x->harmless;
+	f->harmless += x->harmless != 0;
+	if (x->path != NULL && f->n >= BK_FINDINGS_FILES) {
+		f->unnamed++;
+		return 0;
+	}
+	struct bk_finding *grown = sl__bk_grow(f->env, f->items, f->n, &f->cap, sizeof(*grown));
+	if (grown == NULL)
+		return sl__no_memory(err, "findings");
+	f->items = grown;
+	size_t size = strlen(x->object) + 1 + (x->snapshot != NULL ? strlen(x->snapshot) + 1 : 0) +
+		      (x->path != NULL ? strlen(x->path) + 1 : 0);
+	char *text = sl__alloc(f->env, size), *at = text;
+	if (text == NULL)
+		return sl__no_memory(err, "findings");
+	struct bk_finding *item = &f->items[f->n++];
+	*item = (struct bk_finding){.x = *x, .text = text};
+	item->x.struct_size = sizeof(item->x);
+	item->x.object = copy_text(&at, x->object);
+	item->x.snapshot = copy_text(&at, x->snapshot);
+	item->x.path = copy_text(&at, x->path);
+	return 0;
+}
+
+int sl__bk_findings_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
+			    void *ctx, struct sl_err *err)
+{
+	struct bk_findings *f = ctx;
+	const struct sl_backup_finding x = {
+		.fault = fault, .harmless = harmless, .object = object, .snapshot = f->snapshot, .reason = *why};
+	return sl__bk_findings_add(f, &x, err);
+}
+
+int sl__bk_findings_report(struct bk_findings *f, sl_backup_finding_fn *fn, void *ctx, struct sl_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < f->n && fn != NULL && rc == 0; i++)
+		rc = fn(&f->items[i].x, ctx);
+	if (rc == 0 && f->unnamed > 0 && fn != NULL) {
+		struct sl_backup_finding more = {
+			.struct_size = sizeof(more), .fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = ""};
+		(void)sl_err_set(&more.reason, SL_ECORRUPT, "%llu more files are affected",
+				 (unsigned long long)f->unnamed);
+		rc = fn(&more, ctx);
+	}
+	drop_items(f);
+	f->unnamed = 0;
+	return rc == 0 ? 0 : sl_err_set(err, rc, "ended by the caller");
+}
 
 /* ---- single objects ---- */
 
@@ -65,22 +163,17 @@ static void add_stray(const char *name, void *ctx)
 		c->failed = SL_ENOMEM;
 }
 
-struct folder_check {
-	struct checking *c;
-	const char *folder;
-};
-
 static int check_name(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
 {
-	const struct folder_check *s = ctx;
+	struct checking *c = ctx;
 	struct bk_id id;
 	char whole[SL_DRIVER_NAME_BYTES];
-	bool fits = strcmp(s->folder, "index") == 0     ? sl__bk_unhex(name, id.b, sizeof(id.b))
-		    : strcmp(s->folder, BK_COPIES) == 0 ? strcmp(name, BK_CONFIG) == 0
+	bool fits = strcmp(c->folder, "index") == 0     ? sl__bk_unhex(name, id.b, sizeof(id.b))
+		    : strcmp(c->folder, BK_COPIES) == 0 ? strcmp(name, BK_CONFIG) == 0
 							: sl__bk_is_name(name);
-	(void)snprintf(whole, sizeof(whole), "%s/%s", s->folder, name);
+	(void)snprintf(whole, sizeof(whole), "%s/%s", c->folder, name);
 	if (!fits)
-		add_stray(whole, s->c);
+		add_stray(whole, c);
 	return 0;
 }
 
@@ -98,8 +191,8 @@ static int check_objects(struct checking *c, struct sl_err *err)
 		rc = sl__bk_check_marks(c->b, false, &c->f, err);
 	c->err = err;
 	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
-		struct folder_check s = {.c = c, .folder = folders[i]};
-		rc = d->ops->list(d->driver, folders[i], check_name, &s, err);
+		c->folder = folders[i];
+		rc = d->ops->list(d->driver, folders[i], check_name, c, err);
 	}
 	return rc;
 }
@@ -181,16 +274,27 @@ struct snapshot_check {
 	bool missing;         /* something may only have moved since the view was loaded */
 };
 
-static int add_missing_block(struct snapshot_check *s, const struct bk_ref *ref, const char *path, struct sl_err *err)
+static int check_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
 {
+	struct snapshot_check *s = ctx;
 	const struct bk_view *v = s->view;
+	char object[SL_DRIVER_NAME_BYTES];
+	struct sl_backup_finding x = {.object = object};
+	int rc = sl__bk_choose(&s->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
+	if (rc == 1 && metadata) {
+		x.fault = SL_BACKUP_FAULT_ONE_COPY;
+		x.harmless = true;
+		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
+		(void)sl_err_set(&x.reason, SL_ENOENT,
+				 "only one pack contains this metadata block; repair and prune copy it");
+		return sl__bk_findings_add(&s->f, &x, err);
+	}
+	if (rc != SL_ENOENT)
+		return rc > 0 ? 0 : rc;
+
+	/* No intact place: is there a pack that contains the block, though damaged, or none at all? */
 	const struct bk_ordinals *o = &s->choice.ordinals; /* of the last choice */
 	const char *what = path != NULL ? "the file" : "the list of files";
-	char object[SL_DRIVER_NAME_BYTES];
-	struct sl_backup_finding x = {
-		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = s->f.snapshot, .path = path};
-
-	/* A pack that contains the block, though damaged; or none at all. */
 	size_t i = 0;
 	while (i < o->n && v->pack_of[o->at[i]] == BK_NO_PACK)
 		i++;
@@ -199,36 +303,21 @@ static int add_missing_block(struct snapshot_check *s, const struct bk_ref *ref,
 		sl__bk_pack_name(&v->packs.ids[v->pack_of[o->at[i]]], object);
 		(void)sl_err_set(&x.reason, SL_ECORRUPT, "a block of %s is damaged", what);
 	} else {
+		x.fault = SL_BACKUP_FAULT_MISSING_BLOCK;
 		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
 		(void)sl_err_set(&x.reason, SL_ECORRUPT, "a block of %s is in no pack", what);
 	}
+	x.snapshot = s->f.snapshot;
+	x.path = path;
 	s->missing = true;
 
 	/* A file may have many blocks in one damaged pack: report it once. */
 	const struct sl_backup_finding *last = s->f.n > 0 ? &s->f.items[s->f.n - 1].x : NULL;
 	if (last != NULL && path != NULL && last->path != NULL && strcmp(last->path, path) == 0 &&
 	    last->snapshot != NULL && strcmp(last->snapshot, x.snapshot) == 0 && strcmp(last->object, object) == 0)
-		return 0;
-	return sl__bk_findings_add(&s->f, &x, err);
-}
-
-static int check_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
-{
-	struct snapshot_check *s = ctx;
-	int rc = sl__bk_choose(&s->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
-	if (rc == SL_ENOENT) {
-		rc = add_missing_block(s, ref, path, err);
-		return rc == 0 ? 1 : rc;
-	}
-	if (rc == 1 && metadata) {
-		char object[BK_HEX_BYTES];
-		struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_ONE_COPY, .harmless = true, .object = object};
-		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
-		(void)sl_err_set(&x.reason, SL_ENOENT,
-				 "only one pack contains this metadata block; repair and prune copy it");
-		rc = sl__bk_findings_add(&s->f, &x, err);
-	}
-	return rc > 0 ? 0 : rc;
+		return 1;
+	rc = sl__bk_findings_add(&s->f, &x, err);
+	return rc == 0 ? 1 : rc;
 }
 
 static int add_unread_block(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
@@ -292,31 +381,6 @@ static int check_all_snapshots(struct checking *c, struct snapshot_check *s, str
 	return rc;
 }
 
-/* 1: packs have been added or removed since the view was loaded. */
-static int packs_have_changed(struct checking *c, struct sl_err *err)
-{
-	const struct bk_ids *then = &c->view.packs;
-	struct bk_ids now = {.n = 0};
-	int rc = sl__bk_list_packs(c->b, &now, NULL, NULL, NULL, err);
-	if (rc == 0)
-		rc = now.n != then->n || (now.n > 0 && memcmp(now.ids, then->ids, now.n * sizeof(*now.ids)) != 0);
-	sl__bk_ids_fini(&c->b->env, &now);
-	return rc;
-}
-
-/* Replace the view by what is there now, without reporting what its first load has reported. */
-static int reload_check_view(struct checking *c, struct sl_err *err)
-{
-	struct checking quiet = {.b = c->b, .f.env = &c->b->env};
-	int rc = load_check_view(&quiet, err);
-	sl__bk_findings_fini(&quiet.f);
-	if (rc != 0)
-		return rc;
-	sl__bk_view_fini(&c->view);
-	c->view = quiet.view;
-	return 0;
-}
-
 struct missing_packs {
 	struct checking *c;
 	bool harmless;
@@ -338,19 +402,34 @@ static int add_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
 
 static int check_snapshots(struct checking *c, struct sl_err *err)
 {
+	const struct sl_env *env = &c->b->env;
 	struct snapshot_check s;
 	int rc = 0;
 	for (int round = 1;; round++) {
-		s = (struct snapshot_check){.f.env = &c->b->env};
+		s = (struct snapshot_check){.f.env = env};
 		rc = check_all_snapshots(c, &s, err);
-		if (rc == 0 && s.missing && round < ROUNDS_MAX)
-			rc = packs_have_changed(c, err);
-		if (rc != 1)
+		if (rc != 0 || !s.missing || round >= ROUNDS_MAX)
 			break;
+
+		/* Have packs been added or removed since the view was loaded? */
+		const struct bk_ids *then = &c->view.packs;
+		struct bk_ids now = {.n = 0};
+		rc = sl__bk_list_packs(c->b, &now, NULL, NULL, err);
+		bool same =
+			now.n == then->n && (now.n == 0 || memcmp(now.ids, then->ids, now.n * sizeof(*now.ids)) == 0);
+		sl__bk_ids_fini(env, &now);
+		if (rc != 0 || same)
+			break;
+
+		/* Then check again in a fresh view, without reporting what the first load has reported. */
+		struct checking quiet = {.b = c->b, .f.env = env};
 		sl__bk_findings_fini(&s.f);
-		rc = reload_check_view(c, err);
+		rc = load_check_view(&quiet, err);
+		sl__bk_findings_fini(&quiet.f);
 		if (rc != 0)
 			return rc;
+		sl__bk_view_fini(&c->view);
+		c->view = quiet.view;
 	}
 	for (size_t i = 0; i < s.f.n && rc == 0; i++)
 		rc = sl__bk_findings_add(&c->f, &s.f.items[i].x, err);
@@ -388,11 +467,7 @@ int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struc
 	sl__bk_findings_fini(&c.f);
 	if (rc != 0)
 		return rc;
-	if (out != NULL) {
-		size_t size = out->struct_size;
-		memcpy(out, &c.out, SL_MIN(size, sizeof(c.out)));
-		out->struct_size = size;
-	}
+	sl__bk_copy_out(out, &c.out, sizeof(c.out));
 	if (c.out.findings == c.out.harmless)
 		return 0;
 	return sl_err_set(err, SL_ECORRUPT, "check: %llu things are damaged or missing; see sluice backup repair",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Views of a repository and choices among the places of a block (needed.h).
+ * Views of a repository, choices among the places of a block, and walks over snapshots (needed.h).
  *
  * A view tolerates a prune that runs at the same time: the prune may remove index files while they are read, and then
  * the view is loaded again. A pack that is deleted after it was listed is skipped, because the prune copied what is
  * needed of it before.
  */
 #include "backup/check/needed.h"
-#include "backup/grow.h"
+#include "backup/helpers.h"
 
 #define LOADS_MAX 20
 
@@ -21,42 +21,6 @@ int sl__bk_refs_add(const struct sl_env *env, struct bk_refs *s, const struct bk
 	s->refs = grown;
 	s->refs[s->n++] = *ref;
 	return 0;
-}
-
-int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
-			   const struct bk_place *place)
-{
-	struct bk_pack_block *grown = sl__bk_grow(env, p->blocks, p->n, &p->cap, sizeof(*grown));
-	if (grown == NULL)
-		return SL_ENOMEM;
-	p->blocks = grown;
-	p->blocks[p->n++] = (struct bk_pack_block){.id = *id, .place = *place};
-	return 0;
-}
-
-/* ---- directories of packs ---- */
-
-struct directory_reading {
-	const struct sl_env *env;
-	struct bk_pack_blocks *p;
-};
-
-static int add_directory_block(const struct bk_id *id, const struct bk_place *place, void *ctx)
-{
-	const struct directory_reading *r = ctx;
-	return sl__bk_pack_blocks_add(r->env, r->p, id, place);
-}
-
-int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_blocks *p, struct sl_err *err)
-{
-	struct directory_reading r = {.env = &b->env, .p = p};
-	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_read_directory(b, &p->pack, p->size, add_directory_block, &r, &why);
-	if (rc == SL_ENOMEM)
-		return sl__no_memory(err, "read the repository");
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
 }
 
 /* ---- view ---- */
@@ -93,29 +57,6 @@ static int note_indexed_pack(const struct bk_id *pack, bool usable, void *ctx)
 	return 0;
 }
 
-/* Add the blocks of a pack that no index file names. */
-static int index_pack(const struct view_loading *l, const struct bk_id *id, struct bk_index_builder *builder,
-		      struct sl_err *err)
-{
-	struct sl_backup *b = l->view->b;
-	struct bk_pack_blocks p = {.pack = *id, .size = l->view->sizes[sl__bk_view_pack(l->view, id)]};
-	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_check_stop(b, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_directory_blocks(b, &p, &why);
-	if (rc == SL_ECORRUPT && l->watch != NULL && l->watch->directory_damaged != NULL)
-		rc = l->watch->directory_damaged(id, &why, l->watch->ctx);
-	else if (rc == SL_ENOENT) /* deleted since it was listed; what is needed of it is elsewhere */
-		rc = 0;
-	else if (rc == 0)
-		rc = sl__bk_index_builder_pack(builder, id, p.blocks, p.n, err);
-	else if (err != NULL)
-		*err = why;
-	sl__free(&b->env, p.blocks);
-	return rc;
-}
-
 /* Find the packs that no index file names, and index them. */
 static int index_unindexed_packs(struct view_loading *l, struct sl_err *err)
 {
@@ -134,8 +75,24 @@ static int index_unindexed_packs(struct view_loading *l, struct sl_err *err)
 		return rc;
 
 	rc = sl__bk_index_builder_new(&builder, &v->b->env, &v->b->keys, err);
-	for (size_t i = 0; i < v->unindexed.n && rc == 0; i++)
-		rc = index_pack(l, &v->unindexed.ids[i], builder, err);
+	for (size_t i = 0; i < v->unindexed.n && rc == 0; i++) {
+		const struct bk_id *id = &v->unindexed.ids[i];
+		struct bk_pack_blocks p = {.pack = *id, .size = v->sizes[sl__bk_view_pack(v, id)]};
+		struct sl_err why = SL_ERR_INIT;
+		rc = sl__bk_check_stop(v->b, err);
+		if (rc != 0)
+			break;
+		rc = sl__bk_directory_blocks(v->b, &p, &why);
+		if (rc == SL_ECORRUPT && l->watch != NULL && l->watch->directory_damaged != NULL)
+			rc = l->watch->directory_damaged(id, &why, l->watch->ctx);
+		else if (rc == SL_ENOENT) /* deleted since it was listed; what is needed of it is elsewhere */
+			rc = 0;
+		else if (rc == 0)
+			rc = sl__bk_index_builder_pack(builder, id, p.blocks, p.n, err);
+		else if (err != NULL)
+			*err = why;
+		sl__free(&v->b->env, p.blocks);
+	}
 	if (rc == 0 && sl__bk_index_builder_entries(builder) > 0)
 		rc = sl__bk_index_take_in(v->index, builder, err);
 	sl__bk_index_builder_free(builder);
@@ -158,8 +115,9 @@ static int load_view_once(struct bk_view *v, const struct bk_view_watch *watch, 
 	bk_index_damaged_fn *on_damage = watch != NULL && watch->index_damaged != NULL ? report_index_damage : NULL;
 
 	/* The packs first, then the index. */
-	int rc = sl__bk_list_packs(b, &v->packs, &v->sizes, watch != NULL ? watch->stray : NULL,
-				   watch != NULL ? watch->ctx : NULL, err);
+	const struct bk_strays strays = {.fn = watch != NULL ? watch->stray : NULL,
+					 .ctx = watch != NULL ? watch->ctx : NULL};
+	int rc = sl__bk_list_packs(b, &v->packs, &v->sizes, &strays, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_index_load(
@@ -220,10 +178,10 @@ void sl__bk_view_fini(struct bk_view *v)
 int sl__bk_view_ordinals(const struct bk_view *v, const struct bk_id *id, struct bk_ordinals *o, struct sl_err *err)
 {
 	for (;;) {
-		size_t n = 0;
-		int rc = sl__bk_index_ordinals(v->index, id, o->at, o->cap, &n, err);
-		if (rc != 0)
-			return rc;
+		int found = sl__bk_index_ordinals(v->index, id, o->at, o->cap, err);
+		if (found < 0)
+			return found;
+		size_t n = (size_t)found;
 		o->n = n;
 		if (n <= o->cap)
 			return 0;
@@ -254,33 +212,9 @@ void sl__bk_choice_fini(struct bk_choice *c)
 	*c = (struct bk_choice){.view = NULL};
 }
 
-/* The best place in a pack other than the n that were chosen for this block already; UINT64_MAX: no such place. */
-static uint64_t best_place(const struct bk_choice *c, const uint32_t *chosen_packs, int n)
-{
-	const uint32_t *pack_of = c->view->pack_of;
-	uint64_t best = UINT64_MAX;
-	for (size_t i = 0; i < c->ordinals.n; i++) {
-		uint64_t at = c->ordinals.at[i];
-		uint32_t pack = pack_of[at];
-		bool out = pack == BK_NO_PACK || (c->bad != NULL && sl__bk_bit(c->bad, at));
-		for (int k = 0; k < n && !out; k++)
-			out = pack == chosen_packs[k];
-		if (out)
-			continue;
-		if (best == UINT64_MAX) {
-			best = at;
-			continue;
-		}
-		bool avoid = c->avoid != NULL && c->avoid[pack];
-		bool avoid_best = c->avoid != NULL && c->avoid[pack_of[best]];
-		if (avoid != avoid_best ? avoid_best : pack < pack_of[best])
-			best = at;
-	}
-	return best;
-}
-
 int sl__bk_choose(struct bk_choice *c, const struct bk_id *id, int copies, struct sl_err *err)
 {
+	const uint32_t *pack_of = c->view->pack_of;
 	uint32_t chosen_packs[BK_METADATA_COPIES];
 	int n = 0;
 	assert(copies <= BK_METADATA_COPIES);
@@ -288,11 +222,155 @@ int sl__bk_choose(struct bk_choice *c, const struct bk_id *id, int copies, struc
 	if (rc != 0)
 		return rc;
 	while (n < copies) {
-		uint64_t best = best_place(c, chosen_packs, n);
+		/* The best place in a pack other than those chosen for this block already. */
+		uint64_t best = UINT64_MAX;
+		for (size_t i = 0; i < c->ordinals.n; i++) {
+			uint64_t at = c->ordinals.at[i];
+			uint32_t pack = pack_of[at];
+			bool out = pack == BK_NO_PACK || (c->bad != NULL && sl__bk_bit(c->bad, at));
+			for (int k = 0; k < n && !out; k++)
+				out = pack == chosen_packs[k];
+			if (out)
+				continue;
+			bool avoid = c->avoid != NULL && c->avoid[pack];
+			bool avoid_best = best != UINT64_MAX && c->avoid != NULL && c->avoid[pack_of[best]];
+			if (best == UINT64_MAX || (avoid != avoid_best ? avoid_best : pack < pack_of[best]))
+				best = at;
+		}
 		if (best == UINT64_MAX)
 			break;
 		sl__bk_set_bit(c->chosen, best);
-		chosen_packs[n++] = c->view->pack_of[best];
+		chosen_packs[n++] = pack_of[best];
 	}
 	return n > 0 ? n : SL_ENOENT;
+}
+
+/* ---- walk ---- */
+
+/* A manifest is walked block by block: each begins with a whole entry that shares nothing with the one before
+ * (backup/manifest/manifest.h). So a block that another snapshot has too need not be read again, and one that cannot be
+ * read hides only its own entries. */
+int sl__bk_walk_init(struct bk_walk *w, struct bk_index *index, struct sl_err *err)
+{
+	const struct sl_env *env = &w->b->env;
+	sl__buf_init(&w->previous, env);
+	int rc = sl__bk_reader_new(&w->manifests, w->b, index, err);
+	if (rc == 0)
+		rc = sl__bk_reader_new(&w->lists, w->b, index, err);
+	if (rc == 0)
+		rc = sl__bk_seen_new(&w->walked, env, err);
+	if (rc != 0)
+		return rc;
+	return sl__bk_entry_scratch_new(&w->scratch, env) == 0 ? 0 : sl__no_memory(err, "walk the snapshots");
+}
+
+void sl__bk_walk_fini(struct bk_walk *w)
+{
+	if (w->previous.env == NULL) /* before init */
+		return;
+	sl__bk_reader_free(w->manifests);
+	sl__bk_reader_free(w->lists);
+	sl__bk_seen_free(w->walked);
+	sl__bk_entry_scratch_free(w->scratch);
+	sl__buf_fini(&w->previous);
+	*w = (struct bk_walk){.b = NULL};
+}
+
+int sl__bk_walk_block(struct bk_walk *w, const struct bk_ref *ref, bk_walk_entry_fn *fn, void *ctx, struct sl_err *err)
+{
+	const uint8_t *bytes = NULL;
+	int rc = sl__bk_read_block(w->manifests, &ref->id, ref->len, &bytes, err);
+	if (rc != 0)
+		return rc;
+	sl__buf_clear(&w->previous);
+	for (size_t at = 0, used = 0; at < ref->len; at += used) {
+		struct bk_entry e;
+		rc = sl__bk_check_stop(w->b, err);
+		if (rc != 0)
+			return rc;
+		rc = sl__bk_entry_decode(w->scratch, bytes + at, ref->len - at, sl__buf_str(&w->previous),
+					 w->previous.len, &e, &used, err);
+		if (rc == SL_EAGAIN)
+			return sl_err_set(err, SL_ECORRUPT, "a manifest block ends within an entry");
+		if (rc == 0)
+			rc = fn(&e, ctx, err);
+		if (rc != 0)
+			return rc;
+		sl__buf_clear(&w->previous);
+		if (sl__buf_append(&w->previous, e.path, e.path_len) != 0)
+			return sl__no_memory(err, "walk the snapshots");
+	}
+	return 0;
+}
+
+/* A manifest block whose entries' blocks are passed to need. */
+struct block_needs {
+	struct bk_walk *w;
+	const struct bk_entry *entry;
+	bool missing;       /* something that this manifest block needs */
+	bool ended_by_need; /* the code that ended the walk is need's own */
+	struct sl_err err;
+};
+
+static int need_ref(const struct bk_ref *ref, void *ctx)
+{
+	struct block_needs *n = ctx;
+	const struct bk_entry *e = n->entry; /* its own references are of lists, when it has any */
+	bool metadata = (e->flags & BK_ENTRY_LISTS) != 0 && ref >= e->refs && ref < e->refs + e->refs_n;
+	int rc = n->w->need(ref, e->path, metadata, n->w->ctx, &n->err);
+	if (rc > 0)
+		n->missing = true;
+	n->ended_by_need = rc < 0;
+	return rc < 0 ? rc : 0;
+}
+
+static int report_unread(struct block_needs *n, const struct bk_ref *ref, const char *path, const struct sl_err *why,
+			 struct sl_err *err)
+{
+	n->missing = true;
+	if (n->w->unread == NULL || (why->code != SL_ENOENT && why->code != SL_ECORRUPT && why->code != SL_EDATA)) {
+		if (err != NULL)
+			*err = *why;
+		return why->code;
+	}
+	int rc = n->w->unread(ref, path, why, n->w->ctx, err);
+	return rc < 0 ? rc : 0;
+}
+
+static int need_entry(const struct bk_entry *e, void *ctx, struct sl_err *err)
+{
+	struct block_needs *n = ctx;
+	struct sl_err why = SL_ERR_INIT;
+	n->entry = e;
+	n->ended_by_need = false;
+	int rc = sl__bk_entry_all_refs(n->w->lists, e, need_ref, n, &why);
+	if (rc == 0)
+		return 0;
+	if (!n->ended_by_need)
+		return report_unread(n, NULL, e->path, &why, err);
+	return sl__bk_result(rc, &n->err, err);
+}
+
+int sl__bk_walk_snapshot(struct bk_walk *w, const struct bk_snapshot *s, struct sl_err *err)
+{
+	for (size_t i = 0; i < s->manifest_n; i++) {
+		const struct bk_ref *ref = &s->manifest[i];
+		struct block_needs n = {.w = w};
+		struct sl_err why = SL_ERR_INIT;
+		if (sl__bk_seen_has(w->walked, &ref->id))
+			continue;
+		int rc = w->need(ref, NULL, true, w->ctx, err);
+		if (rc < 0)
+			return rc;
+		if (rc > 0) /* missing */
+			continue;
+		rc = sl__bk_walk_block(w, ref, need_entry, &n, &why);
+		if (rc != 0)
+			rc = report_unread(&n, ref, NULL, &why, err);
+		if (rc != 0)
+			return rc;
+		if (!n.missing && sl__bk_seen_add(w->walked, &ref->id) < 0)
+			return sl__no_memory(err, "walk the snapshots");
+	}
+	return 0;
 }

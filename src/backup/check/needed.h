@@ -52,18 +52,6 @@ struct bk_ordinals {
 SL_MUST_CHECK int sl__bk_view_ordinals(const struct bk_view *v, const struct bk_id *id, struct bk_ordinals *o,
 				       struct sl_err *err);
 
-/* A pack and its blocks, in the order of their places. The caller frees blocks (sl__free), also after a failure. */
-struct bk_pack_blocks {
-	struct bk_id pack;
-	uint64_t size;
-	struct bk_pack_block *blocks;
-	size_t n, cap;
-};
-/* Add the blocks of p->pack (p->size bytes) that its directory lists. */
-SL_MUST_CHECK int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_blocks *p, struct sl_err *err);
-SL_MUST_CHECK int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
-					 const struct bk_place *place);
-
 /* ---- walk ---- */
 
 /* A block that a snapshot needs. path: of the file, or NULL for the manifest itself. metadata: of the manifest, or a

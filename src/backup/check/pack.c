@@ -149,31 +149,6 @@ static int scan_frame(struct bk_scanner *s, const struct bk_pack_block *blocks, 
 	return rc;
 }
 
-/* wanted: room for p->n flags. */
-static int scan_frames(struct bk_scanner *s, const struct bk_pack_blocks *p, bool *wanted, struct sl_err *err)
-{
-	const struct bk_scan *scan = s->scan;
-	for (size_t i = 0, end; i < p->n; i = end) {
-		bool any = scan->whole;
-		int rc = sl__bk_check_stop(s->b, err);
-		if (rc != 0)
-			return rc;
-		/* The blocks of the frame, and which of them are wanted. */
-		for (end = i; end < p->n && p->blocks[end].place.frame_offset == p->blocks[i].place.frame_offset;
-		     end++) {
-			rc = scan->wants != NULL ? scan->wants(&p->blocks[end].id, scan->ctx, err) : 1;
-			if (rc < 0)
-				return rc;
-			wanted[end] = rc > 0;
-			any = any || rc > 0;
-		}
-		rc = any ? scan_frame(s, p->blocks + i, end - i, wanted + i, err) : 0;
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
 int sl__bk_scan(struct bk_scanner *s, const struct bk_pack_blocks *p, const struct bk_scan *scan, struct sl_err *err)
 {
 	struct bk_id is;
@@ -185,8 +160,21 @@ int sl__bk_scan(struct bk_scanner *s, const struct bk_pack_blocks *p, const stru
 	if (wanted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", s->name);
 	int rc = scan->whole ? sl__sha256_begin(&s->sha, err) : 0;
-	if (rc == 0)
-		rc = scan_frames(s, p, wanted, err);
+	for (size_t i = 0, end; i < p->n && rc == 0; i = end) {
+		bool any = scan->whole;
+		rc = sl__bk_check_stop(s->b, err);
+		/* The blocks of the frame, and which of them are wanted. */
+		for (end = i; end < p->n && rc == 0; end++) {
+			if (p->blocks[end].place.frame_offset != p->blocks[i].place.frame_offset)
+				break;
+			int wants = scan->wants != NULL ? scan->wants(&p->blocks[end].id, scan->ctx, err) : 1;
+			wanted[end] = wants > 0;
+			any = any || wants > 0;
+			rc = SL_MIN(wants, 0);
+		}
+		if (rc == 0 && any)
+			rc = scan_frame(s, p->blocks + i, end - i, wanted + i, err);
+	}
 	if (rc == 0 && scan->whole) {
 		/* The rest of the file, and whether all of it has the hash in its name. */
 		rc = hash_up_to(s, p->size, err);

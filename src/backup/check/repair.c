@@ -3,6 +3,7 @@
  * Repair of config, keys, marks, packs and the index, in the order of repair.h. Snapshots are in repair_snapshots.c.
  */
 #include "backup/check/repair.h"
+#include "backup/helpers.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 
@@ -95,45 +96,40 @@ static int count_lost_block(SL_UNUSED const struct bk_id *id, SL_UNUSED const st
 	return 0;
 }
 
-static int salvage_pack(struct pack_salvage *k, uint32_t number, struct sl_err *err)
-{
-	struct bk_repair *r = k->r;
-	struct bk_pack_blocks p = {.pack = r->view.packs.ids[number], .size = r->view.sizes[number]};
-	const struct bk_scan scan = {.wants = salvage_wants, .block = salvage_block, .bad = count_lost_block, .ctx = k};
-	k->kept = k->lost = 0;
-	int rc = r->verify.verdicts[number].state == BK_PACK_NO_DIRECTORY
-			 ? sl__bk_indexed_blocks(&r->view, number, &p, err)
-			 : sl__bk_directory_blocks(r->b, &p, err);
-	if (rc == 0)
-		rc = sl__bk_scan(k->scanner, &p, &scan, err);
-	sl__free(&r->b->env, p.blocks);
-	if (rc == 0 && sl__bk_ids_add(&r->b->env, &r->damaged, &p.pack) != 0)
-		rc = sl__no_memory(err, "repair");
-	r->out.blocks_kept += k->kept;
-	r->out.blocks_lost += k->lost;
-	bool nothing_left = k->kept == 0 && (k->lost > 0 || p.n == 0); /* else it is kept, here or elsewhere */
-	r->out.packs_rewritten += !nothing_left;
-	r->out.packs_lost += nothing_left;
-	return rc;
-}
-
 static int salvage_packs(struct bk_repair *r, struct sl_err *err)
 {
+	const struct sl_env *env = &r->b->env;
 	struct pack_salvage k = {.r = r};
+	const struct bk_scan scan = {
+		.wants = salvage_wants, .block = salvage_block, .bad = count_lost_block, .ctx = &k};
 	int rc = sl__bk_store_new(&k.store, r->b, NULL, 1, err);
 	if (rc == 0)
 		rc = sl__bk_scanner_new(&k.scanner, r->b, err);
 	for (uint32_t i = 0; i < r->view.packs.n && rc == 0; i++) {
+		struct bk_pack_blocks p = {.pack = r->view.packs.ids[i], .size = r->view.sizes[i]};
 		enum bk_verdict_state state = r->verify.verdicts[i].state;
-		if (state == BK_PACK_DAMAGED || state == BK_PACK_NO_DIRECTORY)
-			rc = salvage_pack(&k, i, err);
+		if (state != BK_PACK_DAMAGED && state != BK_PACK_NO_DIRECTORY)
+			continue;
+		k.kept = k.lost = 0;
+		rc = state == BK_PACK_NO_DIRECTORY ? sl__bk_indexed_blocks(&r->view, i, &p, err)
+						   : sl__bk_directory_blocks(r->b, &p, err);
+		if (rc == 0)
+			rc = sl__bk_scan(k.scanner, &p, &scan, err);
+		sl__free(env, p.blocks);
+		if (rc == 0 && sl__bk_ids_add(env, &r->damaged, &p.pack) != 0)
+			rc = sl__no_memory(err, "repair");
+		r->out.blocks_kept += k.kept;
+		r->out.blocks_lost += k.lost;
+		bool nothing_left = k.kept == 0 && (k.lost > 0 || p.n == 0); /* else it is kept, here or elsewhere */
+		r->out.packs_rewritten += !nothing_left;
+		r->out.packs_lost += nothing_left;
 	}
 	sl__bk_ids_sort(&r->damaged);
 	if (rc == 0)
 		rc = sl__bk_store_finish(k.store, err);
 	sl__bk_store_free(k.store);
 	sl__bk_scanner_free(k.scanner);
-	sl__free(&r->b->env, k.ordinals.at);
+	sl__free(env, k.ordinals.at);
 	return rc;
 }
 
@@ -146,28 +142,28 @@ static int note_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, s
 	return sl__bk_findings_damaged(SL_BACKUP_FAULT_PACK, false, name, why, &r->f, err);
 }
 
-static int repair_packs(struct bk_repair *r, struct sl_err *err)
-{
-	uint64_t before = r->f.faults;
-	r->verify = (struct bk_verify){
-		.b = r->b, .view = &r->view, .read_data = true, .on_wrong = note_wrong_pack, .ctx = r};
-	int rc = sl__bk_verify_packs(&r->verify, err);
-	if (rc != 0)
-		return rc;
-	bool damaged = r->f.faults > before;
-	before = r->f.faults;
-	rc = sl__bk_check_agreement(&r->verify, &r->f, err);
-	r->reindex = r->reindex || r->f.faults > before;
-	return rc == 0 && damaged ? salvage_packs(r, err) : rc;
-}
-
 /* ---- the index, rebuilt ---- */
 
-static int index_intact_packs(struct bk_repair *r, struct bk_index_builder *builder, struct sl_err *err)
+static int count_index_file(SL_UNUSED const char *name, void *ctx)
 {
+	struct bk_repair *r = ctx;
+	r->out.indexes_rebuilt++;
+	return 0;
+}
+
+static int repair_index(struct bk_repair *r, struct sl_err *err)
+{
+	const sl_driver *d = &r->b->driver;
+	struct bk_index_builder *builder = NULL;
 	struct bk_ids packs = {.n = 0};
 	uint64_t *sizes = NULL;
-	int rc = sl__bk_list_packs(r->b, &packs, &sizes, NULL, NULL, err);
+	if (!r->reindex)
+		return 0;
+
+	/* A new index of all intact packs. */
+	int rc = sl__bk_index_builder_new(&builder, &r->b->env, &r->b->keys, err);
+	if (rc == 0)
+		rc = sl__bk_list_packs(r->b, &packs, &sizes, NULL, err);
 	for (size_t i = 0; i < packs.n && rc == 0; i++) {
 		struct bk_pack_blocks p = {.pack = packs.ids[i], .size = sizes[i]};
 		if (sl__bk_ids_has(&r->damaged, &p.pack))
@@ -183,27 +179,9 @@ static int index_intact_packs(struct bk_repair *r, struct bk_index_builder *buil
 	}
 	sl__bk_ids_fini(&r->b->env, &packs);
 	sl__free(&r->b->env, sizes);
-	return rc;
-}
-
-static int count_index_file(SL_UNUSED const char *name, void *ctx)
-{
-	struct bk_repair *r = ctx;
-	r->out.indexes_rebuilt++;
-	return 0;
-}
-
-static int repair_index(struct bk_repair *r, struct sl_err *err)
-{
-	const sl_driver *d = &r->b->driver;
-	struct bk_index_builder *builder = NULL;
-	if (!r->reindex)
-		return 0;
-	int rc = sl__bk_index_builder_new(&builder, &r->b->env, &r->b->keys, err);
 	if (rc == 0)
-		rc = index_intact_packs(r, builder, err);
-	if (rc == 0)
-		rc = sl__bk_index_builder_put(builder, &r->b->driver, count_index_file, r, NULL, err);
+		rc = sl__bk_index_builder_put(builder, d, &(struct bk_index_put){.on_name = count_index_file, .ctx = r},
+					      err);
 	sl__bk_index_builder_free(builder);
 
 	/* The new index is durable: remove the old files. Names of index files are never reused (each contains a random
@@ -233,6 +211,8 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 	const struct bk_view_watch watch = {
 		.index_damaged = note_bad_index_file, .directory_damaged = sl__bk_ignore_directory_damage, .ctx = r};
 	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &r->f, .mend = true};
+
+	/* Config, keys and marks. */
 	int rc = sl__bk_config_care(r->b, &care, err);
 	if (rc == 0)
 		rc = sl__bk_keyring_care(r->b, &care, err);
@@ -241,6 +221,8 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 		rc = sl__bk_check_marks(r->b, true, &r->f, err);
 	if (rc != 0)
 		return rc;
+
+	/* What packs and index there are. */
 	rc = sl__bk_view_load(r->b, &r->view, &watch, err);
 	if (rc == 0)
 		rc = sl__bk_index_packs(r->view.index, note_missing_pack, r);
@@ -248,28 +230,27 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 		return sl__no_memory(err, "repair");
 	if (rc != 0)
 		return rc;
-	rc = repair_packs(r, err);
+
+	/* Read every pack, and keep what is intact in damaged ones. */
+	uint64_t before = r->f.faults;
+	r->verify = (struct bk_verify){
+		.b = r->b, .view = &r->view, .read_data = true, .on_wrong = note_wrong_pack, .ctx = r};
+	rc = sl__bk_verify_packs(&r->verify, err);
 	if (rc != 0)
 		return rc;
-	rc = repair_index(r, err);
-	return rc == 0 ? sl__bk_repair_snapshots(r, err) : rc;
-}
-
-/* The lock keeps out prunes, which would judge by what is being quarantined. */
-static int repair_locked(struct bk_repair *r, struct sl_err *err)
-{
-	const sl_driver *d = &r->b->driver;
-	void *lock = NULL;
-	if (d->ops->lock == NULL)
-		return repair_all(r, err);
-	int rc = d->ops->lock(d->driver, "prune", &lock, err);
-	if (rc == SL_ELOCKED)
-		return sl_err_set(err, SL_ELOCKED, "repair: a prune or another repair of this repository is running");
+	bool damaged = r->f.faults > before;
+	before = r->f.faults;
+	rc = sl__bk_check_agreement(&r->verify, &r->f, err);
+	r->reindex = r->reindex || r->f.faults > before;
+	if (rc == 0 && damaged)
+		rc = salvage_packs(r, err);
 	if (rc != 0)
-		return sl_err_wrap(err, rc, "repair: lock the repository");
-	rc = repair_all(r, err);
-	d->ops->unlock(d->driver, lock);
-	return rc;
+		return rc;
+
+	rc = repair_index(r, err);
+	if (rc != 0)
+		return rc;
+	return sl__bk_repair_snapshots(r, err);
 }
 
 int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, struct sl_backup_repaired *out,
@@ -278,17 +259,28 @@ int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, 
 	int rc = sl__bk_begin(b, "repair", err);
 	if (rc != 0)
 		return rc;
+	const sl_driver *d = &b->driver;
 	struct bk_repair r = {.b = b, .f.env = &b->env, .verify.b = b};
-	rc = repair_locked(&r, err);
+	void *lock = NULL;
+
+	/* The lock keeps out prunes, which would judge by what is being quarantined. */
+	if (d->ops->lock != NULL)
+		rc = d->ops->lock(d->driver, "prune", &lock, err);
+	bool locked = rc == 0 && d->ops->lock != NULL;
+	if (rc == SL_ELOCKED)
+		rc = sl_err_set(err, SL_ELOCKED, "repair: a prune or another repair of this repository is running");
+	else if (rc != 0)
+		rc = sl_err_wrap(err, rc, "repair: lock the repository");
+	else
+		rc = repair_all(&r, err);
+	if (locked)
+		d->ops->unlock(d->driver, lock);
+
 	/* Findings are reported in any case. */
 	int reported = sl__bk_findings_report(&r.f, on_finding, ctx, rc == 0 ? err : NULL);
 	if (rc == 0)
 		rc = reported;
-	if (out != NULL) {
-		size_t size = out->struct_size;
-		memcpy(out, &r.out, SL_MIN(size, sizeof(r.out)));
-		out->struct_size = size;
-	}
+	sl__bk_copy_out(out, &r.out, sizeof(r.out));
 	sl__bk_verify_fini(&r.verify);
 	sl__bk_view_fini(&r.view);
 	sl__bk_ids_fini(&b->env, &r.damaged);

@@ -9,6 +9,7 @@
  * names.
  */
 #include "backup/check/repair.h"
+#include "backup/helpers.h"
 #include "base/sha256.h"
 
 #include <sluice/version.h>
@@ -62,23 +63,6 @@ static int keep_ref(const struct bk_ref *ref, void *ctx)
 	return 1; /* the others need not be read */
 }
 
-/* 1: everything that the entry needs exists; 0: it is lost. */
-static int entry_is_whole(struct rewriting *w, const struct bk_entry *e, struct sl_err *err)
-{
-	struct bk_id id;
-	if (e->type == SL_BACKUP_HARDLINK) {
-		int rc = sl__sha256(e->target, e->target_len, id.b, err);
-		return rc == 0 ? sl__bk_seen_has(w->linked, &id) : rc;
-	}
-	w->missing = false;
-	int rc = sl__bk_entry_all_refs(w->walk.lists, e, keep_ref, w, &w->err);
-	if (w->missing || rc == SL_ENOENT || rc == SL_ECORRUPT)
-		return 0;
-	if (rc != 0 && err != NULL)
-		*err = w->err;
-	return rc == 0 ? 1 : rc;
-}
-
 /* ---- the new manifest ---- */
 
 static int open_folder(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
@@ -117,10 +101,24 @@ static int rewrite_entry(const struct bk_entry *e, void *ctx, struct sl_err *err
 {
 	struct rewriting *w = ctx;
 	struct bk_id id;
-	int rc = entry_is_whole(w, e, err);
-	if (rc < 0)
+	int rc = 0;
+
+	/* Does everything that it needs exist? */
+	w->missing = false;
+	if (e->type == SL_BACKUP_HARDLINK) {
+		rc = sl__sha256(e->target, e->target_len, id.b, err);
+		w->missing = rc == 0 && !sl__bk_seen_has(w->linked, &id);
+	} else {
+		rc = sl__bk_entry_all_refs(w->walk.lists, e, keep_ref, w, &w->err);
+		w->missing = w->missing || rc == SL_ENOENT || rc == SL_ECORRUPT;
+		if (w->missing)
+			rc = 0;
+		else if (rc != 0 && err != NULL)
+			*err = w->err;
+	}
+	if (rc != 0)
 		return rc;
-	if (rc == 0) {
+	if (w->missing) {
 		char object[SL_DRIVER_NAME_BYTES];
 		struct sl_backup_finding x = {
 			.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = w->id, .path = e->path};
@@ -129,6 +127,8 @@ static int rewrite_entry(const struct bk_entry *e, void *ctx, struct sl_err *err
 		w->lost++;
 		return sl__bk_findings_add(&w->r->f, &x, err);
 	}
+
+	/* Then it is kept. */
 	rc = add_lost_folders(w, e->path, e->path_len, err);
 	if (rc == 0)
 		rc = sl__bk_manifest_add(w->writer, e, err);
@@ -142,23 +142,9 @@ static int rewrite_entry(const struct bk_entry *e, void *ctx, struct sl_err *err
 	if (e->nlink < 2)
 		return 0;
 	rc = sl__sha256(e->path, e->path_len, id.b, err);
-	return rc == 0 && sl__bk_seen_add(w->linked, &id) < 0 ? sl__no_memory(err, "repair") : rc;
-}
-
-/* A manifest block that is lost is a finding. */
-static int rewrite_block(struct rewriting *w, const struct bk_ref *ref, struct sl_err *err)
-{
-	char object[BK_HEX_BYTES];
-	struct sl_backup_finding x = {
-		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = object, .snapshot = w->id, .reason = SL_ERR_INIT};
-	int rc = sl__bk_walk_block(&w->walk, ref, rewrite_entry, w, &x.reason);
-	if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
-		sl__bk_hex(ref->id.b, BK_ID_BYTES, object);
-		return sl__bk_findings_add(&w->r->f, &x, err);
-	}
-	if (rc != 0 && err != NULL)
-		*err = x.reason;
-	return rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_seen_add(w->linked, &id) < 0 ? sl__no_memory(err, "repair") : 0;
 }
 
 static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old, struct sl_err *err)
@@ -194,40 +180,49 @@ static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old,
 	return rc;
 }
 
-static int rewriting_init(struct rewriting *w, const struct bk_view *view, struct sl_err *err)
-{
-	struct sl_backup *b = w->r->b;
-	sl__buf_init(&w->folder, &b->env);
-	w->walk = (struct bk_walk){.b = b};
-	int rc = sl__bk_session_begin(b, &w->session, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_index_for_writing(b, &w->session->seen, &w->index, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_store_new(&w->store, b, w->index, 1, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_manifest_writer_new(&w->writer, b, w->store, 0, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_walk_init(&w->walk, view->index, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_reader_new(&w->reader, b, view->index, err);
-	return rc == 0 ? sl__bk_seen_new(&w->linked, &b->env, err) : rc;
-}
-
 /* Publish what is left of a snapshot. *kept: its entries; when 0, nothing is published. */
 static int rewrite_snapshot(struct snapshot_repair *m, const struct bk_snapshot *s, const char *id, uint64_t *kept,
 			    struct sl_err *err)
 {
-	struct rewriting w = {.r = m->r, .id = id};
-	int rc = rewriting_init(&w, &m->view, err);
-	for (size_t i = 0; i < s->manifest_n && rc == 0; i++)
-		rc = rewrite_block(&w, &s->manifest[i], err);
+	struct sl_backup *b = m->r->b;
+	struct rewriting w = {.r = m->r, .id = id, .walk.b = b};
+	sl__buf_init(&w.folder, &b->env);
+	int rc = sl__bk_session_begin(b, &w.session, err);
+	if (rc != 0)
+		goto done;
+	rc = sl__bk_index_for_writing(b, &w.session->seen, &w.index, err);
+	if (rc != 0)
+		goto done;
+	rc = sl__bk_store_new(&w.store, b, w.index, 1, err);
+	if (rc != 0)
+		goto done;
+	rc = sl__bk_manifest_writer_new(&w.writer, b, w.store, 0, err);
+	if (rc != 0)
+		goto done;
+	rc = sl__bk_walk_init(&w.walk, m->view.index, err);
+	if (rc == 0)
+		rc = sl__bk_reader_new(&w.reader, b, m->view.index, err);
+	if (rc == 0)
+		rc = sl__bk_seen_new(&w.linked, &b->env, err);
+
+	for (size_t i = 0; i < s->manifest_n && rc == 0; i++) {
+		struct sl_err why = SL_ERR_INIT;
+		rc = sl__bk_walk_block(&w.walk, &s->manifest[i], rewrite_entry, &w, &why);
+		if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
+			char object[BK_HEX_BYTES];
+			const struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_MISSING_BLOCK,
+							    .object = object,
+							    .snapshot = id,
+							    .reason = why};
+			sl__bk_hex(s->manifest[i].id.b, BK_ID_BYTES, object);
+			rc = sl__bk_findings_add(&m->r->f, &x, err);
+		} else if (rc != 0 && err != NULL) {
+			*err = why;
+		}
+	}
 	if (rc == 0 && w.entries > 0)
 		rc = publish_rewritten(&w, s, err);
+done:
 	sl__bk_manifest_writer_free(w.writer);
 	sl__bk_store_free(w.store);
 	sl__bk_index_free(w.index);
@@ -284,24 +279,6 @@ static int has_repaired_copy(struct snapshot_repair *m, const char *id, struct s
 	return 0;
 }
 
-/* Replace a snapshot that misses something by what is left of it. */
-static int replace_snapshot(struct snapshot_repair *m, const struct bk_snapshot *s, const char *id, struct sl_err *err)
-{
-	uint64_t kept = 1;
-	int rc = has_repaired_copy(m, id, err);
-	if (rc == 0)
-		rc = rewrite_snapshot(m, s, id, &kept, err);
-	if (rc < 0)
-		return rc;
-	if (kept == 0) {
-		struct sl_err why = SL_ERR_INIT;
-		(void)sl_err_set(&why, SL_ECORRUPT, "nothing of it is left");
-		return quarantine_snapshot(m, id, &why, err);
-	}
-	m->r->out.snapshots_rewritten++;
-	return quarantine_snapshot(m, id, NULL, err);
-}
-
 static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_err *err)
 {
 	struct bk_snapshot s = {.manifest = NULL};
@@ -317,14 +294,24 @@ static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_
 	if (rc == SL_ENOENT || rc == SL_EUNSUPPORTED) /* forgotten since; or of a later version, which is left alone */
 		return 0;
 	if (rc != 0) {
-		if (err != NULL)
-			*err = why;
-		return rc;
+		return sl__bk_result(rc, &why, err);
 	}
 	m->missing = false;
 	rc = sl__bk_walk_snapshot(&m->walk, &s, err);
-	if (rc == 0 && m->missing)
-		rc = replace_snapshot(m, &s, id, err);
+	if (rc == 0 && m->missing) {
+		/* Replace it by what is left of it. */
+		uint64_t kept = 1;
+		rc = has_repaired_copy(m, id, err);
+		if (rc == 0)
+			rc = rewrite_snapshot(m, &s, id, &kept, err);
+		if (rc >= 0 && kept == 0) {
+			(void)sl_err_set(&why, SL_ECORRUPT, "nothing of it is left");
+			rc = quarantine_snapshot(m, id, &why, err);
+		} else if (rc >= 0) {
+			m->r->out.snapshots_rewritten++;
+			rc = quarantine_snapshot(m, id, NULL, err);
+		}
+	}
 	sl__bk_snapshot_fini(&m->r->b->env, &s);
 	return rc;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "backup/check/check.h"
-#include "backup/grow.h"
+#include "backup/helpers.h"
 
 struct pack_verifier { /* of one thread */
 	struct bk_verify *v;
@@ -96,26 +96,6 @@ static int judge_pack(struct pack_verifier *w, uint32_t number, struct bk_verdic
 
 /* ---- threads ---- */
 
-/* Count a pack that was judged and report it; rc and err are of judging it. */
-static int finish_pack(struct bk_verify *v, uint32_t pack, int rc, struct sl_err *err) SL_REQUIRES(v->mu)
-{
-	const struct bk_verdict *verdict = &v->verdicts[pack];
-	v->blocks += verdict->blocks;
-	v->bytes += v->view->sizes[pack];
-	sl__lock(&v->b->mu);
-	v->b->progress.packs++;
-	v->b->progress.bytes += v->view->sizes[pack];
-	sl__unlock(&v->b->mu);
-	if (verdict->state == BK_PACK_RIGHT)
-		return rc;
-	if (verdict->state == BK_PACK_GONE)
-		return 0;
-	if (verdict->state == BK_PACK_UNREADABLE &&
-	    sl__bk_ids_add(&v->b->env, &v->unreadable, &v->view->packs.ids[pack]) != 0)
-		return sl__no_memory(err, "check packs");
-	return v->on_wrong(pack, err, v->ctx, err);
-}
-
 static void *verify_thread(void *arg)
 {
 	struct bk_verify *v = arg;
@@ -132,9 +112,24 @@ static void *verify_thread(void *arg)
 			break;
 		uint32_t pack = v->next++;
 		sl__unlock(&v->mu);
-		rc = judge_pack(&w, pack, &v->verdicts[pack], &err);
+		struct bk_verdict *verdict = &v->verdicts[pack];
+		rc = judge_pack(&w, pack, verdict, &err);
 		sl__lock(&v->mu);
-		rc = finish_pack(v, pack, rc, &err);
+
+		/* Count it and report it. */
+		v->blocks += verdict->blocks;
+		v->bytes += v->view->sizes[pack];
+		sl__lock(&v->b->mu);
+		v->b->progress.packs++;
+		v->b->progress.bytes += v->view->sizes[pack];
+		sl__unlock(&v->b->mu);
+		if (verdict->state == BK_PACK_GONE)
+			rc = 0;
+		else if (verdict->state == BK_PACK_UNREADABLE &&
+			 sl__bk_ids_add(&v->b->env, &v->unreadable, &v->view->packs.ids[pack]) != 0)
+			rc = sl__no_memory(&err, "check packs");
+		else if (verdict->state != BK_PACK_RIGHT)
+			rc = v->on_wrong(pack, &err, v->ctx, &err);
 	}
 	sl__unlock(&v->mu);
 	sl__bk_scanner_free(w.scanner);
@@ -178,28 +173,6 @@ int sl__bk_indexed_blocks(const struct bk_view *view, uint32_t pack, struct bk_p
 	return rc;
 }
 
-static int verify_by_index(struct bk_verify *v, struct sl_err *err)
-{
-	struct pack_verifier w = {.v = v};
-	int rc = 0;
-	for (uint32_t i = 0; i < v->view->packs.n && rc == 0; i++) {
-		struct bk_pack_blocks p = {.n = 0};
-		if (v->verdicts[i].state != BK_PACK_NO_DIRECTORY)
-			continue;
-		if (w.scanner == NULL)
-			rc = sl__bk_scanner_new(&w.scanner, v->b, err);
-		if (rc == 0)
-			rc = sl__bk_indexed_blocks(v->view, i, &p, err);
-		if (rc == 0)
-			rc = scan_pack(&w, &p, false, err);
-		if (rc == SL_ECORRUPT || rc == SL_ENOENT || (rc == SL_EIO && v->skip_unreadable))
-			rc = 0;
-		sl__free(&v->b->env, p.blocks);
-	}
-	sl__bk_scanner_free(w.scanner);
-	return rc;
-}
-
 /* ---- all packs ---- */
 
 int sl__bk_verify_packs(struct bk_verify *v, struct sl_err *err)
@@ -228,11 +201,31 @@ int sl__bk_verify_packs(struct bk_verify *v, struct sl_err *err)
 		(void)verify_thread(v);
 	for (int i = 0; i < n; i++)
 		(void)pthread_join(threads[i], NULL);
-	if (v->rc == 0)
-		return verify_by_index(v, err);
-	if (err != NULL)
-		*err = v->err;
-	return v->rc;
+	if (v->rc != 0) {
+		if (err != NULL)
+			*err = v->err;
+		return v->rc;
+	}
+
+	/* Packs without a directory, by what the index has of them. */
+	struct pack_verifier w = {.v = v};
+	int rc = 0;
+	for (uint32_t i = 0; i < v->view->packs.n && rc == 0; i++) {
+		struct bk_pack_blocks p = {.n = 0};
+		if (v->verdicts[i].state != BK_PACK_NO_DIRECTORY)
+			continue;
+		if (w.scanner == NULL)
+			rc = sl__bk_scanner_new(&w.scanner, v->b, err);
+		if (rc == 0)
+			rc = sl__bk_indexed_blocks(v->view, i, &p, err);
+		if (rc == 0)
+			rc = scan_pack(&w, &p, false, err);
+		if (rc == SL_ECORRUPT || rc == SL_ENOENT || (rc == SL_EIO && v->skip_unreadable))
+			rc = 0;
+		sl__free(&v->b->env, p.blocks);
+	}
+	sl__bk_scanner_free(w.scanner);
+	return rc;
 }
 
 void sl__bk_verify_fini(struct bk_verify *v)

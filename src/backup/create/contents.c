@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files become blocks (contents.h). Pieces of the buffer are collected, then hashed, looked up and stored together by a
+ * Files become blocks (create.h). Pieces of the buffer are collected, then hashed, looked up and stored together by a
  * flush. A file with more than BK_LIST_REFS blocks gets list blocks, which hold its references.
  */
-#include "backup/create/contents.h"
-#include "backup/grow.h"
+#include "backup/create/create.h"
+#include "backup/helpers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -179,29 +179,26 @@ struct stream {
 	bool ended;    /* everything was read */
 };
 
-/* Where the next bytes are and how many are contiguous there; 0: no more. */
-static uint64_t next_range(struct stream *s, uint64_t *offset)
-{
-	const struct bk_entry *e = &s->item->e;
-	*offset = s->at;
-	if ((e->flags & BK_ENTRY_SPARSE) == 0)
-		return e->size - s->at;
-	while (s->extent < e->extents_n && s->at == e->extents[s->extent].length) {
-		s->extent++;
-		s->at = 0;
-	}
-	if (s->extent == e->extents_n)
-		return 0;
-	*offset = e->extents[s->extent].offset + s->at;
-	return e->extents[s->extent].length - s->at;
-}
-
 static void fill_buffer(struct stream *s)
 {
 	struct bk_item *item = s->item;
 	size_t before = s->have;
 	while (!s->ended && s->source->error == 0 && s->have < BUF_BYTES) {
-		uint64_t offset, left = next_range(s, &offset);
+		/* Where the next bytes are, and how many are contiguous there. */
+		const struct bk_entry *e = &item->e;
+		uint64_t offset = s->at, left = 0;
+		if ((e->flags & BK_ENTRY_SPARSE) != 0) {
+			while (s->extent < e->extents_n && s->at == e->extents[s->extent].length) {
+				s->extent++;
+				s->at = 0;
+			}
+			if (s->extent < e->extents_n) {
+				offset = e->extents[s->extent].offset + s->at;
+				left = e->extents[s->extent].length - s->at;
+			}
+		} else {
+			left = e->size - s->at;
+		}
 		if (left == 0) {
 			s->ended = true;
 			break;
@@ -297,7 +294,7 @@ static void leave_out(struct bk_contents *x, struct bk_item *item, int errnum, c
 	struct sl_err err = SL_ERR_INIT;
 	bool vanished = errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP || errnum == ESTALE;
 	(void)sl_err_set_errno(&err, errnum, "%s /%.160s", what, item->e.path);
-	sl__bk_create_problem(x->c, vanished ? SL_BACKUP_VANISHED : SL_BACKUP_UNREADABLE, item->e.path, &err);
+	sl__bk_create_problem(vanished ? SL_BACKUP_VANISHED : SL_BACKUP_UNREADABLE, item->e.path, &err, x->c);
 	item->gone = true;
 }
 
@@ -318,7 +315,7 @@ static int read_file_xattrs(struct bk_contents *x, struct bk_item *item, int fd,
 	if (rc != 0) {
 		item->e.flags |= BK_ENTRY_FRESH; /* incomplete: the next snapshot tries again */
 		(void)sl_err_set_errno(&why, -rc, "read the attributes of /%.160s", item->e.path);
-		sl__bk_create_problem(x->c, SL_BACKUP_UNREADABLE, item->e.path, &why);
+		sl__bk_create_problem(SL_BACKUP_UNREADABLE, item->e.path, &why, x->c);
 	}
 	return 0;
 }
@@ -353,44 +350,10 @@ static int read_whole(struct bk_contents *x, struct bk_item *item, int fd, bool 
 	return 0;
 }
 
-/* Any file, with a stat before and one after. */
-static int read_any(struct bk_contents *x, struct bk_item *item, int fd, struct sl_err *err)
-{
-	struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
-	struct stat st;
-	if (fstat(fd, &st) != 0) {
-		leave_out(x, item, errno, "stat");
-		return 0;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		leave_out(x, item, ESTALE, "another type of file is now at");
-		return 0;
-	}
-	(void)sl__bk_entry_from_stat(x->c, &item->e, &st);
-	struct bk_entry before = item->e;
-	if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size && sl__bk_extents_read(&x->c->b->env, item, fd) != 0)
-		return sl__no_memory(err, "read files");
-	int rc = sl__bk_contents_stream(x, item, &source, err);
-	if (rc == 0)
-		rc = read_file_xattrs(x, item, fd, err);
-	if (rc != 0)
-		return rc;
-	if (source.error != 0) {
-		leave_out(x, item, -source.error, "read");
-		return 0;
-	}
-	if (fstat(fd, &st) != 0 || !is_unchanged(&before, &st) || (item->e.flags & BK_ENTRY_CHANGED) != 0) {
-		struct sl_err why = SL_ERR_INIT;
-		item->e.flags |= BK_ENTRY_CHANGED;
-		(void)sl_err_set(&why, SL_EAGAIN, "/%.160s changed while it was read", item->e.path);
-		sl__bk_create_problem(x->c, SL_BACKUP_CHANGED, item->e.path, &why);
-	}
-	return 0;
-}
-
 int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_err *err)
 {
 	bool done = false;
+	struct stat st;
 	int rc = sl__bk_check_stop(x->c->b, err);
 	if (rc != 0)
 		return rc;
@@ -403,8 +366,39 @@ int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_
 	uint64_t size = item->e.size;
 	if (size < WHOLE_BYTES && size / x->c->b->chunker.min < PIECES && !item->maybe_sparse)
 		rc = read_whole(x, item, fd, &done, err);
-	if (rc == 0 && !done)
-		rc = read_any(x, item, fd, err);
+	if (rc != 0 || done)
+		goto done;
+
+	/* Else as a stream, with a stat before and one after. */
+	if (fstat(fd, &st) != 0) {
+		leave_out(x, item, errno, "stat");
+		goto done;
+	}
+	if (!S_ISREG(st.st_mode)) {
+		leave_out(x, item, ESTALE, "another type of file is now at");
+		goto done;
+	}
+	(void)sl__bk_entry_from_stat(x->c, &item->e, &st);
+	struct bk_entry before = item->e;
+	if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size && sl__bk_extents_read(&x->c->b->env, item, fd) != 0) {
+		rc = sl__no_memory(err, "read files");
+		goto done;
+	}
+	struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
+	rc = sl__bk_contents_stream(x, item, &source, err);
+	if (rc == 0)
+		rc = read_file_xattrs(x, item, fd, err);
+	if (rc != 0)
+		goto done;
+	if (source.error != 0) {
+		leave_out(x, item, -source.error, "read");
+	} else if (fstat(fd, &st) != 0 || !is_unchanged(&before, &st) || (item->e.flags & BK_ENTRY_CHANGED) != 0) {
+		struct sl_err why = SL_ERR_INIT;
+		item->e.flags |= BK_ENTRY_CHANGED;
+		(void)sl_err_set(&why, SL_EAGAIN, "/%.160s changed while it was read", item->e.path);
+		sl__bk_create_problem(SL_BACKUP_CHANGED, item->e.path, &why, x->c);
+	}
+done:
 	sl__bk_tree_close(&fd);
 	return rc;
 }

@@ -10,14 +10,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "backup/create/contents.h"
 #include <sluice/version.h>
 
 /* ---- problems and progress ---- */
 
-void sl__bk_create_problem(struct bk_create *c, enum sl_backup_problem problem, const char *path,
-			   const struct sl_err *err)
+void sl__bk_create_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
+	struct bk_create *c = ctx;
 	if (problem != SL_BACKUP_SKIPPED) /* a socket is not a loss */
 		atomic_fetch_add(&c->counts.problems, 1);
 	if (c->o.on_problem == NULL)
@@ -102,7 +101,9 @@ static int set_create_opts(struct bk_create *c, const struct sl_backup_create_op
 	if (o->time_ms == 0)
 		o->time_ms = c->started_ms;
 	int rc = sl__bk_excludes_init(&c->excludes, o->excludes, o->excludes_n, err);
-	return rc == 0 ? sl__bk_roots_init(&c->roots, &c->b->env, o->paths, o->paths_n, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_roots_init(&c->roots, &c->b->env, o->paths, o->paths_n, err);
 }
 
 /* ---- everything before the first file ---- */
@@ -113,22 +114,6 @@ static int note_unusable_pack(SL_UNUSED const struct bk_id *pack, bool usable, v
 	return 0;
 }
 
-/*
- * The session first, then the index (F5). When there are marks, a block of the parent may be in a pack that one of them
- * names and that no index file names yet (the parent may have been published since the index was loaded). So every
- * block is looked up. Without marks there is nothing that a prune could delete before it has asked this session.
- */
-static int begin_session(struct bk_create *c, struct sl_err *err)
-{
-	int rc = sl__bk_session_begin(c->b, &c->session, err);
-	if (rc == 0)
-		rc = sl__bk_index_for_writing(c->b, &c->session->seen, &c->index, err);
-	if (rc != 0)
-		return rc;
-	c->check_parent = c->session->seen.n > 0;
-	return sl__bk_index_packs(c->index, note_unusable_pack, &c->check_parent);
-}
-
 static int open_all(struct bk_create *c, struct sl_err *err)
 {
 	struct sl_backup *b = c->b;
@@ -136,9 +121,21 @@ static int open_all(struct bk_create *c, struct sl_err *err)
 	c->root = sl__bk_tree_root();
 	if (c->root < 0)
 		return sl_err_set_errno(err, -c->root, "open the root folder");
-	int rc = begin_session(c, err);
+
+	/* The session first, then the index (F5). When there are marks, a block of the parent may be in a pack that one
+	 * of them names and that no index file names yet (the parent may have been published since the index was
+	 * loaded). So every block is looked up. Without marks there is nothing that a prune could delete before it has
+	 * asked this session. */
+	int rc = sl__bk_session_begin(c->b, &c->session, err);
+	if (rc == 0)
+		rc = sl__bk_index_for_writing(c->b, &c->session->seen, &c->index, err);
 	if (rc != 0)
 		return rc;
+	c->check_parent = c->session->seen.n > 0;
+	rc = sl__bk_index_packs(c->index, note_unusable_pack, &c->check_parent);
+	if (rc != 0)
+		return rc;
+
 	rc = sl__bk_store_new(&c->store, b, c->index, lane + 1, err);
 	if (rc != 0)
 		return rc;
@@ -153,21 +150,12 @@ static int open_all(struct bk_create *c, struct sl_err *err)
 		rc = sl__bk_manifest_writer_new(&c->manifest, b, c->store, lane, err);
 	if (rc == 0)
 		rc = sl__bk_contents_new(&c->own, c, lane, err);
-	return rc == 0 ? sl__bk_workers_start(c, err) : rc;
+	if (rc == 0)
+		rc = sl__bk_workers_start(c, err);
+	return rc;
 }
 
 /* ---- walk and read ---- */
-
-static void report_walk_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
-{
-	sl__bk_create_problem(ctx, problem, path, err);
-}
-
-/* Problems of the walk for databases are reported by the walk of everything. */
-static void ignore_walk_problem(SL_UNUSED enum sl_backup_problem problem, SL_UNUSED const char *path,
-				SL_UNUSED const struct sl_err *err, SL_UNUSED void *ctx)
-{
-}
 
 static int read_tree(struct bk_create *c, struct sl_err *err)
 {
@@ -178,19 +166,18 @@ static int read_tree(struct bk_create *c, struct sl_err *err)
 	int rc = 0;
 	if (c->o.databases_first == SL_ON && c->o.sqlite != SL_OFF) {
 		set_phase(c, "databases", false);
-		opts.visit = sl__bk_create_visit_databases;
-		opts.problem = ignore_walk_problem;
+		opts.visit = sl__bk_create_visit_databases; /* the walk of everything reports problems */
 		rc = sl__bk_walk(&c->b->env, &opts, err);
 	}
 	set_phase(c, "read", false);
 	opts.visit = sl__bk_create_visit;
-	opts.problem = report_walk_problem;
+	opts.problem = sl__bk_create_problem;
 	if (rc == 0)
 		rc = sl__bk_walk(&c->b->env, &opts, err);
 	if (rc != 0)
 		return rc;
 	set_phase(c, "read", true);
-	return sl__bk_window_drain(c, err);
+	return sl__bk_window_shrink(c, 0, err);
 }
 
 /* ---- publish ---- */
@@ -215,57 +202,60 @@ static const char **root_paths(struct bk_create *c)
 	return paths;
 }
 
-static int publish_snapshot(struct bk_create *c, struct bk_snapshot *s, struct sl_err *err)
-{
-	const struct sl_env *env = &c->b->env;
-	const char **paths = root_paths(c);
-	struct bk_store_stats stats;
-	char *json = NULL;
-	size_t len;
-	if (paths == NULL)
-		return sl__no_memory(err, "publish the snapshot");
-	sl__bk_create_stats(c, &stats);
-	int64_t took_ms = sl__real_ms(env) - c->started_ms;
-	s->info = (struct sl_backup_snapshot){.struct_size = sizeof(s->info),
-					      .id = c->session->id,
-					      .time_ms = c->o.time_ms,
-					      .host = c->host,
-					      .parent = c->parent_id,
-					      .paths = paths,
-					      .paths_n = c->roots.n,
-					      .tags = c->o.tags,
-					      .tags_n = c->o.tags_n,
-					      .entries = atomic_load(&c->counts.entries),
-					      .files = atomic_load(&c->counts.files),
-					      .bytes = atomic_load(&c->counts.bytes),
-					      .new_bytes = stats.new_bytes,
-					      .physical_bytes = stats.physical_bytes,
-					      .problems = atomic_load(&c->counts.problems),
-					      .took_ms = took_ms > 0 ? (uint64_t)took_ms : 0,
-					      .version = sl_version()};
-	int rc = sl__bk_snapshot_json(env, s, &json, &len, err);
-	if (rc == 0)
-		rc = sl__bk_check_stop(c->b, err);
-	if (rc == 0)
-		rc = sl__bk_session_publish(c->session, json, len, err);
-	sl__free(env, json);
-	sl__free(env, paths);
-	return rc;
-}
-
 static int finish_create(struct bk_create *c, struct sl_err *err)
 {
+	const struct sl_env *env = &c->b->env;
 	struct bk_snapshot s = {.manifest = NULL};
+	struct bk_store_stats stats;
+	const char **paths = NULL;
+	char *json = NULL;
+	size_t len;
+
+	/* Everything durable, and still there. */
 	set_phase(c, "finish", true);
 	int rc = sl__bk_manifest_finish(c->manifest, &s.manifest, &s.manifest_n, err);
 	if (rc == 0)
 		rc = sl__bk_store_finish(c->store, err);
 	if (rc == 0)
 		rc = sl__bk_create_recheck(c, &s, err);
+	if (rc != 0)
+		goto done;
+
+	/* Then the session becomes the snapshot. */
+	paths = root_paths(c);
+	if (paths == NULL) {
+		rc = sl__no_memory(err, "publish the snapshot");
+		goto done;
+	}
+	sl__bk_create_stats(c, &stats);
+	int64_t took_ms = sl__real_ms(env) - c->started_ms;
+	s.info = (struct sl_backup_snapshot){.struct_size = sizeof(s.info),
+					     .id = c->session->id,
+					     .time_ms = c->o.time_ms,
+					     .host = c->host,
+					     .parent = c->parent_id,
+					     .paths = paths,
+					     .paths_n = c->roots.n,
+					     .tags = c->o.tags,
+					     .tags_n = c->o.tags_n,
+					     .entries = atomic_load(&c->counts.entries),
+					     .files = atomic_load(&c->counts.files),
+					     .bytes = atomic_load(&c->counts.bytes),
+					     .new_bytes = stats.new_bytes,
+					     .physical_bytes = stats.physical_bytes,
+					     .problems = atomic_load(&c->counts.problems),
+					     .took_ms = took_ms > 0 ? (uint64_t)took_ms : 0,
+					     .version = sl_version()};
+	rc = sl__bk_snapshot_json(env, &s, &json, &len, err);
 	if (rc == 0)
-		rc = publish_snapshot(c, &s, err);
+		rc = sl__bk_check_stop(c->b, err);
+	if (rc == 0)
+		rc = sl__bk_session_publish(c->session, json, len, err);
+done:
 	sl__bk_create_progress(c);
-	sl__free(&c->b->env, s.manifest);
+	sl__free(env, json);
+	sl__free(env, paths);
+	sl__free(env, s.manifest);
 	return rc;
 }
 
@@ -291,6 +281,22 @@ static void set_created(struct bk_create *c, struct sl_backup_created *out)
 				      .problems = atomic_load(&n->problems)};
 	memcpy(r.id, c->session->id, sizeof(r.id));
 	memcpy(out, &r, SL_MIN(out->struct_size, sizeof(r)));
+}
+
+void sl__bk_create_release(struct bk_create *c)
+{
+	sl__bk_contents_free(c->own);
+	sl__bk_manifest_writer_free(c->manifest);
+	sl__bk_parent_close(c->parent);
+	sl__bk_reader_free(c->lists);
+	sl__bk_store_free(c->store);
+	sl__bk_index_free(c->index);
+	c->own = NULL;
+	c->manifest = NULL;
+	c->parent = NULL;
+	c->lists = NULL;
+	c->store = NULL;
+	c->index = NULL;
 }
 
 int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts, struct sl_backup_created *out,
@@ -330,12 +336,7 @@ int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts, str
 	rc = sl__bk_session_why(c->session, rc, err);
 
 	sl__bk_window_fini(c);
-	sl__bk_contents_free(c->own);
-	sl__bk_manifest_writer_free(c->manifest);
-	sl__bk_parent_close(c->parent);
-	sl__bk_reader_free(c->lists);
-	sl__bk_store_free(c->store);
-	sl__bk_index_free(c->index);
+	sl__bk_create_release(c);
 	sl__bk_session_end(c->session);
 	sl__bk_roots_fini(&b->env, &c->roots);
 	sl__bk_tree_close(&c->root);

@@ -20,7 +20,6 @@
 #ifndef SL_BACKUP_CREATE_H
 #define SL_BACKUP_CREATE_H
 
-#include "backup/create/parent.h"
 #include "backup/create/walk.h"
 #include "backup/manifest/manifest.h"
 
@@ -43,6 +42,7 @@ struct bk_item {
 	struct bk_link *link;
 	struct bk_ref one; /* the references of most files */
 	void *xattrs;      /* what e.xattrs points to */
+	void *copy;        /* what all of e points to, when it is the copy of an entry */
 	struct bk_extent *extents;
 	struct bk_ref *refs; /* NULL: &one */
 	size_t refs_cap;
@@ -56,7 +56,8 @@ struct bk_counts { /* updated by any thread */
 	atomic_uint_fast64_t bytes_done;
 };
 
-struct bk_contents;
+struct bk_contents; /* contents.c */
+struct bk_parent;   /* parent.c */
 
 struct bk_create {
 	struct sl_backup *b;
@@ -113,6 +114,11 @@ enum sl_backup_type sl__bk_type_of(mode_t mode);
 /* Set what stat returns, type and flags too; path, target, attributes and contents stay. False: a type that is not
  * backed up. */
 bool sl__bk_entry_from_stat(const struct bk_create *c, struct bk_entry *e, const struct stat *st);
+/* Read all extended attributes, ACLs among them, into the item: of an open file, or (fd -1) of a name in a folder. 0 or
+ * a negative errno: then the item has none. */
+int sl__bk_xattrs_read(const struct sl_env *env, struct bk_item *item, int fd, int dir, const char *name);
+/* Find out where the data of a file of item->e.size bytes is; sets extents and SPARSE when it has holes. 0 or -ENOMEM. */
+int sl__bk_extents_read(const struct sl_env *env, struct bk_item *item, int fd);
 
 /* ---- window.c; the caller's thread ---- */
 /* Add to the window: to be read by the workers, or done already. The window owns the item, also on failure. */
@@ -120,8 +126,8 @@ SL_MUST_CHECK int sl__bk_window_add(struct bk_create *c, struct bk_item *item, b
 /* An entry that is complete, and valid only until this returns. */
 SL_MUST_CHECK int sl__bk_window_entry(struct bk_create *c, const struct bk_entry *e, struct bk_link *link,
 				      struct sl_err *err);
-/* Wait until all items are in the manifest. */
-SL_MUST_CHECK int sl__bk_window_drain(struct bk_create *c, struct sl_err *err);
+/* Write what is done, and wait until the window has at most max_bytes bytes; 0: until all items are in the manifest. */
+SL_MUST_CHECK int sl__bk_window_shrink(struct bk_create *c, size_t max_bytes, struct sl_err *err);
 void sl__bk_window_fini(struct bk_create *c);
 
 /* The link of an inode with several names; *first: this is its first one. NULL when out of memory. */
@@ -129,18 +135,57 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 /* One of its names has left the window. in_manifest: as a file, under this path. SL_ENOMEM. */
 SL_MUST_CHECK int sl__bk_link_left(struct bk_create *c, struct bk_link *link, bool in_manifest, const char *path);
 
-/* ---- work.c ---- */
 SL_MUST_CHECK int sl__bk_workers_start(struct bk_create *c, struct sl_err *err);
 void sl__bk_workers_stop(struct bk_create *c); /* and join; then no other thread accesses items */
+
+/* ---- contents.c: contents and attributes of files, read into blocks of the store; one thread at a time ---- */
+/* Small files are kept whole, several of them at a time; large ones are cut, in memory that does not depend on their
+ * size. Ids are looked up in bulk before anything is stored. What happens to a file (it vanished, it changed, it cannot
+ * be read) is reported and marked in its item. Only what concerns the repository, memory or a stop is an error here. */
+SL_MUST_CHECK int sl__bk_contents_new(struct bk_contents **out, struct bk_create *c, int lane, struct sl_err *err);
+void sl__bk_contents_free(struct bk_contents *x); /* NULL is allowed */
+
+/* A regular file by its path; item->e has what the walk saw. Its references are complete after the next flush. */
+SL_MUST_CHECK int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_contents_flush(struct bk_contents *x, struct sl_err *err);
+
+/* Where the bytes of a file come from. */
+struct bk_source {
+	/* How many bytes were read (0 at the end), or a negative errno. */
+	ssize_t (*read)(void *ctx, void *buf, size_t n, uint64_t offset);
+	void *ctx;
+	int error; /* set by stream: a negative errno of read, or 0 */
+};
+ssize_t sl__bk_read_fd(void *fd, void *buf, size_t n, uint64_t offset); /* ctx points to a descriptor */
+/* All of item->e.size bytes (fewer when the source ends before: then the size is set); references are complete when 0
+ * returns. */
+SL_MUST_CHECK int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *item, struct bk_source *source,
+					 struct sl_err *err);
+
+/* ---- parent.c: the previous snapshot, walked alongside the tree; one thread at a time ---- */
+/* What has not changed since is taken over without being opened. It only saves work: when it cannot be read to its end,
+ * it ends there, and the rest of the tree is read. */
+/* The snapshot that the options name, or the newest of this host with these paths. *out is NULL when there is none.
+ * SL_ENOENT: the named one does not exist. */
+SL_MUST_CHECK int sl__bk_parent_open(struct bk_parent **out, struct bk_create *c, struct sl_err *err);
+void sl__bk_parent_close(struct bk_parent *p); /* NULL is allowed */
+const struct sl_backup_snapshot *sl__bk_parent_info(const struct bk_parent *p);
+
+/* The entry with that path, or NULL; paths must ascend from call to call. Valid until the next call. */
+SL_MUST_CHECK int sl__bk_parent_find(struct bk_parent *p, const char *path, size_t len, const struct bk_entry **out,
+				     struct sl_err *err);
+/* Do st and the entry agree, so that contents and attributes must be the same, too? */
+bool sl__bk_parent_same(struct bk_parent *p, const struct bk_entry *e, const struct stat *st);
 
 /* ---- visit.c ---- */
 bk_visit_fn sl__bk_create_visit;
 bk_visit_fn sl__bk_create_visit_databases;
 
 /* ---- create.c ---- */
-/* Report and count a problem; path as in the manifest. From any thread. */
-void sl__bk_create_problem(struct bk_create *c, enum sl_backup_problem problem, const char *path,
-			   const struct sl_err *err);
+/* Report and count a problem; path as in the manifest, ctx is a struct bk_create. From any thread. */
+bk_walk_problem_fn sl__bk_create_problem;
+/* Free everything that reads and stores; the session, the roots and the counts stay. */
+void sl__bk_create_release(struct bk_create *c);
 void sl__bk_create_progress(struct bk_create *c);
 /* Of all stores of this create. */
 void sl__bk_create_stats(struct bk_create *c, struct bk_store_stats *out);

@@ -101,22 +101,13 @@ bool sl__bk_glob(const char *pattern, size_t n, const char *text)
 	}
 }
 
-/* Without slashes at its end: "cache/" means "cache". */
-static size_t pattern_length(const char *pattern)
-{
-	size_t n = strlen(pattern);
-	while (n > 1 && pattern[n - 1] == '/')
-		n--;
-	return n;
-}
-
 int sl__bk_excludes_init(struct bk_excludes *x, const char *const *patterns, size_t n, struct sl_err *err)
 {
 	*x = (struct bk_excludes){patterns, n, false};
 	for (size_t i = 0; i < n; i++) {
 		if (patterns[i] == NULL || patterns[i][0] == '\0')
 			return sl_err_set(err, SL_EINVAL, "excludes: pattern %zu is empty", i + 1);
-		x->any_whole |= memchr(patterns[i], '/', pattern_length(patterns[i])) != NULL;
+		x->any_whole |= memchr(patterns[i], '/', sl__bk_trimmed_length(patterns[i])) != NULL;
 	}
 	return 0;
 }
@@ -132,7 +123,7 @@ static const char *without_dot(const char *path)
 bool sl__bk_excluded(const struct bk_excludes *x, const char *name, const char *given, const char *absolute)
 {
 	for (size_t i = 0; i < x->n; i++) {
-		size_t n = pattern_length(x->patterns[i]);
+		size_t n = sl__bk_trimmed_length(x->patterns[i]);
 		if (memchr(x->patterns[i], '/', n) == NULL) {
 			if (sl__bk_glob(x->patterns[i], n, name))
 				return true;

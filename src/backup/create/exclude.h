@@ -26,4 +26,13 @@ bool sl__bk_excluded(const struct bk_excludes *x, const char *name, const char *
 /* One pattern of n bytes, against all of text. */
 bool sl__bk_glob(const char *pattern, size_t n, const char *text);
 
+/* The length of a path or pattern without slashes at its end: "cache/" means "cache". */
+static inline size_t sl__bk_trimmed_length(const char *path)
+{
+	size_t n = strlen(path);
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return n;
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The previous snapshot of a create (parent.h): which one it is, its entries in order, and what has not changed. */
+/* The previous snapshot of a create (create.h): which one it is, its entries in order, and what has not changed. */
 #include "backup/create/create.h"
+#include "backup/helpers.h"
 
 /* A device may have another number after a restart, but then for all its files. */
 struct device {
@@ -135,9 +136,7 @@ int sl__bk_parent_find(struct bk_parent *p, const char *path, size_t len, const 
 		if (rc >= 0)
 			continue;
 		if (rc != SL_ENOENT && rc != SL_ECORRUPT) {
-			if (err != NULL)
-				*err = why;
-			return rc;
+			return sl__bk_result(rc, &why, err);
 		}
 		sl__log(&p->b->env, SL_LOG_WARN, "backup",
 			"cannot read the rest of the parent snapshot; reading the remaining files from the tree",
@@ -146,23 +145,22 @@ int sl__bk_parent_find(struct bk_parent *p, const char *path, size_t len, const 
 	return 0;
 }
 
-static bool same_device(struct bk_parent *p, uint64_t then, uint64_t now)
-{
-	for (size_t i = 0; i < p->devices_n; i++)
-		if (p->devices[i].then == then || p->devices[i].now == now)
-			return p->devices[i].then == then && p->devices[i].now == now;
-	if (p->devices_n == DEVICES)
-		return then == now;
-	p->devices[p->devices_n++] = (struct device){then, now};
-	return true;
-}
-
 bool sl__bk_parent_same(struct bk_parent *p, const struct bk_entry *e, const struct stat *st)
 {
 	if ((e->flags & (BK_ENTRY_CHANGED | BK_ENTRY_FRESH)) != 0 || sl__bk_type_of(st->st_mode) != e->type)
 		return false;
 	/* The copy of a database has another size than the database. */
 	bool size = e->type != SL_BACKUP_FILE || (e->flags & BK_ENTRY_SQLITE) != 0 || e->size == (uint64_t)st->st_size;
-	return size && e->ino == st->st_ino && sl__bk_same_time(e->ctime, st->st_ctim) &&
-	       sl__bk_same_time(e->mtime, st->st_mtim) && same_device(p, e->dev, st->st_dev);
+	if (!size || e->ino != st->st_ino || !sl__bk_same_time(e->ctime, st->st_ctim) ||
+	    !sl__bk_same_time(e->mtime, st->st_mtim))
+		return false;
+
+	/* Is it the device that it was then? */
+	for (size_t i = 0; i < p->devices_n; i++)
+		if (p->devices[i].then == e->dev || p->devices[i].now == st->st_dev)
+			return p->devices[i].then == e->dev && p->devices[i].now == st->st_dev;
+	if (p->devices_n == DEVICES)
+		return e->dev == st->st_dev;
+	p->devices[p->devices_n++] = (struct device){e->dev, st->st_dev};
+	return true;
 }

@@ -14,7 +14,7 @@
  * that is stored again.
  */
 #include "backup/check/needed.h"
-#include "backup/create/contents.h"
+#include "backup/create/create.h"
 
 #define ROUNDS_MAX 8 /* each one because another prune has ended since the last */
 #define PLACES_MAX 16
@@ -52,40 +52,33 @@ static int newer_marks_matter(struct recheck *r, struct sl_err *err)
 	rc = sl__bk_index_packs(c->index, note_relied_on, r);
 	if (rc == 0)
 		rc = sl__bk_store_packs(c->store, note_relied_on, r);
-	return rc != 0 ? rc : r->relied_on;
+	if (rc != 0)
+		return rc;
+	return r->relied_on;
 }
 
 /* ---- block by block ---- */
-
-/* 1: the block is in a pack that no newer mark names; 0: only in others, or in none (*found is false). */
-static int block_stays(struct recheck *r, const struct bk_id *id, bool *found, struct sl_err *err)
-{
-	struct bk_found places[PLACES_MAX];
-	size_t n = 0;
-	int rc = sl__bk_index_find(r->c->index, id, &places[0], err);
-	*found = rc == 0;
-	if (rc != 0)
-		return rc == SL_ENOENT ? 0 : rc;
-	if (!sl__bk_marks_have(&r->newer, &places[0].pack))
-		return 1;
-	rc = sl__bk_index_places(r->c->index, id, places, PLACES_MAX, &n, err);
-	for (size_t i = 0; i < n && rc == 0; i++)
-		if (!sl__bk_marks_have(&r->newer, &places[i].pack))
-			return 1;
-	return rc;
-}
 
 static int store_again(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx,
 		       struct sl_err *err)
 {
 	struct recheck *r = ctx;
+	struct bk_found places[PLACES_MAX];
 	const uint8_t *bytes = NULL;
-	bool found = false;
-	int rc = block_stays(r, &ref->id, &found, err);
-	if (rc != 0)
-		return rc < 0 ? rc : 0;
-	if (!found)
+
+	/* A block in a pack that no newer mark names stays where it is. */
+	int rc = sl__bk_index_find(r->c->index, &ref->id, &places[0], err);
+	if (rc == SL_ENOENT)
 		return packs_are_gone(err);
+	if (rc != 0 || !sl__bk_marks_have(&r->newer, &places[0].pack))
+		return rc;
+	int n = sl__bk_index_places(r->c->index, &ref->id, places, PLACES_MAX, err);
+	if (n < 0)
+		return n;
+	for (int i = 0; i < n; i++)
+		if (!sl__bk_marks_have(&r->newer, &places[i].pack))
+			return 0;
+
 	rc = sl__bk_read_block(r->blocks, &ref->id, ref->len, &bytes, err);
 	if (rc == 0)
 		rc = sl__bk_store_put_always(r->c->store, 0, &(struct bk_block){&ref->id, bytes, ref->len},
@@ -101,18 +94,7 @@ static int rescue_blocks(struct recheck *r, const struct bk_snapshot *s, struct 
 
 	/* The store is finished and the workers have ended: nothing uses these any more. */
 	sl__bk_create_stats(c, &c->before);
-	sl__bk_contents_free(c->own);
-	sl__bk_manifest_writer_free(c->manifest);
-	sl__bk_parent_close(c->parent);
-	sl__bk_reader_free(c->lists);
-	sl__bk_store_free(c->store);
-	sl__bk_index_free(c->index);
-	c->own = NULL;
-	c->manifest = NULL;
-	c->parent = NULL;
-	c->lists = NULL;
-	c->store = NULL;
-	c->index = NULL;
+	sl__bk_create_release(c);
 
 	/* The index as for a create that begins now and has seen the same marks: without packs that are gone, with
 	 * packs that the newer marks name, as long as they exist. */
@@ -132,7 +114,9 @@ static int rescue_blocks(struct recheck *r, const struct bk_snapshot *s, struct 
 	sl__bk_walk_fini(&w);
 	if (rc == SL_ENOENT)
 		return packs_are_gone(err);
-	return rc == 0 ? sl__bk_store_finish(c->store, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_store_finish(c->store, err);
 }
 
 int sl__bk_create_recheck(struct bk_create *c, const struct bk_snapshot *s, struct sl_err *err)

@@ -168,58 +168,43 @@ static int open_copy_source(struct sl__sqlite *from, int dir, const char *name, 
 			       err);
 }
 
-struct sqlite_copying {
-	struct sl_backup *b;
-	int dir;
-	const char *name;
-	int fd;     /* the copy */
-	bool again; /* another attempt may succeed */
-};
-
-static int try_copy(struct sqlite_copying *c, struct sl_err *err)
-{
-	struct sl_backup *b = c->b;
-	struct sl__sqlite from = {.db = NULL, .env = &b->env};
-	struct copy_target to = {.fd = -1};
-	int rc = open_copy_source(&from, c->dir, c->name, err);
-	c->again = false;
-	if (rc != 0) {
-		int got = from.db != NULL ? sqlite3_extended_errcode(from.db) : SQLITE_OK;
-		/* A program opened it, began a change or ended one at the wrong moment? */
-		c->again = got == SQLITE_READONLY_ROLLBACK || got == SQLITE_READONLY_RECOVERY ||
-			   got == SQLITE_READONLY_CANTINIT || (got & 0xff) == SQLITE_CANTOPEN ||
-			   got == SQLITE_IOERR_SHORT_READ;
-		/* SQLite reports that it may not write, which is not wanted here. */
-		if (got == SQLITE_READONLY_ROLLBACK)
-			rc = sl_err_set(err, SL_EAGAIN,
-					"a program ended in the middle of a change, which its journal can undo");
-	}
-	if (rc == 0)
-		rc = open_copy_target(&to, &b->env, err);
-	if (rc == 0)
-		rc = copy_pages(b, &from, &to.db, err);
-	if (rc == 0 && sl__bk_source_disturbed(from.db)) {
-		c->again = true;
-		rc = sl_err_set(err, SL_EAGAIN, "another program opened it during the copy");
-	}
-	sl__sqlite_rollback(&from);
-	sl__sqlite_close(&from);
-	if (to.db.env != NULL)
-		sl__sqlite_close(&to.db);
-	if (rc == 0)
-		c->fd = to.fd;
-	else if (to.fd >= 0)
-		(void)sl__io_real.close(to.fd, NULL);
-	return rc;
-}
-
 int sl__bk_sqlite_copy(struct sl_backup *b, int dir, const char *name, int *fd, struct sl_err *err)
 {
-	struct sqlite_copying c = {.b = b, .dir = dir, .name = name, .again = true};
+	bool again = true; /* another attempt may succeed */
 	int rc = 0;
-	for (int i = 0; c.again && i < ATTEMPTS; i++)
-		rc = try_copy(&c, err);
-	if (rc == 0)
-		*fd = c.fd;
+	for (int i = 0; again && i < ATTEMPTS; i++) {
+		struct sl__sqlite from = {.db = NULL, .env = &b->env};
+		struct copy_target to = {.fd = -1};
+		again = false;
+		rc = open_copy_source(&from, dir, name, err);
+		if (rc != 0) {
+			int got = from.db != NULL ? sqlite3_extended_errcode(from.db) : SQLITE_OK;
+			/* A program opened it, began a change or ended one at the wrong moment? */
+			again = got == SQLITE_READONLY_ROLLBACK || got == SQLITE_READONLY_RECOVERY ||
+				got == SQLITE_READONLY_CANTINIT || (got & 0xff) == SQLITE_CANTOPEN ||
+				got == SQLITE_IOERR_SHORT_READ;
+			/* SQLite reports that it may not write, which is not wanted here. */
+			if (got == SQLITE_READONLY_ROLLBACK)
+				rc = sl_err_set(
+					err, SL_EAGAIN,
+					"a program ended in the middle of a change, which its journal can undo");
+		}
+		if (rc == 0)
+			rc = open_copy_target(&to, &b->env, err);
+		if (rc == 0)
+			rc = copy_pages(b, &from, &to.db, err);
+		if (rc == 0 && sl__bk_source_disturbed(from.db)) {
+			again = true;
+			rc = sl_err_set(err, SL_EAGAIN, "another program opened it during the copy");
+		}
+		sl__sqlite_rollback(&from);
+		sl__sqlite_close(&from);
+		if (to.db.env != NULL)
+			sl__sqlite_close(&to.db);
+		if (rc == 0)
+			*fd = to.fd;
+		else if (to.fd >= 0)
+			(void)sl__io_real.close(to.fd, NULL);
+	}
 	return rc;
 }

@@ -7,14 +7,14 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "backup/create/contents.h"
+#include "backup/create/create.h"
 #include "backup/create/sqlite_copy.h"
 
 static void report_visit(struct bk_create *c, const struct bk_visit *v, int errnum, const char *what)
 {
 	struct sl_err err = SL_ERR_INIT;
 	(void)sl_err_set_errno(&err, errnum, "%s /%.160s", what, v->path);
-	sl__bk_create_problem(c, errnum == ENOENT ? SL_BACKUP_VANISHED : SL_BACKUP_UNREADABLE, v->path, &err);
+	sl__bk_create_problem(errnum == ENOENT ? SL_BACKUP_VANISHED : SL_BACKUP_UNREADABLE, v->path, &err, c);
 }
 
 /* ---- taken over ---- */
@@ -47,44 +47,40 @@ static int add_lookup(const struct bk_ref *ref, void *ctx)
 	return rc;
 }
 
-/* *all: all blocks of the entry exist in packs to rely on. */
-static int has_all_blocks(struct bk_create *c, const struct bk_entry *e, bool *all, struct sl_err *err)
-{
-	struct block_lookup a = {.c = c, .err = err};
-	*all = true;
-	if (!c->check_parent || e->refs_n == 0)
-		return 0;
-	int rc = sl__bk_entry_all_refs(c->lists, e, add_lookup, &a, err);
-	if (rc == 0)
-		rc = look_up_blocks(&a);
-	/* A list of blocks that only one pack still contains gets into a second one, as manifest blocks do. */
-	bool lists = !a.any_missing && (e->flags & BK_ENTRY_LISTS) != 0;
-	for (size_t i = 0; i < e->refs_n && rc == 0 && lists; i++) {
-		const struct bk_ref *ref = &e->refs[i];
-		const uint8_t *bytes = NULL;
-		rc = sl__bk_read_block(c->lists, &ref->id, ref->len, &bytes, err);
-		if (rc == 0)
-			rc = sl__bk_store_metadata(c->store, c->b->opts.threads,
-						   &(struct bk_block){&ref->id, bytes, ref->len}, NULL, err);
-	}
-	*all = rc == 0 && !a.any_missing;
-	return rc == SL_ENOENT || rc == SL_ECORRUPT ? 0 : rc; /* a list cannot be read: read the file */
-}
-
 /* 1: the parent's entry was added to the window; 0: the file must be read. */
 static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_entry *parent, struct bk_link *link,
 		     struct sl_err *err)
 {
-	bool all;
+	struct block_lookup a = {.c = c, .err = err};
+	int rc = 0;
 	if (parent == NULL || c->o.force == SL_ON || !sl__bk_parent_same(c->parent, parent, &v->st))
 		return 0;
 	if (v->has_journal && c->o.sqlite != SL_OFF)
 		return 0; /* what the journal of a database holds does not show in its file */
 	if ((parent->flags & BK_ENTRY_SQLITE) != 0 && c->o.sqlite == SL_OFF)
 		return 0; /* a copy through SQLite is not wanted, and its journals belong to the file */
-	int rc = has_all_blocks(c, parent, &all, err);
-	if (rc != 0 || !all)
+
+	/* Do all its blocks exist in packs to rely on? */
+	if (c->check_parent && parent->refs_n > 0) {
+		rc = sl__bk_entry_all_refs(c->lists, parent, add_lookup, &a, err);
+		if (rc == 0)
+			rc = look_up_blocks(&a);
+		/* A list of blocks that only one pack still contains gets into a second one, as manifest blocks do. */
+		bool lists = !a.any_missing && (parent->flags & BK_ENTRY_LISTS) != 0;
+		for (size_t i = 0; i < parent->refs_n && rc == 0 && lists; i++) {
+			const struct bk_ref *ref = &parent->refs[i];
+			const uint8_t *bytes = NULL;
+			rc = sl__bk_read_block(c->lists, &ref->id, ref->len, &bytes, err);
+			if (rc == 0)
+				rc = sl__bk_store_metadata(c->store, c->b->opts.threads,
+							   &(struct bk_block){&ref->id, bytes, ref->len}, NULL, err);
+		}
+	}
+	if (rc == SL_ENOENT || rc == SL_ECORRUPT || (rc == 0 && a.any_missing))
+		return 0; /* a block is missing, or a list cannot be read: read the file */
+	if (rc != 0)
 		return rc;
+
 	struct bk_entry e = *parent;
 	e.dev = v->st.st_dev;
 	e.nlink = v->st.st_nlink;
@@ -94,26 +90,12 @@ static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_en
 		atomic_fetch_add(&c->counts.bytes_done, e.size);
 	}
 	rc = sl__bk_window_entry(c, &e, link, err);
-	return rc != 0 ? rc : 1;
+	if (rc != 0)
+		return rc;
+	return 1;
 }
 
 /* ---- SQLite databases ---- */
-
-/* Store the bytes of a copy as the contents of the file. */
-static int store_database_copy(struct bk_create *c, struct bk_item *item, int fd, struct sl_err *err)
-{
-	struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
-	struct sl_io_stat st;
-	int rc = sl__io_real.fstat(fd, &st, NULL);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "stat the copy of /%.160s", item->e.path);
-	item->e.size = st.size;
-	item->e.flags |= BK_ENTRY_SQLITE;
-	rc = sl__bk_contents_stream(c->own, item, &source, err);
-	if (rc != 0 || source.error == 0)
-		return rc;
-	return sl_err_set_errno(err, -source.error, "read the copy of /%.160s", item->e.path);
-}
 
 /* Store it as it is, perhaps in the middle of a change: reported, and never taken over by a later snapshot. */
 static int store_database_file(struct bk_create *c, struct bk_item *item, struct bk_sqlite_file *file,
@@ -124,13 +106,13 @@ static int store_database_file(struct bk_create *c, struct bk_item *item, struct
 	/* Of a database that is damaged itself, the file is all that can be kept. */
 	bool damaged = why.code == SL_ECORRUPT;
 	(void)sl_err_wrap(&why, why.code, "cannot be copied as a database, is kept as a file");
-	sl__bk_create_problem(c, damaged ? SL_BACKUP_CHANGED : SL_BACKUP_AS_FILE, item->e.path, &why);
+	sl__bk_create_problem(damaged ? SL_BACKUP_CHANGED : SL_BACKUP_AS_FILE, item->e.path, &why, c);
 	item->e.flags |= BK_ENTRY_CHANGED;
 	int rc = sl__bk_contents_stream(c->own, item, &source, err);
 	if (rc != 0 || source.error == 0)
 		return rc;
 	(void)sl_err_set_errno(&why, -source.error, "read /%.160s", item->e.path);
-	sl__bk_create_problem(c, SL_BACKUP_UNREADABLE, item->e.path, &why);
+	sl__bk_create_problem(SL_BACKUP_UNREADABLE, item->e.path, &why, c);
 	item->gone = true;
 	return 0;
 }
@@ -155,8 +137,20 @@ static int copy_database(struct bk_create *c, struct bk_visit *v, struct bk_item
 	*copied = true;
 	rc = sl__bk_sqlite_copy(c->b, v->dir, v->name, &fd, &why);
 	if (rc == 0) {
+		/* The bytes of the copy are the contents of the file. */
+		struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
+		struct sl_io_stat st;
 		v->leave_out_journal = true;
-		rc = store_database_copy(c, item, fd, err);
+		rc = sl__io_real.fstat(fd, &st, NULL);
+		if (rc != 0) {
+			rc = sl_err_set_errno(err, -rc, "stat the copy of /%.160s", item->e.path);
+		} else {
+			item->e.size = st.size;
+			item->e.flags |= BK_ENTRY_SQLITE;
+			rc = sl__bk_contents_stream(c->own, item, &source, err);
+			if (rc == 0 && source.error != 0)
+				rc = sl_err_set_errno(err, -source.error, "read the copy of /%.160s", item->e.path);
+		}
 		(void)sl__io_real.close(fd, NULL);
 	} else if (rc == SL_ECANCELLED) {
 		if (err != NULL)
@@ -223,28 +217,6 @@ static int visit_other(struct bk_create *c, const struct bk_visit *v, struct bk_
 	return sl__bk_window_add(c, item, false, err);
 }
 
-static int visit_file(struct bk_create *c, struct bk_visit *v, bool known, struct bk_link *link, struct sl_err *err)
-{
-	struct bk_item *item = new_item(c, v, NULL, 0);
-	if (item == NULL)
-		return sl__no_memory(err, "create a snapshot");
-	item->known = known;
-	item->link = link;
-	bool copied = false;
-	int rc = 0;
-	if (c->o.sqlite != SL_OFF && sl__bk_maybe_database(&v->st))
-		rc = copy_database(c, v, item, &copied, err);
-	/* An empty file is not opened: closing one that is about to become a database would release its locks. */
-	bool complete = copied || v->st.st_size == 0;
-	if (rc == 0 && complete)
-		rc = read_item_xattrs(c, v, item, err);
-	if (rc != 0) {
-		sl__bk_item_free(&c->b->env, item);
-		return rc;
-	}
-	return sl__bk_window_add(c, item, !complete, err);
-}
-
 /* A database that was copied before everything else; those that the walk has passed no longer exist in the tree. */
 static struct bk_item *copied_before(struct bk_create *c, const struct bk_visit *v)
 {
@@ -282,9 +254,27 @@ static int visit_first_name(struct bk_create *c, struct bk_visit *v, struct bk_l
 	rc = take_over(c, v, parent, link, err);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
-	if (S_ISREG(v->st.st_mode))
-		return visit_file(c, v, parent != NULL, link, err);
-	return visit_other(c, v, link, err);
+	if (!S_ISREG(v->st.st_mode))
+		return visit_other(c, v, link, err);
+
+	/* A file that is new, or has changed. */
+	item = new_item(c, v, NULL, 0);
+	if (item == NULL)
+		return sl__no_memory(err, "create a snapshot");
+	item->known = parent != NULL;
+	item->link = link;
+	bool copied = false;
+	if (c->o.sqlite != SL_OFF && sl__bk_maybe_database(&v->st))
+		rc = copy_database(c, v, item, &copied, err);
+	/* An empty file is not opened: closing one that is about to become a database would release its locks. */
+	bool complete = copied || v->st.st_size == 0;
+	if (rc == 0 && complete)
+		rc = read_item_xattrs(c, v, item, err);
+	if (rc != 0) {
+		sl__bk_item_free(&c->b->env, item);
+		return rc;
+	}
+	return sl__bk_window_add(c, item, !complete, err);
 }
 
 int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
@@ -304,7 +294,7 @@ int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
 		struct sl_err why = SL_ERR_INIT;
 		(void)sl_err_set(&why, SL_EUNSUPPORTED, "/%.160s is a %s: these are not backed up", v->path,
 				 S_ISSOCK(v->st.st_mode) ? "socket" : "file of an unknown type");
-		sl__bk_create_problem(c, SL_BACKUP_SKIPPED, v->path, &why);
+		sl__bk_create_problem(SL_BACKUP_SKIPPED, v->path, &why, c);
 		return 0;
 	}
 	if (!S_ISDIR(v->st.st_mode) && v->st.st_nlink > 1) {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "backup/create/source_vfs.h"
-#include "backup/grow.h"
+#include "backup/helpers.h"
 #include "backup/manifest/manifest.h"
 
 struct folder {
@@ -49,6 +49,8 @@ struct walk {
 static void report_problem(struct walk *w, int errnum, const char *what)
 {
 	struct sl_err err = SL_ERR_INIT;
+	if (w->o->problem == NULL)
+		return;
 	bool vanished = errnum == ENOENT || errnum == ESTALE || errnum == ENOTDIR || errnum == ELOOP;
 	(void)sl_err_set_errno(&err, errnum, "%s /%.160s", what, sl__buf_str(&w->path));
 	w->o->problem(vanished ? SL_BACKUP_VANISHED : SL_BACKUP_UNREADABLE, sl__buf_str(&w->path), &err, w->o->ctx);
@@ -163,22 +165,6 @@ static bool reopen_folder(struct walk *w, struct folder *f)
 
 /* ---- one name ---- */
 
-static bool is_excluded(struct walk *w, const char *name)
-{
-	if (w->o->excludes->n == 0)
-		return false;
-	if (w->o->excludes->any_whole) {
-		sl__buf_clear(&w->given);
-		sl__buf_clear(&w->absolute);
-		(void)sl__buf_printf(&w->absolute, "/%s", w->path.data);
-		size_t n = strlen(w->in->path);
-		bool slash = w->in->given[0] == '/' && w->in->given[1] == '\0';
-		(void)sl__buf_printf(&w->given, "%s%s%s", w->in->given, n == 0 && !slash ? "/" : "",
-				     w->path.data + (slash && n > 0 ? n + 1 : n));
-	}
-	return sl__bk_excluded(w->o->excludes, name, sl__buf_str(&w->given), sl__buf_str(&w->absolute));
-}
-
 static const char *const journals[] = {"-wal", "-shm", "-journal"};
 
 /* Is it a journal of a database that was visited before? That one sorts before it. */
@@ -240,8 +226,21 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 		(void)sl__buf_append(&w->path, "/", 1);
 	if (sl__buf_str_append(&w->path, name) != 0)
 		return sl__no_memory(err, "walk the tree");
-	if (is_excluded(w, name) || is_left_out(f, name))
+
+	/* Is it excluded? A pattern with a slash needs its path, as the caller gave it and absolute. */
+	const struct bk_excludes *x = w->o->excludes;
+	if (x->n > 0 && x->any_whole) {
+		sl__buf_clear(&w->given);
+		sl__buf_clear(&w->absolute);
+		(void)sl__buf_printf(&w->absolute, "/%s", w->path.data);
+		size_t n = strlen(w->in->path);
+		bool slash = w->in->given[0] == '/' && w->in->given[1] == '\0';
+		(void)sl__buf_printf(&w->given, "%s%s%s", w->in->given, n == 0 && !slash ? "/" : "",
+				     w->path.data + (slash && n > 0 ? n + 1 : n));
+	}
+	if (sl__bk_excluded(x, name, sl__buf_str(&w->given), sl__buf_str(&w->absolute)) || is_left_out(f, name))
 		return 0;
+
 	struct bk_visit v = {.path = w->path.data, .path_len = w->path.len, .dir = f->fd, .name = name, .fd = -1};
 	if (w->path.len >= BK_PATH_MAX) {
 		report_problem(w, ENAMETOOLONG, "visit");
@@ -264,22 +263,6 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 	f->databases = grown;
 	f->databases[f->databases_n++] = (struct database){name, !v.leave_out_journal};
 	return 0;
-}
-
-static int walk_stack(struct walk *w, struct sl_err *err)
-{
-	int rc = 0;
-	while (rc == 0 && w->depth > 0) {
-		struct folder *f = &w->stack[w->depth - 1];
-		w->path.len = f->path_len;
-		if (w->path.data != NULL)
-			w->path.data[f->path_len] = '\0';
-		if (f->at == f->n || !reopen_folder(w, f))
-			pop_folder(w);
-		else
-			rc = visit_name(w, f, f->order[f->at++], err);
-	}
-	return rc;
 }
 
 /* ---- roots ---- */
@@ -366,8 +349,16 @@ int sl__bk_walk(const struct sl_env *env, const struct bk_walk_opts *opts, struc
 		rc = visit_above(&w, w.in->path, before, err);
 		if (rc == 0)
 			rc = enter_root(&w, w.in->path, err);
-		if (rc == 0)
-			rc = walk_stack(&w, err);
+		while (rc == 0 && w.depth > 0) {
+			struct folder *f = &w.stack[w.depth - 1];
+			w.path.len = f->path_len;
+			if (w.path.data != NULL)
+				w.path.data[f->path_len] = '\0';
+			if (f->at == f->n || !reopen_folder(&w, f))
+				pop_folder(&w);
+			else
+				rc = visit_name(&w, f, f->order[f->at++], err);
+		}
 		before = w.in->path;
 	}
 	while (w.depth > 0)
@@ -378,4 +369,104 @@ int sl__bk_walk(const struct sl_env *env, const struct bk_walk_opts *opts, struc
 	sl__buf_fini(&w.absolute);
 	sl__bk_tree_close(&w.root);
 	return rc;
+}
+
+/* ---- the paths of a create: made absolute and real, sorted, without those inside others ---- */
+
+/* 0 or a negative errno. */
+static int real_path(const char *path, char out[PATH_MAX])
+{
+	struct stat st;
+	char folder[PATH_MAX];
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return realpath(path, out) != NULL ? 0 : -errno;
+	if (lstat(path, &st) != 0)
+		return -errno;
+
+	/* The real name of the folder, then the last component as it is: a link to a file is backed up as a link. */
+	size_t n = sl__bk_trimmed_length(path), base = n;
+	while (base > 0 && path[base - 1] != '/')
+		base--;
+	if (n >= sizeof(folder))
+		return -ENAMETOOLONG;
+	memcpy(folder, base > 0 ? path : ".", base > 0 ? base : 1);
+	folder[base > 0 ? base : 1] = '\0';
+	if (realpath(folder, out) == NULL)
+		return -errno;
+	size_t len = strcmp(out, "/") == 0 ? 0 : strlen(out);
+	if (len + 1 + (n - base) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	out[len] = '/';
+	memcpy(out + len + 1, path + base, n - base);
+	out[len + 1 + (n - base)] = '\0';
+	return 0;
+}
+
+static void root_fini(const struct sl_env *env, struct bk_root *r)
+{
+	sl__free(env, r->path);
+	sl__free(env, r->given);
+}
+
+static int compare_roots(const void *a, const void *b)
+{
+	const struct bk_root *x = a, *y = b;
+	return sl__bk_path_compare(x->path, strlen(x->path), y->path, strlen(y->path));
+}
+
+int sl__bk_roots_init(struct bk_roots *out, const struct sl_env *env, const char *const *paths, size_t n,
+		      struct sl_err *err)
+{
+	struct bk_roots r = {NULL, 0};
+	if (paths == NULL || n == 0)
+		return sl_err_set(err, SL_EINVAL, "paths: no path is given");
+	r.roots = sl__calloc(env, n, sizeof(*r.roots));
+	int rc = r.roots == NULL ? sl__no_memory(err, "create a snapshot") : 0;
+	while (rc == 0 && r.n < n) {
+		const char *path = paths[r.n];
+		struct bk_root *root = &r.roots[r.n++];
+		char real[PATH_MAX];
+		if (path == NULL || path[0] == '\0') {
+			rc = sl_err_set(err, SL_EINVAL, "paths: a path is empty");
+			break;
+		}
+		rc = real_path(path, real);
+		if (rc != 0) {
+			rc = sl_err_set_errno(err, -rc, "cannot back up %.160s", path);
+			break;
+		}
+		root->path = sl__strdup(env, real + 1);
+		root->given = sl__strdup(env, path);
+		if (root->path == NULL || root->given == NULL)
+			rc = sl__no_memory(err, "create a snapshot");
+		else
+			root->given[sl__bk_trimmed_length(path)] = '\0';
+	}
+	if (rc != 0) {
+		sl__bk_roots_fini(env, &r);
+		return rc;
+	}
+	/* Sorted, what is inside another root directly follows it. */
+	qsort(r.roots, r.n, sizeof(*r.roots), compare_roots);
+	size_t kept = 0;
+	for (size_t i = 0; i < r.n; i++) {
+		const char *path = r.roots[i].path, *outer = kept > 0 ? r.roots[kept - 1].path : NULL;
+		size_t len = outer != NULL ? strlen(outer) : 0;
+		if (outer != NULL &&
+		    (len == 0 || (strncmp(path, outer, len) == 0 && (path[len] == '\0' || path[len] == '/'))))
+			root_fini(env, &r.roots[i]);
+		else
+			r.roots[kept++] = r.roots[i];
+	}
+	r.n = kept;
+	*out = r;
+	return 0;
+}
+
+void sl__bk_roots_fini(const struct sl_env *env, struct bk_roots *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		root_fini(env, &r->roots[i]);
+	sl__free(env, r->roots);
+	*r = (struct bk_roots){NULL, 0};
 }

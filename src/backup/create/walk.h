@@ -51,8 +51,8 @@ struct bk_walk_opts {
 	const struct bk_roots *roots;
 	const struct bk_excludes *excludes;
 	bool one_file_system;
-	bk_visit_fn *visit; /* 0 to continue; another value ends the walk and is its result */
-	bk_walk_problem_fn *problem;
+	bk_visit_fn *visit;          /* 0 to continue; another value ends the walk and is its result */
+	bk_walk_problem_fn *problem; /* NULL: not reported */
 	void *ctx;
 };
 SL_MUST_CHECK int sl__bk_walk(const struct sl_env *env, const struct bk_walk_opts *opts, struct sl_err *err);

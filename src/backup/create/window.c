@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The window between the walk and the manifest, and inodes with several names. Only the caller's thread runs this code;
- * the workers see runs (work.c) and set items done.
+ * The window between the walk and the manifest, inodes with several names, and the workers. Only the caller's thread
+ * runs the code of the window. Each worker takes a run of files from the queue, reads them, and sets them done together.
  *
  * Of several names of an inode, the first that enters the manifest is the file, the others link to it (C3). When the
  * first one could not be read (it vanished), the next one takes its place. A link is freed when all of its names have
  * been met and have left the window, so memory holds only links with names that are still to come.
  */
-#include "backup/create/contents.h"
+#include "backup/create/create.h"
 
 #define WINDOW_BYTES (4u << 20) /* of items in memory; then the walk waits */
 #define RUN_FILES 64u
@@ -32,29 +32,6 @@ static size_t bucket_of(const struct bk_links *l, uint64_t dev, uint64_t ino)
 	return (size_t)(h >> 20) & (l->buckets_n - 1);
 }
 
-static bool grow_buckets(const struct sl_env *env, struct bk_links *l)
-{
-	size_t was = l->buckets_n;
-	struct bk_link **old = l->buckets;
-	if (l->n < was)
-		return true;
-	size_t n = was != 0 ? 2 * was : 256;
-	struct bk_link **more = sl__calloc(env, n, sizeof(*more));
-	if (more == NULL)
-		return was != 0;
-	l->buckets = more;
-	l->buckets_n = n;
-	for (size_t i = 0; i < was; i++)
-		for (struct bk_link *link = old[i], *next; link != NULL; link = next) {
-			size_t at = bucket_of(l, link->dev, link->ino);
-			next = link->next;
-			link->next = more[at];
-			more[at] = link;
-		}
-	sl__free(env, old);
-	return true;
-}
-
 struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bool *first)
 {
 	const struct sl_env *env = &c->b->env;
@@ -67,8 +44,27 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 	while (link != NULL && (link->dev != st->st_dev || link->ino != st->st_ino))
 		link = link->next;
 	*first = link == NULL;
+	if (link == NULL && l->n >= l->buckets_n) {
+		/* More buckets; those that exist are enough when there is no memory for more. */
+		size_t n = l->buckets_n != 0 ? 2 * l->buckets_n : 256;
+		struct bk_links more = {.n = l->n, .buckets_n = n};
+		more.buckets = sl__calloc(env, n, sizeof(*more.buckets));
+		if (more.buckets == NULL && l->buckets_n == 0)
+			return NULL;
+		if (more.buckets != NULL) {
+			for (size_t i = 0; i < l->buckets_n; i++)
+				for (struct bk_link *old = l->buckets[i], *next; old != NULL; old = next) {
+					size_t at = bucket_of(&more, old->dev, old->ino);
+					next = old->next;
+					old->next = more.buckets[at];
+					more.buckets[at] = old;
+				}
+			sl__free(env, l->buckets);
+			*l = more;
+		}
+	}
 	if (link == NULL) {
-		link = grow_buckets(env, l) ? sl__calloc(env, 1, sizeof(*link)) : NULL;
+		link = sl__calloc(env, 1, sizeof(*link));
 		if (link == NULL)
 			return NULL;
 		size_t at = bucket_of(l, st->st_dev, st->st_ino);
@@ -118,35 +114,6 @@ static int add_to_manifest(struct bk_create *c, const struct bk_entry *e, struct
 	return rc;
 }
 
-static int write_item(struct bk_create *c, struct bk_item *item, struct sl_err *err)
-{
-	struct bk_entry *e = &item->e;
-	int rc = 0;
-	if (!item->gone && item->link != NULL && e->type == SL_BACKUP_HARDLINK) {
-		/* A name whose file is in the manifest becomes a link to it. */
-		e->target = item->link->path;
-		e->target_len = e->target != NULL ? strlen(e->target) : 0;
-		if (e->target == NULL) {
-			/* The name before it could not be read: this one is the file. */
-			e->type = SL_BACKUP_FILE;
-			rc = sl__bk_contents_file(c->own, item, err);
-			if (rc == 0)
-				rc = sl__bk_contents_flush(c->own, err);
-			if (rc != 0)
-				return rc;
-		}
-	}
-	if (!item->gone) {
-		rc = add_to_manifest(c, e, err);
-		if (e->type == SL_BACKUP_FILE)
-			atomic_fetch_add(item->known ? &c->counts.files_changed : &c->counts.files_new,
-					 !item->taken_over);
-	}
-	if (rc == 0 && item->link != NULL && sl__bk_link_left(c, item->link, !item->gone, e->path) != 0)
-		rc = sl__no_memory(err, "create a snapshot");
-	return rc;
-}
-
 /* Write everything at the front that is done. */
 static int write_done_items(struct bk_create *c, struct sl_err *err)
 {
@@ -157,7 +124,28 @@ static int write_done_items(struct bk_create *c, struct sl_err *err)
 		if (c->first == NULL)
 			c->last = NULL;
 		c->window_bytes -= item->bytes_counted;
-		rc = write_item(c, item, err);
+
+		struct bk_entry *e = &item->e;
+		if (!item->gone && item->link != NULL && e->type == SL_BACKUP_HARDLINK) {
+			/* A name whose file is in the manifest becomes a link to it. */
+			e->target = item->link->path;
+			e->target_len = e->target != NULL ? strlen(e->target) : 0;
+			if (e->target == NULL) {
+				/* The name before it could not be read: this one is the file. */
+				e->type = SL_BACKUP_FILE;
+				rc = sl__bk_contents_file(c->own, item, err);
+				if (rc == 0)
+					rc = sl__bk_contents_flush(c->own, err);
+			}
+		}
+		if (rc == 0 && !item->gone) {
+			rc = add_to_manifest(c, e, err);
+			if (e->type == SL_BACKUP_FILE)
+				atomic_fetch_add(item->known ? &c->counts.files_changed : &c->counts.files_new,
+						 !item->taken_over);
+		}
+		if (rc == 0 && item->link != NULL && sl__bk_link_left(c, item->link, !item->gone, e->path) != 0)
+			rc = sl__no_memory(err, "create a snapshot");
 		atomic_fetch_add(&c->counts.bytes_done, item->owed); /* holes, and what was not read */
 		sl__bk_item_free(&c->b->env, item);
 	}
@@ -185,8 +173,7 @@ static void queue_run(struct bk_create *c)
 
 /* ---- the window ---- */
 
-/* Write what is done, and wait until the window has at most max_bytes bytes. */
-static int shrink_window(struct bk_create *c, size_t max_bytes, struct sl_err *err)
+int sl__bk_window_shrink(struct bk_create *c, size_t max_bytes, struct sl_err *err)
 {
 	int rc = write_done_items(c, err);
 	while (rc == 0 && c->first != NULL && c->window_bytes > max_bytes) {
@@ -226,7 +213,7 @@ int sl__bk_window_add(struct bk_create *c, struct bk_item *item, bool to_read, s
 	} else {
 		atomic_store_explicit(&item->done, true, memory_order_release);
 	}
-	return shrink_window(c, WINDOW_BYTES, err);
+	return sl__bk_window_shrink(c, WINDOW_BYTES, err);
 }
 
 int sl__bk_window_entry(struct bk_create *c, const struct bk_entry *e, struct bk_link *link, struct sl_err *err)
@@ -239,11 +226,6 @@ int sl__bk_window_entry(struct bk_create *c, const struct bk_entry *e, struct bk
 	item->link = link;
 	item->taken_over = true;
 	return sl__bk_window_add(c, item, false, err);
-}
-
-int sl__bk_window_drain(struct bk_create *c, struct sl_err *err)
-{
-	return shrink_window(c, 0, err);
 }
 
 static void free_items(const struct sl_env *env, struct bk_item *first)
@@ -268,4 +250,101 @@ void sl__bk_window_fini(struct bk_create *c)
 	sl__free(env, c->links->buckets);
 	sl__free(env, c->links);
 	c->links = NULL;
+}
+
+/* ---- the workers ---- */
+
+struct worker {
+	struct bk_create *c;
+	struct bk_contents *contents;
+};
+
+static void *work(void *arg)
+{
+	struct worker w = *(struct worker *)arg;
+	struct bk_create *c = w.c;
+	int rc = 0;
+	sl__free(&c->b->env, arg);
+	while (rc == 0) {
+		/* Take a run, its items chained by next_work. */
+		sl__lock(&c->mu);
+		while (c->queue == NULL && !c->ended && c->failed == 0)
+			(void)sl__wait(&c->b->env, &c->work, &c->mu, SL_FOREVER);
+		struct bk_item *run = c->failed == 0 ? c->queue : NULL, *last = run;
+		while (last != NULL && !last->ends_run)
+			last = last->next_work;
+		if (last != NULL) {
+			c->queue = last->next_work;
+			if (c->queue == NULL)
+				c->queue_last = NULL;
+			last->next_work = NULL;
+		}
+		sl__unlock(&c->mu);
+		if (run == NULL)
+			break;
+
+		struct sl_err err = SL_ERR_INIT;
+		for (struct bk_item *item = run; rc == 0 && item != NULL; item = item->next_work)
+			rc = sl__bk_contents_file(w.contents, item, &err);
+		if (rc == 0)
+			rc = sl__bk_contents_flush(w.contents, &err);
+		/* Once done is set, an item may be freed immediately (C2). */
+		for (struct bk_item *item = run, *next; rc == 0 && item != NULL; item = next) {
+			next = item->next_work;
+			atomic_store_explicit(&item->done, true, memory_order_release);
+		}
+		sl__lock(&c->mu);
+		if (rc != 0 && c->failed == 0) {
+			c->failed = rc;
+			c->failure = err;
+		}
+		if (rc != 0)
+			sl__broadcast(&c->work);
+		sl__signal(&c->done);
+		sl__unlock(&c->mu);
+		if (rc == 0)
+			sl__bk_create_progress(c);
+	}
+	sl__bk_contents_free(w.contents);
+	return NULL;
+}
+
+int sl__bk_workers_start(struct bk_create *c, struct sl_err *err)
+{
+	int rc = 0;
+	c->threads = sl__calloc(&c->b->env, (size_t)c->b->opts.threads, sizeof(*c->threads));
+	if (c->threads == NULL)
+		return sl__no_memory(err, "start the workers");
+	for (int i = 0; i < c->b->opts.threads; i++) {
+		struct worker *w = sl__calloc(&c->b->env, 1, sizeof(*w));
+		if (w == NULL)
+			return sl__no_memory(err, "start a worker");
+		w->c = c;
+		rc = sl__bk_contents_new(&w->contents, c, i, err);
+		if (rc == 0) {
+			rc = sl__thread_start(&c->threads[i], "backup-read", work, w);
+			if (rc != 0)
+				rc = sl__thread_error(err, rc, "reader", "a backup");
+		}
+		if (rc != 0) {
+			sl__bk_contents_free(w->contents);
+			sl__free(&c->b->env, w);
+			return rc;
+		}
+		c->threads_n++;
+	}
+	return 0;
+}
+
+void sl__bk_workers_stop(struct bk_create *c)
+{
+	sl__lock(&c->mu);
+	c->ended = true;
+	sl__broadcast(&c->work);
+	sl__unlock(&c->mu);
+	for (int i = 0; i < c->threads_n; i++)
+		(void)pthread_join(c->threads[i], NULL);
+	sl__free(&c->b->env, c->threads);
+	c->threads = NULL;
+	c->threads_n = 0;
 }

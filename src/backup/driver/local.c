@@ -158,21 +158,6 @@ static const struct sl_driver_ops local_ops = {
 	.close = close_driver,
 };
 
-/* Create the folder if asked to, and check that it is a folder. */
-static int check_root(const struct sl_env *env, const char *path, bool create, struct sl_err *err)
-{
-	int rc = create ? sl__mkdirs(env, path) : 0;
-	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM) /* may pass */
-		return sl_err_set_errno(err, -rc, "repository %s: make the folder", path);
-	if (rc < 0)
-		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.150s: %s", path, strerror(-rc));
-	int fd = SL__IO(env, open, path, O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "repository %s: open the folder", path);
-	(void)SL__IO(env, close, fd);
-	return 0;
-}
-
 int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_driver_local_opts *opts, struct sl_err *err)
 {
 	struct sl_driver_local_opts o;
@@ -188,10 +173,20 @@ int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_drive
 	if ((unsigned)o.create > SL_OFF)
 		return sl_err_set(err, SL_EINVAL, "local driver: create: not a switch");
 	rc = sl__env_init(&env, o.env, err);
-	if (rc == 0)
-		rc = check_root(&env, path, o.create == SL_ON, err);
 	if (rc != 0)
 		return rc;
+
+	/* Create the folder if asked to, and check that it is a folder. */
+	rc = o.create == SL_ON ? sl__mkdirs(&env, path) : 0;
+	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM) /* may pass */
+		return sl_err_set_errno(err, -rc, "repository %s: make the folder", path);
+	if (rc < 0)
+		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.150s: %s", path, strerror(-rc));
+	int fd = SL__IO(&env, open, path, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "repository %s: open the folder", path);
+	(void)SL__IO(&env, close, fd);
+
 	struct local *l = sl__calloc(&env, 1, sizeof(*l));
 	if (l == NULL)
 		return sl_err_set(err, SL_ENOMEM, "repository %s: out of memory", path);

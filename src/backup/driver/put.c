@@ -182,7 +182,9 @@ static int update_object(struct local *l, const struct local_object *o, struct s
 	if (rc == 0 && (open.dev != named.dev || open.ino != named.ino))
 		rc = -ENOENT;
 	(void)SL__IO(&l->env, close, fd);
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "repository %s: update %s", l->root, o->name);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "repository %s: update %s", l->root, o->name);
+	return 0;
 }
 
 int sl__bk_local_put(void *driver, const char *name, const void *bytes, size_t len, enum sl_driver_put how,

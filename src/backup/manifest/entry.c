@@ -70,20 +70,6 @@ static const char *wrong_type(const struct bk_entry *e)
 	return wrong_path(e->target, e->target_len);
 }
 
-static const char *wrong_xattrs(const struct bk_entry *e)
-{
-	uint64_t total = 0;
-	for (size_t i = 0; i < e->xattrs_n; i++) {
-		const struct bk_xattr *x = &e->xattrs[i];
-		if (x->name[0] == '\0' || (i > 0 && strcmp(x[-1].name, x->name) >= 0))
-			return "attributes that are not in order";
-		total += strlen(x->name) + x->len;
-		if (total > BK_XATTRS_MAX)
-			return "too many attributes";
-	}
-	return NULL;
-}
-
 uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e)
 {
 	if ((e->flags & BK_ENTRY_SPARSE) == 0)
@@ -125,11 +111,66 @@ static const char *wrong_contents(const struct bk_entry *e)
 const char *sl__bk_entry_wrong(const struct bk_entry *e)
 {
 	const char *wrong = wrong_path(e->path, e->path_len);
+	uint64_t total = 0;
 	if (wrong == NULL)
 		wrong = wrong_type(e);
-	if (wrong == NULL)
-		wrong = wrong_xattrs(e);
-	return wrong != NULL ? wrong : wrong_contents(e);
+	if (wrong != NULL)
+		return wrong;
+	for (size_t i = 0; i < e->xattrs_n; i++) {
+		const struct bk_xattr *x = &e->xattrs[i];
+		if (x->name[0] == '\0' || (i > 0 && strcmp(x[-1].name, x->name) >= 0))
+			return "attributes that are not in order";
+		total += strlen(x->name) + x->len;
+		if (total > BK_XATTRS_MAX)
+			return "too many attributes";
+	}
+	return wrong_contents(e);
+}
+
+/* ---- copies of entries ---- */
+
+/* The size of a piece of a copy: the next one is aligned. */
+static size_t aligned(size_t n)
+{
+	return (n + 7) & ~(size_t)7;
+}
+
+/* Append a piece to a copy. */
+static void *append_piece(uint8_t **at, const void *bytes, size_t n)
+{
+	uint8_t *p = *at;
+	if (n > 0)
+		memcpy(p, bytes, n);
+	*at += aligned(n);
+	return p;
+}
+
+struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_entry *e, const char *path, size_t *bytes)
+{
+	const char *name = path != NULL ? path : e->path;
+	size_t path_len = path != NULL ? strlen(path) : e->path_len;
+	size_t n = aligned(sizeof(*e)) + aligned(path_len + 1) + aligned(e->target_len + 1) +
+		   aligned(e->xattrs_n * sizeof(e->xattrs[0])) + aligned(e->extents_n * sizeof(e->extents[0])) +
+		   aligned(e->refs_n * sizeof(e->refs[0]));
+	for (size_t i = 0; i < e->xattrs_n; i++)
+		n += aligned(strlen(e->xattrs[i].name) + 1) + aligned(e->xattrs[i].len);
+	uint8_t *at = sl__alloc(env, n);
+	if (at == NULL)
+		return NULL;
+	struct bk_entry *copy = append_piece(&at, e, sizeof(*e));
+	struct bk_xattr *xattrs = append_piece(&at, e->xattrs, e->xattrs_n * sizeof(e->xattrs[0]));
+	copy->xattrs = xattrs;
+	copy->extents = append_piece(&at, e->extents, e->extents_n * sizeof(e->extents[0]));
+	copy->refs = append_piece(&at, e->refs, e->refs_n * sizeof(e->refs[0]));
+	copy->path = append_piece(&at, name, path_len + 1);
+	copy->path_len = path_len;
+	copy->target = e->target != NULL ? append_piece(&at, e->target, e->target_len + 1) : NULL;
+	for (size_t i = 0; i < e->xattrs_n; i++) {
+		xattrs[i].name = append_piece(&at, e->xattrs[i].name, strlen(e->xattrs[i].name) + 1);
+		xattrs[i].value = append_piece(&at, e->xattrs[i].value, e->xattrs[i].len);
+	}
+	*bytes = n;
+	return copy;
 }
 
 /* ---- encoding: room for all of it is made first, so nothing fails in the middle ---- */
@@ -154,28 +195,6 @@ static uint8_t *put_bytes(uint8_t *p, const void *bytes, size_t n)
 	if (n > 0)
 		memcpy(p, bytes, n);
 	return p + n;
-}
-
-static uint8_t *put_attributes(uint8_t *p, const struct bk_entry *e)
-{
-	p = put_varint(p, e->mode);
-	p = put_varint(p, e->uid);
-	p = put_varint(p, e->gid);
-	p = put_time(p, e->mtime);
-	p = put_time(p, e->ctime);
-	p = put_varint(p, e->dev);
-	p = put_varint(p, e->ino);
-	p = put_varint(p, e->nlink);
-	p = put_varint(p, e->size);
-	p = put_varint(p, e->rdev);
-	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
-		p = put_bytes(p, e->target, e->target_len);
-	p = put_varint(p, e->xattrs_n);
-	for (size_t i = 0; i < e->xattrs_n; i++) {
-		p = put_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
-		p = put_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
-	}
-	return p;
 }
 
 static uint8_t *put_contents(uint8_t *p, const struct bk_entry *e)
@@ -217,7 +236,23 @@ int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const cha
 	*p++ = e->flags;
 	p = put_varint(p, shared);
 	p = put_bytes(p, e->path + shared, e->path_len - shared);
-	p = put_attributes(p, e);
+	p = put_varint(p, e->mode);
+	p = put_varint(p, e->uid);
+	p = put_varint(p, e->gid);
+	p = put_time(p, e->mtime);
+	p = put_time(p, e->ctime);
+	p = put_varint(p, e->dev);
+	p = put_varint(p, e->ino);
+	p = put_varint(p, e->nlink);
+	p = put_varint(p, e->size);
+	p = put_varint(p, e->rdev);
+	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
+		p = put_bytes(p, e->target, e->target_len);
+	p = put_varint(p, e->xattrs_n);
+	for (size_t i = 0; i < e->xattrs_n; i++) {
+		p = put_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
+		p = put_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
+	}
 	if (e->type == SL_BACKUP_FILE)
 		p = put_contents(p, e);
 	size_t n = (size_t)(p - begin) - 4;

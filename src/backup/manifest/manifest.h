@@ -76,6 +76,9 @@ const char *sl__bk_entry_wrong(const struct bk_entry *e);
 /* How many bytes of contents the blocks of a file hold: its size, or that of its extents. */
 uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e);
 
+/* A copy in one piece of memory (sl__free); path NULL: the entry's own. NULL when out of memory. *bytes: its size. */
+struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_entry *e, const char *path, size_t *bytes);
+
 /* <0, 0, >0: the order of paths in a manifest. */
 int sl__bk_path_compare(const char *a, size_t a_len, const char *b, size_t b_len);
 

@@ -54,19 +54,8 @@ void sl__bk_manifest_reader_free(struct bk_manifest_reader *r)
 	sl__free(&r->b->env, r);
 }
 
-/* The folder of an entry is the entry before it, or one that this one is in too: then it was checked. */
-static bool in_a_folder(const struct bk_manifest_reader *r, const struct bk_entry *e)
-{
-	const char *slash = memrchr(e->path, '/', e->path_len);
-	size_t n = slash != NULL ? (size_t)(slash - e->path) : 0;
-	if (n == 0)
-		return true;
-	if (r->path.len < n || memcmp(r->path.data, e->path, n) != 0)
-		return false;
-	return r->path.len == n ? r->was_dir : r->path.data[n] == '/';
-}
-
-static int next_entry(struct bk_manifest_reader *r, struct bk_entry *e, struct sl_err *err)
+/* Without naming the snapshot in errors. */
+static int next_manifest_entry(struct bk_manifest_reader *r, struct bk_entry *e, struct sl_err *err)
 {
 	size_t used;
 	/* The next block that has an entry. */
@@ -94,7 +83,12 @@ static int next_entry(struct bk_manifest_reader *r, struct bk_entry *e, struct s
 	r->at += used;
 	if (r->path.len > 0 && sl__bk_path_compare(r->path.data, r->path.len, e->path, e->path_len) >= 0)
 		return sl_err_set(err, SL_ECORRUPT, "%.120s: not in order", e->path);
-	if (!in_a_folder(r, e))
+
+	/* Its folder is the entry before it, or one that this one is in too: then it was checked. */
+	const char *slash = memrchr(e->path, '/', e->path_len);
+	size_t folder = slash != NULL ? (size_t)(slash - e->path) : 0;
+	if (folder > 0 && (r->path.len < folder || memcmp(r->path.data, e->path, folder) != 0 ||
+			   !(r->path.len == folder ? r->was_dir : r->path.data[folder] == '/')))
 		return sl_err_set(err, SL_ECORRUPT, "%.120s: its folder does not come before it", e->path);
 	sl__buf_clear(&r->path);
 	if (sl__buf_append(&r->path, e->path, e->path_len) != 0)
@@ -105,7 +99,7 @@ static int next_entry(struct bk_manifest_reader *r, struct bk_entry *e, struct s
 
 int sl__bk_manifest_next(struct bk_manifest_reader *r, struct bk_entry *e, struct sl_err *err)
 {
-	int rc = next_entry(r, e, err);
+	int rc = next_manifest_entry(r, e, err);
 	return rc < 0 ? sl_err_wrap(err, rc, "snapshot %s: manifest", r->snapshot->info.id) : rc;
 }
 

@@ -15,7 +15,10 @@
  */
 #include "backup/pack/index_build.h"
 
+#include <limits.h>
 #include <stdlib.h>
+
+#include "backup/helpers.h"
 
 #define LISTINGS_MAX 100        /* each one because a prune removed a file meanwhile */
 #define FRONT_FILES 8u          /* up to this many are searched one by one */
@@ -65,42 +68,16 @@ struct index_loading {
 	bool vanished; /* one that was listed was not there */
 };
 
-static int load_file(struct index_loading *l, const char *name, uint64_t size)
-{
-	struct bk_index_file *f;
-	struct sl_err why = SL_ERR_INIT;
-	int rc = sl__bk_index_file_open(&f, l->x, name, size, &why);
-	if (rc == SL_ENOENT) {
-		l->vanished = true;
-		return 0;
-	}
-	if (rc == SL_ECORRUPT && l->on_damaged != NULL)
-		return l->on_damaged(name, &why, l->ctx);
-	if (rc != 0) {
-		if (l->err != NULL)
-			*l->err = why;
-		return rc;
-	}
-	for (uint32_t i = 0; i < f->packs_n; i++)
-		f->usable[i] = l->usable == NULL || l->usable(&f->packs[i], l->ctx);
-	sl__bk_index_append(l->x, f);
-	return 0;
-}
-
 static int keep_listed(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
 	struct index_loading *l = ctx;
 	struct bk_id id;
 	if (!sl__bk_unhex(name, id.b, sizeof(id.b)))
 		return 0; /* check reports strays */
-	if (l->listed_n == l->listed_cap) {
-		size_t cap = SL_MAX(2 * l->listed_cap, (size_t)64);
-		struct listed_index *listed = sl__realloc(&l->x->env, l->listed, cap * sizeof(*listed));
-		if (listed == NULL)
-			return sl__no_memory(l->err, "the index");
-		l->listed = listed;
-		l->listed_cap = cap;
-	}
+	struct listed_index *listed = sl__bk_grow(&l->x->env, l->listed, l->listed_n, &l->listed_cap, sizeof(*listed));
+	if (listed == NULL)
+		return sl__no_memory(l->err, "the index");
+	l->listed = listed;
 	l->listed[l->listed_n++] = (struct listed_index){.id = id, .size = stat->size};
 	return 0;
 }
@@ -122,8 +99,24 @@ static int load_listed(struct index_loading *l)
 			const struct bk_index_file *f = again ? first_file(l->x) : NULL;
 			while (f != NULL && strcmp(f->name, name) != 0)
 				f = next_file(f);
-			if (f == NULL)
-				rc = load_file(l, name, l->listed[k].size);
+			if (f != NULL)
+				continue;
+
+			struct bk_index_file *opened;
+			struct sl_err why = SL_ERR_INIT;
+			rc = sl__bk_index_file_open(&opened, l->x, name, l->listed[k].size, &why);
+			if (rc == SL_ENOENT) {
+				l->vanished = true;
+				rc = 0;
+			} else if (rc == SL_ECORRUPT && l->on_damaged != NULL) {
+				rc = l->on_damaged(name, &why, l->ctx);
+			} else if (rc != 0) {
+				rc = sl__bk_result(rc, &why, l->err);
+			} else {
+				for (uint32_t p = 0; p < opened->packs_n; p++)
+					opened->usable[p] = l->usable == NULL || l->usable(&opened->packs[p], l->ctx);
+				sl__bk_index_append(l->x, opened);
+			}
 		}
 	}
 	sl__free(&l->x->env, l->listed);
@@ -216,30 +209,6 @@ static int refresh(struct bk_index *x, struct bk_index_file *gone, struct sl_err
 
 /* ---- the front ---- */
 
-/* What may be used of a file, into the builder. One that cannot be read is left out. */
-static int gather_file(struct bk_index *x, struct bk_index_file *f, struct bk_index_builder *b)
-{
-	const uint8_t *entries;
-	for (uint32_t s = 0; s < f->segments_n; s++)
-		if (sl__bk_index_segment(x, f, s, &entries, NULL) != 0)
-			return 0;
-	uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof(*numbers));
-	int rc = numbers != NULL ? 0 : SL_ENOMEM;
-	for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
-		numbers[i] = UINT32_MAX;
-		if (f->usable[i])
-			rc = sl__bk_index_builder_number(b, &f->packs[i], &numbers[i], NULL);
-	}
-	if (rc == 0)
-		rc = sl__bk_index_builder_file(b, x, f, numbers, NULL);
-	sl__free(&x->env, numbers);
-	if (rc != 0)
-		return rc;
-	f->gathered = true;
-	sl__bk_index_file_forget(x, f);
-	return 0;
-}
-
 /* From now on find searches only what is not gathered. No look-up runs meanwhile: all wait for the front. */
 static void make_front(struct bk_index *x)
 {
@@ -247,9 +216,29 @@ static void make_front(struct bk_index *x)
 	if (sl__bk_index_builder_new(&b, &x->env, x->keys, NULL) != 0)
 		return;
 	int rc = 0;
-	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-		if (f->entries_n <= FRONT_SMALL)
-			rc = gather_file(x, f, b);
+	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f)) {
+		/* What may be used of a small file, into the builder. One that cannot be read is left out. */
+		const uint8_t *entries;
+		bool readable = f->entries_n <= FRONT_SMALL;
+		for (uint32_t s = 0; s < f->segments_n && readable; s++)
+			readable = sl__bk_index_segment(x, f, s, &entries, NULL) == 0;
+		if (!readable)
+			continue;
+		uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof(*numbers));
+		rc = numbers != NULL ? 0 : SL_ENOMEM;
+		for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
+			numbers[i] = UINT32_MAX;
+			if (f->usable[i])
+				rc = sl__bk_index_builder_number(b, &f->packs[i], &numbers[i], NULL);
+		}
+		if (rc == 0)
+			rc = sl__bk_index_builder_file(b, x, f, numbers, NULL);
+		sl__free(&x->env, numbers);
+		if (rc == 0) {
+			f->gathered = true;
+			sl__bk_index_file_forget(x, f);
+		}
+	}
 	if (rc == 0 && sl__bk_index_builder_entries(b) != 0)
 		rc = sl__bk_index_file_make(&x->front, &x->env, b, NULL);
 	sl__bk_index_builder_free(b);
@@ -341,17 +330,14 @@ static int take_place(const struct bk_index_file *f, SL_UNUSED uint64_t ordinal,
 	return 0;
 }
 
-int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_found *out, size_t n, size_t *count,
-			struct sl_err *err)
+int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_found *out, size_t n, struct sl_err *err)
 {
 	struct places p = {.out = out, .n = n};
 	const struct bk_index_search search = {.id = id, .fn = take_place, .ctx = &p};
 	int rc = 0;
 	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
 		rc = search_file(x, f, &search, err);
-	if (rc == 0)
-		*count = p.count;
-	return rc;
+	return rc == 0 ? (int)p.count : rc;
 }
 
 /* ---- going through all of it ---- */
@@ -494,17 +480,14 @@ static int take_ordinal(SL_UNUSED const struct bk_index_file *f, uint64_t ordina
 	return 0;
 }
 
-int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *out, size_t n, size_t *count,
-			  struct sl_err *err)
+int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *out, size_t n, struct sl_err *err)
 {
 	struct ordinals o = {.out = out, .n = n};
 	const struct bk_index_search search = {.id = id, .fn = take_ordinal, .ctx = &o};
 	int rc = 0;
 	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
 		rc = search_file(x, f, &search, err);
-	if (rc == 0)
-		*count = o.count;
-	return rc;
+	return rc == 0 ? (int)SL_MIN(o.count, (size_t)INT_MAX) : rc;
 }
 
 int sl__bk_index_packs(struct bk_index *x, bk_index_pack_fn *fn, void *ctx)

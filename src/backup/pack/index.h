@@ -48,10 +48,10 @@ void sl__bk_index_free(struct bk_index *x); /* NULL is allowed */
 SL_MUST_CHECK int sl__bk_index_find(struct bk_index *x, const struct bk_id *id, struct bk_found *out,
 				    struct sl_err *err);
 
-/* Every usable place of a block, of each pack one, at most n of them; how many are in out. For a caller that found the first
- * one damaged: it searches every file. */
+/* Every usable place of a block, of each pack one, at most n of them. Returns how many are in out, or a negative SL_E….
+ * For a caller that found the first one damaged: it searches every file. */
 SL_MUST_CHECK int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_found *out, size_t n,
-				      size_t *count, struct sl_err *err);
+				      struct sl_err *err);
 
 uint64_t sl__bk_index_entries(const struct bk_index *x); /* with doubles */
 size_t sl__bk_index_files(const struct bk_index *x);
@@ -62,9 +62,10 @@ SL_MUST_CHECK int sl__bk_index_each(struct bk_index *x, bk_index_entry_fn *fn, v
  * then. SL_EAGAIN: a file was removed meanwhile, load again. Not during find. */
 SL_MUST_CHECK int sl__bk_index_scan(struct bk_index *x, bk_index_entry_fn *fn, void *ctx, bool *damaged,
 				    struct sl_err *err);
-/* The ordinals of a block's entries, at most n of them; how many there are. Usable or not. */
+/* The ordinals of a block's entries, usable or not, at most n of them. Returns how many there are, or a negative
+ * SL_E…. */
 SL_MUST_CHECK int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *out, size_t n,
-					size_t *count, struct sl_err *err);
+					struct sl_err *err);
 /* Each pack that a file names, once per file; usable as decided at loading. */
 typedef int bk_index_pack_fn(const struct bk_id *pack, bool usable, void *ctx);
 SL_MUST_CHECK int sl__bk_index_packs(struct bk_index *x, bk_index_pack_fn *fn, void *ctx);
@@ -89,11 +90,15 @@ SL_MUST_CHECK int sl__bk_index_builder_pack(struct bk_index_builder *b, const st
 					    const struct bk_pack_block *blocks, size_t n, struct sl_err *err);
 uint64_t sl__bk_index_builder_entries(const struct bk_index_builder *b);
 /* Sort and put the object(s), durable when 0 returns (at most 2^19 entries a file, which are in memory for it); entries
- * of the same id and pack are one. Nothing is put when there is no entry. names (may be NULL) gets each "index/…".
- * bytes (may be NULL) is added to. The builder is empty afterwards, also when it failed. Not during the others. */
-typedef int bk_index_name_fn(const char *name, void *ctx);
-SL_MUST_CHECK int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver, bk_index_name_fn *names,
-					   void *ctx, uint64_t *bytes, struct sl_err *err);
+ * of the same id and pack are one. Nothing is put when there is no entry. put may be NULL. The builder is empty
+ * afterwards, also when it failed. Not during the others. */
+struct bk_index_put {
+	int (*on_name)(const char *name, void *ctx); /* gets each "index/…"; may be NULL */
+	void *ctx;
+	uint64_t bytes; /* what was put is added */
+};
+SL_MUST_CHECK int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver,
+					   struct bk_index_put *put, struct sl_err *err);
 
 /* All entries of an index whose pack keep says true to, for merging files; keep is called once per pack and file. */
 typedef bool bk_index_keep_fn(const struct bk_id *pack, void *ctx);

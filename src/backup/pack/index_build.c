@@ -188,23 +188,6 @@ static int advance(struct entry_stream *s, struct sl_err *err)
 	return 0;
 }
 
-/* Room for the largest file that the builder can give. */
-static int image_init(struct index_image *m, const struct bk_index_builder *b, struct sl_err *err)
-{
-	uint32_t entries = (uint32_t)SL_MIN(b->sort.total, (uint64_t)b->file_entries);
-	uint32_t segments = sl__bk_segments(entries), packs = b->packs_n;
-	m->b = b;
-	m->seal = sl__bk_seal_bytes(b->keys);
-	m->front = sl__bk_seal_front(b->keys);
-	m->stride = BK_INDEX_SEGMENT_BYTES + m->seal;
-	m->segments_at =
-		BK_INDEX_HEADER + m->seal + (size_t)packs * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
-	m->bytes = sl__alloc(&b->env, m->segments_at + segments * m->stride);
-	m->locals = sl__calloc(&b->env, packs, sizeof(*m->locals));
-	m->packs = sl__calloc(&b->env, packs, sizeof(*m->packs));
-	return m->bytes != NULL && m->locals != NULL && m->packs != NULL ? 0 : sl__no_memory(err, "write an index");
-}
-
 static uint8_t *entry_at(const struct index_image *m, uint32_t i)
 {
 	return m->bytes + m->segments_at + i / BK_INDEX_SEGMENT * m->stride + m->front +
@@ -273,14 +256,25 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 	return rc;
 }
 
-int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver, bk_index_name_fn *names, void *ctx,
-			     uint64_t *bytes, struct sl_err *err)
+int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver, struct bk_index_put *put,
+			     struct sl_err *err)
 {
-	struct index_image m = {.b = b};
+	struct index_image m = {.b = b, .seal = sl__bk_seal_bytes(b->keys), .front = sl__bk_seal_front(b->keys)};
 	struct entry_stream s = {.sort = &b->sort};
 	if (b->sort.total == 0)
 		return 0;
-	int rc = image_init(&m, b, err);
+
+	/* Room for the largest file that the builder can give. */
+	uint32_t segments = sl__bk_segments((uint32_t)SL_MIN(b->sort.total, (uint64_t)b->file_entries));
+	m.stride = BK_INDEX_SEGMENT_BYTES + m.seal;
+	m.segments_at =
+		BK_INDEX_HEADER + m.seal + (size_t)b->packs_n * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
+	m.bytes = sl__alloc(&b->env, m.segments_at + segments * m.stride);
+	m.locals = sl__calloc(&b->env, b->packs_n, sizeof(*m.locals));
+	m.packs = sl__calloc(&b->env, b->packs_n, sizeof(*m.packs));
+	int rc = 0;
+	if (m.bytes == NULL || m.locals == NULL || m.packs == NULL)
+		rc = sl__no_memory(err, "write an index");
 	if (rc == 0)
 		rc = advance(&s, err);
 	while (rc == 0 && s.have) {
@@ -298,10 +292,10 @@ int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver
 		rc = driver->ops->put(driver->driver, name, m.bytes + m.start, len, SL_DRIVER_NEW, err);
 		if (rc != 0)
 			rc = sl_err_wrap(err, rc, "put %s", name);
-		if (rc == 0 && bytes != NULL)
-			*bytes += len;
-		if (rc == 0 && names != NULL)
-			rc = names(name, ctx);
+		if (rc == 0 && put != NULL)
+			put->bytes += len;
+		if (rc == 0 && put != NULL && put->on_name != NULL)
+			rc = put->on_name(name, put->ctx);
 	}
 	sl__free(&b->env, m.bytes);
 	sl__free(&b->env, m.locals);
@@ -310,35 +304,13 @@ int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver
 	return rc;
 }
 
-/* The builder's entries, in memory, as a file that has all its segments; its tables have room for them. */
-static int fill_file(struct bk_index_builder *b, struct bk_index_file *f, struct sl_err *err)
-{
-	struct entry_stream s = {.sort = &b->sort};
-	uint32_t n = 0;
-	int rc = advance(&s, err);
-	for (; rc == 0 && s.have; n++) {
-		if (n % BK_INDEX_SEGMENT == 0)
-			f->fences[n / BK_INDEX_SEGMENT] = sl__bk_fence(s.entry);
-		memcpy(f->segments + (size_t)n * BK_INDEX_ENTRY, s.entry, BK_INDEX_ENTRY);
-		rc = advance(&s, err);
-	}
-	if (rc != 0)
-		return rc;
-	f->entries_n = n;
-	f->segments_n = sl__bk_segments(n);
-	f->fences[f->segments_n] = sl__bk_fence(f->segments + (size_t)(n - 1) * BK_INDEX_ENTRY);
-	memcpy(f->packs, b->packs, (size_t)b->packs_n * sizeof(*f->packs));
-	memset(f->usable, true, f->packs_n);
-	for (uint32_t i = 0; i < f->segments_n; i++)
-		atomic_init(&f->ready[i], 1);
-	return 0;
-}
-
 int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env, struct bk_index_builder *b,
 			   struct sl_err *err)
 {
 	if (b->sort.total > UINT32_MAX - BK_INDEX_SEGMENT)
 		return sl_err_set(err, SL_ETOOBIG, "an index of more than 2^32 blocks");
+	struct entry_stream s = {.sort = &b->sort};
+	uint32_t n = 0;
 	struct bk_index_file *f = sl__calloc(env, 1, sizeof(*f));
 	if (f == NULL)
 		return sl__no_memory(err, "write an index");
@@ -347,7 +319,23 @@ int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 	f->stride = BK_INDEX_SEGMENT_BYTES;
 	int rc = sl__bk_index_file_tables(env, f, err);
 	if (rc == 0)
-		rc = fill_file(b, f, err);
+		rc = advance(&s, err);
+	for (; rc == 0 && s.have; n++) {
+		if (n % BK_INDEX_SEGMENT == 0)
+			f->fences[n / BK_INDEX_SEGMENT] = sl__bk_fence(s.entry);
+		memcpy(f->segments + (size_t)n * BK_INDEX_ENTRY, s.entry, BK_INDEX_ENTRY);
+		rc = advance(&s, err);
+	}
+	if (rc == 0) {
+		/* All its segments are there; the tables have room for them. */
+		f->entries_n = n;
+		f->segments_n = sl__bk_segments(n);
+		f->fences[f->segments_n] = sl__bk_fence(f->segments + (size_t)(n - 1) * BK_INDEX_ENTRY);
+		memcpy(f->packs, b->packs, (size_t)b->packs_n * sizeof(*f->packs));
+		memset(f->usable, true, f->packs_n);
+		for (uint32_t i = 0; i < f->segments_n; i++)
+			atomic_init(&f->ready[i], 1);
+	}
 	sl__bk_index_builder_clear(b);
 	if (rc == 0)
 		*out = f;

@@ -105,16 +105,29 @@ static int read_header(struct bk_index *x, struct bk_index_file *f, uint64_t siz
 	return 0;
 }
 
-/* The sealed head: packs and fences. */
-static int read_head(struct bk_index *x, struct bk_index_file *f, struct sl_err *err)
+int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name, uint64_t size,
+			   struct sl_err *err)
 {
+	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
+	if (f == NULL)
+		return sl__no_memory(err, "an index");
+	assert(strlen(name) < sizeof(f->name));
+	memcpy(f->name, name, strlen(name) + 1);
+	f->driver = x->driver;
+	uint8_t *bytes, *buf = NULL;
+	size_t sealed = 0, len;
+	int rc = read_header(x, f, size, err);
+	if (rc == 0)
+		rc = sl__bk_index_file_tables(&x->env, f, err);
+
+	/* The sealed head: packs and fences. */
+	if (rc == 0) {
+		sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys);
+		buf = sl__alloc(&x->env, sealed);
+		rc = buf != NULL ? read_exactly(f, BK_INDEX_HEADER, buf, sealed, err) : sl__no_memory(err, "an index");
+	}
 	const struct bk_seal as = {
 		.keys = x->keys, .kind = BK_KIND_INDEX_HEAD, .aad = f->header, .aad_len = BK_INDEX_BOUND};
-	size_t sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys), len;
-	uint8_t *bytes, *buf = sl__alloc(&x->env, sealed);
-	if (buf == NULL)
-		return sl__no_memory(err, "an index");
-	int rc = read_exactly(f, BK_INDEX_HEADER, buf, sealed, err);
 	if (rc == 0 && sl__bk_unseal(&as, buf, sealed, &bytes, &len, NULL) != 0)
 		rc = file_damaged(err, f, "its head");
 	if (rc == 0) {
@@ -127,52 +140,11 @@ static int read_head(struct bk_index *x, struct bk_index_file *f, struct sl_err 
 		}
 	}
 	sl__free(&x->env, buf);
-	return rc;
-}
-
-int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name, uint64_t size,
-			   struct sl_err *err)
-{
-	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
-	if (f == NULL)
-		return sl__no_memory(err, "an index");
-	assert(strlen(name) < sizeof(f->name));
-	memcpy(f->name, name, strlen(name) + 1);
-	f->driver = x->driver;
-	int rc = read_header(x, f, size, err);
-	if (rc == 0)
-		rc = sl__bk_index_file_tables(&x->env, f, err);
-	if (rc == 0)
-		rc = read_head(x, f, err);
 	if (rc == 0)
 		*out = f;
 	else
 		sl__bk_index_file_free(&x->env, f);
 	return rc;
-}
-
-/* Everything that looking up and reading blocks relies on. */
-static bool segment_ok(const struct bk_index *x, const struct bk_index_file *f, uint32_t segment,
-		       const uint8_t *entries)
-{
-	uint32_t n = sl__bk_segment_entries(f->entries_n, segment);
-	const uint8_t *last = entries + (size_t)(n - 1) * BK_INDEX_ENTRY;
-	bool ends = segment + 1 == f->segments_n;
-	if (sl__bk_fence(entries) != f->fences[segment] || sl__bk_fence(last) > f->fences[segment + 1] ||
-	    (ends && sl__bk_fence(last) != f->fences[segment + 1]))
-		return false;
-	for (const uint8_t *e = entries; e <= last; e += BK_INDEX_ENTRY) {
-		struct bk_place p;
-		sl__bk_entry_place(e, &p);
-		if (sl__get32(e + 32) >= f->packs_n || p.frame_offset < BK_PACK_HEADER ||
-		    !sl__bk_frame_sizes_ok(x->keys, p.frame_stored, p.frame_raw, p.zstd) ||
-		    (uint64_t)p.frame_offset + p.frame_stored > BK_PACK_BYTES_MAX ||
-		    (uint64_t)p.offset + p.length > p.frame_raw)
-			return false;
-		if (e != entries && memcmp(e - BK_INDEX_ENTRY, e, BK_ID_BYTES) > 0)
-			return false;
-	}
-	return true;
 }
 
 static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t segment, struct sl_err *err)
@@ -188,7 +160,22 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 	sl__bk_segment_aad(f->header, segment, aad);
 	if (sl__bk_unseal(&as, at, sealed, &bytes, &len, NULL) != 0)
 		return file_damaged(err, f, "the seal of a segment");
-	return segment_ok(x, f, segment, bytes) ? 0 : file_damaged(err, f, "the entries of a segment");
+
+	/* Everything that looking up and reading blocks relies on. */
+	const uint8_t *last = bytes + (size_t)(sl__bk_segment_entries(f->entries_n, segment) - 1) * BK_INDEX_ENTRY;
+	bool ends = segment + 1 == f->segments_n;
+	bool ok = sl__bk_fence(bytes) == f->fences[segment] && sl__bk_fence(last) <= f->fences[segment + 1] &&
+		  (!ends || sl__bk_fence(last) == f->fences[segment + 1]);
+	for (const uint8_t *e = bytes; e <= last && ok; e += BK_INDEX_ENTRY) {
+		struct bk_place p;
+		sl__bk_entry_place(e, &p);
+		ok = sl__get32(e + 32) < f->packs_n && p.frame_offset >= BK_PACK_HEADER &&
+		     sl__bk_frame_sizes_ok(x->keys, p.frame_stored, p.frame_raw, p.zstd) &&
+		     (uint64_t)p.frame_offset + p.frame_stored <= BK_PACK_BYTES_MAX &&
+		     (uint64_t)p.offset + p.length <= p.frame_raw &&
+		     (e == bytes || memcmp(e - BK_INDEX_ENTRY, e, BK_ID_BYTES) <= 0);
+	}
+	return ok ? 0 : file_damaged(err, f, "the entries of a segment");
 }
 
 int sl__bk_index_segment(struct bk_index *x, struct bk_index_file *f, uint32_t segment, const uint8_t **entries,
@@ -222,20 +209,6 @@ void sl__bk_index_file_forget(struct bk_index *x, struct bk_index_file *f)
 		atomic_store(&f->ready[s], 0);
 }
 
-/* The first of n entries that is not below id. */
-static uint32_t lower_bound(const uint8_t *entries, uint32_t n, const struct bk_id *id)
-{
-	uint32_t low = 0, high = n;
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-		if (memcmp(entries + (size_t)mid * BK_INDEX_ENTRY, id->b, BK_ID_BYTES) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
 int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const struct bk_index_search *search,
 			     struct sl_err *err)
 {
@@ -260,7 +233,16 @@ int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const 
 		int rc = sl__bk_index_segment(x, f, s, &entries, err);
 		if (rc != 0)
 			return rc;
-		for (uint32_t i = lower_bound(entries, n, id); i < n; i++) {
+		/* From the first entry that is not below the id. */
+		uint32_t i = 0, end = n;
+		while (i < end) {
+			uint32_t mid = i + (end - i) / 2;
+			if (memcmp(entries + (size_t)mid * BK_INDEX_ENTRY, id->b, BK_ID_BYTES) < 0)
+				i = mid + 1;
+			else
+				end = mid;
+		}
+		for (; i < n; i++) {
 			const uint8_t *e = entries + (size_t)i * BK_INDEX_ENTRY;
 			if (memcmp(e, id->b, BK_ID_BYTES) != 0)
 				return 0;

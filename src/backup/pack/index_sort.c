@@ -61,31 +61,23 @@ static int open_unnamed(const struct sl_env *env, struct sl_err *err)
 	return fd;
 }
 
-/* Sort the run and write it after the others. */
-static int spill(struct bk_sort *s, struct sl_err *err)
-{
-	if (s->fd < 0) {
-		int fd = open_unnamed(s->env, err);
-		if (fd < 0)
-			return fd;
-		s->fd = fd;
-	}
-	qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
-	int rc = sl__pwrite_full(s->env, s->fd, s->run, s->n * BK_INDEX_ENTRY, s->spilled * BK_INDEX_ENTRY);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "write the temporary file of an index (TMPDIR)");
-	s->spilled += s->n;
-	s->n = 0;
-	return 0;
-}
-
 int sl__bk_sort_add(struct bk_sort *s, const uint8_t entry[BK_INDEX_ENTRY], struct sl_err *err)
 {
 	assert(!s->merging);
 	if (s->n == s->run_entries) {
-		int rc = spill(s, err);
-		if (rc != 0)
-			return rc;
+		/* Sort the run and write it after the others. */
+		if (s->fd < 0) {
+			int fd = open_unnamed(s->env, err);
+			if (fd < 0)
+				return fd;
+			s->fd = fd;
+		}
+		qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
+		int rc = sl__pwrite_full(s->env, s->fd, s->run, s->n * BK_INDEX_ENTRY, s->spilled * BK_INDEX_ENTRY);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "write the temporary file of an index (TMPDIR)");
+		s->spilled += s->n;
+		s->n = 0;
 	} else if (s->n == s->cap) {
 		size_t cap = SL_MIN(SL_MAX(2 * s->cap, (size_t)256), (size_t)s->run_entries);
 		uint8_t *run = sl__realloc(s->env, s->run, cap * BK_INDEX_ENTRY);
@@ -141,42 +133,36 @@ static int refill(struct bk_sort *s, struct bk_sort_run *r, struct sl_err *err)
 	return 0;
 }
 
-/* The runs of the file, then the one in memory, each with its first window, become a heap. */
-static int begin_merge(struct bk_sort *s, struct sl_err *err)
-{
-	s->merging = true;
-	if (s->n != 0)
-		qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
-	size_t in_file = (size_t)(s->spilled / s->run_entries);
-	size_t window = in_file != 0 ? BK_SORT_WINDOWS / BK_INDEX_ENTRY / in_file : 0;
-	window = SL_MIN(SL_MAX(window, (size_t)64), (size_t)s->run_entries);
-	s->runs = sl__calloc(s->env, in_file + 1, sizeof(*s->runs));
-	if (s->runs == NULL)
-		return sl__no_memory(err, "sort an index");
-	if (in_file != 0 && (s->windows = sl__alloc(s->env, in_file * window * BK_INDEX_ENTRY)) == NULL)
-		return sl__no_memory(err, "sort an index");
-	for (size_t i = 0; i < in_file; i++) {
-		struct bk_sort_run *r = &s->runs[s->runs_n++];
-		*r = (struct bk_sort_run){.window = s->windows + i * window * BK_INDEX_ENTRY,
-					  .next = i * s->run_entries,
-					  .end = (i + 1) * (uint64_t)s->run_entries,
-					  .window_cap = window};
-		int rc = refill(s, r, err);
-		if (rc != 0)
-			return rc;
-	}
-	if (s->n != 0)
-		s->runs[s->runs_n++] = (struct bk_sort_run){.window = s->run, .len = s->n};
-	for (size_t i = s->runs_n / 2; i-- > 0;)
-		sift(s, i);
-	return 0;
-}
-
 int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *err)
 {
 	int rc = 0;
 	if (!s->merging) {
-		rc = begin_merge(s, err);
+		/* The runs of the file, then the one in memory, each with its first window, become a heap. */
+		s->merging = true;
+		if (s->n != 0)
+			qsort(s->run, s->n, BK_INDEX_ENTRY, compare_entries);
+		size_t in_file = (size_t)(s->spilled / s->run_entries);
+		size_t window = in_file != 0 ? BK_SORT_WINDOWS / BK_INDEX_ENTRY / in_file : 0;
+		window = SL_MIN(SL_MAX(window, (size_t)64), (size_t)s->run_entries);
+		s->runs = sl__calloc(s->env, in_file + 1, sizeof(*s->runs));
+		if (in_file != 0)
+			s->windows = sl__alloc(s->env, in_file * window * BK_INDEX_ENTRY);
+		if (s->runs == NULL || (in_file != 0 && s->windows == NULL))
+			return sl__no_memory(err, "sort an index");
+		for (size_t i = 0; i < in_file && rc == 0; i++) {
+			struct bk_sort_run *r = &s->runs[s->runs_n++];
+			*r = (struct bk_sort_run){.window = s->windows + i * window * BK_INDEX_ENTRY,
+						  .next = i * s->run_entries,
+						  .end = (i + 1) * (uint64_t)s->run_entries,
+						  .window_cap = window};
+			rc = refill(s, r, err);
+		}
+		if (rc != 0)
+			return rc;
+		if (s->n != 0)
+			s->runs[s->runs_n++] = (struct bk_sort_run){.window = s->run, .len = s->n};
+		for (size_t i = s->runs_n / 2; i-- > 0;)
+			sift(s, i);
 	} else if (s->runs_n > 0) { /* step over the entry that was returned last */
 		struct bk_sort_run *r = &s->runs[0];
 		if (++r->at == r->len) {

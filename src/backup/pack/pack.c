@@ -19,6 +19,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "backup/helpers.h"
 #include "base/crc64nvme.h"
 #include "base/sha256.h"
 
@@ -132,10 +133,10 @@ struct bk_pack {
 	uint64_t raw_bytes;
 };
 
-/* The default is level 2 with the window of a whole frame: on system files it takes a little more than half of the time
- * of level 3 and loses 3 % of size. Its table stays in a processor's own cache. */
-static bool set_level(ZSTD_CCtx *zstd, int level)
+int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct bk_pack_opts *opts, struct sl_err *err)
 {
+	/* The default is level 2 with the window of a whole frame: on system files it takes a little more than half of
+	 * the time of level 3 and loses 3 % of size. Its table stays in a processor's own cache. */
 	static const struct {
 		ZSTD_cParameter name;
 		int value;
@@ -144,42 +145,32 @@ static bool set_level(ZSTD_CCtx *zstd, int level)
 			{ZSTD_c_windowLog, 21},
 			{ZSTD_c_hashLog, 16},
 			{ZSTD_c_minMatch, 6}};
-	if (level != BK_LEVEL_DEFAULT)
-		return !ZSTD_isError(ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, level));
-	for (size_t i = 0; i < SL_COUNT(defaults); i++)
-		if (ZSTD_isError(ZSTD_CCtx_setParameter(zstd, defaults[i].name, defaults[i].value)))
-			return false;
-	return true;
-}
-
-int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct bk_keys *keys, int level,
-		    size_t pack_bytes, struct sl_err *err)
-{
-	if (pack_bytes == 0 || pack_bytes > BK_PACK_BYTES_MAX / 2)
-		return sl_err_set(err, SL_EINVAL, "packs of %zu bytes: want 1 to %u", pack_bytes,
+	if (opts->pack_bytes == 0 || opts->pack_bytes > BK_PACK_BYTES_MAX / 2)
+		return sl_err_set(err, SL_EINVAL, "packs of %zu bytes: want 1 to %u", opts->pack_bytes,
 				  BK_PACK_BYTES_MAX / 2);
 	struct bk_pack *p = sl__calloc(env, 1, sizeof(*p));
 	if (p == NULL)
 		return sl__no_memory(err, "a pack of blocks");
 	p->env = *env;
-	p->keys = keys;
-	p->pack_bytes = pack_bytes;
+	p->keys = opts->keys;
+	p->pack_bytes = opts->pack_bytes;
+	p->images = opts->images;
 	p->solid = sl__alloc(env, BK_FRAME_BYTES);
 	p->zstd = ZSTD_createCCtx();
 	int rc = p->solid != NULL && p->zstd != NULL ? 0 : sl__no_memory(err, "a pack of blocks");
-	if (rc == 0 && !set_level(p->zstd, level))
-		rc = sl_err_set(err, SL_EINVAL, "no zstd level %d", level);
+	bool set = true;
+	if (rc == 0 && opts->level != BK_LEVEL_DEFAULT)
+		set = !ZSTD_isError(ZSTD_CCtx_setParameter(p->zstd, ZSTD_c_compressionLevel, opts->level));
+	for (size_t i = 0; i < SL_COUNT(defaults) && rc == 0 && opts->level == BK_LEVEL_DEFAULT; i++)
+		set = set && !ZSTD_isError(ZSTD_CCtx_setParameter(p->zstd, defaults[i].name, defaults[i].value));
+	if (rc == 0 && !set)
+		rc = sl_err_set(err, SL_EINVAL, "no zstd level %d", opts->level);
 	if (rc != 0) {
 		sl__bk_pack_free(p);
 		return rc;
 	}
 	*out = p;
 	return 0;
-}
-
-void sl__bk_pack_use_images(struct bk_pack *p, struct bk_images *images)
-{
-	p->images = images;
 }
 
 void sl__bk_pack_free(struct bk_pack *p)
@@ -254,14 +245,10 @@ static int put_frame(struct bk_pack *p, const void *raw, size_t n, const struct 
 		rc = room_for_blocks(p, &p->blocks, blocks->n, err);
 	if (rc != 0)
 		return rc;
-	if (p->frames_n == p->frames_cap) {
-		size_t cap = SL_MAX(2 * p->frames_cap, (size_t)32);
-		struct pack_frame *frames = sl__realloc(&p->env, p->frames, cap * sizeof(*frames));
-		if (frames == NULL)
-			return sl__no_memory(err, "a pack of blocks");
-		p->frames = frames;
-		p->frames_cap = cap;
-	}
+	struct pack_frame *frames = sl__bk_grow(&p->env, p->frames, p->frames_n, &p->frames_cap, sizeof(*frames));
+	if (frames == NULL)
+		return sl__no_memory(err, "a pack of blocks");
+	p->frames = frames;
 	/* The contents: compressed, or as they are when that is not less. */
 	uint8_t *at = p->image + p->len, *body = at + sl__bk_seal_front(p->keys);
 	size_t len = ZSTD_compress2(p->zstd, body, p->cap - (size_t)(body - p->image), raw, n);

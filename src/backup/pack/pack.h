@@ -69,10 +69,15 @@ struct bk_pack_image {
 };
 void sl__bk_pack_image_fini(const struct sl_env *env, struct bk_pack_image *image);
 
-SL_MUST_CHECK int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct bk_keys *keys, int level,
-				  size_t pack_bytes, struct sl_err *err);
-/* Take the memory of images from there; it outlives the builder. */
-void sl__bk_pack_use_images(struct bk_pack *p, struct bk_images *images);
+struct bk_pack_opts {
+	const struct bk_keys *keys;
+	int level;
+	size_t pack_bytes;
+	struct bk_images
+		*images; /* the memory of images is taken from there, and outlives the builder; NULL: allocated */
+};
+SL_MUST_CHECK int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct bk_pack_opts *opts,
+				  struct sl_err *err);
 void sl__bk_pack_free(struct bk_pack *p); /* NULL is allowed */
 /* The bytes are copied. *full: what is in it has reached pack_bytes, take it before the next add. length 0 to
  * BK_CHUNK_MAX. SL_ENOMEM; on failure the builder is not to be used any more. */
@@ -94,12 +99,18 @@ SL_MUST_CHECK int sl__bk_frame_open(struct bk_opener *o, const struct bk_place *
 				    struct sl_err *err);
 
 /*
- * Read the directory of a pack of which the last n bytes are given (overwritten). SL_EAGAIN with *need set: give the
- * last *need bytes. fn gets every block in order. Everything is checked before: bounds, overlaps, sums, and the header
+ * Read the directory of a pack of which the last n bytes are given (overwritten). SL_EAGAIN with need set: give the
+ * last `need` bytes. fn gets every block in order. Everything is checked before: bounds, overlaps, sums, and the header
  * when all of the pack is given; SL_ECORRUPT. What fn returns other than 0 ends it and becomes the result.
  */
 typedef int bk_directory_fn(const struct bk_id *id, const struct bk_place *place, void *ctx);
-SL_MUST_CHECK int sl__bk_directory_read(const struct bk_keys *keys, uint8_t *end, size_t n, uint64_t pack_size,
-					size_t *need, bk_directory_fn *fn, void *ctx, struct sl_err *err);
+struct bk_pack_end {
+	uint8_t *bytes;
+	size_t n;
+	uint64_t pack_size;
+	size_t need; /* set with SL_EAGAIN */
+};
+SL_MUST_CHECK int sl__bk_directory_read(const struct bk_keys *keys, struct bk_pack_end *last, bk_directory_fn *fn,
+					void *ctx, struct sl_err *err);
 
 #endif

@@ -143,10 +143,13 @@ static int each_block(const struct directory *d, bk_directory_fn *fn, void *ctx)
 	return 0;
 }
 
-int sl__bk_directory_read(const struct bk_keys *keys, uint8_t *end, size_t n, uint64_t pack_size, size_t *need,
-			  bk_directory_fn *fn, void *ctx, struct sl_err *err)
+int sl__bk_directory_read(const struct bk_keys *keys, struct bk_pack_end *last, bk_directory_fn *fn, void *ctx,
+			  struct sl_err *err)
 {
 	const struct bk_seal as = {.keys = keys, .kind = BK_KIND_DIRECTORY};
+	uint8_t *end = last->bytes;
+	size_t n = last->n;
+	uint64_t pack_size = last->pack_size;
 	struct directory d;
 	uint8_t *bytes;
 	size_t len;
@@ -155,7 +158,7 @@ int sl__bk_directory_read(const struct bk_keys *keys, uint8_t *end, size_t n, ui
 		return sl_err_set(err, SL_ECORRUPT, "invalid pack size: %llu bytes", (unsigned long long)pack_size);
 	assert(n <= pack_size);
 	if (n < BK_PACK_TAIL) {
-		*need = BK_PACK_TAIL;
+		last->need = BK_PACK_TAIL;
 		return SL_EAGAIN;
 	}
 	/* The header, when all of the pack is given. */
@@ -171,7 +174,7 @@ int sl__bk_directory_read(const struct bk_keys *keys, uint8_t *end, size_t n, ui
 	if (sealed < sl__bk_seal_bytes(keys) + FIXED || sealed > pack_size - BK_PACK_HEADER - BK_PACK_TAIL)
 		return directory_damaged(err, "its length");
 	if (n < sealed + BK_PACK_TAIL) {
-		*need = sealed + BK_PACK_TAIL;
+		last->need = sealed + BK_PACK_TAIL;
 		return SL_EAGAIN;
 	}
 	/* The directory itself. */

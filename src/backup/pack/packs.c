@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define LOADS_MAX 20                /* a prune may remove index files while they are read */
@@ -20,8 +21,7 @@ struct pack_listing {
 	char folder[16]; /* "packs/3f" */
 	struct sized_pack *all;
 	size_t n, cap;
-	void (*on_stray)(const char *name, void *ctx);
-	void *ctx;
+	const struct bk_strays *strays; /* or NULL */
 	bool no_memory;
 };
 
@@ -33,20 +33,16 @@ static int add_pack(const char *file, const struct sl_driver_stat *stat, void *c
 	    strspn(file, "0123456789abcdef") != BK_HEX_BYTES - 1 || !sl__bk_unhex(file, id.b, sizeof(id.b))) {
 		char name[SL_DRIVER_NAME_BYTES];
 		(void)snprintf(name, sizeof(name), "%s/%s", s->folder, file);
-		if (s->on_stray != NULL)
-			s->on_stray(name, s->ctx);
+		if (s->strays != NULL && s->strays->fn != NULL)
+			s->strays->fn(name, s->strays->ctx);
 		return 0;
 	}
-	if (s->n == s->cap) {
-		size_t cap = s->cap != 0 ? 2 * s->cap : 256;
-		struct sized_pack *bigger = sl__realloc(&s->b->env, s->all, cap * sizeof(*bigger));
-		if (bigger == NULL) {
-			s->no_memory = true;
-			return 1;
-		}
-		s->all = bigger;
-		s->cap = cap;
+	struct sized_pack *grown = sl__bk_grow(&s->b->env, s->all, s->n, &s->cap, sizeof(*grown));
+	if (grown == NULL) {
+		s->no_memory = true;
+		return 1;
 	}
+	s->all = grown;
 	s->all[s->n++] = (struct sized_pack){.id = id, .size = stat->size};
 	return 0;
 }
@@ -57,10 +53,10 @@ static int compare_sized(const void *a, const void *b)
 	return sl__bk_compare_ids(&x->id, &y->id);
 }
 
-int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes,
-		      void (*on_stray)(const char *name, void *ctx), void *ctx, struct sl_err *err)
+int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes, const struct bk_strays *strays,
+		      struct sl_err *err)
 {
-	struct pack_listing s = {.b = b, .on_stray = on_stray, .ctx = ctx};
+	struct pack_listing s = {.b = b, .strays = strays};
 	struct bk_ids ids = {.n = 0};
 	uint64_t *bytes = NULL;
 	int rc = 0;
@@ -100,12 +96,35 @@ int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes,
 
 /* ---- directories ---- */
 
-int sl__bk_read_directory(struct sl_backup *b, const struct bk_id *pack, uint64_t size, bk_directory_fn *fn, void *ctx,
-			  struct sl_err *err)
+int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
+			   const struct bk_place *place)
 {
+	struct bk_pack_block *grown = sl__bk_grow(env, p->blocks, p->n, &p->cap, sizeof(*grown));
+	if (grown == NULL)
+		return SL_ENOMEM;
+	p->blocks = grown;
+	p->blocks[p->n++] = (struct bk_pack_block){.id = *id, .place = *place};
+	return 0;
+}
+
+struct directory_reading {
+	const struct sl_env *env;
+	struct bk_pack_blocks *p;
+};
+
+static int add_directory_block(const struct bk_id *id, const struct bk_place *place, void *ctx)
+{
+	const struct directory_reading *r = ctx;
+	return sl__bk_pack_blocks_add(r->env, r->p, id, place);
+}
+
+int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_blocks *p, struct sl_err *err)
+{
+	struct directory_reading r = {.env = &b->env, .p = p};
 	char name[SL_DRIVER_NAME_BYTES];
-	size_t n = (size_t)SL_MIN(size, (uint64_t)DIRECTORY_GUESS), need = 0;
-	sl__bk_pack_name(pack, name);
+	uint64_t size = p->size;
+	size_t n = (size_t)SL_MIN(size, (uint64_t)DIRECTORY_GUESS);
+	sl__bk_pack_name(&p->pack, name);
 	if (size > BK_PACK_BYTES_MAX)
 		return sl_err_set(err, SL_ECORRUPT, "%s has %llu bytes: too large for a pack", name,
 				  (unsigned long long)size);
@@ -117,14 +136,17 @@ int sl__bk_read_directory(struct sl_backup *b, const struct bk_id *pack, uint64_
 		int rc = b->driver.ops->get(b->driver.driver, name, size - n, end, n, &got, err);
 		if (rc == 0 && got != n)
 			rc = sl_err_set(err, SL_ECORRUPT, "%s is shorter than it was listed", name);
+		struct bk_pack_end last = {.bytes = end, .n = n, .pack_size = size};
 		if (rc == 0)
-			rc = sl__bk_directory_read(&b->keys, end, n, size, &need, fn, ctx, err);
+			rc = sl__bk_directory_read(&b->keys, &last, add_directory_block, &r, err);
 		sl__free(&b->env, end);
+		if (rc == SL_ENOMEM)
+			return sl__no_memory(err, "read the repository");
 		if (rc != SL_EAGAIN)
 			return rc;
-		if (attempt == 1 || need <= n || need > size)
+		if (attempt == 1 || last.need <= n || last.need > size)
 			return sl_err_set(err, SL_ECORRUPT, "%s: the length of its directory is wrong", name);
-		n = need;
+		n = last.need;
 	}
 }
 
@@ -164,34 +186,13 @@ static int note_indexed(const struct bk_id *pack, SL_UNUSED bool usable, void *c
 	return v->no_memory;
 }
 
-struct gathered {
-	const struct sl_env *env;
-	struct bk_pack_block *blocks;
-	size_t n, cap;
-};
-
-static int gather_block(const struct bk_id *id, const struct bk_place *place, void *ctx)
-{
-	struct gathered *g = ctx;
-	if (g->n == g->cap) {
-		size_t cap = g->cap != 0 ? 2 * g->cap : 256;
-		struct bk_pack_block *bigger = sl__realloc(g->env, g->blocks, cap * sizeof(*bigger));
-		if (bigger == NULL)
-			return SL_ENOMEM;
-		g->blocks = bigger;
-		g->cap = cap;
-	}
-	g->blocks[g->n++] = (struct bk_pack_block){.id = *id, .place = *place};
-	return 0;
-}
-
 /* The entries of packs that no index file has. A pack that is damaged or was deleted meanwhile is skipped. */
 static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct sl_err *err)
 {
 	struct sl_backup *b = v->b;
 	for (size_t i = 0; i < v->packs.n; i++) {
 		const struct bk_id *pack = &v->packs.ids[i];
-		struct gathered g = {.env = &b->env};
+		struct bk_pack_blocks p = {.pack = *pack, .size = v->sizes[i]};
 		struct sl_err why = SL_ERR_INIT;
 		struct sl_driver_stat st;
 		char name[SL_DRIVER_NAME_BYTES];
@@ -206,10 +207,10 @@ static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct
 		rc = sl__bk_check_stop(b, err);
 		if (rc != 0)
 			return rc;
-		rc = sl__bk_read_directory(b, pack, v->sizes[i], gather_block, &g, &why);
+		rc = sl__bk_directory_blocks(b, &p, &why);
 		if (rc == 0)
-			rc = sl__bk_index_builder_pack(builder, pack, g.blocks, g.n, &why);
-		sl__free(&b->env, g.blocks);
+			rc = sl__bk_index_builder_pack(builder, pack, p.blocks, p.n, &why);
+		sl__free(&b->env, p.blocks);
 		if (rc == SL_ECORRUPT)
 			sl__log(&b->env, SL_LOG_WARN, "backup", "a damaged pack is skipped", SL__F_STR("pack", name),
 				SL__F_STR("reason", why.msg));
@@ -217,9 +218,7 @@ static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct
 			continue;
 		if (why.code == 0)
 			return sl_err_set(err, rc, "take in a pack: %s", sl_err_text(rc));
-		if (err != NULL)
-			*err = why;
-		return rc;
+		return sl__bk_result(rc, &why, err);
 	}
 	return 0;
 }
@@ -283,41 +282,38 @@ static int load_for_writing(struct view *v, struct bk_index **x, struct sl_err *
 	return load_files(v, x, err); /* the first load has them as usable */
 }
 
-/* On success *x is the index; what is there on failure is the caller's to free too. */
-static int open_view(struct view *v, struct bk_index_builder *builder, struct bk_index **x, struct sl_err *err)
-{
-	const sl_driver *d = &v->b->driver;
-	int rc = sl__bk_list_packs(v->b, &v->packs, &v->sizes, NULL, NULL, err);
-	if (rc == 0)
-		rc = v->seen != NULL ? load_for_writing(v, x, err) : load_files(v, x, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_index_packs(*x, note_indexed, v);
-	if (v->no_memory)
-		return sl_err_set(err, SL_ENOMEM, "load the index: out of memory");
-	sl__bk_ids_sort(&v->indexed);
-	if (rc == 0)
-		rc = take_in_rest(v, builder, err);
-	if (rc != 0 || sl__bk_index_builder_entries(builder) == 0)
-		return rc;
-	if (v->seen == NULL)
-		return sl__bk_index_take_in(*x, builder, err);
-	/* F3: what is taken in for a create is durable, and in a durable index, before anything relies on it. */
-	rc = d->ops->sync(d->driver, err);
-	if (rc == 0)
-		rc = sl__bk_index_builder_put(builder, d, NULL, NULL, NULL, err);
-	return rc == 0 ? load_files(v, x, err) : rc;
-}
-
 static int open_index(struct sl_backup *b, const struct bk_marks *seen, bool whole, struct bk_index **out,
 		      struct sl_err *err)
 {
+	const sl_driver *d = &b->driver;
 	struct view v = {.b = b, .seen = seen, .whole = whole};
 	struct bk_index *x = NULL;
 	struct bk_index_builder *builder = NULL;
 	int rc = sl__bk_index_builder_new(&builder, &b->env, &b->keys, err);
 	if (rc == 0)
-		rc = open_view(&v, builder, &x, err);
+		rc = sl__bk_list_packs(b, &v.packs, &v.sizes, NULL, err);
+	if (rc == 0)
+		rc = seen != NULL ? load_for_writing(&v, &x, err) : load_files(&v, &x, err);
+
+	/* What no index file has is taken in from the packs. */
+	if (rc == 0)
+		rc = sl__bk_index_packs(x, note_indexed, &v);
+	if (v.no_memory)
+		rc = sl_err_set(err, SL_ENOMEM, "load the index: out of memory");
+	sl__bk_ids_sort(&v.indexed);
+	if (rc == 0)
+		rc = take_in_rest(&v, builder, err);
+	bool any = rc == 0 && sl__bk_index_builder_entries(builder) > 0;
+	if (any && seen == NULL)
+		rc = sl__bk_index_take_in(x, builder, err);
+	if (any && seen != NULL) {
+		/* F3: for a create it is durable, and in a durable index, before anything relies on it. */
+		rc = d->ops->sync(d->driver, err);
+		if (rc == 0)
+			rc = sl__bk_index_builder_put(builder, d, NULL, err);
+		if (rc == 0)
+			rc = load_files(&v, &x, err);
+	}
 	sl__bk_index_builder_free(builder);
 	sl__bk_ids_fini(&b->env, &v.packs);
 	sl__bk_ids_fini(&b->env, &v.cut);

@@ -4,6 +4,7 @@
  * it was found, or that the storage cannot read there, is read from another pack that has it, when there is one.
  * Frames that were found damaged are remembered, so that not each of their blocks reads them again first.
  */
+#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define FRAMES 4
@@ -164,16 +165,7 @@ static int read_at(struct bk_reader *r, const struct bk_found *at, const struct 
 
 /* ---- other places ---- */
 
-static bool is_known_damaged(const struct bk_reader *r, const struct bk_found *at)
-{
-	for (uint64_t i = 0; i < SL_MIN(r->damaged_n, (uint64_t)DAMAGED); i++)
-		if (r->damaged[i].offset == at->place.frame_offset &&
-		    memcmp(&r->damaged[i].pack, &at->pack, sizeof(at->pack)) == 0)
-			return true;
-	return false;
-}
-
-static bool is_damage(int rc)
+static bool is_block_damage(int rc)
 {
 	return rc == SL_ECORRUPT || rc == SL_EIO;
 }
@@ -184,10 +176,8 @@ static bool read_elsewhere(struct bk_reader *r, const struct bk_id *not_in, cons
 {
 	struct bk_found places[PLACES_MAX];
 	struct bk_index *index = r->fresh != NULL ? r->fresh : r->index;
-	size_t n = 0;
-	if (sl__bk_index_places(index, &want->id, places, PLACES_MAX, &n, NULL) != 0)
-		return false;
-	for (size_t i = 0; i < n; i++)
+	int n = sl__bk_index_places(index, &want->id, places, PLACES_MAX, NULL);
+	for (int i = 0; i < n; i++)
 		if (memcmp(&places[i].pack, not_in, sizeof(*not_in)) != 0 &&
 		    read_at(r, &places[i], want, bytes, NULL) == 0)
 			return true;
@@ -200,15 +190,18 @@ static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const u
 	struct bk_found at;
 	struct sl_err why = SL_ERR_INIT;
 	int rc = sl__bk_index_find(r->fresh != NULL ? r->fresh : r->index, &want->id, &at, &why);
-	r->index_damaged = is_damage(rc);
+	r->index_damaged = is_block_damage(rc);
 	if (rc == SL_ENOENT)
 		return block_missing(&want->id, err);
 	if (rc == 0) {
-		bool known = is_known_damaged(r, &at);
+		bool known = false; /* its frame was found damaged before */
+		for (uint64_t i = 0; i < SL_MIN(r->damaged_n, (uint64_t)DAMAGED); i++)
+			known = known || (r->damaged[i].offset == at.place.frame_offset &&
+					  memcmp(&r->damaged[i].pack, &at.pack, sizeof(at.pack)) == 0);
 		if (known && read_elsewhere(r, &at.pack, want, bytes))
 			return 0;
 		rc = read_at(r, &at, want, bytes, &why);
-		if (is_damage(rc) && read_elsewhere(r, &at.pack, want, bytes)) {
+		if (is_block_damage(rc) && read_elsewhere(r, &at.pack, want, bytes)) {
 			if (!known) {
 				char pack[SL_DRIVER_NAME_BYTES];
 				r->damaged[r->damaged_n++ % DAMAGED] =
@@ -221,9 +214,7 @@ static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const u
 			return 0;
 		}
 	}
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
+	return sl__bk_result(rc, &why, err);
 }
 
 int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len, const uint8_t **bytes,

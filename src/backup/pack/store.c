@@ -7,6 +7,8 @@
  */
 #include "backup/pack/store.h"
 
+#include "backup/helpers.h"
+
 #define WAIT_MS 100 /* how often a waiting thread checks whether it is to stop */
 
 struct written {
@@ -123,7 +125,9 @@ static int new_writer(struct bk_store *s, struct sl_err *err)
 				      .handle_physical_bytes = count_physical,
 				      .ctx = s};
 	int rc = sl_writer_new(&s->writer, &s->ops, s, &opts, err);
-	return rc == 0 ? sl_writer_start(s->writer, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl_writer_start(s->writer, err);
 }
 
 /* ---- new, free ---- */
@@ -192,9 +196,7 @@ static int await_room(struct bk_store *s, struct sl_err *err)
 		if (rc == 0)
 			rc = sl_writer_wait_for_backpressure_clear(s->writer, WAIT_MS, &why);
 	} while (rc == SL_ETIMEDOUT);
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
+	return sl__bk_result(rc, &why, err);
 }
 
 static void release_image(const struct sl_writer_block *block)
@@ -218,20 +220,14 @@ static int send_pack(struct bk_store *s, int lane, struct sl_err *err)
 		return rc;
 	/* Remember it for finish. */
 	sl__lock(&s->mu);
-	if (s->packs_n == s->packs_cap) {
-		size_t cap = s->packs_cap != 0 ? 2 * s->packs_cap : 64;
-		struct written *bigger = sl__realloc(&s->b->env, s->packs, cap * sizeof(*bigger));
-		if (bigger != NULL) {
-			s->packs = bigger;
-			s->packs_cap = cap;
-		} else
-			rc = SL_ENOMEM;
-	}
-	if (rc == 0)
+	struct written *grown = sl__bk_grow(&s->b->env, s->packs, s->packs_n, &s->packs_cap, sizeof(*grown));
+	if (grown != NULL) {
+		s->packs = grown;
 		s->packs[s->packs_n++] = (struct written){.pack = image.name, .size = image.len};
+	}
 	sl__unlock(&s->mu);
-	if (rc != 0)
-		rc = sl_err_set(err, rc, "put a pack: out of memory");
+	if (grown == NULL)
+		rc = sl_err_set(err, SL_ENOMEM, "put a pack: out of memory");
 	else
 		rc = sl__bk_index_builder_pack(s->entries, &image.name, image.blocks, image.blocks_n, err);
 	/* On success the writer owns the image's bytes. */
@@ -260,17 +256,21 @@ static int add_block(struct bk_store *s, int lane, const struct bk_block *block,
 	bool full = false;
 	int rc = 0;
 	if (s->lanes[lane] == NULL) {
-		rc = sl__bk_pack_new(&s->lanes[lane], &s->b->env, &s->b->keys, o->zstd_level, (size_t)o->pack_bytes,
-				     err);
+		const struct bk_pack_opts opts = {.keys = &s->b->keys,
+						  .level = o->zstd_level,
+						  .pack_bytes = (size_t)o->pack_bytes,
+						  .images = &s->images};
+		rc = sl__bk_pack_new(&s->lanes[lane], &s->b->env, &opts, err);
 		if (rc != 0)
 			return rc;
-		sl__bk_pack_use_images(s->lanes[lane], &s->images);
 	}
 	rc = sl__bk_pack_add(s->lanes[lane], block, &full, err);
 	if (rc != 0 || !full)
 		return rc;
 	rc = send_pack(s, lane, err);
-	return rc == 0 ? await_room(s, err) : rc;
+	if (rc != 0)
+		return rc;
+	return await_room(s, err);
 }
 
 /* ---- blocks ---- */
@@ -294,7 +294,7 @@ static int claim_block(struct bk_store *s, const struct request *q, struct sl_er
 {
 	struct bk_found places[2];
 	const struct bk_id *id = q->block->id;
-	size_t known = 0;
+	int known = 0;
 	int rc = sl__bk_check_stop(s->b, err);
 	if (rc == 0)
 		rc = sl_writer_error(s->writer, err);
@@ -305,14 +305,15 @@ static int claim_block(struct bk_store *s, const struct request *q, struct sl_er
 		rc = is_in_index(s, id, &is, err);
 		known = is;
 	} else if (!q->always && s->index != NULL) {
-		rc = sl__bk_index_places(s->index, id, places, SL_COUNT(places), &known, err);
+		known = sl__bk_index_places(s->index, id, places, SL_COUNT(places), err);
+		rc = SL_MIN(known, 0);
 	}
-	if (rc != 0 || known >= (size_t)q->copies)
+	if (rc != 0 || known >= q->copies)
 		return rc;
 	rc = sl__bk_seen_add(s->seen, id);
 	if (rc < 0)
 		return sl_err_set(err, rc, "store a block: out of memory");
-	return rc > 0 ? q->copies - (int)known : 0;
+	return rc > 0 ? q->copies - known : 0;
 }
 
 static int store(struct bk_store *s, const struct request *q, bool *is_new, struct sl_err *err)
@@ -332,9 +333,7 @@ static int store(struct bk_store *s, const struct request *q, bool *is_new, stru
 		if (s->failure.code == 0)
 			s->failure = why;
 		sl__unlock(&s->mu);
-		if (err != NULL)
-			*err = why;
-		return rc;
+		return sl__bk_result(rc, &why, err);
 	}
 	bool added = missing == q->copies;
 	atomic_fetch_add(added ? &s->new_blocks : &s->known_blocks, 1);
@@ -372,25 +371,8 @@ int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, 
 
 /* ---- finish ---- */
 
-static int await_writer(struct bk_store *s, struct sl_err *err)
-{
-	int rc = sl_writer_signal_done(s->writer);
-	if (rc != 0)
-		return sl_err_set(err, rc, "end the block writer: %s", sl_err_text(rc));
-	struct sl_err why = SL_ERR_INIT;
-	while ((rc = sl_writer_join(s->writer, WAIT_MS, &why)) == SL_ETIMEDOUT) {
-		struct sl_err stop = SL_ERR_INIT;
-		if (sl__bk_check_stop(s->b, &stop) != 0 && sl_writer_cancel(s->writer, &stop) != 0)
-			break; /* a forked child: there is nothing to wait for */
-	}
-	s->joined = true;
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
-}
-
 /* A driver that reports success for what it has not written is detected here rather than at a restore. */
-static int check_packs(struct bk_store *s, struct sl_err *err)
+static int check_written_packs(struct bk_store *s, struct sl_err *err)
 {
 	const sl_driver *d = &s->b->driver;
 	int rc = 0;
@@ -411,7 +393,7 @@ static int check_packs(struct bk_store *s, struct sl_err *err)
 
 int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 {
-	uint64_t bytes = 0;
+	struct bk_index_put put = {.bytes = 0};
 	sl__lock(&s->mu);
 	int rc = s->failure.code;
 	if (rc != 0 && err != NULL)
@@ -419,16 +401,32 @@ int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 	sl__unlock(&s->mu);
 	for (int i = 0; rc == 0 && i <= s->lanes_n; i++)
 		rc = send_pack(s, i, err);
-	if (rc == 0)
-		rc = await_writer(s, err);
-	if (rc != 0 || s->packs_n == 0)
+	if (rc != 0)
 		return rc;
-	rc = check_packs(s, err);
+
+	/* Wait until the writer has written them. */
+	rc = sl_writer_signal_done(s->writer);
+	if (rc != 0)
+		return sl_err_set(err, rc, "end the block writer: %s", sl_err_text(rc));
+	struct sl_err why = SL_ERR_INIT;
+	while ((rc = sl_writer_join(s->writer, WAIT_MS, &why)) == SL_ETIMEDOUT) {
+		struct sl_err stop = SL_ERR_INIT;
+		if (sl__bk_check_stop(s->b, &stop) != 0 && sl_writer_cancel(s->writer, &stop) != 0)
+			break; /* a forked child: there is nothing to wait for */
+	}
+	s->joined = true;
+	if (rc != 0)
+		return sl__bk_result(rc, &why, err);
+	if (s->packs_n == 0)
+		return 0;
+
+	/* All of them are there and durable: then they may be in the index. */
+	rc = check_written_packs(s, err);
 	if (rc == 0)
 		rc = s->b->driver.ops->sync(s->b->driver.driver, err);
 	if (rc == 0)
-		rc = sl__bk_index_builder_put(s->entries, &s->b->driver, NULL, NULL, &bytes, err);
-	atomic_fetch_add(&s->physical_bytes, bytes);
+		rc = sl__bk_index_builder_put(s->entries, &s->b->driver, &put, err);
+	atomic_fetch_add(&s->physical_bytes, put.bytes);
 	return rc;
 }
 

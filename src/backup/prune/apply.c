@@ -57,49 +57,11 @@ static int copy_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len
 	return sl__bk_store_put_always(c->store, 0, &(struct bk_block){id, bytes, len}, copies, err);
 }
 
-/* Put metadata that only one pack contains into a second one. */
-static int copy_single_metadata(struct pack_copying *c, struct sl_err *err)
-{
-	struct bk_prune *p = c->p;
-	struct bk_reader *reader = NULL;
-	int rc = p->single.n > 0 ? sl__bk_reader_new(&reader, p->b, p->view.index, err) : 0;
-	for (size_t i = 0; i < p->single.n && rc == 0; i++) {
-		const struct bk_ref *ref = &p->single.refs[i];
-		const uint8_t *bytes = NULL;
-		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
-		if (rc == 0) /* when its pack was copied, this store has it twice already */
-			rc = sl__bk_store_put_always(c->store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1,
-						     err);
-	}
-	sl__bk_reader_free(reader);
-	return rc;
-}
-
-static int copy_packs(struct pack_copying *c, uint64_t total, struct sl_err *err)
-{
-	struct bk_prune *p = c->p;
-	const struct bk_scan scan = {.wants = copy_wants, .block = copy_block, .ctx = c};
-	int rc = 0;
-	for (uint32_t i = 0; i < p->view.packs.n && rc == 0; i++) {
-		struct bk_pack_blocks blocks = {.pack = p->view.packs.ids[i], .size = p->view.sizes[i]};
-		if (!p->copy[i])
-			continue;
-		c->pack = i;
-		rc = sl__bk_directory_blocks(p->b, &blocks, err);
-		if (rc == 0)
-			rc = sl__bk_scan(c->scanner, &blocks, &scan, err);
-		sl__free(&p->b->env, blocks.blocks);
-		sl__lock(&p->b->mu);
-		p->b->progress.packs_total = total;
-		p->b->progress.packs += p->b->progress.packs < total;
-		sl__unlock(&p->b->mu);
-	}
-	return rc;
-}
-
 int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err)
 {
 	struct pack_copying c = {.p = p};
+	const struct bk_scan scan = {.wants = copy_wants, .block = copy_block, .ctx = &c};
+	struct bk_reader *reader = NULL;
 	uint64_t total = 0;
 	for (size_t i = 0; i < p->view.packs.n; i++)
 		total += p->copy[i];
@@ -108,16 +70,42 @@ int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err)
 	int rc = sl__bk_store_new(&c.store, p->b, NULL, 1, err);
 	if (rc == 0)
 		rc = sl__bk_scanner_new(&c.scanner, p->b, err);
-	if (rc == 0)
-		rc = copy_packs(&c, total, err);
-	if (rc == 0)
-		rc = copy_single_metadata(&c, err);
+
+	/* What is needed of packs that go. */
+	for (uint32_t i = 0; i < p->view.packs.n && rc == 0; i++) {
+		struct bk_pack_blocks blocks = {.pack = p->view.packs.ids[i], .size = p->view.sizes[i]};
+		if (!p->copy[i])
+			continue;
+		c.pack = i;
+		rc = sl__bk_directory_blocks(p->b, &blocks, err);
+		if (rc == 0)
+			rc = sl__bk_scan(c.scanner, &blocks, &scan, err);
+		sl__free(&p->b->env, blocks.blocks);
+		sl__lock(&p->b->mu);
+		p->b->progress.packs_total = total;
+		p->b->progress.packs += p->b->progress.packs < total;
+		sl__unlock(&p->b->mu);
+	}
+
+	/* Metadata that only one pack contains, into a second one. */
+	if (rc == 0 && p->single.n > 0)
+		rc = sl__bk_reader_new(&reader, p->b, p->view.index, err);
+	for (size_t i = 0; i < p->single.n && rc == 0; i++) {
+		const struct bk_ref *ref = &p->single.refs[i];
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
+		if (rc == 0) /* when its pack was copied, this store has it twice already */
+			rc = sl__bk_store_put_always(c.store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1, err);
+	}
+	sl__bk_reader_free(reader);
 	if (rc == 0)
 		rc = sl__bk_store_finish(c.store, err);
 	sl__bk_store_free(c.store);
 	sl__bk_scanner_free(c.scanner);
 	p->copied = rc == 0;
-	return rc != 0 ? sl_err_wrap(err, rc, "prune: copy what is still needed (nothing was removed)") : 0;
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "prune: copy what is still needed (nothing was removed)");
+	return 0;
 }
 
 /* ---- P8 ---- */
@@ -177,7 +165,8 @@ static int merge_index(struct bk_prune *p, const struct bk_view *v, struct sl_er
 	if (rc == 0)
 		rc = sl__bk_index_builder_index(builder, v->index, pack_stays, &m, err);
 	if (rc == 0)
-		rc = sl__bk_index_builder_put(builder, d, note_put_file, &m, NULL, err);
+		rc = sl__bk_index_builder_put(builder, d, &(struct bk_index_put){.on_name = note_put_file, .ctx = &m},
+					      err);
 	if (rc == SL_ENOMEM)
 		rc = sl__no_memory(err, "prune");
 	sl__bk_index_builder_free(builder);

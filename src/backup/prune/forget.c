@@ -8,6 +8,7 @@
  * on Monday (ISO 8601).
  */
 #include "backup/prune/forget.h"
+#include "backup/helpers.h"
 #include "backup/repo/twins.h"
 
 #include <stdio.h>
@@ -256,27 +257,13 @@ static int select_by_name(struct forgetting *f, struct sl_err *err)
 			*info = (struct sl_backup_snapshot){
 				.struct_size = sizeof(*info), .host = "", .parent = "", .version = ""};
 		} else if (rc != 0) {
-			if (err != NULL)
-				*err = why;
-			return rc;
+			return sl__bk_result(rc, &why, err);
 		}
 	}
 	return 0;
 }
 
 /* ---- report and remove ---- */
-
-static int report_decisions(const struct forgetting *f, struct sl_err *err)
-{
-	for (size_t i = 0; i < f->n && f->opts.on_decision != NULL; i++) {
-		struct sl_backup_snapshot info = f->items[i].snapshot.info;
-		info.id = f->items[i].id;
-		int rc = f->opts.on_decision(&info, f->items[i].keeps, f->items[i].rules, f->opts.ctx);
-		if (rc != 0)
-			return sl_err_set(err, rc, "forget: ended by the caller; nothing was removed");
-	}
-	return 0;
-}
 
 static int remove_snapshots(const struct forgetting *f, uint64_t *removed, struct sl_err *err)
 {
@@ -313,8 +300,13 @@ int sl_backup_forget(sl_backup *b, const struct sl_backup_forget_opts *opts, uin
 		rc = set_forget_opts(&f.opts, opts, err);
 	if (rc == 0)
 		rc = f.opts.snapshots_n > 0 ? select_by_name(&f, err) : select_by_rules(&f, err);
-	if (rc == 0)
-		rc = report_decisions(&f, err);
+	for (size_t i = 0; i < f.n && rc == 0 && f.opts.on_decision != NULL; i++) {
+		struct sl_backup_snapshot info = f.items[i].snapshot.info;
+		info.id = f.items[i].id;
+		rc = f.opts.on_decision(&info, f.items[i].keeps, f.items[i].rules, f.opts.ctx);
+		if (rc != 0)
+			rc = sl_err_set(err, rc, "forget: ended by the caller; nothing was removed");
+	}
 	if (rc == 0)
 		rc = remove_snapshots(&f, &count, err);
 	if (removed != NULL)

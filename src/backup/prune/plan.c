@@ -22,33 +22,27 @@ static int choose_needed_block(const struct bk_ref *ref, const char *path, bool 
 	return rc > 0 ? 0 : rc;
 }
 
-/* A snapshot may be forgotten at the same time; one that is still listed and cannot be read stops the prune. */
-static int is_forgotten(struct bk_prune *p, const char *id, struct sl_err *err)
-{
-	char(*ids)[BK_NAME_HEX] = NULL;
-	size_t n = 0;
-	int rc = sl__bk_snapshot_ids(p->b, &ids, &n, err);
-	bool listed = false;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		listed = listed || strcmp(ids[i], id) == 0;
-	sl__free(&p->b->env, ids);
-	return rc != 0 ? rc : !listed;
-}
-
 static int choose_for_snapshot(struct bk_prune *p, struct bk_walk *walk, const char *id, struct sl_err *err)
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	int rc = sl__bk_snapshot_load(p->b, id, &s, err);
 	if (rc == SL_ENOENT) {
-		int forgotten = is_forgotten(p, id, err);
-		if (forgotten == 0)
-			return SL_ENOENT;
-		return forgotten < 0 ? forgotten : 0;
+		/* It may be forgotten at the same time; one that is still listed and cannot be read stops the prune. */
+		char(*ids)[BK_NAME_HEX] = NULL;
+		size_t n = 0;
+		bool listed = false;
+		rc = sl__bk_snapshot_ids(p->b, &ids, &n, err);
+		for (size_t i = 0; i < n && rc == 0; i++)
+			listed = listed || strcmp(ids[i], id) == 0;
+		sl__free(&p->b->env, ids);
+		return listed ? SL_ENOENT : rc;
 	}
 	if (rc == 0)
 		rc = sl__bk_walk_snapshot(walk, &s, err);
 	sl__bk_snapshot_fini(&p->b->env, &s);
-	return rc != 0 ? sl_err_wrap(err, rc, "prune: snapshot %.8s (nothing was changed)", id) : 0;
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "prune: snapshot %.8s (nothing was changed)", id);
+	return 0;
 }
 
 /* ---- packs whose end is missing ---- */
@@ -137,44 +131,11 @@ static int add_contents(uint64_t ordinal, SL_UNUSED const struct bk_id *id, cons
 	return 0;
 }
 
-/* A marked pack is deleted, or rescued (what is needed of it is copied; a later run deletes it), or it waits. */
-static void plan_marked(struct bk_prune *p, size_t i)
-{
-	/* Is it in a mark that an earlier run made and that every live session has seen? */
-	bool may_go = false;
-	for (size_t k = 0; k < p->old.n && !may_go; k++)
-		may_go = !p->waits[k] && sl__bk_ids_has(&p->old.marks[k].packs, &p->view.packs.ids[i]);
-	p->due[i] = p->needed[i] == 0 && may_go;
-	p->copy[i] = p->needed[i] > 0 && !p->due[i];
-	p->out.packs_rescued += p->needed[i] > 0;
-	if (p->due[i]) {
-		p->out.packs_deleted++;
-		p->out.bytes_deleted += p->view.sizes[i];
-	} else {
-		p->out.packs_waiting++;
-		p->out.bytes_waiting += p->view.sizes[i];
-	}
-}
-
 /* A pack that no index names may belong to a session that is still running: it is left alone while a session is alive.
  * (Marking it would be safe too, but its blocks would have to be copied once the session is published.) */
 static bool may_be_of_live_session(const struct bk_prune *p, size_t i)
 {
 	return p->live && sl__bk_ids_has(&p->view.unindexed, &p->view.packs.ids[i]);
-}
-
-static void plan_unmarked(struct bk_prune *p, size_t i)
-{
-	uint64_t needed = p->needed[i], contents = p->contents[i], percent = (uint64_t)p->opts.repack_percent;
-	bool sparse = needed > 0 && p->opts.repack_percent != SL_NONE && needed < contents &&
-		      needed < contents / 100 * percent + contents % 100 * percent / 100;
-	if ((needed > 0 && !sparse) || may_be_of_live_session(p, i))
-		return;
-	p->condemn[i] = true;
-	p->copy[i] = sparse;
-	p->out.packs_repacked += sparse;
-	p->out.packs_condemned++;
-	p->out.bytes_condemned += p->view.sizes[i];
 }
 
 #define MERGE_PACKS_MAX 64u /* full packs that a run makes of small ones: a bound on its memory and its time */
@@ -219,12 +180,35 @@ int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; i < p->view.packs.n; i++) {
+		uint64_t size = p->view.sizes[i], needed = p->needed[i], contents = p->contents[i];
 		p->out.packs++;
-		p->out.bytes += p->view.sizes[i];
-		if (p->marked[i])
-			plan_marked(p, i);
-		else
-			plan_unmarked(p, i);
+		p->out.bytes += size;
+		if (p->marked[i]) {
+			/* It is deleted, or rescued (what is needed of it is copied; a later run deletes it), or it
+			 * waits. May it go: is it in a mark that an earlier run made and every live session has seen? */
+			bool may_go = false;
+			for (size_t k = 0; k < p->old.n && !may_go; k++)
+				may_go = !p->waits[k] && sl__bk_ids_has(&p->old.marks[k].packs, &p->view.packs.ids[i]);
+			p->due[i] = p->needed[i] == 0 && may_go;
+			p->copy[i] = p->needed[i] > 0 && !p->due[i];
+			p->out.packs_rescued += needed > 0;
+			p->out.packs_deleted += p->due[i];
+			p->out.bytes_deleted += p->due[i] ? size : 0;
+			p->out.packs_waiting += !p->due[i];
+			p->out.bytes_waiting += p->due[i] ? 0 : size;
+			continue;
+		}
+		/* Marked by this run when nothing is needed of it, or so little that it is copied. */
+		uint64_t percent = (uint64_t)p->opts.repack_percent;
+		bool sparse = needed > 0 && p->opts.repack_percent != SL_NONE && needed < contents &&
+			      needed < contents / 100 * percent + contents % 100 * percent / 100;
+		if ((needed > 0 && !sparse) || may_be_of_live_session(p, i))
+			continue;
+		p->condemn[i] = true;
+		p->copy[i] = sparse;
+		p->out.packs_repacked += sparse;
+		p->out.packs_condemned++;
+		p->out.bytes_condemned += size;
 	}
 	plan_small(p);
 	return 0;

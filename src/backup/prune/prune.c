@@ -3,6 +3,7 @@
  * sl_backup_prune: options, the lock, the order of the steps; and P2, the sessions. prune.h describes the protocol.
  */
 #include "backup/prune/prune.h"
+#include "backup/helpers.h"
 
 #define REPACK_PERCENT 70
 #define MERGE_SMALL 16
@@ -103,10 +104,11 @@ static int prune_sessions(struct bk_prune *p, struct sl_err *err)
 
 /* ---- all steps ---- */
 
-/* P1 to P5: what the repository contains, read in the order that the proof needs. */
-static int read_repository(struct bk_prune *p, struct sl_err *err)
+static int run_prune(struct bk_prune *p, struct sl_err *err)
 {
 	struct sl_backup *b = p->b;
+
+	/* P1 to P5: what the repository contains, read in the order that the proof needs. */
 	int rc = sl__bk_marks_load(b, &p->old, err);
 	if (rc != 0)
 		return rc;
@@ -117,18 +119,18 @@ static int read_repository(struct bk_prune *p, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_marks_load(b, &p->all, err);
-	return rc == 0 ? sl__bk_view_load(b, &p->view, NULL, err) : rc;
-}
+	if (rc == 0)
+		rc = sl__bk_view_load(b, &p->view, NULL, err);
 
-static int run_prune(struct bk_prune *p, struct sl_err *err)
-{
-	int rc = read_repository(p, err);
+	/* P6, and what follows from it. */
 	if (rc == 0)
 		rc = sl__bk_prune_choose(p, err);
 	if (rc == 0)
 		rc = sl__bk_prune_plan(p, err);
 	if (rc != 0 || p->dry)
 		return rc;
+
+	/* P7 to P11. */
 	rc = sl__bk_prune_copy(p, err);
 	if (rc != 0)
 		return rc;
@@ -136,24 +138,9 @@ static int run_prune(struct bk_prune *p, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_prune_index(p, err);
-	return rc == 0 ? sl__bk_prune_delete(p, err) : rc;
-}
-
-/* Where the driver has a lock, two prunes do not do the same work twice; they are as safe without it (I3). */
-static int prune_locked(struct bk_prune *p, struct sl_err *err)
-{
-	const sl_driver *d = &p->b->driver;
-	void *lock = NULL;
-	if (d->ops->lock == NULL || p->dry)
-		return run_prune(p, err);
-	int rc = d->ops->lock(d->driver, "prune", &lock, err);
-	if (rc == SL_ELOCKED)
-		return sl_err_set(err, SL_ELOCKED, "prune: another prune or a repair of this repository is running");
 	if (rc != 0)
-		return sl_err_wrap(err, rc, "prune: lock the repository");
-	rc = run_prune(p, err);
-	d->ops->unlock(d->driver, lock);
-	return rc;
+		return rc;
+	return sl__bk_prune_delete(p, err);
 }
 
 int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struct sl_backup_pruned *out,
@@ -166,12 +153,23 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 		rc = set_prune_opts(&p, opts, err);
 	if (rc != 0)
 		return rc;
-	rc = prune_locked(&p, err);
-	if (rc == 0 && out != NULL) {
-		size_t size = out->struct_size;
-		memcpy(out, &p.out, SL_MIN(size, sizeof(p.out)));
-		out->struct_size = size;
-	}
+
+	/* Where the driver has a lock, two prunes do not do the same work twice; they are as safe without it (I3). */
+	const sl_driver *d = &b->driver;
+	void *lock = NULL;
+	bool locks = d->ops->lock != NULL && !p.dry;
+	if (locks)
+		rc = d->ops->lock(d->driver, "prune", &lock, err);
+	if (rc == SL_ELOCKED)
+		return sl_err_set(err, SL_ELOCKED, "prune: another prune or a repair of this repository is running");
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "prune: lock the repository");
+	rc = run_prune(&p, err);
+	if (locks)
+		d->ops->unlock(d->driver, lock);
+
+	if (rc == 0)
+		sl__bk_copy_out(out, &p.out, sizeof(p.out));
 	sl__bk_marks_fini(env, &p.old);
 	sl__bk_marks_fini(env, &p.all);
 	sl__free(env, p.waits);

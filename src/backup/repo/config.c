@@ -35,39 +35,37 @@ static int config_damaged(struct sl_err *err, const char *why)
 	return sl_err_set(err, SL_ECORRUPT, "config is damaged (%s)", why);
 }
 
-static int read_config(json_t *root, struct bk_config *out, struct sl_err *err)
+int sl__bk_config_parse(struct bk_config *out, const char *text, size_t len, struct sl_err *err)
 {
 	struct bk_config c = {.encrypted = false};
-	int encrypted;
+	int encrypted = 0, rc = 0;
 	const char *id;
-	json_int_t version, min, avg, max;
+	json_int_t version = 0, min = 0, avg = 0, max = 0;
+	if (len > BK_CONFIG_MAX || !sl__bk_text_is_checked(text, len))
+		return config_damaged(err, "its checksum");
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	if (root == NULL)
+		return config_damaged(err, "not JSON");
 	if (json_unpack(root, "{s:I}", "version", &version) != 0 || version < 1)
-		return config_damaged(err, "its version");
-	if (version > BK_VERSION)
-		return sl_err_set(err, SL_EUNSUPPORTED, "the repository is of version %lld, this library knows %d",
-				  (long long)version, BK_VERSION);
-	if (json_unpack(root, "{s:s, s:b, s:{s:I, s:I, s:I}}", "id", &id, "encrypted", &encrypted, "chunker", "min",
-			&min, "avg", &avg, "max", &max) != 0 ||
-	    !sl__bk_unhex(id, c.id, sizeof(c.id)))
-		return config_damaged(err, "its members");
-	if (min < 0 || avg < 0 || max < 0 || min > BK_CHUNK_MAX || avg > BK_CHUNK_MAX || max > BK_CHUNK_MAX)
-		return config_damaged(err, "sizes of the chunker");
+		rc = config_damaged(err, "its version");
+	else if (version > BK_VERSION)
+		rc = sl_err_set(err, SL_EUNSUPPORTED, "the repository is of version %lld, this library knows %d",
+				(long long)version, BK_VERSION);
+	else if (json_unpack(root, "{s:s, s:b, s:{s:I, s:I, s:I}}", "id", &id, "encrypted", &encrypted, "chunker",
+			     "min", &min, "avg", &avg, "max", &max) != 0 ||
+		 !sl__bk_unhex(id, c.id, sizeof(c.id)))
+		rc = config_damaged(err, "its members");
+	else if (min < 0 || avg < 0 || max < 0 || min > BK_CHUNK_MAX || avg > BK_CHUNK_MAX || max > BK_CHUNK_MAX)
+		rc = config_damaged(err, "sizes of the chunker");
+	json_decref(root);
+	if (rc != 0)
+		return rc;
 	c.encrypted = encrypted != 0;
 	c.chunk_min = (uint32_t)min;
 	c.chunk_avg = (uint32_t)avg;
 	c.chunk_max = (uint32_t)max;
 	*out = c;
 	return 0;
-}
-
-int sl__bk_config_parse(struct bk_config *out, const char *text, size_t len, struct sl_err *err)
-{
-	if (len > BK_CONFIG_MAX || !sl__bk_text_is_checked(text, len))
-		return config_damaged(err, "its checksum");
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-	int rc = root != NULL ? read_config(root, out, err) : config_damaged(err, "not JSON");
-	json_decref(root);
-	return rc;
 }
 
 /* ---- in the repository ---- */

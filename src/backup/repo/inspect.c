@@ -2,6 +2,7 @@
 /* What is in a repository: listing snapshots, resolving names, statistics. */
 #include <stdlib.h>
 
+#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define PREFIX_MIN 4
@@ -26,14 +27,10 @@ static int compare_times(const void *a, const void *b)
 	return strcmp(x->info.id, y->info.id);
 }
 
-/* Calls on_damaged (may be NULL) with ctx. */
-struct damage {
-	sl_backup_damaged_fn *on_damaged;
-	void *ctx;
-};
-
-/* All snapshots without their manifests, oldest first. One that was forgotten meanwhile is left out. */
-static int load_all(struct sl_backup *b, const struct damage *d, struct loaded_snapshots *out, struct sl_err *err)
+/* All snapshots without their manifests, oldest first. One that was forgotten meanwhile is left out. on_damaged (may be
+ * NULL) is called with ctx. */
+static int load_all(struct sl_backup *b, sl_backup_damaged_fn *on_damaged, void *ctx, struct loaded_snapshots *out,
+		    struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX];
 	size_t n;
@@ -58,8 +55,8 @@ static int load_all(struct sl_backup *b, const struct damage *d, struct loaded_s
 			l.n++;
 		} else if (rc == SL_ENOENT) {
 			rc = 0;
-		} else if ((rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) && d->on_damaged != NULL) {
-			rc = d->on_damaged(ids[i], &why, d->ctx);
+		} else if ((rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED) && on_damaged != NULL) {
+			rc = on_damaged(ids[i], &why, ctx);
 		} else if (err != NULL) {
 			*err = why;
 		}
@@ -78,11 +75,10 @@ static int load_all(struct sl_backup *b, const struct damage *d, struct loaded_s
 int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn *on_damaged, void *ctx,
 		   struct sl_err *err)
 {
-	const struct damage d = {.on_damaged = on_damaged, .ctx = ctx};
 	struct loaded_snapshots l;
 	int rc = sl__bk_begin(b, "list", err);
 	if (rc == 0)
-		rc = load_all(b, &d, &l, err);
+		rc = load_all(b, on_damaged, ctx, &l, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < l.n; i++)
@@ -91,30 +87,26 @@ int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn
 	return rc;
 }
 
-/* An older snapshot must not be taken for the latest, and one that cannot be read may be it. */
-static int resolve_latest(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
-{
-	const struct damage fails = {.on_damaged = NULL};
-	struct loaded_snapshots l;
-	int rc = load_all(b, &fails, &l, err);
-	if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
-		return sl_err_wrap(err, rc, "the latest snapshot is not known: name it by its id, or run a repair");
-	if (rc != 0)
-		return sl_err_wrap(err, rc, "find the latest snapshot");
-	if (l.n != 0)
-		memcpy(id, l.all[l.n - 1].info.id, SL_BACKUP_ID_BYTES);
-	else
-		rc = sl_err_set(err, SL_ENOENT, "the repository has no snapshot");
-	free_loaded(b, &l);
-	return rc;
-}
-
 int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX];
 	size_t n, found = 0, at = 0, len = strlen(name);
-	if (strcmp(name, "latest") == 0)
-		return resolve_latest(b, id, err);
+	if (strcmp(name, "latest") == 0) {
+		/* An older snapshot must not be taken for the latest, and one that cannot be read may be it. */
+		struct loaded_snapshots l;
+		int rc = load_all(b, NULL, NULL, &l, err);
+		if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
+			return sl_err_wrap(err, rc,
+					   "the latest snapshot is not known: name it by its id, or run a repair");
+		if (rc != 0)
+			return sl_err_wrap(err, rc, "find the latest snapshot");
+		if (l.n != 0)
+			memcpy(id, l.all[l.n - 1].info.id, SL_BACKUP_ID_BYTES);
+		else
+			rc = sl_err_set(err, SL_ENOENT, "the repository has no snapshot");
+		free_loaded(b, &l);
+		return rc;
+	}
 	if (len < PREFIX_MIN || len >= SL_BACKUP_ID_BYTES || strspn(name, "0123456789abcdef") != len)
 		return sl_err_set(err, SL_ENOENT,
 				  "invalid snapshot id \"%.64s\": want %d to 32 hexadecimal digits, or latest", name,
@@ -141,7 +133,9 @@ int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_B
 int sl_backup_resolve(sl_backup *b, const char *name, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
 	int rc = sl__bk_begin(b, "resolve", err);
-	return rc == 0 ? sl__bk_resolve(b, name, id, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_resolve(b, name, id, err);
 }
 
 /* ---- statistics ---- */
@@ -152,33 +146,15 @@ static int count_session(SL_UNUSED const struct bk_session_info *info, void *ctx
 	return 0;
 }
 
-static int count_packs(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err)
-{
-	struct bk_ids packs;
-	struct bk_marks marks;
-	uint64_t *sizes;
-	int rc = sl__bk_list_packs(b, &packs, &sizes, NULL, NULL, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_marks_load(b, &marks, err);
-	out->packs = packs.n;
-	for (size_t i = 0; rc == 0 && i < packs.n; i++) {
-		out->pack_bytes += sizes[i];
-		out->condemned_packs += sl__bk_marks_have(&marks, &packs.ids[i]);
-	}
-	if (rc == 0)
-		sl__bk_marks_fini(&b->env, &marks);
-	sl__free(&b->env, sizes);
-	sl__bk_ids_fini(&b->env, &packs);
-	return rc;
-}
-
 int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err)
 {
 	struct sl_backup_stats s = {.encrypted = b->keys.encrypted};
 	char(*ids)[BK_NAME_HEX];
-	size_t n, size = out->struct_size;
+	size_t n;
 	struct bk_index *index;
+	struct bk_ids packs;
+	struct bk_marks marks = {.n = 0};
+	uint64_t *sizes;
 	int rc = sl__bk_begin(b, "stats", err);
 	if (rc == 0)
 		rc = sl__bk_snapshot_ids(b, &ids, &n, err);
@@ -187,7 +163,22 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 	sl__free(&b->env, ids);
 	s.snapshots = n;
 	sl__bk_hex(b->keys.repository, sizeof(b->keys.repository), s.id);
-	rc = count_packs(b, &s, err);
+
+	/* Packs, and those that are marked. */
+	rc = sl__bk_list_packs(b, &packs, &sizes, NULL, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_marks_load(b, &marks, err);
+	s.packs = packs.n;
+	for (size_t i = 0; rc == 0 && i < packs.n; i++) {
+		s.pack_bytes += sizes[i];
+		s.condemned_packs += sl__bk_marks_have(&marks, &packs.ids[i]);
+	}
+	sl__bk_marks_fini(&b->env, &marks);
+	sl__free(&b->env, sizes);
+	sl__bk_ids_fini(&b->env, &packs);
+
+	/* The index and the sessions. */
 	if (rc == 0)
 		rc = sl__bk_index_for_reading(b, &index, err);
 	if (rc != 0)
@@ -197,9 +188,7 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 		s.index_files += sl__bk_index_name(index, i)[0] != '\0';
 	sl__bk_index_free(index);
 	rc = sl__bk_sessions_each(b, count_session, &s.sessions, err);
-	if (rc != 0)
-		return rc;
-	s.struct_size = size;
-	memcpy(out, &s, SL_MIN(size, sizeof(s)));
-	return 0;
+	if (rc == 0)
+		sl__bk_copy_out(out, &s, sizeof(s));
+	return rc;
 }

@@ -71,7 +71,9 @@ int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const 
 		rc = sl__bk_seal(&(struct bk_seal){.env = env, .keys = &kek, .kind = BK_KIND_KEY}, keys->master,
 				 sizeof(keys->master), w.sealed, err);
 	sl__bk_keys_wipe(&kek);
-	return rc == 0 ? format_key(env, &w, json, err) : rc;
+	if (rc != 0)
+		return rc;
+	return format_key(env, &w, json, err);
 }
 
 static int key_damaged(struct sl_err *err, const char *why)

@@ -10,6 +10,7 @@
  *   damaged     missing or damaged            moved to damaged/
  */
 #include "backup/repo/keyring.h"
+#include "backup/helpers.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -86,26 +87,8 @@ static int open_object(struct opening *o, const char *name)
 	return rc;
 }
 
-/* A key that keys/ has: by its copy, where it cannot be read itself. copies: only by its copy. */
-static int open_key(struct opening *o, const char *id, bool copies)
-{
-	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
-	int rc = SL_ECORRUPT;
-	key_names(id, first, copy);
-	if (!copies) {
-		rc = open_object(o, first);
-		o->whole = o->whole || rc == SL_EUNSUPPORTED;
-		if (rc != SL_ECORRUPT && rc != SL_EIO)
-			return rc;
-	}
-	int again = open_object(o, copy);
-	if (again == 0)
-		sl__log(&o->b->env, SL_LOG_WARN, "backup", "a key cannot be read; using its copy: run a repair",
-			SL__F_STR("key", first));
-	return !copies && may_try_next(again) && again != SL_EKEY ? rc : again;
-}
-
-static int open_folder(struct opening *o, bool copies)
+/* Open by a key of keys/: by its copy, where it cannot be read itself. copies: by those without a first. */
+static int open_by_folder(struct opening *o, bool copies)
 {
 	struct bk_listed *listed = NULL;
 	size_t n = 0;
@@ -116,8 +99,23 @@ static int open_folder(struct opening *o, bool copies)
 		return rc;
 	}
 	rc = SL_EKEY;
-	for (size_t i = 0; i < n && may_try_next(rc); i++)
-		rc = open_key(o, listed[i].id, copies);
+	for (size_t i = 0; i < n && may_try_next(rc); i++) {
+		char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
+		rc = SL_ECORRUPT;
+		key_names(listed[i].id, first, copy);
+		if (!copies) {
+			rc = open_object(o, first);
+			o->whole = o->whole || rc == SL_EUNSUPPORTED;
+			if (rc != SL_ECORRUPT && rc != SL_EIO)
+				continue;
+		}
+		int again = open_object(o, copy);
+		if (again == 0)
+			sl__log(&o->b->env, SL_LOG_WARN, "backup", "a key cannot be read; using its copy: run a repair",
+				SL__F_STR("key", first));
+		if (copies || !may_try_next(again) || again == SL_EKEY)
+			rc = again;
+	}
 	sl__free(&o->b->env, listed);
 	o->seen += n;
 	return rc;
@@ -126,44 +124,19 @@ static int open_folder(struct opening *o, bool copies)
 int sl__bk_keyring_open(struct sl_backup *b, const struct bk_passphrase *p, struct sl_err *err)
 {
 	struct opening o = {.b = b, .passphrase = p, .reason = SL_ERR_INIT};
-	int rc = open_folder(&o, false);
+	int rc = open_by_folder(&o, false);
 	if (may_try_next(rc) && !o.whole)
-		rc = open_folder(&o, true);
+		rc = open_by_folder(&o, true);
 	if (rc == 0)
 		return 0;
 	if (o.seen == 0 && o.reason.code == 0)
 		return sl_err_set(err, SL_ECORRUPT, "the repository has no key: put back a copy of " BK_KEYS "/");
 	if (o.reason.code == SL_EKEY)
 		return sl_err_set(err, SL_EKEY, "the passphrase does not open the repository");
-	if (err != NULL)
-		*err = o.reason;
-	return o.reason.code;
+	return sl__bk_result(o.reason.code, &o.reason, err);
 }
 
 /* ---- changing the passphrase ---- */
-
-/* The new key is read back from both places before the others are removed: a repository without a key is lost. */
-static int prove_key(struct sl_backup *b, const char *name, const struct bk_passphrase *p, struct sl_err *err)
-{
-	struct bk_twin t[2];
-	struct bk_keys again = {.encrypted = true};
-	memcpy(again.repository, b->keys.repository, sizeof(again.repository));
-	int rc = sl__bk_twins_load(b, name, sl__bk_is_key, t, err);
-	const struct bk_twin *wrong = t[BK_FIRST].rc != 0 ? &t[BK_FIRST] : &t[BK_COPY];
-	if (rc == 0 && wrong->rc != 0) {
-		rc = wrong->rc;
-		if (err != NULL)
-			*err = wrong->why;
-	}
-	if (rc == 0)
-		rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, p, err);
-	if (rc == 0 &&
-	    (sodium_memcmp(again.master, b->keys.master, sizeof(again.master)) != 0 || !sl__bk_twins_same(t)))
-		rc = sl_err_set(err, SL_EINTERNAL, "%s was read back with another key in it", name);
-	sl__bk_keys_wipe(&again);
-	sl__bk_twins_fini(b, t);
-	return rc;
-}
 
 /* Objects that hold a key: in keys/, their copies, and those that a repair has moved to damaged/. */
 struct found_keys {
@@ -246,8 +219,24 @@ int sl__bk_keyring_replace(struct sl_backup *b, const struct bk_passphrase *p, s
 	if (rc == 0)
 		rc = sl__bk_keyring_add(b, p, id, err);
 	if (rc == 0) {
+		/* The new key is read back from both places before the others are removed: a repository without a key is
+		 * lost. */
+		struct bk_twin t[2];
+		struct bk_keys again = {.encrypted = true};
+		memcpy(again.repository, b->keys.repository, sizeof(again.repository));
 		key_names(id, name, copy);
-		rc = prove_key(b, name, p, err);
+		rc = sl__bk_twins_load(b, name, sl__bk_is_key, t, err);
+		const struct bk_twin *wrong = t[BK_FIRST].rc != 0 ? &t[BK_FIRST] : &t[BK_COPY];
+		if (rc == 0 && wrong->rc != 0)
+			rc = sl__bk_result(wrong->rc, &wrong->why, err);
+		if (rc == 0)
+			rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, p,
+					       err);
+		if (rc == 0 &&
+		    (sodium_memcmp(again.master, b->keys.master, sizeof(again.master)) != 0 || !sl__bk_twins_same(t)))
+			rc = sl_err_set(err, SL_EINTERNAL, "%s was read back with another key in it", name);
+		sl__bk_keys_wipe(&again);
+		sl__bk_twins_fini(b, t);
 	}
 	if (rc == 0)
 		rc = remove_old_keys(b, &old, err);

@@ -47,20 +47,10 @@ static int load_mark(struct sl_backup *b, const char *name, struct bk_mark *out,
 
 int sl__bk_marks_load(struct sl_backup *b, struct bk_marks *out, struct sl_err *err)
 {
+	const struct bk_marks none = {.n = 0};
 	struct bk_marks marks = {.n = 0};
-	struct bk_listed *listed = NULL;
-	size_t n = 0;
-	int rc = sl__bk_list_names(b, FOLDER, &listed, &n, err);
-	if (rc == 0 && (marks.marks = sl__calloc(&b->env, n, sizeof(*marks.marks))) == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "load the marks: out of memory");
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		rc = load_mark(b, listed[i].id, &marks.marks[marks.n], err);
-		if (rc == 0)
-			marks.n++;
-		else if (rc == SL_ENOENT)
-			rc = 0; /* its packs are gone (F4) */
-	}
-	sl__free(&b->env, listed);
+	bool vanished; /* the packs of one that vanished are gone (F4) */
+	int rc = sl__bk_marks_newer(b, &none, &marks, &vanished, err);
 	if (rc == 0)
 		*out = marks;
 	else

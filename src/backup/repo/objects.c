@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define FIRST_BYTES (64u << 10)
@@ -115,27 +116,23 @@ struct name_list {
 	bool no_memory;
 };
 
-static int add_name(const char *name, const struct sl_driver_stat *stat, void *ctx)
+static int add_listed_name(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
 	struct name_list *s = ctx;
 	if (!sl__bk_is_name(name))
 		return 0;
-	if (s->n == s->cap) {
-		size_t cap = s->cap != 0 ? 2 * s->cap : 32;
-		struct bk_listed *bigger = sl__realloc(s->env, s->all, cap * sizeof(*bigger));
-		if (bigger == NULL) {
-			s->no_memory = true;
-			return 1;
-		}
-		s->all = bigger;
-		s->cap = cap;
+	struct bk_listed *grown = sl__bk_grow(s->env, s->all, s->n, &s->cap, sizeof(*grown));
+	if (grown == NULL) {
+		s->no_memory = true;
+		return 1;
 	}
+	s->all = grown;
 	memcpy(s->all[s->n].id, name, BK_NAME_HEX);
 	s->all[s->n++].stat = *stat;
 	return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_listed_names(const void *a, const void *b)
 {
 	const struct bk_listed *x = a, *y = b;
 	return strcmp(x->id, y->id);
@@ -144,7 +141,7 @@ static int compare_names(const void *a, const void *b)
 int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed **out, size_t *n, struct sl_err *err)
 {
 	struct name_list s = {.env = &b->env};
-	int rc = b->driver.ops->list(b->driver.driver, folder, add_name, &s, err);
+	int rc = b->driver.ops->list(b->driver.driver, folder, add_listed_name, &s, err);
 	if (s.no_memory)
 		rc = sl_err_set(err, SL_ENOMEM, "list %s: out of memory", folder);
 	if (rc != 0) {
@@ -152,7 +149,7 @@ int sl__bk_list_names(struct sl_backup *b, const char *folder, struct bk_listed 
 		return rc;
 	}
 	if (s.n != 0)
-		qsort(s.all, s.n, sizeof(*s.all), compare_names);
+		qsort(s.all, s.n, sizeof(*s.all), compare_listed_names);
 	*out = s.all;
 	*n = s.n;
 	return 0;
@@ -168,14 +165,10 @@ void sl__bk_ids_fini(const struct sl_env *env, struct bk_ids *s)
 
 int sl__bk_ids_add(const struct sl_env *env, struct bk_ids *s, const struct bk_id *id)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap != 0 ? 2 * s->cap : 64;
-		struct bk_id *bigger = sl__realloc(env, s->ids, cap * sizeof(*bigger));
-		if (bigger == NULL)
-			return SL_ENOMEM;
-		s->ids = bigger;
-		s->cap = cap;
-	}
+	struct bk_id *grown = sl__bk_grow(env, s->ids, s->n, &s->cap, sizeof(*grown));
+	if (grown == NULL)
+		return SL_ENOMEM;
+	s->ids = grown;
 	s->ids[s->n++] = *id;
 	return 0;
 }

@@ -6,6 +6,7 @@
  * the config, as a new object, so that of two inits one wins. The winner puts the config's copy last.
  */
 #include "backup/repo/repo.h"
+#include "backup/helpers.h"
 
 #include <sodium.h>
 #include <unistd.h>
@@ -108,8 +109,9 @@ static int read_options(const struct sl_backup_opts *in, struct sl_backup_opts *
 	return 0;
 }
 
-/* A handle without a repository. */
-static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out, struct sl_err *err)
+/* A handle without a repository. *p: the passphrase of the options, which is not kept. */
+static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out,
+		      struct bk_passphrase *p, struct sl_err *err)
 {
 	struct sl_backup_opts filled;
 	struct sl_env env;
@@ -137,6 +139,7 @@ static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts
 	b->env = env;
 	b->driver = *driver;
 	b->opts = filled;
+	*p = (struct bk_passphrase){filled.passphrase, filled.passphrase_len};
 	b->opts.passphrase = NULL; /* never kept */
 	b->opts.passphrase_len = 0;
 	b->opts.env = &b->env;
@@ -168,66 +171,66 @@ static int has_objects(sl_backup *b, const char *const *folders, size_t n, struc
 
 static const char *const key_folders[] = {BK_KEYS, BK_KEY_COPIES};
 
-static int open_handle(sl_backup *b, const struct bk_passphrase *p, struct sl_err *err)
+int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
+	sl_backup *b;
+	struct bk_passphrase p;
 	struct bk_config config;
-	int rc = sl__bk_config_load(b, &config, err);
+	int rc = new_handle(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
+	rc = sl__bk_config_load(b, &config, err);
+	if (rc != 0)
+		goto fail;
 	memcpy(b->keys.repository, config.id, sizeof(config.id));
 	b->keys.encrypted = config.encrypted;
-	if (config.encrypted && p->bytes == NULL)
-		return sl_err_set(err, SL_EKEY, "the repository is encrypted: give its passphrase");
-	/* If the storage claims that there are no keys, though the user has a passphrase, nothing must be written without
-	 * encryption. */
-	if (!config.encrypted && p->bytes != NULL)
-		return sl_err_set(err, SL_EKEY,
-				  "a passphrase is given, but the repository is plain: leave it out if that is right");
-	if (config.encrypted) {
-		rc = sl__bk_keyring_open(b, p, err);
+	if (config.encrypted && p.bytes == NULL) {
+		rc = sl_err_set(err, SL_EKEY, "the repository is encrypted: give its passphrase");
+	} else if (config.encrypted) {
+		rc = sl__bk_keyring_open(b, &p, err);
+	} else if (p.bytes != NULL) {
+		/* If the storage claims that there are no keys, though the user has a passphrase, nothing must be written
+		 * without encryption. */
+		rc = sl_err_set(err, SL_EKEY,
+				"a passphrase is given, but the repository is plain: leave it out if that is right");
 	} else {
 		/* A plain repository has no key. One that does was encrypted, and its config was changed. */
 		rc = has_objects(b, key_folders, SL_COUNT(key_folders), err);
 		if (rc > 0)
-			return sl_err_set(
-				err, SL_EKEY,
-				"the config says that the repository is plain, but it has keys: the config was "
-				"changed, or an init was interrupted (then remove " BK_KEYS " and " BK_KEY_COPIES ")");
-		if (rc == 0)
+			rc = sl_err_set(err, SL_EKEY,
+					"the config says that the repository is plain, but it has keys: the config was "
+					"changed, or an init was interrupted (then remove " BK_KEYS
+					" and " BK_KEY_COPIES ")");
+		else if (rc == 0)
 			rc = sl__bk_keys_derive(&b->keys, err);
 	}
 	if (rc != 0)
-		return rc;
+		goto fail;
 	rc = sl__bk_chunker_init(&b->chunker, &b->keys, config.chunk_min, config.chunk_avg, config.chunk_max, err);
-	return rc == SL_EINVAL ? sl_err_set(err, SL_ECORRUPT, "config is damaged: sizes of the chunker") : rc;
-}
-
-int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
-{
-	sl_backup *b;
-	struct sl_backup_opts given;
-	int rc = new_handle(driver, opts, &b, err);
+	if (rc == SL_EINVAL)
+		rc = sl_err_set(err, SL_ECORRUPT, "config is damaged: sizes of the chunker");
 	if (rc != 0)
-		return rc;
-	sl__opts_copy(&given, sizeof(given), opts);
-	rc = open_handle(b, &(struct bk_passphrase){given.passphrase, given.passphrase_len}, err);
-	if (rc == 0)
-		*out = b;
-	else
-		sl_backup_close(b);
+		goto fail;
+	*out = b;
+	return 0;
+fail:
+	sl_backup_close(b);
 	return rc;
 }
 
 int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
 	sl_backup *b;
+	struct bk_passphrase p;
 	struct bk_config config;
-	int rc = new_handle(driver, opts, &b, err);
+	int rc = new_handle(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_config_load(b, &config, err);
 	sl_backup_close(b);
-	return rc == 0 ? (int)config.encrypted : rc;
+	if (rc != 0)
+		return rc;
+	return config.encrypted;
 }
 
 /* ---- init ---- */
@@ -241,11 +244,8 @@ static int check_empty(sl_backup *b, bool encrypt, struct sl_err *err)
 	int rc = b->driver.ops->stat(b->driver.driver, BK_CONFIG, &st, &why);
 	if (rc == 0)
 		return sl_err_set(err, SL_EEXIST, "there is a repository already");
-	if (rc != SL_ENOENT) {
-		if (err != NULL)
-			*err = why;
-		return rc;
-	}
+	if (rc != SL_ENOENT)
+		return sl__bk_result(rc, &why, err);
 	rc = has_objects(b, folders, SL_COUNT(folders), err);
 	if (rc > 0)
 		return sl_err_set(err, SL_EEXIST,
@@ -264,46 +264,43 @@ static int check_empty(sl_backup *b, bool encrypt, struct sl_err *err)
 static int draw_random(sl_backup *b, void *out, size_t n, struct sl_err *err)
 {
 	int rc = b->env.rand->fill(out, n, b->env.rand_ctx);
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "draw a random key");
-}
-
-static int make_repository(sl_backup *b, bool encrypt, const struct bk_passphrase *p, struct sl_err *err)
-{
-	char key[BK_NAME_HEX];
-	int rc = check_empty(b, encrypt, err);
-	if (rc == 0)
-		rc = draw_random(b, b->keys.repository, sizeof(b->keys.repository), err);
-	b->keys.encrypted = encrypt;
-	if (rc == 0 && encrypt)
-		rc = draw_random(b, b->keys.master, sizeof(b->keys.master), err);
-	if (rc == 0 && encrypt)
-		rc = sl__bk_keyring_add(b, p, key, err);
 	if (rc != 0)
-		return rc;
-	struct bk_config config = {
-		.encrypted = encrypt, .chunk_min = BK_CHUNK_MIN, .chunk_avg = BK_CHUNK_AVG, .chunk_max = BK_CHUNK_MAX};
-	memcpy(config.id, b->keys.repository, sizeof(config.id));
-	rc = sl__bk_config_put(b, &config, err);
-	if (rc == SL_EEXIST && encrypt)
-		sl__bk_keyring_remove(b, key); /* of no use to the other's config */
-	return rc;
+		return sl_err_set_errno(err, -rc, "draw a random key");
+	return 0;
 }
 
 int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
 	sl_backup *b;
-	struct sl_backup_opts given;
-	int rc = new_handle(driver, opts, &b, err);
+	struct bk_passphrase p;
+	char key[BK_NAME_HEX];
+	int rc = new_handle(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
-	sl__opts_copy(&given, sizeof(given), opts);
-	bool encrypt = given.encrypt != SL_OFF;
-	if (encrypt && (given.passphrase == NULL || given.passphrase_len == 0))
+	bool encrypt = b->opts.encrypt != SL_OFF;
+	b->keys.encrypted = encrypt;
+	if (encrypt && (p.bytes == NULL || p.len == 0))
 		rc = sl_err_set(err, SL_EINVAL, "backup: passphrase: an encrypted repository needs one");
-	else if (!encrypt && given.passphrase != NULL)
+	else if (!encrypt && p.bytes != NULL)
 		rc = sl_err_set(err, SL_EINVAL, "backup: passphrase: a plain repository has none");
 	else
-		rc = make_repository(b, encrypt, &(struct bk_passphrase){given.passphrase, given.passphrase_len}, err);
+		rc = check_empty(b, encrypt, err);
+	if (rc == 0)
+		rc = draw_random(b, b->keys.repository, sizeof(b->keys.repository), err);
+	if (rc == 0 && encrypt)
+		rc = draw_random(b, b->keys.master, sizeof(b->keys.master), err);
+	if (rc == 0 && encrypt)
+		rc = sl__bk_keyring_add(b, &p, key, err);
+	if (rc == 0) {
+		struct bk_config config = {.encrypted = encrypt,
+					   .chunk_min = BK_CHUNK_MIN,
+					   .chunk_avg = BK_CHUNK_AVG,
+					   .chunk_max = BK_CHUNK_MAX};
+		memcpy(config.id, b->keys.repository, sizeof(config.id));
+		rc = sl__bk_config_put(b, &config, err);
+		if (rc == SL_EEXIST && encrypt)
+			sl__bk_keyring_remove(b, key); /* of no use to the other's config */
+	}
 	sl_backup_close(b);
 	return rc;
 }

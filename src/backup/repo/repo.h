@@ -78,13 +78,26 @@ void sl__bk_ids_sort(struct bk_ids *s);                                         
 const struct bk_id *sl__bk_ids_find(const struct bk_ids *s, const struct bk_id *id); /* or NULL */
 bool sl__bk_ids_has(const struct bk_ids *s, const struct bk_id *id);
 
-/* All packs by the driver's list, sorted; sizes (may be NULL; sl__free) in the same order. Names that are not packs' go
- * to on_stray (may be NULL). */
+/* All packs by the driver's list, sorted; sizes (may be NULL; sl__free) in the same order. Names that are not packs' are
+ * reported as strays (may be NULL). */
+struct bk_strays {
+	void (*fn)(const char *name, void *ctx); /* may be NULL */
+	void *ctx;
+};
 SL_MUST_CHECK int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes,
-				    void (*on_stray)(const char *name, void *ctx), void *ctx, struct sl_err *err);
-/* The directory of a pack, read from its end. */
-SL_MUST_CHECK int sl__bk_read_directory(struct sl_backup *b, const struct bk_id *pack, uint64_t size,
-					bk_directory_fn *fn, void *ctx, struct sl_err *err);
+				    const struct bk_strays *strays, struct sl_err *err);
+
+/* A pack and its blocks, in the order of their places. The caller frees blocks (sl__free), also after a failure. */
+struct bk_pack_blocks {
+	struct bk_id pack;
+	uint64_t size;
+	struct bk_pack_block *blocks;
+	size_t n, cap;
+};
+/* Add the blocks of p->pack (p->size bytes) that its directory lists, which is read from the pack's end. */
+SL_MUST_CHECK int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_blocks *p, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
+					 const struct bk_place *place);
 
 /* ---- marks: condemned/<id>, sealed; JSON: {"version":1,"packs":["…"]} ---- */
 struct bk_mark {

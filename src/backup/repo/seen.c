@@ -5,6 +5,7 @@
  *
  * For each id: 32 bytes for itself, 4.6 to 9.2 of the table, and 4.6 of the old table in the shard that is growing.
  */
+#include "backup/helpers.h"
 #include "backup/pack/index.h"
 #include "base/thread.h"
 
@@ -68,47 +69,35 @@ static uint32_t *seen_slot(const struct seen_shard *h, const struct bk_id *id)
 	return &h->slots[i];
 }
 
-/* Room in the table for one more. */
-static int grow_slots(const struct sl_env *env, struct seen_shard *h) SL_REQUIRES(h->mu)
-{
-	if (((size_t)h->n + 1) * 8 <= h->slots_n * 7)
-		return 0;
-	struct seen_shard grown = {.chunks = h->chunks, .slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS)};
-	grown.slots = sl__calloc(env, grown.slots_n, sizeof(*grown.slots));
-	if (grown.slots == NULL)
-		return SL_ENOMEM;
-	for (uint32_t i = 0; i < h->n; i++) {
-		size_t at = (size_t)sl__get64(id_at(h, i)->b + 8) & (grown.slots_n - 1);
-		while (grown.slots[at] != 0)
-			at = (at + 1) & (grown.slots_n - 1);
-		grown.slots[at] = i + 1;
-	}
-	sl__free(env, h->slots);
-	h->slots = grown.slots;
-	h->slots_n = grown.slots_n;
-	return 0;
-}
-
 static int add_seen(const struct sl_env *env, struct seen_shard *h, const struct bk_id *id) SL_REQUIRES(h->mu)
 {
 	if (h->slots_n != 0 && *seen_slot(h, id) != 0)
 		return 0;
-	int rc = grow_slots(env, h);
-	if (rc != 0)
-		return rc;
+	if (((size_t)h->n + 1) * 8 > h->slots_n * 7) {
+		/* Room in the table for one more. */
+		size_t slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS);
+		uint32_t *slots = sl__calloc(env, slots_n, sizeof(*slots));
+		if (slots == NULL)
+			return SL_ENOMEM;
+		for (uint32_t i = 0; i < h->n; i++) {
+			size_t at = (size_t)sl__get64(id_at(h, i)->b + 8) & (slots_n - 1);
+			while (slots[at] != 0)
+				at = (at + 1) & (slots_n - 1);
+			slots[at] = i + 1;
+		}
+		sl__free(env, h->slots);
+		h->slots = slots;
+		h->slots_n = slots_n;
+	}
 	/* Room for one more id. */
 	size_t c = h->n / CHUNK;
 	if (h->n % CHUNK == 0) {
 		if (h->n == UINT32_MAX - CHUNK + 1)
 			return SL_ENOMEM;
-		if (c == h->chunks_cap) {
-			size_t cap = SL_MAX(2 * h->chunks_cap, (size_t)8);
-			struct bk_id **chunks = sl__realloc(env, h->chunks, cap * sizeof(struct bk_id *));
-			if (chunks == NULL)
-				return SL_ENOMEM;
-			h->chunks = chunks;
-			h->chunks_cap = cap;
-		}
+		struct bk_id **chunks = sl__bk_grow(env, h->chunks, c, &h->chunks_cap, sizeof(struct bk_id *));
+		if (chunks == NULL)
+			return SL_ENOMEM;
+		h->chunks = chunks;
 		h->chunks[c] = sl__alloc(env, CHUNK * sizeof(struct bk_id));
 		if (h->chunks[c] == NULL)
 			return SL_ENOMEM;

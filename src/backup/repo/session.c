@@ -64,24 +64,13 @@ static void *beat_on(void *arg)
 	}
 }
 
-/* On success the beat owns text. */
-static int start_beat(struct bk_session *s, char *text, size_t len, struct sl_err *err)
+static void free_beat(struct bk_beat *beat)
 {
-	struct bk_beat *beat = sl__calloc(&s->b->env, 1, sizeof(*beat));
-	if (beat == NULL)
-		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
-	*beat = (struct bk_beat){.s = s, .text = text, .len = len};
-	sl__mutex_init(&beat->mu);
-	sl__cond_init(&beat->changed);
-	int rc = sl__thread_start(&beat->thread, "backup-beat", beat_on, beat);
-	if (rc != 0) {
-		sl__cond_fini(&beat->changed);
-		sl__mutex_fini(&beat->mu);
-		sl__free(&s->b->env, beat);
-		return sl__thread_error(err, rc, "heartbeat", "a session");
-	}
-	s->beat = beat;
-	return 0;
+	const struct sl_env *env = &beat->s->b->env;
+	sl__cond_fini(&beat->changed);
+	sl__mutex_fini(&beat->mu);
+	sl__free(env, beat->text);
+	sl__free(env, beat);
 }
 
 /* Returns whether the session was found gone. */
@@ -96,10 +85,7 @@ static bool stop_beat(struct bk_session *s)
 	sl__unlock(&beat->mu);
 	(void)pthread_join(beat->thread, NULL);
 	bool lost = beat->lost;
-	sl__cond_fini(&beat->changed);
-	sl__mutex_fini(&beat->mu);
-	sl__free(&s->b->env, beat->text);
-	sl__free(&s->b->env, beat);
+	free_beat(beat);
 	s->beat = NULL;
 	return lost;
 }
@@ -128,11 +114,27 @@ static int announce(struct bk_session *s, bool ready, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
 	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION}, text, len,
 				   ready ? SL_DRIVER_UPDATE : SL_DRIVER_NEW, err);
-	if (rc == 0 && ready)
-		rc = start_beat(s, text, len, err);
-	if (rc != 0 || !ready)
+	if (rc != 0 || !ready) {
 		sl__free(&s->b->env, text);
-	return rc;
+		return rc;
+	}
+
+	/* The heartbeat; once it is there, it owns the text. */
+	struct bk_beat *beat = sl__calloc(&s->b->env, 1, sizeof(*beat));
+	if (beat == NULL) {
+		sl__free(&s->b->env, text);
+		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
+	}
+	*beat = (struct bk_beat){.s = s, .text = text, .len = len};
+	sl__mutex_init(&beat->mu);
+	sl__cond_init(&beat->changed);
+	rc = sl__thread_start(&beat->thread, "backup-beat", beat_on, beat);
+	if (rc != 0) {
+		free_beat(beat);
+		return sl__thread_error(err, rc, "heartbeat", "a session");
+	}
+	s->beat = beat;
+	return 0;
 }
 
 static int session_lost(struct sl_err *err, const char *id)
@@ -217,39 +219,6 @@ void sl__bk_session_end(struct bk_session *s)
 
 /* ---- those of others ---- */
 
-/* 0, or SL_ENOENT when it has ended meanwhile. What cannot be read has seen nothing: a prune then waits for it. */
-static int read_session(struct sl_backup *b, const struct bk_listed *listed, struct bk_session_info *info)
-{
-	struct bk_opened o;
-	int version = 0, ready = 0;
-	json_t *seen = NULL, *mark;
-	size_t i;
-	memcpy(info->id, listed->id, BK_NAME_HEX);
-	info->mtime_ms = listed->stat.mtime_ms;
-	int rc = sl__bk_get_sealed(b, &(struct bk_object){FOLDER, listed->id, BK_KIND_SESSION}, SESSION_MAX, &o, NULL);
-	if (rc != 0)
-		return rc == SL_ENOENT ? rc : 0;
-	json_t *root = json_loadb(o.text, o.len, JSON_REJECT_DUPLICATES, NULL);
-	info->ready = json_unpack(root, "{s:i, s:b, s:o}", "version", &version, "ready", &ready, "seen", &seen) == 0 &&
-		      version == BK_VERSION && ready && json_is_array(seen);
-	if (info->ready) {
-		info->seen = sl__calloc(&b->env, json_array_size(seen), sizeof(*info->seen));
-		info->ready = info->seen != NULL;
-	}
-	json_array_foreach(seen, i, mark)
-	{
-		info->ready = info->ready && json_is_string(mark) && sl__bk_is_name(json_string_value(mark));
-		if (!info->ready)
-			break;
-		memcpy(info->seen[info->seen_n++], json_string_value(mark), BK_NAME_HEX);
-	}
-	if (!info->ready)
-		info->seen_n = 0;
-	json_decref(root);
-	sl__free(&b->env, o.memory);
-	return 0;
-}
-
 int sl__bk_sessions_each(struct sl_backup *b, bk_session_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct bk_listed *listed;
@@ -258,9 +227,40 @@ int sl__bk_sessions_each(struct sl_backup *b, bk_session_fn *fn, void *ctx, stru
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		struct bk_session_info info = {.seen = NULL};
-		if (read_session(b, &listed[i], &info) == 0)
+		struct bk_session_info info = {.mtime_ms = listed[i].stat.mtime_ms};
+		struct bk_opened o;
+		int version = 0, ready = 0;
+		json_t *seen = NULL, *mark;
+		size_t k;
+		memcpy(info.id, listed[i].id, BK_NAME_HEX);
+		int got = sl__bk_get_sealed(b, &(struct bk_object){FOLDER, info.id, BK_KIND_SESSION}, SESSION_MAX, &o,
+					    NULL);
+		if (got == SL_ENOENT) /* it has ended meanwhile */
+			continue;
+		if (got != 0) { /* what cannot be read has seen nothing: a prune then waits for it */
 			rc = fn(&info, ctx);
+			continue;
+		}
+		json_t *root = json_loadb(o.text, o.len, JSON_REJECT_DUPLICATES, NULL);
+		info.ready = json_unpack(root, "{s:i, s:b, s:o}", "version", &version, "ready", &ready, "seen",
+					 &seen) == 0 &&
+			     version == BK_VERSION && ready && json_is_array(seen);
+		if (info.ready) {
+			info.seen = sl__calloc(&b->env, json_array_size(seen), sizeof(*info.seen));
+			info.ready = info.seen != NULL;
+		}
+		json_array_foreach(seen, k, mark)
+		{
+			info.ready = info.ready && json_is_string(mark) && sl__bk_is_name(json_string_value(mark));
+			if (!info.ready)
+				break;
+			memcpy(info.seen[info.seen_n++], json_string_value(mark), BK_NAME_HEX);
+		}
+		if (!info.ready)
+			info.seen_n = 0;
+		json_decref(root);
+		sl__free(&b->env, o.memory);
+		rc = fn(&info, ctx);
 		sl__free(&b->env, info.seen);
 	}
 	sl__free(&b->env, listed);

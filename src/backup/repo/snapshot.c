@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "backup/helpers.h"
 #include "backup/repo/twins.h"
 #include "base/buf.h"
 #include "base/utf8.h"
@@ -251,9 +252,7 @@ int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot
 	}
 	if (rc == SL_ENOENT)
 		return sl_err_set(err, SL_ENOENT, "no snapshot %s", id);
-	if (rc != 0 && err != NULL)
-		*err = why;
-	return rc;
+	return sl__bk_result(rc, &why, err);
 }
 
 /* ---- both objects of a snapshot ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Selections, positions in files, copies of entries and sets of paths (entries.h). */
+/* Selections, positions in files and sets of paths (entries.h). */
 #include <stdlib.h>
 
 #include "backup/restore/entries.h"
@@ -23,30 +23,6 @@ bool sl__bk_path_is_plain(const char *path, size_t len)
 	return true;
 }
 
-/* *all: the path means everything. */
-static int add_selected_path(struct bk_select *s, const char *given, bool *all, struct sl_err *err)
-{
-	const char *path = given != NULL ? given : "";
-	while (*path == '/')
-		path++;
-	size_t len = strlen(path);
-	while (len > 0 && path[len - 1] == '/')
-		len--;
-	*all = len == 0;
-	if (*all)
-		return 0;
-	if (!sl__bk_path_is_plain(path, len))
-		return sl_err_set(err, SL_EINVAL,
-				  "%.150s: a path in a snapshot has no empty component, \".\" or \"..\"", given);
-	char *copy = sl__alloc(s->env, len + 1);
-	if (copy == NULL)
-		return sl__no_memory(err, "select paths");
-	memcpy(copy, path, len);
-	copy[len] = '\0';
-	s->paths[s->n++] = (struct bk_select_path){.path = copy, .len = len};
-	return 0;
-}
-
 int sl__bk_select_init(struct bk_select *s, const struct sl_env *env, const char *const *paths, size_t n,
 		       struct sl_err *err)
 {
@@ -56,15 +32,35 @@ int sl__bk_select_init(struct bk_select *s, const struct sl_env *env, const char
 	s->paths = sl__calloc(env, n, sizeof(s->paths[0]));
 	if (s->paths == NULL)
 		return sl__no_memory(err, "select paths");
+	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
-		bool all;
-		int rc = add_selected_path(s, paths[i], &all, err);
-		if (rc != 0 || all) {
-			sl__bk_select_fini(s);
-			return rc;
+		const char *path = paths[i] != NULL ? paths[i] : "";
+		while (*path == '/')
+			path++;
+		size_t len = strlen(path);
+		while (len > 0 && path[len - 1] == '/')
+			len--;
+		if (len == 0) /* it means everything */
+			goto done;
+		if (!sl__bk_path_is_plain(path, len)) {
+			rc = sl_err_set(err, SL_EINVAL,
+					"%.150s: a path in a snapshot has no empty component, \".\" or \"..\"",
+					paths[i]);
+			goto done;
 		}
+		char *copy = sl__alloc(env, len + 1);
+		if (copy == NULL) {
+			rc = sl__no_memory(err, "select paths");
+			goto done;
+		}
+		memcpy(copy, path, len);
+		copy[len] = '\0';
+		s->paths[s->n++] = (struct bk_select_path){.path = copy, .len = len};
 	}
 	return 0;
+done:
+	sl__bk_select_fini(s);
+	return rc;
 }
 
 void sl__bk_select_fini(struct bk_select *s)
@@ -133,52 +129,6 @@ int sl__bk_cursor_end(const struct bk_cursor *c, struct sl_err *err)
 	if (c->left != 0 || (sparse && c->extent != c->e->extents_n))
 		return size_disagrees(c->e, err);
 	return 0;
-}
-
-/* ---- copies of entries ---- */
-
-/* The size of a piece of a copy: the next one is aligned. */
-static size_t aligned(size_t n)
-{
-	return (n + 7) & ~(size_t)7;
-}
-
-/* Append a piece to a copy. */
-static void *append_piece(uint8_t **at, const void *bytes, size_t n)
-{
-	uint8_t *p = *at;
-	if (n > 0)
-		memcpy(p, bytes, n);
-	*at += aligned(n);
-	return p;
-}
-
-struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_entry *e, const char *path, size_t *bytes)
-{
-	const char *name = path != NULL ? path : e->path;
-	size_t path_len = path != NULL ? strlen(path) : e->path_len;
-	size_t n = aligned(sizeof(*e)) + aligned(path_len + 1) + aligned(e->target_len + 1) +
-		   aligned(e->xattrs_n * sizeof(e->xattrs[0])) + aligned(e->extents_n * sizeof(e->extents[0])) +
-		   aligned(e->refs_n * sizeof(e->refs[0]));
-	for (size_t i = 0; i < e->xattrs_n; i++)
-		n += aligned(strlen(e->xattrs[i].name) + 1) + aligned(e->xattrs[i].len);
-	uint8_t *at = sl__alloc(env, n);
-	if (at == NULL)
-		return NULL;
-	struct bk_entry *copy = append_piece(&at, e, sizeof(*e));
-	struct bk_xattr *xattrs = append_piece(&at, e->xattrs, e->xattrs_n * sizeof(e->xattrs[0]));
-	copy->xattrs = xattrs;
-	copy->extents = append_piece(&at, e->extents, e->extents_n * sizeof(e->extents[0]));
-	copy->refs = append_piece(&at, e->refs, e->refs_n * sizeof(e->refs[0]));
-	copy->path = append_piece(&at, name, path_len + 1);
-	copy->path_len = path_len;
-	copy->target = e->target != NULL ? append_piece(&at, e->target, e->target_len + 1) : NULL;
-	for (size_t i = 0; i < e->xattrs_n; i++) {
-		xattrs[i].name = append_piece(&at, e->xattrs[i].name, strlen(e->xattrs[i].name) + 1);
-		xattrs[i].value = append_piece(&at, e->xattrs[i].value, e->xattrs[i].len);
-	}
-	*bytes = n;
-	return copy;
 }
 
 /* ---- sets of paths ---- */

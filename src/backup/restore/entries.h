@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What restore, ls and cat share about the entries of a snapshot: which ones are selected, where the bytes of a file
- * go, copies of entries, and sets of paths.
+ * go, and sets of paths.
  *
  * Thread safety: one thread at a time per struct.
  */
@@ -60,11 +60,6 @@ void sl__bk_cursor_init(struct bk_cursor *c, const struct bk_entry *e);
 SL_MUST_CHECK int sl__bk_cursor_next(struct bk_cursor *c, struct sl_err *err);
 /* To be called after the last block. SL_ECORRUPT: bytes are missing. */
 SL_MUST_CHECK int sl__bk_cursor_end(const struct bk_cursor *c, struct sl_err *err);
-
-/* ---- copies of entries ---- */
-
-/* A copy in one piece of memory (sl__free); path NULL: the entry's own. NULL when out of memory. *bytes: its size. */
-struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_entry *e, const char *path, size_t *bytes);
 
 /* ---- sets of paths, each by the first 16 bytes of its SHA-256 ---- */
 

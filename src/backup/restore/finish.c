@@ -12,7 +12,7 @@
  * a stack, and each gets its attributes when it is left. So inner ones come first, and memory holds the folders of one
  * path.
  */
-#include "backup/grow.h"
+#include "backup/helpers.h"
 #include "backup/restore/restore.h"
 
 #define STACK_BYTES_MAX (64u << 20) /* of entries; a hostile snapshot could nest folders that have many attributes */
@@ -100,23 +100,6 @@ static int find_link_source(struct bk_restore *r, const struct bk_entry *e, stru
 	return rc;
 }
 
-static int make_link(struct bk_restore *r, struct bk_folder *from, const struct bk_entry *e,
-		     const struct link_source *s, struct sl_err *err)
-{
-	size_t from_parent = sl__bk_path_parent(s->path, s->len), parent = sl__bk_path_parent(e->path, e->path_len);
-	const char *from_name = s->path + (from_parent > 0 ? from_parent + 1 : 0);
-	struct bk_placing p = {.folder = &r->folder, .e = e, .name = e->path + (parent > 0 ? parent + 1 : 0)};
-	bool linked;
-	int rc = sl__bk_folder_enter(from, s->path, from_parent, err);
-	if (rc == 0)
-		rc = sl__bk_folder_enter(&r->folder, e->path, parent, err);
-	if (rc == 0)
-		rc = sl__bk_target_link(from, from_name, &p, &linked, err);
-	if (rc == 0)
-		sl__bk_restore_count(r, e, !linked);
-	return rc;
-}
-
 /* ctx: the folder of link sources. */
 static int link_entry(struct bk_restore *r, const struct bk_entry *e, void *ctx, struct sl_err *err)
 {
@@ -132,14 +115,23 @@ static int link_entry(struct bk_restore *r, const struct bk_entry *e, void *ctx,
 				 e->target);
 		return sl__bk_restore_leave_out(r, e, &why, true, err);
 	}
-	rc = make_link(r, ctx, e, &s, &why);
+
+	struct bk_folder *from = ctx;
+	size_t from_parent = sl__bk_path_parent(s.path, s.len), parent = sl__bk_path_parent(e->path, e->path_len);
+	struct bk_placing p = {.folder = &r->folder, .e = e, .name = e->path + (parent > 0 ? parent + 1 : 0)};
+	bool linked;
+	rc = sl__bk_folder_enter(from, s.path, from_parent, &why);
 	if (rc == 0)
+		rc = sl__bk_folder_enter(&r->folder, e->path, parent, &why);
+	if (rc == 0)
+		rc = sl__bk_target_link(from, s.path + (from_parent > 0 ? from_parent + 1 : 0), &p, &linked, &why);
+	if (rc == 0) {
+		sl__bk_restore_count(r, e, !linked);
 		return 0;
+	}
 	if (sl__bk_restore_is_of_file(&why))
 		return sl__bk_restore_leave_out(r, e, &why, false, err);
-	if (err != NULL)
-		*err = why;
-	return rc;
+	return sl__bk_result(rc, &why, err);
 }
 
 int sl__bk_restore_links(struct bk_restore *r, struct sl_err *err)

@@ -31,7 +31,9 @@ static int reading_open(struct snapshot_reading *l, const char *snapshot, const 
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_reader_new(&l->reader, b, l->index, err);
-	return rc == 0 ? sl__bk_manifest_reader_new(&l->entries, b, &l->snapshot, l->reader, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_manifest_reader_new(&l->entries, b, &l->snapshot, l->reader, err);
 }
 
 static void reading_close(struct snapshot_reading *l)
@@ -46,20 +48,34 @@ static void reading_close(struct snapshot_reading *l)
 static int next_entry(struct snapshot_reading *l, struct bk_entry *e, struct sl_err *err)
 {
 	int rc = sl__bk_check_stop(l->b, err);
-	return rc == 0 ? sl__bk_manifest_next(l->entries, e, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__bk_manifest_next(l->entries, e, err);
 }
 
 /* ---- ls ---- */
 
-static int list_entries(struct snapshot_reading *l, struct bk_select *select, sl_backup_entry_fn *fn, void *ctx,
-			struct sl_err *err)
+int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backup_entry_fn *fn, void *ctx,
+		 struct sl_err *err)
 {
+	struct snapshot_reading l = {.b = b};
+	struct bk_select select;
 	struct bk_entry e;
-	int rc;
-	while ((rc = next_entry(l, &e, err)) == 1) {
-		if (sl__bk_select(select, e.path, e.path_len) != BK_IS_SELECTED) {
-			if (select->paths[0].met) /* entries are sorted: no more can follow */
-				return 0;
+	if (b == NULL || snapshot == NULL || fn == NULL)
+		return sl_err_set(err, SL_EINVAL, "ls: no handle, snapshot or callback");
+	int rc = sl__bk_select_init(&select, &b->env, &below, below != NULL ? 1 : 0, err);
+	if (rc != 0)
+		return rc;
+	rc = reading_open(&l, snapshot, "ls", err);
+	while (rc == 0) {
+		int got = next_entry(&l, &e, err);
+		if (got <= 0) {
+			rc = got < 0 ? got : sl__bk_select_all_met(&select, l.snapshot.info.id, err);
+			break;
+		}
+		if (sl__bk_select(&select, e.path, e.path_len) != BK_IS_SELECTED) {
+			if (select.paths[0].met) /* entries are sorted: no more can follow */
+				break;
 			continue;
 		}
 		const struct sl_backup_entry entry = {.struct_size = sizeof(entry),
@@ -75,25 +91,7 @@ static int list_entries(struct snapshot_reading *l, struct bk_select *select, sl
 						      .rdev = e.rdev,
 						      .xattrs = (uint32_t)e.xattrs_n};
 		rc = fn(&entry, ctx);
-		if (rc != 0)
-			return rc;
 	}
-	return rc < 0 ? rc : sl__bk_select_all_met(select, l->snapshot.info.id, err);
-}
-
-int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backup_entry_fn *fn, void *ctx,
-		 struct sl_err *err)
-{
-	struct snapshot_reading l = {.b = b};
-	struct bk_select select;
-	if (b == NULL || snapshot == NULL || fn == NULL)
-		return sl_err_set(err, SL_EINVAL, "ls: no handle, snapshot or callback");
-	int rc = sl__bk_select_init(&select, &b->env, &below, below != NULL ? 1 : 0, err);
-	if (rc != 0)
-		return rc;
-	rc = reading_open(&l, snapshot, "ls", err);
-	if (rc == 0)
-		rc = list_entries(&l, &select, fn, ctx, err);
 	reading_close(&l);
 	sl__bk_select_fini(&select);
 	return rc;
@@ -189,22 +187,6 @@ static int find_entry(struct snapshot_reading *l, const char *path, size_t len, 
 	return sl_err_set(err, SL_ENOENT, "the snapshot %s has no %.150s", l->snapshot.info.id, path);
 }
 
-/* A hard link is followed to its file, which precedes it in the snapshot, so there is no loop. */
-static int find_file(struct snapshot_reading *l, const struct bk_select_path *p, struct bk_entry *e, struct sl_err *err)
-{
-	int rc = find_entry(l, p->path, p->len, e, err);
-	if (rc == 0 && e->type == SL_BACKUP_HARDLINK) {
-		char *target = sl__strdup(&l->b->env, e->target);
-		if (target == NULL)
-			return sl__no_memory(err, "follow a hard link");
-		rc = find_entry(l, target, strlen(target), e, err);
-		sl__free(&l->b->env, target);
-	}
-	if (rc == 0 && e->type != SL_BACKUP_FILE)
-		rc = sl_err_set(err, SL_EINVAL, "%.150s is not a file", p->path);
-	return rc;
-}
-
 int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backup_bytes_fn *fn, void *ctx,
 		  struct sl_err *err)
 {
@@ -221,7 +203,16 @@ int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backu
 		return sl_err_set(err, SL_EINVAL, "cat: the path is empty");
 	rc = reading_open(&l, snapshot, "cat", err);
 	if (rc == 0)
-		rc = find_file(&l, &select.paths[0], &e, err);
+		rc = find_entry(&l, select.paths[0].path, select.paths[0].len, &e, err);
+	if (rc == 0 && e.type == SL_BACKUP_HARDLINK) {
+		/* Followed to its file, which precedes it in the snapshot, so there is no loop. */
+		char *target = sl__strdup(&b->env, e.target);
+		rc = target != NULL ? find_entry(&l, target, strlen(target), &e, err)
+				    : sl__no_memory(err, "follow a hard link");
+		sl__free(&b->env, target);
+	}
+	if (rc == 0 && e.type != SL_BACKUP_FILE)
+		rc = sl_err_set(err, SL_EINVAL, "%.150s is not a file", select.paths[0].path);
 	if (rc == 0)
 		rc = cat_file(&l, &e, &out);
 	reading_close(&l);

@@ -204,20 +204,6 @@ static int restore_all(struct bk_restore *r, struct sl_err *err)
 	return sl_err_wrap(err, r->lost.code, "%zu files were not restored, the first", r->gone.n);
 }
 
-static int check_restore_opts(const struct sl_backup_restore_opts *o, struct sl_err *err)
-{
-	if (o->struct_size == 0)
-		return sl_err_set(err, SL_EINVAL, "restore: struct_size is 0; use SL_BACKUP_RESTORE_OPTS_INIT");
-	if (!SL_OPT_HAS(o, to) || o->to == NULL || o->to[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "restore: no target folder (to)");
-	int rc = sl_check_local_path("restore: to", o->to, err);
-	if (rc != 0)
-		return rc;
-	if (SL_OPT_HAS(o, conflict) && o->conflict != SL_BACKUP_RESUME && o->conflict != SL_BACKUP_OVERWRITE)
-		return sl_err_set(err, SL_EINVAL, "restore: conflict is neither resume nor overwrite");
-	return 0;
-}
-
 static void copy_result(struct sl_backup_restored *result, const struct sl_backup_restored *done)
 {
 	if (result == NULL)
@@ -235,9 +221,16 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 	copy_result(result, &(struct sl_backup_restored){0});
 	if (b == NULL || snapshot == NULL || opts == NULL)
 		return sl_err_set(err, SL_EINVAL, "restore: no handle, snapshot or options");
-	int rc = check_restore_opts(opts, err);
-	if (rc == 0)
-		rc = sl__bk_begin(b, "restore", err);
+	if (opts->struct_size == 0)
+		return sl_err_set(err, SL_EINVAL, "restore: struct_size is 0; use SL_BACKUP_RESTORE_OPTS_INIT");
+	if (!SL_OPT_HAS(opts, to) || opts->to == NULL || opts->to[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "restore: no target folder (to)");
+	int rc = sl_check_local_path("restore: to", opts->to, err);
+	if (rc != 0)
+		return rc;
+	if (SL_OPT_HAS(opts, conflict) && opts->conflict != SL_BACKUP_RESUME && opts->conflict != SL_BACKUP_OVERWRITE)
+		return sl_err_set(err, SL_EINVAL, "restore: conflict is neither resume nor overwrite");
+	rc = sl__bk_begin(b, "restore", err);
 	if (rc == 0)
 		rc = sl__bk_resolve(b, snapshot, id, err);
 	if (rc != 0)

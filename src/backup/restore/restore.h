@@ -93,10 +93,7 @@ bool sl__bk_restore_is_of_file(const struct sl_err *why);
 void sl__bk_restore_count(struct bk_restore *r, const struct bk_entry *e, bool skipped);
 
 /* ---- the parts ---- */
-SL_MUST_CHECK int sl__bk_restore_plan(struct bk_restore *r, struct sl_err *err); /* plan.c */
-void sl__bk_restore_lane(unsigned lane, void *ctx);                              /* lane.c */
-/* Write back while the lanes work (lane.c); a failure there ends the restore. */
-SL_MUST_CHECK int sl__bk_flusher_start(struct bk_restore *r, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_restore_plan(struct bk_restore *r, struct sl_err *err);    /* plan.c, with the lanes */
 SL_MUST_CHECK int sl__bk_restore_links(struct bk_restore *r, struct sl_err *err);   /* finish.c */
 SL_MUST_CHECK int sl__bk_restore_folders(struct bk_restore *r, struct sl_err *err); /* finish.c */
 /* The stand-in of a target; NULL: none. */

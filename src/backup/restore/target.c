@@ -47,39 +47,29 @@ static bool is_on(enum sl_switch s, bool by_default)
 	return s == SL_DEFAULT ? by_default : s == SL_ON;
 }
 
-/* Create every folder of path that is missing. */
-static int make_folders(const char *path, size_t *made, struct sl_err *err)
-{
-	char part[4096];
-	size_t len = strlen(path);
-	if (len >= sizeof(part))
-		return sl_err_set(err, SL_EINVAL, "the name of the target folder is longer than %zu bytes",
-				  sizeof(part) - 1);
-	for (size_t i = 1; i <= len; i++) {
-		if (path[i] != '/' && path[i] != '\0')
-			continue;
-		memcpy(part, path, i);
-		part[i] = '\0';
-		if (mkdirat(AT_FDCWD, part, 0700) == 0) {
-			*made = *made != 0 ? *made : i;
-			continue;
-		}
-		if (errno == EEXIST)
-			continue;
-		if (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == ENOMEM) /* may pass */
-			return sl_err_set_errno(err, errno, "create the target folder %.150s", part);
-		return sl_err_set(err, SL_ECREATE, "cannot create the target folder %.120s: %s", part, strerror(errno));
-	}
-	return 0;
-}
-
 static int open_root(struct bk_target *t, const char *to, struct sl_err *err)
 {
 	t->root = openat(AT_FDCWD, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (t->root < 0 && errno == ENOENT) {
-		int rc = make_folders(to, &t->made, err);
-		if (rc != 0)
-			return rc;
+		/* Create every folder of the path that is missing. */
+		char part[4096];
+		size_t len = strlen(to);
+		if (len >= sizeof(part))
+			return sl_err_set(err, SL_EINVAL, "the name of the target folder is longer than %zu bytes",
+					  sizeof(part) - 1);
+		for (size_t i = 1; i <= len; i++) {
+			if (to[i] != '/' && to[i] != '\0')
+				continue;
+			memcpy(part, to, i);
+			part[i] = '\0';
+			if (mkdirat(AT_FDCWD, part, 0700) == 0)
+				t->made = t->made != 0 ? t->made : i;
+			else if (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == ENOMEM) /* may pass */
+				return sl_err_set_errno(err, errno, "create the target folder %.150s", part);
+			else if (errno != EEXIST)
+				return sl_err_set(err, SL_ECREATE, "cannot create the target folder %.120s: %s", part,
+						  strerror(errno));
+		}
 		t->root = openat(AT_FDCWD, to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	}
 	if (t->root < 0 && errno == ENOTDIR)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files, symbolic links, fifos, devices and hard links: written under a temporary name and renamed when they are
- * complete, or written in the stage (T2); and what exists in their place.
+ * complete, or written in the stage (T2); what exists in their place; and the attributes of all of them.
  */
 #include "backup/restore/target.h"
 
@@ -11,13 +11,111 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#define ACL_ACCESS "system.posix_acl_access"
+#define ACL_DEFAULT "system.posix_acl_default"
 #define LINK_LANE 99 /* hard links are created by one thread, when the lanes have ended */
 
 static void temp_name(const struct bk_target *t, int lane, char out[BK_TEMP_BYTES])
 {
 	(void)snprintf(out, BK_TEMP_BYTES, BK_TEMP_PREFIX "%s-%d", t->run, lane);
+}
+
+/* ---- attributes ---- */
+
+/* In the one order that works: the owner first (changing it removes set-id bits and capabilities), extended attributes
+ * while this user may still write (access lists change the mode), the mode, the time. What is right already is not set
+ * again, because each is a change on disk. */
+
+/* One file or folder whose attributes are being set. */
+struct attribute_setting {
+	struct bk_target *t;
+	int fd;
+	bool is_path;  /* calls that need an open file go through proc */
+	char proc[32]; /* "/proc/self/fd/7" */
+	const struct bk_entry *e;
+};
+
+static void report_not_set(const struct attribute_setting *s, int why, const char *what)
+{
+	struct sl_err err = SL_ERR_INIT;
+	(void)sl_err_set_errno(&err, why, "set %.60s of %.150s", what, s->e->path);
+	if (s->t->not_set != NULL)
+		s->t->not_set(s->e, &err, s->t->not_set_ctx);
+}
+
+static bool starts_with(const char *name, const char *prefix)
+{
+	return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static void set_xattrs(const struct attribute_setting *s)
+{
+	bool access = false, by_default = false, stripped = false;
+	for (size_t i = 0; i < s->e->xattrs_n; i++) {
+		const struct bk_xattr *x = &s->e->xattrs[i];
+		char what[80];
+		if (starts_with(x->name, "security.") || starts_with(x->name, "trusted.")) {
+			bool set = strcmp(x->name, "security.capability") == 0 ? s->t->capability : s->t->security;
+			stripped |= !set;
+			if (!set)
+				continue;
+		}
+		access |= strcmp(x->name, ACL_ACCESS) == 0;
+		by_default |= strcmp(x->name, ACL_DEFAULT) == 0;
+		if ((s->is_path ? setxattr(s->proc, x->name, x->value, x->len, 0)
+				: fsetxattr(s->fd, x->name, x->value, x->len, 0)) == 0)
+			continue;
+		int why = errno;
+		(void)snprintf(what, sizeof(what), "the attribute %.50s", x->name);
+		report_not_set(s, why, what);
+	}
+	if (stripped)
+		atomic_fetch_add(&s->t->security_stripped, 1);
+	/* Remove access lists that the folder has passed on and the snapshot does not have. */
+	if (!atomic_load(&s->t->inherits))
+		return;
+	if (!access && s->e->type != SL_BACKUP_SYMLINK)
+		(void)(s->is_path ? removexattr(s->proc, ACL_ACCESS) : fremovexattr(s->fd, ACL_ACCESS));
+	if (!by_default && s->e->type == SL_BACKUP_DIR)
+		(void)(s->is_path ? removexattr(s->proc, ACL_DEFAULT) : fremovexattr(s->fd, ACL_DEFAULT));
+}
+
+void sl__bk_target_attributes(struct bk_target *t, int fd, bool is_path, const struct bk_entry *e)
+{
+	struct attribute_setting s = {.t = t, .fd = fd, .is_path = is_path, .e = e};
+	struct stat now;
+	(void)snprintf(s.proc, sizeof(s.proc), "/proc/self/fd/%d", fd);
+	if (fstat(fd, &now) != 0) /* nothing is known: set everything */
+		now = (struct stat){.st_uid = ~e->uid, .st_gid = ~e->gid};
+
+	bool had_owner = now.st_uid == e->uid && now.st_gid == e->gid, owned = had_owner;
+	if (!owned && t->owner) {
+		owned = fchownat(fd, "", e->uid, e->gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) == 0;
+		if (!owned)
+			report_not_set(&s, errno, "the owner");
+	}
+
+	if (e->xattrs_n > 0 || atomic_load(&t->inherits))
+		set_xattrs(&s);
+
+	/* Set-id bits only for the owner that the snapshot names. */
+	mode_t mode = e->mode & 07777;
+	bool is_link = e->type == SL_BACKUP_SYMLINK;
+	if (!is_link && (mode & (S_ISUID | S_ISGID)) != 0 && (!t->set_id || !owned)) {
+		mode &= (mode_t) ~(S_ISUID | S_ISGID);
+		atomic_fetch_add(&t->set_id_stripped, 1);
+	}
+	/* An access list changes the mode, and changing the owner removes bits of it. */
+	bool is_set = (now.st_mode & 07777) == mode && had_owner && e->xattrs_n == 0 && !atomic_load(&t->inherits);
+	if (!is_link && !is_set && (is_path ? chmod(s.proc, mode) : fchmod(fd, mode)) != 0)
+		report_not_set(&s, errno, "the mode");
+
+	const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, e->mtime};
+	if ((is_path ? utimensat(fd, "", times, AT_EMPTY_PATH) : futimens(fd, times)) != 0)
+		report_not_set(&s, errno, "the time");
 }
 
 /* ---- what is in an entry's place ---- */
@@ -201,24 +299,6 @@ static mode_t mode_of_type(enum sl_backup_type type)
 	}
 }
 
-/* It is opened by name, so it is checked: another user may write to a folder that existed before. */
-static int open_node(const struct bk_placing *p, const char *name, struct sl_err *err)
-{
-	struct stat st;
-	int fd = openat(p->folder->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) != 0) {
-		int why = errno;
-		if (fd >= 0)
-			(void)close(fd);
-		return sl_err_set_errno(err, why, "open %.150s", p->e->path);
-	}
-	if ((st.st_mode & S_IFMT) == mode_of_type(p->e->type) && st.st_nlink == 1 &&
-	    st.st_uid == p->folder->target->uid)
-		return fd;
-	(void)close(fd);
-	return sl_err_set(err, SL_EDATA, "%.150s was exchanged while it was restored", p->e->path);
-}
-
 int sl__bk_target_node(const struct bk_placing *p, struct sl_err *err)
 {
 	struct bk_target *t = p->folder->target;
@@ -231,10 +311,19 @@ int sl__bk_target_node(const struct bk_placing *p, struct sl_err *err)
 							e->type == SL_BACKUP_FIFO ? 0 : (dev_t)e->rdev);
 	if (rc != 0)
 		return sl_err_set_errno(err, errno, "create %.150s", e->path);
-	int fd = open_node(p, name, err);
-	if (fd < 0) {
+
+	/* It is opened by name, so it is checked: another user may write to a folder that existed before. */
+	struct stat st;
+	int fd = openat(p->folder->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) != 0)
+		rc = sl_err_set_errno(err, errno, "open %.150s", e->path);
+	else if ((st.st_mode & S_IFMT) != mode_of_type(e->type) || st.st_nlink != 1 || st.st_uid != t->uid)
+		rc = sl_err_set(err, SL_EDATA, "%.150s was exchanged while it was restored", e->path);
+	if (rc != 0) {
+		if (fd >= 0)
+			(void)close(fd);
 		(void)unlinkat(p->folder->fd, name, 0);
-		return fd;
+		return rc;
 	}
 	sl__bk_target_attributes(t, fd, true, e);
 	(void)close(fd);

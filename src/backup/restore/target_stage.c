@@ -132,31 +132,6 @@ static int sweep_name(int folder, const struct dirent *d, void *ctx, struct sl_e
 	return sl_err_set_errno(err, errno, "remove %.100s, which an earlier restore has left", d->d_name);
 }
 
-static int sweep_folders(struct bk_target *t, struct stage_sweeping *s, struct sl_err *err)
-{
-	int rc = each_name(t->base, sweep_name, s, err);
-	while (rc == 0 && s->waiting.len > 0) {
-		/* Take the last path off the list. */
-		const char *all = sl__buf_str(&s->waiting);
-		size_t start = s->waiting.len - 1;
-		while (start > 0 && all[start - 1] != '\0')
-			start--;
-		sl__buf_clear(&s->path);
-		if (sl__buf_append(&s->path, all + start, s->waiting.len - 1 - start) != 0 ||
-		    sl__buf_append(&s->path, "/", 1) != 0)
-			return sl__no_memory(err, "recover an earlier restore");
-		s->waiting.len = start;
-
-		int fd = sl__bk_open_path(t, sl__buf_str(&s->path), s->path.len - 1, O_RDONLY);
-		if (fd < 0)
-			return sl_err_set_errno(err, errno, "open %.150s, which an earlier restore has left",
-						sl__buf_str(&s->path));
-		rc = each_name(fd, sweep_name, s, err);
-		(void)close(fd);
-	}
-	return rc;
-}
-
 static int find_stage(SL_UNUSED int folder, const struct dirent *d, void *ctx, SL_UNUSED struct sl_err *err)
 {
 	struct bk_target *t = ctx;
@@ -180,7 +155,30 @@ int sl__bk_stage_recover(struct bk_target *t, struct sl_err *err)
 	struct stage_sweeping s;
 	sl__buf_init(&s.waiting, t->env);
 	sl__buf_init(&s.path, t->env);
-	rc = sweep_folders(t, &s, err);
+	rc = each_name(fd, sweep_name, &s, err);
+	while (rc == 0 && s.waiting.len > 0) {
+		/* Take the last path off the list. */
+		const char *all = sl__buf_str(&s.waiting);
+		size_t start = s.waiting.len - 1;
+		while (start > 0 && all[start - 1] != '\0')
+			start--;
+		sl__buf_clear(&s.path);
+		if (sl__buf_append(&s.path, all + start, s.waiting.len - 1 - start) != 0 ||
+		    sl__buf_append(&s.path, "/", 1) != 0) {
+			rc = sl__no_memory(err, "recover an earlier restore");
+			break;
+		}
+		s.waiting.len = start;
+
+		int folder = sl__bk_open_path(t, sl__buf_str(&s.path), s.path.len - 1, O_RDONLY);
+		if (folder < 0) {
+			rc = sl_err_set_errno(err, errno, "open %.150s, which an earlier restore has left",
+					      sl__buf_str(&s.path));
+			break;
+		}
+		rc = each_name(folder, sweep_name, &s, err);
+		(void)close(folder);
+	}
 	sl__buf_fini(&s.waiting);
 	sl__buf_fini(&s.path);
 	if (rc == 0)
