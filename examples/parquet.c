@@ -50,6 +50,6 @@ int main(void)
 		printf("%" PRId64 " %.*s\n", ids[i], got.nulls[i] ? 4 : (int)city->len,
 		       got.nulls[i] ? "NULL" : city->data);
 	}
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	return fclose(f) != 0;
 }

@@ -170,7 +170,7 @@ static void again(const struct sl_parquet_column *c, const struct sl_parquet_val
 		MUST(sl_parquet_reader_read(r, 0, 0, &got, NULL) == 0);
 		compare(c, v, &got, n);
 	}
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sl__buf_fini(&file);
 }
 
@@ -199,7 +199,7 @@ static void read_file(const char *bytes, size_t n)
 	}
 	rc = sl_parquet_reader_check(r, &err);
 	MUST(rc == 0 || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED || rc == SL_ETOOBIG);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -142,7 +142,7 @@ SL_API SL_MUST_CHECK int sl_parquet_reader_open(sl_parquet_reader **out, sl_parq
 /* The same for bytes in memory, which must outlive the reader. */
 SL_API SL_MUST_CHECK int sl_parquet_reader_open_memory(sl_parquet_reader **out, const void *data, size_t n,
 						       const struct sl_parquet_reader_opts *opts, struct sl_err *err);
-SL_API void sl_parquet_reader_free(sl_parquet_reader *r); /* NULL is allowed */
+SL_API void sl_parquet_reader_close(sl_parquet_reader *r); /* NULL is allowed */
 
 /* What the footer says. Pointers live as long as r. */
 struct sl_parquet_info {

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-int sl__bytes_compare(struct sl_parquet_bytes a, struct sl_parquet_bytes b)
+/* Order of two byte strings: unsigned, the shorter first. */
+static int compare_bytes(struct sl_parquet_bytes a, struct sl_parquet_bytes b)
 {
 	size_t n = SL_MIN(a.len, b.len);
 	int order = n > 0 ? memcmp(a.data, b.data, n) : 0;
@@ -30,9 +31,9 @@ static void add_bytes(struct sl__bounds *b, struct sl_parquet_bytes v)
 		b->any = true;
 		b->min = b->max = v;
 		b->min_head = b->max_head = head;
-	} else if (head <= b->min_head && (head < b->min_head || sl__bytes_compare(v, b->min) < 0)) {
+	} else if (head <= b->min_head && (head < b->min_head || compare_bytes(v, b->min) < 0)) {
 		b->min = v, b->min_head = head;
-	} else if (head >= b->max_head && (head > b->max_head || sl__bytes_compare(v, b->max) > 0)) {
+	} else if (head >= b->max_head && (head > b->max_head || compare_bytes(v, b->max) > 0)) {
 		b->max = v, b->max_head = head;
 	}
 }
@@ -139,20 +140,20 @@ bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *
 	return true;
 }
 
-bool sl__bounds_add_told(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes told)
+bool sl__bounds_add_encoded(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes value)
 {
 	enum pq_physical type = sl__pq_physical(c);
 	int64_t number = 0; /* aligned for every type */
 
 	if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
-		if (type == PQ_FIXED && told.len != (uint32_t)c->length)
+		if (type == PQ_FIXED && value.len != (uint32_t)c->length)
 			return false;
-		add_bytes(b, told);
+		add_bytes(b, value);
 		return true;
 	}
-	if (told.len != sl__pq_plain_bytes(c))
+	if (value.len != sl__pq_plain_bytes(c))
 		return false;
-	memcpy(&number, told.data, told.len);
+	memcpy(&number, value.data, value.len);
 	sl__bounds_add(b, c, &number, 1);
 	return !b->nan;
 }
@@ -166,7 +167,7 @@ bool sl__bounds_contain(const struct sl__bounds *outer, const struct sl__bounds 
 		return outer->min_real <= inner->min_real && outer->max_real >= inner->max_real;
 	case PQ_BYTE_ARRAY:
 	case PQ_FIXED:
-		return sl__bytes_compare(outer->min, inner->min) <= 0 && sl__bytes_compare(outer->max, inner->max) >= 0;
+		return compare_bytes(outer->min, inner->min) <= 0 && compare_bytes(outer->max, inner->max) >= 0;
 	default:
 		return outer->min_int <= inner->min_int && outer->max_int >= inner->max_int;
 	}

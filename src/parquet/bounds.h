@@ -25,7 +25,7 @@ struct sl__bounds {
 /* Take n more values, in entries of the column's kind. b is zeroed at first. */
 void sl__bounds_add(struct sl__bounds *b, const struct sl_parquet_column *c, const void *values, size_t n);
 
-/* In the bytes of the file; false: there are none to be told. min and max have room for 8 bytes or point to the value
+/* In the bytes of the file; false: the chunk gets no bounds. min and max have room for 8 bytes or point to the value
  * itself. */
 struct sl__bounds_out {
 	uint8_t number[2][8];
@@ -34,13 +34,10 @@ struct sl__bounds_out {
 };
 bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *c, struct sl__bounds_out *out);
 
-/* Take a bound as a file has it. False: it has the wrong length, or is a NaN. The bytes must outlive b. */
-bool sl__bounds_add_told(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes told);
+/* Take a bound as a file encodes it. false: it has the wrong length, or is a NaN. The bytes must outlive b. */
+bool sl__bounds_add_encoded(struct sl__bounds *b, const struct sl_parquet_column *c, struct sl_parquet_bytes value);
 /* Every value of inner lies within outer; both have seen a value. */
 bool sl__bounds_contain(const struct sl__bounds *outer, const struct sl__bounds *inner,
 			const struct sl_parquet_column *c);
-
-/* Order of two byte strings: unsigned, the shorter first. */
-int sl__bytes_compare(struct sl_parquet_bytes a, struct sl_parquet_bytes b);
 
 #endif

@@ -71,23 +71,6 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int check_unique(const struct sl_env *env, const struct sl_parquet_column *c, size_t n, struct sl_err *err)
-{
-	const char **names = sl__calloc(env, n, sizeof(*names));
-	int rc = 0;
-
-	if (names == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", n);
-	for (size_t i = 0; i < n; i++)
-		names[i] = c[i].name;
-	qsort(names, n, sizeof(*names), by_name);
-	for (size_t i = 1; i < n && rc == 0; i++)
-		if (strcmp(names[i - 1], names[i]) == 0)
-			rc = sl_err_set(err, SL_EINVAL, "parquet: duplicate column '%.100s'", names[i]);
-	sl__free(env, names);
-	return rc;
-}
-
 int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
 			 struct sl_err *err)
 {
@@ -115,7 +98,20 @@ int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_colum
 			return sl_err_set(err, SL_EINVAL, "parquet: column '%.100s': length %d is not 1 to %d", c->name,
 					  c->length, PQ_FIXED_MAX);
 	}
-	return check_unique(env, columns, n, err);
+	/* No two have the same name. */
+	const char **names = sl__calloc(env, n, sizeof(*names));
+	int rc = 0;
+
+	if (names == NULL)
+		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", n);
+	for (size_t i = 0; i < n; i++)
+		names[i] = columns[i].name;
+	qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 1; i < n && rc == 0; i++)
+		if (strcmp(names[i - 1], names[i]) == 0)
+			rc = sl_err_set(err, SL_EINVAL, "parquet: duplicate column '%.100s'", names[i]);
+	sl__free(env, names);
+	return rc;
 }
 
 struct sl_parquet_column *sl__pq_columns_copy(const struct sl_env *env, const struct sl_parquet_column *c, size_t n)

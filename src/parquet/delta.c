@@ -111,8 +111,7 @@ void sl__delta_put(struct sl__buf *out, const void *values, size_t n, unsigned w
 struct delta {
 	uint64_t block, minis; /* values of a block, miniblocks of it */
 	uint64_t value;        /* the last one, in wrapping arithmetic */
-	void *out;             /* n values of width bytes */
-	size_t n;
+	void *out;             /* values of width bytes */
 	unsigned width;
 };
 
@@ -124,34 +123,9 @@ static void put_delta_value(const struct delta *d, size_t i)
 		((int64_t *)d->out)[i] = (int64_t)d->value;
 }
 
-/* A block of differences: the values from out[i] on, at most up to n. */
-static int read_block(struct sl__bytes_in *in, struct delta *d, size_t i)
-{
-	uint64_t smallest = 0, above[32];
-	size_t size = (size_t)(d->block / d->minis);
-
-	if (sl__varint_get(in, &smallest) != 0 || d->minis > (uint64_t)(in->end - in->at))
-		return SL_ECORRUPT;
-	const uint8_t *bits = in->at;
-	in->at += d->minis;
-	for (size_t m = 0; m < d->minis && i < d->n; m++) {
-		if (bits[m] > d->width * 8)
-			return SL_ECORRUPT;
-		for (size_t at = 0; at < size; at += SL_COUNT(above)) {
-			if (sl__unpack64(in, above, SL_COUNT(above), bits[m]) != 0)
-				return SL_ECORRUPT;
-			for (size_t k = 0; k < SL_COUNT(above) && i < d->n; k++, i++) {
-				d->value += (uint64_t)sl__unzigzag(smallest) + above[k];
-				put_delta_value(d, i);
-			}
-		}
-	}
-	return 0;
-}
-
 int sl__delta_get(struct sl__bytes_in *in, void *out, size_t n, unsigned width)
 {
-	struct delta d = {.out = out, .n = n, .width = width};
+	struct delta d = {.out = out, .width = width};
 	uint64_t total = 0, first = 0;
 
 	if (sl__varint_get(in, &d.block) != 0 || sl__varint_get(in, &d.minis) != 0 || sl__varint_get(in, &total) != 0 ||
@@ -164,8 +138,25 @@ int sl__delta_get(struct sl__bytes_in *in, void *out, size_t n, unsigned width)
 	d.value = (uint64_t)sl__unzigzag(first);
 	if (n > 0)
 		put_delta_value(&d, 0);
-	for (size_t i = 1; i < n; i += (size_t)d.block)
-		if (read_block(in, &d, i) != 0)
+	size_t size = (size_t)(d.block / d.minis);
+	for (size_t i = 1; i < n;) { /* a block of differences: its smallest, the bits of its miniblocks, those */
+		uint64_t smallest = 0, above[32];
+		if (sl__varint_get(in, &smallest) != 0 || d.minis > (uint64_t)(in->end - in->at))
 			return SL_ECORRUPT;
+		const uint8_t *bits = in->at;
+		in->at += d.minis;
+		for (size_t m = 0; m < d.minis && i < n; m++) {
+			if (bits[m] > width * 8)
+				return SL_ECORRUPT;
+			for (size_t at = 0; at < size; at += SL_COUNT(above)) {
+				if (sl__unpack64(in, above, SL_COUNT(above), bits[m]) != 0)
+					return SL_ECORRUPT;
+				for (size_t k = 0; k < SL_COUNT(above) && i < n; k++, i++) {
+					d.value += (uint64_t)sl__unzigzag(smallest) + above[k];
+					put_delta_value(&d, i);
+				}
+			}
+		}
+	}
 	return 0;
 }

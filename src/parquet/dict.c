@@ -43,23 +43,18 @@ INLINE uint64_t mix(uint64_t a, uint64_t b)
 #define K0 0x9E3779B97F4A7C15u
 #define K1 0xD1B54A32D192ED03u
 
-INLINE uint64_t load_short(const char *p, size_t n)
-{
-	uint64_t v = 0;
-
-	if (n >= 4)
-		return sl__get32(p) | (uint64_t)sl__get32(p + n - 4) << 32;
-	if (n > 0)
-		v = (uint64_t)(uint8_t)p[0] << 16 | (uint64_t)(uint8_t)p[n / 2] << 8 | (uint8_t)p[n - 1];
-	return v;
-}
-
 INLINE uint32_t hash_bytes(const char *p, size_t n)
 {
 	uint64_t h = n * K0;
 
-	if (n < 8)
-		return (uint32_t)(mix(h ^ load_short(p, n), K1) >> 32);
+	if (n < 8) {
+		uint64_t v = 0;
+		if (n >= 4)
+			v = sl__get32(p) | (uint64_t)sl__get32(p + n - 4) << 32;
+		else if (n > 0)
+			v = (uint64_t)(uint8_t)p[0] << 16 | (uint64_t)(uint8_t)p[n / 2] << 8 | (uint8_t)p[n - 1];
+		return (uint32_t)(mix(h ^ v, K1) >> 32);
+	}
 	size_t i = 0;
 	for (; i + 16 <= n; i += 16)
 		h = mix(sl__get64(p + i) ^ K1, sl__get64(p + i + 8) ^ h);
@@ -87,7 +82,7 @@ INLINE struct key key_at(const void *values, size_t i, size_t width)
 	return k;
 }
 
-INLINE bool same(const struct sl__dict *d, uint32_t i, const struct key *k, size_t width)
+INLINE bool is_value(const struct sl__dict *d, uint32_t i, const struct key *k, size_t width)
 {
 	if (width == 4)
 		return sl__get32(d->page.data + (size_t)i * 4) == sl__get32(k->data);
@@ -99,7 +94,7 @@ INLINE bool same(const struct sl__dict *d, uint32_t i, const struct key *k, size
 	return have.len == k->len && (k->len == 0 || memcmp(have.data, k->data, k->len) == 0);
 }
 
-static int resize(struct sl__dict *d, size_t n)
+static int resize_slots(struct sl__dict *d, size_t n)
 {
 	uint64_t *slots = sl__calloc(d->page.env, n, sizeof(*slots));
 
@@ -120,7 +115,7 @@ static int resize(struct sl__dict *d, size_t n)
 }
 
 /* 1: added; 0: no room within max_bytes; SL_ENOMEM. */
-static int add_value(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, size_t slot)
+static int add_dict_value(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, size_t slot)
 {
 	uint32_t at = (uint32_t)d->page.len;
 	uint8_t len[4];
@@ -136,13 +131,13 @@ static int add_value(struct sl__dict *d, const struct key *k, size_t width, size
 	if (d->page.failed != 0 || d->offsets.failed != 0)
 		return SL_ENOMEM;
 	d->slots[slot] = (uint64_t)k->hash << 32 | ++d->count;
-	if (d->count > d->n_slots / 2 && resize(d, d->n_slots * 4) != 0)
+	if (d->count > d->n_slots / 2 && resize_slots(d, d->n_slots * 4) != 0)
 		return SL_ENOMEM;
 	return 1;
 }
 
-/* As add_value; *index is set when 1 returns. */
-INLINE int find_or_add(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, uint32_t *index)
+/* As add_dict_value; *index is set when 1 returns. */
+INLINE int find_or_add_value(struct sl__dict *d, const struct key *k, size_t width, size_t max_bytes, uint32_t *index)
 {
 	size_t mask = d->n_slots - 1, at = k->hash & mask;
 
@@ -150,9 +145,9 @@ INLINE int find_or_add(struct sl__dict *d, const struct key *k, size_t width, si
 		uint64_t slot = d->slots[at];
 		if (slot == 0) {
 			*index = d->count;
-			return add_value(d, k, width, max_bytes, at);
+			return add_dict_value(d, k, width, max_bytes, at);
 		}
-		if (slot >> 32 == k->hash && same(d, (uint32_t)slot - 1, k, width)) {
+		if (slot >> 32 == k->hash && is_value(d, (uint32_t)slot - 1, k, width)) {
 			*index = (uint32_t)slot - 1;
 			return 1;
 		}
@@ -161,13 +156,14 @@ INLINE int find_or_add(struct sl__dict *d, const struct key *k, size_t width, si
 }
 
 /* width is v->width; a constant, so that the loop is compiled for it. */
-INLINE int build(struct sl__dict *d, const struct sl__dict_values *v, size_t width, size_t max_bytes, uint32_t *index)
+INLINE int dict_fill(struct sl__dict *d, const struct sl__dict_values *v, size_t width, size_t max_bytes,
+		     uint32_t *index)
 {
 	uint64_t n = v->n;
 
 	for (size_t i = 0; i < n; i++) {
 		struct key k = key_at(v->values, i, width);
-		int rc = find_or_add(d, &k, width, max_bytes, &index[i]);
+		int rc = find_or_add_value(d, &k, width, max_bytes, &index[i]);
 		if (rc != 1)
 			return rc;
 		/* Of m values count are distinct: will those of all n pay? Drawn evenly from n, m values would have
@@ -190,18 +186,18 @@ int sl__dict_build(struct sl__dict *d, const struct sl__dict_values *v, size_t m
 		sl__free(d->page.env, d->slots);
 		d->slots = NULL;
 		d->n_slots = 0;
-		int rc = resize(d, FIRST_SLOTS);
+		int rc = resize_slots(d, FIRST_SLOTS);
 		if (rc != 0)
 			return rc;
 	}
 	switch (v->width) {
 	case 0:
-		return build(d, v, 0, max_bytes, index);
+		return dict_fill(d, v, 0, max_bytes, index);
 	case 4:
-		return build(d, v, 4, max_bytes, index);
+		return dict_fill(d, v, 4, max_bytes, index);
 	case 8:
-		return build(d, v, 8, max_bytes, index);
+		return dict_fill(d, v, 8, max_bytes, index);
 	default:
-		return build(d, v, v->width, max_bytes, index);
+		return dict_fill(d, v, v->width, max_bytes, index);
 	}
 }

@@ -13,7 +13,7 @@ struct parse {
 	uint64_t group_rows; /* of all groups so far */
 };
 
-static void fail(struct parse *p, int rc, const char *why, const char *name)
+static void fail_footer(struct parse *p, int rc, const char *why, const char *name)
 {
 	if (p->rc == 0 && p->t.bad == NULL)
 		p->rc = sl_err_set(p->err, rc, "parquet: footer: %s%s%.100s%s", why, name != NULL ? " '" : "",
@@ -34,7 +34,7 @@ static const char *get_text(struct parse *p, enum thrift_type type)
 	memcpy(to, from, n);
 	to[n] = '\0';
 	if (strlen(to) != n || !sl__utf8_valid(to))
-		fail(p, SL_ECORRUPT, "a text that is not UTF-8, or has a NUL in it", NULL);
+		fail_footer(p, SL_ECORRUPT, "a text that is not UTF-8, or has a NUL in it", NULL);
 	p->r->text_used += n + 1;
 	return to;
 }
@@ -83,7 +83,7 @@ static void read_logical(struct parse *p, struct element *e, enum thrift_type ty
 	}
 }
 
-static struct element read_element(struct parse *p)
+static struct element read_schema_element(struct parse *p)
 {
 	struct element e = {.name = "", .type = -1, .converted = PQ_CONV_NONE};
 	struct sl__thrift_field f;
@@ -137,13 +137,13 @@ static enum sl_parquet_kind integer_kind(const struct element *e, bool wide, str
 
 static void read_column(struct parse *p, struct sl_parquet_column *c)
 {
-	struct element e = read_element(p);
+	struct element e = read_schema_element(p);
 
 	*c = (struct sl_parquet_column){.name = e.name, .nullable = e.repetition == 1};
 	if (p->t.bad != NULL)
 		return;
 	if (e.children != 0 || e.repetition < 0 || e.repetition > 1) {
-		fail(p, SL_EUNSUPPORTED, "nested or repeated column", e.name);
+		fail_footer(p, SL_EUNSUPPORTED, "nested or repeated column", e.name);
 		return;
 	}
 
@@ -165,60 +165,52 @@ static void read_column(struct parse *p, struct sl_parquet_column *c)
 	if (e.type == PQ_FIXED)
 		c->length = (int32_t)e.length;
 	if (c->kind == 0)
-		fail(p, SL_EUNSUPPORTED, "the type of column", e.name);
+		fail_footer(p, SL_EUNSUPPORTED, "the type of column", e.name);
 	else if (c->kind == SL_PARQUET_FIXED && (c->length < 1 || c->length > PQ_FIXED_MAX))
-		fail(p, SL_EUNSUPPORTED, "the length of column", e.name);
+		fail_footer(p, SL_EUNSUPPORTED, "the length of column", e.name);
 	else if (c->kind == SL_PARQUET_DECIMAL &&
 		 (c->precision < 1 || c->precision > 18 || c->scale < 0 || c->scale > c->precision))
-		fail(p, SL_ECORRUPT, "the precision of column", e.name);
+		fail_footer(p, SL_ECORRUPT, "the precision of column", e.name);
 }
 
+/* The root, and after it the columns: only flat schemas have a meaning here. */
 static void read_schema(struct parse *p, enum thrift_type type)
 {
 	sl_parquet_reader *r = p->r;
 	size_t n = sl__thrift_get_list(&p->t, type, THRIFT_STRUCT);
 
 	if (p->schema || n == 0) {
-		fail(p, SL_ECORRUPT, "no schema, or two", NULL);
+		fail_footer(p, SL_ECORRUPT, "no schema, or two", NULL);
 		return;
 	}
-	struct element root = read_element(p);
+	struct element root = read_schema_element(p);
 	if (n == 1 || n - 1 > PQ_COLUMNS_MAX)
-		fail(p, SL_EUNSUPPORTED, "no columns, or very many", NULL);
+		fail_footer(p, SL_EUNSUPPORTED, "no columns, or very many", NULL);
 	if (p->t.bad != NULL)
 		return;
 	r->columns = sl__calloc(&r->env, n, sizeof(*r->columns));
 	if (r->columns == NULL) {
-		fail(p, SL_ENOMEM, "no memory for columns", NULL);
+		fail_footer(p, SL_ENOMEM, "no memory for columns", NULL);
 		return;
 	}
 	for (size_t i = 0; i + 1 < n && p->t.bad == NULL; i++)
 		read_column(p, &r->columns[i]);
 	r->n_columns = n - 1;
 	if (root.children != (int64_t)(n - 1))
-		fail(p, SL_ECORRUPT, "the number of columns is wrong", NULL);
+		fail_footer(p, SL_ECORRUPT, "the number of columns is wrong", NULL);
 	p->schema = true;
 }
 
 /* ---- row groups ---- */
 
-struct place {
+struct chunk_place {
 	int64_t values, dictionary, data, bytes, unpacked, type, codec;
 	const uint8_t *min, *max;
 	size_t min_len, max_len;
 };
 
-/* One element: flat columns have no longer path. */
-static void read_path(struct parse *p, const char *name, enum thrift_type type)
-{
-	size_t n = sl__thrift_get_list(&p->t, type, THRIFT_BINARY), len = 0;
-	const uint8_t *part = n == 1 ? sl__thrift_get_binary(&p->t, THRIFT_BINARY, &len) : NULL;
-
-	if (part == NULL || len != strlen(name) || memcmp(part, name, len) != 0)
-		fail(p, SL_ECORRUPT, "a column chunk is not of its column", name);
-}
-
-static void read_meta(struct parse *p, struct place *at, struct sl__rchunk *c, const char *name, enum thrift_type type)
+static void read_chunk_meta(struct parse *p, struct chunk_place *at, struct sl__rchunk *c, const char *name,
+			    enum thrift_type type)
 {
 	struct sl__thrift_field f;
 	int64_t *numbers[] = {[1] = &at->type,  [4] = &at->codec, [5] = &at->values,     [6] = &at->unpacked,
@@ -231,15 +223,20 @@ static void read_meta(struct parse *p, struct place *at, struct sl__rchunk *c, c
 			     n--) {
 				int64_t e = sl__thrift_get_int(&p->t, THRIFT_I32);
 				if (e >= 0 && e < 32)
-					c->told.encodings |= 1u << e;
+					c->info.encodings |= 1u << e;
 			}
 		} else if (f.id == 3) {
-			read_path(p, name, f.type);
+			/* One element: flat columns have no longer path. */
+			size_t n = sl__thrift_get_list(&p->t, f.type, THRIFT_BINARY), len = 0;
+			const uint8_t *part = n == 1 ? sl__thrift_get_binary(&p->t, THRIFT_BINARY, &len) : NULL;
+
+			if (part == NULL || len != strlen(name) || memcmp(part, name, len) != 0)
+				fail_footer(p, SL_ECORRUPT, "a column chunk is not of its column", name);
 		} else if (f.id == 12) { /* statistics */
 			sl__thrift_enter(&p->t, f.type);
 			while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 				if (f.id == 3)
-					c->told.nulls = sl__thrift_get_int(&p->t, f.type);
+					c->info.nulls = sl__thrift_get_int(&p->t, f.type);
 				else if (f.id == 5)
 					at->max = sl__thrift_get_binary(&p->t, f.type, &at->max_len);
 				else if (f.id == 6)
@@ -255,63 +252,59 @@ static void read_meta(struct parse *p, struct place *at, struct sl__rchunk *c, c
 	}
 }
 
-static void take_place(struct parse *p, const struct place *at, struct sl__rchunk *c,
-		       const struct sl_parquet_column *column)
-{
-	/* Some writers put 0 for "no dictionary". */
-	int64_t start = at->dictionary > 0 && at->dictionary < at->data ? at->dictionary : at->data;
-	uint64_t end = p->r->file_bytes - PQ_TAIL_BYTES - p->r->footer_bytes;
-
-	if (at->type != (int64_t)sl__pq_physical(column))
-		fail(p, SL_ECORRUPT, "another type in the chunk than in the schema of column", column->name);
-	else if (at->codec != PQ_UNCOMPRESSED && at->codec != PQ_ZSTD)
-		fail(p, SL_EUNSUPPORTED, "the compression of column", column->name);
-	else if (at->values < 0 || at->bytes < 0 || at->unpacked < 0 || start < PQ_MAGIC_BYTES ||
-		 (uint64_t)start > end || (uint64_t)at->bytes > end - (uint64_t)start || c->told.nulls < -1 ||
-		 c->told.nulls > at->values)
-		fail(p, SL_ECORRUPT, "the place of column", column->name);
-	if (p->t.bad != NULL)
-		return;
-	c->codec = (enum pq_codec)at->codec;
-	c->told.compressed = at->codec == PQ_ZSTD;
-	c->told.rows = (uint64_t)at->values;
-	c->told.offset = (uint64_t)start;
-	c->told.bytes = (uint64_t)at->bytes;
-	c->told.uncompressed_bytes = (uint64_t)at->unpacked;
-
-	/* Bounds, if there are two of them, have the length of a value. */
-	size_t plain = sl__pq_plain_bytes(column);
-	if (at->min == NULL || at->max == NULL)
-		return;
-	if (at->min_len > UINT32_MAX || at->max_len > UINT32_MAX ||
-	    (plain != 0 && (at->min_len != plain || at->max_len != plain))) {
-		fail(p, SL_ECORRUPT, "the bounds of column", column->name);
-		return;
-	}
-	c->told.has_bounds = 1;
-	c->told.min = (struct sl_parquet_bytes){(const char *)at->min, (uint32_t)at->min_len};
-	c->told.max = (struct sl_parquet_bytes){(const char *)at->max, (uint32_t)at->max_len};
-}
-
 static void read_chunk(struct parse *p, struct sl__rchunk *c, const struct sl_parquet_column *column)
 {
-	struct place at = {.values = -1, .data = -1, .bytes = -1, .unpacked = -1, .type = -1, .codec = -1};
+	struct chunk_place at = {.values = -1, .data = -1, .bytes = -1, .unpacked = -1, .type = -1, .codec = -1};
 	struct sl__thrift_field f;
 
-	*c = (struct sl__rchunk){.told.nulls = -1};
+	*c = (struct sl__rchunk){.info.nulls = -1};
 	sl__thrift_enter(&p->t, THRIFT_STRUCT);
 	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 		if (f.id == 1 || f.id == 8 || f.id == 9)
-			fail(p, SL_EUNSUPPORTED, "another file or encryption for column", column->name);
+			fail_footer(p, SL_EUNSUPPORTED, "another file or encryption for column", column->name);
 		else if (f.id == 3)
-			read_meta(p, &at, c, column->name, f.type);
+			read_chunk_meta(p, &at, c, column->name, f.type);
 		else
 			sl__thrift_skip(&p->t, f.type);
 	}
-	if (p->t.bad == NULL)
-		take_place(p, &at, c, column);
+	if (p->t.bad != NULL)
+		return;
+	/* Where it lies. */
+	/* Some writers put 0 for "no dictionary". */
+	int64_t start = at.dictionary > 0 && at.dictionary < at.data ? at.dictionary : at.data;
+	uint64_t end = p->r->file_bytes - PQ_TAIL_BYTES - p->r->footer_bytes;
+
+	if (at.type != (int64_t)sl__pq_physical(column))
+		fail_footer(p, SL_ECORRUPT, "another type in the chunk than in the schema of column", column->name);
+	else if (at.codec != PQ_UNCOMPRESSED && at.codec != PQ_ZSTD)
+		fail_footer(p, SL_EUNSUPPORTED, "the compression of column", column->name);
+	else if (at.values < 0 || at.bytes < 0 || at.unpacked < 0 || start < PQ_MAGIC_BYTES || (uint64_t)start > end ||
+		 (uint64_t)at.bytes > end - (uint64_t)start || c->info.nulls < -1 || c->info.nulls > at.values)
+		fail_footer(p, SL_ECORRUPT, "the place of column", column->name);
+	if (p->t.bad != NULL)
+		return;
+	c->codec = (enum pq_codec)at.codec;
+	c->info.compressed = at.codec == PQ_ZSTD;
+	c->info.rows = (uint64_t)at.values;
+	c->info.offset = (uint64_t)start;
+	c->info.bytes = (uint64_t)at.bytes;
+	c->info.uncompressed_bytes = (uint64_t)at.unpacked;
+
+	/* Bounds, if there are two of them, have the length of a value. */
+	size_t plain = sl__pq_plain_bytes(column);
+	if (at.min == NULL || at.max == NULL)
+		return;
+	if (at.min_len > UINT32_MAX || at.max_len > UINT32_MAX ||
+	    (plain != 0 && (at.min_len != plain || at.max_len != plain))) {
+		fail_footer(p, SL_ECORRUPT, "the bounds of column", column->name);
+		return;
+	}
+	c->info.has_bounds = 1;
+	c->info.min = (struct sl_parquet_bytes){(const char *)at.min, (uint32_t)at.min_len};
+	c->info.max = (struct sl_parquet_bytes){(const char *)at.max, (uint32_t)at.max_len};
 }
 
+/* A row group: a chunk of every column, each with as many values as the group has rows. */
 static void read_group(struct parse *p)
 {
 	sl_parquet_reader *r = p->r;
@@ -323,7 +316,7 @@ static void read_group(struct parse *p)
 		size_t cap = r->groups_cap == 0 ? 4 : r->groups_cap * 2;
 		struct sl__rchunk *more = sl__realloc(&r->env, r->chunks, cap * r->n_columns * sizeof(*more));
 		if (more == NULL) {
-			fail(p, SL_ENOMEM, "no memory for row groups", NULL);
+			fail_footer(p, SL_ENOMEM, "no memory for row groups", NULL);
 			return;
 		}
 		r->chunks = more;
@@ -335,7 +328,7 @@ static void read_group(struct parse *p)
 		if (f.id == 1) {
 			size_t n = sl__thrift_get_list(&p->t, f.type, THRIFT_STRUCT);
 			if (n != r->n_columns)
-				fail(p, SL_ECORRUPT, "a row group with another number of columns", NULL);
+				fail_footer(p, SL_ECORRUPT, "a row group with another number of columns", NULL);
 			for (size_t i = 0; i < n && p->t.bad == NULL; i++)
 				read_chunk(p, &chunks[i], &r->columns[i]);
 			columns = true;
@@ -346,16 +339,17 @@ static void read_group(struct parse *p)
 		}
 	}
 	for (size_t i = 0; i < r->n_columns && columns && p->t.bad == NULL; i++)
-		if (chunks[i].told.rows != (uint64_t)rows)
-			fail(p, SL_ECORRUPT, "another number of values than rows in column", r->columns[i].name);
+		if (chunks[i].info.rows != (uint64_t)rows)
+			fail_footer(p, SL_ECORRUPT, "another number of values than rows in column", r->columns[i].name);
 	if (!columns || rows < 0)
-		fail(p, SL_ECORRUPT, "a row group without columns or rows", NULL);
+		fail_footer(p, SL_ECORRUPT, "a row group without columns or rows", NULL);
 	r->n_groups++;
 	p->group_rows += (uint64_t)rows;
 }
 
 /* ---- the rest ---- */
 
+/* Pairs of key and value; only the first list of them is kept. */
 static void read_metadata(struct parse *p, enum thrift_type type)
 {
 	sl_parquet_reader *r = p->r;
@@ -366,7 +360,7 @@ static void read_metadata(struct parse *p, enum thrift_type type)
 		return;
 	r->metadata = sl__calloc(&r->env, n, sizeof(*r->metadata));
 	if (r->metadata == NULL)
-		fail(p, SL_ENOMEM, "no memory for metadata", NULL);
+		fail_footer(p, SL_ENOMEM, "no memory for metadata", NULL);
 	for (size_t i = 0; i < n && p->t.bad == NULL; i++) {
 		struct sl_parquet_pair *pair = &r->metadata[i];
 		*pair = (struct sl_parquet_pair){"", NULL};
@@ -400,7 +394,7 @@ int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 		} else if (f.id == 4) {
 			size_t n = sl__thrift_get_list(&p.t, f.type, THRIFT_STRUCT);
 			if (!p.schema || p.groups)
-				fail(&p, SL_ECORRUPT, "row groups before the schema, or twice", NULL);
+				fail_footer(&p, SL_ECORRUPT, "row groups before the schema, or twice", NULL);
 			for (size_t i = 0; i < n && p.t.bad == NULL; i++)
 				read_group(&p);
 			p.groups = true;
@@ -409,7 +403,7 @@ int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 		} else if (f.id == 6) {
 			r->created_by = get_text(&p, f.type);
 		} else if (f.id == 8) {
-			fail(&p, SL_EUNSUPPORTED, "it is encrypted", NULL);
+			fail_footer(&p, SL_EUNSUPPORTED, "it is encrypted", NULL);
 		} else {
 			sl__thrift_skip(&p.t, f.type);
 		}

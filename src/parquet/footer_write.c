@@ -8,6 +8,7 @@
 
 #define VERSION 2 /* of the format: nanoseconds and delta encodings are of version 2 */
 
+/* The older form of the logical type, for readers that do not know the newer one. */
 static int32_t converted_type(const struct sl_parquet_column *c)
 {
 	switch (c->kind) {
@@ -34,7 +35,7 @@ static void empty_struct(struct sl__thrift_out *t, int id)
 	sl__thrift_end(t);
 }
 
-static void put_column(struct sl__thrift_out *t, const struct sl_parquet_column *c)
+static void put_schema_column(struct sl__thrift_out *t, const struct sl_parquet_column *c)
 {
 	int32_t converted = converted_type(c);
 
@@ -74,41 +75,6 @@ static void put_column(struct sl__thrift_out *t, const struct sl_parquet_column 
 	sl__thrift_end(t);
 }
 
-static void put_chunk(struct sl__thrift_out *t, const sl_parquet_writer *w, const struct sl_parquet_column *column,
-		      const struct sl__chunk *c, int64_t rows)
-{
-	sl__thrift_begin_element(t);
-	sl__thrift_i64(t, 2, 0); /* file_offset: deprecated, 0 as the format asks */
-	sl__thrift_begin(t, 3);
-	sl__thrift_i32(t, 1, (int32_t)sl__pq_physical(column));
-	sl__thrift_list(t, 2, (size_t)__builtin_popcount(c->encodings), THRIFT_I32);
-	for (int e = 0; e < 32; e++)
-		if (c->encodings >> e & 1)
-			sl__thrift_varint(t->buf, sl__zigzag(e));
-	sl__thrift_list(t, 3, 1, THRIFT_BINARY);
-	sl__thrift_varint(t->buf, strlen(column->name));
-	(void)sl__buf_str_append(t->buf, column->name);
-	sl__thrift_i32(t, 4, w->zstd_level != 0 ? PQ_ZSTD : PQ_UNCOMPRESSED);
-	sl__thrift_i64(t, 5, rows);
-	sl__thrift_i64(t, 6, c->uncompressed_bytes);
-	sl__thrift_i64(t, 7, c->bytes);
-	sl__thrift_i64(t, 9, c->data_offset);
-	if (c->dictionary_offset >= 0)
-		sl__thrift_i64(t, 11, c->dictionary_offset);
-
-	sl__thrift_begin(t, 12); /* statistics */
-	sl__thrift_i64(t, 3, c->nulls);
-	if (c->bounds != NULL) {
-		sl__thrift_binary(t, 5, c->bounds + c->min_len, c->max_len);
-		sl__thrift_binary(t, 6, c->bounds, c->min_len);
-		sl__thrift_bool(t, 7, true);
-		sl__thrift_bool(t, 8, true);
-	}
-	sl__thrift_end(t);
-	sl__thrift_end(t);
-	sl__thrift_end(t);
-}
-
 static void put_row_groups(struct sl__thrift_out *t, const sl_parquet_writer *w)
 {
 	sl__thrift_list(t, 4, w->n_groups, THRIFT_STRUCT);
@@ -117,8 +83,40 @@ static void put_row_groups(struct sl__thrift_out *t, const sl_parquet_writer *w)
 
 		sl__thrift_begin_element(t);
 		sl__thrift_list(t, 1, w->n_columns, THRIFT_STRUCT);
-		for (size_t i = 0; i < w->n_columns; i++)
-			put_chunk(t, w, &w->columns[i], &group->chunks[i], group->rows);
+		for (size_t i = 0; i < w->n_columns; i++) {
+			const struct sl_parquet_column *column = &w->columns[i];
+			const struct sl__chunk *c = &group->chunks[i];
+			sl__thrift_begin_element(t);
+			sl__thrift_i64(t, 2, 0); /* file_offset: deprecated, 0 as the format asks */
+			sl__thrift_begin(t, 3);
+			sl__thrift_i32(t, 1, (int32_t)sl__pq_physical(column));
+			sl__thrift_list(t, 2, (size_t)__builtin_popcount(c->encodings), THRIFT_I32);
+			for (int e = 0; e < 32; e++)
+				if (c->encodings >> e & 1)
+					sl__thrift_varint(t->buf, sl__zigzag(e));
+			sl__thrift_list(t, 3, 1, THRIFT_BINARY);
+			sl__thrift_varint(t->buf, strlen(column->name));
+			(void)sl__buf_str_append(t->buf, column->name);
+			sl__thrift_i32(t, 4, w->zstd_level != 0 ? PQ_ZSTD : PQ_UNCOMPRESSED);
+			sl__thrift_i64(t, 5, group->rows);
+			sl__thrift_i64(t, 6, c->uncompressed_bytes);
+			sl__thrift_i64(t, 7, c->bytes);
+			sl__thrift_i64(t, 9, c->data_offset);
+			if (c->dictionary_offset >= 0)
+				sl__thrift_i64(t, 11, c->dictionary_offset);
+
+			sl__thrift_begin(t, 12); /* statistics */
+			sl__thrift_i64(t, 3, c->nulls);
+			if (c->bounds != NULL) {
+				sl__thrift_binary(t, 5, c->bounds + c->min_len, c->max_len);
+				sl__thrift_binary(t, 6, c->bounds, c->min_len);
+				sl__thrift_bool(t, 7, true);
+				sl__thrift_bool(t, 8, true);
+			}
+			sl__thrift_end(t);
+			sl__thrift_end(t);
+			sl__thrift_end(t);
+		}
 		sl__thrift_i64(t, 2, group->uncompressed_bytes);
 		sl__thrift_i64(t, 3, group->rows);
 		sl__thrift_i64(t, 5, group->offset);
@@ -141,7 +139,7 @@ int sl__footer_write(sl_parquet_writer *w, struct sl_err *err)
 	sl__thrift_i32(t, 5, (int32_t)w->n_columns);
 	sl__thrift_end(t);
 	for (size_t i = 0; i < w->n_columns; i++)
-		put_column(t, &w->columns[i]);
+		put_schema_column(t, &w->columns[i]);
 	sl__thrift_i64(t, 3, (int64_t)w->rows);
 	put_row_groups(t, w);
 	if (w->n_metadata > 0)

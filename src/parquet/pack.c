@@ -57,23 +57,6 @@ void sl__hybrid_run(struct sl__buf *b, uint32_t v, size_t n, unsigned width)
 	(void)sl__buf_append(b, value, (width + 7) / 8);
 }
 
-/* n is a multiple of 8, but at the end of everything, where zeros fill the group. */
-static void put_groups(struct sl__buf *b, const uint32_t *v, size_t n, unsigned width)
-{
-	size_t groups = (n + GROUP - 1) / GROUP, whole = n / GROUP * GROUP;
-	uint32_t rest[GROUP] = {0};
-
-	sl__thrift_varint(b, (uint64_t)groups << 1 | 1);
-	if (sl__buf_reserve(b, groups * width + 8) != 0)
-		return;
-	uint8_t *out = sl__pack32((uint8_t *)b->data + b->len, v, whole, width);
-	if (whole < n) {
-		memcpy(rest, v + whole, (n - whole) * sizeof(*v));
-		out = sl__pack32(out, rest, GROUP, width);
-	}
-	b->len = (size_t)(out - (uint8_t *)b->data);
-}
-
 static size_t run_length(const uint32_t *v, size_t n)
 {
 	size_t i = 1;
@@ -102,7 +85,17 @@ void sl__hybrid_put(struct sl__buf *b, const uint32_t *v, size_t n, unsigned wid
 		for (i += GROUP; i < n && !starts_run(v + i, n - i);)
 			i += GROUP;
 		i = SL_MIN(i, n);
-		put_groups(b, v + from, i - from, width);
+		size_t count = i - from, groups = (count + GROUP - 1) / GROUP, whole = count / GROUP * GROUP;
+		sl__thrift_varint(b, (uint64_t)groups << 1 | 1);
+		if (sl__buf_reserve(b, groups * width + 8) != 0)
+			return;
+		uint8_t *out = sl__pack32((uint8_t *)b->data + b->len, v + from, whole, width);
+		if (whole < count) { /* the last group of all is filled with zeros */
+			uint32_t rest[GROUP] = {0};
+			memcpy(rest, v + from + whole, (count - whole) * sizeof(*v));
+			out = sl__pack32(out, rest, GROUP, width);
+		}
+		b->len = (size_t)(out - (uint8_t *)b->data);
 	}
 	if (b->data != NULL)
 		b->data[b->len] = '\0';

@@ -15,6 +15,7 @@ static int read_at(sl_parquet_reader *r, void *buf, size_t n, uint64_t offset, s
 	return 0;
 }
 
+/* Both magics, the length of the footer, and the footer itself. */
 static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 {
 	char magic[PQ_MAGIC_BYTES];
@@ -45,7 +46,9 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	if (r->footer == NULL || r->text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a footer of %zu bytes", r->footer_bytes);
 	rc = read_at(r, r->footer, r->footer_bytes, r->file_bytes - PQ_TAIL_BYTES - r->footer_bytes, err);
-	return rc != 0 ? sl_err_wrap(err, rc, "parquet: footer") : sl__footer_parse(r, err);
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "parquet: footer");
+	return sl__footer_parse(r, err);
 }
 
 static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
@@ -75,7 +78,7 @@ static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
 	if (rc == 0 && (r->held = sl__calloc(&r->env, r->n_columns, sizeof(*r->held))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", r->n_columns);
 	if (rc != 0) {
-		sl_parquet_reader_free(r);
+		sl_parquet_reader_close(r);
 		return rc;
 	}
 	for (size_t i = 0; i < r->n_columns; i++) {
@@ -104,7 +107,7 @@ int sl_parquet_reader_open_memory(sl_parquet_reader **out, const void *data, siz
 	return open_reader(out, &source, opts, err);
 }
 
-void sl_parquet_reader_free(sl_parquet_reader *r)
+void sl_parquet_reader_close(sl_parquet_reader *r)
 {
 	if (r == NULL)
 		return;
@@ -155,7 +158,7 @@ int sl_parquet_reader_chunk(const sl_parquet_reader *r, size_t group, size_t col
 
 	if (rc != 0)
 		return rc;
-	*out = r->chunks[group * r->n_columns + column].told;
+	*out = r->chunks[group * r->n_columns + column].info;
 	return 0;
 }
 
@@ -164,28 +167,18 @@ int sl_parquet_reader_read(sl_parquet_reader *r, size_t group, size_t column, st
 {
 	int rc = check_place(r, group, column, err);
 
-	return rc == 0 ? sl__chunk_read(r, group, column, out, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__chunk_read(r, group, column, out, err);
 }
 
 /* ---- the check: what a reader that trusts bounds and counts relies on ---- */
 
-/* A NaN lies within no bounds. */
-static bool bounds_hold(const struct sl__bounds *values, const struct sl_parquet_column *c,
-			const struct sl_parquet_chunk *chunk)
-{
-	struct sl__bounds told = {0};
-
-	if (!chunk->has_bounds)
-		return true;
-	if (!sl__bounds_add_told(&told, c, chunk->min) || !sl__bounds_add_told(&told, c, chunk->max))
-		return false;
-	return !values->nan && (!values->any || sl__bounds_contain(&told, values, c));
-}
-
+/* The values of a chunk against what the footer says of it. */
 static int check_chunk(sl_parquet_reader *r, size_t group, size_t column, struct sl_err *err)
 {
 	const struct sl_parquet_column *c = &r->columns[column];
-	const struct sl_parquet_chunk *chunk = &r->chunks[group * r->n_columns + column].told;
+	const struct sl_parquet_chunk *chunk = &r->chunks[group * r->n_columns + column].info;
 	size_t entry = sl__pq_entry_bytes(c), n = (size_t)chunk->rows;
 	struct sl_parquet_values v;
 	struct sl__bounds bounds = {0};
@@ -207,10 +200,15 @@ static int check_chunk(sl_parquet_reader *r, size_t group, size_t column, struct
 	}
 	for (size_t i = 0; c->kind == SL_PARQUET_STRING && utf8 && i < n; i++)
 		utf8 = sl__pq_is_utf8(((const struct sl_parquet_bytes *)v.values)[i]);
+	/* A NaN lies within no bounds. */
+	struct sl__bounds outer = {0};
+	bool hold = !chunk->has_bounds ||
+		    (sl__bounds_add_encoded(&outer, c, chunk->min) && sl__bounds_add_encoded(&outer, c, chunk->max) &&
+		     !bounds.nan && (!bounds.any || sl__bounds_contain(&outer, &bounds, c)));
 	const char *why;
 	if (chunk->nulls >= 0 && (uint64_t)chunk->nulls != nulls)
 		why = "another number of NULLs than the footer says";
-	else if (!bounds_hold(&bounds, c, chunk))
+	else if (!hold)
 		why = "a value outside the footer's bounds";
 	else if (!utf8)
 		why = "a text that is not UTF-8";
@@ -225,7 +223,7 @@ int sl_parquet_reader_check(sl_parquet_reader *r, struct sl_err *err)
 
 	/* Chunks follow each other from the magic to the footer, without gaps: unread bytes could be anything. */
 	for (size_t i = 0; i < r->n_groups * r->n_columns; i++) {
-		const struct sl_parquet_chunk *c = &r->chunks[i].told;
+		const struct sl_parquet_chunk *c = &r->chunks[i].info;
 		if (c->offset != at)
 			return sl_err_set(err, SL_ECORRUPT,
 					  "parquet: row group %zu, column '%.60s': it is not where the one before ends",

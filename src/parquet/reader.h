@@ -2,7 +2,7 @@
 /*
  * The reader inside. Open reads the footer (footer_read.c), keeps its bytes, to which bounds point, and checks that
  * it is plausible: chunks lie between the first magic and the footer, every row group has every column. A read
- * fetches the bytes of one chunk, goes through its pages (page_read.c) and decodes them (chunk_read.c).
+ * fetches the bytes of one chunk, goes through its pages and decodes them (chunk_read.c).
  *
  * Invariants:
  *  1. Nothing is allocated for a chunk beyond `max_chunk_bytes`, whatever a footer or a page header claims.
@@ -19,7 +19,7 @@
 #include "parquet/pack.h"
 
 struct sl__rchunk {
-	struct sl_parquet_chunk told;
+	struct sl_parquet_chunk info;
 	enum pq_codec codec;
 };
 
@@ -61,21 +61,6 @@ struct sl_parquet_reader {
 
 /* footer_read.c: parse r->footer. */
 SL_MUST_CHECK int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err);
-
-/* page_read.c */
-struct sl__page {
-	enum pq_page kind;
-	enum pq_encoding encoding;
-	size_t values;    /* with NULLs */
-	size_t bytes;     /* unpacked */
-	size_t packed;    /* in the file, without the header */
-	const char *data; /* packed */
-};
-/* The header of the page at in, checked with its CRC; in moves after the page. *why says what is wrong. */
-SL_MUST_CHECK int sl__page_next(struct sl__bytes_in *in, struct sl__page *p, const char **why);
-/* Unpack into `to`, p->bytes of room. */
-SL_MUST_CHECK int sl__page_unpack(sl_parquet_reader *r, enum pq_codec codec, const struct sl__page *p, char *to,
-				  const char **why);
 
 /* chunk_read.c */
 SL_MUST_CHECK int sl__chunk_read(sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_values *out,

@@ -161,13 +161,6 @@ int64_t sl__thrift_get_int(struct sl__thrift_in *t, enum thrift_type type)
 	return t->bad == NULL ? v : 0;
 }
 
-bool sl__thrift_get_bool(struct sl__thrift_in *t, struct sl__thrift_field f)
-{
-	if (f.type != THRIFT_TRUE && f.type != THRIFT_FALSE)
-		sl__thrift_fail(t, "a bool is of another type");
-	return f.type == THRIFT_TRUE;
-}
-
 const uint8_t *sl__thrift_get_binary(struct sl__thrift_in *t, enum thrift_type type, size_t *n)
 {
 	*n = 0;

@@ -61,9 +61,8 @@ struct sl__thrift_field {
 uint64_t sl__thrift_get_varint(struct sl__thrift_in *t);
 /* The next field of the open struct; its value must be taken, or skipped, before the next call. */
 struct sl__thrift_field sl__thrift_next(struct sl__thrift_in *t);
-/* A value of a field or list of that type; another type is bad. get_bool takes the field, which holds the value. */
+/* A value of a field or list of that type; another type is bad. */
 int64_t sl__thrift_get_int(struct sl__thrift_in *t, enum thrift_type type);
-bool sl__thrift_get_bool(struct sl__thrift_in *t, struct sl__thrift_field f);
 /* Points into the input. */
 const uint8_t *sl__thrift_get_binary(struct sl__thrift_in *t, enum thrift_type type, size_t *n);
 /* The number of elements, which must be of that type. */

@@ -18,6 +18,15 @@
 #define VALUE_MAX (1u << 30)
 #define CREATED_BY "sluice version " SL_VERSION " (build 0)"
 
+int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl_err *err)
+{
+	int rc = w->write(bytes, n, err, w->write_ctx);
+
+	if (rc == 0)
+		w->offset += n;
+	return rc;
+}
+
 /* ---- options ---- */
 
 static int check_range(const char *name, int64_t value, int64_t low, int64_t high, struct sl_err *err)
@@ -28,7 +37,8 @@ static int check_range(const char *name, int64_t value, int64_t low, int64_t hig
 			  (long long)low, (long long)high);
 }
 
-static int take_options(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
+/* The options with their defaults, each within its range. */
+static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
 	w->zstd_level = o->zstd_level == SL_NONE ? 0 : (int)sl__or_default(o->zstd_level, LEVEL_DEFAULT);
 	w->group_rows_max = sl__or_default(o->row_group_rows, GROUP_ROWS_DEFAULT);
@@ -46,6 +56,7 @@ static int take_options(sl_parquet_writer *w, const struct sl_parquet_writer_opt
 	return check_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
 }
 
+/* Copies of the pairs, in one piece of memory: the array, then the texts. */
 static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
 	size_t bytes = o->metadata_n * sizeof(*o->metadata);
@@ -74,40 +85,6 @@ static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_op
 }
 
 /* ---- rows that wait for their row group to be full: copies, by column ---- */
-
-static int pending_init(sl_parquet_writer *w)
-{
-	w->pending = sl__calloc(&w->env, w->n_columns, sizeof(*w->pending));
-	if (w->pending == NULL)
-		return SL_ENOMEM;
-	for (size_t i = 0; i < w->n_columns; i++) {
-		sl__buf_init(&w->pending[i].values, &w->env);
-		sl__buf_init(&w->pending[i].bytes, &w->env);
-		sl__buf_init(&w->pending[i].nulls, &w->env);
-	}
-	return 0;
-}
-
-static void pending_fini(sl_parquet_writer *w)
-{
-	for (size_t i = 0; w->pending != NULL && i < w->n_columns; i++) {
-		sl__buf_fini(&w->pending[i].values);
-		sl__buf_fini(&w->pending[i].bytes);
-		sl__buf_fini(&w->pending[i].nulls);
-	}
-	sl__free(&w->env, w->pending);
-	w->pending = NULL;
-}
-
-static void pending_clear(sl_parquet_writer *w)
-{
-	for (size_t i = 0; i < w->n_columns; i++) {
-		sl__buf_clear(&w->pending[i].values);
-		sl__buf_clear(&w->pending[i].bytes);
-		sl__buf_clear(&w->pending[i].nulls);
-	}
-	w->waiting = false;
-}
 
 /* Copy n rows that begin at `from`. SL_ENOMEM. */
 static int pending_add(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, size_t n)
@@ -171,6 +148,7 @@ static int pending_get(sl_parquet_writer *w, size_t column, struct sl_parquet_va
 
 /* ---- the handle ---- */
 
+/* Copies of the columns, the size of a row, and empty buffers for rows that wait. */
 static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n)
 {
 	w->columns = sl__pq_columns_copy(&w->env, columns, n);
@@ -184,7 +162,15 @@ static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *co
 		if (plain == 0)
 			w->bytes_columns[w->n_bytes_columns++] = i;
 	}
-	return pending_init(w);
+	w->pending = sl__calloc(&w->env, w->n_columns, sizeof(*w->pending));
+	if (w->pending == NULL)
+		return SL_ENOMEM;
+	for (size_t i = 0; i < w->n_columns; i++) {
+		sl__buf_init(&w->pending[i].values, &w->env);
+		sl__buf_init(&w->pending[i].bytes, &w->env);
+		sl__buf_init(&w->pending[i].nulls, &w->env);
+	}
+	return 0;
 }
 
 int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_column *columns, size_t n,
@@ -211,7 +197,7 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 		sl__buf_init(all[i], &w->env);
 	sl__dict_init(&w->dictionary, &w->env);
 
-	if ((rc = take_options(w, &o, err)) != 0)
+	if ((rc = take_writer_options(w, &o, err)) != 0)
 		goto fail;
 	if ((rc = take_metadata(w, &o, err)) != 0)
 		goto fail;
@@ -243,7 +229,13 @@ void sl_parquet_writer_free(sl_parquet_writer *w)
 	for (size_t i = 0; i < SL_COUNT(all); i++)
 		sl__buf_fini(all[i]);
 	sl__dict_fini(&w->dictionary);
-	pending_fini(w);
+	for (size_t i = 0; w->pending != NULL && i < w->n_columns; i++) {
+		sl__buf_fini(&w->pending[i].values);
+		sl__buf_fini(&w->pending[i].bytes);
+		sl__buf_fini(&w->pending[i].nulls);
+	}
+	sl__free(&w->env, w->pending);
+	w->pending = NULL;
 	for (size_t g = 0; g < w->n_groups; g++) {
 		struct sl__chunk *chunks = w->groups[g].chunks;
 		for (size_t i = 0; chunks != NULL && i < w->n_columns; i++)
@@ -300,26 +292,9 @@ static int write_group(sl_parquet_writer *w, const struct sl_parquet_values *col
 	return rc;
 }
 
-/* Count rows from `from` on into the group until it is full or n are counted. Returns how many. */
-static size_t fill_group(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, size_t n)
-{
-	size_t i = 0;
-
-	for (; i < n && w->group_rows < w->group_rows_max && w->group_bytes < w->group_bytes_max; i++) {
-		size_t bytes = w->row_bytes, row = from + i;
-		for (size_t k = 0; k < w->n_bytes_columns; k++) {
-			const struct sl_parquet_values *v = &columns[w->bytes_columns[k]];
-			if (v->nulls == NULL || v->nulls[row] == 0)
-				bytes += ((const struct sl_parquet_bytes *)v->values)[row].len;
-		}
-		w->group_bytes += (int64_t)bytes;
-		w->group_rows++;
-	}
-	return i;
-}
-
 /* ---- rows ---- */
 
+/* What a caller must not put: NULL in a required column, values that are too long, too many rows. */
 static int check_rows(const sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t n, struct sl_err *err)
 {
 	if (n > ROWS_MAX || w->rows + n > ROWS_MAX)
@@ -345,6 +320,7 @@ static int check_rows(const sl_parquet_writer *w, const struct sl_parquet_values
 	return 0;
 }
 
+/* A writer that has failed, or whose file is finished, takes nothing more. */
 static int usable(const sl_parquet_writer *w, struct sl_err *err)
 {
 	if (w->failed != 0)
@@ -361,7 +337,19 @@ int sl_parquet_writer_put(sl_parquet_writer *w, const struct sl_parquet_values *
 		return rc;
 	rc = check_rows(w, columns, n_rows, err);
 	for (size_t at = 0; at < n_rows && rc == 0;) {
-		size_t m = fill_group(w, columns, at, n_rows - at);
+		size_t m = 0;
+		/* Count rows into the group until it is full. */
+		for (; at + m < n_rows && w->group_rows < w->group_rows_max && w->group_bytes < w->group_bytes_max;
+		     m++) {
+			size_t bytes = w->row_bytes, row = at + m;
+			for (size_t k = 0; k < w->n_bytes_columns; k++) {
+				const struct sl_parquet_values *v = &columns[w->bytes_columns[k]];
+				if (v->nulls == NULL || v->nulls[row] == 0)
+					bytes += ((const struct sl_parquet_bytes *)v->values)[row].len;
+			}
+			w->group_bytes += (int64_t)bytes;
+			w->group_rows++;
+		}
 		bool full = w->group_rows >= w->group_rows_max || w->group_bytes >= w->group_bytes_max;
 		w->rows += m;
 		if (full && !w->waiting) {
@@ -370,7 +358,12 @@ int sl_parquet_writer_put(sl_parquet_writer *w, const struct sl_parquet_values *
 			rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for rows that wait");
 		} else if (full) {
 			rc = write_group(w, NULL, 0, err);
-			pending_clear(w);
+			for (size_t i = 0; i < w->n_columns; i++) {
+				sl__buf_clear(&w->pending[i].values);
+				sl__buf_clear(&w->pending[i].bytes);
+				sl__buf_clear(&w->pending[i].nulls);
+			}
+			w->waiting = false;
 		}
 		at += m;
 	}

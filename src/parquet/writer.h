@@ -2,8 +2,7 @@
 /*
  * The writer inside. Rows come in by put; a row group that is whole within a call is encoded from the caller's arrays,
  * else its rows wait in `pending`. A group is encoded column by column (chunk_write.c), each page leaves
- * through the callback as soon as it is compressed (page_write.c), and what the footer needs of it stays
- * (footer_write.c).
+ * through the callback as soon as it is compressed, and what the footer needs of it stays (footer_write.c).
  *
  * Invariants:
  *  1. The cut between row groups depends on the rows before it only, never on how they came in.
@@ -75,7 +74,7 @@ struct sl_parquet_writer {
 
 	/* scratch of one chunk */
 	ZSTD_CCtx *zstd;
-	bool match_chosen;     /* how long matches of this chunk are; see page_write.c */
+	bool match_chosen;     /* how long matches of this chunk are; see chunk_write.c */
 	struct sl__buf page;   /* what a page holds, before compression */
 	struct sl__buf packed; /* room for a header, and the page compressed */
 	struct sl__buf header; /* of a page */
@@ -90,17 +89,7 @@ struct sl_parquet_writer {
 SL_MUST_CHECK int sl__chunk_write(sl_parquet_writer *w, size_t column, const struct sl_parquet_values *v,
 				  struct sl__group *g, struct sl_err *err);
 
-struct sl__page_out {
-	enum pq_page kind;
-	enum pq_encoding encoding;
-	size_t values; /* with NULLs */
-};
-/* page_write.c: compress w->page, and write it after its header. */
-SL_MUST_CHECK int sl__page_write(sl_parquet_writer *w, struct sl__chunk *c, struct sl__page_out page,
-				 struct sl_err *err);
-/* Before the first page of a chunk. */
-void sl__page_new_chunk(sl_parquet_writer *w);
-/* Give bytes to the callback. */
+/* writer.c: hand bytes to the callback. */
 SL_MUST_CHECK int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl_err *err);
 
 /* footer_write.c */

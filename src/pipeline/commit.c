@@ -69,16 +69,26 @@ static int commit_task(sl_pipeline *p, struct sl__task *t, struct sl__prng *prng
 	return sl_err_set(err, SL_ECANCELLED, "the flow was cancelled");
 }
 
-static int commit_next(sl_pipeline *p, struct sl__prng *prng, struct sl_err *err)
+void sl__committer_main(unsigned index, void *ctx)
 {
+	sl_pipeline *p = ctx;
+	struct sl_err *err = &p->error;
+	struct sl__prng prng;
 	struct sl__element e;
-	int rc = sl__sequencer_next(p->sequencer, &e, SL_UNLIMITED, err);
-	if (rc != 0)
-		return rc;
-	struct sl__task *t = e.ptr;
-	rc = commit_task(p, t, prng, err);
-	sl__pipeline_unlist(p, t);
-	if (rc == 0) {
+	int rc;
+	(void)index;
+	sl__prng_init(&prng, &p->env);
+	while ((rc = sl__sequencer_next(p->sequencer, &e, SL_UNLIMITED, err)) == 0) {
+		struct sl__task *t = e.ptr;
+		rc = commit_task(p, t, &prng, err);
+		sl__pipeline_unlist(p, t);
+		if (rc != 0) {
+			if (rc != SL_ECANCELLED || !sl__pipeline_abandoned(p, t->ordinal))
+				sl__pipeline_fail(p, t->ordinal, err);
+			sl__sequencer_cancel(p->sequencer);
+			sl__task_free(p, t);
+			break;
+		}
 		sl_histogram_observe(p->metrics.lag, (uint64_t)SL_MAX(sl__mono_ns(&p->env) - t->stored_ns, 0));
 		sl_counter_add(p->metrics.committed, 1);
 		sl__lock(&p->mu);
@@ -88,25 +98,8 @@ static int commit_next(sl_pipeline *p, struct sl__prng *prng, struct sl_err *err
 		p->stats.next = t->part.end + 1;
 		sl__unlock(&p->mu);
 		sl__pipeline_step(p, "committed", t);
-	} else {
-		if (rc != SL_ECANCELLED || !sl__pipeline_abandoned(p, t->ordinal))
-			sl__pipeline_fail(p, t->ordinal, err);
-		sl__sequencer_cancel(p->sequencer);
+		sl__task_free(p, t);
 	}
-	sl__task_free(p, t);
-	return rc;
-}
-
-void sl__committer_main(unsigned index, void *ctx)
-{
-	sl_pipeline *p = ctx;
-	struct sl__prng prng;
-	struct sl__element e;
-	(void)index;
-	sl__prng_init(&prng, &p->env);
-	int rc = 0;
-	while (rc == 0)
-		rc = commit_next(p, &prng, &p->error);
 	/* A failure may carry any code, also the one that means the end. */
 	p->rc = rc != SL_ECLOSED || atomic_load(&p->failed) ? rc : 0;
 	while (sl__sequencer_take(p->sequencer, &e)) {

@@ -111,7 +111,12 @@ static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_elemen
 	if (rc == 0 && !skip) {
 		if (c->task == NULL) {
 			c->boundary = sl__partition_end(e->first, p->o.partition_size);
-			c->task = sl__task_new(p, e->first);
+			c->task = sl__calloc(&p->env, 1, sizeof(*c->task));
+			if (c->task != NULL)
+				c->task->part = (struct sl_pipeline_partition){
+					.start = e->first,
+					.number = sl__partition_number(e->first, p->o.partition_size),
+					.attempt = 1};
 		}
 		if (e->last > c->boundary)
 			rc = not_an_element(p, e, "crosses the boundary of a partition after", c->boundary, err);
@@ -128,34 +133,28 @@ static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_elemen
 	return e->last == c->boundary ? dispatch(p, c, err) : 0;
 }
 
-/* Until the source ends or fails, or the run is to end. */
-static int cut_all(sl_pipeline *p, struct cut *c, struct sl_err *err)
-{
-	int rc = 0;
-	while (rc == 0 && !sl__pipeline_ending(p)) {
-		struct sl_pipeline_element e = {0};
-		rc = p->o.ops->next(p->o.ctx, &e, err);
-		if (rc == 0)
-			rc = take_element(p, c, &e, err);
-		else if (rc < 0)
-			sl__pipeline_complete_err(err, rc);
-	}
-	/* A source that was interrupted may return anything; only one that ended on its own has an end. */
-	if (rc == SL_PIPELINE_END && !sl__pipeline_ending(p) && p->o.final == SL_ON && c->task != NULL)
-		rc = dispatch(p, c, err);
-	return rc < 0 ? rc : 0;
-}
-
 void sl__dispatcher_main(unsigned index, void *ctx)
 {
 	sl_pipeline *p = ctx;
 	struct cut c = {0};
 	struct sl_err err = SL_ERR_INIT;
 	(void)index;
-	int rc = cut_all(p, &c, &err);
+	/* Until the source ends or fails, or the run is to end. */
+	int rc = 0;
+	while (rc == 0 && !sl__pipeline_ending(p)) {
+		struct sl_pipeline_element e = {0};
+		rc = p->o.ops->next(p->o.ctx, &e, &err);
+		if (rc == 0)
+			rc = take_element(p, &c, &e, &err);
+		else if (rc < 0)
+			sl__pipeline_complete_err(&err, rc);
+	}
+	/* A source that was interrupted may return anything; only one that ended on its own has an end. */
+	if (rc == SL_PIPELINE_END && !sl__pipeline_ending(p) && p->o.final == SL_ON && c.task != NULL)
+		rc = dispatch(p, &c, &err);
 	sl__task_free(p, c.task);
 	bool interrupted = sl__pipeline_ending(p) && (rc == SL_ECANCELLED || rc == SL_EAGAIN || rc == SL_ETIMEDOUT);
-	if (rc != 0 && !interrupted) {
+	if (rc < 0 && !interrupted) {
 		sl__lock(&p->mu);
 		uint64_t at = p->ordinals;
 		sl__unlock(&p->mu);

@@ -16,21 +16,11 @@ uint64_t sl__partition_end(uint64_t sequence, uint64_t size)
 	return sequence >= SL__SEQUENCE_MAX - SL_MIN(left, SL__SEQUENCE_MAX) ? SL__SEQUENCE_MAX : sequence + left;
 }
 
-static void put_name(uint64_t start, uint64_t end, uint64_t size, const char *late, char *out)
+void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, bool late, char out[SL__PARTITION_NAME_BYTES])
 {
 	(void)snprintf(out, SL__PARTITION_NAME_BYTES,
 		       "partition-%020" PRIu64 "/part-%020" PRIu64 "-%020" PRIu64 "%s.parquet",
-		       sl__partition_number(start, size), start, end, late);
-}
-
-void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
-{
-	put_name(start, end, size, "", out);
-}
-
-void sl__late_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES])
-{
-	put_name(start, end, size, "-late", out);
+		       sl__partition_number(start, size), start, end, late ? "-late" : "");
 }
 
 /* ---- holes ---- */
@@ -45,7 +35,7 @@ void sl__holes_put(struct sl__buf *text, uint64_t first, uint64_t last)
 }
 
 /* Decimal digits without a leading zero. */
-static bool take_number(const char **at, uint64_t *out)
+static bool take_hole_number(const char **at, uint64_t *out)
 {
 	const char *p = *at;
 	uint64_t v = 0;
@@ -62,10 +52,10 @@ static bool take_number(const char **at, uint64_t *out)
 bool sl__holes_next(const char **text, uint64_t *first, uint64_t *last)
 {
 	const char *p = *text;
-	if (!take_number(&p, first))
+	if (!take_hole_number(&p, first))
 		return false;
 	*last = *first;
-	if (*p == '-' && (p++, !take_number(&p, last) || *last <= *first))
+	if (*p == '-' && (p++, !take_hole_number(&p, last) || *last <= *first))
 		return false;
 	if (*p != '\0' && (*p++ != ',' || *p == '\0'))
 		return false;

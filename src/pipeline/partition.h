@@ -29,10 +29,9 @@ uint64_t sl__partition_end(uint64_t sequence, uint64_t size);
  * The file of the sequences start … end (both in one partition), relative to the dataset's folder (no key=value, which
  * readers would take for a column):
  *	partition-00000000000000000017/part-00000000000004250000-00000000000004499999.parquet
- * Names sort as the sequences do. The number is floor(start / size).
+ * Names sort as the sequences do. The number is floor(start / size). Late rows are next to the file of the partition in
+ * whose holes they have appeared: part-…-…-late.parquet.
  */
-void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES]);
-/* The same of late rows, next to the file of the partition in whose holes they have appeared: part-…-…-late.parquet */
-void sl__late_name(uint64_t start, uint64_t end, uint64_t size, char out[SL__PARTITION_NAME_BYTES]);
+void sl__partition_name(uint64_t start, uint64_t end, uint64_t size, bool late, char out[SL__PARTITION_NAME_BYTES]);
 
 #endif

@@ -19,8 +19,24 @@
 #define PARTITION_SIZE_MAX ((uint64_t)1 << 48)
 #define NAME_BYTES_MAX 100
 
-static int check_sizes(const struct sl_pipeline_opts *o, struct sl_err *err)
+static int take_pipeline_options(sl_pipeline *p, const struct sl_pipeline_opts *opts, struct sl_err *err)
 {
+	struct sl_pipeline_opts *o = &p->o;
+	sl__opts_copy(o, sizeof(*o), opts);
+	if (o->name == NULL)
+		o->name = "pipeline";
+	if (o->name[0] == '\0' || strlen(o->name) > NAME_BYTES_MAX)
+		return sl_err_set(err, SL_EINVAL, "pipeline: name is empty or longer than %d bytes", NAME_BYTES_MAX);
+	(void)snprintf(p->name, sizeof(p->name), "%s", o->name);
+	o->name = p->name;
+	o->workers = (int32_t)sl__or_default(o->workers, 4);
+	o->queue_size = (int32_t)sl__or_default(o->queue_size, 8);
+	o->retry_attempts = (int32_t)sl__or_default(o->retry_attempts, 3);
+	o->retry_backoff_ms = sl__or_default(o->retry_backoff_ms, 1000);
+	o->window = (int32_t)sl__or_default(o->window, (int64_t)o->workers + o->queue_size);
+	o->queue_bytes = sl__or_default(o->queue_bytes, SL_UNLIMITED);
+	o->commit_patience_ms = sl__or_default(o->commit_patience_ms, SL_UNLIMITED);
+	/* Each option within its range. */
 	const struct sl__range rows[] = {
 		{"workers", o->workers, 1, 256},
 		{"queue_size", o->queue_size, 1, 65536},
@@ -46,30 +62,6 @@ static int check_sizes(const struct sl_pipeline_opts *o, struct sl_err *err)
 		return sl_err_set(err, SL_EINVAL,
 				  "pipeline: commit_patience_ms is %lld; give 1 or more, SL_NONE or SL_UNLIMITED",
 				  (long long)o->commit_patience_ms);
-	return 0;
-}
-
-static int take_options(sl_pipeline *p, const struct sl_pipeline_opts *opts, struct sl_err *err)
-{
-	struct sl_pipeline_opts *o = &p->o;
-	sl__opts_copy(o, sizeof(*o), opts);
-	if (o->name == NULL)
-		o->name = "pipeline";
-	if (o->name[0] == '\0' || strlen(o->name) > NAME_BYTES_MAX)
-		return sl_err_set(err, SL_EINVAL, "pipeline: name is empty or longer than %d bytes", NAME_BYTES_MAX);
-	(void)snprintf(p->name, sizeof(p->name), "%s", o->name);
-	o->name = p->name;
-	o->workers = (int32_t)sl__or_default(o->workers, 4);
-	o->queue_size = (int32_t)sl__or_default(o->queue_size, 8);
-	o->retry_attempts = (int32_t)sl__or_default(o->retry_attempts, 3);
-	o->retry_backoff_ms = sl__or_default(o->retry_backoff_ms, 1000);
-	o->window = (int32_t)sl__or_default(o->window, (int64_t)o->workers + o->queue_size);
-	o->queue_bytes = sl__or_default(o->queue_bytes, SL_UNLIMITED);
-	o->commit_patience_ms = sl__or_default(o->commit_patience_ms, SL_UNLIMITED);
-	int rc = check_sizes(o, err);
-	if (rc != 0)
-		return rc;
-
 	const struct sl_pipeline_ops *ops = o->ops;
 	if (ops == NULL || ops->version != SL_PIPELINE_OPS_VERSION)
 		return sl_err_set(err, SL_EINVAL, "pipeline: ops is missing or of another version");
@@ -101,7 +93,7 @@ int sl_pipeline_new(sl_pipeline **out, const struct sl_pipeline_opts *opts, stru
 	sl__mutex_init(&p->mu);
 	sl__cond_init(&p->changed);
 	sl__fork_guard_init(&p->guard);
-	if ((rc = take_options(p, opts, err)) != 0)
+	if ((rc = take_pipeline_options(p, opts, err)) != 0)
 		goto fail;
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	p->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

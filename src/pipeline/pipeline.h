@@ -45,7 +45,7 @@ struct sl__pipeline_metrics {
 	sl_gauge *queue_depth, *workers_busy, *workers, *window_used, *commit_lag;
 	sl_counter *build_retries, *store_retries, *commit_retries, *committed, *failed;
 	sl_histogram *lag;
-	bool attached;
+	size_t n_attached; /* gauges that read this pipeline */
 };
 
 struct sl_pipeline {
@@ -84,13 +84,11 @@ struct sl_pipeline {
 };
 
 /* stage.c: tasks */
-SL_MUST_CHECK struct sl__task *sl__task_new(sl_pipeline *p, uint64_t start);
 /* false without memory: the element stays the caller's. */
 SL_MUST_CHECK bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipeline_element *e);
 void sl__task_release_elements(sl_pipeline *p, struct sl__task *t);
 /* Output and reference. */
 void sl__task_release_product(sl_pipeline *p, struct sl__task *t);
-void sl__task_release_ref(sl_pipeline *p, struct sl__task *t);
 /* All of it. NULL is allowed. */
 void sl__task_free(sl_pipeline *p, struct sl__task *t);
 void sl__pipeline_release_element(sl_pipeline *p, struct sl_pipeline_element *e);

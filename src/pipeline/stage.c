@@ -79,17 +79,6 @@ void sl__pipeline_log_retry(sl_pipeline *p, const struct sl__task *t, const char
 
 /* ---- tasks ---- */
 
-struct sl__task *sl__task_new(sl_pipeline *p, uint64_t start)
-{
-	struct sl__task *t = sl__calloc(&p->env, 1, sizeof(*t));
-	if (t == NULL)
-		return NULL;
-	t->part.start = start;
-	t->part.number = sl__partition_number(start, p->o.partition_size);
-	t->part.attempt = 1;
-	return t;
-}
-
 bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipeline_element *e)
 {
 	if (t->part.n_elements == t->cap) {
@@ -124,16 +113,11 @@ void sl__task_release_elements(sl_pipeline *p, struct sl__task *t)
 	t->part.n_elements = 0;
 }
 
-void sl__task_release_ref(sl_pipeline *p, struct sl__task *t)
+void sl__task_release_product(sl_pipeline *p, struct sl__task *t)
 {
 	if (t->ref != NULL && p->o.ops->release_ref != NULL)
 		p->o.ops->release_ref(p->o.ctx, t->ref);
 	t->ref = NULL;
-}
-
-void sl__task_release_product(sl_pipeline *p, struct sl__task *t)
-{
-	sl__task_release_ref(p, t);
 	if (t->out != NULL && p->o.ops->release_output != NULL)
 		p->o.ops->release_output(p->o.ctx, t->out);
 	t->out = NULL;

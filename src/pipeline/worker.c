@@ -18,74 +18,48 @@ struct worker {
 
 /* ---- one attempt ---- */
 
-static int build(struct worker *w, struct sl__task *t, struct sl_err *err)
-{
-	sl_pipeline *p = w->p;
-	if (t->built)
-		return 0;
-	w->step = "build";
-	t->out = NULL;
-	int rc = p->o.ops->build(p->o.ctx, w->state, &t->part, &t->out, err);
-	t->built = rc == 0;
-	if (rc != 0)
-		t->out = NULL;
-	else
-		sl__pipeline_step(p, "built", t);
-	return rc;
-}
-
-static int store(struct worker *w, struct sl__task *t, struct sl_err *err)
-{
-	sl_pipeline *p = w->p;
-	int rc = 0;
-	w->step = "store";
-	t->ref = NULL;
-	if (p->o.ops->store != NULL)
-		rc = p->o.ops->store(p->o.ctx, w->state, &t->part, t->out, &t->ref, err);
-	if (rc == 0) {
-		sl__pipeline_step(p, "stored", t);
-		return 0;
-	}
-	t->ref = NULL;
-	if (p->o.keep_output != SL_ON)
-		sl__task_release_product(p, t);
-	return rc;
-}
-
-static int attempt(struct worker *w, struct sl__task *t, struct sl_err *err)
+/* Initialise the worker, build and store, as far as that is not done. w->step is the one that failed. */
+static int attempt_steps(struct worker *w, struct sl__task *t, struct sl_err *err)
 {
 	sl_pipeline *p = w->p;
 	const struct sl_pipeline_ops *ops = p->o.ops;
-	int64_t since = sl__mono_ns(&p->env);
 	int rc = 0;
-	sl__lock(&p->mu);
-	p->busy++;
-	p->busy_since_sum += since;
-	sl__unlock(&p->mu);
 	if (!w->ready && ops->worker_init != NULL) {
 		w->step = "worker";
 		w->state = NULL;
 		rc = ops->worker_init(p->o.ctx, w->index, &w->state, err);
 		w->ready = rc == 0;
+		if (rc != 0)
+			return rc;
 	}
-	if (rc == 0)
-		rc = build(w, t, err);
-	if (rc == 0)
-		rc = store(w, t, err);
-	int64_t now = sl__mono_ns(&p->env);
-	sl__lock(&p->mu);
-	p->busy--;
-	p->busy_since_sum -= since;
-	p->busy_ns += now - since;
-	sl__unlock(&p->mu);
-	if (rc != 0)
-		sl__pipeline_complete_err(err, rc);
-	return rc;
+	if (!t->built) {
+		w->step = "build";
+		t->out = NULL;
+		rc = ops->build(p->o.ctx, w->state, &t->part, &t->out, err);
+		t->built = rc == 0;
+		if (rc != 0) {
+			t->out = NULL;
+			return rc;
+		}
+		sl__pipeline_step(p, "built", t);
+	}
+	w->step = "store";
+	t->ref = NULL;
+	if (ops->store != NULL)
+		rc = ops->store(p->o.ctx, w->state, &t->part, t->out, &t->ref, err);
+	if (rc != 0) {
+		t->ref = NULL;
+		if (p->o.keep_output != SL_ON)
+			sl__task_release_product(p, t);
+		return rc;
+	}
+	sl__pipeline_step(p, "stored", t);
+	return 0;
 }
 
 /* ---- again, or for good ---- */
 
-static void fail(struct worker *w, const struct sl__task *t, struct sl_err *err)
+static void fail_partition(struct worker *w, const struct sl__task *t, struct sl_err *err)
 {
 	char of[24] = "";
 	if (w->p->o.retry_attempts != SL_UNLIMITED)
@@ -102,8 +76,21 @@ static bool produce(struct worker *w, struct sl__task *t)
 	struct sl__retry_state state = {0};
 	for (t->part.attempt = 1; !sl__pipeline_abandoned(p, t->ordinal); t->part.attempt++) {
 		struct sl_err err = SL_ERR_INIT;
-		if (attempt(w, t, &err) == 0)
+		int64_t since = sl__mono_ns(&p->env);
+		sl__lock(&p->mu);
+		p->busy++;
+		p->busy_since_sum += since;
+		sl__unlock(&p->mu);
+		int rc = attempt_steps(w, t, &err);
+		int64_t now = sl__mono_ns(&p->env);
+		sl__lock(&p->mu);
+		p->busy--;
+		p->busy_since_sum -= since;
+		p->busy_ns += now - since;
+		sl__unlock(&p->mu);
+		if (rc == 0)
 			return true;
+		sl__pipeline_complete_err(&err, rc);
 
 		/* Every attempt begins afresh from the elements, so that an I/O error may pass; and a target that is
 		 * unavailable is waited for as long as the attempts last, since a run can be resumed. */
@@ -112,7 +99,7 @@ static bool produce(struct worker *w, struct sl__task *t)
 			e.error_class = SL_CLASS_TRANSIENT;
 		struct sl__retry_decision d = sl__retry_decide(&p->retry, &state, &e, true, &w->prng);
 		if (d.action != SL__RETRY_AGAIN) {
-			fail(w, t, &err);
+			fail_partition(w, t, &err);
 			return false;
 		}
 		sl__lock(&p->mu);
@@ -160,7 +147,7 @@ static void hand_over(struct worker *w, struct sl__task *t)
 	sl__pipeline_unlist(p, t);
 	if (rc != SL_ECANCELLED) {
 		w->step = "sequencer";
-		fail(w, t, &err);
+		fail_partition(w, t, &err);
 	}
 	sl__task_free(p, t);
 }

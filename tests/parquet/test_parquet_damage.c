@@ -31,7 +31,7 @@ static int check_bytes(const char *data, size_t n, const struct sl_parquet_reade
 	int rc = sl_parquet_reader_open_memory(&r, data, n, opts, &err);
 	if (rc == 0)
 		rc = sl_parquet_reader_check(r, &err);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	return rc;
 }
 
@@ -98,7 +98,7 @@ static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **st
 	assert_non_null(strstr(err.msg, "row group 2, column 'string', page 1: its CRC is wrong"));
 	assert_int_equal(sl_parquet_reader_read(r, 1, 10, &v, &err), 0);
 	assert_int_equal(sl_parquet_reader_check(r, &err), SL_ECORRUPT);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -278,7 +278,7 @@ static void there_is_no_chunk_beyond_the_last(void **state)
 	assert_int_equal(sl_parquet_reader_read(r, 1, 0, &v, &err), SL_EINVAL);
 	assert_int_equal(sl_parquet_reader_read(r, 0, s.columns_n, &v, &err), SL_EINVAL);
 	assert_int_equal(sl_parquet_reader_chunk(r, 0, s.columns_n, &c, &err), SL_EINVAL);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -309,7 +309,7 @@ static int check_source(struct source *source, const struct sl_env *env)
 	int rc = sl_parquet_reader_open(&r, read_at, source, source->file->n, &opts, &err);
 	if (rc == 0)
 		rc = sl_parquet_reader_check(r, &err);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	return rc;
 }
 

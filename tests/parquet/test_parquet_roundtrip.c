@@ -69,7 +69,7 @@ static size_t compare_file(const struct sample *s, const struct sink *file)
 	assert_int_equal(row, s->rows);
 	if (sl_parquet_reader_check(r, &err) != 0)
 		fail_msg("%s: %s", s->name, err.msg);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	return row * s->columns_n;
 }
 
@@ -133,7 +133,7 @@ static void the_schema_reads_back_as_it_was_written(void **state)
 	}
 	assert_string_equal(info.created_by, "sluice version 0.1.0 (build 0)");
 	assert_int_equal(info.row_groups, 17);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -154,7 +154,7 @@ static void metadata_reads_back_in_order(void **state)
 	assert_string_equal(info.metadata[1].value, "");
 	assert_string_equal(info.metadata[2].key, "none");
 	assert_null(info.metadata[2].value);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -185,7 +185,7 @@ static void a_file_is_read_through_a_callback_as_from_memory(void **state)
 		compare_chunk(&s, c, &v, 6000, 6000);
 	}
 	assert_int_equal(sl_parquet_reader_check(r, &err), 0);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -204,7 +204,7 @@ static void columns_of_a_group_can_be_held_side_by_side(void **state)
 		assert_int_equal(sl_parquet_reader_read(r, 0, c, &v[c], &err), 0);
 	for (size_t c = 0; c < s.columns_n; c++)
 		compare_chunk(&s, c, &v[c], 0, s.rows);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
 }
@@ -236,7 +236,7 @@ static void a_last_value_that_is_empty_reads_back(void **state)
 		for (size_t i = 0; i < 300; i++)
 			assert_true(sample_same(&column, sample_entry(&column, rows, i),
 						sample_entry(&column, got.values, i)));
-		sl_parquet_reader_free(r);
+		sl_parquet_reader_close(r);
 		sink_free(&file);
 	}
 }

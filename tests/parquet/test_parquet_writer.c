@@ -230,7 +230,7 @@ static void write_one(struct file *f, const struct sl_parquet_column *c, const s
 
 static void close_one(struct file *f)
 {
-	sl_parquet_reader_free(f->r);
+	sl_parquet_reader_close(f->r);
 	sink_free(&f->bytes);
 }
 

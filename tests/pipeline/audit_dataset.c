@@ -38,7 +38,7 @@ void audit_dataset_file(const struct catalog_place *place, uint64_t index, char 
 {
 	char name[SL__PARTITION_NAME_BYTES];
 	uint64_t start = 100 + index * AUDIT_SIZE;
-	sl__partition_name(start, start + AUDIT_SIZE - 1, AUDIT_SIZE, name);
+	sl__partition_name(start, start + AUDIT_SIZE - 1, AUDIT_SIZE, false, name);
 	(void)snprintf(out, 512, "%s/d/%s", place->dir, name);
 }
 

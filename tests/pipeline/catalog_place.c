@@ -134,7 +134,7 @@ struct sl_catalog_partition catalog_partition(const char *dataset, uint64_t star
 					 .rows = end - start + 1,
 					 .bytes = 1000,
 					 .path = path};
-	sl__partition_name(start, end, size, name);
+	sl__partition_name(start, end, size, false, name);
 	(void)snprintf(path, 256, "%s/%s", dataset, name);
 	assert_int_equal(sl__sha256(path, strlen(path), p.sha256, NULL), 0);
 	return p;

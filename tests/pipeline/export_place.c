@@ -255,7 +255,7 @@ static int show_rows(const struct sl_catalog_partition *p, void *ctx)
 	assert_int_equal(info.rows, p->rows);
 	for (size_t g = 0; g < info.row_groups; g++)
 		show_group(rows->out, r, &info, g);
-	sl_parquet_reader_free(r);
+	sl_parquet_reader_close(r);
 	free(data);
 	return 0;
 }

@@ -118,7 +118,7 @@ static void move_event(struct chain *c, int i, uint64_t start)
 	char name[SL__PARTITION_NAME_BYTES];
 	e->start = start;
 	e->end = start + AUDIT_SIZE - 1;
-	sl__partition_name(e->start, e->end, AUDIT_SIZE, name);
+	sl__partition_name(e->start, e->end, AUDIT_SIZE, false, name);
 	(void)snprintf(c->paths[i], sizeof(c->paths[0]), "d/%s", name);
 }
 
@@ -217,7 +217,7 @@ static void add_late(struct chain *c, int i, uint64_t hole, uint64_t late)
 	e->rows = 1;
 	e->holes = 0;
 	e->hole_ranges = NULL;
-	sl__late_name(late, late, AUDIT_SIZE, name);
+	sl__partition_name(late, late, AUDIT_SIZE, true, name);
 	(void)snprintf(c->paths[c->n], sizeof(c->paths[0]), "d/%s", name);
 	e->path = c->paths[c->n++];
 }

@@ -31,10 +31,10 @@ static void names_are_padded_so_that_they_sort_as_the_sequences_do(void **state)
 	char name[SL__PARTITION_NAME_BYTES], largest[SL__PARTITION_NAME_BYTES];
 
 	(void)state;
-	sl__partition_name(4250000, 4499999, 250000, name);
+	sl__partition_name(4250000, 4499999, 250000, false, name);
 	assert_string_equal(name,
 			    "partition-00000000000000000017/part-00000000000004250000-00000000000004499999.parquet");
-	sl__partition_name(UINT64_MAX, UINT64_MAX, 1, largest);
+	sl__partition_name(UINT64_MAX, UINT64_MAX, 1, false, largest);
 	assert_int_equal(strlen(largest), strlen(name));
 	assert_true(strcmp(name, largest) < 0);
 }

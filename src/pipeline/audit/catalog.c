@@ -17,8 +17,11 @@ static bool begins(const char *text, const char *with)
 /* Only the scheme is ever put into an error: the rest may hold a password. */
 static int open_url(struct sl_catalog *c, const char *url, const struct sl_catalog_opts *opts, struct sl_err *err)
 {
-	if (begins(url, "postgres://") || begins(url, "postgresql://"))
-		return sl__cat_postgres_open(&c->ops, &c->db, url, opts, &c->env, err);
+	if (begins(url, "postgres://") || begins(url, "postgresql://")) {
+		int rc = sl__cat_postgres_open(&c->db, url, opts, &c->env, err);
+		c->ops = rc == 0 ? &sl__cat_postgres_ops : NULL;
+		return rc;
+	}
 	if (!begins(url, "sqlite:"))
 		return sl_err_set(err, SL_EINVAL, "%s", not_a_url);
 	const char *path = url + strlen("sqlite:"), *home = getenv("HOME");
@@ -28,7 +31,8 @@ static int open_url(struct sl_catalog *c, const char *url, const struct sl_catal
 							: sl__strdup(&c->env, path);
 	if (file == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the name of a catalog");
-	int rc = sl__cat_sqlite_open(&c->ops, &c->db, file, opts, &c->env, err);
+	int rc = sl__cat_sqlite_open(&c->db, file, opts, &c->env, err);
+	c->ops = rc == 0 ? &sl__cat_sqlite_ops : NULL;
 	sl__free(&c->env, file);
 	return rc;
 }

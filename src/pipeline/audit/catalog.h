@@ -60,15 +60,28 @@ SL_MUST_CHECK int sl__catalog_freeze(struct sl_catalog *c, struct sl_err *err);
 void sl__catalog_thaw(struct sl_catalog *c);
 /* Events with the id column, which a row has next to the text. */
 typedef int sl__cat_event_fn(uint64_t number, const char *event, const char *id, void *ctx);
-SL_MUST_CHECK int sl__catalog_events(struct sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,
-				     sl__cat_event_fn *fn, void *ctx, struct sl_err *err);
+struct sl__event_walk {
+	const char *dataset;
+	uint64_t after, limit; /* limit 0: all */
+	sl_catalog_event_fn *fn;
+	sl__cat_event_fn *with_id; /* not NULL: called instead of fn */
+	void *ctx;
+};
+SL_MUST_CHECK int sl__catalog_walk_events(struct sl_catalog *c, const struct sl__event_walk *w, struct sl_err *err);
 /* The lease is lost: note it, find out to whom, and say so. Returns SL_ESTALE. */
 int sl__lease_lost(struct sl_catalog_lease *lease, struct sl_err *err);
 /* Everything up to event number n is in the files, or at the endpoint. SL_ESTALE. */
 SL_MUST_CHECK int sl__catalog_mark(struct sl_catalog *c, struct sl_catalog_lease *lease, bool endpoint, uint64_t n,
 				   struct sl_err *err);
-/* As sl_catalog_partitions: those with holes that were committed since then, Unix milliseconds. */
-SL_MUST_CHECK int sl__catalog_holes(sl_catalog *c, const char *dataset, int64_t since_ms, sl_catalog_partition_fn *fn,
-				    void *ctx, struct sl_err *err);
+/* As sl_catalog_partitions, of all partitions or of those with holes. */
+struct sl__partition_walk {
+	const char *dataset;
+	uint64_t from, limit; /* limit 0: all */
+	bool with_holes;      /* only those with holes that were committed since since_ms, Unix milliseconds */
+	int64_t since_ms;
+	sl_catalog_partition_fn *fn;
+	void *ctx;
+};
+SL_MUST_CHECK int sl__catalog_walk_partitions(sl_catalog *c, const struct sl__partition_walk *w, struct sl_err *err);
 
 #endif

@@ -90,10 +90,10 @@ static inline const char *sl__cat_text(const struct sl__cat_row *row, int column
 }
 
 /* opts are complete; env outlives the database. */
-SL_MUST_CHECK int sl__cat_sqlite_open(const struct sl__cat_ops **ops, void **out, const char *path,
-				      const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err);
-SL_MUST_CHECK int sl__cat_postgres_open(const struct sl__cat_ops **ops, void **out, const char *url,
-					const struct sl_catalog_opts *opts, const struct sl_env *env,
-					struct sl_err *err);
+extern const struct sl__cat_ops sl__cat_sqlite_ops, sl__cat_postgres_ops;
+SL_MUST_CHECK int sl__cat_sqlite_open(void **out, const char *path, const struct sl_catalog_opts *opts,
+				      const struct sl_env *env, struct sl_err *err);
+SL_MUST_CHECK int sl__cat_postgres_open(void **out, const char *url, const struct sl_catalog_opts *opts,
+					const struct sl_env *env, struct sl_err *err);
 
 #endif

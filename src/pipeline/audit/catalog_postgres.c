@@ -45,7 +45,7 @@ _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its sta
 
 /* ---- transactions ---- */
 
-static int pg_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
+static int cat_pg_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, struct sl_err *err)
 {
 	struct pg_catalog *s = db;
 	struct pg_session *session = sl__calloc(s->env, 1, sizeof(*session));
@@ -63,7 +63,7 @@ static int pg_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, str
 	return 0;
 }
 
-static void pg_end(struct sl__cat_tx *tx)
+static void cat_pg_end(struct sl__cat_tx *tx)
 {
 	struct pg_catalog *s = tx->db;
 	struct pg_session *session = tx->conn;
@@ -76,29 +76,7 @@ static void pg_end(struct sl__cat_tx *tx)
 	tx->conn = NULL;
 }
 
-static const struct sl__cat_ops ops;
-
-static int read_result(const PGresult *res, struct sl__cat_call *call, struct sl_err *err)
-{
-	union {
-		const PGresult *in;
-		void *out;
-	} result = {.in = res};
-	union {
-		const PGresult *in;
-		PGresult *out;
-	} plain = {.in = res};
-	int rc = 0;
-	const char *tuples = PQcmdTuples(plain.out);
-	call->changed = tuples[0] != '\0' && sscanf(tuples, "%d", &call->changed) == 1 ? call->changed : 0;
-	for (int i = 0; call->fn != NULL && i < PQntuples(res) && rc == 0; i++) {
-		const struct sl__cat_row row = {.ops = &ops, .result = result.out, .at = i};
-		rc = call->fn(&row, call->ctx, err);
-	}
-	return rc;
-}
-
-static int pg_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
+static int cat_pg_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
 {
 	struct pg_session *session = tx->conn;
 	struct sl__pg_pipe *pipe = &session->pipe;
@@ -134,30 +112,43 @@ static int pg_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, 
 	if (rc != 0)
 		return rc;
 	tx->committed = commit;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = read_result(sl__pg_result(pipe, at[i]), &calls[i], err);
-	return rc;
+	for (size_t i = 0; i < n; i++) {
+		/* libpq and the row take a result that is not const, and do not change it. */
+		union {
+			const PGresult *in;
+			PGresult *out;
+		} res = {.in = sl__pg_result(pipe, at[i])};
+		struct sl__cat_call *call = &calls[i];
+		const char *tuples = PQcmdTuples(res.out);
+		call->changed = tuples[0] != '\0' && sscanf(tuples, "%d", &call->changed) == 1 ? call->changed : 0;
+		for (int k = 0; call->fn != NULL && k < PQntuples(res.in); k++) {
+			const struct sl__cat_row row = {.ops = &sl__cat_postgres_ops, .result = res.out, .at = k};
+			if ((rc = call->fn(&row, call->ctx, err)) != 0)
+				return rc;
+		}
+	}
+	return 0;
 }
 
-static int64_t pg_number(const struct sl__cat_row *row, int column)
+static int64_t cat_pg_number(const struct sl__cat_row *row, int column)
 {
 	return sl__pg_int8(row->result, row->at, column);
 }
 
-static const char *pg_text(const struct sl__cat_row *row, int column)
+static const char *cat_pg_text(const struct sl__cat_row *row, int column)
 {
 	return sl__pg_is_null(row->result, row->at, column) ? NULL : sl__pg_text(row->result, row->at, column);
 }
 
 /* ---- leases: the row says it all ---- */
 
-static int pg_guard(SL_UNUSED void *db, SL_UNUSED const char *dataset, void **out, SL_UNUSED struct sl_err *err)
+static int cat_pg_guard(SL_UNUSED void *db, SL_UNUSED const char *dataset, void **out, SL_UNUSED struct sl_err *err)
 {
 	*out = NULL;
 	return 0;
 }
 
-static void pg_unguard(SL_UNUSED void *db, SL_UNUSED void *guard)
+static void cat_pg_unguard(SL_UNUSED void *db, SL_UNUSED void *guard)
 {
 }
 
@@ -175,7 +166,7 @@ static int ask(struct sl__pg_conn *c, const char *sql, char *out, size_t size, s
 
 /* 0 where there is no catalog yet. The FROM makes this session see what others changed while it waited for the advisory
  * lock; without it to_regclass would repeat from its cache that there is nothing. SL_EUNSUPPORTED: a later version. */
-static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
+static int pg_version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, struct sl_err *err)
 {
 	char sql[256], answer[32];
 	*out = 0;
@@ -197,7 +188,7 @@ static int version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, str
 	return 0;
 }
 
-static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int version, struct sl_err *err)
+static int pg_apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int version, struct sl_err *err)
 {
 	char sql[160], answer[32];
 	(void)snprintf(sql, sizeof(sql), "SELECT to_regnamespace('%s') IS NOT NULL", s->schema);
@@ -220,41 +211,33 @@ static int apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int versio
 	return rc;
 }
 
-static int migrate_locked(struct pg_catalog *s, struct sl__pg_conn *c, struct sl_err *err)
-{
-	char sql[160];
-	int version = 0, rc = sl__pg_exec(c, "BEGIN", err);
-	if (rc != 0)
-		return rc;
-	(void)snprintf(sql, sizeof(sql), "SELECT pg_advisory_xact_lock(hashtextextended('sluice catalog %s',0))",
-		       s->schema);
-	if ((rc = sl__pg_exec(c, sql, err)) == 0 && (rc = version_of(s, c, &version, err)) == 0 &&
-	    (rc = apply_missing(s, c, version, err)) == 0)
-		rc = sl__pg_exec(c, "COMMIT", err);
-	if (rc != 0)
-		sl__pg_exec_quietly(c, "ROLLBACK");
-	return rc;
-}
-
-static int migrate(struct pg_catalog *s, bool create, struct sl_err *err)
+static int pg_migrate(struct pg_catalog *s, bool create, struct sl_err *err)
 {
 	struct sl__pg_conn *c;
+	char sql[160];
 	int version = 0, rc = sl__pg_take(s->pool, &c, err);
 	if (rc != 0)
 		return rc;
 	/* Mostly there is nothing to do, and no lock is taken for that. */
-	rc = version_of(s, c, &version, err);
+	rc = pg_version_of(s, c, &version, err);
 	if (rc == 0 && version == 0 && !create)
 		rc = sl_err_set(err, SL_EUNAVAIL, "no catalog in schema %s", s->schema);
-	if (rc == 0 && version < CAT_SCHEMA_VERSION && create)
-		rc = migrate_locked(s, c, err);
+	if (rc == 0 && version < CAT_SCHEMA_VERSION && create && (rc = sl__pg_exec(c, "BEGIN", err)) == 0) {
+		(void)snprintf(sql, sizeof(sql),
+			       "SELECT pg_advisory_xact_lock(hashtextextended('sluice catalog %s',0))", s->schema);
+		if ((rc = sl__pg_exec(c, sql, err)) == 0 && (rc = pg_version_of(s, c, &version, err)) == 0 &&
+		    (rc = pg_apply_missing(s, c, version, err)) == 0)
+			rc = sl__pg_exec(c, "COMMIT", err);
+		if (rc != 0)
+			sl__pg_exec_quietly(c, "ROLLBACK");
+	}
 	sl__pg_put(s->pool, c);
 	return rc;
 }
 
 /* ---- the handle ---- */
 
-static void pg_close(void *db)
+static void cat_pg_close(void *db)
 {
 	struct pg_catalog *s = db;
 	if (s == NULL)
@@ -263,21 +246,21 @@ static void pg_close(void *db)
 	sl__free(s->env, s);
 }
 
-static const struct sl__cat_ops ops = {
+const struct sl__cat_ops sl__cat_postgres_ops = {
 	.name = "postgres",
 	.expires = true,
-	.close = pg_close,
-	.begin = pg_begin,
-	.call = pg_call,
-	.end = pg_end,
-	.guard = pg_guard,
-	.unguard = pg_unguard,
-	.number = pg_number,
-	.text = pg_text,
+	.close = cat_pg_close,
+	.begin = cat_pg_begin,
+	.call = cat_pg_call,
+	.end = cat_pg_end,
+	.guard = cat_pg_guard,
+	.unguard = cat_pg_unguard,
+	.number = cat_pg_number,
+	.text = cat_pg_text,
 };
 
-int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const char *url,
-			  const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
+int sl__cat_postgres_open(void **out, const char *url, const struct sl_catalog_opts *opts, const struct sl_env *env,
+			  struct sl_err *err)
 {
 	const struct sl__pg_opts pg = {.env = env,
 				       .conninfo = url,
@@ -302,12 +285,11 @@ int sl__cat_postgres_open(const struct sl__cat_ops **out_ops, void **out, const 
 	(void)snprintf(s->path, sizeof(s->path), "SET LOCAL search_path=%s", opts->schema);
 	rc = sl__pg_pool_new(&s->pool, &pg, CONNECTIONS, err);
 	if (rc == 0)
-		rc = migrate(s, opts->create != SL_OFF, err);
+		rc = pg_migrate(s, opts->create != SL_OFF, err);
 	if (rc != 0) {
-		pg_close(s);
+		cat_pg_close(s);
 		return rc;
 	}
-	*out_ops = &ops;
 	*out = s;
 	return 0;
 }

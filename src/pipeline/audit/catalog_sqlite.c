@@ -57,7 +57,7 @@ static const char *advice(int code)
  * A file that cannot be written stays so until a person acts. So it is fatal and not retryable, whatever db/sqlite.c
  * says of databases in general; what is locked stays retryable.
  */
-static int writing(const struct sq_catalog *s, int rc, struct sl_err *err)
+static int cannot_write(const struct sq_catalog *s, int rc, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	int code = rc;
@@ -137,13 +137,13 @@ static int sq_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, str
 		if (!s->has_lock)
 			return sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
 		if ((rc = take_writer(s, err)) != 0)
-			return writing(s, rc, err);
+			return cannot_write(s, rc, err);
 		rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
 		if (rc == 0)
 			rc = sl__sqlite_exec(&s->writer, "BEGIN IMMEDIATE", err);
 		if (rc != 0) {
 			sl__sqlite_lock_release(&s->lock);
-			return writing(s, rc, err);
+			return cannot_write(s, rc, err);
 		}
 	}
 	*tx = (struct sl__cat_tx){
@@ -170,37 +170,30 @@ static void sq_end(struct sl__cat_tx *tx) SL_NO_TSA
 	sl__sqlite_lock_release(&s->lock);
 }
 
-static const struct sl__cat_ops ops;
-
-static int run_one(struct sl__sqlite *c, struct sl__cat_call *call, struct sl_err *err)
-{
-	struct sl__sqlite_value values[CAT_VALUES];
-	sqlite3_stmt *stmt;
-	for (size_t i = 0; i < call->n; i++)
-		values[i] =
-			call->values[i].text != NULL ? SQ_TEXT(call->values[i].text) : SQ_INT(call->values[i].number);
-	int rc = sl__sqlite_bind(c, (size_t)call->stmt, values, call->n, &stmt, err);
-	while (rc == 0 && (rc = sl__sqlite_step(c, stmt, err)) > 0) {
-		const struct sl__cat_row row = {.ops = &ops, .result = stmt};
-		rc = call->fn != NULL ? call->fn(&row, call->ctx, err) : 0;
-	}
-	if (stmt != NULL)
-		(void)sqlite3_reset(stmt);
-	call->changed = sqlite3_changes(c->db);
-	return rc;
-}
-
 static int sq_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, bool commit, struct sl_err *err)
 {
 	struct sl__sqlite *c = tx->conn;
 	int rc = 0;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = run_one(c, &calls[i], err);
+	for (struct sl__cat_call *call = calls; call < calls + n && rc == 0; call++) {
+		struct sl__sqlite_value values[CAT_VALUES];
+		sqlite3_stmt *stmt;
+		for (size_t i = 0; i < call->n; i++)
+			values[i] = call->values[i].text != NULL ? SQ_TEXT(call->values[i].text)
+								 : SQ_INT(call->values[i].number);
+		rc = sl__sqlite_bind(c, (size_t)call->stmt, values, call->n, &stmt, err);
+		while (rc == 0 && (rc = sl__sqlite_step(c, stmt, err)) > 0) {
+			const struct sl__cat_row row = {.ops = &sl__cat_sqlite_ops, .result = stmt};
+			rc = call->fn != NULL ? call->fn(&row, call->ctx, err) : 0;
+		}
+		if (stmt != NULL)
+			(void)sqlite3_reset(stmt);
+		call->changed = sqlite3_changes(c->db);
+	}
 	if (rc == 0 && commit && sl__cat_changes(tx->kind)) {
 		rc = sl__sqlite_exec(c, "COMMIT", err);
 		tx->committed = rc == 0;
 	}
-	return sl__cat_changes(tx->kind) ? writing(tx->db, rc, err) : rc;
+	return sl__cat_changes(tx->kind) ? cannot_write(tx->db, rc, err) : rc;
 }
 
 /* SQLite takes any value in any column and would give '2x' as 2, and bytes as text: what was not written as what it is
@@ -263,7 +256,7 @@ static void sq_unguard(void *db, void *guard)
 /* ---- versions ---- */
 
 /* 0 where there is no catalog yet. SL_EUNSUPPORTED: a later version. */
-static int version_of(const struct sq_catalog *s, struct sl__sqlite *c, int *out, struct sl_err *err)
+static int sq_version_of(const struct sq_catalog *s, struct sl__sqlite *c, int *out, struct sl_err *err)
 {
 	int rc = sl__sqlite_version(c, "sluice_catalog", "SELECT max(version) FROM sluice_catalog", out, err);
 	if (rc == 0 && *out > CAT_SCHEMA_VERSION)
@@ -273,51 +266,31 @@ static int version_of(const struct sq_catalog *s, struct sl__sqlite *c, int *out
 }
 
 /* Apply the steps that are missing, in one transaction. */
-static int apply_missing(struct sq_catalog *s, struct sl_err *err)
+static int sq_migrate(struct sq_catalog *s, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
 	char note[64];
-	int version = 0, rc = sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
+	int version = 0, rc = take_writer(s, err);
+	if (rc != 0)
+		return cannot_write(s, rc, err);
+	rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
 	if (rc == 0)
-		rc = version_of(s, c, &version, err);
-	if (rc == 0 && version == 0)
+		rc = sl__sqlite_synchronous(c, 2, err);
+	if (rc == 0)
+		rc = sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
+	if (rc == 0 && (rc = sq_version_of(s, c, &version, err)) == 0 && version == 0)
 		rc = sl__sqlite_exec(c, "CREATE TABLE IF NOT EXISTS sluice_catalog(version INTEGER)", err);
 	for (; rc == 0 && version < CAT_SCHEMA_VERSION; version++) {
-		if ((rc = sl__sqlite_exec(c, steps[version], err)) != 0)
-			return rc;
 		(void)snprintf(note, sizeof(note), "INSERT INTO sluice_catalog VALUES(%d)", version + 1);
-		rc = sl__sqlite_exec(c, note, err);
+		if ((rc = sl__sqlite_exec(c, steps[version], err)) == 0)
+			rc = sl__sqlite_exec(c, note, err);
 	}
-	return rc != 0 ? rc : sl__sqlite_exec(c, "COMMIT", err);
-}
-
-static int migrate(struct sq_catalog *s, struct sl_err *err)
-{
-	int rc = take_writer(s, err);
-	if (rc != 0)
-		return writing(s, rc, err);
-	rc = sl__sqlite_exec(&s->writer, "PRAGMA journal_mode=WAL", err);
 	if (rc == 0)
-		rc = sl__sqlite_synchronous(&s->writer, 2, err);
-	if (rc == 0)
-		rc = apply_missing(s, err);
+		rc = sl__sqlite_exec(c, "COMMIT", err);
 	if (rc != 0)
-		sl__sqlite_rollback(&s->writer);
+		sl__sqlite_rollback(c);
 	sl__sqlite_lock_release(&s->lock);
-	return writing(s, rc, err);
-}
-
-static int require_catalog(struct sq_catalog *s, struct sl_err *err)
-{
-	int version = 0, rc = begin_reading(s, err);
-	if (rc != 0)
-		return rc;
-	rc = version_of(s, &s->reader, &version, err);
-	struct sl__cat_tx tx = {.db = s, .kind = CAT_READ, .begun = true};
-	sq_end(&tx);
-	if (rc == 0 && version == 0)
-		rc = sl_err_set(err, SL_EUNAVAIL, "no catalog in %s", s->path);
-	return rc;
+	return cannot_write(s, rc, err);
 }
 
 /* ---- the handle ---- */
@@ -342,7 +315,7 @@ static void sq_close(void *db)
 	sl__free(s->env, s);
 }
 
-static const struct sl__cat_ops ops = {
+const struct sl__cat_ops sl__cat_sqlite_ops = {
 	.name = "sqlite",
 	.close = sq_close,
 	.begin = sq_begin,
@@ -354,7 +327,7 @@ static const struct sl__cat_ops ops = {
 	.text = sq_text,
 };
 
-static int open_file(struct sq_catalog *s, const char *path, bool create, struct sl_err *err)
+static int sq_open_file(struct sq_catalog *s, const char *path, bool create, struct sl_err *err)
 {
 	char real[4096];
 	struct sl_io_stat st;
@@ -366,17 +339,26 @@ static int open_file(struct sq_catalog *s, const char *path, bool create, struct
 	s->path = sl__strdup(s->env, real);
 	if (s->path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
-	if (!create)
-		return require_catalog(s, err);
+	if (!create) { /* it must be there */
+		int version = 0;
+		if ((rc = begin_reading(s, err)) != 0)
+			return rc;
+		rc = sq_version_of(s, &s->reader, &version, err);
+		struct sl__cat_tx tx = {.db = s, .kind = CAT_READ, .begun = true};
+		sq_end(&tx);
+		if (rc == 0 && version == 0)
+			rc = sl_err_set(err, SL_EUNAVAIL, "no catalog in %s", s->path);
+		return rc;
+	}
 	rc = sl__sqlite_lock_open(&s->lock, s->env, s->path, err);
 	if (rc != 0)
 		return rc;
 	s->has_lock = true;
-	return migrate(s, err);
+	return sq_migrate(s, err);
 }
 
-int sl__cat_sqlite_open(const struct sl__cat_ops **out_ops, void **out, const char *path,
-			const struct sl_catalog_opts *opts, const struct sl_env *env, struct sl_err *err)
+int sl__cat_sqlite_open(void **out, const char *path, const struct sl_catalog_opts *opts, const struct sl_env *env,
+			struct sl_err *err)
 {
 	struct sq_catalog *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
@@ -384,12 +366,11 @@ int sl__cat_sqlite_open(const struct sl__cat_ops **out_ops, void **out, const ch
 	s->env = s->writer.env = s->reader.env = env;
 	s->busy_ms = opts->busy_ms;
 	sl__mutex_init(&s->reader_mu);
-	int rc = open_file(s, path, opts->create != SL_OFF, err);
+	int rc = sq_open_file(s, path, opts->create != SL_OFF, err);
 	if (rc != 0) {
 		sq_close(s);
 		return rc;
 	}
-	*out_ops = &ops;
 	*out = s;
 	return 0;
 }

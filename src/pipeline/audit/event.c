@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An event on one line (docs/formats/audit.md). The members of every object are sorted, there are no blanks, integers
- *of 64 bits are strings of decimal digits, hashes are 64 lower-case hexadecimal digits:
+ * of 64 bits are strings of decimal digits, hashes are 64 lower-case hexadecimal digits:
  *
  *	{"chain":{"event_hash":H,"prev_event_hash":H},"dataset":S,"id":S,"number":N,
  *	 "partition":{"end":N,"sequence_column":S,"size":N,"start":N},"producer":{"name":S,"version":S},
@@ -56,30 +56,21 @@ int sl_dataset_check_name(const char *name, struct sl_err *err)
 		SL_DATASET_NAME_MAX);
 }
 
-/* The part of a path up to the next slash: not empty, and not hidden from readers (. and _), so neither "." nor "..".
- */
-static bool part_ok(const char *part, size_t n)
-{
-	return n > 0 && part[0] != '.' && part[0] != '_';
-}
-
-static bool printable(const char *s)
-{
-	for (const char *p = s; *p != '\0'; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return false;
-	return sl__utf8_valid(s);
-}
-
 bool sl__audit_path_ok(const char *dataset, const char *path)
 {
 	size_t n = strlen(dataset);
-	if (strlen(path) > SL__AUDIT_PATH_MAX || strncmp(path, dataset, n) != 0 || path[n] != '/' || !printable(path))
+	if (strlen(path) > SL__AUDIT_PATH_MAX || strncmp(path, dataset, n) != 0 || path[n] != '/' ||
+	    !sl__utf8_valid(path))
 		return false;
+	for (const char *p = path; *p != '\0'; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return false;
+
+	/* Each part: not empty, and not hidden from readers (. and _), so neither "." nor "..". */
 	const char *part = path + n + 1;
 	for (;;) {
 		size_t len = strcspn(part, "/");
-		if (!part_ok(part, len))
+		if (len == 0 || part[0] == '.' || part[0] == '_')
 			return false;
 		if (part[len] == '\0')
 			return true;
@@ -100,8 +91,24 @@ static const char *ranges_of(const struct sl_audit_event *e)
 	return e->hole_ranges != NULL ? e->hole_ranges : "";
 }
 
-static const char *wrong_range(const struct sl_audit_event *e)
+/* What of the event cannot be; NULL: it can. */
+static const char *wrong_event_member(const struct sl_audit_event *e)
 {
+	static const uint8_t zeros[SL_AUDIT_HASH_BYTES];
+	if ((unsigned)e->type >= SL_COUNT(types))
+		return "type";
+	if (sl_dataset_check_name(e->dataset, NULL) != 0)
+		return "dataset";
+	if (e->number < 1 || e->number > INT64_MAX)
+		return "number";
+	if ((e->number == 1) != (memcmp(e->prev_hash, zeros, sizeof(zeros)) == 0))
+		return "chain.prev_event_hash";
+	if (!text_ok(e->sequence_column, COLUMN_MAX))
+		return "partition.sequence_column";
+	if (!text_ok(e->producer, PRODUCER_MAX) || !text_ok(e->producer_version, PRODUCER_MAX))
+		return "producer";
+	if (e->path == NULL || !sl__audit_path_ok(e->dataset, e->path))
+		return "tables: path";
 	if (e->partition_size < 1 || e->partition_size > SL__SEQUENCE_MAX)
 		return "partition.size";
 	if (e->start > e->end || e->end > SL__SEQUENCE_MAX)
@@ -119,102 +126,60 @@ static const char *wrong_range(const struct sl_audit_event *e)
 	return e->bytes > INT64_MAX ? "tables: bytes" : NULL;
 }
 
-/* What of the event cannot be; NULL: it can. */
-static const char *wrong_member(const struct sl_audit_event *e)
-{
-	static const uint8_t zeros[SL_AUDIT_HASH_BYTES];
-	if ((unsigned)e->type >= SL_COUNT(types))
-		return "type";
-	if (sl_dataset_check_name(e->dataset, NULL) != 0)
-		return "dataset";
-	if (e->number < 1 || e->number > INT64_MAX)
-		return "number";
-	if ((e->number == 1) != (memcmp(e->prev_hash, zeros, sizeof(zeros)) == 0))
-		return "chain.prev_event_hash";
-	if (!text_ok(e->sequence_column, COLUMN_MAX))
-		return "partition.sequence_column";
-	if (!text_ok(e->producer, PRODUCER_MAX) || !text_ok(e->producer_version, PRODUCER_MAX))
-		return "producer";
-	if (e->path == NULL || !sl__audit_path_ok(e->dataset, e->path))
-		return "tables: path";
-	return wrong_range(e);
-}
-
 /* ---- writing ---- */
 
-static void put_text(struct sl__buf *b, const char *name, const char *value)
+static void put_string_member(struct sl__buf *b, const char *name, const char *value)
 {
 	(void)sl__buf_str_append(b, name);
 	sl__put_json_string(b, value, strlen(value));
 }
 
-static void put_u64(struct sl__buf *b, const char *name, uint64_t value)
+static void put_u64_member(struct sl__buf *b, const char *name, uint64_t value)
 {
 	(void)sl__buf_printf(b, "%s\"%" PRIu64 "\"", name, value);
 }
 
-static void put_hash(struct sl__buf *b, const char *name, const uint8_t *hash)
+static void put_hash_member(struct sl__buf *b, const char *name, const uint8_t *hash)
 {
 	char hex[SL__SHA256_HEX];
 	sl__sha256_hex(hash, hex);
 	(void)sl__buf_printf(b, "%s\"%s\"", name, hex);
 }
 
-static void put_table(struct sl__buf *b, const struct sl_audit_event *e)
-{
-	put_u64(b, ",\"tables\":[{\"bad_rows\":", e->bad_rows);
-	put_u64(b, ",\"bytes\":", e->bytes);
-	put_text(b, ",\"hole_ranges\":", ranges_of(e));
-	put_u64(b, ",\"holes\":", e->holes);
-	put_text(b, ",\"name\":", e->dataset);
-	put_text(b, ",\"path\":", e->path);
-	put_u64(b, ",\"rows\":", e->rows);
-	put_hash(b, ",\"schema_sha256\":", e->schema_sha256);
-	put_hash(b, ",\"sha256\":", e->sha256);
-}
-
-static void put_event(struct sl__buf *b, const struct sl_audit_event *e, bool with_hash)
+static void put_event_text(struct sl__buf *b, const struct sl_audit_event *e, bool with_hash)
 {
 	char id[160];
 	(void)sl__buf_str_append(b, "{\"chain\":{");
 	if (with_hash)
-		put_hash(b, "\"event_hash\":", e->hash);
-	put_hash(b, with_hash ? ",\"prev_event_hash\":" : "\"prev_event_hash\":", e->prev_hash);
-	put_text(b, "},\"dataset\":", e->dataset);
-	put_text(b, ",\"id\":", sl_audit_event_id(e, id));
-	put_u64(b, ",\"number\":", e->number);
-	put_u64(b, ",\"partition\":{\"end\":", e->end);
-	put_text(b, ",\"sequence_column\":", e->sequence_column);
-	put_u64(b, ",\"size\":", e->partition_size);
-	put_u64(b, ",\"start\":", e->start);
-	put_text(b, "},\"producer\":{\"name\":", e->producer);
-	put_text(b, ",\"version\":", e->producer_version);
+		put_hash_member(b, "\"event_hash\":", e->hash);
+	put_hash_member(b, with_hash ? ",\"prev_event_hash\":" : "\"prev_event_hash\":", e->prev_hash);
+	put_string_member(b, "},\"dataset\":", e->dataset);
+	put_string_member(b, ",\"id\":", sl_audit_event_id(e, id));
+	put_u64_member(b, ",\"number\":", e->number);
+	put_u64_member(b, ",\"partition\":{\"end\":", e->end);
+	put_string_member(b, ",\"sequence_column\":", e->sequence_column);
+	put_u64_member(b, ",\"size\":", e->partition_size);
+	put_u64_member(b, ",\"start\":", e->start);
+	put_string_member(b, "},\"producer\":{\"name\":", e->producer);
+	put_string_member(b, ",\"version\":", e->producer_version);
 	(void)sl__buf_str_append(b, "}");
-	put_table(b, e);
-	put_text(b, "}],\"type\":", types[e->type]);
+	put_u64_member(b, ",\"tables\":[{\"bad_rows\":", e->bad_rows);
+	put_u64_member(b, ",\"bytes\":", e->bytes);
+	put_string_member(b, ",\"hole_ranges\":", ranges_of(e));
+	put_u64_member(b, ",\"holes\":", e->holes);
+	put_string_member(b, ",\"name\":", e->dataset);
+	put_string_member(b, ",\"path\":", e->path);
+	put_u64_member(b, ",\"rows\":", e->rows);
+	put_hash_member(b, ",\"schema_sha256\":", e->schema_sha256);
+	put_hash_member(b, ",\"sha256\":", e->sha256);
+	put_string_member(b, "}],\"type\":", types[e->type]);
 	(void)sl__buf_str_append(b, ",\"version\":1}");
-}
-
-/* The hash of the event, and its whole text in b. */
-static int build(struct sl__buf *b, struct sl_audit_event *e, struct sl_err *err)
-{
-	put_event(b, e, false);
-	int rc = b->failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for an audit event")
-				: sl__sha256(b->data, b->len, e->hash, err);
-	if (rc != 0)
-		return rc;
-	sl__buf_clear(b);
-	put_event(b, e, true);
-	if (b->failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an audit event");
-	assert(b->len < SL_AUDIT_EVENT_BYTES);
-	return 0;
 }
 
 int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_BYTES], size_t *len, struct sl_err *err)
 {
 	struct sl_env env;
-	const char *wrong = wrong_member(event);
+	const char *wrong = wrong_event_member(event);
 	if (wrong != NULL)
 		return sl_err_set(err, SL_EINVAL, "audit event: %s", wrong);
 	int rc = sl__env_init(&env, NULL, err);
@@ -222,9 +187,17 @@ int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_
 		return rc;
 	struct sl__buf b SL_CLEANUP(sl__buf_fini);
 	sl__buf_init(&b, &env);
-	rc = build(&b, event, err);
+	/* The hash of the text without it, then the whole text. */
+	put_event_text(&b, event, false);
+	rc = b.failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for an audit event")
+			   : sl__sha256(b.data, b.len, event->hash, err);
 	if (rc != 0)
 		return rc;
+	sl__buf_clear(&b);
+	put_event_text(&b, event, true);
+	if (b.failed != 0)
+		return sl_err_set(err, SL_ENOMEM, "no memory for an audit event");
+	assert(b.len < SL_AUDIT_EVENT_BYTES);
 	memcpy(out, b.data, b.len + 1);
 	*len = b.len;
 	return 0;
@@ -322,44 +295,6 @@ void sl__audit_scan_hex(struct sl__audit_scan *s, uint8_t *out, size_t n, const 
 
 /* ---- reading ---- */
 
-static void scan_table(struct sl__audit_scan *s, struct sl_audit_event *e, const char **name)
-{
-	sl__audit_scan_literal(s, ",\"tables\":[{\"bad_rows\":");
-	e->bad_rows = sl__audit_scan_u64(s, "bad_rows");
-	sl__audit_scan_literal(s, ",\"bytes\":");
-	e->bytes = sl__audit_scan_u64(s, "bytes");
-	sl__audit_scan_literal(s, ",\"hole_ranges\":");
-	e->hole_ranges = sl__audit_scan_string(s, "hole_ranges");
-	sl__audit_scan_literal(s, ",\"holes\":");
-	e->holes = sl__audit_scan_u64(s, "holes");
-	sl__audit_scan_literal(s, ",\"name\":");
-	*name = sl__audit_scan_string(s, "tables: name");
-	sl__audit_scan_literal(s, ",\"path\":");
-	e->path = sl__audit_scan_string(s, "tables: path");
-	sl__audit_scan_literal(s, ",\"rows\":");
-	e->rows = sl__audit_scan_u64(s, "rows");
-	sl__audit_scan_literal(s, ",\"schema_sha256\":");
-	sl__audit_scan_hex(s, e->schema_sha256, SL_AUDIT_HASH_BYTES, "schema_sha256");
-	sl__audit_scan_literal(s, ",\"sha256\":");
-	sl__audit_scan_hex(s, e->sha256, SL_AUDIT_HASH_BYTES, "sha256");
-}
-
-static void scan_type(struct sl__audit_scan *s, struct sl_audit_event *e)
-{
-	sl__audit_scan_literal(s, "}],\"type\":");
-	const char *type = sl__audit_scan_string(s, "type");
-	size_t i = 0;
-	while (i < SL_COUNT(types) && strcmp(type, types[i]) != 0)
-		i++;
-	if (i < SL_COUNT(types))
-		e->type = (enum sl_audit_type)i;
-	else if (s->why == NULL)
-		s->why = "type: partition, backfill or late";
-	sl__audit_scan_literal(s, ",\"version\":1}");
-	if (s->why == NULL && s->at != s->end)
-		s->why = "nothing after its end";
-}
-
 static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)
 {
 	const char *id, *name;
@@ -386,13 +321,41 @@ static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)
 	sl__audit_scan_literal(s, ",\"version\":");
 	e->producer_version = sl__audit_scan_string(s, "producer: version");
 	sl__audit_scan_literal(s, "}");
-	scan_table(s, e, &name);
-	scan_type(s, e);
+	sl__audit_scan_literal(s, ",\"tables\":[{\"bad_rows\":");
+	e->bad_rows = sl__audit_scan_u64(s, "bad_rows");
+	sl__audit_scan_literal(s, ",\"bytes\":");
+	e->bytes = sl__audit_scan_u64(s, "bytes");
+	sl__audit_scan_literal(s, ",\"hole_ranges\":");
+	e->hole_ranges = sl__audit_scan_string(s, "hole_ranges");
+	sl__audit_scan_literal(s, ",\"holes\":");
+	e->holes = sl__audit_scan_u64(s, "holes");
+	sl__audit_scan_literal(s, ",\"name\":");
+	name = sl__audit_scan_string(s, "tables: name");
+	sl__audit_scan_literal(s, ",\"path\":");
+	e->path = sl__audit_scan_string(s, "tables: path");
+	sl__audit_scan_literal(s, ",\"rows\":");
+	e->rows = sl__audit_scan_u64(s, "rows");
+	sl__audit_scan_literal(s, ",\"schema_sha256\":");
+	sl__audit_scan_hex(s, e->schema_sha256, SL_AUDIT_HASH_BYTES, "schema_sha256");
+	sl__audit_scan_literal(s, ",\"sha256\":");
+	sl__audit_scan_hex(s, e->sha256, SL_AUDIT_HASH_BYTES, "sha256");
+	sl__audit_scan_literal(s, "}],\"type\":");
+	const char *type = sl__audit_scan_string(s, "type");
+	size_t i = 0;
+	while (i < SL_COUNT(types) && strcmp(type, types[i]) != 0)
+		i++;
+	if (i < SL_COUNT(types))
+		e->type = (enum sl_audit_type)i;
+	else if (s->why == NULL)
+		s->why = "type: partition, backfill or late";
+	sl__audit_scan_literal(s, ",\"version\":1}");
+	if (s->why == NULL && s->at != s->end)
+		s->why = "nothing after its end";
 	(void)id; /* both are compared when the text is put together again */
 	(void)name;
 }
 
-static int damaged(struct sl_err *err, const char *why)
+static int damaged_event(struct sl_err *err, const char *why)
 {
 	return sl_err_set(err, SL_ECORRUPT, "audit event: %s", why);
 }
@@ -404,14 +367,14 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 	char again[SL_AUDIT_EVENT_BYTES];
 	size_t n = 0;
 	if (len >= SL_AUDIT_EVENT_BYTES)
-		return damaged(err, "too long");
+		return damaged_event(err, "too long");
 	struct sl_audit_event e = {.struct_size = sizeof(e)};
 	struct sl__audit_scan s = {
 		.at = from, .end = from + len, .storage = storage, .storage_end = storage + SL_AUDIT_EVENT_BYTES};
 	scan_event(&s, &e);
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "audit event: byte %zu: expected %s", (size_t)(s.at - from), s.why);
-	const char *wrong = wrong_member(&e);
+	const char *wrong = wrong_event_member(&e);
 	if (wrong != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "audit event: impossible: %s", wrong);
 	struct sl_audit_event computed = e;
@@ -419,9 +382,9 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 	if (rc != 0)
 		return rc;
 	if (memcmp(computed.hash, e.hash, sizeof(e.hash)) != 0)
-		return damaged(err, "its contents do not have its event_hash");
+		return damaged_event(err, "its contents do not have its event_hash");
 	if (n != len || memcmp(again, from, n) != 0)
-		return damaged(err, "not in canonical form");
+		return damaged_event(err, "not in canonical form");
 	*out = e;
 	return 0;
 }

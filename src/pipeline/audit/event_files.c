@@ -18,21 +18,16 @@ void sl__event_file_name(uint64_t first, char out[SL__EVENT_FILE_NAME_BYTES])
 	(void)snprintf(out, SL__EVENT_FILE_NAME_BYTES, PREFIX "%020" PRIu64 SUFFIX, first);
 }
 
-static bool parse_name(const char *name, uint64_t *first)
-{
-	char again[SL__EVENT_FILE_NAME_BYTES];
-	if (strncmp(name, PREFIX, strlen(PREFIX)) != 0)
-		return false;
-	*first = strtoull(name + strlen(PREFIX), NULL, 10);
-	sl__event_file_name(*first, again);
-	return *first > 0 && strcmp(name, again) == 0;
-}
-
-static int note_name(const char *name, void *ctx)
+static int note_event_file(const char *name, void *ctx)
 {
 	struct sl__event_files *l = ctx;
-	uint64_t first;
-	if (!parse_name(name, &first)) {
+	char again[SL__EVENT_FILE_NAME_BYTES] = "";
+	uint64_t first = 0;
+	if (strncmp(name, PREFIX, strlen(PREFIX)) == 0) {
+		first = strtoull(name + strlen(PREFIX), NULL, 10);
+		sl__event_file_name(first, again);
+	}
+	if (first == 0 || strcmp(name, again) != 0) {
 		l->n_strange++;
 		return sl__buf_append(&l->strange, name, strlen(name) + 1) == 0 ? 0 : -ENOMEM;
 	}
@@ -48,38 +43,35 @@ static int note_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int ascending(const void *a, const void *b)
+static int by_number(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return x < y ? -1 : x > y;
 }
 
-static int list(struct sl__event_files *l, struct sl_err *err)
-{
-	struct sl_io_stat st;
-	int rc = SL__IO(l->env, stat, l->folder, &st);
-	if (rc == -ENOENT)
-		return 0;
-	if (rc == 0 && !S_ISDIR(st.mode))
-		return sl_err_set(err, SL_EACCES, "%s is not a folder", l->folder);
-	rc = rc == 0 ? SL__IO(l->env, list, l->folder, note_name, l) : rc;
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "list %s", l->folder);
-	if (l->n > 0)
-		qsort(l->first, l->n, sizeof(*l->first), ascending);
-	return 0;
-}
-
-int sl__event_files_list(struct sl__event_files *l, const struct sl_env *env, const char *dir, const char *dataset,
+int sl__event_files_list(struct sl__event_files *out, const struct sl_env *env, const char *dir, const char *dataset,
 			 struct sl_err *err)
 {
-	*l = (struct sl__event_files){.env = env};
-	sl__buf_init(&l->strange, env);
-	l->folder = sl__asprintf(env, "%s/%s/" SL__AUDIT_FOLDER, dir, dataset);
-	int rc = l->folder != NULL ? list(l, err) : sl_err_set(err, SL_ENOMEM, "no memory for a list of files");
+	struct sl_io_stat st;
+	struct sl__event_files l SL_CLEANUP(sl__event_files_fini) = {.env = env};
+	sl__buf_init(&l.strange, env);
+	l.folder = sl__asprintf(env, "%s/%s/" SL__AUDIT_FOLDER, dir, dataset);
+	if (l.folder == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a list of files");
+	int rc = SL__IO(env, stat, l.folder, &st);
+	if (rc == 0 && !S_ISDIR(st.mode))
+		return sl_err_set(err, SL_EACCES, "%s is not a folder", l.folder);
+	if (rc == 0)
+		rc = SL__IO(env, list, l.folder, note_event_file, &l);
+	else if (rc == -ENOENT)
+		rc = 0;
 	if (rc != 0)
-		sl__event_files_fini(l);
-	return rc;
+		return sl_err_set_errno(err, -rc, "list %s", l.folder);
+	if (l.n > 0)
+		qsort(l.first, l.n, sizeof(*l.first), by_number);
+	*out = l;
+	l = (struct sl__event_files){.env = NULL};
+	return 0;
 }
 
 void sl__event_files_fini(struct sl__event_files *l)
@@ -137,66 +129,62 @@ int sl__event_files_load(const struct sl__event_files *l, size_t i, struct sl__b
 
 /* ---- the events in order ---- */
 
-struct walk {
+struct event_walk {
 	sl_audit_event_fn *fn;
 	void *ctx;
 	struct sl__audit_chain chain;
 };
 
 /* One file. A line without an end is one that is being written, in the last file; elsewhere it is damage. */
-static int walk_file(struct walk *w, const char *data, size_t n, bool last, struct sl_err *err)
+static int walk_lines(struct event_walk *w, struct sl__buf *data, bool last, struct sl_err *err)
 {
 	struct sl_audit_event e;
 	char storage[SL_AUDIT_EVENT_BYTES];
-	const char *at = data, *end = data + n;
-	while (at < end) {
-		const char *stop = memchr(at, '\n', (size_t)(end - at));
+	for (const char *at = sl__buf_str(data), *end = at + data->len, *stop; at < end; at = stop + 1) {
+		stop = memchr(at, '\n', (size_t)(end - at));
 		if (stop == NULL)
 			return last ? 0 : sl_err_set(err, SL_ECORRUPT, "the last line has no end");
 		int rc = sl_audit_event_parse(at, (size_t)(stop - at), &e, storage, err);
-		rc = rc != 0 ? rc : sl__audit_chain_add(&w->chain, &e, err);
-		rc = rc != 0 ? rc : w->fn(&e, at, (size_t)(stop - at), w->ctx);
+		if (rc == 0)
+			rc = sl__audit_chain_add(&w->chain, &e, err);
+		if (rc == 0)
+			rc = w->fn(&e, at, (size_t)(stop - at), w->ctx);
 		if (rc != 0)
 			return rc;
-		at = stop + 1;
 	}
 	return 0;
-}
-
-static int walk_files(struct walk *w, const struct sl__event_files *files, struct sl_err *err)
-{
-	struct sl__buf data SL_CLEANUP(sl__buf_fini);
-	int rc = 0;
-	sl__buf_init(&data, files->env);
-	for (size_t i = 0; i < files->n && rc == 0; i++) {
-		struct sl_err inner = SL_ERR_INIT;
-		sl__buf_clear(&data);
-		rc = sl__event_files_load(files, i, &data, err);
-		if (rc != 0)
-			return rc;
-		rc = walk_file(w, sl__buf_str(&data), data.len, i + 1 == files->n, &inner);
-		if (rc == SL_ECORRUPT && inner.code == rc)
-			rc = sl_err_set(err, rc, "%s/events-%020" PRIu64 ".jsonl: %.120s", files->folder,
-					files->first[i], inner.msg);
-	}
-	return rc;
 }
 
 int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *env, sl_audit_event_fn *fn, void *ctx,
 		    struct sl_err *err)
 {
 	struct sl_env full;
-	struct sl__event_files files;
-	struct walk w = {.fn = fn, .ctx = ctx};
+	struct event_walk w = {.fn = fn, .ctx = ctx};
 	int rc = sl_dataset_check_name(dataset, err);
-	rc = rc != 0 ? rc : sl__env_init(&full, env, err);
-	rc = rc != 0 ? rc : sl__event_files_list(&files, &full, dir, dataset, err);
 	if (rc != 0)
 		return rc;
-	rc = files.n > 0 ? walk_files(&w, &files, err)
-			 : sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", dataset, dir);
-	sl__event_files_fini(&files);
-	return rc;
+	if ((rc = sl__env_init(&full, env, err)) != 0)
+		return rc;
+	struct sl__event_files files SL_CLEANUP(sl__event_files_fini) = {.env = NULL};
+	struct sl__buf data SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&data, &full);
+	if ((rc = sl__event_files_list(&files, &full, dir, dataset, err)) != 0)
+		return rc;
+	if (files.n == 0)
+		return sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", dataset, dir);
+	for (size_t i = 0; i < files.n; i++) {
+		struct sl_err inner = SL_ERR_INIT;
+		sl__buf_clear(&data);
+		if ((rc = sl__event_files_load(&files, i, &data, err)) != 0)
+			return rc;
+		rc = walk_lines(&w, &data, i + 1 == files.n, &inner);
+		if (rc == SL_ECORRUPT && inner.code == rc)
+			return sl_err_set(err, rc, "%s/events-%020" PRIu64 ".jsonl: %.120s", files.folder,
+					  files.first[i], inner.msg);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }
 
 static int note_head(const struct sl_audit_event *event, const char *text, size_t len, void *ctx)

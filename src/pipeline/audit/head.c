@@ -17,7 +17,7 @@
 
 #define SIGNED_PREFIX "sluice audit head 1\n"
 
-static const char *wrong_member(const struct sl_audit_head *h)
+static const char *wrong_head_member(const struct sl_audit_head *h)
 {
 	if (sl_dataset_check_name(h->dataset, NULL) != 0)
 		return "dataset";
@@ -27,7 +27,7 @@ static const char *wrong_member(const struct sl_audit_head *h)
 }
 
 /* A dataset's name and digits need no escapes. */
-static size_t put(const struct sl_audit_head *h, bool with_signature, char *out, size_t size)
+static size_t put_head(const struct sl_audit_head *h, bool with_signature, char *out, size_t size)
 {
 	char hash[2 * SL_AUDIT_HASH_BYTES + 1], key[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1],
 		signature[2 * SL_AUDIT_SIGNATURE_BYTES + 1];
@@ -49,7 +49,7 @@ static size_t signed_text(const struct sl_audit_head *h, char out[SL_AUDIT_HEAD_
 {
 	size_t n = strlen(SIGNED_PREFIX);
 	memcpy(out, SIGNED_PREFIX, n);
-	return n + put(h, false, out + n, SL_AUDIT_HEAD_BYTES - n);
+	return n + put_head(h, false, out + n, SL_AUDIT_HEAD_BYTES - n);
 }
 
 int sl_audit_head_sign(struct sl_audit_head *head, const char *key_file, const struct sl_env *env, struct sl_err *err)
@@ -57,12 +57,13 @@ int sl_audit_head_sign(struct sl_audit_head *head, const char *key_file, const s
 	struct sl_env full;
 	struct sl__audit_key key;
 	char text[SL_AUDIT_HEAD_BYTES];
-	const char *wrong = wrong_member(head);
+	const char *wrong = wrong_head_member(head);
 	if (wrong != NULL)
 		return sl_err_set(err, SL_EINVAL, "head: %s", wrong);
 	int rc = sl__env_init(&full, env, err);
-	rc = rc != 0 ? rc : sl__audit_key_load(&key, &full, key_file, err);
 	if (rc != 0)
+		return rc;
+	if ((rc = sl__audit_key_load(&key, &full, key_file, err)) != 0)
 		return rc;
 	head->has_signature = 1;
 	memcpy(head->public_key, key.public_key, sizeof(head->public_key));
@@ -75,17 +76,17 @@ int sl_audit_head_sign(struct sl_audit_head *head, const char *key_file, const s
 int sl_audit_head_format(const struct sl_audit_head *head, char out[SL_AUDIT_HEAD_BYTES], size_t *len,
 			 struct sl_err *err)
 {
-	const char *wrong = wrong_member(head);
+	const char *wrong = wrong_head_member(head);
 	if (wrong != NULL)
 		return sl_err_set(err, SL_EINVAL, "head: %s", wrong);
-	size_t n = put(head, true, out, SL_AUDIT_HEAD_BYTES - 1);
+	size_t n = put_head(head, true, out, SL_AUDIT_HEAD_BYTES - 1);
 	out[n] = '\n';
 	out[n + 1] = '\0';
 	*len = n + 1;
 	return 0;
 }
 
-static void scan(struct sl__audit_scan *s, struct sl_audit_head *h)
+static void scan_head(struct sl__audit_scan *s, struct sl_audit_head *h)
 {
 	sl__audit_scan_literal(s, "{\"checkpoint\":");
 	h->checkpoint = sl__audit_scan_u64(s, "checkpoint");
@@ -109,23 +110,6 @@ static void scan(struct sl__audit_scan *s, struct sl_audit_head *h)
 		s->why = "nothing after its end";
 }
 
-static int check_signature(const struct sl_audit_head *h, const uint8_t *public_key, struct sl_err *err)
-{
-	char text[SL_AUDIT_HEAD_BYTES];
-	if (public_key != NULL && !h->has_signature)
-		return sl_err_set(err, SL_EKEY, "head: it is not signed");
-	if (public_key != NULL && memcmp(public_key, h->public_key, sizeof(h->public_key)) != 0)
-		return sl_err_set(err, SL_EKEY, "head: it is signed with another key");
-	if (!h->has_signature)
-		return 0;
-	if (sodium_init() < 0)
-		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
-	size_t n = signed_text(h, text);
-	if (crypto_sign_verify_detached(h->signature, (const unsigned char *)text, n, h->public_key) != 0)
-		return sl_err_set(err, SL_ECORRUPT, "head: the signature is wrong");
-	return 0;
-}
-
 int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key, struct sl_audit_head *out,
 			struct sl_err *err)
 {
@@ -137,18 +121,27 @@ int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key,
 	struct sl_audit_head h = {.struct_size = sizeof(h)};
 	struct sl__audit_scan s = {
 		.at = from, .end = from + len, .storage = storage, .storage_end = storage + sizeof(storage)};
-	scan(&s, &h);
+	scan_head(&s, &h);
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "head: byte %zu: expected %s", (size_t)(s.at - from), s.why);
-	if (wrong_member(&h) != NULL)
-		return sl_err_set(err, SL_ECORRUPT, "head: impossible: %s", wrong_member(&h));
+	if (wrong_head_member(&h) != NULL)
+		return sl_err_set(err, SL_ECORRUPT, "head: impossible: %s", wrong_head_member(&h));
 	int rc = sl_audit_head_format(&h, again, &n, err);
 	if (rc != 0)
 		return rc;
 	if (n != len || memcmp(again, from, n) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "head: not in canonical form");
-	rc = check_signature(&h, public_key, err);
-	if (rc == 0)
-		*out = h;
-	return rc;
+	if (public_key != NULL && !h.has_signature)
+		return sl_err_set(err, SL_EKEY, "head: it is not signed");
+	if (public_key != NULL && memcmp(public_key, h.public_key, sizeof(h.public_key)) != 0)
+		return sl_err_set(err, SL_EKEY, "head: it is signed with another key");
+	if (h.has_signature) {
+		if (sodium_init() < 0)
+			return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
+		n = signed_text(&h, again);
+		if (crypto_sign_verify_detached(h.signature, (const unsigned char *)again, n, h.public_key) != 0)
+			return sl_err_set(err, SL_ECORRUPT, "head: the signature is wrong");
+	}
+	*out = h;
+	return 0;
 }

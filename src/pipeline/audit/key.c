@@ -24,17 +24,6 @@ static int bad_key(struct sl_err *err, const char *path, const char *why)
 	return sl_err_set(err, SL_EKEY, "key file %.160s: %s", path, why);
 }
 
-static int cannot_open(struct sl_err *err, const char *path, int sys_errno)
-{
-	if (sys_errno == ENOENT || sys_errno == ENOTDIR)
-		return bad_key(err, path, "not there");
-	if (sys_errno == ELOOP)
-		return bad_key(err, path, "is a link: name the file itself");
-	if (sys_errno == EACCES || sys_errno == EPERM)
-		return bad_key(err, path, "no permission to read it");
-	return sl_err_set_errno(err, sys_errno, "key file %.160s: open", path);
-}
-
 bool sl__audit_key_parse(const char *text, size_t len, bool secret, uint8_t out[32])
 {
 	const char *prefix = secret ? SECRET_PREFIX : PUBLIC_PREFIX;
@@ -44,36 +33,39 @@ bool sl__audit_key_parse(const char *text, size_t len, bool secret, uint8_t out[
 	return len > n && memcmp(text, prefix, n) == 0 && sl__audit_unhex(text + n, len - n, out, 32);
 }
 
-static int read_key(const struct sl_env *env, int fd, const char *path, bool secret, uint8_t out[32],
-		    struct sl_err *err)
+static int load_key(const struct sl_env *env, const char *path, bool secret, uint8_t out[32], struct sl_err *err)
 {
 	struct sl_io_stat st;
 	char text[TEXT_BYTES];
-	int rc = SL__IO(env, fstat, fd, &st);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "key file %.160s: stat", path);
-	if (!S_ISREG(st.mode))
-		return bad_key(err, path, "not a regular file");
-	if (secret && (st.mode & 077) != 0)
-		return bad_key(err, path, "others may read it: chmod 600");
-	ssize_t n = sl__pread_full(env, fd, text, sizeof(text), 0);
-	if (n < 0)
-		rc = sl_err_set_errno(err, (int)-n, "key file %.160s: read", path);
-	else if (!sl__audit_key_parse(text, (size_t)n, secret, out))
-		rc = bad_key(err, path,
-			     secret ? "is no secret key of 'sluice audit keygen'"
-				    : "is no public key of 'sluice audit keygen'");
-	sodium_memzero(text, sizeof(text));
-	return rc;
-}
-
-static int load(const struct sl_env *env, const char *path, bool secret, uint8_t out[32], struct sl_err *err)
-{
 	if (sodium_init() < 0)
 		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
 	/* Without O_NONBLOCK a pipe of that name would hold us up. */
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (secret ? O_NOFOLLOW : 0), 0);
-	int rc = fd < 0 ? cannot_open(err, path, -fd) : read_key(env, fd, path, secret, out, err);
+	if (fd == -ENOENT || fd == -ENOTDIR)
+		return bad_key(err, path, "not there");
+	if (fd == -ELOOP)
+		return bad_key(err, path, "is a link: name the file itself");
+	if (fd == -EACCES || fd == -EPERM)
+		return bad_key(err, path, "no permission to read it");
+	if (fd < 0)
+		return sl_err_set_errno(err, -fd, "key file %.160s: open", path);
+	int rc = SL__IO(env, fstat, fd, &st);
+	if (rc < 0) {
+		rc = sl_err_set_errno(err, -rc, "key file %.160s: stat", path);
+	} else if (!S_ISREG(st.mode)) {
+		rc = bad_key(err, path, "not a regular file");
+	} else if (secret && (st.mode & 077) != 0) {
+		rc = bad_key(err, path, "others may read it: chmod 600");
+	} else {
+		ssize_t n = sl__pread_full(env, fd, text, sizeof(text), 0);
+		if (n < 0)
+			rc = sl_err_set_errno(err, (int)-n, "key file %.160s: read", path);
+		else if (!sl__audit_key_parse(text, (size_t)n, secret, out))
+			rc = bad_key(err, path,
+				     secret ? "is no secret key of 'sluice audit keygen'"
+					    : "is no public key of 'sluice audit keygen'");
+		sodium_memzero(text, sizeof(text));
+	}
 	sl__close_fd(env, &fd);
 	return rc;
 }
@@ -82,7 +74,7 @@ int sl__audit_key_load(struct sl__audit_key *key, const struct sl_env *env, cons
 {
 	uint8_t seed[32];
 	memset(key, 0, sizeof(*key));
-	int rc = load(env, path, true, seed, err);
+	int rc = load_key(env, path, true, seed, err);
 	if (rc == 0)
 		(void)crypto_sign_seed_keypair(key->public_key, key->secret, seed);
 	sodium_memzero(seed, sizeof(seed));
@@ -99,12 +91,14 @@ int sl_audit_public_key_load(const char *path, const struct sl_env *env, uint8_t
 {
 	struct sl_env full;
 	int rc = sl__env_init(&full, env, err);
-	return rc != 0 ? rc : load(&full, path, false, out, err);
+	if (rc != 0)
+		return rc;
+	return load_key(&full, path, false, out, err);
 }
 
 /* ---- making ---- */
 
-static int put_file(const struct sl_env *env, const char *path, mode_t mode, const char *text, struct sl_err *err)
+static int put_key_file(const struct sl_env *env, const char *path, mode_t mode, const char *text, struct sl_err *err)
 {
 	int fd = SL__IO(env, open, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
 	/* A folder that is not there or does not let us in: another name is needed, not another try. */
@@ -113,7 +107,8 @@ static int put_file(const struct sl_env *env, const char *path, mode_t mode, con
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "key file %.160s: create", path);
 	int rc = sl__pwrite_full(env, fd, text, strlen(text), 0);
-	rc = rc != 0 ? rc : SL__IO(env, sync, fd);
+	if (rc == 0)
+		rc = SL__IO(env, sync, fd);
 	(void)SL__IO(env, close, fd);
 	if (rc == 0)
 		return 0;
@@ -121,30 +116,36 @@ static int put_file(const struct sl_env *env, const char *path, mode_t mode, con
 	return sl_err_set_errno(err, -rc, "key file %.160s: write", path);
 }
 
-static int put_both(const struct sl_env *env, const char *path, const char *public_path, const uint8_t seed[32],
-		    const uint8_t *public_key, struct sl_err *err)
+/* Both files, durably, or neither. */
+static int put_key_files(const struct sl_env *env, const char *path, const uint8_t seed[32], const uint8_t *public_key,
+			 struct sl_err *err)
 {
 	char text[TEXT_BYTES], hex[65];
+	char *public_path = sl__asprintf(env, "%s.pub", path), *dir = sl__dirname(env, path);
+	int rc = public_path == NULL || dir == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a key") : 0;
+	if (rc != 0)
+		goto out;
 	sodium_bin2hex(hex, sizeof(hex), seed, 32);
 	(void)snprintf(text, sizeof(text), SECRET_PREFIX "%s\n", hex);
-	int rc = put_file(env, path, 0600, text, err);
+	rc = put_key_file(env, path, 0600, text, err);
 	sodium_memzero(hex, sizeof(hex));
 	sodium_memzero(text, sizeof(text));
 	if (rc != 0)
-		return rc;
+		goto out;
 	sodium_bin2hex(hex, sizeof(hex), public_key, 32);
 	(void)snprintf(text, sizeof(text), PUBLIC_PREFIX "%s\n", hex);
-	rc = put_file(env, public_path, 0644, text, err);
-	char *dir = rc == 0 ? sl__dirname(env, path) : NULL;
-	int sys = dir != NULL ? sl__sync_dir(env, dir) : rc == 0 ? -ENOMEM : 0;
-	sl__free(env, dir);
-	if (sys != 0)
-		rc = sl_err_set_errno(err, -sys, "key file %.160s: sync its folder", path);
-	if (rc != 0) {
-		(void)SL__IO(env, unlink, path);
-		if (sys != 0)
+	if ((rc = put_key_file(env, public_path, 0644, text, err)) == 0) {
+		int synced = sl__sync_dir(env, dir);
+		if (synced != 0) {
+			rc = sl_err_set_errno(err, -synced, "key file %.160s: sync its folder", path);
 			(void)SL__IO(env, unlink, public_path);
+		}
 	}
+	if (rc != 0)
+		(void)SL__IO(env, unlink, path);
+out:
+	sl__free(env, public_path);
+	sl__free(env, dir);
 	return rc;
 }
 
@@ -159,20 +160,14 @@ int sl_audit_keygen(const char *path, const struct sl_env *env, uint8_t public_k
 		return rc;
 	if (sodium_init() < 0)
 		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
-	char *public_path = sl__asprintf(&full, "%s.pub", path);
-	if (public_path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a key");
 	rc = full.rand->fill(seed, sizeof(seed), full.rand_ctx);
-	if (rc != 0) {
-		rc = sl_err_set_errno(err, -rc, "no randomness for a key");
-	} else {
-		(void)crypto_sign_seed_keypair(key.public_key, key.secret, seed);
-		rc = put_both(&full, path, public_path, seed, key.public_key, err);
-	}
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "no randomness for a key");
+	(void)crypto_sign_seed_keypair(key.public_key, key.secret, seed);
+	rc = put_key_files(&full, path, seed, key.public_key, err);
 	if (rc == 0)
 		memcpy(public_key, key.public_key, sizeof(key.public_key));
 	sodium_memzero(seed, sizeof(seed));
 	sl__audit_key_drop(&key);
-	sl__free(&full, public_path);
 	return rc;
 }

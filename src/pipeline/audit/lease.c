@@ -67,22 +67,6 @@ uint64_t sl_catalog_lease_fence(const sl_catalog_lease *lease)
 
 /* ---- renewing ---- */
 
-static void renew(struct sl_catalog_lease *lease)
-{
-	struct sl_catalog *c = lease->catalog;
-	struct sl_err err = SL_ERR_INIT;
-	struct sl__cat_call call = {.stmt = CAT_LEASE_RENEW,
-				    .values = {CAT_INT(lease->ttl_ms), CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
-				    .n = 3};
-	int rc = sl__catalog_once(c, CAT_RELAXED, &call, &err);
-	if (rc == 0 && call.changed == 1)
-		return;
-	if (rc == 0)
-		(void)sl__lease_lost(lease, &err);
-	sl__log(&c->env, SL_LOG_WARN, "catalog", rc == 0 ? "lease lost" : "lease not renewed",
-		SL__F_STR("dataset", lease->dataset), SL__F_STR("error", err.msg));
-}
-
 static void *renewer(void *arg)
 {
 	struct sl_catalog_lease *lease = arg;
@@ -95,7 +79,17 @@ static void *renewer(void *arg)
 		if (lease->stopping)
 			break;
 		sl__unlock(&lease->mu);
-		renew(lease);
+		struct sl_err err = SL_ERR_INIT;
+		struct sl__cat_call call = {
+			.stmt = CAT_LEASE_RENEW,
+			.values = {CAT_INT(lease->ttl_ms), CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
+			.n = 3};
+		int rc = sl__catalog_once(lease->catalog, CAT_RELAXED, &call, &err);
+		if (rc == 0 && call.changed == 0)
+			(void)sl__lease_lost(lease, &err);
+		if (rc != 0 || call.changed == 0)
+			sl__log(env, SL_LOG_WARN, "catalog", rc == 0 ? "lease lost" : "lease not renewed",
+				SL__F_STR("dataset", lease->dataset), SL__F_STR("error", err.msg));
 		sl__lock(&lease->mu);
 	}
 	sl__unlock(&lease->mu);
@@ -110,7 +104,7 @@ static int note_fence(const struct sl__cat_row *row, void *ctx, SL_UNUSED struct
 	return 0;
 }
 
-static int locked(struct sl_catalog *c, const char *dataset, struct sl_err *err)
+static int lease_held(struct sl_catalog *c, const char *dataset, struct sl_err *err)
 {
 	char holder[CAT_HOLDER_BYTES];
 	find_holder(c, dataset, holder);
@@ -118,7 +112,8 @@ static int locked(struct sl_catalog *c, const char *dataset, struct sl_err *err)
 			  holder[0] != '\0' ? holder : "another process");
 }
 
-static int take_row(struct sl_catalog_lease *lease, const char *holder, struct sl_err *err)
+/* The guard, the row with a new fence, and where leases expire the thread that renews it. */
+static int acquire_lease(struct sl_catalog_lease *lease, const char *holder, struct sl_err *err)
 {
 	struct sl_catalog *c = lease->catalog;
 	struct sl__cat_tx tx;
@@ -128,27 +123,27 @@ static int take_row(struct sl_catalog_lease *lease, const char *holder, struct s
 					.n = 3,
 					.fn = note_fence,
 					.ctx = &lease->fence}};
-	int rc = c->ops->begin(c->db, CAT_DURABLE, &tx, err);
+	int rc = c->ops->guard(c->db, lease->dataset, &lease->guard, err);
+	if (rc == SL_ELOCKED)
+		return lease_held(c, lease->dataset, err);
 	if (rc != 0)
+		return rc;
+	lease->has_guard = true;
+	if ((rc = c->ops->begin(c->db, CAT_DURABLE, &tx, err)) != 0)
 		return rc;
 	rc = c->ops->call(&tx, calls, SL_COUNT(calls), true, err);
 	c->ops->end(&tx);
-	return rc != 0 ? rc : lease->fence != 0 ? 0 : locked(c, lease->dataset, err);
-}
-
-static int take(struct sl_catalog_lease *lease, const char *holder, struct sl_err *err)
-{
-	struct sl_catalog *c = lease->catalog;
-	int rc = c->ops->guard(c->db, lease->dataset, &lease->guard, err);
 	if (rc != 0)
-		return rc == SL_ELOCKED ? locked(c, lease->dataset, err) : rc;
-	lease->has_guard = true;
-	rc = take_row(lease, holder, err);
-	if (rc != 0 || !c->ops->expires)
 		return rc;
+	if (lease->fence == 0)
+		return lease_held(c, lease->dataset, err);
+	if (!c->ops->expires)
+		return 0;
 	rc = sl__thread_start(&lease->thread, "sl-lease", renewer, lease);
 	lease->has_thread = rc == 0;
-	return rc == 0 ? 0 : sl__thread_error(err, rc, "lease", lease->dataset);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "lease", lease->dataset);
+	return 0;
 }
 
 int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_catalog_lease_opts *opts,
@@ -179,7 +174,7 @@ int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_ca
 	(void)snprintf(lease->dataset, sizeof(lease->dataset), "%s", dataset);
 	sl__mutex_init(&lease->mu);
 	sl__cond_init(&lease->wake);
-	rc = take(lease, o.holder != NULL ? o.holder : holder, err);
+	rc = acquire_lease(lease, o.holder != NULL ? o.holder : holder, err);
 	if (rc != 0) {
 		sl_catalog_lease_drop(lease);
 		return rc;

@@ -27,33 +27,24 @@ bool sl__outbox_stopping(struct sl_outbox *o)
 	return stopping;
 }
 
-struct batch {
-	struct sl__buf *b;
-	size_t max_bytes;
-	uint64_t last;
-};
-
 static int add_event(uint64_t number, const char *event, size_t len, void *ctx)
 {
-	struct batch *batch = ctx;
-	if (batch->b->len > 0 && batch->b->len + len + 1 > batch->max_bytes)
+	struct sl__outbox_batch *batch = ctx;
+	if (batch->lines->len > 0 && batch->lines->len + len + 1 > batch->max_bytes)
 		return BATCH_FULL;
-	(void)sl__buf_append(batch->b, event, len);
-	if (sl__buf_append(batch->b, "\n", 1) != 0)
+	(void)sl__buf_append(batch->lines, event, len);
+	if (sl__buf_append(batch->lines, "\n", 1) != 0)
 		return SL_ENOMEM;
 	batch->last = number;
 	return 0;
 }
 
-int sl__outbox_batch(struct sl_outbox *o, uint64_t after, size_t max_bytes, struct sl__buf *b, uint64_t *last,
-		     struct sl_err *err)
+int sl__outbox_read(struct sl_outbox *o, struct sl__outbox_batch *batch, struct sl_err *err)
 {
-	struct batch batch = {.b = b, .max_bytes = max_bytes, .last = after};
-	sl__buf_clear(b);
-	int rc = sl_catalog_events(o->catalog, o->lease->dataset, after, 500, add_event, &batch, err);
-	if (b->failed != 0)
+	sl__buf_clear(batch->lines);
+	int rc = sl_catalog_events(o->catalog, o->lease->dataset, batch->last, 500, add_event, batch, err);
+	if (batch->lines->failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a batch of audit events");
-	*last = batch.last;
 	return rc == BATCH_FULL ? 0 : rc;
 }
 
@@ -145,33 +136,6 @@ void sl_outbox_wake(sl_outbox *o)
 	sl__unlock(&o->mu);
 }
 
-/* Is there nothing more to wait for in any lane? */
-static bool all_settled(const struct sl_outbox *o, uint64_t wanted, bool once, const uint64_t *attempts)
-{
-	for (size_t i = 0; i < o->n_lanes; i++) {
-		const struct sl__lane *lane = &o->lanes[i];
-		if (!lane->dead && lane->done < wanted && !(once && lane->attempts >= attempts[i]))
-			return false;
-	}
-	return true;
-}
-
-static int drain_result(const struct sl_outbox *o, uint64_t wanted, struct sl_err *err)
-{
-	for (size_t i = 0; i < o->n_lanes; i++) {
-		const struct sl__lane *lane = &o->lanes[i];
-		if (lane->done >= wanted)
-			continue;
-		if (lane->err.code == 0 || lane->err.code == SL_ECANCELLED)
-			return sl_err_set(err, SL_ETIMEDOUT, "audit events of %s are not yet delivered to %s",
-					  o->lease->dataset, lane->ops->name);
-		if (err != NULL)
-			*err = lane->err;
-		return sl_err_wrap(err, lane->err.code, "audit events of %s to %s", o->lease->dataset, lane->ops->name);
-	}
-	return 0;
-}
-
 int sl_outbox_drain(sl_outbox *o, int64_t timeout_ms, struct sl_err *err)
 {
 	int rc = sl__catalog_check(o->catalog, err);
@@ -186,10 +150,31 @@ int sl_outbox_drain(sl_outbox *o, int64_t timeout_ms, struct sl_err *err)
 	for (size_t i = 0; i < o->n_lanes; i++)
 		attempts[i] = o->lanes[i].begun + 1; /* one that begins from now on sees what is committed */
 	sl__broadcast(&o->changed);
-	while (!o->stopping && !all_settled(o, wanted, once, attempts))
-		if (!sl__wait(&o->env, &o->changed, &o->mu, until_ns))
+
+	/* Until there is nothing more to wait for in any lane. */
+	for (size_t i = 0; i < o->n_lanes && !o->stopping;) {
+		const struct sl__lane *lane = &o->lanes[i];
+		if (lane->dead || lane->done >= wanted || (once && lane->attempts >= attempts[i]))
+			i++;
+		else if (!sl__wait(&o->env, &o->changed, &o->mu, until_ns))
 			break;
-	rc = drain_result(o, wanted, err);
+	}
+
+	/* The first lane that has not delivered everything says why. */
+	for (size_t i = 0; i < o->n_lanes && rc == 0; i++) {
+		const struct sl__lane *lane = &o->lanes[i];
+		if (lane->done >= wanted)
+			continue;
+		if (lane->err.code == 0 || lane->err.code == SL_ECANCELLED) {
+			rc = sl_err_set(err, SL_ETIMEDOUT, "audit events of %s are not yet delivered to %s",
+					o->lease->dataset, lane->ops->name);
+		} else {
+			if (err != NULL)
+				*err = lane->err;
+			rc = sl_err_wrap(err, lane->err.code, "audit events of %s to %s", o->lease->dataset,
+					 lane->ops->name);
+		}
+	}
 	sl__unlock(&o->mu);
 	return rc;
 }
@@ -235,25 +220,6 @@ static int copy_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, str
 	return sl_retry_resolve(&o->retry, &policy, SL_RETRY_WAL, err);
 }
 
-static int open_lanes(struct sl_outbox *o, struct sl_err *err)
-{
-	int rc = 0;
-	for (size_t i = 0; i < SL_COUNT(o->lanes); i++)
-		o->lanes[i].outbox = o;
-	if (o->opts.dir != NULL && (rc = sl__lane_files_open(&o->lanes[o->n_lanes], err)) == 0)
-		o->n_lanes++;
-	if (rc == 0 && o->opts.endpoint != NULL && (rc = sl__lane_http_open(&o->lanes[o->n_lanes], err)) == 0)
-		o->n_lanes++;
-	for (size_t i = 0; i < o->n_lanes && rc == 0; i++) {
-		struct sl__lane *lane = &o->lanes[i];
-		rc = sl__thread_start(&lane->thread, "sl-outbox", lane_main, lane);
-		lane->started = rc == 0;
-		if (rc != 0)
-			rc = sl__thread_error(err, rc, "outbox", o->lease->dataset);
-	}
-	return rc;
-}
-
 int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outbox_opts *opts, sl_outbox **out,
 		    struct sl_err *err)
 {
@@ -271,7 +237,20 @@ int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outb
 	sl__cond_init(&o->changed);
 	o->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = o->cancel_fd < 0 ? sl_err_set_errno(err, errno, "outbox: eventfd") : copy_opts(o, opts, err);
-	rc = rc != 0 ? rc : open_lanes(o, err);
+	/* A lane for the files, one for the endpoint, and a thread for each. */
+	for (size_t i = 0; i < SL_COUNT(o->lanes); i++)
+		o->lanes[i].outbox = o;
+	if (rc == 0 && o->opts.dir != NULL && (rc = sl__lane_files_open(&o->lanes[o->n_lanes], err)) == 0)
+		o->n_lanes++;
+	if (rc == 0 && o->opts.endpoint != NULL && (rc = sl__lane_http_open(&o->lanes[o->n_lanes], err)) == 0)
+		o->n_lanes++;
+	for (size_t i = 0; i < o->n_lanes && rc == 0; i++) {
+		struct sl__lane *lane = &o->lanes[i];
+		rc = sl__thread_start(&lane->thread, "sl-outbox", lane_main, lane);
+		lane->started = rc == 0;
+		if (rc != 0)
+			rc = sl__thread_error(err, rc, "outbox", o->lease->dataset);
+	}
 	if (rc != 0)
 		sl_outbox_stop(o);
 	else

@@ -51,10 +51,13 @@ struct sl_outbox {
 };
 
 SL_MUST_CHECK bool sl__outbox_stopping(struct sl_outbox *o);
-/* The next events after `after` as lines in b (cleared first), at most max_bytes unless one alone has more. *last:
- * the number of the last one, or after. */
-SL_MUST_CHECK int sl__outbox_batch(struct sl_outbox *o, uint64_t after, size_t max_bytes, struct sl__buf *b,
-				   uint64_t *last, struct sl_err *err);
+struct sl__outbox_batch {
+	struct sl__buf *lines; /* cleared first */
+	size_t max_bytes;      /* at most, unless one event alone has more */
+	uint64_t last;         /* in: the number of the event before; out: of the last one in lines, or the same */
+};
+/* The next events, as lines. */
+SL_MUST_CHECK int sl__outbox_read(struct sl_outbox *o, struct sl__outbox_batch *batch, struct sl_err *err);
 /* How many events the catalog says were delivered so. */
 SL_MUST_CHECK int sl__outbox_delivered(struct sl_outbox *o, bool endpoint, uint64_t *out, struct sl_err *err);
 

@@ -36,7 +36,7 @@ struct compare {
 	uint64_t last; /* the last event that is equal */
 };
 
-static int compare_event(uint64_t number, const char *event, size_t len, void *ctx)
+static int compare_line(uint64_t number, const char *event, size_t len, void *ctx)
 {
 	struct compare *c = ctx;
 	if ((size_t)(c->end - c->at) <= len || memcmp(c->at, event, len) != 0 || c->at[len] != '\n')
@@ -58,10 +58,11 @@ static int conflict(const char *folder, uint64_t number, struct sl_err *err)
 struct end_of_file {
 	uint64_t size, last; /* bytes, and the last event, that are the catalog's */
 	bool more;           /* there are bytes after them */
+	uint64_t mark;       /* in: events up to it were synced */
 };
 
-static int compare_file(struct sl__lane *lane, const struct sl__event_files *files, size_t i, uint64_t mark,
-			struct end_of_file *out, struct sl_err *err)
+static int compare_file(struct sl__lane *lane, const struct sl__event_files *files, size_t i, struct end_of_file *out,
+			struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	struct sl_outbox *o = lane->outbox;
@@ -73,29 +74,31 @@ static int compare_file(struct sl__lane *lane, const struct sl__event_files *fil
 		return rc;
 	const char *data = sl__buf_str(&f->lines), *end = data + f->lines.len;
 	struct compare c = {.at = data, .end = end, .last = files->first[i] - 1};
-	rc = sl_catalog_events(o->catalog, o->lease->dataset, files->first[i] - 1, 0, compare_event, &c, err);
+	rc = sl_catalog_events(o->catalog, o->lease->dataset, files->first[i] - 1, 0, compare_line, &c, err);
 	if (rc < 0)
 		return rc;
-	*out = (struct end_of_file){.size = (uint64_t)(c.at - data), .last = c.last, .more = c.at < end};
+	out->size = (uint64_t)(c.at - data);
+	out->last = c.last;
+	out->more = c.at < end;
 	if (!out->more)
 		return 0;
 	/* A complete event was not torn: it is another one. */
 	const char *line_end = memchr(c.at, '\n', (size_t)(end - c.at));
 	bool is_event =
 		line_end != NULL && sl_audit_event_parse(c.at, (size_t)(line_end - c.at), &e, storage, NULL) == 0;
-	return c.last < mark || is_event ? conflict(files->folder, c.last + 1, err) : 0;
+	return c.last < out->mark || is_event ? conflict(files->folder, c.last + 1, err) : 0;
 }
 
 static int resume_from(struct sl__lane *lane, const struct sl__event_files *files, uint64_t mark, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	const struct sl_env *env = &lane->outbox->env;
-	struct end_of_file last, before;
+	struct end_of_file last = {.mark = mark}, before = {.mark = UINT64_MAX};
 	f->written = 0;
 	if (files->n == 0)
 		return 0;
 	size_t i = files->n - 1;
-	int rc = compare_file(lane, files, i, mark, &last, err);
+	int rc = compare_file(lane, files, i, &last, err);
 	if (rc != 0)
 		return rc;
 	f->size = last.size;
@@ -103,7 +106,7 @@ static int resume_from(struct sl__lane *lane, const struct sl__event_files *file
 	f->written = last.last;
 	/* A file of which nothing is left follows the one before it, or is the first. */
 	if (f->size == 0 && i > 0) {
-		if ((rc = compare_file(lane, files, i - 1, UINT64_MAX, &before, err)) != 0)
+		if ((rc = compare_file(lane, files, i - 1, &before, err)) != 0)
 			return rc;
 		if (before.last != files->first[i] - 1)
 			return conflict(files->folder, before.last + 1, err);
@@ -119,7 +122,7 @@ static int resume_from(struct sl__lane *lane, const struct sl__event_files *file
 	return rc;
 }
 
-static int resume(struct sl__lane *lane, struct sl_err *err)
+static int resume_files(struct sl__lane *lane, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	struct sl_outbox *o = lane->outbox;
@@ -177,65 +180,60 @@ static int new_file(struct sl__lane *lane, struct sl_err *err)
 	return rc;
 }
 
-static int append(struct sl__lane *lane, struct sl_err *err)
-{
-	struct files_lane *f = lane->target;
-	const struct sl_env *env = &lane->outbox->env;
-	int rc = f->dirty ? SL__IO(env, truncate, f->fd, f->size) : 0;
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "cut the event file in %s back", f->folder);
-	f->dirty = true;
-	rc = sl__pwrite_full(env, f->fd, f->lines.data, f->lines.len, f->size);
-	if (rc == 0)
-		rc = SL__IO(env, datasync, f->fd);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "write events to %s", f->folder);
-	f->dirty = false;
-	f->size += f->lines.len;
-	return 0;
-}
-
-static void step(struct sl_outbox *o, const char *name, uint64_t event)
+static void outbox_step(struct sl_outbox *o, const char *name, uint64_t event)
 {
 	if (o->opts.on_step != NULL)
 		o->opts.on_step(name, event, o->opts.on_step_ctx);
 }
 
 /* One batch. *more: there was one. */
-static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
+static int write_batch(struct sl__lane *lane, bool *more, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	struct sl_outbox *o = lane->outbox;
-	uint64_t file_bytes = (uint64_t)o->opts.file_bytes, last;
+	uint64_t file_bytes = (uint64_t)o->opts.file_bytes;
 	/* A file that is full is followed by another, whose name is the next event's. */
 	if (f->fd >= 0 && f->size >= file_bytes)
 		sl__close_fd(&o->env, &f->fd);
 	size_t room = f->fd >= 0 ? (size_t)SL_MIN(file_bytes - f->size, BATCH_BYTES) : BATCH_BYTES;
-	int rc = sl__outbox_batch(o, f->written, SL_MIN(room, (size_t)file_bytes), &f->lines, &last, err);
+	struct sl__outbox_batch batch = {
+		.lines = &f->lines, .max_bytes = SL_MIN(room, (size_t)file_bytes), .last = f->written};
+	int rc = sl__outbox_read(o, &batch, err);
 	*more = rc == 0 && f->lines.len > 0;
 	if (!*more)
 		return rc;
-	step(o, "before_outbox", f->written + 1);
-	rc = f->fd < 0 ? new_file(lane, err) : 0;
-	rc = rc != 0 ? rc : append(lane, err);
-	if (rc != 0)
+	outbox_step(o, "before_outbox", f->written + 1);
+	if (f->fd < 0 && (rc = new_file(lane, err)) != 0)
 		return rc;
-	f->written = last;
-	step(o, "outbox_written", last);
-	return sl__catalog_mark(o->catalog, o->lease, false, last, err);
+
+	/* Append to what was synced, and sync. */
+	rc = f->dirty ? SL__IO(&o->env, truncate, f->fd, f->size) : 0;
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "cut the event file in %s back", f->folder);
+	f->dirty = true;
+	rc = sl__pwrite_full(&o->env, f->fd, f->lines.data, f->lines.len, f->size);
+	if (rc == 0)
+		rc = SL__IO(&o->env, datasync, f->fd);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "write events to %s", f->folder);
+	f->dirty = false;
+	f->size += f->lines.len;
+	f->written = batch.last;
+	outbox_step(o, "outbox_written", batch.last);
+	return sl__catalog_mark(o->catalog, o->lease, false, batch.last, err);
 }
 
-static int deliver(struct sl__lane *lane, struct sl_err *err)
+static int files_deliver(struct sl__lane *lane, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	bool more = true;
-	int rc = f->resumed ? 0 : resume(lane, err);
+	int rc = f->resumed ? 0 : resume_files(lane, err);
 	while (rc == 0 && more && !sl__outbox_stopping(lane->outbox))
-		rc = deliver_some(lane, &more, err);
+		rc = write_batch(lane, &more, err);
 	return rc;
 }
 
-static void close_lane(struct sl__lane *lane)
+static void files_close(struct sl__lane *lane)
 {
 	struct files_lane *f = lane->target;
 	const struct sl_env *env = &lane->outbox->env;
@@ -245,7 +243,7 @@ static void close_lane(struct sl__lane *lane)
 	sl__free(env, f);
 }
 
-static const struct sl__lane_ops ops = {.name = "files", .deliver = deliver, .close = close_lane};
+static const struct sl__lane_ops ops = {.name = "files", .deliver = files_deliver, .close = files_close};
 
 int sl__lane_files_open(struct sl__lane *lane, struct sl_err *err)
 {

@@ -32,17 +32,7 @@ static int post_once(struct sl__lane *lane, struct sl__http_response *r, uint64_
 	return sl__http_post(h->client, &request, r, err);
 }
 
-static int post(struct sl__lane *lane, struct sl__http_response *r, struct sl_err *err)
-{
-	struct http_lane *h = lane->target;
-	uint64_t version;
-	int rc = post_once(lane, r, &version, err);
-	if (rc == 0 && r->status == 401 && sl__http_token_refresh(&h->token, version))
-		rc = post_once(lane, r, &version, err);
-	return rc;
-}
-
-static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
+static int post_batch(struct sl__lane *lane, bool *more, struct sl_err *err)
 {
 	struct http_lane *h = lane->target;
 	struct sl_outbox *o = lane->outbox;
@@ -53,14 +43,18 @@ static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
 					   .connect_timeout_ms = SL_MIN(o->opts.timeout_ms, 10000),
 					   .cancel_fd = o->cancel_fd};
 	struct sl__http_response r;
-	uint64_t last;
-	int rc = sl__outbox_batch(o, h->delivered, BATCH_BYTES, &h->body, &last, err);
+	uint64_t version; /* of the token */
+	struct sl__outbox_batch batch = {.lines = &h->body, .max_bytes = BATCH_BYTES, .last = h->delivered};
+	int rc = sl__outbox_read(o, &batch, err);
 	*more = rc == 0 && h->body.len > 0;
 	if (!*more)
 		return rc;
 	if (h->client == NULL && (rc = sl__http_new(&h->client, &opts, err)) != 0)
 		return rc;
-	if ((rc = post(lane, &r, err)) != 0)
+	rc = post_once(lane, &r, &version, err);
+	if (rc == 0 && r.status == 401 && sl__http_token_refresh(&h->token, version))
+		rc = post_once(lane, &r, &version, err);
+	if (rc != 0)
 		return rc;
 	if (r.status < 200 || r.status > 299) {
 		char line[120];
@@ -71,22 +65,22 @@ static int deliver_some(struct sl__lane *lane, bool *more, struct sl_err *err)
 			err->retry_after_ms = r.retry_after_ms;
 		return rc;
 	}
-	h->delivered = last;
-	return sl__catalog_mark(o->catalog, o->lease, true, last, err);
+	h->delivered = batch.last;
+	return sl__catalog_mark(o->catalog, o->lease, true, batch.last, err);
 }
 
-static int deliver(struct sl__lane *lane, struct sl_err *err)
+static int http_deliver(struct sl__lane *lane, struct sl_err *err)
 {
 	struct http_lane *h = lane->target;
 	bool more = true;
 	int rc = h->known ? 0 : sl__outbox_delivered(lane->outbox, true, &h->delivered, err);
 	h->known = rc == 0;
 	while (rc == 0 && more && !sl__outbox_stopping(lane->outbox))
-		rc = deliver_some(lane, &more, err);
+		rc = post_batch(lane, &more, err);
 	return rc;
 }
 
-static void close_lane(struct sl__lane *lane)
+static void http_close(struct sl__lane *lane)
 {
 	struct http_lane *h = lane->target;
 	sl__http_free(h->client);
@@ -98,7 +92,7 @@ static void close_lane(struct sl__lane *lane)
 }
 
 static const struct sl__lane_ops ops = {
-	.name = "the endpoint", .endpoint = true, .deliver = deliver, .close = close_lane};
+	.name = "the endpoint", .endpoint = true, .deliver = http_deliver, .close = http_close};
 
 int sl__lane_http_open(struct sl__lane *lane, struct sl_err *err)
 {
@@ -111,5 +105,7 @@ int sl__lane_http_open(struct sl__lane *lane, struct sl_err *err)
 	lane->target = h;
 	lane->ops = &ops;
 	int rc = sl__http_url_init(&h->url, o->opts.endpoint, &o->env, err);
-	return rc != 0 ? rc : sl__http_token_init(&h->token, &o->env, o->opts.token_file, err);
+	if (rc != 0)
+		return rc;
+	return sl__http_token_init(&h->token, &o->env, o->opts.token_file, err);
 }

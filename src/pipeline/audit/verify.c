@@ -102,7 +102,7 @@ static int note_delivered(const struct sl__cat_row *row, void *ctx, struct sl_er
 }
 
 /* The catalog, and how many events it says are in the files. v->catalog stays NULL if there is no catalog. */
-static int open_catalog(struct sl__verify *v, struct sl_err *err)
+static int open_verified_catalog(struct sl__verify *v, struct sl_err *err)
 {
 	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &v->env, .create = SL_OFF};
 	struct sl__cat_call get = {
@@ -139,7 +139,7 @@ static int verify_begin(struct sl__verify *v, struct sl_err *err)
 			v->head_len = (size_t)n;
 		sl__close_fd(&v->env, &fd);
 	}
-	int rc = open_catalog(v, &v->catalog_why);
+	int rc = open_verified_catalog(v, &v->catalog_why);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "%s", v->catalog_why.msg);
 
@@ -157,18 +157,6 @@ static int verify_begin(struct sl__verify *v, struct sl_err *err)
 }
 
 /* ---- phases ---- */
-
-static void free_state(struct sl__verify *v)
-{
-	for (size_t i = 0; i < v->n; i++) {
-		sl__free(&v->env, v->entries[i].path);
-		sl__free(&v->env, v->entries[i].hole_ranges);
-	}
-	sl__free(&v->env, v->entries);
-	sl__free(&v->env, v->by_start);
-	sl__free(&v->env, v->by_path);
-	sl_catalog_close(v->catalog);
-}
 
 int sl__verify_nothing(const struct sl__verify *v, struct sl_err *err)
 {
@@ -209,7 +197,14 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 		r->checkpoint = SL_MAX(r->checkpoint, e->end);
 	}
 	memcpy(r->head, v.chain.head, sizeof(r->head));
-	free_state(&v);
+	for (size_t i = 0; i < v.n; i++) {
+		sl__free(&v.env, v.entries[i].path);
+		sl__free(&v.env, v.entries[i].hole_ranges);
+	}
+	sl__free(&v.env, v.entries);
+	sl__free(&v.env, v.by_start);
+	sl__free(&v.env, v.by_path);
+	sl_catalog_close(v.catalog);
 	if (rc == 0 && out != NULL) {
 		size_t size = SL_MIN(out->struct_size, sizeof(*r));
 		r->struct_size = out->struct_size;

@@ -132,10 +132,12 @@ static int take_backlog(struct compare *c, const struct sl_audit_event *e)
 				       why.msg);
 	if (rc == 0)
 		rc = sl__verify_common(v, e, NULL);
-	return rc != 0 ? rc : sl__verify_add(v, e, false, c->err);
+	if (rc != 0)
+		return rc;
+	return sl__verify_add(v, e, false, c->err);
 }
 
-static int compare_event(uint64_t number, const char *text, const char *id, void *ctx)
+static int compare_event_row(uint64_t number, const char *text, const char *id, void *ctx)
 {
 	struct compare *c = ctx;
 	struct sl__verify *v = c->v;
@@ -187,8 +189,10 @@ static int check_events(struct sl__verify *v, struct sl_catalog *cat, struct sl_
 	struct row_key key;
 	if (v->n > 0) /* lines may have changed places */
 		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
-	int rc = sl__catalog_events(cat, v->dataset, 0, 0, compare_event, &c, err);
-	rc = rc == SL__VERIFY_STOP ? c.rc : rc;
+	const struct sl__event_walk walk = {.dataset = v->dataset, .with_id = compare_event_row, .ctx = &c};
+	int rc = sl__catalog_walk_events(cat, &walk, err);
+	if (rc == SL__VERIFY_STOP)
+		rc = c.rc;
 	if (v->n > c.n_files)
 		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
 	for (; rc == 0 && c.next <= c.in_files; c.next++)
@@ -291,10 +295,12 @@ static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct
 	if (v->n > 0)
 		qsort_r(p.by_start, v->n, sizeof(*p.by_start), order_by_start, v->entries);
 	int rc = sl_catalog_partitions(cat, v->dataset, 0, 0, compare_partition, &p, err);
-	rc = rc == SL__VERIFY_STOP ? p.rc : rc;
+	if (rc == SL__VERIFY_STOP)
+		rc = p.rc;
 	if (rc == SL_ENOMEM)
 		rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
-	rc = rc != 0 ? rc : missing_before(&p, 0, true);
+	if (rc == 0)
+		rc = missing_before(&p, 0, true);
 	sl__free(&v->env, p.by_start);
 	return rc;
 }

@@ -47,7 +47,9 @@ static int check_line(struct sl__verify *v, struct line *at, const char *text, s
 	}
 	if (rc == 0)
 		rc = sl__verify_common(v, &e, at->path);
-	return rc != 0 ? rc : sl__verify_add(v, &e, true, err);
+	if (rc != 0)
+		return rc;
+	return sl__verify_add(v, &e, true, err);
 }
 
 /* File i of the list, whose contents are read into data. */

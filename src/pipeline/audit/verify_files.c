@@ -67,7 +67,7 @@ static const struct sl_env *env_of(const struct file *f)
 
 /* ---- opening ---- */
 
-static void open_file(struct file *f, char *path)
+static void open_verified(struct file *f, char *path)
 {
 	const struct sl_env *env = env_of(f);
 	struct sl_io_stat st;
@@ -136,7 +136,7 @@ static int check_hash(struct file *f, void *buf, struct sl_err *err)
 
 /* ---- decoding ---- */
 
-static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, void *ctx)
+static int read_verified(void *buf, size_t n, uint64_t offset, struct sl_err *err, void *ctx)
 {
 	struct file *f = ctx;
 	ssize_t got = sl__pread_full(env_of(f), f->fd, buf, n, offset);
@@ -191,21 +191,39 @@ static void check_values(struct file *f, const struct sl_parquet_column *column,
 	}
 }
 
-static int check_column(struct file *f, sl_parquet_reader *r, const struct sl_parquet_info *info, size_t column,
-			struct sl_err *err)
+/* Decode the file: its rows, and their sequence column. */
+static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *err)
 {
 	const struct sl__verify_entry *e = f->e;
 	struct absent a = {.next = e->start, .holes = e->hole_ranges};
+	struct sl_parquet_info info;
+	const char *name = f->w->v->sequence_column;
+	size_t column = 0;
 	int rc = 0;
+	sl_parquet_reader_info(r, &info);
+	if (info.rows != e->rows) {
+		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event says %" PRIu64, info.rows,
+		      e->rows);
+		return 0;
+	}
+	while (column < info.columns_n &&
+	       (strcmp(info.columns[column].name, name) != 0 ||
+		(info.columns[column].kind != SL_PARQUET_INT64 && info.columns[column].kind != SL_PARQUET_INT32)))
+		column++;
+	if (column == info.columns_n) {
+		found(f->slot, SL_AUDIT_CONTENTS, "it has no integer column \"%.100s\"", name);
+		return 0;
+	}
 	sl__buf_init(&a.ranges, env_of(f));
 	a.has_hole = sl__holes_next(&a.holes, &a.first, &a.last);
-	for (size_t g = 0; g < info->row_groups && f->slot->fault == 0 && rc == 0; g++) {
+	for (size_t g = 0; g < info.row_groups && f->slot->fault == 0 && rc == 0; g++) {
 		struct sl_parquet_chunk chunk;
 		struct sl_parquet_values values;
 		rc = sl_parquet_reader_chunk(r, g, column, &chunk, err);
-		rc = rc != 0 ? rc : sl_parquet_reader_read(r, g, column, &values, err);
 		if (rc == 0)
-			check_values(f, &info->columns[column], &values, chunk.rows, &a);
+			rc = sl_parquet_reader_read(r, g, column, &values, err);
+		if (rc == 0)
+			check_values(f, &info.columns[column], &values, chunk.rows, &a);
 	}
 	/* What was diverted is absent too, and stands nowhere: then only the rows can be compared with the holes. */
 	if (rc == 0 && f->slot->fault == 0 && e->holes > 0 && e->bad_rows == 0) {
@@ -223,31 +241,12 @@ static int check_column(struct file *f, sl_parquet_reader *r, const struct sl_pa
 
 /* ---- threads ---- */
 
-/* Decode the file: its rows, and their sequence column. */
-static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *err)
-{
-	struct sl_parquet_info info;
-	const char *name = f->w->v->sequence_column;
-	sl_parquet_reader_info(r, &info);
-	if (info.rows != f->e->rows) {
-		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event says %" PRIu64, info.rows,
-		      f->e->rows);
-		return 0;
-	}
-	for (size_t i = 0; i < info.columns_n; i++)
-		if (strcmp(info.columns[i].name, name) == 0 &&
-		    (info.columns[i].kind == SL_PARQUET_INT64 || info.columns[i].kind == SL_PARQUET_INT32))
-			return check_column(f, r, &info, i, err);
-	found(f->slot, SL_AUDIT_CONTENTS, "it has no integer column \"%.100s\"", name);
-	return 0;
-}
-
 static int check_file(struct file *f, void *buf, struct sl_err *err)
 {
 	char *path = sl__asprintf(env_of(f), "%s/%s", f->w->v->dir, f->e->path);
 	if (path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
-	open_file(f, path);
+	open_verified(f, path);
 	sl__free(env_of(f), path);
 	int rc = f->slot->fault == 0 ? check_hash(f, buf, err) : 0;
 	bool stopped = atomic_load_explicit(&f->w->stop, memory_order_relaxed);
@@ -255,10 +254,10 @@ static int check_file(struct file *f, void *buf, struct sl_err *err)
 		struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = env_of(f)};
 		struct sl_err why = SL_ERR_INIT;
 		sl_parquet_reader *r = NULL;
-		rc = sl_parquet_reader_open(&r, read_at, f, f->size, &opts, &why);
+		rc = sl_parquet_reader_open(&r, read_verified, f, f->size, &opts, &why);
 		if (rc == 0)
 			rc = check_contents(f, r, &why);
-		sl_parquet_reader_free(r);
+		sl_parquet_reader_close(r);
 		if (rc == SL_ENOMEM)
 			rc = sl_err_set(err, rc, "%s", why.msg);
 		else if (rc != 0) {
@@ -270,7 +269,7 @@ static int check_file(struct file *f, void *buf, struct sl_err *err)
 	return rc;
 }
 
-static void worker(unsigned index, void *ctx)
+static void verify_worker(unsigned index, void *ctx)
 {
 	struct work *w = ctx;
 	struct sl__verify *v = w->v;
@@ -302,25 +301,6 @@ static int report_progress(struct work *w, uint64_t total)
 	return v->callback_rc != 0 ? SL__VERIFY_STOP : 0;
 }
 
-/* Until slot i is done, with progress every now and then. */
-static int await(struct work *w, size_t i, uint64_t total, int64_t *next_ns)
-{
-	const struct sl_env *env = &w->v->env;
-	int rc = 0;
-	sl__lock(&w->mu);
-	while (rc == 0 && !w->slots[i].done) {
-		(void)sl__wait(env, &w->changed, &w->mu, *next_ns);
-		if (sl__mono_ns(env) < *next_ns)
-			continue;
-		sl__unlock(&w->mu);
-		rc = report_progress(w, total);
-		*next_ns = sl__deadline_ns(env, PROGRESS_MS);
-		sl__lock(&w->mu);
-	}
-	sl__unlock(&w->mu);
-	return rc;
-}
-
 static int report_all(struct work *w, struct sl_err *err)
 {
 	struct sl__verify *v = w->v;
@@ -331,13 +311,26 @@ static int report_all(struct work *w, struct sl_err *err)
 		total += v->entries[i].bytes;
 	for (size_t i = 0; i < v->n && rc == 0; i++) {
 		const struct slot *s = &w->slots[i];
-		rc = await(w, i, total, &next_ns);
+		/* Until it is done, with progress every now and then. */
+		sl__lock(&w->mu);
+		while (rc == 0 && !s->done) {
+			(void)sl__wait(&v->env, &w->changed, &w->mu, next_ns);
+			if (sl__mono_ns(&v->env) < next_ns)
+				continue;
+			sl__unlock(&w->mu);
+			rc = report_progress(w, total);
+			next_ns = sl__deadline_ns(&v->env, PROGRESS_MS);
+			sl__lock(&w->mu);
+		}
+		sl__unlock(&w->mu);
 		if (rc == 0 && s->rc != 0)
 			return sl_err_set(err, s->rc, "%.150s: %s", v->entries[i].path, s->text);
 		if (rc == 0 && s->fault != 0)
 			rc = sl__verify_report(v, s->fault, v->entries[i].number, v->entries[i].path, "%s", s->text);
 	}
-	return rc != 0 ? rc : report_progress(w, total);
+	if (rc != 0)
+		return rc;
+	return report_progress(w, total);
 }
 
 int sl__verify_files(struct sl__verify *v, struct sl_err *err)
@@ -353,7 +346,7 @@ int sl__verify_files(struct sl__verify *v, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu files", v->n);
 	sl__mutex_init(&w.mu);
 	sl__cond_init(&w.changed);
-	int rc = sl__pool_start(&pool, &v->env, "sl-verify", (unsigned)n_threads, worker, NULL, &w, err);
+	int rc = sl__pool_start(&pool, &v->env, "sl-verify", (unsigned)n_threads, verify_worker, NULL, &w, err);
 	if (rc == 0)
 		rc = report_all(&w, err);
 	atomic_store(&w.stop, true);

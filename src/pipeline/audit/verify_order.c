@@ -56,23 +56,6 @@ size_t sl__verify_at(const struct sl__verify *v, uint64_t sequence)
 	return low;
 }
 
-static int check_coverage(struct sl__verify *v)
-{
-	int rc = 0;
-	for (size_t i = 1; i < v->n - v->n_late && rc == 0; i++) {
-		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
-		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
-		if (e->start > before->end + 1)
-			rc = sl__verify_report(v, SL_AUDIT_GAP, e->number, e->path,
-					       "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
-					       before->end + 1, e->start - 1);
-		else if (e->start <= before->end)
-			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
-					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
-	}
-	return rc;
-}
-
 static int check_late(struct sl__verify *v)
 {
 	size_t n = v->n - v->n_late;
@@ -110,7 +93,19 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 	v->n_late = 0;
 	for (size_t i = 0; i < v->n; i++)
 		v->n_late += v->entries[i].type == SL_AUDIT_LATE;
-	int rc = check_coverage(v);
+	/* Each begins where the one before has ended. */
+	int rc = 0;
+	for (size_t i = 1; i < v->n - v->n_late && rc == 0; i++) {
+		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
+		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
+		if (e->start > before->end + 1)
+			rc = sl__verify_report(v, SL_AUDIT_GAP, e->number, e->path,
+					       "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
+					       before->end + 1, e->start - 1);
+		else if (e->start <= before->end)
+			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
+	}
 	if (rc == 0)
 		rc = check_late(v);
 	for (size_t i = 0; i < v->n && rc == 0; i++) {
@@ -130,32 +125,6 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 static int report_head(struct sl__verify *v, enum sl_audit_fault fault, uint64_t event, const char *text)
 {
 	return sl__verify_report(v, fault, event, NULL, "%s: %s", v->opts.checkpoint, text);
-}
-
-static int compare_head(struct sl__verify *v, const struct sl_audit_head *h)
-{
-	const struct sl__verify_entry *e = NULL;
-	uint64_t checkpoint = 0;
-	if (strcmp(h->dataset, v->dataset) != 0)
-		return report_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
-	for (size_t i = 0; i < v->n && e == NULL; i++)
-		if (v->entries[i].number == h->events)
-			e = &v->entries[i];
-	if (e == NULL && h->events > v->chain.events)
-		return sl__verify_report(v, SL_AUDIT_HEAD, h->events, NULL,
-					 "%s: the chain had %" PRIu64
-					 " events when this head was kept, and has %" PRIu64 " now: its end is missing",
-					 v->opts.checkpoint, h->events, v->chain.events);
-	if (e == NULL)
-		return report_head(v, SL_AUDIT_HEAD, h->events, "its event is no longer in the chain");
-	if (memcmp(e->hash, h->event_hash, sizeof(e->hash)) != 0)
-		return report_head(v, SL_AUDIT_HEAD, h->events,
-				   "the chain is another one than when this head was kept");
-	for (size_t i = 0; i < v->n && v->entries[i].number <= h->events; i++)
-		checkpoint = SL_MAX(checkpoint, v->entries[i].end);
-	return checkpoint == h->checkpoint
-		       ? 0
-		       : report_head(v, SL_AUDIT_HEAD, h->events, "its checkpoint is not the chain's");
 }
 
 int sl__verify_head(struct sl__verify *v, struct sl_err *err)
@@ -178,5 +147,26 @@ int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 		return sl_err_set(err, rc, "%s", why.msg);
 	v->result.head_checked = 1;
 	v->result.signature_checked = h.has_signature && has_key;
-	return compare_head(v, &h);
+	/* The event that the head names, and the checkpoint that there was then. */
+	const struct sl__verify_entry *e = NULL;
+	uint64_t checkpoint = 0;
+	if (strcmp(h.dataset, v->dataset) != 0)
+		return report_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
+	for (size_t i = 0; i < v->n && e == NULL; i++)
+		if (v->entries[i].number == h.events)
+			e = &v->entries[i];
+	if (e == NULL && h.events > v->chain.events)
+		return sl__verify_report(v, SL_AUDIT_HEAD, h.events, NULL,
+					 "%s: the chain had %" PRIu64
+					 " events when this head was kept, and has %" PRIu64 " now: its end is missing",
+					 v->opts.checkpoint, h.events, v->chain.events);
+	if (e == NULL)
+		return report_head(v, SL_AUDIT_HEAD, h.events, "its event is no longer in the chain");
+	if (memcmp(e->hash, h.event_hash, sizeof(e->hash)) != 0)
+		return report_head(v, SL_AUDIT_HEAD, h.events, "the chain is another one than when this head was kept");
+	for (size_t i = 0; i < v->n && v->entries[i].number <= h.events; i++)
+		checkpoint = SL_MAX(checkpoint, v->entries[i].end);
+	return checkpoint == h.checkpoint
+		       ? 0
+		       : report_head(v, SL_AUDIT_HEAD, h.events, "its checkpoint is not the chain's");
 }

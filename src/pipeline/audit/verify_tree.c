@@ -18,14 +18,14 @@ struct names {
 	size_t n;
 };
 
-static int note_name(const char *name, void *ctx)
+static int note_entry(const char *name, void *ctx)
 {
 	struct names *names = ctx;
 	names->n++;
 	return sl__buf_append(&names->bytes, name, strlen(name) + 1) == 0 ? 0 : -ENOMEM;
 }
 
-static bool known(const struct sl__verify *v, const char *path)
+static bool is_named_by_event(const struct sl__verify *v, const char *path)
 {
 	size_t low = 0, high = v->n;
 	while (low < high) {
@@ -63,7 +63,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 		return false;
 
 	/* Late rows, of which there are few, in a hole of a partition. */
-	sl__late_name(start, end, v->partition_size, again);
+	sl__partition_name(start, end, v->partition_size, true, again);
 	if (strcmp(inner, again) == 0) {
 		bool held = is_held(v, start, end);
 		for (size_t i = n; i < v->n && held; i++) {
@@ -72,7 +72,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 		}
 		return held;
 	}
-	sl__partition_name(start, end, v->partition_size, again);
+	sl__partition_name(start, end, v->partition_size, false, again);
 	if (strcmp(inner, again) != 0)
 		return false;
 	/* The last partition, as a run closed it short without committing it: the run that commits it longer removes
@@ -80,32 +80,6 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	const struct sl__verify_entry *last = n > 0 ? &v->entries[v->by_start[n - 1]] : NULL;
 	bool short_last = last != NULL && start == last->start && end < last->end;
 	return short_last || !is_held(v, start, end);
-}
-
-static int check_tree(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err);
-
-static int check_folder(struct sl__verify *v, const char *full, const char *path, unsigned depth, struct sl_err *err)
-{
-	struct names names = {.n = 0};
-	sl__buf_init(&names.bytes, &v->env);
-	int rc = SL__IO(&v->env, list, full, note_name, &names);
-	if (rc == -ENOENT && depth > 0)
-		rc = 0; /* gone since it was listed */
-	else if (rc == -ENOMEM)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
-	else if (rc != 0)
-		rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s", strerror(-rc));
-	const char *name = sl__buf_str(&names.bytes);
-	for (size_t i = 0; i < names.n && rc == 0; i++, name += strlen(name) + 1) {
-		if (depth == 0 && name[0] == '_')
-			continue;
-		char *inner = sl__asprintf(&v->env, "%s/%s", path, name);
-		rc = inner != NULL ? check_tree(v, inner, depth + 1, err)
-				   : sl_err_set(err, SL_ENOMEM, "no memory for a path");
-		sl__free(&v->env, inner);
-	}
-	sl__buf_fini(&names.bytes);
-	return rc;
 }
 
 static int check_tree(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err)
@@ -122,8 +96,27 @@ static int check_tree(struct sl__verify *v, const char *path, unsigned depth, st
 	} else if (S_ISDIR(st.mode) && depth > DEPTH_MAX) {
 		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deep");
 	} else if (S_ISDIR(st.mode)) {
-		rc = check_folder(v, full, path, depth, err);
-	} else if (known(v, path)) {
+		struct names names = {.n = 0};
+		sl__buf_init(&names.bytes, &v->env);
+		rc = SL__IO(&v->env, list, full, note_entry, &names);
+		if (rc == -ENOENT && depth > 0)
+			rc = 0; /* gone since it was listed */
+		else if (rc == -ENOMEM)
+			rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
+		else if (rc != 0)
+			rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s",
+					       strerror(-rc));
+		const char *name = sl__buf_str(&names.bytes);
+		for (size_t i = 0; i < names.n && rc == 0; i++, name += strlen(name) + 1) {
+			if (depth == 0 && name[0] == '_')
+				continue;
+			char *inner = sl__asprintf(&v->env, "%s/%s", path, name);
+			rc = inner != NULL ? check_tree(v, inner, depth + 1, err)
+					   : sl_err_set(err, SL_ENOMEM, "no memory for a path");
+			sl__free(&v->env, inner);
+		}
+		sl__buf_fini(&names.bytes);
+	} else if (is_named_by_event(v, path)) {
 		rc = 0; /* what an event names and is not a file is reported with the file */
 	} else if (S_ISREG(st.mode) && is_uncommitted(v, path)) {
 		rc = sl__verify_report(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,

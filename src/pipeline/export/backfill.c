@@ -98,7 +98,7 @@ static int add_targets(const struct sl_catalog_partition *p, void *ctx)
 	return b->targets.failed;
 }
 
-static int by_start(const void *a, const void *b)
+static int by_target_start(const void *a, const void *b)
 {
 	const struct target *left = a, *right = b;
 	return (left->start > right->start) - (left->start < right->start);
@@ -124,7 +124,7 @@ static int find_targets(struct backfill *b, struct sl_err *err)
 	if (rc == SL_ENOMEM || (rc == 0 && b->targets.failed != 0))
 		rc = sl__no_memory(err, "backfill");
 	if (b->targets.len > 0)
-		qsort(b->targets.data, n_targets(&b->targets), sizeof(struct target), by_start);
+		qsort(b->targets.data, n_targets(&b->targets), sizeof(struct target), by_target_start);
 	return rc;
 }
 
@@ -273,10 +273,7 @@ static bool is_in_place(const struct backfill *b, const struct target *t)
 	ssize_t got = -1;
 	if (!t->committed)
 		return false;
-	if (t->late)
-		sl__late_name(t->start, t->end, b->job->dataset.partition_size, name);
-	else
-		sl__partition_name(t->start, t->end, b->job->dataset.partition_size, name);
+	sl__partition_name(t->start, t->end, b->job->dataset.partition_size, t->late, name);
 	char *path = sl__asprintf(env, "%s/%s/%s", e->o.to, e->o.dataset, name);
 	int fd = path != NULL ? SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0) : -ENOMEM;
 	sl__free(env, path);

@@ -129,72 +129,55 @@ static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct
 	return rc;
 }
 
-/* The row at b->at; *used 0: the run has only blanks left. */
-static int take_row(struct build *b, size_t left, size_t *used, struct sl_err *err)
-{
-	struct sl__builder *w = b->w;
-	struct sl_err why;
-	size_t len;
-	int rc = sl__row_next(w->reader, b->at, left, w->fields, &len, used, &why);
-	if (SL_UNLIKELY(rc == SL__ROW_BLANK))
-		return 0;
-	if (SL_LIKELY(rc == 0))
-		rc = sl__table_add(&w->table, w->fields, &why);
-	if (SL_UNLIKELY(rc != 0)) {
-		rc = bad_row(b, len, &why, err);
-	} else if (SL_UNLIKELY(last_number(b) != b->next)) {
-		uint64_t number = last_number(b);
-		return sl_err_set(err, number > b->next ? SL_EGAP : SL_EDUPLICATE,
-				  "line %llu, column %.100s: %llu where %llu is next", U(line_of(b)),
-				  w->job->layout.names[w->job->layout.sequence_field], U(number), U(b->next));
-	}
-	b->next++;
-	return rc;
-}
-
+/* The text of a run, row by row. */
 static int take_run(struct build *b, struct sl_err *err)
 {
-	const struct sl__table *t = &b->w->table;
+	struct sl__builder *w = b->w;
+	const struct sl__table *t = &w->table;
 	const char *end = b->run->text + b->run->len;
-	int rc = 0;
 	b->bad_at = 0;
 	b->n_bad = 0;
-	sl__table_input(&b->w->table, b->run->text, end);
-	for (b->at = b->run->text; rc == 0 && b->at < end;) {
-		size_t used = 0;
+	sl__table_input(&w->table, b->run->text, end);
+	for (b->at = b->run->text; b->at < end;) {
+		struct sl_err why;
+		size_t used = 0, len = 0;
+		int rc;
 		bool marked = b->bad_at < b->run->n_bad && b->run->bad[b->bad_at].at == (size_t)(b->at - b->run->text);
 		if (SL_UNLIKELY(marked)) { /* the cutter found it to be invalid */
 			const struct sl__bad_record *mark = &b->run->bad[b->bad_at++];
-			struct sl_err why = SL_ERR_INIT;
+			why = (struct sl_err)SL_ERR_INIT;
+			rc = sl_err_set(&why, SL_EDATA, "%s", mark->why);
 			used = mark->used;
-			(void)sl_err_set(&why, SL_EDATA, "%s", mark->why);
-			rc = bad_row(b, mark->used - 1, &why, err);
-			b->next++;
+			len = mark->used - 1;
 		} else {
-			rc = take_row(b, (size_t)(end - b->at), &used, err);
+			struct sl__row_line line = {.text = b->at, .left = (size_t)(end - b->at)};
+			rc = sl__row_next(w->reader, &line, w->fields, &why);
+			len = line.len;
+			used = line.used;
+			if (SL_UNLIKELY(rc == SL__ROW_BLANK)) {
+				b->at += used;
+				continue;
+			}
+			if (SL_LIKELY(rc == 0))
+				rc = sl__table_add(&w->table, w->fields, &why);
 		}
+		if (SL_UNLIKELY(rc != 0)) {
+			if ((rc = bad_row(b, len, &why, err)) != 0)
+				return rc;
+		} else if (SL_UNLIKELY(last_number(b) != b->next)) {
+			uint64_t number = last_number(b);
+			return sl_err_set(err, number > b->next ? SL_EGAP : SL_EDUPLICATE,
+					  "line %llu, column %.100s: %llu where %llu is next", U(line_of(b)),
+					  w->job->layout.names[w->job->layout.sequence_field], U(number), U(b->next));
+		}
+		b->next++;
 		b->at += used;
-		if (rc == 0 && (t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES))
-			rc = put_group(b, err);
-	}
-	if (rc == 0 && b->next != b->element->last + 1)
-		rc = sl_err_set(err, SL_EGAP, "the rows end with %llu where %llu is the last", U(b->next - 1),
-				U(b->element->last));
-	return rc;
-}
-
-/* The typed rows of a callback, which rows.c has checked; their sequences are those of the run. */
-static int take_values(struct build *b, struct sl_err *err)
-{
-	struct sl__table *t = &b->w->table;
-	for (size_t i = 0; i < b->run->n_rows; i++) {
-		int rc = sl__table_add_values(t, b->run->values + i * t->n_columns, err);
-		if (rc == 0 && (t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES))
-			rc = put_group(b, err);
-		if (rc != 0)
+		if ((t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES) && (rc = put_group(b, err)) != 0)
 			return rc;
 	}
-	b->next = b->element->last + 1;
+	if (b->next != b->element->last + 1)
+		return sl_err_set(err, SL_EGAP, "the rows end with %llu where %llu is the last", U(b->next - 1),
+				  U(b->element->last));
 	return 0;
 }
 
@@ -213,7 +196,14 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 			if (b->object->hole_text.failed != 0)
 				rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
 		} else if (b->run->values != NULL) {
-			rc = take_values(b, err);
+			/* Typed rows, which rows.c has checked; their sequences are those of the run. */
+			struct sl__table *t = &b->w->table;
+			for (size_t k = 0; rc == 0 && k < b->run->n_rows; k++) {
+				rc = sl__table_add_values(t, b->run->values + k * t->n_columns, err);
+				if (rc == 0 && (t->n == t->max || t->bytes >= (size_t)SL__EXPORT_ROW_GROUP_BYTES))
+					rc = put_group(b, err);
+			}
+			b->next = e->last + 1;
 		} else {
 			rc = take_run(b, err);
 		}

@@ -16,34 +16,6 @@ static int load_tail(const struct sl_dataset *d, void *ctx)
 	return 0;
 }
 
-/* What the call has done; what cannot be read from the catalog stays zero. */
-static void fill_result(struct sl__export_job *job, struct sl_export_result *out)
-{
-	struct sl_export *e = job->e;
-	struct sl_export_result *r = &job->result;
-	sl__lock(&e->mu);
-	r->partitions = e->progress.partitions;
-	r->rows = e->progress.rows;
-	r->bad_rows = e->progress.bad_rows;
-	r->holes = e->progress.holes;
-	r->bytes = e->progress.bytes;
-	r->stopped = e->stop != 0;
-	sl__unlock(&e->mu);
-	if (job->catalog == NULL || sl_catalog_datasets(job->catalog, e->o.dataset, load_tail, r, NULL) != 0)
-		r->start = r->checkpoint = 0; /* not readable, or nothing is committed */
-	if (job->seen_any && r->head[0] == '\0')
-		r->waiting = job->seen - job->seen_first + 1;
-	else if (job->seen > r->checkpoint)
-		r->waiting = job->seen - r->checkpoint;
-	if (r->stopped)
-		r->waiting += job->left;
-	if (out != NULL) {
-		size_t size = out->struct_size;
-		memcpy(out, r, SL_MIN(size, sizeof(*r)));
-		out->struct_size = size;
-	}
-}
-
 int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, struct sl_export_result *result,
 		    struct sl_err *err)
 {
@@ -66,7 +38,29 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 		if (rc == 0)
 			rc = delivered;
 	}
-	fill_result(job, result);
+	/* What the call has done; what cannot be read from the catalog stays zero. */
+	struct sl_export_result *r = &job->result;
+	sl__lock(&e->mu);
+	r->partitions = e->progress.partitions;
+	r->rows = e->progress.rows;
+	r->bad_rows = e->progress.bad_rows;
+	r->holes = e->progress.holes;
+	r->bytes = e->progress.bytes;
+	r->stopped = e->stop != 0;
+	sl__unlock(&e->mu);
+	if (job->catalog == NULL || sl_catalog_datasets(job->catalog, e->o.dataset, load_tail, r, NULL) != 0)
+		r->start = r->checkpoint = 0; /* not readable, or nothing is committed */
+	if (job->seen_any && r->head[0] == '\0')
+		r->waiting = job->seen - job->seen_first + 1;
+	else if (job->seen > r->checkpoint)
+		r->waiting = job->seen - r->checkpoint;
+	if (r->stopped)
+		r->waiting += job->left;
+	if (result != NULL) {
+		size_t size = result->struct_size;
+		memcpy(result, r, SL_MIN(size, sizeof(*r)));
+		result->struct_size = size;
+	}
 	sl__job_close(job);
 	sl__free(&e->env, job);
 	return rc;
@@ -99,14 +93,26 @@ struct gaps {
 	uint64_t last; /* of the partition before, when any */
 };
 
-/* Report the file of a partition if it is missing or has another size. */
-static int check_gap_of_file(const struct gaps *g, const struct sl_catalog_partition *p)
+/* Report what is missing before the partition, and its file if that is missing or has another size. */
+static int check_gap(const struct sl_catalog_partition *p, void *ctx)
 {
+	struct gaps *g = ctx;
 	struct sl_io_stat st;
+	int rc = 0;
+	if (p->type != SL_AUDIT_LATE) { /* late rows lie within the partition before */
+		const struct sl_export_gap gap = {
+			.kind = SL_EXPORT_GAP_UNCOMMITTED, .first = g->last + 1, .last = p->start - 1, .path = ""};
+		if (g->any && p->start > g->last + 1)
+			rc = g->fn(&gap, g->ctx);
+		g->any = true;
+		g->last = p->end;
+		if (rc != 0)
+			return rc;
+	}
 	char *path = sl__asprintf(&g->e->env, "%s/%s", g->e->o.to, p->path);
 	if (path == NULL)
 		return SL_ENOMEM;
-	int rc = SL__IO(&g->e->env, stat, path, &st);
+	rc = SL__IO(&g->e->env, stat, path, &st);
 	sl__free(&g->e->env, path);
 	if (rc == 0 && st.size == p->bytes)
 		return 0;
@@ -115,20 +121,6 @@ static int check_gap_of_file(const struct gaps *g, const struct sl_catalog_parti
 					  .last = p->end,
 					  .path = p->path};
 	return g->fn(&gap, g->ctx);
-}
-
-static int check_gap(const struct sl_catalog_partition *p, void *ctx)
-{
-	struct gaps *g = ctx;
-	if (p->type == SL_AUDIT_LATE) /* within the one before */
-		return check_gap_of_file(g, p);
-	bool uncommitted = g->any && p->start > g->last + 1;
-	const struct sl_export_gap gap = {
-		.kind = SL_EXPORT_GAP_UNCOMMITTED, .first = g->last + 1, .last = p->start - 1, .path = ""};
-	g->any = true;
-	g->last = p->end;
-	int rc = uncommitted ? g->fn(&gap, g->ctx) : 0;
-	return rc != 0 ? rc : check_gap_of_file(g, p);
 }
 
 int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err)

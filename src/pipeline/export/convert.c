@@ -19,22 +19,6 @@ static inline bool is_digit(char c)
 
 /* ---- integers ---- */
 
-/* Up to 18 digits cannot overflow; the rest is inspected with care. */
-static const char *long_integer(const char *p, const char *end, bool negative, int64_t *out)
-{
-	int64_t v = 0;
-	for (; p < end; p++) {
-		if (!is_digit(*p))
-			return no_integer;
-		if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *p - '0', &v))
-			return too_large; /* counted downwards, where there is one more */
-	}
-	if (!negative && v == INT64_MIN)
-		return too_large;
-	*out = negative ? v : -v;
-	return NULL;
-}
-
 const char *sl__to_int64(const char *text, size_t len, int64_t *out)
 {
 	const char *p = text, *end = text + len;
@@ -42,9 +26,19 @@ const char *sl__to_int64(const char *text, size_t len, int64_t *out)
 	p += negative;
 	if (p == end)
 		return no_integer;
-	if (SL_UNLIKELY(end - p > 18))
-		return long_integer(p, end, negative, out);
 	int64_t v = 0;
+	if (SL_UNLIKELY(end - p > 18)) { /* counted downwards, where there is one more; less digits cannot overflow */
+		for (; p < end; p++) {
+			if (!is_digit(*p))
+				return no_integer;
+			if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *p - '0', &v))
+				return too_large;
+		}
+		if (!negative && v == INT64_MIN)
+			return too_large;
+		*out = negative ? v : -v;
+		return NULL;
+	}
 	for (; p < end; p++) {
 		unsigned digit = (unsigned)(*p - '0');
 		if (SL_UNLIKELY(digit > 9))

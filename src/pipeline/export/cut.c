@@ -20,14 +20,6 @@ void sl__run_free(struct sl__run *run)
 	sl__free(env, run);
 }
 
-void sl__cutter_init(struct sl__cutter *c)
-{
-	c->until = SL__SEQUENCE_MAX;
-	sl__buf_init(&c->text, c->env);
-	sl__buf_init(&c->bad, c->env);
-	sl__buf_init(&c->scratch, c->env);
-}
-
 void sl__cutter_fini(struct sl__cutter *c)
 {
 	if (c->env == NULL)
@@ -84,38 +76,6 @@ no_memory:
 	return sl__no_memory(err, "a run of rows");
 }
 
-/* Append a record to the open run, or open one with it. */
-static int append_record(struct sl__cutter *c, const struct sl_record *r, uint64_t sequence, const char *bad,
-			 struct sl_err *err)
-{
-	if (!c->open) {
-		c->open = true;
-		c->element = (struct sl_pipeline_element){.first = sequence, .last = sequence};
-		c->line = r->line;
-		c->offset = r->offset;
-		sl__buf_clear(&c->text);
-		sl__buf_clear(&c->bad);
-	}
-	bool keeps = sequence >= c->first;
-	size_t at = c->map != NULL ? (size_t)(r->offset - c->offset) : c->text.len;
-	size_t used = c->map != NULL ? (size_t)(r->end - r->offset) : r->len + 1;
-	c->element.last = sequence;
-	c->end = r->end;
-	c->next_line = r->line + 1;
-	for (const char *p = r->data, *end = p + r->len; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
-		c->next_line++;
-	if (keeps && c->map == NULL) {
-		if (c->text.data == NULL)
-			(void)sl__buf_reserve(&c->text, RUN_BYTES + RUN_BYTES / 16);
-		(void)sl__buf_append(&c->text, r->data, r->len);
-		(void)sl__buf_append(&c->text, "\n", 1);
-	}
-	const struct sl__bad_record mark = {.at = at, .used = used, .why = bad};
-	if (keeps && bad != NULL)
-		(void)sl__buf_append(&c->bad, &mark, sizeof(mark));
-	return c->text.failed != 0 || c->bad.failed != 0 ? sl__no_memory(err, "a run of rows") : 0;
-}
-
 /* Does the record belong to the open run? */
 static bool belongs_to_run(struct sl__cutter *c, const struct sl_record *r, uint64_t sequence)
 {
@@ -159,9 +119,34 @@ static int take_record(struct sl__cutter *c, const struct sl_record *r, struct s
 	*full = c->open && !belongs_to_run(c, r, sequence);
 	if (*full)
 		return give_run(c, out, err);
-	int rc = append_record(c, r, sequence, bad, err);
-	if (rc != 0)
-		return rc;
+	/* Append it to the open run, or open one with it. */
+	if (!c->open) {
+		c->open = true;
+		c->element = (struct sl_pipeline_element){.first = sequence, .last = sequence};
+		c->line = r->line;
+		c->offset = r->offset;
+		sl__buf_clear(&c->text);
+		sl__buf_clear(&c->bad);
+	}
+	bool keeps = sequence >= c->first;
+	size_t at = c->map != NULL ? (size_t)(r->offset - c->offset) : c->text.len;
+	size_t used = c->map != NULL ? (size_t)(r->end - r->offset) : r->len + 1;
+	c->element.last = sequence;
+	c->end = r->end;
+	c->next_line = r->line + 1;
+	for (const char *p = r->data, *end = p + r->len; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+		c->next_line++;
+	if (keeps && c->map == NULL) {
+		if (c->text.data == NULL)
+			(void)sl__buf_reserve(&c->text, RUN_BYTES + RUN_BYTES / 16);
+		(void)sl__buf_append(&c->text, r->data, r->len);
+		(void)sl__buf_append(&c->text, "\n", 1);
+	}
+	const struct sl__bad_record mark = {.at = at, .used = used, .why = bad};
+	if (keeps && bad != NULL)
+		(void)sl__buf_append(&c->bad, &mark, sizeof(mark));
+	if (c->text.failed != 0 || c->bad.failed != 0)
+		return sl__no_memory(err, "a run of rows");
 	c->any = true;
 	c->last = sequence;
 	c->at++;
@@ -179,18 +164,6 @@ void sl__cutter_take_back(struct sl__cutter *c, uint64_t next)
 	c->passed = 0;
 }
 
-/* Was the record returned before? If its number cannot be read, it is the one after the last. */
-static bool is_repeated(struct sl__cutter *c, const struct sl_record *r)
-{
-	uint64_t sequence = c->passed + 1;
-	if (r->bad == NULL)
-		(void)sl__layout_sequence(c->layout, r->data, r->len, &c->scratch, &sequence);
-	c->passed = sequence;
-	if (sequence >= c->again)
-		c->again = 0;
-	return c->again != 0;
-}
-
 int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struct sl_err *err)
 {
 	for (;;) {
@@ -203,9 +176,19 @@ int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struc
 			if (c->n == 0)
 				return c->open ? give_run(c, out, err) : SL_PIPELINE_END;
 		}
-		if (c->again != 0 && is_repeated(c, &c->ahead[c->at])) {
-			c->at++;
-			continue;
+		if (c->again != 0) {
+			/* A record below it was returned before. If its number cannot be read, it follows the last. */
+			const struct sl_record *r = &c->ahead[c->at];
+			uint64_t sequence = c->passed + 1;
+			if (r->bad == NULL)
+				(void)sl__layout_sequence(c->layout, r->data, r->len, &c->scratch, &sequence);
+			c->passed = sequence;
+			if (sequence >= c->again)
+				c->again = 0;
+			if (c->again != 0) {
+				c->at++;
+				continue;
+			}
 		}
 		int rc = take_record(c, &c->ahead[c->at], out, &full, err);
 		if (rc != 0 || full)

@@ -58,7 +58,7 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 	return 0;
 }
 
-static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
+static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *err)
 {
 	if (o->to == NULL || o->to[0] == '\0')
 		return bad_option(err, "to", "required");
@@ -77,11 +77,6 @@ static int check_dataset(const struct sl_export_opts *o, struct sl_err *err)
 		return bad_option(err, "zstd_level", "1 to 19");
 	if (o->columns_n > 0 && o->columns == NULL)
 		return bad_option(err, "columns", "missing");
-	return 0;
-}
-
-static int check_run(const struct sl_export_opts *o, struct sl_err *err)
-{
 	if ((unsigned)o->follow > SL_OFF || (unsigned)o->final > SL_OFF || (unsigned)o->header > SL_OFF)
 		return bad_option(err, "follow, final, header", "on or off");
 	if (o->follow == SL_ON && o->final == SL_ON)
@@ -120,18 +115,20 @@ static int keep_options(struct sl_export *e, struct sl_err *err)
 				      &o->audit_ca_file};
 	const struct sl_parquet_column *columns = o->columns;
 	o->columns = NULL;
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < SL_COUNT(texts); i++)
-		if (*texts[i] != NULL)
-			rc = keep_string(e, texts[i], sl__strdup(&e->env, *texts[i]), err);
-	if (rc == 0 && o->catalog == NULL)
-		rc = keep_string(e, &o->catalog, sl__asprintf(&e->env, "sqlite:%s/_catalog.db", o->to), err);
-	if (rc == 0 && o->dead_letters == NULL)
-		rc = keep_string(e, &o->dead_letters, sl__asprintf(&e->env, "%s/_dead/%s", o->to, o->dataset), err);
-	if (rc == 0 && o->columns_n > 0)
-		rc = sl__schema_copy(&e->given, &e->env, columns, o->columns_n, err);
+	int rc;
+	for (size_t i = 0; i < SL_COUNT(texts); i++)
+		if (*texts[i] != NULL && (rc = keep_string(e, texts[i], sl__strdup(&e->env, *texts[i]), err)) != 0)
+			return rc;
+	if (o->catalog == NULL &&
+	    (rc = keep_string(e, &o->catalog, sl__asprintf(&e->env, "sqlite:%s/_catalog.db", o->to), err)) != 0)
+		return rc;
+	if (o->dead_letters == NULL &&
+	    (rc = keep_string(e, &o->dead_letters, sl__asprintf(&e->env, "%s/_dead/%s", o->to, o->dataset), err)) != 0)
+		return rc;
+	if (o->columns_n > 0 && (rc = sl__schema_copy(&e->given, &e->env, columns, o->columns_n, err)) != 0)
+		return rc;
 	o->columns = e->given.columns;
-	return rc;
+	return 0;
 }
 
 int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_err *err)
@@ -144,9 +141,7 @@ int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_
 		return rc;
 	if ((rc = check_source(&o, err)) != 0)
 		return rc;
-	if ((rc = check_dataset(&o, err)) != 0)
-		return rc;
-	if ((rc = check_run(&o, err)) != 0)
+	if ((rc = check_dataset_and_run(&o, err)) != 0)
 		return rc;
 	if (o.delimiter == 0)
 		o.delimiter = ',';

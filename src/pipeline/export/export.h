@@ -140,8 +140,6 @@ void sl__input_close(struct sl__input *in);
 /* Columns of the schema: of the source, or guessed. sequence NULL: the first column. */
 SL_MUST_CHECK int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out,
 				   struct sl_err *err);
-/* Names of the fields of a record; NULL with n 0: as the schema says. */
-SL_MUST_CHECK int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, struct sl_err *err);
 /* Begin again, with the sequences first … last as far as the source can choose; the records are read from there. */
 SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err);
 /* A file that is followed has come to its end because another has its name, or it was truncated: continue with what
@@ -165,7 +163,6 @@ const char *sl__input_name(const struct sl__input *in);
 /* ---- rows.c ---- */
 /* As sl__cutter_next, of the callback's rows. */
 SL_MUST_CHECK int sl__export_rows_next(struct sl__export_job *job, struct sl_pipeline_element *out, struct sl_err *err);
-void sl__export_rows_fini(struct sl_export_rows *rows);
 
 /* ---- build.c ---- */
 struct sl__builder;
@@ -244,9 +241,6 @@ void sl__job_count(struct sl__export_job *job, const struct sl__object *o);
 SL_MUST_CHECK int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, const struct sl_err *why,
 				 struct sl_err *err);
 
-/* catalog: the dataset as it is there. */
-SL_MUST_CHECK int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name,
-				   struct sl__dataset_state *out, struct sl_err *err);
 void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d);
 
 SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);

@@ -86,50 +86,39 @@ static size_t line_start(const struct sl__guesser *g, size_t at)
 
 /* ---- the search ---- */
 
-struct between {
-	size_t low, high; /* lines with numbers at or below the wanted one, and above it */
-	uint64_t low_number, high_number;
-};
-
-/* Bring low and high close to each other. false: the lines are not in order. */
-static bool narrow_search(struct sl__guesser *g, struct between *b, uint64_t wanted)
+/* Where the first line with a number above `wanted` begins. The line at `low` has the number `low_number`, which is at
+ * most `wanted`, and the file's last line a greater one. false: the lines are not in order. */
+static bool find_above(struct sl__guesser *g, size_t low, uint64_t low_number, uint64_t wanted, size_t *out)
 {
-	for (unsigned round = 0; b->high - b->low > LINEAR_BYTES && round < 200; round++) {
+	size_t high = g->last_at, next;
+	uint64_t high_number = g->last, number;
+
+	/* Bring low and high close to each other: a line at or below the wanted number, and one above it. */
+	for (unsigned round = 0; high - low > LINEAR_BYTES && round < 200; round++) {
 		/* Interpolate; every fourth round halves the distance, for files whose rows grow. */
-		double share = (double)(wanted + 1 - b->low_number) / (double)(b->high_number - b->low_number);
-		size_t probe = b->low + (size_t)((double)(b->high - b->low) * (round % 4 == 3 ? 0.5 : share)), next;
-		uint64_t number;
+		double share = (double)(wanted + 1 - low_number) / (double)(high_number - low_number);
+		size_t probe = low + (size_t)((double)(high - low) * (round % 4 == 3 ? 0.5 : share));
 		/* Probe a little before it, so that the line is most likely after the probe, and near. */
-		probe = probe > b->low + LINEAR_BYTES / 2 ? probe - LINEAR_BYTES / 4 : b->low + LINEAR_BYTES / 4;
-		size_t at = line_start(g, SL_MIN(probe, b->high - 1));
-		if (at >= b->high) {
-			at = line_start(g, b->low + (b->high - b->low) / 2);
-			if (at >= b->high)
-				return true; /* long lines: one by one */
+		probe = probe > low + LINEAR_BYTES / 2 ? probe - LINEAR_BYTES / 4 : low + LINEAR_BYTES / 4;
+		size_t at = line_start(g, SL_MIN(probe, high - 1));
+		if (at >= high) {
+			at = line_start(g, low + (high - low) / 2);
+			if (at >= high)
+				break; /* long lines: one by one */
 		}
-		if (!number_at(g, &at, &next, &number) || at > b->high || number < b->low_number ||
-		    number > b->high_number)
+		if (!number_at(g, &at, &next, &number) || at > high || number < low_number || number > high_number)
 			return false;
 		if (number <= wanted) {
-			b->low = at;
-			b->low_number = number;
+			low = at;
+			low_number = number;
 		} else {
-			b->high = at;
-			b->high_number = number;
+			high = at;
+			high_number = number;
 		}
 	}
-	return true;
-}
 
-/* Where the first line with a number above `wanted` begins. The line at `at` has the number `first`, which is at most
- * `wanted`, and the file's last line a greater one. */
-static bool find_above(struct sl__guesser *g, size_t at, uint64_t first, uint64_t wanted, size_t *out)
-{
-	struct between b = {.low = at, .high = g->last_at, .low_number = first, .high_number = g->last};
-	if (!narrow_search(g, &b, wanted))
-		return false;
-	for (size_t line = b.low, next; line < g->len; line = next) {
-		uint64_t number;
+	/* Then line by line. */
+	for (size_t line = low; line < g->len; line = next) {
 		if (!number_at(g, &line, &next, &number))
 			return false;
 		if (number > wanted) {
@@ -160,11 +149,6 @@ int sl__guesser_init(struct sl__guesser *g, bool resume, uint64_t first)
 	if (!found || !number_at(g, &g->last_at, &next, &g->last) || g->last < g->next)
 		return SL_EAGAIN;
 	return resume && g->next != first ? SL_EAGAIN : 0;
-}
-
-void sl__guesser_fini(struct sl__guesser *g)
-{
-	sl__buf_fini(&g->scratch);
 }
 
 int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out)

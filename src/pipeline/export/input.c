@@ -87,28 +87,6 @@ static bool has_tail(const struct sl__input *in, int fd)
 	return got == (ssize_t)in->tail_len && memcmp(buf, in->tail, in->tail_len) == 0;
 }
 
-static int check_followed_file(struct sl__input *in, struct sl_err *err)
-{
-	const struct sl_env *env = &in->e->env;
-	struct sl_io_stat mine, named;
-	int rc = SL__IO(env, fstat, in->fd, &mine);
-	if (rc != 0)
-		return (int)read_failed(in, -rc, err);
-	if (in->turn == SL__INPUT_COPY_READ) /* the copy is complete */
-		return 0;
-	if (mine.size < in->offset || !has_tail(in, in->fd)) {
-		in->turn = SL__INPUT_TRUNCATED;
-		return 0;
-	}
-	/* The file that has the name now, also through a link. */
-	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
-	rc = fd < 0 ? fd : SL__IO(env, fstat, fd, &named);
-	sl__close_fd(env, &fd);
-	if (rc == 0 && S_ISREG(named.mode) && named.size > 0 && (named.dev != mine.dev || named.ino != mine.ino))
-		in->turn = SL__INPUT_RENAMED;
-	return 0;
-}
-
 /* Complete lines of a file that grows; 0: it has ended, in->turn says why. */
 static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
 {
@@ -130,9 +108,25 @@ static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct s
 			return got;
 		if (!sl__input_pause(in))
 			return cancelled(err);
-		int rc = check_followed_file(in, err);
+		/* Nothing new: was the file truncated, or does another have its name now? */
+		const struct sl_env *env = &in->e->env;
+		struct sl_io_stat mine, named;
+		int rc = SL__IO(env, fstat, in->fd, &mine);
 		if (rc != 0)
-			return rc;
+			return read_failed(in, -rc, err);
+		if (in->turn == SL__INPUT_COPY_READ) /* the copy is complete */
+			continue;
+		if (mine.size < in->offset || !has_tail(in, in->fd)) {
+			in->turn = SL__INPUT_TRUNCATED;
+			continue;
+		}
+		/* The file that has the name now, also through a link. */
+		int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0);
+		rc = fd < 0 ? fd : SL__IO(env, fstat, fd, &named);
+		sl__close_fd(env, &fd);
+		if (rc == 0 && S_ISREG(named.mode) && named.size > 0 &&
+		    (named.dev != mine.dev || named.ino != mine.ino))
+			in->turn = SL__INPUT_RENAMED;
 	}
 }
 
@@ -166,17 +160,6 @@ static int try_copy(const char *name, void *ctx)
 		(void)SL__IO(env, close, fd);
 	}
 	return 0;
-}
-
-static int open_copy(const struct sl__input *in)
-{
-	const struct sl_env *env = &in->e->env;
-	char *folder = sl__dirname(env, in->e->o.from);
-	struct find_copy f = {.in = in, .folder = folder, .base = sl__basename(in->e->o.from), .fd = -1};
-	if (folder != NULL && in->offset > 0)
-		(void)SL__IO(env, list, folder, try_copy, &f);
-	sl__free(env, folder);
-	return f.fd;
 }
 
 static bool has_columns(sl_records *records, char *const *names, size_t n, int *rc, struct sl_err *err)
@@ -221,7 +204,13 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 	bool header = in->header;
 	if (in->turn == SL__INPUT_SAME)
 		return SL_PIPELINE_END;
-	int fd, copy = in->turn == SL__INPUT_TRUNCATED ? open_copy(in) : -1;
+	/* What was not read of a truncated file may be in a copy of it. */
+	char *folder = sl__dirname(env, in->e->o.from);
+	struct find_copy f = {.in = in, .folder = folder, .base = sl__basename(in->e->o.from), .fd = -1};
+	if (in->turn == SL__INPUT_TRUNCATED && folder != NULL && in->offset > 0)
+		(void)SL__IO(env, list, folder, try_copy, &f);
+	sl__free(env, folder);
+	int copy = f.fd, fd;
 	if (SL__IO(env, fstat, in->fd, &st) == 0 && in->turn != SL__INPUT_TRUNCATED && st.size > in->offset)
 		sl__log(env, SL_LOG_WARN, "export", "the last line of the old file has no line end and is not exported",
 			SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
@@ -527,29 +516,9 @@ static int open_database(struct sl__input *in, const char *sequence, struct sl_e
 	return in->source.ops->columns(&in->known, &in->n_known, err, in->source.ctx);
 }
 
-static int open_path(struct sl__input *in, struct sl_err *err)
-{
-	const struct sl_env *env = &in->e->env;
-	struct sl_io_stat st;
-	int fd = SL__IO(env, open, in->e->o.from, O_RDONLY | O_NONBLOCK, 0); /* a fifo without a writer waits below */
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "open %s", in->e->o.from);
-	in->fd = fd;
-	in->is_file = true;
-	int rc = SL__IO(env, fstat, fd, &st);
-	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "stat %s", in->e->o.from);
-	if (S_ISDIR(st.mode))
-		return sl_err_set(err, SL_EINVAL, "%s is a folder", in->e->o.from);
-	in->regular = S_ISREG(st.mode);
-	in->total = in->regular && in->e->o.follow != SL_ON ? st.size : 0;
-	if (in->regular && env->io == &sl__io_real && in->e->o.follow != SL_ON && st.size > 0)
-		return sl__map_open(&in->map, fd, (size_t)st.size, err);
-	return 0;
-}
-
 int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first, struct sl_err *err)
 {
+	const struct sl_env *env = &e->env;
 	int rc = 0;
 	*in = (struct sl__input){.e = e, .fd = -1};
 	in->csv = e->o.format == SL_EXPORT_CSV;
@@ -557,7 +526,8 @@ int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequen
 	if (e->o.rows != NULL) {
 		in->csv = in->header = false;
 	} else if (e->o.table != NULL || e->o.query != NULL) {
-		rc = open_database(in, sequence, err);
+		if ((rc = open_database(in, sequence, err)) != 0)
+			return rc;
 	} else if (strcmp(e->o.from, "-") == 0) {
 		struct stat st;
 		in->fd = e->o.fd;
@@ -565,10 +535,25 @@ int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequen
 		/* What was read of it before does not belong to the export: then it is read as a pipe. */
 		in->regular = in->regular && lseek(in->fd, 0, SEEK_CUR) == 0;
 		in->total = in->regular && e->o.follow != SL_ON ? (uint64_t)st.st_size : 0;
-	} else {
-		rc = open_path(in, err);
+	} else { /* a path; a FIFO without a writer is opened as well, and waited for when it is read */
+		struct sl_io_stat st;
+		int fd = SL__IO(env, open, e->o.from, O_RDONLY | O_NONBLOCK, 0);
+		if (fd < 0)
+			return sl_err_set_errno(err, -fd, "open %s", e->o.from);
+		in->fd = fd;
+		in->is_file = true;
+		rc = SL__IO(env, fstat, fd, &st);
+		if (rc < 0)
+			return sl_err_set_errno(err, -rc, "stat %s", e->o.from);
+		if (S_ISDIR(st.mode))
+			return sl_err_set(err, SL_EINVAL, "%s is a folder", e->o.from);
+		in->regular = S_ISREG(st.mode);
+		in->total = in->regular && e->o.follow != SL_ON ? st.size : 0;
+		if (in->regular && env->io == &sl__io_real && e->o.follow != SL_ON && st.size > 0 &&
+		    (rc = sl__map_open(&in->map, fd, (size_t)st.size, err)) != 0)
+			return rc;
 	}
-	return rc != 0 ? rc : sl__input_begin(in, first, SL__EXPORT_NO_END, err);
+	return sl__input_begin(in, first, SL__EXPORT_NO_END, err);
 }
 
 void sl__input_close(struct sl__input *in)
@@ -589,13 +574,6 @@ void sl__input_close(struct sl__input *in)
 }
 
 /* ---- columns ---- */
-
-int sl__input_names(struct sl__input *in, const char *const **names, size_t *n, struct sl_err *err)
-{
-	*names = NULL;
-	*n = 0;
-	return in->header ? sl_records_columns(in->records, names, n, err) : 0;
-}
 
 /* Guess the columns. A pipe is not waited for until there is a whole sample: what came before a pause is enough. Nor is
  * a file that grows, once it has a row. */
@@ -632,30 +610,6 @@ static int infer(struct sl__input *in, const struct sl_column **guessed, size_t 
 	return rc;
 }
 
-/* The kinds that the source does not know are guessed; the sequence is required. guessed NULL: all kinds are known. */
-static int merge_known(const struct sl__input *in, const char *sequence, const struct sl_column *guessed,
-		       struct sl__schema *out, struct sl_err *err)
-{
-	struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof(*named));
-	if (named == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
-	for (size_t i = 0; i < in->n_known; i++)
-		named[i] = (struct sl_column){.name = in->known[i].name,
-					      .kind = guessed != NULL ? guessed[i].kind : SL_COLUMN_TEXT};
-	int rc = sl__schema_guess(out, &in->e->env, named, in->n_known, sequence, err);
-	sl__free(&in->e->env, named);
-	for (size_t i = 0; rc == 0 && i < in->n_known; i++) {
-		const char *name = out->columns[i].name;
-		if (in->known[i].kind == 0)
-			continue;
-		out->columns[i] = in->known[i];
-		out->columns[i].name = name;
-		if (strcmp(name, sequence) == 0)
-			out->columns[i].nullable = 0;
-	}
-	return rc;
-}
-
 int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__schema *out, struct sl_err *err)
 {
 	const struct sl_column *guessed = NULL;
@@ -668,8 +622,25 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 	if (!all_known && (rc = infer(in, &guessed, &n, err)) != 0)
 		return rc;
 	if (in->n_known > 0) {
-		rc = merge_known(in, sequence != NULL ? sequence : in->known[0].name, n >= in->n_known ? guessed : NULL,
-				 out, err);
+		/* The kinds that the source does not know are guessed; the sequence is required. guessed NULL: all kinds are known. */
+		sequence = sequence != NULL ? sequence : in->known[0].name;
+		struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof(*named));
+		if (named == NULL)
+			return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
+		for (size_t i = 0; i < in->n_known; i++)
+			named[i] = (struct sl_column){.name = in->known[i].name,
+						      .kind = n >= in->n_known ? guessed[i].kind : SL_COLUMN_TEXT};
+		rc = sl__schema_guess(out, &in->e->env, named, in->n_known, sequence, err);
+		sl__free(&in->e->env, named);
+		for (size_t i = 0; rc == 0 && i < in->n_known; i++) {
+			const char *name = out->columns[i].name;
+			if (in->known[i].kind == 0)
+				continue;
+			out->columns[i] = in->known[i];
+			out->columns[i].name = name;
+			if (strcmp(name, sequence) == 0)
+				out->columns[i].nullable = 0;
+		}
 	} else if (n > 0) {
 		rc = sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
 	} else { /* no column was found: say why */

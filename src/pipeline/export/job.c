@@ -39,26 +39,13 @@ static int load_one(const struct sl_dataset *d, void *ctx)
 	return out->sequence != NULL && out->schema != NULL ? 0 : SL_ENOMEM;
 }
 
-int sl__dataset_load(sl_catalog *c, const struct sl_env *env, const char *name, struct sl__dataset_state *out,
-		     struct sl_err *err)
-{
-	struct load l = {.env = env, .out = out};
-	*out = (struct sl__dataset_state){.known = false};
-	int rc = sl_catalog_datasets(c, name, load_one, &l, err);
-	if (rc == SL_ENOENT)
-		return 0;
-	if (rc == SL_ENOMEM)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
-	return rc;
-}
-
 int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err)
 {
 	const struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &e->env, .create = create ? SL_ON : SL_OFF};
 	return sl_catalog_open(out, e->o.catalog, &opts, err);
 }
 
-static void outbox_step(const char *step, uint64_t event, void *ctx)
+static void forward_outbox_step(const char *step, uint64_t event, void *ctx)
 {
 	sl__export_step(ctx, step, event);
 }
@@ -74,7 +61,14 @@ static int open_catalog(struct sl__export_job *job, struct sl_err *err)
 		return rc;
 	if ((rc = sl_catalog_lease_take(job->catalog, e->o.dataset, NULL, &job->lease, err)) != 0)
 		return rc;
-	return sl__dataset_load(job->catalog, &e->env, e->o.dataset, &job->dataset, err);
+	struct load l = {.env = &e->env, .out = &job->dataset};
+	job->dataset = (struct sl__dataset_state){.known = false};
+	rc = sl_catalog_datasets(job->catalog, e->o.dataset, load_one, &l, err);
+	if (rc == SL_ENOENT)
+		return 0;
+	if (rc == SL_ENOMEM)
+		return sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
+	return rc;
 }
 
 /* ---- what the dataset is ---- */
@@ -187,8 +181,11 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 					 .schema = &job->schema,
 					 .sequence = d->sequence,
 					 .max_record_bytes = (size_t)e->o.max_record_bytes};
-	if ((rc = sl__input_names(&job->input, &layout.names, &layout.n_names, err)) != 0)
-		return rc;
+	if (job->input.header) {
+		rc = sl_records_columns(job->input.records, &layout.names, &layout.n_names, err);
+		if (rc != 0)
+			return rc;
+	}
 	if ((rc = sl__layout_init(&job->layout, &layout, err)) != 0)
 		return rc;
 	if (!committed && (rc = define_dataset(job, err)) != 0)
@@ -208,7 +205,7 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 					      .endpoint = e->o.audit_endpoint,
 					      .token_file = e->o.audit_token_file,
 					      .ca_file = e->o.audit_ca_file,
-					      .on_step = outbox_step,
+					      .on_step = forward_outbox_step,
 					      .on_step_ctx = e};
 	return sl_outbox_start(job->catalog, job->lease, &outbox, &job->outbox, err);
 }
@@ -221,7 +218,10 @@ void sl__job_close(struct sl__export_job *job)
 	sl_catalog_close(job->catalog);
 	sl_dlq_close(job->letters);
 	sl__free(env, job->letter_target);
-	sl__export_rows_fini(&job->rows);
+	if (job->rows.job != NULL) {
+		sl__buf_fini(&job->rows.cells);
+		sl__buf_fini(&job->rows.bytes);
+	}
 	sl__input_close(&job->input);
 	sl__layout_fini(&job->layout);
 	sl__schema_fini(&job->schema);
@@ -344,7 +344,9 @@ int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, cons
 		}
 	}
 	rc = sl_dlq_put(job->letters, &letter, NULL, err);
-	return rc == 0 ? 0 : sl_err_wrap(err, rc, "dead letters");
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "dead letters");
+	return 0;
 }
 
 /* ---- the pipeline's callbacks ---- */
@@ -436,8 +438,12 @@ int sl__job_recheck(struct sl__export_job *job, struct sl_err *err)
 		return 0;
 	int64_t since_ms = sl__real_ms(env) - SL__HOLES_RECHECK_MS;
 	job->recheck_ns = sl__deadline_ns(env, SL__HOLES_RECHECK_EVERY_MS);
-	int rc = sl__catalog_holes(job->catalog, job->e->o.dataset, since_ms, recheck_one, &r, err);
-	return rc != 0 ? rc : r.found > 0 ? SL_EGAP : 0;
+	const struct sl__partition_walk walk = {
+		.dataset = job->e->o.dataset, .with_holes = true, .since_ms = since_ms, .fn = recheck_one, .ctx = &r};
+	int rc = sl__catalog_walk_partitions(job->catalog, &walk, err);
+	if (rc != 0)
+		return rc;
+	return r.found > 0 ? SL_EGAP : 0;
 }
 
 /* What is missing before a file that is followed may lie in rotated ones. SL_PIPELINE_END: it does not. */
@@ -724,7 +730,10 @@ void sl__job_init_cutter(struct sl__export_job *job, uint64_t first)
 					  .partition_size = job->dataset.partition_size,
 					  .first = first,
 					  .divert = job->e->o.bad_rows == SL_EXPORT_BAD_ROWS_DIVERT};
-	sl__cutter_init(&job->cutter);
+	job->cutter.until = SL__SEQUENCE_MAX;
+	sl__buf_init(&job->cutter.text, &job->e->env);
+	sl__buf_init(&job->cutter.bad, &job->e->env);
+	sl__buf_init(&job->cutter.scratch, &job->e->env);
 }
 
 /* Export without reading every byte after the checkpoint, where that is possible. SL_EAGAIN: it is not. */
@@ -767,14 +776,25 @@ static int by_guesses(struct sl__export_job *job, struct sl_err *err)
 	if (rc == 0)
 		rc = run_pipeline(job, err);
 	job->guessing = false;
-	sl__guesser_fini(&job->guesser);
+	sl__buf_fini(&job->guesser.scratch);
 	if (rc == SL_PIPELINE_END)
 		return 0;
 	return atomic_load(&job->guess_wrong) && rc != 0 ? SL_EAGAIN : rc;
 }
 
-static int record_by_record(struct sl__export_job *job, struct sl_err *err)
+int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
 {
+	if (job->input.map.text != NULL) {
+		int rc = by_guesses(job, err);
+		if (rc != SL_EAGAIN)
+			return rc;
+		sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
+			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("file", sl__input_name(&job->input)));
+		sl__export_interrupt(job->e, false);
+		if ((rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err)) != 0)
+			return rc;
+	}
+	/* Record by record. */
 	int rc = 0;
 	(void)begins_at(job, &job->first);
 	job->result.sequential = 1;
@@ -791,21 +811,6 @@ static int record_by_record(struct sl__export_job *job, struct sl_err *err)
 	job->left = sl__cutter_left(&job->cutter) + job->rows.n - job->rows.at;
 	sl__cutter_fini(&job->cutter);
 	return rc;
-}
-
-int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
-{
-	if (job->input.map.text != NULL) {
-		int rc = by_guesses(job, err);
-		if (rc != SL_EAGAIN)
-			return rc;
-		sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
-			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("file", sl__input_name(&job->input)));
-		sl__export_interrupt(job->e, false);
-		if ((rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err)) != 0)
-			return rc;
-	}
-	return record_by_record(job, err);
 }
 
 int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)

@@ -12,15 +12,6 @@
 #define BATCH_BYTES ((size_t)1 << 20)
 #define VALUE_BYTES_MAX ((size_t)1 << 30)
 
-void sl__export_rows_fini(struct sl_export_rows *rows)
-{
-	if (rows->job == NULL)
-		return;
-	sl__buf_fini(&rows->cells);
-	sl__buf_fini(&rows->bytes);
-	*rows = (struct sl_export_rows){.job = NULL};
-}
-
 /* ---- what the callback calls ---- */
 
 /* Why the value does not fit its column; NULL: it does. */

@@ -79,7 +79,6 @@ struct sl__guesser {
  * or the file ends there. resume: the record must be that of sequence `first`. 0;
  * SL_PIPELINE_END: there is nothing; SL_EAGAIN: the input is not what a guess can be made of, take the cutter. */
 SL_MUST_CHECK int sl__guesser_init(struct sl__guesser *g, bool resume, uint64_t first);
-void sl__guesser_fini(struct sl__guesser *g);
 /* 0, SL_PIPELINE_END, SL_EAGAIN, SL_ENOMEM. */
 SL_MUST_CHECK int sl__guesser_next(struct sl__guesser *g, struct sl_pipeline_element *out);
 
@@ -117,8 +116,6 @@ struct sl__cutter {
 	struct sl__buf text, bad, scratch;
 };
 
-/* env, layout, records, map, partition_size, first and divert are set by the caller, the rest is zero. */
-void sl__cutter_init(struct sl__cutter *c);
 void sl__cutter_fini(struct sl__cutter *c);
 /* 0: out->data is a struct sl__run, without text below first. SL_PIPELINE_END: the records have ended. SL_EDATA with
  * the place; what the records returned. */

@@ -170,12 +170,6 @@ enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_
 	return SL__EXPORT_DB_GIVE;
 }
 
-void sl__export_db_settled(struct sl__export_db *db, uint64_t up_to)
-{
-	db->settled = db->any_settled ? SL_MAX(db->settled, up_to) : up_to;
-	db->any_settled = true;
-}
-
 /* ---- waiting ---- */
 
 int sl__export_db_cancelled(struct sl_err *err)

@@ -82,10 +82,8 @@ uint64_t sl__export_db_next_chunk(struct sl__export_db *db);
 
 enum sl__export_db_verdict { SL__EXPORT_DB_GIVE, SL__EXPORT_DB_PASS, SL__EXPORT_DB_SETTLE };
 /* What to do with the row of this number, which is the next one. SETTLE: wait until a smaller number cannot appear any
- * more, say so with sl__export_db_settled, and read again from sl__export_db_next_chunk. */
+ * more, set `settled`, and read again from sl__export_db_next_chunk. */
 enum sl__export_db_verdict sl__export_db_admit(struct sl__export_db *db, uint64_t sequence);
-
-void sl__export_db_settled(struct sl__export_db *db, uint64_t up_to);
 
 /* After a failure that may pass: log it and wait. 0: try again; SL_ECANCELLED: woken; else the failure's own code. */
 SL_MUST_CHECK int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err);

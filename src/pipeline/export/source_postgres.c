@@ -172,31 +172,6 @@ static const struct {
 	{1700, SL_PARQUET_DECIMAL}, {2950, SL_PARQUET_STRING},    {3802, SL_PARQUET_STRING},
 };
 
-/* false: the type is not in the list. A numeric without a precision, or with one that 64 bits do not hold, is text: no
- * digit is lost. */
-static bool set_kind(struct sl_parquet_column *c, Oid oid, int modifier)
-{
-	c->nullable = 1;
-	c->kind = SL_PARQUET_STRING;
-	for (size_t i = 0; i < SL_COUNT(kinds); i++) {
-		if (kinds[i].oid != oid)
-			continue;
-		c->kind = kinds[i].kind;
-		c->unit = SL_PARQUET_MICROS;
-		c->local = oid == 1114; /* a timestamp without time zone */
-		if (c->kind != SL_PARQUET_DECIMAL)
-			return true;
-		c->precision = modifier >= 4 ? (modifier - 4) >> 16 & 0xffff : 0;
-		c->scale = modifier >= 4 ? (((modifier - 4) & 0x7ff) ^ 1024) - 1024 : 0;
-		if (c->precision < 1 || c->precision > 18 || c->scale < 0 || c->scale > c->precision) {
-			c->kind = SL_PARQUET_STRING;
-			c->precision = c->scale = 0;
-		}
-		return true;
-	}
-	return false;
-}
-
 /* Column i: its name and kind, and how the SELECT lists it. Arrays and composites are written as JSON, other types that
  * are not in the list as their text. */
 static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, const PGresult *res, struct sl_err *err)
@@ -206,7 +181,27 @@ static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, cons
 	int rc = sl__export_db_name(&s->db, i, PQfname(res, (int)i), err);
 	if (rc != 0)
 		return rc;
-	if (!set_kind(&s->db.columns[i], oid, PQfmod(res, (int)i))) {
+	struct sl_parquet_column *c = &s->db.columns[i];
+	size_t k = 0;
+	while (k < SL_COUNT(kinds) && kinds[k].oid != oid)
+		k++;
+	c->nullable = 1;
+	c->kind = SL_PARQUET_STRING;
+	if (k < SL_COUNT(kinds)) {
+		int modifier = PQfmod(res, (int)i);
+		c->kind = kinds[k].kind;
+		c->unit = SL_PARQUET_MICROS;
+		c->local = oid == 1114; /* a timestamp without time zone */
+		if (c->kind == SL_PARQUET_DECIMAL) {
+			c->precision = modifier >= 4 ? (modifier - 4) >> 16 & 0xffff : 0;
+			c->scale = modifier >= 4 ? (((modifier - 4) & 0x7ff) ^ 1024) - 1024 : 0;
+			/* Without a precision, or with one that 64 bits do not hold, it is text: no digit is lost. */
+			if (c->precision < 1 || c->precision > 18 || c->scale < 0 || c->scale > c->precision) {
+				c->kind = SL_PARQUET_STRING;
+				c->precision = c->scale = 0;
+			}
+		}
+	} else {
 		char sql[160];
 		PGresult *types;
 		(void)snprintf(sql, sizeof(sql),
@@ -223,30 +218,45 @@ static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, cons
 	return 0;
 }
 
-/* Of a table, which columns are NOT NULL. (Of a query it is not known: an outer join makes NULLs.) */
-static int take_not_null(struct pg_source *s, const PGresult *described, struct sl_err *err)
+/* The table, the partitions below it, and the tables that it is a partition of: rows of it may be inserted into any. */
+#define FAMILY                                                                                                         \
+	"(WITH RECURSIVE below(oid) AS (SELECT %1$u::pg_catalog.oid UNION SELECT i.inhrelid FROM"                      \
+	" pg_catalog.pg_inherits i JOIN below ON i.inhparent = below.oid), above(oid) AS (SELECT"                      \
+	" %1$u::pg_catalog.oid UNION SELECT i.inhparent FROM pg_catalog.pg_inherits i JOIN above ON i.inhrelid ="      \
+	" above.oid) SELECT oid FROM below UNION SELECT oid FROM above)"
+
+/* Is what is missing for good recorded, unless the caller says so? Where open transactions cannot be seen, or numbers
+ * are handed out in blocks that others use later, only a person can say. */
+static int check_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
 {
-	PGresult *res;
-	char sql[160];
-	Oid table = PQftable(described, 0);
-	if (s->db.opts->table == NULL || table == 0)
+	PGresult *res = NULL;
+	char sql[2000];
+	Oid oid = PQftable(described, (int)s->db.sequence);
+	*records = false;
+	if (s->db.opts->table == NULL || oid == 0)
 		return 0;
-	(void)snprintf(sql, sizeof(sql),
-		       "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %u AND attnotnull AND attnum > 0",
-		       table);
-	int rc = query(s, sql, "columns", &res, err);
-	for (int row = 0; rc == 0 && row < PQntuples(res); row++)
-		for (size_t i = 0; i < s->db.n; i++)
-			if (strcmp(s->db.columns[i].name, PQgetvalue(res, row, 0)) == 0)
-				s->db.columns[i].nullable = 0;
-	if (rc == 0)
-		PQclear(res);
+	(void)snprintf(
+		sql, sizeof(sql),
+		"WITH family AS " FAMILY
+		" SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
+		" pg_catalog.pg_subscription_rel r WHERE r.srrelid IN (SELECT oid FROM family))"
+		" OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_sequence q ON q.seqrelid ="
+		" d.objid WHERE d.refobjid IN (SELECT oid FROM family) AND d.deptype IN ('a', 'i') AND q.seqcache"
+		" > 1) OR EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d ON d.objid ="
+		" f.oid AND d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass JOIN pg_catalog.pg_sequence q"
+		" ON q.seqrelid = d.refobjid WHERE f.adrelid IN (SELECT oid FROM family) AND q.seqcache > 1)"
+		" FROM pg_catalog.pg_class c WHERE c.oid = %1$u",
+		oid);
+	int rc = query(s, sql, "table", &res, err);
+	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
+		s->table = oid;
+		*records = PQgetvalue(res, 0, 1)[0] == 'f' && !sl__export_db_is_job_events(s->db.opts);
+	}
+	PQclear(res);
 	return rc;
 }
 
-static int check_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err);
-
-static int take_columns(struct pg_source *s, const PGresult *described, struct sl_err *err)
+static int pg_take_columns(struct pg_source *s, const PGresult *described, struct sl_err *err)
 {
 	struct sl__buf fields SL_CLEANUP(sl__buf_fini);
 	sl__buf_init(&fields, s->db.env);
@@ -255,8 +265,24 @@ static int take_columns(struct pg_source *s, const PGresult *described, struct s
 		rc = add_field(s, &fields, i, described, err);
 	if (rc != 0)
 		return rc;
-	if ((rc = take_not_null(s, described, err)) != 0)
-		return rc;
+	/* Of a table, which columns are NOT NULL. (Of a query it is not known: an outer join makes NULLs.) */
+	Oid table = PQftable(described, 0);
+	if (s->db.opts->table != NULL && table != 0) {
+		PGresult *res = NULL;
+		char sql[160];
+		(void)snprintf(
+			sql, sizeof(sql),
+			"SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %u AND attnotnull AND attnum > 0",
+			table);
+		rc = query(s, sql, "columns", &res, err);
+		for (int row = 0; rc == 0 && row < PQntuples(res); row++)
+			for (size_t i = 0; i < s->db.n; i++)
+				if (strcmp(s->db.columns[i].name, PQgetvalue(res, row, 0)) == 0)
+					s->db.columns[i].nullable = 0;
+		PQclear(res);
+		if (rc != 0)
+			return rc;
+	}
 	if ((rc = sl__export_db_find_sequence(&s->db, err)) != 0)
 		return rc;
 	struct sl_parquet_column *c = &s->db.columns[s->db.sequence];
@@ -273,7 +299,7 @@ static int take_columns(struct pg_source *s, const PGresult *described, struct s
 }
 
 /* The shape of the rows, without running the query. */
-static int describe_rows(struct pg_source *s, struct sl_err *err)
+static int pg_describe_rows(struct pg_source *s, struct sl_err *err)
 {
 	char *sql = sl__asprintf(s->db.env, "SELECT * FROM %s", s->db.inner);
 	if (sql == NULL)
@@ -285,7 +311,7 @@ static int describe_rows(struct pg_source *s, struct sl_err *err)
 		res = PQdescribePrepared(s->pg, "");
 	}
 	int rc = PQresultStatus(res) == PGRES_COMMAND_OK
-			 ? take_columns(s, res, err)
+			 ? pg_take_columns(s, res, err)
 			 : failed(s, res, s->db.opts->table != NULL ? "table" : "query", err);
 	PQclear(res);
 	return rc;
@@ -351,43 +377,6 @@ static int start_chunk(struct pg_source *s, struct sl_err *err)
 	return rc;
 }
 
-/* The server has sent all rows of the chunk. */
-static int end_chunk(struct pg_source *s, struct sl_err *err)
-{
-	PGresult *res = NULL;
-	int rc = next_result(s, &res, err);
-	if (rc == 0 && res != NULL && PQresultStatus(res) != PGRES_COMMAND_OK)
-		rc = failed(s, res, "copy", err);
-	PQclear(res);
-	if (rc != SL_ECANCELLED)
-		drain(s);
-	s->copying = false;
-	s->db.done = rc == 0 && s->chunk_rows < CHUNK_ROWS;
-	return rc;
-}
-
-/* One line: the number, a comma, the row. */
-static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_err *err)
-{
-	char *end;
-	unsigned long long sequence = strtoull(row, &end, 10);
-	enum sl__export_db_verdict verdict = SL__EXPORT_DB_GIVE;
-	s->chunk_rows++;
-	if (*row != '-') /* a number below 0 goes to the export, which refuses it */
-		verdict = sl__export_db_admit(&s->db, sequence);
-	const char *comma = memchr(row, ',', n);
-	if (comma == NULL)
-		return sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
-	if (verdict == SL__EXPORT_DB_GIVE && sl__buf_append(&s->db.text, comma + 1, n - (size_t)(comma + 1 - row)) != 0)
-		return sl__no_memory(err, "postgres");
-	if (verdict == SL__EXPORT_DB_SETTLE) {
-		abandon(s);
-		s->settling = true;
-		s->unsettled = sequence;
-	}
-	return 0;
-}
-
 /* ---- numbers that may still come ---- */
 
 /*
@@ -397,13 +386,6 @@ static int take_row(struct pg_source *s, const char *row, size_t n, struct sl_er
  * lock now, or it never comes. ANALYZE and VACUUM hold SHARE UPDATE EXCLUSIVE and insert nothing. A transaction that is
  * prepared while it is waited for keeps its virtual transaction.
  */
-
-/* The table, the partitions below it, and the tables that it is a partition of: rows of it may be inserted into any. */
-#define FAMILY                                                                                                         \
-	"(WITH RECURSIVE below(oid) AS (SELECT %1$u::pg_catalog.oid UNION SELECT i.inhrelid FROM"                      \
-	" pg_catalog.pg_inherits i JOIN below ON i.inhparent = below.oid), above(oid) AS (SELECT"                      \
-	" %1$u::pg_catalog.oid UNION SELECT i.inhparent FROM pg_catalog.pg_inherits i JOIN above ON i.inhrelid ="      \
-	" above.oid) SELECT oid FROM below UNION SELECT oid FROM above)"
 
 #define WRITERS                                                                                                        \
 	" FROM pg_catalog.pg_locks l WHERE l.locktype = 'relation' AND l.granted"                                      \
@@ -497,7 +479,7 @@ static int settle(struct pg_source *s, struct sl_err *err)
 		if (rc != 0 || left == 0)
 			break;
 		if (sl__mono_ns(env) >= log_ns) {
-			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may fill a gap to end",
+			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may pg_fill a gap to end",
 				SL__F_STR("source", s->db.describe), SL__F_U64("below", s->unsettled),
 				SL__F_I64("transactions", left), SL__F_STR("one_of_them", first));
 			log_ns = sl__mono_ns(env) + (int64_t)6 * SL__EXPORT_DB_LOG_MS * 1000000;
@@ -509,46 +491,16 @@ static int settle(struct pg_source *s, struct sl_err *err)
 	sl__free(env, writers);
 	if (rc != 0)
 		return rc;
-	sl__export_db_settled(&s->db, up_to);
+	s->db.settled = s->db.any_settled ? SL_MAX(s->db.settled, up_to) : up_to;
+	s->db.any_settled = true;
 	s->settling = false;
 	return 0;
-}
-
-/* Is what is missing for good recorded, unless the caller says so? Where open transactions cannot be seen, or numbers
- * are handed out in blocks that others use later, only a person can say. */
-static int check_table(struct pg_source *s, const PGresult *described, bool *records, struct sl_err *err)
-{
-	PGresult *res = NULL;
-	char sql[2000];
-	Oid oid = PQftable(described, (int)s->db.sequence);
-	*records = false;
-	if (s->db.opts->table == NULL || oid == 0)
-		return 0;
-	(void)snprintf(
-		sql, sizeof(sql),
-		"WITH family AS " FAMILY
-		" SELECT c.relkind IN ('r', 'p'), pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT 1 FROM"
-		" pg_catalog.pg_subscription_rel r WHERE r.srrelid IN (SELECT oid FROM family))"
-		" OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_sequence q ON q.seqrelid ="
-		" d.objid WHERE d.refobjid IN (SELECT oid FROM family) AND d.deptype IN ('a', 'i') AND q.seqcache"
-		" > 1) OR EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef f JOIN pg_catalog.pg_depend d ON d.objid ="
-		" f.oid AND d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass JOIN pg_catalog.pg_sequence q"
-		" ON q.seqrelid = d.refobjid WHERE f.adrelid IN (SELECT oid FROM family) AND q.seqcache > 1)"
-		" FROM pg_catalog.pg_class c WHERE c.oid = %1$u",
-		oid);
-	int rc = query(s, sql, "table", &res, err);
-	if (rc == 0 && PQntuples(res) == 1 && PQgetvalue(res, 0, 0)[0] == 't') {
-		s->table = oid;
-		*records = PQgetvalue(res, 0, 1)[0] == 'f' && !sl__export_db_is_job_events(s->db.opts);
-	}
-	PQclear(res);
-	return rc;
 }
 
 /* ---- more rows ---- */
 
 /* At least one row, or the end, or as many as are here and fit n bytes. */
-static int fill(struct pg_source *s, size_t n, struct sl_err *err)
+static int pg_fill(struct pg_source *s, size_t n, struct sl_err *err)
 {
 	int rc = 0;
 	while (rc == 0 && !s->db.done && s->db.text.len < n) {
@@ -560,15 +512,42 @@ static int fill(struct pg_source *s, size_t n, struct sl_err *err)
 			continue;
 		}
 		int got = PQgetCopyData(s->pg, &row, 1);
-		if (got > 0)
-			rc = take_row(s, row, (size_t)got, err);
-		else if (got == 0 && s->db.text.len > 0)
-			return 0;
-		else if (got == 0)
+		if (got > 0) { /* one line: the number, a comma, the row */
+			char *end;
+			unsigned long long sequence = strtoull(row, &end, 10);
+			enum sl__export_db_verdict verdict = SL__EXPORT_DB_GIVE;
+			const char *comma = memchr(row, ',', (size_t)got);
+			s->chunk_rows++;
+			if (*row != '-') /* a number below 0 goes to the export, which refuses it */
+				verdict = sl__export_db_admit(&s->db, sequence);
+			if (comma == NULL) {
+				rc = sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
+			} else if (verdict == SL__EXPORT_DB_SETTLE) {
+				abandon(s);
+				s->settling = true;
+				s->unsettled = sequence;
+			} else if (verdict == SL__EXPORT_DB_GIVE) {
+				if (sl__buf_append(&s->db.text, comma + 1, (size_t)(row + got - (comma + 1))) != 0)
+					rc = sl__no_memory(err, "postgres");
+			}
+			PQfreemem(row);
+		} else if (got == 0) {
+			if (s->db.text.len > 0)
+				return 0;
 			rc = wait_input(s, err);
-		else
-			rc = got == -1 ? end_chunk(s, err) : failed(s, NULL, "copy", err);
-		PQfreemem(row);
+		} else if (got == -1) { /* the server has sent all rows of the chunk */
+			PGresult *res = NULL;
+			rc = next_result(s, &res, err);
+			if (rc == 0 && res != NULL && PQresultStatus(res) != PGRES_COMMAND_OK)
+				rc = failed(s, res, "copy", err);
+			PQclear(res);
+			if (rc != SL_ECANCELLED)
+				drain(s);
+			s->copying = false;
+			s->db.done = rc == 0 && s->chunk_rows < CHUNK_ROWS;
+		} else {
+			rc = failed(s, NULL, "copy", err);
+		}
 	}
 	return rc;
 }
@@ -627,7 +606,7 @@ static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx
 static int64_t pg_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct pg_source *s = ctx;
-	int rc = s->db.text.len == 0 && !s->db.done ? retry_until_done(s, fill, n, err) : 0;
+	int rc = s->db.text.len == 0 && !s->db.done ? retry_until_done(s, pg_fill, n, err) : 0;
 	if (rc != 0 && s->db.text.len == 0)
 		return rc;
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
@@ -700,7 +679,7 @@ int sl__export_postgres_open(struct sl__export_source *out, const struct sl_expo
 			sl__asprintf(env, "%s%.100s of postgres://%s/%s", opts->table != NULL ? "table " : "a query",
 				     opts->table != NULL ? opts->table : "", PQhost(s->pg) != NULL ? PQhost(s->pg) : "",
 				     PQdb(s->pg));
-		rc = s->db.describe != NULL ? describe_rows(s, err) : sl__no_memory(err, "postgres");
+		rc = s->db.describe != NULL ? pg_describe_rows(s, err) : sl__no_memory(err, "postgres");
 	}
 	if (rc != 0) {
 		pg_close(s);

@@ -4,9 +4,9 @@
  * then, so that writers and checkpoints of the database never wait for the export; the next one continues after its last
  * row (source_db.h). An index on the sequence makes that cheap.
  *
- * SQLite has a type a value, Parquet a type a column. A column gets the one that it is declared with; where there is
- * none (an expression, a view), or where a declaration says little (DATETIME), the first SAMPLE_ROWS rows decide. A
- * value of another type than its column is a bad row, told by the export.
+ * In SQLite each value has a type, in Parquet each column. A column gets the type that it is declared with. Without a
+ * declaration (an expression, a view), or with one that leaves it open (DATETIME), the first SAMPLE_ROWS rows decide. A
+ * value of another type than its column is a bad row, which the export reports.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -27,25 +27,22 @@ struct sqlite_source {
 	struct sl__sqlite conn;
 	const char *path;
 	sqlite3_stmt *chunk; /* ?1 the least number, ?2 the greatest */
-	bool not_null, looked;
+	bool not_null, numbers_checked;
 };
 
 /* n_bounds: the number of parameters, which are bound later. The database's "SQL logic error" is the caller's: a wrong
  * column or query, or, as with PostgreSQL, a missing table; SQLite has no codes to distinguish them. */
-static int prepare(struct sqlite_source *s, const char *before, const char *after, size_t n_bounds, sqlite3_stmt **out,
-		   struct sl_err *err)
+static int prepare(struct sqlite_source *s, const char *sql, size_t n_bounds, sqlite3_stmt **out, struct sl_err *err)
 {
 	static const struct sl__sqlite_value bounds[2] = {{.kind = 'i'}, {.kind = 'i'}};
 	struct sl_err local = SL_ERR_INIT;
-	char *sql = sl__asprintf(s->db.env, "%s FROM %s %s", before, s->db.inner, after);
-	if (sql == NULL)
-		return sl__no_memory(err, "sqlite");
 	err = err != NULL ? err : &local;
 	int rc = sl__sqlite_prepare(&s->conn, sql, bounds, n_bounds, out, err);
-	sl__free(s->db.env, sql);
 	if (rc == SL_EINTERNAL)
 		rc = err->code = strstr(err->msg, "no such table: ") != NULL ? SL_ECONFIG : SL_EINVAL;
-	return rc != 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "%.150s", s->db.describe);
+	return 0;
 }
 
 /* ---- types ---- */
@@ -96,7 +93,7 @@ static enum sl_parquet_kind kind_of_time(const struct sample *s, enum sl_column_
 	return kind_of_sample(s);
 }
 
-static void set_kind(struct sl_parquet_column *c, const char *declared, const struct sample *sample)
+static void sqlite_set_kind(struct sl_parquet_column *c, const char *declared, const struct sample *sample)
 {
 	c->nullable = 1;
 	if (says(declared, "BOOL"))
@@ -119,7 +116,7 @@ static void set_kind(struct sl_parquet_column *c, const char *declared, const st
 
 /* Names and kinds, by the first rows where the declaration is not enough. Stepping also reports what is wrong with a
  * query that can be prepared. */
-static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_err *err)
+static int sqlite_take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_err *err)
 {
 	int rc = sl__export_db_columns(&s->db, (size_t)sqlite3_column_count(rows), err);
 	for (size_t i = 0; rc == 0 && i < s->db.n; i++)
@@ -146,19 +143,21 @@ static int take_columns(struct sqlite_source *s, sqlite3_stmt *rows, struct sl_e
 		}
 	for (size_t i = 0; rc >= 0 && i < s->db.n; i++) {
 		const char *declared = sqlite3_column_decltype(rows, (int)i);
-		set_kind(&s->db.columns[i], declared != NULL ? declared : "", &samples[i]);
+		sqlite_set_kind(&s->db.columns[i], declared != NULL ? declared : "", &samples[i]);
 	}
 	sl__free(s->db.env, samples);
 	return rc < 0 ? sl_err_wrap(err, rc, "%.150s", s->db.describe) : 0;
 }
 
-static int describe_rows(struct sqlite_source *s, struct sl_err *err)
+static int sqlite_describe_rows(struct sqlite_source *s, struct sl_err *err)
 {
 	const char *table = s->db.opts->table, *type;
 	sqlite3_stmt *rows = NULL;
-	int rc = prepare(s, "SELECT *", "", 0, &rows, err);
+	char *sql = sl__asprintf(s->db.env, "SELECT * FROM %s", s->db.inner);
+	int rc = sql != NULL ? prepare(s, sql, 0, &rows, err) : sl__no_memory(err, "sqlite");
+	sl__free(s->db.env, sql);
 	if (rc == 0)
-		rc = take_columns(s, rows, err);
+		rc = sqlite_take_columns(s, rows, err);
 	(void)sqlite3_finalize(rows);
 	if (rc == 0)
 		rc = sl__export_db_find_sequence(&s->db, err);
@@ -183,26 +182,11 @@ static int describe_rows(struct sqlite_source *s, struct sl_err *err)
 
 /* ---- values as CSV ---- */
 
-static void put_text(struct sl__buf *buf, const char *text, size_t n)
-{
-	(void)sl__buf_append(buf, "\"", 1);
-	for (const char *quote; (quote = memchr(text, '"', n)) != NULL;) {
-		size_t k = (size_t)(quote - text) + 1;
-		(void)sl__buf_append(buf, text, k);
-		(void)sl__buf_append(buf, "\"", 1);
-		text += k;
-		n -= k;
-	}
-	(void)sl__buf_append(buf, text, n);
-	(void)sl__buf_append(buf, "\"", 1);
-}
-
 /* One value as CSV: \x and hexadecimal digits for a blob; for a real as few digits as reproduce it, and PostgreSQL's
  * words for infinities; NULL is nothing between the commas. */
-static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum sl_parquet_kind kind)
+static void put_csv_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum sl_parquet_kind kind)
 {
 	static const char digits[] = "0123456789abcdef";
-	char text[40];
 	switch (sqlite3_column_type(row, column)) {
 	case SQLITE_INTEGER:
 		if (kind == SL_PARQUET_BOOL && (uint64_t)sl__sqlite_i64(row, column) <= 1)
@@ -211,6 +195,7 @@ static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum s
 			(void)sl__buf_printf(buf, "%lld", (long long)sl__sqlite_i64(row, column));
 		break;
 	case SQLITE_FLOAT: {
+		char text[40];
 		double v = sqlite3_column_double(row, column);
 		if (isinf(v)) {
 			(void)sl__buf_str_append(buf, v < 0 ? "-Infinity" : "Infinity");
@@ -224,9 +209,21 @@ static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum s
 		(void)sl__buf_str_append(buf, text);
 		break;
 	}
-	case SQLITE_TEXT:
-		put_text(buf, sl__sqlite_text(row, column), (size_t)sqlite3_column_bytes(row, column));
+	case SQLITE_TEXT: {
+		const char *text = sl__sqlite_text(row, column);
+		size_t n = (size_t)sqlite3_column_bytes(row, column);
+		(void)sl__buf_append(buf, "\"", 1);
+		for (const char *quote; (quote = memchr(text, '"', n)) != NULL;) {
+			size_t k = (size_t)(quote - text) + 1;
+			(void)sl__buf_append(buf, text, k);
+			(void)sl__buf_append(buf, "\"", 1);
+			text += k;
+			n -= k;
+		}
+		(void)sl__buf_append(buf, text, n);
+		(void)sl__buf_append(buf, "\"", 1);
 		break;
+	}
 	case SQLITE_BLOB: {
 		const unsigned char *bytes = sqlite3_column_blob(row, column);
 		size_t n = (size_t)sqlite3_column_bytes(row, column);
@@ -246,59 +243,13 @@ static void put_value(struct sl__buf *buf, sqlite3_stmt *row, int column, enum s
 
 /* ---- rows ---- */
 
-static int prepare_chunk(struct sqlite_source *s, struct sl_err *err)
-{
-	struct sl__buf before SL_CLEANUP(sl__buf_fini), after SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&before, s->db.env);
-	sl__buf_init(&after, s->db.env);
-	(void)sl__buf_str_append(&before, "SELECT ");
-	sl__export_db_put_sequence(&before, &s->db);
-	(void)sl__buf_str_append(&before, ", s.*");
-	(void)sl__buf_str_append(&after, "WHERE ");
-	sl__export_db_put_sequence(&after, &s->db);
-	(void)sl__buf_str_append(&after, " >= ?1 AND ");
-	sl__export_db_put_sequence(&after, &s->db);
-	(void)sl__buf_str_append(&after, " <= ?2 ORDER BY ");
-	sl__export_db_put_sequence(&after, &s->db);
-	if (before.failed != 0 || after.failed != 0)
-		return sl__no_memory(err, "sqlite");
-	return prepare(s, sl__buf_str(&before), sl__buf_str(&after), 2, &s->chunk, err);
-}
-
-/* Rows without a number would never be read, and would be missing unnoticed. So would numbers that are texts, which
- * sort after all others. */
-static int check_numbers(struct sqlite_source *s, struct sl_err *err)
-{
-	sqlite3_stmt *rows = NULL;
-	if (s->looked)
-		return 0;
-	struct sl__buf after SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&after, s->db.env);
-	(void)sl__buf_str_append(&after, "WHERE ");
-	sl__export_db_put_sequence(&after, &s->db);
-	(void)sl__buf_str_append(&after, " IS NULL OR ");
-	sl__export_db_put_sequence(&after, &s->db);
-	(void)sl__buf_str_append(&after, " > 9223372036854775807 LIMIT 1");
-	if (after.failed != 0)
-		return sl__no_memory(err, "sqlite");
-	int rc = prepare(s, "SELECT 1", sl__buf_str(&after), 0, &rows, err);
-	if (rc == 0)
-		rc = sl__sqlite_step(&s->conn, rows, err);
-	if (rc == 1)
-		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is not an integer", s->db.describe,
-				s->db.columns[s->db.sequence].name);
-	(void)sqlite3_finalize(rows);
-	s->looked = rc == 0;
-	return rc;
-}
-
 static int64_t bound(uint64_t v)
 {
 	return v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
 /* One statement's worth of text. */
-static int fill(struct sqlite_source *s, struct sl_err *err)
+static int sqlite_fill(struct sqlite_source *s, struct sl_err *err)
 {
 	uint64_t from = sl__export_db_next_chunk(&s->db);
 	int rc = 1;
@@ -318,7 +269,7 @@ static int fill(struct sqlite_source *s, struct sl_err *err)
 		for (size_t i = 0; i < s->db.n; i++) { /* column 0 is the number, the others are the row */
 			if (i > 0)
 				(void)sl__buf_append(&s->db.text, ",", 1);
-			put_value(&s->db.text, s->chunk, (int)i + 1, s->db.columns[i].kind);
+			put_csv_value(&s->db.text, s->chunk, (int)i + 1, s->db.columns[i].kind);
 		}
 		(void)sl__buf_append(&s->db.text, "\n", 1);
 	}
@@ -374,11 +325,49 @@ static int open_again(struct sqlite_source *s, struct sl_err *err)
 static int sqlite_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx)
 {
 	struct sqlite_source *s = ctx;
+	struct sl__buf sql SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&sql, s->db.env);
 	sl__export_db_begin(&s->db, first, last);
 	int rc = open_again(s, err);
-	if (rc == 0 && s->chunk == NULL)
-		rc = prepare_chunk(s, err);
-	return rc != 0 ? rc : check_numbers(s, err);
+	if (rc != 0)
+		return rc;
+	if (s->chunk == NULL) {
+		(void)sl__buf_str_append(&sql, "SELECT ");
+		sl__export_db_put_sequence(&sql, &s->db);
+		(void)sl__buf_printf(&sql, ", s.* FROM %s WHERE ", s->db.inner);
+		sl__export_db_put_sequence(&sql, &s->db);
+		(void)sl__buf_str_append(&sql, " >= ?1 AND ");
+		sl__export_db_put_sequence(&sql, &s->db);
+		(void)sl__buf_str_append(&sql, " <= ?2 ORDER BY ");
+		sl__export_db_put_sequence(&sql, &s->db);
+		if (sql.failed != 0)
+			return sl__no_memory(err, "sqlite");
+		if ((rc = prepare(s, sl__buf_str(&sql), 2, &s->chunk, err)) != 0)
+			return rc;
+	}
+	if (s->numbers_checked)
+		return 0;
+
+	/* Rows without a number would never be read, and would be missing unnoticed. So would numbers that are texts,
+	 * which sort after all others. */
+	sqlite3_stmt *rows = NULL;
+	sl__buf_clear(&sql);
+	(void)sl__buf_printf(&sql, "SELECT 1 FROM %s WHERE ", s->db.inner);
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_str_append(&sql, " IS NULL OR ");
+	sl__export_db_put_sequence(&sql, &s->db);
+	(void)sl__buf_str_append(&sql, " > 9223372036854775807 LIMIT 1");
+	if (sql.failed != 0)
+		return sl__no_memory(err, "sqlite");
+	rc = prepare(s, sl__buf_str(&sql), 0, &rows, err);
+	if (rc == 0)
+		rc = sl__sqlite_step(&s->conn, rows, err);
+	if (rc == 1)
+		rc = sl_err_set(err, SL_EDATA, "%.150s has a row whose %.60s is not an integer", s->db.describe,
+				s->db.columns[s->db.sequence].name);
+	(void)sqlite3_finalize(rows);
+	s->numbers_checked = rc == 0;
+	return rc;
 }
 
 /* What was read before a failure is given first; the failure comes again. */
@@ -388,7 +377,7 @@ static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	struct sl_err why = SL_ERR_INIT;
 	int rc = 0;
 	while (s->db.text.len == 0 && !s->db.done) {
-		rc = fill(s, &why);
+		rc = sqlite_fill(s, &why);
 		if (rc == 0 || s->db.text.len > 0)
 			s->db.failures = 0;
 		else if ((rc = sl__export_db_retry(&s->db, &why)) != 0)
@@ -402,25 +391,6 @@ static int64_t sqlite_read(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)sl__export_db_take(&s->db, buf, n);
 }
 
-static int ask_present(struct sqlite_source *s, const char *sql, bool *any, uint64_t *found, struct sl_err *err)
-{
-	sqlite3_stmt *rows = NULL;
-	int rc = open_again(s, err);
-	if (rc == 0)
-		rc = sl__sqlite_prepare(&s->conn, sql, NULL, 0, &rows, err);
-	if (rc == 0)
-		rc = sl__sqlite_step(&s->conn, rows, err);
-	*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
-	if (*any)
-		*found = (uint64_t)sl__sqlite_i64(rows, 0);
-	(void)sqlite3_finalize(rows);
-	if (rc < 0 && atomic_load(&s->db.woken))
-		return sl__export_db_cancelled(err);
-	if (rc < 0)
-		err->retryable = rc == SL_EAGAIN; /* another connection has it locked */
-	return SL_MIN(rc, 0);
-}
-
 static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct sl_err *err, void *ctx)
 {
 	struct sqlite_source *s = ctx;
@@ -430,8 +400,21 @@ static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct
 	sl__buf_init(&sql, s->db.env);
 	for (*any = false; rc == 0 && !*any && sl__export_db_put_present(&sql, &s->db, &ranges);) {
 		do {
-			rc = sql.failed != 0 ? sl__no_memory(&why, "sqlite")
-					     : ask_present(s, sl__buf_str(&sql), any, found, &why);
+			sqlite3_stmt *rows = NULL;
+			rc = sql.failed != 0 ? sl__no_memory(&why, "sqlite") : open_again(s, &why);
+			if (rc == 0)
+				rc = sl__sqlite_prepare(&s->conn, sl__buf_str(&sql), NULL, 0, &rows, &why);
+			if (rc == 0)
+				rc = sl__sqlite_step(&s->conn, rows, &why);
+			*any = rc == 1 && sqlite3_column_type(rows, 0) == SQLITE_INTEGER;
+			if (*any)
+				*found = (uint64_t)sl__sqlite_i64(rows, 0);
+			(void)sqlite3_finalize(rows);
+			if (rc < 0 && atomic_load(&s->db.woken))
+				rc = sl__export_db_cancelled(&why);
+			else if (rc < 0 && sql.failed == 0)
+				why.retryable = rc == SL_EAGAIN; /* another connection has it locked */
+			rc = SL_MIN(rc, 0);
 		} while (rc != 0 && (rc = sl__export_db_retry(&s->db, &why)) == 0);
 		s->db.failures = 0;
 	}
@@ -483,7 +466,7 @@ int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export
 	else if (stat(s->path, &st) != 0)
 		rc = sl_err_set_errno(err, errno, "open %s", s->path);
 	else if ((rc = open_again(s, err)) == 0)
-		rc = describe_rows(s, err);
+		rc = sqlite_describe_rows(s, err);
 	if (rc != 0)
 		goto fail;
 	*out = (struct sl__export_source){

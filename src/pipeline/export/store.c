@@ -43,10 +43,7 @@ int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partit
 	sl__buf_init(&o->hole_text, env);
 
 	/* Its names: the final one, and a temporary one in the same folder. */
-	if (o->late)
-		sl__late_name(o->start, o->end, partition_size, name);
-	else
-		sl__partition_name(o->start, o->end, partition_size, name);
+	sl__partition_name(o->start, o->end, partition_size, o->late, name);
 	o->name = sl__asprintf(env, "%s/%s", e->o.dataset, name);
 	o->path = o->name != NULL ? sl__asprintf(env, "%s/%s", e->o.to, o->name) : NULL;
 	o->folder = o->path != NULL ? sl__dirname(env, o->path) : NULL;
@@ -135,7 +132,9 @@ int sl__object_finish(struct sl__object *o, struct sl_err *err)
 {
 	int rc = flush(o, err);
 	o->buf = NULL;
-	return rc != 0 ? rc : sl__sha256_final(&o->hash, o->sha256, err);
+	if (rc != 0)
+		return rc;
+	return sl__sha256_final(&o->hash, o->sha256, err);
 }
 
 /* ---- bringing it to its place ---- */

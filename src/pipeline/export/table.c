@@ -77,63 +77,18 @@ void sl__table_input(struct sl__table *b, const char *input, const char *end)
 	b->input_end = end;
 }
 
-static char *room(struct sl__table *b, size_t n)
-{
-	if (b->pieces == NULL || b->pieces->cap - b->pieces->used < n) {
-		size_t cap = SL_MAX(n, PIECE_BYTES);
-		struct sl__table_piece *p = sl__alloc(b->env, sizeof(*p) + cap);
-		if (p == NULL)
-			return NULL;
-		*p = (struct sl__table_piece){.before = b->pieces, .cap = cap};
-		b->pieces = p;
-	}
-	char *at = b->pieces->bytes + b->pieces->used;
-	b->pieces->used += n;
-	return at;
-}
-
 /* ---- values ---- */
-
-/* Text that stays, or a copy. NULL: no memory. */
-static const char *kept(struct sl__table *b, const char *text, size_t len)
-{
-	if (SL_LIKELY(text >= b->input && text < b->input_end))
-		return text;
-	char *copy = room(b, SL_MAX(len, (size_t)1));
-	return copy != NULL && len > 0 ? memcpy(copy, text, len) : copy;
-}
 
 static bool is_hex(const struct sl__field *f)
 {
 	return f->len >= 2 && f->text[0] == '\\' && f->text[1] == 'x';
 }
 
-/* A string, or binary: text as it is, or \x and digits as the bytes that they stand for. */
-static int put_text(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, const char **why,
-		    struct sl_err *err)
-{
-	const char *text;
-	size_t len = f->len;
-	if (c->as.kind == SL_PARQUET_BINARY && is_hex(f)) {
-		char *to = room(b, f->len / 2);
-		len = f->len / 2 - 1;
-		if (to != NULL && !sl__from_hex(f->text + 2, f->len - 2, to))
-			*why = no_hex;
-		text = to;
-	} else {
-		text = kept(b, f->text, len);
-	}
-	if (text == NULL)
-		return sl__no_memory(err, "rows");
-	((struct sl_parquet_bytes *)(void *)c->values)[b->n] = (struct sl_parquet_bytes){text, (uint32_t)len};
-	b->bytes += len;
-	return 0;
-}
-
 #define PUT(type) (&((type *)(void *)c->values)[b->n])
 
 /* A value that is not text. Returns NULL or why it does not fit. */
-static inline const char *put_value(const struct sl__table *b, struct sl__table_column *c, const struct sl__field *f)
+static inline const char *put_table_value(const struct sl__table *b, struct sl__table_column *c,
+					  const struct sl__field *f)
 {
 	switch (c->as.kind) {
 	case SL_PARQUET_INT64:
@@ -167,7 +122,8 @@ static inline const char *put_value(const struct sl__table *b, struct sl__table_
 	}
 }
 
-static int add_value(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f, struct sl_err *err)
+static int add_table_value(struct sl__table *b, struct sl__table_column *c, const struct sl__field *f,
+			   struct sl_err *err)
 {
 	const char *why = NULL;
 	bool null = f == NULL || f->kind == SL__FIELD_NULL || f->kind == SL__FIELD_ABSENT;
@@ -178,11 +134,33 @@ static int add_value(struct sl__table *b, struct sl__table_column *c, const stru
 		c->has_nulls = true;
 		memset(c->values + b->n * c->entry, 0, c->entry);
 	} else if (c->as.kind == SL_PARQUET_STRING || c->as.kind == SL_PARQUET_BINARY) {
-		int rc = put_text(b, c, f, &why, err);
-		if (rc != 0)
-			return rc;
+		/* Text as it is, if it stays, or a copy; of binary, \x and digits as the bytes that they stand for. */
+		bool hex = c->as.kind == SL_PARQUET_BINARY && is_hex(f);
+		bool stays = !hex && f->text >= b->input && f->text < b->input_end;
+		size_t len = hex ? f->len / 2 - 1 : f->len;
+		const char *text = f->text;
+		if (!stays) {
+			size_t need = hex ? f->len / 2 : SL_MAX(len, (size_t)1);
+			if (b->pieces == NULL || b->pieces->cap - b->pieces->used < need) {
+				size_t cap = SL_MAX(need, PIECE_BYTES);
+				struct sl__table_piece *p = sl__alloc(b->env, sizeof(*p) + cap);
+				if (p == NULL)
+					return sl__no_memory(err, "rows");
+				*p = (struct sl__table_piece){.before = b->pieces, .cap = cap};
+				b->pieces = p;
+			}
+			char *to = b->pieces->bytes + b->pieces->used;
+			b->pieces->used += need;
+			if (hex && !sl__from_hex(f->text + 2, f->len - 2, to))
+				why = no_hex;
+			else if (!hex && len > 0)
+				memcpy(to, f->text, len);
+			text = to;
+		}
+		*PUT(struct sl_parquet_bytes) = (struct sl_parquet_bytes){text, (uint32_t)len};
+		b->bytes += len;
 	} else { /* JSON numbers and words are as they were written; a string of digits is as good as a number */
-		why = f->kind != SL__FIELD_JSON ? put_value(b, c, f) : wrong_kind;
+		why = f->kind != SL__FIELD_JSON ? put_table_value(b, c, f) : wrong_kind;
 	}
 	if (SL_LIKELY(why == NULL))
 		return 0;
@@ -224,7 +202,7 @@ int sl__table_add(struct sl__table *b, const struct sl__field *fields, struct sl
 		struct sl__table_column *c = &b->columns[i];
 		if (c->nulls != NULL)
 			c->nulls[b->n] = 0;
-		int rc = add_value(b, c, c->of_field != SL__NO_FIELD ? &fields[c->of_field] : NULL, err);
+		int rc = add_table_value(b, c, c->of_field != SL__NO_FIELD ? &fields[c->of_field] : NULL, err);
 		if (SL_UNLIKELY(rc != 0)) {
 			b->bytes = bytes;
 			return rc;
