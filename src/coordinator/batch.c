@@ -5,9 +5,9 @@
  *     items     ended │ top          │ below it     │ bottom
  *               0     lo             end            end            n
  *
- * Only the segment on top is ever written, so that what lies behind one another is written behind one another: the
- * order within keys survives every split. Items of the segment on top may change places only to bring those to its
- * front that will not be written again; a whole segment that fails by itself may be moved behind all others when they
+ * Only the segment on top is ever written, so that items are written in the order in which they lie here: the order
+ * within keys survives every split. Items of the segment on top may change places only to bring those to its
+ * front that will not be written again; a whole segment that fails by itself may be moved after all others when they
  * share no key.
  */
 #include "coordinator/coordinator.h"
@@ -25,7 +25,7 @@ void sl__batch_begin(struct sl__batch *b, size_t n)
 }
 
 /* Its items are not what they were: another idempotency key. */
-static void changed(struct sl__segment *s)
+static void forget_id(struct sl__segment *s)
 {
 	s->has_id = false;
 	s->tries = 0;
@@ -43,7 +43,7 @@ bool sl__batch_cut(struct sl__batch *b, size_t at)
 	assert(at > b->lo && at < sl__top(b)->end);
 	if (!b->small && b->n_segments == SL__SEGMENTS)
 		return false;
-	changed(sl__top(b));
+	forget_id(sl__top(b));
 	struct sl__segment part = *sl__top(b);
 	part.end = at;
 	b->segments[b->n_segments++] = part;
@@ -130,7 +130,7 @@ void sl__batch_sort(struct sl__batch *b, const uint8_t *outcomes, struct sl__que
 		return;
 	(void)collect(scratch + ended, items, outcomes, n, SL_SINK_AS_BATCH);
 	memcpy(items, scratch, n * sizeof(*items));
-	changed(sl__top(b));
+	forget_id(sl__top(b));
 }
 
 /* ---- lists ---- */
@@ -168,4 +168,54 @@ struct sl__batch *sl__batches_pop(struct sl__batches *list)
 	list->n--;
 	list->items -= b->n - b->lo;
 	return b;
+}
+
+/* ---- the heap: batches that wait for their next try, the earliest first ---- */
+
+static void heap_swap(struct sl__heap *h, size_t i, size_t j)
+{
+	struct sl__batch *b = h->at[i];
+	h->at[i] = h->at[j];
+	h->at[j] = b;
+}
+
+static void rise(struct sl__heap *h, size_t i)
+{
+	for (; i > 0 && h->at[i]->due_ns < h->at[(i - 1) / 2]->due_ns; i = (i - 1) / 2)
+		heap_swap(h, i, (i - 1) / 2);
+}
+
+void sl__heap_push(struct sl__heap *h, struct sl__batch *b)
+{
+	h->at[h->n++] = b;
+	h->items += b->n - b->lo;
+	rise(h, h->n - 1);
+}
+
+struct sl__batch *sl__heap_remove(struct sl__heap *h, size_t i)
+{
+	struct sl__batch *b = h->at[i];
+	h->at[i] = h->at[--h->n];
+	h->items -= b->n - b->lo;
+	if (i < h->n) {
+		/* The last one is here now: it may have to rise or to sink. */
+		rise(h, i);
+		for (;;) {
+			size_t least = i, left = 2 * i + 1, right = left + 1;
+			if (left < h->n && h->at[left]->due_ns < h->at[least]->due_ns)
+				least = left;
+			if (right < h->n && h->at[right]->due_ns < h->at[least]->due_ns)
+				least = right;
+			if (least == i)
+				break;
+			heap_swap(h, i, least);
+			i = least;
+		}
+	}
+	return b;
+}
+
+struct sl__batch *sl__heap_pop(struct sl__heap *h)
+{
+	return h->n > 0 ? sl__heap_remove(h, 0) : NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making the handle and taking it apart. */
+/* The handle of a coordinator: making its parts, starting its threads, freeing it. */
 #include <math.h>
 
 #include "coordinator/coordinator.h"
@@ -28,29 +28,6 @@ static void on_low(void *ctx)
 
 /* ---- parts ---- */
 
-static int make_queue(sl_coordinator *c, struct sl_err *err)
-{
-	bool marks = c->o.on_backpressure_high != NULL || c->o.on_backpressure_low != NULL ||
-		     c->o.rate_by_watermark == SL_ON;
-	static const enum sl__queue_overflow overflows[] = {
-		[SL_OVERFLOW_BLOCK] = SL__QUEUE_BLOCK,
-		[SL_OVERFLOW_DROP_OLDEST] = SL__QUEUE_DROP_OLDEST,
-		[SL_OVERFLOW_ERROR] = SL__QUEUE_ERROR,
-	};
-	struct sl__queue_opts opts = {.env = &c->env,
-				      .name = c->name,
-				      .capacity = (size_t)c->o.capacity,
-				      .max_bytes = c->o.max_bytes == INT64_MAX ? 0 : (size_t)c->o.max_bytes,
-				      .high_watermark = c->o.high_watermark,
-				      .low_watermark = c->o.low_watermark,
-				      .overflow = overflows[c->o.overflow_strategy],
-				      .on_high = marks ? on_high : NULL,
-				      .on_low = marks ? on_low : NULL,
-				      .on_drop = sl__on_drop,
-				      .ctx = c};
-	return sl__queue_new(&c->queue, &opts, err);
-}
-
 /* The rate is a bound in every second, not on average: what a full bucket holds, *chunk, and what flows into it in a
  * second are no more than the rate together. A twentieth in the bucket costs little of it. Few items go one by one at
  * equal distances, which costs nothing. The bucket is empty at first: many coordinators in a row, one for each file of
@@ -70,8 +47,30 @@ static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, size_t *c
 	return rc;
 }
 
-static int make_gates(sl_coordinator *c, struct sl_err *err)
+/* The queue, and what a batch passes before it is written. */
+static int make_queue_and_gates(sl_coordinator *c, struct sl_err *err)
 {
+	bool marks = c->o.on_backpressure_high != NULL || c->o.on_backpressure_low != NULL ||
+		     c->o.rate_by_watermark == SL_ON;
+	static const enum sl__queue_overflow overflows[] = {
+		[SL_OVERFLOW_BLOCK] = SL__QUEUE_BLOCK,
+		[SL_OVERFLOW_DROP_OLDEST] = SL__QUEUE_DROP_OLDEST,
+		[SL_OVERFLOW_ERROR] = SL__QUEUE_ERROR,
+	};
+	struct sl__queue_opts queue = {.env = &c->env,
+				       .name = c->name,
+				       .capacity = (size_t)c->o.capacity,
+				       .max_bytes = c->o.max_bytes == INT64_MAX ? 0 : (size_t)c->o.max_bytes,
+				       .high_watermark = c->o.high_watermark,
+				       .low_watermark = c->o.low_watermark,
+				       .overflow = overflows[c->o.overflow_strategy],
+				       .on_high = marks ? on_high : NULL,
+				       .on_low = marks ? on_low : NULL,
+				       .on_drop = sl__on_drop,
+				       .ctx = c};
+	int rc = sl__queue_new(&c->queue, &queue, err);
+	if (rc != 0)
+		return rc;
 	struct sl__breaker_opts breaker = {.env = &c->env,
 					   .consecutive_failures = c->o.breaker_failures == SL_UNLIMITED
 									   ? UINT32_MAX
@@ -79,38 +78,29 @@ static int make_gates(sl_coordinator *c, struct sl_err *err)
 					   .failure_rate = 2, /* never by the rate */
 					   .open_ms = c->o.breaker_open_ms,
 					   .open_max_ms = c->o.breaker_open_max_ms};
+	rc = sl__breaker_new(&c->breaker, &breaker, err);
+	if (rc != 0)
+		return rc;
 	struct sl__limiter_opts limiter = {.env = &c->env, .max = (uint32_t)c->o.workers_max};
-	int rc = sl__breaker_new(&c->breaker, &breaker, err);
-	if (rc == 0 && c->o.adaptive != SL_OFF)
-		rc = sl__limiter_new(&c->limiter, &limiter, err);
-	if (rc == 0)
-		rc = make_rate(c, c->o.rate_items, &c->rate_items, &c->chunk_items, err);
-	if (rc == 0 && c->rate_items != NULL)
+	rc = c->o.adaptive != SL_OFF ? sl__limiter_new(&c->limiter, &limiter, err) : 0;
+	if (rc != 0)
+		return rc;
+	rc = make_rate(c, c->o.rate_items, &c->rate_items, &c->chunk_items, err);
+	if (rc != 0)
+		return rc;
+	if (c->rate_items != NULL)
 		c->rate_unreduced = sl__tokens_rate(c->rate_items);
-	if (rc == 0)
-		rc = make_rate(c, c->o.rate_bytes, &c->rate_bytes, &c->chunk_bytes, err);
-	return rc;
+	return make_rate(c, c->o.rate_bytes, &c->rate_bytes, &c->chunk_bytes, err);
 }
 
-static int make_worker(sl_coordinator *c, struct sl__worker *w)
-{
-	w->c = c;
-	/* Zeroed: a view that never had a key or a position needs none written. */
-	w->items = sl__calloc(&c->env, c->batch_size, sizeof(*w->items));
-	w->outcomes = sl__alloc(&c->env, c->batch_size);
-	sl__prng_init(&w->prng, &c->env);
-	if (c->env.rand->fill(w->id, sizeof(w->id), c->env.rand_ctx) != 0)
-		for (size_t i = 0; i < sizeof(w->id); i += 8)
-			sl__put64(w->id + i, sl__prng_next(&w->prng));
-	return w->items != NULL && w->outcomes != NULL ? 0 : SL_ENOMEM;
-}
-
-static int make_batches(sl_coordinator *c) SL_NO_TSA
+/* Batches, keys and workers. */
+static int make_memory(sl_coordinator *c) SL_NO_TSA
 {
 	c->n_batches = (size_t)c->o.workers_max + (size_t)c->o.retry_batches;
 	c->batches = sl__calloc(&c->env, c->n_batches, sizeof(*c->batches));
 	c->heap.at = sl__calloc(&c->env, c->n_batches + SL__SMALL_BATCHES, sizeof(*c->heap.at));
-	if (c->batches == NULL || c->heap.at == NULL)
+	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof(*c->workers));
+	if (c->batches == NULL || c->heap.at == NULL || c->workers == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < c->n_batches; i++) {
 		struct sl__batch *b = &c->batches[i];
@@ -120,44 +110,26 @@ static int make_batches(sl_coordinator *c) SL_NO_TSA
 			return SL_ENOMEM;
 		sl__batches_append(&c->free, b);
 	}
+	int rc = c->o.per_key_order == SL_ON ? sl__keys_init(c) : 0;
+	if (rc != 0)
+		return rc;
+	for (int32_t i = 0; i < c->o.workers_max; i++) {
+		struct sl__worker *w = &c->workers[i];
+		w->c = c;
+		/* Zeroed: a view that never had a key or a position needs none written. */
+		w->items = sl__calloc(&c->env, c->batch_size, sizeof(*w->items));
+		w->outcomes = sl__alloc(&c->env, c->batch_size);
+		if (w->items == NULL || w->outcomes == NULL)
+			return SL_ENOMEM;
+		sl__prng_init(&w->prng, &c->env);
+		if (c->env.rand->fill(w->id, sizeof(w->id), c->env.rand_ctx) != 0)
+			for (size_t k = 0; k < sizeof(w->id); k += 8)
+				sl__put64(w->id + k, sl__prng_next(&w->prng));
+	}
 	return 0;
 }
 
-static int make_memory(sl_coordinator *c, struct sl_err *err)
-{
-	int rc = make_batches(c);
-	if (rc == 0 && c->o.per_key_order == SL_ON)
-		rc = sl__keys_init(c);
-	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof(*c->workers));
-	if (c->workers == NULL)
-		rc = SL_ENOMEM;
-	for (int32_t i = 0; i < c->o.workers_max && rc == 0; i++)
-		rc = make_worker(c, &c->workers[i]);
-	return rc == 0 ? 0 : sl_err_set(err, rc, "coordinator: no memory");
-}
-
-static int start_threads(sl_coordinator *c, struct sl_err *err)
-{
-	int rc = sl__thread_start(&c->keeper, c->name, sl__coordinator_keep, c);
-	if (rc != 0)
-		return sl__thread_error(err, rc, "keeper", c->name);
-	c->keeper_runs = true;
-	return sl__pool_start(&c->pool, &c->env, c->name, (unsigned)c->o.workers_max, sl__worker_main, NULL, c, err);
-}
-
 /* ---- new and free ---- */
-
-/* The largest item that every place it may have to go to can take. */
-static size_t largest_item(const struct sl_coordinator_opts *o)
-{
-	uint64_t max = SL_MIN((uint64_t)o->max_bytes, SL__QUEUE_BYTES_MAX);
-	bool bytes = o->item_kind == SL_ITEM_BYTES;
-	if (bytes && o->dead_letters != NULL)
-		max = SL_MIN(max, (uint64_t)64 << 20);
-	if (bytes && (o->wal != NULL || o->spill_wal != NULL))
-		max = SL_MIN(max, SL_WAL_MAX_PAYLOAD - 296); /* version, four numbers, a hash, a key */
-	return (size_t)max;
-}
 
 static void set_up(sl_coordinator *c) SL_NO_TSA
 {
@@ -170,7 +142,13 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	sl__fork_guard_init(&c->guard);
 	c->batch_size = (size_t)c->o.batch_size;
 	c->batch_bytes = (size_t)c->o.batch_bytes;
-	c->item_max = largest_item(&c->o);
+	/* The largest item that every place it may have to go to accepts. */
+	uint64_t item_max = SL_MIN((uint64_t)c->o.max_bytes, SL__QUEUE_BYTES_MAX);
+	if (c->o.item_kind == SL_ITEM_BYTES && c->o.dead_letters != NULL)
+		item_max = SL_MIN(item_max, (uint64_t)64 << 20);
+	if (c->o.item_kind == SL_ITEM_BYTES && (c->o.wal != NULL || c->o.spill_wal != NULL))
+		item_max = SL_MIN(item_max, SL_WAL_MAX_PAYLOAD - 296); /* version, four numbers, a hash, a key */
+	c->item_max = (size_t)item_max;
 	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
 	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
 	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;
@@ -184,8 +162,15 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	c->scale_quiet = c->o.workers_min < c->o.workers_max;
 }
 
-static void free_memory(sl_coordinator *c)
+/* Half-built handles too; no thread runs. */
+static void take_apart(sl_coordinator *c)
 {
+	sl__coordinator_metrics_detach(c);
+	sl__queue_free(c->queue);
+	sl__breaker_free(c->breaker);
+	sl__limiter_free(c->limiter);
+	sl__tokens_free(c->rate_items);
+	sl__tokens_free(c->rate_bytes);
 	for (int32_t i = 0; c->workers != NULL && i < c->o.workers_max; i++) {
 		sl__free(&c->env, c->workers[i].items);
 		sl__free(&c->env, c->workers[i].outcomes);
@@ -200,18 +185,6 @@ static void free_memory(sl_coordinator *c)
 	sl__free(&c->env, c->keys.buckets);
 	sl__free(&c->env, c->name);
 	sl__free(&c->env, c->target);
-}
-
-/* Half-built handles too; no thread runs. */
-static void take_apart(sl_coordinator *c)
-{
-	sl__coordinator_metrics_detach(c);
-	sl__queue_free(c->queue);
-	sl__breaker_free(c->breaker);
-	sl__limiter_free(c->limiter);
-	sl__tokens_free(c->rate_items);
-	sl__tokens_free(c->rate_bytes);
-	free_memory(c);
 	sl__fork_guard_fini(&c->guard);
 	sl__cond_fini(&c->work);
 	sl__cond_fini(&c->park);
@@ -223,32 +196,29 @@ static void take_apart(sl_coordinator *c)
 	sl__free(&env, c);
 }
 
-static int copy_texts(sl_coordinator *c, struct sl_err *err)
+static int build(sl_coordinator *c, struct sl_err *err)
 {
 	const char *target = c->o.target;
 	if (target == NULL && c->sink.ops->target != NULL)
 		target = c->sink.ops->target(c->sink.ctx);
 	c->name = sl__strdup(&c->env, c->o.name != NULL ? c->o.name : "coordinator");
 	c->target = sl__strdup(&c->env, target != NULL ? target : c->sink.ops->name);
-	return c->name != NULL && c->target != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
-}
-
-static int build(sl_coordinator *c, struct sl_err *err)
-{
-	int rc = copy_texts(c, err);
-	if (rc == 0)
-		rc = make_memory(c, err);
-	if (rc == 0)
-		rc = make_queue(c, err);
-	if (rc == 0)
-		rc = make_gates(c, err);
-	if (rc == 0)
-		rc = sl__coordinator_metrics_attach(c, err);
-	if (rc == 0)
-		rc = start_threads(c, err);
-	if (rc == 0)
-		rc = sl__durable_start(c, err);
-	return rc;
+	if (c->name == NULL || c->target == NULL || make_memory(c) != 0)
+		return sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
+	int rc = make_queue_and_gates(c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__coordinator_metrics_attach(c, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__thread_start(&c->keeper, c->name, sl__coordinator_keep, c);
+	if (rc != 0)
+		return sl__thread_error(err, rc, "keeper", c->name);
+	c->keeper_runs = true;
+	rc = sl__pool_start(&c->pool, &c->env, c->name, (unsigned)c->o.workers_max, sl__worker_main, NULL, c, err);
+	if (rc != 0)
+		return rc;
+	return sl__durable_start(c, err);
 }
 
 int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink, const struct sl_coordinator_opts *opts,

@@ -4,11 +4,12 @@
  * breaker, the limiter and the token buckets have their own, taken inside of mu or without it, never around it. Sinks,
  * callbacks, logs and dead letters are called without a lock.
  *
- *     submit.c  item.c    what goes into the queue          worker.c  pick.c   who takes which batch when
- *     batch.c   heap.c    batches, segments, their order    write.c   gate.c   one write, and what a failure means
- *     bury.c              dead letters                      settle.c           how items end; flush
- *     keeper.c  scale.c   time and the number of workers    stop.c             the end
- *     keys.c              order within keys                 durable.c          the logs
+ *     coordinator.c  options.c   the handle and its options        pick.c             workers, and who takes which batch
+ *     submit.c  item.c           what goes into the queue          write.c   gate.c   one write, and what a failure means
+ *     batch.c                    batches, segments, their order    settle.c           how items end; dead letters; flush
+ *     keeper.c                   time and the number of workers    stop.c             the end
+ *     keys.c                     order within keys                 durable.c          the logs
+ *     health.c                   state and metrics
  *
  * Invariants, under mu:
  *  C1  accepted (the queue's pushed) = written + dead + dropped + returned + queue depth + outside; outside is what was
@@ -80,9 +81,10 @@ struct sl__box {
 
 /* Make the item that goes into the queue. SL_ENOMEM; SL_ETOOBIG; SL_EINVAL. */
 SL_MUST_CHECK int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
-/* The same for what comes out of a log: always a box. The pointer is the box's from then on. */
-SL_MUST_CHECK int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
-SL_MUST_CHECK int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out);
+/* The same, always as a box: with a copy of `bytes` bytes after it, or for pointer items with `pointer`, which is the
+ * box's from then on. */
+SL_MUST_CHECK int sl__item_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
+			       struct sl__queue_item *out);
 /* Free what make allocated; not the user's pointer. For a submit that failed. */
 void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q);
 /* The user's view of an item. */
@@ -90,7 +92,7 @@ struct sl_item sl__item_view(const struct sl__queue_item *q);
 /* Its bytes, for a log or a letter; *out lives until the next call on this thread. */
 SL_MUST_CHECK int sl__item_bytes(const sl_coordinator *c, const struct sl_item *item, const void **out, size_t *len);
 /* Call its done callback. */
-void sl__item_tell(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err);
+void sl__item_call_done(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err);
 /* Free it; keep: but not the user's pointer. */
 void sl__item_free(const sl_coordinator *c, const struct sl__queue_item *q, bool keep);
 
@@ -101,7 +103,7 @@ static inline struct sl__box *sl__box_of(const struct sl__queue_item *q)
 
 /* ---- batches ---- */
 
-/* Items that are written together. The segments of a batch lie behind one another; the one on top begins at lo. */
+/* Items that are written together. The segments of a batch follow one another; the one on top begins at lo. */
 struct sl__segment {
 	size_t end;        /* index after its last item */
 	uint32_t attempts; /* writes that its items were part of */
@@ -169,14 +171,14 @@ static inline bool sl__batch_has_room(const struct sl__batch *b)
 void sl__batch_halve(struct sl__batch *b);
 /* Move the segment on top to the bottom: what else there is goes first. The order of items changes. */
 void sl__batch_set_aside(struct sl__batch *b);
-/* Put item k of the segment on top alone into a dead segment on top of it; what came before k and what comes behind it
- * are segments of their own while there is room. */
+/* Put item k of the segment on top alone into a dead segment on top of it; what came before k and what comes after it
+ * are separate segments while there is room. */
 void sl__batch_isolate(struct sl__batch *b, size_t k);
 /* Sort the segment on top by its outcomes (outcomes[0] is item lo, and all are known): those written first, then those
  * that are poison, then the rest, each in order. Returns their numbers. scratch has room for the segment. */
 void sl__batch_sort(struct sl__batch *b, const uint8_t *outcomes, struct sl__queue_item *scratch, size_t *written,
 		    size_t *poison);
-/* The first n items of the segment on top are a dead segment of their own. */
+/* The first n items of the segment on top become a separate dead segment. */
 void sl__batch_kill(struct sl__batch *b, size_t n);
 
 void sl__batches_append(struct sl__batches *list, struct sl__batch *b);
@@ -224,7 +226,7 @@ struct sl__keys {
 	struct sl__box **buckets; /* first boxes of keys */
 	size_t n_buckets;         /* a power of two */
 	struct sl__box *ready, *ready_last;
-	size_t n_aside; /* items that wait behind their key */
+	size_t n_aside; /* items that wait for their key */
 	uint64_t seed;  /* of the hash: a sender must not choose who shares a bucket */
 };
 
@@ -284,13 +286,13 @@ struct sl_coordinator {
 	uint64_t turns;           /* writes that have begun */
 	uint64_t successes;       /* writes that got something into the target */
 	int64_t failing_since_ns; /* no write has since; 0: the last one did */
-	bool nudged;              /* a worker was woken and has not looked yet */
+	bool nudged;              /* a worker was woken and has not checked yet */
 
 	int64_t keeper_until_ns; /* its deadline */
 	int64_t scale_at_ns;     /* when the number of workers is checked next; SL_FOREVER: none */
-	bool scale_quiet;        /* nothing happens; the next batch makes it look again. Never set without scaling */
-	int64_t pressed_ns;      /* more workers were needed since; 0: are not */
-	int64_t window_ns;       /* n_busy was never above peak_busy since */
+	bool scale_quiet;   /* nothing happens; the next batch starts the checks again. Never set without scaling */
+	int64_t pressed_ns; /* more workers were needed since; 0: are not */
+	int64_t window_ns;  /* n_busy was never above peak_busy since */
 	uint32_t peak_busy;
 
 	uint64_t written, dead, dropped, returned, spilled;
@@ -309,7 +311,7 @@ struct sl_coordinator {
 	bool stopped;        /* stop has given an answer */
 };
 
-/* ---- options.c, metrics.c ---- */
+/* ---- options.c, health.c ---- */
 SL_MUST_CHECK int sl__coordinator_options(struct sl_coordinator_opts *out, const struct sl_coordinator_opts *opts,
 					  const sl_sink *sink, struct sl_err *err);
 SL_MUST_CHECK int sl__coordinator_metrics_attach(sl_coordinator *c, struct sl_err *err);
@@ -321,14 +323,10 @@ void sl__coordinator_metrics_detach(sl_coordinator *c);
  * allow it. */
 int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu);
 int64_t sl__poppable_at(const sl_coordinator *c) SL_REQUIRES(c->mu);
-/* Something has changed: wake whom that concerns. */
+/* Something has changed: wake the threads that it concerns. */
 void sl__stir(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* Wake a worker that waits, for work or for items. */
 void sl__wake_worker(sl_coordinator *c) SL_REQUIRES(c->mu);
-/* The next batch for w, which is counted as busy from then on; waits for it. NULL: leave. */
-struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu);
-/* Sleep until one more worker is needed. */
-void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The worker gives a batch out of its hands. */
 void sl__put_free(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 void sl__put_held(sl_coordinator *c, struct sl__batch *b, bool first) SL_REQUIRES(c->mu);
@@ -337,9 +335,10 @@ void sl__put_left(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 /* An empty batch that no worker has. */
 void sl__batch_done(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 
-/* ---- worker.c, write.c, gate.c, bury.c ---- */
+/* The thread of a worker. */
 void sl__worker_main(unsigned index, void *ctx);
-void sl__worker_detach(struct sl__worker *w);
+
+/* ---- write.c, gate.c ---- */
 /* What became of a step with a batch. */
 enum sl__step {
 	SL__STEP_ON = 0,  /* continue with it */
@@ -347,8 +346,6 @@ enum sl__step {
 };
 /* Write the segment on top. Called and returns with mu held. */
 enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
-/* Put the dead segment on top into the dead letters. Called and returns with mu held. */
-enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
 
 struct sl__permits {
 	struct sl__breaker_permit breaker;
@@ -379,6 +376,8 @@ static inline bool sl__is_late(const sl_coordinator *c, struct sl__batch *b)
 
 /* ---- settle.c ---- */
 
+/* Put the dead segment on top into the dead letters. Called and returns with mu held. */
+enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
 /* Items lo to hi of b end: callbacks and memory (without the lock), marks in the log, counts. A batch without keys is
  * settled for flush when all of it has ended. */
 void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
@@ -387,13 +386,9 @@ void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi,
 void sl__count_ended(sl_coordinator *c, uint64_t n, enum sl_item_end end) SL_REQUIRES(c->mu);
 /* n items from place `first` on have ended, for flush. */
 void sl__settle(sl_coordinator *c, uint64_t first, uint64_t n, bool returned) SL_REQUIRES(c->mu);
-/* With keys: n items of a batch have ended. */
-void sl__free_keys(sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool returned) SL_REQUIRES(c->mu);
 /* All of b has ended. */
 void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_REQUIRES(c->mu);
 sl__queue_drop_fn sl__on_drop;
-/* Release all flushers that are left. */
-void sl__flush_closed(sl_coordinator *c) SL_REQUIRES(c->mu);
 
 /* What has not ended, and where it is. */
 struct sl__tally {
@@ -404,7 +399,7 @@ struct sl__tally sl__tally(sl_coordinator *c) SL_REQUIRES(c->mu);
 
 /* ---- keys.c ---- */
 SL_MUST_CHECK int sl__keys_init(sl_coordinator *c);
-/* Sort what b has out of the queue: items that must wait behind their key go aside, the others are its one segment. */
+/* Sort what b has out of the queue: items that must wait for their key go aside, the others are its one segment. */
 void sl__keys_admit(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
 /* Fill the empty batch b with what waits for ready keys; there are some. */
 void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu);
@@ -434,20 +429,17 @@ void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *item
 /* Append up to 64 items that are in no log to spill_wal; all or none. */
 SL_MUST_CHECK int sl__durable_spill(sl_coordinator *c, const struct sl__queue_item *items, size_t n,
 				    struct sl_err *err);
-void *sl__feeder_main(void *arg);
 /* Records that the logs have pending. */
 SL_MUST_CHECK int sl__durable_pending(const sl_coordinator *c, uint64_t *n, struct sl_err *err);
 /* Milliseconds until deadline_ns, rounded up. */
 int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns);
 
-/* ---- keeper.c, scale.c ---- */
+/* ---- keeper.c ---- */
 void *sl__coordinator_keep(void *arg);
 /* The keeper sleeps longer than it should: wake it. */
 void sl__keeper_check(sl_coordinator *c) SL_REQUIRES(c->mu);
 /* The limiter's limit now. */
 void sl__refresh_limit(sl_coordinator *c) SL_REQUIRES(c->mu);
-void sl__refresh_breaker(sl_coordinator *c) SL_REQUIRES(c->mu);
-void sl__scale(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu);
 /* Something began to happen. */
 void sl__scale_begin(sl_coordinator *c) SL_REQUIRES(c->mu);
 

@@ -93,16 +93,6 @@ static int get_record(const void *payload, size_t n, struct sl_item *out)
 
 /* ---- marks ---- */
 
-static void mark(const sl_coordinator *c, sl_wal *log, uint64_t first, uint64_t last, bool sent)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int rc = sent ? sl_wal_mark_sent(log, first, last, &err) : sl_wal_mark_failed(log, first, last, &err);
-	if (rc != 0)
-		sl__log(&c->env, SL_LOG_WARN, "coordinator",
-			"items are not marked in the log; they may be written again", SL__F_STR("name", c->name),
-			SL__F_U64("first", first), SL__F_U64("last", last), SL__F_STR("error", err.msg));
-}
-
 void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool sent)
 {
 	for (size_t i = 0, next; i < n; i = next) {
@@ -116,7 +106,15 @@ void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *item
 			if (more == NULL || more->log != box->log || more->sequence != last + 1)
 				break;
 		}
-		mark(c, box->log, box->sequence, last, sent);
+		struct sl_err err = SL_ERR_INIT;
+		uint64_t first = box->sequence;
+		int rc = sent ? sl_wal_mark_sent(box->log, first, last, &err)
+			      : sl_wal_mark_failed(box->log, first, last, &err);
+		if (rc != 0)
+			sl__log(&c->env, SL_LOG_WARN, "coordinator",
+				"failed to mark items in the log; they may be written again",
+				SL__F_STR("name", c->name), SL__F_U64("first", first), SL__F_U64("last", last),
+				SL__F_STR("error", err.msg));
 	}
 }
 
@@ -127,11 +125,11 @@ struct chunk {
 	struct sl_wal_span spans[APPEND_ITEMS];
 	size_t ends[APPEND_ITEMS]; /* of the records in bytes */
 	struct sl__buf bytes;
-	size_t n;
+	size_t n, n_pushed;
 };
 
 /* Make items and their records ready; stops at the first that cannot be, with why. */
-static int make_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n)
+static int fill_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n)
 {
 	int rc = 0;
 	sl__buf_clear(&k->bytes);
@@ -154,66 +152,50 @@ static int make_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *
 	return rc;
 }
 
-static int append_chunk(sl_coordinator *c, sl_wal *log, struct chunk *k, size_t *durable)
+/* Append a chunk to the log, then push it; k->n_pushed of its items went in. */
+static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n, int64_t timeout_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
+	k->n_pushed = 0;
+	/* A queue that is full, and that this submit does not wait for, is refused before it costs a flush. */
+	if (c->o.overflow_strategy == SL_OVERFLOW_ERROR ||
+	    (c->o.overflow_strategy == SL_OVERFLOW_BLOCK && timeout_ms == 0)) {
+		struct sl__queue_stats s;
+		sl__queue_stats(c->queue, &s);
+		if (s.depth >= s.capacity)
+			return SL_EFULL;
+	}
+	int refused = fill_chunk(c, k, items, n), rc = 0;
 	uint64_t first = 0;
-	*durable = 0;
-	int rc = sl_wal_append_many(log, k->spans, k->n, &first, durable, &err);
-	if (rc == 0)
-		*durable = k->n;
-	else
-		sl__log(&c->env, SL_LOG_WARN, "coordinator", "the log took no more", SL__F_STR("name", c->name),
+	size_t durable = 0;
+	if (k->n > 0)
+		rc = sl_wal_append_many(c->o.wal, k->spans, k->n, &first, &durable, &err);
+	if (rc != 0)
+		sl__log(&c->env, SL_LOG_WARN, "coordinator", "append to the log failed", SL__F_STR("name", c->name),
 			SL__F_STR("error", err.msg));
-	for (size_t i = 0; i < *durable; i++) {
+	else
+		durable = k->n;
+	for (size_t i = 0; i < durable; i++) {
 		struct sl__box *box = k->q[i].ptr;
-		box->log = log;
+		box->log = c->o.wal;
 		box->sequence = first + i;
 	}
-	return rc;
-}
-
-/* D1. Returns what the caller hears. */
-static int take_back(sl_coordinator *c, const struct chunk *k, size_t from, size_t durable, int rc)
-{
-	struct sl_err err = SL_ERR_INIT;
-	if (from >= durable)
-		return rc;
-	sl__durable_mark(c, &k->q[from], durable - from, false);
-	int synced = sl_wal_sync(c->o.wal, &err);
-	if (synced == 0)
-		return rc;
-	sl__log(&c->env, SL_LOG_ERROR, "coordinator", "items that were refused may still be written after a restart",
-		SL__F_STR("name", c->name), SL__F_U64("items", durable - from), SL__F_STR("error", err.msg));
-	return synced;
-}
-
-static bool no_room(const sl_coordinator *c, int64_t timeout_ms)
-{
-	struct sl__queue_stats s;
-	if (c->o.overflow_strategy == SL_OVERFLOW_DROP_OLDEST ||
-	    (c->o.overflow_strategy == SL_OVERFLOW_BLOCK && timeout_ms != 0))
-		return false;
-	sl__queue_stats(c->queue, &s);
-	return s.depth >= s.capacity;
-}
-
-static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n, int64_t timeout_ms,
-			size_t *pushed)
-{
-	size_t durable = 0;
-	*pushed = 0;
-	if (no_room(c, timeout_ms))
-		return SL_EFULL; /* before it costs a flush */
-	int refused = make_chunk(c, k, items, n), rc = 0;
-	if (k->n > 0)
-		rc = append_chunk(c, c->o.wal, k, &durable);
-	if (durable > 0) {
-		int full = sl__queue_push_many(c->queue, k->q, durable, timeout_ms, pushed);
-		if (full != 0)
-			rc = take_back(c, k, *pushed, durable, full);
+	int full = durable > 0 ? sl__queue_push_many(c->queue, k->q, durable, timeout_ms, &k->n_pushed) : 0;
+	if (full != 0)
+		rc = full;
+	/* D1 */
+	if (full != 0 && k->n_pushed < durable) {
+		sl__durable_mark(c, &k->q[k->n_pushed], durable - k->n_pushed, false);
+		int synced = sl_wal_sync(c->o.wal, &err);
+		if (synced != 0) {
+			sl__log(&c->env, SL_LOG_ERROR, "coordinator",
+				"items that were refused may still be written after a restart",
+				SL__F_STR("name", c->name), SL__F_U64("items", durable - k->n_pushed),
+				SL__F_STR("error", err.msg));
+			rc = synced;
+		}
 	}
-	for (size_t i = *pushed; i < k->n; i++)
+	for (size_t i = k->n_pushed; i < k->n; i++)
 		sl__item_unmake(c, &k->q[i]);
 	return rc != 0 ? rc : refused;
 }
@@ -227,10 +209,9 @@ int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n,
 	int rc = 0;
 	sl__buf_init(&k->bytes, &c->env);
 	while (rc == 0 && *accepted < n) {
-		size_t pushed;
 		int64_t ms = timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms;
-		rc = submit_chunk(c, k, items + *accepted, n - *accepted, ms, &pushed);
-		*accepted += pushed;
+		rc = submit_chunk(c, k, items + *accepted, n - *accepted, ms);
+		*accepted += k->n_pushed;
 	}
 	sl__buf_fini(&k->bytes);
 	sl__free(&c->env, k);
@@ -259,10 +240,10 @@ struct feed {
 	uint64_t fed, strange;
 };
 
-static int make_item(const sl_coordinator *c, struct sl_item *item, struct sl__queue_item *q)
+static int box_record(const sl_coordinator *c, struct sl_item *item, struct sl__queue_item *q)
 {
 	if (c->o.item_kind == SL_ITEM_BYTES)
-		return sl__item_box_bytes(c, item, q);
+		return sl__item_box(c, item, NULL, item->len, q);
 	void *pointer = NULL;
 	size_t len = 0;
 	int rc = c->o.item_decode(item->data, item->len, &pointer, &len, c->o.item_ctx);
@@ -270,7 +251,7 @@ static int make_item(const sl_coordinator *c, struct sl_item *item, struct sl__q
 		return SL_EDATA;
 	item->data = pointer;
 	item->len = len;
-	rc = sl__item_box_pointer(c, item, q);
+	rc = sl__item_box(c, item, pointer, 0, q);
 	if (rc != 0 && c->o.item_free != NULL)
 		c->o.item_free(pointer, c->o.item_ctx);
 	return rc;
@@ -283,9 +264,9 @@ static bool wait_for_memory(sl_coordinator *c)
 	int64_t until_ns = sl__deadline_ns(&c->env, MEMORY_WAIT_MS);
 	while (!c->halted && !c->unfed && sl__wait(&c->env, &c->fed, &c->mu, until_ns))
 		continue;
-	bool go_on = !c->halted && !c->unfed;
+	bool more_time = !c->halted && !c->unfed;
 	sl__unlock(&c->mu);
-	return go_on;
+	return more_time;
 }
 
 static int feed_one(const struct sl_wal_record *record, void *ctx)
@@ -299,7 +280,7 @@ static int feed_one(const struct sl_wal_record *record, void *ctx)
 		return 0;
 	int rc = get_record(record->payload, record->payload_len, &item);
 	struct sl_item original = item;
-	while (rc == 0 && (rc = make_item(c, &item, &q)) == SL_ENOMEM && wait_for_memory(c)) {
+	while (rc == 0 && (rc = box_record(c, &item, &q)) == SL_ENOMEM && wait_for_memory(c)) {
 		item = original;
 		rc = 0;
 	}
@@ -328,17 +309,17 @@ static void feed_log(sl_coordinator *c, sl_wal *log)
 		return;
 	int rc = sl_wal_iterate(log, 0, feed_one, &f, &err);
 	if (rc != 0 && rc != SL_ECLOSED)
-		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "the log could not be read to its end",
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "failed to read the log to its end",
 			SL__F_STR("name", c->name), SL__F_STR("error", err.msg));
 	if (f.strange > 0)
-		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "records of the log are not items; they stay there",
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "records of the log are not items; left in the log",
 			SL__F_STR("name", c->name), SL__F_U64("records", f.strange));
 	if (f.fed > 0)
-		sl__log(&c->env, SL_LOG_INFO, "coordinator", "items of an earlier run are queued",
+		sl__log(&c->env, SL_LOG_INFO, "coordinator", "queued items of an earlier run",
 			SL__F_STR("name", c->name), SL__F_U64("items", f.fed));
 }
 
-void *sl__feeder_main(void *arg)
+static void *feeder_main(void *arg)
 {
 	sl_coordinator *c = arg;
 	feed_log(c, c->o.spill_wal);
@@ -351,22 +332,18 @@ void *sl__feeder_main(void *arg)
 	return NULL;
 }
 
-static int count_pending(sl_wal *log, uint64_t *n, struct sl_err *err)
-{
-	struct sl_wal_stats s = {.struct_size = sizeof(s)};
-	if (log == NULL)
-		return 0;
-	int rc = sl_wal_get_stats(log, &s, err);
-	if (rc == 0)
-		*n += s.pending;
-	return rc;
-}
-
 int sl__durable_pending(const sl_coordinator *c, uint64_t *n, struct sl_err *err)
 {
+	sl_wal *const logs[] = {c->o.wal, c->o.spill_wal};
 	*n = 0;
-	int rc = count_pending(c->o.wal, n, err);
-	return rc != 0 ? rc : count_pending(c->o.spill_wal, n, err);
+	for (size_t i = 0; i < SL_COUNT(logs); i++) {
+		struct sl_wal_stats s = {.struct_size = sizeof(s)};
+		int rc = logs[i] != NULL ? sl_wal_get_stats(logs[i], &s, err) : 0;
+		if (rc != 0)
+			return rc;
+		*n += s.pending;
+	}
+	return 0;
 }
 
 int sl__durable_start(sl_coordinator *c, struct sl_err *err)
@@ -376,7 +353,7 @@ int sl__durable_start(sl_coordinator *c, struct sl_err *err)
 	if (rc != 0 || pending == 0)
 		return rc;
 	atomic_store(&c->feeding, true);
-	rc = sl__thread_start(&c->feeder, c->name, sl__feeder_main, c);
+	rc = sl__thread_start(&c->feeder, c->name, feeder_main, c);
 	if (rc != 0)
 		return sl__thread_error(err, rc, "feeder", c->name);
 	c->feeder_runs = true;

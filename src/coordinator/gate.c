@@ -19,7 +19,7 @@
 
 #define PROBE_MS 30000 /* the breaker's default */
 
-void sl__refresh_breaker(sl_coordinator *c) SL_REQUIRES(c->mu)
+static void refresh_breaker(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	struct sl__breaker_permit permit;
 	int64_t retry_ns = SL_FOREVER;
@@ -52,22 +52,29 @@ static int take_tokens(sl_coordinator *c, sl__tokens *t, size_t n) SL_REQUIRES(c
 	return rc;
 }
 
-/* For each item and byte. An item above the chunk goes alone and pays for all of its bytes. A batch that has paid and
- * is held all the same pays again: those that a breaker has collected would go all together when it closes. */
-static int pay(sl_coordinator *c, size_t items, size_t bytes) SL_REQUIRES(c->mu)
+enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
+	SL_REQUIRES(c->mu)
 {
-	if (SL_LIKELY(c->rate_items == NULL && c->rate_bytes == NULL))
-		return 0;
-	int rc = take_tokens(c, c->rate_items, items);
-	return rc != 0 ? rc : take_tokens(c, c->rate_bytes, bytes);
-}
-
-static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__permits *permits) SL_REQUIRES(c->mu)
-{
+	/* Pay for each item and byte. An item above the chunk goes alone and pays for all of its bytes. A batch that has
+	 * paid and is held all the same pays again: those that a breaker has collected would go all together when it
+	 * closes. */
+	int rc = take_tokens(c, c->rate_items, sl__top(b)->end - b->lo);
+	if (rc == 0)
+		rc = take_tokens(c, c->rate_bytes, bytes);
+	if (SL_UNLIKELY(rc != 0 || c->halted)) {
+		sl__put_left(c, b);
+		return SL__STEP_GONE;
+	}
+	if (SL_UNLIKELY(sl__is_late(c, b))) {
+		/* Its last call: a few writes that no breaker waits for. Without a permit there is no report. */
+		*permits = (struct sl__permits){.limited = false};
+		return SL__STEP_ON;
+	}
 	bool closed = c->state == SL__BREAKER_CLOSED;
 	if (sl__breaker_try_acquire(c->breaker, &permits->breaker, NULL) != 0) {
-		sl__refresh_breaker(c);
-		return false;
+		refresh_breaker(c);
+		sl__put_held(c, b, true);
+		return SL__STEP_GONE;
 	}
 	if (SL_UNLIKELY(!closed)) {
 		c->state = sl__breaker_state(c->breaker);
@@ -77,33 +84,10 @@ static bool pass_breaker(sl_coordinator *c, struct sl__batch *b, struct sl__perm
 		b->probes = false;
 		c->probing--;
 	}
-	return true;
-}
-
-enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t bytes, struct sl__permits *permits)
-	SL_REQUIRES(c->mu)
-{
-	if (pay(c, sl__top(b)->end - b->lo, bytes) != 0) {
-		sl__put_left(c, b);
-		return SL__STEP_GONE;
-	}
-	if (SL_UNLIKELY(c->halted)) {
-		sl__put_left(c, b);
-		return SL__STEP_GONE;
-	}
-	if (SL_UNLIKELY(sl__is_late(c, b))) {
-		/* Its last call: a few writes that no breaker waits for. Without a permit there is no report. */
-		*permits = (struct sl__permits){.limited = false};
-		return SL__STEP_ON;
-	}
-	if (!pass_breaker(c, b, permits)) {
-		sl__put_held(c, b, true);
-		return SL__STEP_GONE;
-	}
 	permits->limited = c->limiter != NULL;
 	if (permits->limited && sl__limiter_try_acquire(c->limiter) != 0) {
 		(void)sl__breaker_report(c->breaker, permits->breaker, SL__BREAKER_NEUTRAL);
-		sl__refresh_breaker(c);
+		refresh_breaker(c);
 		sl__refresh_limit(c);
 		sl__put_held(c, b, true);
 		return SL__STEP_GONE;
@@ -111,42 +95,26 @@ enum sl__step sl__gate_enter(sl_coordinator *c, struct sl__batch *b, size_t byte
 	return SL__STEP_ON;
 }
 
-static enum sl__breaker_outcome breaker_outcome(int rc, enum sl_err_class error_class, bool alone)
-{
-	if (rc == 0)
-		return SL__BREAKER_OK;
-	if (alone)
-		return SL__BREAKER_NEUTRAL;
-	switch (error_class) {
-	case SL_CLASS_TRANSIENT:
-		return SL__BREAKER_FAILED;
-	case SL_CLASS_FATAL:
-		return SL__BREAKER_FATAL;
-	case SL_CLASS_NONE:
-	case SL_CLASS_THROTTLED:
-	case SL_CLASS_POISON:
-	default:
-		return SL__BREAKER_NEUTRAL;
-	}
-}
-
-static enum sl__limiter_outcome limiter_outcome(int rc, enum sl_err_class error_class, bool alone)
-{
-	if (rc == 0)
-		return SL__LIMITER_OK;
-	bool struggles = error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED;
-	return struggles && !alone ? SL__LIMITER_FAILED : SL__LIMITER_NEUTRAL;
-}
-
 void sl__gate_leave(sl_coordinator *c, const struct sl__permits *permits, int rc, enum sl_err_class error_class,
 		    bool alone) SL_REQUIRES(c->mu)
 {
 	bool closed = c->state == SL__BREAKER_CLOSED;
-	(void)sl__breaker_report(c->breaker, permits->breaker, breaker_outcome(rc, error_class, alone));
+	/* The table above. */
+	enum sl__breaker_outcome breaker = rc == 0 ? SL__BREAKER_OK : SL__BREAKER_NEUTRAL;
+	enum sl__limiter_outcome limiter = rc == 0 ? SL__LIMITER_OK : SL__LIMITER_NEUTRAL;
+	if (rc != 0 && !alone) {
+		if (error_class == SL_CLASS_TRANSIENT)
+			breaker = SL__BREAKER_FAILED;
+		else if (error_class == SL_CLASS_FATAL)
+			breaker = SL__BREAKER_FATAL;
+		if (error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED)
+			limiter = SL__LIMITER_FAILED;
+	}
+	(void)sl__breaker_report(c->breaker, permits->breaker, breaker);
 	if (permits->limited)
-		sl__limiter_release(c->limiter, limiter_outcome(rc, error_class, alone));
+		sl__limiter_release(c->limiter, limiter);
 	if (SL_UNLIKELY(rc != 0 || !closed)) {
-		sl__refresh_breaker(c);
+		refresh_breaker(c);
 		sl__refresh_limit(c);
 		sl__stir(c);
 	}

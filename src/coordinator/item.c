@@ -4,9 +4,8 @@
  */
 #include "coordinator/coordinator.h"
 
-/* Copies the bytes after the box, or stores the pointer. */
-static int make_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
-		    struct sl__queue_item *out)
+int sl__item_box(const sl_coordinator *c, const struct sl_item *in, const void *pointer, size_t bytes,
+		 struct sl__queue_item *out)
 {
 	if (in->key_len > UINT8_MAX || (in->key == NULL && in->key_len > 0))
 		return SL_EINVAL;
@@ -19,36 +18,33 @@ static int make_box(const sl_coordinator *c, const struct sl_item *in, const voi
 				.done = in->done,
 				.done_ctx = in->done_ctx,
 				.key_len = (uint8_t)in->key_len};
-	char *behind = box->tail + in->key_len;
+	char *after = box->tail + in->key_len;
 	if (in->key_len > 0)
 		memcpy(box->tail, in->key, in->key_len);
 	if (bytes > 0)
-		memcpy(behind, in->data, bytes);
-	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : behind;
+		memcpy(after, in->data, bytes);
+	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : after;
 	*out = sl__queue_item(box, in->len, SL__ITEM_BOX);
 	return 0;
 }
 
-static int make_block(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
+int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
 {
-	void *block = NULL;
-	if (in->len > 0) {
-		block = sl__alloc(&c->env, in->len);
-		if (block == NULL)
+	if (in->len > c->item_max)
+		return SL_ETOOBIG;
+	bool boxed = c->boxes || in->key_len > 0 || in->position != 0 || in->range.end != 0 || in->done != NULL;
+	if (c->o.item_kind == SL_ITEM_BYTES) {
+		if (boxed)
+			return sl__item_box(c, in, NULL, in->len, out);
+		void *block = in->len > 0 ? sl__alloc(&c->env, in->len) : NULL;
+		if (in->len > 0 && block == NULL)
 			return SL_ENOMEM;
-		memcpy(block, in->data, in->len);
+		if (in->len > 0)
+			memcpy(block, in->data, in->len);
+		*out = sl__queue_item(block, in->len, SL__ITEM_BLOCK);
+		return 0;
 	}
-	*out = sl__queue_item(block, in->len, SL__ITEM_BLOCK);
-	return 0;
-}
-
-static bool needs_box(const sl_coordinator *c, const struct sl_item *in)
-{
-	return c->boxes || in->key_len > 0 || in->position != 0 || in->range.end != 0 || in->done != NULL;
-}
-
-static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
-{
+	/* A pointer, or the user's copy of what it points to. */
 	void *mine = (void *)(uintptr_t)in->data;
 	if (c->o.item_copy != NULL) {
 		mine = c->o.item_copy(in->data, in->len, c->o.item_ctx);
@@ -56,29 +52,10 @@ static int make_pointer(const sl_coordinator *c, const struct sl_item *in, struc
 			return SL_ENOMEM;
 	}
 	*out = sl__queue_item(mine, in->len, SL__ITEM_RAW);
-	int rc = needs_box(c, in) ? make_box(c, in, mine, 0, out) : 0;
+	int rc = boxed ? sl__item_box(c, in, mine, 0, out) : 0;
 	if (rc != 0 && c->o.item_copy != NULL && c->o.item_free != NULL)
 		c->o.item_free(mine, c->o.item_ctx);
 	return rc;
-}
-
-int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
-{
-	if (in->len > c->item_max)
-		return SL_ETOOBIG;
-	if (c->o.item_kind == SL_ITEM_POINTERS)
-		return make_pointer(c, in, out);
-	return needs_box(c, in) ? make_box(c, in, NULL, in->len, out) : make_block(c, in, out);
-}
-
-int sl__item_box_bytes(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
-{
-	return make_box(c, in, NULL, in->len, out);
-}
-
-int sl__item_box_pointer(const sl_coordinator *c, const struct sl_item *in, struct sl__queue_item *out)
-{
-	return make_box(c, in, in->data, 0, out);
 }
 
 void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q)
@@ -114,7 +91,7 @@ int sl__item_bytes(const sl_coordinator *c, const struct sl_item *item, const vo
 	return 0;
 }
 
-void sl__item_tell(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err)
+void sl__item_call_done(const struct sl__queue_item *q, enum sl_item_end end, const struct sl_err *err)
 {
 	const struct sl__box *box = sl__box_of(q);
 	if (box != NULL && box->done != NULL)

@@ -54,14 +54,6 @@ int sl__keys_init(sl_coordinator *c)
 
 /* ---- into a batch, or aside ---- */
 
-static void append(struct sl__box *first, struct sl__box *box)
-{
-	box->prev = first->key_state.last;
-	box->next = NULL;
-	box->prev->next = box;
-	first->key_state.last = box;
-}
-
 /* true: it goes with b. */
 static bool admit(sl_coordinator *c, struct sl__batch *b, struct sl__box *box) SL_REQUIRES(c->mu)
 {
@@ -74,7 +66,10 @@ static bool admit(sl_coordinator *c, struct sl__batch *b, struct sl__box *box) S
 		return true;
 	}
 	struct sl__key *key = &first->key_state;
-	append(first, box);
+	box->prev = key->last;
+	box->next = NULL;
+	box->prev->next = box;
+	key->last = box;
 	if (key->holder == b) {
 		assert(key->n_aside == 0); /* all of b came out of the queue just now (K2) */
 		key->n_held++;
@@ -99,17 +94,6 @@ void sl__keys_admit(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 }
 
 /* ---- ready keys ---- */
-
-static void make_ready(sl_coordinator *c, struct sl__box *first) SL_REQUIRES(c->mu)
-{
-	first->key_state.holder = NULL;
-	first->key_state.ready_next = NULL;
-	if (c->keys.ready == NULL)
-		c->keys.ready = first;
-	else
-		c->keys.ready_last->key_state.ready_next = first;
-	c->keys.ready_last = first;
-}
 
 static struct sl__queue_item item_of(struct sl__box *box)
 {
@@ -138,18 +122,27 @@ void sl__keys_take_ready(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->
 
 /* ---- out again ---- */
 
-/* The first box of its key goes: its state moves to the next one, or the key with it (K4). */
-static void move_state(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu)
+/* Take box out of its key's list. When it is the first, the key's state moves to the next one, or the key goes with it
+ * (K4). Returns the key's first box after that, NULL: none. */
+static struct sl__box *unlink_box(sl_coordinator *c, struct sl__box *first, struct sl__box *box) SL_REQUIRES(c->mu)
 {
+	if (first->key_state.last == box)
+		first->key_state.last = box->prev;
+	if (box->next != NULL)
+		box->next->prev = box->prev;
+	if (box->prev != NULL) {
+		box->prev->next = box->next;
+		return first;
+	}
 	struct sl__box **at = place_of(c, box, box->key_state.hash);
 	assert(*at == box);
-	if (box->next == NULL) {
+	if (box->next != NULL) {
+		box->next->key_state = box->key_state;
+		*at = box->next;
+	} else {
 		*at = box->key_state.chain;
-		return;
 	}
-	box->next->key_state = box->key_state;
-	box->next->prev = NULL;
-	*at = box->next;
+	return box->next;
 }
 
 static struct sl__box *first_of(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu)
@@ -162,22 +155,19 @@ void sl__keys_end(sl_coordinator *c, struct sl__box *box) SL_REQUIRES(c->mu)
 	if (box->key_len == 0)
 		return;
 	struct sl__box *first = first_of(c, box);
-	struct sl__key *key = &first->key_state;
-	assert(key->n_held > 0);
-	key->n_held--;
-	if (key->last == box)
-		key->last = box->prev;
-	if (box->prev == NULL) {
-		struct sl__box *next = box->next;
-		move_state(c, box);
-		first = next;
-	} else {
-		box->prev->next = box->next;
-		if (box->next != NULL)
-			box->next->prev = box->prev;
-	}
-	if (first != NULL && first->key_state.n_held == 0)
-		make_ready(c, first);
+	assert(first->key_state.n_held > 0);
+	first->key_state.n_held--;
+	first = unlink_box(c, first, box);
+	if (first == NULL || first->key_state.n_held > 0)
+		return;
+	/* The key is free, and others wait: it is ready for a batch (K3). */
+	first->key_state.holder = NULL;
+	first->key_state.ready_next = NULL;
+	if (c->keys.ready == NULL)
+		c->keys.ready = first;
+	else
+		c->keys.ready_last->key_state.ready_next = first;
+	c->keys.ready_last = first;
 }
 
 void sl__keys_moved(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
@@ -203,26 +193,6 @@ bool sl__keys_shared(const struct sl__batch *b)
 
 /* ---- stop ---- */
 
-/* The last box that waits in this bucket, out of its list. */
-static struct sl__box *detach_aside(sl_coordinator *c, struct sl__box *first) SL_REQUIRES(c->mu)
-{
-	struct sl__box *box = first;
-	for (size_t i = 0; i < first->key_state.n_held; i++)
-		box = box->next;
-	first->key_state.n_aside--;
-	c->keys.n_aside--;
-	if (first->key_state.last == box)
-		first->key_state.last = box->prev;
-	if (box->prev == NULL) {
-		move_state(c, box);
-		return box;
-	}
-	box->prev->next = box->next;
-	if (box->next != NULL)
-		box->next->prev = box->prev;
-	return box;
-}
-
 size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t max) SL_REQUIRES(c->mu)
 {
 	size_t n = 0;
@@ -234,7 +204,14 @@ size_t sl__keys_take_aside(sl_coordinator *c, struct sl__queue_item *out, size_t
 				at = &(*at)->key_state.chain;
 				continue;
 			}
-			out[n++] = item_of(detach_aside(c, *at));
+			/* The first box of this key that no batch holds. */
+			struct sl__box *first = *at, *box = first;
+			for (size_t k = 0; k < first->key_state.n_held; k++)
+				box = box->next;
+			first->key_state.n_aside--;
+			c->keys.n_aside--;
+			(void)unlink_box(c, first, box);
+			out[n++] = item_of(box);
 		}
 	}
 	return n;

@@ -12,7 +12,7 @@
 #define CAPACITY_MAX ((int64_t)1 << 32)
 #define NAME_MAX_BYTES 200 /* a dead letter's source has 255 */
 
-static void fill_sizes(struct sl_coordinator_opts *o)
+static void fill_defaults(struct sl_coordinator_opts *o)
 {
 	o->capacity = sl__or_default(o->capacity, 10000);
 	o->workers = (int32_t)sl__or_default(o->workers, 4);
@@ -26,10 +26,7 @@ static void fill_sizes(struct sl_coordinator_opts *o)
 		o->max_bytes = INT64_MAX;
 	if (o->batch_bytes == SL_UNLIMITED)
 		o->batch_bytes = INT64_MAX;
-}
-
-static void fill_workers(struct sl_coordinator_opts *o)
-{
+	/* workers */
 	if (o->workers_min == 0 && o->workers_max == 0)
 		o->workers_min = o->workers_max = o->workers;
 	else if (o->workers_min == 0)
@@ -39,10 +36,7 @@ static void fill_workers(struct sl_coordinator_opts *o)
 	o->scale_up_ms = sl__or_default(o->scale_up_ms, 100);
 	o->scale_down_ms = sl__or_default(o->scale_down_ms, 5000);
 	o->retry_batches = (int32_t)sl__or_default(o->retry_batches, SL_MAX(2 * o->workers_max, 4));
-}
-
-static void fill_target(struct sl_coordinator_opts *o)
-{
+	/* the target */
 	o->breaker_failures = (int32_t)sl__or_default(o->breaker_failures, 5);
 	o->breaker_open_max_ms = sl__or_default(o->breaker_open_max_ms, SL_MAX(o->breaker_open_ms, 30000));
 	o->breaker_open_ms = sl__or_default(o->breaker_open_ms, SL_MIN(1000, o->breaker_open_max_ms));
@@ -53,7 +47,7 @@ static void fill_target(struct sl_coordinator_opts *o)
 		o->classify_retryable = sl_default_retry_classifier;
 }
 
-static int check_sizes(const struct sl_coordinator_opts *o, struct sl_err *err)
+static int check_values(const struct sl_coordinator_opts *o, struct sl_err *err)
 {
 	const struct sl__range rows[] = {
 		{"capacity", o->capacity, 1, CAPACITY_MAX},
@@ -76,19 +70,16 @@ static int check_sizes(const struct sl_coordinator_opts *o, struct sl_err *err)
 		{"rate_by_watermark", o->rate_by_watermark, SL_DEFAULT, SL_OFF},
 	};
 	int rc = sl__check_ranges("coordinator", rows, SL_COUNT(rows), err);
-	if (rc == 0 && o->give_up_after_ms != SL_UNLIMITED &&
-	    (o->give_up_after_ms < 1 || o->give_up_after_ms > SPAN_MAX_MS))
-		rc = sl_err_set(err, SL_EINVAL,
-				"coordinator: give_up_after_ms is %lld; give 1 to %lld, or SL_UNLIMITED",
-				(long long)o->give_up_after_ms, (long long)SPAN_MAX_MS);
-	if (rc == 0 && o->breaker_failures < 1 && o->breaker_failures != SL_UNLIMITED)
-		rc = sl_err_set(err, SL_EINVAL, "coordinator: breaker_failures is %d; give 1 or more, or SL_UNLIMITED",
-				(int)o->breaker_failures);
-	return rc;
-}
-
-static int check_rates(const struct sl_coordinator_opts *o, struct sl_err *err)
-{
+	if (rc != 0)
+		return rc;
+	if (o->give_up_after_ms != SL_UNLIMITED && (o->give_up_after_ms < 1 || o->give_up_after_ms > SPAN_MAX_MS))
+		return sl_err_set(err, SL_EINVAL,
+				  "coordinator: give_up_after_ms is %lld; give 1 to %lld, or SL_UNLIMITED",
+				  (long long)o->give_up_after_ms, (long long)SPAN_MAX_MS);
+	if (o->breaker_failures < 1 && o->breaker_failures != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL,
+				  "coordinator: breaker_failures is %d; give 1 or more, or SL_UNLIMITED",
+				  (int)o->breaker_failures);
 	/* Written so that a NaN is refused too. */
 	if (o->rate_items != 0 && !(o->rate_items >= 1e-6 && o->rate_items <= 1e9))
 		return sl_err_set(err, SL_EINVAL, "coordinator: rate_items is %g; give 0.000001 to 10^9 a second",
@@ -143,15 +134,13 @@ int sl__coordinator_options(struct sl_coordinator_opts *out, const struct sl_coo
 	sl__opts_copy(&o, sizeof(o), opts);
 	given = o.retry_policy;
 	int rc = check_parts(&o, sink, err);
-	fill_sizes(&o);
-	fill_workers(&o);
-	fill_target(&o);
-	if (rc == 0)
-		rc = check_sizes(&o, err);
-	if (rc == 0)
-		rc = check_rates(&o, err);
-	if (rc == 0)
-		rc = sl_retry_resolve(&o.retry_policy, &given, SL_RETRY_COORDINATOR, err);
+	if (rc != 0)
+		return rc;
+	fill_defaults(&o);
+	rc = check_values(&o, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_retry_resolve(&o.retry_policy, &given, SL_RETRY_COORDINATOR, err);
 	if (rc == 0)
 		*out = o;
 	return rc;

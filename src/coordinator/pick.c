@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who takes which batch, when. A worker takes what waits already (held for the breaker or the limiter, then what is due
+ * The workers: who takes which batch, when. A worker takes what waits already (held for the breaker or the limiter, then what is due
  * in the heap, then what waited for its key) before it takes new items out of the queue.
  *
  *     breaker     a waiting batch                       new items
- *     closed      at once, or when due                  while fewer than retry_batches wait
+ *     closed      immediately, or when due                  while fewer than retry_batches wait
  *     not closed  one at a time, from probe_ns on       one at a time, from probe_ns on, while a batch is free
  *
  * and never more than the limiter allows. Probes take turns, a waiting batch and new items, and among waiting batches
  * the one whose last write is longest ago: batches that fail by themselves cannot keep the breaker open for others.
- * takeable_at and poppable_at say from when on that holds, so that the worker that looks, the one that sleeps and the
- * keeper that wakes it agree.
+ * takeable_at and poppable_at return from when on that holds, so that the worker that checks, the one that sleeps and
+ * the keeper that wakes it agree.
  */
 #include "coordinator/coordinator.h"
 
@@ -25,16 +25,6 @@ static bool room_for_a_batch(const sl_coordinator *c) SL_REQUIRES(c->mu)
 static bool a_key_is_ready(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	return SL_UNLIKELY(c->keys.ready != NULL) && room_for_a_batch(c);
-}
-
-static bool something_waits(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	return c->held.first != NULL || c->heap.n > 0 || a_key_is_ready(c);
-}
-
-static int64_t at_the_limit(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	return c->limit_next_ns;
 }
 
 /* When a waiting batch is tried for the last time, whatever the breaker says. */
@@ -55,22 +45,17 @@ static int64_t next_expiry(const sl_coordinator *c) SL_REQUIRES(c->mu)
 	return at;
 }
 
-/* From when on a waiting batch may be written. */
-static int64_t writable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	int64_t at = c->held.first != NULL || a_key_is_ready(c) ? NOW : c->heap.at[0]->due_ns;
-	if (c->state == SL__BREAKER_CLOSED)
-		return at;
-	return c->probing > 0 ? SL_FOREVER : SL_MAX(at, c->probe_ns);
-}
-
 int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	if (c->halted || !something_waits(c))
+	bool ready = c->held.first != NULL || a_key_is_ready(c);
+	if (c->halted || (!ready && c->heap.n == 0))
 		return SL_FOREVER;
 	if (c->n_busy >= c->limit)
-		return at_the_limit(c);
-	return SL_MIN(writable_at(c), next_expiry(c));
+		return c->limit_next_ns;
+	int64_t at = ready ? NOW : c->heap.at[0]->due_ns;
+	if (c->state != SL__BREAKER_CLOSED)
+		at = c->probing > 0 ? SL_FOREVER : SL_MAX(at, c->probe_ns);
+	return SL_MIN(at, next_expiry(c));
 }
 
 int64_t sl__poppable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -82,7 +67,7 @@ int64_t sl__poppable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED) ? !room_for_a_batch(c) : c->free.first == NULL)
 		return SL_FOREVER;
 	if (c->n_busy + c->n_popping >= c->limit)
-		return at_the_limit(c);
+		return c->limit_next_ns;
 	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED))
 		return NOW;
 	return c->probing > 0 || c->n_popping > 0 ? SL_FOREVER : c->probe_ns;
@@ -96,7 +81,7 @@ void sl__wake_worker(sl_coordinator *c) SL_REQUIRES(c->mu)
 	else if (c->n_popping > 0)
 		sl__queue_interrupt(c->queue);
 	else
-		c->nudged = false; /* all are busy: they look when they are done */
+		c->nudged = false; /* all are busy: they check when they are done */
 }
 
 void sl__stir(sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -111,14 +96,9 @@ void sl__stir(sl_coordinator *c) SL_REQUIRES(c->mu)
 	sl__keeper_check(c);
 }
 
-static int64_t now_ns(const sl_coordinator *c)
-{
-	return sl__mono_ns(&c->env);
-}
-
 static bool reached(const sl_coordinator *c, int64_t at)
 {
-	return at == NOW || (at != SL_FOREVER && now_ns(c) >= at);
+	return at == NOW || (at != SL_FOREVER && sl__mono_ns(&c->env) >= at);
 }
 
 /* ---- batches taken by a worker, and put back ---- */
@@ -219,60 +199,40 @@ void sl__put_left(sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 	sl__batches_append(&c->left, b);
 }
 
-static struct sl__batch *remove_held(sl_coordinator *c, struct sl__batch *wanted) SL_REQUIRES(c->mu)
-{
-	struct sl__batches rest = {0};
-	for (struct sl__batch *b; (b = sl__batches_pop(&c->held)) != NULL;)
-		if (b != wanted)
-			sl__batches_append(&rest, b);
-	c->held = rest;
-	return wanted;
-}
-
-/* One whose time is up. */
-static struct sl__batch *take_expired(sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	struct sl__batch *found = NULL;
-	if (!reached(c, next_expiry(c)))
-		return NULL;
-	for (struct sl__batch *b = c->held.first; b != NULL && found == NULL; b = b->next)
-		if (reached(c, expires_ns(c, b)))
-			found = remove_held(c, b);
-	for (size_t i = 0; i < c->heap.n && found == NULL; i++)
-		if (reached(c, expires_ns(c, c->heap.at[i])))
-			found = sl__heap_remove(&c->heap, i);
-	c->n_big_waiting -= !found->small;
-	return found;
-}
-
-/* What was held, what is due, what waited for its key. With the breaker not closed, whatever was written longest ago.
- */
-static struct sl__batch *take_next(sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	struct sl__batch *b = c->held.first;
-	bool due = c->heap.n > 0 && reached(c, c->heap.at[0]->due_ns);
-	bool rotate = c->state != SL__BREAKER_CLOSED && b != NULL && due;
-	if (b != NULL && !(rotate && c->heap.at[0]->turn < b->turn))
-		b = sl__batches_pop(&c->held);
-	else
-		b = due ? sl__heap_pop(&c->heap) : NULL;
-	if (b != NULL) {
-		c->n_big_waiting -= !b->small;
-		return b;
-	}
-	b = sl__batches_pop(&c->free);
-	sl__keys_take_ready(c, b);
-	b->loops = true;
-	return b;
-}
-
+/* A batch that waits: one whose time is up, what was held, what is due, what waited for its key. With the breaker not
+ * closed, whatever was written longest ago. NULL: none may be taken now. */
 static struct sl__batch *take_waiting(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
+	struct sl__batch *b = NULL;
 	if (!reached(c, sl__takeable_at(c)))
 		return NULL;
-	struct sl__batch *b = take_expired(c);
-	if (b == NULL)
-		b = take_next(c);
+	if (reached(c, next_expiry(c))) {
+		struct sl__batches rest = {0};
+		for (struct sl__batch *h; (h = sl__batches_pop(&c->held)) != NULL;)
+			if (b == NULL && reached(c, expires_ns(c, h)))
+				b = h;
+			else
+				sl__batches_append(&rest, h);
+		c->held = rest;
+		for (size_t i = 0; i < c->heap.n && b == NULL; i++)
+			if (reached(c, expires_ns(c, c->heap.at[i])))
+				b = sl__heap_remove(&c->heap, i);
+	}
+	if (b == NULL) {
+		bool due = c->heap.n > 0 && reached(c, c->heap.at[0]->due_ns);
+		bool rotate = c->state != SL__BREAKER_CLOSED && due;
+		if (c->held.first != NULL && !(rotate && c->heap.at[0]->turn < c->held.first->turn))
+			b = sl__batches_pop(&c->held);
+		else if (due)
+			b = sl__heap_pop(&c->heap);
+	}
+	if (b != NULL) {
+		c->n_big_waiting -= !b->small;
+	} else {
+		b = sl__batches_pop(&c->free);
+		sl__keys_take_ready(c, b);
+		b->loops = true;
+	}
 	take_up(c, b);
 	c->probe_new = true;
 	sl__stir(c); /* another one may be due for another worker */
@@ -281,18 +241,13 @@ static struct sl__batch *take_waiting(sl_coordinator *c) SL_REQUIRES(c->mu)
 
 /* ---- out of the queue ---- */
 
-/* Nothing is in flight: whatever comes is written at once. One popper watches out for that; the others sleep until a
- * batch is full or old, so that a storm of submits does not wake them for nothing. */
-static int64_t linger_of(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	return c->n_busy == 0 && c->n_at_once == 0 ? 0 : c->o.flush_interval_ms;
-}
-
-static struct sl__batch *pop(sl_coordinator *c) SL_REQUIRES(c->mu)
+static struct sl__batch *pop_batch(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	struct sl__batch *b = sl__batches_pop(&c->free);
 	assert(b != NULL); /* C2 */
-	int64_t linger_ms = linger_of(c);
+	/* Nothing is in flight: whatever comes is written immediately. One popper watches out for that; the others sleep
+	 * until a batch is full or old, so that a storm of submits does not wake them for nothing. */
+	int64_t linger_ms = c->n_busy == 0 && c->n_at_once == 0 ? 0 : c->o.flush_interval_ms;
 	bool at_once = linger_ms == 0;
 	size_t n;
 	c->n_popping++;
@@ -329,72 +284,99 @@ static struct sl__batch *pop(sl_coordinator *c) SL_REQUIRES(c->mu)
 
 /* ---- waiting ---- */
 
-static void wait_for_work(sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	c->n_idle++;
-	/* With keys one worker takes out of the queue, and the others sleep here (K2). It may have begun to wait for a
-	 * full batch while one of them wrote; nothing is in flight any more, so that it must take what comes at once.
-	 */
-	if (SL_UNLIKELY(sl__has_keys(c)) && c->n_popping > 0 && c->n_busy == 0 && c->n_at_once == 0)
-		sl__queue_interrupt(c->queue);
-	sl__keeper_check(c);
-	(void)sl__wait(&c->env, &c->work, &c->mu, SL_FOREVER);
-	c->n_idle--;
-}
-
-void sl__wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu)
+/* Sleep until one more worker is needed. */
+static void wait_parked(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	while (c->running >= c->target_workers && !c->quit)
 		(void)sl__wait(&c->env, &c->park, &c->mu, SL_FOREVER);
 	c->running++;
 }
 
-/* Not needed for now: give the lane back and sleep until needed. */
-static void park(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
+static void detach_worker(struct sl__worker *w)
 {
-	c->running--;
-	sl__stir(c);
-	/* The popper that took items at once may have been this one: let another one look again. */
-	if (c->n_popping > 0 && c->n_at_once == 0)
-		sl__queue_interrupt(c->queue);
-	sl__unlock(&c->mu);
-	sl__worker_detach(w);
-	sl__lock(&c->mu);
-	sl__wait_parked(c);
+	const sl_sink *sink = &w->c->sink;
+	if (w->attached && sink->ops->detach != NULL)
+		sink->ops->detach(sink->ctx, w->lane);
+	w->attached = false;
 }
 
-/* The breaker is not closed, and it is the turn of new items to probe. */
-static bool new_items_are_next(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	struct sl__queue_stats s;
-	if (SL_LIKELY(c->state == SL__BREAKER_CLOSED) || !c->probe_new || !reached(c, sl__poppable_at(c)))
-		return false;
-	sl__queue_stats(c->queue, &s);
-	return s.depth > 0;
-}
-
-struct sl__batch *sl__pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
+/* The next batch for w, which is counted as busy from then on; waits for it. NULL: leave. */
+static struct sl__batch *pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIRES(c->mu)
 {
 	while (!c->quit) {
-		struct sl__batch *b;
+		struct sl__batch *b = NULL;
 		c->nudged = false;
 		if (SL_UNLIKELY(c->running > c->target_workers)) {
-			park(c, w);
+			/* Not needed for now: give the lane back and sleep until needed. */
+			c->running--;
+			sl__stir(c);
+			/* The popper that took items at once may have been this one: let another one check again. */
+			if (c->n_popping > 0 && c->n_at_once == 0)
+				sl__queue_interrupt(c->queue);
+			sl__unlock(&c->mu);
+			detach_worker(w);
+			sl__lock(&c->mu);
+			wait_parked(c);
 			continue;
 		}
 		if (SL_UNLIKELY(c->limit_next_ns != SL_FOREVER))
 			sl__refresh_limit(c);
-		b = new_items_are_next(c) ? pop(c) : NULL;
+		/* The breaker is not closed, and it is the turn of new items to probe. */
+		if (SL_UNLIKELY(c->state != SL__BREAKER_CLOSED) && c->probe_new && reached(c, sl__poppable_at(c))) {
+			struct sl__queue_stats s;
+			sl__queue_stats(c->queue, &s);
+			b = s.depth > 0 ? pop_batch(c) : NULL;
+		}
 		if (b == NULL)
 			b = take_waiting(c);
 		if (b == NULL && reached(c, sl__poppable_at(c))) {
-			b = pop(c);
+			b = pop_batch(c);
 			if (b == NULL)
 				continue;
 		}
 		if (b != NULL)
 			return b;
-		wait_for_work(c);
+		c->n_idle++;
+		/* With keys one worker takes out of the queue, and the others sleep here (K2). It may have begun to wait
+		 * for a full batch while one of them wrote; nothing is in flight any more, so that it must take what
+		 * comes immediately. */
+		if (SL_UNLIKELY(sl__has_keys(c)) && c->n_popping > 0 && c->n_busy == 0 && c->n_at_once == 0)
+			sl__queue_interrupt(c->queue);
+		sl__keeper_check(c);
+		(void)sl__wait(&c->env, &c->work, &c->mu, SL_FOREVER);
+		c->n_idle--;
 	}
 	return NULL;
+}
+
+/* ---- the thread of a worker ---- */
+
+/* Write segment after segment until nothing is left of the batch, or it has to wait. */
+static void work_on(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	while (b->n_segments > 0) {
+		if (SL_UNLIKELY(c->halted)) {
+			sl__put_left(c, b);
+			return;
+		}
+		enum sl__step step = SL_UNLIKELY(sl__top(b)->dead) ? sl__bury(c, w, b) : sl__write(c, w, b);
+		if (step == SL__STEP_GONE)
+			return;
+	}
+	sl__settle_batch(c, b, false);
+	sl__put_free(c, b);
+}
+
+void sl__worker_main(unsigned index, void *ctx)
+{
+	sl_coordinator *c = ctx;
+	struct sl__worker *w = &c->workers[index];
+	struct sl__batch *b;
+	sl__lock(&c->mu);
+	if (index >= c->n_first)
+		wait_parked(c);
+	while ((b = pick(c, w)) != NULL)
+		work_on(c, w, b);
+	sl__unlock(&c->mu);
+	detach_worker(w);
 }

@@ -2,6 +2,9 @@
 /*
  * How items end, and who waits for that.
  *
+ * dead letters: an item counts as dead only when its letter is durable. While the dead letters refuse it, the batch
+ * waits, with backoff and without an end to the attempts, and nothing is lost.
+ *
  * flush: everything that has ended so far went into the queue before now, so of the N items that went in, N - ended are
  * what flush waits for. Each end with a place below N counts one down. That needs no record of which have ended, only
  * the place of each one in the queue's order: a batch out of the queue is a range of places.
@@ -48,17 +51,6 @@ void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_
 		sl__settle(c, b->first, b->total, returned);
 }
 
-/* With keys: they are free for others, and each item settles by itself, since a batch is no range of places. */
-void sl__free_keys(sl_coordinator *c, const struct sl__queue_item *items, size_t n, bool returned) SL_REQUIRES(c->mu)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct sl__box *box = items[i].ptr;
-		sl__keys_end(c, box);
-		sl__settle(c, box->at, 1, returned);
-	}
-	sl__stir(c);
-}
-
 void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
 		   const struct sl_err *err) SL_REQUIRES(c->mu)
 {
@@ -67,11 +59,17 @@ void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi,
 		if (c->logs)
 			sl__durable_mark(c, &b->items[lo], hi - lo, end == SL_ITEM_WRITTEN);
 		for (size_t i = lo; i < hi; i++)
-			sl__item_tell(&b->items[i], end, err);
+			sl__item_call_done(&b->items[i], end, err);
 		if (sl__has_keys(c)) {
 			sl__lock(&c->mu);
 			sl__count_ended(c, hi - lo, end);
-			sl__free_keys(c, &b->items[lo], hi - lo, false);
+			/* The keys are free for others. Each item settles separately: a batch is no range of places. */
+			for (size_t i = lo; i < hi; i++) {
+				struct sl__box *box = b->items[i].ptr;
+				sl__keys_end(c, box);
+				sl__settle(c, box->at, 1, false);
+			}
+			sl__stir(c);
 			sl__unlock(&c->mu);
 		}
 		for (size_t i = lo; i < hi; i++)
@@ -90,7 +88,7 @@ void sl__on_drop(const struct sl__queue_item *q, uint64_t position, void *ctx)
 		c->o.drop_callback(&item, c->o.drop_ctx);
 	if (c->logs)
 		sl__durable_mark(c, q, 1, false);
-	sl__item_tell(q, SL_ITEM_DROPPED, NULL);
+	sl__item_call_done(q, SL_ITEM_DROPPED, NULL);
 	sl__item_free(c, q, false);
 	sl__lock(&c->mu);
 	sl__count_ended(c, 1, SL_ITEM_DROPPED);
@@ -108,22 +106,73 @@ struct sl__tally sl__tally(sl_coordinator *c) SL_REQUIRES(c->mu)
 	return t;
 }
 
+/* ---- dead letters ---- */
+
+/* Without the lock. 0: the item is where people can find it. */
+static int bury_one(const sl_coordinator *c, const struct sl__batch *b, const struct sl__queue_item *q,
+		    uint32_t attempts, struct sl_err *err)
+{
+	struct sl_item item = sl__item_view(q);
+	if (c->o.dead_letters != NULL) {
+		struct sl_dlq_letter letter = {.source = c->name,
+					       .position = item.position,
+					       .error = b->err.msg,
+					       .code = b->err.code,
+					       .error_class = b->err.error_class,
+					       .attempts = attempts,
+					       .first_failed_ms = b->first_failed_ms,
+					       .last_failed_ms = b->last_failed_ms,
+					       .target = c->target};
+		int rc = sl__item_bytes(c, &item, &letter.item, &letter.item_len);
+		if (rc != 0)
+			return sl_err_set(err, rc, "item_encode failed: %s", sl_err_text(rc));
+		rc = sl_dlq_put(c->o.dead_letters, &letter, NULL, err);
+		if (rc != 0)
+			return rc;
+	}
+	if (c->o.on_dead != NULL)
+		c->o.on_dead(&item, &b->err, attempts, c->o.dead_ctx);
+	return 0;
+}
+
+enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
+{
+	uint32_t attempts = sl__top(b)->attempts;
+	while (b->lo < sl__top(b)->end) {
+		struct sl_err err = SL_ERR_INIT;
+		if (c->halted) {
+			sl__put_left(c, b);
+			return SL__STEP_GONE;
+		}
+		sl__unlock(&c->mu);
+		int rc = bury_one(c, b, &b->items[b->lo], attempts, &err);
+		if (rc != 0) {
+			sl_counter_add(c->metrics.worker_errors, 1);
+			sl__log(&c->env, SL_LOG_ERROR, "coordinator", "the dead letters refused an item; it waits",
+				SL__F_STR("name", c->name), SL__F_STR("error", err.msg));
+		}
+		sl__lock(&c->mu);
+		if (rc == 0) {
+			sl__end_items(c, b, b->lo, b->lo + 1, SL_ITEM_DEAD, &b->err);
+			b->lo++;
+			b->letter_tries = 0;
+			continue;
+		}
+		c->last_error = err;
+		if (b->letter_tries != UINT32_MAX)
+			b->letter_tries++;
+		int64_t delay_ms = sl__retry_delay_ms(&c->o.retry_policy, b->letter_tries, &w->prng);
+		if (c->halted)
+			sl__put_left(c, b);
+		else
+			sl__put_heap(c, b, sl__deadline_ns(&c->env, delay_ms));
+		return SL__STEP_GONE;
+	}
+	sl__batch_pop(b);
+	return SL__STEP_ON;
+}
+
 /* ---- flush ---- */
-
-static void unlist(sl_coordinator *c, struct sl__flusher *f) SL_REQUIRES(c->mu)
-{
-	struct sl__flusher **at = &c->flushers;
-	while (*at != f)
-		at = &(*at)->next;
-	*at = f->next;
-}
-
-void sl__flush_closed(sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	for (struct sl__flusher *f = c->flushers; f != NULL; f = f->next)
-		f->closed = true;
-	sl__broadcast(&c->settled);
-}
 
 int sl_coordinator_flush(sl_coordinator *c, int64_t timeout_ms)
 {
@@ -142,7 +191,10 @@ int sl_coordinator_flush(sl_coordinator *c, int64_t timeout_ms)
 	sl__queue_flush(c->queue);
 	while (f.left > 0 && !f.closed && in_time)
 		in_time = sl__wait(&c->env, &c->settled, &c->mu, deadline_ns);
-	unlist(c, &f);
+	struct sl__flusher **at = &c->flushers;
+	while (*at != &f)
+		at = &(*at)->next;
+	*at = f.next;
 	sl__unlock(&c->mu);
 	return f.closed ? SL_ECLOSED : f.left > 0 ? SL_ETIMEDOUT : 0;
 }

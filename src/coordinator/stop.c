@@ -50,11 +50,6 @@ static bool at_rest(sl_coordinator *c) SL_REQUIRES(c->mu)
 	return c->n_busy == 0 && c->n_popping == 0 && t.outside == t.waiting;
 }
 
-static bool can_return(const sl_coordinator *c)
-{
-	return c->o.wal != NULL || c->o.spill_wal != NULL || c->o.on_returned != NULL;
-}
-
 static void wait_until(sl_coordinator *c, bool (*holds)(sl_coordinator *c), int64_t deadline_ns) SL_REQUIRES(c->mu)
 {
 	while (!holds(c))
@@ -65,19 +60,6 @@ static void wait_until(sl_coordinator *c, bool (*holds)(sl_coordinator *c), int6
 static bool fed(sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	return !atomic_load(&c->feeding);
-}
-
-/* What the logs have pending is there to be written, too: intake waits for it, and so does this. */
-static void close_intake(sl_coordinator *c, int64_t deadline_ns) SL_REQUIRES(c->mu)
-{
-	c->closed = true;
-	sl__broadcast(&c->fed);
-	wait_until(c, fed, deadline_ns);
-	/* From here on the feeder neither pushes nor waits for memory. */
-	c->unfed = true;
-	sl__broadcast(&c->fed);
-	sl__queue_close(c->queue, SL__QUEUE_DRAIN);
-	wait_until(c, fed, SL_FOREVER);
 }
 
 /* cancel: something is still to come back. */
@@ -118,53 +100,35 @@ static int return_some(sl_coordinator *c, const struct sl__queue_item *q, size_t
 			struct sl_item item = sl__item_view(&q[i]);
 			c->o.on_returned(&item, c->o.returned_ctx);
 		}
-		sl__item_tell(&q[i], SL_ITEM_RETURNED, NULL);
+		sl__item_call_done(&q[i], SL_ITEM_RETURNED, NULL);
 		sl__item_free(c, &q[i], !stays_in_a_log(c));
 	}
 	return 0;
 }
 
-static void count_returned(sl_coordinator *c, size_t n) SL_REQUIRES(c->mu)
-{
-	sl__count_ended(c, n, SL_ITEM_RETURNED);
-	if (stays_in_a_log(c))
-		c->spilled += n;
-}
-
-static int return_boxes(sl_coordinator *c, const struct sl__queue_item *q, size_t n, struct sl_err *err)
-	SL_REQUIRES(c->mu)
-{
-	uint64_t at[CHUNK];
-	for (size_t i = 0; i < n; i++)
-		at[i] = ((const struct sl__box *)q[i].ptr)->at;
-	sl__unlock(&c->mu);
-	int rc = return_some(c, q, n, err);
-	sl__lock(&c->mu);
-	for (size_t i = 0; i < n && rc == 0; i++)
-		sl__settle(c, at[i], 1, true);
-	return rc;
-}
-
 static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *err) SL_REQUIRES(c->mu)
 {
-	for (size_t i = b->lo; i < b->n && b->keyed && sl__has_keys(c); i++)
+	bool keys = sl__has_keys(c);
+	for (size_t i = b->lo; i < b->n && b->keyed && keys; i++)
 		sl__keys_end(c, b->items[i].ptr);
 	b->keyed = false;
 	while (b->lo < b->n) {
 		size_t n = SL_MIN(b->n - b->lo, CHUNK);
-		int rc;
-		if (sl__has_keys(c)) {
-			rc = return_boxes(c, &b->items[b->lo], n, err);
-		} else {
-			sl__unlock(&c->mu);
-			rc = return_some(c, &b->items[b->lo], n, err);
-			sl__lock(&c->mu);
-		}
+		uint64_t at[CHUNK];
+		for (size_t i = 0; i < n && keys; i++)
+			at[i] = ((const struct sl__box *)b->items[b->lo + i].ptr)->at;
+		sl__unlock(&c->mu);
+		int rc = return_some(c, &b->items[b->lo], n, err);
+		sl__lock(&c->mu);
 		if (rc != 0) {
 			sl__batches_prepend(&c->left, b);
 			return rc;
 		}
-		count_returned(c, n);
+		for (size_t i = 0; i < n && keys; i++)
+			sl__settle(c, at[i], 1, true);
+		sl__count_ended(c, n, SL_ITEM_RETURNED);
+		if (stays_in_a_log(c))
+			c->spilled += n;
 		b->lo += n;
 	}
 	sl__settle_batch(c, b, true);
@@ -172,12 +136,18 @@ static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *e
 	return 0;
 }
 
-/* What waits in the queue or behind keys goes through an empty batch, so that a failure leaves it somewhere. */
-static int return_rest(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
+static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 {
-	int rc = 0;
-	while (rc == 0) {
-		struct sl__batch *b = sl__batches_pop(&c->free);
+	struct sl__batch *b;
+	while ((b = sl__batches_pop(&c->left)) != NULL || (b = sl__batches_pop(&c->held)) != NULL ||
+	       (b = sl__heap_pop(&c->heap)) != NULL) {
+		int rc = return_batch(c, b, err);
+		if (rc != 0)
+			return rc;
+	}
+	/* What waits in the queue or for keys goes through an empty batch, so that a failure leaves it somewhere. */
+	for (;;) {
+		b = sl__batches_pop(&c->free);
 		if (b == NULL)
 			return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: every batch is in a write", c->name);
 		size_t max = SL_MIN(c->batch_size, CHUNK);
@@ -191,51 +161,20 @@ static int return_rest(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 		b->keyed = false;
 		if (n == 0) {
 			sl__batches_prepend(&c->free, b);
-			break;
+			return 0;
 		}
-		rc = return_batch(c, b, err);
+		int rc = return_batch(c, b, err);
+		if (rc != 0)
+			return rc;
 	}
-	return rc;
-}
-
-static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
-{
-	struct sl__batch *b;
-	int rc = 0;
-	while (rc == 0 && ((b = sl__batches_pop(&c->left)) != NULL || (b = sl__batches_pop(&c->held)) != NULL ||
-			   (b = sl__heap_pop(&c->heap)) != NULL))
-		rc = return_batch(c, b, err);
-	return rc == 0 ? return_rest(c, err) : rc;
 }
 
 /* ---- the answer ---- */
 
-static void fill_report(sl_coordinator *c, struct sl_coordinator_report *out) SL_REQUIRES(c->mu)
+static int write_is_out(const sl_coordinator *c, uint64_t n_unknown, struct sl_err *err)
 {
-	struct sl__tally t = sl__tally(c);
-	struct sl_coordinator_report r = {.accepted = t.queue.pushed,
-					  .written = c->written,
-					  .dead = c->dead,
-					  .dropped = c->dropped,
-					  .returned = c->returned,
-					  .unknown = c->halted ? t.queue.pushed - t.ended : t.outside - t.waiting,
-					  .spilled = c->spilled};
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(r)) : sizeof(r);
-	r.struct_size = n;
-	memcpy(out, &r, n);
-}
-
-static int refuse(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
-{
-	struct sl__tally t = sl__tally(c);
-	uint64_t left = t.queue.depth + t.outside;
-	if (t.queue.depth + t.waiting == 0)
-		return sl_err_set(err, SL_ETIMEDOUT,
-				  "coordinator %s: a write has not come back; %llu items are unknown", c->name,
-				  (unsigned long long)left);
-	return sl_err_set(err, SL_EPENDING,
-			  "coordinator %s: %llu items are not written, and there is neither a log nor on_returned",
-			  c->name, (unsigned long long)left);
+	return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: a write has not returned; %llu items are unknown",
+			  c->name, (unsigned long long)n_unknown);
 }
 
 static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
@@ -243,11 +182,9 @@ static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 	struct sl__tally t = sl__tally(c);
 	uint64_t unknown = t.queue.pushed - t.ended;
 	if (unknown > 0)
-		return sl_err_set(err, SL_ETIMEDOUT,
-				  "coordinator %s: a write has not come back; %llu items are unknown", c->name,
-				  (unsigned long long)unknown);
+		return write_is_out(c, unknown, err);
 	if (c->returned > 0)
-		return sl_err_set(err, SL_EPENDING, "coordinator %s: %llu items were given back", c->name,
+		return sl_err_set(err, SL_EPENDING, "coordinator %s: %llu items were returned", c->name,
 				  (unsigned long long)c->returned);
 	/* Records that were never queued: the time ran out first, they could not be read, or are not items. */
 	uint64_t pending;
@@ -260,15 +197,32 @@ static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 
 static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(c->mu)
 {
-	close_intake(c, deadline_ns);
+	/* Close. What the logs have pending is there to be written, too: intake waits for it, and so does this. */
+	c->closed = true;
+	sl__broadcast(&c->fed);
+	wait_until(c, fed, deadline_ns);
+	/* From here on the feeder neither pushes nor waits for memory. */
+	c->unfed = true;
+	sl__broadcast(&c->fed);
+	sl__queue_close(c->queue, SL__QUEUE_DRAIN);
+	wait_until(c, fed, SL_FOREVER);
 	wait_until(c, all_ended, deadline_ns);
 	bool done = all_ended(c);
-	if (!done && !can_return(c))
-		return refuse(c, err);
+	if (!done && !stays_in_a_log(c) && c->o.on_returned == NULL) {
+		struct sl__tally t = sl__tally(c);
+		if (t.queue.depth + t.waiting == 0)
+			return write_is_out(c, t.outside, err);
+		return sl_err_set(
+			err, SL_EPENDING,
+			"coordinator %s: %llu items are not written, and there is neither a log nor on_returned",
+			c->name, (unsigned long long)(t.queue.depth + t.outside));
+	}
 	halt(c, !done);
 	wait_until(c, at_rest, sl__deadline_ns(&c->env, GRACE_MS));
 	int rc = give_back(c, err);
-	sl__flush_closed(c);
+	for (struct sl__flusher *f = c->flushers; f != NULL; f = f->next)
+		f->closed = true;
+	sl__broadcast(&c->settled);
 	c->stopped = true;
 	return rc != 0 ? rc : answer(c, err);
 }
@@ -284,8 +238,20 @@ int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms, struct sl_c
 		(void)sl__wait(&c->env, &c->settled, &c->mu, SL_FOREVER);
 	c->stop_runs = true;
 	int rc = run_down(c, deadline_ns, err);
-	if (report != NULL)
-		fill_report(c, report);
+	if (report != NULL) {
+		struct sl__tally t = sl__tally(c);
+		uint64_t unknown = c->halted ? t.queue.pushed - t.ended : t.outside - t.waiting;
+		struct sl_coordinator_report r = {.accepted = t.queue.pushed,
+						  .written = c->written,
+						  .dead = c->dead,
+						  .dropped = c->dropped,
+						  .returned = c->returned,
+						  .unknown = unknown,
+						  .spilled = c->spilled};
+		size_t n = report->struct_size != 0 ? SL_MIN(report->struct_size, sizeof(r)) : sizeof(r);
+		r.struct_size = n;
+		memcpy(report, &r, n);
+	}
 	bool join = c->stopped && c->n_busy == 0;
 	sl__unlock(&c->mu);
 	if (join)

@@ -4,16 +4,6 @@
 
 #define CHUNK 64 /* items that are made ready on the stack */
 
-/* Made items that did not go in are unmade. */
-static int push(sl_coordinator *c, const struct sl__queue_item *q, size_t n, int64_t timeout_ms, size_t *pushed)
-{
-	int rc = sl__queue_push_many(c->queue, q, n, timeout_ms, pushed);
-	if (SL_UNLIKELY(*pushed < n))
-		for (size_t i = *pushed; i < n; i++)
-			sl__item_unmake(c, &q[i]);
-	return rc;
-}
-
 static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms)
 {
 	struct sl__queue_item q;
@@ -67,24 +57,6 @@ int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, in
 	return submit_one(c, item, timeout_ms);
 }
 
-/* Make up to CHUNK items ready; *rc is why the next one was refused. */
-static size_t make_chunk(const sl_coordinator *c, const struct sl_item *items, size_t n, struct sl__queue_item *q,
-			 int *rc)
-{
-	size_t made = 0, max = c->item_max;
-	bool raw = c->raw;
-	*rc = 0;
-	for (; made < n && made < CHUNK; made++) {
-		const struct sl_item *in = &items[made];
-		bool plain = (in->key_len | in->position | in->range.end | (uintptr_t)in->done) == 0 && in->len <= max;
-		if (SL_LIKELY(raw && plain))
-			q[made] = sl__queue_item((void *)(uintptr_t)in->data, in->len, SL__ITEM_RAW);
-		else if ((*rc = sl__item_make(c, in, &q[made])) != 0)
-			break;
-	}
-	return made;
-}
-
 int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns)
 {
 	if (deadline_ns == SL_FOREVER)
@@ -93,21 +65,35 @@ int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns)
 	return left_ns > 0 ? (left_ns + SL__NS_PER_MS - 1) / SL__NS_PER_MS : 0;
 }
 
+/* Make up to CHUNK items at a time ready and push them. Those that did not go in are unmade. */
 static int submit_chunks(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)
 {
 	struct sl__queue_item q[CHUNK];
 	int64_t deadline_ns = timeout_ms > 0 ? sl__deadline_ns(&c->env, timeout_ms) : SL_FOREVER;
+	size_t max = c->item_max;
+	bool raw = c->raw;
 	while (*accepted < n) {
-		int refused, rc = 0;
-		size_t pushed = 0;
-		size_t made = make_chunk(c, items + *accepted, n - *accepted, q, &refused);
+		int refused = 0, rc = 0;
+		size_t made = 0, pushed = 0, most = SL_MIN(n - *accepted, CHUNK);
+		for (; made < most; made++) {
+			const struct sl_item *in = &items[*accepted + made];
+			bool plain = (in->key_len | in->position | in->range.end | (uintptr_t)in->done) == 0 &&
+				     in->len <= max;
+			if (SL_LIKELY(raw && plain))
+				q[made] = sl__queue_item((void *)(uintptr_t)in->data, in->len, SL__ITEM_RAW);
+			else if ((refused = sl__item_make(c, in, &q[made])) != 0)
+				break;
+		}
 		if (made > 0)
-			rc = push(c, q, made, timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms, &pushed);
+			rc = sl__queue_push_many(c->queue, q, made,
+						 timeout_ms > 0 ? sl__left_ms(c, deadline_ns) : timeout_ms, &pushed);
+		for (size_t i = pushed; i < made; i++)
+			sl__item_unmake(c, &q[i]);
 		*accepted += pushed;
-		if (rc == 0)
-			rc = refused;
 		if (rc != 0)
 			return rc;
+		if (refused != 0)
+			return refused;
 	}
 	return 0;
 }

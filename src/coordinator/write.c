@@ -8,9 +8,10 @@
  *     transient    into the heap by the policy; charged once something else got into the target since its first
  *                  failure. Failed max_attempts times: halves, and then every failure halves. One item whose charged
  *                  attempts are used up is dead.
- *     throttled    into the heap, for as long as told
- *     fatal        held until the breaker lets a probe through (or in the heap, for as long as told). Something else
- * got into the target since its first failure: into the heap by the policy, and halved as transient ones
+ *     throttled    into the heap, for as long as the target asked for
+ *     fatal        held until the breaker lets a probe through (or in the heap, for as long as the target asked for).
+ *                  Something else got into the target since its first failure: into the heap by the policy, and halved
+ *                  as transient ones
  *
  * What fails alone makes room for what follows it in its batch.
  *
@@ -22,7 +23,7 @@
 
 #define COMPONENT "coordinator"
 
-/* Fill the sink's view of items lo … and return where room is full, or max of them are there; at least one behind lo.
+/* Fill the sink's view of items lo … and return where room is full, or max of them are there; at least one after lo.
  */
 static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t max, size_t room, size_t *bytes)
 {
@@ -58,102 +59,49 @@ static size_t view_items(struct sl__worker *w, struct sl__batch *b, size_t max, 
 	return i;
 }
 
-/* Random by its first half, and never the same twice. */
-static void new_id(struct sl__worker *w, struct sl__segment *s)
-{
-	sl__put64(w->id + 8, sl__get64(w->id + 8) + 1);
-	memcpy(s->id, w->id, sizeof(s->id));
-	s->has_id = true;
-	s->tries = 0;
-}
-
+/* Write n items; a failure has its class. */
 static int call_sink(struct sl__worker *w, struct sl__batch *b, size_t n, struct sl_sink_reply *reply,
 		     struct sl_err *err)
 {
-	const sl_sink *sink = &w->c->sink;
+	sl_coordinator *c = w->c;
+	const sl_sink *sink = &c->sink;
+	int rc = 0;
 	if (!w->attached) {
 		w->lane = sink->ctx;
-		int rc = sink->ops->attach != NULL ? sink->ops->attach(sink->ctx, &w->lane, err) : 0;
-		if (rc != 0)
-			return rc;
-		w->attached = true;
+		rc = sink->ops->attach != NULL ? sink->ops->attach(sink->ctx, &w->lane, err) : 0;
+		w->attached = rc == 0;
 	}
-	struct sl__segment *top = sl__top(b);
-	if (!top->has_id)
-		new_id(w, top);
-	struct sl_sink_batch batch = {
-		.items = w->items, .n = n, .tries = top->tries++, .ordered = w->c->o.per_key_order == SL_ON};
-	memcpy(batch.id, top->id, sizeof(batch.id));
-	return sink->ops->write(sink->ctx, w->lane, &batch, reply, err);
-}
-
-static void classify(const sl_coordinator *c, int rc, struct sl_err *err)
-{
+	if (SL_LIKELY(rc == 0)) {
+		struct sl__segment *top = sl__top(b);
+		if (!top->has_id) {
+			/* Random by its first half, and never the same twice. */
+			sl__put64(w->id + 8, sl__get64(w->id + 8) + 1);
+			memcpy(top->id, w->id, sizeof(top->id));
+			top->has_id = true;
+			top->tries = 0;
+		}
+		struct sl_sink_batch batch = {
+			.items = w->items, .n = n, .tries = top->tries++, .ordered = c->o.per_key_order == SL_ON};
+		memcpy(batch.id, top->id, sizeof(batch.id));
+		rc = sink->ops->write(sink->ctx, w->lane, &batch, reply, err);
+	}
+	if (SL_LIKELY(rc == 0))
+		return 0;
+	sl_counter_add(c->metrics.worker_errors, 1);
 	if (err->code == 0)
 		err->code = rc;
 	if (err->msg[0] == '\0')
-		(void)sl_err_set(err, rc, "%s: %s", c->sink.ops->name, sl_err_text(rc));
+		(void)sl_err_set(err, rc, "%s: %s", sink->ops->name, sl_err_text(rc));
 	if (err->error_class == SL_CLASS_NONE)
 		err->error_class = c->o.classify_retryable(err, c->o.classify_ctx);
 	if (err->error_class == SL_CLASS_NONE)
 		err->error_class = sl_default_retry_classifier(err, NULL);
-}
-
-static void log_failure(const sl_coordinator *c, const struct sl_err *err, size_t n, enum sl__breaker_state state)
-{
-	static const char *const states[] = {"closed", "open", "half open"};
-	/* What is poison ends in the dead letters with its reason; as a warning each it would drown the others. */
-	enum sl_log_level level = err->error_class == SL_CLASS_POISON ? SL_LOG_DEBUG : SL_LOG_WARN;
-	sl__log(&c->env, level, COMPONENT, "write failed", SL__F_STR("name", c->name),
-		SL__F_STR("class", sl_err_class_name(err->error_class)), SL__F_U64("items", n),
-		SL__F_STR("breaker", states[state]), SL__F_STR("error", err->msg));
+	return rc;
 }
 
 /* ---- failures ---- */
 
-static void note_failure(sl_coordinator *c, struct sl__batch *b, const struct sl_err *err) SL_REQUIRES(c->mu)
-{
-	struct sl__segment *top = sl__top(b);
-	c->n_failures++;
-	c->last_error = *err;
-	b->err = *err;
-	b->last_failed_ms = sl__real_ms(&c->env);
-	if (b->first_failed_ms == 0)
-		b->first_failed_ms = b->last_failed_ms;
-	if (!top->failed && err->error_class != SL_CLASS_POISON) {
-		top->failed = true;
-		top->failed_ns = sl__mono_ns(&c->env);
-		top->successes = c->successes;
-	}
-	if (c->failing_since_ns == 0 && err->error_class != SL_CLASS_POISON)
-		c->failing_since_ns = sl__mono_ns(&c->env);
-}
-
-/* Something got into the target: what failed before, and does not stop to, fails by itself. */
-static void note_success(sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	c->successes++;
-	c->failing_since_ns = 0;
-}
-
-static bool answered_for_some(const uint8_t *outcomes, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (outcomes[i] != SL_SINK_AS_BATCH)
-			return true;
-	return false;
-}
-
-/* End the first n items of the segment on top as written. */
-static void end_front(sl_coordinator *c, struct sl__batch *b, size_t n) SL_REQUIRES(c->mu)
-{
-	sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
-	b->lo += n;
-	if (b->lo == sl__top(b)->end)
-		sl__batch_pop(b);
-}
-
-/* Honour what the sink said of single items. *poison: it named some that are. SL__STEP_GONE: they wait for the dead
+/* Apply what the sink answered for single items. *poison: it named some that are. SL__STEP_GONE: they wait for the dead
  * letters, and the rest with them. */
 static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, bool *poison)
 	SL_REQUIRES(c->mu)
@@ -167,28 +115,18 @@ static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, stru
 	w->dirty = c->batch_size;
 	*poison = n_poison > 0;
 	if (n_written > 0) {
-		note_success(c);
-		end_front(c, b, n_written);
+		c->successes++;
+		c->failing_since_ns = 0;
+		sl__end_items(c, b, b->lo, b->lo + n_written, SL_ITEM_WRITTEN, NULL);
+		b->lo += n_written;
+		if (b->lo == sl__top(b)->end)
+			sl__batch_pop(b);
 	}
 	if (b->n_segments < n_segments || n_poison == 0)
 		return SL__STEP_ON;
 	sl__batch_kill(b, n_poison);
 	c->n_splits++;
 	return sl__bury(c, w, b);
-}
-
-static void split(sl_coordinator *c, struct sl__batch *b, size_t culprit) SL_REQUIRES(c->mu)
-{
-	size_t n = sl__top(b)->end - b->lo;
-	if (n == 1) {
-		sl__top(b)->dead = true;
-		return;
-	}
-	c->n_splits++;
-	if (culprit < n)
-		sl__batch_isolate(b, b->lo + culprit);
-	else
-		sl__batch_halve(b);
 }
 
 /* Others of the batch may go before the segment on top. */
@@ -215,17 +153,6 @@ static enum sl__step wait_until_due(sl_coordinator *c, struct sl__batch *b, int6
 	return SL__STEP_GONE;
 }
 
-/* One that fails for good, while others do not, must not ask every two seconds. */
-static int64_t delay_of(const sl_coordinator *c, struct sl__worker *w, const struct sl__batch *b, uint32_t failures,
-			int64_t delay_ms)
-{
-	struct sl_retry_policy slow = c->o.retry_policy;
-	if (b->err.error_class != SL_CLASS_FATAL)
-		return delay_ms;
-	slow.cap_ms = SL_MAX(slow.cap_ms, c->o.breaker_open_max_ms);
-	return SL_MAX(sl__retry_delay_ms(&slow, failures, &w->prng), b->err.retry_after_ms);
-}
-
 /* Its time is up. */
 static enum sl__step last_call(sl_coordinator *c, struct sl__batch *b, bool alone, int64_t due_ns) SL_REQUIRES(c->mu)
 {
@@ -249,7 +176,7 @@ static enum sl__step last_call(sl_coordinator *c, struct sl__batch *b, bool alon
 	return SL__STEP_ON;
 }
 
-/* Not poison: again later, in halves, or never. */
+/* A failure that is not poison: again later, in halves, or never. */
 static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
 	struct sl__segment *top = sl__top(b);
@@ -261,7 +188,13 @@ static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, st
 		top->retry.charged++;
 	top->owes = error_class == SL_CLASS_TRANSIENT && !alone;
 	struct sl__retry_decision d = sl__retry_decide(&c->o.retry_policy, &top->retry, &b->err, charge, &w->prng);
-	int64_t due_ns = sl__deadline_ns(&c->env, delay_of(c, w, b, top->retry.failures, d.delay_ms));
+	if (error_class == SL_CLASS_FATAL) {
+		/* One that fails for good, while others do not, must not ask every two seconds. */
+		struct sl_retry_policy slow = c->o.retry_policy;
+		slow.cap_ms = SL_MAX(slow.cap_ms, c->o.breaker_open_max_ms);
+		d.delay_ms = SL_MAX(sl__retry_delay_ms(&slow, top->retry.failures, &w->prng), b->err.retry_after_ms);
+	}
+	int64_t due_ns = sl__deadline_ns(&c->env, d.delay_ms);
 	if (sl__is_late(c, b))
 		return last_call(c, b, alone, due_ns);
 	if (d.action == SL__RETRY_GIVE_UP && n == 1) {
@@ -286,59 +219,49 @@ static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, st
 	return wait_until_due(c, b, due_ns, n == 1);
 }
 
-static enum sl__step failed(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
-			    const struct sl_sink_reply *reply) SL_REQUIRES(c->mu)
+/* A write of n items failed: what that means for them. */
+static enum sl__step after_failure(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b, size_t n,
+				   size_t culprit) SL_REQUIRES(c->mu)
 {
-	size_t n_segments = b->n_segments;
-	bool named = false;
-	size_t n = sl__top(b)->end - b->lo;
-	if (answered_for_some(w->outcomes, n)) {
+	const struct sl_err *err = &b->err;
+	bool answered = false, named = false;
+	struct sl__segment *top = sl__top(b);
+	c->n_failures++;
+	c->last_error = *err;
+	b->last_failed_ms = sl__real_ms(&c->env);
+	if (b->first_failed_ms == 0)
+		b->first_failed_ms = b->last_failed_ms;
+	if (!top->failed && err->error_class != SL_CLASS_POISON) {
+		top->failed = true;
+		top->failed_ns = sl__mono_ns(&c->env);
+		top->successes = c->successes;
+	}
+	if (c->failing_since_ns == 0 && err->error_class != SL_CLASS_POISON)
+		c->failing_since_ns = sl__mono_ns(&c->env);
+	/* Items that the sink answered for one by one. */
+	for (size_t i = 0; i < n && !answered; i++)
+		answered = w->outcomes[i] != SL_SINK_AS_BATCH;
+	if (answered) {
+		size_t n_segments = b->n_segments;
 		enum sl__step step = take_outcomes(c, w, b, &named);
 		/* Nothing of the segment is left: it was answered for in whole. */
 		if (step != SL__STEP_ON || b->n_segments < n_segments)
 			return step;
 	}
-	if (b->err.error_class != SL_CLASS_POISON)
+	if (err->error_class != SL_CLASS_POISON)
 		return wait_or_give_up(c, w, b);
-	if (!named)
-		split(c, b, reply->culprit);
+	if (named)
+		return SL__STEP_ON;
+	/* Poison that the sink did not name: the only item, the culprit, or one of two halves. */
+	n = sl__top(b)->end - b->lo;
+	c->n_splits += n > 1;
+	if (n == 1)
+		sl__top(b)->dead = true;
+	else if (culprit < n)
+		sl__batch_isolate(b, b->lo + culprit);
+	else
+		sl__batch_halve(b);
 	return SL__STEP_ON;
-}
-
-/* Cut what is more than batch_bytes, or than the rate allows at a time, off the segment on top; returns how many items
- * are left in it. */
-static size_t view_top(struct sl__worker *w, struct sl__batch *b, size_t *bytes)
-{
-	const sl_coordinator *c = w->c;
-	size_t end = view_items(w, b, c->chunk_items, SL_MIN(c->batch_bytes, c->chunk_bytes), bytes);
-	if (SL_UNLIKELY(end < sl__top(b)->end) && !sl__batch_cut(b, end))
-		end = view_items(w, b, SIZE_MAX, SIZE_MAX, bytes);
-	memset(w->outcomes, SL_SINK_AS_BATCH, end - b->lo);
-	return end - b->lo;
-}
-
-static void count_write(const sl_coordinator *c, int rc, int64_t took_ns, size_t n)
-{
-	sl_counter_add(rc == 0 ? c->metrics.writes_ok : c->metrics.writes_failed, 1);
-	if (rc != 0)
-		sl_counter_add(c->metrics.worker_errors, 1);
-	sl_histogram_observe(c->metrics.latency, (uint64_t)took_ns);
-	sl_histogram_observe(c->metrics.batch_items, n);
-}
-
-static enum sl__step after_failure(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b,
-				   const struct sl_sink_reply *reply, const struct sl_err *err, size_t n)
-	SL_REQUIRES(c->mu)
-{
-	note_failure(c, b, err);
-	enum sl__breaker_state state = c->state;
-	enum sl__step step = failed(c, w, b, reply);
-	if (c->env.log != NULL) {
-		sl__unlock(&c->mu);
-		log_failure(c, err, n, state);
-		sl__lock(&c->mu);
-	}
-	return step;
 }
 
 enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu)
@@ -348,7 +271,12 @@ enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batc
 	struct sl_err err = SL_ERR_INIT;
 	size_t bytes;
 	sl__unlock(&c->mu);
-	size_t n = view_top(w, b, &bytes);
+	/* Cut what is more than batch_bytes, or than the rate allows at a time, off the segment on top. */
+	size_t end = view_items(w, b, c->chunk_items, SL_MIN(c->batch_bytes, c->chunk_bytes), &bytes);
+	if (SL_UNLIKELY(end < sl__top(b)->end) && !sl__batch_cut(b, end))
+		end = view_items(w, b, SIZE_MAX, SIZE_MAX, &bytes);
+	size_t n = end - b->lo;
+	memset(w->outcomes, SL_SINK_AS_BATCH, n);
 	sl__lock(&c->mu);
 	if (sl__gate_enter(c, b, bytes, &permits) != SL__STEP_ON)
 		return SL__STEP_GONE;
@@ -358,19 +286,35 @@ enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batc
 	int64_t begin_ns = sl__mono_ns(&c->env);
 	sl__top(b)->attempts++;
 	int rc = call_sink(w, b, n, &reply, &err);
-	if (SL_UNLIKELY(rc != 0))
-		classify(c, rc, &err);
-	count_write(c, rc, sl__mono_ns(&c->env) - begin_ns, n);
+	sl_histogram_observe(c->metrics.latency, (uint64_t)(sl__mono_ns(&c->env) - begin_ns));
+	sl_histogram_observe(c->metrics.batch_items, n);
+	sl_counter_add(rc == 0 ? c->metrics.writes_ok : c->metrics.writes_failed, 1);
 	sl__lock(&c->mu);
-	if (SL_LIKELY(rc == 0))
-		note_success(c);
+	if (SL_LIKELY(rc == 0)) {
+		c->successes++;
+		c->failing_since_ns = 0;
+	}
 	/* Others were written meanwhile, or since it failed first: it says nothing about the target. */
 	bool alone = c->successes > successes || sl__fails_alone(c, b);
 	sl__gate_leave(c, &permits, rc, err.error_class, alone);
-	if (SL_UNLIKELY(rc != 0))
-		return after_failure(c, w, b, &reply, &err, n);
-	c->n_writes++;
-	sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
-	sl__batch_pop(b);
-	return SL__STEP_ON;
+	if (SL_LIKELY(rc == 0)) {
+		c->n_writes++;
+		sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
+		sl__batch_pop(b);
+		return SL__STEP_ON;
+	}
+	b->err = err;
+	enum sl__breaker_state state = c->state;
+	enum sl__step step = after_failure(c, w, b, n, reply.culprit);
+	if (c->env.log != NULL) {
+		static const char *const states[] = {"closed", "open", "half open"};
+		/* What is poison ends in the dead letters with its reason; as a warning each it would drown the others. */
+		enum sl_log_level level = err.error_class == SL_CLASS_POISON ? SL_LOG_DEBUG : SL_LOG_WARN;
+		sl__unlock(&c->mu);
+		sl__log(&c->env, level, COMPONENT, "write failed", SL__F_STR("name", c->name),
+			SL__F_STR("class", sl_err_class_name(err.error_class)), SL__F_U64("items", n),
+			SL__F_STR("breaker", states[state]), SL__F_STR("error", err.msg));
+		sl__lock(&c->mu);
+	}
+	return step;
 }

@@ -11,18 +11,6 @@
 #define MAX_ITEMS (1 << 20)
 #define MAX_BYTES ((int64_t)1 << 30)
 
-static int64_t wait_ns(int64_t ms)
-{
-	int64_t ns;
-	if (ms == SL_UNLIMITED)
-		return SL_FOREVER;
-	if (ms == SL_NONE)
-		return 0;
-	if (ms == 0)
-		ms = DEFAULT_WAIT_MS;
-	return __builtin_mul_overflow(ms, (int64_t)1000000, &ns) ? SL_FOREVER : ns;
-}
-
 int sl__batcher_init(struct sl__batcher *b, const struct sl_env *env, const struct sl__batcher_opts *opts,
 		     struct sl_err *err)
 {
@@ -34,11 +22,15 @@ int sl__batcher_init(struct sl__batcher *b, const struct sl_env *env, const stru
 				  (long long)MAX_BYTES);
 	if (o.max_wait_ms < 0 && o.max_wait_ms != SL_NONE && o.max_wait_ms != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "max_wait_ms: %lld is negative", (long long)o.max_wait_ms);
+	int64_t wait_ms = o.max_wait_ms != 0 ? o.max_wait_ms : DEFAULT_WAIT_MS, wait_ns = 0;
+	if (wait_ms == SL_UNLIMITED ||
+	    (wait_ms != SL_NONE && __builtin_mul_overflow(wait_ms, (int64_t)1000000, &wait_ns)))
+		wait_ns = SL_FOREVER;
 	*b = (struct sl__batcher){
 		.env = env,
 		.max_items = o.max_items != 0 ? (size_t)o.max_items : DEFAULT_ITEMS,
 		.max_bytes = o.max_bytes != 0 ? (size_t)o.max_bytes : DEFAULT_BYTES,
-		.max_wait_ns = wait_ns(o.max_wait_ms),
+		.max_wait_ns = wait_ns,
 	};
 	return 0;
 }
@@ -57,37 +49,14 @@ void sl__batcher_fini(struct sl__batcher *b)
 		sl__batch_fini(&b->fill, b->env);
 }
 
-/* Doubles from `first` up to at least `need`; 0 when that overflows. */
-static size_t grown(size_t cap, size_t need, size_t first)
+/* Doubles from `first` up to at least `need`; `need` itself when that overflows. */
+static size_t doubled_cap(size_t cap, size_t need, size_t first)
 {
 	size_t n = cap != 0 ? cap : first;
 	while (n < need)
 		if (__builtin_mul_overflow(n, (size_t)2, &n))
 			return need;
 	return n;
-}
-
-static int reserve(struct sl__batcher *b, size_t len)
-{
-	struct sl__batch *f = &b->fill;
-	if (f->n == f->cap_spans) {
-		size_t cap = SL_MIN(grown(f->cap_spans, f->n + 1, 16), b->max_items);
-		struct sl__span *spans = sl__realloc(b->env, f->spans, cap * sizeof(*spans));
-		if (spans == NULL)
-			return SL_ENOMEM;
-		f->spans = spans;
-		f->cap_spans = cap;
-	}
-	size_t need = f->bytes + len;
-	if (need > f->cap_bytes || f->buf == NULL) {
-		size_t cap = need > b->max_bytes ? need : SL_MIN(grown(f->cap_bytes, need, 4096), b->max_bytes);
-		char *buf = sl__realloc(b->env, f->buf, cap);
-		if (buf == NULL)
-			return SL_ENOMEM;
-		f->buf = buf;
-		f->cap_bytes = cap;
-	}
-	return 0;
 }
 
 static bool is_full(const struct sl__batcher *b)
@@ -101,9 +70,23 @@ int sl__batcher_add(struct sl__batcher *b, int64_t now_ns, const void *data, siz
 	/* Written without a sum that could overflow. */
 	if (f->n > 0 && (is_full(b) || len > b->max_bytes - f->bytes))
 		return SL_EFULL;
-	int rc = reserve(b, len);
-	if (rc != 0)
-		return rc;
+	if (f->n == f->cap_spans) {
+		size_t cap = SL_MIN(doubled_cap(f->cap_spans, f->n + 1, 16), b->max_items);
+		struct sl__span *spans = sl__realloc(b->env, f->spans, cap * sizeof(*spans));
+		if (spans == NULL)
+			return SL_ENOMEM;
+		f->spans = spans;
+		f->cap_spans = cap;
+	}
+	size_t need = f->bytes + len;
+	if (need > f->cap_bytes || f->buf == NULL) {
+		size_t cap = need > b->max_bytes ? need : SL_MIN(doubled_cap(f->cap_bytes, need, 4096), b->max_bytes);
+		char *buf = sl__realloc(b->env, f->buf, cap);
+		if (buf == NULL)
+			return SL_ENOMEM;
+		f->buf = buf;
+		f->cap_bytes = cap;
+	}
 	if (len > 0)
 		memcpy(f->buf + f->bytes, data, len);
 	f->spans[f->n++] = (struct sl__span){.len = len};
@@ -129,16 +112,6 @@ bool sl__batcher_due(const struct sl__batcher *b, int64_t now_ns)
 	return is_full(b) || (at != SL_FOREVER && now_ns >= at);
 }
 
-/* One huge item must not keep its memory for ever. */
-static void give_back_excess(struct sl__batcher *b, struct sl__batch *empty)
-{
-	if (empty->cap_bytes <= b->max_bytes)
-		return;
-	sl__free(b->env, empty->buf);
-	empty->buf = NULL;
-	empty->cap_bytes = 0;
-}
-
 void sl__batcher_take(struct sl__batcher *b, struct sl__batch *to)
 {
 	assert(to->n == 0);
@@ -146,7 +119,12 @@ void sl__batcher_take(struct sl__batcher *b, struct sl__batch *to)
 		to->spans -= to->start_span;
 	struct sl__batch empty = {
 		.spans = to->spans, .cap_spans = to->cap_spans, .buf = to->buf, .cap_bytes = to->cap_bytes};
-	give_back_excess(b, &empty);
+	/* One huge item must not keep its memory for ever. */
+	if (empty.cap_bytes > b->max_bytes) {
+		sl__free(b->env, empty.buf);
+		empty.buf = NULL;
+		empty.cap_bytes = 0;
+	}
 	*to = b->fill;
 	b->fill = empty;
 	const char *at = to->buf;

@@ -302,26 +302,21 @@ static int check_span(const char *name, int64_t ms, int64_t least, struct sl_err
 	return 0;
 }
 
-static int check_breaker_opts(const struct sl__breaker_opts *o, struct sl_err *err)
-{
-	if (!(o->failure_rate >= 0))
-		return sl_err_set(err, SL_EINVAL, "breaker: failure_rate is %g; give a share above 0", o->failure_rate);
-	if (o->probes > SL__BREAKER_PROBES_MAX)
-		return sl_err_set(err, SL_EINVAL, "breaker: probes is %u; give at most %d", o->probes,
-				  SL__BREAKER_PROBES_MAX);
-	int rc = check_span("window_ms", o->window_ms, SLICES, err);
-	if (rc == 0)
-		rc = check_span("open_ms", o->open_ms, 1, err);
-	if (rc == 0)
-		rc = check_span("open_max_ms", o->open_max_ms, SL_MAX(o->open_ms, 1), err);
-	if (rc == 0)
-		rc = check_span("probe_ms", o->probe_ms, 1, err);
-	return rc;
-}
-
 int sl__breaker_new(sl__breaker **out, const struct sl__breaker_opts *opts, struct sl_err *err)
 {
-	int rc = check_breaker_opts(opts, err);
+	if (!(opts->failure_rate >= 0))
+		return sl_err_set(err, SL_EINVAL, "breaker: failure_rate is %g; give a share above 0",
+				  opts->failure_rate);
+	if (opts->probes > SL__BREAKER_PROBES_MAX)
+		return sl_err_set(err, SL_EINVAL, "breaker: probes is %u; give at most %d", opts->probes,
+				  SL__BREAKER_PROBES_MAX);
+	int rc = check_span("window_ms", opts->window_ms, SLICES, err);
+	if (rc == 0)
+		rc = check_span("open_ms", opts->open_ms, 1, err);
+	if (rc == 0)
+		rc = check_span("open_max_ms", opts->open_max_ms, SL_MAX(opts->open_ms, 1), err);
+	if (rc == 0)
+		rc = check_span("probe_ms", opts->probe_ms, 1, err);
 	if (rc != 0)
 		return rc;
 	sl__breaker *b = sl__flow_new(sizeof(*b), opts->env, "breaker", &rc, err);

@@ -16,33 +16,6 @@
 
 /* ---- open and close ---- */
 
-static int check_opts(const struct sl_dlq_opts *o, struct sl_err *err)
-{
-	if (o->max_bytes < 0 && o->max_bytes != SL_UNLIMITED)
-		return sl_err_set(err, SL_EINVAL, "max_bytes: %lld is negative", (long long)o->max_bytes);
-	if (o->file_bytes != 0 && (o->file_bytes < MIN_FILE_BYTES || o->file_bytes > MAX_FILE_BYTES))
-		return sl_err_set(err, SL_EINVAL, "file_bytes: %lld is not %lld to %lld", (long long)o->file_bytes,
-				  (long long)MIN_FILE_BYTES, (long long)MAX_FILE_BYTES);
-	if (o->on_full != SL_DLQ_REFUSE && o->on_full != SL_DLQ_DROP_OLDEST)
-		return sl_err_set(err, SL_EINVAL, "on_full: %d is no policy", (int)o->on_full);
-	return 0;
-}
-
-static void take_opts(sl_dlq *q, const struct sl_dlq_opts *o)
-{
-	int64_t file_bytes = o->file_bytes != 0 ? o->file_bytes : DEFAULT_FILE_BYTES;
-	int64_t max_bytes = o->max_bytes != 0 ? o->max_bytes : DEFAULT_MAX_BYTES;
-	/* Space comes back a file at a time: keep the files small against the bound. */
-	if (max_bytes != SL_UNLIMITED)
-		file_bytes = SL_MIN(file_bytes, SL_MAX(max_bytes / 8, MIN_FILE_BYTES));
-	q->max_bytes = max_bytes == SL_UNLIMITED ? UINT64_MAX : (uint64_t)max_bytes;
-	q->file_bytes = (uint64_t)file_bytes;
-	q->on_full = o->on_full;
-	q->on_drop = o->on_drop;
-	q->on_drop_ctx = o->on_drop_ctx;
-	q->read_only = o->read_only == SL_ON;
-}
-
 static double show_waiting(void *ctx)
 {
 	return (double)atomic_load(&((sl_dlq *)ctx)->waiting_now);
@@ -60,33 +33,27 @@ static int attach_metrics(sl_dlq *q, struct sl_err *err)
 	if (m == NULL || q->read_only)
 		return 0;
 	int rc = sl_metrics_counter(m, "sluice_dead_letter_puts_total", "Letters put.", NULL, 0, &q->puts, err);
-	if (rc == 0)
-		rc = sl_metrics_counter(m, "sluice_dead_letter_dropped_total",
-					"Unacknowledged letters dropped to stay within the bound.", NULL, 0, &q->drops,
-					err);
-	if (rc == 0)
-		rc = sl_metrics_gauge(m, "sluice_dead_letter_unacknowledged", "Letters not dealt with.", NULL, 0,
-				      &waiting, err);
-	if (rc == 0)
-		rc = sl_metrics_gauge(m, "sluice_dead_letter_size_bytes", "Dead letters on disk.", NULL, 0, &bytes,
-				      err);
-	if (rc == 0)
-		rc = sl_gauge_attach(waiting, show_waiting, q, err);
-	if (rc == 0) {
-		q->waiting_gauge = waiting;
-		rc = sl_gauge_attach(bytes, show_bytes, q, err);
-	}
+	if (rc != 0)
+		return rc;
+	rc = sl_metrics_counter(m, "sluice_dead_letter_dropped_total",
+				"Unacknowledged letters dropped to stay within the bound.", NULL, 0, &q->drops, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_metrics_gauge(m, "sluice_dead_letter_unacknowledged", "Letters not dealt with.", NULL, 0, &waiting,
+			      err);
+	if (rc != 0)
+		return rc;
+	rc = sl_metrics_gauge(m, "sluice_dead_letter_size_bytes", "Dead letters on disk.", NULL, 0, &bytes, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_gauge_attach(waiting, show_waiting, q, err);
+	if (rc != 0)
+		return rc;
+	q->waiting_gauge = waiting;
+	rc = sl_gauge_attach(bytes, show_bytes, q, err);
 	if (rc == 0)
 		q->bytes_gauge = bytes;
 	return rc;
-}
-
-static void detach_metrics(sl_dlq *q)
-{
-	if (q->waiting_gauge != NULL)
-		sl_gauge_detach(q->waiting_gauge, show_waiting, q);
-	if (q->bytes_gauge != NULL)
-		sl_gauge_detach(q->bytes_gauge, show_bytes, q);
 }
 
 static void update_gauges(sl_dlq *q) SL_REQUIRES(q->mu)
@@ -103,8 +70,12 @@ static void update_gauges(sl_dlq *q) SL_REQUIRES(q->mu)
 static void free_handle(sl_dlq *q)
 {
 	/* In a forked child the registry's lock may be held by a thread that does not exist. */
-	if (q->pid == getpid())
-		detach_metrics(q);
+	if (q->pid == getpid()) {
+		if (q->waiting_gauge != NULL)
+			sl_gauge_detach(q->waiting_gauge, show_waiting, q);
+		if (q->bytes_gauge != NULL)
+			sl_gauge_detach(q->bytes_gauge, show_bytes, q);
+	}
 	sl__close_fd(&q->env, &q->active_fd);
 	sl__close_fd(&q->env, &q->lock_fd);
 	for (size_t i = 0; i < q->n_files; i++)
@@ -118,27 +89,24 @@ static void free_handle(sl_dlq *q)
 	sl__free(&env, q);
 }
 
-/* The letters are durable in any case: without the record, bit rot in the last one passes as a torn write (I6). */
-static void end_newest_or_log(sl_dlq *q)
-{
-	struct sl_err why = SL_ERR_INIT;
-	sl__lock(&q->mu);
-	if (!q->read_only && !q->poisoned && sl__dl_end_newest(q, &why) != 0)
-		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "the close could not be recorded",
-			SL__F_STR("dir", q->dir), SL__F_STR("error", why.msg));
-	sl__unlock(&q->mu);
-}
-
 void sl_dlq_close(sl_dlq *q)
 {
 	if (q == NULL)
 		return;
-	if (q->pid == getpid())
-		end_newest_or_log(q);
+	if (q->pid == getpid()) {
+		/* The letters are durable in any case: without the close record, bit rot in the last one passes as a
+		 * torn write (I6). */
+		struct sl_err why = SL_ERR_INIT;
+		sl__lock(&q->mu);
+		if (!q->read_only && !q->poisoned && sl__dl_end_newest(q, &why) != 0)
+			sl__log(&q->env, SL_LOG_WARN, "dead_letter", "failed to append the close record",
+				SL__F_STR("dir", q->dir), SL__F_STR("error", why.msg));
+		sl__unlock(&q->mu);
+	}
 	free_handle(q);
 }
 
-static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
+static sl_dlq *new_handle(const struct sl_env *env, const char *dir, const struct sl_dlq_opts *o)
 {
 	sl_dlq *q = sl__calloc(env, 1, sizeof(*q));
 	if (q == NULL)
@@ -156,6 +124,17 @@ static sl_dlq *new_handle(const struct sl_env *env, const char *dir)
 		return NULL;
 	}
 	memcpy(q->path, dir, q->dir_len);
+	int64_t file_bytes = o->file_bytes != 0 ? o->file_bytes : DEFAULT_FILE_BYTES;
+	int64_t max_bytes = o->max_bytes != 0 ? o->max_bytes : DEFAULT_MAX_BYTES;
+	/* Space comes back a file at a time: keep the files small against the bound. */
+	if (max_bytes != SL_UNLIMITED)
+		file_bytes = SL_MIN(file_bytes, SL_MAX(max_bytes / 8, MIN_FILE_BYTES));
+	q->max_bytes = max_bytes == SL_UNLIMITED ? UINT64_MAX : (uint64_t)max_bytes;
+	q->file_bytes = (uint64_t)file_bytes;
+	q->on_full = o->on_full;
+	q->on_drop = o->on_drop;
+	q->on_drop_ctx = o->on_drop_ctx;
+	q->read_only = o->read_only == SL_ON;
 	return q;
 }
 
@@ -173,39 +152,39 @@ static int take_lock(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "lock %s", q->path);
 }
 
-static int open_folder(sl_dlq *q, struct sl_err *err)
-{
-	sl__lock(&q->mu);
-	int rc = q->read_only ? 0 : take_lock(q, err);
-	if (rc == 0)
-		rc = sl__dl_load(q, err);
-	if (rc == 0)
-		update_gauges(q);
-	sl__unlock(&q->mu);
-	return rc;
-}
-
 int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, struct sl_err *err)
 {
 	struct sl_dlq_opts o;
 	struct sl_env env;
 	sl__opts_copy(&o, sizeof(o), opts);
 	int rc = sl__env_init(&env, o.env, err);
-	if (rc == 0)
-		rc = check_opts(&o, err);
-	if (rc == 0 && (dir == NULL || dir[0] == '\0'))
-		rc = sl_err_set(err, SL_EINVAL, "dir: empty");
-	if (rc == 0)
-		rc = sl_check_local_path("dead letters", dir, err);
 	if (rc != 0)
 		return rc;
-	sl_dlq *q = new_handle(&env, dir);
+	if (o.max_bytes < 0 && o.max_bytes != SL_UNLIMITED)
+		return sl_err_set(err, SL_EINVAL, "max_bytes: %lld is negative", (long long)o.max_bytes);
+	if (o.file_bytes != 0 && (o.file_bytes < MIN_FILE_BYTES || o.file_bytes > MAX_FILE_BYTES))
+		return sl_err_set(err, SL_EINVAL, "file_bytes: %lld is not %lld to %lld", (long long)o.file_bytes,
+				  (long long)MIN_FILE_BYTES, (long long)MAX_FILE_BYTES);
+	if (o.on_full != SL_DLQ_REFUSE && o.on_full != SL_DLQ_DROP_OLDEST)
+		return sl_err_set(err, SL_EINVAL, "on_full: %d is not a policy", (int)o.on_full);
+	if (dir == NULL || dir[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "dir: empty");
+	rc = sl_check_local_path("dead letters", dir, err);
+	if (rc != 0)
+		return rc;
+	sl_dlq *q = new_handle(&env, dir, &o);
 	if (q == NULL)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", dir);
-	take_opts(q, &o);
 	rc = attach_metrics(q, err);
-	if (rc == 0)
-		rc = open_folder(q, err);
+	if (rc == 0) {
+		sl__lock(&q->mu);
+		rc = q->read_only ? 0 : take_lock(q, err);
+		if (rc == 0)
+			rc = sl__dl_load(q, err);
+		if (rc == 0)
+			update_gauges(q);
+		sl__unlock(&q->mu);
+	}
 	if (rc == 0)
 		*out = q;
 	else
@@ -215,24 +194,22 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 
 /* ---- what every call begins and ends with ---- */
 
-int sl__dl_own(const sl_dlq *q, struct sl_err *err)
+int sl__dl_enter(sl_dlq *q, enum sl__dl_purpose purpose, struct sl_err *err) SL_NO_TSA
 {
-	return q->pid == getpid() ? 0 : sl_err_set(err, SL_EFORKED, "dead letters %s: opened before a fork", q->dir);
-}
-
-int sl__dl_may_write(sl_dlq *q, struct sl_err *err)
-{
-	if (q->read_only)
-		return sl_err_set(err, SL_EACCES, "dead letters %s: opened to read only", q->dir);
-	if (q->poisoned)
-		return sl_err_set(err, SL_EPOISONED, "dead letters %s: an I/O call failed earlier; open it again",
-				  q->dir);
-	return 0;
-}
-
-int sl__dl_refresh(sl_dlq *q, struct sl_err *err)
-{
-	return q->read_only ? sl__dl_load(q, err) : 0;
+	if (q->pid != getpid())
+		return sl_err_set(err, SL_EFORKED, "dead letters %s: opened before a fork", q->dir);
+	sl__lock(&q->mu);
+	int rc = 0;
+	if (purpose == SL__DL_READ && q->read_only)
+		rc = sl__dl_load(q, err);
+	else if (purpose == SL__DL_WRITE && q->read_only)
+		rc = sl_err_set(err, SL_EACCES, "dead letters %s: opened to read only", q->dir);
+	else if (purpose == SL__DL_WRITE && q->poisoned)
+		rc = sl_err_set(err, SL_EPOISONED, "dead letters %s: an I/O call failed earlier; open it again",
+				q->dir);
+	if (rc != 0)
+		sl__unlock(&q->mu);
+	return rc;
 }
 
 void sl__dl_leave(sl_dlq *q)
@@ -246,13 +223,10 @@ void sl__dl_leave(sl_dlq *q)
 int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err)
 {
 	struct sl_dlq_stats s = {.struct_size = out->struct_size};
-	int rc = sl__dl_own(q, err);
+	int rc = sl__dl_enter(q, SL__DL_READ, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	rc = sl__dl_refresh(q, err);
-	if (rc == 0)
-		rc = sl__dl_recount(q, err);
+	rc = sl__dl_recount(q, err);
 	if (rc == 0)
 		rc = sl__dl_oldest(q, &s.oldest_ms, err);
 	for (size_t i = 0; i < q->n_files; i++) {

@@ -12,7 +12,7 @@
  *  I3  The newest file is removed only when a newer one is durably there: the numbering never starts again.
  *  I4  A letter at offset o has an id of at most first_id + (o - header) / smallest letter. The index of a file is so
  *      bounded by its size, and after damage the numbering jumps over every id that the damaged bytes may have held.
- *  I5  Nothing behind `size` of a file was ever promised; it is cut off before the next write (`cut`).
+ *  I5  Nothing after `size` of a file was ever promised; it is cut off before the next write (`cut`).
  *  I6  A close record follows the last letter of a file that was closed, or that a newer file continues. So every
  *      letter before it was written whole: one that is not good is damage, while after a crash the tail of the newest
  *      file, which has no close record, may be a write that was torn.
@@ -59,7 +59,7 @@ struct sl__dl_sizes {
 int sl__dl_measure(const struct sl_dlq_letter *letter, struct sl__dl_sizes *out, struct sl_err *err);
 
 void sl__dl_put_header(uint8_t out[SL__DL_HEADER], uint64_t first_id, uint64_t salt);
-/* Looks at both copies. 0 with *salt; SL_ECORRUPT: neither is good; SL_EUNSUPPORTED: a later version;
+/* Checks both copies. 0 with *salt; SL_ECORRUPT: neither is good; SL_EUNSUPPORTED: a later version;
  * SL_EDATA: a good header of another file (first_id differs). n: bytes that are there. */
 int sl__dl_get_header(const uint8_t *p, size_t n, uint64_t first_id, uint64_t *salt);
 
@@ -82,7 +82,7 @@ static inline uint64_t sl__dl_ack_last(const uint8_t *p)
 
 /* ---- reading one file ---- */
 
-/* A window over a file. peek never looks behind `limit`. */
+/* A window over a file. peek never reads past `limit`. */
 struct sl__dl_reader {
 	const struct sl_env *env;
 	int fd;
@@ -113,7 +113,7 @@ struct sl__dl_file {
 	uint64_t damaged;      /* skipped */
 	uint64_t damaged_tail; /* bytes after the last good letter that may have held more; for the next id (I4) */
 	bool opaque;           /* not one good byte, or not ours: never written to */
-	bool cut;              /* bytes behind `size` to be cut off before the next write (I5) */
+	bool cut;              /* bytes after `size` to be cut off before the next write (I5) */
 	bool close_due;        /* no close record follows its last letter (I6) */
 };
 
@@ -194,7 +194,7 @@ int sl__dl_poison(sl_dlq *q, int rc) SL_REQUIRES(q->mu);
 /* ---- writing ---- */
 
 int sl__dl_reserve_buf(sl_dlq *q, size_t n, struct sl_err *err) SL_REQUIRES(q->mu);
-/* n bytes of q->buf behind f, durable when 0 returns. Leaves nothing behind otherwise, now or before the next write. */
+/* n bytes of q->buf after f, durable when 0 returns. Leaves nothing behind otherwise, now or before the next write. */
 int sl__dl_append(sl_dlq *q, struct sl__dl_file *f, size_t n, struct sl_err *err) SL_REQUIRES(q->mu);
 /* Append a close record to the newest file, durably, unless it has one or nothing in it waits (I6). Like
  * acknowledgements, it is not refused for max_bytes. */
@@ -206,12 +206,12 @@ int sl__dl_reap(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
 
 /* ---- what every call begins and ends with ---- */
 
-/* SL_EFORKED in a child; before the lock is taken. */
-int sl__dl_own(const sl_dlq *q, struct sl_err *err);
-int sl__dl_may_write(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
-/* A reader has no lock on the folder: look again at what the writer has done since. */
-int sl__dl_refresh(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu);
-/* Show the gauges the new state, and unlock. */
+/* Take the lock to read, or to write: SL_EFORKED in a child, SL_EACCES and SL_EPOISONED when writing is not possible.
+ * A reader has no lock on the folder, so it reads first what the writer has done since. On failure nothing is locked. */
+enum sl__dl_purpose { SL__DL_READ, SL__DL_WRITE };
+int sl__dl_enter(sl_dlq *q, enum sl__dl_purpose purpose, struct sl_err *err)
+	SL_TSA(try_acquire_capability(false, q->mu));
+/* Update the gauges, and unlock. */
 void sl__dl_leave(sl_dlq *q) SL_RELEASE(q->mu);
 /* When the oldest unacknowledged letter failed last; 0: none. */
 int sl__dl_oldest(sl_dlq *q, int64_t *out, struct sl_err *err) SL_REQUIRES(q->mu);

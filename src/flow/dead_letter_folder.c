@@ -67,12 +67,6 @@ static bool parse_name(const char *name, uint64_t *first_id, const char **rest)
 	return true;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-	return n >= m && strcmp(s + n - m, end) == 0;
-}
-
 static int by_first_id(const void *a, const void *b)
 {
 	const struct sl__dl_file *x = a, *y = b;
@@ -84,6 +78,7 @@ static int by_first_id(const void *a, const void *b)
 struct visit {
 	sl_dlq *q;
 	uint64_t bytes;
+	bool tmp;       /* remove temporary files, not torn tails */
 	uint64_t up_to; /* torn tails of files up to this one; 0: of all */
 	int rc;
 };
@@ -122,54 +117,32 @@ int sl__dl_recount(sl_dlq *q, struct sl_err *err)
 	return rc;
 }
 
-static int unlink_name(sl_dlq *q, const char *name) SL_REQUIRES(q->mu)
-{
-	int rc = SL__IO(&q->env, unlink, sl__dl_path(q, name));
-	return rc == -ENOENT ? 0 : rc;
-}
-
-static int unlink_torn(const char *name, void *ctx) SL_NO_TSA
+/* Remove a torn tail or a temporary file. */
+static int unlink_leftover(const char *name, void *ctx) SL_NO_TSA
 {
 	struct visit *v = ctx;
 	uint64_t id;
 	const char *rest;
-	if (!parse_name(name, &id, &rest) || strncmp(rest, TORN, strlen(TORN)) != 0)
+	if (!parse_name(name, &id, &rest))
 		return 0;
-	if (v->up_to == 0 || id <= v->up_to)
-		v->rc = unlink_name(v->q, name);
+	size_t n = strlen(rest), n_tmp = strlen(TMP);
+	bool is_tmp = n >= n_tmp && strcmp(rest + n - n_tmp, TMP) == 0;
+	bool is_torn = strncmp(rest, TORN, strlen(TORN)) == 0 && (v->up_to == 0 || id <= v->up_to);
+	if (v->tmp ? is_tmp : is_torn) {
+		v->rc = SL__IO(&v->q->env, unlink, sl__dl_path(v->q, name));
+		if (v->rc == -ENOENT)
+			v->rc = 0;
+	}
 	return v->rc;
 }
 
 int sl__dl_remove_torn(sl_dlq *q, uint64_t up_to, struct sl_err *err)
 {
 	struct visit v = {.up_to = up_to};
-	return visit_names(q, unlink_torn, &v, "remove torn tails", err);
-}
-
-static int unlink_tmp(const char *name, void *ctx) SL_NO_TSA
-{
-	struct visit *v = ctx;
-	uint64_t id;
-	const char *rest;
-	if (parse_name(name, &id, &rest) && ends_with(rest, TMP))
-		v->rc = unlink_name(v->q, name);
-	return v->rc;
+	return visit_names(q, unlink_leftover, &v, "remove torn tails", err);
 }
 
 /* ---- making and removing files ---- */
-
-static int reserve_file(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	if (q->n_files < q->cap_files)
-		return 0;
-	size_t cap = q->cap_files * 2 + 4;
-	struct sl__dl_file *files = sl__realloc(&q->env, q->files, cap * sizeof(*files));
-	if (files == NULL)
-		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
-	q->files = files;
-	q->cap_files = cap;
-	return 0;
-}
 
 struct publish {
 	const char *name, *tmp; /* paths */
@@ -201,48 +174,41 @@ static int publish(sl_dlq *q, struct publish *p)
 	return rc;
 }
 
-static int new_salt(sl_dlq *q, uint64_t *salt, struct sl_err *err)
+int sl__dl_new_file(sl_dlq *q, struct sl_err *err)
 {
-	int rc = q->env.rand->fill(salt, sizeof(*salt), q->env.rand_ctx);
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "dead letters %s: random bytes", q->dir);
-}
-
-static int publish_file(sl_dlq *q, const uint8_t *header, int *fd, struct sl_err *err) SL_REQUIRES(q->mu)
-{
+	uint8_t header[SL__DL_HEADER];
+	uint64_t salt;
+	if (q->n_files == q->cap_files) {
+		size_t cap = q->cap_files * 2 + 4;
+		struct sl__dl_file *files = sl__realloc(&q->env, q->files, cap * sizeof(*files));
+		if (files == NULL)
+			return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
+		q->files = files;
+		q->cap_files = cap;
+	}
+	int rc = q->env.rand->fill(&salt, sizeof(salt), q->env.rand_ctx);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "dead letters %s: random bytes", q->dir);
+	assert(q->n_files == 0 || q->files[q->n_files - 1].first_id < q->next_id);
+	sl__dl_put_header(header, q->next_id, salt);
 	char *tmp = sl__strdup(&q->env, sl__dl_file_path(q, q->next_id, TMP));
 	if (tmp == NULL)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
 	struct publish p = {.tmp = tmp, .data = header, .n = SL__DL_HEADER};
 	p.name = sl__dl_file_path(q, q->next_id, "");
-	int rc = publish(q, &p);
+	rc = publish(q, &p);
 	sl__free(&q->env, tmp);
 	if (rc != 0) {
 		rc = sl_err_set_errno(err, -rc, "make %s", q->path);
 		return p.sync_failed ? sl__dl_poison(q, rc) : rc;
 	}
 	rc = sl__dl_sync_folder(q, err);
-	if (rc != 0)
+	if (rc != 0) {
 		sl__close_fd(&q->env, &p.fd);
-	*fd = p.fd;
-	return rc;
-}
-
-int sl__dl_new_file(sl_dlq *q, struct sl_err *err)
-{
-	uint8_t header[SL__DL_HEADER];
-	uint64_t salt;
-	int fd = -1, rc = reserve_file(q, err);
-	if (rc == 0)
-		rc = new_salt(q, &salt, err);
-	if (rc != 0)
 		return rc;
-	assert(q->n_files == 0 || q->files[q->n_files - 1].first_id < q->next_id);
-	sl__dl_put_header(header, q->next_id, salt);
-	rc = publish_file(q, header, &fd, err);
-	if (rc != 0)
-		return rc;
+	}
 	sl__close_fd(&q->env, &q->active_fd);
-	q->active_fd = fd;
+	q->active_fd = p.fd;
 	q->files[q->n_files++] = (struct sl__dl_file){.first_id = q->next_id, .salt = salt, .size = SL__DL_HEADER};
 	q->bytes += SL__DL_HEADER;
 	return 0;
@@ -277,7 +243,7 @@ struct sl__dl_file *sl__dl_find(sl_dlq *q, uint64_t id)
 
 /* ---- torn tails ---- */
 
-/* Is the file at q->path the same n bytes? Then an earlier open set the tail aside and did not get further. */
+/* Is the file at q->path the same n bytes? Then an earlier open saved the tail and did not get further. */
 static bool same_content(sl_dlq *q, const uint8_t *data, size_t n) SL_REQUIRES(q->mu)
 {
 	int fd = SL__IO(&q->env, open, q->path, O_RDONLY | O_NOFOLLOW, 0);
@@ -293,17 +259,8 @@ static bool same_content(sl_dlq *q, const uint8_t *data, size_t n) SL_REQUIRES(q
 	return same;
 }
 
-static void torn_path(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, unsigned nth) SL_REQUIRES(q->mu)
-{
-	char suffix[64], more[16] = "";
-	if (nth > 0)
-		(void)snprintf(more, sizeof(more), ".%u", nth + 1);
-	(void)snprintf(suffix, sizeof(suffix), TORN "%llu%s", (unsigned long long)at, more);
-	(void)sl__dl_file_path(q, f->first_id, suffix);
-}
-
 /* Keep the bytes that are to be cut off as <file>.torn-<offset>, durably. 0 or a negative errno. */
-static int set_aside(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, const uint8_t *data, size_t n)
+static int save_torn_tail(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, const uint8_t *data, size_t n)
 	SL_REQUIRES(q->mu)
 {
 	char *tmp = sl__strdup(&q->env, sl__dl_file_path(q, f->first_id, TORN TMP));
@@ -311,7 +268,11 @@ static int set_aside(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, const 
 		return -ENOMEM;
 	int rc = -EEXIST;
 	for (unsigned nth = 0; rc == -EEXIST && nth < 1000; nth++) {
-		torn_path(q, f, at, nth);
+		char suffix[64], more[16] = "";
+		if (nth > 0)
+			(void)snprintf(more, sizeof(more), ".%u", nth + 1);
+		(void)snprintf(suffix, sizeof(suffix), TORN "%llu%s", (unsigned long long)at, more);
+		(void)sl__dl_file_path(q, f->first_id, suffix);
 		if (same_content(q, data, n)) {
 			rc = 0;
 			break;
@@ -324,17 +285,7 @@ static int set_aside(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, const 
 	return rc == 0 ? sl__sync_dir(&q->env, q->dir) : rc;
 }
 
-static bool all_zero(const uint8_t *p, size_t n)
-{
-	return n == 0 || (p[0] == 0 && memcmp(p, p + 1, n - 1) == 0);
-}
-
-static bool no_space(int rc)
-{
-	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
-}
-
-/* Cut the tail off. Without the space to set it aside it stays where it is: nothing is lost, and a later open tries
+/* Cut the tail off. Without the space to save it, it stays where it is: nothing is lost, and a later open tries
  * again. */
 static int trim(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t tail, struct sl_err *err)
 	SL_REQUIRES(q->mu)
@@ -342,12 +293,13 @@ static int trim(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, uint6
 	const uint8_t *data;
 	size_t n = (size_t)(f->size - tail);
 	int rc = sl__dl_peek(r, tail, n, &data);
-	if (rc == 0 && !all_zero(data, n))
-		rc = set_aside(q, f, tail, data, n);
-	if (no_space(rc)) {
+	bool all_zero = rc == 0 && (n == 0 || (data[0] == 0 && memcmp(data, data + 1, n - 1) == 0));
+	if (rc == 0 && !all_zero)
+		rc = save_torn_tail(q, f, tail, data, n);
+	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG) {
 		f->damaged++;
 		f->close_due = false; /* a close record would turn the tail into damage for good */
-		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "no space to set a torn tail aside; left in place",
+		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "no space to save a torn tail; left in place",
 			SL__F_U64("file", f->first_id), SL__F_U64("offset", tail), SL__F_U64("bytes", n));
 		return 0;
 	}
@@ -412,14 +364,7 @@ static int scan_open_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader
 	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "sync");
 }
 
-static void forget_scan(struct sl__dl_file *f, const struct sl_env *env)
-{
-	uint64_t first_id = f->first_id;
-	sl__dl_file_fini(f, env);
-	*f = (struct sl__dl_file){.first_id = first_id};
-}
-
-/* *gone: it was removed while a reader looked. */
+/* *gone: it was removed while it was read. */
 static int load_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, bool *gone, struct sl_err *err)
 	SL_REQUIRES(q->mu)
 {
@@ -438,21 +383,13 @@ static int load_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, 
 	int tries = 0;
 	r->fd = fd;
 	do {
-		forget_scan(f, &q->env);
+		/* Forget an earlier scan. */
+		sl__dl_file_fini(f, &q->env);
+		*f = (struct sl__dl_file){.first_id = f->first_id};
 		rc = scan_open_file(q, f, r, err);
 	} while (rc == SL_ESTALE && q->read_only && ++tries < TRIES);
 	sl__close_fd(&q->env, &fd);
 	return rc == 0 ? 0 : sl_err_wrap(err, rc, "%s", sl__dl_file_path(q, f->first_id, ""));
-}
-
-static void raise_next_id(struct loading *l, const struct sl__dl_file *f)
-{
-	uint64_t next = f->first_id + f->n_index;
-	if (f->damaged_tail > 0)
-		next += f->damaged_tail / SL__DL_LETTER_MIN + 1;
-	if (f->opaque && next == f->first_id)
-		next++; /* its name is taken */
-	l->next_id = SL_MAX(l->next_id, next);
 }
 
 static int load_all(struct loading *l, struct sl_err *err) SL_NO_TSA
@@ -467,9 +404,15 @@ static int load_all(struct loading *l, struct sl_err *err) SL_NO_TSA
 	for (size_t i = 0; i < l->n && rc == 0; i++) {
 		bool gone = false;
 		rc = load_file(q, &l->files[i], &l->reader, &gone, err);
-		raise_next_id(l, &l->files[i]);
 		struct sl__dl_file f = l->files[i];
 		l->files[i].index = NULL;
+		/* The next id is above every one that this file holds or may have held (I4). */
+		uint64_t next = f.first_id + f.n_index;
+		if (f.damaged_tail > 0)
+			next += f.damaged_tail / SL__DL_LETTER_MIN + 1;
+		if (f.opaque && next == f.first_id)
+			next++; /* its name is taken */
+		l->next_id = SL_MAX(l->next_id, next);
 		if (gone)
 			sl__dl_file_fini(&f, &q->env);
 		else
@@ -490,8 +433,8 @@ static void free_files(const struct sl_env *env, struct sl__dl_file *files, size
 /* What a crash may have left behind: files that are being made, files whose letters are all dealt with. */
 static int tidy(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 {
-	struct visit v = {0};
-	int rc = visit_names(q, unlink_tmp, &v, "remove temporary files", err);
+	struct visit v = {.tmp = true};
+	int rc = visit_names(q, unlink_leftover, &v, "remove temporary files", err);
 	for (size_t i = 0; rc == 0 && i + 1 < q->n_files;) {
 		const struct sl__dl_file *f = &q->files[i];
 		if (f->unacked == 0 && f->damaged == 0)

@@ -115,18 +115,6 @@ void sl__dl_put_close(uint8_t out[SL__DL_CLOSE], uint64_t salt, uint64_t next_id
 
 /* ---- letters ---- */
 
-/* At most max bytes, cut before a character of UTF-8 that would be torn. */
-static size_t cut_text(const char *s, size_t max)
-{
-	size_t n = strnlen(s, max + 1);
-	if (n <= max)
-		return n;
-	n = max;
-	while (n > 0 && max - n < 3 && ((unsigned char)s[n] & 0xC0) == 0x80)
-		n--;
-	return n;
-}
-
 static const char *text(const char *s)
 {
 	return s != NULL ? s : "";
@@ -141,18 +129,23 @@ int sl__dl_measure(const struct sl_dlq_letter *letter, struct sl__dl_sizes *out,
 	if (target > SL__DL_MAX_TARGET)
 		return sl_err_set(err, SL_EINVAL, "target: longer than %d bytes", SL__DL_MAX_TARGET);
 	if ((unsigned)letter->error_class > SL_CLASS_FATAL)
-		return sl_err_set(err, SL_EINVAL, "error_class: %d is none", (int)letter->error_class);
+		return sl_err_set(err, SL_EINVAL, "error_class: %d is not an sl_err_class", (int)letter->error_class);
 	if ((unsigned)letter->encoding > SL_DLQ_SEALED)
-		return sl_err_set(err, SL_EINVAL, "encoding: %d is none", (int)letter->encoding);
+		return sl_err_set(err, SL_EINVAL, "encoding: %d is not an sl_dlq_encoding", (int)letter->encoding);
 	if (letter->item == NULL && letter->item_len > 0)
 		return sl_err_set(err, SL_EINVAL, "item: NULL with a length");
 	if (letter->item_len > SL__DL_MAX_ITEM)
 		return sl_err_set(err, SL_ETOOBIG, "item: %zu bytes are more than %zu", letter->item_len,
 				  SL__DL_MAX_ITEM);
-	*out = (struct sl__dl_sizes){.source = source,
-				     .error = cut_text(text(letter->error), SL__DL_MAX_ERROR),
-				     .target = target,
-				     .item = letter->item_len};
+	/* A long error is cut before a UTF-8 character that would be torn. */
+	const char *why = text(letter->error);
+	size_t error = strnlen(why, SL__DL_MAX_ERROR + 1);
+	if (error > SL__DL_MAX_ERROR) {
+		error = SL__DL_MAX_ERROR;
+		while (SL__DL_MAX_ERROR - error < 3 && ((unsigned char)why[error] & 0xC0) == 0x80)
+			error--;
+	}
+	*out = (struct sl__dl_sizes){.source = source, .error = error, .target = target, .item = letter->item_len};
 	out->total = SL__DL_LETTER_MIN + out->source + out->error + out->target + out->item;
 	return 0;
 }

@@ -25,29 +25,7 @@ int sl__dl_reserve_buf(sl_dlq *q, size_t n, struct sl_err *err)
 	return 0;
 }
 
-static void shrink_buf(sl_dlq *q) SL_REQUIRES(q->mu)
-{
-	if (q->buf_cap <= KEEP_BUF)
-		return;
-	sl__free(&q->env, q->buf);
-	q->buf = NULL;
-	q->buf_cap = 0;
-}
-
-static bool for_lack_of_space(int rc)
-{
-	return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG;
-}
-
-/* Cut f back to its last good record. The cut is synced: a power loss must not bring back a record whose put or
- * acknowledgement has failed. That is not a second try of a sync that failed: what it was for is gone. If either
- * fails, the file is cut again before the next write. */
-static void cut_back(sl_dlq *q, struct sl__dl_file *f, int fd) SL_REQUIRES(q->mu)
-{
-	f->cut = SL__IO(&q->env, truncate, fd, f->size) != 0 || SL__IO(&q->env, datasync, fd) != 0;
-}
-
-/* Write n bytes of q->buf behind f and sync. After a failure the file is cut back, now or before the next write. */
+/* Write n bytes of q->buf after f and sync. After a failure the file is cut back, now or before the next write. */
 static int append_to(sl_dlq *q, struct sl__dl_file *f, int fd, size_t n, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	int rc = f->cut ? SL__IO(&q->env, truncate, fd, f->size) : 0;
@@ -63,10 +41,13 @@ static int append_to(sl_dlq *q, struct sl__dl_file *f, int fd, size_t n, struct 
 		q->bytes += n;
 		return 0;
 	}
-	cut_back(q, f, fd);
+	/* Cut f back to its last good record. The cut is synced: a power loss must not bring back a record whose put or
+	 * acknowledgement has failed. That is not a second try of a sync that failed: what it was for is gone. If either
+	 * fails, the file is cut again before the next write. */
+	f->cut = SL__IO(&q->env, truncate, fd, f->size) != 0 || SL__IO(&q->env, datasync, fd) != 0;
 	int code = sl_err_set_errno(err, -rc, "%s %s", written ? "sync" : "write to",
 				    sl__dl_file_path(q, f->first_id, ""));
-	return written || !for_lack_of_space(rc) ? sl__dl_poison(q, code) : code;
+	return written || !(rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG) ? sl__dl_poison(q, code) : code;
 }
 
 int sl__dl_append(sl_dlq *q, struct sl__dl_file *f, size_t n, struct sl_err *err)
@@ -132,26 +113,14 @@ static int drop_oldest(sl_dlq *q, struct drops *d, struct sl_err *err) SL_REQUIR
 	return 0;
 }
 
-static int say_full(const sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
+static int full_error(const sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	return sl_err_set(err, SL_EFULL, "dead letters %s: full (%llu of %llu bytes)", q->dir,
 			  (unsigned long long)q->bytes, (unsigned long long)q->max_bytes);
 }
 
-/* One step towards the bound: the oldest file, or without one, the torn tails that were kept. */
-static int drop_something(sl_dlq *q, struct drops *d, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	if (q->n_files > 1 || (q->n_files == 1 && (q->files[0].letters > 0 || q->files[0].opaque)))
-		return drop_oldest(q, d, err);
-	uint64_t before = q->bytes;
-	int rc = sl__dl_remove_torn(q, 0, err);
-	if (rc == 0)
-		rc = sl__dl_recount(q, err);
-	return rc == 0 && q->bytes == before ? say_full(q, err) : rc;
-}
-
 /* Room for n more bytes, which may need a new file. The disk is asked before anything is refused or dropped. */
-static int make_room(sl_dlq *q, uint64_t n, struct drops *d, struct sl_err *err) SL_REQUIRES(q->mu)
+static int make_space(sl_dlq *q, uint64_t n, struct drops *d, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	uint64_t need = n + SL__DL_HEADER;
 	if (need + SL__DL_HEADER > q->max_bytes)
@@ -161,42 +130,53 @@ static int make_room(sl_dlq *q, uint64_t n, struct drops *d, struct sl_err *err)
 		return 0;
 	int rc = sl__dl_recount(q, err);
 	while (rc == 0 && q->bytes + need > q->max_bytes) {
-		rc = q->on_full == SL_DLQ_REFUSE ? say_full(q, err) : drop_something(q, d, err);
+		uint64_t before = q->bytes;
+		bool has_letters = q->n_files == 1 && (q->files[0].letters > 0 || q->files[0].opaque);
+		bool drop_file = q->n_files > 1 || has_letters;
+		/* Drop the oldest file, or without one, the torn tails that were kept. */
+		if (q->on_full == SL_DLQ_REFUSE)
+			return full_error(q, err);
+		rc = drop_file ? drop_oldest(q, d, err) : sl__dl_remove_torn(q, 0, err);
 		if (rc == 0)
 			rc = sl__dl_recount(q, err);
+		if (rc == 0 && !drop_file && q->bytes == before)
+			return full_error(q, err);
 	}
 	return rc == 0 && d->any ? sl__dl_sync_folder(q, err) : rc;
 }
 
 /* ---- put ---- */
 
-static bool takes_letter(const sl_dlq *q, const struct sl__dl_file *f, uint64_t n) SL_REQUIRES(q->mu)
-{
-	bool fits = f->size + n <= q->file_bytes || f->letters == 0;
-	bool id_fits = q->next_id - f->first_id <= (f->size - SL__DL_HEADER) / SL__DL_LETTER_MIN; /* I4 */
-	return !f->opaque && fits && id_fits;
-}
-
 static int put_locked(sl_dlq *q, const struct sl_dlq_letter *letter, const struct sl__dl_sizes *sizes, struct drops *d,
 		      struct sl_err *err) SL_REQUIRES(q->mu)
 {
-	int rc = make_room(q, sizes->total, d, err);
-	if (rc == 0 && (q->n_files == 0 || !takes_letter(q, &q->files[q->n_files - 1], sizes->total))) {
+	int rc = make_space(q, sizes->total, d, err);
+	if (rc != 0)
+		return rc;
+	/* The newest file takes the letter if it is not opaque and both the bytes and the id (I4) fit. */
+	struct sl__dl_file *f = q->n_files > 0 ? &q->files[q->n_files - 1] : NULL;
+	if (f == NULL || f->opaque || (f->size + sizes->total > q->file_bytes && f->letters > 0) ||
+	    q->next_id - f->first_id > (f->size - SL__DL_HEADER) / SL__DL_LETTER_MIN) {
 		rc = sl__dl_end_newest(q, err);
 		if (rc == 0)
 			rc = sl__dl_new_file(q, err);
+		if (rc != 0)
+			return rc;
+		f = &q->files[q->n_files - 1];
 	}
-	if (rc == 0)
-		rc = sl__dl_reserve_buf(q, sizes->total, err);
+	rc = sl__dl_reserve_buf(q, sizes->total, err);
 	if (rc != 0)
 		return rc;
-	struct sl__dl_file *f = &q->files[q->n_files - 1];
 	if (sl__dl_index_reserve(f, &q->env, q->next_id) != 0)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
 	sl__dl_put_letter(q->buf, f->salt, q->next_id, letter, sizes);
 	uint64_t offset = f->size;
 	rc = sl__dl_append(q, f, sizes->total, err);
-	shrink_buf(q);
+	if (q->buf_cap > KEEP_BUF) {
+		sl__free(&q->env, q->buf);
+		q->buf = NULL;
+		q->buf_cap = 0;
+	}
 	if (rc != 0)
 		return rc;
 	sl__dl_index_add(f, q->next_id++, offset);
@@ -216,15 +196,13 @@ int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, stru
 		timed.first_failed_ms = timed.last_failed_ms;
 	letter = &timed;
 	int rc = sl__dl_measure(letter, &sizes, err);
-	if (rc == 0)
-		rc = sl__dl_own(q, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
+	rc = sl__dl_enter(q, SL__DL_WRITE, err);
+	if (rc != 0)
+		return rc;
 	uint64_t given = q->next_id;
-	rc = sl__dl_may_write(q, err);
-	if (rc == 0)
-		rc = put_locked(q, letter, &sizes, &d, err);
+	rc = put_locked(q, letter, &sizes, &d, err);
 	sl__dl_leave(q);
 	if (d.any && q->on_drop != NULL)
 		q->on_drop(d.first_id, d.last_id, d.unacked, q->on_drop_ctx);
@@ -235,7 +213,6 @@ int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, stru
 
 /* ---- acknowledging ---- */
 
-/* Remove files whose letters are all dealt with. Damaged ones stay, to be inspected. */
 int sl__dl_reap(sl_dlq *q, struct sl_err *err)
 {
 	for (size_t i = q->n_files; i-- > 0;) {
@@ -250,15 +227,6 @@ int sl__dl_reap(sl_dlq *q, struct sl_err *err)
 			return rc;
 	}
 	return 0;
-}
-
-/* The acknowledgement is durable in any case; a file that stays only takes space until the next time. */
-static void reap_or_say(sl_dlq *q) SL_REQUIRES(q->mu)
-{
-	struct sl_err why = SL_ERR_INIT;
-	if (sl__dl_reap(q, &why) != 0)
-		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "a file that is done with could not be removed",
-			SL__F_STR("dir", q->dir), SL__F_STR("error", why.msg));
 }
 
 int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err)
@@ -278,20 +246,23 @@ int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	sl__dl_index_ack(f, id, id);
-	if (f->unacked == 0)
-		reap_or_say(q);
+	if (f->unacked == 0) {
+		/* The acknowledgement is durable in any case: a file that stays only takes space. */
+		struct sl_err why = SL_ERR_INIT;
+		if (sl__dl_reap(q, &why) != 0)
+			sl__log(&q->env, SL_LOG_WARN, "dead_letter",
+				"failed to remove a file whose letters are all acknowledged", SL__F_STR("dir", q->dir),
+				SL__F_STR("error", why.msg));
+	}
 	return 0;
 }
 
 int sl_dlq_ack(sl_dlq *q, uint64_t id, struct sl_err *err)
 {
-	int rc = sl__dl_own(q, err);
+	int rc = sl__dl_enter(q, SL__DL_WRITE, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	rc = sl__dl_may_write(q, err);
-	if (rc == 0)
-		rc = sl__dl_ack(q, id, err);
+	rc = sl__dl_ack(q, id, err);
 	sl__dl_leave(q);
 	return rc;
 }

@@ -35,29 +35,22 @@ void sl__dl_reader_fini(struct sl__dl_reader *r)
 	r->cap = r->have = 0;
 }
 
-/* One huge letter must not keep its memory while small ones are read. */
-static int window_reserve(struct sl__dl_reader *r, size_t n)
-{
-	if (n <= r->cap && (r->cap <= 16 * WINDOW || n > r->cap / 2))
-		return 0;
-	sl__free(r->env, r->buf);
-	r->have = r->cap = 0;
-	r->buf = sl__alloc(r->env, n);
-	if (r->buf == NULL)
-		return -ENOMEM;
-	r->cap = n;
-	return 0;
-}
-
 int sl__dl_peek(struct sl__dl_reader *r, uint64_t offset, size_t n, const uint8_t **out)
 {
 	assert(offset <= r->limit && n <= r->limit - offset);
 	if (r->have == 0 || offset < r->at || offset + n > r->at + r->have) {
 		size_t want = (size_t)SL_MIN((uint64_t)SL_MAX(n, WINDOW), r->limit - offset);
-		int rc = window_reserve(r, SL_MAX(want, (size_t)1));
-		if (rc != 0)
-			return rc;
+		size_t cap = SL_MAX(want, (size_t)1);
 		r->have = 0;
+		/* One huge letter must not keep its memory while small ones are read. */
+		if (cap > r->cap || (r->cap > 16 * WINDOW && cap <= r->cap / 2)) {
+			sl__free(r->env, r->buf);
+			r->cap = 0;
+			r->buf = sl__alloc(r->env, cap);
+			if (r->buf == NULL)
+				return -ENOMEM;
+			r->cap = cap;
+		}
 		ssize_t got = sl__pread_full(r->env, r->fd, r->buf, want, offset);
 		if (got < 0)
 			return (int)got;
@@ -129,25 +122,19 @@ struct scan {
 
 enum verdict { GOOD, BAD_FRAME, BAD_BODY };
 
-static bool letter_fits(const struct sl__dl_file *f, uint64_t id, uint64_t off)
-{
-	uint64_t last_end = f->first_id + f->n_index; /* the lowest id that may come */
-	return id >= last_end && id - f->first_id <= (off - SL__DL_HEADER) / SL__DL_LETTER_MIN;
-}
-
-static bool ack_fits(const struct sl__dl_file *f, uint64_t first, uint64_t last)
-{
-	return first >= f->first_id && last >= first && last - f->first_id < f->n_index;
-}
-
+/* Does the record follow from what came before it? */
 static bool record_fits(const struct scan *s, const uint8_t *p, const struct sl__dl_frame *frame)
 {
+	const struct sl__dl_file *f = s->f;
 	struct sl_dlq_letter letter;
+	uint64_t last = sl__dl_ack_last(p);
 	if (frame->type == SL__DL_ACKED)
-		return ack_fits(s->f, frame->id, sl__dl_ack_last(p));
-	if (frame->type == SL__DL_CLOSED)
-		return frame->id >= s->f->first_id + s->f->n_index;
-	return sl__dl_get_letter(p, frame, &letter) && letter_fits(s->f, frame->id, s->off);
+		return frame->id >= f->first_id && last >= frame->id && last - f->first_id < f->n_index;
+	if (frame->id < f->first_id + f->n_index) /* the lowest id that may come */
+		return false;
+	return frame->type == SL__DL_CLOSED ||
+	       (sl__dl_get_letter(p, frame, &letter) &&
+		frame->id - f->first_id <= (s->off - SL__DL_HEADER) / SL__DL_LETTER_MIN);
 }
 
 /* Judge the record at s->off; *p is its bytes when GOOD. 0 or a negative errno. */
@@ -196,82 +183,58 @@ static int skip_to_candidate(struct scan *s)
 	return 0;
 }
 
-static void end_gap(struct scan *s)
-{
-	if (s->gap_frames == 0)
-		return;
-	s->f->damaged += s->gap_frames;
-	s->f->damaged_tail += s->off - s->gap_at;
-	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters skipped", SL__F_U64("file", s->f->first_id),
-		SL__F_U64("offset", s->gap_at), SL__F_U64("bytes", s->off - s->gap_at),
-		SL__F_U64("letters", s->gap_frames));
-	s->gap_frames = 0;
-}
-
 static int take_record(struct scan *s, const struct sl__dl_frame *frame, const uint8_t *p)
 {
-	end_gap(s);
-	s->f->salt = frame->salt;
+	struct sl__dl_file *f = s->f;
+	if (s->gap_frames > 0) {
+		/* The damage ends here. */
+		f->damaged += s->gap_frames;
+		f->damaged_tail += s->off - s->gap_at;
+		sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters skipped",
+			SL__F_U64("file", f->first_id), SL__F_U64("offset", s->gap_at),
+			SL__F_U64("bytes", s->off - s->gap_at), SL__F_U64("letters", s->gap_frames));
+		s->gap_frames = 0;
+	}
+	f->salt = frame->salt;
 	s->salt_known = true;
 	if (frame->type == SL__DL_ACKED) {
-		sl__dl_index_ack(s->f, frame->id, sl__dl_ack_last(p));
+		sl__dl_index_ack(f, frame->id, sl__dl_ack_last(p));
 	} else if (frame->type == SL__DL_CLOSED) {
-		s->f->close_due = false;
+		f->close_due = false;
 	} else {
-		int rc = sl__dl_index_reserve(s->f, s->r->env, frame->id);
-		if (rc != 0)
+		if (sl__dl_index_reserve(f, s->r->env, frame->id) != 0)
 			return -ENOMEM;
-		sl__dl_index_add(s->f, frame->id, s->off);
-		s->f->damaged_tail = 0; /* what was lost before has lower ids */
+		sl__dl_index_add(f, frame->id, s->off);
+		f->damaged_tail = 0; /* what was lost before has lower ids */
 	}
 	s->off += frame->length;
 	return 0;
 }
 
-static int pass_over(struct scan *s, enum verdict verdict)
+static int walk_records(struct scan *s)
 {
-	if (s->gap_frames == 0) {
-		s->gap_at = s->off;
-		s->gap_frames = 1;
-	} else if (verdict == BAD_BODY) {
-		s->gap_frames++;
-	}
-	return skip_to_candidate(s);
-}
-
-static int walk(struct scan *s)
-{
-	int rc = 0;
-	while (rc == 0 && s->off < s->r->limit) {
+	while (s->off < s->r->limit) {
 		enum verdict verdict;
 		struct sl__dl_frame frame;
 		const uint8_t *p;
-		rc = judge(s, &verdict, &frame, &p);
-		if (rc == 0)
-			rc = verdict == GOOD ? take_record(s, &frame, p) : pass_over(s, verdict);
+		int rc = judge(s, &verdict, &frame, &p);
+		if (rc == 0 && verdict == GOOD) {
+			rc = take_record(s, &frame, p);
+		} else if (rc == 0) {
+			if (s->gap_frames == 0)
+				s->gap_at = s->off;
+			if (s->gap_frames == 0 || verdict == BAD_BODY)
+				s->gap_frames++;
+			rc = skip_to_candidate(s);
+		}
+		if (rc != 0)
+			return rc;
 	}
-	return rc;
-}
-
-/* 0; *known: a copy of the header is good. */
-static int read_header(struct scan *s, struct sl_err *err)
-{
-	const uint8_t *p = NULL;
-	size_t n = (size_t)SL_MIN(s->r->limit, (uint64_t)SL__DL_HEADER);
-	int rc = sl__dl_peek(s->r, 0, n, &p);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "read the header");
-	rc = sl__dl_get_header(p, n, s->f->first_id, &s->f->salt);
-	if (rc == SL_EUNSUPPORTED)
-		return sl_err_set(err, rc, "written by a later version");
-	s->salt_known = rc == 0;
-	/* A good header that belongs to another name: a copy or a renamed file. Reading it would double its letters. */
-	s->f->opaque = rc == SL_EDATA;
 	return 0;
 }
 
-/* Nothing in it can be used, or it is not ours: say so, keep it, never write to it. */
-static void call_opaque(struct scan *s, uint64_t size, uint64_t *tail)
+/* Nothing in it can be used, or it is not ours: log that, keep it, never write to it. */
+static void mark_opaque(struct scan *s, uint64_t size, uint64_t *tail)
 {
 	struct sl__dl_file *f = s->f;
 	f->opaque = true;
@@ -287,20 +250,29 @@ int sl__dl_scan(struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t size, u
 	struct scan s = {.f = f, .r = r, .off = SL__DL_HEADER};
 	f->size = size;
 	if (size < SL__DL_HEADER || size > SL__DL_MAX_FILE) {
-		call_opaque(&s, size, tail);
+		mark_opaque(&s, size, tail);
 		return 0;
 	}
-	int rc = read_header(&s, err);
+	/* The salt is known when a copy of the header is good. */
+	const uint8_t *p = NULL;
+	size_t n = (size_t)SL_MIN(r->limit, (uint64_t)SL__DL_HEADER);
+	int rc = sl__dl_peek(r, 0, n, &p);
 	if (rc != 0)
-		return rc;
+		return sl_err_set_errno(err, -rc, "read the header");
+	rc = sl__dl_get_header(p, n, f->first_id, &f->salt);
+	if (rc == SL_EUNSUPPORTED)
+		return sl_err_set(err, rc, "written by a later version");
+	s.salt_known = rc == 0;
+	/* A good header that belongs to another name: a copy or a renamed file. Reading it would double its letters. */
+	f->opaque = rc == SL_EDATA;
 	bool header = s.salt_known;
-	rc = f->opaque ? 0 : walk(&s);
+	rc = f->opaque ? 0 : walk_records(&s);
 	if (rc == -ESTALE)
 		return sl_err_set(err, SL_ESTALE, "cut back while it was read");
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "read at %llu", (unsigned long long)s.off);
 	if (f->opaque || !s.salt_known) {
-		call_opaque(&s, size, tail);
+		mark_opaque(&s, size, tail);
 		return 0;
 	}
 	f->damaged += !header;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Walking over dead letters: list, show, redrive, purge. Callbacks run without the lock: a walk finds its next letter
- * under it, reads the letter into its own window, and lets go before it shows it.
+ * under it, reads the letter into its own window, and releases the lock before it calls back.
  */
 #include "flow/dead_letter.h"
 
@@ -15,13 +15,13 @@
 /* Letters come in the order of ids; those that are put meanwhile are not seen. */
 struct walk {
 	uint64_t next, end; /* ids */
-	int all;
+	bool all;
 	struct sl__dl_reader r;
 	int fd; /* of file `opened` */
 	uint64_t opened;
 };
 
-static void walk_begin(struct walk *w, const sl_dlq *q, int all) SL_REQUIRES(q->mu)
+static void walk_begin(struct walk *w, const sl_dlq *q, bool all) SL_REQUIRES(q->mu)
 {
 	*w = (struct walk){.next = 1, .end = q->next_id, .all = all, .fd = -1, .r = {.env = &q->env}};
 }
@@ -32,67 +32,37 @@ static void walk_end(struct walk *w, const struct sl_env *env)
 	sl__dl_reader_fini(&w->r);
 }
 
-/* Move w->next to the next letter that is wanted. NULL: no more. */
-static struct sl__dl_file *walk_seek(sl_dlq *q, struct walk *w) SL_REQUIRES(q->mu)
-{
-	struct sl__dl_file *f = sl__dl_find(q, w->next);
-	if (f == NULL)
-		f = q->files;
-	for (; f != NULL && f < q->files + q->n_files; f++) {
-		w->next = SL_MAX(w->next, f->first_id);
-		for (; w->next - f->first_id < f->n_index && w->next < w->end; w->next++) {
-			uint32_t entry = f->index[w->next - f->first_id];
-			if (w->all ? entry != 0 : sl__dl_is_waiting(entry))
-				return f;
-		}
-	}
-	return NULL;
-}
-
-static int walk_open(sl_dlq *q, struct walk *w, const struct sl__dl_file *f) SL_REQUIRES(q->mu)
-{
-	if (w->fd < 0 || w->opened != f->first_id) {
-		sl__close_fd(&q->env, &w->fd);
-		int fd = SL__IO(&q->env, open, sl__dl_file_path(q, f->first_id, ""), O_RDONLY | O_NOFOLLOW, 0);
-		if (fd < 0)
-			return fd;
-		w->fd = fd;
-		w->opened = f->first_id;
-		sl__dl_reader_set(&w->r, fd, f->size);
-	}
-	return 0;
-}
-
-/* It was good when the file was scanned: from now on it counts as damaged. */
-static void forget_letter(sl_dlq *q, struct sl__dl_file *f, uint64_t id) SL_REQUIRES(q->mu)
-{
-	uint32_t *entry = &f->index[id - f->first_id];
-	f->unacked -= sl__dl_is_waiting(*entry);
-	f->letters--;
-	f->damaged++;
-	*entry = 0;
-	sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged letter skipped", SL__F_STR("dir", q->dir),
-		SL__F_U64("id", id));
-}
-
 /* Read letter w->next, which f has. 1: good; 0: not there any more, or damaged; or an error. */
 static int walk_read(sl_dlq *q, struct walk *w, struct sl__dl_file *f, struct sl_dlq_letter *out, struct sl_err *err)
 	SL_REQUIRES(q->mu)
 {
 	struct sl_err why = SL_ERR_INIT;
-	int rc = walk_open(q, w, f);
-	if (rc == -ENOENT)
-		return 0;
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "open %s", q->path);
-	rc = sl__dl_read_letter(f, &w->r, f->index[w->next - f->first_id], out, &why);
+	if (w->fd < 0 || w->opened != f->first_id) {
+		sl__close_fd(&q->env, &w->fd);
+		int fd = SL__IO(&q->env, open, sl__dl_file_path(q, f->first_id, ""), O_RDONLY | O_NOFOLLOW, 0);
+		if (fd == -ENOENT)
+			return 0;
+		if (fd < 0)
+			return sl_err_set_errno(err, -fd, "open %s", q->path);
+		w->fd = fd;
+		w->opened = f->first_id;
+		sl__dl_reader_set(&w->r, fd, f->size);
+	}
+	int rc = sl__dl_read_letter(f, &w->r, f->index[w->next - f->first_id], out, &why);
 	if (rc == 0)
 		return 1;
 	/* A reader may have seen a letter that its writer took back. */
 	if (rc == SL_ESTALE && q->read_only)
 		return 0;
 	if (rc == SL_ECORRUPT || rc == SL_ESTALE) {
-		forget_letter(q, f, w->next);
+		/* It was good when the file was scanned: from now on it counts as damaged. */
+		uint32_t *entry = &f->index[w->next - f->first_id];
+		f->unacked -= sl__dl_is_waiting(*entry);
+		f->letters--;
+		f->damaged++;
+		*entry = 0;
+		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged letter skipped", SL__F_STR("dir", q->dir),
+			SL__F_U64("id", w->next));
 		return 0;
 	}
 	if (err != NULL)
@@ -100,23 +70,31 @@ static int walk_read(sl_dlq *q, struct walk *w, struct sl__dl_file *f, struct sl
 	return sl_err_wrap(err, rc, "%s", sl__dl_file_path(q, f->first_id, ""));
 }
 
-/* The next letter: 1, 0 at the end, or an error. */
+/* The next letter that is wanted: 1, 0 at the end, or an error. */
 static int walk_next(sl_dlq *q, struct walk *w, struct sl_dlq_letter *out, struct sl_err *err) SL_REQUIRES(q->mu)
 {
-	int rc = 0;
-	struct sl__dl_file *f;
-	while (rc == 0 && (f = walk_seek(q, w)) != NULL) {
-		rc = walk_read(q, w, f, out, err);
-		w->next++;
+	struct sl__dl_file *f = sl__dl_find(q, w->next);
+	if (f == NULL)
+		f = q->files;
+	for (; f != NULL && f < q->files + q->n_files; f++) {
+		w->next = SL_MAX(w->next, f->first_id);
+		while (w->next - f->first_id < f->n_index && w->next < w->end) {
+			uint32_t entry = f->index[w->next - f->first_id];
+			bool wanted = w->all ? entry != 0 : sl__dl_is_waiting(entry);
+			int rc = wanted ? walk_read(q, w, f, out, err) : 0;
+			w->next++;
+			if (rc != 0)
+				return rc;
+		}
 	}
-	return rc;
+	return 0;
 }
 
 int sl__dl_oldest(sl_dlq *q, int64_t *out, struct sl_err *err)
 {
 	struct walk w;
 	struct sl_dlq_letter letter;
-	walk_begin(&w, q, 0);
+	walk_begin(&w, q, false);
 	int rc = walk_next(q, &w, &letter, err);
 	*out = rc == 1 ? letter.last_failed_ms : 0;
 	walk_end(&w, &q->env);
@@ -125,55 +103,30 @@ int sl__dl_oldest(sl_dlq *q, int64_t *out, struct sl_err *err)
 
 /* ---- list and show ---- */
 
-static int stopped(const sl_dlq *q, int answer, struct sl_err *err)
+static int callback_stopped(const sl_dlq *q, int answer, struct sl_err *err)
 {
 	return answer < 0 ? sl_err_set(err, answer, "dead letters %s: the callback stopped the walk", q->dir) : answer;
-}
-
-static int list_locked(sl_dlq *q, struct walk *w, sl_dlq_fn *fn, void *ctx, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	struct sl_dlq_letter letter;
-	int rc;
-	while ((rc = walk_next(q, w, &letter, err)) == 1) {
-		sl__unlock(&q->mu);
-		int answer = fn(&letter, ctx);
-		sl__lock(&q->mu);
-		if (answer != 0)
-			return stopped(q, answer, err);
-	}
-	return rc;
 }
 
 int sl_dlq_list(sl_dlq *q, int all, sl_dlq_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct walk w;
-	int rc = sl__dl_own(q, err);
+	struct sl_dlq_letter letter;
+	int rc = sl__dl_enter(q, SL__DL_READ, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	rc = sl__dl_refresh(q, err);
-	walk_begin(&w, q, all);
-	if (rc == 0)
-		rc = list_locked(q, &w, fn, ctx, err);
+	walk_begin(&w, q, all != 0);
+	while ((rc = walk_next(q, &w, &letter, err)) == 1) {
+		sl__unlock(&q->mu);
+		int answer = fn(&letter, ctx);
+		sl__lock(&q->mu);
+		if (answer != 0) {
+			rc = callback_stopped(q, answer, err);
+			break;
+		}
+	}
 	sl__dl_leave(q);
 	walk_end(&w, &q->env);
-	return rc;
-}
-
-/* 1: found. */
-static int find_letter(sl_dlq *q, struct walk *w, uint64_t id, struct sl_dlq_letter *letter, struct sl_err *err)
-	SL_REQUIRES(q->mu)
-{
-	int rc = sl__dl_refresh(q, err);
-	if (rc != 0)
-		return rc;
-	struct sl__dl_file *f = sl__dl_find(q, id);
-	const uint32_t *entry = sl__dl_entry(f, id);
-	w->next = id;
-	if (f != NULL && entry != NULL && *entry != 0)
-		rc = walk_read(q, w, f, letter, err);
-	if (rc == 0)
-		return sl_err_set(err, SL_ENOENT, "dead letters %s: no letter %llu", q->dir, (unsigned long long)id);
 	return rc;
 }
 
@@ -181,71 +134,62 @@ int sl_dlq_show(sl_dlq *q, uint64_t id, sl_dlq_fn *fn, void *ctx, struct sl_err 
 {
 	struct walk w;
 	struct sl_dlq_letter letter;
-	int rc = sl__dl_own(q, err);
+	int rc = sl__dl_enter(q, SL__DL_READ, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	walk_begin(&w, q, 1);
-	rc = find_letter(q, &w, id, &letter, err);
+	walk_begin(&w, q, true);
+	w.next = id;
+	struct sl__dl_file *f = sl__dl_find(q, id);
+	const uint32_t *entry = sl__dl_entry(f, id);
+	if (f != NULL && entry != NULL && *entry != 0)
+		rc = walk_read(q, &w, f, &letter, err);
+	if (rc == 0)
+		rc = sl_err_set(err, SL_ENOENT, "dead letters %s: no letter %llu", q->dir, (unsigned long long)id);
 	sl__dl_leave(q);
 	if (rc == 1)
-		rc = stopped(q, fn(&letter, ctx), err);
+		rc = callback_stopped(q, fn(&letter, ctx), err);
 	walk_end(&w, &q->env);
 	return rc;
 }
 
 /* ---- redrive ---- */
 
-static int redrive_locked(sl_dlq *q, struct walk *w, sl_dlq_fn *fn, void *ctx, uint64_t counts[2], struct sl_err *err)
-	SL_REQUIRES(q->mu)
-{
-	struct sl_dlq_letter letter;
-	int rc;
-	while ((rc = walk_next(q, w, &letter, err)) == 1) {
-		sl__unlock(&q->mu);
-		int answer = fn(&letter, ctx);
-		sl__lock(&q->mu);
-		if (answer == SL_ECANCELLED)
-			return stopped(q, answer, err);
-		rc = answer == 0 ? sl__dl_ack(q, letter.id, err) : 0;
-		if (rc != 0)
-			return rc;
-		counts[answer != 0]++;
-	}
-	return rc;
-}
-
-/* Two at once would deliver letters twice. */
-static int redrive_begin(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	int rc = sl__dl_may_write(q, err);
-	if (rc == 0 && q->redriving)
-		rc = sl_err_set(err, SL_EAGAIN, "dead letters %s: another redrive is running", q->dir);
-	if (rc == 0)
-		q->redriving = true;
-	return rc;
-}
-
 int sl_dlq_redrive(sl_dlq *q, sl_dlq_fn *fn, void *ctx, uint64_t *done, uint64_t *failed, struct sl_err *err)
 {
 	struct walk w;
-	uint64_t counts[2] = {0, 0};
-	int rc = sl__dl_own(q, err);
+	struct sl_dlq_letter letter;
+	uint64_t n_done = 0, n_failed = 0;
+	int rc = sl__dl_enter(q, SL__DL_WRITE, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	walk_begin(&w, q, 0);
-	rc = redrive_begin(q, err);
-	if (rc == 0) {
-		rc = redrive_locked(q, &w, fn, ctx, counts, err);
-		q->redriving = false;
+	/* Two concurrent redrives would deliver letters twice. */
+	if (q->redriving) {
+		sl__dl_leave(q);
+		return sl_err_set(err, SL_EAGAIN, "dead letters %s: another redrive is running", q->dir);
 	}
+	q->redriving = true;
+	walk_begin(&w, q, false);
+	while ((rc = walk_next(q, &w, &letter, err)) == 1) {
+		sl__unlock(&q->mu);
+		int answer = fn(&letter, ctx);
+		sl__lock(&q->mu);
+		rc = 0;
+		if (answer == SL_ECANCELLED)
+			rc = callback_stopped(q, answer, err);
+		else if (answer == 0)
+			rc = sl__dl_ack(q, letter.id, err);
+		if (rc != 0)
+			break;
+		n_done += answer == 0;
+		n_failed += answer != 0;
+	}
+	q->redriving = false;
 	sl__dl_leave(q);
 	walk_end(&w, &q->env);
 	if (done != NULL)
-		*done = counts[0];
+		*done = n_done;
 	if (failed != NULL)
-		*failed = counts[1];
+		*failed = n_failed;
 	return rc;
 }
 
@@ -260,41 +204,37 @@ static int flush_acks(sl_dlq *q, struct sl__dl_file *f, struct sl_err *err) SL_R
 	return rc;
 }
 
-/* Acknowledge `id`, in one record with the ids just before it where possible. */
-static int add_ack(sl_dlq *q, struct sl__dl_file *f, uint64_t id, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	uint8_t *last = q->buf_len > 0 ? q->buf + q->buf_len - SL__DL_ACK : NULL;
-	int64_t now = sl__real_ms(&q->env);
-	if (last != NULL && sl__dl_ack_last(last) + 1 == id) {
-		sl__dl_put_ack(last, f->salt, sl__get64(last + 16), id, now);
-		return 0;
-	}
-	int rc = q->buf_len == ACKS_AT_ONCE * SL__DL_ACK ? flush_acks(q, f, err) : 0;
-	if (rc != 0)
-		return rc;
-	sl__dl_put_ack(q->buf + q->buf_len, f->salt, id, id, now);
-	q->buf_len += SL__DL_ACK;
-	return 0;
-}
-
-/* Acknowledge what in f last failed before before_ms. */
+/* Acknowledge what in f last failed before before_ms, consecutive ids in one record. */
 static int purge_older(sl_dlq *q, struct sl__dl_file *f, struct walk *w, int64_t before_ms, struct sl_err *err)
 	SL_REQUIRES(q->mu)
 {
 	int rc = sl__dl_reserve_buf(q, ACKS_AT_ONCE * SL__DL_ACK, err);
+	if (rc != 0)
+		return rc;
 	q->buf_len = 0;
-	for (size_t i = 0; rc == 0 && i < f->n_index; i++) {
+	for (size_t i = 0; i < f->n_index; i++) {
 		struct sl_dlq_letter letter;
 		if (!sl__dl_is_waiting(f->index[i]))
 			continue;
-		w->next = f->first_id + i;
-		int got = walk_read(q, w, f, &letter, err);
-		if (got == 1 && letter.last_failed_ms < before_ms)
-			rc = add_ack(q, f, w->next, err);
-		else if (got < 0)
-			rc = got;
+		uint64_t id = w->next = f->first_id + i;
+		rc = walk_read(q, w, f, &letter, err);
+		if (rc < 0)
+			return rc;
+		if (rc == 0 || letter.last_failed_ms >= before_ms)
+			continue;
+		uint8_t *last = q->buf_len > 0 ? q->buf + q->buf_len - SL__DL_ACK : NULL;
+		int64_t now = sl__real_ms(&q->env);
+		if (last != NULL && sl__dl_ack_last(last) + 1 == id) {
+			sl__dl_put_ack(last, f->salt, sl__get64(last + 16), id, now);
+			continue;
+		}
+		rc = q->buf_len == ACKS_AT_ONCE * SL__DL_ACK ? flush_acks(q, f, err) : 0;
+		if (rc != 0)
+			return rc;
+		sl__dl_put_ack(q->buf + q->buf_len, f->salt, id, id, now);
+		q->buf_len += SL__DL_ACK;
 	}
-	return rc == 0 ? flush_acks(q, f, err) : rc;
+	return flush_acks(q, f, err);
 }
 
 /* Everything goes, damaged files and torn tails as well: whole files, without writing into them first, so that it also
@@ -322,7 +262,7 @@ static int purge_before(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct s
 {
 	struct walk w;
 	int rc = 0;
-	walk_begin(&w, q, 0);
+	walk_begin(&w, q, false);
 	for (size_t i = 0; rc == 0 && i < q->n_files; i++) {
 		uint64_t acked = q->files[i].letters - q->files[i].unacked;
 		rc = purge_older(q, &q->files[i], &w, before_ms, err);
@@ -335,13 +275,10 @@ static int purge_before(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct s
 int sl_dlq_purge(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct sl_err *err)
 {
 	uint64_t n = 0;
-	int rc = sl__dl_own(q, err);
+	int rc = sl__dl_enter(q, SL__DL_WRITE, err);
 	if (rc != 0)
 		return rc;
-	sl__lock(&q->mu);
-	rc = sl__dl_may_write(q, err);
-	if (rc == 0)
-		rc = before_ms == 0 ? purge_all(q, &n, err) : purge_before(q, before_ms, &n, err);
+	rc = before_ms == 0 ? purge_all(q, &n, err) : purge_before(q, before_ms, &n, err);
 	/* What was removed must not come back with the next start. */
 	if (rc == 0)
 		rc = sl__dl_sync_folder(q, err);

@@ -22,12 +22,6 @@ struct sl__limiter {
 	void *ctx;
 };
 
-static void wake_waiters(sl__limiter *l) SL_REQUIRES(l->mu)
-{
-	if (l->waiting > 0)
-		sl__broadcast(&l->room);
-}
-
 /* Take the steps up that are due; after a long pause several at once. */
 static void step_up(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 {
@@ -39,21 +33,8 @@ static void step_up(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 	l->limit = (uint32_t)SL_MIN((uint64_t)l->max, l->limit + steps * l->step_up);
 	l->up_at_ns += (int64_t)steps * l->cooldown_ns;
 	l->raised += steps;
-	wake_waiters(l);
-}
-
-static void step_down(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
-{
-	l->failures++;
-	l->up_at_ns = now + l->cooldown_ns;
-	if (now < l->window_end_ns)
-		return;
-	l->window_end_ns = now + l->window_ns;
-	uint32_t lower = SL_MAX(l->min, l->limit / 2);
-	l->lowered += lower < l->limit;
-	l->limit = lower;
-	/* Blocked acquires wait for a step up now, and there was none at max. */
-	wake_waiters(l);
+	if (l->waiting > 0)
+		sl__broadcast(&l->room);
 }
 
 /* Release the lock and report the change, if there is one. A thread that is reporting checks again when it is done, so
@@ -80,22 +61,6 @@ static int64_t next_step_ns(const sl__limiter *l) SL_REQUIRES(l->mu)
 	return l->limit < l->max ? l->up_at_ns : SL_FOREVER;
 }
 
-/* Wait once for room; false when the caller's own deadline has passed. Reports what has changed before it sleeps: this
- * may be the only active thread. */
-static bool wait_for_room(sl__limiter *l, int64_t deadline_ns) SL_REQUIRES(l->mu)
-{
-	if (l->reported != l->limit && !l->reporting) {
-		unlock_and_report_limit(l);
-		sl__lock(&l->mu);
-		return true;
-	}
-	int64_t until = SL_MIN(deadline_ns, next_step_ns(l));
-	l->waiting++;
-	bool in_time = sl__wait(&l->env, &l->room, &l->mu, until);
-	l->waiting--;
-	return in_time || until < deadline_ns || deadline_ns == SL_FOREVER;
-}
-
 int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
 {
 	int64_t deadline_ns = sl__deadline_ns(&l->env, timeout_ms);
@@ -107,7 +72,17 @@ int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
 		rc = l->closed ? SL_ECLOSED : l->in_use < l->limit ? 0 : SL_ETIMEDOUT;
 		if (rc != SL_ETIMEDOUT || !in_time)
 			break;
-		in_time = wait_for_room(l, deadline_ns);
+		/* Report before sleeping: this may be the only active thread. */
+		if (l->reported != l->limit && !l->reporting) {
+			unlock_and_report_limit(l);
+			sl__lock(&l->mu);
+			continue;
+		}
+		int64_t until = SL_MIN(deadline_ns, next_step_ns(l));
+		l->waiting++;
+		in_time =
+			sl__wait(&l->env, &l->room, &l->mu, until) || until < deadline_ns || deadline_ns == SL_FOREVER;
+		l->waiting--;
 	}
 	if (rc == 0)
 		l->in_use++;
@@ -128,8 +103,19 @@ void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
 	assert(l->in_use > 0);
 	l->in_use--;
 	step_up(l, now);
-	if (outcome == SL__LIMITER_FAILED)
-		step_down(l, now);
+	if (outcome == SL__LIMITER_FAILED) {
+		l->failures++;
+		l->up_at_ns = now + l->cooldown_ns;
+		if (now >= l->window_end_ns) {
+			l->window_end_ns = now + l->window_ns;
+			uint32_t lower = SL_MAX(l->min, l->limit / 2);
+			l->lowered += lower < l->limit;
+			l->limit = lower;
+			/* Blocked acquires wait for a step up now, and there was none at max. */
+			if (l->waiting > 0)
+				sl__broadcast(&l->room);
+		}
+	}
 	if (l->waiting > 0 && l->in_use < l->limit)
 		sl__signal(&l->room);
 	unlock_and_report_limit(l);
@@ -167,26 +153,19 @@ void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out)
 	sl__unlock(&l->mu);
 }
 
-static int check_limiter_opts(const struct sl__limiter_opts *o, struct sl_err *err)
-{
-	if (o->max == 0)
-		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; give 1 or more");
-	if (o->min > o->max)
-		return sl_err_set(err, SL_EINVAL, "limiter: min (%u) is above max (%u)", o->min, o->max);
-	if (o->window_ms < 0 || o->window_ms > SL__FLOW_SPAN_MAX_MS)
-		return sl_err_set(err, SL_EINVAL, "limiter: window_ms is %lld; give up to a year",
-				  (long long)o->window_ms);
-	if (o->cooldown_ms < 0 || o->cooldown_ms > SL__FLOW_SPAN_MAX_MS)
-		return sl_err_set(err, SL_EINVAL, "limiter: cooldown_ms is %lld; give up to a year",
-				  (long long)o->cooldown_ms);
-	return 0;
-}
-
 int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, struct sl_err *err)
 {
-	int rc = check_limiter_opts(opts, err);
-	if (rc != 0)
-		return rc;
+	if (opts->max == 0)
+		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; give 1 or more");
+	if (opts->min > opts->max)
+		return sl_err_set(err, SL_EINVAL, "limiter: min (%u) is above max (%u)", opts->min, opts->max);
+	if (opts->window_ms < 0 || opts->window_ms > SL__FLOW_SPAN_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "limiter: window_ms is %lld; give up to a year",
+				  (long long)opts->window_ms);
+	if (opts->cooldown_ms < 0 || opts->cooldown_ms > SL__FLOW_SPAN_MAX_MS)
+		return sl_err_set(err, SL_EINVAL, "limiter: cooldown_ms is %lld; give up to a year",
+				  (long long)opts->cooldown_ms);
+	int rc;
 	sl__limiter *l = sl__flow_new(sizeof(*l), opts->env, "limiter", &rc, err);
 	if (l == NULL)
 		return rc;

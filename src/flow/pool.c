@@ -51,17 +51,6 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-static void thread_name(char out[16], const char *name, unsigned n, unsigned index)
-{
-	char suffix[16] = "";
-	if (n > 1)
-		(void)snprintf(suffix, sizeof(suffix), "-%u", index);
-	size_t tail = strlen(suffix);
-	size_t head = SL_MIN(strlen(name), 15 - tail);
-	memcpy(out, name, head);
-	memcpy(out + head, suffix, tail + 1);
-}
-
 static void join_all(sl__pool *p, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -99,7 +88,13 @@ int sl__pool_start(sl__pool **out, const struct sl_env *env, const char *name, u
 	while (rc == 0 && started < n) {
 		char cut[16];
 		struct worker *w = &p->workers[started];
-		thread_name(cut, name, n, started);
+		char suffix[16] = "";
+		if (n > 1)
+			(void)snprintf(suffix, sizeof(suffix), "-%u", started);
+		size_t tail = strlen(suffix);
+		size_t head = SL_MIN(strlen(name), 15 - tail);
+		memcpy(cut, name, head);
+		memcpy(cut + head, suffix, tail + 1);
 		*w = (struct worker){.pool = p, .index = started};
 		rc = sl__thread_start(&w->thread, cut, worker_main, w);
 		started += rc == 0;

@@ -20,7 +20,7 @@
  *  I1  n_in - n_out = depth <= capacity, bytes <= max_bytes, bytes = sum over the ring.
  *  I2  While pushers are blocked, the first one's next item does not fit, and n_in <= flush_seq (all are due).
  *  I3  When poppers sleep: depth - promised < wake_at - promised, or a popper is on its way.
- *  I4  above flips exactly with crossings; crossings - told is what the notifier has to deliver, and parity says which.
+ *  I4  above flips exactly with crossings; crossings - reported is what the notifier has to deliver, and parity says which.
  */
 #include "flow/queue_priv.h"
 
@@ -116,25 +116,10 @@ static bool due_at_once(const sl__queue *q) SL_REQUIRES(q->mu)
 	return q->n_out < q->flush_seq || q->closed != 0;
 }
 
-static size_t available(const sl__queue *q) SL_REQUIRES(q->mu)
-{
-	return q->depth > q->promised ? q->depth - q->promised : 0;
-}
-
 /* The depth beyond what is promised at which w has a batch to take. */
 static size_t need_of(const sl__queue *q, const struct waiter *w) SL_REQUIRES(q->mu)
 {
 	return w->linger_ns == 0 || due_at_once(q) ? 1 : SL_MIN(w->max, q->capacity);
-}
-
-/* The popper whose age limit comes first, when no popper keeps its time yet. */
-static struct waiter *missing_keeper(const sl__queue *q) SL_REQUIRES(q->mu)
-{
-	struct waiter *min = NULL;
-	for (struct waiter *w = q->poppers.first; w != NULL; w = w->next)
-		if (min == NULL || w->linger_ns < min->linger_ns)
-			min = w;
-	return min == NULL || q->keeper_coming || min->timed || min->linger_ns == SL_FOREVER ? NULL : min;
 }
 
 static void wake_popper(sl__queue *q, struct waiter *w, size_t promise, struct wakes *wakes) SL_REQUIRES(q->mu)
@@ -145,28 +130,33 @@ static void wake_popper(sl__queue *q, struct waiter *w, size_t promise, struct w
 	add_wake(wakes, w);
 }
 
-static struct waiter *popper_with_a_batch(const sl__queue *q, size_t have) SL_REQUIRES(q->mu)
-{
-	for (struct waiter *w = q->poppers.first; w != NULL; w = w->next)
-		if (have >= need_of(q, w))
-			return w;
-	return NULL;
-}
-
 /* Wake every popper that has something to do, and set wake_at for the next push. */
 static void wake_poppers(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 {
 	size_t have;
 	struct waiter *w;
-	while ((have = available(q)) > 0 && (w = popper_with_a_batch(q, have)) != NULL)
+	for (;;) {
+		have = q->depth > q->promised ? q->depth - q->promised : 0;
+		w = have > 0 ? q->poppers.first : NULL;
+		while (w != NULL && have < need_of(q, w))
+			w = w->next;
+		if (w == NULL)
+			break;
 		wake_popper(q, w, SL_MIN(have, w->max), wakes);
-	w = missing_keeper(q);
-	if (have > 0 && w != NULL) {
-		w->keeper = q->keeper_coming = true;
-		wake_popper(q, w, 0, wakes);
-		w = NULL;
 	}
-	size_t need = w != NULL ? 1 : SIZE_MAX;
+	/* The popper whose age limit comes first becomes the keeper, when no popper keeps its time yet. */
+	struct waiter *keeper = q->poppers.first;
+	for (w = keeper; w != NULL; w = w->next)
+		if (w->linger_ns < keeper->linger_ns)
+			keeper = w;
+	if (keeper != NULL && (q->keeper_coming || keeper->timed || keeper->linger_ns == SL_FOREVER))
+		keeper = NULL;
+	if (have > 0 && keeper != NULL) {
+		keeper->keeper = q->keeper_coming = true;
+		wake_popper(q, keeper, 0, wakes);
+		keeper = NULL;
+	}
+	size_t need = keeper != NULL ? 1 : SIZE_MAX;
 	for (w = q->poppers.first; w != NULL; w = w->next)
 		need = SL_MIN(need, need_of(q, w));
 	if (__builtin_add_overflow(q->promised, need, &q->wake_at))
@@ -178,17 +168,6 @@ static void wake_poppers(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 static bool fits(const sl__queue *q, size_t bytes) SL_REQUIRES(q->mu)
 {
 	return q->depth < q->capacity && bytes <= q->max_bytes - q->bytes;
-}
-
-static void put_item(sl__queue *q, const struct sl__queue_item *item, int64_t at_ns) SL_REQUIRES(q->mu)
-{
-	struct sl__queue_item *slot = &q->ring[q->tail];
-	*slot = *item;
-	slot->at_ns = at_ns;
-	q->tail = q->tail + 1 == q->capacity ? 0 : q->tail + 1;
-	q->depth++;
-	q->bytes += item->bytes;
-	q->n_in++;
 }
 
 static size_t remove_items(sl__queue *q, struct sl__queue_item *out, size_t max, uint64_t *first) SL_REQUIRES(q->mu)
@@ -235,14 +214,6 @@ static void mark_if_low(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 	q->above = false;
 	q->crossings++;
 	wakes->notify = q->notifier_runs;
-}
-
-/* After items went in. */
-static void grown(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
-{
-	mark_if_high(q, wakes);
-	if (q->depth >= q->wake_at)
-		wake_poppers(q, wakes);
 }
 
 static size_t put_what_fits(sl__queue *q, const struct sl__queue_item *items, size_t n) SL_REQUIRES(q->mu)
@@ -294,14 +265,30 @@ static void shrunk(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 
 /* ---- push ---- */
 
-/* Sleep in the line of pushers until all items were moved, or the deadline, or the end. Returns how many of
- * the n went in. */
-static size_t wait_in_line(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t deadline_ns,
-			   struct wakes *wakes) SL_REQUIRES(q->mu)
+/* Push by waiting for room. Returns how many of the n went in until the deadline or the close. */
+static size_t push_blocking(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+			    struct wakes *wakes) SL_REQUIRES(q->mu)
 {
+	size_t done = 0;
+	if (q->pushers.first == NULL) {
+		/* Let others run for a moment: there may be room without a sleep. */
+		found_no_room(q, wakes);
+		for (int i = 0;
+		     i < FULL_YIELDS && q->closed == 0 && q->pushers.first == NULL && !fits(q, items[0].bytes); i++) {
+			unlock_and_wake(q, wakes);
+			(void)sched_yield();
+			sl__lock(&q->mu);
+		}
+		if (q->closed == 0 && q->pushers.first == NULL)
+			done = put_what_fits(q, items, n);
+	}
+	if (done == n || q->closed != 0)
+		return done;
+	/* Sleep in the line of pushers until all items were moved, or the deadline, or the end. */
+	int64_t deadline_ns = sl__deadline_ns(&q->env, timeout_ms);
 	struct waiter spare, *w = get_waiter(q, &spare);
-	w->items = items;
-	w->n = n;
+	w->items = items + done;
+	w->n = n - done;
 	append(&q->pushers, w);
 	found_no_room(q, wakes);
 	send_wakes(q, wakes);
@@ -318,31 +305,6 @@ static size_t wait_in_line(sl__queue *q, const struct sl__queue_item *items, siz
 	}
 	put_waiter(q, w);
 	return n - left;
-}
-
-/* Let others run for a moment: there may be room without a sleep. */
-static void yield_for_room(sl__queue *q, size_t bytes, struct wakes *wakes) SL_REQUIRES(q->mu)
-{
-	found_no_room(q, wakes);
-	for (int i = 0; i < FULL_YIELDS && q->closed == 0 && q->pushers.first == NULL && !fits(q, bytes); i++) {
-		unlock_and_wake(q, wakes);
-		(void)sched_yield();
-		sl__lock(&q->mu);
-	}
-}
-
-static size_t push_blocking(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
-			    struct wakes *wakes) SL_REQUIRES(q->mu)
-{
-	size_t done = 0;
-	if (q->pushers.first == NULL) {
-		yield_for_room(q, items[0].bytes, wakes);
-		if (q->closed == 0 && q->pushers.first == NULL)
-			done = put_what_fits(q, items, n);
-	}
-	if (done < n && q->closed == 0)
-		done += wait_in_line(q, items + done, n - done, sl__deadline_ns(&q->env, timeout_ms), wakes);
-	return done;
 }
 
 /* Push all n, dropping the oldest where needed. The callback runs between rounds, without the lock. */
@@ -376,128 +338,78 @@ static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, si
 	return done;
 }
 
-/* What one push call does when its items did not all fit at once. */
-static int push_slowly(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
-		       int64_t timeout_ms, struct wakes *wakes, size_t *pushed) SL_REQUIRES(q->mu)
-{
-	size_t done = 0;
-	if (q->closed == 0) {
-		if (overflow == SL__QUEUE_DROP_OLDEST)
-			done = push_dropping(q, items, n, wakes);
-		else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
-			done = push_blocking(q, items, n, timeout_ms, wakes);
-		else
-			found_no_room(q, wakes);
-	}
-	*pushed += done;
-	if (done == n)
-		return 0;
-	if (q->closed != 0)
-		return SL_ECLOSED;
-	return overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
-}
-
-/* Push items none of which is too big. */
-static int push_all(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
-		    int64_t timeout_ms, size_t *pushed)
-{
-	struct wakes wakes = {0};
-	int rc = 0;
-	sl__lock(&q->mu);
-	size_t done = 0;
-	if (SL_LIKELY(q->closed == 0 && q->pushers.first == NULL))
-		done = put_what_fits(q, items, n);
-	*pushed = done;
-	if (SL_UNLIKELY(done < n)) {
-		rc = push_slowly(q, items + done, n - done, overflow, timeout_ms, &wakes, pushed);
-		q->refused += n - *pushed;
-	}
-	grown(q, &wakes);
-	unlock_and_wake(q, &wakes);
-	return rc;
-}
-
-/* Nothing but the item goes in: no waiter or callback is due. */
-static bool put_quietly(sl__queue *q, const struct sl__queue_item *item) SL_REQUIRES(q->mu)
-{
-	size_t depth = q->depth + 1, bytes = q->bytes + item->bytes;
-	bool quiet = depth < q->wake_at && (q->above || (depth < q->high && bytes < q->high_bytes));
-	if (SL_UNLIKELY(!quiet || q->closed != 0 || q->pushers.first != NULL || !fits(q, item->bytes)))
-		return false;
-	put_item(q, item, stamp(q));
-	return true;
-}
-
-/* The single push is what most producers do, and mostly there is room and no waiter. */
+/* The single push is what most producers do, and mostly there is room, and no waiter or callback is due. */
 int sl__queue_push_item(sl__queue *q, struct sl__queue_item item, int64_t timeout_ms)
 {
 	size_t pushed;
 	sl__lock(&q->mu);
-	bool done = put_quietly(q, &item);
+	size_t depth = q->depth + 1, bytes = q->bytes + item.bytes;
+	bool quiet = depth < q->wake_at && (q->above || (depth < q->high && bytes < q->high_bytes));
+	if (SL_UNLIKELY(!quiet || q->closed != 0 || q->pushers.first != NULL || !fits(q, item.bytes))) {
+		sl__unlock(&q->mu);
+		return sl__queue_push_many(q, &item, 1, timeout_ms, &pushed);
+	}
+	item.at_ns = stamp(q);
+	q->ring[q->tail] = item;
+	q->tail = q->tail + 1 == q->capacity ? 0 : q->tail + 1;
+	q->depth = depth;
+	q->bytes = bytes;
+	q->n_in++;
 	sl__unlock(&q->mu);
-	return SL_LIKELY(done) ? 0 : sl__queue_push_many(q, &item, 1, timeout_ms, &pushed);
+	return 0;
 }
 
-static int push_good(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
-		     int64_t timeout_ms, size_t *pushed)
+/* Push the items before the first one that is too big, by the overflow rule where they do not all fit. */
+static int push_items(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
+		      int64_t timeout_ms, size_t *pushed)
 {
-	size_t good = 0;
+	struct wakes wakes = {0};
+	size_t good = 0, done = 0;
 	while (good < n && items[good].bytes <= q->max_bytes)
 		good++;
-	int rc = 0;
-	*pushed = 0;
-	if (good > 0)
-		rc = push_all(q, items, good, overflow, timeout_ms, pushed);
-	if (rc == 0 && good < n) {
-		sl__lock(&q->mu);
-		rc = q->closed != 0 ? SL_ECLOSED : SL_ETOOBIG;
-		q->refused += n - good;
-		sl__unlock(&q->mu);
+	sl__lock(&q->mu);
+	if (SL_LIKELY(good > 0 && q->closed == 0 && q->pushers.first == NULL))
+		done = put_what_fits(q, items, good);
+	if (SL_UNLIKELY(done < good && q->closed == 0)) {
+		if (overflow == SL__QUEUE_DROP_OLDEST)
+			done += push_dropping(q, items + done, good - done, &wakes);
+		else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
+			done += push_blocking(q, items + done, good - done, timeout_ms, &wakes);
+		else
+			found_no_room(q, &wakes);
 	}
+	int rc = 0;
+	if (SL_UNLIKELY(done < n)) {
+		q->refused += (done < good ? good : n) - done;
+		if (q->closed != 0)
+			rc = SL_ECLOSED;
+		else if (done == good)
+			rc = SL_ETOOBIG;
+		else
+			rc = overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+	}
+	*pushed = done;
+	mark_if_high(q, &wakes);
+	if (q->depth >= q->wake_at)
+		wake_poppers(q, &wakes);
+	unlock_and_wake(q, &wakes);
 	return rc;
 }
 
 int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
 {
-	return push_good(q, items, n, q->overflow, timeout_ms, pushed);
+	return push_items(q, items, n, q->overflow, timeout_ms, pushed);
 }
 
 int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
 			   size_t *pushed)
 {
-	return push_good(q, items, n, SL__QUEUE_BLOCK, timeout_ms, pushed);
+	return push_items(q, items, n, SL__QUEUE_BLOCK, timeout_ms, pushed);
 }
 
 /* ---- pop ---- */
 
-/* Before a sleep, and before leaving with a small batch: let the producers run, as long as that brings more. */
-static void gather(sl__queue *q, size_t max, struct wakes *wakes) SL_REQUIRES(q->mu)
-{
-	size_t before = 0;
-	for (int i = 0; i < GATHER_YIELDS && (i == 0 || q->depth > before) && q->depth < max && !due_at_once(q); i++) {
-		before = q->depth;
-		unlock_and_wake(q, wakes);
-		(void)sched_yield();
-		sl__lock(&q->mu);
-	}
-}
-
-static void sleep_in_line(sl__queue *q, struct waiter *w, int64_t until_ns, struct wakes *wakes) SL_REQUIRES(q->mu)
-{
-	w->timed = q->depth > 0;
-	append(&q->poppers, w);
-	wake_poppers(q, wakes);
-	send_wakes(q, wakes);
-	(void)sl__wait(&q->env, &w->cond, &q->mu, until_ns);
-	if (w->listed)
-		unlist(&q->poppers, w);
-	if (w->keeper)
-		w->keeper = q->keeper_coming = false;
-	q->promised -= w->promised;
-	w->promised = 0;
-}
-
-/* 0: there is a batch to take now. 1: none yet, *until_ns says when to look again. Else the error to return. */
+/* 0: there is a batch to take now. 1: none yet, *until_ns is when to check again. Else the error to return. */
 static int batch_ready(sl__queue *q, const struct waiter *w, int64_t deadline_ns, int64_t *until_ns) SL_REQUIRES(q->mu)
 {
 	if (q->closed == SL__QUEUE_TAKE_BACK || (q->closed != 0 && q->depth == 0))
@@ -512,25 +424,34 @@ static int batch_ready(sl__queue *q, const struct waiter *w, int64_t deadline_ns
 	return q->depth > 0 ? 0 : SL_ETIMEDOUT;
 }
 
-static int64_t ms_to_ns(int64_t ms)
-{
-	int64_t ns;
-	/* A quarter of the range leaves room to add it to a time. */
-	return ms < 0 || __builtin_mul_overflow(ms, (int64_t)1000000, &ns) || ns > SL_FOREVER / 4 ? SL_FOREVER : ns;
-}
-
+/* Sleep until there is a batch to take: 0, or why not. */
 static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t timeout_ms, struct wakes *wakes)
 	SL_REQUIRES(q->mu)
 {
 	int64_t until_ns, deadline_ns = timeout_ms < 0 ? SL_FOREVER : sl__deadline_ns(&q->env, timeout_ms);
 	struct waiter spare, *w = get_waiter(q, &spare);
 	w->max = max;
-	w->linger_ns = ms_to_ns(linger_ms);
+	int64_t ns = 0;
+	/* A quarter of the range leaves room to add it to a time. */
+	w->linger_ns = linger_ms < 0 || __builtin_mul_overflow(linger_ms, (int64_t)1000000, &ns) || ns > SL_FOREVER / 4
+			       ? SL_FOREVER
+			       : ns;
 	w->interrupted = false;
 	int rc;
 	for (bool again = false;; again = true) {
-		if (timeout_ms != 0 && (!again || w->linger_ns == 0))
-			gather(q, max, wakes);
+		if (timeout_ms != 0 && (!again || w->linger_ns == 0)) {
+			/* Before a sleep, and before leaving with a small batch: let the producers run while that
+			 * brings more. */
+			size_t before = 0;
+			for (int i = 0;
+			     i < GATHER_YIELDS && (i == 0 || q->depth > before) && q->depth < max && !due_at_once(q);
+			     i++) {
+				before = q->depth;
+				unlock_and_wake(q, wakes);
+				(void)sched_yield();
+				sl__lock(&q->mu);
+			}
+		}
 		rc = batch_ready(q, w, deadline_ns, &until_ns);
 		if (rc != 1)
 			break;
@@ -539,7 +460,17 @@ static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t time
 			rc = SL_EAGAIN;
 			break;
 		}
-		sleep_in_line(q, w, until_ns, wakes);
+		w->timed = q->depth > 0;
+		append(&q->poppers, w);
+		wake_poppers(q, wakes);
+		send_wakes(q, wakes);
+		(void)sl__wait(&q->env, &w->cond, &q->mu, until_ns);
+		if (w->listed)
+			unlist(&q->poppers, w);
+		if (w->keeper)
+			w->keeper = q->keeper_coming = false;
+		q->promised -= w->promised;
+		w->promised = 0;
 		if (w->interrupted) {
 			rc = q->closed == SL__QUEUE_TAKE_BACK || (q->closed != 0 && q->depth == 0) ? SL_ECLOSED
 												   : SL_EAGAIN;

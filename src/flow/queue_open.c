@@ -24,7 +24,14 @@ static void *notifier_main(void *arg)
 	return NULL;
 }
 
-static int check_queue_opts(const struct sl__queue_opts *o, struct sl_err *err)
+/* Four fifths, rounded up, without overflow. */
+static size_t high_part(size_t n)
+{
+	return n - n / 5;
+}
+
+/* Check the options and take them over, with the watermarks that they give. */
+static int set_queue_opts(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
 {
 	if (o->capacity == 0 || o->capacity > SIZE_MAX / 2 / sizeof(struct sl__queue_item))
 		return sl_err_set(err, SL_EINVAL, "queue: capacity is %zu; give 1 or more", o->capacity);
@@ -37,17 +44,12 @@ static int check_queue_opts(const struct sl__queue_opts *o, struct sl_err *err)
 	if ((unsigned)o->overflow > SL__QUEUE_ERROR)
 		return sl_err_set(err, SL_EINVAL, "queue: overflow is %d; give block, drop_oldest or error",
 				  (int)o->overflow);
-	return 0;
-}
-
-/* Four fifths, rounded up, without overflow. */
-static size_t high_part(size_t n)
-{
-	return n - n / 5;
-}
-
-static int set_marks(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
-{
+	q->capacity = o->capacity;
+	q->overflow = o->overflow;
+	q->on_high = o->on_high;
+	q->on_low = o->on_low;
+	q->on_drop = o->on_drop;
+	q->ctx = o->ctx;
 	q->high = o->high_watermark != 0 ? (size_t)o->high_watermark : high_part(q->capacity);
 	q->low = o->low_watermark > 0 ? (size_t)o->low_watermark : q->capacity / 2;
 	if (o->low_watermark == SL_NONE)
@@ -66,18 +68,10 @@ static int set_marks(sl__queue *q, const struct sl__queue_opts *o, struct sl_err
 
 int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_err *err) SL_NO_TSA
 {
-	int rc = check_queue_opts(opts, err);
-	if (rc != 0)
-		return rc;
+	int rc;
 	sl__queue *q = sl__flow_new(sizeof(*q), opts->env, "queue", &rc, err);
 	if (q == NULL)
 		return rc;
-	q->capacity = opts->capacity;
-	q->overflow = opts->overflow;
-	q->on_high = opts->on_high;
-	q->on_low = opts->on_low;
-	q->on_drop = opts->on_drop;
-	q->ctx = opts->ctx;
 	sl__mutex_init_busy(&q->mu);
 	sl__cond_init(&q->notify);
 	for (size_t i = 0; i < POOL_WAITERS; i++) {
@@ -88,7 +82,7 @@ int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_
 		q->pool = w;
 	}
 	q->wake_at = SIZE_MAX;
-	rc = set_marks(q, opts, err);
+	rc = set_queue_opts(q, opts, err);
 	/* Not zeroed: pages that a small backlog never reaches stay untouched. */
 	if (rc == 0 && (q->ring = sl__alloc(&q->env, q->capacity * sizeof(*q->ring))) == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "queue: no memory for %zu items", q->capacity);

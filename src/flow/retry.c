@@ -17,29 +17,6 @@ struct sl_retry_policy sl_retry_preset(enum sl_retry_preset preset)
 	return presets[(unsigned)preset < SL_COUNT(presets) ? preset : SL_RETRY_COORDINATOR];
 }
 
-/* The range of each field as the caller gave it; zero is always allowed and means "from the preset". */
-static int check_given(const struct sl_retry_policy *p, struct sl_err *err)
-{
-	if (p->max_attempts < 0 && p->max_attempts != SL_UNLIMITED)
-		return sl_err_set(err, SL_EINVAL, "retry: max_attempts is %d; give 1 or more, or SL_UNLIMITED",
-				  (int)p->max_attempts);
-	if (p->first_ms < 0 && p->first_ms != SL_NONE)
-		return sl_err_set(err, SL_EINVAL, "retry: first_ms is %lld; give 1 or more, or SL_NONE",
-				  (long long)p->first_ms);
-	if (p->cap_ms < 0)
-		return sl_err_set(err, SL_EINVAL, "retry: cap_ms is %lld; give 1 or more", (long long)p->cap_ms);
-	if (p->cap_ms != 0 && p->cap_ms < p->first_ms)
-		return sl_err_set(err, SL_EINVAL, "retry: cap_ms (%lld) is below first_ms (%lld)", (long long)p->cap_ms,
-				  (long long)p->first_ms);
-	/* Written so that a NaN is refused too. */
-	if (p->multiplier != 0 && (!isfinite(p->multiplier) || !(p->multiplier >= 1)))
-		return sl_err_set(err, SL_EINVAL, "retry: multiplier is %g; give a finite number from 1",
-				  p->multiplier);
-	if ((unsigned)p->jitter > SL_JITTER_AROUND)
-		return sl_err_set(err, SL_EINVAL, "retry: jitter is %d; it is not an sl_jitter", (int)p->jitter);
-	return 0;
-}
-
 int sl_retry_resolve(struct sl_retry_policy *out, const struct sl_retry_policy *policy, enum sl_retry_preset preset,
 		     struct sl_err *err)
 {
@@ -47,9 +24,26 @@ int sl_retry_resolve(struct sl_retry_policy *out, const struct sl_retry_policy *
 		return sl_err_set(err, SL_EINVAL, "retry: preset %d is not an sl_retry_preset", (int)preset);
 	struct sl_retry_policy p = presets[preset];
 	if (policy != NULL) {
-		int rc = check_given(policy, err);
-		if (rc != 0)
-			return rc;
+		/* The range of each field as the caller gave it; zero is always allowed and means "from the preset". */
+		if (policy->max_attempts < 0 && policy->max_attempts != SL_UNLIMITED)
+			return sl_err_set(err, SL_EINVAL, "retry: max_attempts is %d; give 1 or more, or SL_UNLIMITED",
+					  (int)policy->max_attempts);
+		if (policy->first_ms < 0 && policy->first_ms != SL_NONE)
+			return sl_err_set(err, SL_EINVAL, "retry: first_ms is %lld; give 1 or more, or SL_NONE",
+					  (long long)policy->first_ms);
+		if (policy->cap_ms < 0)
+			return sl_err_set(err, SL_EINVAL, "retry: cap_ms is %lld; give 1 or more",
+					  (long long)policy->cap_ms);
+		if (policy->cap_ms != 0 && policy->cap_ms < policy->first_ms)
+			return sl_err_set(err, SL_EINVAL, "retry: cap_ms (%lld) is below first_ms (%lld)",
+					  (long long)policy->cap_ms, (long long)policy->first_ms);
+		/* Written so that a NaN is refused too. */
+		if (policy->multiplier != 0 && (!isfinite(policy->multiplier) || !(policy->multiplier >= 1)))
+			return sl_err_set(err, SL_EINVAL, "retry: multiplier is %g; give a finite number from 1",
+					  policy->multiplier);
+		if ((unsigned)policy->jitter > SL_JITTER_AROUND)
+			return sl_err_set(err, SL_EINVAL, "retry: jitter is %d; it is not an sl_jitter",
+					  (int)policy->jitter);
 		if (policy->max_attempts != 0)
 			p.max_attempts = policy->max_attempts;
 		if (policy->first_ms != 0)
@@ -70,59 +64,28 @@ int sl_retry_resolve(struct sl_retry_policy *out, const struct sl_retry_policy *
 	return 0;
 }
 
-/* base^n by squaring: 32 steps at most, infinite where it overflows, exact for 2. */
-static double power(double base, uint32_t n)
-{
-	double result = 1;
-	for (; n != 0; n >>= 1, base *= base)
-		if (n & 1)
-			result *= base;
-	return result;
-}
-
-static double jitter_factor(enum sl_jitter jitter, struct sl__prng *prng)
-{
-	if (prng == NULL)
-		return 1;
-	switch (jitter) {
-	case SL_JITTER_HALF:
-		return 0.5 + 0.5 * sl__prng_unit(prng);
-	case SL_JITTER_AROUND:
-		return 0.5 + sl__prng_unit(prng);
-	case SL_JITTER_OFF:
-	case SL_JITTER_DEFAULT:
-	default:
-		return 1;
-	}
-}
-
 int64_t sl__retry_delay_ms(const struct sl_retry_policy *policy, uint32_t failed_attempts, struct sl__prng *prng)
 {
 	if (failed_attempts == 0 || policy->first_ms <= 0)
 		return 0;
 	assert(policy->multiplier >= 1 && policy->cap_ms >= policy->first_ms);
-	double cap = (double)SL_MIN(policy->cap_ms, SL__RETRY_DELAY_MAX_MS);
-	double delay = (double)policy->first_ms * power(policy->multiplier, failed_attempts - 1);
-	delay = SL_MIN(delay, cap) * jitter_factor(policy->jitter, prng);
+	/* multiplier^(n-1) by squaring: 32 steps at most, infinite where it overflows, exact for 2. */
+	double factor = 1, base = policy->multiplier;
+	for (uint32_t n = failed_attempts - 1; n != 0; n >>= 1, base *= base)
+		if (n & 1)
+			factor *= base;
+	double delay = (double)policy->first_ms * factor, cap = (double)SL_MIN(policy->cap_ms, SL__RETRY_DELAY_MAX_MS);
+	delay = SL_MIN(delay, cap);
+	if (prng != NULL && policy->jitter == SL_JITTER_HALF)
+		delay *= 0.5 + 0.5 * sl__prng_unit(prng);
+	else if (prng != NULL && policy->jitter == SL_JITTER_AROUND)
+		delay *= 0.5 + sl__prng_unit(prng);
 	return (int64_t)(delay + 0.5);
 }
 
 bool sl__retry_exhausted(const struct sl_retry_policy *policy, uint32_t failed_attempts)
 {
 	return policy->max_attempts != SL_UNLIMITED && failed_attempts >= (uint32_t)policy->max_attempts;
-}
-
-/* Count the failure; the policy's delay or the target's, whichever is longer (throttled: the target's when told). */
-static int64_t next_delay(const struct sl_retry_policy *policy, struct sl__retry_state *state, const struct sl_err *err,
-			  struct sl__prng *prng)
-{
-	if (state->failures != UINT32_MAX)
-		state->failures++;
-	int64_t told = SL_MIN(err->retry_after_ms, SL__RETRY_AFTER_MAX_MS);
-	if (err->error_class == SL_CLASS_THROTTLED && told > 0)
-		return told;
-	int64_t own = sl__retry_delay_ms(policy, state->failures, prng);
-	return SL_MAX(own, told);
 }
 
 static struct sl__retry_decision transient(const struct sl_retry_policy *policy, struct sl__retry_state *state,
@@ -139,7 +102,14 @@ static struct sl__retry_decision transient(const struct sl_retry_policy *policy,
 struct sl__retry_decision sl__retry_decide(const struct sl_retry_policy *policy, struct sl__retry_state *state,
 					   const struct sl_err *err, bool may_charge, struct sl__prng *prng)
 {
-	int64_t delay_ms = next_delay(policy, state, err, prng);
+	if (state->failures != UINT32_MAX)
+		state->failures++;
+	/* The policy's delay or the target's, whichever is longer; throttled: the target's when it gave one. */
+	int64_t asked_ms = SL_MIN(err->retry_after_ms, SL__RETRY_AFTER_MAX_MS), delay_ms = asked_ms;
+	if (err->error_class != SL_CLASS_THROTTLED || asked_ms <= 0) {
+		delay_ms = sl__retry_delay_ms(policy, state->failures, prng);
+		delay_ms = SL_MAX(delay_ms, asked_ms);
+	}
 	switch (err->error_class) {
 	case SL_CLASS_TRANSIENT:
 		return transient(policy, state, delay_ms, may_charge);

@@ -4,7 +4,7 @@
  * shifts the shorter side.
  *
  * Invariants, under mu
- *  S1  buffered elements do not overlap each other, nor the failed range; all start at or behind `next`;
+ *  S1  buffered elements do not overlap each other, nor the failed range; all start at or after `next`;
  *  S2  every buffered element starts before next + window, when it was let in;
  *  S3  stop_code is 0 while the flow lives, and never changes once it is not.
  */
@@ -86,25 +86,20 @@ static size_t position(const sl__sequencer *s, uint64_t start) SL_REQUIRES(s->mu
 	return lo;
 }
 
-static bool make_room(sl__sequencer *s) SL_REQUIRES(s->mu)
+/* Insert e in order. false: out of memory. */
+static bool insert_element(sl__sequencer *s, const struct sl__element *e) SL_REQUIRES(s->mu)
 {
-	if (s->head > 0 || s->n < s->cap)
-		return true;
-	size_t cap = s->cap * 2 + 16;
-	struct sl__element *items = sl__realloc(&s->env, s->items, cap * sizeof(*items));
-	if (items == NULL)
-		return false;
-	s->items = items;
-	s->cap = cap;
-	return true;
-}
-
-static bool insert(sl__sequencer *s, size_t i, const struct sl__element *e) SL_REQUIRES(s->mu)
-{
-	if (!make_room(s))
-		return false;
-	bool room_behind = s->head + s->n < s->cap;
-	if (s->head > 0 && (i < s->n / 2 || !room_behind)) {
+	if (s->head == 0 && s->n == s->cap) {
+		size_t cap = s->cap * 2 + 16;
+		struct sl__element *items = sl__realloc(&s->env, s->items, cap * sizeof(*items));
+		if (items == NULL)
+			return false;
+		s->items = items;
+		s->cap = cap;
+	}
+	size_t i = position(s, e->start);
+	bool room_after = s->head + s->n < s->cap;
+	if (s->head > 0 && (i < s->n / 2 || !room_after)) {
 		s->head--;
 		memmove(at(s, 0), at(s, 1), i * sizeof(*e));
 	} else {
@@ -124,11 +119,6 @@ static void remove_front(sl__sequencer *s, struct sl__element *out) SL_REQUIRES(
 }
 
 /* ---- what is refused ---- */
-
-static bool overlaps(uint64_t a_start, uint64_t a_end, uint64_t b_start, uint64_t b_end)
-{
-	return a_start <= b_end && b_start <= a_end;
-}
 
 static bool seen_before(const sl__sequencer *s, uint64_t start, uint64_t end) SL_REQUIRES(s->mu)
 {
@@ -152,7 +142,7 @@ static int duplicate(uint64_t start, uint64_t end, struct sl_err *err)
 			  (unsigned long long)end);
 }
 
-static int stopped(const sl__sequencer *s, const struct sl__element *e, struct sl_err *err) SL_REQUIRES(s->mu)
+static int flow_stopped(const sl__sequencer *s, const struct sl__element *e, struct sl_err *err) SL_REQUIRES(s->mu)
 {
 	(void)s;
 	return sl_err_set(err, SL_ECANCELLED, "element %llu to %llu: the flow has stopped before it",
@@ -165,11 +155,11 @@ static int stopped(const sl__sequencer *s, const struct sl__element *e, struct s
 static int admit(const sl__sequencer *s, const struct sl__element *e, struct sl_err *err) SL_REQUIRES(s->mu)
 {
 	if (s->stop_code != 0)
-		return stopped(s, e, err);
-	if (seen_before(s, e->start, e->end) || (s->failed && overlaps(e->start, e->end, s->fail_start, s->fail_end)))
+		return flow_stopped(s, e, err);
+	if (seen_before(s, e->start, e->end) || (s->failed && e->start <= s->fail_end && s->fail_start <= e->end))
 		return duplicate(e->start, e->end, err);
 	if (s->failed && e->start > s->fail_start)
-		return stopped(s, e, err);
+		return flow_stopped(s, e, err);
 	return 0;
 }
 
@@ -178,82 +168,44 @@ static bool in_window(const sl__sequencer *s, uint64_t start) SL_REQUIRES(s->mu)
 	return start - s->next < s->window;
 }
 
-static void leave(sl__sequencer *s, const struct waiter *w) SL_REQUIRES(s->mu)
+int sl__sequencer_push(sl__sequencer *s, const struct sl__element *e, int64_t timeout_ms, struct sl_err *err)
 {
-	struct waiter **p = &s->waiters;
-	while (*p != w)
-		p = &(*p)->next;
-	*p = w->next;
-	/* A producer that came in or gave up may be what a closed flow waits for. */
-	if (s->closed)
-		sl__signal(&s->ready);
-}
-
-/* Wait until e is in the window. 0: it is, and nothing speaks against it. */
-static int wait_for_window(sl__sequencer *s, const struct sl__element *e, int64_t timeout_ms, struct sl_err *err)
-	SL_REQUIRES(s->mu)
-{
-	int rc = 0;
-	bool late = timeout_ms == 0;
-	int64_t deadline = late ? 0 : sl__deadline_ns(&s->env, timeout_ms);
-	struct waiter self = {.next = s->waiters, .start = e->start};
-	s->waiters = &self;
-	while (rc == 0 && !in_window(s, e->start) && !late) {
-		late = !sl__wait(&s->env, &s->moved, &s->mu, deadline);
-		rc = admit(s, e, err);
-	}
-	leave(s, &self);
-	if (rc == 0 && !in_window(s, e->start))
-		rc = sl_err_set(err, SL_ETIMEDOUT, "element %llu to %llu: still too far ahead of %llu",
-				(unsigned long long)e->start, (unsigned long long)e->end, (unsigned long long)s->next);
-	return rc;
-}
-
-static int push_locked(sl__sequencer *s, const struct sl__element *e, int64_t timeout_ms, struct sl_err *err)
-	SL_REQUIRES(s->mu)
-{
-	int rc = admit(s, e, err);
-	if (rc == 0 && s->closed)
-		rc = sl_err_set(err, SL_ECLOSED, "element %llu to %llu: pushed after the close",
-				(unsigned long long)e->start, (unsigned long long)e->end);
-	if (rc == 0 && !in_window(s, e->start))
-		rc = wait_for_window(s, e, timeout_ms, err);
-	if (rc != 0)
-		return rc;
-	if (!insert(s, position(s, e->start), e))
-		return sl_err_set(err, SL_ENOMEM, "sequencer: out of memory");
-	if (e->start == s->next)
-		sl__signal(&s->ready);
-	return 0;
-}
-
-int sl__sequencer_push(sl__sequencer *s, const struct sl__element *element, int64_t timeout_ms, struct sl_err *err)
-{
-	int rc = check_range(element->start, element->end, err);
+	int rc = check_range(e->start, e->end, err);
 	if (rc != 0)
 		return rc;
 	sl__lock(&s->mu);
-	rc = push_locked(s, element, timeout_ms, err);
+	rc = admit(s, e, err);
+	if (rc == 0 && s->closed)
+		rc = sl_err_set(err, SL_ECLOSED, "element %llu to %llu: pushed after the close",
+				(unsigned long long)e->start, (unsigned long long)e->end);
+	if (rc == 0 && !in_window(s, e->start)) {
+		/* Wait until e is in the window and may still go in. */
+		bool late = timeout_ms == 0;
+		int64_t deadline = late ? 0 : sl__deadline_ns(&s->env, timeout_ms);
+		struct waiter self = {.next = s->waiters, .start = e->start};
+		s->waiters = &self;
+		while (rc == 0 && !in_window(s, e->start) && !late) {
+			late = !sl__wait(&s->env, &s->moved, &s->mu, deadline);
+			rc = admit(s, e, err);
+		}
+		struct waiter **p = &s->waiters;
+		while (*p != &self)
+			p = &(*p)->next;
+		*p = self.next;
+		/* A producer that came in or gave up may be what a closed flow waits for. */
+		if (s->closed)
+			sl__signal(&s->ready);
+		if (rc == 0 && !in_window(s, e->start))
+			rc = sl_err_set(err, SL_ETIMEDOUT, "element %llu to %llu: still too far ahead of %llu",
+					(unsigned long long)e->start, (unsigned long long)e->end,
+					(unsigned long long)s->next);
+	}
+	if (rc == 0 && !insert_element(s, e))
+		rc = sl_err_set(err, SL_ENOMEM, "sequencer: out of memory");
+	if (rc == 0 && e->start == s->next)
+		sl__signal(&s->ready);
 	sl__unlock(&s->mu);
 	return rc;
-}
-
-static int fail_locked(sl__sequencer *s, uint64_t start, uint64_t end, const struct sl_err *why, struct sl_err *err)
-	SL_REQUIRES(s->mu)
-{
-	if (s->stop_code != 0)
-		return 0;
-	if (seen_before(s, start, end))
-		return duplicate(start, end, err);
-	if (s->failed && start >= s->fail_start)
-		return 0;
-	s->failed = true;
-	s->fail_start = start;
-	s->fail_end = end;
-	s->fail_err = *why;
-	sl__signal(&s->ready);
-	sl__broadcast(&s->moved);
-	return 0;
 }
 
 int sl__sequencer_fail(sl__sequencer *s, uint64_t start, uint64_t end, const struct sl_err *why, struct sl_err *err)
@@ -264,14 +216,24 @@ int sl__sequencer_fail(sl__sequencer *s, uint64_t start, uint64_t end, const str
 	if (rc != 0)
 		return rc;
 	sl__lock(&s->mu);
-	rc = fail_locked(s, start, end, why, err);
+	if (s->stop_code == 0 && seen_before(s, start, end))
+		rc = duplicate(start, end, err);
+	/* Only the first failure in order counts. */
+	if (rc == 0 && s->stop_code == 0 && (!s->failed || start < s->fail_start)) {
+		s->failed = true;
+		s->fail_start = start;
+		s->fail_end = end;
+		s->fail_err = *why;
+		sl__signal(&s->ready);
+		sl__broadcast(&s->moved);
+	}
 	sl__unlock(&s->mu);
 	return rc;
 }
 
 /* ---- the consumer's side ---- */
 
-static void stop(sl__sequencer *s, const struct sl_err *why) SL_REQUIRES(s->mu)
+static void stop_flow(sl__sequencer *s, const struct sl_err *why) SL_REQUIRES(s->mu)
 {
 	if (s->stop_code != 0)
 		return;
@@ -281,43 +243,10 @@ static void stop(sl__sequencer *s, const struct sl_err *why) SL_REQUIRES(s->mu)
 	sl__broadcast(&s->moved);
 }
 
-static void stop_at_gap(sl__sequencer *s) SL_REQUIRES(s->mu)
-{
-	struct sl_err why = SL_ERR_INIT;
-	if (s->n > 0)
-		sl_err_set(&why, SL_EGAP, "%llu is missing: the next element is %llu to %llu",
-			   (unsigned long long)s->next, (unsigned long long)at(s, 0)->start,
-			   (unsigned long long)at(s, 0)->end);
-	else
-		sl_err_set(&why, SL_EGAP, "%llu is missing at the end", (unsigned long long)s->next);
-	stop(s, &why);
-}
-
-/* Is a push on its way in that only has not run yet since the window moved? */
-static bool more_to_come(const sl__sequencer *s) SL_REQUIRES(s->mu)
-{
-	if (!s->closed)
-		return true;
-	for (const struct waiter *w = s->waiters; w != NULL; w = w->next)
-		if (in_window(s, w->start))
-			return true;
-	return false;
-}
-
-/* Nothing more can come in: either all is out, or something is missing. */
-static int at_the_end(sl__sequencer *s) SL_REQUIRES(s->mu)
-{
-	bool missing = s->n > 0 || s->waiters != NULL || s->failed || (s->has_last && s->next <= s->last);
-	if (!missing)
-		return SL_ECLOSED;
-	stop_at_gap(s);
-	return s->stop_code;
-}
-
 #define NOT_YET 1 /* no error code is positive */
 
 /* 0: an element; NOT_YET; else the end. */
-static int look(sl__sequencer *s, struct sl__element *out) SL_REQUIRES(s->mu)
+static int take_front(sl__sequencer *s, struct sl__element *out) SL_REQUIRES(s->mu)
 {
 	if (s->stop_code != 0)
 		return s->stop_code;
@@ -329,10 +258,27 @@ static int look(sl__sequencer *s, struct sl__element *out) SL_REQUIRES(s->mu)
 		return 0;
 	}
 	if (s->failed && s->fail_start == s->next) {
-		stop(s, &s->fail_err);
+		stop_flow(s, &s->fail_err);
 		return s->stop_code;
 	}
-	return more_to_come(s) ? NOT_YET : at_the_end(s);
+	if (!s->closed)
+		return NOT_YET;
+	/* A push may be on its way in that only has not run yet since the window moved. */
+	for (const struct waiter *w = s->waiters; w != NULL; w = w->next)
+		if (in_window(s, w->start))
+			return NOT_YET;
+	/* Nothing more can come in: either all is out, or something is missing. */
+	if (s->n == 0 && s->waiters == NULL && !s->failed && !(s->has_last && s->next <= s->last))
+		return SL_ECLOSED;
+	struct sl_err why = SL_ERR_INIT;
+	if (s->n > 0)
+		sl_err_set(&why, SL_EGAP, "%llu is missing: the next element is %llu to %llu",
+			   (unsigned long long)s->next, (unsigned long long)at(s, 0)->start,
+			   (unsigned long long)at(s, 0)->end);
+	else
+		sl_err_set(&why, SL_EGAP, "%llu is missing at the end", (unsigned long long)s->next);
+	stop_flow(s, &why);
+	return s->stop_code;
 }
 
 int sl__sequencer_next(sl__sequencer *s, struct sl__element *out, int64_t timeout_ms, struct sl_err *err)
@@ -341,10 +287,10 @@ int sl__sequencer_next(sl__sequencer *s, struct sl__element *out, int64_t timeou
 	bool late = timeout_ms == 0;
 	struct sl__element e;
 	sl__lock(&s->mu);
-	int rc = look(s, &e);
+	int rc = take_front(s, &e);
 	while (rc == NOT_YET && !late) {
 		late = !sl__wait(&s->env, &s->ready, &s->mu, deadline);
-		rc = look(s, &e);
+		rc = take_front(s, &e);
 	}
 	if (rc == 0)
 		*out = e;
@@ -375,7 +321,7 @@ void sl__sequencer_cancel(sl__sequencer *s)
 	struct sl_err why = SL_ERR_INIT;
 	sl_err_set(&why, SL_ECANCELLED, "the flow was cancelled");
 	sl__lock(&s->mu);
-	stop(s, &why);
+	stop_flow(s, &why);
 	sl__unlock(&s->mu);
 }
 

@@ -125,12 +125,6 @@ static struct sl__shard_item *heap_join(struct sl__shard_item *a, struct sl__sha
 	return a;
 }
 
-static void heap_add(struct sl__shard_item **heap, struct sl__shard_item *item)
-{
-	item->child = item->next = NULL;
-	*heap = heap_join(*heap, item);
-}
-
 /* Join the children in pairs from the left, then the pairs from the right: O(log n) amortised. */
 static struct sl__shard_item *heap_remove_min(struct sl__shard_item **heap)
 {
@@ -225,18 +219,6 @@ static struct sl__shard *find_or_add(sl__shards *s, const void *key, size_t len)
 	return shard;
 }
 
-static void forget(sl__shards *s, struct sl__shard *shard) SL_REQUIRES(s->mu)
-{
-	struct sl__shard **p = slot_of(s, shard->hash);
-	while (*p != shard)
-		p = &(*p)->chain;
-	*p = shard->chain;
-	sl__free(&s->env, shard);
-	s->stats.keys--;
-	if (s->table_n > MIN_TABLE && s->stats.keys < s->table_n / 8)
-		resize_table(s, s->table_n / 2);
-}
-
 /* ---- where a shard belongs ---- */
 
 static bool has_due(const struct sl__shard *shard)
@@ -253,21 +235,15 @@ static void place(sl__shards *s, struct sl__shard *shard) SL_REQUIRES(s->mu)
 		ring_append(&s->ring, shard);
 		shard->place = RING;
 	} else if (shard->waiting == 0 && shard->out == 0) {
-		forget(s, shard);
+		struct sl__shard **p = slot_of(s, shard->hash);
+		while (*p != shard)
+			p = &(*p)->chain;
+		*p = shard->chain;
+		sl__free(&s->env, shard);
+		s->stats.keys--;
+		if (s->table_n > MIN_TABLE && s->stats.keys < s->table_n / 8)
+			resize_table(s, s->table_n / 2);
 	}
-}
-
-/* Nothing is due any more: neither ring nor parking is a place for it. */
-static void withdraw_if_empty(sl__shards *s, struct sl__shard *shard) SL_REQUIRES(s->mu)
-{
-	if (has_due(shard) || shard->place == ASKED)
-		return;
-	if (shard->place == RING)
-		ring_remove(&s->ring, shard);
-	else if (shard->place == PARKED)
-		ring_remove(&s->parked, shard);
-	shard->place = IDLE;
-	place(s, shard);
 }
 
 static void move_due(sl__shards *s, int64_t now) SL_REQUIRES(s->mu)
@@ -281,27 +257,23 @@ static void move_due(sl__shards *s, int64_t now) SL_REQUIRES(s->mu)
 	}
 }
 
-static void count_in(sl__shards *s, const struct sl__shard_item *item) SL_REQUIRES(s->mu)
+/* An item goes inside: into the heap until its time, or to the end of `fifo` when it is due now. */
+static void put_inside(sl__shards *s, struct sl__shard_item *item, struct fifo *fifo, int64_t not_before_ns)
+	SL_REQUIRES(s->mu)
 {
 	s->stats.items++;
 	s->stats.bytes += item->bytes;
-}
-
-static void count_out(sl__shards *s, const struct sl__shard_item *item) SL_REQUIRES(s->mu)
-{
-	s->stats.items--;
-	s->stats.bytes -= item->bytes;
-	s->stats.out++;
-	item->shard->out++;
-}
-
-static void let_wait(sl__shards *s, struct sl__shard_item *item, int64_t not_before_ns) SL_REQUIRES(s->mu)
-{
-	item->not_before_ns = not_before_ns;
-	item->order = s->order++;
-	item->shard->waiting++;
-	s->stats.waiting++;
-	heap_add(&s->heap, item);
+	if (not_before_ns != 0) {
+		item->not_before_ns = not_before_ns;
+		item->order = s->order++;
+		item->child = item->next = NULL;
+		item->shard->waiting++;
+		s->stats.waiting++;
+		s->heap = heap_join(s->heap, item);
+	} else {
+		fifo_push(fifo, item);
+	}
+	place(s, item->shard);
 }
 
 /* ---- the functions ---- */
@@ -353,12 +325,7 @@ int sl__shards_push(sl__shards *s, const void *key, size_t key_len, struct sl__s
 	struct sl__shard *shard = find_or_add(s, key, key_len);
 	if (shard != NULL) {
 		item->shard = shard;
-		count_in(s, item);
-		if (not_before_ns != 0)
-			let_wait(s, item, not_before_ns);
-		else
-			fifo_push(&shard->line, item);
-		place(s, shard);
+		put_inside(s, item, &shard->line, not_before_ns);
 	}
 	sl__unlock(&s->mu);
 	return shard != NULL ? 0 : SL_ENOMEM;
@@ -369,33 +336,11 @@ static struct sl__shard_item *pop_due(sl__shards *s, struct sl__shard *shard) SL
 	struct sl__shard_item *item = fifo_pop(&shard->ahead);
 	if (item == NULL)
 		item = fifo_pop(&shard->line);
-	if (item != NULL)
-		count_out(s, item);
-	return item;
-}
-
-/* Ask the gate about the first shard of the ring, and take from it. NULL: it is not ready, or was emptied meanwhile. */
-static struct sl__shard_item *take_from_first(sl__shards *s) SL_REQUIRES(s->mu)
-{
-	struct sl__shard *shard = s->ring.first;
-	struct sl__shard_item *item = NULL;
-	uint64_t epoch = s->epoch;
-	bool ready = true;
-	ring_remove(&s->ring, shard);
-	shard->place = ASKED;
-	if (s->ready != NULL) {
-		sl__unlock(&s->mu);
-		ready = s->ready(shard->key, shard->key_len, s->ctx);
-		sl__lock(&s->mu);
-	}
-	if (ready)
-		item = pop_due(s, shard);
-	shard->place = IDLE;
-	if (!ready && epoch == s->epoch && has_due(shard)) {
-		shard->place = PARKED;
-		ring_append(&s->parked, shard);
-	} else {
-		place(s, shard);
+	if (item != NULL) {
+		s->stats.items--;
+		s->stats.bytes -= item->bytes;
+		s->stats.out++;
+		item->shard->out++;
 	}
 	return item;
 }
@@ -407,28 +352,38 @@ struct sl__shard_item *sl__shards_take(sl__shards *s)
 	if (s->heap != NULL)
 		move_due(s, sl__mono_ns(&s->env));
 	/* Each at most once: one that comes back to the end because of a recheck has to wait for the next call. */
-	for (uint64_t left = s->ring.n; item == NULL && left > 0 && s->ring.n > 0; left--)
-		item = take_from_first(s);
+	for (uint64_t left = s->ring.n; item == NULL && left > 0 && s->ring.n > 0; left--) {
+		struct sl__shard *shard = s->ring.first;
+		uint64_t epoch = s->epoch;
+		bool ready = true;
+		ring_remove(&s->ring, shard);
+		/* Ask the gate about this shard, without the lock. Its items may be taken meanwhile. */
+		shard->place = ASKED;
+		if (s->ready != NULL) {
+			sl__unlock(&s->mu);
+			ready = s->ready(shard->key, shard->key_len, s->ctx);
+			sl__lock(&s->mu);
+		}
+		if (ready)
+			item = pop_due(s, shard);
+		shard->place = IDLE;
+		if (!ready && epoch == s->epoch && has_due(shard)) {
+			shard->place = PARKED;
+			ring_append(&s->parked, shard);
+		} else {
+			place(s, shard);
+		}
+	}
 	sl__unlock(&s->mu);
 	return item;
-}
-
-static void bring_in(sl__shards *s, struct sl__shard_item *item) SL_REQUIRES(s->mu)
-{
-	s->stats.out--;
-	item->shard->out--;
 }
 
 void sl__shards_retry(sl__shards *s, struct sl__shard_item *item, int64_t not_before_ns)
 {
 	sl__lock(&s->mu);
-	bring_in(s, item);
-	count_in(s, item);
-	if (not_before_ns != 0)
-		let_wait(s, item, not_before_ns);
-	else
-		fifo_push(&item->shard->ahead, item);
-	place(s, item->shard);
+	s->stats.out--;
+	item->shard->out--;
+	put_inside(s, item, &item->shard->ahead, not_before_ns);
 	sl__unlock(&s->mu);
 }
 
@@ -436,7 +391,8 @@ void sl__shards_done(sl__shards *s, struct sl__shard_item *item)
 {
 	sl__lock(&s->mu);
 	struct sl__shard *shard = item->shard;
-	bring_in(s, item);
+	s->stats.out--;
+	shard->out--;
 	item->shard = NULL;
 	place(s, shard);
 	sl__unlock(&s->mu);
@@ -451,7 +407,12 @@ struct sl__shard_item *sl__shards_take_any(sl__shards *s)
 	/* One that is being asked right now is its asker's; everything else is here. */
 	if (shard != NULL) {
 		item = pop_due(s, shard);
-		withdraw_if_empty(s, shard);
+		/* With nothing due any more, neither ring nor parking is a place for it. */
+		if (!has_due(shard)) {
+			ring_remove(shard->place == RING ? &s->ring : &s->parked, shard);
+			shard->place = IDLE;
+			place(s, shard);
+		}
 	}
 	sl__unlock(&s->mu);
 	return item;

@@ -59,6 +59,15 @@ static bool grab(sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 	return true;
 }
 
+/* Take n now: 0, SL_ECLOSED, or SL_EAGAIN when there are too few or others wait. */
+static int take_now(sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
+{
+	refill(t);
+	if (t->closed)
+		return SL_ECLOSED;
+	return t->first == NULL && grab(t, n) ? 0 : SL_EAGAIN;
+}
+
 /* Nanoseconds until n can be taken, rounded up so that a sleeper never wakes a moment too early. */
 static int64_t wait_for(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 {
@@ -69,45 +78,17 @@ static int64_t wait_for(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 	return ns > SL_FOREVER ? SL_FOREVER : (int64_t)ns;
 }
 
-static int64_t add_ns(int64_t at, int64_t ns)
+/* Wait for n tokens after the takers that came first, until the deadline. */
+static int wait_for_turn(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQUIRES(t->mu)
 {
-	int64_t sum;
-	return __builtin_add_overflow(at, ns, &sum) ? SL_FOREVER : sum;
-}
-
-static void join_line(sl__tokens *t, struct taker *self) SL_REQUIRES(t->mu)
-{
-	self->next = NULL;
-	sl__cond_init(&self->cond);
-	if (t->first == NULL)
-		t->first = self;
-	else
-		t->last->next = self;
-	t->last = self;
-}
-
-/* Leaving the head of the line makes the next one look. */
-static void leave_line(sl__tokens *t, struct taker *self) SL_REQUIRES(t->mu)
-{
-	struct taker *before = NULL;
-	for (struct taker *at = t->first; at != self; at = at->next)
-		before = at;
-	if (before != NULL)
-		before->next = self->next;
-	else
-		t->first = self->next;
-	if (t->last == self)
-		t->last = before;
-	if (before == NULL && t->first != NULL)
-		sl__signal(&t->first->cond);
-	sl__cond_fini(&self->cond);
-}
-
-static int wait_in_line(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQUIRES(t->mu)
-{
-	struct taker self;
+	struct taker self = {.next = NULL};
 	int rc = SL_ETIMEDOUT;
-	join_line(t, &self);
+	sl__cond_init(&self.cond);
+	if (t->first == NULL)
+		t->first = &self;
+	else
+		t->last->next = &self;
+	t->last = &self;
 	for (;;) {
 		refill(t);
 		if (t->closed)
@@ -116,36 +97,42 @@ static int wait_in_line(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQUI
 			rc = 0;
 		if (rc != SL_ETIMEDOUT || (deadline_ns != SL_FOREVER && sl__mono_ns(&t->env) >= deadline_ns))
 			break;
-		int64_t ready_ns = t->first == &self ? add_ns(t->at_ns, wait_for(t, n)) : SL_FOREVER;
+		int64_t ready_ns;
+		if (t->first != &self || __builtin_add_overflow(t->at_ns, wait_for(t, n), &ready_ns))
+			ready_ns = SL_FOREVER;
 		(void)sl__wait(&t->env, &self.cond, &t->mu, SL_MIN(deadline_ns, ready_ns));
 	}
-	leave_line(t, &self);
+	/* Leaving the head of the line makes the next one check. */
+	struct taker *before = NULL;
+	for (struct taker *at = t->first; at != &self; at = at->next)
+		before = at;
+	if (before != NULL)
+		before->next = self.next;
+	else
+		t->first = self.next;
+	if (t->last == &self)
+		t->last = before;
+	if (before == NULL && t->first != NULL)
+		sl__signal(&t->first->cond);
+	sl__cond_fini(&self.cond);
 	return rc;
 }
 
 int sl__tokens_take(sl__tokens *t, uint64_t n, int64_t timeout_ms)
 {
-	int rc = 0;
 	sl__lock(&t->mu);
-	refill(t);
-	if (t->closed)
-		rc = SL_ECLOSED;
-	else if (t->first != NULL || !grab(t, n))
-		rc = wait_in_line(t, n, sl__deadline_ns(&t->env, timeout_ms));
+	int rc = take_now(t, n);
+	if (rc == SL_EAGAIN)
+		rc = wait_for_turn(t, n, sl__deadline_ns(&t->env, timeout_ms));
 	sl__unlock(&t->mu);
 	return rc;
 }
 
 int sl__tokens_try_take(sl__tokens *t, uint64_t n, int64_t *wait_ns)
 {
-	int rc = 0;
 	sl__lock(&t->mu);
-	refill(t);
-	if (t->closed)
-		rc = SL_ECLOSED;
-	else if (t->first != NULL || !grab(t, n))
-		rc = SL_EAGAIN;
-	/* Behind others there may be tokens and yet no turn: never say "now". */
+	int rc = take_now(t, n);
+	/* Behind others there may be tokens and yet no turn: never return "now". */
 	if (rc == SL_EAGAIN && wait_ns != NULL)
 		*wait_ns = SL_MAX(wait_for(t, n), 1);
 	sl__unlock(&t->mu);
@@ -213,27 +200,21 @@ static bool rate_ok(double rate)
 	return rate >= 1e-6 && rate <= 1e9; /* false for a NaN */
 }
 
-static int check_tokens_opts(const struct sl__tokens_opts *o, struct sl_err *err)
-{
-	if (!rate_ok(o->rate))
-		return sl_err_set(err, SL_EINVAL, "tokens: rate is %g; give 0.000001 to 1000000000 a second", o->rate);
-	if (o->burst > BURST_MAX)
-		return sl_err_set(err, SL_EINVAL, "tokens: burst is %llu; give at most 10^15",
-				  (unsigned long long)o->burst);
-	if (o->reduce_factor != 0 && !(o->reduce_factor > 0 && o->reduce_factor < 1))
-		return sl_err_set(err, SL_EINVAL, "tokens: reduce_factor is %g; give a value between 0 and 1",
-				  o->reduce_factor);
-	if (o->min_rate != 0 && (!rate_ok(o->min_rate) || o->min_rate > o->rate))
-		return sl_err_set(err, SL_EINVAL, "tokens: min_rate is %g; give 0.000001 to rate (%g)", o->min_rate,
-				  o->rate);
-	return 0;
-}
-
 int sl__tokens_new(sl__tokens **out, const struct sl__tokens_opts *opts, struct sl_err *err)
 {
-	int rc = check_tokens_opts(opts, err);
-	if (rc != 0)
-		return rc;
+	if (!rate_ok(opts->rate))
+		return sl_err_set(err, SL_EINVAL, "tokens: rate is %g; give 0.000001 to 1000000000 a second",
+				  opts->rate);
+	if (opts->burst > BURST_MAX)
+		return sl_err_set(err, SL_EINVAL, "tokens: burst is %llu; give at most 10^15",
+				  (unsigned long long)opts->burst);
+	if (opts->reduce_factor != 0 && !(opts->reduce_factor > 0 && opts->reduce_factor < 1))
+		return sl_err_set(err, SL_EINVAL, "tokens: reduce_factor is %g; give a value between 0 and 1",
+				  opts->reduce_factor);
+	if (opts->min_rate != 0 && (!rate_ok(opts->min_rate) || opts->min_rate > opts->rate))
+		return sl_err_set(err, SL_EINVAL, "tokens: min_rate is %g; give 0.000001 to rate (%g)", opts->min_rate,
+				  opts->rate);
+	int rc;
 	sl__tokens *t = sl__flow_new(sizeof(*t), opts->env, "tokens", &rc, err);
 	if (t == NULL)
 		return rc;

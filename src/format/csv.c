@@ -3,7 +3,7 @@
 #include "format/csv.h"
 #include "format/text.h"
 
-static int wrong(struct sl__csv *s, const char *at, const char *why)
+static int csv_wrong(struct sl__csv *s, const char *at, const char *why)
 {
 	s->at = at;
 	s->why = why;
@@ -28,21 +28,6 @@ static const char *plain_field_end(const char *p, const char *end, char delimite
 	return p;
 }
 
-/* from[0..n) with single quotes for its doubled ones. */
-static size_t undouble(char *to, const char *from, size_t n)
-{
-	const char *end = from + n;
-	char *at = to;
-	while (from < end) {
-		const char *quote = memchr(from, '"', (size_t)(end - from));
-		size_t k = (size_t)((quote != NULL ? quote + 1 : end) - from);
-		memcpy(at, from, k);
-		at += k;
-		from += quote != NULL ? k + 1 : k;
-	}
-	return (size_t)(at - to);
-}
-
 int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
 {
 	const char *next; /* the byte after the field: its delimiter, or the end of the record */
@@ -51,8 +36,9 @@ int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
 	if (s->at == s->end || *s->at != '"') {
 		next = plain_field_end(s->at, s->end, s->delimiter);
 		if (next < s->end && *next != s->delimiter)
-			return wrong(s, next,
-				     *next == '"' ? "a quote inside an unquoted field" : "a line end outside quotes");
+			return csv_wrong(s, next,
+					 *next == '"' ? "a quote inside an unquoted field"
+						      : "a line end outside quotes");
 		*f = (struct sl__csv_field){.text = s->at, .len = (size_t)(next - s->at)};
 	} else {
 		/* The field ends at the first quote that is not doubled. */
@@ -64,17 +50,26 @@ int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
 			quote += 2;
 		}
 		if (quote == NULL)
-			return wrong(s, s->at, "the quote is not closed");
+			return csv_wrong(s, s->at, "the quote is not closed");
 		next = quote + 1;
 		if (next < s->end && *next != s->delimiter)
-			return wrong(s, next, "text after a closing quote");
+			return csv_wrong(s, next, "text after a closing quote");
 		*f = (struct sl__csv_field){.text = from, .len = (size_t)(quote - from), .quoted = true};
 		if (doubled > 0) {
 			if ((s->need_memory = s->scratch == NULL))
 				return -1;
-			f->text = s->scratch;
-			f->len = undouble(s->scratch, from, f->len);
-			s->scratch += f->len;
+			char *to = s->scratch;
+			f->text = to;
+			for (const char *stop; from < quote;
+			     from = stop) { /* each first quote of two, not the second */
+				const char *double_quote = memchr(from, '"', (size_t)(quote - from));
+				stop = double_quote != NULL ? double_quote + 2 : quote;
+				size_t k = (size_t)(stop - from) - (double_quote != NULL);
+				memcpy(to, from, k);
+				to += k;
+			}
+			f->len = (size_t)(to - s->scratch);
+			s->scratch = to;
 		}
 	}
 	s->more = next < s->end;
@@ -100,17 +95,6 @@ static inline bool cut_at(struct cut *c, const char *end)
 	return true;
 }
 
-static bool cut_bytes(struct cut *c, const char *p, const char *end, char delimiter)
-{
-	for (; p < end; p++) {
-		if ((signed char)*p <= 0 || *p == '"' || *p == '\n' || *p == '\r')
-			return false;
-		if (*p == delimiter && !cut_at(c, p))
-			return false;
-	}
-	return true;
-}
-
 #if SL__SSE2
 /* The sixteen bytes at p, of which those whose bit is in `which` count. */
 static inline bool cut_16(struct cut *c, const char *p, char delimiter, unsigned which)
@@ -124,69 +108,55 @@ static inline bool cut_16(struct cut *c, const char *p, char delimiter, unsigned
 			return false;
 	return true;
 }
-
-static bool cut_all(struct cut *c, const char *p, const char *end, char delimiter)
-{
-	if (end - p < 16)
-		return cut_bytes(c, p, end, delimiter);
-	for (; end - p >= 16; p += 16)
-		if (!cut_16(c, p, delimiter, 0xFFFF))
-			return false;
-	/* The last sixteen once more, without those that were seen. */
-	return p == end || cut_16(c, end - 16, delimiter, 0xFFFFu << (16 - (end - p)));
-}
-#else
-static bool cut_all(struct cut *c, const char *p, const char *end, char delimiter)
-{
-	return cut_bytes(c, p, end, delimiter);
-}
 #endif
 
 size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__field *fields, size_t n)
 {
 	struct cut c = {.field = record, .fields = fields, .max = n};
-	if (!cut_all(&c, record, record + len, delimiter) || !cut_at(&c, record + len))
-		return 0;
-	return c.n;
+	const char *p = record, *end = record + len;
+#if SL__SSE2
+	if (len >= 16) {
+		for (; end - p >= 16; p += 16)
+			if (!cut_16(&c, p, delimiter, 0xFFFF))
+				return 0;
+		/* The last sixteen once more, without those that were seen. */
+		if (p < end && !cut_16(&c, end - 16, delimiter, 0xFFFFu << (16 - (end - p))))
+			return 0;
+		p = end;
+	}
+#endif
+	for (; p < end; p++) {
+		if ((signed char)*p <= 0 || *p == '"' || *p == '\n' || *p == '\r')
+			return 0;
+		if (*p == delimiter && !cut_at(&c, p))
+			return 0;
+	}
+	return cut_at(&c, end) ? c.n : 0;
 }
 
 /* ---- the usual record, with its line end still to be found ---- */
 
-/* The line end at `at`; a carriage return before it belongs to it, and was cut as a part of the last field. */
-static size_t cut_end(struct cut *c, const char *start, const char *at, size_t *line, size_t *used)
+/* The line end at `at`, a line feed or a carriage return before one; it was not cut as a part of the last field. */
+static size_t cut_end(struct cut *c, struct sl__row_line *line, const char *at)
 {
-	const char *end = at > c->field && at[-1] == '\r' ? at - 1 : at;
-	*used = (size_t)(at - start) + 1;
-	*line = (size_t)(end - start);
+	const char *feed = *at == '\n' ? at : at + 1;
+	const char *end = feed > c->field && feed[-1] == '\r' ? feed - 1 : feed;
+	line->used = (size_t)(feed - line->text) + 1;
+	line->len = (size_t)(end - line->text);
 	return cut_at(c, end) ? c->n : 0;
 }
 
-/* Only a carriage return right before a line end is none of the record's bytes. */
+/* Only a carriage return right before a line feed is none of the record's bytes. */
 static inline bool is_line_end(const char *p, const char *end)
 {
 	return *p == '\n' || (*p == '\r' && end - p > 1 && p[1] == '\n');
 }
 
-static size_t cut_line_bytes(struct cut *c, const char *start, const char *p, const char *end, char delimiter,
-			     size_t *line, size_t *used)
+size_t sl__csv_cut_line(struct sl__row_line *line, char delimiter, struct sl__field *fields, size_t n)
 {
-	for (; p < end; p++) {
-		if (is_line_end(p, end))
-			return cut_end(c, start, *p == '\n' ? p : p + 1, line, used);
-		if ((signed char)*p <= 0 || *p == '"' || *p == '\r')
-			return 0;
-		if (*p == delimiter && !cut_at(c, p))
-			return 0;
-	}
-	return 0;
-}
-
+	struct cut c = {.field = line->text, .fields = fields, .max = n};
+	const char *p = line->text, *end = p + line->left;
 #if SL__SSE2
-size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
-			size_t *used)
-{
-	struct cut c = {.field = text, .fields = fields, .max = n};
-	const char *p = text, *end = text + len;
 	for (; end - p >= 16; p += 16) {
 		__m128i v = sl__load16(p);
 		__m128i odd = _mm_or_si128(sl__equal16(v, '"'), sl__odd16(v));
@@ -199,15 +169,16 @@ size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl_
 		if (stop == 0)
 			continue;
 		p += __builtin_ctz(stop);
-		return is_line_end(p, end) ? cut_end(&c, text, *p == '\n' ? p : p + 1, line, used) : 0;
+		return is_line_end(p, end) ? cut_end(&c, line, p) : 0;
 	}
-	return cut_line_bytes(&c, text, p, end, delimiter, line, used);
-}
-#else
-size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
-			size_t *used)
-{
-	struct cut c = {.field = text, .fields = fields, .max = n};
-	return cut_line_bytes(&c, text, text, text + len, delimiter, line, used);
-}
 #endif
+	for (; p < end; p++) {
+		if (is_line_end(p, end))
+			return cut_end(&c, line, p);
+		if ((signed char)*p <= 0 || *p == '"' || *p == '\r')
+			return 0;
+		if (*p == delimiter && !cut_at(&c, p))
+			return 0;
+	}
+	return 0;
+}

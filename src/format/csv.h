@@ -41,9 +41,7 @@ int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f);
  * them, or 0: it is not such a record, or has more. */
 size_t sl__csv_cut(const char *record, size_t len, char delimiter, struct sl__field *fields, size_t n);
 
-/* The same for a record whose end is not known: text[0..len) continues after it. It must end with a line end; *line is
- * its length without that, *used with it. */
-size_t sl__csv_cut_line(const char *text, size_t len, char delimiter, struct sl__field *fields, size_t n, size_t *line,
-			size_t *used);
+/* The same for a record whose end is not known. It must end with a line end; line->len and line->used are set. */
+size_t sl__csv_cut_line(struct sl__row_line *line, char delimiter, struct sl__field *fields, size_t n);
 
 #endif

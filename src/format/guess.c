@@ -56,37 +56,6 @@ static int64_t take_digits(struct cursor *c, struct decimal *d, int64_t *zeros)
 	return c->at - from;
 }
 
-/* JSON's grammar of numbers. */
-static bool take_decimal(struct cursor c, struct decimal *d)
-{
-	int64_t zeros = 0, after_point = 0;
-	*d = (struct decimal){.integer = true};
-	(void)pass(&c, '-');
-	bool zero_first = c.at < c.end && *c.at == '0';
-	int64_t before_point = take_digits(&c, d, &zeros);
-	if (before_point == 0 || (zero_first && before_point > 1))
-		return false;
-	if (pass(&c, '.')) {
-		d->integer = false;
-		if ((after_point = take_digits(&c, d, &zeros)) == 0)
-			return false;
-	}
-	d->exponent = zeros - after_point;
-	if (pass(&c, 'e') || pass(&c, 'E')) {
-		int64_t e = 0;
-		bool negative = pass(&c, '-');
-		if (!negative)
-			(void)pass(&c, '+');
-		if (!at_digit(&c))
-			return false;
-		for (; at_digit(&c); c.at++)
-			e = SL_MIN(e * 10 + (*c.at - '0'), NUMERIC_SCALE * 2);
-		d->exponent += negative ? -e : e;
-		d->integer = false;
-	}
-	return c.at == c.end;
-}
-
 /* Does the double of digits * 10^exponent print these digits? Written without a point, which locales change. */
 static bool double_keeps(const struct decimal *d)
 {
@@ -111,9 +80,38 @@ static bool double_keeps(const struct decimal *d)
 
 static unsigned guess_number(const char *text, size_t len)
 {
-	struct decimal d;
-	if (!take_decimal((struct cursor){text, text + len}, &d))
+	struct decimal d = {.integer = true};
+	struct cursor c = {text, text + len};
+	int64_t zeros = 0, after_point = 0;
+
+	/* JSON's grammar of numbers. */
+	(void)pass(&c, '-');
+	bool zero_first = c.at < c.end && *c.at == '0';
+	int64_t before_point = take_digits(&c, &d, &zeros);
+	if (before_point == 0 || (zero_first && before_point > 1))
 		return 0;
+	if (pass(&c, '.')) {
+		d.integer = false;
+		if ((after_point = take_digits(&c, &d, &zeros)) == 0)
+			return 0;
+	}
+	d.exponent = zeros - after_point;
+	if (pass(&c, 'e') || pass(&c, 'E')) {
+		int64_t e = 0;
+		bool negative = pass(&c, '-');
+		if (!negative)
+			(void)pass(&c, '+');
+		if (!at_digit(&c))
+			return 0;
+		for (; at_digit(&c); c.at++)
+			e = SL_MIN(e * 10 + (*c.at - '0'), NUMERIC_SCALE * 2);
+		d.exponent += negative ? -e : e;
+		d.integer = false;
+	}
+	if (c.at != c.end)
+		return 0;
+
+	/* As what it can be read. */
 	if (d.exponent + d.n > NUMERIC_SCALE || d.exponent < -NUMERIC_SCALE)
 		return 0;
 	unsigned kinds = SL__KIND(SL_COLUMN_NUMERIC);
@@ -147,20 +145,16 @@ static bool take_number(struct cursor *c, int n, unsigned low, unsigned high, un
 	return v >= low && v <= high;
 }
 
-static bool take_date(struct cursor *c)
-{
-	static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-	unsigned year, month;
-	if (!take_number(c, 4, 1, 9999, &year) || !pass(c, '-') || !take_number(c, 2, 1, 12, &month) || !pass(c, '-'))
-		return false;
-	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-	return take_number(c, 2, 1, month == 2 && leap ? 29 : days[month - 1], NULL);
-}
-
 static unsigned guess_time(const char *text, size_t len)
 {
 	struct cursor c = {text, text + len};
-	if (!take_date(&c))
+	static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+	unsigned year, month;
+	if (!take_number(&c, 4, 1, 9999, &year) || !pass(&c, '-') || !take_number(&c, 2, 1, 12, &month) ||
+	    !pass(&c, '-'))
+		return 0;
+	bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+	if (!take_number(&c, 2, 1, month == 2 && leap ? 29 : days[month - 1], NULL))
 		return 0;
 	if (c.at == c.end)
 		return SL__KINDS_TIME;

@@ -35,7 +35,7 @@ static void free_guesses(struct guesses *g)
 }
 
 /* A new column, inserted at `place` of the sorted ones. */
-static int add_column(struct guesses *g, size_t place, const char *name, size_t len, struct sl_err *err)
+static int add_guess(struct guesses *g, size_t place, const char *name, size_t len, struct sl_err *err)
 {
 	if (g->n == g->cap) {
 		size_t cap = g->cap == 0 ? 16 : g->cap * 2;
@@ -78,7 +78,7 @@ static int name_columns(struct guesses *g, size_t n, struct sl_err *err)
 			name = g->r->names[i];
 		else
 			(void)snprintf(made, sizeof(made), "c%zu", i + 1);
-		int rc = add_column(g, g->n, name, strlen(name), err);
+		int rc = add_guess(g, g->n, name, strlen(name), err);
 		if (rc != 0)
 			return rc;
 	}
@@ -126,7 +126,7 @@ static int guess_from_csv(struct guesses *g, const struct sl_record *record, str
 /* ---- JSON ---- */
 
 /* The column of a JSON member; it is added when it is new. */
-static int find_or_add(struct guesses *g, const char *name, size_t len, struct guess **out, struct sl_err *err)
+static int find_or_add_column(struct guesses *g, const char *name, size_t len, struct guess **out, struct sl_err *err)
 {
 	size_t low = 0, high = g->n;
 	while (low < high) {
@@ -145,34 +145,11 @@ static int find_or_add(struct guesses *g, const char *name, size_t len, struct g
 	}
 	if (g->n == SL__INFER_COLUMNS_MAX)
 		return sl_err_set(err, SL_EDATA, "more than %zu different members", SL__INFER_COLUMNS_MAX);
-	int rc = add_column(g, low, name, len, err);
+	int rc = add_guess(g, low, name, len, err);
 	if (rc != 0)
 		return rc;
 	*out = &g->all[g->n - 1];
 	return 0;
-}
-
-static void narrow_by(struct guess *c, const struct sl__json_value *v)
-{
-	switch (v->kind) {
-	case SL__FIELD_TEXT: /* with an escape it is no time; a string of digits was meant as a string */
-		narrow(c, v->text, v->len, SL__KINDS_TIME);
-		break;
-	case SL__FIELD_NUMBER:
-		narrow(c, v->text, v->len, SL__KINDS_NUMBER);
-		break;
-	case SL__FIELD_TRUE:
-	case SL__FIELD_FALSE:
-		narrow(c, v->text, v->len, SL__KIND(SL_COLUMN_BOOLEAN));
-		break;
-	case SL__FIELD_JSON:
-		c->kinds &= SL__KIND(SL_COLUMN_JSON);
-		c->seen = true;
-		break;
-	case SL__FIELD_NULL:
-	case SL__FIELD_ABSENT:
-		break;
-	}
 }
 
 /* The record was checked when it was taken: nothing in it can be invalid here. */
@@ -194,9 +171,27 @@ static int guess_from_json(struct guesses *g, const struct sl_record *record, st
 		}
 		if (has_nul)
 			continue;
-		if ((rc = find_or_add(g, key.text, key.len, &c, err)) != 0)
+		if ((rc = find_or_add_column(g, key.text, key.len, &c, err)) != 0)
 			return rc;
-		narrow_by(c, &v);
+		switch (v.kind) {
+		case SL__FIELD_TEXT: /* with an escape it is no time; a string of digits was meant as a string */
+			narrow(c, v.text, v.len, SL__KINDS_TIME);
+			break;
+		case SL__FIELD_NUMBER:
+			narrow(c, v.text, v.len, SL__KINDS_NUMBER);
+			break;
+		case SL__FIELD_TRUE:
+		case SL__FIELD_FALSE:
+			narrow(c, v.text, v.len, SL__KIND(SL_COLUMN_BOOLEAN));
+			break;
+		case SL__FIELD_JSON:
+			c->kinds &= SL__KIND(SL_COLUMN_JSON);
+			c->seen = true;
+			break;
+		case SL__FIELD_NULL:
+		case SL__FIELD_ABSENT:
+			break;
+		}
 	}
 	return 0;
 }
@@ -229,27 +224,6 @@ static int guess_from_sample(struct guesses *g, sl_records *r, size_t max_record
 	return 0;
 }
 
-/* One block: the columns, and after them their names. */
-static struct sl__inferred *result_of(const struct guesses *g)
-{
-	struct sl__inferred *out;
-	size_t bytes = sizeof(*out) + g->n * sizeof(out->columns[0]);
-	for (size_t i = 0; i < g->n; i++)
-		bytes += g->all[i].len + 1;
-	out = sl__alloc(&g->r->env, bytes);
-	if (out == NULL)
-		return NULL;
-	char *names = (char *)&out->columns[g->n];
-	for (size_t i = 0; i < g->n; i++) {
-		const struct guess *c = &g->all[i];
-		memcpy(names, c->name, c->len + 1);
-		/* The next record may lack what these have: not_null is for the caller to say. */
-		out->columns[i] = (struct sl_column){.name = names, .kind = sl__guess_column(c->kinds, c->seen)};
-		names += c->len + 1;
-	}
-	return out;
-}
-
 int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n, struct sl_err *err)
 {
 	int rc = sl__records_header(r, err);
@@ -275,9 +249,22 @@ int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column *
 	if (rc != 0)
 		return rc;
 
-	struct sl__inferred *result = result_of(&g);
+	/* One block: the columns, and after them their names. */
+	struct sl__inferred *result;
+	size_t bytes = sizeof(*result) + g.n * sizeof(result->columns[0]);
+	for (size_t i = 0; i < g.n; i++)
+		bytes += g.all[i].len + 1;
+	result = sl__alloc(&r->env, bytes);
 	if (result == NULL)
 		return sl__no_memory(err, "guess columns");
+	char *names = (char *)&result->columns[g.n];
+	for (size_t i = 0; i < g.n; i++) {
+		const struct guess *c = &g.all[i];
+		memcpy(names, c->name, c->len + 1);
+		/* The next record may lack what these have: not_null is for the caller to say. */
+		result->columns[i] = (struct sl_column){.name = names, .kind = sl__guess_column(c->kinds, c->seen)};
+		names += c->len + 1;
+	}
 	result->before = r->inferred;
 	r->inferred = result;
 	*out = result->columns;

@@ -10,7 +10,7 @@
 #include "format/json.h"
 #include "format/text.h"
 
-static bool wrong(struct sl__json *s, const char *why)
+static bool json_wrong(struct sl__json *s, const char *why)
 {
 	s->why = why;
 	return false;
@@ -88,18 +88,18 @@ static bool scan_escape(struct sl__json *s)
 	char c = s->end - p < 2 ? '\0' : p[1];
 	if (c != 'u') {
 		if (c == '\0' || strchr("\"\\/bfnrt", c) == NULL)
-			return wrong(s, "invalid escape");
+			return json_wrong(s, "invalid escape");
 		s->at += 2;
 		return true;
 	}
 	int unit = hex4(p + 2, s->end);
 	if (unit < 0)
-		return wrong(s, "\\u needs four hexadecimal digits");
+		return json_wrong(s, "\\u needs four hexadecimal digits");
 	if (is_low_surrogate(unit))
-		return wrong(s, "a lone surrogate is not a character");
+		return json_wrong(s, "a lone surrogate is not a character");
 	if (is_high_surrogate(unit)) {
 		if (s->end - p < 12 || p[6] != '\\' || p[7] != 'u' || !is_low_surrogate(hex4(p + 8, s->end)))
-			return wrong(s, "a lone surrogate is not a character");
+			return json_wrong(s, "a lone surrogate is not a character");
 		s->at = p + 12;
 		return true;
 	}
@@ -110,13 +110,13 @@ static bool scan_escape(struct sl__json *s)
 bool sl__json_string(struct sl__json *s, struct sl__json_value *v)
 {
 	if (peek(s) != '"')
-		return wrong(s, "a string is expected");
+		return json_wrong(s, "a string is expected");
 	const char *from = ++s->at;
 	v->escaped = false;
 	for (;;) {
 		s->at = plain_string_end(s->at, s->end);
 		if (s->at == s->end)
-			return wrong(s, "the text ends inside a string");
+			return json_wrong(s, "the text ends inside a string");
 		unsigned char c = (unsigned char)*s->at;
 		if (c == '"')
 			break;
@@ -125,11 +125,11 @@ bool sl__json_string(struct sl__json *s, struct sl__json_value *v)
 			if (!scan_escape(s))
 				return false;
 		} else if (c < 0x20) {
-			return wrong(s, "a control character must be escaped");
+			return json_wrong(s, "a control character must be escaped");
 		} else {
 			size_t n = sl__utf8_length_n(s->at, (size_t)(s->end - s->at));
 			if (n == 0)
-				return wrong(s, "invalid UTF-8");
+				return json_wrong(s, "invalid UTF-8");
 			s->at += n;
 		}
 	}
@@ -195,7 +195,7 @@ static bool scan_digits(struct sl__json *s)
 	const char *from = s->at;
 	while (s->at < s->end && is_digit(*s->at))
 		s->at++;
-	return s->at > from || wrong(s, "a digit is expected");
+	return s->at > from || json_wrong(s, "a digit is expected");
 }
 
 static bool scan_number(struct sl__json *s)
@@ -223,7 +223,7 @@ static bool scan_number(struct sl__json *s)
 static bool scan_word(struct sl__json *s, const char *word, size_t n)
 {
 	if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
-		return wrong(s, "a value is expected");
+		return json_wrong(s, "a value is expected");
 	s->at += n;
 	return true;
 }
@@ -246,9 +246,9 @@ static bool scan_scalar(struct sl__json *s, struct sl__json_value *v)
 		return scan_word(s, "null", 4);
 	default:
 		if (s->at == s->end)
-			return wrong(s, "the text ends where a value is expected");
+			return json_wrong(s, "the text ends where a value is expected");
 		if (*s->at != '-' && !is_digit(*s->at))
-			return wrong(s, "a value is expected");
+			return json_wrong(s, "a value is expected");
 		v->kind = SL__FIELD_NUMBER;
 		return scan_number(s);
 	}
@@ -264,7 +264,7 @@ struct nest {
 static bool enter(struct sl__json *s, struct nest *n)
 {
 	if (s->depth + n->depth >= s->depth_max)
-		return wrong(s, "nested too deep");
+		return json_wrong(s, "nested too deep");
 	uint64_t bit = (uint64_t)1 << (n->depth % 64);
 	uint64_t *word = &n->objects[n->depth / 64];
 	if (n->depth % 64 == 0)
@@ -284,23 +284,6 @@ static inline bool in_object(const struct nest *n)
 static inline char closer(const struct nest *n)
 {
 	return in_object(n) ? '}' : ']';
-}
-
-/* After a value: leave what ends here, up to a comma. */
-static bool leave(struct sl__json *s, struct nest *n)
-{
-	while (n->depth > 0) {
-		skip_blanks(s);
-		if (peek(s) == ',') {
-			s->at++;
-			return true;
-		}
-		if (s->at == s->end || *s->at != closer(n))
-			return wrong(s, in_object(n) ? "',' or '}' is expected" : "',' or ']' is expected");
-		s->at++;
-		n->depth--;
-	}
-	return true;
 }
 
 static bool scan_nested(struct sl__json *s)
@@ -327,8 +310,17 @@ static bool scan_nested(struct sl__json *s)
 				return false;
 		}
 		fresh = false;
-		if (!leave(s, &n))
-			return false;
+		/* After a value: leave what ends here, up to a comma. */
+		for (; n.depth > 0; n.depth--, s->at++) {
+			skip_blanks(s);
+			if (peek(s) == ',') {
+				s->at++;
+				break;
+			}
+			if (s->at == s->end || *s->at != closer(&n))
+				return json_wrong(s,
+						  in_object(&n) ? "',' or '}' is expected" : "',' or ']' is expected");
+		}
 	}
 	return true;
 }
@@ -357,7 +349,7 @@ bool sl__json_open(struct sl__json *s)
 {
 	skip_blanks(s);
 	if (peek(s) != '{')
-		return wrong(s, "an object is expected");
+		return json_wrong(s, "an object is expected");
 	s->at++;
 	s->depth++;
 	return true;
@@ -373,7 +365,7 @@ int sl__json_more(struct sl__json *s, bool first)
 	}
 	if (!first) {
 		if (peek(s) != ',') {
-			(void)wrong(s, "',' or '}' is expected");
+			(void)json_wrong(s, "',' or '}' is expected");
 			return -1;
 		}
 		s->at++;
@@ -386,7 +378,7 @@ bool sl__json_colon(struct sl__json *s)
 {
 	skip_blanks(s);
 	if (peek(s) != ':')
-		return wrong(s, "':' is expected");
+		return json_wrong(s, "':' is expected");
 	s->at++;
 	skip_blanks(s);
 	return true;
@@ -395,7 +387,7 @@ bool sl__json_colon(struct sl__json *s)
 bool sl__json_finish(struct sl__json *s)
 {
 	skip_blanks(s);
-	return s->at == s->end || wrong(s, "unexpected text after the value");
+	return s->at == s->end || json_wrong(s, "unexpected text after the value");
 }
 
 int sl__json_wrong(const struct sl__json *s, struct sl_err *err)
@@ -409,7 +401,7 @@ int sl__json_check_value(const void *text, size_t len, bool object, struct sl_er
 	struct sl__json_value v;
 	skip_blanks(&s);
 	if (object && peek(&s) != '{')
-		(void)wrong(&s, "an object is expected");
+		(void)json_wrong(&s, "an object is expected");
 	else if (sl__json_value(&s, &v) && sl__json_finish(&s))
 		return 0;
 	return sl__json_wrong(&s, err);

@@ -154,7 +154,7 @@ bool sl__jsonl_blank(const char *record, size_t len)
 	return i == len;
 }
 
-const char *sl__jsonl_fault(const char *record, size_t len)
+static const char *json_object_fault(const char *record, size_t len)
 {
 	struct sl__json s = sl__json_of(record, len);
 	struct sl__json_value v;
@@ -175,12 +175,6 @@ static void consume(sl_records *r, size_t n, uint64_t line_ends)
 	r->scan = (struct sl__scan){.state = r->csv ? SL__SCAN_PLAIN : SL__SCAN_LINE};
 }
 
-/* Wrongly quoted: this record ends at its first line end. */
-static void end_at_first_line(sl_records *r, const char *why)
-{
-	r->scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = why};
-}
-
 /* Return the record at head, which is raw bytes long without its line end. false: it is an empty line. */
 static bool give_record(sl_records *r, size_t raw, bool line_end, struct sl_record *out)
 {
@@ -199,7 +193,7 @@ static bool give_record(sl_records *r, size_t raw, bool line_end, struct sl_reco
 		if (len > r->max_record_bytes)
 			bad = too_long;
 		else if (bad == NULL && !r->no_check)
-			bad = r->csv ? sl__csv_fault(&r->scan, data, len, r->n_names) : sl__jsonl_fault(data, len);
+			bad = r->csv ? sl__csv_fault(&r->scan, data, len, r->n_names) : json_object_fault(data, len);
 		*out = (struct sl_record){.data = data,
 					  .len = bad == too_long ? SL_MIN(len, SL__FIRST_BYTES) : len,
 					  .line = r->line,
@@ -250,6 +244,7 @@ enum sl__took sl__records_take(sl_records *r, struct sl_record *out)
 		consume(r, is_mark && n == 3 ? 3 : 0, 0);
 		r->begun = true;
 	}
+	/* What is wrongly quoted ends at its first line end: it is scanned again from its start, in state LINE. */
 	for (;;) {
 		if (r->discarding)
 			return discard(r, out);
@@ -266,7 +261,7 @@ enum sl__took sl__records_take(sl_records *r, struct sl_record *out)
 			if (give_record(r, r->scan.at, true, out))
 				return SL__TOOK_RECORD;
 		} else if (n == most && r->scan.quoted && r->scan.state != SL__SCAN_LINE) {
-			end_at_first_line(r, in_quotes ? open_quote : too_long);
+			r->scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = in_quotes ? open_quote : too_long};
 		} else if (n == most) {
 			r->discarding = true;
 			r->long_offset = r->offset;
@@ -277,7 +272,7 @@ enum sl__took sl__records_take(sl_records *r, struct sl_record *out)
 		} else if (n == 0) {
 			return SL__TOOK_END;
 		} else if (in_quotes) {
-			end_at_first_line(r, open_quote);
+			r->scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = open_quote};
 		} else if (give_record(r, n, false, out)) {
 			return SL__TOOK_RECORD;
 		}

@@ -27,10 +27,12 @@ static inline size_t count_bits(unsigned m)
 	m = (m + (m >> 4)) & 0x0F0F;
 	return (m + (m >> 8)) & 0x1F;
 }
+#endif
 
 /* The first line end, carriage return or quote in p[0..n), or n. Up to SL__PADDING bytes after n are inspected. */
 static size_t plain_csv_length(const char *p, size_t n, char delimiter, struct plain *seen)
 {
+#if SL__SSE2
 	for (size_t i = 0; i < n; i += 16) {
 		__m128i v = sl__load16(p + i);
 		__m128i stops =
@@ -43,20 +45,16 @@ static size_t plain_csv_length(const char *p, size_t n, char delimiter, struct p
 		if (stop != 0)
 			return i + (size_t)__builtin_ctz(stop);
 	}
-	return n;
-}
 #else
-static size_t plain_csv_length(const char *p, size_t n, char delimiter, struct plain *seen)
-{
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] == '\n' || p[i] == '\r' || p[i] == '"')
 			return i;
 		seen->odd |= (signed char)p[i] <= 0;
 		seen->delimiters += p[i] == delimiter;
 	}
+#endif
 	return n;
 }
-#endif
 
 /* From s->at outside quotes to what ends that. true: the record ends. */
 static bool scan_plain(struct sl__scan *s, const char *record, size_t n, char delimiter)

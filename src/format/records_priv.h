@@ -93,7 +93,6 @@ bool sl__line_scan(struct sl__scan *scan, const char *record, size_t n);
 
 /* Why this complete record is bad; NULL: it is not. n_columns 0: any number of fields. */
 const char *sl__csv_fault(const struct sl__scan *scan, const char *record, size_t len, size_t n_columns);
-const char *sl__jsonl_fault(const char *record, size_t len);
 /* Only blanks: no record. */
 bool sl__jsonl_blank(const char *record, size_t len);
 

@@ -37,20 +37,19 @@ struct sl__row_reader {
 
 /* ---- construction ---- */
 
-static int compare_names(const struct column *a, const char *name, size_t len)
+static int compare_columns(const struct column *a, const struct column *b)
 {
-	int c = memcmp(a->name, name, SL_MIN(a->len, len));
-	return c != 0 ? c : (a->len > len) - (a->len < len);
+	int order = memcmp(a->name, b->name, SL_MIN(a->len, b->len));
+	return order != 0 ? order : (a->len > b->len) - (a->len < b->len);
 }
 
-static int by_name(const void *a, const void *b, void *columns)
+static int by_column_name(const void *a, const void *b, void *columns)
 {
 	const struct column *all = columns;
-	const struct column *right = &all[*(const size_t *)b];
-	return compare_names(&all[*(const size_t *)a], right->name, right->len);
+	return compare_columns(&all[*(const size_t *)a], &all[*(const size_t *)b]);
 }
 
-static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opts, struct sl_err *err)
+static int set_columns(struct sl__row_reader *r, const struct sl__row_opts *opts, struct sl_err *err)
 {
 	r->n_columns = opts->n_columns;
 	if (r->csv)
@@ -69,9 +68,9 @@ static int take_columns(struct sl__row_reader *r, const struct sl__row_opts *opt
 		r->columns[i] = (struct column){name, len, verbatim};
 		r->sorted[i] = r->expected[i] = i;
 	}
-	qsort_r(r->sorted, r->n_columns, sizeof(*r->sorted), by_name, r->columns);
+	qsort_r(r->sorted, r->n_columns, sizeof(*r->sorted), by_column_name, r->columns);
 	for (size_t i = 1; i < r->n_columns; i++)
-		if (by_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
+		if (by_column_name(&r->sorted[i - 1], &r->sorted[i], r->columns) == 0)
 			return sl_err_set(err, SL_EINVAL, "columns: duplicate column \"%s\"",
 					  r->columns[r->sorted[i]].name);
 	return 0;
@@ -92,7 +91,7 @@ int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *o
 	r->csv = opts->csv;
 	r->delimiter = opts->delimiter != 0 ? opts->delimiter : ',';
 	r->null_text = sl__strdup(&env, opts->null_text != NULL ? opts->null_text : "");
-	rc = r->null_text != NULL ? take_columns(r, opts, err)
+	rc = r->null_text != NULL ? set_columns(r, opts, err)
 				  : sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
 	if (rc != 0) {
 		sl__row_reader_free(r);
@@ -188,17 +187,6 @@ static SL_NOINLINE int read_csv_carefully(struct sl__row_reader *r, const char *
 	return read_fields(r, &s, fields, err);
 }
 
-static int read_csv(struct sl__row_reader *r, const char *record, size_t len, struct sl__field *fields,
-		    struct sl_err *err)
-{
-	size_t n = sl__csv_cut(record, len, r->delimiter, fields, r->n_columns);
-	if (SL_UNLIKELY(n != r->n_columns))
-		return read_csv_carefully(r, record, len, fields, err);
-	for (size_t i = 0; i < n; i++)
-		mark_null(r, &fields[i]);
-	return 0;
-}
-
 /* ---- JSON ---- */
 
 /* The column of the member whose key begins at s->at; `at` moves past the key. A key with escapes is compared as the
@@ -210,40 +198,22 @@ static int search_column(struct sl__row_reader *r, struct sl__json *s, char *scr
 	bool has_nul;
 	if (!sl__json_string(s, &key))
 		return sl__json_wrong(s, err);
-	const char *name = key.text;
-	size_t len = key.len;
+	struct column wanted = {.name = key.text, .len = key.len};
 	if (key.escaped) {
-		len = sl__json_unescape(scratch, key.text, key.len, &has_nul);
-		name = scratch;
+		wanted.len = sl__json_unescape(scratch, key.text, key.len, &has_nul);
+		wanted.name = scratch;
 	}
-	size_t low = 0, high = r->n_columns;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-		*out = &r->columns[r->sorted[middle]];
-		int order = compare_names(*out, name, len);
+	for (size_t from = 0, left = r->n_columns; left > 0;) { /* halve what is left of the sorted names */
+		size_t half = left / 2;
+		*out = &r->columns[r->sorted[from + half]];
+		int order = compare_columns(*out, &wanted);
 		if (order == 0)
 			return 0;
-		if (order < 0)
-			low = middle + 1;
-		else
-			high = middle;
+		from = order < 0 ? from + half + 1 : from;
+		left = order < 0 ? left - half - 1 : half;
 	}
 	return sl_err_set(err, SL_EDATA, "JSON: no column for member \"%.*s\"%s", (int)SL_MIN(key.len, 100), key.text,
 			  key.len > 100 ? "…" : "");
-}
-
-/* The key at hand is, byte for byte, the one that the last record had here; then `at` moves over it. */
-static inline const struct column *expected_column(struct sl__row_reader *r, struct sl__json *s, size_t member)
-{
-	if (member >= r->n_columns)
-		return NULL;
-	const struct column *c = &r->columns[r->expected[member]];
-	const char *p = s->at;
-	if (!c->verbatim || (size_t)(s->end - p) < c->len + 2 || p[0] != '"' || p[c->len + 1] != '"' ||
-	    memcmp(p + 1, c->name, c->len) != 0)
-		return NULL;
-	s->at = p + c->len + 2;
-	return c;
 }
 
 static int read_json(struct sl__row_reader *r, const char *record, size_t len, struct sl__field *fields,
@@ -260,7 +230,14 @@ static int read_json(struct sl__row_reader *r, const char *record, size_t len, s
 	if (!sl__json_open(&s))
 		return sl__json_wrong(&s, err);
 	for (size_t member = 0; (more = sl__json_more(&s, member == 0)) > 0; member++) {
-		const struct column *c = expected_column(r, &s, member);
+		/* The key is mostly, byte for byte, the one that the last record had here. */
+		const struct column *c = member < r->n_columns ? &r->columns[r->expected[member]] : NULL;
+		const char *p = s.at;
+		if (c != NULL && c->verbatim && (size_t)(s.end - p) >= c->len + 2 && p[0] == '"' &&
+		    p[c->len + 1] == '"' && memcmp(p + 1, c->name, c->len) == 0)
+			s.at = p + c->len + 2;
+		else
+			c = NULL;
 		if (c == NULL) {
 			if ((rc = search_column(r, &s, scratch, &c, err)) != 0)
 				return rc;
@@ -285,44 +262,53 @@ static int read_json(struct sl__row_reader *r, const char *record, size_t len, s
 int sl__row_read(struct sl__row_reader *r, const void *record, size_t len, struct sl__field *fields, struct sl_err *err)
 {
 	const char *text = len > 0 ? record : ""; /* an item without bytes may have no address */
-	return r->csv ? read_csv(r, text, len, fields, err) : read_json(r, text, len, fields, err);
+	if (!r->csv)
+		return read_json(r, text, len, fields, err);
+	size_t n = sl__csv_cut(text, len, r->delimiter, fields, r->n_columns);
+	if (SL_UNLIKELY(n != r->n_columns))
+		return read_csv_carefully(r, text, len, fields, err);
+	for (size_t i = 0; i < n; i++)
+		mark_null(r, &fields[i]);
+	return 0;
 }
 
 /* ---- a record whose end is still to be found ---- */
 
 static_assert(SL__ROW_PADDING >= SL__PADDING, "the scan reads past the end of the text");
 
-static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, const char *text, size_t n,
-					  struct sl__field *fields, size_t *len, size_t *used, struct sl_err *err)
+static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, struct sl__row_line *line, struct sl__field *fields,
+					  struct sl_err *err)
 {
+	const char *text = line->text;
 	struct sl__scan scan = {.state = SL__SCAN_PLAIN};
-	bool ends = sl__csv_scan(&scan, text, n, r->delimiter);
+	bool ends = sl__csv_scan(&scan, text, line->left, r->delimiter);
 	if (!ends && scan.state == SL__SCAN_QUOTED) { /* not closed: only the first line is lost */
 		scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "a quote is not closed"};
-		ends = sl__csv_scan(&scan, text, n, r->delimiter);
+		ends = sl__csv_scan(&scan, text, line->left, r->delimiter);
 	}
-	*len = scan.at > 0 && text[scan.at - 1] == '\r' ? scan.at - 1 : scan.at;
-	*used = scan.at + ends;
-	if (*len == 0)
+	line->len = scan.at > 0 && text[scan.at - 1] == '\r' ? scan.at - 1 : scan.at;
+	line->used = scan.at + ends;
+	if (line->len == 0)
 		return SL__ROW_BLANK;
 	if (scan.bad != NULL)
 		return sl_err_set(err, SL_EDATA, "CSV: %s", scan.bad);
-	return sl__row_read(r, text, *len, fields, err);
+	return sl__row_read(r, text, line->len, fields, err);
 }
 
-int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields, size_t *len,
-		 size_t *used, struct sl_err *err)
+int sl__row_next(struct sl__row_reader *r, struct sl__row_line *line, struct sl__field *fields, struct sl_err *err)
 {
 	if (!r->csv) {
-		const char *line_end = memchr(text, '\n', n);
-		size_t raw = line_end != NULL ? (size_t)(line_end - text) : n;
-		*used = raw + (line_end != NULL);
-		*len = raw > 0 && text[raw - 1] == '\r' ? raw - 1 : raw;
-		return sl__jsonl_blank(text, *len) ? SL__ROW_BLANK : read_json(r, text, *len, fields, err);
+		const char *line_end = memchr(line->text, '\n', line->left);
+		size_t raw = line_end != NULL ? (size_t)(line_end - line->text) : line->left;
+		line->used = raw + (line_end != NULL);
+		line->len = raw > 0 && line->text[raw - 1] == '\r' ? raw - 1 : raw;
+		if (sl__jsonl_blank(line->text, line->len))
+			return SL__ROW_BLANK;
+		return read_json(r, line->text, line->len, fields, err);
 	}
-	size_t got = sl__csv_cut_line(text, n, r->delimiter, fields, r->n_columns, len, used);
-	if (SL_UNLIKELY(got != r->n_columns || *len == 0))
-		return next_csv_carefully(r, text, n, fields, len, used, err);
+	size_t got = sl__csv_cut_line(line, r->delimiter, fields, r->n_columns);
+	if (SL_UNLIKELY(got != r->n_columns || line->len == 0))
+		return next_csv_carefully(r, line, fields, err);
 	for (size_t i = 0; i < got; i++)
 		mark_null(r, &fields[i]);
 	return 0;

@@ -54,15 +54,21 @@ SL_MUST_CHECK int sl__row_read(struct sl__row_reader *r, const void *record, siz
 /* sl__row_next: it was an empty line, no record. */
 #define SL__ROW_BLANK 1
 
-/*
- * Read the record that text[0..n) begins with (n > 0) and whose end is not known yet: its line end, or n. *len is its
- * length without a line end, *used with it; both are set whatever is returned but SL_ENOMEM. 0, SL__ROW_BLANK, or as
- * sl__row_read. Where records end is as in <sluice/records.h>, but for a quote that is not closed within n: then it is
- * SL_EDATA and the record is the first line. SL__ROW_PADDING bytes after n must be readable.
- */
+/* Text that begins with a record whose end is not known yet: its line end, or the end of the text. */
+struct sl__row_line {
+	const char *text;
+	size_t left;      /* bytes of text, more than 0; SL__ROW_PADDING after them must be readable */
+	size_t len, used; /* out: of the record, without and with its line end */
+};
 #define SL__ROW_PADDING 16
-SL_MUST_CHECK int sl__row_next(struct sl__row_reader *r, const char *text, size_t n, struct sl__field *fields,
-			       size_t *len, size_t *used, struct sl_err *err);
+
+/*
+ * Read the record that line->text begins with. len and used are set whatever is returned but SL_ENOMEM. 0,
+ * SL__ROW_BLANK, or as sl__row_read. Where records end is as in <sluice/records.h>, but for a quote that is not closed
+ * within the text: then it is SL_EDATA and the record is the first line.
+ */
+SL_MUST_CHECK int sl__row_next(struct sl__row_reader *r, struct sl__row_line *line, struct sl__field *fields,
+			       struct sl_err *err);
 
 /* {"a":1,"b":"x"} on one line: fields without their ABSENT ones. CSV text becomes JSON strings. Failures stick in buf.
  */

@@ -53,31 +53,6 @@ void sl__put_json_line(struct sl__buf *buf, const char *text, size_t len)
 			*p = ' ';
 }
 
-static void put_json_value(struct sl__buf *buf, const struct sl__field *f)
-{
-	switch (f->kind) {
-	case SL__FIELD_TEXT:
-		sl__put_json_string(buf, f->text, f->len);
-		break;
-	case SL__FIELD_NUMBER:
-		(void)sl__buf_append(buf, f->text, f->len);
-		break;
-	case SL__FIELD_TRUE:
-		(void)sl__buf_str_append(buf, "true");
-		break;
-	case SL__FIELD_FALSE:
-		(void)sl__buf_str_append(buf, "false");
-		break;
-	case SL__FIELD_JSON:
-		sl__put_json_line(buf, f->text, f->len);
-		break;
-	case SL__FIELD_NULL:
-	case SL__FIELD_ABSENT:
-		(void)sl__buf_str_append(buf, "null");
-		break;
-	}
-}
-
 void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const struct sl__field *fields, size_t n)
 {
 	char before = '{';
@@ -87,7 +62,28 @@ void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const str
 		put_char(buf, before);
 		sl__put_json_string(buf, columns[i], strlen(columns[i]));
 		put_char(buf, ':');
-		put_json_value(buf, &fields[i]);
+		const struct sl__field *f = &fields[i];
+		switch (f->kind) {
+		case SL__FIELD_TEXT:
+			sl__put_json_string(buf, f->text, f->len);
+			break;
+		case SL__FIELD_NUMBER:
+			(void)sl__buf_append(buf, f->text, f->len);
+			break;
+		case SL__FIELD_TRUE:
+			(void)sl__buf_str_append(buf, "true");
+			break;
+		case SL__FIELD_FALSE:
+			(void)sl__buf_str_append(buf, "false");
+			break;
+		case SL__FIELD_JSON:
+			sl__put_json_line(buf, f->text, f->len);
+			break;
+		case SL__FIELD_NULL:
+		case SL__FIELD_ABSENT:
+			(void)sl__buf_str_append(buf, "null");
+			break;
+		}
 		before = ',';
 	}
 	if (before == '{')
@@ -96,28 +92,6 @@ void sl__row_put_json(struct sl__buf *buf, const char *const *columns, const str
 }
 
 /* ---- CSV ---- */
-
-static void put_csv_text(struct sl__buf *buf, const char *text, size_t len)
-{
-	/* An empty text is quoted to differ from NULL; \. because psql's \copy reads it as the end of the data. */
-	bool quoted = len == 0 || (len == 2 && text[0] == '\\' && text[1] == '.');
-	for (size_t i = 0; !quoted && i < len; i++)
-		quoted = text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r';
-	if (!quoted) {
-		(void)sl__buf_append(buf, text, len);
-		return;
-	}
-	put_char(buf, '"');
-	for (const char *end = text + len; text < end;) {
-		const char *quote = memchr(text, '"', (size_t)(end - text));
-		size_t n = (size_t)((quote != NULL ? quote + 1 : end) - text);
-		(void)sl__buf_append(buf, text, n);
-		if (quote != NULL)
-			put_char(buf, '"');
-		text += n;
-	}
-	put_char(buf, '"');
-}
 
 void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t n)
 {
@@ -129,7 +103,28 @@ void sl__row_put_csv(struct sl__buf *buf, const struct sl__field *fields, size_t
 			(void)sl__buf_str_append(buf, "true");
 		else if (f->kind == SL__FIELD_FALSE)
 			(void)sl__buf_str_append(buf, "false");
-		else if (f->kind != SL__FIELD_NULL && f->kind != SL__FIELD_ABSENT)
-			put_csv_text(buf, f->text, f->len);
+		if (f->kind == SL__FIELD_TRUE || f->kind == SL__FIELD_FALSE || f->kind == SL__FIELD_NULL ||
+		    f->kind == SL__FIELD_ABSENT)
+			continue;
+
+		/* An empty text is quoted to differ from NULL; \. because psql's \copy reads it as the end of data. */
+		const char *text = f->text, *end = text + f->len;
+		bool quoted = f->len == 0 || (f->len == 2 && text[0] == '\\' && text[1] == '.');
+		for (size_t k = 0; !quoted && k < f->len; k++)
+			quoted = text[k] == ',' || text[k] == '"' || text[k] == '\n' || text[k] == '\r';
+		if (!quoted) {
+			(void)sl__buf_append(buf, text, f->len);
+			continue;
+		}
+		put_char(buf, '"');
+		while (text < end) {
+			const char *quote = memchr(text, '"', (size_t)(end - text));
+			size_t k = (size_t)((quote != NULL ? quote + 1 : end) - text);
+			(void)sl__buf_append(buf, text, k);
+			if (quote != NULL)
+				put_char(buf, '"');
+			text += k;
+		}
+		put_char(buf, '"');
 	}
 }

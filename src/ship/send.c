@@ -462,7 +462,7 @@ static bool is_own_row(struct ship_send *s, sl_wal *w, const struct sl_wal_stats
 		return false;
 	same = sl__ship_row_write(&own, s->members, &batch, &record, NULL) == 0 && own.len == last->len &&
 	       memcmp(own.data, last->row, last->len) == 0;
-	sl_wal_free(w, record.payload);
+	sl_wal_record_free(w, &record);
 	return same;
 }
 
@@ -485,7 +485,7 @@ int sl__ship_send_start(struct ship_send *s, sl_wal *w, const char *stream, uint
 	else if (last.sequence > s->mark)
 		s->foreign = stats.sent_incarnation;
 	sl__free(s->env, last.row);
-	return sl_wal_start(w, &sender, s, err);
+	return sl_wal_sender_start(w, &sender, s, err);
 }
 
 struct ship_progress sl__ship_send_get(struct ship_send *s)

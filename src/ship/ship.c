@@ -258,7 +258,7 @@ static int await_delivery(sl_ship *s, struct sl_err *err)
 static int stop_sending(sl_ship *s, struct sl_err *err)
 {
 	int64_t deadline_ms = is_delivered(s) ? SL_MAX(s->flush_timeout_ms, (int64_t)RECORD_MARK_MS) : 0;
-	int rc = sl_wal_stop(s->log.wal, deadline_ms, err);
+	int rc = sl_wal_sender_stop(s->log.wal, deadline_ms, err);
 
 	s->sending = false;
 	return rc == SL_EPENDING ? 0 : rc;
@@ -336,7 +336,7 @@ static int free_ship(sl_ship *s, struct sl_err *err)
 	int rc = 0;
 
 	if (s->sending)
-		rc = sl_wal_stop(s->log.wal, 0, NULL); /* what is pending stays in the log */
+		rc = sl_wal_sender_stop(s->log.wal, 0, NULL); /* what is pending stays in the log */
 	sl__ship_follow_close(&s->from);
 	rc = sl__ship_log_close(&s->log, err);
 	sl__ship_send_close(&s->to);

@@ -5,13 +5,32 @@
  *
  * A record that cannot be written as a line is refused alone: the others of its batch are written (sink/refusal.h).
  */
-#include "sink/file_lane.h"
+#include <zstd.h>
+
+#include "base/buf.h"
+#include "base/thread.h"
+#include "format/row.h"
+#include "sink/file_out.h"
+#include "sink/refusal.h"
+#include "sink/sink.h"
+
+/* What a lane makes of its batches: lines of JSON or CSV, whole records without a NUL byte, in one frame when they are
+ * compressed. */
+struct file_lane {
+	const struct sl_env *env;
+	const struct sl_sink_opts *opts;
+	struct sl__row_reader *reader; /* NULL: records are not taken apart */
+	struct sl__field *fields;      /* one for each column */
+	struct sl__buf text, packed;
+	ZSTD_CCtx *zstd;     /* NULL: not compressed */
+	struct sl__buf *out; /* of the two, what is to be appended */
+};
 
 struct file_sink {
 	struct sl_env env;
 	struct sl_sink_opts opts;
 	char *path, *target;
-	struct sl__file_lane header; /* its out: what every file begins with, compressed when that is asked for */
+	struct file_lane header; /* its out: what every file begins with, compressed when that is asked for */
 	struct sl__buf header_text;
 	/* mu guards busy and cancelled; `out` belongs to the lane that has set busy. */
 	sl__mutex mu;
@@ -20,15 +39,149 @@ struct file_sink {
 	struct sl__file_out out;
 };
 
+/* ---- what a lane appends ---- */
+
+/* A zeroed lane is allowed. */
+static void file_lane_fini(struct file_lane *l)
+{
+	if (l->env == NULL)
+		return;
+	(void)ZSTD_freeCCtx(l->zstd);
+	sl__row_reader_free(l->reader);
+	sl__free(l->env, l->fields);
+	sl__buf_fini(&l->packed);
+	sl__buf_fini(&l->text);
+	*l = (struct file_lane){.env = NULL};
+}
+
+static int file_lane_init(struct file_lane *l, const struct sl_env *env, const struct sl_sink_opts *o,
+			  struct sl_err *err)
+{
+	*l = (struct file_lane){.env = env, .opts = o, .out = &l->text};
+	sl__buf_init(&l->text, env);
+	sl__buf_init(&l->packed, env);
+	int rc = 0;
+	/* A reader, when records are converted or their columns are counted. */
+	if (o->format != o->file_format || (o->format == SL_ROWS_CSV && o->n_columns > 0)) {
+		const struct sl__row_opts row = {.env = l->env,
+						 .csv = o->format == SL_ROWS_CSV,
+						 .columns = o->columns,
+						 .n_columns = o->n_columns,
+						 .null_text = o->null_text};
+		l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
+		rc = l->fields == NULL ? sl__no_memory(err, "file") : sl__row_reader_new(&l->reader, &row, err);
+	}
+	if (rc == 0 && o->zstd_level != 0) {
+		l->zstd = ZSTD_createCCtx();
+		if (l->zstd == NULL)
+			rc = sl__no_memory(err, "file");
+	}
+	if (rc == 0 && l->zstd != NULL) {
+		size_t set = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_compressionLevel, o->zstd_level);
+		if (!ZSTD_isError(set))
+			set = ZSTD_CCtx_setParameter(l->zstd, ZSTD_c_checksumFlag, 1);
+		if (ZSTD_isError(set))
+			rc = sl_err_set(err, SL_EINTERNAL, "file: zstd: %s", ZSTD_getErrorName(set));
+	}
+	if (rc != 0)
+		file_lane_fini(l);
+	return rc;
+}
+
+/* Append one record as a line. Also checks what the search for a torn end (file_tail.c) relies on. */
+static int put_record(struct file_lane *l, const char *data, size_t len, struct sl_err *err)
+{
+	const struct sl_sink_opts *o = l->opts;
+	size_t start = l->text.len;
+	bool as_it_is = o->format == o->file_format && (o->null_text == NULL || o->null_text[0] == '\0');
+	int rc = 0;
+	if (l->reader != NULL)
+		rc = sl__row_read(l->reader, data, len, l->fields, err);
+	else if (o->file_format == SL_ROWS_JSON)
+		rc = sl__json_check_value(data, len, false, err);
+	if (rc != 0)
+		return rc;
+	/* Without columns to count nothing is taken apart, but a CSV record must not run into the next one. */
+	bool quoted = false;
+	for (size_t i = 0; l->reader == NULL && o->file_format == SL_ROWS_CSV && i < len; i++) {
+		quoted ^= data[i] == '"';
+		if (data[i] == '\n' && !quoted)
+			return sl_err_set(err, SL_EDATA, "CSV: a line end outside of quotes at byte %zu", i);
+	}
+	if (quoted)
+		return sl_err_set(err, SL_EDATA, "CSV: a quote is not closed");
+	if (o->file_format == SL_ROWS_JSON && l->reader == NULL)
+		sl__put_json_line(&l->text, data, len);
+	else if (o->file_format == SL_ROWS_JSON)
+		sl__row_put_json(&l->text, o->columns, l->fields, o->n_columns);
+	else if (as_it_is || l->reader == NULL)
+		(void)sl__buf_append(&l->text, data, len);
+	else
+		sl__row_put_csv(&l->text, l->fields, o->n_columns);
+	(void)sl__buf_append(&l->text, "\n", 1);
+	if (l->text.failed != 0)
+		return sl__no_memory(err, "file");
+	size_t n = l->text.len - start;
+	if (n > SL__FILE_RECORD_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "a record of %zu bytes; a line has at most %zu", n,
+				  SL__FILE_RECORD_MAX);
+	if (memchr(l->text.data + start, '\0', n) != NULL)
+		return sl_err_set(err, SL_EDATA, "a NUL byte cannot be in a line of text");
+	return 0;
+}
+
+/* Make l->out of l->text. */
+static int compress_text(struct file_lane *l, struct sl_err *err)
+{
+	l->out = l->zstd != NULL ? &l->packed : &l->text;
+	sl__buf_clear(&l->packed);
+	if (l->zstd == NULL || l->text.len == 0)
+		return 0;
+	if (sl__buf_reserve(&l->packed, ZSTD_compressBound(l->text.len)) != 0)
+		return sl__no_memory(err, "file");
+	size_t n = ZSTD_compress2(l->zstd, l->packed.data, l->packed.cap, l->text.data, l->text.len);
+	if (ZSTD_isError(n))
+		return sl_err_set(err, SL_ENOMEM, "file: zstd: %s", ZSTD_getErrorName(n));
+	l->packed.len = n;
+	return 0;
+}
+
+/* Make l->out of the items from *next on, as many as fit one append, and move *next past them. Items that are not
+ * records go to `refused`. */
+static int file_lane_fill(struct file_lane *l, const struct sl_sink_batch *batch, size_t *next,
+			  struct sl__refusals *refused, struct sl_err *err)
+{
+	size_t i = *next;
+	sl__buf_clear(&l->text);
+	for (; i < batch->n && l->text.len < SL__FILE_PIECE; i++) {
+		struct sl_err why = SL_ERR_INIT;
+		size_t start = l->text.len;
+		int rc = put_record(l, batch->items[i].data, batch->items[i].len, &why);
+		if (rc != 0 && why.error_class != SL_CLASS_POISON) {
+			if (err != NULL)
+				*err = why;
+			return rc;
+		}
+		if (rc != 0) {
+			l->text.len = start;
+			(void)sl__refusals_add(refused, i, &why);
+		}
+		if (refused->stop == i)
+			break;
+	}
+	*next = i;
+	return compress_text(l, err);
+}
+
 /* ---- lanes ---- */
 
 static int file_attach(void *ctx, void **lane, struct sl_err *err)
 {
 	struct file_sink *s = ctx;
-	struct sl__file_lane *l = sl__calloc(&s->env, 1, sizeof(*l));
+	struct file_lane *l = sl__calloc(&s->env, 1, sizeof(*l));
 	if (l == NULL)
 		return sl__no_memory(err, s->path);
-	int rc = sl__file_lane_init(l, &s->env, &s->opts, err);
+	int rc = file_lane_init(l, &s->env, &s->opts, err);
 	if (rc == 0)
 		*lane = l;
 	else
@@ -39,47 +192,45 @@ static int file_attach(void *ctx, void **lane, struct sl_err *err)
 static void file_detach(void *ctx, void *lane)
 {
 	struct file_sink *s = ctx;
-	sl__file_lane_fini(lane);
+	file_lane_fini(lane);
 	sl__free(&s->env, lane);
 }
 
 /* ---- writing ---- */
 
-/* A file that cannot be written takes nothing from any lane: the data is kept until it can. */
-static int append_to_file(struct file_sink *s, const struct sl__file_lane *l, struct sl_err *err)
-{
-	/* One lane at a time. */
-	sl__lock(&s->mu);
-	while (s->busy && !s->cancelled)
-		(void)sl__wait(&s->env, &s->freed, &s->mu, SL_FOREVER);
-	bool cancelled = s->cancelled;
-	s->busy |= !cancelled;
-	sl__unlock(&s->mu);
-	if (cancelled) {
-		(void)sl_err_set(err, SL_ECANCELLED, "%s: the write was cancelled", s->path);
-		return sl__sink_class(err, SL_ECANCELLED, SL_CLASS_TRANSIENT);
-	}
-	int rc = sl__file_out_append(&s->out, l->out->data, l->out->len, err);
-	sl__lock(&s->mu);
-	s->busy = false;
-	sl__signal(&s->freed);
-	sl__unlock(&s->mu);
-	return rc == 0 || rc == SL_ENOMEM ? rc : sl__sink_class(err, rc, SL_CLASS_FATAL);
-}
-
 static int file_write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 			    struct sl_err *err)
 {
 	struct file_sink *s = ctx;
-	struct sl__file_lane *l = lane;
+	struct file_lane *l = lane;
 	struct sl__refusals refused = SL__REFUSALS_INIT;
 	size_t done = 0;
 	int rc = 0;
 	while (rc == 0 && done < batch->n && refused.stop == SIZE_MAX) {
 		size_t end = done;
-		rc = sl__file_lane_fill(l, batch, &end, &refused, err);
-		if (rc == 0 && l->out->len > 0)
-			rc = append_to_file(s, l, err);
+		rc = file_lane_fill(l, batch, &end, &refused, err);
+		if (rc == 0 && l->out->len > 0) {
+			/* One lane at a time. */
+			sl__lock(&s->mu);
+			while (s->busy && !s->cancelled)
+				(void)sl__wait(&s->env, &s->freed, &s->mu, SL_FOREVER);
+			bool cancelled = s->cancelled;
+			s->busy |= !cancelled;
+			sl__unlock(&s->mu);
+			if (cancelled) {
+				rc = sl_err_set(err, SL_ECANCELLED, "%s: the write was cancelled", s->path);
+				(void)sl__sink_class(err, rc, SL_CLASS_TRANSIENT);
+				break;
+			}
+			rc = sl__file_out_append(&s->out, l->out->data, l->out->len, err);
+			sl__lock(&s->mu);
+			s->busy = false;
+			sl__signal(&s->freed);
+			sl__unlock(&s->mu);
+			/* A file that cannot be written takes nothing from any lane: the data is kept until it can. */
+			if (rc != 0 && rc != SL_ENOMEM)
+				(void)sl__sink_class(err, rc, SL_CLASS_FATAL);
+		}
 		if (rc == 0)
 			done = end;
 	}
@@ -107,7 +258,7 @@ static void file_close(void *ctx)
 	struct file_sink *s = ctx;
 	struct sl_env env = s->env;
 	sl__file_out_close(&s->out);
-	sl__file_lane_fini(&s->header);
+	file_lane_fini(&s->header);
 	sl__buf_fini(&s->header_text);
 	sl__sink_free_opts(&s->opts, &env);
 	sl__cond_fini(&s->freed);
@@ -125,26 +276,6 @@ static const struct sl_sink_ops file_ops = {.version = SL_SINK_VERSION,
 					    .cancel = file_cancel,
 					    .close = file_close,
 					    .target = file_target};
-
-/* The names of the columns as the first line of CSV files. */
-static int make_header(struct file_sink *s, struct sl_err *err)
-{
-	int rc = sl__file_lane_init(&s->header, &s->env, &s->opts, err);
-	if (rc != 0 || s->opts.file_format != SL_ROWS_CSV || s->opts.n_columns == 0)
-		return rc;
-	struct sl__field *names = sl__calloc(&s->env, s->opts.n_columns, sizeof(*names));
-	if (names == NULL)
-		return sl__no_memory(err, s->path);
-	for (size_t i = 0; i < s->opts.n_columns; i++)
-		names[i] = (struct sl__field){
-			.text = s->opts.columns[i], .len = strlen(s->opts.columns[i]), .kind = SL__FIELD_TEXT};
-	sl__row_put_csv(&s->header_text, names, s->opts.n_columns);
-	(void)sl__buf_append(&s->header_text, "\n", 1);
-	sl__free(&s->env, names);
-	if (s->header_text.failed != 0)
-		return sl__no_memory(err, s->path);
-	return sl__file_lane_text(&s->header, s->header_text.data, s->header_text.len, err);
-}
 
 static int build_file_sink(struct file_sink *s, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
 {
@@ -165,9 +296,27 @@ static int build_file_sink(struct file_sink *s, const char *path, const struct s
 	if (o->format != o->file_format && o->n_columns == 0)
 		return sl_err_set(err, SL_EINVAL, "file: columns: name them to turn %s into %s",
 				  o->format == SL_ROWS_CSV ? "CSV" : "JSON", o->format == SL_ROWS_CSV ? "JSON" : "CSV");
-	rc = make_header(s, err);
+	rc = file_lane_init(&s->header, &s->env, o, err);
 	if (rc != 0)
 		return rc;
+	/* The names of the columns as the first line of CSV files. */
+	if (o->file_format == SL_ROWS_CSV && o->n_columns > 0) {
+		struct sl__field *names = sl__calloc(&s->env, o->n_columns, sizeof(*names));
+		if (names == NULL)
+			return sl__no_memory(err, s->path);
+		for (size_t i = 0; i < o->n_columns; i++)
+			names[i] = (struct sl__field){
+				.text = o->columns[i], .len = strlen(o->columns[i]), .kind = SL__FIELD_TEXT};
+		sl__row_put_csv(&s->header.text, names, o->n_columns);
+		sl__free(&s->env, names);
+		(void)sl__buf_append(&s->header.text, "\n", 1);
+		(void)sl__buf_append(&s->header_text, s->header.text.data, s->header.text.len);
+		if (s->header.text.failed != 0 || s->header_text.failed != 0)
+			return sl__no_memory(err, s->path);
+		rc = compress_text(&s->header, err);
+		if (rc != 0)
+			return rc;
+	}
 	/* Open the file. */
 	s->out.path = s->path;
 	s->out.kind = o->zstd_level > 0 ? SL__FILE_ZSTD : o->file_format == SL_ROWS_CSV ? SL__FILE_CSV : SL__FILE_LINES;
@@ -185,9 +334,7 @@ static int build_file_sink(struct file_sink *s, const char *path, const struct s
 int sl_sink_file_open(sl_sink *out, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_env env;
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_FILE, "file:", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_FILE, "file:", &env, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL)

@@ -15,14 +15,9 @@
 
 #define COPY_BYTES ((size_t)256 << 10)
 
-static int failed(const struct sl__file_out *f, int rc, const char *doing, struct sl_err *err)
+static int file_failed(const struct sl__file_out *f, int rc, const char *doing, struct sl_err *err)
 {
 	return sl_err_set_errno(err, -rc, "%s %s", doing, f->path);
-}
-
-static int no_memory(const struct sl__file_out *f, struct sl_err *err)
-{
-	return sl_err_set(err, SL_ENOMEM, "%s: out of memory", f->path);
 }
 
 void sl__file_out_close(struct sl__file_out *f)
@@ -34,69 +29,58 @@ static int sync_folder(const struct sl__file_out *f, struct sl_err *err)
 {
 	char *dir = sl__dirname(f->env, f->path);
 	if (dir == NULL)
-		return no_memory(f, err);
+		return sl__no_memory(err, f->path);
 	int rc = sl__sync_dir(f->env, dir);
 	sl__free(f->env, dir);
-	return rc == 0 ? 0 : failed(f, rc, "sync the folder of", err);
+	return rc == 0 ? 0 : file_failed(f, rc, "sync the folder of", err);
 }
 
 /* ---- what was torn ---- */
 
-static int copy_bytes(const struct sl__file_out *f, int to, uint64_t from, uint64_t size, struct sl_err *err)
+/* Copy what follows `from` into a new file PATH.torn-NNN, durably. */
+static int save_torn_end(const struct sl__file_out *f, uint64_t from, uint64_t size, struct sl_err *err)
 {
-	char *buf = sl__alloc(f->env, COPY_BYTES);
-	int rc = buf != NULL ? 0 : no_memory(f, err);
+	static const char saving[] = "save what was torn of";
+	char *name = NULL, *buf = sl__alloc(f->env, COPY_BYTES);
+	if (buf == NULL)
+		return sl__no_memory(err, f->path);
+	int rc = 0, fd = -EEXIST;
+	for (unsigned i = 0; fd == -EEXIST && i < 1000 && rc == 0; i++) {
+		sl__free(f->env, name);
+		name = sl__asprintf(f->env, "%s.torn-%03u", f->path, i);
+		if (name == NULL)
+			rc = sl__no_memory(err, f->path);
+		else
+			fd = SL__IO(f->env, open, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0640);
+	}
+	if (rc == 0 && fd == -EEXIST)
+		rc = sl_err_set(err, SL_EEXIST, "%s.torn-000 to -999 all exist; remove some", f->path);
+	else if (rc == 0 && fd < 0)
+		rc = file_failed(f, fd, saving, err);
 	for (uint64_t at = from; rc == 0 && at < size;) {
 		ssize_t got = sl__pread_full(f->env, f->fd, buf, (size_t)SL_MIN((uint64_t)COPY_BYTES, size - at), at);
-		if (got <= 0) {
-			rc = got < 0 ? failed(f, (int)got, "read", err) : 0;
+		if (got < 0)
+			rc = file_failed(f, (int)got, "read", err);
+		if (got <= 0)
 			break;
-		}
-		int put = sl__pwrite_full(f->env, to, buf, (size_t)got, at - from);
-		rc = put == 0 ? 0 : failed(f, put, "save what was torn of", err);
+		int put = sl__pwrite_full(f->env, fd, buf, (size_t)got, at - from);
+		if (put != 0)
+			rc = file_failed(f, put, saving, err);
 		at += (uint64_t)got;
 	}
-	sl__free(f->env, buf);
-	return rc;
-}
-
-/* A new file PATH.torn-NNN, its name in fresh memory. */
-static int make_aside(const struct sl__file_out *f, int *fd, char **name, struct sl_err *err)
-{
-	for (unsigned i = 0; i < 1000; i++) {
-		*name = sl__asprintf(f->env, "%s.torn-%03u", f->path, i);
-		if (*name == NULL)
-			return no_memory(f, err);
-		*fd = SL__IO(f->env, open, *name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0640);
-		if (*fd >= 0)
-			return 0;
-		int rc = *fd;
-		sl__free(f->env, *name);
-		if (rc != -EEXIST)
-			return failed(f, rc, "save what was torn of", err);
-	}
-	return sl_err_set(err, SL_EEXIST, "%s.torn-000 to -999 are all there; remove some", f->path);
-}
-
-static int save_aside(const struct sl__file_out *f, uint64_t from, uint64_t size, struct sl_err *err)
-{
-	int fd = -1;
-	char *name = NULL;
-	int rc = make_aside(f, &fd, &name, err);
-	if (rc != 0)
-		return rc;
-	rc = copy_bytes(f, fd, from, size, err);
 	if (rc == 0) {
 		int synced = SL__IO(f->env, sync, fd);
-		rc = synced == 0 ? sync_folder(f, err) : failed(f, synced, "save what was torn of", err);
+		rc = synced == 0 ? sync_folder(f, err) : file_failed(f, synced, saving, err);
 	}
-	sl__close_fd(f->env, &fd);
 	if (rc == 0)
 		sl__log(f->env, SL_LOG_WARN, "file", "a torn end was cut off", SL__F_STR("file", f->path),
 			SL__F_STR("saved_as", name), SL__F_U64("bytes", size - from));
-	else
+	else if (fd >= 0)
 		(void)SL__IO(f->env, unlink, name);
+	if (fd >= 0)
+		sl__close_fd(f->env, &fd);
 	sl__free(f->env, name);
+	sl__free(f->env, buf);
 	return rc;
 }
 
@@ -105,62 +89,46 @@ static int save_aside(const struct sl__file_out *f, uint64_t from, uint64_t size
 static int cut(struct sl__file_out *f, uint64_t size, struct sl_err *err)
 {
 	int rc = SL__IO(f->env, truncate, f->fd, size);
-	return rc == 0 ? 0 : failed(f, rc, "cut", err);
+	return rc == 0 ? 0 : file_failed(f, rc, "cut", err);
 }
 
-static int check_header(const struct sl__file_out *f, struct sl_err *err)
-{
-	if (f->header_text == NULL || f->end == 0)
-		return 0;
-	int same = sl__file_begins(f, f->header_text, f->header_text_len, err);
-	if (same != 0)
-		return same < 0 ? same : 0;
-	return sl_err_set(err, SL_ECONFIG, "%s begins with other columns; name another file", f->path);
-}
-
-/* Everything before f->end whole, nothing behind it. What a killed process had not synced was never acknowledged; the
- * next batch syncs it along. */
-static int heal(struct sl__file_out *f, const struct sl_io_stat *st, struct sl_err *err)
-{
-	int rc = sl__file_tail(f, st->size, &f->end, err);
-	if (rc == 0)
-		rc = check_header(f, err);
-	if (rc == 0 && f->end < st->size)
-		rc = save_aside(f, f->end, st->size, err);
-	if (rc == 0 && f->end < st->size)
-		rc = cut(f, f->end, err);
-	f->born_ms = st->mtime_ms;
-	f->dev = st->dev;
-	f->ino = st->ino;
-	f->suspect = false;
-	return rc;
-}
-
-static int no_file(const struct sl__file_out *f, int rc, struct sl_err *err)
-{
-	if (rc == -ENOENT)
-		return sl_err_set(err, SL_ENOENT, "%s: its folder is not there; make it first", f->path);
-	if (rc == -ELOOP)
-		return sl_err_set(err, SL_EACCES, "%s is a symbolic link; name the file itself", f->path);
-	return failed(f, rc, "open", err);
-}
-
+/* Lock the open file and repair it: everything before f->end is whole, and nothing follows it. What a killed process had
+ * not synced was never acknowledged; the next batch syncs it along. */
 static int take_file(struct sl__file_out *f, struct sl_err *err)
 {
 	struct sl_io_stat st;
 	int rc = SL__IO(f->env, fstat, f->fd, &st);
 	if (rc != 0)
-		return failed(f, rc, "inspect", err);
+		return file_failed(f, rc, "inspect", err);
 	if (!S_ISREG(st.mode))
 		return sl_err_set(err, SL_EINVAL, "%s is not a plain file", f->path);
 	rc = SL__IO(f->env, lock, f->fd);
 	if (rc == -EWOULDBLOCK)
 		return sl_err_set(err, SL_ELOCKED, "%s is being written by another process", f->path);
 	if (rc != 0)
-		return failed(f, rc, "lock", err);
-	/* Who held the lock may have written meanwhile. */
+		return file_failed(f, rc, "lock", err);
+	/* The process that held the lock may have written meanwhile. */
 	rc = SL__IO(f->env, fstat, f->fd, &st);
-	return rc == 0 ? heal(f, &st, err) : failed(f, rc, "inspect", err);
+	if (rc != 0)
+		return file_failed(f, rc, "inspect", err);
+	f->born_ms = st.mtime_ms;
+	f->dev = st.dev;
+	f->ino = st.ino;
+	f->suspect = false;
+	rc = sl__file_tail(f, st.size, &f->end, err);
+	if (rc != 0)
+		return rc;
+	if (f->header_text != NULL && f->end > 0) {
+		int same = sl__file_begins(f, f->header_text, f->header_text_len, err);
+		if (same < 0)
+			return same;
+		if (same == 0)
+			return sl_err_set(err, SL_ECONFIG, "%s begins with other columns; name another file", f->path);
+	}
+	if (f->end == st.size)
+		return 0;
+	rc = save_torn_end(f, f->end, st.size, err);
+	return rc != 0 ? rc : cut(f, f->end, err);
 }
 
 int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
@@ -173,8 +141,12 @@ int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
 		return rc;
 	f->moved = false;
 	f->fd = SL__IO(f->env, open, f->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0640);
+	if (f->fd == -ENOENT)
+		return sl_err_set(err, SL_ENOENT, "%s: its folder does not exist; create it first", f->path);
+	if (f->fd == -ELOOP)
+		return sl_err_set(err, SL_EACCES, "%s is a symbolic link; name the file itself", f->path);
 	if (f->fd < 0)
-		return no_file(f, f->fd, err);
+		return file_failed(f, f->fd, "open", err);
 	rc = take_file(f, err);
 	if (rc == 0)
 		rc = sync_folder(f, err);
@@ -185,52 +157,30 @@ int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
 
 /* ---- rotation ---- */
 
-static bool is_due(const struct sl__file_out *f, size_t n)
-{
-	if (f->end <= f->header_len)
-		return false;
-	if (f->rotate_bytes > 0 && f->end + n > (uint64_t)f->rotate_bytes)
-		return true;
-	return f->rotate_ms > 0 && sl__real_ms(f->env) - f->born_ms >= f->rotate_ms;
-}
-
-static char *rotated_name(const struct sl__file_out *f, time_t seconds, unsigned number)
-{
-	struct tm tm = sl__utc(seconds);
-	char when[32];
-	(void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
-	return sl__asprintf(f->env, "%s.%s-%03u", f->path, when, number);
-}
-
-/* The clock is read once: a number that was passed over in an earlier second would come before lower ones of the next.
- */
+/* The clock is read once: a number that was skipped in an earlier second would come before lower ones of the next. */
 static int rotate(struct sl__file_out *f, struct sl_err *err)
 {
-	time_t seconds = (time_t)(sl__real_ms(f->env) / 1000);
+	struct tm tm = sl__utc((time_t)(sl__real_ms(f->env) / 1000));
+	char when[32];
+	(void)strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", &tm);
 	int rc = -EEXIST;
 	for (unsigned i = 0; rc == -EEXIST && i < 1000; i++) {
-		char *name = rotated_name(f, seconds, i);
+		char *name = sl__asprintf(f->env, "%s.%s-%03u", f->path, when, i);
 		if (name == NULL)
-			return no_memory(f, err);
+			return sl__no_memory(err, f->path);
 		rc = SL__IO(f->env, rename, f->path, name, 1);
 		sl__free(f->env, name);
 	}
 	if (rc != 0)
-		return failed(f, rc, "rotate", err);
+		return file_failed(f, rc, "rotate", err);
 	sl__file_out_close(f);
 	f->moved = true;
 	return sl__file_out_open(f, err);
 }
 
-/* Another process has moved the file, or taken its name. */
-static bool was_moved(const struct sl__file_out *f)
-{
-	struct sl_io_stat st;
-	return SL__IO(f->env, stat, f->path, &st) != 0 || st.ino != f->ino || st.dev != f->dev;
-}
-
 /* ---- appending ---- */
 
+/* Write at the end of the file, its header first when it is empty, and sync. */
 static int write_at_end(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err)
 {
 	size_t head = f->end == 0 ? f->header_len : 0;
@@ -240,26 +190,20 @@ static int write_at_end(struct sl__file_out *f, const void *data, size_t n, stru
 	if (rc == 0)
 		rc = sl__pwrite_full(f->env, f->fd, data, n, f->end + head);
 	if (rc != 0)
-		return failed(f, rc, "write to", err);
+		return file_failed(f, rc, "write to", err);
 	rc = SL__IO(f->env, datasync, f->fd);
 	if (rc != 0)
-		return failed(f, rc, "sync", err);
+		return file_failed(f, rc, "sync", err);
 	f->end += head + n;
 	return 0;
-}
-
-/* The cut is synced too: a power loss must not bring back records of a batch that has failed. That is not a second try
- * of a sync that failed: what it was for is gone. 0 or a negative errno. */
-static int cut_back(const struct sl__file_out *f)
-{
-	int rc = SL__IO(f->env, truncate, f->fd, f->end);
-	return rc == 0 ? SL__IO(f->env, datasync, f->fd) : rc;
 }
 
 int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, struct sl_err *err)
 {
 	assert(n <= SL__FILE_TAIL_MAX);
-	if (f->fd >= 0 && was_moved(f)) {
+	/* Another process may have moved the file, or taken its name. */
+	struct sl_io_stat st;
+	if (f->fd >= 0 && (SL__IO(f->env, stat, f->path, &st) != 0 || st.ino != f->ino || st.dev != f->dev)) {
 		sl__file_out_close(f);
 		f->moved = true;
 	}
@@ -269,10 +213,15 @@ int sl__file_out_append(struct sl__file_out *f, const void *data, size_t n, stru
 	if (rc != 0)
 		return rc;
 	f->suspect = false;
-	rc = is_due(f, n) ? rotate(f, err) : 0;
+	bool too_big = f->rotate_bytes > 0 && f->end + n > (uint64_t)f->rotate_bytes;
+	bool too_old = f->rotate_ms > 0 && sl__real_ms(f->env) - f->born_ms >= f->rotate_ms;
+	if (f->end > f->header_len && (too_big || too_old))
+		rc = rotate(f, err);
 	if (rc == 0)
 		rc = write_at_end(f, data, n, err);
+	/* The cut is synced too: a power loss must not bring back records of a batch that has failed. That is not a second
+	 * try of a sync that failed: what it was for is gone. */
 	if (rc != 0 && f->fd >= 0)
-		f->suspect = cut_back(f) != 0;
+		f->suspect = SL__IO(f->env, truncate, f->fd, f->end) != 0 || SL__IO(f->env, datasync, f->fd) != 0;
 	return rc;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file of a file sink: opened, healed, appended to, rotated.
+ * The file of a file sink: opened, repaired, appended to, rotated.
  *
  * Guarantees: what append was given is in the file, synced, when it returns 0; otherwise nothing of it stays (it is cut
- * off at once, or before the next append). After a crash, opening leaves whole records only; what was torn is moved to
+ * off immediately, or before the next append). After a crash, opening leaves whole records only; what was torn is moved to
  * PATH.torn-NNN, not deleted. A file that another process holds is refused. A file that was renamed or removed
  * (logrotate) is left alone, and a new one begun.
  * Not guaranteed: several processes on one file; rotation of a file to which nothing is appended.
@@ -41,13 +41,13 @@ struct sl__file_out {
 
 	int fd;            /* -1: not open now */
 	bool moved;        /* the last file has another name now; the folder is not synced since */
-	bool suspect;      /* an append has failed: there may be something behind `end` */
+	bool suspect;      /* an append has failed: there may be something after `end` */
 	uint64_t dev, ino; /* of the open file */
 	uint64_t end;      /* everything before it is whole and synced */
 	int64_t born_ms;   /* Unix ms: its first record, or its last change when it was found */
 };
 
-/* Open, or make, the file, and heal it. Idempotent. */
+/* Open, or create, the file, and repair it. Idempotent. */
 SL_MUST_CHECK int sl__file_out_open(struct sl__file_out *f, struct sl_err *err);
 void sl__file_out_close(struct sl__file_out *f);
 /* Append n bytes: at most SL__FILE_TAIL_MAX. Rotates before when it is time. */

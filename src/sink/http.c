@@ -35,7 +35,7 @@ struct lane {
 	struct sl__http *client;
 	struct sl__http_body body;
 	struct sl__buf token;
-	const char **headers; /* of the options, of `list`, and two of our own at the end */
+	const char **headers; /* of the options, of `list`, and two that the sink sets at the end */
 	size_t n_headers;     /* without our own */
 	struct sl__http_header_list *list;
 	char key[KEY_BYTES];
@@ -74,11 +74,16 @@ static int post_once(struct http_sink *s, struct lane *l, struct sl__http_respon
 		return sl__no_memory(err, "http");
 	sl__http_headers_put(&s->headers, l->list);
 	l->list = sl__http_headers_get(&s->headers);
+	static const char *const content_types[] = {
+		[SL_HTTP_JSON_LINES] = "Content-Type: application/x-ndjson",
+		[SL_HTTP_JSON_ARRAY] = "Content-Type: application/json",
+		[SL_HTTP_CLOUD_EVENTS] = "Content-Type: application/cloudevents-batch+json; charset=UTF-8",
+	};
 	size_t n = s->opts.n_headers;
 	for (size_t i = 0; l->list != NULL && i < l->list->n; i++)
 		l->headers[n++] = l->list->lines[i];
 	l->n_headers = n;
-	l->headers[n] = sl__http_content_type(s->opts.body);
+	l->headers[n] = content_types[s->opts.body];
 	l->headers[n + 1] = l->key;
 	const struct sl__http_request request = {.headers = l->headers,
 						 .n_headers = l->n_headers + 2,
@@ -120,26 +125,6 @@ static int classify_unanswered(int rc, struct sl_err *err)
 	return sl__sink_class(err, rc, ours ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL);
 }
 
-static int post_batch(struct http_sink *s, struct lane *l, struct sl__http_answer_to *to, struct sl_err *err)
-{
-	struct sl__http_response r;
-	uint64_t token_version;
-	int rc = post_once(s, l, &r, &token_version, err);
-	if (rc == 0 && r.status == 401) {
-		/* What the request carried was not accepted. Is there something else by now? */
-		bool other_token = sl__http_token_refresh(&s->token, token_version);
-		if (sl__http_headers_refresh(&s->headers, l->list) || other_token)
-			rc = post_once(s, l, &r, &token_version, err);
-	}
-	if (rc != 0)
-		return classify_unanswered(rc, err);
-	const struct sl__http_secrets secrets = {.url = &s->url,
-						 .headers = l->headers,
-						 .n_headers = l->n_headers,
-						 .token = l->token.len > 0 ? l->token.data : NULL};
-	return sl__http_answer(&r, &secrets, to, err);
-}
-
 static int http_write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 			    struct sl_err *err)
 {
@@ -152,17 +137,30 @@ static int http_write_batch(void *ctx, void *lane, const struct sl_sink_batch *b
 	int rc = sl__http_body_fill(&l->body, batch, ms, &refused, err);
 	if (rc != 0)
 		return rc;
-	char id[SL__BATCH_ID_BYTES];
-	sl__batch_id_text(id, batch->id);
-	(void)snprintf(l->key, sizeof(l->key), "Idempotency-Key: %s", id);
-	struct sl__http_answer_to to = {.batch = batch, .refused = &refused, .reply = reply};
-	rc = l->body.n > 0 ? post_batch(s, l, &to, err) : 0;
-	if (rc != 0) {
-		if (s->opts.body == SL_HTTP_CLOUD_EVENTS)
-			sl__http_times_keep(&s->times, batch, ms);
-		return rc;
+	int n = snprintf(l->key, sizeof(l->key), "Idempotency-Key: ");
+	*sl__hex(l->key + n, batch->id, sizeof(batch->id)) = '\0';
+	if (l->body.n > 0) {
+		struct sl__http_response r;
+		uint64_t token_version;
+		rc = post_once(s, l, &r, &token_version, err);
+		if (rc == 0 && r.status == 401) {
+			/* What the request carried was not accepted. Is there something else by now? */
+			bool other_token = sl__http_token_refresh(&s->token, token_version);
+			if (sl__http_headers_refresh(&s->headers, l->list) || other_token)
+				rc = post_once(s, l, &r, &token_version, err);
+		}
+		const struct sl__http_secrets secrets = {.url = &s->url,
+							 .headers = l->headers,
+							 .n_headers = l->n_headers,
+							 .token = l->token.len > 0 ? l->token.data : NULL};
+		struct sl__http_answer_to to = {.batch = batch, .refused = &refused, .reply = reply};
+		rc = rc == 0 ? sl__http_answer(&r, &secrets, &to, err) : classify_unanswered(rc, err);
 	}
-	return sl__refusals_reply(&refused, SL_MIN(refused.stop, batch->n), reply, 0, err);
+	if (rc == 0)
+		return sl__refusals_reply(&refused, SL_MIN(refused.stop, batch->n), reply, 0, err);
+	if (s->opts.body == SL_HTTP_CLOUD_EVENTS)
+		sl__http_times_keep(&s->times, batch, ms);
+	return rc;
 }
 
 static void http_cancel(void *ctx)
@@ -221,43 +219,32 @@ static const struct sl_sink_ops http_ops = {.version = SL_SINK_VERSION,
 					    .close = http_close,
 					    .target = http_target};
 
-/* ---- options ---- */
-
-static int check_http_opts(struct http_sink *s, struct sl_err *err)
-{
-	const struct sl_sink_opts *o = &s->opts;
-	const char *const names[] = {"event_type", "event_source"}, *const values[] = {o->event_type, o->event_source};
-	if (o->format == SL_ROWS_CSV && o->n_columns == 0)
-		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
-	if (o->token_file != NULL && (s->url.user != NULL || s->url.password != NULL))
-		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
-	for (size_t i = 0; i < SL_COUNT(names); i++) {
-		if (values[i] == NULL)
-			continue;
-		if (o->body != SL_HTTP_CLOUD_EVENTS)
-			return sl_err_set(err, SL_EINVAL, "http: %s is for bodies of CloudEvents", names[i]);
-		if (values[i][0] == '\0')
-			return sl_err_set(err, SL_EINVAL, "http: %s must not be empty", names[i]);
-	}
-	if (o->ca_file == NULL)
-		return 0;
-	int fd = SL__IO(&s->env, open, o->ca_file, O_RDONLY, 0);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "http: ca_file %s", o->ca_file);
-	sl__close_fd(&s->env, &fd);
-	return 0;
-}
-
 static int build_http_sink(struct http_sink *s, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_sink_opts *o = &s->opts;
 	int rc = sl__sink_copy_opts(o, opts, &s->env, err);
 	if (rc == 0)
 		rc = sl__http_url_init(&s->url, url, &s->env, err);
-	if (rc == 0)
-		rc = check_http_opts(s, err);
 	if (rc != 0)
 		return rc;
+	bool has_user = s->url.user != NULL || s->url.password != NULL;
+	const char *const names[] = {"event_type", "event_source"}, *const values[] = {o->event_type, o->event_source};
+	if (o->format == SL_ROWS_CSV && o->n_columns == 0)
+		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
+	if (o->token_file != NULL && has_user)
+		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
+	for (size_t i = 0; i < SL_COUNT(names); i++) {
+		if (values[i] != NULL && o->body != SL_HTTP_CLOUD_EVENTS)
+			return sl_err_set(err, SL_EINVAL, "http: %s is for bodies of CloudEvents", names[i]);
+		if (values[i] != NULL && values[i][0] == '\0')
+			return sl_err_set(err, SL_EINVAL, "http: %s must not be empty", names[i]);
+	}
+	if (o->ca_file != NULL) {
+		int fd = SL__IO(&s->env, open, o->ca_file, O_RDONLY, 0);
+		if (fd < 0)
+			return sl_err_set_errno(err, -fd, "http: ca_file %s", o->ca_file);
+		sl__close_fd(&s->env, &fd);
+	}
 	/* Defaults. */
 	o->timeout_ms = o->timeout_ms != 0 ? SL_MIN(o->timeout_ms, TIMEOUT_MAX_MS) : TIMEOUT_MS;
 	if (o->connect_timeout_ms == 0)
@@ -270,8 +257,7 @@ static int build_http_sink(struct http_sink *s, const char *url, const struct sl
 	if (o->event_type == NULL || o->event_source == NULL)
 		return sl__no_memory(err, "http");
 	/* Headers and token. */
-	bool authorized = o->token_file != NULL || s->url.user != NULL || s->url.password != NULL;
-	rc = sl__http_headers_init(&s->headers, &s->env, o, authorized, err);
+	rc = sl__http_headers_init(&s->headers, &s->env, o, o->token_file != NULL || has_user, err);
 	if (rc == 0)
 		rc = sl__http_token_init(&s->token, &s->env, o->token_file, err);
 	if (rc != 0)
@@ -285,9 +271,7 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 	struct sl_env env;
 	if (url == NULL)
 		return sl_err_set(err, SL_EINVAL, "http: needs a URL");
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_HTTP, "http", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_HTTP, "http", &env, err);
 	if (rc != 0)
 		return rc;
 	struct http_sink *s = sl__calloc(&env, 1, sizeof(*s));

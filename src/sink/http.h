@@ -15,10 +15,6 @@
 #include "sink/refusal.h"
 #include "sink/sink.h"
 
-#define SL__BATCH_ID_BYTES 33 /* in hexadecimal, with a NUL */
-
-void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16]);
-
 /* ---- the body ---- */
 
 struct sl__http_body {
@@ -37,8 +33,6 @@ void sl__http_body_fini(struct sl__http_body *b); /* a zeroed one is allowed */
  * give the same bytes. */
 SL_MUST_CHECK int sl__http_body_fill(struct sl__http_body *b, const struct sl_sink_batch *batch, int64_t time_ms,
 				     struct sl__refusals *refused, struct sl_err *err);
-/* "Content-Type: …" of such bodies. */
-const char *sl__http_content_type(enum sl_http_body body);
 
 /* ---- when batches were first sent ---- */
 

@@ -12,24 +12,6 @@
 #include "base/time.h"
 #include "sink/http.h"
 
-void sl__batch_id_text(char out[SL__BATCH_ID_BYTES], const uint8_t id[16])
-{
-	*sl__hex(out, id, 16) = '\0';
-}
-
-const char *sl__http_content_type(enum sl_http_body body)
-{
-	switch (body) {
-	case SL_HTTP_JSON_ARRAY:
-		return "Content-Type: application/json";
-	case SL_HTTP_CLOUD_EVENTS:
-		return "Content-Type: application/cloudevents-batch+json; charset=UTF-8";
-	case SL_HTTP_JSON_LINES:
-	default:
-		return "Content-Type: application/x-ndjson";
-	}
-}
-
 /* ---- a body ---- */
 
 int sl__http_body_init(struct sl__http_body *b, const struct sl_env *env, const struct sl_sink_opts *opts,
@@ -69,8 +51,8 @@ int sl__http_body_fill(struct sl__http_body *b, const struct sl_sink_batch *batc
 	bool listed = o->body != SL_HTTP_JSON_LINES, events = o->body == SL_HTTP_CLOUD_EVENTS;
 	const char *after = events ? "}" : listed ? "" : "\n";
 	struct sl__buf *text = &b->text;
-	char id[SL__BATCH_ID_BYTES], when[SL__TIME_BYTES];
-	sl__batch_id_text(id, batch->id);
+	char id[2 * sizeof(batch->id) + 1], when[SL__TIME_BYTES];
+	*sl__hex(id, batch->id, sizeof(batch->id)) = '\0';
 	(void)sl__time_text(when, time_ms);
 	sl__buf_clear(text);
 	b->n = 0;

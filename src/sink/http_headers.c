@@ -2,7 +2,7 @@
 /*
  * The headers that the user adds to requests: those of the options, and those of a file.
  *
- * The file has one "Name: value" a line. Blank lines, and lines whose first character is a '#', say nothing; blanks and
+ * The file has one "Name: value" per line. Blank lines, and lines whose first character is a '#', are ignored; blanks and
  * a carriage return at the end of a line do not count. Anything else is refused with the number of the line. Values may
  * be secret: a message has a name at most.
  */
@@ -16,7 +16,7 @@
 /* ---- one header ---- */
 
 /* `where` names the header. *authorized: a header sets Authorization; set here when this one does. */
-static int check_header(const char *h, const char *where, int code, bool *authorized, struct sl_err *err)
+static int check_http_header(const char *h, const char *where, int code, bool *authorized, struct sl_err *err)
 {
 	static const char *const ours[] = {"Content-Type",      "Content-Length", "Idempotency-Key",
 					   "Transfer-Encoding", "Expect",         "Connection"};
@@ -80,7 +80,7 @@ static int read_header_file(const struct sl__http_headers *h, struct sl__http_he
 		if (line[0] == '#' || line[strspn(line, " \t")] == '\0')
 			continue;
 		(void)snprintf(where, sizeof(where), "header_file %.180s: line %zu", path, number);
-		int rc = check_header(line, where, SL_ECONFIG, &authorized, err);
+		int rc = check_http_header(line, where, SL_ECONFIG, &authorized, err);
 		if (rc != 0)
 			return rc;
 		if (list->n == SL__HTTP_FILE_HEADERS)
@@ -116,7 +116,7 @@ int sl__http_headers_init(struct sl__http_headers *h, const struct sl_env *env, 
 		const char *header = opts->headers[i] != NULL ? opts->headers[i] : "";
 		char where[64];
 		(void)snprintf(where, sizeof(where), "headers: number %zu", i + 1);
-		int rc = check_header(header, where, SL_EINVAL, &h->authorized, err);
+		int rc = check_http_header(header, where, SL_EINVAL, &h->authorized, err);
 		if (rc != 0)
 			return rc;
 	}

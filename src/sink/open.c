@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sinks by URL. What follows the scheme of a URL may be secret: no message here shows it but for local paths. */
+/*
+ * Sinks by URL, and the null sink, which accepts everything and keeps nothing: for benchmarks and dry runs. What follows
+ * the scheme of a URL may be secret: no message here shows it but for local paths.
+ */
 #include <stdlib.h>
 
 #include "sink/sink.h"
@@ -21,12 +24,46 @@ struct scheme {
 	create_fn *create; /* NULL: has no tables */
 };
 
+/* ---- null: ---- */
+
+static int write_nothing(SL_UNUSED void *sink, SL_UNUSED void *lane, SL_UNUSED const struct sl_sink_batch *batch,
+			 SL_UNUSED struct sl_sink_reply *reply, SL_UNUSED struct sl_err *err)
+{
+	return 0;
+}
+
+static void close_nothing(SL_UNUSED void *sink)
+{
+}
+
+static const char *null_target(SL_UNUSED void *sink)
+{
+	return "null:";
+}
+
+static const struct sl_sink_ops null_ops = {.version = SL_SINK_VERSION,
+					    .name = "null",
+					    .write = write_nothing,
+					    .close = close_nothing,
+					    .target = null_target};
+
+int sl_sink_null_open(sl_sink *out, const struct sl_sink_opts *opts, struct sl_err *err)
+{
+	struct sl_env env;
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS, "null:", &env, err);
+	if (rc == 0)
+		*out = (sl_sink){.ops = &null_ops};
+	return rc;
+}
+
 static int open_null(sl_sink *out, const char *what, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	if (what[0] != '\0')
 		return sl_err_set(err, SL_EINVAL, "null: takes no argument");
 	return sl_sink_null_open(out, opts, err);
 }
+
+/* ---- schemes ---- */
 
 /* The first that fits counts. */
 static const struct scheme schemes[] = {
@@ -57,39 +94,25 @@ static const struct scheme *find_scheme(const char *url, struct sl_err *err)
 	if (n == 0 || url[n] == '\0')
 		(void)sl_err_set(err, SL_EINVAL, "a target is named by " KNOWN);
 	else
-		(void)sl_err_set(err, SL_EINVAL, "there is no sink \"%.*s\"; use " KNOWN, (int)SL_MIN(n, 20), url);
+		(void)sl_err_set(err, SL_EINVAL, "no sink \"%.*s\"; use " KNOWN, (int)SL_MIN(n, 20), url);
 	return NULL;
 }
 
-/* The file of a local URL in fresh memory. Plain names, as those of job stores: nothing is decoded. */
-static int local_path(const char *url, const char *prefix, const struct sl_env *env, char **out, struct sl_err *err)
-{
-	const char *path = url + strlen(prefix), *home = getenv("HOME");
-	if (path[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "missing file name; give %sPATH", prefix);
-	if (begins(path, "//") && path[2] != '/')
-		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a file here", prefix);
-	if (!begins(path, "~/"))
-		*out = sl__strdup(env, path);
-	else if (home == NULL || home[0] != '/')
-		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);
-	else
-		*out = sl__asprintf(env, "%s%s", home, path + 1);
-	return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for the name of a file");
-}
-
-/* What the scheme's functions get, in fresh memory. */
+/* What the scheme's functions get, in fresh memory of *env. Local paths are plain names, as those of job stores: nothing is
+ * decoded. */
 static int target_of(const struct scheme *s, const char *url, const struct sl_env *env, char **out, struct sl_err *err)
 {
-	if (s->shape == SHAPE_PATH)
-		return local_path(url, s->prefix, env, out, err);
-	*out = sl__strdup(env, s->shape == SHAPE_URL ? url : url + strlen(s->prefix));
+	const char *rest = url + strlen(s->prefix), *home = getenv("HOME");
+	if (s->shape == SHAPE_PATH && rest[0] == '\0')
+		return sl_err_set(err, SL_EINVAL, "missing file name; give %sPATH", s->prefix);
+	if (s->shape == SHAPE_PATH && begins(rest, "//") && rest[2] != '/')
+		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a file here", s->prefix);
+	bool in_home = s->shape == SHAPE_PATH && begins(rest, "~/");
+	if (in_home && (home == NULL || home[0] != '/'))
+		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);
+	*out = in_home ? sl__asprintf(env, "%s%s", home, rest + 1)
+		       : sl__strdup(env, s->shape == SHAPE_URL ? url : rest);
 	return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for the name of a sink");
-}
-
-static int environment(struct sl_env *env, const struct sl_sink_opts *opts, struct sl_err *err)
-{
-	return sl__env_init(env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
 }
 
 int sl_sink_open(sl_sink *out, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)
@@ -99,8 +122,9 @@ int sl_sink_open(sl_sink *out, const char *url, const struct sl_sink_opts *opts,
 	const struct scheme *s = find_scheme(url, err);
 	if (s == NULL)
 		return SL_EINVAL;
-	int rc = environment(&env, opts, err);
-	rc = rc != 0 ? rc : target_of(s, url, &env, &what, err);
+	int rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = target_of(s, url, &env, &what, err);
 	if (rc != 0)
 		return rc;
 	rc = s->open(out, what, opts, err);
@@ -132,8 +156,9 @@ int sl_sink_create_table(const char *url, const struct sl_sink_opts *opts, const
 		return SL_EINVAL;
 	if (s->create == NULL)
 		return sl_err_set(err, SL_EUNSUPPORTED, "%s has no tables to create", s->prefix);
-	int rc = environment(&env, opts, err);
-	rc = rc != 0 ? rc : target_of(s, url, &env, &what, err);
+	int rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	if (rc == 0)
+		rc = target_of(s, url, &env, &what, err);
 	if (rc != 0)
 		return rc;
 	rc = s->create(what, opts, columns, n, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of sinks: who takes which, and a copy that lives as long as the sink. */
+/* The options of sinks: which sink accepts which, and a copy that lives as long as the sink. */
 #include <string.h>
 
 #include "sink/sink.h"
@@ -34,7 +34,7 @@ static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
 		{SL__SINK_FILE, o->zstd_level != 0, "zstd_level"},
 		{SL__SINK_EXEC, o->argv != NULL, "argv"},
 	};
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+	for (size_t i = 0; i < SL_COUNT(fields); i++) {
 		if (fields[i].set && (fields[i].group & groups) == 0)
 			return fields[i].name;
 	}
@@ -81,10 +81,11 @@ static void widen(struct sl_sink_opts *out, const struct sl_sink_opts *opts)
 	out->struct_size = sizeof(*out);
 }
 
-int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const char *sink, struct sl_err *err)
+int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const char *sink, struct sl_env *env,
+			struct sl_err *err)
 {
 	if (opts == NULL)
-		return 0;
+		return sl__env_init(env, NULL, err);
 	if (opts->struct_size < offsetof(struct sl_sink_opts, format))
 		return sl_err_set(err, SL_EINVAL, "%s: struct_size: begin the options with SL_SINK_OPTS_INIT", sink);
 	struct sl_sink_opts wide;
@@ -94,22 +95,18 @@ int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const 
 	if (name != NULL)
 		return sl_err_set(err, SL_EINVAL, "%.*s: the option %s is not for this kind of sink", n, sink, name);
 	name = bad_option(&wide);
-	return name == NULL ? 0 : sl_err_set(err, SL_EINVAL, "%.*s: %s is out of range", n, sink, name);
+	if (name != NULL)
+		return sl_err_set(err, SL_EINVAL, "%.*s: %s is out of range", n, sink, name);
+	return sl__env_init(env, wide.env, err);
 }
 
 /* ---- the copy ---- */
 
 static const char *copy_text(const char *s, const struct sl_env *env, bool *failed)
 {
-	if (s == NULL || *failed)
-		return NULL;
-	size_t n = strlen(s) + 1;
-	char *copy = sl__alloc(env, n);
-	if (copy == NULL) {
-		*failed = true;
-		return NULL;
-	}
-	return memcpy(copy, s, n);
+	const char *copy = s != NULL && !*failed ? sl__strdup(env, s) : NULL;
+	*failed = *failed || (s != NULL && copy == NULL);
+	return copy;
 }
 
 /* n texts followed by a NULL; NULL stays NULL. */
@@ -149,14 +146,6 @@ static void free_list(const char *const *list, const struct sl_env *env)
 	sl__free(env, p.out);
 }
 
-static size_t count(const char *const *list)
-{
-	size_t n = 0;
-	while (list != NULL && list[n] != NULL)
-		n++;
-	return n;
-}
-
 int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts, const struct sl_env *env,
 		       struct sl_err *err)
 {
@@ -174,7 +163,10 @@ int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts
 	o.event_type = copy_text(o.event_type, env, &failed);
 	o.event_source = copy_text(o.event_source, env, &failed);
 	o.ca_file = copy_text(o.ca_file, env, &failed);
-	o.argv = copy_list(o.argv, count(o.argv), env, &failed);
+	size_t n_argv = 0;
+	while (o.argv != NULL && o.argv[n_argv] != NULL)
+		n_argv++;
+	o.argv = copy_list(o.argv, n_argv, env, &failed);
 	if (failed) {
 		sl__sink_free_opts(&o, env);
 		return sl_err_set(err, SL_ENOMEM, "sink: out of memory");

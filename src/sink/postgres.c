@@ -373,9 +373,7 @@ static char *describe_target(const struct sl_env *env, const char *conninfo)
 int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_env env;
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", &env, err);
 	if (rc == 0)
 		rc = sl__pg_check_conninfo(conninfo, err);
 	if (rc != 0)

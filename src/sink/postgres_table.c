@@ -262,9 +262,7 @@ int sl__sink_postgres_create(const char *what, const struct sl_sink_opts *opts, 
 	struct sl_env env;
 	struct sl__buf sql;
 	PGconn *pg = NULL;
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "postgres", &env, err);
 	if (rc != 0)
 		return rc;
 	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0' || n == 0)

@@ -14,10 +14,10 @@
 /* The groups of options in struct sl_sink_opts. */
 enum { SL__SINK_ROWS = 1, SL__SINK_TABLE = 2, SL__SINK_HTTP = 4, SL__SINK_FILE = 8, SL__SINK_EXEC = 16 };
 
-/* SL_EINVAL names the first option that is set and not in `groups`, or out of range, or the struct_size. opts may be
- * NULL. */
+/* Check the options and resolve their environment. SL_EINVAL names the first option that is set and not in `groups`, or
+ * out of range, or the struct_size. opts may be NULL. */
 SL_MUST_CHECK int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const char *sink,
-				      struct sl_err *err);
+				      struct sl_env *env, struct sl_err *err);
 
 /* Deep copy of every string; the struct_size of *out is the library's. opts may be NULL: all defaults. */
 SL_MUST_CHECK int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts,

@@ -192,9 +192,7 @@ static int build_sqlite_sink(struct sl__sqlite_sink *s, const char *path, const 
 int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opts *opts, struct sl_err *err)
 {
 	struct sl_env env;
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "sqlite:", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "sqlite:", &env, err);
 	if (rc != 0)
 		return rc;
 	if (path == NULL || path[0] == '\0')

@@ -350,9 +350,7 @@ int sl__sink_sqlite_create(const char *what, const struct sl_sink_opts *opts, co
 	struct sl_sink_opts o;
 	struct sl__buf text;
 	char real[PATH_MAX];
-	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "sqlite:", err);
-	if (rc == 0)
-		rc = sl__env_init(&env, SL_OPT_HAS(opts, env) ? opts->env : NULL, err);
+	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_TABLE, "sqlite:", &env, err);
 	if (rc != 0)
 		return rc;
 	sl__opts_copy(&o, sizeof(o), opts);

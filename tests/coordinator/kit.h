@@ -50,7 +50,7 @@ struct kit {
 	kit_script *script;
 	void *script_ctx;
 	bool bytes;      /* items are 8 bytes */
-	int workers_max; /* as given to kit_new */
+	int workers_max; /* as given to kit_new; the fixed number of workers when only that was given */
 
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
@@ -91,10 +91,11 @@ void kit_await_cancelled(struct kit *k);
 /* So many threads wait on the clock. One that was just woken counts until it runs: as a barrier before time moves on,
  * this is for threads that were seen at work a moment ago. */
 void kit_await_calm(struct kit *k, int waiters);
-/* Every thread waits on the clock, or in the sink, and whoever was signalled has acted on it. Without, a thread that
- * gets no processor for a while finds, when time has moved on, that later things are due as well. With workers_max
- * only. */
+/* Wait until every thread waits on the clock, or in the sink, and every thread that was signalled has acted on it.
+ * Without this, time moves on while a thread that has work gets no processor. The test must have set the number of
+ * workers. */
 void kit_settle(struct kit *k);
+void kit_pass(struct kit *k); /* move time to the next deadline, then settle */
 int kit_count_writes(struct kit *k); /* that have begun so far */
 /* While writes may run. */
 void kit_set_script(struct kit *k, kit_script *script);

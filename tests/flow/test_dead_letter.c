@@ -322,7 +322,7 @@ static void a_file_that_is_done_with_and_cannot_be_removed_is_logged_and_removed
 	ack(b, q, 2);
 	fault_disarm(&b->fault);
 	assert_int_equal(b->warnings, 1);
-	assert_non_null(strstr(b->last_warning, "could not be removed"));
+	assert_non_null(strstr(b->last_warning, "failed to remove a file"));
 	assert_waiting(b, q, "3=aaaaaaaaaaaaaaaa~");
 	q = reopen(b, q);
 	assert_int_equal(letterbox_stats(b, q).files, 1);

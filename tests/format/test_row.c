@@ -516,16 +516,18 @@ static char *by_next(const char *text, size_t len, bool csv)
 	struct sl__row_reader *row = reader(csv, 3, NULL);
 	struct sl__field f[3];
 	char *out = NULL, *copy = calloc(1, len + SL__ROW_PADDING);
-	size_t bytes, line, used;
+	size_t bytes;
+	struct sl__row_line line = {0};
 	FILE *file = open_memstream(&out, &bytes);
 	memcpy(copy, text, len);
-	for (size_t at = 0; at < len; at += used) {
-		int rc = sl__row_next(row, copy + at, len - at, f, &line, &used, NULL);
-		assert_in_range(used, 1, len - at);
+	for (size_t at = 0; at < len; at += line.used) {
+		line = (struct sl__row_line){.text = copy + at, .left = len - at};
+		int rc = sl__row_next(row, &line, f, NULL);
+		assert_in_range(line.used, 1, len - at);
 		if (rc == SL__ROW_BLANK)
 			continue;
 		char *fields = rc == 0 ? show(f, 3) : strdup("!");
-		fprintf(file, "%zu:%s\n", line, fields);
+		fprintf(file, "%zu:%s\n", line.len, fields);
 		free(fields);
 	}
 	sl__row_reader_free(row);
@@ -575,23 +577,24 @@ static void a_record_says_where_the_next_one_begins(void **state)
 	struct sl__row_reader *r = reader(true, 3, NULL);
 	struct sl__field f[3];
 	struct sl_err err = SL_ERR_INIT;
-	size_t len, used, at = 0, n = sizeof(text) - 1;
+	const size_t n = sizeof(text) - 1;
+	struct sl__row_line line = {.text = padded, .left = n};
 	memcpy(padded, text, n);
-	assert_int_equal(sl__row_next(r, padded, n, f, &len, &used, NULL), 0);
-	assert_int_equal(len, 5);
-	assert_int_equal(used, 7);
-	at += used;
-	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, NULL), SL__ROW_BLANK);
-	assert_int_equal(used, 1);
-	at += used;
-	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, NULL), 0);
+	assert_int_equal(sl__row_next(r, &line, f, NULL), 0);
+	assert_int_equal(line.len, 5);
+	assert_int_equal(line.used, 7);
+	line = (struct sl__row_line){.text = line.text + line.used, .left = line.left - line.used};
+	assert_int_equal(sl__row_next(r, &line, f, NULL), SL__ROW_BLANK);
+	assert_int_equal(line.used, 1);
+	line = (struct sl__row_line){.text = line.text + line.used, .left = line.left - line.used};
+	assert_int_equal(sl__row_next(r, &line, f, NULL), 0);
 	char *fields = show(f, 3);
 	assert_string_equal(fields, "'a\nb|'c\"d|0");
 	free(fields);
-	at += used;
-	assert_int_equal(sl__row_next(r, padded + at, n - at, f, &len, &used, &err), SL_EDATA);
+	line = (struct sl__row_line){.text = line.text + line.used, .left = line.left - line.used};
+	assert_int_equal(sl__row_next(r, &line, f, &err), SL_EDATA);
 	assert_string_equal(err.msg, "CSV: 2 fields for 3 columns");
-	assert_int_equal(at + used, n);
+	assert_int_equal(line.text + line.used - padded, n);
 	sl__row_reader_free(r);
 }
 
