@@ -27,8 +27,8 @@ void sl_jobs_close(sl_jobs *client)
 	MUST(client != NULL);
 }
 
-int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
-		  struct sl_err *err)
+int sl_jobs_enqueue(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, struct sl_started *out,
+		    struct sl_err *err)
 {
 	(void)client;
 	(void)tx;
@@ -39,8 +39,8 @@ int sl_jobs_start(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chain, 
 	return rc;
 }
 
-int sl_jobs_start_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		       struct sl_err *err)
+int sl_jobs_enqueue_many(sl_jobs *client, sl_tx *tx, const struct sl_new_chain *chains, size_t n,
+			 struct sl_started *out, struct sl_err *err)
 {
 	json_t *body = understood(now);
 	const json_t *all = json_object_get(body, "chains");
@@ -114,10 +114,16 @@ int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struc
 	return sl_err_set(err, SL_ENOENT, "there is no chain");
 }
 
-void sl_jobs_free(sl_jobs *client, void *job_or_chain)
+void sl_job_release(sl_jobs *client, struct sl_job *job)
 {
 	(void)client;
-	MUST(job_or_chain == NULL);
+	MUST(job == NULL);
+}
+
+void sl_chain_release(sl_jobs *client, struct sl_chain *chain)
+{
+	(void)client;
+	MUST(chain == NULL);
 }
 
 int sl_jobs_list(sl_jobs *client, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)

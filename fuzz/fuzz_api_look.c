@@ -115,10 +115,16 @@ int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err
 	return never(err);
 }
 
-void sl_jobs_free(sl_jobs *client, void *job_or_chain)
+void sl_job_release(sl_jobs *client, struct sl_job *job)
 {
 	(void)client;
-	MUST(job_or_chain == NULL);
+	MUST(job == NULL);
+}
+
+void sl_chain_release(sl_jobs *client, struct sl_chain *chain)
+{
+	(void)client;
+	MUST(chain == NULL);
 }
 
 int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,

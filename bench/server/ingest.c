@@ -96,9 +96,9 @@ static void send_all(const char *dir, int senders, const char *url, int batch)
 	}
 	double start = now();
 	for (int s = 0; s < senders; s++)
-		must(sl_wal_start(logs[s], sl_event_http_sender_ops(), http[s], &err), &err);
+		must(sl_wal_sender_start(logs[s], sl_event_http_sender_ops(), http[s], &err), &err);
 	for (int s = 0; s < senders; s++)
-		must(sl_wal_stop(logs[s], SL_UNLIMITED, &err), &err);
+		must(sl_wal_sender_stop(logs[s], SL_UNLIMITED, &err), &err);
 	printf("%.6f\n", now() - start);
 	for (int s = 0; s < senders; s++) {
 		must(sl_wal_close(logs[s], &err), &err);

@@ -20,50 +20,15 @@ void askpass_wipe(struct askpass *p)
 
 /* ---- the terminal ---- */
 
-/* One byte, as read does it, but for a signal that came before, which would leave read waiting. */
-static ssize_t read_byte(char *c)
-{
-	struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
-
-	if (poll(fds, 2, -1) < 0 || !fds[0].revents) {
-		errno = EINTR;
-		return -1;
-	}
-	return read(STDIN_FILENO, c, 1);
-}
-
-/* Up to the end of the line; byte by byte, so that nothing of it stays in a buffer. 0, or an exit code. */
-static int read_line(struct cli *cli, struct askpass *out)
-{
-	char c = 0;
-
-	for (out->len = 0;;) {
-		ssize_t n = read_byte(&c);
-
-		if (stop_requested())
-			return cli_interrupted(cli);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			cli_say(cli, SL_LOG_ERROR, "read the passphrase: %s", strerror(errno));
-			return EXIT_OUTPUT;
-		}
-		if (n == 0 || c == '\n')
-			return 0;
-		if (out->len == sizeof(out->bytes) - 1) {
-			cli_say(cli, SL_LOG_ERROR, "that is too long for a passphrase");
-			return sl_err_exit_code(SL_EKEY);
-		}
-		out->bytes[out->len++] = c;
-	}
-}
-
-/* Without an echo, which comes back however the question ends: also Ctrl-Z waits until then. */
+/* Ask, and read up to the end of the line, byte by byte, so that nothing of it stays in a buffer. Without an echo, which
+ * comes back however the question ends: also Ctrl-Z waits until then. 0, or an exit code. */
 static int ask_once(struct cli *cli, const char *prompt, struct askpass *out)
 {
+	struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
 	struct termios before, silent;
 	sigset_t suspend, mask;
-	int rc;
+	char c = 0;
+	int rc = 0;
 
 	if (tcgetattr(STDIN_FILENO, &before)) {
 		cli_say(cli, SL_LOG_ERROR, "the terminal: %s", strerror(errno));
@@ -77,38 +42,33 @@ static int ask_once(struct cli *cli, const char *prompt, struct askpass *out)
 	(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent);
 	fprintf(stderr, "%s: ", prompt);
 	fflush(stderr);
-	rc = read_line(cli, out);
+
+	for (out->len = 0; !rc;) {
+		/* poll also sees a signal that came before, which would leave read waiting. */
+		bool ready = poll(fds, 2, -1) > 0 && fds[0].revents;
+		ssize_t n = ready ? read(STDIN_FILENO, &c, 1) : -1;
+
+		if (stop_requested()) {
+			rc = cli_interrupted(cli);
+		} else if (n < 0 && (!ready || errno == EINTR)) {
+			continue;
+		} else if (n < 0) {
+			cli_say(cli, SL_LOG_ERROR, "read the passphrase: %s", strerror(errno));
+			rc = EXIT_OUTPUT;
+		} else if (n == 0 || c == '\n') {
+			break;
+		} else if (out->len == sizeof(out->bytes) - 1) {
+			cli_say(cli, SL_LOG_ERROR, "that is too long for a passphrase");
+			rc = sl_err_exit_code(SL_EKEY);
+		} else {
+			out->bytes[out->len++] = c;
+		}
+	}
 	(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputs("\n", stderr);
 	(void)sigprocmask(SIG_SETMASK, &mask, NULL);
 	return rc;
 }
-
-static int ask_again(struct cli *cli, const struct askpass *first)
-{
-	struct askpass second;
-	int rc = ask_once(cli, "The same again", &second);
-
-	if (!rc && (second.len != first->len || memcmp(second.bytes, first->bytes, first->len) != 0)) {
-		cli_say(cli, SL_LOG_ERROR, "the two passphrases are not the same");
-		rc = sl_err_exit_code(SL_EKEY);
-	}
-	askpass_wipe(&second);
-	return rc;
-}
-
-static int ask(struct cli *cli, const struct askpass_question *q, struct askpass *out)
-{
-	int rc = ask_once(cli, q->prompt, out);
-
-	if (!rc && out->len == 0) {
-		cli_say(cli, SL_LOG_ERROR, "the passphrase is empty");
-		rc = sl_err_exit_code(SL_EKEY);
-	}
-	return !rc && q->twice ? ask_again(cli, out) : rc;
-}
-
-/* ---- from where ---- */
 
 static const char *file_of(const struct parsed *args, const struct askpass_question *q)
 {
@@ -128,14 +88,30 @@ int askpass(struct askpass *out, struct cli *cli, const struct parsed *args, con
 {
 	const char *path = file_of(args, question);
 	struct sl_err err = SL_ERR_INIT;
+	struct askpass second;
+	int rc;
 
 	out->len = 0;
 	if (path)
 		return srv_passphrase_read(path, out->bytes, &out->len, &err) ? cli_fail(cli, &err, NULL) : 0;
-	if (isatty(STDIN_FILENO))
-		return ask(cli, question, out);
-	cli_say(cli, SL_LOG_ERROR, "the passphrase: there is no terminal to ask on; give --%s=FILE%s%s",
-		question->option, question->environment ? " or set " : "",
-		question->environment ? question->environment : "");
-	return sl_err_exit_code(SL_EKEY);
+	if (!isatty(STDIN_FILENO)) {
+		cli_say(cli, SL_LOG_ERROR, "the passphrase: there is no terminal to ask on; give --%s=FILE%s%s",
+			question->option, question->environment ? " or set " : "",
+			question->environment ? question->environment : "");
+		return sl_err_exit_code(SL_EKEY);
+	}
+	rc = ask_once(cli, question->prompt, out);
+	if (!rc && out->len == 0) {
+		cli_say(cli, SL_LOG_ERROR, "the passphrase is empty");
+		rc = sl_err_exit_code(SL_EKEY);
+	}
+	if (rc || !question->twice)
+		return rc;
+	rc = ask_once(cli, "The same again", &second);
+	if (!rc && (second.len != out->len || memcmp(second.bytes, out->bytes, out->len) != 0)) {
+		cli_say(cli, SL_LOG_ERROR, "the two passphrases are not the same");
+		rc = sl_err_exit_code(SL_EKEY);
+	}
+	askpass_wipe(&second);
+	return rc;
 }

@@ -33,7 +33,7 @@ int backuprepo_fail(struct backuprepo *r, const struct sl_err *err)
 	return cli_fail(r->cli, err, r->path);
 }
 
-int backuprepo_driver(struct backuprepo *r, int create)
+int backuprepo_driver(struct backuprepo *r, bool create)
 {
 	struct sl_driver_local_opts opts = {SL_DRIVER_LOCAL_OPTS_INIT, .env = &r->cli->env,
 					    .create = create ? SL_ON : SL_OFF};
@@ -51,47 +51,13 @@ int backuprepo_driver(struct backuprepo *r, int create)
 	return sl_driver_local_open(&r->driver, r->path, &opts, &err) ? backuprepo_fail(r, &err) : 0;
 }
 
-/* The config is what the storage says, and nothing vouches for it: who names a passphrase means an encrypted
- * repository, and a plain one is not what was asked for. */
-static int not_plain(struct backuprepo *r)
-{
-	const char *from = opt_str(r->args, question.option) ? "--passphrase-file" : question.environment;
-
-	cli_say(r->cli, SL_LOG_ERROR,
-		"%.500s says that it is not encrypted, but %s names a passphrase: leave it out if the repository was "
-		"made with --plain; if not, its config was changed",
-		r->path, from);
-	return sl_err_exit_code(SL_EKEY);
-}
-
-static int open_with(struct backuprepo *r, struct sl_backup_opts *opts, struct askpass *pass)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int encrypted = sl_backup_is_encrypted(&r->driver, opts, &err);
-	int named = askpass_has_file(r->args, &question), rc;
-
-	if (encrypted == SL_ENOENT) {
-		cli_say(r->cli, SL_LOG_ERROR, "%.500s is not a repository; 'sluice backup init' makes one", r->path);
-		return sl_err_exit_code(SL_ENOENT);
-	}
-	if (encrypted < 0)
-		return backuprepo_fail(r, &err);
-	rc = encrypted || named ? askpass(pass, r->cli, r->args, &question) : 0;
-	if (rc)
-		return rc;
-	opts->passphrase = encrypted || named ? pass->bytes : NULL;
-	opts->passphrase_len = pass->len;
-	rc = sl_backup_open(&r->backup, &r->driver, opts, &err);
-	if (rc == SL_EKEY && !encrypted && named)
-		return not_plain(r);
-	return rc ? backuprepo_fail(r, &err) : 0;
-}
-
 int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *args, const struct sl_backup_opts *more)
 {
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT};
-	struct askpass pass = {.len = 0};
-	int rc = backuprepo_find(r, cli, args);
+	SL_CLEANUP(askpass_wipe) struct askpass pass = {.len = 0};
+	struct sl_err err = SL_ERR_INIT;
+	bool named = askpass_has_file(args, &question);
+	int encrypted, rc = backuprepo_find(r, cli, args);
 
 	/* Packs and buffers go back to the system when they are freed. By itself malloc would keep such large pieces
 	 * from the second on, in several arenas: half as much memory again. */
@@ -100,10 +66,36 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 	(void)stop_on_hangup();
 	opts = more ? *more : opts;
 	opts.env = &cli->env;
-	rc = rc ? rc : backuprepo_driver(r, 0);
-	rc = rc ? rc : open_with(r, &opts, &pass);
-	askpass_wipe(&pass);
-	return rc;
+	if (!rc)
+		rc = backuprepo_driver(r, false);
+	if (rc)
+		return rc;
+
+	encrypted = sl_backup_is_encrypted(&r->driver, &opts, &err);
+	if (encrypted == SL_ENOENT) {
+		cli_say(r->cli, SL_LOG_ERROR, "%.500s is not a repository; 'sluice backup init' makes one", r->path);
+		return sl_err_exit_code(SL_ENOENT);
+	}
+	if (encrypted < 0)
+		return backuprepo_fail(r, &err);
+	if (encrypted || named) {
+		rc = askpass(&pass, cli, args, &question);
+		if (rc)
+			return rc;
+		opts.passphrase = pass.bytes;
+		opts.passphrase_len = pass.len;
+	}
+	rc = sl_backup_open(&r->backup, &r->driver, &opts, &err);
+	/* The config is what the storage says, and nothing vouches for it: who names a passphrase means an encrypted
+	 * repository, and a plain one is not what was asked for. */
+	if (rc == SL_EKEY && !encrypted && named) {
+		cli_say(r->cli, SL_LOG_ERROR,
+			"%.500s says that it is not encrypted, but %s names a passphrase: leave it out if the "
+			"repository was made with --plain; if not, its config was changed",
+			r->path, opt_str(args, question.option) ? "--passphrase-file" : question.environment);
+		return sl_err_exit_code(SL_EKEY);
+	}
+	return rc ? backuprepo_fail(r, &err) : 0;
 }
 
 void backuprepo_close(struct backuprepo *r)
@@ -165,22 +157,6 @@ static int append(char out[PATH_MAX], const char *name, size_t len)
 	return 0;
 }
 
-/* out begins a path, without a slash at its end; "": the root. */
-static int append_all(char out[PATH_MAX], const char *path)
-{
-	int rc = 0;
-
-	while (!rc && *path) {
-		size_t len = strcspn(path, "/");
-
-		rc = append(out, path, len);
-		path += len + (path[len] == '/');
-	}
-	if (!rc && !*out)
-		memcpy(out, "/", 2);
-	return rc;
-}
-
 /* The real name of its folder, and its last component as it is: create stores a link that is no folder as a link. */
 static int stored_file(const char *path, char out[PATH_MAX])
 {
@@ -204,18 +180,33 @@ static int stored_file(const char *path, char out[PATH_MAX])
 
 int backuprepo_stored_path(struct cli *cli, const char *path, char out[PATH_MAX])
 {
+	const char *rest = path;
 	struct stat st;
+	int rc = 0;
 
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, out))
 		return 0;
 	if (lstat(path, &st) == 0 && stored_file(path, out) == 0)
 		return 0;
+	/* Not there any more: from the root or the current folder on, without a slash at the end; "": the root. */
 	*out = '\0';
-	if ((path[0] == '/' || (getcwd(out, PATH_MAX) && (strcmp(out, "/") != 0 || !(*out = '\0')))) &&
-	    append_all(out, path) == 0)
-		return 0;
-	cli_say(cli, SL_LOG_ERROR, "--path: %.200s cannot be made absolute; give it from the root on", path);
-	return EXIT_USAGE_ERROR;
+	if (path[0] != '/')
+		rc = getcwd(out, PATH_MAX) ? 0 : -1;
+	if (!rc && strcmp(out, "/") == 0)
+		*out = '\0';
+	while (!rc && *rest) {
+		size_t len = strcspn(rest, "/");
+
+		rc = append(out, rest, len);
+		rest += len + (rest[len] == '/');
+	}
+	if (rc) {
+		cli_say(cli, SL_LOG_ERROR, "--path: %.200s cannot be made absolute; give it from the root on", path);
+		return EXIT_USAGE_ERROR;
+	}
+	if (!*out)
+		memcpy(out, "/", 2);
+	return 0;
 }
 
 void backuprepo_hint(struct cli *cli, const struct parsed *args, int first)

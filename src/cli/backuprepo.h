@@ -55,7 +55,7 @@ int backuprepo_find(struct backuprepo *r, struct cli *cli, const struct parsed *
 int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *args,
 		    const struct sl_backup_opts *more);
 /* The folder as a driver, made with create; 0, or an exit code after a line on stderr. */
-int backuprepo_driver(struct backuprepo *r, int create);
+int backuprepo_driver(struct backuprepo *r, bool create);
 void backuprepo_close(struct backuprepo *r);
 
 /* Print err with the repository's name; the exit code. Interrupted by a signal: that, and 75. */

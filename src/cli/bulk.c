@@ -5,6 +5,7 @@
  */
 #include "bulk.h"
 
+#include "base/base.h"
 #include "values.h"
 
 #include <stdarg.h>
@@ -91,34 +92,29 @@ static int SL_PRINTF(2, 3) wrong(char *what, const char *fmt, ...)
 	return -1;
 }
 
-/* In words of ours where the library's are about itself. */
-static const char *plain(const json_error_t *where)
+/* Where the text of the JSON library is about itself, another one. */
+static int bad_json(char *what, const json_error_t *where, int shift)
 {
-	switch (json_error_code(where)) {
-	case json_error_out_of_memory:
-		return "out of memory";
-	case json_error_stack_overflow:
-		return "it is nested too deeply";
-	case json_error_invalid_utf8:
-		return "it is not UTF-8";
-	case json_error_premature_end_of_input:
-		return "the line ends before the object does";
-	case json_error_end_of_input_expected:
-		return "nothing may follow here";
-	case json_error_null_character:
-		return "\\u0000 can only be in \"input\"";
-	case json_error_null_byte_in_key:
-		return "a name of a member cannot have \\u0000";
-	case json_error_numeric_overflow:
-		return "the number is too large";
-	default:
-		return where->text;
-	}
-}
+	static const struct {
+		enum json_error_code code;
+		const char *text;
+	} texts[] = {
+		{json_error_out_of_memory, "out of memory"},
+		{json_error_stack_overflow, "it is nested too deeply"},
+		{json_error_invalid_utf8, "it is not UTF-8"},
+		{json_error_premature_end_of_input, "the line ends before the object does"},
+		{json_error_end_of_input_expected, "nothing may follow here"},
+		{json_error_null_character, "\\u0000 can only be in \"input\""},
+		{json_error_null_byte_in_key, "a name of a member cannot have \\u0000"},
+		{json_error_numeric_overflow, "the number is too large"},
+	};
+	const char *text = where->text;
 
-static int wrong_json(char *what, const json_error_t *where, int shift)
-{
-	return wrong(what, "column %d: %s", where->column + shift, plain(where));
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+		if (json_error_code(where) == texts[i].code)
+			text = texts[i].text;
+	}
+	return wrong(what, "column %d: %s", where->column + shift, text);
 }
 
 /* The line without its input, and the input itself. */
@@ -139,34 +135,16 @@ static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
 	line->object = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &where);
 	free(rest);
 	if (!line->object)
-		return wrong_json(what, &where, 0);
+		return bad_json(what, &where, 0);
 	if (!input.from)
 		return json_object_get(line->object, "input") ? wrong(what, "write \"input\" without escapes") : 0;
 	value = json_loadb(input.from, (size_t)(input.to - input.from), JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
 	json_decref(value);
 	/* A number that this machine's types do not hold is still JSON. */
 	if (!value && json_error_code(&where) != json_error_numeric_overflow)
-		return wrong_json(what, &where, (int)(input.from - text));
+		return bad_json(what, &where, (int)(input.from - text));
 	line->input = strndup(input.from, (size_t)(input.to - input.from));
 	return line->input ? 0 : wrong(what, "out of memory");
-}
-
-static int check_names(json_t *object, char *what)
-{
-	static const char *const known[] = {"input", "type", "key", "at", "in_ms", "priority"};
-	const char *name;
-	json_t *value;
-
-	json_object_foreach(object, name, value)
-	{
-		size_t i = 0;
-
-		while (i < sizeof(known) / sizeof(*known) && strcmp(known[i], name) != 0)
-			i++;
-		if (i == sizeof(known) / sizeof(*known))
-			return wrong(what, "unknown member \"%.60s\"", name);
-	}
-	return 0;
 }
 
 static int integer_member(json_t *object, const char *name, int64_t min, int64_t max, int64_t *out, char *what)
@@ -193,45 +171,50 @@ static int string_member(json_t *object, const char *name, const char **out, cha
 	return 0;
 }
 
-/* "at" or "in_ms"; either takes the place of what the options said. */
-static int time_members(json_t *object, struct sl_new_job *job, char *what)
-{
-	int64_t at_ms = 0, in_ms = 0;
-	const char *at = NULL;
-	int rc = string_member(object, "at", &at, what);
-
-	rc = rc ? rc : integer_member(object, "in_ms", 0, INT64_MAX / 2000, &in_ms, what);
-	if (rc || (!at && !json_object_get(object, "in_ms")))
-		return rc;
-	if (at && json_object_get(object, "in_ms"))
-		return wrong(what, "\"at\" and \"in_ms\" exclude each other");
-	if (at && (!strchr(at, '-') || value_time(at, 0, &at_ms) || at_ms <= 0))
-		return wrong(what, "\"at\" is not a time such as 2024-05-01T12:00:00Z");
-	job->at_ms = at_ms;
-	job->delay_ms = in_ms;
-	return 0;
-}
-
 int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl_new_chain *chain,
 		   char what[BULK_WHAT_BYTES])
 {
-	int64_t priority = chain->job.priority;
-	int rc = parse(line, text, n, what);
+	static const char *const known[] = {"input", "type", "key", "at", "in_ms", "priority"};
+	int64_t priority = chain->job.priority, at_ms = 0, in_ms = 0;
+	const char *name, *at = NULL;
+	json_t *value, *object;
+	bool has_delay;
 
-	if (rc)
-		return rc;
-	if (!json_is_object(line->object))
+	if (parse(line, text, n, what))
+		return -1;
+	object = line->object;
+	if (!json_is_object(object))
 		return wrong(what, "it is not an object");
 	chain->job.input = line->input;
-	rc = check_names(line->object, what);
-	rc = rc ? rc : string_member(line->object, "type", &chain->job.type, what);
-	rc = rc ? rc : string_member(line->object, "key", &chain->key, what);
-	rc = rc ? rc : integer_member(line->object, "priority", -INT32_MAX, INT32_MAX, &priority, what);
-	rc = rc ? rc : time_members(line->object, &chain->job, what);
-	if (!rc && !chain->job.type)
-		rc = wrong(what, "it has no \"type\", and none is given on the command line");
+	json_object_foreach(object, name, value)
+	{
+		size_t i = 0;
+
+		while (i < SL_COUNT(known) && strcmp(known[i], name) != 0)
+			i++;
+		if (i == SL_COUNT(known))
+			return wrong(what, "unknown member \"%.60s\"", name);
+	}
+	if (string_member(object, "type", &chain->job.type, what) || string_member(object, "key", &chain->key, what) ||
+	    integer_member(object, "priority", -INT32_MAX, INT32_MAX, &priority, what) ||
+	    string_member(object, "at", &at, what) ||
+	    integer_member(object, "in_ms", 0, INT64_MAX / 2000, &in_ms, what))
+		return -1;
 	chain->job.priority = (int32_t)priority;
-	return rc;
+
+	/* "at" or "in_ms"; either takes the place of what the options said. */
+	has_delay = json_object_get(object, "in_ms") != NULL;
+	if (at && has_delay)
+		return wrong(what, "\"at\" and \"in_ms\" exclude each other");
+	if (at && (!strchr(at, '-') || value_time(at, 0, &at_ms) || at_ms <= 0))
+		return wrong(what, "\"at\" is not a time such as 2024-05-01T12:00:00Z");
+	if (at || has_delay) {
+		chain->job.at_ms = at_ms;
+		chain->job.delay_ms = in_ms;
+	}
+	if (!chain->job.type)
+		return wrong(what, "it has no \"type\", and none is given on the command line");
+	return 0;
 }
 
 void bulk_line_free(struct bulk_line *line)

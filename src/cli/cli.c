@@ -19,7 +19,7 @@ static void print_raw(struct cli *cli, const char *before, const char *text)
 	flockfile(stderr);
 	if (cli->bar_shown) {
 		fputs("\r\033[K", stderr);
-		cli->bar_shown = 0;
+		cli->bar_shown = false;
 	}
 	fprintf(stderr, "%s%s\n", before, text);
 	fflush(stderr);
@@ -40,26 +40,21 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 	print_raw(cli, "", line);
 }
 
-static int wants_color(void)
+void cli_init(struct cli *cli)
 {
 	const char *no_color = getenv("NO_COLOR");
 	const char *term = getenv("TERM");
 
-	return isatty(STDERR_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
-}
-
-void cli_init(struct cli *cli)
-{
 	cli->command = "";
 	cli->component = NULL;
-	cli->color = wants_color();
-	cli->bar_shown = 0;
+	cli->color = isatty(STDERR_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+	cli->bar_shown = false;
 	cli->env = (struct sl_env){SL_ENV_INIT};
 	out_init(&cli->out, STDOUT_FILENO);
-	cli_configure(cli, SL_LOG_LOGFMT, SL_LOG_WARN, 0);
+	cli_configure(cli, SL_LOG_LOGFMT, SL_LOG_WARN, false);
 }
 
-void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level level, int quiet)
+void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level level, bool quiet)
 {
 	cli->log_format = format;
 	cli->log_level = quiet ? SL_LOG_ERROR : level;
@@ -67,19 +62,6 @@ void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level
 	cli->env.log = on_log;
 	cli->env.log_ctx = cli;
 	cli->env.log_level = cli->log_level;
-}
-
-static void line_as_record(struct cli *cli, enum sl_log_level level, const char *text)
-{
-	struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
-	struct sl_log_record record = {.level = level,
-				       .time_ms = sl__clock_real_ms(),
-				       .component = "sluice",
-				       .message = text,
-				       .fields = &field,
-				       .n_fields = 1};
-
-	on_log(&record, cli);
 }
 
 void cli_line(struct cli *cli, enum sl_log_level level, const char *text)
@@ -91,7 +73,15 @@ void cli_line(struct cli *cli, enum sl_log_level level, const char *text)
 	char clean[2048], before[128];
 
 	if (cli->log_format == SL_LOG_JSON) {
-		line_as_record(cli, level, text);
+		struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
+		struct sl_log_record record = {.level = level,
+					       .time_ms = sl__clock_real_ms(),
+					       .component = "sluice",
+					       .message = text,
+					       .fields = &field,
+					       .n_fields = 1};
+
+		on_log(&record, cli);
 		return;
 	}
 	text_line(clean, sizeof(clean), text);
@@ -113,39 +103,29 @@ void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...)
 	cli_line(cli, level, text);
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash && slash[1] ? slash + 1 : path;
-}
-
-static int in_name(char c)
-{
-	return isalnum((unsigned char)c) || c == '_' || c == '-';
-}
-
-/* Is name in the text as a separate word? "repo" is not named by "repository". */
-static int names(const char *text, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *at = text; n > 0 && (at = strstr(at, name)) != NULL; at++) {
-		if ((at == text || !in_name(at[-1])) && !in_name(at[n]))
-			return 1;
-	}
-	return 0;
-}
-
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 {
 	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
+	const char *slash = subject ? strrchr(subject, '/') : NULL;
+	const char *name = slash && slash[1] ? slash + 1 : subject;
+	size_t n = subject ? strlen(name) : 0;
+	bool named = !subject;
 
-	if (subject && !names(text, base_name(subject)))
-		cli_say(cli, SL_LOG_ERROR, "%.500s: %s", subject, text);
-	else
+	/* Is the last component of subject in the text as a separate word? "repo" is not named by "repository". */
+	for (const char *at = text; !named && n > 0 && (at = strstr(at, name)) != NULL; at++)
+		named = (at == text || (!isalnum((unsigned char)at[-1]) && !strchr("_-", at[-1]))) &&
+			!isalnum((unsigned char)at[n]) && (!at[n] || !strchr("_-", at[n]));
+	if (named)
 		cli_say(cli, SL_LOG_ERROR, "%s", text);
+	else
+		cli_say(cli, SL_LOG_ERROR, "%.500s: %s", subject, text);
 	return sl_err_exit_code(err->code);
+}
+
+int cli_no_memory(struct cli *cli)
+{
+	cli_say(cli, SL_LOG_ERROR, "out of memory");
+	return EXIT_INTERNAL;
 }
 
 int cli_usage(struct cli *cli, const char *fmt, ...)

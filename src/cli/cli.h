@@ -11,6 +11,7 @@
 #ifndef SLUICE_CLI_CLI_H
 #define SLUICE_CLI_CLI_H
 
+#include "base/base.h"
 #include "out.h"
 
 #include <sluice/adapter/env.h>
@@ -29,9 +30,9 @@ struct cli {
 	const char *command; /* "wal dump"; empty until it is known */
 	enum sl_log_format log_format;
 	enum sl_log_level log_level;
-	int quiet;
-	int color;             /* stderr is a terminal that may be coloured */
-	int bar_shown;         /* a progress bar stands on the last line of stderr; guarded by flockfile(stderr) */
+	bool quiet;
+	bool color;            /* stderr is a terminal that may be coloured */
+	bool bar_shown;        /* a progress bar is on the last line of stderr; guarded by flockfile(stderr) */
 	const char *component; /* the library's records of it are messages of this command; NULL: none */
 	struct sl_env env;
 	struct out out;
@@ -39,7 +40,7 @@ struct cli {
 
 void cli_init(struct cli *cli);
 /* Apply --log-format, --log-level and --quiet. */
-void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level level, int quiet);
+void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level level, bool quiet);
 
 /* One line on stderr, unless its level is below --log-level. Errors are always printed. */
 void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...) SL_PRINTF(3, 4);
@@ -48,6 +49,8 @@ void cli_line(struct cli *cli, enum sl_log_level level, const char *text);
 /* Print err, with "<subject>: " before it when its text does not name the subject already; subject may be NULL.
  * Returns the exit code of err. */
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject);
+/* Prints "out of memory". Returns 70. */
+int cli_no_memory(struct cli *cli);
 /* A usage error: one line that ends with where to look. Returns 64. */
 int cli_usage(struct cli *cli, const char *fmt, ...) SL_PRINTF(2, 3);
 /* Flush standard output. Returns code, or 74 with a line on stderr when the output is broken and code is 0. */

@@ -17,14 +17,25 @@
 
 struct showing {
 	struct cli *cli;
-	int json;
+	bool json;
 	uint64_t after, left;
 };
 
-static void show_text(struct out *out, const struct sl_audit_event *e)
+static int on_event(const struct sl_audit_event *e, const char *text, size_t len, void *ctx)
 {
 	char hash[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES], rows[TEXT_COUNT_BYTES], path[600];
+	struct showing *s = ctx;
+	struct out *out = &s->cli->out;
 
+	if (e->number <= s->after)
+		return 0;
+	if (s->left-- == 0)
+		return 1;
+	if (s->json) {
+		out_write(out, text, len);
+		out_str(out, "\n");
+		return out_failed(out) ? 1 : cli_stopped(s->cli);
+	}
 	text_hex(hash, e->hash, 8);
 	text_line(path, sizeof(path), e->path);
 	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
@@ -37,28 +48,10 @@ static void show_text(struct out *out, const struct sl_audit_event *e)
 	if (e->bad_rows)
 		out_printf(out, " (%s)", text_count(rows, e->bad_rows, "bad row"));
 	out_printf(out, "  %s  %s\n", text_bytes(bytes, e->bytes), path);
+	return out_failed(out) ? 1 : cli_stopped(s->cli);
 }
 
-static int on_event(const struct sl_audit_event *e, const char *text, size_t len, void *ctx)
-{
-	struct showing *s = ctx;
-
-	if (e->number <= s->after)
-		return 0;
-	if (s->left-- == 0)
-		return 1;
-	if (s->json) {
-		out_write(&s->cli->out, text, len);
-		out_str(&s->cli->out, "\n");
-	} else {
-		show_text(&s->cli->out, e);
-	}
-	if (out_failed(&s->cli->out))
-		return 1;
-	return stop_requested() ? SL_ECANCELLED : 0;
-}
-
-static int show_run(struct cli *cli, const struct parsed *args)
+static int audit_show_run(struct cli *cli, const struct parsed *args)
 {
 	struct showing s = {.cli = cli, .json = opt_flag(args, "json"), .after = (uint64_t)opt_num(args, "after")};
 	struct sl_err err = SL_ERR_INIT;
@@ -102,7 +95,7 @@ const struct command cmd_audit_show = {
 		       "files are not read: 'sluice audit verify' does that.",
 	.example = "sluice audit show ./lake --dataset ledgers\nsluice audit show ./lake -d ledgers --json | jq -r "
 		   ".chain.event_hash",
-	.run = show_run,
+	.run = audit_show_run,
 };
 
 /* ---- head ---- */
@@ -143,7 +136,7 @@ static int write_file(const char *path, const char *text, size_t len, struct sl_
 	return failed ? err->code : 0;
 }
 
-static int head_run(struct cli *cli, const struct parsed *args)
+static int audit_head_run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_audit_head head = {.struct_size = sizeof(head)};
 	struct sl_err err = SL_ERR_INIT;
@@ -154,7 +147,8 @@ static int head_run(struct cli *cli, const struct parsed *args)
 
 	if (!rc && key)
 		rc = sl_audit_head_sign(&head, key, &cli->env, &err);
-	rc = rc ? rc : sl_audit_head_format(&head, text, &len, &err);
+	if (!rc)
+		rc = sl_audit_head_format(&head, text, &len, &err);
 	if (!rc && to)
 		rc = write_file(to, text, len, &err);
 	if (rc)
@@ -189,12 +183,12 @@ const struct command cmd_audit_head = {
 		       "Kept elsewhere, it lets 'sluice audit verify --checkpoint' find out that the end of the chain "
 		       "was cut off, which nothing in DIR can show.",
 	.example = "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
-	.run = head_run,
+	.run = audit_head_run,
 };
 
 /* ---- keygen ---- */
 
-static int keygen_run(struct cli *cli, const struct parsed *args)
+static int audit_keygen_run(struct cli *cli, const struct parsed *args)
 {
 	const char *path = args->operands[0];
 	struct sl_err err = SL_ERR_INIT;
@@ -230,5 +224,5 @@ const struct command cmd_audit_keygen = {
 		"one to FILE.pub. Files that exist are never replaced (status 73). The secret key is never "
 		"printed.",
 	.example = "sluice audit keygen audit.key",
-	.run = keygen_run,
+	.run = audit_keygen_run,
 };

@@ -18,15 +18,6 @@ struct verifying {
 	struct progress progress;
 };
 
-static void finding_json(struct verifying *v, const struct sl_audit_finding *f)
-{
-	out_str(&v->cli->out, v->reported ? "," : "");
-	out_json(&v->cli->out,
-		 json_pack("{s:s, s:b, s:o, s:I, s:o}", "fault", sl_audit_fault_name(f->fault), "note",
-			   f->fault < SL_AUDIT_MISSING, "path", f->path[0] ? text_json(f->path) : json_null(), "event",
-			   (json_int_t)f->event, "text", text_json(f->text)));
-}
-
 static int on_finding(const struct sl_audit_finding *f, void *ctx)
 {
 	struct verifying *v = ctx;
@@ -34,11 +25,16 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 
 	text_line(path, sizeof(path), f->path);
 	text_line(text, sizeof(text), f->text);
-	if (v->json)
-		finding_json(v, f);
-	else
+	if (v->json) {
+		out_str(&v->cli->out, v->reported ? "," : "");
+		out_json(&v->cli->out,
+			 json_pack("{s:s, s:b, s:o, s:I, s:o}", "fault", sl_audit_fault_name(f->fault), "note",
+				   f->fault < SL_AUDIT_MISSING, "path", f->path[0] ? text_json(f->path) : json_null(),
+				   "event", (json_int_t)f->event, "text", text_json(f->text)));
+	} else {
 		out_printf(&v->cli->out, "%s%s%s%s\n", f->fault < SL_AUDIT_MISSING ? "note: " : "", path,
 			   path[0] ? ": " : "", text);
+	}
 	v->reported++;
 	return cli_stopped(v->cli);
 }
@@ -53,33 +49,9 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 
 /* ---- the result ---- */
 
-/* JSON output is one object, written as it grows: any number of findings needs no memory. */
-static void begin(struct verifying *v, const char *dir, const char *dataset)
-{
-	if (!v->json)
-		return;
-	out_str(&v->cli->out, "{\"dir\":");
-	out_json(&v->cli->out, text_json(dir));
-	out_str(&v->cli->out, ",\"dataset\":");
-	out_json(&v->cli->out, text_json(dataset));
-	out_str(&v->cli->out, ",\"findings\":[");
-}
-
 static json_t *number(uint64_t v)
 {
 	return json_integer((json_int_t)v);
-}
-
-static json_t *result_json(const struct sl_audit_result *r)
-{
-	char head[2 * SL_AUDIT_HASH_BYTES + 1] = "";
-
-	text_hex(head, r->head, sizeof(r->head));
-	return json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "ok", r->findings == 0,
-			 "events", number(r->events), "partitions", number(r->partitions), "rows", number(r->rows),
-			 "bad_rows", number(r->bad_rows), "bytes", number(r->bytes), "start", number(r->start),
-			 "checkpoint", number(r->checkpoint), "head", head, "catalog_checked", r->catalog_checked,
-			 "head_checked", r->head_checked, "signature_checked", r->signature_checked);
 }
 
 static void end_json(struct verifying *v, json_t *rest)
@@ -95,58 +67,49 @@ static void end_json(struct verifying *v, json_t *rest)
 	free(text);
 }
 
+/* The counts as JSON; as text only when there are no findings. */
 static void print_summary(struct verifying *v, const char *dir, const char *dataset, const struct sl_audit_result *r)
 {
 	char events[TEXT_COUNT_BYTES], rows[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES],
 		head[2 * SL_AUDIT_HASH_BYTES + 1], shown[600];
+	struct out *out = &v->cli->out;
 
-	if (v->json)
+	text_hex(head, r->head, sizeof(r->head));
+	if (v->json) {
+		end_json(v, json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "ok",
+				      r->findings == 0, "events", number(r->events), "partitions",
+				      number(r->partitions), "rows", number(r->rows), "bad_rows", number(r->bad_rows),
+				      "bytes", number(r->bytes), "start", number(r->start), "checkpoint",
+				      number(r->checkpoint), "head", head, "catalog_checked", r->catalog_checked,
+				      "head_checked", r->head_checked, "signature_checked", r->signature_checked));
+		return;
+	}
+	if (r->findings)
 		return;
 	text_line(shown, sizeof(shown), dir);
 	if (!r->events) {
-		out_printf(&v->cli->out, "%s/%s: ok: nothing is committed yet\n", shown, dataset);
+		out_printf(out, "%s/%s: ok: nothing is committed yet\n", shown, dataset);
 		return;
 	}
-	text_hex(head, r->head, sizeof(r->head));
-	out_printf(&v->cli->out, "%s/%s: ok: %" PRIu64 " to %" PRIu64 ", %s in %s, %s", shown, dataset, r->start,
-		   r->checkpoint, text_count(rows, r->rows, "row"), text_count(events, r->events, "partition"),
+	out_printf(out, "%s/%s: ok: %" PRIu64 " to %" PRIu64 ", %s in %s, %s", shown, dataset, r->start, r->checkpoint,
+		   text_count(rows, r->rows, "row"), text_count(events, r->events, "partition"),
 		   text_bytes(bytes, r->bytes));
 	if (r->bad_rows)
-		out_printf(&v->cli->out, ", %s diverted", text_count(rows, r->bad_rows, "bad row"));
-	out_str(&v->cli->out, "\n");
-	out_printf(&v->cli->out, "head %s%s%s\n", head, r->catalog_checked ? ", catalog checked" : ", no catalog",
+		out_printf(out, ", %s diverted", text_count(rows, r->bad_rows, "bad row"));
+	out_str(out, "\n");
+	out_printf(out, "head %s%s%s\n", head, r->catalog_checked ? ", catalog checked" : ", no catalog",
 		   r->signature_checked ? ", signed head found"
 		   : r->head_checked    ? ", head found"
 					: "");
 }
 
-static int failed(struct verifying *v, const struct sl_err *err, const char *dir)
-{
-	end_json(v,
-		 json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err->code), "error", text_json(err->msg)));
-	if (out_failed(&v->cli->out))
-		return EXIT_OK; /* told at the end */
-	return stop_requested() ? cli_interrupted(v->cli) : cli_fail(v->cli, err, dir);
-}
-
-static int tell_wrong(struct cli *cli, const struct sl_audit_result *r, const char *dir, int all)
-{
-	char count[TEXT_COUNT_BYTES];
-
-	(void)out_flush(&cli->out);
-	if (all)
-		cli_say(cli, SL_LOG_ERROR, "%s: %s", dir, text_count(count, r->findings, "finding"));
-	else
-		cli_say(cli, SL_LOG_ERROR, "%s: not as it was committed; --all looks for more", dir);
-	return EXIT_BAD_DATA;
-}
-
-static int verify_run(struct cli *cli, const struct parsed *args)
+static int audit_verify_run(struct cli *cli, const struct parsed *args)
 {
 	struct verifying v = {.cli = cli, .json = opt_flag(args, "json")};
 	struct sl_audit_result result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0], *dataset = opt_str(args, "dataset");
+	char count[TEXT_COUNT_BYTES];
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
 					    .env = &cli->env,
 					    .threads = (int)opt_num(args, "threads"),
@@ -164,20 +127,36 @@ static int verify_run(struct cli *cli, const struct parsed *args)
 	if (opts.public_key && !opts.checkpoint)
 		return cli_usage(cli, "--public-key checks the signature of a head: give that with --checkpoint");
 	exportopts_warn_of_password(cli, args, "catalog");
-	begin(&v, dir, dataset);
-	progress_start(&v.progress, cli, 0);
+	/* JSON output is one object, written as it grows: any number of findings needs no memory. */
+	if (v.json) {
+		out_str(&cli->out, "{\"dir\":");
+		out_json(&cli->out, text_json(dir));
+		out_str(&cli->out, ",\"dataset\":");
+		out_json(&cli->out, text_json(dataset));
+		out_str(&cli->out, ",\"findings\":[");
+	}
+	progress_start(&v.progress, cli, false);
 	rc = sl_audit_verify(dir, dataset, &opts, &result, &err);
 	progress_end(&v.progress);
 	if (rc && !err.code) /* a callback of ours has ended it */
 		sl_err_set(&err, rc, "%s",
 			   rc == SL_ECANCELLED ? "interrupted: it did not come to its end" : sl_err_text(rc));
-	if (rc)
-		return failed(&v, &err, dir);
-	end_json(&v, result_json(&result));
-	if (result.findings)
-		return tell_wrong(cli, &result, dir, opt_flag(args, "all"));
+	if (rc) {
+		end_json(&v, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err.code), "error",
+				       text_json(err.msg)));
+		if (out_failed(&cli->out))
+			return EXIT_OK; /* cli_finish reports it */
+		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
+	}
 	print_summary(&v, dir, dataset, &result);
-	return EXIT_OK;
+	if (!result.findings)
+		return EXIT_OK;
+	(void)out_flush(&cli->out);
+	if (opt_flag(args, "all"))
+		cli_say(cli, SL_LOG_ERROR, "%s: %s", dir, text_count(count, result.findings, "finding"));
+	else
+		cli_say(cli, SL_LOG_ERROR, "%s: not as it was committed; --all looks for more", dir);
+	return EXIT_BAD_DATA;
 }
 
 static const struct opt verify_opts[] = {
@@ -233,5 +212,5 @@ const struct command cmd_audit_verify = {
 		       "found with a head that was kept elsewhere: --checkpoint.",
 	.example = "sluice audit verify ./lake --dataset ledgers\nsluice audit verify ./lake --dataset ledgers --all "
 		   "--checkpoint ledgers.head --public-key audit.key.pub",
-	.run = verify_run,
+	.run = audit_verify_run,
 };

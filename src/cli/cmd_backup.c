@@ -11,38 +11,15 @@ static const struct askpass_question for_new = {.option = "passphrase-file",
 						.prompt = "A passphrase for the new repository",
 						.twice = 1};
 
-static void tell_made(struct cli *cli, const struct parsed *args, int plain)
+static int backup_init_run(struct cli *cli, const struct parsed *args)
 {
 	const char *path = args->operands[0];
-	char shown[600];
-
-	text_line(shown, sizeof(shown), path);
-	if (opt_flag(args, "json"))
-		out_json(&cli->out, json_pack("{s:o, s:b}", "repo", text_json(path), "encrypted", !plain));
-	else
-		out_printf(&cli->out, "created repository %s%s", shown,
-			   plain ? ", not encrypted"
-				 : ". Keep the passphrase safe: without it the backups cannot be read.");
-	out_str(&cli->out, "\n");
-}
-
-static int make(struct backuprepo *r, struct sl_backup_opts *opts)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int rc = backuprepo_driver(r, 1);
-
-	if (!rc && sl_backup_init(&r->driver, opts, &err))
-		rc = backuprepo_fail(r, &err);
-	backuprepo_close(r);
-	return rc;
-}
-
-static int init_run(struct cli *cli, const struct parsed *args)
-{
-	struct backuprepo r = {.cli = cli, .args = args, .path = args->operands[0]};
-	int plain = opt_flag(args, "plain");
+	struct backuprepo r = {.cli = cli, .args = args, .path = path};
+	bool plain = opt_flag(args, "plain");
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = &cli->env, .encrypt = plain ? SL_OFF : SL_ON};
 	struct askpass pass = {.len = 0};
+	struct sl_err err = SL_ERR_INIT;
+	char shown[600];
 	int rc;
 
 	if (plain && opt_given(args, "passphrase-file"))
@@ -51,11 +28,24 @@ static int init_run(struct cli *cli, const struct parsed *args)
 	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
 	opts.passphrase = plain ? NULL : pass.bytes;
 	opts.passphrase_len = pass.len;
-	rc = rc ? rc : make(&r, &opts);
+	if (!rc) {
+		rc = backuprepo_driver(&r, true);
+		if (!rc && sl_backup_init(&r.driver, &opts, &err))
+			rc = backuprepo_fail(&r, &err);
+		backuprepo_close(&r);
+	}
 	askpass_wipe(&pass);
-	if (!rc)
-		tell_made(cli, args, plain);
-	return rc;
+	if (rc)
+		return rc;
+	text_line(shown, sizeof(shown), path);
+	if (opt_flag(args, "json"))
+		out_json(&cli->out, json_pack("{s:o, s:b}", "repo", text_json(path), "encrypted", !plain));
+	else
+		out_printf(&cli->out, "created repository %s%s", shown,
+			   plain ? ", not encrypted"
+				 : ". Keep the passphrase safe: without it the backups cannot be read.");
+	out_str(&cli->out, "\n");
+	return EXIT_OK;
 }
 
 static const struct opt init_opts[] = {
@@ -75,7 +65,7 @@ const struct command cmd_backup_init = {
 		"never taken from the command line. A repository that is there is never touched (status 73).",
 	.example = "sluice backup init /mnt/disk/backups --passphrase-file ~/.backup-pass\n"
 		   "sluice backup init ./repo --plain",
-	.run = init_run,
+	.run = backup_init_run,
 };
 
 /* ---- passphrase ---- */
@@ -83,18 +73,18 @@ const struct command cmd_backup_init = {
 static const struct askpass_question for_change = {
 	.option = "new-passphrase-file", .prompt = "The new passphrase", .twice = 1};
 
-static int passphrase_run(struct cli *cli, const struct parsed *args)
+static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 {
 	struct askpass pass = {.len = 0};
-	struct backuprepo r;
+	SL_CLEANUP(backuprepo_close) struct backuprepo r = {0};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
-	rc = rc ? rc : askpass(&pass, cli, args, &for_change);
+	if (!rc)
+		rc = askpass(&pass, cli, args, &for_change);
 	if (!rc && sl_backup_change_passphrase(r.backup, pass.bytes, pass.len, &err))
 		rc = backuprepo_fail(&r, &err);
 	askpass_wipe(&pass);
-	backuprepo_close(&r);
 	if (rc)
 		return rc;
 	out_str(&cli->out, opt_flag(args, "json") ? "{\"changed\":true}\n" : "the passphrase is changed\n");
@@ -119,5 +109,5 @@ const struct command cmd_backup_passphrase = {
 		"the repository opens with the new passphrase only. A copy of the repository that was made before "
 		"still opens with the old one.",
 	.example = "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
-	.run = passphrase_run,
+	.run = backup_passphrase_run,
 };

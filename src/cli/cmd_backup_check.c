@@ -1,27 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice backup check: is everything that the snapshots need there, and right. */
-#include "backupfindings.h"
+/*
+ * sluice backup check and repair: is everything that the snapshots need there, and right; and keep everything that is.
+ * Findings are printed as they come, as lines or as one JSON object that grows, so that any number needs no memory.
+ */
+#include "backuprepo.h"
 #include "backupwatch.h"
 #include "commands.h"
+#include "stop.h"
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
-static int checked(struct backupfindings *c, const struct sl_backup_checked *r, double seconds)
+struct findings {
+	struct cli *cli;
+	struct backuprepo repo;
+	struct backupwatch watch;
+	bool json;
+	uint64_t reported;
+};
+
+/* Open the repository and begin the output. 0, or an exit code after a line on stderr. */
+static int findings_open(struct findings *c, struct cli *cli, const struct parsed *args,
+			 const struct sl_backup_opts *opts)
 {
-	char snapshots[TEXT_COUNT_BYTES], packs[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], count[TEXT_COUNT_BYTES];
-	uint64_t wrong = r->findings - (r->harmless < r->findings ? r->harmless : r->findings);
+	int rc;
 
-	backupfindings_end(c, json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", wrong == 0, "read_data",
-					opt_flag(c->args, "read-data"), "snapshots", (json_int_t)r->snapshots, "packs",
-					(json_int_t)r->packs, "blocks", (json_int_t)r->blocks, "bytes",
-					(json_int_t)r->bytes, "findings_total", (json_int_t)r->findings, "harmless",
-					(json_int_t)r->harmless, "seconds", seconds));
-	if (!c->json && !wrong)
+	*c = (struct findings){.cli = cli, .json = opt_flag(args, "json")};
+	rc = backuprepo_open(&c->repo, cli, args, opts);
+	if (!rc)
+		rc = backupwatch_start(&c->watch, cli, c->repo.backup, false);
+	if (!rc && c->json) {
+		out_str(&cli->out, "{\"repo\":");
+		out_json(&cli->out, text_json(c->repo.path));
+		out_str(&cli->out, ",\"findings\":[");
+	}
+	return rc;
+}
+
+/* Called by the library, one call at a time. */
+static int on_finding(const struct sl_backup_finding *f, void *ctx)
+{
+	struct findings *c = ctx;
+	struct out *out = &c->cli->out;
+	char line[1100];
+
+	if (c->json) {
+		out_str(out, c->reported++ ? "," : "");
+		out_json(out,
+			 json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "fault", sl_backup_fault_name(f->fault),
+				   "harmless", f->harmless, "object", f->object ? text_json(f->object) : json_null(),
+				   "snapshot", f->snapshot ? text_json(f->snapshot) : json_null(), "path",
+				   f->path ? text_json(f->path) : json_null(), "text", text_json(f->reason.msg)));
+		return cli_stopped(c->cli);
+	}
+	out_printf(out, "%s%s", f->harmless ? "note: " : "", sl_backup_fault_name(f->fault));
+	if (f->object) {
+		text_line(line, sizeof(line), f->object);
+		out_printf(out, " %s", line);
+	}
+	if (f->snapshot)
+		out_printf(out, ", snapshot %.8s", f->snapshot);
+	if (f->path) {
+		text_line(line, sizeof(line), f->path);
+		out_printf(out, ", file %s", line);
+	}
+	text_line(line, sizeof(line), f->reason.msg);
+	out_printf(out, "%s%s\n", line[0] ? ": " : "", line);
+	return cli_stopped(c->cli);
+}
+
+/* rest is an object whose fields join those that are written; its reference is consumed. Text: nothing. */
+static void findings_end(struct findings *c, json_t *rest)
+{
+	char *text = c->json ? json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+
+	json_decref(rest);
+	if (!c->json)
+		return;
+	out_str(&c->cli->out, "],");
+	out_str(&c->cli->out, text ? text + 1 : "}");
+	out_str(&c->cli->out, "\n");
+	free(text);
+}
+
+/* It did not come to its end: the exit code, after a line on stderr. */
+static int findings_fail(struct findings *c, const struct sl_err *err)
+{
+	findings_end(
+		c, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err->code), "error", text_json(err->msg)));
+	if (out_failed(&c->cli->out))
+		return EXIT_OK; /* cli_finish reports it */
+	return stop_requested() ? cli_interrupted(c->cli) : backuprepo_fail(&c->repo, err);
+}
+
+static int backup_check(struct findings *c, const struct parsed *args)
+{
+	bool read_data = opt_flag(args, "read-data");
+	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = read_data ? SL_ON : SL_OFF,
+					    .on_finding = on_finding, .ctx = c};
+	char snapshots[TEXT_COUNT_BYTES], packs[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], count[TEXT_COUNT_BYTES];
+	struct sl_backup_checked r = {.struct_size = sizeof(r)};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_backup_check(c->repo.backup, &opts, &r, &err);
+	double seconds = backupwatch_stop(&c->watch);
+	uint64_t wrong = r.findings - SL_MIN(r.harmless, r.findings);
+
+	if (rc && !(rc == SL_ECORRUPT && wrong))
+		return findings_fail(c, &err);
+	findings_end(c, json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", wrong == 0, "read_data",
+				  read_data, "snapshots", (json_int_t)r.snapshots, "packs", (json_int_t)r.packs,
+				  "blocks", (json_int_t)r.blocks, "bytes", (json_int_t)r.bytes, "findings_total",
+				  (json_int_t)r.findings, "harmless", (json_int_t)r.harmless, "seconds", seconds));
+	if (!wrong && !c->json)
 		out_printf(&c->cli->out, "ok: %s, %" PRIu64 " blocks in %s, %s%s, in %.1f s\n",
-			   text_count(snapshots, r->snapshots, "snapshot"), r->blocks,
-			   text_count(packs, r->packs, "pack"), text_bytes(bytes, r->bytes),
-			   opt_flag(c->args, "read-data") ? ", every byte read" : "", seconds);
+			   text_count(snapshots, r.snapshots, "snapshot"), r.blocks, text_count(packs, r.packs, "pack"),
+			   text_bytes(bytes, r.bytes), read_data ? ", every byte read" : "", seconds);
 	if (!wrong)
 		return EXIT_OK;
 	(void)out_flush(&c->cli->out);
@@ -30,34 +124,14 @@ static int checked(struct backupfindings *c, const struct sl_backup_checked *r, 
 	return EXIT_BAD_DATA;
 }
 
-static int check(struct backupfindings *c)
+static int backup_check_run(struct cli *cli, const struct parsed *args)
 {
-	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT,
-					    .read_data = opt_flag(c->args, "read-data") ? SL_ON : SL_OFF,
-					    .on_finding = backupfindings_add, .ctx = c};
-	struct sl_backup_checked result = {.struct_size = sizeof(result)};
-	struct sl_err err = SL_ERR_INIT;
-	struct backupwatch watch;
-	double seconds;
-	int rc = backupwatch_start(&watch, c->cli, c->repo.backup, 0);
-
-	if (rc)
-		return rc;
-	backupfindings_begin(c);
-	rc = sl_backup_check(c->repo.backup, &opts, &result, &err);
-	seconds = backupwatch_stop(&watch);
-	if (rc && !(rc == SL_ECORRUPT && result.findings > result.harmless))
-		return backupfindings_fail(c, &err);
-	return checked(c, &result, seconds);
-}
-
-static int check_run(struct cli *cli, const struct parsed *args)
-{
-	struct backupfindings c = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
-	int rc = backuprepo_open(&c.repo, cli, args, &opts);
+	struct findings c;
+	int rc = findings_open(&c, cli, args, &opts);
 
-	rc = rc ? rc : check(&c);
+	if (!rc)
+		rc = backup_check(&c, args);
 	backuprepo_close(&c.repo);
 	return rc;
 }
@@ -81,5 +155,68 @@ const struct command cmd_backup_check = {
 		"the snapshot and file that it concerns. A note is harmless. Nothing is changed, and backups may run "
 		"meanwhile.",
 	.example = "sluice backup check --repo ./repo\nsluice backup check --read-data --json --repo ./repo",
-	.run = check_run,
+	.run = backup_check_run,
+};
+
+/* ---- repair ---- */
+
+static int backup_repair(struct findings *c)
+{
+	char blocks[TEXT_COUNT_BYTES], files[TEXT_COUNT_BYTES], snapshots[TEXT_COUNT_BYTES], packs[TEXT_COUNT_BYTES];
+	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = sl_backup_repair(c->repo.backup, on_finding, c, &r, &err);
+	double seconds = backupwatch_stop(&c->watch);
+	uint64_t lost = r.blocks_lost + r.files_lost + r.snapshots_lost;
+
+	if (rc)
+		return findings_fail(c, &err);
+	findings_end(c, json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", lost == 0,
+				  "packs_rewritten", (json_int_t)r.packs_rewritten, "packs_lost",
+				  (json_int_t)r.packs_lost, "blocks_kept", (json_int_t)r.blocks_kept, "blocks_lost",
+				  (json_int_t)r.blocks_lost, "indexes_rebuilt", (json_int_t)r.indexes_rebuilt,
+				  "snapshots_rewritten", (json_int_t)r.snapshots_rewritten, "snapshots_lost",
+				  (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost, "copies_mended",
+				  (json_int_t)r.copies_mended, "seconds", seconds));
+	if (!c->json)
+		out_printf(&c->cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
+			   text_count(packs, r.packs_rewritten, "pack"), text_count(blocks, r.blocks_kept, "block"),
+			   r.indexes_rebuilt ? "yes" : "no", text_count(snapshots, r.snapshots_rewritten, "snapshot"));
+	if (!lost)
+		return EXIT_OK;
+	(void)out_flush(&c->cli->out);
+	cli_say(c->cli, SL_LOG_ERROR, "lost: %s, %s, %s, %s; what was damaged is kept below damaged/",
+		text_count(packs, r.packs_lost, "pack"), text_count(blocks, r.blocks_lost, "block"),
+		text_count(files, r.files_lost, "file"), text_count(snapshots, r.snapshots_lost, "snapshot"));
+	return EXIT_BAD_DATA;
+}
+
+static int backup_repair_run(struct cli *cli, const struct parsed *args)
+{
+	struct findings c;
+	int rc = findings_open(&c, cli, args, NULL);
+
+	if (!rc)
+		rc = backup_repair(&c);
+	backuprepo_close(&c.repo);
+	return rc;
+}
+
+static const struct opt repair_opts[] = {
+	BACKUP_OPTS_REPO BACKUP_OPT_JSON("One JSON object with all findings and counts"){.name = NULL},
+};
+
+const struct command cmd_backup_repair = {
+	.name = "backup repair",
+	.operands = "",
+	.summary = "keep everything that is not damaged",
+	.opts = repair_opts,
+	.description =
+		"Reads everything. Blocks of damaged packs that are still right go into new packs, the index is made "
+		"anew, and a snapshot that misses something is replaced by one, tagged repaired, without the files "
+		"that are lost, each of which is named. Damaged objects are kept below damaged/ in the repository. "
+		"Status 0 when nothing is lost, 65 otherwise. A later backup of the same files brings lost blocks "
+		"back.",
+	.example = "sluice backup repair --repo ./repo",
+	.run = backup_repair_run,
 };

@@ -28,91 +28,63 @@ struct creating {
 
 /* ---- files that need an eye ---- */
 
-/* Sockets belong to the process that listens: a backup does not need them. */
-static enum sl_log_level level_of(enum sl_backup_problem problem)
-{
-	switch (problem) {
-	case SL_BACKUP_UNREADABLE:
-	case SL_BACKUP_AS_FILE:
-		return SL_LOG_ERROR;
-	case SL_BACKUP_SKIPPED:
-		return SL_LOG_INFO;
-	default:
-		return SL_LOG_WARN;
-	}
-}
-
 /* One at a time, on any thread. */
 static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
 	struct creating *c = ctx;
 	const char *why = err && err->msg[0] ? err->msg : NULL;
+	enum sl_log_level level = SL_LOG_WARN;
 
 	if ((unsigned)problem < PROBLEM_KINDS)
 		c->problems[problem]++;
-	cli_say(c->cli, level_of(problem), "%s: %.900s%s%.256s", sl_backup_problem_name(problem), path, why ? ": " : "",
+	if (problem == SL_BACKUP_UNREADABLE || problem == SL_BACKUP_AS_FILE)
+		level = SL_LOG_ERROR;
+	if (problem == SL_BACKUP_SKIPPED) /* sockets belong to the process that listens: a backup does not need them */
+		level = SL_LOG_INFO;
+	cli_say(c->cli, level, "%s: %.900s%s%.256s", sl_backup_problem_name(problem), path, why ? ": " : "",
 		why ? why : "");
 }
-
-/* ---- the result ---- */
 
 static json_t *number(uint64_t v)
 {
 	return json_integer((json_int_t)v);
 }
 
-static void report_json(struct creating *c, const struct sl_backup_created *r, double seconds)
+/* Print the snapshot, and report what it does not have as it was. The exit code. */
+static int report_created(struct creating *c, const struct sl_backup_created *r, double seconds)
 {
-	json_t *j = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "snapshot",
+	uint64_t unreadable = c->problems[SL_BACKUP_UNREADABLE], as_file = c->problems[SL_BACKUP_AS_FILE];
+	char count[TEXT_COUNT_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], stored[TEXT_TIME_BYTES];
+	char text[400];
+	json_t *j;
+
+	if (opt_flag(c->args, "json")) {
+		j = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "snapshot",
 			      r->id, "entries", number(r->entries), "files", number(r->files), "files_new",
 			      number(r->files_new), "files_changed", number(r->files_changed), "files_unchanged",
 			      number(r->files_unchanged), "bytes", number(r->bytes), "read_bytes",
 			      number(r->read_bytes), "new_bytes", number(r->new_bytes), "physical_bytes",
 			      number(r->physical_bytes), "new_blocks", number(r->new_blocks), "known_blocks",
 			      number(r->known_blocks), "problems", number(r->problems), "seconds", seconds);
-
-	for (int i = SL_BACKUP_VANISHED; i <= SL_BACKUP_SKIPPED; i++)
-		json_object_set_new(j, sl_backup_problem_name((enum sl_backup_problem)i), number(c->problems[i]));
-	json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), number(c->problems[SL_BACKUP_AS_FILE]));
-	out_json(&c->cli->out, j);
-	out_str(&c->cli->out, "\n");
-}
-
-static void report(struct creating *c, const struct sl_backup_created *r, double seconds)
-{
-	char files[TEXT_COUNT_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], stored[TEXT_TIME_BYTES];
-	char text[400];
-
-	if (opt_flag(c->args, "json")) {
-		report_json(c, r, seconds);
-		return;
+		for (int i = SL_BACKUP_VANISHED; i <= SL_BACKUP_SKIPPED; i++)
+			json_object_set_new(j, sl_backup_problem_name((enum sl_backup_problem)i),
+					    number(c->problems[i]));
+		json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), number(as_file));
+		out_json(&c->cli->out, j);
+		out_str(&c->cli->out, "\n");
+	} else {
+		out_printf(&c->cli->out, "%s\n", r->id);
+		(void)out_flush(&c->cli->out);
 	}
-	out_printf(&c->cli->out, "%s\n", r->id);
-	(void)out_flush(&c->cli->out);
-	if (c->cli->quiet)
-		return;
-	(void)snprintf(text, sizeof(text),
-		       "%s (%" PRIu64 " new, %" PRIu64 " changed), %s; %s new to the repository, %s written, in %.1f s",
-		       text_count(files, r->files, "file"), r->files_new, r->files_changed, text_bytes(all, r->bytes),
-		       text_bytes(fresh, r->new_bytes), text_bytes(stored, r->physical_bytes), seconds);
-	cli_line(c->cli, SL_LOG_INFO, text);
-}
-
-static int failed(struct creating *c, const struct sl_err *err)
-{
-	if (err->code == SL_ECANCELLED && stop_requested()) {
-		cli_say(c->cli, SL_LOG_ERROR,
-			"interrupted; there is no snapshot, but the same command uses what is stored");
-		return EXIT_INTERRUPTED;
+	if (!opt_flag(c->args, "json") && !c->cli->quiet) {
+		(void)snprintf(text, sizeof(text),
+			       "%s (%" PRIu64 " new, %" PRIu64
+			       " changed), %s; %s new to the repository, %s written, in %.1f s",
+			       text_count(count, r->files, "file"), r->files_new, r->files_changed,
+			       text_bytes(all, r->bytes), text_bytes(fresh, r->new_bytes),
+			       text_bytes(stored, r->physical_bytes), seconds);
+		cli_line(c->cli, SL_LOG_INFO, text);
 	}
-	return cli_fail(c->cli, err, NULL);
-}
-
-static int status_of(struct creating *c)
-{
-	uint64_t unreadable = c->problems[SL_BACKUP_UNREADABLE], as_file = c->problems[SL_BACKUP_AS_FILE];
-	char count[TEXT_COUNT_BYTES];
-
 	if (unreadable)
 		cli_say(c->cli, SL_LOG_ERROR, "%s could not be read; the snapshot has everything else",
 			text_count(count, unreadable, "file"));
@@ -124,9 +96,7 @@ static int status_of(struct creating *c)
 	return unreadable || as_file ? EXIT_BAD_DATA : EXIT_OK;
 }
 
-/* ---- running ---- */
-
-static int create(struct creating *c)
+static int create_snapshot(struct creating *c)
 {
 	const struct parsed *a = c->args;
 	struct sl_backup_create_opts opts = {
@@ -149,16 +119,18 @@ static int create(struct creating *c)
 	struct sl_err err = SL_ERR_INIT;
 	struct backupwatch watch;
 	double seconds;
-	int rc = backupwatch_start(&watch, c->cli, c->repo.backup, 0);
+	int rc = backupwatch_start(&watch, c->cli, c->repo.backup, false);
 
 	if (rc)
 		return rc;
 	rc = sl_backup_create(c->repo.backup, &opts, &result, &err);
 	seconds = backupwatch_stop(&watch);
-	if (rc)
-		return failed(c, &err);
-	report(c, &result, seconds);
-	return status_of(c);
+	if (rc == SL_ECANCELLED && stop_requested()) {
+		cli_say(c->cli, SL_LOG_ERROR,
+			"interrupted; there is no snapshot, but the same command uses what is stored");
+		return EXIT_INTERRUPTED;
+	}
+	return rc ? cli_fail(c->cli, &err, NULL) : report_created(c, &result, seconds);
 }
 
 /* All values of an option that repeats, and one more; NULL without memory. */
@@ -177,40 +149,33 @@ static const char **values_of(const struct parsed *args, const char *option, con
 	return list;
 }
 
-static int check_tags(struct creating *c)
-{
-	for (size_t i = 0; i < c->n_tags; i++) {
-		if (!*c->tags[i])
-			return cli_usage(c->cli, "--tag: a tag is not empty");
-	}
-	for (int i = 0; opt_all(c->args, "exclude", i); i++) {
-		if (!*opt_all(c->args, "exclude", i))
-			return cli_usage(c->cli, "--exclude: a pattern is not empty");
-	}
-	return 0;
-}
-
-static int set_lists(struct creating *c)
-{
-	c->excludes = values_of(c->args, "exclude", c->data.exclude, &c->n_excludes);
-	c->tags = values_of(c->args, "tag", NULL, &c->n_tags);
-	if (c->excludes && c->tags)
-		return check_tags(c);
-	cli_say(c->cli, SL_LOG_ERROR, "out of memory");
-	return EXIT_INTERNAL;
-}
-
-static int run(struct cli *cli, const struct parsed *args)
+static int backup_create_run(struct cli *cli, const struct parsed *args)
 {
 	struct creating c = {.cli = cli, .args = args};
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads"),
 				      .zstd_level = (int32_t)opt_num(args, "level")};
 	int rc = backuprepo_find(&c.repo, cli, args);
 
-	rc = rc ? rc : backupdata_find(&c.data, cli, args, c.repo.path);
-	rc = rc ? rc : set_lists(&c);
-	rc = rc ? rc : backuprepo_open(&c.repo, cli, args, &opts);
-	rc = rc ? rc : create(&c);
+	if (!rc)
+		rc = backupdata_find(&c.data, cli, args, c.repo.path);
+	if (!rc) {
+		c.excludes = values_of(args, "exclude", c.data.exclude, &c.n_excludes);
+		c.tags = values_of(args, "tag", NULL, &c.n_tags);
+		if (!c.excludes || !c.tags)
+			rc = cli_no_memory(cli);
+	}
+	for (size_t i = 0; !rc && i < c.n_tags; i++) {
+		if (!*c.tags[i])
+			rc = cli_usage(cli, "--tag: a tag is not empty");
+	}
+	for (int i = 0; !rc && opt_all(args, "exclude", i); i++) {
+		if (!*opt_all(args, "exclude", i))
+			rc = cli_usage(cli, "--exclude: a pattern is not empty");
+	}
+	if (!rc)
+		rc = backuprepo_open(&c.repo, cli, args, &opts);
+	if (!rc)
+		rc = create_snapshot(&c);
 	backuprepo_close(&c.repo);
 	backupdata_fini(&c.data);
 	free(c.excludes);
@@ -218,7 +183,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt backup_create_opts[] = {
 	BACKUP_OPTS_REPO{.name = "data",
 			 .letter = 'd',
 			 .kind = OPT_STRING,
@@ -259,7 +224,7 @@ const struct command cmd_backup_create = {
 	.operands = "PATH…",
 	.optional = 1,
 	.summary = "back up files and folders, or Sluice's own data",
-	.opts = opts_table,
+	.opts = backup_create_opts,
 	.description =
 		"Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data folder is "
 		"backed up: its databases first, each as a consistent snapshot, then logs and files, so that the copy "
@@ -274,5 +239,5 @@ const struct command cmd_backup_create = {
 	.example = "sluice backup create --repo ./repo\n"
 		   "sluice backup create /etc /home --repo /mnt/disk/backups --exclude '*.tmp' --exclude "
 		   "'**/.cache' --tag daily",
-	.run = run,
+	.run = backup_create_run,
 };

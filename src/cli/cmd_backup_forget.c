@@ -17,7 +17,7 @@ struct forgetting {
 	struct cli *cli;
 	const struct parsed *args;
 	struct backuprepo repo;
-	int json;
+	bool json;
 	const char **tags, **ids;
 	char (*resolved)[SL_BACKUP_ID_BYTES];
 	size_t n_tags, n_ids;
@@ -40,28 +40,21 @@ static int on_decision(const struct sl_backup_snapshot *s, int keeps, const char
 		out_printf(out, "%-7s %-14s ", keeps ? "keep" : "forget", keeps && rules ? rules : "");
 		backupshow_line(out, s);
 	}
-	if (out_failed(out))
-		return SL_EIO;
-	return stop_requested() ? SL_ECANCELLED : 0;
+	return cli_stopped(f->cli);
 }
 
-static int32_t keep(const struct forgetting *f, const char *option)
-{
-	return (int32_t)opt_num(f->args, option);
-}
-
-static int forget(struct forgetting *f)
+static int forget_snapshots(struct forgetting *f)
 {
 	const struct parsed *a = f->args;
-	int dry = opt_flag(a, "dry-run");
+	bool dry = opt_flag(a, "dry-run");
 	struct sl_backup_forget_opts opts = {
 		SL_BACKUP_FORGET_OPTS_INIT,
-		.keep_last = keep(f, "keep-last"),
-		.keep_hourly = keep(f, "keep-hourly"),
-		.keep_daily = keep(f, "keep-daily"),
-		.keep_weekly = keep(f, "keep-weekly"),
-		.keep_monthly = keep(f, "keep-monthly"),
-		.keep_yearly = keep(f, "keep-yearly"),
+		.keep_last = (int32_t)opt_num(a, "keep-last"),
+		.keep_hourly = (int32_t)opt_num(a, "keep-hourly"),
+		.keep_daily = (int32_t)opt_num(a, "keep-daily"),
+		.keep_weekly = (int32_t)opt_num(a, "keep-weekly"),
+		.keep_monthly = (int32_t)opt_num(a, "keep-monthly"),
+		.keep_yearly = (int32_t)opt_num(a, "keep-yearly"),
 		.keep_tags = f->tags,
 		.keep_tags_n = f->n_tags,
 		.snapshots = f->ids,
@@ -89,72 +82,46 @@ static int forget(struct forgetting *f)
 	return EXIT_OK;
 }
 
-static int has_rule(const struct parsed *args)
+static int backup_forget_run(struct cli *cli, const struct parsed *args)
 {
 	static const char *const rules[] = {"keep-last",    "keep-hourly", "keep-daily", "keep-weekly",
 					    "keep-monthly", "keep-yearly", "keep-tag"};
-
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-		if (opt_given(args, rules[i]))
-			return 1;
-	}
-	return 0;
-}
-
-/* A mistake here costs backups: what is meant must be said. */
-static int check_rules(struct forgetting *f)
-{
-	int rules = has_rule(f->args),
-	    filters = opt_given(f->args, "host") || opt_given(f->args, "tag") || opt_given(f->args, "path");
-
-	if (!rules && !f->args->n_operands)
-		return cli_usage(f->cli, "say what stays (--keep-last, --keep-daily, …), or which SNAPSHOT goes");
-	if (f->args->n_operands && (rules || filters))
-		return cli_usage(f->cli, "either rules and filters or the names of snapshots, not both");
-	return 0;
-}
-
-static int set_lists(struct forgetting *f)
-{
-	size_t n = (size_t)f->args->n_operands;
-
-	while (opt_all(f->args, "keep-tag", (int)f->n_tags))
-		f->n_tags++;
-	f->tags = calloc(f->n_tags + 1, sizeof(*f->tags));
-	f->ids = calloc(n + 1, sizeof(*f->ids));
-	f->resolved = calloc(n + 1, sizeof(*f->resolved));
-	if (!f->tags || !f->ids || !f->resolved) {
-		cli_say(f->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
-	for (size_t i = 0; i < f->n_tags; i++)
-		f->tags[i] = opt_all(f->args, "keep-tag", (int)i);
-	return 0;
-}
-
-/* All of them are known before the first one goes. */
-static int resolve(struct forgetting *f)
-{
+	bool filters = opt_given(args, "host") || opt_given(args, "tag") || opt_given(args, "path");
+	struct forgetting f = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
+	size_t n = (size_t)args->n_operands;
+	bool has_rule = false;
 	int rc = 0;
 
-	for (int i = 0; !rc && i < f->args->n_operands; i++) {
-		rc = backuprepo_snapshot(&f->repo, f->args->operands[i], f->resolved[i]);
-		f->ids[f->n_ids++] = f->resolved[i];
-	}
-	return rc;
-}
-
-static int forget_run(struct cli *cli, const struct parsed *args)
-{
-	struct forgetting f = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
-	int rc = check_rules(&f);
-
-	if (!rc && opt_given(args, "path"))
+	/* A mistake here costs backups: what is meant must be given. */
+	for (size_t i = 0; i < SL_COUNT(rules); i++)
+		has_rule |= opt_given(args, rules[i]) != 0;
+	if (!has_rule && !n)
+		return cli_usage(cli, "say what stays (--keep-last, --keep-daily, …), or which SNAPSHOT goes");
+	if (n && (has_rule || filters))
+		return cli_usage(cli, "either rules and filters or the names of snapshots, not both");
+	if (opt_given(args, "path"))
 		rc = backuprepo_stored_path(cli, opt_str(args, "path"), f.path);
-	rc = rc ? rc : set_lists(&f);
-	rc = rc ? rc : backuprepo_open(&f.repo, cli, args, NULL);
-	rc = rc ? rc : resolve(&f);
-	rc = rc ? rc : forget(&f);
+	if (rc)
+		return rc;
+
+	while (opt_all(args, "keep-tag", (int)f.n_tags))
+		f.n_tags++;
+	f.tags = calloc(f.n_tags + 1, sizeof(*f.tags));
+	f.ids = calloc(n + 1, sizeof(*f.ids));
+	f.resolved = calloc(n + 1, sizeof(*f.resolved));
+	if (!f.tags || !f.ids || !f.resolved)
+		rc = cli_no_memory(cli);
+	for (size_t i = 0; !rc && i < f.n_tags; i++)
+		f.tags[i] = opt_all(args, "keep-tag", (int)i);
+	if (!rc)
+		rc = backuprepo_open(&f.repo, cli, args, NULL);
+	/* All snapshots are known before the first one is removed. */
+	for (size_t i = 0; !rc && i < n; i++) {
+		rc = backuprepo_snapshot(&f.repo, args->operands[i], f.resolved[i]);
+		f.ids[f.n_ids++] = f.resolved[i];
+	}
+	if (!rc)
+		rc = forget_snapshots(&f);
 	backuprepo_close(&f.repo);
 	free(f.tags);
 	free(f.ids);
@@ -195,77 +162,61 @@ const struct command cmd_backup_forget = {
 		"exactly these snapshots are removed. The space is freed by 'sluice backup prune'.",
 	.example = "sluice backup forget --keep-last 3 --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n"
 		   "sluice backup forget 3fa29c10 --repo ./repo",
-	.run = forget_run,
+	.run = backup_forget_run,
 };
 
 /* ---- prune ---- */
 
-static void pruned_json(struct cli *cli, const struct sl_backup_pruned *r, double seconds)
+static int backup_prune_run(struct cli *cli, const struct parsed *args)
 {
-	out_json(&cli->out,
-		 json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "packs",
-			   (json_int_t)r->packs, "packs_condemned", (json_int_t)r->packs_condemned, "packs_repacked",
-			   (json_int_t)r->packs_repacked, "packs_merged", (json_int_t)r->packs_merged, "packs_deleted",
-			   (json_int_t)r->packs_deleted, "packs_rescued", (json_int_t)r->packs_rescued, "packs_waiting",
-			   (json_int_t)r->packs_waiting, "bytes", (json_int_t)r->bytes, "bytes_condemned",
-			   (json_int_t)r->bytes_condemned, "bytes_deleted", (json_int_t)r->bytes_deleted,
-			   "bytes_waiting", (json_int_t)r->bytes_waiting, "sessions_live", (json_int_t)r->sessions_live,
-			   "sessions_removed", (json_int_t)r->sessions_removed, "seconds", seconds));
-	out_str(&cli->out, "\n");
-}
-
-static void pruned_text(struct cli *cli, const struct sl_backup_pruned *r, int dry, double seconds)
-{
-	char packs[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], sessions[TEXT_COUNT_BYTES];
+	bool dry = opt_flag(args, "dry-run");
 	const char *would = dry ? "would be " : "";
-
-	out_printf(&cli->out, "%s (%s) %sdeleted, ", text_count(packs, r->packs_deleted, "pack"),
-		   text_bytes(bytes, r->bytes_deleted), would);
-	out_printf(&cli->out, "%s (%s) %scondemned for a later prune, ", text_count(packs, r->packs_condemned, "pack"),
-		   text_bytes(bytes, r->bytes_condemned), would);
-	out_printf(&cli->out, "%s %srewritten, in %.1f s\n", text_count(packs, r->packs_repacked, "pack"), would,
-		   seconds);
-	if (r->packs_waiting)
-		out_printf(&cli->out, "%s (%s) wait for backups that run\n",
-			   text_count(packs, r->packs_waiting, "pack"), text_bytes(bytes, r->bytes_waiting));
-	if (r->sessions_removed)
-		out_printf(&cli->out, "%s removed\n", text_count(sessions, r->sessions_removed, "silent session"));
-}
-
-static int prune(struct backuprepo *r)
-{
-	int dry = opt_flag(r->args, "dry-run");
-	int64_t percent = opt_num(r->args, "repack-percent");
+	int64_t percent = opt_num(args, "repack-percent");
 	struct sl_backup_prune_opts opts = {SL_BACKUP_PRUNE_OPTS_INIT,
 					    .repack_percent = percent ? (int32_t)percent : SL_NONE,
 					    .dry_run = dry ? SL_ON : SL_OFF};
-	struct sl_backup_pruned result = {.struct_size = sizeof(result)};
+	struct sl_backup_pruned n = {.struct_size = sizeof(n)};
+	SL_CLEANUP(backuprepo_close) struct backuprepo r = {0};
+	char packs[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], sessions[TEXT_COUNT_BYTES];
+	struct out *out = &cli->out;
 	struct sl_err err = SL_ERR_INIT;
 	struct backupwatch watch;
 	double seconds;
-	int rc = backupwatch_start(&watch, r->cli, r->backup, 0);
-
-	if (rc)
-		return rc;
-	rc = sl_backup_prune(r->backup, &opts, &result, &err);
-	seconds = backupwatch_stop(&watch);
-	if (rc)
-		return backuprepo_fail(r, &err);
-	if (opt_flag(r->args, "json"))
-		pruned_json(r->cli, &result, seconds);
-	else
-		pruned_text(r->cli, &result, dry, seconds);
-	return EXIT_OK;
-}
-
-static int prune_run(struct cli *cli, const struct parsed *args)
-{
-	struct backuprepo r;
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
-	rc = rc ? rc : prune(&r);
-	backuprepo_close(&r);
-	return rc;
+	if (!rc)
+		rc = backupwatch_start(&watch, cli, r.backup, false);
+	if (rc)
+		return rc;
+	rc = sl_backup_prune(r.backup, &opts, &n, &err);
+	seconds = backupwatch_stop(&watch);
+	if (rc)
+		return backuprepo_fail(&r, &err);
+	if (opt_flag(args, "json")) {
+		out_json(out, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}",
+					"packs", (json_int_t)n.packs, "packs_condemned", (json_int_t)n.packs_condemned,
+					"packs_repacked", (json_int_t)n.packs_repacked, "packs_merged",
+					(json_int_t)n.packs_merged, "packs_deleted", (json_int_t)n.packs_deleted,
+					"packs_rescued", (json_int_t)n.packs_rescued, "packs_waiting",
+					(json_int_t)n.packs_waiting, "bytes", (json_int_t)n.bytes, "bytes_condemned",
+					(json_int_t)n.bytes_condemned, "bytes_deleted", (json_int_t)n.bytes_deleted,
+					"bytes_waiting", (json_int_t)n.bytes_waiting, "sessions_live",
+					(json_int_t)n.sessions_live, "sessions_removed", (json_int_t)n.sessions_removed,
+					"seconds", seconds));
+		out_str(out, "\n");
+		return EXIT_OK;
+	}
+	out_printf(out, "%s (%s) %sdeleted, ", text_count(packs, n.packs_deleted, "pack"),
+		   text_bytes(bytes, n.bytes_deleted), would);
+	out_printf(out, "%s (%s) %smarked for deletion by a later prune, ",
+		   text_count(packs, n.packs_condemned, "pack"), text_bytes(bytes, n.bytes_condemned), would);
+	out_printf(out, "%s %srewritten, in %.1f s\n", text_count(packs, n.packs_repacked, "pack"), would, seconds);
+	if (n.packs_waiting)
+		out_printf(out, "%s (%s) wait for backups that run\n", text_count(packs, n.packs_waiting, "pack"),
+			   text_bytes(bytes, n.bytes_waiting));
+	if (n.sessions_removed)
+		out_printf(out, "%s removed\n", text_count(sessions, n.sessions_removed, "silent session"));
+	return EXIT_OK;
 }
 
 static const struct opt prune_opts[] = {
@@ -292,5 +243,5 @@ const struct command cmd_backup_prune = {
 		"any machine, and space is free after the second run. A backup that was not heard of for 24 hours "
 		"counts as dead.",
 	.example = "sluice backup prune --repo ./repo",
-	.run = prune_run,
+	.run = backup_prune_run,
 };

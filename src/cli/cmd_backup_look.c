@@ -17,42 +17,24 @@ struct looking {
 	struct backuprepo repo;
 	const char *id;      /* of show */
 	char path[PATH_MAX]; /* of list: as snapshots have it; "": all */
-	int json, shown, damaged;
+	bool json;
+	int shown, damaged;
 	char end; /* after a name of ls */
 };
 
-/* Ends a walk: output that cannot be written, or a signal. */
-static int enough(const struct looking *l)
-{
-	if (out_failed(&l->cli->out))
-		return 1;
-	return stop_requested() ? SL_ECANCELLED : 0;
-}
-
-static int has(const char *const *items, size_t n, const char *item)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(items[i], item) == 0)
-			return 1;
-	}
-	return 0;
-}
-
 /* ---- list ---- */
-
-static int wanted(const struct looking *l, const struct sl_backup_snapshot *s)
-{
-	const char *host = opt_str(l->args, "host"), *tag = opt_str(l->args, "tag");
-
-	return (!host || strcmp(host, s->host) == 0) && (!tag || has(s->tags, s->tags_n, tag)) &&
-	       (!l->path[0] || has(s->paths, s->paths_n, l->path));
-}
 
 static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 {
 	struct looking *l = ctx;
+	const char *host = opt_str(l->args, "host"), *tag = opt_str(l->args, "tag");
+	bool has_tag = !tag, has_path = !l->path[0];
 
-	if (!wanted(l, s))
+	for (size_t i = 0; i < s->tags_n; i++)
+		has_tag |= tag && strcmp(s->tags[i], tag) == 0;
+	for (size_t i = 0; i < s->paths_n; i++)
+		has_path |= strcmp(s->paths[i], l->path) == 0;
+	if ((host && strcmp(host, s->host) != 0) || !has_tag || !has_path)
 		return 0;
 	if (l->json) {
 		out_json(&l->cli->out, backupshow_json(s));
@@ -64,22 +46,32 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 		backupshow_line(&l->cli->out, s);
 	}
 	l->shown++;
-	return enough(l);
+	return out_failed(&l->cli->out) ? 1 : cli_stopped(l->cli);
 }
 
+/* Of list: every one; of show: the one that is shown. */
 static int on_damaged(const char *id, const struct sl_err *err, void *ctx)
 {
 	struct looking *l = ctx;
 
+	if (l->id && strcmp(id, l->id) != 0)
+		return 0;
 	l->damaged++;
 	cli_say(l->cli, SL_LOG_ERROR, "snapshot %s: %s", id, err->msg);
-	return enough(l);
+	return out_failed(&l->cli->out) ? 1 : cli_stopped(l->cli);
 }
 
-static int damaged(const struct looking *l)
+/* Walk over the snapshots. The exit code. */
+static int list_snapshots(struct looking *l, sl_backup_snapshot_fn *on_each)
 {
+	struct sl_err err = SL_ERR_INIT;
 	char count[TEXT_COUNT_BYTES];
+	int rc = sl_backup_list(l->repo.backup, on_each, on_damaged, l, &err);
 
+	if (rc == SL_ECANCELLED && stop_requested())
+		return cli_interrupted(l->cli);
+	if (rc < 0)
+		return backuprepo_fail(&l->repo, &err);
 	if (!l->damaged)
 		return EXIT_OK;
 	cli_say(l->cli, SL_LOG_ERROR, "%s cannot be read; 'sluice backup check' says more",
@@ -87,19 +79,15 @@ static int damaged(const struct looking *l)
 	return EXIT_BAD_DATA;
 }
 
-static int list_run(struct cli *cli, const struct parsed *args)
+static int backup_list_run(struct cli *cli, const struct parsed *args)
 {
 	struct looking l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
-	struct sl_err err = SL_ERR_INIT;
-	int rc = opt_given(args, "path") ? backuprepo_stored_path(cli, opt_str(args, "path"), l.path) : 0, walked;
+	int rc = opt_given(args, "path") ? backuprepo_stored_path(cli, opt_str(args, "path"), l.path) : 0;
 
-	rc = rc ? rc : backuprepo_open(&l.repo, cli, args, NULL);
-	if (!rc) {
-		walked = sl_backup_list(l.repo.backup, on_snapshot, on_damaged, &l, &err);
-		rc = walked == SL_ECANCELLED ? cli_interrupted(cli)
-		     : walked < 0            ? backuprepo_fail(&l.repo, &err)
-					     : damaged(&l);
-	}
+	if (!rc)
+		rc = backuprepo_open(&l.repo, cli, args, NULL);
+	if (!rc)
+		rc = list_snapshots(&l, on_snapshot);
 	backuprepo_close(&l.repo);
 	return rc;
 }
@@ -121,7 +109,7 @@ const struct command cmd_backup_list = {
 		"their size, what was written for it, paths and tags. A snapshot that cannot be read is reported on "
 		"stderr, and the status is 65.",
 	.example = "sluice backup list --repo ./repo\nsluice backup list --json | jq -r .snapshot",
-	.run = list_run,
+	.run = backup_list_run,
 };
 
 /* ---- show ---- */
@@ -141,25 +129,17 @@ static int on_one(const struct sl_backup_snapshot *s, void *ctx)
 	return 1;
 }
 
-static int on_one_damaged(const char *id, const struct sl_err *err, void *ctx)
-{
-	struct looking *l = ctx;
-
-	return strcmp(id, l->id) == 0 ? on_damaged(id, err, l) : 0;
-}
-
-static int show_run(struct cli *cli, const struct parsed *args)
+static int backup_show_run(struct cli *cli, const struct parsed *args)
 {
 	struct looking l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
 	char id[SL_BACKUP_ID_BYTES] = "";
-	struct sl_err err = SL_ERR_INIT;
 	int rc = backuprepo_open(&l.repo, cli, args, NULL);
 
-	rc = rc ? rc : backuprepo_snapshot(&l.repo, args->operands[0], id);
 	l.id = id;
-	if (!rc && sl_backup_list(l.repo.backup, on_one, on_one_damaged, &l, &err) < 0)
-		rc = backuprepo_fail(&l.repo, &err);
-	rc = rc ? rc : damaged(&l);
+	if (!rc)
+		rc = backuprepo_snapshot(&l.repo, args->operands[0], id);
+	if (!rc)
+		rc = list_snapshots(&l, on_one);
 	backuprepo_close(&l.repo);
 	return rc;
 }
@@ -175,10 +155,10 @@ const struct command cmd_backup_show = {
 	.opts = show_opts,
 	.description = "SNAPSHOT is an id, its beginning (at least 4 characters), or latest, the newest.",
 	.example = "sluice backup show latest --repo ./repo",
-	.run = show_run,
+	.run = backup_show_run,
 };
 
-/* ---- ls ---- */
+/* ---- ls and cat ---- */
 
 static int on_entry(const struct sl_backup_entry *e, void *ctx)
 {
@@ -196,59 +176,58 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 	} else {
 		out_write(out, e->path, strlen(e->path) + 1);
 	}
-	return enough(l);
+	return out_failed(out) ? 1 : cli_stopped(l->cli);
 }
 
-/* What is not in a snapshot is bad data; a broken output is reported at the end. */
-static int walked(struct looking *l, int rc, const struct sl_err *err)
+static int on_bytes(const void *bytes, size_t len, void *ctx)
 {
-	if (rc >= 0)
-		return EXIT_OK;
-	if (rc == SL_ECANCELLED && stop_requested())
-		return cli_interrupted(l->cli);
-	(void)cli_fail(l->cli, err, NULL);
-	if (rc == SL_ENOENT)
-		backuprepo_hint(l->cli, l->args, 1);
-	return rc == SL_ENOENT || rc == SL_EINVAL ? EXIT_BAD_DATA : sl_err_exit_code(rc);
+	struct looking *l = ctx;
+
+	out_write(&l->cli->out, bytes, len);
+	return out_failed(&l->cli->out) ? 1 : cli_stopped(l->cli);
 }
 
-/* fn on snapshot and path of the operands, in a repository that is open. */
-typedef int look_fn(struct looking *l, const char *id, const char *path, struct sl_err *err);
-
-static int look(struct cli *cli, const struct parsed *args, struct looking *l, look_fn *fn)
+/* ls and cat: what the operands name in a snapshot. */
+static int ls_cat_run(struct cli *cli, const struct parsed *args)
 {
 	const char *given = args->n_operands > 1 ? args->operands[1] : "";
-	char id[SL_BACKUP_ID_BYTES] = "", *path = malloc(strlen(given) + 1);
+	bool ls = args->command == &cmd_backup_ls;
+	struct looking l = {.cli = cli, .args = args};
+	char id[SL_BACKUP_ID_BYTES] = "", *path;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = backuprepo_open(&l->repo, cli, args, NULL);
+	int rc;
 
-	rc = rc ? rc : backuprepo_snapshot(&l->repo, args->operands[0], id);
-	if (!rc && !path) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		rc = EXIT_INTERNAL;
+	if (ls) {
+		l.json = opt_flag(args, "json");
+		l.end = opt_flag(args, "null") ? '\0' : '\n';
+		if (l.json + opt_flag(args, "long") + opt_flag(args, "null") > 1)
+			return cli_usage(cli, "--json, --long and --null: give one of them");
 	}
+	path = malloc(strlen(given) + 1);
+	rc = backuprepo_open(&l.repo, cli, args, NULL);
+	if (!rc)
+		rc = backuprepo_snapshot(&l.repo, args->operands[0], id);
+	if (!rc && !path)
+		rc = cli_no_memory(cli);
 	if (!rc) {
 		backuprepo_path(path, given);
-		rc = walked(l, fn(l, id, path, &err), &err);
+		rc = ls ? sl_backup_ls(l.repo.backup, id, *path ? path : NULL, on_entry, &l, &err)
+			: sl_backup_cat(l.repo.backup, id, path, on_bytes, &l, &err);
+		if (rc >= 0) {
+			rc = EXIT_OK; /* cli_finish reports a broken output */
+		} else if (rc == SL_ECANCELLED && stop_requested()) {
+			rc = cli_interrupted(cli);
+		} else {
+			/* What is not in a snapshot is bad data. */
+			(void)cli_fail(cli, &err, NULL);
+			if (rc == SL_ENOENT)
+				backuprepo_hint(cli, args, 1);
+			rc = rc == SL_ENOENT || rc == SL_EINVAL ? EXIT_BAD_DATA : sl_err_exit_code(rc);
+		}
 	}
-	backuprepo_close(&l->repo);
+	backuprepo_close(&l.repo);
 	free(path);
 	return rc;
-}
-
-static int ls(struct looking *l, const char *id, const char *path, struct sl_err *err)
-{
-	return sl_backup_ls(l->repo.backup, id, *path ? path : NULL, on_entry, l, err);
-}
-
-static int ls_run(struct cli *cli, const struct parsed *args)
-{
-	struct looking l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
-
-	if (l.json + opt_flag(args, "long") + opt_flag(args, "null") > 1)
-		return cli_usage(cli, "--json, --long and --null: give one of them");
-	l.end = opt_flag(args, "null") ? '\0' : '\n';
-	return look(cli, args, &l, ls);
 }
 
 static const struct opt ls_opts[] = {
@@ -272,30 +251,8 @@ const struct command cmd_backup_ls = {
 	.description = "Everything in the snapshot, or PATH and what is below it. Names are as they are in the "
 		       "snapshot, without a slash before them; a PATH may have one.",
 	.example = "sluice backup ls latest /etc --long --repo ./repo",
-	.run = ls_run,
+	.run = ls_cat_run,
 };
-
-/* ---- cat ---- */
-
-static int on_bytes(const void *bytes, size_t len, void *ctx)
-{
-	struct looking *l = ctx;
-
-	out_write(&l->cli->out, bytes, len);
-	return enough(l);
-}
-
-static int cat(struct looking *l, const char *id, const char *path, struct sl_err *err)
-{
-	return sl_backup_cat(l->repo.backup, id, path, on_bytes, l, err);
-}
-
-static int cat_run(struct cli *cli, const struct parsed *args)
-{
-	struct looking l = {.cli = cli, .args = args};
-
-	return look(cli, args, &l, cat);
-}
 
 static const struct opt cat_opts[] = {
 	BACKUP_OPTS_REPO{.name = NULL},
@@ -309,5 +266,5 @@ const struct command cmd_backup_cat = {
 	.description = "The contents of one file, byte for byte, holes as zeros; every block was compared with its id "
 		       "before.",
 	.example = "sluice backup cat latest etc/fstab --repo ./repo",
-	.run = cat_run,
+	.run = ls_cat_run,
 };

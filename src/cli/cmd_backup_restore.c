@@ -35,31 +35,6 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 		sl_backup_problem_name(problem), path, *path && *reason ? ": " : "", reason);
 }
 
-/* ---- the result ---- */
-
-static void report(struct restoring *r, const struct sl_backup_restored *n, double seconds, int rc)
-{
-	struct out *out = &r->cli->out;
-	char files[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], to[600];
-
-	text_line(to, sizeof(to), opt_str(r->args, "to"));
-	if (opt_flag(r->args, "json")) {
-		out_json(out, json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id,
-					"to", text_json(opt_str(r->args, "to")), "ok", rc == 0, "entries",
-					(json_int_t)n->entries, "files", (json_int_t)n->files, "bytes",
-					(json_int_t)n->bytes, "skipped", (json_int_t)n->skipped, "problems",
-					(json_int_t)n->problems, "set_id_stripped", (json_int_t)n->set_id_stripped,
-					"security_stripped", (json_int_t)n->security_stripped, "seconds", seconds));
-		out_str(out, "\n");
-		return;
-	}
-	out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n->files, "file"),
-		   text_bytes(bytes, n->bytes), to, seconds);
-	if (n->skipped)
-		out_printf(out, "; %s there already", text_count(files, n->skipped, "file"));
-	out_str(out, "\n");
-}
-
 /* What the snapshot has and the restored entries have not, when that was not requested. on and off: the options. */
 static void report_stripped(struct restoring *r, uint64_t n, const char *what, const char *on, const char *off)
 {
@@ -78,7 +53,7 @@ static void report_stripped(struct restoring *r, uint64_t n, const char *what, c
 		n == 1 ? "its" : "their", what, why);
 }
 
-static int failed(struct restoring *r, const struct sl_err *err)
+static int restore_failed(struct restoring *r, const struct sl_err *err)
 {
 	if (err->code == SL_ECANCELLED && stop_requested()) {
 		cli_say(r->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume");
@@ -93,111 +68,108 @@ static int failed(struct restoring *r, const struct sl_err *err)
 	return EXIT_BAD_DATA;
 }
 
-static int status_of(struct restoring *r, const struct sl_backup_restored *n)
+static int restore_snapshot(struct restoring *r)
 {
-	char count[TEXT_COUNT_BYTES];
-
-	if (!n->problems)
-		return EXIT_OK;
-	cli_say(r->cli, SL_LOG_ERROR, "%s: not everything is as it was", text_count(count, n->problems, "problem"));
-	return EXIT_BAD_DATA;
-}
-
-/* ---- running ---- */
-
-static enum sl_switch on_or_off_when(const struct restoring *r, const char *on, const char *off)
-{
-	return opt_flag(r->args, on) ? SL_ON : opt_flag(r->args, off) ? SL_OFF : SL_DEFAULT;
-}
-
-static enum sl_switch off_when(const struct restoring *r, const char *option)
-{
-	return opt_flag(r->args, option) ? SL_OFF : SL_DEFAULT;
-}
-
-static int restore(struct restoring *r)
-{
+	const struct parsed *a = r->args;
+	const char *to = opt_str(a, "to");
 	struct sl_backup_restore_opts opts = {
 		SL_BACKUP_RESTORE_OPTS_INIT,
-		.to = opt_str(r->args, "to"),
+		.to = to,
 		.paths = (const char *const *)r->paths,
 		.paths_n = r->n_paths,
-		.conflict = opt_flag(r->args, "overwrite") ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME,
-		.owner = off_when(r, "no-owner"),
-		.set_id = on_or_off_when(r, "set-id", "no-set-id"),
-		.security = on_or_off_when(r, "security", "no-security"),
-		.devices = off_when(r, "no-devices"),
+		.conflict = opt_flag(a, "overwrite") ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME,
+		.owner = opt_flag(a, "no-owner") ? SL_OFF : SL_DEFAULT,
+		.set_id = opt_flag(a, "set-id")      ? SL_ON
+			  : opt_flag(a, "no-set-id") ? SL_OFF
+						     : SL_DEFAULT,
+		.security = opt_flag(a, "security")      ? SL_ON
+			    : opt_flag(a, "no-security") ? SL_OFF
+							 : SL_DEFAULT,
+		.devices = opt_flag(a, "no-devices") ? SL_OFF : SL_DEFAULT,
 		.on_problem = on_problem,
 		.ctx = r,
 	};
-	struct sl_backup_restored result = {.struct_size = sizeof(result)};
+	struct sl_backup_restored n = {.struct_size = sizeof(n)};
+	char files[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], shown[600];
+	struct out *out = &r->cli->out;
 	struct sl_err err = SL_ERR_INIT;
 	struct backupwatch watch;
 	double seconds;
-	int rc = backupwatch_start(&watch, r->cli, r->repo.backup, 0);
+	int rc = backupwatch_start(&watch, r->cli, r->repo.backup, false);
 
 	if (rc)
 		return rc;
-	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &result, &err);
+	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &n, &err);
 	seconds = backupwatch_stop(&watch);
-	if (!rc || result.entries)
-		report(r, &result, seconds, rc);
-	report_stripped(r, result.set_id_stripped, "set-uid and set-gid bits", "set-id", "no-set-id");
-	report_stripped(r, result.security_stripped, "security.* and trusted.* attributes", "security", "no-security");
-	return rc ? failed(r, &err) : status_of(r, &result);
-}
-
-/* The folder is made by the library; a file of that name is reported before a passphrase is asked for. */
-static int check_target(struct restoring *r)
-{
-	const char *to = opt_str(r->args, "to");
-	struct stat st;
-
-	if (!*to)
-		return cli_usage(r->cli, "--to: the name of a folder is not empty");
-	if (stat(to, &st) || S_ISDIR(st.st_mode))
-		return 0;
-	cli_say(r->cli, SL_LOG_ERROR, "--to: %.500s is not a folder", to);
-	return sl_err_exit_code(SL_ECREATE);
-}
-
-static int set_paths(struct restoring *r)
-{
-	size_t n = (size_t)r->args->n_operands - 1;
-
-	r->paths = calloc(n + 1, sizeof(*r->paths));
-	for (size_t i = 0; r->paths && i < n; i++) {
-		const char *given = r->args->operands[i + 1];
-		char *copy = malloc(strlen(given) + 1);
-
-		if (!copy)
-			break;
-		backuprepo_path(copy, given);
-		r->paths[r->n_paths++] = copy;
-		if (!*copy)
-			return cli_usage(r->cli, "PATH: '%.100s' is everything; leave it away for that", given);
+	if ((!rc || n.entries) && opt_flag(a, "json")) {
+		out_json(out,
+			 json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id, "to",
+				   text_json(to), "ok", rc == 0, "entries", (json_int_t)n.entries, "files",
+				   (json_int_t)n.files, "bytes", (json_int_t)n.bytes, "skipped", (json_int_t)n.skipped,
+				   "problems", (json_int_t)n.problems, "set_id_stripped", (json_int_t)n.set_id_stripped,
+				   "security_stripped", (json_int_t)n.security_stripped, "seconds", seconds));
+		out_str(out, "\n");
+	} else if (!rc || n.entries) {
+		text_line(shown, sizeof(shown), to);
+		out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n.files, "file"),
+			   text_bytes(bytes, n.bytes), shown, seconds);
+		if (n.skipped)
+			out_printf(out, "; %s there already", text_count(files, n.skipped, "file"));
+		out_str(out, "\n");
 	}
-	if (r->paths && r->n_paths == n)
-		return 0;
-	cli_say(r->cli, SL_LOG_ERROR, "out of memory");
-	return EXIT_INTERNAL;
+	report_stripped(r, n.set_id_stripped, "set-uid and set-gid bits", "set-id", "no-set-id");
+	report_stripped(r, n.security_stripped, "security.* and trusted.* attributes", "security", "no-security");
+	if (rc)
+		return restore_failed(r, &err);
+	if (!n.problems)
+		return EXIT_OK;
+	cli_say(r->cli, SL_LOG_ERROR, "%s: not everything is as it was", text_count(files, n.problems, "problem"));
+	return EXIT_BAD_DATA;
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int backup_restore_run(struct cli *cli, const struct parsed *args)
 {
 	struct restoring r = {.cli = cli, .args = args};
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
-	int rc = check_target(&r);
+	const char *to = opt_str(args, "to");
+	size_t n = (size_t)args->n_operands - 1;
+	struct stat st;
+	int rc = 0;
 
+	/* The folder is made by the library; a file of that name is reported before a passphrase is asked for. */
+	if (!*to)
+		return cli_usage(cli, "--to: the name of a folder is not empty");
+	if (stat(to, &st) == 0 && !S_ISDIR(st.st_mode)) {
+		cli_say(cli, SL_LOG_ERROR, "--to: %.500s is not a folder", to);
+		return sl_err_exit_code(SL_ECREATE);
+	}
 	if (opt_flag(args, "set-id") && opt_flag(args, "no-set-id"))
 		return cli_usage(cli, "--set-id and --no-set-id: give one of them");
 	if (opt_flag(args, "security") && opt_flag(args, "no-security"))
 		return cli_usage(cli, "--security and --no-security: give one of them");
 
-	rc = rc ? rc : set_paths(&r);
-	rc = rc ? rc : backuprepo_open(&r.repo, cli, args, &opts);
-	rc = rc ? rc : backuprepo_snapshot(&r.repo, args->operands[0], r.id);
-	rc = rc ? rc : restore(&r);
+	r.paths = calloc(n + 1, sizeof(*r.paths));
+	if (!r.paths)
+		return cli_no_memory(cli);
+	for (size_t i = 0; !rc && i < n; i++) {
+		const char *given = args->operands[i + 1];
+		char *copy = r.paths[i] = malloc(strlen(given) + 1);
+
+		if (!copy) {
+			rc = cli_no_memory(cli);
+			break;
+		}
+		r.n_paths++;
+		backuprepo_path(copy, given);
+		if (!*copy)
+			rc = cli_usage(cli, "PATH: '%.100s' is everything; leave it out for that", given);
+	}
+	if (!rc)
+		rc = backuprepo_open(&r.repo, cli, args, &opts);
+	if (!rc)
+		rc = backuprepo_snapshot(&r.repo, args->operands[0], r.id);
+	if (!rc)
+		rc = restore_snapshot(&r);
 	backuprepo_close(&r.repo);
 	for (size_t i = 0; i < r.n_paths; i++)
 		free(r.paths[i]);
@@ -205,7 +177,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt backup_restore_opts[] = {
 	BACKUP_OPTS_REPO{.name = "to",
 			 .kind = OPT_STRING,
 			 .arg = "DIR",
@@ -236,7 +208,7 @@ const struct command cmd_backup_restore = {
 	.operands = "SNAPSHOT PATH…",
 	.optional = 1,
 	.summary = "restore a snapshot, or parts of it, into a folder",
-	.opts = opts_table,
+	.opts = backup_restore_opts,
 	.description =
 		"Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows them, is "
 		"put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR is written, "
@@ -246,5 +218,5 @@ const struct command cmd_backup_restore = {
 		"file is named, and all others are restored.",
 	.example = "sluice backup restore latest --to ./restored --repo ./repo\n"
 		   "sluice backup restore 3fa2 /etc/ssh --to / --overwrite --repo /mnt/disk/backups",
-	.run = run,
+	.run = backup_restore_run,
 };

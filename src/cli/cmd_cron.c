@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static int add_run(struct cli *cli, const struct parsed *args)
+static int cron_add_run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_cron cron = {
 		.name = args->operands[0],
@@ -17,14 +17,13 @@ static int add_run(struct cli *cli, const struct parsed *args)
 		.priority = (int32_t)opt_num(args, "priority"),
 		.catch_up = opt_flag(args, "catch-up"),
 	};
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open(cli, args, &store);
+	int rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 
-	if (!rc && sl_jobs_cron_put(store.client, &cron, &err))
-		rc = jobstore_fail(cli, args, &err);
-	jobstore_close(&store);
-	return rc;
+	if (rc)
+		return rc;
+	return sl_jobs_cron_put(store.client, &cron, &err) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
 static int print_cron(const struct sl_cron *cron, void *ctx)
@@ -61,43 +60,36 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 	return out_failed(out) ? SL_ECANCELLED : 0;
 }
 
-static int list_run(struct cli *cli, const struct parsed *args)
+static int cron_list_run(struct cli *cli, const struct parsed *args)
 {
 	const void *ctx[2] = {cli, args};
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open_existing(cli, args, &store);
+	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	if (!rc && sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
-		rc = jobstore_fail(cli, args, &err);
-	jobstore_close(&store);
-	return rc;
+	if (rc)
+		return rc;
+	if (sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
+		return jobstore_fail(cli, args, &err);
+	return EXIT_OK;
 }
 
-static int remove_run(struct cli *cli, const struct parsed *args)
+static int cron_remove_run(struct cli *cli, const struct parsed *args)
 {
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open_existing(cli, args, &store);
+	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
 	for (int i = 0; !rc && i < args->n_operands; i++) {
 		if (sl_jobs_cron_remove(store.client, args->operands[i], &err))
 			rc = jobstore_fail(cli, args, &err);
 	}
-	jobstore_close(&store);
 	return rc;
 }
 
 static const struct opt add_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "priority",
-	 .letter = 'p',
-	 .kind = OPT_INT,
-	 .arg = "N",
-	 .def = "0",
-	 .min = -INT32_MAX,
-	 .max = INT32_MAX,
-	 .help = "Of the jobs; smaller runs first"},
+	JOBSTORE_OPT_PRIORITY("Of the jobs; smaller runs first"),
 	{.name = "catch-up",
 	 .kind = OPT_FLAG,
 	 .help = "After a time without workers enqueue every tick that was missed, not only the newest"},
@@ -124,7 +116,7 @@ const struct command cmd_cron_add = {
 		"or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers enqueue each "
 		"tick exactly once, however many there are. Adding a name again replaces it.",
 	.example = "sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'",
-	.run = add_run,
+	.run = cron_add_run,
 };
 const struct command cmd_cron_list = {
 	.name = "cron list",
@@ -133,7 +125,7 @@ const struct command cmd_cron_list = {
 	.opts = list_opts,
 	.description = "Name, schedule, type and the next tick, the soonest first.",
 	.example = "sluice cron list --json",
-	.run = list_run,
+	.run = cron_list_run,
 };
 const struct command cmd_cron_remove = {
 	.name = "cron remove",
@@ -142,5 +134,5 @@ const struct command cmd_cron_remove = {
 	.opts = remove_opts,
 	.description = "Jobs that were enqueued already stay.",
 	.example = "sluice cron remove nightly",
-	.run = remove_run,
+	.run = cron_remove_run,
 };

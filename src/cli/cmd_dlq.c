@@ -16,87 +16,66 @@ struct listing {
 	struct cli *cli;
 	print_fn *print;
 	const char *key_file; /* NULL: sealed items stay sealed */
-	int raw;              /* print nothing of a letter whose item stays sealed */
+	bool raw;             /* print nothing of a letter whose item stays sealed */
 	int exit_code;        /* of the first letter that did not open */
 	uint64_t letters;
 	int64_t before_ms; /* counting for purge: only what last failed before it; 0: all */
 };
 
-/* A letter that does not open is printed as it is, and told. */
-static void print_letter(struct listing *l, const struct sl_dlq_letter *letter)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct letter_view view;
-	int rc = letter_view(&view, l->cli, letter, l->key_file, &err);
-
-	if (!rc && !view.opened && l->raw)
-		rc = sl_err_set(&err, SL_EKEY,
-				"letter %" PRIu64 " is sealed: give the key file of its log with --key-file",
-				letter->id);
-	if (view.opened || !l->raw)
-		l->print(&l->cli->out, &view);
-	if (rc) {
-		cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
-		if (!l->exit_code)
-			l->exit_code = sl_err_exit_code(rc);
-	}
-	letter_view_end(&view);
-}
-
+/* A dead letter that does not open is printed as it is, and reported. */
 static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	struct listing *l = ctx;
+	struct sl_err err = SL_ERR_INIT;
+	struct letter_view view;
+	int rc;
 
 	if (l->before_ms && letter->last_failed_ms >= l->before_ms)
 		return 0;
 	l->letters++;
-	if (l->print)
-		print_letter(l, letter);
-	if (out_failed(&l->cli->out))
-		return SL_EIO;
-	return stop_requested() ? SL_ECANCELLED : 0;
+	if (l->print) {
+		rc = letter_view(&view, l->cli, letter, l->key_file, &err);
+		if (!rc && !view.opened && l->raw)
+			rc = sl_err_set(&err, SL_EKEY,
+					"letter %" PRIu64 " is sealed: give the key file of its log with --key-file",
+					letter->id);
+		if (view.opened || !l->raw)
+			l->print(&l->cli->out, &view);
+		if (rc)
+			cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
+		if (rc && !l->exit_code)
+			l->exit_code = sl_err_exit_code(rc);
+		letter_view_end(&view);
+	}
+	return cli_stopped(l->cli);
 }
 
-/* The exit code of a walk that ended with rc. Damage is reported, and is 65 when nothing else is wrong. */
-static int walk_result(struct cli *cli, sl_dlq *q, int rc, const struct sl_err *err, const char *dir)
+/* list and export. Damage is reported, and is 65 when nothing else is wrong. */
+static int list_run(struct cli *cli, const struct parsed *args)
 {
+	bool json = args->command == &cmd_dlq_export || opt_flag(args, "json");
+	struct listing l = {
+		.cli = cli, .print = json ? letter_json : letter_line, .key_file = opt_str(args, "key-file")};
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
-	char count[TEXT_COUNT_BYTES];
-
-	if (out_failed(&cli->out))
-		return EXIT_OK; /* told at the end */
-	if (rc)
-		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, err, dir);
-	if (sl_dlq_get_stats(q, &stats, NULL) || !stats.damaged)
-		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir, text_count(count, stats.damaged, "damaged letter"));
-	return EXIT_BAD_DATA;
-}
-
-static int list_letters(struct cli *cli, const struct parsed *args, print_fn *print)
-{
-	struct listing l = {.cli = cli, .print = print, .key_file = opt_str(args, "key-file")};
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0];
+	char count[TEXT_COUNT_BYTES];
 	sl_dlq *q = NULL;
 	int rc = letters_open(cli, dir, 1, &q);
 
 	if (rc)
 		return rc;
 	rc = sl_dlq_list(q, opt_flag(args, "all"), on_letter, &l, &err);
-	rc = walk_result(cli, q, rc, &err, dir);
+	if (out_failed(&cli->out)) {
+		rc = EXIT_OK; /* cli_finish reports it */
+	} else if (rc) {
+		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
+	} else if (!sl_dlq_get_stats(q, &stats, NULL) && stats.damaged) {
+		cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir, text_count(count, stats.damaged, "damaged letter"));
+		rc = EXIT_BAD_DATA;
+	}
 	sl_dlq_close(q);
 	return rc ? rc : l.exit_code;
-}
-
-static int list_run(struct cli *cli, const struct parsed *args)
-{
-	return list_letters(cli, args, opt_flag(args, "json") ? letter_json : letter_line);
-}
-
-static int export_run(struct cli *cli, const struct parsed *args)
-{
-	return list_letters(cli, args, letter_json);
 }
 
 static void print_item(struct out *out, const struct letter_view *view)
@@ -104,19 +83,7 @@ static void print_item(struct out *out, const struct letter_view *view)
 	out_write(out, view->letter.item, view->letter.item_len);
 }
 
-static int show_failed(struct cli *cli, const struct parsed *args, struct sl_err *err)
-{
-	if (out_failed(&cli->out))
-		return EXIT_OK; /* told at the end */
-	if (stop_requested())
-		return cli_interrupted(cli);
-	if (err->code == SL_ENOENT) /* the folder is there: it is the ID that is wrong */
-		sl_err_set(err, SL_EDATA, "%.150s has no letter %s; 'sluice dlq list --all' says which there are",
-			   args->operands[0], args->operands[1]);
-	return cli_fail(cli, err, args->operands[0]);
-}
-
-static int show_run(struct cli *cli, const struct parsed *args)
+static int dlq_show_run(struct cli *cli, const struct parsed *args)
 {
 	struct listing l = {.cli = cli, .key_file = opt_str(args, "key-file"), .raw = opt_flag(args, "raw")};
 	struct sl_err err = SL_ERR_INIT;
@@ -132,57 +99,56 @@ static int show_run(struct cli *cli, const struct parsed *args)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
 	sl_dlq_close(q);
-	return rc ? show_failed(cli, args, &err) : l.exit_code;
+	if (!rc)
+		return l.exit_code;
+	if (out_failed(&cli->out))
+		return EXIT_OK; /* cli_finish reports it */
+	if (stop_requested())
+		return cli_interrupted(cli);
+	if (err.code == SL_ENOENT) /* the folder is there: it is the ID that is wrong */
+		sl_err_set(&err, SL_EDATA, "%.150s has no letter %s; 'sluice dlq list --all' says which there are",
+			   args->operands[0], args->operands[1]);
+	return cli_fail(cli, &err, args->operands[0]);
 }
 
-/* 0: continue. Destroying what may still be needed takes a yes. */
-static int confirm(struct cli *cli, const struct parsed *args, uint64_t letters)
-{
-	char answer[16], count[TEXT_COUNT_BYTES];
-
-	if (opt_flag(args, "yes") || letters == 0)
-		return 0;
-	if (!isatty(STDIN_FILENO))
-		return cli_usage(cli, "%s would be discarded for good; confirm with --yes",
-				 text_count(count, letters, "letter"));
-	fprintf(stderr, "Put %s away for good? [y/N] ", text_count(count, letters, "letter"));
-	fflush(stderr);
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-		return 0;
-	cli_say(cli, SL_LOG_ERROR, "nothing was purged");
-	return EXIT_INTERRUPTED;
-}
-
-static int purge_letters(struct cli *cli, const struct parsed *args, sl_dlq *q)
+static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 {
 	struct listing l = {.cli = cli, .before_ms = opt_num(args, "before")};
+	const char *dir = args->operands[0];
+	char answer[16] = "", count[TEXT_COUNT_BYTES];
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t purged = 0;
-	char count[TEXT_COUNT_BYTES];
-	int rc;
+	sl_dlq *q = NULL;
+	int rc = letters_open(cli, dir, 0, &q);
 
-	if (sl_dlq_list(q, 0, on_letter, &l, &err))
-		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, args->operands[0]);
-	rc = confirm(cli, args, l.letters);
 	if (rc)
 		return rc;
+	if (sl_dlq_list(q, 0, on_letter, &l, &err)) {
+		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
+		goto end;
+	}
+	/* Destroying what may still be needed takes a yes. */
+	if (!opt_flag(args, "yes") && l.letters > 0) {
+		text_count(count, l.letters, "letter");
+		if (!isatty(STDIN_FILENO)) {
+			rc = cli_usage(cli, "%s would be discarded for good; confirm with --yes", count);
+			goto end;
+		}
+		fprintf(stderr, "Discard %s for good? [y/N] ", count);
+		fflush(stderr);
+		if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y')) {
+			cli_say(cli, SL_LOG_ERROR, "nothing was purged");
+			rc = EXIT_INTERRUPTED;
+			goto end;
+		}
+	}
 	if (sl_dlq_purge(q, l.before_ms, &purged, &err))
-		return cli_fail(cli, &err, args->operands[0]);
-	if (opt_flag(args, "json"))
+		rc = cli_fail(cli, &err, dir);
+	else if (opt_flag(args, "json"))
 		out_printf(&cli->out, "{\"purged\":%" PRIu64 "}\n", purged);
 	else
 		out_printf(&cli->out, "%s purged\n", text_count(count, purged, "letter"));
-	return EXIT_OK;
-}
-
-static int purge_run(struct cli *cli, const struct parsed *args)
-{
-	sl_dlq *q = NULL;
-	int rc = letters_open(cli, args->operands[0], 0, &q);
-
-	if (rc)
-		return rc;
-	rc = purge_letters(cli, args, q);
+end:
 	sl_dlq_close(q);
 	return rc;
 }
@@ -248,7 +214,7 @@ const struct command cmd_dlq_show = {
 		       "item is shown only with --key-file; without it --raw is status 78. An ID that the folder does "
 		       "not have is status 65.",
 	.example = "sluice dlq show ./demo.dead 3\nsluice dlq show --raw ./demo.dead 3 > item",
-	.run = show_run,
+	.run = dlq_show_run,
 };
 
 const struct command cmd_dlq_export = {
@@ -258,7 +224,7 @@ const struct command cmd_dlq_export = {
 	.opts = export_opts,
 	.description = "The same as 'sluice dlq list --json'.",
 	.example = "sluice dlq export ./demo.dead > letters.jsonl",
-	.run = export_run,
+	.run = list_run,
 };
 
 const struct command cmd_dlq_purge = {
@@ -270,5 +236,5 @@ const struct command cmd_dlq_purge = {
 		       "elsewhere it "
 		       "needs --yes.",
 	.example = "sluice dlq purge ./demo.dead --before 30d --yes",
-	.run = purge_run,
+	.run = dlq_purge_run,
 };

@@ -27,30 +27,11 @@ struct redrive {
 	int exit_code; /* of the first letter that stayed */
 };
 
-static int is_file(const char *path)
+static bool is_file(const char *path)
 {
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode);
-}
-
-/* `target` or `dir/../<id>.wal`, when source is wal:<id> and such a log is there (a new one is never made: the path may
- * have meant another place). 0: none. */
-static int path_of_source(const struct redrive *r, const struct sl_dlq_letter *letter, char path[PATH_MAX])
-{
-	const char *id = letter->source + 4;
-	const char *target = letter->target ? letter->target : "";
-	const char *slash = strrchr(target, '/');
-	char name[NAME_MAX + 1];
-
-	if (strncmp(letter->source, "wal:", 4) != 0 || !*id || strchr(id, '/'))
-		return 0;
-	if ((size_t)snprintf(name, sizeof(name), "%s.wal", id) >= sizeof(name))
-		return 0;
-	if (strcmp(slash ? slash + 1 : target, name) == 0 && is_file(target))
-		return (size_t)snprintf(path, PATH_MAX, "%s", target) < PATH_MAX;
-	/* The letters of <dir>/<id>.wal are in <dir>/<id>.dead unless configured otherwise. */
-	return (size_t)snprintf(path, PATH_MAX, "%s/../%s", r->dlq_dir, name) < PATH_MAX && is_file(path);
 }
 
 static int close_log(struct redrive *r, struct sl_err *err)
@@ -61,97 +42,87 @@ static int close_log(struct redrive *r, struct sl_err *err)
 	return rc;
 }
 
-static int open_log(struct redrive *r, const char *path, struct sl_err *err)
+/* Append the item to the log of --to-wal, or to the one that it came from. A new log is never made for the latter: the
+ * path may have meant another place. */
+static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_wal_opts opts = walfile_opts(r->cli, r->args);
 	int64_t started_ms = sl__clock_ms();
+	const char *path = opt_str(r->args, "to-wal"), *id = letter->source + 4;
+	const char *target = letter->target ? letter->target : "";
+	const char *slash = strrchr(target, '/');
+	char name[NAME_MAX + 1], next_to[PATH_MAX];
 	struct walfile file;
-	int rc;
-
-	if (r->wal && strcmp(r->open_path, path) == 0)
-		return 0;
-	rc = close_log(r, err);
-	if (rc)
-		return rc;
-	if (walfile_split(r->cli, path, &file))
-		return sl_err_set(err, SL_EINVAL, "%s is not the name of a log", path);
-	opts.wal_dir = file.dir;
-	opts.max_pending_bytes = SL_UNLIMITED;
-	do
-		rc = sl_wal_open(&r->wal, file.id, &opts, err);
-	while (rc && walfile_lock_again(r->args, rc, started_ms));
-	if (rc)
-		return rc;
-	snprintf(r->open_path, sizeof(r->open_path), "%s", path);
-	return 0;
-}
-
-static int append(struct redrive *r, const struct letter_view *view, struct sl_err *err)
-{
-	const struct sl_dlq_letter *letter = &view->letter;
-	const char *to_wal = opt_str(r->args, "to-wal");
-	char path[PATH_MAX];
 	uint64_t sequence;
 	int rc;
 
-	if (!to_wal && !path_of_source(r, letter, path))
+	/* The target of wal:<id>. Else the dead letters of <dir>/<id>.wal are in <dir>/<id>.dead, unless configured
+	 * otherwise. */
+	if (!path && strncmp(letter->source, "wal:", 4) == 0 && *id && !strchr(id, '/') &&
+	    (size_t)snprintf(name, sizeof(name), "%s.wal", id) < sizeof(name)) {
+		if (strcmp(slash ? slash + 1 : target, name) == 0 && is_file(target))
+			path = strlen(target) < PATH_MAX ? target : NULL;
+		else if ((size_t)snprintf(next_to, sizeof(next_to), "%s/../%s", r->dlq_dir, name) < sizeof(next_to) &&
+			 is_file(next_to))
+			path = next_to;
+	}
+	if (!path)
 		return sl_err_set(err, SL_EINVAL, "it does not say into which log; give --to-wal=FILE");
-	rc = open_log(r, to_wal ? to_wal : path, err);
-	if (rc)
-		return rc;
+
+	/* One log stays open until a letter is for another. */
+	if (!r->wal || strcmp(r->open_path, path) != 0) {
+		rc = close_log(r, err);
+		if (rc)
+			return rc;
+		if (walfile_split(r->cli, path, &file))
+			return sl_err_set(err, SL_EINVAL, "%s is not the name of a log", path);
+		opts.wal_dir = file.dir;
+		opts.max_pending_bytes = SL_UNLIMITED;
+		do
+			rc = sl_wal_open(&r->wal, file.id, &opts, err);
+		while (rc && walfile_lock_again(r->args, rc, started_ms));
+		if (rc)
+			return rc;
+		snprintf(r->open_path, sizeof(r->open_path), "%s", path);
+	}
 	rc = sl_wal_append(r->wal, letter->item, letter->item_len, &sequence, err);
 	if (rc)
 		return rc;
-	if (opt_flag(r->args, "json"))
-		out_printf(&r->cli->out, "{\"id\":%" PRIu64 ",\"sequence\":%" PRIu64 "}\n", letter->id, sequence);
-	else
-		out_printf(&r->cli->out, "%" PRIu64 " -> %" PRIu64 "\n", letter->id, sequence);
+	out_printf(&r->cli->out,
+		   opt_flag(r->args, "json") ? "{\"id\":%" PRIu64 ",\"sequence\":%" PRIu64 "}\n"
+					     : "%" PRIu64 " -> %" PRIu64 "\n",
+		   letter->id, sequence);
 	return 0;
-}
-
-static int write_row(struct redrive *r, const struct letter_view *view, struct sl_err *err)
-{
-	const struct sl_dlq_letter *letter = &view->letter;
-	int rc = loadletter_write(&r->load, letter, err);
-
-	if (rc)
-		return rc;
-	if (opt_flag(r->args, "json")) {
-		out_json(&r->cli->out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
-						 text_json(loadletter_target(&r->load))));
-		out_str(&r->cli->out, "\n");
-		return 0;
-	}
-	out_printf(&r->cli->out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
-	return 0;
-}
-
-/* *sealed: the letter did not open, which says nothing about the log. */
-static int drive(struct redrive *r, const struct sl_dlq_letter *letter, int *sealed, struct sl_err *err)
-{
-	struct letter_view view;
-	int rc = letter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), err);
-
-	if (!rc && !view.opened) /* sealed bytes are no record */
-		rc = sl_err_set(err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
-	*sealed = rc != 0;
-	if (!rc && loadletter_is(letter) && !opt_given(r->args, "to-wal"))
-		rc = write_row(r, &view, err);
-	else if (!rc)
-		rc = append(r, &view, err);
-	letter_view_end(&view);
-	return rc;
 }
 
 static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	struct redrive *r = ctx;
+	struct out *out = &r->cli->out;
 	struct sl_err err = SL_ERR_INIT;
-	int rc, sealed = 0;
+	struct letter_view view;
+	bool sealed; /* it did not open, which says nothing about the log */
+	int rc;
 
-	if (stop_requested() || out_failed(&r->cli->out))
+	if (stop_requested() || out_failed(out))
 		return SL_ECANCELLED;
-	rc = drive(r, letter, &sealed, &err);
+	rc = letter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
+	if (!rc && !view.opened) /* sealed bytes are not a record */
+		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
+	sealed = rc != 0;
+	if (!rc && (!loadletter_is(letter) || opt_given(r->args, "to-wal"))) {
+		rc = append_letter(r, &view.letter, &err);
+	} else if (!rc) {
+		rc = loadletter_write(&r->load, &view.letter, &err);
+		if (!rc && opt_flag(r->args, "json")) {
+			out_json(out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
+						text_json(loadletter_target(&r->load))));
+			out_str(out, "\n");
+		} else if (!rc) {
+			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
+		}
+	}
+	letter_view_end(&view);
 	if (!rc)
 		return 0;
 	if (stop_requested())
@@ -165,25 +136,11 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 												    : SL_ECANCELLED;
 }
 
-static int redrive_all(struct redrive *r, sl_dlq *q)
-{
-	struct sl_err err = SL_ERR_INIT;
-	uint64_t done = 0, failed = 0;
-	int rc = sl_dlq_redrive(q, on_letter, r, &done, &failed, &err);
-
-	if (stop_requested())
-		return cli_interrupted(r->cli);
-	if (r->exit_code)
-		return r->exit_code;
-	if (rc && !out_failed(&r->cli->out))
-		return cli_fail(r->cli, &err, r->dlq_dir);
-	return EXIT_OK;
-}
-
-static int run(struct cli *cli, const struct parsed *args)
+static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 {
 	struct redrive r = {.cli = cli, .args = args, .dlq_dir = args->operands[0]};
 	struct sl_err err = SL_ERR_INIT;
+	uint64_t done = 0, failed = 0;
 	struct walfile file;
 	sl_dlq *q = NULL;
 	int rc = 0;
@@ -194,10 +151,21 @@ static int run(struct cli *cli, const struct parsed *args)
 		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
 	if (!rc && opt_given(args, "to-wal"))
 		rc = walfile_check_folder(cli, file.dir);
-	rc = rc ? rc : letters_open(cli, r.dlq_dir, 0, &q);
+	if (!rc)
+		rc = letters_open(cli, r.dlq_dir, 0, &q);
 	if (rc)
 		return rc;
-	rc = loadletter_init(&r.load, cli, opt_str(args, "to")) ? EXIT_INTERNAL : redrive_all(&r, q);
+	if (loadletter_init(&r.load, cli, opt_str(args, "to"))) {
+		rc = EXIT_INTERNAL;
+	} else {
+		rc = sl_dlq_redrive(q, on_letter, &r, &done, &failed, &err);
+		if (stop_requested())
+			rc = cli_interrupted(cli);
+		else if (r.exit_code)
+			rc = r.exit_code;
+		else
+			rc = rc && !out_failed(&cli->out) ? cli_fail(cli, &err, r.dlq_dir) : EXIT_OK;
+	}
 	loadletter_fini(&r.load);
 	sl_dlq_close(q);
 	if (close_log(&r, &err) && !rc)
@@ -205,7 +173,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt dlq_redrive_opts[] = {
 	{.name = "to-wal",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
@@ -225,7 +193,7 @@ const struct command cmd_dlq_redrive = {
 	.name = "dlq redrive",
 	.operands = "DIR",
 	.summary = "send letters to where they were going",
-	.opts = opts_table,
+	.opts = dlq_redrive_opts,
 	.description =
 		"A letter of the source wal:<id> is appended to that log as a new record, when its target names "
 		"<id>.wal or DIR lies beside it; a letter of 'sluice load' is written to the target it remembers, or "
@@ -239,5 +207,5 @@ const struct command cmd_dlq_redrive = {
 		"stays and the status is 78. Passwords are not in letters: PGPASSWORD, PGPASSFILE, "
 		"SLUICE_HTTP_TOKEN and the token file and header file of the load are read, or give --to.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
-	.run = run,
+	.run = dlq_redrive_run,
 };

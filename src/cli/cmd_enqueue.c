@@ -21,81 +21,29 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BITE 5000                            /* chains handed over at once */
-#define BITE_BYTES (16 * 1024 * 1024)        /* or as many as have so much text: they are in memory meanwhile */
+#define BATCH 5000                           /* chains handed over in one call */
+#define BATCH_BYTES (16 * 1024 * 1024)       /* or as many as have so much text: they are in memory meanwhile */
 #define LINE_MAX_BYTES (64 * 1024 * 1024)    /* of a bulk file */
 #define INPUT_MAX_BYTES (256 * 1024 * 1024L) /* of standard input */
 
 struct bulk {
 	struct cli *cli;
 	const struct parsed *args;
-	const char *path, *shown; /* shown: how messages call it */
+	const char *shown; /* how messages call the file */
 	struct jobstore *store;
 	struct sl_new_chain base; /* what the options say */
 	struct spool spool;       /* all lines; one without anything in it is empty */
 	struct progress progress;
 	sl_tx *tx;
-	struct sl_new_chain chains[BITE];
-	struct bulk_line lines[BITE]; /* own the strings of chains */
-	size_t n, bytes;              /* of the bite, and of its text */
-	uint64_t n_lines;             /* of the file */
-	struct sl_started *started;   /* of all bites */
+	struct sl_new_chain chains[BATCH];
+	struct bulk_line lines[BATCH]; /* own the strings of chains */
+	size_t n, bytes;               /* of the batch, and of its text */
+	uint64_t n_lines;              /* of the file */
+	struct sl_started *started;    /* of all batches */
 	size_t n_started, cap_started;
 };
 
-/* "2024-05-01T12:00:00Z" as Unix milliseconds. */
-static int read_at(struct cli *cli, const char *text, int64_t *ms)
-{
-	if (strchr(text, '-') && value_time(text, 0, ms) == 0 && *ms > 0)
-		return 0;
-	return cli_usage(cli, "--at: '%.100s' is not a time such as 2024-05-01T12:00:00Z", text);
-}
-
 static const char *const scopes[] = {"incomplete", "any", NULL}; /* as enum sl_dedup_scope */
-
-/* The ids of all --after, each one or several with commas between: *out is fresh memory. */
-static int read_blockers(struct cli *cli, const struct parsed *args, uint64_t **out, size_t *n)
-{
-	size_t cap = 0;
-	const char *text;
-	int rc = 0;
-
-	for (int i = 0; (text = opt_all(args, "after", i)) != NULL; i++)
-		cap += strlen(text) + 1;
-	*out = calloc(cap + 1, sizeof(**out));
-	if (!*out) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
-	for (int i = 0; !rc && (text = opt_all(args, "after", i)) != NULL; i++) {
-		char *copy = strdup(text), *rest = copy, *one;
-
-		while (!rc && (one = strsep(&rest, ",")) != NULL)
-			rc = jobstore_id(cli, one, &(*out)[(*n)++]);
-		free(copy);
-	}
-	return rc;
-}
-
-/* What the options say; *blockers is fresh memory. */
-static int base_chain(struct cli *cli, const struct parsed *args, struct sl_new_chain *chain, uint64_t **blockers)
-{
-	int rc = read_blockers(cli, args, blockers, &chain->job.n_blockers);
-
-	chain->job.blockers = *blockers;
-	if (!rc && opt_given(args, "at") && opt_given(args, "in"))
-		rc = cli_usage(cli, "--at and --in exclude each other");
-	if (!rc && opt_given(args, "at"))
-		rc = read_at(cli, opt_str(args, "at"), &chain->job.at_ms);
-	chain->job.type = args->operands[0];
-	chain->job.priority = (int32_t)opt_num(args, "priority");
-	chain->job.delay_ms = opt_num(args, "in");
-	chain->job.traceparent = getenv("TRACEPARENT");
-	chain->key = opt_str(args, "key");
-	chain->scope = (enum sl_dedup_scope)opt_num(args, "key-scope");
-	chain->window_ms = opt_num(args, "key-window");
-	return rc;
-}
 
 static void print_started(struct cli *cli, const struct parsed *args, const struct sl_started *started)
 {
@@ -149,37 +97,34 @@ static char *read_stdin(struct cli *cli, int *code)
 	return NULL;
 }
 
-/* JSON in an argument that has no quote in it has most likely lost them to the shell. */
-static int not_started(struct cli *cli, const struct parsed *args, const char *operand, const struct sl_err *err)
-{
-	if (err->code != SL_EDATA || strncmp(err->msg, "input:", 6) != 0 || !operand || strcmp(operand, "-") == 0 ||
-	    strchr(operand, '"'))
-		return jobstore_fail(cli, args, err);
-	cli_say(cli, SL_LOG_ERROR,
-		"%s (the shell takes double quotes away; put JSON into single quotes: '{\"to\":\"ada\"}')", err->msg);
-	return EXIT_BAD_DATA;
-}
-
 static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobstore *store, struct sl_new_chain *chain)
 {
 	const char *input = args->n_operands > 1 ? args->operands[1] : NULL;
+	bool from_stdin = input && strcmp(input, "-") == 0;
 	struct sl_started started;
 	struct sl_err err = SL_ERR_INIT;
 	char *read = NULL;
 	int rc = EXIT_OK;
 
-	if (input && strcmp(input, "-") == 0 && !(read = read_stdin(cli, &rc)))
+	if (from_stdin && !(read = read_stdin(cli, &rc)))
 		return rc;
 	chain->job.input = read ? read : input;
-	if (sl_jobs_start(store->client, NULL, chain, &started, &err))
-		rc = not_started(cli, args, input, &err);
-	else
-		print_started(cli, args, &started);
-	if (!rc && started.deduplicated)
+	rc = sl_jobs_enqueue(store->client, NULL, chain, &started, &err);
+	free(read);
+	/* JSON in an argument that has no quote in it has most likely lost them to the shell. */
+	if (rc == SL_EDATA && strncmp(err.msg, "input:", 6) == 0 && input && !from_stdin && !strchr(input, '"')) {
+		cli_say(cli, SL_LOG_ERROR,
+			"%s (the shell takes double quotes away; put JSON into single quotes: '{\"to\":\"ada\"}')",
+			err.msg);
+		return EXIT_BAD_DATA;
+	}
+	if (rc)
+		return jobstore_fail(cli, args, &err);
+	print_started(cli, args, &started);
+	if (started.deduplicated)
 		cli_say(cli, SL_LOG_WARN, "nothing was enqueued: chain %" PRIu64 " has the key %s already",
 			started.chain_id, chain->key);
-	free(read);
-	return rc;
+	return EXIT_OK;
 }
 
 static int bad_line(struct bulk *b, uint64_t line, const char *what)
@@ -195,46 +140,6 @@ static int not_kept(struct bulk *b, const struct sl_err *err)
 	return err->code == SL_ENOMEM ? EXIT_INTERNAL : EXIT_OUTPUT;
 }
 
-static int is_empty(const struct input_record *line)
-{
-	size_t i = 0;
-
-	while (i < line->len && strchr(" \t\r\n", line->data[i]) && line->data[i])
-		i++;
-	return i == line->len;
-}
-
-/* What is wrong with a line is said before the store is asked for anything. */
-static int keep_line(struct bulk *b, const struct input_record *line)
-{
-	struct sl_new_chain chain = b->base;
-	struct bulk_line checked = {0};
-	struct sl_err err = SL_ERR_INIT;
-	char what[BULK_WHAT_BYTES];
-	int empty = is_empty(line), rc = 0;
-
-	b->n_lines = line->number;
-	if (!empty && bulk_line_read(&checked, line->data, line->len, &chain, what))
-		rc = bad_line(b, line->number, what);
-	else if (spool_add(&b->spool, line->data, empty ? 0 : line->len, &err))
-		rc = not_kept(b, &err);
-	bulk_line_free(&checked);
-	return rc;
-}
-
-static int add_line(struct bulk *b, const struct input_record *line)
-{
-	char what[BULK_WHAT_BYTES];
-
-	b->chains[b->n] = b->base;
-	b->lines[b->n] = (struct bulk_line){.number = line->number};
-	b->bytes += line->len;
-	b->n++;
-	if (bulk_line_read(&b->lines[b->n - 1], line->data, line->len, &b->chains[b->n - 1], what))
-		return bad_line(b, line->number, what);
-	return 0;
-}
-
 static void forget_lines(struct bulk *b)
 {
 	for (size_t i = 0; i < b->n; i++)
@@ -242,44 +147,37 @@ static void forget_lines(struct bulk *b)
 	b->n = b->bytes = 0;
 }
 
-/* Which line was refused? The transaction is lost in any case, so ask for them one by one. */
-static int blame(struct bulk *b, const struct sl_err *whole)
+/* Give the lines in memory to the store, and forget them. */
+static int start_batch(struct bulk *b)
 {
-	struct sl_err err = SL_ERR_INIT;
+	struct sl_err err = SL_ERR_INIT, one = SL_ERR_INIT;
 	struct sl_started started;
-
-	for (size_t i = 0; i < b->n && (whole->code == SL_EINVAL || whole->code == SL_EDATA); i++) {
-		if (sl_jobs_start(b->store->client, b->tx, &b->chains[i], &started, &err))
-			return bad_line(b, b->lines[i].number, err.msg);
-	}
-	return jobstore_fail(b->cli, b->args, whole);
-}
-
-static int bite(struct bulk *b)
-{
-	struct sl_err err = SL_ERR_INIT;
 	int rc = EXIT_OK;
 
 	if (b->n_started + b->n > b->cap_started) {
 		size_t cap = 2 * (b->n_started + b->n);
 		struct sl_started *more = realloc(b->started, cap * sizeof(*more));
 
-		if (!more) {
-			cli_say(b->cli, SL_LOG_ERROR, "out of memory");
-			return EXIT_INTERNAL;
-		}
+		if (!more)
+			return cli_no_memory(b->cli);
 		b->started = more;
 		b->cap_started = cap;
 	}
-	if (sl_jobs_start_many(b->store->client, b->tx, b->chains, b->n, b->started + b->n_started, &err))
-		rc = blame(b, &err);
-	else
+	if (!sl_jobs_enqueue_many(b->store->client, b->tx, b->chains, b->n, b->started + b->n_started, &err)) {
 		b->n_started += b->n;
+		forget_lines(b);
+		return EXIT_OK;
+	}
+	/* Which line was refused? The transaction is lost in any case, so submit them one by one. */
+	for (size_t i = 0; !rc && i < b->n && (err.code == SL_EINVAL || err.code == SL_EDATA); i++) {
+		if (sl_jobs_enqueue(b->store->client, b->tx, &b->chains[i], &started, &one))
+			rc = bad_line(b, b->lines[i].number, one.msg);
+	}
 	forget_lines(b);
-	return rc;
+	return rc ? rc : jobstore_fail(b->cli, b->args, &err);
 }
 
-static int fill(struct bulk *b, struct input *in, const char *what)
+static int read_more_lines(struct bulk *b, struct input *in, const char *what)
 {
 	struct sl_err err = SL_ERR_INIT;
 
@@ -290,15 +188,8 @@ static int fill(struct bulk *b, struct input *in, const char *what)
 	return not_kept(b, &err);
 }
 
-/* More of the file, or a signal. */
-static int read_more(struct bulk *b, struct input *in)
-{
-	input_wait(in, stop_fd());
-	return stop_requested() ? cli_interrupted(b->cli) : fill(b, in, "");
-}
-
 /* total 0: they are being read. */
-static void tell(struct bulk *b, uint64_t lines, uint64_t total)
+static void show_lines(struct bulk *b, uint64_t lines, uint64_t total)
 {
 	char text[2 * TEXT_COUNT_BYTES + 40], count[TEXT_COUNT_BYTES];
 
@@ -312,6 +203,7 @@ static void tell(struct bulk *b, uint64_t lines, uint64_t total)
 	progress_show(&b->progress, text, lines, total);
 }
 
+/* Read the whole file, and report a bad line before anything is sent to the store. */
 static int keep_lines(struct bulk *b, int fd)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -322,158 +214,196 @@ static int keep_lines(struct bulk *b, int fd)
 
 	input_init(&in, fd, 0, LINE_MAX_BYTES);
 	while (!rc && (step = input_next(&in, &line, &err)) != INPUT_END) {
-		if (step == INPUT_NEED)
-			rc = read_more(b, &in);
-		else if (step == INPUT_FAILED)
+		if (step == INPUT_NEED) {
+			input_wait(&in, stop_fd());
+			rc = stop_requested() ? cli_interrupted(b->cli) : read_more_lines(b, &in, "");
+		} else if (step == INPUT_FAILED) {
 			rc = bad_line(b, in.number + 1, "it is longer than 64 MiB");
-		else
-			rc = keep_line(b, &line);
-		tell(b, b->n_lines, 0);
+		} else {
+			struct sl_new_chain chain = b->base;
+			struct bulk_line checked = {0};
+			char what[BULK_WHAT_BYTES];
+			size_t blanks = 0;
+
+			b->n_lines = line.number;
+			while (blanks < line.len && line.data[blanks] && strchr(" \t\r\n", line.data[blanks]))
+				blanks++;
+			if (blanks < line.len && bulk_line_read(&checked, line.data, line.len, &chain, what))
+				rc = bad_line(b, line.number, what);
+			else if (spool_add(&b->spool, line.data, blanks < line.len ? line.len : 0, &err))
+				rc = not_kept(b, &err);
+			bulk_line_free(&checked);
+		}
+		show_lines(b, b->n_lines, 0);
 	}
 	input_fini(&in);
 	return rc;
 }
 
-static int start_line(struct bulk *b, const struct input_record *line)
-{
-	int rc = stop_requested() ? cli_interrupted(b->cli) : EXIT_OK;
-
-	tell(b, line->number, b->n_lines);
-	if (!rc && line->len > 0)
-		rc = add_line(b, line);
-	if (!rc && (b->n == BITE || b->bytes >= BITE_BYTES))
-		rc = bite(b);
-	return rc;
-}
-
-static int start_lines(struct bulk *b, struct input *kept)
+/* One transaction with all lines that were kept. */
+static int start_kept(struct bulk *b, struct input *kept)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct input_record line;
+	char what[BULK_WHAT_BYTES];
 	enum input_step step;
 	int rc = EXIT_OK;
 
+	if (sl_jobs_begin(b->store->client, &b->tx, &err))
+		return jobstore_fail(b->cli, b->args, &err);
 	while (!rc && (step = input_next(kept, &line, &err)) != INPUT_END) {
-		if (step == INPUT_RECORD)
-			rc = start_line(b, &line);
-		else if (step == INPUT_NEED)
-			rc = fill(b, kept, "read the temporary file (TMPDIR): ");
-		else
+		if (step == INPUT_NEED) {
+			rc = read_more_lines(b, kept, "read the temporary file (TMPDIR): ");
+			continue;
+		}
+		if (step == INPUT_FAILED) {
 			rc = not_kept(b, &err);
+			continue;
+		}
+		if (stop_requested())
+			rc = cli_interrupted(b->cli);
+		show_lines(b, line.number, b->n_lines);
+		if (!rc && line.len > 0) {
+			b->chains[b->n] = b->base;
+			b->lines[b->n] = (struct bulk_line){.number = line.number};
+			b->bytes += line.len;
+			b->n++;
+			if (bulk_line_read(&b->lines[b->n - 1], line.data, line.len, &b->chains[b->n - 1], what))
+				rc = bad_line(b, line.number, what);
+		}
+		if (!rc && (b->n == BATCH || b->bytes >= BATCH_BYTES))
+			rc = start_batch(b);
 	}
 	if (!rc && b->n > 0)
-		rc = bite(b);
+		rc = start_batch(b);
 	forget_lines(b);
-	return rc;
-}
-
-static int start_kept(struct bulk *b)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct input kept;
-	int rc;
-
-	if (spool_read(&b->spool, &kept, LINE_MAX_BYTES, &err))
-		return not_kept(b, &err);
-	if (sl_jobs_begin(b->store->client, &b->tx, &err)) {
-		rc = jobstore_fail(b->cli, b->args, &err);
-	} else if ((rc = start_lines(b, &kept)) != EXIT_OK) {
+	if (rc)
 		sl_tx_rollback(b->tx);
-	} else if (sl_tx_commit(b->tx, &err)) {
+	else if (sl_tx_commit(b->tx, &err))
 		rc = jobstore_fail(b->cli, b->args, &err);
-	}
-	input_fini(&kept);
-	return rc;
-}
-
-static int enqueue_bulk(struct bulk *b)
-{
-	int is_stdin = strcmp(b->path, "-") == 0;
-	int fd = is_stdin ? STDIN_FILENO : open(b->path, O_RDONLY | O_CLOEXEC);
-	char count[TEXT_COUNT_BYTES];
-	uint64_t n_existing = 0;
-	int rc;
-
-	b->shown = is_stdin ? "stdin" : b->path;
-	if (fd < 0 && stop_requested())
-		return cli_interrupted(b->cli);
-	if (fd < 0) {
-		cli_say(b->cli, SL_LOG_ERROR, "%s: %s", b->shown, strerror(errno));
-		return EXIT_OUTPUT;
-	}
-	spool_init(&b->spool);
-	progress_start(&b->progress, b->cli, 0);
-	rc = keep_lines(b, fd);
-	if (!is_stdin)
-		close(fd);
-	rc = rc ? rc : start_kept(b);
-	progress_end(&b->progress);
-	for (size_t i = 0; !rc && i < b->n_started; i++) {
-		print_started(b->cli, b->args, &b->started[i]);
-		n_existing += b->started[i].deduplicated != 0;
-	}
-	if (n_existing)
-		cli_say(b->cli, SL_LOG_WARN, "nothing was enqueued for %s: a chain has the key already",
-			text_count(count, n_existing, "line"));
-	spool_fini(&b->spool);
-	free(b->started);
 	return rc;
 }
 
 static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobstore *store,
 			const struct sl_new_chain *base)
 {
-	struct bulk *b = calloc(1, sizeof(*b));
+	const char *path = opt_str(args, "bulk");
+	bool is_stdin = strcmp(path, "-") == 0;
+	int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+	struct sl_err err = SL_ERR_INIT;
+	char count[TEXT_COUNT_BYTES];
+	uint64_t n_existing = 0;
+	struct bulk *b;
+	struct input kept;
 	int rc;
 
+	if (fd < 0 && stop_requested())
+		return cli_interrupted(cli);
+	if (fd < 0) {
+		cli_say(cli, SL_LOG_ERROR, "%s: %s", path, strerror(errno));
+		return EXIT_OUTPUT;
+	}
+	b = calloc(1, sizeof(*b));
 	if (!b) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
+		if (!is_stdin)
+			close(fd);
+		return cli_no_memory(cli);
 	}
 	b->cli = cli;
 	b->args = args;
-	b->path = opt_str(args, "bulk");
+	b->shown = is_stdin ? "stdin" : path;
 	b->store = store;
 	b->base = *base;
-	rc = enqueue_bulk(b);
+	spool_init(&b->spool);
+	progress_start(&b->progress, cli, false);
+	rc = keep_lines(b, fd);
+	if (!is_stdin)
+		close(fd);
+	if (!rc && spool_read(&b->spool, &kept, LINE_MAX_BYTES, &err)) {
+		rc = not_kept(b, &err);
+	} else if (!rc) {
+		rc = start_kept(b, &kept);
+		input_fini(&kept);
+	}
+	progress_end(&b->progress);
+	for (size_t i = 0; !rc && i < b->n_started; i++) {
+		print_started(cli, args, &b->started[i]);
+		n_existing += b->started[i].deduplicated != 0;
+	}
+	if (n_existing)
+		cli_say(cli, SL_LOG_WARN, "nothing was enqueued for %s: a chain has the key already",
+			text_count(count, n_existing, "line"));
+	spool_fini(&b->spool);
+	free(b->started);
 	free(b);
 	return rc;
 }
 
-/* The lines of a bulk may have keys of their own. */
-static int check_key_options(struct cli *cli, const struct parsed *args)
+/* Fill in the chain as the options say; *blockers is fresh memory. */
+static int read_chain(struct cli *cli, const struct parsed *args, struct sl_new_chain *chain, uint64_t **blockers)
 {
 	static const char *const about_key[] = {"key-scope", "key-window"};
+	const char *at = opt_str(args, "at"), *text;
+	size_t cap = 0;
+	int rc = 0;
 
-	for (size_t i = 0; i < 2 && !opt_given(args, "key") && !opt_given(args, "bulk"); i++) {
+	chain->job.type = args->operands[0];
+	chain->job.priority = (int32_t)opt_num(args, "priority");
+	chain->job.delay_ms = opt_num(args, "in");
+	chain->job.traceparent = getenv("TRACEPARENT");
+	chain->key = opt_str(args, "key");
+	chain->scope = (enum sl_dedup_scope)opt_num(args, "key-scope");
+	chain->window_ms = opt_num(args, "key-window");
+
+	/* The ids of all --after, each one or several with commas between. */
+	for (int i = 0; (text = opt_all(args, "after", i)) != NULL; i++)
+		cap += strlen(text) + 1;
+	chain->job.blockers = *blockers = calloc(cap + 1, sizeof(**blockers));
+	if (!*blockers)
+		return cli_no_memory(cli);
+	for (int i = 0; !rc && (text = opt_all(args, "after", i)) != NULL; i++) {
+		char *copy = strdup(text), *rest = copy, *one;
+
+		while (!rc && (one = strsep(&rest, ",")) != NULL)
+			rc = jobstore_id(cli, one, &(*blockers)[chain->job.n_blockers++]);
+		free(copy);
+	}
+	if (rc)
+		return rc;
+
+	if (at && opt_given(args, "in"))
+		return cli_usage(cli, "--at and --in exclude each other");
+	if (at && (!strchr(at, '-') || value_time(at, 0, &chain->job.at_ms) || chain->job.at_ms <= 0))
+		return cli_usage(cli, "--at: '%.100s' is not a time such as 2024-05-01T12:00:00Z", at);
+	if (!opt_given(args, "bulk") && args->n_operands == 0)
+		return cli_usage(cli, "TYPE is missing");
+	if (opt_given(args, "bulk") && args->n_operands > 1)
+		return cli_usage(cli, "with --bulk the inputs are in the file");
+	/* The lines of a bulk file may have their own keys. */
+	for (size_t i = 0; i < SL_COUNT(about_key) && !opt_given(args, "key") && !opt_given(args, "bulk"); i++) {
 		if (opt_given(args, about_key[i]))
 			return cli_usage(cli, "--%s needs --key", about_key[i]);
 	}
 	return 0;
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int enqueue_run(struct cli *cli, const struct parsed *args)
 {
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_new_chain chain = {0};
-	struct jobstore store = {0};
 	uint64_t *blockers = NULL;
-	int rc = base_chain(cli, args, &chain, &blockers);
+	int rc = read_chain(cli, args, &chain, &blockers);
 
-	if (!rc && !opt_given(args, "bulk") && args->n_operands == 0)
-		rc = cli_usage(cli, "TYPE is missing");
-	if (!rc && opt_given(args, "bulk") && args->n_operands > 1)
-		rc = cli_usage(cli, "with --bulk the inputs stand in the file");
-	rc = rc ? rc : check_key_options(cli, args);
-	rc = rc ? rc : jobstore_open(cli, args, &store);
+	if (!rc)
+		rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 	if (!rc)
 		rc = opt_given(args, "bulk") ? enqueue_file(cli, args, &store, &chain)
 					     : enqueue_one(cli, args, &store, &chain);
-	jobstore_close(&store);
 	free(blockers);
 	return rc;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt enqueue_opts[] = {
 	JOBSTORE_OPT_STORE,
 	{.name = "key",
 	 .letter = 'k',
@@ -501,14 +431,7 @@ static const struct opt opts_table[] = {
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
 	 .help = "Not before so long from now"},
-	{.name = "priority",
-	 .letter = 'p',
-	 .kind = OPT_INT,
-	 .arg = "N",
-	 .def = "0",
-	 .min = -INT32_MAX,
-	 .max = INT32_MAX,
-	 .help = "Smaller runs first"},
+	JOBSTORE_OPT_PRIORITY("Smaller runs first"),
 	{.name = "after",
 	 .kind = OPT_STRING,
 	 .arg = "CHAIN",
@@ -530,10 +453,10 @@ const struct command cmd_enqueue = {
 	.operands = "TYPE JSON",
 	.optional = 2,
 	.summary = "start a chain of jobs",
-	.opts = opts_table,
+	.opts = enqueue_opts,
 	.description = "Starts a chain with a job of this type and input ('-': from stdin; none: null) and prints the "
 		       "chain's id when it is durable. A worker that serves the type runs it.",
 	.example = "sluice enqueue mail '{\"to\":\"ada\"}' --key welcome-ada\n"
 		   "sluice enqueue --bulk jobs.jsonl --store postgres:///app",
-	.run = run,
+	.run = enqueue_run,
 };

@@ -137,7 +137,7 @@ static int run_whole(sl_export *export, struct sl_export_result *result, struct 
 	return sl_export_run(export, result, err);
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int export_run(struct cli *cli, const struct parsed *args)
 {
 	struct exportopts o;
 	int rc = exportopts_read(&o, cli, args);
@@ -153,7 +153,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt opts[] = {
+static const struct opt export_opts[] = {
 	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Continue as the source grows, until a signal"},
 	{.name = "final",
 	 .kind = OPT_FLAG,
@@ -178,7 +178,7 @@ const struct command cmd_export = {
 	.name = "export",
 	.operands = "",
 	.summary = "export numbered rows into Parquet, with a catalog and an audit chain",
-	.opts = opts,
+	.opts = export_opts,
 	.description =
 		"Every row has a number, one more than the row before. Rows become Parquet files of --partition-size "
 		"numbers below DIR/NAME, committed in order, each once however often the command is killed and started "
@@ -191,7 +191,7 @@ const struct command cmd_export = {
 	.example = "sluice export --from ledgers.jsonl --sequence ledger_sequence --to ./lake --dataset ledgers\n"
 		   "sluice export --from sqlite:sluice.db --table job_events --sequence offset --follow --to ./lake "
 		   "--dataset job_events",
-	.run = run,
+	.run = export_run,
 };
 
 /* ---- export backfill ---- */
@@ -259,7 +259,7 @@ static int run_ranges(sl_export *export, struct sl_export_result *result, struct
 	return sl_export_backfill(export, r->ranges, r->n, result, err);
 }
 
-static int backfill(struct cli *cli, const struct parsed *args)
+static int export_backfill_run(struct cli *cli, const struct parsed *args)
 {
 	struct exportopts o = {.cli = cli};
 	struct ranges ranges = {.n = 0};
@@ -297,5 +297,5 @@ const struct command cmd_export_backfill = {
 		"recorded holes become files next to it. Numbers before the start of the dataset become partitions "
 		"with their own audit events. 'sluice export gaps' prints the ranges that are needed.",
 	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999",
-	.run = backfill,
+	.run = export_backfill_run,
 };

@@ -137,7 +137,7 @@ static int open_catalog(struct cli *cli, const struct parsed *args, sl_catalog *
 	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
 }
 
-static int run_status(struct cli *cli, const struct parsed *args)
+static int export_status_run(struct cli *cli, const struct parsed *args)
 {
 	struct status s = {.cli = cli, .json = opt_flag(args, "json"), .partitions = opt_flag(args, "partitions")};
 	struct sl_err err = SL_ERR_INIT;
@@ -173,7 +173,7 @@ const struct command cmd_export_status = {
 		"of the last audit event, and who exports to it. The files are not read: 'sluice export "
 		"gaps' and 'sluice audit verify' do that.",
 	.example = "sluice export status ./lake --dataset ledgers --json",
-	.run = run_status,
+	.run = export_status_run,
 };
 
 /* ---- gaps ---- */
@@ -205,7 +205,7 @@ static int show_gap(const struct sl_export_gap *gap, void *ctx)
 	return out_failed(&g->cli->out) || stop_requested();
 }
 
-static int run_gaps(struct cli *cli, const struct parsed *args)
+static int export_gaps_run(struct cli *cli, const struct parsed *args)
 {
 	/* No source is opened: standard input stands for it. */
 	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
@@ -252,5 +252,5 @@ const struct command cmd_export_gaps = {
 		"FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them back. "
 		"The contents of the files are not checked: 'sluice audit verify' does that.",
 	.example = "sluice export gaps ./lake --dataset ledgers",
-	.run = run_gaps,
+	.run = export_gaps_run,
 };

@@ -62,10 +62,27 @@ static int print_chain(const struct sl_chain *chain, void *ctx)
 	return out_failed(out) || stop_requested() ? SL_ECANCELLED : 0;
 }
 
-static int read_statuses(struct cli *cli, const struct parsed *args, uint32_t *out)
+static int jobs_list_run(struct cli *cli, const struct parsed *args)
 {
-	const char *text;
+	struct print p = {.cli = cli, .args = args};
+	struct sl_job_filter filter = {
+		.key = opt_str(args, "key"),
+		.created_from_ms = opt_num(args, "since"),
+		.created_to_ms = opt_num(args, "until"),
+		.limit = (uint32_t)opt_num(args, "limit"),
+		.ascending = opt_flag(args, "oldest-first"),
+		.without_data = !opt_flag(args, "json"),
+	};
+	const struct {
+		const char *option;
+		uint64_t *to;
+	} ids[] = {{"chain", &filter.chain_id}, {"waiting-for", &filter.blocks}, {"cursor", &filter.after}};
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
+	struct sl_err err = SL_ERR_INIT;
+	const char *types[64], *text;
+	int rc = 0;
 
+	/* The filter. */
 	for (int i = 0; (text = opt_all(args, "status", i)) != NULL; i++) {
 		enum sl_job_status status = sl_job_status_from(text);
 
@@ -74,62 +91,28 @@ static int read_statuses(struct cli *cli, const struct parsed *args, uint32_t *o
 				cli,
 				"--status: '%.100s' is not blocked, pending, running, completed, failed or cancelled",
 				text);
-		*out |= 1u << status;
+		filter.statuses |= 1u << status;
 	}
-	return 0;
-}
-
-static int optional_id(struct cli *cli, const struct parsed *args, const char *name, uint64_t *out)
-{
-	return opt_given(args, name) ? jobstore_id(cli, opt_str(args, name), out) : 0;
-}
-
-static int read_filter(struct cli *cli, const struct parsed *args, struct sl_job_filter *f, const char **types)
-{
-	int rc = read_statuses(cli, args, &f->statuses);
-
-	while (f->n_types < 64 && opt_all(args, "type", (int)f->n_types)) {
-		types[f->n_types] = opt_all(args, "type", (int)f->n_types);
-		f->n_types++;
-	}
-	f->types = types;
-	rc = rc ? rc : optional_id(cli, args, "chain", &f->chain_id);
-	rc = rc ? rc : optional_id(cli, args, "waiting-for", &f->blocks);
-	rc = rc ? rc : optional_id(cli, args, "cursor", &f->after);
-	f->key = opt_str(args, "key");
-	f->created_from_ms = opt_num(args, "since");
-	f->created_to_ms = opt_num(args, "until");
-	f->limit = (uint32_t)opt_num(args, "limit");
-	f->ascending = opt_flag(args, "oldest-first");
-	f->without_data = !opt_flag(args, "json");
-	return rc;
-}
-
-static int list_run(struct cli *cli, const struct parsed *args)
-{
-	struct print p = {.cli = cli, .args = args};
-	struct sl_job_filter filter = {0};
-	struct sl_err err = SL_ERR_INIT;
-	const char *types[64];
-	struct jobstore store;
-	int rc = read_filter(cli, args, &filter, types);
-
+	for (; filter.n_types < 64 && (text = opt_all(args, "type", (int)filter.n_types)) != NULL; filter.n_types++)
+		types[filter.n_types] = text;
+	filter.types = types;
+	for (size_t i = 0; !rc && i < SL_COUNT(ids); i++)
+		rc = opt_given(args, ids[i].option) ? jobstore_id(cli, opt_str(args, ids[i].option), ids[i].to) : 0;
 	if (rc)
 		return rc;
-	rc = jobstore_open_existing(cli, args, &store);
-	if (!rc) {
-		int code = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
-						    : sl_jobs_list(store.client, &filter, print_job, &p, &err);
 
-		if (code && stop_requested())
-			rc = cli_interrupted(cli);
-		else if (code && !out_failed(&cli->out))
-			rc = jobstore_fail(cli, args, &err);
-		else if (p.n == filter.limit && !opt_flag(args, "json"))
-			cli_say(cli, SL_LOG_WARN, "there may be more: --cursor=%" PRIu64, p.last);
-	}
-	jobstore_close(&store);
-	return rc;
+	rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
+	if (rc)
+		return rc;
+	rc = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
+				      : sl_jobs_list(store.client, &filter, print_job, &p, &err);
+	if (rc && stop_requested())
+		return cli_interrupted(cli);
+	if (rc)
+		return out_failed(&cli->out) ? EXIT_OK : jobstore_fail(cli, args, &err);
+	if (p.n == filter.limit && !opt_flag(args, "json"))
+		cli_say(cli, SL_LOG_WARN, "there may be more: --cursor=%" PRIu64, p.last);
+	return EXIT_OK;
 }
 
 static const struct opt list_opts[] = {
@@ -161,7 +144,7 @@ const struct command cmd_jobs_list = {
 		"One line a job: id, chain, type, status, attempt (of one that runs, the one that runs), time of "
 		"creation and the last error.",
 	.example = "sluice jobs list --status failed --type mail",
-	.run = list_run,
+	.run = jobs_list_run,
 };
 
 /* ---- show ---- */
@@ -248,15 +231,18 @@ static void show_job(struct out *out, const struct sl_job *job)
 		out_printf(out, "%-14s%u\n", "waits for", job->blockers_open);
 }
 
-static int show(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id)
+static int jobs_show_run(struct cli *cli, const struct parsed *args)
 {
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct print p = {.cli = cli, .args = args};
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_job *job = NULL;
-	int json = opt_flag(args, "json");
-	int rc = sl_jobs_get(store->client, id, &job, &err);
+	bool json = opt_flag(args, "json");
+	int rc = jobstore_open_ids(cli, args, &store);
 
 	if (rc)
+		return rc;
+	if (sl_jobs_get(store.client, store.ids[0], &job, &err))
 		return jobstore_fail(cli, args, &err);
 	if (json) {
 		out_str(&cli->out, "{");
@@ -265,16 +251,11 @@ static int show(struct cli *cli, const struct parsed *args, struct jobstore *sto
 	} else {
 		show_job(&cli->out, job);
 	}
-	rc = sl_jobs_attempts(store->client, id, json ? print_attempt_json : print_attempt, &p, &err);
+	rc = sl_jobs_attempts(store.client, job->id, json ? print_attempt_json : print_attempt, &p, &err);
 	if (json)
 		out_str(&cli->out, "]}\n");
-	sl_jobs_free(store->client, job);
+	sl_job_release(store.client, job);
 	return rc ? jobstore_fail(cli, args, &err) : EXIT_OK;
-}
-
-static int show_run(struct cli *cli, const struct parsed *args)
-{
-	return jobstore_with_id(cli, args, show);
 }
 
 static const struct opt show_opts[] = {
@@ -290,13 +271,32 @@ const struct command cmd_jobs_show = {
 	.opts = show_opts,
 	.description = "Everything the store knows of one job, and how each of its attempts ended.",
 	.example = "sluice jobs show 42 --json",
-	.run = show_run,
+	.run = jobs_show_run,
 };
 
 /* ---- wait ---- */
 
-static int ended_code(struct cli *cli, const struct parsed *args, const struct sl_chain *chain)
+static int jobs_wait_run(struct cli *cli, const struct parsed *args)
 {
+	int64_t timeout_ms = opt_given(args, "timeout") ? opt_num(args, "timeout") : SL_UNLIMITED;
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
+	const struct sl_chain *chain;
+	struct waiting w;
+	int rc = jobstore_open_ids(cli, args, &store);
+
+	if (rc)
+		return rc;
+	rc = waiting_start(&w, cli, store.client, store.ids[0], timeout_ms);
+	if (rc)
+		return rc;
+	if (!waiting_until_signal(&w))
+		waiting_abandon(cli, cli_interrupted(cli));
+	waiting_join(&w);
+	if (w.rc)
+		return jobstore_fail(cli, args, &w.err);
+
+	/* It has ended: print it, and report a failure in the exit code. */
+	chain = w.chain;
 	if (opt_flag(args, "json")) {
 		out_str(&cli->out, "{");
 		jobstore_chain_fields(&cli->out, chain);
@@ -305,34 +305,13 @@ static int ended_code(struct cli *cli, const struct parsed *args, const struct s
 		jobstore_raw_json(&cli->out, chain->output);
 		out_str(&cli->out, "\n");
 	}
-	if (chain->status == SL_JOB_COMPLETED)
-		return EXIT_OK;
-	cli_say(cli, SL_LOG_ERROR, "chain %" PRIu64 " is %s%s%s", chain->id, sl_job_status_name(chain->status),
-		chain->error ? ": " : "", chain->error ? chain->error : "");
-	return EXIT_BAD_DATA;
-}
-
-static int wait_for(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id)
-{
-	int64_t timeout_ms = opt_given(args, "timeout") ? opt_num(args, "timeout") : SL_UNLIMITED;
-	struct waiting w;
-	int rc = waiting_start(&w, cli, store->client, id, timeout_ms);
-
-	if (rc)
-		return rc;
-	if (!waiting_until_signal(&w))
-		waiting_abandon(cli, cli_interrupted(cli));
-	waiting_join(&w);
-	if (w.rc)
-		return jobstore_fail(cli, args, &w.err);
-	rc = ended_code(cli, args, w.chain);
-	sl_jobs_free(store->client, w.chain);
+	if (chain->status != SL_JOB_COMPLETED) {
+		cli_say(cli, SL_LOG_ERROR, "chain %" PRIu64 " is %s%s%s", chain->id, sl_job_status_name(chain->status),
+			chain->error ? ": " : "", chain->error ? chain->error : "");
+		rc = EXIT_BAD_DATA;
+	}
+	sl_chain_release(store.client, w.chain);
 	return rc;
-}
-
-static int wait_run(struct cli *cli, const struct parsed *args)
-{
-	return jobstore_with_id(cli, args, wait_for);
 }
 
 static const struct opt wait_opts[] = {
@@ -356,5 +335,5 @@ const struct command cmd_jobs_wait = {
 		       "time ran "
 		       "out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
-	.run = wait_run,
+	.run = jobs_wait_run,
 };

@@ -76,26 +76,25 @@ static void print_stats(struct stats *s)
 		   int_at(s->totals, "failed"), int_at(s->totals, "cancelled"));
 }
 
-static int stats_run(struct cli *cli, const struct parsed *args)
+static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 {
 	struct stats s = {.cli = cli, .totals = json_object(), .types = json_object()};
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
-	int rc = jobstore_open_existing(cli, args, &store);
+	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
 	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
 		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));
-	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err))
+	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err)) {
 		rc = jobstore_fail(cli, args, &err);
-	else if (!rc && opt_flag(args, "json"))
+	} else if (!rc && opt_flag(args, "json")) {
 		out_json(&cli->out, json_pack("{s:O, s:O}", "totals", s.totals, "types", s.types));
-	else if (!rc)
-		print_stats(&s);
-	if (!rc && opt_flag(args, "json"))
 		out_str(&cli->out, "\n");
+	} else if (!rc) {
+		print_stats(&s);
+	}
 	json_decref(s.totals);
 	json_decref(s.types);
-	jobstore_close(&store);
 	return rc;
 }
 
@@ -114,5 +113,5 @@ const struct command cmd_jobs_stats = {
 		"With --json also how many are due or wait for another attempt, the oldest that has not ended, and "
 		"whether the type is paused.",
 	.example = "sluice jobs stats --json",
-	.run = stats_run,
+	.run = jobs_stats_run,
 };

@@ -18,7 +18,7 @@
 
 struct view {
 	struct cli *cli;
-	int terminal;
+	bool terminal;
 	int rows, used; /* of the terminal; rows 0: no bound */
 	int64_t now_ms;
 	struct sl_job_count runs[SL_JOB_STATUS_COUNT + 1]; /* of all 'sluice run' together, by status */
@@ -63,19 +63,6 @@ static int on_count(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-static int show_counts(struct view *v, struct jobstore *store, struct sl_err *err)
-{
-	int rc;
-
-	memset(v->runs, 0, sizeof(v->runs));
-	rc = sl_jobs_counts(store->client, on_count, v, err);
-	for (int i = 1; !rc && i <= SL_JOB_STATUS_COUNT; i++) {
-		v->runs[i].type = "run";
-		count_line(v, &v->runs[i]);
-	}
-	return rc;
-}
-
 static int job_line(const struct sl_job *job, void *ctx)
 {
 	struct view *v = ctx;
@@ -91,10 +78,16 @@ static int job_line(const struct sl_job *job, void *ctx)
 	return 0;
 }
 
-static int look(struct view *v, struct jobstore *store, struct sl_err *err)
+/* Draw the view once. */
+static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 {
-	struct sl_job_filter running = {.statuses = 1u << SL_JOB_RUNNING, .limit = 20, .without_data = 1};
-	struct sl_job_filter failed = {.statuses = 1u << SL_JOB_FAILED, .limit = 10, .without_data = 1};
+	const struct {
+		const char *title;
+		struct sl_job_filter filter;
+	} lists[] = {
+		{"RUNNING", {.statuses = 1u << SL_JOB_RUNNING, .limit = 20, .without_data = 1}},
+		{"FAILED", {.statuses = 1u << SL_JOB_FAILED, .limit = 10, .without_data = 1}},
+	};
 	struct winsize size;
 	char buf[160], at[TEXT_TIME_BYTES];
 	int rc;
@@ -102,37 +95,43 @@ static int look(struct view *v, struct jobstore *store, struct sl_err *err)
 	v->rows = v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
 	v->used = 0;
 	v->now_ms = sl__clock_real_ms();
+	memset(v->runs, 0, sizeof(v->runs));
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[H");
 	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s", text_time(at, v->now_ms));
 	line(v, buf);
 	line(v, "");
+	/* Counts by type; all 'sluice run' together come last. */
 	line(v, "TYPE                                     STATUS         COUNT  OLDEST");
-	rc = show_counts(v, store, err);
-	line(v, "");
-	line(v, "RUNNING");
-	rc = rc ? rc : sl_jobs_list(store->client, &running, job_line, v, err);
-	line(v, "");
-	line(v, "FAILED");
-	rc = rc ? rc : sl_jobs_list(store->client, &failed, job_line, v, err);
+	rc = sl_jobs_counts(store->client, on_count, v, err);
+	for (int i = 1; !rc && i <= SL_JOB_STATUS_COUNT; i++) {
+		v->runs[i].type = "run";
+		count_line(v, &v->runs[i]);
+	}
+	for (size_t i = 0; i < SL_COUNT(lists); i++) {
+		line(v, "");
+		line(v, lists[i].title);
+		if (!rc)
+			rc = sl_jobs_list(store->client, &lists[i].filter, job_line, v, err);
+	}
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[J");
 	return rc;
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 {
 	struct view v = {.cli = cli, .terminal = isatty(STDOUT_FILENO)};
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
 	struct sl_err err = SL_ERR_INIT;
-	struct jobstore store;
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	int64_t rounds = opt_num(args, "count");
-	int rc = jobstore_open_existing(cli, args, &store);
+	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
 	if (!rc && v.terminal)
 		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */
 	while (!rc && !stop_requested()) {
-		int code = look(&v, &store, &err);
+		int code = draw_jobs(&v, &store, &err);
 
 		if (code && !err.retryable)
 			rc = jobstore_fail(cli, args, &err);
@@ -144,11 +143,10 @@ static int run(struct cli *cli, const struct parsed *args)
 	}
 	if (v.terminal)
 		out_str(&cli->out, "\x1b[?7h\x1b[?25h");
-	jobstore_close(&store);
 	return rc;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt jobs_watch_opts[] = {
 	JOBSTORE_OPT_STORE,
 	{.name = "every",
 	 .kind = OPT_DURATION,
@@ -171,8 +169,8 @@ const struct command cmd_jobs_watch = {
 	.name = "jobs watch",
 	.operands = "",
 	.summary = "a live view of types, running and failed jobs",
-	.opts = opts_table,
+	.opts = jobs_watch_opts,
 	.description = "Drawn in place on a terminal, as plain lines elsewhere, until SIGINT or SIGTERM.",
 	.example = "sluice jobs watch --store postgres:///app",
-	.run = run,
+	.run = jobs_watch_run,
 };

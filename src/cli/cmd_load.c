@@ -311,7 +311,7 @@ static int open_load(struct load *l)
 	return sl_load_open(&l->handle, &opts, &err) ? opts_fail(l->cli, a, &err) : 0;
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int load_run(struct cli *cli, const struct parsed *args)
 {
 	struct load l = {.cli = cli, .args = args};
 	struct sl_err err = SL_ERR_INIT;
@@ -339,7 +339,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return code;
 }
 
-static const struct opt opts[] = {
+static const struct opt load_opts[] = {
 	{.name = "to",
 	 .letter = 't',
 	 .kind = OPT_STRING,
@@ -520,7 +520,7 @@ const struct command cmd_load = {
 	.operands = "FILE…",
 	.optional = 1,
 	.summary = "load CSV or JSON lines into a database, an endpoint or a file",
-	.opts = opts,
+	.opts = load_opts,
 	.description =
 		"Every record of the files, or of standard input without one or for -, becomes a row of the target. "
 		"CSV is "
@@ -554,5 +554,5 @@ const struct command cmd_load = {
 		"sluice load bars.csv --to sqlite:market.db --table bars --create\n"
 		"zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table trades "
 		"--on-conflict id --load-id trades-2024",
-	.run = run,
+	.run = load_run,
 };

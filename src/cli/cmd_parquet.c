@@ -44,7 +44,7 @@ static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, voi
 
 static void close_file(struct pq_file *f)
 {
-	sl_parquet_reader_free(f->reader);
+	sl_parquet_reader_close(f->reader);
 	if (f->fd >= 0)
 		(void)close(f->fd);
 }
@@ -165,7 +165,7 @@ static int cat_group(struct cat *c, size_t group)
 	return EXIT_OK;
 }
 
-static int cat_run(struct cli *cli, const struct parsed *args)
+static int parquet_cat_run(struct cli *cli, const struct parsed *args)
 {
 	struct cat c = {.skip = (uint64_t)opt_num(args, "skip"),
 			.left = opt_given(args, "limit") ? (uint64_t)opt_num(args, "limit") : UINT64_MAX};
@@ -214,7 +214,7 @@ const struct command cmd_parquet_cat = {
 		"RFC 3339; bytes are \"\\x\" and hexadecimal digits; NaN and the infinities are strings. Every page's "
 		"CRC is checked; a damaged page ends with status 65, after the row groups before it.",
 	.example = "sluice parquet cat --limit 10 part.parquet\nsluice parquet cat -c id,fee part.parquet | jq .fee",
-	.run = cat_run,
+	.run = parquet_cat_run,
 };
 
 /* ---- schema ---- */
@@ -245,7 +245,7 @@ static void print_name(struct out *out, const char *name)
 	out_printf(out, "%-24s", line);
 }
 
-static int schema_run(struct cli *cli, const struct parsed *args)
+static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 {
 	struct pq_file f;
 	char type[64];
@@ -278,7 +278,7 @@ const struct command cmd_parquet_schema = {
 	.opts = schema_opts,
 	.description = "Prints one line a column: name, type, and whether it may be NULL.",
 	.example = "sluice parquet schema part.parquet",
-	.run = schema_run,
+	.run = parquet_schema_run,
 };
 
 /* ---- stat ---- */
@@ -413,7 +413,7 @@ static void print_stat(const struct pq_file *f)
 		print_column(f, c);
 }
 
-static int stat_run(struct cli *cli, const struct parsed *args)
+static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct pq_file f;
@@ -450,5 +450,5 @@ const struct command cmd_parquet_stat = {
 		"before compression, NULLs and encodings. With --json also places, bounds and key/value metadata, "
 		"row group by row group.",
 	.example = "sluice parquet stat part.parquet\nsluice parquet stat --check --json part.parquet | jq .rows",
-	.run = stat_run,
+	.run = parquet_stat_run,
 };

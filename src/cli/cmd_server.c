@@ -3,17 +3,18 @@
 #include "commands.h"
 #include "serving.h"
 
-static int run(struct cli *cli, const struct parsed *args)
+static int server_run(struct cli *cli, const struct parsed *args)
 {
 	struct serving s = {.cli = cli, .args = args};
 	int code = serving_configure(cli, args, &s.config);
 
-	code = code ? code : serving_run(&s);
+	if (!code)
+		code = serving_run(&s);
 	srv_config_fini(&s.config);
 	return code;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt server_opts[] = {
 	SERVING_OPTS_OWN SRV_SETTINGS_SHARED(SERVING_OPT){.name = NULL},
 };
 
@@ -21,11 +22,11 @@ const struct command cmd_server = {
 	.name = "server",
 	.operands = "",
 	.summary = "serve the API, the log's receiver and the dashboard on a store",
-	.opts = opts_table,
+	.opts = server_opts,
 	.description =
 		"Prints the address and serves until SIGTERM or SIGINT, which drain: nothing more is taken in, what is "
 		"open may finish. Any number of servers may share one PostgreSQL. SIGHUP reads tokens and certificates "
 		"again.",
 	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070",
-	.run = run,
+	.run = server_run,
 };

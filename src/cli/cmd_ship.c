@@ -165,7 +165,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 	return stats.refused ? EXIT_BAD_DATA : EXIT_OK;
 }
 
-static int run(struct cli *cli, const struct parsed *args)
+static int ship_run(struct cli *cli, const struct parsed *args)
 {
 	static const char *const input[] = {"-"};
 	struct ship s = {.cli = cli, .args = args};
@@ -200,7 +200,7 @@ static int run(struct cli *cli, const struct parsed *args)
 static const char *const formats[] = {"lines", "jsonl", NULL};
 static const char *const bodies[] = {"jsonl", "array", "cloudevents", NULL};
 
-static const struct opt opts[] = {
+static const struct opt ship_opts[] = {
 	{.name = "follow",
 	 .letter = 'f',
 	 .kind = OPT_FLAG,
@@ -289,7 +289,7 @@ const struct command cmd_ship = {
 	.operands = "FILE…",
 	.optional = 1,
 	.summary = "ship lines of files or of a pipe to a server or a sink, each exactly once",
-	.opts = opts,
+	.opts = ship_opts,
 	.description =
 		"Every line of the files (or of standard input, without FILE or for -) is on disk in a log before it "
 		"counts as read, and is delivered from there for as long as it takes. The log also has the position in "
@@ -304,5 +304,5 @@ const struct command cmd_ship = {
 		"partial. Bytes are kept as they are.",
 	.example = "sluice ship --follow /var/log/app.log --to http://127.0.0.1:7070\n"
 		   "journalctl -f -o json | sluice ship --input jsonl --to sqlite:logs.db --create",
-	.run = run,
+	.run = ship_run,
 };

@@ -22,55 +22,6 @@ struct beside {
 	struct sl_env env;
 };
 
-static int has_type(const struct srv_config *config, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (size_t i = 0; i < config->jobs_types.n; i++) {
-		const char *text = config->jobs_types.items[i];
-
-		if (strncmp(text, name, n) == 0 && (text[n] == '\0' || text[n] == '='))
-			return 1;
-	}
-	return 0;
-}
-
-static int read_handlers(struct serving *s, struct beside *b)
-{
-	const struct srv_config *c = &s->config;
-	int rc = 0;
-
-	b->handlers = (struct handlers){.cli = s->cli,
-					.env = &b->env,
-					.shell = (int)c->jobs_shell,
-					.command_from_input = (int)c->jobs_command_from_input};
-	for (size_t i = 0; !rc && i < c->jobs_types.n; i++)
-		rc = handlers_add(&b->handlers, c->jobs_types.items[i]);
-	if (!rc && c->jobs_command_from_input && !has_type(c, DETACHED_TYPE))
-		rc = handlers_add(&b->handlers, DETACHED_TYPE);
-	return rc;
-}
-
-static int open_log(struct serving *s, struct beside *b)
-{
-	const struct srv_config *c = &s->config;
-	const struct srv_places *places = srv_server_places(s->server);
-	struct workerlog_opts opts = {.wal_dir = places->wal_dir,
-				      .archive_dir = places->archive_dir,
-				      .retention_days = c->wal_retention_days};
-
-	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only &&
-	    srv_server_core(s->server)->ingest)
-		opts.server = srv_server_url(s->server);
-	opts.wal = (struct sl_wal_opts){SL_WAL_OPTS_INIT,
-					.flush_interval_ms = c->wal_flush_interval_ms,
-					.linger_ms = c->wal_linger_ms,
-					.segment_bytes = c->wal_segment_bytes,
-					.max_pending_bytes = c->wal_max_pending_bytes,
-					.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF};
-	return workerlog_open(s->cli, &b->env, &b->store, &opts, &b->log);
-}
-
 /* The worker is of use when its last call to the store was answered and its event log accepts records. */
 static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 {
@@ -88,9 +39,21 @@ static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 	return SRV_NOT_READY;
 }
 
-static int start_worker(struct serving *s, struct beside *b)
+/* The worker next to the server, when requests are answered. */
+static int start_worker(struct serving *s, void *ctx)
 {
+	const struct srv_core *core = srv_server_core(s->server);
+	const struct srv_places *places = srv_server_places(s->server);
 	const struct srv_config *c = &s->config;
+	struct beside *b = ctx;
+	struct workerlog_opts log = {
+		.wal_dir = places->wal_dir,
+		.archive_dir = places->archive_dir,
+		.retention_days = c->wal_retention_days,
+		.wal = {SL_WAL_OPTS_INIT, .flush_interval_ms = c->wal_flush_interval_ms, .linger_ms = c->wal_linger_ms,
+			.segment_bytes = c->wal_segment_bytes, .max_pending_bytes = c->wal_max_pending_bytes,
+			.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF},
+	};
 	struct handlers_opts opts = {
 		.slots = c->jobs_slots,
 		.lease_ms = c->jobs_lease_ms,
@@ -106,28 +69,43 @@ static int start_worker(struct serving *s, struct beside *b)
 		.run_as = c->jobs_run_as,
 	};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
+	bool has_detached = false;
+	int rc = 0;
 
+	b->env = *core->env;
+	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
+
+	/* The types of the settings, and the one of 'sluice run --detach' where jobs may name their command. */
+	b->handlers = (struct handlers){
+		.cli = s->cli,
+		.env = &b->env,
+		.shell = c->jobs_shell,
+		.command_from_input = c->jobs_command_from_input,
+	};
+	for (size_t i = 0; !rc && i < c->jobs_types.n; i++) {
+		const char *text = c->jobs_types.items[i];
+		size_t n = strlen(DETACHED_TYPE);
+
+		has_detached |= strncmp(text, DETACHED_TYPE, n) == 0 && (text[n] == '\0' || text[n] == '=');
+		rc = handlers_add(&b->handlers, text);
+	}
+	if (!rc && c->jobs_command_from_input && !has_detached)
+		rc = handlers_add(&b->handlers, DETACHED_TYPE);
+	if (rc)
+		return rc;
+
+	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only && core->ingest)
+		log.server = srv_server_url(s->server);
+	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
+	if (rc || b->handlers.n == 0)
+		return rc; /* without a type there is nothing to run */
+	rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
 	if (!rc && srv_health_add_check(srv_server_health(s->server), "worker", check_worker, b, &err))
 		rc = cli_fail(s->cli, &err, NULL);
 	return rc;
 }
 
-static int start(struct serving *s, void *ctx)
-{
-	const struct srv_core *core = srv_server_core(s->server);
-	struct beside *b = ctx;
-	int rc;
-
-	b->env = *core->env;
-	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
-	rc = read_handlers(s, b);
-	rc = rc ? rc : open_log(s, b);
-	/* Without a type there is nothing to run. */
-	return rc || b->handlers.n == 0 ? rc : start_worker(s, b);
-}
-
-static int stop(struct serving *s, int64_t deadline_ms, void *ctx)
+static int stop_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 {
 	struct beside *b = ctx;
 
@@ -136,7 +114,7 @@ static int stop(struct serving *s, int64_t deadline_ms, void *ctx)
 }
 
 /* The server takes nothing more; what is left in the log goes into the store after it. */
-static int finish(struct serving *s, int64_t deadline_ms, void *ctx)
+static int finish_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 {
 	struct beside *b = ctx;
 	int rc = b->log.cli ? workerlog_send_to_store(&b->log) : EXIT_OK, code;
@@ -147,9 +125,9 @@ static int finish(struct serving *s, int64_t deadline_ms, void *ctx)
 	return rc ? rc : code;
 }
 
-static const struct serving_beside worker = {.start = start, .stop = stop, .finish = finish};
+static const struct serving_beside worker = {.start = start_worker, .stop = stop_worker, .finish = finish_worker};
 
-static int run(struct cli *cli, const struct parsed *args)
+static int up_run(struct cli *cli, const struct parsed *args)
 {
 	struct beside b = {.handlers = {.n = 0}};
 	struct serving s = {.cli = cli, .args = args, .beside = &worker, .beside_ctx = &b};
@@ -157,12 +135,13 @@ static int run(struct cli *cli, const struct parsed *args)
 
 	handlerenv_hide();
 	code = serving_configure(cli, args, &s.config);
-	code = code ? code : serving_run(&s);
+	if (!code)
+		code = serving_run(&s);
 	srv_config_fini(&s.config);
 	return code;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt up_opts[] = {
 	SERVING_OPTS_OWN SRV_SETTINGS_SHARED(SERVING_OPT) SRV_SETTINGS_UP(SERVING_OPT){.name = NULL},
 };
 
@@ -170,7 +149,7 @@ const struct command cmd_up = {
 	.name = "up",
 	.operands = "",
 	.summary = "start server, dashboard and a worker on an embedded store",
-	.opts = opts_table,
+	.opts = up_opts,
 	.description =
 		"Prints the address to open in a browser once it answers there, and serves until SIGTERM or SIGINT. "
 		"The worker runs the commands that --type names and, with --command-from-input, what 'sluice run "
@@ -180,5 +159,5 @@ const struct command cmd_up = {
 		"SIGHUP reads tokens, certificates and the log level again.",
 	.example = "sluice up\n"
 		   "sluice up --data ./here --listen 127.0.0.1:8080 --type mail='./send-mail --fast' --slots 8",
-	.run = run,
+	.run = up_run,
 };

@@ -68,7 +68,7 @@ static int settle_oldest(struct append *a, int64_t timeout_ms)
 	return 1;
 }
 
-static void show(struct append *a)
+static void show_settled(struct append *a)
 {
 	(void)out_flush(&a->cli->out);
 	a->unshown = 0;
@@ -79,36 +79,22 @@ static void settle_all(struct append *a)
 {
 	while (a->count > 0)
 		(void)settle_oldest(a, SL_UNLIMITED);
-	show(a);
+	show_settled(a);
 }
 
-/* Wait for one, take what came with it in the same flush, and show it. */
-static void settle_some(struct append *a)
-{
-	int more = settle_oldest(a, SL_UNLIMITED);
-
-	while (more && a->count > 0)
-		more = settle_oldest(a, 0);
-	show(a);
-}
-
-/* Before a record is handed over: make room in the window, and hear of a failure that came meanwhile. */
-static void settle_before(struct append *a)
-{
-	if (a->count == a->window)
-		settle_some(a);
-	else if (a->count > 0)
-		(void)settle_oldest(a, 0);
-	if (a->unshown >= a->window)
-		show(a);
-}
-
-static void submit(struct append *a, const struct input_record *record)
+static void submit_record(struct append *a, const struct input_record *record)
 {
 	struct in_flight *f;
 	struct sl_err err = SL_ERR_INIT;
+	bool full = a->count == a->window;
+	int more = a->count > 0 ? settle_oldest(a, full ? SL_UNLIMITED : 0) : 0;
 
-	settle_before(a);
+	/* Make room in the window: wait for one, and settle what came with it in the same flush. Otherwise only learn
+	 * of a failure that came meanwhile. */
+	while (full && more && a->count > 0)
+		more = settle_oldest(a, 0);
+	if (full || a->unshown >= a->window)
+		show_settled(a);
 	if (a->failed)
 		return; /* it stays unsubmitted, like all after it */
 	f = &a->ring[(a->first + a->count) % a->window];
@@ -124,91 +110,73 @@ static void submit(struct append *a, const struct input_record *record)
 	}
 }
 
-/* More bytes. A writer that waits for answers before its next line gets them first. */
-static int read_more(struct append *a)
-{
-	if (!input_ready(&a->in)) {
-		settle_all(a);
-		input_wait(&a->in, stop_fd());
-		if (stop_requested())
-			return 0;
-	}
-	return input_fill(&a->in, &a->err);
-}
-
-/* Until the input ends or something fails. Returns 1 when the input ended. */
-static int append_all(struct append *a)
+/* Until the input ends or something fails. Returns true when the input ended. */
+static bool append_all(struct append *a)
 {
 	struct input_record record;
 
 	while (!stop_requested() && !a->failed && !out_failed(&a->cli->out)) {
 		switch (input_next(&a->in, &record, &a->err)) {
 		case INPUT_RECORD:
-			submit(a, &record);
+			submit_record(a, &record);
 			break;
 		case INPUT_NEED:
-			if (read_more(a))
-				return 0;
+			/* A writer that waits for answers before its next line gets them first. */
+			if (!input_ready(&a->in)) {
+				settle_all(a);
+				input_wait(&a->in, stop_fd());
+			}
+			if (!stop_requested() && input_fill(&a->in, &a->err))
+				return false;
 			break;
 		case INPUT_END:
-			return 1;
+			return true;
 		case INPUT_FAILED:
-			return 0;
+			return false;
 		}
 	}
-	return 0;
+	return false;
 }
 
-static int report_failed(struct append *a, const char *path)
+/* Report what is not in the log. The exit code. */
+static int report_append(struct append *a, bool at_end, const char *path)
 {
 	const char *what = a->in.frames ? "frame" : "line";
 	char count[TEXT_COUNT_BYTES];
-
-	cli_say(a->cli, SL_LOG_ERROR, "%s: %s; %s %s in the log, %s %" PRIu64 " and what follows is not", path,
-		a->err.msg, text_count(count, a->durable, "record"), a->durable == 1 ? "is" : "are", what,
-		a->failed_number);
-	if (a->strays)
-		cli_say(a->cli, SL_LOG_ERROR,
-			"%s: but %s after it reached the log all the same, with sequences that were not printed", path,
-			text_count(count, a->strays, "record"));
-	return sl_err_exit_code(a->err.code);
-}
-
-/* Bytes that were read and will not be appended: the beginning of a line, or whole lines after a full window. */
-static void report_interrupted(struct append *a, const char *path)
-{
-	char records[TEXT_COUNT_BYTES], bytes[TEXT_COUNT_BYTES];
 	struct sl_err ignored = SL_ERR_INIT;
 	struct input_record record;
 	uint64_t left = a->in.end - a->in.start;
-	int whole = left && input_next(&a->in, &record, &ignored) == INPUT_RECORD;
 
-	cli_say(a->cli, SL_LOG_ERROR, "interrupted; %s appended to %s", text_count(records, a->durable, "record"),
-		path);
-	if (left && whole)
-		cli_say(a->cli, SL_LOG_ERROR, "%s that had been read not appended, from %s %" PRIu64 " on",
-			text_count(bytes, left, "byte"), a->in.frames ? "frame" : "line", record.number);
-	else if (left)
-		cli_say(a->cli, SL_LOG_ERROR, "%s %s not appended", text_count(bytes, left, "byte"),
-			a->in.frames ? "of an unfinished frame" : "without a newline");
-}
-
-static int report(struct append *a, int at_end, const char *path)
-{
-	char count[TEXT_COUNT_BYTES];
-
-	if (a->failed)
-		return report_failed(a, path);
-	if (a->err.code) {
-		cli_say(a->cli, SL_LOG_ERROR, "%s; before it %s appended to %s", a->err.msg,
-			text_count(count, a->durable, "record"), path);
+	text_count(count, a->durable, "record");
+	if (a->failed) {
+		cli_say(a->cli, SL_LOG_ERROR, "%s: %s; %s %s in the log, %s %" PRIu64 " and what follows is not", path,
+			a->err.msg, count, a->durable == 1 ? "is" : "are", what, a->failed_number);
+		if (a->strays)
+			cli_say(a->cli, SL_LOG_ERROR,
+				"%s: but %s after it reached the log all the same, with sequences that were not "
+				"printed",
+				path, text_count(count, a->strays, "record"));
 		return sl_err_exit_code(a->err.code);
 	}
-	if (!at_end && stop_requested()) {
-		report_interrupted(a, path);
-		return EXIT_INTERRUPTED;
+	if (a->err.code) {
+		cli_say(a->cli, SL_LOG_ERROR, "%s; before it %s appended to %s", a->err.msg, count, path);
+		return sl_err_exit_code(a->err.code);
 	}
-	return EXIT_OK;
+	if (at_end || !stop_requested())
+		return EXIT_OK;
+
+	/* Bytes that were read and will not be appended: the beginning of a line, or whole lines after a full window. */
+	cli_say(a->cli, SL_LOG_ERROR, "interrupted; %s appended to %s", count, path);
+	if (!left)
+		return EXIT_INTERRUPTED;
+	text_count(count, left, "byte");
+	if (input_next(&a->in, &record, &ignored) == INPUT_RECORD)
+		cli_say(a->cli, SL_LOG_ERROR, "%s that had been read not appended, from %s %" PRIu64 " on", count, what,
+			record.number);
+	else
+		cli_say(a->cli, SL_LOG_ERROR, "%s %s not appended", count,
+			a->in.frames ? "of an unfinished frame" : "without a newline");
+	return EXIT_INTERRUPTED;
 }
 
 static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
@@ -219,8 +187,10 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	int64_t started_ms = sl__clock_ms();
 	int rc = walfile_split(cli, args->operands[0], &file);
 
-	rc = rc ? rc : walfile_check_folder(cli, file.dir);
-	rc = rc ? rc : walfile_check(cli, args->operands[0]);
+	if (!rc)
+		rc = walfile_check_folder(cli, file.dir);
+	if (!rc)
+		rc = walfile_check(cli, args->operands[0]);
 	if (rc)
 		return rc;
 	opts.wal_dir = file.dir;
@@ -232,34 +202,13 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
 }
 
-static uint64_t size_of_input(void)
-{
-	struct stat st;
-
-	return fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-}
-
-/* Work with an open log. Closes it. */
-static int append_to(struct append *a, const char *path)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int at_end, rc, closed;
-
-	progress_start(&a->progress, a->cli, 1);
-	a->input_bytes = size_of_input();
-	at_end = append_all(a);
-	settle_all(a);
-	progress_end(&a->progress);
-	rc = report(a, at_end, path);
-	closed = sl_wal_close(a->wal, &err);
-	if (closed && !a->failed)
-		rc = cli_fail(a->cli, &err, path);
-	return rc;
-}
-
-static int run(struct cli *cli, const struct parsed *args)
+static int wal_append_run(struct cli *cli, const struct parsed *args)
 {
 	struct append a = {.cli = cli, .window = (size_t)opt_num(args, "window")};
+	const char *path = args->operands[0];
+	struct sl_err err = SL_ERR_INIT;
+	struct stat st;
+	bool at_end;
 	int rc = open_log(cli, args, &a.wal);
 
 	if (rc)
@@ -267,17 +216,24 @@ static int run(struct cli *cli, const struct parsed *args)
 	a.ring = calloc(a.window, sizeof(*a.ring));
 	if (!a.ring) {
 		(void)sl_wal_close(a.wal, NULL);
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
+		return cli_no_memory(cli);
 	}
 	input_init(&a.in, STDIN_FILENO, opt_flag(args, "frames"), SL_WAL_MAX_PAYLOAD);
-	rc = append_to(&a, args->operands[0]);
+	progress_start(&a.progress, cli, true);
+	if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode))
+		a.input_bytes = (uint64_t)st.st_size;
+	at_end = append_all(&a);
+	settle_all(&a);
+	progress_end(&a.progress);
+	rc = report_append(&a, at_end, path);
+	if (sl_wal_close(a.wal, &err) && !a.failed)
+		rc = cli_fail(cli, &err, path);
 	input_fini(&a.in);
 	free(a.ring);
 	return rc;
 }
 
-static const struct opt opts[] = {
+static const struct opt wal_append_opts[] = {
 	{.name = "frames",
 	 .kind = OPT_FLAG,
 	 .help = "Records are frames, a 4-byte little-endian length and that many bytes, instead of lines"},
@@ -306,7 +262,7 @@ const struct command cmd_wal_append = {
 	.name = "wal append",
 	.operands = "FILE",
 	.summary = "append each line of standard input as one record",
-	.opts = opts,
+	.opts = wal_append_opts,
 	.description =
 		"Each line of standard input, without its newline, becomes one record of the log FILE, which is "
 		"created or "
@@ -321,5 +277,5 @@ const struct command cmd_wal_append = {
 		"a new log is encrypted.",
 	.example = "printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\nsluice wal append --window=1024 ./demo.wal < "
 		   "events.jsonl > sequences",
-	.run = run,
+	.run = wal_append_run,
 };

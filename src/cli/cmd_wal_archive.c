@@ -16,14 +16,6 @@ struct archive {
 	struct names segments, before, after;
 };
 
-static int is_own(const struct archive *a, const char *archive_name)
-{
-	char segment[NAME_MAX + 1];
-
-	snprintf(segment, sizeof(segment), "%.*s", (int)strlen(archive_name) - 4, archive_name);
-	return names_have(&a->segments, segment);
-}
-
 /* Print what this run made. When it only finished the work of an earlier one, the archives were there before: then the
  * ones with the names of the log's files are meant. */
 static void print_archives(struct cli *cli, const struct archive *a, const char *dir)
@@ -34,68 +26,59 @@ static void print_archives(struct cli *cli, const struct archive *a, const char 
 		made += !names_have(&a->before, a->after.names[i]);
 	for (size_t i = 0; i < a->after.n; i++) {
 		const char *name = a->after.names[i];
-		int slash = dir[strlen(dir) - 1] == '/';
+		char segment[NAME_MAX + 1];
 
-		if (!names_have(&a->before, name) || (made < a->segments.n && is_own(a, name)))
-			out_printf(&cli->out, "%s%s%s\n", dir, slash ? "" : "/", name);
+		snprintf(segment, sizeof(segment), "%.*s", (int)strlen(name) - 4, name);
+		if (!names_have(&a->before, name) || (made < a->segments.n && names_have(&a->segments, segment)))
+			out_printf(&cli->out, "%s%s%s\n", dir, dir[strlen(dir) - 1] == '/' ? "" : "/", name);
 	}
 }
 
-static int archive_locked(struct cli *cli, const struct parsed *args, const char *dir)
+static int wal_archive_run(struct cli *cli, const struct parsed *args)
 {
+	struct sl_wal_scan_opts seals = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env,
+					 .key_file = opt_str(args, "key-file")};
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_wal_opts opts = walfile_opts(cli, args);
-	struct sl_err err = SL_ERR_INIT;
-	const char *path = args->operands[0];
+	struct archive a = {{0}, {0}, {0}};
+	const char *path = args->operands[0], *dir = opt_str(args, "to");
 	int64_t started_ms = sl__clock_ms();
+	struct sl_err err = SL_ERR_INIT;
+	struct walfile file;
 	struct stat st;
-	int rc;
+	int rc = walfile_split(cli, path, &file);
+
+	if (!rc)
+		rc = walfile_check(cli, path);
+	if (!rc)
+		rc = walfile_check_folder(cli, dir);
+	if (rc)
+		return rc;
+	/* With a key: every payload opens with it. An archive that cannot be opened is useless, and the log would be
+	 * removed. */
+	if (seals.key_file && sl_wal_scan(path, &seals, &stats, &err))
+		return cli_fail(cli, &err, path);
 
 	opts.archive_level = (int32_t)opt_num(args, "level");
-	do
-		rc = sl_wal_archive_path(path, dir, opt_flag(args, "include-pending"), &opts, &err);
-	while (rc && walfile_lock_again(args, rc, started_ms));
-	if (!rc)
-		return EXIT_OK;
+	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))
+		rc = SL_ENOMEM;
+	else
+		do
+			rc = sl_wal_archive_path(path, dir, opt_flag(args, "include-pending"), &opts, &err);
+		while (rc && walfile_lock_again(args, rc, started_ms));
 	if (rc == SL_EPENDING) {
 		cli_say(cli, SL_LOG_ERROR,
 			"%s: records are still pending; deliver them, or archive them with --include-pending", path);
-		return sl_err_exit_code(rc);
-	}
-	if (rc == SL_EACCES && stat(dir, &st))
-		err.code = SL_ECREATE; /* it is DIR that could not be made */
-	return cli_fail(cli, &err, path);
-}
-
-/* With a key: every payload opens with it. An archive that cannot be opened is useless, and the log would be
- * removed. */
-static int check_seals(struct cli *cli, const struct parsed *args)
-{
-	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env, .key_file = opt_str(args, "key-file")};
-	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-	struct sl_err err = SL_ERR_INIT;
-
-	if (!opts.key_file || !sl_wal_scan(args->operands[0], &opts, &stats, &err))
-		return 0;
-	return cli_fail(cli, &err, args->operands[0]);
-}
-
-static int archive_run(struct cli *cli, const struct parsed *args)
-{
-	struct archive a = {{0}, {0}, {0}};
-	struct walfile file;
-	const char *dir = opt_str(args, "to");
-	int rc = walfile_split(cli, args->operands[0], &file);
-
-	rc = rc ? rc : walfile_check(cli, args->operands[0]);
-	rc = rc ? rc : walfile_check_folder(cli, dir);
-	rc = rc ? rc : check_seals(cli, args);
-	if (rc)
-		return rc;
-	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))
-		rc = sl_err_exit_code(SL_ENOMEM);
-	rc = rc ? rc : archive_locked(cli, args, dir);
-	if (!rc && names_list(&a.after, dir, file.id, 1) == 0)
+		rc = sl_err_exit_code(rc);
+	} else if (rc) {
+		if (rc == SL_EACCES && stat(dir, &st))
+			err.code = SL_ECREATE; /* it is DIR that could not be made */
+		if (!err.code)
+			err.code = rc;
+		rc = cli_fail(cli, &err, path);
+	} else if (names_list(&a.after, dir, file.id, 1) == 0) {
 		print_archives(cli, &a, dir);
+	}
 	names_free(&a.segments);
 	names_free(&a.before);
 	names_free(&a.after);
@@ -139,7 +122,7 @@ const struct command cmd_wal_archive = {
 		       "Encrypted payloads stay sealed; with --key-file it is checked first that they open (status 78 "
 		       "otherwise).",
 	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
-	.run = archive_run,
+	.run = wal_archive_run,
 };
 
 struct cleanup {
@@ -170,7 +153,7 @@ static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
 	return c->stopped ? SL_ECANCELLED : 0;
 }
 
-static int cleanup_run(struct cli *cli, const struct parsed *args)
+static int wal_cleanup_run(struct cli *cli, const struct parsed *args)
 {
 	struct cleanup c = {.cli = cli, .json = opt_flag(args, "json")};
 	struct sl_err err = SL_ERR_INIT;
@@ -217,5 +200,5 @@ const struct command cmd_wal_cleanup = {
 		"archives and what recoveries quarantined (.torn-*, .damaged-*, .old-*) go by the time of the file. "
 		"Other files are left alone. A folder that is not there is empty.",
 	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
-	.run = cleanup_run,
+	.run = wal_cleanup_run,
 };

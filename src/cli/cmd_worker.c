@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAIN_LOOK_MS 250
+#define DRAIN_POLL_MS 250
 #define PASS_ENV_MAX 256
-#define PAUSED_LOOK_MS 2000
+#define PAUSED_POLL_MS 2000
 #define PAUSED_MAX 512
 
 struct service {
@@ -26,54 +26,7 @@ struct service {
 	struct jobstore store;
 	struct workerlog log;
 	struct handlers handlers;
-	const char *pass_env[PASS_ENV_MAX];
 };
-
-static int read_handlers(struct service *s)
-{
-	const char *text;
-	int rc = 0;
-
-	s->handlers = (struct handlers){.cli = s->cli,
-					.env = &s->cli->env,
-					.shell = opt_flag(s->args, "shell"),
-					.command_from_input = opt_flag(s->args, "command-from-input")};
-	for (int i = 0; !rc && (text = opt_all(s->args, "type", i)) != NULL; i++)
-		rc = handlers_add(&s->handlers, text);
-	return rc;
-}
-
-static int open_log(struct service *s)
-{
-	struct workerlog_opts opts;
-	int rc = workerlog_read_opts(s->cli, s->args, &opts);
-
-	return rc ? rc : workerlog_open(s->cli, NULL, &s->store, &opts, &s->log);
-}
-
-static int start(struct service *s)
-{
-	const struct parsed *args = s->args;
-	struct handlers_opts opts = {
-		.worker_id = opt_str(args, "id"),
-		.slots = opt_num(args, "slots"),
-		.lease_ms = opt_num(args, "lease"),
-		.timeout_ms = opt_num(args, "timeout"),
-		.max_attempts = opt_num(args, "max-attempts"),
-		.initial_delay_ms = opt_num(args, "retry-delay"),
-		.max_delay_ms = opt_num(args, "retry-max-delay"),
-		.poll_interval_ms = opt_num(args, "poll"),
-		.kill_grace_ms = opt_num(args, "kill-grace"),
-		.pass_env = s->pass_env,
-		.run_as = opt_str(args, "run-as"),
-	};
-	const char *name;
-
-	while (opts.n_pass_env < PASS_ENV_MAX && (name = opt_all(args, "pass-env", (int)opts.n_pass_env)) != NULL)
-		s->pass_env[opts.n_pass_env++] = name;
-
-	return handlers_start(&s->handlers, &opts, &s->store, &s->log);
-}
 
 /* ---- draining ---- */
 
@@ -99,48 +52,43 @@ static int note_paused(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-/* Jobs of a paused type are left to do, and no worker does them: report it, once for each change. */
-static void report_paused(struct drain *d)
+/* Jobs are left. 0 to wait on, or an exit code. */
+static int check_drain(struct drain *d)
 {
 	struct sl_worker_stats st = {.struct_size = sizeof(st)};
+	struct cli *cli = d->s->cli;
 	struct sl_err err = SL_ERR_INIT;
 	int64_t now = sl__clock_ms();
 
+	/* An event log that stays unusable ends a drain: nothing would be claimed any more. */
+	if (!sl_worker_log_error(d->s->handlers.worker, &err))
+		d->log_failed_ms = 0;
+	else if (!d->log_failed_ms)
+		d->log_failed_ms = now;
+	if (d->log_failed_ms && now - d->log_failed_ms >= opt_num(d->s->args, "flush-timeout")) {
+		cli_say(cli, SL_LOG_ERROR, "jobs are left: the event log does not accept records: %s", err.msg);
+		return sl_err_exit_code(err.code);
+	}
+
+	/* Jobs of a paused type are left to do, and no worker does them: report it, once for each change. */
 	sl_worker_get_stats(d->s->handlers.worker, &st);
-	if (st.busy || (d->asked_ms && now - d->asked_ms < PAUSED_LOOK_MS))
-		return;
+	if (st.busy || (d->asked_ms && now - d->asked_ms < PAUSED_POLL_MS))
+		return 0;
 	d->asked_ms = now;
 	d->now[0] = '\0';
 	if (sl_jobs_counts(d->s->store.client, note_paused, d, &err) || strcmp(d->now, d->paused) == 0)
-		return;
+		return 0;
 	if (d->now[0])
-		cli_say(d->s->cli, SL_LOG_WARN,
+		cli_say(cli, SL_LOG_WARN,
 			"waiting: jobs are left of types that are paused: %s; continue with: "
 			"sluice jobs resume TYPE",
 			d->now);
 	memcpy(d->paused, d->now, sizeof(d->paused));
+	return 0;
 }
 
-/* An event log that stays unusable ends a drain: nothing would be claimed any more. 0, or an exit code. */
-static int check_log(struct drain *d)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int64_t now = sl__clock_ms();
-
-	if (!sl_worker_log_error(d->s->handlers.worker, &err)) {
-		d->log_failed_ms = 0;
-		return 0;
-	}
-	if (!d->log_failed_ms)
-		d->log_failed_ms = now;
-	if (now - d->log_failed_ms < opt_num(d->s->args, "flush-timeout"))
-		return 0;
-	cli_say(d->s->cli, SL_LOG_ERROR, "jobs are left: the event log does not accept records: %s", err.msg);
-	return sl_err_exit_code(err.code);
-}
-
-/* Until nothing is left to do. A store that is unavailable for a while does not end it: the worker connects again. */
-static int drain(struct service *s)
+/* Until nothing is left to do. A store that is unavailable for a while does not end it: the worker reconnects. */
+static int drain_jobs(struct service *s)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
 	struct sl_err err = SL_ERR_INIT;
@@ -148,86 +96,105 @@ static int drain(struct service *s)
 	int rc = SL_ETIMEDOUT, code = 0;
 
 	while (rc && !code && !stop_requested()) {
-		rc = sl_worker_drain(s->handlers.worker, DRAIN_LOOK_MS, &err);
-		if (rc == SL_ETIMEDOUT) {
-			code = check_log(&d);
-			report_paused(&d);
-		} else if (rc && !err.retryable) {
+		rc = sl_worker_drain(s->handlers.worker, DRAIN_POLL_MS, &err);
+		if (rc == SL_ETIMEDOUT)
+			code = check_drain(&d);
+		else if (rc && !err.retryable)
 			code = jobstore_fail(s->cli, s->args, &err);
-		} else if (rc) {
-			(void)poll(&stop, 1, DRAIN_LOOK_MS);
-		}
+		else if (rc)
+			(void)poll(&stop, 1, DRAIN_POLL_MS);
 	}
 	return code;
 }
 
-/* Until a signal, or with --drain until nothing is left to do. *interrupted: a signal came. */
-static int serve(struct service *s, int *interrupted)
+/* Store, log and handlers. 0, or an exit code after a line on stderr. */
+static int start_service(struct service *s)
 {
-	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-	int code = 0;
+	const struct parsed *args = s->args;
+	const char *pass_env[PASS_ENV_MAX], *text;
+	struct handlers_opts opts = {
+		.worker_id = opt_str(args, "id"),
+		.slots = opt_num(args, "slots"),
+		.lease_ms = opt_num(args, "lease"),
+		.timeout_ms = opt_num(args, "timeout"),
+		.max_attempts = opt_num(args, "max-attempts"),
+		.initial_delay_ms = opt_num(args, "retry-delay"),
+		.max_delay_ms = opt_num(args, "retry-max-delay"),
+		.poll_interval_ms = opt_num(args, "poll"),
+		.kill_grace_ms = opt_num(args, "kill-grace"),
+		.pass_env = pass_env,
+		.run_as = opt_str(args, "run-as"),
+	};
+	struct workerlog_opts log;
+	int rc = 0;
 
-	if (opt_flag(s->args, "drain"))
-		code = drain(s);
-	else
-		while (!stop_requested())
-			(void)poll(&stop, 1, -1);
-	*interrupted = stop_requested();
-	return code;
-}
-
-static void print_summary(struct service *s)
-{
-	struct sl_worker_stats st = {.struct_size = sizeof(st)};
-
-	sl_worker_get_stats(s->handlers.worker, &st);
-	if (opt_flag(s->args, "json"))
-		out_printf(&s->cli->out,
-			   "{\"worker\":\"%s\",\"claimed\":%" PRIu64 ",\"completed\":%" PRIu64 ",\"retried\":%" PRIu64
-			   ",\"failed\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"reaped\":%" PRIu64 ",\"released\":%" PRIu64
-			   "}\n",
-			   sl_worker_id(s->handlers.worker), st.claimed, st.completed, st.retried, st.failed, st.lost,
-			   st.reaped, st.released);
-	else
-		cli_say(s->cli, SL_LOG_INFO,
-			"%" PRIu64 " completed, %" PRIu64 " to be tried again, %" PRIu64 " failed, %" PRIu64 " lost",
-			st.completed, st.retried, st.failed, st.lost);
-}
-
-static int stop_all(struct service *s)
-{
-	int rc = handlers_stop(&s->handlers, opt_num(s->args, "stop-grace")), code;
-
-	if (s->handlers.worker)
-		print_summary(s);
-	handlers_fini(&s->handlers);
-	code = s->log.cli ? workerlog_close(&s->log, opt_num(s->args, "flush-timeout")) : EXIT_OK;
-	jobstore_close(&s->store);
-	return rc ? rc : code;
-}
-
-static int run(struct cli *cli, const struct parsed *args)
-{
-	struct service s = {.cli = cli, .args = args};
-	int interrupted = 0, code, rc;
-
-	handlerenv_hide();
-	rc = read_handlers(&s);
-	if (!rc && opt_given(args, "retry-max-delay") &&
-	    opt_num(args, "retry-max-delay") < opt_num(args, "retry-delay"))
-		rc = cli_usage(cli, "--retry-max-delay is shorter than --retry-delay");
-	rc = rc ? rc : jobstore_open_waiting(cli, args, &s.store);
-	rc = rc ? rc : open_log(&s);
-	rc = rc ? rc : start(&s);
-	rc = rc ? rc : serve(&s, &interrupted);
-	code = stop_all(&s);
+	s->handlers = (struct handlers){.cli = s->cli,
+					.env = &s->cli->env,
+					.shell = opt_flag(args, "shell"),
+					.command_from_input = opt_flag(args, "command-from-input")};
+	for (int i = 0; !rc && (text = opt_all(args, "type", i)) != NULL; i++)
+		rc = handlers_add(&s->handlers, text);
 	if (rc)
 		return rc;
-	/* A signal is the usual way to end a worker: it stopped cleanly, and that is success. */
-	return interrupted && opt_flag(args, "drain") && !code ? cli_interrupted(cli) : code;
+	if (opt_given(args, "retry-max-delay") && opts.max_delay_ms < opts.initial_delay_ms)
+		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
+	rc = jobstore_open(s->cli, args, JOBSTORE_WAIT, &s->store);
+	if (!rc)
+		rc = workerlog_read_opts(s->cli, args, &log);
+	if (!rc)
+		rc = workerlog_open(s->cli, NULL, &s->store, &log, &s->log);
+	if (rc)
+		return rc;
+	while (opts.n_pass_env < PASS_ENV_MAX && (text = opt_all(args, "pass-env", (int)opts.n_pass_env)) != NULL)
+		pass_env[opts.n_pass_env++] = text;
+	return handlers_start(&s->handlers, &opts, &s->store, &s->log);
 }
 
-static const struct opt opts_table[] = {
+static int worker_run(struct cli *cli, const struct parsed *args)
+{
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	struct sl_worker_stats st = {.struct_size = sizeof(st)};
+	struct service s = {.cli = cli, .args = args};
+	bool interrupted = false;
+	int stopped, flushed, rc;
+
+	handlerenv_hide();
+	rc = start_service(&s);
+
+	/* Until a signal, or with --drain until nothing is left to do. */
+	if (!rc && opt_flag(args, "drain"))
+		rc = drain_jobs(&s);
+	else if (!rc)
+		while (!stop_requested())
+			(void)poll(&stop, 1, -1);
+	interrupted = stop_requested();
+
+	stopped = handlers_stop(&s.handlers, opt_num(args, "stop-grace"));
+	if (s.handlers.worker) {
+		sl_worker_get_stats(s.handlers.worker, &st);
+		if (opt_flag(args, "json"))
+			out_printf(&cli->out,
+				   "{\"worker\":\"%s\",\"claimed\":%" PRIu64 ",\"completed\":%" PRIu64
+				   ",\"retried\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"lost\":%" PRIu64
+				   ",\"reaped\":%" PRIu64 ",\"released\":%" PRIu64 "}\n",
+				   sl_worker_id(s.handlers.worker), st.claimed, st.completed, st.retried, st.failed,
+				   st.lost, st.reaped, st.released);
+		else
+			cli_say(cli, SL_LOG_INFO,
+				"%" PRIu64 " completed, %" PRIu64 " to be retried, %" PRIu64 " failed, %" PRIu64
+				" lost",
+				st.completed, st.retried, st.failed, st.lost);
+	}
+	handlers_fini(&s.handlers);
+	flushed = s.log.cli ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;
+	jobstore_close(&s.store);
+	if (rc || stopped)
+		return rc ? rc : stopped;
+	/* A signal is the usual way to end a worker: it stopped cleanly, and that is success. */
+	return interrupted && opt_flag(args, "drain") && !flushed ? cli_interrupted(cli) : flushed;
+}
+
+static const struct opt worker_opts[] = {
 	JOBSTORE_OPT_STORE,
 	{.name = "type",
 	 .letter = 't',
@@ -331,13 +298,7 @@ static const struct opt opts_table[] = {
 	 .min = 0,
 	 .max = 86400000,
 	 .help = "How long running commands may take to finish when the worker stops"},
-	{.name = "flush-timeout",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "30s",
-	 .min = 0,
-	 .max = 86400000,
-	 .help = "How long to try to bring the last output into the store at the end"},
+	WORKERLOG_OPT_FLUSH_TIMEOUT,
 	JOBSTORE_OPT_JSON,
 	{.name = NULL},
 };
@@ -346,7 +307,7 @@ const struct command cmd_worker = {
 	.name = "worker",
 	.operands = "",
 	.summary = "run commands for jobs",
-	.opts = opts_table,
+	.opts = worker_opts,
 	.description =
 		"A command gets the job's input on stdin and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT and "
 		"SLUICE_TYPE in its environment, which is the worker's without the secrets that are Sluice's own "
@@ -358,5 +319,5 @@ const struct command cmd_worker = {
 		"what runs may finish, what was not started goes back.",
 	.example = "sluice worker --type mail='/usr/local/bin/send-mail --fast' --slots 4\n"
 		   "sluice worker --type resize=./resize.sh --max-attempts 5 --timeout 2m --drain",
-	.run = run,
+	.run = worker_run,
 };

@@ -23,136 +23,100 @@ static const struct {
 	{"follow", "export", "follow"},      {"gaps", "export", "gaps"},
 };
 
-static int has_flag(const struct parsed *args, const char *flag)
-{
-	for (const struct opt *o = args->command->opts; o->name; o++) {
-		if (strcmp(o->name, flag) == 0)
-			return opt_given(args, flag);
-	}
-	return 0;
-}
+/* ---- what belongs together ---- */
 
-static int from_flags(struct exportopts *o, struct sl_err *err)
-{
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < sizeof(flags) / sizeof(flags[0]); i++) {
-		const struct srv_setting *s = srv_setting_find(flags[i].section, flags[i].name);
-
-		if (has_flag(o->args, flags[i].flag))
-			rc = srv_config_set(&o->config, s,
-					    s->kind == SRV_SWITCH ? "true" : opt_str(o->args, flags[i].flag), err);
-	}
-	return rc;
-}
-
+/* The settings of the file, the environment and the flags. */
 static int read_settings(struct exportopts *o)
 {
 	const char *path = opt_str(o->args, "config");
 	struct serving_problems problems = {.cli = o->cli, .path = path};
 	struct sl_err err = SL_ERR_INIT;
+	int rc;
 
 	if (srv_config_init(&o->config, &err))
 		return cli_fail(o->cli, &err, NULL);
 	if (path && srv_config_file(&o->config, path, serving_problem, &problems, &err))
 		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(o->cli, &err, path);
-	if (srv_config_environment(&o->config, environ, &err) || from_flags(o, &err))
-		return cli_fail(o->cli, &err, NULL);
-	return 0;
+	rc = srv_config_environment(&o->config, environ, &err);
+	for (size_t i = 0; !rc && i < SL_COUNT(flags); i++) {
+		const struct srv_setting *s = srv_setting_find(flags[i].section, flags[i].name);
+		const char *flag = flags[i].flag;
+
+		if (opts_has(o->args, flag) && opt_given(o->args, flag))
+			rc = srv_config_set(&o->config, s, s->kind == SRV_SWITCH ? "true" : opt_str(o->args, flag),
+					    &err);
+	}
+	return rc ? cli_fail(o->cli, &err, NULL) : 0;
 }
 
-/* ---- what belongs together ---- */
-
-static int is_database(const char *from)
-{
-	return strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
-	       strncmp(from, "sqlite:", 7) == 0;
-}
-
-/* Does the end of a name say what the file is? */
-static int names_format(const char *path)
+/* What is missing, and what does not go together. */
+static int check_settings(struct exportopts *o)
 {
 	static const char *const suffixes[] = {".csv", ".jsonl", ".ndjson", ".json"};
-	size_t n = strlen(path);
-
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-		size_t m = strlen(suffixes[i]);
-
-		if (n > m && strcmp(path + n - m, suffixes[i]) == 0)
-			return 1;
-	}
-	return 0;
-}
-
-static int check_missing(struct exportopts *o)
-{
 	const struct srv_config *c = &o->config;
+	const char *from = c->export_from;
+	bool has_format = c->export_format >= 0, database;
 
-	if (!c->export_from)
+	if (!from)
 		return cli_usage(o->cli, "--from=SOURCE is missing");
 	if (!c->export_to)
 		return cli_usage(o->cli, "--to=DIR is missing");
-	return c->export_dataset ? 0 : cli_usage(o->cli, "--dataset=NAME is missing");
-}
-
-static int check_source(struct exportopts *o)
-{
-	const struct srv_config *c = &o->config;
-
-	if (is_database(c->export_from)) {
-		if (!c->export_table && !c->export_query)
-			return cli_usage(o->cli, "say with --table or --query what of the database is exported");
-		if (c->export_table && c->export_query)
-			return cli_usage(o->cli, "--table and --query: give one of them");
-		if (opt_given(o->args, "format") || opt_flag(o->args, "no-header"))
-			return cli_usage(o->cli, "--%s is for files",
-					 opt_given(o->args, "format") ? "format" : "no-header");
-		return 0;
-	}
-	if (c->export_table || c->export_query)
+	if (!c->export_dataset)
+		return cli_usage(o->cli, "--dataset=NAME is missing");
+	database = strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
+		   strncmp(from, "sqlite:", 7) == 0;
+	if (database && !c->export_table && !c->export_query)
+		return cli_usage(o->cli, "say with --table or --query what of the database is exported");
+	if (database && c->export_table && c->export_query)
+		return cli_usage(o->cli, "--table and --query: give one of them");
+	if (database && (opt_given(o->args, "format") || opt_flag(o->args, "no-header")))
+		return cli_usage(o->cli, "--%s is for files", opt_given(o->args, "format") ? "format" : "no-header");
+	if (!database && (c->export_table || c->export_query))
 		return cli_usage(o->cli, "--%s is for a database", c->export_table ? "table" : "query");
-	if (c->export_format < 0 && !names_format(c->export_from))
+	/* The end of a file's name may be its format. */
+	for (size_t i = 0, n = strlen(from); i < SL_COUNT(suffixes); i++) {
+		size_t m = strlen(suffixes[i]);
+
+		has_format |= n > m && strcmp(from + n - m, suffixes[i]) == 0;
+	}
+	if (!database && !has_format)
 		return cli_usage(o->cli, "say with --format whether %s is csv or jsonl",
-				 strcmp(c->export_from, "-") ? c->export_from : "standard input");
+				 strcmp(from, "-") ? from : "standard input");
+	if (c->export_follow && opts_has(o->args, "final") && opt_given(o->args, "final"))
+		return cli_usage(o->cli, "--final and --follow: what grows has no end that could be closed");
+	if (c->export_dead_letters && c->export_bad_rows == 0)
+		return cli_usage(o->cli, "--dead-letters: bad rows go there with --bad-rows=divert only");
 	return 0;
 }
 
-static int check(struct exportopts *o)
+int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *args)
 {
 	const struct srv_config *c = &o->config;
-	int rc = check_missing(o);
+	int rc;
 
-	rc = rc ? rc : check_source(o);
-	if (!rc && c->export_follow && has_flag(o->args, "final"))
-		rc = cli_usage(o->cli, "--final and --follow: what grows has no end that could be closed");
-	if (!rc && c->export_dead_letters && c->export_bad_rows == 0)
-		rc = cli_usage(o->cli, "--dead-letters: bad rows go there with --bad-rows=divert only");
-	return rc;
-}
-
-/* The column that counts is never NULL, whether the schema says so or not. */
-static void require_sequence(struct exportopts *o)
-{
-	const char *name = o->config.export_sequence;
-
+	*o = (struct exportopts){.cli = cli, .args = args};
+	rc = read_settings(o);
+	if (!rc)
+		rc = check_settings(o);
+	if (!rc && c->export_schema_file)
+		rc = exportschema_read(&o->schema, cli, c->export_schema_file);
+	if (rc)
+		return rc;
+	/* The column that counts is never NULL, whether the schema says so or not. */
 	for (size_t i = 0; i < o->schema.n; i++) {
-		if (name ? strcmp(o->schema.columns[i].name, name) == 0 : i == 0)
+		if (c->export_sequence ? strcmp(o->schema.columns[i].name, c->export_sequence) == 0 : i == 0)
 			o->schema.columns[i].nullable = 0;
 	}
-}
-
-static void set_options(struct exportopts *o)
-{
-	const struct srv_config *c = &o->config;
-
+	exportopts_warn_of_password(cli, args, "from");
+	exportopts_warn_of_password(cli, args, "catalog");
 	o->opts = (struct sl_export_opts){
 		SL_EXPORT_OPTS_INIT,
-		.env = &o->cli->env,
+		.env = &cli->env,
 		.from = c->export_from,
 		.table = c->export_table,
 		.query = c->export_query,
 		.format = (enum sl_export_format)(c->export_format + 1),
-		.header = opt_flag(o->args, "no-header") ? SL_OFF : SL_ON,
+		.header = opt_flag(args, "no-header") ? SL_OFF : SL_ON,
 		.to = c->export_to,
 		.dataset = c->export_dataset,
 		.catalog = c->export_catalog,
@@ -170,23 +134,6 @@ static void set_options(struct exportopts *o)
 		.bad_rows = c->export_bad_rows ? SL_EXPORT_BAD_ROWS_DIVERT : SL_EXPORT_BAD_ROWS_STOP,
 		.dead_letters = c->export_dead_letters,
 	};
-}
-
-int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *args)
-{
-	int rc;
-
-	*o = (struct exportopts){.cli = cli, .args = args};
-	rc = read_settings(o);
-	rc = rc ? rc : check(o);
-	if (!rc && o->config.export_schema_file)
-		rc = exportschema_read(&o->schema, cli, o->config.export_schema_file);
-	if (rc)
-		return rc;
-	require_sequence(o);
-	exportopts_warn_of_password(cli, args, "from");
-	exportopts_warn_of_password(cli, args, "catalog");
-	set_options(o);
 	return 0;
 }
 
@@ -205,19 +152,9 @@ const char *exportopts_place(const struct exportopts *o, char to[EXPORT_PLACE_BY
 	return to;
 }
 
-/* A password between ':' and '@' of the authority. */
-static int has_password(const char *url)
-{
-	const char *host = strstr(url, "://");
-	const char *at = host ? strchr(host + 3, '@') : NULL;
-	const char *colon = host ? strchr(host + 3, ':') : NULL;
-
-	return at && colon && colon < at;
-}
-
 void exportopts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option)
 {
-	if (opt_given(args, option) && has_password(opt_str(args, option)))
+	if (opt_given(args, option) && opts_has_password(opt_str(args, option)))
 		cli_say(cli, SL_LOG_WARN,
 			"the password in --%s can be seen by every user of this machine; use PGPASSWORD, a password "
 			"file or --config",

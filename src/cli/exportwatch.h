@@ -16,7 +16,7 @@
 struct exportwatch {
 	sl_export *export;
 	struct watch watch;
-	int told;       /* signals that were acted upon */
+	int n_stops;    /* signals that were acted upon */
 	uint64_t shown; /* partitions when progress was last shown */
 	/* Where the input stood at the first look that saw a commit, and when: a run may resume far into it. */
 	uint64_t from_bytes;

@@ -11,84 +11,45 @@
 #include <string.h>
 #include <unistd.h>
 
-static int read_handler(struct handlers *s, const char *text, struct handler *h)
+int handlers_add(struct handlers *s, const char *text)
 {
+	struct handler *h = &s->list[s->n];
 	const char *equals = strchr(text, '=');
 	const char *error = NULL;
 
+	if (s->n == HANDLERS_MAX)
+		return cli_usage(s->cli, "more than %d types", HANDLERS_MAX);
+	s->n++;
 	h->name = strndup(text, equals ? (size_t)(equals - text) : strlen(text));
 	if (!h->name)
 		return cli_usage(s->cli, "out of memory");
 	if (!*h->name)
 		return cli_usage(s->cli, "--type: '%.100s' has no name before the '='", text);
+
+	/* The command: for the shell, as words, or in the input of each job. */
 	if (equals && s->shell) {
 		h->shell_argv[0] = "/bin/sh", h->shell_argv[1] = "-c", h->shell_argv[2] = equals + 1;
-		return equals[1] ? 0 : cli_usage(s->cli, "--type %s: the command is empty", h->name);
-	}
-	if (!equals && !s->command_from_input)
+		if (!equals[1])
+			return cli_usage(s->cli, "--type %s: the command is empty", h->name);
+	} else if (equals) {
+		h->argv = words_split(equals + 1, &error);
+		if (error)
+			return cli_usage(s->cli, "--type %s: the command: %s", h->name, error);
+	} else if (!s->command_from_input) {
 		return cli_usage(
 			s->cli,
 			"--type %s: missing command; give %s=COMMAND, or --command-from-input to let the input "
 			"of each job name it",
 			h->name, h->name);
-	if (equals)
-		h->argv = words_split(equals + 1, &error);
-	return error ? cli_usage(s->cli, "--type %s: the command: %s", h->name, error) : 0;
-}
-
-int handlers_add(struct handlers *h, const char *text)
-{
-	int rc;
-
-	if (h->n == HANDLERS_MAX)
-		return cli_usage(h->cli, "more than %d types", HANDLERS_MAX);
-	rc = read_handler(h, text, &h->list[h->n]);
-	h->n++;
-	for (size_t k = 0; !rc && k + 1 < h->n; k++) {
-		if (strcmp(h->list[h->n - 1].name, h->list[k].name) == 0)
-			rc = cli_usage(h->cli, "--type %s is given twice", h->list[k].name);
 	}
-	return rc;
+	for (size_t k = 0; k + 1 < s->n; k++) {
+		if (strcmp(h->name, s->list[k].name) == 0)
+			return cli_usage(s->cli, "--type %s is given twice", h->name);
+	}
+	return 0;
 }
 
-static int make_exec(struct handlers *s, const struct handlers_opts *o, struct handler *h, struct sl_err *err)
-{
-	struct sl_exec_opts opts = {
-		SL_EXEC_OPTS_INIT,
-		.env = s->env,
-		.argv = h->shell_argv[0] ? h->shell_argv : (const char *const *)h->argv,
-		.events = s->log->wal,
-		.spool_dir = s->log->spool,
-		.kill_grace_ms = o->kill_grace_ms,
-		.environment = (const char *const *)s->environment,
-		.run_as = o->run_as,
-	};
-
-	return sl_exec_new(&h->exec, &opts, err);
-}
-
-static void fill_processor(const struct handlers_opts *o, const struct handler *h, struct sl_processor *p)
-{
-	*p = (struct sl_processor){SL_PROCESSOR_INIT, .type = h->name, .process = sl_exec_process, .ctx = h->exec};
-	p->lease_ms = o->lease_ms;
-	p->renew_interval_ms = o->renew_interval_ms;
-	p->timeout_ms = o->timeout_ms;
-	p->retry.first_ms = o->initial_delay_ms;
-	p->retry.cap_ms = o->max_delay_ms;
-	if (p->retry.cap_ms < p->retry.first_ms)
-		p->retry.cap_ms = p->retry.first_ms; /* the default cap; another one was refused */
-	p->retry.max_attempts = (int32_t)o->max_attempts;
-	if (!h->argv && !h->shell_argv[0])
-		p->retry.max_attempts = 1; /* a command that a person ran once */
-}
-
-static int is_news(enum sl_observe_kind kind)
-{
-	return kind == SL_OBSERVE_ATTEMPT_FAILED || kind == SL_OBSERVE_ATTEMPT_ABORTED ||
-	       kind == SL_OBSERVE_JOB_FAILED || kind == SL_OBSERVE_LEASE_LOST;
-}
-
-/* On whichever thread. */
+/* On any thread. */
 static void on_observation(const struct sl_observation *o, void *ctx)
 {
 	struct handlers *s = ctx;
@@ -99,7 +60,8 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 		workerlog_nudge(s->log);
 	if (o->kind == SL_OBSERVE_WORKER_STOPPING)
 		cli_say(s->cli, SL_LOG_INFO, "stopping; nothing more is started");
-	if (is_news(o->kind))
+	if (o->kind == SL_OBSERVE_ATTEMPT_FAILED || o->kind == SL_OBSERVE_ATTEMPT_ABORTED ||
+	    o->kind == SL_OBSERVE_JOB_FAILED || o->kind == SL_OBSERVE_LEASE_LOST)
 		cli_say(s->cli, SL_LOG_INFO, "job %" PRIu64 ", attempt %d: %s%s%s", o->id, o->attempt,
 			sl_observe_name(o->kind), *why ? ": " : "", why);
 }
@@ -129,9 +91,34 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	if (!h->environment)
 		return cli_usage(h->cli, "out of memory");
 	for (size_t i = 0; i < h->n; i++) {
-		if (make_exec(h, o, &h->list[i], &err))
-			return cli_fail(h->cli, &err, h->list[i].name);
-		fill_processor(o, &h->list[i], &processors[i]);
+		struct handler *one = &h->list[i];
+		struct sl_exec_opts exec = {
+			SL_EXEC_OPTS_INIT,
+			.env = h->env,
+			.argv = one->shell_argv[0] ? one->shell_argv : (const char *const *)one->argv,
+			.events = log->wal,
+			.spool_dir = log->spool,
+			.kill_grace_ms = o->kill_grace_ms,
+			.environment = (const char *const *)h->environment,
+			.run_as = o->run_as,
+		};
+		bool from_input = !one->argv && !one->shell_argv[0]; /* a command that a person ran once */
+
+		if (sl_exec_new(&one->exec, &exec, &err))
+			return cli_fail(h->cli, &err, one->name);
+		processors[i] = (struct sl_processor){
+			SL_PROCESSOR_INIT,
+			.type = one->name,
+			.process = sl_exec_process,
+			.ctx = one->exec,
+			.lease_ms = o->lease_ms,
+			.renew_interval_ms = o->renew_interval_ms,
+			.timeout_ms = o->timeout_ms,
+			/* The default cap may be below the first delay; another one was refused. */
+			.retry = {.first_ms = o->initial_delay_ms,
+				  .cap_ms = SL_MAX(o->max_delay_ms, o->initial_delay_ms),
+				  .max_attempts = from_input ? 1 : (int32_t)o->max_attempts},
+		};
 	}
 	if (sl_worker_new(&h->worker, &opts, &err) || sl_worker_start(h->worker, &err))
 		return cli_fail(h->cli, &err, NULL);

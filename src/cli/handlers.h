@@ -25,8 +25,8 @@ struct handler {
 struct handlers {
 	struct cli *cli;
 	const struct sl_env *env;
-	int shell;              /* give commands to /bin/sh */
-	int command_from_input; /* a type without a command is allowed: the job's input names it */
+	bool shell;              /* give commands to /bin/sh */
+	bool command_from_input; /* a type without a command is allowed: the job's input names it */
 	struct handler list[HANDLERS_MAX];
 	size_t n;
 	char **environment; /* of the commands */

@@ -26,16 +26,6 @@ const char *jobstore_url(const struct parsed *args)
 	return url && *url ? url : sl_store_default_url();
 }
 
-/* A password between ':' and '@' of the authority, which others can read in the list of processes. */
-static int has_password(const char *url)
-{
-	const char *host = strstr(url, "://");
-	const char *at = host ? strchr(host + 3, '@') : NULL;
-	const char *colon = host ? strchr(host + 3, ':') : NULL;
-
-	return at && colon && colon < at;
-}
-
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
 {
 	const char *url = jobstore_url(args);
@@ -43,25 +33,43 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 
 	if (err->code == SL_EINVAL || err->code == SL_EDATA)
 		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
-	code = cli_fail(cli, err, has_password(url) || strchr(url, '?') ? "the store" : url);
+	code = cli_fail(cli, err, opts_has_password(url) || strchr(url, '?') ? "the store" : url);
 	/* Of chains and keys, not of files. */
 	return (err->code == SL_ENOENT || err->code == SL_EEXIST) && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
 
 void jobstore_warn_of_password(struct cli *cli, const struct parsed *args)
 {
-	if (opt_given(args, "store") && has_password(opt_str(args, "store")))
+	if (opt_given(args, "store") && opts_has_password(opt_str(args, "store")))
 		cli_say(cli, SL_LOG_WARN,
 			"the password in --store can be seen by every user of this machine; "
 			"use SLUICE_STORE, PGPASSWORD or a password file");
 }
 
-/* Who changes something: the user and the command, with its operands, but not what jobs are given. */
-static void fill_record(const struct cli *cli, const struct parsed *args, struct jobstore *out)
+bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
 {
+	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+
+	if (sl_err_exit_code(err->code) != EXIT_INTERRUPTED /* 75 */ || stop_requested())
+		return false;
+	if ((*n_waits)++ == 0)
+		cli_say(cli, SL_LOG_WARN, "%s; waiting for it", err->msg);
+	(void)poll(&stop, 1, 1000);
+	return !stop_requested();
+}
+
+int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode mode, struct jobstore *out)
+{
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env,
+				     .create = mode == JOBSTORE_EXISTING ? SL_OFF : SL_ON};
+	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store, .audit = &out->record};
 	const struct passwd *user = getpwuid(getuid());
 	json_t *operands = json_array();
+	struct sl_err err = SL_ERR_INIT;
+	int n_waits = 0;
 
+	memset(out, 0, sizeof(*out));
+	/* The audit record: the user, and the command with its operands, but without the input of jobs. */
 	if (user)
 		(void)snprintf(out->actor, sizeof(out->actor), "%s", user->pw_name);
 	else
@@ -69,10 +77,10 @@ static void fill_record(const struct cli *cli, const struct parsed *args, struct
 	(void)snprintf(out->action, sizeof(out->action), "%s", cli->command);
 	for (char *p = out->action; *p; p++)
 		*p = *p == ' ' ? '.' : *p;
-	if (strcmp(cli->command, "enqueue") != 0 && strcmp(cli->command, "run") != 0)
-		for (int i = 0; i < args->n_operands; i++)
-			json_array_append_new(operands,
-					      json_stringn_nocheck(args->operands[i], strnlen(args->operands[i], 200)));
+	for (int i = 0;
+	     i < args->n_operands && strcmp(cli->command, "enqueue") != 0 && strcmp(cli->command, "run") != 0; i++)
+		json_array_append_new(operands,
+				      json_stringn_nocheck(args->operands[i], strnlen(args->operands[i], 200)));
 	if (json_array_size(operands) > 0) {
 		json_t *detail = json_pack("{s:O}", "operands", operands);
 
@@ -82,65 +90,20 @@ static void fill_record(const struct cli *cli, const struct parsed *args, struct
 	json_decref(operands);
 	out->record = (struct sl_audit_record){
 		.via = SL_VIA_COMMAND, .actor = out->actor, .action = out->action, .detail = out->detail};
-}
 
-/* Notifications and the client, for a store that is open. */
-static int open_client(struct cli *cli, const struct parsed *args, struct jobstore *out)
-{
-	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &cli->env, .store = &out->store, .audit = &out->record};
-	struct sl_err err = SL_ERR_INIT;
+	/* Opening waits for a busy store up to a timeout; a service waits for as long as it takes. */
+	jobstore_warn_of_password(cli, args);
+	while (sl_store_open(&out->store, jobstore_url(args), &opts, &err))
+		if (mode != JOBSTORE_WAIT || !jobstore_wait(cli, &err, &n_waits))
+			return jobstore_fail(cli, args, &err);
 
+	/* Notifications and the client. */
 	if (sl_notify_open(&out->notify, jobstore_url(args), &cli->env, &err)) {
 		cli_say(cli, SL_LOG_WARN, "no notifications, polling instead: %s", err.msg);
 		memset(&out->notify, 0, sizeof(out->notify));
 	}
 	jobs.notify = out->notify.ops ? &out->notify : NULL;
-	if (sl_jobs_open(&out->client, &jobs, &err))
-		return jobstore_fail(cli, args, &err);
-	return 0;
-}
-
-int jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
-{
-	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-
-	if (sl_err_exit_code(err->code) != EXIT_INTERRUPTED /* 75 */ || stop_requested())
-		return 0;
-	if ((*n_waits)++ == 0)
-		cli_say(cli, SL_LOG_WARN, "%s; waiting for it", err->msg);
-	(void)poll(&stop, 1, 1000);
-	return !stop_requested();
-}
-
-/* A store that is busy is waited for by opening it, up to a timeout; with wait for as long as it takes. */
-static int open_store(struct cli *cli, const struct parsed *args, enum sl_switch create, int wait, struct jobstore *out)
-{
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &cli->env, .create = create};
-	struct sl_err err = SL_ERR_INIT;
-	int n_waits = 0;
-
-	memset(out, 0, sizeof(*out));
-	fill_record(cli, args, out);
-	jobstore_warn_of_password(cli, args);
-	while (sl_store_open(&out->store, jobstore_url(args), &opts, &err))
-		if (!wait || !jobstore_wait(cli, &err, &n_waits))
-			return jobstore_fail(cli, args, &err);
-	return open_client(cli, args, out);
-}
-
-int jobstore_open_waiting(struct cli *cli, const struct parsed *args, struct jobstore *out)
-{
-	return open_store(cli, args, SL_ON, 1, out);
-}
-
-int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out)
-{
-	return open_store(cli, args, SL_ON, 0, out);
-}
-
-int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out)
-{
-	return open_store(cli, args, SL_OFF, 0, out);
+	return sl_jobs_open(&out->client, &jobs, &err) ? jobstore_fail(cli, args, &err) : 0;
 }
 
 void jobstore_close(struct jobstore *store)
@@ -151,6 +114,7 @@ void jobstore_close(struct jobstore *store)
 	if (store->store.ops)
 		sl_store_close(&store->store);
 	free(store->detail);
+	free(store->ids);
 	memset(store, 0, sizeof(*store));
 }
 
@@ -164,39 +128,25 @@ int jobstore_id(struct cli *cli, const char *text, uint64_t *out)
 	return 0;
 }
 
-int jobstore_with_ids(struct cli *cli, const struct parsed *args, jobstore_ids_fn *fn, void *ctx)
+int jobstore_open_ids(struct cli *cli, const struct parsed *args, struct jobstore *out)
 {
 	size_t n = (size_t)args->n_operands;
 	uint64_t *ids = calloc(n + 1, sizeof(*ids));
-	struct jobstore store = {.client = NULL};
-	int rc = 0;
+	int rc = ids ? 0 : cli_no_memory(cli);
 
-	if (!ids) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = jobstore_id(cli, args->operands[i], &ids[i]);
-	rc = rc ? rc : jobstore_open_existing(cli, args, &store);
-	rc = rc ? rc : fn(cli, args, &store, ids, n, ctx);
-	jobstore_close(&store);
-	free(ids);
+	if (rc) {
+		free(ids);
+		return rc;
+	}
+	rc = jobstore_open(cli, args, JOBSTORE_EXISTING, out);
+	out->ids = ids;
+	out->n_ids = n;
 	return rc;
 }
 
-static int first_id(struct cli *cli, const struct parsed *args, struct jobstore *store, const uint64_t *ids,
-		    size_t n_ids, void *ctx)
-{
-	(void)n_ids;
-	return (*(jobstore_id_fn **)ctx)(cli, args, store, ids[0]);
-}
-
-int jobstore_with_id(struct cli *cli, const struct parsed *args, jobstore_id_fn *fn)
-{
-	return jobstore_with_ids(cli, args, first_id, &fn);
-}
-
-int jobstore_is_run(const char *type)
+bool jobstore_is_run(const char *type)
 {
 	return strncmp(type, "run/", 4) == 0;
 }
@@ -208,7 +158,7 @@ const char *jobstore_shown_type(const char *type)
 
 /* The next stretch of text without the blanks between its parts: its length, with *text behind it and *from at its
  * beginning; 0 at the end. */
-static size_t next_stretch(const char **text, const char **from, int *quoted)
+static size_t next_stretch(const char **text, const char **from, bool *quoted)
 {
 	const char *p = *text;
 
@@ -228,7 +178,7 @@ static size_t next_stretch(const char **text, const char **from, int *quoted)
 void jobstore_raw_json(struct out *out, const char *text)
 {
 	const char *from;
-	int quoted = 0;
+	bool quoted = false;
 	size_t n;
 
 	if (!text) {
@@ -244,7 +194,7 @@ void jobstore_show_json(struct out *out, const char *text)
 	char line[SHOWN_JSON_BYTES], clean[SHOWN_JSON_BYTES];
 	const char *from;
 	size_t used = 0, n;
-	int quoted = 0;
+	bool quoted = false;
 
 	while (used + 1 < sizeof(line) && (n = next_stretch(&text, &from, &quoted)) > 0) {
 		n = n < sizeof(line) - 1 - used ? n : sizeof(line) - 1 - used;

@@ -19,6 +19,14 @@ struct jobstore {
 	struct sl_audit_record record; /* of the changes that the client makes: this user, by this command */
 	char actor[64], action[64];
 	char *detail;
+	uint64_t *ids; /* of the operands, after jobstore_open_ids */
+	size_t n_ids;
+};
+
+enum jobstore_mode {
+	JOBSTORE_EXISTING, /* for commands that only read or change what is there: a missing store is 69, not created */
+	JOBSTORE_CREATE,
+	JOBSTORE_WAIT /* for a service: waits while the store is locked or busy, until a stop is requested */
 };
 
 #define JOBSTORE_OPT_STORE                                                                                             \
@@ -32,18 +40,22 @@ struct jobstore {
 		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print JSON"                                  \
 	}
 
+#define JOBSTORE_OPT_PRIORITY(text)                                                                                    \
+	{                                                                                                              \
+		.name = "priority", .letter = 'p', .kind = OPT_INT, .arg = "N", .def = "0", .min = -INT32_MAX,         \
+		.max = INT32_MAX, .help = text                                                                         \
+	}
+
 /* --store, else SLUICE_STORE, else the default. */
 const char *jobstore_url(const struct parsed *args);
 /* Open store, notifier and client. 0, or an exit code after a line on stderr. Without its notifier (it cannot be had)
  * a store still works, by polling: a warning is printed. */
-int jobstore_open(struct cli *cli, const struct parsed *args, struct jobstore *out);
-/* The same, for a service: a store that is locked or busy is waited for until it is free or a stop is requested. */
-int jobstore_open_waiting(struct cli *cli, const struct parsed *args, struct jobstore *out);
-/* Whether to try again what failed because the store is busy (exit code 75): waits a second first, and reports the
- * first wait. 0: another failure, or a stop was requested. */
-int jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits);
-/* The same for commands that only ask for what is there: a store that does not exist is not made, but 69. */
-int jobstore_open_existing(struct cli *cli, const struct parsed *args, struct jobstore *out);
+int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode mode, struct jobstore *out);
+/* Read the ids of all operands, then open the existing store. 0, or an exit code after a line on stderr. */
+int jobstore_open_ids(struct cli *cli, const struct parsed *args, struct jobstore *out);
+/* Whether to retry what failed because the store is busy (exit code 75): waits a second first, and reports the first
+ * wait. false: another failure, or a stop was requested. */
+bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits);
 void jobstore_close(struct jobstore *store);
 /* A line on stderr when --store has a password in it, which the list of processes shows. */
 void jobstore_warn_of_password(struct cli *cli, const struct parsed *args);
@@ -51,20 +63,11 @@ void jobstore_warn_of_password(struct cli *cli, const struct parsed *args);
  * schedule) is bad data, 65. */
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);
 
-/* A command about the one job or chain that its first operand names. */
-typedef int jobstore_id_fn(struct cli *cli, const struct parsed *args, struct jobstore *store, uint64_t id);
-/* Open the existing store, run fn on it with the id, close it. An exit code. */
-int jobstore_with_id(struct cli *cli, const struct parsed *args, jobstore_id_fn *fn);
-/* The same for the ids of all operands. n_ids > 0. */
-typedef int jobstore_ids_fn(struct cli *cli, const struct parsed *args, struct jobstore *store, const uint64_t *ids,
-			    size_t n_ids, void *ctx);
-int jobstore_with_ids(struct cli *cli, const struct parsed *args, jobstore_ids_fn *fn, void *ctx);
-
 /* A job or chain id. 0, or 64 after a line on stderr. */
 int jobstore_id(struct cli *cli, const char *text, uint64_t *out);
 
 /* Each 'sluice run' has its own type, "run/…", that no other worker serves. */
-int jobstore_is_run(const char *type);
+bool jobstore_is_run(const char *type);
 /* All of them are "run" where jobs are counted. */
 const char *jobstore_shown_type(const char *type);
 

@@ -12,7 +12,7 @@
 
 #include "out.h"
 
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 
 #define JOINER_HELD_BYTES ((size_t)64 << 20)
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_EVERY_MS = 100, GIVE_UP_MS = 10000 };
+enum { POLL_MS = 100, GIVE_UP_MS = 10000 };
 
 int loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
 {
@@ -61,59 +61,46 @@ static int64_t read_text(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)now;
 }
 
-static char *put_name(char *at, const char *name)
-{
-	*at++ = '"';
-	for (; *name; name++) {
-		if (*name == '"')
-			*at++ = '"';
-		*at++ = *name;
-	}
-	*at++ = '"';
-	return at;
-}
-
-/* A file of this one record: the header, if the columns are known, and the record. */
-static int make_file(struct text *t, const struct sl_sink_opts *o, const struct sl_dlq_letter *letter)
-{
-	size_t bytes = letter->item_len + 1;
-	char *at;
-
-	for (size_t i = 0; i < o->n_columns; i++)
-		bytes += strlen(o->columns[i]) * 2 + 3;
-	*t = (struct text){.bytes = malloc(bytes)};
-	if (!t->bytes)
-		return SL_ENOMEM;
-	at = t->bytes;
-	for (size_t i = 0; i < o->n_columns; i++) {
-		at = put_name(at, o->columns[i]);
-		*at++ = i + 1 < o->n_columns ? ',' : '\n';
-	}
-	memcpy(at, letter->item, letter->item_len);
-	t->n = (size_t)(at - t->bytes) + letter->item_len;
-	return 0;
-}
-
-/* Sinks that do not look into records must not get what the reader of the file has refused. */
+/* Sinks that do not parse records must not get what the reader of the file has refused: read a file of this one record,
+ * with a header if the columns are known. */
 static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = o->format,
 				       .header = o->n_columns ? SL_ON : SL_OFF, .max_record_bytes = 64 << 20};
 	struct sl_record found[2];
 	sl_records *records = NULL;
+	size_t bytes = letter->item_len + 1, n = 0, more = 0;
 	struct text t = {NULL, 0, 0};
-	size_t n = 0, more = 0;
-	int rc = 0;
+	char *at;
+	int rc;
 
 	if (letter->code == SL_ETOOBIG && letter->attempts == 0)
 		return sl_err_set(err, SL_EREFUSED, "it is only the beginning of a record that was too long");
-	if (make_file(&t, o, letter))
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for letter %llu", (unsigned long long)letter->id);
-	rc = rc ? rc : sl_records_new(&records, read_text, &t, &opts, err);
-	rc = rc ? rc : sl_records_next(records, &found[0], 1, &n, err);
+	for (size_t i = 0; i < o->n_columns; i++)
+		bytes += strlen(o->columns[i]) * 2 + 3;
+	at = t.bytes = malloc(bytes);
+	if (!at)
+		return sl_err_set(err, SL_ENOMEM, "no memory for letter %llu", (unsigned long long)letter->id);
+	for (size_t i = 0; i < o->n_columns; i++) {
+		*at++ = '"';
+		for (const char *name = o->columns[i]; *name; name++) {
+			if (*name == '"')
+				*at++ = '"';
+			*at++ = *name;
+		}
+		*at++ = '"';
+		*at++ = i + 1 < o->n_columns ? ',' : '\n';
+	}
+	memcpy(at, letter->item, letter->item_len);
+	t.n = (size_t)(at - t.bytes) + letter->item_len;
+
+	rc = sl_records_new(&records, read_text, &t, &opts, err);
+	if (!rc)
+		rc = sl_records_next(records, &found[0], 1, &n, err);
 	if (!rc && n == 1 && found[0].bad)
 		rc = sl_err_set(err, SL_EREFUSED, "%s", found[0].bad);
-	rc = rc ? rc : sl_records_next(records, &found[1], 1, &more, err);
+	if (!rc)
+		rc = sl_records_next(records, &found[1], 1, &more, err);
 	if (!rc && (n != 1 || more))
 		rc = sl_err_set(err, SL_EREFUSED, "it is not one record");
 	sl_records_free(records);
@@ -141,23 +128,6 @@ static void on_returned(const struct sl_item *item, void *ctx)
 	(void)ctx;
 }
 
-static int start_coordinator(struct loadletter *r, struct sl_err *err)
-{
-	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT,
-					   .env = &r->cli->env,
-					   .name = "redrive",
-					   .capacity = 2,
-					   .workers = 1,
-					   .batch_size = 1,
-					   .flush_interval_ms = SL_NONE,
-					   .give_up_after_ms = GIVE_UP_MS,
-					   .on_dead = on_dead,
-					   .dead_ctx = r,
-					   .on_returned = on_returned};
-
-	return sl_coordinator_new(&r->c, &r->sink, &opts, err);
-}
-
 static void close_target(struct loadletter *r)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -177,6 +147,17 @@ static void close_target(struct loadletter *r)
 
 static int open_target(struct loadletter *r, const char *target, struct sl_err *err)
 {
+	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT,
+					   .env = &r->cli->env,
+					   .name = "redrive",
+					   .capacity = 2,
+					   .workers = 1,
+					   .batch_size = 1,
+					   .flush_interval_ms = SL_NONE,
+					   .give_up_after_ms = GIVE_UP_MS,
+					   .on_dead = on_dead,
+					   .dead_ctx = r,
+					   .on_returned = on_returned};
 	int rc;
 
 	if (r->c && strcmp(target, r->target) == 0)
@@ -200,7 +181,7 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 	if (!rc && r->sink.ops->check)
 		rc = r->sink.ops->check(r->sink.ctx, err);
 	if (!rc)
-		rc = start_coordinator(r, err);
+		rc = sl_coordinator_new(&r->c, &r->sink, &opts, err);
 	if (rc)
 		close_target(r);
 	else
@@ -208,28 +189,9 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 	return rc;
 }
 
-/* ---- a letter ---- */
-
-static int submit(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
-{
-	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
-	int rc;
-
-	r->why = (struct sl_err)SL_ERR_INIT;
-	rc = sl_coordinator_submit_item(r->c, &item, SL_UNLIMITED);
-	if (rc)
-		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
-	while ((rc = sl_coordinator_flush(r->c, LOOK_EVERY_MS)) == SL_ETIMEDOUT && !stop_requested()) {
-	}
-	if (rc)
-		return sl_err_set(err, SL_ECANCELLED, "interrupted");
-	if (r->why.code)
-		*err = r->why;
-	return r->why.code;
-}
-
 int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
+	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
 	const char *target = letter->target ? letter->target : "";
 	int rc;
 
@@ -238,11 +200,26 @@ int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, s
 		return sl_err_set(err, SL_EINVAL,
 				  "a row that an export has diverted goes where you say; give --to=URL, such as "
 				  "file:PATH, to get it as it was, in columns like those of the export");
-	rc = strlen(target) < sizeof(r->target) ? open_target(r, target, err)
-						: sl_err_set(err, SL_EDATA, "its target is too long");
+	if (strlen(target) >= sizeof(r->target))
+		return sl_err_set(err, SL_EDATA, "its target is too long");
+	rc = open_target(r, target, err);
+	if (!rc)
+		rc = check_record(&r->to.opts, letter, err);
+	if (rc)
+		return rc;
 
-	rc = rc ? rc : check_record(&r->to.opts, letter, err);
-	return rc ? rc : submit(r, letter, err);
+	/* Submit it, and wait until it is written or refused. */
+	r->why = (struct sl_err)SL_ERR_INIT;
+	rc = sl_coordinator_submit_item(r->c, &item, SL_UNLIMITED);
+	if (rc)
+		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
+	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && !stop_requested()) {
+	}
+	if (rc)
+		return sl_err_set(err, SL_ECANCELLED, "interrupted");
+	if (r->why.code)
+		*err = r->why;
+	return r->why.code;
 }
 
 void loadletter_fini(struct loadletter *r)

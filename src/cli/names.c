@@ -6,37 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int all_digits(const char *s)
-{
-	return *s && s[strspn(s, "0123456789")] == '\0';
-}
-
-static int belongs(const char *name, const char *id, int archives)
-{
-	size_t n = strlen(id);
-	size_t len = strlen(name);
-
-	if (strncmp(name, id, n) != 0 || strncmp(name + n, ".wal", 4) != 0)
-		return 0;
-	if (archives)
-		return len > n + 8 - 1 && name[n + 4] == '.' && strcmp(name + len - 4, ".zst") == 0;
-	return name[n + 4] == '\0' || (name[n + 4] == '.' && all_digits(name + n + 5));
-}
-
-static int add(struct names *names, const char *name)
-{
-	char *copy = strdup(name);
-	char **grown = copy ? realloc(names->names, (names->n + 1) * sizeof(*grown)) : NULL;
-
-	if (!grown) {
-		free(copy);
-		return -1;
-	}
-	names->names = grown;
-	names->names[names->n++] = copy;
-	return 0;
-}
-
 static int compare(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -45,6 +14,7 @@ static int compare(const void *a, const void *b)
 int names_list(struct names *out, const char *dir, const char *id, int archives)
 {
 	DIR *d = opendir(dir);
+	size_t n = strlen(id);
 	struct dirent *e;
 	int rc = 0;
 
@@ -52,8 +22,24 @@ int names_list(struct names *out, const char *dir, const char *id, int archives)
 	if (!d)
 		return 0;
 	while (!rc && (e = readdir(d))) {
-		if (belongs(e->d_name, id, archives))
-			rc = add(out, e->d_name);
+		const char *name = e->d_name, *rest = name + n + 4;
+		char **grown, *copy;
+
+		/* Is it <id>.wal….zst, or else <id>.wal or <id>.wal.<digits>? */
+		if (strncmp(name, id, n) != 0 || strncmp(name + n, ".wal", 4) != 0)
+			continue;
+		if (archives ? strlen(rest) < 4 || rest[0] != '.' || strcmp(name + strlen(name) - 4, ".zst") != 0
+			     : *rest && (rest[0] != '.' || !rest[1] || rest[1 + strspn(rest + 1, "0123456789")]))
+			continue;
+		copy = strdup(name);
+		grown = copy ? realloc(out->names, (out->n + 1) * sizeof(*grown)) : NULL;
+		if (!grown) {
+			free(copy);
+			rc = -1;
+			break;
+		}
+		out->names = grown;
+		out->names[out->n++] = copy;
 	}
 	closedir(d);
 	if (rc)

@@ -416,6 +416,20 @@ const char *opt_str(const struct parsed *args, const char *name)
 	return value_of(args, name)->str;
 }
 
+bool opts_has_password(const char *url)
+{
+	const char *host = strstr(url, "://");
+	const char *at = host ? strchr(host + 3, '@') : NULL;
+	const char *colon = host ? strchr(host + 3, ':') : NULL;
+
+	return at && colon && colon < at;
+}
+
+bool opts_has(const struct parsed *args, const char *name)
+{
+	return find_long(args->command->opts, name, strlen(name)) >= 0;
+}
+
 const char *opt_all(const struct parsed *args, const char *name, int i)
 {
 	for (int k = 0; k < args->n_repeated; k++) {

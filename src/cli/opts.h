@@ -60,6 +60,7 @@ struct command {
 	const struct opt *opts;  /* own options; NULL: none */
 	const char *description; /* sentences */
 	const char *example;     /* command lines */
+	const void *data;        /* for run, where several commands share one */
 	/* Returns the exit code. */
 	int (*run)(struct cli *cli, const struct parsed *args);
 };
@@ -86,6 +87,10 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv);
 void opts_fini(struct parsed *args);
 
+/* Has a URL a password between ':' and '@' of its authority, which others can read in the list of processes? */
+bool opts_has_password(const char *url);
+/* Does the command's own table have this option? */
+bool opts_has(const struct parsed *args, const char *name);
 /* Values by name; the name must be in the table of the command or among the global ones. */
 int opt_given(const struct parsed *args, const char *name);
 int64_t opt_num(const struct parsed *args, const char *name);

@@ -25,45 +25,10 @@ void serving_problem(size_t line, size_t column, const char *text, void *ctx)
 		cli_say(p->cli, SL_LOG_ERROR, "%s: %s", p->path, text);
 }
 
-static int from_file(struct cli *cli, const char *path, struct srv_config *config)
-{
-	struct serving_problems problems = {.cli = cli, .path = path};
-	struct sl_err err = SL_ERR_INIT;
-
-	if (!path || srv_config_file(config, path, serving_problem, &problems, &err) == 0)
-		return 0;
-	return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
-}
-
-static int is_flag_of(const struct parsed *args, const char *flag)
-{
-	for (const struct opt *o = args->command->opts; o->name; o++) {
-		if (strcmp(o->name, flag) == 0)
-			return 1;
-	}
-	return 0;
-}
-
-static int from_flags(const struct parsed *args, struct srv_config *config, struct sl_err *err)
-{
-	int rc = 0;
-
-	for (const struct srv_setting *s = srv_settings; !rc && s->section; s++) {
-		if (!s->flag || !is_flag_of(args, s->flag) || !opt_given(args, s->flag))
-			continue;
-		srv_config_clear(config, s);
-		if (s->kind != SRV_LIST)
-			rc = srv_config_set(config, s, s->kind == SRV_SWITCH ? "true" : opt_str(args, s->flag), err);
-		for (int i = 0; s->kind == SRV_LIST && !rc && opt_all(args, s->flag, i); i++)
-			rc = srv_config_set(config, s, opt_all(args, s->flag, i), err);
-	}
-	for (int i = 0; !rc && opt_all(args, "set", i); i++)
-		rc = srv_config_assign(config, opt_all(args, "set", i), err);
-	return rc;
-}
-
 int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config)
 {
+	const char *path = opt_str(args, "config");
+	struct serving_problems problems = {.cli = cli, .path = path};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = srv_config_init(config, &err);
 
@@ -72,13 +37,25 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	srv_http_wipe_json();
 	if (rc)
 		return cli_fail(cli, &err, NULL);
-	rc = from_file(cli, opt_str(args, "config"), config);
-	if (rc)
-		return rc;
-	if (srv_config_environment(config, environ, &err) || from_flags(args, config, &err) ||
-	    srv_config_check(config, &err))
-		return cli_fail(cli, &err, NULL);
-	return 0;
+	if (path && srv_config_file(config, path, serving_problem, &problems, &err))
+		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
+	rc = srv_config_environment(config, environ, &err);
+
+	/* The flags of this command, then --set. */
+	for (const struct srv_setting *s = srv_settings; !rc && s->section; s++) {
+		if (!s->flag || !opts_has(args, s->flag) || !opt_given(args, s->flag))
+			continue;
+		srv_config_clear(config, s);
+		if (s->kind != SRV_LIST)
+			rc = srv_config_set(config, s, s->kind == SRV_SWITCH ? "true" : opt_str(args, s->flag), &err);
+		for (int i = 0; s->kind == SRV_LIST && !rc && opt_all(args, s->flag, i); i++)
+			rc = srv_config_set(config, s, opt_all(args, s->flag, i), &err);
+	}
+	for (int i = 0; !rc && opt_all(args, "set", i); i++)
+		rc = srv_config_assign(config, opt_all(args, "set", i), &err);
+	if (!rc)
+		rc = srv_config_check(config, &err);
+	return rc ? cli_fail(cli, &err, NULL) : 0;
 }
 
 /* ---- the log ---- */
@@ -100,93 +77,23 @@ static int level_of(const struct serving *s, const struct srv_config *config)
 	return (int)config->server_log_level + 1;
 }
 
-static void make_env(struct serving *s)
-{
-	s->log_level = level_of(s, &s->config);
-	s->env = s->cli->env;
-	s->env.log = on_log;
-	s->env.log_ctx = s;
-	s->env.log_level = SL_LOG_DEBUG;
-}
-
-/* ---- signals ---- */
-
-/* What can change while it runs: tokens, certificates, the level of the log. The old ones stay when the new are bad. */
-static void reload(struct serving *s)
-{
-	struct srv_config fresh;
-	struct sl_err err = SL_ERR_INIT;
-	int bad;
-
-	srv_systemd_notify_reloading(&s->systemd);
-	bad = serving_configure(s->cli, s->args, &fresh);
-	if (!bad)
-		s->log_level = level_of(s, &fresh);
-	srv_config_fini(&fresh);
-	if (!bad && srv_server_reload(s->server, &err))
-		bad = cli_fail(s->cli, &err, NULL);
-	if (bad)
-		cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
-	else if (s->log_level <= SL_LOG_INFO)
-		cli_line(s->cli, SL_LOG_INFO, "reloaded");
-	srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
-}
-
-static void serve(struct serving *s)
-{
-	struct pollfd fds[2] = {{.fd = stop_fd(), .events = POLLIN}, {.fd = reload_fd(), .events = POLLIN}};
-
-	while (!stop_requested()) {
-		(void)poll(fds, 2, -1);
-		if (!stop_requested() && reload_requested())
-			reload(s);
-	}
-}
-
 /* ---- from the first request to the last ---- */
 
-static int64_t left_ms(int64_t until)
-{
-	int64_t now = sl__clock_ms();
-
-	return now < until ? until - now : 0;
-}
-
-static int first(int code, int next)
-{
-	return code ? code : next;
-}
-
-/* In order: intake, workers, coordinator, sender. */
-static int drain(struct serving *s)
-{
-	int64_t until = sl__clock_ms() + s->config.server_drain_timeout_ms;
-	struct sl_err err = SL_ERR_INIT;
-	int code = EXIT_OK;
-
-	srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
-	srv_server_refuse(s->server);
-	if (s->beside)
-		code = first(code, s->beside->stop(s, left_ms(until), s->beside_ctx));
-	if (srv_server_stop(s->server, left_ms(until), &err))
-		code = first(code, cli_fail(s->cli, &err, NULL));
-	if (s->beside)
-		code = first(code, s->beside->finish(s, left_ms(until), s->beside_ctx));
-	return code;
-}
-
-static int start(struct serving *s)
+static int start_server(struct serving *s)
 {
 	struct sl_err err = SL_ERR_INIT;
 	int failed = reload_install(), n_waits = 0;
 
 	jobstore_warn_of_password(s->cli, s->args);
-
 	if (failed) {
 		cli_say(s->cli, SL_LOG_ERROR, "signals: %s", strerror(failed));
 		return EXIT_INTERNAL;
 	}
-	make_env(s);
+	s->log_level = level_of(s, &s->config);
+	s->env = s->cli->env;
+	s->env.log = on_log;
+	s->env.log_ctx = s;
+	s->env.log_level = SL_LOG_DEBUG;
 	while (srv_server_new(&s->server, &s->config, &s->env, &err)) {
 		srv_systemd_notify(&s->systemd, "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=Waiting for the store");
 		if (!jobstore_wait(s->cli, &err, &n_waits))
@@ -197,21 +104,73 @@ static int start(struct serving *s)
 	return s->beside ? s->beside->start(s, s->beside_ctx) : EXIT_OK;
 }
 
+/* Until a signal. SIGHUP reads again what can change while it runs: tokens, certificates, the level of the log. The old
+ * ones stay when the new are bad. */
+static void serve_until_stopped(struct serving *s)
+{
+	struct pollfd fds[2] = {{.fd = stop_fd(), .events = POLLIN}, {.fd = reload_fd(), .events = POLLIN}};
+
+	while (!stop_requested()) {
+		struct srv_config fresh;
+		struct sl_err err = SL_ERR_INIT;
+		int bad;
+
+		(void)poll(fds, 2, -1);
+		if (stop_requested() || !reload_requested())
+			continue;
+		srv_systemd_notify_reloading(&s->systemd);
+		bad = serving_configure(s->cli, s->args, &fresh);
+		if (!bad)
+			s->log_level = level_of(s, &fresh);
+		srv_config_fini(&fresh);
+		if (!bad && srv_server_reload(s->server, &err))
+			bad = cli_fail(s->cli, &err, NULL);
+		if (bad)
+			cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
+		else if (s->log_level <= SL_LOG_INFO)
+			cli_line(s->cli, SL_LOG_INFO, "reloaded");
+		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+	}
+}
+
+static int64_t left_ms(int64_t until)
+{
+	int64_t now = sl__clock_ms();
+
+	return now < until ? until - now : 0;
+}
+
 int serving_run(struct serving *s)
 {
-	int code;
+	struct sl_err err = SL_ERR_INIT;
+	int code, stopped = EXIT_OK, finished = EXIT_OK, server = EXIT_OK;
 
 	srv_systemd_init(&s->systemd);
-	code = start(s);
+	code = start_server(s);
 	if (!code) {
 		out_printf(&s->cli->out, "%s\n", srv_server_url(s->server));
 		(void)out_flush(&s->cli->out);
 		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
-		serve(s);
+		serve_until_stopped(s);
 	}
-	if (s->server)
-		code = first(code, drain(s));
+
+	/* Drain in this order: intake, workers, coordinator, sender. */
+	if (s->server) {
+		int64_t until = sl__clock_ms() + s->config.server_drain_timeout_ms;
+
+		srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
+		srv_server_refuse(s->server);
+		if (s->beside)
+			stopped = s->beside->stop(s, left_ms(until), s->beside_ctx);
+		if (srv_server_stop(s->server, left_ms(until), &err))
+			server = cli_fail(s->cli, &err, NULL);
+		if (s->beside)
+			finished = s->beside->finish(s, left_ms(until), s->beside_ctx);
+	}
 	srv_server_free(s->server);
 	srv_systemd_fini(&s->systemd);
-	return code;
+	/* The first failure. */
+	if (code || stopped)
+		return code ? code : stopped;
+	return server ? server : finished;
 }

@@ -69,37 +69,29 @@ static int write_out(struct spool *s, const char *data, size_t n, struct sl_err 
 	return 0;
 }
 
-static int make_room(struct spool *s, size_t n, struct sl_err *err)
+static int put_bytes(struct spool *s, const void *data, size_t n, struct sl_err *err)
 {
 	size_t cap = s->cap ? s->cap : FIRST_BYTES;
 	char *grown;
-
-	while (cap < s->used + n)
-		cap *= 2;
-	if (cap == s->cap)
-		return 0;
-	grown = realloc(s->buf, cap);
-	if (!grown)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	s->buf = grown;
-	s->cap = cap;
-	return 0;
-}
-
-static int put(struct spool *s, const void *data, size_t n, struct sl_err *err)
-{
-	int rc = 0;
+	int rc;
 
 	if (s->used + n > MEMORY_BYTES) {
 		rc = write_out(s, s->buf, s->used, err);
 		s->used = 0;
-		if (!rc && n > MEMORY_BYTES)
-			return write_out(s, data, n, err);
+		if (rc || n > MEMORY_BYTES)
+			return rc ? rc : write_out(s, data, n, err);
 	}
-	rc = rc ? rc : make_room(s, n, err);
-	if (rc || n == 0)
-		return rc;
-	memcpy(s->buf + s->used, data, n);
+	while (cap < s->used + n)
+		cap *= 2;
+	if (cap != s->cap) {
+		grown = realloc(s->buf, cap);
+		if (!grown)
+			return sl_err_set(err, SL_ENOMEM, "out of memory");
+		s->buf = grown;
+		s->cap = cap;
+	}
+	if (n > 0)
+		memcpy(s->buf + s->used, data, n);
 	s->used += n;
 	return 0;
 }
@@ -108,9 +100,11 @@ int spool_add(struct spool *s, const char *data, size_t n, struct sl_err *err)
 {
 	unsigned char header[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
 				   (unsigned char)(n >> 24)};
-	int rc = put(s, header, sizeof(header), err);
+	int rc = put_bytes(s, header, sizeof(header), err);
 
-	return rc ? rc : put(s, data, n, err);
+	if (!rc)
+		rc = put_bytes(s, data, n, err);
+	return rc;
 }
 
 int spool_read(struct spool *s, struct input *in, size_t max_record, struct sl_err *err)

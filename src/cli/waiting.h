@@ -3,7 +3,7 @@
  * Waits for the end of a chain on a separate thread, so that the main thread reacts to signals immediately.
  *
  * Thread safety: the main thread calls; chain, rc and err are its own after waiting_join. Ownership: free chain with
- * sl_jobs_free.
+ * sl_chain_release.
  */
 #ifndef SLUICE_CLI_WAITING_H
 #define SLUICE_CLI_WAITING_H

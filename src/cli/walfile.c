@@ -14,32 +14,24 @@
 
 const char *const walfile_corruption_choices[] = {"salvage", "truncate", "refuse", NULL};
 
-/* A name that is not <id>.wal: say which one is meant, if the name shows it. */
-static int wrong_name(struct cli *cli, const char *path, const char *base)
+int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 {
+	const char *slash = strrchr(path, '/');
+	const char *base = slash ? slash + 1 : path;
 	const char *wal = strstr(base, ".wal.");
 	size_t n = strlen(base);
+	size_t dir_len = slash ? (size_t)(slash - path) : 1;
 
+	/* A name that is not <id>.wal: suggest the right one, if the name shows it. */
 	if (n > 4 && strcmp(base + n - 4, ".zst") == 0)
 		return cli_usage(cli,
 				 "%s is an archive, which is only read (dump, verify, stat); decompress it with "
 				 "'zstd -d' first",
 				 path);
-	if (wal)
-		return cli_usage(cli, "%s is not the active file of a log; name %.*s", path, (int)(wal + 4 - path),
-				 path);
-	return cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
-}
-
-int walfile_split(struct cli *cli, const char *path, struct walfile *out)
-{
-	const char *slash = strrchr(path, '/');
-	const char *base = slash ? slash + 1 : path;
-	size_t n = strlen(base);
-	size_t dir_len = slash ? (size_t)(slash - path) : 1;
-
 	if (n <= 4 || strcmp(base + n - 4, ".wal") != 0)
-		return wrong_name(cli, path, base);
+		return wal ? cli_usage(cli, "%s is not the active file of a log; name %.*s", path,
+				       (int)(wal + 4 - path), path)
+			   : cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
 	if (n - 4 > NAME_MAX || dir_len >= PATH_MAX)
 		return cli_usage(cli, "the name of the log is too long");
 	snprintf(out->id, sizeof(out->id), "%.*s", (int)(n - 4), base);
@@ -64,25 +56,11 @@ int walfile_check(struct cli *cli, const char *path)
 	return cli_fail(cli, &err, path);
 }
 
-static int is_folder(const char *path)
+static bool is_folder(const char *path)
 {
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* The folder that dir is in. */
-static void parent_of(const char *dir, char to[PATH_MAX])
-{
-	size_t n = strlen(dir);
-
-	while (n > 1 && dir[n - 1] == '/')
-		n--;
-	while (n > 0 && dir[n - 1] != '/')
-		n--;
-	while (n > 1 && dir[n - 1] == '/')
-		n--;
-	snprintf(to, PATH_MAX, "%.*s", n ? (int)n : 1, n ? dir : ".");
 }
 
 int walfile_check_folder(struct cli *cli, const char *dir)
@@ -90,10 +68,18 @@ int walfile_check_folder(struct cli *cli, const char *dir)
 	char parent[PATH_MAX];
 	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
+	size_t n = strlen(dir);
 
 	if (is_folder(dir))
 		return 0;
-	parent_of(dir, parent);
+	/* The folder that dir is in: without slashes at the end, the last name, and the slashes before it. */
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	while (n > 0 && dir[n - 1] != '/')
+		n--;
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	snprintf(parent, sizeof(parent), "%.*s", n ? (int)n : 1, n ? dir : ".");
 	if (stat(dir, &st) == 0)
 		sl_err_set(&err, SL_ECREATE, "%s is not a folder", dir);
 	else if (!is_folder(parent))
@@ -103,22 +89,13 @@ int walfile_check_folder(struct cli *cli, const char *dir)
 	return cli_fail(cli, &err, NULL);
 }
 
-static int has_opt(const struct parsed *args, const char *name)
-{
-	for (const struct opt *o = args->command->opts; o && o->name; o++) {
-		if (strcmp(o->name, name) == 0)
-			return 1;
-	}
-	return 0;
-}
-
 struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
 {
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &cli->env};
 
-	if (has_opt(args, "key-file"))
+	if (opts_has(args, "key-file"))
 		opts.key_file = opt_str(args, "key-file");
-	if (has_opt(args, "on-corruption"))
+	if (opts_has(args, "on-corruption"))
 		opts.on_corruption = (enum sl_wal_on_corruption)opt_num(args, "on-corruption");
 	return opts;
 }
@@ -173,13 +150,6 @@ static json_t *known(uint64_t v)
 	return v ? json_integer((json_int_t)v) : json_null();
 }
 
-static json_t *incarnation_json(uint32_t incarnation)
-{
-	char text[TEXT_INCARNATION_BYTES];
-
-	return incarnation ? json_string(text_incarnation(text, incarnation)) : json_null();
-}
-
 json_t *walfile_damage_json(const struct sl_wal_damage *d)
 {
 	int has_crc = d->expected_crc || d->actual_crc;
@@ -201,13 +171,15 @@ json_t *walfile_damage_json(const struct sl_wal_damage *d)
 
 json_t *walfile_stats_json(const struct sl_wal_stats *s)
 {
+	char incarnation[TEXT_INCARNATION_BYTES];
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:o, s:o, s:I, s:I}", "records",
 			 (json_int_t)s->records, "pending", (json_int_t)s->pending, "sent", (json_int_t)s->sent,
 			 "failed", (json_int_t)s->failed, "holes", (json_int_t)s->holes, "bytes", (json_int_t)s->bytes,
 			 "pending_bytes", (json_int_t)s->pending_bytes, "first_sequence", known(s->first_sequence),
 			 "last_sequence", known(s->last_sequence), "segments", (json_int_t)s->segments, "incarnation",
-			 incarnation_json(s->incarnation), "version", known(s->format_version), "damaged_ranges",
-			 (json_int_t)s->damaged_ranges, "torn_bytes", (json_int_t)s->torn_bytes);
+			 s->incarnation ? json_string(text_incarnation(incarnation, s->incarnation)) : json_null(),
+			 "version", known(s->format_version), "damaged_ranges", (json_int_t)s->damaged_ranges,
+			 "torn_bytes", (json_int_t)s->torn_bytes);
 }
 
 void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The logs of worker processes: this one, and orphans of earlier ones. */
 #include "workerlog.h"
+#include "jobs/store/ops.h"
 
 #include "base/time.h"
 #include "text.h"
@@ -28,49 +29,6 @@
 #define SERVER_BATCH 500 /* events in a request, within batch_bytes: a round trip costs more than to the store */
 
 #define RUN_KILLED "the 'sluice run' of this command was killed"
-
-static int too_long(struct cli *cli, const char *path)
-{
-	cli_say(cli, SL_LOG_ERROR, "%.100s…: the path is too long", path);
-	return EXIT_USAGE_ERROR;
-}
-
-/* <wal_dir>/<target>; archives beside it. */
-static int name_folders(struct workerlog *log)
-{
-	const char *base = log->opts.wal_dir, *archive = log->opts.archive_dir;
-	const char *home = getenv("HOME");
-	int n, m;
-
-	if (!base && (!home || !*home))
-		return cli_usage(log->cli, "HOME is not set; give --wal=DIR");
-	if (base)
-		n = snprintf(log->dir, sizeof(log->dir), "%s/%s", base, log->target);
-	else
-		n = snprintf(log->dir, sizeof(log->dir), "%s/.sluice/wal/%s", home, log->target);
-	if (archive)
-		m = snprintf(log->archive, sizeof(log->archive), "%s", archive);
-	else if (base)
-		m = snprintf(log->archive, sizeof(log->archive), "%s/archive", base);
-	else
-		m = snprintf(log->archive, sizeof(log->archive), "%s/.sluice/archive", home);
-	return n >= PATH_MAX || m >= PATH_MAX ? too_long(log->cli, log->dir) : 0;
-}
-
-static int name_stream(struct workerlog *log, const char *id)
-{
-	uint64_t random = 0;
-	int n;
-
-	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		random = (uint64_t)getpid();
-	if (id)
-		(void)snprintf(log->id, sizeof(log->id), "%s", id);
-	else
-		(void)snprintf(log->id, sizeof(log->id), "worker-%016" PRIx64, random);
-	n = snprintf(log->spool, sizeof(log->spool), "%s/%s.spool", log->dir, log->id);
-	return n >= PATH_MAX ? too_long(log->cli, log->dir) : 0;
-}
 
 static struct sl_wal_opts wal_opts(struct workerlog *log)
 {
@@ -122,54 +80,41 @@ static int note_id(const struct sl_job *job, void *ctx)
 	return 0;
 }
 
-/* The log says why, in case a person asks where the rest of the output is. */
-static int append_reason(sl_wal *w, const struct sl_env *env, uint64_t job_id, struct sl_err *err)
+/* Called by the sweep with each log whose process is dead, before it is sent. */
+static int on_orphan(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
 {
 	static const char text[] = RUN_KILLED;
-	struct sl_event event = {.type = SL_EVENT_ERROR, .job_id = job_id, .data = text, .len = strlen(text)};
-	uint64_t sequence;
+	struct workerlog *log = ctx;
+	const char *name = strrchr(path, '/');
+	char suffix[64], type[80];
+	struct sl_job_filter filter = {.key = type, .limit = 1, .without_data = 1};
+	struct sl_event event = {.type = SL_EVENT_ERROR, .data = text, .len = strlen(text)};
+	struct sl_env env = *log->env;
+	uint64_t id = 0, sequence;
 	void *record = NULL;
 	size_t n = 0;
-	int rc;
+	int rc = sl_exec_recover_orphan(w, path, err, &env);
 
-	event.ts_ms = sl__clock_real_ms();
-	rc = sl_event_encode(&event, env, &record, &n, err);
-	rc = rc ? rc : sl_wal_append(w, record, n, &sequence, err);
-	sl_event_free(env, record);
-	return rc;
-}
+	name = name ? name + 1 : path;
+	if (rc || sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) != 1)
+		return rc;
 
-/* Nobody but the dead process would ever finish the job of a 'sluice run': it has failed. Its chain's key is its type.
- */
-static int end_run(struct workerlog *log, sl_wal *w, const char *suffix, struct sl_err *err)
-{
-	char type[80];
-	struct sl_job_filter filter = {.key = type, .limit = 1, .without_data = 1};
-	uint64_t id = 0;
-	int rc;
-
+	/* No worker would ever finish the job of a 'sluice run' that is dead: fail it. Its chain's key is its type. */
 	(void)snprintf(type, sizeof(type), WORKERLOG_RUN_TYPE "%.60s", suffix);
 	rc = sl_jobs_list(log->store->client, &filter, note_id, &id, err);
 	if (rc || !id)
 		return rc;
 	rc = sl_jobs_fail(log->store->client, NULL, id, RUN_KILLED, err);
-	if (rc == SL_EEXIST)
-		return 0; /* it was killed after the end of its job */
-	return rc ? rc : append_reason(w, log->env, id, err);
-}
+	if (rc)
+		return rc == SL_EEXIST ? 0 : rc; /* EEXIST: it was killed after the end of its job */
 
-/* Called by the sweep with each log whose process is dead, before it is sent. */
-static int adopt(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
-{
-	struct workerlog *log = ctx;
-	const char *name = strrchr(path, '/');
-	char suffix[64];
-	struct sl_env env = *log->env;
-	int rc = sl_exec_recover_orphan(w, path, err, &env);
-
-	name = name ? name + 1 : path;
-	if (!rc && sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) == 1)
-		rc = end_run(log, w, suffix, err);
+	/* The log says why, in case a person asks where the rest of the output is. */
+	event.job_id = id;
+	event.ts_ms = sl__clock_real_ms();
+	rc = sl_event_encode(&event, log->env, &record, &n, err);
+	if (!rc)
+		rc = sl_wal_append(w, record, n, &sequence, err);
+	sl_event_free(log->env, record);
 	return rc;
 }
 
@@ -185,7 +130,7 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 	if (!rc && sl_exec_find_lost(&opts, NULL, &err))
 		cli_say(log->cli, SL_LOG_WARN, "output left behind by earlier workers: %s", err.msg);
 	opts.linger_ms = 0; /* nothing more comes */
-	opts.on_orphan = adopt;
+	opts.on_orphan = on_orphan;
 	opts.on_orphan_ctx = log;
 	if (!rc)
 		rc = sl_wal_sweep(&opts, courier_ops(&courier), courier_ctx(&courier), deadline_ms, &result, &err);
@@ -194,46 +139,28 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 	courier_free(&courier);
 }
 
-static void clean_archives(struct workerlog *log)
-{
-	struct sl_err err = SL_ERR_INIT;
-	int32_t days = log->opts.retention_days ? (int32_t)log->opts.retention_days : RETENTION_DAYS;
-
-	if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
-		cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
-	if (strcmp(log->archive, log->dir) && sl_wal_cleanup_quarantine(log->dir, NULL, days, log->env, &err))
-		cli_say(log->cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
-}
-
 static void *sweep(void *arg)
 {
 	struct workerlog *log = arg;
+	int32_t days = log->opts.retention_days ? (int32_t)log->opts.retention_days : RETENTION_DAYS;
 	struct pollfd wake = {.fd = log->wake[0], .events = POLLIN};
 	int64_t clean_at_ms = sl__clock_ms(); /* monotonic: a clock that is set back delays nothing */
+	struct sl_err err = SL_ERR_INIT;
 	char what;
 
 	do {
 		sweep_once(log, SWEEP_DEADLINE_MS);
 		if (sl__clock_ms() >= clean_at_ms) {
-			clean_archives(log);
+			if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
+				cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
+			if (strcmp(log->archive, log->dir) &&
+			    sl_wal_cleanup_quarantine(log->dir, NULL, days, log->env, &err))
+				cli_say(log->cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 			clean_at_ms = sl__clock_ms() + CLEAN_EVERY_MS;
 		}
 		(void)poll(&wake, 1, SWEEP_EVERY_MS);
 	} while (!(wake.revents & (POLLIN | POLLHUP)) || read(log->wake[0], &what, 1) == 1);
 	return NULL;
-}
-
-static int start_sweeper(struct workerlog *log)
-{
-	int rc = pipe2(log->wake, O_CLOEXEC) ? errno : pthread_create(&log->sweeper, NULL, sweep, log);
-
-	if (rc) {
-		cli_say(log->cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
-		return EXIT_INTERNAL;
-	}
-	(void)fcntl(log->wake[1], F_SETFL, O_NONBLOCK);
-	log->has_sweeper = 1;
-	return 0;
 }
 
 void workerlog_nudge(struct workerlog *log)
@@ -290,10 +217,40 @@ static int start_sending(struct workerlog *log)
 	if (rc)
 		return rc;
 	if (courier_new(log, &log->courier, &err) ||
-	    sl_wal_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
+	    sl_wal_sender_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
 		return cli_fail(log->cli, &err, log->opts.server ? log->opts.server : log->dir);
 	log->sending = 1;
 	return 0;
+}
+
+/* The paths of the log: <wal_dir>/<target>/<id>.wal, its spool next to it, and the folder of archives. */
+static int name_log(struct workerlog *log)
+{
+	const char *base = log->opts.wal_dir, *archive = log->opts.archive_dir, *id = log->opts.id;
+	const char *home = getenv("HOME");
+	uint64_t random = 0;
+	int dir, to, spool;
+
+	if (!base && (!home || !*home))
+		return cli_usage(log->cli, "HOME is not set; give --wal=DIR");
+	dir = snprintf(log->dir, sizeof(log->dir), "%s%s/%s", base ? base : home, base ? "" : "/.sluice/wal",
+		       log->target);
+	if (archive)
+		to = snprintf(log->archive, sizeof(log->archive), "%s", archive);
+	else
+		to = snprintf(log->archive, sizeof(log->archive), "%s%s", base ? base : home,
+			      base ? "/archive" : "/.sluice/archive");
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		random = (uint64_t)getpid();
+	if (id)
+		(void)snprintf(log->id, sizeof(log->id), "%s", id);
+	else
+		(void)snprintf(log->id, sizeof(log->id), "worker-%016" PRIx64, random);
+	spool = snprintf(log->spool, sizeof(log->spool), "%s/%s.spool", log->dir, log->id);
+	if (dir < PATH_MAX && to < PATH_MAX && spool < PATH_MAX)
+		return 0;
+	cli_say(log->cli, SL_LOG_ERROR, "%.100s…: the path is too long", log->dir);
+	return EXIT_USAGE_ERROR;
 }
 
 int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *store, const struct workerlog_opts *opts,
@@ -312,15 +269,24 @@ int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *s
 	out->opts = *opts;
 	if (s->ops->target_id(s->ctx, out->target, &err))
 		return cli_fail(cli, &err, "the store");
-	rc = name_folders(out);
-	rc = rc ? rc : name_stream(out, opts->id);
+	rc = name_log(out);
 	if (rc)
 		return rc;
 	wal = wal_opts(out);
 	if (sl_wal_open(&out->wal, out->id, &wal, &err))
 		return cli_fail(cli, &err, out->dir);
 	rc = start_sending(out);
-	return rc ? rc : start_sweeper(out);
+	if (rc)
+		return rc;
+	/* The sweeper. */
+	rc = pipe2(out->wake, O_CLOEXEC) ? errno : pthread_create(&out->sweeper, NULL, sweep, out);
+	if (rc) {
+		cli_say(cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
+		return EXIT_INTERNAL;
+	}
+	(void)fcntl(out->wake[1], F_SETFL, O_NONBLOCK);
+	out->has_sweeper = 1;
+	return 0;
 }
 
 static void stop_sweeper(struct workerlog *log)
@@ -335,32 +301,17 @@ static void stop_sweeper(struct workerlog *log)
 	log->has_sweeper = 0;
 }
 
-/* Does the folder of spools still hold one? */
-static int spools_left(const struct workerlog *log)
-{
-	DIR *dir = opendir(log->spool);
-	int found = 0;
-
-	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-		const char *dot = strrchr(e->d_name, '.');
-		found = dot && dot != e->d_name && strcmp(dot, ".spool") == 0;
-	}
-	if (dir)
-		(void)closedir(dir);
-	return found;
-}
-
-static int stays(const struct workerlog *log, const char *why)
+static int report_left(const struct workerlog *log, const char *why)
 {
 	cli_say(log->cli, SL_LOG_ERROR, "events stay in %s/%s.wal for the next worker: %s", log->dir, log->id, why);
 	return EXIT_INTERRUPTED;
 }
 
 /* Does another process have the log? */
-static int is_held(const char *path)
+static bool is_held(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	int held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
 
 	if (fd >= 0)
 		(void)close(fd);
@@ -368,16 +319,16 @@ static int is_held(const char *path)
 }
 
 /* Output that the log did not take is in the spools. The log must not be archived without it; once it is closed it is
- * an orphan like any other, and a sweep brings in what is missing. Where that is another's, who looks for orphans just
- * now, the log is safe: it is delivered there, or left by a process that died, and then it is ours again. */
+ * an orphan like any other, and a sweep brings in what is missing. If another process sweeps just now, the log is
+ * safe: it is delivered there, or left by a process that died, and then it is ours again. */
 static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 {
 	int64_t until = sl__clock_ms() + deadline_ms, left;
 	struct sl_err err = SL_ERR_INIT;
 	char path[PATH_MAX + sizeof(log->id) + sizeof("/.wal")];
-	int held;
+	bool held;
 
-	(void)!sl_wal_stop(log->wal, 0, &err);
+	(void)!sl_wal_sender_stop(log->wal, 0, &err);
 	(void)sl_wal_close(log->wal, &err);
 	log->wal = NULL;
 	(void)snprintf(path, sizeof(path), "%s/%s.wal", log->dir, log->id);
@@ -391,19 +342,29 @@ static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 		if (held)
 			(void)poll(NULL, 0, SWEEP_AGAIN_MS);
 	} while (held && sl__clock_ms() < until);
-	return stays(log,
-		     held ? "another process holds it" : "it did not take all output of the commands, or was not sent");
+	return report_left(log, held ? "another process holds it"
+				     : "it did not take all output of the commands, or was not sent");
 }
 
-static int finish(struct workerlog *log, int64_t deadline_ms)
+/* Deliver everything and archive the log. */
+static int finish_log(struct workerlog *log, int64_t deadline_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
+	DIR *dir = opendir(log->spool);
+	bool spooled = false;
 
-	if (spools_left(log))
+	for (struct dirent *e; dir && !spooled && (e = readdir(dir));) {
+		const char *dot = strrchr(e->d_name, '.');
+
+		spooled = dot && dot != e->d_name && strcmp(dot, ".spool") == 0;
+	}
+	if (dir)
+		(void)closedir(dir);
+	if (spooled)
 		return leave_to_sweep(log, deadline_ms);
 	if (sl_wal_complete(log->wal, deadline_ms, &err))
-		return stays(log, err.msg);
-	/* The store is there: one last look for those who died since the last one. */
+		return report_left(log, err.msg);
+	/* The store is there: one last sweep for those who died since the last one. */
 	sweep_once(log, deadline_ms < LAST_SWEEP_MS ? deadline_ms : LAST_SWEEP_MS);
 	return EXIT_OK;
 }
@@ -415,7 +376,7 @@ int workerlog_send_to_store(struct workerlog *log)
 	if (!log->sending || !log->opts.server)
 		return 0;
 	stop_sweeper(log);
-	(void)!sl_wal_stop(log->wal, 0, &err);
+	(void)!sl_wal_sender_stop(log->wal, 0, &err);
 	log->sending = 0;
 	courier_free(&log->courier);
 	log->opts.server = NULL;
@@ -428,7 +389,7 @@ int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 	int rc;
 
 	stop_sweeper(log);
-	rc = log->sending ? finish(log, deadline_ms) : EXIT_OK;
+	rc = log->sending ? finish_log(log, deadline_ms) : EXIT_OK;
 	if (log->wal && sl_wal_close(log->wal, &err) && !rc)
 		rc = cli_fail(log->cli, &err, log->dir);
 	courier_free(&log->courier);

@@ -58,6 +58,12 @@ struct workerlog {
 		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
 	}
 
+#define WORKERLOG_OPT_FLUSH_TIMEOUT                                                                                    \
+	{                                                                                                              \
+		.name = "flush-timeout", .kind = OPT_DURATION, .arg = "TIME", .def = "30s", .min = 0, .max = 86400000, \
+		.help = "How long to try to bring the last output into the store at the end"                           \
+	}
+
 /* Where the output goes instead of into the store directly. */
 #define WORKERLOG_OPTS_SERVER                                                                                            \
 	{.name = "server",                                                                                               \

@@ -7,6 +7,7 @@
 #define SLUICE_SERVER_CORE_H
 
 #include "base/env.h"
+#include "jobs/notify/ops.h"
 #include "server/http/http.h"
 
 #include <sluice/jobs.h>

@@ -55,7 +55,7 @@ static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
 	struct sl_job *job = NULL;
 	int rc = sl_jobs_get(core->jobs, 1, &job, &err);
 
-	sl_jobs_free(core->jobs, job);
+	sl_job_release(core->jobs, job);
 	if (rc == SL_ENOENT)
 		rc = 0;
 	if (!rc && core->store->ops->check_writable)

@@ -236,7 +236,7 @@ class SealedLetters(LetterTest):
         self.put(item=self.item, position=3, encoding=1)
         r = self.fails(78, "dlq", "redrive", "d", "--to-wal=x.wal", "--key-file=key", says=["letter 3 stays", "tampered"])
         for n in [4, 5]:
-            self.assertIn(f"letter {n} stays: letter {n} says that it is sealed", r.errors)
+            self.assertIn(f"letter {n} stays: dead letter {n} is marked as sealed", r.errors)
         self.assertEqual(self.ids(), [3, 4, 5])
         self.assertEqual(self.records("x.wal", "--key-file=key"), {1: b"plain", 2: b"secret two"})
 

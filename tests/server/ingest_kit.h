@@ -15,6 +15,7 @@
 #include <sluice/events.h>
 #include <sluice/jobs.h>
 
+#include "jobs/store/ops.h"
 #include "server/ask.h"
 #include "server/config/config.h"
 #include "server/ingest/ingest.h"

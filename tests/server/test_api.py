@@ -614,7 +614,7 @@ class Exports(ApiTest):
         self.until_exported()
         for name in ("nothing", "no/name", ".hidden", "x" * 200):
             for method, path in (("GET", "partitions"), ("GET", "events"), ("GET", "head"), ("GET", "verify"), ("POST", "verify")):
-                self.api.refused(method, "/exports/{dataset}/" + path, dataset=name, status=404, says="there is no dataset")
+                self.api.refused(method, "/exports/{dataset}/" + path, dataset=name, status=404, says="no dataset")
         for path in ("partitions", "events"):
             for query, says in (({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"cursor": "x"}, "cursor"), ({"cursor": -1}, "cursor"), ({"x": 1}, "unknown parameter x")):
                 self.api.refused("GET", "/exports/{dataset}/" + path, dataset="job_events", says=says, **query)
@@ -679,10 +679,10 @@ class Letters(ApiTest):
         self.until(lambda: {s["name"]: s for s in self.api("GET", "/river")["stages"]}["coordinator"]["dead_letters_waiting"] == 4)
         self.assertEqual(self.api("POST", "/dead-letters/{id}/redrive", {}, id=items[0]["id"])["redriven"], 1)
         self.api.refused("POST", "/dead-letters/{id}/redrive", id=items[0]["id"], status=409)
-        self.api.refused("POST", "/dead-letters/{id}/redrive", id=items[3]["id"], status=422, says="no event")
+        self.api.refused("POST", "/dead-letters/{id}/redrive", id=items[3]["id"], status=422, says="not an event")
         done = self.api("POST", "/dead-letters/redrive", {"all": True})
         self.assertEqual((done["redriven"], done["failed"]), (2, 1))
-        self.assertIn("no event", done["last_error"])
+        self.assertIn("not an event", done["last_error"])
         events = self.api("GET", "/jobs/{id}/events", id=chain)["items"]
         self.assertEqual([e["text"] for e in events], ["line 0", "line 1", "line 2"])
         self.assertEqual([x["source"] for x in self.api("GET", "/dead-letters")["items"]], ["load:x.csv"])

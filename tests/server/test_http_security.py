@@ -374,7 +374,7 @@ class Tls(HttpTest):
         server.tls = self.trusting(self.cert, new)
         with server.connect() as kept, kept.makefile("rb") as f:
             os.replace(new_key, self.key)
-            self.assertIn("is not that of", server.reload())  # half of a renewal
+            self.assertIn("does not belong to", server.reload())  # half of a renewal
             self.assertEqual(shown(), "localhost")
             os.replace(new, self.cert)
             self.assertEqual(server.reload(), "reloaded")

@@ -164,8 +164,8 @@ static void a_log_is_sent_through_it_as_a_whole(void **state)
 		assert_int_equal(sl_wal_append(log, i == 100 ? "no event" : bytes, i == 100 ? 8 : len, NULL, &err), 0);
 		sl_event_free(NULL, bytes);
 	}
-	assert_int_equal(sl_wal_start(log, sl_event_http_sender_ops(), sender, &err), 0);
-	assert_int_equal(sl_wal_stop(log, SL_UNLIMITED, &err), 0);
+	assert_int_equal(sl_wal_sender_start(log, sl_event_http_sender_ops(), sender, &err), 0);
+	assert_int_equal(sl_wal_sender_stop(log, SL_UNLIMITED, &err), 0);
 	assert_int_equal(sl_wal_get_stats(log, &stats, &err), 0);
 	assert_int_equal(stats.failed, 1);
 	assert_int_equal(stats.sent, 199);

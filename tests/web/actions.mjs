@@ -129,7 +129,7 @@ export const cases = {
     // what is no event stays, and the page says why
     putLetter(server, 9, "no event");
     await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();
-    await toasted(page, "no event", "bad");
+    await toasted(page, "is not an event", "bad");
   })),
 
   "changes are in the audit log, with who made them": () => withServer({}, (server) => withPage(server, {}, async (page) => {

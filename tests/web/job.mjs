@@ -101,7 +101,8 @@ export const cases = {
   })),
 
   "attempts with their errors, times, input, progress and output are shown": () => withServer({}, (server) => withPage(server, {}, async (page) => {
-    const bad = await server.enqueue("bad", { order: 7, lines: [{ sku: "A-1" }], big: 1 });
+    // Later, so that it waits: an idle worker may start a job in the millisecond in which it was enqueued.
+    const bad = await server.enqueue("bad", { order: 7, lines: [{ sku: "A-1" }], big: 1 }, { in_ms: 50 });
     await server.reached(bad, "failed");
     await page.goto(`/jobs/${bad}`);
     await shows(page.locator(".attempt"), "Attempt 1");

@@ -96,7 +96,8 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 			chains[i].job.n_blockers = *n - i * each < each ? *n - i * each : each;
 		}
 	}
-	rc = rc ? rc : sl_jobs_start_many(d->store.client, NULL, chains, count, started, &err);
+	if (!rc)
+		rc = sl_jobs_enqueue_many(d->store.client, NULL, chains, count, started, &err);
 	for (size_t i = 0; !rc && i < count; i++)
 		(*ids)[i] = started[i].chain_id;
 	*n = count;
@@ -106,7 +107,7 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 }
 
 /* Chains of two jobs; one after ten of them; one after ten of these, and so on up to the last one. */
-static int enqueue(struct demo *d)
+static int enqueue_chains(struct demo *d)
 {
 	size_t n = (size_t)opt_num(d->args, "chains");
 	uint64_t *ids = calloc(n, sizeof(*ids));
@@ -150,13 +151,6 @@ static int count(struct demo *d)
 }
 
 /* ---- the table ---- */
-
-static void table_head(struct demo *d)
-{
-	if (!d->json)
-		out_printf(&d->cli->out, "\n%6s  %15s  %7s  %7s  %9s  %7s  %s\n", "time", "jobs done", "running",
-			   "written", "delivered", "network", "");
-}
 
 /* A row that is drawn in place is made an end of. */
 static void table_end(struct demo *d)
@@ -231,52 +225,51 @@ static int disturb(struct demo *d)
 	return 0;
 }
 
-/* ---- from the first job to the last line ---- */
-
-static int gave_up(struct demo *d)
-{
-	int64_t now = sl__clock_real_ms();
-	uint64_t progress = d->now.completed + d->ledger.n + d->delivered.n + (uint64_t)d->stage;
-
-	if (progress != d->moved || !d->moved_ms || d->relay.cut) {
-		d->moved = progress;
-		d->moved_ms = now;
-	}
-	return now > d->moved_ms + opt_num(d->args, "patience");
-}
-
-static int river_is_clear(struct demo *d)
-{
-	struct demodiff diff;
-
-	if (d->now.completed < d->total || d->stage < 5 || d->delivered.n < d->ledger.n)
-		return 0;
-	demolines_compare(&d->ledger, &d->delivered, &diff);
-	return diff.lost == 0;
-}
-
-static int watch(struct demo *d)
+/* From the first job to the last line. */
+static int watch_demo(struct demo *d)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	int64_t patience_ms = opt_num(d->args, "patience");
+	struct demodiff diff;
 	int rc = 0;
 
-	table_head(d);
-	while (!rc && !stop_requested()) {
+	if (!d->json)
+		out_printf(&d->cli->out, "\n%6s  %15s  %7s  %7s  %9s  %7s  %s\n", "time", "jobs done", "running",
+			   "written", "delivered", "network", "");
+	while (!stop_requested()) {
+		uint64_t progress;
+		int64_t now;
+
 		rc = count(d);
-		rc = rc ? rc : disturb(d);
+		if (!rc)
+			rc = disturb(d);
 		table_row(d);
-		if (rc || river_is_clear(d) || d->now.failed)
+		if (rc || d->now.failed)
 			break;
-		if (gave_up(d)) { /* the count shows what is missing */
+		/* Is everything done, and every line delivered? */
+		if (d->now.completed >= d->total && d->stage >= 5 && d->delivered.n >= d->ledger.n) {
+			demolines_compare(&d->ledger, &d->delivered, &diff);
+			if (diff.lost == 0)
+				break;
+		}
+		now = sl__clock_real_ms();
+		progress = d->now.completed + d->ledger.n + d->delivered.n + (uint64_t)d->stage;
+		if (progress != d->moved || !d->moved_ms || d->relay.cut) {
+			d->moved = progress;
+			d->moved_ms = now;
+		}
+		if (now > d->moved_ms + patience_ms) { /* the count shows what is missing */
 			table_end(d);
 			cli_say(d->cli, SL_LOG_ERROR, "nothing has moved for %lld s; see %s",
-				(long long)opt_num(d->args, "patience") / 1000, d->place.dir);
+				(long long)patience_ms / 1000, d->place.dir);
 			break;
 		}
 		(void)poll(&stop, 1, LOOK_MS);
 	}
 	table_end(d);
-	return rc ? rc : stop_requested() ? cli_interrupted(d->cli) : 0;
+	if (rc)
+		return rc;
+	return stop_requested() ? cli_interrupted(d->cli) : 0;
 }
 
 /* ---- the count ---- */
@@ -313,100 +306,82 @@ static int add_job(const struct sl_job *job, void *ctx)
 	return rc;
 }
 
-static int tally_jobs(struct demo *d, struct tally *t)
+/* Count jobs, attempts and lines, print them, and compare. The exit code. */
+static int report_demo(struct demo *d)
 {
 	struct sl_job_filter filter = {.without_data = 1, .limit = PAGE};
-	struct sl_err err = SL_ERR_INIT;
-	uint64_t before;
-
-	*t = (struct tally){.demo = d};
-	do {
-		before = t->jobs;
-		filter.after = t->last_id;
-		if (sl_jobs_list(d->store.client, &filter, add_job, t, &err))
-			return fail(d, &err);
-	} while (t->jobs == before + PAGE);
-	return 0;
-}
-
-static void print_json(struct demo *d, const struct tally *t, const struct demodiff *diff)
-{
-	out_printf(&d->cli->out,
-		   "{\"jobs\":%" PRIu64 ",\"completed_once\":%" PRIu64 ",\"attempts\":%" PRIu64
-		   ",\"taken_over\":%" PRIu64 ",\"lines_written\":%zu,\"lines_delivered\":%zu,\"lost\":%zu"
-		   ",\"duplicated\":%zu,\"seconds\":%.1f}\n",
-		   t->jobs, t->completed - t->not_once, t->attempts, t->taken_over, d->ledger.n, d->delivered.n,
-		   diff->lost, diff->duplicated, (double)(sl__clock_real_ms() - d->begun_ms) / 1000);
-}
-
-static void print_count(struct demo *d, const struct tally *t, const struct demodiff *diff, int good)
-{
+	struct tally t = {.demo = d};
 	struct out *out = &d->cli->out;
-
-	out_printf(out, "\n  %-18s %9" PRIu64 "   %" PRIu64 " completed, each once\n", "jobs", t->jobs,
-		   t->completed - t->not_once);
-	out_printf(out, "  %-18s %9" PRIu64 "   %" PRIu64 " taken over from the killed and the stopped worker\n",
-		   "attempts", t->attempts, t->taken_over);
-	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
-	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
-		   "lines delivered", d->delivered.n, diff->unnoted);
-	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff->lost, diff->example ? "   such as: " : "",
-		   diff->example ? diff->example : "");
-	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff->duplicated);
-	out_printf(out, "%s %lld s.\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.",
-		   (long long)(sl__clock_real_ms() - d->begun_ms) / 1000);
-}
-
-static int report(struct demo *d)
-{
+	struct sl_err err = SL_ERR_INIT;
 	struct demodiff diff;
-	struct tally t;
-	int rc = count(d), good;
+	uint64_t before;
+	int64_t ms;
+	bool good;
+	int rc = count(d);
 
-	rc = rc ? rc : tally_jobs(d, &t);
 	if (rc)
 		return rc;
+	do {
+		before = t.jobs;
+		filter.after = t.last_id;
+		if (sl_jobs_list(d->store.client, &filter, add_job, &t, &err))
+			return fail(d, &err);
+	} while (t.jobs == before + PAGE);
 	demolines_compare(&d->ledger, &d->delivered, &diff);
 	good = !diff.lost && !diff.duplicated && !t.not_once && t.completed == t.jobs && t.jobs == d->total;
-	if (d->json)
-		print_json(d, &t, &diff);
-	else
-		print_count(d, &t, &diff, good);
-	if (!good && !d->json)
-		out_printf(&d->cli->out, "The folder stays: %s\n", d->place.dir);
+	ms = sl__clock_real_ms() - d->begun_ms;
+	if (d->json) {
+		out_printf(out,
+			   "{\"jobs\":%" PRIu64 ",\"completed_once\":%" PRIu64 ",\"attempts\":%" PRIu64
+			   ",\"taken_over\":%" PRIu64 ",\"lines_written\":%zu,\"lines_delivered\":%zu,\"lost\":%zu"
+			   ",\"duplicated\":%zu,\"seconds\":%.1f}\n",
+			   t.jobs, t.completed - t.not_once, t.attempts, t.taken_over, d->ledger.n, d->delivered.n,
+			   diff.lost, diff.duplicated, (double)ms / 1000);
+		return good ? EXIT_OK : EXIT_INTERNAL;
+	}
+	out_printf(out, "\n  %-18s %9" PRIu64 "   %" PRIu64 " completed, each once\n", "jobs", t.jobs,
+		   t.completed - t.not_once);
+	out_printf(out, "  %-18s %9" PRIu64 "   %" PRIu64 " taken over from the killed and the stopped worker\n",
+		   "attempts", t.attempts, t.taken_over);
+	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
+	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
+		   "lines delivered", d->delivered.n, diff.unnoted);
+	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff.lost, diff.example ? "   such as: " : "",
+		   diff.example ? diff.example : "");
+	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff.duplicated);
+	out_printf(out, "%s %lld s.\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.",
+		   (long long)ms / 1000);
+	if (!good)
+		out_printf(out, "The folder stays: %s\n", d->place.dir);
 	return good ? EXIT_OK : EXIT_INTERNAL;
 }
 
 /* ---- together ---- */
 
-static int open_store(struct demo *d)
-{
-	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &d->cli->env};
-	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &d->cli->env, .store = &d->store.store};
-	struct sl_err err = SL_ERR_INIT;
-
-	if (sl_store_open(&d->store.store, d->place.store_url, &opts, &err) ||
-	    sl_notify_open(&d->store.notify, d->place.store_url, &d->cli->env, &err))
-		return fail(d, &err);
-	jobs.notify = &d->store.notify;
-	return sl_jobs_open(&d->store.client, &jobs, &err) ? fail(d, &err) : 0;
-}
-
 static int start_all(struct demo *d)
 {
-	int rc = demoproc_place_make(d->cli, &d->place, opt_str(d->args, "data"), script), failed;
+	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &d->cli->env};
+	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &d->cli->env, .store = &d->store.store,
+				    .notify = &d->store.notify};
+	struct sl_err err = SL_ERR_INIT;
+	int failed, rc = demoproc_place_make(d->cli, &d->place, opt_str(d->args, "data"), script);
 
-	rc = rc ? rc : demoproc_server(d->cli, &d->place, &d->server, opt_str(d->args, "listen"));
-	rc = rc ? rc : open_store(d);
-	d->started = !rc;
+	/* The folder, the server, and a client on its store. */
+	if (!rc)
+		rc = demoproc_server(d->cli, &d->place, &d->server, opt_str(d->args, "listen"));
 	if (rc)
 		return rc;
+	if (sl_store_open(&d->store.store, d->place.store_url, &opts, &err) ||
+	    sl_notify_open(&d->store.notify, d->place.store_url, &d->cli->env, &err) ||
+	    sl_jobs_open(&d->store.client, &jobs, &err))
+		return fail(d, &err);
+	d->started = 1;
 	failed = demorelay_start(&d->relay, d->server.port);
 	if (failed) {
 		cli_say(d->cli, SL_LOG_ERROR, "the relay: %s", strerror(failed));
 		return EXIT_INTERNAL;
 	}
-	rc = enqueue(d);
+	rc = enqueue_chains(d);
 	if (!d->json)
 		out_printf(
 			&d->cli->out,
@@ -436,29 +411,11 @@ static int stop_workers(struct demo *d)
 	return bad ? EXIT_INTERNAL : 0;
 }
 
-static void keep(struct demo *d)
+static int demo_run(struct cli *cli, const struct parsed *args)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
-
-	if (d->json) /* the result stays alone on standard output */
-		cli_say(d->cli, SL_LOG_WARN, "the server stays until Ctrl-C: http://127.0.0.1:%d/", d->server.port);
-	else
-		out_printf(&d->cli->out, "\nThe server stays until Ctrl-C: http://127.0.0.1:%d/\n", d->server.port);
-	(void)out_flush(&d->cli->out);
-	while (!stop_requested())
-		(void)poll(&stop, 1, -1);
-}
-
-static int is_terminal(void)
-{
-	const char *term = getenv("TERM");
-
-	return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
-}
-
-static int run(struct cli *cli, const struct parsed *args)
-{
 	struct demo *d = calloc(1, sizeof(*d));
+	const char *term = getenv("TERM");
 	int code, bad;
 
 	if (!d)
@@ -466,17 +423,29 @@ static int run(struct cli *cli, const struct parsed *args)
 	d->cli = cli;
 	d->args = args;
 	d->json = opt_flag(args, "json");
-	d->live = !d->json && is_terminal();
+	d->live = !d->json && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 	d->begun_ms = d->row_ms = sl__clock_real_ms();
 	code = start_all(d);
-	code = code ? code : watch(d);
+	if (!code)
+		code = watch_demo(d);
 	demorelay_cut(&d->relay, 0);
 	demoproc_go_on(&d->workers[STOPPED]);
 	bad = stop_workers(d);
-	code = code ? code : report(d);
-	code = code ? code : bad;
-	if (!code && opt_flag(args, "keep"))
-		keep(d);
+	if (!code)
+		code = report_demo(d);
+	if (!code)
+		code = bad;
+	if (!code && opt_flag(args, "keep")) {
+		if (d->json) /* the result stays alone on standard output */
+			cli_say(cli, SL_LOG_WARN, "the server stays until Ctrl-C: http://127.0.0.1:%d/",
+				d->server.port);
+		else
+			out_printf(&cli->out, "\nThe server stays until Ctrl-C: http://127.0.0.1:%d/\n",
+				   d->server.port);
+		(void)out_flush(&cli->out);
+		while (!stop_requested())
+			(void)poll(&stop, 1, -1);
+	}
 	demorelay_stop(&d->relay);
 	jobstore_close(&d->store);
 	demoproc_ask_to_end(&d->server);
@@ -492,7 +461,7 @@ static int run(struct cli *cli, const struct parsed *args)
 	return code;
 }
 
-static const struct opt opts_table[] = {
+static const struct opt demo_opts[] = {
 	{.name = "keep", .kind = OPT_FLAG, .help = "Leave the server running at the end, to explore; Ctrl-C ends it"},
 	{.name = "listen",
 	 .letter = 'l',
@@ -527,7 +496,7 @@ const struct command cmd_demo = {
 	.name = "demo",
 	.operands = "",
 	.summary = "watch jobs and their output survive kills and a cut network",
-	.opts = opts_table,
+	.opts = demo_opts,
 	.description =
 		"Starts a server and four workers on an embedded store in a temporary folder, enqueues chains with "
 		"fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the network between "
@@ -539,5 +508,5 @@ const struct command cmd_demo = {
 		"it; "
 		"after a failure the folder stays.",
 	.example = "sluice demo\nsluice demo --keep --listen 127.0.0.1:7070",
-	.run = run,
+	.run = demo_run,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of the ledger and of the store, read piece by piece and compared. */
 #include "cli/demo/lines.h"
+#include "jobs/store/ops.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -25,42 +25,34 @@ static int failed(struct cli *cli, const char *what, int error)
 	return EXIT_INTERNAL;
 }
 
-static int make_temporary(struct cli *cli, struct demoproc_place *p)
-{
-	const char *base = getenv("TMPDIR");
-
-	if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
-		base = "/tmp";
-	(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
-	return mkdtemp(p->dir) ? 0 : failed(cli, p->dir, errno);
-}
-
-/* A new one, by its whole path: the processes may be elsewhere. */
-static int make_given(struct cli *cli, struct demoproc_place *p, const char *dir)
-{
-	char *whole = NULL;
-	int error = 0;
-
-	p->stays = 1;
-	if (mkdir(dir, 0700) || !(whole = realpath(dir, NULL)))
-		error = errno;
-	else if (strlen(whole) >= sizeof(p->dir))
-		error = ENAMETOOLONG;
-	else
-		(void)snprintf(p->dir, sizeof(p->dir), "%s", whole);
-	free(whole);
-	if (error)
-		(void)failed(cli, dir, error);
-	return error ? sl_err_exit_code(SL_ECREATE) : 0;
-}
-
 int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *dir, const char *script)
 {
-	int rc = dir ? make_given(cli, p, dir) : make_temporary(cli, p);
+	const char *base = getenv("TMPDIR");
+	char *whole = NULL;
+	int error = 0;
 	FILE *f;
 
-	if (rc)
-		return rc;
+	if (dir) {
+		/* A new folder, by its whole path: the processes may be elsewhere. */
+		p->stays = 1;
+		if (mkdir(dir, 0700) || !(whole = realpath(dir, NULL)))
+			error = errno;
+		else if (strlen(whole) >= sizeof(p->dir))
+			error = ENAMETOOLONG;
+		else
+			(void)snprintf(p->dir, sizeof(p->dir), "%s", whole);
+		free(whole);
+		if (error) {
+			(void)failed(cli, dir, error);
+			return sl_err_exit_code(SL_ECREATE);
+		}
+	} else {
+		if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
+			base = "/tmp";
+		(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
+		if (!mkdtemp(p->dir))
+			return failed(cli, p->dir, errno);
+	}
 	(void)snprintf(p->script, sizeof(p->script), "%s/step.sh", p->dir);
 	(void)snprintf(p->ledger, sizeof(p->ledger), "%s/ledger", p->dir);
 	(void)snprintf(p->wal, sizeof(p->wal), "%s/wal", p->dir);
@@ -132,8 +124,8 @@ static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *co
 }
 
 /* This program with argv, its standard error in <dir>/<name>.log; out_fd: its standard output, or -1. */
-static int start(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
-		 char *const argv[], int out_fd)
+static int start_process(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
+			 char *const argv[], int out_fd)
 {
 	char home[192], store[224], ledger[192], log[192];
 	char **env = make_environment(p, home, store, ledger);
@@ -155,18 +147,6 @@ static int start(struct cli *cli, const struct demoproc_place *p, struct demopro
 	return failed(cli, name, error);
 }
 
-/* "http://127.0.0.1:7070/" */
-static int read_port(int fd)
-{
-	struct pollfd ready = {.fd = fd, .events = POLLIN};
-	char line[128] = "";
-	const char *colon;
-	ssize_t n = poll(&ready, 1, ANSWER_MS) > 0 ? read(fd, line, sizeof(line) - 1) : 0;
-
-	colon = n > 0 ? strrchr(line, ':') : NULL;
-	return colon ? atoi(colon + 1) : 0;
-}
-
 static void read_last_line(const struct demoproc_place *place, const char *name, char last[LINE_BYTES])
 {
 	char path[192], line[LINE_BYTES];
@@ -183,19 +163,6 @@ static void read_last_line(const struct demoproc_place *place, const char *name,
 		(void)fclose(f);
 }
 
-/* What it said last is why. */
-static int tell_why(struct cli *cli, const struct demoproc_place *p, struct demoproc *server)
-{
-	char last[LINE_BYTES];
-	int status;
-
-	(void)kill(server->pid, SIGTERM);
-	status = demoproc_wait(server);
-	read_last_line(p, server->name, last);
-	cli_say(cli, SL_LOG_ERROR, "the server did not start: %s", last);
-	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
-}
-
 void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p)
 {
 	char last[LINE_BYTES];
@@ -208,19 +175,32 @@ void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, cons
 
 int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *listen)
 {
-	char data[160], address[96];
+	char data[160], address[96], line[128] = "", last[LINE_BYTES];
 	char *argv[] = {(char[]){"sluice"}, (char[]){"server"}, data, address, NULL};
-	int fds[2], rc;
+	struct pollfd ready = {.events = POLLIN};
+	const char *colon = NULL;
+	int fds[2], rc, status;
 
 	(void)snprintf(data, sizeof(data), "--data=%s", p->dir);
 	(void)snprintf(address, sizeof(address), "--listen=%.60s", listen);
 	if (pipe2(fds, O_CLOEXEC))
 		return failed(cli, "a pipe", errno);
-	rc = start(cli, p, out, "server", argv, fds[1]);
+	rc = start_process(cli, p, out, "server", argv, fds[1]);
 	(void)close(fds[1]);
-	out->port = rc ? 0 : read_port(fds[0]);
+	/* It prints "http://127.0.0.1:7070/". */
+	ready.fd = fds[0];
+	if (!rc && poll(&ready, 1, ANSWER_MS) > 0 && read(fds[0], line, sizeof(line) - 1) > 0)
+		colon = strrchr(line, ':');
+	out->port = colon ? atoi(colon + 1) : 0;
 	(void)close(fds[0]);
-	return rc || out->port ? rc : tell_why(cli, p, out);
+	if (rc || out->port)
+		return rc;
+	/* The last line of its log is why. */
+	(void)kill(out->pid, SIGTERM);
+	status = demoproc_wait(out);
+	read_last_line(p, out->name, last);
+	cli_say(cli, SL_LOG_ERROR, "the server did not start: %s", last);
+	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
 }
 
 int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
@@ -245,7 +225,7 @@ int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demo
 	(void)snprintf(step, sizeof(step), "--type=step=%s", p->script);
 	(void)snprintf(join, sizeof(join), "--type=join=%s", p->script);
 	(void)snprintf(lease, sizeof(lease), "--lease=%lldms", (long long)lease_ms);
-	return start(cli, p, out, name, argv, -1);
+	return start_process(cli, p, out, name, argv, -1);
 }
 
 /* Does the process hold the flock of this file? */

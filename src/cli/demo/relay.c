@@ -39,7 +39,7 @@ static void reset_all(struct demorelay *r)
 	}
 }
 
-static void take(struct demorelay *r)
+static void accept_pair(struct demorelay *r)
 {
 	int client = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
 	int server = client >= 0 && !r->cut ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
@@ -57,7 +57,7 @@ static void take(struct demorelay *r)
 }
 
 /* What is there goes over; the end of one side is the end of both. */
-static void pass(int from, int to, int pair[2])
+static void pass_bytes(int from, int to, int pair[2])
 {
 	char buf[16384];
 	ssize_t n = recv(from, buf, sizeof(buf), 0);
@@ -71,7 +71,7 @@ static void pass(int from, int to, int pair[2])
 		reset_pair(pair);
 }
 
-static void *run(void *arg)
+static void *run_relay(void *arg)
 {
 	struct demorelay *r = arg;
 
@@ -88,10 +88,10 @@ static void *run(void *arg)
 			int *pair = r->pairs[i / 2];
 
 			if (fds[i].revents && pair[i % 2] == fds[i].fd && fds[i].fd >= 0)
-				pass(pair[i % 2], pair[1 - i % 2], pair);
+				pass_bytes(pair[i % 2], pair[1 - i % 2], pair);
 		}
 		if (fds[2 * DEMORELAY_PAIRS].revents)
-			take(r);
+			accept_pair(r);
 	}
 	return NULL;
 }
@@ -112,7 +112,7 @@ int demorelay_start(struct demorelay *r, int port)
 	    listen(r->listener, 64) || getsockname(r->listener, (struct sockaddr *)&here, &n))
 		return errno;
 	r->port = ntohs(here.sin_port);
-	failed = -sl__thread_start(&r->thread, "relay", run, r);
+	failed = -sl__thread_start(&r->thread, "relay", run_relay, r);
 	if (failed)
 		r->port = 0;
 	return failed;

@@ -75,19 +75,6 @@ static const struct srv_route routes[] = {
 	CHANGE("POST", "/dead-letters/redrive", srv_letters_redrive_all, "dead_letters.redrive_all"),
 };
 
-/* What is easy for a file is a journey to another machine. */
-static int add_routes(srv_http *h, struct srv_api *api, struct sl_err *err)
-{
-	struct srv_route all[sizeof(routes) / sizeof(routes[0])];
-	bool near = strcmp(api->core->store->ops->name, "sqlite") == 0;
-	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-		all[i] = routes[i];
-		all[i].flags &= near ? ~0U : ~(unsigned)SRV_EASY;
-	}
-	int rc = srv_http_add(h, all, sizeof(all) / sizeof(all[0]), api, err);
-	return rc != 0 ? rc : srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, near ? 1 : 2, err);
-}
-
 static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err)
 {
 	const struct srv_core *core = ctx;
@@ -119,7 +106,17 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 	rc = srv_stats_new(&api->stats, core, api->letters, err);
 	if (rc != 0)
 		return rc;
-	return add_routes(h, api, err);
+	/* A route that is easy for a store in a file is a network round trip for another store. */
+	struct srv_route all[sizeof(routes) / sizeof(routes[0])];
+	bool local = strcmp(core->store->ops->name, "sqlite") == 0;
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+		all[i] = routes[i];
+		all[i].flags &= local ? ~0U : ~(unsigned)SRV_EASY;
+	}
+	rc = srv_http_add(h, all, sizeof(all) / sizeof(all[0]), api, err);
+	if (rc != 0)
+		return rc;
+	return srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, local ? 1 : 2, err);
 }
 
 void srv_api_free(struct srv_core *core)

@@ -42,6 +42,7 @@ struct srv_out {
 };
 
 void srv_out_open(struct srv_out *o, char bracket);
+void srv_out_begin(struct srv_out *o, const char *name, char bracket); /* a member that is an object or an array */
 void srv_out_close(struct srv_out *o, char bracket);
 void srv_out_name(struct srv_out *o, const char *name);
 void srv_out_str(struct srv_out *o, const char *text); /* NULL: null; what is not UTF-8 becomes U+FFFD */
@@ -55,6 +56,10 @@ void srv_out_raw(struct srv_out *o, const char *json); /* NULL: null */
 void srv_out_base64(struct srv_out *o, const void *data, size_t n);
 /* name and value */
 #define SRV_FIELD(o, name, kind, value) (srv_out_name(o, name), srv_out_##kind(o, value))
+/* {"items":[ … ],"next_cursor":…}: its start, and its end with the answer, which is the error when rc is not 0. cursor
+ * NULL: the list has no pages; "": this is the last page. */
+void srv_items_begin(struct srv_out *o);
+void srv_items_answer(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor);
 /* Answers with it and frees it. */
 void srv_out_answer(srv_request *r, int status, struct srv_out *o);
 void srv_out_free(struct srv_out *o);
@@ -83,7 +88,7 @@ void srv_audit_list(srv_request *r, void *ctx);
 
 /* ---- api/in.c: queries and bodies. Each answers 400 and returns false when something is wrong ---- */
 
-/* Nothing but these names, each at most once; the list ends with NULL. */
+/* Nothing but these names, each at most once; the list ends with NULL. NULL: no parameter at all. */
 bool srv_in_query(srv_request *r, const char *const *names);
 bool srv_in_limit(srv_request *r, uint32_t *out);
 bool srv_in_number(srv_request *r, const char *name, const char *text, uint64_t most, uint64_t *out);
@@ -102,9 +107,8 @@ bool srv_in_no_body(srv_request *r);
 bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
 /* Members; *out is untouched when the member is missing. */
 bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out);
-/* Any process that reaches this machine's loopback may start chains. Who may run commands as this user is decided by
- * the
- * store's file, not by us. */
+/* Any process that reaches the loopback of this machine may start chains. Who may run commands as this user is decided
+ * by the permissions of the store's file, not here. */
 bool srv_in_type(srv_request *r, const char *type);
 bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
 		int64_t *out);
@@ -112,6 +116,10 @@ bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const 
 /* An array of ids: *ids is the caller's (free). */
 bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
 		size_t *n);
+
+/* A change of chains, as sl_jobs_cancel. */
+typedef int srv_chains_fn(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
+			  struct sl_err *err);
 
 /* ---- api/filter.c: which jobs or chains ---- */
 
@@ -135,7 +143,7 @@ srv_handler_fn srv_list_chains, srv_list_jobs, srv_jobs_show, srv_jobs_events;  
 srv_handler_fn srv_chains_wait;                                                    /* api/wait.c */
 srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_list, srv_leases_list, srv_errors_list,
 	srv_cron_list, srv_cron_put, srv_cron_delete;            /* api/views.c */
-srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api/stats.c, api/flow.c */
+srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api/stats.c */
 srv_handler_fn srv_exports_list, srv_exports_partitions, srv_exports_events, srv_exports_head, srv_exports_verification,
 	srv_exports_verify_now;                                                 /* api/exports.c */
 srv_handler_fn srv_backups_list, srv_backups_show_check, srv_backups_check_now; /* api/backups.c */

@@ -4,21 +4,16 @@
 #include "server/api/api.h"
 #include "server/backup/backup.h"
 
-static const char *const no_query[] = {NULL};
-
 /* ---- checks ---- */
-
-static const char *verdict_of(const struct srv_backup_check *k)
-{
-	if (k->running)
-		return "running";
-	return k->err.code != 0 ? "error" : k->faults > 0 ? "failed" : "passed";
-}
 
 /* The fields, without brackets. */
 static void out_check(struct srv_out *o, const struct srv_backup_check *k)
 {
-	SRV_FIELD(o, "state", str, verdict_of(k));
+	SRV_FIELD(o, "state", str,
+		  k->running         ? "running"
+		  : k->err.code != 0 ? "error"
+		  : k->faults > 0    ? "failed"
+				     : "passed");
 	SRV_FIELD(o, "read_data", bool, k->read_data);
 	SRV_FIELD(o, "started_at", time, k->started_ms);
 	SRV_FIELD(o, "ended_at", time, k->ended_ms);
@@ -33,7 +28,7 @@ static void out_check(struct srv_out *o, const struct srv_backup_check *k)
 	SRV_FIELD(o, "error", str, k->err.code != 0 ? k->err.msg : NULL);
 }
 
-static void out_short(const struct srv_backup_check *k, void *ctx)
+static void out_check_object(const struct srv_backup_check *k, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
@@ -41,13 +36,12 @@ static void out_short(const struct srv_backup_check *k, void *ctx)
 	srv_out_close(o, '}');
 }
 
-static void out_findings(const struct srv_backup_check *k, void *ctx)
+static void out_check_findings(const struct srv_backup_check *k, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
 	out_check(o, k);
-	srv_out_name(o, "findings");
-	srv_out_open(o, '[');
+	srv_out_begin(o, "findings", '[');
 	for (size_t i = 0; i < k->n_findings; i++) {
 		const struct srv_backup_finding *f = &k->findings[i];
 		srv_out_open(o, '{');
@@ -65,19 +59,12 @@ static void out_findings(const struct srv_backup_check *k, void *ctx)
 
 /* ---- the repository ---- */
 
-static const char *state_of(const struct srv_backups_view *v)
-{
-	if (v->error[0] != '\0')
-		return "failed";
-	return v->read_ms == 0 ? "reading" : "ready";
-}
-
 static void out_view(const struct srv_backups_view *v, void *ctx)
 {
 	struct srv_out *o = ctx;
 	SRV_FIELD(o, "configured", bool, true);
 	SRV_FIELD(o, "repo", str, v->repo);
-	SRV_FIELD(o, "state", str, state_of(v));
+	SRV_FIELD(o, "state", str, v->error[0] != '\0' ? "failed" : v->read_ms == 0 ? "reading" : "ready");
 	SRV_FIELD(o, "error", str, v->error[0] != '\0' ? v->error : NULL);
 	SRV_FIELD(o, "read_at", time, v->read_ms);
 	SRV_FIELD(o, "newest_at", time, v->newest_ms);
@@ -106,7 +93,7 @@ void srv_backups_list(srv_request *r, void *ctx)
 {
 	struct srv_backups *b = ((struct srv_api *)ctx)->core->backups;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
 	srv_out_open(&o, '{');
 	if (b != NULL)
@@ -124,7 +111,7 @@ void srv_backups_list(srv_request *r, void *ctx)
 		SRV_FIELD(&o, "damaged", raw, "[]");
 	}
 	srv_out_name(&o, "check");
-	if (b == NULL || !srv_backups_check_look(b, out_short, &o))
+	if (b == NULL || !srv_backups_check_look(b, out_check_object, &o))
 		srv_out_raw(&o, NULL);
 	srv_out_close(&o, '}');
 	srv_out_answer(r, 200, &o);
@@ -142,39 +129,37 @@ static struct srv_backups *configured(srv_request *r, void *ctx)
 void srv_backups_show_check(srv_request *r, void *ctx)
 {
 	struct srv_out o = {0};
-	struct srv_backups *b = srv_in_query(r, no_query) ? configured(r, ctx) : NULL;
+	struct srv_backups *b = srv_in_query(r, NULL) ? configured(r, ctx) : NULL;
 	if (b == NULL)
 		return;
-	if (srv_backups_check_look(b, out_findings, &o))
+	if (srv_backups_check_look(b, out_check_findings, &o))
 		srv_out_answer(r, 200, &o);
 	else
 		srv_error(r, 404, "not_found", "this server has not checked the repository");
 	srv_out_free(&o);
 }
 
-/* The body may be missing: a quick check. */
-static bool in_read_data(srv_request *r, int *read_data)
-{
-	static const char *const names[] = {"read_data", NULL};
-	json_t *body = NULL;
-	size_t len = 0;
-	(void)srv_body(r, &len);
-	return len == 0 || (srv_in_body(r, names, &body) && srv_in_bool(r, "", body, "read_data", read_data));
-}
-
 void srv_backups_check_now(srv_request *r, void *ctx)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
+	static const char *const names[] = {"read_data", NULL};
+	json_t *body = NULL;
+	size_t len = 0;
 	int read_data = 0;
-	struct srv_backups *b = srv_in_query(r, no_query) && in_read_data(r, &read_data) ? configured(r, ctx) : NULL;
+	/* The body may be missing: a quick check. */
+	(void)srv_body(r, &len);
+	if (!srv_in_query(r, NULL) ||
+	    (len > 0 && (!srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "read_data", &read_data))))
+		return;
+	struct srv_backups *b = configured(r, ctx);
 	if (b == NULL || !srv_change_record(r, ((struct srv_api *)ctx)->core))
 		return;
 	if (srv_backups_check_start(b, read_data != 0, &err) != 0) {
 		srv_fail(r, &err);
 		return;
 	}
-	if (srv_backups_check_look(b, out_findings, &o))
+	if (srv_backups_check_look(b, out_check_findings, &o))
 		srv_out_answer(r, 202, &o);
 	srv_out_free(&o);
 }

@@ -14,9 +14,6 @@
 #define SCAN 20000
 #define TIME_BOX_MS 20000
 
-typedef int change_fn(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		      struct sl_err *err);
-
 static int remove_chains(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 			 struct sl_err *err)
 {
@@ -29,10 +26,10 @@ static int remove_cascade(sl_jobs *client, sl_tx *tx, const uint64_t *chains, si
 	return sl_jobs_delete(client, tx, chains, n_chains, 1, n, err);
 }
 
-struct bulk {
+struct bulk_change {
 	struct srv_api *api;
 	sl_jobs *jobs; /* of this change */
-	change_fn *fn;
+	srv_chains_fn *fn;
 	uint32_t statuses; /* that it can change at all */
 	uint64_t ids[BITE];
 	size_t n;
@@ -42,7 +39,7 @@ struct bulk {
 
 static int keep_id(const struct sl_chain *chain, void *ctx)
 {
-	struct bulk *b = ctx;
+	struct bulk_change *b = ctx;
 	b->ids[b->n++] = chain->id;
 	return 0;
 }
@@ -54,7 +51,7 @@ static bool is_about_one(int rc)
 }
 
 /* One transaction; when a chain of it cannot be changed, each alone. */
-static int bite(struct bulk *b, struct sl_err *err)
+static int change_bite(struct bulk_change *b, struct sl_err *err)
 {
 	size_t changed = 0;
 	if (b->n == 0)
@@ -73,11 +70,11 @@ static int bite(struct bulk *b, struct sl_err *err)
 	return rc;
 }
 
-static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
+/* All that the filter finds, until the time is over. */
+static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct sl_err *err)
 {
 	uint64_t reached = 0;
 	int64_t end = sl__clock_ms() + TIME_BOX_MS;
-	int rc;
 	if (f->f.statuses == 0)
 		f->f.statuses = b->statuses;
 	f->f.without_data = 1;
@@ -86,17 +83,49 @@ static int by_filter(struct bulk *b, struct srv_filter *f, struct sl_err *err)
 	f->f.reached = &reached;
 	do {
 		b->n = 0;
-		rc = sl_jobs_list_chains(b->api->core->jobs, &f->f, keep_id, b, err);
+		int rc = sl_jobs_list_chains(b->api->core->jobs, &f->f, keep_id, b, err);
 		if (rc == 0)
-			rc = bite(b, err);
+			rc = change_bite(b, err);
+		if (rc != 0)
+			return rc;
 		f->f.after = reached;
 		b->more = reached != 0;
-	} while (rc == 0 && b->more && sl__clock_ms() < end);
-	return rc;
+	} while (b->more && sl__clock_ms() < end);
+	return 0;
 }
 
-static void answer(srv_request *r, const struct bulk *b)
+/* Change what the body names, and answer. */
+static void change_body(srv_request *r, struct bulk_change *b, const json_t *body)
 {
+	const json_t *chains = json_object_get(body, "chains"), *filter = json_object_get(body, "filter");
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+	if ((chains == NULL) == (filter == NULL)) {
+		srv_error(r, 400, "invalid", "give either chains or filter");
+		return;
+	}
+	if (chains != NULL) {
+		uint64_t *ids = NULL;
+		size_t n = 0, changed = 0;
+		if (!srv_in_ids(r, "", body, "chains", NAMED_MAX, &ids, &n))
+			return;
+		rc = b->fn(b->jobs, NULL, ids, n, &changed, &err);
+		b->changed = changed;
+		free(ids);
+	} else {
+		struct srv_filter f;
+		if (!srv_filter_body(r, filter, &f))
+			return;
+		if (json_object_size(filter) == 0) {
+			srv_error(r, 400, "invalid", "filter: must have at least one field; this would be every chain");
+			return;
+		}
+		rc = change_filtered(b, &f, &err);
+	}
+	if (rc != 0) {
+		srv_fail(r, &err);
+		return;
+	}
 	struct srv_out o = {0};
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "changed", int, (int64_t)b->changed);
@@ -105,41 +134,11 @@ static void answer(srv_request *r, const struct bulk *b)
 	srv_out_answer(r, 200, &o);
 }
 
-static void named(srv_request *r, struct bulk *b, const json_t *body)
+static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, uint32_t statuses)
 {
-	struct sl_err err = SL_ERR_INIT;
-	uint64_t *ids = NULL;
-	size_t n = 0, changed = 0;
-	if (!srv_in_ids(r, "", body, "chains", NAMED_MAX, &ids, &n))
-		return;
-	if (b->fn(b->jobs, NULL, ids, n, &changed, &err) != 0) {
-		srv_fail(r, &err);
-	} else {
-		b->changed = changed;
-		answer(r, b);
-	}
-	free(ids);
-}
-
-static void filtered(srv_request *r, struct bulk *b, const json_t *filter)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct srv_filter f;
-	if (!srv_filter_body(r, filter, &f))
-		return;
-	if (json_object_size(filter) == 0)
-		srv_error(r, 400, "invalid", "filter: must have at least one field; this would be every chain");
-	else if (by_filter(b, &f, &err) != 0)
-		srv_fail(r, &err);
-	else
-		answer(r, b);
-}
-
-static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t statuses)
-{
-	static const char *const none[] = {NULL}, *const names[] = {"chains", "filter", NULL},
-				 *const delete_names[] = {"chains", "filter", "cascade", NULL};
-	struct bulk *b = calloc(1, sizeof(*b));
+	static const char *const names[] = {"chains", "filter", NULL}, *const delete_names[] = {"chains", "filter",
+												"cascade", NULL};
+	struct bulk_change *b = calloc(1, sizeof(*b));
 	int cascade = 0;
 	json_t *body;
 	if (b == NULL) {
@@ -147,19 +146,13 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t 
 		return;
 	}
 	struct srv_change c = {.jobs = NULL};
-	*b = (struct bulk){.api = api, .fn = fn, .statuses = statuses};
-	if (srv_in_query(r, none) && srv_in_body(r, fn == remove_chains ? delete_names : names, &body) &&
+	*b = (struct bulk_change){.api = api, .fn = fn, .statuses = statuses};
+	if (srv_in_query(r, NULL) && srv_in_body(r, fn == remove_chains ? delete_names : names, &body) &&
 	    srv_in_bool(r, "", body, "cascade", &cascade) && srv_change_begin(r, api->core, &c)) {
 		b->jobs = c.jobs;
-		const json_t *chains = json_object_get(body, "chains"), *filter = json_object_get(body, "filter");
 		if (cascade)
 			b->fn = remove_cascade;
-		if ((chains == NULL) == (filter == NULL))
-			srv_error(r, 400, "invalid", "give either chains or filter");
-		else if (chains != NULL)
-			named(r, b, body);
-		else
-			filtered(r, b, filter);
+		change_body(r, b, body);
 		srv_change_end(&c);
 	}
 	free(b);
@@ -169,20 +162,20 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, uint32_t 
 
 void srv_bulk_cancel(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_cancel, BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_PENDING) | BIT(SL_JOB_RUNNING));
+	change_many(r, ctx, sl_jobs_cancel, BIT(SL_JOB_BLOCKED) | BIT(SL_JOB_PENDING) | BIT(SL_JOB_RUNNING));
 }
 
 void srv_bulk_retry(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_redrive, BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED));
+	change_many(r, ctx, sl_jobs_redrive, BIT(SL_JOB_FAILED) | BIT(SL_JOB_CANCELLED));
 }
 
 void srv_bulk_trigger(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_trigger, BIT(SL_JOB_PENDING));
+	change_many(r, ctx, sl_jobs_trigger, BIT(SL_JOB_PENDING));
 }
 
 void srv_bulk_delete(srv_request *r, void *ctx)
 {
-	change(r, ctx, remove_chains, 0);
+	change_many(r, ctx, remove_chains, 0);
 }

@@ -26,60 +26,55 @@ static void start_fini(struct start *s)
 	free(s->input);
 }
 
-static bool take_times(srv_request *r, const char *where, const json_t *o, struct start *s)
-{
-	const json_t *at = json_object_get(o, "at");
-	const char *text = NULL;
-	if (json_is_integer(at)) {
-		if (!srv_in_int(r, where, o, "at", 1, INT64_C(253402300799999), &s->chain.job.at_ms))
-			return false;
-	} else if (!srv_in_text(r, where, o, "at", &text) ||
-		   (text != NULL && !srv_in_time(r, "at", text, &s->chain.job.at_ms))) {
-		return false;
-	}
-	if (!srv_in_int(r, where, o, "in_ms", 0, WINDOW_MAX_MS, &s->chain.job.delay_ms))
-		return false;
-	if (s->chain.job.at_ms == 0 || s->chain.job.delay_ms == 0)
-		return true;
-	srv_error(r, 400, "invalid", "at and in_ms exclude each other");
-	return false;
-}
-
-static bool take_scope(srv_request *r, const char *where, const json_t *o, struct start *s)
-{
-	const char *scope = NULL;
-	if (!srv_in_text(r, where, o, "scope", &scope) ||
-	    !srv_in_int(r, where, o, "window_ms", 0, WINDOW_MAX_MS, &s->chain.window_ms))
-		return false;
-	if (scope != NULL && strcmp(scope, "any") == 0)
-		s->chain.scope = SL_DEDUP_ANY;
-	else if (scope != NULL && strcmp(scope, "incomplete") != 0) {
-		srv_error(r, 400, "invalid", "scope: must be incomplete or any");
-		return false;
-	}
-	return true;
-}
-
-static bool take_chain(srv_request *r, const char *where, const json_t *o, struct start *s)
+/* Read one chain of a body. */
+static bool read_chain(srv_request *r, const char *where, const json_t *o, struct start *s)
 {
 	static const char *const names[] = {"type", "input", "key",   "scope",       "window_ms", "priority",
 					    "at",   "in_ms", "after", "traceparent", NULL};
+	struct sl_new_job *job = &s->chain.job;
+	const char *scope = NULL, *at = NULL;
 	int64_t priority = 0;
-	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &s->chain.job.type) ||
-	    !srv_in_type(r, s->chain.job.type))
+	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &job->type) ||
+	    !srv_in_type(r, job->type))
 		return false;
-	if (s->chain.job.type == NULL) {
+	if (job->type == NULL) {
 		srv_error(r, 400, "invalid", "%s%stype: is missing", where, where[0] != '\0' ? "." : "");
 		return false;
 	}
-	bool ok = srv_in_text(r, where, o, "key", &s->chain.key) && take_scope(r, where, o, s) &&
-		  srv_in_int(r, where, o, "priority", -INT32_MAX, INT32_MAX, &priority) && take_times(r, where, o, s) &&
-		  srv_in_ids(r, where, o, "after", AFTER_MAX, &s->after, &s->chain.job.n_blockers) &&
-		  srv_in_text(r, where, o, "traceparent", &s->chain.job.traceparent) &&
-		  srv_in_opaque(r, o, "input", &s->input);
-	s->chain.job.priority = (int32_t)priority;
-	s->chain.job.blockers = s->after;
-	s->chain.job.input = s->input;
+
+	/* When a chain with the same key counts as a duplicate. */
+	if (!srv_in_text(r, where, o, "key", &s->chain.key) || !srv_in_text(r, where, o, "scope", &scope) ||
+	    !srv_in_int(r, where, o, "window_ms", 0, WINDOW_MAX_MS, &s->chain.window_ms))
+		return false;
+	if (scope != NULL && strcmp(scope, "any") == 0) {
+		s->chain.scope = SL_DEDUP_ANY;
+	} else if (scope != NULL && strcmp(scope, "incomplete") != 0) {
+		srv_error(r, 400, "invalid", "scope: must be incomplete or any");
+		return false;
+	}
+	if (!srv_in_int(r, where, o, "priority", -INT32_MAX, INT32_MAX, &priority))
+		return false;
+	job->priority = (int32_t)priority;
+
+	/* When it runs: a time, or a delay. */
+	if (json_is_integer(json_object_get(o, "at"))) {
+		if (!srv_in_int(r, where, o, "at", 1, INT64_C(253402300799999), &job->at_ms))
+			return false;
+	} else if (!srv_in_text(r, where, o, "at", &at) || (at != NULL && !srv_in_time(r, "at", at, &job->at_ms))) {
+		return false;
+	}
+	if (!srv_in_int(r, where, o, "in_ms", 0, WINDOW_MAX_MS, &job->delay_ms))
+		return false;
+	if (job->at_ms != 0 && job->delay_ms != 0) {
+		srv_error(r, 400, "invalid", "at and in_ms exclude each other");
+		return false;
+	}
+
+	/* What it waits for, and its input. */
+	bool ok = srv_in_ids(r, where, o, "after", AFTER_MAX, &s->after, &job->n_blockers) &&
+		  srv_in_text(r, where, o, "traceparent", &job->traceparent) && srv_in_opaque(r, o, "input", &s->input);
+	job->blockers = s->after;
+	job->input = s->input;
 	return ok;
 }
 
@@ -91,7 +86,7 @@ static void out_started(struct srv_out *o, const struct sl_started *s)
 	srv_out_close(o, '}');
 }
 
-/* A blocker that is not there is the caller's mistake, not a missing resource. */
+/* A blocker that does not exist is a mistake of the client, not a missing resource. */
 static void start_failed(srv_request *r, struct sl_err *err)
 {
 	if (err->code == SL_ENOENT)
@@ -100,20 +95,23 @@ static void start_failed(srv_request *r, struct sl_err *err)
 		srv_fail(r, err);
 }
 
-static bool take_request(srv_request *r, struct start *s)
-{
-	static const char *const none[] = {NULL};
-	json_t *body;
-	if (!srv_in_query(r, none) || (body = srv_body_json_but(r, "input", 1)) == NULL)
-		return false;
-	return take_chain(r, "", body, s);
-}
-
-static void answer_started(srv_request *r, const struct sl_started *started)
+static void answer_start(srv_request *r, int rc, struct sl_err *err, const struct sl_started *started)
 {
 	struct srv_out o = {0};
+	if (rc != 0) {
+		start_failed(r, err);
+		return;
+	}
 	out_started(&o, started);
 	srv_out_answer(r, 201, &o);
+}
+
+static bool read_request(srv_request *r, struct start *s)
+{
+	json_t *body;
+	if (!srv_in_query(r, NULL) || (body = srv_body_json_but(r, "input", 1)) == NULL)
+		return false;
+	return read_chain(r, "", body, s);
 }
 
 void srv_chains_start(srv_request *r, void *ctx)
@@ -123,13 +121,10 @@ void srv_chains_start(srv_request *r, void *ctx)
 	struct start s = {0};
 	struct srv_change c;
 	struct sl_started started;
-	if (take_request(r, &s) && srv_change_begin(r, api->core, &c)) {
-		int rc = sl_jobs_start(c.jobs, NULL, &s.chain, &started, &err);
+	if (read_request(r, &s) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_enqueue(c.jobs, NULL, &s.chain, &started, &err);
 		srv_change_end(&c);
-		if (rc != 0)
-			start_failed(r, &err);
-		else
-			answer_started(r, &started);
+		answer_start(r, rc, &err, &started);
 	}
 	start_fini(&s);
 }
@@ -146,26 +141,6 @@ struct joint {
 	size_t n, n_records;
 };
 
-/* A row for every start would cost as much as the start: requests of one client that follow each other share a record,
- * which has all their chains and the first one's id. */
-static void record_one(struct joint *j, srv_request *r)
-{
-	struct sl_audit_record *last = j->n_records > 0 ? &j->record[j->n_records - 1] : NULL, mine;
-	srv_audit_record(r, &mine);
-	if (last != NULL && strcmp(last->actor, mine.actor) == 0 && strcmp(last->address, mine.address) == 0) {
-		last->n_chains++;
-		return;
-	}
-	mine.n_chains = 1;
-	j->record[j->n_records++] = mine;
-}
-
-/* Did it fail for what one of them holds? Then none is started, and each is tried alone. */
-static bool is_of_one(int rc)
-{
-	return rc == SL_EINVAL || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED || rc == SL_ENOENT;
-}
-
 void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 {
 	struct srv_api *api = ctx;
@@ -179,26 +154,38 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 		 * with it. */
 		struct start *s = &j->start[j->n];
 		*s = (struct start){0};
-		if (take_request(all[i], s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
+		if (read_request(all[i], s) && s->chain.key == NULL && s->chain.job.n_blockers == 0) {
 			j->r[j->n] = all[i];
 			j->chain[j->n++] = s->chain;
-			record_one(j, all[i]);
+			/* A row for every start would cost as much as the start: requests of one client that follow
+			 * each other share a record, which has all their chains and the id of the first request. */
+			struct sl_audit_record *last = j->n_records > 0 ? &j->record[j->n_records - 1] : NULL, mine;
+			srv_audit_record(all[i], &mine);
+			if (last != NULL && strcmp(last->actor, mine.actor) == 0 &&
+			    strcmp(last->address, mine.address) == 0) {
+				last->n_chains++;
+			} else {
+				mine.n_chains = 1;
+				j->record[j->n_records++] = mine;
+			}
 		} else {
 			start_fini(s);
 		}
 	}
 	/* One transaction for all of them. */
 	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
-	int rc = jobs == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory")
-		 : j->n > 0   ? sl_jobs_start_many(jobs, NULL, j->chain, j->n, j->started, &err)
-			      : 0;
+	int rc = 0;
+	if (jobs == NULL)
+		rc = sl_err_set(&err, SL_ENOMEM, "out of memory");
+	else if (j->n > 0)
+		rc = sl_jobs_enqueue_many(jobs, NULL, j->chain, j->n, j->started, &err);
 	sl_jobs_close(jobs);
 	srv_many_next(all);
+	/* If one of them caused the failure, no chain was started, and each request is tried alone. */
+	bool of_one = rc == SL_EINVAL || rc == SL_EDATA || rc == SL_ETOOBIG || rc == SL_EREFUSED || rc == SL_ENOENT;
 	for (size_t i = 0; i < j->n; i++) {
-		if (rc == 0)
-			answer_started(j->r[i], &j->started[i]);
-		else if (!is_of_one(rc))
-			start_failed(j->r[i], &err);
+		if (!of_one)
+			answer_start(j->r[i], rc, &err, &j->started[i]);
 		start_fini(&j->start[i]);
 	}
 	free(j);
@@ -213,18 +200,7 @@ struct bulk {
 	size_t n;
 };
 
-static bool bulk_room(srv_request *r, struct bulk *b)
-{
-	b->starts = calloc(b->n, sizeof(*b->starts));
-	b->chains = calloc(b->n, sizeof(*b->chains));
-	b->started = calloc(b->n, sizeof(*b->started));
-	if (b->starts != NULL && b->chains != NULL && b->started != NULL)
-		return true;
-	srv_error(r, 500, "internal", "out of memory");
-	return false;
-}
-
-static bool take_bulk(srv_request *r, struct bulk *b)
+static bool read_bulk(srv_request *r, struct bulk *b)
 {
 	static const char *const names[] = {"chains", NULL};
 	size_t edges = 0;
@@ -233,18 +209,23 @@ static bool take_bulk(srv_request *r, struct bulk *b)
 	if (body == NULL || !srv_in_only(r, "", body, names))
 		return false;
 	const json_t *array = json_object_get(body, "chains");
-	b->n = json_array_size(array);
-	if (!json_is_array(array) || b->n == 0 || b->n > BULK_MAX) {
+	size_t n = json_array_size(array);
+	if (!json_is_array(array) || n == 0 || n > BULK_MAX) {
 		srv_error(r, 400, "invalid", "chains: must be an array of 1 to %d chains", BULK_MAX);
-		b->n = 0;
 		return false;
 	}
-	if (!bulk_room(r, b))
+	b->n = n;
+	b->starts = calloc(n, sizeof(*b->starts));
+	b->chains = calloc(n, sizeof(*b->chains));
+	b->started = calloc(n, sizeof(*b->started));
+	if (b->starts == NULL || b->chains == NULL || b->started == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
 		return false;
-	for (size_t i = 0; i < b->n; i++) {
+	}
+	for (size_t i = 0; i < n; i++) {
 		char where[32];
 		(void)snprintf(where, sizeof(where), "chains[%zu]", i);
-		if (!take_chain(r, where, json_array_get(array, i), &b->starts[i]))
+		if (!read_chain(r, where, json_array_get(array, i), &b->starts[i]))
 			return false;
 		b->chains[i] = b->starts[i].chain;
 		edges += b->chains[i].job.n_blockers;
@@ -260,21 +241,19 @@ static bool take_bulk(srv_request *r, struct bulk *b)
 
 void srv_chains_bulk(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct bulk b = {0};
 	struct srv_change c;
 	struct srv_out o = {0};
-	if (srv_in_query(r, none) && take_bulk(r, &b) && srv_change_begin(r, api->core, &c)) {
-		int rc = sl_jobs_start_many(c.jobs, NULL, b.chains, b.n, b.started, &err);
+	if (srv_in_query(r, NULL) && read_bulk(r, &b) && srv_change_begin(r, api->core, &c)) {
+		int rc = sl_jobs_enqueue_many(c.jobs, NULL, b.chains, b.n, b.started, &err);
 		srv_change_end(&c);
 		if (rc != 0) {
 			start_failed(r, &err);
 		} else {
 			srv_out_open(&o, '{');
-			srv_out_name(&o, "chains");
-			srv_out_open(&o, '[');
+			srv_out_begin(&o, "chains", '[');
 			for (size_t i = 0; i < b.n; i++)
 				out_started(&o, &b.started[i]);
 			srv_out_close(&o, ']');
@@ -311,53 +290,47 @@ static int add_neighbour(const struct sl_chain *chain, void *ctx)
 	return o->text.failed ? SL_ENOMEM : 0;
 }
 
-/* Chains that any job of the chain waits for, or waited: those of every job, in order. */
-struct blockers {
-	struct srv_api *api;
-	struct srv_out *out;
+/* The jobs of a chain. */
+struct job_ids {
 	uint64_t jobs[SHOWN_MAX];
 	size_t n;
 };
 
 static int note_job(const struct sl_job *job, void *ctx)
 {
-	struct blockers *b = ctx;
+	struct job_ids *b = ctx;
 	if (b->n < SHOWN_MAX)
 		b->jobs[b->n++] = job->id;
 	return 0;
 }
 
-static int add_blockers(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
+/* The jobs of the chain, the chains that any of them waits or waited for, and the chains that wait for it. */
+static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
 {
-	struct blockers *b = calloc(1, sizeof(*b));
-	struct sl_job_filter jobs = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	struct sl_job_filter jobs = {
+		.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .data_max_bytes = SRV_SHORT_BYTES};
+	struct sl_job_filter ids = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	srv_out_begin(o, "jobs", '[');
+	int rc = sl_jobs_list(api->core->jobs, &jobs, add_part, o, err);
+	if (rc != 0)
+		return rc;
+	srv_out_close(o, ']');
+	srv_out_begin(o, "blockers", '[');
+	struct job_ids *b = calloc(1, sizeof(*b));
 	if (b == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	int rc = sl_jobs_list(api->core->jobs, &jobs, note_job, b, err);
+	rc = sl_jobs_list(api->core->jobs, &ids, note_job, b, err);
 	for (size_t i = 0; rc == 0 && i < b->n; i++) {
 		struct sl_job_filter f = {.blocked_by_job = b->jobs[i], .limit = SHOWN_MAX, .without_data = 1};
 		rc = sl_jobs_list_chains(api->core->jobs, &f, add_neighbour, o, err);
 	}
 	free(b);
-	return rc;
-}
-
-static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
-{
-	struct sl_job_filter jobs = {
-		.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .data_max_bytes = SRV_SHORT_BYTES};
-	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
-	srv_out_name(o, "jobs");
-	srv_out_open(o, '[');
-	int rc = sl_jobs_list(api->core->jobs, &jobs, add_part, o, err);
+	if (rc != 0)
+		return rc;
 	srv_out_close(o, ']');
-	srv_out_name(o, "blockers");
-	srv_out_open(o, '[');
-	rc = rc != 0 ? rc : add_blockers(api, o, id, err);
-	srv_out_close(o, ']');
-	srv_out_name(o, "blocked");
-	srv_out_open(o, '[');
-	rc = rc != 0 ? rc : sl_jobs_list_chains(api->core->jobs, &waiting, add_neighbour, o, err);
+	srv_out_begin(o, "blocked", '[');
+	rc = sl_jobs_list_chains(api->core->jobs, &waiting, add_neighbour, o, err);
 	srv_out_close(o, ']');
 	return rc;
 }
@@ -374,7 +347,7 @@ void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id)
 		rc = out_parts(api, &o, id, &err);
 		srv_out_close(&o, '}');
 	}
-	sl_jobs_free(api->core->jobs, chain);
+	sl_chain_release(api->core->jobs, chain);
 	if (rc == 0) {
 		srv_out_answer(r, 200, &o);
 		return;
@@ -385,9 +358,8 @@ void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id)
 
 void srv_chains_show(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
 	uint64_t id;
-	if (srv_in_query(r, none) && srv_in_id(r, &id))
+	if (srv_in_query(r, NULL) && srv_in_id(r, &id))
 		srv_chain_answer(r, ctx, id);
 }
 
@@ -395,14 +367,14 @@ void srv_chains_show(srv_request *r, void *ctx)
 
 void srv_chains_complete(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL}, *const names[] = {"output", NULL};
+	static const char *const names[] = {"output", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id;
 	char *output = NULL;
 	struct srv_change c;
 	json_t *body;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body_but(r, names, "output", &body) ||
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body_but(r, names, "output", &body) ||
 	    !srv_change_begin(r, api->core, &c))
 		return;
 	if (!srv_in_opaque(r, body, "output", &output)) {
@@ -420,14 +392,14 @@ void srv_chains_complete(srv_request *r, void *ctx)
 
 void srv_chains_fail(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL}, *const names[] = {"error", NULL};
+	static const char *const names[] = {"error", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	const char *error = NULL;
 	uint64_t id;
 	struct srv_change c;
 	json_t *body;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body) ||
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body) ||
 	    !srv_in_text(r, "", body, "error", &error) || !srv_change_begin(r, api->core, &c))
 		return;
 	int rc = sl_jobs_fail(c.jobs, NULL, id, error, &err);
@@ -438,18 +410,14 @@ void srv_chains_fail(srv_request *r, void *ctx)
 		srv_chain_answer(r, api, id);
 }
 
-typedef int change_fn(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		      struct sl_err *err);
-
-/* 409 when the chain is not in a state for it, unless it is where this leads already. */
-static void change(srv_request *r, struct srv_api *api, change_fn *fn, const char *why)
+/* 409 when the chain is not in a state for the change. */
+static void change_chain(srv_request *r, struct srv_api *api, srv_chains_fn *fn, const char *why)
 {
-	static const char *const none[] = {NULL};
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id;
 	size_t changed = 0;
 	struct srv_change c;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
 	int rc = fn(c.jobs, NULL, &id, 1, &changed, &err);
 	srv_change_end(&c);
@@ -463,17 +431,17 @@ static void change(srv_request *r, struct srv_api *api, change_fn *fn, const cha
 
 void srv_chains_cancel(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_cancel, "the chain has ended already");
+	change_chain(r, ctx, sl_jobs_cancel, "the chain has ended already");
 }
 
 void srv_chains_trigger(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_trigger, "the chain does not wait for a time to come");
+	change_chain(r, ctx, sl_jobs_trigger, "the chain is not scheduled for later");
 }
 
 void srv_chains_retry(srv_request *r, void *ctx)
 {
-	change(r, ctx, sl_jobs_redrive, "the chain has neither failed nor been cancelled");
+	change_chain(r, ctx, sl_jobs_redrive, "the chain has neither failed nor been cancelled");
 }
 
 void srv_chains_delete(srv_request *r, void *ctx)

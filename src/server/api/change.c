@@ -56,7 +56,7 @@ int srv_record_login(const struct sl_audit_record *record, struct sl_err *err, v
 
 /* ---- reading ---- */
 
-struct page {
+struct audit_page {
 	struct srv_out out;
 	uint64_t last;
 	uint32_t n;
@@ -65,7 +65,7 @@ struct page {
 static int add_record(const struct sl_audit_record *a, void *ctx)
 {
 	static const char *const ways[] = {"library", "command", "http"};
-	struct page *p = ctx;
+	struct audit_page *p = ctx;
 	struct srv_out *o = &p->out;
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "id", id, a->id);
@@ -75,8 +75,7 @@ static int add_record(const struct sl_audit_record *a, void *ctx)
 	SRV_FIELD(o, "address", str, a->address);
 	SRV_FIELD(o, "action", str, a->action);
 	SRV_FIELD(o, "request_id", str, a->request_id);
-	srv_out_name(o, "chains");
-	srv_out_open(o, '[');
+	srv_out_begin(o, "chains", '[');
 	for (size_t i = 0; i < a->n_chains; i++)
 		srv_out_id(o, a->chains[i]);
 	srv_out_close(o, ']');
@@ -92,7 +91,7 @@ void srv_audit_list(srv_request *r, void *ctx)
 	static const char *const names[] = {"limit", "cursor", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct page p = {0};
+	struct audit_page p = {0};
 	const char *cursor = srv_query(r, "cursor");
 	char next[32];
 	uint32_t limit;
@@ -100,17 +99,8 @@ void srv_audit_list(srv_request *r, void *ctx)
 	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit) ||
 	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &before)))
 		return;
-	srv_out_open(&p.out, '{');
-	srv_out_name(&p.out, "items");
-	srv_out_open(&p.out, '[');
-	if (sl_jobs_audit_list(api->core->jobs, before, limit, add_record, &p, &err) != 0 && !p.out.text.failed) {
-		srv_out_free(&p.out);
-		srv_fail(r, &err);
-		return;
-	}
-	srv_out_close(&p.out, ']');
+	srv_items_begin(&p.out);
+	int rc = sl_jobs_audit_list(api->core->jobs, before, limit, add_record, &p, &err);
 	(void)snprintf(next, sizeof(next), "%" PRIu64, p.last);
-	SRV_FIELD(&p.out, "next_cursor", str, p.n == limit ? next : NULL);
-	srv_out_close(&p.out, '}');
-	srv_out_answer(r, 200, &p.out);
+	srv_items_answer(r, &p.out, rc, &err, p.n == limit ? next : "");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counts are numbered in the order in which they begin. Who asks is given one with a number that is high enough: the
- * next to begin, and of a large store also the one under way, or the last while it is young. Who finds none under way
- * counts, for itself and for all who came meanwhile.
+ * Counts are numbered in the order in which they begin. A request gets one whose number is high enough: the next to
+ * begin, or, with a large store, also the running one, or the last one while it is young. A request that finds no
+ * running count does it, for itself and for all requests that arrived meanwhile.
  */
 #include "server/api/counts.h"
 #include "base/thread.h"
@@ -43,7 +43,7 @@ static void result_free(struct result *r)
 	free(r);
 }
 
-static int keep(const struct sl_job_count *count, void *ctx)
+static int keep_count(const struct sl_job_count *count, void *ctx)
 {
 	struct result *r = ctx;
 	if (r->n == r->cap) {
@@ -65,24 +65,8 @@ static int keep(const struct sl_job_count *count, void *ctx)
 
 /* ---- asking ---- */
 
-static bool is_large(const struct srv_counts *c)
-{
-	return c->last != NULL && c->last->rc == 0 && c->last->waiting >= SRV_COUNTS_LARGE;
-}
-
-/* The number from which on a result will do. With the lock. */
-static uint64_t wanted(struct srv_counts *c)
-{
-	uint64_t number = c->begun + 1;
-	if (is_large(c) && c->under_way)
-		number = c->begun;
-	else if (is_large(c) && c->source.now_ms(c->source.ctx) - c->last->began_ms < SRV_COUNTS_AGAIN_MS)
-		number = c->last->number;
-	return number < c->not_before ? c->not_before : number;
-}
-
-/* With the lock, which is let go of meanwhile. False: no memory. */
-static bool count(struct srv_counts *c) SL_REQUIRES(c->mu)
+/* Called with the lock, which is released meanwhile. False: out of memory. */
+static bool count_now(struct srv_counts *c) SL_REQUIRES(c->mu)
 {
 	struct result *r = calloc(1, sizeof(*r)), *old;
 	if (r == NULL)
@@ -93,7 +77,7 @@ static bool count(struct srv_counts *c) SL_REQUIRES(c->mu)
 	sl__unlock(&c->mu);
 	r->err = (struct sl_err)SL_ERR_INIT;
 	r->began_ms = c->source.now_ms(c->source.ctx);
-	r->rc = c->source.count(c->source.ctx, keep, r, &r->err);
+	r->rc = c->source.count(c->source.ctx, keep_count, r, &r->err);
 	if (r->rc == SL_ENOMEM)
 		(void)sl_err_set(&r->err, r->rc, "out of memory");
 	sl__lock(&c->mu);
@@ -106,38 +90,38 @@ static bool count(struct srv_counts *c) SL_REQUIRES(c->mu)
 	return true;
 }
 
-static struct result *get(struct srv_counts *c)
+int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct result *r = NULL;
 	bool ok = true;
 	sl__lock(&c->mu);
-	uint64_t number = wanted(c);
+	/* The number from which on a result will do. */
+	uint64_t number = c->begun + 1;
+	bool large = c->last != NULL && c->last->rc == 0 && c->last->waiting >= SRV_COUNTS_LARGE;
+	if (large && c->under_way)
+		number = c->begun;
+	else if (large && c->source.now_ms(c->source.ctx) - c->last->began_ms < SRV_COUNTS_AGAIN_MS)
+		number = c->last->number;
+	number = number < c->not_before ? c->not_before : number;
 	while (ok && (c->last == NULL || c->last->number < number)) {
 		if (c->under_way)
 			(void)sl__wait(&sl__env_real, &c->done, &c->mu, SL_FOREVER);
 		else
-			ok = count(c);
+			ok = count_now(c);
 	}
-	if (ok) {
-		r = c->last;
+	struct result *r = ok ? c->last : NULL;
+	if (ok)
 		r->refs++;
-	}
 	sl__unlock(&c->mu);
-	return r;
-}
-
-int srv_counts_each(struct srv_counts *c, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
-{
-	struct result *r = get(c);
 	if (r == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
+
 	int rc = r->rc;
 	if (rc != 0 && err != NULL)
 		*err = r->err;
 	for (size_t i = 0; rc == 0 && i < r->n; i++)
 		rc = fn(&r->rows[i], ctx);
 	sl__lock(&c->mu);
-	bool gone = r != NULL && --r->refs == 0;
+	bool gone = --r->refs == 0;
 	sl__unlock(&c->mu);
 	if (gone)
 		result_free(r);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dead letters: those of the server and those of the logs under its folder, each in its own folder. A letter's id
- * here is <folder>-<number>, where the folder is named by a hash of its path below the two roots.
+ * Dead letters: those of the server and those of the logs under its folder, each in its own folder. The id of a dead
+ * letter here is <folder>-<number>, where the folder is named by a hash of its path below the two roots.
  *
- * A redrive writes the event in a letter to the store, where it was going, as a separate stream ("redrive",
- * with a random incarnation), and the letter is acknowledged after that: a crash in between repeats it.
+ * A redrive writes the event of a dead letter to the store, as a separate stream ("redrive", with a random incarnation),
+ * and acknowledges the dead letter after that: a crash in between repeats it.
  */
 #include "base/thread.h"
 #include "base/time.h"
@@ -91,21 +91,25 @@ static int by_path(const void *a, const void *b)
 	return strcmp(((const struct folder *)a)->path, ((const struct folder *)b)->path);
 }
 
-static void find(const struct srv_core *core, struct folders *f)
+static void free_folders(struct folders **f)
 {
-	f->n = 0;
+	for (size_t i = 0; *f != NULL && i < (*f)->n; i++)
+		free((*f)->all[i].path);
+	free(*f);
+}
+
+/* All folders; NULL: out of memory. */
+static struct folders *list_folders(const struct srv_core *core)
+{
+	struct folders *f = calloc(1, sizeof(*f));
+	if (f == NULL)
+		return NULL;
 	if (core->wal_dir != NULL)
 		find_folders(f, core->wal_dir, core->wal_dir, DEPTH_MAX);
 	qsort(f->all, f->n, sizeof(f->all[0]), by_path);
 	if (core->dlq_dir != NULL && is_folder(core->dlq_dir))
 		add_folder(f, core->dlq_dir, "");
-}
-
-static void release(struct folders *f)
-{
-	for (size_t i = 0; i < f->n; i++)
-		free(f->all[i].path);
-	f->n = 0;
+	return f;
 }
 
 static int open_folder(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
@@ -114,7 +118,7 @@ static int open_folder(const struct srv_core *core, const struct folder *x, bool
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = core->env, .read_only = write ? SL_OFF : SL_ON};
 	int rc = sl_dlq_open(out, x->path, &opts, err);
 	if (rc == SL_ELOCKED) {
-		(void)sl_err_set(err, SL_EAGAIN, "the letters are being written to by another process");
+		(void)sl_err_set(err, SL_EAGAIN, "another process is writing to the dead letters");
 		err->retry_after_ms = 1000;
 	}
 	return rc == SL_ELOCKED ? SL_EAGAIN : rc;
@@ -122,24 +126,13 @@ static int open_folder(const struct srv_core *core, const struct folder *x, bool
 
 /* ---- showing ---- */
 
-static const char *class_name(enum sl_err_class c)
-{
-	switch (c) {
-	case SL_CLASS_TRANSIENT:
-		return "transient";
-	case SL_CLASS_THROTTLED:
-		return "throttled";
-	case SL_CLASS_POISON:
-		return "poison";
-	case SL_CLASS_FATAL:
-		return "fatal";
-	default:
-		return "none";
-	}
-}
-
 static void out_letter(struct srv_out *o, const char *folder, const struct sl_dlq_letter *l)
 {
+	static const char *const classes[] = {[SL_CLASS_TRANSIENT] = "transient",
+					      [SL_CLASS_THROTTLED] = "throttled",
+					      [SL_CLASS_POISON] = "poison",
+					      [SL_CLASS_FATAL] = "fatal"};
+	const char *class = (size_t)l->error_class < SL_COUNT(classes) ? classes[l->error_class] : NULL;
 	char id[40];
 	(void)snprintf(id, sizeof(id), "%s-%" PRIu64, folder, l->id);
 	SRV_FIELD(o, "id", str, id);
@@ -147,7 +140,7 @@ static void out_letter(struct srv_out *o, const char *folder, const struct sl_dl
 	SRV_FIELD(o, "position", int, (int64_t)l->position);
 	SRV_FIELD(o, "error", str, l->error);
 	SRV_FIELD(o, "code", str, sl_err_name(l->code));
-	SRV_FIELD(o, "class", str, class_name(l->error_class));
+	SRV_FIELD(o, "class", str, class != NULL ? class : "none");
 	SRV_FIELD(o, "attempts", int, l->attempts);
 	SRV_FIELD(o, "first_failed_at", time, l->first_failed_ms);
 	SRV_FIELD(o, "last_failed_at", time, l->last_failed_ms);
@@ -159,7 +152,7 @@ static void out_letter(struct srv_out *o, const char *folder, const struct sl_dl
 
 #define ENOUGH 1
 
-struct listing {
+struct letter_page {
 	struct srv_out out;
 	const char *folder;
 	uint64_t after; /* in the first folder */
@@ -170,7 +163,7 @@ struct listing {
 
 static int add_letter(const struct sl_dlq_letter *l, void *ctx)
 {
-	struct listing *x = ctx;
+	struct letter_page *x = ctx;
 	if (l->id <= x->after)
 		return 0;
 	if (x->n == x->limit)
@@ -199,69 +192,44 @@ static size_t find_id(const struct folders *f, const char *id, uint64_t *number)
 	return f->n;
 }
 
-/* The letters of the folders from `from` on; out->next is the cursor to resume at. */
-static int list_folders(struct srv_letters *l, const struct folders *f, size_t from, struct listing *out,
-			struct sl_err *err)
-{
-	int rc = 0;
-	for (size_t i = from; i < f->n && rc == 0; i++) {
-		sl_dlq *q = NULL;
-		rc = open_folder(l->core, &f->all[i], false, &q, err);
-		if (rc == SL_ENOENT) { /* removed meanwhile */
-			rc = 0;
-		} else if (rc == 0) {
-			out->folder = f->all[i].name;
-			rc = sl_dlq_list(q, 0, add_letter, out, err);
-			sl_dlq_close(q);
-		}
-		if (rc == ENOUGH)
-			(void)snprintf(out->next, sizeof(out->next), "%s-%" PRIu64, out->n > 0 ? f->all[i].name : "",
-				       out->last);
-		out->after = 0;
-		out->last = rc == ENOUGH ? out->last : 0;
-	}
-	return rc == ENOUGH ? 0 : rc;
-}
-
 void srv_letters_list(srv_request *r, void *ctx)
 {
 	static const char *const names[] = {"cursor", "limit", NULL};
-	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof(*f));
+	const struct srv_core *core = ((struct srv_api *)ctx)->core;
 	struct sl_err err = SL_ERR_INIT;
-	struct listing x = {0};
+	struct letter_page x = {0};
 	const char *cursor = srv_query(r, "cursor");
 	size_t from = 0;
-	if (f == NULL || !srv_in_query(r, names) || !srv_in_limit(r, &x.limit)) {
-		free(f);
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &x.limit))
+		return;
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(core);
+	if (f == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
 		return;
 	}
-	find(l->core, f);
 	if (cursor != NULL && (from = find_id(f, cursor, &x.after)) == f->n) {
 		srv_error(r, 400, "invalid", "cursor: is not from this list");
-	} else {
-		srv_out_open(&x.out, '{');
-		srv_out_name(&x.out, "items");
-		srv_out_open(&x.out, '[');
-		int rc = list_folders(l, f, from, &x, &err);
-		srv_out_close(&x.out, ']');
-		SRV_FIELD(&x.out, "next_cursor", str, x.next[0] != '\0' ? x.next : NULL);
-		srv_out_close(&x.out, '}');
-		if (rc == 0)
-			srv_out_answer(r, 200, &x.out);
-		else
-			srv_fail(r, &err);
-		srv_out_free(&x.out);
+		return;
 	}
-	release(f);
-	free(f);
-}
-
-static bool is_text(const struct sl_event *e)
-{
-	json_t *text = json_stringn(e->len > 0 ? e->data : "", e->len);
-	json_decref(text);
-	return text != NULL;
+	srv_items_begin(&x.out);
+	int rc = 0;
+	for (size_t i = from; i < f->n && rc == 0; i++) {
+		sl_dlq *q = NULL;
+		rc = open_folder(core, &f->all[i], false, &q, &err);
+		if (rc == SL_ENOENT) { /* removed meanwhile */
+			rc = 0;
+		} else if (rc == 0) {
+			x.folder = f->all[i].name;
+			rc = sl_dlq_list(q, 0, add_letter, &x, &err);
+			sl_dlq_close(q);
+		}
+		if (rc == ENOUGH)
+			(void)snprintf(x.next, sizeof(x.next), "%s-%" PRIu64, x.n > 0 ? f->all[i].name : "", x.last);
+		else
+			x.last = 0;
+		x.after = 0;
+	}
+	srv_items_answer(r, &x.out, rc == ENOUGH ? 0 : rc, &err, x.next);
 }
 
 struct showing {
@@ -290,11 +258,13 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 	} else {
 		srv_out_raw(s->out, NULL);
 	}
+	json_t *text = event ? json_stringn(e.len > 0 ? e.data : "", e.len) : NULL; /* NULL: not UTF-8 */
 	srv_out_name(s->out, "text");
-	if (event && is_text(&e))
+	if (text != NULL)
 		srv_out_strn(s->out, e.data, e.len);
 	else
 		srv_out_raw(s->out, NULL);
+	json_decref(text);
 	srv_out_name(s->out, "data_b64");
 	srv_out_base64(s->out, l->item, l->item_len < SHOWN_BYTES ? l->item_len : SHOWN_BYTES);
 	srv_out_close(s->out, '}');
@@ -305,44 +275,42 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 static const struct folder *folder_of(srv_request *r, const struct folders *f, uint64_t *number)
 {
 	const char *id = srv_param(r, "id");
+	if (f == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
+		return NULL;
+	}
 	size_t i = find_id(f, id, number);
 	if (i < f->n)
 		return &f->all[i];
-	srv_error(r, 404, "not_found", "there is no letter '%.60s'", id);
+	srv_error(r, 404, "not_found", "no dead letter '%.60s'", id);
 	return NULL;
 }
 
 void srv_letters_show(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
-	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof(*f));
+	const struct srv_core *core = ((struct srv_api *)ctx)->core;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	uint64_t number = 0;
-	const struct folder *x;
 	sl_dlq *q = NULL;
-	if (f == NULL || !srv_in_query(r, none)) {
-		free(f);
+	if (!srv_in_query(r, NULL))
 		return;
-	}
-	find(l->core, f);
-	if ((x = folder_of(r, f, &number)) != NULL) {
-		int rc = open_folder(l->core, x, false, &q, &err);
-		if (rc == 0)
-			rc = sl_dlq_show(q, number, show_letter, &(struct showing){&o, x->name}, &err);
-		sl_dlq_close(q);
-		if (rc == 0)
-			srv_out_answer(r, 200, &o);
-		else
-			srv_fail(r, &err);
-		srv_out_free(&o);
-	}
-	release(f);
-	free(f);
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(core);
+	const struct folder *x = folder_of(r, f, &number);
+	if (x == NULL)
+		return;
+	int rc = open_folder(core, x, false, &q, &err);
+	if (rc == 0)
+		rc = sl_dlq_show(q, number, show_letter, &(struct showing){&o, x->name}, &err);
+	sl_dlq_close(q);
+	if (rc == 0)
+		srv_out_answer(r, 200, &o);
+	else
+		srv_fail(r, &err);
+	srv_out_free(&o);
 }
 
-/* ---- going again ---- */
+/* ---- redriving ---- */
 
 struct redrive {
 	struct srv_core *core;
@@ -352,27 +320,24 @@ struct redrive {
 	struct sl_err err; /* of the last that stayed */
 };
 
-static uint64_t checksum(const void *data, size_t n)
-{
-	uint64_t hash = UINT64_C(14695981039346656037);
-	for (size_t i = 0; i < n; i++)
-		hash = (hash ^ ((const uint8_t *)data)[i]) * UINT64_C(1099511628211);
-	return hash;
-}
-
 static int write_event(struct redrive *d, const struct sl_dlq_letter *l, struct sl_err *err)
 {
 	const sl_store *store = d->core->store;
 	struct sl_event e;
 	if (l->encoding != SL_DLQ_PLAIN)
-		return sl_err_set(err, SL_EKEY, "it is sealed: 'sluice dlq redrive --key-file' opens it");
+		return sl_err_set(err, SL_EKEY,
+				  "the dead letter is sealed; redrive it with 'sluice dlq redrive --key-file'");
 	int rc = sl_event_decode(l->item, l->item_len, &e, err);
 	if (rc != 0)
-		return sl_err_set(err, SL_EDATA, "it is no event: 'sluice dlq redrive' knows where it was going");
+		return sl_err_set(err, SL_EDATA,
+				  "the dead letter is not an event; redrive it with 'sluice dlq redrive'");
+	uint64_t hash = UINT64_C(14695981039346656037);
+	for (size_t i = 0; i < l->item_len; i++)
+		hash = (hash ^ ((const uint8_t *)l->item)[i]) * UINT64_C(1099511628211);
 	struct sl_event_row row = {.stream = "redrive",
 				   .incarnation = d->incarnation,
 				   .sequence = d->sequence + 1,
-				   .crc = checksum(l->item, l->item_len),
+				   .crc = hash,
 				   .job_id = e.job_id,
 				   .attempt = e.attempt,
 				   .type = e.type,
@@ -402,7 +367,7 @@ static int drive_one(const struct sl_dlq_letter *l, void *ctx)
 {
 	struct redrive *d = ctx;
 	if (l->acknowledged)
-		return sl_err_set(&d->err, SL_EEXIST, "the letter was dealt with already");
+		return sl_err_set(&d->err, SL_EEXIST, "the dead letter was already redriven or discarded");
 	return write_event(d, l, &d->err);
 }
 
@@ -421,9 +386,10 @@ static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err
 		}
 	} else {
 		rc = sl_dlq_show(q, d->only, drive_one, d, err);
-		if (rc != 0 && d->err.code != 0)
+		if (rc == 0)
+			rc = sl_dlq_ack(q, d->only, err);
+		else if (d->err.code != 0)
 			*err = d->err;
-		rc = rc != 0 ? rc : sl_dlq_ack(q, d->only, err);
 		done = rc == 0;
 	}
 	d->done += done;
@@ -465,83 +431,66 @@ static void redrive_end(srv_request *r, struct srv_letters *l, struct redrive *d
 
 void srv_letters_redrive(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
-	struct folders *f = calloc(1, sizeof(*f));
 	struct sl_err err = SL_ERR_INIT;
 	struct redrive d;
 	uint64_t number = 0;
-	const struct folder *x;
-	if (f == NULL || !srv_in_query(r, none) || !srv_in_no_body(r)) {
-		free(f);
+	if (!srv_in_query(r, NULL) || !srv_in_no_body(r))
 		return;
-	}
-	find(l->core, f);
-	if ((x = folder_of(r, f, &number)) != NULL && srv_change_record(r, l->core)) {
-		redrive_begin(l, &d);
-		d.only = number;
-		redrive_end(r, l, &d, drive_folder(&d, x, &err), &err);
-	}
-	release(f);
-	free(f);
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
+	const struct folder *x = folder_of(r, f, &number);
+	if (x == NULL || !srv_change_record(r, l->core))
+		return;
+	redrive_begin(l, &d);
+	d.only = number;
+	redrive_end(r, l, &d, drive_folder(&d, x, &err), &err);
 }
 
 void srv_letters_redrive_all(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL}, *const names[] = {"all", NULL};
+	static const char *const names[] = {"all", NULL};
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
 	struct sl_err err = SL_ERR_INIT;
 	struct redrive d;
 	json_t *body;
 	int all = 0, rc = 0;
-	if (!srv_in_query(r, none) || !srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "all", &all))
+	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "all", &all))
 		return;
-	struct folders *f = calloc(1, sizeof(*f));
-	if (!all || f == NULL) {
-		srv_error(r, all ? 500 : 400, all ? "internal" : "invalid", "%s",
-			  all ? "out of memory" : "all: must be true");
-		free(f);
+	if (!all) {
+		srv_error(r, 400, "invalid", "all: must be true");
 		return;
 	}
-	find(l->core, f);
-	if (srv_change_record(r, l->core)) {
-		redrive_begin(l, &d);
-		for (size_t i = 0; i < f->n && rc == 0; i++)
-			rc = drive_folder(&d, &f->all[i], &err);
-		redrive_end(r, l, &d, rc, &err);
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
+	if (f == NULL) {
+		srv_error(r, 500, "internal", "out of memory");
+		return;
 	}
-	release(f);
-	free(f);
+	if (!srv_change_record(r, l->core))
+		return;
+	redrive_begin(l, &d);
+	for (size_t i = 0; i < f->n && rc == 0; i++)
+		rc = drive_folder(&d, &f->all[i], &err);
+	redrive_end(r, l, &d, rc, &err);
 }
 
 /* ---- counting ---- */
-
-static int64_t count(struct srv_letters *l)
-{
-	struct folders *f = calloc(1, sizeof(*f));
-	struct sl_err err = SL_ERR_INIT;
-	int64_t n = 0;
-	if (f == NULL)
-		return -1;
-	find(l->core, f);
-	for (size_t i = 0; i < f->n; i++) {
-		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
-		sl_dlq *q = NULL;
-		if (open_folder(l->core, &f->all[i], false, &q, &err) == 0 && sl_dlq_get_stats(q, &stats, &err) == 0)
-			n += (int64_t)stats.unacknowledged;
-		sl_dlq_close(q);
-	}
-	release(f);
-	free(f);
-	return n;
-}
 
 int64_t srv_letters_waiting(struct srv_letters *l)
 {
 	sl__lock(&l->mu);
 	int64_t now = sl__clock_ms();
 	if (l->counted_ms == 0 || now - l->counted_ms > COUNT_EVERY_MS) {
-		l->waiting = count(l);
+		struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
+		l->waiting = f != NULL ? 0 : -1;
+		for (size_t i = 0; f != NULL && i < f->n; i++) {
+			struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
+			struct sl_err err = SL_ERR_INIT;
+			sl_dlq *q = NULL;
+			if (open_folder(l->core, &f->all[i], false, &q, &err) == 0 &&
+			    sl_dlq_get_stats(q, &stats, &err) == 0)
+				l->waiting += (int64_t)stats.unacknowledged;
+			sl_dlq_close(q);
+		}
 		l->counted_ms = now;
 	}
 	int64_t n = l->waiting;

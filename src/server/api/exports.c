@@ -14,7 +14,6 @@
 
 #define ENOUGH 1 /* ends a walk */
 
-static const char *const no_query[] = {NULL};
 static const char *const page_query[] = {"cursor", "limit", NULL};
 
 static void out_hash(struct srv_out *o, const char *name, const uint8_t *bytes, size_t n, bool there)
@@ -35,17 +34,14 @@ static void out_sequence(struct srv_out *o, const char *name, uint64_t sequence,
 
 /* ---- verifications ---- */
 
-static const char *verdict_of(const struct srv_verification *v)
-{
-	if (v->running)
-		return "running";
-	return v->err.code != 0 ? "error" : v->faults > 0 ? "failed" : "passed";
-}
-
 /* The fields, without brackets. */
 static void out_verification(struct srv_out *o, const struct srv_verification *v)
 {
-	SRV_FIELD(o, "state", str, verdict_of(v));
+	SRV_FIELD(o, "state", str,
+		  v->running         ? "running"
+		  : v->err.code != 0 ? "error"
+		  : v->faults > 0    ? "failed"
+				     : "passed");
 	SRV_FIELD(o, "started_at", time, v->started_ms);
 	SRV_FIELD(o, "ended_at", time, v->ended_ms);
 	SRV_FIELD(o, "done_bytes", int, (int64_t)v->done_bytes);
@@ -58,13 +54,12 @@ static void out_verification(struct srv_out *o, const struct srv_verification *v
 	SRV_FIELD(o, "error", str, v->err.code != 0 ? v->err.msg : NULL);
 }
 
-static void out_findings(const struct srv_verification *v, void *ctx)
+static void out_verification_findings(const struct srv_verification *v, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
 	out_verification(o, v);
-	srv_out_name(o, "findings");
-	srv_out_open(o, '[');
+	srv_out_begin(o, "findings", '[');
 	for (size_t i = 0; i < v->n_findings; i++) {
 		const struct srv_finding *f = &v->findings[i];
 		srv_out_open(o, '{');
@@ -79,7 +74,7 @@ static void out_findings(const struct srv_verification *v, void *ctx)
 	srv_out_close(o, '}');
 }
 
-static void out_short(const struct srv_verification *v, void *ctx)
+static void out_verification_object(const struct srv_verification *v, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
@@ -89,7 +84,7 @@ static void out_short(const struct srv_verification *v, void *ctx)
 
 /* ---- datasets ---- */
 
-struct listing {
+struct dataset_list {
 	struct srv_out out;
 	struct srv_exports *exports;
 	const struct srv_config *config;
@@ -98,7 +93,7 @@ struct listing {
 
 static int add_dataset(const struct sl_dataset *d, void *ctx)
 {
-	struct listing *l = ctx;
+	struct dataset_list *l = ctx;
 	struct srv_out *o = &l->out;
 	bool any = d->events > 0, ours = strcmp(d->name, l->config->export_events_dataset) == 0;
 	uint64_t newest = l->status.newest;
@@ -127,7 +122,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 		srv_out_raw(o, NULL);
 	SRV_FIELD(o, "holder", str, d->holder);
 	srv_out_name(o, "verification");
-	if (!srv_verify_look(l->exports, d->name, out_short, o))
+	if (!srv_verify_look(l->exports, d->name, out_verification_object, o))
 		srv_out_raw(o, NULL);
 	srv_out_close(o, '}');
 	return o->text.failed ? SL_ENOMEM : 0;
@@ -142,8 +137,8 @@ static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *er
 void srv_exports_list(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
-	struct listing l = {.exports = core->exports, .config = core->config};
-	if (!srv_in_query(r, no_query))
+	struct dataset_list l = {.exports = core->exports, .config = core->config};
+	if (!srv_in_query(r, NULL))
 		return;
 	srv_out_open(&l.out, '{');
 	if (l.exports != NULL) {
@@ -167,8 +162,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 		SRV_FIELD(o, "newest", id, s->newest);
 		srv_out_close(o, '}');
 		/* All datasets of the folder. */
-		srv_out_name(&l.out, "items");
-		srv_out_open(&l.out, '[');
+		srv_out_begin(&l.out, "items", '[');
 		int rc = open_catalog(l.exports, &c, &err);
 		if (rc == 0 && c != NULL)
 			rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
@@ -214,48 +208,33 @@ static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_
 	if (rc == 0)
 		return c;
 	if (rc == SL_ENOENT)
-		srv_error(r, 404, "not_found", "there is no dataset '%.100s'", name);
+		srv_error(r, 404, "not_found", "no dataset '%.100s'", name);
 	else
 		srv_fail(r, &err);
 	sl_catalog_close(c);
 	return NULL;
 }
 
-struct page {
+struct export_page {
 	struct srv_out out;
 	uint64_t from, next; /* next: where the next page begins; 0: this is the last */
 	uint32_t n, limit;
 };
 
 /* cursor and limit; the answer up to its first item. */
-static bool begin_page(srv_request *r, struct page *p)
+static bool begin_page(srv_request *r, struct export_page *p)
 {
 	const char *cursor = srv_query(r, "cursor");
 	if (!srv_in_query(r, page_query) || !srv_in_limit(r, &p->limit) ||
 	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &p->from)))
 		return false;
-	srv_out_open(&p->out, '{');
-	srv_out_name(&p->out, "items");
-	srv_out_open(&p->out, '[');
+	srv_items_begin(&p->out);
 	return true;
-}
-
-static void end_page(srv_request *r, struct page *p, int rc, const struct sl_err *err)
-{
-	if (rc != 0 && rc != ENOUGH && !p->out.text.failed) {
-		srv_out_free(&p->out);
-		srv_fail(r, err);
-		return;
-	}
-	srv_out_close(&p->out, ']');
-	SRV_FIELD(&p->out, "next_cursor", id, p->next);
-	srv_out_close(&p->out, '}');
-	srv_out_answer(r, 200, &p->out);
 }
 
 static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 {
-	struct page *p = ctx;
+	struct export_page *p = ctx;
 	struct srv_out *o = &p->out;
 	if (p->n++ == p->limit) {
 		p->next = q->start;
@@ -279,25 +258,10 @@ static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 	return o->text.failed ? SL_ENOMEM : 0;
 }
 
-void srv_exports_partitions(srv_request *r, void *ctx)
-{
-	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
-	struct sl_err err = SL_ERR_INIT;
-	struct page p = {0};
-	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, is_there, NULL) : NULL;
-	if (c != NULL) {
-		int rc = sl_catalog_partitions(c, srv_param(r, "dataset"), p.from, (uint64_t)p.limit + 1, add_partition,
-					       &p, &err);
-		sl_catalog_close(c);
-		end_page(r, &p, rc, &err);
-	}
-	srv_out_free(&p.out);
-}
-
 /* The event is shown byte for byte: its hash is that of these bytes. */
-static int add_event(uint64_t number, const char *event, size_t len, void *ctx)
+static int add_audit_event(uint64_t number, const char *event, size_t len, void *ctx)
 {
-	struct page *p = ctx;
+	struct export_page *p = ctx;
 	char *text = p->n < p->limit ? strndup(event, len) : NULL;
 	if (p->n++ == p->limit) {
 		p->next = number - 1;
@@ -313,19 +277,34 @@ static int add_event(uint64_t number, const char *event, size_t len, void *ctx)
 	return failed ? SL_ENOMEM : 0;
 }
 
-void srv_exports_events(srv_request *r, void *ctx)
+/* A page of partitions, or of audit events. */
+static void answer_page(srv_request *r, struct srv_exports *x, bool partitions)
 {
-	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct sl_err err = SL_ERR_INIT;
-	struct page p = {0};
+	struct export_page p = {0};
+	char next[32] = "";
 	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, is_there, NULL) : NULL;
 	if (c != NULL) {
-		int rc = sl_catalog_events(c, srv_param(r, "dataset"), p.from, (uint64_t)p.limit + 1, add_event, &p,
-					   &err);
+		const char *dataset = srv_param(r, "dataset");
+		uint64_t limit = (uint64_t)p.limit + 1;
+		int rc = partitions ? sl_catalog_partitions(c, dataset, p.from, limit, add_partition, &p, &err)
+				    : sl_catalog_events(c, dataset, p.from, limit, add_audit_event, &p, &err);
 		sl_catalog_close(c);
-		end_page(r, &p, rc, &err);
+		if (p.next != 0)
+			(void)snprintf(next, sizeof(next), "%" PRIu64, p.next);
+		srv_items_answer(r, &p.out, rc == ENOUGH ? 0 : rc, &err, next);
 	}
 	srv_out_free(&p.out);
+}
+
+void srv_exports_partitions(srv_request *r, void *ctx)
+{
+	answer_page(r, ((struct srv_api *)ctx)->core->exports, true);
+}
+
+void srv_exports_events(srv_request *r, void *ctx)
+{
+	answer_page(r, ((struct srv_api *)ctx)->core->exports, false);
 }
 
 /* ---- heads ---- */
@@ -347,7 +326,7 @@ void srv_exports_head(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	char text[SL_AUDIT_HEAD_BYTES];
 	size_t len = 0;
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
 	sl_catalog *c = catalog_of(r, core->exports, note_head, &h);
 	if (c == NULL)
@@ -359,7 +338,8 @@ void srv_exports_head(srv_request *r, void *ctx)
 	}
 	const char *key = core->config->export_events_sign_key_file;
 	int rc = key != NULL ? sl_audit_head_sign(&h, key, core->env, &err) : 0;
-	rc = rc != 0 ? rc : sl_audit_head_format(&h, text, &len, &err);
+	if (rc == 0)
+		rc = sl_audit_head_format(&h, text, &len, &err);
 	if (rc == 0) {
 		struct srv_out o = {0};
 		srv_out_open(&o, '{');
@@ -383,13 +363,13 @@ void srv_exports_verification(srv_request *r, void *ctx)
 {
 	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
 	sl_catalog *c = catalog_of(r, x, is_there, NULL);
 	if (c == NULL)
 		return;
 	sl_catalog_close(c);
-	if (srv_verify_look(x, srv_param(r, "dataset"), out_findings, &o))
+	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
 		srv_out_answer(r, 200, &o);
 	else
 		srv_error(r, 404, "not_found", "this server has not verified '%.100s'", srv_param(r, "dataset"));
@@ -401,7 +381,7 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query) || !srv_in_no_body(r))
+	if (!srv_in_query(r, NULL) || !srv_in_no_body(r))
 		return;
 	sl_catalog *c = catalog_of(r, x, is_there, NULL);
 	if (c == NULL)
@@ -413,7 +393,7 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 		srv_fail(r, &err);
 		return;
 	}
-	if (srv_verify_look(x, srv_param(r, "dataset"), out_findings, &o))
+	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
 		srv_out_answer(r, 202, &o);
 	srv_out_free(&o);
 }

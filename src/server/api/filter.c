@@ -35,12 +35,12 @@ static bool add_type(srv_request *r, struct srv_filter *f, const char *name)
 }
 
 /* Where the values come from: a query, or the object of a body. */
-struct source {
+struct filter_source {
 	srv_request *r;
 	const json_t *object; /* NULL: the query */
 };
 
-static bool get(const struct source *s, const char *name, const char **out)
+static bool get_field(const struct filter_source *s, const char *name, const char **out)
 {
 	if (s->object != NULL)
 		return srv_in_text(s->r, "filter", s->object, name, out);
@@ -49,7 +49,7 @@ static bool get(const struct source *s, const char *name, const char **out)
 }
 
 /* A string of names, "a,b,c", or of a body also an array of them. */
-static bool get_names(const struct source *s, struct srv_filter *f, const char *name,
+static bool get_names(const struct filter_source *s, struct srv_filter *f, const char *name,
 		      bool (*add)(srv_request *, struct srv_filter *, const char *))
 {
 	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
@@ -68,7 +68,7 @@ static bool get_names(const struct source *s, struct srv_filter *f, const char *
 		}
 		return true;
 	}
-	if (!get(s, name, &text))
+	if (!get_field(s, name, &text))
 		return false;
 	if (text == NULL)
 		return true;
@@ -83,7 +83,7 @@ static bool get_names(const struct source *s, struct srv_filter *f, const char *
 	return true;
 }
 
-static bool get_time(const struct source *s, const char *name, int64_t *out)
+static bool get_time(const struct filter_source *s, const char *name, int64_t *out)
 {
 	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
 	const char *text = NULL;
@@ -92,56 +92,45 @@ static bool get_time(const struct source *s, const char *name, int64_t *out)
 		(void)snprintf(number, sizeof(number), "%" PRId64, (int64_t)json_integer_value(v));
 		return srv_in_time(s->r, name, number, out);
 	}
-	return get(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
+	return get_field(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
 }
 
-static bool fill(const struct source *s, struct srv_filter *f)
+static bool get_filter(const struct filter_source *s, struct srv_filter *f)
 {
-	return get_names(s, f, "type", add_type) && get_names(s, f, "status", add_status) && get(s, "key", &f->f.key) &&
-	       get(s, "error", &f->f.error) && get(s, "q", &f->f.text) && get_time(s, "from", &f->f.created_from_ms) &&
-	       get_time(s, "to", &f->f.created_to_ms) && get_time(s, "ended_from", &f->f.ended_from_ms) &&
-	       get_time(s, "ended_to", &f->f.ended_to_ms);
+	return get_names(s, f, "type", add_type) && get_names(s, f, "status", add_status) &&
+	       get_field(s, "key", &f->f.key) && get_field(s, "error", &f->f.error) && get_field(s, "q", &f->f.text) &&
+	       get_time(s, "from", &f->f.created_from_ms) && get_time(s, "to", &f->f.created_to_ms) &&
+	       get_time(s, "ended_from", &f->f.ended_from_ms) && get_time(s, "ended_to", &f->f.ended_to_ms);
 }
 
 bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, NULL};
 	memset(out, 0, sizeof(*out));
-	return srv_in_only(r, "filter", object, names) && fill(&(struct source){r, object}, out);
-}
-
-/* ---- lists ---- */
-
-static bool get_order(srv_request *r, struct srv_filter *f)
-{
-	const char *order = srv_query(r, "order");
-	f->f.ascending = order != NULL && strcmp(order, "asc") == 0;
-	if (order == NULL || f->f.ascending || strcmp(order, "desc") == 0)
-		return true;
-	srv_error(r, 400, "invalid", "order: must be asc or desc");
-	return false;
-}
-
-/* "d42": below 42, going down; "a42". */
-static bool get_cursor(srv_request *r, struct srv_filter *f)
-{
-	const char *cursor = srv_query(r, "cursor");
-	char *end = NULL;
-	if (cursor == NULL)
-		return true;
-	char direction = f->f.ascending ? 'a' : 'd';
-	unsigned long long id = *cursor == direction ? strtoull(cursor + 1, &end, 10) : 0;
-	f->f.after = id;
-	if (id > 0 && id <= INT64_MAX && cursor[1] >= '0' && cursor[1] <= '9' && *end == '\0')
-		return true;
-	srv_error(r, 400, "invalid", "cursor: is not from a list in this order");
-	return false;
+	return srv_in_only(r, "filter", object, names) && get_filter(&(struct filter_source){r, object}, out);
 }
 
 bool srv_filter_query(srv_request *r, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, "cursor", "limit", "order", "data", NULL};
 	memset(out, 0, sizeof(*out));
-	return srv_in_query(r, names) && fill(&(struct source){r, NULL}, out) && get_order(r, out) &&
-	       get_cursor(r, out) && srv_in_limit(r, &out->f.limit) && srv_in_flag(r, "data", &out->data);
+	if (!srv_in_query(r, names) || !get_filter(&(struct filter_source){r, NULL}, out))
+		return false;
+	const char *order = srv_query(r, "order"), *cursor = srv_query(r, "cursor");
+	out->f.ascending = order != NULL && strcmp(order, "asc") == 0;
+	if (order != NULL && !out->f.ascending && strcmp(order, "desc") != 0) {
+		srv_error(r, 400, "invalid", "order: must be asc or desc");
+		return false;
+	}
+	/* "d42": below 42, descending; "a42": above 42, ascending. */
+	if (cursor != NULL) {
+		char *end = NULL, direction = out->f.ascending ? 'a' : 'd';
+		unsigned long long id = *cursor == direction ? strtoull(cursor + 1, &end, 10) : 0;
+		out->f.after = id;
+		if (id == 0 || id > INT64_MAX || cursor[1] < '0' || cursor[1] > '9' || *end != '\0') {
+			srv_error(r, 400, "invalid", "cursor: is not from a list in this order");
+			return false;
+		}
+	}
+	return srv_in_limit(r, &out->f.limit) && srv_in_flag(r, "data", &out->data);
 }

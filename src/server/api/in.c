@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes in: every name known, every value in range, or 400 with the field and what is wrong with it. */
+/* The input of requests: every name is known and every value in range, or the answer is 400 with the field and the
+ * reason. */
 #include "server/api/api.h"
 
 #include "base/time.h"
@@ -13,7 +14,7 @@
 #include <time.h>
 
 /* "a, b, c" */
-static void join(char *out, size_t size, const char *const *names)
+static void join_names(char *out, size_t size, const char *const *names)
 {
 	size_t used = 0;
 	out[0] = '\0';
@@ -23,7 +24,7 @@ static void join(char *out, size_t size, const char *const *names)
 
 /* ---- queries ---- */
 
-struct check {
+struct query_check {
 	const char *const *names;
 	char bad[64];
 	bool twice;
@@ -32,7 +33,7 @@ struct check {
 
 static int check_name(const char *name, const char *value, void *ctx)
 {
-	struct check *c = ctx;
+	struct query_check *c = ctx;
 	(void)value;
 	for (size_t i = 0; c->names[i] != NULL; i++)
 		if (strcmp(name, c->names[i]) == 0) {
@@ -48,12 +49,13 @@ static int check_name(const char *name, const char *value, void *ctx)
 
 bool srv_in_query(srv_request *r, const char *const *names)
 {
-	struct check c = {.names = names};
+	static const char *const none[] = {NULL};
+	struct query_check c = {.names = names != NULL ? names : none};
 	char all[256];
 	srv_query_each(r, check_name, &c);
 	if (c.bad[0] == '\0')
 		return true;
-	join(all, sizeof(all), names);
+	join_names(all, sizeof(all), c.names);
 	if (c.twice)
 		srv_error(r, 400, "invalid", "%s: is given twice", c.bad);
 	else
@@ -202,7 +204,7 @@ bool srv_in_only(srv_request *r, const char *where, const json_t *object, const 
 			i++;
 		if (names[i] != NULL)
 			continue;
-		join(all, sizeof(all), names);
+		join_names(all, sizeof(all), names);
 		srv_error(r, 400, "invalid", "unknown field %s%s%.60s%s%s", where, where[0] != '\0' ? "." : "", name,
 			  all[0] != '\0' ? "; known are " : "", all);
 		return false;
@@ -305,20 +307,6 @@ bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const 
 	return true;
 }
 
-/* A number, or a string of digits as answers have it. 0: none. */
-static uint64_t id_of(const json_t *v)
-{
-	char *end = NULL;
-	if (json_is_integer(v))
-		return json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
-	const char *text = json_string_value(v);
-	if (text == NULL || !isdigit((unsigned char)*text))
-		return 0;
-	errno = 0;
-	unsigned long long n = strtoull(text, &end, 10);
-	return *end == '\0' && errno == 0 && n <= INT64_MAX ? n : 0;
-}
-
 bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
 		size_t *n)
 {
@@ -336,8 +324,18 @@ bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const c
 		return false;
 	}
 	for (size_t i = 0; i < *n; i++) {
-		(*ids)[i] = id_of(json_array_get(v, i));
-		if ((*ids)[i] != 0)
+		/* A number, or a string of digits as in answers. */
+		const json_t *one = json_array_get(v, i);
+		const char *text = json_string_value(one);
+		char *end = NULL;
+		errno = 0;
+		unsigned long long id = text != NULL ? strtoull(text, &end, 10) : 0;
+		if (json_is_integer(one))
+			id = json_integer_value(one) > 0 ? (unsigned long long)json_integer_value(one) : 0;
+		else if (text == NULL || !isdigit((unsigned char)*text) || *end != '\0' || errno != 0 || id > INT64_MAX)
+			id = 0;
+		(*ids)[i] = id;
+		if (id != 0)
 			continue;
 		free(*ids);
 		*ids = NULL;

@@ -19,7 +19,7 @@
 
 /* ---- lists ---- */
 
-struct listing {
+struct job_page {
 	struct srv_out out;
 	uint32_t n;
 	uint64_t last; /* id of the last row */
@@ -27,7 +27,7 @@ struct listing {
 
 #define PAGE_FULL 1 /* what a callback below returns once the answer is large enough */
 
-static int next_row(struct listing *l, uint64_t id)
+static int next_row(struct job_page *l, uint64_t id)
 {
 	l->n++;
 	l->last = id;
@@ -38,7 +38,7 @@ static int next_row(struct listing *l, uint64_t id)
 
 static int add_job(const struct sl_job *job, void *ctx)
 {
-	struct listing *l = ctx;
+	struct job_page *l = ctx;
 	srv_out_open(&l->out, '{');
 	srv_out_job(&l->out, job);
 	srv_out_close(&l->out, '}');
@@ -47,7 +47,7 @@ static int add_job(const struct sl_job *job, void *ctx)
 
 static int add_chain(const struct sl_chain *chain, void *ctx)
 {
-	struct listing *l = ctx;
+	struct job_page *l = ctx;
 	srv_out_open(&l->out, '{');
 	srv_out_chain(&l->out, chain);
 	srv_out_close(&l->out, '}');
@@ -58,15 +58,13 @@ static void list_rows(srv_request *r, struct srv_api *api, bool chains)
 {
 	struct srv_filter f;
 	struct sl_err err = SL_ERR_INIT;
-	struct listing l = {0};
+	struct job_page l = {0};
 	uint64_t reached = 0;
 	char cursor[32];
 	if (!srv_filter_query(r, &f))
 		return;
 	f.f.data_max_bytes = f.data ? 0 : SRV_SHORT_BYTES;
-	srv_out_open(&l.out, '{');
-	srv_out_name(&l.out, "items");
-	srv_out_open(&l.out, '[');
+	srv_items_begin(&l.out);
 	/* Continue over stretches without a match, but not for long. */
 	uint32_t limit = f.f.limit;
 	int64_t began_ms = sl__clock_ms();
@@ -87,16 +85,8 @@ static void list_rows(srv_request *r, struct srv_api *api, bool chains)
 		if (reached == 0 || sl__clock_ms() - began_ms >= (l.n == 0 ? EMPTY_MS : ENOUGH_MS))
 			break;
 	}
-	if (rc != 0 && !l.out.text.failed) {
-		srv_out_free(&l.out);
-		srv_fail(r, &err);
-		return;
-	}
-	srv_out_close(&l.out, ']');
 	(void)snprintf(cursor, sizeof(cursor), "%c%" PRIu64, f.f.ascending ? 'a' : 'd', reached);
-	SRV_FIELD(&l.out, "next_cursor", str, reached != 0 ? cursor : NULL);
-	srv_out_close(&l.out, '}');
-	srv_out_answer(r, 200, &l.out);
+	srv_items_answer(r, &l.out, rc, &err, reached != 0 ? cursor : "");
 }
 
 void srv_list_chains(srv_request *r, void *ctx)
@@ -134,18 +124,16 @@ static int show_job(const struct sl_job *job, void *ctx)
 
 void srv_jobs_show(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
 	struct srv_api *api = ctx;
 	const sl_store *store = api->core->store;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	uint64_t id;
-	if (!srv_in_query(r, none) || !srv_in_id(r, &id))
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id))
 		return;
 	srv_out_open(&o, '{');
 	int rc = store->ops->get_job(store->ctx, NULL, id, show_job, &o, &err);
-	srv_out_name(&o, "attempts");
-	srv_out_open(&o, '[');
+	srv_out_begin(&o, "attempts", '[');
 	if (rc == 0)
 		rc = store->ops->attempts(store->ctx, id, add_attempt, &o, &err);
 	srv_out_close(&o, ']');
@@ -167,7 +155,7 @@ struct events {
 	uint32_t n;
 };
 
-static int add_event(const struct sl_event_row *e, void *ctx)
+static int add_job_event(const struct sl_event_row *e, void *ctx)
 {
 	struct events *all = ctx;
 	all->last = e->offset;
@@ -176,15 +164,6 @@ static int add_event(const struct sl_event_row *e, void *ctx)
 	if (json_array_append_new(all->items, srv_event_json(e)) != 0)
 		return SL_ENOMEM;
 	return all->bytes >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
-}
-
-/* A job without events has none, one that does not exist is not found. */
-static int check_job(struct srv_api *api, uint64_t id, struct sl_err *err)
-{
-	struct sl_job *job = NULL;
-	int rc = sl_jobs_get(api->core->jobs, id, &job, err);
-	sl_jobs_free(api->core->jobs, job);
-	return rc;
 }
 
 void srv_jobs_events(srv_request *r, void *ctx)
@@ -200,12 +179,16 @@ void srv_jobs_events(srv_request *r, void *ctx)
 	    (text != NULL && !srv_in_number(r, "after", text, INT64_MAX, &after)))
 		return;
 	all.items = json_array();
-	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_event, &all, &err);
+	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_job_event, &all, &err);
 	bool more = rc == PAGE_FULL || all.n == limit;
 	if (rc == PAGE_FULL)
 		rc = 0;
-	if (rc == 0 && all.n == 0)
-		rc = check_job(api, id, &err);
+	if (rc == 0 && all.n == 0) {
+		/* The job has no events, or it does not exist. */
+		struct sl_job *job = NULL;
+		rc = sl_jobs_get(api->core->jobs, id, &job, &err);
+		sl_job_release(api->core->jobs, job);
+	}
 	if (rc != 0) {
 		json_decref(all.items);
 		srv_fail(r, &err);

@@ -11,7 +11,7 @@
 #include <time.h>
 
 /* The buffer's failure sticks; it is checked once, when the answer is sent. */
-static void put(struct srv_out *o, const void *data, size_t n)
+static void put_bytes(struct srv_out *o, const void *data, size_t n)
 {
 	if (o->text.env == NULL)
 		o->text.env = &sl__env_real;
@@ -20,37 +20,43 @@ static void put(struct srv_out *o, const void *data, size_t n)
 
 static void put_text(struct srv_out *o, const char *text)
 {
-	put(o, text, strlen(text));
+	put_bytes(o, text, strlen(text));
 }
 
 static void before_value(struct srv_out *o)
 {
 	if (o->comma)
-		put(o, ",", 1);
+		put_bytes(o, ",", 1);
 	o->comma = true;
 }
 
 void srv_out_open(struct srv_out *o, char bracket)
 {
 	before_value(o);
-	put(o, &bracket, 1);
+	put_bytes(o, &bracket, 1);
 	o->comma = false;
+}
+
+void srv_out_begin(struct srv_out *o, const char *name, char bracket)
+{
+	srv_out_name(o, name);
+	srv_out_open(o, bracket);
 }
 
 void srv_out_close(struct srv_out *o, char bracket)
 {
-	put(o, &bracket, 1);
+	put_bytes(o, &bracket, 1);
 	o->comma = true;
 }
 
 void srv_out_name(struct srv_out *o, const char *name)
 {
 	srv_out_str(o, name);
-	put(o, ":", 1);
+	put_bytes(o, ":", 1);
 	o->comma = false;
 }
 
-/* Bytes of the character at p: 1 to 4; 0: none. */
+/* Bytes of the character at p: 1 to 4; 0: not UTF-8. */
 static size_t utf8_len(const unsigned char *p, size_t n)
 {
 	if (p[0] < 0x80)
@@ -67,41 +73,31 @@ static size_t utf8_len(const unsigned char *p, size_t n)
 	return len;
 }
 
-static void put_escaped(struct srv_out *o, unsigned char c)
-{
-	static const char names[] = "\"\"\\\\\nn\rr\tt";
-	char text[8];
-	for (const char *p = names; *p != '\0'; p += 2)
-		if ((unsigned char)p[0] == c) {
-			(void)snprintf(text, sizeof(text), "\\%c", p[1]);
-			put_text(o, text);
-			return;
-		}
-	(void)snprintf(text, sizeof(text), "\\u%04x", c);
-	put_text(o, text);
-}
-
 void srv_out_strn(struct srv_out *o, const char *text, size_t n)
 {
+	static const char escapes[] = "\"\\\n\r\t", letters[] = "\"\\nrt";
 	const unsigned char *p = (const unsigned char *)text;
 	size_t from = 0;
 	before_value(o);
-	put(o, "\"", 1);
+	put_bytes(o, "\"", 1);
 	for (size_t i = 0; i < n;) {
 		size_t len = utf8_len(p + i, n - i);
 		if (len > 0 && p[i] >= 0x20 && p[i] != '"' && p[i] != '\\' && p[i] != 0x7F) {
 			i += len;
 			continue;
 		}
-		put(o, text + from, i - from);
+		put_bytes(o, text + from, i - from);
+		const char *known = p[i] != '\0' ? strchr(escapes, p[i]) : NULL;
 		if (len == 0)
 			put_text(o, "\xEF\xBF\xBD");
+		else if (known != NULL)
+			(void)sl__buf_printf(&o->text, "\\%c", letters[known - escapes]);
 		else
-			put_escaped(o, p[i]);
+			(void)sl__buf_printf(&o->text, "\\u%04x", p[i]);
 		from = ++i;
 	}
-	put(o, text + from, n - from);
-	put(o, "\"", 1);
+	put_bytes(o, text + from, n - from);
+	put_bytes(o, "\"", 1);
 }
 
 void srv_out_str(struct srv_out *o, const char *text)
@@ -156,9 +152,9 @@ void srv_out_time(struct srv_out *o, int64_t ms)
 void srv_out_base64(struct srv_out *o, const void *data, size_t n)
 {
 	before_value(o);
-	put(o, "\"", 1);
+	put_bytes(o, "\"", 1);
 	(void)sl__base64_append(&o->text, data, n);
-	put(o, "\"", 1);
+	put_bytes(o, "\"", 1);
 }
 
 void srv_out_free(struct srv_out *o)
@@ -176,6 +172,26 @@ void srv_out_answer(srv_request *r, int status, struct srv_out *o)
 	else
 		srv_error(r, 500, "internal", "out of memory");
 	srv_out_free(o);
+}
+
+void srv_items_begin(struct srv_out *o)
+{
+	srv_out_open(o, '{');
+	srv_out_begin(o, "items", '[');
+}
+
+void srv_items_answer(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor)
+{
+	if (rc != 0 && !o->text.failed) {
+		srv_out_free(o);
+		srv_fail(r, err);
+		return;
+	}
+	srv_out_close(o, ']');
+	if (cursor != NULL)
+		SRV_FIELD(o, "next_cursor", str, cursor[0] != '\0' ? cursor : NULL);
+	srv_out_close(o, '}');
+	srv_out_answer(r, 200, o);
 }
 
 /* ---- jobs and chains ---- */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Totals, rates and the time to pick up. One thread asks the store, every second while a client
- * reads the numbers and every ten seconds otherwise, and never for more than a twentieth of the time. Requests get the
- * last sample.
- * Rates are the differences of two counts: what is deleted in between is not seen as ended.
+ * Totals, rates and the time to pick up. One thread queries the store, every second while a client reads the numbers and
+ * every ten seconds otherwise, and never for more than a twentieth of the time. Requests get the last sample.
+ * Rates are the differences of two counts: jobs that are deleted in between do not count as ended.
  */
 #include "server/api/stats.h"
 #include "base/thread.h"
 #include "base/time.h"
 #include "server/config/config.h"
+#include "server/ingest/ingest.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -23,47 +23,11 @@
 #define LOOKED_MS 15000 /* a client reads when the last request is at most this old */
 #define MINUTE_MS 60000
 #define KEPT 64
-#define WAIT_MS 5000  /* for a fresh sample */
-#define PICKUPS 500   /* newest jobs that are read */
-#define REST 20       /* times as long as the last sample took, before the next, … */
-#define REST_MS 20000 /* … but not longer: a machine that stalled once is not always slow */
-
-static int srv_stats_metrics_init(struct srv_stats_metrics *m, sl_metrics *metrics, struct sl_err *err)
-{
-	int rc = 0;
-	for (enum sl_job_status s = SL_JOB_BLOCKED; rc == 0 && s <= SL_JOB_CANCELLED; s++) {
-		struct sl_metric_label status = {.name = "status", .value = sl_job_status_name(s)};
-		rc = sl_metrics_gauge(metrics, "sluice_server_jobs", "Jobs in the store, on any worker.", &status, 1,
-				      &m->jobs[s], err);
-	}
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(metrics, "sluice_server_jobs_due", "Jobs that could run and wait for a worker.",
-					NULL, 0, &m->due, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(metrics, "sluice_server_jobs_oldest_due_seconds",
-					"How long the oldest of these has waited; 0: none does.", NULL, 0,
-					&m->oldest_due, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(metrics, "sluice_server_leases",
-					"Leases in force, of all workers of the store.", NULL, 0, &m->leases, err);
-	return rc != 0 ? rc
-		       : sl_metrics_gauge(metrics, "sluice_server_dead_letters",
-					  "Dead letters of this machine that were neither redriven nor discarded.",
-					  NULL, 0, &m->letters, err);
-}
-
-/* letters: as srv_letters_waiting; -1 keeps the last value. */
-static void srv_stats_metrics_set(const struct srv_stats_metrics *m, const struct srv_sample *x, int64_t letters)
-{
-	bool waits = x->oldest_due_ms != 0 && x->oldest_due_ms < x->now_ms;
-	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
-		sl_gauge_set(m->jobs[s], (double)x->by[s]);
-	sl_gauge_set(m->due, (double)x->due);
-	sl_gauge_set(m->oldest_due, waits ? (double)(x->now_ms - x->oldest_due_ms) / 1000 : 0);
-	sl_gauge_set(m->leases, (double)x->leases);
-	if (letters >= 0)
-		sl_gauge_set(m->letters, (double)letters);
-}
+#define WAIT_MS 5000     /* for a fresh sample */
+#define PICKUPS 500      /* newest jobs that are read */
+#define STREAMS_MAX 1000 /* event streams that are summed up */
+#define REST 20          /* times as long as the last sample took, before the next, … */
+#define REST_MS 20000    /* … but not longer: a machine that stalled once is not always slow */
 
 struct stream;
 
@@ -113,21 +77,17 @@ struct pickups {
 	size_t n;
 };
 
-static int64_t due_since(const struct sl_job *job)
-{
-	return job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
-}
-
 /* Only first attempts: the time of a later one is moved by its retry. */
 static int add_pickup(const struct sl_job *job, void *ctx)
 {
 	struct pickups *p = ctx;
 	if (job->id > p->sample->newest_id)
 		p->sample->newest_id = job->id;
+	int64_t due_ms = job->scheduled_ms > job->created_ms ? job->scheduled_ms : job->created_ms;
 	bool started = job->started_ms != 0 && job->started_ms > p->sample->now_ms - MINUTE_MS && job->attempt <= 1 &&
 		       job->blockers_open == 0;
 	if (started && p->n < PICKUPS)
-		p->ms[p->n++] = job->started_ms > due_since(job) ? job->started_ms - due_since(job) : 0;
+		p->ms[p->n++] = job->started_ms > due_ms ? job->started_ms - due_ms : 0;
 	return 0;
 }
 
@@ -137,29 +97,31 @@ static int by_value(const void *a, const void *b)
 	return (l > r) - (l < r);
 }
 
-static int sample_pickups(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
+static int take_sample(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
+	const sl_store *store = s->core->store;
+	*out = (struct srv_sample){.p50_ms = -1, .p99_ms = -1};
+	int rc = store->ops->now_ms(store->ctx, &out->now_ms, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_jobs_counts(s->core->jobs, add_count, out, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_jobs_workers(s->core->jobs, add_worker, out, err);
+	if (rc != 0)
+		return rc;
+
+	/* How long the newest jobs waited. */
 	struct sl_job_filter f = {.limit = PICKUPS, .without_data = 1};
 	struct pickups *p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	p->sample = out;
-	int rc = sl_jobs_list(s->core->jobs, &f, add_pickup, p, err);
+	rc = sl_jobs_list(s->core->jobs, &f, add_pickup, p, err);
 	qsort(p->ms, p->n, sizeof(*p->ms), by_value);
 	out->p50_ms = p->n > 0 ? p->ms[p->n / 2] : -1;
 	out->p99_ms = p->n > 0 ? p->ms[p->n * 99 / 100] : -1;
 	free(p);
-	return rc;
-}
-
-static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
-{
-	const sl_store *store = s->core->store;
-	*out = (struct srv_sample){.p50_ms = -1, .p99_ms = -1};
-	int rc = store->ops->now_ms(store->ctx, &out->now_ms, err);
-	rc = rc != 0 ? rc : sl_jobs_counts(s->core->jobs, add_count, out, err);
-	rc = rc != 0 ? rc : sl_jobs_workers(s->core->jobs, add_worker, out, err);
-	rc = rc != 0 ? rc : sample_pickups(s, out, err);
 	out->mono_ms = sl__clock_ms();
 	return rc;
 }
@@ -167,28 +129,6 @@ static int take(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 static double per_second(uint64_t now, uint64_t then, int64_t ms)
 {
 	return now > then && ms > 0 ? (double)(now - then) * 1000.0 / (double)ms : 0.0;
-}
-
-/* Against the oldest sample of the last minute. */
-static void add_rates(const struct srv_stats *s, struct srv_sample *x)
-{
-	const struct srv_sample *old = NULL;
-	size_t have = s->n < KEPT ? s->n : KEPT;
-	for (size_t i = 1; i <= have; i++) {
-		const struct srv_sample *k = &s->kept[(s->n - i) % KEPT];
-		if (x->mono_ms - k->mono_ms > MINUTE_MS + TICK_MS)
-			break;
-		old = k;
-	}
-	if (old == NULL)
-		return;
-	int64_t ms = x->mono_ms - old->mono_ms;
-	uint64_t ended = x->by[SL_JOB_COMPLETED] + x->by[SL_JOB_FAILED],
-		 ended_then = old->by[SL_JOB_COMPLETED] + old->by[SL_JOB_FAILED];
-	x->enqueued = per_second(x->newest_id, old->newest_id, ms);
-	x->completed = per_second(x->by[SL_JOB_COMPLETED], old->by[SL_JOB_COMPLETED], ms);
-	x->failed = per_second(x->by[SL_JOB_FAILED], old->by[SL_JOB_FAILED], ms);
-	x->started = per_second(ended + x->by[SL_JOB_RUNNING], ended_then + old->by[SL_JOB_RUNNING], ms);
 }
 
 /* ---- streams ---- */
@@ -203,43 +143,58 @@ struct stream {
 	size_t len, sent;
 };
 
-static void wake_streams(struct srv_stats *s)
-{
-	for (struct stream *x = s->streams; x != NULL; x = x->next)
-		if (x->s != NULL)
-			srv_stream_wake(x->s);
-}
-
 /* ---- the thread ---- */
 
-static void rest(struct srv_stats *s, int64_t took_ms) SL_REQUIRES(s->mu)
+/* What follows a sample without the lock: the metrics, and once a day the audit trail is pruned. A store that is
+ * unavailable is tried again with the next sample. */
+static void publish_sample(struct srv_stats *s, const struct srv_sample *x, int64_t now_ms)
 {
-	int64_t began = sl__clock_ms(), least = took_ms * REST < REST_MS ? took_ms * REST : REST_MS;
-	s->rest_until_ms = began + least;
-	for (;;) {
-		int64_t now = sl__clock_ms();
-		bool watched = s->streams != NULL || now - s->looked_ms < LOOKED_MS;
-		int64_t until = began + (watched ? TICK_MS : IDLE_TICK_MS);
-		until = until < began + least ? began + least : until;
-		if (s->stop || now >= until || (s->asked && now >= began + least))
-			return;
-		(void)sl__wait_until_ms(&s->changed, &s->mu, until);
-	}
-}
+	const struct srv_stats_metrics *m = &s->metrics;
+	int64_t letters = srv_letters_waiting(s->letters);
+	bool waits = x->oldest_due_ms != 0 && x->oldest_due_ms < x->now_ms;
+	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++)
+		sl_gauge_set(m->jobs[status], (double)x->by[status]);
+	sl_gauge_set(m->due, (double)x->due);
+	sl_gauge_set(m->oldest_due, waits ? (double)(x->now_ms - x->oldest_due_ms) / 1000 : 0);
+	sl_gauge_set(m->leases, (double)x->leases);
+	if (letters >= 0) /* else the last value stays */
+		sl_gauge_set(m->letters, (double)letters);
 
-/* Once a day. What is too old for the audit trail goes; a store that does not answer is asked again the next time. */
-static void prune_audit(struct srv_stats *s, int64_t now_ms)
-{
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t n = 0;
-	if (s->pruned_ms != 0 && now_ms - s->pruned_ms < SRV_DAY_MS)
-		return;
 	int64_t keep_ms = s->core->config->server_audit_retention_days * SRV_DAY_MS;
-	if (sl_jobs_audit_prune(s->core->jobs, keep_ms, &n, &err) == 0)
+	if ((s->pruned_ms == 0 || now_ms - s->pruned_ms >= SRV_DAY_MS) &&
+	    sl_jobs_audit_prune(s->core->jobs, keep_ms, &n, &err) == 0)
 		s->pruned_ms = now_ms;
 }
 
-static void *run(void *arg)
+/* With the lock: rates against the oldest sample of the last minute; then the sample is the newest. */
+static void keep_sample(struct srv_stats *s, struct srv_sample *x)
+{
+	const struct srv_sample *old = NULL;
+	size_t have = s->n < KEPT ? s->n : KEPT;
+	for (size_t i = 1; i <= have; i++) {
+		const struct srv_sample *k = &s->kept[(s->n - i) % KEPT];
+		if (x->mono_ms - k->mono_ms > MINUTE_MS + TICK_MS)
+			break;
+		old = k;
+	}
+	if (old != NULL) {
+		int64_t ms = x->mono_ms - old->mono_ms;
+		uint64_t ended = x->by[SL_JOB_COMPLETED] + x->by[SL_JOB_FAILED],
+			 ended_then = old->by[SL_JOB_COMPLETED] + old->by[SL_JOB_FAILED];
+		x->enqueued = per_second(x->newest_id, old->newest_id, ms);
+		x->completed = per_second(x->by[SL_JOB_COMPLETED], old->by[SL_JOB_COMPLETED], ms);
+		x->failed = per_second(x->by[SL_JOB_FAILED], old->by[SL_JOB_FAILED], ms);
+		x->started = per_second(ended + x->by[SL_JOB_RUNNING], ended_then + old->by[SL_JOB_RUNNING], ms);
+	}
+	s->kept[s->n++ % KEPT] = *x;
+	for (struct stream *stream = s->streams; stream != NULL; stream = stream->next)
+		if (stream->s != NULL)
+			srv_stream_wake(stream->s);
+}
+
+static void *stats_main(void *arg)
 {
 	struct srv_stats *s = arg;
 	sl__lock(&s->mu);
@@ -248,34 +203,41 @@ static void *run(void *arg)
 		struct srv_sample x;
 		sl__unlock(&s->mu);
 		int64_t began = sl__clock_ms();
-		int rc = take(s, &x, &err);
-		int64_t took = sl__clock_ms() - began;
+		int rc = take_sample(s, &x, &err);
+		int64_t ended = sl__clock_ms(), rest_ms = SL_MIN((ended - began) * REST, REST_MS);
 		if (rc == 0)
-			srv_stats_metrics_set(&s->metrics, &x, srv_letters_waiting(s->letters));
-		if (rc == 0)
-			prune_audit(s, began);
+			publish_sample(s, &x, began);
 		sl__lock(&s->mu);
 		s->err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
 		s->tries++;
 		s->asked = false;
-		if (rc == 0) {
-			add_rates(s, &x);
-			s->kept[s->n++ % KEPT] = x;
-			wake_streams(s);
-		}
+		if (rc == 0)
+			keep_sample(s, &x);
 		sl__broadcast(&s->changed);
-		rest(s, took);
+
+		/* Rest, the longer the more the sample cost; a request may end it, but not before the minimum. */
+		int64_t now = sl__clock_ms(), from = now, until;
+		s->rest_until_ms = from + rest_ms;
+		do {
+			bool watched = s->streams != NULL || now - s->looked_ms < LOOKED_MS;
+			until = SL_MAX(from + (watched ? TICK_MS : IDLE_TICK_MS), s->rest_until_ms);
+			if (s->stop || now >= until || (s->asked && now >= s->rest_until_ms))
+				break;
+			(void)sl__wait_until_ms(&s->changed, &s->mu, until);
+			now = sl__clock_ms();
+		} while (true);
 	}
 	sl__unlock(&s->mu);
 	return NULL;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-/* The last sample, with the lock; one that is older than those who look would see is waited for to be replaced, unless
- * the store must rest. */
-static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *err) SL_REQUIRES(s->mu)
+int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
 {
+	int rc = 0;
+	sl__lock(&s->mu);
+	/* A sample that is too old is replaced first, unless the store must rest. */
 	uint64_t tries = s->tries;
 	int64_t now = sl__clock_ms();
 	bool old = s->n == 0 || (now - s->kept[(s->n - 1) % KEPT].mono_ms > 2 * TICK_MS && now >= s->rest_until_ms);
@@ -288,50 +250,44 @@ static int newest(struct srv_stats *s, struct srv_sample *out, struct sl_err *er
 		(void)sl__wait_until_ms(&s->changed, &s->mu, now + WAIT_MS);
 	if (s->n > 0) {
 		*out = s->kept[(s->n - 1) % KEPT];
-		return 0;
+	} else if (s->err.code != 0) {
+		rc = s->err.code;
+		if (err != NULL)
+			*err = s->err;
+	} else {
+		rc = sl_err_set(err, SL_EAGAIN, "nothing was counted yet");
 	}
-	if (err != NULL && s->err.code != 0)
-		*err = s->err;
-	return s->err.code != 0 ? s->err.code : sl_err_set(err, SL_EAGAIN, "nothing was counted yet");
-}
-
-int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
-{
-	sl__lock(&s->mu);
-	int rc = newest(s, out, err);
 	sl__unlock(&s->mu);
 	return rc;
 }
 
-static void out_latency(struct srv_out *o, const char *name, int64_t ms)
+/* A number, or null when it is negative: not known. */
+static void out_known(struct srv_out *o, const char *name, int64_t n)
 {
 	srv_out_name(o, name);
-	if (ms < 0)
+	if (n < 0)
 		srv_out_raw(o, NULL);
 	else
-		srv_out_int(o, ms);
+		srv_out_int(o, n);
 }
 
 static void out_sample(struct srv_out *o, const struct srv_sample *x)
 {
-	srv_out_name(o, "totals");
-	srv_out_open(o, '{');
+	srv_out_begin(o, "totals", '{');
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
 		SRV_FIELD(o, sl_job_status_name(s), int, (int64_t)x->by[s]);
 	srv_out_close(o, '}');
 	SRV_FIELD(o, "due", int, (int64_t)x->due);
 	SRV_FIELD(o, "retrying", int, (int64_t)x->retrying);
-	srv_out_name(o, "rates");
-	srv_out_open(o, '{');
+	srv_out_begin(o, "rates", '{');
 	SRV_FIELD(o, "enqueued", real, x->enqueued);
 	SRV_FIELD(o, "started", real, x->started);
 	SRV_FIELD(o, "completed", real, x->completed);
 	SRV_FIELD(o, "failed", real, x->failed);
 	srv_out_close(o, '}');
-	srv_out_name(o, "pickup_ms");
-	srv_out_open(o, '{');
-	out_latency(o, "p50", x->p50_ms);
-	out_latency(o, "p99", x->p99_ms);
+	srv_out_begin(o, "pickup_ms", '{');
+	out_known(o, "p50", x->p50_ms);
+	out_known(o, "p99", x->p99_ms);
 	srv_out_close(o, '}');
 	SRV_FIELD(o, "oldest_due_at", time, x->oldest_due_ms);
 	SRV_FIELD(o, "workers", int, (int64_t)x->workers);
@@ -339,12 +295,11 @@ static void out_sample(struct srv_out *o, const struct srv_sample *x)
 
 void srv_stats_show(srv_request *r, void *ctx)
 {
-	static const char *const none[] = {NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_sample x;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, none))
+	if (!srv_in_query(r, NULL))
 		return;
 	if (srv_stats_get(api->stats, &x, &err) != 0) {
 		srv_fail(r, &err);
@@ -353,6 +308,99 @@ void srv_stats_show(srv_request *r, void *ctx)
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "now", time, x.now_ms);
 	out_sample(&o, &x);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o);
+}
+
+/* ---- the data flow in numbers, stage by stage: jobs, workers, log, coordinator, events ---- */
+
+struct stream_sums {
+	uint64_t n, taken;
+	int64_t last_ms;
+};
+
+static int sum_stream(const struct sl_event_stream *s, void *ctx)
+{
+	struct stream_sums *all = ctx;
+	all->n++;
+	all->taken += s->mark;
+	all->last_ms = s->last_ms > all->last_ms ? s->last_ms : all->last_ms;
+	return 0;
+}
+
+void srv_river_show(srv_request *r, void *ctx)
+{
+	struct srv_api *api = ctx;
+	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
+	struct stream_sums streams = {0};
+	struct sl_err err = SL_ERR_INIT;
+	struct srv_sample x;
+	struct srv_out o = {0};
+	if (!srv_in_query(r, NULL))
+		return;
+	const struct srv_ingest *ingest = api->core->ingest;
+	int rc = srv_stats_get(api->stats, &x, &err);
+	if (rc == 0)
+		rc = sl_jobs_event_streams(api->core->jobs, NULL, STREAMS_MAX, sum_stream, &streams, &err);
+	if (rc == 0 && ingest != NULL && (rc = sl_coordinator_get_health(ingest->coordinator, &health)) != 0)
+		(void)sl_err_set(&err, rc, "health of the coordinator");
+	if (rc != 0) {
+		srv_fail(r, &err);
+		return;
+	}
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "now", time, x.now_ms);
+	srv_out_begin(&o, "stages", '[');
+	/* The job queue and its workers. */
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "name", str, "jobs");
+	SRV_FIELD(&o, "pending", int, (int64_t)x.by[SL_JOB_PENDING]);
+	SRV_FIELD(&o, "due", int, (int64_t)x.due);
+	SRV_FIELD(&o, "retrying", int, (int64_t)x.retrying);
+	SRV_FIELD(&o, "blocked", int, (int64_t)x.by[SL_JOB_BLOCKED]);
+	SRV_FIELD(&o, "failed", int, (int64_t)x.by[SL_JOB_FAILED]);
+	SRV_FIELD(&o, "oldest_due_at", time, x.oldest_due_ms);
+	SRV_FIELD(&o, "enqueued_per_s", real, x.enqueued);
+	srv_out_close(&o, '}');
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "name", str, "workers");
+	SRV_FIELD(&o, "workers", int, (int64_t)x.workers);
+	SRV_FIELD(&o, "leases", int, (int64_t)x.leases);
+	SRV_FIELD(&o, "running", int, (int64_t)x.by[SL_JOB_RUNNING]);
+	SRV_FIELD(&o, "started_per_s", real, x.started);
+	SRV_FIELD(&o, "completed_per_s", real, x.completed);
+	SRV_FIELD(&o, "failed_per_s", real, x.failed);
+	srv_out_close(&o, '}');
+	/* The logs on their way here. */
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "name", str, "log");
+	SRV_FIELD(&o, "streams", int, (int64_t)streams.n);
+	SRV_FIELD(&o, "taken", int, (int64_t)streams.taken);
+	SRV_FIELD(&o, "last_at", time, streams.last_ms);
+	srv_out_close(&o, '}');
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "name", str, "coordinator");
+	SRV_FIELD(&o, "depth", int, (int64_t)health.queue_size);
+	SRV_FIELD(&o, "capacity", int, (int64_t)health.capacity);
+	SRV_FIELD(&o, "high", int, ingest != NULL ? (int64_t)ingest->high : 0);
+	SRV_FIELD(&o, "low", int, ingest != NULL ? (int64_t)ingest->low : 0);
+	SRV_FIELD(&o, "breaker", str,
+		  health.breaker == SL_BREAKER_OPEN     ? "open"
+		  : health.breaker == SL_BREAKER_CLOSED ? "closed"
+							: "half_open");
+	SRV_FIELD(&o, "concurrency", int, health.concurrency);
+	SRV_FIELD(&o, "in_flight", int, (int64_t)health.in_flight);
+	SRV_FIELD(&o, "retrying", int, (int64_t)health.retrying);
+	SRV_FIELD(&o, "accepted", int, (int64_t)health.accepted);
+	out_known(&o, "dead_letters_waiting", srv_letters_waiting(api->letters));
+	srv_out_close(&o, '}');
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "name", str, "events");
+	SRV_FIELD(&o, "written", int, (int64_t)health.written);
+	SRV_FIELD(&o, "batches", int, (int64_t)health.batches);
+	SRV_FIELD(&o, "refused", int, (int64_t)health.dead_letters);
+	srv_out_close(&o, '}');
+	srv_out_close(&o, ']');
 	srv_out_close(&o, '}');
 	srv_out_answer(r, 200, &o);
 }
@@ -384,7 +432,7 @@ static void next_event(struct stream *x, const struct srv_sample *sample)
 	x->sent = 0;
 }
 
-static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
+static ssize_t fill_stats(srv_stream *s, char *buf, size_t cap, void *ctx)
 {
 	struct stream *x = ctx;
 	struct srv_stats *stats = x->stats;
@@ -412,7 +460,7 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 	return (ssize_t)n;
 }
 
-static void done(void *ctx)
+static void end_stats(void *ctx)
 {
 	struct stream *x = ctx;
 	sl__lock(&x->stats->mu);
@@ -427,11 +475,10 @@ static void done(void *ctx)
 
 void srv_stats_stream(srv_request *r, void *ctx)
 {
-	static const struct srv_stream_ops ops = {fill, done};
-	static const char *const none[] = {NULL};
+	static const struct srv_stream_ops ops = {fill_stats, end_stats};
 	struct srv_api *api = ctx;
 	struct srv_stats *s = api->stats;
-	if (!srv_in_query(r, none))
+	if (!srv_in_query(r, NULL))
 		return;
 	struct stream *x = calloc(1, sizeof(*x));
 	if (x == NULL) {
@@ -463,11 +510,32 @@ int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_lett
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->changed);
 	*out = s;
-	int rc = srv_stats_metrics_init(&s->metrics, core->metrics, err);
-	if (rc != 0)
-		return rc;
-	s->started = sl__thread_start(&s->thread, "sl-stats", run, s) == 0;
-	return s->started ? 0 : sl_err_set(err, SL_EAGAIN, "no thread to count with");
+	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++) {
+		struct sl_metric_label label = {.name = "status", .value = sl_job_status_name(status)};
+		int rc = sl_metrics_gauge(core->metrics, "sluice_server_jobs", "Jobs in the store, on any worker.",
+					  &label, 1, &s->metrics.jobs[status], err);
+		if (rc != 0)
+			return rc;
+	}
+	const struct {
+		const char *name, *help;
+		sl_gauge **gauge;
+	} gauges[] = {
+		{"sluice_server_jobs_due", "Jobs that could run and wait for a worker.", &s->metrics.due},
+		{"sluice_server_jobs_oldest_due_seconds", "How long the oldest of these has waited; 0: none does.",
+		 &s->metrics.oldest_due},
+		{"sluice_server_leases", "Leases in force, of all workers of the store.", &s->metrics.leases},
+		{"sluice_server_dead_letters", "Dead letters of this machine that were neither redriven nor discarded.",
+		 &s->metrics.letters},
+	};
+	for (size_t i = 0; i < SL_COUNT(gauges); i++) {
+		int rc = sl_metrics_gauge(core->metrics, gauges[i].name, gauges[i].help, NULL, 0, gauges[i].gauge, err);
+		if (rc != 0)
+			return rc;
+	}
+	int rc = sl__thread_start(&s->thread, "sl-stats", stats_main, s);
+	s->started = rc == 0;
+	return rc != 0 ? sl__thread_error(err, rc, "stats", "the server") : 0;
 }
 
 void srv_stats_free(struct srv_stats *s)

@@ -8,34 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const no_query[] = {NULL};
-
-static void begin_items(struct srv_out *o)
-{
-	srv_out_open(o, '{');
-	srv_out_name(o, "items");
-	srv_out_open(o, '[');
-}
-
-/* The items and the end of the answer, or the error. cursor NULL: the list has no pages. */
-static void end_items(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor)
-{
-	if (rc != 0 && !o->text.failed) {
-		srv_out_free(o);
-		srv_fail(r, err);
-		return;
-	}
-	srv_out_close(o, ']');
-	if (cursor != NULL)
-		SRV_FIELD(o, "next_cursor", str, cursor[0] != '\0' ? cursor : NULL);
-	srv_out_close(o, '}');
-	srv_out_answer(r, 200, o);
-}
-
 static void out_types(struct srv_out *o, const char *const *types, size_t n)
 {
-	srv_out_name(o, "types");
-	srv_out_open(o, '[');
+	srv_out_begin(o, "types", '[');
 	for (size_t i = 0; i < n; i++)
 		srv_out_str(o, types[i]);
 	srv_out_close(o, ']');
@@ -67,7 +42,7 @@ static void flush_type(struct types *t)
 	srv_out_close(&t->out, '}');
 }
 
-static int add_count(const struct sl_job_count *c, void *ctx)
+static int add_type_count(const struct sl_job_count *c, void *ctx)
 {
 	struct types *t = ctx;
 	if (strcmp(t->type, c->type) != 0) {
@@ -89,12 +64,12 @@ void srv_types_list(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct types t = {0};
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
-	begin_items(&t.out);
-	int rc = srv_counts_each(api->counts, add_count, &t, &err);
+	srv_items_begin(&t.out);
+	int rc = srv_counts_each(api->counts, add_type_count, &t, &err);
 	flush_type(&t);
-	end_items(r, &t.out, rc, &err, NULL);
+	srv_items_answer(r, &t.out, rc, &err, NULL);
 }
 
 static void set_paused(srv_request *r, struct srv_api *api, bool paused)
@@ -103,7 +78,7 @@ static void set_paused(srv_request *r, struct srv_api *api, bool paused)
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	struct srv_change c;
-	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+	if (!srv_in_query(r, NULL) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
 	int rc = paused ? sl_jobs_pause(c.jobs, type, &err) : sl_jobs_resume(c.jobs, type, &err);
 	srv_change_end(&c);
@@ -131,7 +106,7 @@ void srv_types_resume(srv_request *r, void *ctx)
 
 /* ---- workers and leases ---- */
 
-static int add_worker(const struct sl_worker_info *w, void *ctx)
+static int list_worker(const struct sl_worker_info *w, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
@@ -150,11 +125,11 @@ void srv_workers_list(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
-	begin_items(&o);
-	int rc = sl_jobs_workers(api->core->jobs, add_worker, &o, &err);
-	end_items(r, &o, rc, &err, NULL);
+	srv_items_begin(&o);
+	int rc = sl_jobs_workers(api->core->jobs, list_worker, &o, &err);
+	srv_items_answer(r, &o, rc, &err, NULL);
 }
 
 struct leases {
@@ -174,8 +149,7 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 	SRV_FIELD(o, "claim", str, all->last);
 	SRV_FIELD(o, "worker", str, l->worker);
 	out_types(o, l->types, l->n_types);
-	srv_out_name(o, "jobs");
-	srv_out_open(o, '[');
+	srv_out_begin(o, "jobs", '[');
 	for (size_t i = 0; i < l->n_jobs; i++)
 		srv_out_id(o, l->jobs[i]);
 	srv_out_close(o, ']');
@@ -183,19 +157,6 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 	SRV_FIELD(o, "until", time, l->until_ms);
 	srv_out_close(o, '}');
 	return o->text.failed ? SL_ENOMEM : 0;
-}
-
-static bool read_claim(srv_request *r, const char *text, uint8_t out[16])
-{
-	bool ok = strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
-	for (size_t i = 0; ok && i < 16; i++) {
-		unsigned byte = 0;
-		(void)sscanf(text + 2 * i, "%2x", &byte);
-		out[i] = (uint8_t)byte;
-	}
-	if (!ok)
-		srv_error(r, 400, "invalid", "cursor: is not from this list");
-	return ok;
 }
 
 void srv_leases_list(srv_request *r, void *ctx)
@@ -207,11 +168,20 @@ void srv_leases_list(srv_request *r, void *ctx)
 	const char *cursor = srv_query(r, "cursor");
 	uint8_t after[16];
 	uint32_t limit;
-	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit) || (cursor != NULL && !read_claim(r, cursor, after)))
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit))
 		return;
-	begin_items(&all.out);
+	if (cursor != NULL && (strlen(cursor) != 32 || strspn(cursor, "0123456789abcdef") != 32)) {
+		srv_error(r, 400, "invalid", "cursor: is not from this list");
+		return;
+	}
+	for (size_t i = 0; cursor != NULL && i < 16; i++) {
+		unsigned byte = 0;
+		(void)sscanf(cursor + 2 * i, "%2x", &byte);
+		after[i] = (uint8_t)byte;
+	}
+	srv_items_begin(&all.out);
 	int rc = sl_jobs_leases(api->core->jobs, cursor != NULL ? after : NULL, limit, add_lease, &all, &err);
-	end_items(r, &all.out, rc, &err, all.n == limit ? all.last : "");
+	srv_items_answer(r, &all.out, rc, &err, all.n == limit ? all.last : "");
 }
 
 /* ---- errors ---- */
@@ -244,11 +214,11 @@ void srv_errors_list(srv_request *r, void *ctx)
 	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &after)))
 		return;
 	f.after = after;
-	begin_items(&o);
+	srv_items_begin(&o);
 	int rc = sl_jobs_errors(api->core->jobs, &f, add_error, &o, &err);
 	if (reached != 0)
 		(void)snprintf(next, sizeof(next), "%" PRIu64, reached);
-	end_items(r, &o, rc, &err, next);
+	srv_items_answer(r, &o, rc, &err, next);
 }
 
 /* ---- schedules ---- */
@@ -285,41 +255,11 @@ void srv_cron_list(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct crons all = {0};
-	if (!srv_in_query(r, no_query))
+	if (!srv_in_query(r, NULL))
 		return;
-	begin_items(&all.out);
+	srv_items_begin(&all.out);
 	int rc = sl_jobs_cron_list(api->core->jobs, add_cron, &all, &err);
-	end_items(r, &all.out, rc, &err, NULL);
-}
-
-static void answer_cron(srv_request *r, struct srv_api *api, const char *name)
-{
-	struct sl_err err = SL_ERR_INIT;
-	struct crons one = {.name = name};
-	int rc = sl_jobs_cron_list(api->core->jobs, add_cron, &one, &err);
-	if (rc == 0 && !one.found)
-		rc = sl_err_set(&err, SL_ENOENT, "there is no schedule %s", name);
-	if (rc == 0) {
-		srv_out_answer(r, 200, &one.out);
-		return;
-	}
-	srv_out_free(&one.out);
-	srv_fail(r, &err);
-}
-
-/* The fields of a schedule, but for its name and input. */
-static bool read_cron(srv_request *r, const json_t *body, struct sl_cron *c)
-{
-	int64_t priority = 0;
-	if (!srv_in_text(r, "", body, "spec", &c->spec) || !srv_in_text(r, "", body, "type", &c->type) ||
-	    !srv_in_type(r, c->type) || !srv_in_int(r, "", body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
-	    !srv_in_bool(r, "", body, "catch_up", &c->catch_up))
-		return false;
-	c->priority = (int32_t)priority;
-	if (c->spec != NULL && c->type != NULL)
-		return true;
-	srv_error(r, 400, "invalid", "%s: is missing", c->spec == NULL ? "spec" : "type");
-	return false;
+	srv_items_answer(r, &all.out, rc, &err, NULL);
 }
 
 void srv_cron_put(srv_request *r, void *ctx)
@@ -330,11 +270,21 @@ void srv_cron_put(srv_request *r, void *ctx)
 	struct sl_cron c = {.name = srv_param(r, "name")};
 	char *input = NULL;
 	struct srv_change change;
+	int64_t priority = 0;
 	json_t *body;
-	if (!srv_in_query(r, no_query) || !srv_in_body_but(r, names, "input", &body) || !read_cron(r, body, &c) ||
-	    !srv_in_opaque(r, body, "input", &input))
+	if (!srv_in_query(r, NULL) || !srv_in_body_but(r, names, "input", &body) ||
+	    !srv_in_text(r, "", body, "spec", &c.spec) || !srv_in_text(r, "", body, "type", &c.type) ||
+	    !srv_in_type(r, c.type) || !srv_in_int(r, "", body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
+	    !srv_in_bool(r, "", body, "catch_up", &c.catch_up))
+		return;
+	if (c.spec == NULL || c.type == NULL) {
+		srv_error(r, 400, "invalid", "%s: is missing", c.spec == NULL ? "spec" : "type");
+		return;
+	}
+	if (!srv_in_opaque(r, body, "input", &input))
 		return;
 	c.input = input;
+	c.priority = (int32_t)priority;
 	if (!srv_change_begin(r, api->core, &change)) {
 		free(input);
 		return;
@@ -342,10 +292,18 @@ void srv_cron_put(srv_request *r, void *ctx)
 	int rc = sl_jobs_cron_put(change.jobs, &c, &err);
 	srv_change_end(&change);
 	free(input);
-	if (rc != 0)
-		srv_fail(r, &err);
-	else
-		answer_cron(r, api, c.name);
+	/* Answer with the schedule as the store has it. */
+	struct crons one = {.name = c.name};
+	if (rc == 0)
+		rc = sl_jobs_cron_list(api->core->jobs, add_cron, &one, &err);
+	if (rc == 0 && !one.found)
+		rc = sl_err_set(&err, SL_ENOENT, "no schedule %s", c.name);
+	if (rc == 0) {
+		srv_out_answer(r, 200, &one.out);
+		return;
+	}
+	srv_out_free(&one.out);
+	srv_fail(r, &err);
 }
 
 void srv_cron_delete(srv_request *r, void *ctx)
@@ -354,7 +312,7 @@ void srv_cron_delete(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	struct srv_change c;
-	if (!srv_in_query(r, no_query) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
+	if (!srv_in_query(r, NULL) || !srv_in_no_body(r) || !srv_change_begin(r, api->core, &c))
 		return;
 	int rc = sl_jobs_cron_remove(c.jobs, srv_param(r, "name"), &err);
 	srv_change_end(&c);

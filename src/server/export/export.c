@@ -8,8 +8,8 @@
  *            │  └───── anything else ──────────▶ failed ────┘
  *            └── stop ─▶ idle
  *
- * A run: the checkpoint is read from the catalog, a feed writes the events after it into a pipe, sl_export_run reads
- * them there. To stop, the feed ends after whole rows, the run drains, and what it leaves is taken up by the next.
+ * A run: sl_export_run asks srv_feed_rows (feed.c) for the events after the checkpoint of the dataset. On a stop the run
+ * drains, and the next one continues with what it left.
  */
 #include "server/export/export.h"
 
@@ -18,29 +18,22 @@
 #include "server/config/config.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-#include <sluice/export.h>
 
 #define FIRST_PAUSE_MS 1000
 #define LONGEST_PAUSE_MS 60000
-#define LEASE_PAUSE_MS 1000                          /* before the lease is asked for again */
-#define SETTLED_MS 500                               /* a run that is as old is at work */
-#define GOOD_RUN_MS 60000                            /* after one as long the pause is a short one again */
-#define RECORD_BYTES_MAX (INT64_C(48) * 1024 * 1024) /* an event has 16 MiB at most, and two digits a byte here */
+#define LEASE_PAUSE_MS 1000 /* before the lease is requested again */
+#define SETTLED_MS 500      /* a run of this age is reported as running */
+#define GOOD_RUN_MS 60000   /* a run of this length resets the pause */
 
 /*
- * Verifications of datasets in the background, one of a dataset at a time and VERIFY_AT_ONCE of all. The last one of
- * each dataset is kept with what it found, for DATASETS_KEPT datasets.
+ * Verifications of datasets in the background: one per dataset, and at most VERIFICATIONS_MAX at the same time. The last
+ * one of each dataset is kept with its findings, for DATASETS_KEPT datasets.
  */
-
-#define VERIFY_AT_ONCE 2
+#define VERIFICATIONS_MAX 2
 #define DATASETS_KEPT 32
 #define BUSY_MS 5000
 
@@ -54,9 +47,8 @@ struct srv_exports {
 	sl__cond wake;
 	bool stop, ended; /* ended: the thread is past its last run */
 	struct srv_export_status status;
-	sl_export *run; /* the one that was begun, or NULL */
+	sl_export *run; /* that stop ends, or NULL */
 	int64_t begun_ms;
-	struct srv_feed *feed;
 	sl_gauge *up, *checkpoint, *lag;
 	sl_counter *starts, *failures;
 };
@@ -75,7 +67,7 @@ struct srv_verify {
 	bool stop;
 };
 
-/* ---- what one says; on its own thread, or on those that verify ---- */
+/* ---- one verification, on its thread or on those of the library that verify ---- */
 
 static int on_finding(const struct sl_audit_finding *f, void *ctx)
 {
@@ -152,53 +144,6 @@ static void free_task(struct task *t)
 	free(t);
 }
 
-/* With the lock: the place of the dataset, else a free one, else that of the one which ended first; all can never run
- * at once. */
-static struct task **place_of(struct srv_verify *v, const char *dataset)
-{
-	struct task **best = NULL;
-	for (size_t i = 0; i < DATASETS_KEPT; i++) {
-		struct task **at = &v->tasks[i];
-		if (*at != NULL && strcmp((*at)->v.dataset, dataset) == 0)
-			return at;
-		if (*at != NULL && (*at)->v.running)
-			continue;
-		if (best == NULL || (*best != NULL && (*at == NULL || (*at)->v.ended_ms < (*best)->v.ended_ms)))
-			best = at;
-	}
-	return best;
-}
-
-static size_t count_running(const struct srv_verify *v)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < DATASETS_KEPT; i++)
-		n += v->tasks[i] != NULL && v->tasks[i]->v.running;
-	return n;
-}
-
-/* With the lock. */
-static int begin(struct srv_verify *v, struct task *fresh, struct task **old, struct sl_err *err)
-{
-	struct task **at = place_of(v, fresh->v.dataset);
-	if (v->stop)
-		return sl_err_set(err, SL_EUNAVAIL, "the server stops");
-	if (*at != NULL && (*at)->v.running)
-		return sl_err_set(err, SL_EEXIST, "a verification of '%s' is under way", fresh->v.dataset);
-	if (count_running(v) >= VERIFY_AT_ONCE) {
-		(void)sl_err_set(err, SL_EFULL, "%d verifications are under way", VERIFY_AT_ONCE);
-		err->retry_after_ms = BUSY_MS;
-		return SL_EFULL;
-	}
-	int failed = sl__thread_start(&fresh->thread, "sl-verify", verify_main, fresh);
-	if (failed != 0)
-		return sl__thread_error(err, failed, "verify", "the server");
-	fresh->joinable = true;
-	*old = *at;
-	*at = fresh;
-	return 0;
-}
-
 int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err)
 {
 	struct srv_verify *v = x->verify;
@@ -209,8 +154,43 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 	fresh->v.running = true;
 	fresh->v.started_ms = sl__clock_real_ms();
 	(void)snprintf(fresh->v.dataset, sizeof(fresh->v.dataset), "%s", dataset);
+
+	/* The slot of the dataset, else a free one, else that of the verification that ended first. There is always
+	 * one: fewer run at the same time than there are slots. */
+	struct task **slot = NULL;
+	size_t n_running = 0;
+	bool known = false;
 	sl__lock(&v->mu);
-	int rc = begin(v, fresh, &old, err);
+	for (size_t i = 0; i < DATASETS_KEPT; i++) {
+		struct task **at = &v->tasks[i];
+		bool running = *at != NULL && (*at)->v.running;
+		n_running += running;
+		if (*at != NULL && strcmp((*at)->v.dataset, dataset) == 0) {
+			known = true;
+			slot = at;
+		}
+		if (known || running)
+			continue;
+		if (slot == NULL || (*slot != NULL && (*at == NULL || (*at)->v.ended_ms < (*slot)->v.ended_ms)))
+			slot = at;
+	}
+
+	/* Start it, unless too much is running. */
+	int rc = 0;
+	if (v->stop) {
+		rc = sl_err_set(err, SL_EUNAVAIL, "the server is stopping");
+	} else if (*slot != NULL && (*slot)->v.running) {
+		rc = sl_err_set(err, SL_EEXIST, "a verification of '%s' is already running", dataset);
+	} else if (n_running >= VERIFICATIONS_MAX) {
+		rc = sl_err_set(err, SL_EFULL, "%d verifications are already running", VERIFICATIONS_MAX);
+		err->retry_after_ms = BUSY_MS;
+	} else if ((rc = sl__thread_start(&fresh->thread, "sl-verify", verify_main, fresh)) != 0) {
+		rc = sl__thread_error(err, rc, "verify", "the server");
+	} else {
+		fresh->joinable = true;
+		old = *slot;
+		*slot = fresh;
+	}
 	sl__unlock(&v->mu);
 	free_task(rc != 0 ? fresh : old);
 	return rc;
@@ -230,41 +210,17 @@ bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verificatio
 	return found;
 }
 
-/* ---- the whole ---- */
-
-static int srv_verify_new(struct srv_verify **out, struct srv_exports *x, struct sl_err *err)
-{
-	struct srv_verify *v = calloc(1, sizeof(*v));
-	if (v == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	v->exports = x;
-	sl__mutex_init(&v->mu);
-	*out = v;
-	return 0;
-}
-
 static void srv_verify_stop(struct srv_verify *v)
 {
 	sl__lock(&v->mu);
 	v->stop = true;
 	sl__unlock(&v->mu);
-	/* None is added from now on. */
+	/* No verification is added from now on. */
 	for (size_t i = 0; i < DATASETS_KEPT; i++)
 		if (v->tasks[i] != NULL && v->tasks[i]->joinable) {
 			(void)pthread_join(v->tasks[i]->thread, NULL);
 			v->tasks[i]->joinable = false;
 		}
-}
-
-static void srv_verify_free(struct srv_verify *v)
-{
-	if (v == NULL)
-		return;
-	srv_verify_stop(v);
-	for (size_t i = 0; i < DATASETS_KEPT; i++)
-		free_task(v->tasks[i]);
-	sl__mutex_fini(&v->mu);
-	free(v);
 }
 
 const char *srv_export_state_name(enum srv_export_state state)
@@ -317,22 +273,6 @@ static void on_progress(const struct sl_export_progress *p, void *ctx)
 	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
 }
 
-/* From now on stop knows of it; false: it was asked to stop before. */
-static bool begin_run(struct srv_exports *x, sl_export *run, struct srv_feed *feed, uint64_t checkpoint)
-{
-	sl__lock(&x->mu);
-	bool go = !x->stop;
-	if (go) {
-		x->run = run;
-		x->feed = feed;
-		x->begun_ms = sl__clock_ms();
-		x->status.checkpoint = checkpoint;
-		sl_gauge_set(x->checkpoint, (double)checkpoint);
-	}
-	sl__unlock(&x->mu);
-	return go;
-}
-
 /* Where the dataset ends; 0: there is no catalog yet, and the first run creates it. */
 static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *err)
 {
@@ -344,38 +284,35 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 	int rc = open_catalog(x, sqlite ? SL_OFF : SL_ON, &c, err);
 	if (rc == SL_EUNAVAIL && sqlite)
 		return 0; /* another process is creating it; starting at the first event is right too, only slower */
-	rc = rc != 0 ? rc : sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;
 }
 
-/* Until it fails or is stopped. */
+/* Export until it fails or is stopped. */
 static int run_once(struct srv_exports *x, struct sl_err *err)
 {
 	struct sl_export_result result = {.struct_size = sizeof(result)};
-	struct srv_feed *feed = NULL;
 	sl_export *run = NULL;
 	uint64_t checkpoint = 0;
-	int ends[2];
 	int rc = read_checkpoint(x, &checkpoint, err);
 	if (rc != 0)
 		return rc;
-	if (pipe2(ends, O_CLOEXEC) != 0)
-		return sl_err_set_errno(err, errno, "make a pipe");
 	const struct srv_config *c = x->core->config;
 	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
 				      .env = x->core->env,
-				      .from = "-",
-				      .fd = ends[0],
-				      .format = SL_EXPORT_CSV,
-				      .max_record_bytes = RECORD_BYTES_MAX,
+				      .from = "job_events",
+				      .rows = srv_feed_rows,
+				      .rows_ctx = x->core,
 				      .to = c->export_events_dir,
 				      .dataset = c->export_events_dataset,
 				      .catalog = x->catalog_url,
 				      .sequence = "offset",
 				      .partition_size = c->export_events_partition_size,
 				      .columns = srv_feed_columns,
-				      .columns_n = srv_feed_columns_n,
+				      .columns_n = srv_feed_n_columns,
 				      .zstd_level = (int32_t)c->export_events_zstd_level,
 				      .perf = {.workers = (int32_t)c->perf_workers,
 					       .queue_size = (int32_t)c->perf_queue_size,
@@ -388,86 +325,80 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 				      .on_progress = on_progress,
 				      .on_progress_ctx = x};
 	rc = sl_export_new(&run, &opts, err);
-	if (rc == 0)
-		rc = srv_feed_start(&feed, x->core, checkpoint, ends[1], err);
-	else
-		(void)close(ends[1]);
-	if (rc == 0 && begin_run(x, run, feed, checkpoint)) {
+	if (rc != 0)
+		return rc;
+
+	/* From now on srv_exports_stop ends it. */
+	sl__lock(&x->mu);
+	bool stopped = x->stop;
+	if (!stopped) {
+		x->run = run;
+		x->begun_ms = sl__clock_ms();
+		x->status.checkpoint = checkpoint;
+		sl_gauge_set(x->checkpoint, (double)checkpoint);
+	}
+	sl__unlock(&x->mu);
+	if (!stopped) {
 		rc = sl_export_run(run, &result, err);
 		sl__lock(&x->mu);
 		x->run = NULL;
-		x->feed = NULL;
 		sl__unlock(&x->mu);
 		sl_gauge_set(x->up, 0);
 	}
-	(void)close(ends[0]); /* a feed that is writing sees it */
-	/* An error of the feed is the reason when the run itself saw only the end of its input. */
-	struct sl_err why = SL_ERR_INIT;
-	srv_feed_free(feed, &why);
 	sl_export_free(run);
-	if (rc == 0 && why.code != 0) {
-		*err = why;
-		rc = why.code;
-	}
 	return rc;
 }
 
 /* ---- the thread ---- */
 
-static bool stopping(struct srv_exports *x)
-{
-	sl__lock(&x->mu);
-	bool stop = x->stop;
-	sl__unlock(&x->mu);
-	return stop;
-}
-
 static void *thread_main(void *arg)
 {
 	struct srv_exports *x = arg;
-	int64_t pause = FIRST_PAUSE_MS;
-	while (!stopping(x)) {
+	int64_t pause_ms = FIRST_PAUSE_MS;
+	sl__lock(&x->mu);
+	while (!x->stop) {
 		struct sl_err err = SL_ERR_INIT;
 		int64_t begun = sl__clock_ms();
+		sl__unlock(&x->mu);
 		int rc = run_once(x, &err);
-		if (stopping(x))
-			break;
-		if (sl__clock_ms() - begun > GOOD_RUN_MS)
-			pause = FIRST_PAUSE_MS;
-		if (rc == 0)
-			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without a cause");
-		/* Record why it ended; the same reason again is not logged again. */
-		int64_t pause_ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
-		bool waits = rc == SL_ELOCKED;
 		sl__lock(&x->mu);
-		bool repeated = x->status.state == (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED) &&
-				strcmp(x->status.error, err.msg) == 0;
-		if (x->status.state != (waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED))
+		if (x->stop)
+			break;
+		if (rc == 0)
+			rc = sl_err_set(&err, SL_EINTERNAL, "the export ended without an error");
+
+		/* Record why it ended. */
+		bool waits = rc == SL_ELOCKED;
+		enum srv_export_state state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
+		bool repeated = x->status.state == state && strcmp(x->status.error, err.msg) == 0;
+		if (sl__clock_ms() - begun > GOOD_RUN_MS)
+			pause_ms = FIRST_PAUSE_MS;
+		int64_t wait_ms = waits ? LEASE_PAUSE_MS : pause_ms;
+		if (x->status.state != state)
 			x->status.since_ms = sl__clock_real_ms();
-		x->status.state = waits ? SRV_EXPORT_WAITING : SRV_EXPORT_FAILED;
+		x->status.state = state;
 		x->status.failures += !waits;
-		x->status.next_try_ms = sl__clock_real_ms() + pause_ms;
+		x->status.next_try_ms = sl__clock_real_ms() + wait_ms;
 		(void)snprintf(x->status.error, sizeof(x->status.error), "%s",
 			       err.msg[0] != '\0' ? err.msg : sl_err_text(rc));
 		sl__unlock(&x->mu);
 		if (!waits)
 			sl_counter_add(x->failures, 1);
-		if (!repeated)
+		if (!repeated) /* the same reason is logged once */
 			sl__log(x->core->env, waits ? SL_LOG_INFO : SL_LOG_ERROR, "export",
 				waits ? "another process exports to the dataset; waiting"
 				      : "export ended; it will be restarted",
 				SL__F_STR("dataset", x->core->config->export_events_dataset),
 				SL__F_STR("error", err.msg));
-		int64_t ms = rc == SL_ELOCKED ? LEASE_PAUSE_MS : pause;
-		int64_t until = sl__clock_ms() + ms;
+
+		/* Pause before the next run. */
+		int64_t until = sl__clock_ms() + wait_ms;
 		sl__lock(&x->mu);
 		while (!x->stop && sl__wait_until_ms(&x->wake, &x->mu, until))
 			;
-		sl__unlock(&x->mu);
-		if (rc != SL_ELOCKED)
-			pause = pause * 2 < LONGEST_PAUSE_MS ? pause * 2 : LONGEST_PAUSE_MS;
+		if (!waits)
+			pause_ms = pause_ms * 2 < LONGEST_PAUSE_MS ? pause_ms * 2 : LONGEST_PAUSE_MS;
 	}
-	sl__lock(&x->mu);
 	x->ended = true;
 	x->status.state = SRV_EXPORT_IDLE;
 	sl__broadcast(&x->wake);
@@ -486,15 +417,18 @@ void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
 	sl__unlock(&x->mu);
 }
 
-/* Once a second, on the health's thread: it also counts what there is to export. */
+/* Called once per second by the thread of the health checks; it also measures the lag. */
 enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 {
 	struct srv_exports *x = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_export_status s;
 	srv_exports_status(x, &s);
-	uint64_t newest = s.newest > s.checkpoint ? s.newest : s.checkpoint;
-	if (srv_feed_newest(x->core, &newest, &err) == 0) {
+	const sl_store *store = x->core->store;
+	uint64_t newest = 0;
+	if (store->ops->events_newest(store->ctx, &newest, &err) == 0) {
+		/* The newest events may have been deleted since they were exported. */
+		newest = SL_MAX(newest, SL_MAX(s.newest, s.checkpoint));
 		sl__lock(&x->mu);
 		x->status.newest = newest;
 		sl__unlock(&x->mu);
@@ -518,34 +452,50 @@ const char *srv_exports_dir(const struct srv_exports *x)
 
 /* ---- its life ---- */
 
-static int add_metrics(struct srv_exports *x, struct sl_err *err)
+static int add_export_metrics(struct srv_exports *x, struct sl_err *err)
 {
 	sl_metrics *m = x->core->metrics;
-	int rc = sl_metrics_gauge(m, "sluice_server_export_up", "1 while this server exports its events.", NULL, 0,
-				  &x->up, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(m, "sluice_server_export_checkpoint", "The last event that is exported.", NULL,
-					0, &x->checkpoint, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(m, "sluice_server_export_lag_events", "Events that are not exported yet.", NULL,
-					0, &x->lag, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_counter(m, "sluice_server_export_starts_total", "Starts of the export.", NULL, 0,
-					  &x->starts, err);
-	return rc != 0 ? rc
-		       : sl_metrics_counter(m, "sluice_server_export_failures_total",
-					    "Failures of the export; each is followed by a restart.", NULL, 0,
-					    &x->failures, err);
+	const struct {
+		const char *name, *help;
+		sl_gauge **gauge;
+		sl_counter **counter;
+	} metrics[] = {
+		{"sluice_server_export_up", "1 while this server exports its events.", &x->up, NULL},
+		{"sluice_server_export_checkpoint", "The last event that is exported.", &x->checkpoint, NULL},
+		{"sluice_server_export_lag_events", "Events that are not exported yet.", &x->lag, NULL},
+		{"sluice_server_export_starts_total", "Starts of the export.", NULL, &x->starts},
+		{"sluice_server_export_failures_total", "Failures of the export; each is followed by a restart.", NULL,
+		 &x->failures},
+	};
+	for (size_t i = 0; i < SL_COUNT(metrics); i++) {
+		int rc = metrics[i].gauge != NULL
+				 ? sl_metrics_gauge(m, metrics[i].name, metrics[i].help, NULL, 0, metrics[i].gauge, err)
+				 : sl_metrics_counter(m, metrics[i].name, metrics[i].help, NULL, 0, metrics[i].counter,
+						      err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }
 
-static int name_catalog(struct srv_exports *x, struct sl_err *err)
+static int init_exports(struct srv_exports *x, struct sl_err *err)
 {
 	const struct srv_config *c = x->core->config;
+	int rc = sl_dataset_check_name(c->export_events_dataset, err);
+	if (rc != 0)
+		return sl_err_wrap(err, SL_ECONFIG, "export_events.dataset");
 	if (c->export_events_catalog != NULL)
 		x->catalog_url = strdup(c->export_events_catalog);
 	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_events_dir) < 0)
 		x->catalog_url = NULL;
-	return x->catalog_url != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory");
+	x->verify = calloc(1, sizeof(*x->verify));
+	if (x->verify != NULL) {
+		x->verify->exports = x;
+		sl__mutex_init(&x->verify->mu);
+	}
+	if (x->catalog_url == NULL || x->verify == NULL)
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	return add_export_metrics(x, err);
 }
 
 int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
@@ -559,10 +509,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 	x->core = core;
 	sl__mutex_init(&x->mu);
 	sl__cond_init(&x->wake);
-	int rc = sl_dataset_check_name(core->config->export_events_dataset, err);
-	rc = rc != 0 ? sl_err_wrap(err, SL_ECONFIG, "export_events.dataset") : name_catalog(x, err);
-	rc = rc != 0 ? rc : srv_verify_new(&x->verify, x, err);
-	rc = rc != 0 ? rc : add_metrics(x, err);
+	int rc = init_exports(x, err);
 	if (rc != 0)
 		srv_exports_free(x);
 	else
@@ -579,12 +526,10 @@ int srv_exports_start(struct srv_exports *x, struct sl_err *err)
 	return rc != 0 ? sl__thread_error(err, rc, "export", "the server") : 0;
 }
 
-/* With the lock: the feed and the run live as long as it is held. */
-static void end_now(struct srv_exports *x, enum sl_export_stop_mode mode)
+/* With the lock: x->run lives as long as it is held. */
+static void end_run(struct srv_exports *x, enum sl_export_stop_mode mode)
 {
 	x->stop = true;
-	if (x->feed != NULL)
-		srv_feed_end(x->feed);
 	if (x->run != NULL)
 		sl_export_stop(x->run, mode);
 	sl__broadcast(&x->wake);
@@ -600,11 +545,11 @@ void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
 		return;
 	int64_t until = sl__clock_ms() + deadline_ms;
 	sl__lock(&x->mu);
-	end_now(x, SL_EXPORT_DRAIN);
+	end_run(x, SL_EXPORT_DRAIN);
 	while (!x->ended && sl__wait_until_ms(&x->wake, &x->mu, until))
 		;
 	if (!x->ended)
-		end_now(x, SL_EXPORT_NOW);
+		end_run(x, SL_EXPORT_NOW);
 	sl__unlock(&x->mu);
 	(void)pthread_join(x->thread, NULL);
 	x->started = false;
@@ -615,7 +560,12 @@ void srv_exports_free(struct srv_exports *x)
 	if (x == NULL)
 		return;
 	srv_exports_stop(x, 0);
-	srv_verify_free(x->verify);
+	if (x->verify != NULL) { /* its threads were joined */
+		for (size_t i = 0; i < DATASETS_KEPT; i++)
+			free_task(x->verify->tasks[i]);
+		sl__mutex_fini(&x->verify->mu);
+		free(x->verify);
+	}
 	sl__cond_fini(&x->wake);
 	sl__mutex_fini(&x->mu);
 	free(x->catalog_url);

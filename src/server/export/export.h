@@ -3,15 +3,15 @@
  * Exports in the server: the events of its store become partitions of a dataset, as `sluice export` makes them, for as
  * long as the server runs; and any dataset in the same folder can be inspected and verified.
  *
- * Three threads: one runs the export and starts it again when it ends, with a growing pause; while it runs, a second
- * one reads the store's events and feeds them to it; and each verification has its own. An export that fails does not
- * make the server less ready: what is in the store stays there, and is exported when the cause is gone. Of several
- * servers that share a catalog, the one that holds the dataset's lease exports and the others wait for it.
+ * One thread runs the export and restarts it when it ends, with a growing pause; each verification has its own thread.
+ * An export that fails does not make the server less ready: the events stay in the store, and are exported when the cause
+ * is fixed. Of several servers that share a catalog, the one that holds the dataset's lease exports and the others wait
+ * for it.
  *
  * Guarantees
  *  - Every event has one row, in the order of offsets and without a gap. An event that was deleted with its job before
  *    it was exported is a row that has nothing but its offset.
- *  - One verification of a dataset at a time, VERIFY_AT_ONCE of all; what a verification found is kept until the next.
+ *  - One verification of a dataset at a time, VERIFICATIONS_MAX in total; findings are kept until the next one.
  * Not guaranteed: that rows of the last, unfinished partition are exported; they wait until it is full.
  *
  * Thread safety: new, start, stop and free by one thread, in this order; the rest from any. Ownership: the core must
@@ -26,6 +26,7 @@
 #include <pthread.h>
 #include <sluice/audit.h>
 #include <sluice/catalog.h>
+#include <sluice/export.h>
 #include <sluice/parquet.h>
 #include <stdbool.h>
 
@@ -92,25 +93,10 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 typedef void srv_verification_fn(const struct srv_verification *v, void *ctx);
 bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verification_fn *fn, void *ctx);
 
-/* ---- between the files of this part ---- */
-
-/* ---- verification, in export.c ---- */
-struct srv_verify;
-
-/* export/feed.c: events as CSV. The columns, and the header that names them. */
-
+/* ---- feed.c: the rows of the export ---- */
 extern const struct sl_parquet_column srv_feed_columns[];
-extern const size_t srv_feed_columns_n;
-
-struct srv_feed;
-/* Start to write the events after `after` (0: from the first there is) to fd, which the feed closes at its end. */
-int srv_feed_start(struct srv_feed **out, struct srv_core *core, uint64_t after, int fd, struct sl_err *err);
-/* End after whole rows: the reader sees the end of the input. Returns at once. */
-void srv_feed_end(struct srv_feed *f);
-/* Joins it; to be called when the reader is gone. *err: why it ended by itself, code 0 when it did not. NULL is
- * allowed. */
-void srv_feed_free(struct srv_feed *f, struct sl_err *err);
-/* The offset of the newest event, known to be at least *newest: asked in few small questions. */
-int srv_feed_newest(struct srv_core *core, uint64_t *newest, struct sl_err *err);
+extern const size_t srv_feed_n_columns;
+/* Events from `next` on, for sl_export_opts.rows; ctx: struct srv_core. */
+sl_export_rows_fn srv_feed_rows;
 
 #endif

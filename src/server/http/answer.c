@@ -99,17 +99,6 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 	leave(r, later);
 }
 
-static struct MHD_Response *busy_response(srv_request *r, size_t *len)
-{
-	char text[256];
-	*len = (size_t)snprintf(text, sizeof(text),
-				"{\"error\":{\"code\":\"busy\",\"message\":\"too many large answers are not read yet\","
-				"\"request_id\":\"%s\"}}",
-				r->id);
-	srv_retry_after(r, 1000);
-	return srv_response_of(text, *len, MHD_RESPMEM_MUST_COPY);
-}
-
 /* Small answers are not counted: connections are, and each has one. */
 #define COUNTED_BYTES ((size_t)64 * 1024)
 
@@ -123,7 +112,13 @@ static void answer_buffer(srv_request *r, int status, const char *type, struct M
 		if (full && srv_is_read(r)) {
 			atomic_fetch_sub(&h->answer_bytes, (int64_t)len);
 			MHD_destroy_response(response);
-			response = busy_response(r, &len);
+			char text[256];
+			len = (size_t)snprintf(text, sizeof(text),
+					       "{\"error\":{\"code\":\"busy\",\"message\":\"too many large answers are "
+					       "not read yet\",\"request_id\":\"%s\"}}",
+					       r->id);
+			response = srv_response_of(text, len, MHD_RESPMEM_MUST_COPY);
+			srv_retry_after(r, 1000);
 			status = 503;
 			type = "application/json";
 		} else {

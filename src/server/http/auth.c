@@ -39,51 +39,36 @@ struct srv_auth {
 	int64_t refusals, refused_ms; /* what is left in the bucket, and when it was filled */
 };
 
-static int read_whole(int fd, char *buf, size_t size, size_t *len)
-{
-	for (*len = 0; *len < size;) {
-		ssize_t n = read(fd, buf + *len, size - *len);
-		if (n == 0)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		*len += n > 0 ? (size_t)n : 0;
-	}
-	return -EFBIG;
-}
-
-static int check_file(int fd, const char *path, struct sl_err *err)
+/* Read the file into buf. */
+static int read_tokens_file(const char *path, char *buf, size_t *len, struct sl_err *err)
 {
 	struct stat st;
-	if (fstat(fd, &st) != 0)
-		return sl_err_set_errno(err, errno, "tokens file %s", path);
-	if (!S_ISREG(st.st_mode))
-		return sl_err_set(err, SL_ECONFIG, "tokens file %s is not a file", path);
-	if (st.st_uid != geteuid() && st.st_uid != 0)
-		return sl_err_set(err, SL_ECONFIG, "tokens file %s belongs to another user", path);
-	if ((st.st_mode & 077) != 0)
-		return sl_err_set(err, SL_ECONFIG, "tokens file %s is open to others: chmod 600 it", path);
-	return 0;
-}
-
-static int read_tokens(const char *path, struct srv_token *out, char *buf, struct sl_err *err)
-{
-	size_t len;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
-		int rc = sl_err_set_errno(err, errno, "tokens file %s", path);
+		rc = sl_err_set_errno(err, errno, "tokens file %s", path);
 		return rc < 0 ? sl_err_wrap(err, SL_ECONFIG, "configuration") : rc;
 	}
-	int rc = check_file(fd, path, err);
-	if (rc == 0) {
-		int e = read_whole(fd, buf, FILE_MAX, &len);
-		rc = e != 0 ? sl_err_set_errno(err, -e, "tokens file %s", path) : 0;
+	if (fstat(fd, &st) != 0)
+		rc = sl_err_set_errno(err, errno, "tokens file %s", path);
+	else if (!S_ISREG(st.st_mode))
+		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s is not a file", path);
+	else if (st.st_uid != geteuid() && st.st_uid != 0)
+		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s belongs to another user", path);
+	else if ((st.st_mode & 077) != 0)
+		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s is accessible by other users; run: chmod 600 %s", path,
+				path);
+	ssize_t n = 1;
+	for (*len = 0; rc == 0 && n != 0;) {
+		n = *len < FILE_MAX ? read(fd, buf + *len, FILE_MAX - *len) : -1;
+		if (*len == FILE_MAX)
+			rc = sl_err_set_errno(err, EFBIG, "tokens file %s", path);
+		else if (n > 0)
+			*len += (size_t)n;
+		else if (n < 0 && errno != EINTR)
+			rc = sl_err_set_errno(err, errno, "tokens file %s", path);
 	}
 	close(fd);
-	if (rc != 0)
-		return rc;
-	rc = srv_tokens_parse(buf, len, out, SRV_MAX_TOKENS, err);
-	return rc < 0 ? sl_err_wrap(err, rc, "tokens file %s", path) : rc;
+	return rc;
 }
 
 int srv_auth_reload(srv_auth *a, struct sl_err *err)
@@ -92,11 +77,17 @@ int srv_auth_reload(srv_auth *a, struct sl_err *err)
 		return 0;
 	struct srv_token *tokens = calloc(SRV_MAX_TOKENS, sizeof(*tokens));
 	char *buf = malloc(FILE_MAX);
-	int n = tokens != NULL && buf != NULL ? read_tokens(a->path, tokens, buf, err)
+	size_t len = 0;
+	int n = tokens != NULL && buf != NULL ? read_tokens_file(a->path, buf, &len, err)
 					      : sl_err_set(err, SL_ENOMEM, "tokens file %s", a->path);
+	if (n == 0) {
+		n = srv_tokens_parse(buf, len, tokens, SRV_MAX_TOKENS, err);
+		if (n < 0)
+			n = sl_err_wrap(err, n, "tokens file %s", a->path);
+		else if (n == 0)
+			n = sl_err_set(err, SL_ECONFIG, "tokens file %s has no token", a->path);
+	}
 	free(buf);
-	if (n == 0)
-		n = sl_err_set(err, SL_ECONFIG, "tokens file %s has no token", a->path);
 	if (n < 0) {
 		free(tokens);
 		return n;
@@ -120,11 +111,12 @@ int srv_auth_new(srv_auth **out, const char *tokens_file, struct sl_err *err)
 	a->sessions = calloc(SRV_MAX_SESSIONS, sizeof(*a->sessions));
 	a->path = tokens_file != NULL ? strdup(tokens_file) : NULL;
 	int rc = 0;
-	if (a->key == NULL || a->sessions == NULL || (tokens_file != NULL && a->path == NULL))
+	if (a->key == NULL || a->sessions == NULL || (tokens_file != NULL && a->path == NULL)) {
 		rc = sl_err_set(err, SL_ENOMEM, "tokens");
-	else
+	} else {
 		randombytes_buf(a->key, crypto_generichash_KEYBYTES);
-	rc = rc != 0 ? rc : srv_auth_reload(a, err);
+		rc = srv_auth_reload(a, err);
+	}
 	if (rc != 0) {
 		srv_auth_free(a);
 		return rc;
@@ -153,12 +145,7 @@ size_t srv_auth_tokens(srv_auth *a)
 	return n;
 }
 
-static void hash_of(const char *secret, size_t len, unsigned char hash[SRV_HASH_BYTES])
-{
-	crypto_hash_sha256(hash, (const unsigned char *)secret, len);
-}
-
-/* Every line is compared, whichever matches: the time says nothing. a->mu held. */
+/* Every token is compared, so that the time does not depend on which one matches. a->mu held. */
 static struct srv_token *find_token(const srv_auth *a, const unsigned char hash[SRV_HASH_BYTES])
 {
 	struct srv_token *found = NULL;
@@ -188,7 +175,7 @@ static void csrf_of(const srv_auth *a, const unsigned char *id, size_t len, char
 bool srv_auth_by_token(srv_auth *a, const char *token, size_t len, struct srv_identity *out)
 {
 	unsigned char hash[SRV_HASH_BYTES];
-	hash_of(token, len, hash);
+	crypto_hash_sha256(hash, (const unsigned char *)token, len);
 	sl__lock(&a->mu);
 	const struct srv_token *t = find_token(a, hash);
 	if (t != NULL)
@@ -211,7 +198,7 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 {
 	unsigned char hash[SRV_HASH_BYTES];
 	const struct srv_token *t = NULL;
-	hash_of(session, len, hash);
+	crypto_hash_sha256(hash, (const unsigned char *)session, len);
 	sl__lock(&a->mu);
 	struct session *s = find_session(a, hash, now_ms);
 	if (s != NULL)
@@ -224,41 +211,36 @@ bool srv_auth_by_session(srv_auth *a, const char *session, size_t len, int64_t n
 	return t != NULL;
 }
 
-/* A place for a session of this token. Every token has its share of the places, so that log-ins with one end sessions
- * of that one only: above its share the session that would end first. a->mu held. */
-static struct session *place(srv_auth *a, const unsigned char token[SRV_HASH_BYTES], int64_t now_ms)
-{
-	size_t share = SRV_MAX_SESSIONS / a->n_tokens, n_own = 0;
-	struct session *own = NULL, *first = &a->sessions[0];
-	share = share > SRV_TOKEN_SESSIONS ? SRV_TOKEN_SESSIONS : share;
-	for (size_t i = 0; i < SRV_MAX_SESSIONS; i++) {
-		struct session *s = &a->sessions[i];
-		if (s->until_ms > now_ms && memcmp(s->token, token, SRV_HASH_BYTES) == 0) {
-			n_own++;
-			own = own == NULL || s->until_ms < own->until_ms ? s : own;
-		}
-		first = s->until_ms < first->until_ms ? s : first;
-	}
-	return n_own >= share ? own : first;
-}
-
 bool srv_auth_login(srv_auth *a, const char *token, size_t len, int64_t now_ms, char session[SRV_SESSION_BYTES],
 		    struct srv_identity *out)
 {
 	unsigned char id[SRV_HASH_BYTES], hash[SRV_HASH_BYTES];
-	hash_of(token, len, hash);
+	crypto_hash_sha256(hash, (const unsigned char *)token, len);
 	randombytes_buf(id, sizeof(id));
 	sodium_bin2hex(session, SRV_SESSION_BYTES, id, sizeof(id));
 	sodium_memzero(id, sizeof(id));
 	sl__lock(&a->mu);
 	struct srv_token *t = find_token(a, hash);
 	if (t != NULL) {
-		struct session *s = place(a, hash, now_ms);
+		/* A slot for the session. Every token has its share of the slots, so that a log-in with one ends only
+		 * sessions of that one: above its share, the session that would end first. */
+		size_t share = SRV_MAX_SESSIONS / a->n_tokens, n_own = 0;
+		struct session *own = NULL, *s = &a->sessions[0];
+		share = share > SRV_TOKEN_SESSIONS ? SRV_TOKEN_SESSIONS : share;
+		for (size_t i = 0; i < SRV_MAX_SESSIONS; i++) {
+			struct session *one = &a->sessions[i];
+			if (one->until_ms > now_ms && memcmp(one->token, hash, SRV_HASH_BYTES) == 0) {
+				n_own++;
+				own = own == NULL || one->until_ms < own->until_ms ? one : own;
+			}
+			s = one->until_ms < s->until_ms ? one : s;
+		}
+		s = n_own >= share ? own : s;
 		identify(t, out);
 		out->first_login = t->login_ms == 0 || now_ms - t->login_ms >= LOGIN_MS || now_ms < t->login_ms;
 		if (out->first_login)
 			t->login_ms = now_ms;
-		hash_of(session, SRV_SESSION_BYTES - 1, s->hash);
+		crypto_hash_sha256(s->hash, (const unsigned char *)session, SRV_SESSION_BYTES - 1);
 		memcpy(s->token, hash, sizeof(hash));
 		s->until_ms = now_ms + SRV_SESSION_MS;
 		csrf_of(a, s->hash, sizeof(s->hash), out->csrf);
@@ -284,7 +266,7 @@ bool srv_auth_may_refuse(srv_auth *a, int64_t now_ms)
 void srv_auth_logout(srv_auth *a, const char *session, size_t len)
 {
 	unsigned char hash[SRV_HASH_BYTES];
-	hash_of(session, len, hash);
+	crypto_hash_sha256(hash, (const unsigned char *)session, len);
 	sl__lock(&a->mu);
 	struct session *s = find_session(a, hash, 0);
 	if (s != NULL)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is decided when a request's headers are there, and the collecting of its body. */
+/* The start of a request: its headers are read and checked, its route and its actor are found, its body is collected. */
 #include "server/http/internal.h"
 
 #include <ctype.h>
@@ -32,7 +32,7 @@ static const struct {
 	[F_FORWARDED_PROTO] = {"X-Forwarded-Proto", sizeof("X-Forwarded-Proto") - 1},
 };
 
-static char *copy(srv_request *r, const char *s, size_t n)
+static char *copy_to_arena(srv_request *r, const char *s, size_t n)
 {
 	char *p = srv_arena(r, n + 1);
 	if (p == NULL)
@@ -42,32 +42,22 @@ static char *copy(srv_request *r, const char *s, size_t n)
 	return p;
 }
 
-static int known_field(const char *name, size_t len)
-{
-	for (int i = 0; i < F_COUNT; i++)
-		if (fields[i].len == len && strcasecmp(name, fields[i].name) == 0)
-			return i;
-	return -1;
-}
-
-/* A name is a token of RFC 9110. "Content-Length : 16" is not valid: what reads it as a length and what does not would
- * disagree about where the request ends. */
-static bool is_field_name(const char *name, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("!#$%&'*+-.^_`|~", name[i]) == NULL))
-			return false;
-	return len > 0;
-}
-
 static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
 				  const char *value, size_t value_len)
 {
 	srv_request *r = cls;
 	struct pair *h = &r->headers[r->n_headers];
-	int known = known_field(name, name_len);
+	int known = F_COUNT;
 	(void)kind;
-	r->unclear |= !is_field_name(name, name_len);
+	/* A name is a token of RFC 9110. "Content-Length : 16" is not valid: parsers that accept it as a length and those
+	 * that do not would disagree about where the request ends. */
+	r->unclear |= name_len == 0;
+	for (size_t i = 0; i < name_len; i++)
+		if (!isalnum((unsigned char)name[i]) && (name[i] == '\0' || strchr("!#$%&'*+-.^_`|~", name[i]) == NULL))
+			r->unclear = true;
+	do
+		known--;
+	while (known >= 0 && (fields[known].len != name_len || strcasecmp(name, fields[known].name) != 0));
 	if (known == F_AUTHORIZATION || known == F_COOKIE) {
 		/* Where it is: it is wiped there, and never copied. */
 		if (r->n_secret == SRV_MAX_SECRETS) {
@@ -81,8 +71,8 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 		r->seen[known]++;
 		return MHD_YES;
 	}
-	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy(r, name, name_len)) == NULL ||
-	    (h->value = copy(r, value != NULL ? value : "", value_len)) == NULL) {
+	if (r->n_headers == SRV_MAX_HEADERS || (h->name = copy_to_arena(r, name, name_len)) == NULL ||
+	    (h->value = copy_to_arena(r, value != NULL ? value : "", value_len)) == NULL) {
 		r->headers_bad = true;
 		return MHD_YES; /* secrets may follow: they are wiped */
 	}
@@ -94,55 +84,31 @@ static enum MHD_Result note_field(void *cls, enum MHD_ValueKind kind, const char
 	return MHD_YES;
 }
 
-static int parse_query(srv_request *r, const char *q)
-{
-	size_t n = strlen(q);
-	char *scratch = srv_arena(r, 2 * n + 2);
-	const char *end = q + n;
-	int rc = -1;
-	while (scratch != NULL && r->n_query < SRV_MAX_QUERY) {
-		struct pair *p = &r->query[r->n_query];
-		rc = srv_query_next(&q, end, &scratch, &p->name, &p->value);
-		if (rc <= 0)
-			break;
-		r->n_query++;
-		rc = -1;
-	}
-	return rc;
-}
-
-static int parse_target(srv_request *r)
-{
-	char *q = strchr(r->target, '?');
-	size_t n = q != NULL ? (size_t)(q - r->target) : strlen(r->target);
-	r->path = srv_arena(r, n + 1);
-	if (r->path == NULL)
-		return -1;
-	memcpy(r->path, r->target, n);
-	r->path[n] = '\0';
-	return q != NULL ? parse_query(r, q + 1) : 0;
-}
-
-/* Behind a proxy the client is the last address that the proxy added; the addresses before it were sent by the
- * client. */
-static void name_client(srv_request *r)
-{
-	const char *list = r->field[F_FORWARDED_FOR], *last;
-	if (!r->h->behind_proxy || list == NULL)
-		return;
-	last = strrchr(list, ',');
-	last = last != NULL ? last + 1 : list;
-	last += strspn(last, " \t");
-	size_t n = strcspn(last, " \t");
-	if (n > 0 && n < sizeof(r->address) && strspn(last, "0123456789abcdefABCDEF.:[]") >= n) {
-		memcpy(r->address, last, n);
-		r->address[n] = '\0';
-	}
-}
-
 bool srv_is_read(const srv_request *r)
 {
 	return strcmp(r->method, "GET") == 0 || r->head || strcmp(r->method, "OPTIONS") == 0;
+}
+
+/* Split the target into path and query. -1: malformed, or too many parameters. */
+static int parse_target(srv_request *r)
+{
+	char *mark = strchr(r->target, '?');
+	size_t n = mark != NULL ? (size_t)(mark - r->target) : strlen(r->target);
+	r->path = copy_to_arena(r, r->target, n);
+	if (r->path == NULL)
+		return -1;
+	if (mark == NULL)
+		return 0;
+	const char *q = mark + 1, *end = q + strlen(q);
+	char *scratch = srv_arena(r, 2 * (size_t)(end - q) + 2);
+	while (scratch != NULL && r->n_query < SRV_MAX_QUERY) {
+		struct pair *p = &r->query[r->n_query];
+		int rc = srv_query_next(&q, end, &scratch, &p->name, &p->value);
+		if (rc <= 0)
+			return rc;
+		r->n_query++;
+	}
+	return -1;
 }
 
 /* Find the route. false: answered. */
@@ -167,15 +133,6 @@ static bool find_route(srv_request *r)
 	} else {
 		srv_error(r, 404, "not_found", "there is nothing at %s", r->path);
 	}
-	return false;
-}
-
-static bool check_going(srv_request *r)
-{
-	if (!atomic_load(&r->h->stopping) && (srv_is_read(r) || !atomic_load(&r->h->refusing)))
-		return true;
-	srv_retry_after(r, 1000);
-	srv_error(r, 503, "stopping", "the server is stopping");
 	return false;
 }
 
@@ -230,56 +187,66 @@ void srv_request_begin(srv_request *r, const char *method)
 		memcpy(r->id, given, strlen(given) + 1);
 	else
 		snprintf(r->id, sizeof(r->id), "%s-%llx", r->h->boot, (unsigned long long)n);
-	name_client(r);
+	/* Behind a proxy the client is the last address of the list, which the proxy added; those before it were sent by
+	 * the client. */
+	const char *list = r->field[F_FORWARDED_FOR];
+	if (r->h->behind_proxy && list != NULL) {
+		const char *last = strrchr(list, ',');
+		last = last != NULL ? last + 1 : list;
+		last += strspn(last, " \t");
+		size_t len = strcspn(last, " \t");
+		if (len > 0 && len < sizeof(r->address) && strspn(last, "0123456789abcdefABCDEF.:[]") >= len) {
+			memcpy(r->address, last, len);
+			r->address[len] = '\0';
+		}
+	}
 	bool going = check_form(r) && srv_guard_host(r) && find_route(r);
 	/* Also for a request that was refused already: what it carries is wiped. */
 	going = srv_guard_actor(r) && going;
-	if (going && check_going(r) && r->has_body)
+	if (going && (atomic_load(&r->h->stopping) || (!srv_is_read(r) && atomic_load(&r->h->refusing)))) {
+		srv_retry_after(r, 1000);
+		srv_error(r, 503, "stopping", "the server is stopping");
+		return;
+	}
+	if (going && r->has_body)
 		atomic_store(&r->conn->deadline_ns, r->start_ns + r->h->request_deadline_ns);
-}
-
-static int body_grow(srv_request *r, size_t need)
-{
-	size_t cap = r->body_cap != 0 ? r->body_cap : FIRST_BYTES;
-	while (cap < need)
-		cap *= 2;
-	int64_t more = (int64_t)(cap - r->body_cap);
-	if (atomic_fetch_add(&r->h->body_bytes, more) + more > r->h->bodies_max) {
-		atomic_fetch_sub(&r->h->body_bytes, more);
-		return SL_EFULL;
-	}
-	char *p = realloc(r->body, cap);
-	if (p == NULL) {
-		atomic_fetch_sub(&r->h->body_bytes, more);
-		return SL_ENOMEM;
-	}
-	r->body = p;
-	r->body_cap = cap;
-	return 0;
 }
 
 int srv_request_body(srv_request *r, const char *data, size_t len)
 {
 	if ((atomic_load(&r->state) & R_ANSWERED) != 0) {
-		/* The rest of a body whose request is refused already: read, so that the client comes to see why,
-		 * but not for ever. */
+		/* The request was refused: read the rest of its body, within a bound, so that the client can read
+		 * why. */
 		r->dropped += len;
 		if (r->dropped <= 2 * (size_t)r->h->body_max + DROP_BYTES)
 			return 0;
 		sl_counter_add(r->h->cut_body, 1);
 		return -1;
 	}
-	/* A token's body is never moved, so that no copy stays behind. */
+	/* A body with a token is never moved, so that no copy of it remains. */
 	bool login = (r->match.endpoint->route.flags & SRV_LOGIN) != 0;
 	size_t max = login ? FIRST_BYTES - 1 : (size_t)r->h->body_max;
 	if (r->body_len + len > max) {
 		srv_error(r, 413, "too_big", "the body is larger than %zu bytes", max);
 		return 0;
 	}
-	if (r->body_len + len + 1 > r->body_cap && body_grow(r, r->body_len + len + 1) != 0) {
-		srv_retry_after(r, 1000);
-		srv_error(r, 503, "busy", "too many large bodies at once");
-		return 0;
+	/* Grow the buffer, within the bound of all bodies. */
+	size_t need = r->body_len + len + 1;
+	if (need > r->body_cap) {
+		size_t cap = r->body_cap != 0 ? r->body_cap : FIRST_BYTES;
+		while (cap < need)
+			cap *= 2;
+		int64_t more = (int64_t)(cap - r->body_cap);
+		bool fits = atomic_fetch_add(&r->h->body_bytes, more) + more <= r->h->bodies_max;
+		char *p = fits ? realloc(r->body, cap) : NULL;
+		if (p == NULL) {
+			atomic_fetch_sub(&r->h->body_bytes, more);
+			srv_retry_after(r, 1000);
+			srv_error(r, 503, "busy", "too many large request bodies at the same time");
+			return 0;
+		}
+		r->body = p;
+		r->body_cap = cap;
 	}
 	memcpy(r->body + r->body_len, data, len);
 	r->body_len += len;

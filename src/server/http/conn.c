@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections and the ticker. libmicrohttpd's own timeout counts inactivity, so a byte a second outlives it; a
- * connection here has a deadline that bytes do not move, and the ticker shuts its socket when that has passed. The
- * socket is closed by libmicrohttpd after it notified us (srv_conn_notify), which takes h->mu, so the ticker never
- * shuts
- * another's descriptor.
+ * Connections and the ticker. The timeout of libmicrohttpd counts inactivity, so one byte per second outlives it. Here a
+ * connection has a deadline that bytes do not move, and the ticker shuts its socket down when that has passed.
+ * libmicrohttpd closes the socket after srv_conn_notify, which takes h->mu: the ticker never shuts down another file
+ * that has the same number.
  */
 #include "server/http/internal.h"
 
@@ -21,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GONE_AT_ONCE 64
+#define GONE_MAX 64 /* clients that left, handled in one tick */
 #define TICK_MAX_NS 250000000
 #define TICK_MIN_NS 1000000
 
@@ -34,73 +33,67 @@
  * answer our own socket must still be connected: only then no other socket can have taken the same two ends.
  */
 
-/* The two ends of fd as the peer's socket has them. */
-static bool peer_ends(int fd, struct inet_diag_req_v2 *req)
+/* false: the kernel does not report it, or the socket is closed at the other end. */
+static bool find_peer_uid(int fd, uid_t *out)
 {
 	union {
 		struct sockaddr any;
 		struct sockaddr_in v4;
 		struct sockaddr_in6 v6;
 	} own, peer;
-	socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
-	if (getsockname(fd, &own.any, &own_len) != 0 || getpeername(fd, &peer.any, &peer_len) != 0 ||
-	    own.any.sa_family != peer.any.sa_family)
-		return false;
-	req->sdiag_family = (unsigned char)own.any.sa_family;
-	if (own.any.sa_family == AF_INET) {
-		req->id.idiag_sport = peer.v4.sin_port;
-		req->id.idiag_dport = own.v4.sin_port;
-		req->id.idiag_src[0] = peer.v4.sin_addr.s_addr;
-		req->id.idiag_dst[0] = own.v4.sin_addr.s_addr;
-		return true;
-	}
-	req->id.idiag_sport = peer.v6.sin6_port;
-	req->id.idiag_dport = own.v6.sin6_port;
-	memcpy(req->id.idiag_src, &peer.v6.sin6_addr, sizeof(req->id.idiag_src));
-	memcpy(req->id.idiag_dst, &own.v6.sin6_addr, sizeof(req->id.idiag_dst));
-	return own.any.sa_family == AF_INET6;
-}
-
-static bool ask_kernel(const struct inet_diag_req_v2 *req, struct inet_diag_msg *out)
-{
 	struct {
 		struct nlmsghdr head;
 		struct inet_diag_req_v2 req;
 	} question = {.head = {.nlmsg_len = sizeof(question),
 			       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			       .nlmsg_flags = NLM_F_REQUEST},
-		      .req = *req};
+		      .req = {.sdiag_protocol = IPPROTO_TCP,
+			      .idiag_states = ~0u,
+			      .id = {.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}}};
 	union {
 		struct nlmsghdr head;
 		char bytes[4096];
 	} answer;
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	if (fd < 0)
-		return false;
-	ssize_t n = send(fd, &question, sizeof(question), 0) == (ssize_t)sizeof(question)
-			    ? recv(fd, &answer, sizeof(answer), 0)
-			    : -1;
-	close(fd);
-	if (n < (ssize_t)NLMSG_LENGTH(sizeof(*out)) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
-		return false;
-	memcpy(out, NLMSG_DATA(&answer.head), sizeof(*out));
-	return true;
-}
 
-/* http/peer.c. false: the kernel does not say, or the socket is closed at the other end. */
-static bool srv_peer_uid(int fd, uid_t *out)
-{
-	struct inet_diag_req_v2 req = {
-		.sdiag_protocol = IPPROTO_TCP,
-		.idiag_states = ~0u,
-		.id = {.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}},
-	};
-	struct inet_diag_msg found;
-	struct tcp_info own;
-	socklen_t n = sizeof(own);
-	if (!peer_ends(fd, &req) || !ask_kernel(&req, &found) || found.idiag_inode == 0)
+	/* The two ends of fd as the socket of the peer has them. */
+	struct inet_diag_sockid *id = &question.req.id;
+	socklen_t own_len = sizeof(own), peer_len = sizeof(peer);
+	if (getsockname(fd, &own.any, &own_len) != 0 || getpeername(fd, &peer.any, &peer_len) != 0 ||
+	    own.any.sa_family != peer.any.sa_family)
 		return false;
-	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &own, &n) != 0 || own.tcpi_state == TCP_CLOSE)
+	question.req.sdiag_family = (unsigned char)own.any.sa_family;
+	if (own.any.sa_family == AF_INET) {
+		id->idiag_sport = peer.v4.sin_port;
+		id->idiag_dport = own.v4.sin_port;
+		id->idiag_src[0] = peer.v4.sin_addr.s_addr;
+		id->idiag_dst[0] = own.v4.sin_addr.s_addr;
+	} else if (own.any.sa_family == AF_INET6) {
+		id->idiag_sport = peer.v6.sin6_port;
+		id->idiag_dport = own.v6.sin6_port;
+		memcpy(id->idiag_src, &peer.v6.sin6_addr, sizeof(id->idiag_src));
+		memcpy(id->idiag_dst, &own.v6.sin6_addr, sizeof(id->idiag_dst));
+	} else {
+		return false;
+	}
+
+	/* Ask the kernel. */
+	struct inet_diag_msg found;
+	int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (netlink < 0)
+		return false;
+	ssize_t n = send(netlink, &question, sizeof(question), 0) == (ssize_t)sizeof(question)
+			    ? recv(netlink, &answer, sizeof(answer), 0)
+			    : -1;
+	close(netlink);
+	if (n < (ssize_t)NLMSG_LENGTH(sizeof(found)) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+		return false;
+	memcpy(&found, NLMSG_DATA(&answer.head), sizeof(found));
+
+	/* Both sockets must be open still. */
+	struct tcp_info state;
+	socklen_t len = sizeof(state);
+	if (found.idiag_inode == 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &state, &len) != 0 ||
+	    state.tcpi_state == TCP_CLOSE)
 		return false;
 	*out = found.idiag_uid;
 	return true;
@@ -125,7 +118,7 @@ static struct srv_conn *conn_new(srv_http *h, struct MHD_Connection *mhd)
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, c->address,
 			  sizeof(c->address));
 	uid_t uid;
-	c->own_user = !h->needs_token && srv_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
+	c->own_user = !h->needs_token && find_peer_uid(c->fd, &uid) && (uid == geteuid() || uid == 0);
 	if (h->tls != NULL) {
 		const union MHD_ConnectionInfo *tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
 		gnutls_session_set_ptr(tls->tls_session, c);
@@ -170,52 +163,13 @@ bool srv_client_left(const struct srv_conn *c)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-/* Requests whose gone is to be called, each with a reference of ours. h->mu held. */
-static size_t look_at_held(srv_http *h, int64_t now, srv_request **gone)
-{
-	size_t n = 0;
-	for (srv_request *r = h->held, *next; r != NULL; r = next) {
-		next = r->held_next;
-		if (r->stream != NULL) {
-			srv_stream_tick(r, now);
-		} else if (r->gone != NULL && !r->gone_told && n < GONE_AT_ONCE &&
-			   (atomic_load(&h->stopping) || srv_client_left(r->conn))) {
-			r->gone_told = true;
-			atomic_fetch_add(&r->refs, 1);
-			gone[n++] = r;
-		}
-	}
-	return n;
-}
-
-static int64_t period(const srv_http *h)
-{
-	int64_t p = h->header_deadline_ns < h->request_deadline_ns ? h->header_deadline_ns : h->request_deadline_ns;
-	if (h->heartbeat_ns < p)
-		p = h->heartbeat_ns;
-	p /= 4;
-	return p > TICK_MAX_NS ? TICK_MAX_NS : p < TICK_MIN_NS ? TICK_MIN_NS : p;
-}
-
-/* What is done at every tick without a lock. */
-static void tick(srv_http *h, srv_request **gone, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		pthread_mutex_lock(&gone[i]->later_mu);
-		if ((atomic_load(&gone[i]->state) & R_ANSWERED) == 0)
-			gone[i]->gone(gone[i], gone[i]->gone_ctx);
-		pthread_mutex_unlock(&gone[i]->later_mu);
-		srv_request_unref(gone[i]);
-	}
-	if (h->access != NULL)
-		srv_accesslog_flush(h->access);
-}
-
 static void *ticker_main(void *ctx)
 {
 	srv_http *h = ctx;
-	srv_request *gone[GONE_AT_ONCE];
+	srv_request *gone[GONE_MAX];
 	int quiet = 0; /* ticks without a connection: after the second nothing is left to write */
+	int64_t period = SL_MIN(SL_MIN(h->header_deadline_ns, h->request_deadline_ns), h->heartbeat_ns) / 4;
+	period = SL_MAX(SL_MIN(period, TICK_MAX_NS), TICK_MIN_NS);
 	sl__lock(&h->mu);
 	while (!h->ticker_end) {
 		int64_t now = sl__mono_ns(&h->env);
@@ -226,13 +180,36 @@ static void *ticker_main(void *ctx)
 				sl_counter_add(h->cut_late, 1);
 				shutdown(c->fd, SHUT_RDWR);
 			}
-		size_t n = look_at_held(h, now, gone);
+
+		/* Streams, and requests whose client has left: these get a reference until gone was called. */
+		size_t n = 0;
+		for (srv_request *r = h->held, *next; r != NULL; r = next) {
+			next = r->held_next;
+			if (r->stream != NULL) {
+				srv_stream_tick(r, now);
+			} else if (r->gone != NULL && !r->gone_called && n < GONE_MAX &&
+				   (atomic_load(&h->stopping) || srv_client_left(r->conn))) {
+				r->gone_called = true;
+				atomic_fetch_add(&r->refs, 1);
+				gone[n++] = r;
+			}
+		}
 		quiet = h->n_conns > 0 ? 0 : quiet + 1;
 		sl__unlock(&h->mu);
-		tick(h, gone, n);
+
+		/* Without the lock. */
+		for (size_t i = 0; i < n; i++) {
+			pthread_mutex_lock(&gone[i]->later_mu);
+			if ((atomic_load(&gone[i]->state) & R_ANSWERED) == 0)
+				gone[i]->gone(gone[i], gone[i]->gone_ctx);
+			pthread_mutex_unlock(&gone[i]->later_mu);
+			srv_request_unref(gone[i]);
+		}
+		if (h->access != NULL)
+			srv_accesslog_flush(h->access);
 		sl__lock(&h->mu);
-		if (!h->ticker_end && !h->ticker_again && n < GONE_AT_ONCE)
-			(void)sl__wait(&h->env, &h->tick, &h->mu, quiet < 2 ? now + period(h) : SL_FOREVER);
+		if (!h->ticker_end && !h->ticker_again && n < GONE_MAX)
+			(void)sl__wait(&h->env, &h->tick, &h->mu, quiet < 2 ? now + period : SL_FOREVER);
 		h->ticker_again = false;
 	}
 	sl__unlock(&h->mu);

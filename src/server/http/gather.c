@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY_BYTES ((size_t)1 << 20) /* of bodies that are handled together, beside the first */
+#define MANY_BYTES ((size_t)1 << 20) /* of bodies that are handled together, in addition to the first */
 #define GATHER_PART 2                /* of what the last ones took, to wait for others */
 #define GATHER_MAX_NS 5000000        /* when those took long, what they waited for was not a disk */
 #define PARTED_LEAST 8               /* clients; fewer stay together */
@@ -33,18 +33,12 @@ struct srv_crowd {
 	bool busy; /* one is in the queue, or a worker has some */
 };
 
-static struct srv_endpoint *find(srv_http *h, const char *method, const char *path)
+int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many, size_t parts,
+		    struct sl_err *err)
 {
 	struct srv_endpoint *e = srv_routes_first(h->routes);
 	while (e != NULL && (strcmp(e->route.method, method) != 0 || strcmp(e->route.path, path) != 0))
 		e = e->all;
-	return e;
-}
-
-int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_fn *many, size_t parts,
-		    struct sl_err *err)
-{
-	struct srv_endpoint *e = find(h, method, path);
 	if (e == NULL)
 		return sl_err_set(err, SL_ENOENT, "there is no route %s %s", method, path);
 	e->crowd = calloc(1, sizeof(*e->crowd));
@@ -65,7 +59,7 @@ void srv_gather_free(srv_http *h)
 		}
 }
 
-static srv_request *take(struct srv_crowd *c)
+static srv_request *pop_request(struct srv_crowd *c)
 {
 	srv_request *r = c->first;
 	c->first = r->queue_next;
@@ -76,7 +70,7 @@ static srv_request *take(struct srv_crowd *c)
 }
 
 /* How many are handled together at most, where they are parted. */
-static size_t part(const struct srv_crowd *c)
+static size_t most_together(const struct srv_crowd *c)
 {
 	return c->parts > 1 && c->clients >= PARTED_LEAST ? (c->clients + c->parts - 1) / c->parts : SRV_MANY_MAX;
 }
@@ -106,46 +100,15 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 		sl__signal(&c->gathered);
 }
 
-/* h->mu held. Wait for as many as there were, or a part; the first of them is here. */
-static void wait_for_others(srv_http *h, struct srv_crowd *c) SL_REQUIRES(h->mu)
-{
-	int64_t some = c->took_ns / GATHER_PART;
-	int64_t deadline = sl__mono_ns(&h->env) + (some < GATHER_MAX_NS ? some : GATHER_MAX_NS);
-	size_t all = c->were < part(c) ? c->were : part(c);
-	c->expected = all > 0 ? all - 1 : 0;
-	while (c->n < c->expected && !atomic_load(&h->stopping))
-		if (!sl__wait(&h->env, &c->gathered, &h->mu, deadline))
-			break;
-	c->expected = 0;
-}
-
-/* h->mu held: r and those after it, up to a bound; their number. */
-static size_t take_many(struct srv_crowd *c, srv_request *r, srv_request **all)
-{
-	size_t most = part(c), n = 1, bytes = 0;
-	all[0] = r;
-	while (n < most && n < SRV_MANY_MAX && c->first != NULL && (bytes += c->first->body_len) <= MANY_BYTES)
-		all[n++] = take(c);
-	return n;
-}
-
-static bool any_abandoned(srv_request *const *all, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if ((atomic_load(&all[i]->state) & R_ABANDONED) != 0)
-			return true;
-	return false;
-}
-
 /* The next one is appended to the queue, so that a single worker does other things as well. */
 static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
 	sl__lock(&h->mu);
 	c->took_ns = sl__mono_ns(&h->env) - began_ns;
-	c->were = n > c->n ? n : c->n; /* those who have gone may come again, beside those who are here */
+	c->were = n > c->n ? n : c->n; /* clients that left may return, in addition to those that are here */
 	c->busy = c->n > 0;
 	if (c->busy)
-		srv_queue_push(h, take(c));
+		srv_queue_push(h, pop_request(c));
 	sl__unlock(&h->mu);
 }
 
@@ -159,45 +122,55 @@ void srv_many_next(srv_request *const *all)
 	call_next(all[0]->h, t->crowd, t->n, t->began_ns);
 }
 
-static void run_many(srv_http *h, const struct srv_endpoint *e, srv_request **all, size_t n)
+void srv_gather_run(srv_http *h, srv_request *r)
 {
-	struct srv_together t = {.crowd = e->crowd, .n = n, .began_ns = sl__mono_ns(&h->env)};
-	if (!any_abandoned(all, n)) {
+	const struct srv_endpoint *e = r->match.endpoint;
+	struct srv_crowd *c = e->crowd;
+	srv_request *all[SRV_MANY_MAX] = {r};
+	size_t n = 1, bytes = 0;
+
+	/* Wait for as many as there were the last time, or a part of them; the first one is here. */
+	sl__lock(&h->mu);
+	int64_t wait_ns = SL_MIN(c->took_ns / GATHER_PART, GATHER_MAX_NS);
+	int64_t deadline = sl__mono_ns(&h->env) + wait_ns;
+	size_t expected = SL_MIN(c->were, most_together(c));
+	c->expected = expected > 0 ? expected - 1 : 0;
+	while (c->n < c->expected && !atomic_load(&h->stopping))
+		if (!sl__wait(&h->env, &c->gathered, &h->mu, deadline))
+			break;
+	c->expected = 0;
+	size_t most = SL_MIN(most_together(c), SRV_MANY_MAX);
+	while (n < most && c->first != NULL && (bytes += c->first->body_len) <= MANY_BYTES)
+		all[n++] = pop_request(c);
+	sl__unlock(&h->mu);
+
+	struct srv_together t = {.crowd = c, .n = n, .began_ns = sl__mono_ns(&h->env)};
+	if (n == 1) {
+		srv_run(r);
+		call_next(h, c, n, t.began_ns);
+		return;
+	}
+	bool abandoned = false;
+	for (size_t i = 0; i < n; i++)
+		abandoned |= (atomic_load(&all[i]->state) & R_ABANDONED) != 0;
+	if (!abandoned) {
 		for (size_t i = 0; i < n; i++)
 			all[i]->together = &t;
 		e->many(all, n, e->ctx);
 	}
-	/* Those that are left unanswered go to the queue, each for itself. */
+	/* Those without an answer go to the queue, to be handled alone. */
 	for (size_t i = 0; i < n; i++) {
-		srv_request *r = all[i];
-		r->together = NULL;
-		if (r->ready) {
-			srv_answer_leave(r);
-			srv_request_unref(r);
+		all[i]->together = NULL;
+		if (all[i]->ready) {
+			srv_answer_leave(all[i]);
+			srv_request_unref(all[i]);
 			continue;
 		}
-		r->alone = true;
+		all[i]->alone = true;
 		sl__lock(&h->mu);
-		srv_queue_push(h, r);
+		srv_queue_push(h, all[i]);
 		sl__unlock(&h->mu);
 	}
 	if (!t.next_called)
-		call_next(h, e->crowd, n, t.began_ns);
-}
-
-void srv_gather_run(srv_http *h, srv_request *r)
-{
-	struct srv_endpoint *e = r->match.endpoint;
-	srv_request *all[SRV_MANY_MAX];
-	sl__lock(&h->mu);
-	wait_for_others(h, e->crowd);
-	size_t n = take_many(e->crowd, r, all);
-	sl__unlock(&h->mu);
-	if (n > 1) {
-		run_many(h, e, all, n);
-		return;
-	}
-	int64_t began = sl__mono_ns(&h->env);
-	srv_run(r);
-	call_next(h, e->crowd, n, began);
+		call_next(h, c, n, t.began_ns);
 }

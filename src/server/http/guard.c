@@ -23,105 +23,59 @@ static bool same_text(const char *a, size_t n, const char *b)
 	return strlen(b) == n && strncasecmp(a, b, n) == 0;
 }
 
-static bool is_localhost(const struct srv_host *host)
-{
-	static const char end[] = ".localhost";
-	const size_t n = sizeof(end) - 1;
-	return same_text(host->name, host->len, "localhost") ||
-	       (host->len > n && strncasecmp(host->name + host->len - n, end, n) == 0);
-}
-
-static bool host_allowed(const srv_http *h, const struct srv_host *host)
-{
-	if (host->is_address || is_localhost(host))
-		return true;
-	for (size_t i = 0; i < h->n_hosts; i++)
-		if (same_text(host->name, host->len, h->hosts[i]))
-			return true;
-	return h->tls != NULL && srv_tls_is_named(h->tls, host->name, host->len);
-}
-
 bool srv_guard_host(srv_request *r)
 {
+	static const char localhost[] = ".localhost";
+	const size_t n = sizeof(localhost) - 1;
 	struct srv_host host;
 	const char *field = r->field[F_HOST];
 	if (r->seen[F_HOST] != 1 || !srv_host_parse(field, strlen(field), &host)) {
 		srv_error(r, 400, "bad_host", "the request needs one Host field with a name or an address");
 		return false;
 	}
-	if (host_allowed(r->h, &host))
+	bool allowed = host.is_address || same_text(host.name, host.len, "localhost") ||
+		       (host.len > n && strncasecmp(host.name + host.len - n, localhost, n) == 0);
+	for (size_t i = 0; !allowed && i < r->h->n_hosts; i++)
+		allowed = same_text(host.name, host.len, r->h->hosts[i]);
+	if (allowed || (r->h->tls != NULL && srv_tls_is_named(r->h->tls, host.name, host.len)))
 		return true;
-	srv_error(r, 421, "wrong_host", "this server does not go by the name %.*s; see server.hosts", (int)host.len,
+	srv_error(r, 421, "wrong_host", "%.*s is not a name of this server; see server.hosts", (int)host.len,
 		  host.name);
 	return false;
 }
 
-static bool same_port(int32_t a, int32_t b, int32_t standard)
+/* false: the page of another site made the browser send the request. */
+static bool is_own_page(const srv_request *r)
 {
-	return (a < 0 ? standard : a) == (b < 0 ? standard : b);
-}
-
-/* Whether Origin names the host that was asked. The scheme is left out: a proxy may have taken TLS off. */
-static bool own_origin(const srv_request *r)
-{
-	const char *origin = r->field[F_ORIGIN];
-	struct srv_host a, b;
-	int32_t standard;
-	if (strncasecmp(origin, "https://", 8) == 0) {
-		origin += 8;
-		standard = 443;
-	} else if (strncasecmp(origin, "http://", 7) == 0) {
-		origin += 7;
-		standard = 80;
-	} else {
+	const char *site = r->field[F_FETCH_SITE], *mode = r->field[F_FETCH_MODE], *origin = r->field[F_ORIGIN];
+	if (r->seen[F_ORIGIN] > 1 || r->seen[F_FETCH_SITE] > 1)
 		return false;
+	/* Origin must name the host of the request. The scheme is not compared: a proxy may have ended TLS. */
+	if (origin != NULL) {
+		struct srv_host a, b;
+		int32_t standard;
+		if (strncasecmp(origin, "https://", 8) == 0) {
+			origin += 8;
+			standard = 443;
+		} else if (strncasecmp(origin, "http://", 7) == 0) {
+			origin += 7;
+			standard = 80;
+		} else {
+			return false;
+		}
+		if (!srv_host_parse(origin, strlen(origin), &a) ||
+		    !srv_host_parse(r->field[F_HOST], strlen(r->field[F_HOST]), &b) || a.len != b.len ||
+		    strncasecmp(a.name, b.name, a.len) != 0 ||
+		    (a.port < 0 ? standard : a.port) != (b.port < 0 ? standard : b.port))
+			return false;
 	}
-	return srv_host_parse(origin, strlen(origin), &a) &&
-	       srv_host_parse(r->field[F_HOST], strlen(r->field[F_HOST]), &b) && a.len == b.len &&
-	       strncasecmp(a.name, b.name, a.len) == 0 && same_port(a.port, b.port, standard);
-}
-
-static bool is_navigation(const srv_request *r)
-{
-	const char *mode = r->field[F_FETCH_MODE];
+	if (site == NULL || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0)
+		return true;
+	/* A link on another site may be followed. */
 	return (strcmp(r->method, "GET") == 0 || r->head) && mode != NULL && strcmp(mode, "navigate") == 0;
 }
 
-/* false: another site's page made the browser ask. */
-static bool own_page(const srv_request *r)
-{
-	const char *site = r->field[F_FETCH_SITE];
-	if (r->seen[F_ORIGIN] > 1 || r->seen[F_FETCH_SITE] > 1)
-		return false;
-	if (r->field[F_ORIGIN] != NULL && !own_origin(r))
-		return false;
-	return site == NULL || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 || is_navigation(r);
-}
-
-static bool csrf_ok(const srv_request *r)
-{
-	const char *given = r->field[F_CSRF];
-	return given != NULL && strlen(given) == SRV_CSRF_BYTES - 1 &&
-	       sodium_memcmp(given, r->identity.csrf, SRV_CSRF_BYTES - 1) == 0;
-}
-
-static bool by_bearer(srv_request *r)
-{
-	const char *field = r->field[F_AUTHORIZATION];
-	if (field == NULL || strncasecmp(field, "Bearer ", 7) != 0)
-		return false;
-	field += 7 + strspn(field + 7, " ");
-	return srv_auth_by_token(r->h->auth, field, strcspn(field, " \t"), &r->identity);
-}
-
-static bool by_cookie(srv_request *r)
-{
-	size_t n;
-	const char *value = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
-	return value != NULL && srv_auth_by_session(r->h->auth, value, n, sl__real_ms(&r->h->env), &r->identity);
-}
-
-/* How the actor is known. */
+/* How the actor is known; fills r->identity. */
 static enum srv_way find_actor(srv_request *r)
 {
 	if (!r->h->needs_token && !r->conn->own_user)
@@ -132,9 +86,19 @@ static enum srv_way find_actor(srv_request *r)
 		memcpy(r->identity.csrf, r->h->local_csrf, sizeof(r->identity.csrf));
 		return SRV_BY_PLACE;
 	}
-	if (r->field[F_AUTHORIZATION] != NULL)
-		return r->seen[F_AUTHORIZATION] == 1 && by_bearer(r) ? SRV_BY_TOKEN : SRV_BY_NOTHING;
-	return by_cookie(r) ? SRV_BY_COOKIE : SRV_BY_NOTHING;
+	const char *bearer = r->field[F_AUTHORIZATION];
+	if (bearer != NULL) {
+		if (r->seen[F_AUTHORIZATION] != 1 || strncasecmp(bearer, "Bearer ", 7) != 0)
+			return SRV_BY_NOTHING;
+		bearer += 7 + strspn(bearer + 7, " ");
+		return srv_auth_by_token(r->h->auth, bearer, strcspn(bearer, " \t"), &r->identity) ? SRV_BY_TOKEN
+												   : SRV_BY_NOTHING;
+	}
+	size_t n;
+	const char *value = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
+	if (value != NULL && srv_auth_by_session(r->h->auth, value, n, sl__real_ms(&r->h->env), &r->identity))
+		return SRV_BY_COOKIE;
+	return SRV_BY_NOTHING;
 }
 
 static enum MHD_Result wipe_value(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
@@ -149,49 +113,12 @@ static enum MHD_Result wipe_value(void *cls, enum MHD_ValueKind kind, const char
 	return MHD_YES;
 }
 
-static bool guard_browser(srv_request *r)
-{
-	bool browser = r->field[F_ORIGIN] != NULL || r->field[F_FETCH_SITE] != NULL || r->way == SRV_BY_COOKIE;
-	bool login = (r->match.endpoint->route.flags & SRV_LOGIN) != 0;
-	if (r->way == SRV_BY_TOKEN || (r->way == SRV_BY_NOTHING && !login))
-		return true;
-	if (!own_page(r)) {
-		srv_error(r, 403, "cross_site", "another site's page asked for this");
-		return false;
-	}
-	if (!browser || login || srv_is_read(r) || csrf_ok(r))
-		return true;
-	srv_error(r, 403, "csrf", "a browser must send the X-CSRF-Token that /api/v1/session gives");
-	return false;
-}
-
-static bool guard_role(srv_request *r)
-{
-	enum srv_role needed = r->match.endpoint->route.role;
-	unsigned flags = r->match.endpoint->route.flags;
-	if (r->identity.role >= needed || ((flags & SRV_BY_ENQUEUE) != 0 && r->identity.enqueue[0] != '\0') ||
-	    ((flags & SRV_BY_SHIP) != 0 && (r->identity.ship[0] != '\0' || r->identity.worker[0] != '\0')))
-		return true;
-	if (r->way == SRV_BY_NOTHING) {
-		srv_set_header(r, "WWW-Authenticate", "Bearer realm=\"sluice\"");
-		srv_error(r, 401, "unauthorized", "%s",
-			  r->h->needs_token
-				  ? "a token is needed"
-				  : "this server has no tokens, so it serves only its own user and root; start "
-				    "it with --tokens to let others in");
-	} else {
-		srv_error(r, 403, "forbidden", "token \"%s\" does not have the scope %s that this request needs",
-			  r->identity.name, srv_role_name(needed));
-	}
-	return false;
-}
-
 bool srv_guard_actor(srv_request *r)
 {
 	r->way = find_actor(r);
-	/* The fields lie in libmicrohttpd's buffers, which are ours to change while the request lasts: once looked
-	 * at, tokens
-	 * and session ids are nowhere. The session's own id is kept for logging out, in the request, which is wiped. */
+	/* The fields are in buffers of libmicrohttpd, which may be changed while the request lasts: tokens and session
+	 * ids are wiped once they were checked. The id of the session is kept for logging out, in the request, which
+	 * is wiped too. */
 	size_t n;
 	const char *cookie = r->field[F_COOKIE] != NULL ? srv_cookie_find(r->field[F_COOKIE], r->h->cookie, &n) : NULL;
 	if (cookie != NULL && n < sizeof(r->session) && r->match.endpoint != NULL &&
@@ -207,9 +134,44 @@ bool srv_guard_actor(srv_request *r)
 	r->field[F_COOKIE] = NULL;
 	if (r->match.endpoint == NULL)
 		return true;
-	if (!guard_browser(r) || !guard_role(r))
+
+	/* What a browser sends along for any site. */
+	unsigned flags = r->match.endpoint->route.flags;
+	bool browser = r->field[F_ORIGIN] != NULL || r->field[F_FETCH_SITE] != NULL || r->way == SRV_BY_COOKIE;
+	bool login = (flags & SRV_LOGIN) != 0;
+	if (r->way != SRV_BY_TOKEN && (r->way != SRV_BY_NOTHING || login)) {
+		const char *csrf = r->field[F_CSRF];
+		if (!is_own_page(r)) {
+			srv_error(r, 403, "cross_site", "the request comes from a page of another site");
+			return false;
+		}
+		if (browser && !login && !srv_is_read(r) &&
+		    (csrf == NULL || strlen(csrf) != SRV_CSRF_BYTES - 1 ||
+		     sodium_memcmp(csrf, r->identity.csrf, SRV_CSRF_BYTES - 1) != 0)) {
+			srv_error(r, 403, "csrf", "a browser must send the X-CSRF-Token that /api/v1/session returns");
+			return false;
+		}
+	}
+
+	/* The role, or a scope that the route accepts in its place. */
+	enum srv_role needed = r->match.endpoint->route.role;
+	bool may = r->identity.role >= needed || ((flags & SRV_BY_ENQUEUE) != 0 && r->identity.enqueue[0] != '\0') ||
+		   ((flags & SRV_BY_SHIP) != 0 && (r->identity.ship[0] != '\0' || r->identity.worker[0] != '\0'));
+	if (!may && r->way == SRV_BY_NOTHING) {
+		srv_set_header(r, "WWW-Authenticate", "Bearer realm=\"sluice\"");
+		srv_error(r, 401, "unauthorized", "%s",
+			  r->h->needs_token
+				  ? "a token is needed"
+				  : "this server has no tokens, so it serves only its own user and root; start "
+				    "it with --tokens to let others in");
 		return false;
-	if (r->h->read_only && !srv_is_read(r) && (r->match.endpoint->route.flags & SRV_OF_SESSION) == 0) {
+	}
+	if (!may) {
+		srv_error(r, 403, "forbidden", "token \"%s\" does not have the scope %s that this request needs",
+			  r->identity.name, srv_role_name(needed));
+		return false;
+	}
+	if (r->h->read_only && !srv_is_read(r) && (flags & SRV_OF_SESSION) == 0) {
 		srv_error(r, 403, "read_only", "this server is read-only");
 		return false;
 	}

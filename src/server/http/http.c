@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's life: options, start, stop. */
+/* The HTTP server as a whole: its options, its listening socket, start, stop and reload. */
 #include "server/http/internal.h"
 
 #include <arpa/inet.h>
@@ -12,144 +12,106 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The listening socket: "127.0.0.1:7070", "[::1]:7070", ":7070" (every address), "localhost:7070". */
-
-/* "HOST:PORT" into host, without brackets, and *port. -1: malformed. */
-static int split(const char *listen, char *host, size_t size, const char **port)
-{
-	const char *colon = strrchr(listen, ':');
-	size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
-	if (colon == NULL || colon[1] == '\0' || n + 1 > size || strspn(colon + 1, "0123456789") != strlen(colon + 1) ||
-	    strlen(colon + 1) > 5 || atoi(colon + 1) > 65535)
-		return -1;
-	if (n >= 2 && listen[0] == '[' && listen[n - 1] == ']') {
-		listen++;
-		n -= 2;
-	}
-	memcpy(host, listen, n);
-	host[n] = '\0';
-	*port = colon + 1;
-	return 0;
-}
-
-/* A listening socket, or a negative errno. */
-static int bind_to(const struct addrinfo *a)
-{
-	int one = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, 1024) == 0)
-		return fd;
-	int rc = -errno;
-	close(fd);
-	return rc;
-}
-
-static bool is_loopback(const struct sockaddr *sa)
-{
-	if (sa->sa_family == AF_INET)
-		return ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >> 24 == 127;
-	return sa->sa_family == AF_INET6 &&
-	       IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
-}
-
-static int srv_listen_bind(srv_http *h, const struct addrinfo *found, const char *listen, struct sl_err *err)
-{
-	int fd = bind_to(found);
-	if (fd == -EADDRINUSE)
-		return sl_err_set_errno(
-			err, EADDRINUSE,
-			"listen on %s, where another process listens (--listen takes another address, port 0 any "
-			"free port)",
-			listen);
-	if (fd < 0)
-		return sl_err_set_errno(err, -fd, "listen on %s", listen);
-	h->listen_fd = fd;
-	/* The address as it was bound, with the port that the system chose for 0. */
-	struct sockaddr_storage sa;
-	socklen_t n = sizeof(sa);
-	char host[INET6_ADDRSTRLEN], port[8];
-	getsockname(h->listen_fd, (struct sockaddr *)&sa, &n);
-	getnameinfo((struct sockaddr *)&sa, n, host, sizeof(host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	snprintf(h->address, sizeof(h->address), sa.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-	return 0;
-}
-
 static int64_t or_default(int64_t v, int64_t standard)
 {
 	return v > 0 ? v : standard;
 }
 
-static int copy_hosts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
-{
-	if (o->n_hosts == 0)
-		return 0;
-	h->hosts = calloc(o->n_hosts, sizeof(*h->hosts));
-	for (size_t i = 0; h->hosts != NULL && i < o->n_hosts; i++) {
-		h->hosts[i] = strdup(o->hosts[i]);
-		if (h->hosts[i] == NULL)
-			break;
-		h->n_hosts++;
-	}
-	return h->n_hosts == o->n_hosts ? 0 : sl_err_set(err, SL_ENOMEM, "hosts of the server");
-}
-
-static int open_tls(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
-{
-	if (o->tls_cert_file == NULL && o->tls_key_file == NULL)
-		return 0;
-	if (o->tls_cert_file == NULL || o->tls_key_file == NULL)
-		return sl_err_set(err, SL_ECONFIG, "TLS needs a certificate and a key");
-	return srv_tls_new(&h->tls, o->tls_cert_file, o->tls_key_file, err);
-}
-
 /* Everything that the options name, before a socket is bound. */
 static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
 {
-	int fd = o->access_fd != 0 ? o->access_fd : STDERR_FILENO;
 	int rc = srv_routes_new(&h->routes, err);
-	rc = rc != 0 ? rc : copy_hosts(h, o, err);
-	rc = rc != 0 ? rc : open_tls(h, o, err);
-	rc = rc != 0 ? rc : srv_auth_new(&h->auth, o->tokens_file, err);
-	if (rc == 0 && o->access_log != 0)
+	if (rc != 0)
+		return rc;
+	h->hosts = o->n_hosts > 0 ? calloc(o->n_hosts, sizeof(*h->hosts)) : NULL;
+	for (; h->hosts != NULL && h->n_hosts < o->n_hosts; h->n_hosts++)
+		if ((h->hosts[h->n_hosts] = strdup(o->hosts[h->n_hosts])) == NULL)
+			break;
+	if (h->n_hosts != o->n_hosts)
+		return sl_err_set(err, SL_ENOMEM, "hosts of the server");
+	if ((o->tls_cert_file == NULL) != (o->tls_key_file == NULL))
+		return sl_err_set(err, SL_ECONFIG, "TLS needs a certificate and a key");
+	if (o->tls_cert_file != NULL && (rc = srv_tls_new(&h->tls, o->tls_cert_file, o->tls_key_file, err)) != 0)
+		return rc;
+	rc = srv_auth_new(&h->auth, o->tokens_file, err);
+	if (rc != 0)
+		return rc;
+	if (o->access_log != 0) {
+		int fd = o->access_fd != 0 ? o->access_fd : STDERR_FILENO;
 		rc = srv_accesslog_new(&h->access, fd, o->access_log == 2 ? SL_LOG_JSON : SL_LOG_LOGFMT, err);
-	rc = rc != 0 ? rc : srv_metrics_start(h, err);
-	return rc != 0 ? rc : srv_session_add(h, err);
+		if (rc != 0)
+			return rc;
+	}
+	rc = srv_metrics_start(h, err);
+	if (rc != 0)
+		return rc;
+	return srv_session_add(h, err);
 }
 
-/* Beyond loopback, every client needs a token and every connection TLS. */
-static int check_exposure(srv_http *h, const char *listen, struct sl_err *err)
+/* Resolve "127.0.0.1:7070", "[::1]:7070", ":7070" (every address) or "localhost:7070". */
+static int resolve_listen(const char *listen, struct addrinfo **out, struct sl_err *err)
 {
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+	char host[256];
+	const char *colon = strrchr(listen, ':'), *from = listen;
+	size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
+	if (colon == NULL || colon[1] == '\0' || n + 1 > sizeof(host) ||
+	    strspn(colon + 1, "0123456789") != strlen(colon + 1) || strlen(colon + 1) > 5 || atoi(colon + 1) > 65535)
+		return sl_err_set(err, SL_ECONFIG, "listen \"%s\": expected ADDRESS:PORT", listen);
+	if (n >= 2 && from[0] == '[' && from[n - 1] == ']') {
+		from++;
+		n -= 2;
+	}
+	memcpy(host, from, n);
+	host[n] = '\0';
+	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, colon + 1, &hints, out);
+	return rc != 0 ? sl_err_set(err, SL_ECONFIG, "listen %s: %s", listen, gai_strerror(rc)) : 0;
+}
+
+/* Bind the address, if the server may be reached there. */
+static int bind_address(srv_http *h, const char *listen_on, const struct addrinfo *a, struct sl_err *err)
+{
+	const struct sockaddr *sa = a->ai_addr;
+	if (sa->sa_family == AF_INET)
+		h->loopback = ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >> 24 == 127;
+	else
+		h->loopback = sa->sa_family == AF_INET6 &&
+			      IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
+
+	/* Beyond loopback, every client needs a token and every connection TLS. */
 	h->needs_token = srv_auth_tokens(h->auth) > 0;
 	if (h->behind_proxy && !h->needs_token)
 		return sl_err_set(err, SL_ECONFIG,
 				  "behind_proxy: a server behind a proxy needs a tokens file: every "
 				  "client of the proxy would be taken for a local one");
-	if (h->loopback || h->behind_proxy || (h->tls != NULL && h->needs_token))
-		return 0;
-	return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen,
-			  h->tls == NULL ? "a TLS certificate and key" : "",
-			  h->tls == NULL && !h->needs_token ? ", and " : "", h->needs_token ? "" : "a tokens file");
-}
+	if (!h->loopback && !h->behind_proxy && (h->tls == NULL || !h->needs_token))
+		return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen_on,
+				  h->tls == NULL ? "a TLS certificate and key" : "",
+				  h->tls == NULL && !h->needs_token ? ", and " : "",
+				  h->needs_token ? "" : "a tokens file");
 
-static int open_address(srv_http *h, const char *listen, struct sl_err *err)
-{
-	struct addrinfo *found = NULL;
-	bool *loopback = &h->loopback;
-	char host[256];
-	const char *port;
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-	if (split(listen, host, sizeof(host), &port) != 0)
-		return sl_err_set(err, SL_ECONFIG, "listen \"%s\": expected ADDRESS:PORT", listen);
-	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &found);
-	if (rc != 0)
-		return sl_err_set(err, SL_ECONFIG, "listen %s: %s", listen, gai_strerror(rc));
-	*loopback = is_loopback((found)->ai_addr);
-	rc = check_exposure(h, listen, err);
-	rc = rc != 0 ? rc : srv_listen_bind(h, found, listen, err);
-	freeaddrinfo(found);
-	return rc;
+	int one = 1;
+	h->listen_fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (h->listen_fd < 0)
+		return sl_err_set_errno(err, errno, "listen on %s", listen_on);
+	setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(h->listen_fd, a->ai_addr, a->ai_addrlen) != 0 || listen(h->listen_fd, 1024) != 0)
+		return sl_err_set_errno(err, errno,
+					errno == EADDRINUSE
+						? "listen on %s, where another process listens (--listen takes another "
+						  "address, port 0 any free port)"
+						: "listen on %s",
+					listen_on);
+
+	/* The address as it was bound, with the port that the system chose for 0. */
+	struct sockaddr_storage bound;
+	socklen_t n = sizeof(bound);
+	char host[INET6_ADDRSTRLEN], port[8];
+	getsockname(h->listen_fd, (struct sockaddr *)&bound, &n);
+	getnameinfo((struct sockaddr *)&bound, n, host, sizeof(host), port, sizeof(port),
+		    NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(h->address, sizeof(h->address), bound.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+	return 0;
 }
 
 int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err *err)
@@ -178,8 +140,16 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	h->read_only = opts->read_only;
 	h->metrics = opts->metrics;
 	int rc = sl__env_init(&h->env, opts->env, err);
-	rc = rc != 0 ? rc : open_parts(h, opts, err);
-	rc = rc != 0 ? rc : open_address(h, opts->listen != NULL ? opts->listen : "127.0.0.1:7070", err);
+	if (rc == 0)
+		rc = open_parts(h, opts, err);
+	const char *listen_on = opts->listen != NULL ? opts->listen : "127.0.0.1:7070";
+	struct addrinfo *found = NULL;
+	if (rc == 0)
+		rc = resolve_listen(listen_on, &found, err);
+	if (rc == 0) {
+		rc = bind_address(h, listen_on, found, err);
+		freeaddrinfo(found);
+	}
 	if (rc != 0) {
 		srv_http_free(h);
 		return rc;
@@ -206,11 +176,12 @@ int srv_http_add(srv_http *h, const struct srv_route *routes, size_t n, void *ct
 int srv_http_start(srv_http *h, struct sl_err *err)
 {
 	int rc = srv_pool_start(h, err);
-	if (rc == 0)
-		rc = srv_ticker_start(h, err);
-	if (rc == 0)
-		rc = srv_mhd_start(h, err);
-	return rc;
+	if (rc != 0)
+		return rc;
+	rc = srv_ticker_start(h, err);
+	if (rc != 0)
+		return rc;
+	return srv_mhd_start(h, err);
 }
 
 void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx)
@@ -224,19 +195,6 @@ void srv_http_refuse(srv_http *h)
 	atomic_store(&h->refusing, 1);
 }
 
-/* h->mu held: the deadline has passed. No connection stays suspended; what still runs answers into nothing. */
-static void abandon_held(srv_http *h)
-{
-	for (srv_request *r = h->held, *next; r != NULL; r = next) {
-		next = r->held_next;
-		if (r->stream != NULL)
-			srv_stream_abandon(r);
-		else if ((atomic_fetch_or(&r->state, R_ABANDONED) & (R_ANSWERED | R_ABANDONED | R_SUSPENDED)) ==
-			 R_SUSPENDED)
-			srv_resume(r, true);
-	}
-}
-
 int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 {
 	int64_t deadline = sl__mono_ns(&h->env) + deadline_ms * 1000000;
@@ -244,8 +202,8 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 		return 0;
 	atomic_store(&h->stopping, 1);
 	MHD_quiesce_daemon(h->daemon);
-	/* Nobody is let in any more. It is closed when the network's thread has ended, which may still take it out of
-	 * its epoll, and would take whatever has got the number since. */
+	/* No connection is accepted any more. The socket is closed when the network thread has ended: that thread may
+	 * still remove it from its epoll, and would remove another file that has the same number by then. */
 	(void)shutdown(h->listen_fd, SHUT_RDWR);
 	sl__lock(&h->mu);
 	/* End streams, and have the ticker notify handlers that answer later. */
@@ -258,10 +216,17 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	while (atomic_load(&h->n_active) > 0)
 		if (!sl__wait(&h->env, &h->idle, &h->mu, deadline))
 			break;
-	/* What still runs is given up: it answers into nothing. */
+	/* Abandon what still runs: no connection stays suspended, and later answers are discarded. */
 	bool late = atomic_load(&h->n_active) > 0;
 	h->closing = true;
-	abandon_held(h);
+	for (srv_request *r = h->held, *next; r != NULL; r = next) {
+		next = r->held_next;
+		if (r->stream != NULL)
+			srv_stream_abandon(r);
+		else if ((atomic_fetch_or(&r->state, R_ABANDONED) & (R_ANSWERED | R_ABANDONED | R_SUSPENDED)) ==
+			 R_SUSPENDED)
+			srv_resume(r, true);
+	}
 	while (atomic_load(&h->n_suspended) > 0)
 		(void)sl__wait(&h->env, &h->idle, &h->mu, SL_FOREVER);
 	sl__unlock(&h->mu);
@@ -277,10 +242,8 @@ void srv_http_free(srv_http *h)
 {
 	if (h == NULL)
 		return;
-	if (h->daemon != NULL) {
-		int rc = srv_http_stop(h, 0, NULL);
-		(void)rc;
-	}
+	if (h->daemon != NULL)
+		(void)!srv_http_stop(h, 0, NULL);
 	srv_ticker_stop(h);
 	srv_pool_stop(h);
 	srv_session_stop(h);

@@ -26,7 +26,7 @@
 #include "server/http/json_body.h"
 
 #include <sluice/adapter/env.h>
-#include <sluice/adapter/job.h>
+#include <sluice/job.h>
 #include <sluice/metrics.h>
 
 typedef struct srv_http srv_http;       /* a listening server */
@@ -116,7 +116,6 @@ const char *srv_http_address(const srv_http *h); /* "127.0.0.1:7070", with the r
 /* Tokens, certificate and key from their files again (SIGHUP). What was in force stays so on failure. */
 int srv_http_reload(srv_http *h, struct sl_err *err);
 
-const char *srv_method(const srv_request *r);
 const char *srv_path(const srv_request *r);                    /* as sent, without the query */
 const char *srv_param(const srv_request *r, const char *name); /* of the path, decoded; NULL */
 const char *srv_query(const srv_request *r,
@@ -134,7 +133,6 @@ struct srv_text srv_body_opaque(const srv_request *r, const json_t *member);
 /* Count bytes that the request makes us allocate with the bodies, until it is gone. False: there is no room for them.
  */
 bool srv_body_reserve(size_t bytes, void *request);
-const char *srv_request_id(const srv_request *r);
 const char *srv_actor(const srv_request *r);
 enum srv_role srv_role(const srv_request *r);
 /* May its token start jobs of the type, or publish to the stream? Those with the role of the route may. */

@@ -139,7 +139,7 @@ struct srv_request {
 	pthread_mutex_t later_mu;      /* recursive: gone may answer */
 	void (*gone)(srv_request *r, void *ctx);
 	void *gone_ctx;
-	bool gone_told;
+	bool gone_called;
 	int status;
 	size_t answer_len;
 	size_t answer_kept; /* counted in h->answer_bytes */

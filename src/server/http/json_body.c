@@ -5,6 +5,8 @@
  */
 #include "server/http/json_body.h"
 
+#include "base/base.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,28 +56,17 @@ static const char *skip_value(const char *p, const char *end)
  * name, a string 64 and its bytes, a number 32; tables that grow take up to twice their size. */
 enum { OBJECT_COST = 256, ARRAY_COST = 128, MEMBER_COST = 112, VALUE_COST = 48, STRING_COST = 64 };
 
-static size_t cost_of(char c)
-{
-	switch (c) {
-	case '{':
-		return OBJECT_COST;
-	case '[':
-		return ARRAY_COST;
-	case ':':
-		return MEMBER_COST;
-	case ',':
-		return VALUE_COST;
-	default:
-		return 0;
-	}
-}
-
 size_t srv_json_cost(const char *text, size_t len)
 {
 	size_t cost = VALUE_COST;
 	for (const char *p = text, *end = text + len; p < end;) {
 		const char *q = *p == '"' ? skip_string(p, end) : p + 1;
-		cost += *p == '"' ? STRING_COST + (size_t)(q - p) : cost_of(*p);
+		cost += *p == '"'   ? STRING_COST + (size_t)(q - p)
+			: *p == '{' ? OBJECT_COST
+			: *p == '[' ? ARRAY_COST
+			: *p == ':' ? MEMBER_COST
+			: *p == ',' ? VALUE_COST
+				    : 0;
 		p = q;
 	}
 	return cost;
@@ -95,21 +86,6 @@ static bool is_name(const char *p, const char *q, const char *name)
 
 /* More than any route takes, and the digits of their numbers with a NUL. */
 enum { OPAQUE_MAX = 100000, DIGITS = 6 };
-
-static int keep_opaque(struct srv_json_body *b, struct srv_text value)
-{
-	if (b->n_opaque == OPAQUE_MAX)
-		return SL_ETOOBIG;
-	if ((b->n_opaque & (b->n_opaque - 1)) == 0) { /* full: it grows in powers of two */
-		size_t cap = b->n_opaque > 0 ? 2 * b->n_opaque : 1;
-		struct srv_text *grown = realloc(b->opaque, cap * sizeof(*grown));
-		if (grown == NULL)
-			return SL_ENOMEM;
-		b->opaque = grown;
-	}
-	b->opaque[b->n_opaque++] = value;
-	return 0;
-}
 
 /* Copy text without its opaque values into out, which has room for DIGITS bytes more for each of them than the text. A
  * value that is longer than its number is replaced by the number and blanks, so that columns stay right. */
@@ -131,10 +107,20 @@ static int cut_opaque(struct srv_json_body *b, struct srv_text text, const char 
 			memcpy(to, q, (size_t)(v.at - q));
 			to += v.at - q;
 			q = v.at + v.len;
-			int n = v.len > 0 ? snprintf(to, DIGITS, "%zu", b->n_opaque) : 0;
-			int rc = v.len > 0 ? keep_opaque(b, v) : 0;
-			if (rc != 0)
-				return rc;
+			int n = 0;
+			if (v.len > 0) {
+				n = snprintf(to, DIGITS, "%zu", b->n_opaque);
+				if (b->n_opaque == OPAQUE_MAX)
+					return SL_ETOOBIG;
+				if ((b->n_opaque & (b->n_opaque - 1)) == 0) { /* full: it grows in powers of two */
+					size_t cap = b->n_opaque > 0 ? 2 * b->n_opaque : 1;
+					struct srv_text *grown = realloc(b->opaque, cap * sizeof(*grown));
+					if (grown == NULL)
+						return SL_ENOMEM;
+					b->opaque = grown;
+				}
+				b->opaque[b->n_opaque++] = v;
+			}
 			to += n;
 			for (size_t i = (size_t)n; i < v.len; i++)
 				*to++ = v.at[i] == '\n' ? '\n' : ' ';
@@ -145,29 +131,17 @@ static int cut_opaque(struct srv_json_body *b, struct srv_text text, const char 
 	return 0;
 }
 
-static int build(struct srv_json_body *b, struct srv_text rest, srv_json_reserve_fn *reserve, void *ctx,
-		 struct sl_err *err)
+static void free_copy(char **copy)
 {
-	json_error_t why;
-	size_t cost = srv_json_cost(rest.at, rest.len);
-	if (cost > SRV_JSON_COST_MAX)
-		return sl_err_set(err, SL_ETOOBIG, "the body has too many JSON values; send it in several requests");
-	if (reserve != NULL && !reserve(cost, ctx))
-		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
-	b->json = json_loadb(rest.at, rest.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-	if (b->json != NULL)
-		return 0;
-	return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-			  why.column);
+	free(*copy);
 }
 
 int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const char *opaque, int depth,
 			srv_json_reserve_fn *reserve, void *ctx, struct sl_err *err)
 {
-	struct srv_json_body b = {0};
+	struct srv_json_body b SL_CLEANUP(srv_json_body_fini) = {0};
 	struct srv_text rest = text;
-	char *copy = NULL;
-	int rc = 0;
+	char *copy SL_CLEANUP(free_copy) = NULL;
 	/* The parser skips a NUL after a number; a reader of the value as it was sent would stop there. */
 	if (text.len > 0 && memchr(text.at, 0, text.len) != NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: it has a NUL byte");
@@ -181,21 +155,28 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const c
 		if (reserve != NULL && room > 4096 && !reserve(room, ctx))
 			return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 		copy = malloc(room);
-		rc = copy == NULL ? SL_ENOMEM : cut_opaque(&b, text, opaque, depth, copy, &rest.len);
+		int rc = copy == NULL ? SL_ENOMEM : cut_opaque(&b, text, opaque, depth, copy, &rest.len);
+		if (rc == SL_ENOMEM)
+			return sl_err_set(err, rc, "no memory for a body of %zu bytes", text.len);
+		if (rc == SL_ETOOBIG)
+			return sl_err_set(err, rc, "the body has more than %d values of '%s'", OPAQUE_MAX, opaque);
 		rest.at = copy;
 	}
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(err, rc, "no memory for a body of %zu bytes", text.len);
-	else if (rc == SL_ETOOBIG)
-		(void)sl_err_set(err, rc, "the body has more than %d values of '%s'", OPAQUE_MAX, opaque);
-	else
-		rc = build(&b, rest, reserve, ctx, err);
-	free(copy);
-	if (rc != 0)
-		srv_json_body_fini(&b);
-	else
-		*out = b;
-	return rc;
+
+	/* Build the objects, if there is room for them. */
+	json_error_t why;
+	size_t cost = srv_json_cost(rest.at, rest.len);
+	if (cost > SRV_JSON_COST_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "the body has too many JSON values; send it in several requests");
+	if (reserve != NULL && !reserve(cost, ctx))
+		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
+	b.json = json_loadb(rest.at, rest.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+	if (b.json == NULL)
+		return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,
+				  why.column);
+	*out = b;
+	b = (struct srv_json_body){0};
+	return 0;
 }
 
 struct srv_text srv_json_body_text(const struct srv_json_body *b, const json_t *v)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What /metrics says about requests. A series is made when a route first needs it: unused routes cost nothing.
- */
+/* The metrics of requests. A series is made when a route first needs it, so unused routes cost nothing. */
 #include "server/http/internal.h"
 
 #include <stdlib.h>
@@ -51,33 +50,38 @@ static const struct {
 #define N_GAUGES (sizeof(gauges) / sizeof(gauges[0]))
 _Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
 
-static int count_of(srv_http *h, const char *why, sl_counter **out, struct sl_err *err)
-{
-	const struct sl_metric_label label = {.name = "reason", .value = why};
-	return sl_metrics_counter(h->metrics, "sluice_http_cut_connections_total",
-				  "Connections that the server ended before their request was whole.", &label, 1, out,
-				  err);
-}
-
 int srv_metrics_start(srv_http *h, struct sl_err *err)
 {
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && h->metrics != NULL && i < N_GAUGES; i++) {
-		rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
+	static const char cut[] = "sluice_http_cut_connections_total",
+			  cut_help[] = "Connections that the server ended before their request was whole.";
+	const struct sl_metric_label late = {"reason", "deadline"}, body = {"reason", "body"};
+	const struct {
+		const char *name, *help;
+		const struct sl_metric_label *label;
+		sl_counter **counter;
+	} counters[] = {
+		{cut, cut_help, &late, &h->cut_late},
+		{cut, cut_help, &body, &h->cut_body},
+		{"sluice_http_denied_total", "Requests that were denied.", NULL, &h->denied},
+		{"sluice_http_refused_logins_total", "Log-ins with a token that does not exist.", NULL,
+		 &h->refused_logins},
+	};
+	for (size_t i = 0; h->metrics != NULL && i < N_GAUGES; i++) {
+		int rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
 		if (rc == 0)
 			rc = sl_gauge_attach(h->gauges[i], gauges[i].fn, h, err);
-		if (rc != 0)
+		if (rc != 0) {
 			h->gauges[i] = NULL;
+			return rc;
+		}
 	}
-	rc = rc != 0 ? rc : count_of(h, "deadline", &h->cut_late, err);
-	rc = rc != 0 ? rc : count_of(h, "body", &h->cut_body, err);
-	if (rc == 0)
-		rc = sl_metrics_counter(h->metrics, "sluice_http_denied_total", "Requests without the right to ask.",
-					NULL, 0, &h->denied, err);
-	if (rc == 0)
-		rc = sl_metrics_counter(h->metrics, "sluice_http_refused_logins_total",
-					"Log-ins with a token that does not exist.", NULL, 0, &h->refused_logins, err);
-	return rc;
+	for (size_t i = 0; i < SL_COUNT(counters); i++) {
+		int rc = sl_metrics_counter(h->metrics, counters[i].name, counters[i].help, counters[i].label,
+					    counters[i].label != NULL, counters[i].counter, err);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
 }
 
 void srv_metrics_stop(srv_http *h)

@@ -35,42 +35,16 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *mhd)
 	return r;
 }
 
-/* A client that takes less than 4 KiB a second is not waited for. */
-static int64_t answer_deadline(const srv_request *r)
-{
-	if (r->is_stream)
-		return SL_FOREVER;
-	return sl__mono_ns(&r->h->env) + r->h->request_deadline_ns + (int64_t)(r->answer_len / 4) * 1000000;
-}
-
 static enum MHD_Result queue_answer(srv_request *r)
 {
 	if (r->response == NULL)
 		return MHD_NO;
-	atomic_store(&r->conn->deadline_ns, answer_deadline(r));
+	/* A client that reads less than 4 KiB per second is cut. */
+	int64_t deadline = SL_FOREVER;
+	if (!r->is_stream)
+		deadline = sl__mono_ns(&r->h->env) + r->h->request_deadline_ns + (int64_t)(r->answer_len / 4) * 1000000;
+	atomic_store(&r->conn->deadline_ns, deadline);
 	return MHD_queue_response(r->conn->mhd, (unsigned)r->status, r->response);
-}
-
-/* A refusal whose body is not to be read: its end is unknown, the client waits for permission, or it is far too
- * large. */
-static bool refuse_at_once(const srv_request *r)
-{
-	const char *length = r->field[F_LENGTH];
-	if (r->unclear)
-		return true;
-	if ((atomic_load(&r->state) & R_ANSWERED) == 0 || !r->has_body)
-		return false;
-	return r->field[F_EXPECT] != NULL ||
-	       (length != NULL && strtoull(length, NULL, 10) > 2 * (uint64_t)r->h->body_max);
-}
-
-static enum MHD_Result on_body(srv_request *r, const char *data, size_t *len)
-{
-	int rc = srv_request_body(r, data, *len);
-	if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_LOGIN) != 0)
-		sodium_memzero((void *)(uintptr_t)data, *len); /* a token: not to be left in a buffer */
-	*len = 0;
-	return rc == 0 ? MHD_YES : MHD_NO;
 }
 
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -86,13 +60,24 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 	if (!r->begun) {
 		r->begun = true;
 		srv_request_begin(r, method);
-		if (!refuse_at_once(r))
+		/* The body of a refused request is not read if its end is unknown, the client waits for permission, or
+		 * it is far too large. */
+		const char *length = r->field[F_LENGTH];
+		bool refused = (atomic_load(&r->state) & R_ANSWERED) != 0 && r->has_body;
+		bool unwanted = r->field[F_EXPECT] != NULL ||
+				(length != NULL && strtoull(length, NULL, 10) > 2 * (uint64_t)r->h->body_max);
+		if (!r->unclear && !(refused && unwanted))
 			return MHD_YES;
 		srv_header_add(r->response, "Connection", "close");
 		return queue_answer(r);
 	}
-	if (*len > 0)
-		return on_body(r, data, len);
+	if (*len > 0) {
+		int rc = srv_request_body(r, data, *len);
+		if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_LOGIN) != 0)
+			sodium_memzero((void *)(uintptr_t)data, *len); /* a token: not to be left in a buffer */
+		*len = 0;
+		return rc == 0 ? MHD_YES : MHD_NO;
+	}
 	unsigned state = atomic_load(&r->state);
 	if ((state & R_ANSWERED) != 0)
 		return queue_answer(r);
@@ -117,9 +102,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum
 		srv_unhold(r);
 	if (r->stream != NULL)
 		srv_stream_detach(r);
-	/* Before it was dispatched only this thread answers. Afterwards a handler may still run: it answers into
-	 * nothing.
-	 */
+	/* Before it was dispatched only this thread answers. Afterwards a handler may still run: its answer is
+	 * discarded. */
 	unsigned old = atomic_fetch_or(&r->state, R_ABANDONED);
 	if ((old & R_ANSWERED) != 0 || !r->dispatched) {
 		if ((old & R_ANSWERED) == 0) {

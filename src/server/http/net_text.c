@@ -139,20 +139,6 @@ const char *srv_cookie_find(const char *field, const char *name, size_t *len)
 	return NULL;
 }
 
-static bool parse_port(const char *s, size_t n, int32_t *port)
-{
-	int32_t v = 0;
-	if (n == 0 || n > 5)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if (s[i] < '0' || s[i] > '9')
-			return false;
-		v = v * 10 + (s[i] - '0');
-	}
-	*port = v;
-	return v > 0 && v <= 65535;
-}
-
 static bool name_char(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
@@ -176,33 +162,25 @@ static bool is_ipv4(const char *s, size_t n)
 	return parts == 4;
 }
 
-static bool ipv6_char(char c)
-{
-	return hex_digit(c) >= 0 || c == ':' || c == '.';
-}
-
-static bool parse_bracketed(const char *s, size_t n, struct srv_host *out, size_t *used)
-{
-	const char *close = memchr(s, ']', n);
-	if (close == NULL || close - s < 3)
-		return false;
-	for (const char *p = s + 1; p < close; p++)
-		if (!ipv6_char(*p))
-			return false;
-	out->name = s + 1;
-	out->len = (size_t)(close - s - 1);
-	out->is_address = memchr(out->name, ':', out->len) != NULL;
-	*used = (size_t)(close - s + 1);
-	return out->is_address;
-}
-
 bool srv_host_parse(const char *s, size_t n, struct srv_host *out)
 {
 	size_t used = 0;
 	*out = (struct srv_host){.name = s, .port = -1};
 	if (n > 0 && s[0] == '[') {
-		if (!parse_bracketed(s, n, out, &used))
+		/* An IPv6 address in brackets. */
+		const char *close = memchr(s, ']', n);
+		if (close == NULL || close - s < 3)
 			return false;
+		for (const char *p = s + 1; p < close; p++) {
+			if (hex_digit(*p) < 0 && *p != ':' && *p != '.')
+				return false;
+			out->is_address |= *p == ':';
+		}
+		if (!out->is_address)
+			return false;
+		out->name = s + 1;
+		out->len = (size_t)(close - s - 1);
+		used = out->len + 2;
 	} else {
 		while (used < n && name_char(s[used]))
 			used++;
@@ -211,22 +189,19 @@ bool srv_host_parse(const char *s, size_t n, struct srv_host *out)
 	}
 	if (out->len == 0 || out->len > 255)
 		return false;
-	return used == n || (s[used] == ':' && parse_port(s + used + 1, n - used - 1, &out->port));
-}
-
-/* "q=0", "q=0.0" and their like: refused. */
-static bool quality_is_zero(const char *s, size_t n)
-{
-	const char *q = NULL;
-	for (size_t i = 0; i + 1 < n && q == NULL; i++)
-		if ((s[i] == 'q' || s[i] == 'Q') && s[i + 1] == '=')
-			q = s + i + 2;
-	if (q == NULL)
+	if (used == n)
+		return true;
+	/* The port: one to five digits. */
+	if (s[used] != ':' || n - used - 1 < 1 || n - used - 1 > 5)
 		return false;
-	for (; q < s + n && *q != ' ' && *q != '\t' && *q != ';'; q++)
-		if (*q >= '1' && *q <= '9')
+	int32_t port = 0;
+	for (size_t i = used + 1; i < n; i++) {
+		if (s[i] < '0' || s[i] > '9')
 			return false;
-	return true;
+		port = port * 10 + (s[i] - '0');
+	}
+	out->port = port;
+	return port > 0 && port <= 65535;
 }
 
 static bool same_word(const char *a, size_t n, const char *b)
@@ -241,20 +216,27 @@ static bool same_word(const char *a, size_t n, const char *b)
 
 bool srv_accepts_coding(const char *field, const char *coding)
 {
-	int any = -1;
+	bool any = false;
 	if (field == NULL)
 		return true;
 	for (const char *p = field; *p != '\0';) {
 		p += strspn(p, " \t,");
 		size_t item = strcspn(p, ","), word = strcspn(p, " \t,;");
-		bool yes = !quality_is_zero(p + word, item - word);
+		/* "q=0", "q=0.0" and the like refuse the coding. */
+		const char *q = p + word, *end = p + item;
+		while (end - q > 1 && ((q[0] != 'q' && q[0] != 'Q') || q[1] != '='))
+			q++;
+		bool yes = end - q <= 1;
+		if (!yes)
+			for (q += 2; q < end && *q != ' ' && *q != '\t' && *q != ';'; q++)
+				yes |= *q >= '1' && *q <= '9';
 		if (same_word(p, word, coding))
 			return yes;
 		if (word == 1 && *p == '*')
 			any = yes;
 		p += item;
 	}
-	return any == 1;
+	return any;
 }
 
 bool srv_etag_matches(const char *field, const char *etag)

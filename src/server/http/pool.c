@@ -87,12 +87,23 @@ static bool suspend_held(srv_request *r)
 	return true;
 }
 
-static int dispatch_to_pool(srv_request *r)
+int srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
+	r->dispatched = true;
+	atomic_fetch_add(&h->n_active, 1);
+	/* Run it on the network thread? An easy one would have to wait there for one of the store's few readers while
+	 * workers use them. */
+	unsigned flags = r->match.endpoint->route.flags;
+	bool quick = (flags & SRV_QUICK) != 0 || ((flags & SRV_EASY) != 0 && atomic_load(&h->n_busy) <= EASY_BUSY);
+	if (quick) {
+		run_handler(r);
+		if ((atomic_load(&r->state) & R_ANSWERED) != 0)
+			return 1;
+	}
 	sl__lock(&h->mu);
 	bool going = suspend_held(r);
-	if (going) {
+	if (going && !quick) {
 		atomic_fetch_add(&r->refs, 1);
 		if (r->match.endpoint->many != NULL)
 			srv_gather_queue(h, r);
@@ -102,33 +113,10 @@ static int dispatch_to_pool(srv_request *r)
 	sl__unlock(&h->mu);
 	if (going)
 		return 0;
+	if (quick)
+		return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
 	srv_error(r, 503, "stopping", "the server is stopping");
 	return 1;
-}
-
-/* May it run on the network thread? An easy one would wait behind workers for one of the store's few readers. */
-static bool is_quick(const srv_request *r)
-{
-	unsigned flags = r->match.endpoint->route.flags;
-	return (flags & SRV_QUICK) != 0 || ((flags & SRV_EASY) != 0 && atomic_load(&r->h->n_busy) <= EASY_BUSY);
-}
-
-int srv_dispatch(srv_request *r)
-{
-	srv_http *h = r->h;
-	r->dispatched = true;
-	atomic_fetch_add(&h->n_active, 1);
-	if (!is_quick(r))
-		return dispatch_to_pool(r);
-	run_handler(r);
-	if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-		return 1;
-	sl__lock(&h->mu);
-	bool going = suspend_held(r);
-	sl__unlock(&h->mu);
-	if (going)
-		return 0;
-	return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
 }
 
 void srv_run(srv_request *r)

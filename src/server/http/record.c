@@ -1,100 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is kept of a request: its record in the audit trail, and the line in the access log. */
+#include "base/buf.h"
 #include "server/http/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- JSON as text: one for every change, so it is not made of objects first ---- */
-
-struct text {
-	char *text;
-	size_t len, cap;
-};
-
-static void put(struct text *l, const char *data, size_t n)
+/* One member of an object that is written as text: every change has one, and building JSON objects costs more. */
+static void put_member(struct sl__buf *out, const char *name, const char *value)
 {
-	if (l->text == NULL && l->cap != 0)
-		return; /* there was no memory */
-	if (n > l->cap - l->len) {
-		size_t cap = 2 * l->cap + n + 1024;
-		char *text = realloc(l->text, cap);
-		if (text == NULL)
-			free(l->text);
-		l->text = text;
-		l->cap = cap;
-		if (text == NULL)
-			return;
+	const char *const parts[] = {name, value};
+	if (out->len > 0 && out->data[out->len - 1] != '{')
+		(void)sl__buf_append(out, ",", 1);
+	for (size_t i = 0; i < 2; i++) {
+		const char *s = parts[i];
+		while ((unsigned char)*s >= 0x20 && (unsigned char)*s <= 0x7E && *s != '"' && *s != '\\')
+			s++;
+		if (*s == '\0') { /* nothing to escape */
+			(void)sl__buf_printf(out, "\"%s\"", parts[i]);
+		} else {
+			json_t *v = json_string(parts[i]);
+			char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+			(void)sl__buf_str_append(out, text != NULL ? text : "null");
+			free(text);
+			json_decref(v);
+		}
+		if (i == 0)
+			(void)sl__buf_append(out, ":", 1);
 	}
-	memcpy(l->text + l->len, data, n);
-	l->len += n;
-}
-
-static void put_text(struct text *l, const char *text)
-{
-	put(l, text, strlen(text));
-}
-
-static bool is_plain(const char *s)
-{
-	for (; *s != '\0'; s++)
-		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7E || *s == '"' || *s == '\\')
-			return false;
-	return true;
-}
-
-static void put_string(struct text *l, const char *s)
-{
-	if (is_plain(s)) {
-		put(l, "\"", 1);
-		put_text(l, s);
-		put(l, "\"", 1);
-		return;
-	}
-	json_t *v = json_string(s);
-	char *text = v != NULL ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-	put_text(l, text != NULL ? text : "null");
-	free(text);
-	json_decref(v);
-}
-
-static void put_member(struct text *l, const char *name, const char *value)
-{
-	if (l->len > 0 && l->text != NULL && l->text[l->len - 1] != '{')
-		put(l, ",", 1);
-	put_string(l, name);
-	put(l, ":", 1);
-	put_string(l, value);
-}
-
-/* The ids of the path and what the query asked. */
-static void put_params(struct text *l, const srv_request *r)
-{
-	const struct srv_endpoint *e = r->match.endpoint;
-	put_text(l, ",\"params\":{");
-	for (size_t i = 0; i < e->n_params; i++)
-		put_member(l, e->params[i], r->match.value[i]);
-	for (size_t i = 0; i < r->n_query; i++)
-		put_member(l, r->query[i].name, r->query[i].value);
-	put(l, "}", 1);
 }
 
 void srv_audit_record(srv_request *r, struct sl_audit_record *out)
 {
 	const struct srv_endpoint *e = r->match.endpoint;
-	struct text t = {0};
-	put(&t, "{", 1);
+	struct sl__buf t SL_CLEANUP(sl__buf_fini);
+	sl__buf_init(&t, &sl__env_real);
+	(void)sl__buf_append(&t, "{", 1);
 	put_member(&t, "route", e->route.path);
-	put_params(&t, r);
-	put(&t, "}", 2); /* with the NUL */
+	/* The ids of the path, and the query. */
+	(void)sl__buf_str_append(&t, ",\"params\":{");
+	for (size_t i = 0; i < e->n_params; i++)
+		put_member(&t, e->params[i], r->match.value[i]);
+	for (size_t i = 0; i < r->n_query; i++)
+		put_member(&t, r->query[i].name, r->query[i].value);
+	(void)sl__buf_str_append(&t, "}}");
 	*out = (struct sl_audit_record){.via = SL_VIA_HTTP,
 					.actor = r->identity.name,
 					.address = r->address,
 					.action = e->route.audit != NULL ? e->route.audit : e->route.path,
 					.request_id = r->id,
-					.detail = t.text != NULL ? srv_arena_text(r, t.text) : NULL};
-	free(t.text);
+					.detail = t.failed == 0 ? srv_arena_text(r, sl__buf_str(&t)) : NULL};
 }
 
 /* When the answer is out, or the client gone. */

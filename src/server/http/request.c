@@ -35,24 +35,6 @@ char *srv_arena_text(srv_request *r, const char *s)
 	return p != NULL ? memcpy(p, s, n) : NULL;
 }
 
-static srv_request *request_alloc(struct srv_conn *c)
-{
-	srv_request *r = c->spare;
-	pthread_mutexattr_t attr;
-	if (r != NULL) {
-		c->spare = NULL;
-		return r;
-	}
-	r = calloc(1, sizeof(*r));
-	if (r == NULL)
-		return NULL;
-	pthread_mutexattr_init(&attr);
-	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-	pthread_mutex_init(&r->later_mu, &attr);
-	pthread_mutexattr_destroy(&attr);
-	return r;
-}
-
 static void request_free(srv_request *r)
 {
 	pthread_mutex_destroy(&r->later_mu);
@@ -61,9 +43,18 @@ static void request_free(srv_request *r)
 
 srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target)
 {
-	srv_request *r = request_alloc(c);
-	if (r == NULL)
-		return NULL;
+	srv_request *r = c->spare;
+	c->spare = NULL;
+	if (r == NULL) {
+		r = calloc(1, sizeof(*r));
+		if (r == NULL)
+			return NULL;
+		pthread_mutexattr_t attr;
+		pthread_mutexattr_init(&attr);
+		pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+		pthread_mutex_init(&r->later_mu, &attr);
+		pthread_mutexattr_destroy(&attr);
+	}
 	r->h = h;
 	r->conn = c;
 	atomic_init(&r->state, 0);
@@ -76,15 +67,6 @@ srv_request *srv_request_new(srv_http *h, struct srv_conn *c, const char *target
 		return NULL;
 	}
 	return r;
-}
-
-static void one_less(srv_http *h)
-{
-	if (atomic_fetch_sub(&h->n_active, 1) > 1 || !atomic_load(&h->stopping))
-		return;
-	sl__lock(&h->mu);
-	sl__broadcast(&h->idle);
-	sl__unlock(&h->mu);
 }
 
 /* The last reference goes: keep r for the connection's next request, or free it. */
@@ -126,8 +108,11 @@ static void let_go(srv_request *r, struct srv_conn *keep)
 		keep->spare = r;
 	else
 		request_free(r);
-	if (dispatched)
-		one_less(h);
+	if (dispatched && atomic_fetch_sub(&h->n_active, 1) == 1 && atomic_load(&h->stopping)) {
+		sl__lock(&h->mu);
+		sl__broadcast(&h->idle);
+		sl__unlock(&h->mu);
+	}
 }
 
 void srv_request_unref(srv_request *r)
@@ -148,11 +133,6 @@ void srv_request_free_spare(struct srv_conn *c)
 {
 	if (c->spare != NULL)
 		request_free(c->spare);
-}
-
-const char *srv_method(const srv_request *r)
-{
-	return r->method;
 }
 
 const char *srv_path(const srv_request *r)
@@ -236,11 +216,6 @@ json_t *srv_body_json(srv_request *r)
 struct srv_text srv_body_opaque(const srv_request *r, const json_t *member)
 {
 	return srv_json_body_text(&r->json, member);
-}
-
-const char *srv_request_id(const srv_request *r)
-{
-	return r->id;
 }
 
 const char *srv_actor(const srv_request *r)

@@ -26,6 +26,7 @@ struct srv_routes {
 };
 
 struct segments {
+	const char *method; /* of the request */
 	size_t n;
 	struct {
 		const char *text;
@@ -89,7 +90,7 @@ struct srv_endpoint *srv_routes_first(srv_routes *t)
 	return t->first;
 }
 
-static struct node *child(struct node **place, const char *text, size_t len)
+static struct node *add_node(struct node **place, const char *text, size_t len)
 {
 	if (*place == NULL || text != NULL) {
 		struct node *n = calloc(1, sizeof(*n));
@@ -104,124 +105,71 @@ static struct node *child(struct node **place, const char *text, size_t len)
 	return *place;
 }
 
-static struct node *literal(struct node *parent, const char *text, size_t len)
+/* The node where the route ends, added to the tree: "jobs", "{id}" or a last "{path*}" per segment. */
+static int add_path(srv_routes *t, struct srv_endpoint *e, struct node **out, struct sl_err *err)
 {
-	for (struct node *n = parent->children; n != NULL; n = n->sibling)
-		if (n->len == len && memcmp(n->name, text, len) == 0)
-			return n;
-	return child(&parent->children, text, len);
-}
-
-/* The node for one segment of a route's path: "jobs", "{id}" or a last "{path*}". NULL with err set. */
-static struct node *step(struct node *at, const char *text, size_t len, struct srv_endpoint *e, struct sl_err *err)
-{
-	struct node *n;
-	if (len > 2 && text[0] == '{' && text[len - 1] == '}') {
-		bool rest = text[len - 2] == '*';
-		if (e->n_params == SRV_MAX_PARAMS || (rest && text[len] != '\0')) {
-			sl_err_set(err, SL_EINVAL, "route %s: too many parameters, or a rest before the end",
-				   e->route.path);
-			return NULL;
-		}
-		e->params[e->n_params] = strndup(text + 1, len - (rest ? 3 : 2));
-		n = e->params[e->n_params] == NULL ? NULL : child(rest ? &at->rest : &at->param, NULL, 0);
-		e->n_params += e->params[e->n_params] != NULL;
-	} else {
-		n = literal(at, text, len);
-	}
-	if (n == NULL)
-		sl_err_set(err, SL_ENOMEM, "route %s", e->route.path);
-	return n;
-}
-
-static struct node *place_of(srv_routes *t, struct srv_endpoint *e, struct sl_err *err)
-{
-	const char *p = e->route.path;
 	struct node *at = &t->root;
-	if (p[0] != '/') {
-		sl_err_set(err, SL_EINVAL, "route \"%s\": a path begins with /", p);
-		return NULL;
-	}
-	for (p++; at != NULL; p++) {
-		size_t len = strcspn(p, "/");
-		at = step(at, p, len, e, err);
+	const char *p = e->route.path;
+	if (p[0] != '/')
+		return sl_err_set(err, SL_EINVAL, "route \"%s\": a path begins with /", p);
+	do {
+		size_t len = strcspn(++p, "/");
+		struct node *n = NULL;
+		if (len > 2 && p[0] == '{' && p[len - 1] == '}') {
+			bool rest = p[len - 2] == '*';
+			if (e->n_params == SRV_MAX_PARAMS || (rest && p[len] != '\0'))
+				return sl_err_set(err, SL_EINVAL,
+						  "route %s: too many parameters, or a rest before the end",
+						  e->route.path);
+			e->params[e->n_params] = strndup(p + 1, len - (rest ? 3 : 2));
+			if (e->params[e->n_params] != NULL) {
+				e->n_params++;
+				n = add_node(rest ? &at->rest : &at->param, NULL, 0);
+			}
+		} else {
+			n = at->children;
+			while (n != NULL && (n->len != len || memcmp(n->name, p, len) != 0))
+				n = n->sibling;
+			if (n == NULL)
+				n = add_node(&at->children, p, len);
+		}
+		if (n == NULL)
+			return sl_err_set(err, SL_ENOMEM, "route %s", e->route.path);
+		at = n;
 		p += len;
-		if (*p == '\0')
-			break;
-	}
-	return at;
+	} while (*p != '\0');
+	*out = at;
+	return 0;
 }
 
-static struct srv_endpoint *endpoint_new(const struct srv_route *route, void *ctx)
+int srv_routes_add(srv_routes *t, const struct srv_route *route, void *ctx, struct sl_err *err)
 {
 	struct srv_endpoint *e = calloc(1, sizeof(*e));
+	struct node *at = NULL;
 	if (e == NULL)
-		return NULL;
+		return sl_err_set(err, SL_ENOMEM, "route %s", route->path);
 	e->route = *route;
 	e->ctx = ctx;
 	e->route.method = strdup(route->method);
 	e->route.path = strdup(route->path);
 	e->route.audit = route->audit != NULL ? strdup(route->audit) : NULL;
-	if (e->route.method == NULL || e->route.path == NULL || (route->audit != NULL && e->route.audit == NULL)) {
+	int rc = 0;
+	if (e->route.method == NULL || e->route.path == NULL || (route->audit != NULL && e->route.audit == NULL))
+		rc = sl_err_set(err, SL_ENOMEM, "route %s", route->path);
+	else
+		rc = add_path(t, e, &at, err);
+	for (struct srv_endpoint *x = at != NULL ? at->endpoints : NULL; rc == 0 && x != NULL; x = x->next)
+		if (strcmp(x->route.method, route->method) == 0)
+			rc = sl_err_set(err, SL_EEXIST, "route %s %s exists already", route->method, route->path);
+	if (rc != 0) {
 		endpoint_free(e);
-		return NULL;
-	}
-	return e;
-}
-
-int srv_routes_add(srv_routes *t, const struct srv_route *route, void *ctx, struct sl_err *err)
-{
-	struct srv_endpoint *e = endpoint_new(route, ctx);
-	struct sl_err why = SL_ERR_INIT;
-	if (e == NULL)
-		return sl_err_set(err, SL_ENOMEM, "route %s", route->path);
-	struct node *at = place_of(t, e, &why);
-	for (struct srv_endpoint *x = at != NULL ? at->endpoints : NULL; x != NULL; x = x->next)
-		if (strcmp(x->route.method, route->method) == 0) {
-			sl_err_set(&why, SL_EEXIST, "route %s %s is there already", route->method, route->path);
-			at = NULL;
-			break;
-		}
-	if (at == NULL) {
-		endpoint_free(e);
-		if (err != NULL)
-			*err = why;
-		return why.code;
+		return rc;
 	}
 	e->next = at->endpoints;
 	at->endpoints = e;
 	*t->last = e;
 	t->last = &e->all;
 	return 0;
-}
-
-/* A segment that cannot be meant well: it would climb, or name nothing. */
-static bool segment_ok(const char *s, size_t n)
-{
-	if (n == 0 || (n == 1 && s[0] == '.') || (n == 2 && s[0] == '.' && s[1] == '.'))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
-			return false;
-	return true;
-}
-
-static int split(const char *path, char *scratch, struct segments *out)
-{
-	out->n = 0;
-	for (const char *p = path + 1;; p++) {
-		size_t len = strcspn(p, "/");
-		ptrdiff_t n = srv_percent_decode(scratch, p, len, false);
-		bool root = len == 0 && p == path + 1 && *p == '\0';
-		if (out->n == SRV_MAX_SEGMENTS || n < 0 || (!root && !segment_ok(scratch, (size_t)n)))
-			return SL_EINVAL;
-		out->at[out->n].text = scratch;
-		out->at[out->n++].len = (size_t)n;
-		scratch += n + 1;
-		p += len;
-		if (*p == '\0')
-			return 0;
-	}
 }
 
 static bool ends_here(struct node *n, const char *method, struct srv_match *out)
@@ -237,21 +185,20 @@ static bool ends_here(struct node *n, const char *method, struct srv_match *out)
 	return false;
 }
 
-static bool walk(struct node *at, const struct segments *s, size_t i, size_t params, const char *method,
-		 struct srv_match *out)
+static bool walk(struct node *at, const struct segments *s, size_t i, size_t params, struct srv_match *out)
 {
 	if (i == s->n)
-		return ends_here(at, method, out);
+		return ends_here(at, s->method, out);
 	for (struct node *n = at->children; n != NULL; n = n->sibling)
 		if (n->len == s->at[i].len && memcmp(n->name, s->at[i].text, n->len) == 0 &&
-		    walk(n, s, i + 1, params, method, out))
+		    walk(n, s, i + 1, params, out))
 			return true;
 	if (at->param != NULL && s->at[i].len > 0 && params < SRV_MAX_PARAMS) {
 		out->value[params] = s->at[i].text;
-		if (walk(at->param, s, i + 1, params + 1, method, out))
+		if (walk(at->param, s, i + 1, params + 1, out))
 			return true;
 	}
-	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, method, out))
+	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, s->method, out))
 		return false;
 	/* Join the segments from i on again, in place: they follow each other in the scratch. */
 	for (size_t k = i; k + 1 < s->n; k++)
@@ -262,11 +209,29 @@ static bool walk(struct node *at, const struct segments *s, size_t i, size_t par
 
 int srv_routes_find(srv_routes *t, const char *method, const char *path, char *scratch, struct srv_match *out)
 {
-	struct segments s;
+	struct segments s = {.method = method};
 	memset(out, 0, sizeof(*out));
-	if (path[0] != '/' || split(path, scratch, &s) != 0)
+	if (path[0] != '/')
 		return SL_EINVAL;
-	walk(&t->root, &s, 0, 0, method, out);
+	const char *p = path;
+	do {
+		size_t len = strcspn(++p, "/");
+		ptrdiff_t n = srv_percent_decode(scratch, p, len, false);
+		bool root = len == 0 && p == path + 1 && *p == '\0';
+		if (s.n == SRV_MAX_SEGMENTS || n < 0)
+			return SL_EINVAL;
+		/* No valid path has such a segment: it would climb, or name nothing. */
+		if (!root && (n == 0 || strcmp(scratch, ".") == 0 || strcmp(scratch, "..") == 0))
+			return SL_EINVAL;
+		for (ptrdiff_t i = 0; i < n; i++)
+			if ((unsigned char)scratch[i] < 0x20 || scratch[i] == 0x7f)
+				return SL_EINVAL;
+		s.at[s.n].text = scratch;
+		s.at[s.n++].len = (size_t)n;
+		scratch += n + 1;
+		p += len;
+	} while (*p != '\0');
+	walk(&t->root, &s, 0, 0, out);
 	return 0;
 }
 

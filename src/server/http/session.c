@@ -2,11 +2,9 @@
 /*
  * /api/v1/session: a browser shows its token once and has a cookie afterwards.
  *
- * Any client can request these, so they must not fill anything. A log-in is recorded in the audit trail once a minute
- * for
- * each token at most; refused ones are counted, and past a rate they get 429. A right token always gets in:
- * a client that presents wrong ones cannot lock others out. Logging out changes nothing that lasts, and is not
- * recorded.
+ * Any client can request these, so they must not use up any resource. A log-in is recorded in the audit trail at most
+ * once per minute and token; refused ones are counted, and past a rate they get 429. A valid token is always accepted: a
+ * client that sends wrong ones cannot lock others out. Logging out changes nothing durable, and is not recorded.
  */
 #include "server/http/internal.h"
 
@@ -115,17 +113,6 @@ void srv_session_stop(srv_http *h)
 	sl__unlock(&h->mu);
 }
 
-static void refuse_login(srv_request *r)
-{
-	sl_counter_add(r->h->refused_logins, 1);
-	if (srv_auth_may_refuse(r->h->auth, sl__real_ms(&r->h->env))) {
-		srv_error(r, 401, "unauthorized", "no token has this value");
-		return;
-	}
-	srv_retry_after(r, 1000);
-	srv_error(r, 429, "too_many", "too many refused log-ins; wait a moment");
-}
-
 static void log_in(srv_request *r, void *ctx)
 {
 	struct srv_identity who = {.name = "local", .role = SRV_ADMIN};
@@ -150,7 +137,13 @@ static void log_in(srv_request *r, void *ctx)
 		r->identity = who;
 		srv_json(r, 200, session_json(r, &who));
 	} else if (given) {
-		refuse_login(r);
+		sl_counter_add(r->h->refused_logins, 1);
+		if (srv_auth_may_refuse(r->h->auth, sl__real_ms(&r->h->env))) {
+			srv_error(r, 401, "unauthorized", "no token has this value");
+		} else {
+			srv_retry_after(r, 1000);
+			srv_error(r, 429, "too_many", "too many refused log-ins; try again later");
+		}
 	} else {
 		srv_error(r, 400, "invalid", "the body has no token");
 	}

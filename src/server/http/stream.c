@@ -95,13 +95,6 @@ static ssize_t read_some(void *cls, uint64_t pos, char *buf, size_t max)
 	return n;
 }
 
-static ssize_t call_fill(srv_stream *s)
-{
-	if (s->buf == NULL)
-		s->buf = malloc(FILL_BYTES);
-	return s->buf != NULL ? s->ops.fill(s, s->buf, FILL_BYTES, s->ctx) : -1;
-}
-
 void srv_stream_run(srv_request *r)
 {
 	srv_stream *s = r->stream;
@@ -110,7 +103,9 @@ void srv_stream_run(srv_request *r)
 	s->woken = false;
 	bool over = s->end || s->detached;
 	sl__unlock(&h->mu);
-	ssize_t n = over ? -1 : call_fill(s);
+	if (!over && s->buf == NULL)
+		s->buf = malloc(FILL_BYTES);
+	ssize_t n = !over && s->buf != NULL ? s->ops.fill(s, s->buf, FILL_BYTES, s->ctx) : -1;
 	sl__lock(&h->mu);
 	bool detached = s->detached;
 	if (detached) {
@@ -182,25 +177,6 @@ void srv_stream_detach(srv_request *r)
 		stream_free(s);
 }
 
-/* Takes the stream in, unless its client has too many: they leave room for its other requests. */
-static bool stream_add(srv_stream *s)
-{
-	srv_http *h = s->r->h;
-	int32_t n = 0;
-	sl__lock(&h->mu); /* the ticker reads held requests */
-	for (const srv_stream *other = h->streams; other != NULL; other = other->next)
-		n += strcmp(other->r->address, s->r->address) == 0;
-	if (n < h->streams_per_address) {
-		s->next = h->streams;
-		if (s->next != NULL)
-			s->next->prev = s;
-		h->streams = s;
-		s->r->stream = s;
-	}
-	sl__unlock(&h->mu);
-	return s->r->stream == s;
-}
-
 void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx)
 {
 	srv_stream *s = calloc(1, sizeof(*s));
@@ -213,7 +189,22 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 		return;
 	}
 	*s = (srv_stream){.r = r, .ops = *ops, .ctx = ctx, .last_ns = sl__mono_ns(&r->h->env)};
-	if (!stream_add(s)) {
+	/* Add it, unless its client has too many: they leave room for its other requests. */
+	srv_http *h = r->h;
+	int32_t n = 0;
+	sl__lock(&h->mu); /* the ticker reads held requests */
+	for (const srv_stream *other = h->streams; other != NULL; other = other->next)
+		n += strcmp(other->r->address, r->address) == 0;
+	bool added = n < h->streams_per_address;
+	if (added) {
+		s->next = h->streams;
+		if (s->next != NULL)
+			s->next->prev = s;
+		h->streams = s;
+		r->stream = s;
+	}
+	sl__unlock(&h->mu);
+	if (!added) {
 		MHD_destroy_response(response);
 		free(s);
 		ops->done(ctx);

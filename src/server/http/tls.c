@@ -50,17 +50,8 @@ static void keys_free(struct keys *k)
 	free(k);
 }
 
-/* A key may be read by its owner, and by a group only when it belongs to root (as Debian's ssl-cert has it). */
-static int check_secret(int fd, const char *path, struct sl_err *err)
-{
-	struct stat st;
-	if (fstat(fd, &st) != 0)
-		return sl_err_set_errno(err, errno, "%s", path);
-	if ((st.st_mode & 07) != 0 || ((st.st_mode & 070) != 0 && st.st_uid != 0))
-		return sl_err_set(err, SL_ECONFIG, "%s is open to others: chmod 600 it", path);
-	return 0;
-}
-
+/* Read a PEM file. A key may be read by its owner, and by a group only when it belongs to root (as with ssl-cert of
+ * Debian). */
 static int read_pem(const char *path, bool secret, char *buf, gnutls_datum_t *out, struct sl_err *err)
 {
 	size_t len = 0;
@@ -68,7 +59,12 @@ static int read_pem(const char *path, bool secret, char *buf, gnutls_datum_t *ou
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return sl_err_set(err, SL_ECONFIG, "%s: %s", path, strerror(errno));
-	int rc = secret ? check_secret(fd, path, err) : 0;
+	struct stat st;
+	int rc = 0;
+	if (secret && fstat(fd, &st) != 0)
+		rc = sl_err_set_errno(err, errno, "%s", path);
+	else if (secret && ((st.st_mode & 07) != 0 || ((st.st_mode & 070) != 0 && st.st_uid != 0)))
+		rc = sl_err_set(err, SL_ECONFIG, "%s is accessible by other users; run: chmod 600 %s", path, path);
 	while (rc == 0 && n > 0 && len < PEM_MAX) {
 		n = read(fd, buf + len, PEM_MAX - len);
 		if (n < 0 && errno == EINTR)
@@ -84,7 +80,7 @@ static int read_pem(const char *path, bool secret, char *buf, gnutls_datum_t *ou
 	return rc;
 }
 
-static int take_chain(struct keys *k, const gnutls_datum_t *pem, const char *path, struct sl_err *err)
+static int read_certificate(struct keys *k, const gnutls_datum_t *pem, const char *path, struct sl_err *err)
 {
 	gnutls_x509_crt_t certs[MAX_CHAIN];
 	unsigned n = MAX_CHAIN;
@@ -104,44 +100,46 @@ static int take_chain(struct keys *k, const gnutls_datum_t *pem, const char *pat
 	return rc < 0 ? sl_err_set(err, SL_ECONFIG, "certificate %s: %s", path, gnutls_strerror(rc)) : 0;
 }
 
-/* The public halves are the same. */
-static bool belong_together(const struct keys *k)
-{
-	unsigned char a[64], b[64];
-	size_t na = sizeof(a), nb = sizeof(b);
-	gnutls_pubkey_t pub;
-	if (gnutls_pubkey_init(&pub) != 0)
-		return false;
-	bool ok = gnutls_pubkey_import_privkey(pub, k->key, 0, 0) == 0 &&
-		  gnutls_pubkey_get_key_id(pub, GNUTLS_KEYID_USE_SHA256, a, &na) == 0 &&
-		  gnutls_x509_crt_get_key_id(k->own, GNUTLS_KEYID_USE_SHA256, b, &nb) == 0 && na == nb &&
-		  memcmp(a, b, na) == 0;
-	gnutls_pubkey_deinit(pub);
-	return ok;
-}
-
+/* Read both files into k; buf has room for one of them. */
 static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err *err)
 {
 	gnutls_datum_t cert, key;
 	crypto_generichash_state h;
 	crypto_generichash_init(&h, NULL, 0, sizeof(k->digest));
 	int rc = read_pem(t->cert_file, false, buf, &cert, err);
-	if (rc == 0) {
-		crypto_generichash_update(&h, cert.data, cert.size);
-		rc = take_chain(k, &cert, t->cert_file, err);
+	if (rc != 0)
+		return rc;
+	crypto_generichash_update(&h, cert.data, cert.size);
+	rc = read_certificate(k, &cert, t->cert_file, err);
+	if (rc != 0)
+		return rc;
+	rc = read_pem(t->key_file, true, buf, &key, err);
+	if (rc != 0)
+		return rc;
+	crypto_generichash_update(&h, key.data, key.size);
+	crypto_generichash_final(&h, k->digest, sizeof(k->digest));
+	rc = gnutls_privkey_init(&k->key);
+	if (rc == 0)
+		rc = gnutls_privkey_import_x509_raw(k->key, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
+	if (rc < 0)
+		return sl_err_set(err, SL_ECONFIG, "key %s: %s", t->key_file, gnutls_strerror(rc));
+
+	/* They belong together if their public halves are the same. */
+	unsigned char a[64], b[64];
+	size_t n_a = sizeof(a), n_b = sizeof(b);
+	gnutls_pubkey_t pub;
+	bool same = false;
+	if (gnutls_pubkey_init(&pub) == 0) {
+		same = gnutls_pubkey_import_privkey(pub, k->key, 0, 0) == 0 &&
+		       gnutls_pubkey_get_key_id(pub, GNUTLS_KEYID_USE_SHA256, a, &n_a) == 0 &&
+		       gnutls_x509_crt_get_key_id(k->own, GNUTLS_KEYID_USE_SHA256, b, &n_b) == 0 && n_a == n_b &&
+		       memcmp(a, b, n_a) == 0;
+		gnutls_pubkey_deinit(pub);
 	}
-	rc = rc != 0 ? rc : read_pem(t->key_file, true, buf, &key, err);
-	if (rc == 0) {
-		crypto_generichash_update(&h, key.data, key.size);
-		crypto_generichash_final(&h, k->digest, sizeof(k->digest));
-		rc = gnutls_privkey_init(&k->key);
-		if (rc == 0)
-			rc = gnutls_privkey_import_x509_raw(k->key, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
-		rc = rc < 0 ? sl_err_set(err, SL_ECONFIG, "key %s: %s", t->key_file, gnutls_strerror(rc)) : 0;
-	}
-	if (rc == 0 && !belong_together(k))
-		rc = sl_err_set(err, SL_ECONFIG, "key %s is not that of certificate %s", t->key_file, t->cert_file);
-	return rc;
+	if (!same)
+		return sl_err_set(err, SL_ECONFIG, "key %s does not belong to certificate %s", t->key_file,
+				  t->cert_file);
+	return 0;
 }
 
 int srv_tls_reload(srv_tls *t, struct sl_err *err)

@@ -5,6 +5,8 @@
 #include <sodium.h>
 #include <string.h>
 
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
 static const char *const role_names[] = {"public", "read", "write", "admin"};
 
 const char *srv_role_name(enum srv_role role)
@@ -29,38 +31,6 @@ static struct word next_word(const char **p, const char *end)
 	return w;
 }
 
-static bool take_name(struct word w, char out[SRV_NAME_BYTES])
-{
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-	if (w.len == 0 || w.len >= SRV_NAME_BYTES)
-		return false;
-	for (size_t i = 0; i < w.len; i++)
-		if (w.text[i] == '\0' || strchr(allowed, w.text[i]) == NULL)
-			return false;
-	memcpy(out, w.text, w.len);
-	out[w.len] = '\0';
-	return true;
-}
-
-static bool take_role(struct word w, enum srv_role *out)
-{
-	for (int i = SRV_READ; i <= SRV_ADMIN; i++)
-		if (strlen(role_names[i]) == w.len && memcmp(role_names[i], w.text, w.len) == 0) {
-			*out = (enum srv_role)i;
-			return true;
-		}
-	return false;
-}
-
-static bool take_hash(struct word w, unsigned char out[SRV_HASH_BYTES])
-{
-	static const char kind[] = "sha256:";
-	const size_t k = sizeof(kind) - 1;
-	size_t n = 0;
-	return w.len == k + 2 * (size_t)SRV_HASH_BYTES && memcmp(w.text, kind, k) == 0 &&
-	       sodium_hex2bin(out, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n, NULL) == 0 && n == SRV_HASH_BYTES;
-}
-
 bool srv_scope_has(const char *list, const char *name, bool prefix)
 {
 	for (const char *p = list; *p != '\0';) {
@@ -75,15 +45,14 @@ bool srv_scope_has(const char *list, const char *name, bool prefix)
 }
 
 /* The list after a scope's name: no empty entry, nothing but what types and streams have. */
-static bool take_list(struct word w, size_t skip, char out[SRV_SCOPE_BYTES])
+static bool read_scope_list(struct word w, size_t skip, char out[SRV_SCOPE_BYTES])
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/-*,";
 	size_t n = w.len - skip;
 	const char *text = w.text + skip;
 	if (n == 0 || n >= SRV_SCOPE_BYTES || out[0] != '\0' || text[0] == ',' || text[n - 1] == ',')
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if (text[i] == '\0' || strchr(allowed, text[i]) == NULL ||
+		if (text[i] == '\0' || strchr(NAME_CHARS ":/*,", text[i]) == NULL ||
 		    (i > 0 && text[i] == ',' && text[i - 1] == ',') ||
 		    (text[i] == '*' && i + 1 < n && text[i + 1] != ','))
 			return false;
@@ -92,55 +61,53 @@ static bool take_list(struct word w, size_t skip, char out[SRV_SCOPE_BYTES])
 	return true;
 }
 
-static bool begins(struct word w, const char *with)
+/* One scope: a role, or a kind with a list. Each may be given once. */
+static bool read_scope(struct word w, struct srv_token *t)
 {
-	return w.len >= strlen(with) && memcmp(w.text, with, strlen(with)) == 0;
+	const struct {
+		const char *kind;
+		char *list;
+	} lists[] = {{"enqueue:", t->enqueue}, {"worker:", t->worker}, {"ship:", t->ship}};
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		size_t n = strlen(lists[i].kind);
+		if (w.len >= n && memcmp(w.text, lists[i].kind, n) == 0)
+			return read_scope_list(w, n, lists[i].list);
+	}
+	for (int i = SRV_READ; i <= SRV_ADMIN && t->role == SRV_PUBLIC; i++)
+		if (strlen(role_names[i]) == w.len && memcmp(role_names[i], w.text, w.len) == 0) {
+			t->role = (enum srv_role)i;
+			return true;
+		}
+	return false;
 }
 
-static bool take_scope(struct word w, struct srv_token *t)
+/* NAME SCOPE… sha256:HASH. Returns what is wrong with the line, or NULL. */
+static const char *read_token_line(const char *p, const char *end, struct srv_token *t)
 {
-	if (begins(w, "enqueue:"))
-		return take_list(w, strlen("enqueue:"), t->enqueue);
-	if (begins(w, "worker:"))
-		return take_list(w, strlen("worker:"), t->worker);
-	if (begins(w, "ship:"))
-		return take_list(w, strlen("ship:"), t->ship);
-	return t->role == SRV_PUBLIC && take_role(w, &t->role);
-}
-
-/* What is wrong with the line, or NULL. */
-static const char *take_line(const char *p, const char *end, struct srv_token *t)
-{
-	struct word w;
-	size_t n = 0;
+	static const char kind[] = "sha256:";
+	const size_t k = sizeof(kind) - 1;
+	size_t n_scopes = 0, n_hash = 0;
 	memset(t, 0, sizeof(*t));
-	if (!take_name(next_word(&p, end), t->name))
+	struct word w = next_word(&p, end);
+	bool good = w.len > 0 && w.len < SRV_NAME_BYTES;
+	for (size_t i = 0; good && i < w.len; i++)
+		good = w.text[i] != '\0' && strchr(NAME_CHARS, w.text[i]) != NULL;
+	if (!good)
 		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
-	while ((w = next_word(&p, end)).len > 0 && !begins(w, "sha256:")) {
-		if (!take_scope(w, t))
+	memcpy(t->name, w.text, w.len);
+
+	for (; (w = next_word(&p, end)).len > 0 && (w.len < k || memcmp(w.text, kind, k) != 0); n_scopes++)
+		if (!read_scope(w, t))
 			return "a scope is not one of read, write, admin, enqueue:TYPES, worker:TYPES, ship:PREFIXES, "
 			       "each once";
-		n++;
-	}
-	if (n == 0)
+	if (n_scopes == 0)
 		return "it has no scope";
-	if (!take_hash(w, t->hash))
+
+	if (w.len != k + 2 * (size_t)SRV_HASH_BYTES ||
+	    sodium_hex2bin(t->hash, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n_hash, NULL) != 0 ||
+	    n_hash != SRV_HASH_BYTES)
 		return "the hash is not sha256: and 64 hexadecimal digits";
 	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
-}
-
-static const char *against_others(const struct srv_token *t, const struct srv_token *others, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		/* Two tokens of one name are one client, which is given a new one. */
-		if (strcmp(t->name, others[i].name) == 0 &&
-		    !(t->role == others[i].role && strcmp(t->enqueue, others[i].enqueue) == 0 &&
-		      strcmp(t->worker, others[i].worker) == 0 && strcmp(t->ship, others[i].ship) == 0))
-			return "the name was given before with other scopes";
-		if (sodium_memcmp(t->hash, others[i].hash, SRV_HASH_BYTES) == 0)
-			return "the hash was given before";
-	}
-	return NULL;
 }
 
 int srv_tokens_parse(const char *text, size_t len, struct srv_token *out, size_t max, struct sl_err *err)
@@ -157,8 +124,17 @@ int srv_tokens_parse(const char *text, size_t len, struct srv_token *out, size_t
 			continue;
 		if (n == max)
 			return sl_err_set(err, SL_ECONFIG, "line %zu: more than %zu tokens", line, max);
-		const char *wrong = take_line(from, stop, &out[n]);
-		wrong = wrong != NULL ? wrong : against_others(&out[n], out, n);
+		const struct srv_token *t = &out[n];
+		const char *wrong = read_token_line(from, stop, &out[n]);
+		for (size_t i = 0; wrong == NULL && i < n; i++) {
+			/* Two tokens with one name belong to one client, whose token is being replaced. */
+			if (strcmp(t->name, out[i].name) == 0 &&
+			    !(t->role == out[i].role && strcmp(t->enqueue, out[i].enqueue) == 0 &&
+			      strcmp(t->worker, out[i].worker) == 0 && strcmp(t->ship, out[i].ship) == 0))
+				wrong = "the name was given before with other scopes";
+			else if (sodium_memcmp(t->hash, out[i].hash, SRV_HASH_BYTES) == 0)
+				wrong = "the hash was given before";
+		}
 		if (wrong != NULL)
 			return sl_err_set(err, SL_ECONFIG, "line %zu: %s", line, wrong);
 		n++;

@@ -355,7 +355,7 @@ static int check_types(const struct srv_ingest *in, const srv_request *r, const 
 		if (rc == 0 && !srv_may_work(r, job->type))
 			rc = sl_err_set(err, SL_EACCES, "the token may not publish events of jobs of type '%.60s'",
 					job->type);
-		sl_jobs_free(in->core->jobs, job);
+		sl_job_release(in->core->jobs, job);
 		if (rc != 0)
 			return rc;
 	}
