@@ -194,7 +194,7 @@ def purpose(lines):
 
 
 def page_name(path):
-    """adapter/store.h: sluice_adapter_store; that of the whole is the library's."""
+    """adapter/sink.h: sluice_adapter_sink; that of the whole is the library's."""
     if path == "sluice.h":
         return "libsluice"
     return "sluice_" + re.sub(r"\.h$", "", path).replace("/", "_")

@@ -10,11 +10,8 @@
 #include <sluice/adapter/driver.h>
 #include <sluice/adapter/env.h>
 #include <sluice/adapter/io.h>
-#include <sluice/adapter/job.h>
-#include <sluice/adapter/notify.h>
 #include <sluice/adapter/observe.h>
 #include <sluice/adapter/sink.h>
-#include <sluice/adapter/store.h>
 #include <sluice/audit.h>
 #include <sluice/backup.h>
 #include <sluice/catalog.h>
@@ -24,6 +21,7 @@
 #include <sluice/events.h>
 #include <sluice/exec.h>
 #include <sluice/export.h>
+#include <sluice/job.h>
 #include <sluice/jobs.h>
 #include <sluice/load.h>
 #include <sluice/log.h>

@@ -540,6 +540,7 @@ static const struct sl_store_ops ops = {
 	.cron_fire = mem_cron_fire,
 	.events_append = mem_events_append,
 	.events_read = mem_events_read,
+	.events_newest = mem_events_newest,
 	.leases = mem_leases,
 	.errors = mem_errors,
 	.event_streams = mem_event_streams,

@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include <sluice/adapter/store.h>
+#include "jobs/store/ops.h"
 
 struct memstore;
 

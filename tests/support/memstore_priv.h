@@ -213,5 +213,6 @@ int mem_events_append(void *store, const struct sl_event_row *events, size_t n, 
 		      size_t n_marks, size_t *n_new, struct sl_err *err);
 int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
 		    struct sl_err *err);
+int mem_events_newest(void *store, uint64_t *offset, struct sl_err *err);
 
 #endif

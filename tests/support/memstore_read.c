@@ -614,3 +614,18 @@ int mem_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit
 	}
 	return mem_leave(ms, NULL, rc, err);
 }
+
+int mem_events_newest(void *store, uint64_t *offset, struct sl_err *err)
+{
+	struct memstore *ms = store;
+	int rc = mem_enter(ms, NULL, "events_newest", err);
+	if (rc != 0)
+		return rc;
+	*offset = 0;
+	for (size_t i = 0; i < ms->s.events.n; i++) {
+		const struct sl_event_row *event = MEM_AT(ms->s.events, struct sl_event_row, i);
+		if (event->offset > *offset)
+			*offset = event->offset;
+	}
+	return mem_leave(ms, NULL, 0, err);
+}

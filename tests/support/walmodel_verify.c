@@ -302,9 +302,9 @@ static int send_rest(struct judge *j, struct walmodel *m)
 {
 	struct walmodel_receiver receiver = {.m = m};
 	struct sl_err err = SL_ERR_INIT;
-	if (sl_wal_start(j->w, &walmodel_sender, &receiver, &err) != 0)
+	if (sl_wal_sender_start(j->w, &walmodel_sender, &receiver, &err) != 0)
 		return bad(j, "the sender does not start: %s", err.msg);
-	if (sl_wal_stop(j->w, SL_UNLIMITED, &err) != 0)
+	if (sl_wal_sender_stop(j->w, SL_UNLIMITED, &err) != 0)
 		return bad(j, "the sender does not deliver: %s%s", err.msg,
 			   receiver.broken ? " (contradiction at the receiver)" : "");
 	return receiver.broken ? bad(j, "the receiver got a contradiction") : 0;
