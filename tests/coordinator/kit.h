@@ -95,7 +95,7 @@ void kit_await_calm(struct kit *k, int waiters);
  * Without this, time moves on while a thread that has work gets no processor. The test must have set the number of
  * workers. */
 void kit_settle(struct kit *k);
-void kit_pass(struct kit *k); /* move time to the next deadline, then settle */
+void kit_pass(struct kit *k);        /* move time to the next deadline, then settle */
 int kit_count_writes(struct kit *k); /* that have begun so far */
 /* While writes may run. */
 void kit_set_script(struct kit *k, kit_script *script);
