@@ -20,7 +20,7 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 	fprintf(stderr, "%s: %s: %s\n", sl_backup_problem_name(problem), path, err->msg);
 }
 
-/* Durable when it returns 0; files that could not be read were told to on_problem. */
+/* Durable when it returns 0; on_problem got the files that could not be read. */
 static int back_up(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err)
 {
 	static const char *const paths[] = {"notes"}, *const excludes[] = {"*.tmp"};
@@ -37,7 +37,7 @@ static int back_up(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err
 
 static int print(const struct sl_backup_entry *e, void *ctx)
 {
-	const char *name = strstr(e->path, "/notes/"); /* behind the folders above it */
+	const char *name = strstr(e->path, "/notes/"); /* after the folders above it */
 	(void)ctx;
 	return name != NULL && printf("%s, %" PRIu64 " bytes\n", name + 1, e->size) < 0;
 }

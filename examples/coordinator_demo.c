@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The specification's demo: 2 workers, capacity 1,000, batches of 50, 5,000 items. The sink is slow at first, so that
- * the queue fills and tells HIGH; then it recovers, and everything is written. */
+ * the queue fills and reports HIGH; then it recovers, and everything is written. */
 #include <pthread.h>
 #include <sluice/coordinator.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void on_low(void *ctx)
 	pthread_mutex_unlock(&marks.mu);
 }
 
-/* Nothing is written before the queue was full enough to tell. */
+/* Nothing is written before the queue has reported HIGH. */
 static int write_bars(void *sink, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		      struct sl_err *err)
 {
@@ -84,7 +84,7 @@ int main(void)
 	}
 	if (sl_coordinator_stop(c, 10000, &report, &err) != 0) /* drains */
 		fprintf(stderr, "%s\n", err.msg);
-	if (sl_coordinator_free(c) != 0) /* and tells what is still to be told */
+	if (sl_coordinator_free(c) != 0) /* and makes the last callbacks */
 		return 1;
 	printf("accepted %llu, written %llu, dead %llu\n", (unsigned long long)report.accepted,
 	       (unsigned long long)report.written, (unsigned long long)report.dead);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keep what could not be delivered, with why; look at it; drive it again. */
+/* Keep what could not be delivered, with the reason; read it; redrive it. */
 #include <inttypes.h>
 #include <sluice/dead_letter.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ int main(void)
 	if (sl_dlq_open(&q, "dead", NULL, &err) != 0 || sl_dlq_put(q, &letter, NULL, &err) != 0 ||
 	    sl_dlq_list(q, 0, print, NULL, &err) != 0 || sl_dlq_redrive(q, deliver, NULL, &done, &failed, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
-	printf("%" PRIu64 " driven again, %" PRIu64 " left\n", done, failed);
+	printf("%" PRIu64 " redriven, %" PRIu64 " left\n", done, failed);
 	sl_dlq_close(q);
 	return err.code != 0;
 }

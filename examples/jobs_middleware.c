@@ -33,7 +33,7 @@ static int greet(sl_attempt *attempt, struct sl_err *err, void *ctx)
 {
 	(void)ctx;
 	say("says hello");
-	return sl_attempt_job(attempt)->attempt > 1 ? 0 : sl_err_set(err, SL_EAGAIN, "nobody is there");
+	return sl_attempt_job(attempt)->attempt > 1 ? 0 : sl_err_set(err, SL_EAGAIN, "no answer");
 }
 
 int main(void)

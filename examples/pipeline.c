@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A format of one's own through the ordered pipeline: a stream of numbers becomes text files of their squares, a
- * hundred each, written by four threads and committed in order. The second run goes on behind the first. */
+ * hundred each, written by four threads and committed in order. The second run continues after the first. */
 #include <inttypes.h>
 #include <sluice/pipeline.h>
 #include <stdio.h>

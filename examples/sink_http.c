@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Items to an HTTP endpoint as CloudEvents. The receiver here is busy at first (429 with Retry-After): the batch waits
- * as it was told and is sent again with the same Idempotency-Key.
+ * for as long as asked and is sent again with the same Idempotency-Key.
  */
 #include <arpa/inet.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON objects into a table of PostgreSQL, in order for each symbol; each tells when it is written. */
+/* JSON objects into a table of PostgreSQL, in order for each symbol; a callback for each reports that it is written. */
 #include <sluice/coordinator.h>
 #include <sluice/sink.h>
 #include <stdio.h>

@@ -23,7 +23,7 @@ int main(void)
 		while (durable < RECORDS && (rc = sl_wal_wait(log, &tickets[durable], 0, &err)) == 0)
 			durable++; /* in order: acknowledgements come by sequence */
 		if (rc == SL_ETIMEDOUT)
-			rc = 0; /* not yet; the next flush will tell */
+			rc = 0; /* not yet; wait for the next flush */
 	}
 	if (rc != 0)
 		fprintf(stderr, "%s\n", err.msg);
