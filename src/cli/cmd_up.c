@@ -42,8 +42,8 @@ static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 /* The worker next to the server, when requests are answered. */
 static int start_worker(struct serving *s, void *ctx)
 {
-	const struct srv_core *core = srv_server_core(s->server);
-	const struct srv_places *places = srv_server_places(s->server);
+	const struct srv_core *core = &s->server->core;
+	const struct srv_places *places = &s->server->places;
 	const struct srv_config *c = &s->config;
 	struct beside *b = ctx;
 	struct workerlog_opts log = {
@@ -95,12 +95,12 @@ static int start_worker(struct serving *s, void *ctx)
 		return rc;
 
 	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only && core->ingest)
-		log.server = srv_server_url(s->server);
+		log.server = s->server->url;
 	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
 	if (rc || b->handlers.n == 0)
 		return rc; /* without a type there is nothing to run */
 	rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
-	if (!rc && srv_health_add_check(srv_server_health(s->server), "worker", check_worker, b, &err))
+	if (!rc && srv_health_add_check(s->server->health, "worker", check_worker, b, &err))
 		rc = cli_fail(s->cli, &err, NULL);
 	return rc;
 }

@@ -129,7 +129,7 @@ static void serve_until_stopped(struct serving *s)
 			cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
 		else if (s->log_level <= SL_LOG_INFO)
 			cli_line(s->cli, SL_LOG_INFO, "reloaded");
-		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", s->server->url);
 	}
 }
 
@@ -148,9 +148,9 @@ int serving_run(struct serving *s)
 	srv_systemd_init(&s->systemd);
 	code = start_server(s);
 	if (!code) {
-		out_printf(&s->cli->out, "%s\n", srv_server_url(s->server));
+		out_printf(&s->cli->out, "%s\n", s->server->url);
 		(void)out_flush(&s->cli->out);
-		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", srv_server_url(s->server));
+		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", s->server->url);
 		serve_until_stopped(s);
 	}
 

@@ -10,8 +10,8 @@
 #include "base/thread.h"
 #include "base/time.h"
 #include "server/ingest/ingest.h"
+#include "server/metrics.h"
 
-#include <pthread.h>
 #include <sluice/version.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,20 +35,20 @@ struct srv_health {
 	struct srv_core *core;
 	const struct srv_systemd *systemd;
 	pthread_t thread;
-	int has_thread;
+	bool has_thread;
 	sl__mutex mu;
 	sl__cond wake;
 	struct check checks[MAX_CHECKS];
 	size_t n;
 	int64_t looked_ms; /* the end of the last look; 0: never */
-	int draining, stop;
+	bool draining, stop;
 };
 
 /* ---- looking ---- */
 
 /* Any answer about any job shows that the store reads; that there is no such job is as good as the job. A store that
  * only reads is of no use: requests that change something would all fail. */
-static enum srv_verdict ask_store(char *why, size_t size, void *ctx)
+static enum srv_verdict check_store(char *why, size_t size, void *ctx)
 {
 	struct srv_core *core = ctx;
 	struct sl_err err = SL_ERR_INIT;
@@ -92,7 +92,7 @@ enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
 	return SRV_FINE;
 }
 
-static enum srv_verdict look(struct srv_health *h)
+static enum srv_verdict run_checks(struct srv_health *h)
 {
 	enum srv_verdict worst = SRV_FINE;
 	size_t n;
@@ -120,11 +120,10 @@ static enum srv_verdict look(struct srv_health *h)
 static int64_t pause_ms(const struct srv_health *h)
 {
 	int64_t feed = h->systemd ? h->systemd->watchdog_ms / 3 : 0;
-
 	return feed > 0 && feed < LOOK_EVERY_MS ? feed : LOOK_EVERY_MS;
 }
 
-static void *run(void *arg)
+static void *health_main(void *arg)
 {
 	struct srv_health *h = arg;
 	sl__lock(&h->mu);
@@ -133,7 +132,7 @@ static void *run(void *arg)
 		enum srv_verdict verdict;
 
 		sl__unlock(&h->mu);
-		verdict = look(h);
+		verdict = run_checks(h);
 		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
 			srv_systemd_notify(h->systemd, "WATCHDOG=1");
 		sl__lock(&h->mu);
@@ -152,10 +151,9 @@ static void livez(srv_request *r, void *ctx)
 	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
 }
 
-/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client
- * that can
- * connect. */
-static json_t *checks_json(struct srv_health *h, int reasons, int *ready)
+/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client that
+ * can connect. */
+static json_t *checks_json(struct srv_health *h, bool reasons, bool *ready)
 {
 	json_t *list = json_array();
 
@@ -174,7 +172,7 @@ static void readyz(srv_request *r, void *ctx)
 	struct srv_health *h = ctx;
 	const char *why = NULL;
 	json_t *checks;
-	int ready = 1;
+	bool ready = true;
 
 	sl__lock(&h->mu);
 	checks = checks_json(h, srv_role(r) >= SRV_READ, &ready);
@@ -213,7 +211,7 @@ int srv_health_add_routes(srv_http *http, struct srv_health *h, struct sl_err *e
 		{"GET", "/metrics", SRV_READ, 0, metrics, NULL},
 	};
 
-	return srv_http_add(http, routes, sizeof(routes) / sizeof(routes[0]), h, err);
+	return srv_http_add(http, routes, SL_COUNT(routes), h, err);
 }
 
 /* ---- its life ---- */
@@ -232,20 +230,17 @@ static double resident_bytes(void *ctx)
 	return (double)pages * 4096;
 }
 
-static int make_metrics(struct srv_core *core, struct sl_err *err)
+static int make_process_metrics(sl_metrics *m, struct sl_err *err)
 {
-	struct sl_metric_label version = {.name = "version", .value = sl_version()};
 	sl_gauge *info, *memory, *start;
-	int rc = sl_metrics_gauge(core->metrics, "sluice_build_info", "The version that runs; always 1.", &version, 1,
-				  &info, err);
-
-	rc = rc ? rc
-		: sl_metrics_gauge(core->metrics, "process_resident_memory_bytes", "Resident memory size in bytes.",
-				   NULL, 0, &memory, err);
-	rc = rc ? rc
-		: sl_metrics_gauge(core->metrics, "process_start_time_seconds",
-				   "Start time of the process since unix epoch in seconds.", NULL, 0, &start, err);
-	if (rc)
+	const struct srv_metric metrics[] = {
+		{"sluice_build_info", "The version that runs; always 1.", &info, NULL, {"version", sl_version()}},
+		{"process_resident_memory_bytes", "Resident memory size in bytes.", .gauge = &memory},
+		{"process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
+		 .gauge = &start},
+	};
+	int rc = srv_metrics_make(m, metrics, SL_COUNT(metrics), err);
+	if (rc != 0)
 		return rc;
 	sl_gauge_set(info, 1);
 	sl_gauge_set(start, (double)time(NULL));
@@ -255,16 +250,15 @@ static int make_metrics(struct srv_core *core, struct sl_err *err)
 int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_health *h = calloc(1, sizeof(*h));
-	int rc;
-
-	if (!h)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	if (h == NULL)
+		return sl__no_memory(err, "health");
 	h->core = core;
 	sl__mutex_init(&h->mu);
 	sl__cond_init(&h->wake);
-	rc = make_metrics(core, err);
-	rc = rc ? rc : srv_health_add_check(h, "store", ask_store, core, err);
-	if (rc) {
+	int rc = make_process_metrics(core->metrics, err);
+	if (rc == 0)
+		rc = srv_health_add_check(h, "store", check_store, core, err);
+	if (rc != 0) {
 		srv_health_free(h);
 		return rc;
 	}
@@ -290,16 +284,16 @@ int srv_health_start(struct srv_health *h, const struct srv_systemd *systemd, st
 	int failed;
 
 	h->systemd = systemd;
-	(void)look(h);
-	failed = sl__thread_start(&h->thread, "sl-health", run, h);
-	h->has_thread = !failed;
-	return failed ? sl__thread_error(err, failed, "health", "the server") : 0;
+	(void)run_checks(h);
+	failed = sl__thread_start(&h->thread, "sl-health", health_main, h);
+	h->has_thread = failed == 0;
+	return failed != 0 ? sl__thread_error(err, failed, "health", "the server") : 0;
 }
 
 void srv_health_drain(struct srv_health *h)
 {
 	sl__lock(&h->mu);
-	h->draining = 1;
+	h->draining = true;
 	sl__unlock(&h->mu);
 }
 
@@ -308,11 +302,11 @@ void srv_health_stop(struct srv_health *h)
 	if (!h || !h->has_thread)
 		return;
 	sl__lock(&h->mu);
-	h->stop = 1;
+	h->stop = true;
 	sl__broadcast(&h->wake);
 	sl__unlock(&h->mu);
 	(void)pthread_join(h->thread, NULL);
-	h->has_thread = 0;
+	h->has_thread = false;
 }
 
 void srv_health_free(struct srv_health *h)

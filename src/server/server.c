@@ -18,7 +18,7 @@
 /* The folders and files of a server, from what was configured and from the data folder for what was not. */
 
 /* value, or <prefix><folder>/<name>. */
-static char *place(const char *value, const char *prefix, const char *folder, const char *name)
+static char *configured_or_below(const char *value, const char *prefix, const char *folder, const char *name)
 {
 	char *out = NULL;
 
@@ -47,10 +47,10 @@ int srv_places_init(struct srv_places *p, const struct srv_config *config, struc
 	p->data = data_folder(config->server_data);
 	if (!p->data)
 		return sl_err_set(err, SL_ECONFIG, "HOME is not set; give --data=DIR");
-	p->store_url = place(config->store_url, "sqlite:", p->data, "sluice.db");
-	p->wal_dir = place(config->wal_wal_dir, "", p->data, "wal");
-	p->archive_dir = place(config->wal_archive_dir, "", p->data, "archive");
-	p->dlq_dir = place(NULL, "", p->data, "dead");
+	p->store_url = configured_or_below(config->store_url, "sqlite:", p->data, "sluice.db");
+	p->wal_dir = configured_or_below(config->wal_wal_dir, "", p->data, "wal");
+	p->archive_dir = configured_or_below(config->wal_archive_dir, "", p->data, "archive");
+	p->dlq_dir = configured_or_below(NULL, "", p->data, "dead");
 	if (!p->store_url || !p->wal_dir || !p->archive_dir || !p->dlq_dir)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	return 0;
@@ -66,23 +66,6 @@ void srv_places_fini(struct srv_places *p)
 	memset(p, 0, sizeof(*p));
 }
 
-struct srv_server {
-	const struct srv_config *config;
-	struct sl_env env; /* the caller's, with our metrics */
-	struct srv_places places;
-	sl_metrics *metrics;
-	sl_store store;
-	sl_notify notify;
-	sl_jobs *jobs;
-	struct srv_core core;
-	srv_http *http;
-	struct srv_health *health;
-	struct srv_ingest *ingest;
-	struct srv_pulse pulse;
-	int running;
-	char *url;
-};
-
 static int open_store(srv_server *s, struct sl_err *err)
 {
 	const struct srv_config *c = s->config;
@@ -91,9 +74,12 @@ static int open_store(srv_server *s, struct sl_err *err)
 				     .statement_timeout_ms = c->store_statement_timeout_ms};
 	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &s->env, .store = &s->store, .notify = &s->notify};
 	struct sl_err why = SL_ERR_INIT;
-	int rc = sl_store_open(&s->store, s->places.store_url, &opts, err);
-
-	if (rc)
+	int rc = sl_metrics_new(&s->metrics, &s->env, err);
+	if (rc != 0)
+		return rc;
+	s->env.metrics = s->metrics;
+	rc = sl_store_open(&s->store, s->places.store_url, &opts, err);
+	if (rc != 0)
 		return rc;
 	rc = sl_notify_open(&s->notify, s->places.store_url, &s->env, &why);
 	if (rc == SL_EACCES) {
@@ -101,9 +87,22 @@ static int open_store(srv_server *s, struct sl_err *err)
 		sl__log(&s->env, SL_LOG_WARN, "server", "no notifications from other processes; polling instead",
 			SL__F_STR("error", why.msg));
 		rc = sl_notify_local_open(&s->notify, &s->env, err);
-	} else if (rc && err)
+	} else if (rc != 0 && err != NULL) {
 		*err = why;
-	return rc ? rc : sl_jobs_open(&s->jobs, &jobs, err);
+	}
+	if (rc != 0)
+		return rc;
+	rc = sl_jobs_open(&s->core.jobs, &jobs, err);
+	if (rc != 0)
+		return rc;
+	s->core.env = &s->env;
+	s->core.metrics = s->metrics;
+	s->core.store = &s->store;
+	s->core.notify = &s->notify;
+	s->core.config = c;
+	s->core.wal_dir = s->places.wal_dir;
+	s->core.dlq_dir = s->places.dlq_dir;
+	return 0;
 }
 
 static int open_http(srv_server *s, struct sl_err *err)
@@ -128,22 +127,34 @@ static int open_http(srv_server *s, struct sl_err *err)
 		.metrics = s->metrics,
 		.env = &s->env,
 	};
-
 	int rc = srv_http_new(&s->http, &opts, err);
-	if (!rc)
-		srv_http_audit(s->http, srv_record_login, &s->core);
-	return rc;
+	if (rc != 0)
+		return rc;
+	srv_http_audit(s->http, srv_record_login, &s->core);
+	const char *scheme = c->server_tls_cert_file != NULL ? "https" : "http";
+	if (asprintf(&s->url, "%s://%s/", scheme, srv_http_address(s->http)) < 0) {
+		s->url = NULL;
+		return sl__no_memory(err, "server");
+	}
+	return 0;
+}
+
+static int add_health(srv_server *s, struct sl_err *err)
+{
+	int rc = srv_health_new(&s->health, &s->core, err);
+	if (rc != 0)
+		return rc;
+	return srv_health_add_routes(s->http, s->health, err);
 }
 
 static int add_ingest(srv_server *s, struct sl_err *err)
 {
-	int rc = srv_ingest_new(&s->ingest, &s->core, err);
-
-	if (rc)
+	struct srv_core *core = &s->core;
+	int rc = srv_ingest_new(&core->ingest, core, err);
+	if (rc != 0)
 		return rc;
-	s->core.ingest = s->ingest;
-	s->pulse = (struct srv_pulse){.ingest = s->ingest, .stuck_ms = 2 * s->config->store_statement_timeout_ms};
-	rc = srv_ingest_add(s->http, s->ingest, err);
+	s->pulse = (struct srv_pulse){.ingest = core->ingest, .stuck_ms = 2 * s->config->store_statement_timeout_ms};
+	rc = srv_ingest_add(s->http, core->ingest, err);
 	if (rc != 0)
 		return rc;
 	return srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
@@ -152,39 +163,26 @@ static int add_ingest(srv_server *s, struct sl_err *err)
 static int add_exports(srv_server *s, struct sl_err *err)
 {
 	int rc = srv_exports_new(&s->core.exports, &s->core, err);
-
-	if (rc || !s->core.exports)
+	if (rc != 0 || s->core.exports == NULL)
 		return rc;
 	return srv_health_add_check(s->health, "export", srv_check_export, s->core.exports, err);
 }
 
-/* Every part adds what it serves. */
-static int add_routes(srv_server *s, struct sl_err *err)
+static int add_api(srv_server *s, struct sl_err *err)
 {
-	int rc = srv_health_new(&s->health, &s->core, err);
-
-	rc = rc ? rc : srv_health_add_routes(s->http, s->health, err);
-	rc = rc ? rc : add_ingest(s, err);
-	rc = rc ? rc : add_exports(s, err);
-	rc = rc ? rc : srv_backups_new(&s->core.backups, &s->core, err);
-	rc = rc ? rc : srv_api_add(s->http, &s->core, err);
-	return rc ? rc : srv_assets_add(s->http, err);
-}
-
-static int make_url(srv_server *s, struct sl_err *err)
-{
-	const char *scheme = s->config->server_tls_cert_file ? "https" : "http";
-
-	if (asprintf(&s->url, "%s://%s/", scheme, srv_http_address(s->http)) < 0) {
-		s->url = NULL;
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	}
-	return 0;
+	int rc = srv_backups_new(&s->core.backups, &s->core, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_api_add(s->http, &s->core, err);
+	if (rc != 0)
+		return rc;
+	return srv_assets_add(s->http, err);
 }
 
 /* The data folder and those above it, which no other user may read. */
-static int make_folder(const char *path, struct sl_err *err)
+static int make_data_folder(srv_server *s, struct sl_err *err)
 {
+	const char *path = s->places.data;
 	char *copy = strdup(path);
 	int failed = copy ? 0 : ENOMEM;
 
@@ -205,32 +203,20 @@ static int make_folder(const char *path, struct sl_err *err)
 
 int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err)
 {
+	/* Each needs the ones before it; health comes first of those that serve something, since others add checks. */
+	static int (*const steps[])(srv_server * s, struct sl_err * err) = {
+		make_data_folder, open_store, open_http, add_health, add_ingest, add_exports, add_api,
+	};
 	srv_server *s = calloc(1, sizeof(*s));
-	int rc;
-
-	if (!s)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	if (s == NULL)
+		return sl__no_memory(err, "server");
 	s->config = config;
-	rc = sl__env_init(&s->env, env, err);
-	rc = rc ? rc : srv_places_init(&s->places, config, err);
-	rc = rc ? rc : make_folder(s->places.data, err);
-	rc = rc ? rc : sl_metrics_new(&s->metrics, env, err);
-	s->env.metrics = s->metrics;
-	rc = rc ? rc : open_store(s, err);
-	if (!rc) {
-		s->core = (struct srv_core){.env = &s->env,
-					    .metrics = s->metrics,
-					    .store = &s->store,
-					    .notify = &s->notify,
-					    .jobs = s->jobs,
-					    .config = s->config,
-					    .wal_dir = s->places.wal_dir,
-					    .dlq_dir = s->places.dlq_dir};
-	}
-	rc = rc ? rc : open_http(s, err);
-	rc = rc ? rc : make_url(s, err);
-	rc = rc ? rc : add_routes(s, err);
-	if (rc) {
+	int rc = sl__env_init(&s->env, env, err);
+	if (rc == 0)
+		rc = srv_places_init(&s->places, config, err);
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(steps); i++)
+		rc = steps[i](s, err);
+	if (rc != 0) {
 		srv_server_free(s);
 		return rc;
 	}
@@ -241,32 +227,17 @@ int srv_server_new(srv_server **out, const struct srv_config *config, const stru
 int srv_server_start(srv_server *s, const struct srv_systemd *systemd, struct sl_err *err)
 {
 	int rc = srv_health_start(s->health, systemd, err);
-
-	rc = rc ? rc : srv_exports_start(s->core.exports, err);
-	rc = rc ? rc : srv_backups_start(s->core.backups, err);
-	rc = rc ? rc : srv_http_start(s->http, err);
-	s->running = !rc;
+	if (rc != 0)
+		return rc;
+	rc = srv_exports_start(s->core.exports, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_backups_start(s->core.backups, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_http_start(s->http, err);
+	s->running = rc == 0;
 	return rc;
-}
-
-struct srv_health *srv_server_health(srv_server *s)
-{
-	return s->health;
-}
-
-const char *srv_server_url(const srv_server *s)
-{
-	return s->url;
-}
-
-const struct srv_core *srv_server_core(const srv_server *s)
-{
-	return &s->core;
-}
-
-const struct srv_places *srv_server_places(const srv_server *s)
-{
-	return &s->places;
 }
 
 int srv_server_reload(srv_server *s, struct sl_err *err)
@@ -280,27 +251,24 @@ void srv_server_refuse(srv_server *s)
 	srv_http_refuse(s->http);
 }
 
-static int64_t left_ms(int64_t begun_ms, int64_t deadline_ms)
+static int64_t rest_of_deadline(int64_t begun_ms, int64_t deadline_ms)
 {
-	int64_t left = deadline_ms - (sl__clock_ms() - begun_ms);
-
-	return left > 0 ? left : 0;
+	return SL_MAX(deadline_ms - (sl__clock_ms() - begun_ms), 0);
 }
 
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
 	int64_t begun = sl__clock_ms();
-	int rc = s->ingest ? srv_ingest_stop(s->ingest, deadline_ms, err) : 0;
+	int rc = srv_ingest_stop(s->core.ingest, deadline_ms, err);
 
-	srv_exports_stop(s->core.exports, left_ms(begun, deadline_ms));
+	srv_exports_stop(s->core.exports, rest_of_deadline(begun, deadline_ms));
 	srv_backups_stop(s->core.backups);
-	deadline_ms = left_ms(begun, deadline_ms);
-	if (s->running && !rc)
-		rc = srv_http_stop(s->http, deadline_ms, err);
-	else if (s->running)
-		(void)!srv_http_stop(s->http, deadline_ms, NULL);
+	deadline_ms = rest_of_deadline(begun, deadline_ms);
+	int cut = s->running ? srv_http_stop(s->http, deadline_ms, rc == 0 ? err : NULL) : 0;
 	srv_health_stop(s->health); /* what its checks read may go now */
-	s->running = 0;
+	s->running = false;
+	if (rc == 0)
+		rc = cut;
 	return rc;
 }
 
@@ -316,9 +284,9 @@ void srv_server_free(srv_server *s)
 	srv_health_stop(s->health);
 	srv_exports_free(s->core.exports);
 	srv_backups_free(s->core.backups);
-	srv_ingest_free(s->ingest);
+	srv_ingest_free(s->core.ingest);
 	srv_health_free(s->health);
-	sl_jobs_close(s->jobs);
+	sl_jobs_close(s->core.jobs);
 	if (s->notify.ops)
 		sl_notify_close(&s->notify);
 	if (s->store.ops)

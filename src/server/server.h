@@ -16,8 +16,6 @@
 #include "server/core.h"
 #include "server/health.h"
 
-typedef struct srv_server srv_server;
-
 /* Folders that follow from the configuration: data, wal, archive, dead letters, and the store's URL. */
 struct srv_places {
 	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir;
@@ -25,16 +23,26 @@ struct srv_places {
 int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
 void srv_places_fini(struct srv_places *places);
 
+/* To be read by others, from srv_server_new to srv_server_free. */
+typedef struct srv_server {
+	const struct srv_config *config;
+	struct sl_env env; /* the caller's, with our metrics */
+	struct srv_places places;
+	sl_metrics *metrics;
+	sl_store store;
+	sl_notify notify;
+	struct srv_core core;
+	srv_http *http;
+	struct srv_health *health;
+	struct srv_pulse pulse;
+	bool running;
+	char *url; /* "http://127.0.0.1:7070/" */
+} srv_server;
+
 /* Opens the store and binds the address; nothing is served yet. */
 int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err);
 /* systemd may be NULL; it must outlive the server. Ready when 0 returns. */
 int srv_server_start(srv_server *server, const struct srv_systemd *systemd, struct sl_err *err);
-struct srv_health *srv_server_health(srv_server *server);
-/* "127.0.0.1:7070" */
-const struct srv_core *srv_server_core(const srv_server *server);
-const struct srv_places *srv_server_places(const srv_server *server);
-/* "http://127.0.0.1:7070/" */
-const char *srv_server_url(const srv_server *server);
 /* Tokens and certificates from their files again. */
 int srv_server_reload(srv_server *server, struct sl_err *err);
 /* From now on changes and events are refused (503) and /readyz says no; what is open may finish. */

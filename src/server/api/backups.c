@@ -45,7 +45,7 @@ static void out_check_findings(const struct srv_backup_check *k, void *ctx)
 	for (size_t i = 0; i < k->n_findings; i++) {
 		const struct srv_backup_finding *f = &k->findings[i];
 		srv_out_open(o, '{');
-		SRV_FIELD(o, "fault", str, sl_backup_fault_name((enum sl_backup_fault)f->fault));
+		SRV_FIELD(o, "fault", str, sl_backup_fault_name(f->fault));
 		SRV_FIELD(o, "harmless", bool, f->harmless);
 		SRV_FIELD(o, "object", str, f->object);
 		SRV_FIELD(o, "snapshot", str, f->snapshot);

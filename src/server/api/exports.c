@@ -63,7 +63,7 @@ static void out_verification_findings(const struct srv_verification *v, void *ct
 	for (size_t i = 0; i < v->n_findings; i++) {
 		const struct srv_finding *f = &v->findings[i];
 		srv_out_open(o, '{');
-		SRV_FIELD(o, "fault", str, sl_audit_fault_name((enum sl_audit_fault)f->fault));
+		SRV_FIELD(o, "fault", str, sl_audit_fault_name(f->fault));
 		SRV_FIELD(o, "note", bool, f->fault < SL_AUDIT_MISSING);
 		SRV_FIELD(o, "path", str, f->path);
 		SRV_FIELD(o, "event", id, f->event);
@@ -128,12 +128,6 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	return o->text.failed ? SL_ENOMEM : 0;
 }
 
-/* Open the catalog; none that is there yet is *c NULL and 0. */
-static int open_catalog(struct srv_exports *x, sl_catalog **c, struct sl_err *err)
-{
-	return srv_exports_has_catalog(x) ? srv_exports_catalog(x, c, err) : 0;
-}
-
 void srv_exports_list(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
@@ -163,7 +157,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 		srv_out_close(o, '}');
 		/* All datasets of the folder. */
 		srv_out_begin(&l.out, "items", '[');
-		int rc = open_catalog(l.exports, &c, &err);
+		int rc = srv_exports_catalog(l.exports, SL_OFF, &c, &err);
 		if (rc == 0 && c != NULL)
 			rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
 		sl_catalog_close(c);
@@ -202,7 +196,7 @@ static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_
 		srv_error(r, 404, "not_found", "this server exports nothing: export_events.dir is not set");
 		return NULL;
 	}
-	int rc = sl_dataset_check_name(name, &err) != 0 ? SL_ENOENT : open_catalog(x, &c, &err);
+	int rc = sl_dataset_check_name(name, &err) != 0 ? SL_ENOENT : srv_exports_catalog(x, SL_OFF, &c, &err);
 	if (rc == 0)
 		rc = c != NULL ? sl_catalog_datasets(c, name, fn, fn_ctx, &err) : SL_ENOENT;
 	if (rc == 0)

@@ -4,19 +4,16 @@
  * every ten seconds otherwise, and never for more than a twentieth of the time. Requests get the last sample.
  * Rates are the differences of two counts: jobs that are deleted in between do not count as ended.
  */
-#include "server/api/stats.h"
 #include "base/thread.h"
 #include "base/time.h"
+#include "server/api/api.h"
 #include "server/config/config.h"
 #include "server/ingest/ingest.h"
+#include "server/metrics.h"
 
-#include <inttypes.h>
-#include <pthread.h>
-#include <sluice/metrics.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TICK_MS 1000
 #define IDLE_TICK_MS 10000
@@ -31,14 +28,33 @@
 
 struct stream;
 
+/* The numbers of the store as they were last counted, by one thread for all who ask. */
+struct sample {
+	int64_t now_ms;  /* of the store's clock */
+	int64_t mono_ms; /* when it was taken */
+	uint64_t by[SL_JOB_STATUS_COUNT + 1];
+	uint64_t due, retrying, newest_id;
+	int64_t oldest_due_ms; /* since when the oldest of the due could run; 0: none is */
+	uint64_t workers, leases;
+	int64_t p50_ms, p99_ms; /* from due to started, of jobs that started in the last minute; -1: none did */
+	/* A second, over the last minute. */
+	double enqueued, started, completed, failed;
+};
+
+/* The same for collectors, also of what workers on other machines do. */
+struct stats_metrics {
+	sl_gauge *jobs[SL_JOB_STATUS_COUNT + 1];
+	sl_gauge *due, *oldest_due, *leases, *letters;
+};
+
 struct srv_stats {
 	struct srv_core *core;
 	struct srv_letters *letters;
-	struct srv_stats_metrics metrics;
+	struct stats_metrics metrics;
 	sl__mutex mu;
 	sl__cond changed;
-	struct srv_sample kept[KEPT]; /* a ring */
-	size_t n;                     /* ever taken */
+	struct sample kept[KEPT]; /* a ring */
+	size_t n;                 /* ever taken */
 	int64_t looked_ms;
 	int64_t rest_until_ms; /* the store is not asked before */
 	bool asked;            /* a request waits for a sample */
@@ -52,9 +68,9 @@ struct srv_stats {
 
 /* ---- taking a sample ---- */
 
-static int add_count(const struct sl_job_count *c, void *ctx)
+static int add_to_sample(const struct sl_job_count *c, void *ctx)
 {
-	struct srv_sample *s = ctx;
+	struct sample *s = ctx;
 	s->by[c->status] += c->count;
 	s->due += c->due;
 	s->retrying += c->retrying;
@@ -65,14 +81,14 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 
 static int add_worker(const struct sl_worker_info *w, void *ctx)
 {
-	struct srv_sample *s = ctx;
+	struct sample *s = ctx;
 	s->workers++;
 	s->leases += w->leases;
 	return 0;
 }
 
 struct pickups {
-	struct srv_sample *sample;
+	struct sample *sample;
 	int64_t ms[PICKUPS];
 	size_t n;
 };
@@ -97,14 +113,14 @@ static int by_value(const void *a, const void *b)
 	return (l > r) - (l < r);
 }
 
-static int take_sample(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
+static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *err)
 {
 	const sl_store *store = s->core->store;
-	*out = (struct srv_sample){.p50_ms = -1, .p99_ms = -1};
+	*out = (struct sample){.p50_ms = -1, .p99_ms = -1};
 	int rc = store->ops->now_ms(store->ctx, &out->now_ms, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_jobs_counts(s->core->jobs, add_count, out, err);
+	rc = sl_jobs_counts(s->core->jobs, add_to_sample, out, err);
 	if (rc != 0)
 		return rc;
 	rc = sl_jobs_workers(s->core->jobs, add_worker, out, err);
@@ -147,9 +163,9 @@ struct stream {
 
 /* What follows a sample without the lock: the metrics, and once a day the audit trail is pruned. A store that is
  * unavailable is tried again with the next sample. */
-static void publish_sample(struct srv_stats *s, const struct srv_sample *x, int64_t now_ms)
+static void publish_sample(struct srv_stats *s, const struct sample *x, int64_t now_ms)
 {
-	const struct srv_stats_metrics *m = &s->metrics;
+	const struct stats_metrics *m = &s->metrics;
 	int64_t letters = srv_letters_waiting(s->letters);
 	bool waits = x->oldest_due_ms != 0 && x->oldest_due_ms < x->now_ms;
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++)
@@ -169,12 +185,12 @@ static void publish_sample(struct srv_stats *s, const struct srv_sample *x, int6
 }
 
 /* With the lock: rates against the oldest sample of the last minute; then the sample is the newest. */
-static void keep_sample(struct srv_stats *s, struct srv_sample *x)
+static void keep_sample(struct srv_stats *s, struct sample *x)
 {
-	const struct srv_sample *old = NULL;
+	const struct sample *old = NULL;
 	size_t have = s->n < KEPT ? s->n : KEPT;
 	for (size_t i = 1; i <= have; i++) {
-		const struct srv_sample *k = &s->kept[(s->n - i) % KEPT];
+		const struct sample *k = &s->kept[(s->n - i) % KEPT];
 		if (x->mono_ms - k->mono_ms > MINUTE_MS + TICK_MS)
 			break;
 		old = k;
@@ -200,7 +216,7 @@ static void *stats_main(void *arg)
 	sl__lock(&s->mu);
 	while (!s->stop) {
 		struct sl_err err = SL_ERR_INIT;
-		struct srv_sample x;
+		struct sample x;
 		sl__unlock(&s->mu);
 		int64_t began = sl__clock_ms();
 		int rc = take_sample(s, &x, &err);
@@ -233,7 +249,8 @@ static void *stats_main(void *arg)
 
 /* ---- requests ---- */
 
-int srv_stats_get(struct srv_stats *s, struct srv_sample *out, struct sl_err *err)
+/* The last one, taken now if this is the first. */
+static int newest_sample(struct srv_stats *s, struct sample *out, struct sl_err *err)
 {
 	int rc = 0;
 	sl__lock(&s->mu);
@@ -271,7 +288,7 @@ static void out_known(struct srv_out *o, const char *name, int64_t n)
 		srv_out_int(o, n);
 }
 
-static void out_sample(struct srv_out *o, const struct srv_sample *x)
+static void out_sample(struct srv_out *o, const struct sample *x)
 {
 	srv_out_begin(o, "totals", '{');
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
@@ -297,11 +314,11 @@ void srv_stats_show(srv_request *r, void *ctx)
 {
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct srv_sample x;
+	struct sample x;
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL))
 		return;
-	if (srv_stats_get(api->stats, &x, &err) != 0) {
+	if (newest_sample(api->stats, &x, &err) != 0) {
 		srv_fail(r, &err);
 		return;
 	}
@@ -334,12 +351,12 @@ void srv_river_show(srv_request *r, void *ctx)
 	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
 	struct stream_sums streams = {0};
 	struct sl_err err = SL_ERR_INIT;
-	struct srv_sample x;
+	struct sample x;
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL))
 		return;
 	const struct srv_ingest *ingest = api->core->ingest;
-	int rc = srv_stats_get(api->stats, &x, &err);
+	int rc = newest_sample(api->stats, &x, &err);
 	if (rc == 0)
 		rc = sl_jobs_event_streams(api->core->jobs, NULL, STREAMS_MAX, sum_stream, &streams, &err);
 	if (rc == 0 && ingest != NULL && (rc = sl_coordinator_get_health(ingest->coordinator, &health)) != 0)
@@ -408,7 +425,7 @@ void srv_river_show(srv_request *r, void *ctx)
 /* ---- following ---- */
 
 /* Make the next event, when the numbers have changed. */
-static void next_event(struct stream *x, const struct srv_sample *sample)
+static void next_stats_event(struct stream *x, const struct sample *sample)
 {
 	struct srv_out body = {0}, o = {0};
 	srv_out_open(&body, '{');
@@ -436,7 +453,7 @@ static ssize_t fill_stats(srv_stream *s, char *buf, size_t cap, void *ctx)
 {
 	struct stream *x = ctx;
 	struct srv_stats *stats = x->stats;
-	struct srv_sample sample;
+	struct sample sample;
 	bool fresh = false;
 	sl__lock(&stats->mu);
 	x->s = s;
@@ -447,7 +464,7 @@ static ssize_t fill_stats(srv_stream *s, char *buf, size_t cap, void *ctx)
 	}
 	sl__unlock(&stats->mu);
 	if (fresh)
-		next_event(x, &sample);
+		next_stats_event(x, &sample);
 	if (x->text == NULL)
 		return 0;
 	size_t n = x->len - x->sent < cap ? x->len - x->sent : cap;
@@ -511,31 +528,29 @@ int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_lett
 	sl__cond_init(&s->changed);
 	*out = s;
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++) {
-		struct sl_metric_label label = {.name = "status", .value = sl_job_status_name(status)};
-		int rc = sl_metrics_gauge(core->metrics, "sluice_server_jobs", "Jobs in the store, on any worker.",
-					  &label, 1, &s->metrics.jobs[status], err);
+		const struct srv_metric of_status = {"sluice_server_jobs",
+						     "Jobs in the store, on any worker.",
+						     &s->metrics.jobs[status],
+						     NULL,
+						     {"status", sl_job_status_name(status)}};
+		int rc = srv_metrics_make(core->metrics, &of_status, 1, err);
 		if (rc != 0)
 			return rc;
 	}
-	const struct {
-		const char *name, *help;
-		sl_gauge **gauge;
-	} gauges[] = {
-		{"sluice_server_jobs_due", "Jobs that could run and wait for a worker.", &s->metrics.due},
+	const struct srv_metric metrics[] = {
+		{"sluice_server_jobs_due", "Jobs that could run and wait for a worker.", .gauge = &s->metrics.due},
 		{"sluice_server_jobs_oldest_due_seconds", "How long the oldest of these has waited; 0: none does.",
-		 &s->metrics.oldest_due},
-		{"sluice_server_leases", "Leases in force, of all workers of the store.", &s->metrics.leases},
+		 .gauge = &s->metrics.oldest_due},
+		{"sluice_server_leases", "Leases in force, of all workers of the store.", .gauge = &s->metrics.leases},
 		{"sluice_server_dead_letters", "Dead letters of this machine that were neither redriven nor discarded.",
-		 &s->metrics.letters},
+		 .gauge = &s->metrics.letters},
 	};
-	for (size_t i = 0; i < SL_COUNT(gauges); i++) {
-		int rc = sl_metrics_gauge(core->metrics, gauges[i].name, gauges[i].help, NULL, 0, gauges[i].gauge, err);
-		if (rc != 0)
-			return rc;
-	}
-	int rc = sl__thread_start(&s->thread, "sl-stats", stats_main, s);
-	s->started = rc == 0;
-	return rc != 0 ? sl__thread_error(err, rc, "stats", "the server") : 0;
+	int rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);
+	if (rc != 0)
+		return rc;
+	int failed = sl__thread_start(&s->thread, "sl-stats", stats_main, s);
+	s->started = failed == 0;
+	return failed != 0 ? sl__thread_error(err, failed, "stats", "the server") : 0;
 }
 
 void srv_stats_free(struct srv_stats *s)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread that reads the repository: see backup.h. It opens it for each reading, so that a disk can be unmounted in
+ * The threads that read and check the repository: see backup.h. Each reading opens it, so that a disk can be unmounted in
  * between and another passphrase counts. A look makes a whole new picture, which takes the place of the old one at
  * once; when it fails the old one stays, with the reason.
  */
@@ -10,23 +10,17 @@
 #include "base/time.h"
 #include "server/api/api.h"
 #include "server/config/config.h"
-#include "server/health.h"
+#include "server/metrics.h"
+#include "server/passphrase.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define STOP_AGAIN_MS 50 /* a call that begins forgets a stop that came before */
 
-/* A check of the repository in the background, one at a time, on a separate handle. What it found is kept until the
- * next one begins. */
-
 struct srv_backups {
 	struct srv_core *core;
-	struct srv_checker *checker;
-	pthread_t thread;
+	pthread_t thread, check_thread;
 	bool started;
 	sl__mutex mu; /* guards all below */
 	sl__cond wake;
@@ -35,19 +29,65 @@ struct srv_backups {
 	struct picture *picture; /* NULL: none yet */
 	char error[256];
 	sl_gauge *up, *newest, *snapshots;
-};
-
-struct srv_checker {
-	struct srv_core *core;
-	sl__mutex mu; /* guards all below */
-	sl__cond ended;
+	/* A check of the repository in the background, one at a time. What it found is kept until the next one begins. */
 	struct srv_backup_check *check; /* NULL: there was none */
-	sl_backup *open;                /* the handle that checks, while it may be stopped and asked */
-	pthread_t thread;
-	bool joinable, stop;
+	sl_backup *checked;             /* the handle that checks, while it may be stopped and asked */
+	bool check_joinable;
 };
 
-/* ---- what it says; one call at a time ---- */
+/* ---- the repository of the configuration ---- */
+
+struct repository {
+	sl_driver driver;
+	sl_backup *backup;
+};
+
+static int open_backup(struct repository *r, const struct srv_core *core, struct sl_err *err)
+{
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = core->env, .threads = 1};
+	char passphrase[SRV_PASSPHRASE_BYTES];
+	int encrypted = sl_backup_is_encrypted(&r->driver, &opts, err);
+	if (encrypted < 0)
+		return encrypted;
+	const char *path = core->config->backup_passphrase_file;
+	if (path == NULL)
+		path = getenv("SLUICE_PASSPHRASE_FILE");
+	/* A configured passphrase means an encrypted repository: the library then refuses a plain one, whose
+	 * config may have been tampered with. */
+	bool configured = path != NULL && *path != '\0';
+	if (encrypted == 0 && !configured)
+		return sl_backup_open(&r->backup, &r->driver, &opts, err);
+	if (!configured)
+		return sl_err_set(err, SL_EKEY, "the repository is encrypted: set backup.passphrase_file");
+	int rc = srv_passphrase_read(path, passphrase, &opts.passphrase_len, err);
+	opts.passphrase = passphrase;
+	if (rc == 0)
+		rc = sl_backup_open(&r->backup, &r->driver, &opts, err);
+	explicit_bzero(passphrase, sizeof(passphrase));
+	return rc;
+}
+
+/* One that is closed is allowed. */
+static void close_repository(struct repository *r)
+{
+	sl_backup_close(r->backup);
+	sl_driver_close(&r->driver);
+	r->backup = NULL;
+}
+
+static int open_repository(struct repository *r, const struct srv_core *core, struct sl_err *err)
+{
+	struct sl_driver_local_opts opts = {SL_DRIVER_LOCAL_OPTS_INIT, .env = core->env};
+	*r = (struct repository){.backup = NULL};
+	int rc = sl_driver_local_open(&r->driver, core->config->backup_repo, &opts, err);
+	if (rc == 0)
+		rc = open_backup(r, core, err);
+	if (rc != 0)
+		close_repository(r);
+	return rc;
+}
+
+/* ---- a check ---- */
 
 static char *copy_of(const char *text, bool *failed)
 {
@@ -64,76 +104,74 @@ static void free_finding(struct srv_backup_finding *f)
 	free(f->text);
 }
 
-static int on_finding(const struct sl_backup_finding *f, void *ctx)
+/* One call at a time. */
+static int keep_backup_finding(const struct sl_backup_finding *f, void *ctx)
 {
-	struct srv_checker *c = ctx;
+	struct srv_backups *b = ctx;
 	bool failed = false;
-	struct srv_backup_finding copy = {.fault = (int)f->fault, .harmless = f->harmless != 0};
+	struct srv_backup_finding copy = {.fault = f->fault, .harmless = f->harmless != 0};
 	copy.object = copy_of(f->object != NULL ? f->object : "", &failed);
 	copy.snapshot = copy_of(f->snapshot, &failed);
 	copy.path = copy_of(f->path, &failed);
 	copy.text = copy_of(f->reason.msg, &failed);
-	sl__lock(&c->mu);
-	struct srv_backup_check *k = c->check;
+	sl__lock(&b->mu);
+	struct srv_backup_check *k = b->check;
 	k->harmless += copy.harmless;
 	k->faults += !copy.harmless;
 	bool keep = !failed && k->n_findings < SRV_BACKUP_FINDINGS_KEPT;
 	if (keep)
 		k->findings[k->n_findings++] = copy;
-	int rc = c->stop ? SL_ECANCELLED : failed ? SL_ENOMEM : 0;
-	sl__unlock(&c->mu);
+	int rc = b->stop ? SL_ECANCELLED : failed ? SL_ENOMEM : 0;
+	sl__unlock(&b->mu);
 	if (!keep)
 		free_finding(&copy);
 	return rc;
 }
 
-/* ---- its thread ---- */
-
-static void set_open(struct srv_checker *c, sl_backup *backup)
+/* *place is the open handle from now on, or NULL again. */
+static void set_handle(struct srv_backups *b, sl_backup **place, sl_backup *backup)
 {
-	sl__lock(&c->mu);
-	c->open = backup;
-	sl__unlock(&c->mu);
+	sl__lock(&b->mu);
+	*place = backup;
+	sl__unlock(&b->mu);
 }
 
-static int check(struct srv_checker *c, bool read_data, struct sl_backup_checked *result, struct sl_err *err)
+static int check_repository(struct srv_backups *b, bool read_data, struct sl_backup_checked *result, struct sl_err *err)
 {
 	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = read_data ? SL_ON : SL_OFF,
-					    .on_finding = on_finding, .ctx = c};
-	struct srv_repository r;
-	int rc = srv_repository_open(&r, c->core, err);
+					    .on_finding = keep_backup_finding, .ctx = b};
+	struct repository r;
+	int rc = open_repository(&r, b->core, err);
 	if (rc != 0)
 		return rc;
-	set_open(c, r.backup);
+	set_handle(b, &b->checked, r.backup);
 	rc = sl_backup_check(r.backup, &opts, result, err);
-	set_open(c, NULL);
-	srv_repository_close(&r);
+	set_handle(b, &b->checked, NULL);
+	close_repository(&r);
 	/* What it found says more. */
 	return rc == SL_ECORRUPT && result->findings > result->harmless ? 0 : rc;
 }
 
 static void *check_main(void *arg)
 {
-	struct srv_checker *c = arg;
+	struct srv_backups *b = arg;
 	struct sl_backup_checked result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
-	sl__lock(&c->mu);
-	bool read_data = c->check->read_data;
-	sl__unlock(&c->mu);
-	int rc = check(c, read_data, &result, &err);
+	sl__lock(&b->mu);
+	bool read_data = b->check->read_data;
+	sl__unlock(&b->mu);
+	int rc = check_repository(b, read_data, &result, &err);
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
-	sl__lock(&c->mu);
-	c->check->result = result;
-	c->check->err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
-	c->check->ended_ms = sl__clock_real_ms();
-	c->check->running = false;
-	sl__broadcast(&c->ended);
-	sl__unlock(&c->mu);
+	sl__lock(&b->mu);
+	b->check->result = result;
+	b->check->err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
+	b->check->ended_ms = sl__clock_real_ms();
+	b->check->running = false;
+	sl__broadcast(&b->wake);
+	sl__unlock(&b->mu);
 	return NULL;
 }
-
-/* ---- one at a time ---- */
 
 static void free_check(struct srv_backup_check *k)
 {
@@ -142,96 +180,52 @@ static void free_check(struct srv_backup_check *k)
 	free(k);
 }
 
-/* With the lock; *old is what it takes the place of. */
-static int begin(struct srv_checker *c, struct srv_backup_check *fresh, struct srv_backup_check **old,
-		 struct sl_err *err)
-{
-	if (c->stop)
-		return sl_err_set(err, SL_EUNAVAIL, "the server stops");
-	if (c->check != NULL && c->check->running)
-		return sl_err_set(err, SL_EEXIST, "a check of the repository is under way");
-	if (c->joinable)
-		(void)pthread_join(c->thread, NULL); /* past its last use of the lock */
-	*old = c->check;
-	c->check = fresh;
-	int failed = sl__thread_start(&c->thread, "sl-check", check_main, c);
-	c->joinable = failed == 0;
-	if (failed == 0)
-		return 0;
-	c->check = *old;
-	return sl__thread_error(err, failed, "check", "the server");
-}
-
 int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err *err)
 {
-	struct srv_checker *c = b->checker;
 	struct srv_backup_check *fresh = calloc(1, sizeof(*fresh)), *old = NULL;
 	if (fresh == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
+		return sl__no_memory(err, "check");
 	fresh->running = true;
 	fresh->read_data = read_data;
 	fresh->started_ms = sl__clock_real_ms();
-	sl__lock(&c->mu);
-	int rc = begin(c, fresh, &old, err);
-	sl__unlock(&c->mu);
+	int rc = 0;
+	sl__lock(&b->mu);
+	if (b->stop) {
+		rc = sl_err_set(err, SL_EUNAVAIL, "the server stops");
+	} else if (b->check != NULL && b->check->running) {
+		rc = sl_err_set(err, SL_EEXIST, "a check of the repository is under way");
+	} else {
+		if (b->check_joinable)
+			(void)pthread_join(b->check_thread, NULL); /* past its last use of the lock */
+		old = b->check;
+		b->check = fresh;
+		rc = sl__thread_start(&b->check_thread, "sl-check", check_main, b);
+		b->check_joinable = rc == 0;
+		if (rc != 0) {
+			b->check = old;
+			rc = sl__thread_error(err, rc, "check", "the server");
+		}
+	}
+	sl__unlock(&b->mu);
 	free_check(rc != 0 ? fresh : old);
 	return rc;
 }
 
 bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void *ctx)
 {
-	struct srv_checker *c = b->checker;
-	sl__lock(&c->mu);
-	bool found = c->check != NULL;
+	sl__lock(&b->mu);
+	bool found = b->check != NULL;
 	if (found) {
-		c->check->progress = (struct sl_backup_progress){.struct_size = sizeof(c->check->progress)};
-		if (c->open != NULL)
-			sl_backup_get_progress(c->open, &c->check->progress);
-		fn(c->check, ctx);
+		b->check->progress = (struct sl_backup_progress){.struct_size = sizeof(b->check->progress)};
+		if (b->checked != NULL)
+			sl_backup_get_progress(b->checked, &b->check->progress);
+		fn(b->check, ctx);
 	}
-	sl__unlock(&c->mu);
+	sl__unlock(&b->mu);
 	return found;
 }
 
-/* ---- the whole ---- */
-
-static int srv_checker_new(struct srv_checker **out, struct srv_core *core, struct sl_err *err)
-{
-	struct srv_checker *c = calloc(1, sizeof(*c));
-	if (c == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	c->core = core;
-	sl__mutex_init(&c->mu);
-	sl__cond_init(&c->ended);
-	*out = c;
-	return 0;
-}
-
-static void srv_checker_stop(struct srv_checker *c)
-{
-	sl__lock(&c->mu);
-	c->stop = true;
-	while (c->check != NULL && c->check->running) {
-		if (c->open != NULL)
-			sl_backup_stop(c->open);
-		(void)sl__wait_until_ms(&c->ended, &c->mu, sl__clock_ms() + STOP_AGAIN_MS);
-	}
-	sl__unlock(&c->mu);
-	if (c->joinable)
-		(void)pthread_join(c->thread, NULL);
-	c->joinable = false;
-}
-
-static void srv_checker_free(struct srv_checker *c)
-{
-	if (c == NULL)
-		return;
-	srv_checker_stop(c);
-	free_check(c->check);
-	sl__cond_fini(&c->ended);
-	sl__mutex_fini(&c->mu);
-	free(c);
-}
+/* ---- a picture ---- */
 
 struct picture {
 	struct sl_backup_stats stats;
@@ -242,8 +236,6 @@ struct picture {
 	char *list, *damaged;      /* JSON arrays */
 	struct srv_backups *owner; /* while it is made */
 };
-
-/* ---- a picture ---- */
 
 static void free_picture(struct picture *p)
 {
@@ -258,14 +250,14 @@ static void free_picture(struct picture *p)
 }
 
 /* What was written, as a string; NULL without memory. */
-static char *text_of(struct srv_out *o)
+static char *take_text(struct srv_out *o)
 {
 	char *text = o->text.failed ? NULL : strdup(sl__buf_str(&o->text));
 	srv_out_free(o);
 	return text;
 }
 
-static bool stops(struct srv_backups *b)
+static bool is_stopping(struct srv_backups *b)
 {
 	sl__lock(&b->mu);
 	bool stop = b->stop;
@@ -301,14 +293,14 @@ static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	SRV_FIELD(&o, "problems", int, (int64_t)s->problems);
 	SRV_FIELD(&o, "took_ms", int, (int64_t)s->took_ms);
 	srv_out_close(&o, '}');
-	char *text = text_of(&o);
+	char *text = take_text(&o);
 	if (text == NULL)
 		return SL_ENOMEM;
 	char **at = &p->items[p->snapshots++ % SRV_SNAPSHOTS_KEPT];
 	free(*at);
 	*at = text;
 	p->newest_ms = s->time_ms;
-	return stops(p->owner) ? SL_ECANCELLED : 0;
+	return is_stopping(p->owner) ? SL_ECANCELLED : 0;
 }
 
 static int add_damaged(const char *id, const struct sl_err *why, void *ctx)
@@ -320,17 +312,17 @@ static int add_damaged(const char *id, const struct sl_err *why, void *ctx)
 		SRV_FIELD(&p->damaged_out, "error", str, why->msg);
 		srv_out_close(&p->damaged_out, '}');
 	}
-	return stops(p->owner) ? SL_ECANCELLED : 0;
+	return is_stopping(p->owner) ? SL_ECANCELLED : 0;
 }
 
-static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
+static int fill_picture(struct picture *p, sl_backup *backup, struct sl_err *err)
 {
 	srv_out_open(&p->damaged_out, '[');
 	int rc = sl_backup_list(backup, add_snapshot, add_damaged, p, err);
 	if (rc != 0)
 		return err->code != 0 ? rc : sl_err_set(err, rc, "%s", sl_err_text(rc));
 	srv_out_close(&p->damaged_out, ']');
-	p->damaged = text_of(&p->damaged_out);
+	p->damaged = take_text(&p->damaged_out);
 	struct srv_out o = {0};
 	uint64_t n = p->snapshots < SRV_SNAPSHOTS_KEPT ? p->snapshots : SRV_SNAPSHOTS_KEPT;
 	srv_out_open(&o, '[');
@@ -341,33 +333,26 @@ static int fill(struct picture *p, sl_backup *backup, struct sl_err *err)
 		*item = NULL;
 	}
 	srv_out_close(&o, ']');
-	p->list = text_of(&o);
+	p->list = take_text(&o);
 	rc = sl_backup_get_stats(backup, &p->stats, err);
 	if (rc == 0 && (p->list == NULL || p->damaged == NULL))
-		rc = sl_err_set(err, SL_ENOMEM, "out of memory");
+		rc = sl__no_memory(err, "backups");
 	p->read_ms = sl__clock_real_ms();
 	return rc;
 }
 
 /* ---- a look ---- */
 
-static void may_be_stopped(struct srv_backups *b, sl_backup *backup)
-{
-	sl__lock(&b->mu);
-	b->open = backup;
-	sl__unlock(&b->mu);
-}
-
 static int look_into(struct srv_backups *b, struct picture *p, struct sl_err *err)
 {
-	struct srv_repository r;
-	int rc = srv_repository_open(&r, b->core, err);
+	struct repository r;
+	int rc = open_repository(&r, b->core, err);
 	if (rc != 0)
 		return rc;
-	may_be_stopped(b, r.backup);
-	rc = fill(p, r.backup, err);
-	may_be_stopped(b, NULL);
-	srv_repository_close(&r);
+	set_handle(b, &b->open, r.backup);
+	rc = fill_picture(p, r.backup, err);
+	set_handle(b, &b->open, NULL);
+	close_repository(&r);
 	return rc;
 }
 
@@ -383,14 +368,14 @@ static bool wait_for_next(struct srv_backups *b)
 	return goes_on;
 }
 
-static void *thread_main(void *arg)
+static void *backups_main(void *arg)
 {
 	struct srv_backups *b = arg;
 	do {
 		/* Read the repository into a new picture, without the lock. */
 		struct picture *p = calloc(1, sizeof(*p));
 		struct sl_err err = SL_ERR_INIT;
-		int rc = p == NULL ? sl_err_set(&err, SL_ENOMEM, "out of memory") : 0;
+		int rc = p == NULL ? sl__no_memory(&err, "backups") : 0;
 		if (rc == 0) {
 			p->owner = b;
 			p->stats.struct_size = sizeof(p->stats);
@@ -441,31 +426,23 @@ void srv_backups_look(struct srv_backups *b, srv_backups_view_fn *fn, void *ctx)
 	sl__unlock(&b->mu);
 }
 
-static int add_metrics(struct srv_backups *b, struct sl_err *err)
-{
-	sl_metrics *m = b->core->metrics;
-	int rc = sl_metrics_gauge(m, "sluice_server_backup_up", "1 when the repository of backups could be read.", NULL,
-				  0, &b->up, err);
-	rc = rc != 0 ? rc
-		     : sl_metrics_gauge(m, "sluice_server_backup_newest_timestamp_seconds",
-					"When the newest snapshot was made; 0: no snapshot.", NULL, 0, &b->newest, err);
-	return rc != 0 ? rc
-		       : sl_metrics_gauge(m, "sluice_server_backup_snapshots", "Snapshots in the repository.", NULL, 0,
-					  &b->snapshots, err);
-}
-
 int srv_backups_new(struct srv_backups **out, struct srv_core *core, struct sl_err *err)
 {
 	if (core->config->backup_repo == NULL)
 		return 0;
 	struct srv_backups *b = calloc(1, sizeof(*b));
 	if (b == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
+		return sl__no_memory(err, "backups");
 	b->core = core;
 	sl__mutex_init(&b->mu);
 	sl__cond_init(&b->wake);
-	int rc = add_metrics(b, err);
-	rc = rc != 0 ? rc : srv_checker_new(&b->checker, core, err);
+	const struct srv_metric metrics[] = {
+		{"sluice_server_backup_up", "1 when the repository of backups could be read.", .gauge = &b->up},
+		{"sluice_server_backup_newest_timestamp_seconds", "When the newest snapshot was made; 0: no snapshot.",
+		 .gauge = &b->newest},
+		{"sluice_server_backup_snapshots", "Snapshots in the repository.", .gauge = &b->snapshots},
+	};
+	int rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);
 	if (rc != 0)
 		srv_backups_free(b);
 	else
@@ -477,30 +454,31 @@ int srv_backups_start(struct srv_backups *b, struct sl_err *err)
 {
 	if (b == NULL)
 		return 0;
-	int rc = sl__thread_start(&b->thread, "sl-backups", thread_main, b);
-	b->started = rc == 0;
-	return rc != 0 ? sl__thread_error(err, rc, "backup", "the server") : 0;
+	int failed = sl__thread_start(&b->thread, "sl-backups", backups_main, b);
+	b->started = failed == 0;
+	return failed != 0 ? sl__thread_error(err, failed, "backup", "the server") : 0;
 }
 
 void srv_backups_stop(struct srv_backups *b)
 {
 	if (b == NULL)
 		return;
-	if (b->checker != NULL)
-		srv_checker_stop(b->checker);
-	if (!b->started)
-		return;
 	sl__lock(&b->mu);
 	b->stop = true;
 	sl__broadcast(&b->wake);
-	while (!b->ended) {
+	while ((b->started && !b->ended) || (b->check != NULL && b->check->running)) {
 		if (b->open != NULL)
 			sl_backup_stop(b->open);
+		if (b->checked != NULL)
+			sl_backup_stop(b->checked);
 		(void)sl__wait_until_ms(&b->wake, &b->mu, sl__clock_ms() + STOP_AGAIN_MS);
 	}
 	sl__unlock(&b->mu);
-	(void)pthread_join(b->thread, NULL);
-	b->started = false;
+	if (b->started)
+		(void)pthread_join(b->thread, NULL);
+	if (b->check_joinable)
+		(void)pthread_join(b->check_thread, NULL);
+	b->started = b->check_joinable = false;
 }
 
 void srv_backups_free(struct srv_backups *b)
@@ -508,7 +486,7 @@ void srv_backups_free(struct srv_backups *b)
 	if (b == NULL)
 		return;
 	srv_backups_stop(b);
-	srv_checker_free(b->checker);
+	free_check(b->check);
 	free_picture(b->picture);
 	sl__cond_fini(&b->wake);
 	sl__mutex_fini(&b->mu);

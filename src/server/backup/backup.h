@@ -48,7 +48,7 @@ void srv_backups_look(struct srv_backups *b, srv_backups_view_fn *fn, void *ctx)
 
 /* The check that runs, or the last one. */
 struct srv_backup_finding {
-	int fault; /* enum sl_backup_fault */
+	enum sl_backup_fault fault;
 	bool harmless;
 	char *object, *snapshot, *path, *text; /* snapshot and path may be NULL */
 };
@@ -67,17 +67,5 @@ int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err
 /* false: there was none. fn as above. */
 typedef void srv_backup_check_fn(const struct srv_backup_check *check, void *ctx);
 bool srv_backups_check_look(struct srv_backups *b, srv_backup_check_fn *fn, void *ctx);
-
-/* ---- between the files of this part ---- */
-
-struct srv_checker;
-
-/* The repository of the configuration, opened: backup/open.c. */
-struct srv_repository {
-	sl_driver driver;
-	sl_backup *backup;
-};
-int srv_repository_open(struct srv_repository *r, const struct srv_core *core, struct sl_err *err);
-void srv_repository_close(struct srv_repository *r); /* one that is closed is allowed */
 
 #endif

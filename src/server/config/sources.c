@@ -64,8 +64,9 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 			const struct srv_setting *s = &srv_settings[i];
 			int rc = s->kind == SRV_LIST ? set_lines(config, s, equals + 1, err)
 						     : srv_config_set(config, s, equals + 1, err);
-
-			return rc ? sl_err_wrap(err, rc, "%s", given) : 0;
+			if (rc != 0)
+				return sl_err_wrap(err, rc, "%s", given);
+			return 0;
 		}
 	}
 	/* A variable of one of our sections is a mistake, SLUICE_SERVER_… for one; SLUICE_JOB_ID is not ours. */

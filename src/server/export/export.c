@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "base/time.h"
 #include "server/config/config.h"
+#include "server/metrics.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,9 +38,15 @@
 #define DATASETS_KEPT 32
 #define BUSY_MS 5000
 
+struct task {
+	struct srv_exports *exports;
+	struct srv_verification v; /* with the lock */
+	pthread_t thread;
+	bool joinable;
+};
+
 struct srv_exports {
 	struct srv_core *core;
-	struct srv_verify *verify;
 	char *catalog_url; /* never NULL */
 	pthread_t thread;
 	bool started;
@@ -51,39 +58,26 @@ struct srv_exports {
 	int64_t begun_ms;
 	sl_gauge *up, *checkpoint, *lag;
 	sl_counter *starts, *failures;
-};
-
-struct task {
-	struct srv_verify *owner;
-	struct srv_verification v; /* the owner's lock */
-	pthread_t thread;
-	bool joinable;
-};
-
-struct srv_verify {
-	struct srv_exports *exports;
-	sl__mutex mu;
 	struct task *tasks[DATASETS_KEPT];
-	bool stop;
 };
 
 /* ---- one verification, on its thread or on those of the library that verify ---- */
 
-static int on_finding(const struct sl_audit_finding *f, void *ctx)
+static int keep_audit_finding(const struct sl_audit_finding *f, void *ctx)
 {
 	struct task *t = ctx;
-	struct srv_finding copy = {.fault = (int)f->fault,
+	struct srv_finding copy = {.fault = f->fault,
 				   .event = f->event,
 				   .path = strdup(f->path != NULL ? f->path : ""),
 				   .text = strdup(f->text != NULL ? f->text : "")};
-	sl__lock(&t->owner->mu);
-	int rc = t->owner->stop ? SL_ECANCELLED : copy.path == NULL || copy.text == NULL ? SL_ENOMEM : 0;
+	sl__lock(&t->exports->mu);
+	int rc = t->exports->stop ? SL_ECANCELLED : copy.path == NULL || copy.text == NULL ? SL_ENOMEM : 0;
 	t->v.notes += f->fault < SL_AUDIT_MISSING;
 	t->v.faults += f->fault >= SL_AUDIT_MISSING;
 	bool keep = rc == 0 && t->v.n_findings < SRV_FINDINGS_KEPT;
 	if (keep)
 		t->v.findings[t->v.n_findings++] = copy;
-	sl__unlock(&t->owner->mu);
+	sl__unlock(&t->exports->mu);
 	if (!keep) {
 		free(copy.path);
 		free(copy.text);
@@ -94,18 +88,18 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 static int on_verify_progress(uint64_t done_bytes, uint64_t total_bytes, void *ctx)
 {
 	struct task *t = ctx;
-	sl__lock(&t->owner->mu);
+	sl__lock(&t->exports->mu);
 	t->v.done_bytes = done_bytes;
 	t->v.total_bytes = total_bytes;
-	int rc = t->owner->stop ? SL_ECANCELLED : 0;
-	sl__unlock(&t->owner->mu);
+	int rc = t->exports->stop ? SL_ECANCELLED : 0;
+	sl__unlock(&t->exports->mu);
 	return rc;
 }
 
 static void *verify_main(void *arg)
 {
 	struct task *t = arg;
-	struct srv_exports *x = t->owner->exports;
+	struct srv_exports *x = t->exports;
 	struct sl_audit_result result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_audit_verify_opts opts = {SL_AUDIT_VERIFY_OPTS_INIT,
@@ -113,18 +107,18 @@ static void *verify_main(void *arg)
 					    .threads = (int)x->core->config->export_events_verify_threads,
 					    .all = SL_ON,
 					    .catalog = x->catalog_url,
-					    .on_finding = on_finding,
+					    .on_finding = keep_audit_finding,
 					    .on_progress = on_verify_progress,
 					    .ctx = t};
 	int rc = sl_audit_verify(srv_exports_dir(x), t->v.dataset, &opts, &result, &err);
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
-	sl__lock(&t->owner->mu);
+	sl__lock(&x->mu);
 	t->v.result = result;
 	t->v.err = rc != 0 ? err : (struct sl_err)SL_ERR_INIT;
 	t->v.ended_ms = sl__clock_real_ms();
 	t->v.running = false;
-	sl__unlock(&t->owner->mu);
+	sl__unlock(&x->mu);
 	return NULL;
 }
 
@@ -140,17 +134,15 @@ static void free_task(struct task *t)
 		free(t->v.findings[i].path);
 		free(t->v.findings[i].text);
 	}
-	t->v.n_findings = 0;
 	free(t);
 }
 
 int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *err)
 {
-	struct srv_verify *v = x->verify;
 	struct task *fresh = calloc(1, sizeof(*fresh)), *old = NULL;
 	if (fresh == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	fresh->owner = v;
+		return sl__no_memory(err, "verification");
+	fresh->exports = x;
 	fresh->v.running = true;
 	fresh->v.started_ms = sl__clock_real_ms();
 	(void)snprintf(fresh->v.dataset, sizeof(fresh->v.dataset), "%s", dataset);
@@ -160,9 +152,9 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 	struct task **slot = NULL;
 	size_t n_running = 0;
 	bool known = false;
-	sl__lock(&v->mu);
+	sl__lock(&x->mu);
 	for (size_t i = 0; i < DATASETS_KEPT; i++) {
-		struct task **at = &v->tasks[i];
+		struct task **at = &x->tasks[i];
 		bool running = *at != NULL && (*at)->v.running;
 		n_running += running;
 		if (*at != NULL && strcmp((*at)->v.dataset, dataset) == 0) {
@@ -177,7 +169,7 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 
 	/* Start it, unless too much is running. */
 	int rc = 0;
-	if (v->stop) {
+	if (x->stop) {
 		rc = sl_err_set(err, SL_EUNAVAIL, "the server is stopping");
 	} else if (*slot != NULL && (*slot)->v.running) {
 		rc = sl_err_set(err, SL_EEXIST, "a verification of '%s' is already running", dataset);
@@ -191,36 +183,22 @@ int srv_verify_start(struct srv_exports *x, const char *dataset, struct sl_err *
 		old = *slot;
 		*slot = fresh;
 	}
-	sl__unlock(&v->mu);
+	sl__unlock(&x->mu);
 	free_task(rc != 0 ? fresh : old);
 	return rc;
 }
 
 bool srv_verify_look(struct srv_exports *x, const char *dataset, srv_verification_fn *fn, void *ctx)
 {
-	struct srv_verify *v = x->verify;
 	bool found = false;
-	sl__lock(&v->mu);
+	sl__lock(&x->mu);
 	for (size_t i = 0; i < DATASETS_KEPT && !found; i++) {
-		found = v->tasks[i] != NULL && strcmp(v->tasks[i]->v.dataset, dataset) == 0;
+		found = x->tasks[i] != NULL && strcmp(x->tasks[i]->v.dataset, dataset) == 0;
 		if (found)
-			fn(&v->tasks[i]->v, ctx);
+			fn(&x->tasks[i]->v, ctx);
 	}
-	sl__unlock(&v->mu);
+	sl__unlock(&x->mu);
 	return found;
-}
-
-static void srv_verify_stop(struct srv_verify *v)
-{
-	sl__lock(&v->mu);
-	v->stop = true;
-	sl__unlock(&v->mu);
-	/* No verification is added from now on. */
-	for (size_t i = 0; i < DATASETS_KEPT; i++)
-		if (v->tasks[i] != NULL && v->tasks[i]->joinable) {
-			(void)pthread_join(v->tasks[i]->thread, NULL);
-			v->tasks[i]->joinable = false;
-		}
 }
 
 const char *srv_export_state_name(enum srv_export_state state)
@@ -231,19 +209,21 @@ const char *srv_export_state_name(enum srv_export_state state)
 
 /* ---- one run ---- */
 
-static int open_catalog(const struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
-{
-	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = create};
-	return sl_catalog_open(out, x->catalog_url, &opts, err);
-}
-
-bool srv_exports_has_catalog(const struct srv_exports *x)
+/* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
+static bool has_catalog(const struct srv_exports *x)
 {
 	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 ||
 	       (errno != ENOENT && errno != ENOTDIR);
 }
 
-static int note_dataset(const struct sl_dataset *d, void *ctx)
+int srv_exports_catalog(struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
+{
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = create};
+	*out = NULL;
+	return has_catalog(x) ? sl_catalog_open(out, x->catalog_url, &opts, err) : 0;
+}
+
+static int note_checkpoint(const struct sl_dataset *d, void *ctx)
 {
 	*(uint64_t *)ctx = d->events > 0 ? d->checkpoint : 0;
 	return 0;
@@ -263,7 +243,7 @@ static void note_running(struct srv_exports *x)
 	sl_gauge_set(x->up, 1);
 }
 
-static void on_progress(const struct sl_export_progress *p, void *ctx)
+static void on_export_progress(const struct sl_export_progress *p, void *ctx)
 {
 	struct srv_exports *x = ctx;
 	sl__lock(&x->mu);
@@ -279,14 +259,12 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 	bool sqlite = strncmp(x->catalog_url, "sqlite:", 7) == 0;
 	sl_catalog *c = NULL;
 	*out = 0;
-	if (!srv_exports_has_catalog(x))
-		return 0;
-	int rc = open_catalog(x, sqlite ? SL_OFF : SL_ON, &c, err);
+	int rc = srv_exports_catalog(x, sqlite ? SL_OFF : SL_ON, &c, err);
 	if (rc == SL_EUNAVAIL && sqlite)
 		return 0; /* another process is creating it; starting at the first event is right too, only slower */
-	if (rc != 0)
+	if (rc != 0 || c == NULL)
 		return rc;
-	rc = sl_catalog_datasets(c, x->core->config->export_events_dataset, note_dataset, out, err);
+	rc = sl_catalog_datasets(c, x->core->config->export_events_dataset, note_checkpoint, out, err);
 	sl_catalog_close(c);
 	return rc == SL_ENOENT ? 0 : rc;
 }
@@ -322,7 +300,7 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 				      .audit_endpoint = c->export_events_audit_endpoint,
 				      .audit_token_file = c->export_events_audit_token_file,
 				      .audit_ca_file = c->export_events_audit_ca_file,
-				      .on_progress = on_progress,
+				      .on_progress = on_export_progress,
 				      .on_progress_ctx = x};
 	rc = sl_export_new(&run, &opts, err);
 	if (rc != 0)
@@ -351,7 +329,7 @@ static int run_once(struct srv_exports *x, struct sl_err *err)
 
 /* ---- the thread ---- */
 
-static void *thread_main(void *arg)
+static void *exports_main(void *arg)
 {
 	struct srv_exports *x = arg;
 	int64_t pause_ms = FIRST_PAUSE_MS;
@@ -440,43 +418,12 @@ enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 	return SRV_AILING;
 }
 
-int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err)
-{
-	return open_catalog(x, SL_OFF, out, err);
-}
-
 const char *srv_exports_dir(const struct srv_exports *x)
 {
 	return x->core->config->export_events_dir;
 }
 
 /* ---- its life ---- */
-
-static int add_export_metrics(struct srv_exports *x, struct sl_err *err)
-{
-	sl_metrics *m = x->core->metrics;
-	const struct {
-		const char *name, *help;
-		sl_gauge **gauge;
-		sl_counter **counter;
-	} metrics[] = {
-		{"sluice_server_export_up", "1 while this server exports its events.", &x->up, NULL},
-		{"sluice_server_export_checkpoint", "The last event that is exported.", &x->checkpoint, NULL},
-		{"sluice_server_export_lag_events", "Events that are not exported yet.", &x->lag, NULL},
-		{"sluice_server_export_starts_total", "Starts of the export.", NULL, &x->starts},
-		{"sluice_server_export_failures_total", "Failures of the export; each is followed by a restart.", NULL,
-		 &x->failures},
-	};
-	for (size_t i = 0; i < SL_COUNT(metrics); i++) {
-		int rc = metrics[i].gauge != NULL
-				 ? sl_metrics_gauge(m, metrics[i].name, metrics[i].help, NULL, 0, metrics[i].gauge, err)
-				 : sl_metrics_counter(m, metrics[i].name, metrics[i].help, NULL, 0, metrics[i].counter,
-						      err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
 
 static int init_exports(struct srv_exports *x, struct sl_err *err)
 {
@@ -488,14 +435,17 @@ static int init_exports(struct srv_exports *x, struct sl_err *err)
 		x->catalog_url = strdup(c->export_events_catalog);
 	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_events_dir) < 0)
 		x->catalog_url = NULL;
-	x->verify = calloc(1, sizeof(*x->verify));
-	if (x->verify != NULL) {
-		x->verify->exports = x;
-		sl__mutex_init(&x->verify->mu);
-	}
-	if (x->catalog_url == NULL || x->verify == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	return add_export_metrics(x, err);
+	if (x->catalog_url == NULL)
+		return sl__no_memory(err, "export");
+	const struct srv_metric metrics[] = {
+		{"sluice_server_export_up", "1 while this server exports its events.", .gauge = &x->up},
+		{"sluice_server_export_checkpoint", "The last event that is exported.", .gauge = &x->checkpoint},
+		{"sluice_server_export_lag_events", "Events that are not exported yet.", .gauge = &x->lag},
+		{"sluice_server_export_starts_total", "Starts of the export.", .counter = &x->starts},
+		{"sluice_server_export_failures_total", "Failures of the export; each is followed by a restart.",
+		 .counter = &x->failures},
+	};
+	return srv_metrics_make(x->core->metrics, metrics, SL_COUNT(metrics), err);
 }
 
 int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
@@ -505,7 +455,7 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 		return 0;
 	struct srv_exports *x = calloc(1, sizeof(*x));
 	if (x == NULL)
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
+		return sl__no_memory(err, "export");
 	x->core = core;
 	sl__mutex_init(&x->mu);
 	sl__cond_init(&x->wake);
@@ -521,15 +471,14 @@ int srv_exports_start(struct srv_exports *x, struct sl_err *err)
 {
 	if (x == NULL)
 		return 0;
-	int rc = sl__thread_start(&x->thread, "sl-export", thread_main, x);
-	x->started = rc == 0;
-	return rc != 0 ? sl__thread_error(err, rc, "export", "the server") : 0;
+	int failed = sl__thread_start(&x->thread, "sl-export", exports_main, x);
+	x->started = failed == 0;
+	return failed != 0 ? sl__thread_error(err, failed, "export", "the server") : 0;
 }
 
 /* With the lock: x->run lives as long as it is held. */
 static void end_run(struct srv_exports *x, enum sl_export_stop_mode mode)
 {
-	x->stop = true;
 	if (x->run != NULL)
 		sl_export_stop(x->run, mode);
 	sl__broadcast(&x->wake);
@@ -539,8 +488,15 @@ void srv_exports_stop(struct srv_exports *x, int64_t deadline_ms)
 {
 	if (x == NULL)
 		return;
-	if (x->verify != NULL)
-		srv_verify_stop(x->verify);
+	/* Verifications end where they are; none is added from now on. */
+	sl__lock(&x->mu);
+	x->stop = true;
+	sl__unlock(&x->mu);
+	for (size_t i = 0; i < DATASETS_KEPT; i++)
+		if (x->tasks[i] != NULL && x->tasks[i]->joinable) {
+			(void)pthread_join(x->tasks[i]->thread, NULL);
+			x->tasks[i]->joinable = false;
+		}
 	if (!x->started)
 		return;
 	int64_t until = sl__clock_ms() + deadline_ms;
@@ -560,12 +516,8 @@ void srv_exports_free(struct srv_exports *x)
 	if (x == NULL)
 		return;
 	srv_exports_stop(x, 0);
-	if (x->verify != NULL) { /* its threads were joined */
-		for (size_t i = 0; i < DATASETS_KEPT; i++)
-			free_task(x->verify->tasks[i]);
-		sl__mutex_fini(&x->verify->mu);
-		free(x->verify);
-	}
+	for (size_t i = 0; i < DATASETS_KEPT; i++)
+		free_task(x->tasks[i]);
 	sl__cond_fini(&x->wake);
 	sl__mutex_fini(&x->mu);
 	free(x->catalog_url);

@@ -23,7 +23,6 @@
 #include "server/core.h"
 #include "server/health.h"
 
-#include <pthread.h>
 #include <sluice/audit.h>
 #include <sluice/catalog.h>
 #include <sluice/export.h>
@@ -51,7 +50,7 @@ struct srv_export_status {
 /* What a verification said. */
 #define SRV_FINDINGS_KEPT 100
 struct srv_finding {
-	int fault; /* enum sl_audit_fault */
+	enum sl_audit_fault fault;
 	uint64_t event;
 	char *path, *text;
 };
@@ -79,10 +78,9 @@ void srv_exports_free(struct srv_exports *x); /* NULL is allowed */
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out);
 srv_check_fn srv_check_export; /* ctx: struct srv_exports */
 
-/* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
-bool srv_exports_has_catalog(const struct srv_exports *x);
-/* The catalog, opened for one question; SL_EUNAVAIL when it does not exist yet. The caller closes it. */
-int srv_exports_catalog(struct srv_exports *x, sl_catalog **out, struct sl_err *err);
+/* The catalog, opened for one question; 0 and NULL in *out while the first run has not made its file. The caller closes
+ * it. create: also the tables of one in a database. */
+int srv_exports_catalog(struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err);
 const char *srv_exports_dir(const struct srv_exports *x);
 
 /* Begin one. SL_EEXIST: one of this dataset is running; SL_EFULL: as many as may be are running;

@@ -64,8 +64,8 @@ static int resolve_listen(const char *listen, struct addrinfo **out, struct sl_e
 	}
 	memcpy(host, from, n);
 	host[n] = '\0';
-	int rc = getaddrinfo(host[0] != '\0' ? host : NULL, colon + 1, &hints, out);
-	return rc != 0 ? sl_err_set(err, SL_ECONFIG, "listen %s: %s", listen, gai_strerror(rc)) : 0;
+	int failed = getaddrinfo(host[0] != '\0' ? host : NULL, colon + 1, &hints, out);
+	return failed != 0 ? sl_err_set(err, SL_ECONFIG, "listen %s: %s", listen, gai_strerror(failed)) : 0;
 }
 
 /* Bind the address, if the server may be reached there. */

@@ -244,8 +244,13 @@ void srv_header_add(struct MHD_Response *response, const char *name, const char 
 /* http/pool.c */
 int srv_pool_start(srv_http *h, struct sl_err *err);
 void srv_pool_stop(srv_http *h);
-/* Network thread; r has its body. 1: it is answered, queue that; 0: it is suspended; -1: cut the connection. */
-int srv_dispatch(srv_request *r);
+/* Network thread; r has its body. */
+enum srv_dispatched {
+	SRV_DISPATCH_ANSWERED, /* queue the answer */
+	SRV_DISPATCH_SUSPENDED,
+	SRV_DISPATCH_CUT /* the connection */
+};
+enum srv_dispatched srv_dispatch(srv_request *r);
 void srv_hold(srv_request *r);                    /* h->mu held */
 void srv_unhold(srv_request *r);                  /* takes h->mu */
 void srv_queue_push(srv_http *h, srv_request *r); /* h->mu held */
@@ -274,9 +279,6 @@ bool srv_client_left(const struct srv_conn *c);
 int srv_ticker_start(srv_http *h, struct sl_err *err);
 void srv_ticker_stop(srv_http *h);
 void srv_ticker_wake(srv_http *h); /* h->mu held: it runs immediately */
-
-/* http/http.c: find the address, then bind to it. */
-struct addrinfo;
 
 /* http/mhd.c: what libmicrohttpd calls. */
 int srv_mhd_start(srv_http *h, struct sl_err *err);

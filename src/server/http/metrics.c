@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The metrics of requests. A series is made when a route first needs it, so unused routes cost nothing. */
+#include "server/metrics.h"
 #include "server/http/internal.h"
 
 #include <stdlib.h>
@@ -54,17 +55,12 @@ int srv_metrics_start(srv_http *h, struct sl_err *err)
 {
 	static const char cut[] = "sluice_http_cut_connections_total",
 			  cut_help[] = "Connections that the server ended before their request was whole.";
-	const struct sl_metric_label late = {"reason", "deadline"}, body = {"reason", "body"};
-	const struct {
-		const char *name, *help;
-		const struct sl_metric_label *label;
-		sl_counter **counter;
-	} counters[] = {
-		{cut, cut_help, &late, &h->cut_late},
-		{cut, cut_help, &body, &h->cut_body},
-		{"sluice_http_denied_total", "Requests that were denied.", NULL, &h->denied},
-		{"sluice_http_refused_logins_total", "Log-ins with a token that does not exist.", NULL,
-		 &h->refused_logins},
+	const struct srv_metric counters[] = {
+		{cut, cut_help, NULL, &h->cut_late, {"reason", "deadline"}},
+		{cut, cut_help, NULL, &h->cut_body, {"reason", "body"}},
+		{"sluice_http_denied_total", "Requests that were denied.", .counter = &h->denied},
+		{"sluice_http_refused_logins_total", "Log-ins with a token that does not exist.",
+		 .counter = &h->refused_logins},
 	};
 	for (size_t i = 0; h->metrics != NULL && i < N_GAUGES; i++) {
 		int rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
@@ -75,13 +71,7 @@ int srv_metrics_start(srv_http *h, struct sl_err *err)
 			return rc;
 		}
 	}
-	for (size_t i = 0; i < SL_COUNT(counters); i++) {
-		int rc = sl_metrics_counter(h->metrics, counters[i].name, counters[i].help, counters[i].label,
-					    counters[i].label != NULL, counters[i].counter, err);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
+	return srv_metrics_make(h->metrics, counters, SL_COUNT(counters), err);
 }
 
 void srv_metrics_stop(srv_http *h)
@@ -98,10 +88,10 @@ static sl_counter *requests_of(srv_http *h, const char *method, const char *path
 		{"route", path},
 		{"status", class_names[class]},
 	};
-	sl_counter *c = NULL;
-	int rc = sl_metrics_counter(h->metrics, "sluice_http_requests_total", "Requests by route and class of status.",
-				    labels, 3, &c, NULL);
-	return rc == 0 ? c : NULL;
+	sl_counter *c = NULL; /* stays so on failure, and is not counted then */
+	(void)!sl_metrics_counter(h->metrics, "sluice_http_requests_total", "Requests by route and class of status.",
+				  labels, 3, &c, NULL);
+	return c;
 }
 
 void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t ns, bool stream)
@@ -125,12 +115,10 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 	/* The histogram is made by the first request of a route. */
 	if (e->metrics->seconds == NULL) {
 		const struct sl_metric_label labels[] = {{"method", e->route.method}, {"route", e->route.path}};
-		sl_histogram *s = NULL;
-		int rc = sl_metrics_histogram(
+		(void)!sl_metrics_histogram(
 			h->metrics, "sluice_http_request_seconds",
 			"From a request's first line to its answer's last byte; streams are left out.", labels, 2,
-			SL_UNIT_NANOSECONDS, &s, NULL);
-		e->metrics->seconds = rc == 0 ? s : NULL;
+			SL_UNIT_NANOSECONDS, &e->metrics->seconds, NULL);
 	}
 	sl_histogram_observe(e->metrics->seconds, (uint64_t)ns);
 }

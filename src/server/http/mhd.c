@@ -72,11 +72,11 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 		return queue_answer(r);
 	}
 	if (*len > 0) {
-		int rc = srv_request_body(r, data, *len);
+		bool going = srv_request_body(r, data, *len) == 0;
 		if (r->match.endpoint != NULL && (r->match.endpoint->route.flags & SRV_LOGIN) != 0)
 			sodium_memzero((void *)(uintptr_t)data, *len); /* a token: not to be left in a buffer */
 		*len = 0;
-		return rc == 0 ? MHD_YES : MHD_NO;
+		return going ? MHD_YES : MHD_NO;
 	}
 	unsigned state = atomic_load(&r->state);
 	if ((state & R_ANSWERED) != 0)
@@ -84,8 +84,15 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *mhd, const ch
 	if ((state & R_ABANDONED) != 0)
 		return MHD_NO;
 	atomic_store(&r->conn->deadline_ns, SL_FOREVER);
-	int rc = srv_dispatch(r);
-	return rc > 0 ? queue_answer(r) : rc == 0 ? MHD_YES : MHD_NO;
+	switch (srv_dispatch(r)) {
+	case SRV_DISPATCH_ANSWERED:
+		return queue_answer(r);
+	case SRV_DISPATCH_SUSPENDED:
+		return MHD_YES;
+	case SRV_DISPATCH_CUT:
+		break;
+	}
+	return MHD_NO;
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **ctx, enum MHD_RequestTerminationCode code)
@@ -126,9 +133,7 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *s)
 	return strlen(s);
 }
 
-static void on_log(void *cls, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
-
-static void on_log(void *cls, const char *fmt, va_list args)
+SL_PRINTF(2, 0) static void log_mhd(void *cls, const char *fmt, va_list args)
 {
 	char text[256];
 	int n = vsnprintf(text, sizeof(text), fmt, args);
@@ -163,7 +168,7 @@ int srv_mhd_start(srv_http *h, struct sl_err *err)
 	};
 	h->daemon = MHD_start_daemon(
 		flags | (h->tls != NULL ? MHD_USE_TLS : 0), 0, NULL, NULL, on_access, h, MHD_OPTION_EXTERNAL_LOGGER,
-		on_log, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
+		log_mhd, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_URI_LOG_CALLBACK, on_uri, h,
 		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, srv_conn_notify, h,
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, h, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)h->connections_max, MHD_OPTION_PER_IP_CONNECTION_LIMIT,

@@ -87,7 +87,7 @@ static bool suspend_held(srv_request *r)
 	return true;
 }
 
-int srv_dispatch(srv_request *r)
+enum srv_dispatched srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
 	r->dispatched = true;
@@ -99,7 +99,7 @@ int srv_dispatch(srv_request *r)
 	if (quick) {
 		run_handler(r);
 		if ((atomic_load(&r->state) & R_ANSWERED) != 0)
-			return 1;
+			return SRV_DISPATCH_ANSWERED;
 	}
 	sl__lock(&h->mu);
 	bool going = suspend_held(r);
@@ -112,11 +112,12 @@ int srv_dispatch(srv_request *r)
 	}
 	sl__unlock(&h->mu);
 	if (going)
-		return 0;
-	if (quick)
-		return (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) != 0 ? 1 : -1;
-	srv_error(r, 503, "stopping", "the server is stopping");
-	return 1;
+		return SRV_DISPATCH_SUSPENDED;
+	if (quick && (atomic_fetch_or(&r->state, R_ABANDONED) & R_ANSWERED) == 0)
+		return SRV_DISPATCH_CUT;
+	if (!quick)
+		srv_error(r, 503, "stopping", "the server is stopping");
+	return SRV_DISPATCH_ANSWERED;
 }
 
 void srv_run(srv_request *r)

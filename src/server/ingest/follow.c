@@ -372,8 +372,7 @@ static void done(void *ctx)
 	}
 	srv_piece_drop(w->piece);
 	sl__unlock(&f->mu);
-	if (f->gauge != NULL)
-		sl_gauge_add(f->gauge, -1);
+	sl_gauge_add(f->gauge, -1);
 	free(w);
 }
 
@@ -393,12 +392,12 @@ static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 		w->topic->followers = w;
 	}
 	sl__unlock(&f->mu);
-	if (w->topic != NULL && f->gauge != NULL)
-		sl_gauge_add(f->gauge, 1);
-	if (w->topic != NULL)
-		return w;
-	free(w);
-	return NULL;
+	if (w->topic == NULL) {
+		free(w);
+		return NULL;
+	}
+	sl_gauge_add(f->gauge, 1);
+	return w;
 }
 
 /* ---- GET /api/v1/jobs/{id}/events/stream ---- */
@@ -468,10 +467,8 @@ int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err
 	f->core = core;
 	sl__mutex_init(&f->mu);
 	sl__cond_init(&f->wake);
-	int rc = core->metrics == NULL
-			 ? 0
-			 : sl_metrics_gauge(core->metrics, "sluice_event_followers",
-					    "Clients that follow the events of a job.", NULL, 0, &f->gauge, err);
+	int rc = sl_metrics_gauge(core->metrics, "sluice_event_followers", "Clients that follow the events of a job.",
+				  NULL, 0, &f->gauge, err);
 	int failed = rc == 0 ? sl__thread_start(&f->reader, "follow", reader_main, f) : 0;
 	f->started = rc == 0 && failed == 0;
 	if (failed != 0)

@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "server/config/config.h"
 #include "server/http/net_text.h"
+#include "server/metrics.h"
 
 #define PUBLISH_PATH "/sluice.v1.JobEvents/PublishJobEvents"
 #define FULL_MS 1000
@@ -26,13 +27,15 @@
 #define ANSWER_BYTES 128
 #define AGAIN_MS 1000
 
-/* {"code":…,"message":…} for a request that there is no publish of. */
-static void srv_connect_error(srv_request *r, int status, const char *code, const char *message)
+/* {"code":…,"message":…} */
+static void answer_connect_error(srv_request *r, int status, const char *code, const char *message)
 {
 	char text[SL_ERR_MSG_BYTES];
 	srv_utf8_copy(text, sizeof(text), message);
 	srv_json(r, status, json_pack("{s:s,s:s}", "code", code, "message", text));
 }
+
+/* What follows takes the request out of p and answers it; nothing when another thread was first. */
 
 static srv_request *take_request(struct srv_publish *p)
 {
@@ -47,7 +50,7 @@ static void answer_refused(srv_request *r, uint64_t refused, const char *why)
 	srv_json(r, 422, json_pack("{s:s,s:s,s:s}", "code", "invalid_argument", "message", message, "refused", text));
 }
 
-static void srv_publish_answer(struct srv_publish *p)
+static void answer_publish(struct srv_publish *p)
 {
 	srv_request *r = take_request(p);
 	if (r == NULL)
@@ -74,32 +77,31 @@ static void srv_publish_answer(struct srv_publish *p)
 				  sluice__v1__publish_job_events_response__pack(&m, bytes));
 		}
 	} else if (p->rc == SL_ECONFLICT)
-		srv_connect_error(r, 409, "already_exists", p->why);
+		answer_connect_error(r, 409, "already_exists", p->why);
 	else if (p->rc == SL_EACCES)
-		srv_connect_error(r, 403, "permission_denied", p->why);
+		answer_connect_error(r, 403, "permission_denied", p->why);
 	else if (p->rc == SL_EAGAIN) {
 		srv_retry_after(r, AGAIN_MS);
-		srv_connect_error(r, 503, "unavailable", p->why);
+		answer_connect_error(r, 503, "unavailable", p->why);
 	} else {
 		answer_refused(r, p->refused, p->why);
 	}
 }
 
-static void srv_publish_busy(struct srv_publish *p, int status, int64_t ms, const char *why)
+static void answer_busy(struct srv_publish *p, int status, int64_t ms, const char *why)
 {
 	srv_request *r = take_request(p);
 	if (r == NULL)
 		return;
 	srv_retry_after(r, ms);
-	srv_connect_error(r, status,
-			  status == 429   ? "resource_exhausted"
-			  : status == 403 ? "permission_denied"
-					  : "unavailable",
-			  why);
+	answer_connect_error(r, status,
+			     status == 429   ? "resource_exhausted"
+			     : status == 403 ? "permission_denied"
+					     : "unavailable",
+			     why);
 }
 
-/* Take the request out of p and answer it; nothing when another thread was first. */
-static void srv_publish_bad(struct srv_publish *p, const struct sl_err *err)
+static void answer_bad(struct srv_publish *p, const struct sl_err *err)
 {
 	srv_request *r = take_request(p);
 	if (r == NULL)
@@ -107,21 +109,22 @@ static void srv_publish_bad(struct srv_publish *p, const struct sl_err *err)
 	if (err->code == SL_EREFUSED)
 		answer_refused(r, p->refused, err->msg);
 	else if (err->code == SL_ETOOBIG)
-		srv_connect_error(r, 413, "resource_exhausted", err->msg);
+		answer_connect_error(r, 413, "resource_exhausted", err->msg);
 	else
-		srv_connect_error(r, 400, "invalid_argument", err->msg);
+		answer_connect_error(r, 400, "invalid_argument", err->msg);
 }
 
 /*
  * Publishes that the coordinator has. When the store turns out to be unavailable, all of them are answered, not only
- * those
- * whose write failed: the others would wait for the breaker with open connections until their senders give up. Their
- * items continue, and what is written of them is known by its sequence when it comes again.
+ * those whose write failed: the others would wait for the breaker with open connections until their senders give up.
+ * Their items continue, and what is written of them is known by its sequence when it comes again.
  */
 
 #define AWAY_MS 1000
 
-static bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p, bool probe)
+/* False: p does not wait: the store is unavailable (a probe is there to find out), or has not taken an earlier publish
+ * of the stream whose sender was answered. */
+static bool wait_begin(struct srv_ingest *in, struct srv_publish *p, bool probe)
 {
 	struct srv_waiting *w = &in->wait;
 	sl__lock(&w->mu);
@@ -140,9 +143,7 @@ static bool srv_wait_begin(struct srv_ingest *in, struct srv_publish *p, bool pr
 	return !away;
 }
 
-/* False: p does not wait: the store is unavailable (a probe is there to find out), or has not taken an earlier publish
- * of the stream whose sender was answered. */
-static void srv_wait_end(struct srv_publish *p)
+static void wait_end(struct srv_publish *p)
 {
 	struct srv_waiting *w = &p->ingest->wait;
 	sl__lock(&w->mu);
@@ -157,10 +158,10 @@ void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why)
 {
 	if (atomic_load(&p->request) != NULL)
 		atomic_store(&p->unheard, true);
-	srv_publish_busy(p, 503, ms, why);
+	answer_busy(p, 503, ms, why);
 }
 
-/* None of them is freed meanwhile: the coordinator has it until srv_wait_end. */
+/* None of them is freed meanwhile: the coordinator has it until wait_end. */
 void srv_wait_away(struct srv_ingest *in)
 {
 	struct srv_waiting *w = &in->wait;
@@ -178,12 +179,11 @@ void srv_wait_back(struct srv_ingest *in)
 	sl__unlock(&in->wait.mu);
 }
 
-enum { TAKEN, REFUSED, BUSY, BAD };
+enum outcome { TAKEN, REFUSED, BUSY, BAD };
 
-static void count(struct srv_ingest *in, int outcome)
+static void count_request(struct srv_ingest *in, enum outcome outcome)
 {
-	if (in->requests[outcome] != NULL)
-		sl_counter_add(in->requests[outcome], 1);
+	sl_counter_add(in->requests[outcome], 1);
 }
 
 /* ---- the end of a publish ---- */
@@ -194,14 +194,14 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 	struct srv_ingest *in = p->ingest;
 	(void)err;
 	if (!p->settled) {
-		srv_publish_busy(p, 503, FULL_MS,
-				 end == SL_ITEM_RETURNED ? "the server stops" : "the store did not take it");
-		count(in, BUSY);
+		answer_busy(p, 503, FULL_MS,
+			    end == SL_ITEM_RETURNED ? "the server stops" : "the store did not take it");
+		count_request(in, BUSY);
 	} else {
-		if (p->rc == 0 && in->events != NULL)
+		if (p->rc == 0)
 			sl_counter_add(in->events, p->n);
-		count(in, p->rc == 0 ? TAKEN : REFUSED);
-		srv_publish_answer(p);
+		count_request(in, p->rc == 0 ? TAKEN : REFUSED);
+		answer_publish(p);
 	}
 	if (end == SL_ITEM_RETURNED)
 		srv_publish_unref(p);
@@ -210,7 +210,7 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 static void on_free(void *publish, void *ctx)
 {
 	(void)ctx;
-	srv_wait_end(publish);
+	wait_end(publish);
 	srv_publish_unref(publish);
 }
 
@@ -254,13 +254,13 @@ static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 	const char *coding = srv_header(r, "Content-Encoding");
 	if (!type_is(r, "application/proto") && !type_is(r, "application/json")) {
 		srv_set_header(r, "Accept-Post", "application/proto, application/json");
-		srv_connect_error(r, 415, "unimplemented", "Content-Type: application/proto or application/json");
+		answer_connect_error(r, 415, "unimplemented", "Content-Type: application/proto or application/json");
 	} else if (version != NULL && strcmp(version, "1") != 0)
-		srv_connect_error(r, 400, "failed_precondition", "Connect-Protocol-Version: 1 is known here");
+		answer_connect_error(r, 400, "failed_precondition", "Connect-Protocol-Version: 1 is known here");
 	else if (coding != NULL && strcasecmp(coding, "identity") != 0)
-		srv_connect_error(r, 501, "unimplemented", "Content-Encoding: only identity");
+		answer_connect_error(r, 501, "unimplemented", "Content-Encoding: only identity");
 	else if (target != NULL && strcmp(target, in->target) != 0)
-		srv_connect_error(r, 421, "failed_precondition", "this server has another store");
+		answer_connect_error(r, 421, "failed_precondition", "this server has another store");
 	else
 		return true;
 	return false;
@@ -290,9 +290,9 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 	 * away, its sender does not wait for that. */
 	bool open = sl_coordinator_get_health(in->coordinator, &health) == 0 && health.breaker == SL_BREAKER_OPEN;
 	bool away = open && health.last_error.error_class == SL_CLASS_FATAL;
-	if ((open && health.queue_size > 0) || !srv_wait_begin(in, p, open)) {
-		srv_publish_busy(p, 503, FULL_MS, "the store is unavailable");
-		count(in, BUSY);
+	if ((open && health.queue_size > 0) || !wait_begin(in, p, open)) {
+		answer_busy(p, 503, FULL_MS, "the store is unavailable");
+		count_request(in, BUSY);
 		return;
 	}
 	(void)atomic_fetch_add(&p->refs, 1);
@@ -301,12 +301,12 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 		srv_wait_unheard(p, FULL_MS, "the store is unavailable");
 	if (rc == 0)
 		return;
-	count(in, BUSY);
+	count_request(in, BUSY);
 	if (rc == SL_EFULL || rc == SL_ETIMEDOUT)
-		srv_publish_busy(p, 429, FULL_MS, "too many batches wait for the store");
+		answer_busy(p, 429, FULL_MS, "too many batches wait for the store");
 	else
-		srv_publish_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
-	srv_wait_end(p);
+		answer_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
+	wait_end(p);
 	srv_publish_unref(p);
 }
 
@@ -337,8 +337,8 @@ static int keep_writer(struct srv_publish *p, srv_request *r, struct sl_err *err
 }
 
 /* A worker's token publishes what jobs of its types print. One whose job was deleted is kept without it, and late. */
-static int check_types(const struct srv_ingest *in, const srv_request *r, const struct srv_publish *p,
-		       struct sl_err *err)
+static int check_job_types(const struct srv_ingest *in, const srv_request *r, const struct srv_publish *p,
+			   struct sl_err *err)
 {
 	uint64_t last = 0;
 	for (size_t i = 0; i < p->n; i++) {
@@ -365,11 +365,14 @@ static int check_types(const struct srv_ingest *in, const srv_request *r, const 
 /* 0, SL_EACCES, or what the store says. */
 static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_publish *p, struct sl_err *err)
 {
-	int rc = 0;
-	if (!srv_may_ship(r, p->stream))
-		rc = srv_works(r) ? check_types(in, r, p, err)
-				  : sl_err_set(err, SL_EACCES, "the token may not publish to this stream");
-	return rc != 0 ? rc : keep_writer(p, r, err);
+	if (!srv_may_ship(r, p->stream)) {
+		if (!srv_works(r))
+			return sl_err_set(err, SL_EACCES, "the token may not publish to this stream");
+		int rc = check_job_types(in, r, p, err);
+		if (rc != 0)
+			return rc;
+	}
+	return keep_writer(p, r, err);
 }
 
 static void publish(srv_request *r, void *ctx)
@@ -378,31 +381,31 @@ static void publish(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	size_t len;
 	if (!headers_are_good(in, r)) {
-		count(in, BAD);
+		count_request(in, BAD);
 		return;
 	}
 	(void)srv_body(r, &len);
 	struct srv_publish *p = srv_publish_new(len);
 	if (p == NULL) {
 		srv_retry_after(r, FULL_MS);
-		srv_connect_error(r, 503, "unavailable", "out of memory");
+		answer_connect_error(r, 503, "unavailable", "out of memory");
 		return;
 	}
 	p->ingest = in;
 	atomic_init(&p->request, r);
 	int rc = read_body(p, r, &err);
 	if (rc == SL_EFULL) {
-		count(in, BUSY);
-		srv_publish_busy(p, 503, FULL_MS, err.msg);
+		count_request(in, BUSY);
+		answer_busy(p, 503, FULL_MS, err.msg);
 	} else if (rc != 0) {
-		count(in, err.code == SL_EREFUSED ? REFUSED : BAD);
-		srv_publish_bad(p, &err);
+		count_request(in, err.code == SL_EREFUSED ? REFUSED : BAD);
+		answer_bad(p, &err);
 	} else if ((rc = check_writer(in, r, p, &err)) == SL_EACCES) {
-		count(in, REFUSED);
-		srv_publish_busy(p, 403, FULL_MS, err.msg);
+		count_request(in, REFUSED);
+		answer_busy(p, 403, FULL_MS, err.msg);
 	} else if (rc != 0) {
-		count(in, BUSY);
-		srv_publish_busy(p, 503, FULL_MS, err.msg);
+		count_request(in, BUSY);
+		answer_busy(p, 503, FULL_MS, err.msg);
 	} else {
 		srv_later(r, on_gone, p);
 		submit(in, p);
@@ -415,7 +418,7 @@ int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 	static const struct srv_route routes[] = {
 		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
 	};
-	int rc = srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
+	int rc = srv_http_add(h, routes, SL_COUNT(routes), in, err);
 	if (rc != 0)
 		return rc;
 	rc = srv_ingest_look_add(h, in, err);
@@ -426,7 +429,7 @@ int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 
 /* ---- the whole ---- */
 
-static void configure(struct sl_coordinator_opts *o, const struct srv_config *c)
+static void configure_coordinator(struct sl_coordinator_opts *o, const struct srv_config *c)
 {
 	o->capacity = CAPACITY;
 	if (c == NULL)
@@ -446,8 +449,33 @@ static void configure(struct sl_coordinator_opts *o, const struct srv_config *c)
 	o->give_up_after_ms = c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
 }
 
-static int start(struct srv_ingest *in, struct sl_err *err)
+static int make_ingest_metrics(struct srv_ingest *in, struct sl_err *err)
 {
+	static const char requests[] = "sluice_ingest_requests_total",
+			  help[] = "Requests of senders of logs, by how they were answered.";
+	const struct srv_metric metrics[] = {
+		{requests, help, NULL, &in->requests[TAKEN], {"outcome", "taken"}},
+		{requests, help, NULL, &in->requests[REFUSED], {"outcome", "refused"}},
+		{requests, help, NULL, &in->requests[BUSY], {"outcome", "busy"}},
+		{requests, help, NULL, &in->requests[BAD], {"outcome", "bad"}},
+		{"sluice_ingest_events_total", "Events acknowledged to senders, including repeated ones.",
+		 .counter = &in->events},
+	};
+	return srv_metrics_make(in->core->metrics, metrics, SL_COUNT(metrics), err);
+}
+
+static int open_ingest(struct srv_ingest *in, struct sl_err *err)
+{
+	const sl_store *store = in->core->store;
+	int rc = store->ops->target_id(store->ctx, in->target, err);
+	if (rc != 0)
+		return rc;
+	rc = make_ingest_metrics(in, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_follow_new(&in->follow, in->core, err);
+	if (rc != 0)
+		return rc;
 	struct sl_coordinator_opts o = {SL_COORDINATOR_OPTS_INIT,
 					.env = in->env,
 					.name = "ingest",
@@ -457,45 +485,23 @@ static int start(struct srv_ingest *in, struct sl_err *err)
 					.per_key_order = SL_ON,
 					.on_dead = on_dead,
 					.on_returned = on_returned};
-	configure(&o, in->core->config);
+	configure_coordinator(&o, in->core->config);
 	in->high = (uint64_t)(o.high_watermark > 0 ? o.high_watermark : o.capacity * 8 / 10);
 	in->low = (uint64_t)(o.low_watermark > 0 ? o.low_watermark : o.capacity / 2);
 	in->sink = (sl_sink){.ops = &srv_ingest_sink, .ctx = in};
 	return sl_coordinator_new(&in->coordinator, &in->sink, &o, err);
 }
 
-static int add_metrics(struct srv_ingest *in, struct sl_err *err)
-{
-	static const char *const outcomes[] = {"taken", "refused", "busy", "bad"};
-	int rc = 0;
-	if (in->core->metrics == NULL)
-		return 0;
-	for (size_t i = 0; rc == 0 && i < 4; i++) {
-		const struct sl_metric_label label = {"outcome", outcomes[i]};
-		rc = sl_metrics_counter(in->core->metrics, "sluice_ingest_requests_total",
-					"Requests of senders of logs, by how they were answered.", &label, 1,
-					&in->requests[i], err);
-	}
-	return rc != 0 ? rc
-		       : sl_metrics_counter(in->core->metrics, "sluice_ingest_events_total",
-					    "Events acknowledged to senders, including repeated ones.", NULL, 0,
-					    &in->events, err);
-}
-
 int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_ingest *in = calloc(1, sizeof(*in));
 	if (in == NULL)
-		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+		return sl__no_memory(err, "ingest");
 	in->core = core;
 	in->env = core->env;
 	sl__mutex_init(&in->wait.mu);
 	in->heard = srv_heard_new();
-	int rc = in->heard != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
-	rc = rc != 0 ? rc : core->store->ops->target_id(core->store->ctx, in->target, err);
-	rc = rc != 0 ? rc : add_metrics(in, err);
-	rc = rc != 0 ? rc : srv_follow_new(&in->follow, core, err);
-	rc = rc != 0 ? rc : start(in, err);
+	int rc = in->heard != NULL ? open_ingest(in, err) : sl__no_memory(err, "ingest");
 	if (rc != 0)
 		srv_ingest_free(in);
 	else

@@ -7,87 +7,96 @@
 #include "server/ingest/ingest.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-static int bad(struct sl_err *err, const char *name, const char *what)
+static int is_not(struct sl_err *err, const char *name, const char *what)
 {
 	return sl_err_set(err, SL_EDATA, "%s: not %s", name, what);
 }
 
-/* By either name; NULL also for null. */
-static json_t *get(const json_t *object, const char *camel, const char *snake)
+/* NULL also for null. */
+static json_t *value_of(const json_t *object, const char *name)
 {
-	json_t *v = json_object_get(object, camel);
-	v = v != NULL || snake == NULL ? v : json_object_get(object, snake);
+	json_t *v = json_object_get(object, name);
 	return json_is_null(v) ? NULL : v;
 }
 
-static int get_u64(const json_t *v, const char *name, uint64_t *out, struct sl_err *err)
+/* ---- numbers and bytes ---- */
+
+/* A member that is a number. What is missing leaves its place as it is. */
+struct number_field {
+	const char *name, *snake; /* snake NULL: the same */
+	uint64_t *u64;            /* one of the two */
+	int64_t *i64;
+	const char *prefix; /* of the name in an error; NULL: none */
+};
+
+static int read_number_field(const json_t *v, const struct number_field *f, struct sl_err *err)
 {
-	char *end = NULL;
-	const char *text = json_string_value(v);
-	if (v == NULL)
-		return 0;
-	if (json_is_integer(v) && json_integer_value(v) >= 0) {
-		*out = (uint64_t)json_integer_value(v);
+	char name[32], *end = NULL;
+	const char *text = json_string_value(v), *chars = f->u64 != NULL ? "0123456789" : "-0123456789";
+	(void)snprintf(name, sizeof(name), "%s%s", f->prefix != NULL ? f->prefix : "", f->name);
+	if (json_is_integer(v) && (f->i64 != NULL || json_integer_value(v) >= 0)) {
+		if (f->u64 != NULL)
+			*f->u64 = (uint64_t)json_integer_value(v);
+		else
+			*f->i64 = json_integer_value(v);
 		return 0;
 	}
-	if (text == NULL || text[0] < '0' || text[0] > '9')
-		return bad(err, name, "a number without a sign");
+	if (text == NULL || text[0] == '\0' || strspn(text, chars) != json_string_length(v))
+		return is_not(err, name, f->u64 != NULL ? "a number without a sign" : "a number");
 	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return *end == '\0' && errno == 0 ? 0 : bad(err, name, "a number of 64 bits");
+	if (f->u64 != NULL)
+		*f->u64 = strtoull(text, &end, 10);
+	else
+		*f->i64 = strtoll(text, &end, 10);
+	return *end == '\0' && errno == 0 ? 0 : is_not(err, name, "a number of 64 bits");
 }
 
-static int get_i64(const json_t *v, const char *name, int64_t *out, struct sl_err *err)
+static int read_numbers(const json_t *object, const struct number_field *fields, size_t n, struct sl_err *err)
 {
-	char *end = NULL;
-	const char *text = json_string_value(v);
-	if (v == NULL)
-		return 0;
-	if (json_is_integer(v)) {
-		*out = json_integer_value(v);
-		return 0;
+	for (size_t i = 0; i < n; i++) {
+		const json_t *v = json_object_get(object, fields[i].name);
+		if (v == NULL && fields[i].snake != NULL)
+			v = json_object_get(object, fields[i].snake);
+		int rc = v != NULL && !json_is_null(v) ? read_number_field(v, &fields[i], err) : 0;
+		if (rc != 0)
+			return rc;
 	}
-	if (text == NULL || strspn(text, "-0123456789") != strlen(text) || text[0] == '\0')
-		return bad(err, name, "a number");
-	errno = 0;
-	*out = strtoll(text, &end, 10);
-	return *end == '\0' && errno == 0 ? 0 : bad(err, name, "a number of 64 bits");
+	return 0;
 }
 
-static int get_bytes(struct srv_publish *p, const json_t *v, const char *name, const void **out, size_t *len,
-		     struct sl_err *err)
+static int read_bytes(struct srv_publish *p, const json_t *v, const char *name, struct srv_text *out,
+		      struct sl_err *err)
 {
 	size_t n = json_string_length(v);
-	*out = "";
-	*len = 0;
+	*out = (struct srv_text){"", 0};
 	if (v == NULL)
 		return 0;
 	if (!json_is_string(v))
-		return bad(err, name, "bytes in base64");
-	uint8_t *bytes = srv_publish_alloc(p, SL__BASE64_DECODED_MAX(n));
+		return is_not(err, name, "bytes in base64");
+	char *bytes = srv_publish_alloc(p, SL__BASE64_DECODED_MAX(n));
 	if (bytes == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for an event");
 	ssize_t got = sl__base64_decode(bytes, json_string_value(v), n);
 	if (got < 0)
-		return bad(err, name, "bytes in base64");
-	*out = bytes;
-	*len = (size_t)got;
+		return is_not(err, name, "bytes in base64");
+	*out = (struct srv_text){bytes, (size_t)got};
 	return 0;
 }
 
 /* ---- messages ---- */
 
-static int get_type(const json_t *v, int32_t *out, struct sl_err *err)
+/* A name or a number; one that no store can keep is 0, and srv_publish_check refuses it. */
+static int read_type(const json_t *event, int32_t *out, struct sl_err *err)
 {
-	const char *text = json_string_value(v);
+	const char *text = json_string_value(json_object_get(event, "type"));
 	int64_t number = 0;
 	if (text == NULL) {
-		int rc = get_i64(v, "type", &number, err);
+		int rc = read_numbers(event, &(struct number_field){"type", .i64 = &number}, 1, err);
 		*out = number > 0 && number <= INT32_MAX ? (int32_t)number : 0;
 		return rc;
 	}
@@ -96,7 +105,7 @@ static int get_type(const json_t *v, int32_t *out, struct sl_err *err)
 			*out = type;
 			return 0;
 		}
-	return bad(err, "type", "a type of event");
+	return is_not(err, "type", "a type of event");
 }
 
 struct token {
@@ -105,56 +114,72 @@ struct token {
 	struct sl_claim_id claim;
 };
 
-static int get_token(struct srv_publish *p, const json_t *v, struct token *out, struct sl_err *err)
+static int read_token(struct srv_publish *p, const json_t *v, struct token *out, struct sl_err *err)
 {
 	int64_t attempt = 0;
-	const void *claim;
-	size_t n;
+	struct srv_text claim;
 	if (v == NULL)
 		return 0;
 	if (!json_is_object(v))
-		return bad(err, "token", "an object");
+		return is_not(err, "token", "an object");
 	*out = (struct token){0};
-	int rc = get_u64(get(v, "jobId", "job_id"), "token.jobId", &out->job_id, err);
-	rc = rc != 0 ? rc : get_i64(get(v, "attempt", NULL), "token.attempt", &attempt, err);
-	rc = rc != 0 ? rc : get_bytes(p, get(v, "claim", NULL), "token.claim", &claim, &n, err);
+	const struct number_field numbers[] = {
+		{"jobId", "job_id", .u64 = &out->job_id, .prefix = "token."},
+		{"attempt", .i64 = &attempt, .prefix = "token."},
+	};
+	int rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
+	if (rc != 0)
+		return rc;
+	rc = read_bytes(p, value_of(v, "claim"), "token.claim", &claim, err);
 	if (rc != 0)
 		return rc;
 	if (attempt < INT32_MIN || attempt > INT32_MAX)
-		return bad(err, "token.attempt", "a number of 32 bits");
+		return is_not(err, "token.attempt", "a number of 32 bits");
 	out->attempt = (int32_t)attempt;
-	if (n == sizeof(out->claim))
-		memcpy(&out->claim, claim, n);
-	return n == 0 || n == sizeof(out->claim) ? 0 : bad(err, "token.claim", "16 bytes");
+	if (claim.len == sizeof(out->claim))
+		memcpy(&out->claim, claim.at, claim.len);
+	return claim.len == 0 || claim.len == sizeof(out->claim) ? 0 : is_not(err, "token.claim", "16 bytes");
 }
 
-static int get_event(struct srv_publish *p, const json_t *v, struct token token, struct sl_event_row *e,
-		     struct sl_err *err)
+static int read_event(struct srv_publish *p, const json_t *v, struct token token, struct sl_event_row *e,
+		      struct sl_err *err)
 {
-	const json_t *partial = get(v, "partial", NULL);
-	uint64_t position = 0;
+	const json_t *partial = value_of(v, "partial");
+	uint64_t position;
+	struct srv_text data;
 	if (v == NULL)
 		return 0;
-	if (!json_is_object(v) || (partial != NULL && !json_is_boolean(partial)))
-		return bad(err, json_is_object(v) ? "partial" : "event",
-			   json_is_object(v) ? "true or false" : "an object");
-	int rc = get_type(get(v, "type", NULL), &e->type, err);
-	rc = rc != 0 ? rc : get_token(p, get(v, "token", NULL), &token, err);
-	rc = rc != 0 ? rc : get_i64(get(v, "tsMs", "ts_ms"), "tsMs", &e->ts_ms, err);
-	rc = rc != 0 ? rc : get_u64(get(v, "position", NULL), "position", &position, err);
-	rc = rc != 0 ? rc : get_bytes(p, get(v, "data", NULL), "data", &e->payload, &e->payload_len, err);
+	if (!json_is_object(v))
+		return is_not(err, "event", "an object");
+	if (partial != NULL && !json_is_boolean(partial))
+		return is_not(err, "partial", "true or false");
+	int rc = read_type(v, &e->type, err);
+	if (rc != 0)
+		return rc;
+	rc = read_token(p, value_of(v, "token"), &token, err);
+	if (rc != 0)
+		return rc;
+	const struct number_field numbers[] = {{"tsMs", "ts_ms", .i64 = &e->ts_ms}, {"position", .u64 = &position}};
+	rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
+	if (rc != 0)
+		return rc;
+	rc = read_bytes(p, value_of(v, "data"), "data", &data, err);
+	if (rc != 0)
+		return rc;
+	e->payload = data.at;
+	e->payload_len = data.len;
 	e->job_id = token.job_id;
 	e->attempt = token.job_id != 0 ? token.attempt : 0;
 	e->claim = token.claim;
 	e->partial = json_is_true(partial);
-	return rc;
+	return 0;
 }
 
-static int get_events(struct srv_publish *p, const json_t *list, struct token token, struct sl_err *err)
+static int read_events(struct srv_publish *p, const json_t *list, struct token token, struct sl_err *err)
 {
 	size_t n = json_array_size(list);
 	if (list != NULL && !json_is_array(list))
-		return bad(err, "events", "a list");
+		return is_not(err, "events", "a list");
 	if (n > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
 	p->rows = srv_publish_alloc(p, n * sizeof(*p->rows));
@@ -165,61 +190,75 @@ static int get_events(struct srv_publish *p, const json_t *list, struct token to
 		struct sl_event_row *e = &p->rows[p->n];
 		*e = (struct sl_event_row){.stream = p->stream, .incarnation = p->incarnation, .payload = ""};
 		if (!json_is_object(v))
-			return bad(err, "events", "a list of objects");
-		int rc = get_u64(get(v, "sequence", NULL), "sequence", &e->sequence, err);
-		rc = rc != 0 ? rc : get_u64(get(v, "crc", NULL), "crc", &e->crc, err);
-		rc = rc != 0 ? rc : get_event(p, get(v, "event", NULL), token, e, err);
+			return is_not(err, "events", "a list of objects");
+		const struct number_field numbers[] = {{"sequence", .u64 = &e->sequence}, {"crc", .u64 = &e->crc}};
+		int rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
+		if (rc != 0)
+			return rc;
+		rc = read_event(p, value_of(v, "event"), token, e, err);
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
 }
 
-static int get_skipped(struct srv_publish *p, const json_t *list, struct sl_err *err)
+static int read_skipped(struct srv_publish *p, const json_t *list, struct sl_err *err)
 {
 	size_t n = json_array_size(list);
 	if (list != NULL && !json_is_array(list))
-		return bad(err, "skipped", "a list");
+		return is_not(err, "skipped", "a list");
 	p->skipped = srv_publish_alloc(p, n * sizeof(*p->skipped));
 	if (p->skipped == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu ranges", n);
 	for (; p->n_skipped < n; p->n_skipped++) {
-		const json_t *v = json_array_get(list, p->n_skipped);
 		struct sl_wal_range *range = &p->skipped[p->n_skipped];
 		*range = (struct sl_wal_range){0};
-		int rc = get_u64(get(v, "first", NULL), "skipped.first", &range->first, err);
-		rc = rc != 0 ? rc : get_u64(get(v, "last", NULL), "skipped.last", &range->last, err);
+		const struct number_field numbers[] = {{"first", .u64 = &range->first, .prefix = "skipped."},
+						       {"last", .u64 = &range->last, .prefix = "skipped."}};
+		int rc = read_numbers(json_array_get(list, p->n_skipped), numbers, SL_COUNT(numbers), err);
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
 }
 
-static int take_object(struct srv_publish *p, const json_t *root, struct sl_err *err)
+static int read_publish(struct srv_publish *p, const json_t *root, struct sl_err *err)
 {
-	const json_t *stream = get(root, "stream", NULL);
+	const json_t *stream = json_object_get(root, "stream");
 	uint64_t incarnation = 0;
 	struct token token = {0};
 	if (!json_is_object(root))
-		return bad(err, "the body", "an object");
-	if (!json_is_string(stream) || json_string_length(stream) >= sizeof(p->stream))
-		return bad(err, "stream", "the name of a stream");
-	/* A NUL in it ends it, and the name is not what was meant. */
-	if (strlen(json_string_value(stream)) != json_string_length(stream))
-		return bad(err, "stream", "the name of a stream");
+		return is_not(err, "the body", "an object");
+	/* A NUL in it would end it, and the name would not be what was meant. */
+	if (!json_is_string(stream) || json_string_length(stream) >= sizeof(p->stream) ||
+	    strlen(json_string_value(stream)) != json_string_length(stream))
+		return is_not(err, "stream", "the name of a stream");
 	(void)strcpy(p->stream, json_string_value(stream));
-	int rc = get_u64(get(root, "incarnation", NULL), "incarnation", &incarnation, err);
-	if (rc == 0 && incarnation > UINT32_MAX)
-		rc = bad(err, "incarnation", "a number of 32 bits");
+
+	const struct number_field numbers[] = {
+		{"incarnation", .u64 = &incarnation},
+		{"last", .u64 = &p->last},
+		{"after", .u64 = &p->after.sequence},
+		{"afterCrc", "after_crc", .u64 = &p->after.crc},
+	};
+	int rc = read_numbers(root, numbers, SL_COUNT(numbers), err);
+	if (rc != 0)
+		return rc;
+	if (incarnation > UINT32_MAX)
+		return is_not(err, "incarnation", "a number of 32 bits");
 	p->incarnation = (uint32_t)incarnation;
-	rc = rc != 0 ? rc : get_u64(get(root, "last", NULL), "last", &p->last, err);
-	rc = rc != 0 ? rc : get_u64(get(root, "after", NULL), "after", &p->after.sequence, err);
-	rc = rc != 0 ? rc : get_u64(get(root, "afterCrc", "after_crc"), "afterCrc", &p->after.crc, err);
 	p->after.kind = p->after.sequence != 0 ? SL_WAL_MARK_RECORD : SL_WAL_MARK_UNKNOWN;
-	rc = rc != 0 ? rc : get_token(p, get(root, "token", NULL), &token, err);
-	rc = rc != 0 ? rc : get_events(p, get(root, "events", NULL), token, err);
-	rc = rc != 0 ? rc : get_skipped(p, get(root, "skipped", NULL), err);
-	return rc != 0 ? rc : srv_publish_check(p, err);
+
+	rc = read_token(p, value_of(root, "token"), &token, err);
+	if (rc != 0)
+		return rc;
+	rc = read_events(p, value_of(root, "events"), token, err);
+	if (rc != 0)
+		return rc;
+	rc = read_skipped(p, value_of(root, "skipped"), err);
+	if (rc != 0)
+		return rc;
+	return srv_publish_check(p, err);
 }
 
 int srv_publish_json(struct srv_publish *p, const void *body, size_t len, struct sl_err *err)
@@ -234,7 +273,7 @@ int srv_publish_json(struct srv_publish *p, const void *body, size_t len, struct
 	if (root == NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,
 				  why.column);
-	int rc = take_object(p, root, err);
+	int rc = read_publish(p, root, err);
 	json_decref(root);
 	return rc;
 }
