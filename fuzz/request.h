@@ -156,9 +156,9 @@ const void *srv_body(const srv_request *r, size_t *len)
 
 json_t *srv_body_json_but(srv_request *r, const char *name, int depth)
 {
+	const struct srv_json_opts opts = {.opaque = name, .depth = depth};
 	struct sl_err err = SL_ERR_INIT;
-	if (r->json.json == NULL &&
-	    srv_json_body_parse(&r->json, (struct srv_text){r->body, r->len}, name, depth, NULL, NULL, &err) != 0)
+	if (r->json.json == NULL && srv_json_body_parse(&r->json, (struct srv_text){r->body, r->len}, &opts, &err) != 0)
 		srv_error(r, 400, "bad_json", "%s", err.msg);
 	return r->json.json;
 }

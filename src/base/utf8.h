@@ -23,6 +23,24 @@ static inline size_t sl__utf8_length(const char *str)
 	return n;
 }
 
+/* The same of the character at p, of which there are n > 0 bytes. */
+static inline size_t sl__utf8_length_n(const char *p, size_t n)
+{
+	if (n >= 4)
+		return sl__utf8_length(p);
+	char padded[4] = {0};
+	memcpy(padded, p, n);
+	return sl__utf8_length(padded);
+}
+
+static inline bool sl__utf8_valid_n(const char *p, size_t n)
+{
+	for (size_t i = 0, step; i < n; i += step)
+		if ((step = sl__utf8_length_n(p + i, n - i)) == 0)
+			return false;
+	return true;
+}
+
 static inline bool sl__utf8_valid(const char *s)
 {
 	for (size_t n; *s != '\0'; s += n)

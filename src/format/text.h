@@ -37,16 +37,6 @@ static inline __m128i sl__odd16(__m128i v)
 #define SL__SSE2 0
 #endif
 
-/* sl__utf8_length of the character at p, of which there are n > 0 bytes. */
-static inline size_t sl__utf8_length_n(const char *p, size_t n)
-{
-	if (n >= 4)
-		return sl__utf8_length(p);
-	char padded[4] = {0};
-	memcpy(padded, p, n);
-	return sl__utf8_length(padded);
-}
-
 /* Where p[0..n) stops being ASCII without NUL; n when all of it is. */
 static inline size_t sl__ascii_length(const char *p, size_t n)
 {

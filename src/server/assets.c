@@ -5,7 +5,6 @@
 #include "server/core.h"
 #include "server/http/net_text.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const struct srv_asset *srv_asset_find(const char *path)
@@ -27,9 +26,9 @@ static void serve(srv_request *r, const struct srv_asset *a, const char *caching
 	srv_set_header(r, "Cache-Control", caching);
 	srv_set_header(r, "Vary", "Accept-Encoding");
 	if (srv_accepts_gzip(srv_header(r, "Accept-Encoding")))
-		srv_static(r, a->type, a->gzip, a->gzip_len, "gzip", a->etag_gzip);
+		srv_static(r, &(struct srv_content){a->type, a->gzip, a->gzip_len, "gzip", a->etag_gzip});
 	else
-		srv_static(r, a->type, a->plain, a->plain_len, NULL, a->etag);
+		srv_static(r, &(struct srv_content){a->type, a->plain, a->plain_len, NULL, a->etag});
 }
 
 static void page(srv_request *r, void *ctx)
@@ -77,5 +76,5 @@ static const struct srv_route routes[] = {
 
 int srv_assets_add(srv_http *h, struct sl_err *err)
 {
-	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), NULL, err);
+	return srv_http_add(h, routes, SL_COUNT(routes), NULL, err);
 }

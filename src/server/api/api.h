@@ -12,8 +12,8 @@
 #ifndef SLUICE_SERVER_API_H
 #define SLUICE_SERVER_API_H
 
-#include "base/buf.h"
 #include "server/core.h"
+#include "server/http/out.h"
 
 #include <stdbool.h>
 
@@ -34,38 +34,13 @@ struct srv_api {
 	struct srv_letters *letters;
 };
 
-/* ---- api/out.c: JSON as text, so that what jobs carry is shown byte for byte ---- */
-
-struct srv_out {
-	struct sl__buf text; /* text.failed: out of memory */
-	bool comma;          /* before the next name or value */
-};
-
-void srv_out_open(struct srv_out *o, char bracket);
-void srv_out_begin(struct srv_out *o, const char *name, char bracket); /* a member that is an object or an array */
-void srv_out_close(struct srv_out *o, char bracket);
-void srv_out_name(struct srv_out *o, const char *name);
-void srv_out_str(struct srv_out *o, const char *text); /* NULL: null; what is not UTF-8 becomes U+FFFD */
-void srv_out_strn(struct srv_out *o, const char *text, size_t n);
-void srv_out_int(struct srv_out *o, int64_t n);
-void srv_out_real(struct srv_out *o, double n); /* three digits */
-void srv_out_bool(struct srv_out *o, bool b);
-void srv_out_id(struct srv_out *o, uint64_t id);       /* a string, since not every reader has 64 bits; 0: null */
-void srv_out_time(struct srv_out *o, int64_t ms);      /* RFC 3339; 0: null */
-void srv_out_raw(struct srv_out *o, const char *json); /* NULL: null */
-void srv_out_base64(struct srv_out *o, const void *data, size_t n);
-/* name and value */
-#define SRV_FIELD(o, name, kind, value) (srv_out_name(o, name), srv_out_##kind(o, value))
-/* {"items":[ … ],"next_cursor":…}: its start, and its end with the answer, which is the error when rc is not 0. cursor
- * NULL: the list has no pages; "": this is the last page. */
-void srv_items_begin(struct srv_out *o);
-void srv_items_answer(srv_request *r, struct srv_out *o, int rc, const struct sl_err *err, const char *cursor);
-/* Answers with it and frees it. */
-void srv_out_answer(srv_request *r, int status, struct srv_out *o);
-void srv_out_free(struct srv_out *o);
+/* ---- api/out.c ---- */
 
 void srv_out_job(struct srv_out *o, const struct sl_job *job); /* the fields, without brackets */
 void srv_out_chain(struct srv_out *o, const struct sl_chain *chain);
+/* An event: offset, type, ts, attempt, late, partial, stream, and text or data_b64. */
+struct sl_event_row;
+void srv_out_event(struct srv_out *o, const struct sl_event_row *row);
 /* Of lists: JSON above this is left out (data_max_bytes of their filter). */
 #define SRV_SHORT_BYTES 256
 /* A page of a list ends once it has this many bytes, however many rows were asked for. */
@@ -91,31 +66,36 @@ void srv_audit_list(srv_request *r, void *ctx);
 /* Nothing but these names, each at most once; the list ends with NULL. NULL: no parameter at all. */
 bool srv_in_query(srv_request *r, const char *const *names);
 bool srv_in_limit(srv_request *r, uint32_t *out);
+/* Nothing but digits, at most `most`. It answers nothing; text NULL is false. */
+bool srv_number_parse(const char *text, uint64_t most, uint64_t *out);
 bool srv_in_number(srv_request *r, const char *name, const char *text, uint64_t most, uint64_t *out);
 bool srv_in_id(srv_request *r, uint64_t *out); /* {id} of the path; 404 when it cannot be one */
 bool srv_in_flag(srv_request *r, const char *name, bool *out);
 /* RFC 3339, or Unix milliseconds. */
 bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *out);
-/* The body: an object with nothing but these names. *out is borrowed. */
-bool srv_in_body(srv_request *r, const char *const *names, json_t **out);
-/* The same, but the value of its member opaque is kept as text (srv_body_json_but). */
-bool srv_in_body_but(srv_request *r, const char *const *names, const char *opaque, json_t **out);
-/* A copy of an opaque member's text (free), not checked: what takes it as JSON does that. */
-bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char **out);
+/* An object of a body; borrowed. */
+struct srv_object {
+	srv_request *r;
+	const char *where; /* its name in errors; "": it is the body */
+	const json_t *json;
+};
+/* The body: an object with nothing but these names. opaque: the value of this member is kept as text
+ * (srv_body_json_but); NULL: none. */
+bool srv_in_body(srv_request *r, const char *const *names, const char *opaque, struct srv_object *out);
 /* The body is empty or an empty object. */
 bool srv_in_no_body(srv_request *r);
-bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names);
+bool srv_in_only(const struct srv_object *o, const char *const *names);
 /* Members; *out is untouched when the member is missing. */
-bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out);
+bool srv_in_text(const struct srv_object *o, const char *name, const char **out);
+bool srv_in_int(const struct srv_object *o, const char *name, int64_t least, int64_t most, int64_t *out);
+bool srv_in_bool(const struct srv_object *o, const char *name, bool *out);
+/* An array of ids: *ids is the caller's (free). */
+bool srv_in_ids(const struct srv_object *o, const char *name, size_t most, uint64_t **ids, size_t *n);
+/* A copy of an opaque member's text (free), not checked: what takes it as JSON does that. */
+bool srv_in_opaque(const struct srv_object *o, const char *name, char **out);
 /* Any process that reaches the loopback of this machine may start chains. Who may run commands as this user is decided
  * by the permissions of the store's file, not here. */
 bool srv_in_type(srv_request *r, const char *type);
-bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
-		int64_t *out);
-bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const char *name, int *out);
-/* An array of ids: *ids is the caller's (free). */
-bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
-		size_t *n);
 
 /* A change of chains, as sl_jobs_cancel. */
 typedef int srv_chains_fn(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
@@ -132,7 +112,7 @@ struct srv_filter {
 };
 /* From the query of a list, with its cursor, or from the object `filter` of a body. */
 bool srv_filter_query(srv_request *r, struct srv_filter *out);
-bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *out);
+bool srv_filter_body(const struct srv_object *filter, struct srv_filter *out);
 
 /* ---- routes, by file ---- */
 srv_handler_fn srv_chains_start, srv_chains_bulk, srv_chains_show, srv_chains_complete, srv_chains_fail,

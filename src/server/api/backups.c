@@ -62,9 +62,13 @@ static void out_check_findings(const struct srv_backup_check *k, void *ctx)
 static void out_view(const struct srv_backups_view *v, void *ctx)
 {
 	struct srv_out *o = ctx;
-	SRV_FIELD(o, "configured", bool, true);
+	SRV_FIELD(o, "configured", bool, v->repo != NULL);
 	SRV_FIELD(o, "repo", str, v->repo);
-	SRV_FIELD(o, "state", str, v->error[0] != '\0' ? "failed" : v->read_ms == 0 ? "reading" : "ready");
+	SRV_FIELD(o, "state", str,
+		  v->repo == NULL       ? "off"
+		  : v->error[0] != '\0' ? "failed"
+		  : v->read_ms == 0     ? "reading"
+					: "ready");
 	SRV_FIELD(o, "error", str, v->error[0] != '\0' ? v->error : NULL);
 	SRV_FIELD(o, "read_at", time, v->read_ms);
 	SRV_FIELD(o, "newest_at", time, v->newest_ms);
@@ -92,29 +96,20 @@ static void out_view(const struct srv_backups_view *v, void *ctx)
 void srv_backups_list(srv_request *r, void *ctx)
 {
 	struct srv_backups *b = ((struct srv_api *)ctx)->core->backups;
+	const struct srv_backups_view none = {.items = "[]", .damaged = "[]"};
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL))
 		return;
 	srv_out_open(&o, '{');
 	if (b != NULL)
 		srv_backups_look(b, out_view, &o);
-	else {
-		SRV_FIELD(&o, "configured", bool, false);
-		SRV_FIELD(&o, "repo", str, NULL);
-		SRV_FIELD(&o, "state", str, "off");
-		SRV_FIELD(&o, "error", str, NULL);
-		SRV_FIELD(&o, "read_at", time, 0);
-		SRV_FIELD(&o, "newest_at", time, 0);
-		SRV_FIELD(&o, "repository", raw, NULL);
-		SRV_FIELD(&o, "items", raw, "[]");
-		SRV_FIELD(&o, "damaged_total", int, 0);
-		SRV_FIELD(&o, "damaged", raw, "[]");
-	}
+	else
+		out_view(&none, &o);
 	srv_out_name(&o, "check");
 	if (b == NULL || !srv_backups_check_look(b, out_check_object, &o))
 		srv_out_raw(&o, NULL);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, NULL);
 }
 
 /* The repository; NULL: none is configured, which was answered. */
@@ -133,7 +128,7 @@ void srv_backups_show_check(srv_request *r, void *ctx)
 	if (b == NULL)
 		return;
 	if (srv_backups_check_look(b, out_check_findings, &o))
-		srv_out_answer(r, 200, &o);
+		srv_out_answer(r, 200, &o, NULL);
 	else
 		srv_error(r, 404, "not_found", "this server has not checked the repository");
 	srv_out_free(&o);
@@ -144,22 +139,22 @@ void srv_backups_check_now(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
 	static const char *const names[] = {"read_data", NULL};
-	json_t *body = NULL;
+	struct srv_object body;
 	size_t len = 0;
-	int read_data = 0;
+	bool read_data = false;
 	/* The body may be missing: a quick check. */
 	(void)srv_body(r, &len);
 	if (!srv_in_query(r, NULL) ||
-	    (len > 0 && (!srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "read_data", &read_data))))
+	    (len > 0 && (!srv_in_body(r, names, NULL, &body) || !srv_in_bool(&body, "read_data", &read_data))))
 		return;
 	struct srv_backups *b = configured(r, ctx);
 	if (b == NULL || !srv_change_record(r, ((struct srv_api *)ctx)->core))
 		return;
-	if (srv_backups_check_start(b, read_data != 0, &err) != 0) {
+	if (srv_backups_check_start(b, read_data, &err) != 0) {
 		srv_fail(r, &err);
 		return;
 	}
 	if (srv_backups_check_look(b, out_check_findings, &o))
-		srv_out_answer(r, 202, &o);
+		srv_out_answer(r, 202, &o, NULL);
 	srv_out_free(&o);
 }

@@ -7,29 +7,17 @@
 #include "server/api/api.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NAMED_MAX 10000
 #define BITE 500
 #define SCAN 20000
 #define TIME_BOX_MS 20000
 
-static int remove_chains(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-			 struct sl_err *err)
-{
-	return sl_jobs_delete(client, tx, chains, n_chains, 0, n, err);
-}
-
-static int remove_cascade(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-			  struct sl_err *err)
-{
-	return sl_jobs_delete(client, tx, chains, n_chains, 1, n, err);
-}
-
 struct bulk_change {
 	struct srv_api *api;
-	sl_jobs *jobs; /* of this change */
-	srv_chains_fn *fn;
+	sl_jobs *jobs;     /* of this change */
+	srv_chains_fn *fn; /* NULL: delete them */
+	bool cascade;
 	uint32_t statuses; /* that it can change at all */
 	uint64_t ids[BITE];
 	size_t n;
@@ -50,24 +38,31 @@ static bool is_about_one(int rc)
 	return rc == SL_ENOENT || rc == SL_EPENDING || rc == SL_EEXIST || rc == SL_ECONFLICT;
 }
 
+/* In one transaction. */
+static int change_chains(struct bulk_change *b, const uint64_t *ids, size_t n, struct sl_err *err)
+{
+	size_t changed = 0;
+	int rc = b->fn != NULL ? b->fn(b->jobs, NULL, ids, n, &changed, err)
+			       : sl_jobs_delete(b->jobs, NULL, ids, n, b->cascade, &changed, err);
+	if (rc == 0)
+		b->changed += changed;
+	return rc;
+}
+
 /* One transaction; when a chain of it cannot be changed, each alone. */
 static int change_bite(struct bulk_change *b, struct sl_err *err)
 {
-	size_t changed = 0;
 	if (b->n == 0)
 		return 0;
-	int rc = b->fn(b->jobs, NULL, b->ids, b->n, &changed, err);
-	b->changed += rc == 0 ? changed : 0;
+	int rc = change_chains(b, b->ids, b->n, err);
 	if (!is_about_one(rc))
 		return rc;
-	rc = 0;
-	for (size_t i = 0; i < b->n && rc == 0; i++) {
-		rc = b->fn(b->jobs, NULL, &b->ids[i], 1, &changed, err);
-		b->changed += rc == 0 ? changed : 0;
-		if (is_about_one(rc))
-			rc = 0;
+	for (size_t i = 0; i < b->n; i++) {
+		rc = change_chains(b, &b->ids[i], 1, err);
+		if (rc != 0 && !is_about_one(rc))
+			return rc;
 	}
-	return rc;
+	return 0;
 }
 
 /* All that the filter finds, until the time is over. */
@@ -95,43 +90,40 @@ static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct s
 }
 
 /* Change what the body names, and answer. */
-static void change_body(srv_request *r, struct bulk_change *b, const json_t *body)
+static void change_body(struct bulk_change *b, const struct srv_object *body)
 {
-	const json_t *chains = json_object_get(body, "chains"), *filter = json_object_get(body, "filter");
+	srv_request *r = body->r;
+	const struct srv_object filter = {r, "filter", json_object_get(body->json, "filter")};
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
-	if ((chains == NULL) == (filter == NULL)) {
+	bool named = json_object_get(body->json, "chains") != NULL;
+	if (named == (filter.json != NULL)) {
 		srv_error(r, 400, "invalid", "give either chains or filter");
 		return;
 	}
-	if (chains != NULL) {
+	if (named) {
 		uint64_t *ids = NULL;
-		size_t n = 0, changed = 0;
-		if (!srv_in_ids(r, "", body, "chains", NAMED_MAX, &ids, &n))
+		size_t n = 0;
+		if (!srv_in_ids(body, "chains", NAMED_MAX, &ids, &n))
 			return;
-		rc = b->fn(b->jobs, NULL, ids, n, &changed, &err);
-		b->changed = changed;
+		rc = change_chains(b, ids, n, &err);
 		free(ids);
 	} else {
 		struct srv_filter f;
-		if (!srv_filter_body(r, filter, &f))
+		if (!srv_filter_body(&filter, &f))
 			return;
-		if (json_object_size(filter) == 0) {
+		if (json_object_size(filter.json) == 0) {
 			srv_error(r, 400, "invalid", "filter: must have at least one field; this would be every chain");
 			return;
 		}
 		rc = change_filtered(b, &f, &err);
-	}
-	if (rc != 0) {
-		srv_fail(r, &err);
-		return;
 	}
 	struct srv_out o = {0};
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "changed", int, (int64_t)b->changed);
 	SRV_FIELD(&o, "more", bool, b->more);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, uint32_t statuses)
@@ -139,20 +131,17 @@ static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, 
 	static const char *const names[] = {"chains", "filter", NULL}, *const delete_names[] = {"chains", "filter",
 												"cascade", NULL};
 	struct bulk_change *b = calloc(1, sizeof(*b));
-	int cascade = 0;
-	json_t *body;
+	struct srv_object body;
 	if (b == NULL) {
 		srv_error(r, 500, "internal", "out of memory");
 		return;
 	}
 	struct srv_change c = {.jobs = NULL};
 	*b = (struct bulk_change){.api = api, .fn = fn, .statuses = statuses};
-	if (srv_in_query(r, NULL) && srv_in_body(r, fn == remove_chains ? delete_names : names, &body) &&
-	    srv_in_bool(r, "", body, "cascade", &cascade) && srv_change_begin(r, api->core, &c)) {
+	if (srv_in_query(r, NULL) && srv_in_body(r, fn == NULL ? delete_names : names, NULL, &body) &&
+	    srv_in_bool(&body, "cascade", &b->cascade) && srv_change_begin(r, api->core, &c)) {
 		b->jobs = c.jobs;
-		if (cascade)
-			b->fn = remove_cascade;
-		change_body(r, b, body);
+		change_body(b, &body);
 		srv_change_end(&c);
 	}
 	free(b);
@@ -177,5 +166,5 @@ void srv_bulk_trigger(srv_request *r, void *ctx)
 
 void srv_bulk_delete(srv_request *r, void *ctx)
 {
-	change_many(r, ctx, remove_chains, 0);
+	change_many(r, ctx, NULL, 0);
 }

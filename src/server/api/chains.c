@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chains: start, show and steer them, one at a time; bulk starts. */
+#include "base/time.h"
 #include "server/api/api.h"
 
 #include <stdio.h>
@@ -27,24 +28,24 @@ static void start_fini(struct start *s)
 }
 
 /* Read one chain of a body. */
-static bool read_chain(srv_request *r, const char *where, const json_t *o, struct start *s)
+static bool read_start(const struct srv_object *o, struct start *s)
 {
 	static const char *const names[] = {"type", "input", "key",   "scope",       "window_ms", "priority",
 					    "at",   "in_ms", "after", "traceparent", NULL};
 	struct sl_new_job *job = &s->chain.job;
+	srv_request *r = o->r;
 	const char *scope = NULL, *at = NULL;
 	int64_t priority = 0;
-	if (!srv_in_only(r, where, o, names) || !srv_in_text(r, where, o, "type", &job->type) ||
-	    !srv_in_type(r, job->type))
+	if (!srv_in_only(o, names) || !srv_in_text(o, "type", &job->type) || !srv_in_type(r, job->type))
 		return false;
 	if (job->type == NULL) {
-		srv_error(r, 400, "invalid", "%s%stype: is missing", where, where[0] != '\0' ? "." : "");
+		srv_error(r, 400, "invalid", "%s%stype: is missing", o->where, o->where[0] != '\0' ? "." : "");
 		return false;
 	}
 
 	/* When a chain with the same key counts as a duplicate. */
-	if (!srv_in_text(r, where, o, "key", &s->chain.key) || !srv_in_text(r, where, o, "scope", &scope) ||
-	    !srv_in_int(r, where, o, "window_ms", 0, WINDOW_MAX_MS, &s->chain.window_ms))
+	if (!srv_in_text(o, "key", &s->chain.key) || !srv_in_text(o, "scope", &scope) ||
+	    !srv_in_int(o, "window_ms", 0, WINDOW_MAX_MS, &s->chain.window_ms))
 		return false;
 	if (scope != NULL && strcmp(scope, "any") == 0) {
 		s->chain.scope = SL_DEDUP_ANY;
@@ -52,18 +53,18 @@ static bool read_chain(srv_request *r, const char *where, const json_t *o, struc
 		srv_error(r, 400, "invalid", "scope: must be incomplete or any");
 		return false;
 	}
-	if (!srv_in_int(r, where, o, "priority", -INT32_MAX, INT32_MAX, &priority))
+	if (!srv_in_int(o, "priority", -INT32_MAX, INT32_MAX, &priority))
 		return false;
 	job->priority = (int32_t)priority;
 
 	/* When it runs: a time, or a delay. */
-	if (json_is_integer(json_object_get(o, "at"))) {
-		if (!srv_in_int(r, where, o, "at", 1, INT64_C(253402300799999), &job->at_ms))
+	if (json_is_integer(json_object_get(o->json, "at"))) {
+		if (!srv_in_int(o, "at", 1, SL__TIME_MAX_MS, &job->at_ms))
 			return false;
-	} else if (!srv_in_text(r, where, o, "at", &at) || (at != NULL && !srv_in_time(r, "at", at, &job->at_ms))) {
+	} else if (!srv_in_text(o, "at", &at) || (at != NULL && !srv_in_time(r, "at", at, &job->at_ms))) {
 		return false;
 	}
-	if (!srv_in_int(r, where, o, "in_ms", 0, WINDOW_MAX_MS, &job->delay_ms))
+	if (!srv_in_int(o, "in_ms", 0, WINDOW_MAX_MS, &job->delay_ms))
 		return false;
 	if (job->at_ms != 0 && job->delay_ms != 0) {
 		srv_error(r, 400, "invalid", "at and in_ms exclude each other");
@@ -71,8 +72,8 @@ static bool read_chain(srv_request *r, const char *where, const json_t *o, struc
 	}
 
 	/* What it waits for, and its input. */
-	bool ok = srv_in_ids(r, where, o, "after", AFTER_MAX, &s->after, &job->n_blockers) &&
-		  srv_in_text(r, where, o, "traceparent", &job->traceparent) && srv_in_opaque(r, o, "input", &s->input);
+	bool ok = srv_in_ids(o, "after", AFTER_MAX, &s->after, &job->n_blockers) &&
+		  srv_in_text(o, "traceparent", &job->traceparent) && srv_in_opaque(o, "input", &s->input);
 	job->blockers = s->after;
 	job->input = s->input;
 	return ok;
@@ -103,15 +104,15 @@ static void answer_start(srv_request *r, int rc, struct sl_err *err, const struc
 		return;
 	}
 	out_started(&o, started);
-	srv_out_answer(r, 201, &o);
+	srv_out_answer(r, 201, &o, NULL);
 }
 
 static bool read_request(srv_request *r, struct start *s)
 {
-	json_t *body;
-	if (!srv_in_query(r, NULL) || (body = srv_body_json_but(r, "input", 1)) == NULL)
+	if (!srv_in_query(r, NULL))
 		return false;
-	return read_chain(r, "", body, s);
+	const struct srv_object body = {r, "", srv_body_json_but(r, "input", 1)};
+	return body.json != NULL && read_start(&body, s);
 }
 
 void srv_chains_start(srv_request *r, void *ctx)
@@ -205,10 +206,10 @@ static bool read_bulk(srv_request *r, struct bulk *b)
 	static const char *const names[] = {"chains", NULL};
 	size_t edges = 0;
 	/* {"chains": [{"input": …}]}: three deep. */
-	json_t *body = srv_body_json_but(r, "input", 3);
-	if (body == NULL || !srv_in_only(r, "", body, names))
+	const struct srv_object body = {r, "", srv_body_json_but(r, "input", 3)};
+	if (body.json == NULL || !srv_in_only(&body, names))
 		return false;
-	const json_t *array = json_object_get(body, "chains");
+	const json_t *array = json_object_get(body.json, "chains");
 	size_t n = json_array_size(array);
 	if (!json_is_array(array) || n == 0 || n > BULK_MAX) {
 		srv_error(r, 400, "invalid", "chains: must be an array of 1 to %d chains", BULK_MAX);
@@ -225,7 +226,7 @@ static bool read_bulk(srv_request *r, struct bulk *b)
 	for (size_t i = 0; i < n; i++) {
 		char where[32];
 		(void)snprintf(where, sizeof(where), "chains[%zu]", i);
-		if (!read_chain(r, where, json_array_get(array, i), &b->starts[i]))
+		if (!read_start(&(struct srv_object){r, where, json_array_get(array, i)}, &b->starts[i]))
 			return false;
 		b->chains[i] = b->starts[i].chain;
 		edges += b->chains[i].job.n_blockers;
@@ -258,7 +259,7 @@ void srv_chains_bulk(srv_request *r, void *ctx)
 				out_started(&o, &b.started[i]);
 			srv_out_close(&o, ']');
 			srv_out_close(&o, '}');
-			srv_out_answer(r, 201, &o);
+			srv_out_answer(r, 201, &o, NULL);
 		}
 	}
 	for (size_t i = 0; b.starts != NULL && i < b.n; i++)
@@ -270,7 +271,7 @@ void srv_chains_bulk(srv_request *r, void *ctx)
 
 /* ---- showing ---- */
 
-static int add_part(const struct sl_job *job, void *ctx)
+static int out_job_of_chain(const struct sl_job *job, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
@@ -312,7 +313,7 @@ static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct
 	struct sl_job_filter ids = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
 	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
 	srv_out_begin(o, "jobs", '[');
-	int rc = sl_jobs_list(api->core->jobs, &jobs, add_part, o, err);
+	int rc = sl_jobs_list(api->core->jobs, &jobs, out_job_of_chain, o, err);
 	if (rc != 0)
 		return rc;
 	srv_out_close(o, ']');
@@ -348,12 +349,7 @@ void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id)
 		srv_out_close(&o, '}');
 	}
 	sl_chain_release(api->core->jobs, chain);
-	if (rc == 0) {
-		srv_out_answer(r, 200, &o);
-		return;
-	}
-	srv_out_free(&o);
-	srv_fail(r, &err);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 void srv_chains_show(srv_request *r, void *ctx)
@@ -373,12 +369,12 @@ void srv_chains_complete(srv_request *r, void *ctx)
 	uint64_t id;
 	char *output = NULL;
 	struct srv_change c;
-	json_t *body;
-	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body_but(r, names, "output", &body) ||
-	    !srv_change_begin(r, api->core, &c))
+	struct srv_object body;
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body(r, names, "output", &body) ||
+	    !srv_in_opaque(&body, "output", &output))
 		return;
-	if (!srv_in_opaque(r, body, "output", &output)) {
-		srv_change_end(&c);
+	if (!srv_change_begin(r, api->core, &c)) {
+		free(output);
 		return;
 	}
 	int rc = sl_jobs_complete(c.jobs, NULL, id, output != NULL ? output : "null", &err);
@@ -398,9 +394,9 @@ void srv_chains_fail(srv_request *r, void *ctx)
 	const char *error = NULL;
 	uint64_t id;
 	struct srv_change c;
-	json_t *body;
-	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body(r, names, &body) ||
-	    !srv_in_text(r, "", body, "error", &error) || !srv_change_begin(r, api->core, &c))
+	struct srv_object body;
+	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id) || !srv_in_body(r, names, NULL, &body) ||
+	    !srv_in_text(&body, "error", &error) || !srv_change_begin(r, api->core, &c))
 		return;
 	int rc = sl_jobs_fail(c.jobs, NULL, id, error, &err);
 	srv_change_end(&c);
@@ -459,12 +455,8 @@ void srv_chains_delete(srv_request *r, void *ctx)
 		return;
 	int rc = sl_jobs_delete(c.jobs, NULL, &id, 1, cascade, &deleted, &err);
 	srv_change_end(&c);
-	if (rc != 0) {
-		srv_fail(r, &err);
-		return;
-	}
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "deleted", int, (int64_t)deleted);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }

@@ -8,12 +8,11 @@
  */
 #include "base/thread.h"
 #include "base/time.h"
+#include "base/utf8.h"
 #include "server/api/api.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +58,7 @@ static void add_folder(struct folders *f, const char *path, const char *below)
 	f->n += x->path != NULL;
 }
 
-static bool is_folder(const char *path)
+static bool is_directory(const char *path)
 {
 	struct stat st;
 	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -76,7 +75,7 @@ static void find_folders(struct folders *f, const char *root, const char *path, 
 		size_t n = strlen(e->d_name);
 		if (e->d_name[0] == '.' ||
 		    (size_t)snprintf(child, sizeof(child), "%s/%s", path, e->d_name) >= sizeof(child) ||
-		    !is_folder(child))
+		    !is_directory(child))
 			continue;
 		if (n > 5 && strcmp(e->d_name + n - 5, ".dead") == 0)
 			add_folder(f, child, child + strlen(root));
@@ -86,7 +85,7 @@ static void find_folders(struct folders *f, const char *root, const char *path, 
 	(void)closedir(dir);
 }
 
-static int by_path(const void *a, const void *b)
+static int by_folder_path(const void *a, const void *b)
 {
 	return strcmp(((const struct folder *)a)->path, ((const struct folder *)b)->path);
 }
@@ -106,14 +105,14 @@ static struct folders *list_folders(const struct srv_core *core)
 		return NULL;
 	if (core->wal_dir != NULL)
 		find_folders(f, core->wal_dir, core->wal_dir, DEPTH_MAX);
-	qsort(f->all, f->n, sizeof(f->all[0]), by_path);
-	if (core->dlq_dir != NULL && is_folder(core->dlq_dir))
+	qsort(f->all, f->n, sizeof(f->all[0]), by_folder_path);
+	if (core->dlq_dir != NULL && is_directory(core->dlq_dir))
 		add_folder(f, core->dlq_dir, "");
 	return f;
 }
 
-static int open_folder(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
-		       struct sl_err *err)
+static int open_letters(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
+			struct sl_err *err)
 {
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = core->env, .read_only = write ? SL_OFF : SL_ON};
 	int rc = sl_dlq_open(out, x->path, &opts, err);
@@ -179,12 +178,7 @@ static int add_letter(const struct sl_dlq_letter *l, void *ctx)
 /* "<folder>-<number>"; the number of the folder, or f->n when it does not exist. */
 static size_t find_id(const struct folders *f, const char *id, uint64_t *number)
 {
-	char *end = NULL;
-	if (strlen(id) < 10 || id[8] != '-' || id[9] < '0' || id[9] > '9')
-		return f->n;
-	errno = 0;
-	*number = strtoull(id + 9, &end, 10);
-	if (*end != '\0' || errno != 0)
+	if (strlen(id) < 10 || id[8] != '-' || !srv_number_parse(id + 9, UINT64_MAX, number))
 		return f->n;
 	for (size_t i = 0; i < f->n; i++)
 		if (strncmp(id, f->all[i].name, 8) == 0)
@@ -215,7 +209,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 	int rc = 0;
 	for (size_t i = from; i < f->n && rc == 0; i++) {
 		sl_dlq *q = NULL;
-		rc = open_folder(core, &f->all[i], false, &q, &err);
+		rc = open_letters(core, &f->all[i], false, &q, &err);
 		if (rc == SL_ENOENT) { /* removed meanwhile */
 			rc = 0;
 		} else if (rc == 0) {
@@ -258,13 +252,11 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 	} else {
 		srv_out_raw(s->out, NULL);
 	}
-	json_t *text = event ? json_stringn(e.len > 0 ? e.data : "", e.len) : NULL; /* NULL: not UTF-8 */
 	srv_out_name(s->out, "text");
-	if (text != NULL)
+	if (event && sl__utf8_valid_n(e.data, e.len))
 		srv_out_strn(s->out, e.data, e.len);
 	else
 		srv_out_raw(s->out, NULL);
-	json_decref(text);
 	srv_out_name(s->out, "data_b64");
 	srv_out_base64(s->out, l->item, l->item_len < SHOWN_BYTES ? l->item_len : SHOWN_BYTES);
 	srv_out_close(s->out, '}');
@@ -299,15 +291,11 @@ void srv_letters_show(srv_request *r, void *ctx)
 	const struct folder *x = folder_of(r, f, &number);
 	if (x == NULL)
 		return;
-	int rc = open_folder(core, x, false, &q, &err);
+	int rc = open_letters(core, x, false, &q, &err);
 	if (rc == 0)
 		rc = sl_dlq_show(q, number, show_letter, &(struct showing){&o, x->name}, &err);
 	sl_dlq_close(q);
-	if (rc == 0)
-		srv_out_answer(r, 200, &o);
-	else
-		srv_fail(r, &err);
-	srv_out_free(&o);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 /* ---- redriving ---- */
@@ -375,7 +363,7 @@ static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err
 {
 	uint64_t done = 0, failed = 0;
 	sl_dlq *q = NULL;
-	int rc = open_folder(d->core, x, true, &q, err);
+	int rc = open_letters(d->core, x, true, &q, err);
 	if (rc != 0)
 		return rc;
 	if (d->only == 0) {
@@ -417,16 +405,12 @@ static void redrive_end(srv_request *r, struct srv_letters *l, struct redrive *d
 		srv_error(r, 422, "refused", "%s", err->msg);
 		return;
 	}
-	if (rc != 0) {
-		srv_fail(r, err);
-		return;
-	}
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "redriven", int, (int64_t)d->done);
 	SRV_FIELD(&o, "failed", int, (int64_t)d->failed);
 	SRV_FIELD(&o, "last_error", str, d->err.code != 0 ? d->err.msg : NULL);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, rc != 0 ? err : NULL);
 }
 
 void srv_letters_redrive(srv_request *r, void *ctx)
@@ -452,9 +436,10 @@ void srv_letters_redrive_all(srv_request *r, void *ctx)
 	struct srv_letters *l = ((struct srv_api *)ctx)->letters;
 	struct sl_err err = SL_ERR_INIT;
 	struct redrive d;
-	json_t *body;
-	int all = 0, rc = 0;
-	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, &body) || !srv_in_bool(r, "", body, "all", &all))
+	struct srv_object body;
+	bool all = false;
+	int rc = 0;
+	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, NULL, &body) || !srv_in_bool(&body, "all", &all))
 		return;
 	if (!all) {
 		srv_error(r, 400, "invalid", "all: must be true");
@@ -486,7 +471,7 @@ int64_t srv_letters_waiting(struct srv_letters *l)
 			struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 			struct sl_err err = SL_ERR_INIT;
 			sl_dlq *q = NULL;
-			if (open_folder(l->core, &f->all[i], false, &q, &err) == 0 &&
+			if (open_letters(l->core, &f->all[i], false, &q, &err) == 0 &&
 			    sl_dlq_get_stats(q, &stats, &err) == 0)
 				l->waiting += (int64_t)stats.unacknowledged;
 			sl_dlq_close(q);

@@ -18,9 +18,8 @@ static const char *const page_query[] = {"cursor", "limit", NULL};
 
 static void out_hash(struct srv_out *o, const char *name, const uint8_t *bytes, size_t n, bool there)
 {
-	char text[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1] = "";
-	for (size_t i = 0; i < n; i++)
-		(void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+	char text[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1];
+	*sl__hex(text, bytes, n) = '\0';
 	SRV_FIELD(o, name, str, there ? text : NULL);
 }
 
@@ -128,58 +127,58 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	return o->text.failed ? SL_ENOMEM : 0;
 }
 
+/* The export of this server. */
+static void out_exporter(struct srv_out *o, const struct dataset_list *l)
+{
+	const struct srv_export_status *s = &l->status;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
+	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
+	SRV_FIELD(o, "since", time, s->since_ms);
+	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
+	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
+	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
+	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
+	SRV_FIELD(o, "newest", id, s->newest);
+	srv_out_close(o, '}');
+}
+
 void srv_exports_list(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
-	struct dataset_list l = {.exports = core->exports, .config = core->config};
+	struct srv_exports *x = core->exports; /* NULL: none */
+	struct dataset_list l = {.exports = x, .config = core->config};
+	struct srv_out *o = &l.out;
+	struct sl_err err = SL_ERR_INIT;
+	sl_catalog *c = NULL;
 	if (!srv_in_query(r, NULL))
 		return;
-	srv_out_open(&l.out, '{');
-	if (l.exports != NULL) {
-		struct sl_err err = SL_ERR_INIT;
-		sl_catalog *c = NULL;
-		srv_exports_status(l.exports, &l.status);
-		SRV_FIELD(&l.out, "configured", bool, true);
-		SRV_FIELD(&l.out, "dir", str, srv_exports_dir(l.exports));
-		/* The export of this server. */
-		srv_out_name(&l.out, "exporter");
-		const struct srv_export_status *s = &l.status;
-		struct srv_out *o = &l.out;
-		srv_out_open(o, '{');
-		SRV_FIELD(o, "dataset", str, l.config->export_events_dataset);
-		SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
-		SRV_FIELD(o, "since", time, s->since_ms);
-		SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
-		SRV_FIELD(o, "starts", int, (int64_t)s->starts);
-		SRV_FIELD(o, "failures", int, (int64_t)s->failures);
-		SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
-		SRV_FIELD(o, "newest", id, s->newest);
-		srv_out_close(o, '}');
-		/* All datasets of the folder. */
-		srv_out_begin(&l.out, "items", '[');
-		int rc = srv_exports_catalog(l.exports, SL_OFF, &c, &err);
-		if (rc == 0 && c != NULL)
-			rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
-		sl_catalog_close(c);
-		srv_out_close(&l.out, ']');
-		/* Without the catalog the state of the export is still shown: it may give the reason. */
-		SRV_FIELD(&l.out, "catalog_error", str, rc != 0 ? err.msg : NULL);
-		srv_out_close(&l.out, '}');
-		srv_out_answer(r, 200, &l.out);
-		return;
+	srv_out_open(o, '{');
+	SRV_FIELD(o, "configured", bool, x != NULL);
+	SRV_FIELD(o, "dir", str, x != NULL ? srv_exports_dir(x) : NULL);
+	srv_out_name(o, "exporter");
+	if (x != NULL) {
+		srv_exports_status(x, &l.status);
+		out_exporter(o, &l);
+	} else {
+		srv_out_raw(o, NULL);
 	}
-	SRV_FIELD(&l.out, "configured", bool, false);
-	SRV_FIELD(&l.out, "dir", str, NULL);
-	SRV_FIELD(&l.out, "exporter", raw, NULL);
-	SRV_FIELD(&l.out, "items", raw, "[]");
-	SRV_FIELD(&l.out, "catalog_error", str, NULL);
-	srv_out_close(&l.out, '}');
-	srv_out_answer(r, 200, &l.out);
+	/* All datasets of the folder. */
+	srv_out_begin(o, "items", '[');
+	int rc = x != NULL ? srv_exports_catalog(x, SL_OFF, &c, &err) : 0;
+	if (rc == 0 && c != NULL)
+		rc = sl_catalog_datasets(c, NULL, add_dataset, &l, &err);
+	sl_catalog_close(c);
+	srv_out_close(o, ']');
+	/* Without the catalog the state of the export is still shown: it may give the reason. */
+	SRV_FIELD(o, "catalog_error", str, rc != 0 ? err.msg : NULL);
+	srv_out_close(o, '}');
+	srv_out_answer(r, 200, o, NULL);
 }
 
 /* ---- one dataset ---- */
 
-static int is_there(const struct sl_dataset *d, void *ctx)
+static int dataset_exists(const struct sl_dataset *d, void *ctx)
 {
 	(void)d;
 	(void)ctx;
@@ -277,7 +276,7 @@ static void answer_page(srv_request *r, struct srv_exports *x, bool partitions)
 	struct sl_err err = SL_ERR_INIT;
 	struct export_page p = {0};
 	char next[32] = "";
-	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, is_there, NULL) : NULL;
+	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, dataset_exists, NULL) : NULL;
 	if (c != NULL) {
 		const char *dataset = srv_param(r, "dataset");
 		uint64_t limit = (uint64_t)p.limit + 1;
@@ -303,7 +302,7 @@ void srv_exports_events(srv_request *r, void *ctx)
 
 /* ---- heads ---- */
 
-static int note_head(const struct sl_dataset *d, void *ctx)
+static int note_dataset_head(const struct sl_dataset *d, void *ctx)
 {
 	struct sl_audit_head *h = ctx;
 	h->events = d->events;
@@ -322,7 +321,7 @@ void srv_exports_head(srv_request *r, void *ctx)
 	size_t len = 0;
 	if (!srv_in_query(r, NULL))
 		return;
-	sl_catalog *c = catalog_of(r, core->exports, note_head, &h);
+	sl_catalog *c = catalog_of(r, core->exports, note_dataset_head, &h);
 	if (c == NULL)
 		return;
 	sl_catalog_close(c);
@@ -334,21 +333,17 @@ void srv_exports_head(srv_request *r, void *ctx)
 	int rc = key != NULL ? sl_audit_head_sign(&h, key, core->env, &err) : 0;
 	if (rc == 0)
 		rc = sl_audit_head_format(&h, text, &len, &err);
-	if (rc == 0) {
-		struct srv_out o = {0};
-		srv_out_open(&o, '{');
-		SRV_FIELD(&o, "dataset", str, h.dataset);
-		SRV_FIELD(&o, "events", int, (int64_t)h.events);
-		out_sequence(&o, "checkpoint", h.checkpoint, true);
-		out_hash(&o, "event_hash", h.event_hash, sizeof(h.event_hash), true);
-		SRV_FIELD(&o, "signed", bool, h.has_signature != 0);
-		out_hash(&o, "public_key", h.public_key, sizeof(h.public_key), h.has_signature != 0);
-		SRV_FIELD(&o, "text", str, text);
-		srv_out_close(&o, '}');
-		srv_out_answer(r, 200, &o);
-	} else {
-		srv_fail(r, &err);
-	}
+	struct srv_out o = {0};
+	srv_out_open(&o, '{');
+	SRV_FIELD(&o, "dataset", str, h.dataset);
+	SRV_FIELD(&o, "events", int, (int64_t)h.events);
+	out_sequence(&o, "checkpoint", h.checkpoint, true);
+	out_hash(&o, "event_hash", h.event_hash, sizeof(h.event_hash), true);
+	SRV_FIELD(&o, "signed", bool, h.has_signature != 0);
+	out_hash(&o, "public_key", h.public_key, sizeof(h.public_key), h.has_signature != 0);
+	SRV_FIELD(&o, "text", str, rc == 0 ? text : NULL);
+	srv_out_close(&o, '}');
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 /* ---- verifying ---- */
@@ -359,12 +354,12 @@ void srv_exports_verification(srv_request *r, void *ctx)
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL))
 		return;
-	sl_catalog *c = catalog_of(r, x, is_there, NULL);
+	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
 	if (c == NULL)
 		return;
 	sl_catalog_close(c);
 	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
-		srv_out_answer(r, 200, &o);
+		srv_out_answer(r, 200, &o, NULL);
 	else
 		srv_error(r, 404, "not_found", "this server has not verified '%.100s'", srv_param(r, "dataset"));
 	srv_out_free(&o);
@@ -377,7 +372,7 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL) || !srv_in_no_body(r))
 		return;
-	sl_catalog *c = catalog_of(r, x, is_there, NULL);
+	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
 	if (c == NULL)
 		return;
 	sl_catalog_close(c);
@@ -388,6 +383,6 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 		return;
 	}
 	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
-		srv_out_answer(r, 202, &o);
+		srv_out_answer(r, 202, &o, NULL);
 	srv_out_free(&o);
 }

@@ -34,25 +34,21 @@ static bool add_type(srv_request *r, struct srv_filter *f, const char *name)
 	return true;
 }
 
-/* Where the values come from: a query, or the object of a body. */
-struct filter_source {
-	srv_request *r;
-	const json_t *object; /* NULL: the query */
-};
+/* Values come from the object of a body, or, where its json is NULL, from the query. */
 
-static bool get_field(const struct filter_source *s, const char *name, const char **out)
+static bool get_filter_text(const struct srv_object *s, const char *name, const char **out)
 {
-	if (s->object != NULL)
-		return srv_in_text(s->r, "filter", s->object, name, out);
+	if (s->json != NULL)
+		return srv_in_text(s, name, out);
 	*out = srv_query(s->r, name);
 	return true;
 }
 
 /* A string of names, "a,b,c", or of a body also an array of them. */
-static bool get_names(const struct filter_source *s, struct srv_filter *f, const char *name,
+static bool get_names(const struct srv_object *s, struct srv_filter *f, const char *name,
 		      bool (*add)(srv_request *, struct srv_filter *, const char *))
 {
-	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
+	const json_t *v = json_object_get(s->json, name);
 	const char *text = NULL;
 	char statuses[256], *at = NULL;
 	char *copy = add == add_type ? f->text : statuses; /* types are kept, as parts of the text */
@@ -68,7 +64,7 @@ static bool get_names(const struct filter_source *s, struct srv_filter *f, const
 		}
 		return true;
 	}
-	if (!get_field(s, name, &text))
+	if (!get_filter_text(s, name, &text))
 		return false;
 	if (text == NULL)
 		return true;
@@ -83,38 +79,39 @@ static bool get_names(const struct filter_source *s, struct srv_filter *f, const
 	return true;
 }
 
-static bool get_time(const struct filter_source *s, const char *name, int64_t *out)
+static bool get_filter_time(const struct srv_object *s, const char *name, int64_t *out)
 {
-	const json_t *v = s->object != NULL ? json_object_get(s->object, name) : NULL;
+	const json_t *v = json_object_get(s->json, name);
 	const char *text = NULL;
 	char number[32];
 	if (json_is_integer(v)) {
 		(void)snprintf(number, sizeof(number), "%" PRId64, (int64_t)json_integer_value(v));
 		return srv_in_time(s->r, name, number, out);
 	}
-	return get_field(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
+	return get_filter_text(s, name, &text) && (text == NULL || srv_in_time(s->r, name, text, out));
 }
 
-static bool get_filter(const struct filter_source *s, struct srv_filter *f)
+static bool get_filter(const struct srv_object *s, struct srv_filter *f)
 {
 	return get_names(s, f, "type", add_type) && get_names(s, f, "status", add_status) &&
-	       get_field(s, "key", &f->f.key) && get_field(s, "error", &f->f.error) && get_field(s, "q", &f->f.text) &&
-	       get_time(s, "from", &f->f.created_from_ms) && get_time(s, "to", &f->f.created_to_ms) &&
-	       get_time(s, "ended_from", &f->f.ended_from_ms) && get_time(s, "ended_to", &f->f.ended_to_ms);
+	       get_filter_text(s, "key", &f->f.key) && get_filter_text(s, "error", &f->f.error) &&
+	       get_filter_text(s, "q", &f->f.text) && get_filter_time(s, "from", &f->f.created_from_ms) &&
+	       get_filter_time(s, "to", &f->f.created_to_ms) && get_filter_time(s, "ended_from", &f->f.ended_from_ms) &&
+	       get_filter_time(s, "ended_to", &f->f.ended_to_ms);
 }
 
-bool srv_filter_body(srv_request *r, const json_t *object, struct srv_filter *out)
+bool srv_filter_body(const struct srv_object *filter, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, NULL};
 	memset(out, 0, sizeof(*out));
-	return srv_in_only(r, "filter", object, names) && get_filter(&(struct filter_source){r, object}, out);
+	return srv_in_only(filter, names) && get_filter(filter, out);
 }
 
 bool srv_filter_query(srv_request *r, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, "cursor", "limit", "order", "data", NULL};
 	memset(out, 0, sizeof(*out));
-	if (!srv_in_query(r, names) || !get_filter(&(struct filter_source){r, NULL}, out))
+	if (!srv_in_query(r, names) || !get_filter(&(struct srv_object){.r = r}, out))
 		return false;
 	const char *order = srv_query(r, "order"), *cursor = srv_query(r, "cursor");
 	out->f.ascending = order != NULL && strcmp(order, "asc") == 0;
@@ -124,10 +121,9 @@ bool srv_filter_query(srv_request *r, struct srv_filter *out)
 	}
 	/* "d42": below 42, descending; "a42": above 42, ascending. */
 	if (cursor != NULL) {
-		char *end = NULL, direction = out->f.ascending ? 'a' : 'd';
-		unsigned long long id = *cursor == direction ? strtoull(cursor + 1, &end, 10) : 0;
-		out->f.after = id;
-		if (id == 0 || id > INT64_MAX || cursor[1] < '0' || cursor[1] > '9' || *end != '\0') {
+		char direction = out->f.ascending ? 'a' : 'd';
+		if (*cursor != direction || !srv_number_parse(cursor + 1, INT64_MAX, &out->f.after) ||
+		    out->f.after == 0) {
 			srv_error(r, 400, "invalid", "cursor: is not from a list in this order");
 			return false;
 		}

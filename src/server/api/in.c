@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* "a, b, c" */
 static void join_names(char *out, size_t size, const char *const *names)
@@ -31,7 +30,7 @@ struct query_check {
 	uint64_t seen; /* a bit each */
 };
 
-static int check_name(const char *name, const char *value, void *ctx)
+static int check_parameter(const char *name, const char *value, void *ctx)
 {
 	struct query_check *c = ctx;
 	(void)value;
@@ -52,7 +51,7 @@ bool srv_in_query(srv_request *r, const char *const *names)
 	static const char *const none[] = {NULL};
 	struct query_check c = {.names = names != NULL ? names : none};
 	char all[256];
-	srv_query_each(r, check_name, &c);
+	srv_query_each(r, check_parameter, &c);
 	if (c.bad[0] == '\0')
 		return true;
 	join_names(all, sizeof(all), c.names);
@@ -64,15 +63,23 @@ bool srv_in_query(srv_request *r, const char *const *names)
 	return false;
 }
 
-bool srv_in_number(srv_request *r, const char *name, const char *text, uint64_t most, uint64_t *out)
+bool srv_number_parse(const char *text, uint64_t most, uint64_t *out)
 {
 	char *end = NULL;
+	if (text == NULL || !isdigit((unsigned char)*text))
+		return false;
 	errno = 0;
 	unsigned long long n = strtoull(text, &end, 10);
-	if (isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && n <= most) {
-		*out = n;
+	if (*end != '\0' || errno != 0 || n > most)
+		return false;
+	*out = n;
+	return true;
+}
+
+bool srv_in_number(srv_request *r, const char *name, const char *text, uint64_t most, uint64_t *out)
+{
+	if (srv_number_parse(text, most, out))
 		return true;
-	}
 	srv_error(r, 400, "invalid", "%s: must be a whole number, at most %" PRIu64, name, most);
 	return false;
 }
@@ -94,16 +101,11 @@ bool srv_in_limit(srv_request *r, uint32_t *out)
 bool srv_in_id(srv_request *r, uint64_t *out)
 {
 	const char *text = srv_param(r, "id");
-	char *end = NULL;
-	errno = 0;
-	unsigned long long n = text != NULL ? strtoull(text, &end, 10) : 0;
-	if (text == NULL || !isdigit((unsigned char)*text) || *end != '\0' || errno != 0 || n == 0 || n > INT64_MAX) {
-		srv_error(r, 404, "not_found", "no resource with id '%.40s'; ids are whole numbers above 0",
-			  text != NULL ? text : "");
-		return false;
-	}
-	*out = n;
-	return true;
+	if (srv_number_parse(text, INT64_MAX, out) && *out > 0)
+		return true;
+	srv_error(r, 404, "not_found", "no resource with id '%.40s'; ids are whole numbers above 0",
+		  text != NULL ? text : "");
+	return false;
 }
 
 bool srv_in_flag(srv_request *r, const char *name, bool *out)
@@ -188,16 +190,16 @@ bool srv_in_time(srv_request *r, const char *name, const char *text, int64_t *ou
 
 /* ---- bodies ---- */
 
-bool srv_in_only(srv_request *r, const char *where, const json_t *object, const char *const *names)
+bool srv_in_only(const struct srv_object *o, const char *const *names)
 {
-	const char *name;
-	json_t *value, *o = (json_t *)(uintptr_t)object;
+	const char *name, *where = o->where;
+	json_t *value, *object = (json_t *)(uintptr_t)o->json;
 	char all[256];
 	if (!json_is_object(object)) {
-		srv_error(r, 400, "invalid", "%s: must be an object", where[0] != '\0' ? where : "the body");
+		srv_error(o->r, 400, "invalid", "%s: must be an object", where[0] != '\0' ? where : "the body");
 		return false;
 	}
-	json_object_foreach(o, name, value)
+	json_object_foreach(object, name, value)
 	{
 		size_t i = 0;
 		while (names[i] != NULL && strcmp(name, names[i]) != 0)
@@ -205,34 +207,28 @@ bool srv_in_only(srv_request *r, const char *where, const json_t *object, const 
 		if (names[i] != NULL)
 			continue;
 		join_names(all, sizeof(all), names);
-		srv_error(r, 400, "invalid", "unknown field %s%s%.60s%s%s", where, where[0] != '\0' ? "." : "", name,
+		srv_error(o->r, 400, "invalid", "unknown field %s%s%.60s%s%s", where, where[0] != '\0' ? "." : "", name,
 			  all[0] != '\0' ? "; known are " : "", all);
 		return false;
 	}
 	return true;
 }
 
-bool srv_in_body(srv_request *r, const char *const *names, json_t **out)
+bool srv_in_body(srv_request *r, const char *const *names, const char *opaque, struct srv_object *out)
 {
-	*out = srv_body_json(r);
-	return *out != NULL && srv_in_only(r, "", *out, names);
+	*out = (struct srv_object){r, "", srv_body_json_but(r, opaque, 1)};
+	return out->json != NULL && srv_in_only(out, names);
 }
 
-bool srv_in_body_but(srv_request *r, const char *const *names, const char *opaque, json_t **out)
+bool srv_in_opaque(const struct srv_object *o, const char *name, char **out)
 {
-	*out = srv_body_json_but(r, opaque, 1);
-	return *out != NULL && srv_in_only(r, "", *out, names);
-}
-
-bool srv_in_opaque(srv_request *r, const json_t *object, const char *name, char **out)
-{
-	const json_t *v = json_object_get(object, name);
+	const json_t *v = json_object_get(o->json, name);
 	if (v == NULL)
 		return true;
-	struct srv_text text = srv_body_opaque(r, v);
+	struct srv_text text = srv_body_opaque(o->r, v);
 	*out = strndup(text.at, text.len);
 	if (*out == NULL)
-		srv_error(r, 500, "internal", "out of memory");
+		srv_error(o->r, 500, "internal", "out of memory");
 	return *out != NULL;
 }
 
@@ -240,30 +236,30 @@ bool srv_in_no_body(srv_request *r)
 {
 	static const char *const none[] = {NULL};
 	size_t len = 0;
-	json_t *body;
+	struct srv_object body;
 	(void)srv_body(r, &len);
-	return len == 0 || srv_in_body(r, none, &body);
+	return len == 0 || srv_in_body(r, none, NULL, &body);
 }
 
-static bool wrong(srv_request *r, const char *where, const char *name, const char *what)
+static bool member_must(const struct srv_object *o, const char *name, const char *what)
 {
-	srv_error(r, 400, "invalid", "%s%s%s: %s", where, where[0] != '\0' ? "." : "", name, what);
+	srv_error(o->r, 400, "invalid", "%s%s%s: %s", o->where, o->where[0] != '\0' ? "." : "", name, what);
 	return false;
 }
 
-static const json_t *member(const json_t *object, const char *name)
+static const json_t *member(const struct srv_object *o, const char *name)
 {
-	const json_t *v = json_object_get(object, name);
+	const json_t *v = json_object_get(o->json, name);
 	return json_is_null(v) ? NULL : v;
 }
 
-bool srv_in_text(srv_request *r, const char *where, const json_t *object, const char *name, const char **out)
+bool srv_in_text(const struct srv_object *o, const char *name, const char **out)
 {
-	const json_t *v = member(object, name);
+	const json_t *v = member(o, name);
 	if (v == NULL)
 		return true;
 	if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
-		return wrong(r, where, name, "must be a string without a NUL");
+		return member_must(o, name, "must be a string without a NUL");
 	*out = json_string_value(v);
 	return true;
 }
@@ -282,64 +278,59 @@ bool srv_in_type(srv_request *r, const char *type)
 	return false;
 }
 
-bool srv_in_int(srv_request *r, const char *where, const json_t *object, const char *name, int64_t least, int64_t most,
-		int64_t *out)
+bool srv_in_int(const struct srv_object *o, const char *name, int64_t least, int64_t most, int64_t *out)
 {
-	const json_t *v = member(object, name);
+	const json_t *v = member(o, name);
 	char what[96];
 	if (v == NULL)
 		return true;
 	(void)snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64, least, most);
 	if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > most)
-		return wrong(r, where, name, what);
+		return member_must(o, name, what);
 	*out = json_integer_value(v);
 	return true;
 }
 
-bool srv_in_bool(srv_request *r, const char *where, const json_t *object, const char *name, int *out)
+bool srv_in_bool(const struct srv_object *o, const char *name, bool *out)
 {
-	const json_t *v = member(object, name);
+	const json_t *v = member(o, name);
 	if (v == NULL)
 		return true;
 	if (!json_is_boolean(v))
-		return wrong(r, where, name, "must be true or false");
+		return member_must(o, name, "must be true or false");
 	*out = json_is_true(v);
 	return true;
 }
 
-bool srv_in_ids(srv_request *r, const char *where, const json_t *object, const char *name, size_t most, uint64_t **ids,
-		size_t *n)
+bool srv_in_ids(const struct srv_object *o, const char *name, size_t most, uint64_t **ids, size_t *n)
 {
-	const json_t *v = member(object, name);
+	const json_t *v = member(o, name);
 	char what[96];
 	if (v == NULL)
 		return true;
 	(void)snprintf(what, sizeof(what), "must be an array of at most %zu ids", most);
 	if (!json_is_array(v) || json_array_size(v) > most)
-		return wrong(r, where, name, what);
+		return member_must(o, name, what);
 	*n = json_array_size(v);
 	*ids = calloc(*n + 1, sizeof(**ids));
 	if (*ids == NULL) {
-		srv_error(r, 500, "internal", "out of memory");
+		srv_error(o->r, 500, "internal", "out of memory");
 		return false;
 	}
 	for (size_t i = 0; i < *n; i++) {
 		/* A number, or a string of digits as in answers. */
 		const json_t *one = json_array_get(v, i);
-		const char *text = json_string_value(one);
-		char *end = NULL;
-		errno = 0;
-		unsigned long long id = text != NULL ? strtoull(text, &end, 10) : 0;
-		if (json_is_integer(one))
-			id = json_integer_value(one) > 0 ? (unsigned long long)json_integer_value(one) : 0;
-		else if (text == NULL || !isdigit((unsigned char)*text) || *end != '\0' || errno != 0 || id > INT64_MAX)
-			id = 0;
+		uint64_t id = 0;
+		if (json_is_integer(one) && json_integer_value(one) > 0)
+			id = (uint64_t)json_integer_value(one);
+		else
+			(void)srv_number_parse(json_string_value(one), INT64_MAX, &id);
 		(*ids)[i] = id;
 		if (id != 0)
 			continue;
 		free(*ids);
 		*ids = NULL;
-		return wrong(r, where, name, "every id must be a whole number above 0");
+		return member_must(o, name, "every id must be a whole number above 0");
 	}
 	return true;
 }

@@ -4,11 +4,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/time.h"
-#include "server/ingest/ingest.h"
 
 /* How many rows one query reads, the first and a later one, and after which time a request stops querying: an
  * empty page is worth less than the time it takes to find the first row. */
@@ -36,7 +33,7 @@ static int next_row(struct job_page *l, uint64_t id)
 	return l->out.text.len >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
 }
 
-static int add_job(const struct sl_job *job, void *ctx)
+static int add_listed_job(const struct sl_job *job, void *ctx)
 {
 	struct job_page *l = ctx;
 	srv_out_open(&l->out, '{');
@@ -45,7 +42,7 @@ static int add_job(const struct sl_job *job, void *ctx)
 	return next_row(l, job->id);
 }
 
-static int add_chain(const struct sl_chain *chain, void *ctx)
+static int add_listed_chain(const struct sl_chain *chain, void *ctx)
 {
 	struct job_page *l = ctx;
 	srv_out_open(&l->out, '{');
@@ -54,7 +51,7 @@ static int add_chain(const struct sl_chain *chain, void *ctx)
 	return next_row(l, chain->id);
 }
 
-static void list_rows(srv_request *r, struct srv_api *api, bool chains)
+static void answer_list(srv_request *r, struct srv_api *api, bool chains)
 {
 	struct srv_filter f;
 	struct sl_err err = SL_ERR_INIT;
@@ -73,8 +70,8 @@ static void list_rows(srv_request *r, struct srv_api *api, bool chains)
 	f.f.reached = &reached;
 	while (rc == 0 && l.n < limit) {
 		f.f.limit = limit - l.n;
-		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f.f, add_chain, &l, &err)
-			    : sl_jobs_list(api->core->jobs, &f.f, add_job, &l, &err);
+		rc = chains ? sl_jobs_list_chains(api->core->jobs, &f.f, add_listed_chain, &l, &err)
+			    : sl_jobs_list(api->core->jobs, &f.f, add_listed_job, &l, &err);
 		if (rc == PAGE_FULL) {
 			reached = l.last;
 			rc = 0;
@@ -91,17 +88,17 @@ static void list_rows(srv_request *r, struct srv_api *api, bool chains)
 
 void srv_list_chains(srv_request *r, void *ctx)
 {
-	list_rows(r, ctx, true);
+	answer_list(r, ctx, true);
 }
 
 void srv_list_jobs(srv_request *r, void *ctx)
 {
-	list_rows(r, ctx, false);
+	answer_list(r, ctx, false);
 }
 
 /* ---- one job ---- */
 
-static int add_attempt(const struct sl_attempt_record *a, void *ctx)
+static int out_attempt(const struct sl_attempt_record *a, void *ctx)
 {
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
@@ -116,7 +113,7 @@ static int add_attempt(const struct sl_attempt_record *a, void *ctx)
 }
 
 /* Straight from the store's row: this is what is asked for most. */
-static int show_job(const struct sl_job *job, void *ctx)
+static int out_stored_job(const struct sl_job *job, void *ctx)
 {
 	srv_out_job(ctx, job);
 	return 0;
@@ -132,38 +129,22 @@ void srv_jobs_show(srv_request *r, void *ctx)
 	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id))
 		return;
 	srv_out_open(&o, '{');
-	int rc = store->ops->get_job(store->ctx, NULL, id, show_job, &o, &err);
+	int rc = store->ops->get_job(store->ctx, NULL, id, out_stored_job, &o, &err);
 	srv_out_begin(&o, "attempts", '[');
 	if (rc == 0)
-		rc = store->ops->attempts(store->ctx, id, add_attempt, &o, &err);
+		rc = store->ops->attempts(store->ctx, id, out_attempt, &o, &err);
 	srv_out_close(&o, ']');
 	srv_out_close(&o, '}');
-	if (rc == 0) {
-		srv_out_answer(r, 200, &o);
-		return;
-	}
-	srv_out_free(&o);
-	srv_fail(r, &err);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 /* ---- its events ---- */
 
-struct events {
-	json_t *items;
-	uint64_t last;
-	size_t bytes;
-	uint32_t n;
-};
-
 static int add_job_event(const struct sl_event_row *e, void *ctx)
 {
-	struct events *all = ctx;
-	all->last = e->offset;
-	all->n++;
-	all->bytes += e->payload_len;
-	if (json_array_append_new(all->items, srv_event_json(e)) != 0)
-		return SL_ENOMEM;
-	return all->bytes >= SRV_PAGE_BYTES ? PAGE_FULL : 0;
+	struct job_page *l = ctx;
+	srv_out_event(&l->out, e);
+	return next_row(l, e->offset);
 }
 
 void srv_jobs_events(srv_request *r, void *ctx)
@@ -171,30 +152,28 @@ void srv_jobs_events(srv_request *r, void *ctx)
 	static const char *const names[] = {"after", "limit", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct events all = {0};
+	struct job_page l = {0};
 	uint64_t id, after = 0;
 	uint32_t limit;
 	const char *text = srv_query(r, "after");
 	if (!srv_in_query(r, names) || !srv_in_id(r, &id) || !srv_in_limit(r, &limit) ||
 	    (text != NULL && !srv_in_number(r, "after", text, INT64_MAX, &after)))
 		return;
-	all.items = json_array();
-	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_job_event, &all, &err);
-	bool more = rc == PAGE_FULL || all.n == limit;
-	if (rc == PAGE_FULL)
-		rc = 0;
-	if (rc == 0 && all.n == 0) {
+	srv_items_begin(&l.out);
+	int rc = sl_jobs_events(api->core->jobs, id, after, limit, add_job_event, &l, &err);
+	bool more = rc == PAGE_FULL || l.n == limit;
+	if (rc == 0 && l.n == 0) {
 		/* The job has no events, or it does not exist. */
 		struct sl_job *job = NULL;
 		rc = sl_jobs_get(api->core->jobs, id, &job, &err);
 		sl_job_release(api->core->jobs, job);
 	}
-	if (rc != 0) {
-		json_decref(all.items);
-		srv_fail(r, &err);
-		return;
-	}
-	srv_json(r, 200,
-		 json_pack("{s:o,s:o}", "items", all.items, "next_after",
-			   more ? json_integer((json_int_t)all.last) : json_null()));
+	srv_out_close(&l.out, ']');
+	srv_out_name(&l.out, "next_after");
+	if (more)
+		srv_out_int(&l.out, (int64_t)l.last);
+	else
+		srv_out_raw(&l.out, NULL);
+	srv_out_close(&l.out, '}');
+	srv_out_answer(r, 200, &l.out, rc < 0 ? &err : NULL);
 }

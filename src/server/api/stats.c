@@ -326,7 +326,7 @@ void srv_stats_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "now", time, x.now_ms);
 	out_sample(&o, &x);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, NULL);
 }
 
 /* ---- the data flow in numbers, stage by stage: jobs, workers, log, coordinator, events ---- */
@@ -419,7 +419,7 @@ void srv_river_show(srv_request *r, void *ctx)
 	srv_out_close(&o, '}');
 	srv_out_close(&o, ']');
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, NULL);
 }
 
 /* ---- following ---- */

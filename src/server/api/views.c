@@ -72,7 +72,7 @@ void srv_types_list(srv_request *r, void *ctx)
 	srv_items_answer(r, &t.out, rc, &err, NULL);
 }
 
-static void set_paused(srv_request *r, struct srv_api *api, bool paused)
+static void pause_or_resume(srv_request *r, struct srv_api *api, bool paused)
 {
 	const char *type = srv_param(r, "type");
 	struct sl_err err = SL_ERR_INIT;
@@ -83,25 +83,21 @@ static void set_paused(srv_request *r, struct srv_api *api, bool paused)
 	int rc = paused ? sl_jobs_pause(c.jobs, type, &err) : sl_jobs_resume(c.jobs, type, &err);
 	srv_change_end(&c);
 	srv_counts_forget(api->counts);
-	if (rc != 0) {
-		srv_fail(r, &err);
-		return;
-	}
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "type", str, type);
 	SRV_FIELD(&o, "paused", bool, paused);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }
 
 void srv_types_pause(srv_request *r, void *ctx)
 {
-	set_paused(r, ctx, true);
+	pause_or_resume(r, ctx, true);
 }
 
 void srv_types_resume(srv_request *r, void *ctx)
 {
-	set_paused(r, ctx, false);
+	pause_or_resume(r, ctx, false);
 }
 
 /* ---- workers and leases ---- */
@@ -142,8 +138,7 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 {
 	struct leases *all = ctx;
 	struct srv_out *o = &all->out;
-	for (size_t i = 0; i < 16; i++)
-		(void)snprintf(all->last + 2 * i, 3, "%02x", l->claim[i]);
+	*sl__hex(all->last, l->claim, sizeof(l->claim)) = '\0';
 	all->n++;
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "claim", str, all->last);
@@ -271,19 +266,21 @@ void srv_cron_put(srv_request *r, void *ctx)
 	char *input = NULL;
 	struct srv_change change;
 	int64_t priority = 0;
-	json_t *body;
-	if (!srv_in_query(r, NULL) || !srv_in_body_but(r, names, "input", &body) ||
-	    !srv_in_text(r, "", body, "spec", &c.spec) || !srv_in_text(r, "", body, "type", &c.type) ||
-	    !srv_in_type(r, c.type) || !srv_in_int(r, "", body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
-	    !srv_in_bool(r, "", body, "catch_up", &c.catch_up))
+	bool catch_up = false;
+	struct srv_object body;
+	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, "input", &body) || !srv_in_text(&body, "spec", &c.spec) ||
+	    !srv_in_text(&body, "type", &c.type) || !srv_in_type(r, c.type) ||
+	    !srv_in_int(&body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
+	    !srv_in_bool(&body, "catch_up", &catch_up))
 		return;
 	if (c.spec == NULL || c.type == NULL) {
 		srv_error(r, 400, "invalid", "%s: is missing", c.spec == NULL ? "spec" : "type");
 		return;
 	}
-	if (!srv_in_opaque(r, body, "input", &input))
+	if (!srv_in_opaque(&body, "input", &input))
 		return;
 	c.input = input;
+	c.catch_up = catch_up;
 	c.priority = (int32_t)priority;
 	if (!srv_change_begin(r, api->core, &change)) {
 		free(input);
@@ -298,12 +295,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 		rc = sl_jobs_cron_list(api->core->jobs, add_cron, &one, &err);
 	if (rc == 0 && !one.found)
 		rc = sl_err_set(&err, SL_ENOENT, "no schedule %s", c.name);
-	if (rc == 0) {
-		srv_out_answer(r, 200, &one.out);
-		return;
-	}
-	srv_out_free(&one.out);
-	srv_fail(r, &err);
+	srv_out_answer(r, 200, &one.out, rc != 0 ? &err : NULL);
 }
 
 void srv_cron_delete(srv_request *r, void *ctx)
@@ -316,12 +308,8 @@ void srv_cron_delete(srv_request *r, void *ctx)
 		return;
 	int rc = sl_jobs_cron_remove(c.jobs, srv_param(r, "name"), &err);
 	srv_change_end(&c);
-	if (rc != 0) {
-		srv_fail(r, &err);
-		return;
-	}
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "deleted", int, 1);
 	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o);
+	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
 }

@@ -65,7 +65,7 @@ static void finish_headers(srv_request *r)
 }
 
 /* The later one of this thread and the suspending thread resumes. */
-static void leave(srv_request *r, bool locked)
+static void leave_with_answer(srv_request *r, bool locked)
 {
 	unsigned old = atomic_fetch_or(&r->state, R_ANSWERED);
 	if (locked)
@@ -79,7 +79,7 @@ void srv_answer_leave(srv_request *r)
 {
 	if (r->response != NULL)
 		finish_headers(r);
-	leave(r, false);
+	leave_with_answer(r, false);
 }
 
 /* The answer's reference goes; the caller's r is gone. */
@@ -96,7 +96,7 @@ void srv_answer(srv_request *r, int status, struct MHD_Response *response, size_
 		return; /* the rest when it leaves: the first are on their way while the last are finished */
 	if (response != NULL)
 		finish_headers(r);
-	leave(r, later);
+	leave_with_answer(r, later);
 }
 
 /* Small answers are not counted: connections are, and each has one. */
@@ -154,24 +154,25 @@ void srv_bytes_own(srv_request *r, int status, const char *type, void *data, siz
 	answer_buffer(r, status, type, response, len);
 }
 
-void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag)
+void srv_static(srv_request *r, const struct srv_content *c)
 {
-	if (encoding != NULL && !srv_accepts_coding(srv_header(r, "Accept-Encoding"), encoding)) {
-		srv_error(r, 406, "not_acceptable", "this is there as %s only", encoding);
+	if (c->encoding != NULL && !srv_accepts_coding(srv_header(r, "Accept-Encoding"), c->encoding)) {
+		srv_error(r, 406, "not_acceptable", "this is there as %s only", c->encoding);
 		return;
 	}
-	bool same = etag != NULL && srv_etag_matches(srv_header(r, "If-None-Match"), etag);
-	struct MHD_Response *response = srv_response_of(same ? "" : data, same ? 0 : len, MHD_RESPMEM_PERSISTENT);
-	srv_header_add(response, "Content-Type", type);
-	if (encoding != NULL) {
-		srv_header_add(response, "Content-Encoding", encoding);
+	bool same = c->etag != NULL && srv_etag_matches(srv_header(r, "If-None-Match"), c->etag);
+	size_t len = same ? 0 : c->len;
+	struct MHD_Response *response = srv_response_of(same ? "" : c->data, len, MHD_RESPMEM_PERSISTENT);
+	srv_header_add(response, "Content-Type", c->type);
+	if (c->encoding != NULL) {
+		srv_header_add(response, "Content-Encoding", c->encoding);
 		srv_header_add(response, "Vary", "Accept-Encoding");
 	}
-	if (etag != NULL)
-		srv_header_add(response, "ETag", etag);
+	if (c->etag != NULL)
+		srv_header_add(response, "ETag", c->etag);
 	if (!has_out(r, "Cache-Control"))
 		srv_header_add(response, "Cache-Control", "no-cache");
-	srv_answer(r, same ? 304 : 200, response, same ? 0 : len);
+	srv_answer(r, same ? 304 : 200, response, len);
 }
 
 /* The message may repeat what a client sent, cut anywhere: JSON takes whole characters only. */

@@ -151,9 +151,15 @@ void srv_audit_record(srv_request *r, struct sl_audit_record *out);
 void srv_json(srv_request *r, int status, json_t *body);                                    /* takes the reference */
 void srv_bytes(srv_request *r, int status, const char *type, const void *data, size_t len); /* copied */
 void srv_bytes_own(srv_request *r, int status, const char *type, void *data, size_t len);   /* freed by the answer */
-/* Not copied: data lives as long as the server. 304 when the client has etag (a quoted string, or NULL). encoding: what
- * data is compressed with, or NULL. Cached after revalidation, unless srv_set_header said otherwise. */
-void srv_static(srv_request *r, const char *type, const void *data, size_t len, const char *encoding, const char *etag);
+/* Not copied: data lives as long as the server. Cached after revalidation, unless srv_set_header said otherwise. */
+struct srv_content {
+	const char *type;
+	const void *data;
+	size_t len;
+	const char *encoding; /* what data is compressed with, or NULL */
+	const char *etag;     /* a quoted string, or NULL: 304 when the client has it */
+};
+void srv_static(srv_request *r, const struct srv_content *content);
 /* {"error":{"code","message","request_id"}} */
 void srv_error(srv_request *r, int status, const char *code, const char *fmt, ...) SL_PRINTF(4, 5);
 /* SL_E… → status and code, Retry-After from retry_after_ms with 429 and 503. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *skip_blanks(const char *p, const char *end)
+static const char *skip_json_blanks(const char *p, const char *end)
 {
 	while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n'))
 		p++;
@@ -19,19 +19,19 @@ static const char *skip_blanks(const char *p, const char *end)
 }
 
 /* p is at the opening quote. */
-static const char *skip_string(const char *p, const char *end)
+static const char *skip_json_string(const char *p, const char *end)
 {
 	for (p++; p < end && *p != '"'; p++)
 		p += *p == '\\' && p + 1 < end;
 	return p < end ? p + 1 : end;
 }
 
-static const char *skip_value(const char *p, const char *end)
+static const char *skip_json_value(const char *p, const char *end)
 {
 	int depth = 0;
 	while (p < end) {
 		if (*p == '"') {
-			p = skip_string(p, end);
+			p = skip_json_string(p, end);
 		} else if (*p == '{' || *p == '[') {
 			depth++;
 			p++;
@@ -60,7 +60,7 @@ size_t srv_json_cost(const char *text, size_t len)
 {
 	size_t cost = VALUE_COST;
 	for (const char *p = text, *end = text + len; p < end;) {
-		const char *q = *p == '"' ? skip_string(p, end) : p + 1;
+		const char *q = *p == '"' ? skip_json_string(p, end) : p + 1;
 		cost += *p == '"'   ? STRING_COST + (size_t)(q - p)
 			: *p == '{' ? OBJECT_COST
 			: *p == '[' ? ARRAY_COST
@@ -89,21 +89,21 @@ enum { OPAQUE_MAX = 100000, DIGITS = 6 };
 
 /* Copy text without its opaque values into out, which has room for DIGITS bytes more for each of them than the text. A
  * value that is longer than its number is replaced by the number and blanks, so that columns stay right. */
-static int cut_opaque(struct srv_json_body *b, struct srv_text text, const char *name, int depth, char *out,
+static int cut_opaque(struct srv_json_body *b, struct srv_text text, const struct srv_json_opts *opts, char *out,
 		      size_t *len)
 {
 	const char *end = text.at + text.len;
 	char *to = out;
 	int level = 0;
 	for (const char *p = text.at; p < end;) {
-		const char *q = *p == '"' ? skip_string(p, end) : p + 1, *colon = q;
+		const char *q = *p == '"' ? skip_json_string(p, end) : p + 1, *colon = q;
 		level += *p == '{' || *p == '[' ? 1 : *p == '}' || *p == ']' ? -1 : 0;
 		memcpy(to, p, (size_t)(q - p));
 		to += q - p;
-		if (*p == '"' && level == depth && (colon = skip_blanks(q, end)) < end && *colon == ':' &&
-		    is_name(p, q, name)) {
-			struct srv_text v = {.at = skip_blanks(colon + 1, end)};
-			v.len = (size_t)(skip_value(v.at, end) - v.at);
+		if (*p == '"' && level == opts->depth && (colon = skip_json_blanks(q, end)) < end && *colon == ':' &&
+		    is_name(p, q, opts->opaque)) {
+			struct srv_text v = {.at = skip_json_blanks(colon + 1, end)};
+			v.len = (size_t)(skip_json_value(v.at, end) - v.at);
 			memcpy(to, q, (size_t)(v.at - q));
 			to += v.at - q;
 			q = v.at + v.len;
@@ -136,8 +136,8 @@ static void free_copy(char **copy)
 	free(*copy);
 }
 
-int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const char *opaque, int depth,
-			srv_json_reserve_fn *reserve, void *ctx, struct sl_err *err)
+int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const struct srv_json_opts *opts,
+			struct sl_err *err)
 {
 	struct srv_json_body b SL_CLEANUP(srv_json_body_fini) = {0};
 	struct srv_text rest = text;
@@ -145,21 +145,22 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const c
 	/* The parser skips a NUL after a number; a reader of the value as it was sent would stop there. */
 	if (text.len > 0 && memchr(text.at, 0, text.len) != NULL)
 		return sl_err_set(err, SL_EDATA, "the body is not JSON: it has a NUL byte");
-	if (opaque != NULL) {
+	if (opts->opaque != NULL) {
 		/* Room for the rest of a text: every opaque value follows a colon. */
 		const char *end = text.at + text.len;
 		size_t n = 0;
 		for (const char *p = text.at; p < end && (p = memchr(p, ':', (size_t)(end - p))) != NULL; p++)
 			n++;
 		size_t room = text.len + DIGITS * (n < OPAQUE_MAX ? n : OPAQUE_MAX) + 1;
-		if (reserve != NULL && room > 4096 && !reserve(room, ctx))
+		if (opts->reserve != NULL && room > 4096 && !opts->reserve(room, opts->ctx))
 			return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 		copy = malloc(room);
-		int rc = copy == NULL ? SL_ENOMEM : cut_opaque(&b, text, opaque, depth, copy, &rest.len);
+		int rc = copy == NULL ? SL_ENOMEM : cut_opaque(&b, text, opts, copy, &rest.len);
 		if (rc == SL_ENOMEM)
 			return sl_err_set(err, rc, "no memory for a body of %zu bytes", text.len);
 		if (rc == SL_ETOOBIG)
-			return sl_err_set(err, rc, "the body has more than %d values of '%s'", OPAQUE_MAX, opaque);
+			return sl_err_set(err, rc, "the body has more than %d values of '%s'", OPAQUE_MAX,
+					  opts->opaque);
 		rest.at = copy;
 	}
 
@@ -168,7 +169,7 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const c
 	size_t cost = srv_json_cost(rest.at, rest.len);
 	if (cost > SRV_JSON_COST_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "the body has too many JSON values; send it in several requests");
-	if (reserve != NULL && !reserve(cost, ctx))
+	if (opts->reserve != NULL && !opts->reserve(cost, opts->ctx))
 		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 	b.json = json_loadb(rest.at, rest.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
 	if (b.json == NULL)

@@ -36,14 +36,19 @@ struct srv_json_body {
 size_t srv_json_cost(const char *text, size_t len);
 /* Reserves this many bytes before they are allocated; false: no room now. */
 typedef bool srv_json_reserve_fn(size_t bytes, void *ctx);
+struct srv_json_opts {
+	const char *opaque;           /* the name of members whose values are kept as text; NULL: none */
+	int depth;                    /* where their object is nested so deep; 1: members of the outermost object */
+	srv_json_reserve_fn *reserve; /* may be NULL */
+	void *ctx;
+};
 /*
- * Parse a text. opaque: the name of members whose values are kept as text where their object is nested `depth` deep (1:
- * members of the outermost object); NULL: none. reserve may be NULL.
+ * Parse a text.
  * SL_EDATA: not JSON, a NUL byte, or a duplicate member. SL_ETOOBIG: above SRV_JSON_COST_MAX. SL_EFULL: reserve had no
  * room. SL_ENOMEM.
  */
-SL_MUST_CHECK int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const char *opaque, int depth,
-				      srv_json_reserve_fn *reserve, void *ctx, struct sl_err *err);
+SL_MUST_CHECK int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const struct srv_json_opts *opts,
+				      struct sl_err *err);
 /* The text of an opaque value; v must be such a member of the tree. */
 struct srv_text srv_json_body_text(const struct srv_json_body *b, const json_t *v);
 void srv_json_body_fini(struct srv_json_body *b);

@@ -5,7 +5,7 @@
  */
 #include "server/http/net_text.h"
 
-#include <string.h>
+#include "base/utf8.h"
 
 static int hex_digit(char c)
 {
@@ -16,59 +16,20 @@ static int hex_digit(char c)
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Bytes of the character that starts at s, 0: not a character. The second byte's range keeps out the long forms, the
- * surrogates and what lies above U+10FFFF. */
-static size_t utf8_char(const unsigned char *s, size_t n)
-{
-	unsigned char low = 0x80, high = 0xbf;
-	size_t len;
-	if (s[0] < 0x80)
-		return s[0] != 0;
-	if (s[0] >= 0xc2 && s[0] <= 0xdf)
-		len = 2;
-	else if ((s[0] & 0xf0) == 0xe0)
-		len = 3;
-	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-		len = 4;
-	else
-		return 0;
-	if (s[0] == 0xe0)
-		low = 0xa0;
-	else if (s[0] == 0xed)
-		high = 0x9f;
-	else if (s[0] == 0xf0)
-		low = 0x90;
-	else if (s[0] == 0xf4)
-		high = 0x8f;
-	if (n < len || s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < len; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	return len;
-}
-
 bool srv_utf8_ok(const char *s, size_t n)
 {
-	const unsigned char *p = (const unsigned char *)s;
-	for (size_t i = 0; i < n;) {
-		size_t len = utf8_char(p + i, n - i);
-		if (len == 0)
-			return false;
-		i += len;
-	}
-	return true;
+	return strnlen(s, n) == n && sl__utf8_valid_n(s, n);
 }
 
 void srv_utf8_copy(char *dst, size_t size, const char *src)
 {
-	size_t n = strlen(src), at = 0;
-	for (size_t i = 0, len; i < n; i += len) {
-		size_t good = utf8_char((const unsigned char *)src + i, n - i);
+	size_t at = 0;
+	for (size_t len; *src != '\0'; src += len) {
+		size_t good = sl__utf8_length(src);
 		len = good > 0 ? good : 1;
 		if (len >= size - at)
 			break;
-		memcpy(dst + at, good > 0 ? src + i : "?", len);
+		memcpy(dst + at, good > 0 ? src : "?", len);
 		at += len;
 	}
 	dst[at] = '\0';

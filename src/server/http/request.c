@@ -195,8 +195,9 @@ json_t *srv_body_json_but(srv_request *r, const char *name, int depth)
 	struct sl_err err = SL_ERR_INIT;
 	if (r->json.json != NULL)
 		return r->json.json;
-	int rc = srv_json_body_parse(&r->json, (struct srv_text){r->body != NULL ? r->body : "", r->body_len}, name,
-				     depth, srv_body_reserve, r, &err);
+	const struct srv_json_opts opts = {name, depth, srv_body_reserve, r};
+	int rc = srv_json_body_parse(&r->json, (struct srv_text){r->body != NULL ? r->body : "", r->body_len}, &opts,
+				     &err);
 	if (rc == SL_EDATA) {
 		srv_error(r, 400, "bad_json", "%s", err.msg);
 	} else if (rc == SL_EFULL) {

@@ -18,18 +18,14 @@
  * Invariants
  *  1. The pieces of a topic follow each other, and the last one ends at its tail.
  *  2. A follower holds one piece at a time: memory is bounded by the window and one piece each, however slow he is.
- *  3. A stream is woken only while its follower is in the topic's list, which `done` leaves under the same lock.
+ *  3. A stream is woken only while its follower is in the topic's list, which leave_topic does under the same lock.
  */
-#include "base/buf.h"
-#include "base/thread.h"
+#include "server/api/api.h"
 #include "server/ingest/ingest.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define BUCKETS 256
 #define WINDOW_BYTES ((size_t)256 * 1024)
@@ -49,53 +45,51 @@ struct srv_piece {
 #define ENOUGH 1 /* stops a read */
 
 struct reading {
+	uint64_t job_id, after;
 	uint64_t upto; /* not past this; 0: no bound */
-	struct sl__buf text;
+	bool more;     /* there may be more behind the last one */
+	struct srv_out out;
 	uint64_t last; /* offset */
 	size_t rows;
 };
 
-static int on_row(const struct sl_event_row *e, void *ctx)
+static int add_to_piece(const struct sl_event_row *e, void *ctx)
 {
 	struct reading *x = ctx;
 	if (x->upto != 0 && e->offset > x->upto)
 		return ENOUGH;
-	json_t *o = srv_event_json(e);
-	char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
-	json_decref(o);
-	if (text == NULL)
-		return SL_ENOMEM;
-	(void)sl__buf_printf(&x->text, "id: %" PRIu64 "\ndata: ", e->offset);
-	(void)sl__buf_str_append(&x->text, text);
-	int rc = sl__buf_append(&x->text, "\n\n", 2);
-	free(text);
+	(void)sl__buf_printf(&x->out.text, "id: %" PRIu64 "\ndata: ", e->offset);
+	x->out.comma = false;
+	srv_out_event(&x->out, e);
+	int rc = sl__buf_append(&x->out.text, "\n\n", 2);
 	if (rc != 0)
 		return rc;
 	x->last = e->offset;
 	x->rows++;
-	return x->text.len >= PIECE_BYTES ? ENOUGH : 0;
+	return x->out.text.len >= PIECE_BYTES ? ENOUGH : 0;
 }
 
-static struct srv_piece *srv_piece_read(const struct srv_core *core, uint64_t job_id, uint64_t after, uint64_t upto,
-					bool *more, int *rc)
+/* The events of x's job behind x->after, in *out; NULL there: none. */
+static int read_piece(const struct srv_core *core, struct reading *x, struct srv_piece **out)
 {
 	const sl_store *store = core->store;
-	struct reading x = {.upto = upto, .text = {.env = &sl__env_real}};
 	struct sl_err err = SL_ERR_INIT;
-	struct srv_piece *p = NULL;
-	*rc = store->ops->events_read(store->ctx, job_id, after, PIECE_ROWS, on_row, &x, &err);
-	*more = *rc == ENOUGH || x.rows == PIECE_ROWS;
-	*rc = *rc == ENOUGH ? 0 : *rc;
-	if (*rc == 0 && x.rows > 0)
-		p = malloc(sizeof(*p) + x.text.len);
-	if (p != NULL) {
-		*p = (struct srv_piece){.refs = 1, .after = after, .upto = x.last, .len = x.text.len};
-		memcpy(p->text, x.text.data, x.text.len);
-	} else if (*rc == 0 && x.rows > 0) {
-		*rc = SL_ENOMEM;
+	*out = NULL;
+	x->out.text.env = &sl__env_real;
+	int rc = store->ops->events_read(store->ctx, x->job_id, x->after, PIECE_ROWS, add_to_piece, x, &err);
+	x->more = rc == ENOUGH || x->rows == PIECE_ROWS;
+	if ((rc == 0 || rc == ENOUGH) && x->rows > 0) {
+		const struct sl__buf *text = &x->out.text;
+		struct srv_piece *p = malloc(sizeof(*p) + text->len);
+		if (p != NULL) {
+			*p = (struct srv_piece){.refs = 1, .after = x->after, .upto = x->last, .len = text->len};
+			memcpy(p->text, text->data, text->len);
+		}
+		*out = p;
+		rc = p != NULL ? 0 : SL_ENOMEM;
 	}
-	sl__buf_fini(&x.text);
-	return p;
+	srv_out_free(&x->out);
+	return rc == ENOUGH ? 0 : rc;
 }
 
 static void srv_piece_drop(struct srv_piece *p)
@@ -193,20 +187,19 @@ static struct topic *next_dirty(struct srv_follow *f)
 /* Called and returns with the lock. The topic may be gone, or have grown, when the read comes back. */
 static void read_topic(struct srv_follow *f, struct topic *t) SL_REQUIRES(f->mu)
 {
-	uint64_t job_id = t->job_id, after = t->tail;
-	bool more = false;
-	int rc = 0;
+	struct reading x = {.job_id = t->job_id, .after = t->tail};
+	struct srv_piece *p;
 	t->dirty = false;
 	sl__unlock(&f->mu);
-	struct srv_piece *p = srv_piece_read(f->core, job_id, after, 0, &more, &rc);
+	(void)read_piece(f->core, &x, &p);
 	sl__lock(&f->mu);
-	t = *topic_at(f, job_id);
-	if (t == NULL || t->tail != after || p == NULL) {
+	t = *topic_at(f, x.job_id);
+	if (t == NULL || t->tail != x.after || p == NULL) {
 		srv_piece_drop(p);
 		/* What could not be read is looked for again with the next look. */
 		return;
 	}
-	t->dirty |= more;
+	t->dirty |= x.more;
 	if (t->last != NULL)
 		t->last->next = p;
 	else
@@ -290,15 +283,14 @@ static struct srv_piece *piece_for(const struct follower *w)
 static bool catch_up(struct follower *w) SL_NO_TSA
 {
 	struct srv_follow *f = w->hub;
-	uint64_t job_id = w->topic->job_id, after = w->at, upto = w->topic->tail;
-	bool more;
-	int rc;
+	struct reading x = {.job_id = w->topic->job_id, .after = w->at, .upto = w->topic->tail};
+	struct srv_piece *p;
 	sl__unlock(&f->mu);
-	struct srv_piece *p = srv_piece_read(f->core, job_id, after, upto, &more, &rc);
+	int rc = read_piece(f->core, &x, &p);
 	sl__lock(&f->mu);
 	w->piece = p;
 	if (rc == 0 && p == NULL)
-		w->at = upto; /* nothing is left of it: the job was deleted, or never had any */
+		w->at = x.upto; /* nothing is left of it: the job was deleted, or never had any */
 	return rc == 0;
 }
 
@@ -326,7 +318,7 @@ static bool next_piece(struct follower *w)
 	return true;
 }
 
-static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
+static ssize_t fill_from_pieces(srv_stream *s, char *buf, size_t cap, void *ctx)
 {
 	struct follower *w = ctx;
 	struct srv_follow *f = w->hub;
@@ -352,7 +344,7 @@ static ssize_t fill(srv_stream *s, char *buf, size_t cap, void *ctx)
 	return (ssize_t)got;
 }
 
-static void done(void *ctx)
+static void leave_topic(void *ctx)
 {
 	struct follower *w = ctx;
 	struct srv_follow *f = w->hub;
@@ -402,19 +394,6 @@ static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 
 /* ---- GET /api/v1/jobs/{id}/events/stream ---- */
 
-static bool read_number(const char *text, uint64_t *out)
-{
-	char *end = NULL;
-	*out = 0;
-	if (text == NULL)
-		return true;
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	*out = strtoull(text, &end, 10);
-	return *end == '\0' && errno == 0 && *out <= INT64_MAX;
-}
-
 static int ignore_job(const struct sl_job *job, void *ctx)
 {
 	(void)job;
@@ -424,17 +403,18 @@ static int ignore_job(const struct sl_job *job, void *ctx)
 
 static void follow_job(srv_request *r, void *ctx)
 {
-	static const struct srv_stream_ops ops = {.fill = fill, .done = done};
+	static const struct srv_stream_ops ops = {.fill = fill_from_pieces, .done = leave_topic};
 	struct srv_follow *f = ctx;
 	const sl_store *store = f->core->store;
 	const char *last = srv_header(r, "Last-Event-ID");
 	struct sl_err err = SL_ERR_INIT;
-	uint64_t id, after;
-	if (!read_number(srv_param(r, "id"), &id) || id == 0) {
+	uint64_t id, after = 0;
+	if (!srv_number_parse(srv_param(r, "id"), INT64_MAX, &id) || id == 0) {
 		srv_error(r, 400, "invalid", "id: a number");
 		return;
 	}
-	if (!read_number(last != NULL && *last != '\0' ? last : srv_query(r, "after"), &after)) {
+	const char *from = last != NULL && *last != '\0' ? last : srv_query(r, "after");
+	if (from != NULL && !srv_number_parse(from, INT64_MAX, &after)) {
 		srv_error(r, 400, "invalid", "%s: an offset", last != NULL ? "Last-Event-ID" : "after");
 		return;
 	}
@@ -454,7 +434,7 @@ int srv_follow_add(srv_http *h, struct srv_follow *f, struct sl_err *err)
 	static const struct srv_route routes[] = {
 		{"GET", "/api/v1/jobs/{id}/events/stream", SRV_READ, 0, follow_job, NULL},
 	};
-	return srv_http_add(h, routes, 1, f, err);
+	return srv_http_add(h, routes, SL_COUNT(routes), f, err);
 }
 
 /* ---- the hub ---- */
@@ -463,7 +443,7 @@ int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err
 {
 	struct srv_follow *f = calloc(1, sizeof(*f));
 	if (f == NULL)
-		return sl_err_set(err, SL_ENOMEM, "followers: out of memory");
+		return sl__no_memory(err, "followers");
 	f->core = core;
 	sl__mutex_init(&f->mu);
 	sl__cond_init(&f->wake);

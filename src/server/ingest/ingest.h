@@ -77,8 +77,6 @@ int srv_publish_json(struct srv_publish *p, const void *body, size_t len, struct
 /* The end of both: names and numbers are in range, rows and ranges in order. */
 int srv_publish_check(struct srv_publish *p, struct sl_err *err);
 
-/* ---- answers, as Connect has them ---- */
-
 /* ---- followers ---- */
 
 struct srv_follow;
@@ -87,8 +85,6 @@ void srv_follow_free(struct srv_follow *f); /* after the last stream has ended; 
 int srv_follow_add(srv_http *h, struct srv_follow *f, struct sl_err *err);
 /* There are new events of these rows' jobs. */
 void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size_t n);
-/* An event as the API shows it: offset, type, ts, attempt, late, partial, text or data_b64, stream. NULL: no memory. */
-json_t *srv_event_json(const struct sl_event_row *row);
 
 /* ---- streams that this server hears of ---- */
 

@@ -3,21 +3,18 @@
  * What can be seen of the receiver: its coordinator, the pressure on it, the streams, and which store it is for. Of
  * streams that this server has heard of lately it also knows how far their senders are ahead.
  */
-#include "base/thread.h"
 #include "base/time.h"
+#include "server/api/api.h"
 #include "server/ingest/ingest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define HEARD_BUCKETS 1024
 #define HEARD_MAX 4096
 #define RETRY_MS 1000
-#define LIMIT 50
-#define LIMIT_MAX 1000
 
 /* ---- streams that were heard of ---- */
 
@@ -56,7 +53,7 @@ void srv_heard_free(struct srv_heard *h)
 	free(h);
 }
 
-static struct heard **bucket_of(struct srv_heard *h, const char *stream, uint32_t incarnation)
+static struct heard **heard_bucket(struct srv_heard *h, const char *stream, uint32_t incarnation)
 {
 	uint32_t hash = 2166136261u ^ incarnation;
 	for (const char *p = stream; *p != '\0'; p++)
@@ -64,9 +61,9 @@ static struct heard **bucket_of(struct srv_heard *h, const char *stream, uint32_
 	return &h->buckets[hash % HEARD_BUCKETS];
 }
 
-static struct heard *find(struct srv_heard *h, const char *stream, uint32_t incarnation)
+static struct heard *find_heard(struct srv_heard *h, const char *stream, uint32_t incarnation)
 {
-	struct heard *e = *bucket_of(h, stream, incarnation);
+	struct heard *e = *heard_bucket(h, stream, incarnation);
 	while (e != NULL && (e->incarnation != incarnation || strcmp(e->stream, stream) != 0))
 		e = e->next;
 	return e;
@@ -88,11 +85,11 @@ static void forget_oldest(struct srv_heard *h)
 }
 
 /* NULL without memory: then it was not heard of. */
-static struct heard *add(struct srv_heard *h, const struct srv_publish *p)
+static struct heard *add_heard(struct srv_heard *h, const struct srv_publish *p)
 {
 	if (h->n == HEARD_MAX)
 		forget_oldest(h);
-	struct heard **bucket = bucket_of(h, p->stream, p->incarnation), *e = calloc(1, sizeof(*e));
+	struct heard **bucket = heard_bucket(h, p->stream, p->incarnation), *e = calloc(1, sizeof(*e));
 	if (e == NULL)
 		return NULL;
 	memcpy(e->stream, p->stream, sizeof(e->stream));
@@ -106,8 +103,8 @@ static struct heard *add(struct srv_heard *h, const struct srv_publish *p)
 void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms)
 {
 	sl__lock(&h->mu);
-	struct heard *e = find(h, p->stream, p->incarnation);
-	e = e != NULL ? e : add(h, p);
+	struct heard *e = find_heard(h, p->stream, p->incarnation);
+	e = e != NULL ? e : add_heard(h, p);
 	if (e != NULL) {
 		e->at_ms = now_ms;
 		e->last = p->last;
@@ -129,7 +126,7 @@ static json_t *stream_json(struct srv_heard *h, const struct sl_event_stream *s)
 {
 	json_t *lag = NULL, *heard_at = NULL;
 	sl__lock(&h->mu);
-	const struct heard *e = find(h, s->stream, s->incarnation);
+	const struct heard *e = find_heard(h, s->stream, s->incarnation);
 	if (e != NULL && e->last != 0)
 		lag = json_integer(e->last > s->mark ? (json_int_t)(e->last - s->mark) : 0);
 	if (e != NULL)
@@ -164,17 +161,6 @@ static bool read_cursor(const char *text, struct sl_event_stream *out)
 	return end != text && *end == ':' && incarnation <= UINT32_MAX;
 }
 
-static bool read_limit(const char *text, uint32_t *out)
-{
-	char *end = NULL;
-	*out = LIMIT;
-	if (text == NULL)
-		return true;
-	unsigned long n = strtoul(text, &end, 10);
-	*out = (uint32_t)n;
-	return *text >= '0' && *text <= '9' && *end == '\0' && n >= 1 && n <= LIMIT_MAX;
-}
-
 static void get_streams(srv_request *r, void *ctx)
 {
 	struct srv_ingest *in = ctx;
@@ -184,10 +170,8 @@ static void get_streams(srv_request *r, void *ctx)
 	struct listing l = {.heard = in->heard};
 	const char *cursor = srv_query(r, "cursor");
 	uint32_t limit;
-	if (!read_limit(srv_query(r, "limit"), &limit)) {
-		srv_error(r, 400, "invalid", "limit: a number from 1 to %d", LIMIT_MAX);
+	if (!srv_in_limit(r, &limit))
 		return;
-	}
 	if (cursor != NULL && !read_cursor(cursor, &after)) {
 		srv_error(r, 400, "invalid", "cursor: not one of this list");
 		return;
@@ -274,5 +258,5 @@ int srv_ingest_look_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 		{"GET", "/api/v1/streams", SRV_READ, 0, get_streams, NULL},
 		{"GET", "/api/v1/target", SRV_READ, SRV_QUICK, get_target, NULL},
 	};
-	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), in, err);
+	return srv_http_add(h, routes, SL_COUNT(routes), in, err);
 }
