@@ -3,9 +3,9 @@
  * sluice ship: options for sl_ship (<sluice/ship.h>), signals, progress and the result. SIGINT and SIGTERM stop it,
  * SIGHUP opens all files anew.
  */
+#include "base/time.h"
 #include "commands.h"
 #include "progress.h"
-#include "server/thread.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
@@ -150,7 +150,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 		(void)cli_fail(s->cli, &err, NULL);
 	if (sl_ship_get_stats(ship, &stats, &why))
 		return rc ? sl_err_exit_code(rc) : cli_fail(s->cli, &why, s->dir);
-	report(s, ship, &stats, (double)(srv_clock_ms() - started_ms) / 1000);
+	report(s, ship, &stats, (double)(sl__clock_ms() - started_ms) / 1000);
 	/* The target was given up: SL_EPENDING says how much is left itself. */
 	if (stats.pending && (rc == SL_ECONFIG || rc == SL_EUNAVAIL))
 		cli_say(s->cli, SL_LOG_ERROR, "%s left in %s/%s.wal for the next run",
@@ -171,7 +171,7 @@ static int ship_run(struct cli *cli, const struct parsed *args)
 	struct ship s = {.cli = cli, .args = args};
 	struct sl_ship_opts opts = {SL_SHIP_OPTS_INIT, .paths = args->n_operands ? args->operands : input,
 				    .n_paths = args->n_operands ? (size_t)args->n_operands : 1};
-	int64_t started_ms = srv_clock_ms();
+	int64_t started_ms = sl__clock_ms();
 	struct sl_err err = SL_ERR_INIT;
 	sl_ship *ship = NULL;
 	sigset_t set;

@@ -190,7 +190,7 @@ static int add_text(const char *data, size_t n, void *ctx)
 	return sl__buf_append(ctx, data, n);
 }
 
-static void metrics(srv_request *r, void *ctx)
+static void show_metrics(srv_request *r, void *ctx)
 {
 	struct srv_health *h = ctx;
 	struct sl_err err = SL_ERR_INIT;
@@ -208,7 +208,7 @@ int srv_health_add_routes(srv_http *http, struct srv_health *h, struct sl_err *e
 	static const struct srv_route routes[] = {
 		{"GET", "/livez", SRV_PUBLIC, SRV_QUICK, livez, NULL},
 		{"GET", "/readyz", SRV_PUBLIC, SRV_QUICK, readyz, NULL},
-		{"GET", "/metrics", SRV_READ, 0, metrics, NULL},
+		{"GET", "/metrics", SRV_READ, 0, show_metrics, NULL},
 	};
 
 	return srv_http_add(http, routes, SL_COUNT(routes), h, err);

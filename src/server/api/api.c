@@ -81,7 +81,7 @@ static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_er
 	return sl_jobs_counts(core->jobs, fn, fn_ctx, err);
 }
 
-static int64_t mono_ms(void *ctx)
+static int64_t counts_clock_ms(void *ctx)
 {
 	(void)ctx;
 	return sl__clock_ms();
@@ -94,7 +94,7 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	api->core = core;
 	core->api = api;
-	int rc = srv_counts_new(&api->counts, &(struct srv_counts_source){count_jobs, mono_ms, core}, err);
+	int rc = srv_counts_new(&api->counts, &(struct srv_counts_source){count_jobs, counts_clock_ms, core}, err);
 	if (rc != 0)
 		return rc;
 	rc = srv_waits_new(&api->waits, api, err);

@@ -36,6 +36,8 @@ struct srv_api {
 
 /* ---- api/out.c ---- */
 
+/* Of a verification, or a check of the repository. */
+const char *srv_check_state(bool running, const struct sl_err *err, uint64_t faults);
 void srv_out_job(struct srv_out *o, const struct sl_job *job); /* the fields, without brackets */
 void srv_out_chain(struct srv_out *o, const struct sl_chain *chain);
 /* An event: offset, type, ts, attempt, late, partial, stream, and text or data_b64. */

@@ -9,11 +9,7 @@
 /* The fields, without brackets. */
 static void out_check(struct srv_out *o, const struct srv_backup_check *k)
 {
-	SRV_FIELD(o, "state", str,
-		  k->running         ? "running"
-		  : k->err.code != 0 ? "error"
-		  : k->faults > 0    ? "failed"
-				     : "passed");
+	SRV_FIELD(o, "state", str, srv_check_state(k->running, &k->err, k->faults));
 	SRV_FIELD(o, "read_data", bool, k->read_data);
 	SRV_FIELD(o, "started_at", time, k->started_ms);
 	SRV_FIELD(o, "ended_at", time, k->ended_ms);

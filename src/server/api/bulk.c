@@ -39,7 +39,7 @@ static bool is_about_one(int rc)
 }
 
 /* In one transaction. */
-static int change_chains(struct bulk_change *b, const uint64_t *ids, size_t n, struct sl_err *err)
+static int change_ids(struct bulk_change *b, const uint64_t *ids, size_t n, struct sl_err *err)
 {
 	size_t changed = 0;
 	int rc = b->fn != NULL ? b->fn(b->jobs, NULL, ids, n, &changed, err)
@@ -54,11 +54,11 @@ static int change_bite(struct bulk_change *b, struct sl_err *err)
 {
 	if (b->n == 0)
 		return 0;
-	int rc = change_chains(b, b->ids, b->n, err);
+	int rc = change_ids(b, b->ids, b->n, err);
 	if (!is_about_one(rc))
 		return rc;
 	for (size_t i = 0; i < b->n; i++) {
-		rc = change_chains(b, &b->ids[i], 1, err);
+		rc = change_ids(b, &b->ids[i], 1, err);
 		if (rc != 0 && !is_about_one(rc))
 			return rc;
 	}
@@ -106,7 +106,7 @@ static void change_body(struct bulk_change *b, const struct srv_object *body)
 		size_t n = 0;
 		if (!srv_in_ids(body, "chains", NAMED_MAX, &ids, &n))
 			return;
-		rc = change_chains(b, ids, n, &err);
+		rc = change_ids(b, ids, n, &err);
 		free(ids);
 	} else {
 		struct srv_filter f;

@@ -276,8 +276,7 @@ static int out_job_of_chain(const struct sl_job *job, void *ctx)
 	struct srv_out *o = ctx;
 	srv_out_open(o, '{');
 	srv_out_job(o, job);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 static int add_neighbour(const struct sl_chain *chain, void *ctx)
@@ -287,8 +286,7 @@ static int add_neighbour(const struct sl_chain *chain, void *ctx)
 	SRV_FIELD(o, "id", id, chain->id);
 	SRV_FIELD(o, "type", str, chain->type);
 	SRV_FIELD(o, "status", str, sl_job_status_name(chain->status));
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 /* The jobs of a chain. */

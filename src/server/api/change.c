@@ -5,24 +5,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static bool open_client(srv_request *r, const struct srv_core *core, const struct sl_audit_record *records, size_t n,
-			sl_jobs **out)
+static sl_jobs *open_client(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
+			    struct sl_err *err)
 {
-	struct sl_err err = SL_ERR_INIT;
 	const struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT,      .env = core->env, .store = core->store,
 					  .notify = core->notify, .audit = records, .n_audit = n};
-	if (sl_jobs_open(out, &opts, &err) == 0)
-		return true;
-	*out = NULL;
-	if (r != NULL)
-		srv_fail(r, &err);
-	return false;
+	sl_jobs *jobs;
+	return sl_jobs_open(&jobs, &opts, err) == 0 ? jobs : NULL;
 }
 
 bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_change *c)
 {
+	struct sl_err err = SL_ERR_INIT;
 	srv_audit_record(r, &c->record);
-	return open_client(r, core, &c->record, 1, &c->jobs);
+	c->jobs = open_client(core, &c->record, 1, &err);
+	if (c->jobs == NULL)
+		srv_fail(r, &err);
+	return c->jobs != NULL;
 }
 
 void srv_change_end(struct srv_change *c)
@@ -32,8 +31,7 @@ void srv_change_end(struct srv_change *c)
 
 sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n)
 {
-	sl_jobs *jobs = NULL;
-	return open_client(NULL, core, records, n, &jobs) ? jobs : NULL;
+	return open_client(core, records, n, NULL);
 }
 
 bool srv_change_record(srv_request *r, const struct srv_core *core)

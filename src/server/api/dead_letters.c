@@ -111,8 +111,8 @@ static struct folders *list_folders(const struct srv_core *core)
 	return f;
 }
 
-static int open_letters(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
-			struct sl_err *err)
+static int open_letter_folder(const struct srv_core *core, const struct folder *x, bool write, sl_dlq **out,
+			      struct sl_err *err)
 {
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = core->env, .read_only = write ? SL_OFF : SL_ON};
 	int rc = sl_dlq_open(out, x->path, &opts, err);
@@ -209,7 +209,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 	int rc = 0;
 	for (size_t i = from; i < f->n && rc == 0; i++) {
 		sl_dlq *q = NULL;
-		rc = open_letters(core, &f->all[i], false, &q, &err);
+		rc = open_letter_folder(core, &f->all[i], false, &q, &err);
 		if (rc == SL_ENOENT) { /* removed meanwhile */
 			rc = 0;
 		} else if (rc == 0) {
@@ -291,7 +291,7 @@ void srv_letters_show(srv_request *r, void *ctx)
 	const struct folder *x = folder_of(r, f, &number);
 	if (x == NULL)
 		return;
-	int rc = open_letters(core, x, false, &q, &err);
+	int rc = open_letter_folder(core, x, false, &q, &err);
 	if (rc == 0)
 		rc = sl_dlq_show(q, number, show_letter, &(struct showing){&o, x->name}, &err);
 	sl_dlq_close(q);
@@ -363,7 +363,7 @@ static int drive_folder(struct redrive *d, const struct folder *x, struct sl_err
 {
 	uint64_t done = 0, failed = 0;
 	sl_dlq *q = NULL;
-	int rc = open_letters(d->core, x, true, &q, err);
+	int rc = open_letter_folder(d->core, x, true, &q, err);
 	if (rc != 0)
 		return rc;
 	if (d->only == 0) {
@@ -471,7 +471,7 @@ int64_t srv_letters_waiting(struct srv_letters *l)
 			struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 			struct sl_err err = SL_ERR_INIT;
 			sl_dlq *q = NULL;
-			if (open_letters(l->core, &f->all[i], false, &q, &err) == 0 &&
+			if (open_letter_folder(l->core, &f->all[i], false, &q, &err) == 0 &&
 			    sl_dlq_get_stats(q, &stats, &err) == 0)
 				l->waiting += (int64_t)stats.unacknowledged;
 			sl_dlq_close(q);

@@ -36,11 +36,7 @@ static void out_sequence(struct srv_out *o, const char *name, uint64_t sequence,
 /* The fields, without brackets. */
 static void out_verification(struct srv_out *o, const struct srv_verification *v)
 {
-	SRV_FIELD(o, "state", str,
-		  v->running         ? "running"
-		  : v->err.code != 0 ? "error"
-		  : v->faults > 0    ? "failed"
-				     : "passed");
+	SRV_FIELD(o, "state", str, srv_check_state(v->running, &v->err, v->faults));
 	SRV_FIELD(o, "started_at", time, v->started_ms);
 	SRV_FIELD(o, "ended_at", time, v->ended_ms);
 	SRV_FIELD(o, "done_bytes", int, (int64_t)v->done_bytes);
@@ -123,8 +119,7 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	srv_out_name(o, "verification");
 	if (!srv_verify_look(l->exports, d->name, out_verification_object, o))
 		srv_out_raw(o, NULL);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 /* The export of this server. */
@@ -155,7 +150,7 @@ void srv_exports_list(srv_request *r, void *ctx)
 		return;
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "configured", bool, x != NULL);
-	SRV_FIELD(o, "dir", str, x != NULL ? srv_exports_dir(x) : NULL);
+	SRV_FIELD(o, "dir", str, core->config->export_events_dir);
 	srv_out_name(o, "exporter");
 	if (x != NULL) {
 		srv_exports_status(x, &l.status);
@@ -247,8 +242,7 @@ static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 	out_hash(o, "sha256", q->sha256, sizeof(q->sha256), true);
 	SRV_FIELD(o, "path", str, q->path);
 	SRV_FIELD(o, "event", id, q->event);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 /* The event is shown byte for byte: its hash is that of these bytes. */
@@ -348,16 +342,22 @@ void srv_exports_head(srv_request *r, void *ctx)
 
 /* ---- verifying ---- */
 
+/* False: it was answered. */
+static bool dataset_is_known(srv_request *r, struct srv_exports *x)
+{
+	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
+	sl_catalog_close(c);
+	return c != NULL;
+}
+
 void srv_exports_verification(srv_request *r, void *ctx)
 {
 	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct srv_out o = {0};
 	if (!srv_in_query(r, NULL))
 		return;
-	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
-	if (c == NULL)
+	if (!dataset_is_known(r, x))
 		return;
-	sl_catalog_close(c);
 	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
 		srv_out_answer(r, 200, &o, NULL);
 	else
@@ -370,13 +370,8 @@ void srv_exports_verify_now(srv_request *r, void *ctx)
 	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct sl_err err = SL_ERR_INIT;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, NULL) || !srv_in_no_body(r))
-		return;
-	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
-	if (c == NULL)
-		return;
-	sl_catalog_close(c);
-	if (!srv_change_record(r, ((struct srv_api *)ctx)->core))
+	if (!srv_in_query(r, NULL) || !srv_in_no_body(r) || !dataset_is_known(r, x) ||
+	    !srv_change_record(r, ((struct srv_api *)ctx)->core))
 		return;
 	if (srv_verify_start(x, srv_param(r, "dataset"), &err) != 0) {
 		srv_fail(r, &err);

@@ -6,6 +6,15 @@
 
 #include <sluice/events.h>
 
+const char *srv_check_state(bool running, const struct sl_err *err, uint64_t faults)
+{
+	if (running)
+		return "running";
+	if (err->code != 0)
+		return "error";
+	return faults > 0 ? "failed" : "passed";
+}
+
 /* "": it was left out for its length, and so is the field. */
 static void out_data(struct srv_out *o, const char *name, const char *json)
 {

@@ -449,7 +449,7 @@ static void next_stats_event(struct stream *x, const struct sample *sample)
 	x->sent = 0;
 }
 
-static ssize_t fill_stats(srv_stream *s, char *buf, size_t cap, void *ctx)
+static ssize_t fill_stats_stream(srv_stream *s, char *buf, size_t cap, void *ctx)
 {
 	struct stream *x = ctx;
 	struct srv_stats *stats = x->stats;
@@ -477,7 +477,7 @@ static ssize_t fill_stats(srv_stream *s, char *buf, size_t cap, void *ctx)
 	return (ssize_t)n;
 }
 
-static void end_stats(void *ctx)
+static void end_stats_stream(void *ctx)
 {
 	struct stream *x = ctx;
 	sl__lock(&x->stats->mu);
@@ -492,7 +492,7 @@ static void end_stats(void *ctx)
 
 void srv_stats_stream(srv_request *r, void *ctx)
 {
-	static const struct srv_stream_ops ops = {fill_stats, end_stats};
+	static const struct srv_stream_ops ops = {fill_stats_stream, end_stats_stream};
 	struct srv_api *api = ctx;
 	struct srv_stats *s = api->stats;
 	if (!srv_in_query(r, NULL))

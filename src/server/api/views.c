@@ -112,8 +112,7 @@ static int list_worker(const struct sl_worker_info *w, void *ctx)
 	out_types(o, w->types, w->n_types);
 	SRV_FIELD(o, "oldest_claim_at", time, w->oldest_claimed_ms);
 	SRV_FIELD(o, "until", time, w->until_ms);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 void srv_workers_list(srv_request *r, void *ctx)
@@ -150,8 +149,7 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 	srv_out_close(o, ']');
 	SRV_FIELD(o, "claimed_at", time, l->claimed_ms);
 	SRV_FIELD(o, "until", time, l->until_ms);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 void srv_leases_list(srv_request *r, void *ctx)
@@ -191,8 +189,7 @@ static int add_error(const struct sl_error_group *g, void *ctx)
 	SRV_FIELD(o, "first_at", time, g->first_ms);
 	SRV_FIELD(o, "last_at", time, g->last_ms);
 	SRV_FIELD(o, "sample_id", id, g->sample_id);
-	srv_out_close(o, '}');
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 void srv_errors_list(srv_request *r, void *ctx)

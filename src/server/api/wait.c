@@ -9,10 +9,8 @@
 #include "base/time.h"
 #include "server/api/api.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define TIMEOUT_MAX_MS 60000
 #define TIMEOUT_MS 30000
@@ -78,7 +76,7 @@ static void on_notification(const struct sl_note *note, void *ctx)
 
 /* ---- the thread ---- */
 
-static int keep_status(const struct sl_chain *chain, void *ctx)
+static int note_chain_status(const struct sl_chain *chain, void *ctx)
 {
 	*(enum sl_job_status *)ctx = chain->status;
 	return 0;
@@ -103,7 +101,7 @@ static void check_wait(struct srv_waits *w, struct wait *x, bool late) SL_REQUIR
 	enum sl_job_status status = 0;
 	struct sl_err err = SL_ERR_INIT;
 	sl__unlock(&w->mu);
-	int rc = store->ops->get_chain(store->ctx, NULL, chain, keep_status, &status, &err);
+	int rc = store->ops->get_chain(store->ctx, NULL, chain, note_chain_status, &status, &err);
 	bool ended = rc == SL_ENOENT || (rc == 0 && status >= SL_JOB_COMPLETED);
 	sl__lock(&w->mu);
 	struct wait *y = find_wait(w, x, r, chain);

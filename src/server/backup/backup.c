@@ -250,7 +250,7 @@ static void free_picture(struct picture *p)
 }
 
 /* What was written, as a string; NULL without memory. */
-static char *take_text(struct srv_out *o)
+static char *take_out_text(struct srv_out *o)
 {
 	char *text = o->text.failed ? NULL : strdup(sl__buf_str(&o->text));
 	srv_out_free(o);
@@ -293,7 +293,7 @@ static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	SRV_FIELD(&o, "problems", int, (int64_t)s->problems);
 	SRV_FIELD(&o, "took_ms", int, (int64_t)s->took_ms);
 	srv_out_close(&o, '}');
-	char *text = take_text(&o);
+	char *text = take_out_text(&o);
 	if (text == NULL)
 		return SL_ENOMEM;
 	char **at = &p->items[p->snapshots++ % SRV_SNAPSHOTS_KEPT];
@@ -322,7 +322,7 @@ static int fill_picture(struct picture *p, sl_backup *backup, struct sl_err *err
 	if (rc != 0)
 		return err->code != 0 ? rc : sl_err_set(err, rc, "%s", sl_err_text(rc));
 	srv_out_close(&p->damaged_out, ']');
-	p->damaged = take_text(&p->damaged_out);
+	p->damaged = take_out_text(&p->damaged_out);
 	struct srv_out o = {0};
 	uint64_t n = p->snapshots < SRV_SNAPSHOTS_KEPT ? p->snapshots : SRV_SNAPSHOTS_KEPT;
 	srv_out_open(&o, '[');
@@ -333,7 +333,7 @@ static int fill_picture(struct picture *p, sl_backup *backup, struct sl_err *err
 		*item = NULL;
 	}
 	srv_out_close(&o, ']');
-	p->list = take_text(&o);
+	p->list = take_out_text(&o);
 	rc = sl_backup_get_stats(backup, &p->stats, err);
 	if (rc == 0 && (p->list == NULL || p->damaged == NULL))
 		rc = sl__no_memory(err, "backups");

@@ -5,7 +5,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <sluice/adapter/io.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +87,7 @@ static const struct unit durations[] = {{"", 1},        {"ms", 1},       {"s", 1
 static const struct unit sizes[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const struct unit plain[] = {{"", 1}, {NULL, 0}};
 
-static int read_number(const char *text, const struct unit *units, int64_t *out)
+static int number_with_unit(const char *text, const struct unit *units, int64_t *out)
 {
 	char *end;
 	long long n;
@@ -105,7 +104,7 @@ static int read_number(const char *text, const struct unit *units, int64_t *out)
 }
 
 /* The number that a text means. -1: it is not what the setting expects. */
-static int read_value(const struct srv_setting *s, const char *text, int64_t *out)
+static int read_setting_value(const struct srv_setting *s, const char *text, int64_t *out)
 {
 	static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes", "on", "1"};
 	const struct unit *units = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
@@ -114,7 +113,7 @@ static int read_value(const struct srv_setting *s, const char *text, int64_t *ou
 	case SRV_NUMBER:
 	case SRV_MILLIS:
 	case SRV_BYTES:
-		return read_number(text, units, out) || *out < s->min || *out > s->max ? -1 : 0;
+		return number_with_unit(text, units, out) || *out < s->min || *out > s->max ? -1 : 0;
 	case SRV_SWITCH:
 		for (int i = 0; i < 4; i++) {
 			*out = strcasecmp(text, yes[i]) == 0;
@@ -141,7 +140,7 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 	char expected[160];
 	int64_t number = 0;
 
-	if (read_value(setting, text, &number))
+	if (read_setting_value(setting, text, &number))
 		return sl_err_set(err, SL_ECONFIG, "%s.%s: '%.60s' is not %s", setting->section, setting->name, text,
 				  srv_setting_expects(setting, expected, sizeof(expected)));
 	if (setting->kind == SRV_PATH) {

@@ -110,7 +110,7 @@ static void *verify_main(void *arg)
 					    .on_finding = keep_audit_finding,
 					    .on_progress = on_verify_progress,
 					    .ctx = t};
-	int rc = sl_audit_verify(srv_exports_dir(x), t->v.dataset, &opts, &result, &err);
+	int rc = sl_audit_verify(x->core->config->export_events_dir, t->v.dataset, &opts, &result, &err);
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
 	sl__lock(&x->mu);
@@ -270,7 +270,7 @@ static int read_checkpoint(struct srv_exports *x, uint64_t *out, struct sl_err *
 }
 
 /* Export until it fails or is stopped. */
-static int run_once(struct srv_exports *x, struct sl_err *err)
+static int export_until_end(struct srv_exports *x, struct sl_err *err)
 {
 	struct sl_export_result result = {.struct_size = sizeof(result)};
 	sl_export *run = NULL;
@@ -338,7 +338,7 @@ static void *exports_main(void *arg)
 		struct sl_err err = SL_ERR_INIT;
 		int64_t begun = sl__clock_ms();
 		sl__unlock(&x->mu);
-		int rc = run_once(x, &err);
+		int rc = export_until_end(x, &err);
 		sl__lock(&x->mu);
 		if (x->stop)
 			break;
@@ -416,11 +416,6 @@ enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 		return SRV_FINE;
 	(void)snprintf(why, size, "%s", s.error);
 	return SRV_AILING;
-}
-
-const char *srv_exports_dir(const struct srv_exports *x)
-{
-	return x->core->config->export_events_dir;
 }
 
 /* ---- its life ---- */

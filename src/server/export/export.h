@@ -81,7 +81,6 @@ srv_check_fn srv_check_export; /* ctx: struct srv_exports */
 /* The catalog, opened for one question; 0 and NULL in *out while the first run has not made its file. The caller closes
  * it. create: also the tables of one in a database. */
 int srv_exports_catalog(struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err);
-const char *srv_exports_dir(const struct srv_exports *x);
 
 /* Begin one. SL_EEXIST: one of this dataset is running; SL_EFULL: as many as may be are running;
  * SL_EUNAVAIL: the server stops. */

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The access log: see accesslog.h. Lines are formatted into one buffer under the lock. A buffer without room for
- * another line
- * is written first, with the lock held, so that lines stay whole and in order. Lines that could not be written are
+ * The access log: see accesslog.h. Lines are formatted into one buffer under the lock. A buffer without room for another
+ * line is written first, with the lock held, so that lines stay whole and in order. Lines that could not be written are
  * counted, and the next line reports how many.
  */
 #include "server/http/accesslog.h"
 #include "base/thread.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)64 * 1024)
@@ -49,7 +48,7 @@ void srv_accesslog_free(srv_accesslog *a)
 }
 
 /* a->mu held. */
-static void flush(srv_accesslog *a)
+static void flush_lines(srv_accesslog *a)
 {
 	for (size_t at = 0; at < a->len;) {
 		ssize_t n = write(a->fd, a->buf + at, a->len - at);
@@ -68,38 +67,22 @@ static void flush(srv_accesslog *a)
 void srv_accesslog_flush(srv_accesslog *a)
 {
 	sl__lock(&a->mu);
-	flush(a);
+	flush_lines(a);
 	sl__unlock(&a->mu);
 }
 
-void srv_accesslog_add(srv_accesslog *a, const struct srv_access *x)
+void srv_accesslog_add(srv_accesslog *a, int64_t time_ms, const struct sl_log_field fields[SRV_ACCESS_FIELDS])
 {
-	const struct sl_log_field fields[] = {
-		{.key = "request_id", .str = x->request_id},
-		{.key = "address", .str = x->address},
-		{.key = "actor", .str = x->actor},
-		{.key = "method", .str = x->method},
-		{.key = "path", .str = x->path},
-		{.key = "status", .kind = SL_LOG_I64, .num = (uint64_t)x->status},
-		{.key = "bytes", .kind = SL_LOG_U64, .num = x->bytes},
-		{.key = "us", .kind = SL_LOG_U64, .num = x->micros},
-		{.key = "lost", .kind = SL_LOG_U64, .num = 0},
-	};
-	struct sl_log_field all[sizeof(fields) / sizeof(fields[0])];
-	size_t n = sizeof(fields) / sizeof(fields[0]);
-	for (size_t i = 0; i < n; i++)
-		all[i] = fields[i];
-	struct sl_log_record record = {.level = SL_LOG_INFO,
-				       .time_ms = x->time_ms,
-				       .component = "access",
-				       .message = "request",
-				       .fields = all};
+	struct sl_log_field all[SRV_ACCESS_FIELDS + 1];
+	struct sl_log_record record = {
+		.level = SL_LOG_INFO, .time_ms = time_ms, .component = "access", .message = "request", .fields = all};
+	memcpy(all, fields, SRV_ACCESS_FIELDS * sizeof(*fields));
 	sl__lock(&a->mu);
-	all[n - 1].num = a->lost;
-	record.n_fields = a->lost > 0 ? n : n - 1;
+	all[SRV_ACCESS_FIELDS] = (struct sl_log_field){.key = "lost", .kind = SL_LOG_U64, .num = a->lost};
+	record.n_fields = SRV_ACCESS_FIELDS + (a->lost > 0);
 	a->lost = 0;
 	if (a->len + LINE_BYTES > BUFFER_BYTES)
-		flush(a);
+		flush_lines(a);
 	a->len += sl_log_format(&record, a->format, a->buf + a->len, LINE_BYTES - 1);
 	a->buf[a->len++] = '\n';
 	sl__unlock(&a->mu);

@@ -90,7 +90,7 @@ bool srv_is_read(const srv_request *r)
 }
 
 /* Split the target into path and query. -1: malformed, or too many parameters. */
-static int parse_target(srv_request *r)
+static int split_target(srv_request *r)
 {
 	char *mark = strchr(r->target, '?');
 	size_t n = mark != NULL ? (size_t)(mark - r->target) : strlen(r->target);
@@ -149,7 +149,7 @@ static bool check_form(srv_request *r)
 		srv_error(r, 431, "too_many_fields", "too many header fields");
 		return false;
 	}
-	if (parse_target(r) != 0) {
+	if (split_target(r) != 0) {
 		srv_error(r, 400, "bad_target", "malformed request target");
 		return false;
 	}

@@ -101,7 +101,7 @@ void srv_gather_queue(srv_http *h, srv_request *r)
 }
 
 /* The next one is appended to the queue, so that a single worker does other things as well. */
-static void call_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
+static void gather_next(srv_http *h, struct srv_crowd *c, size_t n, int64_t began_ns)
 {
 	sl__lock(&h->mu);
 	c->took_ns = sl__mono_ns(&h->env) - began_ns;
@@ -119,7 +119,7 @@ void srv_many_next(srv_request *const *all)
 	if (t->crowd->parts == 1 || t->next_called)
 		return;
 	t->next_called = true;
-	call_next(all[0]->h, t->crowd, t->n, t->began_ns);
+	gather_next(all[0]->h, t->crowd, t->n, t->began_ns);
 }
 
 void srv_gather_run(srv_http *h, srv_request *r)
@@ -147,7 +147,7 @@ void srv_gather_run(srv_http *h, srv_request *r)
 	struct srv_together t = {.crowd = c, .n = n, .began_ns = sl__mono_ns(&h->env)};
 	if (n == 1) {
 		srv_run(r);
-		call_next(h, c, n, t.began_ns);
+		gather_next(h, c, n, t.began_ns);
 		return;
 	}
 	bool abandoned = false;
@@ -172,5 +172,5 @@ void srv_gather_run(srv_http *h, srv_request *r)
 		sl__unlock(&h->mu);
 	}
 	if (!t.next_called)
-		call_next(h, c, n, t.began_ns);
+		gather_next(h, c, n, t.began_ns);
 }

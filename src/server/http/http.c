@@ -18,7 +18,7 @@ static int64_t or_default(int64_t v, int64_t standard)
 }
 
 /* Everything that the options name, before a socket is bound. */
-static int open_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
+static int open_http_parts(srv_http *h, const struct srv_http_opts *o, struct sl_err *err)
 {
 	int rc = srv_routes_new(&h->routes, err);
 	if (rc != 0)
@@ -141,7 +141,7 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	h->metrics = opts->metrics;
 	int rc = sl__env_init(&h->env, opts->env, err);
 	if (rc == 0)
-		rc = open_parts(h, opts, err);
+		rc = open_http_parts(h, opts, err);
 	const char *listen_on = opts->listen != NULL ? opts->listen : "127.0.0.1:7070";
 	struct addrinfo *found = NULL;
 	if (rc == 0)

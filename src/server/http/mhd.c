@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* Of a connection's buffers. Above 32 KiB libmicrohttpd maps them by themselves, and gives them back to the system when
  * the connection ends: what a request or an answer held does not stay in the heap. */

@@ -7,7 +7,7 @@
 
 #include "base/utf8.h"
 
-static int hex_digit(char c)
+static int percent_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -41,7 +41,8 @@ ptrdiff_t srv_percent_decode(char *dst, const char *src, size_t n, bool plus)
 	for (size_t i = 0; i < n; i++) {
 		char c = src[i];
 		if (c == '%') {
-			int high = n - i > 2 ? hex_digit(src[i + 1]) : -1, low = n - i > 2 ? hex_digit(src[i + 2]) : -1;
+			int high = n - i > 2 ? percent_digit(src[i + 1]) : -1,
+			    low = n - i > 2 ? percent_digit(src[i + 2]) : -1;
 			if (high < 0 || low < 0)
 				return -1;
 			c = (char)(high << 4 | low);
@@ -133,7 +134,7 @@ bool srv_host_parse(const char *s, size_t n, struct srv_host *out)
 		if (close == NULL || close - s < 3)
 			return false;
 		for (const char *p = s + 1; p < close; p++) {
-			if (hex_digit(*p) < 0 && *p != ':' && *p != '.')
+			if (percent_digit(*p) < 0 && *p != ':' && *p != '.')
 				return false;
 			out->is_address |= *p == ':';
 		}

@@ -49,6 +49,12 @@ void srv_out_close(struct srv_out *o, char bracket)
 	o->comma = true;
 }
 
+int srv_out_end(struct srv_out *o)
+{
+	srv_out_close(o, '}');
+	return o->text.failed;
+}
+
 void srv_out_name(struct srv_out *o, const char *name)
 {
 	srv_out_str(o, name);

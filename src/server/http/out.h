@@ -19,6 +19,7 @@ struct srv_out {
 void srv_out_open(struct srv_out *o, char bracket);
 void srv_out_begin(struct srv_out *o, const char *name, char bracket); /* a member that is an object or an array */
 void srv_out_close(struct srv_out *o, char bracket);
+int srv_out_end(struct srv_out *o); /* of an object: 0, or SL_ENOMEM when something of the text is missing */
 void srv_out_name(struct srv_out *o, const char *name);
 void srv_out_str(struct srv_out *o, const char *text); /* NULL: null; what is not UTF-8 becomes U+FFFD */
 void srv_out_strn(struct srv_out *o, const char *text, size_t n);

@@ -132,7 +132,7 @@ void srv_run(srv_request *r)
 	srv_request_unref(r);
 }
 
-static void *worker_main(void *ctx)
+static void *http_worker_main(void *ctx)
 {
 	srv_http *h = ctx;
 	sl__lock(&h->mu);
@@ -166,7 +166,7 @@ int srv_pool_start(srv_http *h, struct sl_err *err)
 	if (h->workers == NULL)
 		return sl_err_set(err, SL_ENOMEM, "workers of the server");
 	for (; h->n_started < h->n_threads; h->n_started++) {
-		int rc = sl__thread_start(&h->workers[h->n_started], "http-worker", worker_main, h);
+		int rc = sl__thread_start(&h->workers[h->n_started], "http-worker", http_worker_main, h);
 		if (rc != 0)
 			return sl__thread_error(err, rc, "worker", "the HTTP server");
 	}

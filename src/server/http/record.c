@@ -35,14 +35,15 @@ void srv_record_access(srv_request *r, int64_t now_ns)
 		sl_counter_add(h->denied, 1);
 	if (h->access == NULL)
 		return;
-	const struct srv_access line = {.time_ms = sl__real_ms(&h->env),
-					.request_id = r->id,
-					.address = r->address,
-					.actor = r->identity.name,
-					.method = r->method,
-					.path = r->path != NULL ? r->path : "",
-					.status = r->status,
-					.bytes = r->answer_len,
-					.micros = (uint64_t)(now_ns - r->start_ns) / 1000};
-	srv_accesslog_add(h->access, &line);
+	const struct sl_log_field fields[SRV_ACCESS_FIELDS] = {
+		{.key = "request_id", .str = r->id},
+		{.key = "address", .str = r->address},
+		{.key = "actor", .str = r->identity.name},
+		{.key = "method", .str = r->method},
+		{.key = "path", .str = r->path != NULL ? r->path : ""}, /* the query may hold private data */
+		{.key = "status", .kind = SL_LOG_I64, .num = (uint64_t)r->status},
+		{.key = "bytes", .kind = SL_LOG_U64, .num = r->answer_len},
+		{.key = "us", .kind = SL_LOG_U64, .num = (uint64_t)(now_ns - r->start_ns) / 1000},
+	};
+	srv_accesslog_add(h->access, sl__real_ms(&h->env), fields);
 }

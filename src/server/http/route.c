@@ -106,7 +106,7 @@ static struct node *add_node(struct node **place, const char *text, size_t len)
 }
 
 /* The node where the route ends, added to the tree: "jobs", "{id}" or a last "{path*}" per segment. */
-static int add_path(srv_routes *t, struct srv_endpoint *e, struct node **out, struct sl_err *err)
+static int add_route_path(srv_routes *t, struct srv_endpoint *e, struct node **out, struct sl_err *err)
 {
 	struct node *at = &t->root;
 	const char *p = e->route.path;
@@ -157,7 +157,7 @@ int srv_routes_add(srv_routes *t, const struct srv_route *route, void *ctx, stru
 	if (e->route.method == NULL || e->route.path == NULL || (route->audit != NULL && e->route.audit == NULL))
 		rc = sl_err_set(err, SL_ENOMEM, "route %s", route->path);
 	else
-		rc = add_path(t, e, &at, err);
+		rc = add_route_path(t, e, &at, err);
 	for (struct srv_endpoint *x = at != NULL ? at->endpoints : NULL; rc == 0 && x != NULL; x = x->next)
 		if (strcmp(x->route.method, route->method) == 0)
 			rc = sl_err_set(err, SL_EEXIST, "route %s %s exists already", route->method, route->path);
@@ -185,17 +185,17 @@ static bool ends_here(struct node *n, const char *method, struct srv_match *out)
 	return false;
 }
 
-static bool walk(struct node *at, const struct segments *s, size_t i, size_t params, struct srv_match *out)
+static bool find_segments(struct node *at, const struct segments *s, size_t i, size_t params, struct srv_match *out)
 {
 	if (i == s->n)
 		return ends_here(at, s->method, out);
 	for (struct node *n = at->children; n != NULL; n = n->sibling)
 		if (n->len == s->at[i].len && memcmp(n->name, s->at[i].text, n->len) == 0 &&
-		    walk(n, s, i + 1, params, out))
+		    find_segments(n, s, i + 1, params, out))
 			return true;
 	if (at->param != NULL && s->at[i].len > 0 && params < SRV_MAX_PARAMS) {
 		out->value[params] = s->at[i].text;
-		if (walk(at->param, s, i + 1, params + 1, out))
+		if (find_segments(at->param, s, i + 1, params + 1, out))
 			return true;
 	}
 	if (at->rest == NULL || params == SRV_MAX_PARAMS || !ends_here(at->rest, s->method, out))
@@ -231,7 +231,7 @@ int srv_routes_find(srv_routes *t, const char *method, const char *path, char *s
 		scratch += n + 1;
 		p += len;
 	} while (*p != '\0');
-	walk(&t->root, &s, 0, 0, out);
+	find_segments(&t->root, &s, 0, 0, out);
 	return 0;
 }
 

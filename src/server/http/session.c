@@ -20,7 +20,7 @@
 /* Of this thread, while it handles a log-in: wiping everything costs a tenth of a small answer's time. */
 static _Thread_local bool wiping;
 
-static void wipe_and_free(void *p)
+static void free_json(void *p)
 {
 	if (p != NULL && wiping)
 		sodium_memzero(p, malloc_usable_size(p));
@@ -29,7 +29,7 @@ static void wipe_and_free(void *p)
 
 void srv_http_wipe_json(void)
 {
-	json_set_alloc_funcs(malloc, wipe_and_free);
+	json_set_alloc_funcs(malloc, free_json);
 }
 
 static json_t *session_json(const srv_request *r, const struct srv_identity *who)
@@ -38,7 +38,7 @@ static json_t *session_json(const srv_request *r, const struct srv_identity *who
 			 who->csrf, "read_only", r->h->read_only != 0, "version", sl_version());
 }
 
-static void show(srv_request *r, void *ctx)
+static void show_session(srv_request *r, void *ctx)
 {
 	(void)ctx;
 	srv_json(r, 200, session_json(r, &r->identity));
@@ -161,7 +161,7 @@ static void log_out(srv_request *r, void *ctx)
 int srv_session_add(srv_http *h, struct sl_err *err)
 {
 	const struct srv_route routes[] = {
-		{"GET", "/api/v1/session", SRV_READ, SRV_QUICK | SRV_OF_SESSION, show, NULL},
+		{"GET", "/api/v1/session", SRV_READ, SRV_QUICK | SRV_OF_SESSION, show_session, NULL},
 		{"POST", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION | SRV_LOGIN, log_in,
 		 "session.begin"},
 		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, NULL},

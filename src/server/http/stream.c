@@ -72,7 +72,7 @@ static void ready(srv_stream *s, const char *data, size_t len)
 	}
 }
 
-static ssize_t read_some(void *cls, uint64_t pos, char *buf, size_t max)
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	srv_stream *s = cls;
 	srv_http *h = s->r->h;
@@ -181,7 +181,8 @@ void srv_stream_open(srv_request *r, const struct srv_stream_ops *ops, void *ctx
 {
 	srv_stream *s = calloc(1, sizeof(*s));
 	struct MHD_Response *response =
-		s != NULL ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, FILL_BYTES, read_some, s, NULL) : NULL;
+		s != NULL ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, FILL_BYTES, read_stream, s, NULL)
+			  : NULL;
 	if (response == NULL) {
 		free(s);
 		ops->done(ctx);

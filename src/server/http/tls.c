@@ -166,7 +166,7 @@ int srv_tls_reload(srv_tls *t, struct sl_err *err)
  * GnuTLS gives back buffers of decrypted records as they are, and with them tokens. Its free is a variable that may be
  * set (it says so by exporting it); ours wipes first. For the whole process, once: a wiping free suits every caller.
  */
-static void wipe_and_free(void *p)
+static void free_tls_buffer(void *p)
 {
 	if (p != NULL)
 		explicit_bzero(p, malloc_usable_size(p));
@@ -175,7 +175,7 @@ static void wipe_and_free(void *p)
 
 static void make_it_wipe(void)
 {
-	gnutls_free = wipe_and_free;
+	gnutls_free = free_tls_buffer;
 }
 
 int srv_tls_new(srv_tls **out, const char *cert_file, const char *key_file, struct sl_err *err)

@@ -69,7 +69,7 @@ static int add_to_piece(const struct sl_event_row *e, void *ctx)
 	return x->out.text.len >= PIECE_BYTES ? ENOUGH : 0;
 }
 
-/* The events of x's job behind x->after, in *out; NULL there: none. */
+/* The events of x's job after x->after, in *out; NULL there: none. */
 static int read_piece(const struct srv_core *core, struct reading *x, struct srv_piece **out)
 {
 	const sl_store *store = core->store;

@@ -188,7 +188,7 @@ static void count_request(struct srv_ingest *in, enum outcome outcome)
 
 /* ---- the end of a publish ---- */
 
-static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
+static void on_publish_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 {
 	struct srv_publish *p = ctx;
 	struct srv_ingest *in = p->ingest;
@@ -207,7 +207,7 @@ static void on_done(enum sl_item_end end, const struct sl_err *err, void *ctx)
 		srv_publish_unref(p);
 }
 
-static void on_free(void *publish, void *ctx)
+static void on_publish_free(void *publish, void *ctx)
 {
 	(void)ctx;
 	wait_end(publish);
@@ -215,14 +215,14 @@ static void on_free(void *publish, void *ctx)
 }
 
 /* Ours again, but on_done is called after this: it lets go. */
-static void on_returned(const struct sl_item *item, void *ctx)
+static void on_publish_returned(const struct sl_item *item, void *ctx)
 {
 	(void)item;
 	(void)ctx;
 }
 
 /* Its sender has it, and was answered. */
-static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
+static void on_publish_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
 {
 	(void)item;
 	(void)err;
@@ -231,7 +231,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 }
 
 /* The client left, or the server stops. The item continues: what is in it may be in the store already. */
-static void on_gone(srv_request *r, void *ctx)
+static void on_sender_gone(srv_request *r, void *ctx)
 {
 	(void)r;
 	srv_wait_unheard(ctx, FULL_MS, "the server stops");
@@ -239,7 +239,7 @@ static void on_gone(srv_request *r, void *ctx)
 
 /* ---- the handler ---- */
 
-static bool type_is(const srv_request *r, const char *type)
+static bool has_content_type(const srv_request *r, const char *type)
 {
 	const char *given = srv_header(r, "Content-Type");
 	size_t n = strlen(type);
@@ -252,7 +252,7 @@ static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 {
 	const char *version = srv_header(r, "Connect-Protocol-Version"), *target = srv_header(r, "Sluice-Target");
 	const char *coding = srv_header(r, "Content-Encoding");
-	if (!type_is(r, "application/proto") && !type_is(r, "application/json")) {
+	if (!has_content_type(r, "application/proto") && !has_content_type(r, "application/json")) {
 		srv_set_header(r, "Accept-Post", "application/proto, application/json");
 		answer_connect_error(r, 415, "unimplemented", "Content-Type: application/proto or application/json");
 	} else if (version != NULL && strcmp(version, "1") != 0)
@@ -270,13 +270,13 @@ static int read_body(struct srv_publish *p, srv_request *r, struct sl_err *err)
 {
 	size_t len;
 	const void *body = srv_body(r, &len);
-	p->json = type_is(r, "application/json");
+	p->json = has_content_type(r, "application/json");
 	if (p->json && !srv_body_reserve(srv_json_cost(body, len), r))
 		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 	return p->json ? srv_publish_json(p, body, len, err) : srv_publish_proto(p, body, len, err);
 }
 
-static void submit(struct srv_ingest *in, struct srv_publish *p)
+static void submit_publish(struct srv_ingest *in, struct srv_publish *p)
 {
 	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
 	struct sl_item item = {.data = p,
@@ -284,7 +284,7 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 			       .key = p->key,
 			       .key_len = p->key_len,
 			       .position = p->n > 0 ? p->rows[0].sequence : 0,
-			       .done = on_done,
+			       .done = on_publish_done,
 			       .done_ctx = p};
 	/* One publish at a time goes in while the breaker is open: it may be what closes it. If the store seems to be
 	 * away, its sender does not wait for that. */
@@ -310,7 +310,7 @@ static void submit(struct srv_ingest *in, struct srv_publish *p)
 	srv_publish_unref(p);
 }
 
-static const char *keep(struct srv_publish *p, const char *text)
+static const char *keep_text(struct srv_publish *p, const char *text)
 {
 	size_t n = text != NULL ? strlen(text) + 1 : 0;
 	char *copy = n > 0 ? srv_publish_alloc(p, n) : NULL;
@@ -323,11 +323,11 @@ static int keep_writer(struct srv_publish *p, srv_request *r, struct sl_err *err
 	struct sl_audit_record record;
 	srv_audit_record(r, &record);
 	p->record = (struct sl_audit_record){.via = record.via,
-					     .actor = keep(p, record.actor),
-					     .address = keep(p, record.address),
+					     .actor = keep_text(p, record.actor),
+					     .address = keep_text(p, record.address),
 					     .action = "events.publish",
-					     .request_id = keep(p, record.request_id)};
-	p->writer = (struct sl_event_writer){.token = keep(p, srv_token(r)),
+					     .request_id = keep_text(p, record.request_id)};
+	p->writer = (struct sl_event_writer){.token = keep_text(p, srv_token(r)),
 					     .any_stream = srv_role(r) >= SRV_ADMIN,
 					     .adopts = srv_ships(r, p->stream),
 					     .record = &p->record};
@@ -375,7 +375,7 @@ static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_
 	return keep_writer(p, r, err);
 }
 
-static void publish(srv_request *r, void *ctx)
+static void handle_publish(srv_request *r, void *ctx)
 {
 	struct srv_ingest *in = ctx;
 	struct sl_err err = SL_ERR_INIT;
@@ -407,8 +407,8 @@ static void publish(srv_request *r, void *ctx)
 		count_request(in, BUSY);
 		answer_busy(p, 503, FULL_MS, err.msg);
 	} else {
-		srv_later(r, on_gone, p);
-		submit(in, p);
+		srv_later(r, on_sender_gone, p);
+		submit_publish(in, p);
 	}
 	srv_publish_unref(p);
 }
@@ -416,7 +416,7 @@ static void publish(srv_request *r, void *ctx)
 int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 {
 	static const struct srv_route routes[] = {
-		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, publish, NULL},
+		{"POST", PUBLISH_PATH, SRV_WRITE, SRV_LONG | SRV_BY_SHIP, handle_publish, NULL},
 	};
 	int rc = srv_http_add(h, routes, SL_COUNT(routes), in, err);
 	if (rc != 0)
@@ -481,10 +481,10 @@ static int open_ingest(struct srv_ingest *in, struct sl_err *err)
 					.name = "ingest",
 					.overflow_strategy = SL_OVERFLOW_ERROR,
 					.item_kind = SL_ITEM_POINTERS,
-					.item_free = on_free,
+					.item_free = on_publish_free,
 					.per_key_order = SL_ON,
-					.on_dead = on_dead,
-					.on_returned = on_returned};
+					.on_dead = on_publish_dead,
+					.on_returned = on_publish_returned};
 	configure_coordinator(&o, in->core->config);
 	in->high = (uint64_t)(o.high_watermark > 0 ? o.high_watermark : o.capacity * 8 / 10);
 	in->low = (uint64_t)(o.low_watermark > 0 ? o.low_watermark : o.capacity / 2);

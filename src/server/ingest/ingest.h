@@ -20,7 +20,6 @@
 #include "base/thread.h"
 #include "server/core.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 

@@ -18,7 +18,7 @@ static int is_not(struct sl_err *err, const char *name, const char *what)
 }
 
 /* NULL also for null. */
-static json_t *value_of(const json_t *object, const char *name)
+static json_t *member_value(const json_t *object, const char *name)
 {
 	json_t *v = json_object_get(object, name);
 	return json_is_null(v) ? NULL : v;
@@ -69,8 +69,8 @@ static int read_numbers(const json_t *object, const struct number_field *fields,
 	return 0;
 }
 
-static int read_bytes(struct srv_publish *p, const json_t *v, const char *name, struct srv_text *out,
-		      struct sl_err *err)
+static int read_base64(struct srv_publish *p, const json_t *v, const char *name, struct srv_text *out,
+		       struct sl_err *err)
 {
 	size_t n = json_string_length(v);
 	*out = (struct srv_text){"", 0};
@@ -91,7 +91,7 @@ static int read_bytes(struct srv_publish *p, const json_t *v, const char *name, 
 /* ---- messages ---- */
 
 /* A name or a number; one that no store can keep is 0, and srv_publish_check refuses it. */
-static int read_type(const json_t *event, int32_t *out, struct sl_err *err)
+static int read_event_type(const json_t *event, int32_t *out, struct sl_err *err)
 {
 	const char *text = json_string_value(json_object_get(event, "type"));
 	int64_t number = 0;
@@ -130,7 +130,7 @@ static int read_token(struct srv_publish *p, const json_t *v, struct token *out,
 	int rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
 	if (rc != 0)
 		return rc;
-	rc = read_bytes(p, value_of(v, "claim"), "token.claim", &claim, err);
+	rc = read_base64(p, member_value(v, "claim"), "token.claim", &claim, err);
 	if (rc != 0)
 		return rc;
 	if (attempt < INT32_MIN || attempt > INT32_MAX)
@@ -144,7 +144,7 @@ static int read_token(struct srv_publish *p, const json_t *v, struct token *out,
 static int read_event(struct srv_publish *p, const json_t *v, struct token token, struct sl_event_row *e,
 		      struct sl_err *err)
 {
-	const json_t *partial = value_of(v, "partial");
+	const json_t *partial = member_value(v, "partial");
 	uint64_t position;
 	struct srv_text data;
 	if (v == NULL)
@@ -153,17 +153,17 @@ static int read_event(struct srv_publish *p, const json_t *v, struct token token
 		return is_not(err, "event", "an object");
 	if (partial != NULL && !json_is_boolean(partial))
 		return is_not(err, "partial", "true or false");
-	int rc = read_type(v, &e->type, err);
+	int rc = read_event_type(v, &e->type, err);
 	if (rc != 0)
 		return rc;
-	rc = read_token(p, value_of(v, "token"), &token, err);
+	rc = read_token(p, member_value(v, "token"), &token, err);
 	if (rc != 0)
 		return rc;
 	const struct number_field numbers[] = {{"tsMs", "ts_ms", .i64 = &e->ts_ms}, {"position", .u64 = &position}};
 	rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
 	if (rc != 0)
 		return rc;
-	rc = read_bytes(p, value_of(v, "data"), "data", &data, err);
+	rc = read_base64(p, member_value(v, "data"), "data", &data, err);
 	if (rc != 0)
 		return rc;
 	e->payload = data.at;
@@ -195,7 +195,7 @@ static int read_events(struct srv_publish *p, const json_t *list, struct token t
 		int rc = read_numbers(v, numbers, SL_COUNT(numbers), err);
 		if (rc != 0)
 			return rc;
-		rc = read_event(p, value_of(v, "event"), token, e, err);
+		rc = read_event(p, member_value(v, "event"), token, e, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -249,13 +249,13 @@ static int read_publish(struct srv_publish *p, const json_t *root, struct sl_err
 	p->incarnation = (uint32_t)incarnation;
 	p->after.kind = p->after.sequence != 0 ? SL_WAL_MARK_RECORD : SL_WAL_MARK_UNKNOWN;
 
-	rc = read_token(p, value_of(root, "token"), &token, err);
+	rc = read_token(p, member_value(root, "token"), &token, err);
 	if (rc != 0)
 		return rc;
-	rc = read_events(p, value_of(root, "events"), token, err);
+	rc = read_events(p, member_value(root, "events"), token, err);
 	if (rc != 0)
 		return rc;
-	rc = read_skipped(p, value_of(root, "skipped"), err);
+	rc = read_skipped(p, member_value(root, "skipped"), err);
 	if (rc != 0)
 		return rc;
 	return srv_publish_check(p, err);

@@ -84,7 +84,7 @@ static bool name_is_good(const char *s)
 }
 
 /* What a store cannot keep; NULL: nothing. */
-static const char *bad_row(const struct sl_event_row *e)
+static const char *why_refused(const struct sl_event_row *e)
 {
 	if (e->type < 1)
 		return "it has no type";
@@ -97,7 +97,7 @@ static const char *bad_row(const struct sl_event_row *e)
 	return e->payload_len > SL_WAL_MAX_PAYLOAD ? "it is too large" : NULL;
 }
 
-static int check_order(const struct srv_publish *p, struct sl_err *err)
+static int check_sequences(const struct srv_publish *p, struct sl_err *err)
 {
 	uint64_t before = 0;
 	for (size_t i = 0; i < p->n; before = p->rows[i++].sequence)
@@ -126,9 +126,9 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 	if (!name_is_good(p->stream))
 		return sl_err_set(err, SL_EDATA, "stream: not a name of letters, digits, '.', '_' and '-', at most %d",
 				  SRV_STREAM_BYTES - 1);
-	int rc = check_order(p, err);
+	int rc = check_sequences(p, err);
 	for (size_t i = 0; rc == 0 && i < p->n; i++) {
-		const char *why = bad_row(&p->rows[i]);
+		const char *why = why_refused(&p->rows[i]);
 		if (why == NULL)
 			continue;
 		p->refused = p->rows[i].sequence;
@@ -143,18 +143,19 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 
 /* ---- protobuf ---- */
 
-static void *pb_alloc(void *ctx, size_t n)
+static void *alloc_for_protobuf(void *ctx, size_t n)
 {
 	return srv_publish_alloc(ctx, n);
 }
 
-static void pb_free(void *ctx, void *memory)
+static void free_for_protobuf(void *ctx, void *memory)
 {
 	(void)ctx;
 	(void)memory;
 }
 
-static void row_of(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken *token, struct sl_event_row *e)
+static void row_from_message(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken *token,
+			     struct sl_event_row *e)
 {
 	const Sluice__V1__JobEvent *event = m->event;
 	e->sequence = m->sequence;
@@ -175,7 +176,7 @@ static void row_of(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken
 	e->payload_len = event->data.len;
 }
 
-static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEventsRequest *m, struct sl_err *err)
+static int take_publish_message(struct srv_publish *p, const Sluice__V1__PublishJobEventsRequest *m, struct sl_err *err)
 {
 	if (m->n_events > SRV_PUBLISH_EVENTS || m->n_skipped > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
@@ -188,7 +189,7 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 		p->rows[i].stream = p->stream;
 		p->rows[i].incarnation = m->incarnation;
 		p->rows[i].payload = "";
-		row_of(m->events[i], m->token, &p->rows[i]);
+		row_from_message(m->events[i], m->token, &p->rows[i]);
 		if (m->events[i]->event != NULL &&
 		    !(m->events[i]->event->token == NULL || m->events[i]->event->token->claim.len == 0 ||
 		      m->events[i]->event->token->claim.len == sizeof(struct sl_claim_id))) {
@@ -212,10 +213,10 @@ static int take_message(struct srv_publish *p, const Sluice__V1__PublishJobEvent
 
 int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struct sl_err *err)
 {
-	ProtobufCAllocator allocator = {pb_alloc, pb_free, p};
+	ProtobufCAllocator allocator = {alloc_for_protobuf, free_for_protobuf, p};
 	const Sluice__V1__PublishJobEventsRequest *m =
 		sluice__v1__publish_job_events_request__unpack(&allocator, len, body);
 	if (m == NULL)
 		return sl_err_set(err, SL_EDATA, "the body is no PublishJobEventsRequest");
-	return take_message(p, m, err);
+	return take_publish_message(p, m, err);
 }

@@ -35,7 +35,7 @@ struct lane {
 	struct sl_event_mark marks[RUN_ITEMS];
 };
 
-static int attach(void *sink, void **lane, struct sl_err *err)
+static int attach_ingest_lane(void *sink, void **lane, struct sl_err *err)
 {
 	struct lane *l = calloc(1, sizeof(*l));
 	if (l == NULL)
@@ -45,7 +45,7 @@ static int attach(void *sink, void **lane, struct sl_err *err)
 	return 0;
 }
 
-static void detach(void *sink, void *lane)
+static void detach_ingest_lane(void *sink, void *lane)
 {
 	struct lane *l = lane;
 	(void)sink;
@@ -55,7 +55,7 @@ static void detach(void *sink, void *lane)
 
 /* ---- how a publish ended ---- */
 
-static void settle(struct srv_publish *p, int rc, struct sl_wal_mark mark, const char *why)
+static void settle_publish(struct srv_publish *p, int rc, struct sl_wal_mark mark, const char *why)
 {
 	p->settled = true;
 	p->rc = rc;
@@ -97,42 +97,42 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 			return rc;
 		if (rc != 0) {
 			p->refused = row->sequence;
-			settle(p, rc == SL_ECONFLICT || rc == SL_EACCES ? rc : SL_EREFUSED, mark, err->msg);
+			settle_publish(p, rc == SL_ECONFLICT || rc == SL_EACCES ? rc : SL_EREFUSED, mark, err->msg);
 			return 0;
 		}
 		mark = taken;
 		if (mark.sequence < row->sequence)
 			break;
 	}
-	settle(p, 0, mark, "");
+	settle_publish(p, 0, mark, "");
 	return 0;
 }
 
-static int take_one(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
+static int take_publish(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
 {
 	struct sl_wal_mark mark = p->after;
 	int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, p->rows, p->n, p->skipped,
 				p->n_skipped, &mark, err);
 	if (rc == SL_ECONFLICT || rc == SL_EACCES)
-		settle(p, rc, (struct sl_wal_mark){0}, err->msg);
+		settle_publish(p, rc, (struct sl_wal_mark){0}, err->msg);
 	else if (is_theirs(rc) && p->n == 0) /* there is no event to refuse: it is not for what was sent */
-		settle(p, SL_EAGAIN, (struct sl_wal_mark){0}, err->msg);
+		settle_publish(p, SL_EAGAIN, (struct sl_wal_mark){0}, err->msg);
 	else if (is_theirs(rc))
 		return take_rows(in, p, err);
 	else if (rc == 0)
-		settle(p, 0, mark, "");
+		settle_publish(p, 0, mark, "");
 	return p->settled ? 0 : rc;
 }
 
 /* ---- together ---- */
 
-static struct srv_publish *item(const struct sl_sink_batch *batch, size_t i)
+static struct srv_publish *publish_at(const struct sl_sink_batch *batch, size_t i)
 {
 	/* Items are ours; the sink's table has them const. */
 	return (struct srv_publish *)(uintptr_t)batch->items[i].data;
 }
 
-static bool is_plain(const struct srv_publish *p)
+static bool is_unskipped(const struct srv_publish *p)
 {
 	return p->n > 0 && p->n_skipped == 0 && !p->settled;
 }
@@ -140,9 +140,9 @@ static bool is_plain(const struct srv_publish *p)
 /* Is there another token's publish of the stream in the run? They would share a mark, and so a writer. */
 static bool is_mixed(const struct sl_sink_batch *batch, size_t first, size_t i)
 {
-	const struct srv_publish *p = item(batch, i);
+	const struct srv_publish *p = publish_at(batch, i);
 	for (; first < i; first++) {
-		const struct srv_publish *other = item(batch, first);
+		const struct srv_publish *other = publish_at(batch, first);
 		if (strcmp(other->stream, p->stream) == 0 && strcmp(other->record.actor, p->record.actor) != 0)
 			return true;
 	}
@@ -163,7 +163,7 @@ static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv
 	return &l->marks[(*n)++];
 }
 
-static int room_for(struct lane *l, size_t n, struct sl_err *err)
+static int grow_lane(struct lane *l, size_t n, struct sl_err *err)
 {
 	if (n <= l->cap)
 		return 0;
@@ -181,13 +181,13 @@ static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t 
 	const sl_store *store = l->in->core->store;
 	size_t n = 0, n_marks = 0;
 	for (size_t i = first; i < end; i++)
-		n += item(batch, i)->n;
-	int rc = room_for(l, n, err);
+		n += publish_at(batch, i)->n;
+	int rc = grow_lane(l, n, err);
 	if (rc != 0)
 		return rc;
 	n = 0;
 	for (size_t i = first; i < end; i++) {
-		const struct srv_publish *p = item(batch, i);
+		const struct srv_publish *p = publish_at(batch, i);
 		if (p->n > 0)
 			memcpy(l->rows + n, p->rows, p->n * sizeof(*p->rows));
 		n += p->n;
@@ -195,25 +195,27 @@ static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t 
 	}
 	rc = store->ops->events_append(store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
 	for (size_t i = first; rc == 0 && i < end; i++) {
-		const struct sl_event_mark *m = mark_of(l, &n_marks, item(batch, i));
-		settle(item(batch, i), 0,
-		       (struct sl_wal_mark){m->mark, m->crc, m->has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED},
-		       "");
+		const struct sl_event_mark *m = mark_of(l, &n_marks, publish_at(batch, i));
+		settle_publish(
+			publish_at(batch, i), 0,
+			(struct sl_wal_mark){m->mark, m->crc, m->has_crc ? SL_WAL_MARK_RECORD : SL_WAL_MARK_SKIPPED},
+			"");
 	}
 	return rc;
 }
 
 /* The run of plain publishes that begins with `first`; *end is after it. */
-static int take_run(struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end, struct sl_err *err)
+static int take_publishes(struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t *end,
+			  struct sl_err *err)
 {
 	size_t last = first;
-	while (last < batch->n && last - first < RUN_ITEMS && is_plain(item(batch, last)) &&
+	while (last < batch->n && last - first < RUN_ITEMS && is_unskipped(publish_at(batch, last)) &&
 	       !is_mixed(batch, first, last))
 		last++;
 	*end = last > first ? last : first + 1;
 	int rc = last - first > 1 ? append_run(l, batch, first, last, err) : ONE_BY_ONE;
 	for (size_t i = first; is_theirs(rc) && i < *end; i++) {
-		int one = item(batch, i)->settled ? 0 : take_one(l->in, item(batch, i), err);
+		int one = publish_at(batch, i)->settled ? 0 : take_publish(l->in, publish_at(batch, i), err);
 		if (one != 0)
 			rc = one;
 	}
@@ -227,7 +229,7 @@ static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
 	uint64_t now = atomic_load(&in->successes) + 1;
 	bool alone = false;
 	for (size_t i = 0; i < batch->n; i++) {
-		struct srv_publish *p = item(batch, i);
+		struct srv_publish *p = publish_at(batch, i);
 		alone |= p->away_at != 0 && p->away_at < now;
 		p->away_at = p->away_at != 0 ? p->away_at : now;
 	}
@@ -236,12 +238,12 @@ static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
 		return;
 	}
 	for (size_t i = 0; i < batch->n; i++)
-		if (!item(batch, i)->settled)
-			srv_wait_unheard(item(batch, i), ALONE_MS, "the store did not take it");
+		if (!publish_at(batch, i)->settled)
+			srv_wait_unheard(publish_at(batch, i), ALONE_MS, "the store did not take it");
 }
 
-static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-		       struct sl_err *err)
+static int write_publishes(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			   struct sl_err *err)
 {
 	struct srv_ingest *in = ctx;
 	struct sl_err own;
@@ -250,10 +252,10 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 	err = err != NULL ? err : &own;
 	/* Runs of plain publishes share a transaction; the others get one each. */
 	for (size_t i = 0; rc == 0 && i < batch->n;)
-		rc = take_run(lane, batch, i, &i, err);
+		rc = take_publishes(lane, batch, i, &i, err);
 	for (size_t i = 0; i < batch->n; i++) {
-		poison |= item(batch, i)->settled && item(batch, i)->rc != 0;
-		written |= item(batch, i)->settled && item(batch, i)->rc == 0;
+		poison |= publish_at(batch, i)->settled && publish_at(batch, i)->rc != 0;
+		written |= publish_at(batch, i)->settled && publish_at(batch, i)->rc == 0;
 	}
 	if (rc == 0 || written)
 		(void)atomic_fetch_add(&in->successes, 1);
@@ -263,7 +265,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 		return 0;
 	/* The outcome of each publish that ended, also when the batch as a whole failed. */
 	for (size_t i = 0; i < batch->n; i++) {
-		const struct srv_publish *p = item(batch, i);
+		const struct srv_publish *p = publish_at(batch, i);
 		if (p->settled)
 			reply->outcomes[i] = p->rc == 0 ? SL_SINK_WRITTEN : SL_SINK_POISON;
 	}
@@ -279,7 +281,7 @@ static int write_batch(void *ctx, void *lane, const struct sl_sink_batch *batch,
 	return rc;
 }
 
-static const char *target(void *ctx)
+static const char *sink_target(void *ctx)
 {
 	(void)ctx;
 	return "job_events";
@@ -288,8 +290,8 @@ static const char *target(void *ctx)
 const struct sl_sink_ops srv_ingest_sink = {
 	.version = SL_SINK_VERSION,
 	.name = "job_events",
-	.attach = attach,
-	.detach = detach,
-	.write = write_batch,
-	.target = target,
+	.attach = attach_ingest_lane,
+	.detach = detach_ingest_lane,
+	.write = write_publishes,
+	.target = sink_target,
 };
