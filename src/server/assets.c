@@ -16,16 +16,12 @@ const struct srv_asset *srv_asset_find(const char *path)
 	return NULL;
 }
 
-int srv_accepts_gzip(const char *accept_encoding)
-{
-	return accept_encoding && srv_accepts_coding(accept_encoding, "gzip");
-}
-
 static void serve(srv_request *r, const struct srv_asset *a, const char *caching)
 {
 	srv_set_header(r, "Cache-Control", caching);
 	srv_set_header(r, "Vary", "Accept-Encoding");
-	if (srv_accepts_gzip(srv_header(r, "Accept-Encoding")))
+	const char *accepts = srv_header(r, "Accept-Encoding");
+	if (accepts != NULL && srv_accepts_coding(accepts, "gzip"))
 		srv_static(r, &(struct srv_content){a->type, a->gzip, a->gzip_len, "gzip", a->etag_gzip});
 	else
 		srv_static(r, &(struct srv_content){a->type, a->plain, a->plain_len, NULL, a->etag});

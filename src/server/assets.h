@@ -25,7 +25,5 @@ extern const size_t srv_assets_n;
 
 /* By the whole path; NULL: not found. */
 const struct srv_asset *srv_asset_find(const char *path);
-/* 1 when a client with this Accept-Encoding (NULL: none) takes gzip. */
-int srv_accepts_gzip(const char *accept_encoding);
 
 #endif

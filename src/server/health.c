@@ -54,7 +54,6 @@ static enum srv_verdict check_store(char *why, size_t size, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_job *job = NULL;
 	int rc = sl_jobs_get(core->jobs, 1, &job, &err);
-
 	sl_job_release(core->jobs, job);
 	if (rc == SL_ENOENT)
 		rc = 0;
@@ -72,7 +71,6 @@ enum srv_verdict srv_check_ingest(char *why, size_t size, void *ctx)
 	struct sl_coordinator_health c = {.struct_size = sizeof(c)};
 	int64_t now = sl__clock_ms();
 	uint64_t ended;
-
 	if (sl_coordinator_get_health(p->ingest->coordinator, &c)) {
 		(void)snprintf(why, size, "the coordinator is closed");
 		return SRV_NOT_READY;
@@ -96,7 +94,6 @@ static enum srv_verdict run_checks(struct srv_health *h)
 {
 	enum srv_verdict worst = SRV_FINE;
 	size_t n;
-
 	sl__lock(&h->mu);
 	n = h->n;
 	sl__unlock(&h->mu);
@@ -104,7 +101,6 @@ static enum srv_verdict run_checks(struct srv_health *h)
 		struct check *c = &h->checks[i];
 		char why[WHY_BYTES] = "";
 		enum srv_verdict verdict = c->fn(why, sizeof(why), c->ctx);
-
 		sl__lock(&h->mu);
 		c->verdict = verdict;
 		memcpy(c->why, why, sizeof(why));
@@ -130,7 +126,6 @@ static void *health_main(void *arg)
 	while (!h->stop) {
 		int64_t next = sl__clock_ms() + pause_ms(h);
 		enum srv_verdict verdict;
-
 		sl__unlock(&h->mu);
 		verdict = run_checks(h);
 		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
@@ -156,10 +151,8 @@ static void livez(srv_request *r, void *ctx)
 static json_t *checks_json(struct srv_health *h, bool reasons, bool *ready)
 {
 	json_t *list = json_array();
-
 	for (size_t i = 0; i < h->n; i++) {
 		const struct check *c = &h->checks[i];
-
 		*ready &= c->verdict < SRV_NOT_READY;
 		json_array_append_new(list, json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
 						      "why", c->verdict == SRV_FINE || !reasons ? NULL : c->why));
@@ -173,7 +166,6 @@ static void readyz(srv_request *r, void *ctx)
 	const char *why = NULL;
 	json_t *checks;
 	bool ready = true;
-
 	sl__lock(&h->mu);
 	checks = checks_json(h, srv_role(r) >= SRV_READ, &ready);
 	if (h->draining)
@@ -195,7 +187,6 @@ static void show_metrics(srv_request *r, void *ctx)
 	struct srv_health *h = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl__buf text = {.env = &sl__env_real};
-
 	if (sl_metrics_render(h->core->metrics, add_text, &text, &err))
 		srv_fail(r, &err);
 	else
@@ -221,7 +212,6 @@ static double resident_bytes(void *ctx)
 {
 	long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "re");
-
 	(void)ctx;
 	if (f && fscanf(f, "%*s %ld", &pages) != 1)
 		pages = 0;
@@ -269,7 +259,6 @@ int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err
 int srv_health_add_check(struct srv_health *h, const char *name, srv_check_fn *fn, void *ctx, struct sl_err *err)
 {
 	int rc = 0;
-
 	sl__lock(&h->mu);
 	if (h->n == MAX_CHECKS)
 		rc = sl_err_set(err, SL_EFULL, "more than %d checks", MAX_CHECKS);
@@ -282,7 +271,6 @@ int srv_health_add_check(struct srv_health *h, const char *name, srv_check_fn *f
 int srv_health_start(struct srv_health *h, const struct srv_systemd *systemd, struct sl_err *err)
 {
 	int failed;
-
 	h->systemd = systemd;
 	(void)run_checks(h);
 	failed = sl__thread_start(&h->thread, "sl-health", health_main, h);

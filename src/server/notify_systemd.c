@@ -14,7 +14,6 @@
 static int set_address(struct srv_systemd *s, const char *name)
 {
 	size_t n = strlen(name);
-
 	if ((name[0] != '/' && name[0] != '@') || n < 2 || n >= sizeof(s->to.sun_path))
 		return -1;
 	s->to.sun_family = AF_UNIX;
@@ -28,7 +27,6 @@ static int set_address(struct srv_systemd *s, const char *name)
 static int64_t read_watchdog(void)
 {
 	const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
-
 	if (!usec || (pid && strtoll(pid, NULL, 10) != (long long)getpid()))
 		return 0;
 	return strtoll(usec, NULL, 10) / 1000;
@@ -38,7 +36,6 @@ void srv_systemd_init(struct srv_systemd *s)
 {
 	const struct timeval patience = {.tv_usec = 250000};
 	const char *name = getenv("NOTIFY_SOCKET");
-
 	memset(s, 0, sizeof(*s));
 	s->fd = -1;
 	if (name && set_address(s, name) == 0)
@@ -65,7 +62,6 @@ void srv_systemd_notify(const struct srv_systemd *s, const char *fmt, ...)
 	char text[512];
 	va_list ap;
 	int n;
-
 	if (s->fd < 0)
 		return;
 	va_start(ap, fmt);
@@ -79,7 +75,6 @@ void srv_systemd_notify(const struct srv_systemd *s, const char *fmt, ...)
 void srv_systemd_notify_reloading(const struct srv_systemd *s)
 {
 	struct timespec now;
-
 	(void)clock_gettime(CLOCK_MONOTONIC, &now);
 	srv_systemd_notify(s, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }

@@ -21,7 +21,6 @@
 static char *configured_or_below(const char *value, const char *prefix, const char *folder, const char *name)
 {
 	char *out = NULL;
-
 	if (value)
 		return strdup(value);
 	return asprintf(&out, "%s%s/%s", prefix, folder, name) < 0 ? NULL : out;
@@ -33,7 +32,6 @@ static char *data_folder(const char *configured)
 	const char *home = getenv("HOME");
 	const char *rest = configured ? configured : "~/.sluice";
 	char *out = NULL;
-
 	if (strncmp(rest, "~/", 2) != 0)
 		return strdup(rest);
 	if (!home || !*home)
@@ -121,9 +119,9 @@ static int open_http(srv_server *s, struct sl_err *err)
 		.connections_max = (int32_t)c->server_connections_max,
 		.connections_per_address = (int32_t)c->server_connections_per_address,
 		.threads = (int32_t)c->server_threads,
-		.read_only = (int)c->server_read_only,
-		.behind_proxy = (int)c->server_behind_proxy,
-		.access_log = (int)c->server_access_log,
+		.read_only = c->server_read_only != 0,
+		.behind_proxy = c->server_behind_proxy != 0,
+		.access_log = (enum srv_access_log)c->server_access_log, /* as srv_choices_access_log */
 		.metrics = s->metrics,
 		.env = &s->env,
 	};
@@ -185,10 +183,8 @@ static int make_data_folder(srv_server *s, struct sl_err *err)
 	const char *path = s->places.data;
 	char *copy = strdup(path);
 	int failed = copy ? 0 : ENOMEM;
-
 	for (char *p = copy ? copy + 1 : NULL; p && !failed; p++) {
 		char was = *p;
-
 		if (was != '/' && was != '\0')
 			continue;
 		*p = '\0';
@@ -260,7 +256,6 @@ int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
 	int64_t begun = sl__clock_ms();
 	int rc = srv_ingest_stop(s->core.ingest, deadline_ms, err);
-
 	srv_exports_stop(s->core.exports, rest_of_deadline(begun, deadline_ms));
 	srv_backups_stop(s->core.backups);
 	deadline_ms = rest_of_deadline(begun, deadline_ms);
@@ -275,7 +270,6 @@ int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 void srv_server_free(srv_server *s)
 {
 	struct sl_err err = SL_ERR_INIT;
-
 	if (!s)
 		return;
 	(void)srv_server_stop(s, 0, &err);

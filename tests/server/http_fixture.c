@@ -194,8 +194,8 @@ int main(int argc, char **argv)
 		.idle_ms = number(argv, "idle_ms"),
 		.connections_max = (int32_t)number(argv, "connections_max"),
 		.connections_per_address = (int32_t)number(argv, "connections_per_address"),
-		.behind_proxy = (int)number(argv, "behind_proxy"),
-		.access_log = (int)number(argv, "access_log"),
+		.behind_proxy = number(argv, "behind_proxy") != 0,
+		.access_log = (enum srv_access_log)number(argv, "access_log"),
 		.access_fd = STDERR_FILENO,
 	};
 	struct srv_http_opts with = opts;

@@ -7,31 +7,31 @@
 #include <cmocka.h>
 
 #include "server/assets.h"
+#include "server/http/net_text.h"
 
 static void gzip_is_sent_only_to_those_who_take_it(void **state)
 {
 	(void)state;
-	assert_true(srv_accepts_gzip("gzip"));
-	assert_true(srv_accepts_gzip("gzip, deflate, br"));
-	assert_true(srv_accepts_gzip("br;q=1.0, GZIP;q=0.8, *;q=0.1"));
-	assert_true(srv_accepts_gzip("*"));
-	assert_true(srv_accepts_gzip("gzip;q=0.001"));
-	assert_false(srv_accepts_gzip(NULL));
-	assert_false(srv_accepts_gzip(""));
-	assert_false(srv_accepts_gzip("identity"));
-	assert_false(srv_accepts_gzip("gzip;q=0"));
-	assert_false(srv_accepts_gzip("gzip;q=0.000, deflate;q=1"));
-	assert_false(srv_accepts_gzip("x-gzip-like, notgzip"));
-	assert_false(srv_accepts_gzip("*;q=0"));
+	assert_true(srv_accepts_coding("gzip", "gzip"));
+	assert_true(srv_accepts_coding("gzip, deflate, br", "gzip"));
+	assert_true(srv_accepts_coding("br;q=1.0, GZIP;q=0.8, *;q=0.1", "gzip"));
+	assert_true(srv_accepts_coding("*", "gzip"));
+	assert_true(srv_accepts_coding("gzip;q=0.001", "gzip"));
+	assert_false(srv_accepts_coding("", "gzip"));
+	assert_false(srv_accepts_coding("identity", "gzip"));
+	assert_false(srv_accepts_coding("gzip;q=0", "gzip"));
+	assert_false(srv_accepts_coding("gzip;q=0.000, deflate;q=1", "gzip"));
+	assert_false(srv_accepts_coding("x-gzip-like, notgzip", "gzip"));
+	assert_false(srv_accepts_coding("*;q=0", "gzip"));
 }
 
 static void the_q_of_another_coding_says_nothing_of_gzip(void **state)
 {
 	(void)state;
-	assert_true(srv_accepts_gzip("gzip, br;q=0"));
-	assert_false(srv_accepts_gzip("deflate, br;q=1"));
-	assert_false(srv_accepts_gzip("*, gzip;q=0"));
-	assert_true(srv_accepts_gzip("*;q=0, gzip"));
+	assert_true(srv_accepts_coding("gzip, br;q=0", "gzip"));
+	assert_false(srv_accepts_coding("deflate, br;q=1", "gzip"));
+	assert_false(srv_accepts_coding("*, gzip;q=0", "gzip"));
+	assert_true(srv_accepts_coding("*;q=0, gzip", "gzip"));
 }
 
 static void every_file_is_found_by_its_path_and_no_other(void **state)

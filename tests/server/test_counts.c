@@ -25,7 +25,7 @@ struct store {
 	int fails; /* with this code */
 };
 
-static int count(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err)
+static int count(sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err, void *ctx)
 {
 	struct store *s = ctx;
 	(void)pthread_mutex_lock(&s->mu);

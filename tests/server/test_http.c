@@ -809,7 +809,7 @@ static void refusing_stops_mutations_and_lets_reads_pass(void **state)
 
 static void a_read_only_server_changes_nothing(void **state)
 {
-	const struct srv_http_opts opts = {.read_only = 1};
+	const struct srv_http_opts opts = {.read_only = true};
 	struct fixture *f = make(&opts);
 	(void)state;
 	struct answer a = kit_ask(&f->kit, "POST", "/echo", "", "x");

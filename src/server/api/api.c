@@ -75,7 +75,7 @@ static const struct srv_route routes[] = {
 	CHANGE("POST", "/dead-letters/redrive", srv_letters_redrive_all, "dead_letters.redrive_all"),
 };
 
-static int count_jobs(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err)
+static int count_jobs(sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err, void *ctx)
 {
 	const struct srv_core *core = ctx;
 	return sl_jobs_counts(core->jobs, fn, fn_ctx, err);
@@ -107,13 +107,13 @@ int srv_api_add(srv_http *h, struct srv_core *core, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	/* A route that is easy for a store in a file is a network round trip for another store. */
-	struct srv_route all[sizeof(routes) / sizeof(routes[0])];
+	struct srv_route all[SL_COUNT(routes)];
 	bool local = strcmp(core->store->ops->name, "sqlite") == 0;
-	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+	for (size_t i = 0; i < SL_COUNT(routes); i++) {
 		all[i] = routes[i];
 		all[i].flags &= local ? ~0U : ~(unsigned)SRV_EASY;
 	}
-	rc = srv_http_add(h, all, sizeof(all) / sizeof(all[0]), api, err);
+	rc = srv_http_add(h, all, SL_COUNT(all), api, err);
 	if (rc != 0)
 		return rc;
 	return srv_http_gather(h, "POST", SRV_API "/chains", srv_chains_start_many, local ? 1 : 2, err);

@@ -76,7 +76,7 @@ static bool count_now(struct srv_counts *c) SL_REQUIRES(c->mu)
 	sl__unlock(&c->mu);
 	r->err = (struct sl_err)SL_ERR_INIT;
 	r->began_ms = c->source.now_ms(c->source.ctx);
-	r->rc = c->source.count(c->source.ctx, keep_count, r, &r->err);
+	r->rc = c->source.count(keep_count, r, &r->err, c->source.ctx);
 	if (r->rc == SL_ENOMEM)
 		(void)sl_err_set(&r->err, r->rc, "out of memory");
 	sl__lock(&c->mu);

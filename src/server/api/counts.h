@@ -19,7 +19,7 @@
 struct srv_counts;
 
 struct srv_counts_source {
-	int (*count)(void *ctx, sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err); /* one call at a time */
+	int (*count)(sl_job_count_fn *fn, void *fn_ctx, struct sl_err *err, void *ctx); /* one call at a time */
 	int64_t (*now_ms)(void *ctx);                                                   /* never goes back */
 	void *ctx;
 };

@@ -14,8 +14,6 @@
 
 #define ENOUGH 1 /* ends a walk */
 
-static const char *const page_query[] = {"cursor", "limit", NULL};
-
 static void out_hash(struct srv_out *o, const char *name, const uint8_t *bytes, size_t n, bool there)
 {
 	char text[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1];
@@ -104,17 +102,10 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	SRV_FIELD(o, "bytes", int, (int64_t)d->bytes);
 	SRV_FIELD(o, "events", int, (int64_t)d->events);
 	out_hash(o, "head", d->head, sizeof(d->head), any);
-	srv_out_name(o, "lag");
-	if (ours)
-		srv_out_int(o, newest > d->checkpoint ? (int64_t)(newest - d->checkpoint) : 0);
-	else
-		srv_out_raw(o, NULL);
+	srv_out_known(o, "lag", ours, newest > d->checkpoint ? (int64_t)(newest - d->checkpoint) : 0);
 	SRV_FIELD(o, "outbox_backlog", int, (int64_t)(d->events - d->delivered_files));
-	srv_out_name(o, "endpoint_backlog");
-	if (ours && l->config->export_events_audit_endpoint != NULL)
-		srv_out_int(o, (int64_t)(d->events - d->delivered_endpoint));
-	else
-		srv_out_raw(o, NULL);
+	srv_out_known(o, "endpoint_backlog", ours && l->config->export_events_audit_endpoint != NULL,
+		      (int64_t)(d->events - d->delivered_endpoint));
 	SRV_FIELD(o, "holder", str, d->holder);
 	srv_out_name(o, "verification");
 	if (!srv_verify_look(l->exports, d->name, out_verification_object, o))
@@ -209,17 +200,6 @@ struct export_page {
 	uint32_t n, limit;
 };
 
-/* cursor and limit; the answer up to its first item. */
-static bool begin_page(srv_request *r, struct export_page *p)
-{
-	const char *cursor = srv_query(r, "cursor");
-	if (!srv_in_query(r, page_query) || !srv_in_limit(r, &p->limit) ||
-	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &p->from)))
-		return false;
-	srv_items_begin(&p->out);
-	return true;
-}
-
 static int add_partition(const struct sl_catalog_partition *q, void *ctx)
 {
 	struct export_page *p = ctx;
@@ -268,20 +248,24 @@ static int add_audit_event(uint64_t number, const char *event, size_t len, void 
 static void answer_page(srv_request *r, struct srv_exports *x, bool partitions)
 {
 	struct sl_err err = SL_ERR_INIT;
+	static const char *const names[] = {"cursor", "limit", NULL};
+	const char *cursor = srv_query(r, "cursor"), *dataset = srv_param(r, "dataset");
 	struct export_page p = {0};
 	char next[32] = "";
-	sl_catalog *c = begin_page(r, &p) ? catalog_of(r, x, dataset_exists, NULL) : NULL;
-	if (c != NULL) {
-		const char *dataset = srv_param(r, "dataset");
-		uint64_t limit = (uint64_t)p.limit + 1;
-		int rc = partitions ? sl_catalog_partitions(c, dataset, p.from, limit, add_partition, &p, &err)
-				    : sl_catalog_events(c, dataset, p.from, limit, add_audit_event, &p, &err);
-		sl_catalog_close(c);
-		if (p.next != 0)
-			(void)snprintf(next, sizeof(next), "%" PRIu64, p.next);
-		srv_items_answer(r, &p.out, rc == ENOUGH ? 0 : rc, &err, next);
-	}
-	srv_out_free(&p.out);
+	if (!srv_in_query(r, names) || !srv_in_limit(r, &p.limit) ||
+	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &p.from)))
+		return;
+	sl_catalog *c = catalog_of(r, x, dataset_exists, NULL);
+	if (c == NULL)
+		return;
+	srv_items_begin(&p.out);
+	uint64_t limit = (uint64_t)p.limit + 1;
+	int rc = partitions ? sl_catalog_partitions(c, dataset, p.from, limit, add_partition, &p, &err)
+			    : sl_catalog_events(c, dataset, p.from, limit, add_audit_event, &p, &err);
+	sl_catalog_close(c);
+	if (p.next != 0)
+		(void)snprintf(next, sizeof(next), "%" PRIu64, p.next);
+	srv_items_answer(r, &p.out, rc == ENOUGH ? 0 : rc, &err, next);
 }
 
 void srv_exports_partitions(srv_request *r, void *ctx)

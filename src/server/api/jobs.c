@@ -169,11 +169,7 @@ void srv_jobs_events(srv_request *r, void *ctx)
 		sl_job_release(api->core->jobs, job);
 	}
 	srv_out_close(&l.out, ']');
-	srv_out_name(&l.out, "next_after");
-	if (more)
-		srv_out_int(&l.out, (int64_t)l.last);
-	else
-		srv_out_raw(&l.out, NULL);
+	srv_out_known(&l.out, "next_after", more, (int64_t)l.last);
 	srv_out_close(&l.out, '}');
 	srv_out_answer(r, 200, &l.out, rc < 0 ? &err : NULL);
 }

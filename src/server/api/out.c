@@ -73,11 +73,7 @@ void srv_out_event(struct srv_out *o, const struct sl_event_row *e)
 	SRV_FIELD(o, "type", str, sl_event_type_name(e->type));
 	srv_out_name(o, "ts");
 	srv_out_strn(o, ts, ts_len);
-	srv_out_name(o, "attempt");
-	if (e->attempt != 0)
-		srv_out_int(o, e->attempt);
-	else
-		srv_out_raw(o, NULL);
+	srv_out_known(o, "attempt", e->attempt != 0, e->attempt);
 	SRV_FIELD(o, "late", bool, e->late != 0);
 	SRV_FIELD(o, "partial", bool, e->partial != 0);
 	SRV_FIELD(o, "stream", str, e->stream);

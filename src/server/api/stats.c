@@ -278,16 +278,6 @@ static int newest_sample(struct srv_stats *s, struct sample *out, struct sl_err 
 	return rc;
 }
 
-/* A number, or null when it is negative: not known. */
-static void out_known(struct srv_out *o, const char *name, int64_t n)
-{
-	srv_out_name(o, name);
-	if (n < 0)
-		srv_out_raw(o, NULL);
-	else
-		srv_out_int(o, n);
-}
-
 static void out_sample(struct srv_out *o, const struct sample *x)
 {
 	srv_out_begin(o, "totals", '{');
@@ -303,8 +293,8 @@ static void out_sample(struct srv_out *o, const struct sample *x)
 	SRV_FIELD(o, "failed", real, x->failed);
 	srv_out_close(o, '}');
 	srv_out_begin(o, "pickup_ms", '{');
-	out_known(o, "p50", x->p50_ms);
-	out_known(o, "p99", x->p99_ms);
+	srv_out_known(o, "p50", x->p50_ms >= 0, x->p50_ms);
+	srv_out_known(o, "p99", x->p99_ms >= 0, x->p99_ms);
 	srv_out_close(o, '}');
 	SRV_FIELD(o, "oldest_due_at", time, x->oldest_due_ms);
 	SRV_FIELD(o, "workers", int, (int64_t)x->workers);
@@ -409,7 +399,8 @@ void srv_river_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "in_flight", int, (int64_t)health.in_flight);
 	SRV_FIELD(&o, "retrying", int, (int64_t)health.retrying);
 	SRV_FIELD(&o, "accepted", int, (int64_t)health.accepted);
-	out_known(&o, "dead_letters_waiting", srv_letters_waiting(api->letters));
+	int64_t letters = srv_letters_waiting(api->letters);
+	srv_out_known(&o, "dead_letters_waiting", letters >= 0, letters);
 	srv_out_close(&o, '}');
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "name", str, "events");

@@ -8,14 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void out_types(struct srv_out *o, const char *const *types, size_t n)
-{
-	srv_out_begin(o, "types", '[');
-	for (size_t i = 0; i < n; i++)
-		srv_out_str(o, types[i]);
-	srv_out_close(o, ']');
-}
-
 /* ---- types ---- */
 
 /* Counts come ordered by type; one that is paused and has no job comes with none. */
@@ -109,7 +101,7 @@ static int list_worker(const struct sl_worker_info *w, void *ctx)
 	SRV_FIELD(o, "worker", str, w->worker);
 	SRV_FIELD(o, "leases", int, (int64_t)w->leases);
 	SRV_FIELD(o, "jobs", int, (int64_t)w->jobs);
-	out_types(o, w->types, w->n_types);
+	srv_out_strs(o, "types", w->types, w->n_types);
 	SRV_FIELD(o, "oldest_claim_at", time, w->oldest_claimed_ms);
 	SRV_FIELD(o, "until", time, w->until_ms);
 	return srv_out_end(o);
@@ -142,7 +134,7 @@ static int add_lease(const struct sl_lease *l, void *ctx)
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "claim", str, all->last);
 	SRV_FIELD(o, "worker", str, l->worker);
-	out_types(o, l->types, l->n_types);
+	srv_out_strs(o, "types", l->types, l->n_types);
 	srv_out_begin(o, "jobs", '[');
 	for (size_t i = 0; i < l->n_jobs; i++)
 		srv_out_id(o, l->jobs[i]);

@@ -8,8 +8,8 @@
 
 #include "base/thread.h"
 #include "base/time.h"
-#include "server/api/api.h"
 #include "server/config/config.h"
+#include "server/http/out.h"
 #include "server/metrics.h"
 #include "server/passphrase.h"
 
@@ -265,15 +265,6 @@ static bool is_stopping(struct srv_backups *b)
 	return stop;
 }
 
-static void out_list(struct srv_out *o, const char *name, const char *const *items, size_t n)
-{
-	srv_out_name(o, name);
-	srv_out_open(o, '[');
-	for (size_t i = 0; i < n; i++)
-		srv_out_str(o, items[i]);
-	srv_out_close(o, ']');
-}
-
 /* In the order of their time: the ring ends up with the newest. */
 static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 {
@@ -283,8 +274,8 @@ static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	SRV_FIELD(&o, "id", str, s->id);
 	SRV_FIELD(&o, "time", time, s->time_ms);
 	SRV_FIELD(&o, "host", str, s->host);
-	out_list(&o, "paths", s->paths, s->paths_n);
-	out_list(&o, "tags", s->tags, s->tags_n);
+	srv_out_strs(&o, "paths", s->paths, s->paths_n);
+	srv_out_strs(&o, "tags", s->tags, s->tags_n);
 	SRV_FIELD(&o, "entries", int, (int64_t)s->entries);
 	SRV_FIELD(&o, "files", int, (int64_t)s->files);
 	SRV_FIELD(&o, "bytes", int, (int64_t)s->bytes);

@@ -67,7 +67,6 @@ const char *srv_setting_expects(const struct srv_setting *setting, char *to, siz
 					    [SRV_CHOICE] = "one of",
 					    [SRV_LIST] = "a list of texts"};
 	int used = snprintf(to, size, "%s", words[setting->kind]);
-
 	if (setting->kind == SRV_NUMBER || setting->kind == SRV_MILLIS || setting->kind == SRV_BYTES)
 		(void)snprintf(to + used, size - (size_t)used, " from %lld to %lld", (long long)setting->min,
 			       (long long)setting->max);
@@ -91,7 +90,6 @@ static int number_with_unit(const char *text, const struct unit *units, int64_t 
 {
 	char *end;
 	long long n;
-
 	errno = 0;
 	n = strtoll(text, &end, 10);
 	if (errno || end == text || isspace((unsigned char)*text))
@@ -108,7 +106,6 @@ static int read_setting_value(const struct srv_setting *s, const char *text, int
 {
 	static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes", "on", "1"};
 	const struct unit *units = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
-
 	switch (s->kind) {
 	case SRV_NUMBER:
 	case SRV_MILLIS:
@@ -139,14 +136,12 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 {
 	char expected[160];
 	int64_t number = 0;
-
 	if (read_setting_value(setting, text, &number))
 		return sl_err_set(err, SL_ECONFIG, "%s.%s: '%.60s' is not %s", setting->section, setting->name, text,
 				  srv_setting_expects(setting, expected, sizeof(expected)));
 	if (setting->kind == SRV_PATH) {
 		char name[96];
 		struct sl_err why;
-
 		(void)snprintf(name, sizeof(name), "%s.%s", setting->section, setting->name);
 		if (sl_check_local_path(name, text, &why))
 			return sl_err_set(err, SL_ECONFIG, "%s", why.msg);
@@ -154,7 +149,6 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 	if (setting->kind == SRV_LIST) {
 		struct srv_list *list = field_of(config, setting);
 		char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
-
 		if (!items)
 			return sl__no_memory(err, setting->name);
 		list->items = items;
@@ -179,7 +173,6 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 void srv_config_clear(struct srv_config *config, const struct srv_setting *setting)
 {
 	struct srv_list *list = field_of(config, setting);
-
 	if (setting->kind != SRV_LIST)
 		return;
 	for (size_t i = 0; i < list->n; i++)
@@ -193,7 +186,6 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 	memset(config, 0, sizeof(*config));
 	for (const struct srv_setting *s = srv_settings; s->section; s++) {
 		int rc = s->def ? srv_config_set(config, s, s->def, err) : 0;
-
 		if (rc)
 			return rc;
 		if (!s->def && s->kind == SRV_CHOICE)
@@ -227,11 +219,9 @@ static size_t distance(const char *a, const char *b)
 		rows[0][k] = k;
 	for (size_t i = 1; a[i - 1]; i++) {
 		size_t *now = rows[i % 3], *before = rows[(i + 2) % 3], *second = rows[(i + 1) % 3];
-
 		now[0] = i;
 		for (size_t k = 1; k <= n; k++) {
 			size_t best = before[k - 1] + (a[i - 1] != b[k - 1]);
-
 			best = before[k] + 1 < best ? before[k] + 1 : best;
 			best = now[k - 1] + 1 < best ? now[k - 1] + 1 : best;
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1] && second[k - 2] + 1 < best)
@@ -248,10 +238,8 @@ const char *srv_nearest(const char *word, const char *const *words, size_t n)
 	size_t limit = strlen(dot ? dot + 1 : word) / 3 + 2; /* further away it is another word: a hint would mislead */
 	const char *best = NULL, *only = NULL;
 	size_t n_completed = 0;
-
 	for (size_t i = 0; i < n; i++) {
 		size_t d = distance(word, words[i]);
-
 		if (d < limit) {
 			limit = d;
 			best = words[i];

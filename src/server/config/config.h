@@ -86,10 +86,9 @@ int srv_config_environment(struct srv_config *config, char *const *env, struct s
 int srv_config_check(const struct srv_config *config, struct sl_err *err);
 
 /* Called with each problem of a file: line and column from 1 (0: of the file as a whole). */
-typedef void srv_config_problem_fn(size_t line, size_t column, const char *text, void *ctx);
+typedef void srv_problem_fn(size_t line, size_t column, const char *text, void *ctx);
 /* Read a file. Every problem is reported; SL_ECONFIG when there was one, else SL_ENOENT and other errors of reading. */
-int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
-		    struct sl_err *err);
+int srv_config_file(struct srv_config *config, const char *path, srv_problem_fn *fn, void *ctx, struct sl_err *err);
 
 /* The known word that is nearest to a mistyped one, NULL when none is near. words: n of them. */
 const char *srv_nearest(const char *word, const char *const *words, size_t n);

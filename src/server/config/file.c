@@ -133,8 +133,7 @@ static int take_settings(const yaml_node_t *root, void *ctx)
 	return 0;
 }
 
-int srv_config_file(struct srv_config *config, const char *path, srv_config_problem_fn *fn, void *ctx,
-		    struct sl_err *err)
+int srv_config_file(struct srv_config *config, const char *path, srv_problem_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct settings_file f = {.config = config,
 				  .yaml = {.fn = fn, .ctx = ctx, .take = take_settings, .take_ctx = &f}};

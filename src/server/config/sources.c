@@ -19,7 +19,6 @@ int srv_config_assign(struct srv_config *config, const char *text, struct sl_err
 	const char *equals = strchr(text, '='), *dot = strchr(text, '.');
 	char full[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
 	const char *names[SRV_N_SETTINGS];
-
 	if (!equals || !dot || dot > equals || equals - text >= (ptrdiff_t)sizeof(given))
 		return sl_err_set(err, SL_ECONFIG, "--set: '%.80s' is not SECTION.NAME=VALUE", text);
 	(void)snprintf(given, sizeof(given), "%.*s", (int)(equals - text), text);
@@ -35,11 +34,9 @@ int srv_config_assign(struct srv_config *config, const char *text, struct sl_err
 static int set_lines(struct srv_config *config, const struct srv_setting *s, const char *value, struct sl_err *err)
 {
 	int rc = 0;
-
 	srv_config_clear(config, s);
 	while (!rc && *value) {
 		char *line = strndup(value, strcspn(value, "\n"));
-
 		rc = line ? *line ? srv_config_set(config, s, line, err) : 0
 			  : sl_err_set(err, SL_ENOMEM, "out of memory");
 		free(line);
@@ -54,7 +51,6 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 	const char *equals = strchr(variable, '='), *list[SRV_N_SETTINGS];
 	char names[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
 	size_t n = equals ? (size_t)(equals - variable) : 0;
-
 	if (!n || n >= sizeof(given) || strncmp(variable, "SLUICE_", 7) != 0)
 		return 0;
 	(void)snprintf(given, sizeof(given), "%.*s", (int)n, variable);
@@ -73,7 +69,6 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 	for (int i = 0; i < SRV_N_SETTINGS; i++) {
 		const struct srv_setting section = {.section = srv_settings[i].section, .name = ""};
 		char prefix[SRV_ENV_BYTES];
-
 		(void)srv_setting_env(&section, prefix);
 		if (strncmp(given, prefix, strlen(prefix)) == 0)
 			return unknown_setting("environment", given, srv_nearest(given, list, SRV_N_SETTINGS), err);
@@ -84,7 +79,6 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 int srv_config_environment(struct srv_config *config, char *const *env, struct sl_err *err)
 {
 	int rc = 0;
-
 	for (; !rc && env && *env; env++)
 		rc = set_from_variable(config, *env, err);
 	return rc;

@@ -2,8 +2,6 @@
 /* One reader of YAML files, for settings and for the columns of an export. See yaml.h. */
 #include "server/config/yaml.h"
 
-#include "server/config/config.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -9,14 +9,12 @@
 #define SLUICE_SERVER_CONFIG_YAML_H
 
 #include "base/base.h"
+#include "server/config/config.h"
 
 #include <yaml.h>
 
-/* Called with each problem of a file: line and column from 1 (0: of the file as a whole). */
-typedef void srv_yaml_problem_fn(size_t line, size_t column, const char *text, void *ctx);
-
 struct srv_yaml {
-	srv_yaml_problem_fn *fn;
+	srv_problem_fn *fn;
 	void *ctx;
 	int (*take)(const yaml_node_t *root, void *ctx); /* gets the root node; NULL: an empty file */
 	void *take_ctx;

@@ -34,8 +34,8 @@ const struct sl_parquet_column srv_feed_columns[] = {
 	{.name = "ts", .kind = SL_PARQUET_TIMESTAMP, .nullable = 1, .unit = SL_PARQUET_MILLIS},
 	{.name = "payload", .kind = SL_PARQUET_BINARY, .nullable = 1},
 };
-const size_t srv_feed_n_columns = sizeof(srv_feed_columns) / sizeof(srv_feed_columns[0]);
-_Static_assert(sizeof(srv_feed_columns) / sizeof(srv_feed_columns[0]) == N_COLUMNS, "a row has a value per column");
+const size_t srv_feed_n_columns = SL_COUNT(srv_feed_columns);
+_Static_assert(SL_COUNT(srv_feed_columns) == N_COLUMNS, "a row has a value per column");
 
 /* One call of the callback. */
 struct feed_read {

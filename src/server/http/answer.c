@@ -212,7 +212,7 @@ void srv_fail(srv_request *r, const struct sl_err *err)
 {
 	int status = 500;
 	const char *code = "internal";
-	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+	for (size_t i = 0; i < SL_COUNT(statuses); i++)
 		if (statuses[i].code == err->code) {
 			status = statuses[i].status;
 			code = statuses[i].name;

@@ -36,9 +36,10 @@ static int open_http_parts(srv_http *h, const struct srv_http_opts *o, struct sl
 	rc = srv_auth_new(&h->auth, o->tokens_file, err);
 	if (rc != 0)
 		return rc;
-	if (o->access_log != 0) {
+	if (o->access_log != SRV_ACCESS_OFF) {
 		int fd = o->access_fd != 0 ? o->access_fd : STDERR_FILENO;
-		rc = srv_accesslog_new(&h->access, fd, o->access_log == 2 ? SL_LOG_JSON : SL_LOG_LOGFMT, err);
+		rc = srv_accesslog_new(&h->access, fd, o->access_log == SRV_ACCESS_JSON ? SL_LOG_JSON : SL_LOG_LOGFMT,
+				       err);
 		if (rc != 0)
 			return rc;
 	}
@@ -135,7 +136,7 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	h->connections_max = (int32_t)or_default(opts->connections_max, 1024);
 	h->connections_per_address = (int32_t)or_default(opts->connections_per_address, 256);
 	h->n_threads = (int32_t)or_default(opts->threads, 8);
-	h->behind_proxy = opts->behind_proxy != 0;
+	h->behind_proxy = opts->behind_proxy;
 	h->streams_per_address = (int32_t)or_default(opts->streams_per_address, (h->connections_per_address + 1) / 2);
 	h->read_only = opts->read_only;
 	h->metrics = opts->metrics;
@@ -192,7 +193,7 @@ void srv_http_audit(srv_http *h, srv_audit_fn *fn, void *ctx)
 
 void srv_http_refuse(srv_http *h)
 {
-	atomic_store(&h->refusing, 1);
+	atomic_store(&h->refusing, true);
 }
 
 int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
@@ -200,7 +201,7 @@ int srv_http_stop(srv_http *h, int64_t deadline_ms, struct sl_err *err)
 	int64_t deadline = sl__mono_ns(&h->env) + deadline_ms * 1000000;
 	if (h->daemon == NULL)
 		return 0;
-	atomic_store(&h->stopping, 1);
+	atomic_store(&h->stopping, true);
 	MHD_quiesce_daemon(h->daemon);
 	/* No connection is accepted any more. The socket is closed when the network thread has ended: that thread may
 	 * still remove it from its epoll, and would remove another file that has the same number by then. */

@@ -60,6 +60,7 @@ struct srv_route {
 			      handler writes the record (srv_audit_record), in the transaction of the change */
 };
 
+enum srv_access_log { SRV_ACCESS_OFF = 0, SRV_ACCESS_LOGFMT = 1, SRV_ACCESS_JSON = 2 };
 /* Zero and NULL are the defaults. Durations in milliseconds, sizes in bytes. */
 struct srv_http_opts {
 	const char *listen;                       /* "127.0.0.1:7070"; port 0: any free one */
@@ -75,10 +76,10 @@ struct srv_http_opts {
 	/* A proxy in front adds the client's address to X-Forwarded-For and may take TLS off: any address may be
 	 * listened on without TLS, tokens are needed on loopback too, and limits by address are those of the clients.
 	 */
-	int behind_proxy;
+	bool behind_proxy;
 	int32_t streams_per_address; /* half of connections_per_address; more is 429 */
-	int read_only;               /* 1: mutations are 403 */
-	int access_log;              /* 0 off 1 logfmt 2 json */
+	bool read_only;              /* mutations are 403 */
+	enum srv_access_log access_log;
 	sl_metrics *metrics;
 	const struct sl_env *env; /* clock and log */
 	int64_t heartbeat_ms;     /* of streams; 15 s */

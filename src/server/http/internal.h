@@ -153,7 +153,7 @@ struct srv_http {
 	struct sl_env env;
 	int64_t body_max, header_deadline_ns, request_deadline_ns, heartbeat_ns, idle_ns, bodies_max, answers_max;
 	int32_t connections_max, connections_per_address, n_threads;
-	int read_only;
+	bool read_only;
 	sl_metrics *metrics;
 	sl_gauge *gauges[SRV_GAUGES];
 	sl_counter *cut_late, *cut_body, *denied, *refused_logins;
@@ -176,7 +176,7 @@ struct srv_http {
 	char address[SRV_ADDRESS_BYTES];
 	char boot[9]; /* random part of request ids */
 	_Atomic uint64_t next_id;
-	_Atomic int refusing, stopping;
+	_Atomic bool refusing, stopping;
 	_Atomic int64_t body_bytes, answer_bytes;
 	_Atomic int64_t n_suspended;
 	_Atomic int64_t n_active;                 /* requests from their dispatch until they are gone */

@@ -15,16 +15,10 @@ struct srv_route_metrics {
 
 static const char *const class_names[CLASSES] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
 
-static double count_connections(void *ctx)
+/* ctx: the number. */
+static double read_number_now(void *ctx)
 {
-	srv_http *h = ctx;
-	return (double)atomic_load(&h->n_connections);
-}
-
-static double count_streams(void *ctx)
-{
-	srv_http *h = ctx;
-	return (double)atomic_load(&h->n_streams);
+	return (double)atomic_load((_Atomic int64_t *)ctx);
 }
 
 static double count_running(void *ctx)
@@ -33,22 +27,18 @@ static double count_running(void *ctx)
 	return (double)(atomic_load(&h->n_active) - atomic_load(&h->n_streams));
 }
 
-static double count_bodies(void *ctx)
-{
-	srv_http *h = ctx;
-	return (double)atomic_load(&h->body_bytes);
-}
-
 static const struct {
 	const char *name, *help;
 	sl_gauge_fn *fn;
+	size_t offset; /* of its ctx in srv_http */
 } gauges[] = {
-	{"sluice_http_connections", "Open connections.", count_connections},
-	{"sluice_http_streams", "Open server-sent streams.", count_streams},
-	{"sluice_http_requests_running", "Requests that are not answered yet.", count_running},
-	{"sluice_http_bodies_bytes", "Memory that request bodies take.", count_bodies},
+	{"sluice_http_connections", "Open connections.", read_number_now, offsetof(srv_http, n_connections)},
+	{"sluice_http_streams", "Open server-sent streams.", read_number_now, offsetof(srv_http, n_streams)},
+	{"sluice_http_requests_running", "Requests that are not answered yet.", count_running, 0},
+	{"sluice_http_bodies_bytes", "Memory that request bodies take.", read_number_now,
+	 offsetof(srv_http, body_bytes)},
 };
-#define N_GAUGES (sizeof(gauges) / sizeof(gauges[0]))
+#define N_GAUGES (SL_COUNT(gauges))
 _Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
 
 int srv_metrics_start(srv_http *h, struct sl_err *err)
@@ -65,7 +55,7 @@ int srv_metrics_start(srv_http *h, struct sl_err *err)
 	for (size_t i = 0; h->metrics != NULL && i < N_GAUGES; i++) {
 		int rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
 		if (rc == 0)
-			rc = sl_gauge_attach(h->gauges[i], gauges[i].fn, h, err);
+			rc = sl_gauge_attach(h->gauges[i], gauges[i].fn, (char *)h + gauges[i].offset, err);
 		if (rc != 0) {
 			h->gauges[i] = NULL;
 			return rc;
@@ -78,7 +68,7 @@ void srv_metrics_stop(srv_http *h)
 {
 	for (size_t i = 0; i < N_GAUGES; i++)
 		if (h->gauges[i] != NULL)
-			sl_gauge_detach(h->gauges[i], gauges[i].fn, h);
+			sl_gauge_detach(h->gauges[i], gauges[i].fn, (char *)h + gauges[i].offset);
 }
 
 static sl_counter *requests_of(srv_http *h, const char *method, const char *path, int class)

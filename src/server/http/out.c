@@ -110,6 +110,23 @@ void srv_out_int(struct srv_out *o, int64_t n)
 	srv_out_raw(o, text);
 }
 
+void srv_out_known(struct srv_out *o, const char *name, bool known, int64_t n)
+{
+	srv_out_name(o, name);
+	if (known)
+		srv_out_int(o, n);
+	else
+		srv_out_raw(o, NULL);
+}
+
+void srv_out_strs(struct srv_out *o, const char *name, const char *const *texts, size_t n)
+{
+	srv_out_begin(o, name, '[');
+	for (size_t i = 0; i < n; i++)
+		srv_out_str(o, texts[i]);
+	srv_out_close(o, ']');
+}
+
 void srv_out_real(struct srv_out *o, double n)
 {
 	char text[64];

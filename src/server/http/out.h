@@ -32,6 +32,8 @@ void srv_out_raw(struct srv_out *o, const char *json); /* NULL: null */
 void srv_out_base64(struct srv_out *o, const void *data, size_t n);
 /* name and value */
 #define SRV_FIELD(o, name, kind, value) (srv_out_name(o, name), srv_out_##kind(o, value))
+void srv_out_known(struct srv_out *o, const char *name, bool known, int64_t n); /* not known: null */
+void srv_out_strs(struct srv_out *o, const char *name, const char *const *texts, size_t n);
 void srv_out_free(struct srv_out *o);
 /* Answers with it, or with err unless that is NULL, and frees it. */
 void srv_out_answer(srv_request *r, int status, struct srv_out *o, const struct sl_err *err);

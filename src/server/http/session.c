@@ -35,7 +35,7 @@ void srv_http_wipe_json(void)
 static json_t *session_json(const srv_request *r, const struct srv_identity *who)
 {
 	return json_pack("{s:s,s:s,s:s,s:b,s:s}", "actor", who->name, "role", srv_role_name(who->role), "csrf",
-			 who->csrf, "read_only", r->h->read_only != 0, "version", sl_version());
+			 who->csrf, "read_only", r->h->read_only, "version", sl_version());
 }
 
 static void show_session(srv_request *r, void *ctx)
@@ -166,5 +166,5 @@ int srv_session_add(srv_http *h, struct sl_err *err)
 		 "session.begin"},
 		{"DELETE", "/api/v1/session", SRV_PUBLIC, SRV_QUICK | SRV_OF_SESSION, log_out, NULL},
 	};
-	return srv_http_add(h, routes, sizeof(routes) / sizeof(routes[0]), NULL, err);
+	return srv_http_add(h, routes, SL_COUNT(routes), NULL, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of a tokens file: a line per token, blank lines, and comments that begin with #. */
+#include "base/base.h"
 #include "server/http/auth.h"
 
 #include <sodium.h>
@@ -68,7 +69,7 @@ static bool read_scope(struct word w, struct srv_token *t)
 		const char *kind;
 		char *list;
 	} lists[] = {{"enqueue:", t->enqueue}, {"worker:", t->worker}, {"ship:", t->ship}};
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+	for (size_t i = 0; i < SL_COUNT(lists); i++) {
 		size_t n = strlen(lists[i].kind);
 		if (w.len >= n && memcmp(w.text, lists[i].kind, n) == 0)
 			return read_scope_list(w, n, lists[i].list);

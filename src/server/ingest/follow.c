@@ -47,7 +47,7 @@ struct srv_piece {
 struct reading {
 	uint64_t job_id, after;
 	uint64_t upto; /* not past this; 0: no bound */
-	bool more;     /* there may be more behind the last one */
+	bool more;     /* there may be more after the last one */
 	struct srv_out out;
 	uint64_t last; /* offset */
 	size_t rows;
@@ -223,13 +223,6 @@ static void read_topic(struct srv_follow *f, struct topic *t) SL_REQUIRES(f->mu)
 	}
 }
 
-static void mark_all(struct srv_follow *f)
-{
-	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct topic *t = f->buckets[i]; t != NULL; t = t->next)
-			t->dirty = true;
-}
-
 static void *reader_main(void *ctx)
 {
 	struct srv_follow *f = ctx;
@@ -239,7 +232,9 @@ static void *reader_main(void *ctx)
 		int64_t now = sl__mono_ns(f->core->env);
 		struct topic *t;
 		if (f->n_topics > 0 && now >= look_at) {
-			mark_all(f);
+			for (size_t i = 0; i < BUCKETS; i++)
+				for (t = f->buckets[i]; t != NULL; t = t->next)
+					t->dirty = true;
 			look_at = now + (int64_t)LOOK_MS * 1000000;
 		}
 		f->work = false;

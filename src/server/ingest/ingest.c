@@ -514,7 +514,7 @@ int srv_ingest_stop(struct srv_ingest *in, int64_t deadline_ms, struct sl_err *e
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	if (in == NULL || in->coordinator == NULL)
 		return 0;
-	atomic_store(&in->stopping, 1);
+	atomic_store(&in->stopping, true);
 	int rc = sl_coordinator_stop(in->coordinator, deadline_ms, &report, err);
 	/* What was given back is in the logs of its senders, which got an error. */
 	return rc == SL_EPENDING && report.returned > 0 ? 0 : rc;

@@ -121,7 +121,7 @@ struct srv_ingest {
 	uint64_t high, low;               /* watermarks */
 	sl_counter *events, *requests[4]; /* by outcome */
 	_Atomic uint64_t successes;       /* writes to the store */
-	_Atomic int stopping;
+	_Atomic bool stopping;
 };
 
 /* ingest/sink.c */

@@ -211,7 +211,7 @@ static void get_backpressure(srv_request *r, void *ctx)
 	struct sl_coordinator_health h;
 	if (!get_health(r, in, &h))
 		return;
-	bool refusing = h.breaker == SL_BREAKER_OPEN || h.queue_size >= h.capacity || atomic_load(&in->stopping) != 0;
+	bool refusing = h.breaker == SL_BREAKER_OPEN || h.queue_size >= h.capacity || atomic_load(&in->stopping);
 	const char *state = refusing ? "refusing" : h.backpressure ? "high" : "ok";
 	srv_json(r, 200,
 		 json_pack("{s:s,s:I,s:I,s:I,s:I,s:s,s:i}", "state", state, "depth", (json_int_t)h.queue_size,
