@@ -113,22 +113,18 @@ static enum srv_verdict run_checks(struct srv_health *h)
 	return worst;
 }
 
-static int64_t pause_ms(const struct srv_health *h)
-{
-	int64_t feed = h->systemd ? h->systemd->watchdog_ms / 3 : 0;
-	return feed > 0 && feed < LOOK_EVERY_MS ? feed : LOOK_EVERY_MS;
-}
-
 static void *health_main(void *arg)
 {
 	struct srv_health *h = arg;
+	int64_t watchdog_ms = h->systemd != NULL ? h->systemd->watchdog_ms : 0;
+	int64_t pause_ms = watchdog_ms >= 3 ? SL_MIN(watchdog_ms / 3, LOOK_EVERY_MS) : LOOK_EVERY_MS;
 	sl__lock(&h->mu);
 	while (!h->stop) {
-		int64_t next = sl__clock_ms() + pause_ms(h);
+		int64_t next = sl__clock_ms() + pause_ms;
 		enum srv_verdict verdict;
 		sl__unlock(&h->mu);
 		verdict = run_checks(h);
-		if (h->systemd && h->systemd->watchdog_ms > 0 && verdict != SRV_STUCK)
+		if (watchdog_ms > 0 && verdict != SRV_STUCK)
 			srv_systemd_notify(h->systemd, "WATCHDOG=1");
 		sl__lock(&h->mu);
 		while (!h->stop && sl__clock_ms() < next)

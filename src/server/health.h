@@ -3,8 +3,7 @@
  * Is the server alive, and is it of use? A thread looks every second: it asks the store something small and asks every
  * part that registered a check. Ready means that all of it went well a moment ago; a store that hangs makes the last
  * look old, and that is not ready either. The same thread feeds systemd's watchdog, so that a process in which it
- * cannot go round is restarted; a store that is unavailable but answers with an error does not stop the feeding,
- * since a
+ * cannot go round is restarted; a store that is unavailable but answers with an error does not stop the feeding, since a
  * restart would not bring it back.
  *
  *   GET /livez    200 as long as requests are answered

@@ -41,16 +41,13 @@ struct sample {
 	double enqueued, started, completed, failed;
 };
 
-/* The same for collectors, also of what workers on other machines do. */
-struct stats_metrics {
-	sl_gauge *jobs[SL_JOB_STATUS_COUNT + 1];
-	sl_gauge *due, *oldest_due, *leases, *letters;
-};
-
 struct srv_stats {
 	struct srv_core *core;
 	struct srv_letters *letters;
-	struct stats_metrics metrics;
+	struct { /* the same for collectors, also of what workers on other machines do */
+		sl_gauge *jobs[SL_JOB_STATUS_COUNT + 1];
+		sl_gauge *due, *oldest_due, *leases, *letters;
+	} metrics;
 	sl__mutex mu;
 	sl__cond changed;
 	struct sample kept[KEPT]; /* a ring */
@@ -165,16 +162,15 @@ struct stream {
  * unavailable is tried again with the next sample. */
 static void publish_sample(struct srv_stats *s, const struct sample *x, int64_t now_ms)
 {
-	const struct stats_metrics *m = &s->metrics;
 	int64_t letters = srv_letters_waiting(s->letters);
 	bool waits = x->oldest_due_ms != 0 && x->oldest_due_ms < x->now_ms;
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++)
-		sl_gauge_set(m->jobs[status], (double)x->by[status]);
-	sl_gauge_set(m->due, (double)x->due);
-	sl_gauge_set(m->oldest_due, waits ? (double)(x->now_ms - x->oldest_due_ms) / 1000 : 0);
-	sl_gauge_set(m->leases, (double)x->leases);
+		sl_gauge_set(s->metrics.jobs[status], (double)x->by[status]);
+	sl_gauge_set(s->metrics.due, (double)x->due);
+	sl_gauge_set(s->metrics.oldest_due, waits ? (double)(x->now_ms - x->oldest_due_ms) / 1000 : 0);
+	sl_gauge_set(s->metrics.leases, (double)x->leases);
 	if (letters >= 0) /* else the last value stays */
-		sl_gauge_set(m->letters, (double)letters);
+		sl_gauge_set(s->metrics.letters, (double)letters);
 
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t n = 0;

@@ -44,8 +44,8 @@ static int read_tokens_file(const char *path, char *buf, size_t *len, struct sl_
 	struct stat st;
 	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0) {
-		rc = sl_err_set_errno(err, errno, "tokens file %s", path);
-		return rc < 0 ? sl_err_wrap(err, SL_ECONFIG, "configuration") : rc;
+		(void)!sl_err_set_errno(err, errno, "tokens file %s", path);
+		return sl_err_wrap(err, SL_ECONFIG, "configuration");
 	}
 	if (fstat(fd, &st) != 0)
 		rc = sl_err_set_errno(err, errno, "tokens file %s", path);

@@ -12,8 +12,7 @@
  * /api/v1/session is served by this part itself.
  *
  * Thread safety: srv_http_new, _add, _start, _stop and _free by one thread, in this order; _refuse, _reload and
- * _address by any. A request belongs to its handler, or to the thread it was handed to, until it is answered: once,
- * from
+ * _address by any. A request belongs to its handler, or to the thread it was handed to, until it is answered: once, from
  * any thread. Ownership: options and routes are copied; what accessors return lives until the request is answered.
  */
 #ifndef SLUICE_SERVER_HTTP_H
@@ -168,9 +167,8 @@ void srv_fail(srv_request *r, const struct sl_err *err);
 void srv_set_header(srv_request *r, const char *name, const char *value); /* before the answer; copied; 12 at most */
 void srv_retry_after(srv_request *r, int64_t ms);
 /* It will be answered later, perhaps by another thread. gone (may be NULL) is called at most once, by a thread of ours,
- * when the client has left or the server stops: answer now, or let the thread that is about to. It is not called
- * after the
- * answer, and an answer by another thread waits until it has returned. */
+ * when the client has left or the server stops: answer now, or let the thread that is about to. It is not called after
+ * the answer, and an answer by another thread waits until it has returned. */
 void srv_later(srv_request *r, void (*gone)(srv_request *r, void *ctx), void *ctx);
 
 /*

@@ -4,9 +4,8 @@
  *
  * jansson needs up to 80 bytes of memory for every byte of a body such as [{"":{}},…]. So the cost of a text is counted
  * before anything is built, and a text above the bound is refused. Values that are stored as they were sent (inputs and
- * outputs of jobs) are not built at all: they are *opaque*, cut out of the text and replaced by their number. The
- * code that
- * takes an opaque value must check it: then the rest is valid JSON and the value is too, and so was the body.
+ * outputs of jobs) are not built at all: they are *opaque*, cut out of the text and replaced by their number. The code
+ * that takes an opaque value must check it: then the rest is valid JSON and the value is too, and so was the body.
  *
  * Thread safety: none needed, no shared state. Ownership: struct srv_json_body owns its tree; opaque values point into
  * the text that was parsed.

@@ -7,6 +7,8 @@
 
 #include "base/utf8.h"
 
+#include <strings.h>
+
 static int percent_digit(char c)
 {
 	if (c >= '0' && c <= '9')
@@ -166,16 +168,6 @@ bool srv_host_parse(const char *s, size_t n, struct srv_host *out)
 	return port > 0 && port <= 65535;
 }
 
-static bool same_word(const char *a, size_t n, const char *b)
-{
-	if (strlen(b) != n)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if ((a[i] | 0x20) != (b[i] | 0x20))
-			return false;
-	return true;
-}
-
 bool srv_accepts_coding(const char *field, const char *coding)
 {
 	bool any = false;
@@ -192,7 +184,7 @@ bool srv_accepts_coding(const char *field, const char *coding)
 		if (!yes)
 			for (q += 2; q < end && *q != ' ' && *q != '\t' && *q != ';'; q++)
 				yes |= *q >= '1' && *q <= '9';
-		if (same_word(p, word, coding))
+		if (word == strlen(coding) && strncasecmp(p, coding, word) == 0)
 			return yes;
 		if (word == 1 && *p == '*')
 			any = yes;
