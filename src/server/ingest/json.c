@@ -145,7 +145,7 @@ static int read_event(struct srv_publish *p, const json_t *v, struct token token
 		      struct sl_err *err)
 {
 	const json_t *partial = member_value(v, "partial");
-	uint64_t position;
+	uint64_t position; /* it is checked, and not kept */
 	struct srv_text data;
 	if (v == NULL)
 		return 0;
