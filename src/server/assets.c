@@ -60,7 +60,7 @@ static const struct srv_route routes[] = {
 	PAGE("/types"),
 	PAGE("/workers"),
 	PAGE("/cron"),
-	PAGE("/river"),
+	PAGE("/pipeline"),
 	PAGE("/exports"),
 	PAGE("/exports/{dataset}"),
 	PAGE("/backups"),

@@ -540,10 +540,10 @@ class Numbers(ApiTest):
             self.until(lambda: event()["totals"]["pending"] == 1)
         DOCUMENT.asked.add(("/stats/stream", "GET"))
 
-    def test_the_river_has_its_stages(self):
+    def test_the_pipeline_has_its_stages(self):
         chain = self.begin()
         self.drain(self.handler("echo one"))
-        stages = {s["name"]: s for s in self.api("GET", "/river")["stages"]}
+        stages = {s["name"]: s for s in self.api("GET", "/pipeline")["stages"]}
         self.assertEqual(list(stages), ["jobs", "workers", "log", "coordinator", "events"])
         self.assertEqual(stages["log"]["streams"], 1)
         self.assertEqual(stages["coordinator"]["dead_letters_waiting"], 0)
@@ -676,7 +676,7 @@ class Letters(ApiTest):
         self.assertEqual((letter["text"], letter["event"]["job_id"], letter["error"]), ("line 0", str(chain), "refused\nfor good"))
         self.assertEqual(base64.b64decode(letter["data_b64"]), self.event(chain, "line 0"))
         # They are counted every five seconds at most.
-        self.until(lambda: {s["name"]: s for s in self.api("GET", "/river")["stages"]}["coordinator"]["dead_letters_waiting"] == 4)
+        self.until(lambda: {s["name"]: s for s in self.api("GET", "/pipeline")["stages"]}["coordinator"]["dead_letters_waiting"] == 4)
         self.assertEqual(self.api("POST", "/dead-letters/{id}/redrive", {}, id=items[0]["id"])["redriven"], 1)
         self.api.refused("POST", "/dead-letters/{id}/redrive", id=items[0]["id"], status=409)
         self.api.refused("POST", "/dead-letters/{id}/redrive", id=items[3]["id"], status=422, says="not an event")

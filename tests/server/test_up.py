@@ -31,7 +31,7 @@ class Up(ServerTest):
         self.assertEqual({c["name"] for c in ready["checks"]}, {"store", "ingest"})
         self.end(p)
 
-    def test_its_worker_runs_commands_and_their_output_takes_the_river(self):
+    def test_its_worker_runs_commands_and_their_output_takes_the_way_of_all_output(self):
         p = self.server("--type=greet=sh -c 'echo hello; echo oops >&2'")
         job = self.enqueue("greet")
         self.assertEqual(self.chain(job)["status"], "completed")

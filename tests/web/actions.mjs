@@ -109,26 +109,26 @@ export const cases = {
     await shows(page.locator(".empty"), "No dead letters");
     const job = await server.enqueue("good");
     await server.reached(job, "completed");
-    for (let i = 1; i <= 3; i++) putLetter(server, i, event(Number(job), `line ${i} that was <i>refused</i>`));
+    for (let i = 1; i <= 3; i++) putDeadLetter(server, i, event(Number(job), `line ${i} that was <i>refused</i>`));
     await until(async () => (await page.locator("tbody tr").count()) === 3, "three letters");
     await page.locator("tbody tr", { hasText: "@2" }).getByRole("link").click();
     await shows(page.locator(".json-text"), "line 2 that was <i>refused</i>");
-    await page.locator(".page-head").getByRole("button", { name: "Re-drive" }).click();
-    await toasted(page, "1 letter went back on the way");
+    await page.locator(".page-head").getByRole("button", { name: "Redrive" }).click();
+    await toasted(page, "1 dead letter redriven");
     await until(async () => (await page.locator("tbody tr").count()) === 2, "two are left");
-    await page.goto("/river");
-    await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the river counts them");
-    await page.getByRole("button", { name: "Re-drive all" }).click();
-    await confirm(page, "Re-drive all");
-    await toasted(page, "2 letters went back on the way");
+    await page.goto("/pipeline");
+    await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the pipeline counts them");
+    await page.getByRole("button", { name: "Redrive all" }).click();
+    await confirm(page, "Redrive all");
+    await toasted(page, "2 dead letters redriven");
     await page.goto("/dead-letters");
     await shows(page.locator(".empty"), "No dead letters");
     const refused = async () => (await server.api("GET", `/jobs/${job}/events?limit=100`)).items.map((e) => e.text).filter((t) => t.includes("refused"));
     await until(async () => (await refused()).length >= 3, "three lines of the job");
     is((await refused()).sort(), [1, 2, 3].map((i) => `line ${i} that was <i>refused</i>`), "lines of the job");
     // what is no event stays, and the page says why
-    putLetter(server, 9, "no event");
-    await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Re-drive/ }).click();
+    putDeadLetter(server, 9, "no event");
+    await page.locator("tbody tr", { hasText: "@9" }).getByRole("button", { name: /Redrive/ }).click();
     await toasted(page, "is not an event", "bad");
   })),
 
@@ -150,6 +150,6 @@ function event(jobId, text) {
   return Buffer.concat([Buffer.from([0x08, 2, 0x12, token.length]), token, Buffer.from([0x18, 0xe8, 0x07, 0x32, data.length]), data]);
 }
 
-function putLetter(server, position, item) {
+function putDeadLetter(server, position, item) {
   execFileSync(dlqPut, [path.join(server.data, "dead"), "worker-a1", String(position), "-1", "3", "1", "1700000000000", "1700000000001", "job_events", "the store refused it"], { input: item });
 }

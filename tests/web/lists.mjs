@@ -78,9 +78,9 @@ export const cases = {
     await page.getByLabel("Search").fill('"n": 3}'.replace(" ", ""));
     await shows(rows(page), "#4");
     ok(sizes.length > 0 && Math.max(...sizes) < 100000, `answers of ${Math.max(...sizes)} bytes`);
-    for (const path of ["/", "/types", "/river", "/failures"]) {
+    for (const path of ["/", "/types", "/pipeline", "/failures"]) {
       await page.goto(path);
-      await page.locator(".page table, .page .river, .page .empty").first().waitFor();
+      await page.locator(".page table, .page .pipeline, .page .empty").first().waitFor();
     }
   })),
 

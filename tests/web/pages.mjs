@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import path from "node:path";
 import { is, keptAddress, ok, shows, sluice, toasted, until, withPage, withServer } from "./harness.mjs";
 
-export const PATHS = ["/", "/river", "/jobs", "/failures", "/types", "/workers", "/cron", "/exports", "/backups", "/dead-letters", "/audit"];
+export const PATHS = ["/", "/pipeline", "/jobs", "/failures", "/types", "/workers", "/cron", "/exports", "/backups", "/dead-letters", "/audit"];
 
 const tile = (page, name) => page.locator(".tile", { hasText: name }).locator(".tile-value");
 
@@ -39,7 +39,7 @@ export const cases = {
     const detached = type(first).trim();
     await server.reached(detached, "completed");
     await page.goto(`/jobs/${detached}`);
-    await shows(page.locator(".term-lines"), "hello, river");
+    await shows(page.locator(".term-lines"), "hello, world");
     const { chain_id: hello } = JSON.parse(type(second));
     await page.goto(`/jobs/${hello}`);
     await shows(page.locator(".job-head .badge"), "pending");
@@ -50,7 +50,7 @@ export const cases = {
   "every page of an empty store has one heading and says what would be there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     for (const path of PATHS) {
       await page.goto(path);
-      await page.locator(".page .empty, .page .all-good, .page table, .page .river").first().waitFor();
+      await page.locator(".page .empty, .page .all-good, .page table, .page .pipeline").first().waitFor();
       is(await page.locator("h1").count(), 1, `headings of ${path}`);
       await until(async () => (await page.locator(".skeleton").count()) === 0, `no unfinished parts of ${path}`);
       is(await page.locator(".empty.bad").count(), 0, `failures on ${path}`);
@@ -107,8 +107,8 @@ export const cases = {
     await shows(page.locator(".empty"), "No worker holds a job");
   })),
 
-  "the river has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {
-    await page.goto("/river");
+  "the pipeline has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await page.goto("/pipeline");
     const stage = (name) => page.locator(`.r-stage[aria-label^="${name}"]`);
     for (const name of ["Jobs store", "Workers", "Log", "Coordinator", "Events", "Dead letters"]) await stage(name).waitFor();
     await shows(page.locator(".gauge-words"), "Taking everything");

@@ -82,7 +82,7 @@ async function see(server, context, pages) {
 // A few snapshots of the server's own data as it grows, and a check of them.
 async function backUp(server) {
   const repo = path.join(server.dir, "backups");
-  const create = (...more) => execFileSync(sluice, ["backup", "create", path.join(server.dir, "lake"), "--data", server.data, "--repo", repo, "--host", "river", ...more], { stdio: "ignore" });
+  const create = (...more) => execFileSync(sluice, ["backup", "create", path.join(server.dir, "lake"), "--data", server.data, "--repo", repo, "--host", "web1", ...more], { stdio: "ignore" });
   execFileSync(sluice, ["backup", "init", repo, "--plain"], { stdio: "ignore" });
   for (const tag of ["hourly", "hourly", "daily"]) {
     create("--tag", tag);
@@ -103,8 +103,8 @@ try {
     const video = await furnish(server);
     const fed = feed(server, state).catch(() => {});
     const dark = { colorScheme: "dark" };
-    await see(server, {}, [["overview", "/", 118000], ["river", "/river", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
-    await see(server, dark, [["river-dark", "/river", 4000], ["job-dark", `/jobs/${video}`, 3000]]);
+    await see(server, {}, [["overview", "/", 118000], ["pipeline", "/pipeline", 4000], ["job", `/jobs/${video}`, 3000], ["jobs", "/jobs"], ["failures", "/failures"]]);
+    await see(server, dark, [["pipeline-dark", "/pipeline", 4000], ["job-dark", `/jobs/${video}`, 3000]]);
     await see(server, { viewport: { width: 390, height: 800 } }, [["phone", "/", 60000]]);
     await until(async () => (await server.api("GET", "/exports")).items.length, "a partition");
     await server.api("POST", "/exports/job_events/verify");

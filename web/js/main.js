@@ -17,16 +17,16 @@ import { failures } from "./pages/failures.js";
 import { types } from "./pages/types.js";
 import { workers } from "./pages/workers.js";
 import { cron } from "./pages/cron.js";
-import { river } from "./pages/river.js";
+import { pipeline } from "./pages/pipeline.js";
 import { exportsPage, exportPage } from "./pages/exports.js";
 import { backupsPage } from "./pages/backups.js";
-import { letters, letter } from "./pages/letters.js";
+import { deadLetters, deadLetter } from "./pages/deadletters.js";
 import { audit } from "./pages/audit.js";
 import { login } from "./pages/login.js";
 
 const NAV = [
   { path: "/", icon: "overview", name: "Overview", key: "o" },
-  { path: "/river", icon: "river", name: "Pipeline", key: "r" },
+  { path: "/pipeline", icon: "pipeline", name: "Pipeline", key: "r" },
   { path: "/jobs", icon: "jobs", name: "Jobs", key: "j" },
   { path: "/failures", icon: "failures", name: "Failures", key: "f", count: "failed" },
   { path: "/types", icon: "types", name: "Types", key: "t" },
@@ -48,12 +48,12 @@ route("/failures", failures);
 route("/types", types);
 route("/workers", workers);
 route("/cron", cron);
-route("/river", river);
+route("/pipeline", pipeline);
 route("/exports", exportsPage);
 route("/exports/{dataset}", exportPage);
 route("/backups", backupsPage);
-route("/dead-letters", letters);
-route("/dead-letters/{id}", letter);
+route("/dead-letters", deadLetters);
+route("/dead-letters/{id}", deadLetter);
 route("/audit", audit);
 
 const main = h("main", { id: "main", tabindex: "-1" });

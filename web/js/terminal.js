@@ -22,7 +22,7 @@ function decode(e) {
   return new TextDecoder().decode(Uint8Array.from(atob(e.data_b64), (c) => c.charCodeAt(0)));
 }
 
-function told(e) {
+function eventText(e) {
   const text = decode(e);
   if (e.type === "started") return `attempt ${e.attempt} started`;
   if (e.type === "error") return text;
@@ -120,7 +120,7 @@ export class Terminal {
     }
     if (e.type === "started") this.colours = fresh();
     if (e.type === "progress") return e.late ? undefined : this.progress(e);
-    const text = h("span", { class: "line-text" }, output ? render(decode(e), this.colours) : strip(told(e)));
+    const text = h("span", { class: "line-text" }, output ? render(decode(e), this.colours) : strip(eventText(e)));
     const line = h("div", { class: `line ${output ? e.type : `note ${e.type}`}${e.late ? " late" : ""}`, title: `${clock(e.ts, true)} · attempt ${e.attempt ?? "–"} · ${e.type}${e.late ? " · late, of an earlier attempt" : ""}` }, text);
     let bunch = this.body.lastElementChild;
     if (!bunch || bunch.children.length >= BUNCH) {
@@ -212,7 +212,7 @@ export class Terminal {
     }
     this.at = current ? this.matches.findIndex((m) => m.line === current) : -1;
     this.paint(wanted);
-    this.tellFound();
+    this.showFound();
     if (this.here && !this.matches.length) this.here.classList.remove("here");
     if (!keep && this.matches.length) this.jump(1);
   }
@@ -236,7 +236,7 @@ export class Terminal {
     CSS.highlights.set("found", new Highlight(...ranges));
   }
 
-  tellFound() {
+  showFound() {
     setText(this.found, this.search.value ? (this.matches.length ? `${this.at + 1} of ${num(this.matches.length)}` : "none") : "");
   }
 
@@ -248,7 +248,7 @@ export class Terminal {
     this.setFollow(false);
     this.here.classList.add("here");
     this.here.scrollIntoView({ block: "center" });
-    this.tellFound();
+    this.showFound();
   }
 
   // ---- all of it ----

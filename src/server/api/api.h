@@ -124,8 +124,8 @@ srv_handler_fn srv_bulk_cancel, srv_bulk_retry, srv_bulk_trigger, srv_bulk_delet
 srv_handler_fn srv_list_chains, srv_list_jobs, srv_jobs_show, srv_jobs_events;     /* api/jobs.c */
 srv_handler_fn srv_chains_wait;                                                    /* api/wait.c */
 srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_list, srv_leases_list, srv_errors_list,
-	srv_cron_list, srv_cron_put, srv_cron_delete;            /* api/views.c */
-srv_handler_fn srv_stats_show, srv_stats_stream, srv_river_show; /* api/stats.c */
+	srv_cron_list, srv_cron_put, srv_cron_delete;               /* api/views.c */
+srv_handler_fn srv_stats_show, srv_stats_stream, srv_pipeline_show; /* api/stats.c */
 srv_handler_fn srv_exports_list, srv_exports_partitions, srv_exports_events, srv_exports_head, srv_exports_verification,
 	srv_exports_verify_now;                                                 /* api/exports.c */
 srv_handler_fn srv_backups_list, srv_backups_show_check, srv_backups_check_now; /* api/backups.c */

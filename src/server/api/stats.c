@@ -331,7 +331,7 @@ static int sum_stream(const struct sl_event_stream *s, void *ctx)
 	return 0;
 }
 
-void srv_river_show(srv_request *r, void *ctx)
+void srv_pipeline_show(srv_request *r, void *ctx)
 {
 	struct srv_api *api = ctx;
 	struct sl_coordinator_health health = {.struct_size = sizeof(health)};

@@ -79,14 +79,14 @@ export async function backupsPage({ root, signal }) {
   const { node, body } = table("Snapshots", columns(["Snapshot", "Made", "Host", "Paths", "Files", "Size", "Written", "Took"], ["Files", "Size", "Written", "Took"]), { class: "stack" });
   const [note, factBox, checkBox, more] = [h("div"), h("div"), h("div"), h("p", { class: "hint pad", hidden: true })];
   const list = card("Snapshots", {}, node, more);
-  const told = new Map(); // part → what it shows, so that focus and selection are left alone
+  const shown = new Map(); // part → what it shows, so that focus and selection are left alone
   let state = null; // of the check, as last seen
   fill(root, head, skeleton(4));
 
   function part(box, what, make) {
     const print = JSON.stringify(what);
-    if (told.get(box) === print) return;
-    told.set(box, print);
+    if (shown.get(box) === print) return;
+    shown.set(box, print);
     fill(box, make());
   }
   async function begin(readData) {

@@ -51,10 +51,10 @@ export async function exportsPage({ root, signal }) {
     const answer = await get("/exports", { signal });
     if (!answer.configured) return fill(box, teach());
     const { exporter } = answer;
-    const told = JSON.stringify([exporter.state, exporter.error, answer.catalog_error]);
+    const shown = JSON.stringify([exporter.state, exporter.error, answer.catalog_error]);
     note.hidden = !answer.catalog_error && !["failed", "waiting"].includes(exporter.state);
-    if (note.dataset.told !== told) fill(note, banner(exporter), answer.catalog_error && answer.catalog_error !== exporter.error && h("p", { class: "banner bad", role: "alert" }, `The catalog cannot be read: ${answer.catalog_error}`));
-    note.dataset.told = told;
+    if (note.dataset.shown !== shown) fill(note, banner(exporter), answer.catalog_error && answer.catalog_error !== exporter.error && h("p", { class: "banner bad", role: "alert" }, `The catalog cannot be read: ${answer.catalog_error}`));
+    note.dataset.shown = shown;
     if (!answer.items.length) return fill(box, empty("exports", "Nothing is exported yet", `The first partition of ${exporter.dataset} is written when it is full${exporter.newest ? `; ${plural(Number(exporter.newest), "event")} wait for it` : ""}.`));
     reconcile(body, answer.items, (d) => d.name, (d) => row(d, exporter));
     if (node.parentNode !== box) fill(box, node);
@@ -150,13 +150,13 @@ export async function exportPage({ root, params, signal }) {
   const [note, facts, headBox, verification] = [h("div"), h("div"), h("div"), h("div")];
   const partitions = new Partitions(name, signal);
   let state = null; // of the verification, as last seen
-  const told = new Map(); // part → what it shows, so that focus and selection are left alone
+  const shown = new Map(); // part → what it shows, so that focus and selection are left alone
   fill(root, pageHead(name, { crumbs, actions: verify }), skeleton(4));
 
   function part(node, what, make) {
     const print = JSON.stringify(what);
-    if (told.get(node) === print) return;
-    told.set(node, print);
+    if (shown.get(node) === print) return;
+    shown.set(node, print);
     fill(node, make());
   }
   async function begin() {

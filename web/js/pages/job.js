@@ -164,14 +164,14 @@ class JobPage {
     this.part(this.input, [job.input], () => data("Input", job.input, "No input."));
     this.part(this.output, [job.output, job.status, job.next_id], () => [
       data("Output", job.status === "completed" && !job.next_id ? job.output : job.output ?? null, job.next_id ? ["Continued by ", jobLink(job.next_id), "."] : FINAL.includes(job.status) ? "No output." : "Not completed yet.")]);
-    if (this.told === undefined) this.progress(job.progress, false);
+    if (this.liveProgress === undefined) this.progress(job.progress, false);
     this.line.show(job);
-    if (FINAL.includes(job.status)) this.settled = (this.settled || 0) + 1;
-    else this.settled = 0;
+    if (FINAL.includes(job.status)) this.roundsAfterEnd = (this.roundsAfterEnd || 0) + 1;
+    else this.roundsAfterEnd = 0;
   }
 
   progress(p, live = true) {
-    if (live) this.told = p;
+    if (live) this.liveProgress = p;
     this.part(this.bar, [p], () => progressCard(p));
   }
 
@@ -203,7 +203,7 @@ export async function job(view) {
   // A job that has ended is polled less and less often: it may be retried elsewhere.
   let turn = 0;
   poll(view.signal, 1000, async () => {
-    if (page.leaving || (page.settled && turn++ % Math.min(10, page.settled + 1))) return;
+    if (page.leaving || (page.roundsAfterEnd && turn++ % Math.min(10, page.roundsAfterEnd + 1))) return;
     await page.load();
   });
 }

@@ -5,22 +5,22 @@ import { get } from "../api.js";
 import { ago, bytes, compact, duration, firstLine, num, rate, serverNow } from "../format.js";
 import { icon } from "../icons.js";
 import { onStats, latest } from "../live.js";
-import { drawRiver } from "../riverdraw.js";
+import { drawPipeline } from "../pipelinedraw.js";
 import { mayWrite } from "../session.js";
 import { button, card, cell, empty, link, numCell, pageHead, poll, skeleton, table, tag } from "../ui.js";
-import { redriveAll } from "./letters.js";
+import { redriveAll } from "./deadletters.js";
 
 const first = (...values) => values.find((v) => v !== undefined && v !== null);
 
 // What the stages say, under one set of names.
 function gather(answers) {
-  const stages = Object.fromEntries((answers.river?.stages || []).map((x) => [x.name, x]));
+  const stages = Object.fromEntries((answers.pipeline?.stages || []).map((x) => [x.name, x]));
   const c = { ...(stages.coordinator || {}), ...(answers.coordinator || {}) };
   const bp = answers.backpressure || {};
   return {
     jobs: stages.jobs || {}, workers: stages.workers || {}, log: stages.log || {}, events: stages.events || {},
     c: { ...c, depth: first(bp.depth, c.depth, c.queue_size, 0), capacity: first(bp.capacity, c.capacity, 0), high: first(bp.high, c.high), low: first(bp.low, c.low), breaker: first(bp.breaker, c.breaker, "closed"), state: first(bp.state, "ok") },
-    streams: answers.streams?.items || [], deadN: first(stages.coordinator?.dead_letters_waiting, answers.letters?.items.length, 0), deadMore: Boolean(answers.letters?.next_cursor), letters: answers.letters?.items || [],
+    streams: answers.streams?.items || [], deadN: first(stages.coordinator?.dead_letters_waiting, answers.deadLetters?.items.length, 0), deadMore: Boolean(answers.deadLetters?.next_cursor), deadLetters: answers.deadLetters?.items || [],
   };
 }
 
@@ -46,8 +46,8 @@ function model(g, stats, meters) {
     stages: [
       { name: "Jobs store", href: "/jobs?status=pending", big: compact(first(totals.pending, 0)), unit: "waiting", lines: [["enqueued", `${rate(first(rates.enqueued, g.jobs.enqueued_per_s, 0))}/s`], ["due for", stats && stats.oldest_due_at ? duration(Math.max(0, serverNow() - Date.parse(stats.oldest_due_at))) : "–"], ["blocked", compact(first(totals.blocked, 0))]] },
       { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failed", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
-      { name: "Log", href: "/river#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
-      { name: "Coordinator", href: "/river#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
+      { name: "Log", href: "/pipeline#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
+      { name: "Coordinator", href: "/pipeline#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
       { name: "Events", href: "/jobs", big: compact(taken), unit: "taken", lines: [["a second", rate(events)], ["batches", compact(first(g.c.written, 0))], ["refused", compact(first(g.c.refused, g.c.dead_letters, 0)), first(g.c.refused, g.c.dead_letters) ? "bad" : ""]] },
     ],
     flows: [
@@ -57,7 +57,7 @@ function model(g, stats, meters) {
       { n: events, text: `${rate(events)}/s`, name: "events" },
     ],
     dead: { n: g.deadN, text: compact(g.deadN) + (g.deadMore ? "+" : "") },
-    settle: `${rate(first(rates.completed, 0))}/s completed`,
+    completed: `${rate(first(rates.completed, 0))}/s completed`,
   };
 }
 
@@ -93,12 +93,12 @@ function coordinatorCard(g) {
 
 function deadCard(g, load) {
   if (!g.deadN) return h("p", { class: "all-good" }, icon("check"), "Nothing was refused.");
-  return [h("ul", { class: "rows" }, g.letters.slice(0, 4).map((l) => h("li", {}, h("div", { class: "grow" }, link(`/dead-letters/${l.id}`, firstLine(l.error), { class: "clip strong" }), h("p", { class: "faint clip" }, l.source, l.position ? `@${l.position}` : ""))))),
-    h("div", { class: "actions card-foot" }, mayWrite() && button("Re-drive all", { icon: "retry", small: true, kind: "primary", onclick: () => redriveAll(load) }), link("/dead-letters", `All ${num(g.deadN)}${g.deadMore ? "+" : ""}`, { class: "btn small" }))];
+  return [h("ul", { class: "rows" }, g.deadLetters.slice(0, 4).map((l) => h("li", {}, h("div", { class: "grow" }, link(`/dead-letters/${l.id}`, firstLine(l.error), { class: "clip strong" }), h("p", { class: "faint clip" }, l.source, l.position ? `@${l.position}` : ""))))),
+    h("div", { class: "actions card-foot" }, mayWrite() && button("Redrive all", { icon: "retry", small: true, kind: "primary", onclick: () => redriveAll(load) }), link("/dead-letters", `All ${num(g.deadN)}${g.deadMore ? "+" : ""}`, { class: "btn small" }))];
 }
 
-export async function river({ root, signal }) {
-  const drawing = h("div", { class: "river-box" }, skeleton(6));
+export async function pipeline({ root, signal }) {
+  const drawing = h("div", { class: "pipeline-box" }, skeleton(6));
   const streams = table("Streams", [{ name: "Stream" }, { name: "Incarnation", class: "num" }, { name: "Delivered up to", class: "num" }, { name: "Lag", class: "num" }, { name: "Last line" }], { class: "stack" });
   const streamBox = h("div", {}, skeleton(3));
   const coordinator = h("div", { class: "pad" }, skeleton(4));
@@ -107,12 +107,12 @@ export async function river({ root, signal }) {
   for (const part of [coordinatorPart, streamsPart]) part.querySelector("h2").tabIndex = -1;
   coordinatorPart.id = "coordinator";
   streamsPart.id = "streams";
-  fill(root, pageHead("Pipeline", { text: "From a job to its lines in the database. Every number is live." }), h("section", { class: "card river-card", "aria-label": "The flow" }, drawing),
+  fill(root, pageHead("Pipeline", { text: "From a job to its lines in the database. Every number is live." }), h("section", { class: "card pipeline-card", "aria-label": "The flow" }, drawing),
     h("div", { class: "grid two" }, coordinatorPart, card("Dead letters", {}, dead)), streamsPart);
   // Stages that are described further down link there.
   drawing.addEventListener("click", (e) => {
     const href = e.target.closest("a")?.getAttribute("href") || "";
-    if (!href.startsWith("/river#")) return;
+    if (!href.startsWith("/pipeline#")) return;
     e.preventDefault();
     const part = document.getElementById(href.slice(7));
     part.scrollIntoView({ block: "start" });
@@ -126,14 +126,14 @@ export async function river({ root, signal }) {
     if (!known || signal.aborted) return;
     const width = Math.floor(drawing.clientWidth);
     if (width < 100) return;
-    const made = drawRiver(model(known, latest(), meters), width);
-    const old = drawing.querySelector("svg.river");
+    const made = drawPipeline(model(known, latest(), meters), width);
+    const old = drawing.querySelector("svg.pipeline");
     if (old) morph(old, made);
     else fill(drawing, made);
   }
   // What counts jobs is slow on a large store and is asked for apart, so that it does not hold up the rest.
-  const QUICK = { coordinator: "/coordinator", backpressure: "/backpressure", streams: "/streams", letters: "/dead-letters?limit=100" };
-  const SLOW = { river: "/river" };
+  const QUICK = { coordinator: "/coordinator", backpressure: "/backpressure", streams: "/streams", deadLetters: "/dead-letters?limit=100" };
+  const SLOW = { pipeline: "/pipeline" };
   async function load(paths) {
     const optional = (path) => get(path, { signal }).catch((e) => (e.status === 404 ? null : Promise.reject(e)));
     await Promise.all(Object.entries(paths).map(async ([name, path]) => (answers[name] = await optional(path))));
@@ -142,7 +142,7 @@ export async function river({ root, signal }) {
     if ("streams" in answers) parts();
   }
   function parts() {
-    if (!known.streams.length) fill(streamBox, empty("river", "No stream has arrived", "Each worker, and each sluice ship, writes its own stream; here you see how far it was received."));
+    if (!known.streams.length) fill(streamBox, empty("pipeline", "No stream has arrived", "Each worker, and each sluice ship, writes its own stream; here you see how far it was received."));
     else {
       reconcile(streams.body, known.streams, (x) => `${x.stream}/${x.incarnation}`, streamRow);
       if (streams.node.parentNode !== streamBox) fill(streamBox, streams.node);

@@ -5,8 +5,8 @@
  *   store ═▶ workers ═▶ log ═▶ coordinator ═▶ events
  *                               ╚▶ dead letters
  *
- * Water moves between two stages while something flows there, the faster the more; the coordinator is a basin whose
- * level stands against its watermarks.
+ * Dashes move between two stages while something flows there, the faster the more. The coordinator is a gauge of its queue
+ * between its watermarks.
  */
 import { s } from "./dom.js";
 
@@ -97,8 +97,8 @@ function deadBox(box, dead, vertical) {
     s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "nothing refused", 62));
 }
 
-// model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, settle}
-export function drawRiver(model, width) {
+// model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, completed}
+export function drawPipeline(model, width) {
   const wide = width >= WIDE;
   const plan = wide ? across(width, model.stages) : down(width, model.stages);
   const { boxes } = plan;
@@ -109,7 +109,7 @@ export function drawRiver(model, width) {
     parts.push(s("path", { class: `r-branch ${model.dead.n ? "bad" : ""}`, d: `M${x} ${y} L${x} ${y + 50}` }));
     const [a, b] = boxes, low = a.y + a.h + 60;
     parts.push(s("path", { class: "r-return", d: `M${b.x + b.w / 2} ${b.y + b.h} C${b.x + b.w / 2} ${low + 12} ${a.x + a.w / 2} ${low + 12} ${a.x + a.w / 2} ${a.y + a.h + 8}`, "marker-end": "url(#r-arrow)" }),
-      textLine((a.x + a.w / 2 + b.x + b.w / 2) / 2, low + 18, "r-rate-name", model.settle, "middle"));
+      textLine((a.x + a.w / 2 + b.x + b.w / 2) / 2, low + 18, "r-rate-name", model.completed, "middle"));
   }
   parts.push(boxes.map((b, i) => stage(b, model.stages[i])));
   if (wide) parts.push(deadBox(boxes[3], model.dead, false));
@@ -118,6 +118,6 @@ export function drawRiver(model, width) {
     parts.push(deadBox({ x: 2, y, w: width - 4, h: 84 }, model.dead, true));
     height = y + 90;
   }
-  return s("svg", { class: "river", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The flow from jobs to events" },
+  return s("svg", { class: "pipeline", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The flow from jobs to events" },
     s("defs", {}, s("marker", { id: "r-arrow", viewBox: "0 0 8 8", refX: 4, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z", class: "g-head" }))), parts);
 }

@@ -9,8 +9,8 @@ import { mayWrite } from "../session.js";
 import { ask, button, card, cell, copyButton, empty, jobLink, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 
 function outcome({ redriven, failed, last_error: why }) {
-  if (!failed) return [`${plural(redriven, "letter")} went back on the way`, "good"];
-  return [`${redriven ? `${plural(redriven, "letter")} went back on the way; ` : ""}${plural(failed, "letter")} could not: ${why}`, "bad"];
+  if (!failed) return [`${plural(redriven, "dead letter")} redriven`, "good"];
+  return [`${redriven ? `${plural(redriven, "dead letter")} redriven; ` : ""}${plural(failed, "dead letter")} not redriven: ${why}`, "bad"];
 }
 
 async function redrive(id, load) {
@@ -23,7 +23,7 @@ async function redrive(id, load) {
 }
 
 export async function redriveAll(load) {
-  const sure = await ask({ title: "Re-drive all dead letters?", text: "Each is delivered again; those that are refused once more stay, with the new reason.", action: "Re-drive all" });
+  const sure = await ask({ title: "Redrive all dead letters?", text: "Each is delivered again; those that are refused once more stay, with the new reason.", action: "Redrive all" });
   if (!sure) return;
   try {
     toast(...outcome(await post("/dead-letters/redrive", { all: true })));
@@ -35,20 +35,20 @@ export async function redriveAll(load) {
 
 function row(l, load) {
   return h("tr", {},
-    cell("Letter", link(`/dead-letters/${l.id}`, `#${l.id}`, { class: "mono idlink" })),
+    cell("Dead letter", link(`/dead-letters/${l.id}`, `#${l.id}`, { class: "mono idlink" })),
     cell("Error", h("span", { class: "strong wrap-any" }, firstLine(l.error))),
     cell("Class", tag(l.class, "warn")),
     cell("From", h("span", { class: "mono wrap-any" }, l.source, l.position ? `@${l.position}` : "")),
     numCell("Attempts", num(l.attempts)),
     cell("Last tried", ago(l.last_failed_at)),
-    h("td", { class: "end" }, mayWrite() && button("Re-drive", { icon: "retry", small: true, "aria-label": `Re-drive letter ${l.id}`, onclick: () => redrive(l.id, load) })));
+    h("td", { class: "end" }, mayWrite() && button("Redrive", { icon: "retry", small: true, "aria-label": `Redrive dead letter ${l.id}`, onclick: () => redrive(l.id, load) })));
 }
 
-export async function letters({ root, signal }) {
-  const { node, body } = table("Dead letters", [{ name: "Letter" }, { name: "Error" }, { name: "Class" }, { name: "From" }, { name: "Attempts", class: "num" }, { name: "Last tried" }, { name: "Action", hidden: true }], { class: "stack" });
+export async function deadLetters({ root, signal }) {
+  const { node, body } = table("Dead letters", [{ name: "Dead letter" }, { name: "Error" }, { name: "Class" }, { name: "From" }, { name: "Attempts", class: "num" }, { name: "Last tried" }, { name: "Action", hidden: true }], { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
   const pager = h("nav", { class: "pager", "aria-label": "Pages", hidden: true });
-  const all = mayWrite() && button("Re-drive all", { icon: "retry", kind: "primary", onclick: () => redriveAll(load) });
+  const all = mayWrite() && button("Redrive all", { icon: "retry", kind: "primary", onclick: () => redriveAll(load) });
   const cursors = [];
   fill(root, pageHead("Dead letters", { text: "Records that the receiver refused permanently. Nothing is lost: fix the cause, then redrive them.", actions: all }), box, pager);
 
@@ -77,7 +77,7 @@ export async function letters({ root, signal }) {
 }
 
 function payload(l) {
-  if (l.sealed) return h("p", { class: "hint pad" }, "The letter is sealed: what is in it is encrypted.");
+  if (l.sealed) return h("p", { class: "hint pad" }, "The dead letter is sealed: its item is encrypted.");
   const text = l.text ?? new TextDecoder().decode(Uint8Array.from(atob(l.data_b64 || ""), (c) => c.charCodeAt(0)));
   if (!text) return h("p", { class: "hint pad" }, "It is empty.");
   try {
@@ -87,13 +87,13 @@ function payload(l) {
   }
 }
 
-export async function letter({ root, params, signal }) {
+export async function deadLetter({ root, params, signal }) {
   const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, ...value));
   const crumbs = h("nav", { class: "crumbs", "aria-label": "Path" }, link("/dead-letters", "Dead letters"), " / ", h("span", { class: "mono" }, `#${params.id}`));
-  fill(root, pageHead(`Letter ${params.id}`, { crumbs }), skeleton(4));
+  fill(root, pageHead(`Dead letter ${params.id}`, { crumbs }), skeleton(4));
   const l = await get(`/dead-letters/${enc(params.id)}`, { signal });
-  const act = mayWrite() && button("Re-drive", { icon: "retry", kind: "primary", onclick: () => redrive(l.id, () => go("/dead-letters")) });
-  fill(root, pageHead(`Letter ${l.id}`, { crumbs, actions: act }), h("pre", { class: "banner bad error-text" }, l.error),
+  const act = mayWrite() && button("Redrive", { icon: "retry", kind: "primary", onclick: () => redrive(l.id, () => go("/dead-letters")) });
+  fill(root, pageHead(`Dead letter ${l.id}`, { crumbs, actions: act }), h("pre", { class: "banner bad error-text" }, l.error),
     h("dl", { class: "facts" }, fact("From", h("span", { class: "mono wrap-any" }, l.source, l.position ? `@${l.position}` : "")), fact("For", l.target || "–"), l.event && l.event.job_id && fact("Event", `${l.event.type} of `, jobLink(l.event.job_id)), fact("Class", l.class), fact("Code", h("code", {}, l.code)),
       fact("Attempts", num(l.attempts)), fact("First failed", ago(l.first_failed_at)), fact("Last tried", ago(l.last_failed_at))),
     card("Payload", {}, payload(l)));
