@@ -95,7 +95,9 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 			r->path, opt_str(args, question.option) ? "--passphrase-file" : question.environment);
 		return sl_err_exit_code(SL_EKEY);
 	}
-	return rc ? backuprepo_fail(r, &err) : 0;
+	if (rc)
+		return backuprepo_fail(r, &err);
+	return 0;
 }
 
 void backuprepo_close(struct backuprepo *r)
@@ -110,8 +112,11 @@ int backuprepo_snapshot(struct backuprepo *r, const char *word, char id[SL_BACKU
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_backup_resolve(r->backup, word, id, &err);
 
+	if (!rc)
+		return 0;
 	if (rc != SL_ENOENT && rc != SL_EINVAL)
-		return rc ? backuprepo_fail(r, &err) : 0;
+		return backuprepo_fail(r, &err);
+	/* A word that names no snapshot is bad data, not a missing file. */
 	(void)cli_fail(r->cli, &err, r->path);
 	return EXIT_BAD_DATA;
 }

@@ -24,14 +24,16 @@ struct backuprepo {
 };
 
 #define BACKUP_OPT_PASSPHRASE                                                                                          \
-	{.name = "passphrase-file",                                                                                    \
-	 .kind = OPT_STRING,                                                                                           \
-	 .arg = "FILE",                                                                                                \
-	 .help = "What is in this file, without the end of its line, opens the repository; only you may have read "    \
-		 "access "                                                                                             \
-		 "(chmod 600). SLUICE_PASSPHRASE_FILE unless given; else it is asked for on the terminal. With a "     \
-		 "file, a "                                                                                            \
-		 "repository that is not encrypted is refused"},
+	{                                                                                                              \
+		.name = "passphrase-file", .kind = OPT_STRING, .arg = "FILE",                                          \
+		.help = "What is in this file, without the end of its line, opens the repository; only you may have "  \
+			"read "                                                                                        \
+			"access "                                                                                      \
+			"(chmod 600). SLUICE_PASSPHRASE_FILE unless given; else it is asked for on the terminal. "     \
+			"With a "                                                                                      \
+			"file, a "                                                                                     \
+			"repository that is not encrypted is refused"                                                  \
+	}
 #define BACKUP_OPTS_REPO                                                                                               \
 	{.name = "repo",                                                                                               \
 	 .letter = 'r',                                                                                                \
@@ -39,15 +41,11 @@ struct backuprepo {
 	 .arg = "REPO",                                                                                                \
 	 .help = "The repository's folder; SLUICE_BACKUP_REPO unless given"},                                          \
 		BACKUP_OPT_PASSPHRASE
-#define BACKUP_OPT_JSON(what) {.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = what},
 #define BACKUP_OPT_THREADS                                                                                             \
-	{.name = "threads",                                                                                            \
-	 .kind = OPT_INT,                                                                                              \
-	 .arg = "N",                                                                                                   \
-	 .def = "0",                                                                                                   \
-	 .min = 0,                                                                                                     \
-	 .max = 64,                                                                                                    \
-	 .help = "That work at once; 0: as many as there are processors"},
+	{                                                                                                              \
+		.name = "threads", .kind = OPT_INT, .arg = "N", .def = "0", .min = 0, .max = 64,                       \
+		.help = "That work at the same time; 0: as many as there are processors"                               \
+	}
 
 /* Only its path, and nothing opened: for what is needed before a passphrase is asked for. */
 int backuprepo_find(struct backuprepo *r, struct cli *cli, const struct parsed *args);

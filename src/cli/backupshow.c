@@ -12,11 +12,6 @@
 
 enum { SHORT_ID = 8 };
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
 const char *backupshow_join(char *to, size_t size, const char *const *items, size_t n)
 {
 	size_t used = 0;
@@ -90,10 +85,10 @@ json_t *backupshow_json(const struct sl_backup_snapshot *s)
 	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "snapshot", s->id,
 			 "time", text_time(when, s->time_ms), "host", text_json(s->host), "parent",
 			 s->parent[0] ? text_json(s->parent) : json_null(), "paths", list_json(s->paths, s->paths_n),
-			 "tags", list_json(s->tags, s->tags_n), "entries", number(s->entries), "files",
-			 number(s->files), "bytes", number(s->bytes), "new_bytes", number(s->new_bytes),
-			 "physical_bytes", number(s->physical_bytes), "problems", number(s->problems), "seconds",
-			 (double)s->took_ms / 1000, "version", text_json(s->version));
+			 "tags", list_json(s->tags, s->tags_n), "entries", text_number(s->entries), "files",
+			 text_number(s->files), "bytes", text_number(s->bytes), "new_bytes", text_number(s->new_bytes),
+			 "physical_bytes", text_number(s->physical_bytes), "problems", text_number(s->problems),
+			 "seconds", (double)s->took_ms / 1000, "version", text_json(s->version));
 }
 
 /* ---- entries ---- */
@@ -180,14 +175,14 @@ json_t *backupshow_entry_json(const struct sl_backup_entry *e)
 
 	(void)snprintf(mode, sizeof(mode), "%04o", e->mode & 07777);
 	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I}", "type", type_name(e->type), "mode", mode, "uid",
-		      number(e->uid), "gid", number(e->gid), "size", number(e->size), "time", entry_time(when, e),
-		      "mtime_s", (json_int_t)e->mtime_s, "mtime_ns", (json_int_t)e->mtime_ns);
+		      text_number(e->uid), "gid", text_number(e->gid), "size", text_number(e->size), "time",
+		      entry_time(when, e), "mtime_s", (json_int_t)e->mtime_s, "mtime_ns", (json_int_t)e->mtime_ns);
 	set_bytes(j, "path", e->path);
 	if (e->target)
 		set_bytes(j, "target", e->target);
 	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
-		json_object_set_new(j, "rdev", number(e->rdev));
+		json_object_set_new(j, "rdev", text_number(e->rdev));
 	if (e->xattrs)
-		json_object_set_new(j, "xattrs", number(e->xattrs));
+		json_object_set_new(j, "xattrs", text_number(e->xattrs));
 	return j;
 }

@@ -80,7 +80,7 @@ static const struct opt show_opts[] = {
 	 .max = INT64_MAX,
 	 .help = "Only events after this number"},
 	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "At most N"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "The events as they are, one JSON object a line"},
+	OPT_JSON("The events as they are, one JSON object a line"),
 	{.name = NULL},
 };
 
@@ -169,7 +169,7 @@ static const struct opt head_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Write it to FILE, which is replaced in one step, instead of standard output"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Accepted; a head is always JSON"},
+	OPT_JSON("Accepted; a head is always JSON"),
 	{.name = NULL},
 };
 
@@ -210,7 +210,7 @@ static int audit_keygen_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt keygen_opts[] = {
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print {\"key_file\":…,\"public_key\":…}"},
+	OPT_JSON("Print {\"key_file\":…,\"public_key\":…}"),
 	{.name = NULL},
 };
 
@@ -220,9 +220,8 @@ const struct command cmd_audit_keygen = {
 	.summary = "make a key that signs heads",
 	.opts = keygen_opts,
 	.description =
-		"Writes a new Ed25519 key: the secret one to FILE, which only you can read (mode 0600), the public "
-		"one to FILE.pub. Files that exist are never replaced (status 73). The secret key is never "
-		"printed.",
+		"Writes a new Ed25519 key: the secret one to FILE, which only you can read (mode 0600), the public one "
+		"to FILE.pub. Files that exist are never replaced (status 73). The secret key is never printed.",
 	.example = "sluice audit keygen audit.key",
 	.run = audit_keygen_run,
 };

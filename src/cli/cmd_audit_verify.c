@@ -9,11 +9,10 @@
 #include <inttypes.h>
 #include <sluice/audit.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct verifying {
 	struct cli *cli;
-	int json;
+	bool json;
 	uint64_t reported;
 	struct progress progress;
 };
@@ -49,24 +48,6 @@ static int on_progress(uint64_t done, uint64_t total, void *ctx)
 
 /* ---- the result ---- */
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
-static void end_json(struct verifying *v, json_t *rest)
-{
-	char *text = v->json ? json_dumps(rest, JSON_COMPACT) : NULL;
-
-	json_decref(rest);
-	if (!v->json)
-		return;
-	out_str(&v->cli->out, "],");
-	out_str(&v->cli->out, text ? text + 1 : "}"); /* its fields join those that are written */
-	out_str(&v->cli->out, "\n");
-	free(text);
-}
-
 /* The counts as JSON; as text only when there are no findings. */
 static void print_summary(struct verifying *v, const char *dir, const char *dataset, const struct sl_audit_result *r)
 {
@@ -76,12 +57,13 @@ static void print_summary(struct verifying *v, const char *dir, const char *data
 
 	text_hex(head, r->head, sizeof(r->head));
 	if (v->json) {
-		end_json(v, json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "ok",
-				      r->findings == 0, "events", number(r->events), "partitions",
-				      number(r->partitions), "rows", number(r->rows), "bad_rows", number(r->bad_rows),
-				      "bytes", number(r->bytes), "start", number(r->start), "checkpoint",
-				      number(r->checkpoint), "head", head, "catalog_checked", r->catalog_checked,
-				      "head_checked", r->head_checked, "signature_checked", r->signature_checked));
+		out_json_end(out, json_pack("{s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "ok",
+					    r->findings == 0, "events", text_number(r->events), "partitions",
+					    text_number(r->partitions), "rows", text_number(r->rows), "bad_rows",
+					    text_number(r->bad_rows), "bytes", text_number(r->bytes), "start",
+					    text_number(r->start), "checkpoint", text_number(r->checkpoint), "head",
+					    head, "catalog_checked", r->catalog_checked, "head_checked",
+					    r->head_checked, "signature_checked", r->signature_checked));
 		return;
 	}
 	if (r->findings)
@@ -126,7 +108,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 		return cli_usage(cli, "--catalog and --no-catalog exclude each other");
 	if (opts.public_key && !opts.checkpoint)
 		return cli_usage(cli, "--public-key checks the signature of a head: give that with --checkpoint");
-	exportopts_warn_of_password(cli, args, "catalog");
+	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	/* JSON output is one object, written as it grows: any number of findings needs no memory. */
 	if (v.json) {
 		out_str(&cli->out, "{\"dir\":");
@@ -142,8 +124,9 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 		sl_err_set(&err, rc, "%s",
 			   rc == SL_ECANCELLED ? "interrupted: it did not come to its end" : sl_err_text(rc));
 	if (rc) {
-		end_json(&v, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err.code), "error",
-				       text_json(err.msg)));
+		if (v.json)
+			out_json_end(&cli->out, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err.code),
+							  "error", text_json(err.msg)));
 		if (out_failed(&cli->out))
 			return EXIT_OK; /* cli_finish reports it */
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
@@ -178,8 +161,7 @@ static const struct opt verify_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "URL",
 	 .help = "The catalog, sqlite:FILE or postgres://…; sqlite:DIR/_catalog.db when it is there and nothing else "
-		 "is "
-		 "said"},
+		 "is said"},
 	{.name = "no-catalog", .kind = OPT_FLAG, .help = "Only the files: for a copy without its catalog"},
 	{.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "Everything that is wrong, not only the first"},
 	{.name = "threads",
@@ -189,7 +171,7 @@ static const struct opt verify_opts[] = {
 	 .min = 0,
 	 .max = 256,
 	 .help = "Files read at a time; 0: as many as there are processors"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "One JSON object with all findings and counts"},
+	OPT_JSON("One JSON object with all findings and counts"),
 	{.name = NULL},
 };
 
@@ -199,16 +181,11 @@ const struct command cmd_audit_verify = {
 	.summary = "prove that nothing of an export was skipped, doubled or changed",
 	.opts = verify_opts,
 	.description = "Derives everything anew from the files below DIR: every event of the audit chain, its hash and "
-		       "its link to "
-		       "the one before; every data file's size, SHA-256, rows and order of sequences; gaps and "
-		       "overlaps; files that "
-		       "are missing or that no event names; the rows of the catalog. Status 0 and a summary when all "
-		       "is well; 65 "
-		       "and the path of the first thing that is wrong otherwise. What a run that did not end has left "
-		       "is a note, "
-		       "and no fault. Nothing is locked or changed, and an export may run meanwhile. That the end of "
-		       "the chain was cut off everywhere "
-		       "can only be "
+		       "its link to the one before; every data file's size, SHA-256, rows and order of sequences; gaps "
+		       "and overlaps; files that are missing or that no event names; the rows of the catalog. Status 0 "
+		       "and a summary when all is well; 65 and the path of the first thing that is wrong otherwise. "
+		       "What a run that did not end has left is a note, and no fault. Nothing is locked or changed, "
+		       "and an export may run meanwhile. That the end of the chain was cut off everywhere can only be "
 		       "found with a head that was kept elsewhere: --checkpoint.",
 	.example = "sluice audit verify ./lake --dataset ledgers\nsluice audit verify ./lake --dataset ledgers --all "
 		   "--checkpoint ledgers.head --public-key audit.key.pub",

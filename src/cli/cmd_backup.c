@@ -50,7 +50,9 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt init_opts[] = {
 	{.name = "plain", .kind = OPT_FLAG, .help = "Without encryption and without a passphrase"},
-	BACKUP_OPT_PASSPHRASE BACKUP_OPT_JSON("Print {\"repo\":…,\"encrypted\":…}"){.name = NULL},
+	BACKUP_OPT_PASSPHRASE,
+	OPT_JSON("Print {\"repo\":…,\"encrypted\":…}"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_init = {
@@ -92,11 +94,13 @@ static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt passphrase_opts[] = {
-	BACKUP_OPTS_REPO{.name = "new-passphrase-file",
-			 .kind = OPT_STRING,
-			 .arg = "FILE",
-			 .help = "The new passphrase; asked for on the terminal, twice, unless given"},
-	BACKUP_OPT_JSON("Print {\"changed\":true}"){.name = NULL},
+	BACKUP_OPTS_REPO,
+	{.name = "new-passphrase-file",
+	 .kind = OPT_STRING,
+	 .arg = "FILE",
+	 .help = "The new passphrase; asked for on the terminal, twice, unless given"},
+	OPT_JSON("Print {\"changed\":true}"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_passphrase = {
@@ -104,10 +108,9 @@ const struct command cmd_backup_passphrase = {
 	.operands = "",
 	.summary = "change the passphrase of a repository",
 	.opts = passphrase_opts,
-	.description =
-		"The keys of the data stay as they are and are wrapped anew, so nothing is written again. From then on "
-		"the repository opens with the new passphrase only. A copy of the repository that was made before "
-		"still opens with the old one.",
+	.description = "The keys of the data stay as they are and are wrapped anew, so nothing is written again. From "
+		       "then on the repository opens with the new passphrase only. A copy of the repository that was "
+		       "made before still opens with the old one.",
 	.example = "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
 	.run = backup_passphrase_run,
 };

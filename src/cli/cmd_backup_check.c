@@ -10,7 +10,6 @@
 #include "text.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 struct findings {
 	struct cli *cli;
@@ -70,25 +69,12 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 	return cli_stopped(c->cli);
 }
 
-/* rest is an object whose fields join those that are written; its reference is consumed. Text: nothing. */
-static void findings_end(struct findings *c, json_t *rest)
-{
-	char *text = c->json ? json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-
-	json_decref(rest);
-	if (!c->json)
-		return;
-	out_str(&c->cli->out, "],");
-	out_str(&c->cli->out, text ? text + 1 : "}");
-	out_str(&c->cli->out, "\n");
-	free(text);
-}
-
 /* It did not come to its end: the exit code, after a line on stderr. */
 static int findings_fail(struct findings *c, const struct sl_err *err)
 {
-	findings_end(
-		c, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err->code), "error", text_json(err->msg)));
+	if (c->json)
+		out_json_end(&c->cli->out, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err->code),
+						     "error", text_json(err->msg)));
 	if (out_failed(&c->cli->out))
 		return EXIT_OK; /* cli_finish reports it */
 	return stop_requested() ? cli_interrupted(c->cli) : backuprepo_fail(&c->repo, err);
@@ -108,11 +94,13 @@ static int backup_check(struct findings *c, const struct parsed *args)
 
 	if (rc && !(rc == SL_ECORRUPT && wrong))
 		return findings_fail(c, &err);
-	findings_end(c, json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", wrong == 0, "read_data",
-				  read_data, "snapshots", (json_int_t)r.snapshots, "packs", (json_int_t)r.packs,
-				  "blocks", (json_int_t)r.blocks, "bytes", (json_int_t)r.bytes, "findings_total",
-				  (json_int_t)r.findings, "harmless", (json_int_t)r.harmless, "seconds", seconds));
-	if (!wrong && !c->json)
+	if (c->json)
+		out_json_end(&c->cli->out,
+			     json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", wrong == 0, "read_data",
+				       read_data, "snapshots", (json_int_t)r.snapshots, "packs", (json_int_t)r.packs,
+				       "blocks", (json_int_t)r.blocks, "bytes", (json_int_t)r.bytes, "findings_total",
+				       (json_int_t)r.findings, "harmless", (json_int_t)r.harmless, "seconds", seconds));
+	else if (!wrong)
 		out_printf(&c->cli->out, "ok: %s, %" PRIu64 " blocks in %s, %s%s, in %.1f s\n",
 			   text_count(snapshots, r.snapshots, "snapshot"), r.blocks, text_count(packs, r.packs, "pack"),
 			   text_bytes(bytes, r.bytes), read_data ? ", every byte read" : "", seconds);
@@ -137,10 +125,13 @@ static int backup_check_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt check_opts[] = {
-	BACKUP_OPTS_REPO{.name = "read-data",
-			 .kind = OPT_FLAG,
-			 .help = "Read every byte of every pack and compare every block with its id"},
-	BACKUP_OPT_THREADS BACKUP_OPT_JSON("One JSON object with all findings and counts"){.name = NULL},
+	BACKUP_OPTS_REPO,
+	{.name = "read-data",
+	 .kind = OPT_FLAG,
+	 .help = "Read every byte of every pack and compare every block with its id"},
+	BACKUP_OPT_THREADS,
+	OPT_JSON("One JSON object with all findings and counts"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_check = {
@@ -148,12 +139,11 @@ const struct command cmd_backup_check = {
 	.operands = "",
 	.summary = "prove that every snapshot can be restored",
 	.opts = check_opts,
-	.description =
-		"Reads every snapshot and the directory of every pack: all blocks that a snapshot needs must be in "
-		"packs that are there, whole and of the right size. With --read-data, every byte is read and compared. "
-		"Status 0 and a summary when all is well; 65 and a line for everything that is wrong otherwise, with "
-		"the snapshot and file that it concerns. A note is harmless. Nothing is changed, and backups may run "
-		"meanwhile.",
+	.description = "Reads every snapshot and the directory of every pack: all blocks that a snapshot needs must be "
+		       "in packs that are there, whole and of the right size. With --read-data, every byte is read and "
+		       "compared. Status 0 and a summary when all is well; 65 and a line for everything that is wrong "
+		       "otherwise, with the snapshot and file that it concerns. A note is harmless. Nothing is "
+		       "changed, and backups may run meanwhile.",
 	.example = "sluice backup check --repo ./repo\nsluice backup check --read-data --json --repo ./repo",
 	.run = backup_check_run,
 };
@@ -171,14 +161,17 @@ static int backup_repair(struct findings *c)
 
 	if (rc)
 		return findings_fail(c, &err);
-	findings_end(c, json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", lost == 0,
-				  "packs_rewritten", (json_int_t)r.packs_rewritten, "packs_lost",
-				  (json_int_t)r.packs_lost, "blocks_kept", (json_int_t)r.blocks_kept, "blocks_lost",
-				  (json_int_t)r.blocks_lost, "indexes_rebuilt", (json_int_t)r.indexes_rebuilt,
-				  "snapshots_rewritten", (json_int_t)r.snapshots_rewritten, "snapshots_lost",
-				  (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost, "copies_mended",
-				  (json_int_t)r.copies_mended, "seconds", seconds));
-	if (!c->json)
+	if (c->json)
+		out_json_end(&c->cli->out,
+			     json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", lost == 0,
+				       "packs_rewritten", (json_int_t)r.packs_rewritten, "packs_lost",
+				       (json_int_t)r.packs_lost, "blocks_kept", (json_int_t)r.blocks_kept,
+				       "blocks_lost", (json_int_t)r.blocks_lost, "indexes_rebuilt",
+				       (json_int_t)r.indexes_rebuilt, "snapshots_rewritten",
+				       (json_int_t)r.snapshots_rewritten, "snapshots_lost",
+				       (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost,
+				       "copies_mended", (json_int_t)r.copies_mended, "seconds", seconds));
+	else
 		out_printf(&c->cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
 			   text_count(packs, r.packs_rewritten, "pack"), text_count(blocks, r.blocks_kept, "block"),
 			   r.indexes_rebuilt ? "yes" : "no", text_count(snapshots, r.snapshots_rewritten, "snapshot"));
@@ -203,7 +196,9 @@ static int backup_repair_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt repair_opts[] = {
-	BACKUP_OPTS_REPO BACKUP_OPT_JSON("One JSON object with all findings and counts"){.name = NULL},
+	BACKUP_OPTS_REPO,
+	OPT_JSON("One JSON object with all findings and counts"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_repair = {
@@ -211,12 +206,11 @@ const struct command cmd_backup_repair = {
 	.operands = "",
 	.summary = "keep everything that is not damaged",
 	.opts = repair_opts,
-	.description =
-		"Reads everything. Blocks of damaged packs that are still right go into new packs, the index is made "
-		"anew, and a snapshot that misses something is replaced by one, tagged repaired, without the files "
-		"that are lost, each of which is named. Damaged objects are kept below damaged/ in the repository. "
-		"Status 0 when nothing is lost, 65 otherwise. A later backup of the same files brings lost blocks "
-		"back.",
+	.description = "Reads everything. Blocks of damaged packs that are still right go into new packs, the index is "
+		       "made anew, and a snapshot that misses something is replaced by one, tagged repaired, without "
+		       "the files that are lost, each of which is named. Damaged objects are kept below damaged/ in "
+		       "the repository. Status 0 when nothing is lost, 65 otherwise. A later backup of the same files "
+		       "brings lost blocks back.",
 	.example = "sluice backup repair --repo ./repo",
 	.run = backup_repair_run,
 };

@@ -45,11 +45,6 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 		why ? why : "");
 }
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
 /* Print the snapshot, and report what it does not have as it was. The exit code. */
 static int report_created(struct creating *c, const struct sl_backup_created *r, double seconds)
 {
@@ -60,16 +55,17 @@ static int report_created(struct creating *c, const struct sl_backup_created *r,
 
 	if (opt_flag(c->args, "json")) {
 		j = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f}", "snapshot",
-			      r->id, "entries", number(r->entries), "files", number(r->files), "files_new",
-			      number(r->files_new), "files_changed", number(r->files_changed), "files_unchanged",
-			      number(r->files_unchanged), "bytes", number(r->bytes), "read_bytes",
-			      number(r->read_bytes), "new_bytes", number(r->new_bytes), "physical_bytes",
-			      number(r->physical_bytes), "new_blocks", number(r->new_blocks), "known_blocks",
-			      number(r->known_blocks), "problems", number(r->problems), "seconds", seconds);
+			      r->id, "entries", text_number(r->entries), "files", text_number(r->files), "files_new",
+			      text_number(r->files_new), "files_changed", text_number(r->files_changed),
+			      "files_unchanged", text_number(r->files_unchanged), "bytes", text_number(r->bytes),
+			      "read_bytes", text_number(r->read_bytes), "new_bytes", text_number(r->new_bytes),
+			      "physical_bytes", text_number(r->physical_bytes), "new_blocks",
+			      text_number(r->new_blocks), "known_blocks", text_number(r->known_blocks), "problems",
+			      text_number(r->problems), "seconds", seconds);
 		for (int i = SL_BACKUP_VANISHED; i <= SL_BACKUP_SKIPPED; i++)
 			json_object_set_new(j, sl_backup_problem_name((enum sl_backup_problem)i),
-					    number(c->problems[i]));
-		json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), number(as_file));
+					    text_number(c->problems[i]));
+		json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), text_number(as_file));
 		out_json(&c->cli->out, j);
 		out_str(&c->cli->out, "\n");
 	} else {
@@ -90,8 +86,8 @@ static int report_created(struct creating *c, const struct sl_backup_created *r,
 			text_count(count, unreadable, "file"));
 	if (as_file)
 		cli_say(c->cli, SL_LOG_ERROR,
-			"%s %s in the snapshot as a file only, perhaps in the middle of a change; run it again when "
-			"no program has it open",
+			"%s %s in the snapshot as a file only, perhaps in the middle of a change; run it again when no "
+			"program has it open",
 			text_count(count, as_file, "database"), as_file == 1 ? "is" : "are");
 	return unreadable || as_file ? EXIT_BAD_DATA : EXIT_OK;
 }
@@ -130,7 +126,9 @@ static int create_snapshot(struct creating *c)
 			"interrupted; there is no snapshot, but the same command uses what is stored");
 		return EXIT_INTERRUPTED;
 	}
-	return rc ? cli_fail(c->cli, &err, NULL) : report_created(c, &result, seconds);
+	if (rc)
+		return cli_fail(c->cli, &err, NULL);
+	return report_created(c, &result, seconds);
 }
 
 /* All values of an option that repeats, and one more; NULL without memory. */
@@ -184,12 +182,12 @@ static int backup_create_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt backup_create_opts[] = {
-	BACKUP_OPTS_REPO{.name = "data",
-			 .letter = 'd',
-			 .kind = OPT_STRING,
-			 .arg = "DIR",
-			 .help = "The data folder of Sluice that is backed up, beside PATHs that are given; ~/.sluice "
-				 "without a PATH"},
+	BACKUP_OPTS_REPO,
+	{.name = "data",
+	 .letter = 'd',
+	 .kind = OPT_STRING,
+	 .arg = "DIR",
+	 .help = "The data folder of Sluice that is backed up, beside PATHs that are given; ~/.sluice without a PATH"},
 	{.name = "config",
 	 .letter = 'c',
 	 .kind = OPT_STRING,
@@ -216,7 +214,9 @@ static const struct opt backup_create_opts[] = {
 	 .min = 1,
 	 .max = 19,
 	 .help = "Of zstd's compression; unless given, between 2 and 3 in size and faster than both"},
-	BACKUP_OPT_THREADS BACKUP_OPT_JSON("Print the snapshot's id and all counts as one JSON object"){.name = NULL},
+	BACKUP_OPT_THREADS,
+	OPT_JSON("Print the snapshot's id and all counts as one JSON object"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_create = {
@@ -225,19 +225,16 @@ const struct command cmd_backup_create = {
 	.optional = 1,
 	.summary = "back up files and folders, or Sluice's own data",
 	.opts = backup_create_opts,
-	.description =
-		"Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data folder is "
-		"backed up: its databases first, each as a consistent snapshot, then logs and files, so that the copy "
-		"fits "
-		"together. Only blocks that the repository does not have are stored; files that did not change since "
-		"the last snapshot of the same host and paths are not read. What could not be read is reported on "
-		"stderr, "
-		"and the snapshot is made without it (status 65); so is a SQLite database that SQLite could not copy, "
-		"which is kept as a file with its journals. Nothing is written to what is backed up. Ended by a "
-		"signal, or killed, there is no snapshot, "
-		"and the next run uses what is stored already. A repository that lies in a PATH is left out.",
+	.description = "Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data "
+		       "folder is backed up: its databases first, each as a consistent snapshot, then logs and files, "
+		       "so that the copy fits together. Only blocks that the repository does not have are stored; "
+		       "files that did not change since the last snapshot of the same host and paths are not read. "
+		       "What could not be read is reported on stderr, and the snapshot is made without it (status 65); "
+		       "so is a SQLite database that SQLite could not copy, which is kept as a file with its journals. "
+		       "Nothing is written to what is backed up. Ended by a signal, or killed, there is no snapshot, "
+		       "and the next run uses what is stored already. A repository that lies in a PATH is left out.",
 	.example = "sluice backup create --repo ./repo\n"
-		   "sluice backup create /etc /home --repo /mnt/disk/backups --exclude '*.tmp' --exclude "
-		   "'**/.cache' --tag daily",
+		   "sluice backup create /etc /home --repo /mnt/disk/backups --exclude '*.tmp' --exclude '**/.cache' "
+		   "--tag daily",
 	.run = backup_create_run,
 };

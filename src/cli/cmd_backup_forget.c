@@ -130,24 +130,25 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 }
 
 #define OPT_KEEP(which, what)                                                                                          \
-	{.name = "keep-" which, .kind = OPT_INT, .arg = "N", .min = 1, .max = 1000000, .help = what},
+	{                                                                                                              \
+		.name = "keep-" which, .kind = OPT_INT, .arg = "N", .min = 1, .max = 1000000, .help = what             \
+	}
 
 static const struct opt forget_opts[] = {
-	BACKUP_OPTS_REPO OPT_KEEP("last", "Keep the newest N") OPT_KEEP("hourly", "Keep the newest of each of the last "
-										  "N hours that have one")
-		OPT_KEEP("daily", "Keep the newest of each of the last N days that have one")
-			OPT_KEEP("weekly", "The same with weeks, from Monday on")
-				OPT_KEEP("monthly", "The same with months")
-					OPT_KEEP("yearly", "The same with years"){.name = "keep-tag",
-										  .kind = OPT_STRING,
-										  .arg = "TAG",
-										  .repeat = 1,
-										  .help = "Keep all with this tag"},
+	BACKUP_OPTS_REPO,
+	OPT_KEEP("last", "Keep the newest N"),
+	OPT_KEEP("hourly", "Keep the newest of each of the last N hours that have one"),
+	OPT_KEEP("daily", "Keep the newest of each of the last N days that have one"),
+	OPT_KEEP("weekly", "The same with weeks, from Monday on"),
+	OPT_KEEP("monthly", "The same with months"),
+	OPT_KEEP("yearly", "The same with years"),
+	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = 1, .help = "Keep all with this tag"},
 	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Look only at snapshots of this host"},
 	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "Look only at those with this tag"},
 	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Look only at those that were given this path"},
 	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Only say what would be kept and forgotten"},
-	BACKUP_OPT_JSON("One JSON object a line for each snapshot, with keep and rules"){.name = NULL},
+	OPT_JSON("One JSON object a line for each snapshot, with keep and rules"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_forget = {
@@ -156,10 +157,9 @@ const struct command cmd_backup_forget = {
 	.optional = 1,
 	.summary = "remove snapshots, by rules or by name",
 	.opts = forget_opts,
-	.description =
-		"Rules are applied for each host and set of paths by itself, and a snapshot stays when one rule keeps "
-		"it; every snapshot considered is printed with what happens to it. Times are UTC. With names, "
-		"exactly these snapshots are removed. The space is freed by 'sluice backup prune'.",
+	.description = "Rules are applied for each host and set of paths by itself, and a snapshot stays when one rule "
+		       "keeps it; every snapshot considered is printed with what happens to it. Times are UTC. With "
+		       "names, exactly these snapshots are removed. The space is freed by 'sluice backup prune'.",
 	.example = "sluice backup forget --keep-last 3 --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n"
 		   "sluice backup forget 3fa29c10 --repo ./repo",
 	.run = backup_forget_run,
@@ -220,15 +220,17 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt prune_opts[] = {
-	BACKUP_OPTS_REPO{.name = "repack-percent",
-			 .kind = OPT_INT,
-			 .arg = "N",
-			 .def = "70",
-			 .min = 0,
-			 .max = 100,
-			 .help = "A pack of which less is needed is written again without the rest; 0: never"},
+	BACKUP_OPTS_REPO,
+	{.name = "repack-percent",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "70",
+	 .min = 0,
+	 .max = 100,
+	 .help = "A pack of which less is needed is written again without the rest; 0: never"},
 	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Only say what would be done"},
-	BACKUP_OPT_JSON("Print the counts as one JSON object"){.name = NULL},
+	OPT_JSON("Print the counts as one JSON object"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_prune = {
@@ -236,12 +238,10 @@ const struct command cmd_backup_prune = {
 	.operands = "",
 	.summary = "free the space that no snapshot needs",
 	.opts = prune_opts,
-	.description =
-		"Works in two steps, of two runs: packs that no snapshot needs are marked for deletion by the first "
-		"and deleted by a "
-		"later one, once no backup runs that could still count on it. So backups may run at any time, from "
-		"any machine, and space is free after the second run. A backup that was not heard of for 24 hours "
-		"counts as dead.",
+	.description = "Works in two steps, of two runs: packs that no snapshot needs are marked for deletion by the "
+		       "first and deleted by a later one, once no backup runs that could still count on it. So backups "
+		       "may run at any time, from any machine, and space is free after the second run. A backup that "
+		       "was not heard of for 24 hours counts as dead.",
 	.example = "sluice backup prune --repo ./repo",
 	.run = backup_prune_run,
 };

@@ -93,10 +93,12 @@ static int backup_list_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt list_opts[] = {
-	BACKUP_OPTS_REPO{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Only those of this host"},
+	BACKUP_OPTS_REPO,
+	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Only those of this host"},
 	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "Only those with this tag"},
 	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Only those that were given this path"},
-	BACKUP_OPT_JSON("One JSON object a line"){.name = NULL},
+	OPT_JSON("One JSON object a line"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_list = {
@@ -104,10 +106,9 @@ const struct command cmd_backup_list = {
 	.operands = "",
 	.summary = "list the snapshots of a repository",
 	.opts = list_opts,
-	.description =
-		"The oldest first: the beginning of its id, which names it in other commands, its time, host, files, "
-		"their size, what was written for it, paths and tags. A snapshot that cannot be read is reported on "
-		"stderr, and the status is 65.",
+	.description = "The oldest first: the beginning of its id, which names it in other commands, its time, host, "
+		       "files, their size, what was written for it, paths and tags. A snapshot that cannot be read is "
+		       "reported on stderr, and the status is 65.",
 	.example = "sluice backup list --repo ./repo\nsluice backup list --json | jq -r .snapshot",
 	.run = backup_list_run,
 };
@@ -145,7 +146,9 @@ static int backup_show_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt show_opts[] = {
-	BACKUP_OPTS_REPO BACKUP_OPT_JSON("One JSON object"){.name = NULL},
+	BACKUP_OPTS_REPO,
+	OPT_JSON("One JSON object"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_show = {
@@ -231,15 +234,17 @@ static int ls_cat_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt ls_opts[] = {
-	BACKUP_OPTS_REPO{.name = "long",
-			 .letter = 'l',
-			 .kind = OPT_FLAG,
-			 .help = "Mode, owner, group, size and time before the name, targets of links after it"},
+	BACKUP_OPTS_REPO,
+	{.name = "long",
+	 .letter = 'l',
+	 .kind = OPT_FLAG,
+	 .help = "Mode, owner, group, size and time before the name, targets of links after it"},
 	{.name = "null",
 	 .letter = '0',
 	 .kind = OPT_FLAG,
 	 .help = "Print names byte for byte, each ended by a NUL, for xargs -0; without it they are escaped"},
-	BACKUP_OPT_JSON("One JSON object a line; names that are not UTF-8 also as path_hex"){.name = NULL},
+	OPT_JSON("One JSON object a line; names that are not UTF-8 also as path_hex"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_ls = {
@@ -255,7 +260,8 @@ const struct command cmd_backup_ls = {
 };
 
 static const struct opt cat_opts[] = {
-	BACKUP_OPTS_REPO{.name = NULL},
+	BACKUP_OPTS_REPO,
+	{.name = NULL},
 };
 
 const struct command cmd_backup_cat = {
@@ -263,8 +269,8 @@ const struct command cmd_backup_cat = {
 	.operands = "SNAPSHOT PATH",
 	.summary = "print a file of a snapshot",
 	.opts = cat_opts,
-	.description = "The contents of one file, byte for byte, holes as zeros; every block was compared with its id "
-		       "before.",
+	.description =
+		"The contents of one file, byte for byte, holes as zeros; every block was compared with its id before.",
 	.example = "sluice backup cat latest etc/fstab --repo ./repo",
 	.run = ls_cat_run,
 };

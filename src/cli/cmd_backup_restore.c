@@ -178,11 +178,12 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt backup_restore_opts[] = {
-	BACKUP_OPTS_REPO{.name = "to",
-			 .kind = OPT_STRING,
-			 .arg = "DIR",
-			 .required = 1,
-			 .help = "The folder that it is restored into; made when it is missing"},
+	BACKUP_OPTS_REPO,
+	{.name = "to",
+	 .kind = OPT_STRING,
+	 .arg = "DIR",
+	 .required = 1,
+	 .help = "The folder that it is restored into; made when it is missing"},
 	{.name = "overwrite",
 	 .kind = OPT_FLAG,
 	 .help = "Replace files that differ; without it, one of them ends the restore with status 73. Files of the "
@@ -191,8 +192,7 @@ static const struct opt backup_restore_opts[] = {
 	{.name = "set-id",
 	 .kind = OPT_FLAG,
 	 .help = "Restore set-uid and set-gid bits. Default for an encrypted repository; from a plain one they are "
-		 "left "
-		 "out and counted, because anybody who can write to it can set them"},
+		 "left out and counted, because anybody who can write to it can set them"},
 	{.name = "no-set-id", .kind = OPT_FLAG, .help = "Leave set-uid and set-gid bits out"},
 	{.name = "security",
 	 .kind = OPT_FLAG,
@@ -200,7 +200,9 @@ static const struct opt backup_restore_opts[] = {
 		 "--set-id, when the process may set them"},
 	{.name = "no-security", .kind = OPT_FLAG, .help = "Leave security.* and trusted.* attributes out"},
 	{.name = "no-devices", .kind = OPT_FLAG, .help = "Make no device files; root does otherwise"},
-	BACKUP_OPT_THREADS BACKUP_OPT_JSON("Print the counts as one JSON object"){.name = NULL},
+	BACKUP_OPT_THREADS,
+	OPT_JSON("Print the counts as one JSON object"),
+	{.name = NULL},
 };
 
 const struct command cmd_backup_restore = {
@@ -209,13 +211,12 @@ const struct command cmd_backup_restore = {
 	.optional = 1,
 	.summary = "restore a snapshot, or parts of it, into a folder",
 	.opts = backup_restore_opts,
-	.description =
-		"Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows them, is "
-		"put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR is written, "
-		"whatever the repository says. Files that are there with the size and time of the snapshot's are "
-		"taken for restored, so an interrupted run resumes with the same command; with --overwrite they "
-		"are read, and one whose bytes are not the snapshot's is replaced. A damaged block is status 65: its "
-		"file is named, and all others are restored.",
+	.description = "Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows "
+		       "them, is put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR "
+		       "is written, whatever the repository says. Files that are there with the size and time of the "
+		       "snapshot's are taken for restored, so an interrupted run resumes with the same command; with "
+		       "--overwrite they are read, and one whose bytes are not the snapshot's is replaced. A damaged "
+		       "block is status 65: its file is named, and all others are restored.",
 	.example = "sluice backup restore latest --to ./restored --repo ./repo\n"
 		   "sluice backup restore 3fa2 /etc/ssh --to / --overwrite --repo /mnt/disk/backups",
 	.run = backup_restore_run,

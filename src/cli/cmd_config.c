@@ -74,7 +74,7 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt list_opts[] = {
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "A line of JSON a setting"},
+	OPT_JSON("A line of JSON a setting"),
 	{.name = NULL},
 };
 

@@ -97,7 +97,7 @@ static const struct opt add_opts[] = {
 };
 static const struct opt list_opts[] = {
 	JOBSTORE_OPT_STORE,
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 static const struct opt remove_opts[] = {
@@ -111,10 +111,9 @@ const struct command cmd_cron_add = {
 	.optional = 1,
 	.summary = "enqueue a job again and again",
 	.opts = add_opts,
-	.description =
-		"SPEC has five fields (minute, hour, day of month, month, day of week; lists, ranges, steps and names) "
-		"or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers enqueue each "
-		"tick exactly once, however many there are. Adding a name again replaces it.",
+	.description = "SPEC has five fields (minute, hour, day of month, month, day of week; lists, ranges, steps and "
+		       "names) or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers "
+		       "enqueue each tick exactly once, however many there are. Adding a name again replaces it.",
 	.example = "sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'",
 	.run = cron_add_run,
 };

@@ -75,7 +75,9 @@ static int list_run(struct cli *cli, const struct parsed *args)
 		rc = EXIT_BAD_DATA;
 	}
 	sl_dlq_close(q);
-	return rc ? rc : l.exit_code;
+	if (rc)
+		return rc;
+	return l.exit_code;
 }
 
 static void print_item(struct out *out, const struct letter_view *view)
@@ -157,11 +159,6 @@ end:
 	{                                                                                                              \
 		.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "Also letters that were re-driven or purged"   \
 	}
-#define OPT_JSON_LETTER                                                                                                \
-	{                                                                                                              \
-		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "One JSON object a letter, with its payload"  \
-	}
-
 #define OPT_KEY_FILE                                                                                                   \
 	{                                                                                                              \
 		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
@@ -169,16 +166,17 @@ end:
 			"mode 0600"                                                                                    \
 	}
 
-static const struct opt list_opts[] = {OPT_ALL, OPT_JSON_LETTER, OPT_KEY_FILE, {.name = NULL}};
+static const struct opt list_opts[] = {
+	OPT_ALL, OPT_JSON("One JSON object per dead letter, with its payload"), OPT_KEY_FILE, {.name = NULL}};
 static const struct opt show_opts[] = {
-	OPT_JSON_LETTER,
+	OPT_JSON("One JSON object per dead letter, with its payload"),
 	{.name = "raw", .kind = OPT_FLAG, .help = "Only the bytes of the item"},
 	OPT_KEY_FILE,
 	{.name = NULL},
 };
 static const struct opt export_opts[] = {
 	OPT_ALL,
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Accepted; the export is always JSON lines"},
+	OPT_JSON("Accepted; the export is always JSON lines"),
 	OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -188,7 +186,7 @@ static const struct opt purge_opts[] = {
 	 .arg = "TIME",
 	 .help = "Only letters that last failed before 2024-05-01, 2024-05-01T12:00:00Z or 7d (so long ago)"},
 	{.name = "yes", .letter = 'y', .kind = OPT_FLAG, .help = "Do not ask"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print {\"purged\":N}"},
+	OPT_JSON("Print {\"purged\":N}"),
 	{.name = NULL},
 };
 
@@ -198,8 +196,8 @@ const struct command cmd_dlq_list = {
 	.summary = "list what could not be delivered",
 	.opts = list_opts,
 	.description = "Prints one line a letter: id, last failure, class of the error, attempts, source and position, "
-		       "error. Nothing is locked or changed. Damaged letters are skipped and counted, and the "
-		       "status is 65. The letters of an encrypted log are sealed: --json has their payload only with "
+		       "error. Nothing is locked or changed. Damaged letters are skipped and counted, and the status "
+		       "is 65. The letters of an encrypted log are sealed: --json has their payload only with "
 		       "--key-file, and sealed_b64 without; a key that does not open one is status 78.",
 	.example = "sluice dlq list ./demo.dead\nsluice dlq list --json ./demo.dead | jq -r .error",
 	.run = list_run,
@@ -233,8 +231,7 @@ const struct command cmd_dlq_purge = {
 	.summary = "put letters away for good",
 	.opts = purge_opts,
 	.description = "Acknowledges the letters and removes files that hold no others. Asks first on a terminal; "
-		       "elsewhere it "
-		       "needs --yes.",
+		       "elsewhere it needs --yes.",
 	.example = "sluice dlq purge ./demo.dead --before 30d --yes",
 	.run = dlq_purge_run,
 };

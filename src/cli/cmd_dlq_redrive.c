@@ -185,7 +185,7 @@ static const struct opt dlq_redrive_opts[] = {
 		 "columns; where those of 'sluice export' go, to a table with the name of the dataset"},
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
-	WALFILE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -198,14 +198,13 @@ const struct command cmd_dlq_redrive = {
 		"A letter of the source wal:<id> is appended to that log as a new record, when its target names "
 		"<id>.wal or DIR lies beside it; a letter of 'sluice load' is written to the target it remembers, or "
 		"to that of --to; a row that 'sluice export' has diverted goes to that of --to, as it was in the "
-		"input. "
-		"With --to-wal every item goes into that log. Prints the letter's id and the new "
-		"sequence or the target, and acknowledges the letter after the record is durable or the row written. "
-		"A letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
-		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed "
-		"letter, of an encrypted log, is opened with --key-file; without the key, or with a wrong one, it "
-		"stays and the status is 78. Passwords are not in letters: PGPASSWORD, PGPASSFILE, "
-		"SLUICE_HTTP_TOKEN and the token file and header file of the load are read, or give --to.",
+		"input. With --to-wal every item goes into that log. Prints the letter's id and the new sequence or "
+		"the target, and acknowledges the letter after the record is durable or the row written. A letter that "
+		"is refused again stays, with why on stderr, and the status is 65; so does one that does not say where "
+		"it was going (64). A crash can repeat an item, never lose one. A sealed letter, of an encrypted log, "
+		"is opened with --key-file; without the key, or with a wrong one, it stays and the status is 78. "
+		"Passwords are not in letters: PGPASSWORD, PGPASSFILE, SLUICE_HTTP_TOKEN and the token file and header "
+		"file of the load are read, or give --to.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
 	.run = dlq_redrive_run,
 };

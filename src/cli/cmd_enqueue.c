@@ -174,7 +174,9 @@ static int start_batch(struct bulk *b)
 			rc = bad_line(b, b->lines[i].number, one.msg);
 	}
 	forget_lines(b);
-	return rc ? rc : jobstore_fail(b->cli, b->args, &err);
+	if (rc)
+		return rc;
+	return jobstore_fail(b->cli, b->args, &err);
 }
 
 static int read_more_lines(struct bulk *b, struct input *in, const char *what)
@@ -442,9 +444,9 @@ static const struct opt enqueue_opts[] = {
 	 .arg = "FILE",
 	 .help = "Start a chain for each line of FILE ('-': stdin), an object with \"input\" and optionally \"type\", "
 		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none. All lines are read before the "
-		 "first chain is "
-		 "started, by way of a temporary file (TMPDIR, or else /var/tmp) when they are more than 4 MiB"},
-	JOBSTORE_OPT_JSON,
+		 "first chain is started, by way of a temporary file (TMPDIR, or else /var/tmp) when they are more "
+		 "than 4 MiB"},
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 

@@ -100,7 +100,9 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	if (!rc || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
 	tell_bad_rows(o, &result);
-	return rc ? fail(o, &err, &result) : status_of(o, &result);
+	if (rc)
+		return fail(o, &err, &result);
+	return status_of(o, &result);
 }
 
 /* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
@@ -154,7 +156,8 @@ static int export_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt export_opts[] = {
-	EXPORT_OPTS_SOURCE{.name = "follow", .kind = OPT_FLAG, .help = "Continue as the source grows, until a signal"},
+	EXPORT_OPTS_SOURCE,
+	{.name = "follow", .kind = OPT_FLAG, .help = "Continue as the source grows, until a signal"},
 	{.name = "final",
 	 .kind = OPT_FLAG,
 	 .help = "Close the unfinished last partition of a database; that of a file is closed"},
@@ -170,7 +173,7 @@ static const struct opt export_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Certificates (PEM) that the endpoint may be signed by, instead of the system's"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
 
@@ -241,10 +244,8 @@ static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
 	for (const char *comma = text; (comma = strchr(comma, ',')); comma++)
 		room++;
 	out->ranges = calloc(room, sizeof(*out->ranges));
-	if (!out->ranges) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (!out->ranges)
+		return cli_no_memory(cli);
 	for (; out->n < room; p++) {
 		if (read_range(&p, &out->ranges[out->n++]))
 			return cli_usage(cli, "--ranges: '%.200s' is not a list of ranges like 1-250000,500000", text);
@@ -267,7 +268,8 @@ static int export_backfill_run(struct cli *cli, const struct parsed *args)
 
 	if (!rc) {
 		rc = exportopts_read(&o, cli, args);
-		rc = rc ? rc : run_with(&o, run_ranges, &ranges);
+		if (!rc)
+			rc = run_with(&o, run_ranges, &ranges);
 		exportopts_fini(&o);
 	}
 	free(ranges.ranges);
@@ -275,13 +277,14 @@ static int export_backfill_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt backfill_opts[] = {
-	EXPORT_OPTS_SOURCE{.name = "ranges",
-			   .letter = 'r',
-			   .kind = OPT_STRING,
-			   .arg = "A-B,…",
-			   .required = 1,
-			   .help = "The numbers that are built again, both ends included"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	EXPORT_OPTS_SOURCE,
+	{.name = "ranges",
+	 .letter = 'r',
+	 .kind = OPT_STRING,
+	 .arg = "A-B,…",
+	 .required = 1,
+	 .help = "The numbers that are built again, both ends included"},
+	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
 

@@ -13,19 +13,15 @@
 
 /* ---- status ---- */
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
 static void status_json(struct out *out, const struct sl_dataset *d, const char *head)
 {
 	json_t *j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset", d->name,
-			      "sequence", d->sequence_column, "partition_size", number(d->partition_size), "partitions",
-			      number(d->partitions), "rows", number(d->rows), "bad_rows", number(d->bad_rows), "bytes",
-			      number(d->bytes), "start", number(d->start), "checkpoint", number(d->checkpoint),
-			      "events_behind", number(d->events - d->delivered_files), "delivered_endpoint",
-			      number(d->delivered_endpoint), "head", head, "holder", d->holder);
+			      "sequence", d->sequence_column, "partition_size", text_number(d->partition_size),
+			      "partitions", text_number(d->partitions), "rows", text_number(d->rows), "bad_rows",
+			      text_number(d->bad_rows), "bytes", text_number(d->bytes), "start", text_number(d->start),
+			      "checkpoint", text_number(d->checkpoint), "events_behind",
+			      text_number(d->events - d->delivered_files), "delivered_endpoint",
+			      text_number(d->delivered_endpoint), "head", head, "holder", d->holder);
 
 	out_json(out, j);
 	out_str(out, "\n");
@@ -82,10 +78,10 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 		out_str(&s->cli->out, "\n");
 		return out_failed(&s->cli->out) || stop_requested();
 	}
-	out_json(&s->cli->out,
-		 json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", number(p->start), "end", number(p->end),
-			   "rows", number(p->rows), "bad_rows", number(p->bad_rows), "holes", number(p->holes), "bytes",
-			   number(p->bytes), "sha256", sha, "path", p->path));
+	out_json(&s->cli->out, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", text_number(p->start),
+					 "end", text_number(p->end), "rows", text_number(p->rows), "bad_rows",
+					 text_number(p->bad_rows), "holes", text_number(p->holes), "bytes",
+					 text_number(p->bytes), "sha256", sha, "path", p->path));
 	out_str(&s->cli->out, "\n");
 	return out_failed(&s->cli->out) || stop_requested();
 }
@@ -127,14 +123,14 @@ static int open_catalog(struct cli *cli, const struct parsed *args, sl_catalog *
 	char *url = catalog_url(args, args->operands[0]);
 	int rc;
 
-	exportopts_warn_of_password(cli, args, "catalog");
-	if (!url) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
+	if (!url)
+		return cli_no_memory(cli);
 	rc = sl_catalog_open(out, url, &opts, &err);
 	free(url);
-	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
+	if (rc)
+		return cli_fail(cli, &err, args->operands[0]);
+	return 0;
 }
 
 static int export_status_run(struct cli *cli, const struct parsed *args)
@@ -157,9 +153,10 @@ static int export_status_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt status_opts[] = {
-	EXPORT_OPT_DATASET EXPORT_OPT_CATALOG{
-		.name = "partitions", .letter = 'p', .kind = OPT_FLAG, .help = "List the partitions of each, too"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "A line of JSON a dataset, and a partition"},
+	EXPORT_OPT_DATASET,
+	EXPORT_OPT_CATALOG,
+	{.name = "partitions", .letter = 'p', .kind = OPT_FLAG, .help = "List the partitions of each, too"},
+	OPT_JSON("A line of JSON a dataset, and a partition"),
 	{.name = NULL},
 };
 
@@ -168,10 +165,9 @@ const struct command cmd_export_status = {
 	.operands = "DIR",
 	.summary = "say how far the datasets below a folder have come",
 	.opts = status_opts,
-	.description =
-		"What the catalog has of each dataset, or of one: its range, rows, partitions and bytes, the hash "
-		"of the last audit event, and who exports to it. The files are not read: 'sluice export "
-		"gaps' and 'sluice audit verify' do that.",
+	.description = "What the catalog has of each dataset, or of one: its range, rows, partitions and bytes, the "
+		       "hash of the last audit event, and who exports to it. The files are not read: 'sluice export "
+		       "gaps' and 'sluice audit verify' do that.",
 	.example = "sluice export status ./lake --dataset ledgers --json",
 	.run = export_status_run,
 };
@@ -193,8 +189,8 @@ static int show_gap(const struct sl_export_gap *gap, void *ctx)
 
 	g->n++;
 	if (g->json) {
-		out_json(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", number(gap->first), "last",
-						 number(gap->last), "kind", why, "path", gap->path));
+		out_json(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", text_number(gap->first), "last",
+						 text_number(gap->last), "kind", why, "path", gap->path));
 		out_str(&g->cli->out, "\n");
 	} else {
 		out_printf(&g->cli->out, "%" PRIu64 "-%" PRIu64 " %s%s", gap->first, gap->last, why,
@@ -220,9 +216,10 @@ static int export_gaps_run(struct cli *cli, const struct parsed *args)
 	sl_export *export = NULL;
 	int rc;
 
-	exportopts_warn_of_password(cli, args, "catalog");
+	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	rc = sl_export_new(&export, &opts, &err);
-	rc = rc ? rc : sl_export_gaps(export, show_gap, &g, &err);
+	if (!rc)
+		rc = sl_export_gaps(export, show_gap, &g, &err);
 	sl_export_free(export);
 	if (rc < 0)
 		return cli_fail(cli, &err, args->operands[0]);
@@ -238,7 +235,8 @@ static const struct opt gaps_opts[] = {
 	 .arg = "NAME",
 	 .required = 1,
 	 .help = "The name of the dataset"},
-	EXPORT_OPT_CATALOG{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "A line of JSON a gap"},
+	EXPORT_OPT_CATALOG,
+	OPT_JSON("A line of JSON a gap"),
 	{.name = NULL},
 };
 
@@ -247,10 +245,9 @@ const struct command cmd_export_gaps = {
 	.operands = "DIR",
 	.summary = "list what the catalog and the files of a dataset lack",
 	.opts = gaps_opts,
-	.description =
-		"Ranges that no partition holds, and partitions whose file is missing or has another size, as "
-		"FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them back. "
-		"The contents of the files are not checked: 'sluice audit verify' does that.",
+	.description = "Ranges that no partition holds, and partitions whose file is missing or has another size, as "
+		       "FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them "
+		       "back. The contents of the files are not checked: 'sluice audit verify' does that.",
 	.example = "sluice export gaps ./lake --dataset ledgers",
 	.run = export_gaps_run,
 };

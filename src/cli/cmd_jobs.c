@@ -131,7 +131,7 @@ static const struct opt list_opts[] = {
 	{.name = "oldest-first", .kind = OPT_FLAG, .help = "By ascending id instead of the newest first"},
 	{.name = "limit", .kind = OPT_INT, .arg = "N", .def = "100", .min = 1, .max = 10000, .help = "At most N"},
 	{.name = "cursor", .kind = OPT_STRING, .arg = "ID", .help = "Continue after this one"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -140,9 +140,8 @@ const struct command cmd_jobs_list = {
 	.operands = "",
 	.summary = "list jobs or chains",
 	.opts = list_opts,
-	.description =
-		"One line a job: id, chain, type, status, attempt (of one that runs, the one that runs), time of "
-		"creation and the last error.",
+	.description = "One line a job: id, chain, type, status, attempt (of one that runs, the one that runs), time "
+		       "of creation and the last error.",
 	.example = "sluice jobs list --status failed --type mail",
 	.run = jobs_list_run,
 };
@@ -255,12 +254,14 @@ static int jobs_show_run(struct cli *cli, const struct parsed *args)
 	if (json)
 		out_str(&cli->out, "]}\n");
 	sl_job_release(store.client, job);
-	return rc ? jobstore_fail(cli, args, &err) : EXIT_OK;
+	if (rc)
+		return jobstore_fail(cli, args, &err);
+	return EXIT_OK;
 }
 
 static const struct opt show_opts[] = {
 	JOBSTORE_OPT_STORE,
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -322,7 +323,7 @@ static const struct opt wait_opts[] = {
 	 .min = 0,
 	 .max = INT64_C(315360000000),
 	 .help = "Give up after so long, with status 75"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -332,8 +333,7 @@ const struct command cmd_jobs_wait = {
 	.summary = "wait until a chain has ended and print its output",
 	.opts = wait_opts,
 	.description = "Status 0 when the chain completed, 65 when it failed, was cancelled or is unknown, 75 when the "
-		       "time ran "
-		       "out.",
+		       "time ran out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
 	.run = jobs_wait_run,
 };

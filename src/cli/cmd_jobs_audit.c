@@ -82,7 +82,7 @@ static const struct opt jobs_audit_opts[] = {
 	 .min = 0,
 	 .max = INT64_MAX,
 	 .help = "Records that are older than the one with this id"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -91,11 +91,9 @@ const struct command cmd_jobs_audit = {
 	.operands = "",
 	.summary = "show who changed what",
 	.opts = jobs_audit_opts,
-	.description =
-		"Every change that was asked for over HTTP or by a command is a record in the store, written in the "
-		"transaction of the change: without the record there is no change. Newest first. 'sluice jobs prune' "
-		"and "
-		"the server remove old records.",
+	.description = "Every change that was asked for over HTTP or by a command is a record in the store, written in "
+		       "the transaction of the change: without the record there is no change. Newest first. 'sluice "
+		       "jobs prune' and the server remove old records.",
 	.example = "sluice jobs audit --limit 20\nsluice jobs audit --json | jq 'select(.actor == \"ci\")'",
 	.run = jobs_audit_run,
 };

@@ -96,7 +96,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt plain_opts[] = {
 	JOBSTORE_OPT_STORE,
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 static const struct opt fail_opts[] = {
@@ -106,13 +106,13 @@ static const struct opt fail_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "TEXT",
 	 .help = "What the job shows as its error (default 'failed from outside')"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 static const struct opt delete_opts[] = {
 	JOBSTORE_OPT_STORE,
 	{.name = "cascade", .kind = OPT_FLAG, .help = "Delete the chains that wait for these, too"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -121,12 +121,10 @@ const struct command cmd_jobs_retry = {
 	.operands = "CHAIN…",
 	.summary = "run failed or cancelled chains again",
 	.opts = plain_opts,
-	.description =
-		"They continue at the job where they stopped, with their attempts counted anew. Chains in another "
-		"state "
-		"are left alone. Refused with status 65, and none of them changed: one whose deduplication key another "
-		"chain has that has not ended, one that waits for a chain that was deleted, and the job of a "
-		"'sluice run' that has ended, since no worker serves it.",
+	.description = "They continue at the job where they stopped, with their attempts counted anew. Chains in "
+		       "another state are left alone. Refused with status 65, and none of them changed: one whose "
+		       "deduplication key another chain has that has not ended, one that waits for a chain that was "
+		       "deleted, and the job of a 'sluice run' that has ended, since no worker serves it.",
 	.example = "sluice jobs retry 42 43",
 	.data = &(const enum change){RETRY},
 	.run = change_run,
@@ -147,9 +145,8 @@ const struct command cmd_jobs_fail = {
 	.operands = "CHAIN…",
 	.summary = "fail chains",
 	.opts = fail_opts,
-	.description =
-		"The job that a chain is at has failed for good with this error. One that runs is aborted: its worker "
-		"hears of it at once. Chains that have ended are left alone.",
+	.description = "The job that a chain is at has failed for good with this error. One that runs is aborted: its "
+		       "worker hears of it at once. Chains that have ended are left alone.",
 	.example = "sluice jobs fail 42 --error 'the printer is gone'",
 	.data = &(const enum change){FAIL},
 	.run = change_run,
@@ -281,7 +278,7 @@ static const struct opt prune_opts[] = {
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
 	 .help = "Keep the audit trail of this time ('sluice jobs audit')"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 

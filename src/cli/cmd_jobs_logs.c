@@ -232,7 +232,7 @@ static const struct opt jobs_logs_opts[] = {
 	{.name = "raw",
 	 .kind = OPT_FLAG,
 	 .help = "Print control characters to a terminal as they are; otherwise they are escaped (\\x1b)"},
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 

@@ -100,7 +100,7 @@ static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt stats_opts[] = {
 	JOBSTORE_OPT_STORE,
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -109,9 +109,8 @@ const struct command cmd_jobs_stats = {
 	.operands = "",
 	.summary = "count jobs by type and status",
 	.opts = stats_opts,
-	.description =
-		"With --json also how many are due or wait for another attempt, the oldest that has not ended, and "
-		"whether the type is paused.",
+	.description = "With --json also how many are due or wait for another attempt, the oldest that has not ended, "
+		       "and whether the type is paused.",
 	.example = "sluice jobs stats --json",
 	.run = jobs_stats_run,
 };

@@ -165,18 +165,6 @@ static int set_inputs(struct load *l)
 	return n_standard > 1 ? cli_usage(l->cli, "FILE: standard input (-) can be read only once") : set_format(l);
 }
 
-static int split_list(struct load *l, const char *option, const char ***list, size_t *n)
-{
-	const char *text = opt_str(l->args, option);
-	int rc = text ? opts_split(text, list, n) : 0;
-
-	if (rc == SL_ENOMEM) {
-		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
-	return rc ? cli_usage(l->cli, "--%s: '%s' is not a list of columns like a,b", option, text) : 0;
-}
-
 static int check_options(struct load *l)
 {
 	static const char *const of_csv[] = {"columns", "no-header", "null"};
@@ -213,10 +201,8 @@ static int check_resume(struct load *l)
 	if (opt_given(l->args, "load-id") && !has_stdin && l->n_inputs > 1)
 		return cli_usage(l->cli, "--load-id names one input; load the files one by one");
 	if (has_stdin && database && !opt_given(l->args, "load-id") && !opt_flag(l->args, "no-resume"))
-		return cli_usage(
-			l->cli,
-			"standard input needs --load-id=NAME, so that an interrupted load can be resumed; or use "
-			"--no-resume");
+		return cli_usage(l->cli, "standard input needs --load-id=NAME, so that an interrupted load can be "
+					 "resumed; or use --no-resume");
 	return 0;
 }
 
@@ -241,31 +227,16 @@ static int set_target(struct load *l)
 	l->sink.timeout_ms = opt_num(a, "timeout");
 	l->sink.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->sink.rotate_bytes = opt_num(a, "rotate-bytes");
-	if (loadletter_set_token(&l->sink, l->url, l->header)) {
-		cli_say(l->cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (loadletter_set_token(&l->sink, l->url, l->header))
+		return cli_no_memory(l->cli);
 	if (strncmp(l->url, "file:", 5) == 0) /* what goes in comes out */
 		l->sink.file_format = l->sink.format;
-	rc = split_list(l, "on-conflict", &l->on_conflict, &l->sink.n_on_conflict);
+	rc = opts_columns(l->cli, a, "on-conflict", &l->on_conflict, &l->sink.n_on_conflict);
 	if (!rc)
-		rc = split_list(l, "columns", &l->columns, &l->sink.n_columns);
+		rc = opts_columns(l->cli, a, "columns", &l->columns, &l->sink.n_columns);
 	l->sink.on_conflict = l->on_conflict;
 	l->sink.columns = l->columns;
 	return rc;
-}
-
-/* A password between ':' and '@' of the authority is readable in the list of processes. */
-static void warn_of_password(struct load *l)
-{
-	const char *host = strstr(l->url, "://");
-	const char *at = host ? strchr(host + 3, '@') : NULL;
-	const char *colon = host ? strchr(host + 3, ':') : NULL;
-
-	if (at && colon && colon < at && strncmp(l->url, "exec:", 5))
-		cli_say(l->cli, SL_LOG_WARN,
-			"the password in --to is visible to every user of this machine; use PGPASSWORD, a password "
-			"file, --token-file or --header-file");
 }
 
 static int open_load(struct load *l)
@@ -320,7 +291,7 @@ static int load_run(struct cli *cli, const struct parsed *args)
 	cli->component = "load";
 	code = set_target(&l);
 	if (!code) {
-		warn_of_password(&l);
+		opts_warn_of_password(cli, args, "to", "PGPASSWORD, a password file, --token-file or --header-file");
 		code = open_load(&l);
 	}
 	if (!code)
@@ -511,7 +482,7 @@ static const struct opt load_opts[] = {
 	 .min = 1,
 	 .max = (int64_t)1 << 50,
 	 .help = "Begin another file past this size, of a file target"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
 
@@ -523,36 +494,24 @@ const struct command cmd_load = {
 	.opts = load_opts,
 	.description =
 		"Every record of the files, or of standard input without one or for -, becomes a row of the target. "
-		"CSV is "
-		"as in RFC 4180 and begins with a header that names the columns; JSON lines are objects whose members "
-		"are "
-		"the columns. A bad record, and a row that the target refuses, never stops the load: it goes to the "
-		"dead "
-		"letters with its line and the reason, and the status is 65 at the end; 'sluice dlq redrive' writes it "
-		"to "
-		"the same target again. A target that refuses the first rows ends the load with status 69 "
-		"(unavailable) or 78 (not set up as needed); one that fails later is waited for, up to "
+		"CSV is as in RFC 4180 and begins with a header that names the columns; JSON lines are objects whose "
+		"members are the columns. A bad record, and a row that the target refuses, never stops the load: it "
+		"goes to the dead letters with its line and the reason, and the status is 65 at the end; 'sluice dlq "
+		"redrive' writes it to the same target again. A target that refuses the first rows ends the load with "
+		"status 69 (unavailable) or 78 (not set up as needed); one that fails later is waited for, up to "
 		"--give-up-after. An input from a pipe that ends in the middle of a line was cut off: the rows before "
 		"that line are loaded, and the status is 65. Rows that --overflow drops are counted, and the status is "
-		"65. SIGINT or SIGTERM "
-		"ends the reading and writes what was read (status 75); a second one ends the command at once. If a "
-		"load "
-		"into PostgreSQL or SQLite is interrupted, however that happens, run the same command again: it "
-		"resumes where "
-		"it stopped, and each row is written exactly once. The database records which part of the input it "
-		"has, in "
-		"the tables sluice_loads and sluice_load_ranges next to the target. A file that was loaded is not "
-		"loaded "
-		"again without --again; if it has grown, only the new rows are loaded. Standard input needs --load-id. "
-		"With "
-		"--on-conflict, the last row of the input wins for every key. For other targets, and for rows that "
-		"were read "
-		"and not yet written, --wal keeps what is under way. Passwords are best kept out of the URL: "
-		"PGPASSWORD, "
-		"PGPASSFILE, SLUICE_HTTP_TOKEN, --token-file and --header-file are read.",
-	.example =
-		"sluice load bars.csv --to sqlite:market.db --table bars --create\n"
-		"zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table trades "
-		"--on-conflict id --load-id trades-2024",
+		"65. SIGINT or SIGTERM ends the reading and writes what was read (status 75); a second one ends the "
+		"command at once. If a load into PostgreSQL or SQLite is interrupted, however that happens, run the "
+		"same command again: it resumes where it stopped, and each row is written exactly once. The database "
+		"records which part of the input it has, in the tables sluice_loads and sluice_load_ranges next to the "
+		"target. A file that was loaded is not loaded again without --again; if it has grown, only the new "
+		"rows are loaded. Standard input needs --load-id. With --on-conflict, the last row of the input wins "
+		"for every key. For other targets, and for rows that were read and not yet written, --wal keeps what "
+		"is under way. Passwords are best kept out of the URL: PGPASSWORD, PGPASSFILE, SLUICE_HTTP_TOKEN, "
+		"--token-file and --header-file are read.",
+	.example = "sluice load bars.csv --to sqlite:market.db --table bars --create\n"
+		   "zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table "
+		   "trades --on-conflict id --load-id trades-2024",
 	.run = load_run,
 };

@@ -119,10 +119,8 @@ static int choose_columns(struct cat *c, const char *list)
 		most += *p == ',';
 	c->columns = calloc(most, sizeof(*c->columns));
 	c->values = calloc(info->columns_n, sizeof(*c->values));
-	if (!c->columns || !c->values) {
-		struct sl_err err = {.code = SL_ENOMEM, .msg = "out of memory"};
-		return cli_fail(c->file.cli, &err, NULL);
-	}
+	if (!c->columns || !c->values)
+		return cli_no_memory(c->file.cli);
 	for (size_t i = 0; i < info->columns_n && !list; i++)
 		c->columns[c->columns_n++] = i;
 	while (list && *list) {
@@ -264,10 +262,7 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt schema_opts[] = {
-	{.name = "json",
-	 .letter = 'j',
-	 .kind = OPT_FLAG,
-	 .help = "One JSON object: file, columns (name, type, nullable)"},
+	OPT_JSON("One JSON object: file, columns (name, type, nullable)"),
 	{.name = NULL},
 };
 
@@ -430,10 +425,7 @@ static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt stat_opts[] = {
-	{.name = "json",
-	 .letter = 'j',
-	 .kind = OPT_FLAG,
-	 .help = "One JSON object with every column of every row group"},
+	OPT_JSON("One JSON object with every column of every row group"),
 	{.name = "check",
 	 .kind = OPT_FLAG,
 	 .help = "Decode everything first, and hold it against the footer; damage is status 65"},
@@ -445,10 +437,9 @@ const struct command cmd_parquet_stat = {
 	.operands = "FILE",
 	.summary = "print sizes, encodings and bounds of a Parquet file",
 	.opts = stat_opts,
-	.description =
-		"Prints rows, row groups, bytes, who wrote the file, and for each column its bytes in the file and "
-		"before compression, NULLs and encodings. With --json also places, bounds and key/value metadata, "
-		"row group by row group.",
+	.description = "Prints rows, row groups, bytes, who wrote the file, and for each column its bytes in the file "
+		       "and before compression, NULLs and encodings. With --json also places, bounds and key/value "
+		       "metadata, row group by row group.",
 	.example = "sluice parquet stat part.parquet\nsluice parquet stat --check --json part.parquet | jq .rows",
 	.run = parquet_stat_run,
 };

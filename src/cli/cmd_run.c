@@ -66,7 +66,9 @@ static int enqueue_command(struct once *o)
 	rc = sl_jobs_enqueue(o->store.client, NULL, &chain, &started, &err);
 	o->chain = started.chain_id;
 	free(input);
-	return rc ? jobstore_fail(o->cli, o->args, &err) : 0;
+	if (rc)
+		return jobstore_fail(o->cli, o->args, &err);
+	return 0;
 }
 
 static void write_all(int fd, const char *data, size_t n)
@@ -160,8 +162,7 @@ static bool report_continuation(struct once *o)
 	if (next)
 		cli_say(o->cli, SL_LOG_WARN,
 			"the chain continues as job %" PRIu64
-			" of type %s, for a worker that serves it; 'sluice jobs wait "
-			"%" PRIu64 "' waits for its end",
+			" of type %s, for a worker that serves it; 'sluice jobs wait %" PRIu64 "' waits for its end",
 			next->id, next->type, o->chain);
 	sl_job_release(o->store.client, job);
 	sl_job_release(o->store.client, next);
@@ -280,15 +281,11 @@ const struct command cmd_run = {
 	.operands = "COMMAND…",
 	.summary = "run a command as a job, with its output kept",
 	.opts = run_opts,
-	.description =
-		"Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
-		"and exits "
-		"with its code (128 and the signal's number when a signal ended it, 127 when it could not be "
-		"started). Put '--' before a command "
-		"that has "
-		"options. The output stays readable with 'sluice jobs logs'. SIGINT and SIGTERM cancel the job. "
-		"A command that continues its chain ends this run: the next job, which is reported on standard error, "
-		"is for a worker.",
+	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
+		       "and exits with its code (128 and the signal's number when a signal ended it, 127 when it could "
+		       "not be started). Put '--' before a command that has options. The output stays readable with "
+		       "'sluice jobs logs'. SIGINT and SIGTERM cancel the job. A command that continues its chain ends "
+		       "this run: the next job, which is reported on standard error, is for a worker.",
 	.example = "sluice run -- make -C /srv/site all",
 	.empty_ok = 1,
 	.run = run_run,

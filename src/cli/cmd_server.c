@@ -15,7 +15,8 @@ static int server_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt server_opts[] = {
-	SERVING_OPTS_OWN SRV_SETTINGS_SHARED(SERVING_OPT){.name = NULL},
+	SERVING_OPTS_OWN,
+	SRV_SETTINGS_SHARED(SERVING_OPT){.name = NULL},
 };
 
 const struct command cmd_server = {
@@ -23,10 +24,9 @@ const struct command cmd_server = {
 	.operands = "",
 	.summary = "serve the API, the log's receiver and the dashboard on a store",
 	.opts = server_opts,
-	.description =
-		"Prints the address and serves until SIGTERM or SIGINT, which drain: nothing more is taken in, what is "
-		"open may finish. Any number of servers may share one PostgreSQL. SIGHUP reads tokens and certificates "
-		"again.",
+	.description = "Prints the address and serves until SIGTERM or SIGINT, which drain: nothing more is taken in, "
+		       "what is open may finish. Any number of servers may share one PostgreSQL. SIGHUP reads tokens "
+		       "and certificates again.",
 	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070",
 	.run = server_run,
 };

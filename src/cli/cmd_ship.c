@@ -48,46 +48,20 @@ static void on_ship_progress(sl_ship *ship, void *ctx)
 
 /* ---- options ---- */
 
-static int split_list(struct ship *s, const char *name, const char ***list, size_t *n)
-{
-	const char *text = opt_str(s->args, name);
-	struct sl_err err = SL_ERR_INIT;
-	int rc = opts_split(text, list, n);
-
-	if (rc == SL_ENOMEM) {
-		(void)sl_err_set(&err, rc, "out of memory");
-		return cli_fail(s->cli, &err, name);
-	}
-	return rc == 0 ? 0 : cli_usage(s->cli, "--%s: '%s' is not a list of columns like a,b", name, text);
-}
-
-/* A password between ':' and '@' of the authority is readable in the list of processes. */
-static void warn_of_password(const struct ship *s, const char *url)
-{
-	const char *host = strstr(url, "://");
-	const char *at = host ? strchr(host + 3, '@') : NULL, *colon = host ? strchr(host + 3, ':') : NULL;
-
-	if (at && colon && colon < at && strncmp(url, "exec:", 5))
-		cli_say(s->cli, SL_LOG_WARN,
-			"the password in --to is visible to every user of this machine; use PGPASSWORD, a password "
-			"file or --token-file");
-}
-
 static int set_opts(struct ship *s, struct sl_ship_opts *o)
 {
 	const struct parsed *args = s->args;
 	const char *home = getenv("HOME"), *dir = opt_str(args, "wal"), *token = getenv("SLUICE_HTTP_TOKEN");
 	int64_t flush_timeout_ms = opt_num(args, "flush-timeout");
-	int rc = 0;
+	int rc;
 
 	if (!dir && !(home && *home))
 		return cli_usage(s->cli, "HOME is not set; give --wal=DIR");
 	if (snprintf(s->dir, sizeof(s->dir), "%s%s", dir ? dir : home, dir ? "" : "/.sluice/ship") >= PATH_MAX)
 		return cli_usage(s->cli, "--wal: the path is too long");
-	if (opt_given(args, "columns"))
-		rc = split_list(s, "columns", &s->columns, &o->n_columns);
+	rc = opts_columns(s->cli, args, "columns", &s->columns, &o->n_columns);
 	if (!rc && opt_given(args, "on-conflict") && *opt_str(args, "on-conflict"))
-		rc = split_list(s, "on-conflict", &s->on_conflict, &o->n_on_conflict);
+		rc = opts_columns(s->cli, args, "on-conflict", &s->on_conflict, &o->n_on_conflict);
 	if (rc)
 		return rc;
 	o->env = &s->cli->env;
@@ -148,8 +122,11 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 	progress_end(&s->progress);
 	if (rc && rc != SL_ECANCELLED)
 		(void)cli_fail(s->cli, &err, NULL);
-	if (sl_ship_get_stats(ship, &stats, &why))
-		return rc ? sl_err_exit_code(rc) : cli_fail(s->cli, &why, s->dir);
+	if (sl_ship_get_stats(ship, &stats, &why)) {
+		if (rc)
+			return sl_err_exit_code(rc); /* reported already */
+		return cli_fail(s->cli, &why, s->dir);
+	}
 	report(s, ship, &stats, (double)(sl__clock_ms() - started_ms) / 1000);
 	/* The target was given up: SL_EPENDING says how much is left itself. */
 	if (stats.pending && (rc == SL_ECONFIG || rc == SL_EUNAVAIL))
@@ -186,7 +163,7 @@ static int ship_run(struct cli *cli, const struct parsed *args)
 	cli->component = "ship";
 	code = set_opts(&s, &opts);
 	if (!code) {
-		warn_of_password(&s, opts.to);
+		opts_warn_of_password(cli, args, "to", "PGPASSWORD, a password file or --token-file");
 		code = sl_ship_open(&ship, &opts, &err) ? opts_fail(cli, args, &err) : run_ship(&s, ship, started_ms);
 	}
 	closed = sl_ship_close(ship, &err) ? cli_fail(cli, &err, s.dir) : 0;
@@ -235,8 +212,7 @@ static const struct opt ship_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
 	 .help = "Columns of rows, as a,b: from stream, incarnation, sequence, ts, file, partial, line, line_b64, "
-		 "event; "
-		 "default all"},
+		 "event; default all"},
 	{.name = "on-conflict",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
@@ -280,7 +256,7 @@ static const struct opt ship_opts[] = {
 		 "in the log"},
 	{.name = "retarget", .kind = OPT_FLAG, .help = "Send what waits in the log for another URL to this one"},
 	WALFILE_OPT_KEY_FILE,
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the result as JSON"},
+	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
 

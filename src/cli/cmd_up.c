@@ -122,7 +122,9 @@ static int finish_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 	(void)s;
 	handlers_fini(&b->handlers);
 	code = b->log.cli ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
-	return rc ? rc : code;
+	if (rc)
+		return rc;
+	return code;
 }
 
 static const struct serving_beside worker = {.start = start_worker, .stop = stop_worker, .finish = finish_worker};
@@ -142,7 +144,8 @@ static int up_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt up_opts[] = {
-	SERVING_OPTS_OWN SRV_SETTINGS_SHARED(SERVING_OPT) SRV_SETTINGS_UP(SERVING_OPT){.name = NULL},
+	SERVING_OPTS_OWN,
+	SRV_SETTINGS_SHARED(SERVING_OPT) SRV_SETTINGS_UP(SERVING_OPT){.name = NULL},
 };
 
 const struct command cmd_up = {
@@ -150,13 +153,11 @@ const struct command cmd_up = {
 	.operands = "",
 	.summary = "start server, dashboard and a worker on an embedded store",
 	.opts = up_opts,
-	.description =
-		"Prints the address to open in a browser once it answers there, and serves until SIGTERM or SIGINT. "
-		"The worker runs the commands that --type names and, with --command-from-input, what 'sluice run "
-		"--detach' "
-		"enqueues. Without a token the server serves only its own user and root. A signal "
-		"drains: nothing more is taken in, running commands may finish, their output gets into the store. "
-		"SIGHUP reads tokens, certificates and the log level again.",
+	.description = "Prints the address to open in a browser once it answers there, and serves until SIGTERM or "
+		       "SIGINT. The worker runs the commands that --type names and, with --command-from-input, what "
+		       "'sluice run --detach' enqueues. Without a token the server serves only its own user and root. "
+		       "A signal drains: nothing more is taken in, running commands may finish, their output gets into "
+		       "the store. SIGHUP reads tokens, certificates and the log level again.",
 	.example = "sluice up\n"
 		   "sluice up --data ./here --listen 127.0.0.1:8080 --type mail='./send-mail --fast' --slots 8",
 	.run = up_run,

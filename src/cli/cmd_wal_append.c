@@ -199,7 +199,9 @@ static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
 	do
 		rc = sl_wal_open(wal, file.id, &opts, &err);
 	while (rc && walfile_lock_again(args, rc, started_ms));
-	return rc ? cli_fail(cli, &err, args->operands[0]) : 0;
+	if (rc)
+		return cli_fail(cli, &err, args->operands[0]);
+	return 0;
 }
 
 static int wal_append_run(struct cli *cli, const struct parsed *args)
@@ -265,16 +267,12 @@ const struct command cmd_wal_append = {
 	.opts = wal_append_opts,
 	.description =
 		"Each line of standard input, without its newline, becomes one record of the log FILE, which is "
-		"created or "
-		"recovered first and whose name ends in .wal. The sequence of a record is printed when it is durable: "
-		"what "
-		"was printed survives a power loss. An empty line is an empty record; a carriage return or NUL is "
-		"kept; the "
-		"last line may lack its newline. A line above 16777184 bytes ends the command with status 65 and its "
-		"number; the lines before it are in the log. On SIGINT or SIGTERM what is in flight is finished and "
-		"printed, "
-		"and the status is 75; a line without its newline is then not appended, which is said. With --key-file "
-		"a new log is encrypted.",
+		"created or recovered first and whose name ends in .wal. The sequence of a record is printed when it "
+		"is durable: what was printed survives a power loss. An empty line is an empty record; a carriage "
+		"return or NUL is kept; the last line may lack its newline. A line above 16777184 bytes ends the "
+		"command with status 65 and its number; the lines before it are in the log. On SIGINT or SIGTERM what "
+		"is in flight is finished and printed, and the status is 75; a line without its newline is then not "
+		"appended, which is said. With --key-file a new log is encrypted.",
 	.example = "printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\nsluice wal append --window=1024 ./demo.wal < "
 		   "events.jsonl > sequences",
 	.run = wal_append_run,

@@ -114,13 +114,10 @@ const struct command cmd_wal_archive = {
 	.summary = "compress a finished log and remove it",
 	.opts = archive_opts,
 	.description = "Each segment of the log becomes one plain zstd frame, DIR/<segment>.zst, whose path is "
-		       "printed; it is synced and "
-		       "verified by decompressing before the log is removed, the active file last. A log with pending "
-		       "records is left "
-		       "alone (status 75) unless --include-pending is given. After a crash, running it again finishes "
-		       "the work. "
-		       "Encrypted payloads stay sealed; with --key-file it is checked first that they open (status 78 "
-		       "otherwise).",
+		       "printed; it is synced and verified by decompressing before the log is removed, the active file "
+		       "last. A log with pending records is left alone (status 75) unless --include-pending is given. "
+		       "After a crash, running it again finishes the work. Encrypted payloads stay sealed; with "
+		       "--key-file it is checked first that they open (status 78 otherwise).",
 	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
 	.run = wal_archive_run,
 };
@@ -183,10 +180,7 @@ static const struct opt cleanup_opts[] = {
 	 .required = 1,
 	 .help = "Keep archives whose last record is at most N days old"},
 	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Say what would go, and remove nothing"},
-	{.name = "json",
-	 .letter = 'j',
-	 .kind = OPT_FLAG,
-	 .help = "One JSON object an archive: name, bytes, last_record_ms, removed"},
+	OPT_JSON("One JSON object an archive: name, bytes, last_record_ms, removed"),
 	{.name = NULL},
 };
 
@@ -195,10 +189,9 @@ const struct command cmd_wal_cleanup = {
 	.operands = "DIR",
 	.summary = "remove archives that are old enough",
 	.opts = cleanup_opts,
-	.description =
-		"Removes the archives in DIR whose last record is older than --retention-days, and says which. Damaged "
-		"archives and what recoveries quarantined (.torn-*, .damaged-*, .old-*) go by the time of the file. "
-		"Other files are left alone. A folder that is not there is empty.",
+	.description = "Removes the archives in DIR whose last record is older than --retention-days, and says which. "
+		       "Damaged archives and what recoveries quarantined (.torn-*, .damaged-*, .old-*) go by the time "
+		       "of the file. Other files are left alone. A folder that is not there is empty.",
 	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
 	.run = wal_cleanup_run,
 };

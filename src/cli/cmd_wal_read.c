@@ -12,7 +12,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { PREVIEW_BYTES = 120 };
 
@@ -127,10 +126,7 @@ static int wal_dump_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt wal_dump_opts[] = {
-	{.name = "json",
-	 .letter = 'j',
-	 .kind = OPT_FLAG,
-	 .help = "One JSON object a record: offset, length, sequence, status, timestamp_ms, payload_b64"},
+	OPT_JSON("One JSON object a record: offset, length, sequence, status, timestamp_ms, payload_b64"),
 	WALFILE_OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -140,13 +136,12 @@ const struct command cmd_wal_dump = {
 	.operands = "FILE",
 	.summary = "print the records of a log",
 	.opts = wal_dump_opts,
-	.description = "Prints one line a data record: sequence, time, effective status (pending, sent or failed), "
-		       "place, size and the "
-		       "beginning of the payload. FILE is the active file of a log, whose sealed segments are read "
-		       "first, a single "
-		       "segment, or a .zst archive. Nothing is locked or changed. Of a damaged log all valid records "
-		       "are printed, of a damaged or cut off archive those of what can be decompressed; the "
-		       "damage is reported on stderr, and the status is 65. Offsets count within a record's segment.",
+	.description =
+		"Prints one line a data record: sequence, time, effective status (pending, sent or failed), place, "
+		"size and the beginning of the payload. FILE is the active file of a log, whose sealed segments are "
+		"read first, a single segment, or a .zst archive. Nothing is locked or changed. Of a damaged log all "
+		"valid records are printed, of a damaged or cut off archive those of what can be decompressed; the "
+		"damage is reported on stderr, and the status is 65. Offsets count within a record's segment.",
 	.example = "sluice wal dump ./demo.wal\nsluice wal dump --json ./demo.wal.zst | jq -r .payload_b64 | base64 -d",
 	.run = wal_dump_run,
 };
@@ -246,7 +241,7 @@ static int wal_stat_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt wal_stat_opts[] = {
-	WALFILE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	WALFILE_OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -257,10 +252,9 @@ const struct command cmd_wal_stat = {
 	.summary = "count the records of a log",
 	.opts = wal_stat_opts,
 	.description = "Prints records by status, bytes, the age of the oldest pending record, damaged ranges, "
-		       "segments, incarnation "
-		       "and format version of FILE, its sealed segments included, or of a .zst archive. Nothing is "
-		       "locked or changed. "
-		       "Damage is counted and does not change the status; 'sluice wal verify' judges it.",
+		       "segments, incarnation and format version of FILE, its sealed segments included, or of a .zst "
+		       "archive. Nothing is locked or changed. Damage is counted and does not change the status; "
+		       "'sluice wal verify' judges it.",
 	.example = "sluice wal stat ./demo.wal\nsluice wal stat --json ./demo.wal | jq .pending",
 	.run = wal_stat_run,
 };
@@ -282,22 +276,15 @@ static void end_ranges(struct scan *s, const struct sl_wal_stats *stats, json_t 
 {
 	json_t *rest = err ? json_pack("{s:s, s:o}", "code", sl_err_name(err->code), "error", text_json(err->msg))
 			   : walfile_stats_json(stats);
-	char *text;
 
 	if (extra)
 		json_object_update(rest, extra);
 	json_decref(extra);
-	if (!s->json) {
-		json_decref(rest);
-		return;
-	}
 	json_object_set_new(rest, "ok", json_boolean(!err && !s->damaged));
-	text = json_dumps(rest, JSON_COMPACT);
-	json_decref(rest);
-	out_str(&s->cli->out, "],");
-	out_str(&s->cli->out, text ? text + 1 : "}"); /* its fields join those that are written */
-	out_str(&s->cli->out, "\n");
-	free(text);
+	if (s->json)
+		out_json_end(&s->cli->out, rest);
+	else
+		json_decref(rest);
 }
 
 static int on_range(const struct sl_wal_damage *damage, void *ctx)
@@ -362,7 +349,7 @@ static int wal_verify_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt wal_verify_opts[] = {
-	WALFILE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	WALFILE_OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -373,13 +360,10 @@ const struct command cmd_wal_verify = {
 	.summary = "look for damage in a log, changing nothing",
 	.opts = wal_verify_opts,
 	.description = "Reads every record of FILE and its sealed segments, or of a .zst archive, and checks it. "
-		       "Status 0 and a "
-		       "summary when all is well: a torn tail, which a crash in the middle of a write leaves, is "
-		       "reported but is not "
-		       "damage, and so is a hole that an earlier recovery declared. Status 65 and every damaged range "
-		       "otherwise. "
-		       "Nothing is locked or changed. With --key-file the seal of every payload of an encrypted log is "
-		       "checked too.",
+		       "Status 0 and a summary when all is well: a torn tail, which a crash in the middle of a write "
+		       "leaves, is reported but is not damage, and so is a hole that an earlier recovery declared. "
+		       "Status 65 and every damaged range otherwise. Nothing is locked or changed. With --key-file the "
+		       "seal of every payload of an encrypted log is checked too.",
 	.example = "sluice wal verify ./demo.wal",
 	.run = wal_verify_run,
 };
@@ -433,7 +417,7 @@ static const struct opt wal_recover_opts[] = {
 	 .kind = OPT_FLAG,
 	 .help = "Restart a stream that was stopped on a conflict under a new incarnation; pending records are sent "
 		 "again"},
-	WALFILE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	{.name = NULL},
@@ -446,10 +430,9 @@ const struct command cmd_wal_recover = {
 	.opts = wal_recover_opts,
 	.description = "Does what opening a log does: trims a torn tail, repairs the header, and deals with damage as "
 		       "--on-corruption says. Bytes that are taken out are kept beside the log as "
-		       "<segment>.damaged-<offset>, and the "
-		       "missing sequences are declared as a hole. Every range is reported, and with "
-		       "--on-corruption=truncate how many good records were cut off "
-		       "with it. Running it twice is the same as once.",
+		       "<segment>.damaged-<offset>, and the missing sequences are declared as a hole. Every range is "
+		       "reported, and with --on-corruption=truncate how many good records were cut off with it. "
+		       "Running it twice is the same as once.",
 	.example = "sluice wal recover ./demo.wal\nsluice wal recover --on-corruption=refuse ./demo.wal",
 	.run = wal_recover_run,
 };

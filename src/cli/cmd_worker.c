@@ -80,8 +80,7 @@ static int check_drain(struct drain *d)
 		return 0;
 	if (d->now[0])
 		cli_say(cli, SL_LOG_WARN,
-			"waiting: jobs are left of types that are paused: %s; continue with: "
-			"sluice jobs resume TYPE",
+			"waiting: jobs are left of types that are paused: %s; continue with: sluice jobs resume TYPE",
 			d->now);
 	memcpy(d->paused, d->now, sizeof(d->paused));
 	return 0;
@@ -188,8 +187,10 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	handlers_fini(&s.handlers);
 	flushed = s.log.cli ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;
 	jobstore_close(&s.store);
-	if (rc || stopped)
-		return rc ? rc : stopped;
+	if (rc)
+		return rc;
+	if (stopped)
+		return stopped;
 	/* A signal is the usual way to end a worker: it stopped cleanly, and that is success. */
 	return interrupted && opt_flag(args, "drain") && !flushed ? cli_interrupted(cli) : flushed;
 }
@@ -203,15 +204,12 @@ static const struct opt worker_opts[] = {
 	 .required = 1,
 	 .repeat = 1,
 	 .help = "Serve this type with this command, split into words (quotes keep words together, nothing is "
-		 "expanded). "
-		 "NAME alone needs --command-from-input"},
+		 "expanded). NAME alone needs --command-from-input"},
 	{.name = "command-from-input",
 	 .kind = OPT_FLAG,
 	 .help = "Let the input of a job name its command, for every --type without one ('sluice run --detach' makes "
 		 "such jobs, of type run). Warning: anyone who can write to the store can then run commands as this "
-		 "user. "
-		 "Jobs "
-		 "that came over HTTP fail"},
+		 "user. Jobs that came over HTTP fail"},
 	{.name = "shell", .kind = OPT_FLAG, .help = "Give the commands to /bin/sh -c instead"},
 	{.name = "pass-env",
 	 .kind = OPT_STRING,
@@ -223,8 +221,7 @@ static const struct opt worker_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "USER",
 	 .help = "Run the commands as this user, who cannot reach the worker's files, such as a SQLite store. Needs "
-		 "root, "
-		 "or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"},
+		 "root, or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"},
 	{.name = "slots",
 	 .letter = 'n',
 	 .kind = OPT_INT,
@@ -299,7 +296,7 @@ static const struct opt worker_opts[] = {
 	 .max = 86400000,
 	 .help = "How long running commands may take to finish when the worker stops"},
 	WORKERLOG_OPT_FLUSH_TIMEOUT,
-	JOBSTORE_OPT_JSON,
+	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 
@@ -311,12 +308,11 @@ const struct command cmd_worker = {
 	.description =
 		"A command gets the job's input on stdin and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT and "
 		"SLUICE_TYPE in its environment, which is the worker's without the secrets that are Sluice's own "
-		"(--pass-env). What it writes to stdout and stderr is kept line by line ('sluice "
-		"jobs logs'). Lines of JSON on descriptor 3 say more: {\"output\":…}, {\"continue_with\":{\"type\":…,"
-		"\"input\":…}}, {\"progress\":…}, {\"reschedule_in_ms\":…}, {\"fail\":\"…\"}. Exit 0 completes the "
-		"job, 75 retries it after the type's delay without counting, anything else is a failed attempt. "
-		"SIGTERM or SIGINT stops the worker: "
-		"what runs may finish, what was not started goes back.",
+		"(--pass-env). What it writes to stdout and stderr is kept line by line ('sluice jobs logs'). Lines of "
+		"JSON on descriptor 3 say more: {\"output\":…}, {\"continue_with\":{\"type\":…,\"input\":…}}, "
+		"{\"progress\":…}, {\"reschedule_in_ms\":…}, {\"fail\":\"…\"}. Exit 0 completes the job, 75 retries it "
+		"after the type's delay without counting, anything else is a failed attempt. SIGTERM or SIGINT stops "
+		"the worker: what runs may finish, what was not started goes back.",
 	.example = "sluice worker --type mail='/usr/local/bin/send-mail --fast' --slots 4\n"
 		   "sluice worker --type resize=./resize.sh --max-attempts 5 --timeout 2m --drain",
 	.run = worker_run,

@@ -46,7 +46,9 @@ static int read_settings(struct exportopts *o)
 			rc = srv_config_set(&o->config, s, s->kind == SRV_SWITCH ? "true" : opt_str(o->args, flag),
 					    &err);
 	}
-	return rc ? cli_fail(o->cli, &err, NULL) : 0;
+	if (rc)
+		return cli_fail(o->cli, &err, NULL);
+	return 0;
 }
 
 /* What is missing, and what does not go together. */
@@ -107,8 +109,8 @@ int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *
 		if (c->export_sequence ? strcmp(o->schema.columns[i].name, c->export_sequence) == 0 : i == 0)
 			o->schema.columns[i].nullable = 0;
 	}
-	exportopts_warn_of_password(cli, args, "from");
-	exportopts_warn_of_password(cli, args, "catalog");
+	opts_warn_of_password(cli, args, "from", EXPORT_PASSWORD_PLACES);
+	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	o->opts = (struct sl_export_opts){
 		SL_EXPORT_OPTS_INIT,
 		.env = &cli->env,
@@ -150,13 +152,4 @@ const char *exportopts_place(const struct exportopts *o, char to[EXPORT_PLACE_BY
 	(void)snprintf(to, EXPORT_PLACE_BYTES, "%.350s%s%.100s", o->opts.to, n && o->opts.to[n - 1] == '/' ? "" : "/",
 		       o->opts.dataset);
 	return to;
-}
-
-void exportopts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option)
-{
-	if (opt_given(args, option) && opts_has_password(opt_str(args, option)))
-		cli_say(cli, SL_LOG_WARN,
-			"the password in --%s can be seen by every user of this machine; use PGPASSWORD, a password "
-			"file or --config",
-			option);
 }

@@ -26,29 +26,31 @@ struct exportopts {
 
 /* Options that the commands have in common: the dataset, and the source with all that makes rows of it. */
 #define EXPORT_OPT_TO                                                                                                  \
-	{.name = "to",                                                                                                 \
-	 .letter = 't',                                                                                                \
-	 .kind = OPT_STRING,                                                                                           \
-	 .arg = "DIR",                                                                                                 \
-	 .help = "The folder below which the datasets are; the partitions go to DIR/NAME"},
+	{                                                                                                              \
+		.name = "to", .letter = 't', .kind = OPT_STRING, .arg = "DIR",                                         \
+		.help = "The folder below which the datasets are; the partitions go to DIR/NAME"                       \
+	}
 #define EXPORT_OPT_DATASET                                                                                             \
-	{.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .help = "The name of the dataset"},
+	{                                                                                                              \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .help = "The name of the dataset" \
+	}
 #define EXPORT_OPT_CATALOG                                                                                             \
-	{.name = "catalog",                                                                                            \
-	 .kind = OPT_STRING,                                                                                           \
-	 .arg = "URL",                                                                                                 \
-	 .help = "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; "         \
-		 "sqlite:DIR/_catalog.db unless given"},
+	{                                                                                                              \
+		.name = "catalog", .kind = OPT_STRING, .arg = "URL",                                                   \
+		.help = "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; "  \
+			"sqlite:DIR/_catalog.db unless given"                                                          \
+	}
 #define EXPORT_OPTS_SOURCE                                                                                             \
 	{.name = "from",                                                                                               \
 	 .letter = 'f',                                                                                                \
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "SOURCE",                                                                                              \
 	 .help = "A file, - for standard input, postgres://… or sqlite:FILE"},                                         \
-		EXPORT_OPT_TO EXPORT_OPT_DATASET{.name = "table",                                                      \
-						 .kind = OPT_STRING,                                                   \
-						 .arg = "T",                                                           \
-						 .help = "The table, of a database; also SCHEMA.TABLE"},               \
+		EXPORT_OPT_TO, EXPORT_OPT_DATASET,                                                                     \
+		{.name = "table",                                                                                      \
+		 .kind = OPT_STRING,                                                                                   \
+		 .arg = "T",                                                                                           \
+		 .help = "The table, of a database; also SCHEMA.TABLE"},                                               \
 		{.name = "query",                                                                                      \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "SQL",                                                                                         \
@@ -78,14 +80,15 @@ struct exportopts {
 		 .arg = "FILE",                                                                                        \
 		 .help = "The columns and their types in YAML; unless given, those of the dataset, of the database, "  \
 			 "or as guessed from the first rows"},                                                         \
-		EXPORT_OPT_CATALOG{.name = "workers",                                                                  \
-				   .letter = 'w',                                                                      \
-				   .kind = OPT_INT,                                                                    \
-				   .arg = "N",                                                                         \
-				   .def = "4",                                                                         \
-				   .min = 1,                                                                           \
-				   .max = 256,                                                                         \
-				   .help = "Partitions built at a time"},                                              \
+		EXPORT_OPT_CATALOG,                                                                                    \
+		{.name = "workers",                                                                                    \
+		 .letter = 'w',                                                                                        \
+		 .kind = OPT_INT,                                                                                      \
+		 .arg = "N",                                                                                           \
+		 .def = "4",                                                                                           \
+		 .min = 1,                                                                                             \
+		 .max = 256,                                                                                           \
+		 .help = "Partitions built at a time"},                                                                \
 		{.name = "zstd-level",                                                                                 \
 		 .kind = OPT_INT,                                                                                      \
 		 .arg = "N",                                                                                           \
@@ -109,12 +112,11 @@ struct exportopts {
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "DIR",                                                                                         \
 		 .help = "Where such rows go; DIR/_dead/NAME of the export unless given"},                             \
-		{.name = "config",                                                                                     \
-		 .letter = 'c',                                                                                        \
-		 .kind = OPT_STRING,                                                                                   \
-		 .arg = "FILE",                                                                                        \
-		 .help = "Settings in YAML, in the sections perf and export ('sluice config list' has them all); "     \
-			 "SLUICE_… in the environment and flags win"},
+	{                                                                                                              \
+		.name = "config", .letter = 'c', .kind = OPT_STRING, .arg = "FILE",                                    \
+		.help = "Settings in YAML, in the sections perf and export ('sluice config list' has them all); "      \
+			"SLUICE_… in the environment and flags win"                                                  \
+	}
 
 /* 0, or an exit code after lines on stderr. */
 int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *args);
@@ -124,7 +126,7 @@ void exportopts_fini(struct exportopts *o);
 #define EXPORT_PLACE_BYTES 512
 const char *exportopts_place(const struct exportopts *o, char to[EXPORT_PLACE_BYTES]);
 
-/* A password in a URL that was given as this option can be seen by others: warn of it. */
-void exportopts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option);
+/* For opts_warn_of_password about --from and --catalog. */
+#define EXPORT_PASSWORD_PLACES "PGPASSWORD, a password file or --config"
 
 #endif

@@ -286,10 +286,8 @@ int exportschema_read(struct exportschema *schema, struct cli *cli, const char *
 
 	*schema = (struct exportschema){.n = 0};
 	rc = srv_yaml_read(&r.yaml, path, &err);
-	if (rc == SL_ENOMEM) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (rc == SL_ENOMEM)
+		return cli_no_memory(cli);
 	if (rc)
 		return cli_fail(cli, &err, path);
 	return r.yaml.n_problems ? sl_err_exit_code(SL_ECONFIG) : 0;

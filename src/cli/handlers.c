@@ -22,7 +22,7 @@ int handlers_add(struct handlers *s, const char *text)
 	s->n++;
 	h->name = strndup(text, equals ? (size_t)(equals - text) : strlen(text));
 	if (!h->name)
-		return cli_usage(s->cli, "out of memory");
+		return cli_no_memory(s->cli);
 	if (!*h->name)
 		return cli_usage(s->cli, "--type: '%.100s' has no name before the '='", text);
 
@@ -36,11 +36,10 @@ int handlers_add(struct handlers *s, const char *text)
 		if (error)
 			return cli_usage(s->cli, "--type %s: the command: %s", h->name, error);
 	} else if (!s->command_from_input) {
-		return cli_usage(
-			s->cli,
-			"--type %s: missing command; give %s=COMMAND, or --command-from-input to let the input "
-			"of each job name it",
-			h->name, h->name);
+		return cli_usage(s->cli,
+				 "--type %s: missing command; give %s=COMMAND, or --command-from-input to let the "
+				 "input of each job name it",
+				 h->name, h->name);
 	}
 	for (size_t k = 0; k + 1 < s->n; k++) {
 		if (strcmp(h->name, s->list[k].name) == 0)
@@ -89,7 +88,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	h->log = log;
 	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
 	if (!h->environment)
-		return cli_usage(h->cli, "out of memory");
+		return cli_no_memory(h->cli);
 	for (size_t i = 0; i < h->n; i++) {
 		struct handler *one = &h->list[i];
 		struct sl_exec_opts exec = {

@@ -16,14 +16,12 @@ static const struct {
 	{0, "done"},
 	{64, "wrong usage: an unknown command or option, a value out of range"},
 	{65, "bad data: damage in a log, archive or export, a file that is not what it should be, a record that is too "
-	     "big, "
-	     "invalid JSON, a chain that failed, rows that became dead letters"},
+	     "big, invalid JSON, a chain that failed, rows that became dead letters"},
 	{69, "something needed is unavailable: a database or another target cannot be reached"},
 	{70, "internal error, or out of memory"},
 	{73, "a file or folder could not be created"},
 	{74, "input/output error: a file cannot be read or written, something is not there, the disk is full, standard "
-	     "output "
-	     "is broken"},
+	     "output is broken"},
 	{75, "try again: in use by another process, records still pending, the time ran out, interrupted by a signal"},
 	{78,
 	 "configuration: a setting, schema or key that is wrong or missing, a later format, a table that does not fit"},

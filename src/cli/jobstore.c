@@ -38,14 +38,6 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 	return (err->code == SL_ENOENT || err->code == SL_EEXIST) && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
 
-void jobstore_warn_of_password(struct cli *cli, const struct parsed *args)
-{
-	if (opt_given(args, "store") && opts_has_password(opt_str(args, "store")))
-		cli_say(cli, SL_LOG_WARN,
-			"the password in --store can be seen by every user of this machine; "
-			"use SLUICE_STORE, PGPASSWORD or a password file");
-}
-
 bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
 {
 	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
@@ -92,7 +84,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 		.via = SL_VIA_COMMAND, .actor = out->actor, .action = out->action, .detail = out->detail};
 
 	/* Opening waits for a busy store up to a timeout; a service waits for as long as it takes. */
-	jobstore_warn_of_password(cli, args);
+	opts_warn_of_password(cli, args, "store", JOBSTORE_PASSWORD_PLACES);
 	while (sl_store_open(&out->store, jobstore_url(args), &opts, &err))
 		if (mode != JOBSTORE_WAIT || !jobstore_wait(cli, &err, &n_waits))
 			return jobstore_fail(cli, args, &err);

@@ -35,16 +35,14 @@ enum jobstore_mode {
 		.help = "Where the jobs are: sqlite:FILE or postgres://…; SLUICE_STORE in the environment, else "    \
 			"sqlite:~/.sluice/sluice.db"                                                                   \
 	}
-#define JOBSTORE_OPT_JSON                                                                                              \
-	{                                                                                                              \
-		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print JSON"                                  \
-	}
-
 #define JOBSTORE_OPT_PRIORITY(text)                                                                                    \
 	{                                                                                                              \
 		.name = "priority", .letter = 'p', .kind = OPT_INT, .arg = "N", .def = "0", .min = -INT32_MAX,         \
 		.max = INT32_MAX, .help = text                                                                         \
 	}
+
+/* For opts_warn_of_password about --store. */
+#define JOBSTORE_PASSWORD_PLACES "SLUICE_STORE, PGPASSWORD or a password file"
 
 /* --store, else SLUICE_STORE, else the default. */
 const char *jobstore_url(const struct parsed *args);
@@ -57,8 +55,6 @@ int jobstore_open_ids(struct cli *cli, const struct parsed *args, struct jobstor
  * wait. false: another failure, or a stop was requested. */
 bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits);
 void jobstore_close(struct jobstore *store);
-/* A line on stderr when --store has a password in it, which the list of processes shows. */
-void jobstore_warn_of_password(struct cli *cli, const struct parsed *args);
 /* Print err with the store's name (never a password) before it; its exit code. What the store does not know (an id, a
  * schedule) is bad data, 65. */
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);

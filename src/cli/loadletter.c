@@ -169,9 +169,9 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 	r->to.opts.env = &r->cli->env;
 	if (r->to.partial && !r->url) {
 		sl__load_target_fini(&r->to);
-		return sl_err_set(err, SL_EINVAL,
-				  "its URL had a query or a password, which letters do not keep; "
-				  "give it with --to=URL");
+		return sl_err_set(
+			err, SL_EINVAL,
+			"its URL had a query or a password, which letters do not keep; give it with --to=URL");
 	}
 	sl__load_target_fit(&r->to, r->url ? r->url : r->to.url);
 	rc = loadletter_set_token(&r->to.opts, r->url ? r->url : r->to.url, r->header);

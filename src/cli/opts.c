@@ -353,22 +353,21 @@ static int check_complete(struct cli *cli, const struct parsed *args)
 
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv)
 {
-	int options = 1;
+	bool options = true;
 	int rc = 0;
 
+	/* Room for as many operands and repeated values as there are words; operands end with NULLs. */
 	init_table(args->command->opts, args->own);
 	args->operands = calloc((size_t)argc + 8, sizeof(*args->operands));
 	args->repeated = calloc((size_t)argc + 1, sizeof(*args->repeated));
 	assert(opts_operand_count(args->command->operands) <= 8);
-	if (!args->operands || !args->repeated) {
-		cli_say(cli, SL_LOG_ERROR, "out of memory");
-		return EXIT_INTERNAL;
-	}
+	if (!args->operands || !args->repeated)
+		return cli_no_memory(cli);
 	while (!rc && args->first_free < argc) {
 		const char *arg = argv[args->first_free];
 
 		if (options && strcmp(arg, "--") == 0) {
-			options = 0;
+			options = false;
 			args->first_free++;
 		} else if (options && is_option(arg)) {
 			rc = parse_option(cli, args, argc, argv);
@@ -377,7 +376,9 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 			args->first_free++;
 		}
 	}
-	return rc ? rc : check_complete(cli, args);
+	if (rc)
+		return rc;
+	return check_complete(cli, args);
 }
 
 void opts_fini(struct parsed *args)
@@ -418,11 +419,18 @@ const char *opt_str(const struct parsed *args, const char *name)
 
 bool opts_has_password(const char *url)
 {
-	const char *host = strstr(url, "://");
+	const char *host = strncmp(url, "exec:", 5) != 0 ? strstr(url, "://") : NULL;
 	const char *at = host ? strchr(host + 3, '@') : NULL;
 	const char *colon = host ? strchr(host + 3, ':') : NULL;
 
 	return at && colon && colon < at;
+}
+
+void opts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option, const char *instead)
+{
+	if (opt_given(args, option) && opts_has_password(opt_str(args, option)))
+		cli_say(cli, SL_LOG_WARN, "the password in --%s can be seen by every user of this machine; use %s",
+			option, instead);
 }
 
 bool opts_has(const struct parsed *args, const char *name)
@@ -477,6 +485,18 @@ int opts_split(const char *text, const char ***out, size_t *n)
 	}
 	list[*n] = NULL;
 	*out = list;
+	return 0;
+}
+
+int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n)
+{
+	const char *text = opt_str(args, option);
+	int rc = text ? opts_split(text, out, n) : 0;
+
+	if (rc == SL_ENOMEM)
+		return cli_no_memory(cli);
+	if (rc)
+		return cli_usage(cli, "--%s: '%s' is not a list of columns like a,b", option, text);
 	return 0;
 }
 

@@ -38,6 +38,12 @@ struct opt {
 
 #define OPTS_MAX 48
 
+/* The option that every command with a result has. */
+#define OPT_JSON(text)                                                                                                 \
+	{                                                                                                              \
+		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = text                                          \
+	}
+
 struct opt_value {
 	int given;
 	int64_t num;
@@ -87,8 +93,11 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv);
 void opts_fini(struct parsed *args);
 
-/* Has a URL a password between ':' and '@' of its authority, which others can read in the list of processes? */
+/* Has a URL a password between ':' and '@' of its authority? The command of an exec: target is no URL. */
 bool opts_has_password(const char *url);
+/* Warn of a password in the URL that was given as this option: others can read it in the list of processes. instead: the
+ * better places for it, as "PGPASSWORD or a password file". */
+void opts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option, const char *instead);
 /* Does the command's own table have this option? */
 bool opts_has(const struct parsed *args, const char *name);
 /* Values by name; the name must be in the table of the command or among the global ones. */
@@ -106,6 +115,9 @@ const char *opt_all(const struct parsed *args, const char *name, int i);
 /* Split "a,b" into a NULL-terminated list, one block of memory for free(); *n its length. 0, SL_ENOMEM, or SL_EINVAL
  * for an empty name. */
 int opts_split(const char *text, const char ***out, size_t *n);
+/* The same with the text of an option that names columns; nothing when it is not given. 0, or an exit code after a line
+ * on stderr. */
+int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n);
 /* The library refused an option of its own: an error that begins with the name of a field, "on_conflict: …", is about
  * the option of that name. Prints it and returns the exit code. */
 int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);

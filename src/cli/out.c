@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -117,4 +118,15 @@ void out_json(struct out *out, json_t *value)
 			out->sys_errno = ENOMEM;
 	}
 	json_decref(value);
+}
+
+void out_json_end(struct out *out, json_t *rest)
+{
+	char *text = json_dumps(rest, JSON_COMPACT | JSON_REAL_PRECISION(15));
+
+	json_decref(rest);
+	out_str(out, "],");
+	out_str(out, text ? text + 1 : "}"); /* without its brace: its fields join those that are written */
+	out_str(out, "\n");
+	free(text);
 }

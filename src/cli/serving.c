@@ -55,7 +55,9 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 		rc = srv_config_assign(config, opt_all(args, "set", i), &err);
 	if (!rc)
 		rc = srv_config_check(config, &err);
-	return rc ? cli_fail(cli, &err, NULL) : 0;
+	if (rc)
+		return cli_fail(cli, &err, NULL);
+	return 0;
 }
 
 /* ---- the log ---- */
@@ -84,7 +86,7 @@ static int start_server(struct serving *s)
 	struct sl_err err = SL_ERR_INIT;
 	int failed = reload_install(), n_waits = 0;
 
-	jobstore_warn_of_password(s->cli, s->args);
+	opts_warn_of_password(s->cli, s->args, "store", JOBSTORE_PASSWORD_PLACES);
 	if (failed) {
 		cli_say(s->cli, SL_LOG_ERROR, "signals: %s", strerror(failed));
 		return EXIT_INTERNAL;

@@ -60,11 +60,10 @@ struct serving_beside {
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "FILE",                                                                                                \
 	 .help = "Settings in YAML ('sluice config list' has them all); SLUICE_… in the environment and flags win"},   \
-		{.name = "set",                                                                                        \
-		 .kind = OPT_STRING,                                                                                   \
-		 .arg = "SECTION.NAME=VALUE",                                                                          \
-		 .repeat = 1,                                                                                          \
-		 .help = "Any setting, for those without a flag of their own"},
+	{                                                                                                              \
+		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = 1,                           \
+		.help = "Any setting, for those without their own flag"                                                \
+	}
 
 /* The settings of the file, the environment and the flags. 0, or an exit code after lines on stderr. */
 int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config);

@@ -78,8 +78,10 @@ static int put_bytes(struct spool *s, const void *data, size_t n, struct sl_err 
 	if (s->used + n > MEMORY_BYTES) {
 		rc = write_out(s, s->buf, s->used, err);
 		s->used = 0;
-		if (rc || n > MEMORY_BYTES)
-			return rc ? rc : write_out(s, data, n, err);
+		if (rc)
+			return rc;
+		if (n > MEMORY_BYTES)
+			return write_out(s, data, n, err);
 	}
 	while (cap < s->used + n)
 		cap *= 2;

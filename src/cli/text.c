@@ -190,6 +190,11 @@ json_t *text_json(const char *text)
 	return value;
 }
 
+json_t *text_number(uint64_t v)
+{
+	return json_integer((json_int_t)v);
+}
+
 const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms)
 {
 	char text[SL__TIME_BYTES];

@@ -25,6 +25,8 @@ void text_name(struct out *out, const char *name);
 void text_output(struct out *out, const void *data, size_t n);
 /* A JSON string; what is not UTF-8 becomes U+FFFD. */
 json_t *text_json(const char *text);
+/* A JSON integer. */
+json_t *text_number(uint64_t v);
 
 #define TEXT_TIME_BYTES 32
 /* "2024-01-01T00:00:00.000Z", or the number itself when no calendar has it. Returns to. */

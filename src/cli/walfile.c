@@ -24,10 +24,10 @@ int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 
 	/* A name that is not <id>.wal: suggest the right one, if the name shows it. */
 	if (n > 4 && strcmp(base + n - 4, ".zst") == 0)
-		return cli_usage(cli,
-				 "%s is an archive, which is only read (dump, verify, stat); decompress it with "
-				 "'zstd -d' first",
-				 path);
+		return cli_usage(
+			cli,
+			"%s is an archive, which is only read (dump, verify, stat); decompress it with 'zstd -d' first",
+			path);
 	if (n <= 4 || strcmp(base + n - 4, ".wal") != 0)
 		return wal ? cli_usage(cli, "%s is not the active file of a log; name %.*s", path,
 				       (int)(wal + 4 - path), path)

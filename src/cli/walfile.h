@@ -47,11 +47,6 @@ extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corr
 		.help = "What to do with damage: set it aside and keep all good records, cut the log there, or "       \
 			"change nothing and fail"                                                                      \
 	}
-#define WALFILE_OPT_JSON                                                                                               \
-	{                                                                                                              \
-		.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print JSON"                                  \
-	}
-
 /* The options above as the library takes them. Fields for which the table has no option stay at their default. */
 struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 

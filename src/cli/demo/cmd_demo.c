@@ -58,20 +58,19 @@ struct demo {
 };
 
 /* A line is noted in the ledger only after it was written to standard output. */
-static const char script[] =
-	"#!/bin/sh\n"
-	"read -r step\n"
-	"say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; echo \"$line\" "
-	">>\"$LEDGER\"; }\n"
-	"say begin\n"
-	"say \"step $step of chain $SLUICE_CHAIN_ID\"\n"
-	"sleep 0.02\n"
-	"say end\n"
-	"if [ \"$step\" = 1 ]; then\n"
-	"\techo '{\"continue_with\":{\"type\":\"step\",\"input\":2}}' >&3\n"
-	"else\n"
-	"\techo \"{\\\"output\\\":\\\"chain $SLUICE_CHAIN_ID\\\"}\" >&3\n"
-	"fi\n";
+static const char script[] = "#!/bin/sh\n"
+			     "read -r step\n"
+			     "say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; "
+			     "echo \"$line\" >>\"$LEDGER\"; }\n"
+			     "say begin\n"
+			     "say \"step $step of chain $SLUICE_CHAIN_ID\"\n"
+			     "sleep 0.02\n"
+			     "say end\n"
+			     "if [ \"$step\" = 1 ]; then\n"
+			     "\techo '{\"continue_with\":{\"type\":\"step\",\"input\":2}}' >&3\n"
+			     "else\n"
+			     "\techo \"{\\\"output\\\":\\\"chain $SLUICE_CHAIN_ID\\\"}\" >&3\n"
+			     "fi\n";
 
 static int fail(struct demo *d, const struct sl_err *err)
 {
@@ -103,7 +102,9 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 	*n = count;
 	free(chains);
 	free(started);
-	return rc ? fail(d, &err) : 0;
+	if (rc)
+		return fail(d, &err);
+	return 0;
 }
 
 /* Chains of two jobs; one after ten of them; one after ten of these, and so on up to the last one. */
@@ -114,7 +115,7 @@ static int enqueue_chains(struct demo *d)
 	int rc;
 
 	if (!ids)
-		return cli_usage(d->cli, "out of memory");
+		return cli_no_memory(d->cli);
 	rc = start_level(d, "step", "1", &ids, &n, 0);
 	d->total = 2 * n;
 	while (!rc && n > 1) {
@@ -383,12 +384,11 @@ static int start_all(struct demo *d)
 	}
 	rc = enqueue_chains(d);
 	if (!d->json)
-		out_printf(
-			&d->cli->out,
-			"A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
-			" jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to the "
-			"last.\n",
-			d->server.port, d->total);
+		out_printf(&d->cli->out,
+			   "A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
+			   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to "
+			   "the last.\n",
+			   d->server.port, d->total);
 	(void)out_flush(&d->cli->out);
 	for (int i = 0; !rc && i < N_WORKERS; i++)
 		rc = start_worker(d, i);
@@ -419,7 +419,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	int code, bad;
 
 	if (!d)
-		return cli_usage(cli, "out of memory");
+		return cli_no_memory(cli);
 	d->cli = cli;
 	d->args = args;
 	d->json = opt_flag(args, "json");
@@ -488,7 +488,7 @@ static const struct opt demo_opts[] = {
 	 .min = 1000,
 	 .max = INT64_C(86400000),
 	 .help = "Count what is missing when nothing has moved for so long"},
-	{.name = "json", .letter = 'j', .kind = OPT_FLAG, .help = "Print the count as JSON, and nothing else"},
+	OPT_JSON("Print the count as JSON, and nothing else"),
 	{.name = NULL},
 };
 
@@ -497,16 +497,13 @@ const struct command cmd_demo = {
 	.operands = "",
 	.summary = "watch jobs and their output survive kills and a cut network",
 	.opts = demo_opts,
-	.description =
-		"Starts a server and four workers on an embedded store in a temporary folder, enqueues chains with "
-		"fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the network between "
-		"workers and server. When the last line has arrived it counts: jobs and attempts in the store, lines "
-		"in "
-		"the store against those that the commands themselves noted to have written. Status 0: nothing lost, "
-		"nothing doubled. The network is a relay of the demo's own that resets connections while it is cut; "
-		"workers reach the store itself, a file, all the time. However the demo ends, all processes end with "
-		"it; "
-		"after a failure the folder stays.",
+	.description = "Starts a server and four workers on an embedded store in a temporary folder, enqueues chains "
+		       "with fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the "
+		       "network between workers and server. When the last line has arrived it counts: jobs and "
+		       "attempts in the store, lines in the store against those that the commands themselves noted to "
+		       "have written. Status 0: nothing lost, nothing doubled. The network is a relay of the demo's "
+		       "own that resets connections while it is cut; workers reach the store itself, a file, all the "
+		       "time. However the demo ends, all processes end with it; after a failure the folder stays.",
 	.example = "sluice demo\nsluice demo --keep --listen 127.0.0.1:7070",
 	.run = demo_run,
 };
