@@ -10,9 +10,9 @@
 #define SLUICE_CLI_BACKUPREPO_H
 
 #include "askpass.h"
+#include "watch.h"
 
 #include <limits.h>
-
 #include <sluice/backup.h>
 
 struct backuprepo {
@@ -71,5 +71,19 @@ int backuprepo_stored_path(struct cli *cli, const char *path, char out[PATH_MAX]
 /* A path that is not in a snapshot: where the snapshots' paths begin, when one of the operands from this one on may
  * have been meant from the current folder. */
 void backuprepo_hint(struct cli *cli, const struct parsed *args, int first);
+
+/*
+ * What a person sees of a backup while it runs, and what signals do to it, on a separate thread: the library's call
+ * takes up the calling one. The first SIGINT or SIGTERM ends the call with SL_ECANCELLED; the second the process.
+ */
+struct backupwatch {
+	sl_backup *backup;
+	struct watch watch;
+};
+
+/* 0, or an exit code after a line on stderr. The handle stays the caller's and must outlive backupwatch_stop. */
+int backupwatch_start(struct backupwatch *w, struct cli *cli, sl_backup *backup);
+/* Nothing is shown any more when it returns. The seconds since the start. */
+double backupwatch_stop(struct backupwatch *w);
 
 #endif

@@ -4,7 +4,6 @@
  * Findings are printed as they come, as lines or as one JSON object that grows, so that any number needs no memory.
  */
 #include "backuprepo.h"
-#include "backupwatch.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"
@@ -28,7 +27,7 @@ static int findings_open(struct findings *c, struct cli *cli, const struct parse
 	*c = (struct findings){.cli = cli, .json = opt_flag(args, "json")};
 	rc = backuprepo_open(&c->repo, cli, args, opts);
 	if (!rc)
-		rc = backupwatch_start(&c->watch, cli, c->repo.backup, false);
+		rc = backupwatch_start(&c->watch, cli, c->repo.backup);
 	if (!rc && c->json) {
 		out_str(&cli->out, "{\"repo\":");
 		out_json(&cli->out, text_json(c->repo.path));

@@ -3,16 +3,163 @@
  * sluice backup create: a snapshot of paths, or of Sluice's own data. Its id goes to standard output, everything else a
  * person may want to know to standard error, so that a script has the id by itself.
  */
-#include "backupdata.h"
 #include "backuprepo.h"
-#include "backupwatch.h"
 #include "commands.h"
+#include "opts.h"
+#include "server/server.h"
+#include "serving.h"
 #include "stop.h"
 #include "text.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- the paths ---- */
+
+/*
+ * What is backed up: the paths of the command line, and Sluice's own data: the data folder of a server with store, log,
+ * archive, dead letters and audit log, and what its configuration has put elsewhere, the exports among it.
+ */
+enum { BACKUPDATA_OWN_MAX = 8 };
+
+struct backupdata {
+	const char **paths; /* n of them; those of the command line are borrowed */
+	size_t n;
+	char *own[BACKUPDATA_OWN_MAX]; /* absolute */
+	size_t n_own;
+	char *exclude; /* the repository, when it is inside of a path; or NULL */
+};
+
+/* The rest of path behind folder and a slash, or NULL when it is not in it. Both are absolute. */
+static const char *below(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	if (n == 1)
+		return path + 1;
+	return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
+}
+
+/* Does nothing for what is not there yet, or is in a folder that was added already. */
+static int add_own(struct backupdata *d, struct cli *cli, const char *path)
+{
+	char *real = path ? realpath(path, NULL) : NULL;
+	bool known = false;
+
+	if (path && !real && errno == ENOMEM)
+		return cli_no_memory(cli);
+	for (size_t i = 0; real && i < d->n_own; i++)
+		known |= strcmp(d->own[i], real) == 0 || below(real, d->own[i]);
+	if (!real || known || d->n_own == BACKUPDATA_OWN_MAX)
+		free(real);
+	else
+		d->own[d->n_own++] = real;
+	return 0;
+}
+
+/* The data folder of a server, and what its configuration has put elsewhere. */
+static int find_own(struct backupdata *d, struct cli *cli, const struct parsed *args)
+{
+	const char *data = opt_str(args, "data");
+	SL_CLEANUP(srv_config_fini) struct srv_config config = {0};
+	SL_CLEANUP(srv_places_fini) struct srv_places places = {0};
+	struct sl_err err = SL_ERR_INIT;
+	const char *elsewhere[3];
+	int rc = serving_read_config(cli, opt_str(args, "config"), true, &config);
+
+	if (rc)
+		return rc;
+	if ((data && srv_config_set(&config, srv_setting_find("server", "data"), data, &err)) ||
+	    srv_places_init(&places, &config, &err))
+		return cli_fail(cli, &err, NULL);
+
+	rc = add_own(d, cli, places.data);
+	if (!rc && d->n_own == 0) {
+		cli_say(cli, SL_LOG_ERROR, "Sluice's data folder %.500s: %s; name what is to be backed up", places.data,
+			strerror(errno));
+		return sl_err_exit_code(SL_ENOENT);
+	}
+	if (!rc && strncmp(places.store_url, "sqlite:", 7) == 0)
+		rc = add_own(d, cli, places.store_url + 7);
+	else if (!rc)
+		cli_say(cli, SL_LOG_WARN, "the store is PostgreSQL's and not in this backup: use pg_dump for it");
+	elsewhere[0] = places.wal_dir;
+	elsewhere[1] = places.archive_dir;
+	elsewhere[2] = config.export_events_dir;
+	for (size_t i = 0; !rc && i < SL_COUNT(elsewhere); i++)
+		rc = add_own(d, cli, elsewhere[i]);
+	return rc;
+}
+
+/* A backup that contains its own repository would grow with every run: exclude it, as a pattern that matches only
+ * itself. The walk knows folders by their real names. repo is one. */
+static int exclude_repo(struct backupdata *d, struct cli *cli, const char *repo)
+{
+	bool inside = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		char *real = realpath(d->paths[i], NULL);
+		bool is_repo = real && (strcmp(real, repo) == 0 || below(real, repo));
+
+		inside |= real && below(repo, real);
+		free(real);
+		if (is_repo) {
+			cli_say(cli, SL_LOG_ERROR, "%.500s is the repository itself, or lies in the repository",
+				d->paths[i]);
+			return EXIT_USAGE_ERROR;
+		}
+	}
+	if (!inside)
+		return 0;
+	d->exclude = calloc(2, strlen(repo) + 1);
+	if (!d->exclude)
+		return cli_no_memory(cli);
+	for (const char *p = repo; *p; p++) {
+		if (strchr("*?[\\", *p))
+			d->exclude[n++] = '\\';
+		d->exclude[n++] = *p;
+	}
+	return 0;
+}
+
+/* repo is left out when it lies in a path. 0, or an exit code after a line on stderr. */
+static int backupdata_find(struct backupdata *d, struct cli *cli, const struct parsed *args, const char *repo)
+{
+	int given = args->n_operands, rc = 0;
+	char *real;
+
+	*d = (struct backupdata){.n = 0};
+	if (!given || opt_given(args, "data") || opt_given(args, "config"))
+		rc = find_own(d, cli, args);
+	if (rc)
+		return rc;
+	d->paths = calloc(d->n_own + (size_t)given, sizeof(*d->paths));
+	if (!d->paths)
+		return cli_no_memory(cli);
+	for (size_t i = 0; i < d->n_own; i++)
+		d->paths[d->n++] = d->own[i];
+	for (int i = 0; i < given; i++)
+		d->paths[d->n++] = args->operands[i];
+	real = realpath(repo, NULL);
+	rc = real ? exclude_repo(d, cli, real) : 0;
+	free(real);
+	return rc;
+}
+
+static void backupdata_fini(struct backupdata *d)
+{
+	for (size_t i = 0; i < d->n_own; i++)
+		free(d->own[i]);
+	free(d->paths);
+	free(d->exclude);
+}
+
+/* ---- the snapshot ---- */
 
 enum { PROBLEM_KINDS = SL_BACKUP_AS_FILE + 1 };
 
@@ -115,7 +262,7 @@ static int create_snapshot(struct creating *c)
 	struct sl_err err = SL_ERR_INIT;
 	struct backupwatch watch;
 	double seconds;
-	int rc = backupwatch_start(&watch, c->cli, c->repo.backup, false);
+	int rc = backupwatch_start(&watch, c->cli, c->repo.backup);
 
 	if (rc)
 		return rc;

@@ -2,7 +2,6 @@
 /* sluice backup forget and prune: snapshots that are not needed any more, and the space that they took. */
 #include "backuprepo.h"
 #include "backupshow.h"
-#include "backupwatch.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"
@@ -185,7 +184,7 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
 	if (!rc)
-		rc = backupwatch_start(&watch, cli, r.backup, false);
+		rc = backupwatch_start(&watch, cli, r.backup);
 	if (rc)
 		return rc;
 	rc = sl_backup_prune(r.backup, &opts, &n, &err);

@@ -2,7 +2,6 @@
 /* sluice backup list, show, ls and cat: what is in a repository. Nothing is changed. */
 #include "backuprepo.h"
 #include "backupshow.h"
-#include "backupwatch.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"

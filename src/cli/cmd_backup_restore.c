@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice backup restore: a snapshot, or parts of it, into a folder that it never leaves. */
 #include "backuprepo.h"
-#include "backupwatch.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"
@@ -95,7 +94,7 @@ static int restore_snapshot(struct restoring *r)
 	struct sl_err err = SL_ERR_INIT;
 	struct backupwatch watch;
 	double seconds;
-	int rc = backupwatch_start(&watch, r->cli, r->repo.backup, false);
+	int rc = backupwatch_start(&watch, r->cli, r->repo.backup);
 
 	if (rc)
 		return rc;

@@ -8,18 +8,13 @@
 static int config_check_run(struct cli *cli, const struct parsed *args)
 {
 	const char *path = args->operands[0];
-	struct serving_problems problems = {.cli = cli, .path = path};
 	struct srv_config config;
-	struct sl_err err = SL_ERR_INIT;
-	int rc = srv_config_init(&config, &err);
+	int rc = serving_read_config(cli, path, false, &config);
 
-	if (!rc)
-		rc = srv_config_file(&config, path, serving_problem, &problems, &err);
 	srv_config_fini(&config);
-	if (rc)
-		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
-	out_printf(&cli->out, "%s: good\n", path);
-	return EXIT_OK;
+	if (!rc)
+		out_printf(&cli->out, "%s: good\n", path);
+	return rc;
 }
 
 const struct command cmd_config_check = {

@@ -4,7 +4,6 @@
 #include "jobstore.h"
 #include "text.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 static int cron_add_run(struct cli *cli, const struct parsed *args)
@@ -36,21 +35,14 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 	if (opt_flag(args, "json")) {
 		out_str(out, "{\"name\":");
 		jobstore_json_string(out, cron->name);
-		out_str(out, ",\"spec\":");
-		jobstore_json_string(out, cron->spec);
-		out_str(out, ",\"type\":");
-		jobstore_json_string(out, cron->type);
-		out_str(out, ",\"input\":");
-		jobstore_raw_json(out, cron->input);
-		out_printf(out, ",\"priority\":%d,\"catch_up\":%s,\"next_at\":", cron->priority,
-			   cron->catch_up ? "true" : "false");
-		jobstore_json_time(out, cron->next_ms);
-		out_str(out, ",\"last_at\":");
-		jobstore_json_time(out, cron->last_ms);
-		if (cron->last_chain)
-			out_printf(out, ",\"last_chain\":\"%" PRIu64 "\"}\n", cron->last_chain);
-		else
-			out_str(out, ",\"last_chain\":null}\n");
+		jobstore_string_field(out, "spec", cron->spec);
+		jobstore_string_field(out, "type", cron->type);
+		jobstore_raw_field(out, "input", cron->input);
+		out_printf(out, ",\"priority\":%d,\"catch_up\":%s", cron->priority, cron->catch_up ? "true" : "false");
+		jobstore_time_field(out, "next_at", cron->next_ms);
+		jobstore_time_field(out, "last_at", cron->last_ms);
+		jobstore_id_field(out, "last_chain", cron->last_chain);
+		out_str(out, "}\n");
 		return out_failed(out) ? SL_ECANCELLED : 0;
 	}
 	text_line(name, sizeof(name), cron->name);
@@ -95,15 +87,6 @@ static const struct opt add_opts[] = {
 	 .help = "After a time without workers enqueue every tick that was missed, not only the newest"},
 	{.name = NULL},
 };
-static const struct opt list_opts[] = {
-	JOBSTORE_OPT_STORE,
-	OPT_JSON("Print JSON"),
-	{.name = NULL},
-};
-static const struct opt remove_opts[] = {
-	JOBSTORE_OPT_STORE,
-	{.name = NULL},
-};
 
 const struct command cmd_cron_add = {
 	.name = "cron add",
@@ -121,7 +104,7 @@ const struct command cmd_cron_list = {
 	.name = "cron list",
 	.operands = "",
 	.summary = "list recurring schedules",
-	.opts = list_opts,
+	.opts = jobstore_opts,
 	.description = "Name, schedule, type and the next tick, the soonest first.",
 	.example = "sluice cron list --json",
 	.run = cron_list_run,
@@ -130,7 +113,7 @@ const struct command cmd_cron_remove = {
 	.name = "cron remove",
 	.operands = "NAME…",
 	.summary = "remove recurring schedules",
-	.opts = remove_opts,
+	.opts = jobstore_opts_store,
 	.description = "Jobs that were enqueued already stay.",
 	.example = "sluice cron remove nightly",
 	.run = cron_remove_run,

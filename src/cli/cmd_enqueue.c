@@ -6,9 +6,9 @@
  */
 #include "bulk.h"
 #include "commands.h"
+#include "input.h"
 #include "jobstore.h"
 #include "progress.h"
-#include "spool.h"
 #include "stop.h"
 #include "text.h"
 #include "values.h"

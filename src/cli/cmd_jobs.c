@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice jobs list, show and wait. */
+/* sluice jobs list, show, wait and audit: what the store holds, the end of a chain, and who changed what. */
 #include "commands.h"
 #include "jobstore.h"
 #include "stop.h"
@@ -153,15 +153,12 @@ static int print_attempt_json(const struct sl_attempt_record *a, void *ctx)
 	struct print *p = ctx;
 	struct out *out = &p->cli->out;
 
-	out_printf(out, "%s{\"attempt\":%d,\"outcome\":\"%s\",\"worker\":", p->n++ ? "," : "", a->attempt,
-		   sl_attempt_outcome_name(a->outcome));
-	jobstore_json_string(out, a->worker);
-	out_str(out, ",\"error\":");
-	jobstore_json_string(out, a->error);
-	out_str(out, ",\"started_at\":");
-	jobstore_json_time(out, a->started_ms);
-	out_str(out, ",\"ended_at\":");
-	jobstore_json_time(out, a->ended_ms);
+	out_printf(out, "%s{\"attempt\":%d", p->n++ ? "," : "", a->attempt);
+	jobstore_string_field(out, "outcome", sl_attempt_outcome_name(a->outcome));
+	jobstore_string_field(out, "worker", a->worker);
+	jobstore_string_field(out, "error", a->error);
+	jobstore_time_field(out, "started_at", a->started_ms);
+	jobstore_time_field(out, "ended_at", a->ended_ms);
 	out_str(out, "}");
 	return 0;
 }
@@ -259,17 +256,11 @@ static int jobs_show_run(struct cli *cli, const struct parsed *args)
 	return EXIT_OK;
 }
 
-static const struct opt show_opts[] = {
-	JOBSTORE_OPT_STORE,
-	OPT_JSON("Print JSON"),
-	{.name = NULL},
-};
-
 const struct command cmd_jobs_show = {
 	.name = "jobs show",
 	.operands = "ID",
 	.summary = "show a job with its attempts",
-	.opts = show_opts,
+	.opts = jobstore_opts,
 	.description = "Everything the store knows of one job, and how each of its attempts ended.",
 	.example = "sluice jobs show 42 --json",
 	.run = jobs_show_run,
@@ -336,4 +327,95 @@ const struct command cmd_jobs_wait = {
 		       "time ran out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
 	.run = jobs_wait_run,
+};
+
+/* ---- audit ---- */
+
+struct listing {
+	struct out *out;
+	bool json;
+};
+
+static int print_audit_record(const struct sl_audit_record *r, void *ctx)
+{
+	const char *via = r->via == SL_VIA_HTTP ? "http" : r->via == SL_VIA_COMMAND ? "command" : "library";
+	struct listing *l = ctx;
+	struct out *out = l->out;
+	char time[TEXT_TIME_BYTES];
+
+	if (l->json) {
+		out_printf(out, "{\"id\":\"%" PRIu64 "\"", r->id);
+		jobstore_time_field(out, "time", r->time_ms);
+		jobstore_string_field(out, "actor", r->actor);
+		jobstore_string_field(out, "via", via);
+		jobstore_string_field(out, "address", r->address);
+		jobstore_string_field(out, "action", r->action);
+		jobstore_string_field(out, "request_id", r->request_id);
+		out_str(out, ",\"chains\":[");
+		for (size_t i = 0; i < r->n_chains; i++)
+			out_printf(out, "%s\"%" PRIu64 "\"", i ? "," : "", r->chains[i]);
+		out_str(out, "]");
+		jobstore_raw_field(out, "detail", r->detail);
+		out_str(out, "}\n");
+		return 0;
+	}
+	out_printf(out, "%s  %s  %s  %s", text_time(time, r->time_ms), r->actor, via, r->action);
+	for (size_t i = 0; i < r->n_chains && i < 5; i++)
+		out_printf(out, "%s%" PRIu64, i ? "," : "  ", r->chains[i]);
+	if (r->n_chains > 5)
+		out_printf(out, ",… (%zu)", r->n_chains);
+	if (r->detail) {
+		out_str(out, "  ");
+		jobstore_show_json(out, r->detail);
+	}
+	out_str(out, "\n");
+	return 0;
+}
+
+static int jobs_audit_run(struct cli *cli, const struct parsed *args)
+{
+	struct listing l = {.out = &cli->out, .json = opt_flag(args, "json")};
+	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
+	struct sl_err err = SL_ERR_INIT;
+	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
+
+	if (rc)
+		return rc;
+	if (sl_jobs_audit_list(store.client, (uint64_t)opt_num(args, "before"), (uint32_t)opt_num(args, "limit"),
+			       print_audit_record, &l, &err))
+		return jobstore_fail(cli, args, &err);
+	return EXIT_OK;
+}
+
+static const struct opt jobs_audit_opts[] = {
+	JOBSTORE_OPT_STORE,
+	{.name = "limit",
+	 .letter = 'n',
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "50",
+	 .min = 1,
+	 .max = 10000,
+	 .help = "At most this many records"},
+	{.name = "before",
+	 .kind = OPT_INT,
+	 .arg = "ID",
+	 .def = "0",
+	 .min = 0,
+	 .max = INT64_MAX,
+	 .help = "Records that are older than the one with this id"},
+	OPT_JSON("Print JSON"),
+	{.name = NULL},
+};
+
+const struct command cmd_jobs_audit = {
+	.name = "jobs audit",
+	.operands = "",
+	.summary = "show who changed what",
+	.opts = jobs_audit_opts,
+	.description = "Every change that was asked for over HTTP or by a command is a record in the store, written in "
+		       "the transaction of the change: without the record there is no change. Newest first. 'sluice "
+		       "jobs prune' and the server remove old records.",
+	.example = "sluice jobs audit --limit 20\nsluice jobs audit --json | jq 'select(.actor == \"ci\")'",
+	.run = jobs_audit_run,
 };

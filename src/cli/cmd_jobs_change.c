@@ -94,11 +94,6 @@ static int change_run(struct cli *cli, const struct parsed *args)
 	return EXIT_OK;
 }
 
-static const struct opt plain_opts[] = {
-	JOBSTORE_OPT_STORE,
-	OPT_JSON("Print JSON"),
-	{.name = NULL},
-};
 static const struct opt fail_opts[] = {
 	JOBSTORE_OPT_STORE,
 	{.name = "error",
@@ -120,7 +115,7 @@ const struct command cmd_jobs_retry = {
 	.name = "jobs retry",
 	.operands = "CHAIN…",
 	.summary = "run failed or cancelled chains again",
-	.opts = plain_opts,
+	.opts = jobstore_opts,
 	.description = "They continue at the job where they stopped, with their attempts counted anew. Chains in "
 		       "another state are left alone. Refused with status 65, and none of them changed: one whose "
 		       "deduplication key another chain has that has not ended, one that waits for a chain that was "
@@ -133,7 +128,7 @@ const struct command cmd_jobs_cancel = {
 	.name = "jobs cancel",
 	.operands = "CHAIN…",
 	.summary = "cancel chains",
-	.opts = plain_opts,
+	.opts = jobstore_opts,
 	.description =
 		"A job that runs is aborted: its worker hears of it at once. Chains that have ended are left alone.",
 	.example = "sluice jobs cancel 42",
@@ -155,7 +150,7 @@ const struct command cmd_jobs_trigger = {
 	.name = "jobs trigger",
 	.operands = "CHAIN…",
 	.summary = "run scheduled chains now",
-	.opts = plain_opts,
+	.opts = jobstore_opts,
 	.description = "A job that is scheduled for later, or waits for its next attempt, becomes due at once.",
 	.example = "sluice jobs trigger 42",
 	.data = &(const enum change){TRIGGER},
@@ -191,16 +186,11 @@ static int pause_resume_run(struct cli *cli, const struct parsed *args)
 	return rc;
 }
 
-static const struct opt store_opts[] = {
-	JOBSTORE_OPT_STORE,
-	{.name = NULL},
-};
-
 const struct command cmd_jobs_pause = {
 	.name = "jobs pause",
 	.operands = "TYPE…",
 	.summary = "stop handing out jobs of a type",
-	.opts = store_opts,
+	.opts = jobstore_opts_store,
 	.description = "Running jobs continue; no worker anywhere gets another one until 'sluice jobs resume'.",
 	.example = "sluice jobs pause mail",
 	.run = pause_resume_run,
@@ -209,7 +199,7 @@ const struct command cmd_jobs_resume = {
 	.name = "jobs resume",
 	.operands = "TYPE…",
 	.summary = "hand out jobs of a type again",
-	.opts = store_opts,
+	.opts = jobstore_opts_store,
 	.description = "Ends what 'sluice jobs pause' began.",
 	.example = "sluice jobs resume mail",
 	.run = pause_resume_run,
@@ -239,7 +229,7 @@ const struct command cmd_jobs_migrate = {
 	.name = "jobs migrate",
 	.operands = "",
 	.summary = "bring the store's schema up to date",
-	.opts = plain_opts,
+	.opts = jobstore_opts,
 	.description = "Every command does this by itself; here it is for deployments that want it as a separate step. "
 		       "Doing it twice, or in several places at once, is harmless.",
 	.example = "sluice jobs migrate --store postgres:///app",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice up: everything on one machine: server, dashboard and a worker on an embedded store. The worker's output takes
+ * sluice up and server. `server` is API, receiver of the log and dashboard on a store; any number of them may share one
+ * PostgreSQL. `up` is everything on one machine: server, dashboard and a worker on an embedded store. The worker's output takes
  * the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
  *
  * Where requests need a token or TLS, or may change nothing, the worker writes into the store directly: it has no
  * token, and needs none for the store that is its own.
  */
 #include "commands.h"
-#include "handlerenv.h"
 #include "handlers.h"
 #include "serving.h"
 
@@ -135,7 +135,7 @@ static int up_run(struct cli *cli, const struct parsed *args)
 	struct serving s = {.cli = cli, .args = args, .beside = &worker, .beside_ctx = &b};
 	int code;
 
-	handlerenv_hide();
+	handlers_hide_secrets();
 	code = serving_configure(cli, args, &s.config);
 	if (!code)
 		code = serving_run(&s);
@@ -161,4 +161,34 @@ const struct command cmd_up = {
 	.example = "sluice up\n"
 		   "sluice up --data ./here --listen 127.0.0.1:8080 --type mail='./send-mail --fast' --slots 8",
 	.run = up_run,
+};
+
+/* ---- server ---- */
+
+static int server_run(struct cli *cli, const struct parsed *args)
+{
+	struct serving s = {.cli = cli, .args = args};
+	int code = serving_configure(cli, args, &s.config);
+
+	if (!code)
+		code = serving_run(&s);
+	srv_config_fini(&s.config);
+	return code;
+}
+
+static const struct opt server_opts[] = {
+	SERVING_OPTS_OWN,
+	SRV_SETTINGS_SHARED(SERVING_OPT){.name = NULL},
+};
+
+const struct command cmd_server = {
+	.name = "server",
+	.operands = "",
+	.summary = "serve the API, the log's receiver and the dashboard on a store",
+	.opts = server_opts,
+	.description = "Prints the address and serves until SIGTERM or SIGINT, which drain: nothing more is taken in, "
+		       "what is open may finish. Any number of servers may share one PostgreSQL. SIGHUP reads tokens "
+		       "and certificates again.",
+	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070",
+	.run = server_run,
 };

@@ -2,15 +2,89 @@
 /* sluice wal archive and cleanup: compress a finished log, and remove archives that are old enough. */
 #include "base/time.h"
 #include "commands.h"
-#include "names.h"
 #include "stop.h"
 #include "text.h"
 #include "walfile.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* ---- the names of a log's files ---- */
+
+/* The names in a folder that belong to one log, sorted: its files (<id>.wal, <id>.wal.<first>) or its archives
+ * (<id>.wal….zst). names_free accepts a zeroed struct. */
+struct names {
+	char **names;
+	size_t n;
+};
+
+static void names_free(struct names *names)
+{
+	for (size_t i = 0; i < names->n; i++)
+		free(names->names[i]);
+	free(names->names);
+	memset(names, 0, sizeof(*names));
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* archives: 1 for the archives, 0 for the log's own files. A folder that cannot be read has none. 0, or -1 without
+ * memory. */
+static int names_list(struct names *out, const char *dir, const char *id, int archives)
+{
+	DIR *d = opendir(dir);
+	size_t n = strlen(id);
+	struct dirent *e;
+	int rc = 0;
+
+	memset(out, 0, sizeof(*out));
+	if (!d)
+		return 0;
+	while (!rc && (e = readdir(d))) {
+		const char *name = e->d_name, *rest = name + n + 4;
+		char **grown, *copy;
+
+		/* Is it <id>.wal….zst, or else <id>.wal or <id>.wal.<digits>? */
+		if (strncmp(name, id, n) != 0 || strncmp(name + n, ".wal", 4) != 0)
+			continue;
+		if (archives ? strlen(rest) < 4 || rest[0] != '.' || strcmp(name + strlen(name) - 4, ".zst") != 0
+			     : *rest && (rest[0] != '.' || !rest[1] || rest[1 + strspn(rest + 1, "0123456789")]))
+			continue;
+		copy = strdup(name);
+		grown = copy ? realloc(out->names, (out->n + 1) * sizeof(*grown)) : NULL;
+		if (!grown) {
+			free(copy);
+			rc = -1;
+			break;
+		}
+		out->names = grown;
+		out->names[out->n++] = copy;
+	}
+	closedir(d);
+	if (rc)
+		names_free(out);
+	else if (out->n)
+		qsort(out->names, out->n, sizeof(*out->names), compare);
+	return rc;
+}
+
+static bool names_have(const struct names *names, const char *name)
+{
+	for (size_t i = 0; i < names->n; i++) {
+		if (strcmp(names->names[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* ---- archive ---- */
 
 struct archive {
 	struct names segments, before, after;
@@ -121,6 +195,8 @@ const struct command cmd_wal_archive = {
 	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
 	.run = wal_archive_run,
 };
+
+/* ---- cleanup ---- */
 
 struct cleanup {
 	struct cli *cli;

@@ -240,6 +240,7 @@ static int wal_stat_run(struct cli *cli, const struct parsed *args)
 	return EXIT_OK;
 }
 
+/* Of stat and verify. */
 static const struct opt wal_stat_opts[] = {
 	OPT_JSON("Print JSON"),
 	WALFILE_OPT_KEY_FILE,
@@ -348,17 +349,11 @@ static int wal_verify_run(struct cli *cli, const struct parsed *args)
 	return scan_code(&s);
 }
 
-static const struct opt wal_verify_opts[] = {
-	OPT_JSON("Print JSON"),
-	WALFILE_OPT_KEY_FILE,
-	{.name = NULL},
-};
-
 const struct command cmd_wal_verify = {
 	.name = "wal verify",
 	.operands = "FILE",
 	.summary = "look for damage in a log, changing nothing",
-	.opts = wal_verify_opts,
+	.opts = wal_stat_opts,
 	.description = "Reads every record of FILE and its sealed segments, or of a .zst archive, and checks it. "
 		       "Status 0 and a summary when all is well: a torn tail, which a crash in the middle of a write "
 		       "leaves, is reported but is not damage, and so is a hole that an earlier recovery declared. "

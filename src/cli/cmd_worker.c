@@ -5,7 +5,6 @@
  */
 #include "base/time.h"
 #include "commands.h"
-#include "handlerenv.h"
 #include "handlers.h"
 #include "stop.h"
 
@@ -157,7 +156,7 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	bool interrupted = false;
 	int stopped, flushed, rc;
 
-	handlerenv_hide();
+	handlers_hide_secrets();
 	rc = start_service(&s);
 
 	/* Until a signal, or with --drain until nothing is left to do. */

@@ -5,26 +5,24 @@
 
 #include "opts.h"
 
-extern const struct command cmd_wal_append, cmd_wal_dump, cmd_wal_verify, cmd_wal_recover, cmd_wal_archive,
-	cmd_wal_cleanup, cmd_wal_stat;
-extern const struct command cmd_dlq_list, cmd_dlq_show, cmd_dlq_redrive, cmd_dlq_purge, cmd_dlq_export;
-extern const struct command cmd_enqueue, cmd_worker, cmd_run;
-extern const struct command cmd_jobs_list, cmd_jobs_show, cmd_jobs_logs, cmd_jobs_wait, cmd_jobs_retry, cmd_jobs_cancel,
-	cmd_jobs_fail, cmd_jobs_trigger, cmd_jobs_delete, cmd_jobs_pause, cmd_jobs_resume, cmd_jobs_stats,
-	cmd_jobs_watch, cmd_jobs_migrate, cmd_jobs_prune, cmd_jobs_audit;
-extern const struct command cmd_cron_add, cmd_cron_list, cmd_cron_remove;
-extern const struct command cmd_load;
-extern const struct command cmd_parquet_cat, cmd_parquet_schema, cmd_parquet_stat;
-extern const struct command cmd_ship;
-extern const struct command cmd_export, cmd_export_status, cmd_export_gaps, cmd_export_backfill;
-extern const struct command cmd_up, cmd_server, cmd_demo, cmd_config_check, cmd_config_list;
-extern const struct command cmd_audit_verify, cmd_audit_show, cmd_audit_head, cmd_audit_keygen;
-extern const struct command cmd_backup_init, cmd_backup_create, cmd_backup_list, cmd_backup_show, cmd_backup_ls,
-	cmd_backup_cat, cmd_backup_restore, cmd_backup_check, cmd_backup_repair, cmd_backup_forget, cmd_backup_prune,
-	cmd_backup_passphrase;
-extern const struct command cmd_help;
+/* All commands, in the order of help. */
+#define COMMANDS(X)                                                                                                    \
+	X(up), X(demo), X(server), X(run), X(enqueue), X(worker), X(jobs_list), X(jobs_show), X(jobs_logs),            \
+		X(jobs_wait), X(jobs_watch), X(jobs_stats), X(jobs_retry), X(jobs_cancel), X(jobs_fail),               \
+		X(jobs_trigger), X(jobs_delete), X(jobs_pause), X(jobs_resume), X(jobs_prune), X(jobs_audit),          \
+		X(jobs_migrate), X(cron_add), X(cron_list), X(cron_remove), X(load), X(ship), X(export),               \
+		X(export_status), X(export_gaps), X(export_backfill), X(parquet_cat), X(parquet_schema),               \
+		X(parquet_stat), X(wal_append), X(wal_dump), X(audit_verify), X(audit_show), X(audit_head),            \
+		X(audit_keygen), X(wal_verify), X(wal_recover), X(wal_archive), X(wal_cleanup), X(wal_stat),           \
+		X(dlq_list), X(dlq_show), X(dlq_redrive), X(dlq_purge), X(dlq_export), X(backup_init),                 \
+		X(backup_create), X(backup_list), X(backup_show), X(backup_ls), X(backup_cat), X(backup_restore),      \
+		X(backup_check), X(backup_repair), X(backup_forget), X(backup_prune), X(backup_passphrase),            \
+		X(config_check), X(config_list), X(help)
 
-/* All commands in the order of help, NULL at the end. */
+#define DECLARED(name) cmd_##name
+extern const struct command COMMANDS(DECLARED);
+
+/* The same as a list, NULL at the end. */
 extern const struct command *const commands[];
 
 struct group {
@@ -37,10 +35,30 @@ extern const struct group groups[];
 const struct command *command_find(const char *word1, const char *word2);
 const struct group *group_find(const char *word);
 
+/* What `sluice help TOPIC` teaches: how commands go together, by example. */
+struct topic {
+	const char *name, *summary; /* no topic has the name of a command or a group */
+	const char *text; /* lines of at most 80 columns; an indented line that begins with sluice can be run */
+};
+
+/* In the order in which they are best read; name NULL at the end. */
+extern const struct topic topics[];
+
+/* NULL: no such topic. */
+const struct topic *topic_find(const char *name);
+
+/* What a person may have meant by a word that is no command. */
+enum { SUGGEST_BYTES = 128 };
+
+/* "; did you mean 'worker'?", or "" when nothing is near. group: word stood behind this one, else NULL. A word that is
+ * the second of a command ("logs") is answered with that command ("jobs logs"). */
+const char *suggest_command(const char *group, const char *word, char to[SUGGEST_BYTES]);
+/* The same with topics of help. */
+const char *suggest_help(const char *word, char to[SUGGEST_BYTES]);
+
 void help_main(struct out *out);
 void help_group(struct out *out, const struct group *group);
 void help_command(struct out *out, const struct command *command);
-struct topic;
 void help_topic(struct out *out, const struct topic *topic);
 /* All tables as one JSON document. */
 void help_json(struct out *out);

@@ -28,16 +28,11 @@ static const struct {
 /* The settings of the file, the environment and the flags. */
 static int read_settings(struct exportopts *o)
 {
-	const char *path = opt_str(o->args, "config");
-	struct serving_problems problems = {.cli = o->cli, .path = path};
 	struct sl_err err = SL_ERR_INIT;
-	int rc;
+	int rc = serving_read_config(o->cli, opt_str(o->args, "config"), true, &o->config);
 
-	if (srv_config_init(&o->config, &err))
-		return cli_fail(o->cli, &err, NULL);
-	if (path && srv_config_file(&o->config, path, serving_problem, &problems, &err))
-		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(o->cli, &err, path);
-	rc = srv_config_environment(&o->config, environ, &err);
+	if (rc)
+		return rc;
 	for (size_t i = 0; !rc && i < SL_COUNT(flags); i++) {
 		const struct srv_setting *s = srv_setting_find(flags[i].section, flags[i].name);
 		const char *flag = flags[i].flag;

@@ -4,6 +4,7 @@
 
 #include "server/config/config.h"
 #include "server/config/yaml.h"
+#include "serving.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,8 +15,6 @@
 
 struct reader {
 	struct exportschema *schema;
-	struct cli *cli;
-	const char *path;
 	struct srv_yaml yaml;
 };
 
@@ -43,16 +42,6 @@ static const enum detail key_details[N_KEYS] = {[KEY_UNIT] = DETAIL_UNIT,
 						[KEY_PRECISION] = DETAIL_DECIMAL,
 						[KEY_SCALE] = DETAIL_DECIMAL,
 						[KEY_LENGTH] = DETAIL_LENGTH};
-
-static void say_problem(size_t line, size_t column, const char *text, void *ctx)
-{
-	struct reader *r = ctx;
-
-	if (line)
-		cli_say(r->cli, SL_LOG_ERROR, "%s:%zu:%zu: %s", r->path, line, column, text);
-	else
-		cli_say(r->cli, SL_LOG_ERROR, "%s: %s", r->path, text);
-}
 
 /* Of a value that is known to be one. */
 static const char *value_of(const yaml_node_t *node)
@@ -277,10 +266,9 @@ static int take_document(const yaml_node_t *root, void *ctx)
 
 int exportschema_read(struct exportschema *schema, struct cli *cli, const char *path)
 {
+	struct serving_problems problems = {.cli = cli, .path = path};
 	struct reader r = {.schema = schema,
-			   .cli = cli,
-			   .path = path,
-			   .yaml = {.fn = say_problem, .ctx = &r, .take = take_document, .take_ctx = &r}};
+			   .yaml = {.fn = serving_problem, .ctx = &problems, .take = take_document, .take_ctx = &r}};
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 

@@ -1,15 +1,206 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of a worker and the worker that runs them. */
 #include "handlers.h"
-
-#include "handlerenv.h"
 #include "text.h"
-#include "words.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
+
+/* ---- a command as words ---- */
+
+/* Copy the word at *from to `to`, without its quotes; moves both on. 0, or -1 when a quote is open at the end. */
+static int take_word(const char **from, char **to)
+{
+	const char *p = *from;
+	char *o = *to;
+	char quote = '\0';
+
+	for (; *p && (quote || !strchr(" \t\n", *p)); p++) {
+		if (quote && *p == quote)
+			quote = '\0';
+		else if (!quote && (*p == '\'' || *p == '"'))
+			quote = *p;
+		else if (*p == '\\' && p[1] && (!quote || (quote == '"' && strchr("\\\"", p[1]))))
+			*o++ = *++p;
+		else
+			*o++ = *p;
+	}
+	*o++ = '\0';
+	*from = p;
+	*to = o;
+	return quote ? -1 : 0;
+}
+
+/* A command line as a NULL-terminated array of words, one block of memory: blanks separate, quotes and backslashes keep
+ * together, nothing is expanded. NULL with *error set when a quote is not closed, nothing is there, or memory ran out.
+ * Inside '…' everything is itself; inside "…" a backslash makes \ and " themselves; outside it makes any character
+ * itself. */
+static char **words_split(const char *text, const char **error)
+{
+	size_t len = strlen(text);
+	/* A word takes at least one byte of text and a pointer: one block holds the array and, after it, the bytes. */
+	char **words = calloc(1, (len / 2 + 2) * sizeof(*words) + len + 2);
+	char *to = words ? (char *)(words + len / 2 + 2) : NULL;
+	size_t n = 0;
+
+	*error = words ? NULL : "out of memory";
+	for (const char *p = text; words && !*error;) {
+		p += strspn(p, " \t\n");
+		if (!*p)
+			break;
+		words[n++] = to;
+		if (take_word(&p, &to))
+			*error = "a quote is not closed";
+	}
+	if (words && !*error && n == 0)
+		*error = "it is empty";
+	if (*error) {
+		free(words);
+		return NULL;
+	}
+	return words;
+}
+
+/* ---- the environment of commands ---- */
+
+/*
+ * The worker's own, without what is secret and Sluice's. PGPASSWORD and every SLUICE_… whose name has TOKEN, PASS,
+ * SECRET or KEY in it are left out, and SLUICE_STORE loses its password; what is named in pass stays as it is. A command
+ * that needs the store can still reach one that asks for no password, or finds it in a password file.
+ */
+#define STORE "SLUICE_STORE"
+
+static int is_named(const char *setting, const char *name)
+{
+	size_t n = strlen(name);
+
+	return strncmp(setting, name, n) == 0 && setting[n] == '=';
+}
+
+static int is_passed(const char *setting, const char *const *pass, size_t n_pass)
+{
+	for (size_t i = 0; i < n_pass; i++) {
+		if (is_named(setting, pass[i]))
+			return 1;
+	}
+	return 0;
+}
+
+static int is_secret(const char *setting)
+{
+	static const char *const parts[] = {"TOKEN", "PASS", "SECRET", "KEY"};
+	const char *end = strchr(setting, '=');
+
+	if (is_named(setting, "PGPASSWORD"))
+		return 1;
+	for (size_t i = 0; end && strncmp(setting, "SLUICE_", 7) == 0 && i < sizeof(parts) / sizeof(*parts); i++) {
+		const char *found = strstr(setting, parts[i]);
+
+		if (found && found < end)
+			return 1;
+	}
+	return 0;
+}
+
+/* Of "user:password@host" the ":password"; an '@' in the password is the last but one. */
+static void cut_user(char *authority)
+{
+	size_t n = strcspn(authority, "/?#");
+	char *at = memrchr(authority, '@', n), *colon = memchr(authority, ':', n);
+
+	if (at && colon && colon < at)
+		memmove(colon, at, strlen(at) + 1);
+}
+
+/* query begins after the '?'. */
+static void cut_parameter(char *query, const char *name)
+{
+	size_t n = strlen(name);
+
+	while (*query) {
+		size_t len = strcspn(query, "&");
+		const char *next = query + len + (query[len] == '&');
+
+		if (strncmp(query, name, n) != 0) {
+			query += next - query;
+		} else if (*next) {
+			memmove(query, next, strlen(next) + 1);
+		} else {
+			query[-1] = '\0';
+			return;
+		}
+	}
+}
+
+static void cut_password(char *setting)
+{
+	char *authority = strstr(setting, "://"), *query;
+
+	if (!authority)
+		return;
+	cut_user(authority + 3);
+	query = strchr(authority, '?');
+	if (!query)
+		return;
+	cut_parameter(query + 1, "password=");
+	query = strchr(authority, '?');
+	if (query)
+		cut_parameter(query + 1, "sslpassword=");
+}
+
+void handlers_hide_secrets(void)
+{
+	(void)prctl(PR_SET_DUMPABLE, 0);
+	for (size_t i = 0; environ[i]; i++) {
+		char *old = environ[i], *copy;
+
+		if (!is_secret(old) && !is_named(old, STORE))
+			continue;
+		copy = strdup(old);
+		if (!copy)
+			continue;
+		environ[i] = copy;
+		explicit_bzero(old, strlen(old));
+	}
+}
+
+static void handlerenv_free(char **list)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* "NAME=value"…, NULL at the end, to be freed with handlerenv_free; NULL without memory. */
+static char **handlerenv_make(char *const *from, const char *const *pass, size_t n_pass)
+{
+	size_t n = 0, kept = 0;
+	char **list;
+
+	while (from[n])
+		n++;
+	list = calloc(n + 1, sizeof(*list));
+	for (size_t i = 0; list && i < n; i++) {
+		int passed = is_passed(from[i], pass, n_pass);
+
+		if (!passed && is_secret(from[i]))
+			continue;
+		list[kept] = strdup(from[i]);
+		if (!list[kept]) {
+			handlerenv_free(list);
+			return NULL;
+		}
+		if (!passed && is_named(from[i], STORE))
+			cut_password(list[kept]);
+		kept++;
+	}
+	return list;
+}
+
+/* ---- handlers ---- */
 
 int handlers_add(struct handlers *s, const char *text)
 {
@@ -141,7 +332,7 @@ void handlers_fini(struct handlers *h)
 	sl_worker_free(h->worker);
 	for (size_t i = 0; i < h->n; i++) {
 		sl_exec_free(h->list[i].exec);
-		words_free(h->list[i].argv);
+		free(h->list[i].argv);
 		free(h->list[i].name);
 	}
 	handlerenv_free(h->environment);

@@ -39,11 +39,15 @@ struct handlers_opts {
 	const char *worker_id;
 	int64_t slots, lease_ms, renew_interval_ms, timeout_ms, max_attempts, initial_delay_ms, max_delay_ms,
 		poll_interval_ms, kill_grace_ms;
-	const char *const *pass_env; /* names, see handlerenv.h; NULL: none */
+	const char *const *pass_env; /* names, that commands get although they are secrets; NULL: none */
 	size_t n_pass_env;
 	const char *run_as; /* the user of the commands; NULL: that of this process */
 };
 
+/* Keep commands from reading the worker's secrets in /proc/<worker>: they leave the memory that /proc shows as environ,
+ * and the process is no longer dumpable, so that processes of the same user cannot read its memory. getenv still finds
+ * them. Called once, before threads are started. */
+void handlers_hide_secrets(void);
 /* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */
 int handlers_add(struct handlers *h, const char *text);
 /* Make the worker and start it; its output goes to log, which outlives the handlers. 0, or an exit code after a line on

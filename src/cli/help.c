@@ -2,7 +2,6 @@
 /* The help texts and `help --json`, made from the tables of commands and options. */
 #include "commands.h"
 
-#include "topics.h"
 #include "values.h"
 
 #include <sluice/version.h>

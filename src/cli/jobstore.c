@@ -17,6 +17,9 @@
 
 #define SHOWN_JSON_BYTES 2048 /* of a value, for people */
 
+const struct opt jobstore_opts[] = {JOBSTORE_OPT_STORE, OPT_JSON("Print JSON"), {.name = NULL}};
+const struct opt jobstore_opts_store[] = {JOBSTORE_OPT_STORE, {.name = NULL}};
+
 const char *jobstore_url(const struct parsed *args)
 {
 	const char *url = opt_str(args, "store");
@@ -216,25 +219,25 @@ void jobstore_json_time(struct out *out, int64_t ms)
 		out_str(out, "null");
 }
 
-static void string_field(struct out *out, const char *name, const char *value)
+void jobstore_string_field(struct out *out, const char *name, const char *value)
 {
 	out_printf(out, ",\"%s\":", name);
 	jobstore_json_string(out, value);
 }
 
-static void raw_field(struct out *out, const char *name, const char *value)
+void jobstore_raw_field(struct out *out, const char *name, const char *value)
 {
 	out_printf(out, ",\"%s\":", name);
 	jobstore_raw_json(out, value);
 }
 
-static void time_field(struct out *out, const char *name, int64_t ms)
+void jobstore_time_field(struct out *out, const char *name, int64_t ms)
 {
 	out_printf(out, ",\"%s\":", name);
 	jobstore_json_time(out, ms);
 }
 
-static void id_field(struct out *out, const char *name, uint64_t id)
+void jobstore_id_field(struct out *out, const char *name, uint64_t id)
 {
 	if (id)
 		out_printf(out, ",\"%s\":\"%" PRIu64 "\"", name, id);
@@ -247,37 +250,37 @@ void jobstore_job_fields(struct out *out, const struct sl_job *job)
 	int completed = job->status == SL_JOB_COMPLETED;
 
 	out_printf(out, "\"id\":\"%" PRIu64 "\",\"chain_id\":\"%" PRIu64 "\"", job->id, job->chain_id);
-	string_field(out, "type", job->type);
-	string_field(out, "status", sl_job_status_name(job->status));
+	jobstore_string_field(out, "type", job->type);
+	jobstore_string_field(out, "status", sl_job_status_name(job->status));
 	out_printf(out, ",\"attempt\":%d,\"priority\":%d", job->attempt, job->priority);
-	raw_field(out, "input", job->input);
-	raw_field(out, "output", job->output);
-	string_field(out, "error", job->error);
-	raw_field(out, "progress", job->progress);
-	time_field(out, "created_at", job->created_ms);
-	time_field(out, "scheduled_for", job->scheduled_ms);
-	time_field(out, "started_at", job->started_ms);
-	time_field(out, "completed_at", completed ? job->ended_ms : 0);
-	time_field(out, "ended_at", job->ended_ms);
-	string_field(out, "leased_by", job->leased_by);
-	time_field(out, "leased_until", job->leased_until_ms);
-	id_field(out, "previous_id", job->prev_id);
-	id_field(out, "next_id", job->next_id);
-	string_field(out, "key", job->key);
-	string_field(out, "traceparent", job->traceparent);
+	jobstore_raw_field(out, "input", job->input);
+	jobstore_raw_field(out, "output", job->output);
+	jobstore_string_field(out, "error", job->error);
+	jobstore_raw_field(out, "progress", job->progress);
+	jobstore_time_field(out, "created_at", job->created_ms);
+	jobstore_time_field(out, "scheduled_for", job->scheduled_ms);
+	jobstore_time_field(out, "started_at", job->started_ms);
+	jobstore_time_field(out, "completed_at", completed ? job->ended_ms : 0);
+	jobstore_time_field(out, "ended_at", job->ended_ms);
+	jobstore_string_field(out, "leased_by", job->leased_by);
+	jobstore_time_field(out, "leased_until", job->leased_until_ms);
+	jobstore_id_field(out, "previous_id", job->prev_id);
+	jobstore_id_field(out, "next_id", job->next_id);
+	jobstore_string_field(out, "key", job->key);
+	jobstore_string_field(out, "traceparent", job->traceparent);
 	out_printf(out, ",\"blockers_open\":%u", job->blockers_open);
 }
 
 void jobstore_chain_fields(struct out *out, const struct sl_chain *chain)
 {
 	out_printf(out, "\"id\":\"%" PRIu64 "\",\"last_id\":\"%" PRIu64 "\"", chain->id, chain->last_id);
-	string_field(out, "type", chain->type);
-	string_field(out, "at_type", chain->at_type);
-	string_field(out, "status", sl_job_status_name(chain->status));
-	raw_field(out, "input", chain->input);
-	raw_field(out, "output", chain->output);
-	string_field(out, "error", chain->error);
-	string_field(out, "key", chain->key);
-	time_field(out, "created_at", chain->created_ms);
-	time_field(out, "ended_at", chain->ended_ms);
+	jobstore_string_field(out, "type", chain->type);
+	jobstore_string_field(out, "at_type", chain->at_type);
+	jobstore_string_field(out, "status", sl_job_status_name(chain->status));
+	jobstore_raw_field(out, "input", chain->input);
+	jobstore_raw_field(out, "output", chain->output);
+	jobstore_string_field(out, "error", chain->error);
+	jobstore_string_field(out, "key", chain->key);
+	jobstore_time_field(out, "created_at", chain->created_ms);
+	jobstore_time_field(out, "ended_at", chain->ended_ms);
 }

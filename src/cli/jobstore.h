@@ -41,6 +41,9 @@ enum jobstore_mode {
 		.max = INT32_MAX, .help = text                                                                         \
 	}
 
+/* The tables of commands without other options: --store and --json, or --store alone. */
+extern const struct opt jobstore_opts[], jobstore_opts_store[];
+
 /* For opts_warn_of_password about --store. */
 #define JOBSTORE_PASSWORD_PLACES "SLUICE_STORE, PGPASSWORD or a password file"
 
@@ -75,6 +78,11 @@ void jobstore_show_json(struct out *out, const char *text);
 void jobstore_json_string(struct out *out, const char *text);
 /* "2024-01-01T00:00:00.000Z" in quotes, or null for 0. */
 void jobstore_json_time(struct out *out, int64_t ms);
+/* ,"name":value as the functions above write it; an id that is 0 is null. */
+void jobstore_string_field(struct out *out, const char *name, const char *value);
+void jobstore_raw_field(struct out *out, const char *name, const char *value);
+void jobstore_time_field(struct out *out, const char *name, int64_t ms);
+void jobstore_id_field(struct out *out, const char *name, uint64_t id);
 /* The fields of a job, "id":… to "blockers_open":…, without the braces. */
 void jobstore_job_fields(struct out *out, const struct sl_job *job);
 void jobstore_chain_fields(struct out *out, const struct sl_chain *chain);

@@ -5,8 +5,6 @@
  */
 #include "commands.h"
 #include "stop.h"
-#include "suggest.h"
-#include "topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,74 +25,8 @@ const struct group groups[] = {
 	{NULL, NULL},
 };
 
-const struct command *const commands[] = {
-	&cmd_up,
-	&cmd_demo,
-	&cmd_server,
-	&cmd_run,
-	&cmd_enqueue,
-	&cmd_worker,
-	&cmd_jobs_list,
-	&cmd_jobs_show,
-	&cmd_jobs_logs,
-	&cmd_jobs_wait,
-	&cmd_jobs_watch,
-	&cmd_jobs_stats,
-	&cmd_jobs_retry,
-	&cmd_jobs_cancel,
-	&cmd_jobs_fail,
-	&cmd_jobs_trigger,
-	&cmd_jobs_delete,
-	&cmd_jobs_pause,
-	&cmd_jobs_resume,
-	&cmd_jobs_prune,
-	&cmd_jobs_audit,
-	&cmd_jobs_migrate,
-	&cmd_cron_add,
-	&cmd_cron_list,
-	&cmd_cron_remove,
-	&cmd_load,
-	&cmd_ship,
-	&cmd_export,
-	&cmd_export_status,
-	&cmd_export_gaps,
-	&cmd_export_backfill,
-	&cmd_parquet_cat,
-	&cmd_parquet_schema,
-	&cmd_parquet_stat,
-	&cmd_wal_append,
-	&cmd_wal_dump,
-	&cmd_audit_verify,
-	&cmd_audit_show,
-	&cmd_audit_head,
-	&cmd_audit_keygen,
-	&cmd_wal_verify,
-	&cmd_wal_recover,
-	&cmd_wal_archive,
-	&cmd_wal_cleanup,
-	&cmd_wal_stat,
-	&cmd_dlq_list,
-	&cmd_dlq_show,
-	&cmd_dlq_redrive,
-	&cmd_dlq_purge,
-	&cmd_dlq_export,
-	&cmd_backup_init,
-	&cmd_backup_create,
-	&cmd_backup_list,
-	&cmd_backup_show,
-	&cmd_backup_ls,
-	&cmd_backup_cat,
-	&cmd_backup_restore,
-	&cmd_backup_check,
-	&cmd_backup_repair,
-	&cmd_backup_forget,
-	&cmd_backup_prune,
-	&cmd_backup_passphrase,
-	&cmd_config_check,
-	&cmd_config_list,
-	&cmd_help,
-	NULL,
-};
+#define LISTED(name) &cmd_##name
+const struct command *const commands[] = {COMMANDS(LISTED), NULL};
 
 const struct command *command_find(const char *word1, const char *word2)
 {

@@ -3,8 +3,8 @@
 #include "opts.h"
 
 #include "base/time.h"
+#include "commands.h"
 #include "server/config/config.h"
-#include "suggest.h"
 #include "text.h"
 #include "values.h"
 

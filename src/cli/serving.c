@@ -25,21 +25,30 @@ void serving_problem(size_t line, size_t column, const char *text, void *ctx)
 		cli_say(p->cli, SL_LOG_ERROR, "%s: %s", p->path, text);
 }
 
-int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config)
+int serving_read_config(struct cli *cli, const char *path, bool environment, struct srv_config *config)
 {
-	const char *path = opt_str(args, "config");
 	struct serving_problems problems = {.cli = cli, .path = path};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = srv_config_init(config, &err);
+
+	if (srv_config_init(config, &err))
+		return cli_fail(cli, &err, NULL);
+	if (path && srv_config_file(config, path, serving_problem, &problems, &err))
+		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
+	if (environment && srv_config_environment(config, environ, &err))
+		return cli_fail(cli, &err, NULL);
+	return 0;
+}
+
+int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config)
+{
+	struct sl_err err = SL_ERR_INIT;
+	int rc = serving_read_config(cli, opt_str(args, "config"), true, config);
 
 	/* No core dumps, and no other process of this user reads the tokens in this memory. */
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	srv_http_wipe_json();
 	if (rc)
-		return cli_fail(cli, &err, NULL);
-	if (path && srv_config_file(config, path, serving_problem, &problems, &err))
-		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
-	rc = srv_config_environment(config, environ, &err);
+		return rc;
 
 	/* The flags of this command, then --set. */
 	for (const struct srv_setting *s = srv_settings; !rc && s->section; s++) {

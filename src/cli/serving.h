@@ -70,6 +70,10 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 /* Start, say where, serve until a signal, stop. The exit code. */
 int serving_run(struct serving *s);
 
+/* Begin a configuration: the settings of the file at path (NULL: none), and with environment those of SLUICE_…. The
+ * caller ends it with srv_config_fini in any case. 0, or an exit code after lines on stderr. */
+int serving_read_config(struct cli *cli, const char *path, bool environment, struct srv_config *config);
+
 /* Print every problem of a file as FILE:LINE:COLUMN: TEXT; ctx is a struct serving_problems. */
 struct serving_problems {
 	struct cli *cli;

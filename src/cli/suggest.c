@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nearest known command for a word that is not one. */
-#include "suggest.h"
-
 #include "commands.h"
+
 #include "server/config/config.h"
-#include "topics.h"
 
 #include <stdio.h>
 #include <string.h>

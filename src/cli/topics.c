@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The texts of `sluice help TOPIC`. */
-#include "topics.h"
+#include "commands.h"
 
 #include <stddef.h>
 #include <string.h>
