@@ -51,7 +51,7 @@ void cli_line(struct cli *cli, enum sl_log_level level, const char *text);
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject);
 /* Prints "out of memory". Returns 70. */
 int cli_no_memory(struct cli *cli);
-/* A usage error: one line that ends with where to look. Returns 64. */
+/* A usage error: one line that ends with a pointer to --help. Returns 64. */
 int cli_usage(struct cli *cli, const char *fmt, ...) SL_PRINTF(2, 3);
 /* Flush standard output. Returns code, or 74 with a line on stderr when the output is broken and code is 0. */
 int cli_finish(struct cli *cli, int code);

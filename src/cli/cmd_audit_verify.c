@@ -138,7 +138,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 	if (opt_flag(args, "all"))
 		cli_say(cli, SL_LOG_ERROR, "%s: %s", dir, text_count(count, result.findings, "finding"));
 	else
-		cli_say(cli, SL_LOG_ERROR, "%s: not as it was committed; --all looks for more", dir);
+		cli_say(cli, SL_LOG_ERROR, "%s: not as it was committed; --all finds the rest", dir);
 	return EXIT_BAD_DATA;
 }
 

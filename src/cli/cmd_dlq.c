@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice dlq list, show, export and purge: read dead letters, and put them away. */
+/* sluice dlq list, show, export and purge: read dead letters, and discard them. */
 #include "commands.h"
-#include "letter.h"
+#include "deadletter.h"
 #include "stop.h"
 #include "text.h"
 #include "values.h"
@@ -10,15 +10,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-typedef void print_fn(struct out *out, const struct letter_view *view);
+typedef void print_fn(struct out *out, const struct deadletter_view *view);
 
 struct listing {
 	struct cli *cli;
 	print_fn *print;
 	const char *key_file; /* NULL: sealed items stay sealed */
-	bool raw;             /* print nothing of a letter whose item stays sealed */
-	int exit_code;        /* of the first letter that did not open */
-	uint64_t letters;
+	bool raw;             /* print nothing of a dead letter whose item stays sealed */
+	int exit_code;        /* of the first dead letter that did not open */
+	uint64_t n_letters;
 	int64_t before_ms; /* counting for purge: only what last failed before it; 0: all */
 };
 
@@ -27,17 +27,18 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	struct listing *l = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct letter_view view;
+	struct deadletter_view view;
 	int rc;
 
 	if (l->before_ms && letter->last_failed_ms >= l->before_ms)
 		return 0;
-	l->letters++;
+	l->n_letters++;
 	if (l->print) {
-		rc = letter_view(&view, l->cli, letter, l->key_file, &err);
+		rc = deadletter_view(&view, l->cli, letter, l->key_file, &err);
 		if (!rc && !view.opened && l->raw)
 			rc = sl_err_set(&err, SL_EKEY,
-					"letter %" PRIu64 " is sealed: give the key file of its log with --key-file",
+					"dead letter %" PRIu64
+					" is sealed: give the key file of its log with --key-file",
 					letter->id);
 		if (view.opened || !l->raw)
 			l->print(&l->cli->out, &view);
@@ -45,7 +46,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 			cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
 		if (rc && !l->exit_code)
 			l->exit_code = sl_err_exit_code(rc);
-		letter_view_end(&view);
+		deadletter_view_end(&view);
 	}
 	return cli_stopped(l->cli);
 }
@@ -55,13 +56,13 @@ static int list_run(struct cli *cli, const struct parsed *args)
 {
 	bool json = args->command == &cmd_dlq_export || opt_flag(args, "json");
 	struct listing l = {
-		.cli = cli, .print = json ? letter_json : letter_line, .key_file = opt_str(args, "key-file")};
+		.cli = cli, .print = json ? deadletter_json : deadletter_line, .key_file = opt_str(args, "key-file")};
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0];
 	char count[TEXT_COUNT_BYTES];
 	sl_dlq *q = NULL;
-	int rc = letters_open(cli, dir, 1, &q);
+	int rc = deadletters_open(cli, dir, 1, &q);
 
 	if (rc)
 		return rc;
@@ -71,7 +72,8 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	} else if (rc) {
 		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 	} else if (!sl_dlq_get_stats(q, &stats, NULL) && stats.damaged) {
-		cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir, text_count(count, stats.damaged, "damaged letter"));
+		cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir,
+			text_count(count, stats.damaged, "damaged dead letter"));
 		rc = EXIT_BAD_DATA;
 	}
 	sl_dlq_close(q);
@@ -80,7 +82,7 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	return l.exit_code;
 }
 
-static void print_item(struct out *out, const struct letter_view *view)
+static void print_item(struct out *out, const struct deadletter_view *view)
 {
 	out_write(out, view->letter.item, view->letter.item_len);
 }
@@ -95,8 +97,8 @@ static int dlq_show_run(struct cli *cli, const struct parsed *args)
 
 	if (value_int(args->operands[1], &id) || id < 1)
 		return cli_usage(cli, "ID: '%s' is not a whole number from 1", args->operands[1]);
-	l.print = l.raw ? print_item : opt_flag(args, "json") ? letter_json : letter_full;
-	rc = letters_open(cli, args->operands[0], 1, &q);
+	l.print = l.raw ? print_item : opt_flag(args, "json") ? deadletter_json : deadletter_full;
+	rc = deadletters_open(cli, args->operands[0], 1, &q);
 	if (rc)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
@@ -108,7 +110,7 @@ static int dlq_show_run(struct cli *cli, const struct parsed *args)
 	if (stop_requested())
 		return cli_interrupted(cli);
 	if (err.code == SL_ENOENT) /* the folder is there: it is the ID that is wrong */
-		sl_err_set(&err, SL_EDATA, "%.150s has no letter %s; 'sluice dlq list --all' says which there are",
+		sl_err_set(&err, SL_EDATA, "%.150s has no dead letter %s; 'sluice dlq list --all' shows all",
 			   args->operands[0], args->operands[1]);
 	return cli_fail(cli, &err, args->operands[0]);
 }
@@ -121,7 +123,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t purged = 0;
 	sl_dlq *q = NULL;
-	int rc = letters_open(cli, dir, 0, &q);
+	int rc = deadletters_open(cli, dir, 0, &q);
 
 	if (rc)
 		return rc;
@@ -130,8 +132,8 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 		goto end;
 	}
 	/* Destroying what may still be needed takes a yes. */
-	if (!opt_flag(args, "yes") && l.letters > 0) {
-		text_count(count, l.letters, "letter");
+	if (!opt_flag(args, "yes") && l.n_letters > 0) {
+		text_count(count, l.n_letters, "dead letter");
 		if (!isatty(STDIN_FILENO)) {
 			rc = cli_usage(cli, "%s would be discarded for good; confirm with --yes", count);
 			goto end;
@@ -149,7 +151,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 	else if (opt_flag(args, "json"))
 		out_printf(&cli->out, "{\"purged\":%" PRIu64 "}\n", purged);
 	else
-		out_printf(&cli->out, "%s purged\n", text_count(count, purged, "letter"));
+		out_printf(&cli->out, "%s purged\n", text_count(count, purged, "dead letter"));
 end:
 	sl_dlq_close(q);
 	return rc;
@@ -157,12 +159,14 @@ end:
 
 #define OPT_ALL                                                                                                        \
 	{                                                                                                              \
-		.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "Also letters that were re-driven or purged"   \
+		.name = "all", .letter = 'a', .kind = OPT_FLAG,                                                        \
+		.help = "Also dead letters that were redriven or purged"                                               \
 	}
 #define OPT_KEY_FILE                                                                                                   \
 	{                                                                                                              \
 		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
-		.help = "The key of the log whose letters are sealed: 32 bytes, raw or as 64 hexadecimal digits, "     \
+		.help = "The key of the log whose dead letters are sealed: 32 bytes, raw or as 64 hexadecimal "        \
+			"digits, "                                                                                     \
 			"mode 0600"                                                                                    \
 	}
 
@@ -184,7 +188,7 @@ static const struct opt purge_opts[] = {
 	{.name = "before",
 	 .kind = OPT_TIME,
 	 .arg = "TIME",
-	 .help = "Only letters that last failed before 2024-05-01, 2024-05-01T12:00:00Z or 7d (so long ago)"},
+	 .help = "Only dead letters that last failed before 2024-05-01, 2024-05-01T12:00:00Z or 7d (so long ago)"},
 	{.name = "yes", .letter = 'y', .kind = OPT_FLAG, .help = "Do not ask"},
 	OPT_JSON("Print {\"purged\":N}"),
 	{.name = NULL},
@@ -195,10 +199,11 @@ const struct command cmd_dlq_list = {
 	.operands = "DIR",
 	.summary = "list what could not be delivered",
 	.opts = list_opts,
-	.description = "Prints one line a letter: id, last failure, class of the error, attempts, source and position, "
-		       "error. Nothing is locked or changed. Damaged letters are skipped and counted, and the status "
-		       "is 65. The letters of an encrypted log are sealed: --json has their payload only with "
-		       "--key-file, and sealed_b64 without; a key that does not open one is status 78.",
+	.description =
+		"Prints one line per dead letter: id, last failure, class of the error, attempts, source and position, "
+		"error. Nothing is locked or changed. Damaged dead letters are skipped and counted, and the status is "
+		"65. The dead letters of an encrypted log are sealed: --json has their payload only with --key-file, "
+		"and sealed_b64 without; a key that does not open one is status 78.",
 	.example = "sluice dlq list ./demo.dead\nsluice dlq list --json ./demo.dead | jq -r .error",
 	.run = list_run,
 };
@@ -206,11 +211,11 @@ const struct command cmd_dlq_list = {
 const struct command cmd_dlq_show = {
 	.name = "dlq show",
 	.operands = "DIR ID",
-	.summary = "show one letter and its item",
+	.summary = "show one dead letter and its item",
 	.opts = show_opts,
-	.description = "Prints every field of a letter and its item, escaped; --raw prints the item as it is. A sealed "
-		       "item is shown only with --key-file; without it --raw is status 78. An ID that the folder does "
-		       "not have is status 65.",
+	.description = "Prints every field of a dead letter and its item, escaped; --raw prints the item as it is. A "
+		       "sealed item is shown only with --key-file; without it --raw is status 78. An ID that the "
+		       "folder does not have is status 65.",
 	.example = "sluice dlq show ./demo.dead 3\nsluice dlq show --raw ./demo.dead 3 > item",
 	.run = dlq_show_run,
 };
@@ -218,7 +223,7 @@ const struct command cmd_dlq_show = {
 const struct command cmd_dlq_export = {
 	.name = "dlq export",
 	.operands = "DIR",
-	.summary = "print all letters as JSON lines",
+	.summary = "print all dead letters as JSON lines",
 	.opts = export_opts,
 	.description = "The same as 'sluice dlq list --json'.",
 	.example = "sluice dlq export ./demo.dead > letters.jsonl",
@@ -228,9 +233,9 @@ const struct command cmd_dlq_export = {
 const struct command cmd_dlq_purge = {
 	.name = "dlq purge",
 	.operands = "DIR",
-	.summary = "put letters away for good",
+	.summary = "discard dead letters for good",
 	.opts = purge_opts,
-	.description = "Acknowledges the letters and removes files that hold no others. Asks first on a terminal; "
+	.description = "Acknowledges the dead letters and removes files that hold no others. Asks first on a terminal; "
 		       "elsewhere it needs --yes.",
 	.example = "sluice dlq purge ./demo.dead --before 30d --yes",
 	.run = dlq_purge_run,

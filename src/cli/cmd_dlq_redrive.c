@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice dlq redrive: each letter's item goes where it was going: into a log as a new record, or to the target of a
- * load as a row. A letter is acknowledged after its record is durable or its row written, so that a crash in between
+ * sluice dlq redrive: each dead letter's item goes where it was going: into a log as a new record, or to the target of a
+ * load as a row. A dead letter is acknowledged after its record is durable or its row written, so that a crash in between
  * repeats it and never loses it.
  */
 #include "base/time.h"
 #include "commands.h"
-#include "letter.h"
+#include "deadletter.h"
 #include "loadletter.h"
 #include "stop.h"
 #include "text.h"
@@ -24,7 +24,7 @@ struct redrive {
 	sl_wal *wal; /* of open_path; NULL: none yet */
 	char open_path[PATH_MAX];
 	struct loadletter load;
-	int exit_code; /* of the first letter that stayed */
+	int exit_code; /* of the first dead letter that stayed */
 };
 
 static bool is_file(const char *path)
@@ -69,7 +69,7 @@ static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, 
 	if (!path)
 		return sl_err_set(err, SL_EINVAL, "it does not say into which log; give --to-wal=FILE");
 
-	/* One log stays open until a letter is for another. */
+	/* One log stays open until a dead letter is for another. */
 	if (!r->wal || strcmp(r->open_path, path) != 0) {
 		rc = close_log(r, err);
 		if (rc)
@@ -100,13 +100,13 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	struct redrive *r = ctx;
 	struct out *out = &r->cli->out;
 	struct sl_err err = SL_ERR_INIT;
-	struct letter_view view;
+	struct deadletter_view view;
 	bool sealed; /* it did not open, which says nothing about the log */
 	int rc;
 
 	if (stop_requested() || out_failed(out))
 		return SL_ECANCELLED;
-	rc = letter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
+	rc = deadletter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
 	if (!rc && !view.opened) /* sealed bytes are not a record */
 		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
 	sealed = rc != 0;
@@ -122,15 +122,15 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
 		}
 	}
-	letter_view_end(&view);
+	deadletter_view_end(&view);
 	if (!rc)
 		return 0;
 	if (stop_requested())
 		return SL_ECANCELLED;
-	cli_say(r->cli, SL_LOG_ERROR, "letter %" PRIu64 " stays: %s", letter->id, err.msg);
+	cli_say(r->cli, SL_LOG_ERROR, "dead letter %" PRIu64 " stays: %s", letter->id, err.msg);
 	if (!r->exit_code)
 		r->exit_code = sl_err_exit_code(err.code);
-	/* A log or target that cannot be opened or written will not take the next letter either; a letter that is too
+	/* A log or target that cannot be opened or written will not take the next dead letter either; a dead letter that is too
 	 * big, is refused, names no place or stays sealed says nothing about the others. */
 	return sealed || rc == SL_ETOOBIG || rc == SL_EINVAL || rc == SL_EREFUSED || rc == SL_EDATA ? rc
 												    : SL_ECANCELLED;
@@ -152,7 +152,7 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 	if (!rc && opt_given(args, "to-wal"))
 		rc = walfile_check_folder(cli, file.dir);
 	if (!rc)
-		rc = letters_open(cli, r.dlq_dir, 0, &q);
+		rc = deadletters_open(cli, r.dlq_dir, 0, &q);
 	if (rc)
 		return rc;
 	if (loadletter_init(&r.load, cli, opt_str(args, "to"))) {
@@ -181,8 +181,8 @@ static const struct opt dlq_redrive_opts[] = {
 	{.name = "to",
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .help = "Where letters of 'sluice load' go instead of the URL that they remember, with the same table and "
-		 "columns; where those of 'sluice export' go, to a table with the name of the dataset"},
+	 .help = "Where dead letters of 'sluice load' go instead of the URL that they remember, with the same table "
+		 "and columns; where those of 'sluice export' go, to a table with the name of the dataset"},
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	OPT_JSON("Print JSON"),
@@ -192,19 +192,19 @@ static const struct opt dlq_redrive_opts[] = {
 const struct command cmd_dlq_redrive = {
 	.name = "dlq redrive",
 	.operands = "DIR",
-	.summary = "send letters to where they were going",
+	.summary = "send dead letters to where they were going",
 	.opts = dlq_redrive_opts,
 	.description =
-		"A letter of the source wal:<id> is appended to that log as a new record, when its target names "
-		"<id>.wal or DIR lies beside it; a letter of 'sluice load' is written to the target it remembers, or "
-		"to that of --to; a row that 'sluice export' has diverted goes to that of --to, as it was in the "
-		"input. With --to-wal every item goes into that log. Prints the letter's id and the new sequence or "
-		"the target, and acknowledges the letter after the record is durable or the row written. A letter that "
-		"is refused again stays, with why on stderr, and the status is 65; so does one that does not say where "
-		"it was going (64). A crash can repeat an item, never lose one. A sealed letter, of an encrypted log, "
-		"is opened with --key-file; without the key, or with a wrong one, it stays and the status is 78. "
-		"Passwords are not in letters: PGPASSWORD, PGPASSFILE, SLUICE_HTTP_TOKEN and the token file and header "
-		"file of the load are read, or give --to.",
+		"A dead letter of the source wal:<id> is appended to that log as a new record, when its target names "
+		"<id>.wal or DIR lies beside it; a dead letter of 'sluice load' is written to the target it remembers, "
+		"or to that of --to; a row that 'sluice export' has diverted goes to that of --to, as it was in the "
+		"input. With --to-wal every item goes into that log. Prints the dead letter's id and the new sequence "
+		"or the target, and acknowledges the dead letter after the record is durable or the row written. A "
+		"dead letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
+		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed dead "
+		"letter, of an encrypted log, is opened with --key-file; without the key, or with a wrong one, it "
+		"stays and the status is 78. Passwords are not in dead letters: PGPASSWORD, PGPASSFILE, "
+		"SLUICE_HTTP_TOKEN and the token file and header file of the load are read, or give --to.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
 	.run = dlq_redrive_run,
 };

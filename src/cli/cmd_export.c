@@ -50,7 +50,7 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 			   text_count(rows, r->waiting, "row"));
 }
 
-static void tell_bad_rows(struct exportopts *o, const struct sl_export_result *r)
+static void report_bad_rows(struct exportopts *o, const struct sl_export_result *r)
 {
 	char rows[TEXT_COUNT_BYTES];
 
@@ -93,7 +93,7 @@ struct exportwatch {
 	struct watch watch;
 	int n_stops;    /* signals that were acted upon */
 	uint64_t shown; /* partitions when progress was last shown */
-	/* Where the input stood at the first look that saw a commit, and when: a run may resume far into it. */
+	/* Where the input stood when a commit was first seen, and when: a run may resume far into it. */
 	uint64_t from_bytes;
 	int64_t from_ms;
 };
@@ -173,7 +173,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	watch_stop(&watch.watch);
 	if (!rc || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
-	tell_bad_rows(o, &result);
+	report_bad_rows(o, &result);
 	if (rc)
 		return fail(o, &err, &result);
 	return status_of(o, &result);
@@ -190,7 +190,7 @@ static void expect_truncation(const struct exportopts *o)
 		line, sizeof(line),
 		"sluice %s: %.500s became shorter while it was read, or its disk failed; what is committed stays",
 		o->cli->command, o->opts.from);
-	(void)stop_tell_bus(line); /* without it the system says less */
+	(void)stop_report_bus(line); /* without it the system says less */
 }
 
 static int run_with(struct exportopts *o, run_fn *fn, void *ctx)

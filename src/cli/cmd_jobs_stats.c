@@ -268,7 +268,7 @@ static const struct opt jobs_watch_opts[] = {
 	 .def = "0",
 	 .min = 0,
 	 .max = 1000000,
-	 .help = "End after N looks; 0: never"},
+	 .help = "End after N views; 0: never"},
 	{.name = NULL},
 };
 

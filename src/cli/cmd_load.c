@@ -25,7 +25,7 @@ struct load {
 	char *header[1]; /* with the token of the environment */
 	struct watch watch;
 	sl_load *handle;
-	int told; /* that it is stopping; of the watch's thread */
+	bool stop_reported; /* of the watch's thread */
 };
 
 /* ---- progress ---- */
@@ -39,8 +39,8 @@ static void show_load(void *ctx)
 	int64_t ms = watch_ms(&l->watch);
 
 	sl_load_get_stats(l->handle, &s);
-	if (stop_requested() && !l->told) {
-		l->told = 1;
+	if (stop_requested() && !l->stop_reported) {
+		l->stop_reported = true;
 		cli_say(l->cli, SL_LOG_WARN,
 			"stopping: %s still to be written; a second signal ends the command immediately",
 			text_count(count, s.queued + s.in_flight + s.retrying, "row"));

@@ -20,7 +20,7 @@
 
 #define DETACHED_TYPE "run"
 #define NOT_STARTED 127
-#define STOP_MS 10000 /* for the worker to settle what has ended */
+#define STOP_MS 10000 /* for the worker to report what has ended to the store */
 
 struct once {
 	struct cli *cli;

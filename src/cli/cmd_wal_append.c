@@ -3,10 +3,10 @@
  * sluice wal append: standard input into a log.
  *
  * Records are submitted ahead of their flush, up to a window, so that a file is as fast as the disk allows; sequences
- * are printed in order, each after its record is durable. When no input is waiting, all that is in flight is settled
+ * are printed in order, each after its record is durable. When no input is waiting, all that is in flight is awaited
  * and printed before the next read, so that a slow producer has its answer at once. What must stay true:
  *  1. A printed sequence is durable, and the nth one printed is that of the nth record of the input.
- *  2. However the command ends, short of being killed, all that was submitted has been settled, and printed if durable.
+ *  2. However the command ends, short of being killed, all that was submitted has been awaited, and printed if durable.
  *  3. After a failure is known nothing more is submitted. A record that was handed over between the failure and its
  *     news may still succeed, after others that did not; because of 1 it is reported on stderr and not printed.
  */
@@ -44,8 +44,8 @@ struct append {
 	struct sl_err err;              /* the first failure of the log or the input */
 };
 
-/* The outcome of the oldest record in flight. 1: settled, 0: not yet. */
-static int settle_oldest(struct append *a, int64_t timeout_ms)
+/* The outcome of the oldest record in flight. 1: it is known, 0: not yet. */
+static int wait_for_oldest(struct append *a, int64_t timeout_ms)
 {
 	struct in_flight *f = &a->ring[a->first];
 	struct sl_err err = SL_ERR_INIT;
@@ -68,18 +68,18 @@ static int settle_oldest(struct append *a, int64_t timeout_ms)
 	return 1;
 }
 
-static void show_settled(struct append *a)
+static void show_durable(struct append *a)
 {
 	(void)out_flush(&a->cli->out);
 	a->unshown = 0;
 	progress_update(&a->progress, a->in.offset, a->input_bytes);
 }
 
-static void settle_all(struct append *a)
+static void wait_for_all(struct append *a)
 {
 	while (a->count > 0)
-		(void)settle_oldest(a, SL_UNLIMITED);
-	show_settled(a);
+		(void)wait_for_oldest(a, SL_UNLIMITED);
+	show_durable(a);
 }
 
 static void submit_record(struct append *a, const struct input_record *record)
@@ -87,14 +87,14 @@ static void submit_record(struct append *a, const struct input_record *record)
 	struct in_flight *f;
 	struct sl_err err = SL_ERR_INIT;
 	bool full = a->count == a->window;
-	int more = a->count > 0 ? settle_oldest(a, full ? SL_UNLIMITED : 0) : 0;
+	int more = a->count > 0 ? wait_for_oldest(a, full ? SL_UNLIMITED : 0) : 0;
 
-	/* Make room in the window: wait for one, and settle what came with it in the same flush. Otherwise only learn
+	/* Make room in the window: wait for one, and take what came with it in the same flush. Otherwise only learn
 	 * of a failure that came meanwhile. */
 	while (full && more && a->count > 0)
-		more = settle_oldest(a, 0);
+		more = wait_for_oldest(a, 0);
 	if (full || a->unshown >= a->window)
-		show_settled(a);
+		show_durable(a);
 	if (a->failed)
 		return; /* it stays unsubmitted, like all after it */
 	f = &a->ring[(a->first + a->count) % a->window];
@@ -103,7 +103,7 @@ static void submit_record(struct append *a, const struct input_record *record)
 		a->count++;
 		return;
 	}
-	settle_all(a); /* those before it first: one of them may have failed earlier */
+	wait_for_all(a); /* those before it first: one of them may have failed earlier */
 	if (a->failed++ == 0) {
 		a->failed_number = record->number;
 		a->err = err;
@@ -123,7 +123,7 @@ static bool append_all(struct append *a)
 		case INPUT_NEED:
 			/* A writer that waits for answers before its next line gets them first. */
 			if (!input_ready(&a->in)) {
-				settle_all(a);
+				wait_for_all(a);
 				input_wait(&a->in, stop_fd());
 			}
 			if (!stop_requested() && input_fill(&a->in, &a->err))
@@ -225,7 +225,7 @@ static int wal_append_run(struct cli *cli, const struct parsed *args)
 	if (fstat(STDIN_FILENO, &st) == 0 && S_ISREG(st.st_mode))
 		a.input_bytes = (uint64_t)st.st_size;
 	at_end = append_all(&a);
-	settle_all(&a);
+	wait_for_all(&a);
 	progress_end(&a.progress);
 	rc = report_append(&a, at_end, path);
 	if (sl_wal_close(a.wal, &err) && !a.failed)

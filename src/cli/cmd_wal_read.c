@@ -54,7 +54,7 @@ static int scan_code(struct scan *s)
 	if (!s->damaged)
 		return EXIT_OK;
 	(void)out_flush(&s->cli->out);
-	walfile_tell_damaged(s->cli, s->path, s->damaged, s->of_archive);
+	walfile_report_damaged(s->cli, s->path, s->damaged, s->of_archive);
 	return EXIT_BAD_DATA;
 }
 
@@ -352,7 +352,7 @@ static int wal_verify_run(struct cli *cli, const struct parsed *args)
 const struct command cmd_wal_verify = {
 	.name = "wal verify",
 	.operands = "FILE",
-	.summary = "look for damage in a log, changing nothing",
+	.summary = "check a log for damage, changing nothing",
 	.opts = wal_stat_opts,
 	.description = "Reads every record of FILE and its sealed segments, or of a .zst archive, and checks it. "
 		       "Status 0 and a summary when all is well: a torn tail, which a crash in the middle of a write "

@@ -80,7 +80,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 		bytes += strlen(o->columns[i]) * 2 + 3;
 	at = t.bytes = malloc(bytes);
 	if (!at)
-		return sl_err_set(err, SL_ENOMEM, "no memory for letter %llu", (unsigned long long)letter->id);
+		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %llu", (unsigned long long)letter->id);
 	for (size_t i = 0; i < o->n_columns; i++) {
 		*at++ = '"';
 		for (const char *name = o->columns[i]; *name; name++) {
@@ -121,7 +121,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 		r->why.code = SL_EREFUSED;
 }
 
-/* The letter stays where it is. */
+/* The dead letter stays where it is. */
 static void on_returned(const struct sl_item *item, void *ctx)
 {
 	(void)item;
@@ -171,7 +171,7 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 		sl__load_target_fini(&r->to);
 		return sl_err_set(
 			err, SL_EINVAL,
-			"its URL had a query or a password, which letters do not keep; give it with --to=URL");
+			"its URL had a query or a password, which dead letters do not keep; give it with --to=URL");
 	}
 	sl__load_target_fit(&r->to, r->url ? r->url : r->to.url);
 	rc = loadletter_set_token(&r->to.opts, r->url ? r->url : r->to.url, r->header);

@@ -22,8 +22,8 @@ static int plain_ascii(const char *data, size_t n)
 	return 1;
 }
 
-/* What no JSON string may hold, by the functions that replace it. */
-static json_t *mended(const char *data, size_t n)
+/* Bytes that no JSON string may hold are replaced: NUL by a question mark, what is not UTF-8 by U+FFFD. */
+static json_t *replaced(const char *data, size_t n)
 {
 	char *copy = malloc(n + 1);
 	json_t *value = NULL;
@@ -47,18 +47,18 @@ void parquetcell_text(struct out *out, const char *data, size_t n)
 		return;
 	}
 	json_t *value = json_stringn(data, n);
-	out_json(out, value ? value : mended(data, n));
+	out_json(out, value ? value : replaced(data, n));
 }
 
 static void print_hex(struct out *out, const void *data, size_t n)
 {
-	static const char digits[] = "0123456789abcdef";
-	const unsigned char *p = data;
+	const char *p = data;
 
 	out_str(out, "\"\\\\x");
 	for (size_t i = 0; i < n; i++) {
-		char pair[2] = {digits[p[i] >> 4], digits[p[i] & 15]};
-		out_write(out, pair, sizeof(pair));
+		char pair[3];
+
+		out_str(out, text_hex(pair, p + i, 1));
 	}
 	out_str(out, "\"");
 }

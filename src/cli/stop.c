@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static atomic_int requested; /* signals so far; lock-free: good in a handler, and for threads that look */
+static atomic_int requested; /* signals so far; lock-free: good in a handler, and for threads that read it */
 static atomic_int patient;   /* the second one asks, too; the third ends the command */
 static int pipe_fds[2] = {-1, -1};
 static int reload_fds[2] = {-1, -1};
@@ -106,7 +106,7 @@ static void on_bus(int number)
 	_exit(EXIT_OUTPUT); /* the thread has nowhere to continue */
 }
 
-int stop_tell_bus(const char *line)
+int stop_report_bus(const char *line)
 {
 	struct sigaction bus;
 

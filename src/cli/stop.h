@@ -25,7 +25,7 @@ int stop_fd(void);
 
 /* For a command that maps its input: SIGBUS, which the system sends to who reads behind the end of a file that became
  * shorter meanwhile, prints this line (cut at 1,000 bytes) and ends the command with status 74. 0, or an errno. */
-int stop_tell_bus(const char *line);
+int stop_report_bus(const char *line);
 
 /* SIGHUP asks a server to read its files again; without this call it ends the process. 0, or an errno. */
 int reload_install(void);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of unknown origin as text for terminals and JSON; times, sizes and counts. */
 #include "text.h"
+#include "base/base.h"
 #include "base/time.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,47 +13,27 @@
 
 enum { ESCAPE_BYTES = 8 }; /* "\x1b" and the NUL, with room to spare */
 
-/* The bytes that follow a leading byte, and the smallest code point that may be written with that many. */
-static size_t follow_count(unsigned char lead, uint32_t *least)
-{
-	if (lead >= 0xC2 && lead <= 0xDF) {
-		*least = 0x80;
-		return 1;
-	}
-	if ((lead & 0xF0) == 0xE0) {
-		*least = 0x800;
-		return 2;
-	}
-	if (lead >= 0xF0 && lead <= 0xF4) {
-		*least = 0x10000;
-		return 3;
-	}
-	return 0;
-}
-
 /* Bidirectional overrides and line separators can make one line look like another. */
 static int deceives(uint32_t c)
 {
 	return c < 0xA0 || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
-/* Decodes one multi-byte character; its length, or 0 when it is not UTF-8. */
+/* Decodes one multi-byte character of the n bytes at s; its length, or 0 when it is not UTF-8. */
 static size_t decode(const unsigned char *s, size_t n, uint32_t *c)
 {
-	uint32_t least = 0;
-	size_t more = follow_count(s[0], &least);
+	char at[5] = "";
+	size_t len;
 
-	if (!more || n <= more)
+	/* The bytes need not end with a NUL, which the check relies on. */
+	memcpy(at, s, SL_MIN(n, 4));
+	len = sl__utf8_length(at);
+	if (len < 2)
 		return 0;
-	*c = s[0] & (0x3Fu >> more);
-	for (size_t i = 1; i <= more; i++) {
-		if ((s[i] & 0xC0) != 0x80)
-			return 0;
+	*c = s[0] & (0x7Fu >> len);
+	for (size_t i = 1; i < len; i++)
 		*c = *c << 6 | (s[i] & 0x3Fu);
-	}
-	if (*c < least || *c > 0x10FFFF || (*c >= 0xD800 && *c <= 0xDFFF))
-		return 0;
-	return more + 1;
+	return len;
 }
 
 size_t text_char(const unsigned char *s, size_t n)
@@ -79,17 +61,24 @@ static size_t escape(char to[ESCAPE_BYTES], unsigned char c)
 	return (size_t)snprintf(to, ESCAPE_BYTES, "\\x%02x", c);
 }
 
-/* The character at s, or the escape of its first byte, which is put into `to`; also names characters that are escaped
- * though they are printable. *len: how many bytes of s it stands for. */
-static const char *shown(char to[ESCAPE_BYTES], const unsigned char *s, size_t n, const char *also, size_t *len,
-			 size_t *shown_len)
+/* What is printed for one character, or for one byte that is none. */
+struct piece {
+	const char *text; /* into the input, or escaped */
+	size_t n;         /* of text */
+	size_t len;       /* bytes of the input that it stands for */
+	char escaped[ESCAPE_BYTES];
+};
+
+/* The character at s, or the escape of its first byte. also: characters that are escaped though they are printable. */
+static void next_piece(struct piece *p, const unsigned char *s, size_t n, const char *also)
 {
-	*len = *shown_len = strchr(also, s[0]) ? 0 : text_char(s, n);
-	if (*len)
-		return (const char *)s;
-	*len = 1;
-	*shown_len = escape(to, s[0]);
-	return to;
+	p->text = (const char *)s;
+	p->n = p->len = strchr(also, s[0]) ? 0 : text_char(s, n);
+	if (p->len)
+		return;
+	p->text = p->escaped;
+	p->n = escape(p->escaped, s[0]);
+	p->len = 1;
 }
 
 void text_quoted(struct out *out, const void *data, size_t n, size_t limit)
@@ -100,12 +89,11 @@ void text_quoted(struct out *out, const void *data, size_t n, size_t limit)
 
 	out_str(out, "\"");
 	while (i < end) {
-		char escaped[ESCAPE_BYTES];
-		size_t len, shown_len;
-		const char *c = shown(escaped, s + i, n - i, "\"\\", &len, &shown_len);
+		struct piece p;
 
-		out_write(out, c, shown_len);
-		i += len;
+		next_piece(&p, s + i, n - i, "\"\\");
+		out_write(out, p.text, p.n);
+		i += p.len;
 	}
 	out_str(out, end < n ? "\"…" : "\"");
 }
@@ -115,16 +103,14 @@ void text_line(char *to, size_t size, const char *text)
 	const unsigned char *s = (const unsigned char *)text;
 	size_t n = strlen(text);
 	size_t used = 0;
+	struct piece p;
 
-	for (size_t i = 0, len; i < n; i += len) {
-		char escaped[ESCAPE_BYTES];
-		size_t shown_len;
-		const char *c = shown(escaped, s + i, n - i, "", &len, &shown_len);
-
-		if (used + shown_len >= size)
+	for (size_t i = 0; i < n; i += p.len) {
+		next_piece(&p, s + i, n - i, "");
+		if (used + p.n >= size)
 			break;
-		memcpy(to + used, c, shown_len);
-		used += shown_len;
+		memcpy(to + used, p.text, p.n);
+		used += p.n;
 	}
 	to[used] = '\0';
 }
@@ -132,37 +118,31 @@ void text_line(char *to, size_t size, const char *text)
 void text_name(struct out *out, const char *name)
 {
 	const unsigned char *s = (const unsigned char *)name;
+	struct piece p;
 
-	for (size_t i = 0, n = strlen(name), len; i < n; i += len) {
-		char escaped[ESCAPE_BYTES];
-		size_t shown_len;
-		const char *c = shown(escaped, s + i, n - i, "\\", &len, &shown_len);
-
-		out_write(out, c, shown_len);
+	for (size_t i = 0, n = strlen(name); i < n; i += p.len) {
+		next_piece(&p, s + i, n - i, "\\");
+		out_write(out, p.text, p.n);
 	}
 }
 
 void text_output(struct out *out, const void *data, size_t n)
 {
 	const unsigned char *s = data;
-	size_t from = 0, len;
+	size_t from = 0;
+	struct piece p;
 
-	for (size_t i = 0; i < n; i += len) {
-		char escaped[ESCAPE_BYTES];
-		size_t shown_len;
-
-		if (s[i] == '\t') {
-			len = 1;
+	for (size_t i = 0; i < n; i += p.len) {
+		p.len = 1;
+		if (s[i] == '\t')
 			continue;
-		}
-		const char *c = shown(escaped, s + i, n - i, "", &len, &shown_len);
-
-		if (c != escaped)
+		next_piece(&p, s + i, n - i, "");
+		if (p.text != p.escaped)
 			continue;
-		/* What stood before it, as it is, and the escape. */
+		/* The bytes before it, as they are, and the escape. */
 		out_write(out, s + from, i - from);
-		out_write(out, c, shown_len);
-		from = i + len;
+		out_write(out, p.text, p.n);
+		from = i + p.len;
 	}
 	out_write(out, s + from, n - from);
 }

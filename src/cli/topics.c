@@ -97,7 +97,7 @@ static const char failures[] = "Nothing vanishes: what failed for good is listed
 			       "  sluice dlq show ./sluice-dead-letters 1\n"
 			       "  sluice dlq redrive ./sluice-dead-letters\n"
 			       "\n"
-			       "A log that may be damaged: look first, then set the damage aside.\n"
+			       "A log that may be damaged: check it first, then quarantine the damage.\n"
 			       "\n"
 			       "  sluice wal verify ./demo.wal\n"
 			       "  sluice wal recover ./demo.wal\n"

@@ -82,7 +82,7 @@ int value_size(const char *text, int64_t *out_bytes)
 }
 
 /* strptime also takes what people do not write: digits must stand where the pattern has them. */
-static int looks_like(const char *text, const char *pattern)
+static int has_form(const char *text, const char *pattern)
 {
 	for (; *pattern; pattern++, text++) {
 		if (*pattern == '0' ? *text < '0' || *text > '9' : *text != *pattern)
@@ -111,9 +111,9 @@ int value_time(const char *text, int64_t now_ms, int64_t *out_ms)
 {
 	int64_t ago;
 
-	if (looks_like(text, "0000-00-00"))
+	if (has_form(text, "0000-00-00"))
 		return calendar(text, "%Y-%m-%d", out_ms);
-	if (looks_like(text, "0000-00-00T00:00:00Z"))
+	if (has_form(text, "0000-00-00T00:00:00Z"))
 		return calendar(text, "%Y-%m-%dT%H:%M:%SZ", out_ms);
 	if (value_duration(text, &ago) || ago < 0 || ago > now_ms)
 		return -1;

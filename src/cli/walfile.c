@@ -196,11 +196,11 @@ void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)
 		 text_bytes(bytes, s->bytes), text_count(segments, s->segments, "segment"));
 }
 
-void walfile_tell_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive)
+void walfile_report_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive)
 {
 	size_t n = strlen(path);
 	char count[TEXT_COUNT_BYTES];
-	const char *advice = "'sluice wal recover' sets it aside";
+	const char *advice = "'sluice wal recover' quarantines it";
 
 	if (of_archive)
 		advice = "what could be decompressed was read; the rest is only in a copy of the archive";

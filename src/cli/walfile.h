@@ -21,7 +21,7 @@ struct walfile {
 /* Split <dir>/<id>.wal. 0, or an exit code after a line on stderr that says what to name instead. */
 int walfile_split(struct cli *cli, const char *path, struct walfile *out);
 /* Something is there that cannot be a log: a folder or a device (65), a symbolic link (74), after a line on stderr.
- * Otherwise 0, also when nothing is there: the library looks closer. */
+ * Otherwise 0, also when nothing is there: the library checks it. */
 int walfile_check(struct cli *cli, const char *path);
 
 /* dir is a folder, or could be made in one that is there: a longer missing path is more likely a slip than a wish. 73
@@ -44,7 +44,7 @@ extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corr
 	{                                                                                                              \
 		.name = "on-corruption", .kind = OPT_ENUM, .arg = "WHAT", .def = "salvage",                            \
 		.choices = walfile_corruption_choices,                                                                 \
-		.help = "What to do with damage: set it aside and keep all good records, cut the log there, or "       \
+		.help = "What to do with damage: quarantine it and keep all good records, cut the log there, or "      \
 			"change nothing and fail"                                                                      \
 	}
 /* The options above as the library takes them. Fields for which the table has no option stay at their default. */
@@ -55,7 +55,7 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
 
 /* The line on stderr that ends a command which found damage: how much, and what to do about it. */
-void walfile_tell_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive);
+void walfile_report_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive);
 /* "job-7.wal at 4096, 87 bytes: checksum …; sequences 5 to 7 are missing", or of an archive itself "job-7.wal.zst at
  * compressed offset 5123, decompressed offset 131072: cut off, 411 bytes of content are missing or in doubt" */
 void walfile_describe(char *to, size_t size, const struct sl_wal_damage *damage);

@@ -20,22 +20,22 @@ static void *run(void *arg)
 	struct pollfd fds[2] = {{.fd = w->over, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
 
 	while (!fds[0].revents) {
-		/* The descriptor of signals stays readable behind the first one: from then on they are looked for in
-		 * turns. Asked before the look, so that one that comes during it ends the next poll. */
-		int told = stop_requested();
+		/* The descriptor of signals stays readable after the first one: from then on they are queried in
+		 * turns. Read before the check, so that one that comes during it ends the next poll. */
+		bool stopping = stop_requested();
 
-		w->look(w->ctx);
-		fds[1].fd = told ? -1 : stop_fd();
-		(void)poll(fds, 2, w->progress.bar == 1 || told ? BAR_MS : LINE_MS);
+		w->check(w->ctx);
+		fds[1].fd = stopping ? -1 : stop_fd();
+		(void)poll(fds, 2, w->progress.bar == 1 || stopping ? BAR_MS : LINE_MS);
 	}
 	return NULL;
 }
 
-int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *look, void *ctx)
+int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *check, void *ctx)
 {
 	int rc;
 
-	*w = (struct watch){.cli = cli, .started_ms = sl__clock_ms(), .look = look, .ctx = ctx};
+	*w = (struct watch){.cli = cli, .started_ms = sl__clock_ms(), .check = check, .ctx = ctx};
 	progress_start(&w->progress, cli, prints);
 	w->over = eventfd(0, EFD_CLOEXEC);
 	rc = w->over < 0 ? errno : -sl__thread_start(&w->thread, "watch", run, w);

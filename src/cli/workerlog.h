@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of a worker process: its events go through it into the store's job_events, also those that an earlier process
- * left behind. Logs lie in <wal dir>/<id of the store>/, so that one never reaches the wrong store; a thread looks for
+ * left behind. Logs lie in <wal dir>/<id of the store>/, so that one never reaches the wrong store; a thread sweeps
  * orphans at the start and every minute.
  *
  * Thread safety: open and close from the main thread. Ownership: close frees what open made, also after a failure.
@@ -49,7 +49,7 @@ struct workerlog {
 	char spool[PATH_MAX];
 	pthread_t sweeper;
 	int has_sweeper;
-	int wake[2]; /* to the sweeper: 'n' look now; the end of file: end */
+	int wake[2]; /* to the sweeper: 'n' sweep now; the end of file: end */
 };
 
 #define WORKERLOG_OPT_WAL                                                                                              \

@@ -49,7 +49,7 @@ class BackupTest(CliTest):
         return [s["snapshot"] for s in self.backup("list", "--json").json()]
 
     def change_config(self, old, new):
-        """In both places, with the checksum that belongs to it: as somebody would who knows the format."""
+        """In both places, with the checksum that belongs to it: as a person who knows the format would."""
         with open(os.path.join(self.repo, "config"), encoding="utf-8") as f:
             text = f.read()
         self.assertIn(old, text)

@@ -154,14 +154,14 @@ class CliTest(unittest.TestCase):
 
 
 def rest_from(took):
-    """Between two looks at what others do: twice as long as a look took, which may be a process of its own. Whoever waits
-    must not take the processors from those it waits for, nor from the tests beside it."""
+    """Between two checks of what others do: twice as long as a check took, which may be a separate process. The caller
+    must not take the processors from those it waits for, nor from other tests."""
     time.sleep(min(max(2 * took, 0.01), 0.25))
 
 
 def free_port():
-    """A port that nobody listens on, and that no connection of others is given meanwhile: below those that the kernel hands
-    out. Whoever listens on it, ends and comes back finds it free."""
+    """A port that no process listens on, and that no connection of others is given meanwhile: below those that the kernel hands
+    out. A server that listens on it, ends and comes back finds it free."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         above = int(f.read().split()[0])
     while True:

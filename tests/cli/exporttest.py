@@ -111,7 +111,7 @@ class ExportTest(CliTest):
         return [line for name in sorted(os.listdir(folder)) for line in open(os.path.join(folder, name), encoding="utf-8")]
 
     def checkpoint(self):
-        """Of the catalog, 0 while there is none."""
+        """Of the catalog, 0 before it exists."""
         r = self.sluice("export", "status", "lake", "--dataset", "d", "--json")
         return json.loads(r.out)["checkpoint"] if r.code == 0 else 0
 

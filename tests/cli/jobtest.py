@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the commands about jobs: the same test on a SQLite file and on a PostgreSQL database of its own."""
+"""Tests of the commands about jobs: the same test on a SQLite file and on its own PostgreSQL database."""
 
 import contextlib
 import itertools

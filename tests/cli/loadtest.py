@@ -41,7 +41,7 @@ class LoadTest(CliTest):
         return json.loads(self.load("--json", *args, **more).out)
 
     def bars(self, n, bad=(), first=1):
-        """CSV with rows first to first + n - 1; of the lines in bad, the price is no number."""
+        """CSV with rows first to first + n - 1; of the lines in bad, the price is not a number."""
         out = ["id,symbol,price\n"]
         for i in range(first, first + n):
             out.append(f"{i},S{i % 97},{'x' if i - first + 2 in bad else f'{i % 1000}.25'}\n")

@@ -48,7 +48,7 @@ class Network:
             raise AssertionError(f"ip {' '.join(args)}: {r.stderr}")
 
     def pull(self):
-        """Nothing gets through any more, and nobody is told."""
+        """Nothing gets through any more, and no error is reported."""
         self.do("-n", self.server, "link", "set", "cable", "down")
 
     def plug(self):
@@ -97,7 +97,7 @@ class Server:
 
 
 class HttpServer:
-    """tests/sink/http_server.py on the server's side; what it is told does not go over the cable."""
+    """tests/sink/http_server.py on the server's side; its commands do not go over the cable."""
 
     def __init__(self, network):
         self.process = subprocess.Popen(
@@ -105,17 +105,17 @@ class HttpServer:
              "--on", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.url = f"http://{SERVER}:{self.process.stdout.readline().strip()}/in"
 
-    def tell(self, command):
+    def command(self, command):
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().rstrip("\n")
 
     def counts(self):
         """Connections, requests, batches taken, batches seen before."""
-        return [int(n) for n in self.tell("counts").split()]
+        return [int(n) for n in self.command("counts").split()]
 
     def ids(self):
-        return [int(n) for n in self.tell("ids").split()]
+        return [int(n) for n in self.command("ids").split()]
 
     def stop(self):
         self.process.stdin.close()

@@ -101,7 +101,7 @@ class ShipTest(CliTest):
         process.wait()
 
     def stopped(self, process):
-        """The process stands still until the block ends."""
+        """The process is stopped until the block ends."""
         return _Stopped(process)
 
     def restored(self, *to, lines=b"N3\nN4\nN5\nN6\n"):

@@ -26,7 +26,7 @@ static _Atomic unsigned long calls;
 static unsigned long nth;
 static const char *told;
 
-static void tell(const char *what, unsigned long n)
+static void report(const char *what, unsigned long n)
 {
 	char line[64];
 	int fd = told ? open(told, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
@@ -49,9 +49,9 @@ __attribute__((constructor)) static void read_plan(void)
 	json_set_alloc_funcs(__wrap_malloc, free);
 }
 
-__attribute__((destructor)) static void tell_all(void)
+__attribute__((destructor)) static void report_all(void)
 {
-	tell("of", calls);
+	report("of", calls);
 }
 
 static int starves(void)
@@ -60,7 +60,7 @@ static int starves(void)
 
 	if (!nth || call != nth)
 		return 0;
-	tell("failed", call);
+	report("failed", call);
 	return 1;
 }
 

@@ -36,7 +36,7 @@ class Audit(ExportTest):
         self.assertEqual(r.code, 0, r.err)
         return r.out
 
-    def test_an_export_that_nobody_touched_is_fine(self):
+    def test_an_untouched_export_is_fine(self):
         r = self.audit("verify")
         self.assertEqual(r.code, 0, r.err)
         self.assertIn("ok: 5 to 37, 33 rows in 4 partitions", r.text)
@@ -136,7 +136,7 @@ class Audit(ExportTest):
         self.assertEqual(r.code, 65)
         self.assertIn("events-", r.errors)
 
-    def test_what_is_not_there_is_told(self):
+    def test_what_is_not_there_is_reported(self):
         self.assertEqual(self.sluice("audit", "verify", self.lake, "--dataset", "x").code, 74)
         self.assertEqual(self.sluice("audit", "show", "nowhere", "--dataset", "d").code, 74)
         self.assertEqual(self.sluice("audit", "verify", self.lake, "--dataset", "../d").code, 64)
@@ -156,7 +156,7 @@ class Audit(ExportTest):
         self.write("empty/e/x", b"")
         self.assertEqual(self.sluice("audit", "verify", "empty", "--dataset", "e").code, 65)
 
-    def test_a_dataset_that_holds_nothing_yet_says_so(self):
+    def test_a_dataset_that_holds_nothing_yet_is_reported_as_empty(self):
         self.write("e.csv", self.ledger(1, 0))
         self.ok("export", "--from", "e.csv", "--to", "empty", "--dataset", "e", "--schema", self.schema())
         r = self.ok("audit", "verify", "empty", "--dataset", "e")
@@ -170,7 +170,7 @@ class Audit(ExportTest):
         self.assertRegex(r.lines()[0], "ok: 1 to 25, 24 rows in 1 partition, .*, 1 bad row diverted$")
         self.assertNotIn("diverted", self.audit("verify").text)
 
-    def test_an_interrupted_verification_says_so_to_machines(self):
+    def test_an_interrupted_verification_is_reported_to_machines(self):
         for i in range(4000):  # more than a pipe holds: it waits to be read
             self.write(f"lake/d/stranger-{i:04}", b"")
         p = self.start("audit", "verify", self.lake, "--dataset", "d", "--all", "--json")
@@ -214,7 +214,7 @@ class Audit(ExportTest):
         self.assertTrue(all(c == "\n" or c.isprintable() for c in r.text))
         self.assertEqual(self.audit("verify", "--json").json()[0]["findings"][0]["fault"], "unknown")
 
-    def test_an_export_that_goes_on_is_no_fault(self):
+    def test_an_export_that_continues_is_no_fault(self):
         p = self.start("export", "--from", "-", "--format", "csv", "--to", "running", "--dataset", "d", "--partition-size", "2",
                        "--schema", self.schema())
         p.stdin.write(self.ledger(1, 8))

@@ -69,7 +69,7 @@ class Creating(BackupTest):
         shown = self.backup("show", one, "--json").json()[0]
         self.assertEqual((shown["host"], shown["tags"], shown["paths"]), ("ada", ["daily", "two words"], [root]))
 
-    def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_in_the_snapshot(self):
+    def test_a_file_that_cannot_be_read_is_reported_and_the_rest_is_in_the_snapshot(self):
         self.init()
         root = self.tree()
         secret = os.path.join(root, "a", "one")
@@ -108,7 +108,7 @@ class Creating(BackupTest):
             self.assertEqual([r.json()[0][n] for n in ("as_file", "changed", "problems")], [1, 0, 1])
         self.create(root)
 
-    def test_a_socket_is_left_out_and_only_told_to_who_asks(self):
+    def test_a_socket_is_left_out_and_reported_only_on_request(self):
         self.init()
         root = self.tree()
         with socket.socket(socket.AF_UNIX) as s:
@@ -184,7 +184,7 @@ class OwnData(BackupTest):
         os.makedirs(self.path(".sluice", "archive"))
         self.write(".sluice/archive/x.wal.zst", b"an archive")
 
-    def test_without_a_path_sluice_s_data_folder_is_backed_up_with_its_databases_as_of_one_moment(self):
+    def test_without_a_path_sluice_s_data_folder_is_backed_up_with_consistent_snapshots_of_its_databases(self):
         self.init()
         self.database()
         snapshot = self.create()
@@ -222,7 +222,7 @@ class OwnData(BackupTest):
         again.send_signal(signal.SIGTERM)
         self.assertEqual(again.wait(timeout=60), 0)
 
-    def test_files_are_as_new_as_the_databases_beside_them(self):
+    def test_files_are_as_new_as_the_databases_next_to_them(self):
         """While a database cannot be copied, no file of the data folder is read."""
         self.init()
         os.mkdir(self.path("data"))
@@ -249,7 +249,7 @@ class OwnData(BackupTest):
             except OSError:
                 pass  # closed meanwhile
 
-    def test_a_database_that_is_written_meanwhile_is_copied_as_of_one_moment(self):
+    def test_a_database_that_is_written_meanwhile_is_copied_as_a_consistent_snapshot(self):
         self.init()
         path = self.path("live.db")
         db = sqlite3.connect(path, isolation_level=None)
@@ -291,7 +291,7 @@ class OwnData(BackupTest):
         self.write("bad.yaml", b"server: {dta: x}\n")
         self.refuses(78, "create", "--config", self.path("bad.yaml"), says="dta")
 
-    def test_a_folder_that_cannot_be_read_is_told_once(self):
+    def test_a_folder_that_cannot_be_read_is_reported_once(self):
         self.init()
         self.database()
         locked = self.path(".sluice", "archive")
@@ -308,7 +308,7 @@ class OwnData(BackupTest):
         self.assertEqual((r.json()[0]["unreadable"], r.json()[0]["problems"]), (1, 1))
         self.assertEqual(r.errors.count(f"unreadable: {locked}"), 1, r.errors)
 
-    def test_a_data_folder_that_is_not_there_is_told(self):
+    def test_a_data_folder_that_is_not_there_is_reported(self):
         self.init()
         r = self.refuses(74, "create", says=[".sluice", "No such file"])
         self.assertEqual(r.out, b"")
@@ -373,7 +373,7 @@ class Looking(BackupTest):
             self.assertEqual([s["snapshot"] for s in self.backup("list", "--json", "--path", name).json()], [folder])
         self.assertEqual(self.backup("list", "--json", "--path", "in").json(), [])
 
-    def test_a_snapshot_that_is_not_there_or_not_the_only_one_is_told(self):
+    def test_a_snapshot_that_is_not_there_or_not_the_only_one_is_reported(self):
         other = ("0" if self.snapshot[5] != "0" else "1").join([self.snapshot[:5], self.snapshot[6:]])
         shutil.copy(os.path.join(self.repo, "snapshots", self.snapshot), os.path.join(self.repo, "snapshots", other))
         for word in (["show"], ["ls"], ["restore", "--to", "out"], ["forget"]):
@@ -544,7 +544,7 @@ class Restoring(BackupTest):
         self.fails(64, "backup", "restore", "latest", "--to=", "--repo", self.repo, says="--to")
         self.fails(64, "backup", "restore", "--to", "out", "--repo", self.repo, says="SNAPSHOT is missing")
 
-    def test_a_target_that_cannot_be_made_is_told_and_one_that_nothing_came_into_goes_again(self):
+    def test_a_target_that_cannot_be_made_is_reported_and_one_that_nothing_came_into_goes_again(self):
         self.write("file", b"")
         self.refuses(73, "restore", "latest", "--to", "file/below", says="cannot create the target folder")
         self.refuses(65, "restore", "latest", "/no/such/path", "--to", "new//er/", says="no/such/path")

@@ -23,7 +23,7 @@ class Caring(BackupTest):
     def packs(self):
         return files_of(os.path.join(self.repo, "packs"))
 
-    def test_a_repository_that_nobody_touched_is_fine(self):
+    def test_an_untouched_repository_is_fine(self):
         r = self.backup("check")
         self.assertRegex(r.text, r"^ok: 1 snapshot, \d+ blocks in \d+ packs?, ")
         self.assertEqual(r.err, b"")
@@ -134,14 +134,14 @@ class Caring(BackupTest):
         self.refuses(65, "forget", second, third, says=third)
         self.assertEqual(self.snapshots(), [second])
 
-    def test_what_is_to_be_forgotten_must_be_said(self):
+    def test_what_is_to_be_forgotten_must_be_given(self):
         self.fails(64, "backup", "forget", "--repo", self.repo, says="say what stays")
         self.fails(64, "backup", "forget", "--tag", "x", "--repo", self.repo, says="say what stays")
         self.fails(64, "backup", "forget", "latest", "--keep-last", "1", "--repo", self.repo, says="not both")
         self.fails(64, "backup", "forget", "--keep-last", "0", "--repo", self.repo, says="1 to 1000000")
         self.assertEqual(self.snapshots(), [self.snapshot])
 
-    def test_the_second_prune_frees_what_the_first_condemned(self):
+    def test_the_second_prune_frees_what_the_first_marked_for_deletion(self):
         self.write("tree/random", os.urandom(2 << 20))
         self.create(self.root)
         os.unlink(os.path.join(self.root, "random"))
@@ -174,7 +174,7 @@ class Repositories(BackupTest):
         self.fails(64, "backup", "init", "--plain", says="REPO is missing")
         self.fails(64, "backup", "init", "a", "b", says="'b'")
 
-    def test_what_is_no_repository_is_told(self):
+    def test_what_is_no_repository_is_reported(self):
         self.write("file", b"")
         self.write("other", b"")
         os.mkdir(self.path("folder"))
@@ -194,14 +194,14 @@ class Repositories(BackupTest):
         self.assertEqual(len(self.ok("backup", "list", "--json").json()), 1)
         self.fails(74, "backup", "list", "--repo", "other", says="other")
 
-    def test_mistyped_options_are_told_the_nearest(self):
+    def test_mistyped_options_get_the_nearest_as_a_suggestion(self):
         for word, wrong, right in [("create", "--exlude", "--exclude"), ("forget", "--keep-dayly", "--keep-daily"),
                                    ("restore", "--overwite", "--overwrite"), ("check", "--read-dta", "--read-data")]:
             self.fails(64, "backup", word, wrong, "x", says=f"did you mean '{right}'?")
         self.fails(64, "backup", "frob", says="frob")
         self.fails(64, "backup", says="no command")
 
-    def test_a_path_that_is_not_there_is_told_before_anything_is_stored(self):
+    def test_a_path_that_is_not_there_is_reported_before_anything_is_stored(self):
         self.init()
         before = files_of(self.repo)
         self.refuses(74, "create", "/no/such/path", says="/no/such/path")
@@ -248,7 +248,7 @@ class Passphrases(BackupTest):
                 self.assertNotIn("correct horse", r.errors)
         self.refuses(78, "list", "--passphrase-file", self.secret("wrong", b"wrong horse"), says="passphrase")
 
-    def test_without_a_file_and_a_terminal_it_is_told_what_to_give(self):
+    def test_without_a_file_and_a_terminal_the_error_names_what_to_give(self):
         self.init_secret()
         r = self.refuses(78, "list", says=["no terminal", "--passphrase-file", "SLUICE_PASSPHRASE_FILE"])
         self.one_line(r)
@@ -266,7 +266,7 @@ class Passphrases(BackupTest):
         self.fails(64, "backup", "init", self.path("new"), "--plain", "--passphrase-file", "pass", says="--plain")
         self.assertFalse(os.path.exists(self.path("new")))
 
-    def test_a_config_that_was_changed_to_plain_makes_nobody_write_unsealed(self):
+    def test_a_config_that_was_changed_to_plain_makes_no_run_write_unsealed(self):
         self.init_secret()
         self.write("f", b"hidden words, many of them " * 100)
         self.change_config('"encrypted":true', '"encrypted":false')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The completions, in the shells themselves: a line is typed, the key for completion is pressed, and the line is looked at."""
+"""The completions, in the shells themselves: a line is typed, the key for completion is pressed, and the line is compared."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import subprocess
 
 from clitest import ROOT, SLUICE, TIMEOUT, CliTest, main
 
-# Typed behind the key for completion: it shows the line as the shell has it, and begins a new one.
+# Typed after the key for completion: it shows the line as the shell has it, and begins a new one.
 SHOW = {
     "bash": """bind -x '"\\C-]": printf "LINE<%s>\\n" "$READLINE_LINE"; READLINE_LINE='; PS1=""; """
             """bind 'set enable-bracketed-paste off'; bind 'set bell-style none'; . "$COMPLETION"; echo READY''\n""",
@@ -37,7 +37,7 @@ LINES = [
 
 
 class Shell:
-    """An interactive shell behind a terminal of its own."""
+    """An interactive shell on its own terminal."""
 
     def __init__(self, name, folder, completion, env):
         self.pid, self.fd = pty.fork()

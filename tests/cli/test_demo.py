@@ -69,7 +69,7 @@ class Demo(CliTest):
     def gone(self):
         self.until("all processes are gone", lambda: not processes_below(self.path("sluice-demo-")))
 
-    def test_it_counts_and_keeps_the_server_to_look_at(self):
+    def test_it_counts_and_keeps_the_server_to_explore(self):
         mine, theirs = pty.openpty()
         self.addCleanup(os.close, mine)
         p = self.begin("--keep", stdout=theirs)
@@ -97,7 +97,7 @@ class Demo(CliTest):
         self.gone()
         self.assertIsNone(self.folder())
 
-    def test_a_line_that_is_lost_is_counted_and_the_status_says_so(self):
+    def test_a_line_that_is_lost_is_counted_and_fails_the_demo(self):
         p = self.begin("--json", "--patience=20s")
         self.until("workers", self.workers_run)
         with open(os.path.join(self.folder(), "ledger"), "ab") as f:
@@ -140,7 +140,7 @@ class Demo(CliTest):
         p.wait()
         self.gone()
 
-    def test_a_port_in_use_is_told(self):
+    def test_a_port_in_use_is_reported(self):
         with socket.create_server(("127.0.0.1", 0)) as s:
             p = self.begin(f"--listen=127.0.0.1:{s.getsockname()[1]}")
             out, err = p.communicate(timeout=TIMEOUT)

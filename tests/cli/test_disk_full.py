@@ -2,7 +2,7 @@
 """A full disk under a whole worker: under its log and spools, or under its store. Nothing dies, nothing that was called
 durable is lost, no attempt is charged while the log has no room, and when there is room all jobs complete.
 
-Runs itself in a mount namespace of its own, with small filesystems in memory; skipped where that is not permitted.
+Runs itself in its own mount namespace, with small filesystems in memory; skipped where that is not permitted.
 """
 
 import collections
@@ -48,7 +48,7 @@ from jobtest import JobTest  # noqa: E402
 
 LINE = "x" * 60
 PAUSED = "the event log does not accept records; no more jobs are claimed"
-# As many lines as the input says. Each run is told apart by what is in every line.
+# As many lines as the input says. Runs are distinguished by what is in every line.
 NOISY = f"""read -r n || :
 i=0
 while [ $i -lt "$n" ]; do echo "$SLUICE_JOB_ID.$$ $i {LINE}"; i=$((i+1)); done
@@ -73,7 +73,7 @@ class DiskFull(JobTest):
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], check=True)
 
     def ballast(self, keep_bytes=0):
-        """Take all room but so many bytes."""
+        """Take all room but this many bytes."""
         with open(os.path.join(self.small, "ballast"), "ab") as f:
             while (room := free_bytes(self.small) - keep_bytes) > 0:
                 try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sluice dlq: what could not be delivered is listed, shown, driven again and purged."""
+"""sluice dlq: what could not be delivered is listed, shown, redriven and purged."""
 
 import base64
 import os
@@ -27,7 +27,7 @@ class LetterTest(CliTest):
 
 
 class Letters(LetterTest):
-    def test_letters_are_listed_with_every_field(self):
+    def test_dead_letters_are_listed_with_every_field(self):
         self.put(item=b"\0\xffitem\n")
         self.put(item=b"", source="load:bars.csv", position=17, attempts=1, target="postgres:bars", error="no \x1b[2Jsuch\nrow")
         expected = [
@@ -47,7 +47,7 @@ class Letters(LetterTest):
         self.assertIn("wal:job-7@42  refused: bad row", text.lines()[0])
         self.assertTrue(all(c == "\n" or c.isprintable() for c in text.text))
 
-    def test_one_letter_is_shown(self):
+    def test_one_dead_letter_is_shown(self):
         self.put(item=b"first")
         self.put(item=b"second \x1b\xff")
         text = self.ok("dlq", "show", "d", "2").text
@@ -55,9 +55,9 @@ class Letters(LetterTest):
             self.assertIn(part, text)
         self.assertEqual(self.ok("dlq", "show", "--json", "d", "1").json()[0]["payload_b64"], base64.b64encode(b"first").decode())
         self.assertEqual(self.ok("dlq", "show", "--raw", "d", "2").out, b"second \x1b\xff")
-        self.one_line(self.fails(65, "dlq", "show", "d", "3", says=["d has no letter 3", "dlq list"]))
+        self.one_line(self.fails(65, "dlq", "show", "d", "3", says=["d has no dead letter 3", "dlq list"]))
 
-    def test_an_empty_folder_has_no_letters_and_a_missing_one_is_an_error(self):
+    def test_an_empty_folder_has_no_dead_letters_and_a_missing_one_is_an_error(self):
         os.mkdir(self.path("d"))
         self.assertEqual(self.ok("dlq", "list", "d").out, b"")
         self.write("file", b"")
@@ -68,16 +68,16 @@ class Letters(LetterTest):
                     self.one_line(self.fails(code, "dlq", *command, says=[folder, says]))
         self.assertEqual(sorted(os.listdir(self.dir)), ["d", "file"])
 
-    def test_a_damaged_letter_is_passed_over_and_told(self):
+    def test_a_damaged_dead_letter_is_skipped_and_reported(self):
         for n in range(3):
             self.put(item=b"item number %d" % n)
         name = [n for n in os.listdir(self.path("d")) if b"item number 1" in self.read(os.path.join("d", n))][0]
         data = self.read(os.path.join("d", name))
         self.write(os.path.join("d", name), data.replace(b"item number 1", b"item numbe_ 1"))
-        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged letter skipped")
+        r = self.fails(65, "dlq", "list", "--json", "d", says="1 damaged dead letter skipped")
         self.assertEqual([o["id"] for o in r.json()], [1, 3])
 
-    def test_letters_are_driven_into_a_log_and_acknowledged(self):
+    def test_dead_letters_are_redriven_into_a_log_and_acknowledged(self):
         for item in [b"a", b"b", b""]:
             self.put(item=item)
         self.ok("wal", "append", "x.wal", stdin=b"before\n")
@@ -89,7 +89,7 @@ class Letters(LetterTest):
         self.put(item=b"later")
         self.assertEqual(self.ok("dlq", "redrive", "--json", "d", "--to-wal", "x.wal").json(), [{"id": 4, "sequence": 5}])
 
-    def test_letters_of_a_log_go_back_into_it(self):
+    def test_dead_letters_of_a_log_go_back_into_it(self):
         self.ok("wal", "append", "job-7.wal", stdin=b"before\n")
         self.put(item=b"by target", target=self.path("job-7.wal"))
         self.assertEqual(self.ok("dlq", "redrive", "d").text, "1 -> 2\n")
@@ -97,7 +97,7 @@ class Letters(LetterTest):
         self.assertEqual(self.ok("dlq", "redrive", "job-7.dead").text, "1 -> 3\n")
         self.assertEqual(self.records("job-7.wal"), {1: b"before", 2: b"by target", 3: b"by place"})
 
-    def test_a_letter_without_a_log_stays(self):
+    def test_a_dead_letter_without_a_log_stays(self):
         self.put(source="load:bars.csv")
         self.put(source="wal:elsewhere", target="https://example.org/ingest")
         self.ok("wal", "append", "job-7.wal")
@@ -107,7 +107,7 @@ class Letters(LetterTest):
         self.assertEqual(r.text, "3 -> 1\n")
         self.assertEqual(self.ids(), [1, 2])
 
-    def test_a_log_in_use_keeps_the_letters(self):
+    def test_a_log_in_use_keeps_the_dead_letters(self):
         self.put()
         p = self.start("wal", "append", "x.wal", bufsize=0)
         p.stdin.write(b"one\n")
@@ -115,14 +115,14 @@ class Letters(LetterTest):
         self.fails(75, "dlq", "redrive", "d", "--to-wal=x.wal", says="letter 1 stays")
         self.assertEqual(self.ids(), [1])
 
-    def test_an_encrypted_log_takes_letters_with_its_key(self):
+    def test_an_encrypted_log_takes_dead_letters_with_its_key(self):
         self.write("key", bytes(range(32)))
         self.put(item=b"secret")
         self.ok("dlq", "redrive", "d", "--to-wal=x.wal", "--key-file=key")
         self.assertNotIn(b"secret", self.read("x.wal"))
         self.assertEqual(self.records("x.wal", "--key-file=key"), {1: b"secret"})
 
-    def test_a_target_that_is_not_a_log_keeps_the_letters(self):
+    def test_a_target_that_is_not_a_log_keeps_the_dead_letters(self):
         self.put(item=b"small")
         self.fails(64, "dlq", "redrive", "d", "--to-wal=x.log", says="x.log.wal")
         self.assertEqual(self.ids(), [1])
@@ -132,7 +132,7 @@ class Letters(LetterTest):
         r = self.fails(64, "dlq", "purge", "d", says=["1 letter would", "--yes"])
         self.one_line(r)
         self.assertEqual(self.ids(), [1])
-        self.assertEqual(self.ok("dlq", "purge", "d", "--yes").text, "1 letter purged\n")
+        self.assertEqual(self.ok("dlq", "purge", "d", "--yes").text, "1 dead letter purged\n")
         self.assertEqual(self.ids(), [])
         self.assertEqual(self.ok("dlq", "purge", "--json", "d").json(), [{"purged": 0}])
 
@@ -151,23 +151,23 @@ class Letters(LetterTest):
                 self.assertIn(b"[y/N]", err)
                 self.assertEqual(self.ids(), left)
 
-    def test_only_letters_before_a_time_are_purged(self):
+    def test_only_dead_letters_before_a_time_are_purged(self):
         now = int(time.time() * 1000)
         self.put(last=T0)
         self.put(last=now)
         self.ok("dlq", "purge", "d", "--before=2023-01-01")
         self.assertEqual(self.ids(), [1, 2])
-        self.assertEqual(self.ok("dlq", "purge", "d", "--before=7d", "-y").text, "1 letter purged\n")
+        self.assertEqual(self.ok("dlq", "purge", "d", "--before=7d", "-y").text, "1 dead letter purged\n")
         self.assertEqual(self.ids(), [2])
 
-    def test_acknowledged_letters_are_listed_when_asked_for(self):
+    def test_acknowledged_dead_letters_are_listed_when_asked_for(self):
         self.put(last=T0)
         self.put(last=int(time.time() * 1000))
         self.ok("dlq", "purge", "d", "--before=7d", "--yes")
         listed = self.ok("dlq", "list", "--all", "--json", "d").json()
         self.assertEqual([(o["id"], o["acknowledged"]) for o in listed], [(1, True), (2, False)])
 
-    def test_a_reader_that_goes_away_is_noticed(self):
+    def test_a_broken_pipe_is_noticed(self):
         for _ in range(3):
             self.put(item=b"x" * 100000)
         p = self.start("dlq", "export", "d")
@@ -214,7 +214,7 @@ class SealedLetters(LetterTest):
             r = self.fails(78, "dlq", *command, "--key-file=other", "d", says=["letter 2", "wrong key"])
             self.assertEqual(r.json()[1], sealed)
 
-    def test_a_redrive_without_the_key_keeps_the_letter(self):
+    def test_a_redrive_without_the_key_keeps_the_dead_letter(self):
         for args in [[], ["--key-file=other"]]:
             with self.subTest(args=args):
                 to = f"to-{len(args)}.wal"
@@ -230,7 +230,7 @@ class SealedLetters(LetterTest):
         self.assertEqual(self.records("job-7.wal", "--key-file=key")[4], b"secret two")
         self.assertEqual(self.ids(), [])
 
-    def test_a_letter_that_was_tampered_with_stays(self):
+    def test_a_dead_letter_that_was_tampered_with_stays(self):
         self.put(item=self.item, source="wal:job-8", position=2, encoding=1)  # the seal is for another stream
         self.put(item=b"no record", position=2, encoding=1)
         self.put(item=self.item, position=3, encoding=1)

@@ -119,7 +119,7 @@ class Sqlite(ExportTest):
         self.assertEqual(self.numbers(), [*range(1, 8), *range(32, 36)])
         self.verify()
 
-    def test_numbers_that_have_jumped_far_are_told(self):
+    def test_numbers_that_have_jumped_far_are_reported(self):
         self.table(1, 5)
         self.fill(1000000, 1000003)
         self.fails(65, "export", "--from", self.url, "--table", "t", *self.WHERE, "--partition-size", "10", "--final",
@@ -133,7 +133,7 @@ class Sqlite(ExportTest):
         r = self.fails(65, "audit", "verify", "lake", "--dataset", "d")
         self.assertIn("holes is not what the event says", r.text)
 
-    def test_a_row_that_appears_in_a_recorded_hole_is_told_for_a_day(self):
+    def test_a_row_that_appears_in_a_recorded_hole_is_reported_for_a_day(self):
         self.table(1, 35)
         self.db("DELETE FROM t WHERE n IN (12, 13, 22)")
         self.export(self.url, "--table", "t", "--partition-size", "10", "--final")
@@ -288,7 +288,7 @@ class Sqlite(ExportTest):
         self.assertGreater(len(rows), 6)
         self.verify()
 
-    def test_databases_that_do_not_answer_or_fit_are_told(self):
+    def test_databases_that_do_not_answer_or_fit_are_reported(self):
         self.db("CREATE TABLE t (n BIGINT)")
         self.fails(78, "export", "--from", self.url, "--table", "nowhere", *self.WHERE, says="nowhere")
         self.fails(64, "export", "--from", self.url, "--query", "SELEKT 1", *self.WHERE, says="syntax error")
@@ -337,10 +337,10 @@ class Postgres(Sqlite):
         self.assertEqual({c: row[c] for c in columns}, {c: told for c, (_, _, _, told) in columns.items()})
         self.assertEqual({c: empty[c] for c in columns}, dict.fromkeys(columns))
 
-    def test_a_dead_server_is_told(self):
+    def test_a_dead_server_is_reported(self):
         self.fails(69, "export", "--from", "postgres://127.0.0.1:1/x", "--table", "t", *self.WHERE, says="postgres")
 
-    def test_a_server_that_goes_away_is_waited_for(self):
+    def test_a_server_that_becomes_unavailable_is_waited_for(self):
         self.table(1, 12)
         p = self.begin(self.url, "--table", "t", "--partition-size", "10", "--follow")
         self.until(lambda: self.checkpoint() == 9, p)

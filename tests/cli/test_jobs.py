@@ -148,7 +148,7 @@ class Enqueue(JobTest):
         self.assertEqual(jobs[3]["scheduled_for"], "2031-01-01T00:00:00.000Z")
         self.assertEqual(jobs[3]["id"], jobs[4]["id"])
 
-    def test_what_the_options_say_of_keys_holds_for_the_keys_of_a_bulk_file(self):
+    def test_options_about_keys_hold_for_the_keys_of_a_bulk_file(self):
         first = self.enqueue("a", "--bulk=-", "--key-scope=any", stdin=b'{"key":"k"}')
         self.ok("jobs", "cancel", str(first))
         self.assertEqual(self.enqueue("a", "--bulk=-", "--key-scope=any", stdin=b'{"key":"k"}'), first)
@@ -200,7 +200,7 @@ class Enqueue(JobTest):
             self.assertIn(b"interrupted", p.stderr.read())
         self.assertEqual(self.totals()["pending"], 0)
 
-    def test_a_bulk_that_waits_for_its_input_keeps_nobody_waiting(self):
+    def test_a_bulk_that_waits_for_its_input_blocks_no_other_command(self):
         n = 6000  # more than is handed to the store at once
         p = self.start("enqueue", "a", "--bulk=-")
         p.stdin.write(b"{}\n" * n)
@@ -255,7 +255,7 @@ class Enqueue(JobTest):
 
         def shows():
             nonlocal shown
-            p.stdin.write(b"{}\n")  # another line is another look at the clock
+            p.stdin.write(b"{}\n")  # another line reads the clock again
             p.stdin.flush()
             while select.select([leader], [], [], 0)[0]:
                 shown += os.read(leader, 65536)
@@ -276,7 +276,7 @@ class Enqueue(JobTest):
 
 
 class NotesBesideTheFile(JobTest):
-    def test_a_folder_for_notes_that_is_not_to_be_trusted_is_told_once_and_not_used(self):
+    def test_a_folder_for_notes_that_is_not_to_be_trusted_is_reported_once_and_not_used(self):
         self.enqueue("t")
         os.chmod(self.path("jobs.db-notify"), 0o777)
         r = self.ok("enqueue", "t")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""sluice load: formats, bad rows, targets, dead letters and driving them again, progress."""
+"""sluice load: formats, bad rows, targets, dead letters and redriving them, progress."""
 
 import contextlib
 import fcntl
@@ -96,7 +96,7 @@ class Formats(LoadTest):
                                    says=["standard input", "it ends in the middle of a line: its writer was cut off"])
                     self.assertIn("7 rows written", r.text)
                     self.assertEqual(self.rows(f"SELECT n FROM {table} ORDER BY n"), [(i,) for i in range(1, 8)])
-                    self.ok(*args, stdin=start + b"".join(rows) + cut + rest)  # goes on behind what was loaded
+                    self.ok(*args, stdin=start + b"".join(rows) + cut + rest)  # continues after what was loaded
                     self.assertEqual(self.rows(f"SELECT n FROM {table} ORDER BY n"), [(i,) for i in range(1, 9)])
 
     def test_a_pipe_that_is_cut_in_its_first_line_is_refused(self):
@@ -142,7 +142,7 @@ class Formats(LoadTest):
                 self.assertIn("0 rows written", r.text)
                 self.assertIn(says, r.errors)
 
-    def test_an_empty_file_says_nothing_about_the_columns_of_the_next(self):
+    def test_an_empty_file_does_not_fix_the_columns_of_the_next(self):
         to = self.table(BARS)
         self.write("empty.csv", b"")
         self.write("a.csv", b"price,id,symbol\n1.5,7,A\n")
@@ -159,7 +159,7 @@ class Formats(LoadTest):
 
 
 class Wrong(LoadTest):
-    def test_wrong_usage_is_told_before_anything_is_done(self):
+    def test_wrong_usage_is_reported_before_anything_is_done(self):
         self.write("a.csv", self.bars(2))
         self.write("a.jsonl", b"{}\n")
         self.write("a.txt", b"")
@@ -189,7 +189,7 @@ class Wrong(LoadTest):
                 self.one_line(self.fails(64, "load", *args, says=says))
         self.assertFalse(os.path.exists(self.path("sluice-dead-letters")))
 
-    def test_a_target_that_does_not_fit_is_told_before_the_first_row(self):
+    def test_a_target_that_does_not_fit_is_reported_before_the_first_row(self):
         self.table(BARS)
         self.write("a.csv", self.bars(2))
         self.write("b.csv", b"id,nome\n1,2\n")
@@ -342,7 +342,7 @@ class Redrive(LoadTest):
         self.assertEqual(r.code, code, (r.out, r.err))
         return r
 
-    def test_what_is_refused_again_stays_and_says_why(self):
+    def test_what_is_refused_again_stays_and_reports_why(self):
         r = self.again(code=65)
         self.assertEqual((r.out, len(r.errors.splitlines())), (b"", 4))
         for says in ["CHECK constraint", "NOT NULL", "id takes", "fields"]:
@@ -468,7 +468,7 @@ class RememberedUrl(LoadTest):
             thread.join()
         self.assertEqual(r.code, 65, r.err)
 
-    def test_a_header_file_that_is_none_is_told_at_the_start(self):
+    def test_a_bad_header_file_is_reported_at_the_start(self):
         self.write("a.jsonl", b'{"id":1}\n')
         for text, says in [
             (b"X-A: 1\nX-Key geheim\n", "line 2 is not \"Name: value\""),

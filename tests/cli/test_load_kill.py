@@ -104,7 +104,7 @@ class Ended(LoadTest):
         self.assertEqual(self.rows(BARS_SUM), [expected_sum(3000)])
         self.assertEqual(os.listdir(self.path("wal")), [])
 
-    def test_with_a_log_a_signal_does_not_wait_for_a_target_that_is_away(self):
+    def test_with_a_log_a_signal_does_not_wait_for_a_target_that_is_unavailable(self):
         to = [*self.table(BARS), *UPSERT, "--wal", "wal", "--batch-size", "100"]
         p = self.begin(*to)
         os.rename(self.path("t.db"), self.path("away.db"))
@@ -155,7 +155,7 @@ class Ended(LoadTest):
         self.load("a.csv", "b.csv", *to)
         self.assertEqual(self.rows("SELECT count(*), count(DISTINCT id) FROM bars WHERE id NOT BETWEEN 501 AND 1000"), [(502, 502)])
 
-    def test_a_place_that_says_nothing_means_from_the_beginning(self):
+    def test_an_empty_place_means_from_the_beginning(self):
         for damage in [b"", b"0" * 85, b"rubbish\n", None]:
             with self.subTest(damage=damage):
                 to = self.table("DROP TABLE IF EXISTS bars; CREATE TABLE bars (id INTEGER, symbol TEXT, price REAL)")[:2]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads to an HTTP endpoint from another network namespace, while the network parts: packets are lost and nobody is told.
+"""Loads to an HTTP endpoint from another network namespace, while the network parts: packets are lost without an error.
 
 It is noticed within --timeout; when the network is back every row arrives, and a receiver that remembers keys has counted
-each once, also those whose answers were lost. The input is a pipe: its second half is fed while the network is away.
+each once, also those whose answers were lost. The input is a pipe: its second half is fed while the network is cut.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ class Parted(LoadTest):
         repeats = self.part(self.network.swallow_replies, self.network.let_replies_through, "--batch-size", "50")
         self.assertGreater(repeats, 0)
 
-    def test_a_cable_that_is_pulled_before_the_connection_is_told_at_the_start(self):
+    def test_a_cable_that_is_pulled_before_the_connection_is_reported_at_the_start(self):
         self.network.pull()
         self.write("a.csv", self.bars(10))
         start = time.monotonic()

@@ -188,7 +188,7 @@ class Faults(PgTest):
 
 
 class Wrong(PgTest):
-    def test_what_is_wrong_is_told_at_the_start_and_no_secret(self):
+    def test_what_is_wrong_is_reported_at_the_start_and_no_secret(self):
         url = postgres_url()
         self.make(url)
         psql(url, "DROP ROLE IF EXISTS eve; CREATE ROLE eve LOGIN; CREATE VIEW v AS SELECT count(*) FROM bars")

@@ -143,7 +143,7 @@ class Resumed(LoadTest):
         self.load("a.csv", *self.into())
         self.assertEqual(self.lines(), [])
 
-    def test_a_load_that_has_finished_is_not_repeated_unless_again_is_said(self):
+    def test_a_load_that_has_finished_is_not_repeated_without_again(self):
         self.write("a.csv", self.bars(500))
         self.assertEqual(self.result("a.csv", *self.into())["written"], 500)
         r = self.load("--json", "a.csv", *self.into())

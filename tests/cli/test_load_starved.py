@@ -3,7 +3,7 @@
 """sluice load and dlq redrive while memory runs out: every allocation of the command, the library and jansson fails once,
 one after the other (starve.c).
 
-Each run ends as if nothing had been, or says that there was no memory; the same command then goes on, and every row and
+Each run ends as if nothing had been, or reports that there was no memory; the same command then continues, and every row and
 every letter is there.
 """
 
@@ -19,7 +19,7 @@ from loadtest import BARS, BARS_SUM, LoadTest, expected_sum, seconds
 
 ROWS = 12
 BAD = {4, 9}  # lines; the first has too few fields, the second a price that the table refuses
-# No memory; a folder that was not made for want of it; rows are written, and not marked so; a target that was not read.
+# No memory; a folder that was not made because of that; rows are written, and not marked so; a target that was not read.
 GAVE_UP = (70, 73, 75, 64)
 
 
@@ -105,7 +105,7 @@ class Loads(Starved):
             self.assertEqual(self.read("out.jsonl").splitlines(), [b'{"id":1}', b'{"id":2,"more":[1,2]}', b'{"id":3}'])
             self.assertEqual(self.lines(), [3])
 
-    def test_a_load_of_json_lines_into_a_file_tells_what_it_did(self):
+    def test_a_load_of_json_lines_into_a_file_reports_what_it_did(self):
         self.write("a.jsonl", b'{"id":1}\n{"id":2,"more":[1,2]}\nno JSON\n{"id":3}\n')
         self.each(["load", "a.jsonl", "--to", "file:out.jsonl", "--workers", "1"], self.check_file)
 
@@ -120,7 +120,7 @@ class Redrives(Starved):
             self.ok("dlq", "redrive", "sluice-dead-letters")
         self.assertEqual(self.rows("SELECT * FROM t"), [(2, 50), (3, 60)])
 
-    def test_a_letter_stays_or_is_written(self):
+    def test_a_dead_letter_stays_or_is_written(self):
         to = self.table("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER CHECK (n < 10))")
         self.write("k.csv", b"id,n\n1,5\n2,50\n3,60\n")
         self.load("k.csv", *to, "--on-conflict", "id", code=65)

@@ -122,7 +122,7 @@ class Manual(CliTest):
                 r = subprocess.run([*tool, path], capture_output=True, text=True, check=False)
                 self.assertEqual(r.stderr + (r.stdout if tool[0] == "mandoc" else ""), "", path)
 
-    def test_a_command_without_a_text_of_its_own_has_a_page_of_its_tables(self):
+    def test_a_command_without_its_own_text_has_a_page_of_its_tables(self):
         tables = man_commands.Tables(self.tables, "2026-11-01")
         for word in ("wal", "export", "enqueue"):
             page = plain(man_commands.Page(tables, word).made())

@@ -85,7 +85,7 @@ class Parquet(CliTest):
         self.assertEqual({n for _, _, n in lines}, {"nullable"})
         self.assertIn("required", self.ok("parquet", "schema", self.sample("required")).text)
 
-    def test_stat_tells_sizes_bounds_and_metadata(self):
+    def test_stat_reports_sizes_bounds_and_metadata(self):
         file = self.sample("nullable")
         stat = self.ok("parquet", "stat", "--check", "--json", file).json()[0]
         self.assertEqual((stat["rows"], stat["bytes"]), (3000, os.path.getsize(self.path(file))))
@@ -113,7 +113,7 @@ class Parquet(CliTest):
         self.fails(65, "parquet", "stat", "--check", "bad.parquet", says=["'int64'", "CRC"])
         self.ok("parquet", "stat", "bad.parquet")
 
-    def test_what_is_no_parquet_file_is_said_so(self):
+    def test_what_is_no_parquet_file_is_reported(self):
         self.write("no.parquet", b"a,b\n1,2\n" * 10)
         self.fails(65, "parquet", "cat", "no.parquet", says=["no.parquet", "PAR1"])
         data = self.read(self.sample("nullable"))
@@ -122,7 +122,7 @@ class Parquet(CliTest):
         self.fails(74, "parquet", "cat", "absent.parquet", says="absent.parquet")
         self.fails(64, "parquet", "cat", ".", says="regular")
 
-    def test_a_reader_that_goes_away_ends_cat(self):
+    def test_a_broken_pipe_ends_cat(self):
         file = self.sample("dictionary")
         p = self.start("parquet", "cat", file)
         p.stdout.readline()

@@ -22,7 +22,7 @@ from jobtest import JobTest, alive
 
 ROUNDS = 3  # of the storm; more when SLUICE_TEST_SECONDS says how long
 
-# What a command has written it notes in a file of its own, afterwards: a line of the file is a line of the output.
+# What a command has written it notes in a separate file, afterwards: a line of the file is a line of the output.
 SAY = """run="$SLUICE_JOB_ID/$SLUICE_ATTEMPT/$WHO/$$"
 say() { echo "$run $1"; echo "$run $1" >>"written/$SLUICE_JOB_ID.$$"; }
 output() { echo "{\\"output\\":\\"$run\\"}" >&3; }
@@ -46,7 +46,7 @@ class Parted(JobTest):
         self.ok("jobs", "migrate")
 
     def serve(self, who, *options, namespace=None, lease="3s"):
-        """A worker with a log folder of its own; what it says goes to <who>.err."""
+        """A worker with its own log folder; its messages go to <who>.err."""
         under = ["ip", "netns", "exec", namespace] if namespace else []
         store = self.far_store if namespace else self.store
         with open(self.path(who + ".err"), "ab") as err:
@@ -102,7 +102,7 @@ class Parted(JobTest):
         cut()
         self.write("cut", b"x")
         self.until_says("far", "the store does not answer")
-        # Nobody can renew the lease: the command is ended before another one is started.
+        # No process can renew the lease: the command is ended before another one is started.
         self.until(lambda: not alive(pid))
         near = self.serve("near", "--slots=4", *types, lease="60s")
         self.until_settled(4)
@@ -130,7 +130,7 @@ class Parted(JobTest):
     def test_a_worker_that_hears_no_answer_is_refused_or_has_completed_once(self):
         stale, held, near_did, far_did = self.part(self.network.swallow_replies, self.network.let_replies_through)
         self.assertEqual([a["outcome"] for a in self.show(held)["attempts"]], ["reaped", "completed"])
-        # Whoever ended them: both together did so once.
+        # Whichever worker ended them: both together did so once.
         self.assertEqual(near_did["completed"] + sum(self.show(job)["leased_by"] == "far" for job in stale), 4)
 
     def test_a_storm_of_partitions_loses_nothing(self):

@@ -85,7 +85,7 @@ class Pooled(JobTest):
                             ("idle_in_transaction_session_timeout", "0"), ("default_transaction_read_only", "off")):
             self.assertEqual(self.ask(f"SHOW {name}"), value, name)
 
-    def test_an_export_wants_a_session_of_its_own(self):
+    def test_an_export_needs_its_own_session(self):
         self.run_jobs()
         self.fails(78, "export", "--from", self.store, "--table", "sluice.job_events", "--sequence", "offset", "--to",
                    self.path("lake"), "--dataset", "d", says="pooler")
@@ -93,7 +93,7 @@ class Pooled(JobTest):
 
 
     def load_days(self, *args):
-        """Days and moments that only the settings of the session tell how to read, in batches of other columns, too."""
+        """Days and moments that can be read only with the settings of the session, in batches of other columns, too."""
         self.ask("DROP TABLE IF EXISTS days; CREATE TABLE days (id bigint PRIMARY KEY, d date, at timestamptz, note text);"
                  "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET DateStyle = ''ISO, DMY''', current_database());"
                  "EXECUTE format('ALTER DATABASE %I SET TimeZone = ''America/New_York''', current_database()); END $$")

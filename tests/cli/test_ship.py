@@ -171,7 +171,7 @@ class Targets(ShipTest):
                 "--on-conflict=sequence", "--wal=wal")
         self.assertEqual(self.table("SELECT * FROM mine"), [(i, f"line {i}") for i in (1, 2, 3)])
 
-    def test_a_missing_table_is_told_before_anything_is_read(self):
+    def test_a_missing_table_is_reported_before_anything_is_read(self):
         self.write("app.log", numbered(1, 3))
         self.table("CREATE TABLE other (x)")
         self.fails(78, "ship", "app.log", "--to", "sqlite:t.db", "--wal=wal", says=["shipped_lines", "--create"])
@@ -203,7 +203,7 @@ class Targets(ShipTest):
         r = self.ok("ship", *to, "--create", stdin=b"")
         self.assertEqual((json.loads(r.out)["refused"], json.loads(r.out)["delivered"]), (0, 3))
 
-    def test_a_letter_that_is_driven_again_does_not_move_the_place(self):
+    def test_a_dead_letter_that_is_redriven_does_not_move_the_place(self):
         self.table("CREATE TABLE shipped_lines (stream TEXT, incarnation INTEGER, sequence INTEGER, ts TEXT, file TEXT, "
                    "partial INTEGER, line TEXT, PRIMARY KEY (stream, incarnation, sequence))")
         self.table("CREATE UNIQUE INDEX other ON shipped_lines (line)")
@@ -234,7 +234,7 @@ class Targets(ShipTest):
         self.assertEqual([x[0] == rows[0][0] for x in rows], [True] * 5 + [False] * 4)
         stat = self.ok("wal", "stat", "--json", "wal/s.wal").json()[0]
         self.assertEqual([int(stat["incarnation"], 16), int(stat["sent_incarnation"], 16)], [rows[0][0], rows[-1][0]])
-        # It is remembered: the next run goes on with it.
+        # It is remembered: the next run continues with it.
         self.ok("ship", "--to", "sqlite:t.db", "--stream=s", "--wal=wal", stdin=b"N7\n")
         last = self.table("SELECT incarnation, sequence, line FROM shipped_lines ORDER BY rowid DESC LIMIT 1")
         self.assertEqual(last, [(rows[-1][0], 7, "N7")])
@@ -376,7 +376,7 @@ class Targets(ShipTest):
         self.ship("app.log", "--retarget")
         self.assertEqual(self.lines(), numbers(1, 3))
 
-    def test_the_stream_has_a_name_of_its_own_for_each_target(self):
+    def test_the_stream_has_its_own_name_for_each_target(self):
         self.write("app.log", numbered(1, 3))
         self.ok("ship", "app.log", "--to", "file:a")
         self.ok("ship", "app.log", "--to", "file:b")
@@ -384,7 +384,7 @@ class Targets(ShipTest):
         self.assertEqual([self.lines("a"), self.lines("b")], [numbers(1, 3)] * 2)
         self.assertNotEqual(self.rows("a")[0]["stream"], self.rows("b")[0]["stream"])
 
-    def test_two_commands_with_one_log_are_told_apart(self):
+    def test_two_commands_with_one_log_are_distinguished(self):
         self.write("app.log", numbered(1, 3))
         p = self.follow("app.log")
         self.arrives(p, *numbers(1, 3))
@@ -440,7 +440,7 @@ class Followed(ShipTest):
         os.set_blocking(errors, True)
         os.close(errors)
         os.rmdir(self.path("app.log"))
-        self.until("it tells that nothing is there", lambda: self.syscall(p)[1:2] == ["0x2"], p)
+        self.until("it reports that nothing is there", lambda: self.syscall(p)[1:2] == ["0x2"], p)
         p.send_signal(signal.SIGTERM)
         os.read(told, 1 << 20)
         p.communicate(timeout=TIMEOUT)
@@ -499,13 +499,13 @@ class Followed(ShipTest):
             writer.write(b"late\n")  # its writer has not heard of the rotation yet
             late = time.time() - renamed > 4
         if late:
-            print("# not looked at: the machine stood still for longer than a writer has")
+            print("# not checked: the machine stalled for longer than a writer has")
             return
         self.arrives(p, b"line 1", b"line 2", b"late")
         self.finish(p)
 
     def just_written(self, f):
-        """An old file is left 5 s after the last write to it. Whoever is slow to write more has 4 s more."""
+        """An old file is left 5 s after the last write to it. A slow writer has 4 s more."""
         soon = time.time_ns() + 4_000_000_000
         os.utime(f.fileno(), ns=(soon, soon))
 
@@ -568,7 +568,7 @@ class Followed(ShipTest):
         self.write("app.log.debug", b"other\n")
         self.write("app.log.1.gz", b"other\n")
         self.write("app.log2", b"other\n")
-        self.write("app.log.3", self.read("app.log"))  # somebody's copy
+        self.write("app.log.3", self.read("app.log"))  # another copy
         self.rotate_to("app.log", "app.log.4", b"line 3\n")
         self.arrives(p, *numbers(1, 3))
         self.kill(p)
@@ -595,7 +595,7 @@ class Followed(ShipTest):
             self.copytruncate("app.log", "app.log.1")
             self.append("app.log", b"line 34\n")
         self.arrives(p, *numbers(1, 34))
-        with self.stopped(p):  # it is longer than before when it is looked at
+        with self.stopped(p):  # it is longer than before when it is checked
             self.append("app.log", b"line 35\n")
             self.copytruncate("app.log", "app.log.2")
             self.append("app.log", numbered(36, 99))
@@ -745,7 +745,7 @@ class Followed(ShipTest):
         return found
 
     def quiet(self, p):
-        """What was delivered is noted a little later; after that the counts stand still."""
+        """What was delivered is noted a little later; after that the counts stay."""
         for _ in range(40):
             counts = self.slept(p)
             time.sleep(1.5)
@@ -768,7 +768,7 @@ class Followed(ShipTest):
         self.finish(p)
 
     def test_an_inode_that_is_used_again_is_another_file(self):
-        for i in range(20):  # somebody else on this file system may be given the inode
+        for i in range(20):  # another file on this file system may be given the inode
             name, before = f"app{i}.log", self.lines()
             self.write(name, numbered(1, 9))
             self.ship(name)
@@ -807,7 +807,7 @@ class Followed(ShipTest):
         self.assertEqual([line_of(r) for r in end.rows], lines)
         self.finish(p)
 
-    def test_without_inotify_files_are_looked_at_every_second(self):
+    def test_without_inotify_files_are_checked_every_second(self):
         limit = "echo 0 > /proc/sys/user/max_inotify_instances"
         if subprocess.run(["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False).returncode:
             self.skipTest("no user namespaces here")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sluice ship on a full disk: under its log, or under the file that it ships to. It says so once, goes on when there is
+"""sluice ship on a full disk: under its log, or under the file that it ships to. It reports it once, continues when there is
 room, and no line is lost or doubled, also when it was killed meanwhile.
 
-Runs itself in a mount namespace of its own; skipped where that is not permitted.
+Runs itself in its own mount namespace; skipped where that is not permitted.
 """
 
 import os
@@ -26,7 +26,7 @@ class FullDisk(ShipTest, DiskFull):
         self.port = free_port()
 
     def to(self):
-        """An endpoint that is away, so that the log grows; the log is on the small disk."""
+        """An endpoint that is unavailable, so that the log grows; the log is on the small disk."""
         return ("--to", f"http://127.0.0.1:{self.port}/rows", "--stream=s", f"--wal={self.small}/wal")
 
     def stuck(self):
@@ -43,7 +43,7 @@ class FullDisk(ShipTest, DiskFull):
         self.until("all lines", lambda: len(end.rows) >= len(LINES), process)
         self.assertTrue([line_of(r) for r in end.rows] == LINES, len(end.rows))
 
-    def test_reading_waits_for_room_and_goes_on(self):
+    def test_reading_waits_for_room_and_continues(self):
         p = self.stuck()
         self.more_room()
         self.until("told", lambda: "the log accepts lines again" in self.said(), p)
@@ -80,7 +80,7 @@ class FullDisk(ShipTest, DiskFull):
         self.ok("ship", "app.log", *self.to())
         self.delivered(end)
 
-    def test_a_signal_while_the_disk_is_full_says_how_much_of_a_pipe_is_lost(self):
+    def test_a_signal_while_the_disk_is_full_reports_how_much_of_a_pipe_is_lost(self):
         read, write = os.pipe()
         with open(self.path("err"), "wb") as err, open(self.path("app.log"), "rb") as f:
             p = jobtest.subprocess.Popen([jobtest.SLUICE, "ship", "--json", *self.to()], stdin=read, stderr=err,

@@ -32,7 +32,7 @@ class Writer(threading.Thread):
     def rename(self, f):
         os.rename(self.path, self.rotated())
         for _ in range(self.random.randrange(3)):  # a writer that has not heard of it yet
-            if time.monotonic() - self.wrote > 2:  # it stood still: by now the old file may count as left
+            if time.monotonic() - self.wrote > 2:  # it stalled: by now the old file may count as left
                 break
             self.write(f)
         f.close()

@@ -72,7 +72,7 @@ class Postgres(ShipTest):
         self.all_there(last, p)
         self.assertEqual(self.finish(p)["left"], 0)
 
-    def test_a_server_that_is_away_is_waited_for_from_the_start_on(self):
+    def test_a_server_that_is_unavailable_is_waited_for_from_the_start_on(self):
         tell_postgres("stop")
         try:
             self.write("app.log", numbered(1, 100))
@@ -99,7 +99,7 @@ class Postgres(ShipTest):
         self.assertEqual(int(different), 5000)
         print(f"# {count} rows of 5000 lines", flush=True)
 
-    def test_a_missing_table_is_told_before_anything_is_read(self):
+    def test_a_missing_table_is_reported_before_anything_is_read(self):
         self.write("app.log", numbered(1, 3))
         r = self.sluice("ship", "app.log", "--to", self.url, "--stream=s", "--wal=wal")
         self.assertEqual(r.code, 78, r.err)

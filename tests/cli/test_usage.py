@@ -82,7 +82,7 @@ class Usage(CliTest):
         self.assertTrue(os.path.isdir(self.path("s3:", "bucket", "d")))
 
     def examples(self):
-        """(where, command line) of everything that help tells people to type."""
+        """(where, command line) of everything that the help asks people to type."""
         tables = self.tables()
         told = [(f"help {c['name']}", line) for c in tables["commands"] for line in c["example"].splitlines()]
         told += [("help", line.strip()) for line in self.ok("help").text.splitlines() if line.startswith("  sluice") and "  #" in line]
@@ -90,7 +90,7 @@ class Usage(CliTest):
                  for line in topic["text"].splitlines() if line.startswith("  ")]
         return told
 
-    def test_everything_that_help_tells_people_to_type_is_understood(self):
+    def test_every_command_line_in_the_help_is_understood(self):
         known = {c["name"] for c in self.tables()["commands"]}
         seen = set()
         for where, line in self.examples():
@@ -116,7 +116,7 @@ class Usage(CliTest):
             for line in text.splitlines():
                 self.assertLessEqual(len(line), 80 if not line.startswith("  ") else 100, line)
 
-    def test_a_mistyped_command_is_told_the_nearest(self):
+    def test_a_mistyped_command_gets_the_nearest_as_a_suggestion(self):
         for args, hint in [
             (["wrker"], "'worker'"),
             (["jbos", "list"], "'jobs'"),

@@ -117,7 +117,7 @@ class Recover(CliTest):
         self.assertEqual(os.listdir(self.dir), [])
         self.fails(64, "wal", "recover", "x.log", says="x.log.wal")
         self.write("e.wal", b"")
-        self.write("t.wal", b"not a log, but something that somebody needs\n")
+        self.write("t.wal", b"not a log, but something that a person needs\n")
         for name in ["e.wal", "t.wal"]:
             before = self.read(name)
             self.fails(65, "wal", "recover", name, says=name)
@@ -172,7 +172,7 @@ class Archive(CliTest):
         self.assertFalse(os.path.exists(self.path("x.wal")))
         self.assertEqual(os.listdir(self.path("a")), ["x.wal.zst"])
 
-    def test_a_missing_log_and_a_folder_that_cannot_be_made_are_told_apart(self):
+    def test_a_missing_log_and_a_folder_that_cannot_be_made_are_distinguished(self):
         self.one_line(self.fails(74, "wal", "archive", "x.wal", "--to", "a", says="x.wal"))
         self.ok("wal", "append", "x.wal", stdin=b"one\n")
         self.write("file", b"")

@@ -125,7 +125,7 @@ class Frames(CliTest):
                 self.assertEqual(r.out, b"1\n2\n")
                 self.assertEqual(self.records(name), {1: b"one", 2: b"three"})
 
-    def test_a_frame_that_says_too_much_is_refused_without_reading_it(self):
+    def test_a_frame_with_too_large_a_length_is_refused_without_reading_it(self):
         for length in [walfmt.MAX_PAYLOAD + 1, 0xFFFFFFFF]:
             with self.subTest(length=length):
                 r = self.fails(65, "wal", "append", "--frames", "x.wal", stdin=frames(b"ok") + struct.pack("<I", length),
@@ -152,7 +152,7 @@ class Live(CliTest):
         self.assertEqual(p.wait(TIMEOUT), 0)
         self.assertEqual(self.records("x.wal")[6], b"half a line")
 
-    def test_an_unfinished_line_is_told_when_it_is_interrupted(self):
+    def test_an_unfinished_line_is_reported_when_it_is_interrupted(self):
         for args, data, says in [([], b"half", "4 bytes without a newline not appended"),
                                  ([], b"h", "1 byte without a newline not appended"),
                                  (["--frames"], b"\x05\0\0\0abc", "7 bytes of an unfinished frame not appended")]:

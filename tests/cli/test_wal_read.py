@@ -96,12 +96,12 @@ class Dump(CliTest):
         self.assertEqual(self.ok("wal", "dump", "--log-level=error", "x.wal").err, b"")
         self.fails(74, "wal", "dump", "--quiet", "missing.wal", says="missing.wal")
 
-    def test_zeros_behind_the_last_record_are_the_end(self):
+    def test_zeros_after_the_last_record_are_the_end(self):
         self.write("x.wal", walfmt.log([b"one"]) + bytes(100000))
         self.assertEqual(self.records("x.wal"), {1: b"one"})
         self.assertNotIn("torn", self.ok("wal", "verify", "x.wal").text)
 
-    def test_a_reader_that_goes_away_is_noticed(self):
+    def test_a_broken_pipe_is_noticed(self):
         self.write("x.wal", walfmt.log([b"x" * 1000] * 500))
         p = self.start("wal", "dump", "--json", "x.wal")
         p.stdout.readline()
@@ -166,7 +166,7 @@ class Verify(CliTest):
         self.assertEqual(int(o["ranges"][1]["actual_crc"], 16), walfmt.crc64nvme(body))
         self.assertEqual(int(o["ranges"][1]["expected_crc"], 16), walfmt.crc64nvme(body) ^ 1 << 56)
 
-    def test_a_declared_hole_is_passed_over_and_reported(self):
+    def test_a_declared_hole_is_skipped_and_reported(self):
         self.write("x.wal", walfmt.header() + walfmt.record(1, b"one") + walfmt.mark(walfmt.FAILED, 4, first=2)
                    + walfmt.record(5, b"five"))
         r = self.ok("wal", "verify", "x.wal")
@@ -206,7 +206,7 @@ class Verify(CliTest):
                 r = self.sluice("wal", "verify", "--json", "x.wal")
                 if at < last:
                     self.assertEqual(r.code, 65, r.out)
-                else:  # behind it nothing is valid: as good as never acknowledged, and reported as torn
+                else:  # nothing after it is valid: as good as never acknowledged, and reported as torn
                     self.assertEqual([g["kind"] for g in r.json()[0]["ranges"]], ["torn_tail"])
                 d = self.sluice("wal", "dump", "--json", "x.wal")
                 for o in d.json():
@@ -289,7 +289,7 @@ class Segments(CliTest):
         self.assertEqual((o["records"], o["segments"]), (500, len(self.segments("x.wal"))))
         self.ok("wal", "verify", "x.wal")
 
-    def test_numbering_goes_on_after_rotation(self):
+    def test_numbering_continues_after_rotation(self):
         self.ok("wal", "append", "--segment-bytes=4KiB", "x.wal", stdin=b"x" * 3000 + b"\n" + b"y" * 3000 + b"\n")
         self.assertEqual(self.ok("wal", "append", "--segment-bytes=4KiB", "x.wal", stdin=b"z\n").out, b"3\n")
 

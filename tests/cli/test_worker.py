@@ -221,7 +221,7 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertIn("SIGSEGV", job["error"])
         self.assertEqual([(self.show(o)["status"], self.show(o)["attempt"]) for o in others], [("completed", 1)] * 8)
 
-    def test_a_command_that_is_missing_says_so(self):
+    def test_a_command_that_is_missing_is_reported(self):
         chain = self.enqueue("t")
         self.drain("--type=t=/no/such/command", "--max-attempts=1")
         self.assertIn("No such file", self.show(chain)["error"])
@@ -314,7 +314,7 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertEqual(self.chain(chain)["status"], "completed")
         self.end(worker)
 
-    def test_a_drain_says_that_it_waits_for_a_paused_type(self):
+    def test_a_drain_reports_that_it_waits_for_a_paused_type(self):
         self.ok("jobs", "pause", "t")
         chain = self.enqueue("t")
         worker = self.worker("--drain", "--type=t=true", "--type=u=true")
@@ -380,7 +380,7 @@ echo "$n in $SLUICE_CHAIN_ID"
 class Secrets(JobTest):
     def test_a_command_cannot_read_secrets_in_the_memory_of_its_parents(self):
         self.env |= {"PGPASSWORD": "geheim-1", "SLUICE_HTTP_TOKEN": "geheim-2"}
-        # The minder, and the worker behind it.
+        # The minder, and the worker that started it.
         script = self.script("peek.sh", """worker=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$PPID/status)
 for p in $PPID $worker; do
   tr '\\0' '\\n' <"/proc/$p/environ" || echo unreadable
@@ -439,7 +439,7 @@ class Control(JobTest):
         self.end(follower, 75, signal.SIGINT)
         self.end(worker, 75)
 
-    def test_a_cancelled_command_dies_and_the_history_says_why(self):
+    def test_a_cancelled_command_dies_and_the_history_reports_why(self):
         chain = self.enqueue("t")
         worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--kill-grace=1s")
         pid = int(self.until_file("pid"))
@@ -500,7 +500,7 @@ class Control(JobTest):
         [log] = glob.glob(self.path(".sluice", "wal", "*", "worker-*.wal"))
         folder = os.path.dirname(log)
         self.write(log.replace(".wal", ".spool") + "/0000000000000001.spool", b"")  # one that it could not bring in
-        # Other logs to be swept before keep the worker for a moment each: somebody seems to be at their spools.
+        # Other logs to be swept before keep the worker for a moment each: another process seems to use their spools.
         with contextlib.ExitStack() as files:
             held = files.enter_context(open(log, "rb"))
             spools = []
@@ -615,7 +615,7 @@ class Run(JobTest):
         self.assertEqual(self.logs(job).decode(), f"{pid}\nlast\n")
         self.assertIn("killed", [e["text"] for e in self.events(job) if e["type"] == "error"][0])
 
-    def test_a_run_that_has_ended_is_not_retried_since_nobody_serves_it(self):
+    def test_a_run_that_has_ended_is_not_retried_since_no_worker_serves_it(self):
         self.sluice("run", "--", "sh", "-c", "exit 3")
         self.ok("run", "true")
         done, failed = (self.ok("jobs", "list", "--json").json()[i]["id"] for i in (0, 1))

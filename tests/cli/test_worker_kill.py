@@ -14,9 +14,9 @@ import jobtest
 from clitest import TIMEOUT
 from jobtest import JobTest, alive
 
-# The lease of a worker that stands still; it is waited for. Until then a slow machine must be able to renew it.
+# The lease of a worker that stalls; it is waited for. Until then a slow machine must be able to renew it.
 SHORT = "--lease=10s"
-# Writes its lines in two halves; what it has done besides is one line in a file.
+# Writes its lines in two halves; what it has done is one line in a file.
 CHATTY = """run="$SLUICE_JOB_ID/$SLUICE_ATTEMPT/$$"
 echo "$run begins"
 for i in 1 2 3 4 5; do echo "$run line $i"; done
@@ -106,7 +106,7 @@ class Killed(JobTest):
         self.drain(*options)
         self.assertEqual(self.lines(chain), [str(i + 1) for i in range(n)])
 
-    def test_a_worker_that_stood_still_beyond_its_lease_is_refused(self):
+    def test_a_worker_that_stalled_beyond_its_lease_is_refused(self):
         chain = self.enqueue("t")
         options = [self.handler("echo run $SLUICE_ATTEMPT by $$; echo $$ >pid.$SLUICE_ATTEMPT; "
                                 'until [ -e "go.$SLUICE_ATTEMPT" ]; do sleep 0.01; done; '
@@ -220,7 +220,7 @@ class LostStore(JobTest):
     def ask(self, sql):
         return subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", sql], check=True, capture_output=True).stdout
 
-    def test_who_follows_waits_or_watches_goes_on_when_the_server_was_away(self):
+    def test_who_follows_waits_or_watches_continues_when_the_server_was_unavailable(self):
         for name in ("go", "end"):  # one of them twice: its first writer may still be there when it is opened again
             os.mkfifo(self.path(name))
         chain = self.enqueue("t")
@@ -276,13 +276,13 @@ class LostStore(JobTest):
         self.assertEqual(len([line for line in warnings if b"LISTEN failed" in line]), 1, warnings)
         self.assertEqual([line for line in lines if line.startswith(b"sluice worker:") and b"postgres" in line], [])
 
-    def test_a_worker_goes_on_after_a_restart_of_the_server(self):
+    def test_a_worker_continues_after_a_restart_of_the_server(self):
         self.run_through("restart")
 
-    def test_a_worker_goes_on_after_a_crash_of_the_server(self):
+    def test_a_worker_continues_after_a_crash_of_the_server(self):
         self.run_through("crash")
 
-    def test_a_worker_goes_on_when_the_server_was_away_for_a_while(self):
+    def test_a_worker_continues_when_the_server_was_unavailable_for_a_while(self):
         self.run_through("stop", "start")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker whose event log fails (failsync.c): it claims nothing, charges nothing, says so, and goes on afterwards."""
+"""A worker whose event log fails (failsync.c): it claims nothing, charges nothing, reports it, and continues afterwards."""
 
 import json
 import os

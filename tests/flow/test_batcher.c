@@ -107,7 +107,7 @@ static void an_item_that_does_not_fit_waits_for_the_next_batch(void **state)
 	assert_int_equal(sl__batcher_add(&x->b, 0, "", 0), SL_EFULL);
 }
 
-static void an_item_above_the_limit_is_a_batch_of_its_own(void **state)
+static void an_item_above_the_limit_is_a_separate_batch(void **state)
 {
 	struct fixture *x = *state;
 	begin(x, (struct sl__batcher_opts){.max_bytes = 10});
@@ -154,7 +154,7 @@ static void the_oldest_item_sets_the_deadline(void **state)
 	assert_int_equal(sl__batcher_deadline(&x->b), SL_FOREVER);
 }
 
-static void an_add_after_the_deadline_says_flush(void **state)
+static void an_add_after_the_deadline_returns_flush(void **state)
 {
 	struct fixture *x = *state;
 	begin(x, (struct sl__batcher_opts){.max_wait_ms = 20});
@@ -303,10 +303,10 @@ int main(void)
 		T(the_defaults_are_fifty_items_and_256_kib),
 		T(items_come_out_in_order_with_their_bytes),
 		T(an_item_that_does_not_fit_waits_for_the_next_batch),
-		T(an_item_above_the_limit_is_a_batch_of_its_own),
+		T(an_item_above_the_limit_is_a_separate_batch),
 		T(the_memory_of_a_huge_item_is_given_back),
 		T(the_oldest_item_sets_the_deadline),
-		T(an_add_after_the_deadline_says_flush),
+		T(an_add_after_the_deadline_returns_flush),
 		T(no_wait_flushes_every_item_and_unlimited_waits_for_ever),
 		T(a_batch_written_in_part_keeps_the_rest),
 		T(the_steady_state_allocates_nothing),

@@ -304,7 +304,7 @@ static void results_from_before_a_change_are_ignored(void **state)
 	assert_int_equal(s.opened_ns, 0);
 }
 
-static void changes_made_in_a_callback_are_told_after_it_in_order(void **state)
+static void changes_made_in_a_callback_are_reported_after_it_in_order(void **state)
 {
 	struct fixture *f = *state;
 	make(f, usual);
@@ -313,11 +313,11 @@ static void changes_made_in_a_callback_are_told_after_it_in_order(void **state)
 	assert_string_equal(f->told, "CO OH HC CO OH HC CO ");
 }
 
-static void more_changes_than_can_be_kept_are_told_as_one_chain(void **state)
+static void more_changes_than_can_be_kept_are_reported_as_one_chain(void **state)
 {
 	struct fixture *f = *state;
 	make(f, usual);
-	f->toggle_in_callback = 20; /* sixty changes behind the first */
+	f->toggle_in_callback = 20; /* sixty changes after the first */
 	call(f, SL__BREAKER_FATAL);
 	size_t n = strlen(f->told);
 	assert_true(n % 3 == 0 && n / 3 >= 32 && n / 3 <= 33);
@@ -361,7 +361,7 @@ static void blocked_acquires_wait_for_the_probe_and_go_when_it_closes(void **sta
 	start_wait(f, &w[1], SL_UNLIMITED);
 	vclock_await_waiters(&f->timed.clock, 2);
 	vclock_advance_ms(&f->timed.clock, 1000);
-	/* One gets the probe, the other goes on waiting. */
+	/* One gets the probe, the other continues to wait. */
 	while (state_of(f) != SL__BREAKER_HALF_OPEN)
 		sched_yield();
 	vclock_await_waiters(&f->timed.clock, 1);
@@ -392,7 +392,7 @@ static void a_blocked_acquire_takes_the_place_that_a_neutral_probe_gives_back(vo
 	finish(&w, 0);
 }
 
-static void a_probe_that_expires_while_others_wait_is_told_at_once(void **state)
+static void a_probe_that_expires_while_others_wait_is_reported_immediately(void **state)
 {
 	struct fixture *f = *state;
 	struct waiter w;
@@ -557,11 +557,11 @@ int main(void)
 		TEST(a_probe_that_never_reports_expires_and_opens_it_again),
 		TEST(a_probe_that_reports_too_late_counts_as_expired),
 		TEST(results_from_before_a_change_are_ignored),
-		TEST(changes_made_in_a_callback_are_told_after_it_in_order),
-		TEST(more_changes_than_can_be_kept_are_told_as_one_chain),
+		TEST(changes_made_in_a_callback_are_reported_after_it_in_order),
+		TEST(more_changes_than_can_be_kept_are_reported_as_one_chain),
 		TEST(blocked_acquires_wait_for_the_probe_and_go_when_it_closes),
 		TEST(a_blocked_acquire_takes_the_place_that_a_neutral_probe_gives_back),
-		TEST(a_probe_that_expires_while_others_wait_is_told_at_once),
+		TEST(a_probe_that_expires_while_others_wait_is_reported_immediately),
 		TEST(a_blocked_acquire_gives_up_at_its_deadline),
 		TEST(shutting_releases_those_who_wait),
 		TEST(a_bad_option_is_refused_by_name),

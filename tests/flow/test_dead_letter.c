@@ -77,7 +77,7 @@ static void every_field_comes_back_as_it_was_put(void **state)
 	sl_dlq_close(q);
 }
 
-static void a_letter_may_be_empty(void **state)
+static void a_dead_letter_may_be_empty(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
@@ -114,7 +114,7 @@ static void a_long_error_is_cut_between_characters(void **state)
 	sl_dlq_close(q);
 }
 
-static void a_letter_that_cannot_be_kept_is_refused_by_name(void **state)
+static void a_dead_letter_that_cannot_be_kept_is_refused_by_name(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
@@ -161,7 +161,7 @@ static void bad_options_are_named(void **state)
 
 /* ---- ids and files ---- */
 
-static void letters_keep_their_ids_and_order_over_a_reopen(void **state)
+static void dead_letters_keep_their_ids_and_order_over_a_reopen(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
@@ -189,7 +189,7 @@ static void a_new_file_begins_past_the_limit_and_is_named_by_its_first_id(void *
 	sl_dlq_close(q);
 }
 
-static void a_letter_above_the_file_size_has_a_file_of_its_own(void **state)
+static void a_dead_letter_above_the_file_size_has_its_own_file(void **state)
 {
 	struct letterbox *b = *state;
 	b->opts.file_bytes = 4096;
@@ -215,7 +215,7 @@ static void the_largest_item_fits(void **state)
 
 /* ---- acknowledging ---- */
 
-static void an_acknowledged_letter_is_listed_only_on_request(void **state)
+static void an_acknowledged_dead_letter_is_listed_only_on_request(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
@@ -352,7 +352,7 @@ static int never(const struct sl_dlq_letter *letter, void *ctx)
 	return 0;
 }
 
-static void showing_what_is_not_there_says_so(void **state)
+static void showing_what_is_not_there_is_reported(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
@@ -783,22 +783,22 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, letterbox_setup, letterbox_teardown)
 	const struct CMUnitTest tests[] = {
 		T(every_field_comes_back_as_it_was_put),
-		T(a_letter_may_be_empty),
+		T(a_dead_letter_may_be_empty),
 		T(a_long_error_is_cut_between_characters),
-		T(a_letter_that_cannot_be_kept_is_refused_by_name),
+		T(a_dead_letter_that_cannot_be_kept_is_refused_by_name),
 		T(bad_options_are_named),
-		T(letters_keep_their_ids_and_order_over_a_reopen),
+		T(dead_letters_keep_their_ids_and_order_over_a_reopen),
 		T(a_new_file_begins_past_the_limit_and_is_named_by_its_first_id),
-		T(a_letter_above_the_file_size_has_a_file_of_its_own),
+		T(a_dead_letter_above_the_file_size_has_its_own_file),
 		T(the_largest_item_fits),
-		T(an_acknowledged_letter_is_listed_only_on_request),
+		T(an_acknowledged_dead_letter_is_listed_only_on_request),
 		T(acknowledging_is_idempotent_and_knows_what_never_was),
 		T(a_file_that_is_done_with_is_removed_and_its_ids_are_not_used_again),
 		T(acknowledging_works_when_the_folder_is_full),
 		T(a_folder_that_was_full_is_full_when_it_is_opened_again),
 		T(a_file_that_is_done_with_and_cannot_be_removed_is_logged_and_removed_later),
 		T(the_size_is_that_of_the_disk),
-		T(showing_what_is_not_there_says_so),
+		T(showing_what_is_not_there_is_reported),
 		T(a_callback_can_stop_the_walk_with_its_own_answer),
 		T(a_callback_may_use_the_handle_and_the_walk_does_not_chase_it),
 		T(a_redrive_acknowledges_what_was_accepted_and_keeps_the_rest),

@@ -165,7 +165,7 @@ static void garbage_over_any_stretch_costs_only_what_it_covers(void **state)
 	}
 }
 
-static void letters_survive_the_loss_of_both_headers_and_the_first_record(void **state)
+static void dead_letters_survive_the_loss_of_both_headers_and_the_first_record(void **state)
 {
 	struct letterbox *b = *state;
 	struct sample s;
@@ -186,7 +186,7 @@ static void letters_survive_the_loss_of_both_headers_and_the_first_record(void *
 	put_and_look_again(b, q, 5);
 }
 
-static void the_image_of_a_letter_inside_an_item_is_never_taken_for_one(void **state)
+static void the_image_of_a_dead_letter_inside_an_item_is_never_taken_for_one(void **state)
 {
 	struct letterbox *b = *state;
 	struct sample s;
@@ -206,14 +206,14 @@ static void the_image_of_a_letter_inside_an_item_is_never_taken_for_one(void **s
 	sl_dlq_close(q);
 }
 
-static void the_id_of_a_damaged_last_letter_is_not_given_again(void **state)
+static void the_id_of_a_damaged_last_dead_letter_is_not_given_again(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
 	letterbox_put(b, q, "one");
 	letterbox_put(b, q, "two");
 	letterbox_put(b, q, "three");
-	/* A good acknowledgement stands behind the damaged letter: it is no torn tail. */
+	/* A good acknowledgement follows the damaged dead letter: it is no torn tail. */
 	assert_int_equal(sl_dlq_ack(q, 1, &b->err), 0);
 	sl_dlq_close(q);
 	letterbox_flip(b, BOX_FIRST, (HEADER + 2 * (FRAME_AND_TEXT + 3) + 20) * 8);
@@ -225,7 +225,7 @@ static void the_id_of_a_damaged_last_letter_is_not_given_again(void **state)
 
 /* Every letter before a clean close was complete: what is wrong with the last one is damage, and no write that a crash
  * tore. */
-static void a_damaged_last_letter_of_a_closed_file_is_damage_and_no_torn_tail(void **state)
+static void a_damaged_last_dead_letter_of_a_closed_file_is_damage_and_no_torn_tail(void **state)
 {
 	struct letterbox *b = *state;
 	const size_t last = HEADER + FRAME_AND_TEXT + 3;
@@ -243,7 +243,7 @@ static void a_damaged_last_letter_of_a_closed_file_is_damage_and_no_torn_tail(vo
 	}
 }
 
-static void a_damaged_last_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail(void **state)
+static void a_damaged_last_dead_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q, *reader;
@@ -292,7 +292,7 @@ static void a_damaged_file_stays_until_everything_is_purged(void **state)
 	put_and_look_again(b, q, 5);
 }
 
-static void damage_that_comes_while_the_folder_is_open_is_passed_over(void **state)
+static void damage_that_comes_while_the_folder_is_open_is_skipped(void **state)
 {
 	struct letterbox *b = *state;
 	struct sample s;
@@ -305,7 +305,7 @@ static void damage_that_comes_while_the_folder_is_open_is_passed_over(void **sta
 	sl_dlq_close(q);
 }
 
-static void a_tail_is_set_aside_once_however_often_it_takes(void **state)
+static void a_tail_is_quarantined_once_however_often_it_takes(void **state)
 {
 	struct letterbox *b = *state;
 	struct sample s;
@@ -359,14 +359,14 @@ static void without_space_for_its_copy_a_tail_stays_in_place(void **state)
 	assert_int_equal(letterbox_count(b, ".torn-"), 0);
 	assert_int_equal(letterbox_stats(b, q).damaged, 1);
 	crashfs_quota(b->fs, SIZE_MAX);
-	assert_int_equal(sl_dlq_ack(q, 1, &b->err), 0); /* goes behind the tail */
+	assert_int_equal(sl_dlq_ack(q, 1, &b->err), 0); /* is appended after the tail */
 	put_and_look_again(b, q, 5);
 	q = letterbox_open(b);
 	assert_non_null(strstr(letterbox_list(b, q, 1), "1=one! 2=two!"));
 	sl_dlq_close(q);
 }
 
-static void a_copy_under_another_name_does_not_double_its_letters(void **state)
+static void a_copy_under_another_name_does_not_double_its_dead_letters(void **state)
 {
 	struct letterbox *b = *state;
 	struct sample s;
@@ -394,7 +394,7 @@ static void a_copy_under_another_name_does_not_double_its_letters(void **state)
 }
 
 /* Letters of the smallest size fill the ids that their offsets allow; the jump over a lost one needs a new file. */
-static void the_jump_over_lost_ids_never_loses_the_letters_behind_it(void **state)
+static void the_jump_over_lost_ids_never_loses_the_dead_letters_after_it(void **state)
 {
 	struct letterbox *b = *state;
 	struct sl_dlq_letter smallest = {0};
@@ -418,7 +418,7 @@ static void the_jump_over_lost_ids_never_loses_the_letters_behind_it(void **stat
 }
 
 /* The search for the next record goes through the file in windows of 256 KiB. */
-static void a_letter_across_two_windows_of_the_search_is_found(void **state)
+static void a_dead_letter_across_two_windows_of_the_search_is_found(void **state)
 {
 	struct letterbox *b = *state;
 	for (size_t k = 0; k < 12; k++) {
@@ -537,20 +537,20 @@ int main(void)
 		T(every_flipped_bit_costs_at_most_the_record_it_is_in),
 		T(every_cut_keeps_what_is_before_it),
 		T(garbage_over_any_stretch_costs_only_what_it_covers),
-		T(letters_survive_the_loss_of_both_headers_and_the_first_record),
-		T(the_image_of_a_letter_inside_an_item_is_never_taken_for_one),
-		T(the_id_of_a_damaged_last_letter_is_not_given_again),
-		T(a_damaged_last_letter_of_a_closed_file_is_damage_and_no_torn_tail),
-		T(a_damaged_last_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail),
+		T(dead_letters_survive_the_loss_of_both_headers_and_the_first_record),
+		T(the_image_of_a_dead_letter_inside_an_item_is_never_taken_for_one),
+		T(the_id_of_a_damaged_last_dead_letter_is_not_given_again),
+		T(a_damaged_last_dead_letter_of_a_closed_file_is_damage_and_no_torn_tail),
+		T(a_damaged_last_dead_letter_of_a_file_that_is_full_is_damage_and_no_torn_tail),
 		T(two_damaged_neighbours_count_as_two),
 		T(a_damaged_file_stays_until_everything_is_purged),
-		T(damage_that_comes_while_the_folder_is_open_is_passed_over),
-		T(a_tail_is_set_aside_once_however_often_it_takes),
+		T(damage_that_comes_while_the_folder_is_open_is_skipped),
+		T(a_tail_is_quarantined_once_however_often_it_takes),
 		T(zeros_at_the_end_are_trimmed_without_a_copy),
 		T(without_space_for_its_copy_a_tail_stays_in_place),
-		T(a_copy_under_another_name_does_not_double_its_letters),
-		T(the_jump_over_lost_ids_never_loses_the_letters_behind_it),
-		T(a_letter_across_two_windows_of_the_search_is_found),
+		T(a_copy_under_another_name_does_not_double_its_dead_letters),
+		T(the_jump_over_lost_ids_never_loses_the_dead_letters_after_it),
+		T(a_dead_letter_across_two_windows_of_the_search_is_found),
 		T(a_later_version_is_left_alone),
 		T(what_is_not_ours_is_left_alone_and_what_was_being_made_is_removed),
 		T(the_example_of_the_format_page_is_read_and_written),

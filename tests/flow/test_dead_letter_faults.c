@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dead letters when calls fail, when the process is killed, when the power goes, when the disk is full, and under many
- * threads. A scenario keeps a ledger of what it was told; afterwards the folder is opened by a healthy process and
+ * threads. A scenario keeps a ledger of what was acknowledged; afterwards the folder is opened by a healthy process and
  * compared with it:
  *
  *   L1  a put that returned 0 is there, whole, under its id, unless it was asked to go;
@@ -174,7 +174,7 @@ static int compare(const struct sl_dlq_letter *letter, void *ctx)
 	if (e->gone_point <= c->point && !letter->acknowledged)
 		fail_msg("L2: %.11s came back", e->item);
 	if (e->going_point > c->point && letter->acknowledged)
-		fail_msg("%.11s is acknowledged, and nobody asked", e->item);
+		fail_msg("%.11s is acknowledged without a request", e->item);
 	assert_true(letter->id > c->last_id);
 	c->last_id = letter->id;
 	e->seen = true;
@@ -359,7 +359,7 @@ static void a_failed_sync_poisons_the_handle(void **state)
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EPOISONED);
 	assert_int_equal(sl_dlq_ack(q, 1, &b->err), SL_EPOISONED);
 	assert_int_equal(sl_dlq_purge(q, 0, NULL, &b->err), SL_EPOISONED);
-	assert_waiting(b, q, "1=one 2=two"); /* reading goes on */
+	assert_waiting(b, q, "1=one 2=two"); /* reading continues */
 	sl_dlq_close(q);
 	q = letterbox_open(b);
 	assert_waiting(b, q, "1=one 2=two");
@@ -499,7 +499,7 @@ static void what_was_dropped_does_not_come_back_after_a_power_loss(void **state)
 	free(l);
 }
 
-/* A power loss in the middle of a recovery: the torn bytes are in the file or set aside, never nowhere. */
+/* A power loss in the middle of a recovery: the torn bytes are in the file or quarantined, never lost. */
 static void a_torn_tail_is_never_lost_on_the_way(void **state)
 {
 	struct letterbox *b = *state;

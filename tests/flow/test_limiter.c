@@ -98,7 +98,7 @@ static void failures_within_one_window_halve_the_limit_once(void **state)
 	assert_int_equal(f->n_told, 2);
 	assert_int_equal(f->told[0], 8);
 	assert_int_equal(f->told[1], 4);
-	/* Six are still out: nobody gets in before they are below the limit. */
+	/* Six are still out: no caller gets in before they are below the limit. */
 	assert_int_equal(sl__limiter_try_acquire(f->l), SL_EAGAIN);
 	for (int i = 0; i < 3; i++)
 		sl__limiter_release(f->l, SL__LIMITER_NEUTRAL);
@@ -227,7 +227,7 @@ static void a_blocked_acquire_wakes_for_the_next_step_up(void **state)
 	assert_int_equal(f->told[1], 2);
 }
 
-static void a_step_up_that_does_not_help_the_one_who_waits_is_told_all_the_same(void **state)
+static void a_step_up_that_does_not_help_the_one_who_waits_is_reported_all_the_same(void **state)
 {
 	struct fixture *f = *state;
 	struct call c;
@@ -386,7 +386,7 @@ int main(void)
 		TEST(after_a_long_pause_all_steps_are_taken_at_once),
 		TEST(a_blocked_acquire_gets_what_is_released),
 		TEST(a_blocked_acquire_wakes_for_the_next_step_up),
-		TEST(a_step_up_that_does_not_help_the_one_who_waits_is_told_all_the_same),
+		TEST(a_step_up_that_does_not_help_the_one_who_waits_is_reported_all_the_same),
 		TEST(a_timed_acquire_gives_up_at_its_deadline),
 		TEST(closing_releases_those_who_wait),
 		TEST(a_callback_may_call_the_limiter_and_later_changes_follow_in_order),

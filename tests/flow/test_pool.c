@@ -189,7 +189,7 @@ static void a_forked_child_neither_joins_nor_hangs(void **state)
 	pid_t child = fork();
 	if (child == 0) {
 		sl__pool_stop(x->pool);
-		_exit(x->wakes == 0 ? 0 : 1); /* there is nobody to wake */
+		_exit(x->wakes == 0 ? 0 : 1); /* no thread waits */
 	}
 	int status = -1;
 	assert_int_equal(waitpid(child, &status, 0), child);

@@ -201,7 +201,7 @@ static void items_leave_in_the_order_in_which_they_came(void **state)
 	assert_int_equal(stats_of(f).popped, 100);
 }
 
-static void depth_bytes_and_the_oldest_age_are_told(void **state)
+static void depth_bytes_and_the_oldest_age_are_reported(void **state)
 {
 	struct fixture *f = *state;
 	make(f, (struct sl__queue_opts){.capacity = 10, .max_bytes = 100});
@@ -299,7 +299,7 @@ static void any_number_of_pushers_may_be_blocked(void **state)
 		finish(&c[i], 0, 1);
 }
 
-static void nobody_overtakes_a_blocked_pusher_with_a_smaller_item(void **state)
+static void no_smaller_item_overtakes_a_blocked_pusher(void **state)
 {
 	struct fixture *f = *state;
 	struct call big, small;
@@ -350,7 +350,7 @@ static void a_push_of_more_than_the_capacity_goes_in_in_pieces(void **state)
 		assert_int_equal((uintptr_t)out[i].ptr, i + 1);
 }
 
-static void a_timed_push_gives_up_at_its_deadline_and_says_how_much_went_in(void **state)
+static void a_timed_push_gives_up_at_its_deadline_and_reports_how_much_went_in(void **state)
 {
 	struct fixture *f = *state;
 	struct call c;
@@ -412,7 +412,7 @@ static void an_item_above_the_byte_bound_is_refused(void **state)
 
 /* ---- drop_oldest ---- */
 
-static void the_oldest_are_dropped_in_order_and_told_on_the_pushers_thread(void **state)
+static void the_oldest_are_dropped_in_order_and_reported_on_the_pushers_thread(void **state)
 {
 	struct fixture *f = *state;
 	make(f, (struct sl__queue_opts){.capacity = 3, .overflow = SL__QUEUE_DROP_OLDEST, .on_drop = on_drop});
@@ -456,7 +456,7 @@ static void a_push_of_more_than_the_capacity_keeps_the_newest(void **state)
 
 /* ---- marks ---- */
 
-static void each_crossing_of_a_mark_is_told_once(void **state)
+static void each_crossing_of_a_mark_is_reported_once(void **state)
 {
 	struct fixture *f = *state;
 	make(f, (struct sl__queue_opts){.capacity = 10, .on_high = on_high, .on_low = on_low}); /* 8 and 5 */
@@ -470,7 +470,7 @@ static void each_crossing_of_a_mark_is_told_once(void **state)
 	expect_range(f, 5, 9); /* 5 left: low */
 	await_marks(f, 2);
 	expect_range(f, 10, 14);
-	push_range(f, 15, 21); /* 7: below the high mark, nothing to tell */
+	push_range(f, 15, 21); /* 7: below the high mark, nothing to report */
 	expect_range(f, 15, 21);
 	push_range(f, 22, 29);
 	await_marks(f, 3);
@@ -806,7 +806,7 @@ static void closing_gives_blocked_pushers_their_items_back(void **state)
 		start_push(f, &c[i], 6, 2, 1, 1000);
 	vclock_await_waiters(&f->clock, N);
 	sl__queue_close(f->q, SL__QUEUE_DRAIN);
-	expect_range(f, 1, 3); /* making room after the end lets nobody in */
+	expect_range(f, 1, 3); /* making room after the end lets no pusher in */
 	finish(&c[0], SL_ECLOSED, 3);
 	for (int i = 1; i < N; i++)
 		finish(&c[i], SL_ECLOSED, 0);
@@ -1106,7 +1106,7 @@ static void every_item_of_many_threads_leaves_exactly_once(void **state)
 
 /* ---- tags, places, interrupts ---- */
 
-static void an_item_keeps_its_tag_and_tells_its_place(void **state)
+static void an_item_keeps_its_tag_and_reports_its_place(void **state)
 {
 	struct fixture *f = *state;
 	struct sl__queue_item in[5], out[5];
@@ -1191,7 +1191,7 @@ static void an_interrupt_ends_one_wait_with_nothing(void **state)
 	assert_int_equal(p[1].n, 2);
 }
 
-static void an_interrupt_that_finds_nobody_waiting_meets_the_next_who_would(void **state)
+static void an_interrupt_without_a_waiter_meets_the_next_one(void **state)
 {
 	struct fixture *f = *state;
 	struct sl__queue_item out[8];
@@ -1211,22 +1211,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(items_leave_in_the_order_in_which_they_came),
-		TEST(depth_bytes_and_the_oldest_age_are_told),
+		TEST(depth_bytes_and_the_oldest_age_are_reported),
 		TEST(a_storm_of_pushes_never_makes_an_item_look_younger_than_it_is),
 		TEST(a_full_queue_blocks_until_there_is_room),
 		TEST(blocked_pushers_are_served_in_the_order_of_their_arrival),
 		TEST(any_number_of_pushers_may_be_blocked),
-		TEST(nobody_overtakes_a_blocked_pusher_with_a_smaller_item),
+		TEST(no_smaller_item_overtakes_a_blocked_pusher),
 		TEST(when_the_first_blocked_pusher_gives_up_the_next_goes_in),
 		TEST(a_push_of_more_than_the_capacity_goes_in_in_pieces),
-		TEST(a_timed_push_gives_up_at_its_deadline_and_says_how_much_went_in),
+		TEST(a_timed_push_gives_up_at_its_deadline_and_reports_how_much_went_in),
 		TEST(a_try_on_a_full_queue_fails_at_once),
 		TEST(the_error_strategy_never_waits),
 		TEST(an_item_above_the_byte_bound_is_refused),
-		TEST(the_oldest_are_dropped_in_order_and_told_on_the_pushers_thread),
+		TEST(the_oldest_are_dropped_in_order_and_reported_on_the_pushers_thread),
 		TEST(a_big_item_displaces_as_many_as_it_needs),
 		TEST(a_push_of_more_than_the_capacity_keeps_the_newest),
-		TEST(each_crossing_of_a_mark_is_told_once),
+		TEST(each_crossing_of_a_mark_is_reported_once),
 		TEST(marks_that_are_not_given_follow_the_capacity_and_the_other_one),
 		TEST(the_marks_also_watch_the_bytes),
 		TEST(a_slow_callback_delays_the_others_and_none_is_merged_or_lost_in_the_end),
@@ -1250,10 +1250,10 @@ int main(void)
 		TEST(the_smallest_queue_has_marks_too),
 		TEST(without_memory_nothing_is_made_and_nothing_leaks),
 		TEST(every_item_of_many_threads_leaves_exactly_once),
-		TEST(an_item_keeps_its_tag_and_tells_its_place),
+		TEST(an_item_keeps_its_tag_and_reports_its_place),
 		TEST(a_waiting_push_waits_also_where_others_drop),
 		TEST(an_interrupt_ends_one_wait_with_nothing),
-		TEST(an_interrupt_that_finds_nobody_waiting_meets_the_next_who_would),
+		TEST(an_interrupt_without_a_waiter_meets_the_next_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,7 +202,7 @@ static void what_is_not_charged_never_uses_up_the_attempts_but_backs_off(void **
 	assert_int_equal(s.failures, UINT32_MAX);
 }
 
-static void a_throttled_call_waits_as_told_and_is_not_charged(void **state)
+static void a_throttled_call_waits_as_instructed_and_is_not_charged(void **state)
 {
 	(void)state;
 	struct sl__retry_state s = {0};
@@ -215,7 +215,7 @@ static void a_throttled_call_waits_as_told_and_is_not_charged(void **state)
 	assert_int_equal(s.charged, 0);
 }
 
-static void a_told_delay_only_lengthens_that_of_other_errors(void **state)
+static void a_requested_delay_only_lengthens_that_of_other_errors(void **state)
 {
 	(void)state;
 	struct sl__retry_state s = {0};
@@ -300,8 +300,8 @@ int main(void)
 		cmocka_unit_test(attempts_run_out_at_the_limit_and_never_without_one),
 		cmocka_unit_test(a_transient_error_is_retried_until_the_attempts_run_out),
 		cmocka_unit_test(what_is_not_charged_never_uses_up_the_attempts_but_backs_off),
-		cmocka_unit_test(a_throttled_call_waits_as_told_and_is_not_charged),
-		cmocka_unit_test(a_told_delay_only_lengthens_that_of_other_errors),
+		cmocka_unit_test(a_throttled_call_waits_as_instructed_and_is_not_charged),
+		cmocka_unit_test(a_requested_delay_only_lengthens_that_of_other_errors),
 		cmocka_unit_test(poison_is_isolated_an_absent_target_is_held_and_the_rest_given_up),
 		cmocka_unit_test(the_default_classifier_knows_the_keywords_of_the_specification),
 		cmocka_unit_test(the_default_classifier_keeps_a_class_that_is_set),

@@ -365,7 +365,7 @@ static void the_consumer_waits_for_the_next_one(void **state)
 	assert_int_equal(c.rc, SL_ETIMEDOUT);
 }
 
-/* A push that waits when the flow is closed still goes in; one that waits behind a gap is let go. */
+/* A push that waits when the flow is closed still goes in; one that waits for a gap is let go. */
 static void a_close_neither_forgets_nor_traps_a_push_that_waits(void **state)
 {
 	struct fixture *x = *state;

@@ -129,7 +129,7 @@ static void the_turn_goes_round_the_keys(void **state)
 	assert_string_equal(taken(x), "a1 b1 c1 a2 c2 a3 a4");
 }
 
-static void a_new_key_waits_for_its_turn_and_a_served_one_goes_behind_it(void **state)
+static void a_new_key_waits_for_its_turn_and_a_served_one_goes_after_it(void **state)
 {
 	struct fixture *x = *state;
 	push(x, "a1 a2 a3 b1 b2");
@@ -173,7 +173,7 @@ static void no_key_is_served_twice_while_another_waits(void **state)
 
 /* ---- the gate ---- */
 
-static void a_key_that_is_not_ready_is_passed_over_and_asked_once(void **state)
+static void a_key_that_is_not_ready_is_skipped_and_asked_once(void **state)
 {
 	struct fixture *x = *state;
 	strcpy(x->not_ready, "ac");
@@ -182,7 +182,7 @@ static void a_key_that_is_not_ready_is_passed_over_and_asked_once(void **state)
 	assert_int_equal(x->asked, 6); /* b three times, the others once */
 	assert_int_equal(stats(x).not_ready, 2);
 	strcpy(x->not_ready, "");
-	assert_string_equal(taken(x), ""); /* nobody said that anything changed */
+	assert_string_equal(taken(x), ""); /* no change was signalled */
 	sl__shards_recheck(x->s, "c", 1);
 	assert_string_equal(taken(x), "c1");
 	sl__shards_recheck(x->s, "x", 1);
@@ -239,7 +239,7 @@ static void the_gate_is_asked_without_a_lock(void **state)
 
 /* ---- times ---- */
 
-static void an_item_that_waits_holds_up_nobody_and_goes_ahead_when_due(void **state)
+static void an_item_that_waits_holds_up_no_other_and_goes_ahead_when_due(void **state)
 {
 	struct fixture *x = *state;
 	push(x, "a1 a2 b1");
@@ -247,7 +247,7 @@ static void an_item_that_waits_holds_up_nobody_and_goes_ahead_when_due(void **st
 	sl__shards_retry(x->s, a1, in_ms(x, 100));
 	assert_int_equal(stats(x).waiting, 1);
 	assert_int_equal(sl__shards_next_due(x->s), in_ms(x, 100));
-	assert_string_equal(taken(x), "b1 a2"); /* its own key goes on too */
+	assert_string_equal(taken(x), "b1 a2"); /* its own key continues too */
 	push(x, "a3 b2");
 	vclock_advance_ns(&x->clock, 100 * MS - 1);
 	push(x, "a4");
@@ -582,12 +582,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(within_a_key_items_leave_as_they_came),
 		T(the_turn_goes_round_the_keys),
-		T(a_new_key_waits_for_its_turn_and_a_served_one_goes_behind_it),
+		T(a_new_key_waits_for_its_turn_and_a_served_one_goes_after_it),
 		T(no_key_is_served_twice_while_another_waits),
-		T(a_key_that_is_not_ready_is_passed_over_and_asked_once),
+		T(a_key_that_is_not_ready_is_skipped_and_asked_once),
 		T(a_recheck_while_the_gate_is_asked_is_not_lost),
 		T(the_gate_is_asked_without_a_lock),
-		T(an_item_that_waits_holds_up_nobody_and_goes_ahead_when_due),
+		T(an_item_that_waits_holds_up_no_other_and_goes_ahead_when_due),
 		T(items_that_become_due_together_leave_by_time_and_then_as_they_came),
 		T(an_immediate_retry_goes_ahead_of_its_key_only),
 		T(thousands_of_waiting_items_come_in_the_order_of_their_times),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the tests of limiter, tokens and breaker share: an environment whose clock is a virtual one, a call that blocks
- * on a thread of its own, and a crowd of threads that runs for SLUICE_TEST_SECONDS.
+ * on a separate thread, and a crowd of threads that runs for SLUICE_TEST_SECONDS.
  */
 #ifndef TESTS_FLOW_TIMED_H
 #define TESTS_FLOW_TIMED_H

@@ -59,12 +59,12 @@ static void on_limit(int signal_number)
 static void on_term(int signal_number)
 {
 	if (getpid() == watch.pid)
-		say_where(": the program was told to end while this case ran");
+		say_where(": the program was asked to end while this case ran");
 	(void)signal(signal_number, SIG_DFL);
 	(void)raise(signal_number);
 }
 
-/* seconds 0: the timer stands still. */
+/* seconds 0: the timer is off. */
 static void begin(const char *name, long seconds)
 {
 	const struct itimerspec end = {.it_value.tv_sec = seconds};
@@ -115,7 +115,7 @@ int __wrap__cmocka_run_group_tests(const char *group, const struct CMUnitTest *t
 	watch.next = 0;
 	watch.pid = getpid();
 	watch.seconds = limit();
-	/* A signal that nobody else uses, and no thread: some tests must be the only one of their process. */
+	/* A signal that no other code uses, and no thread: some tests must be the only one of their process. */
 	struct sigaction now, term = {.sa_handler = on_term}, over = {.sa_handler = on_limit};
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMAX - 3};
 	if (watch.seconds > 0 &&

@@ -9,7 +9,7 @@
  *     its name durable.
  *  2. Of the writes that are not durable any subset is there, each torn at 512 or at 64 bytes.
  *  3. A file has one of the sizes that it had since it was last synced: it may be long without its data (zeros are
- *     read there), or have its data cut off. A truncation that is there has taken the bytes behind it.
+ *     read there), or have its data cut off. A truncation that is there has taken the bytes after it.
  *  4. Of the creations, renames and removals that are not durable any subset is there, independently. A rename is
  *     whole or not there; one that is not there leaves the file that it would have replaced.
  * Not modelled: filesystems that swap whole blocks between files, and devices that lie about flushes.
@@ -74,7 +74,7 @@ int crashfs_each(const struct crashfs *fs, const char *dir, sl_io_list_fn *fn, v
 /* How many states crashfs_crash makes for a point when at most limit are wanted: all of them when they are so few,
  * else limit samples; first with 512-byte, then with 64-byte tears. */
 size_t crashfs_states(const struct crashfs *fs, size_t point, size_t limit);
-/* State k (< crashfs_states) at point, a filesystem of its own that does not record; *hash (may be NULL) tells equal
+/* State k (< crashfs_states) at point, a separate filesystem that does not record; *hash (may be NULL) identifies equal
  * contents. The same arguments give the same state. */
 struct crashfs *crashfs_crash(const struct crashfs *fs, size_t point, size_t k, size_t limit, uint64_t seed,
 			      uint64_t *hash);

@@ -60,10 +60,10 @@ struct crashfs {
 	bool recording;
 	size_t stop_at, quota;
 	size_t fail_in, fail_n; /* writes until some find a full disk, and how many do */
-	size_t fail_syncs;      /* so many syncs fail */
+	size_t fail_syncs;      /* the next syncs that fail */
 };
 
-/* All of these abort without memory: a test cannot go on. */
+/* All of these abort without memory: a test cannot continue. */
 void *cfs_alloc(size_t n);
 void *cfs_grow(void *p, size_t n);
 char *cfs_strdup(const char *s);

@@ -33,7 +33,7 @@ struct crashloop {
 /* NULL, or what is wrong with the state that a loss at that point left. */
 typedef const char *crash_judge_fn(const void *run, struct crashfs *state, size_t point);
 
-/* count_variable: holds how many states instead of how long; NULL: there is none. */
+/* count_variable: holds how many states instead of how long; or NULL. */
 struct crashloop crashloop_begin(const char *count_variable, const char *of);
 void crashloop_judge(struct crashloop *l, const struct crashfs *fs, size_t per_point, crash_judge_fn *judge,
 		     const void *run);

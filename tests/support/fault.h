@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables for tests that count every I/O call and allocation, fail the ones they are told to, and know what was not
+ * Tables for tests that count every I/O call and allocation, fail chosen ones, and know what was not
  * given back. They stand on other tables (the real ones, or a test's own).
  *
  *	struct fault f;
@@ -8,7 +8,7 @@
  *	struct sl_env env = fault_env(&f, NULL);
  *	for (int64_t n = 1;; n++) {
  *		fault_arm_io(&f, n, FAULT_ONCE, EIO, FAULT_ALL_OPS);
- *		… run, look at what it promised …
+ *		… run, check what it promised …
  *		fault_disarm(&f);
  *		if (fault_io_failed(&f) == 0)
  *			break;                          no call was left to fail

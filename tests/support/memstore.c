@@ -160,7 +160,7 @@ void memstore_set_break(struct memstore *ms, enum memstore_break which)
 
 static int away(struct sl_err *err)
 {
-	int rc = sl_err_set(err, SL_EUNAVAIL, "the memory store is away");
+	int rc = sl_err_set(err, SL_EUNAVAIL, "the memory store is unavailable");
 	if (err != NULL) {
 		err->error_class = SL_CLASS_FATAL;
 		err->retryable = 1;
@@ -280,7 +280,7 @@ enum sl_lost_reason mem_lost(struct memstore *ms, uint64_t id, uint64_t fence)
 		return SL_LOST_NOT_FOUND;
 	if (mem_live(job) && job->fence == fence)
 		return SL_LOST_NOT;
-	/* In the very next step: nobody had taken it before. */
+	/* In the very next step: no worker had claimed it before. */
 	if (job->status == SL_JOB_COMPLETED && job->fence == fence + 1)
 		return SL_LOST_COMPLETED;
 	if (job->status == SL_JOB_FAILED && job->fence == fence + 1)

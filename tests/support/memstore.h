@@ -3,7 +3,7 @@
  * A job store in memory: the model that the simulation runs on, and the third store that passes the contract suite.
  * Plain arrays and loops over all rows, so that its rules can be read off. Its clock is the environment's real_ms.
  *
- * It keeps no promise about durability, and it can be told to misbehave: to be away, to lose an answer after it has
+ * It keeps no promise about durability, and it can be made to misbehave: to be unavailable, to lose an answer after it has
  * applied the operation, and to break one of its promises (enum memstore_break), which shows that a check finds it.
  *
  * Thread safety: any thread; one mutex. A transaction keeps every other caller waiting until it ends, so the thread
@@ -61,7 +61,7 @@ enum memstore_break {
 	MEMSTORE_EVENTS_TWICE,       /* an event that comes again is taken again */
 	MEMSTORE_EVENTS_LOST,        /* the mark moves over an event that is, now and then, not stored */
 	MEMSTORE_EVENTS_OFFSETS,     /* an event that comes again uses up an offset */
-	MEMSTORE_EVENTS_ANY_CRC,     /* the CRC of what comes again is not looked at */
+	MEMSTORE_EVENTS_ANY_CRC,     /* the CRC of what comes again is not compared */
 	MEMSTORE_EVENTS_NEVER_LATE   /* no event is marked */
 };
 void memstore_set_break(struct memstore *ms, enum memstore_break which);

@@ -128,7 +128,7 @@ static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct s
 	return true;
 }
 
-/* What keeps a chain that has stopped from going on: a blocker that is gone, or its key in the hands of another. The
+/* What keeps a chain that has stopped from continuing: a blocker that is gone, or its key held by another. The
  * key is taken here. */
 static int check_redrive(struct memstore *ms, uint64_t chain_id, struct sl_err *err)
 {

@@ -154,7 +154,7 @@ void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_s
 bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reason reason,
 		     const struct sl_store_listen *l);
 void mem_free_keys(struct memstore *ms, uint64_t chain_id, bool all_scopes);
-/* For a chain that is re-driven: take its key, if nobody has it. Whose it is then. */
+/* For a chain that is redriven: take its key, if no other chain has it. Whose it is then. */
 uint64_t mem_take_key(struct memstore *ms, const struct mem_job *head);
 
 int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,

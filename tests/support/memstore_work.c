@@ -403,7 +403,7 @@ static uint32_t taken_of(struct mem_job *const *picks, uint32_t n, const char *t
 }
 
 /* Does a hinted claim leave out what the contract lets it? */
-static bool passes_over(const struct sl_claim_request *r)
+static bool skips(const struct sl_claim_request *r)
 {
 	return r->hinted && r->limit > 1;
 }
@@ -427,7 +427,7 @@ static struct picked pick(struct memstore *ms, const struct sl_claim_request *r,
 	for (size_t i = 0; i < n_all && p.n < r->limit; i++) {
 		if (all[i]->solo && free_for(r, all[i]->type) == 0 && ms->broken != MEMSTORE_SOLO_AHEAD) {
 			p.alone = true;
-		} else if (all[i]->solo && (p.n > 0 || passes_over(r))) {
+		} else if (all[i]->solo && (p.n > 0 || skips(r))) {
 			p.left = true;
 		} else if (all[i]->solo) {
 			all[0] = all[i];
@@ -457,8 +457,8 @@ static struct sl_claimed_job as_claimed(struct memstore *ms, const struct mem_jo
 				       .scheduled_ms = job->scheduled_ms};
 }
 
-static int tell_claimed(struct memstore *ms, struct mem_job *const *picks, uint32_t n, sl_claimed_fn *claimed,
-			void *ctx)
+static int report_claimed(struct memstore *ms, struct mem_job *const *picks, uint32_t n, sl_claimed_fn *claimed,
+			  void *ctx)
 {
 	int rc = 0;
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
@@ -509,7 +509,7 @@ static int64_t earlier(int64_t in_ms, int64_t at_ms, int64_t now_ms)
 	return in_ms < 0 || d < in_ms ? d : in_ms;
 }
 
-static void tell_sleep(struct memstore *ms, const struct sl_claim_request *r, struct sl_claim_reply *reply)
+static void report_sleep(struct memstore *ms, const struct sl_claim_request *r, struct sl_claim_reply *reply)
 {
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
 	if (!job->gone && job->place == MEM_SCHED && wanted(r, job->type) > 0)
@@ -574,13 +574,13 @@ static int claim(struct memstore *ms, const struct sl_claim_request *r, struct s
 		all_of_it.hinted = 0;
 		return claim(ms, &all_of_it, reply, claimed, ctx);
 	}
-	int rc = tell_claimed(ms, all, p.n, claimed, ctx);
+	int rc = report_claimed(ms, all, p.n, claimed, ctx);
 	if (rc == 0) {
 		take(ms, all, p.n, all_start(r, all, p.n), r);
 		*reply = (struct sl_claim_reply){
 			.n = p.n, .now_ms = now, .next_due_in_ms = -1, .next_expiry_in_ms = -1, .alone = p.alone};
 		if (p.n < r->limit)
-			tell_sleep(ms, r, reply);
+			report_sleep(ms, r, reply);
 		if (p.n < r->limit && p.left)
 			reply->next_due_in_ms = 0;
 	}

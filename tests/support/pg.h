@@ -32,7 +32,7 @@ int pg_temp_missing(void);
 PGconn *pg_temp_connect(const struct pg_temp *pg);
 /* Run SQL; 0, or -1 with the reason on standard error. */
 int pg_temp_exec(PGconn *conn, const char *sql);
-/* The first column of the first row as a number; -1 when there is none. */
+/* The first column of the first row as a number; -1 without a row. */
 long long pg_temp_number(PGconn *conn, const char *sql);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The number behind a name in /proc/PID/status; 0 without. */
+/* The number after a name in /proc/PID/status; 0 without. */
 static uint64_t number_of(const char *status, const char *name)
 {
 	const char *at = strstr(status, name);
@@ -36,7 +36,7 @@ static bool sleeps(int tasks, const char *tid, uint64_t *turns)
 	return state != NULL && strchr("SZX", state[8]) != NULL;
 }
 
-/* Whether all others sleep, and what tells two such moments apart when somebody ran in between. */
+/* Whether all others sleep, and what distinguishes two such moments when a thread ran in between. */
 static bool look(uint64_t *turns)
 {
 	char self[32];

@@ -35,7 +35,7 @@ void vclock_poke(struct vclock *c);
  * vclock_look_again. One that was signalled since the last poke rests until it runs. */
 void vclock_await_rest(struct vclock *c, int n, int (*elsewhere)(void *ctx), void *ctx);
 void vclock_look_again(struct vclock *c);
-/* Block until n threads wait with a deadline that is still ahead: whoever was due has run and waits again. */
+/* Block until n threads wait with a deadline that is still ahead: every thread that was due has run and waits again. */
 void vclock_await_settled(struct vclock *c, int n);
 /* Move time to the earliest deadline among the waiters, at most to ns. */
 void vclock_advance_towards_ns(struct vclock *c, int64_t ns);

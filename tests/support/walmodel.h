@@ -10,11 +10,11 @@
  *     refused.
  *  3. Every record acknowledged by then is in the log, or in a whole archive.
  *  4. A record that a receiver took is not there with another payload, and its sequence is not given again.
- *  5. A record is sent or failed only when somebody said so.
+ *  5. A record is sent or failed only on request.
  *  6. It takes new records, closes, and opens again with all of these.
  *  7. No descriptor and no memory is left behind.
- *  8. Damaged bytes are kept by whoever removes them, the sequences lost with them are declared missing, and what a
- *     recovery has mended is sound.
+ *  8. Damaged bytes are kept by the code that removes them, the sequences lost with them are declared missing, and what a
+ *     recovery has repaired is sound.
  *
  * Thread safety: none but for the receiver's send, which locks.
  */
@@ -84,11 +84,11 @@ struct walmodel_entry *walmodel_submit(struct walmodel *m, uint32_t incarnation,
 				       size_t at);
 void walmodel_mark(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, enum sl_wal_status status,
 		   size_t at);
-/* A receiver has first..last, as far as they continue what it had; somebody else than the log's sender brought them. */
+/* A receiver has first..last, as far as they continue what it had; not the log's sender brought them. */
 void walmodel_deliver(struct walmodel *m, uint32_t incarnation, uint64_t first, uint64_t last, size_t at);
 /* Everything that was marked so far must stay marked (a clean close). */
 void walmodel_marks_durable(struct walmodel *m, size_t at);
-/* An archive began: while files of the log go, so may marks. The records behind them are published by then. */
+/* An archive began: while files of the log go, so may marks. The records that they stand for are published by then. */
 void walmodel_marks_until(struct walmodel *m, size_t at);
 /* The process died: what was not durable by then may be forgotten. */
 void walmodel_marks_forgettable(struct walmodel *m);
@@ -99,7 +99,7 @@ struct walmodel_receiver {
 	struct crashfs *fs; /* for the point of a delivery; NULL: 0 */
 	uint64_t refuse;    /* a sequence that it refuses for good; 0: none */
 	bool name_refused;  /* it says which one */
-	uint32_t fail_next; /* so many calls fail with SL_EUNAVAIL first */
+	uint32_t fail_next; /* the number of calls that fail with SL_EUNAVAIL first */
 	bool broken;        /* what came contradicts what it has */
 	uint64_t batches;
 };
@@ -114,7 +114,7 @@ struct walmodel_env {
 	size_t live_allocs;
 	size_t warnings, errors; /* log records */
 	bool verbose;            /* print log records as comments */
-	/* Called once when this much virtual time has passed by waiting, to end what would go on for ever. */
+	/* Called once when this much virtual time has passed by waiting, to end what would never end. */
 	void (*on_late)(void *ctx);
 	void *on_late_ctx;
 	int64_t late_ns;

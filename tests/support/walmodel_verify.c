@@ -43,7 +43,7 @@ static int collect(const struct sl_wal_record *record, void *ctx)
 	uint64_t id = walmodel_id_of(record->payload, record->payload_len);
 	unsigned long long sequence = (unsigned long long)record->sequence;
 	if (id == 0)
-		return bad(j, "record %llu of %s has a payload that nobody submitted", sequence, record->segment);
+		return bad(j, "record %llu of %s has a payload that was never submitted", sequence, record->segment);
 	if (!j->in_archive && j->n_found != 0 && j->found[j->n_found - 1].sequence >= record->sequence)
 		return bad(j, "record %llu comes after %llu", sequence,
 			   (unsigned long long)j->found[j->n_found - 1].sequence);
@@ -228,7 +228,7 @@ static int statuses_stand(struct judge *j)
 		if (f->status == SL_WAL_PENDING && must_be_settled(j, f))
 			return bad(j, "record %llu is pending again", (unsigned long long)f->sequence);
 		if (f->status != SL_WAL_PENDING && !has_mark(j, f))
-			return bad(j, "record %llu has status %d, which nobody gave it",
+			return bad(j, "record %llu has status %d, which it was never given",
 				   (unsigned long long)f->sequence, (int)f->status);
 		if (f->status == SL_WAL_FAILED && j->opts.dead_letter_dir != NULL && has_letter(j, f->sequence) != 0)
 			return -1;
@@ -247,7 +247,7 @@ static int kept_in(const char *name, void *ctx)
 }
 
 /* Rule 8. */
-static int mended_is_sound(struct judge *j)
+static int repaired_is_sound(struct judge *j)
 {
 	char path[512];
 	if (j->c->m->sound_at > j->c->point)
@@ -258,7 +258,7 @@ static int mended_is_sound(struct judge *j)
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_wal_scan(path, &scan, &st, &err) != 0)
 		return bad(j, "cannot be verified: %s", err.msg);
-	return st.damaged_ranges == 0 ? 0 : bad(j, "what was mended is damaged again");
+	return st.damaged_ranges == 0 ? 0 : bad(j, "what was repaired is damaged again");
 }
 
 static int damage_is_kept(struct judge *j)
@@ -354,7 +354,7 @@ int walmodel_verify(const struct walmodel_case *c, struct crashfs *fs, char why[
 	j.env.verbose = c->verbose;
 	j.opts.env = &j.env.env;
 	walmodel_rebase(&after, c->m, c->point);
-	int rc = mended_is_sound(&j);
+	int rc = repaired_is_sound(&j);
 	if (rc == 0)
 		rc = open_log(&j, "after the crash");
 	if (rc == 0)

@@ -21,7 +21,7 @@ async function settled(page, path) {
   await until(async () => (await page.locator(".skeleton").count()) === 0, `${path} is drawn`);
 }
 
-// Runs in the page: every visible text whose contrast with what lies behind it is too low.
+// Runs in the page: every visible text whose contrast with its background is too low.
 function tooFaint() {
   const parse = (c) => {
     const m = /^rgba?\((.*)\)$/.exec(c);
@@ -112,7 +112,7 @@ export const cases = {
     await page.keyboard.press("Tab");
     await until(() => page.evaluate(() => document.activeElement.textContent === "Skip to the content"), "the first stop");
     await page.keyboard.press("Enter");
-    await until(() => page.evaluate(() => document.activeElement.id === "main"), "the focus behind what was skipped");
+    await until(() => page.evaluate(() => document.activeElement.id === "main"), "the focus after what was skipped");
     await until(async () => { // the second key counts only soon after the first, and a busy machine may be late with it
       for (const k of ["g", "j"]) await page.keyboard.press(k);
       return (await page.locator("h1").textContent()) === "Jobs";
@@ -125,7 +125,7 @@ export const cases = {
     await until(() => page.locator(".bulk").isHidden(), "nothing selected");
     await page.keyboard.press("/");
     await page.keyboard.type("g t?");
-    is(await page.getByLabel("Search").inputValue(), "g t?", "keys are text while somebody types");
+    is(await page.getByLabel("Search").inputValue(), "g t?", "keys are text while a person types");
     await page.keyboard.press("Escape");
     await page.keyboard.press("?");
     await shows(page.getByRole("dialog"), "Keyboard shortcuts");
@@ -158,7 +158,7 @@ export const cases = {
     is(await page.locator("html").getAttribute("lang"), "en", "language");
   })),
 
-  "what was done is told politely to those who do not see it": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "what was done is announced politely to those who do not see it": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await server.reached(await server.enqueue("good"), "completed");
     await page.goto("/types");
     await page.getByRole("button", { name: "Pause good" }).click();

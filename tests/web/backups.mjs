@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "
 import path from "node:path";
 import { EVIL, is, ok, shows, sluice, toasted, until, withPage, withServer } from "./harness.mjs";
 
-const PASSPHRASE = "a passphrase that nobody may see";
+const PASSPHRASE = "a passphrase that must not be seen";
 const folder = (server) => path.join(server.dir, "backups");
 const secret = (server) => path.join(server.dir, "passphrase");
 const backup = (server, ...args) => execFileSync(sluice, ["backup", ...args, "--passphrase-file", secret(server)], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim();
@@ -71,7 +71,7 @@ export const cases = {
     await shows(page.locator('table[aria-label="Findings"]'), victim);
   })),
 
-  "a repository that cannot be read is said not to be, and comes back": () => withServer({ flags: (s) => {
+  "a repository that cannot be read is reported, and comes back": () => withServer({ flags: (s) => {
     const flags = made(s);
     writeFileSync(secret(s), "another");
     return flags;

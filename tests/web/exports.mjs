@@ -34,7 +34,7 @@ export const cases = {
     ok((await page.locator(".command code").allTextContents()).includes("sluice up --export ./exports"), "no command");
   })),
 
-  "a folder with nothing in it yet says what it waits for": () => withServer({ flags: (s) => ["--export", folder(s)] }, (server) => withPage(server, {}, async (page) => {
+  "a folder with nothing in it yet shows what it waits for": () => withServer({ flags: (s) => ["--export", folder(s)] }, (server) => withPage(server, {}, async (page) => {
     await server.reached(await server.enqueue("good"), "completed");
     await page.goto("/exports");
     await shows(page.locator(".empty, table"), /Nothing is exported yet|job_events/);
@@ -99,7 +99,7 @@ export const cases = {
     await shows(page.locator("tbody tr"), "damaged");
   })),
 
-  "an export that cannot be is said to have failed, with the reason": () => withServer({ flags: (s) => {
+  "an export that cannot run is shown as failed, with the reason": () => withServer({ flags: (s) => {
     writeFileSync(folder(s), "");
     return flags(s);
   } }, (server) => withPage(server, {}, async (page) => {
@@ -108,7 +108,7 @@ export const cases = {
     await shows(page.locator(".banner.bad"), "exports");
   })),
 
-  "a dataset that is not there is said not to be": () => withServer({ flags }, (server) => withPage(server, { allow: [/404/] }, async (page) => {
+  "a dataset that is not there is reported": () => withServer({ flags }, (server) => withPage(server, { allow: [/404/] }, async (page) => {
     await page.goto("/exports/nothing");
     await shows(page.locator(".empty.bad"), "It is not there");
   })),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real server in a folder of its own, a real browser, and what both must never do.
+// A real server in its own folder, a real browser, and what both must never do.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
@@ -83,7 +83,7 @@ export class Server {
     return out.map((c) => c.chain_id);
   }
 
-  // Until the job is in that state, as the server tells it.
+  // Until the job is in that state, as the server reports it.
   async reached(id, ...states) {
     let job = null;
     await until(async () => states.includes((job = await this.api("GET", `/jobs/${id}`)).status), `job ${id} is ${states}`);
@@ -122,7 +122,7 @@ export class Server {
   }
 }
 
-/* An address to come back to: its port is below those that the kernel hands out, so that nobody has it meanwhile. */
+/* An address to come back to: its port is below those that the kernel hands out, so that no other process has it meanwhile. */
 export async function keptAddress() {
   for (;;) {
     const port = 16384 + Math.floor(Math.random() * 16384);

@@ -21,7 +21,7 @@ export const cases = {
     let lines = [];
     await until(async () => {
       lines = (await server.api("GET", `/jobs/${id}/events?limit=1000`)).items.filter((e) => e.type !== "progress");
-      return lines.some((e) => e.type === "exited"); // it is the last, and may come behind the job's end
+      return lines.some((e) => e.type === "exited"); // it is the last, and may come after the job's end
     }, "its exit among the events");
     await until(async () => (await page.locator(".line").count()) === lines.length, "every event once");
     await page.reload();
@@ -29,7 +29,7 @@ export const cases = {
     await until(async () => (await page.locator(".line").count()) === lines.length, "the same after a reload");
   })),
 
-  "the output is followed until somebody scrolls up, and again when asked": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "the output is followed until the user scrolls up, and again on request": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     const id = await server.enqueue("many");
     await server.reached(id, "completed");
     await page.goto(`/jobs/${id}`);
@@ -41,7 +41,7 @@ export const cases = {
     for (const more of ["400px", "100px", ""]) { // as when what comes into sight is higher, or lower, than was thought
       await pane.evaluate((p, m) => ((p.querySelector(".bunch:last-child").style.paddingBottom = m), p.dispatchEvent(new Event("scroll"))), more);
       await until(async () => (await fromEnd()) < 30, "the end is seen where it is now");
-      ok(await follows(), "nobody has scrolled");
+      ok(await follows(), "before any scrolling");
     }
     await pane.hover();
     await page.mouse.wheel(0, -200);
@@ -109,7 +109,7 @@ export const cases = {
     await shows(page.locator(".attempt pre"), "disk <b>full</b>\nand a second line");
     await shows(page.locator(".banner.bad"), "disk <b>full</b>");
     await shows(page.getByRole("region", { name: "Input" }).last(), '"sku": "A-1"');
-    ok(/waited .*; attempt 1 ran .*, failed/.test(await page.locator(".tl-bar").getAttribute("aria-label")), "the time line tells of waiting and running");
+    ok(/waited .*; attempt 1 ran .*, failed/.test(await page.locator(".tl-bar").getAttribute("aria-label")), "the time line shows waiting and running");
     const good = await server.enqueue("good");
     await server.reached(good, "completed");
     await page.goto(`/jobs/${good}`);

@@ -47,7 +47,7 @@ export const cases = {
     await shows(page.locator(".job-head .badge"), "completed");
   })),
 
-  "every page of an empty store has one heading and says what would be there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "every page of an empty store has one heading and explains what will be there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     for (const path of PATHS) {
       await page.goto(path);
       await page.locator(".page .empty, .page .all-good, .page table, .page .pipeline").first().waitFor();
@@ -73,7 +73,7 @@ export const cases = {
     }
   })),
 
-  "an unknown path and an unknown job say so": () => withServer({}, (server) => withPage(server, { allow: [/404/] }, async (page) => {
+  "an unknown path and an unknown job are reported": () => withServer({}, (server) => withPage(server, { allow: [/404/] }, async (page) => {
     await page.goto("/jobs/999999");
     await shows(page.locator(".empty.bad"), "It is not there");
     await page.locator("#nav a", { hasText: "Overview" }).click();
@@ -137,7 +137,7 @@ export const cases = {
     ok(bytes > 50000 && bytes <= 200 * 1024, `${bytes} bytes were transferred`);
   })),
 
-  "a server that goes away is said to be away, and is found again": async () => withServer({ listen: await keptAddress() }, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
+  "a server that becomes unavailable is reported, and is found again": async () => withServer({ listen: await keptAddress() }, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
     await page.goto("/types");
     await shows(page.locator(".side .connection"), "Live");
     const listen = new URL(server.url).host;

@@ -51,7 +51,7 @@ async function furnish(server) {
   await cron("reminders", "*/15 * * * *", "mail.send", { template: "reminder" });
   const letter = (position, error) => execFileSync(dlqPut, [path.join(server.data, "dead"), "ship-nginx", String(position), "-1", "3", "1", String(Date.now() - 600000), String(Date.now() - 60000 * (position % 7)), "job_events", error], { input: "\x08\x02\x32\x05hello" });
   [1841, 1842, 2207].forEach((n) => letter(n, "the record is 17.2 MiB long, above the limit of 16 MiB"));
-  // Fan-in for the picture of a chain: three parts, the video behind them, and what waits for it.
+  // Fan-in for the picture of a chain: three parts, the video after them, and what waits for it.
   const parts = await server.bulk(["intro", "lecture", "credits"].map((image) => ({ type: "thumbnail.make", input: { image } })));
   const video = await server.enqueue("video.encode", { source: "lecture-17.mov", preset: "slow", audio: { codec: "opus", kbps: 128 } }, { after: parts, key: "lecture-17", priority: -1 });
   await server.bulk([{ type: "mail.send", input: { to: "students" }, after: [video] }, { type: "webhook.deliver", input: { event: "video.ready" }, after: [video] }]);

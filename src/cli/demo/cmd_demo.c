@@ -27,8 +27,8 @@
 #define STOPPED_MS 4000 /* well beyond the lease */
 #define CUT_MS 4000
 #define ROW_MS 1000
-#define LOOK_MS 100
-#define TICK_MS 200 /* between two looks of the last row, on a terminal */
+#define POLL_MS 100
+#define TICK_MS 200 /* between two drawings of the last row, on a terminal */
 
 enum { KILLED, STOPPED, N_WORKERS = 4, N_ALL = N_WORKERS + 1 };
 
@@ -60,8 +60,7 @@ struct demo {
 /* A line is noted in the ledger only after it was written to standard output. */
 static const char script[] = "#!/bin/sh\n"
 			     "read -r step\n"
-			     "say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; "
-			     "echo \"$line\" >>\"$LEDGER\"; }\n"
+			     "say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; echo \"$line\" >>\"$LEDGER\"; }\n"
 			     "say begin\n"
 			     "say \"step $step of chain $SLUICE_CHAIN_ID\"\n"
 			     "sleep 0.02\n"
@@ -186,11 +185,12 @@ static void table_row(struct demo *d)
 
 static int start_worker(struct demo *d, int i)
 {
-	char name[16], server[64];
+	struct demoproc *worker = &d->workers[i];
+	char server[64];
 
-	(void)snprintf(name, sizeof(name), "worker-%d", i + 1);
+	(void)snprintf(worker->name, sizeof(worker->name), "worker-%d", i + 1);
 	(void)snprintf(server, sizeof(server), "http://127.0.0.1:%d", d->relay.port);
-	return demoproc_worker(d->cli, &d->place, &d->workers[i], name, server, LEASE_MS);
+	return demoproc_worker(d->cli, &d->place, worker, server, LEASE_MS);
 }
 
 /* One step after the other, each when the work has come far enough. */
@@ -200,7 +200,7 @@ static int disturb(struct demo *d)
 	uint64_t percent = d->total ? d->now.completed * 100 / d->total : 0;
 
 	if (d->stage == 0 && percent >= 15) {
-		demoproc_stand_still(&d->workers[STOPPED], &d->place);
+		demoproc_stop(&d->workers[STOPPED], &d->place);
 		d->news = "worker 2 stopped (SIGSTOP), for longer than its lease";
 		d->stopped_ms = now;
 		d->stage++;
@@ -219,7 +219,7 @@ static int disturb(struct demo *d)
 		d->news = "network up again";
 		d->stage++;
 	} else if (d->stage == 4 && now >= d->stopped_ms + STOPPED_MS) {
-		demoproc_go_on(&d->workers[STOPPED]);
+		demoproc_resume(&d->workers[STOPPED]);
 		d->news = "worker 2 resumes, long after its lease";
 		d->stage++;
 	}
@@ -265,7 +265,7 @@ static int watch_demo(struct demo *d)
 				(long long)patience_ms / 1000, d->place.dir);
 			break;
 		}
-		(void)poll(&stop, 1, LOOK_MS);
+		(void)poll(&stop, 1, POLL_MS);
 	}
 	table_end(d);
 	if (rc)
@@ -386,8 +386,7 @@ static int start_all(struct demo *d)
 	if (!d->json)
 		out_printf(&d->cli->out,
 			   "A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
-			   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to "
-			   "the last.\n",
+			   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to the last.\n",
 			   d->server.port, d->total);
 	(void)out_flush(&d->cli->out);
 	for (int i = 0; !rc && i < N_WORKERS; i++)
@@ -406,7 +405,7 @@ static int stop_workers(struct demo *d)
 			continue;
 		bad = 1;
 		if (!stop_requested())
-			demoproc_tell_end(d->cli, &d->place, &d->workers[i]);
+			demoproc_report_end(d->cli, &d->place, &d->workers[i]);
 	}
 	return bad ? EXIT_INTERNAL : 0;
 }
@@ -429,7 +428,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	if (!code)
 		code = watch_demo(d);
 	demorelay_cut(&d->relay, 0);
-	demoproc_go_on(&d->workers[STOPPED]);
+	demoproc_resume(&d->workers[STOPPED]);
 	bad = stop_workers(d);
 	if (!code)
 		code = report_demo(d);
@@ -450,7 +449,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	jobstore_close(&d->store);
 	demoproc_ask_to_end(&d->server);
 	if (demoproc_wait(&d->server) && !code) {
-		demoproc_tell_end(cli, &d->place, &d->server);
+		demoproc_report_end(cli, &d->place, &d->server);
 		code = EXIT_INTERNAL;
 	}
 	demolines_fini(&d->ledger);
@@ -484,7 +483,7 @@ static const struct opt demo_opts[] = {
 	{.name = "patience",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
-	 .def = "150s", /* a worker looks for logs that others have left once a minute */
+	 .def = "150s", /* a worker sweeps the logs that others have left once a minute */
 	 .min = 1000,
 	 .max = INT64_C(86400000),
 	 .help = "Count what is missing when nothing has moved for so long"},
@@ -497,13 +496,7 @@ const struct command cmd_demo = {
 	.operands = "",
 	.summary = "watch jobs and their output survive kills and a cut network",
 	.opts = demo_opts,
-	.description = "Starts a server and four workers on an embedded store in a temporary folder, enqueues chains "
-		       "with fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the "
-		       "network between workers and server. When the last line has arrived it counts: jobs and "
-		       "attempts in the store, lines in the store against those that the commands themselves noted to "
-		       "have written. Status 0: nothing lost, nothing doubled. The network is a relay of the demo's "
-		       "own that resets connections while it is cut; workers reach the store itself, a file, all the "
-		       "time. However the demo ends, all processes end with it; after a failure the folder stays.",
+	.description = "Starts a server and four workers on an embedded store in a temporary folder, enqueues chains with fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the network between workers and server. When the last line has arrived it counts: jobs and attempts in the store, lines in the store against those that the commands themselves noted to have written. Status 0: nothing lost, nothing doubled. The network is a relay of the demo's own that resets connections while it is cut; workers reach the store itself, a file, all the time. However the demo ends, all processes end with it; after a failure the folder stays.",
 	.example = "sluice demo\nsluice demo --keep --listen 127.0.0.1:7070",
 	.run = demo_run,
 };

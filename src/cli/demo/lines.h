@@ -14,7 +14,6 @@ struct demolines {
 	char **lines;
 	size_t n, cap;
 	uint64_t at; /* where the next read begins: a byte of the file, an offset of the store */
-	char *rest;  /* of the file: a line without its end */
 	int sorted;
 };
 

@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ANSWER_MS 60000 /* for the server to say where it is */
-#define STAND_MS 20     /* for a signal to arrive */
+#define ANSWER_MS 60000 /* for the server to print its address */
+#define SIGNAL_MS 20    /* for a signal to arrive */
 #define LINE_BYTES 512  /* of a process's log that are shown at most */
 
 static int failed(struct cli *cli, const char *what, int error)
@@ -123,9 +123,10 @@ static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *co
 	_exit(EXIT_INTERNAL);
 }
 
-/* This program with argv, its standard error in <dir>/<name>.log; out_fd: its standard output, or -1. */
-static int start_process(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
-			 char *const argv[], int out_fd)
+/* This program with argv, under the name that out has; its standard error goes to <dir>/<name>.log. out_fd: its standard
+ * output, or -1. */
+static int start_process(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, char *const argv[],
+			 int out_fd)
 {
 	char home[192], store[224], ledger[192], log[192];
 	char **env = make_environment(p, home, store, ledger);
@@ -133,9 +134,8 @@ static int start_process(struct cli *cli, const struct demoproc_place *p, struct
 	int error;
 
 	if (!env)
-		return failed(cli, name, ENOMEM);
-	(void)snprintf(out->name, sizeof(out->name), "%s", name);
-	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, name);
+		return failed(cli, out->name, ENOMEM);
+	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, out->name);
 	out->pid = fork();
 	error = errno;
 	if (out->pid == 0)
@@ -144,7 +144,7 @@ static int start_process(struct cli *cli, const struct demoproc_place *p, struct
 	if (out->pid > 0)
 		return 0;
 	out->pid = 0;
-	return failed(cli, name, error);
+	return failed(cli, out->name, error);
 }
 
 static void read_last_line(const struct demoproc_place *place, const char *name, char last[LINE_BYTES])
@@ -152,7 +152,7 @@ static void read_last_line(const struct demoproc_place *place, const char *name,
 	char path[192], line[LINE_BYTES];
 	FILE *f;
 
-	(void)snprintf(last, LINE_BYTES, "it said nothing");
+	(void)snprintf(last, LINE_BYTES, "it printed nothing");
 	(void)snprintf(path, sizeof(path), "%s/%s.log", place->dir, name);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
@@ -163,7 +163,7 @@ static void read_last_line(const struct demoproc_place *place, const char *name,
 		(void)fclose(f);
 }
 
-void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p)
+void demoproc_report_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p)
 {
 	char last[LINE_BYTES];
 
@@ -181,11 +181,12 @@ int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demo
 	const char *colon = NULL;
 	int fds[2], rc, status;
 
+	(void)snprintf(out->name, sizeof(out->name), "server");
 	(void)snprintf(data, sizeof(data), "--data=%s", p->dir);
 	(void)snprintf(address, sizeof(address), "--listen=%.60s", listen);
 	if (pipe2(fds, O_CLOEXEC))
 		return failed(cli, "a pipe", errno);
-	rc = start_process(cli, p, out, "server", argv, fds[1]);
+	rc = start_process(cli, p, out, argv, fds[1]);
 	(void)close(fds[1]);
 	/* It prints "http://127.0.0.1:7070/". */
 	ready.fd = fds[0];
@@ -203,8 +204,8 @@ int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demo
 	return WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : EXIT_INTERNAL;
 }
 
-int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *name,
-		    const char *server, int64_t lease_ms)
+int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, const char *server,
+		    int64_t lease_ms)
 {
 	char id[64], to[96], wal[192], step[192], join[192], lease[64];
 	char *argv[] = {(char[]){"sluice"},
@@ -219,13 +220,13 @@ int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demo
 			(char[]){"--retry-delay=100ms"},
 			NULL};
 
-	(void)snprintf(id, sizeof(id), "--id=%s", name);
+	(void)snprintf(id, sizeof(id), "--id=%s", out->name);
 	(void)snprintf(to, sizeof(to), "--server=%s", server);
 	(void)snprintf(wal, sizeof(wal), "--wal=%s", p->wal);
 	(void)snprintf(step, sizeof(step), "--type=step=%s", p->script);
 	(void)snprintf(join, sizeof(join), "--type=join=%s", p->script);
 	(void)snprintf(lease, sizeof(lease), "--lease=%lldms", (long long)lease_ms);
-	return start_process(cli, p, out, name, argv, -1);
+	return start_process(cli, p, out, argv, -1);
 }
 
 /* Does the process hold the flock of this file? */
@@ -250,22 +251,22 @@ static int holds(pid_t pid, const char *path)
 	return found;
 }
 
-void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place)
+void demoproc_stop(const struct demoproc *p, const struct demoproc_place *place)
 {
 	char lock[192];
 
 	(void)snprintf(lock, sizeof(lock), "%s-lock", place->store);
 	while (p->pid) {
 		(void)kill(p->pid, SIGSTOP);
-		(void)poll(NULL, 0, STAND_MS);
+		(void)poll(NULL, 0, SIGNAL_MS);
 		if (!holds(p->pid, lock))
 			return;
 		(void)kill(p->pid, SIGCONT);
-		(void)poll(NULL, 0, STAND_MS);
+		(void)poll(NULL, 0, SIGNAL_MS);
 	}
 }
 
-void demoproc_go_on(const struct demoproc *p)
+void demoproc_resume(const struct demoproc *p)
 {
 	if (p->pid)
 		(void)kill(p->pid, SIGCONT);

@@ -29,18 +29,19 @@ struct demoproc {
 /* dir: a folder to be made and left; NULL: a temporary one. */
 int demoproc_place_make(struct cli *cli, struct demoproc_place *place, const char *dir, const char *script);
 int demoproc_server(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *listen);
-int demoproc_worker(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *name,
-		    const char *server, int64_t lease_ms);
+/* out->name is set: the worker's id, and the name of its log. */
+int demoproc_worker(struct cli *cli, const struct demoproc_place *place, struct demoproc *out, const char *server,
+		    int64_t lease_ms);
 
 /* SIGSTOP, but not while it holds the lock of the store's file: all others would wait with it. */
-void demoproc_stand_still(const struct demoproc *p, const struct demoproc_place *place);
-void demoproc_go_on(const struct demoproc *p);
+void demoproc_stop(const struct demoproc *p, const struct demoproc_place *place);
+void demoproc_resume(const struct demoproc *p);
 void demoproc_kill(struct demoproc *p);
 void demoproc_ask_to_end(const struct demoproc *p);
 /* 0: it ended with status 0, or was not there. */
 int demoproc_wait(struct demoproc *p);
 /* One line: how it ended, and the last line of its log. */
-void demoproc_tell_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p);
+void demoproc_report_end(struct cli *cli, const struct demoproc_place *place, const struct demoproc *p);
 void demoproc_place_remove(const struct demoproc_place *place);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define LOOK_MS 20
+#define POLL_MS 20
 
 /* With a reset, so that both ends notice at once. */
 static void reset(int *fd)
@@ -81,7 +81,7 @@ static void *run_relay(void *arg)
 		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++)
 			fds[i] = (struct pollfd){.fd = r->pairs[i / 2][i % 2], .events = POLLIN};
 		fds[2 * DEMORELAY_PAIRS] = (struct pollfd){.fd = r->listener, .events = POLLIN};
-		(void)poll(fds, 2 * DEMORELAY_PAIRS + 1, LOOK_MS);
+		(void)poll(fds, 2 * DEMORELAY_PAIRS + 1, POLL_MS);
 		if (r->cut)
 			reset_all(r);
 		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dead letters as text and as JSON. */
-#include "letter.h"
+#include "deadletter.h"
 
 #include "text.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-int letters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
+int deadletters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
 {
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .read_only = read_only ? SL_ON : SL_OFF,
 				   .max_bytes = SL_UNLIMITED};
@@ -26,18 +26,18 @@ int letters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
 	return sl_dlq_open(q, dir, &opts, &err) ? cli_fail(cli, &err, dir) : 0;
 }
 
-int letter_view(struct letter_view *v, const struct cli *cli, const struct sl_dlq_letter *letter, const char *key_file,
-		struct sl_err *err)
+int deadletter_view(struct deadletter_view *v, const struct cli *cli, const struct sl_dlq_letter *letter,
+		    const char *key_file, struct sl_err *err)
 {
 	size_t len = 0;
 	int rc;
 
-	*v = (struct letter_view){.letter = *letter, .opened = letter->encoding == SL_DLQ_PLAIN};
+	*v = (struct deadletter_view){.letter = *letter, .opened = letter->encoding == SL_DLQ_PLAIN};
 	if (v->opened || !key_file)
 		return 0;
 	v->owned = malloc(letter->item_len + 1);
 	if (!v->owned)
-		return sl_err_set(err, SL_ENOMEM, "no memory for letter %" PRIu64, letter->id);
+		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %" PRIu64, letter->id);
 	rc = sl_wal_open_letter(letter, key_file, &cli->env, v->owned, &len, err);
 	if (rc)
 		return rc;
@@ -47,13 +47,13 @@ int letter_view(struct letter_view *v, const struct cli *cli, const struct sl_dl
 	return 0;
 }
 
-void letter_view_end(struct letter_view *v)
+void deadletter_view_end(struct deadletter_view *v)
 {
 	free(v->owned);
 	v->owned = NULL;
 }
 
-/* Letters of a loaded file are found by their line, those of a log by their sequence. */
+/* Dead letters of a loaded file are found by their line, those of a log by their sequence. */
 static json_t *line_of(const struct sl_dlq_letter *l)
 {
 	if (strncmp(l->source, "load:", 5) != 0 || !l->position)
@@ -61,7 +61,7 @@ static json_t *line_of(const struct sl_dlq_letter *l)
 	return json_integer((json_int_t)l->position);
 }
 
-void letter_json(struct out *out, const struct letter_view *view)
+void deadletter_json(struct out *out, const struct deadletter_view *view)
 {
 	const struct sl_dlq_letter *l = &view->letter;
 	json_t *j = json_pack("{s:I, s:o, s:I, s:o, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:b}", "id",
@@ -93,7 +93,7 @@ static void clean(struct out *out, const char *text, size_t max)
 	out_str(out, line);
 }
 
-void letter_line(struct out *out, const struct letter_view *view)
+void deadletter_line(struct out *out, const struct deadletter_view *view)
 {
 	const struct sl_dlq_letter *l = &view->letter;
 	char when[TEXT_TIME_BYTES];
@@ -116,7 +116,7 @@ static void field(struct out *out, const char *name, const char *text)
 	out_str(out, "\n");
 }
 
-void letter_full(struct out *out, const struct letter_view *view)
+void deadletter_full(struct out *out, const struct deadletter_view *view)
 {
 	const struct sl_dlq_letter *l = &view->letter;
 	char when[TEXT_TIME_BYTES], size[TEXT_COUNT_BYTES];
@@ -133,7 +133,7 @@ void letter_full(struct out *out, const struct letter_view *view)
 	field(out, "target", l->target ? l->target : "");
 	out_printf(out, "%-13s %s%s\n", "item", text_count(size, l->item_len, "byte"),
 		   !view->opened                  ? ", sealed; the key file of its log opens it (--key-file)"
-		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the letter"
+		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the dead letter"
 						  : "");
 	if (!view->opened)
 		return;

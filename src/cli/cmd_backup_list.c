@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct looking {
+struct listing {
 	struct cli *cli;
 	const struct parsed *args;
 	struct backuprepo repo;
@@ -25,7 +25,7 @@ struct looking {
 
 static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 {
-	struct looking *l = ctx;
+	struct listing *l = ctx;
 	const char *host = opt_str(l->args, "host"), *tag = opt_str(l->args, "tag");
 	bool has_tag = !tag, has_path = !l->path[0];
 
@@ -51,7 +51,7 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 /* Of list: every one; of show: the one that is shown. */
 static int on_damaged(const char *id, const struct sl_err *err, void *ctx)
 {
-	struct looking *l = ctx;
+	struct listing *l = ctx;
 
 	if (l->id && strcmp(id, l->id) != 0)
 		return 0;
@@ -61,7 +61,7 @@ static int on_damaged(const char *id, const struct sl_err *err, void *ctx)
 }
 
 /* Walk over the snapshots. The exit code. */
-static int list_snapshots(struct looking *l, sl_backup_snapshot_fn *on_each)
+static int list_snapshots(struct listing *l, sl_backup_snapshot_fn *on_each)
 {
 	struct sl_err err = SL_ERR_INIT;
 	char count[TEXT_COUNT_BYTES];
@@ -80,7 +80,7 @@ static int list_snapshots(struct looking *l, sl_backup_snapshot_fn *on_each)
 
 static int backup_list_run(struct cli *cli, const struct parsed *args)
 {
-	struct looking l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
+	struct listing l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
 	int rc = opt_given(args, "path") ? backuprepo_stored_path(cli, opt_str(args, "path"), l.path) : 0;
 
 	if (!rc)
@@ -116,7 +116,7 @@ const struct command cmd_backup_list = {
 
 static int on_one(const struct sl_backup_snapshot *s, void *ctx)
 {
-	struct looking *l = ctx;
+	struct listing *l = ctx;
 
 	if (strcmp(s->id, l->id) != 0)
 		return 0;
@@ -131,7 +131,7 @@ static int on_one(const struct sl_backup_snapshot *s, void *ctx)
 
 static int backup_show_run(struct cli *cli, const struct parsed *args)
 {
-	struct looking l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
+	struct listing l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
 	char id[SL_BACKUP_ID_BYTES] = "";
 	int rc = backuprepo_open(&l.repo, cli, args, NULL);
 
@@ -164,7 +164,7 @@ const struct command cmd_backup_show = {
 
 static int on_entry(const struct sl_backup_entry *e, void *ctx)
 {
-	struct looking *l = ctx;
+	struct listing *l = ctx;
 	struct out *out = &l->cli->out;
 
 	if (l->json) {
@@ -183,7 +183,7 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 
 static int on_bytes(const void *bytes, size_t len, void *ctx)
 {
-	struct looking *l = ctx;
+	struct listing *l = ctx;
 
 	out_write(&l->cli->out, bytes, len);
 	return out_failed(&l->cli->out) ? 1 : cli_stopped(l->cli);
@@ -194,7 +194,7 @@ static int ls_cat_run(struct cli *cli, const struct parsed *args)
 {
 	const char *given = args->n_operands > 1 ? args->operands[1] : "";
 	bool ls = args->command == &cmd_backup_ls;
-	struct looking l = {.cli = cli, .args = args};
+	struct listing l = {.cli = cli, .args = args};
 	char id[SL_BACKUP_ID_BYTES] = "", *path;
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
