@@ -45,6 +45,7 @@ int backuprepo_driver(struct backuprepo *r, bool create)
 	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
 
+	/* Errors that the driver would report in the words of storage. */
 	if (stat(r->path, &st) == 0 && !S_ISDIR(st.st_mode)) {
 		cli_say(r->cli, SL_LOG_ERROR, "%.500s is not a folder", r->path);
 		return sl_err_exit_code(create ? SL_ECREATE : SL_ENOENT);
@@ -130,6 +131,7 @@ void backuprepo_path(char *copy, const char *path)
 {
 	size_t n = 0;
 
+	/* Empty components and dots are dropped; ".." stays, and is not found. */
 	while (*path) {
 		size_t len = strcspn(path, "/");
 
@@ -194,6 +196,7 @@ int backuprepo_stored_path(struct cli *cli, const char *path, char out[PATH_MAX]
 	struct stat st;
 	int rc = 0;
 
+	/* A folder has its real name; a file keeps its last component. */
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, out))
 		return 0;
 	if (lstat(path, &st) == 0 && stored_file(path, out) == 0)
@@ -267,6 +270,7 @@ static void watch_backup(void *ctx)
 	sl_backup_get_progress(w->backup, &p);
 	if (!p.phase)
 		return;
+	/* Only what is known by now: totals come after the first walk over the files. */
 	say(&words, "%s", p.phase);
 	if (p.totals_known && p.bytes_total)
 		say(&words, ", %" PRIu64 " of %" PRIu64 " files, %s of %s", p.files, p.files_total,
@@ -282,6 +286,7 @@ static void watch_backup(void *ctx)
 		say(&words, ", %s left", text_age(a, (int64_t)((double)(p.bytes_total - p.bytes) * 1000 / speed)));
 	if (p.dedup_bytes || p.physical_bytes)
 		say(&words, ", %s known, %s written", text_bytes(a, p.dedup_bytes), text_bytes(b, p.physical_bytes));
+	/* How the block writer fares: writes in flight, and whether readers wait for it. */
 	if (p.max_concurrency)
 		say(&words, ", %" PRIu32 "/%" PRIu32 " writes%s", p.concurrency, p.max_concurrency,
 		    p.backpressure ? ", readers wait" : "");

@@ -17,6 +17,7 @@ const char *backupshow_join(char *to, size_t size, const char *const *items, siz
 	size_t used = 0;
 
 	to[0] = '\0';
+	/* Each item is escaped; what does not fit is cut. */
 	for (size_t i = 0; i < n && used < size - 1; i++) {
 		char clean[512];
 		int len;
@@ -34,6 +35,7 @@ void backupshow_line(struct out *out, const struct sl_backup_snapshot *s)
 {
 	char when[TEXT_TIME_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], host[64], paths[600], tags[300];
 
+	/* The columns of the heading of backup list. */
 	text_line(host, sizeof(host), s->host);
 	out_printf(out, "%.*s  %.19sZ  %-12s  %9" PRIu64 "  %10s  %10s  %s", SHORT_ID, s->id,
 		   text_time(when, s->time_ms), host, s->files, text_bytes(all, s->bytes),
@@ -119,6 +121,7 @@ static void mode_text(char to[11], const struct sl_backup_entry *e)
 	size_t kind = (size_t)e->type < sizeof(kinds) - 1 ? (size_t)e->type : 0;
 
 	to[0] = kinds[kind];
+	/* Three bits each for owner, group and others; the special bits take the place of the x. */
 	for (int i = 0; i < 9; i++)
 		to[1 + i] = e->mode & (0400u >> i) ? bits[i] : '-';
 	if (e->mode & 04000)
@@ -136,6 +139,7 @@ void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
 
 	mode_text(mode, e);
 	out_printf(out, "%s %5" PRIu32 " %5" PRIu32 " ", mode, e->uid, e->gid);
+	/* Devices have numbers instead of a size. */
 	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
 		out_printf(out, "%7u, %4u", major(e->rdev), minor(e->rdev));
 	else

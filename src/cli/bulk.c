@@ -127,6 +127,7 @@ static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
 
 	if (!rest)
 		return wrong(what, "out of memory");
+	/* The members but the input, and then the input alone, which must be JSON as well. */
 	memcpy(rest, text, n);
 	if (input.from) {
 		memset(rest + (input.from - text), ' ', (size_t)(input.to - input.from));
@@ -195,6 +196,7 @@ int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl
 		if (i == SL_COUNT(known))
 			return wrong(what, "unknown member \"%.60s\"", name);
 	}
+	/* What the line has takes the place of what the options gave. */
 	if (string_member(object, "type", &chain->job.type, what) || string_member(object, "key", &chain->key, what) ||
 	    integer_member(object, "priority", -INT32_MAX, INT32_MAX, &priority, what) ||
 	    string_member(object, "at", &at, what) ||

@@ -16,6 +16,7 @@
 
 static void print_raw(struct cli *cli, const char *before, const char *text)
 {
+	/* One line at a time from any thread, and never in the middle of a progress bar, which is erased first. */
 	flockfile(stderr);
 	if (cli->bar_shown) {
 		fputs("\r\033[K", stderr);
@@ -32,6 +33,7 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 	struct cli *cli = ctx;
 	char line[4096];
 
+	/* A record of the command's own component is a message of the command, without the record's fields. */
 	if (cli->component && strcmp(record->component, cli->component) == 0) {
 		cli_line(cli, record->level, record->message);
 		return;
@@ -45,6 +47,7 @@ void cli_init(struct cli *cli)
 	const char *no_color = getenv("NO_COLOR");
 	const char *term = getenv("TERM");
 
+	/* Colours only for people: https://no-color.org and TERM=dumb switch them off. */
 	cli->command = "";
 	cli->component = NULL;
 	cli->color = isatty(STDERR_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
@@ -72,6 +75,7 @@ void cli_line(struct cli *cli, enum sl_log_level level, const char *text)
 						    : "";
 	char clean[2048], before[128];
 
+	/* With --log-format=json, messages of the command are records like those of the library. */
 	if (cli->log_format == SL_LOG_JSON) {
 		struct sl_log_field field = {.key = "command", .kind = SL_LOG_STR, .str = cli->command};
 		struct sl_log_record record = {.level = level,
@@ -84,6 +88,7 @@ void cli_line(struct cli *cli, enum sl_log_level level, const char *text)
 		on_log(&record, cli);
 		return;
 	}
+	/* The text may quote a file, a row or a server's answer: nothing in it may move the cursor. */
 	text_line(clean, sizeof(clean), text);
 	snprintf(before, sizeof(before), "%ssluice%s%s:%s ", paint, *cli->command ? " " : "", cli->command,
 		 *paint ? "\033[0m" : "");
@@ -105,6 +110,7 @@ void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...)
 
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 {
+	/* The code alone says little; most errors have a message. */
 	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
 	const char *slash = subject ? strrchr(subject, '/') : NULL;
 	const char *name = slash && slash[1] ? slash + 1 : subject;
@@ -146,6 +152,7 @@ int cli_finish(struct cli *cli, int code)
 
 	if (!failed)
 		return code;
+	/* A result that was not printed is a failure, also when the work itself succeeded. */
 	cli_say(cli, SL_LOG_ERROR, "standard output: %s", strerror(failed));
 	return code ? code : EXIT_OUTPUT;
 }

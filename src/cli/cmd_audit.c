@@ -27,6 +27,7 @@ static int on_event(const struct sl_audit_event *e, const char *text, size_t len
 	struct showing *s = ctx;
 	struct out *out = &s->cli->out;
 
+	/* The chain is always checked from its beginning; --after only skips the printing. */
 	if (e->number <= s->after)
 		return 0;
 	if (s->left-- == 0)
@@ -36,6 +37,7 @@ static int on_event(const struct sl_audit_event *e, const char *text, size_t len
 		out_str(out, "\n");
 		return out_failed(out) ? 1 : cli_stopped(s->cli);
 	}
+	/* The first 8 bytes of the hash are enough to compare by eye. */
 	text_hex(hash, e->hash, 8);
 	text_line(path, sizeof(path), e->path);
 	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
@@ -118,12 +120,14 @@ static int write_file(const char *path, const char *text, size_t len, struct sl_
 	int n = snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid());
 	int fd = -1, failed;
 
+	/* Into a new file next to it, which takes the place of the old one when it is on disk. */
 	errno = ENAMETOOLONG;
 	if (n > 0 && (size_t)n < sizeof(temporary))
 		fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0)
 		return cannot_create(err, path);
 	failed = write(fd, text, len) != (ssize_t)len || fsync(fd);
+	/* Nothing is left after a failure. */
 	if (failed)
 		sl_err_set_errno(err, errno, "write %.180s", path);
 	failed |= close(fd);
@@ -145,6 +149,7 @@ static int audit_head_run(struct cli *cli, const struct parsed *args)
 	size_t len = 0;
 	int rc = sl_audit_head_read(dir, opt_str(args, "dataset"), &cli->env, &head, &err);
 
+	/* Read, sign, format, write: each only when the step before it succeeded. */
 	if (!rc && key)
 		rc = sl_audit_head_sign(&head, key, &cli->env, &err);
 	if (!rc)

@@ -24,6 +24,7 @@ static int on_finding(const struct sl_audit_finding *f, void *ctx)
 
 	text_line(path, sizeof(path), f->path);
 	text_line(text, sizeof(text), f->text);
+	/* Printed as it is found: a broken export may have any number of findings. */
 	if (v->json) {
 		out_str(&v->cli->out, v->reported ? "," : "");
 		out_json(&v->cli->out,
@@ -66,6 +67,7 @@ static void print_summary(struct verifying *v, const char *dir, const char *data
 					    r->head_checked, "signature_checked", r->signature_checked));
 		return;
 	}
+	/* With findings the summary would look like a good result. */
 	if (r->findings)
 		return;
 	text_line(shown, sizeof(shown), dir);
@@ -131,6 +133,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 			return EXIT_OK; /* cli_finish reports it */
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 	}
+	/* The result: counts and head, or how much is wrong. */
 	print_summary(&v, dir, dataset, &result);
 	if (!result.findings)
 		return EXIT_OK;

@@ -25,6 +25,7 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 	if (plain && opt_given(args, "passphrase-file"))
 		return cli_usage(cli,
 				 "--plain and --passphrase-file: a repository without encryption has no passphrase");
+	/* The passphrase is asked for before anything is made. */
 	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
 	opts.passphrase = plain ? NULL : pass.bytes;
 	opts.passphrase_len = pass.len;
@@ -37,6 +38,7 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 	askpass_wipe(&pass);
 	if (rc)
 		return rc;
+	/* The warning is part of the result: a lost passphrase cannot be replaced. */
 	text_line(shown, sizeof(shown), path);
 	if (opt_flag(args, "json"))
 		out_json(&cli->out, json_pack("{s:o, s:b}", "repo", text_json(path), "encrypted", !plain));
@@ -82,6 +84,7 @@ static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
+	/* The old passphrase has opened the repository; now ask for the new one, twice. */
 	if (!rc)
 		rc = askpass(&pass, cli, args, &for_change);
 	if (!rc && sl_backup_change_passphrase(r.backup, pass.bytes, pass.len, &err))

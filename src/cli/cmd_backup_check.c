@@ -52,6 +52,7 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 				   f->path ? text_json(f->path) : json_null(), "text", text_json(f->reason.msg)));
 		return cli_stopped(c->cli);
 	}
+	/* What is wrong, then where: object, snapshot, file, and the reason. */
 	out_printf(out, "%s%s", f->harmless ? "note: " : "", sl_backup_fault_name(f->fault));
 	if (f->object) {
 		text_line(line, sizeof(line), f->object);
@@ -91,6 +92,7 @@ static int backup_check(struct findings *c, const struct parsed *args)
 	double seconds = backupwatch_stop(&c->watch);
 	uint64_t wrong = r.findings - SL_MIN(r.harmless, r.findings);
 
+	/* Damage is a result, not a failure of the check. */
 	if (rc && !(rc == SL_ECORRUPT && wrong))
 		return findings_fail(c, &err);
 	if (c->json)
@@ -105,6 +107,7 @@ static int backup_check(struct findings *c, const struct parsed *args)
 			   text_bytes(bytes, r.bytes), read_data ? ", every byte read" : "", seconds);
 	if (!wrong)
 		return EXIT_OK;
+	/* The findings before the line that counts them. */
 	(void)out_flush(&c->cli->out);
 	cli_say(c->cli, SL_LOG_ERROR, "%s: %s; 'sluice backup repair' keeps what is right", c->repo.path,
 		text_count(count, wrong, "finding"));
@@ -160,6 +163,7 @@ static int backup_repair(struct findings *c)
 
 	if (rc)
 		return findings_fail(c, &err);
+	/* What was kept and what is lost; anything lost makes the status 65. */
 	if (c->json)
 		out_json_end(&c->cli->out,
 			     json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", lost == 0,

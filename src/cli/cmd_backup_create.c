@@ -182,6 +182,7 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 	const char *why = err && err->msg[0] ? err->msg : NULL;
 	enum sl_log_level level = SL_LOG_WARN;
 
+	/* Counted by kind for the result, and reported as it happens. */
 	if ((unsigned)problem < PROBLEM_KINDS)
 		c->problems[problem]++;
 	if (problem == SL_BACKUP_UNREADABLE || problem == SL_BACKUP_AS_FILE)
@@ -284,6 +285,7 @@ static const char **values_of(const struct parsed *args, const char *option, con
 	const char **list;
 
 	*n = 0;
+	/* Room for one more than were given. */
 	while (opt_all(args, option, (int)*n))
 		++*n;
 	list = calloc(*n + 1, sizeof(*list));
@@ -303,6 +305,7 @@ static int backup_create_run(struct cli *cli, const struct parsed *args)
 
 	if (!rc)
 		rc = backupdata_find(&c.data, cli, args, c.repo.path);
+	/* Excludes and tags, the repository itself among the first. */
 	if (!rc) {
 		c.excludes = values_of(args, "exclude", c.data.exclude, &c.n_excludes);
 		c.tags = values_of(args, "tag", NULL, &c.n_tags);

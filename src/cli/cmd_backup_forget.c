@@ -28,6 +28,7 @@ static int on_decision(const struct sl_backup_snapshot *s, int keeps, const char
 	struct forgetting *f = ctx;
 	struct out *out = &f->cli->out;
 
+	/* Every snapshot that was considered is printed, so that a dry run shows the whole decision. */
 	if (f->json) {
 		json_t *j = backupshow_json(s);
 
@@ -69,10 +70,12 @@ static int forget_snapshots(struct forgetting *f)
 	char count[TEXT_COUNT_BYTES], text[160];
 	uint64_t removed = 0;
 
+	/* cli_finish reports a broken output. */
 	if (sl_backup_forget(f->repo.backup, &opts, &removed, &err))
 		return out_failed(&f->cli->out) ? EXIT_OK : backuprepo_fail(&f->repo, &err);
 	if (f->cli->quiet)
 		return EXIT_OK;
+	/* The summary comes after the lines that it counts. */
 	(void)out_flush(&f->cli->out);
 	(void)snprintf(text, sizeof(text), "%s%s%s", text_count(count, removed, "snapshot"),
 		       dry ? " would be forgotten" : " forgotten",
@@ -103,6 +106,7 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 	if (rc)
 		return rc;
 
+	/* The lists that the library takes: tags, and the names of snapshots. */
 	while (opt_all(args, "keep-tag", (int)f.n_tags))
 		f.n_tags++;
 	f.tags = calloc(f.n_tags + 1, sizeof(*f.tags));
@@ -183,6 +187,7 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	double seconds;
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
+	/* Prune, with its progress shown. */
 	if (!rc)
 		rc = backupwatch_start(&watch, cli, r.backup);
 	if (rc)
@@ -191,6 +196,7 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	seconds = backupwatch_stop(&watch);
 	if (rc)
 		return backuprepo_fail(&r, &err);
+	/* All counts for programs; what a person acts upon as text. */
 	if (opt_flag(args, "json")) {
 		out_json(out, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}",
 					"packs", (json_int_t)n.packs, "packs_condemned", (json_int_t)n.packs_condemned,
@@ -210,6 +216,7 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	out_printf(out, "%s (%s) %smarked for deletion by a later prune, ",
 		   text_count(packs, n.packs_condemned, "pack"), text_bytes(bytes, n.bytes_condemned), would);
 	out_printf(out, "%s %srewritten, in %.1f s\n", text_count(packs, n.packs_repacked, "pack"), would, seconds);
+	/* Not an error: these go with a later prune. */
 	if (n.packs_waiting)
 		out_printf(out, "%s (%s) wait for backups that run\n", text_count(packs, n.packs_waiting, "pack"),
 			   text_bytes(bytes, n.bytes_waiting));

@@ -29,6 +29,7 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	const char *host = opt_str(l->args, "host"), *tag = opt_str(l->args, "tag");
 	bool has_tag = !tag, has_path = !l->path[0];
 
+	/* The filters of --host, --tag and --path: all of them must match. */
 	for (size_t i = 0; i < s->tags_n; i++)
 		has_tag |= tag && strcmp(s->tags[i], tag) == 0;
 	for (size_t i = 0; i < s->paths_n; i++)
@@ -39,6 +40,7 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 		out_json(&l->cli->out, backupshow_json(s));
 		out_str(&l->cli->out, "\n");
 	} else {
+		/* No heading without a snapshot. */
 		if (!l->shown)
 			out_printf(&l->cli->out, "%-8s  %-20s  %-12s  %9s  %10s  %10s  %s\n", "ID", "TIME", "HOST",
 				   "FILES", "SIZE", "WRITTEN", "PATHS");
@@ -71,6 +73,7 @@ static int list_snapshots(struct listing *l, sl_backup_snapshot_fn *on_each)
 		return cli_interrupted(l->cli);
 	if (rc < 0)
 		return backuprepo_fail(&l->repo, &err);
+	/* The others are listed all the same; the status shows that one is missing. */
 	if (!l->damaged)
 		return EXIT_OK;
 	cli_say(l->cli, SL_LOG_ERROR, "%s cannot be read; 'sluice backup check' says more",
@@ -136,6 +139,7 @@ static int backup_show_run(struct cli *cli, const struct parsed *args)
 	int rc = backuprepo_open(&l.repo, cli, args, NULL);
 
 	l.id = id;
+	/* The word may be a beginning or "latest"; the list is then searched for the id. */
 	if (!rc)
 		rc = backuprepo_snapshot(&l.repo, args->operands[0], id);
 	if (!rc)
@@ -167,6 +171,7 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 	struct listing *l = ctx;
 	struct out *out = &l->cli->out;
 
+	/* JSON, like ls -l, or names only: escaped for people, byte for byte with --null. */
 	if (l->json) {
 		out_json(out, backupshow_entry_json(e));
 		out_str(out, "\n");
@@ -205,6 +210,7 @@ static int ls_cat_run(struct cli *cli, const struct parsed *args)
 		if (l.json + opt_flag(args, "long") + opt_flag(args, "null") > 1)
 			return cli_usage(cli, "--json, --long and --null: give one of them");
 	}
+	/* Paths in a snapshot have no slash before them and no dots; the copy is never longer. */
 	path = malloc(strlen(given) + 1);
 	rc = backuprepo_open(&l.repo, cli, args, NULL);
 	if (!rc)

@@ -27,6 +27,7 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 	const char *reason = err ? err->msg : "";
 	char beginning[101]; /* of the path: messages shorten it */
 
+	/* Many messages name the path already. */
 	(void)snprintf(beginning, sizeof(beginning), "%s", path);
 	if (strstr(reason, beginning))
 		path = "";
@@ -41,6 +42,7 @@ static void report_stripped(struct restoring *r, uint64_t n, const char *what, c
 
 	if (!n || opt_flag(r->args, off))
 		return;
+	/* Requested or encrypted: the bits were wanted, and the system has refused them. */
 	if (opt_flag(r->args, on) || sl_backup_is_encrypted(&r->repo.driver, NULL, NULL) == 1)
 		(void)snprintf(why, sizeof(why), "this process may not set them");
 	else
@@ -58,6 +60,7 @@ static int restore_failed(struct restoring *r, const struct sl_err *err)
 		cli_say(r->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume");
 		return EXIT_INTERRUPTED;
 	}
+	/* Overwriting helps with a file in the way, not with a folder. */
 	if (err->code == SL_EEXIST && err->sys_errno != EISDIR && !opt_flag(r->args, "overwrite"))
 		cli_say(r->cli, SL_LOG_ERROR, "--overwrite replaces what is in the way");
 	if (err->code != SL_ENOENT)
@@ -98,6 +101,7 @@ static int restore_snapshot(struct restoring *r)
 
 	if (rc)
 		return rc;
+	/* Restore, and print what was restored also after a failure: files that are there stay. */
 	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &n, &err);
 	seconds = backupwatch_stop(&watch);
 	if ((!rc || n.entries) && opt_flag(a, "json")) {
@@ -147,6 +151,7 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 	if (opt_flag(args, "security") && opt_flag(args, "no-security"))
 		return cli_usage(cli, "--security and --no-security: give one of them");
 
+	/* The paths as the snapshot has them, without a slash before them. */
 	r.paths = calloc(n + 1, sizeof(*r.paths));
 	if (!r.paths)
 		return cli_no_memory(cli);
@@ -163,6 +168,7 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 		if (!*copy)
 			rc = cli_usage(cli, "PATH: '%.100s' is everything; leave it out for that", given);
 	}
+	/* The repository, the snapshot, the files. */
 	if (!rc)
 		rc = backuprepo_open(&r.repo, cli, args, &opts);
 	if (!rc)

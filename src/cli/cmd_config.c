@@ -42,8 +42,10 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 	for (const struct srv_setting *first = srv_settings; first->section; first++) {
 		bool again = false;
 
+		/* A section that was begun before is listed already. */
 		for (const struct srv_setting *s = srv_settings; s < first; s++)
 			again |= strcmp(s->section, first->section) == 0;
+		/* All settings of this section, wherever the table has them. */
 		for (const struct srv_setting *s = first; !again && s->section; s++) {
 			if (strcmp(s->section, first->section) != 0)
 				continue;

@@ -8,6 +8,7 @@
 
 static int cron_add_run(struct cli *cli, const struct parsed *args)
 {
+	/* The operands in order, the input last since it may be missing. */
 	struct sl_cron cron = {
 		.name = args->operands[0],
 		.spec = args->operands[1],
@@ -27,6 +28,7 @@ static int cron_add_run(struct cli *cli, const struct parsed *args)
 
 static int print_cron(const struct sl_cron *cron, void *ctx)
 {
+	/* ctx is an array of two: the command and its arguments. */
 	struct cli *cli = ((void **)ctx)[0];
 	const struct parsed *args = ((void **)ctx)[1];
 	struct out *out = &cli->out;
@@ -45,6 +47,7 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 		out_str(out, "}\n");
 		return out_failed(out) ? SL_ECANCELLED : 0;
 	}
+	/* For people: names come from the store, so nothing in them may move a cursor. */
 	text_line(name, sizeof(name), cron->name);
 	text_line(spec, sizeof(spec), cron->spec);
 	text_line(type, sizeof(type), cron->type);
@@ -61,6 +64,7 @@ static int cron_list_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* A broken output ends the list; cli_finish reports that one. */
 	if (sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
 		return jobstore_fail(cli, args, &err);
 	return EXIT_OK;
@@ -72,6 +76,7 @@ static int cron_remove_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
+	/* Each removal is a transaction: the ones before a name that is unknown stay removed. */
 	for (int i = 0; !rc && i < args->n_operands; i++) {
 		if (sl_jobs_cron_remove(store.client, args->operands[i], &err))
 			rc = jobstore_fail(cli, args, &err);

@@ -30,6 +30,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	struct deadletter_view view;
 	int rc;
 
+	/* purge counts with the rule by which it purges. */
 	if (l->before_ms && letter->last_failed_ms >= l->before_ms)
 		return 0;
 	l->n_letters++;
@@ -40,6 +41,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 					"dead letter %" PRIu64
 					" is sealed: give the key file of its log with --key-file",
 					letter->id);
+		/* With --raw the output is the item and nothing else. */
 		if (view.opened || !l->raw)
 			l->print(&l->cli->out, &view);
 		if (rc)
@@ -66,6 +68,7 @@ static int list_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* Damage does not end the list: what can be read is printed. */
 	rc = sl_dlq_list(q, opt_flag(args, "all"), on_letter, &l, &err);
 	if (out_failed(&cli->out)) {
 		rc = EXIT_OK; /* cli_finish reports it */
@@ -97,6 +100,7 @@ static int dlq_show_run(struct cli *cli, const struct parsed *args)
 
 	if (value_int(args->operands[1], &id) || id < 1)
 		return cli_usage(cli, "ID: '%s' is not a whole number from 1", args->operands[1]);
+	/* Raw bytes, JSON or text. */
 	l.print = l.raw ? print_item : opt_flag(args, "json") ? deadletter_json : deadletter_full;
 	rc = deadletters_open(cli, args->operands[0], 1, &q);
 	if (rc)
@@ -127,6 +131,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* How many it would be, for the question. */
 	if (sl_dlq_list(q, 0, on_letter, &l, &err)) {
 		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 		goto end;

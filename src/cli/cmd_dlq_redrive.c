@@ -106,6 +106,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 
 	if (stop_requested() || out_failed(out))
 		return SL_ECANCELLED;
+	/* Open the item, send it, report where it went. */
 	rc = deadletter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
 	if (!rc && !view.opened) /* sealed bytes are not a record */
 		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
@@ -145,6 +146,7 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 	sl_dlq *q = NULL;
 	int rc = 0;
 
+	/* Options and folders first: nothing is sent before they are known to be right. */
 	if (opt_given(args, "to-wal") && opt_given(args, "to"))
 		return cli_usage(cli, "--to-wal and --to exclude each other");
 	if (opt_given(args, "to-wal"))

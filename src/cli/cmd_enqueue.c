@@ -60,6 +60,7 @@ static char *read_stdin(struct cli *cli, int *code)
 	size_t used = 0, cap = 1 << 16;
 	char *text = malloc(cap);
 
+	/* The buffer doubles up to the limit. */
 	while (text) {
 		size_t n = fread(text + used, 1, cap - used - 1, stdin);
 
@@ -83,6 +84,7 @@ static char *read_stdin(struct cli *cli, int *code)
 		text[used] = '\0';
 		return text;
 	}
+	/* A read that a signal ended is no broken input. */
 	if (text && ferror(stdin) && stop_requested()) {
 		*code = cli_interrupted(cli);
 		free(text);
@@ -108,6 +110,7 @@ static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobsto
 
 	if (from_stdin && !(read = read_stdin(cli, &rc)))
 		return rc;
+	/* The store checks the input: it must be JSON. */
 	chain->job.input = read ? read : input;
 	rc = sl_jobs_enqueue(store->client, NULL, chain, &started, &err);
 	free(read);
@@ -253,6 +256,7 @@ static int start_kept(struct bulk *b, struct input *kept)
 
 	if (sl_jobs_begin(b->store->client, &b->tx, &err))
 		return jobstore_fail(b->cli, b->args, &err);
+	/* Every line was good when it was read first; it is parsed again instead of being kept twice in memory. */
 	while (!rc && (step = input_next(kept, &line, &err)) != INPUT_END) {
 		if (step == INPUT_NEED) {
 			rc = read_more_lines(b, kept, "read the temporary file (TMPDIR): ");
@@ -318,6 +322,7 @@ static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobst
 	b->base = *base;
 	spool_init(&b->spool);
 	progress_start(&b->progress, cli, false);
+	/* First all lines, then the transaction, then the ids: nothing is printed that was not committed. */
 	rc = keep_lines(b, fd);
 	if (!is_stdin)
 		close(fd);
@@ -396,6 +401,7 @@ static int enqueue_run(struct cli *cli, const struct parsed *args)
 	uint64_t *blockers = NULL;
 	int rc = read_chain(cli, args, &chain, &blockers);
 
+	/* Options are checked before the store is opened or made. */
 	if (!rc)
 		rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 	if (!rc)

@@ -33,6 +33,7 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], place[EXPORT_PLACE_BYTES];
 	double seconds = (double)ms / 1000;
 
+	/* What is committed, also when the run ended early. */
 	if (opt_flag(o->args, "json")) {
 		report_json(o->cli, r, seconds);
 		return;
@@ -168,6 +169,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 
 	if (rc)
 		return rc;
+	/* Run it; progress and signals are the business of the watch. */
 	rc = fn(export, &result, &err, ctx);
 	ms = watch_ms(&watch.watch);
 	watch_stop(&watch.watch);
@@ -284,6 +286,7 @@ static int read_number(const char **text, uint64_t *out)
 	uint64_t v = 0;
 	const char *p = *text;
 
+	/* By hand: strtoull takes signs and blanks, and wraps. */
 	for (; *p >= '0' && *p <= '9'; p++) {
 		if (__builtin_mul_overflow(v, (uint64_t)10, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
 			return -1;
@@ -315,6 +318,7 @@ static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
 	const char *p = text;
 	size_t room = 1;
 
+	/* One range more than there are commas. */
 	for (const char *comma = text; (comma = strchr(comma, ',')); comma++)
 		room++;
 	out->ranges = calloc(room, sizeof(*out->ranges));
@@ -340,6 +344,7 @@ static int export_backfill_run(struct cli *cli, const struct parsed *args)
 	struct ranges ranges = {.n = 0};
 	int rc = read_ranges(cli, opt_str(args, "ranges"), &ranges);
 
+	/* The ranges are checked before the settings: they need no file. */
 	if (!rc) {
 		rc = exportopts_read(&o, cli, args);
 		if (!rc)

@@ -31,6 +31,7 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 {
 	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
 
+	/* Names come from the catalog: they are escaped. */
 	text_name(out, d->name);
 	out_str(out, "\n  sequence       ");
 	text_name(out, d->sequence_column);
@@ -45,6 +46,7 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 	if (d->bad_rows)
 		out_printf(out, "  diverted       %s\n", text_count(rows, d->bad_rows, "bad row"));
 	out_printf(out, "  head           %s\n", head);
+	/* Events that are committed and not in their files yet: the next run writes them. */
 	if (d->events > d->delivered_files)
 		out_printf(out, "  not written    %s\n",
 			   text_count(rows, d->events - d->delivered_files, "audit event"));
@@ -78,6 +80,7 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 		out_str(&s->cli->out, "\n");
 		return out_failed(&s->cli->out) || stop_requested();
 	}
+	/* As JSON: one object per partition, on its own line. */
 	out_json(&s->cli->out, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", text_number(p->start),
 					 "end", text_number(p->end), "rows", text_number(p->rows), "bad_rows",
 					 text_number(p->bad_rows), "holes", text_number(p->holes), "bytes",
@@ -100,6 +103,7 @@ static int show_dataset(const struct sl_dataset *d, void *ctx)
 		status_json(&s->cli->out, d, head);
 	else
 		status_text(&s->cli->out, d, head);
+	/* The partitions follow their dataset. */
 	if (!s->partitions)
 		return out_failed(&s->cli->out);
 	rc = sl_catalog_partitions(s->catalog, d->name, 0, 0, show_partition, s, &err);
@@ -141,6 +145,7 @@ static int export_status_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* All datasets, or the one that was named. */
 	rc = sl_catalog_datasets(s.catalog, opt_str(args, "dataset"), show_dataset, &s, &err);
 	sl_catalog_close(s.catalog);
 	if (rc < 0)
@@ -187,6 +192,7 @@ static int show_gap(const struct sl_export_gap *gap, void *ctx)
 			  : gap->kind == SL_EXPORT_GAP_MISSING   ? "missing"
 								 : "size";
 
+	/* Any gap makes the status 65. */
 	g->n++;
 	if (g->json) {
 		out_json(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", text_number(gap->first), "last",

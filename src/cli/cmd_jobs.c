@@ -26,6 +26,7 @@ static int print_job(const struct sl_job *job, void *ctx)
 	struct out *out = &p->cli->out;
 	char created[TEXT_TIME_BYTES], type[64], error[80];
 
+	/* For the hint about --cursor. */
 	p->last = job->id;
 	p->n++;
 	if (opt_flag(p->args, "json")) {
@@ -33,6 +34,7 @@ static int print_job(const struct sl_job *job, void *ctx)
 		jobstore_job_fields(out, job);
 		out_str(out, "}\n");
 	} else {
+		/* The error is cut: it may be long, and jobs show has all of it. */
 		text_line(type, sizeof(type), job->type);
 		text_line(error, sizeof(error), job->error ? job->error : "");
 		out_printf(out, "%-10" PRIu64 " %-10" PRIu64 " %-24s %-9s %3d  %s  %s\n", job->id, job->chain_id, type,
@@ -73,6 +75,7 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 		.ascending = opt_flag(args, "oldest-first"),
 		.without_data = !opt_flag(args, "json"),
 	};
+	/* Options whose value is an id. */
 	const struct {
 		const char *option;
 		uint64_t *to;
@@ -104,12 +107,14 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 	rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 	if (rc)
 		return rc;
+	/* JSON has input and output as well; the lines for people are read without them. */
 	rc = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
 				      : sl_jobs_list(store.client, &filter, print_job, &p, &err);
 	if (rc && stop_requested())
 		return cli_interrupted(cli);
 	if (rc)
 		return out_failed(&cli->out) ? EXIT_OK : jobstore_fail(cli, args, &err);
+	/* A full page may be the end: whether there is more, only the next one shows. */
 	if (p.n == filter.limit && !opt_flag(args, "json"))
 		cli_say(cli, SL_LOG_WARN, "there may be more: --cursor=%" PRIu64, p.last);
 	return EXIT_OK;
@@ -168,6 +173,7 @@ static int print_attempt(const struct sl_attempt_record *a, void *ctx)
 	struct print *p = ctx;
 	char worker[64], error[160], started[TEXT_TIME_BYTES], ended[TEXT_TIME_BYTES];
 
+	/* One that was started by a client of another language may have no worker or error. */
 	text_line(worker, sizeof(worker), a->worker ? a->worker : "-");
 	text_line(error, sizeof(error), a->error ? a->error : "");
 	out_printf(&p->cli->out, "  attempt %d  %-11s  %s  %s .. %s  %s\n", a->attempt,
@@ -210,6 +216,7 @@ static void show_job(struct out *out, const struct sl_job *job)
 	out_printf(out, "%-14s%" PRIu64 "\n%-14s%" PRIu64 "\n%-14s%s\n%-14s%s\n%-14s%d\n%-14s%d\n", "id", job->id,
 		   "chain", job->chain_id, "type", type, "status", sl_job_status_name(job->status), "attempt",
 		   job->attempt, "priority", job->priority);
+	/* What is not set is left out, so that a short job is a short page. */
 	show_json(out, "input", job->input);
 	show_json(out, "output", job->output);
 	show_line(out, "error", job->error);
@@ -238,6 +245,7 @@ static int jobs_show_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* The job, then its attempts: in JSON they are one object. */
 	if (sl_jobs_get(store.client, store.ids[0], &job, &err))
 		return jobstore_fail(cli, args, &err);
 	if (json) {
@@ -278,6 +286,7 @@ static int jobs_wait_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* The wait is on another thread, so that a signal ends this command immediately. */
 	rc = waiting_start(&w, cli, store.client, store.ids[0], timeout_ms);
 	if (rc)
 		return rc;
@@ -359,6 +368,7 @@ static int print_audit_record(const struct sl_audit_record *r, void *ctx)
 		out_str(out, "}\n");
 		return 0;
 	}
+	/* A change of many chains names the first five. */
 	out_printf(out, "%s  %s  %s  %s", text_time(time, r->time_ms), r->actor, via, r->action);
 	for (size_t i = 0; i < r->n_chains && i < 5; i++)
 		out_printf(out, "%s%" PRIu64, i ? "," : "  ", r->chains[i]);

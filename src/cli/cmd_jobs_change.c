@@ -42,6 +42,7 @@ static int fail_ids(struct jobstore *store, const char *error, size_t *n, struct
 
 	if (rc)
 		return rc;
+	/* One transaction for all of them. EEXIST: the chain has ended, which is not an error here. */
 	for (size_t i = 0; !rc && i < store->n_ids; i++) {
 		rc = sl_jobs_fail(store->client, tx, store->ids[i], error, err);
 		*n += !rc;
@@ -65,6 +66,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* Each of these is one transaction of the library, but fail, which makes its own. */
 	switch (change) {
 	case RETRY:
 		rc = retry_ids(&store, &n, &err);
@@ -84,6 +86,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 	}
 	if (rc)
 		return jobstore_fail(cli, args, &err);
+	/* How many were changed; the others were in another state. */
 	if (opt_flag(args, "json"))
 		out_printf(&cli->out, "{\"%s\":%zu,\"unchanged\":%zu}\n", done, n,
 			   store.n_ids > n ? store.n_ids - n : 0);
@@ -176,6 +179,7 @@ static int pause_resume_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 
+	/* A type may be paused before its first job: the store is made if it is missing. */
 	for (int i = 0; !rc && i < args->n_operands; i++) {
 		const char *type = args->operands[i];
 
@@ -214,6 +218,7 @@ static int jobs_migrate_run(struct cli *cli, const struct parsed *args)
 	sl_store store = {0};
 	int from = 0, to = 0, rc = EXIT_OK;
 
+	/* Opening does it; the second call reports the version. */
 	if (sl_store_open(&store, jobstore_url(args), &opts, &err) || store.ops->migrate(store.ctx, &from, &to, &err))
 		rc = jobstore_fail(cli, args, &err);
 	else if (opt_flag(args, "json"))
@@ -245,6 +250,7 @@ static int jobs_prune_run(struct cli *cli, const struct parsed *args)
 
 	if (rc)
 		return rc;
+	/* Chains and their events first, then the audit trail, which has its own retention. */
 	if (sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err) ||
 	    sl_jobs_audit_prune(store.client, opt_num(args, "keep-audit"), NULL, &err))
 		return jobstore_fail(cli, args, &err);

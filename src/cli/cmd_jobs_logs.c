@@ -206,6 +206,7 @@ static int add_job(const struct sl_job *job, void *ctx)
 		s = &l->jobs[l->n++];
 		*s = (struct source){.job = job->id};
 	}
+	/* Known or new: how far it has come. */
 	s->status = job->status;
 	s->attempt = job->attempt;
 	s->started_ms = job->started_ms;
@@ -345,6 +346,7 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 	l.client = store.client;
 	l.id = store.ids[0];
 	joiner_init(&l.lines, &cli->out, opt_flag(args, "all"), isatty(STDOUT_FILENO) && !opt_flag(args, "raw"));
+	/* The first job of a chain has its id: then all jobs of the chain are meant. */
 	rc = sl_jobs_get(l.client, l.id, &job, &err);
 	if (!rc) {
 		l.is_chain = job->chain_id == job->id;

@@ -38,6 +38,7 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	const char *name = jobstore_shown_type(c->type);
 	json_t *type = json_object_get(s->types, name);
 
+	/* The first count of a type makes an entry with every field, so that readers of the JSON find all of them. */
 	if (!type) {
 		type = json_object();
 		for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
@@ -55,6 +56,7 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 		add_to(type, "due", c->due);
 		add_to(type, "retrying", c->retrying);
 	}
+	/* The oldest of all that are counted under this name: each 'sluice run' has its own type. */
 	if (c->oldest_ms) {
 		json_t *known = json_object_get(type, "oldest_ms");
 
@@ -75,6 +77,7 @@ static void print_stats(struct stats *s)
 
 	out_printf(out, "%-28s %9s %9s %9s %9s %9s %9s\n", "TYPE", "blocked", "pending", "running", "completed",
 		   "failed", "cancelled");
+	/* In the order in which the store counts them. */
 	json_object_foreach(s->types, name, type)
 	{
 		text_line(line, sizeof(line), name);
@@ -95,6 +98,7 @@ static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
+	/* Statuses without a job are 0, not missing. */
 	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
 		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));
 	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err)) {
@@ -134,6 +138,7 @@ struct view {
 /* A line of the view; what would not fit on the screen is left out. */
 static void line(struct view *v, const char *text)
 {
+	/* One line stays free for the cursor. */
 	if (v->rows && v->used + 1 >= v->rows)
 		return;
 	v->used++;
@@ -159,6 +164,7 @@ static int on_count(const struct sl_job_count *c, void *ctx)
 	struct view *v = ctx;
 	struct sl_job_count *run = &v->runs[c->status];
 
+	/* Runs are summed up here and printed after all types. */
 	if (jobstore_shown_type(c->type) == c->type) {
 		count_line(v, c);
 		return 0;
@@ -176,6 +182,7 @@ static int job_line(const struct sl_job *job, void *ctx)
 	char buf[320], type[40], who[80], age[TEXT_TIME_BYTES];
 
 	text_line(type, sizeof(type), job->type);
+	/* A failed job shows its error, a running one its worker. */
 	text_line(who, sizeof(who),
 		  job->status == SL_JOB_FAILED ? (job->error ? job->error : "")
 					       : (job->leased_by ? job->leased_by : ""));
@@ -237,6 +244,7 @@ static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 
 	if (!rc && v.terminal)
 		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */
+	/* A store that is unavailable for a while does not end the view: the error takes the place of the lists. */
 	while (!rc && !stop_requested()) {
 		int code = draw_jobs(&v, &store, &err);
 

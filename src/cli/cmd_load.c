@@ -38,6 +38,7 @@ static void show_load(void *ctx)
 	char text[256], count[TEXT_COUNT_BYTES];
 	int64_t ms = watch_ms(&l->watch);
 
+	/* A stop is reported once, with what is still to be done. */
 	sl_load_get_stats(l->handle, &s);
 	if (stop_requested() && !l->stop_reported) {
 		l->stop_reported = true;
@@ -69,6 +70,7 @@ static void report(struct load *l, const struct sl_load_stats *s)
 			   s->read, s->written, s->dead, s->dropped, s->left, s->skipped, seconds);
 		return;
 	}
+	/* What was written, and then everything that was not. */
 	out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s->written, "row"), sl_load_target(l->handle),
 		   seconds);
 	if (s->dropped)
@@ -89,6 +91,7 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	char count[TEXT_COUNT_BYTES];
 	int code = 0;
 
+	/* The error first, the counts after it. */
 	if (rc && rc != SL_ECANCELLED)
 		code = opts_fail(l->cli, l->args, err);
 	sl_load_get_stats(l->handle, &s);
@@ -100,6 +103,7 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	if (s.dropped)
 		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
 			text_count(count, s.dropped, "row"));
+	/* Rows that did not arrive make the status 65, even if nothing failed. */
 	if (rc != SL_ECANCELLED)
 		return !rc && (s.dead_all || s.dropped) ? EXIT_BAD_DATA : code;
 	if (s.left)
@@ -140,6 +144,7 @@ static int set_format(struct load *l)
 {
 	int format = format_of(l, l->inputs[0]);
 
+	/* One format for all: the target and the options of CSV are shared. */
 	for (int i = 0; i < l->n_inputs; i++) {
 		int other = format_of(l, l->inputs[i]);
 
@@ -174,6 +179,7 @@ static int check_options(struct load *l)
 	for (size_t i = 0; i < sizeof(of_csv) / sizeof(of_csv[0]); i++)
 		if (l->sink.format != SL_ROWS_CSV && opt_given(l->args, of_csv[i]))
 			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
+	/* A factor is not a whole number, which the parser of options has no kind for. */
 	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
 		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
 	if (opt_given(l->args, "columns") && !opt_flag(l->args, "no-header"))
@@ -190,6 +196,7 @@ static int check_resume(struct load *l)
 
 	for (int i = 0; i < l->n_inputs; i++)
 		has_stdin = has_stdin || strcmp(l->inputs[i], "-") == 0;
+	/* Records of loads are kept in tables of the target, which only databases have. */
 	for (size_t i = 0; i < sizeof(of_records) / sizeof(of_records[0]); i++) {
 		if (!opt_given(l->args, of_records[i]))
 			continue;
@@ -227,6 +234,7 @@ static int set_target(struct load *l)
 	l->sink.timeout_ms = opt_num(a, "timeout");
 	l->sink.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->sink.rotate_bytes = opt_num(a, "rotate-bytes");
+	/* The token of the environment, for HTTP targets. */
 	if (loadletter_set_token(&l->sink, l->url, l->header))
 		return cli_no_memory(l->cli);
 	if (strncmp(l->url, "file:", 5) == 0) /* what goes in comes out */
@@ -289,7 +297,9 @@ static int load_run(struct cli *cli, const struct parsed *args)
 	int code;
 
 	cli->component = "load";
+	/* Options, target, load; whatever fails prints its reason. */
 	code = set_target(&l);
+	/* Progress and signals are watched by another thread: the load takes up this one. */
 	if (!code) {
 		opts_warn_of_password(cli, args, "to", "PGPASSWORD, a password file, --token-file or --header-file");
 		code = open_load(&l);

@@ -29,6 +29,7 @@ static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, voi
 	const struct pq_file *f = ctx;
 	char *to = buf;
 
+	/* pread may return less than was asked for; the end of the file before n bytes is damage. */
 	while (n > 0) {
 		ssize_t got = pread(f->fd, to, n, (off_t)offset);
 		if (got < 0 && errno == EINTR)
@@ -53,6 +54,7 @@ static int open_fd(struct pq_file *f, struct sl_err *err)
 {
 	struct stat st;
 
+	/* O_NONBLOCK: a FIFO of that name must not block the command before it is refused. */
 	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (f->fd < 0 || fstat(f->fd, &st) < 0)
 		return sl_err_set_errno(err, errno, "open");
@@ -113,6 +115,7 @@ static int choose_columns(struct cat *c, const char *list)
 	const struct sl_parquet_info *info = &c->file.info;
 	size_t most = info->columns_n;
 
+	/* Room for every name in the list, which may repeat columns. */
 	if (list && !*list)
 		return cli_usage(c->file.cli, "--columns names no column");
 	for (const char *p = list; p && *p; p++)
@@ -123,6 +126,7 @@ static int choose_columns(struct cat *c, const char *list)
 		return cli_no_memory(c->file.cli);
 	for (size_t i = 0; i < info->columns_n && !list; i++)
 		c->columns[c->columns_n++] = i;
+	/* Names are compared byte by byte, without quoting. */
 	while (list && *list) {
 		size_t len = strcspn(list, ",");
 		if (find_column(info, list, len, &c->columns[c->columns_n++]))
@@ -151,10 +155,12 @@ static int cat_group(struct cat *c, size_t group)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t rows = chunk_of(&c->file, group, 0).rows, row = c->skip < rows ? c->skip : rows;
 
+	/* Groups before the first row are passed by their counts in the footer; nothing of them is read. */
 	c->skip -= row;
 	for (size_t i = 0; i < c->columns_n && row < rows; i++)
 		if (sl_parquet_reader_read(c->file.reader, group, c->columns[i], &c->values[c->columns[i]], &err))
 			return cli_fail(c->file.cli, &err, c->file.path);
+	/* A signal or a broken output is noticed every 1,024 rows. */
 	for (; row < rows && c->left > 0; row++, c->left--) {
 		if (row % 1024 == 0 && (stop_requested() || out_failed(&c->file.cli->out)))
 			return stop_requested() ? cli_interrupted(c->file.cli) : EXIT_OK;
@@ -249,6 +255,7 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 	char type[64];
 	int rc = open_file(&f, cli, args->operands[0]);
 
+	/* Types are printed as the schema file of an export takes them. */
 	if (!rc && opt_flag(args, "json"))
 		print_schema_json(&f);
 	for (size_t i = 0; !rc && !opt_flag(args, "json") && i < f.info.columns_n; i++) {
@@ -307,6 +314,7 @@ static void print_chunk_json(const struct pq_file *f, size_t group, size_t colum
 	parquetcell_text(out, of->name, strlen(of->name));
 	out_printf(out, ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"uncompressed_bytes\":%" PRIu64 ",\"nulls\":",
 		   c.offset, c.bytes, c.uncompressed_bytes);
+	/* Writers may leave out statistics: unknown is null, never 0. */
 	if (c.nulls < 0)
 		out_str(out, "null");
 	else
@@ -328,6 +336,7 @@ static void print_metadata_json(const struct pq_file *f)
 {
 	struct out *out = &f->cli->out;
 
+	/* A list of pairs, not an object: keys may repeat, and a value may be missing. */
 	out_str(out, ",\"metadata\":[");
 	for (size_t i = 0; i < f->info.metadata_n; i++) {
 		const struct sl_parquet_pair *p = &f->info.metadata[i];
@@ -373,6 +382,7 @@ static void print_column(const struct pq_file *f, size_t column)
 	uint32_t encodings = 0;
 	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES];
 
+	/* Sums over all row groups; NULLs are unknown when one group does not count them. */
 	for (size_t g = 0; g < f->info.row_groups; g++) {
 		struct sl_parquet_chunk c = chunk_of(f, g, column);
 		bytes += c.bytes;
@@ -414,6 +424,7 @@ static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 	struct pq_file f;
 	int rc = open_file(&f, cli, args->operands[0]);
 
+	/* Everything is decoded before the first line is printed. */
 	if (!rc && opt_flag(args, "check") && sl_parquet_reader_check(f.reader, &err))
 		rc = cli_fail(cli, &err, f.path);
 	if (!rc && opt_flag(args, "json"))

@@ -73,6 +73,7 @@ static int enqueue_command(struct once *o)
 
 static void write_all(int fd, const char *data, size_t n)
 {
+	/* A terminal or pipe that is broken does not end the command: its output is kept in any case. */
 	while (n > 0) {
 		ssize_t w = write(fd, data, n);
 
@@ -136,6 +137,7 @@ static int start_slot(struct once *o)
 				      .observe_ctx = o};
 	struct sl_err err = SL_ERR_INIT;
 
+	/* The pipe by which the worker's thread wakes the main thread when the job has completed. */
 	if (pipe2(o->completed, O_CLOEXEC | O_NONBLOCK)) {
 		cli_say(o->cli, SL_LOG_ERROR, "a pipe: %s", strerror(errno));
 		return EXIT_INTERNAL;
@@ -251,6 +253,7 @@ static int run_run(struct cli *cli, const struct parsed *args)
 	if (!rc)
 		rc = wait_for_command(&o);
 
+	/* In this order: the worker reports the end, the log delivers what is left, the store is closed. */
 	if (o.worker && sl_worker_stop(o.worker, STOP_MS, &err) && !rc)
 		rc = cli_fail(cli, &err, NULL);
 	sl_worker_free(o.worker);

@@ -55,6 +55,7 @@ static int set_opts(struct ship *s, struct sl_ship_opts *o)
 	int64_t flush_timeout_ms = opt_num(args, "flush-timeout");
 	int rc;
 
+	/* The folder of the log, which every run of the same pipeline must share. */
 	if (!dir && !(home && *home))
 		return cli_usage(s->cli, "HOME is not set; give --wal=DIR");
 	if (snprintf(s->dir, sizeof(s->dir), "%s%s", dir ? dir : home, dir ? "" : "/.sluice/ship") >= PATH_MAX)
@@ -127,6 +128,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 			return sl_err_exit_code(rc); /* reported already */
 		return cli_fail(s->cli, &why, s->dir);
 	}
+	/* The counts also after a failure: what is delivered stays delivered. */
 	report(s, ship, &stats, (double)(sl__clock_ms() - started_ms) / 1000);
 	/* The target was given up: SL_EPENDING says how much is left itself. */
 	if (stats.pending && (rc == SL_ECONFIG || rc == SL_EUNAVAIL))

@@ -133,6 +133,7 @@ static int wal_archive_run(struct cli *cli, const struct parsed *args)
 	if (seals.key_file && sl_wal_scan(path, &seals, &stats, &err))
 		return cli_fail(cli, &err, path);
 
+	/* The names before and after show which archives this run has made. */
 	opts.archive_level = (int32_t)opt_num(args, "level");
 	if (names_list(&a.segments, file.dir, file.id, 0) || names_list(&a.before, dir, file.id, 1))
 		rc = SL_ENOMEM;
@@ -210,6 +211,7 @@ static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
 	struct cleanup *c = ctx;
 	char when[TEXT_TIME_BYTES], bytes[TEXT_TIME_BYTES], name[NAME_MAX + 1];
 
+	/* Listed with --dry-run as well, in other words. */
 	c->archives++;
 	c->bytes += entry->bytes;
 	if (c->json) {

@@ -42,6 +42,7 @@ static int note_paused(const struct sl_job_count *c, void *ctx)
 	struct drain *d = ctx;
 	size_t used = strlen(d->now);
 
+	/* Only types of this worker that have something to do. */
 	if (!c->paused || (!c->due && !c->retrying))
 		return 0;
 	for (size_t i = 0; i < d->s->handlers.n; i++) {
@@ -134,6 +135,7 @@ static int start_service(struct service *s)
 		rc = handlers_add(&s->handlers, text);
 	if (rc)
 		return rc;
+	/* The default cap grows with the first delay; one that was given does not. */
 	if (opt_given(args, "retry-max-delay") && opts.max_delay_ms < opts.initial_delay_ms)
 		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
 	rc = jobstore_open(s->cli, args, JOBSTORE_WAIT, &s->store);
@@ -156,6 +158,7 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	bool interrupted = false;
 	int stopped, flushed, rc;
 
+	/* Before any thread or command is started. */
 	handlers_hide_secrets();
 	rc = start_service(&s);
 

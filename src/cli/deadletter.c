@@ -17,6 +17,7 @@ int deadletters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q
 	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
 
+	/* Checked here, since opening with the rights to write would make the folder. */
 	if (stat(dir, &st))
 		sl_err_set(&err, SL_ENOENT, "there is no such folder of dead letters");
 	else if (!S_ISDIR(st.st_mode))
@@ -35,6 +36,7 @@ int deadletter_view(struct deadletter_view *v, const struct cli *cli, const stru
 	*v = (struct deadletter_view){.letter = *letter, .opened = letter->encoding == SL_DLQ_PLAIN};
 	if (v->opened || !key_file)
 		return 0;
+	/* Opened into its own memory: the item as stored stays as it is. */
 	v->owned = malloc(letter->item_len + 1);
 	if (!v->owned)
 		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %" PRIu64, letter->id);
@@ -71,6 +73,7 @@ void deadletter_json(struct out *out, const struct deadletter_view *view)
 			      "first_failed_ms", (json_int_t)l->first_failed_ms, "last_failed_ms",
 			      (json_int_t)l->last_failed_ms, "target", text_json(l->target ? l->target : ""),
 			      "acknowledged", l->acknowledged, "sealed", l->encoding == SL_DLQ_SEALED);
+	/* The object without its item, which may be 16 MiB; that follows in pieces. */
 	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	json_decref(j);
@@ -135,6 +138,7 @@ void deadletter_full(struct out *out, const struct deadletter_view *view)
 		   !view->opened                  ? ", sealed; the key file of its log opens it (--key-file)"
 		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the dead letter"
 						  : "");
+	/* Sealed bytes say nothing to a person. */
 	if (!view->opened)
 		return;
 	text_quoted(out, l->item, l->item_len, 0);

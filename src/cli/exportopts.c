@@ -33,6 +33,7 @@ static int read_settings(struct exportopts *o)
 
 	if (rc)
 		return rc;
+	/* Flags go through the check of settings, and win over the file and the environment. */
 	for (size_t i = 0; !rc && i < SL_COUNT(flags); i++) {
 		const struct srv_setting *s = srv_setting_find(flags[i].section, flags[i].name);
 		const char *flag = flags[i].flag;
@@ -54,6 +55,7 @@ static int check_settings(struct exportopts *o)
 	const char *from = c->export_from;
 	bool has_format = c->export_format >= 0, database;
 
+	/* What is missing may come from a file as well, so that the parser cannot require it. */
 	if (!from)
 		return cli_usage(o->cli, "--from=SOURCE is missing");
 	if (!c->export_to)

@@ -59,6 +59,7 @@ static int take_number(struct reader *r, const yaml_node_t *value, enum key key,
 	char *end;
 	long n;
 
+	/* strtol takes blanks and a sign before a number, which YAML did not mean. */
 	errno = 0;
 	n = strtol(text, &end, 10);
 	if (errno || end == text || *end || isspace((unsigned char)*text) || n < least || n > most) {
@@ -97,6 +98,7 @@ static const struct type *take_type(struct reader *r, const yaml_node_t *value, 
 {
 	const char *names[N_TYPES];
 
+	/* A plain name; details are separate keys. */
 	for (int i = 0; i < N_TYPES; i++) {
 		names[i] = types[i].name;
 		if (strcmp(value_of(value), types[i].name) == 0) {
@@ -141,6 +143,7 @@ static int take_name(struct reader *r, const yaml_node_t *value, struct sl_parqu
 static void take_details(struct reader *r, const yaml_node_t *node, const struct type *type,
 			 const yaml_node_t *const *values, struct sl_parquet_column *c)
 {
+	/* A detail of another type is a mistake, not ignored. */
 	for (int k = KEY_UNIT; k < N_KEYS; k++) {
 		if (values[k] && key_details[k] != type->detail)
 			srv_yaml_problem(&r->yaml, &values[k]->start_mark, "%s: a column of type %s has none",
@@ -202,6 +205,7 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 		srv_yaml_problem(&r->yaml, &node->start_mark, "a column is a mapping: {name: …, type: …}");
 		return 0;
 	}
+	/* All keys are read before they are judged, so that every problem is reported at once. */
 	gather(r, node, values);
 	for (int k = KEY_NAME; k <= KEY_TYPE && r->yaml.n_problems == before; k++) {
 		if (!values[k])
@@ -228,6 +232,7 @@ static int take_columns(struct reader *r, const yaml_node_t *list)
 		srv_yaml_problem(&r->yaml, &list->start_mark, "no columns");
 		return 0;
 	}
+	/* The count grows with each column, so that a failure frees what is there. */
 	r->schema->columns = calloc(n, sizeof(*r->schema->columns));
 	if (!r->schema->columns)
 		return -1;
@@ -248,6 +253,7 @@ static int take_document(const yaml_node_t *root, void *ctx)
 				 "a schema begins with 'columns:' and a list of them");
 		return 0;
 	}
+	/* One key, "columns": anything else is most likely a slip of indentation. */
 	for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
 		const yaml_node_t *key = srv_yaml_node(&r->yaml, p->key);
 

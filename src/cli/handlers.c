@@ -120,6 +120,7 @@ static void cut_parameter(char *query, const char *name)
 {
 	size_t n = strlen(name);
 
+	/* Every parameter of that name. */
 	while (*query) {
 		size_t len = strcspn(query, "&");
 		const char *next = query + len + (query[len] == '&');
@@ -280,6 +281,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
 	if (!h->environment)
 		return cli_no_memory(h->cli);
+	/* One processor for each type, with its own command. */
 	for (size_t i = 0; i < h->n; i++) {
 		struct handler *one = &h->list[i];
 		struct sl_exec_opts exec = {

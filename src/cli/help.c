@@ -36,6 +36,7 @@ static void wrapped(struct out *out, const char *text, int indent)
 	while (*text) {
 		int n = (int)strcspn(text, " ");
 
+		/* A word that does not fit begins a new line; one that is too long for any stands alone. */
 		if (at > indent && at + 1 + n > HELP_WIDTH) {
 			out_printf(out, "\n%*s", indent, "");
 			at = indent;
@@ -56,6 +57,7 @@ static void append_range(char *to, size_t size, const struct opt *opt)
 	char low[32], high[32];
 	size_t used = strlen(to);
 
+	/* Bounds are printed in the unit in which they are given on the command line. */
 	if (opt->kind == OPT_ENUM) {
 		for (int i = 0; opt->choices[i] && used < size; i++)
 			used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : ": ", opt->choices[i]);
@@ -92,6 +94,7 @@ static void help_option(struct out *out, const struct opt *opt)
 	char left[64], right[512];
 	int n;
 
+	/* Options without a letter are indented as if they had one, so that the names are in one column. */
 	if (opt->letter)
 		n = snprintf(left, sizeof(left), "  -%c, --%s", opt->letter, opt->name);
 	else
@@ -100,6 +103,7 @@ static void help_option(struct out *out, const struct opt *opt)
 		n += snprintf(left + n, sizeof(left) - (size_t)n, "=%s", opt->arg);
 	say_option(right, sizeof(right), opt);
 	out_str(out, left);
+	/* A long name has its help on the next line. */
 	if (n + 2 > HELP_COLUMN)
 		out_printf(out, "\n%*s", HELP_COLUMN, "");
 	else
@@ -130,6 +134,7 @@ static void usage_operands(struct out *out, const struct command *command)
 	int needed = opts_operand_count(command->operands) - command->optional;
 	const char *p = command->operands;
 
+	/* Optional operands are at the end, in brackets. */
 	for (int i = 0; *p; i++) {
 		int n = (int)strcspn(p, " ");
 
@@ -188,6 +193,7 @@ void help_group(struct out *out, const struct group *group)
 	list_commands(out, group->name);
 	help_options(out, "Global options", opts_global);
 	out_str(out, "\nExample:\n");
+	/* One line of each example: the whole of it is in the help of its command. */
 	for (int i = 0; commands[i]; i++) {
 		if (in_group(commands[i], group->name))
 			first_example(out, commands[i]->example);
@@ -211,6 +217,8 @@ void help_main(struct out *out)
 		     "Usage: sluice COMMAND [ARGUMENT]...\n");
 	out_str(out, main_examples);
 	out_str(out, "\nCommands ('sluice help COMMAND' explains one, with an example):\n");
+	/* Commands of one word first, then the groups, and help itself last: the order in which a person needs
+	 * them. */
 	for (int i = 0; commands[i]; i++) {
 		if (!strchr(commands[i]->name, ' ') && commands[i] != &cmd_help)
 			out_printf(out, "  sluice %-17s %s\n", commands[i]->name, commands[i]->summary);
@@ -237,6 +245,7 @@ static json_t *json_option(const struct opt *opt)
 			      "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);
 	char letter[2] = {opt->letter, '\0'}, text[512];
 
+	/* "text" is the sentence that --help prints, for generators of manuals; the other fields are for programs. */
 	say_option(text, sizeof(text), opt);
 	json_object_set_new(j, "text", json_string(text));
 	json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
@@ -277,6 +286,7 @@ void help_json(struct out *out)
 	json_t *codes = json_object();
 	json_t *by_word = json_object(), *by_topic = json_object();
 
+	/* Commands keep their order; everything that is looked up by name is an object. */
 	for (int i = 0; commands[i]; i++)
 		json_array_append_new(list, json_command(commands[i]));
 	for (int i = 0; groups[i].name; i++)

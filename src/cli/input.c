@@ -61,11 +61,13 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 	const char *newline = have > in->scanned ? memchr(from + in->scanned, '\n', have - in->scanned) : NULL;
 	size_t len = newline ? (size_t)(newline - from) : have;
 
+	/* Bytes that were searched once are not searched again when more has come. */
 	in->scanned = have;
 	if (len > in->max_record)
 		return line_too_long(in, err);
 	if (newline)
 		return give(in, 0, len, len + 1, out);
+	/* The last line may lack its newline. */
 	if (!in->eof)
 		return INPUT_NEED;
 	return have ? give(in, 0, have, have, out) : INPUT_END;
@@ -83,6 +85,7 @@ static enum input_step next_frame(struct input *in, struct input_record *out, st
 	size_t have = in->end - in->start;
 	size_t len = have >= FRAME_HEADER ? frame_length(in) : 0;
 
+	/* Before it is read: a wrong length must not make the buffer grow. */
 	if (len > in->max_record) {
 		sl_err_set(err, SL_ETOOBIG,
 			   "the frame at offset %" PRIu64 " says %zu bytes, more than a record may have (%zu)",
@@ -130,6 +133,7 @@ static int make_room(struct input *in, struct sl_err *err)
 	size_t cap;
 	char *grown;
 
+	/* Move what is left to the front; grow only when it fills the whole buffer. */
 	if (in->start > 0) {
 		memmove(in->buf, in->buf + in->start, have);
 		in->start = 0;
@@ -155,6 +159,7 @@ int input_fill(struct input *in, struct sl_err *err)
 
 	if (rc)
 		return rc;
+	/* A signal or a descriptor that has nothing yet is not an error: the caller waits again. */
 	got = read(in->fd, in->buf + in->end, in->cap - in->end);
 	if (got < 0 && (errno == EINTR || errno == EAGAIN))
 		return 0;
@@ -214,6 +219,7 @@ static int write_out(struct spool *s, const char *data, size_t n, struct sl_err 
 		s->fd = -1;
 		return rc;
 	}
+	/* A write may take less than all, on a disk that is nearly full. */
 	while (n > 0) {
 		ssize_t done = write(s->fd, data, n);
 
@@ -233,6 +239,7 @@ static int put_bytes(struct spool *s, const void *data, size_t n, struct sl_err 
 	char *grown;
 	int rc;
 
+	/* Past the limit everything goes to the file, in order; one large record goes there directly. */
 	if (s->used + n > MEMORY_BYTES) {
 		rc = write_out(s, s->buf, s->used, err);
 		s->used = 0;
@@ -260,6 +267,7 @@ int spool_add(struct spool *s, const char *data, size_t n, struct sl_err *err)
 {
 	unsigned char header[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
 				   (unsigned char)(n >> 24)};
+	/* A frame, as input_next reads it back: 4 bytes of length, little-endian, and the bytes. */
 	int rc = put_bytes(s, header, sizeof(header), err);
 
 	if (!rc)
@@ -272,6 +280,7 @@ int spool_read(struct spool *s, struct input *in, size_t max_record, struct sl_e
 	int rc;
 
 	input_init(in, s->fd, 1, max_record);
+	/* All in memory: hand over the buffer. Otherwise write the rest and begin at the start of the file. */
 	if (s->fd < 0) {
 		input_take(in, s->buf, s->used);
 		s->buf = NULL;

@@ -36,6 +36,7 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 
 	if (err->code == SL_EINVAL || err->code == SL_EDATA)
 		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
+	/* A URL with a password or parameters is never printed. */
 	code = cli_fail(cli, err, opts_has_password(url) || strchr(url, '?') ? "the store" : url);
 	/* Of chains and keys, not of files. */
 	return (err->code == SL_ENOENT || err->code == SL_EEXIST) && !err->sys_errno ? EXIT_BAD_DATA : code;
@@ -47,6 +48,7 @@ bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
 
 	if (sl_err_exit_code(err->code) != EXIT_INTERRUPTED /* 75 */ || stop_requested())
 		return false;
+	/* Reported once: a store may be busy for long. */
 	if ((*n_waits)++ == 0)
 		cli_say(cli, SL_LOG_WARN, "%s; waiting for it", err->msg);
 	(void)poll(&stop, 1, 1000);
@@ -103,6 +105,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 
 void jobstore_close(struct jobstore *store)
 {
+	/* The client uses both others. */
 	sl_jobs_close(store->client);
 	if (store->notify.ops)
 		sl_notify_close(&store->notify);
@@ -129,12 +132,14 @@ int jobstore_open_ids(struct cli *cli, const struct parsed *args, struct jobstor
 	uint64_t *ids = calloc(n + 1, sizeof(*ids));
 	int rc = ids ? 0 : cli_no_memory(cli);
 
+	/* The ids first: a mistyped one needs no store. */
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = jobstore_id(cli, args->operands[i], &ids[i]);
 	if (rc) {
 		free(ids);
 		return rc;
 	}
+	/* jobstore_close frees the ids, also when opening fails. */
 	rc = jobstore_open(cli, args, JOBSTORE_EXISTING, out);
 	out->ids = ids;
 	out->n_ids = n;
@@ -191,6 +196,7 @@ void jobstore_show_json(struct out *out, const char *text)
 	size_t used = 0, n;
 	bool quoted = false;
 
+	/* Without the blanks, as much as fits, and then escaped for the terminal. */
 	while (used + 1 < sizeof(line) && (n = next_stretch(&text, &from, &quoted)) > 0) {
 		n = n < sizeof(line) - 1 - used ? n : sizeof(line) - 1 - used;
 		memcpy(line + used, from, n);
@@ -249,6 +255,7 @@ void jobstore_job_fields(struct out *out, const struct sl_job *job)
 {
 	int completed = job->status == SL_JOB_COMPLETED;
 
+	/* Ids are strings: JSON readers with doubles lose digits beyond 2^53. */
 	out_printf(out, "\"id\":\"%" PRIu64 "\",\"chain_id\":\"%" PRIu64 "\"", job->id, job->chain_id);
 	jobstore_string_field(out, "type", job->type);
 	jobstore_string_field(out, "status", sl_job_status_name(job->status));

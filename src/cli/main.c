@@ -64,6 +64,7 @@ static int help_run(struct cli *cli, const struct parsed *args)
 	const struct topic *topic = word1 && !word2 ? topic_find(word1) : NULL;
 	char hint[SUGGEST_BYTES];
 
+	/* A command wins over a group of the same name, a group over a topic. */
 	if (opt_flag(args, "json"))
 		help_json(&cli->out);
 	else if (!word1)
@@ -147,6 +148,7 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	char hint[SUGGEST_BYTES];
 	int rc = opts_parse_globals(cli, args, argc, argv);
 
+	/* Global options may come before the command, and between its two words. */
 	*done = 1;
 	if (rc || early_exit(cli, args, NULL))
 		return rc;
@@ -163,6 +165,7 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 			return cli_usage(cli, "no command given");
 		word2 = argv[args->first_free++];
 	}
+	/* Both words together, or the nearest known ones as a hint. */
 	args->command = command_find(word1, word2);
 	if (!args->command)
 		return cli_usage(cli, "unknown command '%.100s'%s", word2 ? word2 : word1,
@@ -196,6 +199,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	rc = find_command(cli, &args, argc, argv, &done);
 	if (done)
 		return rc;
+	/* Options and operands of the command, then its work. */
 	rc = opts_parse_command(cli, &args, argc, argv);
 	if (!rc)
 		rc = run_command(cli, &args);
@@ -210,6 +214,7 @@ int main(int argc, char **argv)
 
 	if (guard_standard_fds())
 		return EXIT_OUTPUT;
+	/* Before anything can block: from here on a signal asks the command to end. */
 	cli_init(&cli);
 	failed = stop_install();
 	if (failed) {

@@ -66,6 +66,7 @@ static int choice_index(const struct opt *opt, const char *text)
 /* The text of a value in its kind. 0, or -1. */
 static int read_value(const struct opt *opt, const char *text, int64_t *num)
 {
+	/* The number is what the command works with; the text is kept beside it by the caller. */
 	switch (opt->kind) {
 	case OPT_INT:
 		return value_int(text, num);
@@ -107,6 +108,7 @@ static void expectation(char *to, size_t size, const struct opt *opt)
 	char low[32], high[32];
 	size_t used = 0;
 
+	/* The bounds are part of the sentence, so that the next attempt is right. */
 	if (has_range(opt)) {
 		snprintf(to, size, "%s from %s to %s",
 			 opt->kind == OPT_SIZE       ? "a size such as 64MiB,"
@@ -150,10 +152,12 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 	char expected[256];
 	int64_t num = 0;
 
+	/* The value and its range. */
 	if (read_value(opt, text, &num) || (has_range(opt) && (num < opt->min || num > opt->max))) {
 		expectation(expected, sizeof(expected), opt);
 		return cli_usage(cli, "--%s: '%s' is not %s", opt->name, text, expected);
 	}
+	/* A value that names a file or folder of this machine is never a URL. */
 	if (opt->kind == OPT_STRING && names_path(opt->arg, strlen(opt->arg))) {
 		char what[64];
 		int rc;
@@ -163,6 +167,7 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 		if (rc)
 			return rc;
 	}
+	/* The last one given wins; an option that repeats keeps all of them, in order. */
 	if (opt->repeat)
 		args->repeated[args->n_repeated++] = (struct opt_repeated){.opt = opt, .text = text};
 	value->given = 1;
@@ -173,6 +178,7 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 
 static void init_table(const struct opt *table, struct opt_value *values)
 {
+	/* A default goes through the same reader as a value: a wrong one fails in the first test. */
 	for (int i = 0; table && table[i].name; i++) {
 		assert(i < OPTS_MAX);
 		values[i] = (struct opt_value){0};
@@ -198,6 +204,7 @@ static const struct opt *lookup(struct parsed *args, const char *name, size_t n,
 	const struct opt *own = args->command ? args->command->opts : NULL;
 	int i = letter ? find_letter(own, letter) : find_long(own, name, n);
 
+	/* The command's own table first: it may have an option with the name of a global one. */
 	if (i >= 0) {
 		*value = &args->own[i];
 		return &own[i];
@@ -223,6 +230,7 @@ static int unknown_long(struct cli *cli, const struct parsed *args, const char *
 	size_t count = add_names(names, 0, args->command ? args->command->opts : NULL);
 
 	count = add_names(names, count, opts_global);
+	/* A word that is longer than every option is near to none. */
 	(void)snprintf(given, sizeof(given), "%.*s", (int)(n < 63 ? n : 63), name);
 	nearest = n < sizeof(given) ? srv_nearest(given, names, count) : NULL;
 	return cli_usage(cli, "unknown option '--%.*s'%s%s%s", (int)(n < 100 ? n : 100), name,
@@ -239,6 +247,7 @@ static int parse_long(struct cli *cli, struct parsed *args, int argc, char **arg
 
 	if (!opt)
 		return unknown_long(cli, args, name, n);
+	/* --name=value, or --name value; a flag has neither. */
 	if (opt->kind == OPT_FLAG && equals)
 		return cli_usage(cli, "--%s takes no value", opt->name);
 	if (opt->kind == OPT_FLAG)
@@ -254,6 +263,7 @@ static int parse_short(struct cli *cli, struct parsed *args, int argc, char **ar
 {
 	const char *letters = argv[args->first_free++] + 1;
 
+	/* Flags may stand together, as in -jq; an option with a value takes the rest of the word or the next one. */
 	for (; *letters; letters++) {
 		struct opt_value *value;
 		const struct opt *opt = lookup(args, NULL, 0, *letters, &value);
@@ -320,6 +330,7 @@ static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 	char name[32];
 	int rc;
 
+	/* Too many, unless the last one repeats. */
 	if (args->n_operands >= opts_operand_count(args->command->operands) &&
 	    !opts_operand_repeats(args->command->operands))
 		return unexpected(cli, args, text);
@@ -344,6 +355,7 @@ static int check_complete(struct cli *cli, const struct parsed *args)
 		operand_name(args->command->operands, args->n_operands, name);
 		return cli_usage(cli, "%s is missing", name);
 	}
+	/* Required options are checked last: --help is printed without them. */
 	for (int i = 0; own && own[i].name; i++) {
 		if (own[i].required && !args->own[i].given)
 			return cli_usage(cli, "--%s=%s is missing", own[i].name, own[i].arg);
@@ -363,6 +375,7 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 	assert(opts_operand_count(args->command->operands) <= 8);
 	if (!args->operands || !args->repeated)
 		return cli_no_memory(cli);
+	/* Options may stand anywhere among the operands; "--" ends them. */
 	while (!rc && args->first_free < argc) {
 		const char *arg = argv[args->first_free];
 
@@ -440,6 +453,7 @@ bool opts_has(const struct parsed *args, const char *name)
 
 const char *opt_all(const struct parsed *args, const char *name, int i)
 {
+	/* Values of all options that repeat are in one list, in the order of the command line. */
 	for (int k = 0; k < args->n_repeated; k++) {
 		if (strcmp(args->repeated[k].opt->name, name) == 0 && i-- == 0)
 			return args->repeated[k].text;
@@ -471,6 +485,7 @@ int opts_split(const char *text, const char ***out, size_t *n)
 
 	for (const char *p = text; *p; p++)
 		names += *p == ',';
+	/* One block: the pointers, then a copy of the text that they point into. */
 	list = malloc((names + 1) * sizeof(*list) + bytes);
 	if (!list)
 		return SL_ENOMEM;
@@ -508,8 +523,10 @@ int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *e
 	if (n >= sizeof(name) || !err->msg[n])
 		return cli_fail(cli, err, NULL);
 	(void)snprintf(name, sizeof(name), "%.*s", (int)n, err->msg);
+	/* Fields have underscores where options have dashes. */
 	for (char *p = name; *p; p++)
 		*p = *p == '_' ? '-' : *p;
+	/* Only an error about an option of this command is a usage error. */
 	for (const struct opt *o = args->command->opts; o->name; o++) {
 		if (strcmp(o->name, name))
 			continue;

@@ -28,6 +28,7 @@ static void wait_writable(int fd)
 
 static void write_all(struct out *out, const char *data, size_t n)
 {
+	/* Interrupted writes are repeated, a descriptor that does not block is waited for; all else is final. */
 	while (n > 0 && !out->sys_errno) {
 		ssize_t got = write(out->fd, data, n);
 
@@ -58,6 +59,7 @@ void out_write(struct out *out, const void *data, size_t n)
 {
 	const char *from = data;
 
+	/* Through the buffer in any case: records are small, and the order stays. */
 	while (n > 0 && !out->sys_errno) {
 		size_t room = sizeof(out->buf) - out->used;
 		size_t part = n < room ? n : room;
@@ -82,6 +84,7 @@ void out_printf(struct out *out, const char *fmt, ...)
 	va_list ap;
 	int n;
 
+	/* A text that does not fit is a bug of the caller, and fails the command. */
 	va_start(ap, fmt);
 	n = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

@@ -40,6 +40,7 @@ static json_t *replaced(const char *data, size_t n)
 
 void parquetcell_text(struct out *out, const char *data, size_t n)
 {
+	/* Most strings need no escapes, and are written without a copy. */
 	if (plain_ascii(data, n)) {
 		out_str(out, "\"");
 		out_write(out, data, n);
@@ -69,16 +70,19 @@ static void print_real(struct out *out, double v, int single)
 	char text[40];
 	int digits = single ? 6 : 15;
 
+	/* JSON has no number for these. */
 	if (!isfinite(v)) {
 		out_str(out, isnan(v) ? "\"NaN\"" : v > 0 ? "\"Infinity\"" : "\"-Infinity\"");
 		return;
 	}
+	/* 17 digits (9 of a float) always read back; most values need fewer. */
 	for (;; digits++) {
 		(void)snprintf(text, sizeof(text), "%.*g", digits, v);
 		if (digits == 17 || (single ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v))
 			break;
 	}
 	out_str(out, text);
+	/* A real stays one for readers that distinguish integers and reals. */
 	if (!strpbrk(text, ".e"))
 		out_str(out, ".0");
 }
@@ -87,6 +91,7 @@ static void print_decimal(struct out *out, int64_t v, int scale)
 {
 	uint64_t whole = v < 0 ? -(uint64_t)v : (uint64_t)v, unit = 1;
 
+	/* In unsigned arithmetic: the smallest value has no positive counterpart. */
 	for (int i = 0; i < scale; i++)
 		unit *= 10;
 	out_printf(out, "%s%" PRIu64, v < 0 ? "-" : "", whole / unit);
@@ -115,6 +120,7 @@ static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, in
 {
 	int digits = unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
 	int64_t per = unit == SL_PARQUET_MILLIS ? 1000 : unit == SL_PARQUET_MICROS ? 1000000 : 1000000000;
+	/* Rounded down, also before 1970, so that the fraction is never negative. */
 	int64_t seconds = v / per - (v % per < 0), rest = v % per + (v % per < 0 ? per : 0);
 	struct tm tm;
 
@@ -133,6 +139,7 @@ static void print_number(struct out *out, const struct sl_parquet_column *c, con
 	float single;
 	double real;
 
+	/* Copied out byte by byte: entries of a page are not aligned. */
 	switch (c->kind) {
 	case SL_PARQUET_BOOL:
 		out_str(out, *(const uint8_t *)at ? "true" : "false");
@@ -201,6 +208,8 @@ void parquetcell_print(struct out *out, const struct sl_parquet_column *c, const
 
 void parquetcell_bound(struct out *out, const struct sl_parquet_column *c, struct sl_parquet_bytes bound)
 {
+	/* A bound with another length than its type has is damaged or of another writer: nothing is read beyond
+	 * it. */
 	if (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_BINARY || c->kind == SL_PARQUET_FIXED)
 		print_bytes(out, c, bound);
 	else if (bound.len == number_bytes(c))

@@ -22,6 +22,7 @@ static int64_t mono_ms(void)
 
 void progress_start(struct progress *p, struct cli *cli, int prints)
 {
+	/* No bar while results are printed on the same terminal: the two would overwrite each other. */
 	p->cli = cli;
 	p->started_ms = p->shown_ms = mono_ms();
 	p->bar = isatty(STDERR_FILENO) ? 1 : 0;
@@ -34,6 +35,7 @@ static void describe(char *to, size_t size, uint64_t done, uint64_t total, int64
 	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], c[TEXT_TIME_BYTES];
 	uint64_t rate = ms > 0 ? (uint64_t)((double)done * 1000 / (double)ms) : 0;
 
+	/* Without a total there is no percentage, only the amount and the rate. */
 	if (total)
 		snprintf(to, size, "%s of %s (%u%%), %s/s", text_bytes(a, done), text_bytes(b, total),
 			 (unsigned)(done >= total ? 100 : (double)done * 100 / (double)total), text_bytes(c, rate));
@@ -50,6 +52,7 @@ static int fitting(const char *text, size_t columns)
 	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) || size.ws_col == 0)
 		return (int)strlen(text);
 	room = size.ws_col > columns + 1 ? size.ws_col - columns - 1 : 0;
+	/* Whole characters only; a byte that is not UTF-8 counts as one column. */
 	for (size_t n; text[at] && room > 0; at += n, room--) {
 		n = text_char((const unsigned char *)text + at, strlen(text + at));
 		n = n ? n : 1;
@@ -65,6 +68,7 @@ static void draw(struct progress *p, const char *text, uint64_t done, uint64_t t
 	for (size_t i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < full ? '#' : '.';
 	bar[BAR_WIDTH] = '\0';
+	/* One write under the lock of stderr, so that no message of another thread gets into the bar. */
 	flockfile(stderr);
 	fprintf(stderr, "\r%s%s%s %.*s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "",
 		fitting(text, total ? BAR_WIDTH + 3 : 1), text);
@@ -102,6 +106,7 @@ void progress_update(struct progress *p, uint64_t done, uint64_t total)
 
 void progress_end(struct progress *p)
 {
+	/* The line of the bar is erased: what is printed next begins in the first column. */
 	flockfile(stderr);
 	if (p->cli->bar_shown)
 		fputs("\r\033[K", stderr);

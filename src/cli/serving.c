@@ -100,6 +100,7 @@ static int start_server(struct serving *s)
 		cli_say(s->cli, SL_LOG_ERROR, "signals: %s", strerror(failed));
 		return EXIT_INTERNAL;
 	}
+	/* All records come to on_log, which prints those of the level that is set now. */
 	s->log_level = level_of(s, &s->config);
 	s->env = s->cli->env;
 	s->env.log = on_log;
@@ -126,6 +127,7 @@ static void serve_until_stopped(struct serving *s)
 		struct sl_err err = SL_ERR_INIT;
 		int bad;
 
+		/* Each signal writes to its pipe: none is missed between the check and the poll. */
 		(void)poll(fds, 2, -1);
 		if (stop_requested() || !reload_requested())
 			continue;

@@ -60,6 +60,7 @@ int stop_install(void)
 
 	if (pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK))
 		return errno;
+	/* Reset after the first signal, so that a second one ends the process as the system does. */
 	make_action(&stop);
 	memset(&ignore, 0, sizeof(ignore));
 	ignore.sa_handler = SIG_IGN;

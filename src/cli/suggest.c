@@ -39,6 +39,7 @@ static int say_seconds(const char *word, char to[SUGGEST_BYTES])
 	size_t used = 0;
 	int found = 0;
 
+	/* At most three: a longer list helps no more than the help does. */
 	for (int i = 0; commands[i] && found < MOST_SUGGESTED && used < SUGGEST_BYTES; i++) {
 		const char *space = strchr(commands[i]->name, ' ');
 
@@ -80,6 +81,8 @@ const char *suggest_command(const char *group, const char *word, char to[SUGGEST
 	const char *words[MOST_WORDS] = {NULL};
 	size_t n = group ? add_seconds(words, 0, group) : add_firsts(words, 0);
 
+	/* A second word without its group, or an option without its dashes, is more likely than a slip of a
+	 * letter. */
 	if (!group && (say_seconds(word, to) || say_option(word, to)))
 		return to;
 	return say_nearest(group, word, words, n, to);

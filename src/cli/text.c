@@ -16,6 +16,7 @@ enum { ESCAPE_BYTES = 8 }; /* "\x1b" and the NUL, with room to spare */
 /* Bidirectional overrides and line separators can make one line look like another. */
 static int deceives(uint32_t c)
 {
+	/* C1 controls, and the marks that reorder or hide text. */
 	return c < 0xA0 || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 
@@ -54,6 +55,7 @@ static size_t escape(char to[ESCAPE_BYTES], unsigned char c)
 {
 	static const char names[] = "\nn\tt\rr\"\"\\\\";
 
+	/* Pairs of a byte and its letter in C; all others as hexadecimal digits. */
 	for (const char *p = names; *p; p += 2) {
 		if ((unsigned char)p[0] == c)
 			return (size_t)snprintf(to, ESCAPE_BYTES, "\\%c", p[1]);
@@ -61,7 +63,7 @@ static size_t escape(char to[ESCAPE_BYTES], unsigned char c)
 	return (size_t)snprintf(to, ESCAPE_BYTES, "\\x%02x", c);
 }
 
-/* What is printed for one character, or for one byte that is none. */
+/* What is printed for one character, or for one byte that begins none. */
 struct piece {
 	const char *text; /* into the input, or escaped */
 	size_t n;         /* of text */
@@ -155,6 +157,7 @@ json_t *text_json(const char *text)
 	char *clean;
 	json_t *value = json_stringn(text, n);
 
+	/* Nearly every text is valid; only others are copied, with room for three bytes in place of each one. */
 	if (value || !(clean = malloc(3 * n + 1)))
 		return value;
 	for (size_t i = 0; i < n;) {
@@ -194,6 +197,7 @@ const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms)
 		const char *unit;
 	} steps[] = {{86400000, "days"}, {3600000, "h"}, {60000, "min"}, {1000, "s"}};
 
+	/* The largest unit of which there is at least one. */
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		if (ms >= steps[i].ms) {
 			snprintf(to, TEXT_TIME_BYTES, "%.1f %s", (double)ms / (double)steps[i].ms, steps[i].unit);

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Every indented line that begins with sluice is run by a test, as it stands here. */
 static const char first_steps[] = "Start everything on this machine: a server with its dashboard, which prints\n"
 				  "its address, and a worker that serves one type of jobs with a command.\n"
 				  "\n"

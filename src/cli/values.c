@@ -56,6 +56,7 @@ static int with_unit(const char *text, const struct unit *units, int n, int64_t 
 
 	if (leading_number(text, &v, &rest))
 		return -1;
+	/* A number that overflows with its unit is refused, never wrapped. */
 	for (int i = 0; i < n; i++) {
 		if (strcmp(rest, units[i].name) == 0) {
 			if (__builtin_mul_overflow(v, units[i].factor, &scaled))
@@ -99,6 +100,7 @@ static int calendar(const char *text, const char *format, int64_t *out_ms)
 	memset(&tm, 0, sizeof(tm));
 	if (!strptime(text, format, &tm))
 		return -1;
+	/* timegm normalises: a day that does not exist becomes another one. */
 	again = tm;
 	t = timegm(&again);
 	if (again.tm_mday != tm.tm_mday || again.tm_mon != tm.tm_mon)
@@ -115,6 +117,7 @@ int value_time(const char *text, int64_t now_ms, int64_t *out_ms)
 		return calendar(text, "%Y-%m-%d", out_ms);
 	if (has_form(text, "0000-00-00T00:00:00Z"))
 		return calendar(text, "%Y-%m-%dT%H:%M:%SZ", out_ms);
+	/* Anything else is a duration before now. */
 	if (value_duration(text, &ago) || ago < 0 || ago > now_ms)
 		return -1;
 	*out_ms = now_ms - ago;
@@ -125,6 +128,7 @@ static const char *write_unit(char to[32], int64_t v, const struct unit *units, 
 {
 	int i = 0;
 
+	/* The largest unit that divides it. */
 	while (i < n - 1 && v % units[i].factor != 0)
 		i++;
 	if (v == 0)

@@ -16,6 +16,7 @@ static void *wait_for_end(void *arg)
 	struct waiting *w = arg;
 
 	w->rc = sl_jobs_wait(w->client, w->chain_id, w->timeout_ms, &w->chain, &w->err);
+	/* The end of file on the pipe wakes the main thread, whatever it polls besides. */
 	(void)close(w->over[1]);
 	return NULL;
 }
@@ -26,6 +27,7 @@ int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t 
 
 	*w = (struct waiting){
 		.client = client, .chain_id = chain_id, .timeout_ms = timeout_ms, .err = SL_ERR_INIT, .over = {-1, -1}};
+	/* A pipe and a thread; after a failure neither is left. */
 	rc = pipe2(w->over, O_CLOEXEC) ? errno : -sl__thread_start(&w->thread, "wait", wait_for_end, w);
 	if (!rc)
 		return 0;
@@ -43,8 +45,10 @@ int waiting_until_signal_or(struct waiting *w, int fd)
 				{.fd = stop_fd(), .events = POLLIN},
 				{.fd = fd, .events = POLLIN}};
 
+	/* poll also returns for a signal that came before it: the descriptor of signals stays readable. */
 	while (!stop_requested() && poll(fds, 3, -1) <= 0) {
 	}
+	/* The end of the wait wins: there is a result to print. */
 	if ((fds[0].revents & (POLLIN | POLLHUP)) != 0)
 		return 1;
 	return stop_requested() ? 0 : fds[2].revents ? 2 : 1;

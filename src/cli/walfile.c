@@ -47,6 +47,7 @@ int walfile_check(struct cli *cli, const char *path)
 	struct sl_err err = SL_ERR_INIT;
 	struct stat st;
 
+	/* Nothing there is not decided here: append creates a log, and the others report it themselves. */
 	if (lstat(path, &st) || S_ISREG(st.st_mode))
 		return 0;
 	if (S_ISLNK(st.st_mode)) /* the library does not follow one: it may lead to what others may change */
@@ -93,6 +94,7 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
 {
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .env = &cli->env};
 
+	/* Not every command has every option. */
 	if (opts_has(args, "key-file"))
 		opts.key_file = opt_str(args, "key-file");
 	if (opts_has(args, "on-corruption"))
@@ -105,6 +107,7 @@ int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
 	int64_t left = started_ms + opt_num(args, "lock-wait") - sl__clock_ms();
 	struct pollfd p = {.fd = stop_fd(), .events = POLLIN};
 
+	/* Only a lock that is held is worth another attempt. */
 	if (rc != SL_ELOCKED || left <= 0 || stop_requested())
 		return 0;
 	(void)poll(&p, 1, left < 50 ? (int)left : 50);
@@ -115,6 +118,7 @@ void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 {
 	char missing[96] = "", crc[80] = "", count[TEXT_COUNT_BYTES];
 
+	/* Which sequences are missing, and the checksums, where they are known. */
 	if (d->first_missing && d->first_missing == d->last_missing)
 		snprintf(missing, sizeof(missing), "; sequence %" PRIu64 " is missing", d->first_missing);
 	else if (d->first_missing)
@@ -123,6 +127,7 @@ void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 	if (d->expected_crc || d->actual_crc)
 		snprintf(crc, sizeof(crc), " (CRC %016" PRIx64 " expected, %016" PRIx64 " found)", d->expected_crc,
 			 d->actual_crc);
+	/* Of an archive the place is known twice: in the compressed bytes and in the log inside. */
 	if (d->of_archive) {
 		if (d->length)
 			snprintf(missing, sizeof(missing), ", %s of content are missing or in doubt",
@@ -202,6 +207,7 @@ void walfile_report_damaged(struct cli *cli, const char *path, uint64_t ranges, 
 	char count[TEXT_COUNT_BYTES];
 	const char *advice = "'sluice wal recover' quarantines it";
 
+	/* What to do depends on where the damage is: a recovery works on logs only. */
 	if (of_archive)
 		advice = "what could be decompressed was read; the rest is only in a copy of the archive";
 	else if (n > 4 && strcmp(path + n - 4, ".zst") == 0)

@@ -38,6 +38,7 @@ int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *check, v
 	*w = (struct watch){.cli = cli, .started_ms = sl__clock_ms(), .check = check, .ctx = ctx};
 	progress_start(&w->progress, cli, prints);
 	w->over = eventfd(0, EFD_CLOEXEC);
+	/* The descriptor that ends the thread, then the thread. */
 	rc = w->over < 0 ? errno : -sl__thread_start(&w->thread, "watch", run, w);
 	if (!rc)
 		return 0;

@@ -129,6 +129,7 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 	/* One whose log cannot be made, say on a full disk, does not keep the others. */
 	if (!rc && sl_exec_find_lost(&opts, NULL, &err))
 		cli_say(log->cli, SL_LOG_WARN, "output left behind by earlier workers: %s", err.msg);
+	/* An orphan gets no more records: it is sent, archived and gone. */
 	opts.linger_ms = 0; /* nothing more comes */
 	opts.on_orphan = on_orphan;
 	opts.on_orphan_ctx = log;
@@ -240,6 +241,7 @@ static int name_log(struct workerlog *log)
 	else
 		to = snprintf(log->archive, sizeof(log->archive), "%s%s", base ? base : home,
 			      base ? "/archive" : "/.sluice/archive");
+	/* Two workers never share a log, also when they start in the same moment. */
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		random = (uint64_t)getpid();
 	if (id)
@@ -375,6 +377,7 @@ int workerlog_send_to_store(struct workerlog *log)
 
 	if (!log->sending || !log->opts.server)
 		return 0;
+	/* The sweeper has a sender to the server, too. */
 	stop_sweeper(log);
 	(void)!sl_wal_sender_stop(log->wal, 0, &err);
 	log->sending = 0;

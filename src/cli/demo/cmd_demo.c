@@ -60,7 +60,8 @@ struct demo {
 /* A line is noted in the ledger only after it was written to standard output. */
 static const char script[] = "#!/bin/sh\n"
 			     "read -r step\n"
-			     "say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; echo \"$line\" >>\"$LEDGER\"; }\n"
+			     "say() { line=\"job $SLUICE_JOB_ID attempt $SLUICE_ATTEMPT pid $$: $1\"; echo \"$line\"; "
+			     "echo \"$line\" >>\"$LEDGER\"; }\n"
 			     "say begin\n"
 			     "say \"step $step of chain $SLUICE_CHAIN_ID\"\n"
 			     "sleep 0.02\n"
@@ -87,6 +88,7 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 	struct sl_err err = SL_ERR_INIT;
 	int rc = chains && started ? 0 : sl_err_set(&err, SL_ENOMEM, "out of memory");
 
+	/* The last chain of a level may wait for fewer than the others. */
 	for (size_t i = 0; !rc && i < count; i++) {
 		chains[i].job = (struct sl_new_job){.type = type, .input = input};
 		if (each) {
@@ -142,6 +144,7 @@ static int count(struct demo *d)
 	struct numbers n = {.jobs = 0};
 	struct sl_err err = SL_ERR_INIT;
 
+	/* From the store and the ledger only, never from what the demo has planned. */
 	if (sl_jobs_counts(d->store.client, add_count, &n, &err) ||
 	    demolines_read_file(&d->ledger, d->place.ledger, &err) ||
 	    demolines_read_store(&d->delivered, &d->store.store, &err))
@@ -199,6 +202,7 @@ static int disturb(struct demo *d)
 	int64_t now = sl__clock_real_ms();
 	uint64_t percent = d->total ? d->now.completed * 100 / d->total : 0;
 
+	/* Stop, kill, cut, repair, resume: each at a time when the others are at work. */
 	if (d->stage == 0 && percent >= 15) {
 		demoproc_stop(&d->workers[STOPPED], &d->place);
 		d->news = "worker 2 stopped (SIGSTOP), for longer than its lease";
@@ -255,6 +259,7 @@ static int watch_demo(struct demo *d)
 		}
 		now = sl__clock_real_ms();
 		progress = d->now.completed + d->ledger.n + d->delivered.n + (uint64_t)d->stage;
+		/* Work stands while the network is cut: that is no hang. */
 		if (progress != d->moved || !d->moved_ms || d->relay.cut) {
 			d->moved = progress;
 			d->moved_ms = now;
@@ -386,7 +391,8 @@ static int start_all(struct demo *d)
 	if (!d->json)
 		out_printf(&d->cli->out,
 			   "A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64
-			   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to the last.\n",
+			   " jobs in chains:\ntwo by two, then one after ten of them, one after ten of these, up to "
+			   "the last.\n",
 			   d->server.port, d->total);
 	(void)out_flush(&d->cli->out);
 	for (int i = 0; !rc && i < N_WORKERS; i++)
@@ -427,6 +433,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	code = start_all(d);
 	if (!code)
 		code = watch_demo(d);
+	/* Whatever happened, every process gets its network and its signals back, and is then asked to end. */
 	demorelay_cut(&d->relay, 0);
 	demoproc_resume(&d->workers[STOPPED]);
 	bad = stop_workers(d);
@@ -445,6 +452,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 		while (!stop_requested())
 			(void)poll(&stop, 1, -1);
 	}
+	/* The server last: workers and this client use it until here. */
 	demorelay_stop(&d->relay);
 	jobstore_close(&d->store);
 	demoproc_ask_to_end(&d->server);
@@ -496,7 +504,13 @@ const struct command cmd_demo = {
 	.operands = "",
 	.summary = "watch jobs and their output survive kills and a cut network",
 	.opts = demo_opts,
-	.description = "Starts a server and four workers on an embedded store in a temporary folder, enqueues chains with fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the network between workers and server. When the last line has arrived it counts: jobs and attempts in the store, lines in the store against those that the commands themselves noted to have written. Status 0: nothing lost, nothing doubled. The network is a relay of the demo's own that resets connections while it is cut; workers reach the store itself, a file, all the time. However the demo ends, all processes end with it; after a failure the folder stays.",
+	.description = "Starts a server and four workers on an embedded store in a temporary folder, enqueues chains "
+		       "with fan-in, kills one worker with SIGKILL, stops another beyond its lease, and cuts the "
+		       "network between workers and server. When the last line has arrived it counts: jobs and "
+		       "attempts in the store, lines in the store against those that the commands themselves noted to "
+		       "have written. Status 0: nothing lost, nothing doubled. The network is a relay of the demo's "
+		       "own that resets connections while it is cut; workers reach the store itself, a file, all the "
+		       "time. However the demo ends, all processes end with it; after a failure the folder stays.",
 	.example = "sluice demo\nsluice demo --keep --listen 127.0.0.1:7070",
 	.run = demo_run,
 };

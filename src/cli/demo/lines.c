@@ -25,6 +25,7 @@ static int add(struct demolines *d, const char *text, size_t n)
 		d->lines = grown;
 		d->cap = cap;
 	}
+	/* Lines are kept as text: only a comparison of both sets shows what is missing. */
 	d->lines[d->n] = strndup(text, n);
 	d->sorted = 0;
 	return d->lines[d->n++] ? 0 : SL_ENOMEM;
@@ -53,6 +54,7 @@ int demolines_read_file(struct demolines *d, const char *path, struct sl_err *er
 
 	if (!buf || (fd < 0 && errno != ENOENT))
 		rc = sl_err_set_errno(err, buf ? errno : ENOMEM, "open %s", path);
+	/* From where the last call ended, up to the last whole line. A missing file has no lines yet. */
 	while (!rc && fd >= 0 && (n = pread(fd, buf, size, (off_t)d->at)) > 0) {
 		uint64_t before = d->at;
 
@@ -70,6 +72,7 @@ static int take_row(const struct sl_event_row *row, void *ctx)
 {
 	struct demolines *d = ctx;
 
+	/* Starts, exits and progress are events, too, and no lines. */
 	d->at = row->offset;
 	return row->type == SL_EVENT_STDOUT ? add(d, row->payload, row->payload_len) : 0;
 }
@@ -79,6 +82,7 @@ int demolines_read_store(struct demolines *d, const sl_store *store, struct sl_e
 	uint64_t before;
 	int rc;
 
+	/* Page by page, until a page brings nothing new. */
 	do {
 		before = d->at;
 		rc = store->ops->events_read(store->ctx, 0, d->at, READ_AT_ONCE, take_row, d, err);
@@ -113,6 +117,7 @@ void demolines_compare(struct demolines *ledger, struct demolines *store, struct
 	*out = (struct demodiff){.lost = 0};
 	sort(ledger);
 	sort(store);
+	/* Both are sorted: walk through them together, as in a merge. */
 	while (i < ledger->n || k < store->n) {
 		int order = i == ledger->n ? 1 : k == store->n ? -1 : strcmp(ledger->lines[i], store->lines[k]);
 
@@ -122,6 +127,7 @@ void demolines_compare(struct demolines *ledger, struct demolines *store, struct
 			i++;
 			continue;
 		}
+		/* The same line again in the store was delivered twice. */
 		out->unnoted += order > 0;
 		i += order == 0;
 		for (k++; k < store->n && strcmp(store->lines[k], store->lines[k - 1]) == 0; k++)

@@ -32,6 +32,7 @@ int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *d
 	int error = 0;
 	FILE *f;
 
+	/* A folder that is named must be new: the demo removes or leaves whole folders. */
 	if (dir) {
 		/* A new folder, by its whole path: the processes may be elsewhere. */
 		p->stays = 1;
@@ -110,6 +111,7 @@ static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *co
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also one that is stopped */
 	(void)setpgid(0, 0);                    /* Ctrl-C is for the demo, which ends the others in order */
+	/* Dispositions and the mask of the demo are not those of a server. */
 	for (int i = 1; i < NSIG; i++)
 		(void)signal(i, SIG_DFL);
 	(void)sigemptyset(&none);
@@ -136,6 +138,7 @@ static int start_process(struct cli *cli, const struct demoproc_place *p, struct
 	if (!env)
 		return failed(cli, out->name, ENOMEM);
 	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, out->name);
+	/* The strings of env live in this frame; the child replaces itself before it ends. */
 	out->pid = fork();
 	error = errno;
 	if (out->pid == 0)
@@ -239,6 +242,7 @@ static int holds(pid_t pid, const char *path)
 
 	if (stat(path, &st))
 		st.st_ino = 0;
+	/* A line for each lock: its kind, its owner, and the inode of its file. */
 	while (f && !found && fgets(line, sizeof(line), f)) {
 		unsigned long long inode;
 		int owner;
@@ -256,6 +260,7 @@ void demoproc_stop(const struct demoproc *p, const struct demoproc_place *place)
 	char lock[192];
 
 	(void)snprintf(lock, sizeof(lock), "%s-lock", place->store);
+	/* Stop it, check, and let it run on if it has the lock. */
 	while (p->pid) {
 		(void)kill(p->pid, SIGSTOP);
 		(void)poll(NULL, 0, SIGNAL_MS);

@@ -20,6 +20,7 @@ static void reset(int *fd)
 
 	if (*fd < 0)
 		return;
+	/* Without linger a close sends a reset instead of what is still in the buffer. */
 	(void)setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 	(void)close(*fd);
 	*fd = -1;
@@ -45,6 +46,7 @@ static void accept_pair(struct demorelay *r)
 	int server = client >= 0 && !r->cut ? socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
 	int pair[2] = {client, server};
 
+	/* While the network is cut a connection is accepted and reset: that is what a client of a dead peer sees. */
 	if (server >= 0 && connect(server, (const struct sockaddr *)&r->to, sizeof(r->to)) == 0) {
 		for (int i = 0; i < DEMORELAY_PAIRS; i++) {
 			if (r->pairs[i][0] < 0) {
@@ -78,12 +80,15 @@ static void *run_relay(void *arg)
 	while (!r->stop) {
 		struct pollfd fds[2 * DEMORELAY_PAIRS + 1];
 
+		/* Both ends of each pair, and the listener last. Descriptors of -1 are ignored by poll. */
 		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++)
 			fds[i] = (struct pollfd){.fd = r->pairs[i / 2][i % 2], .events = POLLIN};
 		fds[2 * DEMORELAY_PAIRS] = (struct pollfd){.fd = r->listener, .events = POLLIN};
 		(void)poll(fds, 2 * DEMORELAY_PAIRS + 1, POLL_MS);
+		/* A cut is noticed within one round. */
 		if (r->cut)
 			reset_all(r);
+		/* A pair may have been reset by its other end in this round: then its descriptor has changed. */
 		for (int i = 0; i < 2 * DEMORELAY_PAIRS; i++) {
 			int *pair = r->pairs[i / 2];
 
@@ -107,6 +112,7 @@ int demorelay_start(struct demorelay *r, int port)
 		r->pairs[i][0] = r->pairs[i][1] = -1;
 	r->to = here;
 	r->to.sin_port = htons((uint16_t)port);
+	/* Port 0: the system chooses one that is free. */
 	r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (r->listener < 0 || bind(r->listener, (const struct sockaddr *)&here, sizeof(here)) ||
 	    listen(r->listener, 64) || getsockname(r->listener, (struct sockaddr *)&here, &n))
@@ -127,6 +133,7 @@ void demorelay_stop(struct demorelay *r)
 {
 	if (!r->port)
 		return;
+	/* The thread ends within one round; nothing else uses the descriptors then. */
 	r->stop = 1;
 	(void)pthread_join(r->thread, NULL);
 	reset_all(r);
