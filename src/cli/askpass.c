@@ -20,8 +20,8 @@ void askpass_wipe(struct askpass *p)
 
 /* ---- the terminal ---- */
 
-/* Ask, and read up to the end of the line, byte by byte, so that nothing of it stays in a buffer. Without an echo, which
- * comes back however the question ends: also Ctrl-Z waits until then. 0, or an exit code. */
+/* Ask, and read up to the end of the line, byte by byte, so that nothing of it stays in a buffer. Without an echo,
+ * which comes back however the question ends: also Ctrl-Z waits until then. 0, or an exit code. */
 static int ask_once(struct cli *cli, const char *prompt, struct askpass *out)
 {
 	struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sluice dlq redrive: each dead letter's item goes where it was going: into a log as a new record, or to the target of a
- * load as a row. A dead letter is acknowledged after its record is durable or its row written, so that a crash in between
- * repeats it and never loses it.
+ * sluice dlq redrive: each dead letter's item goes where it was going: into a log as a new record, or to the target of
+ * a load as a row. A dead letter is acknowledged after its record is durable or its row written, so that a crash in
+ * between repeats it and never loses it.
  */
 #include "base/time.h"
 #include "commands.h"
 #include "deadletter.h"
-#include "loadletter.h"
+#include "load/redrive.h"
 #include "stop.h"
 #include "text.h"
+#include "waiting.h"
 #include "walfile.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,7 +25,7 @@ struct redrive {
 	const char *dlq_dir;
 	sl_wal *wal; /* of open_path; NULL: none yet */
 	char open_path[PATH_MAX];
-	struct loadletter load;
+	struct load_redrive load;
 	int exit_code; /* of the first dead letter that stayed */
 };
 
@@ -111,16 +113,16 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	if (!rc && !view.opened) /* sealed bytes are not a record */
 		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
 	sealed = rc != 0;
-	if (!rc && (!loadletter_is(letter) || opt_given(r->args, "to-wal"))) {
+	if (!rc && (!sl__load_redrive_takes(letter) || opt_given(r->args, "to-wal"))) {
 		rc = append_letter(r, &view.letter, &err);
 	} else if (!rc) {
-		rc = loadletter_write(&r->load, &view.letter, &err);
+		rc = sl__load_redrive_write(&r->load, &view.letter, &err);
 		if (!rc && opt_flag(r->args, "json")) {
 			out_json(out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
-						text_json(loadletter_target(&r->load))));
+						text_json(sl__load_redrive_target(&r->load))));
 			out_str(out, "\n");
 		} else if (!rc) {
-			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, loadletter_target(&r->load));
+			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, sl__load_redrive_target(&r->load));
 		}
 	}
 	deadletter_view_end(&view);
@@ -131,8 +133,8 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	cli_say(r->cli, SL_LOG_ERROR, "dead letter %" PRIu64 " stays: %s", letter->id, err.msg);
 	if (!r->exit_code)
 		r->exit_code = sl_err_exit_code(err.code);
-	/* A log or target that cannot be opened or written will not take the next dead letter either; a dead letter that is too
-	 * big, is refused, names no place or stays sealed says nothing about the others. */
+	/* A log or target that cannot be opened or written will not take the next dead letter either; a dead letter
+	 * that is too big, is refused, names no place or stays sealed says nothing about the others. */
 	return sealed || rc == SL_ETOOBIG || rc == SL_EINVAL || rc == SL_EREFUSED || rc == SL_EDATA ? rc
 												    : SL_ECANCELLED;
 }
@@ -140,6 +142,10 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 {
 	struct redrive r = {.cli = cli, .args = args, .dlq_dir = args->operands[0]};
+	struct load_redrive_opts load = {.env = &cli->env,
+					 .url = opt_str(args, "to"),
+					 .token = getenv("SLUICE_HTTP_TOKEN"),
+					 .stop_fd = stop_fd()};
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t done = 0, failed = 0;
 	struct walfile file;
@@ -157,8 +163,8 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 		rc = deadletters_open(cli, r.dlq_dir, 0, &q);
 	if (rc)
 		return rc;
-	if (loadletter_init(&r.load, cli, opt_str(args, "to"))) {
-		rc = EXIT_INTERNAL;
+	if (sl__load_redrive_init(&r.load, &load, &err)) {
+		rc = cli_fail(cli, &err, NULL);
 	} else {
 		rc = sl_dlq_redrive(q, on_letter, &r, &done, &failed, &err);
 		if (stop_requested())
@@ -168,7 +174,10 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 		else
 			rc = rc && !out_failed(&cli->out) ? cli_fail(cli, &err, r.dlq_dir) : EXIT_OK;
 	}
-	loadletter_fini(&r.load);
+	if (sl__load_redrive_close(&r.load, &err)) {
+		cli_say(cli, SL_LOG_ERROR, "%s", err.msg);
+		waiting_abandon(cli, EXIT_INTERRUPTED);
+	}
 	sl_dlq_close(q);
 	if (close_log(&r, &err) && !rc)
 		rc = cli_fail(cli, &err, r.open_path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice load: options for sl_load (<sluice/load.h>), signals, progress and the result. */
 #include "commands.h"
-#include "loadletter.h"
+#include "load/target.h"
 #include "opts.h"
 #include "stop.h"
 #include "text.h"
@@ -235,7 +235,7 @@ static int set_target(struct load *l)
 	l->sink.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->sink.rotate_bytes = opt_num(a, "rotate-bytes");
 	/* The token of the environment, for HTTP targets. */
-	if (loadletter_set_token(&l->sink, l->url, l->header))
+	if (sl__load_set_token(&l->sink, l->url, getenv("SLUICE_HTTP_TOKEN"), l->header))
 		return cli_no_memory(l->cli);
 	if (strncmp(l->url, "file:", 5) == 0) /* what goes in comes out */
 		l->sink.file_format = l->sink.format;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sluice up and server. `server` is API, receiver of the log and dashboard on a store; any number of them may share one
- * PostgreSQL. `up` is everything on one machine: server, dashboard and a worker on an embedded store. The worker's output takes
- * the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
+ * PostgreSQL. `up` is everything on one machine: server, dashboard and a worker on an embedded store. The worker's
+ * output takes the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
  *
  * Where requests need a token or TLS, or may change nothing, the worker writes into the store directly: it has no
  * token, and needs none for the store that is its own.

@@ -165,7 +165,8 @@ static int report_append(struct append *a, bool at_end, const char *path)
 	if (at_end || !stop_requested())
 		return EXIT_OK;
 
-	/* Bytes that were read and will not be appended: the beginning of a line, or whole lines after a full window. */
+	/* Bytes that were read and will not be appended: the beginning of a line, or whole lines after a full
+	 * window. */
 	cli_say(a->cli, SL_LOG_ERROR, "interrupted; %s appended to %s", count, path);
 	if (!left)
 		return EXIT_INTERRUPTED;

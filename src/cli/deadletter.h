@@ -17,8 +17,8 @@ struct deadletter_view {
 	void *owned;
 };
 
-/* Look at a dead letter; key_file may be NULL. Without a key a sealed item stays sealed, and that is no error. A key that
- * does not open it is SL_EKEY; the view is then good all the same. End it with deadletter_view_end. */
+/* Open a dead letter; key_file may be NULL. Without a key a sealed item stays sealed, and that is no error. A key
+ * that does not open it is SL_EKEY; the view is then good all the same. End it with deadletter_view_end. */
 int deadletter_view(struct deadletter_view *v, const struct cli *cli, const struct sl_dlq_letter *letter,
 		    const char *key_file, struct sl_err *err);
 void deadletter_view_end(struct deadletter_view *v);

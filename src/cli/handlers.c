@@ -68,8 +68,8 @@ static char **words_split(const char *text, const char **error)
 
 /*
  * The worker's own, without what is secret and Sluice's. PGPASSWORD and every SLUICE_… whose name has TOKEN, PASS,
- * SECRET or KEY in it are left out, and SLUICE_STORE loses its password; what is named in pass stays as it is. A command
- * that needs the store can still reach one that asks for no password, or finds it in a password file.
+ * SECRET or KEY in it are left out, and SLUICE_STORE loses its password; what is named in pass stays as it is. A
+ * command that needs the store can still reach one that asks for no password, or finds it in a password file.
  */
 #define STORE "SLUICE_STORE"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines or frames from a stream of bytes, with bounded memory; in memory or a temporary file when all are needed first. */
+/* Lines or frames from a stream of bytes, with bounded memory; in memory or a temporary file when all are needed
+ * first. */
 #include "input.h"
 
 #include <errno.h>

@@ -95,8 +95,8 @@ void opts_fini(struct parsed *args);
 
 /* Has a URL a password between ':' and '@' of its authority? The command of an exec: target is no URL. */
 bool opts_has_password(const char *url);
-/* Warn of a password in the URL that was given as this option: others can read it in the list of processes. instead: the
- * better places for it, as "PGPASSWORD or a password file". */
+/* Warn of a password in the URL that was given as this option: others can read it in the list of processes. instead:
+ * the better places for it, as "PGPASSWORD or a password file". */
 void opts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option, const char *instead);
 /* Does the command's own table have this option? */
 bool opts_has(const struct parsed *args, const char *name);

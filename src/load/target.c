@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Targets as JSON text, and back; target.h says what is in it. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,4 +253,19 @@ void sl__load_target_fini(struct load_target *t)
 		sl__free(t->env, t->lists[i]);
 	json_decref(t->kept);
 	*t = (struct load_target){.url = NULL};
+}
+
+int sl__load_set_token(struct sl_sink_opts *opts, const char *url, const char *token, char *header[1])
+{
+	bool http = strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
+
+	if (!token || !*token || opts->token_file || !http)
+		return 0;
+	if (asprintf(&header[0], "Authorization: Bearer %s", token) < 0) {
+		header[0] = NULL;
+		return SL_ENOMEM;
+	}
+	opts->headers = (const char *const *)header;
+	opts->n_headers = 1;
+	return 0;
 }

@@ -37,4 +37,8 @@ int sl__load_target_read(struct load_target *t, const struct sl_env *env, const 
 void sl__load_target_fit(struct load_target *t, const char *url);
 void sl__load_target_fini(struct load_target *t);
 
+/* An HTTP target without a token file gets the token, if there is one, as a header. 0, or SL_ENOMEM; the caller frees
+ * header[0] with free. */
+int sl__load_set_token(struct sl_sink_opts *opts, const char *url, const char *token, char *header[1]);
+
 #endif

@@ -129,7 +129,7 @@ class Letters(LetterTest):
 
     def test_purge_needs_a_yes(self):
         self.put()
-        r = self.fails(64, "dlq", "purge", "d", says=["1 letter would", "--yes"])
+        r = self.fails(64, "dlq", "purge", "d", says=["1 dead letter would", "--yes"])
         self.one_line(r)
         self.assertEqual(self.ids(), [1])
         self.assertEqual(self.ok("dlq", "purge", "d", "--yes").text, "1 dead letter purged\n")

@@ -125,8 +125,8 @@ static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *co
 	_exit(EXIT_INTERNAL);
 }
 
-/* This program with argv, under the name that out has; its standard error goes to <dir>/<name>.log. out_fd: its standard
- * output, or -1. */
+/* This program with argv, under the name that out has; its standard error goes to <dir>/<name>.log. out_fd: its
+ * standard output, or -1. */
 static int start_process(struct cli *cli, const struct demoproc_place *p, struct demoproc *out, char *const argv[],
 			 int out_fd)
 {

@@ -1,44 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead letters of loads, one by one through a coordinator of their own. */
-#include "loadletter.h"
+/* Dead letters of loads, one by one through their own coordinator. */
+#include "load/redrive.h"
 
-#include "stop.h"
-#include "waiting.h"
-
+#include <poll.h>
 #include <sluice/records.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { POLL_MS = 100, GIVE_UP_MS = 10000 };
 
-int loadletter_init(struct loadletter *r, struct cli *cli, const char *url)
+int sl__load_redrive_init(struct load_redrive *r, const struct load_redrive_opts *opts, struct sl_err *err)
 {
-	*r = (struct loadletter){.cli = cli, .url = url};
-	return sl__env_init(&r->env, &cli->env, NULL);
+	*r = (struct load_redrive){.opts = *opts};
+	return sl__env_init(&r->env, opts->env, err);
 }
 
-int loadletter_set_token(struct sl_sink_opts *opts, const char *url, char *header[1])
-{
-	const char *token = getenv("SLUICE_HTTP_TOKEN");
-	bool http = strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
-
-	if (!token || !*token || opts->token_file || !http)
-		return 0;
-	if (asprintf(&header[0], "Authorization: Bearer %s", token) < 0) {
-		header[0] = NULL;
-		return SL_ENOMEM;
-	}
-	opts->headers = (const char *const *)header;
-	opts->n_headers = 1;
-	return 0;
-}
-
-int loadletter_is(const struct sl_dlq_letter *letter)
+bool sl__load_redrive_takes(const struct sl_dlq_letter *letter)
 {
 	return strncmp(letter->source, "load:", 5) == 0 || strncmp(letter->source, "export:", 7) == 0;
 }
 
-const char *loadletter_target(const struct loadletter *r)
+const char *sl__load_redrive_target(const struct load_redrive *r)
 {
 	return sl_sink_target(&r->sink);
 }
@@ -112,7 +94,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 
 static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
 {
-	struct loadletter *r = ctx;
+	struct load_redrive *r = ctx;
 
 	(void)item;
 	(void)attempts;
@@ -128,27 +110,30 @@ static void on_returned(const struct sl_item *item, void *ctx)
 	(void)ctx;
 }
 
-static void close_target(struct loadletter *r)
+/* A write that has not returned keeps the coordinator, and everything that it uses. */
+static int close_target(struct load_redrive *r, struct sl_err *err)
 {
-	struct sl_err err = SL_ERR_INIT;
-	int rc = r->c ? sl_coordinator_stop(r->c, 0, NULL, &err) : 0;
+	struct sl_err stopped = SL_ERR_INIT;
+	int rc;
 
-	(void)rc; /* what is left was given back */
-	if (r->c && sl_coordinator_free(r->c)) {
-		cli_say(r->cli, SL_LOG_ERROR, "%s", err.msg);
-		waiting_abandon(r->cli, EXIT_INTERRUPTED);
+	if (r->c) {
+		(void)!sl_coordinator_stop(r->c, 0, NULL, &stopped); /* what is left is given back */
+		rc = sl_coordinator_free(r->c);
+		if (rc)
+			return sl_err_set(err, rc, "%s", stopped.msg);
 	}
 	r->c = NULL;
 	sl_sink_close(&r->sink);
 	sl__load_target_fini(&r->to);
 	free(r->header[0]);
 	r->header[0] = NULL;
+	return 0;
 }
 
-static int open_target(struct loadletter *r, const char *target, struct sl_err *err)
+static int open_target(struct load_redrive *r, const char *target, struct sl_err *err)
 {
 	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT,
-					   .env = &r->cli->env,
+					   .env = &r->env,
 					   .name = "redrive",
 					   .capacity = 2,
 					   .workers = 1,
@@ -158,45 +143,56 @@ static int open_target(struct loadletter *r, const char *target, struct sl_err *
 					   .on_dead = on_dead,
 					   .dead_ctx = r,
 					   .on_returned = on_returned};
+	const char *url = r->opts.url;
 	int rc;
 
+	/* The one that is open, or another one instead of it. */
 	if (r->c && strcmp(target, r->target) == 0)
 		return 0;
-	close_target(r);
-	rc = sl__load_target_read(&r->to, &r->env, target, err);
+	rc = close_target(r, err);
+	if (!rc)
+		rc = sl__load_target_read(&r->to, &r->env, target, err);
 	if (rc)
 		return rc;
-	r->to.opts.env = &r->cli->env;
-	if (r->to.partial && !r->url) {
+	r->to.opts.env = &r->env;
+	if (r->to.partial && !url) {
 		sl__load_target_fini(&r->to);
 		return sl_err_set(
 			err, SL_EINVAL,
 			"its URL had a query or a password, which dead letters do not keep; give it with --to=URL");
 	}
-	sl__load_target_fit(&r->to, r->url ? r->url : r->to.url);
-	rc = loadletter_set_token(&r->to.opts, r->url ? r->url : r->to.url, r->header);
+	url = url ? url : r->to.url;
+	sl__load_target_fit(&r->to, url);
+	rc = sl__load_set_token(&r->to.opts, url, r->opts.token, r->header);
 	if (rc)
 		return sl_err_set(err, rc, "no memory for a token");
-	rc = sl_sink_open(&r->sink, r->url ? r->url : r->to.url, &r->to.opts, err);
+	rc = sl_sink_open(&r->sink, url, &r->to.opts, err);
 	if (!rc && r->sink.ops->check)
 		rc = r->sink.ops->check(r->sink.ctx, err);
 	if (!rc)
 		rc = sl_coordinator_new(&r->c, &r->sink, &opts, err);
 	if (rc)
-		close_target(r);
+		(void)!close_target(r, NULL); /* there is no coordinator to wait for */
 	else
 		memcpy(r->target, target, strlen(target) + 1);
 	return rc;
 }
 
-int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, struct sl_err *err)
+static bool stop_requested(const struct load_redrive *r)
+{
+	struct pollfd p = {.fd = r->opts.stop_fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
 	const char *target = letter->target ? letter->target : "";
 	int rc;
 
 	/* Its number is taken in the dataset: as a bad row, which the audit event says. */
-	if (strncmp(letter->source, "export:", 7) == 0 && !r->url)
+	if (strncmp(letter->source, "export:", 7) == 0 && !r->opts.url)
 		return sl_err_set(err, SL_EINVAL,
 				  "a row that an export has diverted goes where you say; give --to=URL, such as "
 				  "file:PATH, to get it as it was, in columns like those of the export");
@@ -213,7 +209,7 @@ int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, s
 	rc = sl_coordinator_submit_item(r->c, &item, SL_UNLIMITED);
 	if (rc)
 		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
-	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && !stop_requested()) {
+	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && !stop_requested(r)) {
 	}
 	if (rc)
 		return sl_err_set(err, SL_ECANCELLED, "interrupted");
@@ -222,7 +218,7 @@ int loadletter_write(struct loadletter *r, const struct sl_dlq_letter *letter, s
 	return r->why.code;
 }
 
-void loadletter_fini(struct loadletter *r)
+int sl__load_redrive_close(struct load_redrive *r, struct sl_err *err)
 {
-	close_target(r);
+	return close_target(r, err);
 }
