@@ -114,7 +114,7 @@ export async function pipeline({ root, signal }) {
     const href = e.target.closest("a")?.getAttribute("href") || "";
     if (!href.startsWith("/pipeline#")) return;
     e.preventDefault();
-    const part = document.getElementById(href.slice(7));
+    const part = document.getElementById(href.slice(href.indexOf("#") + 1));
     part.scrollIntoView({ block: "start" });
     part.querySelector("h2").focus();
   });
