@@ -375,30 +375,6 @@ struct sl_wal_sweep_result {
 SL_API SL_MUST_CHECK int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sender, void *ctx,
 				      int64_t deadline_ms, struct sl_wal_sweep_result *out, struct sl_err *err);
 
-/* ---- the event batcher in front of a log ---- */
-
-typedef struct sl_wal_batcher sl_wal_batcher;
-
-struct sl_wal_batcher_opts {
-	size_t struct_size;
-	int32_t max_items;         /* default 50 */
-	int64_t max_bytes;         /* default 256 KiB */
-	int64_t flush_interval_ms; /* the oldest waits at most so long; default 100 */
-	enum sl_switch background; /* off: time is checked in add only; default on */
-};
-#define SL_WAL_BATCHER_OPTS_INIT .struct_size = sizeof(struct sl_wal_batcher_opts)
-
-/* Collects events and appends them together: one record an event, one flush a batch. w must outlive it. */
-SL_API SL_MUST_CHECK int sl_wal_batcher_new(sl_wal_batcher **out, sl_wal *w, const struct sl_wal_batcher_opts *opts,
-					    struct sl_err *err);
-/* Copies the event. Returns when it is buffered, or, when it completed a batch, when that batch is durable. A batch
- * that failed to append is kept and the error returned; the next add or flush tries it again before anything else. */
-SL_API SL_MUST_CHECK int sl_wal_batcher_add(sl_wal_batcher *b, const void *event, size_t len, struct sl_err *err);
-/* All that was added is durable when 0 returns. */
-SL_API SL_MUST_CHECK int sl_wal_batcher_flush(sl_wal_batcher *b, struct sl_err *err);
-/* Flush and free; returns the error of the flush, with *lost (may be NULL) events not durable. NULL is allowed. */
-SL_API int sl_wal_batcher_free(sl_wal_batcher *b, size_t *lost, struct sl_err *err);
-
 #ifdef __cplusplus
 }
 #endif

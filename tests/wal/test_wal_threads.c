@@ -366,52 +366,12 @@ static void appenders_share_flushes(void **state)
 	free(s);
 }
 
-/* The event batcher's own thread flushes by time, while others add. */
-static void *add_events(void *arg)
-{
-	sl_wal_batcher *b = arg;
-	for (int i = 0; i < 500; i++)
-		if (sl_wal_batcher_add(b, "an event", 8, NULL) != 0)
-			return b;
-	return NULL;
-}
-
-static void the_batcher_takes_events_from_many_threads(void **state)
-{
-	(void)state;
-	char dir[] = "threads-XXXXXX";
-	assert_non_null(mkdtemp(dir));
-	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = dir};
-	struct sl_wal_batcher_opts batch = {SL_WAL_BATCHER_OPTS_INIT, .flush_interval_ms = 1};
-	sl_wal *w = NULL;
-	sl_wal_batcher *b = NULL;
-	assert_int_equal(sl_wal_open(&w, "s", &opts, NULL), 0);
-	assert_int_equal(sl_wal_batcher_new(&b, w, &batch, NULL), 0);
-	pthread_t t[4];
-	for (int i = 0; i < 4; i++)
-		assert_int_equal(pthread_create(&t[i], NULL, add_events, b), 0);
-	for (int i = 0; i < 4; i++) {
-		void *failed;
-		pthread_join(t[i], &failed);
-		assert_null(failed);
-	}
-	size_t lost = 0;
-	assert_int_equal(sl_wal_batcher_free(b, &lost, NULL), 0);
-	assert_int_equal(lost, 0);
-	struct sl_wal_stats st = {.struct_size = sizeof(st)};
-	assert_int_equal(sl_wal_get_stats(w, &st, NULL), 0);
-	assert_int_equal(st.records, 2000);
-	assert_int_equal(sl_wal_close(w, NULL), 0);
-	remove_tree(dir);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(appenders_tickets_readers_and_a_sender_at_once),
 		cmocka_unit_test(the_same_while_settled_segments_are_archived),
 		cmocka_unit_test(appenders_share_flushes),
-		cmocka_unit_test(the_batcher_takes_events_from_many_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
