@@ -353,19 +353,19 @@ struct sl_backup_prune_opts {
 #define SL_BACKUP_PRUNE_OPTS_INIT .struct_size = sizeof(struct sl_backup_prune_opts)
 struct sl_backup_pruned {
 	size_t struct_size;
-	uint64_t packs, packs_condemned, packs_repacked, packs_deleted, packs_rescued, packs_waiting;
-	uint64_t bytes, bytes_condemned, bytes_deleted, bytes_waiting; /* of packs */
+	uint64_t packs, packs_marked, packs_repacked, packs_deleted, packs_rescued, packs_waiting;
+	uint64_t bytes, bytes_marked, bytes_deleted, bytes_waiting; /* of packs */
 	uint64_t sessions_live, sessions_removed;
 	uint64_t packs_merged; /* of those repacked: for being small */
 };
-/* Two steps, of two runs: what no snapshot needs is condemned; what an earlier run condemned, is still not needed, and
- * no session that is alive could still count on, is deleted. SL_ELOCKED: another prune runs. */
+/* Two steps, of two runs: packs that no snapshot needs are marked for deletion; those that an earlier run marked, that
+ * are still not needed, and that no live session could count on, are deleted. SL_ELOCKED: another prune runs. */
 SL_API SL_MUST_CHECK int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts,
 					 struct sl_backup_pruned *out, struct sl_err *err);
 
 struct sl_backup_stats {
 	size_t struct_size;
-	uint64_t snapshots, packs, pack_bytes, blocks, index_files, sessions, condemned_packs;
+	uint64_t snapshots, packs, pack_bytes, blocks, index_files, sessions, marked_packs;
 	int encrypted;
 	char id[SL_BACKUP_ID_BYTES]; /* of the repository */
 };

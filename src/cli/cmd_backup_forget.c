@@ -198,23 +198,23 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 		return backuprepo_fail(&r, &err);
 	/* All counts for programs; what a person acts upon as text. */
 	if (opt_flag(args, "json")) {
-		out_json(out, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}",
-					"packs", (json_int_t)n.packs, "packs_condemned", (json_int_t)n.packs_condemned,
-					"packs_repacked", (json_int_t)n.packs_repacked, "packs_merged",
-					(json_int_t)n.packs_merged, "packs_deleted", (json_int_t)n.packs_deleted,
-					"packs_rescued", (json_int_t)n.packs_rescued, "packs_waiting",
-					(json_int_t)n.packs_waiting, "bytes", (json_int_t)n.bytes, "bytes_condemned",
-					(json_int_t)n.bytes_condemned, "bytes_deleted", (json_int_t)n.bytes_deleted,
-					"bytes_waiting", (json_int_t)n.bytes_waiting, "sessions_live",
-					(json_int_t)n.sessions_live, "sessions_removed", (json_int_t)n.sessions_removed,
-					"seconds", seconds));
+		out_json(out,
+			 json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "packs",
+				   (json_int_t)n.packs, "packs_marked", (json_int_t)n.packs_marked, "packs_repacked",
+				   (json_int_t)n.packs_repacked, "packs_merged", (json_int_t)n.packs_merged,
+				   "packs_deleted", (json_int_t)n.packs_deleted, "packs_rescued",
+				   (json_int_t)n.packs_rescued, "packs_waiting", (json_int_t)n.packs_waiting, "bytes",
+				   (json_int_t)n.bytes, "bytes_marked", (json_int_t)n.bytes_marked, "bytes_deleted",
+				   (json_int_t)n.bytes_deleted, "bytes_waiting", (json_int_t)n.bytes_waiting,
+				   "sessions_live", (json_int_t)n.sessions_live, "sessions_removed",
+				   (json_int_t)n.sessions_removed, "seconds", seconds));
 		out_str(out, "\n");
 		return EXIT_OK;
 	}
 	out_printf(out, "%s (%s) %sdeleted, ", text_count(packs, n.packs_deleted, "pack"),
 		   text_bytes(bytes, n.bytes_deleted), would);
-	out_printf(out, "%s (%s) %smarked for deletion by a later prune, ",
-		   text_count(packs, n.packs_condemned, "pack"), text_bytes(bytes, n.bytes_condemned), would);
+	out_printf(out, "%s (%s) %smarked for deletion by a later prune, ", text_count(packs, n.packs_marked, "pack"),
+		   text_bytes(bytes, n.bytes_marked), would);
 	out_printf(out, "%s %srewritten, in %.1f s\n", text_count(packs, n.packs_repacked, "pack"), would, seconds);
 	/* Not an error: these go with a later prune. */
 	if (n.packs_waiting)

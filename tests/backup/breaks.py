@@ -55,7 +55,7 @@ TABLE = [
 """, """\
 	plan_small(p);
 	for (size_t i = 0; i < p->view.packs.n && BROKEN(DELETE_AT_ONCE); i++)
-		p->due[i] = p->due[i] || p->condemn[i];
+		p->due[i] = p->due[i] || p->to_mark[i];
 	return 0;
 """),
     ("DELETE_NEEDED", "prune/plan.c", """\

@@ -190,7 +190,7 @@ static void check_beside_prune(void)
 	assert_int_equal(check(&w, false, NULL, NULL, NULL), 0);
 	w.shelf.gate = NULL;
 	assert_true(m.done);
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	care_assert_whole(w.b, w.two, second, SL_COUNT(second));
 	end(&w);
 }

@@ -289,7 +289,7 @@ static void only_the_files_whose_blocks_do_not_count_are_read(void **state)
 	ck_write_seed(&k, "b", 200000, 2);
 	ck_create_ok(&k);
 	assert_int_equal(sl__bk_list_packs(k.b, &packs, NULL, NULL, NULL), 0);
-	/* The first snapshot's packs are condemned; the second's has b, and the manifest. */
+	/* The first snapshot's packs are marked for deletion; the second's has b, and the manifest. */
 	assert_int_equal(sl__bk_mark_put(k.b, &before, mark, NULL), 0);
 	ck_create_ok(&k);
 	assert_int_equal(k.made.read_bytes, 300000);

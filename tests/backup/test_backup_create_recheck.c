@@ -19,7 +19,7 @@ struct world {
 	sl_backup *other; /* of the one who prunes */
 	char first[SL_BACKUP_ID_BYTES];
 	enum when what;
-	int looks;          /* lists of condemned/ since the create began */
+	int looks;          /* lists of marks/ since the create began */
 	atomic_int calls;   /* behind the last of them; packs are put by other threads */
 	bool delete_behind; /* what is marked goes just before the create publishes */
 	int64_t fail_at;    /* of the changes behind the look, this one fails */
@@ -45,7 +45,7 @@ static void forget_and_prune(struct world *w)
 	struct sl_backup_pruned out = {.struct_size = sizeof(out)};
 	assert_int_equal(sl_backup_forget(w->other, &forget, NULL, NULL), 0);
 	assert_int_equal(sl_backup_prune(w->other, NULL, &out, NULL), 0);
-	assert_true(out.packs_condemned > 0);
+	assert_true(out.packs_marked > 0);
 	assert_int_equal(out.packs_deleted, 0);
 }
 
@@ -67,7 +67,7 @@ static void step_in(const char *what, const char *name, void *ctx)
 		w->mem.gate = NULL;
 		delete_marked(w);
 	}
-	if (strcmp(what, "list") != 0 || strcmp(name, "condemned") != 0)
+	if (strcmp(what, "list") != 0 || strcmp(name, "marks") != 0)
 		return;
 	atomic_store(&w->calls, 0);
 	if (++w->looks != 2 || w->what == NOBODY)
@@ -128,7 +128,7 @@ static void end(struct world *w)
 	ck_end(&w->k);
 }
 
-static void what_was_condemned_meanwhile_is_stored_again_before_publishing(void **state)
+static void what_was_marked_meanwhile_is_stored_again_before_publishing(void **state)
 {
 	(void)state;
 	struct world w;
@@ -143,7 +143,7 @@ static void what_was_condemned_meanwhile_is_stored_again_before_publishing(void 
 	end(&w);
 }
 
-static void what_was_condemned_and_is_gone_publishes_nothing(void **state)
+static void what_was_marked_and_is_gone_publishes_nothing(void **state)
 {
 	(void)state;
 	struct world w;
@@ -248,8 +248,8 @@ static void every_change_behind_the_look_may_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_condemned_meanwhile_is_stored_again_before_publishing),
-		cmocka_unit_test(what_was_condemned_and_is_gone_publishes_nothing),
+		cmocka_unit_test(what_was_marked_meanwhile_is_stored_again_before_publishing),
+		cmocka_unit_test(what_was_marked_and_is_gone_publishes_nothing),
 		cmocka_unit_test(without_a_newer_mark_the_look_is_one_listing),
 		cmocka_unit_test(a_mark_of_packs_that_it_does_not_count_on_is_read_and_no_more),
 		cmocka_unit_test(every_allocation_may_fail),

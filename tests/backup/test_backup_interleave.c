@@ -503,7 +503,7 @@ static const struct step publishes_between[] = {
 /* A create has looked for marks, and not yet said what it has seen, when the pack is marked; it counts on the pack
  * while another prune is about to delete it. */
 static const struct step is_not_ready[] = {
-	{.actor = 0, .what = CREATE, .until = "list condemned"},
+	{.actor = 0, .what = CREATE, .until = "list marks"},
 	{.actor = 0, .what = CREATE, .until = "put sessions/"},
 	{.actor = 1, .what = PRUNE},
 	{.actor = 2, .what = PRUNE, .until = "remove index/"},
@@ -526,7 +526,7 @@ static const struct step marked_meanwhile[] = {
 static const struct step deleted_meanwhile[] = {
 	{.actor = 0, .what = CREATE, .until = "stat packs/"},
 	{.actor = 1, .what = PRUNE},
-	{.actor = 2, .what = PRUNE, .until = "remove condemned/"},
+	{.actor = 2, .what = PRUNE, .until = "remove marks/"},
 	{.actor = 0, .what = CREATE},
 	{.actor = 2, .what = PRUNE},
 };

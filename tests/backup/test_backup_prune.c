@@ -13,7 +13,7 @@ static void a_repository_without_anything_to_prune_is_left_as_it_is(void **state
 	begin(&w);
 	struct sl_backup_pruned p = care_prune(w.b);
 	assert_int_equal(p.packs, 4);
-	assert_int_equal(p.packs_condemned + p.packs_deleted + p.packs_rescued + p.packs_waiting, 0);
+	assert_int_equal(p.packs_marked + p.packs_deleted + p.packs_rescued + p.packs_waiting, 0);
 	care_assert_whole(w.b, w.one, first, SL_COUNT(first));
 	care_assert_whole(w.b, w.two, second, SL_COUNT(second));
 	care_assert_right(w.b);
@@ -34,22 +34,22 @@ static void index_files_are_merged_into_one(void **state)
 	end(&w);
 }
 
-static void what_a_forgotten_snapshot_needed_is_condemned_first_and_deleted_by_the_next_run(void **state)
+static void what_a_forgotten_snapshot_needed_is_marked_first_and_deleted_by_the_next_run(void **state)
 {
 	(void)state;
 	struct world w;
 	begin(&w);
 	care_forget(w.b, w.two);
 	struct sl_backup_pruned p = care_prune(w.b);
-	assert_int_equal(p.packs_condemned, 2);
+	assert_int_equal(p.packs_marked, 2);
 	assert_int_equal(p.packs_deleted, 0);
 	assert_int_equal(shelf_count(&w.shelf, "packs/"), 4);
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 1);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 1);
 	p = care_prune(w.b);
 	assert_int_equal(p.packs_deleted, 2);
 	assert_true(p.bytes_deleted > 0);
 	assert_int_equal(shelf_count(&w.shelf, "packs/"), 2);
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	care_assert_whole(w.b, w.one, first, SL_COUNT(first));
 	struct sl_backup_checked checked = {.struct_size = sizeof(checked)};
 	assert_int_equal(care_check(w.b, NULL, NULL, &checked), 0);
@@ -58,7 +58,7 @@ static void what_a_forgotten_snapshot_needed_is_condemned_first_and_deleted_by_t
 }
 
 /* The second snapshot needs one small block of the first one's pack. */
-static void a_pack_that_is_hardly_used_is_copied_from_and_condemned(void **state)
+static void a_pack_that_is_hardly_used_is_copied_from_and_marked(void **state)
 {
 	(void)state;
 	struct world w;
@@ -68,12 +68,12 @@ static void a_pack_that_is_hardly_used_is_copied_from_and_condemned(void **state
 	struct sl_backup_pruned p = {.struct_size = sizeof(p)};
 	assert_int_equal(sl_backup_prune(w.b, &opts, &p, NULL), 0);
 	assert_int_equal(p.packs_repacked, 1);
-	assert_int_equal(p.packs_condemned, 2);
+	assert_int_equal(p.packs_marked, 2);
 	care_assert_right(w.b);
 	assert_int_equal(care_prune(w.b).packs_deleted, 2);
 	care_assert_whole(w.b, w.two, second, SL_COUNT(second));
 	care_assert_right(w.b);
-	assert_int_equal(care_prune(w.b).packs_condemned, 0);
+	assert_int_equal(care_prune(w.b).packs_marked, 0);
 	end(&w);
 }
 
@@ -86,7 +86,7 @@ static void without_repacking_a_pack_stays_as_long_as_one_block_is_needed(void *
 	struct sl_backup_prune_opts opts = {SL_BACKUP_PRUNE_OPTS_INIT, .repack_percent = SL_NONE};
 	struct sl_backup_pruned p = {.struct_size = sizeof(p)};
 	assert_int_equal(sl_backup_prune(w.b, &opts, &p, NULL), 0);
-	assert_int_equal(p.packs_condemned, 1); /* the one that had nothing but the second copy of its manifest */
+	assert_int_equal(p.packs_marked, 1); /* the one that had nothing but the second copy of its manifest */
 	assert_int_equal(p.packs_repacked, 0);
 	end(&w);
 }
@@ -107,7 +107,7 @@ static void a_dry_run_changes_nothing_and_tells_the_same(void **state)
 	end(&w);
 }
 
-static void a_create_does_not_count_on_condemned_packs(void **state)
+static void a_create_does_not_count_on_marked_packs(void **state)
 {
 	(void)state;
 	struct world w;
@@ -219,7 +219,7 @@ static void what_a_create_counts_on_is_kept_up_to_its_publishing(void **state)
 	struct late l = {.w = &w};
 	char id[SL_BACKUP_ID_BYTES];
 	assert_int_equal(create_while_pruned_late(&l, id), 0);
-	assert_int_equal(l.first.packs_condemned, 4); /* by a run that finds nobody to need them */
+	assert_int_equal(l.first.packs_marked, 4); /* by a run that finds nobody to need them */
 	assert_int_equal(l.second.packs_deleted, 0);
 	assert_int_equal(l.second.packs_waiting, 4);
 	care_assert_whole(w.b, id, second, SL_COUNT(second));
@@ -245,7 +245,7 @@ static void a_create_whose_packs_were_deleted_under_it_publishes_nothing(void **
 	end(&w);
 }
 
-/* The pack of a create at work is in no index; to condemn it would only cost a copy later. */
+/* The pack of a create at work is in no index; to mark it would only cost a copy later. */
 static void packs_of_a_session_at_work_are_left_alone(void **state)
 {
 	(void)state;
@@ -259,10 +259,10 @@ static void packs_of_a_session_at_work_are_left_alone(void **state)
 				assert_true(shelf_drop(&w.shelf, w.shelf.objects[i].name));
 	sl_backup *other = care_open(&w.shelf);
 	assert_int_equal(sl__bk_session_begin(other, &session, NULL), 0);
-	assert_int_equal(care_prune(w.b).packs_condemned, 0);
+	assert_int_equal(care_prune(w.b).packs_marked, 0);
 	assert_int_equal(shelf_count(&w.shelf, "index/"), 0); /* the session has not synced them */
 	sl__bk_session_end(session);
-	assert_int_equal(care_prune(w.b).packs_condemned, 2);
+	assert_int_equal(care_prune(w.b).packs_marked, 2);
 	assert_int_equal(shelf_count(&w.shelf, "index/"), 1);
 	care_assert_whole(w.b, w.one, first, SL_COUNT(first));
 	sl_backup_close(other);
@@ -297,7 +297,7 @@ static void a_merged_index_names_no_pack_of_a_session_at_work(void **state)
 	end(&w);
 }
 
-static void what_was_condemned_and_is_needed_again_is_copied_before_its_pack_goes(void **state)
+static void what_was_marked_and_is_needed_again_is_copied_before_its_pack_goes(void **state)
 {
 	(void)state;
 	struct world w;
@@ -386,7 +386,7 @@ static int prune_while_it_vanishes(bool back)
 	if (back)
 		care_assert_whole(w.b, w.one, first, SL_COUNT(first));
 	/* forgotten: nothing needs the pack of its manifest's second copy */
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), back ? 0 : 1);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), back ? 0 : 1);
 	free(v.bytes);
 	end(&w);
 	return rc;
@@ -488,9 +488,9 @@ static void of_two_copies_the_one_in_a_pack_that_was_cut_off_goes(void **state)
 		cut_pack(&t.w.shelf, i % 2, lens[i / 2]);
 		care_forget(t.w.b, t.w.two);
 		/* It, and perhaps one with a third copy of the manifest. */
-		uint64_t condemned = care_prune(t.w.b).packs_condemned;
-		assert_true(condemned == 1 || condemned == 2);
-		assert_int_equal(care_prune(t.w.b).packs_deleted, condemned);
+		uint64_t marked = care_prune(t.w.b).packs_marked;
+		assert_true(marked == 1 || marked == 2);
+		assert_int_equal(care_prune(t.w.b).packs_deleted, marked);
 		care_assert_whole(t.w.b, t.w.one, first, SL_COUNT(first));
 		care_assert_right(t.w.b);
 		end_twins(&t);
@@ -566,7 +566,7 @@ static void many_small_packs_are_merged_in_two_steps_and_then_left_alone(void **
 	assert_true(packs >= SMALL);
 	struct sl_backup_pruned p = care_prune(w.b);
 	assert_int_equal(p.packs_merged, packs);
-	assert_int_equal(p.packs_condemned, packs);
+	assert_int_equal(p.packs_marked, packs);
 	assert_int_equal(p.packs_deleted, 0);
 	assert_int_equal(shelf_count(&w.shelf, "packs/"), packs + 2); /* manifests are in both */
 	assert_small(&w, ids);
@@ -574,16 +574,16 @@ static void many_small_packs_are_merged_in_two_steps_and_then_left_alone(void **
 	assert_int_equal(p.packs_deleted, packs);
 	assert_int_equal(p.packs_merged, 0);
 	assert_int_equal(shelf_count(&w.shelf, "packs/"), 2);
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	assert_small(&w, ids);
 	int64_t before = w.shelf.changes;
 	p = care_prune(w.b);
-	assert_int_equal(p.packs_merged + p.packs_condemned + p.packs_deleted, 0);
+	assert_int_equal(p.packs_merged + p.packs_marked + p.packs_deleted, 0);
 	assert_int_equal(w.shelf.changes, before);
 	end(&w);
 }
 
-static void what_nothing_needs_is_condemned_and_not_merged(void **state)
+static void what_nothing_needs_is_marked_and_not_merged(void **state)
 {
 	(void)state;
 	struct world w;
@@ -593,7 +593,7 @@ static void what_nothing_needs_is_condemned_and_not_merged(void **state)
 	care_forget(w.b, ids[0]);
 	struct sl_backup_pruned p = care_prune(w.b);
 	assert_int_equal(p.packs_merged, packs - packs / SMALL);
-	assert_int_equal(p.packs_condemned, packs);
+	assert_int_equal(p.packs_marked, packs);
 	end(&w);
 }
 
@@ -715,7 +715,7 @@ static int64_t fail_merging_at(const struct shelf *whole, char ids[SMALL][SL_BAC
 		assert_int_equal(sl_backup_prune(w.b, NULL, NULL, NULL), 0);
 	assert_small(&w, ids);
 	assert_true(shelf_count(&w.shelf, "packs/") <= 16); /* fewer than so many are left alone */
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	end(&w);
 	return made;
 }
@@ -772,7 +772,7 @@ static int64_t fail_at(int64_t at, bool for_ever, int code)
 		assert_int_equal(sl_backup_prune(w.b, &opts, NULL, NULL), 0);
 	care_assert_whole(w.b, w.two, second, SL_COUNT(second));
 	care_assert_right(w.b);
-	assert_int_equal(shelf_count(&w.shelf, "condemned/"), 0);
+	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	assert_int_equal(shelf_count(&w.shelf, "index/"), 1);
 	end(&w);
 	return made;
@@ -883,18 +883,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_repository_without_anything_to_prune_is_left_as_it_is),
 		cmocka_unit_test(index_files_are_merged_into_one),
-		cmocka_unit_test(what_a_forgotten_snapshot_needed_is_condemned_first_and_deleted_by_the_next_run),
-		cmocka_unit_test(a_pack_that_is_hardly_used_is_copied_from_and_condemned),
+		cmocka_unit_test(what_a_forgotten_snapshot_needed_is_marked_first_and_deleted_by_the_next_run),
+		cmocka_unit_test(a_pack_that_is_hardly_used_is_copied_from_and_marked),
 		cmocka_unit_test(without_repacking_a_pack_stays_as_long_as_one_block_is_needed),
 		cmocka_unit_test(a_dry_run_changes_nothing_and_tells_the_same),
-		cmocka_unit_test(a_create_does_not_count_on_condemned_packs),
+		cmocka_unit_test(a_create_does_not_count_on_marked_packs),
 		cmocka_unit_test(a_mark_waits_for_a_session_that_has_not_seen_it),
 		cmocka_unit_test(a_mark_does_not_wait_for_a_session_that_has_seen_it),
 		cmocka_unit_test(a_session_that_is_silent_for_a_day_is_removed_and_cannot_publish),
 		cmocka_unit_test(what_a_create_counts_on_is_kept_up_to_its_publishing),
 		cmocka_unit_test(a_create_whose_packs_were_deleted_under_it_publishes_nothing),
 		cmocka_unit_test(packs_of_a_session_at_work_are_left_alone),
-		cmocka_unit_test(what_was_condemned_and_is_needed_again_is_copied_before_its_pack_goes),
+		cmocka_unit_test(what_was_marked_and_is_needed_again_is_copied_before_its_pack_goes),
 		cmocka_unit_test(a_snapshot_that_cannot_be_read_stops_it_before_anything_is_changed),
 		cmocka_unit_test(a_merged_index_names_no_pack_of_a_session_at_work),
 		cmocka_unit_test(a_snapshot_that_is_forgotten_meanwhile_is_passed_over),
@@ -904,7 +904,7 @@ int main(void)
 		cmocka_unit_test(a_pack_that_was_cut_off_stops_it_before_anything_is_changed),
 		cmocka_unit_test(a_second_prune_is_told_that_one_runs),
 		cmocka_unit_test(many_small_packs_are_merged_in_two_steps_and_then_left_alone),
-		cmocka_unit_test(what_nothing_needs_is_condemned_and_not_merged),
+		cmocka_unit_test(what_nothing_needs_is_marked_and_not_merged),
 		cmocka_unit_test(small_packs_of_a_session_at_work_are_not_merged),
 		cmocka_unit_test(few_small_packs_are_left_alone_unless_they_fill_one),
 		cmocka_unit_test(what_one_run_merges_has_a_bound_and_the_next_goes_on),

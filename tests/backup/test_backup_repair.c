@@ -268,13 +268,13 @@ static void what_is_put_aside_takes_no_name_that_is_taken(void **state)
 	begin(&w);
 	const sl_driver d = shelf_driver(&w.shelf);
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(d.ops->put(d.driver, "condemned/x", "1", 1, SL_DRIVER_NEW, NULL), 0);
-		assert_int_equal(sl__bk_put_aside(w.b, "condemned/x", NULL), 0);
+		assert_int_equal(d.ops->put(d.driver, "marks/x", "1", 1, SL_DRIVER_NEW, NULL), 0);
+		assert_int_equal(sl__bk_put_aside(w.b, "marks/x", NULL), 0);
 	}
-	assert_int_equal(sl__bk_put_aside(w.b, "condemned/x", NULL), 0); /* it is gone */
-	assert_non_null(shelf_find(&w.shelf, "damaged/condemned-x"));
-	assert_non_null(shelf_find(&w.shelf, "damaged/condemned-x-2"));
-	assert_non_null(shelf_find(&w.shelf, "damaged/condemned-x-3"));
+	assert_int_equal(sl__bk_put_aside(w.b, "marks/x", NULL), 0); /* it is gone */
+	assert_non_null(shelf_find(&w.shelf, "damaged/marks-x"));
+	assert_non_null(shelf_find(&w.shelf, "damaged/marks-x-2"));
+	assert_non_null(shelf_find(&w.shelf, "damaged/marks-x-3"));
 	assert_int_equal(shelf_count(&w.shelf, "damaged/"), 3);
 	end(&w);
 }

@@ -37,7 +37,7 @@ static void a_plain_repository_opens_without_a_passphrase(void **state)
 	repo_make(&r, NULL);
 	assert_int_equal(sl_backup_is_encrypted(&r.d, NULL, &err), 0);
 	assert_int_equal(sl_backup_get_stats(r.b, &st, &err), 0);
-	assert_int_equal(st.packs + st.snapshots + st.blocks + st.sessions + st.index_files + st.condemned_packs, 0);
+	assert_int_equal(st.packs + st.snapshots + st.blocks + st.sessions + st.index_files + st.marked_packs, 0);
 	assert_int_equal(st.encrypted, 0);
 	assert_int_equal(strlen(st.id), 32);
 	assert_int_equal(sl_backup_change_passphrase(r.b, "x", 1, &err), SL_EINVAL);

@@ -24,7 +24,7 @@ static void put_mark(struct repo *r, sl_backup *b, uint8_t first, size_t n, char
 	sl__bk_ids_fini(&r->b->env, &ids);
 }
 
-static bool is_condemned(const struct bk_marks *m, uint8_t byte)
+static bool is_marked(const struct bk_marks *m, uint8_t byte)
 {
 	struct bk_id id;
 	memset(id.b, byte, sizeof(id.b));
@@ -38,7 +38,7 @@ static void name_of(const char *folder, const char *id, char out[SL_DRIVER_NAME_
 
 /* ---- marks ---- */
 
-static void marks_say_which_packs_are_condemned(void **state)
+static void marks_say_which_packs_are_marked(void **state)
 {
 	struct repo r;
 	struct bk_marks m;
@@ -53,8 +53,8 @@ static void marks_say_which_packs_are_condemned(void **state)
 	assert_int_equal(sl__bk_marks_load(r.b, &m, NULL), 0);
 	assert_int_equal(m.n, 2);
 	assert_true(strcmp(m.marks[0].id, m.marks[1].id) < 0);
-	assert_true(is_condemned(&m, 10) && is_condemned(&m, 12) && is_condemned(&m, 50));
-	assert_false(is_condemned(&m, 13) || is_condemned(&m, 0));
+	assert_true(is_marked(&m, 10) && is_marked(&m, 12) && is_marked(&m, 50));
+	assert_false(is_marked(&m, 13) || is_marked(&m, 0));
 	sl__bk_marks_fini(&r.b->env, &m);
 	repo_free(&r);
 }
@@ -76,7 +76,7 @@ static void a_mark_that_goes_meanwhile_is_passed_over_and_a_damaged_one_is_not(v
 	repo_make(&r, NULL);
 	put_mark(&r, r.b, 10, 1, ids[0]);
 	put_mark(&r, r.b, 20, 1, ids[1]);
-	name_of("condemned", ids[0], name);
+	name_of("marks", ids[0], name);
 	r.bad.hook = remove_mark;
 	r.bad.hook_ctx = name;
 	assert_int_equal(sl__bk_marks_load(r.b, &m, &err), 0);
@@ -85,7 +85,7 @@ static void a_mark_that_goes_meanwhile_is_passed_over_and_a_damaged_one_is_not(v
 	sl__bk_marks_fini(&r.b->env, &m);
 	r.bad.hook = NULL;
 	m.n = 77;
-	name_of("condemned", ids[1], other);
+	name_of("marks", ids[1], other);
 	assert_int_equal(r.d.ops->rename(r.d.driver, other, name, NULL), 0); /* another's name */
 	assert_int_equal(sl__bk_marks_load(r.b, &m, &err), SL_ECORRUPT);
 	assert_non_null(strstr(err.msg, ids[0]));
@@ -118,9 +118,9 @@ static void a_session_is_announced_before_it_looks_at_the_marks(void **state)
 	r.bad.hook = note_step;
 	r.bad.hook_ctx = &steps;
 	assert_int_equal(sl__bk_session_begin(r.b, &s, NULL), 0);
-	assert_string_equal(steps.text, "put sessions, list condemned, put sessions, ");
+	assert_string_equal(steps.text, "put sessions, list marks, put sessions, ");
 	sl__bk_session_end(s);
-	assert_string_equal(steps.text, "put sessions, list condemned, put sessions, remove sessions, ");
+	assert_string_equal(steps.text, "put sessions, list marks, put sessions, remove sessions, ");
 	repo_free(&r);
 }
 
@@ -156,7 +156,7 @@ struct prune {
 static int put_mark_meanwhile(struct bad_driver *b, enum bad_op op, const char *name, void *ctx)
 {
 	struct prune *p = ctx;
-	if (op == BAD_LIST && strcmp(name, "condemned") == 0) {
+	if (op == BAD_LIST && strcmp(name, "marks") == 0) {
 		b->hook = NULL;
 		p->while_beginning = look(p->r->b);
 		put_mark(p->r, p->r->b, 10, 1, p->before);
@@ -186,8 +186,8 @@ static void a_session_tells_the_marks_it_has_seen(void **state)
 	assert_string_equal(l.last.id, s->id);
 	assert_int_equal(l.last.seen_n, 1);
 	assert_string_equal(l.seen[0], p.before);
-	assert_true(is_condemned(&s->seen, 10));
-	assert_false(is_condemned(&s->seen, 20));
+	assert_true(is_marked(&s->seen, 10));
+	assert_false(is_marked(&s->seen, 20));
 	sl__bk_session_end(s);
 	assert_int_equal(look(r.b).n, 0);
 	repo_free(&r);
@@ -468,7 +468,7 @@ static void a_power_loss_leaves_a_whole_snapshot_or_none(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(marks_say_which_packs_are_condemned),
+		cmocka_unit_test(marks_say_which_packs_are_marked),
 		cmocka_unit_test(a_mark_that_goes_meanwhile_is_passed_over_and_a_damaged_one_is_not),
 		cmocka_unit_test(a_session_is_announced_before_it_looks_at_the_marks),
 		cmocka_unit_test(a_session_tells_the_marks_it_has_seen),

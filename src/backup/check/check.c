@@ -12,7 +12,7 @@
 #include "backup/repo/keyring.h"
 
 #define ROUNDS_MAX 10
-#define MARKS "condemned"
+#define MARKS "marks"
 #define MARK_MAX (256u << 20)
 
 struct checking {

@@ -110,13 +110,13 @@ int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err)
 
 /* ---- P8 ---- */
 
-int sl__bk_prune_condemn(struct bk_prune *p, struct sl_err *err)
+int sl__bk_prune_mark(struct bk_prune *p, struct sl_err *err)
 {
 	struct bk_ids packs = {.n = 0};
 	char id[BK_NAME_HEX];
 	int rc = 0;
 	for (size_t i = 0; i < p->view.packs.n && rc == 0; i++)
-		if (p->condemn[i] && sl__bk_ids_add(&p->b->env, &packs, &p->view.packs.ids[i]) != 0)
+		if (p->to_mark[i] && sl__bk_ids_add(&p->b->env, &packs, &p->view.packs.ids[i]) != 0)
 			rc = sl__no_memory(err, "prune");
 	sl__bk_ids_sort(&packs);
 	if (rc == 0 && packs.n > 0)
@@ -231,7 +231,7 @@ static int remove_done_marks(struct bk_prune *p, struct sl_err *err)
 	const sl_driver *d = &p->b->driver;
 	for (size_t i = 0; i < p->old.n; i++) {
 		const struct bk_ids *packs = &p->old.marks[i].packs;
-		char name[SL_DRIVER_NAME_BYTES] = "condemned/";
+		char name[SL_DRIVER_NAME_BYTES] = "marks/";
 		bool done = true;
 		for (size_t k = 0; k < packs->n && done; k++) {
 			uint32_t number = sl__bk_view_pack(&p->view, &packs->ids[k]);

@@ -92,11 +92,11 @@ int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 	size_t n = p->view.packs.n + 1;
 	p->marked = sl__calloc(env, n, sizeof(*p->marked));
 	p->due = sl__calloc(env, n, sizeof(*p->due));
-	p->condemn = sl__calloc(env, n, sizeof(*p->condemn));
+	p->to_mark = sl__calloc(env, n, sizeof(*p->to_mark));
 	p->copy = sl__calloc(env, n, sizeof(*p->copy));
 	p->needed = sl__calloc(env, n, sizeof(*p->needed));
 	p->contents = sl__calloc(env, n, sizeof(*p->contents));
-	if (p->marked == NULL || p->due == NULL || p->condemn == NULL || p->copy == NULL || p->needed == NULL ||
+	if (p->marked == NULL || p->due == NULL || p->to_mark == NULL || p->copy == NULL || p->needed == NULL ||
 	    p->contents == NULL)
 		return sl__no_memory(err, "prune");
 	int rc = exclude_truncated_packs(p, err);
@@ -143,7 +143,7 @@ static bool may_be_of_live_session(const struct bk_prune *p, size_t i)
 /* A pack that stays as it is, but has less than half of the size it could have. */
 static bool is_small(const struct bk_prune *p, size_t i)
 {
-	return !p->marked[i] && !p->condemn[i] && p->view.sizes[i] < (uint64_t)p->b->opts.pack_bytes / 2 &&
+	return !p->marked[i] && !p->to_mark[i] && p->view.sizes[i] < (uint64_t)p->b->opts.pack_bytes / 2 &&
 	       !may_be_of_live_session(p, i);
 }
 
@@ -166,11 +166,11 @@ static void plan_small(struct bk_prune *p)
 		if (!is_small(p, i))
 			continue;
 		total += p->view.sizes[i];
-		p->condemn[i] = p->copy[i] = true;
+		p->to_mark[i] = p->copy[i] = true;
 		p->out.packs_merged++;
 		p->out.packs_repacked++;
-		p->out.packs_condemned++;
-		p->out.bytes_condemned += p->view.sizes[i];
+		p->out.packs_marked++;
+		p->out.bytes_marked += p->view.sizes[i];
 	}
 }
 
@@ -204,11 +204,11 @@ int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err)
 			      needed < contents / 100 * percent + contents % 100 * percent / 100;
 		if ((needed > 0 && !sparse) || may_be_of_live_session(p, i))
 			continue;
-		p->condemn[i] = true;
+		p->to_mark[i] = true;
 		p->copy[i] = sparse;
 		p->out.packs_repacked += sparse;
-		p->out.packs_condemned++;
-		p->out.bytes_condemned += size;
+		p->out.packs_marked++;
+		p->out.bytes_marked += size;
 	}
 	plan_small(p);
 	return 0;

@@ -134,7 +134,7 @@ static int run_prune(struct bk_prune *p, struct sl_err *err)
 	rc = sl__bk_prune_copy(p, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_prune_condemn(p, err);
+	rc = sl__bk_prune_mark(p, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_prune_index(p, err);
@@ -182,7 +182,7 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 	sl__bk_view_fini(&p.view);
 	sl__free(env, p.marked);
 	sl__free(env, p.due);
-	sl__free(env, p.condemn);
+	sl__free(env, p.to_mark);
 	sl__free(env, p.copy);
 	sl__free(env, p.needed);
 	sl__free(env, p.contents);

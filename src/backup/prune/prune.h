@@ -61,18 +61,18 @@ struct bk_prune {
 	/* by pack number */
 	bool *marked;                /* by any mark */
 	bool *due;                   /* to be deleted by this run */
-	bool *condemn;               /* to be marked by this run */
+	bool *to_mark;               /* to be marked by this run */
 	bool *copy;                  /* what was chosen of it is copied */
 	uint64_t *needed, *contents; /* raw bytes of chosen blocks, and of all */
 	bool copied;                 /* new packs were made */
 	struct sl_backup_pruned out;
 };
 
-SL_MUST_CHECK int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err);  /* P6 */
-SL_MUST_CHECK int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err);    /* what to copy, mark and delete */
-SL_MUST_CHECK int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err);    /* P7 */
-SL_MUST_CHECK int sl__bk_prune_condemn(struct bk_prune *p, struct sl_err *err); /* P8 */
-SL_MUST_CHECK int sl__bk_prune_index(struct bk_prune *p, struct sl_err *err);   /* P9 */
-SL_MUST_CHECK int sl__bk_prune_delete(struct bk_prune *p, struct sl_err *err);  /* P10, P11 */
+SL_MUST_CHECK int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err); /* P6 */
+SL_MUST_CHECK int sl__bk_prune_plan(struct bk_prune *p, struct sl_err *err);   /* what to copy, mark and delete */
+SL_MUST_CHECK int sl__bk_prune_copy(struct bk_prune *p, struct sl_err *err);   /* P7 */
+SL_MUST_CHECK int sl__bk_prune_mark(struct bk_prune *p, struct sl_err *err);   /* P8 */
+SL_MUST_CHECK int sl__bk_prune_index(struct bk_prune *p, struct sl_err *err);  /* P9 */
+SL_MUST_CHECK int sl__bk_prune_delete(struct bk_prune *p, struct sl_err *err); /* P10, P11 */
 
 #endif

@@ -10,7 +10,7 @@
  *   index/<sha256>              which block is where, sorted by block id; named by the SHA-256 of the file
  *   sessions/<id>               a create that runs: its heartbeat is the object's time
  *   snapshots/<id>              published by the rename of its session
- *   condemned/<id>              packs that a prune wants to delete
+ *   marks/<id>                  packs that a prune wants to delete
  *   damaged/<name>              what repair moved there
  *
  * All integers are little-endian. "Sealed" is what sl__bk_seal makes: in an encrypted repository nonce, ciphertext and

@@ -172,7 +172,7 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 	s.packs = packs.n;
 	for (size_t i = 0; rc == 0 && i < packs.n; i++) {
 		s.pack_bytes += sizes[i];
-		s.condemned_packs += sl__bk_marks_have(&marks, &packs.ids[i]);
+		s.marked_packs += sl__bk_marks_have(&marks, &packs.ids[i]);
 	}
 	sl__bk_marks_fini(&b->env, &marks);
 	sl__free(&b->env, sizes);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks: the objects condemned/<id>, each a list of packs that a prune wants to delete (F4, F5). */
+/* Marks: the objects marks/<id>, each a list of packs that a prune wants to delete (F4, F5). */
 #include <jansson.h>
 
 #include "backup/repo/repo.h"
 #include "base/buf.h"
 
-#define FOLDER "condemned"
+#define FOLDER "marks"
 #define MARK_MAX (256u << 20) /* bytes: nearly four million packs */
 
 static int load_mark(struct sl_backup *b, const char *name, struct bk_mark *out, struct sl_err *err)

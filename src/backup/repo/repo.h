@@ -99,7 +99,7 @@ SL_MUST_CHECK int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_bl
 SL_MUST_CHECK int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
 					 const struct bk_place *place);
 
-/* ---- marks: condemned/<id>, sealed; JSON: {"version":1,"packs":["…"]} ---- */
+/* ---- marks: marks/<id>, sealed; JSON: {"version":1,"packs":["…"]} ---- */
 struct bk_mark {
 	char id[BK_NAME_HEX];
 	struct bk_ids packs;

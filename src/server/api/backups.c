@@ -78,7 +78,7 @@ static void out_view(const struct srv_backups_view *v, void *ctx)
 		SRV_FIELD(o, "packs", int, (int64_t)s->packs);
 		SRV_FIELD(o, "pack_bytes", int, (int64_t)s->pack_bytes);
 		SRV_FIELD(o, "blocks", int, (int64_t)s->blocks);
-		SRV_FIELD(o, "condemned_packs", int, (int64_t)s->condemned_packs);
+		SRV_FIELD(o, "marked_packs", int, (int64_t)s->marked_packs);
 		SRV_FIELD(o, "sessions", int, (int64_t)s->sessions);
 		srv_out_close(o, '}');
 	} else {

@@ -63,7 +63,7 @@ function facts(b) {
   const r = b.repository;
   return h("dl", { class: "facts" }, fact("Repository", h("span", { class: "mono wrap-any" }, b.repo)), fact("State", tag(b.state, STATES[b.state])),
     fact("Newest snapshot", b.newest_at ? ago(b.newest_at) : "–"), r && fact("Snapshots", num(r.snapshots)), r && fact("Stored", `${bytes(r.pack_bytes)} in ${plural(r.packs, "pack")}`),
-    r && fact("Blocks", num(r.blocks)), r && fact("Encrypted", r.encrypted ? "yes" : "no"), r && r.condemned_packs > 0 && fact("To be deleted", plural(r.condemned_packs, "pack")),
+    r && fact("Blocks", num(r.blocks)), r && fact("Encrypted", r.encrypted ? "yes" : "no"), r && r.marked_packs > 0 && fact("To be deleted", plural(r.marked_packs, "pack")),
     r && r.sessions > 0 && fact("Running", plural(r.sessions, "backup")), fact("Last read", b.read_at ? ago(b.read_at) : "–"));
 }
 
