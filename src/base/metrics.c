@@ -203,16 +203,30 @@ static int find_series(sl_metrics *m, struct sl__family *f, struct sl__buf *text
 	return 0;
 }
 
-/* A family enters the registry only with its first series in it. */
-static int find_in_new_family(sl_metrics *m, size_t at, const struct sl__metric_spec *spec, struct sl__buf *text,
-			      const char *label_names, void **out, struct sl_err *err) SL_REQUIRES(m->mu)
+/* What is wanted of the registry. */
+struct wanted {
+	const struct sl__metric_spec *spec;
+	struct sl__buf text, names; /* the labels, and their names alone */
+};
+
+/* Find the series, or make it. A family enters the registry only with its first series in it. */
+static int find_locked(sl_metrics *m, struct wanted *want, void **out, struct sl_err *err) SL_REQUIRES(m->mu)
 {
+	const struct sl__metric_spec *spec = want->spec;
+	const char *label_names = sl__buf_str(&want->names);
+	size_t at = family_place(m, spec->name);
+	if (at < m->n && strcmp(m->families[at]->name, spec->name) == 0) {
+		int rc = check_same(m->families[at], spec, label_names, err);
+		if (rc != 0)
+			return rc;
+		return find_series(m, m->families[at], &want->text, out, err);
+	}
 	if (make_room(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
 	struct sl__family *f = new_family(&m->env, spec, label_names);
 	if (f == NULL)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
-	int rc = find_series(m, f, text, out, err);
+	int rc = find_series(m, f, &want->text, out, err);
 	if (rc != 0) {
 		free_family(&m->env, f);
 		return rc;
@@ -223,29 +237,27 @@ static int find_in_new_family(sl_metrics *m, size_t at, const struct sl__metric_
 	return 0;
 }
 
-static int find_locked(sl_metrics *m, const struct sl__metric_spec *spec, struct sl__buf *text, const char *label_names,
-		       void **out, struct sl_err *err) SL_REQUIRES(m->mu)
+static void fini_wanted(struct wanted *want)
 {
-	size_t at = family_place(m, spec->name);
-	if (at == m->n || strcmp(m->families[at]->name, spec->name) != 0)
-		return find_in_new_family(m, at, spec, text, label_names, out, err);
-	int rc = check_same(m->families[at], spec, label_names, err);
-	return rc != 0 ? rc : find_series(m, m->families[at], text, out, err);
+	sl__buf_fini(&want->text);
+	sl__buf_fini(&want->names);
 }
 
-static int find(sl_metrics *m, const struct sl__metric_spec *spec, void **out, struct sl_err *err)
+static int find_metric(sl_metrics *m, const struct sl__metric_spec *spec, void **out, struct sl_err *err)
 {
-	struct sl__buf text SL_CLEANUP(sl__buf_fini), names SL_CLEANUP(sl__buf_fini);
-	sl__buf_init(&text, &m->env);
-	sl__buf_init(&names, &m->env);
+	struct wanted want SL_CLEANUP(fini_wanted) = {.spec = spec};
+	sl__buf_init(&want.text, &m->env);
+	sl__buf_init(&want.names, &m->env);
 	int rc = refuse_fork(m, err);
-	if (rc != 0 || (rc = sl__metric_check(spec, err)) != 0)
+	if (rc == 0)
+		rc = sl__metric_check(spec, err);
+	if (rc != 0)
 		return rc;
-	sl__metric_label_text(spec, &text, &names);
-	if (text.failed != 0 || names.failed != 0)
+	sl__metric_label_text(spec, &want.text, &want.names);
+	if (want.text.failed != 0 || want.names.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
 	sl__lock(&m->mu);
-	rc = find_locked(m, spec, &text, sl__buf_str(&names), out, err);
+	rc = find_locked(m, &want, out, err);
 	sl__unlock(&m->mu);
 	return rc;
 }
@@ -255,7 +267,7 @@ int sl_metrics_counter(sl_metrics *m, const char *name, const char *help, const 
 {
 	const struct sl__metric_spec spec = {SL__COUNTER, 0, name, help, labels, n_labels};
 	void *handle = NULL;
-	int rc = m != NULL ? find(m, &spec, &handle, err) : 0;
+	int rc = m != NULL ? find_metric(m, &spec, &handle, err) : 0;
 	if (rc == 0)
 		*out = handle;
 	return rc;
@@ -266,7 +278,7 @@ int sl_metrics_gauge(sl_metrics *m, const char *name, const char *help, const st
 {
 	const struct sl__metric_spec spec = {SL__GAUGE, 0, name, help, labels, n_labels};
 	void *handle = NULL;
-	int rc = m != NULL ? find(m, &spec, &handle, err) : 0;
+	int rc = m != NULL ? find_metric(m, &spec, &handle, err) : 0;
 	if (rc == 0)
 		*out = handle;
 	return rc;
@@ -277,7 +289,7 @@ int sl_metrics_histogram(sl_metrics *m, const char *name, const char *help, cons
 {
 	const struct sl__metric_spec spec = {SL__HISTOGRAM, unit, name, help, labels, n_labels};
 	void *handle = NULL;
-	int rc = m != NULL ? find(m, &spec, &handle, err) : 0;
+	int rc = m != NULL ? find_metric(m, &spec, &handle, err) : 0;
 	if (rc == 0)
 		*out = handle;
 	return rc;
@@ -437,6 +449,9 @@ int sl_metrics_render(sl_metrics *m, sl_metrics_write_fn *fn, void *ctx, struct 
 	sl__unlock(&m->mu);
 	if (text.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "metrics: out of memory while rendering");
-	rc = text.len > 0 ? fn(text.data, text.len, ctx) : 0;
-	return rc != 0 ? sl_err_set(err, rc, "metrics: the writer refused the text") : 0;
+	if (text.len > 0)
+		rc = fn(text.data, text.len, ctx);
+	if (rc != 0)
+		return sl_err_set(err, rc, "metrics: the writer refused the text");
+	return 0;
 }

@@ -63,11 +63,10 @@ static int real_sync(int fd, SL_UNUSED void *ctx)
 
 static int real_truncate(int fd, uint64_t size, SL_UNUSED void *ctx)
 {
-	int rc;
-	do
-		rc = ftruncate(fd, (off_t)size);
-	while (rc != 0 && errno == EINTR);
-	return rc == 0 ? 0 : -errno;
+	while (ftruncate(fd, (off_t)size) != 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
 }
 
 static void fill_stat(struct sl_io_stat *out, const struct stat *st)
@@ -147,11 +146,10 @@ static int real_list(const char *path, sl_io_list_fn *fn, void *fn_ctx, SL_UNUSE
 
 static int real_lock(int fd, SL_UNUSED void *ctx)
 {
-	int rc;
-	do
-		rc = flock(fd, LOCK_EX | LOCK_NB);
-	while (rc != 0 && errno == EINTR);
-	return rc == 0 ? 0 : -errno;
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
 }
 
 const struct sl_io sl__io_real = {

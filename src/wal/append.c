@@ -290,7 +290,9 @@ int sl_wal_sync(sl_wal *w, struct sl_err *err)
 		rc = sl__wal_usable(w, err);
 		sl__unlock(&w->mu);
 	}
-	return rc != 0 ? rc : sl__wal_unheard(w, err);
+	if (rc != 0)
+		return rc;
+	return sl__wal_unheard(w, err);
 }
 
 /* ---- appending ---- */

@@ -346,8 +346,10 @@ int sl_wal_archive_path(const char *path, const char *dir, int include_pending, 
 	rc = sl__wal_open_with(&w, id, &o, &(struct wal_open_hooks){.must_exist = true, .keyless = true}, err);
 	if (rc == 0) {
 		rc = sl_wal_archive(w, dir, include_pending, err);
-		int closed = sl_wal_close(w, rc == 0 ? err : NULL);
-		rc = rc != 0 ? rc : closed;
+		if (rc == 0)
+			rc = sl_wal_close(w, err);
+		else
+			(void)sl_wal_close(w, NULL);
 	}
 	sl__free(&env, wal_dir);
 	sl__free(&env, id);

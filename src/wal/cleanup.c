@@ -208,7 +208,9 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	for (size_t i = 0; i < c->n; i++)
 		sl__free(&env, c->names[i]);
 	sl__free(&env, c->names);
-	return rc != 0 ? rc : stop;
+	if (rc != 0)
+		return rc;
+	return stop;
 }
 
 int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,

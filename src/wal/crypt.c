@@ -157,8 +157,9 @@ int sl__wal_open_payload(const struct wal_key *key, const struct wal_seal_ctx *a
 	struct associated ad;
 	associate(&ad, at);
 	/* A room of no bytes may be NULL; libsodium then only checks the tag, which is all there is to do. */
-	int rc = crypto_aead_xchacha20poly1305_ietf_decrypt(len > WAL_SEAL_BYTES ? out : NULL, NULL, NULL,
-							    sealed + WAL_NONCE_BYTES, len - WAL_NONCE_BYTES, ad.data,
-							    ad.len, sealed, key->bytes);
-	return rc == 0 ? 0 : SL_EKEY;
+	if (crypto_aead_xchacha20poly1305_ietf_decrypt(len > WAL_SEAL_BYTES ? out : NULL, NULL, NULL,
+						       sealed + WAL_NONCE_BYTES, len - WAL_NONCE_BYTES, ad.data, ad.len,
+						       sealed, key->bytes) != 0)
+		return SL_EKEY;
+	return 0;
 }

@@ -278,7 +278,9 @@ static int open_log(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err
 		rc = sl__wal_flush_marks(w, err);
 	if (rc == 0)
 		rc = sl__wal_metrics_attach(w, err);
-	return rc != 0 ? rc : sl__wal_helper_start(w, err);
+	if (rc != 0)
+		return rc;
+	return sl__wal_helper_start(w, err);
 }
 
 int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *opts, const struct wal_open_hooks *hooks,
@@ -350,12 +352,15 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 		rc = sl__wal_unheard(w, err);
 	if (rc == 0 && !helped)
 		sl__wal_archive_settled(w); /* may flush marks */
-	int finished = finish_file(w, rc == 0, rc == 0 ? err : NULL);
+	if (rc == 0)
+		rc = finish_file(w, true, err);
+	else
+		(void)finish_file(w, false, NULL);
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);
 	free_handle(w);
-	return rc != 0 ? rc : finished;
+	return rc;
 }
 
 int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, struct sl_wal_stats *out,

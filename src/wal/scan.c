@@ -348,7 +348,9 @@ static int run_passes(struct scanner *s, bool walk, struct sl_err *err)
 		rc = sl__wal_survey(&survey, err);
 	while (rc == 0 && s->next_damage < s->n_damage)
 		rc = report_next_damage(s);
-	return rc != 0 ? rc : report_lost(s, UINT64_MAX);
+	if (rc != 0)
+		return rc;
+	return report_lost(s, UINT64_MAX);
 }
 
 /* Scan s->sources. */

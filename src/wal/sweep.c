@@ -101,8 +101,10 @@ static void sweep_one(struct sweep *s, const char *id)
 	}
 	if (rc == 0) {
 		rc = finish_log(s, w, id, &err);
-		int closed = sl_wal_close(w, rc == 0 ? &err : NULL);
-		rc = rc != 0 ? rc : closed;
+		if (rc == 0)
+			rc = sl_wal_close(w, &err);
+		else
+			(void)sl_wal_close(w, NULL);
 	}
 	if (rc == 0)
 		return;

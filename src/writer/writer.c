@@ -118,7 +118,9 @@ static int set_up(sl_writer *w, struct sl_err *err) SL_NO_TSA
 	int rc = sl__limiter_new(&w->limiter, &limiter, err);
 	if (rc == 0)
 		rc = sl__shards_new(&w->shards, &w->env, w->ops.is_shard_ready != NULL ? is_ready : NULL, w, err);
-	return rc == 0 ? sl__writer_metrics_attach(w, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__writer_metrics_attach(w, err);
 }
 
 /* Half-built handles too; no thread runs. */

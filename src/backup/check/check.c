@@ -120,7 +120,9 @@ int sl__bk_findings_report(struct bk_findings *f, sl_backup_finding_fn *fn, void
 	}
 	drop_items(f);
 	f->unnamed = 0;
-	return rc == 0 ? 0 : sl_err_set(err, rc, "ended by the caller");
+	if (rc != 0)
+		return sl_err_set(err, rc, "ended by the caller");
+	return 0;
 }
 
 /* ---- single objects ---- */
@@ -317,7 +319,9 @@ static int check_needed_block(const struct bk_ref *ref, const char *path, bool m
 	    last->snapshot != NULL && strcmp(last->snapshot, x.snapshot) == 0 && strcmp(last->object, object) == 0)
 		return 1;
 	rc = sl__bk_findings_add(&s->f, &x, err);
-	return rc == 0 ? 1 : rc;
+	if (rc != 0)
+		return rc;
+	return 1;
 }
 
 static int add_unread_block(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
@@ -336,7 +340,9 @@ static int add_unread_block(const struct bk_ref *ref, const char *path, const st
 		(void)snprintf(object, sizeof(object), "snapshots/%s", s->f.snapshot);
 	s->missing = true;
 	int rc = sl__bk_findings_add(&s->f, &x, err);
-	return rc == 0 ? 1 : rc;
+	if (rc != 0)
+		return rc;
+	return 1;
 }
 
 /* One round over all snapshots. */

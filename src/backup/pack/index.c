@@ -334,10 +334,12 @@ int sl__bk_index_places(struct bk_index *x, const struct bk_id *id, struct bk_fo
 {
 	struct places p = {.out = out, .n = n};
 	const struct bk_index_search search = {.id = id, .fn = take_place, .ctx = &p};
-	int rc = 0;
-	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-		rc = search_file(x, f, &search, err);
-	return rc == 0 ? (int)p.count : rc;
+	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
+		int rc = search_file(x, f, &search, err);
+		if (rc != 0)
+			return rc;
+	}
+	return (int)p.count;
 }
 
 /* ---- going through all of it ---- */
@@ -484,10 +486,12 @@ int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *
 {
 	struct ordinals o = {.out = out, .n = n};
 	const struct bk_index_search search = {.id = id, .fn = take_ordinal, .ctx = &o};
-	int rc = 0;
-	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-		rc = search_file(x, f, &search, err);
-	return rc == 0 ? (int)SL_MIN(o.count, (size_t)INT_MAX) : rc;
+	for (struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
+		int rc = search_file(x, f, &search, err);
+		if (rc != 0)
+			return rc;
+	}
+	return (int)SL_MIN(o.count, (size_t)INT_MAX);
 }
 
 int sl__bk_index_packs(struct bk_index *x, bk_index_pack_fn *fn, void *ctx)
