@@ -40,8 +40,8 @@ static void write_and_read_again(const struct sl_env *env, const struct bk_entry
 	sl__buf_init(&buf, env);
 	MUST(sl__bk_entry_scratch_new(&s, env) == 0);
 	MUST(sl__bk_entry_encode(&buf, e, previous, previous_len, NULL) == 0);
-	MUST(sl__bk_entry_decode(s, (const uint8_t *)buf.data, buf.len, previous, previous_len, &again, &used, NULL) ==
-	     0);
+	MUST(sl__bk_entry_decode(s, &(struct bk_entry_bytes){{buf.data, buf.len}, {previous, previous_len}}, &again,
+				 &used, NULL) == 0);
 	MUST(used == buf.len);
 	must_be_same(e, &again);
 	sl__bk_entry_scratch_free(s);
@@ -62,7 +62,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t at = 0;;) {
 		struct sl_err err = SL_ERR_INIT;
 		size_t used = 0;
-		int rc = sl__bk_entry_decode(s, bytes + at, size - at, sl__buf_str(&path), path.len, &e, &used, &err);
+		int rc = sl__bk_entry_decode(
+			s, &(struct bk_entry_bytes){{bytes + at, size - at}, {sl__buf_str(&path), path.len}}, &e, &used,
+			&err);
 		MUST(rc == 0 || (rc == SL_EAGAIN && used > size - at) || (rc == SL_ECORRUPT && err.msg[0] != '\0'));
 		if (rc != 0)
 			break;

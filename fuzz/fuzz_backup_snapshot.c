@@ -70,14 +70,14 @@ static void any_json(const uint8_t *data, size_t size)
 	size_t len;
 	MUST(text != NULL);
 	memcpy(text, data, size);
-	int rc = sl__bk_snapshot_parse(&backup.env, ID, text, size, &s, &err);
+	int rc = sl__bk_snapshot_parse(&backup.env, ID, (struct bk_bytes){text, size}, &s, &err);
 	free(text);
 	MUST(rc == 0 || (rc == err.code && err.msg[0] != '\0'));
 	if (rc != 0)
 		return;
 	MUST(strcmp(s.info.id, ID) == 0);
 	MUST(sl__bk_snapshot_json(&backup.env, &s, &json, &len, NULL) == 0);
-	MUST(sl__bk_snapshot_parse(&backup.env, ID, json, len, &again, NULL) == 0);
+	MUST(sl__bk_snapshot_parse(&backup.env, ID, (struct bk_bytes){json, len}, &again, NULL) == 0);
 	expect_same(&s, &again);
 	free(json);
 	sl__bk_snapshot_fini(&backup.env, &s);
@@ -118,7 +118,7 @@ static void expect_encodes(const struct bk_entry *e)
 	sl__buf_init(&buf, &backup.env);
 	MUST(sl__bk_entry_encode(&buf, e, "", 0, NULL) == 0);
 	MUST(sl__bk_entry_scratch_new(&s, &backup.env) == 0);
-	MUST(sl__bk_entry_decode(s, (const uint8_t *)buf.data, buf.len, "", 0, &again, &used, NULL) == 0);
+	MUST(sl__bk_entry_decode(s, &(struct bk_entry_bytes){{buf.data, buf.len}, {"", 0}}, &again, &used, NULL) == 0);
 	MUST(used == buf.len && again.type == e->type && again.flags == e->flags && again.size == e->size);
 	MUST(again.path_len == e->path_len && memcmp(again.path, e->path, e->path_len) == 0);
 	MUST(again.mode == e->mode && again.uid == e->uid && sl__bk_same_time(again.mtime, e->mtime));

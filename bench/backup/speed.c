@@ -222,7 +222,8 @@ static void run(bool encrypted, int level)
 	struct step s = {.level = level, .keys = {.encrypted = encrypted}};
 	must(sl__env_init(&s.env, NULL, NULL));
 	must(sl__bk_keys_derive(&s.keys, NULL));
-	must(sl__bk_chunker_init(&s.chunker, &s.keys, BK_CHUNK_MIN, BK_CHUNK_AVG, BK_CHUNK_MAX, NULL));
+	must(sl__bk_chunker_init(&s.chunker, &s.keys,
+				 &(struct bk_chunk_sizes){BK_CHUNK_MIN, BK_CHUNK_AVG, BK_CHUNK_MAX}, NULL));
 	must(sl__bk_hasher_new(&s.hasher, &s.env, &s.keys, NULL));
 	static const struct {
 		const char *name;

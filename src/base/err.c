@@ -93,11 +93,10 @@ static void classify_code(struct sl_err *err)
 	}
 }
 
-static void SL_PRINTF(4, 0) fill(struct sl_err *err, int code, int sys_errno, const char *fmt, va_list args)
+static void SL_PRINTF(3, 0) fill(struct sl_err *err, int code, const char *fmt, va_list args)
 {
 	memset(err, 0, sizeof(*err));
 	err->code = code;
-	err->sys_errno = sys_errno;
 	(void)vsnprintf(err->msg, sizeof(err->msg), fmt, args);
 	trim_partial_utf8(err->msg, sizeof(err->msg));
 	classify_code(err);
@@ -108,7 +107,7 @@ int sl_err_set(struct sl_err *err, int code, const char *fmt, ...)
 	if (err != NULL) {
 		va_list args;
 		va_start(args, fmt);
-		fill(err, code, 0, fmt, args);
+		fill(err, code, fmt, args);
 		va_end(args);
 	}
 	return code;
@@ -160,8 +159,9 @@ int sl_err_set_errno(struct sl_err *err, int sys_errno, const char *fmt, ...)
 	if (err != NULL) {
 		va_list args;
 		va_start(args, fmt);
-		fill(err, code, sys_errno, fmt, args);
+		fill(err, code, fmt, args);
 		va_end(args);
+		err->sys_errno = sys_errno;
 		char text[96];
 		size_t used = strlen(err->msg);
 		const char *why = strerror_r(sys_errno, text, sizeof(text));

@@ -123,11 +123,11 @@ TABLE = [
 		return session_lost(err, s->id);
 """),
     ("PUBLISH_ANYWAY", "repo/session.c", """\
-BK_KIND_SNAPSHOT}, json, len,
-				   SL_DRIVER_UPDATE, err);
+BK_KIND_SNAPSHOT},
+				   (struct bk_bytes){json, len}, SL_DRIVER_UPDATE, err);
 """, """\
-BK_KIND_SNAPSHOT}, json, len,
-				   BROKEN(PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
+BK_KIND_SNAPSHOT},
+				   (struct bk_bytes){json, len}, BROKEN(PUBLISH_ANYWAY) ? SL_DRIVER_REPLACE : SL_DRIVER_UPDATE, err);
 """),
     ("NO_RECHECK", "create/recheck.c", """\
 	int rc = newer_marks_matter(&r, err);

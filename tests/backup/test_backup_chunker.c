@@ -13,7 +13,7 @@ static struct bk_chunker chunker(int which, uint32_t min, uint32_t avg, uint32_t
 {
 	struct bk_chunker c;
 	struct bk_keys keys = kit_keys(which);
-	assert_int_equal(sl__bk_chunker_init(&c, &keys, min, avg, max, NULL), 0);
+	assert_int_equal(sl__bk_chunker_init(&c, &keys, &(struct bk_chunk_sizes){min, avg, max}, NULL), 0);
 	return c;
 }
 
@@ -213,7 +213,7 @@ static void a_stream_with_something_put_before_it_falls_into_step_again(SL_UNUSE
 
 static void sizes_that_make_no_sense_are_refused(SL_UNUSED void **state)
 {
-	static const uint32_t bad[][3] = {
+	static const struct bk_chunk_sizes bad[] = {
 		{0, 8192, 16384},     {2048, 8192, 16384},   {4096, 4096, 16384},      {8192, 4096, 16384},
 		{4096, 16384, 16384}, {4096, 16384, 8192},   {4096, 8193, 16384},      {4097, 8192, 16384},
 		{4096, 8192, 16385},  {4096, 8192, 4 << 20}, {4096, 8192, 0x80000000}, {4096, 0, 16384},
@@ -222,7 +222,7 @@ static void sizes_that_make_no_sense_are_refused(SL_UNUSED void **state)
 	for (size_t i = 0; i < SL_COUNT(bad); i++) {
 		struct bk_chunker c;
 		struct sl_err err = SL_ERR_INIT;
-		assert_int_equal(sl__bk_chunker_init(&c, &keys, bad[i][0], bad[i][1], bad[i][2], &err), SL_EINVAL);
+		assert_int_equal(sl__bk_chunker_init(&c, &keys, &bad[i], &err), SL_EINVAL);
 		assert_int_equal(err.code, SL_EINVAL);
 	}
 }

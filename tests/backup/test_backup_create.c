@@ -353,7 +353,8 @@ static void lists_that_are_taken_over_are_put_into_a_second_pack_again(void **st
 	struct ck k;
 	char name[SL_DRIVER_NAME_BYTES];
 	ck_begin(&k, NULL);
-	assert_int_equal(sl__bk_chunker_init(&k.b->chunker, &k.b->keys, 4096, 8192, 16384, NULL), 0);
+	assert_int_equal(
+		sl__bk_chunker_init(&k.b->chunker, &k.b->keys, &(struct bk_chunk_sizes){4096, 8192, 16384}, NULL), 0);
 	ck_write_seed(&k, "many", 48u << 20, 1);
 	ck_create_ok(&k);
 	for (int lost = 0; lost < 2; lost++) {
@@ -374,7 +375,8 @@ static void files_of_many_blocks_have_them_in_lists(void **state)
 	(void)state;
 	struct ck k;
 	ck_begin(&k, NULL);
-	assert_int_equal(sl__bk_chunker_init(&k.b->chunker, &k.b->keys, 4096, 8192, 16384, NULL), 0);
+	assert_int_equal(
+		sl__bk_chunker_init(&k.b->chunker, &k.b->keys, &(struct bk_chunk_sizes){4096, 8192, 16384}, NULL), 0);
 	ck_write_seed(&k, "many", 48u << 20, 1);
 	ck_write_seed(&k, "few", 1u << 20, 3);
 	ck_create_ok(&k);

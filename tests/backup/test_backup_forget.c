@@ -218,8 +218,8 @@ static void one_of_a_later_version_is_forgotten_by_its_name_and_stops_rules(void
 	struct world w;
 	static const char id[] = "0123456789abcdef0123456789abcdef", later[] = "{\"version\":2,\"something\":\"new\"}";
 	begin(&w);
-	assert_int_equal(sl__bk_put_sealed(w.b, &(struct bk_object){"snapshots", id, BK_KIND_SNAPSHOT}, later,
-					   strlen(later), SL_DRIVER_NEW, NULL),
+	assert_int_equal(sl__bk_put_sealed(w.b, &(struct bk_object){"snapshots", id, BK_KIND_SNAPSHOT},
+					   (struct bk_bytes){later, strlen(later)}, SL_DRIVER_NEW, NULL),
 			 0);
 	struct sl_backup_forget_opts rules = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	assert_int_equal(sl_backup_forget(w.b, &rules, NULL, NULL), SL_EUNSUPPORTED);

@@ -63,13 +63,13 @@ static void a_segment_of_another_place_or_file_is_refused(SL_UNUSED void **state
 		size_t first = a->len - 3000 * BK_INDEX_ENTRY - 3 * sl__bk_seal_bytes(&t.keys);
 		assert_int_equal(use(&t, 3000), 0);
 		uint8_t *kept = malloc(stride), aad[BK_SEGMENT_AAD], *opened;
-		size_t opened_len;
 		for (uint32_t number = 2; number-- > 0;) { /* bound to its number, not only to its order */
+			size_t len = stride;
 			memcpy(kept, a->bytes + first, stride);
 			sl__bk_segment_aad(a->bytes, number, aad);
 			assert_int_equal(
 				sl__bk_unseal(&(struct bk_seal){NULL, &t.keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)},
-					      kept, stride, &opened, &opened_len, NULL),
+					      kept, &len, &opened, NULL),
 				number == 0 ? 0 : SL_ECORRUPT);
 		}
 		memcpy(kept, a->bytes + first, stride);

@@ -31,7 +31,8 @@ static int unwrap(struct bk_keys *out, int which, const char *json, size_t len, 
 	memset(out, 0, sizeof(*out));
 	memcpy(out->repository, kit_keys(which).repository, sizeof(out->repository));
 	struct bk_keys before = *out;
-	int rc = sl__bk_key_unwrap(&env, out, json, len, &(struct bk_passphrase){phrase, strlen(phrase)}, &err);
+	int rc = sl__bk_key_unwrap(&env, out, (struct bk_bytes){json, len},
+				   &(struct bk_passphrase){phrase, strlen(phrase)}, &err);
 	assert_int_equal(err.code, rc);
 	if (rc != 0)
 		assert_memory_equal(out, &before, sizeof(before));
@@ -143,7 +144,7 @@ static void every_allocation_may_fail(SL_UNUSED void **state)
 		int rc = sl__bk_key_wrap(&env, &keys, PASSPHRASE, &json, NULL);
 		assert_true(rc == 0 ? json != NULL : rc == SL_ENOMEM && json == NULL);
 		if (rc == 0)
-			rc = sl__bk_key_unwrap(&env, &got, json, strlen(json), PASSPHRASE, NULL);
+			rc = sl__bk_key_unwrap(&env, &got, (struct bk_bytes){json, strlen(json)}, PASSPHRASE, NULL);
 		assert_true(rc == 0 || rc == SL_ENOMEM);
 		fault_disarm(&f);
 		sl__free(&env, json);

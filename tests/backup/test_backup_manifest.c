@@ -142,8 +142,9 @@ static void entries_come_back_as_they_went(void **state)
 		sl__buf_clear(&buf);
 		if (sl__bk_entry_encode(&buf, &b.e, i % 2 ? a.path : "", i % 2 ? a.e.path_len : 0, NULL) != 0)
 			fail_msg("%s: %s", b.path, sl__bk_entry_wrong(&b.e));
-		assert_int_equal(sl__bk_entry_decode(scratch, (uint8_t *)buf.data, buf.len, a.path, a.e.path_len, &e,
-						     &used, NULL),
+		assert_int_equal(sl__bk_entry_decode(
+					 scratch, &(struct bk_entry_bytes){{buf.data, buf.len}, {a.path, a.e.path_len}},
+					 &e, &used, NULL),
 				 0);
 		assert_int_equal(used, buf.len);
 		expect_same(&b.e, &e);
@@ -185,7 +186,8 @@ static void bytes_that_are_no_entry_are_refused(void **state)
 		sl__buf_clear(&buf);
 		assert_int_equal(sl__bk_entry_encode(&buf, &m.e, "", 0, NULL), 0);
 		for (size_t n = 0; n < buf.len; n++) {
-			assert_int_equal(sl__bk_entry_decode(scratch, (uint8_t *)buf.data, n, "", 0, &e, &used, NULL),
+			assert_int_equal(sl__bk_entry_decode(scratch, &(struct bk_entry_bytes){{buf.data, n}, {"", 0}},
+							     &e, &used, NULL),
 					 SL_EAGAIN);
 			assert_true(used == (n < 4 ? 4 : buf.len));
 		}
@@ -193,7 +195,8 @@ static void bytes_that_are_no_entry_are_refused(void **state)
 			uint8_t was = (uint8_t)buf.data[n];
 			buf.data[n] = (char)(was ^ (1u << (next(&x) % 8)));
 			struct sl_err err = SL_ERR_INIT;
-			int rc = sl__bk_entry_decode(scratch, (uint8_t *)buf.data, buf.len, "", 0, &e, &used, &err);
+			int rc = sl__bk_entry_decode(scratch, &(struct bk_entry_bytes){{buf.data, buf.len}, {"", 0}},
+						     &e, &used, &err);
 			assert_true(rc == 0 || (rc == SL_ECORRUPT && err.msg[0] != '\0'));
 			assert_true(rc != 0 || sl__bk_entry_wrong(&e) == NULL);
 			refused += rc != 0;

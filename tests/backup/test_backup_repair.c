@@ -428,8 +428,8 @@ static void a_snapshot_of_a_later_version_is_left_as_it_is(void **state)
 	struct world w;
 	static const char id[] = "0123456789abcdef0123456789abcdef", later[] = "{\"version\":2,\"something\":\"new\"}";
 	begin(&w);
-	assert_int_equal(sl__bk_put_sealed(w.b, &(struct bk_object){"snapshots", id, BK_KIND_SNAPSHOT}, later,
-					   strlen(later), SL_DRIVER_NEW, NULL),
+	assert_int_equal(sl__bk_put_sealed(w.b, &(struct bk_object){"snapshots", id, BK_KIND_SNAPSHOT},
+					   (struct bk_bytes){later, strlen(later)}, SL_DRIVER_NEW, NULL),
 			 0);
 	damage_file(&w, 1);
 	struct sl_backup_repaired r = repair(&w);

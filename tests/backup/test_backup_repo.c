@@ -565,7 +565,9 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 					     .version = "0.1.0"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	assert_int_equal(sl__bk_snapshot_json(&env, &s, &json, &len, &err), 0);
-	assert_int_equal(sl__bk_snapshot_parse(&env, "ffeeddccbbaa99887766554433221100", json, len, &back, &err), 0);
+	assert_int_equal(sl__bk_snapshot_parse(&env, "ffeeddccbbaa99887766554433221100", (struct bk_bytes){json, len},
+					       &back, &err),
+			 0);
 	assert_string_equal(back.info.id, "ffeeddccbbaa99887766554433221100");
 	assert_string_equal(back.info.host, "h\xfe");
 	assert_string_equal(back.info.parent, s.info.parent);
@@ -616,20 +618,22 @@ static void json_that_is_no_snapshot_is_refused(void **state)
 	hex[sizeof(hex) - 1] = '\0';
 	(void)snprintf(good, sizeof(good), whole, hex);
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
-	assert_int_equal(sl__bk_snapshot_parse(&env, hex, good, strlen(good), &out, &err), 0);
+	assert_int_equal(sl__bk_snapshot_parse(&env, hex, (struct bk_bytes){good, strlen(good)}, &out, &err), 0);
 	sl__bk_snapshot_fini(&env, &out);
 	for (size_t i = 0; i < SL_COUNT(wrong); i++) {
 		const char *at = strstr(good, wrong[i].from);
 		assert_non_null(at);
 		(void)snprintf(bad, sizeof(bad), "%.*s%s%s", (int)(at - good), good, wrong[i].to,
 			       at + strlen(wrong[i].from));
-		if (sl__bk_snapshot_parse(&env, hex, bad, strlen(bad), &out, &err) != SL_ECORRUPT)
+		if (sl__bk_snapshot_parse(&env, hex, (struct bk_bytes){bad, strlen(bad)}, &out, &err) != SL_ECORRUPT)
 			fail_msg("%s is taken", bad);
 	}
 	static const char later[] = "{\"version\":2,\"something\":\"new\"}";
-	assert_int_equal(sl__bk_snapshot_parse(&env, hex, later, strlen(later), &out, &err), SL_EUNSUPPORTED);
+	assert_int_equal(sl__bk_snapshot_parse(&env, hex, (struct bk_bytes){later, strlen(later)}, &out, &err),
+			 SL_EUNSUPPORTED);
 	for (size_t cut = 0; cut < strlen(good); cut++)
-		assert_int_equal(sl__bk_snapshot_parse(&env, hex, good, cut, &out, &err), SL_ECORRUPT);
+		assert_int_equal(sl__bk_snapshot_parse(&env, hex, (struct bk_bytes){good, cut}, &out, &err),
+				 SL_ECORRUPT);
 }
 
 struct told {

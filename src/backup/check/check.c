@@ -97,12 +97,18 @@ int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x
 	return 0;
 }
 
-int sl__bk_findings_damaged(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			    void *ctx, struct sl_err *err)
+int sl__bk_findings_take(const struct sl_backup_finding *x, struct sl_err *err, void *ctx)
 {
 	struct bk_findings *f = ctx;
-	const struct sl_backup_finding x = {
-		.fault = fault, .harmless = harmless, .object = object, .snapshot = f->snapshot, .reason = *why};
+	struct sl_backup_finding of_snapshot = *x;
+	of_snapshot.snapshot = f->snapshot;
+	return sl__bk_findings_add(f, &of_snapshot, err);
+}
+
+int sl__bk_findings_damaged(struct bk_findings *f, enum sl_backup_fault fault, const char *object,
+			    const struct sl_err *why, struct sl_err *err)
+{
+	const struct sl_backup_finding x = {.fault = fault, .object = object, .reason = *why};
 	return sl__bk_findings_add(f, &x, err);
 }
 
@@ -142,7 +148,7 @@ int sl__bk_check_marks(struct sl_backup *b, bool quarantine, struct bk_findings 
 		if (opened == 0) {
 			sl__free(&b->env, o.memory);
 		} else if (opened == SL_ECORRUPT || opened == SL_ETOOBIG) {
-			rc = sl__bk_findings_damaged(SL_BACKUP_FAULT_MARK, false, name, &why, f, err);
+			rc = sl__bk_findings_damaged(f, SL_BACKUP_FAULT_MARK, name, &why, err);
 			if (rc == 0 && quarantine)
 				rc = sl__bk_put_aside(b, name, err);
 		} else if (opened != SL_ENOENT) {
@@ -185,7 +191,7 @@ static int check_objects(struct checking *c, struct sl_err *err)
 	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
 					      "index", BK_KEYS,   "sessions",    "snapshots"};
 	const sl_driver *d = &c->b->driver;
-	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &c->f};
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &c->f};
 	int rc = sl__bk_config_care(c->b, &care, err);
 	if (rc == 0)
 		rc = sl__bk_keyring_care(c->b, &care, err);
@@ -204,7 +210,7 @@ static int check_objects(struct checking *c, struct sl_err *err)
 static int add_index_damage(const char *name, const struct sl_err *why, void *ctx)
 {
 	struct checking *c = ctx;
-	return sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, name, why, &c->f, c->err);
+	return sl__bk_findings_damaged(&c->f, SL_BACKUP_FAULT_INDEX, name, why, c->err);
 }
 
 int sl__bk_ignore_directory_damage(SL_UNUSED const struct bk_id *pack, SL_UNUSED const struct sl_err *why,
@@ -239,7 +245,7 @@ static int add_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, st
 	struct checking *c = ctx;
 	char name[SL_DRIVER_NAME_BYTES];
 	sl__bk_pack_name(&c->verify.view->packs.ids[pack], name);
-	return sl__bk_findings_damaged(SL_BACKUP_FAULT_PACK, false, name, why, &c->f, err);
+	return sl__bk_findings_damaged(&c->f, SL_BACKUP_FAULT_PACK, name, why, err);
 }
 
 static int check_packs(struct checking *c, struct sl_err *err)
@@ -362,7 +368,7 @@ static int check_all_snapshots(struct checking *c, struct snapshot_check *s, str
 	if (rc == 0)
 		rc = sl__bk_snapshot_ids(c->b, &ids, &n, err);
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &s->f};
+		struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &s->f};
 		struct bk_snapshot snapshot = {.manifest = NULL};
 		struct sl_err why = SL_ERR_INIT;
 		s->f.snapshot = ids[i];

@@ -25,13 +25,16 @@ struct bk_findings {
 	size_t n, cap;
 	uint64_t unnamed; /* files beyond BK_FINDINGS_FILES */
 	uint64_t faults, harmless;
-	const char *snapshot; /* that sl__bk_findings_damaged names, or NULL */
+	const char *snapshot; /* that sl__bk_findings_take names, or NULL */
 };
 void sl__bk_findings_fini(struct bk_findings *f);
 /* Add a copy of x. An object that was found before, for the same reason, is not added again. */
 SL_MUST_CHECK int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x, struct sl_err *err);
-/* The same as a callback; ctx is a struct bk_findings. */
-bk_damaged_fn sl__bk_findings_damaged;
+/* The same as a callback; ctx is a struct bk_findings, which names the snapshot. */
+bk_damaged_fn sl__bk_findings_take;
+/* The same of an object that is needed and damaged. */
+SL_MUST_CHECK int sl__bk_findings_damaged(struct bk_findings *f, enum sl_backup_fault fault, const char *object,
+					  const struct sl_err *why, struct sl_err *err);
 /* Report them in order and free them; the counts stay. A value of fn other than 0 ends it and is the result. */
 SL_MUST_CHECK int sl__bk_findings_report(struct bk_findings *f, sl_backup_finding_fn *fn, void *ctx,
 					 struct sl_err *err);

@@ -288,8 +288,9 @@ int sl__bk_walk_block(struct bk_walk *w, const struct bk_ref *ref, bk_walk_entry
 		rc = sl__bk_check_stop(w->b, err);
 		if (rc != 0)
 			return rc;
-		rc = sl__bk_entry_decode(w->scratch, bytes + at, ref->len - at, sl__buf_str(&w->previous),
-					 w->previous.len, &e, &used, err);
+		const struct bk_entry_bytes from = {.bytes = {bytes + at, ref->len - at},
+						    .previous = {sl__buf_str(&w->previous), w->previous.len}};
+		rc = sl__bk_entry_decode(w->scratch, &from, &e, &used, err);
 		if (rc == SL_EAGAIN)
 			return sl_err_set(err, SL_ECORRUPT, "a manifest block ends within an entry");
 		if (rc == 0)

@@ -39,7 +39,7 @@ static int note_bad_index_file(const char *name, const struct sl_err *why, void 
 	r->bad_files = grown;
 	(void)snprintf(r->bad_files[r->bad_files_n++], SL_DRIVER_NAME_BYTES, "%s", name);
 	r->reindex = true;
-	return sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, name, why, &r->f, NULL);
+	return sl__bk_findings_damaged(&r->f, SL_BACKUP_FAULT_INDEX, name, why, NULL);
 }
 
 static int note_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
@@ -52,7 +52,7 @@ static int note_missing_pack(const struct bk_id *pack, bool usable, void *ctx)
 	r->reindex = true;
 	sl__bk_pack_name(pack, name);
 	(void)sl_err_set(&why, SL_ENOENT, "the index names it, but it does not exist");
-	return sl__bk_findings_damaged(SL_BACKUP_FAULT_MISSING_PACK, false, name, &why, &r->f, NULL);
+	return sl__bk_findings_damaged(&r->f, SL_BACKUP_FAULT_MISSING_PACK, name, &why, NULL);
 }
 
 /* ---- packs: keep what is intact in damaged ones ---- */
@@ -139,7 +139,7 @@ static int note_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, s
 	char name[SL_DRIVER_NAME_BYTES];
 	r->reindex = true;
 	sl__bk_pack_name(&r->view.packs.ids[pack], name);
-	return sl__bk_findings_damaged(SL_BACKUP_FAULT_PACK, false, name, why, &r->f, err);
+	return sl__bk_findings_damaged(&r->f, SL_BACKUP_FAULT_PACK, name, why, err);
 }
 
 /* ---- the index, rebuilt ---- */
@@ -210,7 +210,7 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 {
 	const struct bk_view_watch watch = {
 		.index_damaged = note_bad_index_file, .directory_damaged = sl__bk_ignore_directory_damage, .ctx = r};
-	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &r->f, .mend = true};
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &r->f, .mend = true};
 
 	/* Config, keys and marks. */
 	int rc = sl__bk_config_care(r->b, &care, err);

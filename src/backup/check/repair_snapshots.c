@@ -283,7 +283,7 @@ static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	struct sl_err why = SL_ERR_INIT;
-	struct bk_care care = {.fn = sl__bk_findings_damaged, .ctx = &m->r->f, .mend = true};
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &m->r->f, .mend = true};
 	int rc = sl__bk_snapshot_care(m->r->b, id, &care, err);
 	m->r->out.copies_mended += care.mended;
 	if (rc != 0)

@@ -294,8 +294,8 @@ static int compare_sums(const struct index_summing *s)
 			continue;
 		sl__bk_pack_name(&view->packs.ids[i], pack);
 		(void)sl_err_set(&why, SL_ECORRUPT, "it does not agree with the directory of %s", pack);
-		int rc = sl__bk_findings_damaged(SL_BACKUP_FAULT_INDEX, false, sl__bk_index_name(view->index, s->file),
-						 &why, s->f, s->err);
+		int rc = sl__bk_findings_damaged(s->f, SL_BACKUP_FAULT_INDEX, sl__bk_index_name(view->index, s->file),
+						 &why, s->err);
 		if (rc != 0)
 			return rc;
 	}

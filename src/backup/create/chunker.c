@@ -26,13 +26,14 @@ static uint64_t mask_of(uint32_t bits)
 	return ((1ull << bits) - 1) << (63 - bits);
 }
 
-int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys, uint32_t min, uint32_t avg, uint32_t max,
+int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys, const struct bk_chunk_sizes *sizes,
 			struct sl_err *err)
 {
 	/* Of repositories without encryption: nothing to hide, and the same everywhere. */
 	static const uint8_t fixed[crypto_stream_chacha20_KEYBYTES + 1] = "sluice: the plain gear table, v1";
 	static const uint8_t nonce[crypto_stream_chacha20_NONCEBYTES];
 	uint8_t bytes[256 * 8];
+	const uint32_t min = sizes->min, avg = sizes->avg, max = sizes->max;
 	bool powers = (min & (min - 1)) == 0 && (avg & (avg - 1)) == 0 && (max & (max - 1)) == 0;
 
 	if (!powers || min < 4096 || min >= avg || avg >= max || max > BK_CHUNK_MAX)

@@ -10,6 +10,11 @@
 
 #include "backup/repo/crypt.h"
 
+/* Of blocks, in bytes. */
+struct bk_chunk_sizes {
+	uint32_t min, avg, max;
+};
+
 struct bk_chunker {
 	uint64_t gear[256], gear2[256]; /* gear2: shifted by one, for two bytes per step */
 	uint64_t mask_small, mask_large;
@@ -17,8 +22,8 @@ struct bk_chunker {
 };
 
 /* SL_EINVAL: sizes are not powers of two with 4 KiB <= min < avg < max <= BK_CHUNK_MAX. */
-SL_MUST_CHECK int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys, uint32_t min, uint32_t avg,
-				      uint32_t max, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys,
+				      const struct bk_chunk_sizes *sizes, struct sl_err *err);
 /* The length of the first block of n bytes; all of them when n <= min. A block that ends where the bytes do is certain
  * only when it has max bytes, or when the stream ends there. */
 size_t sl__bk_chunk(const struct bk_chunker *c, const uint8_t *bytes, size_t n);

@@ -208,9 +208,12 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 	return 0;
 }
 
-int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t n, const char *previous,
-			size_t previous_len, struct bk_entry *e, size_t *used, struct sl_err *err)
+int sl__bk_entry_decode(struct bk_entry_scratch *s, const struct bk_entry_bytes *from, struct bk_entry *e, size_t *used,
+			struct sl_err *err)
 {
+	const uint8_t *bytes = from->bytes.at;
+	const char *previous = from->previous.at;
+	size_t n = from->bytes.len;
 	uint32_t len = n >= 4 ? sl__get32(bytes) : 0;
 	if (len > BK_ENTRY_MAX)
 		return sl_err_set(err, SL_ECORRUPT, "an entry of %u bytes", len);
@@ -224,7 +227,7 @@ int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t
 		e->type = (enum sl_backup_type)in->p[0];
 		e->flags = in->p[1];
 		in->p += 2;
-		rc = get_path(in, s, previous, previous_len, e);
+		rc = get_path(in, s, previous, from->previous.len, e);
 	}
 	if (rc == 0) {
 		e->mode = get_u32(in);

@@ -107,10 +107,14 @@ int sl__bk_manifest_next(struct bk_manifest_reader *r, struct bk_entry *e, struc
 /* Decode one entry of bytes (for fuzzers and the reader): *used bytes; SL_EAGAIN: more bytes are needed, *used says how
  * many at least. Arrays are put into scratch, which lives as long as the entry is used. */
 struct bk_entry_scratch;
+struct bk_entry_bytes {
+	struct bk_bytes bytes;
+	struct bk_bytes previous; /* the path of the entry before it; "" of the first */
+};
 SL_MUST_CHECK int sl__bk_entry_scratch_new(struct bk_entry_scratch **out, const struct sl_env *env);
 void sl__bk_entry_scratch_free(struct bk_entry_scratch *s);
-SL_MUST_CHECK int sl__bk_entry_decode(struct bk_entry_scratch *s, const uint8_t *bytes, size_t n, const char *previous,
-				      size_t previous_len, struct bk_entry *e, size_t *used, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_entry_decode(struct bk_entry_scratch *s, const struct bk_entry_bytes *from, struct bk_entry *e,
+				      size_t *used, struct sl_err *err);
 
 /* The blocks of a file's contents, lists opened. The entry must live meanwhile; fn may use the same reader. 0 from fn
  * to continue; another value ends it and becomes its result. SL_ECORRUPT when a list is not what the entry says. */

@@ -74,8 +74,10 @@ static int next_manifest_entry(struct bk_manifest_reader *r, struct bk_entry *e,
 		r->next++;
 	}
 	bool first = r->at == 0;
-	int rc = sl__bk_entry_decode(r->scratch, (const uint8_t *)r->buf.data + r->at, r->buf.len - r->at,
-				     first ? "" : sl__buf_str(&r->path), first ? 0 : r->path.len, e, &used, err);
+	struct bk_entry_bytes from = {.bytes = {r->buf.data + r->at, r->buf.len - r->at}, .previous = {"", 0}};
+	if (!first)
+		from.previous = (struct bk_bytes){sl__buf_str(&r->path), r->path.len};
+	int rc = sl__bk_entry_decode(r->scratch, &from, e, &used, err);
 	if (rc == SL_EAGAIN)
 		return sl_err_set(err, SL_ECORRUPT, "the last entry of a block is truncated");
 	if (rc != 0)

@@ -115,7 +115,7 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 	memcpy(f->name, name, strlen(name) + 1);
 	f->driver = x->driver;
 	uint8_t *bytes, *buf = NULL;
-	size_t sealed = 0, len;
+	size_t sealed = 0;
 	int rc = read_header(x, f, size, err);
 	if (rc == 0)
 		rc = sl__bk_index_file_tables(&x->env, f, err);
@@ -128,7 +128,7 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 	}
 	const struct bk_seal as = {
 		.keys = x->keys, .kind = BK_KIND_INDEX_HEAD, .aad = f->header, .aad_len = BK_INDEX_BOUND};
-	if (rc == 0 && sl__bk_unseal(&as, buf, sealed, &bytes, &len, NULL) != 0)
+	if (rc == 0 && sl__bk_unseal(&as, buf, &sealed, &bytes, NULL) != 0)
 		rc = file_damaged(err, f, "its head");
 	if (rc == 0) {
 		memcpy(f->packs, bytes, (size_t)f->packs_n * BK_ID_BYTES);
@@ -150,7 +150,7 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t segment, struct sl_err *err)
 {
 	uint8_t aad[BK_SEGMENT_AAD], *at = f->segments + f->stride * segment, *bytes;
-	size_t seal = sl__bk_seal_bytes(x->keys), len;
+	size_t seal = sl__bk_seal_bytes(x->keys);
 	size_t sealed = (size_t)sl__bk_segment_entries(f->entries_n, segment) * BK_INDEX_ENTRY + seal;
 	uint64_t offset = BK_INDEX_HEADER + head_bytes(f) + seal + (uint64_t)f->stride * segment;
 	int rc = read_exactly(f, offset, at, sealed, err);
@@ -158,7 +158,7 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 		return rc;
 	const struct bk_seal as = {.keys = x->keys, .kind = BK_KIND_INDEX_SEGMENT, .aad = aad, .aad_len = sizeof(aad)};
 	sl__bk_segment_aad(f->header, segment, aad);
-	if (sl__bk_unseal(&as, at, sealed, &bytes, &len, NULL) != 0)
+	if (sl__bk_unseal(&as, at, &sealed, &bytes, NULL) != 0)
 		return file_damaged(err, f, "the seal of a segment");
 
 	/* Everything that looking up and reading blocks relies on. */

@@ -62,11 +62,11 @@ int sl__bk_frame_open(struct bk_opener *o, const struct bk_place *place, uint8_t
 {
 	const struct bk_seal as = {.keys = o->keys, .kind = BK_KIND_FRAME};
 	uint8_t *bytes;
-	size_t len;
+	size_t len = place->frame_stored;
 	if (!sl__bk_frame_sizes_ok(o->keys, place->frame_stored, place->frame_raw, place->zstd))
 		return sl_err_set(err, SL_ECORRUPT, "a frame of impossible sizes: %u bytes stored, %u raw",
 				  place->frame_stored, place->frame_raw);
-	int rc = sl__bk_unseal(&as, stored, place->frame_stored, &bytes, &len, err);
+	int rc = sl__bk_unseal(&as, stored, &len, &bytes, err);
 	if (rc != 0)
 		return rc;
 	if (!place->zstd) {
@@ -181,7 +181,8 @@ int sl__bk_directory_read(const struct bk_keys *keys, struct bk_pack_end *last, 
 	uint8_t *at = end + n - BK_PACK_TAIL - sealed;
 	if (sl__get64(tail + 8) != sl__crc64nvme(0, at, sealed))
 		return directory_damaged(err, "its checksum does not match");
-	int rc = sl__bk_unseal(&as, at, sealed, &bytes, &len, err);
+	len = sealed;
+	int rc = sl__bk_unseal(&as, at, &len, &bytes, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "a pack's directory");
 	if (len < FIXED)

@@ -147,16 +147,15 @@ int sl__bk_seal(const struct bk_seal *as, const void *bytes, size_t len, uint8_t
 	return done != 0 ? 0 : sl_err_set(err, SL_EINTERNAL, "libcrypto refused to encrypt %zu bytes", len);
 }
 
-int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t len, uint8_t **bytes, size_t *bytes_len,
-		  struct sl_err *err)
+int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t *len, uint8_t **bytes, struct sl_err *err)
 {
 	const struct bk_keys *keys = as->keys;
 	struct associated ad;
-	if (len < sl__bk_seal_bytes(keys))
+	if (*len < sl__bk_seal_bytes(keys))
 		return sl_err_set(err, SL_ECORRUPT, "damaged: shorter than its seal");
 	associate(as, &ad);
 	uint8_t *body = sealed + sl__bk_seal_front(keys);
-	size_t body_len = len - sl__bk_seal_bytes(keys);
+	size_t body_len = *len - sl__bk_seal_bytes(keys);
 	if (keys->encrypted) {
 		const struct cipher x = {.key = keys->data, .nonce = sealed, .ad = &ad};
 		int good = body_len >= LONG_TEXT ? cipher_long(&x, body, body_len, body) : -1;
@@ -170,7 +169,7 @@ int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t len, uint8_t
 		return sl_err_set(err, SL_ECORRUPT, "damaged: its checksum does not match");
 	}
 	*bytes = body;
-	*bytes_len = body_len;
+	*len = body_len;
 	return 0;
 }
 

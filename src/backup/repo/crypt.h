@@ -23,6 +23,11 @@
 #define BK_KDF_PASSES_MAX 64u
 #define BK_KDF_MEMORY_MAX (1u << 30)
 
+struct bk_bytes {
+	const void *at;
+	size_t len;
+};
+
 struct bk_keys {
 	uint8_t repository[BK_NAME_BYTES];
 	bool encrypted;
@@ -43,7 +48,7 @@ struct bk_passphrase {
 };
 SL_MUST_CHECK int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys *keys, const struct bk_passphrase *p,
 				  char **json, struct sl_err *err); /* free with sl__free */
-SL_MUST_CHECK int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, const char *json, size_t json_len,
+SL_MUST_CHECK int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, struct bk_bytes json,
 				    const struct bk_passphrase *p, struct sl_err *err);
 
 /* Is the JSON valid? As unwrap, but without a passphrase, and so without opening it. */
@@ -75,10 +80,10 @@ struct bk_seal {
  * place. */
 SL_MUST_CHECK int sl__bk_seal(const struct bk_seal *as, const void *bytes, size_t len, uint8_t *out,
 			      struct sl_err *err);
-/* *bytes and *bytes_len are set to what was sealed, opened in place inside of sealed. SL_ECORRUPT: damaged, forged or
- * of another kind; sealed must not be used then. */
-SL_MUST_CHECK int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t len, uint8_t **bytes,
-				size_t *bytes_len, struct sl_err *err);
+/* Opens *len sealed bytes in place: *bytes, *len of them, is what was sealed. SL_ECORRUPT: damaged, forged or of another
+ * kind; sealed must not be used then. */
+SL_MUST_CHECK int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t *len, uint8_t **bytes,
+				struct sl_err *err);
 
 /* Block ids, with what is costly to set up made once. */
 struct bk_hasher;

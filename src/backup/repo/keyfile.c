@@ -123,21 +123,21 @@ int sl__bk_key_check(const struct sl_env *env, const char *json, size_t json_len
 	return parse_key(env, json, json_len, &w, err);
 }
 
-int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, const char *json, size_t json_len,
+int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, struct bk_bytes json,
 		      const struct bk_passphrase *p, struct sl_err *err)
 {
 	struct wrapped w;
 	struct bk_keys kek;
 	uint8_t *master;
-	size_t master_len;
-	int rc = parse_key(env, json, json_len, &w, err);
+	size_t sealed_len = sizeof(w.sealed);
+	int rc = parse_key(env, json.at, json.len, &w, err);
 	if (rc != 0)
 		return rc;
 	rc = derive_kek(keys, &w, p, &kek, err);
 	if (rc != 0)
 		return rc;
-	if (sl__bk_unseal(&(struct bk_seal){.keys = &kek, .kind = BK_KIND_KEY}, w.sealed, sizeof(w.sealed), &master,
-			  &master_len, NULL) != 0)
+	if (sl__bk_unseal(&(struct bk_seal){.keys = &kek, .kind = BK_KIND_KEY}, w.sealed, &sealed_len, &master, NULL) !=
+	    0)
 		rc = sl_err_set(err, SL_EKEY, "the passphrase does not open the repository's key");
 	sl__bk_keys_wipe(&kek);
 	if (rc != 0)

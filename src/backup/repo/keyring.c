@@ -74,7 +74,8 @@ static int open_object(struct opening *o, const char *name)
 	int rc = sl__bk_twin_load(o->b, name, sl__bk_is_key, &t, NULL);
 	if (rc == 0 && t.rc == 0) {
 		o->whole = true;
-		rc = sl__bk_key_unwrap(&o->b->env, &o->b->keys, (const char *)t.text, t.len, o->passphrase, &t.why);
+		rc = sl__bk_key_unwrap(&o->b->env, &o->b->keys, (struct bk_bytes){t.text, t.len}, o->passphrase,
+				       &t.why);
 		sl__bk_twin_fini(o->b, &t);
 		if (rc != 0)
 			rc = sl_err_wrap(&t.why, rc, "%s", name);
@@ -230,7 +231,7 @@ int sl__bk_keyring_replace(struct sl_backup *b, const struct bk_passphrase *p, s
 		if (rc == 0 && wrong->rc != 0)
 			rc = sl__bk_result(wrong->rc, &wrong->why, err);
 		if (rc == 0)
-			rc = sl__bk_key_unwrap(&b->env, &again, (const char *)t[BK_FIRST].text, t[BK_FIRST].len, p,
+			rc = sl__bk_key_unwrap(&b->env, &again, (struct bk_bytes){t[BK_FIRST].text, t[BK_FIRST].len}, p,
 					       err);
 		if (rc == 0 &&
 		    (sodium_memcmp(again.master, b->keys.master, sizeof(again.master)) != 0 || !sl__bk_twins_same(t)))
@@ -302,11 +303,12 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 {
 	struct bk_care *care = r->care;
 	struct bk_twin t[2], *copy = &t[BK_COPY];
+	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_KEY, .object = copy->name};
 	int rc = load_key(r, id, t, err);
 	if (rc == 0 && copy->rc == 0 && r->whole) { /* what a removal left */
-		struct sl_err why = SL_ERR_INIT;
-		(void)sl_err_set(&why, SL_ENOENT, "its key was removed; repair removes the copy");
-		rc = care->fn(SL_BACKUP_FAULT_KEY, true, copy->name, &why, care->ctx, err);
+		x.harmless = true;
+		(void)sl_err_set(&x.reason, SL_ENOENT, "its key was removed; repair removes the copy");
+		rc = care->fn(&x, err, care->ctx);
 		if (rc == 0 && care->mend) {
 			care->mended++;
 			rc = sl__bk_twin_remove(r->b, copy->name, err);
@@ -314,7 +316,8 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 	} else if (rc == 0 && copy->rc == 0) {
 		rc = sl__bk_twins_care(r->b, SL_BACKUP_FAULT_KEY, t, care, err);
 	} else if (rc == 0 && copy->rc != SL_ENOENT) {
-		rc = care->fn(SL_BACKUP_FAULT_KEY, false, copy->name, &copy->why, care->ctx, err);
+		x.reason = copy->why;
+		rc = care->fn(&x, err, care->ctx);
 		if (rc == 0)
 			rc = quarantine_key(r, t, err);
 	}

@@ -125,8 +125,8 @@ int sl__bk_mark_put(struct sl_backup *b, const struct bk_ids *packs, char id[BK_
 	if (buf.failed != 0)
 		rc = sl_err_set(err, SL_ENOMEM, "mark packs: out of memory");
 	else
-		rc = sl__bk_put_sealed(b, &(struct bk_object){FOLDER, name, BK_KIND_MARK}, buf.data, buf.len,
-				       SL_DRIVER_NEW, err);
+		rc = sl__bk_put_sealed(b, &(struct bk_object){FOLDER, name, BK_KIND_MARK},
+				       (struct bk_bytes){buf.data, buf.len}, SL_DRIVER_NEW, err);
 	sl__buf_fini(&buf);
 	if (rc == 0)
 		memcpy(id, name, BK_NAME_HEX);

@@ -80,7 +80,7 @@ int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object *object, size_
 		return sl_err_set(err, SL_ECORRUPT, "%s is damaged: more than %zu bytes", name, max);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_unseal(&as, o.memory, o.len, &bytes, &o.len, err);
+	rc = sl__bk_unseal(&as, o.memory, &o.len, &bytes, err);
 	if (rc != 0) {
 		sl__free(&b->env, o.memory);
 		return sl_err_wrap(err, rc, "%s", name);
@@ -90,17 +90,17 @@ int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object *object, size_
 	return 0;
 }
 
-int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, const void *bytes, size_t len,
+int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, struct bk_bytes bytes,
 		      enum sl_driver_put how, struct sl_err *err)
 {
 	const struct bk_seal as = {&b->env, &b->keys, object->kind, object->id, strlen(object->id)};
 	char name[SL_DRIVER_NAME_BYTES];
-	size_t n = len + sl__bk_seal_bytes(&b->keys);
+	size_t n = bytes.len + sl__bk_seal_bytes(&b->keys);
 	uint8_t *sealed = sl__alloc(&b->env, n);
 	(void)snprintf(name, sizeof(name), "%s/%s", object->folder, object->id);
 	if (sealed == NULL)
 		return sl_err_set(err, SL_ENOMEM, "put %s: out of memory", name);
-	int rc = sl__bk_seal(&as, bytes, len, sealed, err);
+	int rc = sl__bk_seal(&as, bytes.at, bytes.len, sealed, err);
 	if (rc == 0)
 		rc = b->driver.ops->put(b->driver.driver, name, sealed, n, how, err);
 	sl__free(&b->env, sealed);

@@ -206,7 +206,8 @@ int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_bac
 	}
 	if (rc != 0)
 		goto fail;
-	rc = sl__bk_chunker_init(&b->chunker, &b->keys, config.chunk_min, config.chunk_avg, config.chunk_max, err);
+	const struct bk_chunk_sizes sizes = {config.chunk_min, config.chunk_avg, config.chunk_max};
+	rc = sl__bk_chunker_init(&b->chunker, &b->keys, &sizes, err);
 	if (rc == SL_EINVAL)
 		rc = sl_err_set(err, SL_ECORRUPT, "config is damaged: sizes of the chunker");
 	if (rc != 0)

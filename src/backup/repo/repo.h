@@ -56,7 +56,7 @@ struct bk_object {
 };
 SL_MUST_CHECK int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object *object, size_t max,
 				    struct bk_opened *out, struct sl_err *err);
-SL_MUST_CHECK int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, const void *bytes, size_t len,
+SL_MUST_CHECK int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, struct bk_bytes bytes,
 				    enum sl_driver_put how, struct sl_err *err);
 
 /* The objects of a folder whose names are random ids, sorted; others are skipped. sl__free. */
@@ -177,7 +177,7 @@ struct bk_snapshot {
 SL_MUST_CHECK int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot *out,
 				       struct sl_err *err);
 /* What load does with the opened bytes; for fuzzers. */
-SL_MUST_CHECK int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, const char *text, size_t len,
+SL_MUST_CHECK int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, struct bk_bytes json,
 					struct bk_snapshot *out, struct sl_err *err);
 void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s);
 /* The JSON that publish takes, in fresh memory (sl__free); out->info gives the values, id and struct_size are not used.

@@ -53,8 +53,8 @@ static void *beat_on(void *arg)
 		sl__unlock(&beat->mu);
 		if (ends)
 			return NULL;
-		int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION}, beat->text,
-					   beat->len, SL_DRIVER_UPDATE, &err);
+		int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION},
+					   (struct bk_bytes){beat->text, beat->len}, SL_DRIVER_UPDATE, &err);
 		if (rc != 0)
 			sl__log(env, SL_LOG_WARN, "backup", "the session's heartbeat failed",
 				SL__F_STR("session", s->id), SL__F_STR("reason", err.msg));
@@ -112,8 +112,8 @@ static int announce(struct bk_session *s, bool ready, struct sl_err *err)
 	sl__buf_fini(&buf);
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "announce a session: out of memory");
-	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION}, text, len,
-				   ready ? SL_DRIVER_UPDATE : SL_DRIVER_NEW, err);
+	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SESSION},
+				   (struct bk_bytes){text, len}, ready ? SL_DRIVER_UPDATE : SL_DRIVER_NEW, err);
 	if (rc != 0 || !ready) {
 		sl__free(&s->b->env, text);
 		return rc;
@@ -177,8 +177,8 @@ int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, s
 	char from[SL_DRIVER_NAME_BYTES], to[SL_DRIVER_NAME_BYTES];
 	if (stop_beat(s))
 		return session_lost(err, s->id);
-	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SNAPSHOT}, json, len,
-				   SL_DRIVER_UPDATE, err);
+	int rc = sl__bk_put_sealed(s->b, &(struct bk_object){FOLDER, s->id, BK_KIND_SNAPSHOT},
+				   (struct bk_bytes){json, len}, SL_DRIVER_UPDATE, err);
 	if (rc == 0) {
 		(void)snprintf(from, sizeof(from), FOLDER "/%s", s->id);
 		(void)snprintf(to, sizeof(to), "snapshots/%s", s->id);

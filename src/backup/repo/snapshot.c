@@ -211,11 +211,11 @@ static int take_snapshot(const struct sl_env *env, const char *id, json_t *root,
 	return rc;
 }
 
-int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, const char *text, size_t len,
-			  struct bk_snapshot *out, struct sl_err *err)
+int sl__bk_snapshot_parse(const struct sl_env *env, const char *id, struct bk_bytes json, struct bk_snapshot *out,
+			  struct sl_err *err)
 {
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
-	int rc = json_is_object(root) ? take_snapshot(env, id, root, len, out) : 1;
+	json_t *root = json_loadb(json.at, json.len, JSON_REJECT_DUPLICATES, NULL);
+	int rc = json_is_object(root) ? take_snapshot(env, id, root, json.len, out) : 1;
 	json_decref(root);
 	if (rc == 0)
 		return 0;
@@ -233,7 +233,7 @@ static int load_from(struct sl_backup *b, const char *folder, const char *id, st
 	int rc = sl__bk_get_sealed(b, &(struct bk_object){folder, id, BK_KIND_SNAPSHOT}, BK_SNAPSHOT_MAX, &o, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_snapshot_parse(&b->env, id, o.text, o.len, out, err);
+	rc = sl__bk_snapshot_parse(&b->env, id, (struct bk_bytes){o.text, o.len}, out, err);
 	sl__free(&b->env, o.memory);
 	return rc;
 }
@@ -288,8 +288,12 @@ int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *ca
 			(void)sl_err_set(&t[i].why, SL_ENOENT,
 					 harmless ? "the snapshot has no second copy; repair makes one"
 						  : "the snapshot is missing; its copy is read");
+		const struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_SNAPSHOT,
+						    .harmless = harmless,
+						    .object = t[i].name,
+						    .reason = t[i].why};
 		if (t[i].rc != 0)
-			rc = care->fn(SL_BACKUP_FAULT_SNAPSHOT, harmless, t[i].name, &t[i].why, care->ctx, err);
+			rc = care->fn(&x, err, care->ctx);
 	}
 	int right = first == 0 ? BK_FIRST : BK_COPY, wrong = !right;
 	if (rc != 0 || !care->mend || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
@@ -313,8 +317,8 @@ void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *j
 	char first[SL_DRIVER_NAME_BYTES], copy[SL_DRIVER_NAME_BYTES];
 	(void)snprintf(first, sizeof(first), FOLDER "/%s", id);
 	(void)snprintf(copy, sizeof(copy), BK_SNAPSHOT_COPIES "/%s", id);
-	int rc = sl__bk_put_sealed(b, &(struct bk_object){BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT}, json, len,
-				   SL_DRIVER_REPLACE, &why);
+	int rc = sl__bk_put_sealed(b, &(struct bk_object){BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT},
+				   (struct bk_bytes){json, len}, SL_DRIVER_REPLACE, &why);
 	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
 		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
 	if (rc != 0)

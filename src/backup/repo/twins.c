@@ -105,7 +105,9 @@ int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk
 			(void)sl_err_set(&why, SL_ENOENT,
 					 harmless ? "there is no second copy of it; repair makes one"
 						  : "it is missing");
-		rc = care->fn(fault, harmless, t[i].name, &why, care->ctx, err);
+		const struct sl_backup_finding x = {
+			.fault = fault, .harmless = harmless, .object = t[i].name, .reason = why};
+		rc = care->fn(&x, err, care->ctx);
 	}
 	if (rc != 0 || !care->mend || t[right].rc != 0 || t[!right].rc == 0 || t[!right].rc == SL_EUNSUPPORTED)
 		return rc;

@@ -50,9 +50,8 @@ SL_MUST_CHECK int sl__bk_twin_mend(struct sl_backup *b, const struct bk_twin t[2
 /* Remove one; it may be gone. */
 SL_MUST_CHECK int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err);
 
-/* What check reports of them and repair fixes. harmless: nothing that is needed is missing. */
-typedef int bk_damaged_fn(enum sl_backup_fault fault, bool harmless, const char *object, const struct sl_err *why,
-			  void *ctx, struct sl_err *err);
+/* What check reports of them and repair fixes. */
+typedef int bk_damaged_fn(const struct sl_backup_finding *x, struct sl_err *err, void *ctx);
 struct bk_care {
 	bk_damaged_fn *fn; /* 0 to continue */
 	void *ctx;

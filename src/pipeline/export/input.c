@@ -630,7 +630,7 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 		for (size_t i = 0; i < in->n_known; i++)
 			named[i] = (struct sl_column){.name = in->known[i].name,
 						      .kind = n >= in->n_known ? guessed[i].kind : SL_COLUMN_TEXT};
-		rc = sl__schema_guess(out, &in->e->env, named, in->n_known, sequence, err);
+		rc = sl__schema_guess(out, &in->e->env, &(struct sl__guessed){named, in->n_known, sequence}, err);
 		sl__free(&in->e->env, named);
 		for (size_t i = 0; rc == 0 && i < in->n_known; i++) {
 			const char *name = out->columns[i].name;
@@ -642,7 +642,8 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 				out->columns[i].nullable = 0;
 		}
 	} else if (n > 0) {
-		rc = sl__schema_guess(out, &in->e->env, guessed, n, sequence != NULL ? sequence : guessed[0].name, err);
+		const struct sl__guessed from = {guessed, n, sequence != NULL ? sequence : guessed[0].name};
+		rc = sl__schema_guess(out, &in->e->env, &from, err);
 	} else { /* no column was found: say why */
 		if ((rc = sl_records_next(in->records, &record, 1, &n_records, err)) != 0)
 			return rc;

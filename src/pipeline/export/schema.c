@@ -66,8 +66,8 @@ int sl__schema_copy(struct sl__schema *out, const struct sl_env *env, const stru
 
 /* ---- guessed ---- */
 
-int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const struct sl_column *columns, size_t n,
-		     const char *sequence, struct sl_err *err)
+int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const struct sl__guessed *from,
+		     struct sl_err *err)
 {
 	static const enum sl_parquet_kind kinds[] = {[SL_COLUMN_INTEGER] = SL_PARQUET_INT64,
 						     [SL_COLUMN_REAL] = SL_PARQUET_DOUBLE,
@@ -75,12 +75,13 @@ int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const str
 						     [SL_COLUMN_TIMESTAMP] = SL_PARQUET_TIMESTAMP,
 						     [SL_COLUMN_DATE] = SL_PARQUET_DATE};
 	struct sl__schema s SL_CLEANUP(sl__schema_fini);
-	int rc = init_schema(&s, env, n, err);
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		struct sl_parquet_column c = {.name = columns[i].name, .kind = SL_PARQUET_STRING, .nullable = 1};
-		if ((size_t)columns[i].kind < SL_COUNT(kinds) && kinds[columns[i].kind] != 0)
-			c.kind = kinds[columns[i].kind];
-		if (strcmp(c.name, sequence) == 0) {
+	int rc = init_schema(&s, env, from->n, err);
+	for (size_t i = 0; rc == 0 && i < from->n; i++) {
+		const struct sl_column *guess = &from->columns[i];
+		struct sl_parquet_column c = {.name = guess->name, .kind = SL_PARQUET_STRING, .nullable = 1};
+		if ((size_t)guess->kind < SL_COUNT(kinds) && kinds[guess->kind] != 0)
+			c.kind = kinds[guess->kind];
+		if (strcmp(c.name, from->sequence) == 0) {
 			c.kind = SL_PARQUET_INT64;
 			c.nullable = 0;
 		}

@@ -30,8 +30,13 @@ SL_MUST_CHECK int sl__schema_copy(struct sl__schema *out, const struct sl_env *e
 				  const struct sl_parquet_column *columns, size_t n, struct sl_err *err);
 /* Of guessed columns: the sequence is required, everything else nullable; numbers that neither 64 bits nor a double
  * hold, and JSON, are strings. */
-SL_MUST_CHECK int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const struct sl_column *columns,
-				   size_t n, const char *sequence, struct sl_err *err);
+struct sl__guessed {
+	const struct sl_column *columns;
+	size_t n;
+	const char *sequence;
+};
+SL_MUST_CHECK int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const struct sl__guessed *from,
+				   struct sl_err *err);
 
 /* The text, in buf, which is cleared first. Failures stick there. */
 void sl__schema_put(struct sl__buf *buf, const struct sl__schema *s);
