@@ -31,7 +31,7 @@ static size_t open_descriptors(void)
 	return n;
 }
 
-static int visit(struct bk_visit *v, void *ctx, struct sl_err *err)
+static int visit(struct bk_visit *v, struct sl_err *err, void *ctx)
 {
 	struct seen *s = ctx;
 	(void)err;

@@ -240,7 +240,7 @@ static int load_check_view(struct checking *c, struct sl_err *err)
 	return 0;
 }
 
-static int add_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err)
+static int add_wrong_pack(uint32_t pack, const struct sl_err *why, struct sl_err *err, void *ctx)
 {
 	struct checking *c = ctx;
 	char name[SL_DRIVER_NAME_BYTES];
@@ -282,7 +282,7 @@ struct snapshot_check {
 	bool missing;         /* something may only have moved since the view was loaded */
 };
 
-static int check_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
+static int check_needed_block(const struct bk_ref *ref, const char *path, bool metadata, struct sl_err *err, void *ctx)
 {
 	struct snapshot_check *s = ctx;
 	const struct bk_view *v = s->view;
@@ -330,8 +330,8 @@ static int check_needed_block(const struct bk_ref *ref, const char *path, bool m
 	return 1;
 }
 
-static int add_unread_block(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
-			    struct sl_err *err)
+static int add_unread_block(const struct bk_ref *ref, const char *path, const struct sl_err *why, struct sl_err *err,
+			    void *ctx)
 {
 	struct snapshot_check *s = ctx;
 	char object[SL_DRIVER_NAME_BYTES];

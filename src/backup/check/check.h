@@ -67,7 +67,7 @@ struct bk_verify {
 	bool read_data;       /* every byte; else directories only */
 	bool skip_unreadable; /* report a pack that the storage fails to read and continue; else it ends the call */
 	/* A pack that is damaged or unreadable. One call at a time, on any thread. */
-	int (*on_wrong)(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err);
+	int (*on_wrong)(uint32_t pack, const struct sl_err *why, struct sl_err *err, void *ctx);
 	void *ctx;
 	/* the result */
 	struct bk_verdict *verdicts; /* by pack number */

@@ -294,7 +294,7 @@ int sl__bk_walk_block(struct bk_walk *w, const struct bk_ref *ref, bk_walk_entry
 		if (rc == SL_EAGAIN)
 			return sl_err_set(err, SL_ECORRUPT, "a manifest block ends within an entry");
 		if (rc == 0)
-			rc = fn(&e, ctx, err);
+			rc = fn(&e, err, ctx);
 		if (rc != 0)
 			return rc;
 		sl__buf_clear(&w->previous);
@@ -318,7 +318,7 @@ static int need_ref(const struct bk_ref *ref, void *ctx)
 	struct block_needs *n = ctx;
 	const struct bk_entry *e = n->entry; /* its own references are of lists, when it has any */
 	bool metadata = (e->flags & BK_ENTRY_LISTS) != 0 && ref >= e->refs && ref < e->refs + e->refs_n;
-	int rc = n->w->need(ref, e->path, metadata, n->w->ctx, &n->err);
+	int rc = n->w->need(ref, e->path, metadata, &n->err, n->w->ctx);
 	if (rc > 0)
 		n->missing = true;
 	n->ended_by_need = rc < 0;
@@ -334,11 +334,11 @@ static int report_unread(struct block_needs *n, const struct bk_ref *ref, const 
 			*err = *why;
 		return why->code;
 	}
-	int rc = n->w->unread(ref, path, why, n->w->ctx, err);
+	int rc = n->w->unread(ref, path, why, err, n->w->ctx);
 	return rc < 0 ? rc : 0;
 }
 
-static int need_entry(const struct bk_entry *e, void *ctx, struct sl_err *err)
+static int need_entry(const struct bk_entry *e, struct sl_err *err, void *ctx)
 {
 	struct block_needs *n = ctx;
 	struct sl_err why = SL_ERR_INIT;
@@ -360,7 +360,7 @@ int sl__bk_walk_snapshot(struct bk_walk *w, const struct bk_snapshot *s, struct 
 		struct sl_err why = SL_ERR_INIT;
 		if (sl__bk_seen_has(w->walked, &ref->id))
 			continue;
-		int rc = w->need(ref, NULL, true, w->ctx, err);
+		int rc = w->need(ref, NULL, true, err, w->ctx);
 		if (rc < 0)
 			return rc;
 		if (rc > 0) /* missing */

@@ -57,10 +57,10 @@ SL_MUST_CHECK int sl__bk_view_ordinals(const struct bk_view *v, const struct bk_
 /* A block that a snapshot needs. path: of the file, or NULL for the manifest itself. metadata: of the manifest, or a
  * list of blocks, which two packs should contain. 0: it exists; 1: it is missing, continue with the next one; negative:
  * end the walk with this code. */
-typedef int bk_need_fn(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err);
+typedef int bk_need_fn(const struct bk_ref *ref, const char *path, bool metadata, struct sl_err *err, void *ctx);
 /* A manifest block (ref), or a list of blocks of the file at path, that cannot be read. Returns as above, but not 0. */
-typedef int bk_unread_fn(const struct bk_ref *ref, const char *path, const struct sl_err *why, void *ctx,
-			 struct sl_err *err);
+typedef int bk_unread_fn(const struct bk_ref *ref, const char *path, const struct sl_err *why, struct sl_err *err,
+			 void *ctx);
 
 struct bk_walk {
 	/* set by the caller before init */
@@ -79,7 +79,7 @@ void sl__bk_walk_fini(struct bk_walk *w); /* before or after init */
 /* Visit everything that this snapshot needs, except manifest blocks that an earlier walk found complete. */
 SL_MUST_CHECK int sl__bk_walk_snapshot(struct bk_walk *w, const struct bk_snapshot *s, struct sl_err *err);
 /* Visit the entries of one manifest block; fn returns 0 to continue. */
-typedef int bk_walk_entry_fn(const struct bk_entry *e, void *ctx, struct sl_err *err);
+typedef int bk_walk_entry_fn(const struct bk_entry *e, struct sl_err *err, void *ctx);
 SL_MUST_CHECK int sl__bk_walk_block(struct bk_walk *w, const struct bk_ref *ref, bk_walk_entry_fn *fn, void *ctx,
 				    struct sl_err *err);
 

@@ -90,7 +90,7 @@ static int report_bad_block(const struct bk_scanner *s, const struct bk_id *id, 
 			    struct sl_err *err)
 {
 	if (s->scan->bad != NULL)
-		return s->scan->bad(id, why, s->scan->ctx, err);
+		return s->scan->bad(id, why, err, s->scan->ctx);
 	if (err != NULL)
 		*err = *why;
 	return why->code;
@@ -143,7 +143,7 @@ static int scan_frame(struct bk_scanner *s, const struct bk_pack_block *blocks, 
 					 s->name);
 			rc = report_bad_block(s, id, &mismatch, err);
 		} else if (rc == 0 && s->scan->block != NULL) {
-			rc = s->scan->block(id, bytes, len, s->scan->ctx, err);
+			rc = s->scan->block(id, bytes, len, err, s->scan->ctx);
 		}
 	}
 	return rc;
@@ -167,7 +167,7 @@ int sl__bk_scan(struct bk_scanner *s, const struct bk_pack_blocks *p, const stru
 		for (end = i; end < p->n && rc == 0; end++) {
 			if (p->blocks[end].place.frame_offset != p->blocks[i].place.frame_offset)
 				break;
-			int wants = scan->wants != NULL ? scan->wants(&p->blocks[end].id, scan->ctx, err) : 1;
+			int wants = scan->wants != NULL ? scan->wants(&p->blocks[end].id, err, scan->ctx) : 1;
 			wanted[end] = wants > 0;
 			any = any || wants > 0;
 			rc = SL_MIN(wants, 0);

@@ -16,11 +16,11 @@ struct bk_scanner;
 struct bk_scan {
 	/* 1: this block is wanted, 0: it is not, negative: end the scan. A frame without a wanted block is not read,
 	 * unless `whole`. NULL: all are wanted. */
-	int (*wants)(const struct bk_id *id, void *ctx, struct sl_err *err);
+	int (*wants)(const struct bk_id *id, struct sl_err *err, void *ctx);
 	/* A block that is intact (F1); the bytes are valid until it returns. NULL: only verify. */
-	int (*block)(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err);
+	int (*block)(const struct bk_id *id, const uint8_t *bytes, uint32_t len, struct sl_err *err, void *ctx);
 	/* A damaged block. NULL: it ends the scan. */
-	int (*bad)(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err);
+	int (*bad)(const struct bk_id *id, const struct sl_err *why, struct sl_err *err, void *ctx);
 	void *ctx;
 	bool whole; /* read everything and compare the file with its name (F2); SL_ECORRUPT comes at the end */
 };

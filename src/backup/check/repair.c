@@ -66,7 +66,7 @@ struct pack_salvage {
 };
 
 /* Only blocks that no intact pack contains. */
-static int salvage_wants(const struct bk_id *id, void *ctx, struct sl_err *err)
+static int salvage_wants(const struct bk_id *id, struct sl_err *err, void *ctx)
 {
 	struct pack_salvage *k = ctx;
 	const struct bk_repair *r = k->r;
@@ -81,15 +81,15 @@ static int salvage_wants(const struct bk_id *id, void *ctx, struct sl_err *err)
 	return 1;
 }
 
-static int salvage_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err)
+static int salvage_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, struct sl_err *err, void *ctx)
 {
 	struct pack_salvage *k = ctx;
 	k->kept++;
 	return sl__bk_store_put_always(k->store, 0, &(struct bk_block){id, bytes, len}, 1, err);
 }
 
-static int count_lost_block(SL_UNUSED const struct bk_id *id, SL_UNUSED const struct sl_err *why, void *ctx,
-			    SL_UNUSED struct sl_err *err)
+static int count_lost_block(SL_UNUSED const struct bk_id *id, SL_UNUSED const struct sl_err *why,
+			    SL_UNUSED struct sl_err *err, void *ctx)
 {
 	struct pack_salvage *k = ctx;
 	k->lost++;
@@ -133,7 +133,7 @@ static int salvage_packs(struct bk_repair *r, struct sl_err *err)
 	return rc;
 }
 
-static int note_wrong_pack(uint32_t pack, const struct sl_err *why, void *ctx, struct sl_err *err)
+static int note_wrong_pack(uint32_t pack, const struct sl_err *why, struct sl_err *err, void *ctx)
 {
 	struct bk_repair *r = ctx;
 	char name[SL_DRIVER_NAME_BYTES];

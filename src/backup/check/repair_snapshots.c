@@ -97,7 +97,7 @@ static int add_lost_folders(struct rewriting *w, const char *path, size_t len, s
 	return 0;
 }
 
-static int rewrite_entry(const struct bk_entry *e, void *ctx, struct sl_err *err)
+static int rewrite_entry(const struct bk_entry *e, struct sl_err *err, void *ctx)
 {
 	struct rewriting *w = ctx;
 	struct bk_id id;
@@ -318,8 +318,8 @@ static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_
 
 /* ---- all snapshots ---- */
 
-static int repair_needs_block(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx,
-			      struct sl_err *err)
+static int repair_needs_block(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, struct sl_err *err,
+			      void *ctx)
 {
 	struct snapshot_repair *m = ctx;
 	int rc = sl__bk_choose(&m->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);
@@ -333,7 +333,7 @@ static int repair_needs_block(const struct bk_ref *ref, SL_UNUSED const char *pa
 }
 
 static int note_unread_block(SL_UNUSED const struct bk_ref *ref, SL_UNUSED const char *path,
-			     SL_UNUSED const struct sl_err *why, void *ctx, SL_UNUSED struct sl_err *err)
+			     SL_UNUSED const struct sl_err *why, SL_UNUSED struct sl_err *err, void *ctx)
 {
 	struct snapshot_repair *m = ctx;
 	m->missing = true;

@@ -39,7 +39,7 @@ static uint64_t place_sum(const struct bk_id *id, const struct bk_place *p)
 
 /* ---- one pack ---- */
 
-static int on_bad_block(const struct bk_id *id, const struct sl_err *why, void *ctx, struct sl_err *err)
+static int on_bad_block(const struct bk_id *id, const struct sl_err *why, struct sl_err *err, void *ctx)
 {
 	struct pack_verifier *w = ctx;
 	struct bk_verify *v = w->v;
@@ -129,7 +129,7 @@ static void *verify_thread(void *arg)
 			 sl__bk_ids_add(&v->b->env, &v->unreadable, &v->view->packs.ids[pack]) != 0)
 			rc = sl__no_memory(&err, "check packs");
 		else if (verdict->state != BK_PACK_RIGHT)
-			rc = v->on_wrong(pack, &err, v->ctx, &err);
+			rc = v->on_wrong(pack, &err, &err, v->ctx);
 	}
 	sl__unlock(&v->mu);
 	sl__bk_scanner_free(w.scanner);

@@ -59,8 +59,8 @@ static int newer_marks_matter(struct recheck *r, struct sl_err *err)
 
 /* ---- block by block ---- */
 
-static int store_again(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, void *ctx,
-		       struct sl_err *err)
+static int store_again(const struct bk_ref *ref, SL_UNUSED const char *path, bool metadata, struct sl_err *err,
+		       void *ctx)
 {
 	struct recheck *r = ctx;
 	struct bk_found places[PLACES_MAX];

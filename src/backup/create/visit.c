@@ -277,7 +277,7 @@ static int visit_first_name(struct bk_create *c, struct bk_visit *v, struct bk_l
 	return sl__bk_window_add(c, item, !complete, err);
 }
 
-int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
+int sl__bk_create_visit(struct bk_visit *v, struct sl_err *err, void *ctx)
 {
 	struct bk_create *c = ctx;
 	struct bk_link *link = NULL;
@@ -314,7 +314,7 @@ int sl__bk_create_visit(struct bk_visit *v, void *ctx, struct sl_err *err)
 	return sl__bk_window_add(c, item, false, err);
 }
 
-int sl__bk_create_visit_databases(struct bk_visit *v, void *ctx, struct sl_err *err)
+int sl__bk_create_visit_databases(struct bk_visit *v, struct sl_err *err, void *ctx)
 {
 	struct bk_create *c = ctx;
 	bool copied = false;

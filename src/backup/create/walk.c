@@ -210,7 +210,7 @@ static int visit_folder(struct walk *w, struct bk_visit *v, struct sl_err *err)
 			return 0;
 		v->fd = -1;
 	}
-	int rc = w->o->visit(v, w->o->ctx, err);
+	int rc = w->o->visit(v, err, w->o->ctx);
 	if (rc != 0 || v->fd < 0 || (w->o->one_file_system && v->st.st_dev != w->dev)) {
 		sl__bk_tree_close(&v->fd);
 		return rc;
@@ -253,7 +253,7 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 	if (S_ISDIR(v.st.st_mode))
 		return visit_folder(w, &v, err);
 	v.has_journal = sl__bk_maybe_database(&v.st) && has_journal(f, f->fd, name);
-	int rc = w->o->visit(&v, w->o->ctx, err);
+	int rc = w->o->visit(&v, err, w->o->ctx);
 	if (rc != 0 || (!v.leave_out_journal && !v.leave_out_shm))
 		return rc;
 	/* A database: remember it, because its journals follow. */
@@ -289,7 +289,7 @@ static int visit_above(struct walk *w, const char *path, const char *before, str
 			return sl_err_set_errno(err, errno, "stat the folder /%.160s", v.path);
 		int fd = sl__bk_tree_open(w->root, v.path, n, O_RDONLY | O_DIRECTORY, v.st.st_uid);
 		v.fd = fd >= 0 ? fd : -1;
-		rc = w->o->visit(&v, w->o->ctx, err);
+		rc = w->o->visit(&v, err, w->o->ctx);
 		sl__bk_tree_close(&v.fd);
 	}
 	return rc;
@@ -327,7 +327,7 @@ static int enter_root(struct walk *w, const char *path, struct sl_err *err)
 		rc = visit_folder(w, &v, err);
 	} else {
 		v.has_journal = sl__bk_maybe_database(&v.st) && has_journal(NULL, fd, v.name);
-		rc = w->o->visit(&v, w->o->ctx, err);
+		rc = w->o->visit(&v, err, w->o->ctx);
 	}
 	sl__bk_tree_close(&fd);
 	return rc;

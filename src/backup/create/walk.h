@@ -44,7 +44,7 @@ struct bk_visit {
 	 * -shm, which holds nothing but locks of the processes that have it open. */
 	bool leave_out_journal, leave_out_shm;
 };
-typedef int bk_visit_fn(struct bk_visit *v, void *ctx, struct sl_err *err);
+typedef int bk_visit_fn(struct bk_visit *v, struct sl_err *err, void *ctx);
 typedef void bk_walk_problem_fn(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx);
 
 struct bk_walk_opts {

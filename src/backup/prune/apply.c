@@ -22,7 +22,7 @@ struct pack_copying {
 };
 
 /* 1: the copy of the block in this pack is a chosen one. */
-static int copy_wants(const struct bk_id *id, void *ctx, struct sl_err *err)
+static int copy_wants(const struct bk_id *id, struct sl_err *err, void *ctx)
 {
 	struct pack_copying *c = ctx;
 	struct bk_choice *choice = &c->p->choice;
@@ -36,7 +36,7 @@ static int copy_wants(const struct bk_id *id, void *ctx, struct sl_err *err)
 	return 0;
 }
 
-static int copy_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, void *ctx, struct sl_err *err)
+static int copy_block(const struct bk_id *id, const uint8_t *bytes, uint32_t len, struct sl_err *err, void *ctx)
 {
 	struct pack_copying *c = ctx;
 	struct bk_prune *p = c->p;

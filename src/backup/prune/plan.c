@@ -4,7 +4,7 @@
 
 /* ---- P6 ---- */
 
-static int choose_needed_block(const struct bk_ref *ref, const char *path, bool metadata, void *ctx, struct sl_err *err)
+static int choose_needed_block(const struct bk_ref *ref, const char *path, bool metadata, struct sl_err *err, void *ctx)
 {
 	struct bk_prune *p = ctx;
 	int rc = sl__bk_choose(&p->choice, &ref->id, metadata ? BK_METADATA_COPIES : 1, err);

@@ -101,7 +101,7 @@ static int find_link_source(struct bk_restore *r, const struct bk_entry *e, stru
 }
 
 /* ctx: the folder of link sources. */
-static int link_entry(struct bk_restore *r, const struct bk_entry *e, void *ctx, struct sl_err *err)
+static int link_entry(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, void *ctx)
 {
 	struct link_source s;
 	struct sl_err why = SL_ERR_INIT;
@@ -174,7 +174,7 @@ static int leave_folders(struct bk_restore *r, struct folder_stack *s, const cha
 	return 0;
 }
 
-static int restore_folder(struct bk_restore *r, const struct bk_entry *e, void *ctx, struct sl_err *err)
+static int restore_folder(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, void *ctx)
 {
 	struct folder_stack *s = ctx;
 	bool made = true;

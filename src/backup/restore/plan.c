@@ -284,7 +284,7 @@ static int add_to_run(struct bk_restore *r, const struct bk_entry *e, const char
 	return 0;
 }
 
-static int plan_entry(struct bk_restore *r, const struct bk_entry *e, SL_UNUSED void *ctx, struct sl_err *err)
+static int plan_entry(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, SL_UNUSED void *ctx)
 {
 	enum bk_selected selected = sl__bk_select(&r->select, e->path, e->path_len);
 	int rc = 0;
@@ -317,7 +317,7 @@ static int plan_entry(struct bk_restore *r, const struct bk_entry *e, SL_UNUSED 
 }
 
 /* The second pass, when links are selected whose targets are not. */
-static int plan_stand_in(struct bk_restore *r, const struct bk_entry *e, SL_UNUSED void *ctx, struct sl_err *err)
+static int plan_stand_in(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, SL_UNUSED void *ctx)
 {
 	if (e->type == SL_BACKUP_DIR || e->type == SL_BACKUP_HARDLINK || e->nlink <= 1)
 		return 0;

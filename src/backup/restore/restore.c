@@ -22,7 +22,7 @@ int sl__bk_restore_walk(struct bk_restore *r, bk_walk_fn *fn, void *ctx, struct 
 		if (rc == 0 && e.type == SL_BACKUP_HARDLINK)
 			rc = sl__bk_target_path_check(e.target, e.target_len, err);
 		if (rc == 0)
-			rc = fn(r, &e, ctx, err);
+			rc = fn(r, &e, err, ctx);
 	}
 	sl__bk_manifest_reader_free(m);
 	return rc;

@@ -77,7 +77,7 @@ struct bk_restore {
 /* ---- shared by all parts (restore.c) ---- */
 
 /* Visit entry after entry; their names and the targets of hard links do not leave the folder. */
-typedef int bk_walk_fn(struct bk_restore *r, const struct bk_entry *e, void *ctx, struct sl_err *err);
+typedef int bk_walk_fn(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, void *ctx);
 SL_MUST_CHECK int sl__bk_restore_walk(struct bk_restore *r, bk_walk_fn *fn, void *ctx, struct sl_err *err);
 /* End the restore with an error, unless it has failed before; the lanes stop. */
 void sl__bk_restore_fail(struct bk_restore *r, int code, const struct sl_err *why);

@@ -39,7 +39,7 @@ int sl__bk_stage_begin(struct bk_target *t, struct sl_err *err)
 
 /* ---- every name in a folder ---- */
 
-typedef int stage_name_fn(int folder, const struct dirent *d, void *ctx, struct sl_err *err);
+typedef int stage_name_fn(int folder, const struct dirent *d, struct sl_err *err, void *ctx);
 
 static int each_name(int folder, stage_name_fn *fn, void *ctx, struct sl_err *err)
 {
@@ -54,7 +54,7 @@ static int each_name(int folder, stage_name_fn *fn, void *ctx, struct sl_err *er
 	}
 	while (rc == 0 && (d = readdir(dir)) != NULL)
 		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
-			rc = fn(folder, d, ctx, err);
+			rc = fn(folder, d, err, ctx);
 	(void)closedir(dir);
 	return rc;
 }
@@ -66,7 +66,7 @@ struct stage_moving {
 	size_t moved;
 };
 
-static int move_up(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
+static int move_up(int folder, const struct dirent *d, struct sl_err *err, void *ctx)
 {
 	struct stage_moving *m = ctx;
 	if (sl__bk_rename_new(folder, d->d_name, m->t->root, d->d_name) == 0) {
@@ -112,7 +112,7 @@ struct stage_sweeping {
 };
 
 /* Remove a file that may be incomplete; put a folder on the list. */
-static int sweep_name(int folder, const struct dirent *d, void *ctx, struct sl_err *err)
+static int sweep_name(int folder, const struct dirent *d, struct sl_err *err, void *ctx)
 {
 	struct stage_sweeping *s = ctx;
 	struct stat st;
@@ -132,7 +132,7 @@ static int sweep_name(int folder, const struct dirent *d, void *ctx, struct sl_e
 	return sl_err_set_errno(err, errno, "remove %.100s, which an earlier restore has left", d->d_name);
 }
 
-static int find_stage(SL_UNUSED int folder, const struct dirent *d, void *ctx, SL_UNUSED struct sl_err *err)
+static int find_stage(SL_UNUSED int folder, const struct dirent *d, SL_UNUSED struct sl_err *err, void *ctx)
 {
 	struct bk_target *t = ctx;
 	size_t n = strlen(d->d_name), suffix = strlen(STAGE_SUFFIX);

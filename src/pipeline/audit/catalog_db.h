@@ -35,7 +35,7 @@ struct sl__cat_row {
 	int at;
 };
 /* 0, or what ends the call. */
-typedef int sl__cat_row_fn(const struct sl__cat_row *row, void *ctx, struct sl_err *err);
+typedef int sl__cat_row_fn(const struct sl__cat_row *row, struct sl_err *err, void *ctx);
 
 struct sl__cat_call {
 	enum sl__cat_stmt stmt;

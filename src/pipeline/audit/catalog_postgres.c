@@ -123,7 +123,7 @@ static int cat_pg_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t
 		call->changed = tuples[0] != '\0' && sscanf(tuples, "%d", &call->changed) == 1 ? call->changed : 0;
 		for (int k = 0; call->fn != NULL && k < PQntuples(res.in); k++) {
 			const struct sl__cat_row row = {.ops = &sl__cat_postgres_ops, .result = res.out, .at = k};
-			if ((rc = call->fn(&row, call->ctx, err)) != 0)
+			if ((rc = call->fn(&row, err, call->ctx)) != 0)
 				return rc;
 		}
 	}

@@ -61,7 +61,7 @@ static const char *page_text(const char **at)
 
 /* ---- datasets ---- */
 
-static int page_put_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int page_put_dataset(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct page *p = ctx;
 	struct sl__cat_dataset d;
@@ -116,7 +116,7 @@ int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void
 
 /* ---- partitions ---- */
 
-static int page_put_partition(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int page_put_partition(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct page *p = ctx;
 	struct sl_catalog_partition part;
@@ -180,7 +180,7 @@ int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uin
 
 /* ---- events ---- */
 
-static int page_put_event(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int page_put_event(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct page *p = ctx;
 	uint64_t number = (uint64_t)sl__cat_number(row, 0);

@@ -183,7 +183,7 @@ static int sq_call(struct sl__cat_tx *tx, struct sl__cat_call *calls, size_t n, 
 		rc = sl__sqlite_bind(c, (size_t)call->stmt, values, call->n, &stmt, err);
 		while (rc == 0 && (rc = sl__sqlite_step(c, stmt, err)) > 0) {
 			const struct sl__cat_row row = {.ops = &sl__cat_sqlite_ops, .result = stmt};
-			rc = call->fn != NULL ? call->fn(&row, call->ctx, err) : 0;
+			rc = call->fn != NULL ? call->fn(&row, err, call->ctx) : 0;
 		}
 		if (stmt != NULL)
 			(void)sqlite3_reset(stmt);

@@ -34,7 +34,7 @@ struct state {
 	char other_path[SL__AUDIT_PATH_MAX + 1];
 };
 
-static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int note_dataset(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct state *s = ctx;
 	struct sl__cat_dataset d;
@@ -64,7 +64,7 @@ static int note_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err 
 }
 
 /* The partition in whose holes late rows must lie. */
-static int note_holes(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int note_holes(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct state *s = ctx;
 	struct sl_catalog_partition p;
@@ -75,7 +75,7 @@ static int note_holes(const struct sl__cat_row *row, void *ctx, struct sl_err *e
 	return 0;
 }
 
-static int note_partition(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int note_partition(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct state *s = ctx;
 	if (!sl__cat_read_partition(row, &s->other) || strlen(s->other.path) >= sizeof(s->other_path))

@@ -126,54 +126,83 @@ static const char *wrong_event_member(const struct sl_audit_event *e)
 	return e->bytes > INT64_MAX ? "tables: bytes" : NULL;
 }
 
+/* ---- the members, in the order of the text ---- */
+
+/* An event, and what its text says besides: what is derived from it, and what a scan compares afterwards. */
+struct event_text {
+	struct sl_audit_event e;
+	const char *id, *name, *type;
+};
+
+enum member_kind { MEMBER_HASH, MEMBER_TEXT, MEMBER_NUMBER };
+
+/* What stands before the value, up to its colon; the last part of it is the name in messages. */
+static const struct member {
+	const char *before;
+	enum member_kind kind;
+	size_t at; /* of the value in struct event_text */
+	const char *name;
+} members[] = {
+	{"{\"chain\":{\"event_hash\":", MEMBER_HASH, offsetof(struct event_text, e.hash), "event_hash"},
+	{",\"prev_event_hash\":", MEMBER_HASH, offsetof(struct event_text, e.prev_hash), "prev_event_hash"},
+	{"},\"dataset\":", MEMBER_TEXT, offsetof(struct event_text, e.dataset), "dataset"},
+	{",\"id\":", MEMBER_TEXT, offsetof(struct event_text, id), "id"},
+	{",\"number\":", MEMBER_NUMBER, offsetof(struct event_text, e.number), "number"},
+	{",\"partition\":{\"end\":", MEMBER_NUMBER, offsetof(struct event_text, e.end), "end"},
+	{",\"sequence_column\":", MEMBER_TEXT, offsetof(struct event_text, e.sequence_column), "sequence_column"},
+	{",\"size\":", MEMBER_NUMBER, offsetof(struct event_text, e.partition_size), "size"},
+	{",\"start\":", MEMBER_NUMBER, offsetof(struct event_text, e.start), "start"},
+	{"},\"producer\":{\"name\":", MEMBER_TEXT, offsetof(struct event_text, e.producer), "producer: name"},
+	{",\"version\":", MEMBER_TEXT, offsetof(struct event_text, e.producer_version), "producer: version"},
+	{"},\"tables\":[{\"bad_rows\":", MEMBER_NUMBER, offsetof(struct event_text, e.bad_rows), "bad_rows"},
+	{",\"bytes\":", MEMBER_NUMBER, offsetof(struct event_text, e.bytes), "bytes"},
+	{",\"hole_ranges\":", MEMBER_TEXT, offsetof(struct event_text, e.hole_ranges), "hole_ranges"},
+	{",\"holes\":", MEMBER_NUMBER, offsetof(struct event_text, e.holes), "holes"},
+	{",\"name\":", MEMBER_TEXT, offsetof(struct event_text, name), "tables: name"},
+	{",\"path\":", MEMBER_TEXT, offsetof(struct event_text, e.path), "tables: path"},
+	{",\"rows\":", MEMBER_NUMBER, offsetof(struct event_text, e.rows), "rows"},
+	{",\"schema_sha256\":", MEMBER_HASH, offsetof(struct event_text, e.schema_sha256), "schema_sha256"},
+	{",\"sha256\":", MEMBER_HASH, offsetof(struct event_text, e.sha256), "sha256"},
+	{"}],\"type\":", MEMBER_TEXT, offsetof(struct event_text, type), "type"},
+};
+#define EVENT_END ",\"version\":1}"
+
 /* ---- writing ---- */
 
-static void put_string_member(struct sl__buf *b, const char *name, const char *value)
-{
-	(void)sl__buf_str_append(b, name);
-	sl__put_json_string(b, value, strlen(value));
-}
-
-static void put_u64_member(struct sl__buf *b, const char *name, uint64_t value)
-{
-	(void)sl__buf_printf(b, "%s\"%" PRIu64 "\"", name, value);
-}
-
-static void put_hash_member(struct sl__buf *b, const char *name, const uint8_t *hash)
+static void put_member(struct sl__buf *b, const char *before, enum member_kind kind, const void *value)
 {
 	char hex[SL__SHA256_HEX];
-	sl__sha256_hex(hash, hex);
-	(void)sl__buf_printf(b, "%s\"%s\"", name, hex);
+	const char *text;
+	uint64_t number;
+	(void)sl__buf_str_append(b, before);
+	switch (kind) {
+	case MEMBER_HASH:
+		sl__sha256_hex(value, hex);
+		(void)sl__buf_printf(b, "\"%s\"", hex);
+		break;
+	case MEMBER_TEXT:
+		memcpy(&text, value, sizeof(text));
+		sl__put_json_string(b, text, strlen(text));
+		break;
+	case MEMBER_NUMBER:
+		memcpy(&number, value, sizeof(number));
+		(void)sl__buf_printf(b, "\"%" PRIu64 "\"", number);
+		break;
+	}
 }
 
 static void put_event_text(struct sl__buf *b, const struct sl_audit_event *e, bool with_hash)
 {
 	char id[160];
-	(void)sl__buf_str_append(b, "{\"chain\":{");
+	struct event_text t = {.e = *e, .id = sl_audit_event_id(e, id), .name = e->dataset, .type = types[e->type]};
+	t.e.hole_ranges = ranges_of(e);
 	if (with_hash)
-		put_hash_member(b, "\"event_hash\":", e->hash);
-	put_hash_member(b, with_hash ? ",\"prev_event_hash\":" : "\"prev_event_hash\":", e->prev_hash);
-	put_string_member(b, "},\"dataset\":", e->dataset);
-	put_string_member(b, ",\"id\":", sl_audit_event_id(e, id));
-	put_u64_member(b, ",\"number\":", e->number);
-	put_u64_member(b, ",\"partition\":{\"end\":", e->end);
-	put_string_member(b, ",\"sequence_column\":", e->sequence_column);
-	put_u64_member(b, ",\"size\":", e->partition_size);
-	put_u64_member(b, ",\"start\":", e->start);
-	put_string_member(b, "},\"producer\":{\"name\":", e->producer);
-	put_string_member(b, ",\"version\":", e->producer_version);
-	(void)sl__buf_str_append(b, "}");
-	put_u64_member(b, ",\"tables\":[{\"bad_rows\":", e->bad_rows);
-	put_u64_member(b, ",\"bytes\":", e->bytes);
-	put_string_member(b, ",\"hole_ranges\":", ranges_of(e));
-	put_u64_member(b, ",\"holes\":", e->holes);
-	put_string_member(b, ",\"name\":", e->dataset);
-	put_string_member(b, ",\"path\":", e->path);
-	put_u64_member(b, ",\"rows\":", e->rows);
-	put_hash_member(b, ",\"schema_sha256\":", e->schema_sha256);
-	put_hash_member(b, ",\"sha256\":", e->sha256);
-	put_string_member(b, "}],\"type\":", types[e->type]);
-	(void)sl__buf_str_append(b, ",\"version\":1}");
+		put_member(b, members[0].before, members[0].kind, t.e.hash);
+	put_member(b, with_hash ? members[1].before : "{\"chain\":{\"prev_event_hash\":", members[1].kind,
+		   t.e.prev_hash);
+	for (size_t i = 2; i < SL_COUNT(members); i++)
+		put_member(b, members[i].before, members[i].kind, (const char *)&t + members[i].at);
+	(void)sl__buf_str_append(b, EVENT_END);
 }
 
 int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_BYTES], size_t *len, struct sl_err *err)
@@ -297,62 +326,32 @@ void sl__audit_scan_hex(struct sl__audit_scan *s, uint8_t *out, size_t n, const 
 
 static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)
 {
-	const char *id, *name;
-	sl__audit_scan_literal(s, "{\"chain\":{\"event_hash\":");
-	sl__audit_scan_hex(s, e->hash, SL_AUDIT_HASH_BYTES, "event_hash");
-	sl__audit_scan_literal(s, ",\"prev_event_hash\":");
-	sl__audit_scan_hex(s, e->prev_hash, SL_AUDIT_HASH_BYTES, "prev_event_hash");
-	sl__audit_scan_literal(s, "},\"dataset\":");
-	e->dataset = sl__audit_scan_string(s, "dataset");
-	sl__audit_scan_literal(s, ",\"id\":");
-	id = sl__audit_scan_string(s, "id");
-	sl__audit_scan_literal(s, ",\"number\":");
-	e->number = sl__audit_scan_u64(s, "number");
-	sl__audit_scan_literal(s, ",\"partition\":{\"end\":");
-	e->end = sl__audit_scan_u64(s, "end");
-	sl__audit_scan_literal(s, ",\"sequence_column\":");
-	e->sequence_column = sl__audit_scan_string(s, "sequence_column");
-	sl__audit_scan_literal(s, ",\"size\":");
-	e->partition_size = sl__audit_scan_u64(s, "size");
-	sl__audit_scan_literal(s, ",\"start\":");
-	e->start = sl__audit_scan_u64(s, "start");
-	sl__audit_scan_literal(s, "},\"producer\":{\"name\":");
-	e->producer = sl__audit_scan_string(s, "producer: name");
-	sl__audit_scan_literal(s, ",\"version\":");
-	e->producer_version = sl__audit_scan_string(s, "producer: version");
-	sl__audit_scan_literal(s, "}");
-	sl__audit_scan_literal(s, ",\"tables\":[{\"bad_rows\":");
-	e->bad_rows = sl__audit_scan_u64(s, "bad_rows");
-	sl__audit_scan_literal(s, ",\"bytes\":");
-	e->bytes = sl__audit_scan_u64(s, "bytes");
-	sl__audit_scan_literal(s, ",\"hole_ranges\":");
-	e->hole_ranges = sl__audit_scan_string(s, "hole_ranges");
-	sl__audit_scan_literal(s, ",\"holes\":");
-	e->holes = sl__audit_scan_u64(s, "holes");
-	sl__audit_scan_literal(s, ",\"name\":");
-	name = sl__audit_scan_string(s, "tables: name");
-	sl__audit_scan_literal(s, ",\"path\":");
-	e->path = sl__audit_scan_string(s, "tables: path");
-	sl__audit_scan_literal(s, ",\"rows\":");
-	e->rows = sl__audit_scan_u64(s, "rows");
-	sl__audit_scan_literal(s, ",\"schema_sha256\":");
-	sl__audit_scan_hex(s, e->schema_sha256, SL_AUDIT_HASH_BYTES, "schema_sha256");
-	sl__audit_scan_literal(s, ",\"sha256\":");
-	sl__audit_scan_hex(s, e->sha256, SL_AUDIT_HASH_BYTES, "sha256");
-	sl__audit_scan_literal(s, "}],\"type\":");
-	const char *type = sl__audit_scan_string(s, "type");
+	struct event_text t = {.e = *e}; /* id and name are compared when the text is put together again */
+	for (size_t i = 0; i < SL_COUNT(members); i++) {
+		const struct member *m = &members[i];
+		void *value = (char *)&t + m->at;
+		sl__audit_scan_literal(s, m->before);
+		if (m->kind == MEMBER_HASH) {
+			sl__audit_scan_hex(s, value, SL_AUDIT_HASH_BYTES, m->name);
+		} else if (m->kind == MEMBER_TEXT) {
+			const char *text = sl__audit_scan_string(s, m->name);
+			memcpy(value, &text, sizeof(text));
+		} else {
+			uint64_t number = sl__audit_scan_u64(s, m->name);
+			memcpy(value, &number, sizeof(number));
+		}
+	}
+	*e = t.e;
 	size_t i = 0;
-	while (i < SL_COUNT(types) && strcmp(type, types[i]) != 0)
+	while (i < SL_COUNT(types) && strcmp(t.type, types[i]) != 0)
 		i++;
 	if (i < SL_COUNT(types))
 		e->type = (enum sl_audit_type)i;
-	else if (s->why == NULL)
-		s->why = "type: partition, backfill or late";
-	sl__audit_scan_literal(s, ",\"version\":1}");
-	if (s->why == NULL && s->at != s->end)
-		s->why = "nothing after its end";
-	(void)id; /* both are compared when the text is put together again */
-	(void)name;
+	else
+		scan_fail(s, "type: partition, backfill or late");
+	sl__audit_scan_literal(s, EVENT_END);
+	if (s->at != s->end)
+		scan_fail(s, "nothing after its end");
 }
 
 static int damaged_event(struct sl_err *err, const char *why)

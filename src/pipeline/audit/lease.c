@@ -15,7 +15,7 @@
 
 /* ---- who has it ---- */
 
-static int note_holder(const struct sl__cat_row *row, void *ctx, SL_UNUSED struct sl_err *err)
+static int note_holder(const struct sl__cat_row *row, SL_UNUSED struct sl_err *err, void *ctx)
 {
 	struct sl__cat_dataset d;
 	sl__cat_read_dataset(row, &d);
@@ -98,7 +98,7 @@ static void *renewer(void *arg)
 
 /* ---- taking and giving back ---- */
 
-static int note_fence(const struct sl__cat_row *row, void *ctx, SL_UNUSED struct sl_err *err)
+static int note_fence(const struct sl__cat_row *row, SL_UNUSED struct sl_err *err, void *ctx)
 {
 	*(uint64_t *)ctx = (uint64_t)sl__cat_number(row, 0);
 	return 0;

@@ -91,7 +91,7 @@ int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, 
 
 /* ---- what is read before the event files, because a run writes it after them ---- */
 
-static int note_delivered(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int note_delivered(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct sl__verify *v = ctx;
 	struct sl__cat_dataset d;

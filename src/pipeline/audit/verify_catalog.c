@@ -37,7 +37,7 @@ struct dataset_copy {
 	uint8_t computed[SL__SHA256_BYTES]; /* of the schema */
 };
 
-static int copy_dataset(const struct sl__cat_row *row, void *ctx, struct sl_err *err)
+static int copy_dataset(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct dataset_copy *c = ctx;
 	struct sl__cat_dataset d;

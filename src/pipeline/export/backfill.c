@@ -439,7 +439,7 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 	return rc;
 }
 
-static int backfill(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err)
+static int backfill(struct sl__export_job *job, struct sl_export *e, struct sl_err *err, void *ctx)
 {
 	struct backfill *b = ctx;
 	b->job = job;

@@ -30,7 +30,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	e->progress = (struct sl_export_progress){0};
 	sl__unlock(&e->mu);
 	sl__export_interrupt(e, false);
-	int rc = fn(job, e, ctx, why);
+	int rc = fn(job, e, why, ctx);
 	if (rc == SL_ECANCELLED && e->stop != 0)
 		rc = 0;
 	if (job->outbox != NULL) {
@@ -66,7 +66,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	return rc;
 }
 
-static int run_export(struct sl__export_job *job, struct sl_export *e, SL_UNUSED void *ctx, struct sl_err *err)
+static int run_export(struct sl__export_job *job, struct sl_export *e, struct sl_err *err, SL_UNUSED void *ctx)
 {
 	int rc = sl__job_open(job, e, err);
 	if (rc != 0)

@@ -247,7 +247,7 @@ SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalo
 
 /* ---- calls.c ---- */
 /* What a call does; everything that it has opened in job is closed after it, and told in result. */
-typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, void *ctx, struct sl_err *err);
+typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, struct sl_err *err, void *ctx);
 SL_MUST_CHECK int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx,
 				  struct sl_export_result *result, struct sl_err *err);
 
