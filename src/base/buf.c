@@ -25,7 +25,7 @@ void sl__buf_clear(struct sl__buf *b)
 		b->data[0] = '\0';
 }
 
-static int fail(struct sl__buf *b)
+static int buf_failed(struct sl__buf *b)
 {
 	b->failed = SL_ENOMEM;
 	return b->failed;
@@ -49,11 +49,11 @@ int sl__buf_reserve(struct sl__buf *b, size_t n)
 	if (n < b->cap - b->len) /* cap > len, or both are 0 */
 		return 0;
 	if (__builtin_add_overflow(b->len, n, &need) || __builtin_add_overflow(need, (size_t)1, &need))
-		return fail(b);
+		return buf_failed(b);
 	size_t cap = grown(b->cap, need);
 	char *data = sl__realloc(b->env, b->data, cap);
 	if (data == NULL)
-		return fail(b);
+		return buf_failed(b);
 	data[b->len] = '\0';
 	b->data = data;
 	b->cap = cap;
@@ -94,7 +94,7 @@ int sl__buf_vprintf(struct sl__buf *b, const char *fmt, va_list args)
 	va_copy(again, args);
 	size_t room = b->cap - b->len;
 	int n = vsnprintf(room > 0 ? b->data + b->len : NULL, room, fmt, args);
-	int rc = n < 0 ? fail(b) : sl__buf_reserve(b, (size_t)n);
+	int rc = n < 0 ? buf_failed(b) : sl__buf_reserve(b, (size_t)n);
 	if (rc == 0) {
 		if ((size_t)n >= room)
 			(void)vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);

@@ -22,7 +22,7 @@ struct line {
 	bool cut;
 };
 
-static void put(struct line *l, const char *text, size_t n)
+static void put_raw(struct line *l, const char *text, size_t n)
 {
 	if (l->cut || l->len + n + l->owed > l->room) {
 		l->cut = true;
@@ -34,7 +34,7 @@ static void put(struct line *l, const char *text, size_t n)
 
 static void put_str(struct line *l, const char *text)
 {
-	put(l, text, strlen(text));
+	put_raw(l, text, strlen(text));
 }
 
 /* Write what was owed. */
@@ -59,7 +59,7 @@ static void put_quoted_char(struct line *l, const char *s, size_t n)
 		(void)snprintf(text, sizeof(text), "\\x%02x", (unsigned char)s[0]);
 		put_str(l, l->json ? "\xEF\xBF\xBD" : text); /* U+FFFD */
 	} else if (s[0] == '"' || s[0] == '\\') {
-		put(l, (const char[]){'\\', s[0]}, 2);
+		put_raw(l, (const char[]){'\\', s[0]}, 2);
 	} else if (s[0] == '\n') {
 		put_str(l, "\\n");
 	} else if (s[0] == '\r') {
@@ -70,7 +70,7 @@ static void put_quoted_char(struct line *l, const char *s, size_t n)
 		(void)snprintf(text, sizeof(text), "\\u%04x", (unsigned char)s[n - 1]);
 		put_str(l, text);
 	} else {
-		put(l, s, n);
+		put_raw(l, s, n);
 	}
 }
 
@@ -86,7 +86,7 @@ static void put_quoted_body(struct line *l, const char *s)
 static void put_quoted(struct line *l, const char *str)
 {
 	l->owed++;
-	put(l, "\"", 1);
+	put_raw(l, "\"", 1);
 	if (l->cut) {
 		l->owed--;
 		return;
@@ -111,7 +111,7 @@ static void put_bare(struct line *l, const char *str)
 {
 	for (const char *s = str; *s != '\0' && !l->cut;) {
 		size_t n = sl__utf8_length(s);
-		put(l, s, n);
+		put_raw(l, s, n);
 		s += n;
 	}
 }
@@ -120,11 +120,11 @@ static void put_bare(struct line *l, const char *str)
 static void put_bare_key(struct line *l, const char *s)
 {
 	if (*s == '\0')
-		put(l, "_", 1);
+		put_raw(l, "_", 1);
 	while (*s != '\0' && !l->cut) {
 		size_t n = sl__utf8_length(s);
 		bool odd = n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\';
-		put(l, odd ? "_" : s, odd ? 1 : n);
+		put_raw(l, odd ? "_" : s, odd ? 1 : n);
 		s += n > 0 ? n : 1;
 	}
 }
@@ -132,17 +132,17 @@ static void put_bare_key(struct line *l, const char *s)
 static void put_key(struct line *l, const char *key, bool first)
 {
 	if (l->json) {
-		put(l, ",", first ? 0 : 1);
+		put_raw(l, ",", first ? 0 : 1);
 		put_quoted(l, key);
-		put(l, ":", 1);
+		put_raw(l, ":", 1);
 	} else {
-		put(l, " ", first ? 0 : 1);
+		put_raw(l, " ", first ? 0 : 1);
 		put_bare_key(l, key);
-		put(l, "=", 1);
+		put_raw(l, "=", 1);
 	}
 }
 
-static void put_value(struct line *l, const struct sl_log_field *f)
+static void put_field_value(struct line *l, const struct sl_log_field *f)
 {
 	char text[24] = "";
 	if (f->kind == SL_LOG_I64)
@@ -169,7 +169,7 @@ static void put_field(struct line *l, const struct sl_log_field *f, bool first)
 		return;
 	put_key(l, f->key != NULL ? f->key : "", first);
 	size_t value = l->len;
-	put_value(l, f);
+	put_field_value(l, f);
 	if (l->cut && l->len == value)
 		l->len = start;
 }
@@ -189,7 +189,7 @@ const char *sl_log_level_name(enum sl_log_level level)
 	return "unknown";
 }
 
-static void put_record(struct line *l, const struct sl_log_record *r)
+static void put_log_record(struct line *l, const struct sl_log_record *r)
 {
 	char time[SL__TIME_BYTES];
 	/* A time that a year of four digits cannot express is cut to what it can. */
@@ -212,11 +212,11 @@ size_t sl_log_format(const struct sl_log_record *record, enum sl_log_format form
 	if (size == 0)
 		return 0;
 	if (!l.json) {
-		put_record(&l, record);
+		put_log_record(&l, record);
 	} else if (l.room >= 2) {
 		l.owed = 1;
-		put(&l, "{", 1);
-		put_record(&l, record);
+		put_raw(&l, "{", 1);
+		put_log_record(&l, record);
 		close_with(&l, '}');
 	}
 	out[l.len] = '\0';

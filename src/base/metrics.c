@@ -90,7 +90,7 @@ int sl_metrics_set_max_series(sl_metrics *m, size_t max, struct sl_err *err)
 }
 
 /* Room for one more element of a growing array. The array stays as it is without memory. */
-static int make_room(const struct sl_env *e, void *array, size_t n, size_t *cap, size_t size)
+static int grow_by_one(const struct sl_env *e, void *array, size_t n, size_t *cap, size_t size)
 {
 	void *old, *bigger;
 	size_t wanted = *cap == 0 ? 4 : *cap * 2;
@@ -161,7 +161,7 @@ static int check_same(const struct sl__family *f, const struct sl__metric_spec *
 	return what == NULL ? 0 : sl_err_set(err, SL_EINVAL, "metric %s: known with another %s", spec->name, what);
 }
 
-static void *new_handle(sl_metrics *m, enum sl__metric_kind kind)
+static void *new_metric(sl_metrics *m, enum sl__metric_kind kind)
 {
 	if (kind == SL__COUNTER)
 		return sl__calloc(&m->env, 1, sizeof(sl_counter));
@@ -176,9 +176,9 @@ static void *new_handle(sl_metrics *m, enum sl__metric_kind kind)
 /* Put a new series with its handle at its place. Takes the label text on success. */
 static int insert_series(sl_metrics *m, struct sl__family *f, size_t at, struct sl__buf *text) SL_REQUIRES(m->mu)
 {
-	if (make_room(&m->env, &f->series, f->n, &f->cap, sizeof(*f->series)) != 0)
+	if (grow_by_one(&m->env, &f->series, f->n, &f->cap, sizeof(*f->series)) != 0)
 		return SL_ENOMEM;
-	void *handle = new_handle(m, f->kind);
+	void *handle = new_metric(m, f->kind);
 	if (handle == NULL)
 		return SL_ENOMEM;
 	memmove(&f->series[at + 1], &f->series[at], (f->n - at) * sizeof(*f->series));
@@ -221,7 +221,7 @@ static int find_locked(sl_metrics *m, struct wanted *want, void **out, struct sl
 			return rc;
 		return find_series(m, m->families[at], &want->text, out, err);
 	}
-	if (make_room(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)
+	if (grow_by_one(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
 	struct sl__family *f = new_family(&m->env, spec, label_names);
 	if (f == NULL)

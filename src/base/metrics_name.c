@@ -7,7 +7,7 @@
 #define MAX_LABEL_BYTES 128
 
 /* Letters, digits and '_', no digit first. */
-static bool is_word(const char *s)
+static bool is_metric_word(const char *s)
 {
 	size_t n = 0;
 	for (; s[n] != '\0'; n++) {
@@ -46,10 +46,10 @@ static int check_unit(const struct sl__metric_spec *spec, size_t n, struct sl_er
 	return 0;
 }
 
-static int check_name(const struct sl__metric_spec *spec, struct sl_err *err)
+static int check_metric_name(const struct sl__metric_spec *spec, struct sl_err *err)
 {
 	static const char *const reserved[] = {"_count", "_sum", "_bucket"};
-	if (spec->name == NULL || !is_word(spec->name))
+	if (spec->name == NULL || !is_metric_word(spec->name))
 		return sl_err_set(err, SL_EINVAL, "metric name \"%.64s\": letters, digits and _ only, no digit first",
 				  spec->name != NULL ? spec->name : "");
 	size_t n = strlen(spec->name);
@@ -66,7 +66,7 @@ static int check_name(const struct sl__metric_spec *spec, struct sl_err *err)
 static int check_label(const struct sl__metric_spec *spec, size_t at, struct sl_err *err)
 {
 	const struct sl_metric_label *label = &spec->labels[at];
-	if (label->name == NULL || !is_word(label->name) || strncmp(label->name, "__", 2) == 0)
+	if (label->name == NULL || !is_metric_word(label->name) || strncmp(label->name, "__", 2) == 0)
 		return sl_err_set(err, SL_EINVAL, "metric %s: bad label name \"%.64s\"", spec->name,
 				  label->name != NULL ? label->name : "");
 	if (strcmp(label->name, "le") == 0 || strcmp(label->name, "quantile") == 0)
@@ -82,7 +82,7 @@ static int check_label(const struct sl__metric_spec *spec, size_t at, struct sl_
 
 int sl__metric_check(const struct sl__metric_spec *spec, struct sl_err *err)
 {
-	int rc = check_name(spec, err);
+	int rc = check_metric_name(spec, err);
 	if (rc != 0)
 		return rc;
 	if (spec->help == NULL || spec->help[0] == '\0' || !sl__utf8_valid(spec->help))

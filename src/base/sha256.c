@@ -4,7 +4,7 @@
 
 #include <openssl/evp.h>
 
-static int failed(struct sl_err *err)
+static int sha256_failed(struct sl_err *err)
 {
 	return sl_err_set(err, SL_EINTERNAL, "libcrypto refused to compute a SHA-256");
 }
@@ -16,14 +16,14 @@ int sl__sha256_begin(struct sl__sha256 *h, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a SHA-256");
 	if (EVP_DigestInit_ex(h->md, EVP_sha256(), NULL) != 1) {
 		sl__sha256_drop(h);
-		return failed(err);
+		return sha256_failed(err);
 	}
 	return 0;
 }
 
 int sl__sha256_update(struct sl__sha256 *h, const void *data, size_t n, struct sl_err *err)
 {
-	return n == 0 || EVP_DigestUpdate(h->md, data, n) == 1 ? 0 : failed(err);
+	return n == 0 || EVP_DigestUpdate(h->md, data, n) == 1 ? 0 : sha256_failed(err);
 }
 
 int sl__sha256_final(struct sl__sha256 *h, uint8_t out[SL__SHA256_BYTES], struct sl_err *err)
@@ -31,7 +31,7 @@ int sl__sha256_final(struct sl__sha256 *h, uint8_t out[SL__SHA256_BYTES], struct
 	bool good = EVP_DigestFinal_ex(h->md, out, NULL) == 1;
 
 	sl__sha256_drop(h);
-	return good ? 0 : failed(err);
+	return good ? 0 : sha256_failed(err);
 }
 
 void sl__sha256_drop(struct sl__sha256 *h)
@@ -42,7 +42,7 @@ void sl__sha256_drop(struct sl__sha256 *h)
 
 int sl__sha256(const void *data, size_t n, uint8_t out[SL__SHA256_BYTES], struct sl_err *err)
 {
-	return EVP_Digest(data, n, out, NULL, EVP_sha256(), NULL) == 1 ? 0 : failed(err);
+	return EVP_Digest(data, n, out, NULL, EVP_sha256(), NULL) == 1 ? 0 : sha256_failed(err);
 }
 
 void sl__sha256_hex(const uint8_t digest[SL__SHA256_BYTES], char out[SL__SHA256_HEX])

@@ -105,7 +105,7 @@ void sl__bounds_add(struct sl__bounds *b, const struct sl_parquet_column *c, con
 	b->any = true;
 }
 
-static void put_number(struct sl__bounds_out *out, int which, uint64_t bits, uint32_t len)
+static void put_bound(struct sl__bounds_out *out, int which, uint64_t bits, uint32_t len)
 {
 	sl__put64(out->number[which], bits);
 	out->data[which] = out->number[which];
@@ -125,7 +125,7 @@ bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *
 			float single = (float)real[i];
 			uint64_t bits = 0;
 			memcpy(&bits, type == PQ_FLOAT ? (const void *)&single : &real[i], type == PQ_FLOAT ? 4 : 8);
-			put_number(out, i, bits, type == PQ_FLOAT ? 4 : 8);
+			put_bound(out, i, bits, type == PQ_FLOAT ? 4 : 8);
 		}
 	} else if (type == PQ_BYTE_ARRAY || type == PQ_FIXED) {
 		if (b->min.len > PQ_BOUND_MAX || b->max.len > PQ_BOUND_MAX)
@@ -134,8 +134,8 @@ bool sl__bounds_get(const struct sl__bounds *b, const struct sl_parquet_column *
 		out->data[1] = b->max.data, out->len[1] = b->max.len;
 	} else {
 		uint32_t len = type == PQ_BOOLEAN ? 1 : type == PQ_INT32 ? 4 : 8;
-		put_number(out, 0, (uint64_t)b->min_int, len);
-		put_number(out, 1, (uint64_t)b->max_int, len);
+		put_bound(out, 0, (uint64_t)b->min_int, len);
+		put_bound(out, 1, (uint64_t)b->max_int, len);
 	}
 	return true;
 }

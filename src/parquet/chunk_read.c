@@ -124,7 +124,7 @@ static int next_page(struct sl__bytes_in *in, struct page *p, const char **why)
 	return 0;
 }
 
-static int reserve(struct read_job *j, struct sl__buf *b, size_t n)
+static int reserve_buffer(struct read_job *j, struct sl__buf *b, size_t n)
 {
 	sl__buf_clear(b);
 	j->why = "no memory";
@@ -158,7 +158,7 @@ static int unpack_page(struct read_job *j, const struct page *p, struct sl__byte
 		h->pages[h->n_pages++] = to;
 		j->budget -= p->bytes;
 	} else {
-		int rc = reserve(j, &j->r->page, p->bytes);
+		int rc = reserve_buffer(j, &j->r->page, p->bytes);
 		if (rc != 0)
 			return rc;
 		to = j->r->page.data;
@@ -232,7 +232,7 @@ static int get_values(struct read_job *j, enum pq_encoding encoding, struct sl__
 		if (j->dictionary == 0 || in->at == in->end)
 			return corrupt(j, "it has no dictionary, or no indices");
 		unsigned width = *in->at++;
-		int rc = reserve(j, &r->index, n * sizeof(uint32_t));
+		int rc = reserve_buffer(j, &r->index, n * sizeof(uint32_t));
 		if (rc != 0)
 			return rc;
 		uint32_t *index = (uint32_t *)(void *)r->index.data;
@@ -253,7 +253,7 @@ static int get_values(struct read_job *j, enum pq_encoding encoding, struct sl__
 									  : corrupt(j, "its differences are damaged");
 	if (encoding == PQ_DELTA_LENGTH_BYTE_ARRAY && type == PQ_BYTE_ARRAY) {
 		struct sl_parquet_bytes *arrays = out;
-		int rc = reserve(j, &j->r->index, n * sizeof(int32_t));
+		int rc = reserve_buffer(j, &j->r->index, n * sizeof(int32_t));
 
 		if (rc != 0)
 			return rc;
@@ -296,7 +296,7 @@ static int take_data(struct read_job *j, const struct page *p)
 			return corrupt(j, "its levels are longer than it");
 		struct sl__bytes_in levels = {in.at + 4, in.at + 4 + len};
 		in.at += 4 + len;
-		if ((rc = reserve(j, &j->r->index, n * sizeof(uint32_t))) != 0)
+		if ((rc = reserve_buffer(j, &j->r->index, n * sizeof(uint32_t))) != 0)
 			return rc;
 		uint32_t *level = (uint32_t *)(void *)j->r->index.data;
 		if (sl__hybrid_get(&levels, level, p->values, 1, 1) != 0)
@@ -340,7 +340,7 @@ static int take_dictionary(struct read_job *j, const struct page *p)
 	j->budget -= p->values * j->entry;
 	int rc = unpack_page(j, p, &in);
 	if (rc == 0)
-		rc = reserve(j, &j->r->dictionary, p->values * j->entry);
+		rc = reserve_buffer(j, &j->r->dictionary, p->values * j->entry);
 	if (rc == 0)
 		rc = get_plain(j, &in, j->r->dictionary.data, p->values);
 	j->has_dictionary = true;
@@ -363,14 +363,15 @@ static int prepare_chunk(struct read_job *j, struct sl__bytes_in *in, struct sl_
 				  (unsigned long long)info->rows);
 	j->budget -= room;
 	j->rows = (size_t)info->rows;
-	if (reserve(j, &j->held->values, j->rows * j->entry) != 0 || reserve(j, &j->held->nulls, j->rows) != 0)
+	if (reserve_buffer(j, &j->held->values, j->rows * j->entry) != 0 ||
+	    reserve_buffer(j, &j->held->nulls, j->rows) != 0)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu rows", j->rows);
 
 	const char *from = r->memory != NULL ? r->memory + info->offset : NULL;
 	if (r->memory == NULL) {
 		if (info->bytes > r->max_chunk_bytes)
 			return sl_err_set(err, SL_ETOOBIG, "%zu bytes are more than max_chunk_bytes allows", n);
-		if (reserve(j, &r->raw, n) != 0)
+		if (reserve_buffer(j, &r->raw, n) != 0)
 			return sl_err_set(err, SL_ENOMEM, "no memory for %zu bytes", n);
 		int rc = n > 0 ? r->read(r->raw.data, n, info->offset, err, r->read_ctx) : 0;
 		if (rc != 0)

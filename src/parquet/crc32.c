@@ -19,7 +19,7 @@
 static const uint32_t table[256] = {ENTRY64(0), ENTRY64(64), ENTRY64(128), ENTRY64(192)};
 
 /* On the inverted state. */
-static uint32_t table_update(uint32_t c, const unsigned char *p, size_t n)
+static uint32_t crc32_by_table(uint32_t c, const unsigned char *p, size_t n)
 {
 	for (; n > 0; p++, n--)
 		c = c >> 8 ^ table[(c ^ *p) & 255];
@@ -28,7 +28,7 @@ static uint32_t table_update(uint32_t c, const unsigned char *p, size_t n)
 
 uint32_t sl__crc32_table(uint32_t crc, const void *data, size_t n)
 {
-	return ~table_update(~crc, data, n);
+	return ~crc32_by_table(~crc, data, n);
 }
 
 #if defined(__x86_64__)
@@ -70,7 +70,7 @@ __attribute__((target("pclmul,sse4.1"))) static uint32_t fold_update(uint32_t c,
 	for (; n >= 16; p += 16, n -= 16)
 		x = fold(x, FOLD_128, load(p));
 	_mm_storeu_si128((__m128i *)(void *)last, x);
-	return table_update(table_update(0, last, sizeof(last)), p, n);
+	return crc32_by_table(crc32_by_table(0, last, sizeof(last)), p, n);
 }
 
 uint32_t sl__crc32(uint32_t crc, const void *data, size_t n)

@@ -23,7 +23,7 @@ static void fail_footer(struct parse *p, int rc, const char *why, const char *na
 
 /* Texts are kept with a NUL after: each takes at least one byte in the footer for its length, so that there is room.
  */
-static const char *get_text(struct parse *p, enum thrift_type type)
+static const char *take_footer_text(struct parse *p, enum thrift_type type)
 {
 	size_t n = 0;
 	const uint8_t *from = sl__thrift_get_binary(&p->t, type, &n);
@@ -93,7 +93,7 @@ static struct element read_schema_element(struct parse *p)
 	sl__thrift_enter(&p->t, THRIFT_STRUCT);
 	while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 		if (f.id == 4)
-			e.name = get_text(p, f.type);
+			e.name = take_footer_text(p, f.type);
 		else if (f.id == 10)
 			read_logical(p, &e, f.type);
 		else if (f.id > 0 && (size_t)f.id < SL_COUNT(numbers) && numbers[f.id] != NULL)
@@ -367,9 +367,9 @@ static void read_metadata(struct parse *p, enum thrift_type type)
 		sl__thrift_enter(&p->t, THRIFT_STRUCT);
 		while ((f = sl__thrift_next(&p->t)).type != THRIFT_STOP) {
 			if (f.id == 1)
-				pair->key = get_text(p, f.type);
+				pair->key = take_footer_text(p, f.type);
 			else if (f.id == 2)
-				pair->value = get_text(p, f.type);
+				pair->value = take_footer_text(p, f.type);
 			else
 				sl__thrift_skip(&p->t, f.type);
 		}
@@ -401,7 +401,7 @@ int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 		} else if (f.id == 5) {
 			read_metadata(&p, f.type);
 		} else if (f.id == 6) {
-			r->created_by = get_text(&p, f.type);
+			r->created_by = take_footer_text(&p, f.type);
 		} else if (f.id == 8) {
 			fail_footer(&p, SL_EUNSUPPORTED, "it is encrypted", NULL);
 		} else {

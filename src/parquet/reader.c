@@ -7,7 +7,7 @@
 #define MAX_FOOTER_DEFAULT (INT64_C(64) << 20)
 #define MAX_CHUNK_DEFAULT (INT64_C(256) << 20)
 
-static int read_at(sl_parquet_reader *r, void *buf, size_t n, uint64_t offset, struct sl_err *err)
+static int read_file_at(sl_parquet_reader *r, void *buf, size_t n, uint64_t offset, struct sl_err *err)
 {
 	if (r->memory == NULL)
 		return r->read(buf, n, offset, err, r->read_ctx);
@@ -24,9 +24,9 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	if (r->file_bytes < PQ_MAGIC_BYTES + PQ_TAIL_BYTES)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: not a Parquet file (only %llu bytes long)",
 				  (unsigned long long)r->file_bytes);
-	int rc = read_at(r, magic, sizeof(magic), 0, err);
+	int rc = read_file_at(r, magic, sizeof(magic), 0, err);
 	if (rc == 0)
-		rc = read_at(r, tail, PQ_TAIL_BYTES, r->file_bytes - PQ_TAIL_BYTES, err);
+		rc = read_file_at(r, tail, PQ_TAIL_BYTES, r->file_bytes - PQ_TAIL_BYTES, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "parquet");
 	if (memcmp(magic, PQ_MAGIC, PQ_MAGIC_BYTES) != 0)
@@ -45,14 +45,14 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	r->text = sl__alloc(&r->env, r->footer_bytes + 1);
 	if (r->footer == NULL || r->text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a footer of %zu bytes", r->footer_bytes);
-	rc = read_at(r, r->footer, r->footer_bytes, r->file_bytes - PQ_TAIL_BYTES - r->footer_bytes, err);
+	rc = read_file_at(r, r->footer, r->footer_bytes, r->file_bytes - PQ_TAIL_BYTES - r->footer_bytes, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "parquet: footer");
 	return sl__footer_parse(r, err);
 }
 
-static int open_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
-		       const struct sl_parquet_reader_opts *opts, struct sl_err *err)
+static int open_parquet_reader(sl_parquet_reader **out, const sl_parquet_reader *source,
+			       const struct sl_parquet_reader_opts *opts, struct sl_err *err)
 {
 	struct sl_parquet_reader_opts o;
 	struct sl_env env;
@@ -96,7 +96,7 @@ int sl_parquet_reader_open(sl_parquet_reader **out, sl_parquet_read_fn *read, vo
 
 	if (read == NULL)
 		return sl_err_set(err, SL_EINVAL, "parquet: no read callback");
-	return open_reader(out, &source, opts, err);
+	return open_parquet_reader(out, &source, opts, err);
 }
 
 int sl_parquet_reader_open_memory(sl_parquet_reader **out, const void *data, size_t n,
@@ -104,7 +104,7 @@ int sl_parquet_reader_open_memory(sl_parquet_reader **out, const void *data, siz
 {
 	sl_parquet_reader source = {.memory = n > 0 ? data : "", .file_bytes = n};
 
-	return open_reader(out, &source, opts, err);
+	return open_parquet_reader(out, &source, opts, err);
 }
 
 void sl_parquet_reader_close(sl_parquet_reader *r)

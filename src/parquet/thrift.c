@@ -23,7 +23,7 @@ void sl__thrift_varint(struct sl__buf *b, uint64_t v)
 }
 
 /* Ids grow within a struct: the short form holds a step of 1 to 15. */
-static void field(struct sl__thrift_out *t, int id, enum thrift_type type)
+static void put_field_header(struct sl__thrift_out *t, int id, enum thrift_type type)
 {
 	int step = id - t->last[t->depth];
 
@@ -38,30 +38,30 @@ static void field(struct sl__thrift_out *t, int id, enum thrift_type type)
 
 void sl__thrift_i16(struct sl__thrift_out *t, int id, int16_t v)
 {
-	field(t, id, THRIFT_I16);
+	put_field_header(t, id, THRIFT_I16);
 	sl__thrift_varint(t->buf, sl__zigzag(v));
 }
 
 void sl__thrift_i32(struct sl__thrift_out *t, int id, int32_t v)
 {
-	field(t, id, THRIFT_I32);
+	put_field_header(t, id, THRIFT_I32);
 	sl__thrift_varint(t->buf, sl__zigzag(v));
 }
 
 void sl__thrift_i64(struct sl__thrift_out *t, int id, int64_t v)
 {
-	field(t, id, THRIFT_I64);
+	put_field_header(t, id, THRIFT_I64);
 	sl__thrift_varint(t->buf, sl__zigzag(v));
 }
 
 void sl__thrift_bool(struct sl__thrift_out *t, int id, bool v)
 {
-	field(t, id, v ? THRIFT_TRUE : THRIFT_FALSE);
+	put_field_header(t, id, v ? THRIFT_TRUE : THRIFT_FALSE);
 }
 
 void sl__thrift_binary(struct sl__thrift_out *t, int id, const void *p, size_t n)
 {
-	field(t, id, THRIFT_BINARY);
+	put_field_header(t, id, THRIFT_BINARY);
 	sl__thrift_varint(t->buf, n);
 	(void)sl__buf_append(t->buf, p, n);
 }
@@ -73,7 +73,7 @@ void sl__thrift_string(struct sl__thrift_out *t, int id, const char *s)
 
 void sl__thrift_list(struct sl__thrift_out *t, int id, size_t n, enum thrift_type type)
 {
-	field(t, id, THRIFT_LIST);
+	put_field_header(t, id, THRIFT_LIST);
 	if (n < 15) {
 		put_byte(t->buf, (unsigned)n << 4 | (unsigned)type);
 	} else {
@@ -90,7 +90,7 @@ void sl__thrift_begin_element(struct sl__thrift_out *t)
 
 void sl__thrift_begin(struct sl__thrift_out *t, int id)
 {
-	field(t, id, THRIFT_STRUCT);
+	put_field_header(t, id, THRIFT_STRUCT);
 	sl__thrift_begin_element(t);
 }
 
@@ -219,7 +219,7 @@ static void skip_bytes(struct sl__thrift_in *t, size_t n)
 		t->at += n;
 }
 
-static void skip_value(struct sl__thrift_in *t, unsigned type, int depth)
+static void skip_thrift_value(struct sl__thrift_in *t, unsigned type, int depth)
 {
 	unsigned byte, element = 0;
 	size_t n;
@@ -253,14 +253,14 @@ static void skip_value(struct sl__thrift_in *t, unsigned type, int depth)
 			if (element == THRIFT_TRUE || element == THRIFT_FALSE)
 				skip_bytes(t, 1);
 			else
-				skip_value(t, element, depth + 1);
+				skip_thrift_value(t, element, depth + 1);
 		}
 		break;
 	case THRIFT_STRUCT:
 		while (t->bad == NULL && ((byte = get_byte(t)) & 15) != THRIFT_STOP) {
 			if (byte >> 4 == 0)
 				(void)sl__thrift_get_varint(t);
-			skip_value(t, byte & 15, depth + 1);
+			skip_thrift_value(t, byte & 15, depth + 1);
 		}
 		break;
 	default: /* Parquet has no maps */
@@ -270,5 +270,5 @@ static void skip_value(struct sl__thrift_in *t, unsigned type, int depth)
 
 void sl__thrift_skip(struct sl__thrift_in *t, enum thrift_type type)
 {
-	skip_value(t, type, t->depth);
+	skip_thrift_value(t, type, t->depth);
 }

@@ -29,7 +29,7 @@ int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl
 
 /* ---- options ---- */
 
-static int check_range(const char *name, int64_t value, int64_t low, int64_t high, struct sl_err *err)
+static int check_option_range(const char *name, int64_t value, int64_t low, int64_t high, struct sl_err *err)
 {
 	if (value >= low && value <= high)
 		return 0;
@@ -46,14 +46,14 @@ static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_wri
 	w->dictionary_bytes =
 		o->dictionary_bytes == SL_NONE ? 0 : sl__or_default(o->dictionary_bytes, DICTIONARY_BYTES_DEFAULT);
 	w->check_utf8 = o->check_utf8 != SL_OFF;
-	int rc = check_range("zstd_level", w->zstd_level, 0, LEVEL_MAX, err);
+	int rc = check_option_range("zstd_level", w->zstd_level, 0, LEVEL_MAX, err);
 	if (rc != 0)
 		return rc;
-	if ((rc = check_range("row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX, err)) != 0)
+	if ((rc = check_option_range("row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX, err)) != 0)
 		return rc;
-	if ((rc = check_range("row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX, err)) != 0)
+	if ((rc = check_option_range("row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX, err)) != 0)
 		return rc;
-	return check_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
+	return check_option_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
 }
 
 /* Copies of the pairs, in one piece of memory: the array, then the texts. */
@@ -149,7 +149,7 @@ static int pending_get(sl_parquet_writer *w, size_t column, struct sl_parquet_va
 /* ---- the handle ---- */
 
 /* Copies of the columns, the size of a row, and empty buffers for rows that wait. */
-static int take_columns(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n)
+static int copy_columns(sl_parquet_writer *w, const struct sl_parquet_column *columns, size_t n)
 {
 	w->columns = sl__pq_columns_copy(&w->env, columns, n);
 	w->bytes_columns = sl__calloc(&w->env, n, sizeof(*w->bytes_columns));
@@ -204,7 +204,7 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 	if ((rc = sl__pq_columns_check(&w->env, columns, n, err)) != 0)
 		goto fail;
 	w->created_by = sl__strdup(&w->env, o.created_by != NULL ? o.created_by : CREATED_BY);
-	bool made = w->created_by != NULL && take_columns(w, columns, n) == 0;
+	bool made = w->created_by != NULL && copy_columns(w, columns, n) == 0;
 	if (made && w->zstd_level != 0) {
 		w->zstd = ZSTD_createCCtx();
 		made = w->zstd != NULL &&
@@ -254,7 +254,8 @@ void sl_parquet_writer_free(sl_parquet_writer *w)
 /* ---- row groups ---- */
 
 /* Encode the group from the caller's arrays at `from`, or from pending when columns is NULL. */
-static int write_group(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from, struct sl_err *err)
+static int write_row_group(sl_parquet_writer *w, const struct sl_parquet_values *columns, size_t from,
+			   struct sl_err *err)
 {
 	int rc = w->offset == 0 ? sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err) : 0;
 	if (rc != 0)
@@ -353,11 +354,11 @@ int sl_parquet_writer_put(sl_parquet_writer *w, const struct sl_parquet_values *
 		bool full = w->group_rows >= w->group_rows_max || w->group_bytes >= w->group_bytes_max;
 		w->rows += m;
 		if (full && !w->waiting) {
-			rc = write_group(w, columns, at, err);
+			rc = write_row_group(w, columns, at, err);
 		} else if (pending_add(w, columns, at, m) != 0) {
 			rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for rows that wait");
 		} else if (full) {
-			rc = write_group(w, NULL, 0, err);
+			rc = write_row_group(w, NULL, 0, err);
 			for (size_t i = 0; i < w->n_columns; i++) {
 				sl__buf_clear(&w->pending[i].values);
 				sl__buf_clear(&w->pending[i].bytes);
@@ -378,7 +379,7 @@ int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (w->group_rows > 0)
-		rc = write_group(w, NULL, 0, err);
+		rc = write_row_group(w, NULL, 0, err);
 	else if (w->offset == 0)
 		rc = sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err);
 	if (rc == 0)

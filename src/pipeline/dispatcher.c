@@ -16,7 +16,7 @@ struct cut {
 #define U(x) ((unsigned long long)(x))
 
 /* " (line 17)", or nothing. */
-static const char *place(sl_pipeline *p, const struct sl_pipeline_element *e, char *text, size_t n)
+static const char *place_of_element(sl_pipeline *p, const struct sl_pipeline_element *e, char *text, size_t n)
 {
 	text[0] = '\0';
 	if (p->o.ops->describe == NULL || n < 5)
@@ -37,13 +37,13 @@ static int not_an_element(sl_pipeline *p, const struct sl_pipeline_element *e, c
 {
 	char text[96];
 	return sl_err_set(err, SL_EINVAL, "source: the run %llu to %llu%s %s %llu", U(e->first), U(e->last),
-			  place(p, e, text, sizeof(text)), why, U(number));
+			  place_of_element(p, e, text, sizeof(text)), why, U(number));
 }
 
 static int missing(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t expected, struct sl_err *err)
 {
 	char text[96];
-	place(p, e, text, sizeof(text));
+	place_of_element(p, e, text, sizeof(text));
 	if (e->first == expected + 1)
 		return sl_err_set(err, SL_EGAP, "source: %llu is missing: the next number is %llu%s", U(expected),
 				  U(e->first), text);
@@ -52,8 +52,8 @@ static int missing(sl_pipeline *p, const struct sl_pipeline_element *e, uint64_t
 }
 
 /* The element follows the one before. *skip: it lies before the number from which this run continues. */
-static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, bool *skip,
-		       struct sl_err *err)
+static int check_sequence_order(sl_pipeline *p, const struct cut *c, const struct sl_pipeline_element *e, bool *skip,
+				struct sl_err *err)
 {
 	char text[96];
 	bool at = p->o.begin == SL_PIPELINE_AT;
@@ -61,7 +61,7 @@ static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipe
 		return not_an_element(p, e, "is not a range up to", SL_SEQUENCE_MAX, err);
 	if (c->any && e->first <= c->last)
 		return sl_err_set(err, SL_EDUPLICATE, "source: %llu%s comes after %llu: the numbers must rise by one",
-				  U(e->first), place(p, e, text, sizeof(text)), U(c->last));
+				  U(e->first), place_of_element(p, e, text, sizeof(text)), U(c->last));
 	if (c->any && e->first > c->last + 1)
 		return missing(p, e, c->last + 1, err);
 	if (!c->any && at && e->first > p->o.first)
@@ -75,7 +75,7 @@ static int check_order(sl_pipeline *p, const struct cut *c, const struct sl_pipe
 /* ---- partitions ---- */
 
 /* The task is the queue's, or freed. */
-static int dispatch(sl_pipeline *p, struct cut *c, struct sl_err *err)
+static int dispatch_partition(sl_pipeline *p, struct cut *c, struct sl_err *err)
 {
 	struct sl__task *t = c->task;
 	c->task = NULL;
@@ -105,7 +105,7 @@ static int dispatch(sl_pipeline *p, struct cut *c, struct sl_err *err)
 static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_element *e, struct sl_err *err)
 {
 	bool skip = false;
-	int rc = check_order(p, c, e, &skip, err);
+	int rc = check_sequence_order(p, c, e, &skip, err);
 	c->any = true;
 	c->last = e->last;
 	if (rc == 0 && !skip) {
@@ -130,7 +130,7 @@ static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_elemen
 		sl__unlock(&p->mu);
 		return rc;
 	}
-	return e->last == c->boundary ? dispatch(p, c, err) : 0;
+	return e->last == c->boundary ? dispatch_partition(p, c, err) : 0;
 }
 
 void sl__dispatcher_main(unsigned index, void *ctx)
@@ -151,7 +151,7 @@ void sl__dispatcher_main(unsigned index, void *ctx)
 	}
 	/* A source that was interrupted may return anything; only one that ended on its own has an end. */
 	if (rc == SL_PIPELINE_END && !sl__pipeline_ending(p) && p->o.final == SL_ON && c.task != NULL)
-		rc = dispatch(p, &c, &err);
+		rc = dispatch_partition(p, &c, &err);
 	sl__task_free(p, c.task);
 	bool interrupted = sl__pipeline_ending(p) && (rc == SL_ECANCELLED || rc == SL_EAGAIN || rc == SL_ETIMEDOUT);
 	if (rc < 0 && !interrupted) {

@@ -4,7 +4,7 @@
 
 #include "pipeline/pipeline.h"
 
-static double read_depth(void *ctx)
+static double read_queue_depth(void *ctx)
 {
 	struct sl__queue_stats s;
 	sl__queue_stats(((sl_pipeline *)ctx)->queue, &s);
@@ -27,7 +27,7 @@ static double read_busy(void *ctx)
 	return busy;
 }
 
-static double read_workers(void *ctx)
+static double read_busy_workers(void *ctx)
 {
 	sl_pipeline *p = ctx;
 	sl__lock(&p->mu);
@@ -49,11 +49,11 @@ static const struct {
 	sl_gauge_fn *fn;
 } gauges[] = {
 	{offsetof(struct sl__pipeline_metrics, queue_depth), "sluice_pipeline_queue_depth",
-	 "Partitions that wait for a worker.", read_depth},
+	 "Partitions that wait for a worker.", read_queue_depth},
 	{offsetof(struct sl__pipeline_metrics, workers_busy), "sluice_pipeline_workers_busy",
 	 "Workers that build or store; divided by the workers it is their utilisation.", read_busy},
 	{offsetof(struct sl__pipeline_metrics, workers), "sluice_pipeline_workers", "Workers of running pipelines.",
-	 read_workers},
+	 read_busy_workers},
 	{offsetof(struct sl__pipeline_metrics, window_used), "sluice_pipeline_window_used",
 	 "Finished partitions that wait for an earlier one.", read_window},
 	{offsetof(struct sl__pipeline_metrics, commit_lag), "sluice_pipeline_commit_lag_oldest_seconds",

@@ -38,7 +38,7 @@ static void wait_for_room(sl_wal *w) SL_REQUIRES(w->mu)
 }
 
 /* Wait until the current batch has room for total bytes and the backlog allows them. */
-static int admit(sl_wal *w, size_t total, struct sl_err *err) SL_REQUIRES(w->mu)
+static int wait_until_admitted(sl_wal *w, size_t total, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	for (;;) {
 		int rc = sl__wal_usable(w, err);
@@ -132,7 +132,7 @@ static int take_places(sl_wal *w, struct slot *s, struct sl_err *err) SL_REQUIRE
 
 /* Places for the first s->n of the records, next to each other in one batch: they are durable together or not at all.
  */
-static int reserve(sl_wal *w, struct slot *s, struct sl_err *err)
+static int reserve_places(sl_wal *w, struct slot *s, struct sl_err *err)
 {
 	size_t len = s->records[0].len;
 	if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
@@ -144,7 +144,7 @@ static int reserve(sl_wal *w, struct slot *s, struct sl_err *err)
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "append to %s: randomness", w->path);
 	sl__lock(&w->mu);
-	rc = admit(w, sealed_len(w, len) + WAL_FRAME_BYTES, err);
+	rc = wait_until_admitted(w, sealed_len(w, len) + WAL_FRAME_BYTES, err);
 	if (rc == 0)
 		rc = take_places(w, s, err);
 	if (rc == 0 && s->caller_waits) {
@@ -304,7 +304,7 @@ int sl_wal_append_many(sl_wal *w, const struct sl_wal_span *records, size_t n, u
 	int rc = sl__wal_check_process(w, err);
 	while (rc == 0 && done < n) {
 		struct slot s = {.records = records + done, .n = n - done, .caller_waits = true};
-		rc = reserve(w, &s, err);
+		rc = reserve_places(w, &s, err);
 		if (rc != 0)
 			break;
 		encode_records(w, s);
@@ -336,7 +336,7 @@ int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n, s
 		return rc;
 	if (n == 0)
 		return sl_err_set(err, SL_EINVAL, "n: there is nothing to submit");
-	rc = reserve(w, &s, err);
+	rc = reserve_places(w, &s, err);
 	if (rc != 0)
 		return rc;
 	encode_records(w, s);

@@ -99,7 +99,7 @@ static int write_archive(const struct publication *p, const char *path, struct s
 
 /* When 0 returns, an archive that holds the segment's bytes is in dir, synced with its name, and was read back. One
  * that was there already is enough; no other is touched. */
-static int publish(const struct publication *p, struct sl_err *err)
+static int publish_archive(const struct publication *p, struct sl_err *err)
 {
 	const struct sl_env *env = &p->w->env;
 	int code = SL_EEXIST;
@@ -139,7 +139,7 @@ static int publish_sealed(const sl_wal *w, const struct wal_segment *seg, const 
 	} else {
 		struct publication p = {
 			.w = w, .dir = dir, .segment = sl__basename(path), .from = {&w->env, fd, seg->bytes}};
-		rc = publish(&p, err);
+		rc = publish_archive(&p, err);
 		(void)SL__IO(&w->env, close, fd);
 	}
 	sl__free(&w->env, path);
@@ -217,7 +217,7 @@ static int make_archive_dir(const sl_wal *w, const char *dir, struct sl_err *err
 
 /* ---- a whole log ---- */
 
-static int keep_status(const struct sl_wal_record *record, void *ctx)
+static int keep_record_status(const struct sl_wal_record *record, void *ctx)
 {
 	*(enum sl_wal_status *)ctx = record->status;
 	return 0;
@@ -247,7 +247,7 @@ static int publish_log(const sl_wal *w, const char *dir, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	struct publication p = {.w = w, .dir = dir, .segment = sl__basename(w->path), .from = {&w->env, w->fd, w->end}};
-	return publish(&p, err);
+	return publish_archive(&p, err);
 }
 
 /* [leader, no mu] Publish everything, then remove it. w->archived is set once something may be gone. */
@@ -264,7 +264,7 @@ static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 	if (w->active_first == 0 && w->n_segments > 0) {
 		enum sl_wal_status status = SL_WAL_FAILED; /* of a hole, which the walk does not show */
 		uint64_t sequence = w->durable_seq;
-		rc = sl_wal_iterate(w, sequence, keep_status, &status, err);
+		rc = sl_wal_iterate(w, sequence, keep_record_status, &status, err);
 		if (rc != 0)
 			return rc;
 		if (status == SL_WAL_PENDING) {

@@ -105,7 +105,7 @@ static int make_content_room(struct salvage *s, size_t n, struct sl_err *err)
 
 /* Decode n bytes of s->in and append what comes out. *left is libzstd's result: an error code when the bytes are bad,
  * 0 at the end of a frame, else how many bytes it would like next. */
-static int decode(struct salvage *s, size_t n, size_t *left, struct sl_err *err)
+static int decode_block(struct salvage *s, size_t n, size_t *left, struct sl_err *err)
 {
 	ZSTD_inBuffer from = {.src = s->in, .size = n};
 	ZSTD_outBuffer to;
@@ -125,7 +125,7 @@ static int decode(struct salvage *s, size_t n, size_t *left, struct sl_err *err)
 
 /* ---- frames ---- */
 
-static int read_at(struct salvage *s, uint64_t at, size_t want, size_t *got, struct sl_err *err)
+static int read_archive(struct salvage *s, uint64_t at, size_t want, size_t *got, struct sl_err *err)
 {
 	ssize_t n = sl__pread_full(s->env, s->fd, s->in, want, at);
 	if (n < 0)
@@ -149,9 +149,9 @@ static int read_frame(struct salvage *s, uint64_t *at, unsigned long long frame_
 		/* libzstd would like the header of the next block together with a block. Fewer bytes than it asks for
 		 * keep the two apart: an error in the header would cost the block (S1). */
 		size_t got = 0, want = left > BLOCK_HEADER_BYTES ? left - BLOCK_HEADER_BYTES : left;
-		rc = read_at(s, *at, SL_MIN(want, BLOCK_MAX_BYTES), &got, err);
+		rc = read_archive(s, *at, SL_MIN(want, BLOCK_MAX_BYTES), &got, err);
 		if (rc == 0 && got > 0)
-			rc = decode(s, got, &left, err);
+			rc = decode_block(s, got, &left, err);
 		if (rc != 0)
 			return rc;
 		if (got > 0 && !ZSTD_isError(left)) {
@@ -185,7 +185,7 @@ static int read_frames(struct salvage *s, struct sl_err *err)
 	uint64_t at = 0;
 	while (at != UINT64_MAX) {
 		size_t got = 0;
-		int rc = read_at(s, at, FRAME_HEADER_MAX_BYTES, &got, err);
+		int rc = read_archive(s, at, FRAME_HEADER_MAX_BYTES, &got, err);
 		if (rc != 0)
 			return rc;
 		uint32_t magic = got >= 4 ? sl__get32(s->in) : 0;

@@ -124,7 +124,7 @@ static int on_cleanup_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_file_names(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -192,7 +192,7 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	if (!complete)
 		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
 	if (rc == 0 && c->n > 1)
-		qsort(c->names, c->n, sizeof(*c->names), compare_names);
+		qsort(c->names, c->n, sizeof(*c->names), compare_file_names);
 	for (size_t i = 0; i < c->n && stop == 0 && complete; i++) {
 		struct sl_err why = SL_ERR_INIT;
 		char *path = sl__asprintf(&env, "%s/%s", dir, c->names[i]);

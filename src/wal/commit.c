@@ -245,7 +245,7 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 /* ---- leading ---- */
 
 /* Wait a part of a flush's time for those who were in the last cycle: they are about to come back. */
-static void gather(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
+static void gather_company(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
 {
 	if (!w->gather || b->company == 0 || b->company >= w->gather_target || b->was_full)
 		return;
@@ -362,7 +362,7 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 	if (sl__wal_ended(b, id))
 		return;
 	w->flushing = true;
-	gather(w, b);
+	gather_company(w, b);
 	struct sl_err err = SL_ERR_INIT;
 	bool poison = false;
 	size_t bytes = b->fill + take_marks(w, b);

@@ -34,7 +34,7 @@ static int bad_key(struct sl_err *err, const char *path, const char *why)
 }
 
 /* Exactly 32 bytes, or 64 hexadecimal digits with at most one newline. */
-static bool parse_key(uint8_t out[KEY_BYTES], const uint8_t *text, size_t n)
+static bool parse_wal_key(uint8_t out[KEY_BYTES], const uint8_t *text, size_t n)
 {
 	if (n == KEY_BYTES) {
 		memcpy(out, text, KEY_BYTES);
@@ -63,7 +63,7 @@ static int read_key(struct wal_key *key, int fd, const char *path, struct sl_err
 	ssize_t got = sl__pread_full(&key->env, fd, text, sizeof(text), 0);
 	if (got < 0)
 		rc = sl_err_set_errno(err, (int)-got, "key file %s: read", path);
-	else if (!parse_key(key->bytes, text, (size_t)got))
+	else if (!parse_wal_key(key->bytes, text, (size_t)got))
 		rc = bad_key(err, path, "want 32 raw bytes or 64 hexadecimal digits");
 	sodium_memzero(text, sizeof(text));
 	return rc;

@@ -18,7 +18,7 @@ void sl__wal_index_fini(struct wal_index *x)
 	*x = (struct wal_index){.env = x->env};
 }
 
-static struct wal_entry *entry_at(const struct wal_index *x, size_t i)
+static struct wal_entry *index_entry(const struct wal_index *x, size_t i)
 {
 	size_t at = x->head + i;
 	return &x->pages[at / WAL_INDEX_PAGE][at % WAL_INDEX_PAGE];
@@ -56,9 +56,9 @@ void sl__wal_index_unreserve(struct wal_index *x, size_t n)
 void sl__wal_index_add(struct wal_index *x, const struct wal_entry *entry)
 {
 	assert(x->reserved > 0);
-	assert(x->count == 0 || entry_at(x, x->count - 1)->sequence < entry->sequence);
+	assert(x->count == 0 || index_entry(x, x->count - 1)->sequence < entry->sequence);
 	x->reserved--;
-	*entry_at(x, x->count++) = *entry;
+	*index_entry(x, x->count++) = *entry;
 	x->pending++;
 	x->pending_bytes += entry->total;
 }
@@ -66,15 +66,15 @@ void sl__wal_index_add(struct wal_index *x, const struct wal_entry *entry)
 /* The first entry at or after sequence. Without holes it is found immediately. */
 static size_t index_lower(const struct wal_index *x, uint64_t sequence)
 {
-	if (x->count == 0 || sequence <= entry_at(x, 0)->sequence)
+	if (x->count == 0 || sequence <= index_entry(x, 0)->sequence)
 		return 0;
-	uint64_t guess = sequence - entry_at(x, 0)->sequence;
+	uint64_t guess = sequence - index_entry(x, 0)->sequence;
 	size_t lo = 0, hi = x->count;
-	if (guess < x->count && entry_at(x, (size_t)guess)->sequence == sequence)
+	if (guess < x->count && index_entry(x, (size_t)guess)->sequence == sequence)
 		return (size_t)guess;
 	while (lo < hi) {
 		size_t mid = lo + (hi - lo) / 2;
-		if (entry_at(x, mid)->sequence < sequence)
+		if (index_entry(x, mid)->sequence < sequence)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -85,8 +85,8 @@ static size_t index_lower(const struct wal_index *x, uint64_t sequence)
 uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last, uint8_t status, uint64_t *bytes)
 {
 	uint64_t n = 0, sum = 0;
-	for (size_t i = index_lower(x, first); i < x->count && entry_at(x, i)->sequence <= last; i++) {
-		struct wal_entry *entry = entry_at(x, i);
+	for (size_t i = index_lower(x, first); i < x->count && index_entry(x, i)->sequence <= last; i++) {
+		struct wal_entry *entry = index_entry(x, i);
 		if (entry->status != SL_WAL_PENDING)
 			continue;
 		entry->status = status;
@@ -98,7 +98,7 @@ uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last
 	if (bytes != NULL)
 		*bytes = sum;
 	/* Settled entries at the front leave, and with them whole pages. */
-	while (x->count > 0 && entry_at(x, 0)->status != SL_WAL_PENDING) {
+	while (x->count > 0 && index_entry(x, 0)->status != SL_WAL_PENDING) {
 		x->head++;
 		x->count--;
 	}
@@ -120,8 +120,8 @@ uint64_t sl__wal_index_settle(struct wal_index *x, uint64_t first, uint64_t last
 const struct wal_entry *sl__wal_index_next(const struct wal_index *x, uint64_t sequence)
 {
 	for (size_t i = index_lower(x, sequence); i < x->count; i++)
-		if (entry_at(x, i)->status == SL_WAL_PENDING)
-			return entry_at(x, i);
+		if (index_entry(x, i)->status == SL_WAL_PENDING)
+			return index_entry(x, i);
 	return NULL;
 }
 

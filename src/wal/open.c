@@ -147,7 +147,7 @@ int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err
 
 /* ---- building and taking down ---- */
 
-static void free_handle(sl_wal *w)
+static void free_log(sl_wal *w)
 {
 	struct sl_env env = w->env;
 	sl__wal_metrics_detach(w);
@@ -220,7 +220,7 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 	if (rc == 0 && w->opts.key_file != NULL)
 		rc = sl__wal_key_load(&w->key, &env, w->opts.key_file, err);
 	if (rc != 0) {
-		free_handle(w);
+		free_log(w);
 		return rc;
 	}
 	*out = w;
@@ -252,7 +252,7 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 }
 
 /* The handle is built: lock the log, recover it, and make the handle ready for use. */
-static int open_log(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
+static int lock_and_recover(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)
 {
 	int rc = hooks->must_exist ? 0 : sl__mkdirs(&w->env, w->dir);
 	if (rc < 0)
@@ -290,9 +290,9 @@ int sl__wal_open_with(sl_wal **out, const char *id, const struct sl_wal_opts *op
 	int rc = build_handle(&w, id, opts, err);
 	if (rc != 0)
 		return rc;
-	rc = open_log(w, hooks, err);
+	rc = lock_and_recover(w, hooks, err);
 	if (rc != 0) {
-		free_handle(w);
+		free_log(w);
 		return rc;
 	}
 	*out = w;
@@ -359,7 +359,7 @@ int sl_wal_close(sl_wal *w, struct sl_err *err)
 	sl__lock(&w->mu);
 	w->closed = true;
 	sl__unlock(&w->mu);
-	free_handle(w);
+	free_log(w);
 	return rc;
 }
 

@@ -207,7 +207,7 @@ struct find_one {
 	int rc;
 };
 
-static int on_one(const struct sl_wal_record *record, void *ctx)
+static int note_found_record(const struct sl_wal_record *record, void *ctx)
 {
 	struct find_one *f = ctx;
 	if (record->sequence != f->sequence)
@@ -241,10 +241,10 @@ int sl_wal_read(sl_wal *w, uint64_t sequence, struct sl_wal_record *out, struct 
 		rc = sl__wal_read_entry(w, &entry, &rec, &owned, err);
 		if (rc != 0)
 			return rc;
-		(void)on_one(&rec, &f);
+		(void)note_found_record(&rec, &f);
 		sl__free(&w->env, owned);
 	} else {
-		rc = sl_wal_iterate(w, sequence, on_one, &f, err);
+		rc = sl_wal_iterate(w, sequence, note_found_record, &f, err);
 	}
 	if (rc < 0)
 		return rc;

@@ -42,7 +42,7 @@ void sl__wal_reader_fini(struct wal_reader *r)
 }
 
 /* Move the window so that it begins at offset and has room for want bytes, keeping bytes that are already in memory. */
-static bool refill(struct wal_reader *r, uint64_t offset, size_t want)
+static bool refill_reader(struct wal_reader *r, uint64_t offset, size_t want)
 {
 	size_t keep = 0, cap = SL_MAX(want, WINDOW_BYTES);
 	if (cap > r->cap) {
@@ -84,7 +84,7 @@ const uint8_t *sl__wal_view(struct wal_reader *r, uint64_t offset, size_t want, 
 	if (want > r->size - offset)
 		want = (size_t)(r->size - offset);
 	if (offset < r->start || offset + want > r->start + r->len) {
-		if (r->fd < 0 || !refill(r, offset, want))
+		if (r->fd < 0 || !refill_reader(r, offset, want))
 			return NULL;
 		if (offset + want > r->start + r->len)
 			want = (size_t)(r->start + r->len - offset);
@@ -306,7 +306,7 @@ static enum probe chain_inside(struct wal_walk *w, uint64_t p, uint64_t next, ui
 	}
 }
 
-static enum wal_step read_failed(struct wal_walk *w, struct sl_err *err)
+static enum wal_step set_read_error(struct wal_walk *w, struct sl_err *err)
 {
 	(void)sl_err_set_errno(err, w->r->error, "read at %llu", (unsigned long long)w->pos);
 	return WAL_STEP_ERROR;
@@ -317,13 +317,13 @@ static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl
 	uint64_t p = w->pos, q = 0, next = 0;
 	/* Searched for once: a log with many damaged places would otherwise be read to its end for each. */
 	if (w->data_end == 0 && last_nonzero(w->r, p, &w->data_end) == PROBE_ERROR)
-		return read_failed(w, err);
+		return set_read_error(w, err);
 	uint64_t data_end = w->data_end;
 	/* R1. Where does the damaged record's own length lead? To a record, or to the end of the log? */
 	size_t got;
 	const uint8_t *bytes = sl__wal_view(w->r, p, 4, &got);
 	if (bytes == NULL)
-		return read_failed(w, err);
+		return set_read_error(w, err);
 	uint32_t total = got < 4 ? 0 : sl__wal_total(bytes, w->r->size - p);
 	enum probe found = PROBE_NO;
 	bool at_end = false;
@@ -333,7 +333,7 @@ static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl
 		/* The last eight bytes of a record are its CRC: hardly ever all zero. */
 		at_end = data_end <= next && data_end > next - 8;
 		if (follow_chain(w->r, next, w->last, UINT64_MAX, &end) == PROBE_ERROR)
-			return read_failed(w, err);
+			return set_read_error(w, err);
 		found = end > next ? PROBE_YES : PROBE_NO;
 	}
 	q = next;
@@ -348,7 +348,7 @@ static enum wal_step resync(struct wal_walk *w, struct wal_item *item, struct sl
 		found = scan_for_chain(w, p, data_end, &q);
 	}
 	if (found == PROBE_ERROR)
-		return read_failed(w, err);
+		return set_read_error(w, err);
 	item->offset = p;
 	if (found == PROBE_NO) {
 		item->length = data_end - p;
@@ -364,7 +364,7 @@ enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struc
 	struct probed at = {.check = WAL_VALID};
 	enum probe found = probe_record(w->r, w->pos, &at);
 	if (found == PROBE_ERROR)
-		return read_failed(w, err);
+		return set_read_error(w, err);
 	*item = (struct wal_item){
 		.offset = w->pos, .record = at.record, .expected_crc = at.expected_crc, .actual_crc = at.actual_crc};
 	if (found == PROBE_YES && sequence_fits(&item->record, w->last)) {
@@ -376,7 +376,7 @@ enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struc
 	item->reason = found == PROBE_YES ? "sequence does not continue the one before" : sl__wal_check_text(at.check);
 	uint64_t nonzero;
 	if (skip_zeros(w->r, w->pos, &nonzero) == PROBE_ERROR)
-		return read_failed(w, err);
+		return set_read_error(w, err);
 	if (nonzero >= w->r->size) {
 		item->reason = NULL;
 		return WAL_STEP_END;

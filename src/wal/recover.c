@@ -114,7 +114,7 @@ static int add_gap(struct recovery *r, uint64_t first, uint64_t last)
 	return 0;
 }
 
-static int take_record(struct recovery *r, const struct wal_find *find)
+static int take_found_record(struct recovery *r, const struct wal_find *find)
 {
 	const struct wal_record *rec = &find->item->record;
 	if (rec->status == WAL_STATUS_RENEWAL) {
@@ -160,7 +160,7 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 			r->pending.last_missing = find->item->record.sequence;
 		}
 		report_pending(r);
-		rc = take_record(r, find);
+		rc = take_found_record(r, find);
 		break;
 	case WAL_FOUND_DAMAGE:
 		hold_damage(r, find);
@@ -556,7 +556,7 @@ static int settle_active(struct recovery *r, struct sl_err *err)
 	return rc < 0 ? sl_err_set_errno(err, -rc, "sync %s", w->path) : 0;
 }
 
-static int take_over(struct recovery *r, struct sl_err *err)
+static int take_over_survey(struct recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = take_holes(r);
@@ -609,7 +609,7 @@ static int recover_rounds(struct recovery *r, struct sl_err *err)
 					(void)SL__IO(&w->env, unlink, path);
 				sl__free(&w->env, path);
 			}
-			rc = take_over(r, err);
+			rc = take_over_survey(r, err);
 		}
 		forget_survey(r);
 	}

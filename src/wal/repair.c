@@ -227,7 +227,7 @@ static void rewrite_end(struct rewrite *rw)
 		sl__close_fd(env, &rw->from);
 }
 
-static int add_hole(struct rewrite *rw, struct sl_wal_range hole, struct sl_err *err)
+static int add_declared_hole(struct rewrite *rw, struct sl_wal_range hole, struct sl_err *err)
 {
 	uint8_t mark[WAL_MARK_BYTES];
 	if (hole.first == 0)
@@ -287,7 +287,7 @@ int sl__wal_salvage(sl_wal *w, const struct wal_source *src, const struct sl_wal
 	}
 	sl__wal_reader_fini(&r);
 	for (size_t i = 0; i < n_holes && rc == 0; i++)
-		rc = add_hole(&rw, holes[i], err);
+		rc = add_declared_hole(&rw, holes[i], err);
 	if (rc == 0)
 		rc = rewrite_commit(&rw, err);
 	rewrite_end(&rw);
@@ -305,7 +305,7 @@ int sl__wal_cut(sl_wal *w, const struct wal_source *src, uint64_t offset, struct
 	}
 	if (rc == 0) {
 		int io = copy_bytes(&rw.out, kept);
-		rc = io < 0 ? sl_err_set_errno(err, -io, "rewrite %s", src->path) : add_hole(&rw, hole, err);
+		rc = io < 0 ? sl_err_set_errno(err, -io, "rewrite %s", src->path) : add_declared_hole(&rw, hole, err);
 	}
 	if (rc == 0)
 		rc = rewrite_commit(&rw, err);
@@ -324,7 +324,7 @@ int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_heade
 	if (rc == 0 && all.length > 0)
 		rc = sl__wal_set_aside(w, all, active->name, "damaged", err);
 	if (rc == 0)
-		rc = add_hole(&rw, hole, err);
+		rc = add_declared_hole(&rw, hole, err);
 	if (rc == 0)
 		rc = rewrite_commit(&rw, err);
 	rewrite_end(&rw);

@@ -259,7 +259,7 @@ static int report_find(const struct wal_find *find, struct sl_err *err, void *ct
 
 /* ---- counting ---- */
 
-static void fill_stats(const struct scanner *s, struct sl_wal_stats *out)
+static void count_sources(const struct scanner *s, struct sl_wal_stats *out)
 {
 	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	for (size_t i = 0; i < s->n; i++) {
@@ -360,7 +360,7 @@ static int scan_sources(struct scanner *s, struct sl_wal_stats *stats, struct sl
 	sl__wal_ranges_init(&s->statuses, env);
 	int rc = run_passes(s, s->scan->on_record != NULL || stats != NULL, err);
 	if (rc == 0 && stats != NULL)
-		fill_stats(s, stats);
+		count_sources(s, stats);
 	sl__wal_ranges_fini(&s->statuses);
 	sl__free(env, s->damage);
 	sl__free(env, s->lost);
@@ -386,8 +386,8 @@ static void stream_add(struct stream_files *f, char *path, int fd, uint64_t firs
 }
 
 /* The active file is opened before the folder is listed: if it is sealed meanwhile, it shows up under both names. */
-static int open_stream(struct stream_files *f, const struct sl_env *env, const char *dir, const char *id,
-		       struct sl_err *err)
+static int open_stream_files(struct stream_files *f, const struct sl_env *env, const char *dir, const char *id,
+			     struct sl_err *err)
 {
 	struct wal_files files = {0};
 	struct sl_io_stat active, st;
@@ -439,7 +439,7 @@ int sl__wal_scan_stream(const struct wal_scan *scan, const char *dir, const char
 {
 	const struct sl_env *env = scan->env;
 	struct stream_files f = {0};
-	int rc = open_stream(&f, env, dir, id, err);
+	int rc = open_stream_files(&f, env, dir, id, err);
 	if (rc == 0) {
 		struct scanner s = {.scan = scan, .id = id, .sources = f.sources, .n = f.n};
 		rc = scan_sources(&s, stats, err);

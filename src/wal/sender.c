@@ -35,7 +35,7 @@ static bool must_end(sl_wal *w, enum sender_work work) SL_REQUIRES(w->mu)
 
 /* Does the planned batch wait for more? One that holds all there is and has room does, but not while the sender is
  * being stopped, and not while the receiver is in trouble: then every answer counts. */
-static bool lingers(sl_wal *w) SL_REQUIRES(w->mu)
+static bool batch_lingers(sl_wal *w) SL_REQUIRES(w->mu)
 {
 	struct wal_sender_state *s = w->sender;
 	bool room = s->n > 0 && s->n < s->cap && s->entries[s->n - 1].sequence == w->durable_seq;
@@ -59,7 +59,7 @@ static void sender_work(sl_wal *w) SL_REQUIRES(w->mu)
 		s->finished = true;
 		return;
 	}
-	if (next == SENDER_SEND && lingers(w)) {
+	if (next == SENDER_SEND && batch_lingers(w)) {
 		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, s->linger_until_ns);
 		return;
 	}

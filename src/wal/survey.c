@@ -6,8 +6,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static int report(const struct wal_survey *s, size_t segment, enum wal_finding kind, const struct wal_item *item,
-		  struct sl_err *err)
+static int report_find(const struct wal_survey *s, size_t segment, enum wal_finding kind, const struct wal_item *item,
+		       struct sl_err *err)
 {
 	struct wal_find find = {.kind = kind, .segment = segment, .item = item};
 	return s->fn(&find, err, s->ctx);
@@ -19,7 +19,7 @@ static int survey_record(struct wal_survey *s, size_t segment, const struct wal_
 	src->last_ms = item->record.timestamp_ms;
 	if (item->record.status != SL_WAL_PENDING) {
 		src->marks++;
-		return report(s, segment, WAL_FOUND_RECORD, item, err);
+		return report_find(s, segment, WAL_FOUND_RECORD, item, err);
 	}
 	/* Sequences between the last data record and this one. At the very front only damage shows that some are
 	 * missing. */
@@ -44,7 +44,7 @@ static int survey_record(struct wal_survey *s, size_t segment, const struct wal_
 		if (rc != 0)
 			return rc;
 	}
-	return report(s, segment, WAL_FOUND_RECORD, item, err);
+	return report_find(s, segment, WAL_FOUND_RECORD, item, err);
 }
 
 static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader *r, struct sl_err *err)
@@ -64,7 +64,7 @@ static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader
 	if (src->header_state == WAL_HEADER_UNSUPPORTED)
 		return sl_err_set(err, SL_EUNSUPPORTED, "%s: format version %u is later than this program knows",
 				  src->name, sl__get32(p + 8));
-	int rc = src->header_state != WAL_HEADER_OK ? report(s, segment, WAL_FOUND_HEADER, &item, err) : 0;
+	int rc = src->header_state != WAL_HEADER_OK ? report_find(s, segment, WAL_FOUND_HEADER, &item, err) : 0;
 	/* The records. */
 	struct wal_walk walk;
 	sl__wal_walk_init(&walk, r, s->last);
@@ -78,7 +78,7 @@ static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader
 			src->damage++;
 			if (s->last == 0)
 				s->front_bytes += item.length;
-			rc = report(s, segment, WAL_FOUND_DAMAGE, &item, err);
+			rc = report_find(s, segment, WAL_FOUND_DAMAGE, &item, err);
 			break;
 		case WAL_STEP_END:
 			src->end = item.offset;
@@ -86,11 +86,11 @@ static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader
 			if (item.length == 0)
 				break;
 			if (segment + 1 == s->n)
-				return report(s, segment, WAL_FOUND_TORN, &item, err);
+				return report_find(s, segment, WAL_FOUND_TORN, &item, err);
 			/* A sealed segment was trimmed: bytes after its records are damage, with valid segments after
 			 * them. */
 			src->damage++;
-			rc = report(s, segment, WAL_FOUND_DAMAGE, &item, err);
+			rc = report_find(s, segment, WAL_FOUND_DAMAGE, &item, err);
 			break;
 		case WAL_STEP_ERROR:
 			rc = sl_err_set_errno(err, r->error, "read %s", src->name);

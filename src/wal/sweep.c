@@ -44,14 +44,14 @@ static int on_sweep_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_ids(const void *a, const void *b)
+static int compare_log_ids(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Adopt, send and archive. What others keep for the log comes in first: once it is sent and archived, nothing shows any
  * more what is in it already. */
-static int finish_log(struct sweep *s, sl_wal *w, const char *id, struct sl_err *err)
+static int finish_orphan(struct sweep *s, sl_wal *w, const char *id, struct sl_err *err)
 {
 	int rc = 0;
 	if (s->opts->on_orphan != NULL) {
@@ -87,7 +87,7 @@ static int finish_log(struct sweep *s, sl_wal *w, const char *id, struct sl_err 
 	return rc;
 }
 
-static void sweep_one(struct sweep *s, const char *id)
+static void sweep_log(struct sweep *s, const char *id)
 {
 	struct sl_err err = SL_ERR_INIT;
 	sl_wal *w = NULL;
@@ -100,7 +100,7 @@ static void sweep_one(struct sweep *s, const char *id)
 		return;
 	}
 	if (rc == 0) {
-		rc = finish_log(s, w, id, &err);
+		rc = finish_orphan(s, w, id, &err);
 		if (rc == 0)
 			rc = sl_wal_close(w, &err);
 		else
@@ -138,10 +138,10 @@ int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sen
 	rc = SL__IO(&env, list, o.wal_dir, on_sweep_name, &s);
 	rc = rc < 0 && rc != -ENOENT ? sl_err_set_errno(err, -rc, "sweep: list %s", o.wal_dir) : 0;
 	if (s.n > 1)
-		qsort(s.ids, s.n, sizeof(*s.ids), compare_ids);
+		qsort(s.ids, s.n, sizeof(*s.ids), compare_log_ids);
 	for (size_t i = 0; i < s.n; i++)
 		if (rc == 0 && (i == 0 || strcmp(s.ids[i], s.ids[i - 1]) != 0))
-			sweep_one(&s, s.ids[i]);
+			sweep_log(&s, s.ids[i]);
 	for (size_t i = 0; i < s.n; i++)
 		sl__free(&env, s.ids[i]);
 	sl__free(&env, s.ids);

@@ -150,7 +150,7 @@ struct gauge {
 
 #define GAUGES 5
 
-static void list_gauges(struct sl__writer_metrics *x, struct gauge rows[GAUGES])
+static void list_writer_gauges(struct sl__writer_metrics *x, struct gauge rows[GAUGES])
 {
 	rows[0] = (struct gauge){&x->queued_bytes, "sluice_writer_queued_bytes", "Bytes of blocks that wait.",
 				 read_queued};
@@ -187,7 +187,7 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 				      &x->latency, err);
 	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
 		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, &driver, 1, counters[i].to, err);
-	list_gauges(x, gauges);
+	list_writer_gauges(x, gauges);
 	for (size_t i = 0; i < GAUGES && rc == 0; i++) {
 		rc = sl_metrics_gauge(m, gauges[i].name, gauges[i].help, &driver, 1, gauges[i].to, err);
 		if (rc == 0)
@@ -203,7 +203,7 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 void sl__writer_metrics_detach(sl_writer *w)
 {
 	struct gauge gauges[GAUGES];
-	list_gauges(&w->metrics, gauges);
+	list_writer_gauges(&w->metrics, gauges);
 	for (; w->metrics.n_attached > 0; w->metrics.n_attached--) {
 		const struct gauge *g = &gauges[w->metrics.n_attached - 1];
 		sl_gauge_detach(*g->to, g->fn, w);

@@ -7,7 +7,7 @@
 
 /* ---- descriptors ---- */
 
-static bool holds(const sl_writer *w, enum sl_writer_event event) SL_REQUIRES(w->mu)
+static bool event_holds(const sl_writer *w, enum sl_writer_event event) SL_REQUIRES(w->mu)
 {
 	bool ended = w->phase == SL__WRITER_ENDED;
 	return event == SL_WRITER_ENDED ? ended : !w->pressed || w->failed || ended;
@@ -21,7 +21,7 @@ static void update_descriptors(sl_writer *w) SL_REQUIRES(w->mu)
 		if (w->fds[i] < 0)
 			continue;
 		(void)eventfd_read(w->fds[i], &n);
-		if (holds(w, (enum sl_writer_event)i))
+		if (event_holds(w, (enum sl_writer_event)i))
 			(void)eventfd_write(w->fds[i], 1);
 	}
 }
@@ -35,7 +35,7 @@ int sl_writer_fd(sl_writer *w, enum sl_writer_event event, struct sl_err *err)
 	int error = 0;
 	sl__lock(&w->mu);
 	if (w->fds[event] < 0) {
-		w->fds[event] = eventfd(holds(w, event), EFD_CLOEXEC | EFD_NONBLOCK);
+		w->fds[event] = eventfd(event_holds(w, event), EFD_CLOEXEC | EFD_NONBLOCK);
 		error = w->fds[event] < 0 ? errno : 0;
 	}
 	int fd = w->fds[event];
@@ -90,10 +90,10 @@ int sl_writer_wait_for_backpressure_clear(sl_writer *w, int64_t timeout_ms, stru
 	bool in_time = timeout_ms != 0;
 	sl__lock(&w->mu);
 	bool own = sl__writer_is_loop(w);
-	while (!holds(w, SL_WRITER_CLEAR) && in_time && !own)
+	while (!event_holds(w, SL_WRITER_CLEAR) && in_time && !own)
 		in_time = sl__wait(&w->env, &w->clear, &w->mu, until);
 	int rc = copy_error(w, err);
-	if (rc == 0 && !holds(w, SL_WRITER_CLEAR))
+	if (rc == 0 && !event_holds(w, SL_WRITER_CLEAR))
 		rc = own ? sl_err_set(err, SL_EINVAL, "writer %s: a callback waits for its own thread", w->name)
 			 : sl_err_set(err, SL_ETIMEDOUT, "writer %s: backpressure did not clear in time", w->name);
 	sl__unlock(&w->mu);
@@ -182,7 +182,7 @@ int sl_writer_run(sl_writer *w, struct sl_err *err)
 	return sl_writer_error(w, err);
 }
 
-static void *thread_main(void *arg)
+static void *writer_main(void *arg)
 {
 	sl__writer_loop(arg);
 	return NULL;
@@ -195,7 +195,7 @@ int sl_writer_start(sl_writer *w, struct sl_err *err)
 		return rc;
 	/* The thread needs mu to begin, so no caller can see it end before own_thread is set. */
 	sl__lock(&w->mu);
-	int error = sl__thread_start(&w->thread, w->name, thread_main, w);
+	int error = sl__thread_start(&w->thread, w->name, writer_main, w);
 	w->own_thread = error == 0;
 	if (error != 0)
 		w->phase = SL__WRITER_NEW;

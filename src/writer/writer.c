@@ -14,8 +14,8 @@
 /* ---- new ---- */
 
 /* Check the driver and the options; *out gets the options with every default filled in. */
-static int read_options(const struct sl_writer_opts *opts, const struct sl_writer_driver_ops *ops,
-			struct sl_writer_opts *out, struct sl_err *err)
+static int read_writer_options(const struct sl_writer_opts *opts, const struct sl_writer_driver_ops *ops,
+			       struct sl_writer_opts *out, struct sl_err *err)
 {
 	struct sl_writer_opts o;
 	if (opts != NULL && opts->struct_size == 0)
@@ -89,7 +89,7 @@ static void on_limit(uint32_t limit, void *ctx)
 }
 
 /* Of a zeroed handle with env, options and driver. On failure destroy_writer frees what is there. */
-static int set_up(sl_writer *w, struct sl_err *err) SL_NO_TSA
+static int set_up_writer(sl_writer *w, struct sl_err *err) SL_NO_TSA
 {
 	size_t n = (size_t)w->o.max_concurrent_writes;
 	sl__mutex_init_busy(&w->mu);
@@ -147,7 +147,7 @@ int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void 
 {
 	struct sl_env env;
 	struct sl_writer_opts o;
-	int rc = read_options(opts, ops, &o, err);
+	int rc = read_writer_options(opts, ops, &o, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
@@ -159,7 +159,7 @@ int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void 
 	w->o = o;
 	w->ops = *ops;
 	w->driver = driver;
-	rc = set_up(w, err);
+	rc = set_up_writer(w, err);
 	if (rc == 0)
 		*out = w;
 	else

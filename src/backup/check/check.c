@@ -46,7 +46,7 @@ void sl__bk_findings_fini(struct bk_findings *f)
 }
 
 /* Copy a string to *at and advance it. */
-static const char *copy_text(char **at, const char *text)
+static const char *copy_finding_text(char **at, const char *text)
 {
 	if (text == NULL)
 		return NULL;
@@ -58,7 +58,7 @@ static const char *copy_text(char **at, const char *text)
 }
 
 /* A view that is loaded again finds the same damage again. */
-static bool is_known(const struct bk_findings *f, const struct sl_backup_finding *x)
+static bool is_known_finding(const struct bk_findings *f, const struct sl_backup_finding *x)
 {
 	for (size_t i = 0; i < f->n; i++) {
 		const struct sl_backup_finding *k = &f->items[i].x;
@@ -71,7 +71,7 @@ static bool is_known(const struct bk_findings *f, const struct sl_backup_finding
 
 int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x, struct sl_err *err)
 {
-	if (x->path == NULL && x->snapshot == NULL && is_known(f, x))
+	if (x->path == NULL && x->snapshot == NULL && is_known_finding(f, x))
 		return 0;
 	f->faults += !x->harmless;
 	f->harmless += x->harmless != 0;
@@ -91,9 +91,9 @@ int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x
 	struct bk_finding *item = &f->items[f->n++];
 	*item = (struct bk_finding){.x = *x, .text = text};
 	item->x.struct_size = sizeof(item->x);
-	item->x.object = copy_text(&at, x->object);
-	item->x.snapshot = copy_text(&at, x->snapshot);
-	item->x.path = copy_text(&at, x->path);
+	item->x.object = copy_finding_text(&at, x->object);
+	item->x.snapshot = copy_finding_text(&at, x->snapshot);
+	item->x.path = copy_finding_text(&at, x->path);
 	return 0;
 }
 
@@ -171,7 +171,7 @@ static void add_stray(const char *name, void *ctx)
 		c->failed = SL_ENOMEM;
 }
 
-static int check_name(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
+static int check_object_name(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
 {
 	struct checking *c = ctx;
 	struct bk_id id;
@@ -200,7 +200,7 @@ static int check_objects(struct checking *c, struct sl_err *err)
 	c->err = err;
 	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
 		c->folder = folders[i];
-		rc = d->ops->list(d->driver, folders[i], check_name, c, err);
+		rc = d->ops->list(d->driver, folders[i], check_object_name, c, err);
 	}
 	return rc;
 }

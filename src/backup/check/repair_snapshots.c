@@ -65,7 +65,7 @@ static int keep_ref(const struct bk_ref *ref, void *ctx)
 
 /* ---- the new manifest ---- */
 
-static int open_folder(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
+static int enter_folder(struct rewriting *w, const char *path, size_t len, struct sl_err *err)
 {
 	sl__buf_clear(&w->folder);
 	return sl__buf_append(&w->folder, path, len) == 0 ? 0 : sl__no_memory(err, "repair");
@@ -90,7 +90,7 @@ static int add_lost_folders(struct rewriting *w, const char *path, size_t len, s
 		sl__free(env, name);
 		w->entries++;
 		if (rc == 0)
-			rc = open_folder(w, path, at, err);
+			rc = enter_folder(w, path, at, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -138,7 +138,7 @@ static int rewrite_entry(const struct bk_entry *e, struct sl_err *err, void *ctx
 	w->files += e->type == SL_BACKUP_FILE;
 	w->bytes += e->type == SL_BACKUP_FILE ? e->size : 0;
 	if (e->type == SL_BACKUP_DIR)
-		return open_folder(w, e->path, e->path_len, err);
+		return enter_folder(w, e->path, e->path_len, err);
 	if (e->nlink < 2)
 		return 0;
 	rc = sl__sha256(e->path, e->path_len, id.b, err);

@@ -298,7 +298,7 @@ static void leave_out(struct bk_contents *x, struct bk_item *item, int errnum, c
 	item->gone = true;
 }
 
-static bool is_unchanged(const struct bk_entry *e, const struct stat *st)
+static bool is_same_file(const struct bk_entry *e, const struct stat *st)
 {
 	return S_ISREG(st->st_mode) && e->ino == st->st_ino && e->dev == st->st_dev &&
 	       e->size == (uint64_t)st->st_size && sl__bk_same_time(e->mtime, st->st_mtim) &&
@@ -338,7 +338,7 @@ static int read_whole(struct bk_contents *x, struct bk_item *item, int fd, bool 
 	if (n < 0 || (size_t)n != size)
 		return 0;
 	int rc = read_file_xattrs(x, item, fd, err);
-	if (rc != 0 || fstat(fd, &st) != 0 || !is_unchanged(&item->e, &st))
+	if (rc != 0 || fstat(fd, &st) != 0 || !is_same_file(&item->e, &st))
 		return rc;
 	*done = true;
 	count_read(x, item, size);
@@ -392,7 +392,7 @@ int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_
 		goto done;
 	if (source.error != 0) {
 		leave_out(x, item, -source.error, "read");
-	} else if (fstat(fd, &st) != 0 || !is_unchanged(&before, &st) || (item->e.flags & BK_ENTRY_CHANGED) != 0) {
+	} else if (fstat(fd, &st) != 0 || !is_same_file(&before, &st) || (item->e.flags & BK_ENTRY_CHANGED) != 0) {
 		struct sl_err why = SL_ERR_INIT;
 		item->e.flags |= BK_ENTRY_CHANGED;
 		(void)sl_err_set(&why, SL_EAGAIN, "/%.160s changed while it was read", item->e.path);

@@ -40,19 +40,19 @@ static sqlite3_vfs source;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool in_source;
 
-static sqlite3_vfs *below(void)
+static sqlite3_vfs *base_vfs(void)
 {
 	return source.pAppData;
 }
 
 static struct own *own_of(sqlite3_file *f)
 {
-	return (struct own *)((char *)f + ((below()->szOsFile + 15) & ~15));
+	return (struct own *)((char *)f + ((base_vfs()->szOsFile + 15) & ~15));
 }
 
 /* ---- system calls ---- */
 
-static int open_file(const char *path, int flags, int mode)
+static int open_source_file(const char *path, int flags, int mode)
 {
 	if (!in_source)
 		return openat(AT_FDCWD, path, flags, mode);
@@ -184,7 +184,7 @@ static int source_open(SL_UNUSED sqlite3_vfs *vfs, const char *name, sqlite3_fil
 	const char *path = log && !is_regular(name) ? "/dev/null" : name;
 	flags &= ~(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXCLUSIVE | SQLITE_OPEN_DELETEONCLOSE);
 	in_source = true;
-	int rc = below()->xOpen(below(), path, f, flags | SQLITE_OPEN_READONLY, out);
+	int rc = base_vfs()->xOpen(base_vfs(), path, f, flags | SQLITE_OPEN_READONLY, out);
 	in_source = false;
 	if (rc != SQLITE_OK || f->pMethods == NULL)
 		return rc;
@@ -225,7 +225,7 @@ static void register_source_vfs(void)
 	sqlite3_vfs *unix_files = sqlite3_vfs_find("unix");
 	if (unix_files == NULL || unix_files->iVersion < 3 || unix_files->xSetSystemCall == NULL)
 		return;
-	if (unix_files->xSetSystemCall(unix_files, "open", (sqlite3_syscall_ptr)open_file) != SQLITE_OK ||
+	if (unix_files->xSetSystemCall(unix_files, "open", (sqlite3_syscall_ptr)open_source_file) != SQLITE_OK ||
 	    unix_files->xSetSystemCall(unix_files, "fchown", (sqlite3_syscall_ptr)keep_owner) != SQLITE_OK)
 		return;
 	source = *unix_files;

@@ -134,7 +134,7 @@ static int copy_pages(struct sl_backup *b, struct sl__sqlite *from, struct sl__s
 	return 0;
 }
 
-static bool is_plain(char c)
+static bool is_plain_in_uri(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '/' || c == '.';
 }
@@ -150,7 +150,7 @@ static int open_copy_source(struct sl__sqlite *from, int dir, const char *name, 
 	char *at = uri + snprintf(uri, sizeof(uri), "file:");
 	sl__bk_source_name(path, dir, name);
 	for (const char *c = path; *c != '\0'; c++)
-		at += snprintf(at, 4, is_plain(*c) ? "%c" : "%%%02X", (unsigned char)*c);
+		at += snprintf(at, 4, is_plain_in_uri(*c) ? "%c" : "%%%02X", (unsigned char)*c);
 	(void)snprintf(at, sizeof(uri) - (size_t)(at - uri), "?readonly_shm=1");
 	int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX |
 		    SQLITE_OPEN_PRIVATECACHE;

@@ -48,8 +48,8 @@ static int add_lookup(const struct bk_ref *ref, void *ctx)
 }
 
 /* 1: the parent's entry was added to the window; 0: the file must be read. */
-static int take_over(struct bk_create *c, struct bk_visit *v, const struct bk_entry *parent, struct bk_link *link,
-		     struct sl_err *err)
+static int take_from_parent(struct bk_create *c, struct bk_visit *v, const struct bk_entry *parent,
+			    struct bk_link *link, struct sl_err *err)
 {
 	struct block_lookup a = {.c = c, .err = err};
 	int rc = 0;
@@ -251,7 +251,7 @@ static int visit_first_name(struct bk_create *c, struct bk_visit *v, struct bk_l
 		v->leave_out_shm = true; /* as in copy_database */
 		return sl__bk_window_add(c, item, false, err);
 	}
-	rc = take_over(c, v, parent, link, err);
+	rc = take_from_parent(c, v, parent, link, err);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	if (!S_ISREG(v->st.st_mode))

@@ -63,7 +63,7 @@ struct listing {
 	struct folder *f;
 };
 
-static int add_name(const char *name, void *ctx)
+static int add_folder_name(const char *name, void *ctx)
 {
 	struct listing *l = ctx;
 	size_t n = strlen(name) + 1;
@@ -81,7 +81,7 @@ static int add_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_entry_names(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -126,7 +126,7 @@ static int push_folder(struct walk *w, int fd, const struct stat *st, struct sl_
 
 	/* Its names, sorted. */
 	struct listing l = {w, f};
-	int rc = sl__bk_tree_list(fd, add_name, &l);
+	int rc = sl__bk_tree_list(fd, add_folder_name, &l);
 	f->order = rc == SL_ENOMEM ? NULL : sl__alloc(w->env, SL_MAX(f->n, (size_t)1) * sizeof(*f->order));
 	if (f->order == NULL)
 		return sl__no_memory(err, "walk the tree");
@@ -135,7 +135,7 @@ static int push_folder(struct walk *w, int fd, const struct stat *st, struct sl_
 		f->order[i] = at;
 		at += strlen(at) + 1;
 	}
-	qsort(f->order, f->n, sizeof(*f->order), compare_names);
+	qsort(f->order, f->n, sizeof(*f->order), compare_entry_names);
 	if (rc != 0)
 		report_problem(w, -rc, "list the folder");
 	return 0;
@@ -168,7 +168,7 @@ static bool reopen_folder(struct walk *w, struct folder *f)
 static const char *const journals[] = {"-wal", "-shm", "-journal"};
 
 /* Is it a journal of a database that was visited before? That one sorts before it. */
-static bool is_left_out(const struct folder *f, const char *name)
+static bool is_excluded(const struct folder *f, const char *name)
 {
 	size_t n = strlen(name);
 	for (size_t i = 0; f->databases_n > 0 && i < SL_COUNT(journals); i++) {
@@ -193,8 +193,9 @@ static bool has_journal(const struct folder *f, int dir, const char *name)
 	struct stat st;
 	for (size_t i = 0; i < SL_COUNT(journals); i += 2) {
 		(void)snprintf(other, sizeof(other), "%s%s", name, journals[i]);
-		if (f == NULL ? fstatat(dir, other, &st, AT_SYMLINK_NOFOLLOW) == 0
-			      : f->n > 0 && bsearch(&key, f->order, f->n, sizeof(*f->order), compare_names) != NULL)
+		if (f == NULL
+			    ? fstatat(dir, other, &st, AT_SYMLINK_NOFOLLOW) == 0
+			    : f->n > 0 && bsearch(&key, f->order, f->n, sizeof(*f->order), compare_entry_names) != NULL)
 			return true;
 	}
 	return false;
@@ -238,7 +239,7 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 		(void)sl__buf_printf(&w->given, "%s%s%s", w->in->given, n == 0 && !slash ? "/" : "",
 				     w->path.data + (slash && n > 0 ? n + 1 : n));
 	}
-	if (sl__bk_excluded(x, name, sl__buf_str(&w->given), sl__buf_str(&w->absolute)) || is_left_out(f, name))
+	if (sl__bk_excluded(x, name, sl__buf_str(&w->given), sl__buf_str(&w->absolute)) || is_excluded(f, name))
 		return 0;
 
 	struct bk_visit v = {.path = w->path.data, .path_len = w->path.len, .dir = f->fd, .name = name, .fd = -1};

@@ -26,7 +26,7 @@ struct bk_links {
 	size_t n, buckets_n; /* a power of two */
 };
 
-static size_t bucket_of(const struct bk_links *l, uint64_t dev, uint64_t ino)
+static size_t link_bucket(const struct bk_links *l, uint64_t dev, uint64_t ino)
 {
 	uint64_t h = (ino ^ (dev << 32)) * UINT64_C(0x9E3779B97F4A7C15);
 	return (size_t)(h >> 20) & (l->buckets_n - 1);
@@ -40,7 +40,7 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 		l = c->links = sl__calloc(env, 1, sizeof(*l));
 	if (l == NULL)
 		return NULL;
-	struct bk_link *link = l->n > 0 ? l->buckets[bucket_of(l, st->st_dev, st->st_ino)] : NULL;
+	struct bk_link *link = l->n > 0 ? l->buckets[link_bucket(l, st->st_dev, st->st_ino)] : NULL;
 	while (link != NULL && (link->dev != st->st_dev || link->ino != st->st_ino))
 		link = link->next;
 	*first = link == NULL;
@@ -54,7 +54,7 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 		if (more.buckets != NULL) {
 			for (size_t i = 0; i < l->buckets_n; i++)
 				for (struct bk_link *old = l->buckets[i], *next; old != NULL; old = next) {
-					size_t at = bucket_of(&more, old->dev, old->ino);
+					size_t at = link_bucket(&more, old->dev, old->ino);
 					next = old->next;
 					old->next = more.buckets[at];
 					more.buckets[at] = old;
@@ -67,7 +67,7 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 		link = sl__calloc(env, 1, sizeof(*link));
 		if (link == NULL)
 			return NULL;
-		size_t at = bucket_of(l, st->st_dev, st->st_ino);
+		size_t at = link_bucket(l, st->st_dev, st->st_ino);
 		*link = (struct bk_link){
 			.next = l->buckets[at], .dev = st->st_dev, .ino = st->st_ino, .names = st->st_nlink};
 		l->buckets[at] = link;
@@ -79,7 +79,7 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 
 static void drop_link(const struct sl_env *env, struct bk_links *l, struct bk_link *link)
 {
-	struct bk_link **at = &l->buckets[bucket_of(l, link->dev, link->ino)];
+	struct bk_link **at = &l->buckets[link_bucket(l, link->dev, link->ino)];
 	while (*at != link)
 		at = &(*at)->next;
 	*at = link->next;

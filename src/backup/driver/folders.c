@@ -4,7 +4,7 @@
 
 #include "backup/driver/local.h"
 
-static struct local_folder *find_folder(struct local *l, const char *name) SL_REQUIRES(l->mu)
+static struct local_folder *find_known_folder(struct local *l, const char *name) SL_REQUIRES(l->mu)
 {
 	for (size_t i = 0; i < l->folders_n; i++)
 		if (strcmp(l->folders[i].name, name) == 0)
@@ -15,7 +15,7 @@ static struct local_folder *find_folder(struct local *l, const char *name) SL_RE
 /* NULL without memory. Valid until the next call. */
 static struct local_folder *find_or_add_folder(struct local *l, const char *name) SL_REQUIRES(l->mu)
 {
-	struct local_folder *f = find_folder(l, name);
+	struct local_folder *f = find_known_folder(l, name);
 	if (f != NULL)
 		return f;
 	if (l->folders_n == l->folders_cap) {
@@ -68,7 +68,7 @@ int sl__bk_local_need_folder(struct local *l, const char *folder, enum local_nee
 		memcpy(upto, folder, n);
 		upto[n] = '\0';
 		sl__lock(&l->mu);
-		struct local_folder *f = find_folder(l, upto);
+		struct local_folder *f = find_known_folder(l, upto);
 		bool known = f != NULL && f->made && (f->durable || !durable);
 		sl__unlock(&l->mu);
 		if (known)
@@ -123,7 +123,7 @@ int sl__bk_local_sync(void *driver, struct sl_err *err)
 		if (rc != 0)
 			return rc;
 		sl__lock(&l->mu);
-		struct local_folder *f = find_folder(l, was.name);
+		struct local_folder *f = find_known_folder(l, was.name);
 		if (f != NULL)
 			f->synced = SL_MAX(f->synced, was.changed);
 		sl__unlock(&l->mu);

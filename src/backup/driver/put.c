@@ -24,7 +24,7 @@ struct sweep {
 	int64_t now_ms;
 };
 
-static int sweep_one(const char *file, void *ctx)
+static int sweep_temp_file(const char *file, void *ctx)
 {
 	const struct sweep *s = ctx;
 	char name[SL_DRIVER_NAME_BYTES], path[LOCAL_PATH_BYTES];
@@ -39,7 +39,7 @@ static int sweep_one(const char *file, void *ctx)
 }
 
 /* Remove stale temporary files, once per handle; those that cannot be removed stay. now_ms is the storage's clock. */
-static void sweep(struct local *l, int64_t now_ms)
+static void sweep_temp_files(struct local *l, int64_t now_ms)
 {
 	sl__lock(&l->mu);
 	bool swept = l->swept;
@@ -50,7 +50,7 @@ static void sweep(struct local *l, int64_t now_ms)
 	char path[LOCAL_PATH_BYTES];
 	sl__bk_local_path(l, LOCAL_TMP, path);
 	struct sweep s = {.l = l, .now_ms = now_ms};
-	(void)SL__IO(&l->env, list, path, sweep_one, &s);
+	(void)SL__IO(&l->env, list, path, sweep_temp_file, &s);
 }
 
 /* A new, empty file; its descriptor, or a negative SL_E…. */
@@ -136,7 +136,7 @@ static int put_named(struct local *l, const struct local_object *o, bool replace
 	int fd = make_temp(l, o->name, temp, &st, err);
 	if (fd < 0)
 		return fd;
-	sweep(l, st.mtime_ms);
+	sweep_temp_files(l, st.mtime_ms);
 	int rc = write_direct(l, temp, o, &done);
 	if (rc == 0)
 		rc = sl__pwrite_full(&l->env, fd, (const uint8_t *)o->bytes + done, o->len - done, done);

@@ -175,7 +175,7 @@ struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_ent
 
 /* ---- encoding: room for all of it is made first, so nothing fails in the middle ---- */
 
-static uint8_t *put_varint(uint8_t *p, uint64_t v)
+static uint8_t *put_entry_varint(uint8_t *p, uint64_t v)
 {
 	for (; v >= 0x80; v >>= 7)
 		*p++ = (uint8_t)(v | 0x80);
@@ -183,15 +183,15 @@ static uint8_t *put_varint(uint8_t *p, uint64_t v)
 	return p;
 }
 
-static uint8_t *put_time(uint8_t *p, struct timespec t)
+static uint8_t *put_entry_time(uint8_t *p, struct timespec t)
 {
 	int64_t sec = t.tv_sec;
-	return put_varint(put_varint(p, ((uint64_t)sec << 1) ^ (uint64_t)(sec >> 63)), (uint64_t)t.tv_nsec);
+	return put_entry_varint(put_entry_varint(p, ((uint64_t)sec << 1) ^ (uint64_t)(sec >> 63)), (uint64_t)t.tv_nsec);
 }
 
-static uint8_t *put_bytes(uint8_t *p, const void *bytes, size_t n)
+static uint8_t *put_entry_bytes(uint8_t *p, const void *bytes, size_t n)
 {
-	p = put_varint(p, n);
+	p = put_entry_varint(p, n);
 	if (n > 0)
 		memcpy(p, bytes, n);
 	return p + n;
@@ -201,17 +201,17 @@ static uint8_t *put_contents(uint8_t *p, const struct bk_entry *e)
 {
 	if ((e->flags & BK_ENTRY_SPARSE) != 0) {
 		uint64_t end = 0;
-		p = put_varint(p, e->extents_n);
+		p = put_entry_varint(p, e->extents_n);
 		for (size_t i = 0; i < e->extents_n; i++) {
-			p = put_varint(p, e->extents[i].offset - end);
-			p = put_varint(p, e->extents[i].length);
+			p = put_entry_varint(p, e->extents[i].offset - end);
+			p = put_entry_varint(p, e->extents[i].length);
 			end = e->extents[i].offset + e->extents[i].length;
 		}
 	}
-	p = put_varint(p, e->refs_n);
+	p = put_entry_varint(p, e->refs_n);
 	for (size_t i = 0; i < e->refs_n; i++) {
 		memcpy(p, e->refs[i].id.b, BK_ID_BYTES);
-		p = put_varint(p + BK_ID_BYTES, e->refs[i].len);
+		p = put_entry_varint(p + BK_ID_BYTES, e->refs[i].len);
 	}
 	return p;
 }
@@ -234,24 +234,24 @@ int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const cha
 	uint8_t *begin = (uint8_t *)buf->data + buf->len, *p = begin + 4;
 	*p++ = (uint8_t)e->type;
 	*p++ = e->flags;
-	p = put_varint(p, shared);
-	p = put_bytes(p, e->path + shared, e->path_len - shared);
-	p = put_varint(p, e->mode);
-	p = put_varint(p, e->uid);
-	p = put_varint(p, e->gid);
-	p = put_time(p, e->mtime);
-	p = put_time(p, e->ctime);
-	p = put_varint(p, e->dev);
-	p = put_varint(p, e->ino);
-	p = put_varint(p, e->nlink);
-	p = put_varint(p, e->size);
-	p = put_varint(p, e->rdev);
+	p = put_entry_varint(p, shared);
+	p = put_entry_bytes(p, e->path + shared, e->path_len - shared);
+	p = put_entry_varint(p, e->mode);
+	p = put_entry_varint(p, e->uid);
+	p = put_entry_varint(p, e->gid);
+	p = put_entry_time(p, e->mtime);
+	p = put_entry_time(p, e->ctime);
+	p = put_entry_varint(p, e->dev);
+	p = put_entry_varint(p, e->ino);
+	p = put_entry_varint(p, e->nlink);
+	p = put_entry_varint(p, e->size);
+	p = put_entry_varint(p, e->rdev);
 	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
-		p = put_bytes(p, e->target, e->target_len);
-	p = put_varint(p, e->xattrs_n);
+		p = put_entry_bytes(p, e->target, e->target_len);
+	p = put_entry_varint(p, e->xattrs_n);
 	for (size_t i = 0; i < e->xattrs_n; i++) {
-		p = put_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
-		p = put_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
+		p = put_entry_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
+		p = put_entry_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
 	}
 	if (e->type == SL_BACKUP_FILE)
 		p = put_contents(p, e);

@@ -44,7 +44,7 @@ void sl__bk_entry_scratch_free(struct bk_entry_scratch *s)
 	sl__free(s->env, s);
 }
 
-static int grow_array(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
+static int grow_scratch(const struct sl_env *env, void *array, size_t *cap, size_t n, size_t size)
 {
 	void *p;
 	memcpy(&p, array, sizeof(p));
@@ -61,7 +61,7 @@ static int grow_array(const struct sl_env *env, void *array, size_t *cap, size_t
 
 /* ---- pieces ---- */
 
-static uint64_t get_varint(struct in *in)
+static uint64_t take_varint(struct in *in)
 {
 	uint64_t v = 0;
 	for (unsigned shift = 0; in->p < in->end && shift < 64; shift += 7) {
@@ -79,15 +79,15 @@ static uint64_t get_varint(struct in *in)
 
 static uint32_t get_u32(struct in *in)
 {
-	uint64_t v = get_varint(in);
+	uint64_t v = take_varint(in);
 	in->bad |= v > UINT32_MAX;
 	return (uint32_t)v;
 }
 
-static struct timespec get_time(struct in *in)
+static struct timespec take_entry_time(struct in *in)
 {
-	uint64_t sec = get_varint(in); /* zigzag */
-	uint64_t nsec = get_varint(in);
+	uint64_t sec = take_varint(in); /* zigzag */
+	uint64_t nsec = take_varint(in);
 	in->bad |= nsec >= BK_SECOND_NS;
 	return (struct timespec){.tv_sec = (int64_t)((sec >> 1) ^ (0 - (sec & 1))),
 				 .tv_nsec = (long)(nsec % BK_SECOND_NS)};
@@ -97,7 +97,7 @@ static struct timespec get_time(struct in *in)
  * what cannot be there. */
 static size_t get_count(struct in *in, size_t least)
 {
-	uint64_t n = get_varint(in);
+	uint64_t n = take_varint(in);
 	if (n > (uint64_t)(in->end - in->p) / least) {
 		in->bad = true;
 		in->p = in->end;
@@ -106,7 +106,7 @@ static size_t get_count(struct in *in, size_t least)
 	return (size_t)n;
 }
 
-static const uint8_t *get_bytes(struct in *in, size_t *n)
+static const uint8_t *take_bytes(struct in *in, size_t *n)
 {
 	*n = get_count(in, 1);
 	const uint8_t *p = in->p;
@@ -115,9 +115,9 @@ static const uint8_t *get_bytes(struct in *in, size_t *n)
 }
 
 /* A string in the scratch, with its NUL. The room was made: every string is shorter than its encoding. */
-static const char *get_text(struct in *in, struct bk_entry_scratch *s, size_t *n)
+static const char *take_entry_text(struct in *in, struct bk_entry_scratch *s, size_t *n)
 {
-	const uint8_t *p = get_bytes(in, n);
+	const uint8_t *p = take_bytes(in, n);
 	char *at = s->text + s->text_len;
 	if (*n > 0)
 		memcpy(at, p, *n);
@@ -132,15 +132,15 @@ static const char *get_text(struct in *in, struct bk_entry_scratch *s, size_t *n
 static int get_path(struct in *in, struct bk_entry_scratch *s, const char *previous, size_t previous_len,
 		    struct bk_entry *e)
 {
-	uint64_t shared = get_varint(in);
+	uint64_t shared = take_varint(in);
 	size_t n;
-	const uint8_t *rest = get_bytes(in, &n);
+	const uint8_t *rest = take_bytes(in, &n);
 	if (in->bad || shared > previous_len || shared + n >= BK_PATH_MAX ||
 	    (previous_len > 0 &&
 	     sl__bk_path_compare(previous + shared, previous_len - shared, (const char *)rest, n) >= 0))
 		return SL_ECORRUPT;
 	bool in_place = previous == s->path;
-	if (grow_array(s->env, &s->path, &s->path_cap, (size_t)shared + n + 1, 1) != 0)
+	if (grow_scratch(s->env, &s->path, &s->path_cap, (size_t)shared + n + 1, 1) != 0)
 		return SL_ENOMEM;
 	if (!in_place && shared > 0)
 		memcpy(s->path, previous, (size_t)shared);
@@ -157,12 +157,12 @@ static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry
 	size_t n = get_count(in, 2), name_len, len;
 	if (n == 0)
 		return 0;
-	if (grow_array(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
+	if (grow_scratch(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_xattr *x = &s->xattrs[i];
-		x->name = get_text(in, s, &name_len);
-		x->value = get_bytes(in, &len);
+		x->name = take_entry_text(in, s, &name_len);
+		x->value = take_bytes(in, &len);
 		x->len = (uint32_t)len; /* at most BK_ENTRY_MAX */
 		in->bad |= strlen(x->name) != name_len;
 		if (in->bad)
@@ -180,12 +180,12 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 	size_t n = (e->flags & BK_ENTRY_SPARSE) != 0 ? get_count(in, 2) : 0;
 	if (n > BK_EXTENTS_MAX)
 		return SL_ECORRUPT;
-	if (grow_array(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
+	if (grow_scratch(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_extent *x = &s->extents[i];
-		uint64_t gap = get_varint(in);
-		x->length = get_varint(in);
+		uint64_t gap = take_varint(in);
+		x->length = take_varint(in);
 		x->offset = end + gap;
 		end = x->offset + x->length;
 		if (x->offset < gap || end < x->offset)
@@ -194,7 +194,7 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 	e->extents = s->extents;
 	e->extents_n = n;
 	n = get_count(in, BK_ID_BYTES + 1);
-	if (grow_array(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
+	if (grow_scratch(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if ((size_t)(in->end - in->p) < BK_ID_BYTES)
@@ -233,19 +233,19 @@ int sl__bk_entry_decode(struct bk_entry_scratch *s, const struct bk_entry_bytes 
 		e->mode = get_u32(in);
 		e->uid = get_u32(in);
 		e->gid = get_u32(in);
-		e->mtime = get_time(in);
-		e->ctime = get_time(in);
-		e->dev = get_varint(in);
-		e->ino = get_varint(in);
-		e->nlink = get_varint(in);
-		e->size = get_varint(in);
-		e->rdev = get_varint(in);
+		e->mtime = take_entry_time(in);
+		e->ctime = take_entry_time(in);
+		e->dev = take_varint(in);
+		e->ino = take_varint(in);
+		e->nlink = take_varint(in);
+		e->size = take_varint(in);
+		e->rdev = take_varint(in);
 		/* Room for all texts that may follow. */
 		s->text_len = 0;
-		rc = grow_array(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
+		rc = grow_scratch(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
 	}
 	if (rc == 0 && (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK))
-		e->target = get_text(in, s, &e->target_len);
+		e->target = take_entry_text(in, s, &e->target_len);
 	if (rc == 0)
 		rc = get_xattrs(in, s, e);
 	if (rc == 0 && e->type == SL_BACKUP_FILE)

@@ -188,7 +188,7 @@ static int advance(struct entry_stream *s, struct sl_err *err)
 	return 0;
 }
 
-static uint8_t *entry_at(const struct index_image *m, uint32_t i)
+static uint8_t *image_entry(const struct index_image *m, uint32_t i)
 {
 	return m->bytes + m->segments_at + i / BK_INDEX_SEGMENT * m->stride + m->front +
 	       (size_t)(i % BK_INDEX_SEGMENT) * BK_INDEX_ENTRY;
@@ -202,7 +202,7 @@ static int fill_image(struct index_image *m, struct entry_stream *s, struct sl_e
 	for (uint32_t i = 0; i < m->b->packs_n; i++)
 		m->locals[i] = NO_PACK;
 	while (rc == 0 && s->have && m->entries_n < m->b->file_entries) {
-		uint8_t *e = entry_at(m, m->entries_n++);
+		uint8_t *e = image_entry(m, m->entries_n++);
 		memcpy(e, s->entry, BK_INDEX_ENTRY);
 		uint32_t number = sl__get32(e + 32);
 		if (m->locals[number] == NO_PACK) {
@@ -240,8 +240,8 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 	uint8_t *fence = body + (size_t)m->packs_n * BK_ID_BYTES;
 	memcpy(body, m->packs, (size_t)m->packs_n * BK_ID_BYTES);
 	for (uint32_t i = 0; i < m->entries_n; i += BK_INDEX_SEGMENT, fence += BK_INDEX_FENCE)
-		memcpy(fence, entry_at(m, i), BK_INDEX_FENCE);
-	memcpy(fence, entry_at(m, m->entries_n - 1), BK_INDEX_FENCE);
+		memcpy(fence, image_entry(m, i), BK_INDEX_FENCE);
+	memcpy(fence, image_entry(m, m->entries_n - 1), BK_INDEX_FENCE);
 	struct bk_seal as = {env, b->keys, BK_KIND_INDEX_HEAD, h, BK_INDEX_BOUND};
 	rc = sl__bk_seal(&as, body, head, at, err);
 	/* The segments. */

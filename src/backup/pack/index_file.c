@@ -77,7 +77,7 @@ static size_t head_bytes(const struct bk_index_file *f)
 	return (size_t)f->packs_n * BK_ID_BYTES + ((size_t)f->segments_n + 1) * BK_INDEX_FENCE;
 }
 
-static int read_header(struct bk_index *x, struct bk_index_file *f, uint64_t size, struct sl_err *err)
+static int read_index_header(struct bk_index *x, struct bk_index_file *f, uint64_t size, struct sl_err *err)
 {
 	const uint8_t *h = f->header;
 	uint64_t seal = sl__bk_seal_bytes(x->keys);
@@ -116,7 +116,7 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 	f->driver = x->driver;
 	uint8_t *bytes, *buf = NULL;
 	size_t sealed = 0;
-	int rc = read_header(x, f, size, err);
+	int rc = read_index_header(x, f, size, err);
 	if (rc == 0)
 		rc = sl__bk_index_file_tables(&x->env, f, err);
 

@@ -36,7 +36,7 @@ static int compare_entries(const void *a, const void *b)
 }
 
 /* A file that no other process can open and that is gone with its descriptor. */
-static int open_unnamed(const struct sl_env *env, struct sl_err *err)
+static int open_sort_file(const struct sl_env *env, struct sl_err *err)
 {
 	const char *dir = secure_getenv("TMPDIR");
 	if (dir == NULL || dir[0] == '\0')
@@ -67,7 +67,7 @@ int sl__bk_sort_add(struct bk_sort *s, const uint8_t entry[BK_INDEX_ENTRY], stru
 	if (s->n == s->run_entries) {
 		/* Sort the run and write it after the others. */
 		if (s->fd < 0) {
-			int fd = open_unnamed(s->env, err);
+			int fd = open_sort_file(s->env, err);
 			if (fd < 0)
 				return fd;
 			s->fd = fd;
@@ -117,7 +117,7 @@ static void sift(struct bk_sort *s, size_t i)
 }
 
 /* The next window of a run; len 0: it has ended. */
-static int refill(struct bk_sort *s, struct bk_sort_run *r, struct sl_err *err)
+static int refill_run(struct bk_sort *s, struct bk_sort_run *r, struct sl_err *err)
 {
 	size_t n = (size_t)SL_MIN(r->end - r->next, (uint64_t)r->window_cap), bytes = n * BK_INDEX_ENTRY;
 	r->at = 0;
@@ -155,7 +155,7 @@ int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *er
 						  .next = i * s->run_entries,
 						  .end = (i + 1) * (uint64_t)s->run_entries,
 						  .window_cap = window};
-			rc = refill(s, r, err);
+			rc = refill_run(s, r, err);
 		}
 		if (rc != 0)
 			return rc;
@@ -166,7 +166,7 @@ int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *er
 	} else if (s->runs_n > 0) { /* step over the entry that was returned last */
 		struct bk_sort_run *r = &s->runs[0];
 		if (++r->at == r->len) {
-			rc = refill(s, r, err);
+			rc = refill_run(s, r, err);
 			if (rc == 0 && r->len == 0)
 				*r = s->runs[--s->runs_n];
 		}

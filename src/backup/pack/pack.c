@@ -237,7 +237,7 @@ static size_t closed_len(const struct bk_pack *p)
 }
 
 /* Append a frame of these blocks, whose places lack it, to the image. */
-static int put_frame(struct bk_pack *p, const void *raw, size_t n, const struct blocks *blocks, struct sl_err *err)
+static int append_frame(struct bk_pack *p, const void *raw, size_t n, const struct blocks *blocks, struct sl_err *err)
 {
 	const struct bk_seal as = {.env = &p->env, .keys = p->keys, .kind = BK_KIND_FRAME};
 	int rc = begin_image(p, err);
@@ -285,7 +285,7 @@ static int close_solid(struct bk_pack *p, struct sl_err *err)
 {
 	if (p->open_blocks.n == 0)
 		return 0;
-	int rc = put_frame(p, p->solid, p->solid_len, &p->open_blocks, err);
+	int rc = append_frame(p, p->solid, p->solid_len, &p->open_blocks, err);
 	p->solid_len = 0;
 	p->open_blocks.n = 0;
 	return rc;
@@ -300,7 +300,7 @@ int sl__bk_pack_add(struct bk_pack *p, const struct bk_block *block, bool *full,
 	if (len > BK_CHUNK_MAX)
 		return sl_err_set(err, SL_EINVAL, "a block of %zu bytes: at most %u", len, BK_CHUNK_MAX);
 	if (len >= BK_SOLID_BELOW) {
-		rc = put_frame(p, block->bytes, len, &one, err);
+		rc = append_frame(p, block->bytes, len, &one, err);
 	} else { /* into the open frame */
 		if (p->solid_len + len > BK_FRAME_BYTES || p->open_blocks.n == BK_FRAME_BLOCKS_MAX)
 			rc = close_solid(p, err);

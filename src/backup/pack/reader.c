@@ -135,8 +135,8 @@ static int block_missing(const struct bk_id *id, struct sl_err *err)
 }
 
 /* SL_ESTALE: the pack is gone. */
-static int read_at(struct bk_reader *r, const struct bk_found *at, const struct bk_ref *want, const uint8_t **bytes,
-		   struct sl_err *err)
+static int read_found_block(struct bk_reader *r, const struct bk_found *at, const struct bk_ref *want,
+			    const uint8_t **bytes, struct sl_err *err)
 {
 	struct cached_frame *f = &r->frames[0]; /* load_frame sets it */
 	char pack[SL_DRIVER_NAME_BYTES];
@@ -179,7 +179,7 @@ static bool read_elsewhere(struct bk_reader *r, const struct bk_id *not_in, cons
 	int n = sl__bk_index_places(index, &want->id, places, PLACES_MAX, NULL);
 	for (int i = 0; i < n; i++)
 		if (memcmp(&places[i].pack, not_in, sizeof(*not_in)) != 0 &&
-		    read_at(r, &places[i], want, bytes, NULL) == 0)
+		    read_found_block(r, &places[i], want, bytes, NULL) == 0)
 			return true;
 	return false;
 }
@@ -200,7 +200,7 @@ static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const u
 					  memcmp(&r->damaged[i].pack, &at.pack, sizeof(at.pack)) == 0);
 		if (known && read_elsewhere(r, &at.pack, want, bytes))
 			return 0;
-		rc = read_at(r, &at, want, bytes, &why);
+		rc = read_found_block(r, &at, want, bytes, &why);
 		if (is_block_damage(rc) && read_elsewhere(r, &at.pack, want, bytes)) {
 			if (!known) {
 				char pack[SL_DRIVER_NAME_BYTES];

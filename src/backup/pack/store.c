@@ -316,7 +316,7 @@ static int claim_block(struct bk_store *s, const struct request *q, struct sl_er
 	return rc > 0 ? q->copies - known : 0;
 }
 
-static int store(struct bk_store *s, const struct request *q, bool *is_new, struct sl_err *err)
+static int store_with_copies(struct bk_store *s, const struct request *q, bool *is_new, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	assert(q->lane >= 0 && q->lane < s->lanes_n && q->copies >= 1 && q->copies <= 2);
@@ -345,17 +345,18 @@ static int store(struct bk_store *s, const struct request *q, bool *is_new, stru
 
 int sl__bk_store_block(struct bk_store *s, int lane, const struct bk_block *block, bool *is_new, struct sl_err *err)
 {
-	return store(s, &(struct request){.lane = lane, .block = block, .copies = 1}, is_new, err);
+	return store_with_copies(s, &(struct request){.lane = lane, .block = block, .copies = 1}, is_new, err);
 }
 
 int sl__bk_store_metadata(struct bk_store *s, int lane, const struct bk_block *block, bool *is_new, struct sl_err *err)
 {
-	return store(s, &(struct request){.lane = lane, .block = block, .copies = 2}, is_new, err);
+	return store_with_copies(s, &(struct request){.lane = lane, .block = block, .copies = 2}, is_new, err);
 }
 
 int sl__bk_store_put_always(struct bk_store *s, int lane, const struct bk_block *block, int copies, struct sl_err *err)
 {
-	return store(s, &(struct request){.lane = lane, .block = block, .copies = copies, .always = true}, NULL, err);
+	return store_with_copies(s, &(struct request){.lane = lane, .block = block, .copies = copies, .always = true},
+				 NULL, err);
 }
 
 int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, bool *missing, struct sl_err *err)

@@ -75,7 +75,7 @@ struct associated {
 	size_t len;
 };
 
-static void associate(const struct bk_seal *as, struct associated *ad)
+static void bind_to_object(const struct bk_seal *as, struct associated *ad)
 {
 	assert(as->aad_len <= BK_AAD_MAX);
 	ad->data[0] = (uint8_t)as->kind;
@@ -126,7 +126,7 @@ static int cipher_long(const struct cipher *x, const uint8_t *text, size_t len, 
 int sl__bk_seal(const struct bk_seal *as, const void *bytes, size_t len, uint8_t *out, struct sl_err *err)
 {
 	struct associated ad;
-	associate(as, &ad);
+	bind_to_object(as, &ad);
 	if (!as->keys->encrypted) {
 		uint8_t *body = out + BK_SEAL_PLAIN;
 		if (len != 0 && bytes != body)
@@ -153,7 +153,7 @@ int sl__bk_unseal(const struct bk_seal *as, uint8_t *sealed, size_t *len, uint8_
 	struct associated ad;
 	if (*len < sl__bk_seal_bytes(keys))
 		return sl_err_set(err, SL_ECORRUPT, "damaged: shorter than its seal");
-	associate(as, &ad);
+	bind_to_object(as, &ad);
 	uint8_t *body = sealed + sl__bk_seal_front(keys);
 	size_t body_len = *len - sl__bk_seal_bytes(keys);
 	if (keys->encrypted) {
@@ -264,7 +264,7 @@ bool sl__bk_unhex(const char *text, void *out, size_t n)
 #define CHECK_END_BYTES (sizeof(CHECK_END) - 1)
 #define CHECK_BYTES (CHECK_FRONT_BYTES + 64 + CHECK_END_BYTES) /* from CHECK_FRONT to the end */
 
-static int hash_text(const char *text, size_t n, char hex[SL__SHA256_HEX], struct sl_err *err)
+static int hash_checked_text(const char *text, size_t n, char hex[SL__SHA256_HEX], struct sl_err *err)
 {
 	uint8_t sum[SL__SHA256_BYTES];
 	int rc = sl__sha256(text, n, sum, err);
@@ -276,7 +276,7 @@ static int hash_text(const char *text, size_t n, char hex[SL__SHA256_HEX], struc
 int sl__bk_checked_text(const struct sl_env *env, const char *body, char **text, struct sl_err *err)
 {
 	char hex[SL__SHA256_HEX];
-	int rc = hash_text(body, strlen(body), hex, err);
+	int rc = hash_checked_text(body, strlen(body), hex, err);
 	if (rc != 0)
 		return rc;
 	char *whole = sl__asprintf(env, "%s" CHECK_FRONT "%s" CHECK_END, body, hex);
@@ -292,7 +292,7 @@ bool sl__bk_text_is_checked(const char *text, size_t len)
 	if (len < CHECK_BYTES)
 		return false;
 	const char *at = text + len - CHECK_BYTES;
-	return hash_text(text, len - CHECK_BYTES, hex, NULL) == 0 && memcmp(at, CHECK_FRONT, CHECK_FRONT_BYTES) == 0 &&
-	       memcmp(at + CHECK_FRONT_BYTES, hex, 64) == 0 &&
+	return hash_checked_text(text, len - CHECK_BYTES, hex, NULL) == 0 &&
+	       memcmp(at, CHECK_FRONT, CHECK_FRONT_BYTES) == 0 && memcmp(at + CHECK_FRONT_BYTES, hex, 64) == 0 &&
 	       memcmp(text + len - CHECK_END_BYTES, CHECK_END, CHECK_END_BYTES) == 0;
 }

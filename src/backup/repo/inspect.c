@@ -29,8 +29,8 @@ static int compare_times(const void *a, const void *b)
 
 /* All snapshots without their manifests, oldest first. One that was forgotten meanwhile is left out. on_damaged (may be
  * NULL) is called with ctx. */
-static int load_all(struct sl_backup *b, sl_backup_damaged_fn *on_damaged, void *ctx, struct loaded_snapshots *out,
-		    struct sl_err *err)
+static int load_snapshots(struct sl_backup *b, sl_backup_damaged_fn *on_damaged, void *ctx,
+			  struct loaded_snapshots *out, struct sl_err *err)
 {
 	char(*ids)[BK_NAME_HEX];
 	size_t n;
@@ -78,7 +78,7 @@ int sl_backup_list(sl_backup *b, sl_backup_snapshot_fn *fn, sl_backup_damaged_fn
 	struct loaded_snapshots l;
 	int rc = sl__bk_begin(b, "list", err);
 	if (rc == 0)
-		rc = load_all(b, on_damaged, ctx, &l, err);
+		rc = load_snapshots(b, on_damaged, ctx, &l, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < l.n; i++)
@@ -94,7 +94,7 @@ int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_B
 	if (strcmp(name, "latest") == 0) {
 		/* An older snapshot must not be taken for the latest, and one that cannot be read may be it. */
 		struct loaded_snapshots l;
-		int rc = load_all(b, NULL, NULL, &l, err);
+		int rc = load_snapshots(b, NULL, NULL, &l, err);
 		if (rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
 			return sl_err_wrap(err, rc,
 					   "the latest snapshot is not known: name it by its id, or run a repair");

@@ -273,7 +273,7 @@ static int quarantine_key(struct ring *r, const struct bk_twin t[2], struct sl_e
 	return rc;
 }
 
-static int load_key(struct ring *r, const char *id, struct bk_twin t[2], struct sl_err *err)
+static int load_key_twins(struct ring *r, const char *id, struct bk_twin t[2], struct sl_err *err)
 {
 	char name[SL_DRIVER_NAME_BYTES];
 	(void)snprintf(name, sizeof(name), BK_KEYS "/%s", id);
@@ -283,7 +283,7 @@ static int load_key(struct ring *r, const char *id, struct bk_twin t[2], struct 
 static int care_for_key(struct ring *r, const char *id, struct sl_err *err)
 {
 	struct bk_twin t[2];
-	int rc = load_key(r, id, t, err);
+	int rc = load_key_twins(r, id, t, err);
 	if (rc == 0 && t[BK_FIRST].rc == SL_ENOENT) { /* removed since it was listed, and its copy is about to be */
 		sl__bk_twins_fini(r->b, t);
 		return 0;
@@ -304,7 +304,7 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 	struct bk_care *care = r->care;
 	struct bk_twin t[2], *copy = &t[BK_COPY];
 	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_KEY, .object = copy->name};
-	int rc = load_key(r, id, t, err);
+	int rc = load_key_twins(r, id, t, err);
 	if (rc == 0 && copy->rc == 0 && r->whole) { /* what a removal left */
 		x.harmless = true;
 		(void)sl_err_set(&x.reason, SL_ENOENT, "its key was removed; repair removes the copy");

@@ -67,7 +67,7 @@ void sl_backup_close(sl_backup *b)
 /* ---- open ---- */
 
 /* Options with their defaults filled in; SL_EINVAL names the bad one. The passphrase stays the caller's. */
-static int read_options(const struct sl_backup_opts *in, struct sl_backup_opts *out, struct sl_err *err)
+static int read_backup_options(const struct sl_backup_opts *in, struct sl_backup_opts *out, struct sl_err *err)
 {
 	struct sl_backup_opts o;
 	sl__opts_copy(&o, sizeof(o), in);
@@ -110,7 +110,7 @@ static int read_options(const struct sl_backup_opts *in, struct sl_backup_opts *
 }
 
 /* A handle without a repository. *p: the passphrase of the options, which is not kept. */
-static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out,
+static int new_backup(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out,
 		      struct bk_passphrase *p, struct sl_err *err)
 {
 	struct sl_backup_opts filled;
@@ -126,7 +126,7 @@ static int new_handle(const sl_driver *driver, const struct sl_backup_opts *opts
 		return sl_err_set(err, SL_EINVAL, "backup: driver: a required function is missing");
 	if ((ops->lock == NULL) != (ops->unlock == NULL))
 		return sl_err_set(err, SL_EINVAL, "backup: driver: lock and unlock come together");
-	int rc = read_options(opts, &filled, err);
+	int rc = read_backup_options(opts, &filled, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, filled.env, err);
 	if (rc != 0)
@@ -176,7 +176,7 @@ int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_bac
 	sl_backup *b;
 	struct bk_passphrase p;
 	struct bk_config config;
-	int rc = new_handle(driver, opts, &b, &p, err);
+	int rc = new_backup(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_config_load(b, &config, err);
@@ -224,7 +224,7 @@ int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts 
 	sl_backup *b;
 	struct bk_passphrase p;
 	struct bk_config config;
-	int rc = new_handle(driver, opts, &b, &p, err);
+	int rc = new_backup(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_config_load(b, &config, err);
@@ -275,7 +275,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 	sl_backup *b;
 	struct bk_passphrase p;
 	char key[BK_NAME_HEX];
-	int rc = new_handle(driver, opts, &b, &p, err);
+	int rc = new_backup(driver, opts, &b, &p, err);
 	if (rc != 0)
 		return rc;
 	bool encrypt = b->opts.encrypt != SL_OFF;

@@ -20,7 +20,7 @@
 
 /* ---- to JSON ---- */
 
-static void put_text(struct sl__buf *buf, const char *text)
+static void put_snapshot_text(struct sl__buf *buf, const char *text)
 {
 	size_t n = strlen(text);
 	if (sl__utf8_valid(text)) {
@@ -39,7 +39,7 @@ static void put_texts(struct sl__buf *buf, const char *name, const char *const *
 	for (size_t i = 0; i < n; i++) {
 		if (i != 0)
 			sl__buf_str_append(buf, ",");
-		put_text(buf, texts[i]);
+		put_snapshot_text(buf, texts[i]);
 	}
 	sl__buf_str_append(buf, "]");
 }
@@ -61,15 +61,15 @@ int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, 
 	sl__buf_init(&buf, env);
 	sl__buf_printf(&buf, "{\"version\":%d,\"time_ms\":%lld,\"took_ms\":%llu,\"host\":", BK_VERSION,
 		       (long long)i->time_ms, (unsigned long long)i->took_ms);
-	put_text(&buf, i->host);
+	put_snapshot_text(&buf, i->host);
 	sl__buf_str_append(&buf, ",\"parent\":");
-	put_text(&buf, i->parent != NULL ? i->parent : "");
+	put_snapshot_text(&buf, i->parent != NULL ? i->parent : "");
 	put_texts(&buf, "paths", i->paths, i->paths_n);
 	put_texts(&buf, "tags", i->tags, i->tags_n);
 	for (size_t k = 0; k < SL_COUNT(numbers); k++)
 		sl__buf_printf(&buf, ",\"%s\":%llu", numbers[k].name, (unsigned long long)numbers[k].value);
 	sl__buf_str_append(&buf, ",\"library\":");
-	put_text(&buf, i->version);
+	put_snapshot_text(&buf, i->version);
 	sl__buf_str_append(&buf, ",\"manifest\":[");
 	for (size_t k = 0; k < s->manifest_n; k++) {
 		char hex[BK_HEX_BYTES];
@@ -136,7 +136,7 @@ static const char *const *take_texts(struct arena *a, json_t *array, size_t *n)
 	return texts;
 }
 
-static uint64_t take_number(struct arena *a, json_t *root, const char *name)
+static uint64_t take_snapshot_number(struct arena *a, json_t *root, const char *name)
 {
 	json_t *value = json_object_get(root, name);
 	if (!json_is_integer(value) || json_integer_value(value) < 0) {
@@ -188,18 +188,18 @@ static int take_snapshot(const struct sl_env *env, const char *id, json_t *root,
 	struct sl_backup_snapshot *i = &s.info;
 	i->id = memcpy(a.at, id, BK_NAME_HEX);
 	a.at += BK_NAME_HEX;
-	i->time_ms = (int64_t)take_number(&a, root, "time_ms");
-	i->took_ms = take_number(&a, root, "took_ms");
+	i->time_ms = (int64_t)take_snapshot_number(&a, root, "time_ms");
+	i->took_ms = take_snapshot_number(&a, root, "took_ms");
 	i->host = take_text(&a, json_object_get(root, "host"));
 	i->parent = take_text(&a, json_object_get(root, "parent"));
 	i->paths = take_texts(&a, json_object_get(root, "paths"), &i->paths_n);
 	i->tags = take_texts(&a, json_object_get(root, "tags"), &i->tags_n);
-	i->entries = take_number(&a, root, "entries");
-	i->files = take_number(&a, root, "files");
-	i->bytes = take_number(&a, root, "bytes");
-	i->new_bytes = take_number(&a, root, "new_bytes");
-	i->physical_bytes = take_number(&a, root, "physical_bytes");
-	i->problems = take_number(&a, root, "problems");
+	i->entries = take_snapshot_number(&a, root, "entries");
+	i->files = take_snapshot_number(&a, root, "files");
+	i->bytes = take_snapshot_number(&a, root, "bytes");
+	i->new_bytes = take_snapshot_number(&a, root, "new_bytes");
+	i->physical_bytes = take_snapshot_number(&a, root, "physical_bytes");
+	i->problems = take_snapshot_number(&a, root, "problems");
 	i->version = take_text(&a, json_object_get(root, "library"));
 	if (i->parent[0] != '\0' && !sl__bk_is_name(i->parent))
 		a.bad = true;

@@ -168,7 +168,7 @@ static int cat_file(struct snapshot_reading *l, const struct bk_entry *e, struct
 }
 
 /* The entry of this path, searched from the beginning. SL_ENOENT. Valid until the next call. */
-static int find_entry(struct snapshot_reading *l, const char *path, size_t len, struct bk_entry *e, struct sl_err *err)
+static int find_path(struct snapshot_reading *l, const char *path, size_t len, struct bk_entry *e, struct sl_err *err)
 {
 	sl__bk_manifest_reader_free(l->entries);
 	l->entries = NULL;
@@ -203,11 +203,11 @@ int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backu
 		return sl_err_set(err, SL_EINVAL, "cat: the path is empty");
 	rc = reading_open(&l, snapshot, "cat", err);
 	if (rc == 0)
-		rc = find_entry(&l, select.paths[0].path, select.paths[0].len, &e, err);
+		rc = find_path(&l, select.paths[0].path, select.paths[0].len, &e, err);
 	if (rc == 0 && e.type == SL_BACKUP_HARDLINK) {
 		/* Followed to its file, which precedes it in the snapshot, so there is no loop. */
 		char *target = sl__strdup(&b->env, e.target);
-		rc = target != NULL ? find_entry(&l, target, strlen(target), &e, err)
+		rc = target != NULL ? find_path(&l, target, strlen(target), &e, err)
 				    : sl__no_memory(err, "follow a hard link");
 		sl__free(&b->env, target);
 	}

@@ -154,7 +154,7 @@ static void cat_pg_unguard(SL_UNUSED void *db, SL_UNUSED void *guard)
 
 /* ---- versions ---- */
 
-static int ask(struct sl__pg_conn *c, const char *sql, char *out, size_t size, struct sl_err *err)
+static int ask_catalog(struct sl__pg_conn *c, const char *sql, char *out, size_t size, struct sl_err *err)
 {
 	PGresult *res = PQexec(c->pg, sql);
 	int rc = PQresultStatus(res) == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "catalog");
@@ -174,11 +174,11 @@ static int pg_version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, 
 		       "SELECT to_regclass('%s.sluice_catalog') IS NOT NULL FROM pg_catalog.pg_namespace"
 		       " WHERE nspname='pg_catalog'",
 		       s->schema);
-	int rc = ask(c, sql, answer, sizeof(answer), err);
+	int rc = ask_catalog(c, sql, answer, sizeof(answer), err);
 	if (rc != 0 || answer[0] != 't')
 		return rc;
 	(void)snprintf(sql, sizeof(sql), "SELECT coalesce(max(version),0) FROM %s.sluice_catalog", s->schema);
-	if ((rc = ask(c, sql, answer, sizeof(answer), err)) != 0)
+	if ((rc = ask_catalog(c, sql, answer, sizeof(answer), err)) != 0)
 		return rc;
 	if (sscanf(answer, "%d", out) != 1)
 		return sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version", s->schema);
@@ -192,7 +192,7 @@ static int pg_apply_missing(struct pg_catalog *s, struct sl__pg_conn *c, int ver
 {
 	char sql[160], answer[32];
 	(void)snprintf(sql, sizeof(sql), "SELECT to_regnamespace('%s') IS NOT NULL", s->schema);
-	int rc = ask(c, sql, answer, sizeof(answer), err);
+	int rc = ask_catalog(c, sql, answer, sizeof(answer), err);
 	if (rc != 0)
 		return rc;
 	(void)snprintf(sql, sizeof(sql), "CREATE SCHEMA %s", s->schema);

@@ -26,7 +26,7 @@ static void page_fini(struct page *p)
 }
 
 /* Fill the page with what the call's callback puts into it. */
-static int read_page(sl_catalog *c, struct page *p, struct sl__cat_call *call, struct sl_err *err)
+static int read_catalog_page(sl_catalog *c, struct page *p, struct sl__cat_call *call, struct sl_err *err)
 {
 	sl__buf_clear(&p->bytes);
 	p->rows = 0;
@@ -89,7 +89,7 @@ int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void
 					    .values = {CAT_TEXT(name != NULL ? name : last), CAT_INT(PAGE_ROWS)},
 					    .n = name != NULL ? 1 : 2,
 					    .fn = page_put_dataset};
-		if ((rc = read_page(c, &p, &call, err)) != 0)
+		if ((rc = read_catalog_page(c, &p, &call, err)) != 0)
 			return rc;
 		const char *at = p.bytes.data;
 		if (name != NULL && (p.rows == 0 || ((const struct sl_dataset *)(const void *)at)->partition_size == 0))
@@ -147,7 +147,7 @@ int sl__catalog_walk_partitions(sl_catalog *c, const struct sl__partition_walk *
 						       CAT_INT(want)},
 					    .n = 4,
 					    .fn = page_put_partition};
-		if ((rc = read_page(c, &p, &call, err)) != 0)
+		if ((rc = read_catalog_page(c, &p, &call, err)) != 0)
 			return rc;
 		const char *at = p.bytes.data;
 		for (uint64_t i = 0; i < p.rows && rc == 0; i++) {
@@ -206,7 +206,7 @@ int sl__catalog_walk_events(sl_catalog *c, const struct sl__event_walk *w, struc
 			.values = {CAT_TEXT(w->dataset), CAT_INT(SL_MIN(after, (uint64_t)INT64_MAX)), CAT_INT(want)},
 			.n = 3,
 			.fn = page_put_event};
-		if ((rc = read_page(c, &p, &call, err)) != 0)
+		if ((rc = read_catalog_page(c, &p, &call, err)) != 0)
 			return rc;
 		const char *at = p.bytes.data;
 		for (uint64_t i = 0; i < p.rows && rc == 0; i++) {

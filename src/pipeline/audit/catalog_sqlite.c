@@ -48,7 +48,7 @@ _Static_assert(SL_COUNT(steps) == CAT_SCHEMA_VERSION, "a version without its sta
 
 /* ---- failures ---- */
 
-static const char *advice(int code)
+static const char *disk_advice(int code)
 {
 	return code == SL_ENOSPC ? "free some space" : code == SL_EACCES ? "make it writable" : "check its disk";
 }
@@ -70,9 +70,9 @@ static int cannot_write(const struct sq_catalog *s, int rc, struct sl_err *err)
 		bool denied = why.sys_errno == EACCES || why.sys_errno == EPERM || why.sys_errno == EROFS;
 		code = full ? SL_ENOSPC : denied ? SL_EACCES : SL_EIO;
 	}
-	bool advised = strstr(why.msg, advice(code)) != NULL;
+	bool advised = strstr(why.msg, disk_advice(code)) != NULL;
 	(void)sl_err_set(err, code, "catalog %.100s cannot be written: %.90s%s%s", s->path, why.msg,
-			 advised ? "" : "; ", advised ? "" : advice(code));
+			 advised ? "" : "; ", advised ? "" : disk_advice(code));
 	if (err != NULL) {
 		err->sys_errno = why.sys_errno;
 		err->error_class = SL_CLASS_FATAL;
@@ -99,7 +99,7 @@ static int connect_one(struct sq_catalog *s, struct sl__sqlite *c, enum sl__sqli
 }
 
 /* With the lock and a connection, or neither. */
-static int take_writer(struct sq_catalog *s, struct sl_err *err)
+static int take_catalog_writer(struct sq_catalog *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_lock_acquire(&s->lock, s->busy_ms, err);
 	if (rc != 0)
@@ -136,7 +136,7 @@ static int sq_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, str
 	} else {
 		if (!s->has_lock)
 			return sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
-		if ((rc = take_writer(s, err)) != 0)
+		if ((rc = take_catalog_writer(s, err)) != 0)
 			return cannot_write(s, rc, err);
 		rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
 		if (rc == 0)
@@ -270,7 +270,7 @@ static int sq_migrate(struct sq_catalog *s, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
 	char note[64];
-	int version = 0, rc = take_writer(s, err);
+	int version = 0, rc = take_catalog_writer(s, err);
 	if (rc != 0)
 		return cannot_write(s, rc, err);
 	rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);

@@ -34,7 +34,7 @@ struct state {
 	char other_path[SL__AUDIT_PATH_MAX + 1];
 };
 
-static int note_dataset(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
+static int note_committed_dataset(const struct sl__cat_row *row, struct sl_err *err, void *ctx)
 {
 	struct state *s = ctx;
 	struct sl__cat_dataset d;
@@ -94,7 +94,7 @@ static struct sl__cat_call lock_call(const struct sl_catalog_lease *lease, struc
 	return (struct sl__cat_call){.stmt = CAT_DATASET_LOCK,
 				     .values = {CAT_TEXT(lease->dataset), CAT_INT(lease->fence)},
 				     .n = 2,
-				     .fn = note_dataset,
+				     .fn = note_committed_dataset,
 				     .ctx = s};
 }
 
@@ -212,8 +212,8 @@ static int build_event(const struct sl_catalog_lease *lease, const struct state 
 }
 
 /* The second half: partition, event and dataset row, and the commit. */
-static int write_rows(struct sl__cat_tx *tx, const struct sl_catalog_lease *lease, const struct state *s,
-		      const struct sl_catalog_partition *p, struct sl_err *err)
+static int write_catalog_rows(struct sl__cat_tx *tx, const struct sl_catalog_lease *lease, const struct state *s,
+			      const struct sl_catalog_partition *p, struct sl_err *err)
 {
 	struct sl_catalog *c = lease->catalog;
 	struct new_event n;
@@ -279,7 +279,7 @@ int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_ca
 	if (rc == 0 && s.found)
 		rc = check_fits(&s, &p, lease->dataset, err);
 	if (rc == 0 && s.found)
-		rc = write_rows(&tx, lease, &s, &p, err);
+		rc = write_catalog_rows(&tx, lease, &s, &p, err);
 	c->ops->end(&tx);
 	if (rc == 0 && !s.found)
 		return sl__lease_lost(lease, err);

@@ -169,7 +169,7 @@ static const struct member {
 
 /* ---- writing ---- */
 
-static void put_member(struct sl__buf *b, const char *before, enum member_kind kind, const void *value)
+static void put_event_member(struct sl__buf *b, const char *before, enum member_kind kind, const void *value)
 {
 	char hex[SL__SHA256_HEX];
 	const char *text;
@@ -197,11 +197,11 @@ static void put_event_text(struct sl__buf *b, const struct sl_audit_event *e, bo
 	struct event_text t = {.e = *e, .id = sl_audit_event_id(e, id), .name = e->dataset, .type = types[e->type]};
 	t.e.hole_ranges = ranges_of(e);
 	if (with_hash)
-		put_member(b, members[0].before, members[0].kind, t.e.hash);
-	put_member(b, with_hash ? members[1].before : "{\"chain\":{\"prev_event_hash\":", members[1].kind,
-		   t.e.prev_hash);
+		put_event_member(b, members[0].before, members[0].kind, t.e.hash);
+	put_event_member(b, with_hash ? members[1].before : "{\"chain\":{\"prev_event_hash\":", members[1].kind,
+			 t.e.prev_hash);
 	for (size_t i = 2; i < SL_COUNT(members); i++)
-		put_member(b, members[i].before, members[i].kind, (const char *)&t + members[i].at);
+		put_event_member(b, members[i].before, members[i].kind, (const char *)&t + members[i].at);
 	(void)sl__buf_str_append(b, EVENT_END);
 }
 

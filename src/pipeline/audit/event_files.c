@@ -43,7 +43,7 @@ static int note_event_file(const char *name, void *ctx)
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return x < y ? -1 : x > y;
@@ -68,7 +68,7 @@ int sl__event_files_list(struct sl__event_files *out, const struct sl_env *env, 
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "list %s", l.folder);
 	if (l.n > 0)
-		qsort(l.first, l.n, sizeof(*l.first), by_number);
+		qsort(l.first, l.n, sizeof(*l.first), compare_numbers);
 	*out = l;
 	l = (struct sl__event_files){.env = NULL};
 	return 0;
@@ -187,7 +187,7 @@ int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *e
 	return 0;
 }
 
-static int note_head(const struct sl_audit_event *event, const char *text, size_t len, void *ctx)
+static int note_chain_head(const struct sl_audit_event *event, const char *text, size_t len, void *ctx)
 {
 	struct sl_audit_head *h = ctx;
 	(void)text;
@@ -202,7 +202,7 @@ int sl_audit_head_read(const char *dir, const char *dataset, const struct sl_env
 		       struct sl_err *err)
 {
 	struct sl_audit_head h = {.struct_size = sizeof(h)};
-	int rc = sl_audit_events(dir, dataset, env, note_head, &h, err);
+	int rc = sl_audit_events(dir, dataset, env, note_chain_head, &h, err);
 	if (rc != 0)
 		return rc;
 	if (h.events == 0)

@@ -19,7 +19,7 @@ _Static_assert(crypto_sign_PUBLICKEYBYTES == SL_AUDIT_PUBLIC_KEY_BYTES, "a publi
 _Static_assert(crypto_sign_BYTES == SL_AUDIT_SIGNATURE_BYTES, "a signature");
 _Static_assert(crypto_sign_SEEDBYTES == 32, "a seed");
 
-static int bad_key(struct sl_err *err, const char *path, const char *why)
+static int bad_audit_key(struct sl_err *err, const char *path, const char *why)
 {
 	return sl_err_set(err, SL_EKEY, "key file %.160s: %s", path, why);
 }
@@ -33,7 +33,7 @@ bool sl__audit_key_parse(const char *text, size_t len, bool secret, uint8_t out[
 	return len > n && memcmp(text, prefix, n) == 0 && sl__audit_unhex(text + n, len - n, out, 32);
 }
 
-static int load_key(const struct sl_env *env, const char *path, bool secret, uint8_t out[32], struct sl_err *err)
+static int load_audit_key(const struct sl_env *env, const char *path, bool secret, uint8_t out[32], struct sl_err *err)
 {
 	struct sl_io_stat st;
 	char text[TEXT_BYTES];
@@ -42,28 +42,28 @@ static int load_key(const struct sl_env *env, const char *path, bool secret, uin
 	/* Without O_NONBLOCK a pipe of that name would hold us up. */
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (secret ? O_NOFOLLOW : 0), 0);
 	if (fd == -ENOENT || fd == -ENOTDIR)
-		return bad_key(err, path, "not there");
+		return bad_audit_key(err, path, "not there");
 	if (fd == -ELOOP)
-		return bad_key(err, path, "is a link: name the file itself");
+		return bad_audit_key(err, path, "is a link: name the file itself");
 	if (fd == -EACCES || fd == -EPERM)
-		return bad_key(err, path, "no permission to read it");
+		return bad_audit_key(err, path, "no permission to read it");
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "key file %.160s: open", path);
 	int rc = SL__IO(env, fstat, fd, &st);
 	if (rc < 0) {
 		rc = sl_err_set_errno(err, -rc, "key file %.160s: stat", path);
 	} else if (!S_ISREG(st.mode)) {
-		rc = bad_key(err, path, "not a regular file");
+		rc = bad_audit_key(err, path, "not a regular file");
 	} else if (secret && (st.mode & 077) != 0) {
-		rc = bad_key(err, path, "others may read it: chmod 600");
+		rc = bad_audit_key(err, path, "others may read it: chmod 600");
 	} else {
 		ssize_t n = sl__pread_full(env, fd, text, sizeof(text), 0);
 		if (n < 0)
 			rc = sl_err_set_errno(err, (int)-n, "key file %.160s: read", path);
 		else if (!sl__audit_key_parse(text, (size_t)n, secret, out))
-			rc = bad_key(err, path,
-				     secret ? "is no secret key of 'sluice audit keygen'"
-					    : "is no public key of 'sluice audit keygen'");
+			rc = bad_audit_key(err, path,
+					   secret ? "is no secret key of 'sluice audit keygen'"
+						  : "is no public key of 'sluice audit keygen'");
 		sodium_memzero(text, sizeof(text));
 	}
 	sl__close_fd(env, &fd);
@@ -74,7 +74,7 @@ int sl__audit_key_load(struct sl__audit_key *key, const struct sl_env *env, cons
 {
 	uint8_t seed[32];
 	memset(key, 0, sizeof(*key));
-	int rc = load_key(env, path, true, seed, err);
+	int rc = load_audit_key(env, path, true, seed, err);
 	if (rc == 0)
 		(void)crypto_sign_seed_keypair(key->public_key, key->secret, seed);
 	sodium_memzero(seed, sizeof(seed));
@@ -93,7 +93,7 @@ int sl_audit_public_key_load(const char *path, const struct sl_env *env, uint8_t
 	int rc = sl__env_init(&full, env, err);
 	if (rc != 0)
 		return rc;
-	return load_key(&full, path, false, out, err);
+	return load_audit_key(&full, path, false, out, err);
 }
 
 /* ---- making ---- */

@@ -190,7 +190,7 @@ static void free_string(const struct sl_env *env, const char *field)
 	sl__free(env, text.out);
 }
 
-static int copy_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, struct sl_err *err)
+static int copy_outbox_opts(struct sl_outbox *o, const struct sl_outbox_opts *opts, struct sl_err *err)
 {
 	struct sl_outbox_opts from;
 	sl__opts_copy(&from, sizeof(from), opts);
@@ -236,7 +236,7 @@ int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outb
 	sl__mutex_init(&o->mu);
 	sl__cond_init(&o->changed);
 	o->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = o->cancel_fd < 0 ? sl_err_set_errno(err, errno, "outbox: eventfd") : copy_opts(o, opts, err);
+	rc = o->cancel_fd < 0 ? sl_err_set_errno(err, errno, "outbox: eventfd") : copy_outbox_opts(o, opts, err);
 	/* A lane for the files, one for the endpoint, and a thread for each. */
 	for (size_t i = 0; i < SL_COUNT(o->lanes); i++)
 		o->lanes[i].outbox = o;

@@ -187,7 +187,7 @@ static void outbox_step(struct sl_outbox *o, const char *name, uint64_t event)
 }
 
 /* One batch. *more: there was one. */
-static int write_batch(struct sl__lane *lane, bool *more, struct sl_err *err)
+static int write_one_batch(struct sl__lane *lane, bool *more, struct sl_err *err)
 {
 	struct files_lane *f = lane->target;
 	struct sl_outbox *o = lane->outbox;
@@ -229,7 +229,7 @@ static int files_deliver(struct sl__lane *lane, struct sl_err *err)
 	bool more = true;
 	int rc = f->resumed ? 0 : resume_files(lane, err);
 	while (rc == 0 && more && !sl__outbox_stopping(lane->outbox))
-		rc = write_batch(lane, &more, err);
+		rc = write_one_batch(lane, &more, err);
 	return rc;
 }
 

@@ -18,7 +18,7 @@ struct http_lane {
 	uint64_t delivered;
 };
 
-static int post_once(struct sl__lane *lane, struct sl__http_response *r, uint64_t *version, struct sl_err *err)
+static int post_batch_once(struct sl__lane *lane, struct sl__http_response *r, uint64_t *version, struct sl_err *err)
 {
 	static const char *const headers[] = {"Content-Type: application/x-ndjson"};
 	struct http_lane *h = lane->target;
@@ -51,9 +51,9 @@ static int post_batch(struct sl__lane *lane, bool *more, struct sl_err *err)
 		return rc;
 	if (h->client == NULL && (rc = sl__http_new(&h->client, &opts, err)) != 0)
 		return rc;
-	rc = post_once(lane, &r, &version, err);
+	rc = post_batch_once(lane, &r, &version, err);
 	if (rc == 0 && r.status == 401 && sl__http_token_refresh(&h->token, version))
-		rc = post_once(lane, &r, &version, err);
+		rc = post_batch_once(lane, &r, &version, err);
 	if (rc != 0)
 		return rc;
 	if (r.status < 200 || r.status > 299) {
@@ -80,7 +80,7 @@ static int http_deliver(struct sl__lane *lane, struct sl_err *err)
 	return rc;
 }
 
-static void http_close(struct sl__lane *lane)
+static void close_http_lane(struct sl__lane *lane)
 {
 	struct http_lane *h = lane->target;
 	sl__http_free(h->client);
@@ -92,7 +92,7 @@ static void http_close(struct sl__lane *lane)
 }
 
 static const struct sl__lane_ops ops = {
-	.name = "the endpoint", .endpoint = true, .deliver = http_deliver, .close = http_close};
+	.name = "the endpoint", .endpoint = true, .deliver = http_deliver, .close = close_http_lane};
 
 int sl__lane_http_open(struct sl__lane *lane, struct sl_err *err)
 {

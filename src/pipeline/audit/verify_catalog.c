@@ -22,7 +22,7 @@ static int report_row(struct sl__verify *v, uint64_t event, const char *table, c
 	return sl__verify_report(v, SL_AUDIT_CATALOG, event, NULL, "catalog, %s %s: %s", table, key, what);
 }
 
-static const char *key_of(struct row_key *k, const char *dataset, uint64_t n)
+static const char *row_key_text(struct row_key *k, const char *dataset, uint64_t n)
 {
 	(void)snprintf(k->text, sizeof(k->text), "%s/%" PRIu64, dataset, n);
 	return k->text;
@@ -105,7 +105,7 @@ struct compare {
 	int rc;
 };
 
-static const struct sl__verify_entry *entry_of(struct compare *c, uint64_t number)
+static const struct sl__verify_entry *event_of_row(struct compare *c, uint64_t number)
 {
 	const struct sl__verify *v = c->v;
 	while (c->at < c->n_files && v->entries[c->at].number < number)
@@ -146,7 +146,7 @@ static int compare_event_row(uint64_t number, const char *text, const char *id, 
 	struct row_key key;
 	char storage[SL_AUDIT_EVENT_BYTES], want[160];
 	static const char table[] = "sluice_audit_event";
-	(void)key_of(&key, v->dataset, number);
+	(void)row_key_text(&key, v->dataset, number);
 	if (number > INT64_MAX) {
 		c->rc = report_row(v, 0, table, id, "number is not a number");
 		return c->rc != 0 ? SL__VERIFY_STOP : 0;
@@ -154,7 +154,8 @@ static int compare_event_row(uint64_t number, const char *text, const char *id, 
 	/* After the files the chain reports what is missing. */
 	for (; c->rc == 0 && c->next < number && c->next <= c->in_files; c->next++) {
 		struct row_key missing;
-		c->rc = report_row(v, c->next, table, key_of(&missing, v->dataset, c->next), "the row is missing");
+		c->rc = report_row(v, c->next, table, row_key_text(&missing, v->dataset, c->next),
+				   "the row is missing");
 	}
 	c->next = number + 1;
 	if (c->rc != 0)
@@ -167,11 +168,11 @@ static int compare_event_row(uint64_t number, const char *text, const char *id, 
 		c->rc = report_row(v, number, table, key.text, "id is not that of the event");
 	} else if (number > v->file_events) {
 		c->rc = take_backlog(c, &e);
-	} else if (entry_of(c, number) == NULL) {
+	} else if (event_of_row(c, number) == NULL) {
 		/* In the files it could not be read, which was reported: the catalog's copy stands for it. */
 		(void)!sl__audit_chain_add(&v->chain, &e, NULL);
 		c->rc = sl__verify_add(v, &e, false, c->err);
-	} else if (memcmp(entry_of(c, number)->hash, e.hash, sizeof(e.hash)) != 0) {
+	} else if (memcmp(event_of_row(c, number)->hash, e.hash, sizeof(e.hash)) != 0) {
 		c->rc = report_row(v, number, table, key.text, "it is not the event of the files");
 	}
 	return c->rc != 0 ? SL__VERIFY_STOP : 0;
@@ -196,7 +197,7 @@ static int check_events(struct sl__verify *v, struct sl_catalog *cat, struct sl_
 	if (v->n > c.n_files)
 		qsort(v->entries, v->n, sizeof(*v->entries), order_by_number);
 	for (; rc == 0 && c.next <= c.in_files; c.next++)
-		rc = report_row(v, c.next, "sluice_audit_event", key_of(&key, v->dataset, c.next),
+		rc = report_row(v, c.next, "sluice_audit_event", row_key_text(&key, v->dataset, c.next),
 				"the row is missing");
 	if (rc == 0 && c.backlog > 0)
 		rc = sl__verify_report(v, SL_AUDIT_NOTE_BACKLOG, 0, v->dataset,
@@ -242,7 +243,7 @@ static int missing_before(struct partitions *p, uint64_t start, bool all)
 		const struct sl__verify_entry *e = &v->entries[p->by_start[p->at]];
 		if (!all && e->start >= start)
 			break;
-		p->rc = report_row(v, e->number, "sluice_partition", key_of(&key, v->dataset, e->start),
+		p->rc = report_row(v, e->number, "sluice_partition", row_key_text(&key, v->dataset, e->start),
 				   "the row is missing");
 	}
 	return p->rc;
@@ -257,14 +258,14 @@ static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
 		return SL__VERIFY_STOP;
 	struct sl__verify_entry *e = p->at < v->n ? &v->entries[p->by_start[p->at]] : NULL;
 	if (e == NULL || e->start != row->start) {
-		p->rc = report_row(v, row->event, "sluice_partition", key_of(&key, v->dataset, row->start),
+		p->rc = report_row(v, row->event, "sluice_partition", row_key_text(&key, v->dataset, row->start),
 				   "no event says that there is such a partition");
 		return p->rc != 0 ? SL__VERIFY_STOP : 0;
 	}
 	p->at++;
 	const char *wrong = wrong_partition(row, e);
 	if (wrong != NULL) {
-		p->rc = report_row(v, e->number, "sluice_partition", key_of(&key, v->dataset, row->start), wrong);
+		p->rc = report_row(v, e->number, "sluice_partition", row_key_text(&key, v->dataset, row->start), wrong);
 	} else if (sl__holes_hashed(e->hole_ranges)) { /* the event has only the hash of this text */
 		char *own = sl__strdup(&v->env, row->hole_ranges);
 		if (own != NULL) {

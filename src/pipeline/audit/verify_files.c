@@ -162,8 +162,8 @@ struct absent {
 };
 
 /* The rows of one group. They ascend, and so do the holes of the event. */
-static void check_values(struct file *f, const struct sl_parquet_column *column, const struct sl_parquet_values *values,
-			 uint64_t rows, struct absent *a)
+static void check_sequences(struct file *f, const struct sl_parquet_column *column,
+			    const struct sl_parquet_values *values, uint64_t rows, struct absent *a)
 {
 	const struct sl__verify_entry *e = f->e;
 	bool gapless = e->bad_rows == 0 && e->holes == 0;
@@ -223,7 +223,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 		if (rc == 0)
 			rc = sl_parquet_reader_read(r, g, column, &values, err);
 		if (rc == 0)
-			check_values(f, &info.columns[column], &values, chunk.rows, &a);
+			check_sequences(f, &info.columns[column], &values, chunk.rows, &a);
 	}
 	/* What was diverted is absent too, and stands nowhere: then only the rows can be compared with the holes. */
 	if (rc == 0 && f->slot->fault == 0 && e->holes > 0 && e->bad_rows == 0) {

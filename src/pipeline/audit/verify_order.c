@@ -25,7 +25,7 @@ static int by_start(const void *a, const void *b, void *ctx)
 	return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static int by_path(const void *a, const void *b, void *ctx)
+static int compare_entry_paths(const void *a, const void *b, void *ctx)
 {
 	const struct sl__verify_entry *entries = ctx;
 	return strcmp(entries[*(const size_t *)a].path, entries[*(const size_t *)b].path);
@@ -87,7 +87,7 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 		[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill", [SL_AUDIT_LATE] = "late row"};
 	uint64_t checkpoint = 0;
 	v->by_start = sorted(v, by_start);
-	v->by_path = sorted(v, by_path);
+	v->by_path = sorted(v, compare_entry_paths);
 	if (v->by_start == NULL || v->by_path == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
 	v->n_late = 0;

@@ -43,7 +43,7 @@ static bool is_named_by_event(const struct sl__verify *v, const char *path)
 
 /* Does an event hold one of these sequences? Only the last that begins at or before the end can: no two overlap. (Where
  * two do, that was reported.) */
-static bool is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
+static bool range_is_held(const struct sl__verify *v, uint64_t start, uint64_t end)
 {
 	size_t at = sl__verify_at(v, end);
 	return at > 0 && v->entries[v->by_start[at - 1]].end >= start;
@@ -65,7 +65,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	/* Late rows, of which there are few, in a hole of a partition. */
 	sl__partition_name(start, end, v->partition_size, true, again);
 	if (strcmp(inner, again) == 0) {
-		bool held = is_held(v, start, end);
+		bool held = range_is_held(v, start, end);
 		for (size_t i = n; i < v->n && held; i++) {
 			const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
 			held = e->start > end || e->end < start;
@@ -79,7 +79,7 @@ static bool is_uncommitted(const struct sl__verify *v, const char *path)
 	 * this file right after the commit, or the next run does. */
 	const struct sl__verify_entry *last = n > 0 ? &v->entries[v->by_start[n - 1]] : NULL;
 	bool short_last = last != NULL && start == last->start && end < last->end;
-	return short_last || !is_held(v, start, end);
+	return short_last || !range_is_held(v, start, end);
 }
 
 static int check_tree(struct sl__verify *v, const char *path, unsigned depth, struct sl_err *err)

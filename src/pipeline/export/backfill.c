@@ -184,7 +184,7 @@ static int add_element(struct sl__buf *elements, struct sl_pipeline_element *e, 
 	return 0;
 }
 
-static int add_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl_err *err)
+static int add_target_hole(struct backfill *b, uint64_t first, uint64_t last, struct sl_err *err)
 {
 	struct sl__run *run = sl__calloc(&b->job->e->env, 1, sizeof(*run));
 	struct sl_pipeline_element e = {.first = first, .last = last, .data = run};
@@ -215,7 +215,7 @@ static int look_ahead(struct backfill *b, const struct target *t, struct sl_err 
 }
 
 /* The rows of a target, from the source. The cutter begins a run wherever a hole begins or ends. */
-static int gather(struct backfill *b, const struct target *t, struct sl_err *err)
+static int gather_target(struct backfill *b, const struct target *t, struct sl_err *err)
 {
 	const char *holes = t->holes;
 	uint64_t next = t->start, first, last;
@@ -226,7 +226,7 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 	while (next <= t->end) {
 		/* A recorded hole, and the rows that have appeared in it. */
 		if (has_hole && next == first) {
-			if ((rc = add_hole(b, first, last, err)) != 0)
+			if ((rc = add_target_hole(b, first, last, err)) != 0)
 				return rc;
 			while ((rc = look_ahead(b, t, err)) == 0 && b->ahead.data != NULL && b->ahead.first <= last) {
 				((struct sl__run *)b->ahead.data)->late = true;
@@ -244,7 +244,7 @@ static int gather(struct backfill *b, const struct target *t, struct sl_err *err
 		bool missing = b->ahead.data == NULL || b->ahead.first > next;
 		uint64_t until = missing && b->ahead.data != NULL ? SL_MIN(b->ahead.first - 1, t->end) : t->end;
 		if (missing && !t->committed && b->job->records_gaps) {
-			if ((rc = add_hole(b, next, until, err)) != 0)
+			if ((rc = add_target_hole(b, next, until, err)) != 0)
 				return rc;
 			next = until + 1;
 			continue;
@@ -423,7 +423,7 @@ static int do_targets(struct backfill *b, struct sl_err *err)
 	for (; rc == 0 && i < n && !sl__export_stopping(job->e); i++) {
 		if (all[i].end >= job->dataset.start && (rc = commit_held(b, err)) != 0)
 			break;
-		rc = gather(b, &all[i], err);
+		rc = gather_target(b, &all[i], err);
 		if (rc == 0)
 			rc = do_one(b, &all[i], (void *)b->elements.data,
 				    b->elements.len / sizeof(struct sl_pipeline_element), err);

@@ -93,7 +93,7 @@ static int put_group(struct build *b, struct sl_err *err)
 }
 
 /* Of the row at hand; of a guess, which is never reported, only within the run. */
-static uint64_t line_of(const struct build *b)
+static uint64_t line_at_hand(const struct build *b)
 {
 	uint64_t line = b->run->line;
 	for (const char *p = b->run->text; (p = memchr(p, '\n', (size_t)(b->at - p))) != NULL; p++)
@@ -112,10 +112,10 @@ static inline uint64_t last_number(const struct build *b)
 }
 
 /* A row of len bytes that does not fit its columns. It counts; it is diverted, or ends the build. */
-static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct sl_err *err)
+static int count_bad_row(struct build *b, size_t len, const struct sl_err *why, struct sl_err *err)
 {
 	struct sl__export_job *job = b->w->job;
-	const struct sl_record row = {.data = b->at, .len = len, .line = line_of(b)};
+	const struct sl_record row = {.data = b->at, .len = len, .line = line_at_hand(b)};
 	if (why->code != SL_EDATA || job->e->o.bad_rows != SL_EXPORT_BAD_ROWS_DIVERT || b->run->guessed) {
 		*err = *why;
 		return why->code != SL_EDATA ? why->code : sl_err_wrap(err, why->code, "line %llu", U(row.line));
@@ -130,7 +130,7 @@ static int bad_row(struct build *b, size_t len, const struct sl_err *why, struct
 }
 
 /* The text of a run, row by row. */
-static int take_run(struct build *b, struct sl_err *err)
+static int build_run(struct build *b, struct sl_err *err)
 {
 	struct sl__builder *w = b->w;
 	const struct sl__table *t = &w->table;
@@ -162,12 +162,12 @@ static int take_run(struct build *b, struct sl_err *err)
 				rc = sl__table_add(&w->table, w->fields, &why);
 		}
 		if (SL_UNLIKELY(rc != 0)) {
-			if ((rc = bad_row(b, len, &why, err)) != 0)
+			if ((rc = count_bad_row(b, len, &why, err)) != 0)
 				return rc;
 		} else if (SL_UNLIKELY(last_number(b) != b->next)) {
 			uint64_t number = last_number(b);
 			return sl_err_set(err, number > b->next ? SL_EGAP : SL_EDUPLICATE,
-					  "line %llu, column %.100s: %llu where %llu is next", U(line_of(b)),
+					  "line %llu, column %.100s: %llu where %llu is next", U(line_at_hand(b)),
 					  w->job->layout.names[w->job->layout.sequence_field], U(number), U(b->next));
 		}
 		b->next++;
@@ -205,7 +205,7 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 			}
 			b->next = e->last + 1;
 		} else {
-			rc = take_run(b, err);
+			rc = build_run(b, err);
 		}
 		if (rc != 0 && b->run->guessed && rc != SL_ENOMEM && err->sys_errno == 0) {
 			atomic_store(&b->w->job->guess_wrong, true);

@@ -12,7 +12,7 @@ static const char no_number[] = "not a number";
 static const char no_time[] = "not a time";
 static const char no_date[] = "not a date";
 
-static inline bool is_digit(char c)
+static inline bool is_decimal_digit(char c)
 {
 	return (unsigned)(c - '0') < 10;
 }
@@ -29,7 +29,7 @@ const char *sl__to_int64(const char *text, size_t len, int64_t *out)
 	int64_t v = 0;
 	if (SL_UNLIKELY(end - p > 18)) { /* counted downwards, where there is one more; less digits cannot overflow */
 		for (; p < end; p++) {
-			if (!is_digit(*p))
+			if (!is_decimal_digit(*p))
 				return no_integer;
 			if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *p - '0', &v))
 				return too_large;
@@ -76,10 +76,10 @@ struct decimal {
 	int64_t exponent; /* the value is digits * 10^exponent */
 };
 
-static size_t take_digits(struct decimal *d, bool fraction)
+static size_t take_decimal_digits(struct decimal *d, bool fraction)
 {
 	const char *from = d->at;
-	for (; d->at < d->end && is_digit(*d->at); d->at++) {
+	for (; d->at < d->end && is_decimal_digit(*d->at); d->at++) {
 		if (d->n == DIGITS_KEPT) {
 			d->more |= *d->at != '0';
 			d->exponent += !fraction;
@@ -92,7 +92,7 @@ static size_t take_digits(struct decimal *d, bool fraction)
 	return (size_t)(d->at - from);
 }
 
-static bool pass(struct decimal *d, char c)
+static bool take_char(struct decimal *d, char c)
 {
 	bool there = d->at < d->end && *d->at == c;
 	d->at += there;
@@ -106,18 +106,18 @@ static bool take_decimal(struct decimal *d, const char *text, size_t len)
 	d->n = 0;
 	d->exponent = 0;
 	d->more = false;
-	d->negative = pass(d, '-');
-	if (take_digits(d, false) == 0)
+	d->negative = take_char(d, '-');
+	if (take_decimal_digits(d, false) == 0)
 		return false;
-	if (pass(d, '.') && take_digits(d, true) == 0)
+	if (take_char(d, '.') && take_decimal_digits(d, true) == 0)
 		return false;
-	if (pass(d, 'e') || pass(d, 'E')) {
+	if (take_char(d, 'e') || take_char(d, 'E')) {
 		int64_t e = 0;
-		bool negative = pass(d, '-');
+		bool negative = take_char(d, '-');
 		if (!negative)
-			(void)pass(d, '+');
+			(void)take_char(d, '+');
 		const char *from = d->at;
-		for (; d->at < d->end && is_digit(*d->at); d->at++)
+		for (; d->at < d->end && is_decimal_digit(*d->at); d->at++)
 			e = SL_MIN(e * 10 + (*d->at - '0'), 1000000);
 		if (d->at == from)
 			return false;
@@ -126,7 +126,7 @@ static bool take_decimal(struct decimal *d, const char *text, size_t len)
 	return d->at == d->end;
 }
 
-static bool take_word(const char *text, size_t len, double *out)
+static bool take_special_double(const char *text, size_t len, double *out)
 {
 	static const struct {
 		const char *word;
@@ -153,7 +153,7 @@ const char *sl__to_double(const char *text, size_t len, double *out)
 					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 	struct decimal d;
 	if (!take_decimal(&d, text, len))
-		return take_word(text, len, out) ? NULL : no_number;
+		return take_special_double(text, len, out) ? NULL : no_number;
 
 	/* Small numbers: both factors are exact in a double, so that one rounding is left, the right one. */
 	if (d.n <= 15 && d.exponent >= -22 && d.exponent <= 22) {
@@ -180,7 +180,7 @@ const char *sl__to_float(const char *text, size_t len, float *out)
 	char plain[DIGITS_KEPT + 40];
 	double word;
 	if (!take_decimal(&d, text, len)) {
-		if (!take_word(text, len, &word))
+		if (!take_special_double(text, len, &word))
 			return no_number;
 		*out = (float)word;
 		return NULL;
@@ -243,7 +243,7 @@ struct cursor {
 /* Two digits below limit; -1: not there. */
 static inline int two(struct cursor *c, int limit)
 {
-	if (c->end - c->at < 2 || !is_digit(c->at[0]) || !is_digit(c->at[1]))
+	if (c->end - c->at < 2 || !is_decimal_digit(c->at[0]) || !is_decimal_digit(c->at[1]))
 		return -1;
 	int v = (c->at[0] - '0') * 10 + (c->at[1] - '0');
 	c->at += 2;
@@ -265,7 +265,8 @@ static bool take_date(struct cursor *c, bool bc, int64_t *days)
 	if (century < 0 || year < 0)
 		return false;
 	year += century * 100;
-	for (int more = 0; more < 3 && c->at < c->end && is_digit(*c->at); more++) /* PostgreSQL: up to 5874897 */
+	for (int more = 0; more < 3 && c->at < c->end && is_decimal_digit(*c->at);
+	     more++) /* PostgreSQL: up to 5874897 */
 		year = year * 10 + (*c->at++ - '0');
 	if (year < 1 || !next_is(c, '-'))
 		return false;
@@ -332,7 +333,7 @@ static const char *take_clock(struct cursor *c, int places, int64_t *seconds, in
 		return no_time;
 	if (next_is(c, '.')) {
 		const char *from = c->at;
-		for (; c->at < c->end && is_digit(*c->at); c->at++) {
+		for (; c->at < c->end && is_decimal_digit(*c->at); c->at++) {
 			if (n == places && *c->at != '0')
 				return "a finer time than the column has";
 			if (n < places) {
@@ -422,9 +423,9 @@ const char *sl__to_timestamp(const char *text, size_t len, const struct sl_parqu
 
 /* ---- bytes ---- */
 
-static int hex_digit(char c)
+static int hex_digit_of_cell(char c)
 {
-	if (is_digit(c))
+	if (is_decimal_digit(c))
 		return c - '0';
 	int letter = (c | 0x20) - 'a';
 	return letter >= 0 && letter < 6 ? letter + 10 : -1;
@@ -433,7 +434,7 @@ static int hex_digit(char c)
 bool sl__from_hex(const char *text, size_t len, char *out)
 {
 	for (size_t i = 0; i + 1 < len; i += 2) {
-		int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
+		int high = hex_digit_of_cell(text[i]), low = hex_digit_of_cell(text[i + 1]);
 		if (high < 0 || low < 0)
 			return false;
 		out[i / 2] = (char)(high * 16 + low);

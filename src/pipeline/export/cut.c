@@ -102,8 +102,8 @@ static int bad_record(const struct sl__cutter *c, const struct sl_record *r, con
 }
 
 /* Add one record to a run. *full: the run is complete, in out. c->at moves past the record if it was added. */
-static int take_record(struct sl__cutter *c, const struct sl_record *r, struct sl_pipeline_element *out, bool *full,
-		       struct sl_err *err)
+static int cut_record(struct sl__cutter *c, const struct sl_record *r, struct sl_pipeline_element *out, bool *full,
+		      struct sl_err *err)
 {
 	uint64_t sequence;
 	const char *bad = r->bad;
@@ -190,7 +190,7 @@ int sl__cutter_next(struct sl__cutter *c, struct sl_pipeline_element *out, struc
 				continue;
 			}
 		}
-		int rc = take_record(c, &c->ahead[c->at], out, &full, err);
+		int rc = cut_record(c, &c->ahead[c->at], out, &full, err);
 		if (rc != 0 || full)
 			return rc;
 	}

@@ -8,7 +8,7 @@
 
 /* ---- options ---- */
 
-static int bad_option(struct sl_err *err, const char *field, const char *why)
+static int bad_export_option(struct sl_err *err, const char *field, const char *why)
 {
 	return sl_err_set(err, SL_EINVAL, "export: %s: %s", field, why);
 }
@@ -17,28 +17,28 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 {
 	if (o->rows != NULL) {
 		if (o->table != NULL || o->query != NULL)
-			return bad_option(err, "rows", "not with a table or a query");
+			return bad_export_option(err, "rows", "not with a table or a query");
 		if (o->columns_n == 0)
-			return bad_option(err, "columns", "required with rows");
+			return bad_export_option(err, "columns", "required with rows");
 		if (o->bad_rows == SL_EXPORT_BAD_ROWS_DIVERT)
-			return bad_option(err, "bad_rows", "rows of a callback cannot be diverted");
+			return bad_export_option(err, "bad_rows", "rows of a callback cannot be diverted");
 		if (o->from == NULL)
 			o->from = "rows";
 		return 0;
 	}
 	if (o->from == NULL || o->from[0] == '\0')
-		return bad_option(err, "from", "required");
+		return bad_export_option(err, "from", "required");
 	bool database = strncmp(o->from, "postgres://", 11) == 0 || strncmp(o->from, "postgresql://", 13) == 0 ||
 			strncmp(o->from, "sqlite:", 7) == 0;
 	if (database && (o->table != NULL) == (o->query != NULL))
-		return bad_option(err, "table", "a database needs a table or a query, and not both");
+		return bad_export_option(err, "table", "a database needs a table or a query, and not both");
 	if (!database && (o->table != NULL || o->query != NULL))
-		return bad_option(err, o->table != NULL ? "table" : "query", "only of a database");
+		return bad_export_option(err, o->table != NULL ? "table" : "query", "only of a database");
 	int rc = database ? 0 : sl_check_local_path("export: from", o->from, err);
 	if (rc != 0)
 		return rc;
 	if ((unsigned)o->format > SL_EXPORT_JSON_LINES)
-		return bad_option(err, "format", "unknown format");
+		return bad_export_option(err, "format", "unknown format");
 	if (!database && o->format == SL_EXPORT_BY_NAME) {
 		const char *dot = strrchr(o->from, '.');
 		if (dot != NULL && strcmp(dot, ".csv") == 0)
@@ -47,23 +47,24 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 			 (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0 || strcmp(dot, ".json") == 0))
 			o->format = SL_EXPORT_JSON_LINES;
 		else
-			return bad_option(err, "format", "the name does not say whether it is CSV or JSON lines");
+			return bad_export_option(err, "format",
+						 "the name does not say whether it is CSV or JSON lines");
 	}
 	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
-		return bad_option(err, "delimiter", "not a quote, a line end or beyond ASCII");
+		return bad_export_option(err, "delimiter", "not a quote, a line end or beyond ASCII");
 	if (o->max_record_bytes < 0 || o->max_record_bytes > (int64_t)64 << 20)
-		return bad_option(err, "max_record_bytes", "at most 64 MiB");
+		return bad_export_option(err, "max_record_bytes", "at most 64 MiB");
 	if (o->sample_records < 0)
-		return bad_option(err, "sample_records", "negative");
+		return bad_export_option(err, "sample_records", "negative");
 	return 0;
 }
 
 static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *err)
 {
 	if (o->to == NULL || o->to[0] == '\0')
-		return bad_option(err, "to", "required");
+		return bad_export_option(err, "to", "required");
 	if (o->dataset == NULL)
-		return bad_option(err, "dataset", "required");
+		return bad_export_option(err, "dataset", "required");
 	int rc = sl_check_local_path("export: to", o->to, err);
 	if (rc != 0)
 		return rc;
@@ -72,23 +73,23 @@ static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *
 	if ((rc = sl_dataset_check_name(o->dataset, err)) != 0)
 		return sl_err_wrap(err, rc, "export");
 	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
-		return bad_option(err, "partition_size", "1 to 2^32");
+		return bad_export_option(err, "partition_size", "1 to 2^32");
 	if (o->zstd_level < 0 || o->zstd_level > 19)
-		return bad_option(err, "zstd_level", "1 to 19");
+		return bad_export_option(err, "zstd_level", "1 to 19");
 	if (o->columns_n > 0 && o->columns == NULL)
-		return bad_option(err, "columns", "missing");
+		return bad_export_option(err, "columns", "missing");
 	if ((unsigned)o->follow > SL_OFF || (unsigned)o->final > SL_OFF || (unsigned)o->header > SL_OFF)
-		return bad_option(err, "follow, final, header", "on or off");
+		return bad_export_option(err, "follow, final, header", "on or off");
 	if (o->follow == SL_ON && o->final == SL_ON)
-		return bad_option(err, "final", "not with follow: what grows has no end to close");
+		return bad_export_option(err, "final", "not with follow: what grows has no end to close");
 	if ((unsigned)o->gaps > SL_EXPORT_GAPS_RECORD)
-		return bad_option(err, "gaps", "stop or record");
+		return bad_export_option(err, "gaps", "stop or record");
 	if ((unsigned)o->bad_rows > SL_EXPORT_BAD_ROWS_DIVERT)
-		return bad_option(err, "bad_rows", "stop or divert");
+		return bad_export_option(err, "bad_rows", "stop or divert");
 	if (o->poll_interval_ms < 0)
-		return bad_option(err, "poll_interval_ms", "negative");
+		return bad_export_option(err, "poll_interval_ms", "negative");
 	if (o->perf.queue_bytes < 0)
-		return bad_option(err, "perf.queue_bytes", "negative");
+		return bad_export_option(err, "perf.queue_bytes", "negative");
 	return 0;
 }
 

@@ -56,7 +56,7 @@ static size_t line_at(const struct sl__guesser *g, size_t at, size_t *len)
 	return at + raw + (end != NULL);
 }
 
-static bool is_blank(const struct sl__guesser *g, size_t at, size_t len)
+static bool is_blank_line(const struct sl__guesser *g, size_t at, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (g->layout->csv || (g->text[at + i] != ' ' && g->text[at + i] != '\t'))
@@ -71,7 +71,7 @@ static bool number_at(struct sl__guesser *g, size_t *at, size_t *next, uint64_t 
 	while (*at < g->len) {
 		size_t len;
 		*next = line_at(g, *at, &len);
-		if (!is_blank(g, *at, len))
+		if (!is_blank_line(g, *at, len))
 			return sl__layout_sequence(g->layout, g->text + *at, len, &g->scratch, number) == NULL;
 		*at = *next;
 	}
@@ -143,7 +143,7 @@ int sl__guesser_init(struct sl__guesser *g, bool resume, uint64_t first)
 		const char *before = stop > from ? memrchr(g->text + from, '\n', stop - from) : NULL;
 		g->last_at = before != NULL ? (size_t)(before - g->text) + 1 : from;
 		(void)line_at(g, g->last_at, &len);
-		found = !is_blank(g, g->last_at, len);
+		found = !is_blank_line(g, g->last_at, len);
 		end = g->last_at;
 	}
 	if (!found || !number_at(g, &g->last_at, &next, &g->last) || g->last < g->next)

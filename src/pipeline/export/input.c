@@ -39,7 +39,7 @@ static struct sl_records_opts records_opts(const struct sl__input *in)
 					.words = SL_ON};
 }
 
-static int64_t read_failed(const struct sl__input *in, int failed, struct sl_err *err)
+static int64_t input_read_failed(const struct sl__input *in, int failed, struct sl_err *err)
 {
 	return sl_err_set_errno(err, failed, "read %s", sl__input_name(in));
 }
@@ -50,7 +50,7 @@ static int64_t cancelled(struct sl_err *err)
 }
 
 /* Until there is something to read from fd (-1: nothing), a stop, or so long. */
-static void wait_for(const struct sl__input *in, int fd, int64_t ms)
+static void wait_for_input(const struct sl__input *in, int fd, int64_t ms)
 {
 	struct pollfd fds[2] = {{.fd = in->e->stop_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
 	(void)poll(fds, fd >= 0 ? 2 : 1, ms < 0 ? -1 : (int)SL_MIN(ms, 60000));
@@ -59,7 +59,7 @@ static void wait_for(const struct sl__input *in, int fd, int64_t ms)
 bool sl__input_wait(struct sl__input *in, int64_t ms)
 {
 	if (!sl__export_stopping(in->e))
-		wait_for(in, -1, ms);
+		wait_for_input(in, -1, ms);
 	return !sl__export_stopping(in->e);
 }
 
@@ -94,7 +94,7 @@ static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct s
 		ssize_t got =
 			in->turn != SL__INPUT_TRUNCATED ? SL__IO(&in->e->env, pread, in->fd, buf, n, in->offset) : 0;
 		if (got < 0)
-			return read_failed(in, (int)-got, err);
+			return input_read_failed(in, (int)-got, err);
 		got = whole_lines(buf, got, n);
 		in->offset += (uint64_t)got;
 		if (got > 0) { /* keep the last bytes before in->offset */
@@ -113,7 +113,7 @@ static int64_t read_followed(struct sl__input *in, void *buf, size_t n, struct s
 		struct sl_io_stat mine, named;
 		int rc = SL__IO(env, fstat, in->fd, &mine);
 		if (rc != 0)
-			return read_failed(in, -rc, err);
+			return input_read_failed(in, -rc, err);
 		if (in->turn == SL__INPUT_COPY_READ) /* the copy is complete */
 			continue;
 		if (mine.size < in->offset || !has_tail(in, in->fd)) {
@@ -386,7 +386,7 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 	for (;;) {
 		ssize_t got = in->is_file ? SL__IO(env, pread, in->fd, buf, n, in->offset) : read(in->fd, buf, n);
 		if (got < 0)
-			return read_failed(in, in->is_file ? (int)-got : errno, err);
+			return input_read_failed(in, in->is_file ? (int)-got : errno, err);
 		if (in->sampling && in->is_file)
 			got = whole_lines(buf, got, n);
 		in->offset += (uint64_t)got;
@@ -395,7 +395,7 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 
 		/* Standard input that is followed has no more. What was read of it must still be there. */
 		if (fstat(in->fd, &st) != 0)
-			return read_failed(in, errno, err);
+			return input_read_failed(in, errno, err);
 		if ((uint64_t)st.st_size < in->offset)
 			return sl_err_set(err, SL_EDATA,
 					  "it is shorter than what was read of it (%llu bytes of %llu): a file that is "
@@ -413,7 +413,7 @@ static bool wait_for_sample(const struct sl__input *in)
 	struct pollfd one = {.fd = in->fd, .events = POLLIN};
 	int64_t end = SL_MIN(sl__deadline_ns(env, SAMPLE_QUIET_MS), in->sample_end_ns);
 	while (sl__mono_ns(env) < end && !sl__export_stopping(in->e)) {
-		wait_for(in, in->fd, LOOK_MS);
+		wait_for_input(in, in->fd, LOOK_MS);
 		if (poll(&one, 1, 0) != 0)
 			return true;
 	}
@@ -436,7 +436,7 @@ static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_er
 {
 	for (;;) {
 		if (in->sample_end_ns == 0)
-			wait_for(in, in->fd, -1);
+			wait_for_input(in, in->fd, -1);
 		else if (!wait_for_sample(in))
 			return SL_EAGAIN; /* for infer_pipe alone, which continues */
 		if (sl__export_stopping(in->e))
@@ -451,11 +451,11 @@ static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_er
 		if (got > 0)
 			return got;
 		if (errno != EINTR && errno != EAGAIN)
-			return read_failed(in, errno, err);
+			return input_read_failed(in, errno, err);
 	}
 }
 
-static int64_t read_input(void *buf, size_t n, struct sl_err *err, void *ctx)
+static int64_t read_for_records(void *buf, size_t n, struct sl_err *err, void *ctx)
 {
 	struct sl__input *in = ctx;
 	if (sl__export_stopping(in->e))
@@ -475,7 +475,7 @@ static int new_records(struct sl__input *in, struct sl_err *err)
 	const struct sl_records_opts opts = records_opts(in);
 	sl_records_free(in->records);
 	in->records = NULL;
-	return sl_records_new(&in->records, read_input, in, &opts, err);
+	return sl_records_new(&in->records, read_for_records, in, &opts, err);
 }
 
 int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err)
@@ -491,13 +491,13 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 	if (in->e->o.rows != NULL)
 		return 0; /* rows.c calls it */
 	if (in->source.ops == NULL && !in->is_file && in->regular && lseek(in->fd, 0, SEEK_SET) != 0)
-		return (int)read_failed(in, errno, err);
+		return (int)input_read_failed(in, errno, err);
 	return new_records(in, err);
 }
 
 /* ---- opening ---- */
 
-static int open_database(struct sl__input *in, const char *sequence, struct sl_err *err)
+static int open_source_database(struct sl__input *in, const char *sequence, struct sl_err *err)
 {
 	struct sl_export *e = in->e;
 	in->source_opts = e->o;
@@ -526,7 +526,7 @@ int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequen
 	if (e->o.rows != NULL) {
 		in->csv = in->header = false;
 	} else if (e->o.table != NULL || e->o.query != NULL) {
-		if ((rc = open_database(in, sequence, err)) != 0)
+		if ((rc = open_source_database(in, sequence, err)) != 0)
 			return rc;
 	} else if (strcmp(e->o.from, "-") == 0) {
 		struct stat st;

@@ -51,7 +51,7 @@ static void forward_outbox_step(const char *step, uint64_t event, void *ctx)
 }
 
 /* Open the catalog, take the dataset's lease, and load what is known of the dataset. */
-static int open_catalog(struct sl__export_job *job, struct sl_err *err)
+static int open_job_catalog(struct sl__export_job *job, struct sl_err *err)
 {
 	struct sl_export *e = job->e;
 	int rc = sl__export_mkdirs(&e->env, e->o.to, err);
@@ -143,7 +143,7 @@ static int define_dataset(struct sl__export_job *job, struct sl_err *err)
 	return sl_catalog_define(job->catalog, job->lease, &dataset, err);
 }
 
-static int sweep_one(const struct sl_catalog_partition *p, void *ctx)
+static int sweep_last_partition(const struct sl_catalog_partition *p, void *ctx)
 {
 	struct sl__export_job *job = ctx;
 	if (p->end == job->dataset.checkpoint && p->type != SL_AUDIT_LATE)
@@ -156,7 +156,7 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 	struct sl__dataset_state *d = &job->dataset;
 	job->e = e;
 	sl__mutex_init(&job->letters_mu);
-	int rc = open_catalog(job, err);
+	int rc = open_job_catalog(job, err);
 	if (rc != 0)
 		return rc;
 	bool committed = d->known && d->events > 0;
@@ -197,7 +197,8 @@ int sl__job_open(struct sl__export_job *job, struct sl_export *e, struct sl_err 
 		return rc;
 	if (committed) {
 		uint64_t from = d->checkpoint - d->checkpoint % d->partition_size;
-		if ((rc = sl_catalog_partitions(job->catalog, e->o.dataset, from, 0, sweep_one, job, err)) != 0)
+		if ((rc = sl_catalog_partitions(job->catalog, e->o.dataset, from, 0, sweep_last_partition, job, err)) !=
+		    0)
 			return rc;
 	}
 	const struct sl_outbox_opts outbox = {SL_OUTBOX_OPTS_INIT,
@@ -551,7 +552,7 @@ static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *e
 			       : sl_err_set(err, rc, "no memory for a run of rows");
 }
 
-static void describe(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
+static void describe_run(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
 {
 	const struct sl__export_job *job = ctx;
 	const struct sl__run *run = e->data;
@@ -585,7 +586,8 @@ static void worker_free(void *ctx, void *state)
 	sl__builder_free(state);
 }
 
-static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err)
+static int build_partition(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out,
+			   struct sl_err *err)
 {
 	struct sl__object *o;
 	(void)ctx;
@@ -595,8 +597,8 @@ static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, 
 	return rc;
 }
 
-static int store(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
-		 struct sl_err *err)
+static int store_partition(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
+			   struct sl_err *err)
 {
 	struct sl__export_job *job = ctx;
 	(void)state;
@@ -656,12 +658,12 @@ static void release_output(void *ctx, void *out)
 static const struct sl_pipeline_ops ops = {
 	.version = SL_PIPELINE_OPS_VERSION,
 	.next = next_run,
-	.describe = describe,
+	.describe = describe_run,
 	.interrupt = interrupt,
 	.worker_init = worker_init,
 	.worker_free = worker_free,
-	.build = build,
-	.store = store,
+	.build = build_partition,
+	.store = store_partition,
 	.commit = commit,
 	.release_element = release_element,
 	.release_output = release_output,

@@ -33,7 +33,7 @@ static int init_schema(struct sl__schema *s, const struct sl_env *env, size_t n,
 	return s->columns != NULL ? 0 : sl__no_memory(err, "a schema");
 }
 
-static int add_column(struct sl__schema *s, const struct sl_parquet_column *c, struct sl_err *err)
+static int add_schema_column(struct sl__schema *s, const struct sl_parquet_column *c, struct sl_err *err)
 {
 	if (c->name == NULL || c->name[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "columns: column %zu has no name", s->n + 1);
@@ -56,7 +56,7 @@ int sl__schema_copy(struct sl__schema *out, const struct sl_env *env, const stru
 	struct sl__schema s SL_CLEANUP(sl__schema_fini);
 	int rc = init_schema(&s, env, n, err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = add_column(&s, &columns[i], err);
+		rc = add_schema_column(&s, &columns[i], err);
 	if (rc != 0)
 		return rc;
 	*out = s;
@@ -85,7 +85,7 @@ int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const str
 			c.kind = SL_PARQUET_INT64;
 			c.nullable = 0;
 		}
-		rc = add_column(&s, &c, err);
+		rc = add_schema_column(&s, &c, err);
 	}
 	if (rc != 0)
 		return rc;
@@ -219,7 +219,7 @@ static int parse_column(struct sl__schema *s, const struct sl__field *f, struct 
 		c.dictionary = strcmp(word, "on") == 0 ? SL_ON : SL_OFF;
 	c.name = name;
 	if (rc == 0)
-		rc = add_column(s, &c, err);
+		rc = add_schema_column(s, &c, err);
 	sl__free(s->env, name);
 	return rc == 0 || rc == SL_ENOMEM ? rc : sl_err_set(err, SL_ECORRUPT, "%s", unreadable);
 }

@@ -44,7 +44,7 @@ struct pg_source {
 /* ---- errors and waiting ---- */
 
 /* A query that is wrong is the caller's. */
-static int failed(struct pg_source *s, const PGresult *res, const char *what, struct sl_err *err)
+static int pg_query_failed(struct pg_source *s, const PGresult *res, const char *what, struct sl_err *err)
 {
 	struct sl_err local = SL_ERR_INIT;
 	struct sl_err *e = err != NULL ? err : &local;
@@ -69,7 +69,7 @@ static int wait_input(struct pg_source *s, struct sl_err *err)
 			return sl_err_set_errno(err, errno, "postgres: poll");
 	if (atomic_load(&s->db.woken))
 		return sl__export_db_cancelled(err);
-	return PQconsumeInput(s->pg) == 1 ? 0 : failed(s, NULL, "copy", err);
+	return PQconsumeInput(s->pg) == 1 ? 0 : pg_query_failed(s, NULL, "copy", err);
 }
 
 /* The result of a statement that was sent, waiting so that wake is heard. NULL in *out: there is no further one. */
@@ -86,14 +86,14 @@ static int next_result(struct pg_source *s, PGresult **out, struct sl_err *err)
 }
 
 /* Read what is left of a statement that has failed. */
-static void drain(struct pg_source *s)
+static void pg_drain(struct pg_source *s)
 {
 	for (PGresult *res; s->pg != NULL && (res = PQgetResult(s->pg)) != NULL;)
 		PQclear(res);
 }
 
 /* End a COPY in the middle, so that the connection can be used again; where that fails it is closed. */
-static void abandon(struct pg_source *s)
+static void pg_abandon_copy(struct pg_source *s)
 {
 	char why[256], *row;
 	int n;
@@ -106,7 +106,7 @@ static void abandon(struct pg_source *s)
 	while (!lost && (n = PQgetCopyData(s->pg, &row, 0)) > 0)
 		PQfreemem(row);
 	if (!lost)
-		drain(s);
+		pg_drain(s);
 	if (lost || PQstatus(s->pg) != CONNECTION_OK) {
 		PQfinish(s->pg);
 		s->pg = NULL;
@@ -142,16 +142,16 @@ static int query(struct pg_source *s, const char *sql, const char *what, PGresul
 {
 	PGresult *res = NULL, *more = NULL;
 	if (PQsendQuery(s->pg, sql) != 1)
-		return failed(s, NULL, what, err);
+		return pg_query_failed(s, NULL, what, err);
 	int rc = next_result(s, &res, err);
 	if (rc == 0 && PQresultStatus(res) != PGRES_TUPLES_OK)
-		rc = failed(s, res, what, err);
+		rc = pg_query_failed(s, res, what, err);
 	while (rc == 0 && (rc = next_result(s, &more, err)) == 0 && more != NULL)
 		PQclear(more);
 	if (rc != 0) {
 		PQclear(res);
 		if (rc != SL_ECANCELLED)
-			drain(s);
+			pg_drain(s);
 		return rc;
 	}
 	*out = res;
@@ -312,7 +312,7 @@ static int pg_describe_rows(struct pg_source *s, struct sl_err *err)
 	}
 	int rc = PQresultStatus(res) == PGRES_COMMAND_OK
 			 ? pg_take_columns(s, res, err)
-			 : failed(s, res, s->db.opts->table != NULL ? "table" : "query", err);
+			 : pg_query_failed(s, res, s->db.opts->table != NULL ? "table" : "query", err);
 	PQclear(res);
 	return rc;
 }
@@ -365,11 +365,11 @@ static int start_chunk(struct pg_source *s, struct sl_err *err)
 		return sl__no_memory(err, "postgres");
 
 	if (PQsendQuery(s->pg, sl__buf_str(&sql)) != 1)
-		return failed(s, NULL, "copy", err);
+		return pg_query_failed(s, NULL, "copy", err);
 	int rc = next_result(s, &res, err);
 	if (rc == 0 && PQresultStatus(res) != PGRES_COPY_OUT) {
-		rc = failed(s, res, "copy", err);
-		drain(s);
+		rc = pg_query_failed(s, res, "copy", err);
+		pg_drain(s);
 	}
 	PQclear(res);
 	s->copying = rc == 0;
@@ -446,7 +446,7 @@ static int count_writers(struct pg_source *s, const char *writers, int *n, char 
 }
 
 /* Wait until no number below the row that was seen can appear any more, by locks and not by a time. */
-static int settle(struct pg_source *s, struct sl_err *err)
+static int pg_wait_for_holders(struct pg_source *s, struct sl_err *err)
 {
 	struct pollfd wake = {.fd = s->db.wake_fd, .events = POLLIN};
 	const struct sl_env *env = s->db.env;
@@ -508,7 +508,7 @@ static int pg_fill(struct pg_source *s, size_t n, struct sl_err *err)
 		if (!s->copying) {
 			if (s->db.text.len > 0)
 				return 0;
-			rc = s->settling ? settle(s, err) : start_chunk(s, err);
+			rc = s->settling ? pg_wait_for_holders(s, err) : start_chunk(s, err);
 			continue;
 		}
 		int got = PQgetCopyData(s->pg, &row, 1);
@@ -523,7 +523,7 @@ static int pg_fill(struct pg_source *s, size_t n, struct sl_err *err)
 			if (comma == NULL) {
 				rc = sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
 			} else if (verdict == SL__EXPORT_DB_SETTLE) {
-				abandon(s);
+				pg_abandon_copy(s);
 				s->settling = true;
 				s->unsettled = sequence;
 			} else if (verdict == SL__EXPORT_DB_GIVE) {
@@ -539,14 +539,14 @@ static int pg_fill(struct pg_source *s, size_t n, struct sl_err *err)
 			PGresult *res = NULL;
 			rc = next_result(s, &res, err);
 			if (rc == 0 && res != NULL && PQresultStatus(res) != PGRES_COMMAND_OK)
-				rc = failed(s, res, "copy", err);
+				rc = pg_query_failed(s, res, "copy", err);
 			PQclear(res);
 			if (rc != SL_ECANCELLED)
-				drain(s);
+				pg_drain(s);
 			s->copying = false;
 			s->db.done = rc == 0 && s->chunk_rows < CHUNK_ROWS;
 		} else {
-			rc = failed(s, NULL, "copy", err);
+			rc = pg_query_failed(s, NULL, "copy", err);
 		}
 	}
 	return rc;
@@ -595,7 +595,7 @@ static int pg_begin(uint64_t first, uint64_t last, struct sl_err *err, void *ctx
 	if (atomic_load(&s->db.woken))
 		return sl__export_db_cancelled(err);
 	if (s->pg != NULL)
-		abandon(s);
+		pg_abandon_copy(s);
 	sl__export_db_begin(&s->db, first, last);
 	s->settling = false;
 	s->db.done = first > INT64_MAX;
@@ -646,7 +646,7 @@ static void pg_wake(void *ctx)
 	sl__export_db_wake(&((struct pg_source *)ctx)->db);
 }
 
-static void pg_close(void *ctx)
+static void pg_close_source(void *ctx)
 {
 	struct pg_source *s = ctx;
 	const struct sl_env *env = s->db.env;
@@ -663,7 +663,7 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .read = pg_read,
 						 .present = pg_present,
 						 .wake = pg_wake,
-						 .close = pg_close};
+						 .close = pg_close_source};
 
 int sl__export_postgres_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			     struct sl_err *err)
@@ -682,7 +682,7 @@ int sl__export_postgres_open(struct sl__export_source *out, const struct sl_expo
 		rc = s->db.describe != NULL ? pg_describe_rows(s, err) : sl__no_memory(err, "postgres");
 	}
 	if (rc != 0) {
-		pg_close(s);
+		pg_close_source(s);
 		return rc;
 	}
 	s->db.waits = true;

@@ -428,7 +428,7 @@ static void sqlite_wake(void *ctx)
 	sl__export_db_wake(&((struct sqlite_source *)ctx)->db);
 }
 
-static void sqlite_close(void *ctx)
+static void close_sqlite_source(void *ctx)
 {
 	struct sqlite_source *s = ctx;
 	const struct sl_env *env = s->db.env;
@@ -446,7 +446,7 @@ static const struct sl__export_source_ops ops = {.csv = true,
 						 .read = sqlite_read,
 						 .present = sqlite_present,
 						 .wake = sqlite_wake,
-						 .close = sqlite_close};
+						 .close = close_sqlite_source};
 
 int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export_opts *opts, const struct sl_env *env,
 			   struct sl_err *err)
@@ -473,6 +473,6 @@ int sl__export_sqlite_open(struct sl__export_source *out, const struct sl_export
 		.ops = &ops, .ctx = s, .records_gaps = opts->table != NULL && !sl__export_db_is_job_events(opts)};
 	return 0;
 fail:
-	sqlite_close(s);
+	close_sqlite_source(s);
 	return rc;
 }

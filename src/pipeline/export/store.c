@@ -105,7 +105,7 @@ static int write_through(struct sl__object *o, const void *bytes, size_t n, stru
 	return 0;
 }
 
-static int flush(struct sl__object *o, struct sl_err *err)
+static int flush_object(struct sl__object *o, struct sl_err *err)
 {
 	size_t n = o->used;
 	o->used = 0;
@@ -117,7 +117,7 @@ int sl__object_write(const void *bytes, size_t n, struct sl_err *err, void *obje
 	struct sl__object *o = object;
 	bool large = n > SL__OBJECT_BUF / 2; /* not worth a copy; what was gathered before it is written first */
 	if (large || n > SL__OBJECT_BUF - o->used) {
-		int rc = flush(o, err);
+		int rc = flush_object(o, err);
 		if (rc != 0)
 			return rc;
 	}
@@ -130,7 +130,7 @@ int sl__object_write(const void *bytes, size_t n, struct sl_err *err, void *obje
 
 int sl__object_finish(struct sl__object *o, struct sl_err *err)
 {
-	int rc = flush(o, err);
+	int rc = flush_object(o, err);
 	o->buf = NULL;
 	if (rc != 0)
 		return rc;
@@ -197,7 +197,7 @@ static int clean_file(const char *name, void *ctx)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-static int clean_folder(const char *name, void *ctx)
+static int clean_partition_folder(const char *name, void *ctx)
 {
 	struct clean *c = ctx;
 	if (strncmp(name, "partition-", 10) != 0 || strtoull(name + 10, NULL, 10) < c->from)
@@ -216,7 +216,7 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 	if (folder == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
 	struct clean c = {.env = &e->env, .folder = folder, .from = from_number};
-	int rc = SL__IO(&e->env, list, folder, clean_folder, &c);
+	int rc = SL__IO(&e->env, list, folder, clean_partition_folder, &c);
 	if (rc == -ENOTDIR)
 		rc = sl_err_set(err, SL_ECREATE, "cannot create the folder %.120s: %s", folder, strerror(ENOTDIR));
 	else if (rc < 0 && rc != -ENOENT)
