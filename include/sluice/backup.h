@@ -309,7 +309,7 @@ struct sl_backup_repaired {
 	size_t struct_size;
 	uint64_t packs_rewritten, packs_lost, blocks_kept, blocks_lost, indexes_rebuilt;
 	uint64_t snapshots_rewritten, snapshots_lost, files_lost;
-	uint64_t copies_mended; /* of config, keys, snapshots and blocks of metadata, which are there twice */
+	uint64_t copies_repaired; /* of config, keys, snapshots and blocks of metadata, which are there twice */
 };
 /*
  * Keep everything that is not damaged: blocks of damaged packs that are still right go into new packs, the index is

@@ -173,7 +173,7 @@ static int backup_repair(struct findings *c)
 				       (json_int_t)r.indexes_rebuilt, "snapshots_rewritten",
 				       (json_int_t)r.snapshots_rewritten, "snapshots_lost",
 				       (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost,
-				       "copies_mended", (json_int_t)r.copies_mended, "seconds", seconds));
+				       "copies_repaired", (json_int_t)r.copies_repaired, "seconds", seconds));
 	else
 		out_printf(&c->cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
 			   text_count(packs, r.packs_rewritten, "pack"), text_count(blocks, r.blocks_kept, "block"),

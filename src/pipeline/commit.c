@@ -8,9 +8,9 @@
 struct tries {
 	struct sl__retry_state state;
 	int64_t give_up_ns;
-	int seen;          /* the stop that was asked for at the last look */
-	uint32_t in_drain; /* tries since a drain was asked for */
-	uint32_t in_vain;  /* tries, one after the other, that needed a person */
+	enum sl_pipeline_stop seen; /* what was asked for at the last look */
+	uint32_t in_drain;          /* tries since a drain was asked for */
+	uint32_t in_vain;           /* tries, one after the other, that needed a person */
 	struct sl__prng *prng;
 };
 
@@ -30,7 +30,7 @@ static int64_t next_delay(sl_pipeline *p, struct tries *t, const struct sl_err *
 	else if (!unlimited && ++t->in_vain >= most)
 		return SL_NONE;
 
-	int stop = atomic_load(&p->stop);
+	enum sl_pipeline_stop stop = sl_pipeline_stopping(p);
 	if (stop != t->seen)
 		t->state = (struct sl__retry_state){0};
 	t->seen = stop;

@@ -171,7 +171,7 @@ int sl_pipeline_stop_fd(const sl_pipeline *p)
 /* Act on what was requested since the last call. */
 static void act_on_stop(sl_pipeline *p)
 {
-	int stop = atomic_load(&p->stop);
+	enum sl_pipeline_stop stop = sl_pipeline_stopping(p);
 	if (sl__pipeline_ending(p) && !p->interrupted) {
 		p->interrupted = true;
 		raise_fd(p->stop_fd);

@@ -61,13 +61,13 @@ struct sl_pipeline {
 	int wake_fd; /* an eventfd: the thread of run has something to inspect */
 	int stop_fd; /* an eventfd that is never read */
 	atomic_bool ran;
-	atomic_int stop;     /* enum sl_pipeline_stop, only rises */
-	atomic_bool failed;  /* something failed for good: take no more from the source */
-	atomic_bool done;    /* the committer has left */
-	bool interrupted;    /* run's thread: the source was interrupted */
-	int acted_on;        /* run's thread: the stop that was acted on */
-	int rc;              /* the committer's, read after it was joined */
-	struct sl_err error; /* with rc */
+	atomic_int stop;                /* enum sl_pipeline_stop, only rises */
+	atomic_bool failed;             /* something failed for good: take no more from the source */
+	atomic_bool done;               /* the committer has left */
+	bool interrupted;               /* run's thread: the source was interrupted */
+	enum sl_pipeline_stop acted_on; /* run's thread: the stop that was acted on */
+	int rc;                         /* the committer's, read after it was joined */
+	struct sl_err error;            /* with rc */
 	struct sl__pipeline_metrics metrics;
 
 	sl__mutex mu;

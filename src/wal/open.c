@@ -125,7 +125,11 @@ static int make_active(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_
 		rc = create_first(w, h, err);
 	sl__close_fd(&w->env, &sealed_fd);
 	sl__wal_files_free(&files, &w->env);
-	return rc == SL_EEXIST ? 0 : rc == 0 ? 1 : rc;
+	if (rc == SL_EEXIST)
+		return 0;
+	if (rc != 0)
+		return rc;
+	return 1;
 }
 
 int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err *err)

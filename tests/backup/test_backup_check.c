@@ -253,7 +253,7 @@ static void drop_keys(struct shelf *s)
 }
 
 /* Every allocation fails in turn: a clean error or none, nothing kept, and nothing of the repository lost. hurt (may be
- * NULL): what is put there once the repository is open, which a second run mends; its keys have no place in a plain
+ * NULL): what is put there once the repository is open, which a second run repairs; its keys have no place in a plain
  * repository. */
 static void starve(const struct shelf *from, int (*run)(sl_backup *b), const struct shelf *hurt)
 {

@@ -235,7 +235,7 @@ static void find_it(struct world *w, const char *name, size_t at)
 }
 
 /* frames: the byte is inside of a pack's frames, and may cost what is in one. */
-static void mend_it(struct world *w, const char *name, size_t at, bool frames)
+static void repair_it(struct world *w, const char *name, size_t at, bool frames)
 {
 	struct found found = {.object = name};
 	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
@@ -316,7 +316,7 @@ static size_t damage_object(struct world *w, size_t index, size_t stride)
 			open_all_the_same(w, name, at);
 		expect_the_rest(w, name, "is damaged", false);
 		find_it(w, name, at);
-		mend_it(w, name, at, at >= BK_PACK_HEADER && at < end);
+		repair_it(w, name, at, at >= BK_PACK_HEADER && at < end);
 		expect_the_rest(w, name, "was damaged and repaired", true);
 	}
 	return done;
@@ -336,13 +336,13 @@ static void damage_all(bool encrypted)
 	end(&w);
 }
 
-static void every_damaged_byte_of_a_plain_repository_is_found_and_mended(void **state)
+static void every_damaged_byte_of_a_plain_repository_is_found_and_repaired(void **state)
 {
 	(void)state;
 	damage_all(false);
 }
 
-static void every_damaged_byte_of_an_encrypted_repository_is_found_and_mended(void **state)
+static void every_damaged_byte_of_an_encrypted_repository_is_found_and_repaired(void **state)
 {
 	(void)state;
 	damage_all(true);
@@ -365,7 +365,7 @@ static void every_object_may_be_cut_off(void **state)
 							    : w.whole.objects[i].len - 1;
 			expect_the_rest(&w, name, "is cut off", false);
 			find_it(&w, name, w.shelf.objects[i].len);
-			mend_it(&w, name, w.shelf.objects[i].len, is_in(name, "packs/"));
+			repair_it(&w, name, w.shelf.objects[i].len, is_in(name, "packs/"));
 			expect_the_rest(&w, name, "was cut off and repaired", true);
 		}
 	}
@@ -466,7 +466,7 @@ static void prune_and_create_put_metadata_into_a_second_pack_again(void **state)
 {
 	(void)state;
 	struct world w;
-	int mended = 0;
+	int repaired = 0;
 	begin(&w, false);
 	for (size_t i = 0; i < w.whole.n; i++) {
 		const char *name = w.whole.objects[i].name;
@@ -491,10 +491,10 @@ static void prune_and_create_put_metadata_into_a_second_pack_again(void **state)
 			}
 			assert_int_equal(care_check(w.b, count_copies, &after, NULL), 0);
 			assert_int_equal(after, 0);
-			mended += before > 0;
+			repaired += before > 0;
 		}
 	}
-	assert_true(mended >= 4); /* the second copies of two manifests, each in two ways */
+	assert_true(repaired >= 4); /* the second copies of two manifests, each in two ways */
 	end(&w);
 }
 
@@ -527,8 +527,8 @@ static void a_missing_pack_is_told_with_the_files_it_costs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_damaged_byte_of_a_plain_repository_is_found_and_mended),
-		cmocka_unit_test(every_damaged_byte_of_an_encrypted_repository_is_found_and_mended),
+		cmocka_unit_test(every_damaged_byte_of_a_plain_repository_is_found_and_repaired),
+		cmocka_unit_test(every_damaged_byte_of_an_encrypted_repository_is_found_and_repaired),
 		cmocka_unit_test(every_object_may_be_cut_off),
 		cmocka_unit_test(a_missing_index_costs_nothing),
 		cmocka_unit_test(any_lost_object_costs_no_more_than_the_contents_in_it),

@@ -122,7 +122,7 @@ static void a_hard_link_goes_with_the_file_that_is_lost_and_the_rest_stays(void 
 	end(&w);
 }
 
-static void every_snapshot_that_has_the_lost_file_is_mended(void **state)
+static void every_snapshot_that_has_the_lost_file_is_repaired(void **state)
 {
 	(void)state;
 	struct world w;
@@ -454,7 +454,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_hard_link_goes_with_the_file_that_is_lost_and_the_rest_stays),
-		cmocka_unit_test(every_snapshot_that_has_the_lost_file_is_mended),
+		cmocka_unit_test(every_snapshot_that_has_the_lost_file_is_repaired),
 		cmocka_unit_test(a_block_that_no_snapshot_needs_costs_no_snapshot),
 		cmocka_unit_test(a_block_that_is_stored_twice_survives_the_damage_of_one_place),
 		cmocka_unit_test(every_change_may_fail),

@@ -86,11 +86,11 @@ static uint64_t repair(struct world *w)
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_backup_repair(w->b, NULL, NULL, &r, &err) != 0)
 		fail_msg("repair: %s", err.msg);
-	return r.copies_mended;
+	return r.copies_repaired;
 }
 
-/* Check tells of this object and of no other, repair mends it, and then both are right and the same. */
-static void mends(struct world *w, const char *object, bool harmless, const char *a, const char *b)
+/* Check tells of this object and of no other, repair fixes it, and then both are right and the same. */
+static void repairs(struct world *w, const char *object, bool harmless, const char *a, const char *b)
 {
 	struct told t = {.object = object};
 	assert_int_equal(care_check(w->b, note, &t, NULL), harmless ? 0 : SL_ECORRUPT);
@@ -114,10 +114,10 @@ static void a_config_that_is_damaged_or_lost_is_read_from_its_copy_and_put_back(
 	assert_true(are_same(&w.shelf, BK_CONFIG, CONFIG_COPY));
 	damage(&w.shelf, BK_CONFIG);
 	assert_int_equal(try_open(&w.shelf, NULL), 0);
-	mends(&w, BK_CONFIG, false, BK_CONFIG, CONFIG_COPY);
+	repairs(&w, BK_CONFIG, false, BK_CONFIG, CONFIG_COPY);
 	assert_true(shelf_drop(&w.shelf, BK_CONFIG));
 	assert_int_equal(try_open(&w.shelf, NULL), 0);
-	mends(&w, BK_CONFIG, false, BK_CONFIG, CONFIG_COPY);
+	repairs(&w, BK_CONFIG, false, BK_CONFIG, CONFIG_COPY);
 	w.shelf.unreadable = BK_CONFIG; /* the storage does not give it */
 	assert_int_equal(try_open(&w.shelf, NULL), 0);
 	w.shelf.unreadable = NULL;
@@ -130,10 +130,10 @@ static void a_copy_of_the_config_that_is_damaged_or_lost_is_made_anew(void **sta
 	struct world w;
 	begin(&w, false);
 	damage(&w.shelf, CONFIG_COPY);
-	mends(&w, CONFIG_COPY, false, BK_CONFIG, CONFIG_COPY);
+	repairs(&w, CONFIG_COPY, false, BK_CONFIG, CONFIG_COPY);
 	assert_true(shelf_drop(&w.shelf, CONFIG_COPY)); /* as a repository of before has it */
 	assert_int_equal(try_open(&w.shelf, NULL), 0);
-	mends(&w, CONFIG_COPY, true, BK_CONFIG, CONFIG_COPY);
+	repairs(&w, CONFIG_COPY, true, BK_CONFIG, CONFIG_COPY);
 	end(&w);
 }
 
@@ -146,7 +146,7 @@ static void a_copy_of_another_config_is_told_and_replaced(void **state)
 	const struct shelf_object *o = shelf_find(&other.shelf, CONFIG_COPY);
 	const sl_driver d = shelf_driver(&w.shelf);
 	assert_int_equal(d.ops->put(d.driver, CONFIG_COPY, o->bytes, o->len, SL_DRIVER_REPLACE, NULL), 0);
-	mends(&w, CONFIG_COPY, false, BK_CONFIG, CONFIG_COPY);
+	repairs(&w, CONFIG_COPY, false, BK_CONFIG, CONFIG_COPY);
 	assert_false(are_same(&w.shelf, BK_CONFIG, "nothing"));
 	end(&other);
 	end(&w);
@@ -194,10 +194,10 @@ static void the_only_key_that_is_damaged_or_lost_is_read_from_its_copy_and_put_b
 	damage(&w.shelf, w.first);
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
 	assert_int_equal(try_open(&w.shelf, "wrong"), SL_EKEY);
-	mends(&w, w.first, false, w.first, w.copy);
+	repairs(&w, w.first, false, w.first, w.copy);
 	assert_true(shelf_drop(&w.shelf, w.first));
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
-	mends(&w, w.first, false, w.first, w.copy);
+	repairs(&w, w.first, false, w.first, w.copy);
 	w.shelf.unreadable = w.first;
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
 	w.shelf.unreadable = NULL;
@@ -213,7 +213,7 @@ static void a_damaged_key_opens_by_its_copy_also_beside_another_that_is_right(vo
 	assert_int_equal(sl__bk_keyring_add(w.b, &(struct bk_passphrase){"second", 6}, id, NULL), 0);
 	damage(&w.shelf, w.first);
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), 0);
-	mends(&w, w.first, false, w.first, w.copy);
+	repairs(&w, w.first, false, w.first, w.copy);
 	end(&w);
 }
 
@@ -223,9 +223,9 @@ static void a_copy_of_a_key_that_is_damaged_or_lost_is_made_anew(void **state)
 	struct world w;
 	begin(&w, true);
 	damage(&w.shelf, w.copy);
-	mends(&w, w.copy, false, w.first, w.copy);
+	repairs(&w, w.copy, false, w.first, w.copy);
 	assert_true(shelf_drop(&w.shelf, w.copy));
-	mends(&w, w.copy, true, w.first, w.copy);
+	repairs(&w, w.copy, true, w.first, w.copy);
 	end(&w);
 }
 
@@ -337,7 +337,7 @@ static void a_change_that_is_cut_off_leaves_one_that_opens_and_none_by_a_copy_al
 			assert_int_equal(count_old(&w.shelf, w.first), 0);
 		if (!old && shelf_find(&w.shelf, w.copy) != NULL) {
 			copy_alone = true;
-			mends(&w, w.copy, true, BK_CONFIG, CONFIG_COPY);
+			repairs(&w, w.copy, true, BK_CONFIG, CONFIG_COPY);
 			assert_int_equal(count_old(&w.shelf, w.first), 0);
 		}
 		end(&w);

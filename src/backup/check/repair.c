@@ -210,13 +210,13 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 {
 	const struct bk_view_watch watch = {
 		.index_damaged = note_bad_index_file, .directory_damaged = sl__bk_ignore_directory_damage, .ctx = r};
-	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &r->f, .mend = true};
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &r->f, .repair = true};
 
 	/* Config, keys and marks. */
 	int rc = sl__bk_config_care(r->b, &care, err);
 	if (rc == 0)
 		rc = sl__bk_keyring_care(r->b, &care, err);
-	r->out.copies_mended = care.mended;
+	r->out.copies_repaired = care.repaired;
 	if (rc == 0)
 		rc = sl__bk_check_marks(r->b, true, &r->f, err);
 	if (rc != 0)

@@ -283,9 +283,9 @@ static int repair_snapshot(struct snapshot_repair *m, const char *id, struct sl_
 {
 	struct bk_snapshot s = {.manifest = NULL};
 	struct sl_err why = SL_ERR_INIT;
-	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &m->r->f, .mend = true};
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &m->r->f, .repair = true};
 	int rc = sl__bk_snapshot_care(m->r->b, id, &care, err);
-	m->r->out.copies_mended += care.mended;
+	m->r->out.copies_repaired += care.repaired;
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_snapshot_load(m->r->b, id, &s, &why);
@@ -366,7 +366,7 @@ static int double_metadata(struct snapshot_repair *m, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = sl__bk_store_finish(store, err);
-	m->r->out.copies_mended += rc == 0 ? doubled : 0;
+	m->r->out.copies_repaired += rc == 0 ? doubled : 0;
 	sl__bk_reader_free(reader);
 	sl__bk_store_free(store);
 	return rc;

@@ -267,7 +267,7 @@ struct ring {
 static int quarantine_key(struct ring *r, const struct bk_twin t[2], struct sl_err *err)
 {
 	int rc = 0;
-	for (int i = 0; i < 2 && rc == 0 && r->care->mend; i++)
+	for (int i = 0; i < 2 && rc == 0 && r->care->repair; i++)
 		if (t[i].rc == SL_ECORRUPT)
 			rc = sl__bk_put_aside(r->b, t[i].name, err);
 	return rc;
@@ -309,8 +309,8 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 		x.harmless = true;
 		(void)sl_err_set(&x.reason, SL_ENOENT, "its key was removed; repair removes the copy");
 		rc = care->fn(&x, err, care->ctx);
-		if (rc == 0 && care->mend) {
-			care->mended++;
+		if (rc == 0 && care->repair) {
+			care->repaired++;
 			rc = sl__bk_twin_remove(r->b, copy->name, err);
 		}
 	} else if (rc == 0 && copy->rc == 0) {

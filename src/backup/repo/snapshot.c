@@ -296,17 +296,17 @@ int sl__bk_snapshot_care(struct sl_backup *b, const char *id, struct bk_care *ca
 			rc = care->fn(&x, err, care->ctx);
 	}
 	int right = first == 0 ? BK_FIRST : BK_COPY, wrong = !right;
-	if (rc != 0 || !care->mend || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
+	if (rc != 0 || !care->repair || t[right].rc != 0 || (t[wrong].rc != SL_ENOENT && t[wrong].rc != SL_ECORRUPT))
 		return rc;
 	struct bk_opened o;
 	rc = sl__bk_get_all(b, t[right].name, BK_SNAPSHOT_MAX + BK_SEAL_MAX, &o, err);
 	if (rc == 0) {
 		t[right].text = o.memory;
 		t[right].len = o.len;
-		rc = sl__bk_twin_mend(b, t, right, err);
+		rc = sl__bk_twin_repair(b, t, right, err);
 	}
 	sl__bk_twin_fini(b, &t[right]);
-	care->mended += rc == 0;
+	care->repaired += rc == 0;
 	return rc == SL_ENOENT ? 0 : rc;
 }
 

@@ -77,7 +77,7 @@ int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err
 	return rc == SL_ENOENT ? 0 : rc;
 }
 
-int sl__bk_twin_mend(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err)
+int sl__bk_twin_repair(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err)
 {
 	const sl_driver *d = &b->driver;
 	struct sl_driver_stat st;
@@ -109,9 +109,9 @@ int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk
 			.fault = fault, .harmless = harmless, .object = t[i].name, .reason = why};
 		rc = care->fn(&x, err, care->ctx);
 	}
-	if (rc != 0 || !care->mend || t[right].rc != 0 || t[!right].rc == 0 || t[!right].rc == SL_EUNSUPPORTED)
+	if (rc != 0 || !care->repair || t[right].rc != 0 || t[!right].rc == 0 || t[!right].rc == SL_EUNSUPPORTED)
 		return rc;
-	rc = sl__bk_twin_mend(b, t, right, err);
-	care->mended += rc == 0;
+	rc = sl__bk_twin_repair(b, t, right, err);
+	care->repaired += rc == 0;
 	return rc;
 }

@@ -46,7 +46,7 @@ void sl__bk_twins_fini(struct sl_backup *b, struct bk_twin t[2]);
 bool sl__bk_twins_same(const struct bk_twin t[2]); /* both are right, and the same */
 
 /* Put the wrong one from the right one (T2). */
-SL_MUST_CHECK int sl__bk_twin_mend(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err);
+SL_MUST_CHECK int sl__bk_twin_repair(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err);
 /* Remove one; it may be gone. */
 SL_MUST_CHECK int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err);
 
@@ -55,8 +55,8 @@ typedef int bk_damaged_fn(const struct sl_backup_finding *x, struct sl_err *err,
 struct bk_care {
 	bk_damaged_fn *fn; /* 0 to continue */
 	void *ctx;
-	bool mend;
-	uint64_t mended; /* objects */
+	bool repair;
+	uint64_t repaired; /* objects */
 };
 /* Report both as they are, and put what is missing or damaged from the other. An object of a later version is reported
  * and left alone; one that is lost in both places is reported. */

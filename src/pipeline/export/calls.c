@@ -31,7 +31,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	sl__unlock(&e->mu);
 	sl__export_interrupt(e, false);
 	int rc = fn(job, e, why, ctx);
-	if (rc == SL_ECANCELLED && e->stop != 0)
+	if (rc == SL_ECANCELLED && e->stop != SL_PIPELINE_GO)
 		rc = 0;
 	if (job->outbox != NULL) {
 		int delivered = sl__job_deliver(job, rc == 0 ? why : NULL);
@@ -46,7 +46,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 	r->bad_rows = e->progress.bad_rows;
 	r->holes = e->progress.holes;
 	r->bytes = e->progress.bytes;
-	r->stopped = e->stop != 0;
+	r->stopped = e->stop != SL_PIPELINE_GO;
 	sl__unlock(&e->mu);
 	if (job->catalog == NULL || sl_catalog_datasets(job->catalog, e->o.dataset, load_tail, r, NULL) != 0)
 		r->start = r->checkpoint = 0; /* not readable, or nothing is committed */

@@ -205,9 +205,10 @@ static void wake_source(struct sl_export *e) SL_REQUIRES(e->mu)
 void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode)
 {
 	sl__lock(&e->mu);
-	e->stop = SL_MAX(e->stop, 1 + (int)mode);
+	enum sl_pipeline_stop how = mode == SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN;
+	e->stop = SL_MAX(e->stop, how);
 	if (e->pipeline != NULL)
-		sl_pipeline_stop(e->pipeline, mode == SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
+		sl_pipeline_stop(e->pipeline, how);
 	wake_source(e);
 	sl__unlock(&e->mu);
 }
@@ -219,7 +220,7 @@ void sl__export_interrupt(struct sl_export *e, bool on)
 	e->interrupted = on;
 	if (on) {
 		wake_source(e);
-	} else if (e->stop == 0) {
+	} else if (e->stop == SL_PIPELINE_GO) {
 		ssize_t got = read(e->stop_fd, &ignored, sizeof(ignored));
 		(void)got;
 	}
@@ -229,7 +230,7 @@ void sl__export_interrupt(struct sl_export *e, bool on)
 bool sl__export_stopping(struct sl_export *e)
 {
 	sl__lock(&e->mu);
-	bool stopping = e->stop != 0 || e->interrupted;
+	bool stopping = e->stop != SL_PIPELINE_GO || e->interrupted;
 	sl__unlock(&e->mu);
 	return stopping;
 }

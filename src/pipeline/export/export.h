@@ -40,9 +40,9 @@ struct sl_export {
 	int stop_fd;             /* an eventfd: readable when waits for input are to end */
 
 	sl__mutex mu;
-	sl_pipeline *pipeline; /* while it runs */
-	int stop;              /* 0, or 1 + enum sl_export_stop_mode */
-	bool interrupted;      /* the pipeline wants no more input */
+	sl_pipeline *pipeline;      /* while it runs */
+	enum sl_pipeline_stop stop; /* asked for before or while it runs */
+	bool interrupted;           /* the pipeline wants no more input */
 	struct sl__export_source *source;
 	struct sl_export_progress progress;
 };

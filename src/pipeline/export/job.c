@@ -676,8 +676,8 @@ static void set_pipeline(struct sl_export *e, sl_pipeline *p)
 {
 	sl__lock(&e->mu);
 	e->pipeline = p;
-	if (p != NULL && e->stop != 0)
-		sl_pipeline_stop(p, e->stop == 1 + SL_EXPORT_NOW ? SL_PIPELINE_NOW : SL_PIPELINE_DRAIN);
+	if (p != NULL && e->stop != SL_PIPELINE_GO)
+		sl_pipeline_stop(p, e->stop);
 	sl__unlock(&e->mu);
 }
 
@@ -819,7 +819,7 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	sl__lock(&job->e->mu);
-	bool now = job->e->stop == 1 + SL_EXPORT_NOW;
+	bool now = job->e->stop == SL_PIPELINE_NOW;
 	sl__unlock(&job->e->mu);
 	/* After a failure or an immediate stop, do not wait for a catalog, a disk or an endpoint that is unavailable. */
 	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);

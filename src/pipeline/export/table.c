@@ -84,7 +84,8 @@ static bool is_hex(const struct sl__field *f)
 	return f->len >= 2 && f->text[0] == '\\' && f->text[1] == 'x';
 }
 
-#define PUT(type) (&((type *)(void *)c->values)[b->n])
+/* Where the value of the row at hand goes. */
+#define CELL(table, column, type) (&((type *)(void *)(column)->values)[(table)->n])
 
 /* A value that is not text. Returns NULL or why it does not fit. */
 static inline const char *put_table_value(const struct sl__table *b, struct sl__table_column *c,
@@ -92,21 +93,21 @@ static inline const char *put_table_value(const struct sl__table *b, struct sl__
 {
 	switch (c->as.kind) {
 	case SL_PARQUET_INT64:
-		return sl__to_int64(f->text, f->len, PUT(int64_t));
+		return sl__to_int64(f->text, f->len, CELL(b, c, int64_t));
 	case SL_PARQUET_INT32:
-		return sl__to_int32(f->text, f->len, PUT(int32_t));
+		return sl__to_int32(f->text, f->len, CELL(b, c, int32_t));
 	case SL_PARQUET_BOOL:
-		return sl__to_bool(f->text, f->len, PUT(uint8_t));
+		return sl__to_bool(f->text, f->len, CELL(b, c, uint8_t));
 	case SL_PARQUET_TIMESTAMP:
-		return sl__to_timestamp(f->text, f->len, &c->as, &c->memo, PUT(int64_t));
+		return sl__to_timestamp(f->text, f->len, &c->as, &c->memo, CELL(b, c, int64_t));
 	case SL_PARQUET_DATE:
-		return sl__to_date(f->text, f->len, PUT(int32_t));
+		return sl__to_date(f->text, f->len, CELL(b, c, int32_t));
 	case SL_PARQUET_DOUBLE:
-		return sl__to_double(f->text, f->len, PUT(double));
+		return sl__to_double(f->text, f->len, CELL(b, c, double));
 	case SL_PARQUET_FLOAT:
-		return sl__to_float(f->text, f->len, PUT(float));
+		return sl__to_float(f->text, f->len, CELL(b, c, float));
 	case SL_PARQUET_DECIMAL:
-		return sl__to_decimal(f->text, f->len, c->as.precision, c->as.scale, PUT(int64_t));
+		return sl__to_decimal(f->text, f->len, c->as.precision, c->as.scale, CELL(b, c, int64_t));
 	case SL_PARQUET_FIXED: {
 		char *to = c->values + b->n * c->entry;
 		if (f->len == c->entry) {
@@ -157,7 +158,7 @@ static int add_table_value(struct sl__table *b, struct sl__table_column *c, cons
 				memcpy(to, f->text, len);
 			text = to;
 		}
-		*PUT(struct sl_parquet_bytes) = (struct sl_parquet_bytes){text, (uint32_t)len};
+		*CELL(b, c, struct sl_parquet_bytes) = (struct sl_parquet_bytes){text, (uint32_t)len};
 		b->bytes += len;
 	} else { /* JSON numbers and words are as they were written; a string of digits is as good as a number */
 		why = f->kind != SL__FIELD_JSON ? put_table_value(b, c, f) : wrong_kind;
@@ -231,28 +232,28 @@ int sl__table_add_values(struct sl__table *b, const struct sl_export_value *valu
 		}
 		switch (c->as.kind) {
 		case SL_PARQUET_BOOL:
-			*PUT(uint8_t) = v->integer != 0;
+			*CELL(b, c, uint8_t) = v->integer != 0;
 			break;
 		case SL_PARQUET_INT32:
 		case SL_PARQUET_DATE:
-			*PUT(int32_t) = (int32_t)v->integer;
+			*CELL(b, c, int32_t) = (int32_t)v->integer;
 			break;
 		case SL_PARQUET_FLOAT:
-			*PUT(float) = (float)v->real;
+			*CELL(b, c, float) = (float)v->real;
 			break;
 		case SL_PARQUET_DOUBLE:
-			*PUT(double) = v->real;
+			*CELL(b, c, double) = v->real;
 			break;
 		case SL_PARQUET_FIXED:
 			memcpy(c->values + b->n * c->entry, v->bytes, c->entry);
 			break;
 		case SL_PARQUET_STRING:
 		case SL_PARQUET_BINARY:
-			*PUT(struct sl_parquet_bytes) = (struct sl_parquet_bytes){v->bytes, (uint32_t)v->len};
+			*CELL(b, c, struct sl_parquet_bytes) = (struct sl_parquet_bytes){v->bytes, (uint32_t)v->len};
 			b->bytes += v->len;
 			break;
 		default: /* int64, timestamp, decimal */
-			*PUT(int64_t) = v->integer;
+			*CELL(b, c, int64_t) = v->integer;
 			break;
 		}
 	}
