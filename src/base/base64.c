@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Base64: one encoder and one decoder for the library, the server and the command. */
+/* Base64 and hexadecimal: one encoder and one decoder of each for the library, the server and the command. */
 #include "base/base64.h"
 
 size_t sl__base64_encode(char *to, const void *data, size_t n)
@@ -66,4 +66,24 @@ ssize_t sl__base64_decode(void *to, const char *text, size_t n)
 		}
 	}
 	return n % 4 != 1 ? (ssize_t)len : -1;
+}
+
+static int value_of_hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool sl__unhex(const char *text, size_t len, void *out, size_t n)
+{
+	uint8_t *to = out;
+	if (len != 2 * n)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (value_of_hex(text[i]) < 0)
+			return false;
+	for (size_t i = 0; i < n; i++)
+		to[i] = (uint8_t)(value_of_hex(text[2 * i]) << 4 | value_of_hex(text[2 * i + 1]));
+	return true;
 }

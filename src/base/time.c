@@ -8,16 +8,11 @@
 #define DAYS_PER_ERA 146097 /* 400 years of the Gregorian calendar */
 #define EPOCH_DAY 719468    /* 1970-01-01, counted from 0000-03-01 */
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-	return a / b - (a % b < 0);
-}
-
 /* Years are counted from March, so that the leap day is the last of its year. */
 struct tm sl__utc(int64_t seconds)
 {
-	int64_t day = floor_div(seconds, DAY_S), of_day = seconds - day * DAY_S;
-	int64_t era = floor_div(day + EPOCH_DAY, DAYS_PER_ERA), of_era = day + EPOCH_DAY - era * DAYS_PER_ERA;
+	int64_t day = sl__floor_div(seconds, DAY_S), of_day = seconds - day * DAY_S;
+	int64_t era = sl__floor_div(day + EPOCH_DAY, DAYS_PER_ERA), of_era = day + EPOCH_DAY - era * DAYS_PER_ERA;
 	int64_t year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
 	int64_t of_year = of_era - (365 * year + year / 4 - year / 100);
 	int64_t month = (5 * of_year + 2) / 153; /* 0: March */
@@ -31,7 +26,7 @@ struct tm sl__utc(int64_t seconds)
 
 size_t sl__time_text(char to[SL__TIME_BYTES], int64_t unix_ms)
 {
-	int64_t seconds = floor_div(unix_ms, 1000);
+	int64_t seconds = sl__floor_div(unix_ms, 1000);
 	struct tm tm = sl__utc(seconds);
 	/* The remainders let the compiler see that two digits are enough. */
 	int n = snprintf(to, SL__TIME_BYTES, "%04d-%02u-%02uT%02u:%02u:%02u.%03uZ", tm.tm_year + 1900,

@@ -17,6 +17,12 @@
 #define SL__TIME_MAX_MS 253402300799999   /* 9999-12-31T23:59:59.999Z */
 #define SL__TIME_BYTES 40                 /* a time as text, its NUL included */
 
+/* a / b, rounded down; b > 0. */
+static inline int64_t sl__floor_div(int64_t a, int64_t b)
+{
+	return a / b - (a % b < 0);
+}
+
 /* The calendar fields of a Unix time in UTC; tm_wday and tm_yday are not set. The year must fit tm_year, as it does for
  * every number of milliseconds. */
 struct tm sl__utc(int64_t seconds);

@@ -280,8 +280,7 @@ static void a_forked_child_is_refused(void **state)
 
 static void every_damaged_bit_of_the_config_is_found(void **state)
 {
-	struct bk_config c = {.encrypted = true, .chunk_min = 1 << 17, .chunk_avg = 1 << 19, .chunk_max = 1 << 21},
-			 back;
+	struct bk_config c = {.encrypted = true, .chunks = {1 << 17, 1 << 19, 1 << 21}}, back;
 	struct sl_env env;
 	struct sl_err err = SL_ERR_INIT;
 	char *text;
@@ -293,7 +292,7 @@ static void every_damaged_bit_of_the_config_is_found(void **state)
 	assert_int_equal(sl__bk_config_parse(&back, text, n, &err), 0);
 	assert_memory_equal(back.id, c.id, sizeof(c.id));
 	assert_true(back.encrypted);
-	assert_int_equal(back.chunk_avg, c.chunk_avg);
+	assert_int_equal(back.chunks.avg, c.chunks.avg);
 	for (size_t bit = 0; bit < 8 * n; bit++) {
 		text[bit / 8] = (char)(text[bit / 8] ^ (1 << bit % 8));
 		assert_int_equal(sl__bk_config_parse(&back, text, n, &err), SL_ECORRUPT);
@@ -317,7 +316,7 @@ static int parse_checked(const char *body, struct bk_config *out, struct sl_err 
 
 static void a_config_of_a_later_version_is_told_from_a_damaged_one(void **state)
 {
-	struct bk_config out = {.chunk_min = 77};
+	struct bk_config out = {.chunks.min = 77};
 	struct sl_err err = SL_ERR_INIT;
 	(void)state;
 	assert_int_equal(parse_checked("{\"version\":2,\"something\":\"new\"", &out, &err), SL_EUNSUPPORTED);
@@ -328,7 +327,7 @@ static void a_config_of_a_later_version_is_told_from_a_damaged_one(void **state)
 				       &out, &err),
 			 SL_ECORRUPT);
 	assert_int_equal(parse_checked("[1", &out, &err), SL_ECORRUPT);
-	assert_int_equal(out.chunk_min, 77);
+	assert_int_equal(out.chunks.min, 77);
 }
 
 /* ---- keys ---- */

@@ -10,11 +10,6 @@
 
 #include "backup/repo/crypt.h"
 
-/* Of blocks, in bytes. */
-struct bk_chunk_sizes {
-	uint32_t min, avg, max;
-};
-
 struct bk_chunker {
 	uint64_t gear[256], gear2[256]; /* gear2: shifted by one, for two bytes per step */
 	uint64_t mask_small, mask_large;

@@ -10,6 +10,7 @@
 #include "backup/prune/forget.h"
 #include "backup/helpers.h"
 #include "backup/repo/twins.h"
+#include "base/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,28 +28,23 @@ struct forgetting {
 
 /* ---- rules ---- */
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-	return a / b - (a % b < 0);
-}
-
 enum period { SNAPSHOT, HOUR, DAY, WEEK, MONTH, YEAR };
 
 /* The number of the period that contains a time; of SNAPSHOT each snapshot is its own. */
 static int64_t period_of(enum period period, int64_t ms)
 {
-	time_t seconds = (time_t)floor_div(ms, 1000);
+	time_t seconds = (time_t)sl__floor_div(ms, 1000);
 	struct tm tm;
 	memset(&tm, 0, sizeof(tm));
 	switch (period) {
 	case SNAPSHOT:
 		return 0;
 	case HOUR:
-		return floor_div(ms, HOUR_MS);
+		return sl__floor_div(ms, HOUR_MS);
 	case DAY:
-		return floor_div(ms, DAY_MS);
+		return sl__floor_div(ms, DAY_MS);
 	case WEEK: /* day 0, 1970-01-01, was a Thursday */
-		return floor_div(floor_div(ms, DAY_MS) + 3, 7);
+		return sl__floor_div(sl__floor_div(ms, DAY_MS) + 3, 7);
 	case MONTH:
 		(void)gmtime_r(&seconds, &tm);
 		return (int64_t)tm.tm_year * 12 + tm.tm_mon;

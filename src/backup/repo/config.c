@@ -18,11 +18,11 @@ int sl__bk_config_text(const struct sl_env *env, const struct bk_config *c, char
 {
 	char id[BK_NAME_HEX];
 	sl__bk_hex(c->id, sizeof(c->id), id);
-	char *body =
-		sl__asprintf(env,
-			     "{\"version\":%d,\"id\":\"%s\",\"encrypted\":%s,\"chunker\":{\"min\":%u,\"avg\":%u,"
-			     "\"max\":%u}",
-			     BK_VERSION, id, c->encrypted ? "true" : "false", c->chunk_min, c->chunk_avg, c->chunk_max);
+	char *body = sl__asprintf(env,
+				  "{\"version\":%d,\"id\":\"%s\",\"encrypted\":%s,\"chunker\":{\"min\":%u,\"avg\":%u,"
+				  "\"max\":%u}",
+				  BK_VERSION, id, c->encrypted ? "true" : "false", c->chunks.min, c->chunks.avg,
+				  c->chunks.max);
 	if (body == NULL)
 		return sl_err_set(err, SL_ENOMEM, "config: out of memory");
 	int rc = sl__bk_checked_text(env, body, text, err);
@@ -61,9 +61,7 @@ int sl__bk_config_parse(struct bk_config *out, const char *text, size_t len, str
 	if (rc != 0)
 		return rc;
 	c.encrypted = encrypted != 0;
-	c.chunk_min = (uint32_t)min;
-	c.chunk_avg = (uint32_t)avg;
-	c.chunk_max = (uint32_t)max;
+	c.chunks = (struct bk_chunk_sizes){(uint32_t)min, (uint32_t)avg, (uint32_t)max};
 	*out = c;
 	return 0;
 }

@@ -11,7 +11,7 @@
 struct bk_config {
 	uint8_t id[BK_NAME_BYTES];
 	bool encrypted;
-	uint32_t chunk_min, chunk_avg, chunk_max;
+	struct bk_chunk_sizes chunks;
 };
 
 SL_MUST_CHECK int sl__bk_config_text(const struct sl_env *env, const struct bk_config *c, char **text,

@@ -244,20 +244,6 @@ void sl__bk_hex(const void *bytes, size_t n, char *out)
 	*sl__hex(out, bytes, n) = '\0';
 }
 
-bool sl__bk_unhex(const char *text, void *out, size_t n)
-{
-	if (strnlen(text, 2 * n + 1) != 2 * n || strspn(text, "0123456789abcdef") != 2 * n)
-		return false;
-	uint8_t *b = out;
-	for (size_t i = 0; i < n; i++) {
-		unsigned high = (unsigned char)text[2 * i], low = (unsigned char)text[2 * i + 1];
-		high = high <= '9' ? high - '0' : high - 'a' + 10;
-		low = low <= '9' ? low - '0' : low - 'a' + 10;
-		b[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
-}
-
 #define CHECK_FRONT ",\"check\":\""
 #define CHECK_END "\"}"
 #define CHECK_FRONT_BYTES (sizeof(CHECK_FRONT) - 1)

@@ -12,6 +12,7 @@
 #define SL_BACKUP_CRYPT_H
 
 #include "backup/repo/format.h"
+#include "base/base64.h"
 
 #define BK_SEAL_ENCRYPTED 40u /* what sealing adds: 24 nonce, 16 tag */
 #define BK_SEAL_PLAIN 8u      /* CRC-64/NVME */
@@ -95,6 +96,9 @@ SL_MUST_CHECK int sl__bk_hash(struct bk_hasher *h, const void *bytes, size_t len
 
 void sl__bk_hex(const void *bytes, size_t n, char *out); /* 2n characters and a NUL, lower case */
 /* Exactly 2n characters; false when text is anything else. */
-bool sl__bk_unhex(const char *text, void *out, size_t n);
+static inline bool sl__bk_unhex(const char *text, void *out, size_t n)
+{
+	return sl__unhex(text, strnlen(text, 2 * n + 1), out, n);
+}
 
 #endif

@@ -97,4 +97,9 @@ static inline int sl__bk_compare_ids(const void *a, const void *b)
 	return memcmp(a, b, sizeof(struct bk_id));
 }
 
+/* Of blocks, in bytes. */
+struct bk_chunk_sizes {
+	uint32_t min, avg, max;
+};
+
 #endif

@@ -171,24 +171,38 @@ static int has_objects(sl_backup *b, const char *const *folders, size_t n, struc
 
 static const char *const key_folders[] = {BK_KEYS, BK_KEY_COPIES};
 
+/* A handle of the repository that is there, its keys not opened yet. */
+struct opening {
+	struct bk_passphrase passphrase;
+	struct bk_config config;
+};
+
+static int begin_open(const sl_driver *driver, const struct sl_backup_opts *opts, sl_backup **out, struct opening *o,
+		      struct sl_err *err)
+{
+	int rc = new_backup(driver, opts, out, &o->passphrase, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_config_load(*out, &o->config, err);
+	if (rc != 0)
+		sl_backup_close(*out);
+	return rc;
+}
+
 int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
 	sl_backup *b;
-	struct bk_passphrase p;
-	struct bk_config config;
-	int rc = new_backup(driver, opts, &b, &p, err);
+	struct opening o;
+	int rc = begin_open(driver, opts, &b, &o, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_config_load(b, &config, err);
-	if (rc != 0)
-		goto fail;
-	memcpy(b->keys.repository, config.id, sizeof(config.id));
-	b->keys.encrypted = config.encrypted;
-	if (config.encrypted && p.bytes == NULL) {
+	memcpy(b->keys.repository, o.config.id, sizeof(o.config.id));
+	b->keys.encrypted = o.config.encrypted;
+	if (o.config.encrypted && o.passphrase.bytes == NULL) {
 		rc = sl_err_set(err, SL_EKEY, "the repository is encrypted: give its passphrase");
-	} else if (config.encrypted) {
-		rc = sl__bk_keyring_open(b, &p, err);
-	} else if (p.bytes != NULL) {
+	} else if (o.config.encrypted) {
+		rc = sl__bk_keyring_open(b, &o.passphrase, err);
+	} else if (o.passphrase.bytes != NULL) {
 		/* If the storage claims that there are no keys, though the user has a passphrase, nothing must be written
 		 * without encryption. */
 		rc = sl_err_set(err, SL_EKEY,
@@ -206,8 +220,7 @@ int sl_backup_open(sl_backup **out, const sl_driver *driver, const struct sl_bac
 	}
 	if (rc != 0)
 		goto fail;
-	const struct bk_chunk_sizes sizes = {config.chunk_min, config.chunk_avg, config.chunk_max};
-	rc = sl__bk_chunker_init(&b->chunker, &b->keys, &sizes, err);
+	rc = sl__bk_chunker_init(&b->chunker, &b->keys, &o.config.chunks, err);
 	if (rc == SL_EINVAL)
 		rc = sl_err_set(err, SL_ECORRUPT, "config is damaged: sizes of the chunker");
 	if (rc != 0)
@@ -222,16 +235,12 @@ fail:
 int sl_backup_is_encrypted(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
 	sl_backup *b;
-	struct bk_passphrase p;
-	struct bk_config config;
-	int rc = new_backup(driver, opts, &b, &p, err);
+	struct opening o;
+	int rc = begin_open(driver, opts, &b, &o, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_config_load(b, &config, err);
 	sl_backup_close(b);
-	if (rc != 0)
-		return rc;
-	return config.encrypted;
+	return o.config.encrypted;
 }
 
 /* ---- init ---- */
@@ -293,10 +302,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 	if (rc == 0 && encrypt)
 		rc = sl__bk_keyring_add(b, &p, key, err);
 	if (rc == 0) {
-		struct bk_config config = {.encrypted = encrypt,
-					   .chunk_min = BK_CHUNK_MIN,
-					   .chunk_avg = BK_CHUNK_AVG,
-					   .chunk_max = BK_CHUNK_MAX};
+		struct bk_config config = {.encrypted = encrypt, .chunks = {BK_CHUNK_MIN, BK_CHUNK_AVG, BK_CHUNK_MAX}};
 		memcpy(config.id, b->keys.repository, sizeof(config.id));
 		rc = sl__bk_config_put(b, &config, err);
 		if (rc == SL_EEXIST && encrypt)

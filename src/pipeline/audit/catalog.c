@@ -2,6 +2,7 @@
 /* The catalog's handle: which database a URL names, and rows as structs. */
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/event.h"
@@ -172,7 +173,7 @@ void sl__cat_read_dataset(const struct sl__cat_row *row, struct sl__cat_dataset 
 	d->bad_rows = (uint64_t)sl__cat_number(row, 9);
 	d->bytes = (uint64_t)sl__cat_number(row, 10);
 	out->head_hash = or_empty(sl__cat_text(row, 11));
-	(void)!sl__audit_unhex(out->head_hash, strlen(out->head_hash), d->head, sizeof(d->head));
+	(void)!sl__unhex(out->head_hash, strlen(out->head_hash), d->head, sizeof(d->head));
 	d->delivered_files = (uint64_t)sl__cat_number(row, 12);
 	d->delivered_endpoint = (uint64_t)sl__cat_number(row, 13);
 	d->fence = (uint64_t)sl__cat_number(row, 14);
@@ -194,7 +195,7 @@ bool sl__cat_read_partition(const struct sl__cat_row *row, struct sl_catalog_par
 	out->bad_rows = (uint64_t)sl__cat_number(row, 4);
 	out->bytes = (uint64_t)sl__cat_number(row, 5);
 	const char *hash = or_empty(sl__cat_text(row, 6));
-	bool readable = sl__audit_unhex(hash, strlen(hash), out->sha256, sizeof(out->sha256)) &&
+	bool readable = sl__unhex(hash, strlen(hash), out->sha256, sizeof(out->sha256)) &&
 			strcmp(type, sl__cat_type_name(out->type)) == 0 &&
 			all_typed(row, texts, SL_COUNT(texts), numbers, SL_COUNT(numbers));
 	out->path = or_empty(sl__cat_text(row, 7));

@@ -13,6 +13,7 @@
  */
 #include <inttypes.h>
 
+#include "base/base64.h"
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/event.h"
@@ -56,7 +57,7 @@ static int note_committed_dataset(const struct sl__cat_row *row, struct sl_err *
 	size_t n = strlen(d.d.sequence_column);
 	if (d.damaged || n >= sizeof(s->sequence_column) ||
 	    (s->partition_size != 0 &&
-	     !sl__audit_unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof(s->schema_sha256))) ||
+	     !sl__unhex(d.schema_sha256, strlen(d.schema_sha256), s->schema_sha256, sizeof(s->schema_sha256))) ||
 	    (s->events != 0 && strlen(d.head_hash) != 2 * sizeof(s->head)))
 		return sl_err_set(err, SL_ECORRUPT, "the catalog's row of dataset %s is damaged", d.d.name);
 	memcpy(s->sequence_column, d.d.sequence_column, n + 1);

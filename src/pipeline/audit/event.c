@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/base64.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
 #include "format/json.h"
@@ -292,30 +293,12 @@ uint64_t sl__audit_scan_u64(struct sl__audit_scan *s, const char *why)
 	return v;
 }
 
-static int nibble(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-bool sl__audit_unhex(const char *text, size_t len, uint8_t *out, size_t n)
-{
-	if (len != 2 * n)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		int high = nibble(text[2 * i]), low = nibble(text[2 * i + 1]);
-		if (high < 0 || low < 0)
-			return false;
-		out[i] = (uint8_t)(high << 4 | low);
-	}
-	return true;
-}
-
 void sl__audit_scan_hex(struct sl__audit_scan *s, uint8_t *out, size_t n, const char *why)
 {
 	sl__audit_scan_literal(s, "\"");
 	if (s->why != NULL)
 		return;
-	if ((size_t)(s->end - s->at) < 2 * n || !sl__audit_unhex(s->at, 2 * n, out, n))
+	if ((size_t)(s->end - s->at) < 2 * n || !sl__unhex(s->at, 2 * n, out, n))
 		scan_fail(s, why);
 	else
 		s->at += 2 * n;

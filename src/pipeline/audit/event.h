@@ -18,9 +18,6 @@
  * bytes. */
 SL_MUST_CHECK bool sl__audit_path_ok(const char *dataset, const char *path);
 
-/* 64 lower-case hexadecimal digits and nothing else. */
-SL_MUST_CHECK bool sl__audit_unhex(const char *text, size_t len, uint8_t *out, size_t n);
-
 /* ---- a chain, event after event ---- */
 
 struct sl__audit_chain {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Key files: loaded, checked for permissions, and generated. */
 #include "pipeline/audit/key.h"
+#include "base/base64.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ bool sl__audit_key_parse(const char *text, size_t len, bool secret, uint8_t out[
 	size_t n = strlen(prefix);
 	if (len > 0 && text[len - 1] == '\n')
 		len--;
-	return len > n && memcmp(text, prefix, n) == 0 && sl__audit_unhex(text + n, len - n, out, 32);
+	return len > n && memcmp(text, prefix, n) == 0 && sl__unhex(text + n, len - n, out, 32);
 }
 
 static int load_audit_key(const struct sl_env *env, const char *path, bool secret, uint8_t out[32], struct sl_err *err)

@@ -479,7 +479,7 @@ static int pg_wait_for_holders(struct pg_source *s, struct sl_err *err)
 		if (rc != 0 || left == 0)
 			break;
 		if (sl__mono_ns(env) >= log_ns) {
-			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may pg_fill a gap to end",
+			sl__log(env, SL_LOG_WARN, "export", "waiting for transactions that may fill a gap to end",
 				SL__F_STR("source", s->db.describe), SL__F_U64("below", s->unsettled),
 				SL__F_I64("transactions", left), SL__F_STR("one_of_them", first));
 			log_ns = sl__mono_ns(env) + (int64_t)6 * SL__EXPORT_DB_LOG_MS * 1000000;
