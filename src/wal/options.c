@@ -99,13 +99,17 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 	if ((in.wal_dir != NULL && in.wal_dir[0] == '\0') || (in.archive_dir != NULL && in.archive_dir[0] == '\0'))
 		return bad_field(err, in.wal_dir != NULL && in.wal_dir[0] == '\0' ? "wal_dir" : "archive_dir",
 				 "a folder, not empty");
-	int rc = sl_check_local_path("wal options: wal_dir", in.wal_dir, err);
-	if (rc == 0)
-		rc = sl_check_local_path("wal options: archive_dir", in.archive_dir, err);
-	if (rc == 0)
-		rc = sl_check_local_path("wal options: dead_letter_dir", in.dead_letter_dir, err);
-	if (rc == 0)
-		rc = check_numbers(&o, err);
+	const struct {
+		const char *name, *path;
+	} folders[] = {{"wal options: wal_dir", in.wal_dir},
+		       {"wal options: archive_dir", in.archive_dir},
+		       {"wal options: dead_letter_dir", in.dead_letter_dir}};
+	for (size_t i = 0; i < SL_COUNT(folders); i++) {
+		int rc = sl_check_local_path(folders[i].name, folders[i].path, err);
+		if (rc != 0)
+			return rc;
+	}
+	int rc = check_numbers(&o, err);
 	if (rc == 0)
 		rc = check_enums(&o, err);
 	if (rc != 0)

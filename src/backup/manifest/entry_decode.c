@@ -208,6 +208,42 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 	return 0;
 }
 
+/* All that follows the length. */
+static int get_fields(struct in *in, struct bk_entry_scratch *s, const struct bk_bytes *previous, struct bk_entry *e)
+{
+	if (in->end - in->p < 2)
+		return SL_ECORRUPT;
+	e->type = (enum sl_backup_type)in->p[0];
+	e->flags = in->p[1];
+	in->p += 2;
+	int rc = get_path(in, s, previous->at, previous->len, e);
+	if (rc != 0)
+		return rc;
+	e->mode = get_u32(in);
+	e->uid = get_u32(in);
+	e->gid = get_u32(in);
+	e->mtime = take_entry_time(in);
+	e->ctime = take_entry_time(in);
+	e->dev = take_varint(in);
+	e->ino = take_varint(in);
+	e->nlink = take_varint(in);
+	e->size = take_varint(in);
+	e->rdev = take_varint(in);
+	/* Room for all texts that may follow. */
+	s->text_len = 0;
+	rc = grow_scratch(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
+	if (rc != 0)
+		return rc;
+	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
+		e->target = take_entry_text(in, s, &e->target_len);
+	rc = get_xattrs(in, s, e);
+	if (rc == 0 && e->type == SL_BACKUP_FILE)
+		rc = get_contents(in, s, e);
+	if (rc != 0)
+		return rc;
+	return in->bad || in->p != in->end ? SL_ECORRUPT : 0;
+}
+
 int sl__bk_entry_decode(struct bk_entry_scratch *s, const struct bk_entry_bytes *from, struct bk_entry *e, size_t *used,
 			struct sl_err *err)
 {
@@ -220,38 +256,9 @@ int sl__bk_entry_decode(struct bk_entry_scratch *s, const struct bk_entry_bytes 
 	*used = 4 + (size_t)len;
 	if (n < *used)
 		return SL_EAGAIN;
-	struct in rest = {bytes + 4, bytes + *used, false}, *in = &rest;
+	struct in in = {bytes + 4, bytes + *used, false};
 	memset(e, 0, sizeof(*e));
-	int rc = SL_ECORRUPT;
-	if (len >= 2) {
-		e->type = (enum sl_backup_type)in->p[0];
-		e->flags = in->p[1];
-		in->p += 2;
-		rc = get_path(in, s, previous, from->previous.len, e);
-	}
-	if (rc == 0) {
-		e->mode = get_u32(in);
-		e->uid = get_u32(in);
-		e->gid = get_u32(in);
-		e->mtime = take_entry_time(in);
-		e->ctime = take_entry_time(in);
-		e->dev = take_varint(in);
-		e->ino = take_varint(in);
-		e->nlink = take_varint(in);
-		e->size = take_varint(in);
-		e->rdev = take_varint(in);
-		/* Room for all texts that may follow. */
-		s->text_len = 0;
-		rc = grow_scratch(s->env, &s->text, &s->text_cap, (size_t)(in->end - in->p) + 2, 1);
-	}
-	if (rc == 0 && (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK))
-		e->target = take_entry_text(in, s, &e->target_len);
-	if (rc == 0)
-		rc = get_xattrs(in, s, e);
-	if (rc == 0 && e->type == SL_BACKUP_FILE)
-		rc = get_contents(in, s, e);
-	if (rc == 0 && (in->bad || in->p != in->end))
-		rc = SL_ECORRUPT;
+	int rc = get_fields(&in, s, &from->previous, e);
 	if (rc == SL_ENOMEM)
 		return sl_err_set(err, rc, "no memory for an entry");
 	if (rc != 0)

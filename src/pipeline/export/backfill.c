@@ -107,7 +107,13 @@ static int by_target_start(const void *a, const void *b)
 static int find_targets(struct backfill *b, struct sl_err *err)
 {
 	const struct sl_export_range *r = b->ranges;
-	uint64_t checkpoint = b->job->dataset.checkpoint;
+	const struct sl__export_job *job = b->job;
+	uint64_t checkpoint = job->dataset.checkpoint;
+	if (job->dataset.events == 0)
+		return sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first",
+				  job->e->o.dataset);
+	if (job->input.source.ops == NULL && !job->input.regular)
+		return sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read from its beginning again");
 	for (size_t i = 0; i < b->n_ranges; i++) {
 		if (r[i].first > r[i].last)
 			return sl_err_set(err, SL_EINVAL, "backfill: invalid range %llu to %llu", U(r[i].first),
@@ -120,7 +126,7 @@ static int find_targets(struct backfill *b, struct sl_err *err)
 				return sl_err_set(err, SL_EINVAL, "backfill: ranges overlap at %llu",
 						  U(SL_MAX(r[k].first, r[i].first)));
 	}
-	int rc = sl_catalog_partitions(b->job->catalog, b->job->e->o.dataset, 0, 0, add_targets, b, err);
+	int rc = sl_catalog_partitions(job->catalog, job->e->o.dataset, 0, 0, add_targets, b, err);
 	if (rc == SL_ENOMEM || (rc == 0 && b->targets.failed != 0))
 		rc = sl__no_memory(err, "backfill");
 	if (b->targets.len > 0)
@@ -449,10 +455,6 @@ static int backfill(struct sl__export_job *job, struct sl_export *e, struct sl_e
 	sl__buf_init(&b->late_elements, &e->env);
 	sl__buf_init(&b->held, &e->env);
 	int rc = sl__job_open(job, e, err);
-	if (rc == 0 && job->dataset.events == 0)
-		rc = sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first", e->o.dataset);
-	if (rc == 0 && job->input.source.ops == NULL && !job->input.regular)
-		rc = sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read from its beginning again");
 	if (rc == 0)
 		rc = find_targets(b, err);
 	if (rc == 0)
