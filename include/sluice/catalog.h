@@ -137,7 +137,6 @@ typedef int sl_dataset_fn(const struct sl_dataset *dataset, void *ctx);
 typedef int sl_catalog_partition_fn(const struct sl_catalog_partition *partition, void *ctx);
 /* event: the canonical text, without a line end. */
 typedef int sl_catalog_event_fn(uint64_t number, const char *event, size_t len, void *ctx);
-typedef int sl_catalog_gap_fn(uint64_t first, uint64_t last, void *ctx);
 
 /* By name; name NULL: all that are defined, else that one (SL_ENOENT). */
 SL_API SL_MUST_CHECK int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void *ctx,
@@ -149,9 +148,6 @@ SL_API SL_MUST_CHECK int sl_catalog_partitions(sl_catalog *c, const char *datase
 /* Events behind number `after` in order, at most limit (0: all). */
 SL_API SL_MUST_CHECK int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,
 					   sl_catalog_event_fn *fn, void *ctx, struct sl_err *err);
-/* Ranges between start and checkpoint that no partition holds (backfills that did not come to their end). */
-SL_API SL_MUST_CHECK int sl_catalog_gaps(sl_catalog *c, const char *dataset, sl_catalog_gap_fn *fn, void *ctx,
-					 struct sl_err *err);
 
 /* ---- the outbox: committed events go out, in order, at least once ---- */
 

@@ -196,20 +196,6 @@ static void what_does_not_continue_the_dataset_is_refused(void **state)
 	assert_int_equal(catalog_commit(o->c, o->lease, 451, 499, NULL, &err), 0);
 }
 
-struct found_gap {
-	uint64_t first[4], last[4];
-	int n;
-};
-
-static int note_gap(uint64_t first, uint64_t last, void *ctx)
-{
-	struct found_gap *g = ctx;
-	assert_true(g->n < 4);
-	g->first[g->n] = first;
-	g->last[g->n++] = last;
-	return 0;
-}
-
 static int backfill(struct opened *o, uint64_t start, uint64_t end, struct sl_err *err)
 {
 	char path[256];
@@ -218,28 +204,31 @@ static int backfill(struct opened *o, uint64_t start, uint64_t end, struct sl_er
 	return sl_catalog_commit(o->c, o->lease, &p, NULL, err);
 }
 
+static int note_type(const struct sl_catalog_partition *p, void *ctx)
+{
+	char *text = ctx;
+	size_t n = strlen(text);
+	(void)snprintf(text + n, 200 - n, "%d:%d-%d ", (int)p->type, (int)p->start, (int)p->end);
+	return 0;
+}
+
 static void a_backfill_fills_what_is_missing_and_nothing_else(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	struct found_gap gaps = {.n = 0};
+	char partial[200] = "", whole[200] = "";
 	assert_int_equal(backfill(o, 100, 199, &err), SL_EINVAL); /* nothing is there yet */
 	assert_int_equal(catalog_commit(o->c, o->lease, 500, 599, NULL, &err), 0);
 	assert_int_equal(backfill(o, 600, 699, &err), SL_EINVAL);
 	assert_int_equal(backfill(o, 100, 199, &err), 0);
 	assert_int_equal(backfill(o, 100, 150, &err), SL_ECONFLICT);
 	assert_int_equal(backfill(o, 300, 399, &err), 0);
-	assert_int_equal(sl_catalog_gaps(o->c, "d", note_gap, &gaps, &err), 0);
-	assert_int_equal(gaps.n, 2);
-	assert_int_equal(gaps.first[0], 200);
-	assert_int_equal(gaps.last[0], 299);
-	assert_int_equal(gaps.first[1], 400);
-	assert_int_equal(gaps.last[1], 499);
+	assert_int_equal(sl_catalog_partitions(o->c, "d", 0, 0, note_type, partial, &err), 0);
+	assert_string_equal(partial, "1:100-199 1:300-399 0:500-599 ");
 	assert_int_equal(backfill(o, 200, 299, &err), 0);
 	assert_int_equal(backfill(o, 400, 499, &err), 0);
-	gaps.n = 0;
-	assert_int_equal(sl_catalog_gaps(o->c, "d", note_gap, &gaps, &err), 0);
-	assert_int_equal(gaps.n, 0);
+	assert_int_equal(sl_catalog_partitions(o->c, "d", 0, 0, note_type, whole, &err), 0);
+	assert_string_equal(whole, "1:100-199 1:200-299 1:300-399 1:400-499 0:500-599 ");
 	assert_int_equal(look(o->c).start, 100);
 	assert_int_equal(look(o->c).checkpoint, 599);
 	assert_int_equal(catalog_commit(o->c, o->lease, 600, 699, NULL, &err), 0);
@@ -254,19 +243,10 @@ static int commit_late(struct opened *o, uint64_t start, uint64_t end, int *is_n
 	return sl_catalog_commit(o->c, o->lease, &p, is_new, err);
 }
 
-static int note_type(const struct sl_catalog_partition *p, void *ctx)
-{
-	char *text = ctx;
-	size_t n = strlen(text);
-	(void)snprintf(text + n, 200 - n, "%d:%d-%d ", (int)p->type, (int)p->start, (int)p->end);
-	return 0;
-}
-
 static void late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	struct found_gap gaps = {.n = 0};
 	char path[256], seen[200] = "";
 	int is_new = -1;
 	struct sl_catalog_partition p = catalog_partition("d", 100, 199, 100, path);
@@ -289,8 +269,6 @@ static void late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late(void *
 	assert_int_equal(commit_late(o, 140, 141, NULL, &err), SL_ECONFLICT);
 	assert_int_equal(commit_late(o, 100, 100, NULL, &err), 0); /* where its partition begins, too */
 	assert_int_equal(catalog_commit(o->c, o->lease, 300, 399, NULL, &err), 0);
-	assert_int_equal(sl_catalog_gaps(o->c, "d", note_gap, &gaps, &err), 0);
-	assert_int_equal(gaps.n, 0);
 	assert_int_equal(look(o->c).start, 100);
 	assert_int_equal(look(o->c).checkpoint, 399);
 	assert_int_equal(look(o->c).rows, 278);

@@ -227,27 +227,3 @@ int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64
 	const struct sl__event_walk w = {.dataset = dataset, .after = after, .limit = limit, .fn = fn, .ctx = ctx};
 	return sl__catalog_walk_events(c, &w, err);
 }
-
-/* ---- gaps ---- */
-
-struct gaps {
-	sl_catalog_gap_fn *fn;
-	void *ctx;
-	uint64_t next; /* the sequence that no partition so far has; 0: there was none yet */
-};
-
-static int report_gap_before(const struct sl_catalog_partition *p, void *ctx)
-{
-	struct gaps *g = ctx;
-	if (p->type == SL_AUDIT_LATE) /* within the one before */
-		return 0;
-	int rc = g->next != 0 && p->start > g->next ? g->fn(g->next, p->start - 1, g->ctx) : 0;
-	g->next = p->end + 1;
-	return rc;
-}
-
-int sl_catalog_gaps(sl_catalog *c, const char *dataset, sl_catalog_gap_fn *fn, void *ctx, struct sl_err *err)
-{
-	struct gaps g = {.fn = fn, .ctx = ctx};
-	return sl_catalog_partitions(c, dataset, 0, 0, report_gap_before, &g, err);
-}
