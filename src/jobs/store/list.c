@@ -33,10 +33,12 @@ struct list {
 	const struct sl__list_db *db;
 	const struct sl__list_dialect *d;
 	const struct sl_job_filter *filter;
-	struct sl__list_query query;
-	struct sl__buf found; /* struct sl__list_found, by query 1 */
-	struct sl__buf ids;   /* uint64_t: those of found */
-	struct sl__list_page page;
+	const struct sl__list_to *to;
+	struct sl__buf sql, values; /* of the query that is built; values: struct sl__cold_value */
+	struct sl__buf found;       /* struct sl__list_found, by query 1 */
+	struct sl__buf ids;         /* uint64_t: those of found */
+	uint32_t n_visited;
+	uint64_t last; /* the id of the last row that was visited */
 	bool chains;
 	bool by_ids;                   /* only ids can be listed; otherwise the list walks along all ids */
 	bool many[SL_JOB_RUNNING + 1]; /* of this status there are too many to read it whole */
@@ -49,35 +51,34 @@ struct list {
 
 static void put(struct list *l, const char *sql)
 {
-	(void)sl__buf_str_append(&l->query.sql, sql);
+	(void)sl__buf_str_append(&l->sql, sql);
 }
 
 /* Append SQL and a placeholder. */
-static void put_value(struct list *l, const char *sql, struct sl__list_value v)
+static void put_value(struct list *l, const char *sql, struct sl__cold_value v)
 {
 	static const char *const types[] = {
-		[SL__LIST_INT] = "bigint",
-		[SL__LIST_TEXT] = "text",
-		[SL__LIST_TIME] = "timestamptz",
-		[SL__LIST_IDS] = "bigint[]",
+		[SL__COLD_INT] = "bigint",
+		[SL__COLD_TEXT] = "text",
+		[SL__COLD_TIME] = "timestamptz",
+		[SL__COLD_IDS] = "bigint[]",
 	};
 	put(l, sql);
-	(void)sl__buf_append(&l->query.values, &v, sizeof(v));
-	l->query.n_values++;
+	(void)sl__buf_append(&l->values, &v, sizeof(v));
 	if (l->d->numbered)
-		(void)sl__buf_printf(&l->query.sql, "$%zu::%s", l->query.n_values, types[v.kind]);
+		(void)sl__buf_printf(&l->sql, "$%zu::%s", l->values.len / sizeof(v), types[v.kind]);
 	else
 		put(l, "?");
 }
 
 static void put_int(struct list *l, const char *sql, uint64_t v)
 {
-	put_value(l, sql, (struct sl__list_value){.kind = SL__LIST_INT, .i = (int64_t)v});
+	put_value(l, sql, COLD_INT(v));
 }
 
 static void put_text(struct list *l, const char *sql, const char *text)
 {
-	put_value(l, sql, (struct sl__list_value){.kind = SL__LIST_TEXT, .text = text});
+	put_value(l, sql, COLD_TEXT(text));
 }
 
 /* " AND alias.column operator time", unless the time is 0. */
@@ -85,15 +86,15 @@ static void put_time(struct list *l, const char *alias, const char *column, cons
 {
 	if (ms == 0)
 		return;
-	(void)sl__buf_printf(&l->query.sql, " AND %s.%s", alias, column);
-	put_value(l, operator,(struct sl__list_value){.kind = SL__LIST_TIME, .i = ms});
+	(void)sl__buf_printf(&l->sql, " AND %s.%s", alias, column);
+	put_value(l, operator, COLD_TIME(ms));
 }
 
 static void put_types(struct list *l, const char *alias)
 {
 	for (size_t i = 0; i < l->filter->n_types; i++) {
 		if (i == 0)
-			(void)sl__buf_printf(&l->query.sql, " AND %s.type IN (", alias);
+			(void)sl__buf_printf(&l->sql, " AND %s.type IN (", alias);
 		put_text(l, i == 0 ? "" : ",", l->filter->types[i]);
 	}
 	put(l, l->filter->n_types > 0 ? ")" : "");
@@ -101,7 +102,7 @@ static void put_types(struct list *l, const char *alias)
 
 static void put_order(struct list *l, const char *id)
 {
-	(void)sl__buf_printf(&l->query.sql, " ORDER BY %s %s", id, l->filter->ascending ? "ASC" : "DESC");
+	(void)sl__buf_printf(&l->sql, " ORDER BY %s %s", id, l->filter->ascending ? "ASC" : "DESC");
 }
 
 /* The ids that the cursor and the floor leave, in the order of the list. */
@@ -109,11 +110,11 @@ static void put_range(struct list *l, const char *id)
 {
 	const char *past = l->filter->ascending ? ">" : "<", *up_to = l->filter->ascending ? "<=" : ">=";
 	if (l->after != 0) {
-		(void)sl__buf_printf(&l->query.sql, " AND %s%s", id, past);
+		(void)sl__buf_printf(&l->sql, " AND %s%s", id, past);
 		put_int(l, "", l->after);
 	}
 	if (l->floor != 0) {
-		(void)sl__buf_printf(&l->query.sql, " AND %s%s", id, up_to);
+		(void)sl__buf_printf(&l->sql, " AND %s%s", id, up_to);
 		put_int(l, "", l->floor);
 	}
 	put_order(l, id);
@@ -121,26 +122,36 @@ static void put_range(struct list *l, const char *id)
 
 static void start_query(struct list *l)
 {
-	sl__buf_clear(&l->query.sql);
-	sl__buf_clear(&l->query.values);
-	l->query.n_values = 0;
+	sl__buf_clear(&l->sql);
+	sl__buf_clear(&l->values);
 }
 
-static int check_query(const struct list *l, struct sl_err *err)
+/* Run what was built. */
+static int run_query(struct list *l, sl__cold_row_fn *row, struct sl_err *err)
 {
-	if (l->query.sql.failed != 0 || l->query.values.failed != 0 || l->ids.failed != 0)
+	if (l->sql.failed != 0 || l->values.failed != 0 || l->ids.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a list");
+	const struct sl__cold_query query = {.sql = sl__buf_str(&l->sql),
+					     .values = (const struct sl__cold_value *)(const void *)l->values.data,
+					     .n_values = l->values.len / sizeof(struct sl__cold_value),
+					     .row = row,
+					     .ctx = l};
+	return l->db->run(&query, err, l->db->ctx);
+}
+
+static int keep_found(const struct sl__cold_row *row, void *ctx)
+{
+	struct list *l = ctx;
+	const struct sl__list_found found = {.source = sl__cold_id(row, 0), .id = sl__cold_id(row, 1)};
+	(void)sl__buf_append(&l->found, &found, sizeof(found)); /* find checks it */
 	return 0;
 }
 
 /* Run a query that finds ids; they replace those in l->found. */
 static int find(struct list *l, struct sl_err *err)
 {
-	int rc = check_query(l, err);
-	if (rc != 0)
-		return rc;
 	sl__buf_clear(&l->found);
-	rc = l->db->find(l->db->ctx, &l->query, &l->found, err);
+	int rc = run_query(l, keep_found, err);
 	if (rc == 0 && l->found.failed != 0)
 		return sl_err_set(err, SL_ENOMEM, "no memory for a list");
 	return rc;
@@ -184,11 +195,10 @@ static void put_parts(struct list *l, enum sl_job_status status, uint64_t n)
 		const struct sl__list_part *p = &parts[i];
 		put(l, i > 0 ? " UNION ALL " : "");
 		if (p->group != NULL)
-			(void)sl__buf_printf(&l->query.sql, "SELECT %s AS id FROM %s%s", l->d->each_id, p->group,
-					     l->d->each);
+			(void)sl__buf_printf(&l->sql, "SELECT %s AS id FROM %s%s", l->d->each_id, p->group, l->d->each);
 		else
 			put(l, "SELECT x.id FROM (");
-		(void)sl__buf_printf(&l->query.sql, "SELECT %s AS id %s", p->id, p->from);
+		(void)sl__buf_printf(&l->sql, "SELECT %s AS id %s", p->id, p->from);
 		put_range(l, p->id);
 		put_int(l, " LIMIT ", n);
 		put(l, p->group != NULL ? l->d->each_end : ") x");
@@ -205,14 +215,14 @@ static void put_parts(struct list *l, enum sl_job_status status, uint64_t n)
 static void put_source(struct list *l, enum sl_job_status source)
 {
 	uint64_t n = source_bound(l, source);
-	(void)sl__buf_printf(&l->query.sql, "SELECT %d AS source, s.id FROM (", source);
+	(void)sl__buf_printf(&l->sql, "SELECT %d AS source, s.id FROM (", source);
 	if (source == SL_JOB_COMPLETED) {
-		(void)sl__buf_printf(&l->query.sql, "SELECT c.chain_id AS id %s", l->d->continued);
+		(void)sl__buf_printf(&l->sql, "SELECT c.chain_id AS id %s", l->d->continued);
 		put_range(l, "c.chain_id");
 		put_int(l, " LIMIT ", n);
 	} else if (source > SL_JOB_COMPLETED) {
 		const char *id = l->chains ? "x.chain_id" : "x.id";
-		(void)sl__buf_printf(&l->query.sql, "SELECT %s AS id %s%d", id,
+		(void)sl__buf_printf(&l->sql, "SELECT %s AS id %s%d", id,
 				     l->chains ? l->d->stopped_chains : l->d->stopped, source);
 		put_range(l, id);
 		put_int(l, " LIMIT ", n);
@@ -233,7 +243,7 @@ static int find_in_sources(struct list *l, bool many, struct sl_err *err)
 	put(l, many ? "WITH RECURSIVE " : "WITH ");
 	put(l, l->d->leases);
 	if (many)
-		(void)sl__buf_printf(&l->query.sql, ", %s SELECT 0 AS source, %s AS id", l->d->groups, l->d->n_groups);
+		(void)sl__buf_printf(&l->sql, ", %s SELECT 0 AS source, %s AS id", l->d->groups, l->d->n_groups);
 	const char *between = many ? " UNION ALL " : " ";
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++) {
 		bool continued = s == SL_JOB_COMPLETED && l->chains && many;
@@ -310,7 +320,7 @@ static int find_candidates(struct list *l, struct sl_err *err)
 		/* What ended before the oldest pending job is not walked through. A chain may be older than its job. */
 		if (!l->chains && f->ascending && l->mask == 1u << SL_JOB_PENDING) {
 			uint64_t oldest = 0;
-			rc = l->db->oldest_pending(l->db->ctx, &oldest, err);
+			rc = l->db->oldest_pending(&oldest, err, l->db->ctx);
 			if (rc != 0)
 				return rc;
 			l->after = SL_MAX(l->after + 1, oldest) - 1;
@@ -320,7 +330,7 @@ static int find_candidates(struct list *l, struct sl_err *err)
 	if (f->scan == 0 || (l->mask == 0 && f->n_types == 0 && !filters_content(f)))
 		return 0;
 	start_query(l);
-	(void)sl__buf_printf(&l->query.sql, "SELECT 0 AS source, x.id FROM %s x WHERE true", l->d->job);
+	(void)sl__buf_printf(&l->sql, "SELECT 0 AS source, x.id FROM %s x WHERE true", l->d->job);
 	put_range(l, "x.id");
 	put_int(l, " LIMIT 1 OFFSET ", f->scan - 1);
 	int rc = find(l, err);
@@ -338,15 +348,14 @@ static void put_select(struct list *l, const char *sql)
 	for (const char *open; (open = strchr(sql, '[')) != NULL;) {
 		int len = (int)strcspn(open + 1, "]");
 		const char *column = open + 1;
-		(void)sl__buf_append(&l->query.sql, sql, (size_t)(open - sql));
+		(void)sl__buf_append(&l->sql, sql, (size_t)(open - sql));
 		if (f->without_data)
 			put(l, "NULL");
 		else if (f->data_max_bytes == 0)
-			(void)sl__buf_printf(&l->query.sql, "%.*s", len, column);
+			(void)sl__buf_printf(&l->sql, "%.*s", len, column);
 		else
-			(void)sl__buf_printf(&l->query.sql, "CASE WHEN %s%.*s%s > %u THEN '' ELSE %.*s END",
-					     l->d->length, len, column, l->d->length_end, f->data_max_bytes, len,
-					     column);
+			(void)sl__buf_printf(&l->sql, "CASE WHEN %s%.*s%s > %u THEN '' ELSE %.*s END", l->d->length,
+					     len, column, l->d->length_end, f->data_max_bytes, len, column);
 		sql = column + len + 1;
 	}
 	put(l, sql);
@@ -355,14 +364,12 @@ static void put_select(struct list *l, const char *sql)
 /* The candidates, in PostgreSQL as an array, so that they are looked up one by one. */
 static void put_candidates(struct list *l)
 {
-	const struct sl__list_value ids = {.kind = SL__LIST_IDS,
-					   .ids = (const uint64_t *)(const void *)l->ids.data,
-					   .n_ids = l->ids.len / sizeof(uint64_t)};
+	const struct sl__cold_value ids = {.kind = SL__COLD_IDS, .p = l->ids.data, .n = l->ids.len / sizeof(uint64_t)};
 	if (l->chains)
-		(void)sl__buf_printf(&l->query.sql, " AND h.id %sSELECT c.chain_id FROM %s c WHERE c.id %s", l->d->in,
+		(void)sl__buf_printf(&l->sql, " AND h.id %sSELECT c.chain_id FROM %s c WHERE c.id %s", l->d->in,
 				     l->d->job, l->d->in_ids);
 	else
-		(void)sl__buf_printf(&l->query.sql, " AND j.id %s", l->d->in_ids);
+		(void)sl__buf_printf(&l->sql, " AND j.id %s", l->d->in_ids);
 	put_value(l, "", ids);
 	put(l, l->d->in_ids_end);
 	put(l, l->chains ? l->d->in_end : "");
@@ -376,11 +383,11 @@ static void put_statuses(struct list *l)
 		return;
 	/* Whether a chain has ended can be seen in its first job, before the one that it is at is read. */
 	if (l->chains && l->d->head_status != NULL) {
-		(void)sl__buf_printf(&l->query.sql, " AND (1 << %s) & ", l->d->head_status);
+		(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->head_status);
 		put_int(l, "", (statuses & live) != 0 ? statuses | live : statuses);
 		put(l, " <> 0");
 	}
-	(void)sl__buf_printf(&l->query.sql, " AND (1 << %s) & ", l->d->status);
+	(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->status);
 	put_int(l, "", statuses);
 	put(l, " <> 0");
 }
@@ -396,7 +403,7 @@ static void put_conditions(struct list *l)
 		put_candidates(l);
 	put_statuses(l);
 	if (f->key != NULL) {
-		(void)sl__buf_printf(&l->query.sql, " AND %s.key = ", head);
+		(void)sl__buf_printf(&l->sql, " AND %s.key = ", head);
 		put_text(l, "", f->key);
 	}
 	put_time(l, head, d->created, " >= ", f->created_from_ms);
@@ -406,40 +413,52 @@ static void put_conditions(struct list *l)
 	if (f->text != NULL) {
 		const char *const in[] = {l->chains ? "h.input" : "j.input", "j.output", "j.error"};
 		for (size_t i = 0; i < SL_COUNT(in); i++) {
-			(void)sl__buf_printf(&l->query.sql, "%s%s(%s, ", i == 0 ? " AND (" : " OR ", d->find, in[i]);
+			(void)sl__buf_printf(&l->sql, "%s%s(%s, ", i == 0 ? " AND (" : " OR ", d->find, in[i]);
 			put_text(l, "", f->text);
 			put(l, ") > 0");
 		}
 		put(l, ")");
 	}
 	if (f->error != NULL) {
-		(void)sl__buf_printf(&l->query.sql, " AND %s = ", d->error_line);
+		(void)sl__buf_printf(&l->sql, " AND %s = ", d->error_line);
 		put_text(l, "", f->error);
 	}
 	if (f->chain_id != 0 && l->chains) {
 		put_int(l, " AND h.id = ", f->chain_id);
 	} else if (f->chain_id != 0) {
 		/* The last condition: a job that is not the first of its chain does not name a chain. */
-		(void)sl__buf_printf(&l->query.sql, " AND j.id %s", d->in);
+		(void)sl__buf_printf(&l->sql, " AND j.id %s", d->in);
 		put_int(l, "SELECT ", f->chain_id);
-		(void)sl__buf_printf(&l->query.sql, " UNION ALL SELECT c.id FROM %s c WHERE c.chain_id = ", d->job);
+		(void)sl__buf_printf(&l->sql, " UNION ALL SELECT c.id FROM %s c WHERE c.chain_id = ", d->job);
 		put_int(l, "", f->chain_id);
-		(void)sl__buf_printf(&l->query.sql, " AND c.chain_id <> c.id%s AND j.chain_id = ", d->in_end);
+		(void)sl__buf_printf(&l->sql, " AND c.chain_id <> c.id%s AND j.chain_id = ", d->in_end);
 		put_int(l, "", f->chain_id);
 	}
 	if (f->blocks != 0) {
-		(void)sl__buf_printf(&l->query.sql, " AND %s.id %s", head, d->in);
+		(void)sl__buf_printf(&l->sql, " AND %s.id %s", head, d->in);
 		if (l->chains)
 			(void)sl__buf_printf(
-				&l->query.sql,
-				"SELECT w.chain_id FROM %s b JOIN %s w ON w.id = b.job_id WHERE b.chain_id = ",
+				&l->sql, "SELECT w.chain_id FROM %s b JOIN %s w ON w.id = b.job_id WHERE b.chain_id = ",
 				d->blocker, d->job);
 		else
-			(void)sl__buf_printf(&l->query.sql,
-					     "SELECT b.job_id FROM %s b WHERE b.chain_id = ", d->blocker);
+			(void)sl__buf_printf(&l->sql, "SELECT b.job_id FROM %s b WHERE b.chain_id = ", d->blocker);
 		put_int(l, "", f->blocks);
 		put(l, d->in_end);
 	}
+}
+
+/* Pass a row to the caller's callback, and count it before that. */
+static int visit_row(const struct sl__cold_row *row, void *ctx)
+{
+	struct list *l = ctx;
+	l->n_visited++;
+	l->last = sl__cold_id(row, 0);
+	if (l->chains) {
+		const struct sl_chain chain = sl__cold_chain(row);
+		return l->to->chain(&chain, l->to->ctx);
+	}
+	const struct sl_job job = sl__cold_job(row);
+	return l->to->job(&job, l->to->ctx);
 }
 
 /* Visit the rows up to the floor. */
@@ -448,7 +467,7 @@ static int visit_rows(struct list *l, struct sl_err *err)
 	const struct sl_job_filter *f = l->filter;
 	bool by_order = l->chains && f->blocked_by_job != 0;
 	start_query(l);
-	(void)sl__buf_printf(&l->query.sql, "WITH %s ", l->d->leases);
+	(void)sl__buf_printf(&l->sql, "WITH %s ", l->d->leases);
 	if (by_order) {
 		put_select(l, l->d->blocked_chains);
 		put_int(l, "", f->blocked_by_job);
@@ -462,7 +481,7 @@ static int visit_rows(struct list *l, struct sl_err *err)
 	} else {
 		/* In the order in which the job's blockers were given. */
 		if (f->after != 0) {
-			(void)sl__buf_printf(&l->query.sql,
+			(void)sl__buf_printf(&l->sql,
 					     " AND b.ord > (SELECT max(a.ord) FROM %s a WHERE a.job_id = b.job_id"
 					     " AND a.chain_id = ",
 					     l->d->blocker);
@@ -471,21 +490,22 @@ static int visit_rows(struct list *l, struct sl_err *err)
 		}
 		put(l, " ORDER BY b.ord");
 	}
-	put_int(l, " LIMIT ", l->limit - l->page.n);
-	int rc = check_query(l, err);
-	return rc != 0 ? rc : l->db->visit(l->db->ctx, &l->query, &l->page, err);
+	put_int(l, " LIMIT ", l->limit - l->n_visited);
+	return run_query(l, visit_row, err);
 }
 
-int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter, bool chains, struct sl_err *err)
+int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter, const struct sl__list_to *to,
+	     struct sl_err *err)
 {
 	static const struct sl_job_filter all = {0};
 	const struct sl_job_filter *f = filter != NULL ? filter : &all;
-	struct list l = {.db = db, .d = db->dialect, .filter = f, .chains = chains, .after = f->after};
+	struct list l = {
+		.db = db, .d = db->dialect, .filter = f, .to = to, .chains = to->chain != NULL, .after = f->after};
 	int rc;
 	l.mask = f->statuses & STATUSES;
 	l.limit = f->limit == 0 ? LIMIT_DEFAULT : SL_MIN(f->limit, LIMIT_MAX);
-	sl__buf_init(&l.query.sql, db->env);
-	sl__buf_init(&l.query.values, db->env);
+	sl__buf_init(&l.sql, db->env);
+	sl__buf_init(&l.values, db->env);
 	sl__buf_init(&l.found, db->env);
 	sl__buf_init(&l.ids, db->env);
 	/* Without a bound of what may be scanned the page is filled, wherever the rest of it is. */
@@ -493,14 +513,14 @@ int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter, b
 		rc = find_candidates(&l, err);
 		if (rc == 0)
 			rc = visit_rows(&l, err);
-		bool stopped = rc != 0 || l.page.n == l.limit;
-		l.after = stopped && l.page.last != 0 ? l.page.last : l.floor;
-	} while (rc == 0 && f->scan == 0 && l.after != 0 && l.page.n < l.limit);
+		bool stopped = rc != 0 || l.n_visited == l.limit;
+		l.after = stopped && l.last != 0 ? l.last : l.floor;
+	} while (rc == 0 && f->scan == 0 && l.after != 0 && l.n_visited < l.limit);
 	if (f->reached != NULL)
 		*f->reached = l.after;
 	sl__buf_fini(&l.ids);
 	sl__buf_fini(&l.found);
-	sl__buf_fini(&l.query.values);
-	sl__buf_fini(&l.query.sql);
+	sl__buf_fini(&l.values);
+	sl__buf_fini(&l.sql);
 	return rc;
 }

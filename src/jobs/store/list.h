@@ -8,33 +8,10 @@
 #ifndef SL_JOBS_STORE_LIST_H
 #define SL_JOBS_STORE_LIST_H
 
-#include "base/buf.h"
-#include <sluice/job.h>
+#include "jobs/store/cold.h"
 
 #define SL__LIST_SMALL_MAX 10000 /* a status with at most this many jobs is read whole */
 #define SL__LIST_GROUPS_MAX 1000 /* groups of the queues; with more, the list walks along the ids */
-
-enum sl__list_kind { SL__LIST_INT, SL__LIST_TEXT, SL__LIST_TIME, SL__LIST_IDS };
-
-/* A value of a query. */
-struct sl__list_value {
-	enum sl__list_kind kind;
-	int64_t i; /* SL__LIST_TIME: Unix milliseconds */
-	const char *text;
-	const uint64_t *ids;
-	size_t n_ids;
-};
-
-struct sl__list_query {
-	struct sl__buf sql;
-	struct sl__buf values; /* struct sl__list_value, in the order of the placeholders */
-	size_t n_values;
-};
-
-static inline const struct sl__list_value *sl__list_values(const struct sl__list_query *q)
-{
-	return (const struct sl__list_value *)(const void *)q->values.data;
-}
 
 /* A row of the queries that find ids: the status whose source found it, or 0, and the id. */
 struct sl__list_found {
@@ -52,7 +29,7 @@ struct sl__list_dialect {
 	bool numbered;                   /* placeholders are $1::type, not ? */
 	const char *job, *blocker;       /* tables */
 	const char *in, *in_end;         /* around a subquery: is the id among its ids? */
-	const char *in_ids, *in_ids_end; /* around a placeholder for SL__LIST_IDS */
+	const char *in_ids, *in_ids_end; /* around a placeholder for SL__COLD_IDS */
 	const char *each, *each_end;     /* around a subquery that runs once per row of the table before it */
 	const char *each_id;             /* the column of its ids */
 	const char *created, *ended;     /* columns */
@@ -73,27 +50,26 @@ struct sl__list_dialect {
 	const char *continued;   /* FROM … WHERE of the jobs c that are not the first of their chain */
 };
 
-struct sl__list_page {
-	uint32_t n;    /* rows that were visited */
-	uint64_t last; /* the id of the last of them */
-};
-
 /* What a store does for a list. */
 struct sl__list_db {
 	const struct sl_env *env;
 	const struct sl__list_dialect *dialect;
-	/* Append the rows, struct sl__list_found, to out; sl__list checks whether that has failed. */
-	int (*find)(void *ctx, const struct sl__list_query *q, struct sl__buf *out, struct sl_err *err);
-	/* Pass each row to the caller's callback, and count it in page before that. */
-	int (*visit)(void *ctx, const struct sl__list_query *q, struct sl__list_page *page, struct sl_err *err);
+	int (*run)(const struct sl__cold_query *q, struct sl_err *err, void *ctx);
 	/* The smallest id of all pending jobs; 0: no job is pending. */
-	int (*oldest_pending)(void *ctx, uint64_t *out, struct sl_err *err);
+	int (*oldest_pending)(uint64_t *out, struct sl_err *err, void *ctx);
+	void *ctx;
+};
+
+/* Who gets the rows. */
+struct sl__list_to {
+	sl_job_fn *job; /* or */
+	sl_chain_fn *chain;
 	void *ctx;
 };
 
 /* One page of what the filter selects: of chains, or of jobs. The code of a callback that is not 0 ends the list and is
  * returned. */
-SL_MUST_CHECK int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter, bool chains,
-			   struct sl_err *err);
+SL_MUST_CHECK int sl__list(const struct sl__list_db *db, const struct sl_job_filter *filter,
+			   const struct sl__list_to *to, struct sl_err *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slots of struct sl_store_ops that both stores fill with a function of the same name behind their prefix. What a
- * slot does and takes is written in jobs/store/ops.h only: declarations have the type of the slot.
+ * The slots of struct sl_store_ops that both stores fill: each with its function of that name (sl__pg_…, sl__sq_…), or
+ * both with that of cold.c. What a slot does and takes is written in jobs/store/ops.h only: declarations have the type of
+ * the slot.
  *
  *	SL__STORE_SLOTS(DECLARE)   with   #define DECLARE(slot) SL__STORE_SLOT(sl__pg_, slot);
  */
@@ -14,11 +15,11 @@
 #define SL__STORE_SLOTS(X) \
 	X(begin) X(join) X(native) X(savepoint) X(release_savepoint) X(rollback_to) X(commit) X(rollback) \
 	X(start) X(exchange) X(guard) X(progress) X(renew) X(reap) \
-	X(complete_chain) X(fail_chain) X(cancel) X(redrive) X(trigger) X(remove) X(pause) X(prune) X(watch) \
-	X(get_job) X(get_chain) X(list_jobs) X(list_chains) X(attempts) X(counts) X(outstanding) \
-	X(cron_put) X(cron_remove) X(cron_list) X(cron_fire) \
-	X(events_append) X(events_read) X(events_newest) X(event_streams) X(leases) X(errors) \
-	X(audit_put) X(audit_list) X(audit_prune)
+	X(complete_chain) X(fail_chain) X(cancel) X(redrive) X(trigger) X(remove) X(prune) X(watch) \
+	X(list_jobs) X(list_chains) X(counts) X(cron_fire) X(events_append) X(audit_put)
+#define SL__COLD_SLOTS(X) \
+	X(pause) X(get_job) X(get_chain) X(attempts) X(outstanding) X(cron_put) X(cron_remove) X(cron_list) \
+	X(events_read) X(events_newest) X(event_streams) X(leases) X(errors) X(audit_list) X(audit_prune)
 /* clang-format on */
 
 #define SL__STORE_SLOT(prefix, slot) extern __typeof__(*((struct sl_store_ops *)0)->slot) prefix##slot

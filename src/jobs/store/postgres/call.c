@@ -144,20 +144,6 @@ int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresul
 	return rc;
 }
 
-void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
-		 enum sl_lost_reason reason)
-{
-	if (l != NULL && l->note != NULL)
-		l->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, l->ctx);
-}
-
-void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
-		   const char *type)
-{
-	if (l != NULL && l->change != NULL)
-		l->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type}, l->ctx);
-}
-
 int sl__pg_blocker_error(int rc, struct sl_err *err)
 {
 	unsigned long long own, by;
@@ -179,7 +165,7 @@ void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct
 	for (int i = 0; i < PQntuples(res); i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);
-		sl__pg_change(l, SL_CHANGE_UNBLOCKED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
-		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__tell_change(l, SL_CHANGE_UNBLOCKED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__tell_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 	}
 }

@@ -115,12 +115,12 @@ static int end_lasts(struct request *r, const struct end *end, size_t *n)
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0), chain_id = (uint64_t)sl__pg_int8(res, i, 1);
 		const char *type = sl__pg_text(res, i, 2);
 		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, end->reason);
-		sl__pg_change(l, end->change, id, chain_id, type);
+			sl__tell_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, end->reason);
+		sl__tell_change(l, end->change, id, chain_id, type);
 		if (sl__pg_bool(res, i, 4))
-			sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, chain_id, SL_LOST_NOT);
+			sl__tell_note(l, SL_NOTE_CHAIN_ENDED, NULL, chain_id, SL_LOST_NOT);
 		if (end->status == SL_JOB_COMPLETED)
-			sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
+			sl__tell_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
 	}
 	*n = (size_t)PQntuples(res);
 	if (at_unblock >= 0)
@@ -189,8 +189,8 @@ static int run_continue(struct request *r, enum pg_statement statement, size_t *
 		return rc;
 	for (int i = 0; i < PQntuples(res); i++)
 		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(r->listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
-				    (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
+			sl__tell_note(r->listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
+				      (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
 	sl__pg_marks_forget(r->call.store);
 	if (n != NULL)
 		*n = (size_t)PQntuples(res);
@@ -268,22 +268,6 @@ int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 	add_lasts(&r, 1u << SL_JOB_PENDING);
 	sl__pg_pipe_end(&r.call.pipe);
 	return run_continue(&r, ST_TRIGGER, n);
-}
-
-int sl__pg_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
-{
-	struct pg_call call;
-	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_add_text(&call.params, type);
-	sl__pg_call_audit(&call, listen);
-	rc = sl__pg_call_one(&call, paused ? ST_PAUSE : ST_RESUME, &res, err);
-	if (rc == 0 && !paused && PQntuples(res) > 0)
-		sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
-	sl__pg_call_close(&call);
-	return rc;
 }
 
 /* Column 4 of ST_GET_CHAIN is the status. */

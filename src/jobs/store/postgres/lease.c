@@ -194,9 +194,9 @@ int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	for (int i = 0; i < last; i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);
-		sl__pg_change(listen, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
-		sl__pg_note(listen, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
-		sl__pg_note(listen, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
+		sl__tell_change(listen, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__tell_note(listen, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__tell_note(listen, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
 	}
 	out->more = sl__pg_bool(res, last, 3);
 	out->n = (uint32_t)last;

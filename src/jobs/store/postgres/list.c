@@ -67,97 +67,43 @@ static const struct sl__list_dialect dialect = {
 };
 _Static_assert(SL__LIST_GROUPS_MAX == 1000, "as the groups stop");
 
-struct list_call {
-	struct pg_store *store;
-	const struct pg_row_to *to;
-};
-
-/* Run a query in its own call, which the caller closes when this returned 0. */
-static int run_list_query(struct list_call *l, struct pg_call *call, const struct sl__list_query *q,
-			  const PGresult **res, struct sl_err *err)
+/* Run a query in its own call. */
+static int pg_list_query(const struct sl__cold_query *q, struct sl_err *err, void *ctx)
 {
-	struct pg_store *s = l->store;
-	int rc = sl__pg_call_open(call, s, NULL, PG_ONCE, err);
+	struct pg_store *s = ctx;
+	struct pg_call call SL_CLEANUP(sl__pg_call_close);
+	const PGresult *res = NULL;
+	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	const struct sl__list_value *v = sl__list_values(q);
-	for (size_t i = 0; i < q->n_values; i++) {
-		if (v[i].kind == SL__LIST_INT)
-			sl__pg_add_int8(&call->params, v[i].i);
-		else if (v[i].kind == SL__LIST_TEXT)
-			sl__pg_add_text(&call->params, v[i].text);
-		else if (v[i].kind == SL__LIST_TIME)
-			sl__pg_add_time(&call->params, v[i].i);
-		else
-			sl__pg_add_ids(&call->params, v[i].ids, v[i].n_ids);
-	}
-	char *sql = sl__pg_render(&s->env, sl__buf_str(&q->sql), s->schema);
-	rc = sql != NULL ? sl__pg_call_run_relaxed(call, sql, res, err)
-			 : sl_err_set(err, SL_ENOMEM, "postgres: list: out of memory");
+	sl__pg_add_values(&call.params, q);
+	char *sql = sl__pg_render(&s->env, q->sql, s->schema);
+	rc = sql != NULL ? sl__pg_call_run_relaxed(&call, sql, &res, err) : sl__no_memory(err, "postgres: list");
 	sl__free(&s->env, sql);
 	if (rc != 0)
-		sl__pg_call_close(call);
-	return rc;
-}
-
-static int find_ids(void *ctx, const struct sl__list_query *q, struct sl__buf *out, struct sl_err *err)
-{
-	const PGresult *res = NULL;
-	struct pg_call call;
-	int rc = run_list_query(ctx, &call, q, &res, err);
-	if (rc != 0)
 		return rc;
-	for (int i = 0; i < PQntuples(res); i++) {
-		const struct sl__list_found row = {.source = (uint64_t)sl__pg_int4(res, i, 0),
-						   .id = (uint64_t)sl__pg_int8(res, i, 1)};
-		(void)sl__buf_append(out, &row, sizeof(row));
-	}
-	sl__pg_call_close(&call);
-	return 0;
+	return sl__pg_cold_rows(res, q);
 }
 
-static int visit_rows(void *ctx, const struct sl__list_query *q, struct sl__list_page *page, struct sl_err *err)
+static int pg_list_oldest(uint64_t *out, struct sl_err *err, void *ctx)
 {
-	const struct list_call *l = ctx;
-	const PGresult *res = NULL;
-	struct pg_call call;
-	int rc = run_list_query(ctx, &call, q, &res, err);
-	if (rc != 0)
-		return rc;
-	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
-		page->n++;
-		page->last = (uint64_t)sl__pg_int8(res, i, 0);
-		rc = sl__pg_tell_row(res, i, l->to);
-	}
-	sl__pg_call_close(&call);
-	return rc;
+	return sl__pg_oldest_pending(ctx, out, err);
 }
 
-static int oldest_pending(void *ctx, uint64_t *out, struct sl_err *err)
+static int pg_list(struct pg_store *s, const struct sl_job_filter *filter, const struct sl__list_to *to,
+		   struct sl_err *err)
 {
-	const struct list_call *l = ctx;
-	return sl__pg_oldest_pending(l->store, out, err);
-}
-
-static int list_rows(struct pg_store *s, const struct sl_job_filter *filter, const struct pg_row_to *to,
-		     struct sl_err *err)
-{
-	struct list_call l = {.store = s, .to = to};
-	const struct sl__list_db db = {.env = &s->env,
-				       .dialect = &dialect,
-				       .find = find_ids,
-				       .visit = visit_rows,
-				       .oldest_pending = oldest_pending,
-				       .ctx = &l};
-	return sl__list(&db, filter, to->chain != NULL, err);
+	const struct sl__list_db db = {
+		.env = &s->env, .dialect = &dialect, .run = pg_list_query, .oldest_pending = pg_list_oldest, .ctx = s};
+	return sl__list(&db, filter, to, err);
 }
 
 int sl__pg_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
-	return list_rows(store, filter, &(struct pg_row_to){.job = fn, .ctx = ctx}, err);
+	return pg_list(store, filter, &(struct sl__list_to){.job = fn, .ctx = ctx}, err);
 }
 
 int sl__pg_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	return list_rows(store, filter, &(struct pg_row_to){.chain = fn, .ctx = ctx}, err);
+	return pg_list(store, filter, &(struct sl__list_to){.chain = fn, .ctx = ctx}, err);
 }

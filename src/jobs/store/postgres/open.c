@@ -62,6 +62,9 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 #define FILL_SLOT(slot) .slot = sl__pg_##slot,
 					SL__STORE_SLOTS(FILL_SLOT)
 #undef FILL_SLOT
+#define FILL_SLOT(slot) .slot = sl__cold_##slot,
+						SL__COLD_SLOTS(FILL_SLOT)
+#undef FILL_SLOT
 };
 
 static int check_schema_name(const char *schema, struct sl_err *err)
@@ -142,6 +145,7 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	s->env = env;
+	s->cold = (struct sl__cold_store){.ops = &sl__pg_cold_ops, .env = &s->env};
 	sl__mutex_init(&s->marks_mu);
 	sl__mutex_init(&s->offers_mu);
 	s->schema = sl__strdup(&env, o.schema);

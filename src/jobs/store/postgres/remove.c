@@ -78,8 +78,8 @@ static int delete_set(struct pg_call *call, const struct id_set *set, bool keep_
 		const char *type = sl__pg_text(res, i, 2);
 		*n += id == chain_id;
 		if (sl__pg_bool(res, i, 3))
-			sl__pg_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
-		sl__pg_change(l, SL_CHANGE_DELETED, id, chain_id, type);
+			sl__tell_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
+		sl__tell_change(l, SL_CHANGE_DELETED, id, chain_id, type);
 	}
 	return 0;
 }

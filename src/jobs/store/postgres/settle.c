@@ -274,9 +274,9 @@ static void report_settled(const PGresult *res, int row, const struct sl_settle 
 	case SL_SETTLE_COMPLETE:
 	case SL_SETTLE_FAIL:
 		if (watched)
-			sl__pg_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
+			sl__tell_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
 		if (s->kind == SL_SETTLE_COMPLETE)
-			sl__pg_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, type);
+			sl__tell_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, type);
 		break;
 	case SL_SETTLE_CONTINUE: {
 		enum pg_born how = sl__pg_bool(res, row, 5) ? PG_BORN_SCHEDULED : PG_BORN_READY;
@@ -289,7 +289,7 @@ static void report_settled(const PGresult *res, int row, const struct sl_settle 
 	case SL_SETTLE_RESCHEDULE:
 	case SL_SETTLE_RELEASE:
 		if (later)
-			sl__pg_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
+			sl__tell_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
 		if (l != NULL && l->note != NULL)
 			l->note(
 				&(struct sl_note){

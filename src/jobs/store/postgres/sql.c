@@ -478,11 +478,6 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_START_AUDITED] = start_audited,
 	[ST_START_FULL_AUDITED] = start_full_audited,
 	[ST_AUDIT] = AUDIT_ROW("$1", "$2", "$3", "$4", "$5", "$6", "$7::bigint[]"),
-	[ST_AUDIT_LIST] = "SELECT id, at, via::integer, actor, address, action, request_id,"
-			  " array_to_string(chains, ','), detail FROM {s}.audit WHERE id < $1::bigint"
-			  " ORDER BY id DESC LIMIT $2::bigint",
-	[ST_AUDIT_PRUNE] = "DELETE FROM {s}.audit WHERE id = ANY (ARRAY(SELECT id FROM {s}.audit ORDER BY id"
-			   " LIMIT $2::bigint)) AND at < $1::timestamptz RETURNING id",
 	[ST_MARK_HTTP] = "UPDATE {s}.job SET from_http = true WHERE id = ANY ($1::bigint[]) AND NOT from_http",
 	[ST_LOCK_SHARE] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR SHARE",
 	[ST_LOCK] = "SELECT id FROM {s}.job WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE",
@@ -547,13 +542,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_PRUNABLE] = prunable,
 	[ST_PRUNE_EVENTS] = prune_events,
 	[ST_PRUNE_MARKS] = prune_marks,
-	[ST_PAUSE] = "INSERT INTO {s}.paused VALUES ($1::text) ON CONFLICT DO NOTHING",
-	[ST_RESUME] = "DELETE FROM {s}.paused WHERE type = $1::text RETURNING type",
 	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
-	[ST_GET_JOB] = get_job,
-	[ST_GET_CHAIN] = get_chain,
-	[ST_ATTEMPTS] = attempts,
-	[ST_OUTSTANDING] = outstanding,
 	/* $1: nothing while there are fewer rows. What others are folding, or have not committed, stays as it is: the
 	 * sum is the same before and after. */
 	[ST_FOLD_TALLY] = "WITH d AS (DELETE FROM {s}.tally x WHERE x.ctid = ANY (ARRAY(SELECT t.ctid FROM {s}.tally t"
@@ -562,16 +551,6 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			  " INSERT INTO {s}.tally (type, status, was, n) SELECT type, status, 0, sum(n) FROM"
 			  " (SELECT type, status, n FROM d UNION ALL SELECT type, was, -n FROM d) m"
 			  " WHERE status <> 0 GROUP BY 1, 2 HAVING sum(n) <> 0",
-	[ST_CRON_PUT] =
-		"INSERT INTO {s}.cron (name, spec, type, input, priority, catch_up, next_at, from_http)"
-		" VALUES ($1::text, $2::text, $3::text, $4::text, $5::integer, $6::boolean, $7::timestamptz,"
-		" $8::boolean)"
-		" ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, type = excluded.type, input = excluded.input,"
-		" priority = excluded.priority, catch_up = excluded.catch_up, next_at = excluded.next_at,"
-		" from_http = excluded.from_http",
-	[ST_CRON_REMOVE] = "DELETE FROM {s}.cron WHERE name = $1::text RETURNING name",
-	[ST_CRON_LIST] = "SELECT name, spec, type, input, priority, catch_up, next_at, last_at, last_chain,"
-			 " from_http FROM {s}.cron ORDER BY next_at NULLS LAST, name",
 	[ST_CRON_FIRE] =
 		"WITH u AS (UPDATE {s}.cron SET next_at = $3::timestamptz, last_at = $2::timestamptz,"
 		" last_chain = nextval('{s}.job_id') WHERE name = $1::text AND next_at = $2"
@@ -581,11 +560,6 @@ const char *const sl__pg_sql[ST_COUNT] = {
 		" SELECT id, id, clock_timestamp(), priority, 2, type, input, from_http FROM u),"
 		"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, type)"
 		" SELECT id, 1, priority, false, type FROM u)," TALLY("type", "2", "0", "u") " SELECT id, type FROM u",
-	[ST_LEASES] = leases,
-	[ST_ERRORS] = errors,
-	[ST_ERRORS_REACHED] = "SELECT id FROM {s}.stopped WHERE status = 5 AND id < $1::bigint ORDER BY id DESC"
-			      " LIMIT 1 OFFSET $2::bigint",
-	[ST_EVENT_STREAMS] = event_streams,
 	[ST_EVENT_MARKS] = event_marks,
 	[ST_EVENT_NAME_LOCK] = "SELECT pg_advisory_xact_lock(hashtextextended('sluice stream ' || $1::text, 0))",
 	[ST_EVENT_OWNERS] = event_owners,
@@ -601,9 +575,9 @@ const char *const sl__pg_sql[ST_COUNT] = {
 			     " FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::boolean[])"
 			     " AS u(stream, incarnation, mark, crc, has_crc)"
 			     " WHERE m.stream = u.stream AND m.incarnation = u.incarnation",
-	[ST_EVENTS_OF_JOB] = EVENTS("job_id = $3::bigint AND"),
-	[ST_EVENTS_ALL] = EVENTS(""),
-	[ST_EVENTS_NEWEST] = "SELECT coalesce(max(\"offset\"), 0)::bigint FROM {s}.job_events",
+#define PG_COLD_TEXT(name, text) [ST_##name] = (text),
+	SL__COLD_STATEMENTS(PG_COLD_TEXT)
+#undef PG_COLD_TEXT
 };
 
 const char *const sl__pg_sql_names[ST_COUNT] = {

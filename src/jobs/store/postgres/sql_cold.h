@@ -195,21 +195,6 @@ static const char leases[] =
 	" WHERE o.claim > $1::uuid AND EXISTS (SELECT 1 FROM " LEASE_JOBS("o") ")"
 	" ORDER BY o.claim LIMIT $2::bigint) l CROSS JOIN LATERAL " LEASE_JOBS("l") " ORDER BY l.claim, j.id";
 
-/* $1 below this id, $2 how many jobs to read, $3 types or NULL, $4 limit */
-static const char errors[] =
-	"SELECT e.type, e.line, count(*), min(e.ended_at), max(e.ended_at), max(e.id) FROM"
-	" (SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (SELECT x.id FROM {s}.stopped x"
-	" WHERE x.status = 5 AND x.id < $1::bigint ORDER BY x.id DESC LIMIT $2::bigint) x"
-	" JOIN {s}.job j ON j.id = x.id AND j.status = 5) e"
-	" WHERE $3::text[] IS NULL OR e.type = ANY ($3) GROUP BY 1, 2 ORDER BY 3 DESC, 6 DESC LIMIT $4::bigint";
-
-/* $1 $2 after these, $3 limit */
-static const char event_streams[] =
-	"SELECT m.stream, m.incarnation, m.mark, e.ts FROM {s}.event_mark m LEFT JOIN LATERAL (SELECT e.ts"
-	" FROM {s}.job_events e WHERE e.stream = m.stream AND e.incarnation = m.incarnation"
-	" ORDER BY e.sequence DESC LIMIT 1) e ON true WHERE (m.stream, m.incarnation) > ($1::text, $2::bigint)"
-	" ORDER BY m.stream, m.incarnation LIMIT $3::bigint";
-
 /* ---- events ---- */
 
 /* $1 streams, $2 incarnations: lock their marks in order; what is not there yet begins at 0. */
@@ -267,9 +252,40 @@ static const char claim_standing[] =
 	"\"offset\", stream, incarnation, sequence, crc, job_id, attempt, type, late, ts, payload, partial"
 /* $1 an offset, $2 a limit. The answer ends with the event that fills SL__PG_EVENTS_BYTES: libpq keeps all of it in
  * memory. A payload's length is known without reading it. */
+#define TEXT_OF_(number) #number
+#define TEXT_OF(number) TEXT_OF_(number)
 #define EVENTS(where)                                                                                                  \
 	"SELECT " EVENT_COLUMNS " FROM (SELECT e.*, sum(octet_length(payload)) OVER (ORDER BY \"offset\") AS total"    \
 	" FROM (SELECT * FROM {s}.job_events WHERE " where " \"offset\" > $1::bigint ORDER BY \"offset\""              \
-	" LIMIT $2::bigint) e) w WHERE total - octet_length(payload) < " SL__PG_EVENTS_BYTES " ORDER BY \"offset\""
+	" LIMIT $2::bigint) e) w WHERE total - octet_length(payload) < " TEXT_OF(                                      \
+		SL__PG_EVENTS_BYTES) " ORDER BY \"offset\""
+
+/* ---- for cold_sql.h ---- */
+
+/* $1 below this id: failed jobs, the newest first. */
+#define FAILED_IDS "SELECT x.id FROM {s}.stopped x WHERE x.status = 5 AND x.id < $1::bigint ORDER BY x.id DESC"
+
+#define COLD_TABLE(name) "{s}." name
+#define COLD_EVENT_TABLE "{s}.job_events"
+#define COLD_P(n, type) "$" #n "::" type
+#define COLD_IN(query) "= ANY (ARRAY(" query "))"
+#define COLD_NEXT "next_at"
+#define COLD_LAST "last_at"
+#define COLD_AT "at"
+#define COLD_TS "ts"
+#define COLD_ENDED "ended_at"
+#define COLD_CHAINS "array_to_string(chains, ',')"
+#define COLD_FAILED                                                                                                    \
+	"SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (" FAILED_IDS " LIMIT $2::bigint) x"      \
+	" JOIN {s}.job j ON j.id = x.id AND j.status = 5"
+#define COLD_FAILED_ID FAILED_IDS
+#define COLD_ANY_TYPE(n) "($" #n "::text[] IS NULL OR type = ANY ($" #n "))"
+#define COLD_GET_JOB get_job
+#define COLD_GET_CHAIN get_chain
+#define COLD_ATTEMPTS attempts
+#define COLD_OUTSTANDING outstanding
+#define COLD_LEASES leases
+#define COLD_EVENTS_OF_JOB EVENTS("job_id = $3::bigint AND")
+#define COLD_EVENTS_ALL EVENTS("")
 
 #endif

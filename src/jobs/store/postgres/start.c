@@ -68,13 +68,13 @@ void sl__pg_starter_free(struct pg_store *s)
 void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how)
 {
-	sl__pg_change(l, SL_CHANGE_CREATED, id, chain_id, type);
+	sl__tell_change(l, SL_CHANGE_CREATED, id, chain_id, type);
 	if (how == PG_BORN_BLOCKED)
-		sl__pg_change(l, SL_CHANGE_BLOCKED, id, chain_id, type);
+		sl__tell_change(l, SL_CHANGE_BLOCKED, id, chain_id, type);
 	else if (how == PG_BORN_SCHEDULED)
-		sl__pg_change(l, SL_CHANGE_SCHEDULED, id, chain_id, type);
+		sl__tell_change(l, SL_CHANGE_SCHEDULED, id, chain_id, type);
 	if (how != PG_BORN_BLOCKED)
-		sl__pg_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__tell_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 }
 
 /* ---- parameters ---- */
@@ -394,7 +394,7 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 			sl__pg_tell_born(listen, id, id, type, me.later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
 			continue;
 		}
-		sl__pg_change(listen, SL_CHANGE_CREATED, id, id, type);
+		sl__tell_change(listen, SL_CHANGE_CREATED, id, id, type);
 		if (me.sent)
 			listen->note(
 				&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},

@@ -171,23 +171,3 @@ int sl__pg_check_writable(void *store, struct sl_err *err)
 	sl__pg_call_close(&call);
 	return rc;
 }
-
-int sl__pg_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
-		       struct sl_err *err)
-{
-	struct pg_call call;
-	const PGresult *res = NULL;
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_add_texts(&call.params, types, n_types);
-	rc = sl__pg_call_one(&call, ST_OUTSTANDING, &res, err);
-	if (rc == 0)
-		*out = (struct sl_outstanding){.due = (uint64_t)sl__pg_int8(res, 0, 0),
-					       .retrying = (uint64_t)sl__pg_int8(res, 0, 1),
-					       .running = (uint64_t)sl__pg_int8(res, 0, 2),
-					       .scheduled = (uint64_t)sl__pg_int8(res, 0, 3),
-					       .blocked = (uint64_t)sl__pg_int8(res, 0, 4)};
-	sl__pg_call_close(&call);
-	return rc;
-}

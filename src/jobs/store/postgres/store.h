@@ -9,8 +9,8 @@
 
 #include "db/postgres.h"
 #include "jobs/store/claims.h"
+#include "jobs/store/cold.h"
 #include "jobs/store/event_admit.h"
-#include "jobs/store/slots.h"
 
 /* Every statement that is prepared, and then those that are too rare for that; sql.c has the texts. */
 #define SL__PG_STORE_STATEMENTS(X)                                                                                     \
@@ -103,7 +103,7 @@ enum pg_statement {
 _Static_assert(ST_CIRCLE < SL__PG_STATEMENTS, "a statement of the ways that are often gone is not prepared");
 
 /* Payloads of events in one answer: all but the last one are below it together. */
-#define SL__PG_EVENTS_BYTES "8388608"
+#define SL__PG_EVENTS_BYTES 8388608
 
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
 #define SL__PG_ERROR_LINE "left(split_part(coalesce(j.error, ''), E'\\n', 1), 500)"
@@ -127,6 +127,7 @@ struct pg_mark {
 struct pg_starter; /* start.c: calls that share a transaction */
 
 struct pg_store {
+	struct sl__cold_store cold; /* first: cold.c knows the store by it */
 	struct sl_env env;
 	sl__pg_pool *pool;
 	sl__pg_pool *renewals; /* one connection for renewals only, so that they wait for no other call */
@@ -212,11 +213,6 @@ SL_MUST_CHECK int sl__pg_call_one(struct pg_call *call, enum pg_statement statem
 SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresult **res,
 					  struct sl_err *err);
 
-/* Call the listeners; l and its members may be NULL. */
-void sl__pg_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
-		 enum sl_lost_reason reason);
-void sl__pg_change(const struct sl_store_listen *l, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
-		   const char *type);
 /* The error of a statement that puts edges to blockers: a NULL there is a blocker that does not exist. Also of
  * ST_CIRCLE. */
 int sl__pg_blocker_error(int rc, struct sl_err *err);
@@ -339,14 +335,13 @@ SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains
 /* A record as parameters of ST_AUDIT, but for its chains. */
 void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *record);
 
-/* ---- read.c, list.c, stats.c ---- */
-/* Who gets a row. Columns as in get_job and get_chain of sql.c. */
-struct pg_row_to {
-	sl_job_fn *job; /* or */
-	sl_chain_fn *chain;
-	void *ctx;
-};
-int sl__pg_tell_row(const PGresult *res, int row, const struct pg_row_to *to);
+/* ---- cold.c ---- */
+extern const struct sl__cold_ops sl__pg_cold_ops;
+void sl__pg_add_values(struct sl__pg_params *p, const struct sl__cold_query *q);
+/* Pass the rows on. */
+int sl__pg_cold_rows(const PGresult *res, const struct sl__cold_query *q);
+
+/* ---- stats.c ---- */
 /* The smallest id of those that wait in a queue, to be run now or later; 0: none does. */
 int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err);
 int sl__pg_check_writable(void *store, struct sl_err *err);

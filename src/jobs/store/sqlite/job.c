@@ -4,20 +4,6 @@
 
 #include "jobs/store/sqlite/store.h"
 
-void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason)
-{
-	if (op->listen != NULL && op->listen->note != NULL)
-		op->listen->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason},
-				 op->listen->ctx);
-}
-
-void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type)
-{
-	if (op->listen != NULL && op->listen->change != NULL)
-		op->listen->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
-				   op->listen->ctx);
-}
-
 /* ---- rows ---- */
 
 enum sl_lost_reason sl__sq_lost(const struct sq_row *row, uint64_t fence)

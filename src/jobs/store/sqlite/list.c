@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists (jobs/store/list.h) in SQLite's dialect, in one read transaction, so that all queries of a page see one
  * snapshot. */
-#include <inttypes.h>
-
 #include "jobs/store/list.h"
 #include "jobs/store/sqlite/store.h"
 
@@ -61,112 +59,45 @@ static const struct sl__list_dialect dialect = {
 _Static_assert(SL__LIST_GROUPS_MAX == 1000, "as the groups stop");
 
 struct list_call {
+	struct sq_store *store;
 	struct sl__sqlite *c;
-	sl_job_fn *job_fn; /* or */
-	sl_chain_fn *chain_fn;
-	void *ctx;
-	struct sl__buf values; /* struct sl__sqlite_value, of the query that runs */
-	struct sl__buf ids;    /* SL__LIST_IDS as JSON, for it */
 };
 
-static int prepare_list_query(struct list_call *l, const struct sl__list_query *q, sqlite3_stmt **out,
-			      struct sl_err *err)
+static int sq_list_query(const struct sl__cold_query *q, struct sl_err *err, void *ctx)
 {
-	const struct sl__list_value *v = sl__list_values(q);
-	sl__buf_clear(&l->values);
-	sl__buf_clear(&l->ids);
-	for (size_t i = 0; i < q->n_values; i++) {
-		struct sl__sqlite_value value = SQ_INT(v[i].i);
-		if (v[i].kind == SL__LIST_TEXT) {
-			value = SQ_TEXT(v[i].text);
-		} else if (v[i].kind == SL__LIST_TIME) {
-			value = SQ_INT(sq_us(v[i].i));
-		} else if (v[i].kind == SL__LIST_IDS) {
-			for (size_t at = 0; at < v[i].n_ids; at++)
-				(void)sl__buf_printf(&l->ids, "%c%" PRIu64, at == 0 ? '[' : ',', v[i].ids[at]);
-			(void)sl__buf_str_append(&l->ids, v[i].n_ids == 0 ? "[]" : "]");
-			value = SQ_TEXT(sl__buf_str(&l->ids));
-		}
-		(void)sl__buf_append(&l->values, &value, sizeof(value));
-	}
-	if (l->values.failed != 0 || l->ids.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a list");
-	return sl__sqlite_prepare(l->c, sl__buf_str(&q->sql),
-				  (const struct sl__sqlite_value *)(const void *)l->values.data, q->n_values, out, err);
+	const struct list_call *l = ctx;
+	return sl__sq_cold_rows(l->store, l->c, q, err);
 }
 
-static int find_ids(void *ctx, const struct sl__list_query *q, struct sl__buf *out, struct sl_err *err)
+static int sq_list_oldest(uint64_t *out, struct sl_err *err, void *ctx)
 {
-	struct list_call *l = ctx;
-	sqlite3_stmt *s = NULL;
-	int rc = prepare_list_query(l, q, &s, err);
-	while (rc == 0 && (rc = sl__sqlite_step(l->c, s, err)) > 0) {
-		const struct sl__list_found row = {.source = sl__sqlite_u64(s, 0), .id = sl__sqlite_u64(s, 1)};
-		rc = 0;
-		(void)sl__buf_append(out, &row, sizeof(row)); /* sl__list checks out->failed */
-	}
-	(void)sqlite3_finalize(s);
-	return rc;
-}
-
-static int visit_rows(void *ctx, const struct sl__list_query *q, struct sl__list_page *page, struct sl_err *err)
-{
-	struct list_call *l = ctx;
-	sqlite3_stmt *s = NULL;
-	int rc = prepare_list_query(l, q, &s, err);
-	while (rc == 0 && (rc = sl__sqlite_step(l->c, s, err)) > 0) {
-		page->n++;
-		page->last = sl__sqlite_u64(s, 0);
-		if (l->chain_fn != NULL) {
-			struct sl_chain chain;
-			sl__sq_read_chain(s, &chain);
-			rc = l->chain_fn(&chain, l->ctx);
-		} else {
-			struct sl_job job;
-			sl__sq_read_job(s, &job);
-			rc = l->job_fn(&job, l->ctx);
-		}
-	}
-	(void)sqlite3_finalize(s);
-	return rc;
-}
-
-static int oldest_pending(void *ctx, uint64_t *out, struct sl_err *err)
-{
-	struct list_call *l = ctx;
+	const struct list_call *l = ctx;
 	return sl__sq_oldest_pending(l->c, out, err);
 }
 
-static int list_rows(struct sq_store *store, const struct sl_job_filter *filter, struct list_call *l,
-		     struct sl_err *err)
+static int sq_list(struct sq_store *s, const struct sl_job_filter *filter, const struct sl__list_to *to,
+		   struct sl_err *err)
 {
-	const struct sl__list_db db = {.env = &store->env,
-				       .dialect = &dialect,
-				       .find = find_ids,
-				       .visit = visit_rows,
-				       .oldest_pending = oldest_pending,
-				       .ctx = l};
-	int rc = sl__sq_read_begin(store, NULL, &l->c, err);
+	struct list_call l = {.store = s};
+	const struct sl__list_db db = {
+		.env = &s->env, .dialect = &dialect, .run = sq_list_query, .oldest_pending = sq_list_oldest, .ctx = &l};
+	int rc = sl__sq_read_begin(s, NULL, &l.c, err);
 	if (rc != 0)
 		return rc;
-	sl__buf_init(&l->values, &store->env);
-	sl__buf_init(&l->ids, &store->env);
-	rc = sl__sqlite_exec(l->c, "BEGIN", err);
+	rc = sl__sqlite_exec(l.c, "BEGIN", err);
 	if (rc == 0)
-		rc = sl__list(&db, filter, l->chain_fn != NULL, err);
-	sl__sqlite_rollback(l->c);
-	sl__buf_fini(&l->ids);
-	sl__buf_fini(&l->values);
-	sl__sq_read_end(store, NULL, l->c);
+		rc = sl__list(&db, filter, to, err);
+	sl__sqlite_rollback(l.c);
+	sl__sq_read_end(s, NULL, l.c);
 	return rc;
 }
 
 int sl__sq_list_jobs(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
-	return list_rows(store, filter, &(struct list_call){.job_fn = fn, .ctx = ctx}, err);
+	return sq_list(store, filter, &(struct sl__list_to){.job = fn, .ctx = ctx}, err);
 }
 
 int sl__sq_list_chains(void *store, const struct sl_job_filter *filter, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	return list_rows(store, filter, &(struct list_call){.chain_fn = fn, .ctx = ctx}, err);
+	return sq_list(store, filter, &(struct sl__list_to){.chain = fn, .ctx = ctx}, err);
 }

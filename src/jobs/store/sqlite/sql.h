@@ -6,6 +6,8 @@
 #ifndef SL_JOBS_STORE_SQLITE_SQL_H
 #define SL_JOBS_STORE_SQLITE_SQL_H
 
+#include "jobs/store/cold_sql.h"
+
 /* The jobs under leases: r.id and r.fence name a job; a lease keeps them as {"id":fence,…}. */
 #define SQ_LEASED                                                                                                      \
 	"r AS MATERIALIZED (SELECT CAST(e.key AS INTEGER) AS id, e.value AS fence, l.worker AS worker,"                \
@@ -17,32 +19,93 @@
 	" l.claimed_us AS claimed_us, l.claim AS claim"                                                                \
 	" FROM sluice_lease l, json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT))"
 
-/* What sl__sq_read_job and sl__sq_read_chain expect; `data` columns can be left out by a NULL in their place. */
+/* The columns of cold.c; those of data can be left out by a NULL in their place. */
 #define SQ_JOB_COLUMNS(input, output, progress)                                                                        \
-	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,j.status,iif(r.until_us IS "                                       \
-	"NULL,j.attempt,j.fence),j.priority," input "," output ",j.error," progress                                    \
-	",j.key,j.traceparent,j.leased_by,j.created_us,j.due_us,j.started_us,j.ended_us,j.blockers_open,"              \
-	"r.worker,r.until_us,r.claimed_us,j.charged"
+	"j.id,j.chain_id,j.prev_id,j.next_id,j.type,iif(r.until_us IS NULL,j.status,3),"                               \
+	"iif(r.until_us IS NULL,j.attempt,j.fence),j.priority," input "," output ",j.error," progress                  \
+	",j.key,j.traceparent,coalesce(r.worker,j.leased_by),j.created_us,j.due_us,"                                   \
+	"coalesce(r.claimed_us,j.started_us),j.ended_us,r.until_us,j.blockers_open,j.charged"
 #define SQ_JOB_FROM " FROM sluice_job j LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
 /* One job, ?1, with its lease: found by a separate search, since SQLite makes a table of a view that is joined so. */
 #define SQ_JOB_FROM_1                                                                                                  \
 	" FROM sluice_job j LEFT JOIN sluice_lease r ON j.status=2 AND r.rowid=(SELECT l.rowid FROM sluice_lease l,"   \
 	" json_each(l.jobs) e WHERE e.key=CAST(?1 AS TEXT) AND e.value=j.fence) WHERE j.id=?1"
 #define SQ_CHAIN_COLUMNS(input, output, leased)                                                                        \
-	"h.id,j.id,h.type,j.type,j.status," input "," output ",j.error,h.key,h.created_us,j.ended_us," leased
+	"h.id,j.id,h.type,j.type,iif(" leased " IS NULL,j.status,3)," input "," output                                 \
+	",j.error,h.key,h.created_us,j.ended_us"
 #define SQ_CHAIN_FROM                                                                                                  \
 	" FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"                                        \
 	" LEFT JOIN r ON r.id=j.id AND r.fence=j.fence AND j.status=2"
 
 /* Not NULL when the job j is under a lease; reads the leases only when it can be. */
 #define SQ_IS_LEASED                                                                                                   \
-	"CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                 \
-	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END"
+	"(CASE WHEN j.status=2 THEN (SELECT 1 FROM sluice_lease l, json_each(l.jobs) e"                                \
+	" WHERE e.key=CAST(j.id AS TEXT) AND e.value=j.fence) END)"
+
+/* ---- for cold_sql.h ---- */
 
 /* The first line of j's error, cut: SL_ERROR_LINE_CHARS. */
 #define SQ_ERROR_LINE "substr(coalesce(j.error,''),1,min(500,coalesce(nullif(instr(j.error,char(10)),0)-1,500)))"
-/* Failed jobs in the order of ids: the index's condition must stand there as it is. */
-#define SQ_FAILED "sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5"
+/* The index's condition must stand there as it is. */
+#define SQ_FAILED                                                                                                      \
+	" FROM sluice_job j INDEXED BY sluice_job_stopped WHERE j.status>=5 AND j.status=5 AND j.id<?1"                \
+	" ORDER BY j.id DESC"
+/* A list in a parameter is a JSON array. */
+#define SQ_OF_TYPES(column) "(?1 IS NULL OR " column " IN (SELECT value FROM json_each(?1)))"
+#define SQ_EVENTS                                                                                                      \
+	"SELECT offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,payload,partial FROM job_events" \
+	" WHERE offset>?1"
+#define SQ_LEASED_JOBS(lease)                                                                                          \
+	"json_each(" lease ".jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"             \
+	" AND j.status=2"
+
+#define COLD_TABLE(name) "sluice_" name
+#define COLD_EVENT_TABLE "job_events"
+#define COLD_P(n, type) "?" #n
+#define COLD_IN(query) "IN (" query ")"
+#define COLD_NEXT "next_us"
+#define COLD_LAST "last_us"
+#define COLD_AT "at_us"
+#define COLD_TS "ts_us"
+#define COLD_ENDED "ended_us"
+#define COLD_CHAINS "chains"
+#define COLD_FAILED "SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line" SQ_FAILED " LIMIT ?2"
+#define COLD_FAILED_ID "SELECT j.id" SQ_FAILED
+#define COLD_ANY_TYPE(n) "(?" #n " IS NULL OR type IN (SELECT value FROM json_each(?" #n ")))"
+#define COLD_GET_JOB                                                                                                   \
+	"SELECT " SQ_JOB_COLUMNS("j.input", "j.output", "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h"       \
+								      " WHERE h.id=j.chain_id)" SQ_JOB_FROM_1
+#define COLD_GET_CHAIN                                                                                                 \
+	"SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN                            \
+		" WHERE h.id=?1 AND h.chain_id=?1"
+/* What runs, and what completed the job, is in no table, but follows from the job's row. */
+#define COLD_ATTEMPTS                                                                                                  \
+	"SELECT attempt,outcome,worker,error,started_us,ended_us FROM (SELECT 0 AS part,attempt AS n,attempt,outcome," \
+	"worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1 UNION ALL"                               \
+	" SELECT 1,0,iif(r.until_us IS NULL,j.attempt,j.fence),iif(r.until_us IS NULL,1,0),"                           \
+	"iif(r.until_us IS NULL,j.leased_by,r.worker),NULL,iif(r.until_us IS NULL,j.started_us,r.claimed_us),"         \
+	"iif(r.until_us IS NULL,j.ended_us,NULL)" SQ_JOB_FROM_1                                                        \
+	" AND (r.until_us IS NOT NULL OR (j.status=4 AND j.started_us IS NOT NULL))"                                   \
+	" UNION ALL SELECT 2,0,NULL,NULL,NULL,NULL,NULL,NULL FROM sluice_job WHERE id=?1) ORDER BY part,n"
+/* ?2 is now. d: what came due since the last claim of its type. */
+#define COLD_OUTSTANDING                                                                                               \
+	"WITH " SQ_LEASED ",t AS MATERIALIZED (SELECT * FROM sluice_count WHERE " SQ_OF_TYPES(                         \
+		"type") "),"                                                                                           \
+			"c AS (SELECT coalesce(sum(ready),0) AS ready,coalesce(sum(sched),0) AS sched,"                \
+			"coalesce(sum(sched_tried),0) AS tried,coalesce(sum(blocked),0) AS blocked FROM t),"           \
+			"d AS (SELECT count(*) AS n,coalesce(sum(s.tried),0) AS tried FROM t CROSS JOIN sluice_sched " \
+			"s"                                                                                            \
+			" ON s.type=t.type AND s.due_us<=?2)"                                                          \
+			" SELECT c.ready+d.n,c.tried-d.tried,(SELECT count(*) FROM r JOIN sluice_job j ON j.id=r.id"   \
+			" AND j.fence=r.fence AND j.status=2 WHERE " SQ_OF_TYPES(                                      \
+				"j.type") "),"                                                                         \
+					  "c.sched-d.n-(c.tried-d.tried),c.blocked FROM c,d"
+#define COLD_LEASES                                                                                                    \
+	"SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"               \
+	" WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM " SQ_LEASED_JOBS(                                                  \
+		"s") ") ORDER BY s.claim LIMIT ?2) l," SQ_LEASED_JOBS("l") " ORDER BY l.claim,j.id"
+#define COLD_EVENTS_OF_JOB SQ_EVENTS " AND job_id=?3 ORDER BY offset LIMIT ?2"
+#define COLD_EVENTS_ALL SQ_EVENTS " ORDER BY offset LIMIT ?2"
 
 /* X(name, text) */
 #define SQ_STATEMENTS(X)                                                                                                 \
@@ -155,8 +218,6 @@
 	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,charged=0,ended_us=NULL,due_us=NULL,"              \
 		       "flags=flags&~1 WHERE id=?1")                                                                     \
 	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                  \
-	X(PAUSE, "INSERT OR IGNORE INTO sluice_paused(type) VALUES(?1)")                                                 \
-	X(RESUME, "DELETE FROM sluice_paused WHERE type=?1")                                                             \
 	/* ---- removing ---- */                                                                                         \
 	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"      \
 		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                  \
@@ -179,18 +240,7 @@
 	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                    \
 	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                               \
 	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                         \
-	/* ---- reading ---- */                                                                                          \
-	X(READ_JOB,                                                                                                      \
-	  "SELECT " SQ_JOB_COLUMNS(                                                                                      \
-		  "j.input", "j.output",                                                                                 \
-		  "j.progress") ",(SELECT h.flags&32<>0 FROM sluice_job h WHERE h.id=j.chain_id)" SQ_JOB_FROM_1)         \
-	X(READ_CHAIN, "SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN                \
-	  " WHERE h.id=?1 AND h.chain_id=?1")                                                                            \
-	X(ATTEMPTS, "SELECT attempt,outcome,worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1"        \
-		    " ORDER BY attempt")                                                                                 \
-	X(ATTEMPT_NOW,                                                                                                   \
-	  "SELECT "                                                                                                      \
-	  "j.status,j.attempt,j.leased_by,j.started_us,j.ended_us,r.worker,r.claimed_us,j.fence" SQ_JOB_FROM_1)          \
+	/* ---- counting ---- */                                                                                         \
 	X(COUNTS,                                                                                                        \
 	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"              \
 	  " JOIN sluice_job j ON j.id=r.id AND j.fence=r.fence AND j.status=2 GROUP BY j.type),"                         \
@@ -213,14 +263,6 @@
 	X(CREATED, "SELECT created_us FROM sluice_job WHERE id=?1")                                                      \
 	X(DUE_SINCE, "SELECT max(created_us,coalesce(due_us,0)) FROM sluice_job WHERE id=?1")                            \
 	/* ---- recurring schedules ---- */                                                                              \
-	X(CRON_PUT, "INSERT INTO sluice_cron(name,spec,type,input,priority,catch_up,next_us,from_http)"                  \
-		    " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,"               \
-		    "type=excluded.type,input=excluded.input,priority=excluded.priority,"                                \
-		    "catch_up=excluded.catch_up,next_us=excluded.next_us,from_http=excluded.from_http")                  \
-	X(CRON_REMOVE, "DELETE FROM sluice_cron WHERE name=?1")                                                          \
-	X(CRON_LIST,                                                                                                     \
-	  "SELECT name,spec,type,input,priority,catch_up,next_us,last_us,last_chain,from_http FROM sluice_cron"          \
-	  " ORDER BY next_us,name")                                                                                      \
 	X(CRON_MOVE, "UPDATE sluice_cron SET next_us=?3,last_us=?2"                                                      \
 		     " WHERE name=?1 AND next_us=?2 AND spec=?4 AND catch_up=?5")                                        \
 	X(CRON_GET, "SELECT type,input,priority,from_http FROM sluice_cron WHERE name=?1")                               \
@@ -228,10 +270,6 @@
 	/* ---- the audit trail ---- */                                                                                  \
 	X(AUDIT_PUT, "INSERT INTO sluice_audit(at_us,via,actor,address,action,request_id,chains,detail)"                 \
 		     " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                                 \
-	X(AUDIT_LIST, "SELECT id,at_us,via,actor,address,action,request_id,chains,detail FROM sluice_audit"              \
-		      " WHERE id<?1 ORDER BY id DESC LIMIT ?2")                                                          \
-	X(AUDIT_PRUNE, "DELETE FROM sluice_audit WHERE id IN (SELECT id FROM sluice_audit ORDER BY id LIMIT ?2)"         \
-		       " AND at_us<?1")                                                                                  \
 	/* ---- events ---- */                                                                                           \
 	X(MARK_GET, "SELECT mark,crc,owner FROM sluice_event_mark WHERE stream=?1 AND incarnation=?2")                   \
 	X(MARK_OWNER, "SELECT owner FROM sluice_event_mark WHERE stream=?1 LIMIT 1")                                     \
@@ -252,26 +290,8 @@
 	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                    \
 	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"     \
 		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                  \
-	X(EVENTS_ALL, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE offset>?1 ORDER BY offset LIMIT ?2")            \
-	X(EVENTS_NEWEST, "SELECT max(offset) FROM job_events")                                                           \
-	X(EVENTS_OF, "SELECT " SQ_EVENT_COLUMNS " FROM job_events WHERE job_id=?3 AND offset>?1"                         \
-		     " ORDER BY offset LIMIT ?2")                                                                        \
-	/* ---- looking from outside ---- */                                                                             \
-	X(LEASES, "SELECT l.claim,l.worker,l.claimed_us,l.until_us,j.id,j.type FROM (SELECT * FROM sluice_lease s"       \
-		  " WHERE s.claim>?1 AND EXISTS(SELECT 1 FROM json_each(s.jobs) e JOIN sluice_job j"                     \
-		  " ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value AND j.status=2) ORDER BY s.claim LIMIT ?2) l,"    \
-		  " json_each(l.jobs) e JOIN sluice_job j ON j.id=CAST(e.key AS INTEGER) AND j.fence=e.value"            \
-		  " AND j.status=2 ORDER BY l.claim,j.id")                                                               \
-	X(ERRORS, "SELECT type,line,count(*) AS n,min(ended_us),max(ended_us),max(id) AS newest FROM"                    \
-		  " (SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line FROM " SQ_FAILED                            \
-		  " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT ?2)"                                                  \
-		  " WHERE ?3 IS NULL OR type IN (SELECT value FROM json_each(?3))"                                       \
-		  " GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT ?4")                                            \
-	X(ERRORS_REACHED, "SELECT j.id FROM " SQ_FAILED " AND (?1=0 OR j.id<?1) ORDER BY j.id DESC LIMIT 1 OFFSET ?2")   \
-	X(STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e.ts_us FROM job_events e WHERE e.stream=m.stream"      \
-		   " AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1) FROM sluice_event_mark m"         \
-		   " WHERE ?1 IS NULL OR (m.stream,m.incarnation)>(?1,?2) ORDER BY m.stream,m.incarnation LIMIT ?3")     \
-	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")
+	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")                                             \
+	SL__COLD_STATEMENTS(X)
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"
 /* Chains that ended before ?1 and are no blocker, done or not, of a job that has not ended. */
@@ -279,7 +299,6 @@
 	SQ_CHAIN_FROM_PLAIN " WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<?1"                 \
 			    " AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                           \
 			    " JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
-#define SQ_EVENT_COLUMNS "offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,payload,partial"
 
 enum sq_statement {
 #define SQ_ENUM(name, text) SQ_##name,

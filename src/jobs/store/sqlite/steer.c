@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, pause, watch. */
+/* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, watch. */
 #include <inttypes.h>
 
 #include "jobs/store/refusals.h"
@@ -227,20 +227,6 @@ int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 		   const struct sl_store_listen *listen, struct sl_err *err)
 {
 	return steer(store, tx, chains, n_chains, n, trigger_one, listen, err);
-}
-
-/* ---- types, watchers ---- */
-
-int sl__sq_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
-{
-	struct sq_op op;
-	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
-	if (rc != 0)
-		return rc;
-	rc = SQ_RUN(&op, paused ? SQ_PAUSE : SQ_RESUME, SQ_TEXT(type));
-	if (rc == 0 && !paused)
-		sl__sq_note(&op, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
-	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err)

@@ -301,6 +301,9 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 #define FILL_SLOT(slot) .slot = sl__sq_##slot,
 					SL__STORE_SLOTS(FILL_SLOT)
 #undef FILL_SLOT
+#define FILL_SLOT(slot) .slot = sl__cold_##slot,
+						SL__COLD_SLOTS(FILL_SLOT)
+#undef FILL_SLOT
 };
 
 static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)
@@ -337,6 +340,7 @@ int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "%s: no memory for a store", path);
 	s->env = env;
+	s->cold = (struct sl__cold_store){.ops = &sl__sq_cold_ops, .env = &s->env};
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->reader_free);
 	rc = open_parts(s, path, &o, err);

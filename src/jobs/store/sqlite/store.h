@@ -18,7 +18,7 @@
 #include "db/sqlite.h"
 #include "db/sqlite_lock.h"
 #include "jobs/store/claims.h"
-#include "jobs/store/slots.h"
+#include "jobs/store/cold.h"
 #include "jobs/store/sqlite/sql.h"
 #include <sluice/jobs.h>
 
@@ -33,6 +33,7 @@ struct sq_reader {
 #define SQ_SHORT_US 50000 /* who holds the lock no longer does not endanger a lease */
 
 struct sq_store {
+	struct sl__cold_store cold; /* first: cold.c knows the store by it */
 	struct sl_env env;
 	pid_t pid;
 	char *path;
@@ -183,8 +184,16 @@ struct sq_lease {
 /* A claim id in a column of a row. */
 void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out);
 int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
-void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id, enum sl_lost_reason reason);
-void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id, const char *type);
+static inline void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id,
+			       enum sl_lost_reason reason)
+{
+	sl__tell_note(op->listen, kind, type, id, reason);
+}
+static inline void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+				  const char *type)
+{
+	sl__tell_change(op->listen, kind, id, chain_id, type);
+}
 
 /* A time or a span from a caller, who may have given anything: cut to some 70,000 years, so that neither this nor
  * a sum with the present time overflows. */
@@ -225,16 +234,18 @@ SL__STORE_SLOTS(SQ_DECLARE_SLOT)
 #undef SQ_DECLARE_SLOT
 int sl__sq_renewal_waits(void *store);
 
-/* ---- steer.c, counts.c, read.c, audit.c ---- */
+/* ---- steer.c, counts.c, audit.c ---- */
 /* The job that a chain is at. SL_ENOENT. */
 int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row);
 /* The smallest id of all pending jobs; 0: no job is pending. */
 int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *err);
-/* A JSON array of the names; nothing for none. 0 or SL_ENOMEM. */
-int sl__sq_types_json(struct sl__buf *b, const char *const *types, size_t n_types);
-void sl__sq_read_job(sqlite3_stmt *s, struct sl_job *job);
-void sl__sq_read_chain(sqlite3_stmt *s, struct sl_chain *chain);
 /* A record of this operation, in its transaction; of a start with the ids of its chains. */
 int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record);
+
+/* ---- cold.c ---- */
+extern const struct sl__cold_ops sl__sq_cold_ops;
+/* Run a query that reads on this connection. */
+int sl__sq_cold_rows(const struct sq_store *s, struct sl__sqlite *c, const struct sl__cold_query *q,
+		     struct sl_err *err);
 
 #endif

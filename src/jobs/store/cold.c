@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules, pauses, the audit trail and what is only read: see cold.h. */
+#include "jobs/store/cold.h"
+
+#include <stdlib.h>
+
+#define ERRORS_SCAN_DEFAULT 10000
+#define ERRORS_SCAN_MAX 100000
+#define ERROR_GROUPS_DEFAULT 100
+#define ERROR_GROUPS_MAX 1000
+
+/* Who gets the rows of a read, and what is counted on the way. */
+struct visit {
+	union {
+		sl_job_fn *job;
+		sl_chain_fn *chain;
+		sl_attempt_record_fn *attempt;
+		sl_event_row_fn *event;
+		sl_event_stream_fn *stream;
+		sl_error_group_fn *group;
+		sl_cron_fn *cron;
+		sl_audit_record_fn *record;
+	} fn;
+	void *ctx;
+	const struct sl_env *env;
+	struct sl_err *err;
+	size_t n; /* rows */
+	size_t bytes;
+	uint64_t last;
+};
+
+static int read_one(struct sl__cold_store *s, sl_store_tx *tx, const struct sl__cold_query *query, struct sl_err *err)
+{
+	return s->ops->read(s, tx, query, 1, err);
+}
+
+void sl__tell_note(const struct sl_store_listen *listen, enum sl_note_kind kind, const char *type, uint64_t id,
+		   enum sl_lost_reason reason)
+{
+	if (listen != NULL && listen->note != NULL)
+		listen->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, listen->ctx);
+}
+
+void sl__tell_change(const struct sl_store_listen *listen, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+		     const char *type)
+{
+	if (listen != NULL && listen->change != NULL)
+		listen->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
+			       listen->ctx);
+}
+
+/* ---- pauses and schedules ---- */
+
+int sl__cold_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = paused ? SL__COLD_PAUSE : SL__COLD_RESUME,
+					     COLD_VALUES(COLD_TEXT(type))};
+	size_t n = 0;
+	int rc = s->ops->change(s, &query, listen, false, &n, err);
+	if (rc == 0 && !paused && n > 0)
+		sl__tell_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+	return rc;
+}
+
+int sl__cold_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	bool from_http = listen != NULL && listen->n_audit > 0 && listen->audit->via == SL_VIA_HTTP;
+	const struct sl__cold_query query = {
+		.stmt = SL__COLD_CRON_PUT,
+		COLD_VALUES(COLD_TEXT(cron->name), COLD_TEXT(cron->spec), COLD_TEXT(cron->type),
+			    COLD_TEXT(cron->input != NULL ? cron->input : "null"), COLD_INT(cron->priority),
+			    COLD_BOOL(cron->catch_up != 0), COLD_TIME(cron->next_ms), COLD_BOOL(from_http))};
+	size_t n;
+	return s->ops->change(s, &query, listen, false, &n, err);
+}
+
+int sl__cold_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_CRON_REMOVE, COLD_VALUES(COLD_TEXT(name))};
+	size_t n;
+	int rc = s->ops->change(s, &query, listen, true, &n, err);
+	return rc == SL_ENOENT ? sl_err_set(err, rc, "schedule %s: not found", name) : rc;
+}
+
+static int visit_cron(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_cron cron = {.name = sl__cold_text(row, 0),
+				     .spec = sl__cold_text(row, 1),
+				     .type = sl__cold_text(row, 2),
+				     .input = sl__cold_text(row, 3),
+				     .priority = (int32_t)sl__cold_number(row, 4),
+				     .catch_up = (int)sl__cold_number(row, 5),
+				     .next_ms = sl__cold_time_ms(row, 6),
+				     .last_ms = sl__cold_time_ms(row, 7),
+				     .last_chain = sl__cold_id(row, 8),
+				     .from_http = (int)sl__cold_number(row, 9)};
+	return v->fn.cron(&cron, v->ctx);
+}
+
+int sl__cold_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {.fn.cron = fn, .ctx = ctx};
+	return read_one(store, NULL, &(struct sl__cold_query){.stmt = SL__COLD_CRON_LIST, .row = visit_cron, .ctx = &v},
+			err);
+}
+
+/* ---- the audit trail ---- */
+
+/* The numbers of a list as "17,18", or as JSON. *out: allocated memory. */
+static int chain_ids(const struct visit *v, const char *text, uint64_t **out, size_t *n)
+{
+	size_t cap = 1;
+	for (const char *p = text; p != NULL && *p != '\0'; p++)
+		cap += *p == ',';
+	uint64_t *ids = sl__calloc(v->env, cap, sizeof(*ids));
+	if (ids == NULL)
+		return sl__no_memory(v->err, "the audit record");
+	*n = 0;
+	for (char *end; text != NULL && *text != '\0'; text = end) {
+		end = (char *)(uintptr_t)text + 1;
+		if (*text >= '0' && *text <= '9')
+			ids[(*n)++] = strtoull(text, &end, 10);
+	}
+	*out = ids;
+	return 0;
+}
+
+static int visit_record(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	uint64_t *ids = NULL;
+	size_t n = 0;
+	int rc = chain_ids(v, sl__cold_text(row, 7), &ids, &n);
+	if (rc != 0)
+		return rc;
+	const struct sl_audit_record record = {.id = sl__cold_id(row, 0),
+					       .time_ms = sl__cold_time_ms(row, 1),
+					       .via = (enum sl_via)sl__cold_number(row, 2),
+					       .actor = sl__cold_text(row, 3),
+					       .address = sl__cold_text(row, 4),
+					       .action = sl__cold_text(row, 5),
+					       .request_id = sl__cold_text(row, 6),
+					       .chains = ids,
+					       .n_chains = n,
+					       .detail = sl__cold_text(row, 8)};
+	rc = v->fn.record(&record, v->ctx);
+	sl__free(v->env, ids);
+	return rc;
+}
+
+int sl__cold_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_record_fn *fn, void *ctx,
+			struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	struct visit v = {.fn.record = fn, .ctx = ctx, .env = s->env, .err = err};
+	int64_t below = before != 0 && before < INT64_MAX ? (int64_t)before : INT64_MAX;
+	return read_one(s, NULL,
+			&(struct sl__cold_query){.stmt = SL__COLD_AUDIT_LIST,
+						 COLD_VALUES(COLD_INT(below), COLD_INT(limit)),
+						 .row = visit_record,
+						 .ctx = &v},
+			err);
+}
+
+int sl__cold_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_AUDIT_PRUNE,
+					     COLD_VALUES(COLD_TIME(before_ms), COLD_INT(limit))};
+	return s->ops->change(s, &query, NULL, false, n, err);
+}
+
+/* ---- jobs and chains ---- */
+
+struct sl_job sl__cold_job(const struct sl__cold_row *row)
+{
+	return (struct sl_job){.id = sl__cold_id(row, 0),
+			       .chain_id = sl__cold_id(row, 1),
+			       .prev_id = sl__cold_id(row, 2),
+			       .next_id = sl__cold_id(row, 3),
+			       .type = sl__cold_text(row, 4),
+			       .status = (enum sl_job_status)sl__cold_number(row, 5),
+			       .attempt = (int32_t)sl__cold_number(row, 6),
+			       .priority = (int32_t)sl__cold_number(row, 7),
+			       .input = sl__cold_text(row, 8),
+			       .output = sl__cold_text(row, 9),
+			       .error = sl__cold_text(row, 10),
+			       .progress = sl__cold_text(row, 11),
+			       .key = sl__cold_text(row, 12),
+			       .traceparent = sl__cold_text(row, 13),
+			       .leased_by = sl__cold_text(row, 14),
+			       .created_ms = sl__cold_time_ms(row, 15),
+			       .scheduled_ms = sl__cold_time_ms(row, 16),
+			       .started_ms = sl__cold_time_ms(row, 17),
+			       .ended_ms = sl__cold_time_ms(row, 18),
+			       .leased_until_ms = sl__cold_time_ms(row, 19),
+			       .blockers_open = (uint32_t)sl__cold_number(row, 20),
+			       .charged = (int32_t)sl__cold_number(row, 21)};
+}
+
+struct sl_chain sl__cold_chain(const struct sl__cold_row *row)
+{
+	return (struct sl_chain){.id = sl__cold_id(row, 0),
+				 .last_id = sl__cold_id(row, 1),
+				 .type = sl__cold_text(row, 2),
+				 .at_type = sl__cold_text(row, 3),
+				 .status = (enum sl_job_status)sl__cold_number(row, 4),
+				 .input = sl__cold_text(row, 5),
+				 .output = sl__cold_text(row, 6),
+				 .error = sl__cold_text(row, 7),
+				 .key = sl__cold_text(row, 8),
+				 .created_ms = sl__cold_time_ms(row, 9),
+				 .ended_ms = sl__cold_time_ms(row, 10)};
+}
+
+static int visit_job(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	struct sl_job job = sl__cold_job(row);
+	job.from_http = (int)sl__cold_number(row, 22);
+	v->n++;
+	return v->fn.job(&job, v->ctx);
+}
+
+static int visit_chain(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_chain chain = sl__cold_chain(row);
+	v->n++;
+	return v->fn.chain(&chain, v->ctx);
+}
+
+int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {.fn.job = fn, .ctx = ctx};
+	const struct sl__cold_query query = {
+		.stmt = SL__COLD_GET_JOB, COLD_VALUES(COLD_INT(id)), .row = visit_job, .ctx = &v};
+	int rc = read_one(store, tx, &query, err);
+	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
+}
+
+int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {.fn.chain = fn, .ctx = ctx};
+	const struct sl__cold_query query = {
+		.stmt = SL__COLD_GET_CHAIN, COLD_VALUES(COLD_INT(id)), .row = visit_chain, .ctx = &v};
+	int rc = read_one(store, tx, &query, err);
+	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+}
+
+/* The last row has no attempt: it says that the job exists. */
+static int visit_attempt(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_attempt_record record = {.attempt = (int32_t)sl__cold_number(row, 0),
+						 .outcome = (enum sl_attempt_outcome)sl__cold_number(row, 1),
+						 .worker = sl__cold_text(row, 2),
+						 .error = sl__cold_text(row, 3),
+						 .started_ms = sl__cold_time_ms(row, 4),
+						 .ended_ms = sl__cold_time_ms(row, 5)};
+	v->n++;
+	return record.attempt == 0 ? 0 : v->fn.attempt(&record, v->ctx);
+}
+
+int sl__cold_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {.fn.attempt = fn, .ctx = ctx};
+	const struct sl__cold_query query = {
+		.stmt = SL__COLD_ATTEMPTS, COLD_VALUES(COLD_INT(job_id)), .row = visit_attempt, .ctx = &v};
+	int rc = read_one(store, NULL, &query, err);
+	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
+}
+
+static int read_outstanding(const struct sl__cold_row *row, void *ctx)
+{
+	struct sl_outstanding *out = ctx;
+	*out = (struct sl_outstanding){.due = sl__cold_id(row, 0),
+				       .retrying = sl__cold_id(row, 1),
+				       .running = sl__cold_id(row, 2),
+				       .scheduled = sl__cold_id(row, 3),
+				       .blocked = sl__cold_id(row, 4)};
+	return 0;
+}
+
+int sl__cold_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
+			 struct sl_err *err)
+{
+	return read_one(store, NULL,
+			&(struct sl__cold_query){.stmt = SL__COLD_OUTSTANDING,
+						 COLD_VALUES(COLD_TEXTS(types, n_types), COLD_NOW),
+						 .row = read_outstanding,
+						 .ctx = out},
+			err);
+}
+
+/* ---- failed jobs by their errors ---- */
+
+static int keep_number(const struct sl__cold_row *row, void *ctx)
+{
+	*(uint64_t *)ctx = sl__cold_id(row, 0);
+	return 0;
+}
+
+static int visit_group(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_error_group group = {.type = sl__cold_text(row, 0),
+					     .error = sl__cold_text(row, 1),
+					     .count = sl__cold_id(row, 2),
+					     .first_ms = sl__cold_time_ms(row, 3),
+					     .last_ms = sl__cold_time_ms(row, 4),
+					     .sample_id = sl__cold_id(row, 5)};
+	v->n++;
+	return v->fn.group(&group, v->ctx);
+}
+
+int sl__cold_errors(void *store, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
+		    struct sl_err *err)
+{
+	static const struct sl_error_filter all = {0};
+	struct sl__cold_store *s = store;
+	const struct sl_error_filter *f = filter != NULL ? filter : &all;
+	int64_t below = f->after != 0 ? (int64_t)f->after : INT64_MAX;
+	int64_t scan = f->scan == 0 ? ERRORS_SCAN_DEFAULT : SL_MIN(f->scan, ERRORS_SCAN_MAX);
+	int64_t limit = f->limit == 0 ? ERROR_GROUPS_DEFAULT : SL_MIN(f->limit, ERROR_GROUPS_MAX);
+	uint64_t reached = 0;
+	struct visit v = {.fn.group = fn, .ctx = ctx};
+	const struct sl__cold_query queries[] = {
+		{.stmt = SL__COLD_ERRORS_REACHED,
+		 COLD_VALUES(COLD_INT(below), COLD_INT(scan - 1)),
+		 .row = keep_number,
+		 .ctx = &reached},
+		{.stmt = SL__COLD_ERRORS,
+		 COLD_VALUES(COLD_INT(below), COLD_INT(scan), COLD_TEXTS(f->types, f->n_types), COLD_INT(limit)),
+		 .row = visit_group,
+		 .ctx = &v}};
+	int rc = s->ops->read(s, NULL, queries, SL_COUNT(queries), err);
+	if (f->reached != NULL && (rc == 0 || v.n > 0))
+		*f->reached = reached;
+	return rc;
+}
+
+/* ---- events ---- */
+
+static int visit_stream(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_event_stream stream = {.stream = sl__cold_text(row, 0),
+					       .incarnation = (uint32_t)sl__cold_number(row, 1),
+					       .mark = sl__cold_id(row, 2),
+					       .last_ms = sl__cold_time_ms(row, 3)};
+	return v->fn.stream(&stream, v->ctx);
+}
+
+int sl__cold_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
+			   void *ctx, struct sl_err *err)
+{
+	static const struct sl_event_stream first = {.stream = ""};
+	struct visit v = {.fn.stream = fn, .ctx = ctx};
+	const struct sl_event_stream *a = after != NULL ? after : &first;
+	int64_t incarnation = after != NULL ? (int64_t)after->incarnation : -1;
+	return read_one(
+		store, NULL,
+		&(struct sl__cold_query){.stmt = SL__COLD_EVENT_STREAMS,
+					 COLD_VALUES(COLD_TEXT(a->stream), COLD_INT(incarnation), COLD_INT(limit)),
+					 .row = visit_stream,
+					 .ctx = &v},
+		err);
+}
+
+static int visit_event(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	size_t len;
+	const void *payload = row->ops->bytes(row, 10, &len);
+	const struct sl_event_row event = {.offset = sl__cold_id(row, 0),
+					   .stream = sl__cold_text(row, 1),
+					   .incarnation = (uint32_t)sl__cold_number(row, 2),
+					   .sequence = sl__cold_id(row, 3),
+					   .crc = sl__cold_id(row, 4),
+					   .job_id = sl__cold_id(row, 5),
+					   .attempt = (int32_t)sl__cold_number(row, 6),
+					   .type = (int32_t)sl__cold_number(row, 7),
+					   .late = (int)sl__cold_number(row, 8),
+					   .ts_ms = sl__cold_time_ms(row, 9),
+					   .payload = payload,
+					   .payload_len = len,
+					   .partial = (int)sl__cold_number(row, 11)};
+	v->n++;
+	v->bytes += len;
+	v->last = event.offset;
+	return v->fn.event(&event, v->ctx);
+}
+
+int sl__cold_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t limit, sl_event_row_fn *fn, void *ctx,
+			 struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	struct visit v = {.fn.event = fn, .ctx = ctx, .last = after};
+	bool more = true;
+	while (more && limit > 0) {
+		const struct sl__cold_query query = {
+			.stmt = job_id != 0 ? SL__COLD_EVENTS_OF_JOB : SL__COLD_EVENTS_ALL,
+			.values = (const struct sl__cold_value[]){COLD_INT(v.last), COLD_INT(limit), COLD_INT(job_id)},
+			.n_values = job_id != 0 ? 3 : 2,
+			.row = visit_event,
+			.ctx = &v};
+		v.n = v.bytes = 0;
+		int rc = read_one(s, NULL, &query, err);
+		if (rc != 0)
+			return rc;
+		limit -= (uint32_t)v.n;
+		more = s->ops->answer_bytes != 0 && v.bytes >= s->ops->answer_bytes;
+	}
+	return 0;
+}
+
+int sl__cold_events_newest(void *store, uint64_t *offset, struct sl_err *err)
+{
+	return read_one(store, NULL,
+			&(struct sl__cold_query){.stmt = SL__COLD_EVENTS_NEWEST, .row = keep_number, .ctx = offset},
+			err);
+}
+
+/* ---- leases ---- */
+
+/* The rows, one for each job and in the order of claims, drawn together to one struct sl_lease a claim. */
+struct lease_rows {
+	struct sl_lease lease; /* the one that is being collected; n_jobs 0: none */
+	struct sl__buf worker;
+	struct sl__buf ids;   /* uint64_t */
+	struct sl__buf names; /* of types, each with its NUL, each once */
+	sl_lease_fn *fn;
+	void *ctx;
+	struct sl_err *err;
+};
+
+static int by_type_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Show what was collected, and begin anew. */
+static int show_lease(struct lease_rows *rows)
+{
+	struct sl_lease *lease = &rows->lease;
+	const struct sl_env *env = rows->ids.env;
+	bool failed = rows->worker.failed != 0 || rows->ids.failed != 0 || rows->names.failed != 0;
+	const char **types = failed ? NULL : sl__calloc(env, lease->n_types, sizeof(*types));
+	if (types == NULL)
+		return sl_err_set(rows->err, SL_ENOMEM, "no memory for the jobs of a lease");
+	const char *at = sl__buf_str(&rows->names);
+	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
+		types[i] = at;
+	qsort(types, lease->n_types, sizeof(*types), by_type_name);
+	lease->types = types;
+	lease->worker = sl__buf_str(&rows->worker);
+	lease->jobs = (const uint64_t *)(const void *)rows->ids.data;
+	int rc = rows->fn(lease, rows->ctx);
+	sl__free(env, types);
+	sl__buf_clear(&rows->worker);
+	sl__buf_clear(&rows->ids);
+	sl__buf_clear(&rows->names);
+	*lease = (struct sl_lease){0};
+	return rc;
+}
+
+/* Columns: claim, worker, since, until, job, type. */
+static int add_lease_row(const struct sl__cold_row *row, void *ctx)
+{
+	struct lease_rows *rows = ctx;
+	struct sl_lease *lease = &rows->lease;
+	size_t len;
+	const void *claim = row->ops->bytes(row, 0, &len);
+	if (len != sizeof(lease->claim))
+		return sl_err_set(rows->err, SL_ECORRUPT, "a lease whose claim has not 16 bytes");
+	if (lease->n_jobs > 0 && memcmp(lease->claim, claim, len) != 0) {
+		int rc = show_lease(rows);
+		if (rc != 0)
+			return rc;
+		claim = row->ops->bytes(row, 0, &len);
+	}
+	if (lease->n_jobs == 0) {
+		const char *worker = sl__cold_text(row, 1);
+		memcpy(lease->claim, claim, sizeof(lease->claim));
+		lease->claimed_ms = sl__cold_time_ms(row, 2);
+		lease->until_ms = sl__cold_time_ms(row, 3);
+		(void)sl__buf_str_append(&rows->worker, worker != NULL ? worker : "");
+	}
+	uint64_t job = sl__cold_id(row, 4);
+	(void)sl__buf_append(&rows->ids, &job, sizeof(job));
+	lease->n_jobs++;
+	/* Each type once. */
+	const char *type = sl__cold_text(row, 5), *at = sl__buf_str(&rows->names);
+	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
+		if (strcmp(at, type) == 0)
+			return 0;
+	if (sl__buf_append(&rows->names, type, strlen(type) + 1) != 0)
+		return sl_err_set(rows->err, SL_ENOMEM, "no memory for the jobs of a lease");
+	lease->n_types++;
+	return 0;
+}
+
+int sl__cold_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
+		    struct sl_err *err)
+{
+	static const uint8_t none[16] = {0};
+	struct sl__cold_store *s = store;
+	struct lease_rows rows = {.fn = fn, .ctx = ctx, .err = err};
+	sl__buf_init(&rows.worker, s->env);
+	sl__buf_init(&rows.ids, s->env);
+	sl__buf_init(&rows.names, s->env);
+	int rc = read_one(
+		s, NULL,
+		&(struct sl__cold_query){.stmt = SL__COLD_LEASES,
+					 COLD_VALUES(COLD_CLAIM(after != NULL ? after : none), COLD_INT(limit)),
+					 .row = add_lease_row,
+					 .ctx = &rows},
+		err);
+	if (rc == 0 && rows.lease.n_jobs > 0)
+		rc = show_lease(&rows);
+	sl__buf_fini(&rows.worker);
+	sl__buf_fini(&rows.ids);
+	sl__buf_fini(&rows.names);
+	return rc;
+}

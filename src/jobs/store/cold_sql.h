@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The statements of cold.c, once for both databases. Whose texts are needed, not only their numbers, has said before what
+ * differs:
+ *
+ *	COLD_TABLE(name)           a table of the store's own
+ *	COLD_EVENT_TABLE           the table of events
+ *	COLD_P(n, type)            parameter n
+ *	COLD_IN(query)             = one of what a query gives
+ *	COLD_NEXT COLD_LAST        the times of a schedule
+ *	COLD_AT COLD_TS COLD_ENDED the times of a record, of an event, and of the end of a job
+ *	COLD_CHAINS                the ids of a record's chains as a text
+ *	COLD_FAILED                id, type, end and line of the failed jobs below an id (1), newest first, at most (2)
+ *	COLD_FAILED_ID             the id of a failed job, below an id (1), newest first
+ *	COLD_ANY_TYPE(n)           whether the type is in the list of parameter n, or the list is NULL
+ *	COLD_GET_JOB COLD_GET_CHAIN COLD_ATTEMPTS COLD_OUTSTANDING COLD_LEASES COLD_EVENTS_OF_JOB COLD_EVENTS_ALL
+ *
+ * Columns have the order in which cold.c reads them.
+ */
+#ifndef SL_JOBS_STORE_COLD_SQL_H
+#define SL_JOBS_STORE_COLD_SQL_H
+
+/* clang-format off */
+/* X(name, text) */
+#define SL__COLD_STATEMENTS(X) \
+	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
+	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \
+	X(CRON_PUT, "INSERT INTO " COLD_TABLE("cron") "(name,spec,type,input,priority,catch_up," COLD_NEXT ",from_http)" \
+		" VALUES(" COLD_P(1, "text") "," COLD_P(2, "text") "," COLD_P(3, "text") "," COLD_P(4, "text") "," \
+		COLD_P(5, "bigint") "," COLD_P(6, "boolean") "," COLD_P(7, "timestamptz") "," COLD_P(8, "boolean") ")" \
+		" ON CONFLICT(name) DO UPDATE SET spec=excluded.spec,type=excluded.type,input=excluded.input," \
+		"priority=excluded.priority,catch_up=excluded.catch_up," COLD_NEXT "=excluded." COLD_NEXT "," \
+		"from_http=excluded.from_http") \
+	X(CRON_REMOVE, "DELETE FROM " COLD_TABLE("cron") " WHERE name=" COLD_P(1, "text")) \
+	X(CRON_LIST, "SELECT name,spec,type,input,priority,catch_up," COLD_NEXT "," COLD_LAST ",last_chain,from_http" \
+		" FROM " COLD_TABLE("cron") " ORDER BY " COLD_NEXT " NULLS LAST,name") \
+	X(AUDIT_LIST, "SELECT id," COLD_AT ",via,actor,address,action,request_id," COLD_CHAINS ",detail" \
+		" FROM " COLD_TABLE("audit") " WHERE id<" COLD_P(1, "bigint") " ORDER BY id DESC LIMIT " COLD_P(2, "bigint")) \
+	X(AUDIT_PRUNE, "DELETE FROM " COLD_TABLE("audit") " WHERE " COLD_AT "<" COLD_P(1, "timestamptz") \
+		" AND id " COLD_IN("SELECT id FROM " COLD_TABLE("audit") " ORDER BY id LIMIT " COLD_P(2, "bigint"))) \
+	X(GET_JOB, COLD_GET_JOB) \
+	X(GET_CHAIN, COLD_GET_CHAIN) \
+	X(ATTEMPTS, COLD_ATTEMPTS) \
+	X(OUTSTANDING, COLD_OUTSTANDING) \
+	X(LEASES, COLD_LEASES) \
+	X(ERRORS, "SELECT type,line,count(*) AS n,min(" COLD_ENDED "),max(" COLD_ENDED "),max(id) AS newest" \
+		" FROM (" COLD_FAILED ") e WHERE " COLD_ANY_TYPE(3) \
+		" GROUP BY type,line ORDER BY n DESC,newest DESC LIMIT " COLD_P(4, "bigint")) \
+	X(ERRORS_REACHED, COLD_FAILED_ID " LIMIT 1 OFFSET " COLD_P(2, "bigint")) \
+	X(EVENT_STREAMS, "SELECT m.stream,m.incarnation,m.mark,(SELECT e." COLD_TS " FROM " COLD_EVENT_TABLE " e" \
+		" WHERE e.stream=m.stream AND e.incarnation=m.incarnation ORDER BY e.sequence DESC LIMIT 1)" \
+		" FROM " COLD_TABLE("event_mark") " m WHERE (m.stream,m.incarnation)>(" COLD_P(1, "text") "," \
+		COLD_P(2, "bigint") ") ORDER BY m.stream,m.incarnation LIMIT " COLD_P(3, "bigint")) \
+	X(EVENTS_OF_JOB, COLD_EVENTS_OF_JOB) \
+	X(EVENTS_ALL, COLD_EVENTS_ALL) \
+	X(EVENTS_NEWEST, "SELECT max(\"offset\") FROM " COLD_EVENT_TABLE)
+/* clang-format on */
+
+#endif
