@@ -10,13 +10,13 @@
 /* A store's ctx alone does not lead to the world, and tests run one after another. */
 static struct world *current;
 
-static int hook_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		      const struct sl_store_listen *listen, struct sl_err *err)
+static int hook_start(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+		      struct sl_started *out, struct sl_err *err)
 {
 	current->starts++;
 	if ((int)n > current->max_bite)
 		current->max_bite = (int)n;
-	return current->real.ops->start(store, tx, chains, n, out, listen, err);
+	return current->real.ops->start(store, chains, n, scope, out, err);
 }
 
 static int hook_list(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err)
@@ -242,6 +242,8 @@ void world_claim(struct world *w, const char *type)
 	struct sl_claim_request request = {
 		.claim = {{1}}, .worker = "w1", .types = &types, .n_types = 1, .limit = 100, .lease_ms = 3600000};
 	struct sl_claim_reply reply = {0};
-	OK(w->real.ops->exchange(w->real.ctx, NULL, NULL, 0, NULL, &request, &reply, ignore, NULL, NULL, &err));
+	OK(w->real.ops->exchange(w->real.ctx,
+				 &(struct sl_exchange){.request = &request, .reply = &reply, .claimed = ignore}, NULL,
+				 &err));
 	assert_true(reply.n > 0);
 }

@@ -13,7 +13,7 @@ static void a_chain_completed_from_outside_has_the_output_and_its_worker_is_told
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
 	struct kit_heard heard;
-	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "\"outside\"", kit_hear(&heard), err));
+	KIT_OK(k->ops->complete_chain(k->s, id, "\"outside\"", kit_hear(&heard), err));
 	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
 	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_COMPLETED);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_COMPLETED, id), 1);
@@ -33,7 +33,7 @@ static void a_chain_can_be_completed_in_every_state_that_is_not_final(void **sta
 			   kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5})};
 	for (size_t i = 0; i < 3; i++) {
 		struct kit_heard heard;
-		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", kit_hear(&heard), err));
+		KIT_OK(k->ops->complete_chain(k->s, ids[i], "1", kit_hear(&heard), err));
 		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
 		assert_int_equal(kit_status(k, ids[i]), SL_JOB_COMPLETED);
 	}
@@ -49,15 +49,15 @@ static void a_chain_that_has_ended_cannot_be_completed_again(void **state)
 	struct kit *k = *state;
 	uint64_t done = kit_start(k, "t");
 	kit_run(k, "t", "\"first\"");
-	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, done, "\"second\"", NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, done, "\"second\"", NULL, err));
 	struct kit_row row;
 	kit_get(k, done, &row);
 	assert_string_equal(row.output, "\"first\"");
 	uint64_t cancelled = kit_start(k, "t");
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &cancelled, 1, &n, NULL, err));
-	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, cancelled, "1", NULL, err));
-	KIT_FAILS(SL_ENOENT, k->ops->complete_chain(k->s, NULL, cancelled + 1000, "1", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&cancelled, 1}, NULL, &n, err));
+	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, cancelled, "1", NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->complete_chain(k->s, cancelled + 1000, "1", NULL, err));
 }
 
 /* ---- failing from outside ---- */
@@ -71,7 +71,7 @@ static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_told(voi
 	enum sl_job_status status;
 	KIT_OK(k->ops->watch(k->s, id, &status, err));
 	struct kit_heard heard;
-	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "it went away", kit_hear(&heard), err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "it went away", kit_hear(&heard), err));
 	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
 	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_FAILED);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
@@ -98,7 +98,7 @@ static void a_settle_after_a_failure_from_outside_is_refused_as_failed(void **st
 	uint64_t id = kit_start(k, "t");
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
-	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "no", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "no", NULL, err));
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
 	s.last_of_claim = 0;
 	s.output = "\"stale\"";
@@ -110,7 +110,7 @@ static void a_settle_after_a_failure_from_outside_is_refused_as_failed(void **st
 	assert_int_equal(why, SL_LOST_FAILED);
 	assert_int_equal(kit_status(k, id), SL_JOB_FAILED);
 	size_t n;
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_TAKEN); /* alive again, but not ours */
 	kit_run(k, "t", "\"right\"");
@@ -125,7 +125,7 @@ static void a_chain_can_be_failed_in_every_state_that_is_not_final(void **state)
 	for (size_t i = 0; i < 3; i++) {
 		struct kit_heard heard;
 		struct kit_row row;
-		KIT_OK(k->ops->fail_chain(k->s, NULL, ids[i], NULL, kit_hear(&heard), err));
+		KIT_OK(k->ops->fail_chain(k->s, ids[i], NULL, kit_hear(&heard), err));
 		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
 		kit_get(k, ids[i], &row);
 		assert_int_equal(row.job.status, SL_JOB_FAILED);
@@ -148,7 +148,7 @@ static void a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_wa
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
 	s.next = &next;
 	uint64_t last = kit_exchange(k, &s, NULL).next_id;
-	KIT_OK(k->ops->fail_chain(k->s, NULL, id, "at the second", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "at the second", NULL, err));
 	assert_int_equal(kit_status(k, id), SL_JOB_COMPLETED);
 	assert_int_equal(kit_status(k, last), SL_JOB_FAILED);
 	assert_int_equal(kit_status(k, waits), SL_JOB_BLOCKED);
@@ -156,7 +156,7 @@ static void a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_wa
 	kit_get_chain(k, id, &chain);
 	assert_int_equal(chain.chain.status, SL_JOB_FAILED);
 	size_t n;
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	kit_run(k, "next", NULL);
 	assert_int_equal(kit_status(k, waits), SL_JOB_PENDING);
 }
@@ -166,15 +166,15 @@ static void a_chain_that_has_ended_cannot_be_failed(void **state)
 	struct kit *k = *state;
 	uint64_t done = kit_start(k, "t");
 	kit_run(k, "t", "\"first\"");
-	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, NULL, done, "late", NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, done, "late", NULL, err));
 	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
 	uint64_t failed = kit_start(k, "t");
-	KIT_OK(k->ops->fail_chain(k->s, NULL, failed, "one", NULL, err));
-	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, NULL, failed, "two", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, failed, "one", NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->fail_chain(k->s, failed, "two", NULL, err));
 	struct kit_row row;
 	kit_get(k, failed, &row);
 	assert_string_equal(row.error, "one");
-	KIT_FAILS(SL_ENOENT, k->ops->fail_chain(k->s, NULL, failed + 1000, "none", NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->fail_chain(k->s, failed + 1000, "none", NULL, err));
 }
 
 static void a_failure_from_outside_that_is_rolled_back_has_not_happened(void **state)
@@ -183,7 +183,7 @@ static void a_failure_from_outside_that_is_rolled_back_has_not_happened(void **s
 	uint64_t id = kit_start(k, "t");
 	sl_store_tx *tx = NULL;
 	KIT_OK(k->ops->begin(k->s, &tx, err));
-	KIT_OK(k->ops->fail_chain(k->s, tx, id, "no", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "no", &(struct sl_store_scope){.tx = tx}, err));
 	k->ops->rollback(tx);
 	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);
 	kit_run(k, "t", NULL);
@@ -202,7 +202,7 @@ static void a_cancelled_chain_is_final_and_its_worker_is_told(void **state)
 			   kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 5})};
 	struct kit_heard heard;
 	size_t n = 0;
-	KIT_OK(k->ops->cancel(k->s, NULL, ids, 4, &n, kit_hear(&heard), err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){ids, 4}, kit_hear(&heard), &n, err));
 	assert_int_equal(n, 4);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 1);
 	assert_int_equal(kit_lost_note(&heard, running), SL_LOST_CANCELLED);
@@ -223,10 +223,10 @@ static void cancel_passes_over_what_has_ended(void **state)
 	kit_run(k, "t", "1");
 	uint64_t ids[2] = {done, kit_start(k, "t")};
 	size_t n = 0;
-	KIT_OK(k->ops->cancel(k->s, NULL, ids, 2, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){ids, 2}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
-	KIT_OK(k->ops->cancel(k->s, NULL, ids, 2, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){ids, 2}, NULL, &n, err));
 	assert_int_equal(n, 0);
 }
 
@@ -241,10 +241,11 @@ static void an_unknown_chain_fails_the_whole_call(void **state)
 	kit_fail(k, &claim, 0);
 	uint64_t nobody = failed + 1000;
 	size_t n = 0;
-	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, NULL, (uint64_t[]){live, nobody}, 2, &n, NULL, err));
-	KIT_FAILS(SL_ENOENT, k->ops->redrive(k->s, NULL, (uint64_t[]){failed, nobody}, 2, &n, NULL, err));
-	KIT_FAILS(SL_ENOENT, k->ops->trigger(k->s, NULL, (uint64_t[]){later, nobody}, 2, &n, NULL, err));
-	KIT_FAILS(SL_ENOENT, k->ops->remove(k->s, NULL, (uint64_t[]){live, nobody}, 2, 0, &n, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){live, nobody}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT, k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){failed, nobody}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT, k->ops->trigger(k->s, (struct sl_ids){(uint64_t[]){later, nobody}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT,
+		  k->ops->remove(k->s, (struct sl_ids){(uint64_t[]){live, nobody}, 2}, false, NULL, &n, err));
 	assert_int_equal(kit_status(k, live), SL_JOB_PENDING);
 	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);
 	kit_claim(k, "u", 1, 0, &claim);
@@ -267,7 +268,7 @@ static void a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged(void *
 	kit_fail(k, &claim, 0);
 	struct kit_heard heard;
 	size_t n = 0;
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, kit_hear(&heard), err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, kit_hear(&heard), &n, err));
 	assert_int_equal(n, 1);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
 	struct kit_row row;
@@ -299,7 +300,7 @@ static void redrive_passes_over_what_runs_waits_or_has_completed(void **state)
 	kit_claim_one(k, "t", &claim);
 	uint64_t waiting = kit_start(k, "t");
 	size_t n = 99;
-	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){done, running, waiting}, 3, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){done, running, waiting}, 3}, NULL, &n, err));
 	assert_int_equal(n, 0);
 	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
 	kit_complete(k, &claim, 0, NULL); /* its fence was not touched */
@@ -316,14 +317,14 @@ static void a_triggered_job_is_due_now(void **state)
 	uint64_t due = kit_start(k, "u");
 	struct kit_heard heard;
 	size_t n = 0;
-	KIT_OK(k->ops->trigger(k->s, NULL, (uint64_t[]){later, retried, due}, 3, &n, kit_hear(&heard), err));
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){(uint64_t[]){later, retried, due}, 3}, kit_hear(&heard), &n, err));
 	assert_int_equal(n, 2);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
 	kit_claim(k, "t", 5, 0, &claim);
 	assert_int_equal(claim.n, 2);
 	assert_int_equal(claim.jobs[0].id, retried);
 	assert_int_equal(claim.jobs[1].id, later);
-	KIT_OK(k->ops->trigger(k->s, NULL, &later, 1, &n, NULL, err)); /* it runs: passed over */
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&later, 1}, NULL, &n, err)); /* it runs: passed over */
 	assert_int_equal(n, 0);
 }
 
@@ -342,7 +343,7 @@ static void a_removed_chain_is_gone_with_all_its_jobs(void **state)
 	kit_claim_one(k, "b", &claim);
 	struct kit_heard heard;
 	size_t n = 0;
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, kit_hear(&heard), err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, kit_hear(&heard), &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_lost_note(&heard, second), SL_LOST_NOT_FOUND);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_DELETED, id), 1);
@@ -362,7 +363,7 @@ static void removed_jobs_are_not_claimed(void **state)
 	struct kit *k = *state;
 	uint64_t ids[2] = {kit_start(k, "t"), kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = 2})};
 	size_t n = 0;
-	KIT_OK(k->ops->remove(k->s, NULL, ids, 2, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){ids, 2}, false, NULL, &n, err));
 	assert_int_equal(n, 2);
 	kit_pass_ms(k, 3);
 	struct kit_claim claim;
@@ -377,15 +378,17 @@ static void a_chain_that_others_wait_for_is_not_removed(void **state)
 	uint64_t a = kit_start(k, "a"), free_one = kit_start(k, "free");
 	uint64_t waits = kit_start_after(k, "t", &a, 1);
 	size_t n = 0;
-	KIT_FAILS(SL_EPENDING, k->ops->remove(k->s, NULL, (uint64_t[]){free_one, a}, 2, 0, &n, NULL, err));
+	KIT_FAILS(SL_EPENDING,
+		  k->ops->remove(k->s, (struct sl_ids){(uint64_t[]){free_one, a}, 2}, false, NULL, &n, err));
 	assert_true(kit_exists(k, a));
 	assert_true(kit_exists(k, free_one)); /* nothing was deleted */
 	struct sl_err why = SL_ERR_INIT;
-	(void)k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, &why);
+	(void)k->ops->remove(k->s, (struct sl_ids){&a, 1}, false, NULL, &n, &why);
 	char name[32];
 	snprintf(name, sizeof(name), "%llu", (unsigned long long)waits);
 	assert_non_null(strstr(why.msg, name));
-	KIT_OK(k->ops->remove(k->s, NULL, (uint64_t[]){a, waits}, 2, 0, &n, NULL, err)); /* both in the set */
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){(uint64_t[]){a, waits}, 2}, false, NULL, &n,
+			      err)); /* both in the set */
 	assert_int_equal(n, 2);
 }
 
@@ -396,21 +399,22 @@ static void a_chain_whose_blocker_was_removed_is_not_redriven(void **state)
 	uint64_t a = kit_start(k, "t"), b = kit_start(k, "t");
 	uint64_t waits = kit_start_after(k, "t", (uint64_t[]){a, b}, 2), failed = kit_start(k, "t");
 	size_t n = 0;
-	KIT_OK(k->ops->cancel(k->s, NULL, &waits, 1, &n, NULL, err));
-	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&waits, 1}, NULL, &n, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&a, 1}, false, NULL, &n, err));
 	assert_int_equal(n, 1);
-	KIT_OK(k->ops->complete_chain(k->s, NULL, b, "1", NULL, err));
-	KIT_OK(k->ops->fail_chain(k->s, NULL, failed, "no", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, b, "1", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, failed, "no", NULL, err));
 	struct sl_err why = SL_ERR_INIT;
 	char name[32];
-	assert_int_equal(k->ops->redrive(k->s, NULL, (uint64_t[]){failed, waits}, 2, &n, NULL, &why), SL_ECONFLICT);
+	assert_int_equal(k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){failed, waits}, 2}, NULL, &n, &why),
+			 SL_ECONFLICT);
 	(void)snprintf(name, sizeof(name), "chain %llu", (unsigned long long)waits);
 	assert_non_null(strstr(why.msg, name));
 	(void)snprintf(name, sizeof(name), "chain %llu", (unsigned long long)a);
 	assert_non_null(strstr(why.msg, name));
 	assert_int_equal(kit_status(k, waits), SL_JOB_CANCELLED);
 	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);
-	KIT_OK(k->ops->remove(k->s, NULL, &waits, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&waits, 1}, false, NULL, &n, err));
 	assert_int_equal(n, 1);
 }
 
@@ -421,7 +425,7 @@ static void a_cascade_removes_what_waits_transitively(void **state)
 	uint64_t second = kit_start_after(k, "t", &a, 1);
 	uint64_t third = kit_start_after(k, "t", (uint64_t[]){second, b}, 2);
 	size_t n = 0;
-	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 1, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&a, 1}, true, NULL, &n, err));
 	assert_int_equal(n, 3);
 	assert_false(kit_exists(k, second));
 	assert_false(kit_exists(k, third));
@@ -437,7 +441,7 @@ static void what_has_ended_does_not_protect_its_blockers(void **state)
 	kit_run(k, "a", NULL);
 	kit_run(k, "t", NULL);
 	size_t n = 0;
-	KIT_OK(k->ops->remove(k->s, NULL, &a, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&a, 1}, false, NULL, &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_status(k, done), SL_JOB_COMPLETED);
 }
@@ -457,10 +461,10 @@ static void prune_deletes_what_ended_before_in_bites(void **state)
 	kit_run(k, "t", "1");
 	uint64_t open = kit_start(k, "t");
 	size_t n = 0, all = 0;
-	KIT_OK(k->ops->prune(k->s, line, 2, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, line, 2, NULL, &n, err));
 	assert_int_equal(n, 2);
 	for (all = n; n > 0; all += n)
-		KIT_OK(k->ops->prune(k->s, line, 2, &n, NULL, err));
+		KIT_OK(k->ops->prune(k->s, line, 2, NULL, &n, err));
 	assert_int_equal(all, 5);
 	for (size_t i = 0; i < 5; i++)
 		assert_false(kit_exists(k, ids[i]));
@@ -474,11 +478,11 @@ static size_t prune_in_bites_of_one(struct kit *k)
 	kit_pass_ms(k, 3);
 	int64_t line = kit_now(k);
 	do {
-		KIT_OK(k->ops->prune(k->s, line, 1, &n, NULL, err));
+		KIT_OK(k->ops->prune(k->s, line, 1, NULL, &n, err));
 		assert_true(n <= 1);
 		all += n;
 	} while (n > 0);
-	KIT_OK(k->ops->prune(k->s, line, 1, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, line, 1, NULL, &n, err));
 	assert_int_equal(n, 0);
 	return all;
 }
@@ -490,12 +494,12 @@ static void prune_passes_over_what_has_not_ended_and_comes_back_for_it(void **st
 	for (size_t i = 0; i < 6; i++)
 		ids[i] = kit_start(k, "t");
 	for (size_t i = 1; i < 6; i += 2)
-		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", NULL, err));
+		KIT_OK(k->ops->complete_chain(k->s, ids[i], "1", NULL, err));
 	assert_int_equal(prune_in_bites_of_one(k), 3);
 	for (size_t i = 0; i < 6; i++)
 		assert_int_equal(kit_exists(k, ids[i]), i % 2 == 0);
 	for (size_t i = 0; i < 6; i += 2)
-		KIT_OK(k->ops->complete_chain(k->s, NULL, ids[i], "1", NULL, err));
+		KIT_OK(k->ops->complete_chain(k->s, ids[i], "1", NULL, err));
 	assert_int_equal(prune_in_bites_of_one(k), 3);
 	for (size_t i = 0; i < 6; i++)
 		assert_false(kit_exists(k, ids[i]));
@@ -515,11 +519,11 @@ static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
 	kit_run(k, "c", "1");
 	kit_pass_ms(k, 3);
 	size_t n = 99;
-	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, NULL, &n, err));
 	assert_int_equal(n, 0);
 	kit_run(k, "u", "1");
 	kit_pass_ms(k, 3);
-	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, NULL, &n, err));
 	assert_false(kit_exists(k, output)); /* its dependant has ended */
 	assert_true(kit_exists(k, failed));
 	assert_true(kit_exists(k, done));
@@ -545,14 +549,14 @@ static void a_watched_chain_tells_of_its_end_and_others_do_not(void **state)
 		if (how < 2)
 			kit_exchange(k, &s, &heard);
 		else if (how == 2)
-			KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, &heard.listen, err));
+			KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, &heard.scope, &n, err));
 		else
-			KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", &heard.listen, err));
+			KIT_OK(k->ops->complete_chain(k->s, id, "1", &heard.scope, err));
 		assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
 		assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 1);
 	}
 	uint64_t id = kit_start(k, "t");
-	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", kit_hear(&heard), err));
+	KIT_OK(k->ops->complete_chain(k->s, id, "1", kit_hear(&heard), err));
 	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
 	KIT_OK(k->ops->watch(k->s, id, &status, err));
 	assert_int_equal(status, SL_JOB_COMPLETED); /* too late, and the watcher knows */

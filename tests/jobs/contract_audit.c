@@ -56,16 +56,16 @@ static size_t length(struct kit *k)
 /* As the client makes it for a call on chains. */
 struct by {
 	struct sl_audit_record record;
-	struct sl_store_listen listen;
+	struct sl_store_scope scope;
 };
 
-static const struct sl_store_listen *by(struct by *b, enum sl_via via, const char *actor, const char *action,
-					const uint64_t *chains, size_t n)
+static const struct sl_store_scope *by(struct by *b, enum sl_via via, const char *actor, const char *action,
+				       const uint64_t *chains, size_t n)
 {
 	b->record = (struct sl_audit_record){
 		.via = via, .actor = actor, .action = action, .chains = chains, .n_chains = n, .detail = "{\"d\":1}"};
-	b->listen = (struct sl_store_listen){.audit = &b->record, .n_audit = 1};
-	return &b->listen;
+	b->scope = (struct sl_store_scope){.audit = &b->record, .n_audit = 1};
+	return &b->scope;
 }
 
 static bool has_trail(const struct kit *k)
@@ -105,11 +105,11 @@ static void set_scene(struct kit *k, struct scene *s)
 	for (size_t i = 0; i < 3; i++)
 		s->live[i] = kit_start(k, "a");
 	s->failed = kit_start(k, "b");
-	KIT_OK(k->ops->fail_chain(k->s, NULL, s->failed, "no", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, s->failed, "no", NULL, err));
 	s->later = kit_start_job(k, &(struct sl_new_job){.type = "c", .delay_ms = KIT_LONG_MS});
 	s->removed = kit_start(k, "d");
 	s->old = kit_start(k, "e");
-	KIT_OK(k->ops->cancel(k->s, NULL, &s->old, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&s->old, 1}, NULL, &n, err));
 	s->cron = (struct sl_cron){.name = "c1", .spec = "@hourly", .type = "t", .input = "1", .next_ms = 3000};
 	s->other = (struct sl_cron){.name = "c2", .spec = "@hourly", .type = "t", .input = "1", .next_ms = 3000};
 	KIT_OK(k->ops->cron_put(k->s, &s->other, NULL, err));
@@ -124,33 +124,33 @@ static int change(struct kit *k, struct scene *s, int what, const char *actor, u
 	size_t n = 0;
 	const uint64_t of[N] = {[CANCEL] = s->live[0], [COMPLETE] = s->live[1], [FAIL] = s->live[2],
 				[REDRIVE] = s->failed, [TRIGGER] = s->later,    [REMOVE] = s->removed};
-	const struct sl_store_listen *l = by(&b, SL_VIA_COMMAND, actor, actions[what], &of[what], of[what] != 0);
+	const struct sl_store_scope *l = by(&b, SL_VIA_COMMAND, actor, actions[what], &of[what], of[what] != 0);
 	int rc = SL_EINVAL;
 	*subject = of[what];
 	switch (what) {
 	case START_KEYED:
 	case START:
 		chain.key = what == START_KEYED ? "k" : NULL;
-		rc = k->ops->start(k->s, NULL, &chain, 1, &started, l, err);
+		rc = k->ops->start(k->s, &chain, 1, l, &started, err);
 		*subject = started.chain_id;
 		break;
 	case CANCEL:
-		rc = k->ops->cancel(k->s, NULL, subject, 1, &n, l, err);
+		rc = k->ops->cancel(k->s, (struct sl_ids){subject, 1}, l, &n, err);
 		break;
 	case COMPLETE:
-		rc = k->ops->complete_chain(k->s, NULL, *subject, "1", l, err);
+		rc = k->ops->complete_chain(k->s, *subject, "1", l, err);
 		break;
 	case FAIL:
-		rc = k->ops->fail_chain(k->s, NULL, *subject, "bad", l, err);
+		rc = k->ops->fail_chain(k->s, *subject, "bad", l, err);
 		break;
 	case REDRIVE:
-		rc = k->ops->redrive(k->s, NULL, subject, 1, &n, l, err);
+		rc = k->ops->redrive(k->s, (struct sl_ids){subject, 1}, l, &n, err);
 		break;
 	case TRIGGER:
-		rc = k->ops->trigger(k->s, NULL, subject, 1, &n, l, err);
+		rc = k->ops->trigger(k->s, (struct sl_ids){subject, 1}, l, &n, err);
 		break;
 	case REMOVE:
-		rc = k->ops->remove(k->s, NULL, subject, 1, 0, &n, l, err);
+		rc = k->ops->remove(k->s, (struct sl_ids){subject, 1}, false, l, &n, err);
 		break;
 	case PAUSE:
 	case RESUME:
@@ -163,7 +163,7 @@ static int change(struct kit *k, struct scene *s, int what, const char *actor, u
 		rc = k->ops->cron_remove(k->s, "c2", l, err);
 		break;
 	case PRUNE:
-		rc = k->ops->prune(k->s, kit_now(k) - 1, 100, &n, l, err);
+		rc = k->ops->prune(k->s, kit_now(k) - 1, 100, l, &n, err);
 		break;
 	default:
 		break;
@@ -258,20 +258,23 @@ static void a_change_that_is_refused_or_rolled_back_leaves_no_record(void **stat
 	if (!has_trail(k))
 		return;
 	uint64_t id = kit_start(k, "t"), none = 424242;
-	const struct sl_store_listen *l = by(&b, SL_VIA_HTTP, "ada", "x", &id, 1);
-	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, NULL, &none, 1, &n, l, err));
+	const struct sl_store_scope *l = by(&b, SL_VIA_HTTP, "ada", "x", &id, 1);
+	struct sl_store_scope within = *l;
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){&none, 1}, l, &n, err));
 	KIT_FAILS(SL_ENOENT, k->ops->cron_remove(k->s, "nothing", l, err));
-	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", NULL, err));
-	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, NULL, id, "1", l, err));
+	KIT_OK(k->ops->complete_chain(k->s, id, "1", NULL, err));
+	KIT_FAILS(SL_EEXIST, k->ops->complete_chain(k->s, id, "1", l, err));
 	assert_int_equal(length(k), 0);
 	id = kit_start(k, "t");
 	KIT_OK(k->ops->begin(k->s, &tx, err));
-	KIT_OK(k->ops->cancel(k->s, tx, &id, 1, &n, l, err));
+	within.tx = tx;
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, &within, &n, err));
 	k->ops->rollback(tx);
 	assert_int_equal(length(k), 0);
 	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);
 	KIT_OK(k->ops->begin(k->s, &tx, err));
-	KIT_OK(k->ops->cancel(k->s, tx, &id, 1, &n, l, err));
+	within.tx = tx;
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, &within, &n, err));
 	KIT_OK(k->ops->commit(tx, err));
 	assert_int_equal(length(k), 1);
 }
@@ -294,8 +297,8 @@ static void the_records_of_a_start_stand_for_its_chains_in_turn(void **state)
 		{.via = SL_VIA_HTTP, .actor = "three", .action = "start"}};
 	if (!has_trail(k))
 		return;
-	const struct sl_store_listen listen = {.audit = records, .n_audit = 3};
-	KIT_OK(k->ops->start(k->s, NULL, chains, 4, out, &listen, err));
+	const struct sl_store_scope scope = {.audit = records, .n_audit = 3};
+	KIT_OK(k->ops->start(k->s, chains, 4, &scope, out, err));
 	read_trail(k, &t);
 	assert_int_equal(t.n, 3);
 	assert_string_equal(t.at[2].actor, "one");
@@ -314,8 +317,8 @@ static void the_records_of_a_start_stand_for_its_chains_in_turn(void **state)
 		assert_int_equal(row.job.from_http, i == 0 || i == 3);
 	}
 	/* Records that leave chains out are a mistake of the caller, and nothing is started. */
-	const struct sl_store_listen few = {.audit = records, .n_audit = 2};
-	KIT_FAILS(SL_EINVAL, k->ops->start(k->s, NULL, chains, 4, out, &few, err));
+	const struct sl_store_scope few = {.audit = records, .n_audit = 2};
+	KIT_FAILS(SL_EINVAL, k->ops->start(k->s, chains, 4, &few, out, err));
 	struct kit_ids all;
 	kit_list(k, &(struct sl_job_filter){.limit = 100}, &all);
 	assert_int_equal(all.n, 4);
@@ -339,7 +342,7 @@ static void what_was_started_retried_or_scheduled_over_http_is_marked_and_so_are
 	if (!has_trail(k))
 		return;
 	/* A start with a key, and the job that it continues with. */
-	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &started, by(&b, SL_VIA_HTTP, "a", "start", NULL, 0), err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, by(&b, SL_VIA_HTTP, "a", "start", NULL, 0), &started, err));
 	assert_int_equal(from_http(k, started.chain_id), 1);
 	kit_claim_one(k, "t", &claim);
 	struct sl_settle next = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
@@ -347,14 +350,14 @@ static void what_was_started_retried_or_scheduled_over_http_is_marked_and_so_are
 	assert_int_equal(from_http(k, kit_exchange(k, &next, NULL).next_id), 1);
 	/* A retry: by the command line it is not marked, over HTTP it is, and it stays so. */
 	uint64_t id = kit_start(k, "v");
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, by(&b, SL_VIA_HTTP, "a", "cancel", &id, 1), err));
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, by(&b, SL_VIA_COMMAND, "a", "retry", &id, 1), err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, by(&b, SL_VIA_HTTP, "a", "cancel", &id, 1), &n, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, by(&b, SL_VIA_COMMAND, "a", "retry", &id, 1), &n, err));
 	assert_int_equal(from_http(k, id), 0);
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, by(&b, SL_VIA_HTTP, "a", "retry", &id, 1), err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, by(&b, SL_VIA_HTTP, "a", "retry", &id, 1), &n, err));
 	assert_int_equal(from_http(k, id), 1);
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	assert_int_equal(from_http(k, id), 1);
 	/* A schedule, until it is put again by other means. */
 	struct sl_cron c = {.name = "c", .spec = "@hourly", .type = "w", .input = "1", .next_ms = 1000};

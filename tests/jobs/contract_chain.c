@@ -86,7 +86,9 @@ static void refuse_continuation_behind(struct kit *k, uint64_t distance)
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
 	s.next = &next;
 	struct sl_settle_result result;
-	KIT_FAILS(SL_ENOENT, k->ops->exchange(k->s, NULL, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	KIT_FAILS(SL_ENOENT,
+		  k->ops->exchange(k->s, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result}, NULL,
+				   err));
 	assert_int_equal(kit_status(k, id), SL_JOB_RUNNING);
 	struct kit_ids jobs;
 	kit_list(k, &(struct sl_job_filter){0}, &jobs);
@@ -142,7 +144,9 @@ static void refuse_circle(struct kit *k, const struct sl_settle *settles, size_t
 	struct kit_ids before, after;
 	char name[32];
 	kit_list(k, &(struct sl_job_filter){0}, &before);
-	assert_int_equal(k->ops->exchange(k->s, NULL, settles, n, results, NULL, NULL, NULL, NULL, NULL, &err),
+	assert_int_equal(k->ops->exchange(k->s,
+					  &(struct sl_exchange){.settles = settles, .n_settles = n, .results = results},
+					  NULL, &err),
 			 SL_EDATA);
 	name_of(a, name);
 	assert_non_null(strstr(err.msg, name));
@@ -195,7 +199,8 @@ static void two_continuations_of_one_batch_that_wait_for_each_other_are_refused(
 	struct sl_settle s[2] = {wait_for(&claim, 0, &next[0], &b), wait_for(&claim, 1, &next[1], &a)};
 	refuse_circle(k, s, 2, a, b);
 	struct sl_settle_result result;
-	KIT_OK(k->ops->exchange(k->s, NULL, &s[0], 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = &s[0], .n_settles = 1, .results = &result}, NULL,
+				err));
 	assert_int_equal(result.lost, SL_LOST_NOT); /* alone it can */
 	refuse_circle(k, &s[1], 1, b, a);
 	kit_complete(k, &claim, 1, NULL);
@@ -208,15 +213,15 @@ static void who_was_cancelled_while_it_waited_counts_as_waiting(void **state)
 	struct kit *k = *state;
 	uint64_t a = kit_start(k, "a"), b = kit_start_after(k, "b", &a, 1), c = kit_start_after(k, "c", &b, 1);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &b, 1, &n, NULL, err));
-	KIT_OK(k->ops->fail_chain(k->s, NULL, c, "no", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&b, 1}, NULL, &n, err));
+	KIT_OK(k->ops->fail_chain(k->s, c, "no", NULL, err));
 	struct kit_claim claim;
 	struct sl_new_job next;
 	kit_claim_one(k, "a", &claim);
 	struct sl_settle s = wait_for(&claim, 0, &next, &c);
 	refuse_circle(k, &s, 1, a, b);
-	KIT_OK(k->ops->redrive(k->s, NULL, (uint64_t[]){b, c}, 2, &n, NULL, err));
-	KIT_OK(k->ops->complete_chain(k->s, NULL, b, "1", NULL, err)); /* waits for nobody any more */
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){b, c}, 2}, NULL, &n, err));
+	KIT_OK(k->ops->complete_chain(k->s, b, "1", NULL, err)); /* waits for nobody any more */
 	go_on(k, &claim, &next, NULL);
 	kit_run(k, "c", NULL);
 	kit_run(k, "next", NULL);
@@ -231,7 +236,7 @@ static void a_job_opens_when_its_last_blocker_completes(void **state)
 	struct sl_new_chain spec = {.job = {.type = "t", .blockers = blockers, .n_blockers = 2}};
 	struct sl_started started;
 	struct kit_heard heard;
-	KIT_OK(k->ops->start(k->s, NULL, &spec, 1, &started, kit_hear(&heard), err));
+	KIT_OK(k->ops->start(k->s, &spec, 1, kit_hear(&heard), &started, err));
 	uint64_t id = started.chain_id;
 	assert_int_equal(heard.n_notes, 0); /* nothing to claim yet */
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, id), 1);
@@ -273,7 +278,14 @@ static void what_a_completion_unblocks_can_be_claimed_in_the_same_exchange(void 
 	struct sl_claim_request r = {
 		.claim = {{9}}, .worker = "w", .types = &types, .n_types = 1, .limit = 10, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;
-	KIT_OK(k->ops->exchange(k->s, NULL, &s, 1, &result, &r, &reply, kit_noop_claimed, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s,
+				&(struct sl_exchange){.settles = &s,
+						      .n_settles = 1,
+						      .results = &result,
+						      .request = &r,
+						      .reply = &reply,
+						      .claimed = kit_noop_claimed},
+				NULL, err));
 	assert_int_equal(reply.n, 1);
 	assert_int_equal(kit_status(k, id), SL_JOB_RUNNING);
 }
@@ -338,7 +350,8 @@ static void two_blockers_that_complete_in_one_batch_open_a_job_once(void **state
 	s[2].last_of_claim = 1;
 	struct sl_settle_result results[3];
 	struct kit_heard heard;
-	KIT_OK(k->ops->exchange(k->s, NULL, s, 3, results, NULL, NULL, NULL, NULL, kit_hear(&heard), err));
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = s, .n_settles = 3, .results = results},
+				kit_hear(&heard), err));
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_UNBLOCKED, id), 1);
 	kit_claim(k, "t", 10, 0, &claim);
 	assert_int_equal(claim.n, 1);
@@ -354,7 +367,7 @@ static void a_completion_from_outside_unblocks_too(void **state)
 	uint64_t a = kit_start(k, "a");
 	uint64_t id = kit_start_after(k, "t", &a, 1);
 	struct kit_heard heard;
-	KIT_OK(k->ops->complete_chain(k->s, NULL, a, "1", kit_hear(&heard), err));
+	KIT_OK(k->ops->complete_chain(k->s, a, "1", kit_hear(&heard), err));
 	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "t", 0) >= 1);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_UNBLOCKED, id), 1);
@@ -372,7 +385,7 @@ static void a_failed_blocker_keeps_blocking_until_it_is_redriven_and_completes(v
 	assert_int_equal(kit_status(k, before), SL_JOB_BLOCKED);
 	assert_int_equal(kit_status(k, after), SL_JOB_BLOCKED);
 	size_t n;
-	KIT_OK(k->ops->redrive(k->s, NULL, &a, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&a, 1}, NULL, &n, err));
 	assert_int_equal(kit_status(k, before), SL_JOB_BLOCKED);
 	kit_run(k, "a", NULL);
 	assert_int_equal(kit_status(k, before), SL_JOB_PENDING);
@@ -385,7 +398,7 @@ static void a_cancelled_blocker_keeps_blocking(void **state)
 	uint64_t a = kit_start(k, "a");
 	uint64_t id = kit_start_after(k, "t", &a, 1);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &a, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&a, 1}, NULL, &n, err));
 	assert_int_equal(kit_status(k, id), SL_JOB_BLOCKED);
 }
 
@@ -395,14 +408,14 @@ static void a_job_cancelled_while_blocked_waits_again_when_it_is_redriven(void *
 	uint64_t a = kit_start(k, "a");
 	uint64_t waits = kit_start_after(k, "t", &a, 1), opened = kit_start_after(k, "t", &a, 1);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, (uint64_t[]){waits, opened}, 2, &n, NULL, err));
-	KIT_OK(k->ops->redrive(k->s, NULL, &waits, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){waits, opened}, 2}, NULL, &n, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&waits, 1}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_status(k, waits), SL_JOB_BLOCKED);
 	kit_run(k, "a", NULL);
 	assert_int_equal(kit_status(k, waits), SL_JOB_PENDING);
 	assert_int_equal(kit_status(k, opened), SL_JOB_CANCELLED); /* its blocker's end does not revive it */
-	KIT_OK(k->ops->redrive(k->s, NULL, &opened, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&opened, 1}, NULL, &n, err));
 	assert_int_equal(kit_status(k, opened), SL_JOB_PENDING);
 }
 
@@ -435,7 +448,7 @@ static void an_unknown_blocker_fails_the_whole_start(void **state)
 	char missing[32];
 	struct sl_err why = SL_ERR_INIT;
 	(void)snprintf(missing, sizeof(missing), " %llu", (unsigned long long)blockers[1]);
-	assert_int_equal(k->ops->start(k->s, NULL, chains, 2, out, NULL, &why), SL_ENOENT);
+	assert_int_equal(k->ops->start(k->s, chains, 2, NULL, out, &why), SL_ENOENT);
 	assert_non_null(strstr(why.msg, missing)); /* it says which */
 	struct kit_ids jobs;
 	kit_list(k, &(struct sl_job_filter){0}, &jobs);
@@ -505,13 +518,13 @@ static void every_end_of_a_chain_frees_its_key(void **state)
 	kit_fail(k, &claim, 0);
 	struct sl_started s = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	assert_int_equal(s.deduplicated, 0);
-	KIT_OK(k->ops->cancel(k->s, NULL, &s.chain_id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&s.chain_id, 1}, NULL, &n, err));
 	s = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	assert_int_equal(s.deduplicated, 0);
-	KIT_OK(k->ops->complete_chain(k->s, NULL, s.chain_id, "1", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, s.chain_id, "1", NULL, err));
 	s = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	assert_int_equal(s.deduplicated, 0);
-	KIT_OK(k->ops->remove(k->s, NULL, &s.chain_id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&s.chain_id, 1}, false, NULL, &n, err));
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).deduplicated, 0);
 	assert_true(kit_exists(k, id));
 }
@@ -525,7 +538,7 @@ static void a_key_of_any_scope_holds_after_the_end_of_its_chain(void **state)
 	assert_int_equal(second.deduplicated, 1);
 	assert_int_equal(second.chain_id, first.chain_id);
 	size_t n;
-	KIT_OK(k->ops->remove(k->s, NULL, &first.chain_id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&first.chain_id, 1}, false, NULL, &n, err));
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_ANY, 0).deduplicated, 0);
 }
 
@@ -552,7 +565,7 @@ static void an_old_chain_whose_window_has_passed_does_not_free_the_new_ones_key(
 	kit_pass_ms(k, 4);
 	uint64_t new = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id;
 	assert_int_not_equal(old, new);
-	KIT_OK(k->ops->complete_chain(k->s, NULL, old, "1", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, old, "1", NULL, err));
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, new);
 }
 
@@ -563,7 +576,7 @@ static void one_call_with_the_same_key_twice_starts_one_chain(void **state)
 		{.job = {.type = "t"}, .key = "k"}, {.job = {.type = "t"}}, {.job = {.type = "t"}, .key = "k"}};
 	struct sl_started out[3];
 	struct kit_heard heard;
-	KIT_OK(k->ops->start(k->s, NULL, chains, 3, out, kit_hear(&heard), err));
+	KIT_OK(k->ops->start(k->s, chains, 3, kit_hear(&heard), out, err));
 	assert_int_equal(out[0].deduplicated, 0);
 	assert_int_equal(out[1].deduplicated, 0);
 	assert_int_equal(out[2].deduplicated, 1);
@@ -581,7 +594,7 @@ static void a_deduplicated_start_tells_nobody(void **state)
 	struct sl_new_chain chain = {.job = {.type = "t"}, .key = "k", .scope = SL_DEDUP_ANY};
 	struct sl_started out;
 	struct kit_heard heard;
-	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &out, kit_hear(&heard), err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, kit_hear(&heard), &out, err));
 	assert_int_equal(out.deduplicated, 1);
 	assert_int_equal(heard.n_notes, 0);
 	assert_int_equal(heard.n_changes, 0);
@@ -593,7 +606,7 @@ static uint64_t failed_with_key(struct kit *k, const char *key, enum sl_dedup_sc
 {
 	struct sl_started s = kit_start_key(k, key, scope, window_ms);
 	KIT_TRUE(!s.deduplicated);
-	KIT_OK(k->ops->fail_chain(k->s, NULL, s.chain_id, "no", NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, s.chain_id, "no", NULL, err));
 	return s.chain_id;
 }
 
@@ -602,7 +615,7 @@ static void a_redriven_chain_takes_its_key_again(void **state)
 	struct kit *k = *state;
 	uint64_t first = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	size_t n = 0;
-	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	struct sl_started again = kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	assert_int_equal(again.deduplicated, 1);
@@ -611,8 +624,8 @@ static void a_redriven_chain_takes_its_key_again(void **state)
 	kit_claim_one(k, "t", &claim);
 	struct sl_new_job next = {.type = "next"};
 	go_on(k, &claim, &next, NULL);
-	KIT_OK(k->ops->cancel(k->s, NULL, &first, 1, &n, NULL, err));
-	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err)); /* at its second job */
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&first, 1}, NULL, &n, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, NULL, &n, err)); /* at its second job */
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
 	kit_run(k, "next", NULL);
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).deduplicated, 0);
@@ -624,7 +637,7 @@ static void refuse_redrive(struct kit *k, const uint64_t *ids, size_t n_ids, int
 	size_t n = 99;
 	char name[32];
 	name_of(named, name);
-	assert_int_equal(k->ops->redrive(k->s, NULL, ids, n_ids, &n, NULL, &err), code);
+	assert_int_equal(k->ops->redrive(k->s, (struct sl_ids){ids, n_ids}, NULL, &n, &err), code);
 	assert_non_null(strstr(err.msg, name));
 	assert_int_equal(n, 99);
 	for (size_t i = 0; i < n_ids; i++) {
@@ -646,9 +659,11 @@ static void a_chain_is_not_redriven_while_another_holds_its_key(void **state)
 	sl_store_tx *tx = NULL;
 	size_t n = 0;
 	KIT_OK(k->ops->begin(k->s, &tx, err));
-	KIT_FAILS(SL_EEXIST, k->ops->redrive(k->s, tx, &first, 1, &n, NULL, err));
-	KIT_OK(k->ops->cancel(k->s, tx, &second, 1, &n, NULL, err)); /* the transaction goes on */
-	KIT_OK(k->ops->redrive(k->s, tx, &first, 1, &n, NULL, err));
+	KIT_FAILS(SL_EEXIST,
+		  k->ops->redrive(k->s, (struct sl_ids){&first, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&second, 1}, &(struct sl_store_scope){.tx = tx}, &n,
+			      err)); /* the transaction goes on */
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
 	KIT_OK(k->ops->commit(tx, err));
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
 }
@@ -660,7 +675,7 @@ static void of_two_chains_with_one_key_only_one_is_redriven(void **state)
 	uint64_t second = failed_with_key(k, "k", SL_DEDUP_INCOMPLETE, 0);
 	size_t n = 0;
 	refuse_redrive(k, (uint64_t[]){first, second}, 2, SL_EEXIST, first);
-	KIT_OK(k->ops->redrive(k->s, NULL, &second, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&second, 1}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	refuse_redrive(k, &first, 1, SL_EEXIST, second);
 }
@@ -674,7 +689,7 @@ static void a_key_that_is_held_after_its_chains_end_keeps_no_other_from_a_redriv
 	refuse_redrive(k, &first, 1, SL_EEXIST, second);
 	kit_run(k, "t", NULL);
 	size_t n = 0;
-	KIT_OK(k->ops->redrive(k->s, NULL, &first, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, NULL, &n, err));
 	assert_int_equal(n, 1);
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_ANY, 0).chain_id, second); /* it is still the other's */
 }

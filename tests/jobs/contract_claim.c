@@ -53,7 +53,7 @@ static void many_chains_start_in_one_call_and_get_ascending_ids(void **state)
 	memset(out, 0, sizeof(out));
 	for (size_t i = 0; i < 300; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = i % 2 == 0 ? "even" : "odd", .input = "1"}};
-	KIT_OK(k->ops->start(k->s, NULL, chains, 300, out, NULL, err));
+	KIT_OK(k->ops->start(k->s, chains, 300, NULL, out, err));
 	for (size_t i = 0; i < 300; i++) {
 		assert_int_equal(out[i].deduplicated, 0);
 		if (i > 0)
@@ -69,7 +69,7 @@ static void ids_are_never_given_again(void **state)
 	struct kit *k = *state;
 	uint64_t first = kit_start(k, "t");
 	size_t n = 0;
-	KIT_OK(k->ops->remove(k->s, NULL, &first, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&first, 1}, false, NULL, &n, err));
 	assert_true(kit_start(k, "t") > first);
 }
 
@@ -79,7 +79,7 @@ static void a_start_tells_of_the_type_and_of_each_job(void **state)
 	struct sl_new_chain chains[2] = {{.job = {.type = "a"}}, {.job = {.type = "b", .delay_ms = KIT_LONG_MS}}};
 	struct sl_started out[2];
 	struct kit_heard heard;
-	KIT_OK(k->ops->start(k->s, NULL, chains, 2, out, kit_hear(&heard), err));
+	KIT_OK(k->ops->start(k->s, chains, 2, kit_hear(&heard), out, err));
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "a", 0) >= 1);
 	/* Also of the later one: whoever sleeps must learn when to wake. */
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
@@ -221,8 +221,15 @@ static void a_claim_whose_callback_refuses_takes_nothing(void **state)
 				     .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;
 	int calls = 0;
-	KIT_FAILS(SL_ENOMEM,
-		  k->ops->exchange(k->s, NULL, &s, 1, &result, &r, &reply, refuse_second, &calls, NULL, err));
+	KIT_FAILS(SL_ENOMEM, k->ops->exchange(k->s,
+					      &(struct sl_exchange){.settles = &s,
+								    .n_settles = 1,
+								    .results = &result,
+								    .request = &r,
+								    .reply = &reply,
+								    .claimed = refuse_second,
+								    .claimed_ctx = &calls},
+					      NULL, err));
 	/* And the settle with it is undone (S2), unless that could only be known when it was durable. */
 	assert_int_equal(kit_status(k, done), k->f->exchange_is_final ? SL_JOB_COMPLETED : SL_JOB_RUNNING);
 	kit_claim(k, "t", 10, 0, &claim);
@@ -346,11 +353,11 @@ static void no_two_attempts_of_a_job_have_one_number(void **state)
 		if (i % 6 == 3)
 			assert_int_equal(kit_reap(k, "t", NULL), 1);
 		else if (i % 6 == 5)
-			KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, NULL, NULL, err));
+			KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, NULL, err));
 		else
 			assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
 		if (i % 6 >= 4)
-			KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, NULL, NULL, err));
+			KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, NULL, err));
 	}
 	kit_claim(k, "t", 1, 0, &claim);
 	assert_true(claim.jobs[0].attempt > last);
@@ -525,7 +532,7 @@ static void a_job_that_kills_its_workers_is_charged_and_waits_from_its_second_lo
 		assert_true(row.job.scheduled_ms >= now + delay);
 		assert_true(row.job.scheduled_ms <= kit_now(k) + delay);
 		assert_true(none.reply.next_due_in_ms > 0);
-		KIT_OK(k->ops->trigger(k->s, NULL, &id, 1, NULL, NULL, err));
+		KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&id, 1}, NULL, NULL, err));
 	}
 	k->retry = NULL;
 }
@@ -908,10 +915,10 @@ static void a_renewal_names_what_is_lost_and_why(void **state)
 	struct kit_claim claim;
 	kit_claim(k, "t", 5, 0, &claim);
 	size_t n;
-	KIT_OK(k->ops->fail_chain(k->s, NULL, ids[4], "no", NULL, err));
-	KIT_OK(k->ops->complete_chain(k->s, NULL, ids[0], "1", NULL, err));
-	KIT_OK(k->ops->cancel(k->s, NULL, &ids[1], 1, &n, NULL, err));
-	KIT_OK(k->ops->remove(k->s, NULL, &ids[2], 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->fail_chain(k->s, ids[4], "no", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, ids[0], "1", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&ids[1], 1}, NULL, &n, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&ids[2], 1}, false, NULL, &n, err));
 	struct losses losses;
 	renew(k, &claim, KIT_LONG_MS, &losses);
 	assert_int_equal(losses.n, 4);

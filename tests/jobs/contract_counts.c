@@ -196,7 +196,7 @@ static void start(struct mix *m, size_t n, int in_tx)
 	if (in_tx)
 		KIT_OK(k->ops->begin(k->s, &tx, err));
 	struct sl_err why = SL_ERR_INIT;
-	int rc = k->ops->start(k->s, tx, chains, n, out, NULL, &why);
+	int rc = k->ops->start(k->s, chains, n, &(struct sl_store_scope){.tx = tx}, out, &why);
 	may_fail(rc, &why);
 	if (in_tx == 2)
 		k->ops->rollback(tx);
@@ -300,28 +300,28 @@ static void step(struct mix *m)
 		start(m, 1 + pick(m, 20), 1 + (int)pick(m, 2));
 		break;
 	case 3:
-		TRY(k->ops->cancel(k->s, NULL, other, 2, &changed, NULL, err));
+		TRY(k->ops->cancel(k->s, (struct sl_ids){other, 2}, NULL, &changed, err));
 		break;
 	case 4:
-		TRY(k->ops->redrive(k->s, NULL, other, 2, &changed, NULL, err));
+		TRY(k->ops->redrive(k->s, (struct sl_ids){other, 2}, NULL, &changed, err));
 		break;
 	case 5:
-		TRY(k->ops->trigger(k->s, NULL, other, 2, &changed, NULL, err));
+		TRY(k->ops->trigger(k->s, (struct sl_ids){other, 2}, NULL, &changed, err));
 		break;
 	case 6:
-		TRY(k->ops->remove(k->s, NULL, other, 1, (int)pick(m, 2), &changed, NULL, err));
+		TRY(k->ops->remove(k->s, (struct sl_ids){other, 1}, (int)pick(m, 2), NULL, &changed, err));
 		break;
 	case 7:
-		TRY(k->ops->complete_chain(k->s, NULL, chain, "1", NULL, err));
+		TRY(k->ops->complete_chain(k->s, chain, "1", NULL, err));
 		break;
 	case 8:
-		TRY(k->ops->fail_chain(k->s, NULL, chain, "from outside", NULL, err));
+		TRY(k->ops->fail_chain(k->s, chain, "from outside", NULL, err));
 		break;
 	case 9:
 		KIT_OK(k->ops->reap(k->s, NULL, 0, 1 + pick(m, 3), &reaped, NULL, err));
 		break;
 	case 10:
-		KIT_OK(k->ops->prune(k->s, kit_now(k), 1 + pick(m, 3), &changed, NULL, err));
+		KIT_OK(k->ops->prune(k->s, kit_now(k), 1 + pick(m, 3), NULL, &changed, err));
 		break;
 	case 11:
 		fire(m);
@@ -396,10 +396,10 @@ static void a_paused_type_without_jobs_is_told_with_none(void **state)
 	uint64_t id = kit_start(k, "quiet");
 	size_t n = 0;
 	KIT_OK(k->ops->pause(k->s, "quiet", 1, NULL, err));
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	KIT_OK(k->ops->counts(k->s, find_quiet, &c, err));
 	assert_int_equal(c.status, SL_JOB_CANCELLED);
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err));
 	c = (struct sl_job_count){0};
 	KIT_OK(k->ops->counts(k->s, find_quiet, &c, err));
 	assert_int_equal(c.status, SL_JOB_PENDING);
@@ -426,7 +426,7 @@ static void the_oldest_that_waits_is_found_behind_any_number_of_priorities(void 
 	kit_pass_ms(k, 5);
 	for (int i = 0; i < 1200; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "t", .priority = i}};
-	KIT_OK(k->ops->start(k->s, NULL, chains, 1200, out, NULL, err));
+	KIT_OK(k->ops->start(k->s, chains, 1200, NULL, out, err));
 	kit_get(k, oldest, &row);
 	KIT_OK(k->ops->counts(k->s, find_t, &c, err));
 	assert_int_equal(c.count, 1201);

@@ -147,7 +147,7 @@ static void a_mark_keeps_the_crc_of_its_event_after_the_event_is_gone(void **sta
 	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
 	assert_int_equal(mark.has_crc, 1);
 	assert_true(mark.crc == e.crc);
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err)); /* its events go with it */
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err)); /* its events go with it */
 	mark = (struct sl_event_mark){.stream = "s", .incarnation = 7};
 	KIT_OK(k->ops->events_append(k->s, NULL, 0, &mark, 1, NULL, err));
 	assert_int_equal(mark.mark, 1);
@@ -380,7 +380,7 @@ static void the_newest_offset_is_that_of_the_last_event_there_is(void **state)
 	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, NULL, err));
 	KIT_OK(k->ops->events_newest(k->s, &newest, err));
 	assert_int_equal(newest, before + 1);
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, NULL, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, NULL, err));
 	KIT_OK(k->ops->events_newest(k->s, &newest, err));
 	assert_int_equal(newest, before);
 }
@@ -482,7 +482,7 @@ static void events_of_a_job_that_is_gone_are_taken_and_break_nothing(void **stat
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
 	size_t n;
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err));
 	struct sl_event_row e = event("s", 1);
 	e.job_id = id;
 	e.attempt = 1;
@@ -502,7 +502,7 @@ static void prune_removes_old_events_whose_job_was_deleted(void **state)
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	size_t n_new;
 	KIT_OK(k->ops->events_append(k->s, &e[0], 1, &mark, 1, &n_new, err));
-	KIT_OK(k->ops->remove(k->s, NULL, &gone, 1, 0, NULL, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&gone, 1}, false, NULL, NULL, err));
 	/* Its worker was still running it. */
 	e[2].ts_ms = INT64_C(9000000000000);
 	KIT_OK(k->ops->events_append(k->s, &e[1], 4, &mark, 1, &n_new, err));
@@ -511,7 +511,7 @@ static void prune_removes_old_events_whose_job_was_deleted(void **state)
 	assert_int_equal(rows.n, 4);
 	uint64_t last = rows.r[3].offset;
 	size_t n = 9;
-	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, kit_now(k), 100, NULL, &n, err));
 	assert_int_equal(n, 0);
 	read_all(k, 0, 0, 100, &rows);
 	assert_int_equal(rows.n, 3);
@@ -535,7 +535,7 @@ static void a_removed_chain_takes_its_events_with_it(void **state)
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	size_t n;
 	KIT_OK(k->ops->events_append(k->s, events, 2, &mark, 1, NULL, err));
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err));
 	struct rows rows;
 	read_all(k, 0, 0, 10, &rows);
 	assert_int_equal(rows.n, 1);
@@ -573,7 +573,7 @@ static void make_jobs(struct kit *k, struct crowd *c)
 	kit_claim_one(k, "once", &claim);
 	c->claims[0][1] = claim.id;
 	c->jobs[2] = kit_start(k, "gone");
-	KIT_OK(k->ops->remove(k->s, NULL, &c->jobs[2], 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&c->jobs[2], 1}, false, NULL, &n, err));
 }
 
 /* Of three streams in turns, of every job and of none, of attempts 1 and 2 and of none; every field has its say. */
@@ -848,15 +848,15 @@ static void prune_removes_marks_of_incarnations_that_another_has_followed(void *
 		kit_pass_ms(k, 20);
 	}
 	int64_t before = kit_now(k);
-	KIT_OK(k->ops->prune(k->s, before, 100, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, before, 100, NULL, &n, err));
 	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
 	assert_int_equal(l.n, 3); /* events of all three are there */
-	KIT_OK(k->ops->remove(k->s, NULL, &job, 1, 0, NULL, NULL, err));
-	KIT_OK(k->ops->prune(k->s, before - KIT_LONG_MS, 100, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&job, 1}, false, NULL, NULL, err));
+	KIT_OK(k->ops->prune(k->s, before - KIT_LONG_MS, 100, NULL, &n, err));
 	l.n = 0;
 	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
 	assert_int_equal(l.n, 3); /* too young */
-	KIT_OK(k->ops->prune(k->s, before, 100, &n, NULL, err));
+	KIT_OK(k->ops->prune(k->s, before, 100, NULL, &n, err));
 	l.n = 0;
 	KIT_OK(k->ops->event_streams(k->s, NULL, 8, keep_stream, &l, err));
 	assert_int_equal(l.n, 2);

@@ -120,12 +120,12 @@ static void hear_change(const struct sl_change *change, void *ctx)
 		(struct kit_change){.kind = change->kind, .id = change->id, .chain_id = change->chain_id};
 }
 
-const struct sl_store_listen *kit_hear(struct kit_heard *heard)
+const struct sl_store_scope *kit_hear(struct kit_heard *heard)
 {
 	heard->n_notes = 0;
 	heard->n_changes = 0;
-	heard->listen = (struct sl_store_listen){.note = hear_note, .change = hear_change, .ctx = heard};
-	return &heard->listen;
+	heard->scope = (struct sl_store_scope){.note = hear_note, .change = hear_change, .ctx = heard};
+	return &heard->scope;
 }
 
 size_t kit_notes(const struct kit_heard *heard, enum sl_note_kind kind, const char *type, uint64_t id)
@@ -161,7 +161,7 @@ uint64_t kit_start_job(struct kit *k, const struct sl_new_job *job)
 {
 	struct sl_new_chain chain = {.job = *job};
 	struct sl_started started = {0};
-	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &started, NULL, err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, NULL, &started, err));
 	KIT_TRUE(started.chain_id != 0 && !started.deduplicated);
 	return started.chain_id;
 }
@@ -180,7 +180,7 @@ struct sl_started kit_start_key(struct kit *k, const char *key, enum sl_dedup_sc
 {
 	struct sl_new_chain chain = {.job = {.type = "t"}, .key = key, .scope = scope, .window_ms = window_ms};
 	struct sl_started started = {0};
-	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &started, NULL, err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, NULL, &started, err));
 	return started;
 }
 
@@ -235,7 +235,11 @@ void kit_claim_again(struct kit *k, const char *type, const struct kit_claim *cl
 	out->n = 0;
 	out->id = claim->id;
 	memcpy(out->worker, claim->worker, sizeof(out->worker));
-	KIT_OK(k->ops->exchange(k->s, NULL, NULL, 0, NULL, &request, &out->reply, keep_claimed, out, NULL, err));
+	KIT_OK(k->ops->exchange(
+		k->s,
+		&(struct sl_exchange){
+			.request = &request, .reply = &out->reply, .claimed = keep_claimed, .claimed_ctx = out},
+		NULL, err));
 	KIT_TRUE(out->reply.n == out->n);
 }
 
@@ -260,7 +264,11 @@ static void claim_types(struct kit *k, const struct sl_claim_type *types, size_t
 					   .limit = limit,
 					   .lease_ms = lease_ms > 0 ? lease_ms : KIT_LONG_MS,
 					   .hinted = hinted};
-	KIT_OK(k->ops->exchange(k->s, NULL, NULL, 0, NULL, &request, &out->reply, keep_claimed, out, NULL, err));
+	KIT_OK(k->ops->exchange(
+		k->s,
+		&(struct sl_exchange){
+			.request = &request, .reply = &out->reply, .claimed = keep_claimed, .claimed_ctx = out},
+		NULL, err));
 	KIT_TRUE(out->reply.n == out->n);
 }
 
@@ -305,8 +313,9 @@ struct sl_settle kit_settle(const struct kit_claim *claim, size_t i, enum sl_set
 struct sl_settle_result kit_exchange(struct kit *k, const struct sl_settle *settle, struct kit_heard *heard)
 {
 	struct sl_settle_result result = {.lost = 99};
-	const struct sl_store_listen *listen = heard != NULL ? kit_hear(heard) : NULL;
-	KIT_OK(k->ops->exchange(k->s, NULL, settle, 1, &result, NULL, NULL, NULL, NULL, listen, err));
+	const struct sl_store_scope *scope = heard != NULL ? kit_hear(heard) : NULL;
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = settle, .n_settles = 1, .results = &result},
+				scope, err));
 	return result;
 }
 
@@ -348,11 +357,11 @@ void kit_run(struct kit *k, const char *type, const char *output)
 uint32_t kit_reap(struct kit *k, const char *type, struct kit_heard *heard)
 {
 	const struct sl_reap_type types[] = {{.type = type != NULL ? type : "t", .retry = k->retry}};
-	const struct sl_store_listen *listen = heard != NULL ? kit_hear(heard) : NULL;
+	const struct sl_store_scope *scope = heard != NULL ? kit_hear(heard) : NULL;
 	struct sl_reaped reaped = {.more = 1};
 	uint32_t all = 0;
 	while (reaped.more) {
-		KIT_OK(k->ops->reap(k->s, types, 1, 100, &reaped, listen, err));
+		KIT_OK(k->ops->reap(k->s, types, 1, 100, &reaped, scope, err));
 		KIT_TRUE(reaped.n <= 100);
 		all += reaped.n;
 	}

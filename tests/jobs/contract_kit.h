@@ -48,9 +48,9 @@ struct kit_heard {
 	struct kit_note notes[KIT_MAX];
 	struct kit_change changes[KIT_MAX];
 	size_t n_notes, n_changes;
-	struct sl_store_listen listen; /* made by kit_hear */
+	struct sl_store_scope scope; /* made by kit_hear */
 };
-const struct sl_store_listen *kit_hear(struct kit_heard *heard); /* empties it */
+const struct sl_store_scope *kit_hear(struct kit_heard *heard); /* empties it */
 /* How many notes of the kind; type NULL and id 0 are any. */
 size_t kit_notes(const struct kit_heard *heard, enum sl_note_kind kind, const char *type, uint64_t id);
 size_t kit_changes(const struct kit_heard *heard, enum sl_change_kind kind, uint64_t id);

@@ -50,7 +50,7 @@ static struct zoo make_zoo(struct kit *k)
 	kit_fail(k, &claim, 0);
 	z.cancelled = kit_start(k, "t");
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &z.cancelled, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&z.cancelled, 1}, NULL, &n, err));
 	z.running = kit_start(k, "t");
 	kit_claim_one(k, "t", &claim);
 	z.pending = kit_start(k, "t");
@@ -102,7 +102,7 @@ static void the_default_limit_is_100(void **state)
 	struct sl_started out[120];
 	for (size_t i = 0; i < 120; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "t"}};
-	KIT_OK(k->ops->start(k->s, NULL, chains, 120, out, NULL, err));
+	KIT_OK(k->ops->start(k->s, chains, 120, NULL, out, err));
 	struct kit_ids got;
 	kit_list(k, &(struct sl_job_filter){0}, &got);
 	assert_int_equal(got.n, 100);
@@ -222,7 +222,7 @@ static void data_longer_than_the_filter_wants_is_an_empty_text(void **state)
 	struct kit *k = *state;
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "\"1234567890\""}};
 	struct sl_started started;
-	KIT_OK(k->ops->start(k->s, NULL, &chain, 1, &started, NULL, err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, NULL, &started, err));
 	const struct {
 		uint32_t max;
 		const char *shown;

@@ -194,7 +194,7 @@ static void a_search_among_the_failed_counts_only_those(void **state)
 		kit_run(k, "t", "1");
 		if (i == 5) {
 			cancelled = kit_start(k, "t");
-			KIT_OK(k->ops->cancel(k->s, NULL, &cancelled, 1, &n, NULL, err));
+			KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&cancelled, 1}, NULL, &n, err));
 		}
 	}
 	for (int chains = 0; chains < 2; chains++) {
@@ -250,7 +250,7 @@ static void add_to_mix(struct kit *k, struct mix *m, enum sl_job_status status, 
 	}
 	uint64_t id = kit_start_job(k, &job);
 	if (status == SL_JOB_CANCELLED)
-		KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+		KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	else if (status > SL_JOB_PENDING)
 		kit_claim_one(k, type, &claim);
 	if (status == SL_JOB_COMPLETED) {
@@ -370,12 +370,12 @@ static void what_was_redriven_or_deleted_is_not_among_the_failed(void **state)
 	uint64_t a = start_failed(k, "t", "a"), b = start_failed(k, "t", "b"), c = start_failed(k, "t", "c"),
 		 d = kit_start(k, "u"), e = kit_start(k, "u");
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, IDS(d), &n, NULL, err));
-	KIT_OK(k->ops->fail_chain(k->s, NULL, e, "from outside", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){IDS(d)}, NULL, &n, err));
+	KIT_OK(k->ops->fail_chain(k->s, e, "from outside", NULL, err));
 	BOTH(k, IDS(e, c, b, a), .statuses = BIT(SL_JOB_FAILED));
 	BOTH(k, IDS(d), .statuses = BIT(SL_JOB_CANCELLED));
-	KIT_OK(k->ops->redrive(k->s, NULL, IDS(b, d), &n, NULL, err));
-	KIT_OK(k->ops->remove(k->s, NULL, IDS(c), 0, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){IDS(b, d)}, NULL, &n, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){IDS(c)}, false, NULL, &n, err));
 	BOTH(k, IDS(e, a), .statuses = BIT(SL_JOB_FAILED));
 	struct kit_ids got;
 	kit_list(k, &(struct sl_job_filter){.statuses = BIT(SL_JOB_CANCELLED)}, &got);
@@ -475,13 +475,13 @@ static void a_job_that_has_left_its_lease_is_not_shown_there(void **state)
 		kit_start(k, "t");
 	kit_claim(k, "t", 3, 0, &claim);
 	kit_complete(k, &claim, 0, NULL);
-	KIT_OK(k->ops->cancel(k->s, NULL, &claim.jobs[2].id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&claim.jobs[2].id, 1}, NULL, &n, err));
 	struct seen_leases seen = {0};
 	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
 	assert_int_equal(seen.n, 1);
 	assert_int_equal(seen.all[0].n_jobs, 1);
 	assert_int_equal(seen.all[0].jobs[0], claim.jobs[1].id);
-	KIT_OK(k->ops->cancel(k->s, NULL, &claim.jobs[1].id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&claim.jobs[1].id, 1}, NULL, &n, err));
 	seen.n = 0;
 	KIT_OK(k->ops->leases(k->s, NULL, 100, keep_lease, &seen, err));
 	assert_int_equal(seen.n, 0);
@@ -568,8 +568,8 @@ static void failed_jobs_are_grouped_by_type_and_first_line(void **state)
 	start_failed(k, "t", "refused");
 	size_t n;
 	uint64_t gone = start_failed(k, "t", "gone"), other = kit_start(k, "t");
-	KIT_OK(k->ops->remove(k->s, NULL, &gone, 1, 0, &n, NULL, err));
-	KIT_OK(k->ops->cancel(k->s, NULL, &other, 1, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&gone, 1}, false, NULL, &n, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&other, 1}, NULL, &n, err));
 	assert_string_equal(errors_of(k, &all).text, "t timeout 3;t refused 2;u timeout 1;");
 	struct seen_errors one = errors_of(k, &(struct sl_error_filter){.limit = 1});
 	assert_string_equal(one.text, "t timeout 3;");

@@ -178,7 +178,14 @@ static void settling_and_claiming_go_together_in_one_exchange(void **state)
 	struct sl_claim_request r = {
 		.claim = {{7}}, .worker = "w", .types = &types, .n_types = 1, .limit = 10, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;
-	KIT_OK(k->ops->exchange(k->s, NULL, &s, 1, &result, &r, &reply, kit_noop_claimed, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s,
+				&(struct sl_exchange){.settles = &s,
+						      .n_settles = 1,
+						      .results = &result,
+						      .request = &r,
+						      .reply = &reply,
+						      .claimed = kit_noop_claimed},
+				NULL, err));
 	assert_int_equal(result.lost, SL_LOST_NOT);
 	assert_int_equal(reply.n, 1);
 	assert_int_equal(kit_status(k, first), SL_JOB_COMPLETED);
@@ -198,7 +205,14 @@ static void what_a_settle_puts_back_can_be_claimed_in_the_same_exchange(void **s
 	struct sl_claim_request r = {
 		.claim = {{8}}, .worker = "w2", .types = &types, .n_types = 1, .limit = 1, .lease_ms = KIT_LONG_MS};
 	struct sl_claim_reply reply;
-	KIT_OK(k->ops->exchange(k->s, NULL, &s, 1, &result, &r, &reply, kit_noop_claimed, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s,
+				&(struct sl_exchange){.settles = &s,
+						      .n_settles = 1,
+						      .results = &result,
+						      .request = &r,
+						      .reply = &reply,
+						      .claimed = kit_noop_claimed},
+				NULL, err));
 	assert_int_equal(reply.n, 1);
 	struct kit_row row;
 	kit_get(k, id, &row);
@@ -282,9 +296,9 @@ static void a_settle_after_a_cancel_is_refused_as_cancelled(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	expect_stale(k, &claim, SL_LOST_CANCELLED);
-	KIT_OK(k->ops->redrive(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	expect_stale(k, &claim, SL_LOST_TAKEN); /* alive again, but not ours */
 }
 
@@ -294,7 +308,7 @@ static void a_settle_after_a_completion_from_outside_is_refused_as_completed(voi
 	uint64_t id = kit_start(k, "t");
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
-	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "\"outside\"", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, id, "\"outside\"", NULL, err));
 	expect_stale(k, &claim, SL_LOST_COMPLETED);
 }
 
@@ -306,7 +320,7 @@ static void a_settle_after_a_deletion_is_refused_as_not_found(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
 	size_t n;
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err));
 	expect_stale(k, &claim, SL_LOST_NOT_FOUND);
 }
 
@@ -418,7 +432,7 @@ static void one_stale_member_does_not_hold_up_its_batch(void **state)
 	struct kit_claim claim;
 	kit_claim(k, "t", N, 0, &claim);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &ids[2], 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&ids[2], 1}, NULL, &n, err));
 	struct sl_new_job next = {.type = "next"};
 	struct sl_settle s[N];
 	/* In reverse, so that results are told by place and not by id. */
@@ -432,7 +446,8 @@ static void one_stale_member_does_not_hold_up_its_batch(void **state)
 	}
 	s[N - 1].last_of_claim = 1;
 	struct sl_settle_result results[N];
-	KIT_OK(k->ops->exchange(k->s, NULL, s, N, results, NULL, NULL, NULL, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = s, .n_settles = N, .results = results}, NULL,
+				err));
 	for (size_t i = 0; i < N; i++) {
 		assert_int_equal(results[N - 1 - i].lost, i == 2 ? SL_LOST_CANCELLED : SL_LOST_NOT);
 		assert_int_equal(results[N - 1 - i].next_id != 0, i == 1);
@@ -456,10 +471,10 @@ static void a_guard_tells_whether_the_job_is_still_ours(void **state)
 	KIT_OK(k->ops->guard(k->s, NULL, id, job.fence + 1, &why, err));
 	assert_int_equal(why, SL_LOST_TAKEN);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 	KIT_OK(k->ops->guard(k->s, NULL, id, job.fence, &why, err));
 	assert_int_equal(why, SL_LOST_CANCELLED);
-	KIT_OK(k->ops->remove(k->s, NULL, &id, 1, 0, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&id, 1}, false, NULL, &n, err));
 	KIT_OK(k->ops->guard(k->s, NULL, id, job.fence, &why, err));
 	assert_int_equal(why, SL_LOST_NOT_FOUND);
 }
@@ -477,7 +492,7 @@ static void progress_is_kept_while_the_job_is_ours_and_refused_after(void **stat
 	struct kit_row row;
 	kit_get(k, id, &row);
 	assert_string_equal(row.progress, "{\"done\":2}");
-	KIT_OK(k->ops->complete_chain(k->s, NULL, id, "1", NULL, err));
+	KIT_OK(k->ops->complete_chain(k->s, id, "1", NULL, err));
 	KIT_OK(k->ops->progress(k->s, id, job.fence, "{\"done\":3}", &why, err));
 	assert_int_equal(why, SL_LOST_COMPLETED);
 	kit_get(k, id, &row);
@@ -568,8 +583,8 @@ static void a_final_failure_and_an_abort_are_in_the_history(void **state)
 	kit_claim_one(k, "t", &claim);
 	kit_claim_one(k, "u", &claim);
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, (uint64_t[]){cancelled, never}, 2, &n, NULL, err));
-	KIT_OK(k->ops->complete_chain(k->s, NULL, completed, "1", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){cancelled, never}, 2}, NULL, &n, err));
+	KIT_OK(k->ops->complete_chain(k->s, completed, "1", NULL, err));
 	kit_outcomes(k, cancelled, outcomes);
 	assert_string_equal(outcomes, "a");
 	kit_outcomes(k, completed, outcomes);
@@ -586,8 +601,8 @@ static void the_history_tells_why_and_by_which_number(void **state)
 	struct kit_claim claim;
 	kit_claim(k, "t", 3, 0, &claim); /* a batch: not charged yet */
 	size_t n;
-	KIT_OK(k->ops->cancel(k->s, NULL, &ids[0], 1, &n, NULL, err));
-	KIT_OK(k->ops->complete_chain(k->s, NULL, ids[1], "1", NULL, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&ids[0], 1}, NULL, &n, err));
+	KIT_OK(k->ops->complete_chain(k->s, ids[1], "1", NULL, err));
 	struct sl_settle s = kit_settle(&claim, 2, SL_SETTLE_RELEASE);
 	s.started_ms = 1000; /* its handler was aborted by a shutdown */
 	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
@@ -674,7 +689,8 @@ static void expect_stored_or_refused(struct kit *k, const char *bad)
 	s.error = bad;
 	struct sl_settle_result result;
 	struct sl_err err = SL_ERR_INIT;
-	int rc = k->ops->exchange(k->s, NULL, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, &err);
+	int rc = k->ops->exchange(k->s, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result}, NULL,
+				  &err);
 	if (rc != 0) {
 		assert_int_equal(rc, SL_EDATA);
 		assert_int_equal(err.error_class, SL_CLASS_POISON);
@@ -707,7 +723,8 @@ static void a_bad_output_in_a_batch_fails_all_of_it_or_nothing(void **state)
 	s[1].output = "\"\xff\"";
 	struct sl_settle_result results[2];
 	struct sl_err err = SL_ERR_INIT;
-	int rc = k->ops->exchange(k->s, NULL, s, 2, results, NULL, NULL, NULL, NULL, NULL, &err);
+	int rc = k->ops->exchange(k->s, &(struct sl_exchange){.settles = s, .n_settles = 2, .results = results}, NULL,
+				  &err);
 	enum sl_job_status want = rc == 0 ? SL_JOB_COMPLETED : SL_JOB_RUNNING;
 	if (rc != 0)
 		assert_int_equal(err.error_class, SL_CLASS_POISON);
@@ -729,7 +746,7 @@ static void the_store_comes_back_after_its_database_was_away(void **state)
 		struct sl_new_chain chain = {.job = {.type = "t"}};
 		struct sl_started started;
 		struct sl_err err = SL_ERR_INIT;
-		int rc = k->ops->start(k->s, NULL, &chain, 1, &started, NULL, &err);
+		int rc = k->ops->start(k->s, &chain, 1, NULL, &started, &err);
 		if (rc == 0)
 			break;
 		assert_true(rc == SL_EUNAVAIL || rc == SL_EAGAIN);

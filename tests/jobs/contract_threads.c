@@ -123,8 +123,15 @@ static void exchange(struct racer *me, struct grab *g, uint32_t limit, int64_t l
 		.claim = id, .worker = "w", .types = &type, .n_types = 1, .limit = limit, .lease_ms = lease_ms};
 	struct sl_claim_reply reply;
 	int rc;
-	AGAIN(rc, (g->claim.n = 0, me->k.ops->exchange(me->k.s, NULL, settles, n, results, limit > 0 ? &request : NULL,
-						       &reply, grab_job, g, NULL, err)));
+	AGAIN(rc, (g->claim.n = 0, me->k.ops->exchange(me->k.s,
+						       &(struct sl_exchange){.settles = settles,
+									     .n_settles = n,
+									     .results = results,
+									     .request = limit > 0 ? &request : NULL,
+									     .reply = &reply,
+									     .claimed = grab_job,
+									     .claimed_ctx = g},
+						       NULL, err)));
 	KIT_TRUE(rc == 0);
 	for (size_t i = 0; i < n; i++)
 		KIT_TRUE(results[i].lost == SL_LOST_NOT); /* a lease that has not run out is not lost */
@@ -150,7 +157,7 @@ static void claim_and_enqueue(struct racer *me)
 			for (size_t i = 0; i < 20; i++)
 				chains[i] = (struct sl_new_chain){.job = {.type = "t", .priority = (int32_t)(i % 3)}};
 			int rc;
-			AGAIN(rc, me->k.ops->start(me->k.s, NULL, chains, 20, out, NULL, err));
+			AGAIN(rc, me->k.ops->start(me->k.s, chains, 20, NULL, out, err));
 			KIT_TRUE(rc == 0);
 			__atomic_add_fetch(&me->race->made, 20, __ATOMIC_SEQ_CST);
 			if (out[19].chain_id + 200 > sizeof(me->race->owners))
@@ -205,8 +212,12 @@ static void claim_briefly(struct racer *me, struct grab *g, uint64_t serial)
 	memcpy(request.claim.bytes, words, sizeof(words));
 	struct sl_claim_reply reply;
 	int rc;
-	AGAIN(rc, (g->claim.n = 0,
-		   me->k.ops->exchange(me->k.s, NULL, NULL, 0, NULL, &request, &reply, grab_job, g, NULL, err)));
+	AGAIN(rc,
+	      (g->claim.n = 0,
+	       me->k.ops->exchange(me->k.s,
+				   &(struct sl_exchange){
+					   .request = &request, .reply = &reply, .claimed = grab_job, .claimed_ctx = g},
+				   NULL, err)));
 	KIT_TRUE(rc == 0);
 	g->claim.id = request.claim;
 }
@@ -218,7 +229,8 @@ static bool settle_one(struct racer *me, struct grab *g, size_t i)
 	s.last_of_claim = i == g->claim.n - 1;
 	struct sl_settle_result result;
 	int rc;
-	AGAIN(rc, me->k.ops->exchange(me->k.s, NULL, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	AGAIN(rc, me->k.ops->exchange(me->k.s, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result},
+				      NULL, err));
 	KIT_TRUE(rc == 0);
 	if (result.lost != SL_LOST_NOT)
 		return false;
@@ -277,7 +289,7 @@ static void start_same_keys(struct racer *me)
 						 {.job = {.type = "t"}, .key = key}};
 		struct sl_started out[2];
 		int rc;
-		AGAIN(rc, me->k.ops->start(me->k.s, NULL, chains, 2, out, NULL, err));
+		AGAIN(rc, me->k.ops->start(me->k.s, chains, 2, NULL, out, err));
 		KIT_TRUE(rc == 0);
 		KIT_TRUE(out[0].chain_id == out[1].chain_id && out[1].deduplicated);
 		me->count += !out[0].deduplicated;
@@ -314,7 +326,8 @@ static void redrive_twins(struct racer *me)
 		size_t n = 0;
 		int rc;
 		(void)pthread_barrier_wait(&r->start);
-		AGAIN(rc, me->k.ops->redrive(me->k.s, NULL, &r->ids[i * N_THREADS + me->number], 1, &n, NULL, err));
+		AGAIN(rc, me->k.ops->redrive(me->k.s, (struct sl_ids){&r->ids[i * N_THREADS + me->number], 1}, NULL, &n,
+					     err));
 		KIT_TRUE((rc == 0 && n == 1) || rc == SL_EEXIST);
 		me->count += rc == 0;
 	}
@@ -330,7 +343,7 @@ static void of_chains_with_one_key_that_are_redriven_at_once_one_goes_on(void **
 			(void)snprintf(key, sizeof(key), "key %zu", i);
 			uint64_t id = r->ids[i * N_THREADS + j] =
 				kit_start_key(k, key, SL_DEDUP_INCOMPLETE, 0).chain_id;
-			KIT_OK(k->ops->fail_chain(k->s, NULL, id, "no", NULL, err));
+			KIT_OK(k->ops->fail_chain(k->s, id, "no", NULL, err));
 		}
 	}
 	assert_int_equal(run_race(r, k, redrive_twins), TWINS);
@@ -349,12 +362,12 @@ static void complete_or_wait(struct racer *me)
 	for (size_t i = me->number / 2; in_time(me) && i + 1 < r->made; i += N_THREADS / 2) {
 		int rc;
 		if (me->number % 2 == 0) {
-			AGAIN(rc, me->k.ops->complete_chain(me->k.s, NULL, r->ids[i], "1", NULL, err));
+			AGAIN(rc, me->k.ops->complete_chain(me->k.s, r->ids[i], "1", NULL, err));
 			KIT_TRUE(rc == 0);
 		} else {
 			struct sl_new_chain chain = {.job = {.type = "waits", .blockers = &r->ids[i], .n_blockers = 2}};
 			struct sl_started out;
-			AGAIN(rc, me->k.ops->start(me->k.s, NULL, &chain, 1, &out, NULL, err));
+			AGAIN(rc, me->k.ops->start(me->k.s, &chain, 1, NULL, &out, err));
 			KIT_TRUE(rc == 0);
 			me->count++;
 		}
@@ -370,7 +383,7 @@ static void a_start_that_races_with_its_blockers_end_is_opened(void **state)
 	uint64_t waiting = run_race(r, k, complete_or_wait);
 	for (size_t i = 0; i < r->made; i++) {
 		struct sl_err err = SL_ERR_INIT;
-		int rc = k->ops->complete_chain(k->s, NULL, r->ids[i], "1", NULL, &err);
+		int rc = k->ops->complete_chain(k->s, r->ids[i], "1", NULL, &err);
 		assert_true(rc == 0 || rc == SL_EEXIST);
 	}
 	struct kit_ids blocked;
@@ -407,7 +420,9 @@ static void close_rings(struct racer *me)
 		int rc;
 		s.next = &job;
 		(void)pthread_barrier_wait(&me->race->start);
-		AGAIN(rc, me->k.ops->exchange(me->k.s, NULL, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+		AGAIN(rc, me->k.ops->exchange(me->k.s,
+					      &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result},
+					      NULL, err));
 		KIT_TRUE(rc == 0 || rc == SL_EDATA);
 		if (rc != 0)
 			(void)__atomic_fetch_add(&r->refused[ring], 1, __ATOMIC_SEQ_CST);
@@ -437,7 +452,7 @@ static void complete_last(struct racer *me)
 {
 	for (size_t i = me->number; i < me->race->made; i += N_THREADS) {
 		int rc;
-		AGAIN(rc, me->k.ops->complete_chain(me->k.s, NULL, me->race->ids[i], "1", NULL, err));
+		AGAIN(rc, me->k.ops->complete_chain(me->k.s, me->race->ids[i], "1", NULL, err));
 		KIT_TRUE(rc == 0);
 	}
 }
@@ -570,16 +585,17 @@ static void do_anything(struct racer *me)
 		int rc;
 		switch ((x >> 50) % 6) {
 		case 0:
-			AGAIN(rc, ops->cancel(me->k.s, NULL, pair, 2, &n, NULL, err));
+			AGAIN(rc, ops->cancel(me->k.s, (struct sl_ids){pair, 2}, NULL, &n, err));
 			break;
 		case 1:
-			AGAIN(rc, ops->redrive(me->k.s, NULL, pair, 2, &n, NULL, err));
+			AGAIN(rc, ops->redrive(me->k.s, (struct sl_ids){pair, 2}, NULL, &n, err));
 			break;
 		case 2:
-			AGAIN(rc, ops->complete_chain(me->k.s, NULL, id, "1", NULL, err));
+			AGAIN(rc, ops->complete_chain(me->k.s, id, "1", NULL, err));
 			break;
 		case 3:
-			AGAIN(rc, ops->remove(me->k.s, NULL, pair, pair[0] == pair[1] ? 1 : 2, 0, &n, NULL, err));
+			AGAIN(rc, ops->remove(me->k.s, (struct sl_ids){pair, pair[0] == pair[1] ? 1 : 2}, false, NULL,
+					      &n, err));
 			break;
 		default: {
 			struct sl_claim_type type = {.type = "t", .limit = 4};
@@ -589,8 +605,12 @@ static void do_anything(struct racer *me)
 			memcpy(request.claim.bytes, words, sizeof(words));
 			struct sl_claim_reply reply;
 			struct grab g = {.me = me};
-			AGAIN(rc, (g.claim.n = 0, ops->exchange(me->k.s, NULL, NULL, 0, NULL, &request, &reply,
-								grab_job, &g, NULL, err)));
+			AGAIN(rc, (g.claim.n = 0, ops->exchange(me->k.s,
+								&(struct sl_exchange){.request = &request,
+										      .reply = &reply,
+										      .claimed = grab_job,
+										      .claimed_ctx = &g},
+								NULL, err)));
 			struct sl_settle s[4];
 			struct sl_settle_result results[4];
 			g.claim.id = request.claim;
@@ -601,8 +621,11 @@ static void do_anything(struct racer *me)
 				s[i].error = "e";
 			}
 			if (rc == 0 && g.claim.n > 0)
-				AGAIN(rc, ops->exchange(me->k.s, NULL, s, g.claim.n, results, NULL, NULL, NULL, NULL,
-							NULL, err));
+				AGAIN(rc,
+				      ops->exchange(me->k.s,
+						    &(struct sl_exchange){
+							    .settles = s, .n_settles = g.claim.n, .results = results},
+						    NULL, err));
 			break;
 		}
 		}

@@ -6,7 +6,7 @@ static uint64_t start_in(struct kit *k, sl_store_tx *tx, const char *type)
 {
 	struct sl_new_chain chain = {.job = {.type = type}};
 	struct sl_started out = {0};
-	KIT_OK(k->ops->start(k->s, tx, &chain, 1, &out, NULL, err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, &(struct sl_store_scope){.tx = tx}, &out, err));
 	return out.chain_id;
 }
 
@@ -45,13 +45,14 @@ static void a_rollback_leaves_nothing(void **state)
 	KIT_OK(k->ops->begin(k->s, &tx, err));
 	struct sl_new_chain chain = {.job = {.type = "t", .blockers = &live, .n_blockers = 1}, .key = "k"};
 	struct sl_started out;
-	KIT_OK(k->ops->start(k->s, tx, &chain, 1, &out, NULL, err));
-	KIT_OK(k->ops->complete_chain(k->s, tx, live, "1", NULL, err));
-	KIT_OK(k->ops->redrive(k->s, tx, &failed, 1, &n, NULL, err));
-	KIT_OK(k->ops->trigger(k->s, tx, &later, 1, &n, NULL, err));
+	KIT_OK(k->ops->start(k->s, &chain, 1, &(struct sl_store_scope){.tx = tx}, &out, err));
+	KIT_OK(k->ops->complete_chain(k->s, live, "1", &(struct sl_store_scope){.tx = tx}, err));
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&failed, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&later, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_COMPLETE);
 	struct sl_settle_result result;
-	KIT_OK(k->ops->exchange(k->s, tx, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result},
+				&(struct sl_store_scope){.tx = tx}, err));
 	assert_int_equal(result.lost, SL_LOST_NOT);
 	k->ops->rollback(tx);
 	assert_false(kit_exists(k, out.chain_id));
@@ -72,8 +73,8 @@ static void a_removal_and_a_cancel_can_be_rolled_back(void **state)
 	sl_store_tx *tx = NULL;
 	size_t n;
 	KIT_OK(k->ops->begin(k->s, &tx, err));
-	KIT_OK(k->ops->remove(k->s, tx, &a, 1, 0, &n, NULL, err));
-	KIT_OK(k->ops->cancel(k->s, tx, &b, 1, &n, NULL, err));
+	KIT_OK(k->ops->remove(k->s, (struct sl_ids){&a, 1}, false, &(struct sl_store_scope){.tx = tx}, &n, err));
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&b, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
 	k->ops->rollback(tx);
 	kit_run(k, "a", NULL);
 	kit_run(k, "b", NULL);
@@ -115,8 +116,9 @@ static void a_call_that_fails_leaves_the_transaction_usable(void **state)
 				      {.job = {.type = "t", .blockers = &nobody, .n_blockers = 1}}};
 	struct sl_started out[2];
 	size_t n;
-	KIT_FAILS(SL_ENOENT, k->ops->start(k->s, tx, bad, 2, out, NULL, err));
-	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, tx, (uint64_t[]){a, nobody}, 2, &n, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->start(k->s, bad, 2, &(struct sl_store_scope){.tx = tx}, out, err));
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){a, nobody}, 2},
+					    &(struct sl_store_scope){.tx = tx}, &n, err));
 	KIT_FAILS(SL_ENOENT, k->ops->get_job(k->s, tx, nobody, NULL, NULL, err));
 	uint64_t b = start_in(k, tx, "t");
 	KIT_OK(k->ops->commit(tx, err));
@@ -144,7 +146,8 @@ static void a_job_is_guarded_and_completed_in_one_transaction(void **state)
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
 	s.next = &next;
 	struct sl_settle_result result;
-	KIT_OK(k->ops->exchange(k->s, tx, &s, 1, &result, NULL, NULL, NULL, NULL, NULL, err));
+	KIT_OK(k->ops->exchange(k->s, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result},
+				&(struct sl_store_scope){.tx = tx}, err));
 	assert_int_equal(result.lost, SL_LOST_NOT);
 	KIT_OK(k->ops->commit(tx, err));
 	assert_int_equal(kit_status(k, id), SL_JOB_COMPLETED);

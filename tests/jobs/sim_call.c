@@ -173,11 +173,11 @@ static int on_cron(const struct sl_cron *cron, void *ctx)
 	return 0;
 }
 
-static void apply_fire(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
+static void apply_fire(struct sim *sim, struct sim_call *c, const struct sl_store_scope *scope)
 {
 	size_t rows = memstore_rows(sim->ms);
-	c->applied_rc = sim->store.ops->cron_fire(sim->store.ctx, &c->seen, c->next_ms, &c->fired, &c->started, listen,
-						  &c->err);
+	c->applied_rc =
+		sim->store.ops->cron_fire(sim->store.ctx, &c->seen, c->next_ms, &c->fired, &c->started, scope, &c->err);
 	sim_trace(sim, "  schedule %s, tick %lld: %s", c->seen.name, (long long)c->seen.next_ms,
 		  c->fired ? "fired" : "not at it");
 	sim_check_fired(sim, c, rows);
@@ -208,11 +208,17 @@ static void apply_append(struct sim *sim, struct sim_call *c)
 	sim_check_appended(sim, c);
 }
 
-static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
+static void apply_exchange(struct sim *sim, struct sim_call *c, const struct sl_store_scope *scope)
 {
-	c->applied_rc =
-		sim->store.ops->exchange(sim->store.ctx, NULL, c->settles, c->n_settles, c->results,
-					 c->claims ? &c->request : NULL, &c->reply, on_claimed, c, listen, &c->err);
+	c->applied_rc = sim->store.ops->exchange(sim->store.ctx,
+						 &(struct sl_exchange){.settles = c->settles,
+								       .n_settles = c->n_settles,
+								       .results = c->results,
+								       .request = c->claims ? &c->request : NULL,
+								       .reply = &c->reply,
+								       .claimed = on_claimed,
+								       .claimed_ctx = c},
+						 scope, &c->err);
 	if (c->applied_rc != 0) {
 		sim_trace(sim, "  the store refuses: %s", c->err.msg);
 		return;
@@ -240,7 +246,7 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 	static const char *const names[] = {"exchange",  "settle inside", "renew",     "reap",      "cron",
 					    "hand over", "now",           "cron_list", "cron_fire", "events_append"};
 	struct sim_call *c = ev->ptr;
-	const struct sl_store_listen listen = {.note = on_note, .ctx = c};
+	const struct sl_store_scope scope = {.note = on_note, .ctx = c};
 	sim->handing -= c->kind == SIM_HAND_OVER;
 	if (sim->over) {
 		let_go(c);
@@ -250,20 +256,20 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 	switch (c->kind) {
 	case SIM_EXCHANGE:
 	case SIM_INSIDE:
-		apply_exchange(sim, c, &listen);
+		apply_exchange(sim, c, &scope);
 		break;
 	case SIM_RENEW:
 		c->applied_rc = sim->store.ops->renew(sim->store.ctx, c->renewals, c->n_renewals, on_lost, c, &c->err);
 		break;
 	case SIM_REAP:
 		c->applied_rc = sim->store.ops->reap(sim->store.ctx, sim->workers[c->worker].reap_types, SIM_TYPES,
-						     SIM_REAP_LIMIT, &c->reaped, &listen, &c->err);
+						     SIM_REAP_LIMIT, &c->reaped, &scope, &c->err);
 		sim->report->reaped += c->reaped.n;
 		break;
 	case SIM_CRON:
 		break;
 	case SIM_HAND_OVER:
-		sim_apply_handed(sim, c, &listen);
+		sim_apply_handed(sim, c, &scope);
 		break;
 	case SIM_NOW:
 		c->applied_rc = sim->store.ops->now_ms(sim->store.ctx, &c->now_ms, &c->err);
@@ -272,7 +278,7 @@ static void apply(struct sim *sim, const struct sim_event *ev)
 		c->applied_rc = sim->store.ops->cron_list(sim->store.ctx, on_cron, c, &c->err);
 		break;
 	case SIM_CRON_FIRE:
-		apply_fire(sim, c, &listen);
+		apply_fire(sim, c, &scope);
 		break;
 	case SIM_APPEND:
 		apply_append(sim, c);
@@ -437,9 +443,9 @@ static void hear(const struct sl_note *note, void *ctx)
 		h->notes[h->n++] = *note;
 }
 
-const struct sl_store_listen *sim_hear(struct sim_hearing *h)
+const struct sl_store_scope *sim_hear(struct sim_hearing *h)
 {
 	h->n = 0;
-	h->listen = (struct sl_store_listen){.note = hear, .ctx = h};
-	return &h->listen;
+	h->scope = (struct sl_store_scope){.note = hear, .ctx = h};
+	return &h->scope;
 }

@@ -24,7 +24,7 @@ static int start(struct sim *sim, const struct sl_new_chain *chains, size_t n, s
 	struct sl_err err = SL_ERR_INIT;
 	if (lost_on_the_way(sim) || memstore_rows(sim->ms) + n > SIM_ROWS)
 		return SL_EUNAVAIL;
-	int rc = sim->store.ops->start(sim->store.ctx, NULL, chains, n, out, sim_hear(&h), &err);
+	int rc = sim->store.ops->start(sim->store.ctx, chains, n, sim_hear(&h), out, &err);
 	sim_check(sim, "start");
 	if (rc == 0 && sim_fault(sim, sim->k.lose_answer))
 		return SL_EUNAVAIL;
@@ -98,9 +98,9 @@ static void start_chain(struct sim *sim, const struct sim_event *ev)
 		sim_know(sim, started.chain_id);
 }
 
-static int complete_outside(struct sim *sim, uint64_t id, const struct sl_store_listen *l, struct sl_err *err)
+static int complete_outside(struct sim *sim, uint64_t id, const struct sl_store_scope *l, struct sl_err *err)
 {
-	int rc = sim->store.ops->complete_chain(sim->store.ctx, NULL, id, "\"outside\"", l, err);
+	int rc = sim->store.ops->complete_chain(sim->store.ctx, id, "\"outside\"", l, err);
 	if (rc == 0)
 		sim->report->completions++;
 	return rc;
@@ -120,20 +120,20 @@ static void meddle(struct sim *sim, const struct sim_event *ev)
 	int what = (int)sim_range(sim, 0, 9), rc = 0;
 	const char *type = sim_type_names[sim_range(sim, 0, SIM_TYPES - 1)];
 	struct sim_hearing h;
-	const struct sl_store_listen *l = sim_hear(&h);
+	const struct sl_store_scope *l = sim_hear(&h);
 	struct sl_err err = SL_ERR_INIT;
 	sim_trace(sim, "client: %s %llu", names[what], (unsigned long long)ids[0]);
 	sim->redriving = what >= 2 && what <= 4;
 	if (what < 2)
-		rc = ops->cancel(s, NULL, ids, n_ids, &n, l, &err);
+		rc = ops->cancel(s, (struct sl_ids){ids, n_ids}, l, &n, &err);
 	else if (what < 5)
-		rc = ops->redrive(s, NULL, ids, n_ids, &n, l, &err);
+		rc = ops->redrive(s, (struct sl_ids){ids, n_ids}, l, &n, &err);
 	else if (what == 5)
-		rc = ops->trigger(s, NULL, ids, n_ids, &n, l, &err);
+		rc = ops->trigger(s, (struct sl_ids){ids, n_ids}, l, &n, &err);
 	else if (what == 6)
 		rc = complete_outside(sim, ids[0], l, &err);
 	else if (what == 7)
-		rc = ops->remove(s, NULL, ids, 1, sim_chance(sim, 500), &n, l, &err);
+		rc = ops->remove(s, (struct sl_ids){ids, 1}, sim_chance(sim, 500), l, &n, &err);
 	else
 		rc = ops->pause(s, type, what == 8, l, &err);
 	sim_check(sim, names[what]);
@@ -169,7 +169,7 @@ static void fail_outside(struct sim *sim, const struct sim_event *ev)
 	for (memstore_row(sim->ms, id, &row); row.next_id != 0;)
 		memstore_row(sim->ms, row.next_id, &row);
 	sim_trace(sim, "client: fail %llu", (unsigned long long)id);
-	int rc = sim->store.ops->fail_chain(sim->store.ctx, NULL, id, "from outside", sim_hear(&h), &err);
+	int rc = sim->store.ops->fail_chain(sim->store.ctx, id, "from outside", sim_hear(&h), &err);
 	if (rc == 0) {
 		sim->report->failed_outside++;
 		sim->report->failed_leased += row.leases > 0;

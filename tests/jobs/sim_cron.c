@@ -33,12 +33,12 @@ static void turn(struct sim_fiber *f, void *arg)
 	struct sl_err err = SL_ERR_INIT;
 	int64_t now = sl__core_store_ms(w->core, sim_clock(sim, w));
 	bool asks = now == 0;
-	const struct sl_store_listen *listen = sim_hear(&h);
+	const struct sl_store_scope *scope = sim_hear(&h);
 	int rc = asks ? store.ops->now_ms(store.ctx, &now, &err) : 0;
 	int64_t asked_ns = f->dead ? 0 : sim_clock(sim, w);
 	f->turn_ms = now;
 	if (rc == 0 && sim->opts.wrong != SIM_WRONG_NO_TURN)
-		rc = sl__cron_turn(&sim->env, &store, now, listen, &done, &err);
+		rc = sl__cron_turn(&sim->env, &store, now, scope, &done, &err);
 	if (f->dead)
 		return;
 	sim->report->turns++;

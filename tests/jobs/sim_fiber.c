@@ -176,7 +176,7 @@ static int cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 }
 
 static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sim_fiber *f = store;
 	if (f->dead)
@@ -193,7 +193,7 @@ static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 	*fired = c->fired;
 	*out = c->started;
 	for (size_t i = 0; i < c->n_notes && c->rc == 0; i++)
-		listen->note(&c->notes[i], listen->ctx);
+		scope->note(&c->notes[i], scope->ctx);
 	return told(c, err);
 }
 

@@ -121,10 +121,10 @@ bool sim_hand_over(struct sim *sim, int process, const char *type)
 	return true;
 }
 
-void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen)
+void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_scope *scope)
 {
 	c->applied_rc =
-		memstore_start_offered(sim->ms, &c->start, &c->offer, c->offer_lease_ms, &c->handed, listen, &c->err);
+		memstore_start_offered(sim->ms, &c->start, &c->offer, c->offer_lease_ms, &c->handed, scope, &c->err);
 	if (c->applied_rc != 0)
 		return;
 	sim_trace(sim, "  chain %llu for %s", (ull)c->handed.started.chain_id, c->offer.worker);

@@ -394,9 +394,9 @@ void sim_publish(struct sim *sim, const struct sl_note *notes, size_t n);
 struct sim_hearing {
 	struct sl_note notes[64];
 	size_t n;
-	struct sl_store_listen listen;
+	struct sl_store_scope scope;
 };
-const struct sl_store_listen *sim_hear(struct sim_hearing *h);
+const struct sl_store_scope *sim_hear(struct sim_hearing *h);
 /* A call of a fiber; it belongs to the caller until the fiber calls again or ends. */
 struct sim_call *sim_call_of(struct sim_fiber *f, enum sim_call_kind kind);
 struct sim_call *sim_call_by(const struct sim_worker *w, enum sim_call_kind kind);
@@ -474,7 +474,7 @@ bool sim_offer_close(struct sim *sim, struct sim_worker *w);
 /* Start a job in the process: true when a worker's offer was taken for it. The answer comes as sim_handed. */
 bool sim_hand_over(struct sim *sim, int process, const char *type);
 void sim_handed(struct sim *sim, struct sim_worker *w, struct sim_call *c);
-void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_listen *listen);
+void sim_apply_handed(struct sim *sim, struct sim_call *c, const struct sl_store_scope *scope);
 /* The process has ended, and its list with it. */
 void sim_forget_offers(struct sim *sim, int process);
 

@@ -315,16 +315,14 @@ static void a_commit_whose_answer_was_lost_is_not_done_twice(void **state)
 	assert_int_equal(wkit_get(k, &k->arrived), 1);
 }
 
-static int lost_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-			 struct sl_settle_result *results, const struct sl_claim_request *request,
-			 struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *ctx,
-			 const struct sl_store_listen *listen, struct sl_err *err)
+static int lost_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope,
+			 struct sl_err *err)
 {
-	if (tx != NULL && lose_inside != SL_LOST_NOT) {
-		results[0] = (struct sl_settle_result){.lost = lose_inside};
+	if (scope != NULL && scope->tx != NULL && lose_inside != SL_LOST_NOT) {
+		x->results[0] = (struct sl_settle_result){.lost = lose_inside};
 		return 0;
 	}
-	return kit->real.ops->exchange(store, tx, settles, n, results, request, reply, claimed, ctx, listen, err);
+	return kit->real.ops->exchange(store, x, scope, err);
 }
 
 static int lost_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,

@@ -238,7 +238,7 @@ static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct 
 	struct kit_ids got;
 	for (size_t i = 0; i < MANY; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "new", .priority = -1}};
-	KIT_OK(w->k.ops->start(w->k.s, NULL, chains, MANY, out, NULL, err));
+	KIT_OK(w->k.ops->start(w->k.s, chains, MANY, NULL, out, err));
 	free(chains);
 	free(out);
 	begin(w);

@@ -91,7 +91,7 @@ static void start_many(const char *type, size_t n)
 	assert_true(chains != NULL && out != NULL);
 	for (size_t i = 0; i < n; i++)
 		chains[i].job = (struct sl_new_job){.type = type, .input = "{\"i\":1}"};
-	OK(store.ops->start(store.ctx, NULL, chains, n, out, NULL, &err));
+	OK(store.ops->start(store.ctx, chains, n, NULL, out, &err));
 	free(chains);
 	free(out);
 }
@@ -100,7 +100,7 @@ static uint64_t start_one(const char *type, int32_t priority)
 {
 	struct sl_new_chain chain = {.job = {.type = type, .priority = priority}};
 	struct sl_started out;
-	OK(store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &err));
+	OK(store.ops->start(store.ctx, &chain, 1, NULL, &out, &err));
 	return out.chain_id;
 }
 
@@ -148,8 +148,15 @@ static int64_t exchange(struct batch *old, struct batch *b, const char *type, ui
 	struct sl_claim_reply reply;
 	if (old != NULL && old->n > 0)
 		old->settles[old->n - 1].last_of_claim = 1;
-	OK(store.ops->exchange(store.ctx, NULL, old != NULL ? old->settles : NULL, old != NULL ? old->n : 0,
-			       old != NULL ? old->results : NULL, &r, &reply, keep, b, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = old != NULL ? old->settles : NULL,
+						     .n_settles = old != NULL ? old->n : 0,
+						     .results = old != NULL ? old->results : NULL,
+						     .request = &r,
+						     .reply = &reply,
+						     .claimed = keep,
+						     .claimed_ctx = b},
+			       NULL, &err));
 	return reply.next_due_in_ms;
 }
 
@@ -191,7 +198,7 @@ static void await_waiter(void)
 struct call {
 	pthread_t thread;
 	struct batch *b;
-	const struct sl_store_listen *listen; /* of a start */
+	const struct sl_store_scope *scope; /* of a start */
 	int rc;
 	struct sl_err err;
 };
@@ -199,8 +206,10 @@ struct call {
 static void *settle_main(void *arg)
 {
 	struct call *c = arg;
-	c->rc = store.ops->exchange(store.ctx, NULL, c->b->settles, c->b->n, c->b->results, NULL, NULL, NULL, NULL,
-				    NULL, &c->err);
+	c->rc = store.ops->exchange(
+		store.ctx,
+		&(struct sl_exchange){.settles = c->b->settles, .n_settles = c->b->n, .results = c->b->results}, NULL,
+		&c->err);
 	return NULL;
 }
 
@@ -209,7 +218,7 @@ static void *start_main(void *arg)
 	struct call *c = arg;
 	struct sl_new_chain chain = {.job = {.type = "t"}};
 	struct sl_started out;
-	c->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, c->listen, &c->err);
+	c->rc = store.ops->start(store.ctx, &chain, 1, c->scope, &out, &c->err);
 	return NULL;
 }
 
@@ -299,7 +308,9 @@ static void a_completion_after_the_reaper_is_refused(void **state)
 	struct batch b;
 	claim_and_expire(&b);
 	assert_int_equal(reap("t"), 1);
-	OK(store.ops->exchange(store.ctx, NULL, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = b.settles, .n_settles = 1, .results = b.results}, NULL,
+			       &err));
 	assert_int_equal(b.results[0].lost, SL_LOST_TAKEN);
 	assert_reaped_once();
 }
@@ -308,7 +319,9 @@ static void a_completion_after_the_reaper_is_refused(void **state)
 static void settle_in_tx(struct batch *b, sl_store_tx **tx)
 {
 	OK(store.ops->begin(store.ctx, tx, &err));
-	OK(store.ops->exchange(store.ctx, *tx, b->settles, 1, b->results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = b->settles, .n_settles = 1, .results = b->results},
+			       &(struct sl_store_scope){.tx = *tx}, &err));
 	assert_int_equal(b->results[0].lost, SL_LOST_NOT);
 }
 
@@ -357,7 +370,9 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 		       number("SELECT extract(epoch FROM now())::bigint"));
 	assert_int_equal(reap("t"), 0);
 	assert_int_equal(number(sql), 1); /* looked at again in a second */
-	OK(store.ops->exchange(store.ctx, tx, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = b.settles, .n_settles = 1, .results = b.results},
+			       &(struct sl_store_scope){.tx = tx}, &err));
 	OK(store.ops->commit(tx, &err));
 	assert_completed_once();
 }
@@ -391,7 +406,7 @@ static void a_cancel_that_a_claim_of_one_job_meets_goes_through(void **state)
 	OK(store.ops->begin(store.ctx, &tx, &err));
 	OK(store.ops->guard(store.ctx, tx, id, 1, &lost, &err)); /* as far as a cancel gets in its first round trip */
 	exchange(NULL, &b, "t", 1);
-	OK(store.ops->cancel(store.ctx, tx, &id, 1, &n, NULL, &err));
+	OK(store.ops->cancel(store.ctx, (struct sl_ids){&id, 1}, &(struct sl_store_scope){.tx = tx}, &n, &err));
 	assert_int_equal(n, 1);
 	OK(store.ops->commit(tx, &err));
 	exchange(&b, &none, "t", 1);
@@ -505,7 +520,9 @@ static void continuations_that_are_too_large_together_are_refused_before_they_ar
 		b.settles[i].next = &next;
 	}
 	assert_int_equal(
-		store.ops->exchange(store.ctx, NULL, b.settles, N, b.results, NULL, NULL, NULL, NULL, NULL, &err),
+		store.ops->exchange(store.ctx,
+				    &(struct sl_exchange){.settles = b.settles, .n_settles = N, .results = b.results},
+				    NULL, &err),
 		SL_ETOOBIG);
 	free(input);
 }
@@ -593,7 +610,9 @@ static void a_restarted_server_is_found_again(void **state)
 	while (store.ops->now_ms(store.ctx, &now, &err) != 0)
 		assert_int_equal(err.code, SL_EUNAVAIL);
 	/* The claim may be lost with the server's memory, or not; the fence decides, and every job ends once. */
-	OK(store.ops->exchange(store.ctx, NULL, b.settles, b.n, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = b.settles, .n_settles = b.n, .results = b.results},
+			       NULL, &err));
 	for (size_t i = 0; i < b.n; i++)
 		assert_int_equal(b.results[i].lost, SL_LOST_NOT);
 	assert_int_equal(drain("t", 3), 6);
@@ -622,7 +641,9 @@ static void one_connection_is_enough_for_every_slot(void **state)
 	struct batch b;
 	claim_and_expire(&b);
 	assert_int_equal(reap("t"), 1);
-	OK(store.ops->exchange(store.ctx, NULL, b.settles, 1, b.results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(store.ops->exchange(store.ctx,
+			       &(struct sl_exchange){.settles = b.settles, .n_settles = 1, .results = b.results}, NULL,
+			       &err));
 	assert_int_equal(b.results[0].lost, SL_LOST_TAKEN); /* asked for on the same connection */
 	assert_int_equal(drain("t", 10), 1);
 	sl_store_close(&store);
@@ -780,7 +801,7 @@ static uint64_t start_joined(PGconn *conn)
 	struct sl_new_chain chain = {.job = {.type = "t"}};
 	struct sl_started out;
 	OK(store.ops->join(store.ctx, conn, &tx, &err));
-	OK(store.ops->start(store.ctx, tx, &chain, 1, &out, NULL, &err));
+	OK(store.ops->start(store.ctx, &chain, 1, &(struct sl_store_scope){.tx = tx}, &out, &err));
 	OK(store.ops->commit(tx, &err)); /* lets go of it */
 	return out.chain_id;
 }
@@ -812,7 +833,7 @@ static void a_transaction_leaves_the_planner_to_the_callers_sql(void **state)
 	OK(store.ops->begin(store.ctx, &tx, &err));
 	PGconn *conn = store.ops->native(tx);
 	assert_int_equal(pg_temp_number(conn, "SELECT (current_setting('enable_seqscan') = 'on')::integer"), 1);
-	OK(store.ops->start(store.ctx, tx, &chain, 1, &out, NULL, &err));
+	OK(store.ops->start(store.ctx, &chain, 1, &(struct sl_store_scope){.tx = tx}, &out, &err));
 	assert_int_equal(pg_temp_number(conn, "SELECT (current_setting('enable_hashjoin') = 'on'"
 					      " AND current_setting('plan_cache_mode') = 'auto')::integer"),
 			 1);
@@ -908,7 +929,9 @@ static void retry_elsewhere(struct batch *b)
 	assert_int_equal(pg_place_open(&place, &other, 1), 0);
 	for (size_t i = 0; i < b->n; i++)
 		b->settles[i].kind = SL_SETTLE_RETRY;
-	OK(other.ops->exchange(other.ctx, NULL, b->settles, b->n, b->results, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(other.ops->exchange(other.ctx,
+			       &(struct sl_exchange){.settles = b->settles, .n_settles = b->n, .results = b->results},
+			       NULL, &err));
 	sl_store_close(&other);
 }
 
@@ -1002,7 +1025,9 @@ static void a_type_that_others_are_claiming_does_not_hide_another(void **state)
 	struct sl_claim_request r = request_of(&b, types, 1);
 	struct sl_claim_reply reply;
 	r.n_types = 2;
-	OK(store.ops->exchange(store.ctx, NULL, NULL, 0, NULL, &r, &reply, keep, &b, NULL, &err));
+	OK(store.ops->exchange(
+		store.ctx, &(struct sl_exchange){.request = &r, .reply = &reply, .claimed = keep, .claimed_ctx = &b},
+		NULL, &err));
 	assert_int_equal(b.n, 1);
 	assert_int_equal(b.settles[0].id, cold);
 	PQfinish(other);
@@ -1023,7 +1048,7 @@ static void *starter_main(void *arg)
 	for (int i = 0; i < s->n && s->rc == 0; i++) {
 		struct sl_new_chain chain = {.job = {.type = "t", .input = s->input}};
 		struct sl_started out;
-		s->rc = store.ops->start(store.ctx, NULL, &chain, 1, &out, NULL, &s->err);
+		s->rc = store.ops->start(store.ctx, &chain, 1, NULL, &out, &s->err);
 	}
 	return NULL;
 }
@@ -1199,7 +1224,9 @@ static void a_hinted_claim_does_not_promote(void **state)
 			 0);
 	struct sl_claim_request r = request_of(&b, &types, 4);
 	r.hinted = 1;
-	OK(store.ops->exchange(store.ctx, NULL, NULL, 0, NULL, &r, &reply, keep, &b, NULL, &err));
+	OK(store.ops->exchange(
+		store.ctx, &(struct sl_exchange){.request = &r, .reply = &reply, .claimed = keep, .claimed_ctx = &b},
+		NULL, &err));
 	assert_int_equal(b.n, 1);
 	assert_int_equal(reply.next_due_in_ms, 0);
 	assert_int_equal(number("SELECT count(*) FROM sched"), 1);
@@ -1235,9 +1262,9 @@ static void keep_note(const struct sl_note *note, void *ctx)
 static int start_heard(struct herald *h, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n)
 {
 	struct sl_started out[2];
-	const struct sl_store_listen listen = {.note = keep_note, .ctx = h, .start_notification = may_notify};
+	const struct sl_store_scope scope = {.tx = tx, .note = keep_note, .ctx = h, .start_notification = may_notify};
 	assert_true(n <= 2);
-	return store.ops->start(store.ctx, tx, chains, n, out, &listen, &err);
+	return store.ops->start(store.ctx, chains, n, &scope, out, &err);
 }
 
 static int start_input(struct herald *h, const char *input)
@@ -1360,8 +1387,8 @@ static void a_server_that_is_lost_with_a_notification_makes_the_start_unavailabl
 {
 	(void)state;
 	struct herald h = HERALD;
-	const struct sl_store_listen listen = {.note = keep_note, .ctx = &h, .start_notification = may_notify};
-	struct call c = {.listen = &listen};
+	const struct sl_store_scope scope = {.note = keep_note, .ctx = &h, .start_notification = may_notify};
+	struct call c = {.scope = &scope};
 	start_many("t", 1);
 	assert_int_equal(pg_temp_exec(place.admin, "BEGIN; LOCK TABLE job"), 0);
 	pthread_create(&c.thread, NULL, start_main, &c);

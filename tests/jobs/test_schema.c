@@ -94,7 +94,7 @@ static int open_when_told(const char *url)
 		;
 	int rc = sl_store_open(&store, url, &opts, &err);
 	if (rc == 0) {
-		rc = store.ops->start(store.ctx, NULL, &chain, 1, &started, NULL, &err);
+		rc = store.ops->start(store.ctx, &chain, 1, NULL, &started, &err);
 		sl_store_close(&store);
 	}
 	if (rc != 0)

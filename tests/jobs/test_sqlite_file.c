@@ -76,7 +76,7 @@ static int start_tx(const sl_store *s, sl_store_tx *tx, uint64_t *id)
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "{}"}};
 	struct sl_started out = {0};
 	memset(&err, 0, sizeof(err));
-	int rc = s->ops->start(s->ctx, tx, &chain, 1, &out, NULL, &err);
+	int rc = s->ops->start(s->ctx, &chain, 1, &(struct sl_store_scope){.tx = tx}, &out, &err);
 	*id = out.chain_id;
 	return rc;
 }
@@ -235,7 +235,7 @@ static void the_log_does_not_grow_for_ever(void **state)
 		chains[i] = (struct sl_new_chain){.job = {.type = "t", .input = input}};
 	/* 80 MB in all, in commits of 4 MB. */
 	for (int round = 0; round < 20; round++)
-		assert_int_equal(s.ops->start(s.ctx, NULL, chains, N, started, NULL, &err), 0);
+		assert_int_equal(s.ops->start(s.ctx, chains, N, NULL, started, &err), 0);
 	(void)snprintf(wal, sizeof(wal), "%s-wal", p->path);
 	assert_int_equal(stat(wal, &st), 0);
 	assert_true(st.st_size < 40 << 20);
@@ -442,10 +442,10 @@ static int walk(const char *path, const struct sl_env *env, uint64_t round)
 	rc = s.ops->begin(s.ctx, &tx, &err);
 	if (rc == 0) {
 		struct sl_new_chain chain = {.job = {.type = "t"}};
-		rc = s.ops->start(s.ctx, tx, &chain, 1, &started, NULL, &err);
+		rc = s.ops->start(s.ctx, &chain, 1, &(struct sl_store_scope){.tx = tx}, &started, &err);
 		chain.job.blockers = &started.chain_id;
 		chain.job.n_blockers = 1;
-		rc = rc != 0 ? rc : s.ops->start(s.ctx, tx, &chain, 1, &started, NULL, &err);
+		rc = rc != 0 ? rc : s.ops->start(s.ctx, &chain, 1, &(struct sl_store_scope){.tx = tx}, &started, &err);
 		if (rc == 0)
 			rc = s.ops->commit(tx, &err);
 		else
@@ -453,13 +453,22 @@ static int walk(const char *path, const struct sl_env *env, uint64_t round)
 	}
 	memcpy(request.claim.bytes, &round, sizeof(round));
 	settle.claim = request.claim;
-	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, NULL, 0, NULL, &request, &reply, note_id, &settle, NULL, &err);
+	rc = rc != 0 ? rc
+		     : s.ops->exchange(s.ctx,
+				       &(struct sl_exchange){.request = &request,
+							     .reply = &reply,
+							     .claimed = note_id,
+							     .claimed_ctx = &settle},
+				       NULL, &err);
 	rc = rc != 0 ? rc : s.ops->list_jobs(s.ctx, &filter, pass_job, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->outstanding(s.ctx, &(const char *){"t"}, 1, &out, &err);
 	rc = rc != 0 ? rc : s.ops->reap(s.ctx, NULL, 0, 10, &reaped, NULL, &err);
 	rc = rc != 0 ? rc : s.ops->events_append(s.ctx, NULL, 0, &mark, 1, NULL, &err);
-	rc = rc != 0 ? rc : s.ops->exchange(s.ctx, NULL, &settle, 1, &result, NULL, NULL, NULL, NULL, NULL, &err);
-	rc = rc != 0 ? rc : s.ops->remove(s.ctx, NULL, &started.chain_id, 1, 1, &n, NULL, &err);
+	rc = rc != 0 ? rc
+		     : s.ops->exchange(s.ctx,
+				       &(struct sl_exchange){.settles = &settle, .n_settles = 1, .results = &result},
+				       NULL, &err);
+	rc = rc != 0 ? rc : s.ops->remove(s.ctx, (struct sl_ids){&started.chain_id, 1}, true, NULL, &n, &err);
 	sl_store_close(&s);
 	return rc;
 }
@@ -505,14 +514,14 @@ static void look_at_lock(const struct sl_change *change, void *ctx)
 static void every_write_holds_the_lock_and_lets_go_of_it(void **state)
 {
 	struct sqlite_place *p = *state;
-	struct sl_store_listen listen = {.change = look_at_lock, .ctx = p->path};
+	struct sl_store_scope scope = {.change = look_at_lock, .ctx = p->path};
 	struct sl_new_chain chain = {.job = {.type = "t"}};
 	struct sl_started started;
 	sl_store_tx *tx;
 	sqlite3 *db;
 	sl_store s = open_at(p->path);
 	assert_false(lock_is_held(p->path));
-	assert_int_equal(s.ops->start(s.ctx, NULL, &chain, 1, &started, &listen, &err), 0);
+	assert_int_equal(s.ops->start(s.ctx, &chain, 1, &scope, &started, &err), 0);
 	assert_false(lock_is_held(p->path));
 	assert_int_equal(s.ops->begin(s.ctx, &tx, &err), 0);
 	assert_true(lock_is_held(p->path));
@@ -525,7 +534,7 @@ static void every_write_holds_the_lock_and_lets_go_of_it(void **state)
 	assert_false(lock_is_held(p->path));
 	(void)sqlite3_close(db);
 	/* A failure lets go as well. */
-	assert_int_equal(s.ops->complete_chain(s.ctx, NULL, 999, NULL, NULL, &err), SL_ENOENT);
+	assert_int_equal(s.ops->complete_chain(s.ctx, 999, NULL, NULL, &err), SL_ENOENT);
 	assert_false(lock_is_held(p->path));
 	sl_store_close(&s);
 }
@@ -760,7 +769,12 @@ static uint64_t claim_next(const sl_store *s, uint8_t number, struct sl_claim_re
 						 .limit = 1,
 						 .free = 1,
 						 .lease_ms = LEASE_MS};
-	assert_int_equal(s->ops->exchange(s->ctx, NULL, NULL, 0, NULL, &request, reply, on_claimed, &id, NULL, &err),
+	assert_int_equal(s->ops->exchange(s->ctx,
+					  &(struct sl_exchange){.request = &request,
+								.reply = reply,
+								.claimed = on_claimed,
+								.claimed_ctx = &id},
+					  NULL, &err),
 			 0);
 	return id;
 }

@@ -97,7 +97,7 @@ static void start_some(struct process *p)
 		chains[i].job.priority = (int32_t)(next_random(&p->seed) % 3);
 		chains[i].job.delay_ms = next_random(&p->seed) % 4 == 0 ? 1 : 0;
 	}
-	must(p, p->s.ops->start(p->s.ctx, NULL, chains, n, out, NULL, &p->err), "start");
+	must(p, p->s.ops->start(p->s.ctx, chains, n, NULL, out, &p->err), "start");
 	for (size_t i = 0; i < n; i++) {
 		report('S', out[i].chain_id);
 		p->mine[p->n_mine++ % 64] = out[i].chain_id;
@@ -156,7 +156,16 @@ static void exchange(struct process *p)
 	struct sl_claim_reply reply;
 	int64_t began = mono_ns();
 	p->n_claimed = 0;
-	must(p, p->s.ops->exchange(p->s.ctx, NULL, settles, n, p->results, &request, &reply, take, p, NULL, &p->err),
+	must(p,
+	     p->s.ops->exchange(p->s.ctx,
+				&(struct sl_exchange){.settles = settles,
+						      .n_settles = n,
+						      .results = p->results,
+						      .request = &request,
+						      .reply = &reply,
+						      .claimed = take,
+						      .claimed_ctx = p},
+				NULL, &p->err),
 	     "exchange");
 	p->n = p->n_claimed;
 	report_settled(settles, p->results, n);
@@ -181,7 +190,9 @@ static void steer(struct process *p)
 	if (chain == 0)
 		return;
 	bool cancel = next_random(&p->seed) % 2;
-	must(p, (cancel ? p->s.ops->cancel : p->s.ops->redrive)(p->s.ctx, NULL, &chain, 1, &n, NULL, &p->err), "steer");
+	must(p,
+	     (cancel ? p->s.ops->cancel : p->s.ops->redrive)(p->s.ctx, (struct sl_ids){&chain, 1}, NULL, &n, &p->err),
+	     "steer");
 }
 
 static _Noreturn void process_main(const char *path, uint64_t seed)
@@ -371,7 +382,14 @@ static void drain(struct watcher *w)
 						   .limit = BATCH,
 						   .lease_ms = 60000};
 		p.n_claimed = 0;
-		assert_int_equal(p.s.ops->exchange(p.s.ctx, NULL, settles, n, p.results, &request, &reply, take, &p,
+		assert_int_equal(p.s.ops->exchange(p.s.ctx,
+						   &(struct sl_exchange){.settles = settles,
+									 .n_settles = n,
+									 .results = p.results,
+									 .request = &request,
+									 .reply = &reply,
+									 .claimed = take,
+									 .claimed_ctx = &p},
 						   NULL, &p.err),
 				 0);
 		for (size_t i = 0; i < n; i++)

@@ -26,7 +26,7 @@ static void start_many(struct kit *k, struct sl_new_chain (*make)(size_t i, cons
 	struct sl_started *out = calloc(MANY, sizeof(*out));
 	for (size_t i = 0; i < MANY; i++)
 		chains[i] = make(i, gate);
-	KIT_OK(k->ops->start(k->s, NULL, chains, MANY, out, NULL, err));
+	KIT_OK(k->ops->start(k->s, chains, MANY, NULL, out, err));
 	free(chains);
 	free(out);
 }
@@ -85,7 +85,7 @@ static void fill(struct kit *k, int blocked_too)
 		/* else it runs */
 	}
 	for (uint64_t id = 500; id < 9000; id += 700)
-		KIT_OK(k->ops->cancel(k->s, NULL, &id, 1, &n, NULL, err));
+		KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
 }
 
 /* ---- everything, and what of it is to be listed ---- */

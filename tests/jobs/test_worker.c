@@ -297,8 +297,9 @@ static void a_job_whose_attempts_killed_its_workers_fails_without_being_started(
 		struct sl_reaped reaped;
 		request.lease_ms = 1000;
 		request.free = type.free = (uint32_t)i;
-		OK(k->real.ops->exchange(k->real.ctx, NULL, NULL, 0, NULL, &request, &reply, take_any, NULL, NULL,
-					 &err));
+		OK(k->real.ops->exchange(
+			k->real.ctx, &(struct sl_exchange){.request = &request, .reply = &reply, .claimed = take_any},
+			NULL, &err));
 		assert_int_equal(reply.n, 1);
 		wkit_advance(k, 2000);
 		OK(k->real.ops->reap(k->real.ctx, types, 1, 10, &reaped, NULL, &err));
@@ -509,7 +510,9 @@ static void jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time(void **state)
 	const struct sl_claim_request request = {
 		.claim = {{7}}, .worker = "dead", .types = &type, .n_types = 1, .limit = N, .lease_ms = 5000};
 	struct sl_claim_reply reply;
-	OK(k->real.ops->exchange(k->real.ctx, NULL, NULL, 0, NULL, &request, &reply, take_any, NULL, NULL, &err));
+	OK(k->real.ops->exchange(k->real.ctx,
+				 &(struct sl_exchange){.request = &request, .reply = &reply, .claimed = take_any}, NULL,
+				 &err));
 	assert_int_equal(reply.n, N);
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);

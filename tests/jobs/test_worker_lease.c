@@ -252,7 +252,7 @@ static void a_worker_that_stood_still_hears_from_the_store_who_has_its_job(void 
 	sl_worker *w1 = wkit_worker(k, &opts);
 	wkit_await_field(k, &k->arrived, 1);
 	size_t n;
-	OK(k->real.ops->cancel(k->real.ctx, NULL, &id, 1, &n, NULL, &err));
+	OK(k->real.ops->cancel(k->real.ctx, (struct sl_ids){&id, 1}, NULL, &n, &err));
 	wkit_advance(k, 100000); /* past the lease in one step: neither renewal nor clock came in time */
 	wkit_await_field(k, &k->left, 1);
 	assert_int_equal(ab.reason, SL_ABORT_CANCELLED);

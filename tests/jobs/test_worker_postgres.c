@@ -106,10 +106,7 @@ static void count_offer(void *store, struct sl_offer *offer)
 		add(&w.all_offers);
 }
 
-static int held_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-			 struct sl_settle_result *results, const struct sl_claim_request *request,
-			 struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-			 const struct sl_store_listen *listen, struct sl_err *e)
+static int held_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope, struct sl_err *e)
 {
 	pthread_mutex_lock(&w.mu);
 	bool second = ++w.begun == 2;
@@ -117,7 +114,7 @@ static int held_exchange(void *store, sl_store_tx *tx, const struct sl_settle *s
 	while (second && w.hold)
 		pthread_cond_wait(&w.changed, &w.mu);
 	pthread_mutex_unlock(&w.mu);
-	int rc = w.plain->exchange(store, tx, settles, n, results, request, reply, claimed, claimed_ctx, listen, e);
+	int rc = w.plain->exchange(store, x, scope, e);
 	add(&w.done);
 	return rc;
 }
@@ -332,7 +329,9 @@ static void a_start_claims_its_job_for_whoever_has_offered_to_run_it(void **stat
 				   .output = "3",
 				   .last_of_claim = 1};
 	struct sl_settle_result result;
-	OK(w.store.ops->exchange(w.store.ctx, NULL, &settle, 1, &result, NULL, NULL, NULL, NULL, NULL, &err));
+	OK(w.store.ops->exchange(w.store.ctx,
+				 &(struct sl_exchange){.settles = &settle, .n_settles = 1, .results = &result}, NULL,
+				 &err));
 	assert_int_equal(result.lost, SL_LOST_NOT);
 	assert_int_equal(number("SELECT count(*) FROM lease"), 0);
 	assert_int_equal(number("SELECT attempt FROM job WHERE status = 4"), 1);
@@ -385,7 +384,7 @@ static void a_start_that_fails_tells_the_offer_why(void **state)
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "\"\xff\""}};
 	struct sl_started out;
 	w.store.ops->offer(w.store.ctx, &offer);
-	assert_int_equal(w.store.ops->start(w.store.ctx, NULL, &chain, 1, &out, NULL, &err), SL_EDATA);
+	assert_int_equal(w.store.ops->start(w.store.ctx, &chain, 1, NULL, &out, &err), SL_EDATA);
 	assert_int_equal(t.calls, 1);
 	assert_int_equal(t.rc, SL_EDATA);
 	assert_int_equal(t.n, 0);
@@ -566,11 +565,11 @@ static void a_start_that_notifies_is_durable_when_it_returns(void **state)
 {
 	(void)state;
 	int sent = 0;
-	const struct sl_store_listen listen = {.note = keep_sent, .ctx = &sent, .start_notification = notification};
+	const struct sl_store_scope scope = {.note = keep_sent, .ctx = &sent, .start_notification = notification};
 	struct sl_new_chain chain = {.job = {.type = "t", .input = "1"}};
 	struct sl_started out;
 	keep_from_flushing();
-	OK(w.plain->start(w.store.ctx, NULL, &chain, 1, &out, &listen, &err));
+	OK(w.plain->start(w.store.ctx, &chain, 1, &scope, &out, &err));
 	assert_int_equal(sent, 1);
 	crash_server();
 	assert_int_equal(number("SELECT count(*) FROM job"), 1);

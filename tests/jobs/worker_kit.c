@@ -30,25 +30,22 @@ static int count(struct wkit *k, int *calls, const int *fails)
 	return away;
 }
 
-static int hook_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-			 struct sl_settle_result *results, const struct sl_claim_request *request,
-			 struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-			 const struct sl_store_listen *listen, struct sl_err *err)
+static int hook_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope,
+			 struct sl_err *err)
 {
 	struct wkit *k = current;
 	if (count(k, &k->exchanges, NULL))
 		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
 	pthread_mutex_lock(&k->mu);
 	const char *poison = k->poison;
-	int lose = tx == NULL && k->lose_answers > 0;
+	int lose = (scope == NULL || scope->tx == NULL) && k->lose_answers > 0;
 	k->lose_answers -= lose;
-	k->most_settles = n > k->most_settles ? n : k->most_settles;
+	k->most_settles = x->n_settles > k->most_settles ? x->n_settles : k->most_settles;
 	pthread_mutex_unlock(&k->mu);
-	for (size_t i = 0; i < n; i++)
-		if (is_poison(&settles[i], poison))
+	for (size_t i = 0; i < x->n_settles; i++)
+		if (is_poison(&x->settles[i], poison))
 			return sl_err_set(err, SL_EDATA, "the store does not take this");
-	int rc = k->real.ops->exchange(store, tx, settles, n, results, request, reply, claimed, claimed_ctx, listen,
-				       err);
+	int rc = k->real.ops->exchange(store, x, scope, err);
 	return rc == 0 && lose ? sl_err_set(err, SL_EUNAVAIL, "the answer was lost") : rc;
 }
 
@@ -62,12 +59,12 @@ static int hook_renew(void *store, const struct sl_renewal *renewals, size_t n, 
 }
 
 static int hook_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit,
-		     struct sl_reaped *out, const struct sl_store_listen *listen, struct sl_err *err)
+		     struct sl_reaped *out, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct wkit *k = current;
 	if (count(k, &k->reaps, NULL))
 		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
-	return k->real.ops->reap(store, types, n_types, limit, out, listen, err);
+	return k->real.ops->reap(store, types, n_types, limit, out, scope, err);
 }
 
 /* ---- the observer ---- */

@@ -123,7 +123,7 @@ static void open_store(struct kit *k)
 	struct sl_started started = {0};
 	(void)snprintf(url, sizeof(url), "sqlite:%s/jobs.db", k->dir);
 	must(sl_store_open(&k->inner, url, NULL, &err), &err);
-	must(k->inner.ops->start(k->inner.ctx, NULL, &chain, 1, &started, NULL, &err), &err);
+	must(k->inner.ops->start(k->inner.ctx, &chain, 1, NULL, &started, &err), &err);
 	k->job_id = started.chain_id;
 	must(k->inner.ops->target_id(k->inner.ctx, k->target, &err), &err);
 	k->ops = (struct sl_store_ops){.version = SL_STORE_VERSION,

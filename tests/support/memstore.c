@@ -288,14 +288,14 @@ enum sl_lost_reason mem_lost(struct memstore *ms, uint64_t id, uint64_t fence)
 	return job->status == SL_JOB_CANCELLED ? SL_LOST_CANCELLED : SL_LOST_TAKEN;
 }
 
-void mem_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
+void mem_note(const struct sl_store_scope *l, enum sl_note_kind kind, const char *type, uint64_t id,
 	      enum sl_lost_reason reason)
 {
 	if (l != NULL && l->note != NULL)
 		l->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, l->ctx);
 }
 
-void mem_change(const struct sl_store_listen *l, enum sl_change_kind kind, const struct mem_job *job)
+void mem_change(const struct sl_store_scope *l, enum sl_change_kind kind, const struct mem_job *job)
 {
 	if (l != NULL && l->change != NULL)
 		l->change(

@@ -78,7 +78,7 @@ struct memstore_handed {
 };
 /* Start a job that is due and claim it for the offer, in one. */
 int memstore_start_offered(struct memstore *ms, const struct sl_new_job *job, const struct sl_offer *offer,
-			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_listen *listen,
+			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_scope *scope,
 			   struct sl_err *err);
 
 /* The job of a claim of one, if it is still under that: job.id 0: there is none; now_ms: since when. */

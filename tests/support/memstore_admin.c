@@ -9,11 +9,11 @@ static int no_chain(struct sl_err *err, uint64_t id)
 	return sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
 }
 
-static int check_chains(struct memstore *ms, const uint64_t *chains, size_t n, struct sl_err *err)
+static int check_chains(struct memstore *ms, struct sl_ids chains, struct sl_err *err)
 {
-	for (size_t i = 0; i < n; i++)
-		if (mem_chain(ms, chains[i]) == NULL)
-			return no_chain(err, chains[i]);
+	for (size_t i = 0; i < chains.n; i++)
+		if (mem_chain(ms, chains.ids[i]) == NULL)
+			return no_chain(err, chains.ids[i]);
 	return 0;
 }
 
@@ -23,7 +23,7 @@ static struct mem_job *last_of(struct memstore *ms, uint64_t chain_id)
 }
 
 static void end_from_outside(struct memstore *ms, struct mem_job *job, enum sl_job_status status,
-			     enum sl_lost_reason reason, enum sl_change_kind change, const struct sl_store_listen *l)
+			     enum sl_lost_reason reason, enum sl_change_kind change, const struct sl_store_scope *l)
 {
 	mem_abort_claim(ms, job, reason, l);
 	job->status = status;
@@ -37,15 +37,16 @@ static void end_from_outside(struct memstore *ms, struct mem_job *job, enum sl_j
 
 static int check_live(struct memstore *ms, uint64_t chain_id, struct sl_err *err)
 {
-	int rc = check_chains(ms, &chain_id, 1, err);
+	int rc = check_chains(ms, (struct sl_ids){&chain_id, 1}, err);
 	if (rc == 0 && !mem_live(last_of(ms, chain_id)))
 		rc = sl_err_set(err, SL_EEXIST, "chain %llu has ended", (unsigned long long)chain_id);
 	return rc;
 }
 
-int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-		       const struct sl_store_listen *listen, struct sl_err *err)
+int mem_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
+		       struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, tx, "complete_chain", err);
 	if (rc != 0)
@@ -54,14 +55,15 @@ int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const ch
 	if (rc == 0) {
 		struct mem_job *job = last_of(ms, chain_id);
 		job->output = mem_str(ms, output != NULL ? output : "null");
-		end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, SL_CHANGE_COMPLETED, listen);
+		end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, SL_CHANGE_COMPLETED, scope);
 	}
 	return mem_leave(ms, tx, rc, err);
 }
 
-int mem_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		   const struct sl_store_listen *listen, struct sl_err *err)
+int mem_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
+		   struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, tx, "fail_chain", err);
 	if (rc != 0)
@@ -70,31 +72,31 @@ int mem_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *
 	if (rc == 0) {
 		struct mem_job *job = last_of(ms, chain_id);
 		job->error = mem_str(ms, error != NULL ? error : "failed from outside");
-		end_from_outside(ms, job, SL_JOB_FAILED, SL_LOST_FAILED, SL_CHANGE_FAILED, listen);
+		end_from_outside(ms, job, SL_JOB_FAILED, SL_LOST_FAILED, SL_CHANGE_FAILED, scope);
 	}
 	return mem_leave(ms, tx, rc, err);
 }
 
 /* One chain of a list; true when it was changed. */
-typedef bool each_fn(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l);
+typedef bool each_fn(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l);
 
-static int each_chain(const char *op, void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		      const struct sl_store_listen *listen, each_fn *fn, struct sl_err *err)
+static int each_chain(const char *op, struct memstore *ms, struct sl_ids chains, each_fn *fn,
+		      const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	struct memstore *ms = store;
+	sl_store_tx *tx = mem_tx(scope);
 	int rc = mem_enter(ms, tx, op, err);
 	if (rc != 0)
 		return rc;
-	rc = check_chains(ms, chains, n_chains, err);
+	rc = check_chains(ms, chains, err);
 	size_t changed = 0;
-	for (size_t i = 0; i < n_chains && rc == 0; i++)
-		changed += fn(ms, last_of(ms, chains[i]), listen);
+	for (size_t i = 0; i < chains.n && rc == 0; i++)
+		changed += fn(ms, last_of(ms, chains.ids[i]), scope);
 	if (rc == 0 && n != NULL)
 		*n = changed;
 	return mem_leave(ms, tx, rc, err);
 }
 
-static bool cancel_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+static bool cancel_one(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	if (!mem_live(job))
 		return false;
@@ -102,13 +104,12 @@ static bool cancel_one(struct memstore *ms, struct mem_job *job, const struct sl
 	return true;
 }
 
-int mem_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-	       const struct sl_store_listen *listen, struct sl_err *err)
+int mem_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	return each_chain("cancel", store, tx, chains, n_chains, n, listen, cancel_one, err);
+	return each_chain("cancel", store, chains, cancel_one, scope, n, err);
 }
 
-static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+static bool redrive_one(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	bool again = job->status == SL_JOB_FAILED || job->status == SL_JOB_CANCELLED ||
 		     (ms->broken == MEMSTORE_REDRIVE_COMPLETED && job->status == SL_JOB_COMPLETED);
@@ -148,9 +149,9 @@ static int check_redrive(struct memstore *ms, uint64_t chain_id, struct sl_err *
 			  (unsigned long long)holder);
 }
 
-int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		const struct sl_store_listen *listen, struct sl_err *err)
+int mem_redrive(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
 	struct memstore *ms = store;
 	struct mem_state before;
 	size_t changed = 0;
@@ -158,10 +159,10 @@ int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_c
 	if (rc != 0)
 		return rc;
 	mem_snapshot(&before, &ms->s);
-	rc = check_chains(ms, chains, n_chains, err);
-	for (size_t i = 0; i < n_chains && rc == 0; i++) {
-		rc = check_redrive(ms, chains[i], err);
-		changed += rc == 0 && redrive_one(ms, last_of(ms, chains[i]), listen);
+	rc = check_chains(ms, chains, err);
+	for (size_t i = 0; i < chains.n && rc == 0; i++) {
+		rc = check_redrive(ms, chains.ids[i], err);
+		changed += rc == 0 && redrive_one(ms, last_of(ms, chains.ids[i]), scope);
 	}
 	if (rc != 0)
 		mem_restore(&ms->s, &before);
@@ -172,7 +173,7 @@ int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_c
 	return mem_leave(ms, tx, rc, err);
 }
 
-static bool trigger_one(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+static bool trigger_one(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	if (!mem_live(job) || job->place != MEM_SCHED || job->scheduled_ms <= mem_now(ms))
 		return false;
@@ -182,10 +183,9 @@ static bool trigger_one(struct memstore *ms, struct mem_job *job, const struct s
 	return true;
 }
 
-int mem_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		const struct sl_store_listen *listen, struct sl_err *err)
+int mem_trigger(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	return each_chain("trigger", store, tx, chains, n_chains, n, listen, trigger_one, err);
+	return each_chain("trigger", store, chains, trigger_one, scope, n, err);
 }
 
 /* ---- removing ---- */
@@ -244,7 +244,7 @@ static void delete_events(struct memstore *ms, uint64_t job_id)
 			mem_drop(&ms->s.events, i--);
 }
 
-static void delete_job(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+static void delete_job(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	mem_abort_claim(ms, job, SL_LOST_NOT_FOUND, l);
 	mem_change(l, SL_CHANGE_DELETED, job);
@@ -259,7 +259,7 @@ static void delete_job(struct memstore *ms, struct mem_job *job, const struct sl
 	job->place = MEM_NOWHERE;
 }
 
-static void delete_chain(struct memstore *ms, uint64_t chain_id, const struct sl_store_listen *l)
+static void delete_chain(struct memstore *ms, uint64_t chain_id, const struct sl_store_scope *l)
 {
 	mem_free_keys(ms, chain_id, true);
 	MEM_EACH(ms->s.jobs, struct mem_job, job)
@@ -267,21 +267,22 @@ static void delete_chain(struct memstore *ms, uint64_t chain_id, const struct sl
 		delete_job(ms, job, l);
 }
 
-int mem_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-	       const struct sl_store_listen *listen, struct sl_err *err)
+int mem_remove(void *store, struct sl_ids chains, bool cascade, const struct sl_store_scope *scope, size_t *n,
+	       struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, tx, "remove", err);
 	if (rc != 0)
 		return rc;
 	struct id_set set = {0};
-	rc = check_chains(ms, chains, n_chains, err);
-	for (size_t i = 0; i < n_chains && rc == 0; i++)
-		put_in_set(&set, chains[i]);
+	rc = check_chains(ms, chains, err);
+	for (size_t i = 0; i < chains.n && rc == 0; i++)
+		put_in_set(&set, chains.ids[i]);
 	if (rc == 0)
 		rc = close_set(ms, &set, cascade, err);
 	for (size_t i = 0; i < set.n && rc == 0; i++)
-		delete_chain(ms, set.ids[i], listen);
+		delete_chain(ms, set.ids[i], scope);
 	if (rc == 0 && n != NULL)
 		*n = set.n;
 	free(set.ids);
@@ -312,10 +313,10 @@ static bool is_superseded(struct memstore *ms, const struct mem_mark *m)
 	return followed;
 }
 
-int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+int mem_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 	      struct sl_err *err)
 {
-	(void)listen;
+	(void)scope;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "prune", err);
 	if (rc != 0)
@@ -344,7 +345,7 @@ int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const s
 	return mem_leave(ms, NULL, 0, err);
 }
 
-int mem_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
+int mem_pause(void *store, const char *type, int paused, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "pause", err);
@@ -357,7 +358,7 @@ int mem_pause(void *store, const char *type, int paused, const struct sl_store_l
 		if (strcmp(*MEM_AT(ms->s.paused, const char *, i), type) == 0)
 			mem_drop(&ms->s.paused, i--);
 	if (!paused && was)
-		mem_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+		mem_note(scope, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
 	return mem_leave(ms, NULL, 0, err);
 }
 
@@ -367,7 +368,7 @@ int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct
 	int rc = mem_enter(ms, NULL, "watch", err);
 	if (rc != 0)
 		return rc;
-	rc = check_chains(ms, &chain_id, 1, err);
+	rc = check_chains(ms, (struct sl_ids){&chain_id, 1}, err);
 	if (rc == 0) {
 		mem_chain(ms, chain_id)->watched = true;
 		*status = mem_status(ms, last_of(ms, chain_id));
@@ -385,9 +386,9 @@ static struct sl_cron *find_cron(struct memstore *ms, const char *name)
 	return NULL;
 }
 
-int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
+int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err)
 {
-	(void)listen;
+	(void)scope;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_put", err);
 	if (rc != 0)
@@ -407,9 +408,9 @@ int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_
 	return mem_leave(ms, NULL, 0, err);
 }
 
-int mem_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
+int mem_cron_remove(void *store, const char *name, const struct sl_store_scope *scope, struct sl_err *err)
 {
-	(void)listen;
+	(void)scope;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_remove", err);
 	if (rc != 0)
@@ -442,7 +443,7 @@ int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 }
 
 int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		  const struct sl_store_listen *listen, struct sl_err *err)
+		  const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, NULL, "cron_fire", err);
@@ -457,7 +458,7 @@ int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int 
 		bool torn = ++ms->torn % 3 == 0;
 		*out = (struct sl_started){0};
 		if (ms->broken != MEMSTORE_CRON_NO_JOB || !torn)
-			out->chain_id = mem_make(ms, &spec, NULL, listen)->id;
+			out->chain_id = mem_make(ms, &spec, NULL, scope)->id;
 		cron->last_ms = seen->next_ms;
 		if (ms->broken != MEMSTORE_CRON_STAYS || !torn)
 			cron->next_ms = next_ms;

@@ -135,63 +135,63 @@ bool mem_has(const char *const *list, size_t n, const char *s);
 bool mem_paused(struct memstore *ms, const char *type);
 enum sl_lost_reason mem_lost(struct memstore *ms, uint64_t id, uint64_t fence);
 
-void mem_note(const struct sl_store_listen *l, enum sl_note_kind kind, const char *type, uint64_t id,
+/* The transaction of a scope; NULL: none. */
+static inline sl_store_tx *mem_tx(const struct sl_store_scope *scope)
+{
+	return scope != NULL ? scope->tx : NULL;
+}
+void mem_note(const struct sl_store_scope *l, enum sl_note_kind kind, const char *type, uint64_t id,
 	      enum sl_lost_reason reason);
-void mem_change(const struct sl_store_listen *l, enum sl_change_kind kind, const struct mem_job *job);
+void mem_change(const struct sl_store_scope *l, enum sl_change_kind kind, const struct mem_job *job);
 
 /* ---- memstore_work.c ---- */
 int mem_check_blockers(struct memstore *ms, const struct sl_new_job *job, uint64_t own, struct sl_err *err);
 /* Make a job; prev NULL: the first of a chain. The pointer holds until the next one is made. */
 struct mem_job *mem_make(struct memstore *ms, const struct sl_new_job *spec, struct mem_job *prev,
-			 const struct sl_store_listen *l);
+			 const struct sl_store_scope *l);
 /* Put a pending job where claims find it, by its scheduled_ms. */
 void mem_enqueue(struct memstore *ms, struct mem_job *job);
 void mem_history(struct memstore *ms, const struct mem_job *job, enum sl_attempt_outcome outcome, const char *worker,
 		 const char *error, int64_t started_ms, int32_t attempt, const struct sl_claim_id *claim);
 /* The chain that job is the last of has ended with job's status. */
-void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l);
+void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l);
 /* A claim on job ends from outside: history, note. True when there was one. */
 bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reason reason,
-		     const struct sl_store_listen *l);
+		     const struct sl_store_scope *l);
 void mem_free_keys(struct memstore *ms, uint64_t chain_id, bool all_scopes);
 /* For a chain that is redriven: take its key, if no other chain has it. Whose it is then. */
 uint64_t mem_take_key(struct memstore *ms, const struct mem_job *head);
 
-int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-	      const struct sl_store_listen *listen, struct sl_err *err);
-int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		 struct sl_settle_result *results, const struct sl_claim_request *request, struct sl_claim_reply *reply,
-		 sl_claimed_fn *claimed, void *claimed_ctx, const struct sl_store_listen *listen, struct sl_err *err);
+int mem_start(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+	      struct sl_started *out, struct sl_err *err);
+int mem_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_guard(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out, struct sl_err *err);
 int mem_progress(void *store, uint64_t id, uint64_t fence, const char *progress, enum sl_lost_reason *out,
 		 struct sl_err *err);
 int mem_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lost_fn *lost, void *lost_ctx,
 	      struct sl_err *err);
 int mem_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-	     const struct sl_store_listen *listen, struct sl_err *err);
+	     const struct sl_store_scope *scope, struct sl_err *err);
 
 /* ---- memstore_admin.c ---- */
-int mem_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-		       const struct sl_store_listen *listen, struct sl_err *err);
-int mem_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		   const struct sl_store_listen *listen, struct sl_err *err);
-int mem_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-	       const struct sl_store_listen *listen, struct sl_err *err);
-int mem_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		const struct sl_store_listen *listen, struct sl_err *err);
-int mem_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		const struct sl_store_listen *listen, struct sl_err *err);
-int mem_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-	       const struct sl_store_listen *listen, struct sl_err *err);
-int mem_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err);
-int mem_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+int mem_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
+		       struct sl_err *err);
+int mem_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
+		   struct sl_err *err);
+int mem_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err);
+int mem_redrive(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err);
+int mem_trigger(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err);
+int mem_remove(void *store, struct sl_ids chains, bool cascade, const struct sl_store_scope *scope, size_t *n,
+	       struct sl_err *err);
+int mem_pause(void *store, const char *type, int paused, const struct sl_store_scope *scope, struct sl_err *err);
+int mem_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 	      struct sl_err *err);
 int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
-int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err);
-int mem_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err);
+int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err);
+int mem_cron_remove(void *store, const char *name, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
 int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		  const struct sl_store_listen *listen, struct sl_err *err);
+		  const struct sl_store_scope *scope, struct sl_err *err);
 
 /* ---- memstore_read.c ---- */
 enum sl_job_status mem_status(struct memstore *ms, const struct mem_job *job); /* running derived */

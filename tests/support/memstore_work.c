@@ -54,7 +54,7 @@ static void place_job(struct memstore *ms, struct mem_job *job)
 }
 
 struct mem_job *mem_make(struct memstore *ms, const struct sl_new_job *spec, struct mem_job *prev,
-			 const struct sl_store_listen *l)
+			 const struct sl_store_scope *l)
 {
 	uint64_t prev_id = prev != NULL ? prev->id : 0, chain_id = prev != NULL ? prev->chain_id : 0;
 	struct mem_job *job = mem_push(&ms->s.jobs);
@@ -122,7 +122,7 @@ uint64_t mem_take_key(struct memstore *ms, const struct mem_job *head)
 }
 
 static void start_one(struct memstore *ms, const struct sl_new_chain *chain, struct sl_started *out,
-		      const struct sl_store_listen *l)
+		      const struct sl_store_scope *l)
 {
 	const struct mem_key *known = chain->key != NULL ? find_key(ms, chain->key) : NULL;
 	if (known != NULL) {
@@ -136,9 +136,10 @@ static void start_one(struct memstore *ms, const struct sl_new_chain *chain, str
 		put_key(ms, job, chain->scope, chain->window_ms);
 }
 
-int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-	      const struct sl_store_listen *listen, struct sl_err *err)
+int mem_start(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+	      struct sl_started *out, struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, tx, "start", err);
 	if (rc != 0)
@@ -146,7 +147,7 @@ int mem_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, s
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = mem_check_blockers(ms, &chains[i].job, 0, err);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		start_one(ms, &chains[i], &out[i], listen);
+		start_one(ms, &chains[i], &out[i], scope);
 	return mem_leave(ms, tx, rc, err);
 }
 
@@ -166,7 +167,7 @@ void mem_history(struct memstore *ms, const struct mem_job *job, enum sl_attempt
 					    .ended_ms = mem_now(ms)};
 }
 
-static void open_job(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+static void open_job(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	job->status = SL_JOB_PENDING;
 	mem_enqueue(ms, job);
@@ -175,7 +176,7 @@ static void open_job(struct memstore *ms, struct mem_job *job, const struct sl_s
 }
 
 /* S5: edges to this chain are done; a job whose last one that was opens. */
-static void unblock(struct memstore *ms, uint64_t chain_id, const struct sl_store_listen *l)
+static void unblock(struct memstore *ms, uint64_t chain_id, const struct sl_store_scope *l)
 {
 	MEM_EACH(ms->s.edges, struct mem_edge, edge)
 	{
@@ -194,7 +195,7 @@ static void unblock(struct memstore *ms, uint64_t chain_id, const struct sl_stor
 	}
 }
 
-void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_store_listen *l)
+void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_store_scope *l)
 {
 	const struct mem_job *head = mem_chain(ms, job->chain_id);
 	mem_free_keys(ms, head->id, false);
@@ -208,7 +209,7 @@ void mem_chain_ended(struct memstore *ms, struct mem_job *job, const struct sl_s
 }
 
 bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reason reason,
-		     const struct sl_store_listen *l)
+		     const struct sl_store_scope *l)
 {
 	const struct mem_lease *lease = mem_lease_of(ms, job);
 	if (lease == NULL)
@@ -230,7 +231,7 @@ static int64_t when(struct memstore *ms, const struct sl_settle *s)
 	return s->delay_ms > 0 ? mem_now(ms) + s->delay_ms : s->at_ms;
 }
 
-static void back_in_queue(struct memstore *ms, struct mem_job *job, int64_t at_ms, const struct sl_store_listen *l)
+static void back_in_queue(struct memstore *ms, struct mem_job *job, int64_t at_ms, const struct sl_store_scope *l)
 {
 	job->scheduled_ms = at_ms;
 	mem_enqueue(ms, job);
@@ -252,7 +253,7 @@ static void end_job(struct memstore *ms, struct mem_job *job, enum sl_job_status
 }
 
 static void settle_continue(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
-			    struct sl_settle_result *result, const struct sl_store_listen *l)
+			    struct sl_settle_result *result, const struct sl_store_scope *l)
 {
 	uint64_t id = job->id;
 	end_job(ms, job, SL_JOB_COMPLETED);
@@ -266,7 +267,7 @@ static void settle_continue(struct memstore *ms, struct mem_job *job, const stru
 }
 
 static void settle_complete(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
-			    struct sl_settle_result *result, const struct sl_store_listen *l)
+			    struct sl_settle_result *result, const struct sl_store_scope *l)
 {
 	end_job(ms, job, SL_JOB_COMPLETED);
 	job->by_worker = true;
@@ -284,7 +285,7 @@ static bool was_started(const struct sl_settle *s)
 }
 
 static void settle_failed(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
-			  const struct sl_store_listen *l)
+			  const struct sl_store_scope *l)
 {
 	job->error = mem_str(ms, s->error);
 	if (was_started(s))
@@ -300,7 +301,7 @@ static void settle_failed(struct memstore *ms, struct mem_job *job, const struct
 }
 
 static void settle_back(struct memstore *ms, struct mem_job *job, const struct sl_settle *s,
-			const struct sl_store_listen *l)
+			const struct sl_store_scope *l)
 {
 	if (s->kind == SL_SETTLE_RESCHEDULE)
 		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, NULL, s->started_ms, (int32_t)s->fence,
@@ -321,7 +322,7 @@ static void drop_lease(struct memstore *ms, const struct sl_claim_id *claim)
 }
 
 static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl_settle_result *result,
-		       const struct sl_store_listen *l)
+		       const struct sl_store_scope *l)
 {
 	*result = (struct sl_settle_result){.lost = mem_lost(ms, s->id, s->fence)};
 	const struct mem_job *there = mem_job(ms, s->id);
@@ -589,7 +590,7 @@ static int claim(struct memstore *ms, const struct sl_claim_request *r, struct s
 }
 
 int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, const struct sl_offer *offer,
-			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_listen *listen,
+			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_scope *scope,
 			   struct sl_err *err)
 {
 	const struct sl_claim_request as_request = {
@@ -598,7 +599,7 @@ int memstore_start_offered(struct memstore *ms, const struct sl_new_job *spec, c
 	if (rc != 0)
 		return rc;
 	bool paused = mem_paused(ms, spec->type);
-	struct mem_job *job = mem_make(ms, spec, NULL, paused ? listen : NULL);
+	struct mem_job *job = mem_make(ms, spec, NULL, paused ? scope : NULL);
 	*out = (struct memstore_handed){.started = {.chain_id = job->id}, .now_ms = mem_now(ms)};
 	if (!paused) {
 		out->job = as_claimed(ms, job);
@@ -674,10 +675,11 @@ static bool any_may_close_circle(const struct sl_settle *settles, size_t n)
 	return false;
 }
 
-int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		 struct sl_settle_result *results, const struct sl_claim_request *request, struct sl_claim_reply *reply,
-		 sl_claimed_fn *claimed, void *claimed_ctx, const struct sl_store_listen *listen, struct sl_err *err)
+int mem_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope, struct sl_err *err)
 {
+	sl_store_tx *tx = mem_tx(scope);
+	const struct sl_settle *settles = x->settles;
+	size_t n = x->n_settles;
 	struct memstore *ms = store;
 	int rc = mem_enter(ms, tx, "exchange", err);
 	if (rc != 0)
@@ -687,16 +689,16 @@ int mem_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, 
 			rc = mem_check_blockers(ms, settles[i].next, settles[i].chain_id, err);
 	bool circles = any_may_close_circle(settles, n);
 	/* The claim may still be refused by its callback. */
-	bool undo = rc == 0 && n > 0 && (request != NULL || circles);
+	bool undo = rc == 0 && n > 0 && (x->request != NULL || circles);
 	struct mem_state before;
 	if (undo)
 		mem_snapshot(&before, &ms->s);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		settle_one(ms, &settles[i], &results[i], listen);
+		settle_one(ms, &settles[i], &x->results[i], scope);
 	if (rc == 0 && circles)
 		rc = check_circles(ms, settles, n, err);
-	if (rc == 0 && request != NULL)
-		rc = claim(ms, request, reply, claimed, claimed_ctx);
+	if (rc == 0 && x->request != NULL)
+		rc = claim(ms, x->request, x->reply, x->claimed, x->claimed_ctx);
 	if (undo && rc != 0)
 		mem_restore(&ms->s, &before);
 	else if (undo)
@@ -763,7 +765,7 @@ static bool lost_before(struct memstore *ms, const struct mem_job *job)
 }
 
 static void reap_job(struct memstore *ms, struct mem_job *job, const struct mem_lease *lease,
-		     const struct sl_reap_type *type, const struct sl_store_listen *l)
+		     const struct sl_reap_type *type, const struct sl_store_scope *l)
 {
 	bool delayed = type->retry != NULL && lost_before(ms, job) && ms->broken != MEMSTORE_LOSS_WITHOUT_DELAY;
 	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, (int32_t)job->fence,
@@ -797,7 +799,7 @@ struct mem_reaping {
 	size_t n_types;
 	uint32_t limit;
 	struct sl_reaped *out;
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 };
 
 /* Reap what is left of the limit from one lease that has expired. True when a job of it is still held. */
@@ -816,7 +818,7 @@ static bool reap_lease(struct memstore *ms, const struct mem_lease *lease, const
 			x->out->more |= expired;
 			x->out->next_expiry_in_ms = earlier(x->out->next_expiry_in_ms, lease->until_ms, mem_now(ms));
 		} else if (ms->broken != MEMSTORE_LEASE_LOST) {
-			reap_job(ms, job, lease, type, x->listen);
+			reap_job(ms, job, lease, type, x->scope);
 			x->out->n++;
 		}
 	}
@@ -824,10 +826,10 @@ static bool reap_lease(struct memstore *ms, const struct mem_lease *lease, const
 }
 
 int mem_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-	     const struct sl_store_listen *listen, struct sl_err *err)
+	     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct memstore *ms = store;
-	struct mem_reaping x = {.types = types, .n_types = n_types, .limit = limit, .out = out, .listen = listen};
+	struct mem_reaping x = {.types = types, .n_types = n_types, .limit = limit, .out = out, .scope = scope};
 	int rc = mem_enter(ms, NULL, "reap", err);
 	if (rc != 0)
 		return rc;

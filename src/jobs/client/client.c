@@ -83,14 +83,12 @@ int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err)
 /* One call of the client: where it runs, and what it collects. client, tx and chains are set by the caller. */
 struct call {
 	sl_jobs *client;
-	sl_tx *tx;              /* NULL: it runs in its own transaction */
-	const uint64_t *chains; /* the chains that it changes, for its audit record */
-	size_t n_chains;        /* 0: the record stays as the client has it */
+	sl_tx *tx;            /* NULL: it runs in its own transaction */
+	struct sl_ids chains; /* that it changes, for its audit record; none: the record stays as the client has it */
 
 	const struct sl_store_ops *ops;
 	void *store;
-	sl_store_tx *store_tx;
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 	struct sl_audit_record record; /* the client's, with the chains of this call */
 	unsigned tries;
 	struct sl_err err, *out; /* of the last try; the caller's, or NULL */
@@ -110,21 +108,20 @@ static int begin_call(struct call *c, struct sl_err *err)
 	c->ops = c->client->home.store.ops;
 	c->store = c->client->home.store.ctx;
 	c->out = err;
-	if (audit != NULL && c->n_chains > 0) {
+	if (audit != NULL && c->chains.n > 0) {
 		c->record = *audit;
-		c->record.chains = c->chains;
-		c->record.n_chains = c->n_chains;
+		c->record.chains = c->chains.ids;
+		c->record.n_chains = c->chains.n;
 		audit = &c->record;
 	}
 	if (c->tx != NULL) {
-		c->store_tx = sl__tx_store(c->tx);
-		c->listen = sl__tx_listen(c->tx, audit, n_audit);
+		c->scope = sl__tx_scope(c->tx, audit, n_audit);
 		return 0;
 	}
 	sl__effects_init(&c->fx, &c->client->home);
-	c->fx.listen.audit = audit;
-	c->fx.listen.n_audit = n_audit;
-	c->listen = &c->fx.listen;
+	c->fx.scope.audit = audit;
+	c->fx.scope.n_audit = n_audit;
+	c->scope = &c->fx.scope;
 	return 0;
 }
 
@@ -216,7 +213,7 @@ static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 		return end_call(&c, sl_err_set(&c.err, SL_ENOMEM, "enqueue %zu chains: no memory", e->n));
 	/* For a single chain in its own transaction the store may send the notification itself. */
 	if (e->n == 1 && tx == NULL && home->notify != NULL && home->notify->ops->start_notification != NULL)
-		c.fx.listen.start_notification = start_notification;
+		c.fx.scope.start_notification = start_notification;
 	do {
 		/* Check and insert every chain through one buffer, a batch at a time. */
 		rc = 0;
@@ -229,7 +226,7 @@ static int enqueue_in(const struct enqueue *e, sl_tx *tx, struct sl_err *err)
 					rc = sl_err_wrap(&c.err, rc, "chains[%zu]", from + i);
 			}
 			if (rc == 0)
-				rc = c.ops->start(c.store, c.store_tx, checked, n, e->out + from, c.listen, &c.err);
+				rc = c.ops->start(c.store, checked, n, c.scope, e->out + from, &c.err);
 		}
 	} while (retry_call(&c, rc));
 	if (checked != &one)
@@ -290,41 +287,40 @@ static int keep_type(const struct sl_chain *chain, void *ctx)
 
 int sl_jobs_complete(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *output, struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = &chain_id, .n_chains = 1};
+	struct call c = {.client = client, .tx = tx, .chains = {&chain_id, 1}};
 	char type[SL__JOB_TYPE_BYTES + 1] = "";
 	int rc = begin_call(&c, err);
 	if (rc != 0)
 		return rc;
 	/* The output must suit the type that the chain is at. */
 	if (client->types != NULL)
-		rc = c.ops->get_chain(c.store, c.store_tx, chain_id, keep_type, type, &c.err);
+		rc = c.ops->get_chain(c.store, c.scope->tx, chain_id, keep_type, type, &c.err);
 	if (rc == 0)
 		rc = sl__job_output_check(client->types, type, output, &c.err);
 	if (rc != 0)
 		return end_call(&c, rc);
 	do
-		rc = c.ops->complete_chain(c.store, c.store_tx, chain_id, output != NULL ? output : "null", c.listen,
-					   &c.err);
+		rc = c.ops->complete_chain(c.store, chain_id, output != NULL ? output : "null", c.scope, &c.err);
 	while (retry_call(&c, rc));
 	return end_call(&c, rc);
 }
 
 int sl_jobs_fail(sl_jobs *client, sl_tx *tx, uint64_t chain_id, const char *error, struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = &chain_id, .n_chains = 1};
+	struct call c = {.client = client, .tx = tx, .chains = {&chain_id, 1}};
 	if (error != NULL && !sl__utf8_valid(error))
 		return sl_err_set(err, SL_EDATA, "error is not valid UTF-8");
 	int rc = begin_call(&c, err);
 	if (rc != 0)
 		return rc;
 	do
-		rc = c.ops->fail_chain(c.store, c.store_tx, chain_id, error, c.listen, &c.err);
+		rc = c.ops->fail_chain(c.store, chain_id, error, c.scope, &c.err);
 	while (retry_call(&c, rc));
 	return end_call(&c, rc);
 }
 
-typedef int change_fn(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		      const struct sl_store_listen *listen, struct sl_err *err);
+typedef int change_fn(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n,
+		      struct sl_err *err);
 
 /* Change the chains of the call; *n (may be NULL) of them were changed. */
 static int change_chains(struct call *c, change_fn *change, size_t *n, struct sl_err *err)
@@ -334,9 +330,7 @@ static int change_chains(struct call *c, change_fn *change, size_t *n, struct sl
 	if (rc != 0)
 		return rc;
 	do
-		rc = c->n_chains > 0
-			     ? change(c->store, c->store_tx, c->chains, c->n_chains, &changed, c->listen, &c->err)
-			     : 0;
+		rc = c->chains.n > 0 ? change(c->store, c->chains, c->scope, &changed, &c->err) : 0;
 	while (retry_call(c, rc));
 	if (rc == 0 && n != NULL)
 		*n = changed;
@@ -345,34 +339,32 @@ static int change_chains(struct call *c, change_fn *change, size_t *n, struct sl
 
 int sl_jobs_cancel(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n, struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = chains, .n_chains = n_chains};
+	struct call c = {.client = client, .tx = tx, .chains = {chains, n_chains}};
 	return change_chains(&c, client->home.store.ops->cancel, n, err);
 }
 
 int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n, struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = chains, .n_chains = n_chains};
+	struct call c = {.client = client, .tx = tx, .chains = {chains, n_chains}};
 	return change_chains(&c, client->home.store.ops->redrive, n, err);
 }
 
 int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n, struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = chains, .n_chains = n_chains};
+	struct call c = {.client = client, .tx = tx, .chains = {chains, n_chains}};
 	return change_chains(&c, client->home.store.ops->trigger, n, err);
 }
 
 int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
 		   struct sl_err *err)
 {
-	struct call c = {.client = client, .tx = tx, .chains = chains, .n_chains = n_chains};
+	struct call c = {.client = client, .tx = tx, .chains = {chains, n_chains}};
 	size_t deleted = 0;
 	int rc = begin_call(&c, err);
 	if (rc != 0)
 		return rc;
 	do
-		rc = n_chains > 0 ? c.ops->remove(c.store, c.store_tx, chains, n_chains, cascade != 0, &deleted,
-						  c.listen, &c.err)
-				  : 0;
+		rc = n_chains > 0 ? c.ops->remove(c.store, c.chains, cascade != 0, c.scope, &deleted, &c.err) : 0;
 	while (retry_call(&c, rc));
 	if (rc == 0 && n != NULL)
 		*n = deleted;
@@ -389,7 +381,7 @@ static int set_paused(sl_jobs *client, const char *type, int paused, struct sl_e
 	if (rc != 0)
 		return rc;
 	do
-		rc = c.ops->pause(c.store, type, paused, c.listen, &c.err);
+		rc = c.ops->pause(c.store, type, paused, c.scope, &c.err);
 	while (retry_call(&c, rc));
 	return end_call(&c, rc);
 }
@@ -413,7 +405,7 @@ enum prunable { PRUNE_CHAINS, PRUNE_AUDIT };
 static int prune(sl_jobs *client, enum prunable what, int64_t keep_ms, uint64_t *n, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
+	const struct sl_store_scope scope = {.audit = client->audit, .n_audit = client->n_audit};
 	int64_t now_ms = 0;
 	uint64_t total = 0;
 	int rc;
@@ -425,7 +417,7 @@ static int prune(sl_jobs *client, enum prunable what, int64_t keep_ms, uint64_t 
 	for (size_t deleted = 1; rc == 0 && deleted > 0; total += deleted) {
 		deleted = 0;
 		if (what == PRUNE_CHAINS)
-			rc = store->ops->prune(store->ctx, now_ms - keep_ms, PRUNE_BATCH, &deleted, &listen, err);
+			rc = store->ops->prune(store->ctx, now_ms - keep_ms, PRUNE_BATCH, &scope, &deleted, err);
 		else
 			rc = store->ops->audit_prune(store->ctx, now_ms - keep_ms, PRUNE_BATCH, &deleted, err);
 	}
@@ -448,7 +440,7 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 {
 	const sl_store *store = &client->home.store;
 	struct sl_new_job job = {.type = cron->type, .input = cron->input, .priority = cron->priority};
-	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
+	const struct sl_store_scope scope = {.audit = client->audit, .n_audit = client->n_audit};
 	struct sl_cron full = *cron;
 	int64_t now_ms;
 	int rc = sl__home_check(&client->home, err);
@@ -473,14 +465,14 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	full.catch_up = cron->catch_up != 0;
 	full.last_ms = 0;
 	full.last_chain = 0;
-	rc = store->ops->cron_put(store->ctx, &full, &listen, err);
+	rc = store->ops->cron_put(store->ctx, &full, &scope, err);
 	if (rc != 0)
 		return rc;
 	/* Workers read the schedules once a minute, and when a notification of one of their types names no job. */
 	struct sl__effects fx;
 	sl__effects_init(&fx, &client->home);
-	if (fx.listen.note != NULL)
-		fx.listen.note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = full.type}, fx.listen.ctx);
+	if (fx.scope.note != NULL)
+		fx.scope.note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = full.type}, fx.scope.ctx);
 	sl__effects_end(&fx, true);
 	return 0;
 }
@@ -488,13 +480,13 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	const struct sl_store_listen listen = {.audit = client->audit, .n_audit = client->n_audit};
+	const struct sl_store_scope scope = {.audit = client->audit, .n_audit = client->n_audit};
 	int rc = sl__home_check(&client->home, err);
 	if (rc == 0)
 		rc = sl__job_name_check(name, "name", err);
 	if (rc != 0)
 		return rc;
-	return store->ops->cron_remove(store->ctx, name, &listen, err);
+	return store->ops->cron_remove(store->ctx, name, &scope, err);
 }
 
 /* ---- the audit trail ---- */

@@ -98,9 +98,9 @@ void sl__effects_init(struct sl__effects *fx, const struct sl__home *home)
 {
 	*fx = (struct sl__effects){.home = home, .changes = fx->inline_changes, .cap = SL__EFFECTS_INLINE};
 	sl__notes_init(&fx->notes, &home->env);
-	fx->listen.note = home->notify != NULL ? collect_note : NULL;
-	fx->listen.change = sl__observer_listens(&home->observer) ? collect_change : NULL;
-	fx->listen.ctx = fx;
+	fx->scope.note = home->notify != NULL ? collect_note : NULL;
+	fx->scope.change = sl__observer_listens(&home->observer) ? collect_change : NULL;
+	fx->scope.ctx = fx;
 }
 
 void sl__effects_send(struct sl__effects *fx)
@@ -194,6 +194,7 @@ int sl__tx_begin(const struct sl__home *home, void *native, bool kept, sl_tx **o
 		return rc;
 	}
 	sl__effects_init(&tx->fx, home);
+	tx->fx.scope.tx = tx->open;
 	*out = tx;
 	return 0;
 }
@@ -203,11 +204,11 @@ sl_store_tx *sl__tx_store(sl_tx *tx)
 	return tx->open;
 }
 
-const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n)
+const struct sl_store_scope *sl__tx_scope(sl_tx *tx, const struct sl_audit_record *audit, size_t n)
 {
-	tx->fx.listen.audit = audit;
-	tx->fx.listen.n_audit = n;
-	return &tx->fx.listen;
+	tx->fx.scope.audit = audit;
+	tx->fx.scope.n_audit = n;
+	return &tx->fx.scope;
 }
 
 int sl__tx_check(const sl_tx *tx, const struct sl__home *home, struct sl_err *err)

@@ -7,7 +7,7 @@
  *   struct sl__effects   the collector alone, for a call that runs in its own transaction (tx NULL):
  *                            struct sl__effects fx;
  *                            sl__effects_init(&fx, home);
- *                            rc = ops->reap(…, &fx.listen, err);
+ *                            rc = ops->reap(…, &fx.scope, err);
  *                            sl__effects_end(&fx, rc == 0);
  *   sl_tx                a store's transaction and its collector
  *
@@ -76,8 +76,8 @@ struct sl__effects {
 	struct sl__notes notes; /* also holds the names of the changes' types */
 	struct sl_change *changes;
 	size_t n, cap;
-	uint64_t lost;                 /* changes that found no memory: a warning is logged */
-	struct sl_store_listen listen; /* for the store; without an observer, changes are not asked for */
+	uint64_t lost;               /* changes that found no memory: a warning is logged */
+	struct sl_store_scope scope; /* for the store; without an observer, changes are not asked for */
 	struct sl_change inline_changes[SL__EFFECTS_INLINE];
 };
 
@@ -91,10 +91,10 @@ void sl__effects_end(struct sl__effects *fx, bool happened);
 /* A new transaction; or one on the caller's connection, when native is not NULL (see `join`). kept: an attempt's, on
  * which sl_tx_commit is refused and sl_tx_rollback does nothing; only sl__tx_commit and sl__tx_rollback end it. */
 SL_MUST_CHECK int sl__tx_begin(const struct sl__home *home, void *native, bool kept, sl_tx **out, struct sl_err *err);
-/* For the calls to the store, with sl__tx_listen. */
+/* For the calls to the store, with sl__tx_scope. */
 sl_store_tx *sl__tx_store(sl_tx *tx);
 /* audit: who makes the next change in it; n 0: it is not audited. */
-const struct sl_store_listen *sl__tx_listen(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
+const struct sl_store_scope *sl__tx_scope(sl_tx *tx, const struct sl_audit_record *audit, size_t n);
 /* Both free tx. The effects go out after the commit. */
 SL_MUST_CHECK int sl__tx_commit(sl_tx *tx, struct sl_err *err);
 void sl__tx_rollback(sl_tx *tx);

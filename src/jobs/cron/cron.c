@@ -61,8 +61,8 @@ static int collect_due(const struct sl_cron *cron, void *ctx)
 }
 
 /* Fire the ticks of one schedule up to now. */
-static int fire_due(struct survey *s, const sl_store *store, const struct due *due,
-		    const struct sl_store_listen *listen, struct sl_err *err)
+static int fire_due(struct survey *s, const sl_store *store, const struct due *due, const struct sl_store_scope *scope,
+		    struct sl_err *err)
 {
 	struct sl_cron seen = due->seen;
 	int fired = 1;
@@ -71,7 +71,7 @@ static int fire_due(struct survey *s, const sl_store *store, const struct due *d
 		int64_t next;
 		if (sl__cron_after(&due->spec, seen.catch_up ? seen.next_ms : s->now_ms, &next) != 0)
 			next = SL__JOB_TIME_MAX_MS; /* the calendar ends here */
-		int rc = store->ops->cron_fire(store->ctx, &seen, next, &fired, &started, listen, err);
+		int rc = store->ops->cron_fire(store->ctx, &seen, next, &fired, &started, scope, err);
 		if (rc != 0)
 			return sl_err_wrap(err, rc, "schedule %s", seen.name);
 		s->turn->fired += fired ? 1 : 0;
@@ -83,7 +83,7 @@ static int fire_due(struct survey *s, const sl_store *store, const struct due *d
 	return 0;
 }
 
-int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms, const struct sl_store_listen *listen,
+int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms, const struct sl_store_scope *scope,
 		  struct sl__cron_turn *out, struct sl_err *err)
 {
 	struct survey s = {.env = env, .now_ms = now_ms, .turn = out};
@@ -100,7 +100,7 @@ int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_m
 		/* A schedule that fails does not stop the others, a store that is unavailable does. The first error is
 		 * returned. */
 		if (fire) {
-			int one = rc != SL_EUNAVAIL ? fire_due(&s, store, due, listen, rc == 0 ? err : NULL) : rc;
+			int one = rc != SL_EUNAVAIL ? fire_due(&s, store, due, scope, rc == 0 ? err : NULL) : rc;
 			if (one != 0)
 				sooner(out, due->seen.next_ms);
 			if (rc == 0)

@@ -39,11 +39,11 @@ struct sl__cron_turn {
 };
 
 /*
- * Fire what is due at now_ms of the store's clock (0: ask the store). Each tick is its own transaction; listen is
+ * Fire what is due at now_ms of the store's clock (0: ask the store). Each tick is its own transaction; scope is
  * called for them as they happen, so send its effects whatever this returns. *out is filled in any case; after a
  * failure it holds what was done so far, and the rest stays due.
  */
 SL_MUST_CHECK int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms,
-				const struct sl_store_listen *listen, struct sl__cron_turn *out, struct sl_err *err);
+				const struct sl_store_scope *scope, struct sl__cron_turn *out, struct sl_err *err);
 
 #endif

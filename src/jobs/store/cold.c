@@ -34,54 +34,54 @@ static int read_one(struct sl__cold_store *s, sl_store_tx *tx, const struct sl__
 	return s->ops->read(s, tx, query, 1, err);
 }
 
-void sl__tell_note(const struct sl_store_listen *listen, enum sl_note_kind kind, const char *type, uint64_t id,
+void sl__tell_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
 		   enum sl_lost_reason reason)
 {
-	if (listen != NULL && listen->note != NULL)
-		listen->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, listen->ctx);
+	if (scope != NULL && scope->note != NULL)
+		scope->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, scope->ctx);
 }
 
-void sl__tell_change(const struct sl_store_listen *listen, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+void sl__tell_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 		     const char *type)
 {
-	if (listen != NULL && listen->change != NULL)
-		listen->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
-			       listen->ctx);
+	if (scope != NULL && scope->change != NULL)
+		scope->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
+			      scope->ctx);
 }
 
 /* ---- pauses and schedules ---- */
 
-int sl__cold_pause(void *store, const char *type, int paused, const struct sl_store_listen *listen, struct sl_err *err)
+int sl__cold_pause(void *store, const char *type, int paused, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sl__cold_store *s = store;
 	const struct sl__cold_query query = {.stmt = paused ? SL__COLD_PAUSE : SL__COLD_RESUME,
 					     COLD_VALUES(COLD_TEXT(type))};
 	size_t n = 0;
-	int rc = s->ops->change(s, &query, listen, false, &n, err);
+	int rc = s->ops->change(s, &query, scope, false, &n, err);
 	if (rc == 0 && !paused && n > 0)
-		sl__tell_note(listen, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+		sl__tell_note(scope, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
 	return rc;
 }
 
-int sl__cold_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen, struct sl_err *err)
+int sl__cold_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sl__cold_store *s = store;
-	bool from_http = listen != NULL && listen->n_audit > 0 && listen->audit->via == SL_VIA_HTTP;
+	bool from_http = scope != NULL && scope->n_audit > 0 && scope->audit->via == SL_VIA_HTTP;
 	const struct sl__cold_query query = {
 		.stmt = SL__COLD_CRON_PUT,
 		COLD_VALUES(COLD_TEXT(cron->name), COLD_TEXT(cron->spec), COLD_TEXT(cron->type),
 			    COLD_TEXT(cron->input != NULL ? cron->input : "null"), COLD_INT(cron->priority),
 			    COLD_BOOL(cron->catch_up != 0), COLD_TIME(cron->next_ms), COLD_BOOL(from_http))};
 	size_t n;
-	return s->ops->change(s, &query, listen, false, &n, err);
+	return s->ops->change(s, &query, scope, false, &n, err);
 }
 
-int sl__cold_cron_remove(void *store, const char *name, const struct sl_store_listen *listen, struct sl_err *err)
+int sl__cold_cron_remove(void *store, const char *name, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sl__cold_store *s = store;
 	const struct sl__cold_query query = {.stmt = SL__COLD_CRON_REMOVE, COLD_VALUES(COLD_TEXT(name))};
 	size_t n;
-	int rc = s->ops->change(s, &query, listen, true, &n, err);
+	int rc = s->ops->change(s, &query, scope, true, &n, err);
 	return rc == SL_ENOENT ? sl_err_set(err, rc, "schedule %s: not found", name) : rc;
 }
 

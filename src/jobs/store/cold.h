@@ -69,9 +69,9 @@ struct sl__cold_ops {
 	size_t answer_bytes; /* an answer with events ends when their payloads have reached this; 0: never */
 	/* Run n queries, which see the same moment, in the caller's transaction or in none. */
 	int (*read)(void *store, sl_store_tx *tx, const struct sl__cold_query *queries, size_t n, struct sl_err *err);
-	/* Run one in a transaction, with the audit records of listen. *n: rows that it changed. must_change: with no such
+	/* Run one in a transaction, with the audit records of scope. *n: rows that it changed. must_change: with no such
 	 * row nothing happens, and SL_ENOENT is returned without a text. */
-	int (*change)(void *store, const struct sl__cold_query *query, const struct sl_store_listen *listen,
+	int (*change)(void *store, const struct sl__cold_query *query, const struct sl_store_scope *scope,
 		      bool must_change, size_t *n, struct sl_err *err);
 	/* Columns, from 0; a NULL is 0 or NULL. */
 	int64_t (*number)(const struct sl__cold_row *row, int column);
@@ -106,10 +106,15 @@ static inline int64_t sl__cold_time_ms(const struct sl__cold_row *row, int colum
 struct sl_job sl__cold_job(const struct sl__cold_row *row);
 struct sl_chain sl__cold_chain(const struct sl__cold_row *row);
 
-/* Report to listen, which may be NULL, as may its members. */
-void sl__tell_note(const struct sl_store_listen *listen, enum sl_note_kind kind, const char *type, uint64_t id,
+/* The transaction of a scope; NULL: none. */
+static inline sl_store_tx *sl__scope_tx(const struct sl_store_scope *scope)
+{
+	return scope != NULL ? scope->tx : NULL;
+}
+/* Report to scope, which may be NULL, as may its members. */
+void sl__tell_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
 		   enum sl_lost_reason reason);
-void sl__tell_change(const struct sl_store_listen *listen, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+void sl__tell_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 		     const char *type);
 
 /* ---- the slots that are here ---- */

@@ -29,6 +29,8 @@
 #ifndef SL_JOBS_STORE_OPS_H
 #define SL_JOBS_STORE_OPS_H
 
+#include <stdbool.h>
+
 #include <sluice/adapter/env.h>
 #include <sluice/job.h>
 #include <sluice/retry.h>
@@ -99,9 +101,10 @@ struct sl_start_notification {
 /* Fill the notification for a job of this type. 0: the store sends none, and the note is published as usual. */
 typedef int sl_start_notification_fn(const char *type, struct sl_start_notification *out, void *ctx);
 
-/* Where an operation reports its effects. NULL anywhere: not reported. */
-struct sl_store_listen {
-	sl_note_fn *note;
+/* In which transaction an operation happens, and where it reports its effects. NULL: in its own, not reported. */
+struct sl_store_scope {
+	sl_store_tx *tx;  /* NULL: its own. Only for the slots that say so */
+	sl_note_fn *note; /* or NULL, as the next */
 	sl_change_fn *change;
 	void *ctx;
 	/* Only for start, or NULL. A store that can notify calls this at most once, for a single job that it starts in
@@ -223,10 +226,28 @@ struct sl_settle {
 	int last_of_claim; /* 1: nothing of the claim is left after this one: its lease goes */
 };
 
+/* Chains, or jobs. */
+struct sl_ids {
+	const uint64_t *ids;
+	size_t n;
+};
+
 struct sl_settle_result {
 	enum sl_lost_reason lost; /* SL_LOST_NOT: done */
 	uint64_t next_id;         /* of CONTINUE */
 	int chain_ended;          /* 1: the chain completed with this */
+};
+
+/* What an exchange settles, and what it claims. */
+struct sl_exchange {
+	const struct sl_settle *settles;
+	size_t n_settles;                 /* may be 0 */
+	struct sl_settle_result *results; /* one per settle, filled when 0 is returned */
+	/* NULL: nothing is claimed; then claimed is not used, and of reply, which may be NULL, only the epoch. */
+	const struct sl_claim_request *request;
+	struct sl_claim_reply *reply;
+	sl_claimed_fn *claimed;
+	void *claimed_ctx;
 };
 
 struct sl_renewal {
@@ -282,24 +303,20 @@ struct sl_store_ops {
 	int (*commit)(sl_store_tx *tx, struct sl_err *err);
 	void (*rollback)(sl_store_tx *tx);
 
-	/* ---- the slots below take tx or NULL: an own transaction ---- */
+	/* ---- start, exchange, complete_chain, fail_chain, cancel, redrive, trigger and remove heed scope->tx ---- */
 	/* out[n]. SL_ENOENT: a blocker that does not exist. */
-	int (*start)(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err);
+	int (*start)(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+		     struct sl_started *out, struct sl_err *err);
 	/*
-	 * Settle n jobs and claim the next, in one transaction and, where the database allows, one round trip.
-	 * settles may be empty; request may be NULL (then claimed is not used, and of reply, which may be NULL then,
-	 * only the epoch). Promotes what is due first. A job that was reaped is claimed alone, in its turn. results[n]
-	 * is filled when 0 returns.
+	 * Settle jobs and claim the next, in one transaction and, where the database allows, one round trip. Promotes
+	 * what is due first. A job that was reaped is claimed alone, in its turn.
 	 * A continuation is refused, and nothing is settled, with SL_ENOENT for a blocker that does not exist, and with
 	 * SL_EDATA (SL_CLASS_POISON) when chains would then wait for each other: the message names two of them. That
 	 * holds for continuations at the same time, too. The search follows 10,000 edges at most beside those of the
 	 * continuation; a circle that is longer is not found. A start cannot make one.
 	 */
-	int (*exchange)(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-			struct sl_settle_result *results, const struct sl_claim_request *request,
-			struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-			const struct sl_store_listen *listen, struct sl_err *err);
+	int (*exchange)(void *store, const struct sl_exchange *exchange, const struct sl_store_scope *scope,
+			struct sl_err *err);
 	/* Is the job still under this fence? Locks its row until the transaction ends. SL_LOST_NOT: yes. */
 	int (*guard)(void *store, sl_store_tx *tx, uint64_t id, uint64_t fence, enum sl_lost_reason *out,
 		     struct sl_err *err);
@@ -317,43 +334,42 @@ struct sl_store_ops {
 	 * counts as started are charged. The first time that a job is lost it can be claimed immediately, from then on
 	 * after the delay of its type's policy, without jitter. Writes nothing when nothing has expired. */
 	int (*reap)(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit,
-		    struct sl_reaped *out, const struct sl_store_listen *listen, struct sl_err *err);
+		    struct sl_reaped *out, const struct sl_store_scope *scope, struct sl_err *err);
 
 	/* ---- clients ---- */
 	/* Complete the chain with an output whatever its current job does. SL_ENOENT; SL_EEXIST when it has ended. */
-	int (*complete_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			      const struct sl_store_listen *listen, struct sl_err *err);
+	int (*complete_chain)(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
+			      struct sl_err *err);
 	/* The same with a failure: the chain is at its end, its current job has failed with this error. What waits for
 	 * it keeps waiting, as after any failure. */
-	int (*fail_chain)(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-			  const struct sl_store_listen *listen, struct sl_err *err);
+	int (*fail_chain)(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
+			  struct sl_err *err);
 	/* *n: how many were changed. Those that have ended already are skipped; SL_ENOENT for an unknown one. */
-	int (*cancel)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		      const struct sl_store_listen *listen, struct sl_err *err);
+	int (*cancel)(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n,
+		      struct sl_err *err);
 	/* Failed and cancelled chains continue at their last job, with attempt 0. Others are skipped. A chain that was
 	 * started with a key takes it again, in the same transaction, unless another that has ended holds it (scope
 	 * any). Refused, and none is changed: SL_EEXIST when a chain that has not ended has the key, SL_ECONFLICT when
 	 * a chain that it waits for was deleted. The message names both chains. */
-	int (*redrive)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		       const struct sl_store_listen *listen, struct sl_err *err);
+	int (*redrive)(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n,
+		       struct sl_err *err);
 	/* Make scheduled jobs due now. */
-	int (*trigger)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		       const struct sl_store_listen *listen, struct sl_err *err);
+	int (*trigger)(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n,
+		       struct sl_err *err);
 	/* Delete chains with their jobs, attempts, keys and events. SL_EPENDING when a chain outside of the set waits
-	 * for one of them and cascade is 0 (nothing is deleted, the message names one); with cascade those go too. */
-	int (*remove)(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-		      const struct sl_store_listen *listen, struct sl_err *err);
-	int (*pause)(void *store, const char *type, int paused, const struct sl_store_listen *listen,
-		     struct sl_err *err);
+	 * for one of them and not cascade (nothing is deleted, the message names one); with cascade those go too. */
+	int (*remove)(void *store, struct sl_ids chains, bool cascade, const struct sl_store_scope *scope, size_t *n,
+		      struct sl_err *err);
+	int (*pause)(void *store, const char *type, int paused, const struct sl_store_scope *scope, struct sl_err *err);
 	/* Delete at most `limit` chains that ended before the time and that are no blocker, done or not, of a job that
 	 * has not ended: its handler may ask for their outputs. When nothing is left of these (*n 0), events older than
 	 * that whose job was deleted are removed, too. */
-	int (*prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+	int (*prune)(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 		     struct sl_err *err);
 	/* Report when the chain ends (SL_NOTE_CHAIN_ENDED): *status is where it is now, after that is set. */
 	int (*watch)(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err);
 
-	/* ---- reading; tx as above ---- */
+	/* ---- reading; tx NULL: none of the caller ---- */
 	int (*get_job)(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err);
 	int (*get_chain)(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err);
 	int (*list_jobs)(void *store, const struct sl_job_filter *filter, sl_job_fn *fn, void *ctx, struct sl_err *err);
@@ -366,16 +382,16 @@ struct sl_store_ops {
 
 	/* ---- recurring schedules ---- */
 	/* By name, replaces. One that was put over HTTP is marked. */
-	int (*cron_put)(void *store, const struct sl_cron *cron, const struct sl_store_listen *listen,
+	int (*cron_put)(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope,
 			struct sl_err *err);
-	int (*cron_remove)(void *store, const char *name, const struct sl_store_listen *listen,
+	int (*cron_remove)(void *store, const char *name, const struct sl_store_scope *scope,
 			   struct sl_err *err);                                       /* SL_ENOENT */
 	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms */
 	/* Enqueue the tick seen->next_ms of the schedule seen->name and move it to next_ms, in one transaction. *fired
 	 * 0 when it is not as it was seen (next_ms, spec, catch_up): another process has done this tick, or a client
 	 * has replaced or removed the schedule, whose next_ms is then another. */
 	int (*cron_fire)(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-			 const struct sl_store_listen *listen, struct sl_err *err);
+			 const struct sl_store_scope *scope, struct sl_err *err);
 
 	/* ---- events ---- */
 	/* Take events, in order within each stream. What is at or below a stream's mark is dropped after comparing its

@@ -188,14 +188,14 @@ static int settle_inside(struct sl_attempt *a, struct sl_err *err)
 	}
 
 	/* Notes go with the transaction, and to our own core once it has committed, also without a notifier. */
-	sl__heard_init(&heard, w, sl__tx_listen(tx, NULL, 0));
+	sl__heard_init(&heard, w, sl__tx_scope(tx, NULL, 0));
 	sl__lock(&w->mu);
 	a->run->kind = kinds[a->ending];
 	sl__core_settle(w->core, a->run, &s);
 	s.progress = a->progress != NULL ? a->progress->data : NULL;
 	sl__unlock(&w->mu);
-	rc = store->ops->exchange(store->ctx, sl__tx_store(tx), &s, 1, &result, NULL, NULL, NULL, NULL, &heard.listen,
-				  &why);
+	rc = store->ops->exchange(store->ctx, &(struct sl_exchange){.settles = &s, .n_settles = 1, .results = &result},
+				  &heard.scope, &why);
 	if (rc == 0 && result.lost == SL_LOST_NOT) {
 		sl__heard_pass(&heard);
 		/* When the answer of a commit is lost, the attempt fails, and the fence refuses its retry if it was

@@ -88,7 +88,7 @@ struct hearing {
 static void hearing_init(struct hearing *h, const sl_worker *w)
 {
 	sl__effects_init(&h->fx, &w->home);
-	sl__heard_init(&h->heard, w, &h->fx.listen);
+	sl__heard_init(&h->heard, w, &h->fx.scope);
 }
 
 static void hearing_end(sl_worker *w, struct hearing *h, bool happened, int64_t now_ns) SL_REQUIRES(w->mu)
@@ -112,7 +112,7 @@ static void reap(sl_worker *w, const struct sl__keeper *k) SL_REQUIRES(w->mu)
 	struct sl_reaped reaped = {.n = 0};
 	sl__unlock(&w->mu);
 	hearing_init(&h, w);
-	int rc = store->ops->reap(store->ctx, w->reap_types, w->n_types, k->todo.reap_limit, &reaped, &h.heard.listen,
+	int rc = store->ops->reap(store->ctx, w->reap_types, w->n_types, k->todo.reap_limit, &reaped, &h.heard.scope,
 				  &err);
 	sl__report_store(w, SL__ASKS_REAP, rc, &err);
 	if (rc == 0 && reaped.n > 0)
@@ -137,7 +137,7 @@ static void fire_schedules(sl_worker *w) SL_REQUIRES(w->mu)
 	int rc = asks ? store->ops->now_ms(store->ctx, &now_ms, &err) : 0;
 	int64_t asked_ns = sl__mono_ns(&w->home.env);
 	if (rc == 0)
-		rc = sl__cron_turn(&w->home.env, store, now_ms, &h.heard.listen, &turn, &err);
+		rc = sl__cron_turn(&w->home.env, store, now_ms, &h.heard.scope, &turn, &err);
 	sl__report_store(w, SL__ASKS_CRON, rc, &err);
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);

@@ -44,8 +44,8 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 			continue;
 		if (!note->later)
 			sl__core_note(w->core, note, now_ns);
-		if (l->fx.listen.note != NULL)
-			l->fx.listen.note(note, l->fx.listen.ctx);
+		if (l->fx.scope.note != NULL)
+			l->fx.scope.note(note, l->fx.scope.ctx);
 	}
 }
 
@@ -60,9 +60,15 @@ static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 		await_events(l);
 	for (size_t i = 0; i < todo->n_runs; i++)
 		sl__core_settle(w->core, todo->runs[i], &l->settles[i]);
-	int rc = store->ops->exchange(store->ctx, NULL, l->settles, todo->n_runs, l->results,
-				      todo->claim != NULL ? &todo->request : NULL, &reply, on_claimed, l,
-				      &l->heard.listen, &err);
+	int rc = store->ops->exchange(store->ctx,
+				      &(struct sl_exchange){.settles = l->settles,
+							    .n_settles = todo->n_runs,
+							    .results = l->results,
+							    .request = todo->claim != NULL ? &todo->request : NULL,
+							    .reply = &reply,
+							    .claimed = on_claimed,
+							    .claimed_ctx = l},
+				      &l->heard.scope, &err);
 	bool refused = sl__core_refused(todo, rc, &err);
 
 	/* What is durable now is observed before the core takes the runs back. */

@@ -114,12 +114,12 @@ static void hear_change(const struct sl_change *change, void *ctx)
 	h->outer->change(change, h->outer->ctx);
 }
 
-void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_listen *outer)
+void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_scope *outer)
 {
 	sl__notes_init(&h->notes, &w->home.env);
 	h->outer = outer;
-	h->listen = (struct sl_store_listen){
-		.note = hear_note, .change = outer->change != NULL ? hear_change : NULL, .ctx = h};
+	h->scope = (struct sl_store_scope){
+		.tx = outer->tx, .note = hear_note, .change = outer->change != NULL ? hear_change : NULL, .ctx = h};
 }
 
 void sl__heard_pass(const struct sl__heard *h)
@@ -264,7 +264,7 @@ static int make_lanes(sl_worker *w, struct sl_err *err)
 		l->index = i;
 		sl__cond_init(&l->wake);
 		sl__effects_init(&l->fx, &w->home);
-		sl__heard_init(&l->heard, w, &l->fx.listen);
+		sl__heard_init(&l->heard, w, &l->fx.scope);
 	}
 	for (int i = 0; i < w->cfg.lanes; i++) {
 		struct sl__lane *l = &w->lanes[i];

@@ -73,8 +73,8 @@ struct sl_attempt {
  * passed on, changes go through. */
 struct sl__heard {
 	struct sl__notes notes;
-	const struct sl_store_listen *outer;
-	struct sl_store_listen listen; /* for the store */
+	const struct sl_store_scope *outer;
+	struct sl_store_scope scope; /* for the store */
 };
 
 /* The offer of the first lane. While it is open, `offer`, `types` and `todo` belong to the store and its callback. */
@@ -199,7 +199,7 @@ void *sl__run_memory(sl_worker *w, struct sl__run *run, size_t n);
 /* The text of an error as a store may keep it (well-formed UTF-8), in memory of the run. Never NULL. */
 const char *sl__run_text(sl_worker *w, struct sl__run *run, const char *text);
 
-void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_listen *outer);
+void sl__heard_init(struct sl__heard *h, const sl_worker *w, const struct sl_store_scope *outer);
 /* Pass the notes to the outer listener. */
 void sl__heard_pass(const struct sl__heard *h);
 

@@ -5,15 +5,15 @@
  */
 #include "jobs/store/postgres/store.h"
 
-bool sl__pg_from_http(const struct sl_store_listen *listen)
+bool sl__pg_from_http(const struct sl_store_scope *scope)
 {
-	return listen != NULL && listen->n_audit > 0 && listen->audit->via == SL_VIA_HTTP;
+	return scope != NULL && scope->n_audit > 0 && scope->audit->via == SL_VIA_HTTP;
 }
 
-void sl__pg_call_audit(struct pg_call *call, const struct sl_store_listen *listen)
+void sl__pg_call_audit(struct pg_call *call, const struct sl_store_scope *scope)
 {
-	call->audit = listen != NULL ? listen->audit : NULL;
-	call->n_audit = listen != NULL ? listen->n_audit : 0;
+	call->audit = scope != NULL ? scope->audit : NULL;
+	call->n_audit = scope != NULL ? scope->n_audit : 0;
 }
 
 void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *record)
@@ -29,11 +29,11 @@ void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *re
 int sl__pg_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
 {
 	struct pg_call call;
-	const struct sl_store_listen listen = {.audit = records, .n_audit = n};
+	const struct sl_store_scope scope = {.audit = records, .n_audit = n};
 	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	sl__pg_call_audit(&call, &listen);
+	sl__pg_call_audit(&call, &scope);
 	rc = sl__pg_call_run(&call, true, err);
 	sl__pg_call_close(&call);
 	return rc;

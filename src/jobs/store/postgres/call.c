@@ -158,7 +158,7 @@ int sl__pg_blocker_error(int rc, struct sl_err *err)
 	return rc;
 }
 
-void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_listen *l)
+void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l)
 {
 	if (PQntuples(res) > 0)
 		sl__pg_marks_forget(s);

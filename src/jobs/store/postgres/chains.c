@@ -14,15 +14,15 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, const PGresult **heads,
-		      struct sl_err *err)
+int sl__pg_lock_heads(struct pg_call *call, struct sl_ids chains, const PGresult **heads, struct sl_err *err)
 {
+	size_t n = chains.n;
 	const struct sl_env *env = &call->store->env;
 	uint64_t *sorted = sl__calloc(env, n, sizeof(*sorted));
 	if (sorted == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (n > 0)
-		memcpy(sorted, chains, n * sizeof(*sorted));
+		memcpy(sorted, chains.ids, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), by_number);
 	sl__pg_add_ids(&call->params, sorted, n);
 	int at = sl__pg_call_send(call, ST_HEADS);
@@ -45,18 +45,18 @@ int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, co
 struct request {
 	struct pg_call call;
 	const PGresult *heads;
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 	struct sl_err *err;
 };
 
 /* Call close_request, whatever this returns. */
-static int open_request(struct request *r, struct pg_store *store, sl_store_tx *tx, const uint64_t *chains, size_t n)
+static int open_request(struct request *r, struct pg_store *store, struct sl_ids chains)
 {
-	int rc = sl__pg_call_open(&r->call, store, tx, PG_LONG, r->err);
+	int rc = sl__pg_call_open(&r->call, store, sl__scope_tx(r->scope), PG_LONG, r->err);
 	if (rc != 0)
 		return rc;
-	sl__pg_call_audit(&r->call, r->listen);
-	return sl__pg_lock_heads(&r->call, chains, n, &r->heads, r->err);
+	sl__pg_call_audit(&r->call, r->scope);
+	return sl__pg_lock_heads(&r->call, chains, &r->heads, r->err);
 }
 
 static void close_request(struct request *r)
@@ -92,7 +92,7 @@ struct end {
 static int end_lasts(struct request *r, const struct end *end, size_t *n)
 {
 	struct pg_call *call = &r->call;
-	const struct sl_store_listen *l = r->listen;
+	const struct sl_store_scope *l = r->scope;
 	int at_unblock = -1;
 	SL__PG_PARAMS_LOCAL(unblock, &call->store->env);
 	add_lasts(r, LIVE);
@@ -128,11 +128,10 @@ static int end_lasts(struct request *r, const struct end *end, size_t *n)
 	return 0;
 }
 
-static int end_one_chain(struct request *r, sl_store_tx *tx, struct pg_store *store, uint64_t chain_id,
-			 const struct end *end)
+static int end_one_chain(struct request *r, struct pg_store *store, uint64_t chain_id, const struct end *end)
 {
 	size_t n = 0;
-	int rc = open_request(r, store, tx, &chain_id, 1);
+	int rc = open_request(r, store, (struct sl_ids){&chain_id, 1});
 	if (rc == 0 && (LIVE >> sl__pg_int4(r->heads, 0, 2) & 1) == 0)
 		rc = sl_err_set(r->err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
 	if (rc == 0)
@@ -141,36 +140,35 @@ static int end_one_chain(struct request *r, sl_store_tx *tx, struct pg_store *st
 	return rc;
 }
 
-int sl__pg_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
+			  struct sl_err *err)
 {
 	const struct end end = {.status = SL_JOB_COMPLETED,
 				.reason = SL_LOST_COMPLETED,
 				.change = SL_CHANGE_COMPLETED,
 				.output = output != NULL ? output : "null"};
-	struct request r = {.listen = listen, .err = err};
-	return end_one_chain(&r, tx, store, chain_id, &end);
+	struct request r = {.scope = scope, .err = err};
+	return end_one_chain(&r, store, chain_id, &end);
 }
 
-int sl__pg_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		      const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
+		      struct sl_err *err)
 {
 	const struct end end = {.status = SL_JOB_FAILED,
 				.reason = SL_LOST_FAILED,
 				.change = SL_CHANGE_FAILED,
 				.error = error != NULL ? error : "failed from outside"};
-	struct request r = {.listen = listen, .err = err};
-	return end_one_chain(&r, tx, store, chain_id, &end);
+	struct request r = {.scope = scope, .err = err};
+	return end_one_chain(&r, store, chain_id, &end);
 }
 
-int sl__pg_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
 	static const struct end end = {
 		.status = SL_JOB_CANCELLED, .reason = SL_LOST_CANCELLED, .change = SL_CHANGE_CANCELLED};
-	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
+	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
 	size_t changed = 0;
-	int rc = open_request(&r, store, tx, chains, n_chains);
+	int rc = open_request(&r, store, chains);
 	if (rc == 0)
 		rc = end_lasts(&r, &end, &changed);
 	if (rc == 0 && n != NULL)
@@ -189,7 +187,7 @@ static int run_continue(struct request *r, enum pg_statement statement, size_t *
 		return rc;
 	for (int i = 0; i < PQntuples(res); i++)
 		if (sl__pg_bool(res, i, 3))
-			sl__tell_note(r->listen, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
+			sl__tell_note(r->scope, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
 				      (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
 	sl__pg_marks_forget(r->call.store);
 	if (n != NULL)
@@ -221,12 +219,11 @@ static int take_keys(struct request *r, const uint64_t *chains, const uint64_t *
 	return rc;
 }
 
-int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_redrive(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
+	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
 	struct pg_store *s = store;
-	int rc = open_request(&r, s, tx, chains, n_chains);
+	int rc = open_request(&r, s, chains);
 	if (rc != 0)
 		return rc;
 	/* The failed and cancelled chains, and their last jobs. */
@@ -245,7 +242,7 @@ int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 	sl__pg_pipe_end(&r.call.pipe);
 	if (rc == 0 && n_stopped > 0)
 		rc = take_keys(&r, stopped, lasts, n_stopped);
-	if (rc == 0 && sl__pg_from_http(listen)) {
+	if (rc == 0 && sl__pg_from_http(scope)) {
 		sl__pg_add_ids(&r.call.params, stopped, n_stopped);
 		(void)sl__pg_call_send(&r.call, ST_MARK_HTTP);
 	}
@@ -258,11 +255,10 @@ int sl__pg_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t 
 	return rc;
 }
 
-int sl__pg_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_trigger(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	struct request r SL_CLEANUP(close_request) = {.listen = listen, .err = err};
-	int rc = open_request(&r, store, tx, chains, n_chains);
+	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
+	int rc = open_request(&r, store, chains);
 	if (rc != 0)
 		return rc;
 	add_lasts(&r, 1u << SL_JOB_PENDING);

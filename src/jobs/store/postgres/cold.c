@@ -74,7 +74,7 @@ static int pg_cold_read(void *store, sl_store_tx *tx, const struct sl__cold_quer
 	return rc;
 }
 
-static int pg_cold_change(void *store, const struct sl__cold_query *q, const struct sl_store_listen *listen,
+static int pg_cold_change(void *store, const struct sl__cold_query *q, const struct sl_store_scope *scope,
 			  bool must_change, size_t *n, struct sl_err *err)
 {
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
@@ -83,7 +83,7 @@ static int pg_cold_change(void *store, const struct sl__cold_query *q, const str
 		return rc;
 	sl__pg_add_values(&call.params, q);
 	if (!must_change)
-		sl__pg_call_audit(&call, listen);
+		sl__pg_call_audit(&call, scope);
 	int at = sl__pg_call_send(&call, statement_of[q->stmt]);
 	rc = sl__pg_call_run(&call, !must_change, err);
 	if (rc != 0)
@@ -94,7 +94,7 @@ static int pg_cold_change(void *store, const struct sl__cold_query *q, const str
 	if (*n == 0)
 		return SL_ENOENT;
 	sl__pg_pipe_end(&call.pipe);
-	sl__pg_call_audit(&call, listen);
+	sl__pg_call_audit(&call, scope);
 	return sl__pg_call_run(&call, true, err);
 }
 

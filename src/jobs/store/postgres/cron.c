@@ -3,7 +3,7 @@
 #include "jobs/store/postgres/store.h"
 
 int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
@@ -20,7 +20,7 @@ int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 		*fired = PQntuples(res) > 0;
 		if (*fired) {
 			*out = (struct sl_started){.chain_id = (uint64_t)sl__pg_int8(res, 0, 0)};
-			sl__pg_tell_born(listen, out->chain_id, out->chain_id, sl__pg_text(res, 0, 1), PG_BORN_READY);
+			sl__pg_tell_born(scope, out->chain_id, out->chain_id, sl__pg_text(res, 0, 1), PG_BORN_READY);
 		}
 	}
 	sl__pg_call_close(&call);

@@ -13,14 +13,11 @@
 /* One exchange, as the slot was called. */
 struct exchange {
 	struct pg_store *store;
+	const struct sl_exchange *asked;
 	sl_store_tx *tx;
 	struct pg_settling settling;
 	struct pg_claiming claiming;
-	struct sl_settle_result *results;
-	struct sl_claim_reply *reply;
-	sl_claimed_fn *claimed;
-	void *claimed_ctx;
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 	struct sl_settle *refused; /* what the callback would not have, to be given back */
 };
 
@@ -40,8 +37,10 @@ static void give_back(struct exchange *x)
 {
 	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof(*results));
 	if (results != NULL && x->refused != NULL)
-		(void)sl__pg_exchange(x->store, NULL, x->refused, x->claiming.n, results, NULL, NULL, NULL, NULL, NULL,
-				      NULL);
+		(void)sl__pg_exchange(
+			x->store,
+			&(struct sl_exchange){.settles = x->refused, .n_settles = x->claiming.n, .results = results},
+			NULL, NULL);
 	sl__free(&x->store->env, results);
 	sl__free(&x->store->env, x->refused);
 	x->refused = NULL;
@@ -62,11 +61,11 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 	if (rc != 0)
 		return sl__pg_blocker_error(rc, err);
 	if (claims)
-		sl__pg_claim_read(call, &x->claiming, x->reply);
+		sl__pg_claim_read(call, &x->claiming, x->asked->reply);
 	if (settles)
-		sl__pg_settle_read(call, &x->settling, x->results, x->listen);
+		sl__pg_settle_read(call, &x->settling, x->asked->results, x->scope);
 	if (claims)
-		rc = sl__pg_claim_tell(call, &x->claiming, x->claimed, x->claimed_ctx);
+		rc = sl__pg_claim_tell(call, &x->claiming, x->asked->claimed, x->asked->claimed_ctx);
 	if (rc != 0 && x->tx == NULL)
 		refuse(x, call);
 	sl__pg_pipe_end(&call->pipe);
@@ -88,20 +87,17 @@ static int exchange_once(struct exchange *x, struct sl_err *err)
 	return rc;
 }
 
-int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		    struct sl_settle_result *results, const struct sl_claim_request *request,
-		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-		    const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_exchange(void *store, const struct sl_exchange *asked, const struct sl_store_scope *scope,
+		    struct sl_err *err)
 {
+	const struct sl_claim_request *request = asked->request;
+	size_t n = asked->n_settles;
 	struct exchange x = {.store = store,
-			     .tx = tx,
-			     .settling = {.settles = settles, .n = n},
+			     .asked = asked,
+			     .tx = sl__scope_tx(scope),
+			     .settling = {.settles = asked->settles, .n = n},
 			     .claiming = {.request = request, .hinted = request != NULL && request->hinted != 0},
-			     .results = results,
-			     .reply = reply,
-			     .claimed = claimed,
-			     .claimed_ctx = claimed_ctx,
-			     .listen = listen};
+			     .scope = scope};
 	if (n == 0 && request == NULL)
 		return 0;
 	int rc = exchange_once(&x, err);
@@ -119,13 +115,13 @@ int sl__pg_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settle
 		/* What was settled is durable, and must not look as if it had failed: say that there is more to ask
 		 * for. */
 		if (rc != 0 && n > 0 && cl->n == 0) {
-			reply->n = 0;
-			reply->next_due_in_ms = 0;
+			asked->reply->n = 0;
+			asked->reply->next_due_in_ms = 0;
 			rc = 0;
 			break;
 		}
 	}
-	if (rc == 0 && reply != NULL)
-		reply->epoch = sl__pg_deaths(x.store->pool);
+	if (rc == 0 && asked->reply != NULL)
+		asked->reply->epoch = sl__pg_deaths(x.store->pool);
 	return rc;
 }

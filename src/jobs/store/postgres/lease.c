@@ -152,7 +152,7 @@ static int look_for_expiry(struct pg_store *s, const struct sl_reap_type *types,
 }
 
 int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-		const struct sl_store_listen *listen, struct sl_err *err)
+		const struct sl_store_scope *scope, struct sl_err *err)
 {
 	static const struct sl_retry_policy none = {.multiplier = 1};
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
@@ -194,9 +194,9 @@ int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	for (int i = 0; i < last; i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);
-		sl__tell_change(listen, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
-		sl__tell_note(listen, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
-		sl__tell_note(listen, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
+		sl__tell_change(scope, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__tell_note(scope, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__tell_note(scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
 	}
 	out->more = sl__pg_bool(res, last, 3);
 	out->n = (uint32_t)last;

@@ -8,7 +8,7 @@ struct id_set {
 	const struct sl_env *env;
 	uint64_t *ids;
 	size_t n, cap;
-	const struct sl_store_listen *listen; /* hears what is deleted; may be NULL */
+	const struct sl_store_scope *scope; /* hears what is deleted; may be NULL */
 };
 
 static int append_id(struct id_set *set, uint64_t id, struct sl_err *err)
@@ -35,11 +35,11 @@ static int add_id(struct id_set *set, uint64_t id, struct sl_err *err)
 
 /* Lock the chains of the set, and take in those that wait for one of them, until nothing outside does. A chain that is
  * started meanwhile must lock a chain of the set first, and then finds it gone. */
-static int close_set(struct pg_call *call, struct id_set *set, int cascade, struct sl_err *err)
+static int close_set(struct pg_call *call, struct id_set *set, bool cascade, struct sl_err *err)
 {
 	for (;;) {
 		const PGresult *res = NULL;
-		int rc = sl__pg_lock_heads(call, set->ids, set->n, &res, err);
+		int rc = sl__pg_lock_heads(call, (struct sl_ids){set->ids, set->n}, &res, err);
 		if (rc != 0)
 			return rc;
 		sl__pg_pipe_end(&call->pipe);
@@ -64,7 +64,7 @@ static int close_set(struct pg_call *call, struct id_set *set, int cascade, stru
 /* Delete the chains of the set and report them. *n: how many. keep_needed: but not what another job waits for. */
 static int delete_set(struct pg_call *call, const struct id_set *set, bool keep_needed, size_t *n, struct sl_err *err)
 {
-	const struct sl_store_listen *l = set->listen;
+	const struct sl_store_scope *l = set->scope;
 	const PGresult *res = NULL;
 	sl__pg_add_ids(&call->params, set->ids, set->n);
 	sl__pg_add_bool(&call->params, keep_needed);
@@ -84,19 +84,19 @@ static int delete_set(struct pg_call *call, const struct id_set *set, bool keep_
 	return 0;
 }
 
-int sl__pg_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_remove(void *store, struct sl_ids chains, bool cascade, const struct sl_store_scope *scope, size_t *n,
+		  struct sl_err *err)
 {
 	struct pg_store *s = store;
-	struct id_set set = {.env = &s->env, .listen = listen};
+	struct id_set set = {.env = &s->env, .scope = scope};
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
 	size_t deleted = 0;
-	int rc = sl__pg_call_open(&call, s, tx, PG_LONG, err);
+	int rc = sl__pg_call_open(&call, s, sl__scope_tx(scope), PG_LONG, err);
 	if (rc != 0)
 		return rc;
-	for (size_t i = 0; i < n_chains && rc == 0; i++)
-		rc = add_id(&set, chains[i], err);
-	sl__pg_call_audit(&call, listen);
+	for (size_t i = 0; i < chains.n && rc == 0; i++)
+		rc = add_id(&set, chains.ids[i], err);
+	sl__pg_call_audit(&call, scope);
 	if (rc == 0)
 		rc = close_set(&call, &set, cascade, err);
 	if (rc == 0)
@@ -143,7 +143,7 @@ static int prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *er
 /* Delete up to limit chains. Locked, so that no job begins to wait for one of them; one that did just before is seen by
  * the deleting statement. */
 static int prune_chains(struct pg_store *s, int64_t before_ms, uint32_t limit, size_t *n,
-			const struct sl_store_listen *listen, struct sl_err *err)
+			const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct id_set set = {.env = &s->env};
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
@@ -165,7 +165,7 @@ static int prune_chains(struct pg_store *s, int64_t before_ms, uint32_t limit, s
 		rc = append_id(&set, (uint64_t)sl__pg_int8(res, i, 0), err);
 	sl__pg_pipe_end(&call.pipe);
 	if (set.n > 0)
-		sl__pg_call_audit(&call, listen);
+		sl__pg_call_audit(&call, scope);
 	if (rc == 0)
 		rc = delete_set(&call, &set, true, n, err);
 	if (rc == 0) {
@@ -179,9 +179,9 @@ static int prune_chains(struct pg_store *s, int64_t before_ms, uint32_t limit, s
 	return rc;
 }
 
-int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 		 struct sl_err *err)
 {
-	int rc = prune_chains(store, before_ms, limit, n, listen, err);
+	int rc = prune_chains(store, before_ms, limit, n, scope, err);
 	return rc != 0 || *n > 0 ? rc : prune_events(store, before_ms, err);
 }

@@ -266,7 +266,7 @@ void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st)
 /* ---- results ---- */
 
 /* Row: ord, next id, type, later, watched, next later, next's open blockers. */
-static void report_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_listen *l)
+static void report_settled(const PGresult *res, int row, const struct sl_settle *s, const struct sl_store_scope *l)
 {
 	const char *type = sl__pg_text(res, row, 2);
 	bool later = sl__pg_bool(res, row, 3), watched = sl__pg_bool(res, row, 4);
@@ -324,7 +324,7 @@ static void ask_why(struct pg_call *call, const struct pg_settling *st, struct s
 }
 
 void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
-			const struct sl_store_listen *listen)
+			const struct sl_store_scope *scope)
 {
 	const PGresult *res = sl__pg_call_result(call, st->at_settle);
 	/* Those without a row did not match: SL_LOST_TAKEN until the reason is known. */
@@ -336,10 +336,10 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 		results[i].lost = SL_LOST_NOT;
 		results[i].next_id = (uint64_t)sl__pg_int8(res, row, 1);
 		results[i].chain_ended = st->settles[i].kind == SL_SETTLE_COMPLETE;
-		report_settled(res, row, &st->settles[i], listen);
+		report_settled(res, row, &st->settles[i], scope);
 	}
 	if (st->at_unblock >= 0)
-		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), listen);
+		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), scope);
 	if (lost > 0)
 		ask_why(call, st, results, lost);
 }

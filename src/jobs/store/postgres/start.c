@@ -23,7 +23,7 @@ struct waiting {
 	bool *later; /* per chain: scheduled for later */
 	bool handed; /* to a worker: no note is needed */
 	bool sent;   /* other processes were notified */
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 	int rc;
 	struct sl_err err;
 	bool done;
@@ -65,7 +65,7 @@ void sl__pg_starter_free(struct pg_store *s)
 	sl__free(&s->env, s->starter);
 }
 
-void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
+void sl__pg_tell_born(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how)
 {
 	sl__tell_change(l, SL_CHANGE_CREATED, id, chain_id, type);
@@ -187,12 +187,12 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 /* The chains of one call that its audit records stand for in turn: a statement for each record, which writes it. */
 static int start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me, struct sl_err *err)
 {
-	const struct sl_audit_record *record = me->listen->audit, *end = record + me->listen->n_audit;
+	const struct sl_audit_record *record = me->scope->audit, *end = record + me->scope->n_audit;
 	struct pg_call call;
 	struct cursor from = {.call = me};
 	struct waiting *to = me;
 	size_t to_at = 0, left = me->n, of_record = record->n_chains > 0 ? record->n_chains : left;
-	bool once = left <= BITE && me->listen->n_audit <= BITES_PER_RUN;
+	bool once = left <= BITE && me->scope->n_audit <= BITES_PER_RUN;
 	size_t covered = 0;
 	for (const struct sl_audit_record *r = record; r < end; r++)
 		covered += r->n_chains > 0 ? r->n_chains : me->n;
@@ -253,7 +253,7 @@ static bool start_and_notify(struct pg_store *s, struct waiting *w)
 {
 	struct pg_call call;
 	struct sl_start_notification note;
-	const struct sl_store_listen *l = w->listen;
+	const struct sl_store_scope *l = w->scope;
 	bool flushed = false;
 	if (l == NULL || l->note == NULL || l->start_notification == NULL ||
 	    l->start_notification(w->chains[0].job.type, &note, l->ctx) == 0)
@@ -362,9 +362,10 @@ static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *
 
 /* ---- the slot ---- */
 
-int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		 const struct sl_store_listen *listen, struct sl_err *err)
+int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+		 struct sl_started *out, struct sl_err *err)
 {
+	sl_store_tx *tx = sl__scope_tx(scope);
 	struct pg_store *s = store;
 	bool few[SINGLE_MAX], plain = true;
 	int rc = 0;
@@ -376,13 +377,13 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 	if (n == 0)
 		return 0;
 	if (!plain)
-		return sl__pg_start_full(s, &(struct pg_start){tx, chains, n, out, listen}, err);
-	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few, .listen = listen};
+		return sl__pg_start_full(s, &(struct pg_start){tx, chains, n, out, scope}, err);
+	struct waiting me = {.chains = chains, .n = n, .out = out, .later = few, .scope = scope};
 	if (n > SINGLE_MAX)
 		me.later = sl__calloc(&s->env, n, sizeof(*me.later));
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
-	if (listen != NULL && listen->n_audit > 0)
+	if (scope != NULL && scope->n_audit > 0)
 		rc = start_audited(s, tx, &me, err);
 	else
 		rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
@@ -391,14 +392,13 @@ int sl__pg_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains
 		const char *type = chains[i].job.type;
 		uint64_t id = out[i].chain_id;
 		if (!me.handed && !me.sent) {
-			sl__pg_tell_born(listen, id, id, type, me.later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
+			sl__pg_tell_born(scope, id, id, type, me.later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
 			continue;
 		}
-		sl__tell_change(listen, SL_CHANGE_CREATED, id, id, type);
+		sl__tell_change(scope, SL_CHANGE_CREATED, id, id, type);
 		if (me.sent)
-			listen->note(
-				&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},
-				listen->ctx);
+			scope->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},
+				    scope->ctx);
 	}
 	if (me.later != few)
 		sl__free(&s->env, me.later);

@@ -127,7 +127,7 @@ static int run_full(struct pg_call *call, const struct full *f, const struct sl_
 
 int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct sl_err *err)
 {
-	const struct sl_store_listen *l = start->listen;
+	const struct sl_store_scope *l = start->scope;
 	struct full f = {.chains = start->chains, .n = start->n};
 	struct pg_call call;
 	const PGresult *res = NULL;

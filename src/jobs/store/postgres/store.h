@@ -185,10 +185,10 @@ struct pg_call {
 
 SL_MUST_CHECK int sl__pg_call_open(struct pg_call *call, struct pg_store *store, sl_store_tx *tx,
 				   enum pg_call_kind kind, struct sl_err *err);
-/* The change that the call makes is recorded, by its last run. listen may be NULL. */
-void sl__pg_call_audit(struct pg_call *call, const struct sl_store_listen *listen);
+/* The change that the call makes is recorded, by its last run. scope may be NULL. */
+void sl__pg_call_audit(struct pg_call *call, const struct sl_store_scope *scope);
 /* Did it come over HTTP? */
-bool sl__pg_from_http(const struct sl_store_listen *listen);
+bool sl__pg_from_http(const struct sl_store_scope *scope);
 /* Undoes what was not finished, gives the connection back. Does nothing to a call that could not be opened, so that it
  * serves as SL_CLEANUP. */
 void sl__pg_call_close(struct pg_call *call);
@@ -217,7 +217,7 @@ SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql,
  * ST_CIRCLE. */
 int sl__pg_blocker_error(int rc, struct sl_err *err);
 /* The jobs that ST_UNBLOCK opened. */
-void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_listen *l);
+void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l);
 
 /* ---- tx.c ---- */
 /*
@@ -250,13 +250,13 @@ struct pg_start {
 	const struct sl_new_chain *chains;
 	size_t n;
 	struct sl_started *out;
-	const struct sl_store_listen *listen;
+	const struct sl_store_scope *scope;
 };
 /* With keys or blockers. */
 int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct sl_err *err);
 /* Report a new job: created, and blocked, or to be claimed. */
 enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
-void sl__pg_tell_born(const struct sl_store_listen *l, uint64_t id, uint64_t chain_id, const char *type,
+void sl__pg_tell_born(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how);
 
 /* ---- offer.c ---- */
@@ -285,7 +285,7 @@ struct pg_settling {
 SL_MUST_CHECK int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_err *err);
 /* Fill results, ask why those that did not match were lost, call the listeners. */
 void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, struct sl_settle_result *results,
-			const struct sl_store_listen *listen);
+			const struct sl_store_scope *scope);
 void sl__pg_settle_fini(struct pg_call *call, struct pg_settling *st);
 
 struct pg_claiming {
@@ -328,7 +328,7 @@ enum sl_lost_reason sl__pg_reason(const PGresult *res, int row);
 /* ---- chains.c ---- */
 /* Lock the heads of chains in order of id. SL_ENOENT names one that is unknown. *heads: the result of ST_HEADS, until
  * the end of the pipeline. */
-SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, const uint64_t *chains, size_t n, const PGresult **heads,
+SL_MUST_CHECK int sl__pg_lock_heads(struct pg_call *call, struct sl_ids chains, const PGresult **heads,
 				    struct sl_err *err);
 
 /* ---- audit.c ---- */

@@ -28,8 +28,8 @@ int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record)
 int sl__sq_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
 {
 	struct sq_op op;
-	const struct sl_store_listen listen = {.audit = records, .n_audit = n};
-	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, &listen, err);
+	const struct sl_store_scope scope = {.audit = records, .n_audit = n};
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, &scope, err);
 	if (rc != 0)
 		return rc;
 	return sl__sq_op_end(&op, 0);

@@ -373,13 +373,15 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	return rc != 0 ? rc : fill_reply(x, reply);
 }
 
-int sl__sq_claim(struct sq_op *op, const struct sl_claim_request *request, struct sl_claim_reply *reply,
-		 sl_claimed_fn *claimed, void *claimed_ctx)
+int sl__sq_claim(struct sq_op *op, const struct sl_exchange *exchange)
 {
-	struct claiming x = {.op = op, .request = request, .claimed = claimed, .claimed_ctx = claimed_ctx};
+	struct claiming x = {.op = op,
+			     .request = exchange->request,
+			     .claimed = exchange->claimed,
+			     .claimed_ctx = exchange->claimed_ctx};
 	sl__buf_init(&x.jobs, &op->store->env);
 	sl__buf_init(&x.types, &op->store->env);
-	int rc = claim(&x, reply);
+	int rc = claim(&x, exchange->reply);
 	sl__buf_fini(&x.jobs);
 	sl__buf_fini(&x.types);
 	sl__free(&op->store->env, x.candidates);

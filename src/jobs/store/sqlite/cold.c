@@ -124,7 +124,7 @@ static int sq_cold_read(void *store, sl_store_tx *tx, const struct sl__cold_quer
 	return rc;
 }
 
-static int sq_cold_change(void *store, const struct sl__cold_query *q, const struct sl_store_listen *listen,
+static int sq_cold_change(void *store, const struct sl__cold_query *q, const struct sl_store_scope *scope,
 			  bool must_change, size_t *n, struct sl_err *err)
 {
 	struct sq_store *s = store;
@@ -133,7 +133,7 @@ static int sq_cold_change(void *store, const struct sl__cold_query *q, const str
 	int changed = 0;
 	sl__buf_init(&b.values, &s->env);
 	sl__buf_init(&b.json, &s->env);
-	int rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	rc = bind_values(&b, q, op.now_us, err);

@@ -25,11 +25,11 @@ static int enqueue_tick(struct sq_op *op, const char *name, struct sl_started *o
 }
 
 int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
 	struct sl_started started = {0};
-	int moved = 0, rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, listen, err);
+	int moved = 0, rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(sq_us(seen->next_ms)),

@@ -121,7 +121,7 @@ int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t 
 	struct sl__event_admission a = {.events = events, .n = n, .marks = marks, .n_marks = n_marks};
 	int rc = sl__events_init(&a, &s->env, err);
 	if (rc == 0)
-		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 	if (rc == 0)
 		rc = sl__sq_op_end(&op, append(&op, &a));
 	if (rc == 0)

@@ -200,7 +200,7 @@ static int insert_blockers(struct sq_op *op, uint64_t id, const struct sl_new_jo
 
 static void tell_of_new(struct sq_op *op, const struct sq_row *row)
 {
-	if (op->listen == NULL)
+	if (op->scope == NULL)
 		return;
 	sl__sq_changed(op, SL_CHANGE_CREATED, row->id, row->chain_id, row->type);
 	if (row->status == SL_JOB_BLOCKED)

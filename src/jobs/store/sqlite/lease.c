@@ -35,7 +35,7 @@ int sl__sq_progress(void *store, uint64_t id, uint64_t fence, const char *progre
 {
 	struct sq_op op;
 	struct sq_row row;
-	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, NULL, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_row_get(&op, id, &row);
@@ -74,7 +74,7 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 	struct sq_store *s = store;
 	struct sq_op op;
 	atomic_store(&s->renewal_waits, 1);
-	int rc = sl__sq_op_begin(&op, s, NULL, SQ_RELAXED, NULL, err);
+	int rc = sl__sq_op_begin(&op, s, SQ_RELAXED, NULL, err);
 	/* A renewal that gave up waiting comes back soon, and a reaper that could take the jobs back waits as well. */
 	if (rc != SL_EAGAIN)
 		atomic_store(&s->renewal_waits, 0);
@@ -254,13 +254,13 @@ static int next_expiry(struct sq_store *store, const struct sl_reap_type *types,
  * A process that held the lock for long, and may have died with it, kept owners from renewing and us from reaping.
  * What ended during that wait is left to the next look: its owner waits for the lock as well, and gets it before that.
  */
-static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us, const struct sl_store_listen *listen,
+static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us, const struct sl_store_scope *scope,
 		      struct sl_err *err)
 {
 	int64_t since_us = atomic_load(&s->reap_waits_us);
 	if (since_us == 0)
 		since_us = sl__sq_now_us(s);
-	int rc = sl__sq_op_begin(op, s, NULL, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(op, s, SQ_DURABLE, scope, err);
 	atomic_store(&s->reap_waits_us, rc == SL_EAGAIN ? since_us : 0);
 	if (rc != 0)
 		return rc;
@@ -269,7 +269,7 @@ static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us,
 }
 
 int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
-		const struct sl_store_listen *listen, struct sl_err *err)
+		const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
 	int64_t expired_us = 0;
@@ -277,7 +277,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	int rc = next_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
-	rc = begin_reap(&op, store, &expired_us, listen, err);
+	rc = begin_reap(&op, store, &expired_us, scope, err);
 	if (rc != 0)
 		return rc;
 	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};

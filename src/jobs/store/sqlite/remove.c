@@ -53,7 +53,7 @@ static int doomed_settle(struct doomed *d)
 }
 
 /* Chains outside of the set that wait for one inside: refuse them, or take them in. */
-static int take_waiting(struct doomed *d, int cascade)
+static int take_waiting(struct doomed *d, bool cascade)
 {
 	for (size_t before = SIZE_MAX; before != doomed_count(d);) {
 		sqlite3_stmt *s;
@@ -119,20 +119,20 @@ static int remove_chain(struct sq_op *op, uint64_t chain_id)
 	return rc;
 }
 
-int sl__sq_remove(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct sl_store_scope *scope, size_t *n,
+		  struct sl_err *err)
 {
 	struct sq_op op;
 	struct doomed d = {.op = &op};
-	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	sl__buf_init(&d.ids, &op.store->env);
 	sl__buf_init(&d.json, &op.store->env);
-	for (size_t i = 0; rc == 0 && i < n_chains; i++) {
+	for (size_t i = 0; rc == 0 && i < chains.n; i++) {
 		struct sq_row row;
-		rc = sl__sq_chain_last(&op, chains[i], &row);
-		if (rc == 0 && sl__buf_put64(&d.ids, chains[i]) != 0)
+		rc = sl__sq_chain_last(&op, chains.ids[i], &row);
+		if (rc == 0 && sl__buf_put64(&d.ids, chains.ids[i]) != 0)
 			rc = no_memory(&d);
 	}
 	if (rc == 0)
@@ -223,7 +223,7 @@ static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *er
 		rc = find_orphans(s, &after, &ids, &n, err);
 		if (rc != 0 || ids.len == 0)
 			continue;
-		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 		if (rc != 0)
 			break;
 		for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
@@ -234,21 +234,21 @@ static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *er
 	/* Those whose job was gone when they came, a page in each transaction: others write in between. */
 	for (int changed = ORPHAN_PAGE; rc == 0 && changed == ORPHAN_PAGE;) {
 		struct sq_op op;
-		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 		if (rc == 0)
 			rc = sl__sq_op_end(&op, SQ_CHANGE(&op, SQ_EVENTS_JOBLESS, &changed, SQ_INT(before_us),
 							  SQ_INT(ORPHAN_PAGE)));
 	}
 	if (rc == 0) { /* then marks of which nothing is left */
 		struct sq_op op;
-		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 		if (rc == 0)
 			rc = sl__sq_op_end(&op, SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us)));
 	}
 	return rc;
 }
 
-int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, const struct sl_store_listen *listen,
+int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 		 struct sl_err *err)
 {
 	struct sq_store *s = store;
@@ -258,7 +258,7 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, cons
 	sl__buf_init(&ids, &s->env);
 	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
 	if (rc == 0 && ids.len > 0) {
-		rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, listen, err);
+		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
 		if (rc == 0)
 			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}

@@ -97,7 +97,7 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 	rc = sl__sq_enqueue(x->op, &x->row, due_us);
 	if (rc != 0)
 		return rc;
-	const struct sl_store_listen *l = x->op->listen;
+	const struct sl_store_scope *l = x->op->scope;
 	bool later = due_us > x->op->now_us;
 	if (later)
 		sl__sq_changed(x->op, SL_CHANGE_SCHEDULED, t->id, x->row.chain_id, x->row.type);
@@ -161,21 +161,18 @@ static uint64_t count_continues(const struct sl_settle *settles, size_t n)
 	return k;
 }
 
-int sl__sq_exchange(void *store, sl_store_tx *tx, const struct sl_settle *settles, size_t n,
-		    struct sl_settle_result *results, const struct sl_claim_request *request,
-		    struct sl_claim_reply *reply, sl_claimed_fn *claimed, void *claimed_ctx,
-		    const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
-	uint64_t next_id = 0, continues = count_continues(settles, n);
-	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	uint64_t next_id = 0, continues = count_continues(x->settles, x->n_settles);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	if (continues > 0)
 		rc = sl__sq_new_ids(&op, continues, &next_id);
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = sl__sq_settle(&op, &settles[i], &next_id, &results[i]);
-	if (rc == 0 && request != NULL)
-		rc = sl__sq_claim(&op, request, reply, claimed, claimed_ctx);
+	for (size_t i = 0; rc == 0 && i < x->n_settles; i++)
+		rc = sl__sq_settle(&op, &x->settles[i], &next_id, &x->results[i]);
+	if (rc == 0 && x->request != NULL)
+		rc = sl__sq_claim(&op, x);
 	return sl__sq_op_end(&op, rc);
 }

@@ -64,14 +64,14 @@ static int start_audited(struct sq_op *op, const struct sl_new_chain *chains, si
 	return rc;
 }
 
-int sl__sq_start(void *store, sl_store_tx *tx, const struct sl_new_chain *chains, size_t n, struct sl_started *out,
-		 const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_start(void *store, const struct sl_new_chain *chains, size_t n, const struct sl_store_scope *scope,
+		 struct sl_started *out, struct sl_err *err)
 {
 	struct sq_op op;
 	uint64_t first = 0;
 	if (n == 0)
 		return 0;
-	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	/* One statement that fills the queue from the new rows costs a third of one per job. */

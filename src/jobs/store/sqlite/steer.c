@@ -50,12 +50,12 @@ static int end_job(struct sq_op *op, const struct sq_row *row, const struct end 
 	return sl__sq_chain_ended(op, row, end->status);
 }
 
-static int end_chain(struct sq_store *store, sl_store_tx *tx, uint64_t chain_id, const struct end *end,
-		     const struct sl_store_listen *listen, struct sl_err *err)
+static int end_chain(struct sq_store *store, uint64_t chain_id, const struct end *end,
+		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
 	struct sq_row row;
-	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_chain_last(&op, chain_id, &row);
@@ -67,19 +67,19 @@ static int end_chain(struct sq_store *store, sl_store_tx *tx, uint64_t chain_id,
 	return sl__sq_op_end(&op, rc);
 }
 
-int sl__sq_complete_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *output,
-			  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
+			  struct sl_err *err)
 {
 	const struct end end = {.status = SL_JOB_COMPLETED,
 				.reason = SL_LOST_COMPLETED,
 				.change = SL_CHANGE_COMPLETED,
 				.history = "completed from outside",
 				.output = output != NULL ? output : "null"};
-	return end_chain(store, tx, chain_id, &end, listen, err);
+	return end_chain(store, chain_id, &end, scope, err);
 }
 
-int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const char *error,
-		      const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
+		      struct sl_err *err)
 {
 	const char *why = error != NULL ? error : "failed from outside";
 	const struct end end = {.status = SL_JOB_FAILED,
@@ -87,7 +87,7 @@ int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const cha
 				.change = SL_CHANGE_FAILED,
 				.history = why,
 				.error = why};
-	return end_chain(store, tx, chain_id, &end, listen, err);
+	return end_chain(store, chain_id, &end, scope, err);
 }
 
 /* ---- many chains at once ---- */
@@ -95,17 +95,17 @@ int sl__sq_fail_chain(void *store, sl_store_tx *tx, uint64_t chain_id, const cha
 /* 1: changed; 0: skipped; negative: an error. */
 typedef int steer_fn(struct sq_op *op, const struct sq_row *row);
 
-static int steer(struct sq_store *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		 steer_fn *fn, const struct sl_store_listen *listen, struct sl_err *err)
+static int steer(struct sq_store *store, struct sl_ids chains, steer_fn *fn, const struct sl_store_scope *scope,
+		 size_t *n, struct sl_err *err)
 {
 	struct sq_op op;
 	size_t changed = 0;
-	int rc = sl__sq_op_begin(&op, store, tx, SQ_DURABLE, listen, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
-	for (size_t i = 0; rc == 0 && i < n_chains; i++) {
+	for (size_t i = 0; rc == 0 && i < chains.n; i++) {
 		struct sq_row row;
-		rc = sl__sq_chain_last(&op, chains[i], &row);
+		rc = sl__sq_chain_last(&op, chains.ids[i], &row);
 		rc = rc != 0 ? rc : fn(&op, &row);
 		changed += rc > 0;
 		rc = SL_MIN(rc, 0);
@@ -211,22 +211,19 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 	return 1;
 }
 
-int sl__sq_cancel(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		  const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	return steer(store, tx, chains, n_chains, n, cancel_one, listen, err);
+	return steer(store, chains, cancel_one, scope, n, err);
 }
 
-int sl__sq_redrive(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_redrive(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	return steer(store, tx, chains, n_chains, n, redrive_one, listen, err);
+	return steer(store, chains, redrive_one, scope, n, err);
 }
 
-int sl__sq_trigger(void *store, sl_store_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
-		   const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_trigger(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	return steer(store, tx, chains, n_chains, n, trigger_one, listen, err);
+	return steer(store, chains, trigger_one, scope, n, err);
 }
 
 int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct sl_err *err)
@@ -234,7 +231,7 @@ int sl__sq_watch(void *store, uint64_t chain_id, enum sl_job_status *status, str
 	struct sq_op op;
 	struct sq_row row;
 	sqlite3_stmt *s;
-	int rc = sl__sq_op_begin(&op, store, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, NULL, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_chain_last(&op, chain_id, &row);

@@ -89,16 +89,17 @@ void sl__sq_undo_writing(struct sq_store *s)
 
 /* ---- operations ---- */
 
-int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
-		    const struct sl_store_listen *listen, struct sl_err *err)
+int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, enum sq_durability durability,
+		    const struct sl_store_scope *scope, struct sl_err *err)
 {
+	struct sl_store_tx *tx = scope != NULL ? scope->tx : NULL;
 	memset(op, 0, offsetof(struct sq_op, tally));
 	op->store = s;
 	op->tx = tx;
-	op->listen = listen;
-	if (listen != NULL && listen->n_audit > 0) {
-		op->audit = listen->audit;
-		op->n_audit = listen->n_audit;
+	op->scope = scope;
+	if (scope != NULL && scope->n_audit > 0) {
+		op->audit = scope->audit;
+		op->n_audit = scope->n_audit;
 		op->from_http = op->audit->via == SL_VIA_HTTP;
 	}
 	op->err = err;
@@ -282,7 +283,7 @@ static int check_writable(void *store, struct sl_err *err)
 		return 0;
 	/* Whether it is still so is seen only by writing. */
 	struct sq_op op;
-	int rc = sl__sq_op_begin(&op, s, NULL, SQ_DURABLE, NULL, err);
+	int rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 	if (rc == 0)
 		rc = sl__sq_op_end(&op, sl__sqlite_run(op.c, SQ_TOUCH, NULL, 0, NULL, op.err));
 	if (rc == 0)

@@ -80,7 +80,7 @@ struct sq_op {
 	struct sq_store *store;
 	struct sl_store_tx *tx; /* NULL: an own transaction */
 	struct sl__sqlite *c;
-	const struct sl_store_listen *listen; /* or NULL */
+	const struct sl_store_scope *scope; /* or NULL */
 	struct sl_err *err;
 	int64_t now_us;
 	const struct sl_audit_record *audit; /* what sl__sq_op_end writes */
@@ -107,8 +107,9 @@ enum {
 
 /* ---- store.c ---- */
 int sl__sq_check_fork(const struct sq_store *s, struct sl_err *err);
-int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, struct sl_store_tx *tx, enum sq_durability durability,
-		    const struct sl_store_listen *listen, struct sl_err *err);
+/* In the transaction of scope, if it has one. */
+int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, enum sq_durability durability,
+		    const struct sl_store_scope *scope, struct sl_err *err);
 /* Commits when rc is 0, undoes the operation otherwise. Returns rc, or why the commit failed. */
 int sl__sq_op_end(struct sq_op *op, int rc);
 /* A connection to read from: tx's, or a free reader, which sq_read_end gives back. */
@@ -187,12 +188,12 @@ int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
 static inline void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id,
 			       enum sl_lost_reason reason)
 {
-	sl__tell_note(op->listen, kind, type, id, reason);
+	sl__tell_note(op->scope, kind, type, id, reason);
 }
 static inline void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 				  const char *type)
 {
-	sl__tell_change(op->listen, kind, id, chain_id, type);
+	sl__tell_change(op->scope, kind, id, chain_id, type);
 }
 
 /* A time or a span from a caller, who may have given anything: cut to some 70,000 years, so that neither this nor
@@ -219,8 +220,8 @@ static inline int64_t sq_due_us(const struct sq_op *op, int64_t at_ms, int64_t d
 
 /* ---- settle.c, claim.c ---- */
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result);
-int sl__sq_claim(struct sq_op *op, const struct sl_claim_request *request, struct sl_claim_reply *reply,
-		 sl_claimed_fn *claimed, void *claimed_ctx);
+/* What an exchange claims. */
+int sl__sq_claim(struct sq_op *op, const struct sl_exchange *exchange);
 /* Did this attempt of the job have this claim, and is it the last one? */
 int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, const struct sl_claim_id *claim,
 			  enum sl__claim_standing *out);
