@@ -255,7 +255,9 @@ static int peers_subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_er
 	sl__lock(&p->mu);
 	rc = start_listening(p, err);
 	sl__unlock(&p->mu);
-	return rc != 0 ? rc : sl__fanout_subscribe(&p->fanout, fn, ctx, err);
+	if (rc != 0)
+		return rc;
+	return sl__fanout_subscribe(&p->fanout, fn, ctx, err);
 }
 
 static void peers_free(struct peers *p)

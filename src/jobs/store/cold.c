@@ -240,7 +240,9 @@ int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, v
 	const struct sl__cold_query query = {
 		.stmt = SL__COLD_GET_JOB, COLD_VALUES(COLD_INT(id)), .row = visit_job, .ctx = &v};
 	int rc = read_one(store, tx, &query, err);
-	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
+	if (rc == 0 && v.n == 0)
+		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
+	return rc;
 }
 
 int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
@@ -249,7 +251,9 @@ int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *f
 	const struct sl__cold_query query = {
 		.stmt = SL__COLD_GET_CHAIN, COLD_VALUES(COLD_INT(id)), .row = visit_chain, .ctx = &v};
 	int rc = read_one(store, tx, &query, err);
-	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+	if (rc == 0 && v.n == 0)
+		rc = sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+	return rc;
 }
 
 /* The last row has no attempt: it says that the job exists. */
@@ -272,7 +276,9 @@ int sl__cold_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, vo
 	const struct sl__cold_query query = {
 		.stmt = SL__COLD_ATTEMPTS, COLD_VALUES(COLD_INT(job_id)), .row = visit_attempt, .ctx = &v};
 	int rc = read_one(store, NULL, &query, err);
-	return rc != 0 || v.n > 0 ? rc : sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
+	if (rc == 0 && v.n == 0)
+		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
+	return rc;
 }
 
 static int read_outstanding(const struct sl__cold_row *row, void *ctx)

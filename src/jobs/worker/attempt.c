@@ -141,10 +141,12 @@ int sl_attempt_prepare(sl_attempt *a, enum sl_prepare_mode mode, sl_tx_fn *fn, v
 		return rc;
 	set_in_tx(a, true);
 	rc = store->ops->guard(store->ctx, sl__tx_store(tx), a->run->id, a->run->fence, &lost, err);
-	if (rc != 0 || lost != SL_LOST_NOT) {
+	if (rc != 0 || lost != SL_LOST_NOT)
 		roll_back(a, tx);
-		return rc != 0 ? rc : lose_attempt(a, lost, err);
-	}
+	if (rc != 0)
+		return rc;
+	if (lost != SL_LOST_NOT)
+		return lose_attempt(a, lost, err);
 	rc = fn != NULL ? fn(tx, err, ctx) : 0;
 	if (rc != 0) {
 		roll_back(a, tx);

@@ -173,5 +173,7 @@ int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struc
 	a->ticket = ticket;
 	if (before.batch != 0 && before.batch != ticket.batch)
 		rc = sl__emit_wait(a->w, &before, &why);
-	return rc != 0 ? sl__attempt_unlogged(a, &why, err) : 0;
+	if (rc != 0)
+		return sl__attempt_unlogged(a, &why, err);
+	return 0;
 }

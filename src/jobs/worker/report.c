@@ -53,7 +53,9 @@ int sl__report_init(sl_worker *w, struct sl_err *err)
 		}
 	}
 	int rc = sl_metrics_gauge(m, "sluice_jobs_busy_slots", "Handlers that run now.", NULL, 0, &w->busy_gauge, err);
-	return rc != 0 ? rc : sl_gauge_attach(w->busy_gauge, busy_now, w, err);
+	if (rc != 0)
+		return rc;
+	return sl_gauge_attach(w->busy_gauge, busy_now, w, err);
 }
 
 void sl__report_fini(sl_worker *w)

@@ -69,7 +69,9 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 	if (rc != 0 && x->tx == NULL)
 		refuse(x, call);
 	sl__pg_pipe_end(&call->pipe);
-	return rc != 0 || x->tx == NULL ? rc : sl__pg_call_run(call, true, err);
+	if (rc != 0 || x->tx == NULL)
+		return rc;
+	return sl__pg_call_run(call, true, err);
 }
 
 static int exchange_once(struct exchange *x, struct sl_err *err)

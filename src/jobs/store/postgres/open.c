@@ -118,17 +118,21 @@ static int set_up(struct pg_store *s, const char *conninfo, const struct sl_stor
 				       .transaction_timeout_ms =
 					       sl__pg_transaction_timeout_ms(o->statement_timeout_ms)};
 	int rc = render_statements(s, err);
-	if (rc == 0)
-		rc = sl__pg_check_conninfo(conninfo, err);
-	if (rc == 0)
-		rc = sl__pg_pool_new(&s->pool, &pg, (unsigned)o->connections, err);
-	if (rc == 0)
-		rc = sl__pg_pool_new(&s->renewals, &pg, 1, err);
-	if (rc == 0)
-		rc = sl__pg_starter_new(s, err);
-	if (rc == 0)
-		rc = o->migrate == SL_OFF ? sl__pg_schema_check(s, err) : sl__pg_migrate(s, NULL, NULL, err);
-	return rc;
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_check_conninfo(conninfo, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_pool_new(&s->pool, &pg, (unsigned)o->connections, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_pool_new(&s->renewals, &pg, 1, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_starter_new(s, err);
+	if (rc != 0)
+		return rc;
+	return o->migrate == SL_OFF ? sl__pg_schema_check(s, err) : sl__pg_migrate(s, NULL, NULL, err);
 }
 
 int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_store_opts *opts, struct sl_err *err)

@@ -183,5 +183,7 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 		 struct sl_err *err)
 {
 	int rc = prune_chains(store, before_ms, limit, n, scope, err);
-	return rc != 0 || *n > 0 ? rc : prune_events(store, before_ms, err);
+	if (rc != 0 || *n > 0)
+		return rc;
+	return prune_events(store, before_ms, err);
 }

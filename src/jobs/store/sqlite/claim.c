@@ -74,8 +74,11 @@ static int promote(struct sq_op *op, const char *type)
 	if (rc != 0 || n == 0)
 		return rc;
 	rc = SQ_RUN(op, SQ_SCHED_TAKE_UPTO, SQ_TEXT(type), SQ_INT(due_us), SQ_INT(id));
-	rc = rc != 0 ? rc : sl__sq_count_queued(op, type, SQ_N_SCHED, -n, -tried);
-	return rc != 0 ? rc : sl__sq_count_queued(op, type, SQ_N_READY, n, tried);
+	if (rc == 0)
+		rc = sl__sq_count_queued(op, type, SQ_N_SCHED, -n, -tried);
+	if (rc != 0)
+		return rc;
+	return sl__sq_count_queued(op, type, SQ_N_READY, n, tried);
 }
 
 static struct candidate candidate_of(size_t type, sqlite3_stmt *s)
@@ -176,8 +179,9 @@ static int take_type(struct claiming *x, size_t type)
 	}
 	if (last == NULL)
 		return 0;
-	int rc = sl__buf_printf(&x->types, "%s\n", name) != 0 ? no_memory(x) : 0;
-	rc = rc != 0 ? rc : sl__sq_count_queued(x->op, name, SQ_N_READY, -n, -tried);
+	if (sl__buf_printf(&x->types, "%s\n", name) != 0)
+		return no_memory(x);
+	int rc = sl__sq_count_queued(x->op, name, SQ_N_READY, -n, -tried);
 	if (rc != 0)
 		return rc;
 	if (x->solo)
@@ -208,7 +212,10 @@ static int give(struct claiming *x, uint64_t id, bool *given)
 		.scheduled_ms = sl__sqlite_i64(s, 8) / 1000,
 	};
 	rc = sl__buf_printf(&x->jobs, "%c\"%" PRIu64 "\":%" PRIu64, x->jobs.len == 0 ? '{' : ',', job.id, job.fence);
-	rc = rc != 0 ? no_memory(x) : x->claimed(&job, x->claimed_ctx);
+	if (rc == 0)
+		rc = x->claimed(&job, x->claimed_ctx);
+	else
+		rc = no_memory(x);
 	(void)sqlite3_reset(s);
 	return rc;
 }
@@ -278,9 +285,10 @@ static int take_again(struct claiming *x)
 	}
 	sl__buf_fini(&lease.jobs);
 	sl__buf_fini(&lease.worker);
-	return rc != 0 ? rc
-		       : SQ_RUN(x->op, SQ_LEASE_RENEW, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)),
-				SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(0));
+	if (rc != 0)
+		return rc;
+	return SQ_RUN(x->op, SQ_LEASE_RENEW, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)),
+		      SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(0));
 }
 
 /* ---- how long to sleep ---- */
@@ -349,7 +357,25 @@ static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
 	int rc = next_due(x, &reply->next_due_in_ms);
 	if (x->look_again)
 		reply->next_due_in_ms = 0;
-	return rc != 0 ? rc : next_expiry(x, &reply->next_expiry_in_ms);
+	if (rc != 0)
+		return rc;
+	return next_expiry(x, &reply->next_expiry_in_ms);
+}
+
+/* Promote what is due, then take the first. */
+static int take_next(struct claiming *x)
+{
+	const struct sl_claim_request *q = x->request;
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
+		rc = promote(x->op, q->types[i].type);
+	if (rc == 0)
+		rc = find_ready(x);
+	if (rc == 0 && q->limit > 0)
+		rc = find_solo(x);
+	if (rc == 0 && x->n > 0)
+		rc = take(x);
+	return rc;
 }
 
 static int claim(struct claiming *x, struct sl_claim_reply *reply)
@@ -359,18 +385,11 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	if (x->paused == NULL)
 		return no_memory(x);
 	int rc = find_paused(x);
-	if (rc == 0 && q->again) {
-		rc = take_again(x);
-		return rc != 0 ? rc : fill_reply(x, reply);
-	}
-	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
-		rc = promote(x->op, q->types[i].type);
-	rc = rc != 0 ? rc : find_ready(x);
-	if (rc == 0 && q->limit > 0)
-		rc = find_solo(x);
-	if (rc == 0 && x->n > 0)
-		rc = take(x);
-	return rc != 0 ? rc : fill_reply(x, reply);
+	if (rc == 0)
+		rc = q->again ? take_again(x) : take_next(x);
+	if (rc != 0)
+		return rc;
+	return fill_reply(x, reply);
 }
 
 int sl__sq_claim(struct sq_op *op, const struct sl_exchange *exchange)

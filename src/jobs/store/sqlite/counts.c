@@ -97,7 +97,9 @@ static int tell(struct counting *x, const struct type_count *t, struct sl_job_co
 	count.type = t->type;
 	count.paused = t->paused;
 	count.oldest_ms = created_us / 1000;
-	return rc != 0 ? rc : x->fn(&count, x->ctx);
+	if (rc != 0)
+		return rc;
+	return x->fn(&count, x->ctx);
 }
 
 static int tell_pending(struct counting *x, const struct type_count *t)
@@ -107,13 +109,16 @@ static int tell_pending(struct counting *x, const struct type_count *t)
 	int64_t due_us = 0;
 	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x->c, t->type, &oldest, x->err) : 0;
 	uint64_t due = older(oldest, t->oldest_came);
-	rc = rc != 0 || due == 0 ? rc : ask(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
+	if (rc == 0 && due != 0)
+		rc = ask(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
 	const struct sl_job_count count = {.status = SL_JOB_PENDING,
 					   .count = (uint64_t)n,
 					   .oldest_due_ms = due_us / 1000,
 					   .due = (uint64_t)(t->n[SQ_N_READY] + t->sched_due),
 					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
-	return rc != 0 ? rc : tell(x, t, count, older(oldest, t->oldest_sched));
+	if (rc != 0)
+		return rc;
+	return tell(x, t, count, older(oldest, t->oldest_sched));
 }
 
 static bool has_jobs(const struct type_count *t)
@@ -154,7 +159,8 @@ int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 		return rc;
 	/* One snapshot for the counts and the oldest. */
 	rc = sl__sqlite_exec(x.c, "BEGIN", err);
-	rc = rc != 0 ? rc : sl__sqlite_bind(x.c, SQ_COUNTS, SQ_VALUES(SQ_INT(sl__sq_now_us(store))), &s, err);
+	if (rc == 0)
+		rc = sl__sqlite_bind(x.c, SQ_COUNTS, SQ_VALUES(SQ_INT(sl__sq_now_us(store))), &s, err);
 	while (rc == 0 && (rc = sl__sqlite_step(x.c, s, err)) > 0) {
 		struct type_count t;
 		read_type(s, &t);

@@ -87,16 +87,28 @@ static int read_offset(struct sq_op *op, uint64_t *offset)
 	return SL_MIN(rc, 0);
 }
 
-static int append(struct sq_op *op, struct sl__event_admission *a)
+/* What is new of the events, compared with what is there. */
+static int admit(struct sq_op *op, struct sl__event_admission *a)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < a->n_streams; i++)
+		rc = read_mark(op, &a->streams[i]);
+	if (rc != 0)
+		return rc;
+	rc = sl__events_admit(a, op->err);
+	for (size_t i = 0; rc == 0 && i < a->n_known; i++)
+		rc = check_known(op, a->known[i]);
+	if (rc != 0)
+		return rc;
+	return read_standings(op, a);
+}
+
+static int append_events(struct sq_op *op, struct sl__event_admission *a)
 {
 	uint64_t offset = 0;
 	int rc = read_offset(op, &offset);
-	for (size_t i = 0; rc == 0 && i < a->n_streams; i++)
-		rc = read_mark(op, &a->streams[i]);
-	rc = rc != 0 ? rc : sl__events_admit(a, op->err);
-	for (size_t i = 0; rc == 0 && i < a->n_known; i++)
-		rc = check_known(op, a->known[i]);
-	rc = rc != 0 ? rc : read_standings(op, a);
+	if (rc == 0)
+		rc = admit(op, a);
 	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++)
 		rc = insert_event(op, a, a->fresh[i], ++offset);
 	for (size_t i = 0; rc == 0 && i < a->n_streams; i++) {
@@ -110,7 +122,9 @@ static int append(struct sq_op *op, struct sl__event_admission *a)
 	sl__events_audit(a);
 	for (size_t i = 0; rc == 0 && i < a->n_records; i++)
 		rc = sl__sq_audit(op, &a->records[i]);
-	return rc == 0 && a->n_fresh > 0 ? SQ_RUN(op, SQ_OFFSET_PUT, SQ_INT(offset)) : rc;
+	if (rc == 0 && a->n_fresh > 0)
+		rc = SQ_RUN(op, SQ_OFFSET_PUT, SQ_INT(offset));
+	return rc;
 }
 
 int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
@@ -123,7 +137,7 @@ int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t 
 	if (rc == 0)
 		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 	if (rc == 0)
-		rc = sl__sq_op_end(&op, append(&op, &a));
+		rc = sl__sq_op_end(&op, append_events(&op, &a));
 	if (rc == 0)
 		sl__events_tell(&a);
 	if (rc == 0 && n_new != NULL)

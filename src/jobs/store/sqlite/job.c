@@ -88,7 +88,9 @@ int sl__sq_dequeue(struct sq_op *op, const struct sq_row *row, bool *queued)
 			       SQ_INT(row->id));
 	}
 	*queued = changed != 0;
-	return rc != 0 || changed == 0 ? rc : sl__sq_count_queued(op, row->type, queue, -1, -(row->charged > 0));
+	if (rc != 0 || changed == 0)
+		return rc;
+	return sl__sq_count_queued(op, row->type, queue, -1, -(row->charged > 0));
 }
 
 /* ---- counting ---- */
@@ -191,7 +193,8 @@ static int insert_blockers(struct sq_op *op, uint64_t id, const struct sl_new_jo
 		(void)sqlite3_reset(s);
 		*open += !done;
 		rc = SQ_RUN(op, SQ_BLOCKER_PUT, SQ_INT(id), SQ_INT(i), SQ_INT(chain), SQ_INT(done));
-		rc = rc != 0 ? rc : SQ_RUN(op, SQ_HEAD_FLAG, SQ_INT(chain), SQ_INT(SQ_BLOCKING));
+		if (rc == 0)
+			rc = SQ_RUN(op, SQ_HEAD_FLAG, SQ_INT(chain), SQ_INT(SQ_BLOCKING));
 		if (rc != 0)
 			return rc;
 	}
@@ -242,7 +245,8 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 		    SQ_INT(row.priority), SQ_INT(row.flags), SQ_INT(op->now_us), SQ_INT_OR_NULL(row.due_us),
 		    SQ_INT(row.blockers_open), SQ_INT_OR_NULL(prev_id), SQ_TEXT(key), SQ_TEXT(job->traceparent),
 		    SQ_TEXT(job->input != NULL ? job->input : "null"));
-	rc = rc != 0 ? rc : place_new(op, &row);
+	if (rc == 0)
+		rc = place_new(op, &row);
 	if (rc == 0)
 		tell_of_new(op, &row);
 	return rc;
@@ -260,7 +264,8 @@ static int unblock(struct sq_op *op, uint64_t id)
 	if (rc != 0 || row.status != SL_JOB_BLOCKED || row.blockers_open != 1)
 		return rc;
 	rc = sl__sq_count(op, row.type, SQ_N_BLOCKED, -1);
-	rc = rc != 0 ? rc : sl__sq_enqueue(op, &row, row.due_us);
+	if (rc == 0)
+		rc = sl__sq_enqueue(op, &row, row.due_us);
 	if (rc != 0)
 		return rc;
 	sl__sq_changed(op, SL_CHANGE_UNBLOCKED, id, row.chain_id, row.type);
@@ -279,7 +284,8 @@ static int open_blocked(struct sq_op *op, uint64_t chain_id)
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(op->err, rc, "no memory for the jobs that wait for a chain");
 	(void)sqlite3_reset(s);
-	rc = rc != 0 ? rc : SQ_RUN(op, SQ_BLOCKER_DONE, SQ_INT(chain_id));
+	if (rc == 0)
+		rc = SQ_RUN(op, SQ_BLOCKER_DONE, SQ_INT(chain_id));
 	for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
 		rc = unblock(op, sl__get64(ids.data + i));
 	sl__buf_fini(&ids);
@@ -318,9 +324,10 @@ int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct 
 {
 	int64_t hash;
 	int rc = sl__claim_hash(&op->claim_hash, claim, &hash, op->err);
-	return rc != 0 ? rc
-		       : SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(hash), SQ_INT(outcome),
-				SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
+	if (rc != 0)
+		return rc;
+	return SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(hash), SQ_INT(outcome),
+		      SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
 }
 
 void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out)
@@ -352,8 +359,10 @@ int sl__sq_claim_standing(struct sq_op *op, uint64_t job_id, int32_t attempt, co
 	struct sl_claim_id held;
 	int64_t hash;
 	int rc = sl__claim_hash(&op->claim_hash, claim, &hash, op->err);
-	rc = rc != 0 ? rc : SQ_ROW(op, SQ_CLAIM_OF, &s, SQ_INT(job_id), SQ_INT(attempt));
 	*out = SL__CLAIM_NO_JOB;
+	if (rc != 0)
+		return rc;
+	rc = SQ_ROW(op, SQ_CLAIM_OF, &s, SQ_INT(job_id), SQ_INT(attempt));
 	if (rc <= 0)
 		return rc;
 	/* Of the job: its last attempt that ended and, when that completed it, the claim. Of its lease, if any: the

@@ -146,14 +146,16 @@ static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_
 	row->charged += lease->started;
 	int rc = loss_delay(x, row, type, &delay_us);
 	int64_t due_us = delay_us > 0 ? op->now_us + delay_us : 0;
-	rc = rc != 0 ? rc
-		     : sl__sq_attempt_put(op, row, &lease->claim, SL_ATTEMPT_REAPED, worker, NULL, lease->claimed_us);
+	if (rc == 0)
+		rc = sl__sq_attempt_put(op, row, &lease->claim, SL_ATTEMPT_REAPED, worker, NULL, lease->claimed_us);
+	if (rc != 0)
+		return rc;
 	row->flags |= SQ_SOLO;
-	rc = rc != 0 ? rc
-		     : SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(lease->started), SQ_NULL,
-			      SQ_NULL, SQ_TEXT(worker), SQ_INT(lease->claimed_us), SQ_INT_OR_NULL(due_us),
-			      SQ_INT(row->flags), SQ_INT(row->fence));
-	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, due_us);
+	rc = SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(lease->started), SQ_NULL, SQ_NULL,
+		    SQ_TEXT(worker), SQ_INT(lease->claimed_us), SQ_INT_OR_NULL(due_us), SQ_INT(row->flags),
+		    SQ_INT(row->fence));
+	if (rc == 0)
+		rc = sl__sq_enqueue(op, row, due_us);
 	if (rc != 0)
 		return rc;
 	x->n++;
@@ -207,7 +209,9 @@ static int reap_lease(struct reaping *x, int64_t rowid)
 			rc = reap_job(x, &row, wanted(x, row.type));
 		}
 	}
-	return rc != 0 || left ? rc : SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
+	if (rc != 0 || left)
+		return rc;
+	return SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
 }
 
 static int reap(struct reaping *x)

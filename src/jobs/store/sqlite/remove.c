@@ -68,7 +68,8 @@ static int take_waiting(struct doomed *d, bool cascade)
 						sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1));
 		}
 		(void)sqlite3_reset(s);
-		rc = rc != 0 ? rc : doomed_settle(d);
+		if (rc == 0)
+			rc = doomed_settle(d);
 		if (rc != 0)
 			return rc;
 	}
@@ -82,18 +83,24 @@ static int remove_job(struct sq_op *op, uint64_t id)
 	int rc = sl__sq_row_get(op, id, &row);
 	if (rc <= 0)
 		return rc;
-	rc = row.status == SL_JOB_PENDING ? sl__sq_dequeue(op, &row, &queued) : 0;
-	if (rc == 0 && row.status != SL_JOB_PENDING)
+	if (row.status == SL_JOB_PENDING)
+		rc = sl__sq_dequeue(op, &row, &queued);
+	else
 		rc = sl__sq_count(op, row.type, sl__sq_kind(row.status), -1);
-	rc = rc != 0 ? rc : SQ_RUN(op, SQ_ATTEMPTS_DELETE, SQ_INT(id));
-	rc = rc != 0 ? rc : SQ_RUN(op, SQ_EVENTS_DELETE, SQ_INT(id));
-	if (rc == 0 && (row.flags & SQ_HAS_BLOCKERS))
-		rc = SQ_RUN(op, SQ_EDGES_DELETE, SQ_INT(id));
-	if (rc == 0 && (row.flags & SQ_BLOCKING))
-		rc = SQ_RUN(op, SQ_EDGES_TO_DELETE, SQ_INT(id));
 	if (rc == 0 && (row.flags & SQ_KEYED))
 		rc = SQ_RUN(op, SQ_KEY_FREE, SQ_INT(id), SQ_INT(SL_DEDUP_ANY));
-	rc = rc != 0 ? rc : SQ_RUN(op, SQ_JOB_DELETE, SQ_INT(id));
+	/* What belongs to the job, as far as its flags say that there is any; then the job. */
+	const struct {
+		enum sq_statement statement;
+		bool any;
+	} rows[] = {{SQ_ATTEMPTS_DELETE, true},
+		    {SQ_EVENTS_DELETE, true},
+		    {SQ_EDGES_DELETE, (row.flags & SQ_HAS_BLOCKERS) != 0},
+		    {SQ_EDGES_TO_DELETE, (row.flags & SQ_BLOCKING) != 0},
+		    {SQ_JOB_DELETE, true}};
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(rows); i++)
+		if (rows[i].any)
+			rc = SQ_RUN(op, rows[i].statement, SQ_INT(id));
 	if (rc != 0)
 		return rc;
 	if (!queued)

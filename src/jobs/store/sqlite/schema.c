@@ -113,7 +113,9 @@ static int step_up(struct sq_store *s, int version, struct sl_err *err)
 		rc = sl__sqlite_exec(c, steps[version], err);
 	(void)snprintf(set, sizeof(set), "INSERT OR REPLACE INTO sluice_meta(name,value) VALUES('schema_version',%d)",
 		       SL_SCHEMA_VERSION);
-	return rc != 0 ? rc : sl__sqlite_exec(c, set, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_exec(c, set, err);
 }
 
 static int not_there(const struct sq_store *s, struct sl_err *err)
@@ -121,23 +123,41 @@ static int not_there(const struct sq_store *s, struct sl_err *err)
 	return sl_err_set(err, SL_EUNAVAIL, "%s has no job store in it; 'sluice jobs migrate' makes one", s->path);
 }
 
-int sl__sq_migrate(struct sq_store *s, int *from, int *to, struct sl_err *err)
+/* *version: the one that was there. What fails may leave a transaction open. */
+static int migrate_writer(struct sq_store *s, int *version, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
-	int version = 0, rc = s->may_create ? 0 : version_of(c, &version, err);
-	if (rc == 0 && version == 0 && !s->may_create)
-		rc = not_there(s, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
-	rc = rc != 0 ? rc : sl__sqlite_synchronous(c, 2, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
-	rc = rc != 0 ? rc : version_of(c, &version, err);
-	if (rc == 0 && version > SL_SCHEMA_VERSION)
-		rc = too_new(s, version, err);
-	if (rc == 0 && version < SL_SCHEMA_VERSION)
-		rc = step_up(s, version, err);
-	rc = rc != 0 ? rc : sl__sqlite_exec(c, "COMMIT", err);
+	int rc = s->may_create ? 0 : version_of(c, version, err);
+	if (rc != 0)
+		return rc;
+	if (*version == 0 && !s->may_create)
+		return not_there(s, err);
+	rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_synchronous(c, 2, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_exec(c, "BEGIN IMMEDIATE", err);
+	if (rc != 0)
+		return rc;
+	rc = version_of(c, version, err);
+	if (rc != 0)
+		return rc;
+	if (*version > SL_SCHEMA_VERSION)
+		return too_new(s, *version, err);
+	if (*version < SL_SCHEMA_VERSION)
+		rc = step_up(s, *version, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_exec(c, "COMMIT", err);
+}
+
+int sl__sq_migrate(struct sq_store *s, int *from, int *to, struct sl_err *err)
+{
+	int version = 0, rc = migrate_writer(s, &version, err);
 	if (rc != 0) {
-		sl__sqlite_rollback(c);
+		sl__sqlite_rollback(&s->writer);
 		return rc;
 	}
 	if (from != NULL)

@@ -28,11 +28,13 @@ static int complete(struct settling *x, uint64_t next_id)
 	int64_t started_us = x->started_us != 0 ? x->started_us : x->op->now_us;
 	int64_t claim;
 	int rc = sl__claim_hash(&x->op->claim_hash, &t->claim, &claim, x->op->err);
-	rc = rc != 0 ? rc
-		     : SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim), SQ_TEXT(output),
-			      SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
-			      SQ_INT_OR_NULL(next_id));
-	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
+	if (rc != 0)
+		return rc;
+	rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim), SQ_TEXT(output),
+		    SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
+		    SQ_INT_OR_NULL(next_id));
+	if (rc == 0)
+		rc = sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
 	if (rc != 0 || next_id != 0)
 		return rc;
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
@@ -55,9 +57,13 @@ static int check_circle(struct settling *x)
 static int continue_with(struct settling *x, uint64_t next_id)
 {
 	int rc = complete(x, next_id);
-	rc = rc != 0 ? rc : SQ_RUN(x->op, SQ_HEAD_LAST, SQ_INT(x->row.chain_id), SQ_INT(next_id));
-	rc = rc != 0 ? rc : sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
-	return rc != 0 || x->settle->next->n_blockers == 0 ? rc : check_circle(x);
+	if (rc == 0)
+		rc = SQ_RUN(x->op, SQ_HEAD_LAST, SQ_INT(x->row.chain_id), SQ_INT(next_id));
+	if (rc == 0)
+		rc = sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
+	if (rc != 0 || x->settle->next->n_blockers == 0)
+		return rc;
+	return check_circle(x);
 }
 
 static int fail(struct settling *x)
@@ -69,8 +75,11 @@ static int fail(struct settling *x)
 			SQ_INT(x->op->now_us));
 	if (rc == 0 && t->started_ms != 0)
 		rc = put_history(x, SL_ATTEMPT_FAILED);
-	rc = rc != 0 ? rc : sl__sq_count(x->op, x->row.type, SQ_N_FAILED, 1);
-	return rc != 0 ? rc : sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
+	if (rc == 0)
+		rc = sl__sq_count(x->op, x->row.type, SQ_N_FAILED, 1);
+	if (rc != 0)
+		return rc;
+	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
 }
 
 /* Back into the queue. A retry is charged. */

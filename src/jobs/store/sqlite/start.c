@@ -54,7 +54,8 @@ static int start_audited(struct sq_op *op, const struct sl_new_chain *chains, si
 		op->from_http = op->audit->via == SL_VIA_HTTP;
 		for (size_t i = at; rc == 0 && i < at + some; i++)
 			rc = sl__sq_start_one(op, &chains[i], first + i, &out[i]);
-		rc = rc != 0 ? rc : audit_started(op, op->audit, out + at, some);
+		if (rc == 0)
+			rc = audit_started(op, op->audit, out + at, some);
 		at += some;
 		if (rc == 0 && at < n && op->n_audit == 1)
 			rc = sl_err_set(op->err, SL_EINVAL, "start: the audit records stand for %zu of %zu chains", at,

@@ -14,7 +14,9 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row)
 		(void)sqlite3_reset(s);
 		rc = sl__sq_row_get(op, last, row);
 	}
-	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(op->err, SL_ENOENT, "no chain %" PRIu64, chain_id);
+	if (rc == 0)
+		return sl_err_set(op->err, SL_ENOENT, "no chain %" PRIu64, chain_id);
+	return SL_MIN(rc, 0);
 }
 
 static bool is_final(enum sl_job_status status)
@@ -38,10 +40,12 @@ static int end_job(struct sq_op *op, const struct sq_row *row, const struct end 
 	int rc = queued ? sl__sq_count(op, row->type, SQ_N_BLOCKED, -1) : sl__sq_dequeue(op, row, &queued);
 	if (rc == 0 && !queued)
 		rc = sl__sq_attempt_put_leased(op, row, SL_ATTEMPT_ABORTED, end->history);
-	rc = rc != 0 ? rc
-		     : SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(end->status), SQ_TEXT(end->output),
-			      SQ_INT(op->now_us), SQ_INT(!queued), SQ_INT(row->fence), SQ_TEXT(end->error));
-	rc = rc != 0 ? rc : sl__sq_count(op, row->type, sl__sq_kind(end->status), 1);
+	if (rc != 0)
+		return rc;
+	rc = SQ_RUN(op, SQ_JOB_END, SQ_INT(row->id), SQ_INT(end->status), SQ_TEXT(end->output), SQ_INT(op->now_us),
+		    SQ_INT(!queued), SQ_INT(row->fence), SQ_TEXT(end->error));
+	if (rc == 0)
+		rc = sl__sq_count(op, row->type, sl__sq_kind(end->status), 1);
 	if (rc != 0)
 		return rc;
 	if (!queued)
@@ -106,7 +110,8 @@ static int steer(struct sq_store *store, struct sl_ids chains, steer_fn *fn, con
 	for (size_t i = 0; rc == 0 && i < chains.n; i++) {
 		struct sq_row row;
 		rc = sl__sq_chain_last(&op, chains.ids[i], &row);
-		rc = rc != 0 ? rc : fn(&op, &row);
+		if (rc == 0)
+			rc = fn(&op, &row);
 		changed += rc > 0;
 		rc = SL_MIN(rc, 0);
 	}
@@ -125,7 +130,9 @@ static int cancel_one(struct sq_op *op, const struct sq_row *row)
 	if (is_final(row->status))
 		return 0;
 	int rc = end_job(op, row, &end);
-	return rc != 0 ? rc : 1;
+	if (rc != 0)
+		return rc;
+	return 1;
 }
 
 /* Refuse to redrive a chain that can never run, or whose key another chain has; take its key otherwise. */
@@ -183,14 +190,12 @@ static int redrive_one(struct sq_op *op, const struct sq_row *old)
 		rc = sl__sq_count(op, row.type, sl__sq_kind(old->status), -1);
 	if (rc != 0)
 		return rc;
-	if (row.status == SL_JOB_BLOCKED) {
-		rc = sl__sq_count(op, row.type, SQ_N_BLOCKED, 1);
-		return rc != 0 ? rc : 1;
-	}
-	rc = sl__sq_enqueue(op, &row, 0);
+	bool waits = row.status == SL_JOB_BLOCKED;
+	rc = waits ? sl__sq_count(op, row.type, SQ_N_BLOCKED, 1) : sl__sq_enqueue(op, &row, 0);
 	if (rc != 0)
 		return rc;
-	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
+	if (!waits)
+		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
 	return 1;
 }
 
@@ -203,8 +208,10 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 	if (rc != 0 || !waited)
 		return rc;
 	rc = sl__sq_count_queued(op, row->type, SQ_N_SCHED, -1, -(row->charged > 0));
-	rc = rc != 0 ? rc : SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
-	rc = rc != 0 ? rc : sl__sq_enqueue(op, row, 0);
+	if (rc == 0)
+		rc = SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
+	if (rc == 0)
+		rc = sl__sq_enqueue(op, row, 0);
 	if (rc != 0)
 		return rc;
 	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);

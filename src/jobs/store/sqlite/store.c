@@ -64,7 +64,8 @@ int sl__sq_begin_writing(struct sq_store *s, enum sq_durability durability, stru
 	if (rc != 0)
 		return rc;
 	rc = sl__sqlite_synchronous(&s->writer, (int)durability, err);
-	rc = rc != 0 ? rc : sl__sqlite_run(&s->writer, SQ_BEGIN, NULL, 0, NULL, err);
+	if (rc == 0)
+		rc = sl__sqlite_run(&s->writer, SQ_BEGIN, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_lock_release(&s->lock);
 	return rc;
@@ -123,7 +124,8 @@ static void undo_savepoint(struct sq_op *op)
 
 int sl__sq_op_end(struct sq_op *op, int rc)
 {
-	rc = rc != 0 ? rc : sl__sq_count_flush(op);
+	if (rc == 0)
+		rc = sl__sq_count_flush(op);
 	for (size_t i = 0; rc == 0 && i < op->n_audit; i++)
 		rc = sl__sq_audit(op, &op->audit[i]);
 	if (op->tx == NULL) {
@@ -231,7 +233,8 @@ static int migrate(void *store, int *from, int *to, struct sl_err *err)
 {
 	struct sq_store *s = store;
 	int rc = sl__sq_check_fork(s, err);
-	rc = rc != 0 ? rc : take_writer(s, err);
+	if (rc == 0)
+		rc = take_writer(s, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_migrate(s, from, to, err);

@@ -59,11 +59,17 @@ static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
 	int level = 2, rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
 	/* Closing it must not checkpoint without the lock. */
 	(void)sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-	rc = rc != 0 ? rc : native_synchronous(c, &level, err);
-	tx->caller_synchronous = level < 2 ? level : -1;
-	if (rc == 0 && level < 2)
+	if (rc == 0)
+		rc = native_synchronous(c, &level, err);
+	if (rc != 0)
+		return rc;
+	if (level < 2) {
+		tx->caller_synchronous = level;
 		rc = sl__sqlite_synchronous(c, 2, err);
-	return rc != 0 ? rc : sl__sqlite_run(c, SQ_BEGIN, NULL, 0, NULL, err);
+		if (rc != 0)
+			return rc;
+	}
+	return sl__sqlite_run(c, SQ_BEGIN, NULL, 0, NULL, err);
 }
 
 static void free_tx(struct sl_store_tx *tx)
@@ -84,7 +90,8 @@ int sl__sq_join(void *store, void *native, sl_store_tx **out, struct sl_err *err
 {
 	struct sq_store *s = store;
 	int rc = sl__sq_check_fork(s, err);
-	rc = rc != 0 ? rc : check_native(s, native, err);
+	if (rc == 0)
+		rc = check_native(s, native, err);
 	if (rc != 0)
 		return rc;
 	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof(*tx));
@@ -166,36 +173,27 @@ static void prolong_after_rollback(const sl_store_tx *tx)
 		sl__sqlite_rollback(tx->c);
 }
 
-static int commit_joined(struct sl_store_tx *tx, struct sl_err *err)
-{
-	int rc = prolong_leases(tx, err);
-	rc = rc != 0 ? rc : sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
-	if (rc != 0)
-		sl__sqlite_rollback(tx->c);
-	return rc;
-}
-
 int sl__sq_commit(sl_store_tx *tx, struct sl_err *err)
 {
 	struct sq_store *s = tx->store;
 	int rc = sl__sq_check_fork(s, err);
 	if (rc != 0)
 		return rc;
-	if (tx->c == &s->writer) {
-		/* An error inside may have rolled everything back already: there is nothing to commit then. */
-		rc = sqlite3_get_autocommit(tx->c->db)
-			     ? sl_err_set(err, SL_EAGAIN, "%s: the transaction was rolled back by an earlier error",
-					  s->path)
-			     : 0;
-		rc = rc != 0 ? rc : prolong_leases(tx, err);
-		if (rc == 0)
-			rc = sl__sq_commit_writing(s, err);
-		else
-			sl__sq_undo_writing(s);
+	bool ours = tx->c == &s->writer;
+	/* An error inside may have rolled everything back already: there is nothing to commit then. */
+	if (ours && sqlite3_get_autocommit(tx->c->db))
+		rc = sl_err_set(err, SL_EAGAIN, "%s: the transaction was rolled back by an earlier error", s->path);
+	else
+		rc = prolong_leases(tx, err);
+	if (rc == 0 && ours) {
+		rc = sl__sq_commit_writing(s, err);
 		free_tx(tx);
 		return rc;
 	}
-	rc = commit_joined(tx, err);
+	if (rc == 0)
+		rc = sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
+	if (rc != 0)
+		sl__sqlite_rollback(tx->c);
 	free_tx(tx);
 	sl__sqlite_lock_release(&s->lock);
 	return rc;
