@@ -9,8 +9,11 @@
 #define ERROR_GROUPS_DEFAULT 100
 #define ERROR_GROUPS_MAX 1000
 
-/* Who gets the rows of a read, and what is counted on the way. */
+/* A read: what it asks for, who gets the rows, and what is counted on the way. */
 struct visit {
+	sl_store_tx *tx; /* or NULL */
+	struct sl__cold_value values[3];
+	size_t n_values;
 	union {
 		sl_job_fn *job;
 		sl_chain_fn *chain;
@@ -29,9 +32,12 @@ struct visit {
 	uint64_t last;
 };
 
-static int read_one(struct sl__cold_store *s, sl_store_tx *tx, const struct sl__cold_query *query, struct sl_err *err)
+static int read_rows(struct sl__cold_store *s, enum sl__cold_stmt stmt, sl__cold_row_fn *row, struct visit *v,
+		     struct sl_err *err)
 {
-	return s->ops->read(s, tx, query, 1, err);
+	const struct sl__cold_query query = {
+		.stmt = stmt, .values = v->values, .n_values = v->n_values, .row = row, .ctx = v};
+	return s->ops->read(s, v->tx, &query, 1, err);
 }
 
 void sl__tell_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
@@ -47,6 +53,28 @@ void sl__tell_change(const struct sl_store_scope *scope, enum sl_change_kind kin
 	if (scope != NULL && scope->change != NULL)
 		scope->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
 			      scope->ctx);
+}
+
+static int keep_target_id(const struct sl__cold_row *row, void *ctx)
+{
+	const char *id = sl__cold_text(row, 0);
+	if (id != NULL && strlen(id) == 32)
+		memcpy(ctx, id, 33);
+	return 0;
+}
+
+int sl__cold_target_id(void *store, char out[33], struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	char id[33] = "";
+	const struct sl__cold_query query = {.stmt = SL__COLD_TARGET_ID, .row = keep_target_id, .ctx = id};
+	int rc = s->ops->read(s, NULL, &query, 1, err);
+	if (rc != 0)
+		return rc;
+	if (id[0] == '\0')
+		return sl_err_set(err, SL_ECORRUPT, "the job store has lost its target id");
+	memcpy(out, id, sizeof(id));
+	return 0;
 }
 
 /* ---- pauses and schedules ---- */
@@ -104,11 +132,18 @@ static int visit_cron(const struct sl__cold_row *row, void *ctx)
 int sl__cold_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct visit v = {.fn.cron = fn, .ctx = ctx};
-	return read_one(store, NULL, &(struct sl__cold_query){.stmt = SL__COLD_CRON_LIST, .row = visit_cron, .ctx = &v},
-			err);
+	return read_rows(store, SL__COLD_CRON_LIST, visit_cron, &v, err);
 }
 
 /* ---- the audit trail ---- */
+
+int sl__cold_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl_store_scope scope = {.audit = records, .n_audit = n};
+	size_t changed;
+	return s->ops->change(s, NULL, &scope, false, &changed, err);
+}
 
 /* The numbers of a list as "17,18", or as JSON. *out: allocated memory. */
 static int chain_ids(const struct visit *v, const char *text, uint64_t **out, size_t *n)
@@ -156,14 +191,13 @@ int sl__cold_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_r
 			struct sl_err *err)
 {
 	struct sl__cold_store *s = store;
-	struct visit v = {.fn.record = fn, .ctx = ctx, .env = s->env, .err = err};
-	int64_t below = before != 0 && before < INT64_MAX ? (int64_t)before : INT64_MAX;
-	return read_one(s, NULL,
-			&(struct sl__cold_query){.stmt = SL__COLD_AUDIT_LIST,
-						 COLD_VALUES(COLD_INT(below), COLD_INT(limit)),
-						 .row = visit_record,
-						 .ctx = &v},
-			err);
+	struct visit v = {.values = {COLD_INT(before != 0 && before < INT64_MAX ? before : INT64_MAX), COLD_INT(limit)},
+			  .n_values = 2,
+			  .fn.record = fn,
+			  .ctx = ctx,
+			  .env = s->env,
+			  .err = err};
+	return read_rows(s, SL__COLD_AUDIT_LIST, visit_record, &v, err);
 }
 
 int sl__cold_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
@@ -236,10 +270,8 @@ static int visit_chain(const struct sl__cold_row *row, void *ctx)
 
 int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct visit v = {.fn.job = fn, .ctx = ctx};
-	const struct sl__cold_query query = {
-		.stmt = SL__COLD_GET_JOB, COLD_VALUES(COLD_INT(id)), .row = visit_job, .ctx = &v};
-	int rc = read_one(store, tx, &query, err);
+	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.job = fn, .ctx = ctx};
+	int rc = read_rows(store, SL__COLD_GET_JOB, visit_job, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
 	return rc;
@@ -247,10 +279,8 @@ int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, v
 
 int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct visit v = {.fn.chain = fn, .ctx = ctx};
-	const struct sl__cold_query query = {
-		.stmt = SL__COLD_GET_CHAIN, COLD_VALUES(COLD_INT(id)), .row = visit_chain, .ctx = &v};
-	int rc = read_one(store, tx, &query, err);
+	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.chain = fn, .ctx = ctx};
+	int rc = read_rows(store, SL__COLD_GET_CHAIN, visit_chain, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
 	return rc;
@@ -272,10 +302,8 @@ static int visit_attempt(const struct sl__cold_row *row, void *ctx)
 
 int sl__cold_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
 {
-	struct visit v = {.fn.attempt = fn, .ctx = ctx};
-	const struct sl__cold_query query = {
-		.stmt = SL__COLD_ATTEMPTS, COLD_VALUES(COLD_INT(job_id)), .row = visit_attempt, .ctx = &v};
-	int rc = read_one(store, NULL, &query, err);
+	struct visit v = {.values = {COLD_INT(job_id)}, .n_values = 1, .fn.attempt = fn, .ctx = ctx};
+	int rc = read_rows(store, SL__COLD_ATTEMPTS, visit_attempt, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
 	return rc;
@@ -295,12 +323,12 @@ static int read_outstanding(const struct sl__cold_row *row, void *ctx)
 int sl__cold_outstanding(void *store, const char *const *types, size_t n_types, struct sl_outstanding *out,
 			 struct sl_err *err)
 {
-	return read_one(store, NULL,
-			&(struct sl__cold_query){.stmt = SL__COLD_OUTSTANDING,
-						 COLD_VALUES(COLD_TEXTS(types, n_types), COLD_NOW),
-						 .row = read_outstanding,
-						 .ctx = out},
-			err);
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_OUTSTANDING,
+					     COLD_VALUES(COLD_TEXTS(types, n_types), COLD_NOW),
+					     .row = read_outstanding,
+					     .ctx = out};
+	return s->ops->read(s, NULL, &query, 1, err);
 }
 
 /* ---- failed jobs by their errors ---- */
@@ -365,17 +393,12 @@ static int visit_stream(const struct sl__cold_row *row, void *ctx)
 int sl__cold_event_streams(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			   void *ctx, struct sl_err *err)
 {
-	static const struct sl_event_stream first = {.stream = ""};
-	struct visit v = {.fn.stream = fn, .ctx = ctx};
-	const struct sl_event_stream *a = after != NULL ? after : &first;
-	int64_t incarnation = after != NULL ? (int64_t)after->incarnation : -1;
-	return read_one(
-		store, NULL,
-		&(struct sl__cold_query){.stmt = SL__COLD_EVENT_STREAMS,
-					 COLD_VALUES(COLD_TEXT(a->stream), COLD_INT(incarnation), COLD_INT(limit)),
-					 .row = visit_stream,
-					 .ctx = &v},
-		err);
+	struct visit v = {.values = {COLD_TEXT(after != NULL ? after->stream : ""),
+				     COLD_INT(after != NULL ? (int64_t)after->incarnation : -1), COLD_INT(limit)},
+			  .n_values = 3,
+			  .fn.stream = fn,
+			  .ctx = ctx};
+	return read_rows(store, SL__COLD_EVENT_STREAMS, visit_stream, &v, err);
 }
 
 static int visit_event(const struct sl__cold_row *row, void *ctx)
@@ -406,17 +429,14 @@ int sl__cold_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t 
 			 struct sl_err *err)
 {
 	struct sl__cold_store *s = store;
-	struct visit v = {.fn.event = fn, .ctx = ctx, .last = after};
+	struct visit v = {.n_values = job_id != 0 ? 3 : 2, .fn.event = fn, .ctx = ctx, .last = after};
 	bool more = true;
 	while (more && limit > 0) {
-		const struct sl__cold_query query = {
-			.stmt = job_id != 0 ? SL__COLD_EVENTS_OF_JOB : SL__COLD_EVENTS_ALL,
-			.values = (const struct sl__cold_value[]){COLD_INT(v.last), COLD_INT(limit), COLD_INT(job_id)},
-			.n_values = job_id != 0 ? 3 : 2,
-			.row = visit_event,
-			.ctx = &v};
+		v.values[0] = COLD_INT(v.last);
+		v.values[1] = COLD_INT(limit);
+		v.values[2] = COLD_INT(job_id);
 		v.n = v.bytes = 0;
-		int rc = read_one(s, NULL, &query, err);
+		int rc = read_rows(s, job_id != 0 ? SL__COLD_EVENTS_OF_JOB : SL__COLD_EVENTS_ALL, visit_event, &v, err);
 		if (rc != 0)
 			return rc;
 		limit -= (uint32_t)v.n;
@@ -427,9 +447,9 @@ int sl__cold_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t 
 
 int sl__cold_events_newest(void *store, uint64_t *offset, struct sl_err *err)
 {
-	return read_one(store, NULL,
-			&(struct sl__cold_query){.stmt = SL__COLD_EVENTS_NEWEST, .row = keep_number, .ctx = offset},
-			err);
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_EVENTS_NEWEST, .row = keep_number, .ctx = offset};
+	return s->ops->read(s, NULL, &query, 1, err);
 }
 
 /* ---- leases ---- */
@@ -520,13 +540,11 @@ int sl__cold_leases(void *store, const uint8_t after[16], uint32_t limit, sl_lea
 	sl__buf_init(&rows.worker, s->env);
 	sl__buf_init(&rows.ids, s->env);
 	sl__buf_init(&rows.names, s->env);
-	int rc = read_one(
-		s, NULL,
-		&(struct sl__cold_query){.stmt = SL__COLD_LEASES,
-					 COLD_VALUES(COLD_CLAIM(after != NULL ? after : none), COLD_INT(limit)),
-					 .row = add_lease_row,
-					 .ctx = &rows},
-		err);
+	const struct sl__cold_query query = {.stmt = SL__COLD_LEASES,
+					     COLD_VALUES(COLD_CLAIM(after != NULL ? after : none), COLD_INT(limit)),
+					     .row = add_lease_row,
+					     .ctx = &rows};
+	int rc = s->ops->read(s, NULL, &query, 1, err);
 	if (rc == 0 && rows.lease.n_jobs > 0)
 		rc = show_lease(&rows);
 	sl__buf_fini(&rows.worker);

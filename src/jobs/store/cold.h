@@ -69,7 +69,7 @@ struct sl__cold_ops {
 	size_t answer_bytes; /* an answer with events ends when their payloads have reached this; 0: never */
 	/* Run n queries, which see the same moment, in the caller's transaction or in none. */
 	int (*read)(void *store, sl_store_tx *tx, const struct sl__cold_query *queries, size_t n, struct sl_err *err);
-	/* Run one in a transaction, with the audit records of scope. *n: rows that it changed. must_change: with no such
+	/* Run one, or none (NULL), in a transaction with the audit records of scope. *n: rows that it changed. must_change: with no such
 	 * row nothing happens, and SL_ENOENT is returned without a text. */
 	int (*change)(void *store, const struct sl__cold_query *query, const struct sl_store_scope *scope,
 		      bool must_change, size_t *n, struct sl_err *err);

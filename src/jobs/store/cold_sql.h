@@ -23,6 +23,7 @@
 /* clang-format off */
 /* X(name, text) */
 #define SL__COLD_STATEMENTS(X) \
+	X(TARGET_ID, "SELECT value FROM " COLD_TABLE("meta") " WHERE name='target_id'") \
 	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
 	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \
 	X(CRON_PUT, "INSERT INTO " COLD_TABLE("cron") "(name,spec,type,input,priority,catch_up," COLD_NEXT ",from_http)" \

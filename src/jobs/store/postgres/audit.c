@@ -25,16 +25,3 @@ void sl__pg_add_record(struct sl__pg_params *p, const struct sl_audit_record *re
 	sl__pg_add_text(p, record->request_id);
 	sl__pg_add_text(p, record->detail);
 }
-
-int sl__pg_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
-{
-	struct pg_call call;
-	const struct sl_store_scope scope = {.audit = records, .n_audit = n};
-	int rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_call_audit(&call, &scope);
-	rc = sl__pg_call_run(&call, true, err);
-	sl__pg_call_close(&call);
-	return rc;
-}

@@ -81,12 +81,15 @@ static int pg_cold_change(void *store, const struct sl__cold_query *q, const str
 	int rc = sl__pg_call_open(&call, store, NULL, must_change ? PG_LONG : PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	sl__pg_add_values(&call.params, q);
 	if (!must_change)
 		sl__pg_call_audit(&call, scope);
-	int at = sl__pg_call_send(&call, statement_of[q->stmt]);
+	int at = -1;
+	if (q != NULL) {
+		sl__pg_add_values(&call.params, q);
+		at = sl__pg_call_send(&call, statement_of[q->stmt]);
+	}
 	rc = sl__pg_call_run(&call, !must_change, err);
-	if (rc != 0)
+	if (rc != 0 || q == NULL)
 		return rc;
 	*n = strtoul(PQcmdTuples(call.pipe.results[at]), NULL, 10);
 	if (!must_change)

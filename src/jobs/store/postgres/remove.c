@@ -142,11 +142,12 @@ static int prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *er
 
 /* Delete up to limit chains. Locked, so that no job begins to wait for one of them; one that did just before is seen by
  * the deleting statement. */
-static int prune_chains(struct pg_store *s, int64_t before_ms, uint32_t limit, size_t *n,
-			const struct sl_store_scope *scope, struct sl_err *err)
+int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
+		 struct sl_err *err)
 {
+	struct pg_store *s = store;
 	struct id_set set = {.env = &s->env};
-	struct pg_call call SL_CLEANUP(sl__pg_call_close);
+	struct pg_call call;
 	int rc = sl__pg_call_open(&call, s, NULL, PG_LONG, err);
 	if (rc != 0)
 		return rc;
@@ -176,14 +177,8 @@ static int prune_chains(struct pg_store *s, int64_t before_ms, uint32_t limit, s
 		sl__unlock(&s->marks_mu);
 	}
 	sl__free(&s->env, set.ids);
-	return rc;
-}
-
-int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
-		 struct sl_err *err)
-{
-	int rc = prune_chains(store, before_ms, limit, n, scope, err);
+	sl__pg_call_close(&call);
 	if (rc != 0 || *n > 0)
 		return rc;
-	return prune_events(store, before_ms, err);
+	return prune_events(s, before_ms, err);
 }

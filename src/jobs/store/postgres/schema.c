@@ -128,30 +128,17 @@ static const char version_1[] =
 static const char *const versions[] = {version_1};
 _Static_assert(SL_COUNT(versions) == SL_SCHEMA_VERSION, "a version of the schema without its statements");
 
-/* SQL of the store's own, rendered and run without parameters. */
-static int exec(struct pg_store *s, struct sl__pg_conn *c, const char *sql, struct sl_err *err)
+/* SQL of the store's own, rendered and run without parameters. out: one value of text, NULL is empty; or NULL. */
+static int run_sql(struct pg_store *s, struct sl__pg_conn *c, const char *sql, char out[64], struct sl_err *err)
 {
 	char *text = sl__pg_render(&s->env, sql, s->schema);
 	if (text == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	PGresult *res = PQexec(c->pg, text);
 	ExecStatusType status = PQresultStatus(res);
-	int rc = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "migrate");
-	PQclear(res);
-	sl__free(&s->env, text);
-	return rc;
-}
-
-/* One value of text; NULL is empty. */
-static int ask(struct pg_store *s, struct sl__pg_conn *c, const char *sql, char *out, size_t size, struct sl_err *err)
-{
-	char *text = sl__pg_render(&s->env, sql, s->schema);
-	if (text == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	PGresult *res = PQexec(c->pg, text);
-	int rc = PQresultStatus(res) == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "schema");
-	if (rc == 0)
-		(void)snprintf(out, size, "%s", PQntuples(res) > 0 ? PQgetvalue(res, 0, 0) : "");
+	int rc = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, c->pg, res, "schema");
+	if (rc == 0 && out != NULL)
+		(void)snprintf(out, 64, "%s", PQntuples(res) > 0 ? PQgetvalue(res, 0, 0) : "");
 	PQclear(res);
 	sl__free(&s->env, text);
 	return rc;
@@ -163,14 +150,14 @@ static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, str
 	char text[64];
 	/* The FROM makes this session see what others changed: waiting for the advisory lock does not, and then
 	 * to_regclass would repeat from its cache that there is nothing, although another process has just made it. */
-	int rc = ask(s, c,
-		     "SELECT to_regclass('{s}.schema_version') IS NOT NULL"
-		     " FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog'",
-		     text, sizeof(text), err);
+	int rc = run_sql(s, c,
+			 "SELECT to_regclass('{s}.schema_version') IS NOT NULL"
+			 " FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog'",
+			 text, err);
 	*out = 0;
 	if (rc != 0 || text[0] != 't')
 		return rc;
-	rc = ask(s, c, "SELECT coalesce(max(version), 0) FROM {s}.schema_version", text, sizeof(text), err);
+	rc = run_sql(s, c, "SELECT coalesce(max(version), 0) FROM {s}.schema_version", text, err);
 	if (rc == 0 && sscanf(text, "%d", out) != 1)
 		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no version in schema_version", s->schema);
 	return rc;
@@ -187,21 +174,21 @@ static int too_new(const struct pg_store *s, int version, struct sl_err *err)
 static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version, struct sl_err *err)
 {
 	char text[64];
-	int rc = ask(s, c, "SELECT to_regnamespace('{s}') IS NOT NULL", text, sizeof(text), err);
+	int rc = run_sql(s, c, "SELECT to_regnamespace('{s}') IS NOT NULL", text, err);
 	if (rc == 0 && text[0] != 't')
-		rc = exec(s, c, "CREATE SCHEMA {s}", err);
+		rc = run_sql(s, c, "CREATE SCHEMA {s}", NULL, err);
 	if (rc == 0 && version == 0)
-		rc = exec(s, c,
-			  "CREATE TABLE IF NOT EXISTS {s}.schema_version"
-			  " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)",
-			  err);
+		rc = run_sql(s, c,
+			     "CREATE TABLE IF NOT EXISTS {s}.schema_version"
+			     " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)",
+			     NULL, err);
 	for (; rc == 0 && version < SL_SCHEMA_VERSION; version++) {
 		char note[128];
-		rc = exec(s, c, versions[version], err);
+		rc = run_sql(s, c, versions[version], NULL, err);
 		(void)snprintf(note, sizeof(note), "INSERT INTO {s}.schema_version VALUES (%d, clock_timestamp())",
 			       version + 1);
 		if (rc == 0)
-			rc = exec(s, c, note, err);
+			rc = run_sql(s, c, note, NULL, err);
 	}
 	return rc;
 }
@@ -217,7 +204,7 @@ static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *versio
 	if (rc != 0)
 		return rc;
 	/* Waits for as long as another process migrates. */
-	rc = exec(s, c, "SELECT pg_advisory_xact_lock(hashtextextended('sluice migrate {s}', 0))", err);
+	rc = run_sql(s, c, "SELECT pg_advisory_xact_lock(hashtextextended('sluice migrate {s}', 0))", NULL, err);
 	if (rc == 0)
 		rc = read_version(s, c, version, err);
 	if (rc == 0 && *version > SL_SCHEMA_VERSION)
@@ -269,21 +256,4 @@ int sl__pg_schema_check(struct pg_store *s, struct sl_err *err)
 		return too_new(s, version, err);
 	return sl_err_set(err, SL_EUNSUPPORTED, "postgres: schema %s has version %d, not %d: run `sluice jobs migrate`",
 			  s->schema, version, SL_SCHEMA_VERSION);
-}
-
-int sl__pg_target_id(void *store, char out[33], struct sl_err *err)
-{
-	struct pg_store *s = store;
-	struct sl__pg_conn *c;
-	char text[64];
-	int rc = sl__pg_take(s->pool, &c, err);
-	if (rc != 0)
-		return rc;
-	rc = ask(s, c, "SELECT value FROM {s}.meta WHERE name = 'target_id'", text, sizeof(text), err);
-	sl__pg_put(s->pool, c);
-	if (rc == 0 && strlen(text) != 32)
-		rc = sl_err_set(err, SL_ECORRUPT, "postgres: schema %s: no target_id in meta", s->schema);
-	if (rc == 0)
-		memcpy(out, text, 33);
-	return rc;
 }

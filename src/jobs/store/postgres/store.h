@@ -92,7 +92,8 @@
 	X(EVENT_ADOPT)                                                                                                 \
 	X(PRUNE_MARKS)                                                                                                 \
 	X(LEASES)                                                                                                      \
-	X(EVENT_STREAMS)
+	X(EVENT_STREAMS)                                                                                               \
+	X(TARGET_ID)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,
@@ -239,7 +240,6 @@ void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct
 int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err);
 /* SL_EUNSUPPORTED when the schema is not of this library's version. */
 int sl__pg_schema_check(struct pg_store *s, struct sl_err *err);
-int sl__pg_target_id(void *store, char out[33], struct sl_err *err);
 
 /* ---- start.c, start_full.c ---- */
 int sl__pg_starter_new(struct pg_store *s, struct sl_err *err);

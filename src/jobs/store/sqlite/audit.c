@@ -24,13 +24,3 @@ int sl__sq_audit(struct sq_op *op, const struct sl_audit_record *record)
 	sl__buf_fini(&ids);
 	return rc;
 }
-
-int sl__sq_audit_put(void *store, const struct sl_audit_record *records, size_t n, struct sl_err *err)
-{
-	struct sq_op op;
-	const struct sl_store_scope scope = {.audit = records, .n_audit = n};
-	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, &scope, err);
-	if (rc != 0)
-		return rc;
-	return sl__sq_op_end(&op, 0);
-}

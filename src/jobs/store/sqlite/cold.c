@@ -136,8 +136,9 @@ static int sq_cold_change(void *store, const struct sl__cold_query *q, const str
 	int rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
-	rc = bind_values(&b, q, op.now_us, err);
-	if (rc == 0)
+	if (q != NULL)
+		rc = bind_values(&b, q, op.now_us, err);
+	if (rc == 0 && q != NULL)
 		rc = sl__sqlite_run(op.c, statement_of[q->stmt], bound_values(&b), q->n_values, &changed, err);
 	if (rc == 0 && must_change && changed == 0)
 		rc = SL_ENOENT;

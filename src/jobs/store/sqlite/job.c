@@ -319,15 +319,15 @@ int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_s
 
 /* ---- history ---- */
 
-int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sl_claim_id *claim,
-		       enum sl_attempt_outcome outcome, const char *worker, const char *error, int64_t started_us)
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sq_past *past)
 {
 	int64_t hash;
-	int rc = sl__claim_hash(&op->claim_hash, claim, &hash, op->err);
+	int rc = sl__claim_hash(&op->claim_hash, &past->claim, &hash, op->err);
 	if (rc != 0)
 		return rc;
-	return SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(hash), SQ_INT(outcome),
-		      SQ_TEXT(worker), SQ_TEXT(error), SQ_INT_OR_NULL(started_us), SQ_INT(op->now_us));
+	return SQ_RUN(op, SQ_ATTEMPT_PUT, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(hash), SQ_INT(past->outcome),
+		      SQ_TEXT(past->worker), SQ_TEXT(past->error), SQ_INT_OR_NULL(past->started_us),
+		      SQ_INT(op->now_us));
 }
 
 void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out)
@@ -342,12 +342,15 @@ int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum s
 			      const char *error)
 {
 	sqlite3_stmt *s;
-	struct sl_claim_id claim;
 	int rc = SQ_ROW(op, SQ_LEASE_OF, &s, SQ_INT(row->id), SQ_INT(row->fence));
 	if (rc <= 0)
 		return rc;
-	sl__sq_read_claim(s, 2, &claim);
-	rc = sl__sq_attempt_put(op, row, &claim, outcome, sl__sqlite_text(s, 0), error, sl__sqlite_i64(s, 1));
+	struct sq_past past = {.outcome = outcome,
+			       .worker = sl__sqlite_text(s, 0),
+			       .error = error,
+			       .started_us = sl__sqlite_i64(s, 1)};
+	sl__sq_read_claim(s, 2, &past.claim);
+	rc = sl__sq_attempt_put(op, row, &past);
 	(void)sqlite3_reset(s);
 	return rc;
 }

@@ -147,7 +147,11 @@ static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_
 	int rc = loss_delay(x, row, type, &delay_us);
 	int64_t due_us = delay_us > 0 ? op->now_us + delay_us : 0;
 	if (rc == 0)
-		rc = sl__sq_attempt_put(op, row, &lease->claim, SL_ATTEMPT_REAPED, worker, NULL, lease->claimed_us);
+		rc = sl__sq_attempt_put(op, row,
+					&(struct sq_past){.claim = lease->claim,
+							  .outcome = SL_ATTEMPT_REAPED,
+							  .worker = worker,
+							  .started_us = lease->claimed_us});
 	if (rc != 0)
 		return rc;
 	row->flags |= SQ_SOLO;

@@ -15,8 +15,13 @@ struct settling {
 
 static int put_history(struct settling *x, enum sl_attempt_outcome outcome)
 {
-	return sl__sq_attempt_put(x->op, &x->row, &x->settle->claim, outcome, x->settle->worker, x->settle->error,
-				  x->started_us);
+	const struct sl_settle *t = x->settle;
+	const struct sq_past past = {.claim = t->claim,
+				     .outcome = outcome,
+				     .worker = t->worker,
+				     .error = t->error,
+				     .started_us = x->started_us};
+	return sl__sq_attempt_put(x->op, &x->row, &past);
 }
 
 /* next_id 0: the chain completes with the output. */

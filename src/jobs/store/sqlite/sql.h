@@ -290,7 +290,6 @@
 	X(EVENT_CRC, "SELECT crc FROM job_events WHERE stream=?1 AND incarnation=?2 AND sequence=?3")                    \
 	X(EVENT_PUT, "INSERT INTO job_events(offset,stream,incarnation,sequence,crc,job_id,attempt,type,late,ts_us,"     \
 		     "payload,partial) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)")                                  \
-	X(TARGET_ID, "SELECT value FROM sluice_meta WHERE name='target_id'")                                             \
 	SL__COLD_STATEMENTS(X)
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"

@@ -252,23 +252,6 @@ static int require_schema(struct sq_store *s, struct sl_err *err)
 	return rc;
 }
 
-static int target_id(void *store, char out[33], struct sl_err *err)
-{
-	struct sq_store *s = store;
-	struct sl__sqlite *c;
-	sqlite3_stmt *st;
-	int rc = sl__sq_read_begin(s, NULL, &c, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_row(c, SQ_TARGET_ID, NULL, 0, &st, err);
-	if (rc > 0) {
-		(void)snprintf(out, 33, "%s", sl__sqlite_text(st, 0));
-		(void)sqlite3_reset(st);
-	}
-	sl__sq_read_end(s, NULL, c);
-	return rc > 0 ? 0 : rc < 0 ? rc : sl_err_set(err, SL_ECORRUPT, "%s has lost its target id", s->path);
-}
-
 static int now_ms(void *store, int64_t *out, struct sl_err *err)
 {
 	int rc = sl__sq_check_fork(store, err);
@@ -298,7 +281,6 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 					.name = "sqlite",
 					.close = close_store,
 					.migrate = migrate,
-					.target_id = target_id,
 					.now_ms = now_ms,
 					.renewal_waits = sl__sq_renewal_waits,
 					.check_writable = check_writable,

@@ -167,8 +167,13 @@ int sl__sq_count_queued(struct sq_op *op, const char *type, enum sq_kind queue, 
 enum sq_kind sl__sq_kind(enum sl_job_status status);
 int sl__sq_count_flush(struct sq_op *op);
 /* A line of the history for the attempt that began with the row's fence. */
-int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sl_claim_id *claim,
-		       enum sl_attempt_outcome outcome, const char *worker, const char *error, int64_t started_us);
+struct sq_past {
+	struct sl_claim_id claim;
+	enum sl_attempt_outcome outcome;
+	const char *worker, *error;
+	int64_t started_us;
+};
+int sl__sq_attempt_put(struct sq_op *op, const struct sq_row *row, const struct sq_past *past);
 /* The same with worker and start read off the lease that holds the job. */
 int sl__sq_attempt_put_leased(struct sq_op *op, const struct sq_row *row, enum sl_attempt_outcome outcome,
 			      const char *error);
