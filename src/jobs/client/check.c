@@ -60,7 +60,7 @@ static int check_time(int64_t ms, const char *field, struct sl_err *err)
 			  (long long)SL__JOB_TIME_MAX_MS);
 }
 
-static int compare_ids(const void *a, const void *b)
+static int compare_blockers(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return (x > y) - (x < y);
@@ -80,7 +80,7 @@ static int check_blockers(const struct sl_new_job *job, const struct sl_env *env
 	if (n > FEW_BLOCKERS && (sorted = sl__calloc(env, n, sizeof(*sorted))) == NULL)
 		return sl_err_set(err, SL_ENOMEM, "blockers: no memory for %zu", n);
 	memcpy(sorted, job->blockers, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare_ids);
+	qsort(sorted, n, sizeof(*sorted), compare_blockers);
 	uint64_t twice = 0;
 	for (size_t i = 1; i < n && twice == 0; i++)
 		twice = sorted[i] == sorted[i - 1] ? sorted[i] : 0;

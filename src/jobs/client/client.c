@@ -371,7 +371,7 @@ int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_
 	return end_call(&c, rc);
 }
 
-static int set_paused(sl_jobs *client, const char *type, int paused, struct sl_err *err)
+static int pause_type(sl_jobs *client, const char *type, int paused, struct sl_err *err)
 {
 	struct call c = {.client = client};
 	int rc = sl__job_name_check(type, "type", err);
@@ -388,12 +388,12 @@ static int set_paused(sl_jobs *client, const char *type, int paused, struct sl_e
 
 int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err)
 {
-	return set_paused(client, type, 1, err);
+	return pause_type(client, type, 1, err);
 }
 
 int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err)
 {
-	return set_paused(client, type, 0, err);
+	return pause_type(client, type, 0, err);
 }
 
 /* ---- pruning ---- */

@@ -23,7 +23,7 @@
 /* ---- one row ---- */
 
 /* A copy of the job or chain, in *out. */
-static int get_copy(sl_jobs *client, bool chain, uint64_t id, void **out, struct sl_err *err)
+static int copy_first(sl_jobs *client, bool chain, uint64_t id, void **out, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
 	struct sl__copy copy = {.env = &client->home.env};
@@ -48,7 +48,7 @@ static int get_copy(sl_jobs *client, bool chain, uint64_t id, void **out, struct
 int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err *err)
 {
 	void *copy;
-	int rc = get_copy(client, false, id, &copy, err);
+	int rc = copy_first(client, false, id, &copy, err);
 	if (rc == 0)
 		*out = copy;
 	return rc;
@@ -57,7 +57,7 @@ int sl_jobs_get(sl_jobs *client, uint64_t id, struct sl_job **out, struct sl_err
 int sl_jobs_get_chain(sl_jobs *client, uint64_t id, struct sl_chain **out, struct sl_err *err)
 {
 	void *copy;
-	int rc = get_copy(client, true, id, &copy, err);
+	int rc = copy_first(client, true, id, &copy, err);
 	if (rc == 0)
 		*out = copy;
 	return rc;
@@ -103,7 +103,7 @@ struct listing {
 };
 
 /* Read the next page of at most `limit` rows; a full one ends early. */
-static int read_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
+static int read_list_page(struct listing *l, uint32_t limit, struct sl__rows *rows, struct sl_err *err)
 {
 	const struct sl_store_ops *ops = l->client->home.store.ops;
 	void *store = l->client->home.store.ctx;
@@ -159,7 +159,7 @@ static const char *bounded(const struct listing *l, const char *json)
 }
 
 /* Pass a job to the caller, with its large data read now. One that was deleted since the page was read is skipped. */
-static int show_job(const struct listing *l, const struct sl_job *job, struct sl_err *err)
+static int pass_job(const struct listing *l, const struct sl_job *job, struct sl_err *err)
 {
 	struct sl_job *whole = NULL;
 	if (!is_left_out(l, job->input) && !is_left_out(l, job->output) && !is_left_out(l, job->progress))
@@ -196,7 +196,7 @@ static int show_row(const struct listing *l, const void *row, struct sl_err *err
 {
 	switch (l->what) {
 	case JOBS:
-		return show_job(l, row, err);
+		return pass_job(l, row, err);
 	case CHAINS:
 		return show_chain(l, row, err);
 	case EVENTS:
@@ -227,7 +227,7 @@ static int check_at_most(const char *what, uint32_t given, uint32_t most, struct
 
 /* Pass up to `limit` rows (0: LIMIT_DEFAULT) to the caller. Jobs, chains and events are read page by page; everything
  * else is short and comes as one page. */
-static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
+static int list_pages(struct listing *l, uint32_t limit, struct sl_err *err)
 {
 	bool paged = l->what == JOBS || l->what == CHAINS || l->what == EVENTS;
 	int rc = check_at_most("limit", limit, LIMIT_MAX, err);
@@ -239,7 +239,7 @@ static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
 		struct sl__rows rows;
 		uint32_t asked = paged ? SL_MIN(left, PAGE_ROWS) : left;
 		sl__rows_init(&rows, &l->client->home.env);
-		rc = read_page(l, asked, &rows, err);
+		rc = read_list_page(l, asked, &rows, err);
 		for (const struct sl__row *row = rows.first; rc == 0 && row != NULL; row = row->next)
 			rc = show_row(l, row->data, err);
 		bool more = paged && (rows.full || rows.n == asked);
@@ -252,7 +252,7 @@ static int list_rows(struct listing *l, uint32_t limit, struct sl_err *err)
 	return rc;
 }
 
-static int check_types(const char *const *types, size_t n, struct sl_err *err)
+static int check_type_names(const char *const *types, size_t n, struct sl_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		int rc = sl__job_name_check(types[i], "types", err);
@@ -272,7 +272,7 @@ static int check_filter(const struct listing *l, struct sl_err *err)
 		return sl_err_set(err, SL_EINVAL, "statuses: a bit is not one of 1u << SL_JOB_…");
 	if (f->blocked_by_job != 0 && l->what != CHAINS)
 		return sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
-	return check_types(f->types, f->n_types, err);
+	return check_type_names(f->types, f->n_types, err);
 }
 
 static int list_filtered(struct listing *l, const struct sl_job_filter *filter, struct sl_err *err)
@@ -282,7 +282,7 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	l->data_max_bytes = l->filter.data_max_bytes;
 	int rc = check_filter(l, err);
 	if (rc == 0)
-		rc = list_rows(l, l->filter.limit, err);
+		rc = list_pages(l, l->filter.limit, err);
 	if (filter != NULL && filter->reached != NULL)
 		*filter->reached = l->reached;
 	return rc;
@@ -305,32 +305,32 @@ int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t li
 		   struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = EVENTS, .id = job_id, .after = after, .fn.event = fn, .ctx = ctx};
-	return list_rows(&l, limit, err);
+	return list_pages(&l, limit, err);
 }
 
 int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = ATTEMPTS, .id = id, .fn.attempt = fn, .ctx = ctx};
-	return list_rows(&l, 0, err);
+	return list_pages(&l, 0, err);
 }
 
 int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = COUNTS, .fn.count = fn, .ctx = ctx};
-	return list_rows(&l, 0, err);
+	return list_pages(&l, 0, err);
 }
 
 int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = SCHEDULES, .fn.cron = fn, .ctx = ctx};
-	return list_rows(&l, 0, err);
+	return list_pages(&l, 0, err);
 }
 
 int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn, void *ctx,
 		   struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = LEASES, .after_claim = after, .fn.lease = fn, .ctx = ctx};
-	return list_rows(&l, limit, err);
+	return list_pages(&l, limit, err);
 }
 
 int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
@@ -343,17 +343,17 @@ int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_err
 	if (rc == 0)
 		rc = check_at_most("limit", f->limit, ERROR_GROUPS_MAX, err);
 	if (rc == 0)
-		rc = check_types(f->types, f->n_types, err);
+		rc = check_type_names(f->types, f->n_types, err);
 	if (rc != 0)
 		return rc;
-	return list_rows(&l, 0, err);
+	return list_pages(&l, 0, err);
 }
 
 int sl_jobs_event_streams(sl_jobs *client, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			  void *ctx, struct sl_err *err)
 {
 	struct listing l = {.client = client, .what = STREAMS, .after_stream = after, .fn.stream = fn, .ctx = ctx};
-	return list_rows(&l, limit, err);
+	return list_pages(&l, limit, err);
 }
 
 /* ---- workers ---- */
@@ -364,7 +364,7 @@ static int by_worker(const void *a, const void *b)
 	return strcmp((*l)->worker, (*r)->worker);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_type_text(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -386,7 +386,7 @@ static struct sl_worker_info describe_worker(const struct sl_lease *const *lease
 			types[n_types++] = leases[i]->types[t];
 	}
 	/* Each type once, in order. */
-	qsort(types, n_types, sizeof(*types), by_name);
+	qsort(types, n_types, sizeof(*types), by_type_text);
 	for (size_t i = 0; i < n_types; i++)
 		if (w.n_types == 0 || strcmp(types[w.n_types - 1], types[i]) != 0)
 			types[w.n_types++] = types[i];
@@ -407,7 +407,7 @@ int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl
 	sl__rows_init(&rows, env);
 	do {
 		before = rows.n;
-		rc = read_page(&l, LEASES_PAGE, &rows, err);
+		rc = read_list_page(&l, LEASES_PAGE, &rows, err);
 		if (rc == 0 && rows.n > before) {
 			const struct sl_lease *lease = sl__rows_newest(&rows);
 			memcpy(last, lease->claim, sizeof(last));

@@ -14,7 +14,7 @@ const char *sl_store_default_url(void)
 	return DEFAULT_URL;
 }
 
-static bool begins(const char *text, const char *with)
+static bool url_begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;
 }
@@ -29,9 +29,9 @@ static int parse_url(const char *url, const struct sl_env *given, struct sl_env 
 	*path = NULL;
 	if (url == NULL || url[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "missing store; use sqlite:FILE or postgres://…");
-	if (begins(url, "postgres://") || begins(url, "postgresql://"))
+	if (url_begins(url, "postgres://") || url_begins(url, "postgresql://"))
 		return 0;
-	if (!begins(url, "sqlite:")) {
+	if (!url_begins(url, "sqlite:")) {
 		size_t scheme = strcspn(url, ":");
 		if (url[scheme] == '\0')
 			return sl_err_set(err, SL_EINVAL, "the store is not a URL; use sqlite:FILE or postgres://…");
@@ -41,9 +41,9 @@ static int parse_url(const char *url, const struct sl_env *given, struct sl_env 
 	const char *file = url + strlen("sqlite:"), *home = getenv("HOME");
 	if (file[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "sqlite: missing file name; use sqlite:FILE");
-	if (begins(file, "//") && file[2] != '/')
+	if (url_begins(file, "//") && file[2] != '/')
 		return sl_err_set(err, SL_EINVAL, "write sqlite:FILE, without //, for a file here");
-	if (!begins(file, "~/"))
+	if (!url_begins(file, "~/"))
 		*path = sl__strdup(env, file);
 	else if (home == NULL || home[0] != '/')
 		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);

@@ -230,7 +230,7 @@ static void pop_savepoints(sl_tx *tx, const struct savepoint *down_to)
 	}
 }
 
-static void free_tx(sl_tx *tx, bool send)
+static void free_client_tx(sl_tx *tx, bool send)
 {
 	pop_savepoints(tx, NULL);
 	sl__effects_end(&tx->fx, send);
@@ -258,7 +258,7 @@ int sl__tx_commit(sl_tx *tx, struct sl_err *err)
 	tx->open = NULL;
 	if (rc == 0 && tx->notify_after)
 		return 0;
-	free_tx(tx, rc == 0);
+	free_client_tx(tx, rc == 0);
 	return rc;
 }
 
@@ -268,7 +268,7 @@ void sl__tx_rollback(sl_tx *tx)
 		return;
 	if (tx->open != NULL)
 		tx->home->store.ops->rollback(tx->open);
-	free_tx(tx, false);
+	free_client_tx(tx, false);
 }
 
 /* ---- the public interface ---- */
@@ -370,5 +370,5 @@ void sl_tx_notify(sl_tx *tx)
 {
 	if (tx == NULL || tx->open != NULL || sl__home_check(tx->home, NULL) != 0)
 		return;
-	free_tx(tx, true);
+	free_client_tx(tx, true);
 }

@@ -41,7 +41,7 @@ void sl_job_types_free(sl_job_types *types)
 }
 
 /* Where the name is, or where it belongs. */
-static size_t place_of(const sl_job_types *types, const char *name)
+static size_t type_place(const sl_job_types *types, const char *name)
 {
 	size_t low = 0, high = types->n;
 	while (low < high) {
@@ -58,7 +58,7 @@ const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const c
 {
 	if (types == NULL)
 		return NULL;
-	size_t i = place_of(types, name);
+	size_t i = type_place(types, name);
 	return i < types->n && strcmp(types->types[i].name, name) == 0 ? &types->types[i] : NULL;
 }
 
@@ -86,7 +86,7 @@ int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct
 	char *name = sl__strdup(&types->env, given.name);
 	if (name == NULL)
 		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
-	size_t i = place_of(types, name);
+	size_t i = type_place(types, name);
 	memmove(&types->types[i + 1], &types->types[i], (types->n - i) * sizeof(given));
 	given.name = name;
 	types->types[i] = given;

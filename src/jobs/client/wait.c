@@ -70,7 +70,7 @@ static int keep_state(const struct sl_chain *chain, void *ctx)
 }
 
 /* 0 also while it has not ended. */
-static int read_state(struct chain_state *s, struct sl_err *err)
+static int read_chain_state(struct chain_state *s, struct sl_err *err)
 {
 	const sl_store *store = &s->client->home.store;
 	s->found = s->ended = false;
@@ -83,7 +83,7 @@ static int read_state(struct chain_state *s, struct sl_err *err)
 }
 
 /* Until the chain has ended or the deadline has passed; w is in the list of waiters. */
-static int wait_for_end(struct chain_state *s, struct sl__waiter *w, int64_t deadline_ns, struct sl_err *err)
+static int wait_for_chain(struct chain_state *s, struct sl__waiter *w, int64_t deadline_ns, struct sl_err *err)
 {
 	sl_jobs *client = s->client;
 	const struct sl_env *env = &client->home.env;
@@ -106,7 +106,7 @@ static int wait_for_end(struct chain_state *s, struct sl__waiter *w, int64_t dea
 		sl__unlock(&client->subscribe_mu);
 		rc = store->ops->watch(store->ctx, s->chain_id, &status, err);
 		if (rc == 0 && has_ended(status))
-			rc = read_state(s, err);
+			rc = read_chain_state(s, err);
 	}
 	for (bool in_time = true; rc == 0 && !s->ended && in_time;) {
 		/* Sleep until woken, until the next poll or the deadline. */
@@ -122,7 +122,7 @@ static int wait_for_end(struct chain_state *s, struct sl__waiter *w, int64_t dea
 		sl__unlock(&client->mu);
 		in_time = sl__mono_ns(env) < deadline_ns;
 		/* A store that is unavailable meanwhile will be back; the deadline is the bound. */
-		rc = read_state(s, err);
+		rc = read_chain_state(s, err);
 		if ((rc == SL_EUNAVAIL || rc == SL_EAGAIN) && in_time)
 			rc = 0;
 	}
@@ -139,7 +139,7 @@ int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_t timeout_ms, struct 
 	if (timeout_ms < 0 && timeout_ms != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "timeout_ms is %lld; give 0 or more, or SL_UNLIMITED",
 				  (long long)timeout_ms);
-	rc = read_state(&s, err);
+	rc = read_chain_state(&s, err);
 	if (rc == 0 && !s.ended && timeout_ms != 0) {
 		sl__cond_init(&w.cond);
 		sl__lock(&client->mu);
@@ -147,7 +147,7 @@ int sl_jobs_wait(sl_jobs *client, uint64_t chain_id, int64_t timeout_ms, struct 
 		client->waiters = &w;
 		sl__unlock(&client->mu);
 
-		rc = wait_for_end(&s, &w, sl__deadline_ns(&client->home.env, timeout_ms), err);
+		rc = wait_for_chain(&s, &w, sl__deadline_ns(&client->home.env, timeout_ms), err);
 
 		sl__lock(&client->mu);
 		struct sl__waiter **at = &client->waiters;

@@ -45,7 +45,7 @@ struct parser {
 	struct sl_err *err;
 };
 
-static int wrong(struct parser *p, const char *what, const char *why)
+static int wrong_field(struct parser *p, const char *what, const char *why)
 {
 	return sl_err_set(p->err, SL_EDATA, "schedule \"%.100s\": column %zu: %s: %s", p->spec,
 			  (size_t)(p->at - p->spec) + 1, what, why);
@@ -69,7 +69,7 @@ static int parse_value(struct parser *p, const struct field *f, bool at_end, int
 		v = parse_digits(p);
 		if (v < f->low || v > f->high) {
 			p->at = start;
-			return wrong(p, f->name, "out of range");
+			return wrong_field(p, f->name, "out of range");
 		}
 	} else if (f->names != NULL) {
 		for (int i = 0; f->names[i] != NULL && v < 0; i++)
@@ -81,8 +81,8 @@ static int parse_value(struct parser *p, const struct field *f, bool at_end, int
 			v = 7;
 	}
 	if (v < 0)
-		return wrong(p, f->name,
-			     f->names != NULL ? "expected a number, a name or *" : "expected a number or *");
+		return wrong_field(p, f->name,
+				   f->names != NULL ? "expected a number, a name or *" : "expected a number or *");
 	*out = v;
 	return 0;
 }
@@ -112,16 +112,16 @@ static int parse_field(struct parser *p, const struct field *f, uint64_t *bits)
 		}
 		if (low > high) {
 			p->at = start;
-			return wrong(p, f->name, "the range ends before it begins");
+			return wrong_field(p, f->name, "the range ends before it begins");
 		}
 		if (*p->at == '/') {
 			if (!many)
-				return wrong(p, f->name, "a step needs * or a range before it");
+				return wrong_field(p, f->name, "a step needs * or a range before it");
 			start = ++p->at;
 			step = parse_digits(p);
 			if (p->at == start || step < 1 || step > f->high) {
 				p->at = start;
-				return wrong(p, f->name, "a step must be 1 or more, and within the field");
+				return wrong_field(p, f->name, "a step must be 1 or more, and within the field");
 			}
 		}
 		for (int v = low; v <= high; v += step)
@@ -130,7 +130,7 @@ static int parse_field(struct parser *p, const struct field *f, uint64_t *bits)
 			break;
 	}
 	if (*p->at != '\0' && *p->at != ' ' && *p->at != '\t')
-		return wrong(p, f->name, "expected ',' '-' '/' or a blank");
+		return wrong_field(p, f->name, "expected ',' '-' '/' or a blank");
 	return 0;
 }
 
@@ -148,19 +148,19 @@ int sl__cron_parse(const char *spec, struct sl__cron_spec *out, struct sl_err *e
 		if (strcmp(spec, shortcuts[i][0]) == 0)
 			p.at = shortcuts[i][1];
 	if (*p.at == '@')
-		return wrong(&p, "shortcut", "give @yearly, @monthly, @weekly, @daily or @hourly");
+		return wrong_field(&p, "shortcut", "give @yearly, @monthly, @weekly, @daily or @hourly");
 	for (int i = 0; i < N_FIELDS; i++) {
 		p.at += strspn(p.at, " \t");
 		star[i] = *p.at == '*';
 		if (*p.at == '\0')
-			return wrong(&p, fields[i].name, "missing; a schedule has five fields");
+			return wrong_field(&p, fields[i].name, "missing; a schedule has five fields");
 		int rc = parse_field(&p, &fields[i], &bits[i]);
 		if (rc != 0)
 			return rc;
 	}
 	p.at += strspn(p.at, " \t");
 	if (*p.at != '\0')
-		return wrong(&p, "end", "a schedule has five fields");
+		return wrong_field(&p, "end", "a schedule has five fields");
 	*out = (struct sl__cron_spec){
 		.minutes = bits[MINUTE],
 		.hours = (uint32_t)bits[HOUR],
@@ -179,7 +179,7 @@ struct date {
 	int month, day;
 };
 
-static int days_in(int64_t year, int month)
+static int days_of_month(int64_t year, int month)
 {
 	static const int8_t days[] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 	bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -200,8 +200,8 @@ static struct date date_of(int64_t day)
 	while (days_before_year(d.year + 1) <= day)
 		d.year++;
 	int64_t left = day - days_before_year(d.year);
-	for (; left >= days_in(d.year, d.month); d.month++)
-		left -= days_in(d.year, d.month);
+	for (; left >= days_of_month(d.year, d.month); d.month++)
+		left -= days_of_month(d.year, d.month);
 	d.day = (int)left + 1;
 	return d;
 }
@@ -230,8 +230,8 @@ int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *
 	for (; d.year <= last_year; day++, from = 0) {
 		if ((spec->months >> d.month & 1) == 0) {
 			/* The last day of a month that does not match. */
-			day += days_in(d.year, d.month) - d.day;
-			d.day = days_in(d.year, d.month);
+			day += days_of_month(d.year, d.month) - d.day;
+			d.day = days_of_month(d.year, d.month);
 		} else {
 			bool by_date = (spec->days >> d.day & 1) != 0;
 			bool by_weekday = (spec->weekdays >> (day + 4) % 7 & 1) != 0; /* 1970 began on a Thursday */
@@ -243,7 +243,7 @@ int sl__cron_after(const struct sl__cron_spec *spec, int64_t after_ms, int64_t *
 			}
 		}
 		/* To the next day. */
-		if (++d.day > days_in(d.year, d.month)) {
+		if (++d.day > days_of_month(d.year, d.month)) {
 			d.day = 1;
 			d.month = d.month % 12 + 1;
 			d.year += d.month == 1;

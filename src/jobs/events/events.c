@@ -114,7 +114,7 @@ static bool malformed(struct reader *r, const char *why)
 	return false;
 }
 
-static bool get_varint(struct reader *r, uint64_t *out)
+static bool get_event_varint(struct reader *r, uint64_t *out)
 {
 	uint64_t v = 0;
 	for (unsigned shift = 0; shift < 64; shift += 7) {
@@ -132,7 +132,7 @@ static bool get_varint(struct reader *r, uint64_t *out)
 	return malformed(r, "a number is longer than 64 bits");
 }
 
-static bool get_bytes(struct reader *r, size_t n, struct field *f)
+static bool get_event_bytes(struct reader *r, size_t n, struct field *f)
 {
 	if ((size_t)(r->end - r->at) < n)
 		return malformed(r, "a field is truncated");
@@ -146,22 +146,22 @@ static bool get_bytes(struct reader *r, size_t n, struct field *f)
 static bool next_field(struct reader *r, struct field *f)
 {
 	uint64_t key, n = 0;
-	if (r->bad != NULL || r->at == r->end || !get_varint(r, &key))
+	if (r->bad != NULL || r->at == r->end || !get_event_varint(r, &key))
 		return false;
 	if (key >> 3 == 0 || key >> 3 > 0x1FFFFFFF)
 		return malformed(r, "a field has no valid number");
 	*f = (struct field){.number = (uint32_t)(key >> 3), .wire = (enum wire)(key & 7)};
 	switch (f->wire) {
 	case WIRE_VARINT:
-		return get_varint(r, &f->value);
+		return get_event_varint(r, &f->value);
 	case WIRE_64:
-		return get_bytes(r, 8, f);
+		return get_event_bytes(r, 8, f);
 	case WIRE_32:
-		return get_bytes(r, 4, f);
+		return get_event_bytes(r, 4, f);
 	case WIRE_BYTES:
-		if (!get_varint(r, &n))
+		if (!get_event_varint(r, &n))
 			return false;
-		return n <= SIZE_MAX ? get_bytes(r, (size_t)n, f) : malformed(r, "a field is truncated");
+		return n <= SIZE_MAX ? get_event_bytes(r, (size_t)n, f) : malformed(r, "a field is truncated");
 	}
 	return malformed(r, "a field has an unknown wire type");
 }

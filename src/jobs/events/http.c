@@ -36,8 +36,8 @@ struct sl_event_http_sender {
 
 /* ---- requests ---- */
 
-static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, struct sl__http **out,
-		       struct sl_err *err)
+static int make_http_client(sl_event_http_sender *s, const struct sl__http_url *url, struct sl__http **out,
+			    struct sl_err *err)
 {
 	const struct sl__http_opts opts = {.env = &s->env,
 					   .url = url,
@@ -50,8 +50,8 @@ static int make_client(sl_event_http_sender *s, const struct sl__http_url *url, 
 
 /* One request and its answer: a POST if it has a body, else a GET. After a 401 the token is read again, and the request
  * is sent once more if it changed. */
-static int exchange(sl_event_http_sender *s, struct sl__http *client, struct sl__http_request *request,
-		    struct sl__http_response *r, struct sl_err *err)
+static int publish_once(sl_event_http_sender *s, struct sl__http *client, struct sl__http_request *request,
+			struct sl__http_response *r, struct sl_err *err)
 {
 	for (bool retried = false;; retried = true) {
 		uint64_t version;
@@ -80,14 +80,14 @@ static int send_over_http(const struct sl_wal_batch *batch, struct sl_wal_reply 
 	reply->refused = 0;
 	int rc = sl__event_http_body(&s->body, batch, &reply->refused, err);
 	if (rc == 0 && s->client == NULL)
-		rc = make_client(s, &s->publish, &s->client, err);
+		rc = make_http_client(s, &s->publish, &s->client, err);
 	if (rc != 0)
 		return rc;
 	struct sl__http_request request = {.headers = headers,
 					   .n_headers = s->target[0] != '\0' ? 3 : 2,
 					   .body = s->body.data,
 					   .len = s->body.len};
-	rc = exchange(s, s->client, &request, &r, err);
+	rc = publish_once(s, s->client, &request, &r, err);
 	if (rc == SL_ECANCELLED) {
 		uint64_t cancels;
 		(void)!read(s->cancel, &cancels, sizeof(cancels));
@@ -139,9 +139,9 @@ int sl_event_http_sender_target(sl_event_http_sender *s, char out[33], struct sl
 	struct sl__http_response r;
 	int rc = url_below(s, SL__EVENT_HTTP_TARGET_PATH, &url, err);
 	if (rc == 0)
-		rc = make_client(s, &url, &client, err);
+		rc = make_http_client(s, &url, &client, err);
 	if (rc == 0)
-		rc = exchange(s, client, &request, &r, err);
+		rc = publish_once(s, client, &request, &r, err);
 	if (rc == 0) {
 		const struct sl__event_http_peer peer = peer_of(s);
 		rc = sl__event_http_target(&r, &peer, out, err);

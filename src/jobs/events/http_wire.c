@@ -61,7 +61,7 @@ static size_t varint_size(uint64_t v)
 	return n;
 }
 
-static void put_varint(struct sl__buf *b, uint64_t v)
+static void put_wire_varint(struct sl__buf *b, uint64_t v)
 {
 	uint8_t bytes[VARINT_MAX];
 	size_t n = 0;
@@ -71,18 +71,18 @@ static void put_varint(struct sl__buf *b, uint64_t v)
 	(void)sl__buf_append(b, bytes, n);
 }
 
-static void put_number(struct sl__buf *b, uint64_t key, uint64_t v)
+static void put_wire_number(struct sl__buf *b, uint64_t key, uint64_t v)
 {
 	if (v == 0)
 		return;
-	put_varint(b, key);
-	put_varint(b, v);
+	put_wire_varint(b, key);
+	put_wire_varint(b, v);
 }
 
-static void put_bytes(struct sl__buf *b, uint64_t key, const void *data, size_t n)
+static void put_wire_bytes(struct sl__buf *b, uint64_t key, const void *data, size_t n)
 {
-	put_varint(b, key);
-	put_varint(b, n);
+	put_wire_varint(b, key);
+	put_wire_varint(b, n);
 	(void)sl__buf_append(b, data, n);
 }
 
@@ -99,35 +99,35 @@ int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, u
 		return SL_EREFUSED;
 	}
 	sl__buf_clear(out);
-	put_bytes(out, KEY(2, BYTES), batch->stream, strlen(batch->stream));
-	put_number(out, KEY(3, VARINT), batch->incarnation);
+	put_wire_bytes(out, KEY(2, BYTES), batch->stream, strlen(batch->stream));
+	put_wire_number(out, KEY(3, VARINT), batch->incarnation);
 	/* LoggedEvent: sequence = 1, crc = 2, event = 3. */
 	for (size_t i = 0; i < batch->n_records; i++) {
 		const struct sl_wal_record *r = &batch->records[i];
 		size_t n = 1 + varint_size(r->sequence) + 1 + 8 + 1 + varint_size(r->payload_len) + r->payload_len;
-		put_varint(out, KEY(4, BYTES));
-		put_varint(out, n);
+		put_wire_varint(out, KEY(4, BYTES));
+		put_wire_varint(out, n);
 		size_t start = out->len;
-		put_number(out, KEY(1, VARINT), r->sequence);
-		put_varint(out, KEY(2, FIXED64));
+		put_wire_number(out, KEY(1, VARINT), r->sequence);
+		put_wire_varint(out, KEY(2, FIXED64));
 		(void)sl__buf_put64(out, r->crc);
-		put_bytes(out, KEY(3, BYTES), r->payload, r->payload_len);
+		put_wire_bytes(out, KEY(3, BYTES), r->payload, r->payload_len);
 		assert(out->failed != 0 || out->len - start == n);
 		(void)start;
 	}
 	/* SequenceRange: first = 1, last = 2. */
 	for (size_t i = 0; i < batch->n_skipped; i++) {
 		const struct sl_wal_range *r = &batch->skipped[i];
-		put_varint(out, KEY(5, BYTES));
-		put_varint(out, (r->first != 0 ? 1 + varint_size(r->first) : 0) +
-					(r->last != 0 ? 1 + varint_size(r->last) : 0));
-		put_number(out, KEY(1, VARINT), r->first);
-		put_number(out, KEY(2, VARINT), r->last);
+		put_wire_varint(out, KEY(5, BYTES));
+		put_wire_varint(out, (r->first != 0 ? 1 + varint_size(r->first) : 0) +
+					     (r->last != 0 ? 1 + varint_size(r->last) : 0));
+		put_wire_number(out, KEY(1, VARINT), r->first);
+		put_wire_number(out, KEY(2, VARINT), r->last);
 	}
-	put_number(out, KEY(6, VARINT), batch->last_sequence);
+	put_wire_number(out, KEY(6, VARINT), batch->last_sequence);
 	if (batch->after.kind == SL_WAL_MARK_RECORD && batch->after.sequence != 0) {
-		put_number(out, KEY(7, VARINT), batch->after.sequence);
-		put_varint(out, KEY(8, FIXED64));
+		put_wire_number(out, KEY(7, VARINT), batch->after.sequence);
+		put_wire_varint(out, KEY(8, FIXED64));
 		(void)sl__buf_put64(out, batch->after.crc);
 	}
 	return out->failed != 0 ? sl_err_set(err, SL_ENOMEM, "publish events: out of memory") : 0;
@@ -135,7 +135,7 @@ int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, u
 
 /* ---- the answer ---- */
 
-static void hide(char *text, size_t len, const char *secret)
+static void hide_secret(char *text, size_t len, const char *secret)
 {
 	size_t n = secret != NULL ? strlen(secret) : 0;
 	if (n < SECRET_MIN)
@@ -144,7 +144,7 @@ static void hide(char *text, size_t len, const char *secret)
 		memset(p, '*', n);
 }
 
-static bool type_is(const struct sl__http_response *r, const char *type)
+static bool content_type_is(const struct sl__http_response *r, const char *type)
 {
 	size_t n = strlen(type);
 	return r->type != NULL && strncasecmp(r->type, type, n) == 0 &&
@@ -177,8 +177,8 @@ static void read_fault(struct fault *f)
 		return;
 	}
 	/* Searched once more: in the body a secret may have been written with escapes. */
-	hide(message, strlen(message), peer->token);
-	hide(message, strlen(message), peer->password);
+	hide_secret(message, strlen(message), peer->token);
+	hide_secret(message, strlen(message), peer->password);
 	(void)sl__http_first_line(f->line, sizeof(f->line), message, strlen(message));
 }
 
@@ -223,7 +223,7 @@ static int publish_accepted(const struct sl__http_response *r, const char *shown
 	struct sl_env memory = *env;
 	ProtobufCAllocator allocator = {pb_alloc, pb_free, &memory};
 	Sluice__V1__PublishJobEventsResponse *m = NULL;
-	if (type_is(r, "application/proto"))
+	if (content_type_is(r, "application/proto"))
 		m = sluice__v1__publish_job_events_response__unpack(&allocator, r->len,
 								    (const uint8_t *)(r->len > 0 ? r->body : ""));
 	if (m == NULL)
@@ -242,9 +242,9 @@ int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_ht
 	reply->refused = 0;
 	if (r->status == 200)
 		return publish_accepted(r, peer->shown, reply, env, err);
-	hide(r->body, r->len, peer->token);
-	hide(r->body, r->len, peer->password);
-	f.root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
+	hide_secret(r->body, r->len, peer->token);
+	hide_secret(r->body, r->len, peer->password);
+	f.root = content_type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
 	read_fault(&f);
 	int rc;
 	bool invalid = f.code != NULL && strcmp(f.code, "invalid_argument") == 0;
@@ -272,9 +272,9 @@ int sl__event_http_target(struct sl__http_response *r, const struct sl__event_ht
 {
 	struct fault f = {.response = r, .peer = peer};
 	int rc = 0;
-	hide(r->body, r->len, peer->token);
-	hide(r->body, r->len, peer->password);
-	f.root = type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
+	hide_secret(r->body, r->len, peer->token);
+	hide_secret(r->body, r->len, peer->password);
+	f.root = content_type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
 	const char *target = json_string_value(json_object_get(f.root, "target"));
 	if (r->status != 200) {
 		read_fault(&f);

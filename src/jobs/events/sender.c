@@ -74,7 +74,7 @@ static int append_stretch(const struct incoming *t, const struct stretch *x, str
 }
 
 /* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
-static struct stretch next_stretch(const struct incoming *t, size_t *i, size_t *k)
+static struct stretch next_stream_stretch(const struct incoming *t, size_t *i, size_t *k)
 {
 	struct stretch x = {.first = *i};
 	while (*k < t->n_skipped && (*i == t->n || t->skipped[*k].first < t->rows[*i].sequence)) {
@@ -128,7 +128,7 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 		}
 	}
 	do {
-		struct stretch x = next_stretch(&t, &i, &k);
+		struct stretch x = next_stream_stretch(&t, &i, &k);
 		rc = append_stretch(&t, &x, &reached, &lags, err);
 	} while (rc == 0 && !lags && (i < n || k < n_skipped));
 	if (rc == 0)

@@ -40,7 +40,7 @@ static int check_number(int64_t *value, int64_t standard, int64_t max, const cha
 	return 0;
 }
 
-static int set_up(sl_exec *x, struct sl_exec_opts *o, struct sl_err *err)
+static int set_up_exec(sl_exec *x, struct sl_exec_opts *o, struct sl_err *err)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	if (o->events == NULL)
@@ -94,7 +94,7 @@ int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *e
 	x->pid = getpid();
 	sl__mutex_init(&x->mu);
 	sl__prng_init(&x->prng, &x->env);
-	rc = set_up(x, &o, err);
+	rc = set_up_exec(x, &o, err);
 	if (rc != 0) {
 		sl_exec_free(x);
 		return rc;

@@ -15,7 +15,7 @@ static const char *const own_names[] = {"SLUICE_JOB_ID", "SLUICE_CHAIN_ID", "SLU
 					"TRACEPARENT"};
 static const char *const user_names[] = {"HOME", "USER", "LOGNAME"};
 
-static bool has_name(const char *setting, const char *name, size_t n)
+static bool names_variable(const char *setting, const char *name, size_t n)
 {
 	return strncmp(setting, name, n) == 0 && setting[n] == '=';
 }
@@ -25,19 +25,19 @@ static bool has_name(const char *setting, const char *name, size_t n)
 static bool is_one_of(const char *setting, const char *const *names, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (has_name(setting, names[i], strlen(names[i])))
+		if (names_variable(setting, names[i], strlen(names[i])))
 			return true;
 	return false;
 }
 
-static void free_list(const struct sl_env *env, char **list)
+static void free_strings(const struct sl_env *env, char **list)
 {
 	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
 		sl__free(env, list[i]);
 	sl__free(env, list);
 }
 
-static char **copy_list(const struct sl_env *env, const char *const *list)
+static char **copy_strings(const struct sl_env *env, const char *const *list)
 {
 	size_t n = 0;
 	while (list[n] != NULL)
@@ -46,7 +46,7 @@ static char **copy_list(const struct sl_env *env, const char *const *list)
 	for (size_t i = 0; copy != NULL && i < n; i++) {
 		copy[i] = sl__strdup(env, list[i]);
 		if (copy[i] == NULL) {
-			free_list(env, copy);
+			free_strings(env, copy);
 			return NULL;
 		}
 	}
@@ -157,8 +157,8 @@ int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *env
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
 	struct arena a = {scratch, scratch + bytes};
 	const char **paths = arena_paths(&a, x->search, argv[0]);
-	x->paths = paths != NULL && a.at != NULL ? copy_list(&x->env, paths) : NULL;
-	x->argv = copy_list(&x->env, argv);
+	x->paths = paths != NULL && a.at != NULL ? copy_strings(&x->env, paths) : NULL;
+	x->argv = copy_strings(&x->env, argv);
 	sl__free(&x->env, scratch);
 	if (x->argv == NULL || x->paths == NULL)
 		return sl_err_set(err, SL_ENOMEM, "exec: out of memory");
@@ -167,9 +167,9 @@ int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *env
 
 void sl__launch_free(sl_exec *x)
 {
-	free_list(&x->env, x->argv);
-	free_list(&x->env, x->paths);
-	free_list(&x->env, x->base_env);
+	free_strings(&x->env, x->argv);
+	free_strings(&x->env, x->paths);
+	free_strings(&x->env, x->base_env);
 	sl__free(&x->env, x->search);
 }
 
@@ -194,7 +194,7 @@ static void set_variable(struct launch *l, const char *name, char *setting)
 {
 	size_t len = strlen(name);
 	for (size_t i = 0; i < l->n_env; i++)
-		if (has_name(l->envp[i], name, len)) {
+		if (names_variable(l->envp[i], name, len)) {
 			l->envp[i] = setting;
 			return;
 		}

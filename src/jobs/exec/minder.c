@@ -209,7 +209,7 @@ static SL_NOINLINE pid_t vfork_command(const struct minder *m, const int fds[4])
 	return pid;
 }
 
-static void reap(pid_t pid, int *status)
+static void reap_children(pid_t pid, int *status)
 {
 	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
 		;
@@ -230,7 +230,7 @@ static bool spawn_command(struct minder *m, const int fds[4])
 	m->leash[0] = -1;
 	if (m->shared->spawn_errno != 0) {
 		if (pid >= 0)
-			reap(pid, &status);
+			reap_children(pid, &status);
 		return false;
 	}
 	m->pid = pid;
@@ -387,7 +387,7 @@ static void mind_command(struct minder *m)
 	}
 }
 
-static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
+static void run_under_minder(struct minder *m, const int fds[SL__MINDER_FDS])
 {
 	uint8_t number[4];
 	int status = 0;
@@ -405,7 +405,7 @@ static void run_command(struct minder *m, const int fds[SL__MINDER_FDS])
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
 		m->signalled = atomic_load(&m->shared->end);
 		mind_command(m);
-		reap(m->pid, &status);
+		reap_children(m->pid, &status);
 		atomic_store(&m->shared->pid, 0);
 		if (m->command >= 0)
 			(void)close(m->command);
@@ -502,6 +502,6 @@ void sl__minder_main(const struct sl__minder_start *start)
 		_exit(0);
 	while (!m.orphan && (what = wait_for_run(fds)) >= 0)
 		if (what == 1)
-			run_command(&m, fds);
+			run_under_minder(&m, fds);
 	_exit(0);
 }

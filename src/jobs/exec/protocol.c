@@ -27,14 +27,14 @@ struct member {
 
 /* ---- walking over JSON that is known to be well-formed ---- */
 
-static const char *skip_blanks(const char *p)
+static const char *protocol_blanks(const char *p)
 {
 	while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
 		p++;
 	return p;
 }
 
-static const char *skip_string(const char *p)
+static const char *protocol_string(const char *p)
 {
 	for (p++; *p != '"'; p++)
 		if (*p == '\\')
@@ -42,12 +42,12 @@ static const char *skip_string(const char *p)
 	return p + 1;
 }
 
-static const char *skip_value(const char *p)
+static const char *protocol_value(const char *p)
 {
 	int depth = 0;
 	do {
 		if (*p == '"') {
-			p = skip_string(p);
+			p = protocol_string(p);
 			continue;
 		}
 		if (*p == '{' || *p == '[')
@@ -64,21 +64,21 @@ static const char *skip_value(const char *p)
 /* *p is after the '{' or after a value. false at the end of the object. */
 static bool next_member(const char **p, struct member *out)
 {
-	const char *at = skip_blanks(*p);
+	const char *at = protocol_blanks(*p);
 	if (*at == ',')
-		at = skip_blanks(at + 1);
+		at = protocol_blanks(at + 1);
 	if (*at == '}')
 		return false;
-	const char *end = skip_string(at);
+	const char *end = protocol_string(at);
 	out->key = (struct span){at + 1, (size_t)(end - at) - 2};
-	at = skip_blanks(skip_blanks(end) + 1);
-	end = skip_value(at);
+	at = protocol_blanks(protocol_blanks(end) + 1);
+	end = protocol_value(at);
 	out->value = (struct span){at, (size_t)(end - at)};
 	*p = end;
 	return true;
 }
 
-static bool key_is(const struct member *m, const char *name)
+static bool member_is(const struct member *m, const char *name)
 {
 	return m->key.len == strlen(name) && memcmp(m->key.at, name, m->key.len) == 0;
 }
@@ -121,7 +121,7 @@ struct draft {
 	struct sl__said *said;
 };
 
-static bool bad_line(struct draft *d, const char *why)
+static bool refuse_line(struct draft *d, const char *why)
 {
 	(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %s", why);
 	return false;
@@ -130,23 +130,23 @@ static bool bad_line(struct draft *d, const char *why)
 static bool get_blockers(struct draft *d, struct span v)
 {
 	if (v.at[0] != '[')
-		return bad_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
-	const char *p = skip_blanks(v.at + 1);
+		return refuse_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
+	const char *p = protocol_blanks(v.at + 1);
 	for (size_t n = 0; *p != ']'; n++) {
-		const char *end = skip_value(p);
+		const char *end = protocol_value(p);
 		struct span id = {p, (size_t)(end - p)};
 		int64_t number;
 		if (n == SL__BLOCKERS_MAX)
-			return bad_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
+			return refuse_line(d, "continue_with: blockers is an array of at most 10,000 chain ids");
 		/* An id is a number, or a string of digits: some languages have no 64-bit integers. */
 		if (id.len >= 2 && id.at[0] == '"')
 			id = (struct span){id.at + 1, id.len - 2};
 		if (id.len == 0 || id.at[0] < '0' || id.at[0] > '9' || !get_int(id, 1, INT64_MAX, &number))
-			return bad_line(d, "continue_with: an item of blockers is not a chain id");
+			return refuse_line(d, "continue_with: an item of blockers is not a chain id");
 		(void)sl__buf_append(&d->p.blockers, &(uint64_t){(uint64_t)number}, sizeof(uint64_t));
-		p = skip_blanks(end);
+		p = protocol_blanks(end);
 		if (*p == ',')
-			p = skip_blanks(p + 1);
+			p = protocol_blanks(p + 1);
 	}
 	return true;
 }
@@ -157,48 +157,48 @@ static bool get_next_job(struct draft *d, struct span v)
 	const char *p = v.at + 1;
 	int64_t n = 0;
 	if (v.at[0] != '{')
-		return bad_line(d, "continue_with is an object");
+		return refuse_line(d, "continue_with is an object");
 	while (next_member(&p, &m)) {
-		if (key_is(&m, "type")) {
+		if (member_is(&m, "type")) {
 			sl__buf_clear(&d->p.type);
 			if (!get_string(m.value, &d->p.type))
-				return bad_line(d, "continue_with: type is a string");
-		} else if (key_is(&m, "input")) {
+				return refuse_line(d, "continue_with: type is a string");
+		} else if (member_is(&m, "input")) {
 			sl__buf_clear(&d->p.text);
 			(void)sl__buf_append(&d->p.text, m.value.at, m.value.len);
-		} else if (key_is(&m, "priority")) {
+		} else if (member_is(&m, "priority")) {
 			if (!get_int(m.value, -INT32_MAX, INT32_MAX, &n))
-				return bad_line(d,
-						"continue_with: priority is an integer from -2147483647 to 2147483647");
+				return refuse_line(
+					d, "continue_with: priority is an integer from -2147483647 to 2147483647");
 			d->p.next.priority = n != 0 ? (int32_t)n : SL_PRIORITY_ZERO;
-		} else if (key_is(&m, "delay_ms")) {
+		} else if (member_is(&m, "delay_ms")) {
 			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->p.next.delay_ms))
-				return bad_line(d, "continue_with: delay_ms is a number of milliseconds");
-		} else if (key_is(&m, "at_ms")) {
+				return refuse_line(d, "continue_with: delay_ms is a number of milliseconds");
+		} else if (member_is(&m, "at_ms")) {
 			if (!get_int(m.value, 0, SL__JOB_TIME_MAX_MS, &d->p.next.at_ms))
-				return bad_line(d, "continue_with: at_ms is a time in Unix milliseconds");
-		} else if (key_is(&m, "blockers")) {
+				return refuse_line(d, "continue_with: at_ms is a time in Unix milliseconds");
+		} else if (member_is(&m, "blockers")) {
 			sl__buf_clear(&d->p.blockers);
 			if (!get_blockers(d, m.value))
 				return false;
 		} else {
-			return bad_line(d,
-					"continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
+			return refuse_line(
+				d, "continue_with: expected type, input, priority, delay_ms, at_ms or blockers");
 		}
 	}
 	if (d->p.type.len == 0)
-		return bad_line(d, "continue_with: type is missing");
+		return refuse_line(d, "continue_with: type is missing");
 	if (d->p.next.at_ms != 0 && d->p.next.delay_ms != 0)
-		return bad_line(d, "continue_with: delay_ms or at_ms, not both");
+		return refuse_line(d, "continue_with: delay_ms or at_ms, not both");
 	d->p.last = SL__SAYS_CONTINUE;
 	return true;
 }
 
 static bool parse_member(struct draft *d, const struct member *m)
 {
-	if (key_is(m, "progress")) {
+	if (member_is(m, "progress")) {
 		if (m->value.len > SL__PROGRESS_MAX)
-			return bad_line(d, "progress is longer than 1 MiB");
+			return refuse_line(d, "progress is longer than 1 MiB");
 		d->said->progress = m->value.at;
 		d->said->progress_len = m->value.len;
 		return true;
@@ -208,23 +208,23 @@ static bool parse_member(struct draft *d, const struct member *m)
 	sl__buf_clear(&d->p.type);
 	sl__buf_clear(&d->p.blockers);
 	d->p.next = (struct sl_new_job){0};
-	if (key_is(m, "output")) {
+	if (member_is(m, "output")) {
 		d->p.last = SL__SAYS_OUTPUT;
 		(void)sl__buf_append(&d->p.text, m->value.at, m->value.len);
 		return true;
 	}
-	if (key_is(m, "continue_with"))
+	if (member_is(m, "continue_with"))
 		return get_next_job(d, m->value);
-	if (key_is(m, "reschedule_in_ms")) {
+	if (member_is(m, "reschedule_in_ms")) {
 		d->p.last = SL__SAYS_RESCHEDULE;
 		return get_int(m->value, 0, SL__JOB_TIME_MAX_MS, &d->p.reschedule_ms) ||
-		       bad_line(d, "reschedule_in_ms is a number of milliseconds");
+		       refuse_line(d, "reschedule_in_ms is a number of milliseconds");
 	}
-	if (key_is(m, "fail")) {
+	if (member_is(m, "fail")) {
 		d->p.last = SL__SAYS_FAIL;
-		return get_string(m->value, &d->p.text) || bad_line(d, "fail is a string without NUL");
+		return get_string(m->value, &d->p.text) || refuse_line(d, "fail is a string without NUL");
 	}
-	return bad_line(d, "expected output, continue_with, progress, reschedule_in_ms or fail");
+	return refuse_line(d, "expected output, continue_with, progress, reschedule_in_ms or fail");
 }
 
 static bool parse_line(struct draft *d, const char *line, size_t len)
@@ -233,18 +233,18 @@ static bool parse_line(struct draft *d, const char *line, size_t len)
 	struct member m;
 	bool any = false;
 	if (memchr(line, '\0', len) != NULL)
-		return bad_line(d, "a NUL in a line of JSON");
+		return refuse_line(d, "a NUL in a line of JSON");
 	if (sl__job_json_check(line, "line", &err) != 0) {
 		(void)snprintf(d->said->bad, sizeof(d->said->bad), "descriptor 3: %.150s", err.msg);
 		return false;
 	}
-	const char *p = skip_blanks(line);
+	const char *p = protocol_blanks(line);
 	if (*p++ != '{')
-		return bad_line(d, "a line is a JSON object");
+		return refuse_line(d, "a line is a JSON object");
 	for (; next_member(&p, &m); any = true)
 		if (!parse_member(d, &m))
 			return false;
-	return any || bad_line(d, "an empty object");
+	return any || refuse_line(d, "an empty object");
 }
 
 static void remember_bad(struct sl__protocol *p, struct sl__said *said)

@@ -66,7 +66,7 @@ static size_t stem_of(const char *name)
 	return n > tail && strcmp(name + n - tail, SUFFIX) == 0 ? n - tail : 0;
 }
 
-static int add_path(struct recovery *r, const char *path)
+static int add_spool_path(struct recovery *r, const char *path)
 {
 	if (r->n == r->cap) {
 		size_t cap = r->cap != 0 ? r->cap * 2 : 16;
@@ -90,7 +90,7 @@ static int add_spool(const char *name, void *ctx)
 	if (stem_of(name) == 0)
 		return 0;
 	char *path = sl__asprintf(&r->env, "%s/%s", r->dir, name);
-	int rc = path != NULL ? add_path(r, path) : -ENOMEM;
+	int rc = path != NULL ? add_spool_path(r, path) : -ENOMEM;
 	sl__free(&r->env, path);
 	return rc;
 }
@@ -118,7 +118,7 @@ static int lock_spool(const struct recovery *r, const struct orphan *o, int64_t 
 	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", o->path) : 0;
 }
 
-static int read_header(const struct recovery *r, struct orphan *o, struct sl_err *err)
+static int read_spool_header(const struct recovery *r, struct orphan *o, struct sl_err *err)
 {
 	uint8_t bytes[SL__SPOOL_HEADER];
 	ssize_t got = sl__pread_full(&r->env, o->fd, bytes, sizeof(bytes), 0);
@@ -161,7 +161,7 @@ static void open_spools(struct recovery *r)
 			continue;
 		int rc = o->fd < 0 ? sl_err_set_errno(&err, -o->fd, "open %s", o->path) : lock_spool(r, o, until, &err);
 		if (rc == 0)
-			rc = read_header(r, o, &err);
+			rc = read_spool_header(r, o, &err);
 		if (rc == 0)
 			continue;
 		sl__close_fd(&r->env, &o->fd);
@@ -396,8 +396,8 @@ void sl__exec_retry_retired(sl_exec *x, bool now)
 		struct recovery r = {.env = x->env, .log = x->events, .dir = x->spool_dir, .why = was_late};
 		struct sl_err err = SL_ERR_INIT;
 		next = list->next;
-		int rc = add_path(&r, list->path) != 0 ? sl_err_set(&err, SL_ENOMEM, "out of memory")
-						       : recover_spools(&r, &err);
+		int rc = add_spool_path(&r, list->path) != 0 ? sl_err_set(&err, SL_ENOMEM, "out of memory")
+							     : recover_spools(&r, &err);
 		free_recovery(&r);
 		if (rc == 0) {
 			sl__free(&x->env, list->path);

@@ -281,7 +281,7 @@ static void wait_and_read(struct listening *l)
 		}
 }
 
-static void *listen_main(void *arg)
+static void *pg_listen_main(void *arg)
 {
 	struct pg_notify *n = arg;
 	struct listening l = {.n = n, .pause_ms = FIRST_PAUSE_MS, .patience_ns = SL_FOREVER};
@@ -413,7 +413,7 @@ static void stop_threads(struct pg_notify *n, bool has_publisher)
 }
 
 /* What was published is sent before this returns, when the server is there. */
-static void pg_close(void *notify)
+static void pg_notify_close(void *notify)
 {
 	struct pg_notify *n = notify;
 	if (sl__fanout_check_fork(&n->inbox, NULL) != 0)
@@ -425,7 +425,7 @@ static void pg_close(void *notify)
 static const struct sl_notify_ops ops = {
 	.version = SL_NOTIFY_VERSION,
 	.name = "postgres",
-	.close = pg_close,
+	.close = pg_notify_close,
 	.publish = pg_publish,
 	.publish_in = pg_publish_in,
 	.subscribe = pg_subscribe,
@@ -459,7 +459,7 @@ static int build_notify(struct pg_notify *n, const char *conninfo, struct sl_err
 	rc = sl__fanout_subscribe(&n->outbox, add_to_payloads, n, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__thread_start(&n->listener, "sl-listen", listen_main, n);
+	rc = sl__thread_start(&n->listener, "sl-listen", pg_listen_main, n);
 	if (rc != 0)
 		return sl__thread_error(err, rc, "listener", "this process");
 	rc = sl__thread_start(&n->publisher, "sl-publish", publish_main, n);

@@ -127,7 +127,7 @@ static void wake_receiver(void *ctx)
 	(void)!write(p->wake_fd, &one, sizeof(one));
 }
 
-static void *listen_main(void *arg)
+static void *sq_listen_main(void *arg)
 {
 	struct peers *p = arg;
 	while (!__atomic_load_n(&p->stopping, __ATOMIC_ACQUIRE)) {
@@ -236,7 +236,7 @@ static int start_listening(struct peers *p, struct sl_err *err) SL_REQUIRES(p->m
 		return sl_err_set(err, SL_EAGAIN, "sockets in %s vanish while they are made", p->dir);
 	if (rc != 0)
 		return rc;
-	rc = sl__thread_start(&p->thread, "sl-notify", listen_main, p);
+	rc = sl__thread_start(&p->thread, "sl-notify", sq_listen_main, p);
 	if (rc != 0) {
 		(void)unlinkat(p->dir_fd, p->name, 0);
 		p->name[0] = '\0';
@@ -300,7 +300,7 @@ static const struct sl_notify_ops ops = {
 };
 
 /* Make and open the folder of sockets beside the database, unless others could write to it. */
-static int open_folder(struct peers *p, const char *path, struct sl_err *err)
+static int open_socket_folder(struct peers *p, const char *path, struct sl_err *err)
 {
 	char real[4096];
 	struct stat folder, database;
@@ -329,12 +329,12 @@ static int open_folder(struct peers *p, const char *path, struct sl_err *err)
 	return 0;
 }
 
-static int open_parts(struct peers *p, const char *path, struct sl_err *err)
+static int open_notify_parts(struct peers *p, const char *path, struct sl_err *err)
 {
 	int rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
 	if (rc != 0)
 		return rc;
-	rc = open_folder(p, path, err);
+	rc = open_socket_folder(p, path, err);
 	if (rc != 0)
 		return rc;
 	rc = new_socket(p, err);
@@ -358,7 +358,7 @@ int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env 
 	p->env = full;
 	p->sock = p->wake_fd = p->dir_fd = -1;
 	sl__mutex_init(&p->mu);
-	rc = open_parts(p, path, err);
+	rc = open_notify_parts(p, path, err);
 	if (rc != 0) {
 		peers_free(p);
 		return rc;

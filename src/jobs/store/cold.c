@@ -32,7 +32,7 @@ struct visit {
 	uint64_t last;
 };
 
-static int read_rows(struct sl__cold_store *s, enum sl__cold_stmt stmt, sl__cold_row_fn *row, struct visit *v,
+static int cold_rows(struct sl__cold_store *s, enum sl__cold_stmt stmt, sl__cold_row_fn *row, struct visit *v,
 		     struct sl_err *err)
 {
 	const struct sl__cold_query query = {
@@ -132,7 +132,7 @@ static int visit_cron(const struct sl__cold_row *row, void *ctx)
 int sl__cold_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct visit v = {.fn.cron = fn, .ctx = ctx};
-	return read_rows(store, SL__COLD_CRON_LIST, visit_cron, &v, err);
+	return cold_rows(store, SL__COLD_CRON_LIST, visit_cron, &v, err);
 }
 
 /* ---- the audit trail ---- */
@@ -197,7 +197,7 @@ int sl__cold_audit_list(void *store, uint64_t before, uint32_t limit, sl_audit_r
 			  .ctx = ctx,
 			  .env = s->env,
 			  .err = err};
-	return read_rows(s, SL__COLD_AUDIT_LIST, visit_record, &v, err);
+	return cold_rows(s, SL__COLD_AUDIT_LIST, visit_record, &v, err);
 }
 
 int sl__cold_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err)
@@ -271,7 +271,7 @@ static int visit_chain(const struct sl__cold_row *row, void *ctx)
 int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.job = fn, .ctx = ctx};
-	int rc = read_rows(store, SL__COLD_GET_JOB, visit_job, &v, err);
+	int rc = cold_rows(store, SL__COLD_GET_JOB, visit_job, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
 	return rc;
@@ -280,7 +280,7 @@ int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, v
 int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.chain = fn, .ctx = ctx};
-	int rc = read_rows(store, SL__COLD_GET_CHAIN, visit_chain, &v, err);
+	int rc = cold_rows(store, SL__COLD_GET_CHAIN, visit_chain, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
 	return rc;
@@ -303,7 +303,7 @@ static int visit_attempt(const struct sl__cold_row *row, void *ctx)
 int sl__cold_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct visit v = {.values = {COLD_INT(job_id)}, .n_values = 1, .fn.attempt = fn, .ctx = ctx};
-	int rc = read_rows(store, SL__COLD_ATTEMPTS, visit_attempt, &v, err);
+	int rc = cold_rows(store, SL__COLD_ATTEMPTS, visit_attempt, &v, err);
 	if (rc == 0 && v.n == 0)
 		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
 	return rc;
@@ -398,7 +398,7 @@ int sl__cold_event_streams(void *store, const struct sl_event_stream *after, uin
 			  .n_values = 3,
 			  .fn.stream = fn,
 			  .ctx = ctx};
-	return read_rows(store, SL__COLD_EVENT_STREAMS, visit_stream, &v, err);
+	return cold_rows(store, SL__COLD_EVENT_STREAMS, visit_stream, &v, err);
 }
 
 static int visit_event(const struct sl__cold_row *row, void *ctx)
@@ -436,7 +436,7 @@ int sl__cold_events_read(void *store, uint64_t job_id, uint64_t after, uint32_t 
 		v.values[1] = COLD_INT(limit);
 		v.values[2] = COLD_INT(job_id);
 		v.n = v.bytes = 0;
-		int rc = read_rows(s, job_id != 0 ? SL__COLD_EVENTS_OF_JOB : SL__COLD_EVENTS_ALL, visit_event, &v, err);
+		int rc = cold_rows(s, job_id != 0 ? SL__COLD_EVENTS_OF_JOB : SL__COLD_EVENTS_ALL, visit_event, &v, err);
 		if (rc != 0)
 			return rc;
 		limit -= (uint32_t)v.n;

@@ -49,13 +49,13 @@ struct list {
 
 /* ---- building a query ---- */
 
-static void put(struct list *l, const char *sql)
+static void put_sql(struct list *l, const char *sql)
 {
 	(void)sl__buf_str_append(&l->sql, sql);
 }
 
 /* Append SQL and a placeholder. */
-static void put_value(struct list *l, const char *sql, struct sl__cold_value v)
+static void put_parameter(struct list *l, const char *sql, struct sl__cold_value v)
 {
 	static const char *const types[] = {
 		[SL__COLD_INT] = "bigint",
@@ -63,31 +63,31 @@ static void put_value(struct list *l, const char *sql, struct sl__cold_value v)
 		[SL__COLD_TIME] = "timestamptz",
 		[SL__COLD_IDS] = "bigint[]",
 	};
-	put(l, sql);
+	put_sql(l, sql);
 	(void)sl__buf_append(&l->values, &v, sizeof(v));
 	if (l->d->numbered)
 		(void)sl__buf_printf(&l->sql, "$%zu::%s", l->values.len / sizeof(v), types[v.kind]);
 	else
-		put(l, "?");
+		put_sql(l, "?");
 }
 
 static void put_int(struct list *l, const char *sql, uint64_t v)
 {
-	put_value(l, sql, COLD_INT(v));
+	put_parameter(l, sql, COLD_INT(v));
 }
 
-static void put_text(struct list *l, const char *sql, const char *text)
+static void put_text_value(struct list *l, const char *sql, const char *text)
 {
-	put_value(l, sql, COLD_TEXT(text));
+	put_parameter(l, sql, COLD_TEXT(text));
 }
 
 /* " AND alias.column operator time", unless the time is 0. */
-static void put_time(struct list *l, const char *alias, const char *column, const char *operator, int64_t ms)
+static void put_time_range(struct list *l, const char *alias, const char *column, const char *operator, int64_t ms)
 {
 	if (ms == 0)
 		return;
 	(void)sl__buf_printf(&l->sql, " AND %s.%s", alias, column);
-	put_value(l, operator, COLD_TIME(ms));
+	put_parameter(l, operator, COLD_TIME(ms));
 }
 
 static void put_types(struct list *l, const char *alias)
@@ -95,9 +95,9 @@ static void put_types(struct list *l, const char *alias)
 	for (size_t i = 0; i < l->filter->n_types; i++) {
 		if (i == 0)
 			(void)sl__buf_printf(&l->sql, " AND %s.type IN (", alias);
-		put_text(l, i == 0 ? "" : ",", l->filter->types[i]);
+		put_text_value(l, i == 0 ? "" : ",", l->filter->types[i]);
 	}
-	put(l, l->filter->n_types > 0 ? ")" : "");
+	put_sql(l, l->filter->n_types > 0 ? ")" : "");
 }
 
 static void put_order(struct list *l, const char *id)
@@ -148,7 +148,7 @@ static int keep_found(const struct sl__cold_row *row, void *ctx)
 }
 
 /* Run a query that finds ids; they replace those in l->found. */
-static int find(struct list *l, struct sl_err *err)
+static int find_ids(struct list *l, struct sl_err *err)
 {
 	sl__buf_clear(&l->found);
 	int rc = run_query(l, keep_found, err);
@@ -190,23 +190,23 @@ static uint64_t source_bound(const struct list *l, uint64_t source)
 static void put_parts(struct list *l, enum sl_job_status status, uint64_t n)
 {
 	const struct sl__list_part *parts = l->d->parts[status];
-	put(l, "SELECT y.id FROM (");
+	put_sql(l, "SELECT y.id FROM (");
 	for (size_t i = 0; i < SL_COUNT(l->d->parts[status]) && parts[i].from != NULL; i++) {
 		const struct sl__list_part *p = &parts[i];
-		put(l, i > 0 ? " UNION ALL " : "");
+		put_sql(l, i > 0 ? " UNION ALL " : "");
 		if (p->group != NULL)
 			(void)sl__buf_printf(&l->sql, "SELECT %s AS id FROM %s%s", l->d->each_id, p->group, l->d->each);
 		else
-			put(l, "SELECT x.id FROM (");
+			put_sql(l, "SELECT x.id FROM (");
 		(void)sl__buf_printf(&l->sql, "SELECT %s AS id %s", p->id, p->from);
 		put_range(l, p->id);
 		put_int(l, " LIMIT ", n);
-		put(l, p->group != NULL ? l->d->each_end : ") x");
-		put(l, " WHERE true");
+		put_sql(l, p->group != NULL ? l->d->each_end : ") x");
+		put_sql(l, " WHERE true");
 		if (p->group != NULL)
 			put_types(l, p->group);
 	}
-	put(l, ") y");
+	put_sql(l, ") y");
 	put_order(l, "y.id");
 	put_int(l, " LIMIT ", n);
 }
@@ -229,19 +229,19 @@ static void put_source(struct list *l, enum sl_job_status source)
 	} else if (l->many[source]) {
 		put_parts(l, source, n);
 	} else {
-		put(l, l->d->whole[source]);
+		put_sql(l, l->d->whole[source]);
 		if (source != SL_JOB_RUNNING)
 			put_int(l, " LIMIT ", SL__LIST_SMALL_MAX + 1);
 	}
-	put(l, ") s");
+	put_sql(l, ") s");
 }
 
 /* All sources of the statuses in one statement. */
 static int find_in_sources(struct list *l, bool many, struct sl_err *err)
 {
 	start_query(l);
-	put(l, many ? "WITH RECURSIVE " : "WITH ");
-	put(l, l->d->leases);
+	put_sql(l, many ? "WITH RECURSIVE " : "WITH ");
+	put_sql(l, l->d->leases);
 	if (many)
 		(void)sl__buf_printf(&l->sql, ", %s SELECT 0 AS source, %s AS id", l->d->groups, l->d->n_groups);
 	const char *between = many ? " UNION ALL " : " ";
@@ -249,11 +249,11 @@ static int find_in_sources(struct list *l, bool many, struct sl_err *err)
 		bool continued = s == SL_JOB_COMPLETED && l->chains && many;
 		if (!HAS(l->mask, s) && !continued)
 			continue;
-		put(l, between);
+		put_sql(l, between);
 		between = " UNION ALL ";
 		put_source(l, s);
 	}
-	return find(l, err);
+	return find_ids(l, err);
 }
 
 static uint64_t nearer(const struct list *l, uint64_t a, uint64_t b)
@@ -333,7 +333,7 @@ static int find_candidates(struct list *l, struct sl_err *err)
 	(void)sl__buf_printf(&l->sql, "SELECT 0 AS source, x.id FROM %s x WHERE true", l->d->job);
 	put_range(l, "x.id");
 	put_int(l, " LIMIT 1 OFFSET ", f->scan - 1);
-	int rc = find(l, err);
+	int rc = find_ids(l, err);
 	if (rc == 0 && l->found.len > 0)
 		l->floor = ((const struct sl__list_found *)(const void *)l->found.data)->id;
 	return rc;
@@ -342,7 +342,7 @@ static int find_candidates(struct list *l, struct sl_err *err)
 /* ---- query 2: the rows ---- */
 
 /* Copy a SELECT; a [column] in it is one of data, which the filter can leave out. */
-static void put_select(struct list *l, const char *sql)
+static void put_columns(struct list *l, const char *sql)
 {
 	const struct sl_job_filter *f = l->filter;
 	for (const char *open; (open = strchr(sql, '[')) != NULL;) {
@@ -350,7 +350,7 @@ static void put_select(struct list *l, const char *sql)
 		const char *column = open + 1;
 		(void)sl__buf_append(&l->sql, sql, (size_t)(open - sql));
 		if (f->without_data)
-			put(l, "NULL");
+			put_sql(l, "NULL");
 		else if (f->data_max_bytes == 0)
 			(void)sl__buf_printf(&l->sql, "%.*s", len, column);
 		else
@@ -358,7 +358,7 @@ static void put_select(struct list *l, const char *sql)
 					     len, column, l->d->length_end, f->data_max_bytes, len, column);
 		sql = column + len + 1;
 	}
-	put(l, sql);
+	put_sql(l, sql);
 }
 
 /* The candidates, in PostgreSQL as an array, so that they are looked up one by one. */
@@ -370,9 +370,9 @@ static void put_candidates(struct list *l)
 				     l->d->job, l->d->in_ids);
 	else
 		(void)sl__buf_printf(&l->sql, " AND j.id %s", l->d->in_ids);
-	put_value(l, "", ids);
-	put(l, l->d->in_ids_end);
-	put(l, l->chains ? l->d->in_end : "");
+	put_parameter(l, "", ids);
+	put_sql(l, l->d->in_ids_end);
+	put_sql(l, l->chains ? l->d->in_end : "");
 }
 
 static void put_statuses(struct list *l)
@@ -385,11 +385,11 @@ static void put_statuses(struct list *l)
 	if (l->chains && l->d->head_status != NULL) {
 		(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->head_status);
 		put_int(l, "", (statuses & live) != 0 ? statuses | live : statuses);
-		put(l, " <> 0");
+		put_sql(l, " <> 0");
 	}
 	(void)sl__buf_printf(&l->sql, " AND (1 << %s) & ", l->d->status);
 	put_int(l, "", statuses);
-	put(l, " <> 0");
+	put_sql(l, " <> 0");
 }
 
 /* Conditions on jobs j, or chains with the first job h and the last job j. */
@@ -404,24 +404,24 @@ static void put_conditions(struct list *l)
 	put_statuses(l);
 	if (f->key != NULL) {
 		(void)sl__buf_printf(&l->sql, " AND %s.key = ", head);
-		put_text(l, "", f->key);
+		put_text_value(l, "", f->key);
 	}
-	put_time(l, head, d->created, " >= ", f->created_from_ms);
-	put_time(l, head, d->created, " < ", f->created_to_ms);
-	put_time(l, "j", d->ended, " >= ", f->ended_from_ms);
-	put_time(l, "j", d->ended, " < ", f->ended_to_ms);
+	put_time_range(l, head, d->created, " >= ", f->created_from_ms);
+	put_time_range(l, head, d->created, " < ", f->created_to_ms);
+	put_time_range(l, "j", d->ended, " >= ", f->ended_from_ms);
+	put_time_range(l, "j", d->ended, " < ", f->ended_to_ms);
 	if (f->text != NULL) {
 		const char *const in[] = {l->chains ? "h.input" : "j.input", "j.output", "j.error"};
 		for (size_t i = 0; i < SL_COUNT(in); i++) {
 			(void)sl__buf_printf(&l->sql, "%s%s(%s, ", i == 0 ? " AND (" : " OR ", d->find, in[i]);
-			put_text(l, "", f->text);
-			put(l, ") > 0");
+			put_text_value(l, "", f->text);
+			put_sql(l, ") > 0");
 		}
-		put(l, ")");
+		put_sql(l, ")");
 	}
 	if (f->error != NULL) {
 		(void)sl__buf_printf(&l->sql, " AND %s = ", d->error_line);
-		put_text(l, "", f->error);
+		put_text_value(l, "", f->error);
 	}
 	if (f->chain_id != 0 && l->chains) {
 		put_int(l, " AND h.id = ", f->chain_id);
@@ -443,7 +443,7 @@ static void put_conditions(struct list *l)
 		else
 			(void)sl__buf_printf(&l->sql, "SELECT b.job_id FROM %s b WHERE b.chain_id = ", d->blocker);
 		put_int(l, "", f->blocks);
-		put(l, d->in_end);
+		put_sql(l, d->in_end);
 	}
 }
 
@@ -469,11 +469,11 @@ static int visit_rows(struct list *l, struct sl_err *err)
 	start_query(l);
 	(void)sl__buf_printf(&l->sql, "WITH %s ", l->d->leases);
 	if (by_order) {
-		put_select(l, l->d->blocked_chains);
+		put_columns(l, l->d->blocked_chains);
 		put_int(l, "", f->blocked_by_job);
-		put(l, " WHERE h.id = h.chain_id");
+		put_sql(l, " WHERE h.id = h.chain_id");
 	} else {
-		put_select(l, l->chains ? l->d->chains : l->d->jobs);
+		put_columns(l, l->chains ? l->d->chains : l->d->jobs);
 	}
 	put_conditions(l);
 	if (!by_order) {
@@ -486,9 +486,9 @@ static int visit_rows(struct list *l, struct sl_err *err)
 					     " AND a.chain_id = ",
 					     l->d->blocker);
 			put_int(l, "", f->after);
-			put(l, ")");
+			put_sql(l, ")");
 		}
-		put(l, " ORDER BY b.ord");
+		put_sql(l, " ORDER BY b.ord");
 	}
 	put_int(l, " LIMIT ", l->limit - l->n_visited);
 	return run_query(l, visit_row, err);

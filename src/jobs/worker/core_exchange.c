@@ -165,7 +165,7 @@ void sl__core_refuse(struct sl__core *core, struct sl__run *run, bool charged, c
 }
 
 /* Left to the end of its lease, which no other run of the claim may give up then. */
-static void abandon(struct sl__core *core, struct sl__run *run)
+static void abandon_run(struct sl__core *core, struct sl__run *run)
 {
 	core->stats.abandoned++;
 	run->claim->abandoned = true;
@@ -181,7 +181,7 @@ static void isolate(struct sl__core *core, struct sl__todo *todo, const struct s
 	for (size_t i = todo->n_runs; i-- > 0;) {
 		struct sl__run *run = todo->runs[i];
 		if (alone && run->suspect == SL__RUN_REFUSED_TWICE) {
-			abandon(core, run);
+			abandon_run(core, run);
 			continue;
 		}
 		if (alone) {
@@ -222,7 +222,7 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, const st
 		for (size_t i = todo->n_runs; i-- > 0;) {
 			struct sl__run *run = todo->runs[i];
 			if (core->giving_up) {
-				abandon(core, run);
+				abandon_run(core, run);
 				continue;
 			}
 			run->uncertain = 1;

@@ -108,7 +108,7 @@ static int64_t linger_ns(const struct sl__core *core, const struct core_lane *l)
 	return each <= SL__BUSY_LINGER_NS ? SL__BUSY_LINGER_NS : 0;
 }
 
-static bool lingers(const struct sl__core *core, const struct core_lane *l, int64_t now_ns)
+static bool lane_lingers(const struct sl__core *core, const struct core_lane *l, int64_t now_ns)
 {
 	return !core->stopping && l->ended.head->suspect == SL__RUN_TRUSTED &&
 	       now_ns < core_add(l->ended.head->ended_ns, linger_ns(core, l));
@@ -125,7 +125,7 @@ bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
 	if (core->lost != NULL)
 		return true;
 	if (l->ended.n > 0)
-		return !l->armed || !lingers(core, l, now_ns);
+		return !l->armed || !lane_lingers(core, l, now_ns);
 	if (l->armed && linger_ns(core, l) > 0)
 		return false;
 	return pick_class(core, lane, now_ns, &urgent) < core->n_classes && urgent;
@@ -257,7 +257,7 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 	bool urgent;
 	uint32_t klass = pick_class(core, todo->who, now_ns, &urgent);
 	bool suspects = l->ended.n > 0 && l->ended.head->suspect != SL__RUN_TRUSTED;
-	bool hold = l->ended.n > 0 ? lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
+	bool hold = l->ended.n > 0 ? lane_lingers(core, l, now_ns) : l->armed && linger_ns(core, l) > 0;
 	l->armed = false;
 	if (core->lost != NULL && !suspects) {
 		pick_runs(l, todo);

@@ -104,7 +104,7 @@ static void hearing_end(sl_worker *w, struct hearing *h, bool happened, int64_t 
 	sl__lock(&w->mu);
 }
 
-static void reap(sl_worker *w, const struct sl__keeper *k) SL_REQUIRES(w->mu)
+static void reap_lost(sl_worker *w, const struct sl__keeper *k) SL_REQUIRES(w->mu)
 {
 	const sl_store *store = &w->home.store;
 	struct sl_err err = SL_ERR_INIT;
@@ -169,7 +169,7 @@ void *sl__keeper_main(void *keeper)
 		if (k->todo.kind == SL__TODO_RENEW) {
 			renew(w, k);
 		} else if (k->todo.kind == SL__TODO_REAP) {
-			reap(w, k);
+			reap_lost(w, k);
 		} else if (k->todo.kind == SL__TODO_CRON) {
 			fire_schedules(w);
 		} else if (k->todo.who != SL__REAPER || !w->progress_due) {

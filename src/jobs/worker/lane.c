@@ -49,7 +49,7 @@ static void pass_notes(sl_worker *w, struct sl__lane *l, int64_t now_ns) SL_REQU
 	}
 }
 
-static void exchange(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
+static void exchange_batch(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 {
 	const sl_store *store = &w->home.store;
 	struct sl__todo *todo = &l->todo;
@@ -185,7 +185,7 @@ void *sl__lane_main(void *lane)
 		sl__core_next(w->core, now, &l->todo);
 		if (l->todo.kind == SL__TODO_EXCHANGE) {
 			(void)close_offer(w, l);
-			exchange(w, l);
+			exchange_batch(w, l);
 			continue;
 		}
 		/* Both release the lock, so the lane decides again. A stop closes the offer for good, and an offer that

@@ -9,7 +9,7 @@
 
 #include "jobs/worker/worker.h"
 
-static int call_next(void *ctx, struct sl_err *err)
+static int call_next_middleware(void *ctx, struct sl_err *err)
 {
 	struct sl_attempt *a = ctx;
 	sl_worker *w = a->w;
@@ -18,7 +18,7 @@ static int call_next(void *ctx, struct sl_err *err)
 		return p->fn(a, err, p->ctx);
 	}
 	const struct sl_middleware *m = &w->middlewares[a->depth++];
-	int rc = m->fn(a, w->id, call_next, a, err, m->ctx);
+	int rc = m->fn(a, w->id, call_next_middleware, a, err, m->ctx);
 	a->depth--;
 	return rc;
 }
@@ -96,7 +96,7 @@ void *sl__slot_main(void *attempt)
 		sl__attempt_begin(a);
 		sl__report_started(w, run);
 		a->depth = 0;
-		int rc = call_next(a, &err);
+		int rc = call_next_middleware(a, &err);
 		sl__attempt_returned(a, rc, &err);
 
 		sl__lock(&w->mu);

@@ -31,7 +31,7 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 }
 
 /* Until the count of the core is 0 or the time has come. */
-static bool await(sl_worker *w, const uint32_t *count, int64_t until_ns) SL_REQUIRES(w->mu)
+static bool await_lane_end(sl_worker *w, const uint32_t *count, int64_t until_ns) SL_REQUIRES(w->mu)
 {
 	const struct sl_env *env = &w->home.env;
 	w->waiters++;
@@ -55,7 +55,7 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 			sl__signal(&w->slots[i].wake);
 }
 
-static void join_all(sl_worker *w)
+static void join_worker_threads(sl_worker *w)
 {
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		(void)pthread_join(w->lanes[i].thread, NULL);
@@ -85,26 +85,26 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	sl__lock(&w->mu);
 
 	/* The handlers. */
-	if (!await(w, &stats->busy, until)) {
+	if (!await_lane_end(w, &stats->busy, until)) {
 		aborted = sl__core_abort_all(w->core, sl__abort_fire, w);
-		(void)await(w, &stats->busy, SL_FOREVER);
+		(void)await_lane_end(w, &stats->busy, SL_FOREVER);
 	}
 	/* Their settles; without a deadline, for as long as the longest lease. */
 	for (size_t i = 0; i < w->n_types; i++)
 		longest_ms = SL_MAX(longest_ms, w->core_types[i].lease_ms);
 	if (until == SL_FOREVER)
 		until = sl__deadline_ns(env, longest_ms);
-	if (w->lanes_started > 0 && !await(w, &stats->open, until)) {
+	if (w->lanes_started > 0 && !await_lane_end(w, &stats->open, until)) {
 		sl__core_give_up(w->core);
 		wake_all(w);
-		(void)await(w, &stats->open, SL_FOREVER);
+		(void)await_lane_end(w, &stats->open, SL_FOREVER);
 	}
 	/* The threads. */
 	w->end_slots = w->end_clock = true;
 	wake_all(w);
 	uint64_t abandoned = stats->abandoned;
 	sl__unlock(&w->mu);
-	join_all(w);
+	join_worker_threads(w);
 	if (w->subscribed)
 		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
 	sl__report_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);

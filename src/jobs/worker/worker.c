@@ -130,7 +130,7 @@ void sl__heard_pass(const struct sl__heard *h)
 
 /* ---- options ---- */
 
-static int bad(struct sl_err *err, const char *field, const char *what)
+static int bad_worker_option(struct sl_err *err, const char *field, const char *what)
 {
 	return sl_err_set(err, SL_EINVAL, "worker options: %s %s", field, what);
 }
@@ -197,7 +197,7 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 {
 	const struct sl_env *env = &w->home.env;
 	if (o->processors == NULL || o->n_processors == 0)
-		return bad(err, "processors", "are missing");
+		return bad_worker_option(err, "processors", "are missing");
 	w->processes = sl__calloc(env, o->n_processors, sizeof(*w->processes));
 	w->core_types = sl__calloc(env, o->n_processors, sizeof(*w->core_types));
 	w->type_names = sl__calloc(env, o->n_processors, sizeof(char *));
@@ -210,7 +210,7 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 		size_t stride;
 		memcpy(&stride, at, sizeof(stride));
 		if (stride == 0)
-			return bad(err, "processors", "has one without its struct_size");
+			return bad_worker_option(err, "processors", "has one without its struct_size");
 		sl__opts_copy(&p, sizeof(p), at);
 		at += stride;
 		int rc = sl__job_name_check(p.type, "processors: type", err);
@@ -235,7 +235,7 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 	uint8_t r[16];
 	if (given != NULL) {
 		if (given[0] == '\0' || strlen(given) > 128 || !sl__utf8_valid(given))
-			return bad(err, "worker_id", "must be 1 to 128 bytes of UTF-8");
+			return bad_worker_option(err, "worker_id", "must be 1 to 128 bytes of UTF-8");
 		w->id = sl__strdup(env, given);
 	} else {
 		int rc = env->rand->fill(r, sizeof(r), env->rand_ctx);
@@ -313,7 +313,7 @@ static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_e
 		return sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 	for (size_t i = 0; i < o->n_middlewares; i++) {
 		if (o->middlewares[i].fn == NULL)
-			return bad(err, "middlewares", "has one without a function");
+			return bad_worker_option(err, "middlewares", "has one without a function");
 		w->middlewares[i] = o->middlewares[i];
 	}
 

@@ -54,7 +54,7 @@ void sl__pg_call_close(struct pg_call *call)
 		sl__pg_put(call->pool, call->conn);
 }
 
-static void begin(struct pg_call *call)
+static void begin_statements(struct pg_call *call)
 {
 	if (call->begun || (call->tx == NULL && call->kind != PG_LONG))
 		return;
@@ -66,7 +66,7 @@ static void begin(struct pg_call *call)
 
 int sl__pg_call_send(struct pg_call *call, enum pg_statement statement)
 {
-	begin(call);
+	begin_statements(call);
 	int n = sl__pg_send(&call->pipe, &call->store->statements[statement], &call->params);
 	sl__pg_params_clear(&call->params);
 	return n;
@@ -74,7 +74,7 @@ int sl__pg_call_send(struct pg_call *call, enum pg_statement statement)
 
 int sl__pg_call_send_sql(struct pg_call *call, const char *sql)
 {
-	begin(call);
+	begin_statements(call);
 	int n = sl__pg_send_sql(&call->pipe, sql, &call->params);
 	sl__pg_params_clear(&call->params);
 	return n;
@@ -82,7 +82,7 @@ int sl__pg_call_send_sql(struct pg_call *call, const char *sql)
 
 int sl__pg_call_run(struct pg_call *call, bool last, struct sl_err *err)
 {
-	begin(call);
+	begin_statements(call);
 	/* The last run writes the audit records and ends what was begun. */
 	for (size_t i = 0; last && i < call->n_audit; i++) {
 		const struct sl_audit_record *r = &call->audit[i];
@@ -131,7 +131,7 @@ int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql, const PGresul
 {
 	assert(call->tx == NULL);
 	call->kind = PG_LONG;
-	begin(call);
+	begin_statements(call);
 	/* No table is read from end to end where there is an index. JIT stays off, too: the cost of what is forbidden
 	 * would call for it, and it takes a second. */
 	for (size_t i = 0; i < SL_COUNT(relax); i++)

@@ -8,7 +8,7 @@
 #include "jobs/store/postgres/store.h"
 #include "jobs/store/refusals.h"
 
-static int by_number(const void *a, const void *b)
+static int by_chain_number(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 	return x < y ? -1 : x > y;
@@ -23,7 +23,7 @@ int sl__pg_lock_heads(struct pg_call *call, struct sl_ids chains, const PGresult
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (n > 0)
 		memcpy(sorted, chains.ids, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), by_number);
+	qsort(sorted, n, sizeof(*sorted), by_chain_number);
 	sl__pg_add_ids(&call->params, sorted, n);
 	int at = sl__pg_call_send(call, ST_HEADS);
 	int rc = sl__pg_call_run(call, false, err);

@@ -19,7 +19,7 @@ void sl__pg_marks_free(struct pg_store *s)
 	sl__free(&s->env, s->marks);
 }
 
-static struct pg_mark *find_mark(struct pg_store *s, const char *type) SL_REQUIRES(s->marks_mu)
+static struct pg_mark *claim_mark(struct pg_store *s, const char *type) SL_REQUIRES(s->marks_mu)
 {
 	for (size_t i = 0; i < s->n_marks; i++)
 		if (strcmp(s->marks[i].type, type) == 0)
@@ -63,7 +63,7 @@ void sl__pg_marks_forget(struct pg_store *s)
 /* Where to begin: INT32_MIN and 0 without a mark, so that everything comes after it. */
 static bool get_mark(struct pg_store *s, const char *type, int32_t *priority, int64_t *id) SL_REQUIRES(s->marks_mu)
 {
-	const struct pg_mark *m = find_mark(s, type);
+	const struct pg_mark *m = claim_mark(s, type);
 	bool set = m != NULL && m->id != 0;
 	*priority = set ? m->priority : INT32_MIN;
 	*id = set ? m->id : 0;
@@ -82,7 +82,7 @@ static void age_marks(struct pg_store *s) SL_REQUIRES(s->marks_mu)
 /* The claim took everything up to this job, as far as it could see. An urgent job says nothing of the rest. */
 static void set_mark(struct pg_store *s, const char *type, int32_t priority, int64_t id) SL_REQUIRES(s->marks_mu)
 {
-	struct pg_mark *m = find_mark(s, type);
+	struct pg_mark *m = claim_mark(s, type);
 	if (m == NULL)
 		m = make_mark(s, type);
 	if (m == NULL || (m->id != 0 && (priority < m->priority || (priority == m->priority && id < m->id))))

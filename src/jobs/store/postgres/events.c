@@ -188,7 +188,7 @@ static void send_fresh(struct pg_call *call, const struct sl__event_admission *a
 	(void)sl__pg_call_send(call, ST_EVENT_INSERT);
 }
 
-static int write_all(struct pg_call *call, const struct sl__event_admission *a, struct sl_err *err)
+static int write_admitted(struct pg_call *call, const struct sl__event_admission *a, struct sl_err *err)
 {
 	if (a->n_fresh >= COPY_LEAST) {
 		int rc = sl__pg_events_copy(call, a, err);
@@ -243,7 +243,7 @@ int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t 
 		rc = compare_known(&call, &a, err);
 	sl__events_audit(&a);
 	if (rc == 0)
-		rc = write_all(&call, &a, err);
+		rc = write_admitted(&call, &a, err);
 	if (rc == 0)
 		sl__events_tell(&a);
 	if (rc == 0 && n_new != NULL)

@@ -12,7 +12,7 @@
 #define COLUMNS 12                 /* of ST_EVENT_COPY */
 
 /* The offset before the first. */
-static int ask(struct pg_call *call, size_t n, int64_t *base, struct sl_err *err)
+static int next_offset(struct pg_call *call, size_t n, int64_t *base, struct sl_err *err)
 {
 	sl__pg_add_int8(&call->params, (int64_t)n);
 	int at_base = sl__pg_call_send(call, ST_EVENT_OFFSET);
@@ -59,7 +59,7 @@ static void begin_piece(struct sl__pg_params *p)
 }
 
 /* NULL: it went out, as far as anybody knows; what else happened the server says at the end. */
-static const char *send_piece(PGconn *pg, struct sl__pg_params *p)
+static const char *send_copy_piece(PGconn *pg, struct sl__pg_params *p)
 {
 	if (p->data.failed != 0)
 		return "out of memory";
@@ -68,7 +68,7 @@ static const char *send_piece(PGconn *pg, struct sl__pg_params *p)
 	return sent == 1 ? NULL : "given up";
 }
 
-static const char *send_rows(struct pg_call *call, const struct sl__event_admission *a, int64_t base)
+static const char *send_copied_rows(struct pg_call *call, const struct sl__event_admission *a, int64_t base)
 {
 	struct sl__pg_params *p = &call->params;
 	const char *bad = NULL;
@@ -77,10 +77,10 @@ static const char *send_rows(struct pg_call *call, const struct sl__event_admiss
 	for (size_t i = 0; i < a->n_fresh && bad == NULL; i++) {
 		put_row(p, a, a->fresh[i], base + 1 + (int64_t)i);
 		if (p->data.len >= PIECE || p->data.failed != 0)
-			bad = send_piece(call->conn->pg, p);
+			bad = send_copy_piece(call->conn->pg, p);
 	}
 	(void)sl__buf_append(&p->data, "\377\377", 2);
-	return bad != NULL ? bad : send_piece(call->conn->pg, p);
+	return bad != NULL ? bad : send_copy_piece(call->conn->pg, p);
 }
 
 static int end_copy(PGconn *pg, const char *bad, struct sl_err *err)
@@ -101,7 +101,7 @@ int sl__pg_events_copy(struct pg_call *call, const struct sl__event_admission *a
 {
 	PGconn *pg = call->conn->pg;
 	int64_t base = 0;
-	int rc = ask(call, a->n_fresh, &base, err);
+	int rc = next_offset(call, a->n_fresh, &base, err);
 	if (rc != 0)
 		return rc;
 	PGresult *res = PQexec(pg, call->store->statements[ST_EVENT_COPY].sql);
@@ -109,7 +109,7 @@ int sl__pg_events_copy(struct pg_call *call, const struct sl__event_admission *a
 	PQclear(res);
 	if (rc != 0)
 		return rc;
-	const char *bad = send_rows(call, a, base);
+	const char *bad = send_copied_rows(call, a, base);
 	bool no_memory = call->params.data.failed != 0;
 	rc = end_copy(pg, bad, err);
 	sl__pg_params_clear(&call->params);

@@ -33,7 +33,7 @@ static void refuse(struct exchange *x, const struct pg_call *call)
 }
 
 /* As if it had never been taken. When this fails, the end of the lease brings it back. */
-static void give_back(struct exchange *x)
+static void give_back_refused(struct exchange *x)
 {
 	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof(*results));
 	if (results != NULL && x->refused != NULL)
@@ -85,7 +85,7 @@ static int exchange_once(struct exchange *x, struct sl_err *err)
 	sl__pg_settle_fini(&call, &x->settling);
 	sl__pg_call_close(&call);
 	if (x->refused != NULL)
-		give_back(x);
+		give_back_refused(x);
 	return rc;
 }
 

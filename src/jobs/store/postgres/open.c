@@ -8,7 +8,7 @@
 #define PLANNER_SET(name, value) "SET " #name " = " #value ";"
 static const char settings[] = SL__PG_PLANNER(PLANNER_SET) "SET default_transaction_isolation = 'read committed'";
 
-static int now_ms(void *store, int64_t *out, struct sl_err *err)
+static int pg_now_ms(void *store, int64_t *out, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
@@ -33,7 +33,7 @@ static void free_statements(struct pg_store *s)
 	}
 }
 
-static void close_store(void *store)
+static void pg_close_store(void *store)
 {
 	struct pg_store *s = store;
 	if (s == NULL)
@@ -52,9 +52,9 @@ static void close_store(void *store)
 
 static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 					.name = "postgres",
-					.close = close_store,
+					.close = pg_close_store,
 					.migrate = sl__pg_migrate,
-					.now_ms = now_ms,
+					.now_ms = pg_now_ms,
 					.check_writable = sl__pg_check_writable,
 					.offer = sl__pg_offer,
 					.withdraw = sl__pg_withdraw,
@@ -75,7 +75,7 @@ static int check_schema_name(const char *schema, struct sl_err *err)
 	return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
 }
 
-static int check_opts(struct sl_store_opts *o, struct sl_err *err)
+static int check_store_opts(struct sl_store_opts *o, struct sl_err *err)
 {
 	if (o->connections == 0)
 		o->connections = 4;
@@ -106,7 +106,7 @@ static int render_statements(struct pg_store *s, struct sl_err *err)
 	return 0;
 }
 
-static int set_up(struct pg_store *s, const char *conninfo, const struct sl_store_opts *o, struct sl_err *err)
+static int set_up_store(struct pg_store *s, const char *conninfo, const struct sl_store_opts *o, struct sl_err *err)
 {
 	const struct sl__pg_opts pg = {.env = &s->env,
 				       .conninfo = conninfo,
@@ -139,7 +139,7 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	struct sl_store_opts o;
 	struct sl_env env;
 	sl__opts_copy(&o, sizeof(o), opts);
-	int rc = check_opts(&o, err);
+	int rc = check_store_opts(&o, err);
 	if (rc == 0)
 		rc = sl__env_init(&env, o.env, err);
 	if (rc != 0)
@@ -153,9 +153,10 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	sl__mutex_init(&s->offers_mu);
 	s->schema = sl__strdup(&env, o.schema);
 	s->may_create = o.create != SL_OFF;
-	rc = s->schema != NULL ? set_up(s, conninfo, &o, err) : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+	rc = s->schema != NULL ? set_up_store(s, conninfo, &o, err)
+			       : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	if (rc != 0) {
-		close_store(s);
+		pg_close_store(s);
 		return rc;
 	}
 	*out = (sl_store){.ops = &ops, .ctx = s};

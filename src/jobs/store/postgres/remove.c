@@ -111,7 +111,7 @@ int sl__pg_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 
 /* Events of jobs that are gone, a page of the jobs that they name in each statement; then marks of which nothing is
  * left. */
-static int prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *err)
+static int pg_prune_events(struct pg_store *s, int64_t before_ms, struct sl_err *err)
 {
 	int64_t n = ORPHAN_PAGE, after = 0;
 	int rc = 0;
@@ -180,5 +180,5 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 	sl__pg_call_close(&call);
 	if (rc != 0 || *n > 0)
 		return rc;
-	return prune_events(s, before_ms, err);
+	return pg_prune_events(s, before_ms, err);
 }

@@ -163,7 +163,7 @@ static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, str
 	return rc;
 }
 
-static int too_new(const struct pg_store *s, int version, struct sl_err *err)
+static int pg_too_new(const struct pg_store *s, int version, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNSUPPORTED,
 			  "postgres: schema %s has version %d, this library knows up to %d: update the library",
@@ -193,7 +193,7 @@ static int apply_missing(struct pg_store *s, struct sl__pg_conn *c, int version,
 	return rc;
 }
 
-static int not_there(const struct pg_store *s, struct sl_err *err)
+static int pg_not_there(const struct pg_store *s, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNAVAIL, "postgres: no job store in schema %s; run: sluice jobs migrate", s->schema);
 }
@@ -208,7 +208,7 @@ static int migrate_locked(struct pg_store *s, struct sl__pg_conn *c, int *versio
 	if (rc == 0)
 		rc = read_version(s, c, version, err);
 	if (rc == 0 && *version > SL_SCHEMA_VERSION)
-		rc = too_new(s, *version, err);
+		rc = pg_too_new(s, *version, err);
 	if (rc == 0 && *version < SL_SCHEMA_VERSION)
 		rc = apply_missing(s, c, *version, err);
 	if (rc == 0)
@@ -228,7 +228,7 @@ int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err)
 	/* Mostly there is nothing to do, and no lock is taken for that. */
 	rc = read_version(s, c, &version, err);
 	if (rc == 0 && version == 0 && !s->may_create)
-		rc = not_there(s, err);
+		rc = pg_not_there(s, err);
 	if (rc == 0 && version != SL_SCHEMA_VERSION)
 		rc = migrate_locked(s, c, &version, err);
 	sl__pg_put(s->pool, c);
@@ -251,9 +251,9 @@ int sl__pg_schema_check(struct pg_store *s, struct sl_err *err)
 	if (rc != 0 || version == SL_SCHEMA_VERSION)
 		return rc;
 	if (version == 0 && !s->may_create)
-		return not_there(s, err);
+		return pg_not_there(s, err);
 	if (version > SL_SCHEMA_VERSION)
-		return too_new(s, version, err);
+		return pg_too_new(s, version, err);
 	return sl_err_set(err, SL_EUNSUPPORTED, "postgres: schema %s has version %d, not %d: run `sluice jobs migrate`",
 			  s->schema, version, SL_SCHEMA_VERSION);
 }

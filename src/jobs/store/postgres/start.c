@@ -139,7 +139,7 @@ static void add_one(struct sl__pg_params *p, const struct sl_new_job *job)
 	sl__pg_add_text(p, job->traceparent);
 }
 
-static void read_ids(const PGresult *res, struct waiting **w, size_t *at)
+static void read_started(const PGresult *res, struct waiting **w, size_t *at)
 {
 	for (int i = 0; i < PQntuples(res); i++) {
 		while (*at == (*w)->n) {
@@ -177,7 +177,7 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 		}
 		rc = sl__pg_call_run(&call, n == 0, err);
 		for (int i = 0; i < bites && rc == 0; i++)
-			read_ids(sl__pg_call_result(&call, at[i]), &to, &to_at);
+			read_started(sl__pg_call_result(&call, at[i]), &to, &to_at);
 		sl__pg_pipe_end(&call.pipe);
 	}
 	sl__pg_call_close(&call);
@@ -185,7 +185,7 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 }
 
 /* The chains of one call that its audit records stand for in turn: a statement for each record, which writes it. */
-static int start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me, struct sl_err *err)
+static int pg_start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me, struct sl_err *err)
 {
 	const struct sl_audit_record *record = me->scope->audit, *end = record + me->scope->n_audit;
 	struct pg_call call;
@@ -215,7 +215,7 @@ static int start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me
 		}
 		rc = sl__pg_call_run(&call, left == 0, err);
 		for (int i = 0; i < bites && rc == 0; i++)
-			read_ids(sl__pg_call_result(&call, at[i]), &to, &to_at);
+			read_started(sl__pg_call_result(&call, at[i]), &to, &to_at);
 		sl__pg_pipe_end(&call.pipe);
 	}
 	sl__pg_call_close(&call);
@@ -225,7 +225,7 @@ static int start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me
 /* ---- sharing ---- */
 
 /* Take calls off the queue, up to a bound; *n chains. */
-static struct waiting *take_waiting(struct pg_starter *st, size_t *n) SL_REQUIRES(st->mu)
+static struct waiting *take_waiting_starts(struct pg_starter *st, size_t *n) SL_REQUIRES(st->mu)
 {
 	struct waiting *list = st->first, **end = &st->first;
 	*n = 0;
@@ -268,7 +268,7 @@ static bool start_and_notify(struct pg_store *s, struct waiting *w)
 	int at = sl__pg_call_send(&call, ST_START_NOTIFIED);
 	w->rc = sl__pg_call_run_then(&call, ST_FLUSH, &flushed, &w->err);
 	if (w->rc == 0) {
-		read_ids(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
+		read_started(sl__pg_call_result(&call, at), &(struct waiting *){w}, &(size_t){0});
 		w->sent = true;
 		if (!flushed)
 			w->rc = sl_err_set(&w->err, SL_EUNAVAIL,
@@ -323,7 +323,7 @@ static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
 	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
 		;
 	unsigned calls = st->n_waiting;
-	struct waiting *list = take_waiting(st, &n);
+	struct waiting *list = take_waiting_starts(st, &n);
 	sl__unlock(&st->mu);
 	int64_t began = sl__mono_ns(&s->env);
 	start_shared(s, list, n);
@@ -384,7 +384,7 @@ int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
 	if (scope != NULL && scope->n_audit > 0)
-		rc = start_audited(s, tx, &me, err);
+		rc = pg_start_audited(s, tx, &me, err);
 	else
 		rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
 	/* Report the jobs. One that a worker was given needs no notification; one that was announced is marked as sent. */

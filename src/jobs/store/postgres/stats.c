@@ -88,7 +88,7 @@ static const char counts_sql[] =
 	" WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.type = p.type)) c ORDER BY 1, 2";
 /* clang-format on */
 
-static void fold(struct pg_store *s)
+static void fold_tally(struct pg_store *s)
 {
 	struct pg_call call;
 	if (sl__pg_call_open(&call, s, NULL, PG_ONCE, NULL) != 0)
@@ -100,7 +100,8 @@ static void fold(struct pg_store *s)
 
 /* SQL of this file, alone in a call. The planner stays as it is for the hot path: it must use the indexes, whatever it
  * knows of the tables, and to start processes that help would take longer than the rest. */
-static int ask(struct pg_call *call, struct pg_store *s, const char *sql, const PGresult **res, struct sl_err *err)
+static int run_count(struct pg_call *call, struct pg_store *s, const char *sql, const PGresult **res,
+		     struct sl_err *err)
 {
 	char *text = sl__pg_render(&s->env, sql, s->schema);
 	if (text == NULL)
@@ -122,7 +123,7 @@ int sl__pg_oldest_pending(struct pg_store *s, uint64_t *out, struct sl_err *err)
 {
 	struct pg_call call;
 	const PGresult *res = NULL;
-	int rc = ask(&call, s, oldest_sql, &res, err);
+	int rc = run_count(&call, s, oldest_sql, &res, err);
 	if (rc != 0)
 		return rc;
 	*out = PQgetisnull(res, 0, 0) ? 0 : (uint64_t)sl__pg_int8(res, 0, 0);
@@ -135,7 +136,7 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	struct pg_store *s = store;
 	struct pg_call call;
 	const PGresult *res = NULL;
-	int rc = ask(&call, s, counts_sql, &res, err);
+	int rc = run_count(&call, s, counts_sql, &res, err);
 	if (rc != 0)
 		return rc;
 	for (int i = 0; rc == 0 && i < PQntuples(res); i++) {
@@ -152,7 +153,7 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	bool many = rc == 0 && PQntuples(res) > 0 && sl__pg_int8(res, 0, 8) >= FOLD_FROM;
 	sl__pg_call_close(&call);
 	if (many)
-		fold(s);
+		fold_tally(s);
 	return rc;
 }
 

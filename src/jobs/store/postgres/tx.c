@@ -15,7 +15,7 @@ static sl_store_tx *new_tx(struct pg_store *s, struct sl_err *err)
 }
 
 /* Let go of everything but the transaction itself. */
-static void free_tx(sl_store_tx *tx)
+static void pg_free_tx(sl_store_tx *tx)
 {
 	struct pg_store *s = tx->store;
 	if (tx->pg.conn != &tx->joined)
@@ -38,7 +38,7 @@ int sl__pg_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	if (rc == 0)
 		rc = sl__pg_exec(tx->pg.conn, begin_relaxed, err);
 	if (rc != 0) {
-		free_tx(tx);
+		pg_free_tx(tx);
 		return rc;
 	}
 	tx->ours = true;
@@ -63,7 +63,7 @@ int sl__pg_join(void *store, void *native, sl_store_tx **out, struct sl_err *err
 	tx->ours = status == PQTRANS_IDLE;
 	int rc = tx->ours ? sl__pg_exec(tx->pg.conn, "BEGIN", err) : 0;
 	if (rc != 0) {
-		free_tx(tx);
+		pg_free_tx(tx);
 		return rc;
 	}
 	*out = tx;
@@ -115,7 +115,7 @@ int sl__pg_commit(sl_store_tx *tx, struct sl_err *err)
 					"postgres: commit: a statement in it had failed; it was rolled back");
 		PQclear(res);
 	}
-	free_tx(tx);
+	pg_free_tx(tx);
 	return rc;
 }
 
@@ -123,5 +123,5 @@ void sl__pg_rollback(sl_store_tx *tx)
 {
 	if (tx->ours && PQstatus(tx->pg.conn->pg) == CONNECTION_OK)
 		sl__pg_exec_quietly(tx->pg.conn, "ROLLBACK");
-	free_tx(tx);
+	pg_free_tx(tx);
 }

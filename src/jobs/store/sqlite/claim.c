@@ -36,7 +36,7 @@ struct claiming {
 	struct sl__buf types;
 };
 
-static int no_memory(struct claiming *x)
+static int claim_no_memory(struct claiming *x)
 {
 	return sl_err_set(x->op->err, SL_ENOMEM, "no memory for a claim");
 }
@@ -95,7 +95,7 @@ static int add_candidate(struct claiming *x, const struct candidate *c)
 		size_t cap = x->cap != 0 ? x->cap * 2 : 64;
 		void *grown = sl__realloc(&x->op->store->env, x->candidates, cap * sizeof(*x->candidates));
 		if (grown == NULL)
-			return no_memory(x);
+			return claim_no_memory(x);
 		x->candidates = grown;
 		x->cap = cap;
 	}
@@ -103,14 +103,14 @@ static int add_candidate(struct claiming *x, const struct candidate *c)
 	return 0;
 }
 
-static bool before(const struct candidate *a, const struct candidate *b)
+static bool comes_before(const struct candidate *a, const struct candidate *b)
 {
 	return a->priority != b->priority ? a->priority < b->priority : a->id < b->id;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_candidates(const void *a, const void *b)
 {
-	return before(a, b) ? -1 : before(b, a);
+	return comes_before(a, b) ? -1 : comes_before(b, a);
 }
 
 /* The first flagged job of all types, when it comes before all that find_ready has found: then it is the claim. */
@@ -130,10 +130,10 @@ static int find_solo(struct claiming *x)
 			continue;
 		if (x->request->free == 0 || x->request->types[i].free == 0)
 			x->alone = true;
-		else if (first.type == SIZE_MAX || before(&c, &first))
+		else if (first.type == SIZE_MAX || comes_before(&c, &first))
 			first = c;
 	}
-	if (first.type == SIZE_MAX || (x->n > 0 && before(&x->candidates[0], &first)))
+	if (first.type == SIZE_MAX || (x->n > 0 && comes_before(&x->candidates[0], &first)))
 		return 0;
 	x->n = 0;
 	x->solo = true;
@@ -159,13 +159,13 @@ static int find_ready(struct claiming *x)
 			return rc;
 	}
 	if (q->n_types > 1 && x->n > 1)
-		qsort(x->candidates, x->n, sizeof(*x->candidates), compare);
+		qsort(x->candidates, x->n, sizeof(*x->candidates), compare_candidates);
 	x->n = SL_MIN(x->n, q->limit);
 	return 0;
 }
 
 /* What was taken of a type is the head of its queue: everything up to its last candidate. */
-static int take_type(struct claiming *x, size_t type)
+static int take_of_type(struct claiming *x, size_t type)
 {
 	const char *name = x->request->types[type].type;
 	const struct candidate *last = NULL;
@@ -180,7 +180,7 @@ static int take_type(struct claiming *x, size_t type)
 	if (last == NULL)
 		return 0;
 	if (sl__buf_printf(&x->types, "%s\n", name) != 0)
-		return no_memory(x);
+		return claim_no_memory(x);
 	int rc = sl__sq_count_queued(x->op, name, SQ_N_READY, -n, -tried);
 	if (rc != 0)
 		return rc;
@@ -190,7 +190,7 @@ static int take_type(struct claiming *x, size_t type)
 }
 
 /* The job as the claim gives it. *given 0: a row of the queue without a job, which is dropped with the others. */
-static int give(struct claiming *x, uint64_t id, bool *given)
+static int give_job(struct claiming *x, uint64_t id, bool *given)
 {
 	sqlite3_stmt *s;
 	int rc = SQ_ROW(x->op, SQ_CLAIM_GET, &s, SQ_INT(id));
@@ -215,7 +215,7 @@ static int give(struct claiming *x, uint64_t id, bool *given)
 	if (rc == 0)
 		rc = x->claimed(&job, x->claimed_ctx);
 	else
-		rc = no_memory(x);
+		rc = claim_no_memory(x);
 	(void)sqlite3_reset(s);
 	return rc;
 }
@@ -234,17 +234,17 @@ static bool all_start(const struct claiming *x)
 	return x->n <= q->free;
 }
 
-static int take(struct claiming *x)
+static int take_found(struct claiming *x)
 {
 	const struct sl_claim_request *q = x->request;
 	bool started = all_start(x);
 	size_t n = 0;
-	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? no_memory(x) : 0;
+	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? claim_no_memory(x) : 0;
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
-		rc = take_type(x, i);
+		rc = take_of_type(x, i);
 	for (size_t i = 0; rc == 0 && i < x->n; i++) {
 		bool given;
-		rc = give(x, x->candidates[i].id, &given);
+		rc = give_job(x, x->candidates[i].id, &given);
 		n += rc == 0 && given;
 	}
 	x->look_again = n < x->n; /* rows without jobs were in front of others */
@@ -252,7 +252,7 @@ static int take(struct claiming *x)
 	if (rc != 0 || n == 0)
 		return rc;
 	if (sl__buf_str_append(&x->jobs, "}") != 0)
-		return no_memory(x);
+		return claim_no_memory(x);
 	return SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)), SQ_TEXT(q->worker),
 		      SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(started),
 		      SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
@@ -280,7 +280,7 @@ static int take_again(struct claiming *x)
 		memcpy(&job, lease.jobs.data + at, sizeof(job));
 		rc = sl__sq_row_get(x->op, job.id, &row);
 		if (rc > 0)
-			rc = sl__sq_lost(&row, job.fence) == SL_LOST_NOT ? give(x, job.id, &given) : 0;
+			rc = sl__sq_lost(&row, job.fence) == SL_LOST_NOT ? give_job(x, job.id, &given) : 0;
 		x->n += rc == 0 && given;
 	}
 	sl__buf_fini(&lease.jobs);
@@ -330,7 +330,7 @@ static bool lease_is_on(struct claiming *x, const char *types)
 	return false;
 }
 
-static int next_expiry(struct claiming *x, int64_t *out)
+static int claim_expiry(struct claiming *x, int64_t *out)
 {
 	sqlite3_stmt *s;
 	int rc = sl__sqlite_bind(x->op->c, SQ_NEXT_EXPIRY, NULL, 0, &s, x->op->err);
@@ -359,7 +359,7 @@ static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
 		reply->next_due_in_ms = 0;
 	if (rc != 0)
 		return rc;
-	return next_expiry(x, &reply->next_expiry_in_ms);
+	return claim_expiry(x, &reply->next_expiry_in_ms);
 }
 
 /* Promote what is due, then take the first. */
@@ -374,7 +374,7 @@ static int take_next(struct claiming *x)
 	if (rc == 0 && q->limit > 0)
 		rc = find_solo(x);
 	if (rc == 0 && x->n > 0)
-		rc = take(x);
+		rc = take_found(x);
 	return rc;
 }
 
@@ -383,7 +383,7 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	const struct sl_claim_request *q = x->request;
 	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof(*x->paused));
 	if (x->paused == NULL)
-		return no_memory(x);
+		return claim_no_memory(x);
 	int rc = find_paused(x);
 	if (rc == 0)
 		rc = q->again ? take_again(x) : take_next(x);

@@ -37,7 +37,8 @@ struct counting {
 };
 
 /* The number that a statement answers; 0 for none. */
-static int ask(struct sl__sqlite *c, enum sq_statement id, struct sl__sqlite_value v, int64_t *out, struct sl_err *err)
+static int count_number(struct sl__sqlite *c, enum sq_statement id, struct sl__sqlite_value v, int64_t *out,
+			struct sl_err *err)
 {
 	sqlite3_stmt *s;
 	int rc = sl__sqlite_row(c, id, &v, 1, &s, err);
@@ -65,7 +66,7 @@ static int oldest_ready(struct sl__sqlite *c, const char *type, uint64_t *out, s
 	}
 	if (rc <= 0)
 		return rc;
-	rc = ask(c, SQ_READY_MIN, SQ_TEXT(type), &least, err);
+	rc = count_number(c, SQ_READY_MIN, SQ_TEXT(type), &least, err);
 	*out = (uint64_t)least;
 	return rc;
 }
@@ -93,7 +94,7 @@ int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *er
 static int tell(struct counting *x, const struct type_count *t, struct sl_job_count count, uint64_t oldest)
 {
 	int64_t created_us = 0;
-	int rc = oldest != 0 ? ask(x->c, SQ_CREATED, SQ_INT(oldest), &created_us, x->err) : 0;
+	int rc = oldest != 0 ? count_number(x->c, SQ_CREATED, SQ_INT(oldest), &created_us, x->err) : 0;
 	count.type = t->type;
 	count.paused = t->paused;
 	count.oldest_ms = created_us / 1000;
@@ -110,7 +111,7 @@ static int tell_pending(struct counting *x, const struct type_count *t)
 	int rc = t->n[SQ_N_READY] > 0 ? oldest_ready(x->c, t->type, &oldest, x->err) : 0;
 	uint64_t due = older(oldest, t->oldest_came);
 	if (rc == 0 && due != 0)
-		rc = ask(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
+		rc = count_number(x->c, SQ_DUE_SINCE, SQ_INT(due), &due_us, x->err);
 	const struct sl_job_count count = {.status = SL_JOB_PENDING,
 					   .count = (uint64_t)n,
 					   .oldest_due_ms = due_us / 1000,

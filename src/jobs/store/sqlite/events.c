@@ -8,7 +8,7 @@
 #include "jobs/store/event_admit.h"
 #include "jobs/store/sqlite/store.h"
 
-static void set_owner(struct sl__event_stream *stream, const char *owner)
+static void keep_stream_owner(struct sl__event_stream *stream, const char *owner)
 {
 	(void)snprintf(stream->owner, sizeof(stream->owner), "%s", owner != NULL ? owner : "");
 }
@@ -23,7 +23,7 @@ static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 		mark->has_crc = sqlite3_column_type(s, 1) != SQLITE_NULL;
 		mark->crc = mark->has_crc ? sl__sqlite_u64(s, 1) : 0;
 		stream->found = true;
-		set_owner(stream, sl__sqlite_text(s, 2));
+		keep_stream_owner(stream, sl__sqlite_text(s, 2));
 	}
 	(void)sqlite3_reset(s);
 	if (rc != 0)
@@ -31,7 +31,7 @@ static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 	rc = SQ_ROW(op, SQ_MARK_OWNER, &s, SQ_TEXT(stream->name));
 	stream->has_others = rc > 0;
 	if (rc > 0)
-		set_owner(stream, sl__sqlite_text(s, 0));
+		keep_stream_owner(stream, sl__sqlite_text(s, 0));
 	(void)sqlite3_reset(s);
 	return SL_MIN(rc, 0);
 }

@@ -218,7 +218,7 @@ static int reap_lease(struct reaping *x, int64_t rowid)
 	return SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
 }
 
-static int reap(struct reaping *x)
+static int reap_expired(struct reaping *x)
 {
 	sqlite3_stmt *s;
 	struct sl__buf expired;
@@ -238,8 +238,8 @@ static int reap(struct reaping *x)
 }
 
 /* Reads only: standby workers ask this every second, and must not take turns with writers. -1: no lease. */
-static int next_expiry(struct sq_store *store, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
-		       struct sl_err *err)
+static int expiry_in_ms(struct sq_store *store, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
+			struct sl_err *err)
 {
 	struct sl__sqlite *c;
 	sqlite3_stmt *s;
@@ -282,7 +282,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	struct sq_op op;
 	int64_t expired_us = 0;
 	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
-	int rc = next_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
+	int rc = expiry_in_ms(store, types, n_types, &out->next_expiry_in_ms, err);
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
 	rc = begin_reap(&op, store, &expired_us, scope, err);
@@ -291,7 +291,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};
 	sl__buf_init(&x.lease.jobs, &op.store->env);
 	sl__buf_init(&x.lease.worker, &op.store->env);
-	rc = reap(&x);
+	rc = reap_expired(&x);
 	sl__buf_fini(&x.lease.worker);
 	sl__buf_fini(&x.lease.jobs);
 	rc = sl__sq_op_end(&op, rc);
@@ -300,7 +300,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	out->n = x.n;
 	out->more = x.more;
 	/* The jobs are taken back, whatever comes of this: without an answer there is another look soon. */
-	if (next_expiry(store, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
+	if (expiry_in_ms(store, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
 		out->next_expiry_in_ms = 0;
 	if (expired_us < op.now_us)
 		out->next_expiry_in_ms = SL_MAX(out->next_expiry_in_ms, RENEWALS_FIRST_MS);

@@ -14,7 +14,7 @@ struct doomed {
 	struct sl__buf json;
 };
 
-static int no_memory(struct doomed *d)
+static int doomed_no_memory(struct doomed *d)
 {
 	return sl_err_set(d->op->err, SL_ENOMEM, "no memory for the chains to remove");
 }
@@ -29,7 +29,7 @@ static uint64_t doomed_at(const struct doomed *d, size_t i)
 	return sl__get64(d->ids.data + i * 8);
 }
 
-static int compare(const void *a, const void *b)
+static int compare_doomed(const void *a, const void *b)
 {
 	uint64_t x = sl__get64(a), y = sl__get64(b);
 	return x < y ? -1 : x > y;
@@ -40,7 +40,7 @@ static int doomed_settle(struct doomed *d)
 {
 	size_t n = doomed_count(d), kept = 0;
 	if (n > 0)
-		qsort(d->ids.data, n, 8, compare);
+		qsort(d->ids.data, n, 8, compare_doomed);
 	for (size_t i = 0; i < n; i++)
 		if (i == 0 || doomed_at(d, i) != doomed_at(d, i - 1))
 			sl__put64(d->ids.data + 8 * kept++, doomed_at(d, i));
@@ -49,18 +49,18 @@ static int doomed_settle(struct doomed *d)
 	for (size_t i = 0; i < kept; i++)
 		(void)sl__buf_printf(&d->json, "%c%" PRIu64, i == 0 ? '[' : ',', doomed_at(d, i));
 	(void)sl__buf_str_append(&d->json, kept == 0 ? "[]" : "]");
-	return d->json.failed != 0 ? no_memory(d) : 0;
+	return d->json.failed != 0 ? doomed_no_memory(d) : 0;
 }
 
 /* Chains outside of the set that wait for one inside: refuse them, or take them in. */
-static int take_waiting(struct doomed *d, bool cascade)
+static int take_in_waiting(struct doomed *d, bool cascade)
 {
 	for (size_t before = SIZE_MAX; before != doomed_count(d);) {
 		sqlite3_stmt *s;
 		before = doomed_count(d);
 		int rc = sl__sqlite_bind(d->op->c, SQ_WAITING, SQ_VALUES(SQ_TEXT(d->json.data)), &s, d->op->err);
 		while (rc == 0 && (rc = sl__sqlite_step(d->op->c, s, d->op->err)) > 0) {
-			rc = sl__buf_put64(&d->ids, sl__sqlite_u64(s, 0)) != 0 ? no_memory(d) : 0;
+			rc = sl__buf_put64(&d->ids, sl__sqlite_u64(s, 0)) != 0 ? doomed_no_memory(d) : 0;
 			if (!cascade)
 				rc = sl_err_set(d->op->err, SL_EPENDING,
 						"chain %" PRIu64 " waits for chain %" PRIu64
@@ -140,12 +140,12 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 		struct sq_row row;
 		rc = sl__sq_chain_last(&op, chains.ids[i], &row);
 		if (rc == 0 && sl__buf_put64(&d.ids, chains.ids[i]) != 0)
-			rc = no_memory(&d);
+			rc = doomed_no_memory(&d);
 	}
 	if (rc == 0)
 		rc = doomed_settle(&d);
 	if (rc == 0)
-		rc = take_waiting(&d, cascade);
+		rc = take_in_waiting(&d, cascade);
 	size_t count = doomed_count(&d);
 	for (size_t i = 0; rc == 0 && i < count; i++)
 		rc = remove_chain(&op, doomed_at(&d, i));
@@ -217,7 +217,7 @@ static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids
 }
 
 /* Events that came after their job was deleted. */
-static int prune_events(struct sq_store *s, int64_t before_us, struct sl_err *err)
+static int sq_prune_events(struct sq_store *s, int64_t before_us, struct sl_err *err)
 {
 	struct sl__buf ids;
 	uint64_t after = 0;
@@ -270,7 +270,7 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
 	if (rc == 0 && removed == 0)
-		rc = prune_events(s, sq_us(before_ms), err);
+		rc = sq_prune_events(s, sq_us(before_ms), err);
 	sl__buf_fini(&ids);
 	if (rc == 0)
 		*n = removed;

@@ -95,13 +95,13 @@ static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
 				  err);
 }
 
-static int too_new(const struct sq_store *s, int version, struct sl_err *err)
+static int sq_too_new(const struct sq_store *s, int version, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNSUPPORTED, "%s has schema version %d, this library knows %d; use a newer sluice",
 			  s->path, version, SL_SCHEMA_VERSION);
 }
 
-static int step_up(struct sq_store *s, int version, struct sl_err *err)
+static int sq_step_up(struct sq_store *s, int version, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
 	char set[96];
@@ -118,7 +118,7 @@ static int step_up(struct sq_store *s, int version, struct sl_err *err)
 	return sl__sqlite_exec(c, set, err);
 }
 
-static int not_there(const struct sq_store *s, struct sl_err *err)
+static int sq_not_there(const struct sq_store *s, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNAVAIL, "%s has no job store in it; 'sluice jobs migrate' makes one", s->path);
 }
@@ -131,7 +131,7 @@ static int migrate_writer(struct sq_store *s, int *version, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (*version == 0 && !s->may_create)
-		return not_there(s, err);
+		return sq_not_there(s, err);
 	rc = sl__sqlite_exec(c, "PRAGMA journal_mode=WAL", err);
 	if (rc != 0)
 		return rc;
@@ -145,9 +145,9 @@ static int migrate_writer(struct sq_store *s, int *version, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (*version > SL_SCHEMA_VERSION)
-		return too_new(s, *version, err);
+		return sq_too_new(s, *version, err);
 	if (*version < SL_SCHEMA_VERSION)
-		rc = step_up(s, *version, err);
+		rc = sq_step_up(s, *version, err);
 	if (rc != 0)
 		return rc;
 	return sl__sqlite_exec(c, "COMMIT", err);
@@ -173,9 +173,9 @@ int sl__sq_require_schema(struct sq_store *s, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (version == 0 && !s->may_create)
-		return not_there(s, err);
+		return sq_not_there(s, err);
 	if (version > SL_SCHEMA_VERSION)
-		return too_new(s, version, err);
+		return sq_too_new(s, version, err);
 	if (version < SL_SCHEMA_VERSION)
 		return sl_err_set(err, SL_EUNSUPPORTED, "%s has schema version %d, this library needs %d; migrate it",
 				  s->path, version, SL_SCHEMA_VERSION);

@@ -71,7 +71,7 @@ static int continue_with(struct settling *x, uint64_t next_id)
 	return check_circle(x);
 }
 
-static int fail(struct settling *x)
+static int settle_as_failed(struct settling *x)
 {
 	const struct sl_settle *t = x->settle;
 	/* A failure without a start is that of a worker which found that the attempts had run out: it costs nothing. */
@@ -123,7 +123,7 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 	return 0;
 }
 
-static int dispatch(struct settling *x, uint64_t *next_id, struct sl_settle_result *result)
+static int settle_kind(struct settling *x, uint64_t *next_id, struct sl_settle_result *result)
 {
 	const struct sl_settle *t = x->settle;
 	switch (t->kind) {
@@ -136,7 +136,7 @@ static int dispatch(struct settling *x, uint64_t *next_id, struct sl_settle_resu
 	case SL_SETTLE_RETRY:
 		return put_back(x, SL_ATTEMPT_FAILED);
 	case SL_SETTLE_FAIL:
-		return fail(x);
+		return settle_as_failed(x);
 	case SL_SETTLE_RESCHEDULE:
 		return put_back(x, SL_ATTEMPT_RESCHEDULED);
 	case SL_SETTLE_RELEASE:
@@ -161,7 +161,7 @@ int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *ne
 	if (rc < 0)
 		return rc;
 	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : settle_reason(&x.row, settle->fence);
-	rc = result->lost == SL_LOST_NOT ? dispatch(&x, next_id, result) : 0;
+	rc = result->lost == SL_LOST_NOT ? settle_kind(&x, next_id, result) : 0;
 	if (rc == 0 && settle->last_of_claim)
 		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof(settle->claim.bytes)));
 	return rc;

@@ -47,7 +47,7 @@ static int open_writer(struct sq_store *s, struct sl_err *err)
 }
 
 /* With the lock and a connection, or neither. */
-static int take_writer(struct sq_store *s, struct sl_err *err)
+static int lock_writer(struct sq_store *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
 	if (rc != 0)
@@ -60,7 +60,7 @@ static int take_writer(struct sq_store *s, struct sl_err *err)
 
 int sl__sq_begin_writing(struct sq_store *s, enum sq_durability durability, struct sl_err *err)
 {
-	int rc = take_writer(s, err);
+	int rc = lock_writer(s, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sqlite_synchronous(&s->writer, (int)durability, err);
@@ -153,7 +153,7 @@ static struct sq_reader *free_reader(struct sq_store *s) SL_REQUIRES(s->mu)
 	return NULL;
 }
 
-static int open_reader(struct sq_store *s, struct sq_reader *r, struct sl_err *err)
+static int open_free_reader(struct sq_store *s, struct sq_reader *r, struct sl_err *err)
 {
 	if (r->c.db != NULL && r->c.broken)
 		sl__sqlite_close(&r->c);
@@ -196,7 +196,7 @@ int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sql
 		}
 	r->busy = true;
 	sl__unlock(&s->mu);
-	rc = open_reader(s, r, err);
+	rc = open_free_reader(s, r, err);
 	if (rc != 0)
 		give_reader(s, r);
 	else
@@ -212,7 +212,7 @@ void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqli
 
 /* ---- the handle ---- */
 
-static void close_store(void *store)
+static void sq_close_store(void *store)
 {
 	struct sq_store *s = store;
 	/* A forked child must not touch the connections: their locks are the parent's. */
@@ -234,7 +234,7 @@ static int migrate(void *store, int *from, int *to, struct sl_err *err)
 	struct sq_store *s = store;
 	int rc = sl__sq_check_fork(s, err);
 	if (rc == 0)
-		rc = take_writer(s, err);
+		rc = lock_writer(s, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_migrate(s, from, to, err);
@@ -244,7 +244,7 @@ static int migrate(void *store, int *from, int *to, struct sl_err *err)
 
 static int require_schema(struct sq_store *s, struct sl_err *err)
 {
-	int rc = take_writer(s, err);
+	int rc = lock_writer(s, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_require_schema(s, err);
@@ -252,7 +252,7 @@ static int require_schema(struct sq_store *s, struct sl_err *err)
 	return rc;
 }
 
-static int now_ms(void *store, int64_t *out, struct sl_err *err)
+static int sq_now_ms(void *store, int64_t *out, struct sl_err *err)
 {
 	int rc = sl__sq_check_fork(store, err);
 	if (rc == 0)
@@ -279,9 +279,9 @@ static int check_writable(void *store, struct sl_err *err)
 
 static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 					.name = "sqlite",
-					.close = close_store,
+					.close = sq_close_store,
 					.migrate = migrate,
-					.now_ms = now_ms,
+					.now_ms = sq_now_ms,
 					.renewal_waits = sl__sq_renewal_waits,
 					.check_writable = check_writable,
 #define FILL_SLOT(slot) .slot = sl__sq_##slot,
@@ -292,7 +292,7 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 #undef FILL_SLOT
 };
 
-static int open_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)
+static int open_store_parts(struct sq_store *s, const char *path, const struct sl_store_opts *o, struct sl_err *err)
 {
 	char real[4096];
 	s->pid = getpid();
@@ -329,10 +329,10 @@ int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_
 	s->cold = (struct sl__cold_store){.ops = &sl__sq_cold_ops, .env = &s->env};
 	sl__mutex_init(&s->mu);
 	sl__cond_init(&s->reader_free);
-	rc = open_parts(s, path, &o, err);
+	rc = open_store_parts(s, path, &o, err);
 	if (rc != 0) {
 		rc = sl_err_wrap(err, rc, "open the store %s", path);
-		close_store(s);
+		sq_close_store(s);
 		return rc;
 	}
 	*out = (sl_store){.ops = &ops, .ctx = s};

@@ -72,7 +72,7 @@ static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
 	return sl__sqlite_run(c, SQ_BEGIN, NULL, 0, NULL, err);
 }
 
-static void free_tx(struct sl_store_tx *tx)
+static void sq_free_tx(struct sl_store_tx *tx)
 {
 	struct sq_store *s = tx->store;
 	char restore[32];
@@ -106,7 +106,7 @@ int sl__sq_join(void *store, void *native, sl_store_tx **out, struct sl_err *err
 	if (rc == 0 && (rc = join_locked(tx, err)) != 0)
 		sl__sqlite_lock_release(&s->lock);
 	if (rc != 0)
-		free_tx(tx);
+		sq_free_tx(tx);
 	else
 		*out = tx;
 	return rc;
@@ -117,7 +117,7 @@ void *sl__sq_native(sl_store_tx *tx)
 	return tx->c->db;
 }
 
-static int check_savepoint(const char *name, struct sl_err *err)
+static int sq_check_savepoint(const char *name, struct sl_err *err)
 {
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
 	if (n == 0 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9') || n > 64)
@@ -130,7 +130,7 @@ static int check_savepoint(const char *name, struct sl_err *err)
 static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, struct sl_err *err)
 {
 	char sql[128];
-	int rc = check_savepoint(name, err);
+	int rc = sq_check_savepoint(name, err);
 	if (rc != 0)
 		return rc;
 	(void)snprintf(sql, sizeof(sql), "%s \"%s\"", verb, name);
@@ -187,14 +187,14 @@ int sl__sq_commit(sl_store_tx *tx, struct sl_err *err)
 		rc = prolong_leases(tx, err);
 	if (rc == 0 && ours) {
 		rc = sl__sq_commit_writing(s, err);
-		free_tx(tx);
+		sq_free_tx(tx);
 		return rc;
 	}
 	if (rc == 0)
 		rc = sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, err);
 	if (rc != 0)
 		sl__sqlite_rollback(tx->c);
-	free_tx(tx);
+	sq_free_tx(tx);
 	sl__sqlite_lock_release(&s->lock);
 	return rc;
 }
@@ -206,6 +206,6 @@ void sl__sq_rollback(sl_store_tx *tx)
 		return;
 	sl__sqlite_rollback(tx->c);
 	prolong_after_rollback(tx);
-	free_tx(tx);
+	sq_free_tx(tx);
 	sl__sqlite_lock_release(&s->lock);
 }
