@@ -21,7 +21,7 @@ static void add_streams(struct sl__pg_params *p, const struct sl__event_admissio
 		sl__pg_el_int8(p, a->streams[i].incarnation);
 }
 
-#define EACH(list, n, p, oid, add)                                                                                     \
+#define EACH(e, list, n, p, oid, add)                                                                                  \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, n);                                                                           \
 		for (size_t each = 0; each < (n); each++) {                                                            \
@@ -43,9 +43,9 @@ static int send_claims(struct pg_call *call, const struct sl__event_admission *a
 			asked[(*n)++] = &a->events[i];
 	if (*n == 0)
 		return 0;
-	EACH(asked, *n, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->job_id));
-	EACH(asked, *n, p, SL__PG_INT4, sl__pg_el_int4(p, e->attempt));
-	EACH(asked, *n, p, SL__PG_UUID, sl__pg_el_uuid(p, e->claim.bytes));
+	EACH(e, asked, *n, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->job_id));
+	EACH(e, asked, *n, p, SL__PG_INT4, sl__pg_el_int4(p, e->attempt));
+	EACH(e, asked, *n, p, SL__PG_UUID, sl__pg_el_uuid(p, e->claim.bytes));
 	sl__pg_add_array(p, SL__PG_INT8, *n);
 	for (size_t i = 0; i < *n; i++) {
 		int64_t hash = 0;
@@ -137,9 +137,9 @@ static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struc
 
 static void add_keys(struct sl__pg_params *p, const struct sl_event_row *const *list, size_t n)
 {
-	EACH(list, n, p, SL__PG_TEXT, sl__pg_el_text(p, e->stream));
-	EACH(list, n, p, SL__PG_INT8, sl__pg_el_int8(p, e->incarnation));
-	EACH(list, n, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->sequence));
+	EACH(e, list, n, p, SL__PG_TEXT, sl__pg_el_text(p, e->stream));
+	EACH(e, list, n, p, SL__PG_INT8, sl__pg_el_int8(p, e->incarnation));
+	EACH(e, list, n, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->sequence));
 }
 
 /* Known events must have the CRC that they had; what retention has removed cannot be compared. */
@@ -174,17 +174,17 @@ static void send_fresh(struct pg_call *call, const struct sl__event_admission *a
 {
 	struct sl__pg_params *p = &call->params;
 	add_keys(p, a->fresh, a->n_fresh);
-	EACH(a->fresh, a->n_fresh, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->crc));
-	EACH(a->fresh, a->n_fresh, p, SL__PG_INT8,
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)e->crc));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT8,
 	     sl__pg_el_int8(p, sl__event_keeps_job(a, e) ? (int64_t)e->job_id : 0));
-	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, sl__event_keeps_job(a, e) ? e->attempt : 0));
-	EACH(a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->type));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, sl__event_keeps_job(a, e) ? e->attempt : 0));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->type));
 	/* 1 ms after the beginning of time rather than no time at all. */
-	EACH(a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, sl__pg_event_ms(e)));
-	EACH(a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
-	EACH(a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, sl__pg_event_ms(e)));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
 	sl__pg_add_int8(p, (int64_t)a->n_fresh);
-	EACH(a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, sl__event_is_late(a, e)));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, sl__event_is_late(a, e)));
 	(void)sl__pg_call_send(call, ST_EVENT_INSERT);
 }
 

@@ -38,8 +38,8 @@ static int32_t charge_of(const struct sl_settle *s)
 	       (s->kind != SL_SETTLE_FAIL || s->started_ms != 0);
 }
 
-/* In order of ids. */
-#define EACH(st, p, oid, add)                                                                                          \
+/* In order of ids; s names the settle at hand in `add`. */
+#define EACH(s, st, p, oid, add)                                                                                       \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, (st)->n);                                                                     \
 		for (size_t each = 0; each < (st)->n; each++) {                                                        \
@@ -76,11 +76,11 @@ static void add_claims(struct sl__pg_params *p, const struct pg_settling *st)
 static int send_fast(struct pg_call *call, const struct pg_settling *st)
 {
 	struct sl__pg_params *p = &call->params;
-	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
-	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
+	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
+	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
 	add_hashes(p, st);
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
-	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
 	sl__pg_add_text(p, st->settles[0].worker);
 	add_claims(p, st);
 	return sl__pg_call_send(call, ST_SETTLE_FAST);
@@ -102,7 +102,7 @@ static size_t count_edges(const struct pg_settling *st)
 	return n;
 }
 
-#define EACH_EDGE(st, p, oid, add)                                                                                     \
+#define EACH_EDGE(each, job, edge, st, p, oid, add)                                                                    \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, count_edges(st));                                                             \
 		for (size_t each = 0; each < (st)->n; each++) {                                                        \
@@ -115,33 +115,33 @@ static size_t count_edges(const struct pg_settling *st)
 static int send_general(struct pg_call *call, const struct pg_settling *st)
 {
 	struct sl__pg_params *p = &call->params;
-	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
-	EACH(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
-	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)s->kind));
-	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->error));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->progress));
-	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
-	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->at_ms));
-	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, s->delay_ms));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, s->worker));
+	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
+	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
+	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)s->kind));
+	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, s->error));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, s->progress));
+	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
+	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->at_ms));
+	EACH(s, st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, s->delay_ms));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, s->worker));
 	add_claims(p, st);
 	/* Continuations. */
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->type));
-	EACH(st, p, SL__PG_TEXT, {
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->type));
+	EACH(s, st, p, SL__PG_TEXT, {
 		const struct sl_new_job *job = next_of(s);
 		const char *input = job->input != NULL ? job->input : "null";
 		sl__pg_el_text(p, job->type != NULL ? input : NULL);
 	});
-	EACH(st, p, SL__PG_INT4, sl__pg_el_int4(p, next_of(s)->priority));
-	EACH(st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, next_of(s)->at_ms));
-	EACH(st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, next_of(s)->delay_ms));
-	EACH(st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->traceparent));
+	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, next_of(s)->priority));
+	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, next_of(s)->at_ms));
+	EACH(s, st, p, SL__PG_INTERVAL, sl__pg_el_interval(p, next_of(s)->delay_ms));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, next_of(s)->traceparent));
 	/* Their blockers. */
-	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
-	EACH_EDGE(st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
-	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+	EACH_EDGE(each, job, edge, st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
+	EACH_EDGE(each, job, edge, st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
+	EACH_EDGE(each, job, edge, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
 	add_hashes(p, st);
 	return sl__pg_call_send(call, ST_SETTLE);
 }
@@ -190,7 +190,7 @@ static void send_circle(struct pg_call *call, const struct pg_settling *st)
 	size_t n = 0, edges = count_edges(st);
 	if (edges == 0)
 		return;
-	EACH_EDGE(st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+	EACH_EDGE(each, job, edge, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
 	(void)sl__pg_call_send(call, ST_CIRCLE_LOCK);
 	for (size_t i = 0; i < st->n; i++)
 		n += next_of(&st->settles[i])->n_blockers > 0;

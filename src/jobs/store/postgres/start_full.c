@@ -63,7 +63,7 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 	return 0;
 }
 
-#define EACH(f, p, oid, add)                                                                                           \
+#define EACH(c, f, p, oid, add)                                                                                        \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, (f)->n_sent);                                                                 \
 		for (size_t each = 0; each < (f)->n_sent; each++) {                                                    \
@@ -72,7 +72,7 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 		}                                                                                                      \
 	} while (0)
 
-#define EACH_EDGE(f, p, oid, add)                                                                                      \
+#define EACH_EDGE(each, job, edge, f, p, oid, add)                                                                     \
 	do {                                                                                                           \
 		sl__pg_add_array(p, oid, (f)->n_edges);                                                                \
 		for (size_t each = 0; each < (f)->n_sent; each++) {                                                    \
@@ -84,7 +84,7 @@ static int resolve(struct pg_store *s, struct full *f, struct sl_err *err)
 
 static void add_edge_chains(struct sl__pg_params *p, const struct full *f)
 {
-	EACH_EDGE(f, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
+	EACH_EDGE(each, job, edge, f, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)job->blockers[edge]));
 }
 
 /* Send and run the statements; record may be NULL. */
@@ -101,17 +101,17 @@ static int run_full(struct pg_call *call, const struct full *f, const struct sl_
 	if (planned)
 		(void)sl__pg_call_send_sql(call, "SELECT set_config('enable_hashjoin', 'on', true),"
 						 " set_config('plan_cache_mode', 'auto', true)");
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.type));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.input != NULL ? c->job.input : "null"));
-	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, c->job.priority));
-	EACH(f, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, c->job.at_ms));
-	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->job.delay_ms));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.traceparent));
-	EACH(f, p, SL__PG_TEXT, sl__pg_el_text(p, c->key));
-	EACH(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)c->scope));
-	EACH(f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->window_ms));
-	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
-	EACH_EDGE(f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
+	EACH(c, f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.type));
+	EACH(c, f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.input != NULL ? c->job.input : "null"));
+	EACH(c, f, p, SL__PG_INT4, sl__pg_el_int4(p, c->job.priority));
+	EACH(c, f, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, c->job.at_ms));
+	EACH(c, f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->job.delay_ms));
+	EACH(c, f, p, SL__PG_TEXT, sl__pg_el_text(p, c->job.traceparent));
+	EACH(c, f, p, SL__PG_TEXT, sl__pg_el_text(p, c->key));
+	EACH(c, f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)c->scope));
+	EACH(c, f, p, SL__PG_INTERVAL, sl__pg_el_interval(p, c->window_ms));
+	EACH_EDGE(each, job, edge, f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)each + 1));
+	EACH_EDGE(each, job, edge, f, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)edge));
 	add_edge_chains(p, f);
 	if (record != NULL)
 		sl__pg_add_record(p, record);
