@@ -65,9 +65,9 @@ int main(void)
 		.workers = 2,
 		.batch_size = 50,
 		.flush_interval_ms = 250,
-		.on_backpressure_high = on_high,
-		.on_backpressure_low = on_low,
-		.on_dead = on_dead,
+		.backpressure.on_high = on_high,
+		.backpressure.on_low = on_low,
+		.unwritten.on_dead = on_dead,
 	};
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;
@@ -79,7 +79,8 @@ int main(void)
 	}
 	for (int i = 0; i < 5000; i++) {
 		struct bar bar = {.symbol = "AAPL", .close = 190 + i % 100 / 100.0};
-		if (sl_coordinator_submit(c, &bar, sizeof(bar)) != 0) /* copied; waits while the queue is full */
+		if (sl_coordinator_submit(c, &bar, sizeof(bar), SL_UNLIMITED) !=
+		    0) /* copied; waits while the queue is full */
 			return 1;
 	}
 	if (sl_coordinator_stop(c, 10000, &report, &err) != 0) /* drains */

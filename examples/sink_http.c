@@ -62,22 +62,22 @@ static int send_items(const char *url)
 	sl_coordinator *c = NULL;
 	char item[64];
 
-	if (sl_dlq_open(&opts.dead_letters, "dead-letters", &letters, &err) != 0 ||
+	if (sl_dlq_open(&opts.unwritten.dead_letters, "dead-letters", &letters, &err) != 0 ||
 	    sl_sink_open(&sink, url, &http, &err) != 0 || sl_coordinator_new(&c, &sink, &opts, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	for (int i = 1; c && i <= 100; i++) {
 		int n = snprintf(item, sizeof(item), "{\"order\":%d}", i);
-		if (sl_coordinator_submit(c, item, (size_t)n) != 0)
+		if (sl_coordinator_submit(c, item, (size_t)n, SL_UNLIMITED) != 0)
 			fprintf(stderr, "%s was not taken\n", item);
 	}
-	if (c && sl_coordinator_submit(c, "{\"order\":", 9) != 0) /* not JSON: a dead letter */
+	if (c && sl_coordinator_submit(c, "{\"order\":", 9, SL_UNLIMITED) != 0) /* not JSON: a dead letter */
 		fprintf(stderr, "the last one was not taken\n");
 	if (c && sl_coordinator_stop(c, 10000, &report, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	printf("%d written, %d dead\n", (int)report.written, (int)report.dead);
 	sl_coordinator_free(c);
 	sl_sink_close(&sink);
-	sl_dlq_close(opts.dead_letters);
+	sl_dlq_close(opts.unwritten.dead_letters);
 	return err.code != 0;
 }
 

@@ -11,7 +11,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 
 int main(void)
 {
-	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .on_dead = on_dead};
+	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .unwritten.on_dead = on_dead};
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};
@@ -20,7 +20,7 @@ int main(void)
 	if (rc == 0)
 		rc = sl_coordinator_new(&c, &sink, &opts, &err);
 	for (int i = 0; rc == 0 && i < 100000; i++)
-		rc = sl_coordinator_submit(c, "an item", 7); /* waits when 10,000 are waiting */
+		rc = sl_coordinator_submit(c, "an item", 7, SL_UNLIMITED); /* waits when 10,000 are waiting */
 	if (rc != 0 || sl_coordinator_stop(c, 10000, &report, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	printf("%d written\n", (int)report.written);

@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	sl_sink sink = {0};
 	sl_coordinator *c = NULL;
 
-	if (sl_dlq_open(&opts.dead_letters, "dead-letters", &letters, &err) != 0 ||
+	if (sl_dlq_open(&opts.unwritten.dead_letters, "dead-letters", &letters, &err) != 0 ||
 	    sl_sink_create_table(url, &table, columns, 2, &err) != 0 || sl_sink_open(&sink, url, &table, &err) != 0 ||
 	    sl_coordinator_new(&c, &sink, &opts, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 				       .key_len = 1,
 				       .done = done,
 				       .done_ctx = rows[i]};
-		if (sl_coordinator_submit_item(c, &item, SL_UNLIMITED) != 0)
+		if (sl_coordinator_submit_many(c, &item, 1, SL_UNLIMITED, NULL) != 0)
 			fprintf(stderr, "%s was not taken\n", rows[i]);
 	}
 	if (c != NULL && sl_coordinator_stop(c, 10000, NULL, &err) != 0)
@@ -49,6 +49,6 @@ int main(int argc, char **argv)
 	printf("%d rows written\n", written);
 	sl_coordinator_free(c);
 	sl_sink_close(&sink);
-	sl_dlq_close(opts.dead_letters);
+	sl_dlq_close(opts.unwritten.dead_letters);
 	return err.code != 0;
 }

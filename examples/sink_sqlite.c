@@ -20,18 +20,18 @@ int main(void)
 	sl_sink sink = {0};
 	sl_coordinator *c = NULL;
 
-	if (sl_dlq_open(&opts.dead_letters, "dead-letters", &letters, &err) != 0 ||
+	if (sl_dlq_open(&opts.unwritten.dead_letters, "dead-letters", &letters, &err) != 0 ||
 	    sl_sink_create_table(URL, &table, columns, 2, &err) != 0 || sl_sink_open(&sink, URL, &table, &err) != 0 ||
 	    sl_coordinator_new(&c, &sink, &opts, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	for (int i = 0; c != NULL && i < 4; i++)
-		if (sl_coordinator_submit(c, rows[i], strlen(rows[i])) != 0)
+		if (sl_coordinator_submit(c, rows[i], strlen(rows[i]), SL_UNLIMITED) != 0)
 			fprintf(stderr, "%s was not taken\n", rows[i]);
 	if (c != NULL && sl_coordinator_stop(c, 10000, &report, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	printf("%d written, %d dead\n", (int)report.written, (int)report.dead);
 	sl_coordinator_free(c);
 	sl_sink_close(&sink);
-	sl_dlq_close(opts.dead_letters);
+	sl_dlq_close(opts.unwritten.dead_letters);
 	return err.code != 0;
 }

@@ -74,8 +74,8 @@ static void no_dead(const struct sl_item *item, const struct sl_err *err, uint32
 static sl_coordinator *start(const sl_sink *sink, enum sl_item_kind kind, int workers)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = workers, .item_kind = kind,
-					   .on_dead = no_dead};
+	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = workers, .items.kind = kind,
+					   .unwritten.on_dead = no_dead};
 	sl_coordinator *c;
 	if (sl_coordinator_new(&c, sink, &opts, &err) != 0) {
 		fprintf(stderr, "%s\n", err.msg);
@@ -96,7 +96,7 @@ static void *produce(void *arg)
 	while (!atomic_load_explicit(&r->stop, memory_order_relaxed)) {
 		size_t accepted = 0;
 		if (r->many == 1)
-			accepted = sl_coordinator_submit(r->c, items[0].data, r->len) == 0;
+			accepted = sl_coordinator_submit(r->c, items[0].data, r->len, SL_UNLIMITED) == 0;
 		else if (sl_coordinator_submit_many(r->c, items, r->many, SL_UNLIMITED, &accepted) != 0)
 			break;
 		n += accepted;
@@ -167,7 +167,7 @@ static int measure_memory(int workers)
 	uint64_t n = 0;
 	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 	do {
-		while (sl_coordinator_try_submit(c, text, sizeof(text)) == 0)
+		while (sl_coordinator_submit(c, text, sizeof(text), 0) == 0)
 			n++;
 		pause_for(0.02);
 	} while (sl_coordinator_get_health(c, &h) == 0 && h.queue_size < h.capacity);

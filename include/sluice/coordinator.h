@@ -46,8 +46,8 @@ typedef struct sl_coordinator sl_coordinator;
 
 enum sl_item_kind {
 	SL_ITEM_BYTES = 0, /* submit copies len bytes; the copy is freed when the item has ended */
-	/* submit hands the pointer over: with item_copy a copy is made first and the caller keeps his own; without, the
-	 * coordinator owns the pointer from the moment that submit returned 0. item_free (may be NULL) is called
+	/* submit hands the pointer over: with items.copy a copy is made first and the caller keeps his own; without,
+	 * the coordinator owns the pointer from the moment that submit returned 0. items.free (may be NULL) is called
 	 * exactly once when the item has ended, after done and on_dead; not for returned items that on_returned took.
 	 */
 	SL_ITEM_POINTERS = 1
@@ -93,77 +93,107 @@ typedef void sl_item_return_fn(const struct sl_item *item, void *ctx);
 /* Decide what an error of the sink that carries no class means; called on a worker's thread. */
 typedef enum sl_err_class sl_classify_fn(const struct sl_err *err, void *ctx);
 
-struct sl_coordinator_opts {
-	size_t struct_size; /* SL_COORDINATOR_OPTS_INIT fills it */
-	const struct sl_env *env;
-	const char *name; /* of threads, log records and the dead letters' source; default "coordinator" */
+/* The marks of the queue, and who is told when one is crossed. */
+struct sl_coordinator_backpressure {
+	int64_t high_watermark;      /* default 80 % of capacity */
+	int64_t low_watermark;       /* default 50 % of capacity; SL_NONE: empty */
+	sl_backpressure_fn *on_high; /* the specification's on_backpressure_high */
+	sl_backpressure_fn *on_low;  /* … and on_backpressure_low */
+	void *ctx;                   /* of both */
+};
 
-	/* the specification's parameters */
-	int64_t capacity;          /* default 10,000 */
-	int32_t workers;           /* default 4; at most 256 */
-	int32_t batch_size;        /* default 500; at most 1,000,000 */
-	int64_t flush_interval_ms; /* default 250; SL_NONE: never wait for a batch to grow */
-	int64_t high_watermark;    /* default 80 % of capacity */
-	int64_t low_watermark;     /* default 50 % of capacity; SL_NONE: empty */
-	enum sl_overflow overflow_strategy;
-	sl_backpressure_fn *on_backpressure_high;
-	sl_backpressure_fn *on_backpressure_low;
-	void *backpressure_ctx;
-	sl_item_drop_fn *drop_callback;
-	void *drop_ctx;
-	struct sl_retry_policy retry_policy; /* zero fields from SL_RETRY_COORDINATOR */
-	sl_classify_fn *classify_retryable;  /* default: the specification's keywords */
+/* What a failed write means, and when it is repeated. */
+struct sl_coordinator_retry {
+	struct sl_retry_policy policy;      /* zero fields from SL_RETRY_COORDINATOR */
+	sl_classify_fn *classify_retryable; /* default: the specification's keywords */
 	void *classify_ctx;
-
-	/* items */
-	enum sl_item_kind item_kind;
-	void *(*item_copy)(const void *item, size_t len, void *ctx); /* NULL result: out of memory */
-	void (*item_free)(void *item, void *ctx);
-	/* Bytes of a pointer item, for the log and the dead letters: *out lives until the next call on this thread or
-	 * the item's end. Required for pointer items with wal, spill_wal or dead_letters. */
-	int (*item_encode)(const void *item, size_t len, const void **out, size_t *out_len, void *ctx);
-	/* A pointer item from bytes that item_encode made, as if it had been submitted. Required for pointer items with
-	 * wal or spill_wal, which give back what an earlier run left. An error leaves the record in its log. */
-	int (*item_decode)(const void *bytes, size_t n, void **item, size_t *len, void *ctx);
-	void *item_ctx;
-	/* Of the items in the queue; default 64 MiB; SL_UNLIMITED. One item above it is refused with SL_ETOOBIG; so are
-	 * bytes that dead_letters (64 MiB) or a log (16 MiB less 300 bytes) could not take. */
-	int64_t max_bytes;
-	int64_t batch_bytes;          /* of one batch; default 8 MiB; a larger item goes alone; SL_UNLIMITED */
-	enum sl_switch per_key_order; /* default off */
-
-	/* scaling; unset: fixed at workers */
-	int32_t workers_min, workers_max;
-	int64_t scale_up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
-				  flush_interval, for so long: one more; default 100 */
-	int64_t scale_down_ms; /* a worker that had nothing to do for so long leaves; default 5000 */
-
-	/* towards the target */
-	enum sl_switch adaptive;     /* halve the concurrency when it struggles, raise it step by step; default on */
-	int32_t breaker_failures;    /* in a row that open the breaker; default 5; SL_UNLIMITED: only fatal ones */
-	int64_t breaker_open_ms;     /* first pause before a probe; default 1000, doubling up to breaker_open_max_ms */
-	int64_t breaker_open_max_ms; /* default 30,000 */
-	int32_t retry_batches;       /* failed batches that wait for their time; default 2 * workers_max, at least 4 */
+	int32_t batches; /* failed batches that wait for their time; default 2 * workers_max, at least 4 */
 	/* What has failed for this long is dead, also when nothing proves that the target works without it. Default
 	 * SL_UNLIMITED: a transient failure is charged only once another batch, or part of the same one, was written
 	 * since its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
 	int64_t give_up_after_ms;
-	double rate_items;    /* items in any second at most, a twentieth of them at a time; 0: no limit */
-	double rate_bytes;    /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
-	double reduce_factor; /* of reduce_tokens; default 0.5 */
-	enum sl_switch rate_by_watermark; /* high mark reduces, low mark restores, by themselves; default off */
+};
 
-	/* what cannot be written: one of the two is required */
+/* What an item is. */
+struct sl_coordinator_items {
+	enum sl_item_kind kind;
+	void *(*copy)(const void *item, size_t len, void *ctx); /* NULL result: out of memory */
+	void (*free)(void *item, void *ctx);
+	/* Bytes of a pointer item, for the log and the dead letters: *out lives until the next call on this thread or
+	 * the item's end. Required for pointer items with wal, spill_wal or dead_letters. */
+	int (*encode)(const void *item, size_t len, const void **out, size_t *out_len, void *ctx);
+	/* A pointer item from bytes that encode made, as if it had been submitted. Required for pointer items with wal
+	 * or spill_wal, which give back what an earlier run left. An error leaves the record in its log. */
+	int (*decode)(const void *bytes, size_t n, void **item, size_t *len, void *ctx);
+	void *ctx; /* of the four */
+};
+
+/* How many workers there are; unset: `workers`, always. */
+struct sl_coordinator_scaling {
+	int32_t workers_min, workers_max;
+	int64_t up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
+			    flush_interval, for so long: one more; default 100 */
+	int64_t down_ms; /* a worker that had nothing to do for so long leaves; default 5000 */
+};
+
+/* When the target is left alone. */
+struct sl_coordinator_breaker {
+	int32_t failures;    /* in a row that open the breaker; default 5; SL_UNLIMITED: only fatal ones */
+	int64_t open_ms;     /* first pause before a probe; default 1000, doubling up to open_max_ms */
+	int64_t open_max_ms; /* default 30,000 */
+};
+
+/* The specification's RateCoordinator. */
+struct sl_coordinator_rate {
+	double items;         /* in any second at most, a twentieth of them at a time; 0: no limit */
+	double bytes;         /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
+	double reduce_factor; /* of reduce_tokens; default 0.5 */
+	enum sl_switch by_watermark; /* high mark reduces, low mark restores, by themselves; default off */
+};
+
+/* What cannot be written: dead_letters or on_dead is required. */
+struct sl_coordinator_unwritten {
 	sl_dlq *dead_letters;
 	const char *target;       /* of the dead letters: where they were going; default: the sink's */
 	sl_item_dead_fn *on_dead; /* with dead_letters: told after the letter is durable */
 	void *dead_ctx;
 	sl_item_return_fn *on_returned; /* see stop */
 	void *returned_ctx;
+};
+
+struct sl_coordinator_opts {
+	size_t struct_size; /* SL_COORDINATOR_OPTS_INIT fills it */
+	const struct sl_env *env;
+	const char *name; /* of threads, log records and the dead letters' source; default "coordinator" */
+
+	/* the specification's parameters, with those in backpressure and retry */
+	int64_t capacity;          /* default 10,000 */
+	int32_t workers;           /* default 4; at most 256 */
+	int32_t batch_size;        /* default 500; at most 1,000,000 */
+	int64_t flush_interval_ms; /* default 250; SL_NONE: never wait for a batch to grow */
+	enum sl_overflow overflow_strategy;
+	sl_item_drop_fn *drop_callback;
+	void *drop_ctx;
+
+	/* Of the items in the queue; default 64 MiB; SL_UNLIMITED. One item above it is refused with SL_ETOOBIG; so are
+	 * bytes that dead_letters (64 MiB) or a log (16 MiB less 300 bytes) could not take. */
+	int64_t max_bytes;
+	int64_t batch_bytes;          /* of one batch; default 8 MiB; a larger item goes alone; SL_UNLIMITED */
+	enum sl_switch per_key_order; /* default off */
+	enum sl_switch adaptive;      /* halve the concurrency when the target struggles, raise it step by step;
+					 default on */
 
 	/* durability */
 	sl_wal *wal;       /* submit returns when the item is on disk; pending records are written first. See below. */
 	sl_wal *spill_wal; /* only what stop could not write goes there, and comes back at the next start */
+
+	struct sl_coordinator_backpressure backpressure;
+	struct sl_coordinator_retry retry;
+	struct sl_coordinator_items items;
+	struct sl_coordinator_scaling scaling;
+	struct sl_coordinator_breaker breaker;
+	struct sl_coordinator_rate rate;
+	struct sl_coordinator_unwritten unwritten;
 };
 #define SL_COORDINATOR_OPTS_INIT .struct_size = sizeof(struct sl_coordinator_opts)
 
@@ -180,21 +210,17 @@ SL_API SL_MUST_CHECK int sl_coordinator_new(sl_coordinator **out, const sl_sink 
 SL_API int sl_coordinator_free(sl_coordinator *c);
 
 /*
- * Submit an item. 0: accepted (with a log: durable). No room: as overflow_strategy says; SL_EFULL; SL_ETIMEDOUT.
- * SL_ETOOBIG, SL_ECLOSED (stopped), SL_ENOMEM, SL_EFORKED, and with a log what sl_wal_append returns. On failure the
- * item stays the caller's and will not be written. These have no sl_err: the code says all; with a log, the log's own
- * message is in the handle's log records.
+ * Submit an item. 0: accepted (with a log: durable). No room: as overflow_strategy says, for at most timeout_ms
+ * (SL_UNLIMITED; 0: never waits): SL_EFULL; SL_ETIMEDOUT. SL_ETOOBIG, SL_ECLOSED (stopped), SL_ENOMEM, SL_EFORKED, and
+ * with a log what sl_wal_append returns. On failure the item stays the caller's and will not be written; with a log,
+ * room is reserved before the append, so an item that finds none is not in the log either. There is no sl_err: the code
+ * says all; with a log, the log's own message is in the handle's log records. The specification's submit, try_submit
+ * (timeout 0) and submit with a timeout.
  */
-SL_API SL_MUST_CHECK int sl_coordinator_submit(sl_coordinator *c, const void *item, size_t len);
-/* Never waits for room: SL_EFULL. */
-SL_API SL_MUST_CHECK int sl_coordinator_try_submit(sl_coordinator *c, const void *item, size_t len);
-/* Waits at most timeout_ms (SL_UNLIMITED): SL_ETIMEDOUT. */
-SL_API SL_MUST_CHECK int sl_coordinator_submit_timed(sl_coordinator *c, const void *item, size_t len,
-						     int64_t timeout_ms);
-/* With everything: key, position, completion callback. */
-SL_API SL_MUST_CHECK int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms);
-/* n items in order; n may exceed the capacity. *accepted (never NULL) counts those accepted, also on failure: the first
- * *accepted are the coordinator's, the others stay the caller's. */
+SL_API SL_MUST_CHECK int sl_coordinator_submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms);
+/* n items in order, each with everything: key, position, completion callback; n may exceed the capacity. *accepted
+ * counts those accepted, also on failure: the first *accepted are the coordinator's, the others stay the caller's. NULL
+ * is allowed: of one item the code says it. */
 SL_API SL_MUST_CHECK int sl_coordinator_submit_many(sl_coordinator *c, const struct sl_item *items, size_t n,
 						    int64_t timeout_ms, size_t *accepted);
 

@@ -11,19 +11,19 @@
 static void on_high(void *ctx)
 {
 	sl_coordinator *c = ctx;
-	if (c->o.rate_by_watermark == SL_ON)
+	if (c->o.rate.by_watermark == SL_ON)
 		(void)sl_coordinator_reduce_tokens(c);
-	if (c->o.on_backpressure_high != NULL)
-		c->o.on_backpressure_high(c->o.backpressure_ctx);
+	if (c->o.backpressure.on_high != NULL)
+		c->o.backpressure.on_high(c->o.backpressure.ctx);
 }
 
 static void on_low(void *ctx)
 {
 	sl_coordinator *c = ctx;
-	if (c->o.rate_by_watermark == SL_ON)
+	if (c->o.rate.by_watermark == SL_ON)
 		(void)sl_coordinator_restore_tokens(c);
-	if (c->o.on_backpressure_low != NULL)
-		c->o.on_backpressure_low(c->o.backpressure_ctx);
+	if (c->o.backpressure.on_low != NULL)
+		c->o.backpressure.on_low(c->o.backpressure.ctx);
 }
 
 /* ---- parts ---- */
@@ -34,7 +34,7 @@ static void on_low(void *ctx)
  * a load, keep the rate. */
 static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, size_t *chunk, struct sl_err *err)
 {
-	struct sl__tokens_opts opts = {.env = &c->env, .reduce_factor = c->o.reduce_factor};
+	struct sl__tokens_opts opts = {.env = &c->env, .reduce_factor = c->o.rate.reduce_factor};
 	*chunk = SIZE_MAX;
 	if (rate == 0)
 		return 0;
@@ -50,8 +50,8 @@ static int make_rate(sl_coordinator *c, double rate, sl__tokens **out, size_t *c
 /* The queue, and what a batch passes before it is written. */
 static int make_queue_and_gates(sl_coordinator *c, struct sl_err *err)
 {
-	bool marks = c->o.on_backpressure_high != NULL || c->o.on_backpressure_low != NULL ||
-		     c->o.rate_by_watermark == SL_ON;
+	bool marks = c->o.backpressure.on_high != NULL || c->o.backpressure.on_low != NULL ||
+		     c->o.rate.by_watermark == SL_ON;
 	static const enum sl__queue_overflow overflows[] = {
 		[SL_OVERFLOW_BLOCK] = SL__QUEUE_BLOCK,
 		[SL_OVERFLOW_DROP_OLDEST] = SL__QUEUE_DROP_OLDEST,
@@ -61,8 +61,8 @@ static int make_queue_and_gates(sl_coordinator *c, struct sl_err *err)
 				       .name = c->name,
 				       .capacity = (size_t)c->o.capacity,
 				       .max_bytes = c->o.max_bytes == INT64_MAX ? 0 : (size_t)c->o.max_bytes,
-				       .high_watermark = c->o.high_watermark,
-				       .low_watermark = c->o.low_watermark,
+				       .high_watermark = c->o.backpressure.high_watermark,
+				       .low_watermark = c->o.backpressure.low_watermark,
 				       .overflow = overflows[c->o.overflow_strategy],
 				       .on_high = marks ? on_high : NULL,
 				       .on_low = marks ? on_low : NULL,
@@ -72,34 +72,34 @@ static int make_queue_and_gates(sl_coordinator *c, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	struct sl__breaker_opts breaker = {.env = &c->env,
-					   .consecutive_failures = c->o.breaker_failures == SL_UNLIMITED
+					   .consecutive_failures = c->o.breaker.failures == SL_UNLIMITED
 									   ? UINT32_MAX
-									   : (uint32_t)c->o.breaker_failures,
+									   : (uint32_t)c->o.breaker.failures,
 					   .failure_rate = 2, /* never by the rate */
-					   .open_ms = c->o.breaker_open_ms,
-					   .open_max_ms = c->o.breaker_open_max_ms};
+					   .open_ms = c->o.breaker.open_ms,
+					   .open_max_ms = c->o.breaker.open_max_ms};
 	rc = sl__breaker_new(&c->breaker, &breaker, err);
 	if (rc != 0)
 		return rc;
-	struct sl__limiter_opts limiter = {.env = &c->env, .max = (uint32_t)c->o.workers_max};
+	struct sl__limiter_opts limiter = {.env = &c->env, .max = (uint32_t)c->o.scaling.workers_max};
 	rc = c->o.adaptive != SL_OFF ? sl__limiter_new(&c->limiter, &limiter, err) : 0;
 	if (rc != 0)
 		return rc;
-	rc = make_rate(c, c->o.rate_items, &c->rate_items, &c->chunk_items, err);
+	rc = make_rate(c, c->o.rate.items, &c->rate_items, &c->chunk_items, err);
 	if (rc != 0)
 		return rc;
 	if (c->rate_items != NULL)
 		c->rate_unreduced = sl__tokens_rate(c->rate_items);
-	return make_rate(c, c->o.rate_bytes, &c->rate_bytes, &c->chunk_bytes, err);
+	return make_rate(c, c->o.rate.bytes, &c->rate_bytes, &c->chunk_bytes, err);
 }
 
 /* Batches, keys and workers. */
 static int make_memory(sl_coordinator *c) SL_NO_TSA
 {
-	c->n_batches = (size_t)c->o.workers_max + (size_t)c->o.retry_batches;
+	c->n_batches = (size_t)c->o.scaling.workers_max + (size_t)c->o.retry.batches;
 	c->batches = sl__calloc(&c->env, c->n_batches, sizeof(*c->batches));
 	c->heap.at = sl__calloc(&c->env, c->n_batches + SL__SMALL_BATCHES, sizeof(*c->heap.at));
-	c->workers = sl__calloc(&c->env, (size_t)c->o.workers_max, sizeof(*c->workers));
+	c->workers = sl__calloc(&c->env, (size_t)c->o.scaling.workers_max, sizeof(*c->workers));
 	if (c->batches == NULL || c->heap.at == NULL || c->workers == NULL)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < c->n_batches; i++) {
@@ -113,7 +113,7 @@ static int make_memory(sl_coordinator *c) SL_NO_TSA
 	int rc = c->o.per_key_order == SL_ON ? sl__keys_init(c) : 0;
 	if (rc != 0)
 		return rc;
-	for (int32_t i = 0; i < c->o.workers_max; i++) {
+	for (int32_t i = 0; i < c->o.scaling.workers_max; i++) {
 		struct sl__worker *w = &c->workers[i];
 		w->c = c;
 		/* Zeroed: a view that never had a key or a position needs none written. */
@@ -144,22 +144,22 @@ static void set_up(sl_coordinator *c) SL_NO_TSA
 	c->batch_bytes = (size_t)c->o.batch_bytes;
 	/* The largest item that every place it may have to go to accepts. */
 	uint64_t item_max = SL_MIN((uint64_t)c->o.max_bytes, SL__QUEUE_BYTES_MAX);
-	if (c->o.item_kind == SL_ITEM_BYTES && c->o.dead_letters != NULL)
+	if (c->o.items.kind == SL_ITEM_BYTES && c->o.unwritten.dead_letters != NULL)
 		item_max = SL_MIN(item_max, (uint64_t)64 << 20);
-	if (c->o.item_kind == SL_ITEM_BYTES && (c->o.wal != NULL || c->o.spill_wal != NULL))
+	if (c->o.items.kind == SL_ITEM_BYTES && (c->o.wal != NULL || c->o.spill_wal != NULL))
 		item_max = SL_MIN(item_max, SL_WAL_MAX_PAYLOAD - 296); /* version, four numbers, a hash, a key */
 	c->item_max = (size_t)item_max;
 	c->boxes = c->o.per_key_order == SL_ON || c->o.wal != NULL;
 	c->logs = c->o.wal != NULL || c->o.spill_wal != NULL;
-	c->raw = c->o.item_kind == SL_ITEM_POINTERS && c->o.item_copy == NULL && !c->boxes && !c->logs;
-	c->loops = !(c->o.item_kind == SL_ITEM_POINTERS && c->o.item_free == NULL);
-	c->n_first = (uint32_t)SL_MIN(SL_MAX(c->o.workers, c->o.workers_min), c->o.workers_max);
+	c->raw = c->o.items.kind == SL_ITEM_POINTERS && c->o.items.copy == NULL && !c->boxes && !c->logs;
+	c->loops = !(c->o.items.kind == SL_ITEM_POINTERS && c->o.items.free == NULL);
+	c->n_first = (uint32_t)SL_MIN(SL_MAX(c->o.workers, c->o.scaling.workers_min), c->o.scaling.workers_max);
 	c->running = c->target_workers = c->n_first;
-	c->limit = (uint32_t)c->o.workers_max;
+	c->limit = (uint32_t)c->o.scaling.workers_max;
 	c->limit_next_ns = SL_FOREVER;
 	c->keeper_until_ns = SL_FOREVER;
 	c->scale_at_ns = SL_FOREVER;
-	c->scale_quiet = c->o.workers_min < c->o.workers_max;
+	c->scale_quiet = c->o.scaling.workers_min < c->o.scaling.workers_max;
 }
 
 /* Half-built handles too; no thread runs. */
@@ -171,7 +171,7 @@ static void take_apart(sl_coordinator *c)
 	sl__limiter_free(c->limiter);
 	sl__tokens_free(c->rate_items);
 	sl__tokens_free(c->rate_bytes);
-	for (int32_t i = 0; c->workers != NULL && i < c->o.workers_max; i++) {
+	for (int32_t i = 0; c->workers != NULL && i < c->o.scaling.workers_max; i++) {
 		sl__free(&c->env, c->workers[i].items);
 		sl__free(&c->env, c->workers[i].outcomes);
 	}
@@ -198,7 +198,7 @@ static void take_apart(sl_coordinator *c)
 
 static int build(sl_coordinator *c, struct sl_err *err)
 {
-	const char *target = c->o.target;
+	const char *target = c->o.unwritten.target;
 	if (target == NULL && c->sink.ops->target != NULL)
 		target = c->sink.ops->target(c->sink.ctx);
 	c->name = sl__strdup(&c->env, c->o.name != NULL ? c->o.name : "coordinator");
@@ -215,7 +215,8 @@ static int build(sl_coordinator *c, struct sl_err *err)
 	if (rc != 0)
 		return sl__thread_error(err, rc, "keeper", c->name);
 	c->keeper_runs = true;
-	rc = sl__pool_start(&c->pool, &c->env, c->name, (unsigned)c->o.workers_max, sl__worker_main, NULL, c, err);
+	rc = sl__pool_start(&c->pool, &c->env, c->name, (unsigned)c->o.scaling.workers_max, sl__worker_main, NULL, c,
+			    err);
 	if (rc != 0)
 		return rc;
 	return sl__durable_start(c, err);

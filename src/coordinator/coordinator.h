@@ -366,8 +366,9 @@ static inline bool sl__fails_alone(const sl_coordinator *c, struct sl__batch *b)
 static inline int64_t sl__gives_up_ns(const sl_coordinator *c, struct sl__batch *b)
 {
 	const struct sl__segment *s = sl__top(b);
-	return s->failed && c->o.give_up_after_ms != SL_UNLIMITED ? s->failed_ns + c->o.give_up_after_ms * SL__NS_PER_MS
-								  : SL_FOREVER;
+	return s->failed && c->o.retry.give_up_after_ms != SL_UNLIMITED
+		       ? s->failed_ns + c->o.retry.give_up_after_ms * SL__NS_PER_MS
+		       : SL_FOREVER;
 }
 static inline bool sl__is_late(const sl_coordinator *c, struct sl__batch *b)
 {

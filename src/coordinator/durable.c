@@ -242,18 +242,18 @@ struct feed {
 
 static int box_record(const sl_coordinator *c, struct sl_item *item, struct sl__queue_item *q)
 {
-	if (c->o.item_kind == SL_ITEM_BYTES)
+	if (c->o.items.kind == SL_ITEM_BYTES)
 		return sl__item_box(c, item, NULL, item->len, q);
 	void *pointer = NULL;
 	size_t len = 0;
-	int rc = c->o.item_decode(item->data, item->len, &pointer, &len, c->o.item_ctx);
+	int rc = c->o.items.decode(item->data, item->len, &pointer, &len, c->o.items.ctx);
 	if (rc != 0)
 		return SL_EDATA;
 	item->data = pointer;
 	item->len = len;
 	rc = sl__item_box(c, item, pointer, 0, q);
-	if (rc != 0 && c->o.item_free != NULL)
-		c->o.item_free(pointer, c->o.item_ctx);
+	if (rc != 0 && c->o.items.free != NULL)
+		c->o.items.free(pointer, c->o.items.ctx);
 	return rc;
 }
 

@@ -40,7 +40,7 @@ int sl_coordinator_get_health(sl_coordinator *c, struct sl_coordinator_health *o
 		.last_error = c->last_error,
 	};
 	if (c->rate_items != NULL)
-		h.rate_items = c->o.rate_items * sl__tokens_rate(c->rate_items) / c->rate_unreduced;
+		h.rate_items = c->o.rate.items * sl__tokens_rate(c->rate_items) / c->rate_unreduced;
 	if (c->failing_since_ns != 0)
 		h.failing_ms = SL_MAX((now_ns - c->failing_since_ns) / SL__NS_PER_MS, 1);
 	sl__unlock(&c->mu);

@@ -23,7 +23,7 @@ int sl__item_box(const sl_coordinator *c, const struct sl_item *in, const void *
 		memcpy(box->tail, in->key, in->key_len);
 	if (bytes > 0)
 		memcpy(after, in->data, bytes);
-	box->data = c->o.item_kind == SL_ITEM_POINTERS ? pointer : after;
+	box->data = c->o.items.kind == SL_ITEM_POINTERS ? pointer : after;
 	*out = sl__queue_item(box, in->len, SL__ITEM_BOX);
 	return 0;
 }
@@ -33,7 +33,7 @@ int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__
 	if (in->len > c->item_max)
 		return SL_ETOOBIG;
 	bool boxed = c->boxes || in->key_len > 0 || in->position != 0 || in->range.end != 0 || in->done != NULL;
-	if (c->o.item_kind == SL_ITEM_BYTES) {
+	if (c->o.items.kind == SL_ITEM_BYTES) {
 		if (boxed)
 			return sl__item_box(c, in, NULL, in->len, out);
 		void *block = in->len > 0 ? sl__alloc(&c->env, in->len) : NULL;
@@ -46,23 +46,23 @@ int sl__item_make(const sl_coordinator *c, const struct sl_item *in, struct sl__
 	}
 	/* A pointer, or the user's copy of what it points to. */
 	void *mine = (void *)(uintptr_t)in->data;
-	if (c->o.item_copy != NULL) {
-		mine = c->o.item_copy(in->data, in->len, c->o.item_ctx);
+	if (c->o.items.copy != NULL) {
+		mine = c->o.items.copy(in->data, in->len, c->o.items.ctx);
 		if (mine == NULL)
 			return SL_ENOMEM;
 	}
 	*out = sl__queue_item(mine, in->len, SL__ITEM_RAW);
 	int rc = boxed ? sl__item_box(c, in, mine, 0, out) : 0;
-	if (rc != 0 && c->o.item_copy != NULL && c->o.item_free != NULL)
-		c->o.item_free(mine, c->o.item_ctx);
+	if (rc != 0 && c->o.items.copy != NULL && c->o.items.free != NULL)
+		c->o.items.free(mine, c->o.items.ctx);
 	return rc;
 }
 
 void sl__item_unmake(const sl_coordinator *c, const struct sl__queue_item *q)
 {
 	struct sl__box *box = sl__box_of(q);
-	if (c->o.item_copy != NULL && c->o.item_free != NULL)
-		c->o.item_free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.item_ctx);
+	if (c->o.items.copy != NULL && c->o.items.free != NULL)
+		c->o.items.free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.items.ctx);
 	if (q->tag != SL__ITEM_RAW)
 		sl__free(&c->env, q->ptr);
 }
@@ -84,8 +84,8 @@ struct sl_item sl__item_view(const struct sl__queue_item *q)
 
 int sl__item_bytes(const sl_coordinator *c, const struct sl_item *item, const void **out, size_t *len)
 {
-	if (c->o.item_kind == SL_ITEM_POINTERS)
-		return c->o.item_encode(item->data, item->len, out, len, c->o.item_ctx);
+	if (c->o.items.kind == SL_ITEM_POINTERS)
+		return c->o.items.encode(item->data, item->len, out, len, c->o.items.ctx);
 	*out = item->data;
 	*len = item->len;
 	return 0;
@@ -101,8 +101,8 @@ void sl__item_call_done(const struct sl__queue_item *q, enum sl_item_end end, co
 void sl__item_free(const sl_coordinator *c, const struct sl__queue_item *q, bool keep)
 {
 	const struct sl__box *box = sl__box_of(q);
-	if (c->o.item_kind == SL_ITEM_POINTERS && c->o.item_free != NULL && !keep)
-		c->o.item_free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.item_ctx);
+	if (c->o.items.kind == SL_ITEM_POINTERS && c->o.items.free != NULL && !keep)
+		c->o.items.free(box != NULL ? (void *)(uintptr_t)box->data : q->ptr, c->o.items.ctx);
 	if (q->tag != SL__ITEM_RAW)
 		sl__free(&c->env, q->ptr);
 }

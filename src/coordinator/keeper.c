@@ -44,9 +44,9 @@ static void scale(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu)
 	struct sl__queue_stats s;
 	sl__queue_stats(c->queue, &s);
 	/* up */
-	bool could_help = c->target_workers < (uint32_t)c->o.workers_max && c->state == SL__BREAKER_CLOSED &&
+	bool could_help = c->target_workers < (uint32_t)c->o.scaling.workers_max && c->state == SL__BREAKER_CLOSED &&
 			  c->limit >= c->target_workers && c->n_token_waits == 0 &&
-			  c->n_big_waiting < (size_t)c->o.retry_batches && !c->halted;
+			  c->n_big_waiting < (size_t)c->o.retry.batches && !c->halted;
 	uint64_t wanted = SL_MIN((uint64_t)c->target_workers * c->batch_size, (uint64_t)c->o.capacity);
 	bool pressed = (c->n_busy >= c->target_workers && s.depth >= wanted) ||
 		       (s.depth > 0 && s.oldest_age_ms > c->o.flush_interval_ms);
@@ -54,7 +54,7 @@ static void scale(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu)
 		c->pressed_ns = 0;
 	else if (c->pressed_ns == 0)
 		c->pressed_ns = now_ns;
-	if (c->pressed_ns != 0 && now_ns - c->pressed_ns >= c->o.scale_up_ms * SL__NS_PER_MS) {
+	if (c->pressed_ns != 0 && now_ns - c->pressed_ns >= c->o.scaling.up_ms * SL__NS_PER_MS) {
 		c->target_workers++;
 		c->pressed_ns = now_ns;
 		c->window_ns = now_ns;
@@ -62,10 +62,10 @@ static void scale(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu)
 		sl__signal(&c->park);
 	}
 	/* down */
-	if (c->peak_busy >= c->target_workers || c->target_workers == (uint32_t)c->o.workers_min) {
+	if (c->peak_busy >= c->target_workers || c->target_workers == (uint32_t)c->o.scaling.workers_min) {
 		c->window_ns = now_ns;
 		c->peak_busy = c->n_busy;
-	} else if (now_ns - c->window_ns >= c->o.scale_down_ms * SL__NS_PER_MS) {
+	} else if (now_ns - c->window_ns >= c->o.scaling.down_ms * SL__NS_PER_MS) {
 		c->target_workers--;
 		c->window_ns = now_ns;
 		c->peak_busy = c->n_busy;
@@ -74,10 +74,10 @@ static void scale(sl_coordinator *c, int64_t now_ns) SL_REQUIRES(c->mu)
 	/* the next check */
 	bool quiet = s.depth == 0 && c->n_busy == 0 && c->held.n + c->heap.n == 0;
 	c->scale_quiet = quiet && !c->halted;
-	if (c->halted || (quiet && c->target_workers == (uint32_t)c->o.workers_min))
+	if (c->halted || (quiet && c->target_workers == (uint32_t)c->o.scaling.workers_min))
 		c->scale_at_ns = SL_FOREVER;
 	else if (quiet)
-		c->scale_at_ns = c->window_ns + c->o.scale_down_ms * SL__NS_PER_MS;
+		c->scale_at_ns = c->window_ns + c->o.scaling.down_ms * SL__NS_PER_MS;
 	else
 		c->scale_at_ns = now_ns + CHECK_MS * SL__NS_PER_MS;
 }

@@ -19,7 +19,7 @@
 /* A ready key needs an empty batch (C2). */
 static bool room_for_a_batch(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	return c->n_big_waiting < (size_t)c->o.retry_batches;
+	return c->n_big_waiting < (size_t)c->o.retry.batches;
 }
 
 static bool a_key_is_ready(const sl_coordinator *c) SL_REQUIRES(c->mu)
@@ -36,7 +36,7 @@ static int64_t expires_ns(const sl_coordinator *c, struct sl__batch *b) SL_REQUI
 static int64_t next_expiry(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
 	int64_t at = SL_FOREVER;
-	if (c->o.give_up_after_ms == SL_UNLIMITED || c->state == SL__BREAKER_CLOSED)
+	if (c->o.retry.give_up_after_ms == SL_UNLIMITED || c->state == SL__BREAKER_CLOSED)
 		return at;
 	for (struct sl__batch *b = c->held.first; b != NULL; b = b->next)
 		at = SL_MIN(at, expires_ns(c, b));

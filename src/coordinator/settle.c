@@ -113,7 +113,7 @@ static int bury_one(const sl_coordinator *c, const struct sl__batch *b, const st
 		    uint32_t attempts, struct sl_err *err)
 {
 	struct sl_item item = sl__item_view(q);
-	if (c->o.dead_letters != NULL) {
+	if (c->o.unwritten.dead_letters != NULL) {
 		struct sl_dlq_letter letter = {.source = c->name,
 					       .position = item.position,
 					       .error = b->err.msg,
@@ -125,13 +125,13 @@ static int bury_one(const sl_coordinator *c, const struct sl__batch *b, const st
 					       .target = c->target};
 		int rc = sl__item_bytes(c, &item, &letter.item, &letter.item_len);
 		if (rc != 0)
-			return sl_err_set(err, rc, "item_encode failed: %s", sl_err_text(rc));
-		rc = sl_dlq_put(c->o.dead_letters, &letter, NULL, err);
+			return sl_err_set(err, rc, "items.encode failed: %s", sl_err_text(rc));
+		rc = sl_dlq_put(c->o.unwritten.dead_letters, &letter, NULL, err);
 		if (rc != 0)
 			return rc;
 	}
-	if (c->o.on_dead != NULL)
-		c->o.on_dead(&item, &b->err, attempts, c->o.dead_ctx);
+	if (c->o.unwritten.on_dead != NULL)
+		c->o.unwritten.on_dead(&item, &b->err, attempts, c->o.unwritten.dead_ctx);
 	return 0;
 }
 
@@ -161,7 +161,7 @@ enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch
 		c->last_error = err;
 		if (b->letter_tries != UINT32_MAX)
 			b->letter_tries++;
-		int64_t delay_ms = sl__retry_delay_ms(&c->o.retry_policy, b->letter_tries, &w->prng);
+		int64_t delay_ms = sl__retry_delay_ms(&c->o.retry.policy, b->letter_tries, &w->prng);
 		if (c->halted)
 			sl__put_left(c, b);
 		else

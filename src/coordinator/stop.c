@@ -98,7 +98,7 @@ static int return_some(sl_coordinator *c, const struct sl__queue_item *q, size_t
 	for (size_t i = 0; i < n; i++) {
 		if (!stays_in_a_log(c)) {
 			struct sl_item item = sl__item_view(&q[i]);
-			c->o.on_returned(&item, c->o.returned_ctx);
+			c->o.unwritten.on_returned(&item, c->o.unwritten.returned_ctx);
 		}
 		sl__item_call_done(&q[i], SL_ITEM_RETURNED, NULL);
 		sl__item_free(c, &q[i], !stays_in_a_log(c));
@@ -208,7 +208,7 @@ static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) 
 	wait_until(c, fed, SL_FOREVER);
 	wait_until(c, all_ended, deadline_ns);
 	bool done = all_ended(c);
-	if (!done && !stays_in_a_log(c) && c->o.on_returned == NULL) {
+	if (!done && !stays_in_a_log(c) && c->o.unwritten.on_returned == NULL) {
 		struct sl__tally t = sl__tally(c);
 		if (t.queue.depth + t.waiting == 0)
 			return write_is_out(c, t.outside, err);

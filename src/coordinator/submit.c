@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Submitting items: one, many, with a deadline or without waiting. */
+/* Submitting items: one, or many. */
 #include "coordinator/coordinator.h"
 
 #define CHUNK 64 /* items that are made ready on the stack */
@@ -8,7 +8,6 @@ static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t tim
 {
 	struct sl__queue_item q;
 	size_t pushed = 0;
-	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
 	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
 	if (rc == 0 && c->o.wal != NULL)
 		return sl__durable_submit(c, item, 1, timeout_ms, &pushed);
@@ -22,10 +21,11 @@ static int submit_one(sl_coordinator *c, const struct sl_item *item, int64_t tim
 	return rc;
 }
 
-static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
+int sl_coordinator_submit(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
 {
 	if (SL_UNLIKELY(sl__forked(&c->guard)))
 		return SL_EFORKED;
+	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
 	if (SL_LIKELY(c->raw)) {
 		if (SL_UNLIKELY(len > c->item_max))
 			return SL_ETOOBIG;
@@ -33,28 +33,6 @@ static int submit(sl_coordinator *c, const void *item, size_t len, int64_t timeo
 					   timeout_ms);
 	}
 	return submit_one(c, &(struct sl_item){.data = item, .len = len}, timeout_ms);
-}
-
-int sl_coordinator_submit(sl_coordinator *c, const void *item, size_t len)
-{
-	return submit(c, item, len, SL_UNLIMITED);
-}
-
-int sl_coordinator_try_submit(sl_coordinator *c, const void *item, size_t len)
-{
-	return submit(c, item, len, 0);
-}
-
-int sl_coordinator_submit_timed(sl_coordinator *c, const void *item, size_t len, int64_t timeout_ms)
-{
-	return submit(c, item, len, timeout_ms < 0 ? SL_UNLIMITED : timeout_ms);
-}
-
-int sl_coordinator_submit_item(sl_coordinator *c, const struct sl_item *item, int64_t timeout_ms)
-{
-	if (sl__forked(&c->guard))
-		return SL_EFORKED;
-	return submit_one(c, item, timeout_ms);
 }
 
 int64_t sl__left_ms(const sl_coordinator *c, int64_t deadline_ns)
@@ -101,10 +79,17 @@ static int submit_chunks(sl_coordinator *c, const struct sl_item *items, size_t 
 int sl_coordinator_submit_many(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
 			       size_t *accepted)
 {
+	size_t unused;
+	accepted = accepted != NULL ? accepted : &unused;
 	*accepted = 0;
 	if (sl__forked(&c->guard))
 		return SL_EFORKED;
 	timeout_ms = timeout_ms < 0 ? SL_UNLIMITED : timeout_ms;
+	if (n == 1) {
+		int one = submit_one(c, items, timeout_ms);
+		*accepted = one == 0;
+		return one;
+	}
 	int rc = c->logs ? sl__await_fed(c, timeout_ms) : 0;
 	if (rc != 0)
 		return rc;

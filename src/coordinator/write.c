@@ -93,7 +93,7 @@ static int call_sink(struct sl__worker *w, struct sl__batch *b, size_t n, struct
 	if (err->msg[0] == '\0')
 		(void)sl_err_set(err, rc, "%s: %s", sink->ops->name, sl_err_text(rc));
 	if (err->error_class == SL_CLASS_NONE)
-		err->error_class = c->o.classify_retryable(err, c->o.classify_ctx);
+		err->error_class = c->o.retry.classify_retryable(err, c->o.retry.classify_ctx);
 	if (err->error_class == SL_CLASS_NONE)
 		err->error_class = sl_default_retry_classifier(err, NULL);
 	return rc;
@@ -187,11 +187,11 @@ static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, st
 	if (charge && top->owes && top->retry.charged != UINT32_MAX)
 		top->retry.charged++;
 	top->owes = error_class == SL_CLASS_TRANSIENT && !alone;
-	struct sl__retry_decision d = sl__retry_decide(&c->o.retry_policy, &top->retry, &b->err, charge, &w->prng);
+	struct sl__retry_decision d = sl__retry_decide(&c->o.retry.policy, &top->retry, &b->err, charge, &w->prng);
 	if (error_class == SL_CLASS_FATAL) {
 		/* One that fails for good, while others do not, must not ask every two seconds. */
-		struct sl_retry_policy slow = c->o.retry_policy;
-		slow.cap_ms = SL_MAX(slow.cap_ms, c->o.breaker_open_max_ms);
+		struct sl_retry_policy slow = c->o.retry.policy;
+		slow.cap_ms = SL_MAX(slow.cap_ms, c->o.breaker.open_max_ms);
 		d.delay_ms = SL_MAX(sl__retry_delay_ms(&slow, top->retry.failures, &w->prng), b->err.retry_after_ms);
 	}
 	int64_t due_ns = sl__deadline_ns(&c->env, d.delay_ms);
@@ -202,7 +202,7 @@ static enum sl__step wait_or_give_up(sl_coordinator *c, struct sl__worker *w, st
 		return SL__STEP_ON;
 	}
 	/* Halves: when it was tried often enough as a whole. An unavailable target would refuse halves, too. */
-	bool often = top->halving || sl__retry_exhausted(&c->o.retry_policy, top->retry.failures);
+	bool often = top->halving || sl__retry_exhausted(&c->o.retry.policy, top->retry.failures);
 	if (n > 1 && often && (alone || error_class == SL_CLASS_TRANSIENT)) {
 		top->halving = true;
 		if (!sl__batch_has_room(b)) /* no room for more pieces: first what follows it */

@@ -132,17 +132,16 @@ static int close_target(struct load_redrive *r, struct sl_err *err)
 
 static int open_target(struct load_redrive *r, const char *target, struct sl_err *err)
 {
-	struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT,
-					   .env = &r->env,
-					   .name = "redrive",
-					   .capacity = 2,
-					   .workers = 1,
-					   .batch_size = 1,
-					   .flush_interval_ms = SL_NONE,
-					   .give_up_after_ms = GIVE_UP_MS,
-					   .on_dead = on_dead,
-					   .dead_ctx = r,
-					   .on_returned = on_returned};
+	struct sl_coordinator_opts opts = {
+		SL_COORDINATOR_OPTS_INIT,
+		.env = &r->env,
+		.name = "redrive",
+		.capacity = 2,
+		.workers = 1,
+		.batch_size = 1,
+		.flush_interval_ms = SL_NONE,
+		.retry.give_up_after_ms = GIVE_UP_MS,
+		.unwritten = {.on_dead = on_dead, .dead_ctx = r, .on_returned = on_returned}};
 	const char *url = r->opts.url;
 	int rc;
 
@@ -206,7 +205,7 @@ int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *l
 
 	/* Submit it, and wait until it is written or refused. */
 	r->why = (struct sl_err)SL_ERR_INIT;
-	rc = sl_coordinator_submit_item(r->c, &item, SL_UNLIMITED);
+	rc = sl_coordinator_submit_many(r->c, &item, 1, SL_UNLIMITED, NULL);
 	if (rc)
 		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
 	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && !stop_requested(r)) {

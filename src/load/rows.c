@@ -69,7 +69,7 @@ enum { CONTACTS = 2, GRACE_MS = 5000 };
 static int check_given_up(sl_load *l)
 {
 	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
-	int64_t limit = l->delivery.give_up_after_ms > 0 ? l->delivery.give_up_after_ms : 0;
+	int64_t limit = l->delivery.retry.give_up_after_ms > 0 ? l->delivery.retry.give_up_after_ms : 0;
 	const char *target = sl_sink_target(&l->sink);
 	bool first;
 	int rc;
@@ -335,15 +335,15 @@ static int start_coordinator(sl_load *l, struct sl_err *err)
 
 	opts.env = &l->env;
 	opts.name = l->source;
-	opts.target = l->target;
-	opts.on_backpressure_high = on_high;
-	opts.on_backpressure_low = on_low;
-	opts.backpressure_ctx = l;
-	opts.on_returned = on_returned;
+	opts.unwritten.target = l->target;
+	opts.backpressure.on_high = on_high;
+	opts.backpressure.on_low = on_low;
+	opts.backpressure.ctx = l;
+	opts.unwritten.on_returned = on_returned;
 	opts.max_bytes = QUEUE_BYTES;
-	opts.dead_letters = l->dead;
-	opts.on_dead = on_dead;
-	opts.dead_ctx = l;
+	opts.unwritten.dead_letters = l->dead;
+	opts.unwritten.on_dead = on_dead;
+	opts.unwritten.dead_ctx = l;
 	opts.wal = l->place.wal;
 	l->one_key = l->left = false;
 	if (l->to.opts.n_on_conflict > 0 && l->sink.ops->key) {

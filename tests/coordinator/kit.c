@@ -201,19 +201,19 @@ void kit_new(struct kit *k, struct sl_coordinator_opts opts)
 	struct sl_err err = SL_ERR_INIT;
 	opts.struct_size = sizeof(opts);
 	opts.env = &k->env;
-	k->workers_max = opts.workers_max != 0 ? opts.workers_max : opts.workers;
+	k->workers_max = opts.scaling.workers_max != 0 ? opts.scaling.workers_max : opts.workers;
 	if (!k->bytes)
-		opts.item_kind = SL_ITEM_POINTERS;
-	opts.on_backpressure_high = on_high;
-	opts.on_backpressure_low = on_low;
-	opts.backpressure_ctx = k;
+		opts.items.kind = SL_ITEM_POINTERS;
+	opts.backpressure.on_high = on_high;
+	opts.backpressure.on_low = on_low;
+	opts.backpressure.ctx = k;
 	opts.drop_callback = on_drop;
 	opts.drop_ctx = k;
-	opts.on_dead = on_dead;
-	opts.dead_ctx = k;
-	if (opts.returned_ctx == NULL) {
-		opts.on_returned = on_returned;
-		opts.returned_ctx = k;
+	opts.unwritten.on_dead = on_dead;
+	opts.unwritten.dead_ctx = k;
+	if (opts.unwritten.returned_ctx == NULL) {
+		opts.unwritten.on_returned = on_returned;
+		opts.unwritten.returned_ctx = k;
 	}
 	int rc = sl_coordinator_new(&k->c, &k->sink, &opts, &err);
 	if (rc != 0)
@@ -330,8 +330,8 @@ void kit_submit(struct kit *k, uintptr_t first, uintptr_t last)
 {
 	for (uintptr_t i = first; i <= last; i++) {
 		uint64_t v = i;
-		assert_int_equal(k->bytes ? sl_coordinator_submit(k->c, &v, sizeof(v))
-					  : sl_coordinator_submit(k->c, ITEM(i), 0),
+		assert_int_equal(k->bytes ? sl_coordinator_submit(k->c, &v, sizeof(v), SL_UNLIMITED)
+					  : sl_coordinator_submit(k->c, ITEM(i), 0, SL_UNLIMITED),
 				 0);
 	}
 }

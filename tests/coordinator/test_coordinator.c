@@ -230,9 +230,9 @@ static void a_full_queue_refuses_who_does_not_wait(void **state)
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 3));
 	fill(k, 3);
-	assert_int_equal(sl_coordinator_try_submit(k->c, ITEM(9), 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 0, 0), SL_EFULL);
 	struct sl_item item = {.data = ITEM(9)};
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), SL_EFULL);
 	kit_release_all(k);
 	kit_finish(k, 0);
 	assert_int_equal(k->n_written, 4);
@@ -252,7 +252,7 @@ static void *submit_main(void *arg)
 	struct sl_item items[200];
 	for (uintptr_t i = 0; i < s->n; i++)
 		items[i] = (struct sl_item){.data = ITEM(1000 + i)};
-	s->rc = s->n == 1 ? sl_coordinator_submit_timed(s->k->c, items[0].data, 0, s->timeout_ms)
+	s->rc = s->n == 1 ? sl_coordinator_submit(s->k->c, items[0].data, 0, s->timeout_ms)
 			  : sl_coordinator_submit_many(s->k->c, items, s->n, s->timeout_ms, &s->accepted);
 	return NULL;
 }
@@ -334,7 +334,7 @@ static void a_full_queue_is_an_error_when_that_was_asked_for(void **state)
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 3, .overflow_strategy = SL_OVERFLOW_ERROR));
 	fill(k, 3);
-	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 0, SL_UNLIMITED), SL_EFULL);
 	kit_release_all(k);
 	kit_finish(k, 0);
 }
@@ -343,8 +343,8 @@ static void an_item_above_max_bytes_is_refused(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .max_bytes = 100));
-	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 101), SL_ETOOBIG);
-	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 100), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 101, SL_UNLIMITED), SL_ETOOBIG);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(9), 100, SL_UNLIMITED), 0);
 	struct sl_item items[3] = {{.data = ITEM(1), .len = 5}, {.data = ITEM(2), .len = 101}, {.data = ITEM(3)}};
 	size_t accepted;
 	assert_int_equal(sl_coordinator_submit_many(k->c, items, 3, SL_UNLIMITED, &accepted), SL_ETOOBIG);
@@ -359,9 +359,9 @@ static void a_key_has_at_most_255_bytes(void **state)
 	char key[256] = "";
 	struct sl_item item = {.data = ITEM(1), .key = key, .key_len = sizeof(key)};
 	kit_new(k, OPTS(.workers = 1));
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_EINVAL);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), SL_EINVAL);
 	item.key_len = 255;
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), 0);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), 0);
 	kit_finish(k, 0);
 }
 
@@ -462,14 +462,14 @@ static void with_item_copy_the_caller_keeps_his_own(void **state)
 	struct owner o = {0};
 	uintptr_t mine = 7;
 	k->script = copy_written;
-	kit_new(k, OPTS(.workers = 1, .item_copy = copy_number, .item_free = free_number, .item_ctx = &o));
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
+	kit_new(k, OPTS(.workers = 1, .items.copy = copy_number, .items.free = free_number, .items.ctx = &o));
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine), SL_UNLIMITED), 0);
 	struct sl_item item = {.data = &mine, .done = kit_done, .done_ctx = k};
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, SL_UNLIMITED, NULL), 0);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	mine = 8;
 	o.no_memory = true;
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), SL_ENOMEM);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine), SL_UNLIMITED), SL_ENOMEM);
 	kit_finish(k, 0);
 	assert_int_equal(o.copied, 2);
 	assert_int_equal(o.freed, 2);
@@ -482,13 +482,13 @@ static void a_refused_copy_is_freed_and_a_refused_pointer_stays_the_callers(void
 	struct owner o = {0};
 	uintptr_t mine = 7;
 	k->script = copy_written;
-	kit_new(k,
-		OPTS(.workers = 1, .capacity = 1, .item_copy = copy_number, .item_free = free_number, .item_ctx = &o));
+	kit_new(k, OPTS(.workers = 1, .capacity = 1, .items.copy = copy_number, .items.free = free_number,
+			.items.ctx = &o));
 	kit_hold(k);
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine), SL_UNLIMITED), 0);
 	kit_await_in_write(k, 1);
-	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine)), 0);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &mine, sizeof(mine)), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine), SL_UNLIMITED), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &mine, sizeof(mine), 0), SL_EFULL);
 	assert_int_equal(o.copied, 3);
 	assert_int_equal(o.freed, 1);
 	kit_release_all(k);
@@ -501,11 +501,11 @@ static void a_pointer_is_freed_once_when_its_item_has_ended(void **state)
 	struct kit *k = *state;
 	struct owner o = {0};
 	k->script = copy_written;
-	kit_new(k, OPTS(.workers = 1, .item_free = free_number, .item_ctx = &o));
+	kit_new(k, OPTS(.workers = 1, .items.free = free_number, .items.ctx = &o));
 	for (int i = 0; i < 10; i++) {
 		uintptr_t seven = 7;
 		void *item = copy_number(&seven, 0, &o);
-		assert_int_equal(sl_coordinator_submit(k->c, item, sizeof(seven)), 0);
+		assert_int_equal(sl_coordinator_submit(k->c, item, sizeof(seven), SL_UNLIMITED), 0);
 	}
 	kit_finish(k, 0);
 	assert_int_equal(o.freed, 10);
@@ -516,11 +516,11 @@ static void a_returned_pointer_belongs_to_who_took_it(void **state)
 	struct kit *k = *state;
 	struct owner o = {0};
 	uintptr_t seven = 7, *in_flight = copy_number(&seven, 0, &o), *waiting = copy_number(&seven, 0, &o);
-	kit_new(k, OPTS(.workers = 1, .item_free = free_number, .item_ctx = &o));
+	kit_new(k, OPTS(.workers = 1, .items.free = free_number, .items.ctx = &o));
 	kit_hold(k);
-	assert_int_equal(sl_coordinator_submit(k->c, in_flight, 8), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, in_flight, 8, SL_UNLIMITED), 0);
 	kit_await_in_write(k, 1);
-	assert_int_equal(sl_coordinator_submit(k->c, waiting, 8), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, waiting, 8, SL_UNLIMITED), 0);
 	struct stop_call s;
 	start_stop(&s, k, 0);
 	kit_await_cancelled(k);
@@ -553,7 +553,7 @@ static void a_stop_writes_what_is_there_and_refuses_what_comes(void **state)
 	assert_int_equal(stop(k, SL_UNLIMITED, &r, NULL), 0);
 	assert_int_equal(r.accepted, 35);
 	assert_int_equal(r.written, 35);
-	assert_int_equal(sl_coordinator_submit(k->c, ITEM(1), 0), SL_ECLOSED);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(1), 0, SL_UNLIMITED), SL_ECLOSED);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(stop(k, 0, &r, NULL), 0); /* again */
 	assert_int_equal(r.written, 35);
@@ -625,13 +625,13 @@ static void without_a_place_for_them_stop_refuses_to_lose_items(void **state)
 	struct kit *k = *state;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_coordinator_report r;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .returned_ctx = k)); /* no on_returned */
+	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .unwritten.returned_ctx = k)); /* no on_returned */
 	kit_hold_first(k);
 	kit_submit(k, 2, 20);
 	assert_int_equal(stop(k, 0, &r, &err), SL_EPENDING);
 	assert_non_null(strstr(err.msg, "20 items"));
 	assert_int_equal(k->cancelled, 0);
-	assert_int_equal(sl_coordinator_submit(k->c, ITEM(1), 0), SL_ECLOSED);
+	assert_int_equal(sl_coordinator_submit(k->c, ITEM(1), 0, SL_UNLIMITED), SL_ECLOSED);
 	assert_int_equal(sl_coordinator_free(k->c), SL_EINVAL);
 	kit_release_all(k); /* workers go on */
 	assert_int_equal(stop(k, SL_UNLIMITED, &r, &err), 0);
@@ -647,7 +647,7 @@ static void every_item_tells_how_it_ended(void **state)
 	kit_hold(k);
 	for (uintptr_t i = 1; i <= 5; i++) {
 		struct sl_item item = {.data = ITEM(i), .done = kit_done, .done_ctx = k};
-		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+		assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, SL_UNLIMITED, NULL), 0);
 		if (i == 1)
 			kit_await_in_write(k, 1);
 	}
@@ -697,8 +697,8 @@ static void a_forked_child_is_refused(void **state)
 		struct sl_coordinator_health h = {.struct_size = sizeof(h)};
 		struct sl_item item = {.data = ITEM(1)};
 		size_t accepted;
-		bool right = sl_coordinator_submit(k->c, ITEM(1), 0) == SL_EFORKED &&
-			     sl_coordinator_submit_item(k->c, &item, 0) == SL_EFORKED &&
+		bool right = sl_coordinator_submit(k->c, ITEM(1), 0, SL_UNLIMITED) == SL_EFORKED &&
+			     sl_coordinator_submit_many(k->c, &item, 1, 0, NULL) == SL_EFORKED &&
 			     sl_coordinator_submit_many(k->c, &item, 1, 0, &accepted) == SL_EFORKED &&
 			     sl_coordinator_flush(k->c, 0) == SL_EFORKED &&
 			     sl_coordinator_get_health(k->c, &h) == SL_EFORKED &&
@@ -734,23 +734,24 @@ static void a_bad_option_is_refused_by_name(void **state)
 		{"workers", OPTS(.workers = 257)},
 		{"batch_size", OPTS(.batch_size = 1000001)},
 		{"flush_interval_ms", OPTS(.flush_interval_ms = -7)},
-		{"high_watermark", OPTS(.capacity = 10, .high_watermark = 11)},
-		{"low_watermark", OPTS(.capacity = 10, .high_watermark = 5, .low_watermark = 6)},
-		{"max_attempts", OPTS(.retry_policy.max_attempts = -9)},
+		{"high_watermark", OPTS(.capacity = 10, .backpressure.high_watermark = 11)},
+		{"low_watermark",
+		 OPTS(.capacity = 10, .backpressure.high_watermark = 5, .backpressure.low_watermark = 6)},
+		{"max_attempts", OPTS(.retry.policy.max_attempts = -9)},
 		{"max_bytes", OPTS(.max_bytes = -5)},
 		{"batch_bytes", OPTS(.batch_bytes = -5)},
-		{"workers_min", OPTS(.workers_min = 5, .workers_max = 4)},
-		{"scale_up_ms", OPTS(.scale_up_ms = -1)},
-		{"breaker_failures", OPTS(.breaker_failures = -1)},
-		{"breaker_open_max_ms", OPTS(.breaker_open_ms = 10, .breaker_open_max_ms = 9)},
-		{"retry_batches", OPTS(.retry_batches = -1)},
-		{"rate_items", OPTS(.rate_items = -1)},
-		{"rate_bytes", OPTS(.rate_bytes = 1e30)},
-		{"reduce_factor", OPTS(.reduce_factor = 1)},
-		{"rate_by_watermark", OPTS(.rate_by_watermark = SL_ON)},
-		{"item_copy", OPTS(.item_copy = copy_number)},
+		{"scaling.workers_min", OPTS(.scaling.workers_min = 5, .scaling.workers_max = 4)},
+		{"scaling.up_ms", OPTS(.scaling.up_ms = -1)},
+		{"breaker.failures", OPTS(.breaker.failures = -1)},
+		{"breaker.open_max_ms", OPTS(.breaker.open_ms = 10, .breaker.open_max_ms = 9)},
+		{"retry.batches", OPTS(.retry.batches = -1)},
+		{"rate.items", OPTS(.rate.items = -1)},
+		{"rate.bytes", OPTS(.rate.bytes = 1e30)},
+		{"rate.reduce_factor", OPTS(.rate.reduce_factor = 1)},
+		{"rate.by_watermark", OPTS(.rate.by_watermark = SL_ON)},
+		{"items.copy", OPTS(.items.copy = copy_number)},
 		{"overflow_strategy", OPTS(.overflow_strategy = 9)},
-		{"item_kind", OPTS(.item_kind = 2)},
+		{"items.kind", OPTS(.items.kind = 2)},
 		{"per_key_order", OPTS(.per_key_order = 3)},
 		{"name", OPTS(.name = "")},
 	};
@@ -758,7 +759,7 @@ static void a_bad_option_is_refused_by_name(void **state)
 		struct sl_err err = SL_ERR_INIT;
 		struct sl_coordinator_opts opts = rows[i].opts;
 		opts.struct_size = sizeof(opts);
-		opts.on_dead = no_dead;
+		opts.unwritten.on_dead = no_dead;
 		assert_int_equal(sl_coordinator_new(&k->c, &k->sink, &opts, &err), SL_EINVAL);
 		if (strstr(err.msg, rows[i].name) == NULL)
 			print_error("%s is not in: %s\n", rows[i].name, err.msg);
@@ -858,8 +859,9 @@ static void without_memory_nothing_is_made_and_nothing_leaks(void **state)
 	fault_kit(k, &f);
 	for (int64_t n = 1;; n++) {
 		struct sl_err err = SL_ERR_INIT;
-		struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .env = &k->env,  .on_dead = no_dead,
-						   .per_key_order = SL_ON,   .rate_items = 1, .rate_bytes = 1};
+		struct sl_coordinator_opts opts = {
+			SL_COORDINATOR_OPTS_INIT, .env = &k->env,  .unwritten.on_dead = no_dead,
+			.per_key_order = SL_ON,   .rate.items = 1, .rate.bytes = 1};
 		sl_coordinator *c = NULL;
 		fault_arm_mem(&f, n, FAULT_ONCE);
 		int rc = sl_coordinator_new(&c, &k->sink, &opts, &err);
@@ -890,8 +892,8 @@ static void a_refused_item_leaves_no_memory_behind(void **state)
 	struct sl_item items[2] = {{.data = &v, .len = sizeof(v)}, {.data = &v, .len = sizeof(v), .position = 3}};
 	size_t accepted;
 	int64_t before = fault_live_allocs(&f);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &v, sizeof(v)), SL_EFULL);
-	assert_int_equal(sl_coordinator_submit_item(k->c, &items[1], 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v), 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &items[1], 1, 0, NULL), SL_EFULL);
 	assert_int_equal(sl_coordinator_submit_many(k->c, items, 2, 0, &accepted), SL_EFULL);
 	assert_int_equal(accepted, 0);
 	assert_int_equal(fault_live_allocs(&f), before);
@@ -910,11 +912,11 @@ static void a_submit_without_memory_is_refused_and_can_be_repeated(void **state)
 	uint64_t v = 1;
 	struct sl_item item = {.data = &v, .len = sizeof(v), .position = 3};
 	fault_arm_mem(&f, 1, FAULT_FROM);
-	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v)), SL_ENOMEM);
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ENOMEM);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v), SL_UNLIMITED), SL_ENOMEM);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), SL_ENOMEM);
 	fault_disarm(&f);
-	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v)), 0);
-	assert_int_equal(sl_coordinator_submit(k->c, NULL, 0), 0); /* no bytes need none */
+	assert_int_equal(sl_coordinator_submit(k->c, &v, sizeof(v), SL_UNLIMITED), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, NULL, 0, SL_UNLIMITED), 0); /* no bytes need none */
 	k->bytes = false;
 	kit_finish(k, 0);
 	assert_int_equal(k->n_written, 2);

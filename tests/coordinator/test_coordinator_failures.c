@@ -43,7 +43,7 @@ static void a_transient_failure_is_tried_again_after_the_policys_delay(void **st
 {
 	struct kit *k = *state;
 	k->script = fail_twice;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady));
 	kit_submit(k, 1, 3);
 	kit_await_writes(k, 1);
 	kit_await_calm(k, 1 + OTHERS);
@@ -80,7 +80,7 @@ static void when_the_attempts_are_used_up_only_the_item_that_fails_alone_is_dead
 {
 	struct kit *k = *state;
 	k->script = fail_value_1;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .batch_size = 4));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady, .batch_size = 4));
 	submit_together(k, 4);
 	run_until_ended(k);
 	assert_int_equal(k->n_dead, 1);
@@ -96,7 +96,7 @@ static void a_failed_batch_keeps_no_worker_from_the_others(void **state)
 {
 	struct kit *k = *state;
 	k->script = fail_value_1;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 10);
 	kit_await_written(k, 9); /* and no time has passed */
 	assert_int_equal(kit_health(k).retrying, 1);
@@ -109,8 +109,8 @@ static void failed_batches_are_bounded_and_then_nothing_more_is_taken_out(void *
 {
 	struct kit *k = *state;
 	k->script = kit_fail_transient;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .batch_size = 2, .retry_batches = 3,
-			.breaker_failures = SL_UNLIMITED, .adaptive = SL_OFF));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady, .batch_size = 2, .retry.batches = 3,
+			.breaker.failures = SL_UNLIMITED, .adaptive = SL_OFF));
 	kit_submit(k, 1, 20);
 	kit_await_writes(k, 3);
 	kit_await_calm(k, 1 + OTHERS);
@@ -131,8 +131,8 @@ static void batches_become_due_in_the_order_of_their_times(void **state)
 	struct sl_retry_policy policy = steady;
 	policy.max_attempts = SL_UNLIMITED;
 	k->script = kit_fail_transient;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = policy, .batch_size = 1, .retry_batches = 8,
-			.flush_interval_ms = SL_NONE, .breaker_failures = SL_UNLIMITED, .adaptive = SL_OFF));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = policy, .batch_size = 1, .retry.batches = 8,
+			.flush_interval_ms = SL_NONE, .breaker.failures = SL_UNLIMITED, .adaptive = SL_OFF));
 	for (uintptr_t i = 1; i <= 5; i++) {
 		kit_submit(k, i, i);
 		kit_await_writes(k, (int)i);
@@ -166,7 +166,7 @@ static void a_throttled_batch_waits_as_told_and_is_not_charged(void **state)
 {
 	struct kit *k = *state;
 	k->script = throttle_first;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady));
 	kit_submit(k, 1, 1);
 	for (int i = 1; i <= 10; i++) {
 		kit_await_writes(k, i);
@@ -209,7 +209,7 @@ static void poison_is_isolated(struct kit *k, int mode, size_t batch_size, uintp
 {
 	k->script = poison_tens;
 	k->script_ctx = &mode;
-	kit_new(k, OPTS(.workers = 1, .batch_size = (int32_t)batch_size, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .batch_size = (int32_t)batch_size, .retry.policy = steady));
 	submit_together(k, n);
 	run_until_ended(k);
 	assert_int_equal(k->n_dead, n / 10);
@@ -301,7 +301,7 @@ static void items_that_are_in_the_target_in_spite_of_a_failure_are_not_written_a
 {
 	struct kit *k = *state;
 	k->script = write_half;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .retry.policy = steady));
 	submit_together(k, 10);
 	run_until_ended(k);
 	assert_int_equal(kit_count_writes(k), 3);
@@ -353,7 +353,7 @@ static void the_id_of_a_batch_stays_over_its_tries_and_changes_with_a_split(void
 	struct sl_retry_policy policy = steady;
 	policy.max_attempts = 9;
 	k->script = note_ids;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 4, .retry_policy = policy));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 4, .retry.policy = policy));
 	submit_together(k, 4);
 	run_until_ended(k);
 	assert_int_equal(kit_count_writes(k), 6);
@@ -385,7 +385,7 @@ static void an_error_without_a_class_is_classified_by_its_words(void **state)
 {
 	struct kit *k = *state;
 	k->script = fail_without_class;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1);
 	kit_await_calm(k, 1 + OTHERS);
@@ -407,7 +407,7 @@ static void the_users_classifier_decides_where_the_sink_did_not(void **state)
 {
 	struct kit *k = *state;
 	k->script = fail_without_class;
-	kit_new(k, OPTS(.workers = 1, .classify_retryable = all_is_poison));
+	kit_new(k, OPTS(.workers = 1, .retry.classify_retryable = all_is_poison));
 	kit_submit(k, 1, 1);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(kit_count_writes(k), 1);
@@ -429,7 +429,7 @@ static void a_sink_that_only_returns_a_code_is_understood(void **state)
 {
 	struct kit *k = *state;
 	k->script = say_nothing;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady));
 	kit_submit(k, 1, 1);
 	run_until_ended(k);
 	assert_int_equal(k->n_written, 1);
@@ -443,7 +443,7 @@ static void a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probe
 {
 	struct kit *k = *state;
 	k->script = kit_fail_fatal;
-	kit_new(k, OPTS(.workers = 4, .retry_policy = steady, .batch_size = 2, .flush_interval_ms = SL_NONE));
+	kit_new(k, OPTS(.workers = 4, .retry.policy = steady, .batch_size = 2, .flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1);
 	kit_await_calm(k, 4 + OTHERS);
@@ -476,8 +476,8 @@ static void failures_in_a_row_open_the_breaker_and_those_while_it_is_open_are_no
 {
 	struct kit *k = *state;
 	k->script = kit_fail_transient;
-	kit_new(k, OPTS(.workers = 1, .retry_policy = steady, .breaker_failures = 2, .breaker_open_ms = 500,
-			.breaker_open_max_ms = 500));
+	kit_new(k, OPTS(.workers = 1, .retry.policy = steady, .breaker.failures = 2, .breaker.open_ms = 500,
+			.breaker.open_max_ms = 500));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1);
 	while (kit_count_writes(k) < 10) /* more often than there are attempts */
@@ -495,8 +495,8 @@ static void new_items_wait_while_the_breaker_is_open(void **state)
 {
 	struct kit *k = *state;
 	k->script = kit_fail_transient;
-	kit_new(k, OPTS(.workers = 2, .retry_policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
-			.breaker_failures = 1));
+	kit_new(k, OPTS(.workers = 2, .retry.policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
+			.breaker.failures = 1));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1); /* it opened; item 1 waits in the heap for 100 ms */
 	kit_await_calm(k, 2 + OTHERS);
@@ -538,8 +538,8 @@ static void the_concurrency_is_halved_when_the_target_struggles_and_rises_step_b
 {
 	struct kit *k = *state;
 	k->script = fail_value_1;
-	kit_new(k, OPTS(.workers = 4, .retry_policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
-			.breaker_failures = SL_UNLIMITED));
+	kit_new(k, OPTS(.workers = 4, .retry.policy = steady, .batch_size = 1, .flush_interval_ms = SL_NONE,
+			.breaker.failures = SL_UNLIMITED));
 	kit_submit(k, 1, 1);
 	kit_await_writes(k, 1);
 	kit_await_calm(k, 4 + OTHERS);
@@ -608,7 +608,7 @@ static void the_rate_is_a_bound_in_every_second(void **state)
 		struct kit *k = *state;
 		n_timed = 0;
 		k->script = note_time;
-		kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_items = rates[i],
+		kit_new(k, OPTS(.workers = 2, .scaling.workers_max = 2, .batch_size = 500, .rate.items = rates[i],
 				.capacity = 10000, .flush_interval_ms = SL_NONE));
 		kit_submit(k, 1, 4 * (uintptr_t)rates[i]);
 		see_rate(k, (size_t)rates[i], 4 * (size_t)rates[i], 0);
@@ -623,7 +623,7 @@ static void the_rate_is_reached_with_small_batches(void **state)
 	struct kit *k = *state;
 	n_timed = 0;
 	k->script = note_time;
-	kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 3, .rate_items = 1000, .capacity = 10000,
+	kit_new(k, OPTS(.workers = 2, .scaling.workers_max = 2, .batch_size = 3, .rate.items = 1000, .capacity = 10000,
 			.flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 2000);
 	see_rate(k, 1000, 2000, 0);
@@ -645,7 +645,7 @@ static void the_rate_is_a_bound_after_an_outage_too(void **state)
 	n_timed = 0;
 	away_until_ns = k->clock.now_ns + 3000000000;
 	k->script = note_time_and_be_away;
-	kit_new(k, OPTS(.workers = 8, .workers_max = 8, .batch_size = 20, .rate_items = 100, .capacity = 10000,
+	kit_new(k, OPTS(.workers = 8, .scaling.workers_max = 8, .batch_size = 20, .rate.items = 100, .capacity = 10000,
 			.flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 1000);
 	see_rate(k, 100, 1000, 10);
@@ -657,7 +657,7 @@ static void the_rate_in_bytes_is_one_too(void **state)
 	n_timed = 0;
 	k->bytes = true;
 	k->script = note_time;
-	kit_new(k, OPTS(.workers = 2, .workers_max = 2, .batch_size = 500, .rate_bytes = 800,
+	kit_new(k, OPTS(.workers = 2, .scaling.workers_max = 2, .batch_size = 500, .rate.bytes = 800,
 			.flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 400);
 	see_rate(k, 800, 3200, 0);
@@ -666,7 +666,7 @@ static void the_rate_in_bytes_is_one_too(void **state)
 static void tokens_are_reduced_and_restored(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .rate_items = 1600, .reduce_factor = 0.25));
+	kit_new(k, OPTS(.workers = 1, .rate.items = 1600, .rate.reduce_factor = 0.25));
 	assert_int_equal((int)kit_health(k).rate_items, 1600);
 	assert_int_equal(sl_coordinator_reduce_tokens(k->c), 0);
 	assert_int_equal((int)kit_health(k).rate_items, 400);
@@ -690,7 +690,7 @@ static void without_a_rate_there_is_nothing_to_reduce(void **state)
 static void the_marks_can_drive_the_rate(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .capacity = 10, .rate_items = 1000, .rate_by_watermark = SL_ON, .batch_size = 1,
+	kit_new(k, OPTS(.workers = 1, .capacity = 10, .rate.items = 1000, .rate.by_watermark = SL_ON, .batch_size = 1,
 			.flush_interval_ms = SL_NONE));
 	kit_hold(k);
 	kit_submit(k, 1, 9);
@@ -707,7 +707,7 @@ static void a_worker_that_waits_for_the_rate_is_let_go_by_stop(void **state)
 {
 	struct kit *k = *state;
 	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
-	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .rate_items = 1, .flush_interval_ms = SL_NONE));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 10, .rate.items = 1, .flush_interval_ms = SL_NONE));
 	kit_submit(k, 1, 20);
 	kit_await_calm(k, 1 + OTHERS);
 	assert_int_equal(sl_coordinator_stop(k->c, 0, &r, NULL), SL_EPENDING);
@@ -756,9 +756,9 @@ static void a_dead_letter_has_the_item_the_error_the_attempts_and_the_times(void
 	assert_int_equal(sl_dlq_open(&q, dir, NULL, NULL), 0);
 	k->script = all_poison;
 	k->script_ctx = &mode;
-	kit_new(k, OPTS(.workers = 1, .name = "bars", .dead_letters = q, .item_encode = encode_number));
+	kit_new(k, OPTS(.workers = 1, .name = "bars", .unwritten.dead_letters = q, .items.encode = encode_number));
 	struct sl_item item = {.data = ITEM(42), .position = 77, .done = kit_done, .done_ctx = k};
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), 0);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), 0);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->ends[SL_ITEM_DEAD], 1);
 	assert_int_equal(k->n_dead, 1); /* and on_dead was told, too */
@@ -792,8 +792,8 @@ static void while_the_dead_letters_have_no_space_the_item_waits_and_nothing_is_l
 	assert_int_equal(sl_dlq_open(&q, dir, &opts, NULL), 0);
 	k->script = poison_tens;
 	k->script_ctx = &mode;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .dead_letters = q, .item_encode = encode_number,
-			.retry_policy = steady));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 5, .unwritten.dead_letters = q, .items.encode = encode_number,
+			.retry.policy = steady));
 	fault_arm_io(&f, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
 	kit_submit(k, 8, 12);
 	while (fault_io_failed(&f) < 10) { /* more often than there are attempts */

@@ -16,7 +16,7 @@ static void submit(struct kit *k, uintptr_t first, uintptr_t last)
 		char key = (char)('a' + i / 100);
 		struct sl_item item = {
 			.data = ITEM(i), .key = &key, .key_len = i >= 100, .done = kit_done, .done_ctx = k};
-		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+		assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, SL_UNLIMITED, NULL), 0);
 	}
 }
 
@@ -97,7 +97,7 @@ static void the_keys_of_a_failed_batch_are_held_until_it_settles(void **state)
 	struct kit *k = *state;
 	k->script = refuse_key_b_at_first;
 	kit_new(k, OPTS(.workers = 3, .per_key_order = SL_ON, .batch_size = 1, .flush_interval_ms = SL_NONE,
-			.retry_policy = steady, .breaker_failures = SL_UNLIMITED));
+			.retry.policy = steady, .breaker.failures = SL_UNLIMITED));
 	for (uintptr_t i = 1; i <= 10; i++) {
 		submit(k, 100 + i, 100 + i);
 		submit(k, 200 + i, 200 + i);
@@ -152,10 +152,10 @@ static void what_waits_aside_is_bounded(void **state)
 		if (h.queue_size == 4 && h.retrying >= 4)
 			break;
 		item.data = ITEM(102 + n);
-		n += sl_coordinator_submit_item(k->c, &item, 0) == 0;
+		n += sl_coordinator_submit_many(k->c, &item, 1, 0, NULL) == 0;
 	}
 	assert_in_range(kit_health(k).retrying, 4, 5);
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), SL_EFULL);
 	kit_check_equation(k);
 	kit_release_all(k);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
@@ -170,7 +170,7 @@ static void stop_gives_back_what_waits_aside_in_order(void **state)
 	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
 	k->script = refuse_key_b_at_first;
 	kit_new(k, OPTS(.workers = 2, .per_key_order = SL_ON, .batch_size = 2, .flush_interval_ms = SL_NONE,
-			.retry_policy = steady, .breaker_failures = SL_UNLIMITED));
+			.retry.policy = steady, .breaker.failures = SL_UNLIMITED));
 	submit(k, 101, 150);
 	submit(k, 201, 210);
 	kit_await_written(k, 10);

@@ -175,7 +175,7 @@ static void what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new
 				       .key = "k\0key",
 				       .key_len = v % 3 == 0 ? 5 : 0,
 				       .position = v % 2 != 0 ? v << 40 : 0};
-		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+		assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, SL_UNLIMITED, NULL), 0);
 	}
 	end_in_vain(k, 100);
 	close_log(&p);
@@ -184,7 +184,7 @@ static void what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new
 	k->script = check_extras;
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 10, .capacity = 20));
 	uint64_t v = 1000;
-	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8, SL_UNLIMITED), 0);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->n_written, 101);
 	for (uintptr_t i = 0; i < 100; i++)
@@ -226,7 +226,7 @@ static void a_refused_item_is_not_written_after_a_restart(void **state)
 	struct sl_coordinator_report r;
 	uint64_t v = 99;
 	fill_up(k, &p);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &v, 8), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8, 0), SL_EFULL);
 	struct sl_item items[3] = {{.data = &v, .len = 8}, {.data = &v, .len = 8}, {.data = &v, .len = 8}};
 	size_t accepted;
 	assert_int_equal(sl_coordinator_submit_many(k->c, items, 3, 0, &accepted), SL_EFULL);
@@ -247,7 +247,7 @@ static void *submit_main(void *arg)
 {
 	struct submit_call *s = arg;
 	uint64_t v = 77;
-	s->rc = sl_coordinator_submit_timed(s->k->c, &v, 8, s->timeout_ms);
+	s->rc = sl_coordinator_submit(s->k->c, &v, 8, s->timeout_ms);
 	return NULL;
 }
 
@@ -319,7 +319,7 @@ static void submits_wait_until_the_log_is_fed(void **state)
 	kit_hold(k);
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .batch_size = 5, .capacity = 10));
 	kit_await_in_write(k, 1);
-	assert_int_equal(sl_coordinator_try_submit(k->c, &v, 8), SL_EFULL);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8, 0), SL_EFULL);
 	assert_int_equal(sl_coordinator_flush(k->c, 0), SL_ETIMEDOUT);
 	/* Stop drains what the log has, too. */
 	kit_release_all(k);
@@ -360,9 +360,9 @@ static void a_full_disk_refuses_the_item_and_the_coordinator_goes_on(void **stat
 	kit_new(k, OPTS(.workers = 1, .wal = p.wal));
 	kit_submit(k, 1, 1);
 	fault_arm_io(&f, 1, FAULT_FROM, ENOSPC, FAULT_OP(FAULT_PWRITE));
-	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), SL_ENOSPC);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8, SL_UNLIMITED), SL_ENOSPC);
 	fault_disarm(&f);
-	assert_int_equal(sl_coordinator_submit(k->c, &v, 8), 0);
+	assert_int_equal(sl_coordinator_submit(k->c, &v, 8, SL_UNLIMITED), 0);
 	kit_finish(k, 0);
 	assert_int_equal(k->n_written, 2);
 	remove_place(&p);
@@ -384,10 +384,10 @@ static void an_item_that_a_log_could_not_take_is_refused(void **state)
 			       .key_len = sizeof(key),
 			       .position = UINT64_MAX,
 			       .range = {.begin = UINT64_MAX - 1, .end = UINT64_MAX, .hash = UINT64_MAX}};
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), SL_ETOOBIG);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), SL_ETOOBIG);
 	item.len--;
 	k->script = kit_fail_cancelled;
-	assert_int_equal(sl_coordinator_submit_item(k->c, &item, 0), 0);
+	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), 0);
 	struct sl_coordinator_report r;
 	finish(k, 0, SL_EPENDING, &r);
 	assert_int_equal(r.spilled, 1);
@@ -479,7 +479,7 @@ static void pointer_items_come_back_as_pointers(void **state)
 	struct place p;
 	make_place(&p);
 	struct sl_coordinator_opts opts =
-		OPTS(.workers = 1, .wal = p.wal, .item_encode = encode_number, .item_decode = decode_number);
+		OPTS(.workers = 1, .wal = p.wal, .items.encode = encode_number, .items.decode = decode_number);
 	run_in_vain(k, opts, 20);
 	kit_set_script(k, NULL);
 	kit_new(k, opts);
@@ -604,10 +604,10 @@ static void open_for_kill(struct kit *k, struct place *p, sl_dlq **letters)
 {
 	open_log(p);
 	*letters = open_letters(p, SL_OFF);
-	kit_new(k, OPTS(.workers = 2, .wal = p->wal, .dead_letters = *letters, .capacity = 50, .batch_size = 7,
-			.flush_interval_ms = SL_NONE,
-			.retry_policy = {.max_attempts = ATTEMPTS, .first_ms = 1, .cap_ms = 1},
-			.breaker_failures = SL_UNLIMITED));
+	kit_new(k, OPTS(.workers = 2, .wal = p->wal, .unwritten.dead_letters = *letters, .capacity = 50,
+			.batch_size = 7, .flush_interval_ms = SL_NONE,
+			.retry.policy = {.max_attempts = ATTEMPTS, .first_ms = 1, .cap_ms = 1},
+			.breaker.failures = SL_UNLIMITED));
 }
 
 static void child_main(struct kit *k, struct place *p)
@@ -616,7 +616,7 @@ static void child_main(struct kit *k, struct place *p)
 	sl_dlq *letters;
 	open_for_kill(k, p, &letters);
 	for (uint64_t v = atomic_load(&s->accepted) + 1; v <= KILL_ITEMS; v++) {
-		if (sl_coordinator_submit(k->c, &v, 8) != 0)
+		if (sl_coordinator_submit(k->c, &v, 8, SL_UNLIMITED) != 0)
 			_exit(2);
 		atomic_store(&s->accepted, (unsigned)v);
 	}

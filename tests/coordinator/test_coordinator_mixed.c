@@ -82,13 +82,13 @@ static void mix(struct kit *k, uint64_t seed, bool keyed)
 							     : kinds[only < 4 ? only : next_random(&seed) % 4];
 	k->script = by_item;
 	kit_new(k, OPTS(.workers = 1 + (int32_t)(next_random(&seed) % 4), .batch_size = sizes[next_random(&seed) % 4],
-			.retry_policy = quick, .give_up_after_ms = 10 * 60000, .capacity = ITEMS,
+			.retry.policy = quick, .retry.give_up_after_ms = 10 * 60000, .capacity = ITEMS,
 			.per_key_order = keyed ? SL_ON : SL_OFF));
 	for (uintptr_t v = 1; v <= ITEMS; v++) {
 		char key[8];
 		int n = snprintf(key, sizeof(key), "k%u", next_random(&seed) % 40);
 		struct sl_item item = {.data = ITEM(v), .key = key, .key_len = keyed ? (size_t)n : 0};
-		assert_int_equal(sl_coordinator_submit_item(k->c, &item, SL_UNLIMITED), 0);
+		assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, SL_UNLIMITED, NULL), 0);
 	}
 	(void)run_for(k, 600 * MINUTE_NS);
 	check_ends(k, ITEMS);
@@ -121,7 +121,7 @@ static void batches_that_fail_by_themselves_keep_no_other_from_the_target(void *
 	for (uintptr_t v = 1; v <= ITEMS; v++)
 		classes[v] = v <= 6 ? SL_CLASS_TRANSIENT : SL_CLASS_NONE;
 	k->script = by_item;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 1, .retry_policy = quick, .retry_batches = 8, .capacity = ITEMS));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 1, .retry.policy = quick, .retry.batches = 8, .capacity = ITEMS));
 	kit_submit(k, 1, ITEMS);
 	assert_true(run_for(k, 10 * MINUTE_NS) < MINUTE_NS);
 	check_ends(k, ITEMS);
@@ -135,7 +135,7 @@ static void items_that_wait_for_ever_take_no_room_from_others(void **state)
 	for (uintptr_t v = 1; v <= ITEMS; v++)
 		classes[v] = v % 5 == 0 ? SL_CLASS_FATAL : SL_CLASS_NONE;
 	k->script = by_item;
-	kit_new(k, OPTS(.workers = 2, .batch_size = 1, .retry_policy = quick, .retry_batches = 4, .capacity = ITEMS));
+	kit_new(k, OPTS(.workers = 2, .batch_size = 1, .retry.policy = quick, .retry.batches = 4, .capacity = ITEMS));
 	kit_submit(k, 1, ITEMS);
 	int64_t end_ns = k->clock.now_ns + 10 * MINUTE_NS;
 	kit_settle(k);
@@ -157,7 +157,7 @@ static void half_of_a_batch_proves_that_the_target_works(void **state)
 	for (uintptr_t v = 1; v <= 100; v++)
 		classes[v] = v % 33 == 1 ? SL_CLASS_TRANSIENT : SL_CLASS_NONE;
 	k->script = by_item;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 100, .retry_policy = quick, .flush_interval_ms = 1000));
+	kit_new(k, OPTS(.workers = 1, .batch_size = 100, .retry.policy = quick, .flush_interval_ms = 1000));
 	kit_submit(k, 1, 100);
 	assert_true(run_for(k, 60 * MINUTE_NS) < 5 * MINUTE_NS);
 	check_ends(k, 100);
@@ -172,7 +172,7 @@ static void what_nothing_is_written_beside_waits_until_it_gives_up(void **state)
 		struct kit *k = *state;
 		classes[1] = kinds[i];
 		k->script = by_item;
-		kit_new(k, OPTS(.workers = 1, .retry_policy = quick, .give_up_after_ms = 5 * 60000));
+		kit_new(k, OPTS(.workers = 1, .retry.policy = quick, .retry.give_up_after_ms = 5 * 60000));
 		kit_submit(k, 1, 1);
 		assert_int_equal(run_for(k, 6 * MINUTE_NS), 5 * MINUTE_NS);
 		assert_int_equal(k->n_dead, 1);
@@ -189,7 +189,7 @@ static void an_outage_charges_nobody(void **state)
 	struct kit *k = *state;
 	memset(classes, 0, sizeof(classes));
 	k->script = kit_fail_transient;
-	kit_new(k, OPTS(.workers = 2, .batch_size = 10, .retry_policy = quick, .capacity = ITEMS));
+	kit_new(k, OPTS(.workers = 2, .batch_size = 10, .retry.policy = quick, .capacity = ITEMS));
 	kit_submit(k, 1, ITEMS);
 	int64_t end_ns = k->clock.now_ns + 5 * MINUTE_NS;
 	while (k->clock.now_ns < end_ns)

@@ -39,7 +39,8 @@ static void changes_at(struct kit *k, int64_t at, uint32_t from, uint32_t to)
 static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10, .capacity = 1000));
+	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10,
+			.capacity = 1000));
 	assert_int_equal(kit_health(k).workers_alive, 1);
 	kit_hold(k);
 	kit_submit(k, 1, 500);
@@ -70,7 +71,7 @@ static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void
 static void a_short_burst_adds_nobody(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10));
+	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10));
 	for (int i = 0; i < 5; i++) {
 		kit_hold(k);
 		kit_submit(k, 1, 100);
@@ -86,7 +87,8 @@ static void a_short_burst_adds_nobody(void **state)
 static void an_old_item_is_pressure_too(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 2, .batch_size = 10, .flush_interval_ms = 50));
+	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 2, .batch_size = 10,
+			.flush_interval_ms = 50));
 	kit_hold_first(k);
 	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
 	int64_t begin = now_ms(k);
@@ -100,7 +102,7 @@ static void nobody_is_added_while_the_breaker_is_not_closed(void **state)
 {
 	struct kit *k = *state;
 	k->script = kit_fail_fatal;
-	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10));
+	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10));
 	kit_submit(k, 1, 500);
 	pass_ms(k, 20000);
 	assert_int_equal(kit_health(k).workers_alive, 1);
@@ -123,8 +125,8 @@ static void nobody_is_added_while_the_limiter_binds(void **state)
 {
 	struct kit *k = *state;
 	k->script = throttle; /* once: three become one */
-	kit_new(k, OPTS(.workers = 2, .workers_min = 2, .workers_max = 3, .batch_size = 1, .flush_interval_ms = SL_NONE,
-			.retry_policy = {.first_ms = 1}));
+	kit_new(k, OPTS(.workers = 2, .scaling.workers_min = 2, .scaling.workers_max = 3, .batch_size = 1,
+			.flush_interval_ms = SL_NONE, .retry.policy = {.first_ms = 1}));
 	kit_submit(k, 1, 1);
 	while (kit_health(k).retrying != 1)
 		(void)sched_yield();
@@ -143,7 +145,8 @@ static void nobody_is_added_while_the_limiter_binds(void **state)
 static void nobody_is_added_while_the_rate_binds(void **state)
 {
 	struct kit *k = *state;
-	kit_new(k, OPTS(.workers = 1, .workers_min = 1, .workers_max = 3, .batch_size = 10, .rate_items = 20));
+	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10,
+			.rate.items = 20));
 	kit_submit(k, 1, 500);
 	pass_ms(k, 5000);
 	assert_int_equal(kit_health(k).workers_alive, 1);

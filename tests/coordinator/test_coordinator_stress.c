@@ -333,31 +333,31 @@ static void choose(struct run *r, uint64_t seed)
 		.overflow_strategy = overflows[draw(&dice) % 4],
 		.per_key_order = draw(&dice) % 2 == 0 ? SL_ON : SL_OFF,
 		.adaptive = draw(&dice) % 2 == 0 ? SL_ON : SL_OFF,
-		.retry_batches = (int32_t)(1 + draw(&dice) % 8),
-		.retry_policy = {.max_attempts = (int32_t)(1 + draw(&dice) % 6), .first_ms = 1, .cap_ms = 2},
-		.breaker_open_ms = 1,
-		.breaker_open_max_ms = 3,
+		.retry.batches = (int32_t)(1 + draw(&dice) % 8),
+		.retry.policy = {.max_attempts = (int32_t)(1 + draw(&dice) % 6), .first_ms = 1, .cap_ms = 2},
+		.breaker.open_ms = 1,
+		.breaker.open_max_ms = 3,
 		.batch_bytes = draw(&dice) % 2 == 0 ? 64 : SL_UNLIMITED,
-		.rate_items = draw(&dice) % 8 == 0 ? 1e6 : 0,
+		.rate.items = draw(&dice) % 8 == 0 ? 1e6 : 0,
 	};
 	if (draw(&dice) % 4 == 0) {
 		r->opts.workers = 2;
-		r->opts.workers_min = 1;
-		r->opts.workers_max = WORKERS;
-		r->opts.scale_up_ms = 1;
-		r->opts.scale_down_ms = 1;
+		r->opts.scaling.workers_min = 1;
+		r->opts.scaling.workers_max = WORKERS;
+		r->opts.scaling.up_ms = 1;
+		r->opts.scaling.down_ms = 1;
 	}
 	if (r->opts.per_key_order == SL_ON && r->opts.overflow_strategy == SL_OVERFLOW_DROP_OLDEST)
 		r->opts.overflow_strategy = SL_OVERFLOW_BLOCK;
 	if (!r->bytes) {
-		r->opts.item_kind = SL_ITEM_POINTERS;
-		r->opts.item_free = free_item;
-		r->opts.item_ctx = r;
+		r->opts.items.kind = SL_ITEM_POINTERS;
+		r->opts.items.free = free_item;
+		r->opts.items.ctx = r;
 	}
-	r->opts.on_dead = on_dead;
+	r->opts.unwritten.on_dead = on_dead;
 	r->opts.drop_callback = on_drop;
-	r->opts.on_returned = on_returned;
-	r->opts.dead_ctx = r->opts.drop_ctx = r->opts.returned_ctx = r;
+	r->opts.unwritten.on_returned = on_returned;
+	r->opts.unwritten.dead_ctx = r->opts.drop_ctx = r->opts.unwritten.returned_ctx = r;
 }
 
 static void check_fates(struct run *r, const struct sl_coordinator_report *report)

@@ -40,7 +40,7 @@ static void submit_all(sl_coordinator *c)
 		int n = snprintf(text, sizeof(text), "{\"id\":%u,\"body\":\"%s\"}", id,
 				 id % POISON_EVERY == 0 ? "poison" : "x");
 		const struct sl_item item = {.data = text, .len = (size_t)n, .position = id};
-		assert_int_equal(sl_coordinator_submit_item(c, &item, SL_UNLIMITED), 0);
+		assert_int_equal(sl_coordinator_submit_many(c, &item, 1, SL_UNLIMITED, NULL), 0);
 	}
 }
 
@@ -68,11 +68,11 @@ static void run_through_faults(unsigned seed)
 		SL_COORDINATOR_OPTS_INIT,
 		.batch_size = 20,
 		.flush_interval_ms = SL_NONE,
-		.retry_policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 4, .multiplier = 2},
-		.breaker_open_ms = 1,
-		.breaker_open_max_ms = 4,
-		.on_dead = count_death,
-		.dead_ctx = &deaths};
+		.retry.policy = {.max_attempts = SL_UNLIMITED, .first_ms = 1, .cap_ms = 4, .multiplier = 2},
+		.breaker.open_ms = 1,
+		.breaker.open_max_ms = 4,
+		.unwritten.on_dead = count_death,
+		.unwritten.dead_ctx = &deaths};
 	sl_coordinator *c = NULL;
 	(void)http_server_tell(&http_server, "clear");
 	(void)http_server_tell(&http_server, "chaos %u 0.6", seed);

@@ -296,7 +296,7 @@ static void submit_publish(struct srv_ingest *in, struct srv_publish *p)
 		return;
 	}
 	(void)atomic_fetch_add(&p->refs, 1);
-	int rc = sl_coordinator_submit_item(in->coordinator, &item, 0);
+	int rc = sl_coordinator_submit_many(in->coordinator, &item, 1, 0, NULL);
 	if (rc == 0 && away)
 		srv_wait_unheard(p, FULL_MS, "the store is unavailable");
 	if (rc == 0)
@@ -438,15 +438,16 @@ static void configure_coordinator(struct sl_coordinator_opts *o, const struct sr
 	o->workers = (int32_t)c->coordinator_workers;
 	o->batch_size = (int32_t)c->coordinator_batch_size;
 	o->flush_interval_ms = c->coordinator_flush_interval_ms != 0 ? c->coordinator_flush_interval_ms : SL_NONE;
-	o->high_watermark = c->coordinator_high_watermark;
-	o->low_watermark = c->coordinator_low_watermark;
-	o->retry_policy.max_attempts = (int32_t)c->coordinator_max_attempts;
-	o->retry_policy.first_ms = c->coordinator_initial_backoff_ms;
-	o->retry_policy.cap_ms = c->coordinator_max_backoff_ms;
-	o->breaker_failures = (int32_t)c->coordinator_breaker_failures;
-	o->breaker_open_ms = c->coordinator_breaker_open_ms;
-	o->breaker_open_max_ms = c->coordinator_breaker_open_max_ms;
-	o->give_up_after_ms = c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
+	o->backpressure.high_watermark = c->coordinator_high_watermark;
+	o->backpressure.low_watermark = c->coordinator_low_watermark;
+	o->retry.policy.max_attempts = (int32_t)c->coordinator_max_attempts;
+	o->retry.policy.first_ms = c->coordinator_initial_backoff_ms;
+	o->retry.policy.cap_ms = c->coordinator_max_backoff_ms;
+	o->breaker.failures = (int32_t)c->coordinator_breaker_failures;
+	o->breaker.open_ms = c->coordinator_breaker_open_ms;
+	o->breaker.open_max_ms = c->coordinator_breaker_open_max_ms;
+	o->retry.give_up_after_ms =
+		c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
 }
 
 static int make_ingest_metrics(struct srv_ingest *in, struct sl_err *err)
@@ -480,14 +481,14 @@ static int open_ingest(struct srv_ingest *in, struct sl_err *err)
 					.env = in->env,
 					.name = "ingest",
 					.overflow_strategy = SL_OVERFLOW_ERROR,
-					.item_kind = SL_ITEM_POINTERS,
-					.item_free = on_publish_free,
+					.items.kind = SL_ITEM_POINTERS,
+					.on_free = items.free = on_publish_free = on_free,
 					.per_key_order = SL_ON,
-					.on_dead = on_publish_dead,
-					.on_returned = on_publish_returned};
+					.unwritten.on_dead = on_dead = on_publish_dead = on_dead,
+					.unwritten.on_returned = on_returned = on_publish_returned = on_returned};
 	configure_coordinator(&o, in->core->config);
-	in->high = (uint64_t)(o.high_watermark > 0 ? o.high_watermark : o.capacity * 8 / 10);
-	in->low = (uint64_t)(o.low_watermark > 0 ? o.low_watermark : o.capacity / 2);
+	in->high = (uint64_t)(o.backpressure.high_watermark > 0 ? o.backpressure.high_watermark : o.capacity * 8 / 10);
+	in->low = (uint64_t)(o.backpressure.low_watermark > 0 ? o.backpressure.low_watermark : o.capacity / 2);
 	in->sink = (sl_sink){.ops = &srv_ingest_sink, .ctx = in};
 	return sl_coordinator_new(&in->coordinator, &in->sink, &o, err);
 }
