@@ -422,7 +422,7 @@ static inline bool sl__has_keys(const sl_coordinator *c)
 SL_MUST_CHECK int sl__durable_start(sl_coordinator *c, struct sl_err *err);
 /* Wait until it is all in the queue. SL_EFULL (timeout 0), SL_ETIMEDOUT, SL_ECLOSED. */
 SL_MUST_CHECK int sl__await_fed(sl_coordinator *c, int64_t timeout_ms);
-/* Append, then push. *accepted counts up. */
+/* Reserve room, append, then push. *accepted counts up. */
 SL_MUST_CHECK int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms,
 				     size_t *accepted);
 /* Items ended: mark those that are in a log. */

@@ -5,11 +5,13 @@
  *     version (1)  │ position, begin, end of the range: varints │ its hash, 8 bytes when end is not 0 │
  *     length of the key, varint │ key │ bytes
  *
- * (docs/formats/coordinator.md). A submit appends before it pushes, so what it accepted is in the log; what ends is
- * marked there, and what is not marked at the next start is fed into the queue again, ahead of everything new. A mark
- * may be lost by a crash, a record never: an item is written at least once.
+ * (docs/formats/coordinator.md). A submit reserves room in the queue, appends, and pushes: what it accepted is in the
+ * log, and what the queue has no room for is not. What ends is marked there, and what is not marked at the next start is
+ * fed into the queue again, ahead of everything new. A mark may be lost by a crash, a record never: an item is written at
+ * least once.
  *
- *  D1  An item that a submit refused is marked as failed, durably, before the submit returns.
+ *  D1  An item that a submit refused is not in the log; or, when the coordinator was stopped after its append, it is
+ *      marked as failed, durably, before the submit returns.
  *  D2  A record is marked only after its item has ended: written, or its letter durable, or dropped.
  */
 #include "base/buf.h"
@@ -126,6 +128,7 @@ struct chunk {
 	size_t ends[APPEND_ITEMS]; /* of the records in bytes */
 	struct sl__buf bytes;
 	size_t n, n_pushed;
+	struct sl__queue_room room;
 };
 
 /* Make items and their records ready; stops at the first that cannot be, with why. */
@@ -152,22 +155,33 @@ static int fill_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *
 	return rc;
 }
 
-/* Append a chunk to the log, then push it; k->n_pushed of its items went in. */
+/* Reserve room for the first of the items, waiting for it where the options say so. What drops the oldest has room. */
+static int reserve_room(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n, int64_t timeout_ms)
+{
+	size_t asked = 0, bytes = 0;
+	k->room = (struct sl__queue_room){0};
+	if (c->o.overflow_strategy == SL_OVERFLOW_DROP_OLDEST)
+		return 0;
+	for (; asked < n && asked < APPEND_ITEMS && bytes < APPEND_BYTES && items[asked].len <= c->item_max; asked++) {
+		k->q[asked] = sl__queue_item(NULL, items[asked].len, SL__ITEM_BOX);
+		bytes += items[asked].len;
+	}
+	return asked > 0 ? sl__queue_reserve(c->queue, k->q, asked, timeout_ms, &k->room) : 0;
+}
+
+/* Reserve room, append a chunk to the log, then push it; k->n_pushed of its items went in. */
 static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *items, size_t n, int64_t timeout_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
-	k->n_pushed = 0;
-	/* A queue that is full, and that this submit does not wait for, is refused before it costs a flush. */
-	if (c->o.overflow_strategy == SL_OVERFLOW_ERROR ||
-	    (c->o.overflow_strategy == SL_OVERFLOW_BLOCK && timeout_ms == 0)) {
-		struct sl__queue_stats s;
-		sl__queue_stats(c->queue, &s);
-		if (s.depth >= s.capacity)
-			return SL_EFULL;
-	}
-	int refused = fill_chunk(c, k, items, n), rc = 0;
 	uint64_t first = 0;
 	size_t durable = 0;
+	k->n_pushed = 0;
+	int rc = reserve_room(c, k, items, n, timeout_ms);
+	if (rc != 0)
+		return rc;
+	bool has_room = k->room.n > 0;
+	/* Without one: all of them where the oldest are dropped; else the first is refused, and nothing is appended. */
+	int refused = fill_chunk(c, k, items, has_room ? k->room.n : n);
 	if (k->n > 0)
 		rc = sl_wal_append_many(c->o.wal, k->spans, k->n, &first, &durable, &err);
 	if (rc != 0)
@@ -180,11 +194,17 @@ static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item
 		box->log = c->o.wal;
 		box->sequence = first + i;
 	}
-	int full = durable > 0 ? sl__queue_push_many(c->queue, k->q, durable, timeout_ms, &k->n_pushed) : 0;
-	if (full != 0)
-		rc = full;
+	int closed = 0;
+	if (has_room) {
+		closed = sl__queue_push_reserved(c->queue, k->q, durable, &k->room);
+		k->n_pushed = closed == 0 ? durable : 0;
+	} else if (durable > 0) {
+		closed = sl__queue_push_many(c->queue, k->q, durable, timeout_ms, &k->n_pushed);
+	}
+	if (closed != 0)
+		rc = closed;
 	/* D1 */
-	if (full != 0 && k->n_pushed < durable) {
+	if (closed != 0 && k->n_pushed < durable) {
 		sl__durable_mark(c, &k->q[k->n_pushed], durable - k->n_pushed, false);
 		int synced = sl_wal_sync(c->o.wal, &err);
 		if (synced != 0) {
@@ -197,7 +217,9 @@ static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item
 	}
 	for (size_t i = k->n_pushed; i < k->n; i++)
 		sl__item_unmake(c, &k->q[i]);
-	return rc != 0 ? rc : refused;
+	if (rc != 0)
+		return rc;
+	return refused;
 }
 
 int sl__durable_submit(sl_coordinator *c, const struct sl_item *items, size_t n, int64_t timeout_ms, size_t *accepted)

@@ -17,7 +17,8 @@
  * full. A popper that goes to sleep over a queue that is not empty arms its own deadline.
  *
  * Invariants, all under mu:
- *  I1  n_in - n_out = depth <= capacity, bytes <= max_bytes, bytes = sum over the ring.
+ *  I1  n_in - n_out = depth <= limit <= capacity, bytes <= limit_bytes <= max_bytes, bytes = sum over the ring; what the
+ *      limits are below capacity and max_bytes is reserved.
  *  I2  While pushers are blocked, the first one's next item does not fit, and n_in <= flush_seq (all are due).
  *  I3  When poppers sleep: depth - promised < wake_at - promised, or a popper is on its way.
  *  I4  above flips exactly with crossings; crossings - reported is what the notifier has to deliver, and parity says which.
@@ -167,7 +168,7 @@ static void wake_poppers(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 
 static bool fits(const sl__queue *q, size_t bytes) SL_REQUIRES(q->mu)
 {
-	return q->depth < q->capacity && bytes <= q->max_bytes - q->bytes;
+	return q->depth < q->limit && bytes <= q->limit_bytes - q->bytes;
 }
 
 static size_t remove_items(sl__queue *q, struct sl__queue_item *out, size_t max, uint64_t *first) SL_REQUIRES(q->mu)
@@ -218,9 +219,9 @@ static void mark_if_low(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 
 static size_t put_what_fits(sl__queue *q, const struct sl__queue_item *items, size_t n) SL_REQUIRES(q->mu)
 {
-	size_t done = 0, tail = q->tail, room = q->max_bytes - q->bytes;
+	size_t done = 0, tail = q->tail, room = q->limit_bytes - q->bytes;
 	int64_t at_ns = stamp(q);
-	n = SL_MIN(n, q->capacity - q->depth);
+	n = SL_MIN(n, q->limit - q->depth);
 	for (; done < n && items[done].bytes <= room; done++) {
 		room -= items[done].bytes;
 		q->ring[tail] = items[done];
@@ -229,9 +230,35 @@ static size_t put_what_fits(sl__queue *q, const struct sl__queue_item *items, si
 	}
 	q->tail = tail;
 	q->depth += done;
-	q->bytes = q->max_bytes - room;
+	q->bytes = q->limit_bytes - room;
 	q->n_in += done;
 	return done;
+}
+
+/* Reserve room for what fits of the n items. */
+static void reserve_what_fits(sl__queue *q, const struct sl__queue_item *items, size_t n, struct sl__queue_room *room)
+	SL_REQUIRES(q->mu)
+{
+	size_t left = q->limit_bytes - q->bytes;
+	*room = (struct sl__queue_room){0};
+	n = SL_MIN(n, q->limit - q->depth);
+	for (; room->n < n && items[room->n].bytes <= left - room->bytes; room->n++)
+		room->bytes += items[room->n].bytes;
+	q->limit -= room->n;
+	q->limit_bytes -= room->bytes;
+}
+
+/* Give what fits now to who wants it. */
+static void take_in(sl__queue *q, struct intake *in) SL_REQUIRES(q->mu)
+{
+	if (in->room != NULL) {
+		reserve_what_fits(q, in->items, in->n, in->room);
+		in->n = in->room->n > 0 ? 0 : in->n;
+		return;
+	}
+	size_t done = put_what_fits(q, in->items, in->n);
+	in->items += done;
+	in->n -= done;
 }
 
 /* Items that could not go in make what is inside due: the batch cannot grow any more. */
@@ -242,17 +269,16 @@ static void found_no_room(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 	wake_poppers(q, wakes);
 }
 
-/* After items went out: move what blocked pushers hold, in their order, and let those go that are done. */
+/* After items went out, or room was given back: serve the blocked pushers in their order, and let those go that are
+ * done. */
 static void shrunk(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 {
 	q->since_pop = 0;
 	mark_if_low(q, wakes);
 	struct waiter *w;
 	while (q->closed == 0 && (w = q->pushers.first) != NULL) {
-		size_t done = put_what_fits(q, w->items, w->n);
-		w->items += done;
-		w->n -= done;
-		if (w->n > 0) {
+		take_in(q, w->intake);
+		if (w->intake->n > 0) {
 			q->flush_seq = q->n_in;
 			break;
 		}
@@ -265,37 +291,33 @@ static void shrunk(sl__queue *q, struct wakes *wakes) SL_REQUIRES(q->mu)
 
 /* ---- push ---- */
 
-/* Push by waiting for room. Returns how many of the n went in until the deadline or the close. */
-static size_t push_blocking(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
-			    struct wakes *wakes) SL_REQUIRES(q->mu)
+/* Wait for room until in has what it wants, the deadline, or the close. */
+static void push_blocking(sl__queue *q, struct intake *in, int64_t timeout_ms, struct wakes *wakes) SL_REQUIRES(q->mu)
 {
-	size_t done = 0;
 	if (q->pushers.first == NULL) {
 		/* Let others run for a moment: there may be room without a sleep. */
 		found_no_room(q, wakes);
 		for (int i = 0;
-		     i < FULL_YIELDS && q->closed == 0 && q->pushers.first == NULL && !fits(q, items[0].bytes); i++) {
+		     i < FULL_YIELDS && q->closed == 0 && q->pushers.first == NULL && !fits(q, in->items->bytes); i++) {
 			unlock_and_wake(q, wakes);
 			(void)sched_yield();
 			sl__lock(&q->mu);
 		}
 		if (q->closed == 0 && q->pushers.first == NULL)
-			done = put_what_fits(q, items, n);
+			take_in(q, in);
 	}
-	if (done == n || q->closed != 0)
-		return done;
-	/* Sleep in the line of pushers until all items were moved, or the deadline, or the end. */
+	if (in->n == 0 || q->closed != 0)
+		return;
+	/* Sleep in the line of pushers until it was served, or the deadline, or the end. */
 	int64_t deadline_ns = sl__deadline_ns(&q->env, timeout_ms);
 	struct waiter spare, *w = get_waiter(q, &spare);
-	w->items = items + done;
-	w->n = n - done;
+	w->intake = in;
 	append(&q->pushers, w);
 	found_no_room(q, wakes);
 	send_wakes(q, wakes);
 	while (w->listed && q->closed == 0)
 		if (!sl__wait(&q->env, &w->cond, &q->mu, deadline_ns))
 			break;
-	size_t left = w->n;
 	if (w->listed) {
 		bool was_first = q->pushers.first == w;
 		unlist(&q->pushers, w);
@@ -304,7 +326,6 @@ static size_t push_blocking(sl__queue *q, const struct sl__queue_item *items, si
 			shrunk(q, wakes);
 	}
 	put_waiter(q, w);
-	return n - left;
 }
 
 /* Push all n, dropping the oldest where needed. The callback runs between rounds, without the lock. */
@@ -359,6 +380,14 @@ int sl__queue_push_item(sl__queue *q, struct sl__queue_item item, int64_t timeou
 	return 0;
 }
 
+/* Why something found no room. */
+static int why_refused(const sl__queue *q, enum sl__queue_overflow overflow, int64_t timeout_ms) SL_REQUIRES(q->mu)
+{
+	if (q->closed != 0)
+		return SL_ECLOSED;
+	return overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+}
+
 /* Push the items before the first one that is too big, by the overflow rule where they do not all fit. */
 static int push_items(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
 		      int64_t timeout_ms, size_t *pushed)
@@ -371,22 +400,20 @@ static int push_items(sl__queue *q, const struct sl__queue_item *items, size_t n
 	if (SL_LIKELY(good > 0 && q->closed == 0 && q->pushers.first == NULL))
 		done = put_what_fits(q, items, good);
 	if (SL_UNLIKELY(done < good && q->closed == 0)) {
-		if (overflow == SL__QUEUE_DROP_OLDEST)
+		if (overflow == SL__QUEUE_DROP_OLDEST) {
 			done += push_dropping(q, items + done, good - done, &wakes);
-		else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
-			done += push_blocking(q, items + done, good - done, timeout_ms, &wakes);
-		else
+		} else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0) {
+			struct intake rest = {.items = items + done, .n = good - done};
+			push_blocking(q, &rest, timeout_ms, &wakes);
+			done = good - rest.n;
+		} else {
 			found_no_room(q, &wakes);
+		}
 	}
 	int rc = 0;
 	if (SL_UNLIKELY(done < n)) {
 		q->refused += (done < good ? good : n) - done;
-		if (q->closed != 0)
-			rc = SL_ECLOSED;
-		else if (done == good)
-			rc = SL_ETOOBIG;
-		else
-			rc = overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
+		rc = done == good && q->closed == 0 ? SL_ETOOBIG : why_refused(q, overflow, timeout_ms);
 	}
 	*pushed = done;
 	mark_if_high(q, &wakes);
@@ -405,6 +432,53 @@ int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, siz
 			   size_t *pushed)
 {
 	return push_items(q, items, n, SL__QUEUE_BLOCK, timeout_ms, pushed);
+}
+
+int sl__queue_reserve(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+		      struct sl__queue_room *room)
+{
+	struct wakes wakes = {0};
+	struct intake in = {.items = items, .n = n, .room = room};
+	assert(n > 0 && q->overflow != SL__QUEUE_DROP_OLDEST);
+	*room = (struct sl__queue_room){0};
+	if (items->bytes > q->max_bytes)
+		return SL_ETOOBIG;
+	sl__lock(&q->mu);
+	if (q->closed == 0 && q->pushers.first == NULL)
+		take_in(q, &in);
+	if (in.n > 0 && q->closed == 0) {
+		if (q->overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
+			push_blocking(q, &in, timeout_ms, &wakes);
+		else
+			found_no_room(q, &wakes);
+	}
+	int rc = in.n > 0 ? why_refused(q, q->overflow, timeout_ms) : 0;
+	if (rc != 0)
+		q->refused += n;
+	unlock_and_wake(q, &wakes);
+	return rc;
+}
+
+int sl__queue_push_reserved(sl__queue *q, const struct sl__queue_item *items, size_t n,
+			    const struct sl__queue_room *room)
+{
+	struct wakes wakes = {0};
+	assert(n <= room->n);
+	sl__lock(&q->mu);
+	q->limit += room->n;
+	q->limit_bytes += room->bytes;
+	size_t done = n > 0 && q->closed == 0 ? put_what_fits(q, items, n) : 0;
+	assert(done == n || q->closed != 0);
+	q->refused += n - done;
+	if (done < room->n)
+		shrunk(q, &wakes);
+	else if (q->pushers.first != NULL)
+		found_no_room(q, &wakes); /* I2: what has just come is due, too */
+	mark_if_high(q, &wakes);
+	if (q->depth >= q->wake_at)
+		wake_poppers(q, &wakes);
+	unlock_and_wake(q, &wakes);
+	return done < n ? SL_ECLOSED : 0;
 }
 
 /* ---- pop ---- */

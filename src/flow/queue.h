@@ -6,6 +6,7 @@
  *  - An item that was pushed with success leaves exactly once: popped, dropped (drop_oldest only, and told), or taken
  *    back. A push that failed left its item with the caller.
  *  - Never more than capacity items, nor more than max_bytes bytes, are inside. An item above max_bytes is refused.
+ *  - Room that was reserved is kept: a push into it neither waits nor fails, unless the queue is closed.
  *  - Blocked pushers are served in the order of their arrival; none is overtaken. One push_many may go in in
  *    pieces, with other producers' items between them.
  *  - Crossing the high mark upwards and then the low mark downwards are reported by on_high and on_low: exactly once per
@@ -149,6 +150,24 @@ SL_MUST_CHECK int sl__queue_push_many(sl__queue *q, const struct sl__queue_item 
 /* The same, but it waits for room whatever the overflow is. */
 SL_MUST_CHECK int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
 					 size_t *pushed);
+
+/* Room for n items of `bytes` bytes together, which no other push can use. */
+struct sl__queue_room {
+	size_t n;
+	size_t bytes;
+};
+/*
+ * Reserve room for the first of items, of which only the bytes are read: for what has to happen between the decision
+ * that there is room and the push, such as making the items durable. 0 and room->n >= 1, at most n: those for which
+ * there is room now. Without room for the first: as a push, and in its turn among the pushers that are blocked.
+ * Not for a queue that drops. What was reserved is given back by sl__queue_push_reserved.
+ */
+SL_MUST_CHECK int sl__queue_reserve(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
+				    struct sl__queue_room *room);
+/* Push n items, all or none, into the room, and give back what they do not need of it; n may be 0. The items are the
+ * first of those that it was reserved for. SL_ECLOSED. */
+SL_MUST_CHECK int sl__queue_push_reserved(sl__queue *q, const struct sl__queue_item *items, size_t n,
+					  const struct sl__queue_room *room);
 
 /*
  * Pop a batch of 1 to max items into out, oldest first (when a batch closes: see above). 0 and *n >= 1; SL_ETIMEDOUT

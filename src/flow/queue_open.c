@@ -61,6 +61,8 @@ static int set_queue_opts(sl__queue *q, const struct sl__queue_opts *o, struct s
 				  q->low, q->high);
 	bool bound = o->max_bytes != 0;
 	q->max_bytes = bound ? o->max_bytes : SIZE_MAX;
+	q->limit = q->capacity;
+	q->limit_bytes = q->max_bytes;
 	q->high_bytes = bound ? high_part(o->max_bytes) : SIZE_MAX;
 	q->low_bytes = bound ? o->max_bytes / 2 : SIZE_MAX;
 	return 0;

@@ -8,6 +8,13 @@
 
 #define POOL_WAITERS 32 /* sleepers beyond these are signalled under the lock */
 
+/* What a push wants: its items in the ring, in order, or room for some of them. */
+struct intake {
+	const struct sl__queue_item *items; /* that are left */
+	size_t n;
+	struct sl__queue_room *room; /* NULL: the items go in; else it takes the room, and n becomes 0 */
+};
+
 struct waiter {
 	sl__cond cond;
 	struct waiter *next;
@@ -16,12 +23,10 @@ struct waiter {
 	/* a popper */
 	size_t max, promised;
 	int64_t linger_ns;
-	bool timed;       /* sleeps with a deadline that is no later than its linger allows */
-	bool keeper;      /* was woken to arm a timer */
-	bool interrupted; /* was woken to return with nothing */
-	/* a pusher: what is left to move */
-	const struct sl__queue_item *items;
-	size_t n;
+	bool timed;            /* sleeps with a deadline that is no later than its linger allows */
+	bool keeper;           /* was woken to arm a timer */
+	bool interrupted;      /* was woken to return with nothing */
+	struct intake *intake; /* of a pusher */
 };
 
 struct waiters {
@@ -41,7 +46,8 @@ struct sl__queue {
 	sl__mutex mu;
 	struct sl__queue_item *ring;
 	size_t capacity, max_bytes;
-	size_t head, tail; /* ring indexes of the oldest and of the next free slot */
+	size_t limit, limit_bytes; /* the same, without what is reserved */
+	size_t head, tail;         /* ring indexes of the oldest and of the next free slot */
 	size_t depth, bytes;
 	uint64_t n_in, n_out;
 	size_t wake_at;     /* a push that brings depth here has a popper to wake */

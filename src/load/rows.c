@@ -12,12 +12,11 @@
  *     read and not written stays in the log, or is counted as left.
  */
 #include <inttypes.h>
-#include <poll.h>
 #include <string.h>
 
 #include "load/load.h"
 
-enum { CHUNK = 1024, FIRST_BYTES = 4096, CHECK_EVERY_MS = 100, ROOM_EVERY_MS = 5, QUEUE_BYTES = 64 << 20 };
+enum { CHUNK = 1024, FIRST_BYTES = 4096, CHECK_EVERY_MS = 100, QUEUE_BYTES = 64 << 20 };
 
 /* ---- bad records ---- */
 
@@ -108,54 +107,14 @@ static int check_waiting(sl_load *l)
 
 /* ---- rows ---- */
 
-/* How many of n items the queue has room for. */
-static size_t room_for(const struct sl_coordinator_health *h, const struct sl_item *items, size_t n)
-{
-	uint64_t room = h->capacity > h->queue_size ? h->capacity - h->queue_size : 0, bytes = h->queue_bytes;
-	size_t fit = 0;
-
-	for (; fit < n && fit < room; fit++) {
-		bytes += items[fit].len;
-		if (bytes > QUEUE_BYTES && bytes > items[fit].len)
-			break;
-	}
-	return fit;
-}
-
-/* With a log, a submit that finds no room would have written to it in vain, and one that waits forever could not be
- * cancelled while the target is unavailable. *n becomes what there is room for. */
-static int wait_for_room(sl_load *l, const struct sl_item *items, size_t *n)
-{
-	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
-	size_t fit = *n;
-
-	if (!l->place.wal || l->delivery.overflow_strategy != SL_OVERFLOW_BLOCK)
-		return 0;
-	while (sl_coordinator_get_health(l->c, &h) == 0 && (fit = room_for(&h, items, *n)) == 0) {
-		struct pollfd stop = {.fd = l->wake, .events = POLLIN};
-		int rc = check_waiting(l);
-
-		if (rc)
-			return rc;
-		(void)poll(&stop, l->stop ? 0 : 1, ROOM_EVERY_MS);
-	}
-	*n = fit;
-	return 0;
-}
-
-/* Hand n rows over, however long the target takes. */
+/* Hand n rows over, however long the target takes. What finds no room in time is not in the log either. */
 static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct sl_err *err)
 {
 	size_t done = 0, now = 0;
 	int rc = 0;
 
 	while (!rc && done < n) {
-		size_t fit = n - done;
-
-		rc = wait_for_room(l, items + done, &fit);
-		if (rc)
-			break;
-		rc = sl_coordinator_submit_many(l->c, items + done, fit, CHECK_EVERY_MS, &now);
+		rc = sl_coordinator_submit_many(l->c, items + done, n - done, CHECK_EVERY_MS, &now);
 		done += now;
 		if (rc == SL_ETIMEDOUT) {
 			rc = check_waiting(l);

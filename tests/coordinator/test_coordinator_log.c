@@ -2,6 +2,7 @@
 /* With a log: what submit accepted is written, whatever happens; what stop could not write comes back. */
 #include <errno.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -251,7 +252,7 @@ static void *submit_main(void *arg)
 	return NULL;
 }
 
-static void a_submit_that_timed_out_after_its_append_is_marked_as_failed(void **state)
+static void a_submit_that_finds_no_room_in_time_is_not_in_the_log(void **state)
 {
 	struct kit *k = *state;
 	struct place p;
@@ -264,8 +265,78 @@ static void a_submit_that_timed_out_after_its_append_is_marked_as_failed(void **
 	pthread_join(s.thread, NULL);
 	assert_int_equal(s.rc, SL_ETIMEDOUT);
 	assert_int_equal(stats_of(&p).pending, 3);
-	assert_int_equal(stats_of(&p).failed, 1);
+	assert_int_equal(stats_of(&p).last_sequence, 3);
 	finish(k, 0, SL_EPENDING, &r);
+	remove_place(&p);
+}
+
+static void of_many_items_only_those_with_room_are_appended(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r;
+	struct sl_item items[5];
+	uint64_t values[5] = {2, 3, 4, 5, 6};
+	size_t accepted;
+	make_place(&p);
+	k->bytes = true;
+	k->script = kit_fail_cancelled;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 3, .overflow_strategy = SL_OVERFLOW_ERROR));
+	kit_submit(k, 1, 1);
+	kit_await_in_write(k, 1);
+	for (size_t i = 0; i < 5; i++)
+		items[i] = (struct sl_item){.data = &values[i], .len = 8};
+	assert_int_equal(sl_coordinator_submit_many(k->c, items, 5, SL_UNLIMITED, &accepted), SL_EFULL);
+	assert_int_equal(accepted, 3);
+	assert_int_equal(stats_of(&p).last_sequence, 4);
+	assert_int_equal(stats_of(&p).pending, 4);
+	assert_int_equal(stats_of(&p).failed, 0);
+	finish(k, 0, SL_EPENDING, &r);
+	remove_place(&p);
+}
+
+struct many_call {
+	struct kit *k;
+	int rc;
+	size_t accepted;
+	pthread_t thread;
+};
+
+static void *many_main(void *arg)
+{
+	struct many_call *m = arg;
+	struct sl_item items[9];
+	uint64_t values[9];
+	for (uint64_t i = 0; i < 9; i++) {
+		values[i] = i + 2;
+		items[i] = (struct sl_item){.data = &values[i], .len = 8};
+	}
+	m->rc = sl_coordinator_submit_many(m->k->c, items, 9, SL_UNLIMITED, &m->accepted);
+	return NULL;
+}
+
+static void a_submit_of_more_than_the_queue_has_room_for_is_appended_in_pieces(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct many_call m = {.k = k};
+	make_place(&p);
+	k->bytes = true;
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .capacity = 2, .batch_size = 2));
+	kit_hold_first(k);
+	assert_int_equal(pthread_create(&m.thread, NULL, many_main, &m), 0);
+	kit_await_calm(k, 1 + OTHERS);
+	assert_int_equal(stats_of(&p).last_sequence, 3);
+	kit_release_all(k);
+	pthread_join(m.thread, NULL);
+	assert_int_equal(m.rc, 0);
+	assert_int_equal(m.accepted, 9);
+	kit_finish(k, 0);
+	assert_int_equal(k->n_written, 10);
+	for (uintptr_t i = 0; i < 10; i++)
+		assert_int_equal(k->written[i], i + 1);
+	assert_int_equal(stats_of(&p).last_sequence, 10);
+	assert_int_equal(stats_of(&p).sent, 10);
 	remove_place(&p);
 }
 
@@ -488,6 +559,48 @@ static void pointer_items_come_back_as_pointers(void **state)
 	assert_int_equal(k->written[19], 20);
 	kit_finish(k, 0);
 	remove_place(&p);
+}
+
+/* item_encode is called between the reservation and the append. */
+static sem_t encodes, may_encode;
+
+static int encode_slowly(const void *item, size_t len, const void **out, size_t *out_len, void *ctx)
+{
+	(void)sem_post(&encodes);
+	(void)sem_wait(&may_encode);
+	return encode_number(item, len, out, out_len, ctx);
+}
+
+static void *submit_pointer_main(void *arg)
+{
+	struct submit_call *s = arg;
+	s->rc = sl_coordinator_submit(s->k->c, ITEM(7), 0, s->timeout_ms);
+	return NULL;
+}
+
+static void a_submit_that_meets_the_stop_after_its_append_is_marked_as_failed(void **state)
+{
+	struct kit *k = *state;
+	struct place p;
+	struct sl_coordinator_report r = {.struct_size = sizeof(r)};
+	struct submit_call s = {.k = k, .timeout_ms = SL_UNLIMITED};
+	(void)sem_init(&encodes, 0, 0);
+	(void)sem_init(&may_encode, 0, 0);
+	make_place(&p);
+	kit_new(k, OPTS(.workers = 1, .wal = p.wal, .items.encode = encode_slowly, .items.decode = decode_number));
+	assert_int_equal(pthread_create(&s.thread, NULL, submit_pointer_main, &s), 0);
+	(void)sem_wait(&encodes);
+	assert_int_equal(sl_coordinator_stop(k->c, SL_UNLIMITED, &r, NULL), 0);
+	(void)sem_post(&may_encode);
+	pthread_join(s.thread, NULL);
+	assert_int_equal(s.rc, SL_ECLOSED);
+	assert_int_equal(stats_of(&p).failed, 1);
+	assert_int_equal(stats_of(&p).pending, 0);
+	assert_int_equal(sl_coordinator_free(k->c), 0);
+	k->c = NULL;
+	remove_place(&p);
+	(void)sem_destroy(&encodes);
+	(void)sem_destroy(&may_encode);
 }
 
 static void records_that_are_no_items_stay_in_the_log(void **state)
@@ -715,7 +828,9 @@ int main(void)
 		TEST(what_was_not_written_is_written_after_a_restart_ahead_of_what_is_new),
 		TEST(many_items_share_a_flush),
 		TEST(a_refused_item_is_not_written_after_a_restart),
-		TEST(a_submit_that_timed_out_after_its_append_is_marked_as_failed),
+		TEST(a_submit_that_finds_no_room_in_time_is_not_in_the_log),
+		TEST(of_many_items_only_those_with_room_are_appended),
+		TEST(a_submit_of_more_than_the_queue_has_room_for_is_appended_in_pieces),
 		TEST(dead_and_dropped_items_are_marked_as_failed),
 		TEST(feeding_does_not_drop_what_the_log_holds),
 		TEST(submits_wait_until_the_log_is_fed),
@@ -725,6 +840,7 @@ int main(void)
 		TEST(what_stop_could_not_write_is_spilled_and_comes_back),
 		TEST(a_spill_that_fails_loses_nothing_and_can_be_repeated),
 		TEST(pointer_items_come_back_as_pointers),
+		TEST(a_submit_that_meets_the_stop_after_its_append_is_marked_as_failed),
 		TEST(records_that_are_no_items_stay_in_the_log),
 		TEST(stop_ends_in_time_while_there_is_no_memory_for_what_the_log_has),
 		TEST(after_kill_9_everything_accepted_is_written_or_in_the_dead_letters),

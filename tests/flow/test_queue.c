@@ -1106,6 +1106,133 @@ static void every_item_of_many_threads_leaves_exactly_once(void **state)
 
 /* ---- tags, places, interrupts ---- */
 
+/* ---- reserved room ---- */
+
+static const struct sl__queue_item three[3] = {
+	{.ptr = ITEM(1), .bytes = 10}, {.ptr = ITEM(2), .bytes = 10}, {.ptr = ITEM(3), .bytes = 10}};
+
+static void reserved_room_is_nobody_elses_until_it_is_used_or_given_back(void **state)
+{
+	struct fixture *f = *state;
+	struct sl__queue_room room;
+	make(f, (struct sl__queue_opts){.capacity = 3, .max_bytes = 100});
+	assert_int_equal(sl__queue_reserve(f->q, three, 2, 0, &room), 0);
+	assert_int_equal(room.n, 2);
+	assert_int_equal(room.bytes, 20);
+	assert_int_equal(stats_of(f).depth, 0);
+	assert_int_equal(sl__queue_try_push(f->q, ITEM(9), 81), SL_EFULL); /* by bytes */
+	assert_int_equal(sl__queue_try_push(f->q, ITEM(9), 80), 0);
+	assert_int_equal(sl__queue_try_push(f->q, ITEM(10), 0), SL_EFULL); /* by number */
+	assert_int_equal(sl__queue_push_reserved(f->q, three, 1, &room), 0);
+	/* The other place is free again, with its bytes. */
+	assert_int_equal(sl__queue_try_push(f->q, ITEM(2), 11), SL_EFULL);
+	assert_int_equal(sl__queue_try_push(f->q, ITEM(2), 10), 0);
+	expect_range(f, 9, 9);
+	expect_range(f, 1, 2);
+}
+
+static void what_has_room_for_a_part_reserves_that_part(void **state)
+{
+	struct fixture *f = *state;
+	struct sl__queue_room room, none;
+	make(f, (struct sl__queue_opts){.capacity = 10, .max_bytes = 25});
+	assert_int_equal(sl__queue_reserve(f->q, three, 3, SL_UNLIMITED, &room), 0);
+	assert_int_equal(room.n, 2);
+	assert_int_equal(sl__queue_reserve(f->q, three, 1, 0, &none), SL_EFULL);
+	assert_int_equal(none.n, 0);
+	assert_int_equal(sl__queue_push_reserved(f->q, three, 2, &room), 0);
+	expect_range(f, 1, 2);
+	const struct sl__queue_item big = {.ptr = ITEM(1), .bytes = 26};
+	assert_int_equal(sl__queue_reserve(f->q, &big, 1, SL_UNLIMITED, &none), SL_ETOOBIG);
+}
+
+struct reservation {
+	struct fixture *f;
+	pthread_t thread;
+	int64_t timeout_ms;
+	int rc;
+	struct sl__queue_room room;
+};
+
+static void *reserve_main(void *arg)
+{
+	struct reservation *r = arg;
+	r->rc = sl__queue_reserve(r->f->q, three, 2, r->timeout_ms, &r->room);
+	return NULL;
+}
+
+static void start_reserve(struct fixture *f, struct reservation *r, int64_t timeout_ms)
+{
+	*r = (struct reservation){.f = f, .timeout_ms = timeout_ms, .rc = 99};
+	assert_int_equal(pthread_create(&r->thread, NULL, reserve_main, r), 0);
+}
+
+static void a_reservation_waits_in_the_line_of_pushers(void **state)
+{
+	struct fixture *f = *state;
+	struct reservation r;
+	struct call first, last;
+	make(f, (struct sl__queue_opts){.capacity = 1});
+	push_range(f, 1, 1);
+	start_push(f, &first, 2, 1, 1, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	start_reserve(f, &r, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 2);
+	start_push(f, &last, 3, 1, 1, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 3);
+	expect_range(f, 1, 1);
+	expect_range(f, 2, 2);
+	finish(&first, 0, 1);
+	pthread_join(r.thread, NULL);
+	assert_int_equal(r.rc, 0);
+	assert_int_equal(r.room.n, 1); /* it does not wait for more */
+	assert_int_equal(stats_of(f).blocked_pushers, 1);
+	/* What is given back goes to the next in line. */
+	assert_int_equal(sl__queue_push_reserved(f->q, three, 0, &r.room), 0);
+	finish(&last, 0, 1);
+	expect_range(f, 3, 3);
+}
+
+static void a_reservation_ends_at_its_deadline_and_at_the_close(void **state)
+{
+	struct fixture *f = *state;
+	struct reservation r;
+	struct sl__queue_room room;
+	make(f, (struct sl__queue_opts){.capacity = 2});
+	push_range(f, 1, 1);
+	assert_int_equal(sl__queue_reserve(f->q, three, 3, 0, &room), 0);
+	start_reserve(f, &r, 10);
+	vclock_await_waiters(&f->clock, 1);
+	vclock_advance_ms(&f->clock, 10);
+	pthread_join(r.thread, NULL);
+	assert_int_equal(r.rc, SL_ETIMEDOUT);
+	start_reserve(f, &r, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	sl__queue_close(f->q, SL__QUEUE_DRAIN);
+	pthread_join(r.thread, NULL);
+	assert_int_equal(r.rc, SL_ECLOSED);
+	assert_int_equal(sl__queue_push_reserved(f->q, three, 1, &room), SL_ECLOSED);
+	assert_int_equal(stats_of(f).depth, 1);
+	assert_int_equal(sl__queue_reserve(f->q, three, 1, SL_UNLIMITED, &room), SL_ECLOSED);
+}
+
+static void what_comes_while_pushers_are_blocked_is_due_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct sl__queue_room room;
+	struct call blocked, popper;
+	make(f, (struct sl__queue_opts){.capacity = 2});
+	assert_int_equal(sl__queue_reserve(f->q, three, 2, 0, &room), 0);
+	start_push(f, &blocked, 3, 1, 1, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 1);
+	start_pop(f, &popper, 10, SL_UNLIMITED, SL_UNLIMITED);
+	vclock_await_waiters(&f->clock, 2);
+	assert_int_equal(sl__queue_push_reserved(f->q, three, 2, &room), 0);
+	finish(&popper, 0, 2);
+	finish(&blocked, 0, 1);
+	expect_range(f, 3, 3);
+}
+
 static void an_item_keeps_its_tag_and_reports_its_place(void **state)
 {
 	struct fixture *f = *state;
@@ -1250,6 +1377,11 @@ int main(void)
 		TEST(the_smallest_queue_has_marks_too),
 		TEST(without_memory_nothing_is_made_and_nothing_leaks),
 		TEST(every_item_of_many_threads_leaves_exactly_once),
+		TEST(reserved_room_is_nobody_elses_until_it_is_used_or_given_back),
+		TEST(what_has_room_for_a_part_reserves_that_part),
+		TEST(a_reservation_waits_in_the_line_of_pushers),
+		TEST(a_reservation_ends_at_its_deadline_and_at_the_close),
+		TEST(what_comes_while_pushers_are_blocked_is_due_at_once),
 		TEST(an_item_keeps_its_tag_and_reports_its_place),
 		TEST(a_waiting_push_waits_also_where_others_drop),
 		TEST(an_interrupt_ends_one_wait_with_nothing),
