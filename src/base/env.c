@@ -49,6 +49,23 @@ char *sl__strdup(const struct sl_env *e, const char *s)
 	return copy;
 }
 
+const char **sl__strdup_list(const struct sl_env *e, const char *const *list, size_t n)
+{
+	size_t bytes = 0;
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(list[i]) + 1;
+	const char **copy = sl__alloc(e, (n + 1) * sizeof(*copy) + bytes);
+	if (copy == NULL)
+		return NULL;
+	char *at = (char *)(copy + n + 1);
+	for (size_t i = 0; i < n; i++) {
+		copy[i] = at;
+		at = stpcpy(at, list[i]) + 1;
+	}
+	copy[n] = NULL;
+	return copy;
+}
+
 char *sl__asprintf(const struct sl_env *e, const char *fmt, ...)
 {
 	va_list args, again;
@@ -200,6 +217,18 @@ void sl__log_fields(const struct sl_env *e, enum sl_log_level level, const char 
 				       .fields = fields,
 				       .n_fields = n};
 	e->log(&record, e->log_ctx);
+}
+
+void sl__log_text(const struct sl_env *e, enum sl_log_level level, const char *component, const char *fmt, ...)
+{
+	char text[2048];
+	va_list args;
+	if (e->log == NULL || level < e->log_level)
+		return;
+	va_start(args, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	sl__log_fields(e, level, component, text, NULL, 0);
 }
 
 /* splitmix64: one word of state, good enough to spread retries and name temporary files. */

@@ -38,6 +38,8 @@ static inline void sl__free(const struct sl_env *e, void *p)
 		e->mem->release(p, e->mem_ctx);
 }
 char *sl__strdup(const struct sl_env *e, const char *s);
+/* A copy of n texts in one block of memory, for one sl__free, with NULL at its end. NULL without memory. */
+const char **sl__strdup_list(const struct sl_env *e, const char *const *list, size_t n);
 /* printf into fresh memory; NULL without memory. */
 char *sl__asprintf(const struct sl_env *e, const char *fmt, ...) SL_PRINTF(2, 3);
 
@@ -92,6 +94,10 @@ void sl__log_fields(const struct sl_env *e, enum sl_log_level level, const char 
 				       sizeof((const struct sl_log_field[]){__VA_ARGS__}) /                            \
 					       sizeof(struct sl_log_field));                                           \
 	} while (0)
+
+/* A record without fields, its message like printf. */
+void sl__log_text(const struct sl_env *e, enum sl_log_level level, const char *component, const char *fmt, ...)
+	SL_PRINTF(4, 5);
 
 /* ---- randomness that need not be secret: jitter, temporary names ---- */
 struct sl__prng {

@@ -14,7 +14,7 @@
  *      marked as failed, durably, before the submit returns.
  *  D2  A record is marked only after its item has ended: written, or its letter durable, or dropped.
  */
-#include "base/buf.h"
+#include "base/varint.h"
 #include "coordinator/coordinator.h"
 
 #define VERSION 1
@@ -25,28 +25,6 @@
 
 /* ---- the record ---- */
 
-static void put_varint(struct sl__buf *b, uint64_t v)
-{
-	unsigned char bytes[10];
-	size_t n = 0;
-	for (; v >= 0x80; v >>= 7)
-		bytes[n++] = (unsigned char)(v | 0x80);
-	bytes[n++] = (unsigned char)v;
-	(void)sl__buf_append(b, bytes, n);
-}
-
-static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *v)
-{
-	*v = 0;
-	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
-		unsigned char byte = *(*at)++;
-		*v |= (uint64_t)(byte & 0x7F) << shift;
-		if (byte < 0x80)
-			return true;
-	}
-	return false;
-}
-
 static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct sl_item *item)
 {
 	const void *bytes;
@@ -55,15 +33,15 @@ static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct s
 	if (rc != 0)
 		return rc;
 	(void)sl__buf_append(b, "\x01", 1);
-	put_varint(b, item->position);
-	put_varint(b, item->range.begin);
-	put_varint(b, item->range.end);
+	sl__varint_put(b, item->position);
+	sl__varint_put(b, item->range.begin);
+	sl__varint_put(b, item->range.end);
 	if (item->range.end != 0) {
 		uint8_t hash[8];
 		sl__put64(hash, item->range.hash);
 		(void)sl__buf_append(b, hash, sizeof(hash));
 	}
-	put_varint(b, item->key_len);
+	sl__varint_put(b, item->key_len);
 	(void)sl__buf_append(b, item->key, item->key_len);
 	return sl__buf_append(b, bytes, len);
 }
@@ -73,8 +51,8 @@ static int get_record(const void *payload, size_t n, struct sl_item *out)
 	const unsigned char *at = payload, *end = at + n;
 	struct sl_input_range range = {0, 0, 0};
 	uint64_t position, key_len;
-	if (n == 0 || *at++ != VERSION || !get_varint(&at, end, &position) || !get_varint(&at, end, &range.begin) ||
-	    !get_varint(&at, end, &range.end))
+	if (n == 0 || *at++ != VERSION || !sl__varint_get(&at, end, &position) ||
+	    !sl__varint_get(&at, end, &range.begin) || !sl__varint_get(&at, end, &range.end))
 		return SL_EDATA;
 	if (range.end != 0) {
 		if (end - at < 8)
@@ -82,7 +60,7 @@ static int get_record(const void *payload, size_t n, struct sl_item *out)
 		range.hash = sl__get64(at);
 		at += 8;
 	}
-	if (!get_varint(&at, end, &key_len) || key_len > UINT8_MAX || key_len > (size_t)(end - at))
+	if (!sl__varint_get(&at, end, &key_len) || key_len > UINT8_MAX || key_len > (size_t)(end - at))
 		return SL_EDATA;
 	*out = (struct sl_item){.data = at + key_len,
 				.len = (size_t)(end - at) - key_len,

@@ -137,7 +137,7 @@ static int take_header(sl_load *l, bool *empty, struct sl_err *err)
 					  l->in.name);
 		return 0;
 	}
-	l->to.lists[0] = sl__load_copy_list(&l->env, names, n);
+	l->to.lists[0] = sl__strdup_list(&l->env, names, n);
 	if (!l->to.lists[0])
 		return sl__no_memory(err, "columns");
 	o->columns = l->to.lists[0];
@@ -211,9 +211,9 @@ static int open_target(sl_load *l, struct sl_err *err)
 	if (rc == SL_ENOMEM)
 		return sl__no_memory(err, "target");
 	if (rc) {
-		sl__load_report(&l->env, SL_LOG_WARN,
-				"the target has too many columns for dead letters to remember: 'sluice dlq redrive' "
-				"will not know them");
+		sl__log_text(&l->env, SL_LOG_WARN, "load",
+			     "the target has too many columns for dead letters to remember: 'sluice dlq redrive' "
+			     "will not know them");
 		(void)snprintf(l->target, sizeof(l->target), "%s", sl_sink_target(&l->sink));
 	}
 	return 0;
@@ -238,7 +238,7 @@ static int load_input(sl_load *l, size_t i, struct sl_err *err)
 		rc = take_header(l, &empty, err);
 	if (rc || empty) {
 		if (!rc)
-			sl__load_report(&l->env, SL_LOG_WARN, "%s is empty", l->in.name);
+			sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is empty", l->in.name);
 		return rc;
 	}
 	if (l->create)
@@ -362,7 +362,7 @@ static bool copy_list(sl_load *l, const char *const **field, size_t n, const cha
 {
 	if (!*field)
 		return true;
-	*owned = sl__load_copy_list(&l->env, *field, n);
+	*owned = sl__strdup_list(&l->env, *field, n);
 	*field = *owned;
 	return *owned != NULL;
 }

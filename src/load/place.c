@@ -4,57 +4,33 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "load/place.h"
 
 #define BODY "%08" PRIx32 " %015" PRId64 " %020" PRIu64 " %020" PRIu64 " %016" PRIx64
 enum { BODY_BYTES = 8 + 1 + 15 + 1 + 20 + 1 + 20 + 1 + 16, LINE_BYTES = BODY_BYTES + 1 + 16 + 1 };
 enum { RETENTION_DAYS = 30 }; /* of quarantined files */
 
-/* FNV-1a: distinguishes things that were not made to look alike. */
-#define HASH_INIT UINT64_C(0xcbf29ce484222325)
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t n)
-{
-	const unsigned char *p = data;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
-
 /* With its NUL, so that "a", "b" is not "ab". */
 static uint64_t hash_text(uint64_t h, const char *text)
 {
-	return hash_bytes(h, text, strlen(text) + 1);
+	return sl__fnv_add(h, text, strlen(text) + 1);
 }
 
 /* Names the log of input i: load-<hash>-<number>. Paths are not from memory that may run out: the log would get another
  * name. */
 static void name_log(char id[64], const struct load_key *key, size_t i)
 {
-	uint64_t h = hash_text(HASH_INIT, key->target);
+	uint64_t h = hash_text(SL__FNV_INIT, key->target);
 	char full[PATH_MAX];
 
 	for (size_t k = 0; k < key->n_inputs; k++)
 		h = hash_text(h, strcmp(key->inputs[k], "-") && realpath(key->inputs[k], full) ? full : key->inputs[k]);
 	(void)snprintf(id, 64, "load-%016" PRIx64 "-%zu", h, i + 1);
-}
-
-void sl__load_report(const struct sl_env *env, enum sl_log_level level, const char *fmt, ...)
-{
-	char text[2048];
-	va_list args;
-
-	if (!env->log || level < env->log_level)
-		return;
-	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	sl__log_fields(env, level, "load", text, NULL, 0);
 }
 
 /* A line that is not valid, or of another log, is ignored: the input is read from its beginning, and no row is lost. */
@@ -73,10 +49,10 @@ static int read_place(struct load_place *p, struct sl_err *err)
 	if (sscanf(line, "%8" SCNx32 " %15" SCNd64 " %20" SCNu64 " %20" SCNu64 " %16" SCNx64, &incarnation, &started_ms,
 		   &before, &end, &last) == 5)
 		(void)snprintf(again, sizeof(again), BODY " %016" PRIx64 "\n", incarnation, started_ms, before, end,
-			       last, hash_bytes(HASH_INIT, line, BODY_BYTES));
+			       last, sl__fnv(line, BODY_BYTES));
 	if (!*again || strcmp(line, again) || incarnation != p->incarnation || before >= end) {
-		sl__load_report(p->env, SL_LOG_WARN,
-				"%s is not the place of this load; the input is read from its beginning", p->path);
+		sl__log_text(p->env, SL_LOG_WARN, "load",
+			     "%s is not the place of this load; the input is read from its beginning", p->path);
 		return 0;
 	}
 	p->before = before;
@@ -113,7 +89,7 @@ int sl__load_place_open(struct load_place *p, const struct load_key *key, size_t
 
 bool sl__load_place_is_at(const struct load_place *p, const struct sl_record *record)
 {
-	return record->end == p->end && hash_bytes(HASH_INIT, record->data, record->len) == p->hash;
+	return record->end == p->end && sl__fnv(record->data, record->len) == p->hash;
 }
 
 int sl__load_place_skip(const struct load_place *p, sl_records *records, struct sl_err *err)
@@ -144,10 +120,9 @@ int sl__load_place_note(struct load_place *p, const struct sl_record *records, s
 		return 0;
 	p->before = n > 1 ? records[n - 2].end : p->end;
 	p->end = last->end;
-	p->hash = hash_bytes(HASH_INIT, last->data, last->len);
+	p->hash = sl__fnv(last->data, last->len);
 	(void)snprintf(line, sizeof(line), BODY, p->incarnation, p->started_ms, p->before, p->end, p->hash);
-	(void)snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n",
-		       hash_bytes(HASH_INIT, line, BODY_BYTES));
+	(void)snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n", sl__fnv(line, BODY_BYTES));
 	rc = sl__pwrite_full(p->env, p->fd, line, LINE_BYTES, 0);
 	return rc ? sl_err_set_errno(err, -rc, "%s", p->path) : 0;
 }
@@ -160,7 +135,7 @@ void sl__load_place_close(struct load_place *p)
 		return;
 	sl__close_fd(p->env, &p->fd);
 	if (p->wal && sl_wal_close(p->wal, &why))
-		sl__load_report(p->env, SL_LOG_WARN, "%s", why.msg);
+		sl__log_text(p->env, SL_LOG_WARN, "load", "%s", why.msg);
 	*p = (struct load_place){.fd = -1};
 }
 
@@ -205,7 +180,7 @@ static int finish_input(const struct load_key *key, size_t i, struct sl_err *err
 	name_log(id, key, i);
 	remove_torn(key, id);
 	if (sl_wal_cleanup_quarantine(key->dir, id, RETENTION_DAYS, key->env, &why))
-		sl__load_report(key->env, SL_LOG_WARN, "clean-up of %s: %s", key->dir, why.msg);
+		sl__log_text(key->env, SL_LOG_WARN, "load", "clean-up of %s: %s", key->dir, why.msg);
 	return 0;
 }
 

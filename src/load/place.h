@@ -57,7 +57,4 @@ void sl__load_place_close(struct load_place *p);
 /* Every input is done: remove all logs and places. */
 int sl__load_place_finish(const struct load_key *key, struct sl_err *err);
 
-/* A record for the log callback of the environment. */
-void sl__load_report(const struct sl_env *env, enum sl_log_level level, const char *fmt, ...) SL_PRINTF(3, 4);
-
 #endif

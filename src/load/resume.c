@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fnv.h"
+#include "base/varint.h"
 #include "load/load.h"
 
 enum { CHUNK = 1024 };
@@ -64,19 +66,6 @@ enum load_resume_what sl__load_resume_next(struct load_resume *r, const struct s
 
 /* ---- the log ---- */
 
-static bool get_varint(const unsigned char **at, const unsigned char *end, uint64_t *v)
-{
-	*v = 0;
-	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
-		unsigned char byte = *(*at)++;
-
-		*v |= (uint64_t)(byte & 0x7F) << shift;
-		if (byte < 0x80)
-			return true;
-	}
-	return false;
-}
-
 /* A record of docs/formats/coordinator.md: version, position, begin and end of the range. */
 static int add_logged(const struct sl_wal_record *record, void *ctx)
 {
@@ -84,8 +73,8 @@ static int add_logged(const struct sl_wal_record *record, void *ctx)
 	struct load_resume *r = ctx;
 	uint64_t position, begin, end;
 
-	if (record->status != SL_WAL_PENDING || at == stop || *at++ != 1 || !get_varint(&at, stop, &position) ||
-	    !get_varint(&at, stop, &begin) || !get_varint(&at, stop, &end) || !end)
+	if (record->status != SL_WAL_PENDING || at == stop || *at++ != 1 || !sl__varint_get(&at, stop, &position) ||
+	    !sl__varint_get(&at, stop, &begin) || !sl__varint_get(&at, stop, &end) || !end)
 		return 0;
 	if (r->n_logged == r->cap_logged) {
 		size_t cap = r->cap_logged ? r->cap_logged * 2 : 1024;
@@ -132,19 +121,15 @@ void sl__load_resume_fini(struct load_resume *r)
 
 /* ---- the input ---- */
 
-/* FNV-1a over the names of a header. */
+/* Over the names of a header, each with its NUL. */
 static uint64_t hash_header(const sl_load *l)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = SL__FNV_INIT;
 
 	if (l->to.opts.format != SL_ROWS_CSV || !l->header)
 		return 0;
 	for (size_t i = 0; i < l->to.opts.n_columns; i++)
-		for (const char *p = l->to.opts.columns[i];; p++) {
-			h = (h ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
-			if (!*p)
-				break;
-		}
+		h = sl__fnv_add(h, l->to.opts.columns[i], strlen(l->to.opts.columns[i]) + 1);
 	return h;
 }
 
@@ -241,8 +226,8 @@ int sl__load_resume(sl_load *l, size_t i, struct sl_err *err)
 	if (l->resume.had.n_ranges)
 		rc = compare_input(l, &found, err);
 	if (!rc && found == LOAD_RESUME_CHANGED && l->resume.had.finished) {
-		sl__load_report(&l->env, SL_LOG_WARN, "%s has changed since it was loaded: loading it as a new file",
-				l->in.name);
+		sl__log_text(&l->env, SL_LOG_WARN, "load",
+			     "%s has changed since it was loaded: loading it as a new file", l->in.name);
 		rc = begin_load(l, name, true, err);
 	} else if (!rc && found >= LOAD_RESUME_CHANGED) {
 		rc = sl__load_changed(l, found, err);
@@ -276,7 +261,8 @@ int sl__load_resumed(sl_load *l, int rc, struct sl_err *err)
 	if (!r->on || l->left) /* the next run starts from what is recorded */
 		return rc;
 	if (!rc && r->had.finished && !r->fresh)
-		sl__load_report(&l->env, SL_LOG_WARN, "%s is already loaded; use --again to load it again", l->in.name);
+		sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is already loaded; use --again to load it again",
+			     l->in.name);
 	ended = l->sink.ops->load_end(l->sink.ctx, !rc && !l->total.dropped, &why);
 	if (rc || !ended)
 		return rc;

@@ -264,12 +264,12 @@ static int read_rows(sl_load *l, struct sl_err *err)
 
 static void on_high(void *ctx)
 {
-	sl__load_report(&((sl_load *)ctx)->env, SL_LOG_INFO, "backpressure: rows wait, up to the high watermark");
+	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load", "backpressure: rows wait, up to the high watermark");
 }
 
 static void on_low(void *ctx)
 {
-	sl__load_report(&((sl_load *)ctx)->env, SL_LOG_INFO, "backpressure is over: below the low watermark");
+	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load", "backpressure is over: below the low watermark");
 }
 
 static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
@@ -368,8 +368,8 @@ static int skip_done(sl_load *l, struct sl_err *err)
 
 	if (!l->place.end)
 		return 0;
-	sl__load_report(&l->env, SL_LOG_INFO, "%s: resuming at byte %" PRIu64 ", where an earlier run ended",
-			l->in.name, l->place.end);
+	sl__log_text(&l->env, SL_LOG_INFO, "load", "%s: resuming at byte %" PRIu64 ", where an earlier run ended",
+		     l->in.name, l->place.end);
 	if (!l->since_ms || l->place.started_ms < l->since_ms)
 		l->since_ms = l->place.started_ms;
 	if (l->resume.on) /* the table's records decide, and what they do not have is in the log: see is_done */

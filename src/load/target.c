@@ -9,26 +9,6 @@
 
 static const char *const bodies[] = {"jsonl", "array", "cloudevents"};
 
-const char **sl__load_copy_list(const struct sl_env *env, const char *const *names, size_t n)
-{
-	size_t bytes = 0;
-
-	for (size_t i = 0; i < n; i++)
-		bytes += strlen(names[i]) + 1;
-	const char **list = sl__alloc(env, (n + 1) * sizeof(*list) + bytes);
-
-	if (!list)
-		return NULL;
-	char *at = (char *)(list + n + 1);
-
-	for (size_t i = 0; i < n; i++) {
-		list[i] = at;
-		at = stpcpy(at, names[i]) + 1;
-	}
-	list[n] = NULL;
-	return list;
-}
-
 static json_t *list_json(const char *const *list, size_t n)
 {
 	json_t *array = json_array();

@@ -25,9 +25,6 @@ struct load_target {
 	const char **lists[2];
 };
 
-/* A copy of a list in one block of memory for sl__free, with NULL at its end; NULL without memory. */
-const char **sl__load_copy_list(const struct sl_env *env, const char *const *names, size_t n);
-
 /* The target as text; 0, SL_ETOOBIG when it is too long to be remembered, or SL_ENOMEM. sink has its URL without
  * secrets. */
 int sl__load_target_write(const struct load_target *t, const sl_sink *sink, char out[LOAD_TARGET_BYTES]);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "ship/file.h"
 #include <sluice/adapter/io.h>
 
@@ -32,7 +33,7 @@ static bool has_hash(int fd, uint64_t at, uint32_t len, uint64_t hash)
 
 	if (len == 0)
 		return true;
-	return pread(fd, bytes, len, (off_t)at) == (ssize_t)len && sl__ship_hash(bytes, len) == hash;
+	return pread(fd, bytes, len, (off_t)at) == (ssize_t)len && sl__fnv(bytes, len) == hash;
 }
 
 bool sl__ship_file_is_at(int fd, const struct ship_place *place)

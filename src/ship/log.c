@@ -2,11 +2,11 @@
 /* The log that lines go through on their way to the target, and the group that is made durable next. */
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "ship/log.h"
 
 struct ship_log_record {
@@ -23,19 +23,6 @@ enum {
 	RETENTION_DAYS = 30,
 	SPANS_MAX = 4096
 };
-
-void sl__ship_report(const struct sl_env *env, enum sl_log_level level, const char *fmt, ...)
-{
-	char text[2048];
-	va_list args;
-
-	if (!env->log || level < env->log_level)
-		return;
-	va_start(args, fmt);
-	(void)vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	sl__log_fields(env, level, "ship", text, NULL, 0);
-}
 
 const char *sl__ship_count(char to[SHIP_COUNT_BYTES], uint64_t lines)
 {
@@ -89,7 +76,7 @@ int sl__ship_log_open(struct ship_log *log, const struct sl_env *env, const stru
 		      const char *target, struct sl_err *err)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-	uint64_t hash = sl__ship_hash(target, strlen(target));
+	uint64_t hash = sl__fnv(target, strlen(target));
 	struct sl_err why = SL_ERR_INIT;
 	int rc;
 
@@ -107,7 +94,7 @@ int sl__ship_log_open(struct ship_log *log, const struct sl_env *env, const stru
 
 	/* What recoveries of earlier runs quarantined is not kept forever. Archives in the folder are not ours. */
 	if (sl_wal_cleanup_quarantine(log->dir, log->id, RETENTION_DAYS, env, &why))
-		sl__ship_report(env, SL_LOG_WARN, "clean-up of %s: %s", log->dir, why.msg);
+		sl__log_text(env, SL_LOG_WARN, "ship", "clean-up of %s: %s", log->dir, why.msg);
 	rc = sl__ship_save(&log->state, log->wal, log->copy, &why);
 	if (rc && rc != SL_ENOSPC) {
 		if (err)
@@ -115,7 +102,7 @@ int sl__ship_log_open(struct ship_log *log, const struct sl_env *env, const stru
 		return rc;
 	}
 	if (rc) /* the log has the state too, and what waits in it can be delivered */
-		sl__ship_report(env, SL_LOG_WARN, "%s", why.msg);
+		sl__log_text(env, SL_LOG_WARN, "ship", "%s", why.msg);
 
 	/* Lines that wait for one target must not go to another because of a mistaken name. */
 	rc = sl_wal_get_stats(log->wal, &stats, err);
@@ -139,7 +126,7 @@ int sl__ship_log_close(struct ship_log *log, struct sl_err *err)
 	if (!log->env)
 		return 0;
 	if (log->wal && sl__ship_save(&log->state, log->wal, log->copy, &why))
-		sl__ship_report(log->env, SL_LOG_WARN, "%s", why.msg); /* the log has the state too */
+		sl__log_text(log->env, SL_LOG_WARN, "ship", "%s", why.msg); /* the log has the state too */
 	if (log->wal)
 		rc = sl_wal_close(log->wal, err);
 	sl__ship_state_fini(&log->state);

@@ -29,8 +29,6 @@ struct ship_log {
 	size_t n, cap, done; /* records[done..n) are not in the log yet */
 };
 
-/* A record for the log callback of the environment. */
-void sl__ship_report(const struct sl_env *env, enum sl_log_level level, const char *fmt, ...) SL_PRINTF(3, 4);
 #define SHIP_COUNT_BYTES 32
 /* "1 line", "2 lines". Returns to. */
 const char *sl__ship_count(char to[SHIP_COUNT_BYTES], uint64_t lines);

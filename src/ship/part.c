@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "ship/follow.h"
 
 enum { CHUNK = 256 << 10 };
@@ -28,8 +29,8 @@ struct ship_part *sl__ship_part_new(const struct sl_env *env, int fd, const stru
 	n = place->head_len ? pread(fd, p->head, place->head_len, 0) : 0;
 	p->head_len = n > 0 ? (size_t)n : 0;
 	p->replaced = p->tail_len != place->tail_len || p->head_len != place->head_len ||
-		      (p->tail_len && sl__ship_hash(p->tail, p->tail_len) != place->tail) ||
-		      (p->head_len && sl__ship_hash(p->head, p->head_len) != place->head);
+		      (p->tail_len && sl__fnv(p->tail, p->tail_len) != place->tail) ||
+		      (p->head_len && sl__fnv(p->head, p->head_len) != place->head);
 	return p;
 }
 
@@ -169,7 +170,7 @@ static bool note_head(struct ship_follow *f, struct ship_part *p)
 	memcpy(p->head + begin, p->data, n);
 	p->head_len = begin + n;
 	place->head_len = (uint32_t)p->head_len;
-	place->head = sl__ship_hash(p->head, p->head_len);
+	place->head = sl__fnv(p->head, p->head_len);
 	return before == 0 && p->head_len > 0;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/fnv.h"
 #include "ship/log.h"
 #include "ship/send.h"
 #include <sluice/coordinator.h>
@@ -55,27 +56,6 @@ static void name_sink(struct ship_send *s, const char *shown)
 }
 
 /* ---- options ---- */
-
-/* A copy of a list in one block of memory, with NULL at its end. */
-static const char **copy_list(const struct sl_env *env, const char *const *names, size_t n)
-{
-	size_t bytes = 0;
-
-	for (size_t i = 0; i < n; i++)
-		bytes += strlen(names[i]) + 1;
-	const char **list = sl__alloc(env, (n + 1) * sizeof(*list) + bytes);
-
-	if (!list)
-		return NULL;
-	char *at = (char *)(list + n + 1);
-
-	for (size_t i = 0; i < n; i++) {
-		list[i] = at;
-		at = stpcpy(at, names[i]) + 1;
-	}
-	list[n] = NULL;
-	return list;
-}
 
 /* Options that the target has no use for. */
 static int check_options(const struct ship_send *s, const struct sl_ship_opts *o, struct sl_err *err)
@@ -162,7 +142,7 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 	if (is_table(s->url) && o->upsert != SL_OFF) {
 		size_t n = o->n_on_conflict ? o->n_on_conflict : SL_COUNT(key);
 
-		s->opts.on_conflict = copy_list(s->env, o->n_on_conflict ? o->on_conflict : key, n);
+		s->opts.on_conflict = sl__strdup_list(s->env, o->n_on_conflict ? o->on_conflict : key, n);
 		if (!s->opts.on_conflict)
 			return sl__no_memory(err, "on_conflict");
 		s->opts.n_on_conflict = n;
@@ -299,11 +279,11 @@ static void name_batch(uint8_t id[16], const struct sl_wal_batch *b, size_t firs
 			 (unsigned long long)b->records[first].sequence,
 			 (unsigned long long)b->records[b->n_records - 1].sequence);
 
-	h[0] = sl__ship_hash(text, (size_t)n);
+	h[0] = sl__fnv(text, (size_t)n);
 	h[1] = 0;
 	for (size_t i = first; i < b->n_records; i++) { /* of another log, the same numbers are other records */
 		h[1] ^= b->records[i].crc;
-		h[1] = sl__ship_hash(&h[1], sizeof(h[1]));
+		h[1] = sl__fnv(&h[1], sizeof(h[1]));
 	}
 	memcpy(id, h, 16);
 }
@@ -437,7 +417,7 @@ int sl__ship_send_check(struct ship_send *s, struct sl_err *err)
 	if (!rc)
 		return 0;
 	if (rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT || rc == SL_EAGAIN) {
-		sl__ship_report(s->env, SL_LOG_WARN, "%s; lines wait for it in the log", why.msg);
+		sl__log_text(s->env, SL_LOG_WARN, "ship", "%s; lines wait for it in the log", why.msg);
 		return 0;
 	}
 	/* A missing table, or the file of a database; a server that refuses the token will not accept it later. */

@@ -122,11 +122,11 @@ static void report_full(sl_ship *s, const struct sl_err *why)
 		return;
 	s->full = why->code;
 	if (why->code == SL_EFULL)
-		sl__ship_report(&s->env, SL_LOG_WARN,
-				"the log is full of lines that wait for %s; reading continues when it takes some",
-				s->to.target);
+		sl__log_text(&s->env, SL_LOG_WARN, "ship",
+			     "the log is full of lines that wait for %s; reading continues when it takes some",
+			     s->to.target);
 	else
-		sl__ship_report(&s->env, SL_LOG_WARN, "%s; reading continues when there is room", why->msg);
+		sl__log_text(&s->env, SL_LOG_WARN, "ship", "%s; reading continues when there is room", why->msg);
 }
 
 /* The stream is stopped for good when the receiver has other lines under these sequences. A target that refuses the
@@ -195,7 +195,7 @@ static int read_all(sl_ship *s, struct sl_err *err)
 			return rc;
 		} else {
 			if (s->full)
-				sl__ship_report(&s->env, SL_LOG_INFO, "the log accepts lines again");
+				sl__log_text(&s->env, SL_LOG_INFO, "ship", "the log accepts lines again");
 			s->full = 0;
 		}
 		rc = check_target(s, err);

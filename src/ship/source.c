@@ -239,8 +239,8 @@ static int add_unseen(struct ship_follow *f, struct ship_source *s, struct ship_
 			sl__ship_file_close(file);
 			continue;
 		}
-		sl__ship_report(f->env, SL_LOG_INFO, "%s: reading %s, which was created and rotated meanwhile",
-				s->given, file->name);
+		sl__log_text(f->env, SL_LOG_INFO, "ship", "%s: reading %s, which was created and rotated meanwhile",
+			     s->given, file->name);
 		rc = add_part(f, s, file, new_place(f, s, file, file->born_ns), err);
 	}
 	sl__free(f->env, found.files);
@@ -299,11 +299,11 @@ static void report_missing(struct ship_follow *f, struct ship_source *s, int why
 		return;
 	s->reported = why;
 	if (why == ENOENT)
-		sl__ship_report(f->env, SL_LOG_INFO, "%s does not exist; waiting for it", s->given);
+		sl__log_text(f->env, SL_LOG_INFO, "ship", "%s does not exist; waiting for it", s->given);
 	else if (why == EINVAL)
-		sl__ship_report(f->env, SL_LOG_WARN, "%s is not a regular file; waiting for one", s->given);
+		sl__log_text(f->env, SL_LOG_WARN, "ship", "%s is not a regular file; waiting for one", s->given);
 	else if (why)
-		sl__ship_report(f->env, SL_LOG_WARN, "%s: %s; trying again", s->given, strerror(why));
+		sl__log_text(f->env, SL_LOG_WARN, "ship", "%s: %s; trying again", s->given, strerror(why));
 }
 
 int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
@@ -353,10 +353,10 @@ static int add_known(struct ship_follow *f, struct ship_source *s, struct sl_err
 			continue;
 		if (!sl__ship_file_find(&s->in, p, &file)) {
 			if (p->offset > 0)
-				sl__ship_report(f->env, SL_LOG_WARN,
-						"%s: the file that was read up to byte %" PRIu64
-						" is gone; if it had more lines, they are not shipped",
-						s->given, p->offset);
+				sl__log_text(f->env, SL_LOG_WARN, "ship",
+					     "%s: the file that was read up to byte %" PRIu64
+					     " is gone; if it had more lines, they are not shipped",
+					     s->given, p->offset);
 			p->done = true;
 			continue;
 		}
@@ -454,7 +454,7 @@ int sl__ship_source_truncated(struct ship_follow *f, struct ship_source *s, stru
 	if (!rc)
 		rc = add_copy(f, s, p, &found, err);
 	if (!rc && !found)
-		sl__ship_report(f->env, SL_LOG_INFO, "%s was truncated; reading it from its beginning", s->given);
+		sl__log_text(f->env, SL_LOG_INFO, "ship", "%s was truncated; reading it from its beginning", s->given);
 	self.seen_ns =
 		sl__ship_file_now_ns(); /* copies made later are of its new life; earlier ones are searched for now */
 	p->head_len = 0;

@@ -9,17 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fnv.h"
+#include "base/varint.h"
 #include "ship/state.h"
-
-uint64_t sl__ship_hash(const void *data, size_t n)
-{
-	const unsigned char *p = data;
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-	return h;
-}
 
 /* ---- places ---- */
 
@@ -109,7 +101,7 @@ struct ship_step sl__ship_step_of(const struct ship_line *line)
 	memcpy(last, line->data + line->len - n, n);
 	if (ended)
 		last[n] = '\n';
-	return (struct ship_step){line->place, line->end, sl__ship_hash(last, n + ended), (uint32_t)(n + ended)};
+	return (struct ship_step){line->place, line->end, sl__fnv(last, n + ended), (uint32_t)(n + ended)};
 }
 
 void sl__ship_apply(struct ship_state *s, const struct ship_step *step)
@@ -266,27 +258,16 @@ struct field {
 	const unsigned char *data; /* of bytes */
 };
 
-static bool get_varint(struct reader *r, uint64_t *out)
-{
-	*out = 0;
-	for (unsigned shift = 0; shift < 64 && r->at < r->end; shift += 7) {
-		*out |= (uint64_t)(*r->at & 0x7f) << shift;
-		if (!(*r->at++ & 0x80))
-			return true;
-	}
-	return false;
-}
-
 /* false: the end, or not a message from here on. A field of bytes points into the message. */
 static bool get_field(struct reader *r, struct field *f)
 {
 	uint64_t key;
 
-	if (r->at == r->end || !get_varint(r, &key))
+	if (r->at == r->end || !sl__varint_get(&r->at, r->end, &key))
 		return false;
 	*f = (struct field){.number = (unsigned)(key >> 3), .type = (unsigned)(key & 7)};
 	if (f->type == VARINT)
-		return get_varint(r, &f->value);
+		return sl__varint_get(&r->at, r->end, &f->value);
 	if (f->type == FIXED64 || f->type == FIXED32) {
 		size_t n = f->type == FIXED64 ? 8 : 4;
 
@@ -296,7 +277,7 @@ static bool get_field(struct reader *r, struct field *f)
 			f->value |= (uint64_t)*r->at++ << (8 * i);
 		return true;
 	}
-	if (f->type != BYTES || !get_varint(r, &f->value) || f->value > (uint64_t)(r->end - r->at))
+	if (f->type != BYTES || !sl__varint_get(&r->at, r->end, &f->value) || f->value > (uint64_t)(r->end - r->at))
 		return false;
 	f->data = r->at;
 	r->at += f->value;
@@ -464,8 +445,7 @@ static int decode_copy(struct ship_state *s, const char *data, size_t n, uint32_
 		sequence = f.number == SNAP_SEQUENCE ? f.value : sequence;
 		of = f.number == SNAP_INCARNATION ? f.value : of;
 	}
-	if (f.number != SNAP_HASH || n < 9 || r.at != r.end || f.value != sl__ship_hash(data, n - 9) ||
-	    of != incarnation)
+	if (f.number != SNAP_HASH || n < 9 || r.at != r.end || f.value != sl__fnv(data, n - 9) || of != incarnation)
 		return 0;
 	r.at = (const unsigned char *)data;
 	if (read_state(s, r))
@@ -525,7 +505,7 @@ int sl__ship_save(const struct ship_state *s, sl_wal *w, const char *copy, struc
 	put_state(&b, s);
 	put_number(&b, SNAP_SEQUENCE, s->sequence);
 	put_number(&b, SNAP_INCARNATION, stats.incarnation);
-	put_fixed(&b, SNAP_HASH, sl__ship_hash(b.data, b.len)); /* the last: over all before it */
+	put_fixed(&b, SNAP_HASH, sl__fnv(b.data, b.len)); /* the last: over all before it */
 	if (b.failed)
 		return sl__no_memory(err, copy);
 	if ((size_t)snprintf(temporary, sizeof(temporary), "%s.new", copy) >= sizeof(temporary))

@@ -60,9 +60,6 @@ struct ship_state {
 	uint64_t sequence; /* of the newest record that is in it */
 };
 
-/* FNV-1a: distinguishes files that were not made to look alike. */
-uint64_t sl__ship_hash(const void *data, size_t n);
-
 /* Empty it; env stays. */
 void sl__ship_state_fini(struct ship_state *s);
 /* NULL: no such number. Lives until a place is added or dropped. */

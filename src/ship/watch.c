@@ -21,8 +21,8 @@ void sl__ship_watch_open(struct ship_follow *f)
 {
 	f->inotify = f->follow ? inotify_init1(IN_NONBLOCK | IN_CLOEXEC) : -1;
 	if (f->follow && f->inotify < 0)
-		sl__ship_report(f->env, SL_LOG_WARN, "inotify: %s; files are checked every second instead",
-				strerror(errno));
+		sl__log_text(f->env, SL_LOG_WARN, "ship", "inotify: %s; files are checked every second instead",
+			     strerror(errno));
 }
 
 /* File systems that other machines write to, without events in this kernel. */

@@ -109,20 +109,11 @@ static const char *copy_text(const char *s, const struct sl_env *env, bool *fail
 	return copy;
 }
 
-/* n texts followed by a NULL; NULL stays NULL. */
+/* NULL stays NULL. */
 static const char *const *copy_list(const char *const *list, size_t n, const struct sl_env *env, bool *failed)
 {
-	if (list == NULL || *failed)
-		return NULL;
-	const char **copy = sl__alloc(env, (n + 1) * sizeof(*copy));
-	if (copy == NULL) {
-		*failed = true;
-		return NULL;
-	}
-	for (size_t i = 0; i <= n; i++)
-		copy[i] = NULL;
-	for (size_t i = 0; i < n; i++)
-		copy[i] = copy_text(list[i], env, failed);
+	const char *const *copy = list != NULL && !*failed ? sl__strdup_list(env, list, n) : NULL;
+	*failed = *failed || (list != NULL && copy == NULL);
 	return copy;
 }
 
@@ -141,8 +132,6 @@ static void free_list(const char *const *list, const struct sl_env *env)
 		const char *const *in;
 		void *out;
 	} p = {.in = list};
-	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-		free_text(list[i], env);
 	sl__free(env, p.out);
 }
 

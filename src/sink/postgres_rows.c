@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "base/fnv.h"
 #include "sink/postgres.h"
 
 void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env)
@@ -24,8 +25,7 @@ void sl__pg_rows_fini(struct sl__pg_rows *rows, const struct sl_env *env)
 
 static uint64_t mix_bytes(uint64_t h, const char *p, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ (uint8_t)p[i]) * UINT64_C(0x100000001b3);
+	h = sl__fnv_add(h, p, n);
 	return (h ^ (h >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
@@ -56,7 +56,7 @@ static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, struc
 	struct sl__pg_rows *r = &lane->rows;
 	const struct sl__pg_table *t = &lane->table;
 	bool csv = lane->sink->opts.format == SL_ROWS_CSV;
-	*hash = UINT64_C(0xcbf29ce484222325);
+	*hash = SL__FNV_INIT;
 	for (size_t i = 0; i < t->n; i++) {
 		const struct sl__pg_column *c = &t->columns[i];
 		const struct sl__field *f = &r->fields[i];
@@ -198,7 +198,7 @@ int sl__pg_key(void *ctx, void *lane_ctx, const void *data, size_t len, uint64_t
 	struct sl__pg_lane *lane = lane_ctx;
 	struct sl__pg_rows *r = &lane->rows;
 	bool csv = lane->sink->opts.format == SL_ROWS_CSV;
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = SL__FNV_INIT;
 	(void)ctx;
 	*hash = 0;
 	if (lane->reader == NULL) {

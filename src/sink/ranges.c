@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/varint.h"
 #include "sink/sink.h"
 
 void sl__ranges_init(struct sl__ranges *r, const struct sl_env *env)
@@ -104,34 +105,12 @@ uint64_t sl__ranges_end(const struct sl__ranges *r)
 
 /* ---- the row ---- */
 
-static void put_varint(struct sl__buf *out, uint64_t v)
-{
-	uint8_t bytes[10];
-	size_t n = 0;
-	for (; v >= 0x80; v >>= 7)
-		bytes[n++] = (uint8_t)(v | 0x80);
-	bytes[n++] = (uint8_t)v;
-	(void)sl__buf_append(out, bytes, n);
-}
-
-static bool get_varint(const uint8_t **at, const uint8_t *end, uint64_t *v)
-{
-	*v = 0;
-	for (unsigned shift = 0; *at < end && shift < 64; shift += 7) {
-		uint8_t byte = *(*at)++;
-		*v |= (uint64_t)(byte & 0x7F) << shift;
-		if (byte < 0x80)
-			return true;
-	}
-	return false;
-}
-
 void sl__ranges_put_parts(const struct sl__ranges *r, struct sl__buf *out)
 {
 	for (size_t i = 0; i < r->n && r->n > 1; i++) {
 		if (i > 0)
-			put_varint(out, r->at[i].begin - r->at[i - 1].end);
-		put_varint(out, r->at[i].end - r->at[i].begin);
+			sl__varint_put(out, r->at[i].begin - r->at[i - 1].end);
+		sl__varint_put(out, r->at[i].end - r->at[i].begin);
 	}
 }
 
@@ -143,11 +122,11 @@ int sl__ranges_get_row(struct sl__ranges *r, uint64_t first, uint64_t last, cons
 	int rc = n == 0 ? sl__ranges_add(r, &range) : 0;
 	while (rc == 0 && at < end) {
 		uint64_t length, gap = 0;
-		if (!get_varint(&at, end, &length) || length > last - range.begin)
+		if (!sl__varint_get(&at, end, &length) || length > last - range.begin)
 			break;
 		range.end = range.begin + length;
 		rc = sl__ranges_add(r, &range);
-		if (at == end || !get_varint(&at, end, &gap) || gap > last - range.end)
+		if (at == end || !sl__varint_get(&at, end, &gap) || gap > last - range.end)
 			break;
 		range.begin = range.end + gap;
 	}

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/fnv.h"
+
 /* ---- numbers ---- */
 
 /* A decimal number taken apart: sign, up to 19 significant digits, a power of ten. */
@@ -429,7 +431,7 @@ static uint64_t mix_cell(uint64_t h, const struct sl__cell *cell)
 int sl__sqlite_rows_key(struct sl__sqlite_rows *r, const void *data, size_t len, uint64_t *hash, struct sl_err *err)
 {
 	struct sl_err why;
-	uint64_t h = UINT64_C(0xcbf29ce484222325);
+	uint64_t h = SL__FNV_INIT;
 	*hash = 1; /* of what will be refused */
 	int rc = sl__row_read(r->reader, data, len, r->fields, &why);
 	if (rc != 0)
