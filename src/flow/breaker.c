@@ -3,7 +3,6 @@
  * A circuit breaker. Invariants, all under mu:
  *  B1  generation grows with every change of state; a report counts only with the generation that holds.
  *  B2  probes_out = slots of probe[] in use; they are 0 outside HALF_OPEN.
- *  B3  events form a chain: each one's `from` is the `to` of the one before.
  */
 #include "flow/breaker.h"
 
@@ -12,7 +11,6 @@
 #include "flow/retry.h"
 
 #define SLICES 10
-#define EVENTS 32
 
 struct slice {
 	uint64_t calls, failures;
@@ -23,15 +21,9 @@ struct probe {
 	int64_t expires_ns;
 };
 
-struct event {
-	enum sl__breaker_state from, to;
-};
-
 struct sl__breaker {
 	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
-	sl__cond changed; /* the state, or a probe's slot became free */
-	uint32_t waiting;
 	enum sl__breaker_state state;
 	uint64_t generation, last_probe_id;
 	uint32_t in_a_row;
@@ -41,41 +33,13 @@ struct sl__breaker {
 	uint32_t opens_in_a_row; /* without being closed: drives the time it stays open */
 	uint32_t probe_oks;
 	struct probe probe[SL__BREAKER_PROBES_MAX];
-	struct event events[EVENTS]; /* not reported yet, oldest first */
-	uint32_t first_event, n_events;
-	bool reporting; /* a thread is in on_change and will check again */
-	bool shut;
 	uint64_t opened, refused, ignored;
 	/* options */
 	struct sl_retry_policy open;
 	uint32_t consecutive_failures, min_calls, probes, probe_successes;
 	double failure_rate;
 	int64_t probe_ns;
-	sl__breaker_change_fn *on_change;
-	void *ctx;
 };
-
-/* ---- reporting changes ---- */
-
-/* Release the lock and report what has happened. A thread that is reporting takes later events along, so calls never
- * overlap and never swap. */
-static void unlock_and_report_changes(sl__breaker *b) SL_RELEASE(b->mu)
-{
-	if (!b->reporting) {
-		b->reporting = true;
-		while (b->n_events > 0) {
-			struct event e = b->events[b->first_event];
-			b->first_event = (b->first_event + 1) % EVENTS;
-			b->n_events--;
-			sl__unlock(&b->mu);
-			if (e.from != e.to) /* merged ones may lead back */
-				b->on_change(e.from, e.to, b->ctx);
-			sl__lock(&b->mu);
-		}
-		b->reporting = false;
-	}
-	sl__unlock(&b->mu);
-}
 
 /* ---- the rolling window ---- */
 
@@ -105,17 +69,10 @@ static struct slice window_sum(const sl__breaker *b) SL_REQUIRES(b->mu)
 
 static void enter_state(sl__breaker *b, enum sl__breaker_state to) SL_REQUIRES(b->mu)
 {
-	struct event e = {b->state, to};
-	if (b->on_change != NULL && b->n_events == EVENTS)
-		b->events[(b->first_event + EVENTS - 1) % EVENTS].to = to;
-	else if (b->on_change != NULL)
-		b->events[(b->first_event + b->n_events++) % EVENTS] = e;
 	b->state = to;
 	b->generation++;
 	b->probe_oks = 0;
 	memset(b->probe, 0, sizeof(b->probe));
-	if (b->waiting > 0)
-		sl__broadcast(&b->changed);
 }
 
 static void open_breaker(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
@@ -141,12 +98,10 @@ static void expire_probes(sl__breaker *b, int64_t now) SL_REQUIRES(b->mu)
 
 /* ---- permits ---- */
 
-/* 0, SL_ECLOSED, or SL_EAGAIN with the time at which to ask again. */
+/* 0, or SL_EAGAIN with the time at which to ask again. */
 static int give_permit(sl__breaker *b, struct sl__breaker_permit *permit, int64_t *retry_ns) SL_REQUIRES(b->mu)
 {
 	int64_t now = sl__mono_ns(&b->env);
-	if (b->shut)
-		return SL_ECLOSED;
 	expire_probes(b, now);
 	if (b->state == SL__BREAKER_OPEN && now >= b->open_until_ns)
 		enter_state(b, SL__BREAKER_HALF_OPEN);
@@ -179,32 +134,7 @@ int sl__breaker_try_acquire(sl__breaker *b, struct sl__breaker_permit *permit, i
 		if (retry_ns != NULL)
 			*retry_ns = again_ns;
 	}
-	unlock_and_report_changes(b);
-	return rc;
-}
-
-int sl__breaker_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64_t timeout_ms)
-{
-	int64_t again_ns, deadline_ns = sl__deadline_ns(&b->env, timeout_ms);
-	int rc;
-	sl__lock(&b->mu);
-	while ((rc = give_permit(b, permit, &again_ns)) == SL_EAGAIN) {
-		if (deadline_ns != SL_FOREVER && sl__mono_ns(&b->env) >= deadline_ns) {
-			b->refused++;
-			rc = SL_ETIMEDOUT;
-			break;
-		}
-		/* This may be the only active thread: report before sleeping. */
-		if (b->n_events > 0 && !b->reporting) {
-			unlock_and_report_changes(b);
-			sl__lock(&b->mu);
-			continue;
-		}
-		b->waiting++;
-		(void)sl__wait(&b->env, &b->changed, &b->mu, SL_MIN(deadline_ns, again_ns));
-		b->waiting--;
-	}
-	unlock_and_report_changes(b);
+	sl__unlock(&b->mu);
 	return rc;
 }
 
@@ -249,13 +179,11 @@ bool sl__breaker_report(sl__breaker *b, struct sl__breaker_permit permit, enum s
 				b->in_a_row = 0;
 				memset(b->slices, 0, sizeof(b->slices));
 				enter_state(b, SL__BREAKER_CLOSED);
-			} else if (b->waiting > 0) {
-				sl__broadcast(&b->changed);
 			}
 		}
 	}
 	b->ignored += !counts;
-	unlock_and_report_changes(b);
+	sl__unlock(&b->mu);
 	return counts;
 }
 
@@ -267,14 +195,6 @@ enum sl__breaker_state sl__breaker_state(sl__breaker *b)
 	enum sl__breaker_state state = b->state;
 	sl__unlock(&b->mu);
 	return state;
-}
-
-void sl__breaker_shut(sl__breaker *b)
-{
-	sl__lock(&b->mu);
-	b->shut = true;
-	sl__broadcast(&b->changed);
-	sl__unlock(&b->mu);
 }
 
 void sl__breaker_stats(sl__breaker *b, struct sl__breaker_stats *out)
@@ -323,7 +243,6 @@ int sl__breaker_new(sl__breaker **out, const struct sl__breaker_opts *opts, stru
 	if (b == NULL)
 		return rc;
 	sl__mutex_init(&b->mu);
-	sl__cond_init(&b->changed);
 	/* Options and their defaults. */
 	int64_t open_max_ms = opts->open_max_ms != 0 ? opts->open_max_ms : 30000;
 	int64_t open_ms = opts->open_ms != 0 ? opts->open_ms : SL_MIN((int64_t)1000, open_max_ms);
@@ -335,8 +254,6 @@ int sl__breaker_new(sl__breaker **out, const struct sl__breaker_opts *opts, stru
 	b->probes = opts->probes != 0 ? opts->probes : 1;
 	b->probe_successes = opts->probe_successes != 0 ? opts->probe_successes : 1;
 	b->probe_ns = (opts->probe_ms != 0 ? opts->probe_ms : 30000) * 1000000;
-	b->on_change = opts->on_change;
-	b->ctx = opts->ctx;
 	b->generation = 1; /* a zeroed permit belongs to no caller */
 	b->slice_no = sl__mono_ns(&b->env) / b->slice_ns;
 	*out = b;
@@ -347,7 +264,6 @@ void sl__breaker_free(sl__breaker *b)
 {
 	if (b == NULL)
 		return;
-	sl__cond_fini(&b->changed);
 	sl__mutex_fini(&b->mu);
 	sl__flow_free(b);
 }

@@ -16,14 +16,12 @@
  *
  * Guarantees: a permit is a token of the state in which it was given. A report for a permit of an earlier state, or for
  * a probe that has expired, changes nothing: a late answer neither closes nor opens. A probe whose holder never reports
- * expires after probe_ms and counts as failed, so the breaker cannot stay half-open for ever. Every change of state is
- * reported to on_change in order, one call at a time, with no lock held (when more than 32 are pending, the newest
- * ones are reported as one).
+ * expires after probe_ms and counts as failed, so the breaker cannot stay half-open for ever.
  * Not guaranteed: that a holder has stopped when its permit expires. The failure rate is kept in ten slices of
  * window_ms, so it forgets in steps of a tenth.
  *
  * Thread safety: every function from any thread at once, but sl__breaker_free, which must be the last call.
- * Ownership: permits are values; nothing is kept but the callback's ctx.
+ * Ownership: permits are values.
  */
 #ifndef SL_FLOW_BREAKER_H
 #define SL_FLOW_BREAKER_H
@@ -33,9 +31,6 @@
 typedef struct sl__breaker sl__breaker;
 
 enum sl__breaker_state { SL__BREAKER_CLOSED = 0, SL__BREAKER_OPEN = 1, SL__BREAKER_HALF_OPEN = 2 };
-
-/* On a thread that called the breaker, no lock held; may call the breaker. */
-typedef void sl__breaker_change_fn(enum sl__breaker_state from, enum sl__breaker_state to, void *ctx);
 
 #define SL__BREAKER_PROBES_MAX 16
 
@@ -50,8 +45,6 @@ struct sl__breaker_opts {
 	uint32_t probes;               /* permits at a time when half-open; 0: 1; at most SL__BREAKER_PROBES_MAX */
 	uint32_t probe_successes;      /* that close it; 0: 1 */
 	int64_t probe_ms;              /* until a probe's permit expires; 0: 30,000 */
-	sl__breaker_change_fn *on_change;
-	void *ctx;
 };
 
 /* Opaque to callers; report it exactly once. */
@@ -84,16 +77,11 @@ void sl__breaker_free(sl__breaker *b);
 /* 0 and a permit; SL_EAGAIN without waiting; then *retry_ns (NULL allowed) is the monotonic time at which to ask again
  * (when open: its end; when half-open: the first expiry of a probe; a report may change it earlier). */
 SL_MUST_CHECK int sl__breaker_try_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64_t *retry_ns);
-/* The same, waiting up to timeout_ms (SL_UNLIMITED waits): 0, SL_ETIMEDOUT, or SL_ECLOSED after sl__breaker_shut. */
-SL_MUST_CHECK int sl__breaker_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64_t timeout_ms);
 /* What came of it. Returns false when the permit was too old to count. */
 bool sl__breaker_report(sl__breaker *b, struct sl__breaker_permit permit, enum sl__breaker_outcome outcome);
 
 /* The state now. OPEN turns HALF_OPEN by an acquire, not by looking. */
 enum sl__breaker_state sl__breaker_state(sl__breaker *b);
-
-/* Blocked and later acquires get SL_ECLOSED: the end of the handle that owns it. Reports still count. */
-void sl__breaker_shut(sl__breaker *b);
 
 void sl__breaker_stats(sl__breaker *b, struct sl__breaker_stats *out);
 

@@ -8,15 +8,13 @@
 struct sl__limiter {
 	struct sl_env env; /* first: sl__flow_new */
 	sl__mutex mu;
-	sl__cond room;
 	uint32_t limit, min, max, step_up;
-	uint32_t in_use, waiting;
+	uint32_t in_use;
 	int64_t window_ns, cooldown_ns;
 	int64_t window_end_ns; /* failures before it do not lower again */
 	int64_t up_at_ns;      /* the next step up; meaningful below max */
 	uint32_t reported;     /* the limit that on_change got last */
 	bool reporting;        /* a thread is in on_change and will check again */
-	bool closed;
 	uint64_t failures, lowered, raised;
 	sl__limiter_change_fn *on_change;
 	void *ctx;
@@ -33,8 +31,6 @@ static void step_up(sl__limiter *l, int64_t now) SL_REQUIRES(l->mu)
 	l->limit = (uint32_t)SL_MIN((uint64_t)l->max, l->limit + steps * l->step_up);
 	l->up_at_ns += (int64_t)steps * l->cooldown_ns;
 	l->raised += steps;
-	if (l->waiting > 0)
-		sl__broadcast(&l->room);
 }
 
 /* Release the lock and report the change, if there is one. A thread that is reporting checks again when it is done, so
@@ -61,39 +57,14 @@ static int64_t next_step_ns(const sl__limiter *l) SL_REQUIRES(l->mu)
 	return l->limit < l->max ? l->up_at_ns : SL_FOREVER;
 }
 
-int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms)
-{
-	int64_t deadline_ns = sl__deadline_ns(&l->env, timeout_ms);
-	bool in_time = true;
-	int rc;
-	sl__lock(&l->mu);
-	for (;;) {
-		step_up(l, sl__mono_ns(&l->env));
-		rc = l->closed ? SL_ECLOSED : l->in_use < l->limit ? 0 : SL_ETIMEDOUT;
-		if (rc != SL_ETIMEDOUT || !in_time)
-			break;
-		/* Report before sleeping: this may be the only active thread. */
-		if (l->reported != l->limit && !l->reporting) {
-			unlock_and_report_limit(l);
-			sl__lock(&l->mu);
-			continue;
-		}
-		int64_t until = SL_MIN(deadline_ns, next_step_ns(l));
-		l->waiting++;
-		in_time =
-			sl__wait(&l->env, &l->room, &l->mu, until) || until < deadline_ns || deadline_ns == SL_FOREVER;
-		l->waiting--;
-	}
-	if (rc == 0)
-		l->in_use++;
-	unlock_and_report_limit(l);
-	return rc;
-}
-
 int sl__limiter_try_acquire(sl__limiter *l)
 {
-	int rc = sl__limiter_acquire(l, 0);
-	return rc == SL_ETIMEDOUT ? SL_EAGAIN : rc;
+	sl__lock(&l->mu);
+	step_up(l, sl__mono_ns(&l->env));
+	bool has_room = l->in_use < l->limit;
+	l->in_use += has_room;
+	unlock_and_report_limit(l);
+	return has_room ? 0 : SL_EAGAIN;
 }
 
 void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
@@ -111,13 +82,8 @@ void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome)
 			uint32_t lower = SL_MAX(l->min, l->limit / 2);
 			l->lowered += lower < l->limit;
 			l->limit = lower;
-			/* Blocked acquires wait for a step up now, and there was none at max. */
-			if (l->waiting > 0)
-				sl__broadcast(&l->room);
 		}
 	}
-	if (l->waiting > 0 && l->in_use < l->limit)
-		sl__signal(&l->room);
 	unlock_and_report_limit(l);
 }
 
@@ -131,14 +97,6 @@ uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
 		*next_ns = next_step_ns(l);
 	unlock_and_report_limit(l);
 	return limit;
-}
-
-void sl__limiter_close(sl__limiter *l)
-{
-	sl__lock(&l->mu);
-	l->closed = true;
-	sl__broadcast(&l->room);
-	sl__unlock(&l->mu);
 }
 
 void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out)
@@ -170,7 +128,6 @@ int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, stru
 	if (l == NULL)
 		return rc;
 	sl__mutex_init(&l->mu);
-	sl__cond_init(&l->room);
 	l->limit = l->reported = l->max = opts->max;
 	l->min = opts->min != 0 ? opts->min : 1;
 	l->step_up = opts->step_up != 0 ? opts->step_up : 1;
@@ -187,7 +144,6 @@ void sl__limiter_free(sl__limiter *l)
 {
 	if (l == NULL)
 		return;
-	sl__cond_fini(&l->room);
 	sl__mutex_fini(&l->mu);
 	sl__flow_free(l);
 }

@@ -14,8 +14,7 @@
  * Guarantees: permits out never exceed the limit at the time of the acquire (a limit that fell is reached by releases,
  * nothing is revoked); min <= limit <= max; each change is reported to on_change in order, one call at a time, with no lock
  * held, and the last call has the limit that holds (limits that were replaced while a callback ran may be skipped).
- * Steps up are taken only by calls: a blocked acquire wakes for the next step up, otherwise call sl__limiter_poll.
- * Not guaranteed: an order among blocked acquires.
+ * Steps up are taken only by calls: whoever waits for one calls sl__limiter_poll at its time.
  *
  * Thread safety: every function from any thread at once, but sl__limiter_free, which must be the last call.
  * Ownership: nothing is kept but the callback's ctx.
@@ -56,19 +55,13 @@ SL_MUST_CHECK int sl__limiter_new(sl__limiter **out, const struct sl__limiter_op
 /* NULL allowed. */
 void sl__limiter_free(sl__limiter *l);
 
-/* 0: a permit, to be given back by exactly one release. SL_ETIMEDOUT after timeout_ms (SL_UNLIMITED waits);
- * SL_ECLOSED. */
-SL_MUST_CHECK int sl__limiter_acquire(sl__limiter *l, int64_t timeout_ms);
-/* 0, SL_EAGAIN without waiting, or SL_ECLOSED. */
+/* 0: a permit, to be given back by exactly one release. SL_EAGAIN: none is free. */
 SL_MUST_CHECK int sl__limiter_try_acquire(sl__limiter *l);
 void sl__limiter_release(sl__limiter *l, enum sl__limiter_outcome outcome);
 
 /* The limit now, after the steps that are due. *next_ns (NULL allowed): when the next step up is due, SL_FOREVER at
  * max. */
 uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns);
-
-/* Blocked and later acquires get SL_ECLOSED; releases still count. */
-void sl__limiter_close(sl__limiter *l);
 
 void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out);
 

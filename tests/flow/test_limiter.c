@@ -98,7 +98,7 @@ static void failures_within_one_window_halve_the_limit_once(void **state)
 	assert_int_equal(f->n_told, 2);
 	assert_int_equal(f->told[0], 8);
 	assert_int_equal(f->told[1], 4);
-	/* Six are still out: no caller gets in before they are below the limit. */
+	/* Six are still out: nobody gets in before they are below the limit. */
 	assert_int_equal(sl__limiter_try_acquire(f->l), SL_EAGAIN);
 	for (int i = 0; i < 3; i++)
 		sl__limiter_release(f->l, SL__LIMITER_NEUTRAL);
@@ -175,106 +175,6 @@ static void after_a_long_pause_all_steps_are_taken_at_once(void **state)
 	assert_int_equal(stats_of(f).raised, 3 + 5);
 }
 
-struct call {
-	struct fixture *f;
-	int64_t timeout_ms;
-	struct timed_call thread;
-};
-
-static int acquire_main(void *ctx)
-{
-	const struct call *c = ctx;
-	return sl__limiter_acquire(c->f->l, c->timeout_ms);
-}
-
-static void start_acquire(struct fixture *f, struct call *c, int64_t timeout_ms)
-{
-	*c = (struct call){.f = f, .timeout_ms = timeout_ms};
-	timed_call_start(&c->thread, acquire_main, c);
-}
-
-static void finish(struct call *c, int rc)
-{
-	timed_call_finish(&c->thread, rc);
-}
-
-static void a_blocked_acquire_gets_what_is_released(void **state)
-{
-	struct fixture *f = *state;
-	struct call c;
-	make(f, (struct sl__limiter_opts){.max = 1});
-	acquire(f, 1);
-	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->timed.clock, 1);
-	sl__limiter_release(f->l, SL__LIMITER_OK);
-	finish(&c, 0);
-	assert_int_equal(stats_of(f).in_use, 1);
-}
-
-static void a_blocked_acquire_wakes_for_the_next_step_up(void **state)
-{
-	struct fixture *f = *state;
-	struct call c;
-	make(f, (struct sl__limiter_opts){.max = 2});
-	acquire(f, 2);
-	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->timed.clock, 1);
-	sl__limiter_release(f->l, SL__LIMITER_FAILED); /* limit 1, 1 out */
-	vclock_await_waiters(&f->timed.clock, 1);
-	vclock_advance_ms(&f->timed.clock, 5000);
-	finish(&c, 0);
-	assert_int_equal(f->n_told, 2);
-	assert_int_equal(f->told[1], 2);
-}
-
-static void a_step_up_that_does_not_help_the_one_who_waits_is_reported_all_the_same(void **state)
-{
-	struct fixture *f = *state;
-	struct call c;
-	make(f, (struct sl__limiter_opts){.max = 8});
-	acquire(f, 8);
-	sl__limiter_release(f->l, SL__LIMITER_FAILED); /* limit 4, 7 out */
-	start_acquire(f, &c, SL_UNLIMITED);
-	vclock_await_waiters(&f->timed.clock, 1);
-	vclock_advance_ms(&f->timed.clock, 5000);
-	while (atomic_load(&f->n_told) < 2)
-		sched_yield();
-	assert_int_equal(f->told[1], 5);
-	sl__limiter_close(f->l);
-	finish(&c, SL_ECLOSED);
-}
-
-static void a_timed_acquire_gives_up_at_its_deadline(void **state)
-{
-	struct fixture *f = *state;
-	struct call c;
-	make(f, (struct sl__limiter_opts){.max = 1});
-	acquire(f, 1);
-	start_acquire(f, &c, 20);
-	vclock_await_waiters(&f->timed.clock, 1);
-	vclock_advance_ms(&f->timed.clock, 19);
-	assert_int_equal(c.thread.rc, 99);
-	vclock_advance_ms(&f->timed.clock, 1);
-	finish(&c, SL_ETIMEDOUT);
-	assert_int_equal(stats_of(f).in_use, 1);
-}
-
-static void closing_releases_those_who_wait(void **state)
-{
-	struct fixture *f = *state;
-	struct call c[3];
-	make(f, (struct sl__limiter_opts){.max = 1});
-	acquire(f, 1);
-	for (int i = 0; i < 3; i++)
-		start_acquire(f, &c[i], SL_UNLIMITED);
-	vclock_await_waiters(&f->timed.clock, 3);
-	sl__limiter_close(f->l);
-	for (int i = 0; i < 3; i++)
-		finish(&c[i], SL_ECLOSED);
-	sl__limiter_release(f->l, SL__LIMITER_OK);
-	assert_int_equal(sl__limiter_try_acquire(f->l), SL_ECLOSED);
-}
-
 static void a_callback_may_call_the_limiter_and_later_changes_follow_in_order(void **state)
 {
 	struct fixture *f = *state;
@@ -336,9 +236,7 @@ static void *stress_main(void *arg)
 	uint64_t n = 0;
 	while (!atomic_load(&s->stop)) {
 		uint64_t r = sl__prng_next(&prng);
-		int rc = r % 4 == 0 ? sl__limiter_try_acquire(s->l)
-				    : sl__limiter_acquire(s->l, r % 4 == 1 ? 1 : SL_UNLIMITED);
-		if (rc != 0)
+		if (sl__limiter_try_acquire(s->l) != 0)
 			continue;
 		if (atomic_fetch_add(&s->out, 1) >= 6)
 			atomic_fetch_add(&s->bad, 1);
@@ -384,11 +282,6 @@ int main(void)
 		TEST(the_limit_rises_in_cooldown_steps_to_the_maximum),
 		TEST(a_failure_starts_the_cooldown_anew_even_within_the_window),
 		TEST(after_a_long_pause_all_steps_are_taken_at_once),
-		TEST(a_blocked_acquire_gets_what_is_released),
-		TEST(a_blocked_acquire_wakes_for_the_next_step_up),
-		TEST(a_step_up_that_does_not_help_the_one_who_waits_is_reported_all_the_same),
-		TEST(a_timed_acquire_gives_up_at_its_deadline),
-		TEST(closing_releases_those_who_wait),
 		TEST(a_callback_may_call_the_limiter_and_later_changes_follow_in_order),
 		TEST(a_bad_option_is_refused_by_name),
 		TEST(many_threads_never_exceed_the_maximum_and_hear_the_last_limit),

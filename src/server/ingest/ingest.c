@@ -482,10 +482,10 @@ static int open_ingest(struct srv_ingest *in, struct sl_err *err)
 					.name = "ingest",
 					.overflow_strategy = SL_OVERFLOW_ERROR,
 					.items.kind = SL_ITEM_POINTERS,
-					.on_free = items.free = on_publish_free = on_free,
+					.items.free = on_publish_free,
 					.per_key_order = SL_ON,
-					.unwritten.on_dead = on_dead = on_publish_dead = on_dead,
-					.unwritten.on_returned = on_returned = on_publish_returned = on_returned};
+					.unwritten.on_dead = on_publish_dead,
+					.unwritten.on_returned = on_publish_returned};
 	configure_coordinator(&o, in->core->config);
 	in->high = (uint64_t)(o.backpressure.high_watermark > 0 ? o.backpressure.high_watermark : o.capacity * 8 / 10);
 	in->low = (uint64_t)(o.backpressure.low_watermark > 0 ? o.backpressure.low_watermark : o.capacity / 2);
