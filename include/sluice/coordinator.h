@@ -93,7 +93,7 @@ typedef void sl_item_return_fn(const struct sl_item *item, void *ctx);
 /* Decide what an error of the sink that carries no class means; called on a worker's thread. */
 typedef enum sl_err_class sl_classify_fn(const struct sl_err *err, void *ctx);
 
-/* The marks of the queue, and who is told when one is crossed. */
+/* The marks of the queue, and what is called when one is crossed. */
 struct sl_coordinator_backpressure {
 	int64_t high_watermark;      /* default 80 % of capacity */
 	int64_t low_watermark;       /* default 50 % of capacity; SL_NONE: empty */

@@ -19,7 +19,7 @@ static inline void sl__varint_put(struct sl__buf *b, uint64_t v)
 	(void)sl__buf_append(b, bytes, n);
 }
 
-/* Read one, and move *at behind it. false: it does not end before `end`, or after ten bytes. */
+/* Read one, and move *at past it. false: it does not end before `end`, or after ten bytes. */
 static inline bool sl__varint_get(const unsigned char **at, const unsigned char *end, uint64_t *v)
 {
 	*v = 0;

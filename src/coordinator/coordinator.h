@@ -379,10 +379,10 @@ static inline bool sl__is_late(const sl_coordinator *c, struct sl__batch *b)
 
 /* Put the dead segment on top into the dead letters. Called and returns with mu held. */
 enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch *b) SL_REQUIRES(c->mu);
-/* Items lo to hi of b end: callbacks and memory (without the lock), marks in the log, counts. A batch without keys is
+/* The first n items of b that have not ended do: callbacks and memory (without the lock), marks in the log, counts. A batch without keys is
  * settled for flush when all of it has ended. */
-void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
-		   const struct sl_err *err) SL_REQUIRES(c->mu);
+void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t n, enum sl_item_end end, const struct sl_err *err)
+	SL_REQUIRES(c->mu);
 /* Count n that ended; nothing else. */
 void sl__count_ended(sl_coordinator *c, uint64_t n, enum sl_item_end end) SL_REQUIRES(c->mu);
 /* n items from place `first` on have ended, for flush. */

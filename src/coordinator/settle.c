@@ -51,18 +51,19 @@ void sl__settle_batch(sl_coordinator *c, struct sl__batch *b, bool returned) SL_
 		sl__settle(c, b->first, b->total, returned);
 }
 
-void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi, enum sl_item_end end,
-		   const struct sl_err *err) SL_REQUIRES(c->mu)
+void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t n, enum sl_item_end end, const struct sl_err *err)
+	SL_REQUIRES(c->mu)
 {
+	size_t lo = b->lo, hi = lo + n;
 	if (b->loops) {
 		sl__unlock(&c->mu);
 		if (c->logs)
-			sl__durable_mark(c, &b->items[lo], hi - lo, end == SL_ITEM_WRITTEN);
+			sl__durable_mark(c, &b->items[lo], n, end == SL_ITEM_WRITTEN);
 		for (size_t i = lo; i < hi; i++)
 			sl__item_call_done(&b->items[i], end, err);
 		if (sl__has_keys(c)) {
 			sl__lock(&c->mu);
-			sl__count_ended(c, hi - lo, end);
+			sl__count_ended(c, n, end);
 			/* The keys are free for others. Each item settles separately: a batch is no range of places. */
 			for (size_t i = lo; i < hi; i++) {
 				struct sl__box *box = b->items[i].ptr;
@@ -77,7 +78,7 @@ void sl__end_items(sl_coordinator *c, struct sl__batch *b, size_t lo, size_t hi,
 		sl__lock(&c->mu);
 	}
 	if (SL_LIKELY(!sl__has_keys(c)))
-		sl__count_ended(c, hi - lo, end);
+		sl__count_ended(c, n, end);
 }
 
 void sl__on_drop(const struct sl__queue_item *q, uint64_t position, void *ctx)
@@ -153,7 +154,7 @@ enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch
 		}
 		sl__lock(&c->mu);
 		if (rc == 0) {
-			sl__end_items(c, b, b->lo, b->lo + 1, SL_ITEM_DEAD, &b->err);
+			sl__end_items(c, b, 1, SL_ITEM_DEAD, &b->err);
 			b->lo++;
 			b->letter_tries = 0;
 			continue;

@@ -224,7 +224,9 @@ static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) 
 		f->closed = true;
 	sl__broadcast(&c->settled);
 	c->stopped = true;
-	return rc != 0 ? rc : answer(c, err);
+	if (rc != 0)
+		return rc;
+	return answer(c, err);
 }
 
 int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms, struct sl_coordinator_report *report,

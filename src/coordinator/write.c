@@ -117,7 +117,7 @@ static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, stru
 	if (n_written > 0) {
 		c->successes++;
 		c->failing_since_ns = 0;
-		sl__end_items(c, b, b->lo, b->lo + n_written, SL_ITEM_WRITTEN, NULL);
+		sl__end_items(c, b, n_written, SL_ITEM_WRITTEN, NULL);
 		b->lo += n_written;
 		if (b->lo == sl__top(b)->end)
 			sl__batch_pop(b);
@@ -299,7 +299,7 @@ enum sl__step sl__write(sl_coordinator *c, struct sl__worker *w, struct sl__batc
 	sl__gate_leave(c, &permits, rc, err.error_class, alone);
 	if (SL_LIKELY(rc == 0)) {
 		c->n_writes++;
-		sl__end_items(c, b, b->lo, b->lo + n, SL_ITEM_WRITTEN, NULL);
+		sl__end_items(c, b, n, SL_ITEM_WRITTEN, NULL);
 		sl__batch_pop(b);
 		return SL__STEP_ON;
 	}

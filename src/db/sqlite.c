@@ -283,7 +283,9 @@ int sl__sqlite_row(struct sl__sqlite *c, size_t id, const struct sl__sqlite_valu
 		   struct sl_err *err)
 {
 	int rc = sl__sqlite_bind(c, id, values, n, out, err);
-	return rc != 0 ? rc : sl__sqlite_step(c, *out, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_step(c, *out, err);
 }
 
 /* ---- durability ---- */
@@ -341,12 +343,11 @@ void sl__sqlite_rollback(struct sl__sqlite *c)
 		(void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* The first column of the first row; 0 rows leave *out as it is. */
-static int first_int(struct sl__sqlite *c, const char *sql, const struct sl__sqlite_value *values, size_t n, int *out,
-		     struct sl_err *err)
+/* The first column of the first row; 0 rows leave *out as it is. text: its parameter, or NULL. */
+static int first_int(struct sl__sqlite *c, const char *sql, const char *text, int *out, struct sl_err *err)
 {
 	sqlite3_stmt *s;
-	int rc = sl__sqlite_prepare(c, sql, values, n, &s, err);
+	int rc = sl__sqlite_prepare(c, sql, &SQ_TEXT(text), text != NULL, &s, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__sqlite_step(c, s, err);
@@ -360,7 +361,6 @@ int sl__sqlite_version(struct sl__sqlite *c, const char *table, const char *sql,
 {
 	int there = 0;
 	*out = 0;
-	int rc = first_int(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?1", &SQ_TEXT(table), 1, &there,
-			   err);
-	return rc != 0 || !there ? rc : first_int(c, sql, NULL, 0, out, err);
+	int rc = first_int(c, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?1", table, &there, err);
+	return rc != 0 || !there ? rc : first_int(c, sql, NULL, out, err);
 }

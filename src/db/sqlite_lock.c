@@ -75,7 +75,9 @@ static int flock_retry(int fd, int how)
 	do
 		rc = flock(fd, how);
 	while (rc != 0 && errno == EINTR);
-	return rc == 0 ? 0 : -errno;
+	if (rc != 0)
+		return -errno;
+	return 0;
 }
 
 /* The only place where the helper may be cancelled: nothing but the kernel knows of the lock yet, and closing the

@@ -149,7 +149,9 @@ static int take_lock(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 	rc = SL__IO(&q->env, lock, q->lock_fd);
 	if (rc == -EWOULDBLOCK)
 		return sl_err_set(err, SL_ELOCKED, "dead letters %s: another process writes them", q->dir);
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "lock %s", q->path);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "lock %s", q->path);
+	return 0;
 }
 
 int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, struct sl_err *err)

@@ -44,7 +44,9 @@ int sl__dl_poison(sl_dlq *q, int rc)
 int sl__dl_sync_folder(sl_dlq *q, struct sl_err *err)
 {
 	int rc = sl__sync_dir(&q->env, q->dir);
-	return rc == 0 ? 0 : sl__dl_poison(q, sl_err_set_errno(err, -rc, "dead letters %s: sync the folder", q->dir));
+	if (rc != 0)
+		return sl__dl_poison(q, sl_err_set_errno(err, -rc, "dead letters %s: sync the folder", q->dir));
+	return 0;
 }
 
 /* ---- names ---- */
@@ -105,7 +107,9 @@ static int visit_names(sl_dlq *q, sl_io_list_fn *fn, struct visit *v, const char
 	int rc = SL__IO(&q->env, list, q->dir, fn, v);
 	if (rc == 0)
 		rc = v->rc;
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "dead letters %s: %s", q->dir, what);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "dead letters %s: %s", q->dir, what);
+	return 0;
 }
 
 int sl__dl_recount(sl_dlq *q, struct sl_err *err)
@@ -282,7 +286,9 @@ static int save_torn_tail(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, c
 		sl__close_fd(&q->env, &p.fd);
 	}
 	sl__free(&q->env, tmp);
-	return rc == 0 ? sl__sync_dir(&q->env, q->dir) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__sync_dir(&q->env, q->dir);
 }
 
 /* Cut the tail off. Without the space to save it, it stays where it is: nothing is lost, and a later open tries
@@ -361,7 +367,9 @@ static int scan_open_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader
 	if (rc != 0)
 		return rc;
 	rc = SL__IO(&q->env, datasync, r->fd);
-	return rc == 0 ? 0 : sl_err_set_errno(err, -rc, "sync");
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "sync");
+	return 0;
 }
 
 /* *gone: it was removed while it was read. */
@@ -389,7 +397,9 @@ static int load_file(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, 
 		rc = scan_open_file(q, f, r, err);
 	} while (rc == SL_ESTALE && q->read_only && ++tries < TRIES);
 	sl__close_fd(&q->env, &fd);
-	return rc == 0 ? 0 : sl_err_wrap(err, rc, "%s", sl__dl_file_path(q, f->first_id, ""));
+	if (rc != 0)
+		return sl_err_wrap(err, rc, "%s", sl__dl_file_path(q, f->first_id, ""));
+	return 0;
 }
 
 static int load_all(struct loading *l, struct sl_err *err) SL_NO_TSA
@@ -442,7 +452,9 @@ static int tidy(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 		else
 			i++;
 	}
-	return rc == 0 ? sl__dl_sync_folder(q, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__dl_sync_folder(q, err);
 }
 
 int sl__dl_load(sl_dlq *q, struct sl_err *err)
@@ -460,5 +472,7 @@ int sl__dl_load(sl_dlq *q, struct sl_err *err)
 	q->cap_files = l.cap;
 	q->next_id = l.next_id;
 	rc = q->read_only ? 0 : tidy(q, err);
-	return rc == 0 ? sl__dl_recount(q, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__dl_recount(q, err);
 }

@@ -255,7 +255,9 @@ static int purge_all(sl_dlq *q, uint64_t *purged, struct sl_err *err) SL_REQUIRE
 		if (rc == 0)
 			*purged += unacked;
 	}
-	return rc == 0 ? sl__dl_remove_torn(q, 0, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__dl_remove_torn(q, 0, err);
 }
 
 static int purge_before(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct sl_err *err) SL_REQUIRES(q->mu)
@@ -269,7 +271,9 @@ static int purge_before(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct s
 		*purged += q->files[i].letters - q->files[i].unacked - acked;
 	}
 	walk_end(&w, &q->env);
-	return rc == 0 ? sl__dl_reap(q, err) : rc;
+	if (rc != 0)
+		return rc;
+	return sl__dl_reap(q, err);
 }
 
 int sl_dlq_purge(sl_dlq *q, int64_t before_ms, uint64_t *purged, struct sl_err *err)

@@ -328,18 +328,16 @@ static void push_blocking(sl__queue *q, struct intake *in, int64_t timeout_ms, s
 	put_waiter(q, w);
 }
 
-/* Push all n, dropping the oldest where needed. The callback runs between rounds, without the lock. */
-static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, size_t n, struct wakes *wakes)
-	SL_REQUIRES(q->mu)
+/* Push all of in, dropping the oldest where needed. The callback runs between rounds, without the lock. */
+static void push_dropping(sl__queue *q, struct intake *in, struct wakes *wakes) SL_REQUIRES(q->mu)
 {
 	struct sl__queue_item dropped[32];
-	size_t done = 0;
-	while (done < n && q->closed == 0) {
+	while (in->n > 0 && q->closed == 0) {
 		size_t n_dropped = 0;
 		uint64_t first = q->n_out;
 		for (;;) {
-			done += put_what_fits(q, items + done, n - done);
-			if (done == n || n_dropped == SL_COUNT(dropped))
+			take_in(q, in);
+			if (in->n == 0 || n_dropped == SL_COUNT(dropped))
 				break;
 			n_dropped += remove_items(q, &dropped[n_dropped], 1, NULL);
 		}
@@ -356,7 +354,6 @@ static size_t push_dropping(sl__queue *q, const struct sl__queue_item *items, si
 			q->on_drop(&dropped[i], first + i, q->ctx);
 		sl__lock(&q->mu);
 	}
-	return done;
 }
 
 /* The single push is what most producers do, and mostly there is room, and no waiter or callback is due. */
@@ -388,34 +385,32 @@ static int why_refused(const sl__queue *q, enum sl__queue_overflow overflow, int
 	return overflow == SL__QUEUE_ERROR || timeout_ms == 0 ? SL_EFULL : SL_ETIMEDOUT;
 }
 
-/* Push the items before the first one that is too big, by the overflow rule where they do not all fit. */
-static int push_items(sl__queue *q, const struct sl__queue_item *items, size_t n, enum sl__queue_overflow overflow,
-		      int64_t timeout_ms, size_t *pushed)
+/* Push the items before the first one that is too big, by the overflow rule where they do not all fit. What in has left
+ * then did not go in. */
+static int push_items(sl__queue *q, struct intake *in, enum sl__queue_overflow overflow, int64_t timeout_ms)
 {
 	struct wakes wakes = {0};
-	size_t good = 0, done = 0;
-	while (good < n && items[good].bytes <= q->max_bytes)
+	size_t n = in->n, good = 0;
+	while (good < n && in->items[good].bytes <= q->max_bytes)
 		good++;
+	in->n = good;
 	sl__lock(&q->mu);
 	if (SL_LIKELY(good > 0 && q->closed == 0 && q->pushers.first == NULL))
-		done = put_what_fits(q, items, good);
-	if (SL_UNLIKELY(done < good && q->closed == 0)) {
-		if (overflow == SL__QUEUE_DROP_OLDEST) {
-			done += push_dropping(q, items + done, good - done, &wakes);
-		} else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0) {
-			struct intake rest = {.items = items + done, .n = good - done};
-			push_blocking(q, &rest, timeout_ms, &wakes);
-			done = good - rest.n;
-		} else {
+		take_in(q, in);
+	if (SL_UNLIKELY(in->n > 0 && q->closed == 0)) {
+		if (overflow == SL__QUEUE_DROP_OLDEST)
+			push_dropping(q, in, &wakes);
+		else if (overflow == SL__QUEUE_BLOCK && timeout_ms != 0)
+			push_blocking(q, in, timeout_ms, &wakes);
+		else
 			found_no_room(q, &wakes);
-		}
 	}
 	int rc = 0;
-	if (SL_UNLIKELY(done < n)) {
-		q->refused += (done < good ? good : n) - done;
-		rc = done == good && q->closed == 0 ? SL_ETOOBIG : why_refused(q, overflow, timeout_ms);
+	if (in->n > 0 || SL_UNLIKELY(good < n)) {
+		q->refused += in->n > 0 ? in->n : n - good;
+		rc = in->n == 0 && q->closed == 0 ? SL_ETOOBIG : why_refused(q, overflow, timeout_ms);
 	}
-	*pushed = done;
+	in->n += n - good;
 	mark_if_high(q, &wakes);
 	if (q->depth >= q->wake_at)
 		wake_poppers(q, &wakes);
@@ -425,13 +420,19 @@ static int push_items(sl__queue *q, const struct sl__queue_item *items, size_t n
 
 int sl__queue_push_many(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms, size_t *pushed)
 {
-	return push_items(q, items, n, q->overflow, timeout_ms, pushed);
+	struct intake in = {.items = items, .n = n};
+	int rc = push_items(q, &in, q->overflow, timeout_ms);
+	*pushed = n - in.n;
+	return rc;
 }
 
 int sl__queue_push_waiting(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,
 			   size_t *pushed)
 {
-	return push_items(q, items, n, SL__QUEUE_BLOCK, timeout_ms, pushed);
+	struct intake in = {.items = items, .n = n};
+	int rc = push_items(q, &in, SL__QUEUE_BLOCK, timeout_ms);
+	*pushed = n - in.n;
+	return rc;
 }
 
 int sl__queue_reserve(sl__queue *q, const struct sl__queue_item *items, size_t n, int64_t timeout_ms,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "flow/new.h"
 #include "load/load.h"
 
 enum { SAMPLE_RECORDS = 1000 };
@@ -85,7 +86,9 @@ int sl__load_input_open(struct load_input *in, sl_load *l, const char *path, str
 		return sl_err_set(err, SL_EINVAL, "%s is a folder; name its files", in->name);
 	in->is_file = S_ISREG(st.st_mode);
 	rc = sl_records_new(&in->records, read_input, in, &opts, err);
-	return rc ? sl__load_input_failed(in, rc, err) : 0;
+	if (rc)
+		return sl__load_input_failed(in, rc, err);
+	return 0;
 }
 
 int sl__load_name_error(struct sl_err *err, int rc, const char *subject)
@@ -165,7 +168,9 @@ static int create_table(sl_load *l, struct sl_err *err)
 		return 0;
 	if (!o->columns) {
 		rc = sl_sink_create_table(l->to.url, o, guessed, n, err);
-		return rc ? sl_err_wrap(err, rc, "create") : 0;
+		if (rc)
+			return sl_err_wrap(err, rc, "create");
+		return 0;
 	}
 	/* Columns of CSV have the names of the header or of the options. */
 	if (n != o->n_columns)
@@ -181,7 +186,9 @@ static int create_table(sl_load *l, struct sl_err *err)
 	}
 	rc = sl_sink_create_table(l->to.url, o, columns, n, err);
 	sl__free(&l->env, columns);
-	return rc ? sl_err_wrap(err, rc, "create") : 0;
+	if (rc)
+		return sl_err_wrap(err, rc, "create");
+	return 0;
 }
 
 /* Open the target and the dead letters, and check what can be known before the first row. */
@@ -234,17 +241,19 @@ static int load_input(sl_load *l, size_t i, struct sl_err *err)
 	int rc = sl__load_input_open(&l->in, l, l->paths[i], err);
 
 	(void)snprintf(l->source, sizeof(l->source), "load:%s", l->paths[i]);
-	if (!rc)
-		rc = take_header(l, &empty, err);
-	if (rc || empty) {
-		if (!rc)
-			sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is empty", l->in.name);
+	if (rc)
 		return rc;
+	rc = take_header(l, &empty, err);
+	if (rc)
+		return rc;
+	if (empty) {
+		sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is empty", l->in.name);
+		return 0;
 	}
-	if (l->create)
-		rc = create_table(l, err);
-	if (!rc)
-		rc = open_target(l, err);
+	rc = l->create ? create_table(l, err) : 0;
+	if (rc)
+		return rc;
+	rc = open_target(l, err);
 	if (rc)
 		return rc;
 	rc = sl__load_resume(l, i, err);
@@ -398,40 +407,33 @@ static bool copy_opts(sl_load *l, const struct sl_load_opts *o)
 
 static void free_load(sl_load *l)
 {
-	struct sl_env env = l->env;
-
 	sl_dlq_close(l->dead);
 	sl_sink_close(&l->sink);
 	sl__load_target_fini(&l->to);
-	sl__free(&env, l->paths);
-	sl__free(&env, l->headers);
-	sl__free(&env, l->argv);
+	sl__free(&l->env, l->paths);
+	sl__free(&l->env, l->headers);
+	sl__free(&l->env, l->argv);
 	for (size_t i = 0; i < l->n_strings; i++)
-		sl__free(&env, l->strings[i]);
+		sl__free(&l->env, l->strings[i]);
 	if (l->wake >= 0)
 		(void)close(l->wake);
 	sl__mutex_fini(&l->mu);
-	sl__free(&env, l);
+	sl__flow_free(l);
 }
 
 int sl_load_open(sl_load **out, const struct sl_load_opts *opts, struct sl_err *err)
 {
 	struct sl_load_opts o;
-	struct sl_env env;
 	int rc;
 
 	sl__opts_copy(&o, sizeof(o), opts);
 	rc = check_opts(&o, err);
 	if (rc)
 		return rc;
-	rc = sl__env_init(&env, o.env, err);
-	if (rc)
-		return rc;
-	sl_load *l = sl__calloc(&env, 1, sizeof(*l));
+	sl_load *l = sl__flow_new(sizeof(*l), o.env, "load", &rc, err);
 
 	if (!l)
-		return sl__no_memory(err, "load");
-	l->env = env;
+		return rc;
 	l->in.fd = l->place.fd = -1;
 	l->header = o.header != SL_OFF;
 	l->create = o.create == SL_ON;

@@ -42,7 +42,7 @@ struct load_input {
 };
 
 struct sl_load {
-	struct sl_env env;
+	struct sl_env env; /* first: sl__flow_new */
 
 	/* options */
 	const char **paths;

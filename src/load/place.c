@@ -124,7 +124,9 @@ int sl__load_place_note(struct load_place *p, const struct sl_record *records, s
 	(void)snprintf(line, sizeof(line), BODY, p->incarnation, p->started_ms, p->before, p->end, p->hash);
 	(void)snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n", sl__fnv(line, BODY_BYTES));
 	rc = sl__pwrite_full(p->env, p->fd, line, LINE_BYTES, 0);
-	return rc ? sl_err_set_errno(err, -rc, "%s", p->path) : 0;
+	if (rc)
+		return sl_err_set_errno(err, -rc, "%s", p->path);
+	return 0;
 }
 
 void sl__load_place_close(struct load_place *p)

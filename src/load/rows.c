@@ -382,7 +382,9 @@ static int skip_done(sl_load *l, struct sl_err *err)
 				  l->in.name, l->place.path);
 	if (rc && err)
 		*err = why;
-	return rc ? sl__load_input_failed(&l->in, rc, err) : 0;
+	if (rc)
+		return sl__load_input_failed(&l->in, rc, err);
+	return 0;
 }
 
 int sl__load_rows(sl_load *l, struct sl_err *err)

@@ -63,22 +63,22 @@ static bool is_json_object(const char *data, size_t n)
 	return is;
 }
 
-/* Put the first `len` bytes of data into the group, as a line. taken: bytes of the file that go with it, with its
- * newline. */
-static int add_line(struct ship_follow *f, struct ship_part *p, const char *data, size_t len, size_t taken,
-		    struct sl_err *err)
+/* Put a text of the file into the group, as a line. ended: its newline follows, and goes with it. */
+static int add_line(struct ship_follow *f, struct ship_part *p, struct sl_wal_span text, bool ended, struct sl_err *err)
 {
+	const char *data = text.data;
+	size_t taken = text.len + ended;
 	struct ship_line line = {.place = p->place,
 				 .at = p->offset,
 				 .end = p->offset + taken,
 				 .data = data,
-				 .len = len,
-				 .partial = len == taken,
+				 .len = text.len,
+				 .partial = !ended,
 				 .type = SL_EVENT_STDOUT,
 				 .ts_ms = sl__real_ms(f->env)};
 	size_t n = SL_MIN(taken, (size_t)SHIP_SAMPLE), kept;
 
-	if (f->json && !line.partial && is_json_object(data, len))
+	if (f->json && !line.partial && is_json_object(data, text.len))
 		line.type = SL_EVENT_LOG;
 	int rc = sl__ship_log_add(f->log, &line, err);
 
@@ -109,7 +109,7 @@ static int add_lines(struct ship_follow *f, struct ship_part *p, struct sl_err *
 			break;
 		}
 		f->cut += !newline;
-		rc = add_line(f, p, p->data + at, len, len + (newline != NULL), err);
+		rc = add_line(f, p, (struct sl_wal_span){p->data + at, len}, newline != NULL, err);
 		at += rc ? 0 : len + (newline != NULL);
 		p->scanned = 0;
 	}
@@ -124,7 +124,7 @@ int sl__ship_part_end(struct ship_follow *f, struct ship_part *p, struct sl_err 
 	int rc = add_lines(f, p, err);
 
 	if (!rc && p->n)
-		rc = add_line(f, p, p->data, p->n, p->n, err);
+		rc = add_line(f, p, (struct sl_wal_span){p->data, p->n}, false, err);
 	if (!rc)
 		p->n = p->scanned = 0;
 	return rc;

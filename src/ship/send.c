@@ -119,7 +119,9 @@ static int open_server(struct ship_send *s, const struct sl_ship_opts *o, struct
 		s->target[n - 1] = '\0';
 	int rc = sl_event_http_sender_new(&s->http, &http, err);
 
-	return rc ? sl_err_wrap(err, rc, "to") : 0;
+	if (rc)
+		return sl_err_wrap(err, rc, "to");
+	return 0;
 }
 
 static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct sl_err *err)
@@ -288,29 +290,6 @@ static void name_batch(uint8_t id[16], const struct sl_wal_batch *b, size_t firs
 	memcpy(id, h, 16);
 }
 
-/* What a failure of the sink means to the sender: only a refusal parks a record, only it is final. */
-static int translate_failure(struct ship_send *s, const struct sl_wal_batch *b, size_t first,
-			     const struct sl_sink_reply *got, struct sl_wal_reply *reply, struct sl_err *err)
-{
-	int rc = err->code;
-
-	if (rc == SL_ECONFLICT)
-		return rc; /* another log's lines are there: the sender starts a new incarnation */
-	if (err->error_class == SL_CLASS_NONE)
-		err->error_class = sl_default_retry_classifier(err, NULL);
-	if (err->error_class != SL_CLASS_POISON) {
-		if (err->error_class == SL_CLASS_FATAL)
-			detach_lane(s); /* a broken connection is opened again */
-		return rc == SL_EREFUSED ? SL_EAGAIN : rc;
-	}
-	for (size_t i = 0; i < b->n_records - first && !reply->refused; i++)
-		if (got->culprit == i || got->outcomes[i] == SL_SINK_POISON)
-			reply->refused = b->records[first + i].sequence;
-	if (!reply->refused && b->n_records - first == 1)
-		reply->refused = b->records[first].sequence;
-	return SL_EREFUSED;
-}
-
 static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct sl_err *err)
 {
 	struct sl_sink_batch batch = {.ordered = 1};
@@ -332,8 +311,24 @@ static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct 
 		rc = s->sink.ops->write(s->sink.ctx, s->lane, &batch, &got, err);
 	if (!rc)
 		return 0;
+
+	/* What the failure means to the sender of the log: only a refusal parks a record, only it is final. */
 	err->code = rc;
-	return translate_failure(s, b, skipped, &got, reply, err);
+	if (rc == SL_ECONFLICT)
+		return rc; /* another log's lines are there: the sender starts a new incarnation */
+	if (err->error_class == SL_CLASS_NONE)
+		err->error_class = sl_default_retry_classifier(err, NULL);
+	if (err->error_class != SL_CLASS_POISON) {
+		if (err->error_class == SL_CLASS_FATAL)
+			detach_lane(s); /* a broken connection is opened again */
+		return rc == SL_EREFUSED ? SL_EAGAIN : rc;
+	}
+	for (size_t i = 0; i < batch.n && !reply->refused; i++)
+		if (got.culprit == i || got.outcomes[i] == SL_SINK_POISON)
+			reply->refused = b->records[skipped + i].sequence;
+	if (!reply->refused && batch.n == 1)
+		reply->refused = b->records[skipped].sequence;
+	return SL_EREFUSED;
 }
 
 /* The mark of a target that keeps none is what the log recorded. */

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "flow/new.h"
 #include "ship/follow.h"
 #include "ship/send.h"
 
@@ -35,7 +36,7 @@ enum {
 #define TIME_MAX_MS INT64_C(31536000000)
 
 struct sl_ship {
-	struct sl_env env;
+	struct sl_env env; /* first: sl__flow_new */
 	struct ship_send to;
 	struct ship_log log;
 	struct ship_follow from;
@@ -156,7 +157,9 @@ static int read_round(sl_ship *s, bool *more, struct sl_err *err)
 
 	if (!rc)
 		rc = sl__ship_follow_read(&s->from, more, err);
-	return rc ? rc : sl__ship_log_flush(&s->log, err);
+	if (rc)
+		return rc;
+	return sl__ship_log_flush(&s->log, err);
 }
 
 /* After a stop. What was read of a file can be read again; what was read of a pipe, also a line without its end, is
@@ -332,7 +335,6 @@ static int check_opts(const struct sl_ship_opts *o, struct sl_err *err)
 /* Also of a handle that is not completely open. */
 static int free_ship(sl_ship *s, struct sl_err *err)
 {
-	struct sl_env env = s->env;
 	int rc = 0;
 
 	if (s->sending)
@@ -340,29 +342,25 @@ static int free_ship(sl_ship *s, struct sl_err *err)
 	sl__ship_follow_close(&s->from);
 	rc = sl__ship_log_close(&s->log, err);
 	sl__ship_send_close(&s->to);
-	sl__free(&env, s->fds);
-	sl__free(&env, s);
+	sl__free(&s->env, s->fds);
+	sl__flow_free(s);
 	return rc;
 }
 
 int sl_ship_open(sl_ship **out, const struct sl_ship_opts *opts, struct sl_err *err)
 {
 	struct sl_ship_opts o;
-	struct sl_env env;
 	int rc;
 
 	sl__opts_copy(&o, sizeof(o), opts);
 	rc = check_opts(&o, err);
 	if (rc)
 		return rc;
-	rc = sl__env_init(&env, o.env, err);
-	if (rc)
-		return rc;
-	sl_ship *s = sl__calloc(&env, 1, sizeof(*s));
+	sl_ship *s = sl__flow_new(sizeof(*s), o.env, "ship", &rc, err);
 
 	if (!s)
-		return sl__no_memory(err, "ship");
-	*s = (struct sl_ship){.env = env,
+		return rc;
+	*s = (struct sl_ship){.env = s->env,
 			      .to.wake = -1,
 			      .stop_fd = o.stop_fd,
 			      .reopen_fd = o.reopen_fd,

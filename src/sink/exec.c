@@ -283,6 +283,23 @@ static void follow(struct run *r)
 		read_stderr(r);
 }
 
+/* 0, or a negative errno; what was opened is closed by the caller. */
+static int start_program(struct run *r, const void *input, size_t len)
+{
+	int rc = make_input(r, input, len);
+	if (rc != 0)
+		return rc;
+	rc = make_pipe(r->err);
+	if (rc != 0)
+		return rc;
+	rc = make_pipe(r->start);
+	if (rc != 0)
+		return rc;
+	if (fcntl(r->err[0], F_SETFL, O_NONBLOCK) != 0)
+		return -errno;
+	return spawn(r);
+}
+
 /* SL_EUNAVAIL: it cannot be started (not there, not allowed); SL_EAGAIN, SL_ENOMEM: not now. */
 static int run_program(const struct exec_program *p, const void *input, size_t len, struct exec_result *out,
 		       struct sl_err *err)
@@ -290,15 +307,7 @@ static int run_program(const struct exec_program *p, const void *input, size_t l
 	struct run r = {.program = p, .out = out, .input = -1, .err = {-1, -1}, .start = {-1, -1}, .pidfd = -1};
 	*out = (struct exec_result){.end = EXEC_EXITED};
 	r.deadline_ns = p->timeout_ms < 0 ? SL_FOREVER : exec_now_ns() + SL_MIN(p->timeout_ms, INT32_MAX) * 1000000;
-	int rc = make_input(&r, input, len);
-	if (rc == 0)
-		rc = make_pipe(r.err);
-	if (rc == 0)
-		rc = make_pipe(r.start);
-	if (rc == 0 && fcntl(r.err[0], F_SETFL, O_NONBLOCK) != 0)
-		rc = -errno;
-	if (rc == 0)
-		rc = spawn(&r);
+	int rc = start_program(&r, input, len);
 	if (rc == 0) {
 		close_own(&r.input);
 		r.pidfd = (int)syscall(SYS_pidfd_open, r.pid, 0);

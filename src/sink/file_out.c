@@ -32,7 +32,9 @@ static int sync_folder(const struct sl__file_out *f, struct sl_err *err)
 		return sl__no_memory(err, f->path);
 	int rc = sl__sync_dir(f->env, dir);
 	sl__free(f->env, dir);
-	return rc == 0 ? 0 : file_failed(f, rc, "sync the folder of", err);
+	if (rc != 0)
+		return file_failed(f, rc, "sync the folder of", err);
+	return 0;
 }
 
 /* ---- what was torn ---- */
@@ -89,7 +91,9 @@ static int save_torn_end(const struct sl__file_out *f, uint64_t from, uint64_t s
 static int cut(struct sl__file_out *f, uint64_t size, struct sl_err *err)
 {
 	int rc = SL__IO(f->env, truncate, f->fd, size);
-	return rc == 0 ? 0 : file_failed(f, rc, "cut", err);
+	if (rc != 0)
+		return file_failed(f, rc, "cut", err);
+	return 0;
 }
 
 /* Lock the open file and repair it: everything before f->end is whole, and nothing follows it. What a killed process had
@@ -128,7 +132,9 @@ static int take_file(struct sl__file_out *f, struct sl_err *err)
 	if (f->end == st.size)
 		return 0;
 	rc = save_torn_end(f, f->end, st.size, err);
-	return rc != 0 ? rc : cut(f, f->end, err);
+	if (rc != 0)
+		return rc;
+	return cut(f, f->end, err);
 }
 
 int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)

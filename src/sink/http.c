@@ -154,7 +154,10 @@ static int http_write_batch(void *ctx, void *lane, const struct sl_sink_batch *b
 							 .n_headers = l->n_headers,
 							 .token = l->token.len > 0 ? l->token.data : NULL};
 		struct sl__http_answer_to to = {.batch = batch, .refused = &refused, .reply = reply};
-		rc = rc == 0 ? sl__http_answer(&r, &secrets, &to, err) : classify_unanswered(rc, err);
+		if (rc != 0)
+			rc = classify_unanswered(rc, err);
+		else
+			rc = sl__http_answer(&r, &secrets, &to, err);
 	}
 	if (rc == 0)
 		return sl__refusals_reply(&refused, SL_MIN(refused.stop, batch->n), reply, 0, err);
@@ -185,7 +188,9 @@ static int http_check(void *ctx, struct sl_err *err)
 		if (err != NULL)
 			err->code = rc;
 	}
-	return rc != 0 ? classify_unanswered(rc, err) : 0;
+	if (rc != 0)
+		return classify_unanswered(rc, err);
+	return 0;
 }
 
 /* ---- the handle ---- */

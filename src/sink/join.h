@@ -10,6 +10,10 @@
  * came. What the leader wrote into an entry is seen by its lane.
  * Not guaranteed: an end to the wait. It lasts as long as those that lead before.
  *
+ * This is not the log's group commit (src/wal/commit.c), and shares no code with it: there a follower encodes its record
+ * into the buffer of the leader, and all of a batch fail together. Here every entry keeps its own batch and its own
+ * answer, the leader decides for each one whether it takes it along, and a refused row ends one entry only.
+ *
  * Thread safety: enter from any thread; next and end from the one that leads. Ownership: an entry is its lane's, and
  * must stay until enter returns, or end for the leader's own.
  */

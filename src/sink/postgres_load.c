@@ -91,7 +91,9 @@ static int read_ranges(struct sl__pg_lane *lane, const char *id, struct sl__rang
 			rc = parts == NULL ? sl__no_memory(err, "postgres") : 0;
 		}
 		if (rc == 0)
-			rc = sl__ranges_get_row(out, u64_at(res, i, 0), u64_at(res, i, 1), parts, n, err);
+			rc = sl__ranges_get_row(
+				out, (struct sl_input_range){.begin = u64_at(res, i, 0), .end = u64_at(res, i, 1)},
+				parts, n, err);
 		out->rows += u64_at(res, i, 3);
 		out->hash += u64_at(res, i, 4);
 		PQfreemem(parts);
@@ -405,10 +407,12 @@ static int take_over_load(struct sl__pg_lane *lane, const char *input, bool agai
 	PGresult *res = NULL;
 	size_t n;
 	int rc = sl__pg_make_ready(lane, err);
-	if (rc == 0)
-		rc = sl__pg_simple(lane, "BEGIN", "BEGIN", err);
-	if (rc == 0)
-		rc = prepare_load_tables(lane, &t, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__pg_simple(lane, "BEGIN", "BEGIN", err);
+	if (rc != 0)
+		return rc;
+	rc = prepare_load_tables(lane, &t, err);
 	if (rc != 0)
 		return rc;
 	rc = forget_old_loads(lane, &t, err);
@@ -431,7 +435,9 @@ static int take_over_load(struct sl__pg_lane *lane, const char *input, bool agai
 	rc = read_ranges(lane, l->id, &l->done, &n, err);
 	if (rc == 0)
 		rc = compact_ranges(lane, l->id, &l->done, n, err);
-	return rc != 0 ? rc : sl__pg_simple(lane, "COMMIT", "COMMIT", err);
+	if (rc != 0)
+		return rc;
+	return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 }
 
 int sl__pg_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err)
@@ -492,7 +498,9 @@ static int end_load(struct sl__pg_lane *lane, bool finished, struct sl_err *err)
 	rc = compact_ranges(lane, l->id, &l->late, n, err);
 	if (rc == 0 && finished)
 		rc = load_query(lane, "UPDATE %s.sluice_loads SET finished = true WHERE id = $1", id, NULL, err);
-	return rc != 0 ? rc : sl__pg_simple(lane, "COMMIT", "COMMIT", err);
+	if (rc != 0)
+		return rc;
+	return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 }
 
 int sl__pg_load_end(void *ctx, int finished, struct sl_err *err)

@@ -257,9 +257,11 @@ static int read_pipeline(struct sl__pg_lane *lane, struct sl_err *err)
 		if (wait_rc != 0)
 			return wait_rc;
 		if (res == NULL) {
-			if (PQstatus(lane->pg) != CONNECTION_OK)
-				return rc != 0 ? rc : sl__pg_sink_error(err, lane->pg, NULL, "upsert");
-			continue; /* the end of one command */
+			if (PQstatus(lane->pg) == CONNECTION_OK)
+				continue; /* the end of one command */
+			if (rc != 0)
+				return rc;
+			return sl__pg_sink_error(err, lane->pg, NULL, "upsert");
 		}
 		ExecStatusType status = PQresultStatus(res);
 		if (rc == 0 && status == PGRES_FATAL_ERROR)

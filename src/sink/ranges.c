@@ -114,9 +114,9 @@ void sl__ranges_put_parts(const struct sl__ranges *r, struct sl__buf *out)
 	}
 }
 
-int sl__ranges_get_row(struct sl__ranges *r, uint64_t first, uint64_t last, const void *parts, size_t n,
-		       struct sl_err *err)
+int sl__ranges_get_row(struct sl__ranges *r, struct sl_input_range row, const void *parts, size_t n, struct sl_err *err)
 {
+	uint64_t first = row.begin, last = row.end;
 	const uint8_t *at = parts, *end = n > 0 ? at + n : at;
 	struct sl_input_range range = {.begin = first, .end = n > 0 ? first : last};
 	int rc = n == 0 ? sl__ranges_add(r, &range) : 0;
@@ -132,9 +132,9 @@ int sl__ranges_get_row(struct sl__ranges *r, uint64_t first, uint64_t last, cons
 	}
 	if (rc != 0)
 		return sl_err_set(err, rc, "no memory for the records of a load");
-	return at == end && range.end == last && first <= last
-		       ? 0
-		       : sl_err_set(err, SL_ECORRUPT, "the records of this load are damaged; load it with --again");
+	if (at != end || range.end != last || first > last)
+		return sl_err_set(err, SL_ECORRUPT, "the records of this load are damaged; load it with --again");
+	return 0;
 }
 
 /* ---- a load ---- */

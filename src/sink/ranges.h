@@ -45,7 +45,7 @@ uint64_t sl__ranges_end(const struct sl__ranges *r);
 /* The column `parts`; nothing when there is one range. Failures stick in out. Sorted only. */
 void sl__ranges_put_parts(const struct sl__ranges *r, struct sl__buf *out);
 /* Add what a row of the table has. SL_ECORRUPT: parts does not end at last. SL_ENOMEM. */
-SL_MUST_CHECK int sl__ranges_get_row(struct sl__ranges *r, uint64_t first, uint64_t last, const void *parts, size_t n,
+SL_MUST_CHECK int sl__ranges_get_row(struct sl__ranges *r, struct sl_input_range row, const void *parts, size_t n,
 				     struct sl_err *err);
 
 /* ---- a load of a sink ---- */

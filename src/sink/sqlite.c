@@ -80,7 +80,9 @@ static int inspect_table(struct sl__sqlite_sink *s, struct sl__sqlite_rows *r, s
 	}
 	sl__sqlite_rollback(&s->db);
 	sl__sqlite_lock_release(&s->lock);
-	return rc != 0 ? sl__sqlite_sink_classify(s, rc, err) : 0;
+	if (rc != 0)
+		return sl__sqlite_sink_classify(s, rc, err);
+	return 0;
 }
 
 static int sqlite_check(void *ctx, struct sl_err *err)
@@ -105,7 +107,9 @@ static int sqlite_key(void *ctx, void *lane, const void *data, size_t len, uint6
 	int rc = r->reader == NULL ? inspect_table(ctx, r, err) : 0;
 	if (rc == 0 && r->reader == NULL)
 		rc = sl__sqlite_rows_reshape(r, err);
-	return rc != 0 ? rc : sl__sqlite_rows_key(r, data, len, hash, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_rows_key(r, data, len, hash, err);
 }
 
 /* ---- the handle ---- */

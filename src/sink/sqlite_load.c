@@ -31,7 +31,9 @@ static int first_row(struct sl__sqlite_sink *s, const char *sql, const struct sl
 {
 	*q = NULL;
 	int rc = sl__sqlite_prepare(&s->db, sql, values, n, q, err);
-	return rc != 0 ? rc : sl__sqlite_step(&s->db, *q, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_step(&s->db, *q, err);
 }
 
 static int run_once(struct sl__sqlite_sink *s, const char *sql, const struct sl__sqlite_value *values, size_t n,
@@ -131,10 +133,10 @@ static int read_ranges(struct sl__sqlite_sink *s, struct sl__ranges *out, size_t
 		s, "SELECT first, last, parts, rows, hash FROM main.sluice_load_ranges WHERE load = ?1 ORDER BY first",
 		&SQ_TEXT(s->load.id), 1, &q, err);
 	while (rc > 0) {
+		struct sl_input_range row = {.begin = sl__sqlite_u64(q, 0), .end = sl__sqlite_u64(q, 1)};
 		const void *parts = sqlite3_column_blob(q, 2);
 		++*n_rows;
-		rc = sl__ranges_get_row(out, sl__sqlite_u64(q, 0), sl__sqlite_u64(q, 1), parts,
-					(size_t)sqlite3_column_bytes(q, 2), err);
+		rc = sl__ranges_get_row(out, row, parts, (size_t)sqlite3_column_bytes(q, 2), err);
 		out->rows += sl__sqlite_u64(q, 3);
 		out->hash += sl__sqlite_u64(q, 4);
 		if (rc == 0)
@@ -171,7 +173,9 @@ static int compact_ranges(struct sl__sqlite_sink *s, struct sl__ranges *all, siz
 	if (n_rows < 2)
 		return 0;
 	int rc = run_once(s, "DELETE FROM main.sluice_load_ranges WHERE load = ?1", &SQ_TEXT(s->load.id), 1, err);
-	return rc != 0 ? rc : sl__sqlite_load_put(s, all, err);
+	if (rc != 0)
+		return rc;
+	return sl__sqlite_load_put(s, all, err);
 }
 
 int sl__sqlite_load_enter(struct sl__sqlite_sink *s, struct sl_err *err)
@@ -274,7 +278,9 @@ static int take_over_load(struct sl__sqlite_sink *s, const char *mark, const cha
 			      row, SL_COUNT(row), err);
 	if (rc == 0)
 		rc = read_ranges(s, &l->done, &n, err);
-	return rc != 0 ? rc : compact_ranges(s, &l->done, n, err);
+	if (rc != 0)
+		return rc;
+	return compact_ranges(s, &l->done, n, err);
 }
 
 /* Commit or roll back, and let go of the lock. */
@@ -286,7 +292,9 @@ static int leave(struct sl__sqlite_sink *s, int rc, struct sl_err *err)
 	if (rc != 0)
 		sl__sqlite_rollback(&s->db);
 	sl__sqlite_lock_release(&s->lock);
-	return rc != 0 ? sl__sqlite_sink_classify(s, rc, err) : 0;
+	if (rc != 0)
+		return sl__sqlite_sink_classify(s, rc, err);
+	return 0;
 }
 
 static int enter(struct sl__sqlite_sink *s, struct sl_err *err)
@@ -329,31 +337,39 @@ int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sin
 	return rc;
 }
 
+/* Record what is dead, and whether the load is finished, in one row for all ranges. In a transaction. */
+static int end_load(struct sl__sqlite_sink *s, bool finished, struct sl_err *err)
+{
+	struct sl__ranges dead;
+	size_t n;
+	int rc = sl__sqlite_load_enter(s, err);
+	if (rc != 0)
+		return rc;
+	sl__ranges_init(&dead, &s->env);
+	rc = sl__sqlite_load_put_dead(s, &dead, err);
+	sl__ranges_fini(&dead);
+	if (rc != 0)
+		return rc;
+	rc = read_ranges(s, &s->load.late, &n, err);
+	if (rc != 0)
+		return rc;
+	rc = compact_ranges(s, &s->load.late, n, err);
+	if (rc == 0 && finished)
+		rc = run_once(s, "UPDATE main.sluice_loads SET finished = 1 WHERE id = ?1", &SQ_TEXT(s->load.id), 1,
+			      err);
+	return rc;
+}
+
 int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_err own;
-	size_t n;
 	err = err != NULL ? err : &own;
 	if (s->load.id[0] == '\0')
 		return 0;
 	int rc = enter(s, err);
-	if (rc == 0) {
-		struct sl__ranges dead;
-		sl__ranges_init(&dead, &s->env);
-		rc = sl__sqlite_load_enter(s, err);
-		if (rc == 0)
-			rc = sl__sqlite_load_put_dead(s, &dead, err);
-		if (rc == 0)
-			rc = read_ranges(s, &s->load.late, &n, err);
-		if (rc == 0)
-			rc = compact_ranges(s, &s->load.late, n, err);
-		if (rc == 0 && finished)
-			rc = run_once(s, "UPDATE main.sluice_loads SET finished = 1 WHERE id = ?1",
-				      &SQ_TEXT(s->load.id), 1, err);
-		sl__ranges_fini(&dead);
-		rc = leave(s, rc, err);
-	}
+	if (rc == 0)
+		rc = leave(s, end_load(s, finished != 0, err), err);
 	sl__load_fini(&s->load);
 	return rc;
 }

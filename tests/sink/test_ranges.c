@@ -10,6 +10,8 @@
 
 #include "sink/ranges.h"
 
+#define RANGE(first, last) ((struct sl_input_range){.begin = (first), .end = (last)})
+
 static struct sl_env env;
 
 static void add(struct sl__ranges *r, uint64_t begin, uint64_t end)
@@ -68,7 +70,7 @@ static void a_row_gives_back_the_ranges_that_were_put_in(void **state)
 	sl__ranges_sort(&r);
 	sl__ranges_put_parts(&r, &parts);
 	assert_true(parts.len > 0);
-	assert_int_equal(sl__ranges_get_row(&back, 5, sl__ranges_end(&r), parts.data, parts.len, NULL), 0);
+	assert_int_equal(sl__ranges_get_row(&back, RANGE(5, sl__ranges_end(&r)), parts.data, parts.len, NULL), 0);
 	assert_int_equal(back.n, r.n);
 	for (size_t i = 0; i < r.n; i++) {
 		assert_int_equal(back.at[i].begin, r.at[i].begin);
@@ -81,7 +83,7 @@ static void a_row_gives_back_the_ranges_that_were_put_in(void **state)
 	sl__ranges_put_parts(&r, &parts);
 	assert_int_equal(parts.len, 0);
 	sl__ranges_clear(&back);
-	assert_int_equal(sl__ranges_get_row(&back, 7, 9, NULL, 0, NULL), 0);
+	assert_int_equal(sl__ranges_get_row(&back, RANGE(7, 9), NULL, 0, NULL), 0);
 	assert_string_equal(shown(&back), "7-9");
 	sl__buf_fini(&parts);
 	sl__ranges_fini(&r);
@@ -102,13 +104,13 @@ static void a_row_that_is_damaged_is_refused(void **state)
 		struct sl__ranges r;
 		struct sl_err err = SL_ERR_INIT;
 		sl__ranges_init(&r, &env);
-		assert_int_equal(sl__ranges_get_row(&r, 10, 20, bad[i].bytes, bad[i].n, &err), SL_ECORRUPT);
+		assert_int_equal(sl__ranges_get_row(&r, RANGE(10, 20), bad[i].bytes, bad[i].n, &err), SL_ECORRUPT);
 		assert_non_null(strstr(err.msg, "--again"));
 		sl__ranges_fini(&r);
 	}
 	struct sl__ranges r;
 	sl__ranges_init(&r, &env);
-	assert_int_equal(sl__ranges_get_row(&r, 20, 10, NULL, 0, NULL), SL_ECORRUPT);
+	assert_int_equal(sl__ranges_get_row(&r, RANGE(20, 10), NULL, 0, NULL), SL_ECORRUPT);
 	sl__ranges_fini(&r);
 }
 
