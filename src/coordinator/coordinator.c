@@ -75,7 +75,6 @@ static int make_queue_and_gates(sl_coordinator *c, struct sl_err *err)
 					   .consecutive_failures = c->o.breaker.failures == SL_UNLIMITED
 									   ? UINT32_MAX
 									   : (uint32_t)c->o.breaker.failures,
-					   .failure_rate = 2, /* never by the rate */
 					   .open_ms = c->o.breaker.open_ms,
 					   .open_max_ms = c->o.breaker.open_max_ms};
 	rc = sl__breaker_new(&c->breaker, &breaker, err);

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A circuit breaker: while a target is unavailable, only a few probes call it.
+ * A circuit breaker: while a target is unavailable, only one probe at a time calls it.
  *
- *               failures in a row, failure rate,
+ *               failures in a row,
  *               or one FATAL outcome                          open_ms passed (checked at the next call)
  *     CLOSED ──────────────────────────────▶ OPEN ──────────────────────────────────────▶ HALF_OPEN
  *       ▲                                     ▲                                              │  │
  *       │                                     └──── a probe failed, or its permit expired ───┘  │
- *       └──────────────────────── probe_successes probes succeeded ─────────────────────────────┘
+ *       └───────────────────────────── a probe succeeded ───────────────────────────────────────┘
  *
  *     state      acquire                               a failure (of a permit of this state)
  *     CLOSED     always                                counts; opens at a threshold; FATAL opens at once
  *     OPEN       SL_EAGAIN until the time has come     (there are no permits of this state)
- *     HALF_OPEN  up to `probes` permits at a time      opens again, for twice as long, up to open_max_ms
+ *     HALF_OPEN  one permit at a time                  opens again, for twice as long, up to open_max_ms
  *
  * Guarantees: a permit is a token of the state in which it was given. A report for a permit of an earlier state, or for
  * a probe that has expired, changes nothing: a late answer neither closes nor opens. A probe whose holder never reports
  * expires after probe_ms and counts as failed, so the breaker cannot stay half-open for ever.
- * Not guaranteed: that a holder has stopped when its permit expires. The failure rate is kept in ten slices of
- * window_ms, so it forgets in steps of a tenth.
+ * Not guaranteed: that a holder has stopped when its permit expires.
  *
  * Thread safety: every function from any thread at once, but sl__breaker_free, which must be the last call.
  * Ownership: permits are values.
@@ -32,18 +31,11 @@ typedef struct sl__breaker sl__breaker;
 
 enum sl__breaker_state { SL__BREAKER_CLOSED = 0, SL__BREAKER_OPEN = 1, SL__BREAKER_HALF_OPEN = 2 };
 
-#define SL__BREAKER_PROBES_MAX 16
-
 struct sl__breaker_opts {
 	const struct sl_env *env;      /* copied; NULL: the real one */
 	uint32_t consecutive_failures; /* in a row that open it; 0: 5; UINT32_MAX: not by this */
-	double failure_rate;           /* share of failures in the window that opens it; 0: 0.5; above 1: not by this */
-	uint32_t min_calls;            /* in the window before the rate counts; 0: 20 */
-	int64_t window_ms;             /* 0: 10,000; at least 10 */
 	int64_t open_ms;               /* the first time; 0: 1000 */
 	int64_t open_max_ms;           /* 0: 30,000, at least open_ms */
-	uint32_t probes;               /* permits at a time when half-open; 0: 1; at most SL__BREAKER_PROBES_MAX */
-	uint32_t probe_successes;      /* that close it; 0: 1 */
 	int64_t probe_ms;              /* until a probe's permit expires; 0: 30,000 */
 };
 
@@ -63,7 +55,6 @@ enum sl__breaker_outcome {
 struct sl__breaker_stats {
 	enum sl__breaker_state state;
 	uint32_t failures_in_a_row;
-	uint64_t window_calls, window_failures;
 	uint64_t opened;   /* times */
 	uint64_t refused;  /* acquires */
 	uint64_t ignored;  /* reports of old permits */
@@ -75,7 +66,7 @@ SL_MUST_CHECK int sl__breaker_new(sl__breaker **out, const struct sl__breaker_op
 void sl__breaker_free(sl__breaker *b);
 
 /* 0 and a permit; SL_EAGAIN without waiting; then *retry_ns (NULL allowed) is the monotonic time at which to ask again
- * (when open: its end; when half-open: the first expiry of a probe; a report may change it earlier). */
+ * (when open: its end; when half-open: the expiry of the probe; a report may change it earlier). */
 SL_MUST_CHECK int sl__breaker_try_acquire(sl__breaker *b, struct sl__breaker_permit *permit, int64_t *retry_ns);
 /* What came of it. Returns false when the permit was too old to count. */
 bool sl__breaker_report(sl__breaker *b, struct sl__breaker_permit permit, enum sl__breaker_outcome outcome);

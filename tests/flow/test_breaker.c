@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "timed.h"
 
-#include <math.h>
-
 #include "flow/breaker.h"
 
 struct fixture {
@@ -58,9 +56,8 @@ static void expect_refused_until(struct fixture *f, int64_t at_ns)
 	assert_int_equal(retry_ns, at_ns);
 }
 
-/* 3 in a row, rate one half of at least 10 in 10 s, open 1 s to 8 s, one probe, 5 s. */
-static const struct sl__breaker_opts usual = {
-	.consecutive_failures = 3, .min_calls = 10, .open_max_ms = 8000, .probe_ms = 5000};
+/* 3 in a row, open 1 s to 8 s, a probe of 5 s. */
+static const struct sl__breaker_opts usual = {.consecutive_failures = 3, .open_max_ms = 8000, .probe_ms = 5000};
 
 static void make(struct fixture *f, struct sl__breaker_opts opts)
 {
@@ -97,50 +94,8 @@ static void neutral_outcomes_count_for_nothing(void **state)
 	calls(f, 100, SL__BREAKER_NEUTRAL);
 	struct sl__breaker_stats s;
 	sl__breaker_stats(f->b, &s);
-	assert_int_equal(s.window_calls, 2);
 	assert_int_equal(s.failures_in_a_row, 2);
 	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
-}
-
-static void a_failure_rate_opens_it_once_there_are_enough_calls(void **state)
-{
-	struct fixture *f = *state;
-	make(f, usual);
-	for (int i = 0; i < 4; i++) {
-		call(f, SL__BREAKER_OK);
-		call(f, SL__BREAKER_FAILED);
-	}
-	call(f, SL__BREAKER_OK);
-	assert_int_equal(state_of(f), SL__BREAKER_CLOSED); /* 4 of 9 */
-	call(f, SL__BREAKER_FAILED);                       /* 5 of 10 */
-	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
-	/* Once it has closed, the window begins anew. */
-	vclock_advance_ms(&f->timed.clock, 1000);
-	call(f, SL__BREAKER_OK);
-	call(f, SL__BREAKER_FAILED);
-	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
-}
-
-static void the_rate_forgets_what_is_older_than_the_window(void **state)
-{
-	struct fixture *f = *state;
-	struct sl__breaker_opts opts = usual;
-	opts.consecutive_failures = UINT32_MAX;
-	make(f, opts);
-	calls(f, 9, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->timed.clock, 9000);
-	struct sl__breaker_stats s;
-	sl__breaker_stats(f->b, &s);
-	assert_int_equal(s.window_failures, 9);
-	vclock_advance_ms(&f->timed.clock, 1000);
-	sl__breaker_stats(f->b, &s);
-	assert_int_equal(s.window_failures, 0);
-	calls(f, 9, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->timed.clock, (int64_t)1000 * 3600 * 24 * 365 * 200); /* a very long pause */
-	calls(f, 9, SL__BREAKER_FAILED);
-	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
-	call(f, SL__BREAKER_FAILED);
-	assert_int_equal(state_of(f), SL__BREAKER_OPEN);
 }
 
 static void when_its_time_has_come_one_probe_goes_and_closes_it(void **state)
@@ -177,33 +132,6 @@ static void each_failed_probe_doubles_the_time_up_to_the_maximum(void **state)
 	call(f, SL__BREAKER_OK);
 	call(f, SL__BREAKER_FATAL);
 	expect_refused_until(f, f->timed.clock.now_ns + 1000 * MS); /* from the beginning */
-}
-
-static void several_probes_and_successes_may_be_asked_for(void **state)
-{
-	struct fixture *f = *state;
-	struct sl__breaker_opts opts = usual;
-	opts.probes = 2;
-	opts.probe_successes = 3;
-	make(f, opts);
-	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->timed.clock, 1000);
-	struct sl__breaker_permit a = acquire(f), b = acquire(f);
-	expect_refused_until(f, f->timed.clock.now_ns + 5000 * MS);
-	assert_true(sl__breaker_report(f->b, a, SL__BREAKER_OK));
-	a = acquire(f);
-	assert_true(sl__breaker_report(f->b, b, SL__BREAKER_OK));
-	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
-	assert_true(sl__breaker_report(f->b, a, SL__BREAKER_OK));
-	assert_int_equal(state_of(f), SL__BREAKER_CLOSED);
-	/* A failure among them, and all are needed again. */
-	call(f, SL__BREAKER_FATAL);
-	vclock_advance_ms(&f->timed.clock, 1000);
-	calls(f, 2, SL__BREAKER_OK);
-	call(f, SL__BREAKER_FAILED);
-	vclock_advance_ms(&f->timed.clock, 2000);
-	calls(f, 2, SL__BREAKER_OK);
-	assert_int_equal(state_of(f), SL__BREAKER_HALF_OPEN);
 }
 
 static void a_neutral_probe_gives_its_place_back(void **state)
@@ -289,10 +217,6 @@ static void a_bad_option_is_refused_by_name(void **state)
 		struct sl__breaker_opts opts;
 		const char *name;
 	} bad[] = {
-		{{.failure_rate = -0.1}, "failure_rate"},
-		{{.failure_rate = NAN}, "failure_rate"},
-		{{.probes = SL__BREAKER_PROBES_MAX + 1}, "probes"},
-		{{.window_ms = 9}, "window_ms"},
 		{{.open_ms = -1}, "open_ms"},
 		{{.open_ms = 100, .open_max_ms = 99}, "open_max_ms"},
 		{{.probe_ms = INT64_MAX}, "probe_ms"},
@@ -354,8 +278,7 @@ static void of_many_threads_each_report_counts_or_is_ignored(void **state)
 {
 	(void)state;
 	struct stress s = {0};
-	struct sl__breaker_opts opts = {
-		.open_ms = 1, .open_max_ms = 2, .probes = 2, .probe_successes = 2, .probe_ms = 1};
+	struct sl__breaker_opts opts = {.open_ms = 1, .open_max_ms = 2, .probe_ms = 1};
 	assert_int_equal(sl__breaker_new(&s.b, &opts, NULL), 0);
 	crowd_run(6, stress_main, stress_watch, &s, &s.stop);
 	struct sl__breaker_stats stats;
@@ -375,11 +298,8 @@ int main(void)
 		TEST(failures_in_a_row_open_it_and_a_success_starts_the_count_anew),
 		TEST(one_fatal_outcome_opens_it_at_once),
 		TEST(neutral_outcomes_count_for_nothing),
-		TEST(a_failure_rate_opens_it_once_there_are_enough_calls),
-		TEST(the_rate_forgets_what_is_older_than_the_window),
 		TEST(when_its_time_has_come_one_probe_goes_and_closes_it),
 		TEST(each_failed_probe_doubles_the_time_up_to_the_maximum),
-		TEST(several_probes_and_successes_may_be_asked_for),
 		TEST(a_neutral_probe_gives_its_place_back),
 		TEST(a_probe_that_never_reports_expires_and_opens_it_again),
 		TEST(a_probe_that_reports_too_late_counts_as_expired),
