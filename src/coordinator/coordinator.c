@@ -130,7 +130,7 @@ static int make_memory(sl_coordinator *c) SL_NO_TSA
 
 /* ---- new and free ---- */
 
-static void set_up(sl_coordinator *c) SL_NO_TSA
+static void set_up_coordinator(sl_coordinator *c) SL_NO_TSA
 {
 	sl__mutex_init(&c->mu);
 	sl__cond_init(&c->work);
@@ -237,7 +237,7 @@ int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink, const struct s
 	c->env = env;
 	c->o = o;
 	c->sink = *sink;
-	set_up(c);
+	set_up_coordinator(c);
 	rc = build(c, err);
 	if (rc != 0) {
 		sl__join_threads(c);

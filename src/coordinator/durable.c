@@ -25,7 +25,7 @@
 
 /* ---- the record ---- */
 
-static int put_record(const sl_coordinator *c, struct sl__buf *b, const struct sl_item *item)
+static int put_item_record(const sl_coordinator *c, struct sl__buf *b, const struct sl_item *item)
 {
 	const void *bytes;
 	size_t len;
@@ -118,7 +118,7 @@ static int fill_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item *
 		size_t before = k->bytes.len;
 		if ((rc = sl__item_make(c, &items[k->n], &k->q[k->n])) != 0)
 			break;
-		if ((rc = put_record(c, &k->bytes, &items[k->n])) != 0) {
+		if ((rc = put_item_record(c, &k->bytes, &items[k->n])) != 0) {
 			sl__item_unmake(c, &k->q[k->n]);
 			k->bytes.failed = 0;
 			k->bytes.len = before;
@@ -376,7 +376,7 @@ int sl__durable_spill(sl_coordinator *c, const struct sl__queue_item *items, siz
 		struct sl_item item = sl__item_view(&items[i]);
 		if (box != NULL && box->log != NULL)
 			continue; /* it is in a log already, and stays there */
-		rc = put_record(c, &bytes, &item);
+		rc = put_item_record(c, &bytes, &item);
 		ends[fresh++] = bytes.len;
 	}
 	for (size_t i = 0; i < fresh && rc == 0; i++) {

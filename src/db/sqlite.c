@@ -130,7 +130,7 @@ static int note_wal_pages(void *connection, SL_UNUSED sqlite3 *db, SL_UNUSED con
 	return SQLITE_OK;
 }
 
-static int configure(struct sl__sqlite *c, enum sl__sqlite_kind kind, int64_t busy_ms, struct sl_err *err)
+static int configure_connection(struct sl__sqlite *c, enum sl__sqlite_kind kind, int64_t busy_ms, struct sl_err *err)
 {
 	(void)sqlite3_extended_result_codes(c->db, 1);
 	(void)sqlite3_busy_timeout(c->db, busy_ms < 0 ? INT_MAX : (int)SL_MIN(busy_ms, INT_MAX));
@@ -155,7 +155,7 @@ int sl__sqlite_open(struct sl__sqlite *c, const struct sl_env *env, const char *
 	c->env = env;
 	int rc = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
 				 NULL);
-	rc = rc != SQLITE_OK ? sl__sqlite_fail(c, rc, path, err) : configure(c, kind, busy_ms, err);
+	rc = rc != SQLITE_OK ? sl__sqlite_fail(c, rc, path, err) : configure_connection(c, kind, busy_ms, err);
 	if (rc != 0)
 		sl__sqlite_close(c);
 	return rc;

@@ -106,7 +106,7 @@ void sl_dlq_close(sl_dlq *q)
 	free_handle(q);
 }
 
-static sl_dlq *new_handle(const struct sl_env *env, const char *dir, const struct sl_dlq_opts *o)
+static sl_dlq *new_dlq(const struct sl_env *env, const char *dir, const struct sl_dlq_opts *o)
 {
 	sl_dlq *q = sl__calloc(env, 1, sizeof(*q));
 	if (q == NULL)
@@ -174,7 +174,7 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 	rc = sl_check_local_path("dead letters", dir, err);
 	if (rc != 0)
 		return rc;
-	sl_dlq *q = new_handle(&env, dir, &o);
+	sl_dlq *q = new_dlq(&env, dir, &o);
 	if (q == NULL)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", dir);
 	rc = attach_metrics(q, err);

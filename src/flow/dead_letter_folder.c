@@ -158,7 +158,7 @@ struct publish {
 
 /* Write a new file under its temporary name, sync it, give it its name unless that is taken (-EEXIST). The folder is
  * for the caller to sync. Removes what it made when it fails. 0 or a negative errno. */
-static int publish(sl_dlq *q, struct publish *p)
+static int publish_file(sl_dlq *q, struct publish *p)
 {
 	const struct sl_env *e = &q->env;
 	p->fd = SL__IO(e, open, p->tmp, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
@@ -200,7 +200,7 @@ int sl__dl_new_file(sl_dlq *q, struct sl_err *err)
 		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
 	struct publish p = {.tmp = tmp, .data = header, .n = SL__DL_HEADER};
 	p.name = sl__dl_file_path(q, q->next_id, "");
-	rc = publish(q, &p);
+	rc = publish_file(q, &p);
 	sl__free(&q->env, tmp);
 	if (rc != 0) {
 		rc = sl_err_set_errno(err, -rc, "make %s", q->path);
@@ -282,7 +282,7 @@ static int save_torn_tail(sl_dlq *q, const struct sl__dl_file *f, uint64_t at, c
 			break;
 		}
 		struct publish p = {.tmp = tmp, .name = q->path, .data = data, .n = n, .fd = -1};
-		rc = publish(q, &p);
+		rc = publish_file(q, &p);
 		sl__close_fd(&q->env, &p.fd);
 	}
 	sl__free(&q->env, tmp);

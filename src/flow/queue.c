@@ -56,7 +56,7 @@ static void put_waiter(sl__queue *q, struct waiter *w) SL_REQUIRES(q->mu)
 	q->pool = w;
 }
 
-static void append(struct waiters *list, struct waiter *w)
+static void append_waiter(struct waiters *list, struct waiter *w)
 {
 	w->next = NULL;
 	w->listed = true;
@@ -312,7 +312,7 @@ static void push_blocking(sl__queue *q, struct intake *in, int64_t timeout_ms, s
 	int64_t deadline_ns = sl__deadline_ns(&q->env, timeout_ms);
 	struct waiter spare, *w = get_waiter(q, &spare);
 	w->intake = in;
-	append(&q->pushers, w);
+	append_waiter(&q->pushers, w);
 	found_no_room(q, wakes);
 	send_wakes(q, wakes);
 	while (w->listed && q->closed == 0)
@@ -536,7 +536,7 @@ static int await_batch(sl__queue *q, size_t max, int64_t linger_ms, int64_t time
 			break;
 		}
 		w->timed = q->depth > 0;
-		append(&q->poppers, w);
+		append_waiter(&q->poppers, w);
 		wake_poppers(q, wakes);
 		send_wakes(q, wakes);
 		(void)sl__wait(&q->env, &w->cond, &q->mu, until_ns);

@@ -167,7 +167,7 @@ static struct sl__shard **slot_of(const sl__shards *s, uint64_t hash)
 	return &s->table[hash & (s->table_n - 1)];
 }
 
-static struct sl__shard *find(const sl__shards *s, const void *key, size_t len) SL_REQUIRES(s->mu)
+static struct sl__shard *find_shard(const sl__shards *s, const void *key, size_t len) SL_REQUIRES(s->mu)
 {
 	uint64_t hash = hash_key(s, key, len);
 	struct sl__shard *shard = *slot_of(s, hash);
@@ -200,7 +200,7 @@ static void resize_table(sl__shards *s, size_t n) SL_REQUIRES(s->mu)
 
 static struct sl__shard *find_or_add(sl__shards *s, const void *key, size_t len) SL_REQUIRES(s->mu)
 {
-	struct sl__shard *shard = find(s, key, len);
+	struct sl__shard *shard = find_shard(s, key, len);
 	if (shard != NULL)
 		return shard;
 	shard = sl__calloc(&s->env, 1, sizeof(*shard) + len);
@@ -430,7 +430,7 @@ void sl__shards_recheck(sl__shards *s, const void *key, size_t key_len)
 	sl__lock(&s->mu);
 	s->epoch++;
 	if (key != NULL) {
-		struct sl__shard *shard = find(s, key, key_len);
+		struct sl__shard *shard = find_shard(s, key, key_len);
 		if (shard != NULL && shard->place == PARKED)
 			unpark(s, shard);
 	} else {

@@ -34,7 +34,7 @@ struct sl__tokens {
 };
 
 /* Bring the level up to now. The clock never goes back; the product fits by far: 2^63 * 10^18 < 2^127. */
-static void refill(sl__tokens *t) SL_REQUIRES(t->mu)
+static void refill_tokens(sl__tokens *t) SL_REQUIRES(t->mu)
 {
 	int64_t now = sl__mono_ns(&t->env);
 	if (now <= t->at_ns)
@@ -62,14 +62,14 @@ static bool grab(sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 /* Take n now: 0, SL_ECLOSED, or SL_EAGAIN when there are too few or others wait. */
 static int take_now(sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 {
-	refill(t);
+	refill_tokens(t);
 	if (t->closed)
 		return SL_ECLOSED;
 	return t->first == NULL && grab(t, n) ? 0 : SL_EAGAIN;
 }
 
 /* Nanoseconds until n can be taken, rounded up so that a sleeper never wakes a moment too early. */
-static int64_t wait_for(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
+static int64_t wait_for_tokens(const sl__tokens *t, uint64_t n) SL_REQUIRES(t->mu)
 {
 	atto missing = needed(t, n) - t->level;
 	if (missing <= 0)
@@ -90,7 +90,7 @@ static int wait_for_turn(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQU
 		t->last->next = &self;
 	t->last = &self;
 	for (;;) {
-		refill(t);
+		refill_tokens(t);
 		if (t->closed)
 			rc = SL_ECLOSED;
 		else if (t->first == &self && grab(t, n))
@@ -98,7 +98,7 @@ static int wait_for_turn(sl__tokens *t, uint64_t n, int64_t deadline_ns) SL_REQU
 		if (rc != SL_ETIMEDOUT || (deadline_ns != SL_FOREVER && sl__mono_ns(&t->env) >= deadline_ns))
 			break;
 		int64_t ready_ns;
-		if (t->first != &self || __builtin_add_overflow(t->at_ns, wait_for(t, n), &ready_ns))
+		if (t->first != &self || __builtin_add_overflow(t->at_ns, wait_for_tokens(t, n), &ready_ns))
 			ready_ns = SL_FOREVER;
 		(void)sl__wait(&t->env, &self.cond, &t->mu, SL_MIN(deadline_ns, ready_ns));
 	}
@@ -134,7 +134,7 @@ int sl__tokens_try_take(sl__tokens *t, uint64_t n, int64_t *wait_ns)
 	int rc = take_now(t, n);
 	/* Behind others there may be tokens and yet no turn: never return "now". */
 	if (rc == SL_EAGAIN && wait_ns != NULL)
-		*wait_ns = SL_MAX(wait_for(t, n), 1);
+		*wait_ns = SL_MAX(wait_for_tokens(t, n), 1);
 	sl__unlock(&t->mu);
 	return rc;
 }
@@ -142,7 +142,7 @@ int sl__tokens_try_take(sl__tokens *t, uint64_t n, int64_t *wait_ns)
 /* From now on; what the bucket holds above its new size is lost, a debt stays. */
 static void set_rate(sl__tokens *t, int64_t rate, atto burst) SL_REQUIRES(t->mu)
 {
-	refill(t);
+	refill_tokens(t);
 	t->rate = rate;
 	t->burst = burst;
 	t->level = SL_MIN(t->level, burst);
@@ -180,7 +180,7 @@ double sl__tokens_rate(sl__tokens *t)
 uint64_t sl__tokens_available(sl__tokens *t)
 {
 	sl__lock(&t->mu);
-	refill(t);
+	refill_tokens(t);
 	uint64_t whole = t->level > 0 ? (uint64_t)(t->level / ONE_TOKEN) : 0;
 	sl__unlock(&t->mu);
 	return whole;

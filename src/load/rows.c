@@ -140,7 +140,7 @@ static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct
 
 /* The key of a row, so that the last row of a key wins. A key that only the database can compare may be any other's:
  * everything before it is written first (*flush), and from there on all rows go one after the other. */
-static int key_of(sl_load *l, const struct sl_record *r, uint64_t *key, bool *flush, struct sl_err *err)
+static int key_of_row(sl_load *l, const struct sl_record *r, uint64_t *key, bool *flush, struct sl_err *err)
 {
 	int rc = 0;
 
@@ -211,7 +211,7 @@ static int take_chunk(sl_load *l, const struct sl_record *records, size_t n, str
 				return rc;
 			continue;
 		}
-		rc = l->key_lane ? key_of(l, r, &keys[good], &flush, err) : 0;
+		rc = l->key_lane ? key_of_row(l, r, &keys[good], &flush, err) : 0;
 		if (rc)
 			return rc;
 		if (flush) {

@@ -78,19 +78,19 @@ static bool put_name(struct row *r, int which)
 	return true;
 }
 
-static void put_number(struct row *r, int which, uint64_t value)
+static void put_row_number(struct row *r, int which, uint64_t value)
 {
 	if (put_name(r, which))
 		(void)sl__buf_printf(r->b, "%" PRIu64, value);
 }
 
-static void put_text(struct row *r, int which, const char *data, size_t n)
+static void put_row_text(struct row *r, int which, const char *data, size_t n)
 {
 	if (put_name(r, which))
 		sl__put_json_string(r->b, data, n);
 }
 
-static void put_time(struct row *r, int64_t unix_ms)
+static void put_row_time(struct row *r, int64_t unix_ms)
 {
 	time_t seconds = (time_t)(unix_ms / 1000 - (unix_ms % 1000 < 0));
 	unsigned ms = (unsigned)(unix_ms - (int64_t)seconds * 1000);
@@ -105,7 +105,7 @@ static void put_time(struct row *r, int64_t unix_ms)
 			       (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
 			       (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100,
 			       (unsigned)tm.tm_sec % 100, ms % 1000);
-	put_text(r, TS, text, strlen(text));
+	put_row_text(r, TS, text, strlen(text));
 }
 
 static void put_line(struct row *r, const struct sl_event *e)
@@ -116,7 +116,7 @@ static void put_line(struct row *r, const struct sl_event *e)
 		(void)put_name(r, EVENT);
 		(void)sl__buf_append(r->b, data, e->len); /* it was parsed before it came into the log */
 	} else if (is_text(data, e->len)) {
-		put_text(r, LINE, data, e->len);
+		put_row_text(r, LINE, data, e->len);
 	} else if (put_name(r, LINE_B64)) {
 		size_t size = sodium_base64_ENCODED_LEN(e->len, sodium_base64_VARIANT_ORIGINAL); /* with the NUL */
 
@@ -141,13 +141,13 @@ int sl__ship_row_write(struct sl__buf *b, unsigned members, const struct sl_wal_
 	if (rc)
 		return rc;
 	(void)sl__buf_append(b, "{", 1);
-	put_text(&r, STREAM, batch->stream, strlen(batch->stream));
-	put_number(&r, INCARNATION, batch->incarnation);
-	put_number(&r, SEQUENCE, record->sequence);
-	put_time(&r, decoded.event.ts_ms);
+	put_row_text(&r, STREAM, batch->stream, strlen(batch->stream));
+	put_row_number(&r, INCARNATION, batch->incarnation);
+	put_row_number(&r, SEQUENCE, record->sequence);
+	put_row_time(&r, decoded.event.ts_ms);
 	from_file = decoded.path && decoded.path_len && !(decoded.path_len == 1 && decoded.path[0] == '-');
 	if (from_file && is_text(decoded.path, decoded.path_len))
-		put_text(&r, FILE_NAME, decoded.path, decoded.path_len);
+		put_row_text(&r, FILE_NAME, decoded.path, decoded.path_len);
 	if (put_name(&r, PARTIAL))
 		(void)sl__buf_str_append(b, decoded.event.partial ? "true" : "false");
 	put_line(&r, &decoded.event);

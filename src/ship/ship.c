@@ -85,7 +85,7 @@ static int64_t patience_ms(const sl_ship *s, const struct ship_progress *p)
 
 /* Wait until something happens, or timeout_ms. reading: also for something to read. A stop that was requested before
  * ends the wait, unless it was acted upon (s->stopping). */
-static void wait_for(sl_ship *s, int64_t timeout_ms, bool reading)
+static void wait_for_event(sl_ship *s, int64_t timeout_ms, bool reading)
 {
 	struct ship_progress p = sl__ship_send_get(&s->to);
 	int64_t patience = patience_ms(s, &p);
@@ -205,9 +205,13 @@ static int read_all(sl_ship *s, struct sl_err *err)
 		if (rc || (!s->full && sl__ship_follow_over(&s->from)))
 			return rc;
 		if (s->full)
-			wait_for(s, FULL_AGAIN_MS, false);
+			wait_for_event(s, FULL_AGAIN_MS, false);
 		else
-			wait_for(s, more ? 0 : sl__ship_send_get(&s->to).trouble.code ? RETRY_CHECK_MS : -1, true);
+			wait_for_event(s,
+				       more                                     ? 0
+				       : sl__ship_send_get(&s->to).trouble.code ? RETRY_CHECK_MS
+										: -1,
+				       true);
 	}
 	return keep_rest(s, err);
 }
@@ -243,7 +247,7 @@ static int await_delivery(sl_ship *s, struct sl_err *err)
 			break;
 		if (sl__ship_send_get(&s->to).trouble.code)
 			left = SL_MIN(left, RETRY_CHECK_MS);
-		wait_for(s, left, false);
+		wait_for_event(s, left, false);
 		now = now_ms(s);
 		p = sl__ship_send_get(&s->to);
 		if (p.delivered != before)

@@ -149,7 +149,7 @@ static size_t encode_varint(unsigned char *to, uint64_t value)
 }
 
 /* Failures to append stick in the buffer and are checked once at the end. */
-static void put_number(struct sl__buf *b, unsigned field, uint64_t value)
+static void put_number_field(struct sl__buf *b, unsigned field, uint64_t value)
 {
 	unsigned char bytes[20];
 	size_t n = encode_varint(bytes, field << 3 | VARINT);
@@ -166,7 +166,7 @@ static void put_fixed(struct sl__buf *b, unsigned field, uint64_t value)
 	(void)sl__buf_put64(b, value);
 }
 
-static void put_bytes(struct sl__buf *b, unsigned field, const void *data, size_t len)
+static void put_bytes_field(struct sl__buf *b, unsigned field, const void *data, size_t len)
 {
 	unsigned char bytes[20];
 	size_t n = encode_varint(bytes, field << 3 | BYTES);
@@ -178,7 +178,7 @@ static void put_bytes(struct sl__buf *b, unsigned field, const void *data, size_
 /* A message as a field of b, with its failure. */
 static void put_message(struct sl__buf *b, unsigned field, const struct sl__buf *message)
 {
-	put_bytes(b, field, message->data, message->len);
+	put_bytes_field(b, field, message->data, message->len);
 	if (message->failed)
 		b->failed = message->failed;
 }
@@ -187,24 +187,24 @@ static void put_message(struct sl__buf *b, unsigned field, const struct sl__buf 
 static void put_state(struct sl__buf *b, const struct ship_state *s)
 {
 	put_fixed(b, SNAP_TARGET, s->target);
-	put_number(b, SNAP_LAST_ID, s->last_id);
+	put_number_field(b, SNAP_LAST_ID, s->last_id);
 	for (size_t i = 0; i < s->n; i++) {
 		const struct ship_place *p = &s->places[i];
 		SL_CLEANUP(sl__buf_fini) struct sl__buf file = {.env = s->env};
 
-		put_bytes(&file, FILE_PATH, p->path, strlen(p->path));
-		put_number(&file, FILE_ID, p->id);
-		put_number(&file, FILE_DEV, p->dev);
-		put_number(&file, FILE_INO, p->ino);
-		put_number(&file, FILE_OFFSET, p->offset);
-		put_number(&file, FILE_SINCE, (uint64_t)p->since_ns);
-		put_number(&file, FILE_HEAD_LEN, p->head_len);
+		put_bytes_field(&file, FILE_PATH, p->path, strlen(p->path));
+		put_number_field(&file, FILE_ID, p->id);
+		put_number_field(&file, FILE_DEV, p->dev);
+		put_number_field(&file, FILE_INO, p->ino);
+		put_number_field(&file, FILE_OFFSET, p->offset);
+		put_number_field(&file, FILE_SINCE, (uint64_t)p->since_ns);
+		put_number_field(&file, FILE_HEAD_LEN, p->head_len);
 		put_fixed(&file, FILE_HEAD, p->head);
-		put_number(&file, FILE_TAIL_LEN, p->tail_len);
+		put_number_field(&file, FILE_TAIL_LEN, p->tail_len);
 		put_fixed(&file, FILE_TAIL, p->tail);
 		if (p->done) {
-			put_number(&file, FILE_DONE, 1);
-			put_number(&file, FILE_BORN, (uint64_t)p->born_ns);
+			put_number_field(&file, FILE_DONE, 1);
+			put_number_field(&file, FILE_BORN, (uint64_t)p->born_ns);
 		}
 		put_message(b, SNAP_FILE, &file);
 	}
@@ -238,10 +238,10 @@ int sl__ship_encode(struct sl__buf *b, const struct ship_state *s, const struct 
 		return rc;
 	(void)sl__buf_append(b, record, n);
 	sl_event_free(s->env, record);
-	put_number(&place, PLACE_SEQUENCE, sequence);
-	put_bytes(&place, PLACE_PATH, path, strlen(path));
-	put_number(&place, PLACE_ID, line->place);
-	put_number(&place, PLACE_END, line->end);
+	put_number_field(&place, PLACE_SEQUENCE, sequence);
+	put_bytes_field(&place, PLACE_PATH, path, strlen(path));
+	put_number_field(&place, PLACE_ID, line->place);
+	put_number_field(&place, PLACE_END, line->end);
 	put_message(b, FIELD_PLACE, &place);
 	return b->failed ? sl__no_memory(err, "line") : 0;
 }
@@ -503,8 +503,8 @@ int sl__ship_save(const struct ship_state *s, sl_wal *w, const char *copy, struc
 	if (rc || s->sequence == 0)
 		return rc;
 	put_state(&b, s);
-	put_number(&b, SNAP_SEQUENCE, s->sequence);
-	put_number(&b, SNAP_INCARNATION, stats.incarnation);
+	put_number_field(&b, SNAP_SEQUENCE, s->sequence);
+	put_number_field(&b, SNAP_INCARNATION, stats.incarnation);
 	put_fixed(&b, SNAP_HASH, sl__fnv(b.data, b.len)); /* the last: over all before it */
 	if (b.failed)
 		return sl__no_memory(err, copy);

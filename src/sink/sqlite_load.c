@@ -284,7 +284,7 @@ static int take_over_load(struct sl__sqlite_sink *s, const char *mark, const cha
 }
 
 /* Commit or roll back, and let go of the lock. */
-static int leave(struct sl__sqlite_sink *s, int rc, struct sl_err *err)
+static int leave_load(struct sl__sqlite_sink *s, int rc, struct sl_err *err)
 {
 	sl__sqlite_sink_start_waiting(s);
 	if (rc == 0)
@@ -297,7 +297,7 @@ static int leave(struct sl__sqlite_sink *s, int rc, struct sl_err *err)
 	return 0;
 }
 
-static int enter(struct sl__sqlite_sink *s, struct sl_err *err)
+static int enter_load(struct sl__sqlite_sink *s, struct sl_err *err)
 {
 	int rc = sl__sqlite_sink_lock(s, err);
 	if (rc != 0)
@@ -318,7 +318,7 @@ int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sin
 	char *mark = NULL;
 	err = err != NULL ? err : &own;
 	sl__load_fini(&s->load);
-	int rc = enter(s, err);
+	int rc = enter_load(s, err);
 	if (rc != 0)
 		return sl__sqlite_sink_classify(s, rc, err);
 	rc = sl__sqlite_exec(&s->db, schema, err);
@@ -329,7 +329,7 @@ int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sin
 	if (rc == 0)
 		rc = take_over_load(s, mark, input, again != 0, err);
 	sl__free(&s->env, mark);
-	rc = leave(s, rc, err);
+	rc = leave_load(s, rc, err);
 	if (rc != 0)
 		sl__load_fini(&s->load);
 	else
@@ -367,9 +367,9 @@ int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err)
 	err = err != NULL ? err : &own;
 	if (s->load.id[0] == '\0')
 		return 0;
-	int rc = enter(s, err);
+	int rc = enter_load(s, err);
 	if (rc == 0)
-		rc = leave(s, end_load(s, finished != 0, err), err);
+		rc = leave_load(s, end_load(s, finished != 0, err), err);
 	sl__load_fini(&s->load);
 	return rc;
 }
