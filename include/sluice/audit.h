@@ -5,9 +5,9 @@
  *
  * Guarantees
  *  - An event has exactly one form in bytes, and its hash covers every member: two events with the same hash are the
- * same.
+ *    same.
  *  - Verification trusts no name inside an event: nothing outside of the export's folder is opened, no link is
- * followed.
+ *    followed.
  *  - A byte that was changed in a data file, an event, a catalog row or a head is named.
  * Not guaranteed: that events which are missing at the end are noticed without a head that was kept elsewhere; that a
  * chain which a person with write access has forged as a whole is noticed without a signed head.

@@ -8,7 +8,7 @@
  *    not at all. Committing the same partition again changes nothing; other contents for it are SL_ECONFLICT.
  *  - Events are numbered from 1 without a gap and each holds the hash of the one before it (<sluice/audit.h>).
  *  - One writer per dataset: a lease with a fence number. With SQLite the lease ends with its process; with PostgreSQL
- * it expires when it was not renewed for ttl_ms. A holder that has lost it cannot commit any more (SL_ESTALE).
+ *    it expires when it was not renewed for ttl_ms. A holder that has lost it cannot commit any more (SL_ESTALE).
  *  - Delivering events (the outbox) never blocks a commit.
  * Not guaranteed: that an event is delivered to an endpoint only once. Its id is stable, so that a receiver can
  * recognise it.

@@ -5,6 +5,7 @@
  * failure. Decide by `code`, `error_class` and `retryable`, never by the text.
  *
  * Thread safety: a struct sl_err belongs to one thread at a time; the functions here have no state.
+ * Ownership: a struct sl_err is the caller's and points to nothing; names and texts are static.
  */
 #ifndef SLUICE_ERR_H
 #define SLUICE_ERR_H

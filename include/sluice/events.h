@@ -4,6 +4,8 @@
  * row. The encoding is the protobuf message JobEvent of proto/sluice/v1/events.proto.
  *
  * Thread safety: the functions here have no state but the senders, each of which serves one log at a time.
+ * Ownership: an encoded event is the caller's, to be freed by sl_event_free; a decoded one points into its record.
+ * Strings in options are copied; a store must outlive its senders.
  */
 #ifndef SLUICE_EVENTS_H
 #define SLUICE_EVENTS_H

@@ -33,7 +33,8 @@
  * attempts ran at once. They keep the working folder, umask and limits of their fork. A program that reaps children
  * with waitpid(-1) may reap them too. env->io must give real descriptors.
  *
- * Thread safety: one handle serves any number of attempts at once.
+ * Thread safety: one handle serves any number of attempts at once; sl_exec_free must be the last call.
+ * Ownership: strings in options are copied; the log is the caller's and must outlive the handle.
  */
 #ifndef SLUICE_EXEC_H
 #define SLUICE_EXEC_H

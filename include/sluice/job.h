@@ -2,8 +2,10 @@
 /*
  * Jobs as plain data: what a store keeps, a client lists and a handler is given.
  *
- * Ownership: strings inside a struct belong to the code that made the struct; in a callback they live until it returns.
  * Times are Unix milliseconds of the store's clock; 0 means unset. JSON is text, as it was given.
+ *
+ * Thread safety: these are plain values; the functions here have no state.
+ * Ownership: strings inside a struct belong to the code that made the struct; in a callback they live until it returns.
  */
 #ifndef SLUICE_JOB_H
 #define SLUICE_JOB_H

@@ -2,6 +2,9 @@
 /*
  * Structured log records. The library never prints: a handle hands its records to the callback of its environment
  * (<sluice/adapter/env.h>), and drops them without one. Payloads and secrets are never in a record.
+ *
+ * Thread safety: the functions here have no state; a callback is called from several threads at once.
+ * Ownership: a record and all that it points to live for the call.
  */
 #ifndef SLUICE_LOG_H
 #define SLUICE_LOG_H
@@ -33,7 +36,7 @@ struct sl_log_record {
 };
 
 /* Called by whichever thread has something to say, with no lock of the caller's concern held; it must not call back
- * into the handle that logs. The record and all it points to live for the call only. */
+ * into the handle that logs. */
 typedef void sl_log_fn(const struct sl_log_record *record, void *ctx);
 
 enum sl_log_format { SL_LOG_LOGFMT = 0, SL_LOG_JSON = 1 };

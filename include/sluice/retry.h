@@ -4,6 +4,17 @@
  *
  * The delay before attempt n + 1, after n attempts have failed, is first_ms * multiplier^(n-1), cut at cap_ms, and then
  * spread by the jitter. Safe for any n.
+ *
+ * The specifications have a name of their own for each field:
+ *
+ *     here          coordinator           log               pipeline           jobs              block writer
+ *     max_attempts  max_attempts          (unlimited)       retry_attempts     (unlimited)       maxRetryAttempts
+ *     first_ms      initial_backoff_ms    InitialInterval   retry_backoff_ms   initialDelayMs
+ *     cap_ms        max_backoff_ms        MaxInterval                          maxDelayMs
+ *     multiplier    backoff_multiplier    Multiplier                           multiplier
+ *     jitter        jitter
+ *
+ * Thread safety: these are plain values; the functions here have no state. Ownership: nothing points to anything.
  */
 #ifndef SLUICE_RETRY_H
 #define SLUICE_RETRY_H

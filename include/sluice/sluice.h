@@ -1,7 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All of Sluice in one include. Each header also stands alone; those in adapter/ are for people who bring a store, a
- * notifier, a sink, a driver, I/O or a clock of their own.
+ * All of Sluice in one include. Each header also stands alone; those in adapter/ are for people who bring a sink, a
+ * storage driver, I/O or a clock of their own.
+ *
+ * What all headers have in common:
+ *  - Functions return 0 or a negative SL_E… (<sluice/err.h>). Outputs are untouched on failure, unless the function says
+ *    otherwise.
+ *  - open and close are for what has storage or a connection, new and free for what is in memory, start and stop for
+ *    threads. What a function returns for keeping is released by a function that is named for it.
+ *  - Parameters come in the order: the handle, inputs, outputs, err; of callbacks ctx is the last. A function in the
+ *    table of a sink or a driver takes that object first, as the functions of a handle do.
+ *  - Options are structs that begin with their size, which an …_INIT macro fills. Zero means the default; SL_NONE and
+ *    SL_UNLIMITED say zero and without a limit where that is meant. Results that the caller provides begin with their
+ *    size, too. Structs that the library provides, to a callback for example, grow at their end.
+ *  - Tables of functions begin with their version.
+ *  - Units are part of a name: _ms, _bytes. A number of things is n_things.
+ *
+ * Thread safety: each header says it. In general any thread may use a handle, except that its end is the last call. In a
+ * forked child functions of a handle fail with SL_EFORKED. The library's threads block all signals; it installs no
+ * handlers, prints nothing, and never exits.
+ * Ownership: each header says it. In general what is passed in is copied before a call returns, and what a callback gets
+ * lives until it returns.
  */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H

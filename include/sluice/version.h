@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The version of the headers, and that of the library that is running. */
+/*
+ * The version of the headers, and that of the library that is running.
+ *
+ * Thread safety: from any thread. Ownership: the text is static.
+ */
 #ifndef SLUICE_VERSION_H
 #define SLUICE_VERSION_H
 

@@ -2,7 +2,11 @@
 /*
  * The environment of a handle: I/O, clock, memory, randomness, log and metrics. Every options struct has an `env`
  * field; NULL, and every NULL inside, means the real thing (system calls, CLOCK_MONOTONIC, malloc, getrandom), no log
- * and no metrics. The struct is copied at open; the tables, contexts and the registry must outlive the handle.
+ * and no metrics.
+ *
+ * Thread safety: a handle calls the tables from all of its threads, several at once.
+ * Ownership: the struct is copied when a handle is opened; the tables, their contexts and the registry must outlive the
+ * handle.
  */
 #ifndef SLUICE_ADAPTER_ENV_H
 #define SLUICE_ADAPTER_ENV_H

@@ -4,8 +4,11 @@
  * Nth call, to keep everything in memory and rebuild what a power loss could leave.
  *
  * Every function returns a value >= 0 or a negative errno. Descriptors are numbers of the table's own; the library
- * hands them only to the same table. Functions may block, are called without locks that the table needs to know of,
- * and must be safe to call from several threads at once. EINTR is handled inside.
+ * hands them only to the same table. EINTR is handled inside.
+ *
+ * Thread safety: functions are called from several threads at once, without locks that the table needs to know of; they
+ * may block. Ownership: paths and buffers are the library's and live for the call; the table and its ctx outlive every
+ * handle that was opened with them.
  */
 #ifndef SLUICE_ADAPTER_IO_H
 #define SLUICE_ADAPTER_IO_H

@@ -3,7 +3,8 @@
  * Observation: one callback that hears of every change of state of jobs and workers, after it is durable. The metrics
  * of the library come from the same places.
  *
- * Called on the thread where it happened, no lock held; must be quick and must not call the handle it came from.
+ * Thread safety: called on the thread where it happened, several at once, no lock held; must be quick and must not call
+ * the handle it came from. Ownership: an observation and all that it points to live for the call.
  */
 #ifndef SLUICE_ADAPTER_OBSERVE_H
 #define SLUICE_ADAPTER_OBSERVE_H
