@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "bench.h"
-#include <sluice/wal.h>
+#include <sluice/wal_files.h>
 
 #define RECORDS 10
 #define PAYLOAD 256

@@ -2,7 +2,7 @@
 /* Back up a folder into an encrypted repository, twice: the second snapshot stores only what is new. Then restore it.
  */
 #include <inttypes.h>
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job queue inside a program: start a chain, run its two jobs on two slots, wait for the output. */
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 #include <stdio.h>
 
 /* Runs at least once. Its end and the next job of the chain are one transaction. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fan-out and fan-in: three chains run side by side, and a fourth starts when all of them have completed. */
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 #include <stdio.h>
 #include <stdlib.h>
 

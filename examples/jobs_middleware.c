@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contextual logging: a middleware around every attempt says which job a line of the log belongs to. */
 #include <inttypes.h>
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 #include <stdio.h>
 #include <threads.h>
 

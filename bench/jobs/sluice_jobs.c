@@ -13,7 +13,7 @@
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -10,24 +10,12 @@
 #ifndef SLUICE_EVENTS_H
 #define SLUICE_EVENTS_H
 
-#include <sluice/job.h>
+#include <sluice/event.h>
 #include <sluice/wal.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum sl_event_type {
-	SL_EVENT_STARTED = 1,
-	SL_EVENT_STDOUT = 2, /* a line, without its newline */
-	SL_EVENT_STDERR = 3,
-	SL_EVENT_PROGRESS = 4, /* JSON */
-	SL_EVENT_EXITED = 5,   /* JSON: {"code":…} or {"signal":…} */
-	SL_EVENT_ERROR = 6,    /* text */
-	SL_EVENT_LOG = 7       /* what a C handler emits: any bytes */
-};
-/* "started", "stdout" …; "unknown". */
-SL_API const char *sl_event_type_name(int type);
 
 /* An event that is decoded or to be encoded. The token (job, attempt, claim) says which attempt speaks. */
 struct sl_event {
@@ -55,9 +43,9 @@ SL_API void sl_event_free(const struct sl_env *env, void *encoded);
  * record (kind SL_WAL_MARK_UNKNOWN: it does not say); afterwards, the store's durable mark of the stream. That is below
  * what was given when the store lacks what comes before; the sender goes back there. Errors as of the store's
  * events_append, SL_ECONFLICT where the store has other records of this stream; rows before the one that failed may
- * have been taken. writer: as in struct sl_event_mark; NULL: this process.
+ * have been taken. writer NULL: this process, which may write to all streams; SL_EACCES: the stream belongs to another
+ * token, and nothing was taken.
  */
-struct sl_event_writer;
 SL_API SL_MUST_CHECK int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnation,
 					const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
 					const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark,

@@ -40,7 +40,7 @@
 #define SLUICE_EXEC_H
 
 #include <sluice/events.h>
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 
 #ifdef __cplusplus
 extern "C" {

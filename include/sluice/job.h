@@ -180,6 +180,11 @@ struct sl_error_filter {
 	uint64_t *reached; /* may be NULL: the cursor to continue from; 0: all were scanned */
 };
 
+/* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
+struct sl_claim_id {
+	uint8_t bytes[16];
+};
+
 /* A claim in force: a worker and the jobs that it has. Jobs that have left it are not shown, nor a claim without any.
  */
 struct sl_lease {
@@ -190,14 +195,6 @@ struct sl_lease {
 	const uint64_t *jobs; /* ids, ascending */
 	size_t n_jobs;
 	int64_t claimed_ms, until_ms;
-};
-
-/* How far a stream of events was taken. */
-struct sl_event_stream {
-	const char *stream;
-	uint32_t incarnation;
-	uint64_t mark;   /* the last sequence */
-	int64_t last_ms; /* ts_ms of the newest of its events that is kept; 0: none is */
 };
 
 /* How a change was asked for. */
@@ -247,71 +244,14 @@ struct sl_cron {
 	int from_http; /* 1: put over HTTP; so are the chains that it starts */
 };
 
-/* One row of job_events. Key: (stream, incarnation, sequence). */
-/* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
-struct sl_claim_id {
-	uint8_t bytes[16];
-};
-
-struct sl_event_row {
-	uint64_t offset; /* gapless, in order of commit; filled by the store */
-	const char *stream;
-	uint32_t incarnation;
-	uint64_t sequence;
-	uint64_t crc;
-	uint64_t job_id;          /* 0: none */
-	int32_t attempt;          /* 0: none */
-	int32_t type;             /* enum sl_event_type of <sluice/events.h> */
-	struct sl_claim_id claim; /* of the attempt, as its worker had it; given to the store, never read back */
-	/* Not of the attempt that runs, or that was the last: an earlier one, or a claim that the attempt never had.
-	 * Also when there is no such job; then job_id and attempt are 0. Filled by the store. */
-	int late;
-	int partial; /* of output: its line goes on in the next event of this stream of the attempt, or was not
-			ended by a newline */
-	int64_t ts_ms;
-	const void *payload;
-	size_t payload_len;
-};
-
 typedef int sl_job_fn(const struct sl_job *job, void *ctx); /* non-zero stops, and is the result */
 typedef int sl_chain_fn(const struct sl_chain *chain, void *ctx);
 typedef int sl_attempt_record_fn(const struct sl_attempt_record *attempt, void *ctx);
 typedef int sl_job_count_fn(const struct sl_job_count *count, void *ctx);
 typedef int sl_cron_fn(const struct sl_cron *cron, void *ctx);
-typedef int sl_event_row_fn(const struct sl_event_row *event, void *ctx);
 typedef int sl_lease_fn(const struct sl_lease *lease, void *ctx);
 typedef int sl_error_group_fn(const struct sl_error_group *group, void *ctx);
 typedef int sl_audit_record_fn(const struct sl_audit_record *record, void *ctx);
-typedef int sl_event_stream_fn(const struct sl_event_stream *stream, void *ctx);
-
-/* Whom a stream belongs to is decided by the store: the first token that writes to a name owns it, under any
- * incarnation. */
-struct sl_event_writer {
-	const char *token; /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
-	int any_stream;    /* 1: it may also write to streams of others (an administrator) */
-	int adopts;        /* 1: it becomes the owner of a stream that no token created */
-	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
-	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
-	 * transaction that takes the events. NULL: nothing is. */
-	const struct sl_audit_record *record;
-};
-#define SL_EVENT_OWNER_MAX 64
-
-struct sl_event_mark {
-	const char *stream;
-	uint32_t incarnation;
-	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
-	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
-	 * that sequence was skipped, or mark is 0 */
-	uint64_t crc;
-	int has_crc;
-	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
-	 * with another one fails with SL_ECONFLICT: they are different streams. */
-	uint64_t after, after_crc;
-	/* in: who writes to the stream. NULL: this process, which may write to all of them. SL_EACCES: it belongs to
-	 * another token; nothing of the call is taken. */
-	const struct sl_event_writer *writer;
-};
 
 /* An open store and an open notifier: made by the open functions of <sluice/jobs.h>, and copied freely. */
 typedef struct sl_store {

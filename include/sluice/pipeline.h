@@ -28,6 +28,9 @@
  * taken it while its answer was lost), so commit must be idempotent by the partition's numbers. With both, the effect
  * is exactly once.
  *
+ * Names of the specification: a PartitionTask is a struct sl_pipeline_partition, a PartitionResult what build and store
+ * made of it; Dispatcher, WorkerPool and Sequencer are threads of the handle; the fields of its `perf:` have their names.
+ *
  * Thread safety: sl_pipeline_stop, sl_pipeline_stopping and sl_pipeline_get_stats from any thread at once, also from
  * the callbacks; sl_pipeline_stop also from a signal handler. sl_pipeline_run once per handle; sl_pipeline_free after
  * run has returned, as the last call. A handle does not work in a forked child (SL_EFORKED).

@@ -33,10 +33,12 @@
 #include <sluice/adapter/sink.h>
 #include <sluice/audit.h>
 #include <sluice/backup.h>
+#include <sluice/backup_care.h>
 #include <sluice/catalog.h>
 #include <sluice/coordinator.h>
 #include <sluice/dead_letter.h>
 #include <sluice/err.h>
+#include <sluice/event.h>
 #include <sluice/events.h>
 #include <sluice/exec.h>
 #include <sluice/export.h>
@@ -53,6 +55,8 @@
 #include <sluice/sink.h>
 #include <sluice/version.h>
 #include <sluice/wal.h>
+#include <sluice/wal_files.h>
+#include <sluice/worker.h>
 #include <sluice/writer.h>
 
 #endif

@@ -17,7 +17,12 @@
  * Ownership: payloads are copied before a call returns; strings in options are copied.
  *
  * Files: <dir>/<id>.wal is active, <dir>/<id>.wal.<first sequence> are sealed segments. docs/formats/wal.md has the
- * bytes.
+ * bytes. <sluice/wal_files.h> reads, recovers and archives them without a handle.
+ *
+ * Names of the specification: NewWAL is sl_wal_open and WALConfig struct sl_wal_opts; Append, Start, Stop and Archive are
+ * sl_wal_append, sl_wal_sender_start, sl_wal_sender_stop and sl_wal_archive; an EventSender is a struct sl_wal_sender,
+ * the EventBatcher sl_wal_batcher; RecordPending, RecordSent and RecordFailed are SL_WAL_PENDING, SL_WAL_SENT and
+ * SL_WAL_FAILED.
  */
 #ifndef SLUICE_WAL_H
 #define SLUICE_WAL_H
@@ -246,6 +251,10 @@ SL_API SL_MUST_CHECK int sl_wal_sender_stop(sl_wal *w, int64_t deadline_ms, stru
 /* The stream is complete: stop with a final flush, and with archive_on_complete and nothing pending, archive it. */
 SL_API SL_MUST_CHECK int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err);
 
+/* Archive the log, whose sender must be stopped, as sl_wal_archive_path of <sluice/wal_files.h> does: on success w only
+ * takes close. dir NULL: archive_dir. */
+SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err);
+
 /* ---- statistics ---- */
 
 struct sl_wal_stats {
@@ -271,109 +280,6 @@ struct sl_wal_stats {
 SL_API SL_MUST_CHECK int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err);
 /* Where the sender is halted (SL_ECONFLICT), *err says why; 0 otherwise. */
 SL_API int sl_wal_sender_error(sl_wal *w, struct sl_err *err);
-
-/* ---- logs on disk, without a handle: nothing is changed ---- */
-
-struct sl_wal_damage {
-	const char *segment; /* file name, without its folder */
-	uint64_t offset, length;
-	int torn_tail; /* 1: nothing valid follows; not damage in the sense of verify */
-	const char *reason;
-	uint64_t expected_crc, actual_crc;    /* both 0 when the record was not readable that far */
-	uint64_t first_missing, last_missing; /* sequences that are gone with it; 0: none known */
-	int declared;                         /* 1: a hole that was declared by an earlier recovery (length 0) */
-	/* 1: the .zst itself is damaged or cut off at archive_offset; offset is then a place in what was decompressed,
-	 * and length the bytes that are missing or in doubt there, 0 when that is not known. */
-	int of_archive;
-	uint64_t archive_offset;
-};
-typedef int sl_wal_damage_fn(const struct sl_wal_damage *damage, void *ctx);
-
-struct sl_wal_scan_opts {
-	size_t struct_size;
-	const struct sl_env *env;
-	const char *key_file;        /* NULL: payloads of an encrypted log stay sealed, as stored */
-	sl_wal_record_fn *on_record; /* data records with their effective status, in order; may be NULL */
-	sl_wal_damage_fn *on_damage; /* may be NULL; called in order of place, between records */
-	void *ctx;
-	/* May be NULL; called now and then with bytes read and bytes in all. Return non-zero to stop. */
-	int (*on_progress)(uint64_t done, uint64_t total, void *ctx);
-};
-#define SL_WAL_SCAN_OPTS_INIT .struct_size = sizeof(struct sl_wal_scan_opts)
-
-/*
- * Read the log that path names: an active file (its sealed segments are read first), one sealed segment, any single
- * file in the format, or a .zst archive. Never locks, never writes; of a log that is being written it sees a prefix. 0
- * also for a damaged log, and for a damaged archive with all that can be decompressed: *out (may be NULL) counts the
- * damage. SL_ENOENT, SL_ECORRUPT (not a log at all), SL_EIO …
- */
-SL_API SL_MUST_CHECK int sl_wal_scan(const char *path, const struct sl_wal_scan_opts *opts, struct sl_wal_stats *out,
-				     struct sl_err *err);
-
-struct sl_wal_recover_opts {
-	size_t struct_size;
-	struct sl_wal_opts wal;      /* wal_dir is ignored */
-	int new_incarnation;         /* 1: restart the stream under a new incarnation; pending records are sent again */
-	sl_wal_damage_fn *on_damage; /* may be NULL */
-	void *ctx;
-};
-#define SL_WAL_RECOVER_OPTS_INIT .struct_size = sizeof(struct sl_wal_recover_opts)
-
-/* Recover <dir>/<id>.wal in place as open does and close it again. *out (may be NULL) says what is there afterwards and
- * what damage was found. Twice is the same as once. */
-SL_API SL_MUST_CHECK int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts,
-					struct sl_wal_stats *out, struct sl_err *err);
-
-/* ---- dead letters of a log ---- */
-
-struct sl_dlq_letter; /* <sluice/dead_letter.h> */
-
-/*
- * The item of a letter as it was appended. A record of an encrypted log is sealed in its letter, too (encoding
- * SL_DLQ_SEALED), and is opened with the key of that log; a plain item is copied, and key_file (may be NULL) not looked
- * at. out belongs to the caller, has room for letter->item_len bytes, which is always enough, and does not overlap the
- * item; *len says how many were written. SL_EKEY: no key, a wrong one, or a letter that was tampered with; SL_EDATA:
- * not a sealed record. Nothing is changed in the letter; after a failure out may be, *len is not. env may be NULL.
- */
-SL_API SL_MUST_CHECK int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file,
-					    const struct sl_env *env, void *out, size_t *len, struct sl_err *err);
-
-/* ---- archives ---- */
-
-/* Archive a log that no handle has open: each segment becomes DIR/<segment>.zst, verified and synced, before the log is
- * removed, the active one last. SL_EPENDING when records are pending and include_pending is 0. Running it again after a
- * crash finishes it. opts as in open (wal_dir ignored), NULL allowed. */
-SL_API SL_MUST_CHECK int sl_wal_archive_path(const char *path, const char *dir, int include_pending,
-					     const struct sl_wal_opts *opts, struct sl_err *err);
-/* The same for an open log, whose sender must be stopped: on success w only takes close. dir NULL: archive_dir. */
-SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err);
-
-struct sl_wal_cleanup_entry {
-	const char *name;
-	uint64_t bytes;
-	int64_t last_record_ms; /* what its age goes by; the file's own time when no record can be read from it */
-	int removed;            /* 0 in a dry run */
-};
-typedef int sl_wal_cleanup_fn(const struct sl_wal_cleanup_entry *entry, void *ctx);
-/* Remove archives in dir whose last record is older than retention_days (>= 0), and damaged archives and what a
- * recovery put aside (.torn-, .damaged-, .old-) whose files are; the latter are logged. Other files are left alone. fn
- * (may be NULL) hears of each one that is due. A missing dir is empty. */
-SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn,
-					void *ctx, const struct sl_env *env, struct sl_err *err);
-/* The same of what recoveries put aside, and nothing else: archives stay. id: of this log only; NULL: of all in dir. */
-SL_API SL_MUST_CHECK int sl_wal_cleanup_quarantine(const char *dir, const char *id, int32_t retention_days,
-						   const struct sl_env *env, struct sl_err *err);
-
-/* ---- orphans ---- */
-
-struct sl_wal_sweep_result {
-	size_t struct_size;
-	uint64_t found, busy, sent, archived, failed; /* logs */
-};
-/* For every log in opts->wal_dir that no live process holds: recover it, send what is pending (at most deadline_ms for
- * all), archive it when complete and archive_on_complete is on. One that fails is logged and skipped. */
-SL_API SL_MUST_CHECK int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sender, void *ctx,
-				      int64_t deadline_ms, struct sl_wal_sweep_result *out, struct sl_err *err);
 
 #ifdef __cplusplus
 }

@@ -33,6 +33,10 @@
  *                 └ attempts used up, cancel ──▶ FAILED: waiters are released, what is queued is reported,
  *                                                in-flight writes are awaited and counted ──▶ ENDED
  *
+ * Names of the specification, a WriterWorker: functions, callbacks and options have its names, in small letters with
+ * underscores and with their units (handlePhysicalBytes, backlogLimitBytes). throwIfError is sl_writer_error, enqueue
+ * sl_writer_enqueue, logInterval log_interval_ms, and the completion of scheduleWrite is sl_writer_complete.
+ *
  * Thread safety: all functions from any thread at once, except sl_writer_free, which must be the last call, also of the
  * driver's; only the completions that join has waited for may still be on their way out. Callbacks of the options and
  * functions of the driver are called on the writer's one thread (that of run or start), so never two at a time, with no

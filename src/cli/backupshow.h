@@ -5,7 +5,7 @@
 
 #include "out.h"
 
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 
 /* "a, b" of a list, cut where it is long; returns to. */
 const char *backupshow_join(char *to, size_t size, const char *const *items, size_t n);

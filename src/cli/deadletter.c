@@ -5,7 +5,7 @@
 #include "text.h"
 
 #include <inttypes.h>
-#include <sluice/wal.h>
+#include <sluice/wal_files.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

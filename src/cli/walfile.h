@@ -11,7 +11,7 @@
 #include "opts.h"
 
 #include <limits.h>
-#include <sluice/wal.h>
+#include <sluice/wal_files.h>
 
 struct walfile {
 	char dir[PATH_MAX]; /* "." when the path has no folder */

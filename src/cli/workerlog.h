@@ -14,6 +14,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sluice/exec.h>
+#include <sluice/wal_files.h>
 
 /* Where the events of a log are sent: into the store, or to a server. Serves one log at a time. */
 struct courier {

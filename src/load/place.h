@@ -21,7 +21,7 @@
 
 #include <limits.h>
 #include <sluice/records.h>
-#include <sluice/wal.h>
+#include <sluice/wal_files.h>
 
 /* What identifies a load: where to, and from what. */
 struct load_key {

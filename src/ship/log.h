@@ -13,6 +13,7 @@
 
 #include <limits.h>
 #include <sluice/ship.h>
+#include <sluice/wal_files.h>
 #include <stdatomic.h>
 
 struct ship_log {

@@ -5,6 +5,7 @@
  * damaged bytes, segments of an earlier incarnation), goes by the file's own time, and each removal is logged.
  */
 #include <errno.h>
+#include <sluice/wal_files.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 

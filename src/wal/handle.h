@@ -26,6 +26,7 @@
 #include "wal/index.h"
 #include "wal/ranges.h"
 #include <sluice/metrics.h>
+#include <sluice/wal_files.h>
 
 #define WAL_BATCH_START ((size_t)64 * 1024)           /* a batch buffer at first */
 #define WAL_BATCH_MAX ((size_t)1024 * 1024)           /* and at most, but for one larger record */

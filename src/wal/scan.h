@@ -9,6 +9,8 @@
 #include "wal/crypt.h"
 #include "wal/survey.h"
 
+#include <sluice/wal_files.h>
+
 struct wal_scan {
 	const struct sl_env *env;
 	const struct wal_key *key; /* NULL: payloads stay sealed */

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "backup/bad_driver.h"
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 
 struct ck_problem {
 	enum sl_backup_problem problem;

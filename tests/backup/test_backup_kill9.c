@@ -30,7 +30,7 @@
 #include <cmocka.h>
 
 #include "base/env.h"
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 
 #define FILES 12
 #define CHILDREN 3

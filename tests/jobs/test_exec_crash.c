@@ -11,6 +11,7 @@
 #include "spoolbox.h"
 
 #include <fcntl.h>
+#include <sluice/wal_files.h>
 #include <stdio.h>
 
 #define ARCHIVE "/a"

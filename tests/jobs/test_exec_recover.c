@@ -13,6 +13,7 @@
 
 #include "support/budget.h"
 #include "support/fault.h"
+#include <sluice/wal_files.h>
 
 static bool has_file(const struct rig *r, const char *path)
 {

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 
 #define DEADLINE_MS 60000
 

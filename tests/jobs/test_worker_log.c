@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "support/fault.h"
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 
 #define DEADLINE_MS 60000
 #define N_JOBS 12

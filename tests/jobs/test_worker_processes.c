@@ -22,6 +22,7 @@
 #include "jobs/notify/ops.h"
 #include "jobs/pg_place.h"
 #include "support/budget.h"
+#include <sluice/worker.h>
 
 #define PATIENCE_S 60
 #define LEASE_MS 3600000

@@ -18,8 +18,8 @@
 #include "jobs/sqlite_place.h"
 #include "support/memstore.h"
 #include "support/vclock.h"
-#include <sluice/jobs.h>
 #include <sluice/metrics.h>
+#include <sluice/worker.h>
 
 #define KIT_KINDS (SL_OBSERVE_CHAIN_COMPLETED + 1)
 

@@ -25,7 +25,7 @@
 
 #include "support/crashfs.h"
 #include "support/vclock.h"
-#include <sluice/wal.h>
+#include <sluice/wal_files.h>
 
 #define WALMODEL_MAX_PAYLOAD 4096
 #define WALMODEL_NEVER SIZE_MAX

@@ -15,7 +15,7 @@
 #include "backup/pack/index.h"
 #include "base/fork_guard.h"
 #include "base/thread.h"
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 
 struct sl_backup {
 	struct sl_env env;

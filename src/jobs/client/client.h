@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "jobs/client/tx.h"
 #include "jobs/client/types.h"
-#include <sluice/job.h>
+#include <sluice/event.h>
 
 struct sl__waiter;
 

@@ -3,6 +3,7 @@
 #include "jobs/client/types.h"
 
 #include <sluice/adapter/observe.h>
+#include <sluice/worker.h>
 
 #define LEASE_MIN_MS 10
 #define LEASE_MAX_MS ((int64_t)30 * 24 * 3600 * 1000)

@@ -32,13 +32,30 @@
 #include <stdbool.h>
 
 #include <sluice/adapter/env.h>
-#include <sluice/job.h>
+#include <sluice/event.h>
 #include <sluice/retry.h>
 
 #define SL_STORE_VERSION 6
 #define SL_SCHEMA_VERSION 1
 
 typedef struct sl_store_tx sl_store_tx;
+
+/* Where a stream of events stands, before and after its rows were taken. */
+struct sl_event_mark {
+	const char *stream;
+	uint32_t incarnation;
+	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
+	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
+	 * that sequence was skipped, or mark is 0 */
+	uint64_t crc;
+	int has_crc;
+	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
+	 * with another one fails with SL_ECONFLICT: they are different streams. */
+	uint64_t after, after_crc;
+	/* in: who writes to the stream. NULL: this process, which may write to all of them. SL_EACCES: it belongs to
+	 * another token; nothing of the call is taken. */
+	const struct sl_event_writer *writer;
+};
 
 /* Why a settle, a renewal or an operation on a job found another state than it expected. */
 enum sl_lost_reason {

@@ -41,7 +41,7 @@
 
 #include "base/env.h"
 #include "jobs/store/ops.h"
-#include <sluice/jobs.h>
+#include <sluice/worker.h>
 
 #define SL__AHEAD_NS ((int64_t)50 * 1000000)      /* claim ahead only what can start within this */
 #define SL__STUCK_NS ((int64_t)1000 * 1000000)    /* a claimed job waits this long at most for a slot */

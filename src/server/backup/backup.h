@@ -15,7 +15,7 @@
 
 #include "server/core.h"
 
-#include <sluice/backup.h>
+#include <sluice/backup_care.h>
 #include <stdbool.h>
 
 #define SRV_SNAPSHOTS_KEPT 500 /* the newest of them are shown */
