@@ -37,7 +37,7 @@ static void again(const struct sl_event *e)
  * compared when the message is as short as it can be. */
 static void compare(const struct sl_event *e, const Sluice__V1__JobEvent *m, size_t size)
 {
-	MUST(e->type == (int)m->type && e->ts_ms == m->ts_ms && e->position == m->position);
+	MUST((int)e->type == (int)m->type && e->ts_ms == m->ts_ms && e->position == m->position);
 	MUST((e->partial != 0) == (m->partial != 0) && e->len == m->data.len);
 	MUST(e->len == 0 || memcmp(e->data, m->data.data, e->len) == 0);
 	if (m->token != NULL && sluice__v1__job_event__get_packed_size(m) == size)

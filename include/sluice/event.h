@@ -25,7 +25,7 @@ enum sl_event_type {
 	SL_EVENT_LOG = 7       /* what a C handler emits: any bytes */
 };
 /* "started", "stdout" …; "unknown". */
-SL_API const char *sl_event_type_name(int type);
+SL_API const char *sl_event_type_name(enum sl_event_type type);
 
 /* One row of job_events. Key: (stream, incarnation, sequence). */
 struct sl_event_row {
@@ -36,7 +36,7 @@ struct sl_event_row {
 	uint64_t crc;
 	uint64_t job_id; /* 0: none */
 	int32_t attempt; /* 0: none */
-	int32_t type;             /* enum sl_event_type */
+	enum sl_event_type type;
 	struct sl_claim_id claim; /* of the attempt, as its worker had it; given to the store, never read back */
 	/* Not of the attempt that runs, or that was the last: an earlier one, or a claim that the attempt never had.
 	 * Also when there is no such job; then job_id and attempt are 0. Filled by the store. */

@@ -19,7 +19,7 @@ extern "C" {
 
 /* An event that is decoded or to be encoded. The token (job, attempt, claim) says which attempt speaks. */
 struct sl_event {
-	int type; /* enum sl_event_type */
+	enum sl_event_type type;
 	uint64_t job_id;
 	int32_t attempt;
 	struct sl_claim_id claim;

@@ -257,6 +257,13 @@ SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, int include_
 
 /* ---- statistics ---- */
 
+enum sl_wal_sender_state {
+	SL_WAL_SENDER_STOPPED = 0,
+	SL_WAL_SENDER_RUNNING = 1,
+	SL_WAL_SENDER_WAITING = 2, /* for a retry */
+	SL_WAL_SENDER_HALTED = 3   /* by a conflict: see sl_wal_sender_error */
+};
+
 struct sl_wal_stats {
 	size_t struct_size;
 	uint64_t records, pending, sent, failed; /* data records in the files that are there now */
@@ -272,7 +279,7 @@ struct sl_wal_stats {
 	uint64_t torn_bytes;       /* trimmed or trimmable tail */
 	/* of an open handle only: */
 	uint64_t flushes, flushed_records, prepared_bytes, index_bytes;
-	int sender_state;          /* 0 stopped, 1 running, 2 waiting for a retry, 3 halted by a conflict */
+	enum sl_wal_sender_state sender_state;
 	uint64_t mark;             /* the receiver's last answer */
 	uint64_t parked;           /* records that the sender of this handle moved to the dead letters */
 	uint32_t sent_incarnation; /* what receivers see: incarnation, unless the sender began a new one */

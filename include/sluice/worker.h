@@ -189,7 +189,7 @@ SL_API SL_MUST_CHECK int sl_attempt_reschedule_at(sl_attempt *attempt, int64_t a
  * the job runs longer than a second. */
 SL_API SL_MUST_CHECK int sl_attempt_progress(sl_attempt *attempt, const char *json, struct sl_err *err);
 /* Hand an event to the worker's log; durable before the job settles. */
-SL_API SL_MUST_CHECK int sl_attempt_emit(sl_attempt *attempt, int type, const void *data, size_t len,
+SL_API SL_MUST_CHECK int sl_attempt_emit(sl_attempt *attempt, enum sl_event_type type, const void *data, size_t len,
 					 struct sl_err *err);
 
 #ifdef __cplusplus

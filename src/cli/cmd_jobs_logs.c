@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <sluice/events.h>
-#include <sluice/job.h>
+#include <sluice/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +39,8 @@ struct joiner {
 	int escape; /* control characters: the output goes to a terminal */
 	/* The line that is open; type 0: none. */
 	uint64_t job;
-	int32_t attempt, type;
+	int32_t attempt;
+	enum sl_event_type type;
 	struct joiner_held *first, **last; /* what waits for its end */
 	size_t held_bytes;
 };
@@ -52,7 +53,7 @@ static void joiner_init(struct joiner *j, struct out *out, int all, int escape)
 	j->last = &j->first;
 }
 
-static int is_output(int type)
+static int is_output(enum sl_event_type type)
 {
 	return type == SL_EVENT_STDOUT || type == SL_EVENT_STDERR || type == SL_EVENT_LOG;
 }
@@ -69,7 +70,7 @@ static void print(struct joiner *j, const struct sl_event_row *e)
 			out_write(j->out, e->payload, e->payload_len);
 		j->job = e->job_id;
 		j->attempt = e->attempt;
-		j->type = e->partial ? e->type : 0;
+		j->type = e->partial ? e->type : (enum sl_event_type)0;
 		if (!e->partial)
 			out_str(j->out, "\n");
 	} else if (j->all) {
@@ -100,7 +101,7 @@ static void replay(struct joiner *j)
 static void break_off(struct joiner *j)
 {
 	out_str(j->out, "\n");
-	j->type = 0;
+	j->type = (enum sl_event_type)0;
 	replay(j);
 }
 

@@ -145,7 +145,7 @@ static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx,
 	if (rc < 0)
 		return sl__thread_error(err, rc, "sender", w->path);
 	s->phase = SENDER_RUNNING;
-	s->show = SENDER_ACTIVE;
+	s->show = SL_WAL_SENDER_RUNNING;
 	w->sender_runs = true;
 	return 0;
 }
@@ -208,7 +208,7 @@ static void stop_locked(sl_wal *w, int64_t deadline_ns) SL_REQUIRES(w->mu)
 	(void)pthread_join(s->thread, NULL);
 	sl__lock(&w->mu);
 	s->phase = SENDER_IDLE;
-	s->show = SENDER_STOPPED;
+	s->show = SL_WAL_SENDER_STOPPED;
 	sl__broadcast(&s->done_cv);
 }
 
@@ -266,7 +266,7 @@ bool sl__wal_sender_idle(const sl_wal *w)
 
 void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out)
 {
-	out->sender_state = w->sender != NULL ? (int)w->sender->show : SENDER_STOPPED;
+	out->sender_state = w->sender != NULL ? w->sender->show : SL_WAL_SENDER_STOPPED;
 	out->mark = w->sender != NULL ? w->sender->mark : 0;
 }
 

@@ -16,7 +16,6 @@
 #include "wal/handle.h"
 
 enum sender_phase { SENDER_IDLE, SENDER_RUNNING, SENDER_STOPPING };
-enum sender_show { SENDER_STOPPED = 0, SENDER_ACTIVE = 1, SENDER_WAITING = 2, SENDER_HALTED = 3 };
 
 #define SENDER_MAX_RECORDS 65536 /* of a batch, whatever batch_records says */
 #define SENDER_MAX_SKIPPED 64u   /* ranges in a batch */
@@ -45,7 +44,7 @@ enum sender_work {
 struct wal_sender_state {
 	/* ---- guarded by mu ---- */
 	enum sender_phase phase;
-	enum sender_show show;
+	enum sl_wal_sender_state show;
 	bool thread_done, in_send;
 	int64_t stop_at_ns;  /* STOPPING: no send begins after this */
 	uint64_t stop_after; /* STOPPING: what was pending when stop was called */

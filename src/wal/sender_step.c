@@ -26,7 +26,7 @@ static void halt_sender(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 	s->halt = s->trouble = *why;
 	if (s->halt.code == 0)
 		s->halt.code = s->trouble.code = SL_ECONFLICT;
-	s->show = SENDER_HALTED;
+	s->show = SL_WAL_SENDER_HALTED;
 	/* No more room will be made: wake those that wait for it. */
 	w->sender_runs = false;
 	sl__broadcast(&w->room_cv);
@@ -46,7 +46,7 @@ static void back_off(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 		delay = asked;
 	s->retry_at_ns = sl__deadline_ns(&w->env, delay);
 	s->trouble = *why;
-	s->show = SENDER_WAITING;
+	s->show = SL_WAL_SENDER_WAITING;
 	log_state(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed, retrying", why);
 }
 
@@ -64,7 +64,7 @@ static void end_trouble(sl_wal *w) SL_REQUIRES(w->mu)
 	struct sl_err was = s->trouble;
 	s->failures = 0;
 	s->trouble = (struct sl_err)SL_ERR_INIT;
-	s->show = SENDER_ACTIVE;
+	s->show = SL_WAL_SENDER_RUNNING;
 	if (was_in_trouble)
 		log_state(w, SL_LOG_INFO, "sending again", &was);
 }

@@ -265,7 +265,7 @@ static void records_arrive_in_order_and_are_marked_sent(void **state)
 	assert_int_equal(st.pending, 0);
 	assert_int_equal(st.sent, 3);
 	assert_int_equal(st.mark, 3);
-	assert_int_equal(st.sender_state, 0);
+	assert_int_equal(st.sender_state, SL_WAL_SENDER_STOPPED);
 	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), 0); /* idempotent */
 	append_letters(w, "d");
 	assert_int_equal(sl_wal_sender_stop(w, 0, &b.err), SL_EPENDING);
@@ -836,7 +836,7 @@ static void a_receiver_that_reports_conflicts_for_every_incarnation_halts_the_st
 	p.fail_times = 4;
 	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	peer_await_call(&p, 4);
-	while (box_stats(w).sender_state != 3)
+	while (box_stats(w).sender_state != SL_WAL_SENDER_HALTED)
 		sched_yield();
 	assert_int_equal(sl_wal_sender_error(w, NULL), SL_ECONFLICT);
 	append_letters(w, "d");                                       /* appends continue */
@@ -859,7 +859,7 @@ static void a_record_that_the_disk_gives_back_damaged_halts_the_stream_visibly(v
 	append_letters(w, "abc");
 	box_flip(&b, BOX_PATH, (16 + 2 * 33 - 9) * 8); /* the payload of the second: one byte, then the checksum */
 	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
-	while (box_stats(w).sender_state != 3)
+	while (box_stats(w).sender_state != SL_WAL_SENDER_HALTED)
 		sched_yield();
 	assert_int_equal(sl_wal_sender_error(w, &b.err), SL_ECORRUPT);
 	assert_non_null(strstr(b.err.msg, "sluice wal recover"));

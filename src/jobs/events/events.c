@@ -22,7 +22,7 @@ _Static_assert((int)SL_EVENT_STARTED == SLUICE__V1__JOB_EVENT__TYPE__STARTED &&
 		       (int)SL_EVENT_LOG == SLUICE__V1__JOB_EVENT__TYPE__LOG,
 	       "the header and the protocol number the types alike");
 
-const char *sl_event_type_name(int type)
+const char *sl_event_type_name(enum sl_event_type type)
 {
 	static const char *const names[] = {"unknown",  "started", "stdout", "stderr",
 					    "progress", "exited",  "error",  "log"};
@@ -41,8 +41,8 @@ int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_
 		const void *in;
 		uint8_t *out;
 	} claim = {event->claim.bytes}, data = {event->data};
-	if (event->type < 1)
-		return sl_err_set(err, SL_EINVAL, "type: %d is not one of enum sl_event_type", event->type);
+	if ((int)event->type < 1)
+		return sl_err_set(err, SL_EINVAL, "type: %d is not one of enum sl_event_type", (int)event->type);
 	token.job_id = event->job_id;
 	token.attempt = event->attempt;
 	if (memcmp(&event->claim, &no_claim, sizeof(no_claim)) != 0)
@@ -208,7 +208,7 @@ int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct
 		if (is_field(&r, &f, 1, WIRE_VARINT)) {
 			if (f.value > INT32_MAX)
 				(void)malformed(&r, "the type is out of range");
-			event.type = (int)(f.value & INT32_MAX);
+			event.type = (enum sl_event_type)(f.value & INT32_MAX);
 		} else if (is_field(&r, &f, 2, WIRE_BYTES)) {
 			decode_token(&r, &f, &event);
 		} else if (is_field(&r, &f, 3, WIRE_VARINT)) {
@@ -222,7 +222,7 @@ int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct
 			event.len = f.len;
 		}
 	}
-	if (r.bad == NULL && event.type < 1)
+	if (r.bad == NULL && (int)event.type < 1)
 		r.bad = "it has no type";
 	if (r.bad != NULL)
 		return sl_err_set(err, SL_EDATA, "not a JobEvent: %s", r.bad);

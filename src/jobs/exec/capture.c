@@ -48,7 +48,7 @@ void sl__capture_fini(struct sl__capture *c)
 /* ---- events ---- */
 
 /* An event of the attempt, at the time of the last frame. */
-static struct sl_event event_of(const struct sl__capture *c, int type, const void *data, size_t len)
+static struct sl_event event_of(const struct sl__capture *c, enum sl_event_type type, const void *data, size_t len)
 {
 	return (struct sl_event){.type = type,
 				 .job_id = c->job_id,
@@ -120,7 +120,7 @@ static int finish_line(struct sl__capture *c, enum sl__stream stream, bool parti
 	struct sl__said said = {0};
 	int rc = 0;
 	if (stream != SL__CONTROL) {
-		int type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
+		enum sl_event_type type = stream == SL__STDOUT ? SL_EVENT_STDOUT : SL_EVENT_STDERR;
 		struct sl_event event = event_of(c, type, text, s->line.len);
 		event.partial = partial;
 		if (stream == SL__STDERR && s->line.len > 0)

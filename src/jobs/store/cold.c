@@ -413,7 +413,7 @@ static int visit_event(const struct sl__cold_row *row, void *ctx)
 					   .crc = sl__cold_id(row, 4),
 					   .job_id = sl__cold_id(row, 5),
 					   .attempt = (int32_t)sl__cold_number(row, 6),
-					   .type = (int32_t)sl__cold_number(row, 7),
+					   .type = (enum sl_event_type)sl__cold_number(row, 7),
 					   .late = (int)sl__cold_number(row, 8),
 					   .ts_ms = sl__cold_time_ms(row, 9),
 					   .payload = payload,

@@ -146,7 +146,7 @@ int sl__emit_wait(sl_worker *w, const struct sl_wal_ticket *ticket, struct sl_er
 	return sl_err_wrap(err, rc, "the events of the attempt");
 }
 
-int sl_attempt_emit(sl_attempt *a, int type, const void *data, size_t len, struct sl_err *err)
+int sl_attempt_emit(sl_attempt *a, enum sl_event_type type, const void *data, size_t len, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	struct sl_wal_ticket ticket;

@@ -91,16 +91,16 @@ static int read_base64(struct srv_publish *p, const json_t *v, const char *name,
 /* ---- messages ---- */
 
 /* A name or a number; one that no store can keep is 0, and srv_publish_check refuses it. */
-static int read_event_type(const json_t *event, int32_t *out, struct sl_err *err)
+static int read_event_type(const json_t *event, enum sl_event_type *out, struct sl_err *err)
 {
 	const char *text = json_string_value(json_object_get(event, "type"));
 	int64_t number = 0;
 	if (text == NULL) {
 		int rc = read_numbers(event, &(struct number_field){"type", .i64 = &number}, 1, err);
-		*out = number > 0 && number <= INT32_MAX ? (int32_t)number : 0;
+		*out = number > 0 && number <= INT32_MAX ? (enum sl_event_type)number : (enum sl_event_type)0;
 		return rc;
 	}
-	for (int type = SL_EVENT_STARTED; type <= SL_EVENT_LOG; type++)
+	for (enum sl_event_type type = SL_EVENT_STARTED; type <= SL_EVENT_LOG; type++)
 		if (strcasecmp(text, sl_event_type_name(type)) == 0) {
 			*out = type;
 			return 0;

@@ -86,7 +86,7 @@ static bool name_is_good(const char *s)
 /* What a store cannot keep; NULL: nothing. */
 static const char *why_refused(const struct sl_event_row *e)
 {
-	if (e->type < 1)
+	if ((int)e->type < 1)
 		return "it has no type";
 	if (e->ts_ms < TS_MIN_MS || e->ts_ms > TS_MAX_MS)
 		return "its time is not between the years 1 and 9999";
@@ -169,7 +169,7 @@ static void row_from_message(const Sluice__V1__LoggedEvent *m, const Sluice__V1_
 	e->attempt = token != NULL && token->job_id != 0 ? token->attempt : 0;
 	if (token != NULL && token->claim.len == sizeof(e->claim.bytes))
 		memcpy(e->claim.bytes, token->claim.data, sizeof(e->claim.bytes));
-	e->type = (int32_t)event->type;
+	e->type = (enum sl_event_type)event->type;
 	e->partial = event->partial != 0;
 	e->ts_ms = event->ts_ms;
 	e->payload = event->data.data != NULL ? event->data.data : (const uint8_t *)"";

@@ -178,7 +178,7 @@ static void send_fresh(struct pg_call *call, const struct sl__event_admission *a
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT8,
 	     sl__pg_el_int8(p, sl__event_keeps_job(a, e) ? (int64_t)e->job_id : 0));
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, sl__event_keeps_job(a, e) ? e->attempt : 0));
-	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, e->type));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)e->type));
 	/* 1 ms after the beginning of time rather than no time at all. */
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, sl__pg_event_ms(e)));
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
