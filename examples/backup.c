@@ -25,8 +25,8 @@ static int back_up(sl_backup *b, char id[SL_BACKUP_ID_BYTES], struct sl_err *err
 {
 	static const char *const paths[] = {"notes"}, *const excludes[] = {"*.tmp"};
 	const struct sl_backup_create_opts opts = {
-		SL_BACKUP_CREATE_OPTS_INIT, .paths = paths,  .paths_n = 1,
-		.excludes = excludes,       .excludes_n = 1, .on_problem = on_problem};
+		SL_BACKUP_CREATE_OPTS_INIT, .paths = paths,  .n_paths = 1,
+		.excludes = excludes,       .n_excludes = 1, .on_problem = on_problem};
 	struct sl_backup_created made = {.struct_size = sizeof(made)};
 	if (sl_backup_create(b, &opts, &made, err) != 0)
 		return err->code;

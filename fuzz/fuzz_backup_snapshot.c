@@ -51,10 +51,10 @@ static void expect_same(const struct bk_snapshot *a, const struct bk_snapshot *b
 {
 	MUST(strcmp(a->info.host, b->info.host) == 0 && strcmp(a->info.parent, b->info.parent) == 0);
 	MUST(a->info.time_ms == b->info.time_ms && a->info.bytes == b->info.bytes);
-	MUST(a->info.paths_n == b->info.paths_n && a->info.tags_n == b->info.tags_n);
-	for (size_t i = 0; i < a->info.paths_n; i++)
+	MUST(a->info.n_paths == b->info.n_paths && a->info.n_tags == b->info.n_tags);
+	for (size_t i = 0; i < a->info.n_paths; i++)
 		MUST(strcmp(a->info.paths[i], b->info.paths[i]) == 0);
-	for (size_t i = 0; i < a->info.tags_n; i++)
+	for (size_t i = 0; i < a->info.n_tags; i++)
 		MUST(strcmp(a->info.tags[i], b->info.tags[i]) == 0);
 	MUST(a->manifest_n == b->manifest_n);
 	for (size_t i = 0; i < a->manifest_n; i++)

@@ -189,7 +189,7 @@ static void read_file(const char *bytes, size_t n)
 		return;
 	sl_parquet_reader_info(r, &info);
 	for (size_t g = 0; g < info.row_groups && g < 8; g++) {
-		for (size_t c = 0; c < info.columns_n && c < 16; c++) {
+		for (size_t c = 0; c < info.n_columns && c < 16; c++) {
 			MUST(sl_parquet_reader_chunk(r, g, c, &chunk, NULL) == 0);
 			rc = sl_parquet_reader_read(r, g, c, &v, &err);
 			MUST(rc == 0 || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED || rc == SL_ETOOBIG);

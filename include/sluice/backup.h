@@ -111,14 +111,14 @@ struct sl_backup_create_opts {
 	/* Files and folders; required. A symbolic link to a folder stands for that folder, another one for itself; what
 	 * lies inside of another path is in it already. */
 	const char *const *paths;
-	size_t paths_n;
+	size_t n_paths;
 	/* Patterns of names that are left out, with all below: one without a slash is compared with the last component,
 	 * one with a slash with the whole path as given; *, ?, […] as in a shell (no * over a slash), and ** over
 	 * slashes. */
 	const char *const *excludes;
-	size_t excludes_n;
+	size_t n_excludes;
 	const char *const *tags;
-	size_t tags_n;
+	size_t n_tags;
 	enum sl_switch one_file_system; /* do not go into folders of another device; default off */
 	/* SQLite databases (by their first 16 bytes) are copied through SQLite's backup interface as of one moment;
 	 * their -wal, -shm and -journal files are left out then. Nothing is written to them. Default on. */
@@ -164,9 +164,9 @@ struct sl_backup_snapshot {
 	const char *host;
 	const char *parent; /* or "" */
 	const char *const *paths;
-	size_t paths_n;
+	size_t n_paths;
 	const char *const *tags;
-	size_t tags_n;
+	size_t n_tags;
 	uint64_t entries, files, bytes, new_bytes, physical_bytes, problems;
 	uint64_t took_ms;
 	const char *version; /* of the library that made it */
@@ -228,7 +228,7 @@ struct sl_backup_restore_opts {
 	size_t struct_size;       /* SL_BACKUP_RESTORE_OPTS_INIT fills it */
 	const char *to;           /* a folder; made when it is missing; required */
 	const char *const *paths; /* only these and what is below; default everything */
-	size_t paths_n;
+	size_t n_paths;
 	enum sl_backup_conflict conflict;
 	enum sl_switch owner; /* set owners; default on when the process may */
 	/* Set-uid and set-gid bits; security.* and trusted.* attributes, such as security.capability. Default on for an

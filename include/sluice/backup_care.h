@@ -83,9 +83,9 @@ struct sl_backup_forget_opts {
 	/* Per host and set of paths, the newest snapshot of each of the last N …; 0: this rule keeps none. */
 	int32_t keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly;
 	const char *const *keep_tags; /* snapshots with one of these stay */
-	size_t keep_tags_n;
+	size_t n_keep_tags;
 	const char *const *snapshots; /* forget these instead of going by rules */
-	size_t snapshots_n;
+	size_t n_snapshots;
 	const char *host, *tag, *path; /* look only at those; NULL: all */
 	enum sl_switch dry_run;        /* default off */
 	/* Every snapshot considered, with 1 when it stays and the rules that keep it ("last, daily"). */

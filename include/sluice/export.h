@@ -161,7 +161,7 @@ struct sl_export_opts {
 	/* The schema, in the order of the file. NULL: of the dataset, else of the source, else guessed. Members and
 	 * header names are found by name; one without a column is an error, a column without a value is NULL. */
 	const struct sl_parquet_column *columns;
-	size_t columns_n;
+	size_t n_columns;
 	int32_t zstd_level; /* default 3 */
 
 	/* the run */

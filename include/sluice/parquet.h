@@ -91,7 +91,7 @@ struct sl_parquet_writer_opts {
 	enum sl_switch check_utf8; /* of strings; default on. Off for a caller who has looked */
 	const char *created_by;    /* default "sluice version x.y.z (build 0)" */
 	const struct sl_parquet_pair *metadata; /* key/value pairs of the footer, in this order */
-	size_t metadata_n;
+	size_t n_metadata;
 };
 #define SL_PARQUET_WRITER_OPTS_INIT .struct_size = sizeof(struct sl_parquet_writer_opts)
 
@@ -147,12 +147,12 @@ SL_API void sl_parquet_reader_close(sl_parquet_reader *r); /* NULL is allowed */
 /* What the footer says. Pointers live as long as r. */
 struct sl_parquet_info {
 	const struct sl_parquet_column *columns;
-	size_t columns_n;
+	size_t n_columns;
 	uint64_t rows;
 	size_t row_groups;
 	const char *created_by; /* "" when not given */
 	const struct sl_parquet_pair *metadata;
-	size_t metadata_n;
+	size_t n_metadata;
 	uint64_t footer_bytes;
 };
 SL_API void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet_info *out);

@@ -39,9 +39,9 @@ void backupshow_line(struct out *out, const struct sl_backup_snapshot *s)
 	text_line(host, sizeof(host), s->host);
 	out_printf(out, "%.*s  %.19sZ  %-12s  %9" PRIu64 "  %10s  %10s  %s", SHORT_ID, s->id,
 		   text_time(when, s->time_ms), host, s->files, text_bytes(all, s->bytes),
-		   text_bytes(fresh, s->physical_bytes), backupshow_join(paths, sizeof(paths), s->paths, s->paths_n));
-	if (s->tags_n)
-		out_printf(out, "  [%s]", backupshow_join(tags, sizeof(tags), s->tags, s->tags_n));
+		   text_bytes(fresh, s->physical_bytes), backupshow_join(paths, sizeof(paths), s->paths, s->n_paths));
+	if (s->n_tags)
+		out_printf(out, "  [%s]", backupshow_join(tags, sizeof(tags), s->tags, s->n_tags));
 	if (s->problems)
 		out_printf(out, "  (%" PRIu64 " problems)", s->problems);
 	out_str(out, "\n");
@@ -55,12 +55,12 @@ void backupshow_details(struct out *out, const struct sl_backup_snapshot *s)
 	out_printf(out, "time       %s\n", text_time(when, s->time_ms));
 	text_line(line, sizeof(line), s->host);
 	out_printf(out, "host       %s\n", line);
-	for (size_t i = 0; i < s->paths_n; i++) {
+	for (size_t i = 0; i < s->n_paths; i++) {
 		text_line(line, sizeof(line), s->paths[i]);
 		out_printf(out, "path       %s\n", line);
 	}
-	if (s->tags_n)
-		out_printf(out, "tags       %s\n", backupshow_join(line, sizeof(line), s->tags, s->tags_n));
+	if (s->n_tags)
+		out_printf(out, "tags       %s\n", backupshow_join(line, sizeof(line), s->tags, s->n_tags));
 	if (s->parent[0])
 		out_printf(out, "parent     %s\n", s->parent);
 	out_printf(out, "files      %" PRIu64 " of %" PRIu64 " entries, %s\n", s->files, s->entries,
@@ -86,8 +86,8 @@ json_t *backupshow_json(const struct sl_backup_snapshot *s)
 
 	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "snapshot", s->id,
 			 "time", text_time(when, s->time_ms), "host", text_json(s->host), "parent",
-			 s->parent[0] ? text_json(s->parent) : json_null(), "paths", list_json(s->paths, s->paths_n),
-			 "tags", list_json(s->tags, s->tags_n), "entries", text_number(s->entries), "files",
+			 s->parent[0] ? text_json(s->parent) : json_null(), "paths", list_json(s->paths, s->n_paths),
+			 "tags", list_json(s->tags, s->n_tags), "entries", text_number(s->entries), "files",
 			 text_number(s->files), "bytes", text_number(s->bytes), "new_bytes", text_number(s->new_bytes),
 			 "physical_bytes", text_number(s->physical_bytes), "problems", text_number(s->problems),
 			 "seconds", (double)s->took_ms / 1000, "version", text_json(s->version));

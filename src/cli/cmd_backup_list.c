@@ -30,9 +30,9 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	bool has_tag = !tag, has_path = !l->path[0];
 
 	/* The filters of --host, --tag and --path: all of them must match. */
-	for (size_t i = 0; i < s->tags_n; i++)
+	for (size_t i = 0; i < s->n_tags; i++)
 		has_tag |= tag && strcmp(s->tags[i], tag) == 0;
-	for (size_t i = 0; i < s->paths_n; i++)
+	for (size_t i = 0; i < s->n_paths; i++)
 		has_path |= strcmp(s->paths[i], l->path) == 0;
 	if ((host && strcmp(host, s->host) != 0) || !has_tag || !has_path)
 		return 0;

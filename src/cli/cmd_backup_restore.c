@@ -78,7 +78,7 @@ static int restore_snapshot(struct restoring *r)
 		SL_BACKUP_RESTORE_OPTS_INIT,
 		.to = to,
 		.paths = (const char *const *)r->paths,
-		.paths_n = r->n_paths,
+		.n_paths = r->n_paths,
 		.conflict = opt_flag(a, "overwrite") ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME,
 		.owner = opt_flag(a, "no-owner") ? SL_OFF : SL_DEFAULT,
 		.set_id = opt_flag(a, "set-id")      ? SL_ON

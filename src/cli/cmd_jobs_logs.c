@@ -11,8 +11,8 @@
 
 #include <inttypes.h>
 #include <poll.h>
-#include <sluice/events.h>
 #include <sluice/event.h>
+#include <sluice/events.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -93,14 +93,14 @@ static struct sl_parquet_chunk chunk_of(const struct pq_file *f, size_t group, s
 struct cat {
 	struct pq_file file;
 	size_t *columns; /* which, in order */
-	size_t columns_n;
+	size_t n_columns;
 	struct sl_parquet_values *values; /* of the group, by column of the file */
 	uint64_t skip, left;
 };
 
 static int find_column(const struct sl_parquet_info *info, const char *name, size_t len, size_t *out)
 {
-	for (size_t i = 0; i < info->columns_n; i++) {
+	for (size_t i = 0; i < info->n_columns; i++) {
 		if (strlen(info->columns[i].name) == len && memcmp(info->columns[i].name, name, len) == 0) {
 			*out = i;
 			return 0;
@@ -113,7 +113,7 @@ static int find_column(const struct sl_parquet_info *info, const char *name, siz
 static int choose_columns(struct cat *c, const char *list)
 {
 	const struct sl_parquet_info *info = &c->file.info;
-	size_t most = info->columns_n;
+	size_t most = info->n_columns;
 
 	/* Room for every name in the list, which may repeat columns. */
 	if (list && !*list)
@@ -121,15 +121,15 @@ static int choose_columns(struct cat *c, const char *list)
 	for (const char *p = list; p && *p; p++)
 		most += *p == ',';
 	c->columns = calloc(most, sizeof(*c->columns));
-	c->values = calloc(info->columns_n, sizeof(*c->values));
+	c->values = calloc(info->n_columns, sizeof(*c->values));
 	if (!c->columns || !c->values)
 		return cli_no_memory(c->file.cli);
-	for (size_t i = 0; i < info->columns_n && !list; i++)
-		c->columns[c->columns_n++] = i;
+	for (size_t i = 0; i < info->n_columns && !list; i++)
+		c->columns[c->n_columns++] = i;
 	/* Names are compared byte by byte, without quoting. */
 	while (list && *list) {
 		size_t len = strcspn(list, ",");
-		if (find_column(info, list, len, &c->columns[c->columns_n++]))
+		if (find_column(info, list, len, &c->columns[c->n_columns++]))
 			return cli_usage(c->file.cli, "%s has no column '%.*s'", c->file.path, (int)len, list);
 		list += len + (list[len] == ',');
 	}
@@ -140,7 +140,7 @@ static void print_row(struct cat *c, size_t row)
 {
 	struct out *out = &c->file.cli->out;
 
-	for (size_t i = 0; i < c->columns_n; i++) {
+	for (size_t i = 0; i < c->n_columns; i++) {
 		const struct sl_parquet_column *column = &c->file.info.columns[c->columns[i]];
 		out_str(out, i ? "," : "{");
 		parquetcell_text(out, column->name, strlen(column->name));
@@ -157,7 +157,7 @@ static int cat_group(struct cat *c, size_t group)
 
 	/* Groups before the first row are passed by their counts in the footer; nothing of them is read. */
 	c->skip -= row;
-	for (size_t i = 0; i < c->columns_n && row < rows; i++)
+	for (size_t i = 0; i < c->n_columns && row < rows; i++)
 		if (sl_parquet_reader_read(c->file.reader, group, c->columns[i], &c->values[c->columns[i]], &err))
 			return cli_fail(c->file.cli, &err, c->file.path);
 	/* A signal or a broken output is noticed every 1,024 rows. */
@@ -231,7 +231,7 @@ static void print_schema_json(const struct pq_file *f)
 	out_str(out, "{\"file\":");
 	parquetcell_text(out, f->path, strlen(f->path));
 	out_str(out, ",\"columns\":[");
-	for (size_t i = 0; i < f->info.columns_n; i++) {
+	for (size_t i = 0; i < f->info.n_columns; i++) {
 		const struct sl_parquet_column *c = &f->info.columns[i];
 		out_str(out, i ? ",{\"name\":" : "{\"name\":");
 		parquetcell_text(out, c->name, strlen(c->name));
@@ -258,7 +258,7 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 	/* Types are printed as the schema file of an export takes them. */
 	if (!rc && opt_flag(args, "json"))
 		print_schema_json(&f);
-	for (size_t i = 0; !rc && !opt_flag(args, "json") && i < f.info.columns_n; i++) {
+	for (size_t i = 0; !rc && !opt_flag(args, "json") && i < f.info.n_columns; i++) {
 		const struct sl_parquet_column *c = &f.info.columns[i];
 		print_name(&cli->out, c->name);
 		out_printf(&cli->out, " %-18s %s\n", sl_parquet_type_name(c, type, sizeof(type)),
@@ -338,7 +338,7 @@ static void print_metadata_json(const struct pq_file *f)
 
 	/* A list of pairs, not an object: keys may repeat, and a value may be missing. */
 	out_str(out, ",\"metadata\":[");
-	for (size_t i = 0; i < f->info.metadata_n; i++) {
+	for (size_t i = 0; i < f->info.n_metadata; i++) {
 		const struct sl_parquet_pair *p = &f->info.metadata[i];
 		out_str(out, i ? ",[" : "[");
 		parquetcell_text(out, p->key, strlen(p->key));
@@ -366,7 +366,7 @@ static void print_stat_json(const struct pq_file *f)
 	out_str(out, ",\"row_groups\":[");
 	for (size_t g = 0; g < f->info.row_groups; g++) {
 		out_printf(out, "%s{\"rows\":%" PRIu64 ",\"columns\":[", g ? "," : "", chunk_of(f, g, 0).rows);
-		for (size_t c = 0; c < f->info.columns_n; c++)
+		for (size_t c = 0; c < f->info.n_columns; c++)
 			print_chunk_json(f, g, c);
 		out_str(out, "]}");
 	}
@@ -413,8 +413,8 @@ static void print_stat(const struct pq_file *f)
 		   f->info.footer_bytes);
 	text_line(line, sizeof(line), f->info.created_by);
 	out_printf(out, "created by   %s\n", line);
-	out_printf(out, "columns      %zu\n", f->info.columns_n);
-	for (size_t c = 0; c < f->info.columns_n; c++)
+	out_printf(out, "columns      %zu\n", f->info.n_columns);
+	for (size_t c = 0; c < f->info.n_columns; c++)
 		print_column(f, c);
 }
 

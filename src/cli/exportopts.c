@@ -122,7 +122,7 @@ int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *
 		.sequence = c->export_sequence,
 		.partition_size = c->export_partition_size,
 		.columns = o->schema.columns,
-		.columns_n = o->schema.n,
+		.n_columns = o->schema.n,
 		.zstd_level = (int32_t)c->export_zstd_level,
 		.perf = {.workers = (int32_t)c->perf_workers,
 			 .queue_size = (int32_t)c->perf_queue_size,

@@ -135,12 +135,12 @@ void sl_parquet_reader_close(sl_parquet_reader *r)
 void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet_info *out)
 {
 	*out = (struct sl_parquet_info){.columns = r->columns,
-					.columns_n = r->n_columns,
+					.n_columns = r->n_columns,
 					.rows = r->rows,
 					.row_groups = r->n_groups,
 					.created_by = r->created_by,
 					.metadata = r->metadata,
-					.metadata_n = r->n_metadata,
+					.n_metadata = r->n_metadata,
 					.footer_bytes = r->footer_bytes};
 }
 

@@ -59,9 +59,9 @@ static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_wri
 /* Copies of the pairs, in one piece of memory: the array, then the texts. */
 static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
-	size_t bytes = o->metadata_n * sizeof(*o->metadata);
+	size_t bytes = o->n_metadata * sizeof(*o->metadata);
 
-	for (size_t i = 0; i < o->metadata_n; i++) {
+	for (size_t i = 0; i < o->n_metadata; i++) {
 		const struct sl_parquet_pair *p = &o->metadata[i];
 		if (p->key == NULL)
 			return sl_err_set(err, SL_EINVAL, "parquet: metadata %zu has no key", i + 1);
@@ -70,8 +70,8 @@ static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_op
 	w->metadata = sl__alloc(&w->env, bytes + 1);
 	if (w->metadata == NULL)
 		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for metadata");
-	char *text = (char *)(w->metadata + o->metadata_n);
-	for (size_t i = 0; i < o->metadata_n; i++) {
+	char *text = (char *)(w->metadata + o->n_metadata);
+	for (size_t i = 0; i < o->n_metadata; i++) {
 		w->metadata[i].key = strcpy(text, o->metadata[i].key);
 		text += strlen(text) + 1;
 		w->metadata[i].value = NULL;
@@ -80,7 +80,7 @@ static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_op
 			text += strlen(text) + 1;
 		}
 	}
-	w->n_metadata = o->metadata_n;
+	w->n_metadata = o->n_metadata;
 	return 0;
 }
 

@@ -26,16 +26,16 @@ TABLE = [
 	rc = prune_sessions(p, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->n_snapshots, err);
 """, """\
 	if (BROKEN(SNAPSHOTS_FIRST))
-		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->n_snapshots, err);
 	if (rc == 0)
 		rc = prune_sessions(p, err);
 	if (rc != 0)
 		return rc;
 	if (p->snapshots == NULL)
-		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+		rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->n_snapshots, err);
 """),
     ("LEAVE_SILENT", "prune/prune.c", """\
 		rc = remove_silent_sessions(p, err);

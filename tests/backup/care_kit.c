@@ -145,9 +145,9 @@ int care_make(sl_backup *b, const struct care_snapshot *snapshot, char id[SL_BAC
 					       .host = snapshot->host != NULL ? snapshot->host : "here",
 					       .parent = "",
 					       .paths = &root,
-					       .paths_n = 1,
+					       .n_paths = 1,
 					       .tags = &snapshot->tag,
-					       .tags_n = snapshot->tag != NULL,
+					       .n_tags = snapshot->tag != NULL,
 					       .version = "test"};
 	int rc = begin(&m, err);
 	for (size_t i = 0; i < snapshot->n && rc == 0; i++)
@@ -288,7 +288,7 @@ struct sl_backup_pruned care_prune(sl_backup *b)
 
 void care_forget(sl_backup *b, const char *id)
 {
-	const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .snapshots_n = 1};
+	const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .n_snapshots = 1};
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t removed = 0;
 	if (sl_backup_forget(b, &opts, &removed, &err) != 0 || removed != 1)

@@ -64,7 +64,7 @@ void ck_begin(struct ck *k, const struct sl_env *env)
 	assert_int_equal(sl_backup_init(&k->driver, &k->opts, &k->err), 0);
 	assert_int_equal(sl_backup_open(&k->b, &k->driver, &k->opts, &k->err), 0);
 	k->paths[0] = k->tree;
-	k->create = (struct sl_backup_create_opts){SL_BACKUP_CREATE_OPTS_INIT, .paths = k->paths, .paths_n = 1};
+	k->create = (struct sl_backup_create_opts){SL_BACKUP_CREATE_OPTS_INIT, .paths = k->paths, .n_paths = 1};
 }
 
 void ck_reopen(struct ck *k)

@@ -143,7 +143,7 @@ int repo_publish(struct repo *r, const char *host, int64_t time_ms, char id[BK_N
 					 .host = host,
 					 .parent = "",
 					 .paths = paths,
-					 .paths_n = 1,
+					 .n_paths = 1,
 					 .version = "test"}};
 	char *json = NULL;
 	size_t len = 0;

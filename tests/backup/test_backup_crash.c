@@ -82,7 +82,7 @@ static int create(sl_backup *b, int tree, char id[SL_BACKUP_ID_BYTES], struct sl
 	char path[300];
 	snprintf(path, sizeof(path), "%s/t%d", folder, tree);
 	const char *paths[] = {path};
-	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
+	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .n_paths = 1,
 						   .host = "h"};
 	struct sl_backup_created out = {.struct_size = sizeof(out)};
 	int rc = sl_backup_create(b, &opts, &out, err);
@@ -106,7 +106,7 @@ static int forget_one(struct run *r, sl_backup *b, struct sl_err *err)
 			continue;
 		const char *id = r->done[i].id;
 		const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id,
-							   .snapshots_n = 1};
+							   .n_snapshots = 1};
 		r->done[i].until = crashfs_point(r->fs);
 		return sl_backup_forget(b, &opts, NULL, err);
 	}

@@ -536,12 +536,12 @@ static void patterns_leave_names_out_with_all_below(void **state)
 	(void)snprintf(absolute, sizeof(absolute), "%s/src/build/", k.tree);
 	const char *excludes[] = {"*.o", whole, "**/tree/build", absolute};
 	k.create.excludes = excludes;
-	k.create.excludes_n = 4;
+	k.create.n_excludes = 4;
 	ck_create_ok(&k);
 	expect_listing(&k, "src\nsrc/a.c\nsrc/keep\nsrc/keep/b.o.c\nsrc/keep/cache\n");
 	const char *bad[] = {"ok", ""};
 	k.create.excludes = bad;
-	k.create.excludes_n = 2;
+	k.create.n_excludes = 2;
 	assert_int_equal(ck_create(&k), SL_EINVAL);
 	assert_non_null(strstr(k.err.msg, "pattern 2"));
 	ck_end(&k);
@@ -569,7 +569,7 @@ static void given_paths_are_merged_and_have_their_folders_above_them(void **stat
 	assert_int_equal(symlink("x/other", ck_path(&k, "to other", b)), 0);
 	const char *paths[] = {ck_path(&k, "x/y/file", a), ck_path(&k, "x/y/../y///", c), b, ck_path(&k, "to z", d)};
 	k.create.paths = paths;
-	k.create.paths_n = 4;
+	k.create.n_paths = 4;
 	ck_create_ok(&k);
 	assert_int_equal(sl_backup_ls(k.b, k.made.id, NULL, print_entry, text, NULL), 0);
 	for (const char *slash = strchr(k.tree + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/'))
@@ -581,7 +581,7 @@ static void given_paths_are_merged_and_have_their_folders_above_them(void **stat
 	/* The same set, written otherwise, has it as parent. */
 	const char *again[] = {e, c, b};
 	k.create.paths = again;
-	k.create.paths_n = 3;
+	k.create.n_paths = 3;
 	ck_create_ok(&k);
 	assert_int_equal(k.made.files_unchanged, 2);
 	ck_end(&k);
@@ -597,18 +597,18 @@ static void bad_options_are_refused_by_name(void **state)
 	assert_non_null(strstr(k.err.msg, "/no/such/path"));
 	k.paths[0] = "";
 	assert_int_equal(ck_create(&k), SL_EINVAL);
-	k.create.paths_n = 0;
+	k.create.n_paths = 0;
 	assert_int_equal(ck_create(&k), SL_EINVAL);
-	k.create.paths_n = 1;
+	k.create.n_paths = 1;
 	k.paths[0] = k.tree;
 	k.create.force = (enum sl_switch)7;
 	assert_int_equal(ck_create(&k), SL_EINVAL);
 	k.create.force = SL_DEFAULT;
 	const char *tags[] = {""};
 	k.create.tags = tags;
-	k.create.tags_n = 1;
+	k.create.n_tags = 1;
 	assert_int_equal(ck_create(&k), SL_EINVAL);
-	k.create.tags_n = 0;
+	k.create.n_tags = 0;
 	ck_create_ok(&k);
 	ck_end(&k);
 }
@@ -619,9 +619,9 @@ static int keep_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	assert_string_equal(s->id, k->made.id);
 	assert_string_equal(s->host, "box");
 	assert_int_equal(s->time_ms, 1234567890123);
-	assert_int_equal(s->tags_n, 2);
+	assert_int_equal(s->n_tags, 2);
 	assert_string_equal(s->tags[1], "nightly");
-	assert_int_equal(s->paths_n, 1);
+	assert_int_equal(s->n_paths, 1);
 	assert_string_equal(s->paths[0], k->tree);
 	assert_int_equal(s->files, 1);
 	assert_int_equal(s->bytes, 5);
@@ -637,7 +637,7 @@ static void a_snapshot_says_what_it_is_of(void **state)
 	ck_begin(&k, NULL);
 	ck_text(&k, "a", "12345");
 	k.create.tags = tags;
-	k.create.tags_n = 2;
+	k.create.n_tags = 2;
 	k.create.host = "box";
 	k.create.time_ms = 1234567890123;
 	ck_create_ok(&k);

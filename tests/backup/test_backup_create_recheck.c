@@ -41,7 +41,7 @@ static void delete_marked(struct world *w)
 static void forget_and_prune(struct world *w)
 {
 	const char *id = w->first;
-	const struct sl_backup_forget_opts forget = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .snapshots_n = 1};
+	const struct sl_backup_forget_opts forget = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .n_snapshots = 1};
 	struct sl_backup_pruned out = {.struct_size = sizeof(out)};
 	assert_int_equal(sl_backup_forget(w->other, &forget, NULL, NULL), 0);
 	assert_int_equal(sl_backup_prune(w->other, NULL, &out, NULL), 0);

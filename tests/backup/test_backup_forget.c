@@ -173,7 +173,7 @@ static void tags_keep_and_select(void **state)
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY + 2 * HOUR_MS}, NULL);
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 5, .tag = "tin"}), 0);
 	assert_string_equal(w.told, "1 last; ");
-	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .keep_tags_n = 1}), 2);
+	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .n_keep_tags = 1}), 2);
 	assert_string_equal(w.told, "0 tag; ");
 	end(&w);
 }
@@ -187,7 +187,7 @@ static void rules_never_take_the_last_snapshot_of_a_group(void **state)
 	const char *gold = "gold";
 	make_at(&w, 0);
 	make_at(&w, HOUR_MS);
-	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .keep_tags_n = 1}), 1);
+	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .n_keep_tags = 1}), 1);
 	assert_string_equal(w.told, "1 newest; ");
 	end(&w);
 }
@@ -207,7 +207,7 @@ static void one_that_is_named_is_forgotten_also_when_it_is_the_last_or_damaged(v
 	assert_int_equal(sl_backup_forget(w.b, &rules, NULL, NULL), SL_ECORRUPT);
 	one[6] = '\0'; /* a beginning is enough */
 	const char *names[] = {one};
-	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .snapshots_n = 1}), 1);
+	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .n_snapshots = 1}), 1);
 	assert_int_equal(care_snapshots(w.b), 0);
 	end(&w);
 }
@@ -224,7 +224,7 @@ static void one_of_a_later_version_is_forgotten_by_its_name_and_stops_rules(void
 	struct sl_backup_forget_opts rules = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	assert_int_equal(sl_backup_forget(w.b, &rules, NULL, NULL), SL_EUNSUPPORTED);
 	const char *names[] = {id};
-	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .snapshots_n = 1}), 1);
+	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .n_snapshots = 1}), 1);
 	assert_int_equal(shelf_count(&w.shelf, "snapshots/"), 0);
 	end(&w);
 }
@@ -248,7 +248,7 @@ static void one_that_another_has_forgotten_meanwhile_is_forgotten(void **state)
 	const char *names[] = {one, two};
 	w.shelf.gate = forget_before;
 	w.shelf.gate_ctx = &w.shelf;
-	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .snapshots_n = 2}), 2);
+	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.snapshots = names, .n_snapshots = 2}), 2);
 	w.shelf.gate = NULL;
 	assert_int_equal(shelf_count(&w.shelf, "snapshots/"), 0);
 	end(&w);
@@ -259,7 +259,7 @@ static void a_set_of_paths_that_begins_as_another_is_judged_by_itself(void **sta
 {
 	(void)state;
 	const char *paths[] = {"/a", "/b"};
-	struct bk_forget_item items[2] = {{.paths = paths, .paths_n = 1}, {.paths = paths, .paths_n = 2}};
+	struct bk_forget_item items[2] = {{.paths = paths, .n_paths = 1}, {.paths = paths, .n_paths = 2}};
 	const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	items[0].snapshot.info.host = items[1].snapshot.info.host = "h";
 	items[1].snapshot.info.time_ms = 5;

@@ -179,7 +179,7 @@ static void create(struct world *w, sl_backup *b, uint64_t *chance, int number)
 	char path[256];
 	snprintf(path, sizeof(path), "%s/t%d", folder, w->script ? number < 0 : (int)below(chance, TREES));
 	const char *paths[] = {path};
-	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
+	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .n_paths = 1,
 						   .host = "h", .sqlite = SL_OFF};
 	struct sl_backup_created out = {.struct_size = sizeof(out)};
 	struct sl_err err = SL_ERR_INIT;
@@ -211,7 +211,7 @@ static void forget(struct world *w, sl_backup *b, uint64_t *chance, int number)
 		return;
 	}
 	const char *id = ids[below(chance, n)];
-	const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .snapshots_n = 1};
+	const struct sl_backup_forget_opts opts = {SL_BACKUP_FORGET_OPTS_INIT, .snapshots = &id, .n_snapshots = 1};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_backup_forget(b, &opts, NULL, &err);
 	say(w, number, "forget", rc, &err);

@@ -189,7 +189,7 @@ static int create(const struct world *w, sl_backup *b, int out, struct sl_err *e
 	char path[300];
 	path_of(w, path, "tree");
 	const char *paths[] = {path};
-	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1,
+	const struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .n_paths = 1,
 						   .host = "h"};
 	struct sl_backup_created made = {.struct_size = sizeof(made)};
 	int rc = sl_backup_create(b, &opts, &made, err);

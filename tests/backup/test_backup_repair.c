@@ -95,7 +95,7 @@ static int take_info(const struct sl_backup_snapshot *s, void *ctx)
 	struct world *w = ctx;
 	assert_string_equal(s->parent, w->id);
 	assert_int_equal(s->time_ms, 77);
-	assert_int_equal(s->tags_n, 2);
+	assert_int_equal(s->n_tags, 2);
 	assert_string_equal(s->tags[0], "gold");
 	assert_string_equal(s->tags[1], "repaired");
 	assert_int_equal(s->problems, 2); /* the file that is lost, and its other name */

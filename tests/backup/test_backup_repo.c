@@ -242,7 +242,7 @@ static int calls_that_are_made_in_a_child(sl_backup *b)
 {
 	struct sl_backup_stats st = {.struct_size = sizeof(st)};
 	static const char *const paths[] = {"/nowhere"};
-	const struct sl_backup_create_opts create = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .paths_n = 1};
+	const struct sl_backup_create_opts create = {SL_BACKUP_CREATE_OPTS_INIT, .paths = paths, .n_paths = 1};
 	const struct sl_backup_restore_opts restore = {SL_BACKUP_RESTORE_OPTS_INIT, .to = "/nowhere"};
 	const struct sl_backup_forget_opts forget = {SL_BACKUP_FORGET_OPTS_INIT, .keep_last = 1};
 	char id[SL_BACKUP_ID_BYTES];
@@ -552,9 +552,9 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 					     .host = "h\xfe",
 					     .parent = "00112233445566778899aabbccddeeff",
 					     .paths = paths,
-					     .paths_n = 3,
+					     .n_paths = 3,
 					     .tags = tags,
-					     .tags_n = 1,
+					     .n_tags = 1,
 					     .entries = 1,
 					     .files = 2,
 					     .bytes = INT64_MAX,
@@ -570,7 +570,7 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 	assert_string_equal(back.info.id, "ffeeddccbbaa99887766554433221100");
 	assert_string_equal(back.info.host, "h\xfe");
 	assert_string_equal(back.info.parent, s.info.parent);
-	assert_int_equal(back.info.paths_n, 3);
+	assert_int_equal(back.info.n_paths, 3);
 	for (size_t i = 0; i < 3; i++)
 		assert_string_equal(back.info.paths[i], paths[i]);
 	assert_string_equal(back.info.tags[0], "daily");

@@ -675,7 +675,7 @@ static int restore_paths(struct rk *k, const char *one, const char *two)
 	const char *paths[] = {one, two};
 	struct sl_backup_restore_opts opts = rk_opts(k);
 	opts.paths = paths;
-	opts.paths_n = two != NULL ? 2 : 1;
+	opts.n_paths = two != NULL ? 2 : 1;
 	return rk_restore_with(k, &opts);
 }
 

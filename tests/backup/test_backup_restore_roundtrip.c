@@ -206,7 +206,7 @@ static void compare(struct comparing *c, const char *a, const char *b)
 
 static void back_up(struct rk *k, const char *tree)
 {
-	struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = &tree, .paths_n = 1};
+	struct sl_backup_create_opts opts = {SL_BACKUP_CREATE_OPTS_INIT, .paths = &tree, .n_paths = 1};
 	struct sl_backup_created created = {.struct_size = sizeof(created)};
 	int rc = sl_backup_create(k->b, &opts, &created, &k->err);
 	if (rc != 0)

@@ -98,7 +98,7 @@ static void publish(struct run *r, struct repo *repo, struct bk_session *session
 					 .host = "host",
 					 .parent = "",
 					 .paths = paths,
-					 .paths_n = 1,
+					 .n_paths = 1,
 					 .version = "test"},
 				.manifest = refs,
 				.manifest_n = n};

@@ -131,7 +131,7 @@ int main(int argc, char **argv)
 		FILE *f = create(argv[1], s.name, ".parquet");
 		if (fwrite(file.data, 1, file.n, f) != file.n || fclose(f) != 0)
 			die("cannot write");
-		for (size_t c = 0; c < s.columns_n; c++)
+		for (size_t c = 0; c < s.n_columns; c++)
 			write_cells(argv[1], &s, c);
 		sink_free(&file);
 		sample_free(&s);

@@ -224,9 +224,9 @@ static const struct sl_parquet_column every_kind[] = {
 static void every(struct sample *s, size_t rows, int nullable, enum shape shape, enum nulls how)
 {
 	s->rows = rows;
-	s->columns_n = sizeof(every_kind) / sizeof(*every_kind);
+	s->n_columns = sizeof(every_kind) / sizeof(*every_kind);
 	memcpy(s->columns, every_kind, sizeof(every_kind));
-	for (size_t i = 0; i < s->columns_n; i++) {
+	for (size_t i = 0; i < s->n_columns; i++) {
 		s->columns[i].nullable = nullable;
 		fill_column(s, i, shape, how);
 	}
@@ -235,7 +235,7 @@ static void every(struct sample *s, size_t rows, int nullable, enum shape shape,
 static void some(struct sample *s, size_t rows, const int *kinds, size_t n, enum shape shape, enum nulls how)
 {
 	s->rows = rows;
-	s->columns_n = n;
+	s->n_columns = n;
 	for (size_t i = 0; i < n; i++) {
 		s->columns[i] = every_kind[kinds[i]];
 		s->columns[i].nullable = 1;
@@ -257,7 +257,7 @@ static void nullable(struct sample *s)
 
 	every(s, 3000, 1, RANDOM, SOME);
 	s->opts.metadata = pairs;
-	s->opts.metadata_n = 3;
+	s->opts.n_metadata = 3;
 }
 
 static void one_row(struct sample *s)
@@ -345,8 +345,8 @@ static void wide(struct sample *s)
 	static char names[40][32];
 
 	s->rows = 340;
-	s->columns_n = 40;
-	for (size_t i = 0; i < s->columns_n; i++) {
+	s->n_columns = 40;
+	for (size_t i = 0; i < s->n_columns; i++) {
 		s->columns[i] = every_kind[i % (sizeof(every_kind) / sizeof(*every_kind))];
 		(void)snprintf(names[i], sizeof(names[i]), "c%zu_%s", i, s->columns[i].name);
 		s->columns[i].name = names[i];
@@ -372,7 +372,7 @@ static void million(struct sample *s)
 {
 	SOME_OF(s, 1000000, MANY, SOME, DOUBLE);
 	s->columns[1] = (struct sl_parquet_column){.name = "id", .kind = SL_PARQUET_INT64};
-	s->columns_n = 2;
+	s->n_columns = 2;
 	fill_column(s, 1, RISING, NO_NULLS);
 }
 
@@ -407,7 +407,7 @@ void sample_make(struct sample *s, const char *name)
 
 void sample_free(struct sample *s)
 {
-	for (size_t i = 0; i < s->columns_n; i++) {
+	for (size_t i = 0; i < s->n_columns; i++) {
 		const struct sl_parquet_column *c = &s->columns[i];
 		const struct sl_parquet_bytes *v = s->values[i].values;
 		for (size_t row = 0; row < s->rows && (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_BINARY);
@@ -449,10 +449,10 @@ int sample_write(const struct sample *s, const struct sl_env *env, size_t batch,
 	sl_parquet_writer *w = NULL;
 
 	opts.env = env;
-	int rc = sl_parquet_writer_new(&w, s->columns, s->columns_n, &opts, sink_write, out, err);
+	int rc = sl_parquet_writer_new(&w, s->columns, s->n_columns, &opts, sink_write, out, err);
 	for (size_t at = 0, n; at < s->rows && rc == 0; at += n) {
 		n = batch != 0 && batch < s->rows - at ? batch : s->rows - at;
-		for (size_t i = 0; i < s->columns_n; i++)
+		for (size_t i = 0; i < s->n_columns; i++)
 			part[i] =
 				(struct sl_parquet_values){sample_entry(&s->columns[i], s->values[i].values, at),
 							   s->values[i].nulls != NULL ? s->values[i].nulls + at : NULL};

@@ -14,7 +14,7 @@
 
 struct sample {
 	const char *name;
-	size_t rows, columns_n;
+	size_t rows, n_columns;
 	struct sl_parquet_column columns[SAMPLE_COLUMNS_MAX];
 	struct sl_parquet_values values[SAMPLE_COLUMNS_MAX];
 	struct sl_parquet_writer_opts opts;

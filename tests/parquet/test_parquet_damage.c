@@ -276,8 +276,8 @@ static void there_is_no_chunk_beyond_the_last(void **state)
 	make_file(&s, "one_row", &file);
 	assert_int_equal(sl_parquet_reader_open_memory(&r, file.data, file.n, NULL, &err), 0);
 	assert_int_equal(sl_parquet_reader_read(r, 1, 0, &v, &err), SL_EINVAL);
-	assert_int_equal(sl_parquet_reader_read(r, 0, s.columns_n, &v, &err), SL_EINVAL);
-	assert_int_equal(sl_parquet_reader_chunk(r, 0, s.columns_n, &c, &err), SL_EINVAL);
+	assert_int_equal(sl_parquet_reader_read(r, 0, s.n_columns, &v, &err), SL_EINVAL);
+	assert_int_equal(sl_parquet_reader_chunk(r, 0, s.n_columns, &c, &err), SL_EINVAL);
 	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);
@@ -329,7 +329,7 @@ static void a_read_that_fails_at_any_place_is_handed_on(void **state)
 		assert_int_equal(rc, SL_EIO);
 		assert_non_null(strstr(err.msg, "the disk is gone"));
 	}
-	assert_int_equal(at, 3 + 4 * s.columns_n + 1);
+	assert_int_equal(at, 3 + 4 * s.n_columns + 1);
 	sink_free(&file);
 	sample_free(&s);
 }

@@ -56,9 +56,9 @@ static size_t compare_file(const struct sample *s, const struct sink *file)
 
 	sl_parquet_reader_info(r, &info);
 	assert_int_equal(info.rows, s->rows);
-	assert_int_equal(info.columns_n, s->columns_n);
+	assert_int_equal(info.n_columns, s->n_columns);
 	for (size_t g = 0; g < info.row_groups; g++) {
-		for (size_t c = 0; c < info.columns_n; c++) {
+		for (size_t c = 0; c < info.n_columns; c++) {
 			assert_int_equal(sl_parquet_reader_chunk(r, g, c, &chunk, &err), 0);
 			if (sl_parquet_reader_read(r, g, c, &v, &err) != 0)
 				fail_msg("%s: %s", s->name, err.msg);
@@ -70,7 +70,7 @@ static size_t compare_file(const struct sample *s, const struct sink *file)
 	if (sl_parquet_reader_check(r, &err) != 0)
 		fail_msg("%s: %s", s->name, err.msg);
 	sl_parquet_reader_close(r);
-	return row * s->columns_n;
+	return row * s->n_columns;
 }
 
 static void every_sample_reads_back_as_it_was_written(void **state)
@@ -124,7 +124,7 @@ static void the_schema_reads_back_as_it_was_written(void **state)
 	write_sample(&s, "wide", 0, &file);
 	sl_parquet_reader *r = open_file(&file);
 	sl_parquet_reader_info(r, &info);
-	for (size_t i = 0; i < info.columns_n; i++) {
+	for (size_t i = 0; i < info.n_columns; i++) {
 		char want[64], got[64];
 		assert_string_equal(info.columns[i].name, s.columns[i].name);
 		assert_string_equal(sl_parquet_type_name(&info.columns[i], got, sizeof(got)),
@@ -148,7 +148,7 @@ static void metadata_reads_back_in_order(void **state)
 	write_sample(&s, "nullable", 0, &file);
 	sl_parquet_reader *r = open_file(&file);
 	sl_parquet_reader_info(r, &info);
-	assert_int_equal(info.metadata_n, 3);
+	assert_int_equal(info.n_metadata, 3);
 	assert_string_equal(info.metadata[0].key, "origin");
 	assert_string_equal(info.metadata[0].value, "a test");
 	assert_string_equal(info.metadata[1].value, "");
@@ -180,7 +180,7 @@ static void a_file_is_read_through_a_callback_as_from_memory(void **state)
 	(void)state;
 	write_sample(&s, "dictionary", 0, &file);
 	assert_int_equal(sl_parquet_reader_open(&r, read_at, &file, file.n, NULL, &err), 0);
-	for (size_t c = 0; c < s.columns_n; c++) {
+	for (size_t c = 0; c < s.n_columns; c++) {
 		assert_int_equal(sl_parquet_reader_read(r, 1, c, &v, &err), 0);
 		compare_chunk(&s, c, &v, 6000, 6000);
 	}
@@ -200,9 +200,9 @@ static void columns_of_a_group_can_be_held_side_by_side(void **state)
 	(void)state;
 	write_sample(&s, "nullable", 0, &file);
 	sl_parquet_reader *r = open_file(&file);
-	for (size_t c = 0; c < s.columns_n; c++)
+	for (size_t c = 0; c < s.n_columns; c++)
 		assert_int_equal(sl_parquet_reader_read(r, 0, c, &v[c], &err), 0);
-	for (size_t c = 0; c < s.columns_n; c++)
+	for (size_t c = 0; c < s.n_columns; c++)
 		compare_chunk(&s, c, &v[c], 0, s.rows);
 	sl_parquet_reader_close(r);
 	sink_free(&file);

@@ -68,7 +68,7 @@ static void an_option_out_of_range_is_refused_by_name(void **state)
 		{{SL_PARQUET_WRITER_OPTS_INIT, .row_group_rows = -5}, "row_group_rows"},
 		{{SL_PARQUET_WRITER_OPTS_INIT, .row_group_bytes = INT64_MAX}, "row_group_bytes"},
 		{{SL_PARQUET_WRITER_OPTS_INIT, .dictionary_bytes = -7}, "dictionary_bytes"},
-		{{SL_PARQUET_WRITER_OPTS_INIT, .metadata = no_key, .metadata_n = 1}, "metadata"},
+		{{SL_PARQUET_WRITER_OPTS_INIT, .metadata = no_key, .n_metadata = 1}, "metadata"},
 	};
 	struct sl_parquet_column c = {.name = "a", .kind = SL_PARQUET_BOOL};
 	sl_parquet_writer *w = NULL;

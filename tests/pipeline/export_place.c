@@ -230,14 +230,14 @@ static void show_group(FILE *out, sl_parquet_reader *r, const struct sl_parquet_
 {
 	struct sl_parquet_values values[16];
 	struct sl_parquet_chunk chunk;
-	assert_in_range(info->columns_n, 1, 16);
+	assert_in_range(info->n_columns, 1, 16);
 	assert_int_equal(sl_parquet_reader_chunk(r, group, 0, &chunk, NULL), 0);
-	for (size_t i = 0; i < info->columns_n; i++)
+	for (size_t i = 0; i < info->n_columns; i++)
 		assert_int_equal(sl_parquet_reader_read(r, group, i, &values[i], NULL), 0);
 	for (size_t row = 0; row < chunk.rows; row++)
-		for (size_t i = 0; i < info->columns_n; i++) {
+		for (size_t i = 0; i < info->n_columns; i++) {
 			show_value(out, &info->columns[i], &values[i], row);
-			fputc(i + 1 < info->columns_n ? '|' : '\n', out);
+			fputc(i + 1 < info->n_columns ? '|' : '\n', out);
 		}
 }
 

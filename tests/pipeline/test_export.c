@@ -130,7 +130,7 @@ static void given_columns_are_found_by_name(void **state)
 	place_write(p, "in.csv", "n,fee\n5,1.5\n6,2\n", 16);
 	struct sl_export_opts opts = place_opts(p, 10);
 	opts.columns = columns;
-	opts.columns_n = 3;
+	opts.n_columns = 3;
 	opts.sequence = "n";
 	(void)export(&opts);
 	expect_rows(p, "NULL|150|5\nNULL|200|6\n");
@@ -540,7 +540,7 @@ static void rows_that_a_stop_leaves_are_counted(void **state)
 	opts.from = "-";
 	opts.format = SL_EXPORT_CSV;
 	opts.columns = columns;
-	opts.columns_n = SL_COUNT(columns);
+	opts.n_columns = SL_COUNT(columns);
 	opts.on_progress = stop_at;
 	opts.on_progress_ctx = &s;
 	for (int way = 0; way < 2; way++) { /* the second skips what the first has */
@@ -832,10 +832,10 @@ static void a_dataset_keeps_its_schema_size_and_sequence(void **state)
 	opts.sequence = NULL;
 	struct sl_parquet_column other = {.name = "n", .kind = SL_PARQUET_INT64};
 	opts.columns = &other;
-	opts.columns_n = 1;
+	opts.n_columns = 1;
 	(void)refuse(&opts, SL_ECONFLICT, "columns");
 	opts.columns = NULL;
-	opts.columns_n = 0;
+	opts.n_columns = 0;
 	assert_int_equal(export(&opts).checkpoint, 40);
 	place_write(p, "in.csv", "n,surprise\n41,1\n", 16);
 	(void)refuse(&opts, SL_EDATA, "no column for \"surprise\"");

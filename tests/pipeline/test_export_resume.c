@@ -178,7 +178,7 @@ static void both(const struct case_of *c, size_t n, const char *when)
 	(void)snprintf(c->file->input, sizeof(c->file->input), "%s/%s", c->file->dir, name);
 	struct sl_export_opts file = place_opts(c->file, 2), pipe = place_opts(c->pipe, 2);
 	file.columns = pipe.columns = columns;
-	file.columns_n = pipe.columns_n = SL_COUNT(columns);
+	file.n_columns = pipe.n_columns = SL_COUNT(columns);
 	file.bad_rows = pipe.bad_rows = c->divert ? SL_EXPORT_BAD_ROWS_DIVERT : SL_EXPORT_BAD_ROWS_STOP;
 	pipe.format = c->csv ? SL_EXPORT_CSV : SL_EXPORT_JSON_LINES;
 	int is = run_file(c->file, &file, name, c->in->text, n, &of_file);

@@ -129,7 +129,7 @@ static struct sl_export_opts rows_opts(struct place *p, struct source *s)
 	struct sl_export_opts opts = place_opts(p, 8);
 	opts.from = NULL;
 	opts.columns = columns;
-	opts.columns_n = N_COLUMNS;
+	opts.n_columns = N_COLUMNS;
 	opts.rows = next_rows;
 	opts.rows_ctx = s;
 	s->at = s->first;
@@ -155,7 +155,7 @@ static void rows_of_a_callback_become_the_files_of_the_same_rows_as_csv(void **s
 	free(text);
 	struct sl_export_opts opts = place_opts(p, 8);
 	opts.columns = columns;
-	opts.columns_n = N_COLUMNS;
+	opts.n_columns = N_COLUMNS;
 	assert_int_equal(export_all(&opts).rows, 26);
 	char *wanted = place_show(p);
 	static const size_t batches[] = {1, 3, 8, 100};
@@ -271,7 +271,7 @@ static void options_that_do_not_go_with_a_callback_are_refused(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	sl_export *e;
 	struct sl_export_opts opts = rows_opts(p, &s);
-	opts.columns_n = 0;
+	opts.n_columns = 0;
 	assert_int_equal(sl_export_new(&e, &opts, &err), SL_EINVAL);
 	assert_non_null(strstr(err.msg, "columns"));
 	opts = rows_opts(p, &s);

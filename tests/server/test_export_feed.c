@@ -84,7 +84,7 @@ static struct sl_export_opts feed_opts(struct bench *b, const struct sl_event_ro
 {
 	struct sl_export_opts opts = place_opts(&b->place, 1000000);
 	opts.columns = srv_feed_columns;
-	opts.columns_n = srv_feed_n_columns;
+	opts.n_columns = srv_feed_n_columns;
 	opts.from = NULL;
 	opts.final = SL_ON;
 	opts.rows = rows_until_last;
@@ -106,7 +106,7 @@ static void events_become(struct bench *b, const struct sl_event_row *rows, size
 	place_write(&b->place, "in.csv", csv, strlen(csv));
 	opts = place_opts(&b->place, 1000000);
 	opts.columns = srv_feed_columns;
-	opts.columns_n = srv_feed_n_columns;
+	opts.n_columns = srv_feed_n_columns;
 	opts.final = SL_ON;
 	assert_int_equal(place_run(&opts, &result, &err), 0);
 	char *expected = place_show(&b->place);

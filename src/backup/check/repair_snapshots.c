@@ -153,14 +153,14 @@ static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old,
 	struct bk_snapshot s = {.info = old->info};
 	char *json = NULL;
 	size_t len = 0;
-	const char **tags = sl__calloc(env, old->info.tags_n + 1, sizeof(*tags));
+	const char **tags = sl__calloc(env, old->info.n_tags + 1, sizeof(*tags));
 	if (tags == NULL)
 		return sl__no_memory(err, "repair");
-	if (old->info.tags_n > 0)
-		memcpy(tags, old->info.tags, old->info.tags_n * sizeof(*tags));
-	tags[old->info.tags_n] = "repaired";
+	if (old->info.n_tags > 0)
+		memcpy(tags, old->info.tags, old->info.n_tags * sizeof(*tags));
+	tags[old->info.n_tags] = "repaired";
 	s.info.tags = tags;
-	s.info.tags_n = old->info.tags_n + 1;
+	s.info.n_tags = old->info.n_tags + 1;
 	s.info.parent = w->id;
 	s.info.entries = w->entries;
 	s.info.files = w->files;
@@ -267,7 +267,7 @@ static int has_repaired_copy(struct snapshot_repair *m, const char *id, struct s
 		struct bk_snapshot s = {.manifest = NULL};
 		int rc = sl__bk_snapshot_load(m->r->b, m->ids[i], &s, err);
 		bool tagged = false;
-		for (size_t k = 0; k < s.info.tags_n && rc == 0; k++)
+		for (size_t k = 0; k < s.info.n_tags && rc == 0; k++)
 			tagged = tagged || strcmp(s.info.tags[k], "repaired") == 0;
 		bool found = tagged && s.info.parent != NULL && strcmp(s.info.parent, id) == 0;
 		sl__bk_snapshot_fini(&m->r->b->env, &s);

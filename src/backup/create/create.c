@@ -88,7 +88,7 @@ static int set_create_opts(struct bk_create *c, const struct sl_backup_create_op
 	if (!is_switch(o->one_file_system) || !is_switch(o->sqlite) || !is_switch(o->databases_first) ||
 	    !is_switch(o->force))
 		return sl_err_set(err, SL_EINVAL, "a switch is neither on, off nor the default");
-	for (size_t i = 0; i < o->tags_n; i++)
+	for (size_t i = 0; i < o->n_tags; i++)
 		if (o->tags[i] == NULL || o->tags[i][0] == '\0')
 			return sl_err_set(err, SL_EINVAL, "tags: tag %zu is empty", i + 1);
 	if (o->host != NULL && strlen(o->host) >= sizeof(c->host))
@@ -100,10 +100,10 @@ static int set_create_opts(struct bk_create *c, const struct sl_backup_create_op
 	c->started_ms = sl__real_ms(&c->b->env);
 	if (o->time_ms == 0)
 		o->time_ms = c->started_ms;
-	int rc = sl__bk_excludes_init(&c->excludes, o->excludes, o->excludes_n, err);
+	int rc = sl__bk_excludes_init(&c->excludes, o->excludes, o->n_excludes, err);
 	if (rc != 0)
 		return rc;
-	return sl__bk_roots_init(&c->roots, &c->b->env, o->paths, o->paths_n, err);
+	return sl__bk_roots_init(&c->roots, &c->b->env, o->paths, o->n_paths, err);
 }
 
 /* ---- everything before the first file ---- */
@@ -235,9 +235,9 @@ static int finish_create(struct bk_create *c, struct sl_err *err)
 					     .host = c->host,
 					     .parent = c->parent_id,
 					     .paths = paths,
-					     .paths_n = c->roots.n,
+					     .n_paths = c->roots.n,
 					     .tags = c->o.tags,
-					     .tags_n = c->o.tags_n,
+					     .n_tags = c->o.n_tags,
 					     .entries = atomic_load(&c->counts.entries),
 					     .files = atomic_load(&c->counts.files),
 					     .bytes = atomic_load(&c->counts.bytes),

@@ -24,7 +24,7 @@ struct bk_parent {
 
 static bool has_paths(const struct sl_backup_snapshot *s, const struct bk_roots *roots)
 {
-	if (s->paths_n != roots->n)
+	if (s->n_paths != roots->n)
 		return false;
 	for (size_t i = 0; i < roots->n; i++)
 		if (s->paths[i][0] != '/' || strcmp(s->paths[i] + 1, roots->roots[i].path) != 0)

@@ -99,8 +99,8 @@ static void decide_group(struct bk_forget_item *items, size_t n, const struct sl
 			rules[r].last = period;
 			rules[r].left--;
 		}
-		for (size_t k = 0; k < o->keep_tags_n; k++) {
-			if (!has_text(s->tags, s->tags_n, o->keep_tags[k]))
+		for (size_t k = 0; k < o->n_keep_tags; k++) {
+			if (!has_text(s->tags, s->n_tags, o->keep_tags[k]))
 				continue;
 			keep_item(&items[i], "tag");
 			break;
@@ -117,10 +117,10 @@ static void decide_group(struct bk_forget_item *items, size_t n, const struct sl
 static int compare_groups(const struct bk_forget_item *a, const struct bk_forget_item *b)
 {
 	int order = strcmp(a->snapshot.info.host, b->snapshot.info.host);
-	for (size_t i = 0; order == 0 && i < a->paths_n && i < b->paths_n; i++)
+	for (size_t i = 0; order == 0 && i < a->n_paths && i < b->n_paths; i++)
 		order = strcmp(a->paths[i], b->paths[i]);
 	if (order == 0)
-		order = (a->paths_n > b->paths_n) - (a->paths_n < b->paths_n);
+		order = (a->n_paths > b->n_paths) - (a->n_paths < b->n_paths);
 	return order;
 }
 
@@ -155,7 +155,7 @@ static int set_forget_opts(struct sl_backup_forget_opts *o, const struct sl_back
 		{"keep_last", o->keep_last},     {"keep_hourly", o->keep_hourly},   {"keep_daily", o->keep_daily},
 		{"keep_weekly", o->keep_weekly}, {"keep_monthly", o->keep_monthly}, {"keep_yearly", o->keep_yearly},
 	};
-	bool any = o->keep_tags_n > 0 || o->snapshots_n > 0;
+	bool any = o->n_keep_tags > 0 || o->n_snapshots > 0;
 	for (size_t i = 0; i < SL_COUNT(rules); i++) {
 		if (rules[i].value < 0)
 			return sl_err_set(err, SL_EINVAL, "forget: %s is %d: want 0 or more", rules[i].name,
@@ -190,24 +190,24 @@ static int add_item(struct forgetting *f, const char *id, struct sl_err *err)
 	const struct sl_backup_forget_opts *o = &f->opts;
 	const struct sl_backup_snapshot *s = &item->snapshot.info;
 	bool selected = (o->host == NULL || strcmp(o->host, s->host) == 0) &&
-			(o->tag == NULL || has_text(s->tags, s->tags_n, o->tag)) &&
-			(o->path == NULL || has_text(s->paths, s->paths_n, o->path));
-	if (o->snapshots_n == 0 && !selected) {
+			(o->tag == NULL || has_text(s->tags, s->n_tags, o->tag)) &&
+			(o->path == NULL || has_text(s->paths, s->n_paths, o->path));
+	if (o->n_snapshots == 0 && !selected) {
 		item_fini(&f->b->env, item);
 		*item = (struct bk_forget_item){.keeps = false};
 		return 0;
 	}
 	f->n++;
 	/* Its paths, sorted: equal sets of paths make a group. */
-	item->paths = sl__calloc(&f->b->env, s->paths_n + 1, sizeof(*item->paths));
+	item->paths = sl__calloc(&f->b->env, s->n_paths + 1, sizeof(*item->paths));
 	if (item->paths == NULL)
 		return sl__no_memory(err, "forget");
-	if (s->paths_n > 0)
-		memcpy(item->paths, s->paths, s->paths_n * sizeof(*item->paths));
-	qsort(item->paths, s->paths_n, sizeof(*item->paths), compare_texts);
-	for (size_t i = 0; i < s->paths_n; i++)
-		if (item->paths_n == 0 || strcmp(item->paths[item->paths_n - 1], item->paths[i]) != 0)
-			item->paths[item->paths_n++] = item->paths[i];
+	if (s->n_paths > 0)
+		memcpy(item->paths, s->paths, s->n_paths * sizeof(*item->paths));
+	qsort(item->paths, s->n_paths, sizeof(*item->paths), compare_texts);
+	for (size_t i = 0; i < s->n_paths; i++)
+		if (item->n_paths == 0 || strcmp(item->paths[item->n_paths - 1], item->paths[i]) != 0)
+			item->paths[item->n_paths++] = item->paths[i];
 	return 0;
 }
 
@@ -233,10 +233,10 @@ static int select_by_rules(struct forgetting *f, struct sl_err *err)
 /* A snapshot that is named is removed even if it cannot be read: only its name is used. */
 static int select_by_name(struct forgetting *f, struct sl_err *err)
 {
-	f->items = sl__calloc(&f->b->env, f->opts.snapshots_n + 1, sizeof(*f->items));
+	f->items = sl__calloc(&f->b->env, f->opts.n_snapshots + 1, sizeof(*f->items));
 	if (f->items == NULL)
 		return sl__no_memory(err, "forget");
-	for (size_t i = 0; i < f->opts.snapshots_n; i++) {
+	for (size_t i = 0; i < f->opts.n_snapshots; i++) {
 		char id[SL_BACKUP_ID_BYTES];
 		struct sl_err why = SL_ERR_INIT;
 		bool known = false;
@@ -295,7 +295,7 @@ int sl_backup_forget(sl_backup *b, const struct sl_backup_forget_opts *opts, uin
 	if (rc == 0)
 		rc = set_forget_opts(&f.opts, opts, err);
 	if (rc == 0)
-		rc = f.opts.snapshots_n > 0 ? select_by_name(&f, err) : select_by_rules(&f, err);
+		rc = f.opts.n_snapshots > 0 ? select_by_name(&f, err) : select_by_rules(&f, err);
 	for (size_t i = 0; i < f.n && rc == 0 && f.opts.on_decision != NULL; i++) {
 		struct sl_backup_snapshot info = f.items[i].snapshot.info;
 		info.id = f.items[i].id;

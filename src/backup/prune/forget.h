@@ -11,7 +11,7 @@ struct bk_forget_item {
 	struct bk_snapshot snapshot;
 	char id[BK_NAME_HEX];
 	const char **paths; /* the snapshot's, sorted, without duplicates */
-	size_t paths_n;
+	size_t n_paths;
 	bool keeps;
 	char rules[BK_RULES_BYTES];
 };

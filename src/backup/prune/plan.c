@@ -111,7 +111,7 @@ int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 		rc = sl__bk_seen_new(&p->metadata, env, err);
 	if (rc == 0)
 		rc = sl__bk_walk_init(&walk, p->view.index, err);
-	for (size_t i = 0; i < p->snapshots_n && rc == 0; i++)
+	for (size_t i = 0; i < p->n_snapshots && rc == 0; i++)
 		rc = choose_for_snapshot(p, &walk, p->snapshots[i], err);
 	sl__bk_walk_fini(&walk);
 	return rc;

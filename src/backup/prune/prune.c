@@ -115,7 +115,7 @@ static int run_prune(struct bk_prune *p, struct sl_err *err)
 	rc = prune_sessions(p, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->snapshots_n, err);
+	rc = sl__bk_snapshot_ids(b, &p->snapshots, &p->n_snapshots, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_marks_load(b, &p->all, err);

@@ -52,7 +52,7 @@ struct bk_prune {
 	size_t silent_n;
 	bool live; /* a session is alive */
 	char (*snapshots)[BK_NAME_HEX];
-	size_t snapshots_n;
+	size_t n_snapshots;
 	struct bk_view view;
 	uint64_t *bad; /* by ordinal, a bit: of a pack that is shorter than the index says */
 	struct bk_choice choice;

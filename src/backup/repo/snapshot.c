@@ -64,8 +64,8 @@ int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, 
 	put_snapshot_text(&buf, i->host);
 	sl__buf_str_append(&buf, ",\"parent\":");
 	put_snapshot_text(&buf, i->parent != NULL ? i->parent : "");
-	put_texts(&buf, "paths", i->paths, i->paths_n);
-	put_texts(&buf, "tags", i->tags, i->tags_n);
+	put_texts(&buf, "paths", i->paths, i->n_paths);
+	put_texts(&buf, "tags", i->tags, i->n_tags);
 	for (size_t k = 0; k < SL_COUNT(numbers); k++)
 		sl__buf_printf(&buf, ",\"%s\":%llu", numbers[k].name, (unsigned long long)numbers[k].value);
 	sl__buf_str_append(&buf, ",\"library\":");
@@ -192,8 +192,8 @@ static int take_snapshot(const struct sl_env *env, const char *id, json_t *root,
 	i->took_ms = take_snapshot_number(&a, root, "took_ms");
 	i->host = take_text(&a, json_object_get(root, "host"));
 	i->parent = take_text(&a, json_object_get(root, "parent"));
-	i->paths = take_texts(&a, json_object_get(root, "paths"), &i->paths_n);
-	i->tags = take_texts(&a, json_object_get(root, "tags"), &i->tags_n);
+	i->paths = take_texts(&a, json_object_get(root, "paths"), &i->n_paths);
+	i->tags = take_texts(&a, json_object_get(root, "tags"), &i->n_tags);
 	i->entries = take_snapshot_number(&a, root, "entries");
 	i->files = take_snapshot_number(&a, root, "files");
 	i->bytes = take_snapshot_number(&a, root, "bytes");

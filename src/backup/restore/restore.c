@@ -146,7 +146,7 @@ static void restore_fini(struct bk_restore *r)
 static int restore_open(struct bk_restore *r, const char *id, struct sl_err *err)
 {
 	struct sl_backup *b = r->b;
-	int rc = sl__bk_select_init(&r->select, r->env, r->opts.paths, r->opts.paths_n, err);
+	int rc = sl__bk_select_init(&r->select, r->env, r->opts.paths, r->opts.n_paths, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__bk_snapshot_load(b, id, &r->snapshot, err);

@@ -206,11 +206,11 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 		      e->rows);
 		return 0;
 	}
-	while (column < info.columns_n &&
+	while (column < info.n_columns &&
 	       (strcmp(info.columns[column].name, name) != 0 ||
 		(info.columns[column].kind != SL_PARQUET_INT64 && info.columns[column].kind != SL_PARQUET_INT32)))
 		column++;
-	if (column == info.columns_n) {
+	if (column == info.n_columns) {
 		found(f->slot, SL_AUDIT_CONTENTS, "it has no integer column \"%.100s\"", name);
 		return 0;
 	}

@@ -18,7 +18,7 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 	if (o->rows != NULL) {
 		if (o->table != NULL || o->query != NULL)
 			return bad_export_option(err, "rows", "not with a table or a query");
-		if (o->columns_n == 0)
+		if (o->n_columns == 0)
 			return bad_export_option(err, "columns", "required with rows");
 		if (o->bad_rows == SL_EXPORT_BAD_ROWS_DIVERT)
 			return bad_export_option(err, "bad_rows", "rows of a callback cannot be diverted");
@@ -76,7 +76,7 @@ static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *
 		return bad_export_option(err, "partition_size", "1 to 2^32");
 	if (o->zstd_level < 0 || o->zstd_level > 19)
 		return bad_export_option(err, "zstd_level", "1 to 19");
-	if (o->columns_n > 0 && o->columns == NULL)
+	if (o->n_columns > 0 && o->columns == NULL)
 		return bad_export_option(err, "columns", "missing");
 	if ((unsigned)o->follow > SL_OFF || (unsigned)o->final > SL_OFF || (unsigned)o->header > SL_OFF)
 		return bad_export_option(err, "follow, final, header", "on or off");
@@ -126,7 +126,7 @@ static int keep_options(struct sl_export *e, struct sl_err *err)
 	if (o->dead_letters == NULL &&
 	    (rc = keep_string(e, &o->dead_letters, sl__asprintf(&e->env, "%s/_dead/%s", o->to, o->dataset), err)) != 0)
 		return rc;
-	if (o->columns_n > 0 && (rc = sl__schema_copy(&e->given, &e->env, columns, o->columns_n, err)) != 0)
+	if (o->n_columns > 0 && (rc = sl__schema_copy(&e->given, &e->env, columns, o->n_columns, err)) != 0)
 		return rc;
 	o->columns = e->given.columns;
 	return 0;

@@ -274,8 +274,8 @@ static int add_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	SRV_FIELD(&o, "id", str, s->id);
 	SRV_FIELD(&o, "time", time, s->time_ms);
 	SRV_FIELD(&o, "host", str, s->host);
-	srv_out_strs(&o, "paths", s->paths, s->paths_n);
-	srv_out_strs(&o, "tags", s->tags, s->tags_n);
+	srv_out_strs(&o, "paths", s->paths, s->n_paths);
+	srv_out_strs(&o, "tags", s->tags, s->n_tags);
 	SRV_FIELD(&o, "entries", int, (int64_t)s->entries);
 	SRV_FIELD(&o, "files", int, (int64_t)s->files);
 	SRV_FIELD(&o, "bytes", int, (int64_t)s->bytes);

@@ -290,7 +290,7 @@ static int export_until_end(struct srv_exports *x, struct sl_err *err)
 				      .sequence = "offset",
 				      .partition_size = c->export_events_partition_size,
 				      .columns = srv_feed_columns,
-				      .columns_n = srv_feed_n_columns,
+				      .n_columns = srv_feed_n_columns,
 				      .zstd_level = (int32_t)c->export_events_zstd_level,
 				      .perf = {.workers = (int32_t)c->perf_workers,
 					       .queue_size = (int32_t)c->perf_queue_size,
