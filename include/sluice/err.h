@@ -2,7 +2,7 @@
 /*
  * Errors. Every function that can fail returns 0 or a negative SL_E… code; those that do I/O, SQL or parsing also take
  * a last `struct sl_err *err`, which may be NULL, is owned by the caller, holds no heap memory and is written only on
- * failure. Decide by `code`, `error_class` and `retryable`, never by the text.
+ * failure. Decide by `code`, `error_class` and sl_err_retryable, never by the text.
  *
  * Thread safety: a struct sl_err belongs to one thread at a time; the functions here have no state.
  * Ownership: a struct sl_err is the caller's and points to nothing; names and texts are static.
@@ -76,13 +76,14 @@ enum sl_err_code {
 #undef SL_ERR_ENUM
 };
 
-/* What a failure means for the work at hand. */
+/* What a failure means for the work at hand, and so whether the same call may succeed later (sl_err_retryable). */
 enum sl_err_class {
 	SL_CLASS_NONE = 0,      /* not classified */
 	SL_CLASS_TRANSIENT = 1, /* this attempt failed; try again, and count it */
 	SL_CLASS_THROTTLED = 2, /* wait as told (retry_after_ms), not counted */
 	SL_CLASS_POISON = 3,    /* this item will never succeed */
-	SL_CLASS_FATAL = 4      /* the target refuses everything or is unavailable: keep the data, count nothing */
+	SL_CLASS_FATAL = 4      /* the target refuses everything or is unavailable: keep the data, count nothing. It may
+				 * come back by itself with the code SL_EUNAVAIL; with another one a person has to help */
 };
 
 #define SL_ERR_MSG_BYTES 256
@@ -92,7 +93,6 @@ struct sl_err {
 	enum sl_err_class error_class; /* what it means for a retry */
 	int sys_errno;                 /* errno when that was the cause, or 0 */
 	char sqlstate[6];              /* of a database, NUL-terminated, or empty */
-	uint8_t retryable;             /* 1: the same call may succeed later */
 	int64_t retry_after_ms;        /* told by the target; 0: not told */
 	char msg[SL_ERR_MSG_BYTES];    /* for people: what failed, on which thing, what to do */
 };
@@ -114,12 +114,16 @@ SL_API const char *sl_err_name(int code);
 SL_API const char *sl_err_text(int code);
 /* "transient", "throttled", "poison", "fatal" or "none". */
 SL_API const char *sl_err_class_name(enum sl_err_class error_class);
+/* 1: the same call may succeed later, without a change by anybody. From code and class: transient, throttled, and
+ * fatal with SL_EUNAVAIL. */
+SL_API int sl_err_retryable(const struct sl_err *err);
 /* The exit code that the sluice command uses for a code; 0 for 0. */
 SL_API int sl_err_exit_code(int code);
 
 /*
  * Fill err (when not NULL) and return code, so that callers write `return sl_err_set(err, SL_EIO, "…", …);`.
- * sl_err_set_errno appends ": <strerror>" and maps the errno to code, class and retryable. sl_err_wrap puts
+ * Code and class go together as the table of codes says; a caller who knows better sets the class.
+ * sl_err_set_errno appends ": <strerror>" and maps the errno to a code. sl_err_wrap puts
  * "text: " before the message of an err that is already filled and returns its code.
  */
 SL_API int sl_err_set(struct sl_err *err, int code, const char *fmt, ...) SL_PRINTF(3, 4);

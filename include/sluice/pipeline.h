@@ -73,7 +73,7 @@ struct sl_pipeline_partition {
 
 /*
  * What the caller supplies. Functions return 0 or a negative SL_E… with *err filled; no lock is held. Whether a failed
- * build or store is tried again is read from the error's class and `retryable`, never from its text: transient,
+ * build or store is tried again is read from the error's class and code, never from its text: transient,
  * throttled and fatal ("the target is unavailable") are, and so is a plain SL_EIO, since every attempt begins afresh;
  * poison and everything else is for good. SL_ECANCELLED calls the run off: it ends there as by an error, but that is
  * neither logged nor counted as a failure.
@@ -107,8 +107,8 @@ struct sl_pipeline_ops {
 
 	/* ---- sequencer's thread ---- */
 	/* Metadata, audit event and checkpoint of the partition, durable when 0 returns. Errors that are transient,
-	 * throttled, fatal or retryable are tried again in place, see commit_patience_ms; fatal ones that are not
-	 * retryable (a full or read-only disk, a password that is refused) retry_attempts times at most. */
+	 * throttled or fatal are tried again in place, see commit_patience_ms; fatal ones that are not retryable
+	 * (a full or read-only disk, a password that is refused) retry_attempts times at most. */
 	int (*commit)(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err);
 
 	/* ---- any of the threads above, once for each thing; never with NULL; may be NULL ---- */

@@ -49,6 +49,13 @@ const char *sl_err_class_name(enum sl_err_class error_class)
 	return (unsigned)error_class < SL_COUNT(names) ? names[error_class] : "none";
 }
 
+int sl_err_retryable(const struct sl_err *err)
+{
+	if (err->error_class == SL_CLASS_FATAL)
+		return err->code == SL_EUNAVAIL;
+	return err->error_class == SL_CLASS_TRANSIENT || err->error_class == SL_CLASS_THROTTLED;
+}
+
 /* A cut message ends at a whole UTF-8 character. */
 static void trim_partial_utf8(char *msg, size_t size)
 {
@@ -76,11 +83,9 @@ static void classify_code(struct sl_err *err)
 	case SL_ELOCKED:
 	case SL_ENOMEM:
 		err->error_class = SL_CLASS_TRANSIENT;
-		err->retryable = 1;
 		break;
 	case SL_EUNAVAIL:
 		err->error_class = SL_CLASS_FATAL;
-		err->retryable = 1;
 		break;
 	case SL_EREFUSED:
 	case SL_EDATA:

@@ -315,7 +315,7 @@ static int follow(struct logs *l, struct sl_err *err)
 
 		rc = print_new_events(l, err);
 		(void)out_flush(&l->cli->out);
-		if (rc && !err->retryable)
+		if (rc && !sl_err_retryable(err))
 			break;
 		all_over = ended = l->n > 0 && l->jobs[l->n - 1].status >= SL_JOB_COMPLETED;
 		for (size_t i = 0; i < l->n; i++)

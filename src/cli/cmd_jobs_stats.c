@@ -248,7 +248,7 @@ static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 	while (!rc && !stop_requested()) {
 		int code = draw_jobs(&v, &store, &err);
 
-		if (code && !err.retryable)
+		if (code && !sl_err_retryable(&err))
 			rc = jobstore_fail(cli, args, &err);
 		else if (code)
 			line(&v, err.msg);

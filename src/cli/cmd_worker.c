@@ -98,7 +98,7 @@ static int drain_jobs(struct service *s)
 		rc = sl_worker_drain(s->handlers.worker, DRAIN_POLL_MS, &err);
 		if (rc == SL_ETIMEDOUT)
 			code = check_drain(&d);
-		else if (rc && !err.retryable)
+		else if (rc && !sl_err_retryable(&err))
 			code = jobstore_fail(s->cli, s->args, &err);
 		else if (rc)
 			(void)poll(&stop, 1, DRAIN_POLL_MS);

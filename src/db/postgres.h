@@ -97,8 +97,8 @@ struct sl__pg_tx {
 
 /* Fill err from a failed result (res may be NULL: the connection's message) and return its code. "what: message". */
 int sl__pg_error(struct sl_err *err, const PGconn *pg, const PGresult *res, const char *what);
-/* The code of an SQLSTATE; *class and *retryable are set. */
-int sl__pg_code(const char *sqlstate, enum sl_err_class *error_class, bool *retryable);
+/* The code of an SQLSTATE; *error_class is set. */
+int sl__pg_code(const char *sqlstate, enum sl_err_class *error_class);
 
 /* ---- parameters, in binary ---- */
 

@@ -83,10 +83,8 @@ static int connect_error(struct sl_err *err, const PGconn *pg)
 		     {"no password supplied", SL_EACCES},
 		     {"\" does not exist", SL_ECONFIG}};
 	for (size_t i = 0; i < SL_COUNT(final); i++)
-		if (strstr(e->msg, final[i].part) != NULL) {
+		if (strstr(e->msg, final[i].part) != NULL)
 			code = e->code = final[i].code;
-			e->retryable = 0;
-		}
 	return code;
 }
 

@@ -121,8 +121,6 @@ struct sl__retry_decision sl__retry_decide(const struct sl_retry_policy *policy,
 		return (struct sl__retry_decision){.action = SL__RETRY_HOLD, .delay_ms = delay_ms};
 	case SL_CLASS_NONE:
 	default:
-		if (err->retryable)
-			return transient(policy, state, delay_ms, may_charge);
 		return (struct sl__retry_decision){.action = SL__RETRY_GIVE_UP};
 	}
 }
@@ -142,10 +140,9 @@ static bool has_keyword(const char *text)
 bool sl__retry_classify_default(struct sl_err *err)
 {
 	if (err->error_class == SL_CLASS_NONE) {
-		bool again = err->retryable || has_keyword(sl_err_text(err->code)) || has_keyword(err->msg) ||
+		bool again = has_keyword(sl_err_text(err->code)) || has_keyword(err->msg) ||
 			     (err->sys_errno != 0 && has_keyword(strerrordesc_np(err->sys_errno)));
 		err->error_class = again ? SL_CLASS_TRANSIENT : SL_CLASS_POISON;
 	}
-	err->retryable = err->error_class != SL_CLASS_POISON;
-	return err->retryable != 0;
+	return err->error_class != SL_CLASS_POISON;
 }

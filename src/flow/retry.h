@@ -47,15 +47,14 @@ struct sl__retry_state {
 };
 
 /*
- * Count a failure in *state and decide, by class, retryable and retry_after_ms, never by the text:
+ * Count a failure in *state and decide, by class and retry_after_ms, never by the text:
  *
  *   class                      charged           action
  *   transient                  when may_charge   AGAIN, GIVE_UP when the attempts are used up
  *   throttled                  no                AGAIN after retry_after_ms, or the policy's delay when not told
  *   poison                     no                POISON
  *   fatal                      no                HOLD
- *   none, retryable            as transient
- *   none, not retryable        no                GIVE_UP
+ *   none                       no                GIVE_UP
  *
  * A retry_after_ms beside a transient or fatal error lengthens the delay and never shortens it. may_charge is false
  * while a breaker is not closed, so that an outage does not eat the attempts of what waits for its end.
@@ -64,10 +63,10 @@ struct sl__retry_decision sl__retry_decide(const struct sl_retry_policy *policy,
 					   const struct sl_err *err, bool may_charge, struct sl__prng *prng);
 
 /*
- * The specification's default_retry_classifier, for user code that sets no class: fills err->error_class and
- * err->retryable. A class that is set stays; a retryable error, and one whose code, errno or message has one of the
- * keywords (timeout, timed out, temporar…, deadlock, retry, try again, busy, connection, unavailable; any case), is
- * transient; the rest is poison. Returns err->retryable.
+ * The specification's default_retry_classifier, for user code that sets no class: fills err->error_class. A class that
+ * is set stays; an error whose code, errno or message has one of the keywords (timeout, timed out, temporar…, deadlock,
+ * retry, try again, busy, connection, unavailable; any case), is transient; the rest is poison. Returns whether it is
+ * anything but poison.
  */
 bool sl__retry_classify_default(struct sl_err *err);
 

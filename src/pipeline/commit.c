@@ -21,11 +21,10 @@ static int64_t next_delay(sl_pipeline *p, struct tries *t, const struct sl_err *
 	const bool unlimited = p->o.retry_attempts == SL_UNLIMITED;
 	const uint32_t most = (uint32_t)p->o.retry_attempts;
 	const enum sl_err_class class = err->error_class;
-	bool may_pass = class == SL_CLASS_TRANSIENT || class == SL_CLASS_THROTTLED || class == SL_CLASS_FATAL ||
-			(class == SL_CLASS_NONE && err->retryable);
+	bool may_pass = class == SL_CLASS_TRANSIENT || class == SL_CLASS_THROTTLED || class == SL_CLASS_FATAL;
 	if (!may_pass || p->o.commit_patience_ms == SL_NONE)
 		return SL_NONE;
-	if (class != SL_CLASS_FATAL || err->retryable)
+	if (sl_err_retryable(err))
 		t->in_vain = 0;
 	else if (!unlimited && ++t->in_vain >= most)
 		return SL_NONE;

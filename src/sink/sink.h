@@ -27,11 +27,8 @@ void sl__sink_free_opts(struct sl_sink_opts *opts, const struct sl_env *env);
 /* Give err another class; the code is returned for `return sl__sink_class(…)`. err may be NULL. */
 static inline int sl__sink_class(struct sl_err *err, int code, enum sl_err_class error_class)
 {
-	if (err != NULL) {
+	if (err != NULL)
 		err->error_class = error_class;
-		err->retryable = error_class == SL_CLASS_TRANSIENT || error_class == SL_CLASS_THROTTLED ||
-				 error_class == SL_CLASS_FATAL;
-	}
 	return code;
 }
 

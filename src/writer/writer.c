@@ -180,11 +180,8 @@ static int push_block(sl_writer *w, struct sl__wblock *b, struct sl_err *err) SL
 	if (w->done)
 		return sl_err_set(err, SL_ECLOSED, "writer %s: a block after signal_done", w->name);
 	if (sl__writer_overfull(w, b->view.len)) {
-		int rc = sl_err_set(err, SL_EFULL, "writer %s: the backlog is at twice its limit; wait for it to clear",
-				    w->name);
-		if (err != NULL)
-			err->retryable = 1;
-		return rc;
+		return sl_err_set(err, SL_EFULL, "writer %s: the backlog is at twice its limit; wait for it to clear",
+				  w->name);
 	}
 	/* The shard's key: the first four hexadecimal characters of the hash, or all of a shorter one. */
 	char key[SL__WRITER_KEY];

@@ -54,7 +54,7 @@ static void set_fills_everything_and_returns_the_code(void **state)
 	assert_int_equal(sl_err_set(&err, SL_EREFUSED, "record %d of %s", 7, "job"), SL_EREFUSED);
 	assert_int_equal(err.code, SL_EREFUSED);
 	assert_int_equal(err.error_class, SL_CLASS_POISON);
-	assert_int_equal(err.retryable, 0);
+	assert_int_equal(sl_err_retryable(&err), 0);
 	assert_int_equal(err.sys_errno, 0);
 	assert_int_equal(err.retry_after_ms, 0);
 	assert_string_equal(err.sqlstate, "");
@@ -78,13 +78,30 @@ static void an_errno_becomes_code_class_and_text(void **state)
 		assert_int_equal(sl_err_set_errno(&err, rows[i].sys, "write %s", "x"), rows[i].code);
 		assert_int_equal(err.code, rows[i].code);
 		assert_int_equal(err.sys_errno, rows[i].sys);
-		assert_int_equal(err.retryable, rows[i].retryable);
+		assert_int_equal(sl_err_retryable(&err), rows[i].retryable);
 	}
 	struct sl_err err = SL_ERR_INIT;
 	(void)sl_err_set_errno(&err, ENOSPC, "append to job-7.wal: fdatasync");
 	assert_string_equal(err.msg, "append to job-7.wal: fdatasync: No space left on device");
 	assert_int_equal(err.error_class, SL_CLASS_TRANSIENT);
 	assert_int_equal(sl_err_set_errno(NULL, ENOENT, "x"), SL_ENOENT);
+}
+
+static void whether_a_call_may_succeed_later_follows_from_class_and_code(void **state)
+{
+	(void)state;
+	static const struct {
+		int code;
+		enum sl_err_class error_class;
+		int retryable;
+	} rows[] = {{SL_EIO, SL_CLASS_TRANSIENT, 1},  {SL_EAGAIN, SL_CLASS_THROTTLED, 1},
+		    {SL_EUNAVAIL, SL_CLASS_FATAL, 1}, {SL_ENOSPC, SL_CLASS_FATAL, 0},
+		    {SL_EACCES, SL_CLASS_FATAL, 0},   {SL_EAGAIN, SL_CLASS_POISON, 0},
+		    {SL_ETIMEDOUT, SL_CLASS_NONE, 0}, {0, SL_CLASS_NONE, 0}};
+	for (size_t i = 0; i < SL_COUNT(rows); i++) {
+		struct sl_err err = {.code = rows[i].code, .error_class = rows[i].error_class};
+		assert_int_equal(sl_err_retryable(&err), rows[i].retryable);
+	}
 }
 
 static void wrapping_puts_words_before_and_keeps_the_rest(void **state)
@@ -97,7 +114,7 @@ static void wrapping_puts_words_before_and_keeps_the_rest(void **state)
 	assert_string_equal(err.msg, "append to job-7.wal: fdatasync: No space left on device");
 	assert_int_equal(err.code, SL_ENOSPC);
 	assert_int_equal(err.sys_errno, ENOSPC);
-	assert_int_equal(err.retryable, 1);
+	assert_int_equal(sl_err_retryable(&err), 1);
 	assert_int_equal(err.retry_after_ms, 250);
 	assert_int_equal(sl_err_wrap(NULL, SL_EIO, "x"), SL_EIO);
 }
@@ -141,6 +158,7 @@ int main(void)
 		cmocka_unit_test(success_and_foreign_codes_are_answered_too),
 		cmocka_unit_test(set_fills_everything_and_returns_the_code),
 		cmocka_unit_test(an_errno_becomes_code_class_and_text),
+		cmocka_unit_test(whether_a_call_may_succeed_later_follows_from_class_and_code),
 		cmocka_unit_test(wrapping_puts_words_before_and_keeps_the_rest),
 		cmocka_unit_test(a_long_message_is_cut_at_a_whole_character),
 		cmocka_unit_test(the_running_version_is_that_of_the_headers),

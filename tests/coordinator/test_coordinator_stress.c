@@ -138,10 +138,8 @@ static int stumble(struct run *r, uint64_t dice, const struct sl_sink_batch *bat
 	int rc = kit_fail(err, classes[dice % 5]);
 	if (dice % 5 == 2)
 		err->retry_after_ms = (int64_t)(dice >> 8) % 3;
-	if (dice % 5 == 4) { /* transient by its words */
-		err->retryable = 0;
+	if (dice % 5 == 4) /* transient by its words */
 		(void)snprintf(err->msg, sizeof(err->msg), "connection lost");
-	}
 	if ((dice >> 16) % 4 == 0 && r->opts.per_key_order != SL_ON)
 		for (size_t i = 0; i < batch->n; i++)
 			if ((mix(dice + i) & 3) == 0) {

@@ -283,7 +283,7 @@ static void acknowledging_works_when_the_folder_is_full(void **state)
 	while ((rc = sl_dlq_put(q, &letter, NULL, &b->err)) == 0)
 		;
 	assert_int_equal(rc, SL_EFULL);
-	assert_true(b->err.retryable);
+	assert_true(sl_err_retryable(&b->err));
 	uint64_t n = letterbox_stats(b, q).letters;
 	assert_true(n > 5);
 	for (uint64_t id = 1; id <= n; id++)

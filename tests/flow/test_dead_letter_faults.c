@@ -382,7 +382,7 @@ static void a_full_disk_is_an_error_and_then_it_is_not(void **state)
 		(void)letterbox_bytes(b, BOX_FIRST, &n);
 		crashfs_quota(b->fs, n + room);
 		assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_ENOSPC);
-		assert_true(b->err.retryable);
+		assert_true(sl_err_retryable(&b->err));
 		size_t after;
 		(void)letterbox_bytes(b, BOX_FIRST, &after);
 		assert_int_equal(after, n); /* cut back */

@@ -157,10 +157,9 @@ static void attempts_run_out_at_the_limit_and_never_without_one(void **state)
 	assert_false(sl__retry_exhausted(&p, UINT32_MAX));
 }
 
-static struct sl_err of_class(enum sl_err_class error_class, uint8_t retryable, int64_t retry_after_ms)
+static struct sl_err of_class(enum sl_err_class error_class, int64_t retry_after_ms)
 {
-	return (struct sl_err){
-		.code = SL_EIO, .error_class = error_class, .retryable = retryable, .retry_after_ms = retry_after_ms};
+	return (struct sl_err){.code = SL_EIO, .error_class = error_class, .retry_after_ms = retry_after_ms};
 }
 
 static struct sl__retry_decision decide(struct sl__retry_state *s, struct sl_err err, bool may_charge)
@@ -173,14 +172,14 @@ static void a_transient_error_is_retried_until_the_attempts_run_out(void **state
 {
 	(void)state;
 	struct sl__retry_state s = {0};
-	struct sl_err transient = of_class(SL_CLASS_TRANSIENT, 1, 0);
+	struct sl_err transient = of_class(SL_CLASS_TRANSIENT, 0);
 	struct sl__retry_decision d = decide(&s, transient, true);
 	assert_int_equal(d.action, SL__RETRY_AGAIN);
 	assert_int_equal(d.delay_ms, 100);
 	assert_true(d.charged);
 	d = decide(&s, transient, true);
 	assert_int_equal(d.delay_ms, 200);
-	d = decide(&s, of_class(SL_CLASS_NONE, 1, 0), true);
+	d = decide(&s, transient, true);
 	assert_int_equal(d.action, SL__RETRY_GIVE_UP);
 	assert_int_equal(d.delay_ms, 0);
 	assert_int_equal(s.charged, 3);
@@ -191,14 +190,14 @@ static void what_is_not_charged_never_uses_up_the_attempts_but_backs_off(void **
 	(void)state;
 	struct sl__retry_state s = {0};
 	for (int i = 0; i < 100; i++) {
-		struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_TRANSIENT, 1, 0), false);
+		struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_TRANSIENT, 0), false);
 		assert_int_equal(d.action, SL__RETRY_AGAIN);
 		assert_false(d.charged);
 		assert_int_equal(d.delay_ms, i == 0 ? 100 : i == 1 ? 200 : i == 2 ? 400 : i == 3 ? 800 : 1000);
 	}
 	assert_int_equal(s.charged, 0);
 	s.failures = UINT32_MAX;
-	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 1, 0), false).delay_ms, 1000);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 0), false).delay_ms, 1000);
 	assert_int_equal(s.failures, UINT32_MAX);
 }
 
@@ -206,12 +205,12 @@ static void a_throttled_call_waits_as_instructed_and_is_not_charged(void **state
 {
 	(void)state;
 	struct sl__retry_state s = {0};
-	struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_THROTTLED, 1, 30), true);
+	struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_THROTTLED, 30), true);
 	assert_int_equal(d.action, SL__RETRY_AGAIN);
 	assert_int_equal(d.delay_ms, 30); /* shorter than the policy's, but told */
-	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 1, 5000), true).delay_ms, 5000);
-	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 1, 0), true).delay_ms, 400);
-	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 1, INT64_MAX), true).delay_ms, SL__RETRY_AFTER_MAX_MS);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 5000), true).delay_ms, 5000);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 0), true).delay_ms, 400);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, INT64_MAX), true).delay_ms, SL__RETRY_AFTER_MAX_MS);
 	assert_int_equal(s.charged, 0);
 }
 
@@ -219,26 +218,26 @@ static void a_requested_delay_only_lengthens_that_of_other_errors(void **state)
 {
 	(void)state;
 	struct sl__retry_state s = {0};
-	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 1, 30), true).delay_ms, 100);
-	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 1, 3000), true).delay_ms, 3000);
-	assert_int_equal(decide(&s, of_class(SL_CLASS_FATAL, 1, -5), true).delay_ms, 400);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 30), true).delay_ms, 100);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_TRANSIENT, 3000), true).delay_ms, 3000);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_FATAL, -5), true).delay_ms, 400);
 }
 
 static void poison_is_isolated_an_absent_target_is_held_and_the_rest_given_up(void **state)
 {
 	(void)state;
 	struct sl__retry_state s = {0};
-	assert_int_equal(decide(&s, of_class(SL_CLASS_POISON, 0, 0), true).action, SL__RETRY_POISON);
-	struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_FATAL, 1, 0), true);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_POISON, 0), true).action, SL__RETRY_POISON);
+	struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_FATAL, 0), true);
 	assert_int_equal(d.action, SL__RETRY_HOLD);
 	assert_int_equal(d.delay_ms, 200);
-	assert_int_equal(decide(&s, of_class(SL_CLASS_NONE, 0, 0), true).action, SL__RETRY_GIVE_UP);
+	assert_int_equal(decide(&s, of_class(SL_CLASS_NONE, 0), true).action, SL__RETRY_GIVE_UP);
 	assert_int_equal(s.charged, 0);
 }
 
-static struct sl_err user_error(int code, int sys_errno, uint8_t retryable, const char *msg)
+static struct sl_err user_error(int code, int sys_errno, const char *msg)
 {
-	struct sl_err err = {.code = code, .sys_errno = sys_errno, .retryable = retryable};
+	struct sl_err err = {.code = code, .sys_errno = sys_errno};
 	strncpy(err.msg, msg, sizeof(err.msg) - 1);
 	return err;
 }
@@ -250,38 +249,37 @@ static void the_default_classifier_knows_the_keywords_of_the_specification(void 
 		struct sl_err err;
 		enum sl_err_class expected;
 	} cases[] = {
-		{user_error(SL_EIO, 0, 0, "Read TIMEOUT after 5 s"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "temporary failure"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "temporarily out of order"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "Deadlock found"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "please retry"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "database is busy"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "Connection lost"), SL_CLASS_TRANSIENT},
-		{user_error(SL_ETIMEDOUT, 0, 0, "write"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, ECONNRESET, 0, "write"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 1, "write"), SL_CLASS_TRANSIENT},
-		{user_error(SL_EIO, 0, 0, "duplicate key value"), SL_CLASS_POISON},
-		{user_error(SL_EINVAL, EINVAL, 0, ""), SL_CLASS_POISON},
-		{user_error(SL_EIO, 999999, 0, ""), SL_CLASS_POISON},
-		{user_error(-12345, 0, 0, ""), SL_CLASS_POISON},
+		{user_error(SL_EIO, 0, "Read TIMEOUT after 5 s"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "temporary failure"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "temporarily out of order"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "Deadlock found"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "please retry"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "database is busy"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "Connection lost"), SL_CLASS_TRANSIENT},
+		{user_error(SL_ETIMEDOUT, 0, "write"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, ECONNRESET, "write"), SL_CLASS_TRANSIENT},
+		{user_error(SL_EIO, 0, "duplicate key value"), SL_CLASS_POISON},
+		{user_error(SL_EINVAL, EINVAL, ""), SL_CLASS_POISON},
+		{user_error(SL_EIO, 999999, ""), SL_CLASS_POISON},
+		{user_error(-12345, 0, ""), SL_CLASS_POISON},
 	};
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		struct sl_err err = cases[i].err;
 		bool again = sl__retry_classify_default(&err);
 		assert_int_equal(err.error_class, cases[i].expected);
 		assert_int_equal(again, cases[i].expected == SL_CLASS_TRANSIENT);
-		assert_int_equal(err.retryable, again);
+		assert_int_equal(sl_err_retryable(&err), again);
 	}
 }
 
 static void the_default_classifier_keeps_a_class_that_is_set(void **state)
 {
 	(void)state;
-	struct sl_err err = user_error(SL_EIO, 0, 0, "timeout");
+	struct sl_err err = user_error(SL_EIO, 0, "timeout");
 	err.error_class = SL_CLASS_POISON;
 	assert_false(sl__retry_classify_default(&err));
 	assert_int_equal(err.error_class, SL_CLASS_POISON);
-	err = user_error(SL_EIO, 0, 0, "nothing known");
+	err = user_error(SL_EIO, 0, "nothing known");
 	err.error_class = SL_CLASS_FATAL;
 	assert_true(sl__retry_classify_default(&err));
 	assert_int_equal(err.error_class, SL_CLASS_FATAL);

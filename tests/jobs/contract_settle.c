@@ -750,7 +750,7 @@ static void the_store_comes_back_after_its_database_was_away(void **state)
 		if (rc == 0)
 			break;
 		assert_true(rc == SL_EUNAVAIL || rc == SL_EAGAIN);
-		assert_int_equal(err.retryable, 1);
+		assert_int_equal(sl_err_retryable(&err), 1);
 		assert_true(failures < 10000);
 	}
 	assert_int_equal(kit_status(k, id), SL_JOB_PENDING);

@@ -296,7 +296,6 @@ static void fail_with(struct sim_call *c, int rc)
 	c->rc = rc;
 	(void)sl_err_set(&c->err, rc, "simulated");
 	c->err.error_class = rc == SL_EDATA ? SL_CLASS_POISON : rc == SL_EAGAIN ? SL_CLASS_TRANSIENT : SL_CLASS_FATAL;
-	c->err.retryable = rc != SL_EDATA;
 }
 
 static void answer(struct sim *sim, const struct sim_event *ev)

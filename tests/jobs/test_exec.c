@@ -291,7 +291,7 @@ static void a_command_that_is_not_there_is_an_error_of_the_attempt(void **state)
 	execbox_exec(b, (const char *const[]){"no-such-command-anywhere", NULL});
 	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);
 	assert_string_equal(b->err.msg, "cannot execute no-such-command-anywhere: No such file or directory");
-	assert_int_equal(b->err.retryable, 1);
+	assert_int_equal(sl_err_retryable(&b->err), 1);
 	assert_events(b, 1, "error 0 cannot execute it: No such file or directory\n");
 	execbox_exec(b, (const char *const[]){"/etc/passwd", NULL});
 	assert_int_equal(execbox_run(b, &f, "{}"), SL_EAGAIN);

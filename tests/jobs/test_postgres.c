@@ -494,7 +494,7 @@ static void a_connection_that_dies_in_the_middle_is_unavailable_once(void **stat
 	assert_int_equal(pg_temp_exec(place.admin, "ROLLBACK"), 0);
 	assert_int_equal(c.rc, SL_EUNAVAIL);
 	assert_int_equal(c.err.error_class, SL_CLASS_FATAL);
-	assert_int_equal(c.err.retryable, 1);
+	assert_int_equal(sl_err_retryable(&c.err), 1);
 	assert_string_equal(c.err.sqlstate, "57P01");
 	assert_int_equal(number("SELECT count(*) FROM job"), 1);
 	start_many("t", 1);
@@ -736,8 +736,7 @@ static void states_of_the_server_are_classified(void **state)
 		    {"28P01", SL_EACCES, SL_CLASS_FATAL},     {"42601", SL_EINTERNAL, SL_CLASS_NONE}};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		enum sl_err_class error_class;
-		bool retryable;
-		assert_int_equal(sl__pg_code(rows[i].sqlstate, &error_class, &retryable), rows[i].code);
+		assert_int_equal(sl__pg_code(rows[i].sqlstate, &error_class), rows[i].code);
 		assert_int_equal(error_class, rows[i].error_class);
 	}
 }
@@ -1109,7 +1108,7 @@ static void what_the_server_has_forgotten_is_prepared_again(void **state)
 		int rc = one.ops->now_ms(one.ctx, &now, &err);
 		if (i < 2) { /* from then on the connection does without */
 			assert_int_equal(rc, SL_EAGAIN);
-			assert_int_equal(err.retryable, 1);
+			assert_int_equal(sl_err_retryable(&err), 1);
 			assert_string_equal(err.sqlstate, "26000");
 		} else {
 			assert_int_equal(rc, 0);

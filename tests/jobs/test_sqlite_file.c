@@ -360,7 +360,7 @@ static int full_disk_child(struct sqlite_place *p)
 	for (int i = 0; i < 1000 && rc == 0; i++)
 		rc = start_tx(&s, NULL, &id);
 	CHECK(rc == SL_ENOSPC);
-	CHECK(err.retryable);
+	CHECK(sl_err_retryable(&err));
 	CHECK(start_tx(&s, NULL, &id) == SL_ENOSPC);
 	CHECK(unlink(filler) == 0);
 	CHECK(start_tx(&s, NULL, &id) == 0);
@@ -386,7 +386,7 @@ static int failed_write_child(struct sqlite_place *p)
 	CHECK(start_tx(&s, NULL, &before) == 0);
 	CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0); /* every write to a file fails with EFBIG */
 	CHECK(start_tx(&s, NULL, &id) == SL_EUNAVAIL);
-	CHECK(err.retryable && err.error_class == SL_CLASS_FATAL);
+	CHECK(sl_err_retryable(&err) && err.error_class == SL_CLASS_FATAL);
 	CHECK(start_tx(&s, NULL, &id) == SL_EUNAVAIL);
 	CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
 	CHECK(start_tx(&s, NULL, &id) == 0);

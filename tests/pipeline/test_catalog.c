@@ -370,7 +370,7 @@ static void a_holder_that_was_overtaken_cannot_write_any_more(void **state)
 	assert_int_equal(sl_catalog_lease_check(o->lease, &err), 0); /* not known yet */
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), SL_ESTALE);
 	assert_non_null(strstr(err.msg, "somebody else"));
-	assert_false(err.retryable);
+	assert_false(sl_err_retryable(&err));
 	assert_int_equal(sl_catalog_lease_check(o->lease, &err), SL_ESTALE);
 	assert_int_equal(sl_catalog_define(o->c, o->lease, &d, &err), SL_ESTALE);
 	assert_int_equal(look(o->c).events, 1);
@@ -691,7 +691,7 @@ static void a_database_that_goes_away_is_a_retryable_error_and_comes_back(void *
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
 	assert_int_equal(pg_temp_command(place.server, "stop"), 0);
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), SL_EUNAVAIL);
-	assert_true(err.retryable);
+	assert_true(sl_err_retryable(&err));
 	assert_int_equal(pg_temp_command(place.server, "start"), 0);
 	PQfinish(place.admin);
 	place.admin = pg_temp_connect(place.server);

@@ -227,7 +227,7 @@ static void an_event_that_is_refused_is_never_left_out(void **state)
 		assert_int_equal(deliver(o, &err), SL_EUNAVAIL);
 		assert_non_null(strstr(err.msg, refusals[i]));
 		assert_non_null(strstr(err.msg, "not today"));
-		assert_true(err.retryable);
+		assert_true(sl_err_retryable(&err));
 		assert_int_equal(delivered(), 0);
 	}
 	(void)http_server_tell(&server, "always usual");

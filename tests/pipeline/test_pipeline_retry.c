@@ -22,10 +22,8 @@ static int fail_as_planned(struct rig *r, const struct sl_pipeline_partition *p,
 		return 0;
 	atomic_fetch_add(&plan->failed, 1);
 	(void)sl_err_set(err, plan->code, "the disk grumbles");
-	if (plan->error_class != SL_CLASS_NONE) {
+	if (plan->error_class != SL_CLASS_NONE)
 		err->error_class = plan->error_class;
-		err->retryable = plan->error_class != SL_CLASS_POISON;
-	}
 	err->retry_after_ms = plan->retry_after_ms;
 	return plan->code;
 }
@@ -324,19 +322,12 @@ static void a_commit_whose_catalog_is_away_is_tried_until_it_is_back(void **stat
 	assert_text(r->last_record, "step=commit start=20 end=29 attempt=50");
 }
 
-static int disk_is_full(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
-{
-	int rc = fail_as_planned(r, p, err);
-	err->retryable = 0;
-	return rc;
-}
-
 static void a_commit_that_only_somebody_can_help_ends_after_the_attempts_and_resumes(void **state)
 {
 	struct rig *r = *state;
 	struct plan plan = {.number = 2, .times = UINT32_MAX, .code = SL_ENOSPC, .error_class = SL_CLASS_FATAL};
 	r->own = &plan;
-	r->on_commit = disk_is_full;
+	r->on_commit = fail_as_planned;
 	r->clock.auto_advance = 1;
 	assert_int_equal(rig_run(r), SL_ENOSPC);
 	assert_int_equal(plan.failed, 3);

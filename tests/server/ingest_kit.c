@@ -27,7 +27,6 @@ static int away(struct sl_err *err)
 {
 	(void)sl_err_set(err, SL_EUNAVAIL, "the store is away, as told");
 	err->error_class = SL_CLASS_FATAL;
-	err->retryable = 1;
 	return SL_EUNAVAIL;
 }
 

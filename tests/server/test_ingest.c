@@ -691,7 +691,7 @@ static void streams_that_the_store_never_takes(char letter)
 		(void)snprintf(stream, sizeof(stream), "good%d", i);
 		struct kit_result r;
 		while ((r = kit_send(s, stream, 1, 1, 1, kit.job_id)).rc != 0) { /* a sender comes again */
-			assert_true(r.err.retryable);
+			assert_true(sl_err_retryable(&r.err));
 			pause_briefly();
 		}
 		expect_mark(r, 1);
@@ -720,7 +720,7 @@ static void *send_again(void *ctx)
 	bool for_ever = strncmp(x->stream, "odd", 3) == 0 && x->stream[3] != 'p';
 	for (int i = 0; !for_ever || i < 3; i++) {
 		x->result = kit_send(s, x->stream, 1, 1, 1, x->k->job_id);
-		if (x->result.rc == 0 || !x->result.err.retryable)
+		if (x->result.rc == 0 || !sl_err_retryable(&x->result.err))
 			break;
 		pause_briefly();
 	}

@@ -339,7 +339,6 @@ static void a_full_disk_is_fatal_and_leaves_no_half_line(void **state)
 	crashfs_quota(fs, 12);
 	assert_int_equal(write_one(&sink, lane, "\"second\"", &err), SL_ENOSPC);
 	assert_int_equal(err.error_class, SL_CLASS_FATAL);
-	assert_int_equal(err.retryable, 1);
 	const char *data = crashfs_get(fs, "/d/out", &n);
 	assert_int_equal(n, 8);
 	assert_memory_equal(data, "\"first\"\n", 8);

@@ -161,20 +161,16 @@ void memstore_set_break(struct memstore *ms, enum memstore_break which)
 static int away(struct sl_err *err)
 {
 	int rc = sl_err_set(err, SL_EUNAVAIL, "the memory store is unavailable");
-	if (err != NULL) {
+	if (err != NULL)
 		err->error_class = SL_CLASS_FATAL;
-		err->retryable = 1;
-	}
 	return rc;
 }
 
 static int again(struct sl_err *err)
 {
 	int rc = sl_err_set(err, SL_EAGAIN, "the memory store asks to try again");
-	if (err != NULL) {
+	if (err != NULL)
 		err->error_class = SL_CLASS_TRANSIENT;
-		err->retryable = 1;
-	}
 	return rc;
 }
 

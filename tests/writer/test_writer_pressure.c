@@ -125,7 +125,7 @@ static void who_does_not_listen_is_refused_at_twice_the_limit(void **state)
 	kit_enqueue(k, "aaaa", 100);
 	kit_enqueue(k, "aaaa", 99);
 	assert_int_equal(sl_writer_enqueue(k->w, "aaaa", 4, bytes, 2, &err), SL_EFULL);
-	assert_int_equal(err.retryable, 1);
+	assert_int_equal(sl_err_retryable(&err), 1);
 	kit_enqueue(k, "aaaa", 1);
 	kit_complete(k, 0, NULL);
 	kit_complete(k, 1, NULL);

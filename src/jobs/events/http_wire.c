@@ -201,7 +201,6 @@ static int retry_later(const struct fault *f, struct sl_err *err)
 	if (err == NULL)
 		return code;
 	err->error_class = throttled ? SL_CLASS_THROTTLED : SL_CLASS_FATAL;
-	err->retryable = 1;
 	err->retry_after_ms = r->has_retry_after ? r->retry_after_ms : 0;
 	return code;
 }

@@ -144,7 +144,7 @@ static void fire_schedules(sl_worker *w) SL_REQUIRES(w->mu)
 	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)
 		sl__core_store_clock(w->core, now_ms, asked_ns);
 	sl__core_cron_done(w->core, rc, turn.next_ms, now);
-	if (!w->looked_at_schedules && (rc == 0 || !err.retryable)) {
+	if (!w->looked_at_schedules && (rc == 0 || !sl_err_retryable(&err))) {
 		w->looked_at_schedules = true;
 		sl__broadcast(&w->changed);
 	}

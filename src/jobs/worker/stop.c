@@ -225,7 +225,7 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 		struct sl_err why = SL_ERR_INIT;
 		if (nothing_left(w, &gen, &asked, &why))
 			return 0;
-		if (asked != 0 && !why.retryable) {
+		if (asked != 0 && !sl_err_retryable(&why)) {
 			if (err != NULL)
 				*err = why;
 			return asked;

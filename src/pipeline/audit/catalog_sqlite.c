@@ -76,7 +76,6 @@ static int cannot_write(const struct sq_catalog *s, int rc, struct sl_err *err)
 	if (err != NULL) {
 		err->sys_errno = why.sys_errno;
 		err->error_class = SL_CLASS_FATAL;
-		err->retryable = 0;
 	}
 	return code;
 }

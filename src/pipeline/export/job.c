@@ -825,7 +825,7 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 	int rc = sl_outbox_drain(job->outbox, now || err == NULL ? SL_NONE : DELIVER_MS, &why);
 	if (rc == 0)
 		return 0;
-	if (rc == SL_ETIMEDOUT || why.retryable) { /* they stay in the catalog, and go out later */
+	if (rc == SL_ETIMEDOUT || sl_err_retryable(&why)) { /* they stay in the catalog, and go out later */
 		sl__log(&job->e->env, SL_LOG_WARN, "export", "events are not delivered yet",
 			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("error", why.msg));
 		return 0;

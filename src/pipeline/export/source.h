@@ -35,7 +35,7 @@ struct sl__export_source_ops {
 	/* Only rows with first <= sequence <= last, sorted by the sequence; last SL__EXPORT_NO_END: no end. What an
 	 * earlier begin had not given yet is dropped. */
 	int (*begin)(uint64_t first, uint64_t last, struct sl_err *err, void *ctx);
-	/* As sl_records_read_fn: up to n bytes; 0: these were all rows; negative: SL_E…, err->retryable says whether
+	/* As sl_records_read_fn: up to n bytes; 0: these were all rows; negative: SL_E…, sl_err_retryable(err) says whether
 	 * begin after the last whole record may help. Ends with a line end. */
 	int64_t (*read)(void *buf, size_t n, struct sl_err *err, void *ctx);
 	/* Whether there is a row with a number in one of these ranges ("17,20-25"): the smallest in *found, and true in

@@ -193,7 +193,7 @@ int sl__export_db_retry(struct sl__export_db *db, struct sl_err *err)
 						      .multiplier = 2,
 						      .jitter = SL_JITTER_AROUND};
 	struct pollfd wake = {.fd = db->wake_fd, .events = POLLIN};
-	if (err->code == SL_ECANCELLED || !err->retryable)
+	if (err->code == SL_ECANCELLED || !sl_err_retryable(err))
 		return err->code;
 	int64_t delay_ms = sl__retry_delay_ms(&policy, ++db->failures, &db->prng);
 	sl__log(db->env, SL_LOG_WARN, "export", "the source is unavailable; retrying",

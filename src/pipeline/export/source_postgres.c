@@ -55,7 +55,8 @@ static int pg_query_failed(struct pg_source *s, const PGresult *res, const char 
 		PQfinish(s->pg);
 		s->pg = NULL;
 		s->copying = false;
-		e->retryable = 1;
+		if (!sl_err_retryable(e))
+			e->error_class = SL_CLASS_TRANSIENT; /* with another connection */
 	}
 	return code;
 }

@@ -281,7 +281,8 @@ static int sqlite_fill(struct sqlite_source *s, struct sl_err *err)
 		return 0;
 	if (atomic_load(&s->db.woken))
 		return sl__export_db_cancelled(err);
-	err->retryable = rc == SL_EAGAIN; /* another connection has it locked */
+	if (rc != SL_EAGAIN) /* another connection has it locked: only that passes */
+		err->error_class = SL_CLASS_NONE;
 	return sl_err_wrap(err, rc, "%.150s", s->db.describe);
 }
 
@@ -412,8 +413,8 @@ static int sqlite_present(const char *ranges, bool *any, uint64_t *found, struct
 			(void)sqlite3_finalize(rows);
 			if (rc < 0 && atomic_load(&s->db.woken))
 				rc = sl__export_db_cancelled(&why);
-			else if (rc < 0 && sql.failed == 0)
-				why.retryable = rc == SL_EAGAIN; /* another connection has it locked */
+			else if (rc < 0 && rc != SL_EAGAIN) /* another connection has it locked: only that passes */
+				why.error_class = SL_CLASS_NONE;
 			rc = SL_MIN(rc, 0);
 		} while (rc != 0 && (rc = sl__export_db_retry(&s->db, &why)) == 0);
 		s->db.failures = 0;
