@@ -38,7 +38,7 @@ int main(void)
 		fprintf(stderr, "%s\n", err.msg);
 		return 1;
 	}
-	sl_parquet_writer_stats(w, &stats);
+	sl_parquet_writer_get_stats(w, &stats);
 	sl_parquet_writer_free(w);
 	if (sl_parquet_reader_open(&r, read_bytes, f, stats.bytes, NULL, &err) != 0 ||
 	    sl_parquet_reader_read(r, 0, 1, &got, &err) != 0) {

@@ -187,10 +187,10 @@ static void read_file(const char *bytes, size_t n)
 	MUST(rc == 0 || ((rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED || rc == SL_ETOOBIG) && err.msg[0] != '\0'));
 	if (rc != 0)
 		return;
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	for (size_t g = 0; g < info.row_groups && g < 8; g++) {
 		for (size_t c = 0; c < info.n_columns && c < 16; c++) {
-			MUST(sl_parquet_reader_chunk(r, g, c, &chunk, NULL) == 0);
+			MUST(sl_parquet_reader_get_chunk(r, g, c, &chunk, NULL) == 0);
 			rc = sl_parquet_reader_read(r, g, c, &v, &err);
 			MUST(rc == 0 || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED || rc == SL_ETOOBIG);
 			if (rc == 0)

@@ -65,11 +65,11 @@ struct sl_catalog_lease_opts {
  * Take the lease of a dataset, which need not exist yet. Names match [A-Za-z0-9][A-Za-z0-9._-]* and have at most 100
  * bytes (SL_EINVAL). SL_ELOCKED names the holder. A thread of the lease renews it where it can expire.
  */
-SL_API SL_MUST_CHECK int sl_catalog_lease_take(sl_catalog *c, const char *dataset,
-					       const struct sl_catalog_lease_opts *opts, sl_catalog_lease **out,
-					       struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_catalog_lease_acquire(sl_catalog *c, const char *dataset,
+						  const struct sl_catalog_lease_opts *opts, sl_catalog_lease **out,
+						  struct sl_err *err);
 /* Give it back. NULL is allowed. */
-SL_API void sl_catalog_lease_drop(sl_catalog_lease *lease);
+SL_API void sl_catalog_lease_release(sl_catalog_lease *lease);
 /* 0 while it is held, as far as is known here; SL_ESTALE once it is known to be lost. */
 SL_API SL_MUST_CHECK int sl_catalog_lease_check(sl_catalog_lease *lease, struct sl_err *err);
 /* Greater than that of every earlier holder. */

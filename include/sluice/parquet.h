@@ -120,7 +120,7 @@ struct sl_parquet_writer_stats {
 	uint64_t bytes;      /* given to the callback */
 	uint64_t row_groups; /* written */
 };
-SL_API void sl_parquet_writer_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out);
+SL_API void sl_parquet_writer_get_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out);
 
 /* ---- reading ---- */
 
@@ -155,7 +155,7 @@ struct sl_parquet_info {
 	size_t n_metadata;
 	uint64_t footer_bytes;
 };
-SL_API void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet_info *out);
+SL_API void sl_parquet_reader_get_info(const sl_parquet_reader *r, struct sl_parquet_info *out);
 
 /* Encodings of a chunk, as bits of sl_parquet_chunk.encodings: 1 << the number that Parquet gives them. */
 #define SL_PARQUET_ENC_PLAIN (1u << 0)
@@ -181,8 +181,8 @@ struct sl_parquet_chunk {
 	struct sl_parquet_bytes min, max;
 };
 /* SL_EINVAL: no such group or column. */
-SL_API SL_MUST_CHECK int sl_parquet_reader_chunk(const sl_parquet_reader *r, size_t group, size_t column,
-						 struct sl_parquet_chunk *out, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_parquet_reader_get_chunk(const sl_parquet_reader *r, size_t group, size_t column,
+						     struct sl_parquet_chunk *out, struct sl_err *err);
 
 /*
  * All values of a column in a row group, sl_parquet_chunk.rows of them; entries of NULLs are zero. They live until the

@@ -76,7 +76,7 @@ static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 		rc = sl_parquet_reader_open(&f->reader, read_at, f, f->bytes, &opts, &err);
 	if (rc)
 		return cli_fail(cli, &err, path);
-	sl_parquet_reader_info(f->reader, &f->info);
+	sl_parquet_reader_get_info(f->reader, &f->info);
 	return 0;
 }
 
@@ -84,7 +84,7 @@ static struct sl_parquet_chunk chunk_of(const struct pq_file *f, size_t group, s
 {
 	struct sl_parquet_chunk c = {0};
 
-	(void)!sl_parquet_reader_chunk(f->reader, group, column, &c, NULL);
+	(void)!sl_parquet_reader_get_chunk(f->reader, group, column, &c, NULL);
 	return c;
 }
 

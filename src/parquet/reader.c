@@ -132,7 +132,7 @@ void sl_parquet_reader_close(sl_parquet_reader *r)
 	sl__free(&env, r);
 }
 
-void sl_parquet_reader_info(const sl_parquet_reader *r, struct sl_parquet_info *out)
+void sl_parquet_reader_get_info(const sl_parquet_reader *r, struct sl_parquet_info *out)
 {
 	*out = (struct sl_parquet_info){.columns = r->columns,
 					.n_columns = r->n_columns,
@@ -151,8 +151,8 @@ static int check_place(const sl_parquet_reader *r, size_t group, size_t column, 
 	return sl_err_set(err, SL_EINVAL, "parquet: no row group %zu with a column %zu", group, column);
 }
 
-int sl_parquet_reader_chunk(const sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_chunk *out,
-			    struct sl_err *err)
+int sl_parquet_reader_get_chunk(const sl_parquet_reader *r, size_t group, size_t column, struct sl_parquet_chunk *out,
+				struct sl_err *err)
 {
 	int rc = check_place(r, group, column, err);
 

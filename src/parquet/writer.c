@@ -389,7 +389,7 @@ int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
 	return rc;
 }
 
-void sl_parquet_writer_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out)
+void sl_parquet_writer_get_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out)
 {
 	*out = (struct sl_parquet_writer_stats){.rows = w->rows, .bytes = w->offset, .row_groups = w->n_groups};
 }

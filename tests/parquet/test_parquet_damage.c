@@ -92,7 +92,7 @@ static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **st
 	(void)state;
 	make_file(&s, "dictionary", &file);
 	assert_int_equal(sl_parquet_reader_open_memory(&r, file.data, file.n, NULL, &err), 0);
-	assert_int_equal(sl_parquet_reader_chunk(r, 2, 10, &c, &err), 0);
+	assert_int_equal(sl_parquet_reader_get_chunk(r, 2, 10, &c, &err), 0);
 	file.data[c.offset + c.bytes - 1] = (char)(file.data[c.offset + c.bytes - 1] ^ 4);
 	assert_int_equal(sl_parquet_reader_read(r, 2, 10, &v, &err), SL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "row group 2, column 'string', page 1: its CRC is wrong"));
@@ -277,7 +277,7 @@ static void there_is_no_chunk_beyond_the_last(void **state)
 	assert_int_equal(sl_parquet_reader_open_memory(&r, file.data, file.n, NULL, &err), 0);
 	assert_int_equal(sl_parquet_reader_read(r, 1, 0, &v, &err), SL_EINVAL);
 	assert_int_equal(sl_parquet_reader_read(r, 0, s.n_columns, &v, &err), SL_EINVAL);
-	assert_int_equal(sl_parquet_reader_chunk(r, 0, s.n_columns, &c, &err), SL_EINVAL);
+	assert_int_equal(sl_parquet_reader_get_chunk(r, 0, s.n_columns, &c, &err), SL_EINVAL);
 	sl_parquet_reader_close(r);
 	sink_free(&file);
 	sample_free(&s);

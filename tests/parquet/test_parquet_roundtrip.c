@@ -54,12 +54,12 @@ static size_t compare_file(const struct sample *s, const struct sink *file)
 	struct sl_parquet_values v;
 	size_t row = 0;
 
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	assert_int_equal(info.rows, s->rows);
 	assert_int_equal(info.n_columns, s->n_columns);
 	for (size_t g = 0; g < info.row_groups; g++) {
 		for (size_t c = 0; c < info.n_columns; c++) {
-			assert_int_equal(sl_parquet_reader_chunk(r, g, c, &chunk, &err), 0);
+			assert_int_equal(sl_parquet_reader_get_chunk(r, g, c, &chunk, &err), 0);
 			if (sl_parquet_reader_read(r, g, c, &v, &err) != 0)
 				fail_msg("%s: %s", s->name, err.msg);
 			compare_chunk(s, c, &v, row, (size_t)chunk.rows);
@@ -123,7 +123,7 @@ static void the_schema_reads_back_as_it_was_written(void **state)
 	(void)state;
 	write_sample(&s, "wide", 0, &file);
 	sl_parquet_reader *r = open_file(&file);
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	for (size_t i = 0; i < info.n_columns; i++) {
 		char want[64], got[64];
 		assert_string_equal(info.columns[i].name, s.columns[i].name);
@@ -147,7 +147,7 @@ static void metadata_reads_back_in_order(void **state)
 	(void)state;
 	write_sample(&s, "nullable", 0, &file);
 	sl_parquet_reader *r = open_file(&file);
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	assert_int_equal(info.n_metadata, 3);
 	assert_string_equal(info.metadata[0].key, "origin");
 	assert_string_equal(info.metadata[0].value, "a test");

@@ -148,7 +148,7 @@ static void a_finished_file_takes_no_more(void **state)
 	assert_int_equal(sl_parquet_writer_finish(w, &err), 0);
 	assert_int_equal(sl_parquet_writer_put(w, &v, 1, &err), SL_ECLOSED);
 	assert_int_equal(sl_parquet_writer_finish(w, &err), SL_ECLOSED);
-	sl_parquet_writer_stats(w, &stats);
+	sl_parquet_writer_get_stats(w, &stats);
 	assert_int_equal(stats.rows, 1);
 	assert_int_equal(stats.row_groups, 1);
 	assert_int_equal(stats.bytes, out.n);
@@ -238,7 +238,7 @@ static struct sl_parquet_chunk chunk_of(const struct file *f, size_t group)
 {
 	struct sl_parquet_chunk c;
 
-	assert_int_equal(sl_parquet_reader_chunk(f->r, group, 0, &c, &err), 0);
+	assert_int_equal(sl_parquet_reader_get_chunk(f->r, group, 0, &c, &err), 0);
 	return c;
 }
 
@@ -347,7 +347,7 @@ static void a_row_group_ends_with_the_row_that_reaches_its_bytes(void **state)
 	for (size_t i = 0; i < 10; i++)
 		values[i] = (struct sl_parquet_bytes){text, 1000};
 	write_one(&f, &c, &v, 10, &opts);
-	sl_parquet_reader_info(f.r, &info);
+	sl_parquet_reader_get_info(f.r, &info);
 	assert_int_equal(info.row_groups, 4);
 	assert_int_equal(chunk_of(&f, 0).rows, 3);
 	assert_int_equal(chunk_of(&f, 3).rows, 1);

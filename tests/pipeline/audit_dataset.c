@@ -167,12 +167,12 @@ void audit_dataset_make(struct catalog_place *place, uint64_t n)
 	char path[512];
 	sl_catalog *c = catalog_place_open(place, NULL);
 	sl_catalog_lease *lease = NULL;
-	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 	audit_dataset_define(c, lease);
 	for (uint64_t i = 0; i < n; i++)
 		audit_dataset_put(place, c, lease, i, NULL);
 	audit_dataset_deliver(place, c, lease);
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 	(void)snprintf(path, sizeof(path), "%s/key", place->dir);
 	assert_int_equal(sl_audit_keygen(path, NULL, key, &err), 0);

@@ -231,7 +231,7 @@ static void show_group(FILE *out, sl_parquet_reader *r, const struct sl_parquet_
 	struct sl_parquet_values values[16];
 	struct sl_parquet_chunk chunk;
 	assert_in_range(info->n_columns, 1, 16);
-	assert_int_equal(sl_parquet_reader_chunk(r, group, 0, &chunk, NULL), 0);
+	assert_int_equal(sl_parquet_reader_get_chunk(r, group, 0, &chunk, NULL), 0);
 	for (size_t i = 0; i < info->n_columns; i++)
 		assert_int_equal(sl_parquet_reader_read(r, group, i, &values[i], NULL), 0);
 	for (size_t row = 0; row < chunk.rows; row++)
@@ -251,7 +251,7 @@ static int show_rows(const struct sl_catalog_partition *p, void *ctx)
 	(void)snprintf(path, sizeof(path), "%s/%s", rows->p->to, p->path);
 	char *data = read_all(path, &n);
 	assert_int_equal(sl_parquet_reader_open_memory(&r, data, n, NULL, NULL), 0);
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	assert_int_equal(info.rows, p->rows);
 	for (size_t g = 0; g < info.row_groups; g++)
 		show_group(rows->out, r, &info, g);

@@ -40,12 +40,12 @@ static void open_writer(void)
 {
 	struct sl_err err = SL_ERR_INIT;
 	writer.catalog = catalog_place_open(&place, NULL);
-	assert_int_equal(sl_catalog_lease_take(writer.catalog, "d", NULL, &writer.lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(writer.catalog, "d", NULL, &writer.lease, &err), 0);
 }
 
 static void close_writer(void)
 {
-	sl_catalog_lease_drop(writer.lease);
+	sl_catalog_lease_release(writer.lease);
 	sl_catalog_close(writer.catalog);
 	writer.lease = NULL;
 	writer.catalog = NULL;

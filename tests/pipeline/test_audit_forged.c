@@ -424,9 +424,9 @@ static void events_that_only_the_catalog_has_must_fit_too(void **state)
 	sl_catalog_lease *lease = NULL;
 	(void)state;
 	sl_catalog *cat = catalog_place_open(&place, NULL);
-	assert_int_equal(sl_catalog_lease_take(cat, "d", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(cat, "d", NULL, &lease, &err), 0);
 	audit_dataset_put(&place, cat, lease, 3, NULL);
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(cat);
 	load(&c);
 	c.events[3] = c.events[2];

@@ -494,7 +494,7 @@ static void an_old_head_is_still_in_a_chain_that_has_grown(void **state)
 	sl_catalog *c = catalog_place_open(&place, NULL);
 	sl_catalog_lease *lease = NULL;
 	(void)state;
-	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 	audit_dataset_put(&place, c, lease, 3, NULL);
 	/* Not delivered yet: told, and no fault; its file is verified all the same. */
 	struct findings f = verify(&(struct how){.checkpoint = "head", .all = true});
@@ -502,7 +502,7 @@ static void an_old_head_is_still_in_a_chain_that_has_grown(void **state)
 	assert_named(&f, SL_AUDIT_NOTE_BACKLOG, "1 events");
 	audit_dataset_deliver(&place, c, lease);
 	assert_clean(&(struct how){.checkpoint = "head", .public_key = "key.pub"});
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 }
 
@@ -538,14 +538,14 @@ static void a_gap_that_a_backfill_has_left_is_named(void **state)
 	sl_catalog_lease *lease = NULL;
 	char path[256];
 	(void)state;
-	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 	struct sl_catalog_partition p = catalog_partition("d", 50, 59, AUDIT_SIZE, path);
 	p.type = SL_AUDIT_BACKFILL;
 	assert_int_equal(sl_catalog_commit(c, lease, &p, NULL, &err), 0);
 	audit_dataset_deliver(&place, c, lease);
 	struct findings f = verify(&(struct how){.threads = 1});
 	assert_named(&f, SL_AUDIT_GAP, "60 to 99");
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 }
 
@@ -697,10 +697,10 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 			(void)set_up(NULL);
 		}
 		sl_catalog *c = catalog_place_open(&place, NULL);
-		assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+		assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 		audit_dataset_put(&place, c, lease, 3, &cases[i].rows);
 		audit_dataset_deliver(&place, c, lease);
-		sl_catalog_lease_drop(lease);
+		sl_catalog_lease_release(lease);
 		sl_catalog_close(c);
 		struct findings f = verify(&(struct how){.all = true});
 		audit_dataset_file(&place, 3, path);
@@ -724,11 +724,11 @@ static void a_row_without_a_sequence_is_named(void **state)
 	(void)tear_down(NULL);
 	catalog_place_set_up(&place);
 	sl_catalog *c = catalog_place_open(&place, NULL);
-	assert_int_equal(sl_catalog_lease_take(c, "d", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 	audit_dataset_define(c, lease);
 	audit_dataset_put(&place, c, lease, (uint64_t)-10, &rows);
 	audit_dataset_deliver(&place, c, lease);
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 	struct findings f = verify(&(struct how){.no_catalog = true});
 	assert_named(&f, SL_AUDIT_CONTENTS, "where 0 is expected");

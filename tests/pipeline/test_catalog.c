@@ -33,7 +33,7 @@ static int set_up(void **state)
 	assert_non_null(o);
 	catalog_place_set_up(&place);
 	o->c = catalog_place_open(&place, NULL);
-	assert_int_equal(sl_catalog_lease_take(o->c, "d", NULL, &o->lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "d", NULL, &o->lease, &err), 0);
 	catalog_define(o->c, o->lease);
 	*state = o;
 	return 0;
@@ -42,7 +42,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	struct opened *o = *state;
-	sl_catalog_lease_drop(o->lease);
+	sl_catalog_lease_release(o->lease);
 	sl_catalog_close(o->c);
 	free(o);
 	catalog_place_tear_down(&place);
@@ -344,16 +344,16 @@ static void a_second_taker_is_told_who_has_the_lease(void **state)
 	sl_catalog *other = catalog_place_open(&place, NULL);
 	sl_catalog_lease *lease = NULL;
 	char me[32];
-	assert_int_equal(sl_catalog_lease_take(other, "d", NULL, &lease, &err), SL_ELOCKED);
+	assert_int_equal(sl_catalog_lease_acquire(other, "d", NULL, &lease, &err), SL_ELOCKED);
 	(void)snprintf(me, sizeof(me), "pid %ld", (long)getpid());
 	assert_non_null(strstr(err.msg, me));
 	assert_int_equal(sl_err_exit_code(err.code), 75);
 	/* Another dataset is another lease, and one that was given back is free. */
-	assert_int_equal(sl_catalog_lease_take(other, "e", NULL, &lease, &err), 0);
-	sl_catalog_lease_drop(lease);
+	assert_int_equal(sl_catalog_lease_acquire(other, "e", NULL, &lease, &err), 0);
+	sl_catalog_lease_release(lease);
 	uint64_t fence = sl_catalog_lease_fence(o->lease);
-	sl_catalog_lease_drop(o->lease);
-	assert_int_equal(sl_catalog_lease_take(other, "d", NULL, &o->lease, &err), 0);
+	sl_catalog_lease_release(o->lease);
+	assert_int_equal(sl_catalog_lease_acquire(other, "d", NULL, &o->lease, &err), 0);
 	assert_true(sl_catalog_lease_fence(o->lease) > fence);
 	sl_catalog_close(o->c);
 	o->c = other;
@@ -377,7 +377,7 @@ static void a_holder_that_was_overtaken_cannot_write_any_more(void **state)
 	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_partition"), 1);
 	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_audit_event"), 1);
 	/* Giving it back does not take it from the other. */
-	sl_catalog_lease_drop(o->lease);
+	sl_catalog_lease_release(o->lease);
 	o->lease = NULL;
 	assert_string_equal(look(o->c).holder != NULL ? "held" : "free", "held");
 }
@@ -398,7 +398,7 @@ static _Noreturn void hold_until_killed(int told)
 	sl_catalog *c = catalog_place_open(&place, NULL);
 	sl_catalog_lease *lease = NULL;
 	struct sl_catalog_lease_opts opts = {SL_CATALOG_LEASE_OPTS_INIT, .holder = "the first process"};
-	char answer = sl_catalog_lease_take(c, "p", &opts, &lease, &err) == 0 ? 'y' : 'n';
+	char answer = sl_catalog_lease_acquire(c, "p", &opts, &lease, &err) == 0 ? 'y' : 'n';
 	ssize_t n = write(told, &answer, 1);
 	(void)n;
 	for (;;)
@@ -420,18 +420,18 @@ static void a_killed_process_leaves_no_lease_behind_for_long(void **state)
 	(void)close(told[1]); /* a child that dies is heard */
 	assert_int_equal(read(told[0], &answer, 1), 1);
 	assert_int_equal(answer, 'y');
-	assert_int_equal(sl_catalog_lease_take(o->c, "p", NULL, &lease, &err), SL_ELOCKED);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "p", NULL, &lease, &err), SL_ELOCKED);
 	assert_non_null(strstr(err.msg, "the first process"));
 	assert_int_equal(kill(child, SIGKILL), 0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	/* Where leases expire, let the time pass. */
 	if (place.server != NULL) {
-		assert_int_equal(sl_catalog_lease_take(o->c, "p", NULL, &lease, &err), SL_ELOCKED);
+		assert_int_equal(sl_catalog_lease_acquire(o->c, "p", NULL, &lease, &err), SL_ELOCKED);
 		catalog_place_exec(&place, "UPDATE sluice_dataset SET lease_until_ms=lease_until_ms-30000");
 	}
-	assert_int_equal(sl_catalog_lease_take(o->c, "p", NULL, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "p", NULL, &lease, &err), 0);
 	assert_int_equal(sl_catalog_lease_fence(lease), 2);
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	(void)close(told[0]);
 }
 #endif
@@ -443,7 +443,7 @@ static void a_lease_that_can_expire_is_renewed(void **state)
 	sl_catalog_lease *lease = NULL;
 	struct sl_catalog_lease_opts opts = {SL_CATALOG_LEASE_OPTS_INIT, .ttl_ms = 1000};
 	static const char until[] = "SELECT lease_until_ms FROM sluice_dataset WHERE name='r'";
-	assert_int_equal(sl_catalog_lease_take(o->c, "r", &opts, &lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "r", &opts, &lease, &err), 0);
 	long long first = catalog_place_number(&place, until);
 	while (catalog_place_number(&place, until) == first)
 		assert_int_equal(sl_catalog_lease_check(lease, &err), 0);
@@ -454,7 +454,7 @@ static void a_lease_that_can_expire_is_renewed(void **state)
 		;
 	assert_int_equal(err.code, SL_ESTALE);
 	assert_non_null(strstr(err.msg, "a thief"));
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 }
 
 /* ---- opening ---- */
@@ -465,8 +465,8 @@ static void names_and_urls_that_cannot_be_are_refused(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	sl_catalog_lease *lease = NULL;
 	sl_catalog *c = NULL;
-	assert_int_equal(sl_catalog_lease_take(o->c, "../x", NULL, &lease, &err), SL_EINVAL);
-	assert_int_equal(sl_catalog_lease_take(o->c, "_x", NULL, &lease, &err), SL_EINVAL);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "../x", NULL, &lease, &err), SL_EINVAL);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "_x", NULL, &lease, &err), SL_EINVAL);
 	assert_int_equal(sl_catalog_open(&c, "mysql://secret@host/", NULL, &err), SL_EINVAL);
 	assert_null(strstr(err.msg, "secret"));
 	assert_int_equal(sl_catalog_open(&c, "sqlite:", NULL, &err), SL_EINVAL);
@@ -581,7 +581,7 @@ static void a_forked_child_cannot_use_the_catalog(void **state)
 	if (child == 0) {
 		struct sl_err err = SL_ERR_INIT;
 		int rc = catalog_commit(o->c, o->lease, 100, 199, NULL, &err);
-		sl_catalog_lease_drop(o->lease);
+		sl_catalog_lease_release(o->lease);
 		sl_catalog_close(o->c);
 		_exit(rc == SL_EFORKED ? 0 : 1);
 	}
@@ -601,7 +601,7 @@ static int all_of_it(const struct sl_env *env, struct sl_err *err)
 	int rc = catalog_place_try(&place, env, &c, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_catalog_lease_take(c, "faults", NULL, &lease, err);
+	rc = sl_catalog_lease_acquire(c, "faults", NULL, &lease, err);
 	rc = rc != 0 ? rc : sl_catalog_define(c, lease, &d, err);
 	if (rc == 0) {
 		char path[256];
@@ -610,7 +610,7 @@ static int all_of_it(const struct sl_env *env, struct sl_err *err)
 	}
 	rc = rc != 0 ? rc : sl_catalog_events(c, "faults", 0, 0, check_event, &walk, err);
 	rc = rc != 0 ? rc : sl_catalog_datasets(c, NULL, copy_dataset, &d, err);
-	sl_catalog_lease_drop(lease);
+	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 	return rc;
 }

@@ -37,13 +37,13 @@ static void open_it(struct opened *o, const struct sl_env *env)
 {
 	struct sl_err err = SL_ERR_INIT;
 	o->c = catalog_place_open(&place, env);
-	assert_int_equal(sl_catalog_lease_take(o->c, "d", NULL, &o->lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "d", NULL, &o->lease, &err), 0);
 	catalog_define(o->c, o->lease);
 }
 
 static void close_it(struct opened *o)
 {
-	sl_catalog_lease_drop(o->lease);
+	sl_catalog_lease_release(o->lease);
 	sl_catalog_close(o->c);
 	*o = (struct opened){NULL, NULL};
 }
@@ -586,8 +586,8 @@ static void an_outbox_without_its_lease_stops(void **state)
 	catalog_place_exec(&place, "UPDATE sluice_dataset SET fence=fence+1,holder='x' WHERE name='d'");
 	assert_int_equal(deliver(o, NULL, &err), SL_ESTALE);
 	assert_int_equal(catalog_place_number(&place, "SELECT delivered_files FROM sluice_dataset WHERE name='d'"), 0);
-	sl_catalog_lease_drop(o->lease);
-	assert_int_equal(sl_catalog_lease_take(o->c, "d", NULL, &o->lease, &err), 0);
+	sl_catalog_lease_release(o->lease);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "d", NULL, &o->lease, &err), 0);
 }
 
 /* ---- the endpoint ---- */

@@ -37,7 +37,7 @@ static int set_up(void **state)
 	catalog_place_set_up(&place);
 	(void)http_server_tell(&server, "clear");
 	o->c = catalog_place_open(&place, NULL);
-	assert_int_equal(sl_catalog_lease_take(o->c, "d", NULL, &o->lease, &err), 0);
+	assert_int_equal(sl_catalog_lease_acquire(o->c, "d", NULL, &o->lease, &err), 0);
 	catalog_define(o->c, o->lease);
 	(void)snprintf(o->url, sizeof(o->url), "http://127.0.0.1:%d/audit", server.port);
 	(void)snprintf(o->token, sizeof(o->token), "%s/token", place.dir);
@@ -49,7 +49,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	struct opened *o = *state;
-	sl_catalog_lease_drop(o->lease);
+	sl_catalog_lease_release(o->lease);
 	sl_catalog_close(o->c);
 	free(o);
 	catalog_place_tear_down(&place);

@@ -146,8 +146,8 @@ static int acquire_lease(struct sl_catalog_lease *lease, const char *holder, str
 	return 0;
 }
 
-int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_catalog_lease_opts *opts,
-			  sl_catalog_lease **out, struct sl_err *err)
+int sl_catalog_lease_acquire(sl_catalog *c, const char *dataset, const struct sl_catalog_lease_opts *opts,
+			     sl_catalog_lease **out, struct sl_err *err)
 {
 	struct sl_catalog_lease_opts o;
 	char holder[CAT_HOLDER_BYTES], host[65] = "";
@@ -176,14 +176,14 @@ int sl_catalog_lease_take(sl_catalog *c, const char *dataset, const struct sl_ca
 	sl__cond_init(&lease->wake);
 	rc = acquire_lease(lease, o.holder != NULL ? o.holder : holder, err);
 	if (rc != 0) {
-		sl_catalog_lease_drop(lease);
+		sl_catalog_lease_release(lease);
 		return rc;
 	}
 	*out = lease;
 	return 0;
 }
 
-void sl_catalog_lease_drop(sl_catalog_lease *lease)
+void sl_catalog_lease_release(sl_catalog_lease *lease)
 {
 	if (lease == NULL || sl__catalog_check(lease->catalog, NULL) != 0)
 		return;

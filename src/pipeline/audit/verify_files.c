@@ -200,7 +200,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 	const char *name = f->w->v->sequence_column;
 	size_t column = 0;
 	int rc = 0;
-	sl_parquet_reader_info(r, &info);
+	sl_parquet_reader_get_info(r, &info);
 	if (info.rows != e->rows) {
 		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event says %" PRIu64, info.rows,
 		      e->rows);
@@ -219,7 +219,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 	for (size_t g = 0; g < info.row_groups && f->slot->fault == 0 && rc == 0; g++) {
 		struct sl_parquet_chunk chunk;
 		struct sl_parquet_values values;
-		rc = sl_parquet_reader_chunk(r, g, column, &chunk, err);
+		rc = sl_parquet_reader_get_chunk(r, g, column, &chunk, err);
 		if (rc == 0)
 			rc = sl_parquet_reader_read(r, g, column, &values, err);
 		if (rc == 0)

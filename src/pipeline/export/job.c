@@ -59,7 +59,7 @@ static int open_job_catalog(struct sl__export_job *job, struct sl_err *err)
 		return rc;
 	if ((rc = sl__export_catalog(e, true, &job->catalog, err)) != 0)
 		return rc;
-	if ((rc = sl_catalog_lease_take(job->catalog, e->o.dataset, NULL, &job->lease, err)) != 0)
+	if ((rc = sl_catalog_lease_acquire(job->catalog, e->o.dataset, NULL, &job->lease, err)) != 0)
 		return rc;
 	struct load l = {.env = &e->env, .out = &job->dataset};
 	job->dataset = (struct sl__dataset_state){.known = false};
@@ -215,7 +215,7 @@ void sl__job_close(struct sl__export_job *job)
 {
 	const struct sl_env *env = &job->e->env;
 	sl_outbox_stop(job->outbox);
-	sl_catalog_lease_drop(job->lease);
+	sl_catalog_lease_release(job->lease);
 	sl_catalog_close(job->catalog);
 	sl_dlq_close(job->letters);
 	sl__free(env, job->letter_target);
