@@ -28,16 +28,4 @@ static inline int sl__bk_result(int rc, const struct sl_err *why, struct sl_err 
 	return rc;
 }
 
-/* Copy a result of `bytes` bytes to a caller's struct, which may be NULL or of an older, shorter version. Both begin
- * with struct_size; the caller's stays. */
-static inline void sl__bk_copy_out(void *out, const void *result, size_t bytes)
-{
-	size_t size;
-	if (out == NULL)
-		return;
-	memcpy(&size, out, sizeof(size));
-	memcpy(out, result, SL_MIN(size, bytes));
-	memcpy(out, &size, sizeof(size));
-}
-
 #endif

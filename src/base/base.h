@@ -52,6 +52,19 @@ static inline void sl__opts_copy(void *to, size_t to_size, const void *from)
 	memcpy(to, &to_size, sizeof(to_size));
 }
 
+/* The opposite, of a result: out (may be NULL) is the caller's, perhaps shorter, and says afterwards what was filled. A
+ * struct_size of 0 there means all of it. */
+static inline void sl__result_copy(void *out, const void *result, size_t result_size)
+{
+	size_t size;
+	if (out == NULL)
+		return;
+	memcpy(&size, out, sizeof(size));
+	size = size != 0 ? SL_MIN(size, result_size) : result_size;
+	memcpy(out, result, size);
+	memcpy(out, &size, sizeof(size));
+}
+
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define SL__LE16(x) (x)
 #define SL__LE32(x) (x)

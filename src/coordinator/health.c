@@ -44,9 +44,7 @@ int sl_coordinator_get_health(sl_coordinator *c, struct sl_coordinator_health *o
 	if (c->failing_since_ns != 0)
 		h.failing_ms = SL_MAX((now_ns - c->failing_since_ns) / SL__NS_PER_MS, 1);
 	sl__unlock(&c->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(h)) : sizeof(h);
-	h.struct_size = n;
-	memcpy(out, &h, n);
+	sl__result_copy(out, &h, sizeof(h));
 	return 0;
 }
 

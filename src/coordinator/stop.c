@@ -250,9 +250,7 @@ int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms, struct sl_c
 						  .returned = c->returned,
 						  .unknown = unknown,
 						  .spilled = c->spilled};
-		size_t n = report->struct_size != 0 ? SL_MIN(report->struct_size, sizeof(r)) : sizeof(r);
-		r.struct_size = n;
-		memcpy(report, &r, n);
+		sl__result_copy(report, &r, sizeof(r));
 	}
 	bool join = c->stopped && c->n_busy == 0;
 	sl__unlock(&c->mu);

@@ -224,7 +224,7 @@ void sl__dl_leave(sl_dlq *q)
 
 int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err)
 {
-	struct sl_dlq_stats s = {.struct_size = out->struct_size};
+	struct sl_dlq_stats s = {0};
 	int rc = sl__dl_enter(q, SL__DL_READ, err);
 	if (rc != 0)
 		return rc;
@@ -240,6 +240,6 @@ int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err)
 	s.bytes = q->bytes;
 	sl__dl_leave(q);
 	if (rc == 0)
-		memcpy(out, &s, SL_MIN(out->struct_size, sizeof(s)));
+		sl__result_copy(out, &s, sizeof(s));
 	return rc;
 }

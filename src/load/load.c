@@ -471,8 +471,7 @@ int sl_load_close(sl_load *l, struct sl_err *err)
 void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 {
 	struct sl_coordinator_health h = {.struct_size = sizeof(h)};
-	struct sl_load_stats stats = {.struct_size = out->struct_size,
-				      .read = l->read,
+	struct sl_load_stats stats = {.read = l->read,
 				      .dead_all = l->dead_all,
 				      .skipped = l->skipped,
 				      .bytes_read = l->bytes_read,
@@ -492,7 +491,7 @@ void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 	stats.retrying = h.retrying;
 	if (h.breaker != SL_BREAKER_CLOSED)
 		stats.trouble = h.last_error;
-	memcpy(out, &stats, SL_MIN(out->struct_size, sizeof(stats)));
+	sl__result_copy(out, &stats, sizeof(stats));
 }
 
 const char *sl_load_target(const sl_load *l)

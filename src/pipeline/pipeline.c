@@ -284,8 +284,6 @@ int sl_pipeline_get_stats(sl_pipeline *p, struct sl_pipeline_stats *out)
 	s.window_used = window.buffered;
 	s.window_used_max = window.buffered_max;
 	s.stopping = sl_pipeline_stopping(p);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
-	s.struct_size = n;
-	memcpy(out, &s, n);
+	sl__result_copy(out, &s, sizeof(s));
 	return 0;
 }

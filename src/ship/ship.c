@@ -417,15 +417,14 @@ int sl_ship_get_stats(sl_ship *s, struct sl_ship_stats *out, struct sl_err *err)
 
 	if (rc)
 		return rc;
-	struct sl_ship_stats stats = {.struct_size = out->struct_size,
-				      .read = s->log.lines,
+	struct sl_ship_stats stats = {.read = s->log.lines,
 				      .delivered = p.delivered,
 				      .pending = wal.pending,
 				      .refused = wal.parked,
 				      .cut = s->from.cut,
 				      .trouble = p.trouble};
 
-	memcpy(out, &stats, SL_MIN(out->struct_size, sizeof(stats)));
+	sl__result_copy(out, &stats, sizeof(stats));
 	return 0;
 }
 

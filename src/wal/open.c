@@ -434,8 +434,6 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 	s.index_bytes = sl__wal_index_bytes(&w->index);
 	sl__wal_sender_stats(w, &s);
 	sl__unlock(&w->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
-	s.struct_size = n;
-	memcpy(out, &s, n);
+	sl__result_copy(out, &s, sizeof(s));
 	return 0;
 }

@@ -305,9 +305,7 @@ static void count_sources(const struct scanner *s, struct sl_wal_stats *out)
 	st.damaged_ranges += s->n_lost;
 	st.oldest_pending_ms = s->oldest_pending_ms;
 	st.pending_bytes = s->pending_bytes;
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(st)) : sizeof(st);
-	st.struct_size = n;
-	memcpy(out, &st, n);
+	sl__result_copy(out, &st, sizeof(st));
 }
 
 static int run_passes(struct scanner *s, bool walk, struct sl_err *err)

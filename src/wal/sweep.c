@@ -145,11 +145,7 @@ int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sen
 	for (size_t i = 0; i < s.n; i++)
 		sl__free(&env, s.ids[i]);
 	sl__free(&env, s.ids);
-	if (out != NULL) {
-		size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s.result)) : sizeof(s.result);
-		s.result.struct_size = n;
-		memcpy(out, &s.result, n);
-	}
+	sl__result_copy(out, &s.result, sizeof(s.result));
 	sl__wal_opts_free(&env, &o);
 	return rc;
 }

@@ -49,9 +49,7 @@ int sl_writer_get_stats(sl_writer *w, struct sl_writer_stats *out)
 				    .max_concurrent_writes = l.max,
 				    .backpressure = w->pressed};
 	sl__unlock(&w->mu);
-	size_t n = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(s)) : sizeof(s);
-	s.struct_size = n;
-	memcpy(out, &s, n);
+	sl__result_copy(out, &s, sizeof(s));
 	return 0;
 }
 

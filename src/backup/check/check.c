@@ -479,7 +479,7 @@ int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struc
 	sl__bk_findings_fini(&c.f);
 	if (rc != 0)
 		return rc;
-	sl__bk_copy_out(out, &c.out, sizeof(c.out));
+	sl__result_copy(out, &c.out, sizeof(c.out));
 	if (c.out.findings == c.out.harmless)
 		return 0;
 	return sl_err_set(err, SL_ECORRUPT, "check: %llu things are damaged or missing; see sluice backup repair",

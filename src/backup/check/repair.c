@@ -280,7 +280,7 @@ int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, 
 	int reported = sl__bk_findings_report(&r.f, on_finding, ctx, rc == 0 ? err : NULL);
 	if (rc == 0)
 		rc = reported;
-	sl__bk_copy_out(out, &r.out, sizeof(r.out));
+	sl__result_copy(out, &r.out, sizeof(r.out));
 	sl__bk_verify_fini(&r.verify);
 	sl__bk_view_fini(&r.view);
 	sl__bk_ids_fini(&b->env, &r.damaged);

@@ -266,8 +266,7 @@ static void set_created(struct bk_create *c, struct sl_backup_created *out)
 	struct bk_store_stats s;
 	sl__bk_create_stats(c, &s);
 	struct bk_counts *n = &c->counts;
-	struct sl_backup_created r = {.struct_size = out->struct_size,
-				      .entries = atomic_load(&n->entries),
+	struct sl_backup_created r = {.entries = atomic_load(&n->entries),
 				      .files = atomic_load(&n->files),
 				      .files_new = atomic_load(&n->files_new),
 				      .files_changed = atomic_load(&n->files_changed),
@@ -280,7 +279,7 @@ static void set_created(struct bk_create *c, struct sl_backup_created *out)
 				      .known_blocks = atomic_load(&n->known_blocks),
 				      .problems = atomic_load(&n->problems)};
 	memcpy(r.id, c->session->id, sizeof(r.id));
-	memcpy(out, &r, SL_MIN(out->struct_size, sizeof(r)));
+	sl__result_copy(out, &r, sizeof(r));
 }
 
 void sl__bk_create_release(struct bk_create *c)

@@ -169,7 +169,7 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 		d->ops->unlock(d->driver, lock);
 
 	if (rc == 0)
-		sl__bk_copy_out(out, &p.out, sizeof(p.out));
+		sl__result_copy(out, &p.out, sizeof(p.out));
 	sl__bk_marks_fini(env, &p.old);
 	sl__bk_marks_fini(env, &p.all);
 	sl__free(env, p.waits);

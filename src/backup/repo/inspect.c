@@ -189,6 +189,6 @@ int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err
 	sl__bk_index_free(index);
 	rc = sl__bk_sessions_each(b, count_session, &s.sessions, err);
 	if (rc == 0)
-		sl__bk_copy_out(out, &s, sizeof(s));
+		sl__result_copy(out, &s, sizeof(s));
 	return rc;
 }

@@ -44,12 +44,10 @@ void sl_backup_stop(sl_backup *b)
 void sl_backup_get_progress(sl_backup *b, struct sl_backup_progress *out)
 {
 	struct sl_backup_progress now;
-	size_t n = out->struct_size;
 	sl__lock(&b->mu);
 	now = b->progress;
 	sl__unlock(&b->mu);
-	now.struct_size = n;
-	memcpy(out, &now, SL_MIN(n, sizeof(now)));
+	sl__result_copy(out, &now, sizeof(now));
 }
 
 void sl_backup_close(sl_backup *b)

@@ -206,12 +206,7 @@ static int restore_all(struct bk_restore *r, struct sl_err *err)
 
 static void copy_result(struct sl_backup_restored *result, const struct sl_backup_restored *done)
 {
-	if (result == NULL)
-		return;
-	struct sl_backup_restored copy = *done;
-	size_t n = result->struct_size != 0 ? SL_MIN(result->struct_size, sizeof(copy)) : sizeof(copy);
-	copy.struct_size = n;
-	memcpy(result, &copy, n);
+	sl__result_copy(result, done, sizeof(*done));
 }
 
 int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup_restore_opts *opts,

@@ -536,7 +536,5 @@ void sl_worker_get_stats(sl_worker *w, struct sl_worker_stats *out)
 					     .polls = s->polls,
 					     .notified = s->notified};
 	sl__unlock(&w->mu);
-	size_t size = out->struct_size != 0 ? SL_MIN(out->struct_size, sizeof(full)) : sizeof(full);
-	memcpy(out, &full, size);
-	out->struct_size = size;
+	sl__result_copy(out, &full, sizeof(full));
 }

@@ -205,11 +205,8 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 	sl__free(&v.env, v.by_start);
 	sl__free(&v.env, v.by_path);
 	sl_catalog_close(v.catalog);
-	if (rc == 0 && out != NULL) {
-		size_t size = SL_MIN(out->struct_size, sizeof(*r));
-		r->struct_size = out->struct_size;
-		memcpy(out, r, size);
-	}
+	if (rc == 0)
+		sl__result_copy(out, r, sizeof(*r));
 	return rc;
 }
 

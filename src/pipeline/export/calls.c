@@ -56,11 +56,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 		r->waiting = job->seen - r->checkpoint;
 	if (r->stopped)
 		r->waiting += job->left;
-	if (result != NULL) {
-		size_t size = result->struct_size;
-		memcpy(result, r, SL_MIN(size, sizeof(*r)));
-		result->struct_size = size;
-	}
+	sl__result_copy(result, r, sizeof(*r));
 	sl__job_close(job);
 	sl__free(&e->env, job);
 	return rc;
