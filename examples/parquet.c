@@ -26,7 +26,7 @@ int main(void)
 	const uint8_t nulls[] = {0, 1, 0};
 	const struct sl_parquet_values rows[] = {{ids, NULL}, {cities, nulls}};
 	struct sl_parquet_values got = {0};
-	struct sl_parquet_writer_stats stats = {0};
+	struct sl_parquet_writer_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_parquet_writer *w = NULL;
 	sl_parquet_reader *r = NULL;

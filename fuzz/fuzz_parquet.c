@@ -177,8 +177,8 @@ static void again(const struct sl_parquet_column *c, const struct sl_parquet_val
 static void read_file(const char *bytes, size_t n)
 {
 	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .max_chunk_bytes = MAX_CHUNK};
-	struct sl_parquet_info info;
-	struct sl_parquet_chunk chunk;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
+	struct sl_parquet_chunk chunk = {.struct_size = sizeof(chunk)};
 	struct sl_parquet_values v;
 	struct sl_err err = SL_ERR_INIT;
 	sl_parquet_reader *r = NULL;

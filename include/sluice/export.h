@@ -82,6 +82,7 @@ enum sl_export_gaps {
 typedef void sl_export_step_fn(const char *step, uint64_t partition_start, void *ctx);
 
 struct sl_export_progress {
+	size_t struct_size;
 	uint64_t checkpoint;                        /* last committed sequence; 0: none yet */
 	uint64_t partitions, rows, bad_rows, bytes; /* committed by this run */
 	uint64_t holes;                             /* recorded by it */

@@ -116,6 +116,7 @@ SL_API SL_MUST_CHECK int sl_parquet_writer_put(sl_parquet_writer *w, const struc
 SL_API SL_MUST_CHECK int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err);
 
 struct sl_parquet_writer_stats {
+	size_t struct_size;
 	uint64_t rows;       /* put so far */
 	uint64_t bytes;      /* given to the callback */
 	uint64_t row_groups; /* written */
@@ -146,6 +147,7 @@ SL_API void sl_parquet_reader_close(sl_parquet_reader *r); /* NULL is allowed */
 
 /* What the footer says. Pointers live as long as r. */
 struct sl_parquet_info {
+	size_t struct_size;
 	const struct sl_parquet_column *columns;
 	size_t n_columns;
 	uint64_t rows;
@@ -168,6 +170,7 @@ SL_API void sl_parquet_reader_get_info(const sl_parquet_reader *r, struct sl_par
 /* One column of one row group, as the footer describes it. Not checked against the data; sl_parquet_reader_check
  * does. */
 struct sl_parquet_chunk {
+	size_t struct_size;
 	uint64_t rows;
 	uint64_t offset;             /* of its first page */
 	uint64_t bytes;              /* in the file, with page headers */

@@ -103,7 +103,7 @@ struct exportwatch {
 static void watch_export(void *ctx)
 {
 	struct exportwatch *w = ctx;
-	struct sl_export_progress p;
+	struct sl_export_progress p = {.struct_size = sizeof(p)};
 	char text[256], rate[96], rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
 	char per_second[TEXT_TIME_BYTES], left[TEXT_TIME_BYTES];
 	int64_t ms = watch_ms(&w->watch);

@@ -70,7 +70,7 @@ static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = &cli->env};
 	struct sl_err err = SL_ERR_INIT;
 
-	*f = (struct pq_file){.cli = cli, .path = path, .fd = -1};
+	*f = (struct pq_file){.cli = cli, .path = path, .fd = -1, .info.struct_size = sizeof(f->info)};
 	int rc = open_fd(f, &err);
 	if (!rc)
 		rc = sl_parquet_reader_open(&f->reader, read_at, f, f->bytes, &opts, &err);
@@ -82,7 +82,7 @@ static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 
 static struct sl_parquet_chunk chunk_of(const struct pq_file *f, size_t group, size_t column)
 {
-	struct sl_parquet_chunk c = {0};
+	struct sl_parquet_chunk c = {.struct_size = sizeof(c)};
 
 	(void)!sl_parquet_reader_get_chunk(f->reader, group, column, &c, NULL);
 	return c;

@@ -134,14 +134,15 @@ void sl_parquet_reader_close(sl_parquet_reader *r)
 
 void sl_parquet_reader_get_info(const sl_parquet_reader *r, struct sl_parquet_info *out)
 {
-	*out = (struct sl_parquet_info){.columns = r->columns,
-					.n_columns = r->n_columns,
-					.rows = r->rows,
-					.row_groups = r->n_groups,
-					.created_by = r->created_by,
-					.metadata = r->metadata,
-					.n_metadata = r->n_metadata,
-					.footer_bytes = r->footer_bytes};
+	const struct sl_parquet_info info = {.columns = r->columns,
+					     .n_columns = r->n_columns,
+					     .rows = r->rows,
+					     .row_groups = r->n_groups,
+					     .created_by = r->created_by,
+					     .metadata = r->metadata,
+					     .n_metadata = r->n_metadata,
+					     .footer_bytes = r->footer_bytes};
+	sl__result_copy(out, &info, sizeof(info));
 }
 
 static int check_place(const sl_parquet_reader *r, size_t group, size_t column, struct sl_err *err)
@@ -158,7 +159,8 @@ int sl_parquet_reader_get_chunk(const sl_parquet_reader *r, size_t group, size_t
 
 	if (rc != 0)
 		return rc;
-	*out = r->chunks[group * r->n_columns + column].info;
+	const struct sl_parquet_chunk *info = &r->chunks[group * r->n_columns + column].info;
+	sl__result_copy(out, info, sizeof(*info));
 	return 0;
 }
 

@@ -391,5 +391,6 @@ int sl_parquet_writer_finish(sl_parquet_writer *w, struct sl_err *err)
 
 void sl_parquet_writer_get_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out)
 {
-	*out = (struct sl_parquet_writer_stats){.rows = w->rows, .bytes = w->offset, .row_groups = w->n_groups};
+	const struct sl_parquet_writer_stats s = {.rows = w->rows, .bytes = w->offset, .row_groups = w->n_groups};
+	sl__result_copy(out, &s, sizeof(s));
 }

@@ -86,7 +86,7 @@ static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **st
 	struct sample s;
 	struct sink file = {0};
 	sl_parquet_reader *r = NULL;
-	struct sl_parquet_chunk c;
+	struct sl_parquet_chunk c = {.struct_size = sizeof(c)};
 	struct sl_parquet_values v;
 
 	(void)state;
@@ -270,7 +270,7 @@ static void there_is_no_chunk_beyond_the_last(void **state)
 	struct sink file = {0};
 	sl_parquet_reader *r = NULL;
 	struct sl_parquet_values v;
-	struct sl_parquet_chunk c;
+	struct sl_parquet_chunk c = {.struct_size = sizeof(c)};
 
 	(void)state;
 	make_file(&s, "one_row", &file);

@@ -49,8 +49,8 @@ static size_t compare_file(const struct sample *s, const struct sink *file)
 {
 	sl_parquet_reader *r = open_file(file);
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_parquet_info info;
-	struct sl_parquet_chunk chunk;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
+	struct sl_parquet_chunk chunk = {.struct_size = sizeof(chunk)};
 	struct sl_parquet_values v;
 	size_t row = 0;
 
@@ -118,7 +118,7 @@ static void the_schema_reads_back_as_it_was_written(void **state)
 {
 	struct sample s;
 	struct sink file = {0};
-	struct sl_parquet_info info;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
 
 	(void)state;
 	write_sample(&s, "wide", 0, &file);
@@ -142,7 +142,7 @@ static void metadata_reads_back_in_order(void **state)
 {
 	struct sample s;
 	struct sink file = {0};
-	struct sl_parquet_info info;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
 
 	(void)state;
 	write_sample(&s, "nullable", 0, &file);

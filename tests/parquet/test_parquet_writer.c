@@ -137,7 +137,7 @@ static void a_finished_file_takes_no_more(void **state)
 {
 	struct sl_parquet_column c = {.name = "a", .kind = SL_PARQUET_BOOL};
 	struct sl_parquet_values v = {"\1", NULL};
-	struct sl_parquet_writer_stats stats;
+	struct sl_parquet_writer_stats stats = {.struct_size = sizeof(stats)};
 	struct sink out = {0};
 	sl_parquet_writer *w = NULL;
 
@@ -236,7 +236,7 @@ static void close_one(struct file *f)
 
 static struct sl_parquet_chunk chunk_of(const struct file *f, size_t group)
 {
-	struct sl_parquet_chunk c;
+	struct sl_parquet_chunk c = {.struct_size = sizeof(c)};
 
 	assert_int_equal(sl_parquet_reader_get_chunk(f->r, group, 0, &c, &err), 0);
 	return c;
@@ -340,7 +340,7 @@ static void a_row_group_ends_with_the_row_that_reaches_its_bytes(void **state)
 	struct sl_parquet_bytes values[10];
 	struct sl_parquet_values v = {values, NULL};
 	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .row_group_bytes = 3 * 1004};
-	struct sl_parquet_info info;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
 	struct file f;
 
 	(void)state;

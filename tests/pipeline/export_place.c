@@ -229,7 +229,7 @@ static void show_value(FILE *out, const struct sl_parquet_column *c, const struc
 static void show_group(FILE *out, sl_parquet_reader *r, const struct sl_parquet_info *info, size_t group)
 {
 	struct sl_parquet_values values[16];
-	struct sl_parquet_chunk chunk;
+	struct sl_parquet_chunk chunk = {.struct_size = sizeof(chunk)};
 	assert_in_range(info->n_columns, 1, 16);
 	assert_int_equal(sl_parquet_reader_get_chunk(r, group, 0, &chunk, NULL), 0);
 	for (size_t i = 0; i < info->n_columns; i++)
@@ -245,7 +245,7 @@ static int show_rows(const struct sl_catalog_partition *p, void *ctx)
 {
 	const struct rows_of *rows = ctx;
 	sl_parquet_reader *r;
-	struct sl_parquet_info info;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
 	char path[400];
 	size_t n;
 	(void)snprintf(path, sizeof(path), "%s/%s", rows->p->to, p->path);

@@ -196,7 +196,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 {
 	const struct sl__verify_entry *e = f->e;
 	struct absent a = {.next = e->start, .holes = e->hole_ranges};
-	struct sl_parquet_info info;
+	struct sl_parquet_info info = {.struct_size = sizeof(info)};
 	const char *name = f->w->v->sequence_column;
 	size_t column = 0;
 	int rc = 0;
@@ -217,7 +217,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 	sl__buf_init(&a.ranges, env_of(f));
 	a.has_hole = sl__holes_next(&a.holes, &a.first, &a.last);
 	for (size_t g = 0; g < info.row_groups && f->slot->fault == 0 && rc == 0; g++) {
-		struct sl_parquet_chunk chunk;
+		struct sl_parquet_chunk chunk = {.struct_size = sizeof(chunk)};
 		struct sl_parquet_values values;
 		rc = sl_parquet_reader_get_chunk(r, g, column, &chunk, err);
 		if (rc == 0)

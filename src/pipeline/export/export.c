@@ -238,7 +238,7 @@ bool sl__export_stopping(struct sl_export *e)
 void sl_export_get_progress(sl_export *e, struct sl_export_progress *out)
 {
 	sl__lock(&e->mu);
-	*out = e->progress;
+	sl__result_copy(out, &e->progress, sizeof(e->progress));
 	sl__unlock(&e->mu);
 }
 

@@ -621,6 +621,7 @@ void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
 	if (job->input.source.ops == NULL)
 		e->progress.input_bytes = SL_MAX(e->progress.input_bytes, o->input_end);
 	now = e->progress;
+	now.struct_size = sizeof(now);
 	sl__unlock(&e->mu);
 	if (e->o.on_progress != NULL)
 		e->o.on_progress(&now, e->o.on_progress_ctx);
@@ -684,7 +685,7 @@ static void set_pipeline(struct sl_export *e, sl_pipeline *p)
 /* Where this run continues: after what is committed, also by an earlier pipeline of this call. */
 static bool begins_at(struct sl__export_job *job, uint64_t *first)
 {
-	struct sl_export_progress now;
+	struct sl_export_progress now = {.struct_size = sizeof(now)};
 	sl_export_get_progress(job->e, &now);
 	uint64_t checkpoint = now.partitions > 0 ? now.checkpoint : job->dataset.checkpoint;
 	*first = now.partitions > 0 || job->dataset.events > 0 ? checkpoint + 1 : 0;
