@@ -22,7 +22,7 @@ static int with_context(sl_attempt *attempt, const char *worker_id, sl_next_fn *
 	current = sl_attempt_job(attempt);
 	worker_name = worker_id;
 	say("begins");
-	int rc = next(next_ctx, err); /* the other middlewares, then the handler */
+	int rc = next(err, next_ctx); /* the other middlewares, then the handler */
 	say(rc == 0 ? "is done" : err->msg);
 	current = NULL;
 	return rc;

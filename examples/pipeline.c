@@ -10,7 +10,7 @@ struct squares {
 	uint64_t checkpoint; /* a program keeps it in its database, written by commit */
 };
 
-static int next(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
+static int next(struct sl_pipeline_element *out, struct sl_err *err, void *ctx)
 {
 	struct squares *s = (struct squares *)ctx;
 	(void)err;
@@ -19,7 +19,7 @@ static int next(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
 }
 
 /* Any worker, any order, perhaps twice: a whole file under its final name, or none. (And fsync, where it matters.) */
-static int build(void *ctx, void *worker, const struct sl_pipeline_partition *p, void **out, struct sl_err *err)
+static int build(void *worker, const struct sl_pipeline_partition *p, void **out, struct sl_err *err, void *ctx)
 {
 	char name[64], temporary[80];
 	(void)ctx, (void)worker, (void)out;
@@ -34,7 +34,7 @@ static int build(void *ctx, void *worker, const struct sl_pipeline_partition *p,
 }
 
 /* One thread, in order, without a gap: from here on the partition counts. */
-static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
+static int commit(const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err, void *ctx)
 {
 	struct squares *s = (struct squares *)ctx;
 	(void)out, (void)ref, (void)err;

@@ -85,9 +85,9 @@ struct sl_pipeline_ops {
 	/* The next element: 0 (the pipeline owns it until release), SL_PIPELINE_END, or an error, which stops the run
 	 * at that place. May block; must return soon, with anything, once interrupt was called or the descriptor of
 	 * sl_pipeline_stop_fd is readable. */
-	int (*next)(void *ctx, struct sl_pipeline_element *out, struct sl_err *err);
+	int (*next)(struct sl_pipeline_element *out, struct sl_err *err, void *ctx);
 	/* Where the element stands, for people: "line 17". Writes at most n bytes with the NUL. May be NULL. */
-	void (*describe)(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n);
+	void (*describe)(const struct sl_pipeline_element *e, char *text, size_t n, void *ctx);
 
 	/* ---- the thread of sl_pipeline_run ---- */
 	/* The run is to end: a next that blocks should return. At most once. May be NULL. */
@@ -96,25 +96,25 @@ struct sl_pipeline_ops {
 	/* ---- workers' threads ---- */
 	/* Scratch of one worker, made before its first build and freed at its end. May both be NULL (state NULL). A
 	 * failure is one of the first partition that the worker took. */
-	int (*worker_init)(void *ctx, unsigned index, void **state, struct sl_err *err);
-	void (*worker_free)(void *ctx, void *state);
+	int (*worker_init)(unsigned index, void **state, struct sl_err *err, void *ctx);
+	void (*worker_free)(void *state, void *ctx);
 	/* Make the partition's output from its elements. *out is NULL before the call; on failure it is ignored. */
-	int (*build)(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err);
+	int (*build)(void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err, void *ctx);
 	/* Bring it to where it stays, durably; *ref (NULL before the call) says where, for commit. Must replace what an
 	 * earlier attempt or run left there. May be NULL when build does both. */
-	int (*store)(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
-		     struct sl_err *err);
+	int (*store)(void *state, const struct sl_pipeline_partition *p, void *out, void **ref, struct sl_err *err,
+		     void *ctx);
 
 	/* ---- sequencer's thread ---- */
 	/* Metadata, audit event and checkpoint of the partition, durable when 0 returns. Errors that are transient,
 	 * throttled or fatal are tried again in place, see commit_patience_ms; fatal ones that are not retryable
 	 * (a full or read-only disk, a password that is refused) retry_attempts times at most. */
-	int (*commit)(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err);
+	int (*commit)(const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err, void *ctx);
 
 	/* ---- any of the threads above, once for each thing; never with NULL; may be NULL ---- */
-	void (*release_element)(void *ctx, struct sl_pipeline_element *e);
-	void (*release_output)(void *ctx, void *out);
-	void (*release_ref)(void *ctx, void *ref);
+	void (*release_element)(struct sl_pipeline_element *e, void *ctx);
+	void (*release_output)(void *out, void *ctx);
+	void (*release_ref)(void *ref, void *ctx);
 };
 
 /*
@@ -122,7 +122,7 @@ struct sl_pipeline_ops {
  * "built", "stored" (each after every attempt that succeeded), "before_commit" (each attempt), "committed". On the
  * stage's own thread, no lock held. For tests that stop a process there, and for progress.
  */
-typedef void sl_pipeline_step_fn(void *ctx, const char *step, const struct sl_pipeline_partition *p);
+typedef void sl_pipeline_step_fn(const char *step, const struct sl_pipeline_partition *p, void *ctx);
 
 enum sl_pipeline_begin {
 	SL_PIPELINE_ANYWHERE = 0, /* with the first number that comes */

@@ -55,8 +55,8 @@ SL_API struct sl_retry_policy sl_retry_preset(enum sl_retry_preset preset);
 /* Fill the zero fields of policy (NULL: all of them) from the preset into *out. SL_EINVAL names a field that is out of
  * range: max_attempts < 1, a delay < 0, a cap below the first delay, a multiplier below 1 or not finite. A first delay
  * above the preset's cap, given alone, lifts the cap; a cap below the preset's first delay, given alone, lowers it. */
-SL_API SL_MUST_CHECK int sl_retry_resolve(struct sl_retry_policy *out, const struct sl_retry_policy *policy,
-					  enum sl_retry_preset preset, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_retry_resolve(const struct sl_retry_policy *policy, enum sl_retry_preset preset,
+					  struct sl_retry_policy *out, struct sl_err *err);
 
 #ifdef __cplusplus
 }

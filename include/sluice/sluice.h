@@ -8,8 +8,8 @@
  *    otherwise.
  *  - open and close are for what has storage or a connection, new and free for what is in memory, start and stop for
  *    threads. What a function returns for keeping is released by a function that is named for it.
- *  - Parameters come in the order: the handle, inputs, outputs, err; of callbacks ctx is the last. A function in the
- *    table of a sink or a driver takes that object first, as the functions of a handle do.
+ *  - Parameters come in the order: the handle (of open and new: where it goes), inputs, outputs, err; of callbacks ctx is
+ *    the last. A function in the table of a sink or a driver takes that object first, as the functions of a handle do.
  *  - Options are structs that begin with their size, which an …_INIT macro fills. Zero means the default; SL_NONE and
  *    SL_UNLIMITED say zero and without a limit where that is meant. Results that the caller provides begin with their
  *    size, too. Structs that the library provides, to a callback for example, grow at their end.

@@ -59,7 +59,7 @@ struct sl_processor {
 #define SL_PROCESSOR_INIT .struct_size = sizeof(struct sl_processor)
 
 /* Calls next exactly once (or not at all, to refuse the attempt: return an error) and returns what it returned. */
-typedef int sl_next_fn(void *next_ctx, struct sl_err *err);
+typedef int sl_next_fn(struct sl_err *err, void *next_ctx);
 typedef int sl_middleware_fn(sl_attempt *attempt, const char *worker_id, sl_next_fn *next, void *next_ctx,
 			     struct sl_err *err, void *ctx);
 struct sl_middleware {

@@ -141,7 +141,7 @@ int sl__coordinator_options(struct sl_coordinator_opts *out, const struct sl_coo
 	rc = check_values(&o, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_retry_resolve(&o.retry.policy, &given, SL_RETRY_COORDINATOR, err);
+	rc = sl_retry_resolve(&given, SL_RETRY_COORDINATOR, &o.retry.policy, err);
 	if (rc == 0)
 		*out = o;
 	return rc;

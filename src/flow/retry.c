@@ -17,7 +17,7 @@ struct sl_retry_policy sl_retry_preset(enum sl_retry_preset preset)
 	return presets[(unsigned)preset < SL_COUNT(presets) ? preset : SL_RETRY_COORDINATOR];
 }
 
-int sl_retry_resolve(struct sl_retry_policy *out, const struct sl_retry_policy *policy, enum sl_retry_preset preset,
+int sl_retry_resolve(const struct sl_retry_policy *policy, enum sl_retry_preset preset, struct sl_retry_policy *out,
 		     struct sl_err *err)
 {
 	if ((unsigned)preset >= SL_COUNT(presets))

@@ -48,7 +48,7 @@ static int commit_task(sl_pipeline *p, struct sl__task *t, struct sl__prng *prng
 	struct tries tries = {.give_up_ns = sl__deadline_ns(&p->env, p->o.commit_patience_ms), .prng = prng};
 	for (t->part.attempt = 1; !sl__pipeline_abandoned(p, t->ordinal); t->part.attempt++) {
 		sl__pipeline_step(p, "before_commit", t);
-		int rc = p->o.ops->commit(p->o.ctx, &t->part, t->out, t->ref, err);
+		int rc = p->o.ops->commit(&t->part, t->out, t->ref, err, p->o.ctx);
 		if (rc == 0)
 			return 0;
 		sl__pipeline_complete_err(err, rc);

@@ -22,7 +22,7 @@ static const char *place_of_element(sl_pipeline *p, const struct sl_pipeline_ele
 	if (p->o.ops->describe == NULL || n < 5)
 		return text;
 	text[2] = '\0';
-	p->o.ops->describe(p->o.ctx, e, text + 2, n - 3);
+	p->o.ops->describe(e, text + 2, n - 3, p->o.ctx);
 	if (text[2] == '\0')
 		return text;
 	text[0] = ' ';
@@ -143,7 +143,7 @@ void sl__dispatcher_main(unsigned index, void *ctx)
 	int rc = 0;
 	while (rc == 0 && !sl__pipeline_ending(p)) {
 		struct sl_pipeline_element e = {0};
-		rc = p->o.ops->next(p->o.ctx, &e, &err);
+		rc = p->o.ops->next(&e, &err, p->o.ctx);
 		if (rc == 0)
 			rc = take_element(p, &c, &e, &err);
 		else if (rc < 0)

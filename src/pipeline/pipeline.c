@@ -68,7 +68,7 @@ static int take_pipeline_options(sl_pipeline *p, const struct sl_pipeline_opts *
 	if (ops->next == NULL || ops->build == NULL || ops->commit == NULL)
 		return sl_err_set(err, SL_EINVAL, "pipeline: ops needs next, build and commit");
 	struct sl_retry_policy given = {.max_attempts = o->retry_attempts, .first_ms = o->retry_backoff_ms};
-	rc = sl_retry_resolve(&p->retry, &given, SL_RETRY_PIPELINE, err);
+	rc = sl_retry_resolve(&given, SL_RETRY_PIPELINE, &p->retry, err);
 	p->commit = p->retry;
 	p->commit.max_attempts = SL_UNLIMITED;
 	return rc;

@@ -60,7 +60,7 @@ bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, int 
 void sl__pipeline_step(sl_pipeline *p, const char *step, const struct sl__task *t)
 {
 	if (p->o.on_step != NULL)
-		p->o.on_step(p->o.ctx, step, &t->part);
+		p->o.on_step(step, &t->part, p->o.ctx);
 }
 
 void sl__pipeline_complete_err(struct sl_err *err, int rc)
@@ -99,7 +99,7 @@ bool sl__task_append(sl_pipeline *p, struct sl__task *t, const struct sl_pipelin
 void sl__pipeline_release_element(sl_pipeline *p, struct sl_pipeline_element *e)
 {
 	if (p->o.ops->release_element != NULL)
-		p->o.ops->release_element(p->o.ctx, e);
+		p->o.ops->release_element(e, p->o.ctx);
 }
 
 void sl__task_release_elements(sl_pipeline *p, struct sl__task *t)
@@ -116,10 +116,10 @@ void sl__task_release_elements(sl_pipeline *p, struct sl__task *t)
 void sl__task_release_product(sl_pipeline *p, struct sl__task *t)
 {
 	if (t->ref != NULL && p->o.ops->release_ref != NULL)
-		p->o.ops->release_ref(p->o.ctx, t->ref);
+		p->o.ops->release_ref(t->ref, p->o.ctx);
 	t->ref = NULL;
 	if (t->out != NULL && p->o.ops->release_output != NULL)
-		p->o.ops->release_output(p->o.ctx, t->out);
+		p->o.ops->release_output(t->out, p->o.ctx);
 	t->out = NULL;
 	t->built = false;
 }

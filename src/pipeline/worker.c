@@ -27,7 +27,7 @@ static int attempt_steps(struct worker *w, struct sl__task *t, struct sl_err *er
 	if (!w->ready && ops->worker_init != NULL) {
 		w->step = "worker";
 		w->state = NULL;
-		rc = ops->worker_init(p->o.ctx, w->index, &w->state, err);
+		rc = ops->worker_init(w->index, &w->state, err, p->o.ctx);
 		w->ready = rc == 0;
 		if (rc != 0)
 			return rc;
@@ -35,7 +35,7 @@ static int attempt_steps(struct worker *w, struct sl__task *t, struct sl_err *er
 	if (!t->built) {
 		w->step = "build";
 		t->out = NULL;
-		rc = ops->build(p->o.ctx, w->state, &t->part, &t->out, err);
+		rc = ops->build(w->state, &t->part, &t->out, err, p->o.ctx);
 		t->built = rc == 0;
 		if (rc != 0) {
 			t->out = NULL;
@@ -46,7 +46,7 @@ static int attempt_steps(struct worker *w, struct sl__task *t, struct sl_err *er
 	w->step = "store";
 	t->ref = NULL;
 	if (ops->store != NULL)
-		rc = ops->store(p->o.ctx, w->state, &t->part, t->out, &t->ref, err);
+		rc = ops->store(w->state, &t->part, t->out, &t->ref, err, p->o.ctx);
 	if (rc != 0) {
 		t->ref = NULL;
 		if (p->o.keep_output != SL_ON)
@@ -166,7 +166,7 @@ void sl__pipeline_worker_main(unsigned index, void *ctx)
 			sl__task_free(p, item.ptr);
 	}
 	if (w.ready && p->o.ops->worker_free != NULL)
-		p->o.ops->worker_free(p->o.ctx, w.state);
+		p->o.ops->worker_free(w.state, p->o.ctx);
 
 	/* The last one closes the sequencer. What was released because of a stop is not a gap. */
 	sl__lock(&p->mu);

@@ -73,7 +73,7 @@ static int check_enums(struct sl_wal_opts *o, struct sl_err *err)
 		o->archive_on_complete = SL_ON;
 	if (o->background == SL_DEFAULT)
 		o->background = SL_ON;
-	return sl_retry_resolve(&o->retry_backoff, &o->retry_backoff, SL_RETRY_WAL, err);
+	return sl_retry_resolve(&o->retry_backoff, SL_RETRY_WAL, &o->retry_backoff, err);
 }
 
 /* ~/.sluice/<leaf>, in fresh memory. */

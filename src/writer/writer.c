@@ -64,7 +64,7 @@ static int read_writer_options(const struct sl_writer_opts *opts, const struct s
 	struct sl_retry_policy given = o.retry_policy;
 	if (o.max_retry_attempts != 0)
 		given.max_attempts = o.max_retry_attempts;
-	rc = sl_retry_resolve(&o.retry_policy, &given, SL_RETRY_WRITER, err);
+	rc = sl_retry_resolve(&given, SL_RETRY_WRITER, &o.retry_policy, err);
 	if (rc == 0)
 		*out = o;
 	return rc;

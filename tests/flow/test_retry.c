@@ -31,19 +31,19 @@ static void zero_fields_come_from_the_preset_and_given_ones_stay(void **state)
 {
 	(void)state;
 	struct sl_retry_policy out, given = {.max_attempts = SL_UNLIMITED, .multiplier = 3};
-	assert_int_equal(sl_retry_resolve(&out, &given, SL_RETRY_WRITER, NULL), 0);
+	assert_int_equal(sl_retry_resolve(&given, SL_RETRY_WRITER, &out, NULL), 0);
 	assert_int_equal(out.max_attempts, SL_UNLIMITED);
 	assert_int_equal(out.first_ms, 2000);
 	assert_int_equal(out.cap_ms, 30000);
 	assert_true(out.multiplier == 3);
 	assert_int_equal(out.jitter, SL_JITTER_AROUND);
-	assert_int_equal(sl_retry_resolve(&out, NULL, SL_RETRY_JOBS, NULL), 0);
+	assert_int_equal(sl_retry_resolve(NULL, SL_RETRY_JOBS, &out, NULL), 0);
 	assert_int_equal(out.first_ms, 10000);
 	/* Resolving a resolved policy changes nothing. */
 	struct sl_retry_policy again;
 	given = (struct sl_retry_policy){.first_ms = SL_NONE};
-	assert_int_equal(sl_retry_resolve(&out, &given, SL_RETRY_WAL, NULL), 0);
-	assert_int_equal(sl_retry_resolve(&again, &out, SL_RETRY_JOBS, NULL), 0);
+	assert_int_equal(sl_retry_resolve(&given, SL_RETRY_WAL, &out, NULL), 0);
+	assert_int_equal(sl_retry_resolve(&out, SL_RETRY_JOBS, &again, NULL), 0);
 	assert_int_equal(again.first_ms, SL_NONE);
 	assert_int_equal(again.cap_ms, 60000);
 }
@@ -52,10 +52,10 @@ static void a_long_first_delay_alone_lifts_the_cap_and_a_low_cap_lowers_the_firs
 {
 	(void)state;
 	struct sl_retry_policy out, given = {.first_ms = 120000};
-	assert_int_equal(sl_retry_resolve(&out, &given, SL_RETRY_WAL, NULL), 0);
+	assert_int_equal(sl_retry_resolve(&given, SL_RETRY_WAL, &out, NULL), 0);
 	assert_int_equal(out.cap_ms, 120000);
 	given = (struct sl_retry_policy){.cap_ms = 10};
-	assert_int_equal(sl_retry_resolve(&out, &given, SL_RETRY_WAL, NULL), 0);
+	assert_int_equal(sl_retry_resolve(&given, SL_RETRY_WAL, &out, NULL), 0);
 	assert_int_equal(out.first_ms, 10);
 }
 
@@ -80,13 +80,13 @@ static void a_field_out_of_range_is_refused_by_name_and_the_output_is_untouched(
 	for (size_t i = 0; i < SL_COUNT(bad); i++) {
 		struct sl_retry_policy out = {.max_attempts = 77};
 		struct sl_err err = SL_ERR_INIT;
-		assert_int_equal(sl_retry_resolve(&out, &bad[i].policy, SL_RETRY_WAL, &err), SL_EINVAL);
+		assert_int_equal(sl_retry_resolve(&bad[i].policy, SL_RETRY_WAL, &out, &err), SL_EINVAL);
 		assert_int_equal(err.code, SL_EINVAL);
 		assert_non_null(strstr(err.msg, bad[i].name));
 		assert_int_equal(out.max_attempts, 77);
 	}
 	struct sl_retry_policy out;
-	assert_int_equal(sl_retry_resolve(&out, NULL, (enum sl_retry_preset)5, NULL), SL_EINVAL);
+	assert_int_equal(sl_retry_resolve(NULL, (enum sl_retry_preset)5, &out, NULL), SL_EINVAL);
 }
 
 static void the_delay_doubles_up_to_the_cap(void **state)

@@ -446,7 +446,7 @@ static int wrap(struct order *o, char in, char out, sl_next_fn *next, void *next
 {
 	size_t n = strlen(o->text);
 	o->text[n] = in;
-	int rc = next(next_ctx, err);
+	int rc = next(err, next_ctx);
 	n = strlen(o->text);
 	o->text[n] = out;
 	return rc;

@@ -61,7 +61,7 @@ static bool give(struct rig *r, struct sl_pipeline_element *out)
 	return true;
 }
 
-static int next(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
+static int next(struct sl_pipeline_element *out, struct sl_err *err, void *ctx)
 {
 	struct rig *r = ctx;
 	if (give(r, out)) {
@@ -78,7 +78,7 @@ static int next(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
 	return r->end_rc < 0 ? sl_err_set(err, r->end_rc, "the source broke") : r->end_rc;
 }
 
-static void describe(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
+static void describe(const struct sl_pipeline_element *e, char *text, size_t n, void *ctx)
 {
 	(void)e;
 	(void)snprintf(text, n, "place %zu", ((struct rig *)ctx)->given);
@@ -89,7 +89,7 @@ static void interrupt(void *ctx)
 	atomic_fetch_add(&((struct rig *)ctx)->interrupts, 1);
 }
 
-static void release_element(void *ctx, struct sl_pipeline_element *e)
+static void release_element(struct sl_pipeline_element *e, void *ctx)
 {
 	struct rig *r = ctx;
 	free(e->data);
@@ -98,7 +98,7 @@ static void release_element(void *ctx, struct sl_pipeline_element *e)
 
 /* ---- the workers ---- */
 
-static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *err)
+static int worker_init(unsigned index, void **state, struct sl_err *err, void *ctx)
 {
 	struct rig *r = ctx;
 	(void)err;
@@ -108,7 +108,7 @@ static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *e
 	return 0;
 }
 
-static void worker_free(void *ctx, void *state)
+static void worker_free(void *state, void *ctx)
 {
 	struct rig *r = ctx;
 	free(state);
@@ -134,7 +134,7 @@ static void digest_elements(const struct sl_pipeline_partition *p, uint8_t out[S
 	digest_range(p->start, at - 1, out);
 }
 
-static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err)
+static int build(void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err, void *ctx)
 {
 	struct rig *r = ctx;
 	rig_lock(r);
@@ -152,8 +152,8 @@ static int build(void *ctx, void *state, const struct sl_pipeline_partition *p, 
 	return 0;
 }
 
-static int store(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
-		 struct sl_err *err)
+static int store(void *state, const struct sl_pipeline_partition *p, void *out, void **ref, struct sl_err *err,
+		 void *ctx)
 {
 	struct rig *r = ctx;
 	rig_lock(r);
@@ -169,14 +169,14 @@ static int store(void *ctx, void *state, const struct sl_pipeline_partition *p, 
 	return 0;
 }
 
-static void release_output(void *ctx, void *out)
+static void release_output(void *out, void *ctx)
 {
 	struct rig *r = ctx;
 	free(out);
 	count(r, &r->live_outputs, NULL, -1);
 }
 
-static void release_ref(void *ctx, void *ref)
+static void release_ref(void *ref, void *ctx)
 {
 	struct rig *r = ctx;
 	free(ref);
@@ -208,7 +208,7 @@ static void append(struct rig *r, const struct sl_pipeline_partition *p, const s
 	r->n_commits++;
 }
 
-static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
+static int commit(const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err, void *ctx)
 {
 	struct rig *r = ctx;
 	if (ref == NULL || p->n_elements != 0)
@@ -227,11 +227,11 @@ static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, v
 	return rc;
 }
 
-static void step(void *ctx, const char *name, const struct sl_pipeline_partition *p)
+static void step(const char *name, const struct sl_pipeline_partition *p, void *ctx)
 {
 	struct rig *r = ctx;
 	if (r->on_step != NULL)
-		r->on_step(ctx, name, p);
+		r->on_step(name, p, ctx);
 }
 
 void rig_assert_chain(struct rig *r, uint64_t from, uint64_t to, uint64_t size)

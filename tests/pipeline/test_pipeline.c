@@ -51,7 +51,7 @@ static void runs_of_any_length_give_the_same_partitions(void **state)
 	}
 }
 
-static int count_build(void *ctx, void *worker, const struct sl_pipeline_partition *p, void **out, struct sl_err *err)
+static int count_build(void *worker, const struct sl_pipeline_partition *p, void **out, struct sl_err *err, void *ctx)
 {
 	(void)worker;
 	(void)out;
@@ -63,13 +63,13 @@ static int count_build(void *ctx, void *worker, const struct sl_pipeline_partiti
 	return 0;
 }
 
-static int count_commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
+static int count_commit(const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err, void *ctx)
 {
 	bool right = out == NULL && ref == NULL && p->start == 10 * ((struct rig *)ctx)->tries++;
 	return right ? 0 : sl_err_set(err, SL_EINTERNAL, "not what was built");
 }
 
-static int one_to_thirty(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
+static int one_to_thirty(struct sl_pipeline_element *out, struct sl_err *err, void *ctx)
 {
 	struct rig *r = ctx;
 	(void)err;
@@ -259,7 +259,7 @@ static void a_run_that_is_no_range_or_crosses_a_boundary_is_refused(void **state
 	refuse(*state, beyond, 1, SL_EINVAL, "not a range", 0);
 }
 
-static void say_much(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
+static void say_much(const struct sl_pipeline_element *e, char *text, size_t n, void *ctx)
 {
 	(void)ctx;
 	(void)e;

@@ -288,7 +288,7 @@ static void a_failure_interrupts_a_source_that_waits(void **state)
 	assert_int_equal(atomic_load(&r->interrupts), 1);
 }
 
-static int broken_init(void *ctx, unsigned index, void **worker, struct sl_err *err)
+static int broken_init(unsigned index, void **worker, struct sl_err *err, void *ctx)
 {
 	(void)ctx;
 	(void)index;

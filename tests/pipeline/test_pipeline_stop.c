@@ -21,7 +21,7 @@ static bool stop_fd_is_readable(struct rig *r)
 
 /* ---- drain ---- */
 
-static void drain_after_dispatching_3(void *ctx, const char *step, const struct sl_pipeline_partition *p)
+static void drain_after_dispatching_3(const char *step, const struct sl_pipeline_partition *p, void *ctx)
 {
 	struct rig *r = ctx;
 	if (strcmp(step, "dispatched") == 0 && p->number == 2)

@@ -138,7 +138,7 @@ int sl__job_type_resolve(struct sl_job_type *out, const char *name, const struct
 		if (layers[i] != NULL)
 			merge_type(&t, layers[i]);
 	t.name = name;
-	int rc = sl_retry_resolve(&t.retry, &t.retry, SL_RETRY_JOBS, err);
+	int rc = sl_retry_resolve(&t.retry, SL_RETRY_JOBS, &t.retry, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "type %s", name);
 	if (t.renew_interval_ms == 0)

@@ -9,7 +9,7 @@
 
 #include "jobs/worker/worker.h"
 
-static int call_next_middleware(void *ctx, struct sl_err *err)
+static int call_next_middleware(struct sl_err *err, void *ctx)
 {
 	struct sl_attempt *a = ctx;
 	sl_worker *w = a->w;
@@ -96,7 +96,7 @@ void *sl__slot_main(void *attempt)
 		sl__attempt_begin(a);
 		sl__report_started(w, run);
 		a->depth = 0;
-		int rc = call_next_middleware(a, &err);
+		int rc = call_next_middleware(&err, a);
 		sl__attempt_returned(a, rc, &err);
 
 		sl__lock(&w->mu);

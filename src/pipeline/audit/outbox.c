@@ -217,7 +217,7 @@ static int copy_outbox_opts(struct sl_outbox *o, const struct sl_outbox_opts *op
 			return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
 	}
 	const struct sl_retry_policy policy = {.first_ms = from.retry_ms};
-	return sl_retry_resolve(&o->retry, &policy, SL_RETRY_WAL, err);
+	return sl_retry_resolve(&policy, SL_RETRY_WAL, &o->retry, err);
 }
 
 int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outbox_opts *opts, sl_outbox **out,

@@ -535,7 +535,7 @@ static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_elemen
 	return 0;
 }
 
-static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *err)
+static int next_run(struct sl_pipeline_element *out, struct sl_err *err, void *ctx)
 {
 	struct sl__export_job *job = ctx;
 	sl__map_reader();
@@ -552,7 +552,7 @@ static int next_run(void *ctx, struct sl_pipeline_element *out, struct sl_err *e
 			       : sl_err_set(err, rc, "no memory for a run of rows");
 }
 
-static void describe_run(void *ctx, const struct sl_pipeline_element *e, char *text, size_t n)
+static void describe_run(const struct sl_pipeline_element *e, char *text, size_t n, void *ctx)
 {
 	const struct sl__export_job *job = ctx;
 	const struct sl__run *run = e->data;
@@ -569,7 +569,7 @@ static void interrupt(void *ctx)
 	sl__export_interrupt(job->e, true);
 }
 
-static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *err)
+static int worker_init(unsigned index, void **state, struct sl_err *err, void *ctx)
 {
 	struct sl__builder *w;
 	(void)index;
@@ -580,14 +580,14 @@ static int worker_init(void *ctx, unsigned index, void **state, struct sl_err *e
 	return rc;
 }
 
-static void worker_free(void *ctx, void *state)
+static void worker_free(void *state, void *ctx)
 {
 	(void)ctx;
 	sl__builder_free(state);
 }
 
-static int build_partition(void *ctx, void *state, const struct sl_pipeline_partition *p, void **out,
-			   struct sl_err *err)
+static int build_partition(void *state, const struct sl_pipeline_partition *p, void **out, struct sl_err *err,
+			   void *ctx)
 {
 	struct sl__object *o;
 	(void)ctx;
@@ -597,8 +597,8 @@ static int build_partition(void *ctx, void *state, const struct sl_pipeline_part
 	return rc;
 }
 
-static int store_partition(void *ctx, void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
-			   struct sl_err *err)
+static int store_partition(void *state, const struct sl_pipeline_partition *p, void *out, void **ref,
+			   struct sl_err *err, void *ctx)
 {
 	struct sl__export_job *job = ctx;
 	(void)state;
@@ -627,7 +627,7 @@ void sl__job_count(struct sl__export_job *job, const struct sl__object *o)
 		e->o.on_progress(&now, e->o.on_progress_ctx);
 }
 
-static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err)
+static int commit(const struct sl_pipeline_partition *p, void *out, void *ref, struct sl_err *err, void *ctx)
 {
 	struct sl__export_job *job = ctx;
 	struct sl_catalog_partition row;
@@ -644,13 +644,13 @@ static int commit(void *ctx, const struct sl_pipeline_partition *p, void *out, v
 	return 0;
 }
 
-static void release_element(void *ctx, struct sl_pipeline_element *e)
+static void release_element(struct sl_pipeline_element *e, void *ctx)
 {
 	(void)ctx;
 	sl__run_free(e->data);
 }
 
-static void release_output(void *ctx, void *out)
+static void release_output(void *out, void *ctx)
 {
 	(void)ctx;
 	sl__object_free(out);
