@@ -144,15 +144,23 @@ static void a_job_that_fails_for_good_is_not_repeated_and_its_reason_is_made_tex
 	wkit_end(w);
 }
 
+/* Later by a delay, then at a time, then done. */
 static int later_then_done(sl_attempt *a, struct sl_err *err, void *ctx)
 {
 	struct wkit *k = ctx;
+	const struct sl_job *job = sl_attempt_job(a);
 	wkit_arrive(k);
-	if (wkit_get(k, &k->arrived) < 3)
+	assert_string_equal(sl_attempt_worker_id(a), "w1");
+	switch (wkit_get(k, &k->arrived)) {
+	case 1:
 		return sl_attempt_reschedule_in(a, 1000, err);
-	assert_int_equal(sl_attempt_job(a)->attempt, 3);
-	assert_int_equal(sl_attempt_job(a)->charged, 0);
-	return 0;
+	case 2:
+		return sl_attempt_reschedule_at(a, job->created_ms + 2150, err);
+	default:
+		assert_int_equal(job->attempt, 3);
+		assert_int_equal(job->charged, 0);
+		return 0;
+	}
 }
 
 static void a_reschedule_charges_nothing(void **state)
@@ -166,6 +174,11 @@ static void a_reschedule_charges_nothing(void **state)
 	for (int i = 1; i < 3; i++) {
 		wkit_await(k, SL_OBSERVE_ATTEMPT_COMPLETED, i);
 		quiet_await();
+		if (i == 2) { /* by then 1,100 ms have passed, and it is not due yet */
+			wkit_advance(k, 1000);
+			quiet_await();
+			assert_int_equal(wkit_get(k, &k->arrived), 2);
+		}
 		wkit_advance(k, 1100);
 	}
 	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
