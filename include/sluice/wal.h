@@ -20,9 +20,9 @@
  * bytes. <sluice/wal_files.h> reads, recovers and archives them without a handle.
  *
  * Names of the specification: NewWAL is sl_wal_open and WALConfig struct sl_wal_opts; Append, Start, Stop and Archive are
- * sl_wal_append, sl_wal_sender_start, sl_wal_sender_stop and sl_wal_archive; an EventSender is a struct sl_wal_sender,
- * the EventBatcher sl_wal_batcher; RecordPending, RecordSent and RecordFailed are SL_WAL_PENDING, SL_WAL_SENT and
- * SL_WAL_FAILED.
+ * sl_wal_append, sl_wal_sender_start, sl_wal_sender_stop and sl_wal_archive; an EventSender is a struct sl_wal_sender;
+ * RecordPending, RecordSent and RecordFailed are SL_WAL_PENDING, SL_WAL_SENT and SL_WAL_FAILED. The EventBatcher is part
+ * of the worker, which appends a batch by sl_wal_append_many.
  */
 #ifndef SLUICE_WAL_H
 #define SLUICE_WAL_H
