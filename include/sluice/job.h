@@ -137,6 +137,7 @@ struct sl_started {
 
 /* What to list. Zero fields do not filter. Newest first unless ascending. */
 struct sl_job_filter {
+	size_t struct_size; /* SL_JOB_FILTER_INIT fills it */
 	const char *const *types;
 	size_t n_types;
 	uint32_t statuses;       /* a bit each: 1u << SL_JOB_PENDING */
@@ -161,6 +162,7 @@ struct sl_job_filter {
 	uint32_t scan;
 	uint64_t *reached;
 };
+#define SL_JOB_FILTER_INIT .struct_size = sizeof(struct sl_job_filter)
 
 /* Failed jobs of one type whose errors begin with the same line. */
 #define SL_ERROR_LINE_CHARS 500 /* a longer line is cut */
@@ -172,6 +174,7 @@ struct sl_error_group {
 	uint64_t sample_id;        /* the newest job */
 };
 struct sl_error_filter {
+	size_t struct_size; /* SL_ERROR_FILTER_INIT fills it */
 	const char *const *types;
 	size_t n_types;
 	uint64_t after;    /* cursor: failed jobs with smaller ids than this; 0: from the newest */
@@ -179,6 +182,7 @@ struct sl_error_filter {
 	uint32_t limit;    /* groups at most, the largest first; default 100, at most 1,000 */
 	uint64_t *reached; /* may be NULL: the cursor to continue from; 0: all were scanned */
 };
+#define SL_ERROR_FILTER_INIT .struct_size = sizeof(struct sl_error_filter)
 
 /* 128 random bits that name a claim: a batch of jobs taken at once, with one lease. */
 struct sl_claim_id {

@@ -68,6 +68,7 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 {
 	struct print p = {.cli = cli, .args = args};
 	struct sl_job_filter filter = {
+		SL_JOB_FILTER_INIT,
 		.key = opt_str(args, "key"),
 		.created_from_ms = opt_num(args, "since"),
 		.created_to_ms = opt_num(args, "until"),

@@ -87,7 +87,7 @@ static int on_orphan(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
 	struct workerlog *log = ctx;
 	const char *name = strrchr(path, '/');
 	char suffix[64], type[80];
-	struct sl_job_filter filter = {.key = type, .limit = 1, .without_data = 1};
+	struct sl_job_filter filter = {SL_JOB_FILTER_INIT, .key = type, .limit = 1, .without_data = 1};
 	struct sl_event event = {.type = SL_EVENT_ERROR, .data = text, .len = strlen(text)};
 	struct sl_env env = *log->env;
 	uint64_t id = 0, sequence;

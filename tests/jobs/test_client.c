@@ -481,7 +481,8 @@ static void a_listing_shows_every_row_once_and_lets_the_client_be_used(void **st
 	struct sl_new_chain *chains = many_chains(N);
 	struct sl_started s[N];
 	OK(sl_jobs_enqueue_many(w->client, NULL, chains, N, s, &err));
-	struct sl_job_filter up = {.limit = 10000, .ascending = 1}, down = {.limit = 10000}, some = {.limit = 700};
+	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 10000, .ascending = 1},
+			     down = {SL_JOB_FILTER_INIT, .limit = 10000}, some = {SL_JOB_FILTER_INIT, .limit = 700};
 	struct shown a = {.w = w}, b = {.w = w, .descending = true}, c = {.w = w, .descending = true}, d = {.w = w};
 	OK(sl_jobs_list(w->client, &up, show, &a, &err));
 	assert_int_equal(a.n, N);
@@ -532,7 +533,7 @@ static void a_page_of_big_rows_ends_early_and_loses_none(void **state)
 	for (int i = 0; i < N; i++)
 		(void)world_start(w, NULL, "big", input);
 	struct shown s = {.w = w};
-	struct sl_job_filter up = {.limit = 1000, .ascending = 1};
+	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 1000, .ascending = 1};
 	world_forget(w);
 	OK(sl_jobs_list(w->client, &up, show, &s, &err));
 	assert_int_equal(s.n, N);
@@ -556,7 +557,7 @@ static void rows_too_large_for_a_page_are_listed_whole_or_as_the_caller_bounds_t
 		size_t bytes;
 	} cases[] = {{0, all}, {1 << 20, all}, {100000, all - (1 << 20)}, {65536, 65546}, {9, 0}};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct sl_job_filter f = {.data_max_bytes = cases[i].max};
+		struct sl_job_filter f = {SL_JOB_FILTER_INIT, .data_max_bytes = cases[i].max};
 		size_t jobs = 0, chains = 0;
 		OK(sl_jobs_list(w->client, &f, count_bytes, &jobs, &err));
 		OK(sl_jobs_list_chains(w->client, &f, count_chain_bytes, &chains, &err));
@@ -577,18 +578,20 @@ static void a_wrong_filter_is_refused(void **state)
 	struct world *w = *state;
 	int n = 0;
 	const char *type = "a b";
-	struct sl_job_filter f = {.limit = 10001};
+	struct sl_job_filter f = {SL_JOB_FILTER_INIT, .limit = 10001};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "limit");
 	REFUSED(sl_jobs_list_chains(w->client, &f, show_chain, &n, &err), SL_EINVAL, "limit");
-	f = (struct sl_job_filter){.types = &type, .n_types = 1};
+	f = (struct sl_job_filter){.limit = 1};
+	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "struct_size");
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .types = &type, .n_types = 1};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "types");
-	f = (struct sl_job_filter){.statuses = 1u << 7};
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 1u << 7};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "statuses");
-	f = (struct sl_job_filter){.statuses = 1u};
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 1u};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "statuses");
-	f = (struct sl_job_filter){.blocked_by_job = 1};
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .blocked_by_job = 1};
 	REFUSED(sl_jobs_list(w->client, &f, show, NULL, &err), SL_EINVAL, "blocked_by_job");
-	f = (struct sl_job_filter){.statuses = 0x7eu};
+	f = (struct sl_job_filter){SL_JOB_FILTER_INIT, .statuses = 0x7eu};
 	OK(sl_jobs_list_chains(w->client, &f, show_chain, &n, &err));
 }
 
@@ -955,7 +958,7 @@ static int nothing(const struct sl_job *job, void *ctx)
 static int act_list(struct world *w, struct sl_err *err)
 {
 	int n = 0;
-	struct sl_job_filter f = {.limit = 5};
+	struct sl_job_filter f = {SL_JOB_FILTER_INIT, .limit = 5};
 	int rc = sl_jobs_list(w->client, &f, nothing, NULL, err);
 	return rc != 0 ? rc : sl_jobs_list_chains(w->client, &f, show_chain, &n, err);
 }

@@ -347,7 +347,7 @@ static int count_job(const struct sl_job *job, void *ctx)
 static int jobs_made(struct world *w)
 {
 	int n = 0;
-	struct sl_job_filter all = {.limit = 10000};
+	struct sl_job_filter all = {SL_JOB_FILTER_INIT, .limit = 10000};
 	assert_int_equal(sl_jobs_list(w->client, &all, count_job, &n, NULL), 0);
 	return n;
 }

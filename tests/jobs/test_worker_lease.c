@@ -278,7 +278,8 @@ static void *open_when_released(void *kit)
 	struct pending p;
 	do {
 		p.n = 0;
-		if (sl_jobs_list(k->client, &(struct sl_job_filter){.limit = 100}, count_pending, &p, NULL) != 0)
+		if (sl_jobs_list(k->client, &(struct sl_job_filter){SL_JOB_FILTER_INIT, .limit = 100}, count_pending,
+				 &p, NULL) != 0)
 			break;
 	} while (p.n < 4);
 	WKIT_SET(k, open, 1);

@@ -277,14 +277,16 @@ static int check_filter(const struct listing *l, struct sl_err *err)
 
 static int list_filtered(struct listing *l, const struct sl_job_filter *filter, struct sl_err *err)
 {
-	if (filter != NULL)
-		l->filter = *filter;
+	if (filter != NULL && filter->struct_size == 0)
+		return sl_err_set(err, SL_EINVAL, "filter: struct_size is 0; use SL_JOB_FILTER_INIT");
+	sl__opts_copy(&l->filter, sizeof(l->filter), filter);
+	uint64_t *reached = l->filter.reached;
 	l->data_max_bytes = l->filter.data_max_bytes;
 	int rc = check_filter(l, err);
 	if (rc == 0)
 		rc = list_pages(l, l->filter.limit, err);
-	if (filter != NULL && filter->reached != NULL)
-		*filter->reached = l->reached;
+	if (reached != NULL)
+		*reached = l->reached;
 	return rc;
 }
 
@@ -336,14 +338,16 @@ int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_
 int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn, void *ctx,
 		   struct sl_err *err)
 {
-	static const struct sl_error_filter all = {0};
-	const struct sl_error_filter *f = filter != NULL ? filter : &all;
-	struct listing l = {.client = client, .what = ERRORS, .errors = f, .fn.error = fn, .ctx = ctx};
-	int rc = check_at_most("scan", f->scan, ERROR_SCAN_MAX, err);
+	struct sl_error_filter f;
+	struct listing l = {.client = client, .what = ERRORS, .errors = &f, .fn.error = fn, .ctx = ctx};
+	if (filter != NULL && filter->struct_size == 0)
+		return sl_err_set(err, SL_EINVAL, "filter: struct_size is 0; use SL_ERROR_FILTER_INIT");
+	sl__opts_copy(&f, sizeof(f), filter);
+	int rc = check_at_most("scan", f.scan, ERROR_SCAN_MAX, err);
 	if (rc == 0)
-		rc = check_at_most("limit", f->limit, ERROR_GROUPS_MAX, err);
+		rc = check_at_most("limit", f.limit, ERROR_GROUPS_MAX, err);
 	if (rc == 0)
-		rc = check_type_names(f->types, f->n_types, err);
+		rc = check_type_names(f.types, f.n_types, err);
 	if (rc != 0)
 		return rc;
 	return list_pages(&l, 0, err);

@@ -306,10 +306,12 @@ static int note_job(const struct sl_job *job, void *ctx)
 /* The jobs of the chain, the chains that any of them waits or waited for, and the chains that wait for it. */
 static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
 {
-	struct sl_job_filter jobs = {
-		.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .data_max_bytes = SRV_SHORT_BYTES};
-	struct sl_job_filter ids = {.chain_id = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
-	struct sl_job_filter waiting = {.blocks = id, .ascending = 1, .limit = SHOWN_MAX, .without_data = 1};
+	struct sl_job_filter jobs = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = 1, .limit = SHOWN_MAX,
+				     .data_max_bytes = SRV_SHORT_BYTES};
+	struct sl_job_filter ids = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = 1, .limit = SHOWN_MAX,
+				    .without_data = 1};
+	struct sl_job_filter waiting = {SL_JOB_FILTER_INIT, .blocks = id, .ascending = 1, .limit = SHOWN_MAX,
+					.without_data = 1};
 	srv_out_begin(o, "jobs", '[');
 	int rc = sl_jobs_list(api->core->jobs, &jobs, out_job_of_chain, o, err);
 	if (rc != 0)
@@ -321,7 +323,8 @@ static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	rc = sl_jobs_list(api->core->jobs, &ids, note_job, b, err);
 	for (size_t i = 0; rc == 0 && i < b->n; i++) {
-		struct sl_job_filter f = {.blocked_by_job = b->jobs[i], .limit = SHOWN_MAX, .without_data = 1};
+		struct sl_job_filter f = {SL_JOB_FILTER_INIT, .blocked_by_job = b->jobs[i], .limit = SHOWN_MAX,
+					  .without_data = 1};
 		rc = sl_jobs_list_chains(api->core->jobs, &f, add_neighbour, o, err);
 	}
 	free(b);

@@ -103,14 +103,14 @@ static bool get_filter(const struct srv_object *s, struct srv_filter *f)
 bool srv_filter_body(const struct srv_object *filter, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, NULL};
-	memset(out, 0, sizeof(*out));
+	*out = (struct srv_filter){.f = {SL_JOB_FILTER_INIT}};
 	return srv_in_only(filter, names) && get_filter(filter, out);
 }
 
 bool srv_filter_query(srv_request *r, struct srv_filter *out)
 {
 	static const char *const names[] = {FILTER_FIELDS, "cursor", "limit", "order", "data", NULL};
-	memset(out, 0, sizeof(*out));
+	*out = (struct srv_filter){.f = {SL_JOB_FILTER_INIT}};
 	if (!srv_in_query(r, names) || !get_filter(&(struct srv_object){.r = r}, out))
 		return false;
 	const char *order = srv_query(r, "order"), *cursor = srv_query(r, "cursor");

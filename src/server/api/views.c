@@ -192,7 +192,7 @@ void srv_errors_list(srv_request *r, void *ctx)
 	struct srv_out o = {0};
 	const char *type = srv_query(r, "type"), *cursor = srv_query(r, "cursor");
 	uint64_t after = 0, reached = 0;
-	struct sl_error_filter f = {.types = &type, .n_types = type != NULL, .reached = &reached};
+	struct sl_error_filter f = {SL_ERROR_FILTER_INIT, .types = &type, .n_types = type != NULL, .reached = &reached};
 	char next[32] = "";
 	if (!srv_in_query(r, names) || !srv_in_limit(r, &f.limit) ||
 	    (cursor != NULL && !srv_in_number(r, "cursor", cursor, INT64_MAX, &after)))
