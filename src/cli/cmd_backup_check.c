@@ -9,6 +9,7 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <sluice/backup_care.h>
 
 struct findings {
 	struct cli *cli;
