@@ -158,7 +158,10 @@ int sl_dlq_redrive(sl_dlq *q, sl_dlq_fn *fn, void *ctx, uint64_t *done, uint64_t
 {
 	struct walk w;
 	struct sl_dlq_letter letter;
-	uint64_t n_done = 0, n_failed = 0;
+	uint64_t none = 0;
+	done = done != NULL ? done : &none;
+	failed = failed != NULL ? failed : &none;
+	*done = *failed = 0;
 	int rc = sl__dl_enter(q, SL__DL_WRITE, err);
 	if (rc != 0)
 		return rc;
@@ -180,16 +183,11 @@ int sl_dlq_redrive(sl_dlq *q, sl_dlq_fn *fn, void *ctx, uint64_t *done, uint64_t
 			rc = sl__dl_ack(q, letter.id, err);
 		if (rc != 0)
 			break;
-		n_done += answer == 0;
-		n_failed += answer != 0;
+		++*(answer == 0 ? done : failed);
 	}
 	q->redriving = false;
 	sl__dl_leave(q);
 	walk_end(&w, &q->env);
-	if (done != NULL)
-		*done = n_done;
-	if (failed != NULL)
-		*failed = n_failed;
 	return rc;
 }
 

@@ -164,9 +164,12 @@ static int read_frame(struct salvage *s, uint64_t *at, unsigned long long frame_
 		if (has_size && frame_size <= WAL_ZST_MAX_BYTES && frame_size > have)
 			damage.length = frame_size - have;
 		const char *reason = got == 0 ? "cut off" : ZSTD_getErrorName(left);
-		if (got > 0 && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
-			return sl_err_set(err, SL_EUNSUPPORTED, "archive %s: needs too much memory at %llu", s->path,
-					  (unsigned long long)*at);
+		/* The archive of another program, or a damaged header. Frames before it are worth reading all the same. */
+		if (got > 0 && start == 0 && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+			return sl_err_set(err, SL_EUNSUPPORTED,
+					  "archive %s: its header is damaged, or asks for more memory than any archive "
+					  "of sluice needs",
+					  s->path);
 		if (got > 0 && ZSTD_getErrorCode(left) == ZSTD_error_checksum_wrong) {
 			damage.content = start;
 			damage.length = have;

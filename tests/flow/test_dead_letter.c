@@ -464,7 +464,9 @@ static int redrive_inside(const struct sl_dlq_letter *letter, void *ctx)
 	struct seen *s = ctx;
 	(void)letter;
 	s->calls++;
-	assert_int_equal(sl_dlq_redrive(s->q, never, NULL, NULL, NULL, &s->b->err), SL_EAGAIN);
+	uint64_t done = 7, failed = 7;
+	assert_int_equal(sl_dlq_redrive(s->q, never, NULL, &done, &failed, &s->b->err), SL_EAGAIN);
+	assert_int_equal(done + failed, 0);
 	return 0;
 }
 

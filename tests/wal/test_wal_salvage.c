@@ -287,6 +287,30 @@ static void frames_are_read_up_to_the_first_damaged_block_and_past_a_wrong_check
 	box_fini(&b);
 }
 
+/* In the header of a frame, the size of its window comes after the magic and a byte of flags. */
+static void frames_before_one_that_asks_for_too_much_memory_are_read(void **state)
+{
+	(void)state;
+	struct sample s;
+	struct box b;
+	struct seen seen;
+	uint8_t z[40000];
+	box_init(&b);
+	make_sample(&s);
+	size_t first = make_frame(z, sizeof(z), s.log, s.ends[20], 4000, NULL, NULL);
+	size_t second =
+		make_frame(z + first, sizeof(z) - first, s.log + s.ends[20], s.size - s.ends[20], 4000, NULL, NULL);
+	assert_int_equal(z[first + 4] >> 5, 3); /* one segment, a size of two bytes at 5: without them, a window at 5 */
+	z[first + 4] &= 0x04;
+	z[first + 5] = 0xFF;
+	crashfs_put(b.fs, ARCHIVE, z, first + second);
+	assert_int_equal(scan(&b, &seen, NULL), 0);
+	assert_int_equal(seen.records, 20);
+	assert_int_equal(seen.of_archive, 1);
+	assert_in_range(seen.lost.archive_offset, first, first + 6);
+	box_fini(&b);
+}
+
 static int only_100(const struct sl_wal_record *r, void *ctx)
 {
 	(void)ctx;
@@ -469,6 +493,7 @@ int main(void)
 		cmocka_unit_test(every_flipped_bit_is_noticed_or_harmless_and_no_record_is_invented),
 		cmocka_unit_test(a_damaged_checksum_costs_no_record_and_a_damaged_size_only_the_last_block),
 		cmocka_unit_test(frames_are_read_up_to_the_first_damaged_block_and_past_a_wrong_checksum),
+		cmocka_unit_test(frames_before_one_that_asks_for_too_much_memory_are_read),
 		cmocka_unit_test(a_frame_inside_a_payload_is_not_taken_for_the_next_one),
 		cmocka_unit_test(junk_behind_the_frame_is_damage_and_skippable_frames_are_not),
 		cmocka_unit_test(content_that_refers_far_back_is_read),
