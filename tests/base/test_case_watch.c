@@ -84,12 +84,12 @@ static void a_case_that_hangs_is_named_and_ends_its_program(void **state)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void a_program_that_is_told_to_end_names_the_case_that_ran(void **state)
+static void a_program_that_is_asked_to_end_names_the_case_that_ran(void **state)
 {
 	(void)state;
 	char out[8192];
 	int status = run_hanging("0", 1, out, sizeof(out));
-	assert_non_null(strstr(out, "Bail out! it_hangs: the program was told to end"));
+	assert_non_null(strstr(out, "Bail out! it_hangs: the program was asked to end"));
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }
 
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
 		return hang();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_case_that_hangs_is_named_and_ends_its_program),
-		cmocka_unit_test(a_program_that_is_told_to_end_names_the_case_that_ran),
+		cmocka_unit_test(a_program_that_is_asked_to_end_names_the_case_that_ran),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
