@@ -65,9 +65,8 @@ int main(void)
 		.workers = 2,
 		.batch_size = 50,
 		.flush_interval_ms = 250,
-		.backpressure.on_high = on_high,
-		.backpressure.on_low = on_low,
-		.unwritten.on_dead = on_dead,
+		.backpressure = {.on_high = on_high, .on_low = on_low},
+		.unwritten = {.on_dead = on_dead},
 	};
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;

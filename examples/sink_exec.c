@@ -16,7 +16,8 @@ int main(void)
 {
 	/* 0 written, 65 an item is refused, 75 try again, 69 away; the program may use $SLUICE_BATCH_ID as a key. */
 	const char *url = "exec:if grep bad; then echo 'no bad ones' >&2; exit 65; fi";
-	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = 1, .unwritten.on_dead = on_dead};
+	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = 1,
+						 .unwritten = {.on_dead = on_dead}};
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};

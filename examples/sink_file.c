@@ -14,7 +14,8 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 int main(void)
 {
 	const struct sl_sink_opts file = {SL_SINK_OPTS_INIT, .rotate_bytes = 1 << 30, .rotate_ms = 86400000};
-	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = 1, .unwritten.on_dead = on_dead};
+	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .workers = 1,
+						 .unwritten = {.on_dead = on_dead}};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};
 	sl_coordinator *c = NULL;

@@ -11,7 +11,7 @@ static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32
 
 int main(void)
 {
-	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .unwritten.on_dead = on_dead};
+	const struct sl_coordinator_opts opts = {SL_COORDINATOR_OPTS_INIT, .unwritten = {.on_dead = on_dead}};
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};
 	struct sl_err err = SL_ERR_INIT;
 	sl_sink sink = {0};

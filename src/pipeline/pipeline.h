@@ -112,7 +112,7 @@ bool sl__pipeline_abandoned(sl_pipeline *p, uint64_t ordinal);
 /* The stream cannot continue at ordinal, because of *why. */
 void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *why);
 /* Wait for a retry. false: it is abandoned. Returns early, and true, when stop rises above `seen`. */
-SL_MUST_CHECK bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, int seen);
+SL_MUST_CHECK bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, enum sl_pipeline_stop seen);
 void sl__pipeline_step(sl_pipeline *p, const char *step, const struct sl__task *t);
 /* A callback that returned rc must have filled err; one that did not gets the text of its code. */
 void sl__pipeline_complete_err(struct sl_err *err, int rc);

@@ -45,7 +45,7 @@ void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *wh
 	sl__pipeline_wake(p);
 }
 
-bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, int seen)
+bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, enum sl_pipeline_stop seen)
 {
 	int64_t deadline = sl__deadline_ns(&p->env, delay_ms);
 	sl__lock(&p->mu);

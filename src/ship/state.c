@@ -221,7 +221,7 @@ void sl__ship_encode_snapshot(struct sl__buf *b, const struct ship_state *s)
 int sl__ship_encode(struct sl__buf *b, const struct ship_state *s, const struct ship_line *line, uint64_t sequence,
 		    struct sl_err *err)
 {
-	struct sl_event event = {.type = (int)line->type,
+	struct sl_event event = {.type = line->type,
 				 .ts_ms = line->ts_ms,
 				 .position = line->at,
 				 .partial = line->partial,

@@ -45,7 +45,7 @@ static void put_row(struct sl__pg_params *p, const struct sl__event_admission *a
 		sl__pg_el_int4(p, e->attempt);
 	else
 		sl__pg_el_text(p, NULL);
-	sl__pg_el_int4(p, e->type);
+	sl__pg_el_int4(p, (int32_t)e->type);
 	sl__pg_el_bool(p, sl__event_is_late(a, e));
 	sl__pg_el_time(p, sl__pg_event_ms(e));
 	sl__pg_el_bytes(p, e->payload, e->payload_len);
