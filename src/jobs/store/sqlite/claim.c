@@ -41,19 +41,6 @@ static int claim_no_memory(struct claiming *x)
 	return sl_err_set(x->op->err, SL_ENOMEM, "no memory for a claim");
 }
 
-static int find_paused(struct claiming *x)
-{
-	for (size_t i = 0; i < x->request->n_types; i++) {
-		sqlite3_stmt *s;
-		int rc = SQ_ROW(x->op, SQ_PAUSED, &s, SQ_TEXT(x->request->types[i].type));
-		if (rc < 0)
-			return rc;
-		x->paused[i] = rc > 0;
-		(void)sqlite3_reset(s);
-	}
-	return 0;
-}
-
 /* Move what is due of one type, at most PROMOTE_MAX. */
 static int promote(struct sq_op *op, const char *type)
 {
@@ -220,24 +207,16 @@ static int give_job(struct claiming *x, uint64_t id, bool *given)
 	return rc;
 }
 
-/* Will every job of the claim start immediately? */
-static bool all_start(const struct claiming *x)
-{
-	const struct sl_claim_request *q = x->request;
-	for (size_t i = 0; i < q->n_types; i++) {
-		uint32_t n = 0;
-		for (size_t j = 0; j < x->n; j++)
-			n += x->candidates[j].type == i;
-		if (n > q->types[i].free)
-			return false;
-	}
-	return x->n <= q->free;
-}
-
 static int take_found(struct claiming *x)
 {
 	const struct sl_claim_request *q = x->request;
-	bool started = all_start(x);
+	bool started = x->n <= q->free; /* will every job of the claim start immediately? */
+	for (size_t i = 0; started && i < q->n_types; i++) {
+		uint32_t of_type = 0;
+		for (size_t j = 0; j < x->n; j++)
+			of_type += x->candidates[j].type == i;
+		started = of_type <= q->types[i].free;
+	}
 	size_t n = 0;
 	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? claim_no_memory(x) : 0;
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
@@ -319,27 +298,21 @@ static int next_due(struct claiming *x, int64_t *out)
 	return 0;
 }
 
-static bool lease_is_on(struct claiming *x, const char *types)
-{
-	char line[SQ_TYPE_BYTES + 2];
-	for (size_t i = 0; i < x->request->n_types; i++) {
-		(void)snprintf(line, sizeof(line), "\n%s\n", x->request->types[i].type);
-		if (strstr(types, line) != NULL)
-			return true;
-	}
-	return false;
-}
-
+/* When the first lease with one of the types ends. */
 static int claim_expiry(struct claiming *x, int64_t *out)
 {
 	sqlite3_stmt *s;
+	char line[SQ_TYPE_BYTES + 2];
+	bool found = false;
 	int rc = sl__sqlite_bind(x->op->c, SQ_NEXT_EXPIRY, NULL, 0, &s, x->op->err);
-	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0) {
+	while (rc == 0 && !found && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0) {
 		rc = 0;
-		if (lease_is_on(x, sl__sqlite_text(s, 1))) {
-			*out = sq_until_ms(x->op->now_us, sl__sqlite_i64(s, 0));
-			break;
+		for (size_t i = 0; !found && i < x->request->n_types; i++) {
+			(void)snprintf(line, sizeof(line), "\n%s\n", x->request->types[i].type);
+			found = strstr(sl__sqlite_text(s, 1), line) != NULL;
 		}
+		if (found)
+			*out = sq_until_ms(x->op->now_us, sl__sqlite_i64(s, 0));
 	}
 	(void)sqlite3_reset(s);
 	return rc;
@@ -384,7 +357,14 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof(*x->paused));
 	if (x->paused == NULL)
 		return claim_no_memory(x);
-	int rc = find_paused(x);
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < q->n_types; i++) {
+		sqlite3_stmt *s;
+		rc = SQ_ROW(x->op, SQ_PAUSED, &s, SQ_TEXT(q->types[i].type));
+		x->paused[i] = rc > 0;
+		(void)sqlite3_reset(s);
+		rc = SL_MIN(rc, 0);
+	}
 	if (rc == 0)
 		rc = q->again ? take_again(x) : take_next(x);
 	if (rc != 0)

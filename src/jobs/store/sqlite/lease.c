@@ -96,8 +96,7 @@ int sl__sq_renewal_waits(void *store)
 struct reaping {
 	struct sq_op *op;
 	const struct sl_reap_type *types;
-	size_t n_types;     /* 0: all */
-	int64_t expired_us; /* what ended by then is taken */
+	size_t n_types; /* 0: all */
 	uint32_t limit, n;
 	bool more;
 	struct sq_lease lease; /* the one at hand */
@@ -124,34 +123,28 @@ static bool lease_wanted(const struct sl_reap_type *types, size_t n_types, const
 	return n_types == 0;
 }
 
-/* The first loss costs no time: most often the worker was to blame. From the second on the job may be. */
-static int loss_delay(struct reaping *x, const struct sq_row *row, const struct sl_reap_type *type, int64_t *out_us)
-{
-	sqlite3_stmt *s;
-	*out_us = 0;
-	int rc = type->retry != NULL ? SQ_ROW(x->op, SQ_LOST_BEFORE, &s, SQ_INT(row->id)) : 0;
-	if (rc <= 0)
-		return rc;
-	(void)sqlite3_reset(s);
-	*out_us = sq_us(sl__retry_delay_ms(type->retry, (uint32_t)SL_MAX(row->charged, 1), NULL));
-	return 0;
-}
-
 static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_type *type)
 {
 	struct sq_op *op = x->op;
 	const struct sq_lease *lease = &x->lease;
 	const char *worker = lease->worker.data;
-	int64_t delay_us;
+	sqlite3_stmt *s;
+	int64_t delay_us = 0;
 	row->charged += lease->started;
-	int rc = loss_delay(x, row, type, &delay_us);
+	/* The first loss costs no time: most often the worker was to blame. From the second on the job may be. */
+	int rc = type->retry != NULL ? SQ_ROW(op, SQ_LOST_BEFORE, &s, SQ_INT(row->id)) : 0;
+	if (rc < 0)
+		return rc;
+	if (rc > 0) {
+		(void)sqlite3_reset(s);
+		delay_us = sq_us(sl__retry_delay_ms(type->retry, (uint32_t)SL_MAX(row->charged, 1), NULL));
+	}
 	int64_t due_us = delay_us > 0 ? op->now_us + delay_us : 0;
-	if (rc == 0)
-		rc = sl__sq_attempt_put(op, row,
-					&(struct sq_past){.claim = lease->claim,
-							  .outcome = SL_ATTEMPT_REAPED,
-							  .worker = worker,
-							  .started_us = lease->claimed_us});
+	rc = sl__sq_attempt_put(op, row,
+				&(struct sq_past){.claim = lease->claim,
+						  .outcome = SL_ATTEMPT_REAPED,
+						  .worker = worker,
+						  .started_us = lease->claimed_us});
 	if (rc != 0)
 		return rc;
 	row->flags |= SQ_SOLO;
@@ -218,25 +211,6 @@ static int reap_lease(struct reaping *x, int64_t rowid)
 	return SQ_RUN(x->op, SQ_LEASE_END, SQ_INT(rowid));
 }
 
-static int reap_expired(struct reaping *x)
-{
-	sqlite3_stmt *s;
-	struct sl__buf expired;
-	sl__buf_init(&expired, &x->op->store->env);
-	int rc = sl__sqlite_bind(x->op->c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(x->expired_us)), &s, x->op->err);
-	while (rc == 0 && (rc = sl__sqlite_step(x->op->c, s, x->op->err)) > 0)
-		rc = lease_wanted(x->types, x->n_types, sl__sqlite_text(s, 1))
-			     ? sl__buf_put64(&expired, sl__sqlite_u64(s, 0))
-			     : 0;
-	(void)sqlite3_reset(s);
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(x->op->err, rc, "no memory for the expired leases");
-	for (size_t i = 0; rc == 0 && !x->more && i < expired.len; i += 8)
-		rc = reap_lease(x, (int64_t)sl__get64(expired.data + i));
-	sl__buf_fini(&expired);
-	return rc;
-}
-
 /* Reads only: standby workers ask this every second, and must not take turns with writers. -1: no lease. */
 static int expiry_in_ms(struct sq_store *store, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
 			struct sl_err *err)
@@ -258,40 +232,43 @@ static int expiry_in_ms(struct sq_store *store, const struct sl_reap_type *types
 	return rc;
 }
 
-/*
- * A process that held the lock for long, and may have died with it, kept owners from renewing and us from reaping.
- * What ended during that wait is left to the next look: its owner waits for the lock as well, and gets it before that.
- */
-static int begin_reap(struct sq_op *op, struct sq_store *s, int64_t *expired_us, const struct sl_store_scope *scope,
-		      struct sl_err *err)
-{
-	int64_t since_us = atomic_load(&s->reap_waits_us);
-	if (since_us == 0)
-		since_us = sl__sq_now_us(s);
-	int rc = sl__sq_op_begin(op, s, SQ_DURABLE, scope, err);
-	atomic_store(&s->reap_waits_us, rc == SL_EAGAIN ? since_us : 0);
-	if (rc != 0)
-		return rc;
-	*expired_us = op->now_us - since_us < SQ_SHORT_US ? op->now_us : since_us;
-	return 0;
-}
-
 int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, uint32_t limit, struct sl_reaped *out,
 		const struct sl_store_scope *scope, struct sl_err *err)
 {
+	struct sq_store *s = store;
 	struct sq_op op;
-	int64_t expired_us = 0;
+	struct sl__buf expired; /* rowids of leases */
+	sqlite3_stmt *stmt;
 	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
-	int rc = expiry_in_ms(store, types, n_types, &out->next_expiry_in_ms, err);
+	int rc = expiry_in_ms(s, types, n_types, &out->next_expiry_in_ms, err);
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
-	rc = begin_reap(&op, store, &expired_us, scope, err);
+	/* A process that held the lock for long, and may have died with it, kept owners from renewing and us from
+	 * reaping. What ended during that wait is left to the next look: its owner waits for the lock as well, and gets
+	 * it before that. */
+	int64_t since_us = atomic_load(&s->reap_waits_us);
+	if (since_us == 0)
+		since_us = sl__sq_now_us(s);
+	rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
+	atomic_store(&s->reap_waits_us, rc == SL_EAGAIN ? since_us : 0);
 	if (rc != 0)
 		return rc;
-	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .expired_us = expired_us, .limit = limit};
-	sl__buf_init(&x.lease.jobs, &op.store->env);
-	sl__buf_init(&x.lease.worker, &op.store->env);
-	rc = reap_expired(&x);
+	int64_t expired_us = op.now_us - since_us < SQ_SHORT_US ? op.now_us : since_us;
+	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .limit = limit};
+	sl__buf_init(&x.lease.jobs, &s->env);
+	sl__buf_init(&x.lease.worker, &s->env);
+	sl__buf_init(&expired, &s->env);
+	rc = sl__sqlite_bind(op.c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(expired_us)), &stmt, err);
+	while (rc == 0 && (rc = sl__sqlite_step(op.c, stmt, err)) > 0)
+		rc = lease_wanted(types, n_types, sl__sqlite_text(stmt, 1))
+			     ? sl__buf_put64(&expired, sl__sqlite_u64(stmt, 0))
+			     : 0;
+	(void)sqlite3_reset(stmt);
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(err, rc, "no memory for the expired leases");
+	for (size_t i = 0; rc == 0 && !x.more && i < expired.len; i += 8)
+		rc = reap_lease(&x, (int64_t)sl__get64(expired.data + i));
+	sl__buf_fini(&expired);
 	sl__buf_fini(&x.lease.worker);
 	sl__buf_fini(&x.lease.jobs);
 	rc = sl__sq_op_end(&op, rc);
@@ -300,7 +277,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	out->n = x.n;
 	out->more = x.more;
 	/* The jobs are taken back, whatever comes of this: without an answer there is another look soon. */
-	if (expiry_in_ms(store, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
+	if (expiry_in_ms(s, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
 		out->next_expiry_in_ms = 0;
 	if (expired_us < op.now_us)
 		out->next_expiry_in_ms = SL_MAX(out->next_expiry_in_ms, RENEWALS_FIRST_MS);

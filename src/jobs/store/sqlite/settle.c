@@ -45,22 +45,9 @@ static int complete(struct settling *x, uint64_t next_id)
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_COMPLETED);
 }
 
-/* Nothing waits for a chain that is just being started: only a continuation can make chains wait for each other. Under
- * the store's lock, so that no other comes in between. */
-static int check_circle(struct settling *x)
-{
-	sqlite3_stmt *s;
-	size_t edges = x->settle->next->n_blockers;
-	int rc = SQ_ROW(x->op, SQ_CIRCLE, &s, SQ_INT(x->row.chain_id), SQ_INT(edges + SL__CIRCLE_EDGES));
-	if (rc <= 0)
-		return rc;
-	uint64_t by = sl__sqlite_u64(s, 0);
-	(void)sqlite3_reset(s);
-	return sl__refuse_circle(x->row.chain_id, by, x->op->err);
-}
-
 static int continue_with(struct settling *x, uint64_t next_id)
 {
+	sqlite3_stmt *s;
 	int rc = complete(x, next_id);
 	if (rc == 0)
 		rc = SQ_RUN(x->op, SQ_HEAD_LAST, SQ_INT(x->row.chain_id), SQ_INT(next_id));
@@ -68,7 +55,15 @@ static int continue_with(struct settling *x, uint64_t next_id)
 		rc = sl__sq_insert_job(x->op, next_id, x->row.chain_id, x->row.id, NULL, x->settle->next);
 	if (rc != 0 || x->settle->next->n_blockers == 0)
 		return rc;
-	return check_circle(x);
+	/* Nothing waits for a chain that is just being started: only a continuation can make chains wait for each other.
+	 * Under the store's lock, so that no other comes in between. */
+	size_t edges = x->settle->next->n_blockers;
+	rc = SQ_ROW(x->op, SQ_CIRCLE, &s, SQ_INT(x->row.chain_id), SQ_INT(edges + SL__CIRCLE_EDGES));
+	if (rc <= 0)
+		return rc;
+	uint64_t by = sl__sqlite_u64(s, 0);
+	(void)sqlite3_reset(s);
+	return sl__refuse_circle(x->row.chain_id, by, x->op->err);
 }
 
 static int settle_as_failed(struct settling *x)
@@ -146,13 +141,6 @@ static int settle_kind(struct settling *x, uint64_t *next_id, struct sl_settle_r
 	}
 }
 
-/* What a reap puts back is flagged, what a settle puts back is not. */
-static enum sl_lost_reason settle_reason(const struct sq_row *row, uint64_t fence)
-{
-	bool back = row->status == SL_JOB_PENDING && row->fence == fence + 1 && (row->flags & SQ_SOLO) == 0;
-	return back ? SL_LOST_PUT_BACK : sl__sq_lost(row, fence);
-}
-
 int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *next_id, struct sl_settle_result *result)
 {
 	struct settling x = {.op = op, .settle = settle, .started_us = sq_us(settle->started_ms)};
@@ -160,28 +148,26 @@ int sl__sq_settle(struct sq_op *op, const struct sl_settle *settle, uint64_t *ne
 	int rc = sl__sq_row_get(op, settle->id, &x.row);
 	if (rc < 0)
 		return rc;
-	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : settle_reason(&x.row, settle->fence);
+	result->lost = rc == 0 ? SL_LOST_NOT_FOUND : sl__sq_lost(&x.row, settle->fence);
+	/* What a reap puts back is flagged, what a settle puts back is not. */
+	if (rc > 0 && x.row.status == SL_JOB_PENDING && x.row.fence == settle->fence + 1 &&
+	    (x.row.flags & SQ_SOLO) == 0)
+		result->lost = SL_LOST_PUT_BACK;
 	rc = result->lost == SL_LOST_NOT ? settle_kind(&x, next_id, result) : 0;
 	if (rc == 0 && settle->last_of_claim)
 		rc = SQ_RUN(op, SQ_LEASE_DROP, SQ_BLOB(settle->claim.bytes, sizeof(settle->claim.bytes)));
 	return rc;
 }
 
-static uint64_t count_continues(const struct sl_settle *settles, size_t n)
-{
-	uint64_t k = 0;
-	for (size_t i = 0; i < n; i++)
-		k += settles[i].kind == SL_SETTLE_CONTINUE;
-	return k;
-}
-
 int sl__sq_exchange(void *store, const struct sl_exchange *x, const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
-	uint64_t next_id = 0, continues = count_continues(x->settles, x->n_settles);
+	uint64_t next_id = 0, continues = 0;
 	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
+	for (size_t i = 0; i < x->n_settles; i++)
+		continues += x->settles[i].kind == SL_SETTLE_CONTINUE;
 	if (continues > 0)
 		rc = sl__sq_new_ids(&op, continues, &next_id);
 	for (size_t i = 0; rc == 0 && i < x->n_settles; i++)
