@@ -36,22 +36,25 @@ static int read_mark(struct sq_op *op, struct sl__event_stream *stream)
 	return SL_MIN(rc, 0);
 }
 
-/* An event that is known already must be the same. One whose row was deleted cannot be compared. */
-static int check_known(struct sq_op *op, const struct sl_event_row *e)
-{
-	sqlite3_stmt *s;
-	int rc = SQ_ROW(op, SQ_EVENT_CRC, &s, SQ_TEXT(e->stream), SQ_INT(e->incarnation), SQ_INT(e->sequence));
-	if (rc > 0)
-		rc = sl__sqlite_u64(s, 0) == e->crc ? 0 : sl__event_conflict(e->stream, e->sequence, op->err);
-	(void)sqlite3_reset(s);
-	return rc;
-}
-
-/* What the claims of the new events are worth. Those of one attempt mostly come in a row. */
-static int read_standings(struct sq_op *op, struct sl__event_admission *a)
+/* What is new of the events, compared with what is there. */
+static int admit(struct sq_op *op, struct sl__event_admission *a)
 {
 	const struct sl_event_row *last = NULL;
 	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < a->n_streams; i++)
+		rc = read_mark(op, &a->streams[i]);
+	if (rc == 0)
+		rc = sl__events_admit(a, op->err);
+	/* An event that is known already must be the same. One whose row was deleted cannot be compared. */
+	for (size_t i = 0; rc == 0 && i < a->n_known; i++) {
+		const struct sl_event_row *e = a->known[i];
+		sqlite3_stmt *s;
+		rc = SQ_ROW(op, SQ_EVENT_CRC, &s, SQ_TEXT(e->stream), SQ_INT(e->incarnation), SQ_INT(e->sequence));
+		if (rc > 0)
+			rc = sl__sqlite_u64(s, 0) == e->crc ? 0 : sl__event_conflict(e->stream, e->sequence, op->err);
+		(void)sqlite3_reset(s);
+	}
+	/* What the claims of the new events are worth. Those of one attempt mostly come in a row. */
 	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++) {
 		const struct sl_event_row *e = a->fresh[i];
 		enum sl__claim_standing *standing = &a->standings[e - a->events];
@@ -66,51 +69,25 @@ static int read_standings(struct sq_op *op, struct sl__event_admission *a)
 	return rc;
 }
 
-static int insert_event(struct sq_op *op, const struct sl__event_admission *a, const struct sl_event_row *e,
-			uint64_t offset)
-{
-	bool keeps = sl__event_keeps_job(a, e);
-	return SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation), SQ_INT(e->sequence),
-		      SQ_INT(e->crc), SQ_INT_OR_NULL(keeps ? e->job_id : 0), SQ_INT_OR_NULL(keeps ? e->attempt : 0),
-		      SQ_INT(e->type), SQ_INT(sl__event_is_late(a, e)), SQ_INT(sq_us(e->ts_ms)),
-		      SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
-}
-
-static int read_offset(struct sq_op *op, uint64_t *offset)
+static int append_events(struct sq_op *op, struct sl__event_admission *a)
 {
 	sqlite3_stmt *s;
 	int rc = sl__sqlite_row(op->c, SQ_OFFSET_GET, NULL, 0, &s, op->err);
 	if (rc == 0)
 		rc = sl_err_set(op->err, SL_ECORRUPT, "%s has lost its counter of events", op->store->path);
-	*offset = rc > 0 ? sl__sqlite_u64(s, 0) : 0;
+	uint64_t offset = rc > 0 ? sl__sqlite_u64(s, 0) : 0;
 	(void)sqlite3_reset(s);
-	return SL_MIN(rc, 0);
-}
-
-/* What is new of the events, compared with what is there. */
-static int admit(struct sq_op *op, struct sl__event_admission *a)
-{
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < a->n_streams; i++)
-		rc = read_mark(op, &a->streams[i]);
-	if (rc != 0)
-		return rc;
-	rc = sl__events_admit(a, op->err);
-	for (size_t i = 0; rc == 0 && i < a->n_known; i++)
-		rc = check_known(op, a->known[i]);
-	if (rc != 0)
-		return rc;
-	return read_standings(op, a);
-}
-
-static int append_events(struct sq_op *op, struct sl__event_admission *a)
-{
-	uint64_t offset = 0;
-	int rc = read_offset(op, &offset);
-	if (rc == 0)
+	if (rc > 0)
 		rc = admit(op, a);
-	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++)
-		rc = insert_event(op, a, a->fresh[i], ++offset);
+	for (size_t i = 0; rc == 0 && i < a->n_fresh; i++) {
+		const struct sl_event_row *e = a->fresh[i];
+		bool keeps = sl__event_keeps_job(a, e);
+		offset++;
+		rc = SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation),
+			    SQ_INT(e->sequence), SQ_INT(e->crc), SQ_INT_OR_NULL(keeps ? e->job_id : 0),
+			    SQ_INT_OR_NULL(keeps ? e->attempt : 0), SQ_INT(e->type), SQ_INT(sl__event_is_late(a, e)),
+			    SQ_INT(sq_us(e->ts_ms)), SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
+	}
 	for (size_t i = 0; rc == 0 && i < a->n_streams; i++) {
 		const struct sl__event_stream *stream = &a->streams[i];
 		rc = SQ_RUN(op, SQ_MARK_PUT, SQ_TEXT(stream->name), SQ_INT(stream->incarnation),
