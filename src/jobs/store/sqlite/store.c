@@ -29,22 +29,23 @@ int sl__sq_check_fork(const struct sq_store *s, struct sl_err *err)
 			  (int)s->pid);
 }
 
-/* ---- the writer ---- */
-
-static int open_writer(struct sq_store *s, struct sl_err *err)
+/* Open a connection, unless it is open and works. */
+static int open_connection(struct sq_store *s, struct sl__sqlite *c, enum sl__sqlite_kind kind, struct sl_err *err)
 {
-	if (s->writer.db != NULL && s->writer.broken)
-		sl__sqlite_close(&s->writer);
-	if (s->writer.db != NULL)
+	if (c->db != NULL && c->broken)
+		sl__sqlite_close(c);
+	if (c->db != NULL)
 		return 0;
-	int rc = sl__sqlite_open(&s->writer, &s->env, s->path, SL__SQLITE_RW, s->lock_ms, err);
+	int rc = sl__sqlite_open(c, &s->env, s->path, kind, s->lock_ms, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__sqlite_statements(&s->writer, sl__sq_statements, SQ_STATEMENT_COUNT, err);
+	rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
 	if (rc != 0)
-		sl__sqlite_close(&s->writer);
+		sl__sqlite_close(c);
 	return rc;
 }
+
+/* ---- the writer ---- */
 
 /* With the lock and a connection, or neither. */
 static int lock_writer(struct sq_store *s, struct sl_err *err)
@@ -52,7 +53,7 @@ static int lock_writer(struct sq_store *s, struct sl_err *err)
 	int rc = sl__sqlite_lock_acquire(&s->lock, s->lock_ms, err);
 	if (rc != 0)
 		return rc;
-	rc = open_writer(s, err);
+	rc = open_connection(s, &s->writer, SL__SQLITE_RW, err);
 	if (rc != 0)
 		sl__sqlite_lock_release(&s->lock);
 	return rc;
@@ -113,15 +114,6 @@ int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, enum sq_durability dur
 	return rc;
 }
 
-static void undo_savepoint(struct sq_op *op)
-{
-	/* An error that rolled the caller's whole transaction back has taken the savepoint along. */
-	if (sqlite3_get_autocommit(op->c->db))
-		return;
-	if (sl__sqlite_run(op->c, SQ_SAVE_UNDO, NULL, 0, NULL, NULL) == 0)
-		(void)!sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, NULL);
-}
-
 int sl__sq_op_end(struct sq_op *op, int rc)
 {
 	if (rc == 0)
@@ -139,7 +131,9 @@ int sl__sq_op_end(struct sq_op *op, int rc)
 	}
 	if (rc == 0)
 		return sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, op->err);
-	undo_savepoint(op);
+	/* An error that rolled the caller's whole transaction back has taken the savepoint along. */
+	if (!sqlite3_get_autocommit(op->c->db) && sl__sqlite_run(op->c, SQ_SAVE_UNDO, NULL, 0, NULL, NULL) == 0)
+		(void)!sl__sqlite_run(op->c, SQ_SAVE_RELEASE, NULL, 0, NULL, NULL);
 	return rc;
 }
 
@@ -151,21 +145,6 @@ static struct sq_reader *free_reader(struct sq_store *s) SL_REQUIRES(s->mu)
 		if (!s->readers[i].busy)
 			return &s->readers[i];
 	return NULL;
-}
-
-static int open_free_reader(struct sq_store *s, struct sq_reader *r, struct sl_err *err)
-{
-	if (r->c.db != NULL && r->c.broken)
-		sl__sqlite_close(&r->c);
-	if (r->c.db != NULL)
-		return 0;
-	int rc = sl__sqlite_open(&r->c, &s->env, s->path, SL__SQLITE_READER, s->lock_ms, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_statements(&r->c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
-	if (rc != 0)
-		sl__sqlite_close(&r->c);
-	return rc;
 }
 
 static void give_reader(struct sq_store *s, struct sq_reader *r)
@@ -196,7 +175,7 @@ int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sql
 		}
 	r->busy = true;
 	sl__unlock(&s->mu);
-	rc = open_free_reader(s, r, err);
+	rc = open_connection(s, &r->c, SL__SQLITE_READER, err);
 	if (rc != 0)
 		give_reader(s, r);
 	else
@@ -238,16 +217,6 @@ static int migrate(void *store, int *from, int *to, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	rc = sl__sq_migrate(s, from, to, err);
-	sl__sqlite_lock_release(&s->lock);
-	return rc;
-}
-
-static int require_schema(struct sq_store *s, struct sl_err *err)
-{
-	int rc = lock_writer(s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sq_require_schema(s, err);
 	sl__sqlite_lock_release(&s->lock);
 	return rc;
 }
@@ -309,7 +278,14 @@ static int open_store_parts(struct sq_store *s, const char *path, const struct s
 	rc = sl__sqlite_lock_open(&s->lock, &s->env, s->path, err);
 	if (rc != 0)
 		return rc;
-	return o->migrate == SL_OFF ? require_schema(s, err) : migrate(s, NULL, NULL, err);
+	if (o->migrate != SL_OFF)
+		return migrate(s, NULL, NULL, err);
+	rc = lock_writer(s, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__sq_require_schema(s, err);
+	sl__sqlite_lock_release(&s->lock);
+	return rc;
 }
 
 int sl_store_sqlite_open(sl_store *out, const char *path, const struct sl_store_opts *opts, struct sl_err *err)
