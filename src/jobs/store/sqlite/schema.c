@@ -101,23 +101,6 @@ static int sq_too_new(const struct sq_store *s, int version, struct sl_err *err)
 			  s->path, version, SL_SCHEMA_VERSION);
 }
 
-static int sq_step_up(struct sq_store *s, int version, struct sl_err *err)
-{
-	struct sl__sqlite *c = &s->writer;
-	char set[96];
-	int rc = 0;
-	if (version == 0)
-		rc = sl__sqlite_exec(
-			c, "CREATE TABLE IF NOT EXISTS sluice_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID", err);
-	for (; rc == 0 && version < SL_SCHEMA_VERSION; version++)
-		rc = sl__sqlite_exec(c, steps[version], err);
-	(void)snprintf(set, sizeof(set), "INSERT OR REPLACE INTO sluice_meta(name,value) VALUES('schema_version',%d)",
-		       SL_SCHEMA_VERSION);
-	if (rc != 0)
-		return rc;
-	return sl__sqlite_exec(c, set, err);
-}
-
 static int sq_not_there(const struct sq_store *s, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNAVAIL, "%s has no job store in it; 'sluice jobs migrate' makes one", s->path);
@@ -127,6 +110,7 @@ static int sq_not_there(const struct sq_store *s, struct sl_err *err)
 static int migrate_writer(struct sq_store *s, int *version, struct sl_err *err)
 {
 	struct sl__sqlite *c = &s->writer;
+	char set[96];
 	int rc = s->may_create ? 0 : version_of(c, version, err);
 	if (rc != 0)
 		return rc;
@@ -146,8 +130,15 @@ static int migrate_writer(struct sq_store *s, int *version, struct sl_err *err)
 		return rc;
 	if (*version > SL_SCHEMA_VERSION)
 		return sq_too_new(s, *version, err);
-	if (*version < SL_SCHEMA_VERSION)
-		rc = sq_step_up(s, *version, err);
+	if (*version == 0)
+		rc = sl__sqlite_exec(
+			c, "CREATE TABLE IF NOT EXISTS sluice_meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID", err);
+	for (int from = *version; rc == 0 && from < SL_SCHEMA_VERSION; from++)
+		rc = sl__sqlite_exec(c, steps[from], err);
+	(void)snprintf(set, sizeof(set), "INSERT OR REPLACE INTO sluice_meta(name,value) VALUES('schema_version',%d)",
+		       SL_SCHEMA_VERSION);
+	if (rc == 0 && *version < SL_SCHEMA_VERSION)
+		rc = sl__sqlite_exec(c, set, err);
 	if (rc != 0)
 		return rc;
 	return sl__sqlite_exec(c, "COMMIT", err);

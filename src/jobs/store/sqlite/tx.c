@@ -26,42 +26,22 @@ int sl__sq_begin(void *store, sl_store_tx **out, struct sl_err *err)
 	return 0;
 }
 
-static int check_native(const struct sq_store *s, sqlite3 *db, struct sl_err *err)
-{
-	char real[4096];
-	const char *name = db != NULL ? sqlite3_db_filename(db, "main") : NULL;
-	if (name == NULL)
-		return sl_err_set(err, SL_EINVAL, "join needs an open sqlite3 connection to a file");
-	if (!sqlite3_get_autocommit(db))
-		return sl_err_set(err, SL_EINVAL, "the connection is inside a transaction; join it while it is idle");
-	int rc = sl__sqlite_locate(&s->env, name, false, real, err);
-	if (rc == 0 && strcmp(real, s->path) != 0)
-		rc = sl_err_set(err, SL_EINVAL, "the connection is to %s, the store is in %s", real, s->path);
-	return rc;
-}
-
-static int native_synchronous(struct sl__sqlite *c, int *out, struct sl_err *err)
-{
-	sqlite3_stmt *s;
-	int rc = sl__sqlite_prepare(c, "PRAGMA synchronous", NULL, 0, &s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_step(c, s, err);
-	*out = rc > 0 ? sqlite3_column_int(s, 0) : 2;
-	(void)sqlite3_finalize(s);
-	return SL_MIN(rc, 0);
-}
-
 /* The lock is held. */
 static int join_locked(struct sl_store_tx *tx, struct sl_err *err)
 {
 	struct sl__sqlite *c = &tx->joined;
-	int level = 2, rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
+	sqlite3_stmt *s;
+	int rc = sl__sqlite_statements(c, sl__sq_statements, SQ_STATEMENT_COUNT, err);
 	/* Closing it must not checkpoint without the lock. */
 	(void)sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
 	if (rc == 0)
-		rc = native_synchronous(c, &level, err);
+		rc = sl__sqlite_prepare(c, "PRAGMA synchronous", NULL, 0, &s, err);
 	if (rc != 0)
+		return rc;
+	rc = sl__sqlite_step(c, s, err);
+	int level = rc > 0 ? sqlite3_column_int(s, 0) : 2;
+	(void)sqlite3_finalize(s);
+	if (rc < 0)
 		return rc;
 	if (level < 2) {
 		tx->caller_synchronous = level;
@@ -89,9 +69,18 @@ static void sq_free_tx(struct sl_store_tx *tx)
 int sl__sq_join(void *store, void *native, sl_store_tx **out, struct sl_err *err)
 {
 	struct sq_store *s = store;
+	char real[4096];
 	int rc = sl__sq_check_fork(s, err);
-	if (rc == 0)
-		rc = check_native(s, native, err);
+	if (rc != 0)
+		return rc;
+	const char *name = native != NULL ? sqlite3_db_filename(native, "main") : NULL;
+	if (name == NULL)
+		return sl_err_set(err, SL_EINVAL, "join needs an open sqlite3 connection to a file");
+	if (!sqlite3_get_autocommit(native))
+		return sl_err_set(err, SL_EINVAL, "the connection is inside a transaction; join it while it is idle");
+	rc = sl__sqlite_locate(&s->env, name, false, real, err);
+	if (rc == 0 && strcmp(real, s->path) != 0)
+		rc = sl_err_set(err, SL_EINVAL, "the connection is to %s, the store is in %s", real, s->path);
 	if (rc != 0)
 		return rc;
 	struct sl_store_tx *tx = sl__calloc(&s->env, 1, sizeof(*tx));
@@ -117,22 +106,14 @@ void *sl__sq_native(sl_store_tx *tx)
 	return tx->c->db;
 }
 
-static int sq_check_savepoint(const char *name, struct sl_err *err)
+static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, struct sl_err *err)
 {
+	char sql[128];
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
 	if (n == 0 || name[n] != '\0' || (name[0] >= '0' && name[0] <= '9') || n > 64)
 		return sl_err_set(err, SL_EINVAL, "invalid savepoint name \"%.70s\" (use [a-z_][a-z0-9_]*)", name);
 	if (strcmp(name, "sluice_op") == 0)
 		return sl_err_set(err, SL_EINVAL, "the savepoint sluice_op is the store's own");
-	return 0;
-}
-
-static int savepoint_exec(sl_store_tx *tx, const char *verb, const char *name, struct sl_err *err)
-{
-	char sql[128];
-	int rc = sq_check_savepoint(name, err);
-	if (rc != 0)
-		return rc;
 	(void)snprintf(sql, sizeof(sql), "%s \"%s\"", verb, name);
 	return sl__sqlite_exec(tx->c, sql, err);
 }
@@ -159,18 +140,6 @@ static int prolong_leases(const sl_store_tx *tx, struct sl_err *err)
 	if (held_us < SQ_SHORT_US)
 		return 0;
 	return sl__sqlite_run(tx->c, SQ_LEASES_PROLONG, SQ_VALUES(SQ_INT(held_us)), NULL, err);
-}
-
-/* The same after a rollback, in a separate transaction, before the lock is released. When it fails, a reaper still
- * spares what ended while it waited. */
-static void prolong_after_rollback(const sl_store_tx *tx)
-{
-	if (sl__sq_now_us(tx->store) - tx->locked_us < SQ_SHORT_US || tx->c->broken)
-		return;
-	if (sl__sqlite_run(tx->c, SQ_BEGIN, NULL, 0, NULL, NULL) != 0)
-		return;
-	if (prolong_leases(tx, NULL) != 0 || sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, NULL) != 0)
-		sl__sqlite_rollback(tx->c);
 }
 
 int sl__sq_commit(sl_store_tx *tx, struct sl_err *err)
@@ -205,7 +174,12 @@ void sl__sq_rollback(sl_store_tx *tx)
 	if (sl__sq_check_fork(s, NULL) != 0)
 		return;
 	sl__sqlite_rollback(tx->c);
-	prolong_after_rollback(tx);
+	/* Leases are prolonged here too, in a separate transaction, before the lock is released. When it fails, a reaper
+	 * still spares what ended while it waited. */
+	bool was_long = sl__sq_now_us(s) - tx->locked_us >= SQ_SHORT_US;
+	if (was_long && !tx->c->broken && sl__sqlite_run(tx->c, SQ_BEGIN, NULL, 0, NULL, NULL) == 0)
+		if (prolong_leases(tx, NULL) != 0 || sl__sqlite_run(tx->c, SQ_COMMIT, NULL, 0, NULL, NULL) != 0)
+			sl__sqlite_rollback(tx->c);
 	sq_free_tx(tx);
 	sl__sqlite_lock_release(&s->lock);
 }
