@@ -109,22 +109,20 @@ enum sq_kind sl__sq_kind(enum sl_job_status status)
 	}
 }
 
-static int flush_one(struct sq_op *op, const struct sq_tally *t)
-{
-	bool any = false;
-	for (size_t i = 0; i < SQ_KINDS; i++)
-		any = any || t->n[i] != 0;
-	return !any ? 0
-		    : SQ_RUN(op, SQ_COUNT, SQ_TEXT(t->type), SQ_INT(t->n[SQ_N_BLOCKED]), SQ_INT(t->n[SQ_N_READY]),
-			     SQ_INT(t->n[SQ_N_READY_TRIED]), SQ_INT(t->n[SQ_N_SCHED]), SQ_INT(t->n[SQ_N_SCHED_TRIED]),
-			     SQ_INT(t->n[SQ_N_COMPLETED]), SQ_INT(t->n[SQ_N_FAILED]), SQ_INT(t->n[SQ_N_CANCELLED]));
-}
-
 int sl__sq_count_flush(struct sq_op *op)
 {
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < op->n_tally; i++)
-		rc = flush_one(op, &op->tally[i]);
+	for (size_t i = 0; rc == 0 && i < op->n_tally; i++) {
+		const struct sq_tally *t = &op->tally[i];
+		bool any = false;
+		for (size_t kind = 0; kind < SQ_KINDS; kind++)
+			any = any || t->n[kind] != 0;
+		if (any)
+			rc = SQ_RUN(op, SQ_COUNT, SQ_TEXT(t->type), SQ_INT(t->n[SQ_N_BLOCKED]),
+				    SQ_INT(t->n[SQ_N_READY]), SQ_INT(t->n[SQ_N_READY_TRIED]), SQ_INT(t->n[SQ_N_SCHED]),
+				    SQ_INT(t->n[SQ_N_SCHED_TRIED]), SQ_INT(t->n[SQ_N_COMPLETED]),
+				    SQ_INT(t->n[SQ_N_FAILED]), SQ_INT(t->n[SQ_N_CANCELLED]));
+	}
 	op->n_tally = 0;
 	return rc;
 }
@@ -201,29 +199,6 @@ static int insert_blockers(struct sq_op *op, uint64_t id, const struct sl_new_jo
 	return 0;
 }
 
-static void tell_of_new(struct sq_op *op, const struct sq_row *row)
-{
-	if (op->scope == NULL)
-		return;
-	sl__sq_changed(op, SL_CHANGE_CREATED, row->id, row->chain_id, row->type);
-	if (row->status == SL_JOB_BLOCKED)
-		sl__sq_changed(op, SL_CHANGE_BLOCKED, row->id, row->chain_id, row->type);
-	else if (row->due_us > op->now_us)
-		sl__sq_changed(op, SL_CHANGE_SCHEDULED, row->id, row->chain_id, row->type);
-	if (row->status == SL_JOB_PENDING)
-		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
-}
-
-/* Into its queue, unless it is blocked, or all that is due is put there at once, at the end. */
-static int place_new(struct sq_op *op, const struct sq_row *row)
-{
-	if (row->status == SL_JOB_BLOCKED)
-		return sl__sq_count(op, row->type, SQ_N_BLOCKED, 1);
-	if (op->defer_ready && row->due_us <= op->now_us)
-		return sl__sq_count(op, row->type, SQ_N_READY, 1);
-	return sl__sq_enqueue(op, row, row->due_us);
-}
-
 int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t prev_id, const char *key,
 		      const struct sl_new_job *job)
 {
@@ -245,11 +220,26 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 		    SQ_INT(row.priority), SQ_INT(row.flags), SQ_INT(op->now_us), SQ_INT_OR_NULL(row.due_us),
 		    SQ_INT(row.blockers_open), SQ_INT_OR_NULL(prev_id), SQ_TEXT(key), SQ_TEXT(job->traceparent),
 		    SQ_TEXT(job->input != NULL ? job->input : "null"));
-	if (rc == 0)
-		rc = place_new(op, &row);
-	if (rc == 0)
-		tell_of_new(op, &row);
-	return rc;
+	if (rc != 0)
+		return rc;
+	/* Into its queue, unless it is blocked, or all that is due is put there at once, at the end. */
+	bool later = row.due_us > op->now_us;
+	if (row.status == SL_JOB_BLOCKED)
+		rc = sl__sq_count(op, row.type, SQ_N_BLOCKED, 1);
+	else if (op->defer_ready && !later)
+		rc = sl__sq_count(op, row.type, SQ_N_READY, 1);
+	else
+		rc = sl__sq_enqueue(op, &row, row.due_us);
+	if (rc != 0)
+		return rc;
+	sl__sq_changed(op, SL_CHANGE_CREATED, id, chain_id, row.type);
+	if (row.status == SL_JOB_BLOCKED)
+		sl__sq_changed(op, SL_CHANGE_BLOCKED, id, chain_id, row.type);
+	else if (later)
+		sl__sq_changed(op, SL_CHANGE_SCHEDULED, id, chain_id, row.type);
+	if (row.status == SL_JOB_PENDING)
+		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
+	return 0;
 }
 
 /* ---- the end of a chain ---- */

@@ -159,24 +159,6 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 
 /* ---- retention ---- */
 
-/* The search reads the whole history when little is old enough, so it is made without the lock. */
-static int find_prunable(struct sq_store *s, int64_t before_us, uint32_t limit, struct sl__buf *ids, struct sl_err *err)
-{
-	struct sl__sqlite *c;
-	sqlite3_stmt *st;
-	int rc = sl__sq_read_begin(s, NULL, &c, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_bind(c, SQ_PRUNE_FIND, SQ_VALUES(SQ_INT(before_us), SQ_INT(limit)), &st, err);
-	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
-		rc = sl__buf_put64(ids, sl__sqlite_u64(st, 0));
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(err, rc, "no memory for the chains to prune");
-	(void)sqlite3_reset(st);
-	sl__sq_read_end(s, NULL, c);
-	return rc;
-}
-
 static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__buf *ids, size_t *n)
 {
 	int rc = 0;
@@ -260,10 +242,22 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 {
 	struct sq_store *s = store;
 	struct sq_op op;
+	struct sl__sqlite *c;
+	sqlite3_stmt *st;
 	struct sl__buf ids;
 	size_t removed = 0;
+	/* The search reads the whole history when little is old enough, so it is made without the lock. */
+	int rc = sl__sq_read_begin(s, NULL, &c, err);
+	if (rc != 0)
+		return rc;
 	sl__buf_init(&ids, &s->env);
-	int rc = find_prunable(s, sq_us(before_ms), limit, &ids, err);
+	rc = sl__sqlite_bind(c, SQ_PRUNE_FIND, SQ_VALUES(SQ_INT(sq_us(before_ms)), SQ_INT(limit)), &st, err);
+	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
+		rc = sl__buf_put64(&ids, sl__sqlite_u64(st, 0));
+	if (rc == SL_ENOMEM)
+		(void)sl_err_set(err, rc, "no memory for the chains to prune");
+	(void)sqlite3_reset(st);
+	sl__sq_read_end(s, NULL, c);
 	if (rc == 0 && ids.len > 0) {
 		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
 		if (rc == 0)
