@@ -153,27 +153,46 @@ static void read_started(const PGresult *res, struct waiting **w, size_t *at)
 
 /* ---- one transaction ---- */
 
-/* All chains of the list of calls, n in all. */
+/* All chains of the list of calls, n in all. A call that is audited is alone in its list. Its records stand for its
+ * chains in turn: a statement for each record, which writes it. */
 static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list, size_t n, struct sl_err *err)
 {
+	const struct sl_audit_record *record = NULL, *end = NULL;
 	struct pg_call call;
 	struct cursor from = {.call = list};
 	struct waiting *to = list;
-	size_t to_at = 0;
-	bool one = is_one_for_now(list, n);
-	int rc = sl__pg_call_open(&call, s, tx, n > BITE ? PG_LONG : PG_ONCE, err);
+	size_t to_at = 0, of_record = n, n_audit = list->scope != NULL ? list->scope->n_audit : 0;
+	bool one = n_audit == 0 && is_one_for_now(list, n);
+	enum pg_statement statement = one ? ST_START_ONE : ST_START;
+	if (n_audit > 0) {
+		size_t covered = 0;
+		record = list->scope->audit;
+		end = record + n_audit;
+		for (const struct sl_audit_record *r = record; r < end; r++)
+			covered += r->n_chains > 0 ? r->n_chains : n;
+		if (covered < n)
+			return sl_err_set(err, SL_EINVAL, "start: the audit records leave out %zu chains", n - covered);
+		of_record = record->n_chains > 0 ? record->n_chains : n;
+		statement = ST_START_AUDITED;
+	}
+	int rc = sl__pg_call_open(&call, s, tx, n > BITE || n_audit > BITES_PER_RUN ? PG_LONG : PG_ONCE, err);
 	if (rc != 0)
 		return rc;
 	while (n > 0 && rc == 0) {
 		int at[BITES_PER_RUN], bites = 0;
 		for (; bites < BITES_PER_RUN && n > 0; bites++) {
-			size_t bite = SL_MIN(n, (size_t)BITE);
+			if (of_record == 0 && ++record < end)
+				of_record = record->n_chains > 0 ? record->n_chains : n;
+			size_t bite = SL_MIN(SL_MIN(n, (size_t)BITE), of_record);
 			if (one)
 				add_one(&call.params, &list->chains[0].job);
 			else
 				add_chains(&call.params, &from, bite);
-			at[bites] = sl__pg_call_send(&call, one ? ST_START_ONE : ST_START);
+			if (record != NULL)
+				sl__pg_add_record(&call.params, record);
+			at[bites] = sl__pg_call_send(&call, statement);
 			n -= bite;
+			of_record -= bite;
 		}
 		rc = sl__pg_call_run(&call, n == 0, err);
 		for (int i = 0; i < bites && rc == 0; i++)
@@ -184,62 +203,7 @@ static int start_list(struct pg_store *s, sl_store_tx *tx, struct waiting *list,
 	return rc;
 }
 
-/* The chains of one call that its audit records stand for in turn: a statement for each record, which writes it. */
-static int pg_start_audited(struct pg_store *s, sl_store_tx *tx, struct waiting *me, struct sl_err *err)
-{
-	const struct sl_audit_record *record = me->scope->audit, *end = record + me->scope->n_audit;
-	struct pg_call call;
-	struct cursor from = {.call = me};
-	struct waiting *to = me;
-	size_t to_at = 0, left = me->n, of_record = record->n_chains > 0 ? record->n_chains : left;
-	bool once = left <= BITE && me->scope->n_audit <= BITES_PER_RUN;
-	size_t covered = 0;
-	for (const struct sl_audit_record *r = record; r < end; r++)
-		covered += r->n_chains > 0 ? r->n_chains : me->n;
-	if (covered < me->n)
-		return sl_err_set(err, SL_EINVAL, "start: the audit records leave out %zu chains", me->n - covered);
-	int rc = sl__pg_call_open(&call, s, tx, once ? PG_ONCE : PG_LONG, err);
-	if (rc != 0)
-		return rc;
-	while (left > 0 && rc == 0) {
-		int at[BITES_PER_RUN], bites = 0;
-		for (; bites < BITES_PER_RUN && left > 0; bites++) {
-			if (of_record == 0 && ++record < end)
-				of_record = record->n_chains > 0 ? record->n_chains : left;
-			size_t bite = SL_MIN(SL_MIN(left, (size_t)BITE), of_record);
-			add_chains(&call.params, &from, bite);
-			sl__pg_add_record(&call.params, record);
-			at[bites] = sl__pg_call_send(&call, ST_START_AUDITED);
-			left -= bite;
-			of_record -= bite;
-		}
-		rc = sl__pg_call_run(&call, left == 0, err);
-		for (int i = 0; i < bites && rc == 0; i++)
-			read_started(sl__pg_call_result(&call, at[i]), &to, &to_at);
-		sl__pg_pipe_end(&call.pipe);
-	}
-	sl__pg_call_close(&call);
-	return rc;
-}
-
 /* ---- sharing ---- */
-
-/* Take calls off the queue, up to a bound; *n chains. */
-static struct waiting *take_waiting_starts(struct pg_starter *st, size_t *n) SL_REQUIRES(st->mu)
-{
-	struct waiting *list = st->first, **end = &st->first;
-	*n = 0;
-	while (*end != NULL && (*n == 0 || *n + (*end)->n <= SHARED_MAX)) {
-		*n += (*end)->n;
-		st->n_waiting--;
-		end = &(*end)->next;
-	}
-	st->first = *end;
-	if (st->first == NULL)
-		st->last = &st->first;
-	*end = NULL;
-	return list;
-}
 
 /*
  * Start a single chain and notify other processes. Two transactions in one pipeline: the first makes the job visible and
@@ -316,14 +280,24 @@ static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 /* Take those who wait along, and leave each its result. */
 static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
 {
-	size_t n;
+	size_t n = 0;
 	st->leading = true;
 	/* Wait a little for as many as came the last time. */
 	int64_t deadline = sl__mono_ns(&s->env) + st->took_ns / GATHER_PART;
 	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
 		;
 	unsigned calls = st->n_waiting;
-	struct waiting *list = take_waiting_starts(st, &n);
+	/* Take calls off the queue, up to a bound. */
+	struct waiting *list = st->first, **end = &st->first;
+	while (*end != NULL && (n == 0 || n + (*end)->n <= SHARED_MAX)) {
+		n += (*end)->n;
+		st->n_waiting--;
+		end = &(*end)->next;
+	}
+	st->first = *end;
+	if (st->first == NULL)
+		st->last = &st->first;
+	*end = NULL;
 	sl__unlock(&st->mu);
 	int64_t began = sl__mono_ns(&s->env);
 	start_shared(s, list, n);
@@ -383,10 +357,8 @@ int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const
 		me.later = sl__calloc(&s->env, n, sizeof(*me.later));
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
-	if (scope != NULL && scope->n_audit > 0)
-		rc = pg_start_audited(s, tx, &me, err);
-	else
-		rc = tx != NULL || n > SINGLE_MAX ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
+	bool alone = tx != NULL || n > SINGLE_MAX || (scope != NULL && scope->n_audit > 0);
+	rc = alone ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
 	/* Report the jobs. One that a worker was given needs no notification; one that was announced is marked as sent. */
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const char *type = chains[i].job.type;
