@@ -93,38 +93,33 @@ static void set_mark(struct pg_store *s, const char *type, int32_t priority, int
 
 /* ---- sending ---- */
 
-static void add_marks(struct pg_call *call, struct pg_claiming *cl)
-{
-	const struct sl_claim_request *r = cl->request;
-	struct pg_store *s = call->store;
-	int32_t priority;
-	int64_t id;
-	sl__lock(&s->marks_mu);
-	age_marks(s);
-	sl__pg_add_array(&call->params, SL__PG_INT4, r->n_types);
-	for (size_t i = 0; i < r->n_types; i++) {
-		cl->marked |= get_mark(s, r->types[i].type, &priority, &id);
-		sl__pg_el_int4(&call->params, priority);
-	}
-	sl__pg_add_array(&call->params, SL__PG_INT8, r->n_types);
-	for (size_t i = 0; i < r->n_types; i++) {
-		(void)get_mark(s, r->types[i].type, &priority, &id);
-		sl__pg_el_int8(&call->params, id);
-	}
-	sl__unlock(&s->marks_mu);
-}
-
 static int send_types(struct pg_call *call, struct pg_claiming *cl)
 {
 	const struct sl_claim_request *r = cl->request;
+	struct pg_store *s = call->store;
 	struct sl__pg_params *p = &call->params;
+	int32_t priority;
+	int64_t id;
 	sl__pg_add_array(p, SL__PG_TEXT, r->n_types);
 	for (size_t i = 0; i < r->n_types; i++)
 		sl__pg_el_text(p, r->types[i].type);
 	sl__pg_add_array(p, SL__PG_INT4, r->n_types);
 	for (size_t i = 0; i < r->n_types; i++)
 		sl__pg_el_int4(p, (int32_t)SL_MIN(r->types[i].limit, (uint32_t)INT32_MAX));
-	add_marks(call, cl);
+	/* Their marks. */
+	sl__lock(&s->marks_mu);
+	age_marks(s);
+	sl__pg_add_array(p, SL__PG_INT4, r->n_types);
+	for (size_t i = 0; i < r->n_types; i++) {
+		cl->marked |= get_mark(s, r->types[i].type, &priority, &id);
+		sl__pg_el_int4(p, priority);
+	}
+	sl__pg_add_array(p, SL__PG_INT8, r->n_types);
+	for (size_t i = 0; i < r->n_types; i++) {
+		(void)get_mark(s, r->types[i].type, &priority, &id);
+		sl__pg_el_int8(p, id);
+	}
+	sl__unlock(&s->marks_mu);
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
 	sl__pg_add_uuid(p, r->claim.bytes);
 	sl__pg_add_text(p, r->worker);
@@ -135,26 +130,6 @@ static int send_types(struct pg_call *call, struct pg_claiming *cl)
 		sl__pg_el_int4(p, (int32_t)SL_MIN(r->types[i].free, (uint32_t)INT32_MAX));
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->free, (uint32_t)INT32_MAX));
 	return sl__pg_call_send(call, ST_CLAIM_TYPES);
-}
-
-/* Of the only type that is asked for. */
-static int32_t free_slots(const struct sl_claim_request *r)
-{
-	return (int32_t)SL_MIN(SL_MIN(r->types[0].free, r->free), (uint32_t)INT32_MAX);
-}
-
-/* Everybody waits for work here, so most of what a claim has to look after is not there: the statement does without
- * marks and without jobs that are claimed alone. */
-static int send_hinted(struct pg_call *call, const struct sl_claim_request *r)
-{
-	struct sl__pg_params *p = &call->params;
-	sl__pg_add_text(p, r->types[0].type);
-	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
-	sl__pg_add_uuid(p, r->claim.bytes);
-	sl__pg_add_text(p, r->worker);
-	sl__pg_add_interval(p, r->lease_ms);
-	sl__pg_add_int4(p, free_slots(r));
-	return sl__pg_call_send(call, ST_CLAIM_HINTED);
 }
 
 static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
@@ -168,26 +143,20 @@ static int send_one_type(struct pg_call *call, struct pg_claiming *cl)
 	age_marks(s);
 	cl->marked = get_mark(s, r->types[0].type, &priority, &id);
 	sl__unlock(&s->marks_mu);
+	/* Where everybody waits for work, most of what a claim has to look after is not there: the quick statement does
+	 * without marks and without jobs that are claimed alone. */
 	cl->quick = cl->hinted && cl->bare && !cl->marked && r->limit > 1;
-	if (cl->quick)
-		return send_hinted(call, r);
 	sl__pg_add_text(p, r->types[0].type);
 	sl__pg_add_int4(p, (int32_t)SL_MIN(r->limit, (uint32_t)INT32_MAX));
-	sl__pg_add_int4(p, priority);
-	sl__pg_add_int8(p, id);
+	if (!cl->quick) {
+		sl__pg_add_int4(p, priority);
+		sl__pg_add_int8(p, id);
+	}
 	sl__pg_add_uuid(p, r->claim.bytes);
 	sl__pg_add_text(p, r->worker);
 	sl__pg_add_interval(p, r->lease_ms);
-	sl__pg_add_int4(p, free_slots(r));
-	return sl__pg_call_send(call, ST_CLAIM_ONE_TYPE);
-}
-
-static int send_promote(struct pg_call *call, const struct sl_claim_request *r)
-{
-	sl__pg_add_array(&call->params, SL__PG_TEXT, r->n_types);
-	for (size_t i = 0; i < r->n_types; i++)
-		sl__pg_el_text(&call->params, r->types[i].type);
-	return sl__pg_call_send(call, ST_PROMOTE);
+	sl__pg_add_int4(p, (int32_t)SL_MIN(SL_MIN(r->types[0].free, r->free), (uint32_t)INT32_MAX));
+	return sl__pg_call_send(call, cl->quick ? ST_CLAIM_HINTED : ST_CLAIM_ONE_TYPE);
 }
 
 void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
@@ -201,8 +170,12 @@ void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl)
 		cl->at = sl__pg_call_send(call, ST_CLAIM_AGAIN);
 		return;
 	}
-	if (!cl->hinted || !cl->bare)
-		cl->at_promote = send_promote(call, r);
+	if (!cl->hinted || !cl->bare) {
+		sl__pg_add_array(&call->params, SL__PG_TEXT, r->n_types);
+		for (size_t i = 0; i < r->n_types; i++)
+			sl__pg_el_text(&call->params, r->types[i].type);
+		cl->at_promote = sl__pg_call_send(call, ST_PROMOTE);
+	}
 	/* The statement for one type knows one limit only. */
 	bool one = r->n_types == 1 && r->types[0].limit >= r->limit;
 	cl->at = one ? send_one_type(call, cl) : send_types(call, cl);
