@@ -58,19 +58,6 @@ static int send_claims(struct pg_call *call, const struct sl__event_admission *a
 	return 0;
 }
 
-static void read_claims(const PGresult *res, struct sl__event_admission *a, const struct sl_event_row *const *asked,
-			size_t n)
-{
-	size_t k = 0;
-	for (size_t i = 0; i < a->n; i++) {
-		if (a->events[i].job_id == 0)
-			continue;
-		if (k + 1 < n && asked[k + 1] == &a->events[i])
-			k++;
-		a->standings[i] = (enum sl__claim_standing)sl__pg_int4(res, (int)k, 0);
-	}
-}
-
 static void set_owner(struct sl__event_stream *s, const PGresult *res, int row, int column)
 {
 	if (!PQgetisnull(res, row, column))
@@ -119,8 +106,15 @@ static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struc
 		rc = sl__pg_call_run(call, false, err);
 	if (rc != 0)
 		return rc;
-	if (n_asked > 0)
-		read_claims(sl__pg_call_result(call, at_claims), a, a->fresh, n_asked);
+	/* What the claims of the events are worth. */
+	const PGresult *standings = n_asked > 0 ? sl__pg_call_result(call, at_claims) : NULL;
+	for (size_t i = 0, k = 0; n_asked > 0 && i < a->n; i++) {
+		if (a->events[i].job_id == 0)
+			continue;
+		if (k + 1 < n_asked && a->fresh[k + 1] == &a->events[i])
+			k++;
+		a->standings[i] = (enum sl__claim_standing)sl__pg_int4(standings, (int)k, 0);
+	}
 	const PGresult *res = sl__pg_call_result(call, at);
 	for (int i = 0; i < PQntuples(res); i++) {
 		struct sl__event_stream *s =

@@ -11,19 +11,6 @@
 #define PIECE ((size_t)128 * 1024) /* handed to libpq at a time */
 #define COLUMNS 12                 /* of ST_EVENT_COPY */
 
-/* The offset before the first. */
-static int next_offset(struct pg_call *call, size_t n, int64_t *base, struct sl_err *err)
-{
-	sl__pg_add_int8(&call->params, (int64_t)n);
-	int at_base = sl__pg_call_send(call, ST_EVENT_OFFSET);
-	int rc = sl__pg_call_run(call, false, err);
-	if (rc != 0)
-		return rc;
-	*base = sl__pg_int8(sl__pg_call_result(call, at_base), 0, 0);
-	sl__pg_pipe_end(&call->pipe);
-	return 0;
-}
-
 /* Elements of an array and the fields of COPY are written alike: a length, -1 for NULL, and the bytes. So the row is
  * put together in a parameter that is never sent as one. */
 static void put_row(struct sl__pg_params *p, const struct sl__event_admission *a, const struct sl_event_row *e,
@@ -100,10 +87,13 @@ static int end_copy(PGconn *pg, const char *bad, struct sl_err *err)
 int sl__pg_events_copy(struct pg_call *call, const struct sl__event_admission *a, struct sl_err *err)
 {
 	PGconn *pg = call->conn->pg;
-	int64_t base = 0;
-	int rc = next_offset(call, a->n_fresh, &base, err);
+	sl__pg_add_int8(&call->params, (int64_t)a->n_fresh);
+	int at = sl__pg_call_send(call, ST_EVENT_OFFSET);
+	int rc = sl__pg_call_run(call, false, err);
 	if (rc != 0)
 		return rc;
+	int64_t base = sl__pg_int8(sl__pg_call_result(call, at), 0, 0); /* the offset before the first */
+	sl__pg_pipe_end(&call->pipe);
 	PGresult *res = PQexec(pg, call->store->statements[ST_EVENT_COPY].sql);
 	rc = PQresultStatus(res) == PGRES_COPY_IN ? 0 : sl__pg_error(err, pg, res, "events: COPY");
 	PQclear(res);

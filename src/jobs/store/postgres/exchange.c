@@ -21,31 +21,6 @@ struct exchange {
 	struct sl_settle *refused; /* what the callback would not have, to be given back */
 };
 
-/* The callback refused what was claimed and is durable by now: note what has to be given back. */
-static void refuse(struct exchange *x, const struct pg_call *call)
-{
-	const PGresult *res = sl__pg_call_result(call, x->claiming.at);
-	x->refused = sl__calloc(&x->store->env, x->claiming.n, sizeof(*x->refused));
-	for (uint32_t i = 0; i < x->claiming.n && x->refused != NULL; i++)
-		sl__pg_claim_release(res, (int)i, x->claiming.request, &x->refused[i]);
-	if (x->refused != NULL)
-		x->refused[x->claiming.n - 1].last_of_claim = 1;
-}
-
-/* As if it had never been taken. When this fails, the end of the lease brings it back. */
-static void give_back_refused(struct exchange *x)
-{
-	struct sl_settle_result *results = sl__calloc(&x->store->env, x->claiming.n, sizeof(*results));
-	if (results != NULL && x->refused != NULL)
-		(void)sl__pg_exchange(
-			x->store,
-			&(struct sl_exchange){.settles = x->refused, .n_settles = x->claiming.n, .results = results},
-			NULL, NULL);
-	sl__free(&x->store->env, results);
-	sl__free(&x->store->env, x->refused);
-	x->refused = NULL;
-}
-
 /* Queue, run, read. In a caller's transaction the callbacks come before the savepoint is given up, so that a refusal
  * undoes everything; an own transaction is over by then. */
 static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err *err)
@@ -66,8 +41,15 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 		sl__pg_settle_read(call, &x->settling, x->asked->results, x->scope);
 	if (claims)
 		rc = sl__pg_claim_tell(call, &x->claiming, x->asked->claimed, x->asked->claimed_ctx);
-	if (rc != 0 && x->tx == NULL)
-		refuse(x, call);
+	if (rc != 0 && x->tx == NULL) {
+		/* The callback refused what was claimed and is durable by now: note what has to be given back. */
+		const PGresult *res = sl__pg_call_result(call, x->claiming.at);
+		x->refused = sl__calloc(&x->store->env, x->claiming.n, sizeof(*x->refused));
+		for (uint32_t i = 0; i < x->claiming.n && x->refused != NULL; i++)
+			sl__pg_claim_release(res, (int)i, x->claiming.request, &x->refused[i]);
+		if (x->refused != NULL)
+			x->refused[x->claiming.n - 1].last_of_claim = 1;
+	}
 	sl__pg_pipe_end(&call->pipe);
 	if (rc != 0 || x->tx == NULL)
 		return rc;
@@ -76,6 +58,7 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 
 static int exchange_once(struct exchange *x, struct sl_err *err)
 {
+	const struct sl_env *env = &x->store->env;
 	struct pg_call call;
 	struct sl_err local;
 	int rc = sl__pg_call_open(&call, x->store, x->tx, PG_ONCE, err);
@@ -84,8 +67,16 @@ static int exchange_once(struct exchange *x, struct sl_err *err)
 	rc = run_exchange(x, &call, err != NULL ? err : &local);
 	sl__pg_settle_fini(&call, &x->settling);
 	sl__pg_call_close(&call);
-	if (x->refused != NULL)
-		give_back_refused(x);
+	if (x->refused != NULL) {
+		/* As if it had never been taken. When this fails, the end of the lease brings it back. */
+		struct sl_exchange back = {.settles = x->refused, .n_settles = x->claiming.n};
+		back.results = sl__calloc(env, back.n_settles, sizeof(*back.results));
+		if (back.results != NULL)
+			(void)sl__pg_exchange(x->store, &back, NULL, NULL);
+		sl__free(env, back.results);
+		sl__free(env, x->refused);
+		x->refused = NULL;
+	}
 	return rc;
 }
 
