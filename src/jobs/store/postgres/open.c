@@ -22,17 +22,6 @@ static int pg_now_ms(void *store, int64_t *out, struct sl_err *err)
 	return rc;
 }
 
-static void free_statements(struct pg_store *s)
-{
-	for (size_t i = 0; i < ST_COUNT; i++) {
-		union {
-			const char *in;
-			char *out;
-		} sql = {.in = s->statements[i].sql};
-		sl__free(&s->env, sql.out);
-	}
-}
-
 static void pg_close_store(void *store)
 {
 	struct pg_store *s = store;
@@ -42,7 +31,13 @@ static void pg_close_store(void *store)
 	sl__pg_pool_free(s->renewals);
 	sl__pg_pool_free(s->pool);
 	sl__pg_marks_free(s);
-	free_statements(s);
+	for (size_t i = 0; i < ST_COUNT; i++) {
+		union {
+			const char *in;
+			char *out;
+		} sql = {.in = s->statements[i].sql};
+		sl__free(&s->env, sql.out);
+	}
 	sl__free(&s->env, s->schema);
 	sl__mutex_fini(&s->marks_mu);
 	sl__mutex_fini(&s->offers_mu);
@@ -66,15 +61,6 @@ static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
 #undef FILL_SLOT
 };
 
-static int check_schema_name(const char *schema, struct sl_err *err)
-{
-	size_t n = strlen(schema);
-	if (n >= 1 && n <= 63 && strspn(schema, "abcdefghijklmnopqrstuvwxyz_0123456789") == n &&
-	    !(schema[0] >= '0' && schema[0] <= '9'))
-		return 0;
-	return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
-}
-
 static int check_store_opts(struct sl_store_opts *o, struct sl_err *err)
 {
 	if (o->connections == 0)
@@ -92,17 +78,10 @@ static int check_store_opts(struct sl_store_opts *o, struct sl_err *err)
 	if ((o->statement_timeout_ms < 0 && o->statement_timeout_ms != SL_UNLIMITED) ||
 	    o->statement_timeout_ms > INT32_MAX)
 		return sl_err_set(err, SL_EINVAL, "statement_timeout_ms: must be positive or SL_UNLIMITED");
-	return check_schema_name(o->schema, err);
-}
-
-static int render_statements(struct pg_store *s, struct sl_err *err)
-{
-	for (unsigned i = 0; i < ST_COUNT; i++) {
-		char *sql = sl__pg_render(&s->env, sl__pg_sql[i], s->schema);
-		if (sql == NULL)
-			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-		s->statements[i] = (struct sl__pg_stmt){.index = i, .name = sl__pg_sql_names[i], .sql = sql};
-	}
+	size_t n = strlen(o->schema);
+	if (n < 1 || n > 63 || strspn(o->schema, "abcdefghijklmnopqrstuvwxyz_0123456789") != n ||
+	    (o->schema[0] >= '0' && o->schema[0] <= '9'))
+		return sl_err_set(err, SL_EINVAL, "schema: must match [a-z_][a-z0-9_]*, at most 63 bytes");
 	return 0;
 }
 
@@ -116,10 +95,13 @@ static int set_up_store(struct pg_store *s, const char *conninfo, const struct s
 				       .statement_timeout_ms = o->statement_timeout_ms,
 				       .transaction_timeout_ms =
 					       sl__pg_transaction_timeout_ms(o->statement_timeout_ms)};
-	int rc = render_statements(s, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__pg_check_conninfo(conninfo, err);
+	for (unsigned i = 0; i < ST_COUNT; i++) {
+		char *sql = sl__pg_render(&s->env, sl__pg_sql[i], s->schema);
+		if (sql == NULL)
+			return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
+		s->statements[i] = (struct sl__pg_stmt){.index = i, .name = sl__pg_sql_names[i], .sql = sql};
+	}
+	int rc = sl__pg_check_conninfo(conninfo, err);
 	if (rc != 0)
 		return rc;
 	rc = sl__pg_pool_new(&s->pool, &pg, (unsigned)o->connections, err);

@@ -88,16 +88,6 @@ static const char counts_sql[] =
 	" WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.type = p.type)) c ORDER BY 1, 2";
 /* clang-format on */
 
-static void fold_tally(struct pg_store *s)
-{
-	struct pg_call call;
-	if (sl__pg_call_open(&call, s, NULL, PG_ONCE, NULL) != 0)
-		return;
-	sl__pg_add_int8(&call.params, FOLD_FROM);
-	(void)!sl__pg_call_one(&call, ST_FOLD_TALLY, NULL, NULL);
-	sl__pg_call_close(&call);
-}
-
 /* SQL of this file, alone in a call. The planner stays as it is for the hot path: it must use the indexes, whatever it
  * knows of the tables, and to start processes that help would take longer than the rest. */
 static int run_count(struct pg_call *call, struct pg_store *s, const char *sql, const PGresult **res,
@@ -152,8 +142,11 @@ int sl__pg_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	}
 	bool many = rc == 0 && PQntuples(res) > 0 && sl__pg_int8(res, 0, 8) >= FOLD_FROM;
 	sl__pg_call_close(&call);
-	if (many)
-		fold_tally(s);
+	if (many && sl__pg_call_open(&call, s, NULL, PG_ONCE, NULL) == 0) {
+		sl__pg_add_int8(&call.params, FOLD_FROM);
+		(void)!sl__pg_call_one(&call, ST_FOLD_TALLY, NULL, NULL);
+		sl__pg_call_close(&call);
+	}
 	return rc;
 }
 
