@@ -54,16 +54,6 @@ struct sl__event_stream *sl__events_stream(const struct sl__event_admission *a, 
 	return stream;
 }
 
-/* How far the caller lets the stream skip: its own mark, or 0. */
-static uint64_t skip_of(const struct sl__event_admission *a, const struct sl_event_row *event)
-{
-	uint64_t skip = 0;
-	for (size_t i = 0; i < a->n_marks; i++)
-		if (a->marks[i].incarnation == event->incarnation && strcmp(a->marks[i].stream, event->stream) == 0)
-			skip = SL_MAX(skip, a->marks[i].mark);
-	return skip;
-}
-
 static void note_skip(struct sl__event_stream *stream, uint64_t first, uint64_t last)
 {
 	if (stream->skip_first == 0)
@@ -82,25 +72,22 @@ static int admit_one(struct sl__event_admission *a, const struct sl_event_row *e
 		a->known[a->n_known++] = event;
 		return 0;
 	}
-	if (event->sequence != mark->sequence + 1 && skip_of(a, event) < event->sequence - 1)
-		return sl_err_set(err, SL_EGAP, "stream %.100s is at %llu; event %llu does not follow", event->stream,
-				  (unsigned long long)mark->sequence, (unsigned long long)event->sequence);
-	if (event->sequence != mark->sequence + 1)
+	if (event->sequence != mark->sequence + 1) {
+		/* How far the caller lets the stream skip: its own mark, or 0. */
+		uint64_t skip = 0;
+		for (size_t i = 0; i < a->n_marks; i++)
+			if (a->marks[i].incarnation == event->incarnation &&
+			    strcmp(a->marks[i].stream, event->stream) == 0)
+				skip = SL_MAX(skip, a->marks[i].mark);
+		if (skip < event->sequence - 1)
+			return sl_err_set(err, SL_EGAP, "stream %.100s is at %llu; event %llu does not follow",
+					  event->stream, (unsigned long long)mark->sequence,
+					  (unsigned long long)event->sequence);
 		note_skip(stream, mark->sequence + 1, event->sequence - 1);
+	}
 	sl__event_mark_take(mark, event);
 	a->fresh[a->n_fresh++] = event;
 	return 0;
-}
-
-/* The owner that the stream of an earlier mark has got, for another incarnation of it. */
-static void inherit(const struct sl__event_admission *a, const struct sl_event_mark *earlier,
-		    struct sl__event_stream *stream)
-{
-	const struct sl__event_stream *other = sl__events_stream(a, earlier->stream, earlier->incarnation);
-	if (other == stream || strcmp(other->name, stream->name) != 0)
-		return;
-	stream->has_others = true;
-	memcpy(stream->owner, other->owner, sizeof(stream->owner));
 }
 
 /* Whose stream is it, and may the writer add to it? */
@@ -133,8 +120,15 @@ int sl__events_admit(struct sl__event_admission *a, struct sl_err *err)
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < a->n_marks; i++) {
 		struct sl__event_stream *stream = sl__events_stream(a, a->marks[i].stream, a->marks[i].incarnation);
-		for (size_t k = 0; k < i; k++) /* two incarnations in one call */
-			inherit(a, &a->marks[k], stream);
+		/* Two incarnations in one call: the owner that the earlier one has got is that of the other too. */
+		for (size_t k = 0; k < i; k++) {
+			const struct sl__event_stream *earlier =
+				sl__events_stream(a, a->marks[k].stream, a->marks[k].incarnation);
+			if (earlier == stream || strcmp(earlier->name, stream->name) != 0)
+				continue;
+			stream->has_others = true;
+			memcpy(stream->owner, earlier->owner, sizeof(stream->owner));
+		}
 		rc = admit_writer(stream, a->marks[i].writer, err);
 	}
 	for (size_t i = 0; rc == 0 && i < a->n_marks; i++)
@@ -151,19 +145,6 @@ int sl__events_admit(struct sl__event_admission *a, struct sl_err *err)
 	return rc;
 }
 
-/* New events of the stream that name a job which never had their claim. */
-static size_t count_forged(const struct sl__event_admission *a, const struct sl__event_stream *stream)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < a->n_fresh; i++) {
-		const struct sl_event_row *e = a->fresh[i];
-		if (e->job_id != 0 && a->standings[e - a->events] <= SL__CLAIM_FORGED &&
-		    e->incarnation == stream->incarnation && strcmp(e->stream, stream->name) == 0)
-			n++;
-	}
-	return n;
-}
-
 void sl__events_audit(struct sl__event_admission *a)
 {
 	for (size_t i = 0; i < a->n_marks; i++) {
@@ -172,7 +153,12 @@ void sl__events_audit(struct sl__event_admission *a)
 		if (writer == NULL || writer->record == NULL)
 			continue;
 		s = sl__events_stream(a, a->marks[i].stream, a->marks[i].incarnation);
-		size_t forged = count_forged(a, s);
+		size_t forged = 0; /* new events of the stream that name a job which never had their claim */
+		for (size_t k = 0; k < a->n_fresh; k++) {
+			const struct sl_event_row *e = a->fresh[k];
+			forged += e->job_id != 0 && a->standings[e - a->events] <= SL__CLAIM_FORGED &&
+				  e->incarnation == s->incarnation && strcmp(e->stream, s->name) == 0;
+		}
 		bool restarted = !s->found && s->has_others;
 		if (s->skip_first == 0 && !s->adopted && !s->foreign && !restarted && forged == 0)
 			continue;
