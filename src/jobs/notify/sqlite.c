@@ -329,21 +329,6 @@ static int open_socket_folder(struct peers *p, const char *path, struct sl_err *
 	return 0;
 }
 
-static int open_notify_parts(struct peers *p, const char *path, struct sl_err *err)
-{
-	int rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
-	if (rc != 0)
-		return rc;
-	rc = open_socket_folder(p, path, err);
-	if (rc != 0)
-		return rc;
-	rc = new_socket(p, err);
-	if (rc != 0)
-		return rc;
-	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return p->wake_fd >= 0 ? 0 : sl_err_set_errno(err, errno, "eventfd for %s", p->dir);
-}
-
 int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env *env, struct sl_err *err)
 {
 	struct sl_env full;
@@ -358,7 +343,15 @@ int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env 
 	p->env = full;
 	p->sock = p->wake_fd = p->dir_fd = -1;
 	sl__mutex_init(&p->mu);
-	rc = open_notify_parts(p, path, err);
+	rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
+	if (rc == 0)
+		rc = open_socket_folder(p, path, err);
+	if (rc == 0)
+		rc = new_socket(p, err);
+	if (rc == 0)
+		p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rc == 0 && p->wake_fd < 0)
+		rc = sl_err_set_errno(err, errno, "eventfd for %s", p->dir);
 	if (rc != 0) {
 		peers_free(p);
 		return rc;
