@@ -151,14 +151,6 @@ static int backupdata_find(struct backupdata *d, struct cli *cli, const struct p
 	return rc;
 }
 
-static void backupdata_fini(struct backupdata *d)
-{
-	for (size_t i = 0; i < d->n_own; i++)
-		free(d->own[i]);
-	free(d->paths);
-	free(d->exclude);
-}
-
 /* ---- the snapshot ---- */
 
 enum { PROBLEM_KINDS = SL_BACKUP_AS_FILE + 1 };
@@ -214,8 +206,7 @@ static int report_created(struct creating *c, const struct sl_backup_created *r,
 			json_object_set_new(j, sl_backup_problem_name((enum sl_backup_problem)i),
 					    text_number(c->problems[i]));
 		json_object_set_new(j, sl_backup_problem_name(SL_BACKUP_AS_FILE), text_number(as_file));
-		out_json(&c->cli->out, j);
-		out_str(&c->cli->out, "\n");
+		out_json_line(&c->cli->out, j);
 	} else {
 		out_printf(&c->cli->out, "%s\n", r->id);
 		(void)out_flush(&c->cli->out);
@@ -325,7 +316,10 @@ static int backup_create_run(struct cli *cli, const struct parsed *args)
 	if (!rc)
 		rc = create_snapshot(&c);
 	backuprepo_close(&c.repo);
-	backupdata_fini(&c.data);
+	for (size_t i = 0; i < c.data.n_own; i++)
+		free(c.data.own[i]);
+	free(c.data.paths);
+	free(c.data.exclude);
 	free(c.excludes);
 	free(c.tags);
 	return rc;

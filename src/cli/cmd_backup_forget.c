@@ -34,8 +34,7 @@ static int on_decision(const struct sl_backup_snapshot *s, int keeps, const char
 
 		json_object_set_new(j, "keep", json_boolean(keeps));
 		json_object_set_new(j, "rules", text_json(rules ? rules : ""));
-		out_json(out, j);
-		out_str(out, "\n");
+		out_json_line(out, j);
 	} else {
 		out_printf(out, "%-7s %-14s ", keeps ? "keep" : "forget", keeps && rules ? rules : "");
 		backupshow_line(out, s);
@@ -198,17 +197,16 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 		return backuprepo_fail(&r, &err);
 	/* All counts for programs; what a person acts upon as text. */
 	if (opt_flag(args, "json")) {
-		out_json(out,
-			 json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "packs",
-				   (json_int_t)n.packs, "packs_marked", (json_int_t)n.packs_marked, "packs_repacked",
-				   (json_int_t)n.packs_repacked, "packs_merged", (json_int_t)n.packs_merged,
-				   "packs_deleted", (json_int_t)n.packs_deleted, "packs_rescued",
-				   (json_int_t)n.packs_rescued, "packs_waiting", (json_int_t)n.packs_waiting, "bytes",
-				   (json_int_t)n.bytes, "bytes_marked", (json_int_t)n.bytes_marked, "bytes_deleted",
-				   (json_int_t)n.bytes_deleted, "bytes_waiting", (json_int_t)n.bytes_waiting,
-				   "sessions_live", (json_int_t)n.sessions_live, "sessions_removed",
-				   (json_int_t)n.sessions_removed, "seconds", seconds));
-		out_str(out, "\n");
+		out_json_line(out, json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}",
+					     "packs", (json_int_t)n.packs, "packs_marked", (json_int_t)n.packs_marked,
+					     "packs_repacked", (json_int_t)n.packs_repacked, "packs_merged",
+					     (json_int_t)n.packs_merged, "packs_deleted", (json_int_t)n.packs_deleted,
+					     "packs_rescued", (json_int_t)n.packs_rescued, "packs_waiting",
+					     (json_int_t)n.packs_waiting, "bytes", (json_int_t)n.bytes, "bytes_marked",
+					     (json_int_t)n.bytes_marked, "bytes_deleted", (json_int_t)n.bytes_deleted,
+					     "bytes_waiting", (json_int_t)n.bytes_waiting, "sessions_live",
+					     (json_int_t)n.sessions_live, "sessions_removed",
+					     (json_int_t)n.sessions_removed, "seconds", seconds));
 		return EXIT_OK;
 	}
 	out_printf(out, "%s (%s) %sdeleted, ", text_count(packs, n.packs_deleted, "pack"),

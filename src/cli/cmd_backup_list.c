@@ -37,8 +37,7 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	if ((host && strcmp(host, s->host) != 0) || !has_tag || !has_path)
 		return 0;
 	if (l->json) {
-		out_json(&l->cli->out, backupshow_json(s));
-		out_str(&l->cli->out, "\n");
+		out_json_line(&l->cli->out, backupshow_json(s));
 	} else {
 		/* No heading without a snapshot. */
 		if (!l->shown)
@@ -123,12 +122,10 @@ static int on_one(const struct sl_backup_snapshot *s, void *ctx)
 
 	if (strcmp(s->id, l->id) != 0)
 		return 0;
-	if (l->json) {
-		out_json(&l->cli->out, backupshow_json(s));
-		out_str(&l->cli->out, "\n");
-	} else {
+	if (l->json)
+		out_json_line(&l->cli->out, backupshow_json(s));
+	else
 		backupshow_details(&l->cli->out, s);
-	}
 	return 1;
 }
 
@@ -173,8 +170,7 @@ static int on_entry(const struct sl_backup_entry *e, void *ctx)
 
 	/* JSON, like ls -l, or names only: escaped for people, byte for byte with --null. */
 	if (l->json) {
-		out_json(out, backupshow_entry_json(e));
-		out_str(out, "\n");
+		out_json_line(out, backupshow_entry_json(e));
 	} else if (opt_flag(l->args, "long")) {
 		backupshow_entry(out, e);
 	} else if (l->end) {

@@ -105,13 +105,12 @@ static int restore_snapshot(struct restoring *r)
 	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &n, &err);
 	seconds = backupwatch_stop(&watch);
 	if ((!rc || n.entries) && opt_flag(a, "json")) {
-		out_json(out,
-			 json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot", r->id, "to",
-				   text_json(to), "ok", rc == 0, "entries", (json_int_t)n.entries, "files",
-				   (json_int_t)n.files, "bytes", (json_int_t)n.bytes, "skipped", (json_int_t)n.skipped,
-				   "problems", (json_int_t)n.problems, "set_id_stripped", (json_int_t)n.set_id_stripped,
-				   "security_stripped", (json_int_t)n.security_stripped, "seconds", seconds));
-		out_str(out, "\n");
+		out_json_line(out, json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot",
+					     r->id, "to", text_json(to), "ok", rc == 0, "entries",
+					     (json_int_t)n.entries, "files", (json_int_t)n.files, "bytes",
+					     (json_int_t)n.bytes, "skipped", (json_int_t)n.skipped, "problems",
+					     (json_int_t)n.problems, "set_id_stripped", (json_int_t)n.set_id_stripped,
+					     "security_stripped", (json_int_t)n.security_stripped, "seconds", seconds));
 	} else if (!rc || n.entries) {
 		text_line(shown, sizeof(shown), to);
 		out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n.files, "file"),

@@ -50,12 +50,12 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 			if (strcmp(s->section, first->section) != 0)
 				continue;
 			if (opt_flag(args, "json")) {
-				out_json(out,
-					 json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:s, s:s, s:s}", "section", s->section,
-						   "name", s->name, "kind", kind_names[s->kind], "default", s->def,
-						   "flag", s->flag, "env", srv_setting_env(s, env), "expects",
-						   srv_setting_expects(s, expects, sizeof(expects)), "help", s->help));
-				out_str(out, "\n");
+				out_json_line(out, json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:s, s:s, s:s}", "section",
+							     s->section, "name", s->name, "kind", kind_names[s->kind],
+							     "default", s->def, "flag", s->flag, "env",
+							     srv_setting_env(s, env), "expects",
+							     srv_setting_expects(s, expects, sizeof(expects)), "help",
+							     s->help));
 				continue;
 			}
 			if (!before || strcmp(before->section, s->section) != 0)

@@ -117,13 +117,11 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 		rc = append_letter(r, &view.letter, &err);
 	} else if (!rc) {
 		rc = sl__load_redrive_write(&r->load, &view.letter, &err);
-		if (!rc && opt_flag(r->args, "json")) {
-			out_json(out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
-						text_json(sl__load_redrive_target(&r->load))));
-			out_str(out, "\n");
-		} else if (!rc) {
+		if (!rc && opt_flag(r->args, "json"))
+			out_json_line(out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
+						     text_json(sl__load_redrive_target(&r->load))));
+		else if (!rc)
 			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, sl__load_redrive_target(&r->load));
-		}
 	}
 	deadletter_view_end(&view);
 	if (!rc)

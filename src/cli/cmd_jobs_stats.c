@@ -104,8 +104,7 @@ static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err)) {
 		rc = jobstore_fail(cli, args, &err);
 	} else if (!rc && opt_flag(args, "json")) {
-		out_json(&cli->out, json_pack("{s:O, s:O}", "totals", s.totals, "types", s.types));
-		out_str(&cli->out, "\n");
+		out_json_line(&cli->out, json_pack("{s:O, s:O}", "totals", s.totals, "types", s.types));
 	} else if (!rc) {
 		print_stats(&s);
 	}

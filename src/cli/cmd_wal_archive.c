@@ -215,10 +215,9 @@ static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
 	c->archives++;
 	c->bytes += entry->bytes;
 	if (c->json) {
-		out_json(&c->cli->out, json_pack("{s:o, s:I, s:I, s:b}", "name", text_json(entry->name), "bytes",
-						 (json_int_t)entry->bytes, "last_record_ms",
-						 (json_int_t)entry->last_record_ms, "removed", entry->removed));
-		out_str(&c->cli->out, "\n");
+		out_json_line(&c->cli->out, json_pack("{s:o, s:I, s:I, s:b}", "name", text_json(entry->name), "bytes",
+						      (json_int_t)entry->bytes, "last_record_ms",
+						      (json_int_t)entry->last_record_ms, "removed", entry->removed));
 	} else {
 		text_line(name, sizeof(name), entry->name);
 		out_printf(&c->cli->out, "%s %s (%s, last record %s)\n", entry->removed ? "removed" : "would remove",

@@ -19,33 +19,24 @@ void out_init(struct out *out, int fd)
 	out->used = 0;
 }
 
-static void wait_writable(int fd)
+int out_flush(struct out *out)
 {
-	struct pollfd p = {.fd = fd, .events = POLLOUT};
+	const char *data = out->buf;
+	struct pollfd p = {.fd = out->fd, .events = POLLOUT};
 
-	(void)poll(&p, 1, -1); /* a failure shows in the write that follows */
-}
-
-static void write_all(struct out *out, const char *data, size_t n)
-{
 	/* Interrupted writes are repeated, a descriptor that does not block is waited for; all else is final. */
-	while (n > 0 && !out->sys_errno) {
+	for (size_t n = out->used; n > 0 && !out->sys_errno;) {
 		ssize_t got = write(out->fd, data, n);
 
 		if (got >= 0) {
 			data += got;
 			n -= (size_t)got;
 		} else if (errno == EAGAIN) {
-			wait_writable(out->fd);
+			(void)poll(&p, 1, -1); /* a failure shows in the write that follows */
 		} else if (errno != EINTR) {
 			out->sys_errno = errno;
 		}
 	}
-}
-
-int out_flush(struct out *out)
-{
-	write_all(out, out->buf, out->used);
 	out->used = 0;
 	return out->sys_errno;
 }
@@ -121,6 +112,12 @@ void out_json(struct out *out, json_t *value)
 			out->sys_errno = ENOMEM;
 	}
 	json_decref(value);
+}
+
+void out_json_line(struct out *out, json_t *value)
+{
+	out_json(out, value);
+	out_str(out, "\n");
 }
 
 void out_json_end(struct out *out, json_t *rest)

@@ -28,6 +28,8 @@ void out_printf(struct out *out, const char *fmt, ...) SL_PRINTF(2, 3);
 void out_b64(struct out *out, const void *data, size_t n);
 /* One compact JSON value; consumes the reference to value. NULL (no memory) counts as a failure. */
 void out_json(struct out *out, json_t *value);
+/* The same on a line. */
+void out_json_line(struct out *out, json_t *value);
 /* The end of an object with a list in it that was printed as it grew, as "{"findings":[…": closes the list and adds
  * the fields of rest; consumes the reference to rest. */
 void out_json_end(struct out *out, json_t *rest);
