@@ -17,30 +17,27 @@
 
 /* ---- the result ---- */
 
-static void report_json(struct cli *cli, const struct sl_export_result *r, double seconds)
-{
-	out_printf(&cli->out,
-		   "{\"partitions\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bad_rows\":%" PRIu64 ",\"holes\":%" PRIu64
-		   ",\"bytes\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"waiting\":%" PRIu64 ",\"start\":%" PRIu64
-		   ",\"checkpoint\":%" PRIu64 ",\"head\":\"%s\",\"stopped\":%s,\"seconds\":%.3f}\n",
-		   r->partitions, r->rows, r->bad_rows, r->holes, r->bytes, r->skipped, r->waiting, r->start,
-		   r->checkpoint, r->head, r->stopped ? "true" : "false", seconds);
-}
-
 static void report(struct exportopts *o, const struct sl_export_result *r, int64_t ms, int failed)
 {
 	struct out *out = &o->cli->out;
-	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], place[EXPORT_PLACE_BYTES];
+	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
 	double seconds = (double)ms / 1000;
+	size_t n = strlen(o->opts.to);
 
 	/* What is committed, also when the run ended early. */
 	if (opt_flag(o->args, "json")) {
-		report_json(o->cli, r, seconds);
+		out_printf(out,
+			   "{\"partitions\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bad_rows\":%" PRIu64
+			   ",\"holes\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"waiting\":%" PRIu64
+			   ",\"start\":%" PRIu64 ",\"checkpoint\":%" PRIu64
+			   ",\"head\":\"%s\",\"stopped\":%s,\"seconds\":%.3f}\n",
+			   r->partitions, r->rows, r->bad_rows, r->holes, r->bytes, r->skipped, r->waiting, r->start,
+			   r->checkpoint, r->head, r->stopped ? "true" : "false", seconds);
 		return;
 	}
-	out_printf(out, "%s in %s (%s) committed to %s in %.1f s", text_count(rows, r->rows, "row"),
-		   text_count(partitions, r->partitions, "partition"), text_bytes(bytes, r->bytes),
-		   exportopts_place(o, place), seconds);
+	out_printf(out, "%s in %s (%s) committed to %.350s%s%.100s in %.1f s", text_count(rows, r->rows, "row"),
+		   text_count(partitions, r->partitions, "partition"), text_bytes(bytes, r->bytes), o->opts.to,
+		   n && o->opts.to[n - 1] == '/' ? "" : "/", o->opts.dataset, seconds);
 	if (r->head[0])
 		out_printf(out, "; checkpoint %" PRIu64, r->checkpoint);
 	if (r->holes)
@@ -49,37 +46,6 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 	if (r->waiting && !failed && !r->stopped)
 		out_printf(out, "%s of an unfinished partition left for a later run; --final closes it\n",
 			   text_count(rows, r->waiting, "row"));
-}
-
-static void report_bad_rows(struct exportopts *o, const struct sl_export_result *r)
-{
-	char rows[TEXT_COUNT_BYTES];
-
-	if (!r->bad_rows)
-		return;
-	cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; 'sluice dlq list' says why",
-		text_count(rows, r->bad_rows, "bad row"), o->opts.dead_letters ? o->opts.dead_letters : o->opts.to,
-		o->opts.dead_letters ? "" : "/_dead/", o->opts.dead_letters ? "" : o->opts.dataset);
-}
-
-/* Following ends with a signal; everything else that a signal ends was not done. */
-static int status_of(struct exportopts *o, const struct sl_export_result *r)
-{
-	if (r->stopped && (o->opts.follow != SL_ON || stop_count() > 1)) {
-		cli_say(o->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume after the checkpoint");
-		return EXIT_INTERRUPTED;
-	}
-	return r->bad_rows ? EXIT_BAD_DATA : EXIT_OK;
-}
-
-/* What only needs room or rights leaves nothing to repair. */
-static int fail(struct exportopts *o, const struct sl_err *err, const struct sl_export_result *r)
-{
-	int code = cli_fail(o->cli, err, NULL);
-
-	if (code == EXIT_OUTPUT && r->head[0])
-		cli_say(o->cli, SL_LOG_ERROR, "then run the same command again; it resumes after the checkpoint");
-	return code;
 }
 
 /* ---- what a person sees while it runs, and what signals do ---- */
@@ -148,13 +114,6 @@ static void watch_export(void *ctx)
 	progress_show(&w->watch.progress, text, p.input_bytes, p.input_total);
 }
 
-static int exportwatch_start(struct exportwatch *w, struct cli *cli, sl_export *export)
-{
-	*w = (struct exportwatch){.export = export};
-	stop_ask_twice();
-	return watch_start(&w->watch, cli, false, watch_export, w);
-}
-
 /* ---- running ---- */
 
 typedef int run_fn(sl_export *export, struct sl_export_result *result, struct sl_err *err, void *ctx);
@@ -163,45 +122,57 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 {
 	struct sl_export_result result = {.struct_size = sizeof(result)};
 	struct sl_err err = SL_ERR_INIT;
-	struct exportwatch watch;
+	struct exportwatch watch = {.export = export};
+	char rows[TEXT_COUNT_BYTES];
 	int64_t ms;
-	int rc = exportwatch_start(&watch, o->cli, export);
+	int code, rc;
 
+	/* Run it; progress and signals are the business of the watch. */
+	stop_ask_twice();
+	rc = watch_start(&watch.watch, o->cli, false, watch_export, &watch);
 	if (rc)
 		return rc;
-	/* Run it; progress and signals are the business of the watch. */
 	rc = fn(export, &result, &err, ctx);
 	ms = watch_ms(&watch.watch);
 	watch_stop(&watch.watch);
 	if (!rc || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
-	report_bad_rows(o, &result);
-	if (rc)
-		return fail(o, &err, &result);
-	return status_of(o, &result);
-}
-
-/* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
-static void expect_truncation(const struct exportopts *o)
-{
-	char line[800];
-
-	if (o->opts.table || o->opts.query || strcmp(o->opts.from, "-") == 0)
-		return;
-	(void)snprintf(
-		line, sizeof(line),
-		"sluice %s: %.500s became shorter while it was read, or its disk failed; what is committed stays",
-		o->cli->command, o->opts.from);
-	(void)stop_report_bus(line); /* without it the system says less */
+	if (result.bad_rows)
+		cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; 'sluice dlq list' says why",
+			text_count(rows, result.bad_rows, "bad row"),
+			o->opts.dead_letters ? o->opts.dead_letters : o->opts.to, o->opts.dead_letters ? "" : "/_dead/",
+			o->opts.dead_letters ? "" : o->opts.dataset);
+	if (rc) {
+		/* What only needs room or rights leaves nothing to repair. */
+		code = cli_fail(o->cli, &err, NULL);
+		if (code == EXIT_OUTPUT && result.head[0])
+			cli_say(o->cli, SL_LOG_ERROR,
+				"then run the same command again; it resumes after the checkpoint");
+		return code;
+	}
+	/* Following ends with a signal; everything else that a signal ends was not done. */
+	if (result.stopped && (o->opts.follow != SL_ON || stop_count() > 1)) {
+		cli_say(o->cli, SL_LOG_ERROR, "interrupted; run the same command again to resume after the checkpoint");
+		return EXIT_INTERRUPTED;
+	}
+	return result.bad_rows ? EXIT_BAD_DATA : EXIT_OK;
 }
 
 static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
 {
 	struct sl_err err = SL_ERR_INIT;
 	sl_export *export = NULL;
+	char line[800];
 	int rc;
 
-	expect_truncation(o);
+	/* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
+	if (!o->opts.table && !o->opts.query && strcmp(o->opts.from, "-") != 0) {
+		(void)snprintf(line, sizeof(line),
+			       "sluice %s: %.500s became shorter while it was read, or its disk failed; what is "
+			       "committed stays",
+			       o->cli->command, o->opts.from);
+		(void)stop_report_bus(line); /* without it the system says less */
+	}
 	if (sl_export_new(&export, &o->opts, &err))
 		return cli_fail(o->cli, &err, NULL);
 	rc = run_watched(o, export, fn, ctx);
@@ -280,7 +251,7 @@ struct ranges {
 	size_t n;
 };
 
-/* "A-B" or "A"; *text is past it afterwards. */
+/* *text is past it afterwards. */
 static int read_number(const char **text, uint64_t *out)
 {
 	uint64_t v = 0;
@@ -298,21 +269,7 @@ static int read_number(const char **text, uint64_t *out)
 	return 0;
 }
 
-static int read_range(const char **text, struct sl_export_range *range)
-{
-	if (read_number(text, &range->first))
-		return -1;
-	range->last = range->first;
-	if (**text == '-') {
-		++*text;
-		if (read_number(text, &range->last) || range->last < range->first)
-			return -1;
-	}
-	if (**text && **text != ',')
-		return -1;
-	return 0;
-}
-
+/* "A-B" or "A", with commas between. */
 static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
 {
 	const char *p = text;
@@ -325,7 +282,15 @@ static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
 	if (!out->ranges)
 		return cli_no_memory(cli);
 	for (; out->n < room; p++) {
-		if (read_range(&p, &out->ranges[out->n++]))
+		struct sl_export_range *range = &out->ranges[out->n++];
+		bool bad = read_number(&p, &range->first) != 0;
+
+		range->last = range->first;
+		if (!bad && *p == '-') {
+			p++;
+			bad = read_number(&p, &range->last) || range->last < range->first;
+		}
+		if (bad || (*p && *p != ','))
 			return cli_usage(cli, "--ranges: '%.200s' is not a list of ranges like 1-250000,500000", text);
 	}
 	return 0;

@@ -13,20 +13,6 @@
 
 /* ---- status ---- */
 
-static void status_json(struct out *out, const struct sl_dataset *d, const char *head)
-{
-	json_t *j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset", d->name,
-			      "sequence", d->sequence_column, "partition_size", text_number(d->partition_size),
-			      "partitions", text_number(d->partitions), "rows", text_number(d->rows), "bad_rows",
-			      text_number(d->bad_rows), "bytes", text_number(d->bytes), "start", text_number(d->start),
-			      "checkpoint", text_number(d->checkpoint), "events_behind",
-			      text_number(d->events - d->delivered_files), "delivered_endpoint",
-			      text_number(d->delivered_endpoint), "head", head, "holder", d->holder);
-
-	out_json(out, j);
-	out_str(out, "\n");
-}
-
 static void status_text(struct out *out, const struct sl_dataset *d, const char *head)
 {
 	char rows[TEXT_COUNT_BYTES], partitions[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES];
@@ -81,11 +67,11 @@ static int show_partition(const struct sl_catalog_partition *p, void *ctx)
 		return out_failed(&s->cli->out) || stop_requested();
 	}
 	/* As JSON: one object per partition, on its own line. */
-	out_json(&s->cli->out, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", text_number(p->start),
-					 "end", text_number(p->end), "rows", text_number(p->rows), "bad_rows",
-					 text_number(p->bad_rows), "holes", text_number(p->holes), "bytes",
-					 text_number(p->bytes), "sha256", sha, "path", p->path));
-	out_str(&s->cli->out, "\n");
+	out_json_line(&s->cli->out,
+		      json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s}", "start", text_number(p->start), "end",
+				text_number(p->end), "rows", text_number(p->rows), "bad_rows", text_number(p->bad_rows),
+				"holes", text_number(p->holes), "bytes", text_number(p->bytes), "sha256", sha, "path",
+				p->path));
 	return out_failed(&s->cli->out) || stop_requested();
 }
 
@@ -100,7 +86,15 @@ static int show_dataset(const struct sl_dataset *d, void *ctx)
 	if (d->events)
 		text_hex(head, d->head, SL_AUDIT_HASH_BYTES);
 	if (s->json)
-		status_json(&s->cli->out, d, head);
+		out_json_line(&s->cli->out,
+			      json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s?}", "dataset",
+					d->name, "sequence", d->sequence_column, "partition_size",
+					text_number(d->partition_size), "partitions", text_number(d->partitions),
+					"rows", text_number(d->rows), "bad_rows", text_number(d->bad_rows), "bytes",
+					text_number(d->bytes), "start", text_number(d->start), "checkpoint",
+					text_number(d->checkpoint), "events_behind",
+					text_number(d->events - d->delivered_files), "delivered_endpoint",
+					text_number(d->delivered_endpoint), "head", head, "holder", d->holder));
 	else
 		status_text(&s->cli->out, d, head);
 	/* The partitions follow their dataset. */
@@ -110,41 +104,26 @@ static int show_dataset(const struct sl_dataset *d, void *ctx)
 	return rc < 0 ? cli_fail(s->cli, &err, d->name) : rc;
 }
 
-/* The URL of the catalog in fresh memory: what was given, or the file in the folder. */
-static char *catalog_url(const struct parsed *args, const char *dir)
-{
-	char *url = NULL;
-
-	if (opt_given(args, "catalog"))
-		return strdup(opt_str(args, "catalog"));
-	return asprintf(&url, "sqlite:%s/_catalog.db", dir) < 0 ? NULL : url;
-}
-
-static int open_catalog(struct cli *cli, const struct parsed *args, sl_catalog **out)
-{
-	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &cli->env, .create = SL_OFF};
-	struct sl_err err = SL_ERR_INIT;
-	char *url = catalog_url(args, args->operands[0]);
-	int rc;
-
-	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
-	if (!url)
-		return cli_no_memory(cli);
-	rc = sl_catalog_open(out, url, &opts, &err);
-	free(url);
-	if (rc)
-		return cli_fail(cli, &err, args->operands[0]);
-	return 0;
-}
-
 static int export_status_run(struct cli *cli, const struct parsed *args)
 {
 	struct status s = {.cli = cli, .json = opt_flag(args, "json"), .partitions = opt_flag(args, "partitions")};
+	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = &cli->env, .create = SL_OFF};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = open_catalog(cli, args, &s.catalog);
+	char *url = NULL;
+	int rc;
 
+	/* The catalog that was given, or the file in the folder. */
+	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
+	if (opt_given(args, "catalog"))
+		url = strdup(opt_str(args, "catalog"));
+	else if (asprintf(&url, "sqlite:%s/_catalog.db", args->operands[0]) < 0)
+		url = NULL;
+	if (!url)
+		return cli_no_memory(cli);
+	rc = sl_catalog_open(&s.catalog, url, &opts, &err);
+	free(url);
 	if (rc)
-		return rc;
+		return cli_fail(cli, &err, args->operands[0]);
 	/* All datasets, or the one that was named. */
 	rc = sl_catalog_datasets(s.catalog, opt_str(args, "dataset"), show_dataset, &s, &err);
 	sl_catalog_close(s.catalog);
@@ -195,9 +174,8 @@ static int show_gap(const struct sl_export_gap *gap, void *ctx)
 	/* Any gap makes the status 65. */
 	g->n++;
 	if (g->json) {
-		out_json(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", text_number(gap->first), "last",
-						 text_number(gap->last), "kind", why, "path", gap->path));
-		out_str(&g->cli->out, "\n");
+		out_json_line(&g->cli->out, json_pack("{s:o, s:o, s:s, s:s}", "first", text_number(gap->first), "last",
+						      text_number(gap->last), "kind", why, "path", gap->path));
 	} else {
 		out_printf(&g->cli->out, "%" PRIu64 "-%" PRIu64 " %s%s", gap->first, gap->last, why,
 			   gap->path[0] ? " " : "");

@@ -141,12 +141,3 @@ void exportopts_fini(struct exportopts *o)
 	exportschema_fini(&o->schema);
 	srv_config_fini(&o->config);
 }
-
-const char *exportopts_place(const struct exportopts *o, char to[EXPORT_PLACE_BYTES])
-{
-	size_t n = strlen(o->opts.to);
-
-	(void)snprintf(to, EXPORT_PLACE_BYTES, "%.350s%s%.100s", o->opts.to, n && o->opts.to[n - 1] == '/' ? "" : "/",
-		       o->opts.dataset);
-	return to;
-}

@@ -122,10 +122,6 @@ struct exportopts {
 int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *args);
 void exportopts_fini(struct exportopts *o);
 
-/* "DIR/NAME", for messages; borrowed parts of the options. */
-#define EXPORT_PLACE_BYTES 512
-const char *exportopts_place(const struct exportopts *o, char to[EXPORT_PLACE_BYTES]);
-
 /* For opts_warn_of_password about --from and --catalog. */
 #define EXPORT_PASSWORD_PLACES "PGPASSWORD, a password file or --config"
 

@@ -71,29 +71,6 @@ static int take_number(struct reader *r, const yaml_node_t *value, enum key key,
 	return 0;
 }
 
-static void take_unit(struct reader *r, const yaml_node_t *value, struct sl_parquet_column *c)
-{
-	static const char *const units[] = {"micros", "millis", "nanos"}; /* as enum sl_parquet_unit */
-
-	for (int i = 0; i < 3; i++) {
-		if (strcmp(value_of(value), units[i]) == 0) {
-			c->unit = (enum sl_parquet_unit)i;
-			return;
-		}
-	}
-	srv_yaml_unknown(&r->yaml, value, "unit", units, 3);
-}
-
-static void take_nullable(struct reader *r, const yaml_node_t *value, struct sl_parquet_column *c)
-{
-	const char *text = value_of(value);
-
-	if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
-		c->nullable = *text == 't';
-	else
-		srv_yaml_problem(&r->yaml, &value->start_mark, "nullable: '%.60s' is not true or false", text);
-}
-
 static const struct type *take_type(struct reader *r, const yaml_node_t *value, struct sl_parquet_column *c)
 {
 	const char *names[N_TYPES];
@@ -143,14 +120,24 @@ static int take_name(struct reader *r, const yaml_node_t *value, struct sl_parqu
 static void take_details(struct reader *r, const yaml_node_t *node, const struct type *type,
 			 const yaml_node_t *const *values, struct sl_parquet_column *c)
 {
+	static const char *const units[] = {"micros", "millis", "nanos"}; /* as enum sl_parquet_unit */
+
 	/* A detail of another type is a mistake, not ignored. */
 	for (int k = KEY_UNIT; k < N_KEYS; k++) {
 		if (values[k] && key_details[k] != type->detail)
 			srv_yaml_problem(&r->yaml, &values[k]->start_mark, "%s: a column of type %s has none",
 					 key_names[k], type->name);
 	}
-	if (type->detail == DETAIL_UNIT && values[KEY_UNIT])
-		take_unit(r, values[KEY_UNIT], c);
+	if (type->detail == DETAIL_UNIT && values[KEY_UNIT]) {
+		int unit = 0;
+
+		while (unit < 3 && strcmp(value_of(values[KEY_UNIT]), units[unit]) != 0)
+			unit++;
+		if (unit < 3)
+			c->unit = (enum sl_parquet_unit)unit;
+		else
+			srv_yaml_unknown(&r->yaml, values[KEY_UNIT], "unit", units, 3);
+	}
 	if (type->detail == DETAIL_LENGTH && !values[KEY_LENGTH])
 		srv_yaml_problem(&r->yaml, &node->start_mark, "a column of type fixed needs a length");
 	else if (type->detail == DETAIL_LENGTH)
@@ -163,26 +150,19 @@ static void take_details(struct reader *r, const yaml_node_t *node, const struct
 		(void)take_number(r, values[KEY_SCALE], KEY_SCALE, 0, c->precision, &c->scale);
 }
 
-static int key_of(const char *text)
-{
-	for (int k = 0; k < N_KEYS; k++) {
-		if (strcmp(key_names[k], text) == 0)
-			return k;
-	}
-	return -1;
-}
-
 /* The values of a column by key. Unknown names and what is not a value are reported and left out. */
 static void gather(struct reader *r, const yaml_node_t *node, const yaml_node_t **values)
 {
 	for (yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top; p++) {
 		const yaml_node_t *key = srv_yaml_node(&r->yaml, p->key);
 		const yaml_node_t *value = srv_yaml_node(&r->yaml, p->value);
-		int k = srv_yaml_text(key) ? key_of(srv_yaml_text(key)) : -1;
+		int k = 0;
 
+		while (srv_yaml_text(key) && k < N_KEYS && strcmp(key_names[k], srv_yaml_text(key)) != 0)
+			k++;
 		if (!srv_yaml_text(key))
 			srv_yaml_problem(&r->yaml, &key->start_mark, "a list or a mapping where a name is expected");
-		else if (k < 0)
+		else if (k == N_KEYS)
 			srv_yaml_unknown(&r->yaml, key, "property of a column", key_names, N_KEYS);
 		else if (!srv_yaml_text(value))
 			srv_yaml_problem(&r->yaml, &value->start_mark,
@@ -213,8 +193,15 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 	}
 	if (values[KEY_NAME] && take_name(r, values[KEY_NAME], c))
 		return -1;
-	if (values[KEY_NULLABLE])
-		take_nullable(r, values[KEY_NULLABLE], c);
+	if (values[KEY_NULLABLE]) {
+		const char *text = value_of(values[KEY_NULLABLE]);
+
+		if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+			c->nullable = *text == 't';
+		else
+			srv_yaml_problem(&r->yaml, &values[KEY_NULLABLE]->start_mark,
+					 "nullable: '%.60s' is not true or false", text);
+	}
 	if (values[KEY_TYPE])
 		type = take_type(r, values[KEY_TYPE], c);
 	if (type)
@@ -224,29 +211,12 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 
 /* ---- the file ---- */
 
-static int take_columns(struct reader *r, const yaml_node_t *list)
-{
-	size_t n = (size_t)(list->data.sequence.items.top - list->data.sequence.items.start);
-
-	if (n == 0) {
-		srv_yaml_problem(&r->yaml, &list->start_mark, "no columns");
-		return 0;
-	}
-	/* The count grows with each column, so that a failure frees what is there. */
-	r->schema->columns = calloc(n, sizeof(*r->schema->columns));
-	if (!r->schema->columns)
-		return -1;
-	for (size_t i = 0; i < n; i++, r->schema->n++) {
-		if (take_column(r, srv_yaml_node(&r->yaml, list->data.sequence.items.start[i]), &r->schema->columns[i]))
-			return -1;
-	}
-	return 0;
-}
-
 static int take_document(const yaml_node_t *root, void *ctx)
 {
 	struct reader *r = ctx;
+	struct exportschema *schema = r->schema;
 	const yaml_node_t *list = NULL;
+	size_t n;
 
 	if (!root || root->type != YAML_MAPPING_NODE) {
 		srv_yaml_problem(&r->yaml, root ? &root->start_mark : NULL,
@@ -263,11 +233,23 @@ static int take_document(const yaml_node_t *root, void *ctx)
 			srv_yaml_problem(&r->yaml, &key->start_mark, "'%.60s' where only one 'columns' is expected",
 					 srv_yaml_text(key) ? srv_yaml_text(key) : "…");
 	}
-	if (list && list->type == YAML_SEQUENCE_NODE)
-		return take_columns(r, list) ? SL_ENOMEM : 0;
-	srv_yaml_problem(&r->yaml, list ? &list->start_mark : &root->start_mark,
-			 "a schema begins with 'columns:' and a list of them");
-	return 0;
+	if (!list || list->type != YAML_SEQUENCE_NODE) {
+		srv_yaml_problem(&r->yaml, list ? &list->start_mark : &root->start_mark,
+				 "a schema begins with 'columns:' and a list of them");
+		return 0;
+	}
+	n = (size_t)(list->data.sequence.items.top - list->data.sequence.items.start);
+	if (n == 0) {
+		srv_yaml_problem(&r->yaml, &list->start_mark, "no columns");
+		return 0;
+	}
+	/* The count grows with each column, so that a failure frees what is there. */
+	schema->columns = calloc(n, sizeof(*schema->columns));
+	for (size_t i = 0; schema->columns && i < n; i++, schema->n++) {
+		if (take_column(r, srv_yaml_node(&r->yaml, list->data.sequence.items.start[i]), &schema->columns[i]))
+			return SL_ENOMEM;
+	}
+	return schema->columns ? 0 : SL_ENOMEM;
 }
 
 int exportschema_read(struct exportschema *schema, struct cli *cli, const char *path)
