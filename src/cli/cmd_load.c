@@ -57,37 +57,13 @@ static void show_load(void *ctx)
 
 /* ---- the result ---- */
 
-static void report(struct load *l, const struct sl_load_stats *s)
-{
-	double seconds = (double)watch_ms(&l->watch) / 1000;
-	struct out *out = &l->cli->out;
-	char count[TEXT_COUNT_BYTES];
-
-	if (opt_flag(l->args, "json")) {
-		out_printf(out,
-			   "{\"read\":%" PRIu64 ",\"written\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"dropped\":%" PRIu64
-			   ",\"left\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"seconds\":%.3f}\n",
-			   s->read, s->written, s->dead, s->dropped, s->left, s->skipped, seconds);
-		return;
-	}
-	/* What was written, and then everything that was not. */
-	out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s->written, "row"), sl_load_target(l->handle),
-		   seconds);
-	if (s->dropped)
-		out_printf(out, "%s dropped\n", text_count(count, s->dropped, "row"));
-	if (s->skipped)
-		out_printf(out, "%s loaded before\n", text_count(count, s->skipped, "row"));
-	if (s->left && opt_given(l->args, "wal"))
-		out_printf(out, "%s left in the log in %s\n", text_count(count, s->left, "row"),
-			   opt_str(l->args, "wal"));
-	else if (s->left)
-		out_printf(out, "%s read and not written\n", text_count(count, s->left, "row"));
-}
-
 /* The exit code, after a line for everything that went wrong. */
 static int result(struct load *l, int rc, const struct sl_err *err)
 {
 	struct sl_load_stats s = {.struct_size = sizeof(s)};
+	const char *target = sl_load_target(l->handle); /* NULL: nothing was done before it was open */
+	double seconds = (double)watch_ms(&l->watch) / 1000;
+	struct out *out = &l->cli->out;
 	char count[TEXT_COUNT_BYTES];
 	int code = 0;
 
@@ -95,8 +71,24 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	if (rc && rc != SL_ECANCELLED)
 		code = opts_fail(l->cli, l->args, err);
 	sl_load_get_stats(l->handle, &s);
-	if (sl_load_target(l->handle)) /* nothing was done before that was open */
-		report(l, &s);
+	if (target && opt_flag(l->args, "json")) {
+		out_printf(out,
+			   "{\"read\":%" PRIu64 ",\"written\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"dropped\":%" PRIu64
+			   ",\"left\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"seconds\":%.3f}\n",
+			   s.read, s.written, s.dead, s.dropped, s.left, s.skipped, seconds);
+	} else if (target) {
+		/* What was written, and then everything that was not. */
+		out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s.written, "row"), target, seconds);
+		if (s.dropped)
+			out_printf(out, "%s dropped\n", text_count(count, s.dropped, "row"));
+		if (s.skipped)
+			out_printf(out, "%s loaded before\n", text_count(count, s.skipped, "row"));
+		if (s.left && opt_given(l->args, "wal"))
+			out_printf(out, "%s left in the log in %s\n", text_count(count, s.left, "row"),
+				   opt_str(l->args, "wal"));
+		else if (s.left)
+			out_printf(out, "%s read and not written\n", text_count(count, s.left, "row"));
+	}
 	if (s.dead_all)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
 			text_count(count, s.dead_all, "dead letter"), opt_str(l->args, "dead-letters"));
@@ -140,11 +132,19 @@ static int format_of(const struct load *l, const char *path)
 	return -1;
 }
 
-static int set_format(struct load *l)
+static int set_inputs(struct load *l)
 {
-	int format = format_of(l, l->inputs[0]);
+	static const char *const standard[] = {"-"};
+	int n_standard = 0, format;
 
+	l->inputs = l->args->n_operands ? l->args->operands : standard;
+	l->n_inputs = l->args->n_operands ? l->args->n_operands : 1;
+	for (int i = 0; i < l->n_inputs; i++)
+		n_standard += strcmp(l->inputs[i], "-") == 0;
+	if (n_standard > 1)
+		return cli_usage(l->cli, "FILE: standard input (-) can be read only once");
 	/* One format for all: the target and the options of CSV are shared. */
+	format = format_of(l, l->inputs[0]);
 	for (int i = 0; i < l->n_inputs; i++) {
 		int other = format_of(l, l->inputs[i]);
 
@@ -155,35 +155,6 @@ static int set_format(struct load *l)
 			return cli_usage(l->cli, "the files have different formats; say which with --format");
 	}
 	l->sink.format = format == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
-	return 0;
-}
-
-static int set_inputs(struct load *l)
-{
-	static const char *const standard[] = {"-"};
-	int n_standard = 0;
-
-	l->inputs = l->args->n_operands ? l->args->operands : standard;
-	l->n_inputs = l->args->n_operands ? l->args->n_operands : 1;
-	for (int i = 0; i < l->n_inputs; i++)
-		n_standard += strcmp(l->inputs[i], "-") == 0;
-	return n_standard > 1 ? cli_usage(l->cli, "FILE: standard input (-) can be read only once") : set_format(l);
-}
-
-static int check_options(struct load *l)
-{
-	static const char *const of_csv[] = {"columns", "no-header", "null"};
-	const char *multiplier = opt_str(l->args, "backoff-multiplier");
-	char *end;
-
-	for (size_t i = 0; i < sizeof(of_csv) / sizeof(of_csv[0]); i++)
-		if (l->sink.format != SL_ROWS_CSV && opt_given(l->args, of_csv[i]))
-			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
-	/* A factor is not a whole number, which the parser of options has no kind for. */
-	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
-		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
-	if (opt_given(l->args, "columns") && !opt_flag(l->args, "no-header"))
-		return cli_usage(l->cli, "--columns is for CSV without a header; add --no-header");
 	return 0;
 }
 
@@ -215,14 +186,24 @@ static int check_resume(struct load *l)
 
 static int set_target(struct load *l)
 {
+	static const char *const of_csv[] = {"columns", "no-header", "null"};
 	const struct parsed *a = l->args;
+	const char *multiplier = opt_str(a, "backoff-multiplier");
+	char *end;
 	int rc = set_inputs(l);
 
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < SL_COUNT(of_csv); i++)
+		if (l->sink.format != SL_ROWS_CSV && opt_given(a, of_csv[i]))
+			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
+	/* A factor is not a whole number, which the parser of options has no kind for. */
+	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
+		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
+	if (opt_given(a, "columns") && !opt_flag(a, "no-header"))
+		return cli_usage(l->cli, "--columns is for CSV without a header; add --no-header");
 	l->url = opt_str(a, "to");
-	if (!rc)
-		rc = check_options(l);
-	if (!rc)
-		rc = check_resume(l);
+	rc = check_resume(l);
 	if (rc)
 		return rc;
 	l->sink.struct_size = sizeof(l->sink);
