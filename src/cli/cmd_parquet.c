@@ -50,30 +50,25 @@ static void close_file(struct pq_file *f)
 		(void)close(f->fd);
 }
 
-static int open_fd(struct pq_file *f, struct sl_err *err)
-{
-	struct stat st;
-
-	/* O_NONBLOCK: a FIFO of that name must not block the command before it is refused. */
-	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (f->fd < 0 || fstat(f->fd, &st) < 0)
-		return sl_err_set_errno(err, errno, "open");
-	if (!S_ISREG(st.st_mode))
-		return sl_err_set(err, SL_EINVAL, "not a regular file, which a Parquet file has to be");
-	f->bytes = (uint64_t)st.st_size;
-	return 0;
-}
-
 /* 0, or the exit code after a line on stderr. close_file is called in any case. */
 static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 {
 	struct sl_parquet_reader_opts opts = {SL_PARQUET_READER_OPTS_INIT, .env = &cli->env};
 	struct sl_err err = SL_ERR_INIT;
+	struct stat st;
+	int rc;
 
 	*f = (struct pq_file){.cli = cli, .path = path, .fd = -1, .info.struct_size = sizeof(f->info)};
-	int rc = open_fd(f, &err);
-	if (!rc)
+	/* O_NONBLOCK: a FIFO of that name must not block the command before it is refused. */
+	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (f->fd < 0 || fstat(f->fd, &st) < 0) {
+		rc = sl_err_set_errno(&err, errno, "open");
+	} else if (!S_ISREG(st.st_mode)) {
+		rc = sl_err_set(&err, SL_EINVAL, "not a regular file, which a Parquet file has to be");
+	} else {
+		f->bytes = (uint64_t)st.st_size;
 		rc = sl_parquet_reader_open(&f->reader, read_at, f, f->bytes, &opts, &err);
+	}
 	if (rc)
 		return cli_fail(cli, &err, path);
 	sl_parquet_reader_get_info(f->reader, &f->info);
@@ -98,17 +93,6 @@ struct cat {
 	uint64_t skip, left;
 };
 
-static int find_column(const struct sl_parquet_info *info, const char *name, size_t len, size_t *out)
-{
-	for (size_t i = 0; i < info->n_columns; i++) {
-		if (strlen(info->columns[i].name) == len && memcmp(info->columns[i].name, name, len) == 0) {
-			*out = i;
-			return 0;
-		}
-	}
-	return -1;
-}
-
 /* "a,b": a name with a comma in it can only be had with all the others. */
 static int choose_columns(struct cat *c, const char *list)
 {
@@ -128,30 +112,22 @@ static int choose_columns(struct cat *c, const char *list)
 		c->columns[c->n_columns++] = i;
 	/* Names are compared byte by byte, without quoting. */
 	while (list && *list) {
-		size_t len = strcspn(list, ",");
-		if (find_column(info, list, len, &c->columns[c->n_columns++]))
+		size_t len = strcspn(list, ","), i = 0;
+
+		while (i < info->n_columns &&
+		       (strlen(info->columns[i].name) != len || memcmp(info->columns[i].name, list, len) != 0))
+			i++;
+		if (i == info->n_columns)
 			return cli_usage(c->file.cli, "%s has no column '%.*s'", c->file.path, (int)len, list);
+		c->columns[c->n_columns++] = i;
 		list += len + (list[len] == ',');
 	}
 	return 0;
 }
 
-static void print_row(struct cat *c, size_t row)
-{
-	struct out *out = &c->file.cli->out;
-
-	for (size_t i = 0; i < c->n_columns; i++) {
-		const struct sl_parquet_column *column = &c->file.info.columns[c->columns[i]];
-		out_str(out, i ? "," : "{");
-		parquetcell_text(out, column->name, strlen(column->name));
-		out_str(out, ":");
-		parquetcell_print(out, column, &c->values[c->columns[i]], row);
-	}
-	out_str(out, "}\n");
-}
-
 static int cat_group(struct cat *c, size_t group)
 {
+	struct out *out = &c->file.cli->out;
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t rows = chunk_of(&c->file, group, 0).rows, row = c->skip < rows ? c->skip : rows;
 
@@ -162,9 +138,16 @@ static int cat_group(struct cat *c, size_t group)
 			return cli_fail(c->file.cli, &err, c->file.path);
 	/* A signal or a broken output is noticed every 1,024 rows. */
 	for (; row < rows && c->left > 0; row++, c->left--) {
-		if (row % 1024 == 0 && (stop_requested() || out_failed(&c->file.cli->out)))
+		if (row % 1024 == 0 && (stop_requested() || out_failed(out)))
 			return stop_requested() ? cli_interrupted(c->file.cli) : EXIT_OK;
-		print_row(c, (size_t)row);
+		for (size_t i = 0; i < c->n_columns; i++) {
+			const struct sl_parquet_column *column = &c->file.info.columns[c->columns[i]];
+			out_str(out, i ? "," : "{");
+			parquetcell_text(out, column->name, strlen(column->name));
+			out_str(out, ":");
+			parquetcell_print(out, column, &c->values[c->columns[i]], (size_t)row);
+		}
+		out_str(out, "}\n");
 	}
 	return EXIT_OK;
 }
@@ -223,24 +206,6 @@ const struct command cmd_parquet_cat = {
 
 /* ---- schema ---- */
 
-static void print_schema_json(const struct pq_file *f)
-{
-	struct out *out = &f->cli->out;
-	char type[64];
-
-	out_str(out, "{\"file\":");
-	parquetcell_text(out, f->path, strlen(f->path));
-	out_str(out, ",\"columns\":[");
-	for (size_t i = 0; i < f->info.n_columns; i++) {
-		const struct sl_parquet_column *c = &f->info.columns[i];
-		out_str(out, i ? ",{\"name\":" : "{\"name\":");
-		parquetcell_text(out, c->name, strlen(c->name));
-		out_printf(out, ",\"type\":\"%s\",\"nullable\":%s}", sl_parquet_type_name(c, type, sizeof(type)),
-			   c->nullable ? "true" : "false");
-	}
-	out_str(out, "]}\n");
-}
-
 static void print_name(struct out *out, const char *name)
 {
 	char line[256];
@@ -251,19 +216,32 @@ static void print_name(struct out *out, const char *name)
 
 static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 {
+	bool json = opt_flag(args, "json");
+	struct out *out = &cli->out;
 	struct pq_file f;
 	char type[64];
 	int rc = open_file(&f, cli, args->operands[0]);
 
-	/* Types are printed as the schema file of an export takes them. */
-	if (!rc && opt_flag(args, "json"))
-		print_schema_json(&f);
-	for (size_t i = 0; !rc && !opt_flag(args, "json") && i < f.info.n_columns; i++) {
-		const struct sl_parquet_column *c = &f.info.columns[i];
-		print_name(&cli->out, c->name);
-		out_printf(&cli->out, " %-18s %s\n", sl_parquet_type_name(c, type, sizeof(type)),
-			   c->nullable ? "nullable" : "required");
+	if (!rc && json) {
+		out_str(out, "{\"file\":");
+		parquetcell_text(out, f.path, strlen(f.path));
+		out_str(out, ",\"columns\":[");
 	}
+	/* Types are printed as the schema file of an export takes them. */
+	for (size_t i = 0; !rc && i < f.info.n_columns; i++) {
+		const struct sl_parquet_column *c = &f.info.columns[i];
+		const char *name = sl_parquet_type_name(c, type, sizeof(type));
+		if (json) {
+			out_str(out, i ? ",{\"name\":" : "{\"name\":");
+			parquetcell_text(out, c->name, strlen(c->name));
+			out_printf(out, ",\"type\":\"%s\",\"nullable\":%s}", name, c->nullable ? "true" : "false");
+		} else {
+			print_name(out, c->name);
+			out_printf(out, " %-18s %s\n", name, c->nullable ? "nullable" : "required");
+		}
+	}
+	if (!rc && json)
+		out_str(out, "]}\n");
 	close_file(&f);
 	return rc;
 }
@@ -332,10 +310,16 @@ static void print_chunk_json(const struct pq_file *f, size_t group, size_t colum
 	}
 }
 
-static void print_metadata_json(const struct pq_file *f)
+static void print_stat_json(const struct pq_file *f)
 {
 	struct out *out = &f->cli->out;
 
+	out_str(out, "{\"file\":");
+	parquetcell_text(out, f->path, strlen(f->path));
+	out_printf(out,
+		   ",\"bytes\":%" PRIu64 ",\"footer_bytes\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"created_by\":", f->bytes,
+		   f->info.footer_bytes, f->info.rows);
+	parquetcell_text(out, f->info.created_by, strlen(f->info.created_by));
 	/* A list of pairs, not an object: keys may repeat, and a value may be missing. */
 	out_str(out, ",\"metadata\":[");
 	for (size_t i = 0; i < f->info.n_metadata; i++) {
@@ -349,21 +333,7 @@ static void print_metadata_json(const struct pq_file *f)
 			out_str(out, "null");
 		out_str(out, "]");
 	}
-	out_str(out, "]");
-}
-
-static void print_stat_json(const struct pq_file *f)
-{
-	struct out *out = &f->cli->out;
-
-	out_str(out, "{\"file\":");
-	parquetcell_text(out, f->path, strlen(f->path));
-	out_printf(out,
-		   ",\"bytes\":%" PRIu64 ",\"footer_bytes\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"created_by\":", f->bytes,
-		   f->info.footer_bytes, f->info.rows);
-	parquetcell_text(out, f->info.created_by, strlen(f->info.created_by));
-	print_metadata_json(f);
-	out_str(out, ",\"row_groups\":[");
+	out_str(out, "],\"row_groups\":[");
 	for (size_t g = 0; g < f->info.row_groups; g++) {
 		out_printf(out, "%s{\"rows\":%" PRIu64 ",\"columns\":[", g ? "," : "", chunk_of(f, g, 0).rows);
 		for (size_t c = 0; c < f->info.n_columns; c++)
@@ -401,36 +371,31 @@ static void print_column(const struct pq_file *f, size_t column)
 	out_str(out, "\n");
 }
 
-static void print_stat(const struct pq_file *f)
-{
-	struct out *out = &f->cli->out;
-	char line[256], size[TEXT_TIME_BYTES];
-
-	text_name(out, f->path);
-	out_printf(out, "\nrows         %" PRIu64 "\n", f->info.rows);
-	out_printf(out, "row groups   %zu\n", f->info.row_groups);
-	out_printf(out, "bytes        %" PRIu64 " (%s), footer %" PRIu64 "\n", f->bytes, text_bytes(size, f->bytes),
-		   f->info.footer_bytes);
-	text_line(line, sizeof(line), f->info.created_by);
-	out_printf(out, "created by   %s\n", line);
-	out_printf(out, "columns      %zu\n", f->info.n_columns);
-	for (size_t c = 0; c < f->info.n_columns; c++)
-		print_column(f, c);
-}
-
 static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 {
+	char line[256], size[TEXT_TIME_BYTES];
 	struct sl_err err = SL_ERR_INIT;
+	struct out *out = &cli->out;
 	struct pq_file f;
 	int rc = open_file(&f, cli, args->operands[0]);
 
 	/* Everything is decoded before the first line is printed. */
 	if (!rc && opt_flag(args, "check") && sl_parquet_reader_check(f.reader, &err))
 		rc = cli_fail(cli, &err, f.path);
-	if (!rc && opt_flag(args, "json"))
+	if (!rc && opt_flag(args, "json")) {
 		print_stat_json(&f);
-	else if (!rc)
-		print_stat(&f);
+	} else if (!rc) {
+		text_name(out, f.path);
+		out_printf(out, "\nrows         %" PRIu64 "\n", f.info.rows);
+		out_printf(out, "row groups   %zu\n", f.info.row_groups);
+		out_printf(out, "bytes        %" PRIu64 " (%s), footer %" PRIu64 "\n", f.bytes,
+			   text_bytes(size, f.bytes), f.info.footer_bytes);
+		text_line(line, sizeof(line), f.info.created_by);
+		out_printf(out, "created by   %s\n", line);
+		out_printf(out, "columns      %zu\n", f.info.n_columns);
+		for (size_t c = 0; c < f.info.n_columns; c++)
+			print_column(&f, c);
+	}
 	close_file(&f);
 	return rc;
 }

@@ -22,22 +22,6 @@ static int plain_ascii(const char *data, size_t n)
 	return 1;
 }
 
-/* Bytes that no JSON string may hold are replaced: NUL by a question mark, what is not UTF-8 by U+FFFD. */
-static json_t *replaced(const char *data, size_t n)
-{
-	char *copy = malloc(n + 1);
-	json_t *value = NULL;
-
-	if (copy) {
-		for (size_t i = 0; i < n; i++)
-			copy[i] = data[i] ? data[i] : '?';
-		copy[n] = '\0';
-		value = text_json(copy);
-	}
-	free(copy);
-	return value;
-}
-
 void parquetcell_text(struct out *out, const char *data, size_t n)
 {
 	/* Most strings need no escapes, and are written without a copy. */
@@ -48,7 +32,16 @@ void parquetcell_text(struct out *out, const char *data, size_t n)
 		return;
 	}
 	json_t *value = json_stringn(data, n);
-	out_json(out, value ? value : replaced(data, n));
+	/* Bytes that no JSON string may hold are replaced: NUL by a question mark, what is not UTF-8 by U+FFFD. */
+	char *copy = value ? NULL : malloc(n + 1);
+	if (copy) {
+		for (size_t i = 0; i < n; i++)
+			copy[i] = data[i] ? data[i] : '?';
+		copy[n] = '\0';
+		value = text_json(copy);
+	}
+	free(copy);
+	out_json(out, value);
 }
 
 static void print_hex(struct out *out, const void *data, size_t n)
@@ -106,16 +99,6 @@ static int day_of(int64_t seconds, struct tm *tm)
 	return tm->tm_year >= -1900 && tm->tm_year <= 9999 - 1900;
 }
 
-static void print_date(struct out *out, int32_t days)
-{
-	struct tm tm;
-
-	if (day_of((int64_t)days * 86400, &tm))
-		out_printf(out, "\"%04d-%02d-%02d\"", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
-	else
-		out_printf(out, "%" PRId32, days);
-}
-
 static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, int local)
 {
 	int digits = unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
@@ -134,6 +117,7 @@ static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, in
 /* at: one entry, perhaps not aligned. */
 static void print_number(struct out *out, const struct sl_parquet_column *c, const void *at)
 {
+	struct tm tm;
 	int32_t narrow;
 	int64_t wide;
 	float single;
@@ -147,8 +131,8 @@ static void print_number(struct out *out, const struct sl_parquet_column *c, con
 	case SL_PARQUET_INT32:
 	case SL_PARQUET_DATE:
 		memcpy(&narrow, at, sizeof(narrow));
-		if (c->kind == SL_PARQUET_DATE)
-			print_date(out, narrow);
+		if (c->kind == SL_PARQUET_DATE && day_of((int64_t)narrow * 86400, &tm))
+			out_printf(out, "\"%04d-%02d-%02d\"", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
 		else
 			out_printf(out, "%" PRId32, narrow);
 		break;
