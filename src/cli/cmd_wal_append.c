@@ -180,42 +180,32 @@ static int report_append(struct append *a, bool at_end, const char *path)
 	return EXIT_INTERRUPTED;
 }
 
-static int open_log(struct cli *cli, const struct parsed *args, sl_wal **wal)
+static int wal_append_run(struct cli *cli, const struct parsed *args)
 {
+	struct append a = {.cli = cli, .window = (size_t)opt_num(args, "window")};
 	struct sl_wal_opts opts = walfile_opts(cli, args);
-	struct walfile file;
-	struct sl_err err = SL_ERR_INIT;
+	const char *path = args->operands[0];
 	int64_t started_ms = sl__clock_ms();
-	int rc = walfile_split(cli, args->operands[0], &file);
+	struct sl_err err = SL_ERR_INIT;
+	struct walfile file;
+	struct stat st;
+	bool at_end;
+	int rc = walfile_split(cli, path, &file);
 
 	if (!rc)
 		rc = walfile_check_folder(cli, file.dir);
 	if (!rc)
-		rc = walfile_check(cli, args->operands[0]);
+		rc = walfile_check(cli, path);
 	if (rc)
 		return rc;
 	opts.wal_dir = file.dir;
 	opts.segment_bytes = opt_num(args, "segment-bytes");
 	opts.max_pending_bytes = SL_UNLIMITED; /* nothing sends here: the file is the bound */
 	do
-		rc = sl_wal_open(wal, file.id, &opts, &err);
+		rc = sl_wal_open(&a.wal, file.id, &opts, &err);
 	while (rc && walfile_lock_again(args, rc, started_ms));
 	if (rc)
-		return cli_fail(cli, &err, args->operands[0]);
-	return 0;
-}
-
-static int wal_append_run(struct cli *cli, const struct parsed *args)
-{
-	struct append a = {.cli = cli, .window = (size_t)opt_num(args, "window")};
-	const char *path = args->operands[0];
-	struct sl_err err = SL_ERR_INIT;
-	struct stat st;
-	bool at_end;
-	int rc = open_log(cli, args, &a.wal);
-
-	if (rc)
-		return rc;
+		return cli_fail(cli, &err, path);
 	a.ring = calloc(a.window, sizeof(*a.ring));
 	if (!a.ring) {
 		(void)sl_wal_close(a.wal, NULL);

@@ -12,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PREVIEW_BYTES = 120 };
 
@@ -51,10 +52,19 @@ static int scan_log(struct scan *s, const struct parsed *args, struct sl_wal_sca
 /* The exit code of a scan that found no or some damage. */
 static int scan_code(struct scan *s)
 {
+	const char *advice = "'sluice wal recover' quarantines it";
+	char count[TEXT_COUNT_BYTES];
+	size_t n = strlen(s->path);
+
 	if (!s->damaged)
 		return EXIT_OK;
 	(void)out_flush(&s->cli->out);
-	walfile_report_damaged(s->cli, s->path, s->damaged, s->of_archive);
+	/* What to do depends on where the damage is: a recovery works on logs only. */
+	if (s->of_archive)
+		advice = "what could be decompressed was read; the rest is only in a copy of the archive";
+	else if (n > 4 && strcmp(s->path + n - 4, ".zst") == 0)
+		advice = "unpack it with 'zstd -d' and recover the log";
+	cli_say(s->cli, SL_LOG_ERROR, "%s: %s; %s", s->path, text_count(count, s->damaged, "damaged range"), advice);
 	return EXIT_BAD_DATA;
 }
 
@@ -171,23 +181,6 @@ static int64_t pending_age_ms(const struct sl_wal_stats *stats)
 	return age > 0 ? age : 0;
 }
 
-static void print_stats_json(struct out *out, const char *path, const struct sl_wal_stats *stats)
-{
-	json_t *j = walfile_stats_json(stats);
-	char sent[TEXT_INCARNATION_BYTES];
-
-	json_object_set_new(j, "file", text_json(path));
-	json_object_set_new(j, "sent_incarnation",
-			    stats->sent_incarnation ? json_string(text_incarnation(sent, stats->sent_incarnation))
-						    : json_null());
-	json_object_set_new(j, "oldest_pending_ms",
-			    stats->pending ? json_integer(stats->oldest_pending_ms) : json_null());
-	json_object_set_new(j, "oldest_pending_age_ms",
-			    stats->pending ? json_integer(pending_age_ms(stats)) : json_null());
-	out_json(out, j);
-	out_str(out, "\n");
-}
-
 static void print_stats_text(struct out *out, const char *path, const struct sl_wal_stats *s)
 {
 	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], incarnation[TEXT_INCARNATION_BYTES];
@@ -227,16 +220,28 @@ static int wal_stat_run(struct cli *cli, const struct parsed *args)
 	struct sl_wal_scan_opts opts = {SL_WAL_SCAN_OPTS_INIT, .on_damage = on_stat_damage};
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
+	char sent[TEXT_INCARNATION_BYTES];
+	json_t *j;
 	int rc = walfile_check(cli, s.path);
 
 	if (rc)
 		return rc;
 	if (scan_log(&s, args, &opts, &stats, &err))
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, s.path);
-	if (opt_flag(args, "json"))
-		print_stats_json(&cli->out, s.path, &stats);
-	else
+	if (!opt_flag(args, "json")) {
 		print_stats_text(&cli->out, s.path, &stats);
+		return EXIT_OK;
+	}
+	j = walfile_stats_json(&stats);
+	json_object_set_new(j, "file", text_json(s.path));
+	json_object_set_new(j, "sent_incarnation",
+			    stats.sent_incarnation ? json_string(text_incarnation(sent, stats.sent_incarnation))
+						   : json_null());
+	json_object_set_new(j, "oldest_pending_ms",
+			    stats.pending ? json_integer(stats.oldest_pending_ms) : json_null());
+	json_object_set_new(j, "oldest_pending_age_ms",
+			    stats.pending ? json_integer(pending_age_ms(&stats)) : json_null());
+	out_json_line(&cli->out, j);
 	return EXIT_OK;
 }
 
@@ -311,15 +316,23 @@ static int on_range(const struct sl_wal_damage *damage, void *ctx)
 	return cli_stopped(s->cli);
 }
 
+/* "demo.wal: ok: 12 records (10 pending, 2 sent, 0 failed), sequences 1 to 12, 512 B in 1 segment" */
 static void print_ranges_summary(struct scan *s, const char *verdict, const struct sl_wal_stats *stats)
 {
-	char text[512];
+	char bytes[TEXT_TIME_BYTES], records[TEXT_COUNT_BYTES], segments[TEXT_COUNT_BYTES];
+	struct out *out = &s->cli->out;
 
 	if (s->json)
 		return;
-	walfile_summary(text, sizeof(text), stats);
-	text_name(&s->cli->out, s->path);
-	out_printf(&s->cli->out, ": %s: %s\n", verdict, text);
+	text_name(out, s->path);
+	out_printf(out, ": %s: %s (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)", verdict,
+		   text_count(records, stats->records, "record"), stats->pending, stats->sent, stats->failed);
+	if (stats->first_sequence != stats->last_sequence)
+		out_printf(out, ", sequences %" PRIu64 " to %" PRIu64, stats->first_sequence, stats->last_sequence);
+	else if (stats->last_sequence)
+		out_printf(out, ", sequence %" PRIu64, stats->last_sequence);
+	out_printf(out, ", %s in %s\n", text_bytes(bytes, stats->bytes),
+		   text_count(segments, stats->segments, "segment"));
 }
 
 /* The scan or recovery failed. */

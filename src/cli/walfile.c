@@ -186,31 +186,3 @@ json_t *walfile_stats_json(const struct sl_wal_stats *s)
 			 "version", known(s->format_version), "damaged_ranges", (json_int_t)s->damaged_ranges,
 			 "torn_bytes", (json_int_t)s->torn_bytes);
 }
-
-void walfile_summary(char *to, size_t size, const struct sl_wal_stats *s)
-{
-	char bytes[TEXT_TIME_BYTES], records[TEXT_COUNT_BYTES], segments[TEXT_COUNT_BYTES], sequences[80] = "";
-
-	if (s->first_sequence != s->last_sequence)
-		snprintf(sequences, sizeof(sequences), ", sequences %" PRIu64 " to %" PRIu64, s->first_sequence,
-			 s->last_sequence);
-	else if (s->last_sequence)
-		snprintf(sequences, sizeof(sequences), ", sequence %" PRIu64, s->last_sequence);
-	snprintf(to, size, "%s (%" PRIu64 " pending, %" PRIu64 " sent, %" PRIu64 " failed)%s, %s in %s",
-		 text_count(records, s->records, "record"), s->pending, s->sent, s->failed, sequences,
-		 text_bytes(bytes, s->bytes), text_count(segments, s->segments, "segment"));
-}
-
-void walfile_report_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive)
-{
-	size_t n = strlen(path);
-	char count[TEXT_COUNT_BYTES];
-	const char *advice = "'sluice wal recover' quarantines it";
-
-	/* What to do depends on where the damage is: a recovery works on logs only. */
-	if (of_archive)
-		advice = "what could be decompressed was read; the rest is only in a copy of the archive";
-	else if (n > 4 && strcmp(path + n - 4, ".zst") == 0)
-		advice = "unpack it with 'zstd -d' and recover the log";
-	cli_say(cli, SL_LOG_ERROR, "%s: %s; %s", path, text_count(count, ranges, "damaged range"), advice);
-}

@@ -54,15 +54,11 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
  * passed). started_ms is sl__clock_ms() of the first attempt. */
 int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
 
-/* The line on stderr that ends a command which found damage: how much, and what to do about it. */
-void walfile_report_damaged(struct cli *cli, const char *path, uint64_t ranges, int of_archive);
 /* "job-7.wal at 4096, 87 bytes: checksum …; sequences 5 to 7 are missing", or of an archive itself "job-7.wal.zst at
  * compressed offset 5123, decompressed offset 131072: cut off, 411 bytes of content are missing or in doubt" */
 void walfile_describe(char *to, size_t size, const struct sl_wal_damage *damage);
 json_t *walfile_damage_json(const struct sl_wal_damage *damage);
 /* The counts as an object that the caller completes; null for what is not there. */
 json_t *walfile_stats_json(const struct sl_wal_stats *stats);
-/* "12 records (10 pending, 2 sent, 0 failed), sequences 1 to 12, 512 B in 1 segment" */
-void walfile_summary(char *to, size_t size, const struct sl_wal_stats *stats);
 
 #endif
