@@ -54,15 +54,6 @@ static int find_letter(const struct opt *table, char letter)
 	return -1;
 }
 
-static int choice_index(const struct opt *opt, const char *text)
-{
-	for (int i = 0; opt->choices[i]; i++) {
-		if (strcmp(opt->choices[i], text) == 0)
-			return i;
-	}
-	return -1;
-}
-
 /* The text of a value in its kind. 0, or -1. */
 static int read_value(const struct opt *opt, const char *text, int64_t *num)
 {
@@ -77,8 +68,11 @@ static int read_value(const struct opt *opt, const char *text, int64_t *num)
 	case OPT_TIME:
 		return value_time(text, sl__clock_real_ms(), num);
 	case OPT_ENUM:
-		*num = choice_index(opt, text);
-		return *num < 0 ? -1 : 0;
+		for (*num = 0; opt->choices[*num]; ++*num) {
+			if (strcmp(opt->choices[*num], text) == 0)
+				return 0;
+		}
+		return -1;
 	case OPT_FLAG:
 	case OPT_STRING:
 		break;
@@ -223,30 +217,26 @@ static size_t add_names(const char **names, size_t n, const struct opt *table)
 	return n;
 }
 
-static int unknown_long(struct cli *cli, const struct parsed *args, const char *name, size_t n)
-{
-	const char *names[2 * OPTS_MAX], *nearest;
-	char given[64];
-	size_t count = add_names(names, 0, args->command ? args->command->opts : NULL);
-
-	count = add_names(names, count, opts_global);
-	/* A word that is longer than every option is near to none. */
-	(void)snprintf(given, sizeof(given), "%.*s", (int)(n < 63 ? n : 63), name);
-	nearest = n < sizeof(given) ? srv_nearest(given, names, count) : NULL;
-	return cli_usage(cli, "unknown option '--%.*s'%s%s%s", (int)(n < 100 ? n : 100), name,
-			 nearest ? "; did you mean '--" : "", nearest ? nearest : "", nearest ? "'?" : "");
-}
-
 static int parse_long(struct cli *cli, struct parsed *args, int argc, char **argv)
 {
 	const char *name = argv[args->first_free++] + 2;
 	const char *equals = strchr(name, '=');
 	size_t n = equals ? (size_t)(equals - name) : strlen(name);
+	const char *names[2 * OPTS_MAX], *nearest;
+	char given[64];
 	struct opt_value *value;
 	const struct opt *opt = lookup(args, name, n, 0, &value);
 
-	if (!opt)
-		return unknown_long(cli, args, name, n);
+	if (!opt) {
+		size_t count = add_names(names, 0, args->command ? args->command->opts : NULL);
+
+		count = add_names(names, count, opts_global);
+		/* A word that is longer than every option is near to none. */
+		(void)snprintf(given, sizeof(given), "%.*s", (int)(n < 63 ? n : 63), name);
+		nearest = n < sizeof(given) ? srv_nearest(given, names, count) : NULL;
+		return cli_usage(cli, "unknown option '--%.*s'%s%s%s", (int)(n < 100 ? n : 100), name,
+				 nearest ? "; did you mean '--" : "", nearest ? nearest : "", nearest ? "'?" : "");
+	}
 	/* --name=value, or --name value; a flag has neither. */
 	if (opt->kind == OPT_FLAG && equals)
 		return cli_usage(cli, "--%s takes no value", opt->name);
@@ -308,15 +298,6 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 	return 0;
 }
 
-/* One too many; behind "export" it may be a mistyped "status". */
-static int unexpected(struct cli *cli, const struct parsed *args, const char *text)
-{
-	char hint[SUGGEST_BYTES];
-
-	return cli_usage(cli, "unexpected argument '%.100s'%s", text,
-			 args->n_operands == 0 ? suggest_command(args->command->name, text, hint) : "");
-}
-
 /* The name of operand i in "FILE OTHER"; the last one may repeat. */
 static void operand_name(const char *operands, int i, char to[32])
 {
@@ -327,13 +308,14 @@ static void operand_name(const char *operands, int i, char to[32])
 
 static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 {
-	char name[32];
+	const char *dots = strstr(args->command->operands, "…");
+	char name[32], hint[SUGGEST_BYTES];
 	int rc;
 
-	/* Too many, unless the last one repeats. */
-	if (args->n_operands >= opts_operand_count(args->command->operands) &&
-	    !opts_operand_repeats(args->command->operands))
-		return unexpected(cli, args, text);
+	/* Too many, unless the last one repeats; behind "export" it may be a mistyped "status". */
+	if (args->n_operands >= opts_operand_count(args->command->operands) && !(dots && dots[strlen("…")] == '\0'))
+		return cli_usage(cli, "unexpected argument '%.100s'%s", text,
+				 args->n_operands == 0 ? suggest_command(args->command->name, text, hint) : "");
 	if (!*text && !args->command->empty_ok)
 		return cli_usage(cli, "an argument is empty");
 	operand_name(args->command->operands, args->n_operands, name);
@@ -344,35 +326,18 @@ static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 	return 0;
 }
 
-static int check_complete(struct cli *cli, const struct parsed *args)
-{
-	const struct opt *own = args->command->opts;
-	char name[32];
-
-	if (opt_flag(args, "help") || opt_flag(args, "version"))
-		return 0;
-	if (args->n_operands < opts_operand_count(args->command->operands) - args->command->optional) {
-		operand_name(args->command->operands, args->n_operands, name);
-		return cli_usage(cli, "%s is missing", name);
-	}
-	/* Required options are checked last: --help is printed without them. */
-	for (int i = 0; own && own[i].name; i++) {
-		if (own[i].required && !args->own[i].given)
-			return cli_usage(cli, "--%s=%s is missing", own[i].name, own[i].arg);
-	}
-	return 0;
-}
-
 int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **argv)
 {
+	const struct command *command = args->command;
 	bool options = true;
+	char name[32];
 	int rc = 0;
 
 	/* Room for as many operands and repeated values as there are words; operands end with NULLs. */
-	init_table(args->command->opts, args->own);
+	init_table(command->opts, args->own);
 	args->operands = calloc((size_t)argc + 8, sizeof(*args->operands));
 	args->repeated = calloc((size_t)argc + 1, sizeof(*args->repeated));
-	assert(opts_operand_count(args->command->operands) <= 8);
+	assert(opts_operand_count(command->operands) <= 8);
 	if (!args->operands || !args->repeated)
 		return cli_no_memory(cli);
 	/* Options may stand anywhere among the operands; "--" ends them. */
@@ -389,9 +354,18 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 			args->first_free++;
 		}
 	}
-	if (rc)
+	if (rc || opt_flag(args, "help") || opt_flag(args, "version"))
 		return rc;
-	return check_complete(cli, args);
+	if (args->n_operands < opts_operand_count(command->operands) - command->optional) {
+		operand_name(command->operands, args->n_operands, name);
+		return cli_usage(cli, "%s is missing", name);
+	}
+	/* Required options are checked last: --help is printed without them. */
+	for (int i = 0; command->opts && command->opts[i].name; i++) {
+		if (command->opts[i].required && !args->own[i].given)
+			return cli_usage(cli, "--%s=%s is missing", command->opts[i].name, command->opts[i].arg);
+	}
+	return 0;
 }
 
 void opts_fini(struct parsed *args)
@@ -461,13 +435,6 @@ const char *opt_all(const struct parsed *args, const char *name, int i)
 	return NULL;
 }
 
-int opts_operand_repeats(const char *operands)
-{
-	const char *dots = strstr(operands, "…");
-
-	return dots && dots[strlen("…")] == '\0';
-}
-
 int opts_operand_count(const char *operands)
 {
 	int n = *operands != '\0';
@@ -477,41 +444,32 @@ int opts_operand_count(const char *operands)
 	return n;
 }
 
-int opts_split(const char *text, const char ***out, size_t *n)
+int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n)
 {
-	size_t names = 1, bytes = strlen(text) + 1;
+	const char *text = opt_str(args, option);
+	size_t names = 1, bytes = text ? strlen(text) + 1 : 0;
 	const char **list;
 	char *copy, *at;
 
+	if (!text)
+		return 0;
 	for (const char *p = text; *p; p++)
 		names += *p == ',';
 	/* One block: the pointers, then a copy of the text that they point into. */
 	list = malloc((names + 1) * sizeof(*list) + bytes);
 	if (!list)
-		return SL_ENOMEM;
+		return cli_no_memory(cli);
 	copy = memcpy((char *)(list + names + 1), text, bytes);
 	*n = 0;
 	while ((at = strsep(&copy, ","))) {
 		if (!*at) {
 			free(list);
-			return SL_EINVAL;
+			return cli_usage(cli, "--%s: '%s' is not a list of columns like a,b", option, text);
 		}
 		list[(*n)++] = at;
 	}
 	list[*n] = NULL;
 	*out = list;
-	return 0;
-}
-
-int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n)
-{
-	const char *text = opt_str(args, option);
-	int rc = text ? opts_split(text, out, n) : 0;
-
-	if (rc == SL_ENOMEM)
-		return cli_no_memory(cli);
-	if (rc)
-		return cli_usage(cli, "--%s: '%s' is not a list of columns like a,b", option, text);
 	return 0;
 }
 

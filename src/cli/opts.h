@@ -112,18 +112,14 @@ static inline int opt_flag(const struct parsed *args, const char *name)
 /* Value i of an option that repeats; NULL past the last. */
 const char *opt_all(const struct parsed *args, const char *name, int i);
 
-/* Split "a,b" into a NULL-terminated list, one block of memory for free(); *n its length. 0, SL_ENOMEM, or SL_EINVAL
- * for an empty name. */
-int opts_split(const char *text, const char ***out, size_t *n);
-/* The same with the text of an option that names columns; nothing when it is not given. 0, or an exit code after a line
- * on stderr. */
+/* The "a,b" of an option that names columns as a NULL-terminated list, one block of memory for free(), and its length;
+ * nothing when it is not given. 0, or an exit code after a line on stderr. */
 int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n);
 /* The library refused an option of its own: an error that begins with the name of a field, "on_conflict: …", is about
  * the option of that name. Prints it and returns the exit code. */
 int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);
 
-/* How many operands a command names, and whether the last one repeats. */
+/* How many operands a command names. */
 int opts_operand_count(const char *operands);
-int opts_operand_repeats(const char *operands);
 
 #endif
