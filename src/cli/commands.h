@@ -59,7 +59,6 @@ const char *suggest_help(const char *word, char to[SUGGEST_BYTES]);
 void help_main(struct out *out);
 void help_group(struct out *out, const struct group *group);
 void help_command(struct out *out, const struct command *command);
-void help_topic(struct out *out, const struct topic *topic);
 /* All tables as one JSON document. */
 void help_json(struct out *out);
 

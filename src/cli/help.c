@@ -51,13 +51,15 @@ static void wrapped(struct out *out, const char *text, int indent)
 	out_str(out, "\n");
 }
 
-/* "; 1 to 4096", ": a, b", with nothing for other kinds: what is added to an option's help. */
-static void append_range(char *to, size_t size, const struct opt *opt)
+/* The whole sentence about an option: its help, what it takes, its default. */
+static void say_option(char *to, size_t size, const struct opt *opt)
 {
 	char low[32], high[32];
-	size_t used = strlen(to);
+	size_t used;
 
-	/* Bounds are printed in the unit in which they are given on the command line. */
+	snprintf(to, size, "%s", opt->help);
+	used = strlen(to);
+	/* "; 1 to 4096", ": a, b". Bounds are printed in the unit in which they are given on the command line. */
 	if (opt->kind == OPT_ENUM) {
 		for (int i = 0; opt->choices[i] && used < size; i++)
 			used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : ": ", opt->choices[i]);
@@ -70,15 +72,6 @@ static void append_range(char *to, size_t size, const struct opt *opt)
 		snprintf(to + used, size - used, "; %s to %s", value_write_duration(low, opt->min),
 			 value_write_duration(high, opt->max));
 	}
-}
-
-/* The whole sentence about an option: its help, what it takes, its default. */
-static void say_option(char *to, size_t size, const struct opt *opt)
-{
-	size_t used;
-
-	snprintf(to, size, "%s", opt->help);
-	append_range(to, size, opt);
 	used = strlen(to);
 	if (opt->def)
 		snprintf(to + used, size - used, " (default %s)", opt->def);
@@ -89,35 +82,31 @@ static void say_option(char *to, size_t size, const struct opt *opt)
 		snprintf(to + used, size - used, " (may be repeated)");
 }
 
-static void help_option(struct out *out, const struct opt *opt)
+static void help_options(struct out *out, const char *title, const struct opt *table)
 {
 	char left[64], right[512];
 	int n;
 
-	/* Options without a letter are indented as if they had one, so that the names are in one column. */
-	if (opt->letter)
-		n = snprintf(left, sizeof(left), "  -%c, --%s", opt->letter, opt->name);
-	else
-		n = snprintf(left, sizeof(left), "      --%s", opt->name);
-	if (opt->kind != OPT_FLAG)
-		n += snprintf(left + n, sizeof(left) - (size_t)n, "=%s", opt->arg);
-	say_option(right, sizeof(right), opt);
-	out_str(out, left);
-	/* A long name has its help on the next line. */
-	if (n + 2 > HELP_COLUMN)
-		out_printf(out, "\n%*s", HELP_COLUMN, "");
-	else
-		out_printf(out, "%*s", HELP_COLUMN - n, "");
-	wrapped(out, right, HELP_COLUMN);
-}
-
-static void help_options(struct out *out, const char *title, const struct opt *table)
-{
 	if (!table || !table->name)
 		return;
 	out_printf(out, "\n%s:\n", title);
-	for (; table->name; table++)
-		help_option(out, table);
+	for (const struct opt *opt = table; opt->name; opt++) {
+		/* Options without a letter are indented as if they had one, so that the names are in one column. */
+		if (opt->letter)
+			n = snprintf(left, sizeof(left), "  -%c, --%s", opt->letter, opt->name);
+		else
+			n = snprintf(left, sizeof(left), "      --%s", opt->name);
+		if (opt->kind != OPT_FLAG)
+			n += snprintf(left + n, sizeof(left) - (size_t)n, "=%s", opt->arg);
+		say_option(right, sizeof(right), opt);
+		out_str(out, left);
+		/* A long name has its help on the next line. */
+		if (n + 2 > HELP_COLUMN)
+			out_printf(out, "\n%*s", HELP_COLUMN, "");
+		else
+			out_printf(out, "%*s", HELP_COLUMN - n, "");
+		wrapped(out, right, HELP_COLUMN);
+	}
 }
 
 static void help_exit_codes(struct out *out)
@@ -129,11 +118,12 @@ static void help_exit_codes(struct out *out)
 	}
 }
 
-static void usage_operands(struct out *out, const struct command *command)
+void help_command(struct out *out, const struct command *command)
 {
 	int needed = opts_operand_count(command->operands) - command->optional;
 	const char *p = command->operands;
 
+	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s", command->name, command->summary, command->name);
 	/* Optional operands are at the end, in brackets. */
 	for (int i = 0; *p; i++) {
 		int n = (int)strcspn(p, " ");
@@ -141,29 +131,18 @@ static void usage_operands(struct out *out, const struct command *command)
 		out_printf(out, i < needed ? " %.*s" : " [%.*s]", n, p);
 		p += n + (p[n] == ' ');
 	}
-}
-
-static void indented(struct out *out, const char *lines)
-{
-	while (*lines) {
-		int n = (int)strcspn(lines, "\n");
-
-		out_printf(out, "  %.*s\n", n, lines);
-		lines += n + (lines[n] == '\n');
-	}
-}
-
-void help_command(struct out *out, const struct command *command)
-{
-	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s", command->name, command->summary, command->name);
-	usage_operands(out, command);
 	out_str(out, " [OPTION]...\n\n");
 	wrapped(out, command->description, 0);
 	help_options(out, "Options", command->opts);
 	help_options(out, "Global options", opts_global);
 	help_exit_codes(out);
 	out_str(out, "\nExample:\n");
-	indented(out, command->example);
+	for (p = command->example; *p;) {
+		int n = (int)strcspn(p, "\n");
+
+		out_printf(out, "  %.*s\n", n, p);
+		p += n + (p[n] == '\n');
+	}
 }
 
 static int in_group(const struct command *command, const char *group)
@@ -181,11 +160,6 @@ static void list_commands(struct out *out, const char *group)
 	}
 }
 
-static void first_example(struct out *out, const char *lines)
-{
-	out_printf(out, "  %.*s\n", (int)strcspn(lines, "\n"), lines);
-}
-
 void help_group(struct out *out, const struct group *group)
 {
 	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s COMMAND [ARGUMENT]...\n\nCommands:\n", group->name,
@@ -195,14 +169,11 @@ void help_group(struct out *out, const struct group *group)
 	out_str(out, "\nExample:\n");
 	/* One line of each example: the whole of it is in the help of its command. */
 	for (int i = 0; commands[i]; i++) {
-		if (in_group(commands[i], group->name))
-			first_example(out, commands[i]->example);
-	}
-}
+		const char *lines = commands[i]->example;
 
-void help_topic(struct out *out, const struct topic *topic)
-{
-	out_printf(out, "%s - %s\n\n%s", topic->name, topic->summary, topic->text);
+		if (in_group(commands[i], group->name))
+			out_printf(out, "  %.*s\n", (int)strcspn(lines, "\n"), lines);
+	}
 }
 
 static const char main_examples[] = "\nBegin with:\n"
@@ -239,45 +210,36 @@ static const char *const kind_names[] = {
 	[OPT_FLAG] = "flag", [OPT_INT] = "int",       [OPT_DURATION] = "duration", [OPT_SIZE] = "size",
 	[OPT_ENUM] = "enum", [OPT_STRING] = "string", [OPT_TIME] = "time"};
 
-static json_t *json_option(const struct opt *opt)
-{
-	json_t *j = json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:s}", "name", opt->name, "kind", kind_names[opt->kind],
-			      "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);
-	char letter[2] = {opt->letter, '\0'}, text[512];
-
-	/* "text" is the sentence that --help prints, for generators of manuals; the other fields are for programs. */
-	say_option(text, sizeof(text), opt);
-	json_object_set_new(j, "text", json_string(text));
-	json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
-	json_object_set_new(j, "repeat", json_boolean(opt->repeat));
-	if (opt->kind == OPT_INT || opt->kind == OPT_SIZE || opt->kind == OPT_DURATION) {
-		json_object_set_new(j, "min", json_integer(opt->min));
-		json_object_set_new(j, "max", json_integer(opt->max));
-	}
-	if (opt->kind == OPT_ENUM) {
-		json_t *choices = json_array();
-
-		for (int i = 0; opt->choices[i]; i++)
-			json_array_append_new(choices, json_string(opt->choices[i]));
-		json_object_set_new(j, "choices", choices);
-	}
-	return j;
-}
-
 static json_t *json_options(const struct opt *table)
 {
 	json_t *list = json_array();
 
-	for (; table && table->name; table++)
-		json_array_append_new(list, json_option(table));
-	return list;
-}
+	for (const struct opt *opt = table; opt && opt->name; opt++) {
+		json_t *j =
+			json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:s}", "name", opt->name, "kind", kind_names[opt->kind],
+				  "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);
+		char letter[2] = {opt->letter, '\0'}, text[512];
 
-static json_t *json_command(const struct command *c)
-{
-	return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:o}", "name", c->name, "operands", c->operands,
-			 "optional_operands", c->optional, "summary", c->summary, "description", c->description,
-			 "example", c->example, "options", json_options(c->opts));
+		/* "text" is the sentence that --help prints, for generators of manuals; the other fields are for
+		 * programs. */
+		say_option(text, sizeof(text), opt);
+		json_object_set_new(j, "text", json_string(text));
+		json_object_set_new(j, "letter", opt->letter ? json_string(letter) : json_null());
+		json_object_set_new(j, "repeat", json_boolean(opt->repeat));
+		if (opt->kind == OPT_INT || opt->kind == OPT_SIZE || opt->kind == OPT_DURATION) {
+			json_object_set_new(j, "min", json_integer(opt->min));
+			json_object_set_new(j, "max", json_integer(opt->max));
+		}
+		if (opt->kind == OPT_ENUM) {
+			json_t *choices = json_array();
+
+			for (int i = 0; opt->choices[i]; i++)
+				json_array_append_new(choices, json_string(opt->choices[i]));
+			json_object_set_new(j, "choices", choices);
+		}
+		json_array_append_new(list, j);
+	}
+	return list;
 }
 
 void help_json(struct out *out)
@@ -287,8 +249,14 @@ void help_json(struct out *out)
 	json_t *by_word = json_object(), *by_topic = json_object();
 
 	/* Commands keep their order; everything that is looked up by name is an object. */
-	for (int i = 0; commands[i]; i++)
-		json_array_append_new(list, json_command(commands[i]));
+	for (int i = 0; commands[i]; i++) {
+		const struct command *c = commands[i];
+
+		json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:o}", "name", c->name,
+						      "operands", c->operands, "optional_operands", c->optional,
+						      "summary", c->summary, "description", c->description, "example",
+						      c->example, "options", json_options(c->opts)));
+	}
 	for (int i = 0; groups[i].name; i++)
 		json_object_set_new(by_word, groups[i].name, json_string(groups[i].summary));
 	for (const struct topic *t = topics; t->name; t++)
@@ -299,8 +267,7 @@ void help_json(struct out *out)
 		snprintf(text, sizeof(text), "%d", exit_codes[i].code);
 		json_object_set_new(codes, text, json_string(exit_codes[i].meaning));
 	}
-	out_json(out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", sl_version(), "global_options",
-				json_options(opts_global), "groups", by_word, "commands", list, "topics", by_topic,
-				"exit_codes", codes));
-	out_str(out, "\n");
+	out_json_line(out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "version", sl_version(), "global_options",
+				     json_options(opts_global), "groups", by_word, "commands", list, "topics", by_topic,
+				     "exit_codes", codes));
 }

@@ -74,7 +74,7 @@ static int help_run(struct cli *cli, const struct parsed *args)
 	else if (group)
 		help_group(&cli->out, group);
 	else if (topic)
-		help_topic(&cli->out, topic);
+		out_printf(&cli->out, "%s - %s\n\n%s", topic->name, topic->summary, topic->text);
 	else if (word2)
 		return cli_usage(cli, "unknown command '%.100s %.100s'%s", word1, word2,
 				 group_find(word1) ? suggest_command(word1, word2, hint) : "");
@@ -95,25 +95,6 @@ const struct command cmd_help = {
 	.run = help_run,
 };
 
-/* Files that the command opens must not land on the standard descriptors: put something there that fails. */
-static int guard_standard_fds(void)
-{
-	for (int fd = 0; fd <= 2; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-			/* Reading 0 and writing 1 or 2 give EBADF, as they would have. */
-			if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-				return -1;
-		}
-	}
-	return 0;
-}
-
-static void configure(struct cli *cli, const struct parsed *args)
-{
-	cli_configure(cli, (enum sl_log_format)opt_num(args, "log-format"),
-		      (enum sl_log_level)(opt_num(args, "log-level") + 1), opt_flag(args, "quiet"));
-}
-
 /* --version and --help before a command is known. 1: dealt with. */
 static int early_exit(struct cli *cli, const struct parsed *args, const struct group *group)
 {
@@ -131,20 +112,11 @@ static int early_exit(struct cli *cli, const struct parsed *args, const struct g
 	return 0;
 }
 
-/* The group that a word begins. One that is a command as well ("export") is a group where one of its commands follows.
- */
-static const struct group *group_of(const char *word, const char *next)
-{
-	if (command_find(word, NULL) && !(next && command_find(word, next)))
-		return NULL;
-	return group_find(word);
-}
-
 /* Read the words that name a command. *done is set when there is nothing left to do; the result is the exit code. */
 static int find_command(struct cli *cli, struct parsed *args, int argc, char **argv, int *done)
 {
 	const struct group *group = NULL;
-	const char *word1, *word2 = NULL;
+	const char *word1, *next, *word2 = NULL;
 	char hint[SUGGEST_BYTES];
 	int rc = opts_parse_globals(cli, args, argc, argv);
 
@@ -155,7 +127,10 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	if (args->first_free >= argc)
 		return cli_usage(cli, "no command given");
 	word1 = argv[args->first_free++];
-	group = group_of(word1, args->first_free < argc ? argv[args->first_free] : NULL);
+	/* A group that is a command as well ("export") is one where one of its commands follows. */
+	next = args->first_free < argc ? argv[args->first_free] : NULL;
+	if (!command_find(word1, NULL) || (next && command_find(word1, next)))
+		group = group_find(word1);
 	if (group) {
 		cli->command = group->name;
 		rc = opts_parse_globals(cli, args, argc, argv);
@@ -175,20 +150,6 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	return 0;
 }
 
-static int run_command(struct cli *cli, const struct parsed *args)
-{
-	configure(cli, args);
-	if (opt_flag(args, "version")) {
-		out_printf(&cli->out, "sluice %s\n", sl_version());
-		return EXIT_OK;
-	}
-	if (opt_flag(args, "help")) {
-		help_command(&cli->out, args->command);
-		return EXIT_OK;
-	}
-	return args->command->run(cli, args);
-}
-
 static int run(struct cli *cli, int argc, char **argv)
 {
 	struct parsed args;
@@ -202,7 +163,14 @@ static int run(struct cli *cli, int argc, char **argv)
 	/* Options and operands of the command, then its work. */
 	rc = opts_parse_command(cli, &args, argc, argv);
 	if (!rc)
-		rc = run_command(cli, &args);
+		cli_configure(cli, (enum sl_log_format)opt_num(&args, "log-format"),
+			      (enum sl_log_level)(opt_num(&args, "log-level") + 1), opt_flag(&args, "quiet"));
+	if (!rc && opt_flag(&args, "version"))
+		out_printf(&cli->out, "sluice %s\n", sl_version());
+	else if (!rc && opt_flag(&args, "help"))
+		help_command(&cli->out, args.command);
+	else if (!rc)
+		rc = args.command->run(cli, &args);
 	opts_fini(&args);
 	return rc;
 }
@@ -212,8 +180,12 @@ int main(int argc, char **argv)
 	struct cli cli;
 	int failed;
 
-	if (guard_standard_fds())
-		return EXIT_OUTPUT;
+	/* Files that the command opens must not land on the standard descriptors: put something there that fails. */
+	for (int fd = 0; fd <= 2; fd++) {
+		/* Reading 0 and writing 1 or 2 give EBADF, as they would have. */
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+			return EXIT_OUTPUT;
+	}
 	/* Before anything can block: from here on a signal asks the command to end. */
 	cli_init(&cli);
 	failed = stop_install();

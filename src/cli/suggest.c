@@ -9,18 +9,6 @@
 
 enum { MOST_WORDS = 160, MOST_SUGGESTED = 3 };
 
-/* Second words of a group. */
-static size_t add_seconds(const char **words, size_t n, const char *group)
-{
-	size_t len = strlen(group);
-
-	for (int i = 0; commands[i] && n < MOST_WORDS; i++) {
-		if (strncmp(commands[i]->name, group, len) == 0 && commands[i]->name[len] == ' ')
-			words[n++] = commands[i]->name + len + 1;
-	}
-	return n;
-}
-
 /* Words that a command line may begin with. */
 static size_t add_firsts(const char **words, size_t n)
 {
@@ -54,16 +42,6 @@ static int say_seconds(const char *word, char to[SUGGEST_BYTES])
 	return found;
 }
 
-/* An option of every command, without its dashes: "'--version'". */
-static int say_option(const char *word, char to[SUGGEST_BYTES])
-{
-	for (const struct opt *o = opts_global; o->name; o++) {
-		if (strcmp(o->name, word) == 0)
-			return snprintf(to, SUGGEST_BYTES, "; did you mean '--%s'?", o->name) > 0;
-	}
-	return 0;
-}
-
 static const char *say_nearest(const char *group, const char *word, const char **words, size_t n,
 			       char to[SUGGEST_BYTES])
 {
@@ -79,12 +57,23 @@ static const char *say_nearest(const char *group, const char *word, const char *
 const char *suggest_command(const char *group, const char *word, char to[SUGGEST_BYTES])
 {
 	const char *words[MOST_WORDS] = {NULL};
-	size_t n = group ? add_seconds(words, 0, group) : add_firsts(words, 0);
+	size_t len = group ? strlen(group) : 0, n = group ? 0 : add_firsts(words, 0);
 
-	/* A second word without its group, or an option without its dashes, is more likely than a slip of a
-	 * letter. */
-	if (!group && (say_seconds(word, to) || say_option(word, to)))
+	/* A second word without its group, or an option of every command without its dashes, is more likely than a
+	 * slip of a letter. */
+	if (!group && say_seconds(word, to))
 		return to;
+	for (const struct opt *o = opts_global; !group && o->name; o++) {
+		if (strcmp(o->name, word) == 0) {
+			(void)snprintf(to, SUGGEST_BYTES, "; did you mean '--%s'?", o->name);
+			return to;
+		}
+	}
+	/* The second words of the group. */
+	for (int i = 0; group && commands[i] && n < MOST_WORDS; i++) {
+		if (strncmp(commands[i]->name, group, len) == 0 && commands[i]->name[len] == ' ')
+			words[n++] = commands[i]->name + len + 1;
+	}
 	return say_nearest(group, word, words, n, to);
 }
 
