@@ -95,13 +95,6 @@ json_t *backupshow_json(const struct sl_backup_snapshot *s)
 
 /* ---- entries ---- */
 
-static const char *type_name(enum sl_backup_type type)
-{
-	static const char *const names[] = {"?", "file", "dir", "symlink", "hardlink", "fifo", "char", "block"};
-
-	return (size_t)type < sizeof(names) / sizeof(names[0]) ? names[type] : "?";
-}
-
 #define YEAR_1 (-62135596800)
 #define YEAR_10000 253402300800
 
@@ -114,30 +107,23 @@ static const char *entry_time(char to[TEXT_TIME_BYTES], const struct sl_backup_e
 	return to;
 }
 
-/* "drwxr-xr-x", "-rwsr-xr-t" */
-static void mode_text(char to[11], const struct sl_backup_entry *e)
+void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
 {
 	static const char kinds[] = "?-dl-pcb", bits[] = "rwxrwxrwx";
 	size_t kind = (size_t)e->type < sizeof(kinds) - 1 ? (size_t)e->type : 0;
+	char mode[11] = "", when[TEXT_TIME_BYTES];
 
-	to[0] = kinds[kind];
-	/* Three bits each for owner, group and others; the special bits take the place of the x. */
+	/* "drwxr-xr-x", "-rwsr-xr-t": three bits each for owner, group and others; the special bits take the place of
+	 * the x. */
+	mode[0] = kinds[kind];
 	for (int i = 0; i < 9; i++)
-		to[1 + i] = e->mode & (0400u >> i) ? bits[i] : '-';
+		mode[1 + i] = e->mode & (0400u >> i) ? bits[i] : '-';
 	if (e->mode & 04000)
-		to[3] = e->mode & 0100 ? 's' : 'S';
+		mode[3] = e->mode & 0100 ? 's' : 'S';
 	if (e->mode & 02000)
-		to[6] = e->mode & 010 ? 's' : 'S';
+		mode[6] = e->mode & 010 ? 's' : 'S';
 	if (e->mode & 01000)
-		to[9] = e->mode & 01 ? 't' : 'T';
-	to[10] = '\0';
-}
-
-void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
-{
-	char mode[11], when[TEXT_TIME_BYTES];
-
-	mode_text(mode, e);
+		mode[9] = e->mode & 01 ? 't' : 'T';
 	out_printf(out, "%s %5" PRIu32 " %5" PRIu32 " ", mode, e->uid, e->gid);
 	/* Devices have numbers instead of a size. */
 	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
@@ -174,11 +160,13 @@ static void set_bytes(json_t *object, const char *name, const char *text)
 
 json_t *backupshow_entry_json(const struct sl_backup_entry *e)
 {
+	static const char *const types[] = {"?", "file", "dir", "symlink", "hardlink", "fifo", "char", "block"};
+	const char *type = (size_t)e->type < sizeof(types) / sizeof(types[0]) ? types[e->type] : "?";
 	char when[TEXT_TIME_BYTES], mode[8];
 	json_t *j;
 
 	(void)snprintf(mode, sizeof(mode), "%04o", e->mode & 07777);
-	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I}", "type", type_name(e->type), "mode", mode, "uid",
+	j = json_pack("{s:s, s:s, s:o, s:o, s:o, s:s, s:I, s:I}", "type", type, "mode", mode, "uid",
 		      text_number(e->uid), "gid", text_number(e->gid), "size", text_number(e->size), "time",
 		      entry_time(when, e), "mtime_s", (json_int_t)e->mtime_s, "mtime_ns", (json_int_t)e->mtime_ns);
 	set_bytes(j, "path", e->path);

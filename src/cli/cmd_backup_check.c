@@ -13,26 +13,24 @@
 
 struct findings {
 	struct cli *cli;
-	struct backuprepo repo;
+	struct backuprepo *repo;
 	struct backupwatch watch;
 	bool json;
 	uint64_t reported;
 };
 
 /* Open the repository and begin the output. 0, or an exit code after a line on stderr. */
-static int findings_open(struct findings *c, struct cli *cli, const struct parsed *args,
-			 const struct sl_backup_opts *opts)
+static int findings_open(struct findings *c, const struct parsed *args, const struct sl_backup_opts *opts)
 {
-	int rc;
+	struct out *out = &c->cli->out;
+	int rc = backuprepo_open(c->repo, c->cli, args, opts);
 
-	*c = (struct findings){.cli = cli, .json = opt_flag(args, "json")};
-	rc = backuprepo_open(&c->repo, cli, args, opts);
 	if (!rc)
-		rc = backupwatch_start(&c->watch, cli, c->repo.backup);
+		rc = backupwatch_start(&c->watch, c->cli, c->repo->backup);
 	if (!rc && c->json) {
-		out_str(&cli->out, "{\"repo\":");
-		out_json(&cli->out, text_json(c->repo.path));
-		out_str(&cli->out, ",\"findings\":[");
+		out_str(out, "{\"repo\":");
+		out_json(out, text_json(c->repo->path));
+		out_str(out, ",\"findings\":[");
 	}
 	return rc;
 }
@@ -78,53 +76,49 @@ static int findings_fail(struct findings *c, const struct sl_err *err)
 						     "error", text_json(err->msg)));
 	if (out_failed(&c->cli->out))
 		return EXIT_OK; /* cli_finish reports it */
-	return stop_requested() ? cli_interrupted(c->cli) : backuprepo_fail(&c->repo, err);
+	return stop_requested() ? cli_interrupted(c->cli) : backuprepo_fail(c->repo, err);
 }
 
-static int backup_check(struct findings *c, const struct parsed *args)
+static int backup_check_run(struct cli *cli, const struct parsed *args)
 {
 	bool read_data = opt_flag(args, "read-data");
+	struct sl_backup_opts open_opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
+	SL_CLEANUP(backuprepo_close) struct backuprepo repo = {0};
+	struct findings c = {.cli = cli, .repo = &repo, .json = opt_flag(args, "json")};
 	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = read_data ? SL_ON : SL_OFF,
-					    .on_finding = on_finding, .ctx = c};
+					    .on_finding = on_finding, .ctx = &c};
 	char snapshots[TEXT_COUNT_BYTES], packs[TEXT_COUNT_BYTES], bytes[TEXT_TIME_BYTES], count[TEXT_COUNT_BYTES];
 	struct sl_backup_checked r = {.struct_size = sizeof(r)};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl_backup_check(c->repo.backup, &opts, &r, &err);
-	double seconds = backupwatch_stop(&c->watch);
-	uint64_t wrong = r.findings - SL_MIN(r.harmless, r.findings);
+	uint64_t wrong;
+	double seconds;
+	int rc = findings_open(&c, args, &open_opts);
 
+	if (rc)
+		return rc;
+	rc = sl_backup_check(repo.backup, &opts, &r, &err);
+	seconds = backupwatch_stop(&c.watch);
+	wrong = r.findings - SL_MIN(r.harmless, r.findings);
 	/* Damage is a result, not a failure of the check. */
 	if (rc && !(rc == SL_ECORRUPT && wrong))
-		return findings_fail(c, &err);
-	if (c->json)
-		out_json_end(&c->cli->out,
+		return findings_fail(&c, &err);
+	if (c.json)
+		out_json_end(&cli->out,
 			     json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", wrong == 0, "read_data",
 				       read_data, "snapshots", (json_int_t)r.snapshots, "packs", (json_int_t)r.packs,
 				       "blocks", (json_int_t)r.blocks, "bytes", (json_int_t)r.bytes, "findings_total",
 				       (json_int_t)r.findings, "harmless", (json_int_t)r.harmless, "seconds", seconds));
 	else if (!wrong)
-		out_printf(&c->cli->out, "ok: %s, %" PRIu64 " blocks in %s, %s%s, in %.1f s\n",
+		out_printf(&cli->out, "ok: %s, %" PRIu64 " blocks in %s, %s%s, in %.1f s\n",
 			   text_count(snapshots, r.snapshots, "snapshot"), r.blocks, text_count(packs, r.packs, "pack"),
 			   text_bytes(bytes, r.bytes), read_data ? ", every byte read" : "", seconds);
 	if (!wrong)
 		return EXIT_OK;
 	/* The findings before the line that counts them. */
-	(void)out_flush(&c->cli->out);
-	cli_say(c->cli, SL_LOG_ERROR, "%s: %s; 'sluice backup repair' keeps what is right", c->repo.path,
+	(void)out_flush(&cli->out);
+	cli_say(cli, SL_LOG_ERROR, "%s: %s; 'sluice backup repair' keeps what is right", repo.path,
 		text_count(count, wrong, "finding"));
 	return EXIT_BAD_DATA;
-}
-
-static int backup_check_run(struct cli *cli, const struct parsed *args)
-{
-	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .threads = (int32_t)opt_num(args, "threads")};
-	struct findings c;
-	int rc = findings_open(&c, cli, args, &opts);
-
-	if (!rc)
-		rc = backup_check(&c, args);
-	backuprepo_close(&c.repo);
-	return rc;
 }
 
 static const struct opt check_opts[] = {
@@ -153,20 +147,27 @@ const struct command cmd_backup_check = {
 
 /* ---- repair ---- */
 
-static int backup_repair(struct findings *c)
+static int backup_repair_run(struct cli *cli, const struct parsed *args)
 {
+	SL_CLEANUP(backuprepo_close) struct backuprepo repo = {0};
+	struct findings c = {.cli = cli, .repo = &repo, .json = opt_flag(args, "json")};
 	char blocks[TEXT_COUNT_BYTES], files[TEXT_COUNT_BYTES], snapshots[TEXT_COUNT_BYTES], packs[TEXT_COUNT_BYTES];
 	struct sl_backup_repaired r = {.struct_size = sizeof(r)};
 	struct sl_err err = SL_ERR_INIT;
-	int rc = sl_backup_repair(c->repo.backup, on_finding, c, &r, &err);
-	double seconds = backupwatch_stop(&c->watch);
-	uint64_t lost = r.blocks_lost + r.files_lost + r.snapshots_lost;
+	uint64_t lost;
+	double seconds;
+	int rc = findings_open(&c, args, NULL);
 
 	if (rc)
-		return findings_fail(c, &err);
+		return rc;
+	rc = sl_backup_repair(repo.backup, on_finding, &c, &r, &err);
+	seconds = backupwatch_stop(&c.watch);
+	lost = r.blocks_lost + r.files_lost + r.snapshots_lost;
+	if (rc)
+		return findings_fail(&c, &err);
 	/* What was kept and what is lost; anything lost makes the status 65. */
-	if (c->json)
-		out_json_end(&c->cli->out,
+	if (c.json)
+		out_json_end(&cli->out,
 			     json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "ok", lost == 0,
 				       "packs_rewritten", (json_int_t)r.packs_rewritten, "packs_lost",
 				       (json_int_t)r.packs_lost, "blocks_kept", (json_int_t)r.blocks_kept,
@@ -176,27 +177,16 @@ static int backup_repair(struct findings *c)
 				       (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost,
 				       "copies_repaired", (json_int_t)r.copies_repaired, "seconds", seconds));
 	else
-		out_printf(&c->cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
+		out_printf(&cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
 			   text_count(packs, r.packs_rewritten, "pack"), text_count(blocks, r.blocks_kept, "block"),
 			   r.indexes_rebuilt ? "yes" : "no", text_count(snapshots, r.snapshots_rewritten, "snapshot"));
 	if (!lost)
 		return EXIT_OK;
-	(void)out_flush(&c->cli->out);
-	cli_say(c->cli, SL_LOG_ERROR, "lost: %s, %s, %s, %s; what was damaged is kept below damaged/",
+	(void)out_flush(&cli->out);
+	cli_say(cli, SL_LOG_ERROR, "lost: %s, %s, %s, %s; what was damaged is kept below damaged/",
 		text_count(packs, r.packs_lost, "pack"), text_count(blocks, r.blocks_lost, "block"),
 		text_count(files, r.files_lost, "file"), text_count(snapshots, r.snapshots_lost, "snapshot"));
 	return EXIT_BAD_DATA;
-}
-
-static int backup_repair_run(struct cli *cli, const struct parsed *args)
-{
-	struct findings c;
-	int rc = findings_open(&c, cli, args, NULL);
-
-	if (!rc)
-		rc = backup_repair(&c);
-	backuprepo_close(&c.repo);
-	return rc;
 }
 
 static const struct opt repair_opts[] = {
