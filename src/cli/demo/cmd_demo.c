@@ -108,26 +108,6 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 	return 0;
 }
 
-/* Chains of two jobs; one after ten of them; one after ten of these, and so on up to the last one. */
-static int enqueue_chains(struct demo *d)
-{
-	size_t n = (size_t)opt_num(d->args, "chains");
-	uint64_t *ids = calloc(n, sizeof(*ids));
-	int rc;
-
-	if (!ids)
-		return cli_no_memory(d->cli);
-	rc = start_level(d, "step", "1", &ids, &n, 0);
-	d->total = 2 * n;
-	while (!rc && n > 1) {
-		rc = start_level(d, "join", "0", &ids, &n, FAN_IN);
-		d->total += n;
-	}
-	d->last_chain = ids[0];
-	free(ids);
-	return rc;
-}
-
 static int add_count(const struct sl_job_count *c, void *ctx)
 {
 	struct numbers *n = ctx;
@@ -369,7 +349,9 @@ static int start_all(struct demo *d)
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .env = &d->cli->env};
 	struct sl_jobs_opts jobs = {SL_JOBS_OPTS_INIT, .env = &d->cli->env, .store = &d->store.store,
 				    .notify = &d->store.notify};
+	size_t n = (size_t)opt_num(d->args, "chains");
 	struct sl_err err = SL_ERR_INIT;
+	uint64_t *ids;
 	int failed, rc = demoproc_place_make(d->cli, &d->place, opt_str(d->args, "data"), script);
 
 	/* The folder, the server, and a client on its store. */
@@ -387,7 +369,18 @@ static int start_all(struct demo *d)
 		cli_say(d->cli, SL_LOG_ERROR, "the relay: %s", strerror(failed));
 		return EXIT_INTERNAL;
 	}
-	rc = enqueue_chains(d);
+	/* Chains of two jobs; one after ten of them; one after ten of these, and so on up to the last one. */
+	ids = calloc(n, sizeof(*ids));
+	if (!ids)
+		return cli_no_memory(d->cli);
+	rc = start_level(d, "step", "1", &ids, &n, 0);
+	d->total = 2 * n;
+	while (!rc && n > 1) {
+		rc = start_level(d, "join", "0", &ids, &n, FAN_IN);
+		d->total += n;
+	}
+	d->last_chain = ids[0];
+	free(ids);
 	if (!d->json)
 		out_printf(&d->cli->out,
 			   "A server on http://127.0.0.1:%d/ and four workers on an embedded store. %" PRIu64

@@ -31,20 +31,6 @@ static int add(struct demolines *d, const char *text, size_t n)
 	return d->lines[d->n++] ? 0 : SL_ENOMEM;
 }
 
-/* Whole lines only; what comes after the last end of line is read again. */
-static int take_chunk(struct demolines *d, const char *buf, size_t n)
-{
-	const char *p = buf, *end;
-	int rc = 0;
-
-	while (!rc && (end = memchr(p, '\n', n - (size_t)(p - buf))) != NULL) {
-		rc = add(d, p, (size_t)(end - p));
-		p = end + 1;
-	}
-	d->at += (uint64_t)(p - buf);
-	return rc;
-}
-
 int demolines_read_file(struct demolines *d, const char *path, struct sl_err *err)
 {
 	static const size_t size = 1 << 18;
@@ -56,10 +42,15 @@ int demolines_read_file(struct demolines *d, const char *path, struct sl_err *er
 		rc = sl_err_set_errno(err, buf ? errno : ENOMEM, "open %s", path);
 	/* From where the last call ended, up to the last whole line. A missing file has no lines yet. */
 	while (!rc && fd >= 0 && (n = pread(fd, buf, size, (off_t)d->at)) > 0) {
-		uint64_t before = d->at;
+		const char *p = buf, *end;
 
-		rc = take_chunk(d, buf, (size_t)n);
-		if (d->at == before)
+		/* Whole lines only; what comes after the last end of line is read again. */
+		while (!rc && (end = memchr(p, '\n', (size_t)(buf + n - p))) != NULL) {
+			rc = add(d, p, (size_t)(end - p));
+			p = end + 1;
+		}
+		d->at += (uint64_t)(p - buf);
+		if (p == buf)
 			break; /* a line that is being written */
 	}
 	if (fd >= 0)

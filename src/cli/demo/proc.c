@@ -79,30 +79,6 @@ void demoproc_place_remove(const struct demoproc_place *p)
 		(void)nftw(p->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Ours without SLUICE_…, so that no other settings get in, and with those of the demo. NULL at the end; free it. */
-static char **make_environment(const struct demoproc_place *p, char *home, char *store, char *ledger)
-{
-	size_t n = 0, used = 0;
-	char **env;
-
-	while (environ[n])
-		n++;
-	env = calloc(n + 4, sizeof(*env));
-	for (size_t i = 0; env && i < n; i++) {
-		if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "HOME=", 5) != 0)
-			env[used++] = environ[i];
-	}
-	if (env) {
-		(void)sprintf(home, "HOME=%s", p->dir);
-		(void)sprintf(store, "SLUICE_STORE=%s", p->store_url);
-		(void)sprintf(ledger, "LEDGER=%s", p->ledger);
-		env[used++] = home;
-		env[used++] = store;
-		env[used] = ledger;
-	}
-	return env;
-}
-
 /* In the child, which has only this thread: nothing here allocates or locks. */
 static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *const argv[], char *const env[])
 {
@@ -131,12 +107,27 @@ static int start_process(struct cli *cli, const struct demoproc_place *p, struct
 			 int out_fd)
 {
 	char home[192], store[224], ledger[192], log[192];
-	char **env = make_environment(p, home, store, ledger);
+	size_t n = 0, used = 0;
 	pid_t parent = getpid();
+	char **env;
 	int error;
 
+	/* Our environment without SLUICE_…, so that no other settings get in, and with those of the demo. */
+	while (environ[n])
+		n++;
+	env = calloc(n + 4, sizeof(*env));
 	if (!env)
 		return failed(cli, out->name, ENOMEM);
+	for (size_t i = 0; i < n; i++) {
+		if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "HOME=", 5) != 0)
+			env[used++] = environ[i];
+	}
+	(void)sprintf(home, "HOME=%s", p->dir);
+	(void)sprintf(store, "SLUICE_STORE=%s", p->store_url);
+	(void)sprintf(ledger, "LEDGER=%s", p->ledger);
+	env[used++] = home;
+	env[used++] = store;
+	env[used] = ledger;
 	(void)snprintf(log, sizeof(log), "%s/%s.log", p->dir, out->name);
 	/* The strings of env live in this frame; the child replaces itself before it ends. */
 	out->pid = fork();
