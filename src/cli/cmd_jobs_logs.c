@@ -23,7 +23,7 @@
  * Events as text: a line of output that was cut into several events is one line again. While such a line is open, what
  * else its attempt says waits until it has ended, so that nothing stands in the middle of it; a line is ended by its
  * last piece, the exit of its command, or another attempt that speaks. Up to JOINER_HELD_BYTES can wait; then the line
- * is broken off. joiner_end frees what waits; events are borrowed.
+ * is broken off. replay frees what waits; events are borrowed.
  */
 #define JOINER_HELD_BYTES ((size_t)64 << 20)
 
@@ -47,23 +47,12 @@ struct joiner {
 
 static void joiner_put(struct joiner *j, const struct sl_event_row *e);
 
-static void joiner_init(struct joiner *j, struct out *out, int all, int escape)
-{
-	*j = (struct joiner){.out = out, .all = all, .escape = escape};
-	j->last = &j->first;
-}
-
-static int is_output(enum sl_event_type type)
-{
-	return type == SL_EVENT_STDOUT || type == SL_EVENT_STDERR || type == SL_EVENT_LOG;
-}
-
 /* No line is open, or it is this one's. */
 static void print(struct joiner *j, const struct sl_event_row *e)
 {
 	char at[TEXT_TIME_BYTES];
 
-	if (is_output(e->type)) {
+	if (e->type == SL_EVENT_STDOUT || e->type == SL_EVENT_STDERR || e->type == SL_EVENT_LOG) {
 		if (j->escape)
 			text_output(j->out, e->payload, e->payload_len);
 		else
@@ -142,13 +131,6 @@ static void joiner_put(struct joiner *j, const struct sl_event_row *e)
 		break_off(j);
 	}
 	print(j, e);
-}
-
-/* Nothing more will come: end what is open, print what waits. */
-static void joiner_end(struct joiner *j)
-{
-	while (j->type)
-		break_off(j);
 }
 
 /* ---- the events of a job ---- */
@@ -347,7 +329,10 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 		return rc;
 	l.client = store.client;
 	l.id = store.ids[0];
-	joiner_init(&l.lines, &cli->out, opt_flag(args, "all"), isatty(STDOUT_FILENO) && !opt_flag(args, "raw"));
+	l.lines.out = &cli->out;
+	l.lines.all = opt_flag(args, "all");
+	l.lines.escape = isatty(STDOUT_FILENO) && !opt_flag(args, "raw");
+	l.lines.last = &l.lines.first;
 	/* The first job of a chain has its id: then all jobs of the chain are meant. */
 	rc = sl_jobs_get(l.client, l.id, &job, &err);
 	if (!rc) {
@@ -355,7 +340,9 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 		sl_job_release(l.client, job);
 		rc = opt_flag(args, "follow") ? follow(&l, &err) : print_new_events(&l, &err);
 	}
-	joiner_end(&l.lines);
+	/* Nothing more will come: end what is open, print what waits. */
+	while (l.lines.type)
+		break_off(&l.lines);
 	free(l.jobs);
 	if (stop_requested())
 		return cli_interrupted(cli);

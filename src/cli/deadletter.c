@@ -55,24 +55,19 @@ void deadletter_view_end(struct deadletter_view *v)
 	v->owned = NULL;
 }
 
-/* Dead letters of a loaded file are found by their line, those of a log by their sequence. */
-static json_t *line_of(const struct sl_dlq_letter *l)
-{
-	if (strncmp(l->source, "load:", 5) != 0 || !l->position)
-		return json_null();
-	return json_integer((json_int_t)l->position);
-}
-
 void deadletter_json(struct out *out, const struct deadletter_view *view)
 {
 	const struct sl_dlq_letter *l = &view->letter;
+	/* Dead letters of a loaded file are found by their line, those of a log by their sequence. */
+	bool has_line = strncmp(l->source, "load:", 5) == 0 && l->position;
 	json_t *j = json_pack("{s:I, s:o, s:I, s:o, s:s, s:o, s:s, s:I, s:I, s:I, s:o, s:b, s:b}", "id",
 			      (json_int_t)l->id, "source", text_json(l->source), "position", (json_int_t)l->position,
-			      "line", line_of(l), "class", sl_err_class_name(l->error_class), "error",
-			      text_json(l->error), "code", sl_err_name(l->code), "attempts", (json_int_t)l->attempts,
-			      "first_failed_ms", (json_int_t)l->first_failed_ms, "last_failed_ms",
-			      (json_int_t)l->last_failed_ms, "target", text_json(l->target ? l->target : ""),
-			      "acknowledged", l->acknowledged, "sealed", l->encoding == SL_DLQ_SEALED);
+			      "line", has_line ? json_integer((json_int_t)l->position) : json_null(), "class",
+			      sl_err_class_name(l->error_class), "error", text_json(l->error), "code",
+			      sl_err_name(l->code), "attempts", (json_int_t)l->attempts, "first_failed_ms",
+			      (json_int_t)l->first_failed_ms, "last_failed_ms", (json_int_t)l->last_failed_ms, "target",
+			      text_json(l->target ? l->target : ""), "acknowledged", l->acknowledged, "sealed",
+			      l->encoding == SL_DLQ_SEALED);
 	/* The object without its item, which may be 16 MiB; that follows in pieces. */
 	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 

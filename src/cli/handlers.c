@@ -80,15 +80,6 @@ static int is_named(const char *setting, const char *name)
 	return strncmp(setting, name, n) == 0 && setting[n] == '=';
 }
 
-static int is_passed(const char *setting, const char *const *pass, size_t n_pass)
-{
-	for (size_t i = 0; i < n_pass; i++) {
-		if (is_named(setting, pass[i]))
-			return 1;
-	}
-	return 0;
-}
-
 static int is_secret(const char *setting)
 {
 	static const char *const parts[] = {"TOKEN", "PASS", "SECRET", "KEY"};
@@ -103,16 +94,6 @@ static int is_secret(const char *setting)
 			return 1;
 	}
 	return 0;
-}
-
-/* Of "user:password@host" the ":password"; an '@' in the password is the last but one. */
-static void cut_user(char *authority)
-{
-	size_t n = strcspn(authority, "/?#");
-	char *at = memrchr(authority, '@', n), *colon = memchr(authority, ':', n);
-
-	if (at && colon && colon < at)
-		memmove(colon, at, strlen(at) + 1);
 }
 
 /* query begins after the '?'. */
@@ -138,11 +119,17 @@ static void cut_parameter(char *query, const char *name)
 
 static void cut_password(char *setting)
 {
-	char *authority = strstr(setting, "://"), *query;
+	char *authority = strstr(setting, "://"), *query, *at, *colon;
+	size_t n;
 
 	if (!authority)
 		return;
-	cut_user(authority + 3);
+	/* Of "user:password@host" the ":password"; an '@' in the password is the last but one. */
+	n = strcspn(authority + 3, "/?#");
+	at = memrchr(authority + 3, '@', n);
+	colon = memchr(authority + 3, ':', n);
+	if (at && colon && colon < at)
+		memmove(colon, at, strlen(at) + 1);
 	query = strchr(authority, '?');
 	if (!query)
 		return;
@@ -185,8 +172,10 @@ static char **handlerenv_make(char *const *from, const char *const *pass, size_t
 		n++;
 	list = calloc(n + 1, sizeof(*list));
 	for (size_t i = 0; list && i < n; i++) {
-		int passed = is_passed(from[i], pass, n_pass);
+		bool passed = false;
 
+		for (size_t k = 0; k < n_pass; k++)
+			passed |= is_named(from[i], pass[k]);
 		if (!passed && is_secret(from[i]))
 			continue;
 		list[kept] = strdup(from[i]);

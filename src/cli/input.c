@@ -22,13 +22,6 @@ void input_init(struct input *in, int fd, int frames, size_t max_record)
 	in->max_record = max_record;
 }
 
-void input_take(struct input *in, char *buf, size_t n)
-{
-	in->buf = buf;
-	in->cap = in->end = n;
-	in->eof = 1;
-}
-
 void input_fini(struct input *in)
 {
 	free(in->buf);
@@ -48,13 +41,6 @@ static enum input_step give(struct input *in, size_t skip, size_t len, size_t wh
 	return INPUT_RECORD;
 }
 
-static enum input_step line_too_long(const struct input *in, struct sl_err *err)
-{
-	sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than a record may be (%zu bytes)", in->number + 1,
-		   in->max_record);
-	return INPUT_FAILED;
-}
-
 static enum input_step next_line(struct input *in, struct input_record *out, struct sl_err *err)
 {
 	size_t have = in->end - in->start;
@@ -64,8 +50,11 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 
 	/* Bytes that were searched once are not searched again when more has come. */
 	in->scanned = have;
-	if (len > in->max_record)
-		return line_too_long(in, err);
+	if (len > in->max_record) {
+		sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than a record may be (%zu bytes)",
+			   in->number + 1, in->max_record);
+		return INPUT_FAILED;
+	}
 	if (newline)
 		return give(in, 0, len, len + 1, out);
 	/* The last line may lack its newline. */
@@ -74,17 +63,14 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 	return have ? give(in, 0, have, have, out) : INPUT_END;
 }
 
-static size_t frame_length(const struct input *in)
-{
-	const unsigned char *p = (const unsigned char *)in->buf + in->start;
-
-	return (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
-}
-
 static enum input_step next_frame(struct input *in, struct input_record *out, struct sl_err *err)
 {
+	const unsigned char *p = (const unsigned char *)in->buf + in->start;
 	size_t have = in->end - in->start;
-	size_t len = have >= FRAME_HEADER ? frame_length(in) : 0;
+	size_t len = 0;
+
+	if (have >= FRAME_HEADER)
+		len = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
 
 	/* Before it is read: a wrong length must not make the buffer grow. */
 	if (len > in->max_record) {
@@ -125,41 +111,30 @@ void input_wait(const struct input *in, int wake_fd)
 	(void)poll(p, 2, -1);
 }
 
-/* Room for at least one more byte. The buffer never grows past one largest record with its frame and a byte more,
- * which is what it takes to see that a line is too long. */
-static int make_room(struct input *in, struct sl_err *err)
+int input_fill(struct input *in, struct sl_err *err)
 {
+	/* The buffer never grows past one largest record with its frame and a byte more, which is what it takes to see
+	 * that a line is too long. */
 	size_t limit = in->max_record + FRAME_HEADER + 1;
-	size_t have = in->end - in->start;
-	size_t cap;
+	size_t cap = in->cap ? in->cap * 2 : FIRST_BUFFER;
 	char *grown;
+	ssize_t got;
 
 	/* Move what is left to the front; grow only when it fills the whole buffer. */
 	if (in->start > 0) {
-		memmove(in->buf, in->buf + in->start, have);
+		memmove(in->buf, in->buf + in->start, in->end - in->start);
+		in->end -= in->start;
 		in->start = 0;
-		in->end = have;
 	}
-	if (in->end < in->cap)
-		return 0;
-	cap = in->cap ? in->cap * 2 : FIRST_BUFFER;
-	if (cap > limit)
-		cap = limit > in->cap ? limit : in->cap + 1;
-	grown = realloc(in->buf, cap);
-	if (!grown)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a line of %zu bytes", in->cap);
-	in->buf = grown;
-	in->cap = cap;
-	return 0;
-}
-
-int input_fill(struct input *in, struct sl_err *err)
-{
-	int rc = make_room(in, err);
-	ssize_t got;
-
-	if (rc)
-		return rc;
+	if (in->end >= in->cap) {
+		if (cap > limit)
+			cap = limit > in->cap ? limit : in->cap + 1;
+		grown = realloc(in->buf, cap);
+		if (!grown)
+			return sl_err_set(err, SL_ENOMEM, "no memory for a line of %zu bytes", in->cap);
+		in->buf = grown;
+		in->cap = cap;
+	}
 	/* A signal or a descriptor that has nothing yet is not an error: the caller waits again. */
 	got = read(in->fd, in->buf + in->end, in->cap - in->end);
 	if (got < 0 && (errno == EINTR || errno == EAGAIN))
@@ -283,7 +258,9 @@ int spool_read(struct spool *s, struct input *in, size_t max_record, struct sl_e
 	input_init(in, s->fd, 1, max_record);
 	/* All in memory: hand over the buffer. Otherwise write the rest and begin at the start of the file. */
 	if (s->fd < 0) {
-		input_take(in, s->buf, s->used);
+		in->buf = s->buf;
+		in->cap = in->end = s->used;
+		in->eof = 1;
 		s->buf = NULL;
 		s->used = s->cap = 0;
 		return 0;

@@ -35,8 +35,6 @@ struct input_record {
 enum input_step { INPUT_RECORD, INPUT_NEED, INPUT_END, INPUT_FAILED };
 
 void input_init(struct input *in, int fd, int frames, size_t max_record);
-/* All of the stream, in memory that the input owns from here on: nothing will be read. */
-void input_take(struct input *in, char *buf, size_t n);
 void input_fini(struct input *in);
 /* The next record of what was read. NEED: read more first. FAILED: too long, or a frame that was cut off (err says
  * where). */

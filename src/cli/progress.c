@@ -30,19 +30,6 @@ void progress_start(struct progress *p, struct cli *cli, int prints)
 		p->bar = -1;
 }
 
-static void describe(char *to, size_t size, uint64_t done, uint64_t total, int64_t ms)
-{
-	char a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], c[TEXT_TIME_BYTES];
-	uint64_t rate = ms > 0 ? (uint64_t)((double)done * 1000 / (double)ms) : 0;
-
-	/* Without a total there is no percentage, only the amount and the rate. */
-	if (total)
-		snprintf(to, size, "%s of %s (%u%%), %s/s", text_bytes(a, done), text_bytes(b, total),
-			 (unsigned)(done >= total ? 100 : (double)done * 100 / (double)total), text_bytes(c, rate));
-	else
-		snprintf(to, size, "%s, %s/s", text_bytes(a, done), text_bytes(c, rate));
-}
-
 /* How much of text fits on a line of the terminal after this many columns: a line that wraps cannot be taken back. */
 static int fitting(const char *text, size_t columns)
 {
@@ -60,23 +47,6 @@ static int fitting(const char *text, size_t columns)
 	return (int)at;
 }
 
-static void draw(struct progress *p, const char *text, uint64_t done, uint64_t total)
-{
-	char bar[BAR_WIDTH + 1];
-	size_t full = total ? (size_t)((double)(done < total ? done : total) * BAR_WIDTH / (double)total) : 0;
-
-	for (size_t i = 0; i < BAR_WIDTH; i++)
-		bar[i] = i < full ? '#' : '.';
-	bar[BAR_WIDTH] = '\0';
-	/* One write under the lock of stderr, so that no message of another thread gets into the bar. */
-	flockfile(stderr);
-	fprintf(stderr, "\r%s%s%s %.*s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "",
-		fitting(text, total ? BAR_WIDTH + 3 : 1), text);
-	fflush(stderr);
-	p->cli->bar_shown = 1;
-	funlockfile(stderr);
-}
-
 int progress_due(const struct progress *p)
 {
 	return p->bar >= 0 && mono_ms() - p->shown_ms >= (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS);
@@ -84,23 +54,43 @@ int progress_due(const struct progress *p)
 
 void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t total)
 {
-	char line[256];
+	char line[256], bar[BAR_WIDTH + 1];
+	size_t full = total ? (size_t)((double)(done < total ? done : total) * BAR_WIDTH / (double)total) : 0;
 
 	p->shown_ms = mono_ms();
 	text_line(line, sizeof(line), text);
-	if (p->bar)
-		draw(p, line, done, total);
-	else
+	if (!p->bar) {
 		cli_line(p->cli, SL_LOG_INFO, line);
+		return;
+	}
+	for (size_t i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < full ? '#' : '.';
+	bar[BAR_WIDTH] = '\0';
+	/* One write under the lock of stderr, so that no message of another thread gets into the bar. */
+	flockfile(stderr);
+	fprintf(stderr, "\r%s%s%s %.*s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "",
+		fitting(line, total ? BAR_WIDTH + 3 : 1), line);
+	fflush(stderr);
+	p->cli->bar_shown = 1;
+	funlockfile(stderr);
 }
 
 void progress_update(struct progress *p, uint64_t done, uint64_t total)
 {
-	char text[160];
+	char text[160], a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], c[TEXT_TIME_BYTES];
+	uint64_t rate;
+	int64_t ms;
 
 	if (!progress_due(p))
 		return;
-	describe(text, sizeof(text), done, total, mono_ms() - p->started_ms);
+	ms = mono_ms() - p->started_ms;
+	rate = ms > 0 ? (uint64_t)((double)done * 1000 / (double)ms) : 0;
+	/* Without a total there is no percentage, only the amount and the rate. */
+	if (total)
+		snprintf(text, sizeof(text), "%s of %s (%u%%), %s/s", text_bytes(a, done), text_bytes(b, total),
+			 (unsigned)(done >= total ? 100 : (double)done * 100 / (double)total), text_bytes(c, rate));
+	else
+		snprintf(text, sizeof(text), "%s, %s/s", text_bytes(a, done), text_bytes(c, rate));
 	progress_show(p, text, done, total);
 }
 

@@ -13,13 +13,6 @@
 
 enum { ESCAPE_BYTES = 8 }; /* "\x1b" and the NUL, with room to spare */
 
-/* Bidirectional overrides and line separators can make one line look like another. */
-static int deceives(uint32_t c)
-{
-	/* C1 controls, and the marks that reorder or hide text. */
-	return c < 0xA0 || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
-}
-
 /* Decodes one multi-byte character of the n bytes at s; its length, or 0 when it is not UTF-8. */
 static size_t decode(const unsigned char *s, size_t n, uint32_t *c)
 {
@@ -47,7 +40,10 @@ size_t text_char(const unsigned char *s, size_t n)
 	if (s[0] < 0x80)
 		return s[0] >= 0x20 && s[0] != 0x7F;
 	len = decode(s, n, &c);
-	return len && !deceives(c) ? len : 0;
+	/* C1 controls, and the marks that reorder or hide text: they can make one line look like another. */
+	if (c < 0xA0 || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF)
+		return 0;
+	return len;
 }
 
 /* "\n", "\x1b"; returns its length. */
