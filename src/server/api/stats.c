@@ -387,10 +387,7 @@ void srv_pipeline_show(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "capacity", int, (int64_t)health.capacity);
 	SRV_FIELD(&o, "high", int, ingest != NULL ? (int64_t)ingest->high : 0);
 	SRV_FIELD(&o, "low", int, ingest != NULL ? (int64_t)ingest->low : 0);
-	SRV_FIELD(&o, "breaker", str,
-		  health.breaker == SL_BREAKER_OPEN     ? "open"
-		  : health.breaker == SL_BREAKER_CLOSED ? "closed"
-							: "half_open");
+	SRV_FIELD(&o, "breaker", str, srv_breaker_name(health.breaker));
 	SRV_FIELD(&o, "concurrency", int, health.concurrency);
 	SRV_FIELD(&o, "in_flight", int, (int64_t)health.in_flight);
 	SRV_FIELD(&o, "retrying", int, (int64_t)health.retrying);

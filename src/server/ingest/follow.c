@@ -146,41 +146,16 @@ static void call_reader(struct srv_follow *f)
 	sl__signal(&f->wake);
 }
 
-/* A new one begins where its first follower is. */
-static struct topic *need_topic(struct srv_follow *f, uint64_t job_id, uint64_t at)
-{
-	struct topic **slot = topic_at(f, job_id);
-	if (*slot != NULL)
-		return *slot;
-	struct topic *t = calloc(1, sizeof(*t));
-	if (t == NULL)
-		return NULL;
-	t->job_id = job_id;
-	t->tail = at;
-	t->dirty = true;
-	*slot = t;
-	/* The reader looks every second from now on. */
-	if (f->n_topics++ == 0)
-		call_reader(f);
-	return t;
-}
-
-static bool is_hungry(const struct topic *t)
-{
-	for (const struct follower *w = t->followers; w != NULL; w = w->next)
-		if (w->hungry)
-			return true;
-	return false;
-}
-
 /* ---- the reader ---- */
 
+/* One that may have new events, and a hungry follower. */
 static struct topic *next_dirty(struct srv_follow *f)
 {
 	for (size_t i = 0; i < BUCKETS; i++)
 		for (struct topic *t = f->buckets[i]; t != NULL; t = t->next)
-			if (t->dirty && is_hungry(t))
-				return t;
+			for (const struct follower *w = t->followers; t->dirty && w != NULL; w = w->next)
+				if (w->hungry)
+					return t;
 	return NULL;
 }
 
@@ -265,15 +240,6 @@ void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size
 
 /* ---- followers ---- */
 
-/* The piece that begins where he is. */
-static struct srv_piece *piece_for(const struct follower *w)
-{
-	struct srv_piece *p = w->topic->first;
-	while (p != NULL && p->after != w->at)
-		p = p->next;
-	return p;
-}
-
 /* Called and returns with the lock. false: the store could not be read. */
 static bool catch_up(struct follower *w) SL_NO_TSA
 {
@@ -294,8 +260,10 @@ static bool next_piece(struct follower *w)
 {
 	struct topic *t = w->topic;
 	while (w->piece == NULL) {
-		struct srv_piece *p = piece_for(w);
-		if (p != NULL) {
+		struct srv_piece *p = t->first;
+		while (p != NULL && p->after != w->at)
+			p = p->next;
+		if (p != NULL) { /* it begins where the follower is */
 			p->refs++;
 			w->piece = p;
 		} else if (w->at >= t->tail) {
@@ -371,7 +339,15 @@ static struct follower *join(struct srv_follow *f, uint64_t job_id, uint64_t at)
 	w->hub = f;
 	w->at = at;
 	sl__lock(&f->mu);
-	w->topic = need_topic(f, job_id, at);
+	struct topic **slot = topic_at(f, job_id);
+	if (*slot == NULL && (*slot = calloc(1, sizeof(**slot))) != NULL) {
+		/* A new topic begins where its first follower is. */
+		**slot = (struct topic){.job_id = job_id, .tail = at, .dirty = true};
+		/* The reader looks every second from now on. */
+		if (f->n_topics++ == 0)
+			call_reader(f);
+	}
+	w->topic = *slot;
 	if (w->topic != NULL) {
 		w->next = w->topic->followers;
 		if (w->next != NULL)

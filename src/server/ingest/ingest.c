@@ -266,16 +266,6 @@ static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 	return false;
 }
 
-static int read_body(struct srv_publish *p, srv_request *r, struct sl_err *err)
-{
-	size_t len;
-	const void *body = srv_body(r, &len);
-	p->json = has_content_type(r, "application/json");
-	if (p->json && !srv_body_reserve(srv_json_cost(body, len), r))
-		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
-	return p->json ? srv_publish_json(p, body, len, err) : srv_publish_proto(p, body, len, err);
-}
-
 static void submit_publish(struct srv_ingest *in, struct srv_publish *p)
 {
 	struct sl_coordinator_health health = {.struct_size = sizeof(health)};
@@ -317,25 +307,6 @@ static const char *keep_text(struct srv_publish *p, const char *text)
 	return copy != NULL ? memcpy(copy, text, n) : NULL;
 }
 
-/* Who publishes, for the store: it decides whose stream it is, and records what is out of the ordinary. */
-static int keep_writer(struct srv_publish *p, srv_request *r, struct sl_err *err)
-{
-	struct sl_audit_record record;
-	srv_audit_record(r, &record);
-	p->record = (struct sl_audit_record){.via = record.via,
-					     .actor = keep_text(p, record.actor),
-					     .address = keep_text(p, record.address),
-					     .action = "events.publish",
-					     .request_id = keep_text(p, record.request_id)};
-	p->writer = (struct sl_event_writer){.token = keep_text(p, srv_token(r)),
-					     .any_stream = srv_role(r) >= SRV_ADMIN,
-					     .adopts = srv_ships(r, p->stream),
-					     .record = &p->record};
-	if (p->record.actor == NULL || (srv_token(r) != NULL && p->writer.token == NULL))
-		return sl_err_set(err, SL_ENOMEM, "out of memory");
-	return 0;
-}
-
 /* A worker's token publishes what jobs of its types print. One whose job was deleted is kept without it, and late. */
 static int check_job_types(const struct srv_ingest *in, const srv_request *r, const struct srv_publish *p,
 			   struct sl_err *err)
@@ -362,7 +333,7 @@ static int check_job_types(const struct srv_ingest *in, const srv_request *r, co
 	return 0;
 }
 
-/* 0, SL_EACCES, or what the store says. */
+/* Whether the sender may publish this: 0, SL_EACCES, or what the store says. */
 static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_publish *p, struct sl_err *err)
 {
 	if (!srv_may_ship(r, p->stream)) {
@@ -372,7 +343,22 @@ static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_
 		if (rc != 0)
 			return rc;
 	}
-	return keep_writer(p, r, err);
+
+	/* Who publishes, for the store: it decides whose stream it is, and records what is out of the ordinary. */
+	struct sl_audit_record record;
+	srv_audit_record(r, &record);
+	p->record = (struct sl_audit_record){.via = record.via,
+					     .actor = keep_text(p, record.actor),
+					     .address = keep_text(p, record.address),
+					     .action = "events.publish",
+					     .request_id = keep_text(p, record.request_id)};
+	p->writer = (struct sl_event_writer){.token = keep_text(p, srv_token(r)),
+					     .any_stream = srv_role(r) >= SRV_ADMIN,
+					     .adopts = srv_ships(r, p->stream),
+					     .record = &p->record};
+	if (p->record.actor == NULL || (srv_token(r) != NULL && p->writer.token == NULL))
+		return sl_err_set(err, SL_ENOMEM, "out of memory");
+	return 0;
 }
 
 static void handle_publish(srv_request *r, void *ctx)
@@ -380,11 +366,12 @@ static void handle_publish(srv_request *r, void *ctx)
 	struct srv_ingest *in = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	size_t len;
+	const void *body = srv_body(r, &len);
+	int rc;
 	if (!headers_are_good(in, r)) {
 		count_request(in, BAD);
 		return;
 	}
-	(void)srv_body(r, &len);
 	struct srv_publish *p = srv_publish_new(len);
 	if (p == NULL) {
 		srv_retry_after(r, FULL_MS);
@@ -393,7 +380,11 @@ static void handle_publish(srv_request *r, void *ctx)
 	}
 	p->ingest = in;
 	atomic_init(&p->request, r);
-	int rc = read_body(p, r, &err);
+	p->json = has_content_type(r, "application/json");
+	if (p->json && !srv_body_reserve(srv_json_cost(body, len), r))
+		rc = sl_err_set(&err, SL_EFULL, "too many large bodies at the same time");
+	else
+		rc = p->json ? srv_publish_json(p, body, len, &err) : srv_publish_proto(p, body, len, &err);
 	if (rc == SL_EFULL) {
 		count_request(in, BUSY);
 		answer_busy(p, 503, FULL_MS, err.msg);
@@ -429,29 +420,12 @@ int srv_ingest_add(srv_http *h, struct srv_ingest *in, struct sl_err *err)
 
 /* ---- the whole ---- */
 
-static void configure_coordinator(struct sl_coordinator_opts *o, const struct srv_config *c)
+static int open_ingest(struct srv_ingest *in, struct sl_err *err)
 {
-	o->capacity = CAPACITY;
-	if (c == NULL)
-		return;
-	o->capacity = c->coordinator_capacity;
-	o->workers = (int32_t)c->coordinator_workers;
-	o->batch_size = (int32_t)c->coordinator_batch_size;
-	o->flush_interval_ms = c->coordinator_flush_interval_ms != 0 ? c->coordinator_flush_interval_ms : SL_NONE;
-	o->backpressure.high_watermark = c->coordinator_high_watermark;
-	o->backpressure.low_watermark = c->coordinator_low_watermark;
-	o->retry.policy.max_attempts = (int32_t)c->coordinator_max_attempts;
-	o->retry.policy.first_ms = c->coordinator_initial_backoff_ms;
-	o->retry.policy.cap_ms = c->coordinator_max_backoff_ms;
-	o->breaker.failures = (int32_t)c->coordinator_breaker_failures;
-	o->breaker.open_ms = c->coordinator_breaker_open_ms;
-	o->breaker.open_max_ms = c->coordinator_breaker_open_max_ms;
-	o->retry.give_up_after_ms =
-		c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
-}
-
-static int make_ingest_metrics(struct srv_ingest *in, struct sl_err *err)
-{
+	const sl_store *store = in->core->store;
+	int rc = store->ops->target_id(store->ctx, in->target, err);
+	if (rc != 0)
+		return rc;
 	static const char requests[] = "sluice_ingest_requests_total",
 			  help[] = "Requests of senders of logs, by how they were answered.";
 	const struct srv_metric metrics[] = {
@@ -462,31 +436,41 @@ static int make_ingest_metrics(struct srv_ingest *in, struct sl_err *err)
 		{"sluice_ingest_events_total", "Events acknowledged to senders, including repeated ones.",
 		 .counter = &in->events},
 	};
-	return srv_metrics_make(in->core->metrics, metrics, SL_COUNT(metrics), err);
-}
-
-static int open_ingest(struct srv_ingest *in, struct sl_err *err)
-{
-	const sl_store *store = in->core->store;
-	int rc = store->ops->target_id(store->ctx, in->target, err);
-	if (rc != 0)
-		return rc;
-	rc = make_ingest_metrics(in, err);
+	rc = srv_metrics_make(in->core->metrics, metrics, SL_COUNT(metrics), err);
 	if (rc != 0)
 		return rc;
 	rc = srv_follow_new(&in->follow, in->core, err);
 	if (rc != 0)
 		return rc;
+
+	const struct srv_config *c = in->core->config;
 	struct sl_coordinator_opts o = {SL_COORDINATOR_OPTS_INIT,
 					.env = in->env,
 					.name = "ingest",
+					.capacity = CAPACITY,
 					.overflow_strategy = SL_OVERFLOW_ERROR,
 					.items.kind = SL_ITEM_POINTERS,
 					.items.free = on_publish_free,
 					.per_key_order = SL_ON,
 					.unwritten.on_dead = on_publish_dead,
 					.unwritten.on_returned = on_publish_returned};
-	configure_coordinator(&o, in->core->config);
+	if (c != NULL) {
+		o.capacity = c->coordinator_capacity;
+		o.workers = (int32_t)c->coordinator_workers;
+		o.batch_size = (int32_t)c->coordinator_batch_size;
+		o.flush_interval_ms =
+			c->coordinator_flush_interval_ms != 0 ? c->coordinator_flush_interval_ms : SL_NONE;
+		o.backpressure.high_watermark = c->coordinator_high_watermark;
+		o.backpressure.low_watermark = c->coordinator_low_watermark;
+		o.retry.policy.max_attempts = (int32_t)c->coordinator_max_attempts;
+		o.retry.policy.first_ms = c->coordinator_initial_backoff_ms;
+		o.retry.policy.cap_ms = c->coordinator_max_backoff_ms;
+		o.breaker.failures = (int32_t)c->coordinator_breaker_failures;
+		o.breaker.open_ms = c->coordinator_breaker_open_ms;
+		o.breaker.open_max_ms = c->coordinator_breaker_open_max_ms;
+		o.retry.give_up_after_ms =
+			c->coordinator_give_up_after_ms != 0 ? c->coordinator_give_up_after_ms : SL_UNLIMITED;
+	}
 	in->high = (uint64_t)(o.backpressure.high_watermark > 0 ? o.backpressure.high_watermark : o.capacity * 8 / 10);
 	in->low = (uint64_t)(o.backpressure.low_watermark > 0 ? o.backpressure.low_watermark : o.capacity / 2);
 	in->sink = (sl_sink){.ops = &srv_ingest_sink, .ctx = in};

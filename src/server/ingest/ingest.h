@@ -128,5 +128,6 @@ struct srv_ingest {
 extern const struct sl_sink_ops srv_ingest_sink;
 /* ingest/streams.c: /api/v1/backpressure, coordinator, streams, target */
 int srv_ingest_look_add(srv_http *h, struct srv_ingest *ingest, struct sl_err *err);
+const char *srv_breaker_name(enum sl_breaker_state state);
 
 #endif

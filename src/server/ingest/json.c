@@ -34,37 +34,34 @@ struct number_field {
 	const char *prefix; /* of the name in an error; NULL: none */
 };
 
-static int read_number_field(const json_t *v, const struct number_field *f, struct sl_err *err)
-{
-	char name[32], *end = NULL;
-	const char *text = json_string_value(v), *chars = f->u64 != NULL ? "0123456789" : "-0123456789";
-	(void)snprintf(name, sizeof(name), "%s%s", f->prefix != NULL ? f->prefix : "", f->name);
-	if (json_is_integer(v) && (f->i64 != NULL || json_integer_value(v) >= 0)) {
-		if (f->u64 != NULL)
-			*f->u64 = (uint64_t)json_integer_value(v);
-		else
-			*f->i64 = json_integer_value(v);
-		return 0;
-	}
-	if (text == NULL || text[0] == '\0' || strspn(text, chars) != json_string_length(v))
-		return is_not(err, name, f->u64 != NULL ? "a number without a sign" : "a number");
-	errno = 0;
-	if (f->u64 != NULL)
-		*f->u64 = strtoull(text, &end, 10);
-	else
-		*f->i64 = strtoll(text, &end, 10);
-	return *end == '\0' && errno == 0 ? 0 : is_not(err, name, "a number of 64 bits");
-}
-
 static int read_numbers(const json_t *object, const struct number_field *fields, size_t n, struct sl_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		const json_t *v = json_object_get(object, fields[i].name);
-		if (v == NULL && fields[i].snake != NULL)
-			v = json_object_get(object, fields[i].snake);
-		int rc = v != NULL && !json_is_null(v) ? read_number_field(v, &fields[i], err) : 0;
-		if (rc != 0)
-			return rc;
+		const struct number_field *f = &fields[i];
+		const json_t *v = json_object_get(object, f->name);
+		if (v == NULL && f->snake != NULL)
+			v = json_object_get(object, f->snake);
+		if (v == NULL || json_is_null(v))
+			continue;
+		if (json_is_integer(v) && (f->i64 != NULL || json_integer_value(v) >= 0)) {
+			if (f->u64 != NULL)
+				*f->u64 = (uint64_t)json_integer_value(v);
+			else
+				*f->i64 = json_integer_value(v);
+			continue;
+		}
+		char name[32], *end = NULL;
+		const char *text = json_string_value(v), *chars = f->u64 != NULL ? "0123456789" : "-0123456789";
+		(void)snprintf(name, sizeof(name), "%s%s", f->prefix != NULL ? f->prefix : "", f->name);
+		if (text == NULL || text[0] == '\0' || strspn(text, chars) != json_string_length(v))
+			return is_not(err, name, f->u64 != NULL ? "a number without a sign" : "a number");
+		errno = 0;
+		if (f->u64 != NULL)
+			*f->u64 = strtoull(text, &end, 10);
+		else
+			*f->i64 = strtoll(text, &end, 10);
+		if (*end != '\0' || errno != 0)
+			return is_not(err, name, "a number of 64 bits");
 	}
 	return 0;
 }

@@ -97,8 +97,13 @@ static const char *why_refused(const struct sl_event_row *e)
 	return e->payload_len > SL_WAL_MAX_PAYLOAD ? "it is too large" : NULL;
 }
 
-static int check_sequences(const struct srv_publish *p, struct sl_err *err)
+int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 {
+	if (!name_is_good(p->stream))
+		return sl_err_set(err, SL_EDATA, "stream: not a name of letters, digits, '.', '_' and '-', at most %d",
+				  SRV_STREAM_BYTES - 1);
+
+	/* Events and ranges in order, and no event in a range. */
 	uint64_t before = 0;
 	for (size_t i = 0; i < p->n; before = p->rows[i++].sequence)
 		if (p->rows[i].sequence <= before || p->rows[i].sequence > INT64_MAX)
@@ -118,27 +123,19 @@ static int check_sequences(const struct srv_publish *p, struct sl_err *err)
 			return sl_err_set(err, SL_EDATA, "skipped: event %" PRIu64 " is there and skipped",
 					  p->rows[i].sequence);
 	}
-	return 0;
-}
 
-int srv_publish_check(struct srv_publish *p, struct sl_err *err)
-{
-	if (!name_is_good(p->stream))
-		return sl_err_set(err, SL_EDATA, "stream: not a name of letters, digits, '.', '_' and '-', at most %d",
-				  SRV_STREAM_BYTES - 1);
-	int rc = check_sequences(p, err);
-	for (size_t i = 0; rc == 0 && i < p->n; i++) {
+	for (size_t i = 0; i < p->n; i++) {
 		const char *why = why_refused(&p->rows[i]);
 		if (why == NULL)
 			continue;
 		p->refused = p->rows[i].sequence;
-		rc = sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": %s", p->refused, why);
+		return sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": %s", p->refused, why);
 	}
 	size_t n = strlen(p->stream);
 	memcpy(p->key, p->stream, n + 1);
 	memcpy(p->key + n + 1, &p->incarnation, sizeof(p->incarnation));
 	p->key_len = n + 1 + sizeof(p->incarnation);
-	return rc;
+	return 0;
 }
 
 /* ---- protobuf ---- */
@@ -154,46 +151,43 @@ static void free_for_protobuf(void *ctx, void *memory)
 	(void)memory;
 }
 
-static void row_from_message(const Sluice__V1__LoggedEvent *m, const Sluice__V1__TaskToken *token,
-			     struct sl_event_row *e)
+int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struct sl_err *err)
 {
-	const Sluice__V1__JobEvent *event = m->event;
-	e->sequence = m->sequence;
-	e->crc = m->crc;
-	if (event == NULL)
-		return;
-	if (event->token != NULL)
-		token = event->token;
-	e->job_id = token != NULL ? token->job_id : 0;
-	/* Lines that belong to no job belong to no attempt. */
-	e->attempt = token != NULL && token->job_id != 0 ? token->attempt : 0;
-	if (token != NULL && token->claim.len == sizeof(e->claim.bytes))
-		memcpy(e->claim.bytes, token->claim.data, sizeof(e->claim.bytes));
-	e->type = (enum sl_event_type)event->type;
-	e->partial = event->partial != 0;
-	e->ts_ms = event->ts_ms;
-	e->payload = event->data.data != NULL ? event->data.data : (const uint8_t *)"";
-	e->payload_len = event->data.len;
-}
-
-static int take_publish_message(struct srv_publish *p, const Sluice__V1__PublishJobEventsRequest *m, struct sl_err *err)
-{
+	ProtobufCAllocator allocator = {alloc_for_protobuf, free_for_protobuf, p};
+	const Sluice__V1__PublishJobEventsRequest *m =
+		sluice__v1__publish_job_events_request__unpack(&allocator, len, body);
+	if (m == NULL)
+		return sl_err_set(err, SL_EDATA, "the body is no PublishJobEventsRequest");
 	if (m->n_events > SRV_PUBLISH_EVENTS || m->n_skipped > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
 	p->rows = srv_publish_alloc(p, m->n_events * sizeof(*p->rows));
 	p->skipped = srv_publish_alloc(p, m->n_skipped * sizeof(*p->skipped));
 	if (p->rows == NULL || p->skipped == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for %zu events", m->n_events);
-	memset(p->rows, 0, m->n_events * sizeof(*p->rows));
 	for (size_t i = 0; i < m->n_events; i++, p->n++) {
-		p->rows[i].stream = p->stream;
-		p->rows[i].incarnation = m->incarnation;
-		p->rows[i].payload = "";
-		row_from_message(m->events[i], m->token, &p->rows[i]);
-		if (m->events[i]->event != NULL &&
-		    !(m->events[i]->event->token == NULL || m->events[i]->event->token->claim.len == 0 ||
-		      m->events[i]->event->token->claim.len == sizeof(struct sl_claim_id))) {
-			p->refused = p->rows[i].sequence;
+		const Sluice__V1__JobEvent *event = m->events[i]->event;
+		struct sl_event_row *e = &p->rows[i];
+		*e = (struct sl_event_row){.stream = p->stream,
+					   .incarnation = m->incarnation,
+					   .sequence = m->events[i]->sequence,
+					   .crc = m->events[i]->crc,
+					   .payload = ""};
+		if (event == NULL)
+			continue;
+		const Sluice__V1__TaskToken *token = event->token != NULL ? event->token : m->token;
+		bool has_claim = token != NULL && token->claim.len == sizeof(e->claim.bytes);
+		e->job_id = token != NULL ? token->job_id : 0;
+		/* Lines that belong to no job belong to no attempt. */
+		e->attempt = token != NULL && token->job_id != 0 ? token->attempt : 0;
+		if (has_claim)
+			memcpy(e->claim.bytes, token->claim.data, sizeof(e->claim.bytes));
+		e->type = (enum sl_event_type)event->type;
+		e->partial = event->partial != 0;
+		e->ts_ms = event->ts_ms;
+		e->payload = event->data.data != NULL ? event->data.data : (const uint8_t *)"";
+		e->payload_len = event->data.len;
+		if (event->token != NULL && event->token->claim.len != 0 && !has_claim) {
+			p->refused = e->sequence;
 			return sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": its claim is not 16 bytes long",
 					  p->refused);
 		}
@@ -209,14 +203,4 @@ static int take_publish_message(struct srv_publish *p, const Sluice__V1__Publish
 	if (strlen(m->stream) >= sizeof(p->stream))
 		p->stream[0] = '\0';
 	return srv_publish_check(p, err);
-}
-
-int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struct sl_err *err)
-{
-	ProtobufCAllocator allocator = {alloc_for_protobuf, free_for_protobuf, p};
-	const Sluice__V1__PublishJobEventsRequest *m =
-		sluice__v1__publish_job_events_request__unpack(&allocator, len, body);
-	if (m == NULL)
-		return sl_err_set(err, SL_EDATA, "the body is no PublishJobEventsRequest");
-	return take_publish_message(p, m, err);
 }

@@ -75,15 +75,6 @@ static bool is_theirs(int rc)
 
 /* ---- one by one ---- */
 
-/* The ranges before this sequence. */
-static size_t ranges_before(const struct srv_publish *p, uint64_t sequence)
-{
-	size_t n = 0;
-	while (n < p->n_skipped && p->skipped[n].last < sequence)
-		n++;
-	return n;
-}
-
 /* Something in it is refused: which row? Those before it are taken. */
 static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err *err)
 {
@@ -91,8 +82,11 @@ static int take_rows(struct srv_ingest *in, struct srv_publish *p, struct sl_err
 	for (size_t i = 0; i < p->n; i++) {
 		const struct sl_event_row *row = &p->rows[i];
 		struct sl_wal_mark taken = i == 0 ? p->after : (struct sl_wal_mark){0};
+		size_t n_ranges = 0; /* before this row */
+		while (n_ranges < p->n_skipped && p->skipped[n_ranges].last < row->sequence)
+			n_ranges++;
 		int rc = sl_events_take(in->core->store, p->stream, p->incarnation, &p->writer, row, 1, p->skipped,
-					ranges_before(p, row->sequence), &taken, err);
+					n_ranges, &taken, err);
 		if (rc != 0 && !is_theirs(rc))
 			return rc;
 		if (rc != 0) {
@@ -163,18 +157,6 @@ static struct sl_event_mark *mark_of(struct lane *l, size_t *n, const struct srv
 	return &l->marks[(*n)++];
 }
 
-static int grow_lane(struct lane *l, size_t n, struct sl_err *err)
-{
-	if (n <= l->cap)
-		return 0;
-	struct sl_event_row *rows = realloc(l->rows, n * sizeof(*rows));
-	if (rows == NULL)
-		return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
-	l->rows = rows;
-	l->cap = n;
-	return 0;
-}
-
 /* Write the publishes from first to end in one transaction; each ends with the mark of its stream. */
 static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t first, size_t end, struct sl_err *err)
 {
@@ -182,9 +164,13 @@ static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t 
 	size_t n = 0, n_marks = 0;
 	for (size_t i = first; i < end; i++)
 		n += publish_at(batch, i)->n;
-	int rc = grow_lane(l, n, err);
-	if (rc != 0)
-		return rc;
+	if (n > l->cap) {
+		struct sl_event_row *rows = realloc(l->rows, n * sizeof(*rows));
+		if (rows == NULL)
+			return sl_err_set(err, SL_ENOMEM, "ingest: out of memory");
+		l->rows = rows;
+		l->cap = n;
+	}
 	n = 0;
 	for (size_t i = first; i < end; i++) {
 		const struct srv_publish *p = publish_at(batch, i);
@@ -193,7 +179,7 @@ static int append_run(struct lane *l, const struct sl_sink_batch *batch, size_t 
 		n += p->n;
 		(void)mark_of(l, &n_marks, p);
 	}
-	rc = store->ops->events_append(store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
+	int rc = store->ops->events_append(store->ctx, l->rows, n, l->marks, n_marks, NULL, err);
 	for (size_t i = first; rc == 0 && i < end; i++) {
 		const struct sl_event_mark *m = mark_of(l, &n_marks, publish_at(batch, i));
 		settle_publish(

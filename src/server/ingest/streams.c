@@ -69,43 +69,31 @@ static struct heard *find_heard(struct srv_heard *h, const char *stream, uint32_
 	return e;
 }
 
-static void forget_oldest(struct srv_heard *h)
-{
-	struct heard **oldest = NULL;
-	for (size_t i = 0; i < HEARD_BUCKETS; i++)
-		for (struct heard **at = &h->buckets[i]; *at != NULL; at = &(*at)->next)
-			if (oldest == NULL || (*at)->at_ms < (*oldest)->at_ms)
-				oldest = at;
-	if (oldest == NULL)
-		return;
-	struct heard *e = *oldest;
-	*oldest = e->next;
-	h->n--;
-	free(e);
-}
-
-/* NULL without memory: then it was not heard of. */
-static struct heard *add_heard(struct srv_heard *h, const struct srv_publish *p)
-{
-	if (h->n == HEARD_MAX)
-		forget_oldest(h);
-	struct heard **bucket = heard_bucket(h, p->stream, p->incarnation), *e = calloc(1, sizeof(*e));
-	if (e == NULL)
-		return NULL;
-	memcpy(e->stream, p->stream, sizeof(e->stream));
-	e->incarnation = p->incarnation;
-	e->next = *bucket;
-	*bucket = e;
-	h->n++;
-	return e;
-}
-
 void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms)
 {
 	sl__lock(&h->mu);
 	struct heard *e = find_heard(h, p->stream, p->incarnation);
-	e = e != NULL ? e : add_heard(h, p);
-	if (e != NULL) {
+	/* A new one takes the place of the oldest when there are many. */
+	struct heard **oldest = NULL;
+	for (size_t i = 0; e == NULL && h->n == HEARD_MAX && i < HEARD_BUCKETS; i++)
+		for (struct heard **at = &h->buckets[i]; *at != NULL; at = &(*at)->next)
+			if (oldest == NULL || (*at)->at_ms < (*oldest)->at_ms)
+				oldest = at;
+	if (oldest != NULL) {
+		struct heard *gone = *oldest;
+		*oldest = gone->next;
+		h->n--;
+		free(gone);
+	}
+	if (e == NULL && (e = calloc(1, sizeof(*e))) != NULL) {
+		struct heard **bucket = heard_bucket(h, p->stream, p->incarnation);
+		memcpy(e->stream, p->stream, sizeof(e->stream));
+		e->incarnation = p->incarnation;
+		e->next = *bucket;
+		*bucket = e;
+		h->n++;
+	}
+	if (e != NULL) { /* without memory it was not heard of */
 		e->at_ms = now_ms;
 		e->last = p->last;
 		if (p->rc == 0)
@@ -114,30 +102,13 @@ void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_
 	sl__unlock(&h->mu);
 }
 
-/* ---- as JSON ---- */
+/* ---- GET /api/v1/streams ---- */
 
 static json_t *time_json(int64_t ms)
 {
 	char text[SL__TIME_BYTES];
 	return ms > 0 ? json_stringn(text, sl__time_text(text, ms)) : json_null();
 }
-
-static json_t *stream_json(struct srv_heard *h, const struct sl_event_stream *s)
-{
-	json_t *lag = NULL, *heard_at = NULL;
-	sl__lock(&h->mu);
-	const struct heard *e = find_heard(h, s->stream, s->incarnation);
-	if (e != NULL && e->last != 0)
-		lag = json_integer(e->last > s->mark ? (json_int_t)(e->last - s->mark) : 0);
-	if (e != NULL)
-		heard_at = time_json(e->at_ms);
-	sl__unlock(&h->mu);
-	return json_pack("{s:s,s:I,s:I,s:o,s:o,s:o}", "stream", s->stream, "incarnation", (json_int_t)s->incarnation,
-			 "mark", (json_int_t)s->mark, "last_at", time_json(s->last_ms), "heard_at",
-			 heard_at != NULL ? heard_at : json_null(), "lag", lag != NULL ? lag : json_null());
-}
-
-/* ---- GET /api/v1/streams ---- */
 
 struct listing {
 	struct srv_heard *heard;
@@ -149,16 +120,21 @@ static int add_stream(const struct sl_event_stream *s, void *ctx)
 {
 	struct listing *l = ctx;
 	(void)snprintf(l->cursor, sizeof(l->cursor), "%" PRIu32 ":%s", s->incarnation, s->stream);
-	return json_array_append_new(l->items, stream_json(l->heard, s)) == 0 ? 0 : SL_ENOMEM;
-}
 
-/* "INCARNATION:STREAM". */
-static bool read_cursor(const char *text, struct sl_event_stream *out)
-{
-	char *end = NULL;
-	unsigned long incarnation = strtoul(text, &end, 10);
-	*out = (struct sl_event_stream){.stream = end + 1, .incarnation = (uint32_t)incarnation};
-	return end != text && *end == ':' && incarnation <= UINT32_MAX;
+	/* How far its sender is ahead, if it was heard of. */
+	json_t *lag = NULL, *heard_at = NULL;
+	sl__lock(&l->heard->mu);
+	const struct heard *e = find_heard(l->heard, s->stream, s->incarnation);
+	if (e != NULL && e->last != 0)
+		lag = json_integer(e->last > s->mark ? (json_int_t)(e->last - s->mark) : 0);
+	if (e != NULL)
+		heard_at = time_json(e->at_ms);
+	sl__unlock(&l->heard->mu);
+	json_t *item =
+		json_pack("{s:s,s:I,s:I,s:o,s:o,s:o}", "stream", s->stream, "incarnation", (json_int_t)s->incarnation,
+			  "mark", (json_int_t)s->mark, "last_at", time_json(s->last_ms), "heard_at",
+			  heard_at != NULL ? heard_at : json_null(), "lag", lag != NULL ? lag : json_null());
+	return json_array_append_new(l->items, item) == 0 ? 0 : SL_ENOMEM;
 }
 
 static void get_streams(srv_request *r, void *ctx)
@@ -172,9 +148,15 @@ static void get_streams(srv_request *r, void *ctx)
 	uint32_t limit;
 	if (!srv_in_limit(r, &limit))
 		return;
-	if (cursor != NULL && !read_cursor(cursor, &after)) {
-		srv_error(r, 400, "invalid", "cursor: not one of this list");
-		return;
+	/* "INCARNATION:STREAM". */
+	if (cursor != NULL) {
+		char *end = NULL;
+		unsigned long incarnation = strtoul(cursor, &end, 10);
+		after = (struct sl_event_stream){.stream = end + 1, .incarnation = (uint32_t)incarnation};
+		if (end == cursor || *end != ':' || incarnation > UINT32_MAX) {
+			srv_error(r, 400, "invalid", "cursor: not one of this list");
+			return;
+		}
 	}
 	l.items = json_array();
 	int rc = store->ops->event_streams(store->ctx, cursor != NULL ? &after : NULL, limit, add_stream, &l, &err);
@@ -190,7 +172,7 @@ static void get_streams(srv_request *r, void *ctx)
 
 /* ---- the coordinator ---- */
 
-static const char *breaker_name(enum sl_breaker_state state)
+const char *srv_breaker_name(enum sl_breaker_state state)
 {
 	static const char *const names[] = {"closed", "open", "half_open"};
 	return names[state];
@@ -216,7 +198,7 @@ static void get_backpressure(srv_request *r, void *ctx)
 	srv_json(r, 200,
 		 json_pack("{s:s,s:I,s:I,s:I,s:I,s:s,s:i}", "state", state, "depth", (json_int_t)h.queue_size,
 			   "capacity", (json_int_t)h.capacity, "high", (json_int_t)in->high, "low", (json_int_t)in->low,
-			   "breaker", breaker_name(h.breaker), "retry_after_ms", refusing ? RETRY_MS : 0));
+			   "breaker", srv_breaker_name(h.breaker), "retry_after_ms", refusing ? RETRY_MS : 0));
 }
 
 static void get_coordinator(srv_request *r, void *ctx)
@@ -227,7 +209,7 @@ static void get_coordinator(srv_request *r, void *ctx)
 		return;
 	json_t *o = json_pack("{s:i,s:I,s:I,s:I,s:s,s:I,s:I,s:I}", "workers_alive", (int)h.workers_alive, "queue_size",
 			      (json_int_t)h.queue_size, "capacity", (json_int_t)h.capacity, "queue_bytes",
-			      (json_int_t)h.queue_bytes, "breaker", breaker_name(h.breaker), "oldest_age_ms",
+			      (json_int_t)h.queue_bytes, "breaker", srv_breaker_name(h.breaker), "oldest_age_ms",
 			      (json_int_t)h.oldest_age_ms, "in_flight", (json_int_t)h.in_flight, "retrying",
 			      (json_int_t)h.retrying);
 	json_t *counts = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "accepted", (json_int_t)h.accepted, "written",
