@@ -57,8 +57,9 @@ struct srv_change {
 };
 bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_change *c);
 void srv_change_end(struct srv_change *c);
-/* The same for chains of several requests, which the records stand for in turn. NULL: out of memory. */
-sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n);
+/* The same for chains of several requests, which the records stand for in turn. NULL: it could not be opened. */
+sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
+			  struct sl_err *err);
 /* Before a change that is made elsewhere than in the store. false: it cannot be recorded, which was answered. */
 bool srv_change_record(srv_request *r, const struct srv_core *core);
 void srv_audit_list(srv_request *r, void *ctx);

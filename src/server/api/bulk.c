@@ -49,22 +49,6 @@ static int change_ids(struct bulk_change *b, const uint64_t *ids, size_t n, stru
 	return rc;
 }
 
-/* One transaction; when a chain of it cannot be changed, each alone. */
-static int change_bite(struct bulk_change *b, struct sl_err *err)
-{
-	if (b->n == 0)
-		return 0;
-	int rc = change_ids(b, b->ids, b->n, err);
-	if (!is_about_one(rc))
-		return rc;
-	for (size_t i = 0; i < b->n; i++) {
-		rc = change_ids(b, &b->ids[i], 1, err);
-		if (rc != 0 && !is_about_one(rc))
-			return rc;
-	}
-	return 0;
-}
-
 /* All that the filter finds, until the time is over. */
 static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct sl_err *err)
 {
@@ -79,9 +63,14 @@ static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct s
 	do {
 		b->n = 0;
 		int rc = sl_jobs_list_chains(b->api->core->jobs, &f->f, keep_id, b, err);
-		if (rc == 0)
-			rc = change_bite(b, err);
 		if (rc != 0)
+			return rc;
+		/* One transaction; when a chain of it cannot be changed, each alone. */
+		rc = b->n > 0 ? change_ids(b, b->ids, b->n, err) : 0;
+		bool alone = is_about_one(rc);
+		for (size_t i = 0; alone && i < b->n && (rc == 0 || is_about_one(rc)); i++)
+			rc = change_ids(b, &b->ids[i], 1, err);
+		if (rc != 0 && !is_about_one(rc))
 			return rc;
 		f->f.after = reached;
 		b->more = reached != 0;

@@ -174,7 +174,7 @@ void srv_chains_start_many(srv_request *const *all, size_t n, void *ctx)
 		}
 	}
 	/* One transaction for all of them. */
-	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records);
+	sl_jobs *jobs = srv_changes_open(api->core, j->record, j->n_records, NULL);
 	int rc = 0;
 	if (jobs == NULL)
 		rc = sl_err_set(&err, SL_ENOMEM, "out of memory");

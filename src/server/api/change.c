@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static sl_jobs *open_client(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
-			    struct sl_err *err)
+sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
+			  struct sl_err *err)
 {
 	const struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT,      .env = core->env, .store = core->store,
 					  .notify = core->notify, .audit = records, .n_audit = n};
@@ -18,7 +18,7 @@ bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_ch
 {
 	struct sl_err err = SL_ERR_INIT;
 	srv_audit_record(r, &c->record);
-	c->jobs = open_client(core, &c->record, 1, &err);
+	c->jobs = srv_changes_open(core, &c->record, 1, &err);
 	if (c->jobs == NULL)
 		srv_fail(r, &err);
 	return c->jobs != NULL;
@@ -27,11 +27,6 @@ bool srv_change_begin(srv_request *r, const struct srv_core *core, struct srv_ch
 void srv_change_end(struct srv_change *c)
 {
 	sl_jobs_close(c->jobs);
-}
-
-sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n)
-{
-	return open_client(core, records, n, NULL);
 }
 
 bool srv_change_record(srv_request *r, const struct srv_core *core)
@@ -78,10 +73,9 @@ static int add_record(const struct sl_audit_record *a, void *ctx)
 		srv_out_id(o, a->chains[i]);
 	srv_out_close(o, ']');
 	SRV_FIELD(o, "detail", raw, a->detail);
-	srv_out_close(o, '}');
 	p->last = a->id;
 	p->n++;
-	return o->text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(o);
 }
 
 void srv_audit_list(srv_request *r, void *ctx)

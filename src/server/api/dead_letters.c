@@ -97,12 +97,15 @@ static void free_folders(struct folders **f)
 	free(*f);
 }
 
-/* All folders; NULL: out of memory. */
-static struct folders *list_folders(const struct srv_core *core)
+/* All folders; NULL: out of memory, which is answered unless r is NULL. */
+static struct folders *list_folders(const struct srv_core *core, srv_request *r)
 {
 	struct folders *f = calloc(1, sizeof(*f));
-	if (f == NULL)
+	if (f == NULL) {
+		if (r != NULL)
+			srv_error(r, 500, "internal", "out of memory");
 		return NULL;
+	}
 	if (core->wal_dir != NULL)
 		find_folders(f, core->wal_dir, core->wal_dir, DEPTH_MAX);
 	qsort(f->all, f->n, sizeof(f->all[0]), by_folder_path);
@@ -169,10 +172,9 @@ static int add_letter(const struct sl_dlq_letter *l, void *ctx)
 		return ENOUGH;
 	srv_out_open(&x->out, '{');
 	out_letter(&x->out, x->folder, l);
-	srv_out_close(&x->out, '}');
 	x->n++;
 	x->last = l->id;
-	return x->out.text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(&x->out);
 }
 
 /* "<folder>-<number>"; the number of the folder, or f->n when it does not exist. */
@@ -196,11 +198,9 @@ void srv_letters_list(srv_request *r, void *ctx)
 	size_t from = 0;
 	if (!srv_in_query(r, names) || !srv_in_limit(r, &x.limit))
 		return;
-	struct folders *f SL_CLEANUP(free_folders) = list_folders(core);
-	if (f == NULL) {
-		srv_error(r, 500, "internal", "out of memory");
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(core, r);
+	if (f == NULL)
 		return;
-	}
 	if (cursor != NULL && (from = find_id(f, cursor, &x.after)) == f->n) {
 		srv_error(r, 400, "invalid", "cursor: is not from this list");
 		return;
@@ -267,10 +267,8 @@ static int show_letter(const struct sl_dlq_letter *l, void *ctx)
 static const struct folder *folder_of(srv_request *r, const struct folders *f, uint64_t *number)
 {
 	const char *id = srv_param(r, "id");
-	if (f == NULL) {
-		srv_error(r, 500, "internal", "out of memory");
+	if (f == NULL)
 		return NULL;
-	}
 	size_t i = find_id(f, id, number);
 	if (i < f->n)
 		return &f->all[i];
@@ -287,7 +285,7 @@ void srv_letters_show(srv_request *r, void *ctx)
 	sl_dlq *q = NULL;
 	if (!srv_in_query(r, NULL))
 		return;
-	struct folders *f SL_CLEANUP(free_folders) = list_folders(core);
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(core, r);
 	const struct folder *x = folder_of(r, f, &number);
 	if (x == NULL)
 		return;
@@ -421,7 +419,7 @@ void srv_letters_redrive(srv_request *r, void *ctx)
 	uint64_t number = 0;
 	if (!srv_in_query(r, NULL) || !srv_in_no_body(r))
 		return;
-	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core, r);
 	const struct folder *x = folder_of(r, f, &number);
 	if (x == NULL || !srv_change_record(r, l->core))
 		return;
@@ -445,12 +443,8 @@ void srv_letters_redrive_all(srv_request *r, void *ctx)
 		srv_error(r, 400, "invalid", "all: must be true");
 		return;
 	}
-	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
-	if (f == NULL) {
-		srv_error(r, 500, "internal", "out of memory");
-		return;
-	}
-	if (!srv_change_record(r, l->core))
+	struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core, r);
+	if (f == NULL || !srv_change_record(r, l->core))
 		return;
 	redrive_begin(l, &d);
 	for (size_t i = 0; i < f->n && rc == 0; i++)
@@ -465,7 +459,7 @@ int64_t srv_letters_waiting(struct srv_letters *l)
 	sl__lock(&l->mu);
 	int64_t now = sl__clock_ms();
 	if (l->counted_ms == 0 || now - l->counted_ms > COUNT_EVERY_MS) {
-		struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core);
+		struct folders *f SL_CLEANUP(free_folders) = list_folders(l->core, NULL);
 		l->waiting = f != NULL ? 0 : -1;
 		for (size_t i = 0; f != NULL && i < f->n; i++) {
 			struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};

@@ -113,22 +113,6 @@ static int add_dataset(const struct sl_dataset *d, void *ctx)
 	return srv_out_end(o);
 }
 
-/* The export of this server. */
-static void out_exporter(struct srv_out *o, const struct dataset_list *l)
-{
-	const struct srv_export_status *s = &l->status;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "dataset", str, l->config->export_events_dataset);
-	SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
-	SRV_FIELD(o, "since", time, s->since_ms);
-	SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
-	SRV_FIELD(o, "starts", int, (int64_t)s->starts);
-	SRV_FIELD(o, "failures", int, (int64_t)s->failures);
-	SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
-	SRV_FIELD(o, "newest", id, s->newest);
-	srv_out_close(o, '}');
-}
-
 void srv_exports_list(srv_request *r, void *ctx)
 {
 	struct srv_core *core = ((struct srv_api *)ctx)->core;
@@ -144,8 +128,19 @@ void srv_exports_list(srv_request *r, void *ctx)
 	SRV_FIELD(o, "dir", str, core->config->export_events_dir);
 	srv_out_name(o, "exporter");
 	if (x != NULL) {
+		/* The export of this server. */
+		const struct srv_export_status *s = &l.status;
 		srv_exports_status(x, &l.status);
-		out_exporter(o, &l);
+		srv_out_open(o, '{');
+		SRV_FIELD(o, "dataset", str, l.config->export_events_dataset);
+		SRV_FIELD(o, "state", str, srv_export_state_name(s->state));
+		SRV_FIELD(o, "since", time, s->since_ms);
+		SRV_FIELD(o, "next_try_at", time, s->next_try_ms);
+		SRV_FIELD(o, "starts", int, (int64_t)s->starts);
+		SRV_FIELD(o, "failures", int, (int64_t)s->failures);
+		SRV_FIELD(o, "error", str, s->error[0] != '\0' ? s->error : NULL);
+		SRV_FIELD(o, "newest", id, s->newest);
+		srv_out_close(o, '}');
 	} else {
 		srv_out_raw(o, NULL);
 	}
@@ -338,9 +333,7 @@ void srv_exports_verification(srv_request *r, void *ctx)
 {
 	struct srv_exports *x = ((struct srv_api *)ctx)->core->exports;
 	struct srv_out o = {0};
-	if (!srv_in_query(r, NULL))
-		return;
-	if (!dataset_is_known(r, x))
+	if (!srv_in_query(r, NULL) || !dataset_is_known(r, x))
 		return;
 	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
 		srv_out_answer(r, 200, &o, NULL);

@@ -229,9 +229,8 @@ static int add_cron(const struct sl_cron *c, void *ctx)
 	SRV_FIELD(&all->out, "next_at", time, c->next_ms);
 	SRV_FIELD(&all->out, "last_at", time, c->last_ms);
 	SRV_FIELD(&all->out, "last_chain", id, c->last_chain);
-	srv_out_close(&all->out, '}');
 	all->found = true;
-	return all->out.text.failed ? SL_ENOMEM : 0;
+	return srv_out_end(&all->out);
 }
 
 void srv_cron_list(srv_request *r, void *ctx)
