@@ -86,31 +86,26 @@ static const struct unit durations[] = {{"", 1},        {"ms", 1},       {"s", 1
 static const struct unit sizes[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const struct unit plain[] = {{"", 1}, {NULL, 0}};
 
-static int number_with_unit(const char *text, const struct unit *units, int64_t *out)
-{
-	char *end;
-	long long n;
-	errno = 0;
-	n = strtoll(text, &end, 10);
-	if (errno || end == text || isspace((unsigned char)*text))
-		return -1;
-	for (; units->name; units++) {
-		if (strcmp(end, units->name) == 0)
-			return __builtin_mul_overflow(n, units->factor, out) ? -1 : 0;
-	}
-	return -1;
-}
-
 /* The number that a text means. -1: it is not what the setting expects. */
 static int read_setting_value(const struct srv_setting *s, const char *text, int64_t *out)
 {
 	static const char *const no[] = {"false", "no", "off", "0"}, *const yes[] = {"true", "yes", "on", "1"};
-	const struct unit *units = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
+	const struct unit *unit = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
+	char *end;
+	long long n;
 	switch (s->kind) {
 	case SRV_NUMBER:
 	case SRV_MILLIS:
 	case SRV_BYTES:
-		return number_with_unit(text, units, out) || *out < s->min || *out > s->max ? -1 : 0;
+		errno = 0;
+		n = strtoll(text, &end, 10);
+		if (errno || end == text || isspace((unsigned char)*text))
+			return -1;
+		while (unit->name && strcmp(end, unit->name) != 0)
+			unit++;
+		if (!unit->name || __builtin_mul_overflow(n, unit->factor, out))
+			return -1;
+		return *out < s->min || *out > s->max ? -1 : 0;
 	case SRV_SWITCH:
 		for (int i = 0; i < 4; i++) {
 			*out = strcasecmp(text, yes[i]) == 0;

@@ -26,32 +26,20 @@ void srv_yaml_unknown(struct srv_yaml *y, const yaml_node_t *word, const char *w
 		srv_yaml_problem(y, &word->start_mark, "unknown %s '%.60s'", what, text);
 }
 
-/* A file that cannot be read, such as a folder, fails here, before the parser reports an "input error". */
-static FILE *open_readable(const char *path, struct sl_err *err)
-{
-	FILE *file = fopen(path, "rbe");
-	int c = file != NULL ? getc(file) : EOF;
-	if (file != NULL && (c != EOF || !ferror(file))) {
-		(void)ungetc(c, file); /* does nothing at the end of the file */
-		return file;
-	}
-	(void)sl_err_set_errno(err, errno, "%s %s", file != NULL ? "read" : "open", path);
-	if (file != NULL)
-		(void)fclose(file);
-	return NULL;
-}
-
 int srv_yaml_read(struct srv_yaml *y, const char *path, struct sl_err *err)
 {
-	struct sl_err why = SL_ERR_INIT;
 	yaml_parser_t parser;
-	FILE *file = open_readable(path, &why);
-	if (file == NULL) {
-		if (err != NULL)
-			*err = why;
-		return why.code;
-	}
 	int rc = 0;
+	/* A file that cannot be read, such as a folder, fails here, before the parser reports an "input error". */
+	FILE *file = fopen(path, "rbe");
+	int c = file != NULL ? getc(file) : EOF;
+	if (file == NULL || (c == EOF && ferror(file))) {
+		rc = sl_err_set_errno(err, errno, "%s %s", file != NULL ? "read" : "open", path);
+		if (file != NULL)
+			(void)fclose(file);
+		return rc;
+	}
+	(void)ungetc(c, file); /* does nothing at the end of the file */
 	if (!yaml_parser_initialize(&parser)) {
 		(void)fclose(file);
 		return sl__no_memory(err, path);

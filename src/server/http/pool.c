@@ -71,22 +71,6 @@ static void run_handler(srv_request *r)
 	}
 }
 
-/*
- * Suspend the connection for a request that is not answered, with h->mu held. false: the server ends, and nothing may
- * be suspended any more. R_SUSPENDED is the last to be set: a thread that answered in between leaves the resuming to
- * us.
- */
-static bool suspend_held(srv_request *r)
-{
-	if (r->h->closing)
-		return false;
-	srv_suspend(r);
-	srv_hold(r);
-	if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
-		srv_resume(r, true);
-	return true;
-}
-
 enum srv_dispatched srv_dispatch(srv_request *r)
 {
 	srv_http *h = r->h;
@@ -102,7 +86,16 @@ enum srv_dispatched srv_dispatch(srv_request *r)
 			return SRV_DISPATCH_ANSWERED;
 	}
 	sl__lock(&h->mu);
-	bool going = suspend_held(r);
+	/* Suspend the connection of a request that is not answered, unless the server ends: then nothing may be
+	 * suspended any more. R_SUSPENDED is the last to be set: a thread that answered in between leaves the resuming
+	 * to us. */
+	bool going = !h->closing;
+	if (going) {
+		srv_suspend(r);
+		srv_hold(r);
+		if ((atomic_fetch_or(&r->state, R_SUSPENDED) & R_ANSWERED) != 0)
+			srv_resume(r, true);
+	}
 	if (going && !quick) {
 		atomic_fetch_add(&r->refs, 1);
 		if (r->match.endpoint->many != NULL)

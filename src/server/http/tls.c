@@ -80,26 +80,6 @@ static int read_pem(const char *path, bool secret, char *buf, gnutls_datum_t *ou
 	return rc;
 }
 
-static int read_certificate(struct keys *k, const gnutls_datum_t *pem, const char *path, struct sl_err *err)
-{
-	gnutls_x509_crt_t certs[MAX_CHAIN];
-	unsigned n = MAX_CHAIN;
-	int rc = gnutls_x509_crt_list_import(certs, &n, pem, GNUTLS_X509_FMT_PEM,
-					     GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
-	if (rc < 0)
-		return sl_err_set(err, SL_ECONFIG, "certificate %s: %s", path, gnutls_strerror(rc));
-	for (unsigned i = 0; i < n; i++) {
-		if (rc >= 0)
-			rc = gnutls_pcert_import_x509(&k->chain[i], certs[i], 0);
-		k->n += rc >= 0;
-		if (i == 0)
-			k->own = certs[0];
-		else
-			gnutls_x509_crt_deinit(certs[i]);
-	}
-	return rc < 0 ? sl_err_set(err, SL_ECONFIG, "certificate %s: %s", path, gnutls_strerror(rc)) : 0;
-}
-
 /* Read both files into k; buf has room for one of them. */
 static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err *err)
 {
@@ -110,9 +90,22 @@ static int read_keys(const srv_tls *t, struct keys *k, char *buf, struct sl_err 
 	if (rc != 0)
 		return rc;
 	crypto_generichash_update(&h, cert.data, cert.size);
-	rc = read_certificate(k, &cert, t->cert_file, err);
-	if (rc != 0)
-		return rc;
+	gnutls_x509_crt_t certs[MAX_CHAIN];
+	unsigned n = MAX_CHAIN;
+	rc = gnutls_x509_crt_list_import(certs, &n, &cert, GNUTLS_X509_FMT_PEM,
+					 GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
+	n = rc >= 0 ? n : 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (rc >= 0)
+			rc = gnutls_pcert_import_x509(&k->chain[i], certs[i], 0);
+		k->n += rc >= 0;
+		if (i == 0)
+			k->own = certs[0];
+		else
+			gnutls_x509_crt_deinit(certs[i]);
+	}
+	if (rc < 0)
+		return sl_err_set(err, SL_ECONFIG, "certificate %s: %s", t->cert_file, gnutls_strerror(rc));
 	rc = read_pem(t->key_file, true, buf, &key, err);
 	if (rc != 0)
 		return rc;
