@@ -142,28 +142,23 @@ static void livez(srv_request *r, void *ctx)
 	srv_bytes(r, 200, "text/plain; charset=utf-8", "alive\n", 6);
 }
 
-/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every client that
- * can connect. */
-static json_t *checks_json(struct srv_health *h, bool reasons, bool *ready)
-{
-	json_t *list = json_array();
-	for (size_t i = 0; i < h->n; i++) {
-		const struct check *c = &h->checks[i];
-		*ready &= c->verdict < SRV_NOT_READY;
-		json_array_append_new(list, json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
-						      "why", c->verdict == SRV_FINE || !reasons ? NULL : c->why));
-	}
-	return list;
-}
-
 static void readyz(srv_request *r, void *ctx)
 {
 	struct srv_health *h = ctx;
 	const char *why = NULL;
-	json_t *checks;
+	json_t *checks = json_array();
 	bool ready = true;
+	/* Reasons may name hosts, files and what a database said: they are for tokens that may read, not for every
+	 * client that can connect. */
+	bool reasons = srv_role(r) >= SRV_READ;
 	sl__lock(&h->mu);
-	checks = checks_json(h, srv_role(r) >= SRV_READ, &ready);
+	for (size_t i = 0; i < h->n; i++) {
+		const struct check *c = &h->checks[i];
+		ready &= c->verdict < SRV_NOT_READY;
+		json_array_append_new(checks,
+				      json_pack("{s:s, s:b, s:s*}", "name", c->name, "ok", c->verdict == SRV_FINE,
+						"why", c->verdict == SRV_FINE || !reasons ? NULL : c->why));
+	}
 	if (h->draining)
 		why = "the server is stopping";
 	else if (sl__clock_ms() - h->looked_ms > LOOK_OLD_MS)
@@ -203,7 +198,6 @@ int srv_health_add_routes(srv_http *http, struct srv_health *h, struct sl_err *e
 
 /* ---- its life ---- */
 
-/* Numbers of the process that every collector expects. */
 static double resident_bytes(void *ctx)
 {
 	long pages = 0;
@@ -216,23 +210,6 @@ static double resident_bytes(void *ctx)
 	return (double)pages * 4096;
 }
 
-static int make_process_metrics(sl_metrics *m, struct sl_err *err)
-{
-	sl_gauge *info, *memory, *start;
-	const struct srv_metric metrics[] = {
-		{"sluice_build_info", "The version that runs; always 1.", &info, NULL, {"version", sl_version()}},
-		{"process_resident_memory_bytes", "Resident memory size in bytes.", .gauge = &memory},
-		{"process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
-		 .gauge = &start},
-	};
-	int rc = srv_metrics_make(m, metrics, SL_COUNT(metrics), err);
-	if (rc != 0)
-		return rc;
-	sl_gauge_set(info, 1);
-	sl_gauge_set(start, (double)time(NULL));
-	return sl_gauge_attach(memory, resident_bytes, NULL, err);
-}
-
 int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err *err)
 {
 	struct srv_health *h = calloc(1, sizeof(*h));
@@ -241,7 +218,20 @@ int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err
 	h->core = core;
 	sl__mutex_init(&h->mu);
 	sl__cond_init(&h->wake);
-	int rc = make_process_metrics(core->metrics, err);
+	/* Numbers of the process that every collector expects. */
+	sl_gauge *info, *memory, *start;
+	const struct srv_metric metrics[] = {
+		{"sluice_build_info", "The version that runs; always 1.", &info, NULL, {"version", sl_version()}},
+		{"process_resident_memory_bytes", "Resident memory size in bytes.", .gauge = &memory},
+		{"process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
+		 .gauge = &start},
+	};
+	int rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);
+	if (rc == 0) {
+		sl_gauge_set(info, 1);
+		sl_gauge_set(start, (double)time(NULL));
+		rc = sl_gauge_attach(memory, resident_bytes, NULL, err);
+	}
 	if (rc == 0)
 		rc = srv_health_add_check(h, "store", check_store, core, err);
 	if (rc != 0) {

@@ -10,40 +10,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A path, or a name in the abstract space that begins with '@'. */
-static int set_address(struct srv_systemd *s, const char *name)
-{
-	size_t n = strlen(name);
-	if ((name[0] != '/' && name[0] != '@') || n < 2 || n >= sizeof(s->to.sun_path))
-		return -1;
-	s->to.sun_family = AF_UNIX;
-	memcpy(s->to.sun_path, name, n + 1);
-	if (name[0] == '@')
-		s->to.sun_path[0] = '\0';
-	s->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (name[0] == '/'));
-	return 0;
-}
-
-static int64_t read_watchdog(void)
-{
-	const char *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
-	if (!usec || (pid && strtoll(pid, NULL, 10) != (long long)getpid()))
-		return 0;
-	return strtoll(usec, NULL, 10) / 1000;
-}
-
 void srv_systemd_init(struct srv_systemd *s)
 {
 	const struct timeval patience = {.tv_usec = 250000};
-	const char *name = getenv("NOTIFY_SOCKET");
+	const char *name = getenv("NOTIFY_SOCKET"), *usec = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	size_t n = name != NULL ? strlen(name) : 0;
 	memset(s, 0, sizeof(*s));
 	s->fd = -1;
-	if (name && set_address(s, name) == 0)
+	/* A path, or a name in the abstract space that begins with '@'. */
+	if (n >= 2 && n < sizeof(s->to.sun_path) && (name[0] == '/' || name[0] == '@')) {
+		s->to.sun_family = AF_UNIX;
+		memcpy(s->to.sun_path, name, n + 1);
+		if (name[0] == '@')
+			s->to.sun_path[0] = '\0';
+		s->to_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (name[0] == '/'));
 		s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	}
 	if (s->fd >= 0) {
 		/* A receiver that does not read does not block us for long. */
 		(void)setsockopt(s->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-		s->watchdog_ms = read_watchdog();
+		if (usec != NULL && (pid == NULL || strtoll(pid, NULL, 10) == (long long)getpid()))
+			s->watchdog_ms = strtoll(usec, NULL, 10) / 1000;
 	}
 	(void)unsetenv("NOTIFY_SOCKET");
 	(void)unsetenv("WATCHDOG_USEC");

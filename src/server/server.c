@@ -26,23 +26,15 @@ static char *configured_or_below(const char *value, const char *prefix, const ch
 	return asprintf(&out, "%s%s/%s", prefix, folder, name) < 0 ? NULL : out;
 }
 
-/* A leading ~/ is the home folder. */
-static char *data_folder(const char *configured)
-{
-	const char *home = getenv("HOME");
-	const char *rest = configured ? configured : "~/.sluice";
-	char *out = NULL;
-	if (strncmp(rest, "~/", 2) != 0)
-		return strdup(rest);
-	if (!home || !*home)
-		return NULL;
-	return asprintf(&out, "%s/%s", home, rest + 2) < 0 ? NULL : out;
-}
-
 int srv_places_init(struct srv_places *p, const struct srv_config *config, struct sl_err *err)
 {
+	const char *home = getenv("HOME"), *data = config->server_data ? config->server_data : "~/.sluice";
 	memset(p, 0, sizeof(*p));
-	p->data = data_folder(config->server_data);
+	/* A leading ~/ is the home folder. */
+	if (strncmp(data, "~/", 2) != 0)
+		p->data = strdup(data);
+	else if (home && *home && asprintf(&p->data, "%s/%s", home, data + 2) < 0)
+		p->data = NULL;
 	if (!p->data)
 		return sl_err_set(err, SL_ECONFIG, "HOME is not set; give --data=DIR");
 	p->store_url = configured_or_below(config->store_url, "sqlite:", p->data, "sluice.db");
@@ -137,41 +129,38 @@ static int open_http(srv_server *s, struct sl_err *err)
 	return 0;
 }
 
-static int add_health(srv_server *s, struct sl_err *err)
-{
-	int rc = srv_health_new(&s->health, &s->core, err);
-	if (rc != 0)
-		return rc;
-	return srv_health_add_routes(s->http, s->health, err);
-}
-
-static int add_ingest(srv_server *s, struct sl_err *err)
+/* What serves requests. Health comes first, since others add checks. */
+static int add_parts(srv_server *s, struct sl_err *err)
 {
 	struct srv_core *core = &s->core;
-	int rc = srv_ingest_new(&core->ingest, core, err);
+	int rc = srv_health_new(&s->health, core, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_health_add_routes(s->http, s->health, err);
+	if (rc != 0)
+		return rc;
+
+	rc = srv_ingest_new(&core->ingest, core, err);
 	if (rc != 0)
 		return rc;
 	s->pulse = (struct srv_pulse){.ingest = core->ingest, .stuck_ms = 2 * s->config->store_statement_timeout_ms};
 	rc = srv_ingest_add(s->http, core->ingest, err);
 	if (rc != 0)
 		return rc;
-	return srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
-}
-
-static int add_exports(srv_server *s, struct sl_err *err)
-{
-	int rc = srv_exports_new(&s->core.exports, &s->core, err);
-	if (rc != 0 || s->core.exports == NULL)
-		return rc;
-	return srv_health_add_check(s->health, "export", srv_check_export, s->core.exports, err);
-}
-
-static int add_api(srv_server *s, struct sl_err *err)
-{
-	int rc = srv_backups_new(&s->core.backups, &s->core, err);
+	rc = srv_health_add_check(s->health, "ingest", srv_check_ingest, &s->pulse, err);
 	if (rc != 0)
 		return rc;
-	rc = srv_api_add(s->http, &s->core, err);
+
+	rc = srv_exports_new(&core->exports, core, err);
+	if (rc == 0 && core->exports != NULL)
+		rc = srv_health_add_check(s->health, "export", srv_check_export, core->exports, err);
+	if (rc != 0)
+		return rc;
+
+	rc = srv_backups_new(&core->backups, core, err);
+	if (rc != 0)
+		return rc;
+	rc = srv_api_add(s->http, core, err);
 	if (rc != 0)
 		return rc;
 	return srv_assets_add(s->http, err);
@@ -199,10 +188,9 @@ static int make_data_folder(srv_server *s, struct sl_err *err)
 
 int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err)
 {
-	/* Each needs the ones before it; health comes first of those that serve something, since others add checks. */
-	static int (*const steps[])(srv_server * s, struct sl_err * err) = {
-		make_data_folder, open_store, open_http, add_health, add_ingest, add_exports, add_api,
-	};
+	/* Each needs the ones before it. */
+	static int (*const steps[])(srv_server * s, struct sl_err * err) = {make_data_folder, open_store, open_http,
+									    add_parts};
 	srv_server *s = calloc(1, sizeof(*s));
 	if (s == NULL)
 		return sl__no_memory(err, "server");
@@ -247,18 +235,13 @@ void srv_server_refuse(srv_server *s)
 	srv_http_refuse(s->http);
 }
 
-static int64_t rest_of_deadline(int64_t begun_ms, int64_t deadline_ms)
-{
-	return SL_MAX(deadline_ms - (sl__clock_ms() - begun_ms), 0);
-}
-
 int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
-	int64_t begun = sl__clock_ms();
+	int64_t until = sl__clock_ms() + deadline_ms;
 	int rc = srv_ingest_stop(s->core.ingest, deadline_ms, err);
-	srv_exports_stop(s->core.exports, rest_of_deadline(begun, deadline_ms));
+	srv_exports_stop(s->core.exports, SL_MAX(until - sl__clock_ms(), 0));
 	srv_backups_stop(s->core.backups);
-	deadline_ms = rest_of_deadline(begun, deadline_ms);
+	deadline_ms = SL_MAX(until - sl__clock_ms(), 0);
 	int cut = s->running ? srv_http_stop(s->http, deadline_ms, rc == 0 ? err : NULL) : 0;
 	srv_health_stop(s->health); /* what its checks read may go now */
 	s->running = false;

@@ -42,31 +42,6 @@ struct repository {
 	sl_backup *backup;
 };
 
-static int open_backup(struct repository *r, const struct srv_core *core, struct sl_err *err)
-{
-	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = core->env, .threads = 1};
-	char passphrase[SRV_PASSPHRASE_BYTES];
-	int encrypted = sl_backup_is_encrypted(&r->driver, &opts, err);
-	if (encrypted < 0)
-		return encrypted;
-	const char *path = core->config->backup_passphrase_file;
-	if (path == NULL)
-		path = getenv("SLUICE_PASSPHRASE_FILE");
-	/* A configured passphrase means an encrypted repository: the library then refuses a plain one, whose
-	 * config may have been tampered with. */
-	bool configured = path != NULL && *path != '\0';
-	if (encrypted == 0 && !configured)
-		return sl_backup_open(&r->backup, &r->driver, &opts, err);
-	if (!configured)
-		return sl_err_set(err, SL_EKEY, "the repository is encrypted: set backup.passphrase_file");
-	int rc = srv_passphrase_read(path, passphrase, &opts.passphrase_len, err);
-	opts.passphrase = passphrase;
-	if (rc == 0)
-		rc = sl_backup_open(&r->backup, &r->driver, &opts, err);
-	explicit_bzero(passphrase, sizeof(passphrase));
-	return rc;
-}
-
 /* One that is closed is allowed. */
 static void close_repository(struct repository *r)
 {
@@ -77,11 +52,29 @@ static void close_repository(struct repository *r)
 
 static int open_repository(struct repository *r, const struct srv_core *core, struct sl_err *err)
 {
-	struct sl_driver_local_opts opts = {SL_DRIVER_LOCAL_OPTS_INIT, .env = core->env};
+	struct sl_driver_local_opts local = {SL_DRIVER_LOCAL_OPTS_INIT, .env = core->env};
+	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = core->env, .threads = 1};
+	char passphrase[SRV_PASSPHRASE_BYTES];
 	*r = (struct repository){.backup = NULL};
-	int rc = sl_driver_local_open(&r->driver, core->config->backup_repo, &opts, err);
+	int rc = sl_driver_local_open(&r->driver, core->config->backup_repo, &local, err);
+	int encrypted = rc == 0 ? sl_backup_is_encrypted(&r->driver, &opts, err) : rc;
+	const char *path = core->config->backup_passphrase_file;
+	if (path == NULL)
+		path = getenv("SLUICE_PASSPHRASE_FILE");
+	/* A configured passphrase means an encrypted repository: the library then refuses a plain one, whose
+	 * config may have been tampered with. */
+	bool configured = path != NULL && *path != '\0';
+	if (encrypted < 0) {
+		rc = encrypted;
+	} else if (configured) {
+		rc = srv_passphrase_read(path, passphrase, &opts.passphrase_len, err);
+		opts.passphrase = passphrase;
+	} else if (encrypted > 0) {
+		rc = sl_err_set(err, SL_EKEY, "the repository is encrypted: set backup.passphrase_file");
+	}
 	if (rc == 0)
-		rc = open_backup(r, core, err);
+		rc = sl_backup_open(&r->backup, &r->driver, &opts, err);
+	explicit_bzero(passphrase, sizeof(passphrase));
 	if (rc != 0)
 		close_repository(r);
 	return rc;
@@ -136,22 +129,6 @@ static void set_handle(struct srv_backups *b, sl_backup **place, sl_backup *back
 	sl__unlock(&b->mu);
 }
 
-static int check_repository(struct srv_backups *b, bool read_data, struct sl_backup_checked *result, struct sl_err *err)
-{
-	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = read_data ? SL_ON : SL_OFF,
-					    .on_finding = keep_backup_finding, .ctx = b};
-	struct repository r;
-	int rc = open_repository(&r, b->core, err);
-	if (rc != 0)
-		return rc;
-	set_handle(b, &b->checked, r.backup);
-	rc = sl_backup_check(r.backup, &opts, result, err);
-	set_handle(b, &b->checked, NULL);
-	close_repository(&r);
-	/* What it found says more. */
-	return rc == SL_ECORRUPT && result->findings > result->harmless ? 0 : rc;
-}
-
 static void *check_main(void *arg)
 {
 	struct srv_backups *b = arg;
@@ -160,7 +137,19 @@ static void *check_main(void *arg)
 	sl__lock(&b->mu);
 	bool read_data = b->check->read_data;
 	sl__unlock(&b->mu);
-	int rc = check_repository(b, read_data, &result, &err);
+	struct sl_backup_check_opts opts = {SL_BACKUP_CHECK_OPTS_INIT, .read_data = read_data ? SL_ON : SL_OFF,
+					    .on_finding = keep_backup_finding, .ctx = b};
+	struct repository r;
+	int rc = open_repository(&r, b->core, &err);
+	if (rc == 0) {
+		set_handle(b, &b->checked, r.backup);
+		rc = sl_backup_check(r.backup, &opts, &result, &err);
+		set_handle(b, &b->checked, NULL);
+		close_repository(&r);
+	}
+	/* What it found says more. */
+	if (rc == SL_ECORRUPT && result.findings > result.harmless)
+		rc = 0;
 	if (rc != 0 && err.code == 0)
 		(void)sl_err_set(&err, rc, "%s", sl_err_text(rc));
 	sl__lock(&b->mu);
@@ -334,43 +323,23 @@ static int fill_picture(struct picture *p, sl_backup *backup, struct sl_err *err
 
 /* ---- a look ---- */
 
-static int look_into(struct srv_backups *b, struct picture *p, struct sl_err *err)
-{
-	struct repository r;
-	int rc = open_repository(&r, b->core, err);
-	if (rc != 0)
-		return rc;
-	set_handle(b, &b->open, r.backup);
-	rc = fill_picture(p, r.backup, err);
-	set_handle(b, &b->open, NULL);
-	close_repository(&r);
-	return rc;
-}
-
-/* False: it is to end. */
-static bool wait_for_next(struct srv_backups *b)
-{
-	int64_t until = sl__clock_ms() + b->core->config->backup_refresh_interval_ms;
-	sl__lock(&b->mu);
-	while (!b->stop && sl__wait_until_ms(&b->wake, &b->mu, until))
-		;
-	bool goes_on = !b->stop;
-	sl__unlock(&b->mu);
-	return goes_on;
-}
-
 static void *backups_main(void *arg)
 {
 	struct srv_backups *b = arg;
+	bool stop;
 	do {
 		/* Read the repository into a new picture, without the lock. */
 		struct picture *p = calloc(1, sizeof(*p));
 		struct sl_err err = SL_ERR_INIT;
-		int rc = p == NULL ? sl__no_memory(&err, "backups") : 0;
+		struct repository r;
+		int rc = p == NULL ? sl__no_memory(&err, "backups") : open_repository(&r, b->core, &err);
 		if (rc == 0) {
 			p->owner = b;
 			p->stats.struct_size = sizeof(p->stats);
-			rc = look_into(b, p, &err);
+			set_handle(b, &b->open, r.backup);
+			rc = fill_picture(p, r.backup, &err);
+			set_handle(b, &b->open, NULL);
+			close_repository(&r);
 		}
 		const char *error = rc != 0 ? err.msg : NULL;
 		/* Publish it; after a failure the old picture stays, with the reason. */
@@ -388,7 +357,15 @@ static void *backups_main(void *arg)
 			sl_gauge_set(b->snapshots, (double)p->snapshots);
 		}
 		free_picture(old);
-	} while (wait_for_next(b));
+
+		/* Wait for the next look. */
+		int64_t until = sl__clock_ms() + b->core->config->backup_refresh_interval_ms;
+		sl__lock(&b->mu);
+		while (!b->stop && sl__wait_until_ms(&b->wake, &b->mu, until))
+			;
+		stop = b->stop;
+		sl__unlock(&b->mu);
+	} while (!stop);
 	sl__lock(&b->mu);
 	b->ended = true;
 	sl__broadcast(&b->wake);

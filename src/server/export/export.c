@@ -209,18 +209,14 @@ const char *srv_export_state_name(enum srv_export_state state)
 
 /* ---- one run ---- */
 
-/* False while the first run has not made the catalog's file; a database has one, or says that it has not. */
-static bool has_catalog(const struct srv_exports *x)
-{
-	return strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 ||
-	       (errno != ENOENT && errno != ENOTDIR);
-}
-
 int srv_exports_catalog(struct srv_exports *x, enum sl_switch create, sl_catalog **out, struct sl_err *err)
 {
 	struct sl_catalog_opts opts = {SL_CATALOG_OPTS_INIT, .env = x->core->env, .create = create};
+	/* A file is missing until the first run has made it; a database has a catalog, or says that it has not. */
+	bool there = strncmp(x->catalog_url, "sqlite:", 7) != 0 || access(x->catalog_url + 7, F_OK) == 0 ||
+		     (errno != ENOENT && errno != ENOTDIR);
 	*out = NULL;
-	return has_catalog(x) ? sl_catalog_open(out, x->catalog_url, &opts, err) : 0;
+	return there ? sl_catalog_open(out, x->catalog_url, &opts, err) : 0;
 }
 
 static int note_checkpoint(const struct sl_dataset *d, void *ctx)
@@ -420,18 +416,27 @@ enum srv_verdict srv_check_export(char *why, size_t size, void *ctx)
 
 /* ---- its life ---- */
 
-static int init_exports(struct srv_exports *x, struct sl_err *err)
+int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
 {
-	const struct srv_config *c = x->core->config;
+	const struct srv_config *c = core->config;
+	*out = NULL;
+	if (c->export_events_dir == NULL)
+		return 0;
+	struct srv_exports *x = calloc(1, sizeof(*x));
+	if (x == NULL)
+		return sl__no_memory(err, "export");
+	x->core = core;
+	sl__mutex_init(&x->mu);
+	sl__cond_init(&x->wake);
 	int rc = sl_dataset_check_name(c->export_events_dataset, err);
 	if (rc != 0)
-		return sl_err_wrap(err, SL_ECONFIG, "export_events.dataset");
-	if (c->export_events_catalog != NULL)
+		rc = sl_err_wrap(err, SL_ECONFIG, "export_events.dataset");
+	else if (c->export_events_catalog != NULL)
 		x->catalog_url = strdup(c->export_events_catalog);
 	else if (asprintf(&x->catalog_url, "sqlite:%s/_catalog.db", c->export_events_dir) < 0)
 		x->catalog_url = NULL;
-	if (x->catalog_url == NULL)
-		return sl__no_memory(err, "export");
+	if (rc == 0 && x->catalog_url == NULL)
+		rc = sl__no_memory(err, "export");
 	const struct srv_metric metrics[] = {
 		{"sluice_server_export_up", "1 while this server exports its events.", .gauge = &x->up},
 		{"sluice_server_export_checkpoint", "The last event that is exported.", .gauge = &x->checkpoint},
@@ -440,21 +445,8 @@ static int init_exports(struct srv_exports *x, struct sl_err *err)
 		{"sluice_server_export_failures_total", "Failures of the export; each is followed by a restart.",
 		 .counter = &x->failures},
 	};
-	return srv_metrics_make(x->core->metrics, metrics, SL_COUNT(metrics), err);
-}
-
-int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_err *err)
-{
-	*out = NULL;
-	if (core->config->export_events_dir == NULL)
-		return 0;
-	struct srv_exports *x = calloc(1, sizeof(*x));
-	if (x == NULL)
-		return sl__no_memory(err, "export");
-	x->core = core;
-	sl__mutex_init(&x->mu);
-	sl__cond_init(&x->wake);
-	int rc = init_exports(x, err);
+	if (rc == 0)
+		rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);
 	if (rc != 0)
 		srv_exports_free(x);
 	else
