@@ -275,28 +275,6 @@ int sl_attempt_complete(sl_attempt *a, const char *output, struct sl_err *err)
 	return sl_attempt_complete_with(a, output, NULL, NULL, err);
 }
 
-/* A copy of the new job in memory of the run. */
-static struct sl_new_job *copy_new_job(struct sl_attempt *a, const struct sl_new_job *in)
-{
-	size_t type = strlen(in->type) + 1, input = in->input != NULL ? strlen(in->input) + 1 : 0;
-	size_t trace = in->traceparent != NULL ? strlen(in->traceparent) + 1 : 0;
-	size_t blockers = in->n_blockers * sizeof(*in->blockers);
-	char *at = sl__run_memory(a->w, a->run, sizeof(*in) + blockers + type + input + trace);
-	if (at == NULL)
-		return NULL;
-	struct sl_new_job *out = (void *)at;
-	*out = *in;
-	at += sizeof(*out);
-	out->blockers = blockers != 0 ? memcpy(at, in->blockers, blockers) : NULL;
-	at += blockers;
-	out->type = memcpy(at, in->type, type);
-	at += type;
-	out->input = input != 0 ? memcpy(at, in->input, input) : NULL;
-	at += input;
-	out->traceparent = trace != 0 ? memcpy(at, in->traceparent, trace) : NULL;
-	return out;
-}
-
 int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
@@ -311,9 +289,25 @@ int sl_attempt_continue(sl_attempt *a, const struct sl_new_job *next, struct sl_
 		return sl__attempt_break(a, &why, false, err);
 	if (full.traceparent == NULL)
 		full.traceparent = a->run->traceparent;
-	const struct sl_new_job *copy = copy_new_job(a, &full);
-	if (copy == NULL)
+
+	/* A copy of the new job in memory of the run. */
+	size_t type = strlen(full.type) + 1, input = full.input != NULL ? strlen(full.input) + 1 : 0;
+	size_t trace = full.traceparent != NULL ? strlen(full.traceparent) + 1 : 0;
+	size_t blockers = full.n_blockers * sizeof(*full.blockers);
+	char *at = sl__run_memory(a->w, a->run, sizeof(full) + blockers + type + input + trace);
+	if (at == NULL)
 		return sl__no_memory(err, "the end of an attempt");
+	struct sl_new_job *copy = (void *)at;
+	*copy = full;
+	at += sizeof(full);
+	copy->blockers = blockers != 0 ? memcpy(at, full.blockers, blockers) : NULL;
+	at += blockers;
+	copy->type = memcpy(at, full.type, type);
+	at += type;
+	copy->input = input != 0 ? memcpy(at, full.input, input) : NULL;
+	at += input;
+	copy->traceparent = trace != 0 ? memcpy(at, full.traceparent, trace) : NULL;
+
 	rc = declare_end(a, SL__END_CONTINUE, err);
 	if (rc != 0)
 		return rc;
@@ -357,13 +351,6 @@ int sl_attempt_reschedule_at(sl_attempt *a, int64_t at_ms, struct sl_err *err)
 
 /* ---- the end of the handler ---- */
 
-static void keep_failure(struct sl_attempt *a, int rc, const struct sl_err *err)
-{
-	const char *text = err->msg[0] != '\0' ? err->msg : sl_err_text(rc);
-	a->run->error = sl__run_text(a->w, a->run, text);
-	a->run->error_code = rc;
-}
-
 void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err)
 {
 	if (a->tx != NULL) {
@@ -378,12 +365,15 @@ void sl__attempt_returned(struct sl_attempt *a, int rc, const struct sl_err *err
 		(void)check_output(a, NULL, NULL);
 	if (a->settled)
 		return;
-	if (rc != 0)
-		keep_failure(a, rc, err);
-	else if (a->failure.code != 0)
-		keep_failure(a, a->failure.code, &a->failure);
-	if (rc != 0 && a->failure.code == 0)
-		a->failure.code = rc;
+	/* What the handler returned counts before what failed in a call of it. */
+	const struct sl_err *why = rc != 0 ? err : &a->failure;
+	int code = rc != 0 ? rc : a->failure.code;
+	if (code == 0)
+		return;
+	a->run->error = sl__run_text(a->w, a->run, why->msg[0] != '\0' ? why->msg : sl_err_text(code));
+	a->run->error_code = code;
+	if (a->failure.code == 0)
+		a->failure.code = code;
 }
 
 enum sl__ending sl__attempt_finish(SL_UNUSED sl_worker *w, struct sl_attempt *a)

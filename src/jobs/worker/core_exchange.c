@@ -164,39 +164,6 @@ void sl__core_refuse(struct sl__core *core, struct sl__run *run, bool charged, c
 	run->error = copy != NULL ? copy : charged ? refused_twice : "the events of the attempt could not be written";
 }
 
-/* Left to the end of its lease, which no other run of the claim may give up then. */
-static void abandon_run(struct sl__core *core, struct sl__run *run)
-{
-	core->stats.abandoned++;
-	run->claim->abandoned = true;
-	sl__core_gone(core, run);
-}
-
-/* The batch was refused for its data: from here on one by one. A run that was refused alone is settled as failed, first
- * with the store's reason and then with a plain one. */
-static void isolate(struct sl__core *core, struct sl__todo *todo, const struct sl_err *err)
-{
-	struct core_lane *l = &core->lanes[todo->who];
-	bool alone = todo->n_runs == 1 && todo->runs[0]->suspect != SL__RUN_TRUSTED;
-	for (size_t i = todo->n_runs; i-- > 0;) {
-		struct sl__run *run = todo->runs[i];
-		if (alone && run->suspect == SL__RUN_REFUSED_TWICE) {
-			abandon_run(core, run);
-			continue;
-		}
-		if (alone) {
-			bool with_reason = run->suspect == SL__RUN_ALONE && err != NULL && err->msg[0] != '\0';
-			sl__core_refuse(core, run, true, with_reason ? err->msg : refused_twice);
-			run->progress = NULL;
-			run->suspect++;
-		} else if (run->suspect == SL__RUN_TRUSTED) {
-			run->suspect = SL__RUN_ALONE;
-		}
-		run->state = SL__RUN_ENDED;
-		sl__core_push_front(&l->ended, run);
-	}
-}
-
 /* The store may have made a claim whose answer was lost: the next exchange asks for its jobs. */
 void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo)
 {
@@ -209,27 +176,41 @@ void sl__core_remember_claim(struct sl__core *core, struct sl__todo *todo)
 	todo->claim = NULL;
 }
 
+/* A batch that was refused for its data is settled one by one from here on. A run that was refused alone is settled as
+ * failed, first with the store's reason and then with a plain one. After another failure the runs are settled again
+ * later, unless the worker gives up. */
 static void fail_exchange(struct sl__core *core, struct sl__todo *todo, const struct sl__answer *answer, int64_t now_ns)
 {
-	bool transient = answer->rc == SL_EAGAIN, refused = sl__core_refused(todo, answer->rc, answer->err);
-	if (refused) {
-		isolate(core, todo, answer->err);
-	} else {
+	const struct sl_err *err = answer->err;
+	bool transient = answer->rc == SL_EAGAIN, refused = sl__core_refused(todo, answer->rc, err);
+	bool alone = refused && todo->n_runs == 1 && todo->runs[0]->suspect != SL__RUN_TRUSTED;
+	if (!refused) {
 		core->stats.connected = transient;
 		core->backoff_ns = core_add(now_ns, sl__core_delay_ns(core, core->failures, transient));
 		core->failures++;
-		/* The runs are settled again later, unless the worker gives up. */
-		for (size_t i = todo->n_runs; i-- > 0;) {
-			struct sl__run *run = todo->runs[i];
-			if (core->giving_up) {
-				abandon_run(core, run);
-				continue;
-			}
-			run->uncertain = 1;
-			run->state = SL__RUN_ENDED;
-			run->ended_ns = SL_MIN(run->ended_ns, now_ns);
-			sl__core_push_front(&core->lanes[todo->who].ended, run);
+	}
+	for (size_t i = todo->n_runs; i-- > 0;) {
+		struct sl__run *run = todo->runs[i];
+		if (refused ? alone && run->suspect == SL__RUN_REFUSED_TWICE : core->giving_up) {
+			/* Left to the end of its lease, which no other run of the claim may give up then. */
+			core->stats.abandoned++;
+			run->claim->abandoned = true;
+			sl__core_gone(core, run);
+			continue;
 		}
+		if (alone) {
+			bool with_reason = run->suspect == SL__RUN_ALONE && err != NULL && err->msg[0] != '\0';
+			sl__core_refuse(core, run, true, with_reason ? err->msg : refused_twice);
+			run->progress = NULL;
+			run->suspect++;
+		} else if (!refused) {
+			run->uncertain = 1;
+			run->ended_ns = SL_MIN(run->ended_ns, now_ns);
+		} else if (run->suspect == SL__RUN_TRUSTED) {
+			run->suspect = SL__RUN_ALONE;
+		}
+		run->state = SL__RUN_ENDED;
+		sl__core_push_front(&core->lanes[todo->who].ended, run);
 	}
 	if (todo->claim == NULL)
 		return;

@@ -18,19 +18,6 @@
 
 /* ---- how many ---- */
 
-static uint32_t ahead_of(const struct sl__core *core, const struct core_type *t, int64_t now_ns)
-{
-	uint32_t max = (uint32_t)core->cfg.claim_batch * (uint32_t)core->cfg.lanes;
-	bool stuck = core->stats.busy + core->resting >= (uint32_t)core->cfg.slots &&
-		     now_ns - core->last_end_ns > SL__AHEAD_NS;
-	if (core->cfg.claim_batch == 1 || t->avg_ns < 0 || stuck)
-		return 0;
-	int64_t slots = SL_MIN(t->cfg.slots, core->cfg.slots);
-	int64_t each = core_add(SL_MAX(t->avg_ns, 1000), core_ms(core->cfg.next_job_delay_ms));
-	int64_t n = slots * (SL__AHEAD_NS / each);
-	return n > max ? max : (uint32_t)n;
-}
-
 static uint32_t room(uint32_t cap, uint32_t used)
 {
 	return cap > used ? cap - used : 0;
@@ -48,11 +35,18 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 	uint32_t ahead = 0, sum = 0, slots = (uint32_t)core->cfg.slots, batch = (uint32_t)core->cfg.claim_batch;
 	const struct core_class *class = &core->classes[klass];
 	bool due = now_ns >= class->look_ns;
+	bool stuck = core->stats.busy + core->resting >= slots && now_ns - core->last_end_ns > SL__AHEAD_NS;
 	for (uint32_t i = 0; i < core->n_types; i++) {
 		const struct core_type *t = &core->types[i];
 		if (t->klass != klass || (t->dry && !due))
 			continue;
-		uint32_t more = class->once || class->alone ? 0 : ahead_of(core, t, now_ns);
+		/* Ahead of free slots: what its handlers will start within SL__AHEAD_NS. */
+		uint32_t more = 0;
+		if (!class->once && !class->alone && batch > 1 && t->avg_ns >= 0 && !stuck) {
+			int64_t each = core_add(SL_MAX(t->avg_ns, 1000), core_ms(core->cfg.next_job_delay_ms));
+			int64_t n = SL_MIN(t->cfg.slots, core->cfg.slots) * (SL__AHEAD_NS / each);
+			more = (uint32_t)SL_MIN(n, (int64_t)batch * core->cfg.lanes);
+		}
 		uint32_t used = t->running + t->waiting.n + t->reserved;
 		uint32_t limit = SL_MIN(room((uint32_t)t->cfg.slots + more, used), batch);
 		if (limit == 0)
@@ -129,23 +123,6 @@ bool sl__core_ready(const struct sl__core *core, int lane, int64_t now_ns)
 	if (l->armed && linger_ns(core, l) > 0)
 		return false;
 	return pick_class(core, lane, now_ns, &urgent) < core->n_classes && urgent;
-}
-
-/* Runs that wait too long because slow handlers have all their slots go back to the queue, for other workers. */
-static int64_t release_stuck(struct sl__core *core, int64_t now_ns)
-{
-	int64_t wake = SL_FOREVER;
-	for (size_t i = 0; i < core->n_types; i++) {
-		struct core_type *t = &core->types[i];
-		while (t->waiting.head != NULL &&
-		       now_ns >= core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS)) {
-			sl__core_give_back(core, t->waiting.head, SL_SETTLE_RELEASE, NULL, now_ns);
-			t->avg_ns = SL_MAX(t->avg_ns, SL__AHEAD_NS + 1);
-		}
-		if (t->waiting.head != NULL)
-			wake = SL_MIN(wake, core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS));
-	}
-	return wake;
 }
 
 /* ---- deciding ---- */
@@ -243,7 +220,18 @@ static void ask_again(struct sl__core *core, struct sl__todo *todo, int64_t now_
 /* What a lane settles and claims while the worker runs. Returns when it should look again without being woken. */
 static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
 {
-	int64_t wake = release_stuck(core, now_ns);
+	/* Runs that wait too long because slow handlers have all their slots go back to the queue, for other workers. */
+	int64_t wake = SL_FOREVER;
+	for (size_t i = 0; i < core->n_types; i++) {
+		struct core_type *t = &core->types[i];
+		while (t->waiting.head != NULL &&
+		       now_ns >= core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS)) {
+			sl__core_give_back(core, t->waiting.head, SL_SETTLE_RELEASE, NULL, now_ns);
+			t->avg_ns = SL_MAX(t->avg_ns, SL__AHEAD_NS + 1);
+		}
+		if (t->waiting.head != NULL)
+			wake = SL_MIN(wake, core_add(t->waiting.head->claim->replied_ns, SL__STUCK_NS));
+	}
 	/* A run that ended by continuing makes a job that the claim of the same exchange can find. */
 	for (const struct sl__run *run = l->ended.head; run != NULL; run = run->next) {
 		const struct sl_new_job *next = run->continued;

@@ -183,13 +183,34 @@ void sl__core_set_released(const struct sl__core *core, struct sl__run *run)
 	run->continued = NULL;
 }
 
-/* The kind with which an attempt settles that is still ours, set in the run. */
-static void decide_settle(struct sl__core *core, struct sl__run *run, enum sl__ending ending)
+void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns)
 {
 	static const enum sl_settle_kind plain[] = {[SL__END_COMPLETE] = SL_SETTLE_COMPLETE,
 						    [SL__END_CONTINUE] = SL_SETTLE_CONTINUE,
 						    [SL__END_FAIL] = SL_SETTLE_FAIL,
 						    [SL__END_RESCHEDULE] = SL_SETTLE_RESCHEDULE};
+	struct core_type *t = &core->types[run->type];
+	int64_t took = now_ns - run->started_ns;
+	t->avg_ns = average(t->avg_ns, took);
+	core->avg_ns = average(core->avg_ns, took);
+	core->last_end_ns = now_ns;
+	t->running--;
+	core->stats.busy--;
+	if (core->cfg.next_job_delay_ms > 0)
+		core->resting++;
+	if (ending == SL__END_SETTLED) {
+		sl__core_settled(core, run, now_ns);
+		sl__core_gone(core, run);
+		return;
+	}
+	if (ending == SL__END_LOST || run->lost != SL_LOST_NOT) {
+		if (run->lost == SL_LOST_NOT)
+			core->stats.lost++;
+		run->lost = SL_LOST_TAKEN;
+		sl__core_gone(core, run);
+		return;
+	}
+	/* It is still ours: the kind with which it settles. */
 	bool undone = run->abort != SL_ABORT_NONE && !run->declared;
 	if (undone && run->abort == SL_ABORT_TIMEOUT) {
 		run->error = timed_out;
@@ -205,31 +226,7 @@ static void decide_settle(struct sl__core *core, struct sl__run *run, enum sl__e
 	} else {
 		run->kind = plain[ending];
 	}
-}
-
-void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns)
-{
-	struct core_type *t = &core->types[run->type];
-	int64_t took = now_ns - run->started_ns;
-	t->avg_ns = average(t->avg_ns, took);
-	core->avg_ns = average(core->avg_ns, took);
-	core->last_end_ns = now_ns;
-	t->running--;
-	core->stats.busy--;
-	if (core->cfg.next_job_delay_ms > 0)
-		core->resting++;
-	if (ending == SL__END_SETTLED) {
-		sl__core_settled(core, run, now_ns);
-		sl__core_gone(core, run);
-	} else if (ending == SL__END_LOST || run->lost != SL_LOST_NOT) {
-		if (run->lost == SL_LOST_NOT)
-			core->stats.lost++;
-		run->lost = SL_LOST_TAKEN;
-		sl__core_gone(core, run);
-	} else {
-		decide_settle(core, run, ending);
-		to_settle(core, run, now_ns);
-	}
+	to_settle(core, run, now_ns);
 }
 
 void sl__core_rested(struct sl__core *core)

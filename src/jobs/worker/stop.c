@@ -55,21 +55,6 @@ static void wake_all(sl_worker *w) SL_REQUIRES(w->mu)
 			sl__signal(&w->slots[i].wake);
 }
 
-static void join_worker_threads(sl_worker *w)
-{
-	for (unsigned i = 0; i < w->lanes_started; i++)
-		(void)pthread_join(w->lanes[i].thread, NULL);
-	for (int i = 0; i < SL__KEEPERS; i++)
-		if (w->keepers[i].started)
-			(void)pthread_join(w->keepers[i].thread, NULL);
-	for (unsigned i = 0; i < w->n_started; i++)
-		(void)pthread_join(w->slots[i].thread, NULL);
-	if (w->clock_started)
-		(void)pthread_join(w->clock_thread, NULL);
-	if (w->log_started)
-		(void)pthread_join(w->log_thread, NULL);
-}
-
 static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	const struct sl_env *env = &w->home.env;
@@ -104,7 +89,17 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	wake_all(w);
 	uint64_t abandoned = stats->abandoned;
 	sl__unlock(&w->mu);
-	join_worker_threads(w);
+	for (unsigned i = 0; i < w->lanes_started; i++)
+		(void)pthread_join(w->lanes[i].thread, NULL);
+	for (int i = 0; i < SL__KEEPERS; i++)
+		if (w->keepers[i].started)
+			(void)pthread_join(w->keepers[i].thread, NULL);
+	for (unsigned i = 0; i < w->n_started; i++)
+		(void)pthread_join(w->slots[i].thread, NULL);
+	if (w->clock_started)
+		(void)pthread_join(w->clock_thread, NULL);
+	if (w->log_started)
+		(void)pthread_join(w->log_thread, NULL);
 	if (w->subscribed)
 		w->home.notify->ops->unsubscribe(w->home.notify->ctx, sl__worker_note, w);
 	sl__report_worker(w, SL_OBSERVE_WORKER_STOPPED, NULL);
@@ -170,31 +165,6 @@ static int add_paused(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-/* Jobs are left, and nothing runs: they may be of types that are paused, and then a drain waits until a person resumes
- * them. Log them when they change, and keep them for the error of a drain. A store that does not answer changes
- * nothing.
- */
-static void look_for_paused(sl_worker *w)
-{
-	const sl_store *store = &w->home.store;
-	struct paused p = {.w = w};
-	int64_t now = sl__mono_ns(&w->home.env);
-	sl__lock(&w->mu);
-	bool due = now >= w->paused_look_ns;
-	if (due)
-		w->paused_look_ns = sl__deadline_ns(&w->home.env, PAUSED_LOOK_MS);
-	sl__unlock(&w->mu);
-	if (!due || store->ops->counts(store->ctx, add_paused, &p, NULL) != 0)
-		return;
-	sl__lock(&w->mu);
-	bool news = strcmp(w->paused, p.names) != 0;
-	memcpy(w->paused, p.names, sizeof(p.names));
-	sl__unlock(&w->mu);
-	if (news && p.names[0] != '\0')
-		sl__log(&w->home.env, SL_LOG_INFO, "worker", "drain waits: jobs are left of types that are paused",
-			SL__F_STR("types", p.names));
-}
-
 /* *gen: what had been settled before the store was asked. */
 static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *err)
 {
@@ -208,10 +178,31 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	if (busy)
 		return false;
 	*rc = store->ops->outstanding(store->ctx, w->type_names, w->n_types, &o, err);
-	bool left = *rc != 0 || o.due > 0 || o.retrying > 0 || o.running > 0;
-	if (*rc == 0 && left && o.running == 0)
-		look_for_paused(w);
-	return !left;
+	if (*rc != 0 || o.running > 0)
+		return false;
+	if (o.due == 0 && o.retrying == 0)
+		return true;
+
+	/* Jobs are left, and nothing runs: they may be of types that are paused, and then a drain waits until a person
+	 * resumes them. Log them when they change, and keep them for the error of a drain. A store that does not answer
+	 * changes nothing. */
+	struct paused p = {.w = w};
+	int64_t now = sl__mono_ns(&w->home.env);
+	sl__lock(&w->mu);
+	bool due = now >= w->paused_look_ns;
+	if (due)
+		w->paused_look_ns = sl__deadline_ns(&w->home.env, PAUSED_LOOK_MS);
+	sl__unlock(&w->mu);
+	if (!due || store->ops->counts(store->ctx, add_paused, &p, NULL) != 0)
+		return false;
+	sl__lock(&w->mu);
+	bool news = strcmp(w->paused, p.names) != 0;
+	memcpy(w->paused, p.names, sizeof(p.names));
+	sl__unlock(&w->mu);
+	if (news && p.names[0] != '\0')
+		sl__log(&w->home.env, SL_LOG_INFO, "worker", "drain waits: jobs are left of types that are paused",
+			SL__F_STR("types", p.names));
+	return false;
 }
 
 int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)

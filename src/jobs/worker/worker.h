@@ -170,7 +170,6 @@ struct sl_worker {
 	sl__cond clock_wake;
 	int64_t clock_until_ns; /* INT64_MIN: it does not sleep */
 	bool subscribed;
-	int stop_rc; /* of the first stop */
 	/* The event log: log.c. */
 	pthread_t log_thread;
 	bool log_started;
