@@ -222,7 +222,6 @@ int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, stru
 		char text[32];
 		int n = snprintf(text, sizeof(text), "{\"pid\":%u}", sl__get32(frame->data));
 		struct sl_event event = event_of(c, SL_EVENT_STARTED, text, (size_t)n);
-		c->started = true;
 		rc = add_once(c, SL__SPOOL_STARTED, &event, err);
 		break;
 	}

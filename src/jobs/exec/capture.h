@@ -42,7 +42,7 @@ struct sl__capture {
 	void (*on_progress)(const char *json, void *ctx);
 	void *ctx;
 	/* What the frames contained so far. */
-	bool started, exited, failed;
+	bool exited, failed;
 	int64_t last_ts_ms;
 	uint32_t exit_how, exit_value; /* 0 code, 1 signal */
 	uint32_t spawn_errno, spawn_step;

@@ -30,27 +30,12 @@ static bool is_one_of(const char *setting, const char *const *names, size_t n)
 	return false;
 }
 
-static void free_strings(const struct sl_env *env, char **list)
-{
-	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-		sl__free(env, list[i]);
-	sl__free(env, list);
-}
-
 static char **copy_strings(const struct sl_env *env, const char *const *list)
 {
 	size_t n = 0;
 	while (list[n] != NULL)
 		n++;
-	char **copy = sl__calloc(env, n + 1, sizeof(*copy));
-	for (size_t i = 0; copy != NULL && i < n; i++) {
-		copy[i] = sl__strdup(env, list[i]);
-		if (copy[i] == NULL) {
-			free_strings(env, copy);
-			return NULL;
-		}
-	}
-	return copy;
+	return (char **)(uintptr_t)sl__strdup_list(env, list, n);
 }
 
 /* ---- memory of the arena, for one attempt ---- */
@@ -167,9 +152,11 @@ int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *env
 
 void sl__launch_free(sl_exec *x)
 {
-	free_strings(&x->env, x->argv);
-	free_strings(&x->env, x->paths);
-	free_strings(&x->env, x->base_env);
+	sl__free(&x->env, x->argv);
+	sl__free(&x->env, x->paths);
+	for (size_t i = 0; i < x->n_base_env; i++)
+		sl__free(&x->env, x->base_env[i]);
+	sl__free(&x->env, x->base_env);
 	sl__free(&x->env, x->search);
 }
 

@@ -133,29 +133,12 @@ bool sl__pump_open(const struct sl__pump *p)
 
 /* ---- the command ---- */
 
-/* M4. Once the last copy of the pipe's other end is gone, the kernel sends SIGKILL to the group that this process
- * leads, whichever of its processes still has the leash. Nothing but the descriptor below `keep` stays open from 4 on.
- */
-static bool put_on_leash(int leash)
-{
-	if (fcntl(leash, F_SETOWN, -getpid()) != 0 || fcntl(leash, F_SETSIG, SIGKILL) != 0 ||
-	    fcntl(leash, F_SETFL, O_RDONLY | O_ASYNC) != 0)
-		return false;
-	int keep = dup2(leash, LEASH_FD) >= 0 ? LEASH_FD : dup2(leash, 4);
-	if (keep < 0)
-		return false;
-	if (keep > 4)
-		(void)close_range(4, (unsigned)keep - 1, 0);
-	(void)close_range((unsigned)keep + 1, ~0U, 0);
-	return true;
-}
-
 /* In the child of a vfork: the minder sleeps, and what is written to the shared memory is seen by it. */
 static _Noreturn void become_command(const struct minder *m, const int fds[4])
 {
 	struct sl__minder_shared *sh = m->shared;
 	sigset_t none;
-	int why = 0;
+	int why = 0, leash = m->leash[0];
 	sh->spawn_step = SL__SPAWN_SETUP;
 	if (m->user != NULL ? setsid() < 0 : setpgid(0, 0) != 0)
 		goto fail;
@@ -172,8 +155,18 @@ static _Noreturn void become_command(const struct minder *m, const int fds[4])
 	for (int i = 0; i < 4; i++)
 		if (dup2(fds[i], i) < 0)
 			goto fail;
-	if (!put_on_leash(m->leash[0]))
+	/* M4. Once the last copy of the pipe's other end is gone, the kernel sends SIGKILL to the group that this
+	 * process leads, whichever of its processes still has the leash. Nothing but its descriptor stays open from 4
+	 * on. */
+	if (fcntl(leash, F_SETOWN, -getpid()) != 0 || fcntl(leash, F_SETSIG, SIGKILL) != 0 ||
+	    fcntl(leash, F_SETFL, O_RDONLY | O_ASYNC) != 0)
 		goto fail;
+	int keep = dup2(leash, LEASH_FD) >= 0 ? LEASH_FD : dup2(leash, 4);
+	if (keep < 0)
+		goto fail;
+	if (keep > 4)
+		(void)close_range(4, (unsigned)keep - 1, 0);
+	(void)close_range((unsigned)keep + 1, ~0U, 0);
 	/* Another user starts in the minder's folder only where it can go there by its path, and in the root folder
 	 * otherwise: an inherited working folder would be a way around the permissions of the folders above it. */
 	sh->spawn_step = SL__SPAWN_CHDIR;
@@ -417,16 +410,8 @@ static void run_under_minder(struct minder *m, const int fds[SL__MINDER_FDS])
 		write_last(m, SL__FRAME_EXITED, 1, (uint32_t)WTERMSIG(status));
 	else
 		write_last(m, SL__FRAME_EXITED, 0, (uint32_t)WEXITSTATUS(status));
-	for (int i = 0; i < 2; i++) {
-		if (m->leash[i] >= 0)
-			(void)close(m->leash[i]);
-		m->leash[i] = -1;
-	}
-	for (int i = 0; i < SL__STREAMS; i++) {
-		if (m->pump.pipes[i] >= 0)
-			(void)close(m->pump.pipes[i]);
-		m->pump.pipes[i] = -1;
-	}
+	sl__exec_close_all(m->leash, SL_COUNT(m->leash));
+	sl__exec_close_all(m->pump.pipes, SL__STREAMS);
 	send_to_worker(m, 'E');
 }
 

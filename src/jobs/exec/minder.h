@@ -34,6 +34,7 @@
 
 #include <stdatomic.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "jobs/exec/spool.h"
 #include "jobs/exec/user.h"
@@ -70,6 +71,15 @@ struct sl__minder_shared {
 static inline int64_t sl__exec_now_ns(void)
 {
 	return sl__clock_real.mono_ns(NULL);
+}
+
+static inline void sl__exec_close_all(int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (fds[i] >= 0)
+			(void)close(fds[i]);
+		fds[i] = -1;
+	}
 }
 
 /* The reading half, which the worker takes over when the minder dies. Async-signal-safe. */

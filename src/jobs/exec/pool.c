@@ -14,26 +14,6 @@
 
 #define NAME_TRIES 100
 
-static int make_spool(sl_exec *x, struct sl__minder *m, struct sl_err *err)
-{
-	for (int i = 0; i < NAME_TRIES; i++) {
-		sl__lock(&x->mu);
-		uint64_t number = sl__prng_next(&x->prng);
-		sl__unlock(&x->mu);
-		sl__free(&x->env, m->path);
-		m->path = sl__asprintf(&x->env, "%s/%016llx.spool", x->spool_dir, (unsigned long long)number);
-		if (m->path == NULL)
-			return sl_err_set(err, SL_ENOMEM, "spool of a command: out of memory");
-		m->spool = SL__IO(&x->env, open, m->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-		if (m->spool != -EEXIST)
-			break;
-	}
-	if (m->spool < 0)
-		return sl_err_set_errno(err, -m->spool, "create %s", m->path);
-	int rc = SL__IO(&x->env, lock, m->spool);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "lock %s", m->path) : 0;
-}
-
 static void free_minder(sl_exec *x, struct sl__minder *m)
 {
 	if (m->ctl >= 0)
@@ -78,9 +58,23 @@ static int start_minder(sl_exec *x, struct sl__minder *m, struct sl_err *err)
 	if (p == MAP_FAILED)
 		return sl_err_set_errno(err, errno, "start a minder: mmap");
 	m->shared = p;
-	int rc = make_spool(x, m, err);
-	if (rc != 0)
-		return rc;
+	for (int i = 0; i < NAME_TRIES; i++) {
+		sl__lock(&x->mu);
+		uint64_t number = sl__prng_next(&x->prng);
+		sl__unlock(&x->mu);
+		sl__free(&x->env, m->path);
+		m->path = sl__asprintf(&x->env, "%s/%016llx.spool", x->spool_dir, (unsigned long long)number);
+		if (m->path == NULL)
+			return sl_err_set(err, SL_ENOMEM, "spool of a command: out of memory");
+		m->spool = SL__IO(&x->env, open, m->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+		if (m->spool != -EEXIST)
+			break;
+	}
+	if (m->spool < 0)
+		return sl_err_set_errno(err, -m->spool, "create %s", m->path);
+	int rc = SL__IO(&x->env, lock, m->spool);
+	if (rc < 0)
+		return sl_err_set_errno(err, -rc, "lock %s", m->path);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
 		return sl_err_set_errno(err, errno, "start a minder: socketpair");
 	m->ctl = pair[0];

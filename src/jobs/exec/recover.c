@@ -24,7 +24,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "jobs/exec/priv.h"
@@ -213,23 +212,6 @@ static int find_known(const struct sl_wal_record *record, void *ctx)
 	return 0;
 }
 
-static int read_log(struct recovery *r, struct sl_err *err)
-{
-	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
-	uint64_t from = UINT64_MAX;
-	int rc = sl_wal_get_stats(r->log, &stats, err);
-	if (rc != 0)
-		return rc;
-	qsort(r->orphans, r->n, sizeof(*r->orphans), compare_orphans);
-	for (size_t i = 0; i < r->n && r->orphans[i].live; i++) {
-		const struct sl__spool_header *h = &r->orphans[i].header;
-		/* Of another incarnation: its numbers mean nothing here. */
-		bool same = h->incarnation == stats.incarnation && h->sequence <= stats.last_sequence;
-		from = SL_MIN(from, same ? h->sequence + 1 : 0);
-	}
-	return from <= stats.last_sequence ? sl_wal_iterate(r->log, from, find_known, r, err) : 0;
-}
-
 /* ---- appending ---- */
 
 /* Its sequence stays: then the log is read from there again, so this need not succeed. */
@@ -316,10 +298,23 @@ static void free_recovery(struct recovery *r)
 /* Recover all spools that were added. */
 static int recover_spools(struct recovery *r, struct sl_err *err)
 {
+	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
+	uint64_t from = UINT64_MAX;
 	open_spools(r);
-	int rc = read_log(r, err);
+	int rc = sl_wal_get_stats(r->log, &stats, err);
 	if (rc != 0)
 		return rc;
+	qsort(r->orphans, r->n, sizeof(*r->orphans), compare_orphans);
+	for (size_t i = 0; i < r->n && r->orphans[i].live; i++) {
+		const struct sl__spool_header *h = &r->orphans[i].header;
+		/* Of another incarnation: its numbers mean nothing here. */
+		bool same = h->incarnation == stats.incarnation && h->sequence <= stats.last_sequence;
+		from = SL_MIN(from, same ? h->sequence + 1 : 0);
+	}
+	rc = from <= stats.last_sequence ? sl_wal_iterate(r->log, from, find_known, r, err) : 0;
+	if (rc != 0)
+		return rc;
+
 	uint8_t *buf = sl__alloc(&r->env, SL__SPOOL_BUF);
 	if (buf == NULL)
 		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", r->dir);

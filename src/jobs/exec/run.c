@@ -98,15 +98,6 @@ static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err 
 	return sl__minder_write_header(x, f->m, &f->header, err);
 }
 
-static void close_all(int *fds, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (fds[i] >= 0)
-			(void)close(fds[i]);
-		fds[i] = -1;
-	}
-}
-
 /* stdin with the text, then the write ends, then the read ends, which do not block. On failure nothing is open. */
 static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MINDER_FDS], struct sl_err *err)
 {
@@ -138,7 +129,7 @@ static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MIND
 			(void)fchmod(pair[1], 0666);
 	}
 	if (rc != 0)
-		close_all(fds, SL__MINDER_FDS);
+		sl__exec_close_all(fds, SL__MINDER_FDS);
 	return rc;
 }
 
@@ -156,10 +147,10 @@ static int start_command(struct follow *f, const struct sl_job *job, struct sl_e
 		return rc;
 	bool sent = sl__minder_run(f->m, fds);
 	memcpy(f->pipes, fds + 4, sizeof(f->pipes));
-	close_all(fds, 4);
+	sl__exec_close_all(fds, 4);
 	if (sent)
 		return 0;
-	close_all(f->pipes, SL__STREAMS);
+	sl__exec_close_all(f->pipes, SL__STREAMS);
 	return sl_err_set(err, SL_ECLOSED, "a minder process has died");
 }
 
@@ -328,28 +319,6 @@ static void wait_for_event(struct follow *f)
 
 /* ---- the end ---- */
 
-/* The minder has died: end the command, and read what the pipes still hold into the spool. */
-static void drain_pipes(struct follow *f)
-{
-	struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
-	int64_t until = sl__exec_now_ns() + RESCUE_NS;
-	pid_t pid = atomic_load(&f->m->shared->pid);
-	memcpy(pump.pipes, f->pipes, sizeof(pump.pipes));
-	if (pid > 0)
-		(void)kill(-pid, SIGKILL);
-	int rc = sl__pump_rescue(&pump);
-	while (rc == 0 && sl__pump_open(&pump) && sl__exec_now_ns() < until) {
-		struct pollfd p[SL__STREAMS];
-		for (int i = 0; i < SL__STREAMS; i++)
-			p[i] = (struct pollfd){.fd = pump.pipes[i], .events = POLLIN};
-		(void)poll(p, SL__STREAMS, 100);
-		for (int i = 0; i < SL__STREAMS && rc == 0; i++)
-			if (pump.pipes[i] >= 0)
-				rc = sl__pump_read(&pump, (enum sl__stream)i, NULL);
-	}
-	memcpy(f->pipes, pump.pipes, sizeof(f->pipes));
-}
-
 /* The error event for an end that the frames do not show; NULL: none. */
 static const char *describe_end(const struct follow *f, char out[256])
 {
@@ -378,16 +347,35 @@ static int finish_command(struct follow *f, struct sl_err *err)
 	struct sl__event_batch *batch = &f->capture->batch;
 	const struct sl__event_log to = {f->x->events, save_part, f};
 	char text[256];
-	if (f->m->dead)
-		drain_pipes(f);
-	close_all(f->pipes, SL__STREAMS);
+	int rc;
+	if (f->m->dead) {
+		/* End the command, and read what the pipes still hold into the spool. */
+		struct sl__pump pump = {.shared = f->m->shared, .spool = f->m->spool};
+		int64_t until = sl__exec_now_ns() + RESCUE_NS;
+		pid_t pid = atomic_load(&f->m->shared->pid);
+		memcpy(pump.pipes, f->pipes, sizeof(pump.pipes));
+		if (pid > 0)
+			(void)kill(-pid, SIGKILL);
+		rc = sl__pump_rescue(&pump);
+		while (rc == 0 && sl__pump_open(&pump) && sl__exec_now_ns() < until) {
+			struct pollfd p[SL__STREAMS];
+			for (int i = 0; i < SL__STREAMS; i++)
+				p[i] = (struct pollfd){.fd = pump.pipes[i], .events = POLLIN};
+			(void)poll(p, SL__STREAMS, 100);
+			for (int i = 0; i < SL__STREAMS && rc == 0; i++)
+				if (pump.pipes[i] >= 0)
+					rc = sl__pump_read(&pump, (enum sl__stream)i, NULL);
+		}
+		memcpy(f->pipes, pump.pipes, sizeof(f->pipes));
+	}
+	sl__exec_close_all(f->pipes, SL__STREAMS);
 	consume_spool(f);
 	if (f->failed != 0) {
 		if (err != NULL)
 			*err = f->failure;
 		return f->failed;
 	}
-	int rc = sl__capture_end(f->capture, describe_end(f, text), err);
+	rc = sl__capture_end(f->capture, describe_end(f, text), err);
 	if (rc != 0)
 		return rc;
 	/* The last events: the worker waits for them before it settles the job, or we do (R2). */
