@@ -20,6 +20,7 @@
 
 #include <events.pb-c.h>
 
+#include "base/varint.h"
 #include "jobs/events/http.h"
 
 #define LINE_BYTES 160
@@ -51,7 +52,6 @@ static const struct meaning meanings[] = {
 
 #define KEY(number, wire) ((uint64_t)(number) << 3 | (wire))
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
-#define VARINT_MAX 10
 
 static size_t varint_size(uint64_t v)
 {
@@ -61,28 +61,18 @@ static size_t varint_size(uint64_t v)
 	return n;
 }
 
-static void put_wire_varint(struct sl__buf *b, uint64_t v)
-{
-	uint8_t bytes[VARINT_MAX];
-	size_t n = 0;
-	for (; v > 0x7F; v >>= 7)
-		bytes[n++] = (uint8_t)(v | 0x80);
-	bytes[n++] = (uint8_t)v;
-	(void)sl__buf_append(b, bytes, n);
-}
-
 static void put_wire_number(struct sl__buf *b, uint64_t key, uint64_t v)
 {
 	if (v == 0)
 		return;
-	put_wire_varint(b, key);
-	put_wire_varint(b, v);
+	sl__varint_put(b, key);
+	sl__varint_put(b, v);
 }
 
 static void put_wire_bytes(struct sl__buf *b, uint64_t key, const void *data, size_t n)
 {
-	put_wire_varint(b, key);
-	put_wire_varint(b, n);
+	sl__varint_put(b, key);
+	sl__varint_put(b, n);
 	(void)sl__buf_append(b, data, n);
 }
 
@@ -105,11 +95,11 @@ int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, u
 	for (size_t i = 0; i < batch->n_records; i++) {
 		const struct sl_wal_record *r = &batch->records[i];
 		size_t n = 1 + varint_size(r->sequence) + 1 + 8 + 1 + varint_size(r->payload_len) + r->payload_len;
-		put_wire_varint(out, KEY(4, BYTES));
-		put_wire_varint(out, n);
+		sl__varint_put(out, KEY(4, BYTES));
+		sl__varint_put(out, n);
 		size_t start = out->len;
 		put_wire_number(out, KEY(1, VARINT), r->sequence);
-		put_wire_varint(out, KEY(2, FIXED64));
+		sl__varint_put(out, KEY(2, FIXED64));
 		(void)sl__buf_put64(out, r->crc);
 		put_wire_bytes(out, KEY(3, BYTES), r->payload, r->payload_len);
 		assert(out->failed != 0 || out->len - start == n);
@@ -118,16 +108,16 @@ int sl__event_http_body(struct sl__buf *out, const struct sl_wal_batch *batch, u
 	/* SequenceRange: first = 1, last = 2. */
 	for (size_t i = 0; i < batch->n_skipped; i++) {
 		const struct sl_wal_range *r = &batch->skipped[i];
-		put_wire_varint(out, KEY(5, BYTES));
-		put_wire_varint(out, (r->first != 0 ? 1 + varint_size(r->first) : 0) +
-					     (r->last != 0 ? 1 + varint_size(r->last) : 0));
+		sl__varint_put(out, KEY(5, BYTES));
+		sl__varint_put(out, (r->first != 0 ? 1 + varint_size(r->first) : 0) +
+					    (r->last != 0 ? 1 + varint_size(r->last) : 0));
 		put_wire_number(out, KEY(1, VARINT), r->first);
 		put_wire_number(out, KEY(2, VARINT), r->last);
 	}
 	put_wire_number(out, KEY(6, VARINT), batch->last_sequence);
 	if (batch->after.kind == SL_WAL_MARK_RECORD && batch->after.sequence != 0) {
 		put_wire_number(out, KEY(7, VARINT), batch->after.sequence);
-		put_wire_varint(out, KEY(8, FIXED64));
+		sl__varint_put(out, KEY(8, FIXED64));
 		(void)sl__buf_put64(out, batch->after.crc);
 	}
 	return out->failed != 0 ? sl_err_set(err, SL_ENOMEM, "publish events: out of memory") : 0;
@@ -151,9 +141,9 @@ static bool content_type_is(const struct sl__http_response *r, const char *type)
 	       (r->type[n] == '\0' || strchr("; \t", r->type[n]));
 }
 
-/* An answer that is an error. */
+/* An answer that may be an error. */
 struct fault {
-	const struct sl__http_response *response;
+	struct sl__http_response *response;
 	const struct sl__event_http_peer *peer;
 	json_t *root;     /* the body; NULL: not JSON */
 	const char *code; /* of the server's own errors; NULL: not one of them */
@@ -163,8 +153,11 @@ struct fault {
 
 static void read_fault(struct fault *f)
 {
-	const struct sl__http_response *r = f->response;
+	struct sl__http_response *r = f->response;
 	const struct sl__event_http_peer *peer = f->peer;
+	hide_secret(r->body, r->len, peer->token);
+	hide_secret(r->body, r->len, peer->password);
+	f->root = content_type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
 	char *message = (char *)(uintptr_t)json_string_value(json_object_get(f->root, "message"));
 	const json_t *refused = json_object_get(f->root, "refused");
 	f->code = json_string_value(json_object_get(f->root, "code"));
@@ -215,35 +208,28 @@ static void pb_free(void *ctx, void *p)
 	sl__free(ctx, p);
 }
 
-/* The mark. Another server that answers 200 has none, and would look like a receiver that lost everything. */
-static int publish_accepted(const struct sl__http_response *r, const char *shown, struct sl_wal_reply *reply,
-			    const struct sl_env *env, struct sl_err *err)
-{
-	struct sl_env memory = *env;
-	ProtobufCAllocator allocator = {pb_alloc, pb_free, &memory};
-	Sluice__V1__PublishJobEventsResponse *m = NULL;
-	if (content_type_is(r, "application/proto"))
-		m = sluice__v1__publish_job_events_response__unpack(&allocator, r->len,
-								    (const uint8_t *)(r->len > 0 ? r->body : ""));
-	if (m == NULL)
-		return sl_err_set(err, SL_EUNAVAIL, "%s: 200, but not from a Sluice server", shown);
-	reply->mark = m->mark;
-	reply->mark_crc = m->mark_crc;
-	reply->mark_kind = m->mark_skipped ? SL_WAL_MARK_SKIPPED : SL_WAL_MARK_RECORD;
-	sluice__v1__publish_job_events_response__free_unpacked(m, &allocator);
-	return 0;
-}
-
 int sl__event_http_answer(struct sl__http_response *r, const struct sl__event_http_peer *peer,
 			  struct sl_wal_reply *reply, const struct sl_env *env, struct sl_err *err)
 {
 	struct fault f = {.response = r, .peer = peer};
 	reply->refused = 0;
-	if (r->status == 200)
-		return publish_accepted(r, peer->shown, reply, env, err);
-	hide_secret(r->body, r->len, peer->token);
-	hide_secret(r->body, r->len, peer->password);
-	f.root = content_type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
+	if (r->status == 200) {
+		/* The mark. Another server that answers 200 has none, and would look like a receiver that lost
+		 * everything. */
+		struct sl_env memory = *env;
+		ProtobufCAllocator allocator = {pb_alloc, pb_free, &memory};
+		Sluice__V1__PublishJobEventsResponse *m = NULL;
+		const uint8_t *body = (const uint8_t *)(r->len > 0 ? r->body : "");
+		if (content_type_is(r, "application/proto"))
+			m = sluice__v1__publish_job_events_response__unpack(&allocator, r->len, body);
+		if (m == NULL)
+			return sl_err_set(err, SL_EUNAVAIL, "%s: 200, but not from a Sluice server", peer->shown);
+		reply->mark = m->mark;
+		reply->mark_crc = m->mark_crc;
+		reply->mark_kind = m->mark_skipped ? SL_WAL_MARK_SKIPPED : SL_WAL_MARK_RECORD;
+		sluice__v1__publish_job_events_response__free_unpacked(m, &allocator);
+		return 0;
+	}
 	read_fault(&f);
 	int rc;
 	bool invalid = f.code != NULL && strcmp(f.code, "invalid_argument") == 0;
@@ -271,12 +257,9 @@ int sl__event_http_target(struct sl__http_response *r, const struct sl__event_ht
 {
 	struct fault f = {.response = r, .peer = peer};
 	int rc = 0;
-	hide_secret(r->body, r->len, peer->token);
-	hide_secret(r->body, r->len, peer->password);
-	f.root = content_type_is(r, "application/json") ? json_loadb(r->body, r->len, 0, NULL) : NULL;
+	read_fault(&f);
 	const char *target = json_string_value(json_object_get(f.root, "target"));
 	if (r->status != 200) {
-		read_fault(&f);
 		rc = retry_later(&f, err);
 	} else if (target != NULL && sl__event_http_is_target(target)) {
 		memcpy(out, target, TARGET_CHARS + 1);

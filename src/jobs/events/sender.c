@@ -56,23 +56,6 @@ static int append_rows(const struct incoming *t, const struct stretch *x, struct
 	return rc;
 }
 
-/* *lags: the store lacks what comes before; its mark is in *mark. */
-static int append_stretch(const struct incoming *t, const struct stretch *x, struct sl_wal_mark *mark, bool *lags,
-			  struct sl_err *err)
-{
-	if (x->skip_last != 0) {
-		int rc = append_rows(t, NULL, mark, err);
-		*lags = rc == 0 && mark->sequence < x->skip_first - 1;
-		if (rc != 0 || *lags)
-			return rc;
-	}
-	int rc = append_rows(t, x, mark, err);
-	if (rc != SL_EGAP)
-		return rc;
-	*lags = true;
-	return append_rows(t, NULL, mark, err);
-}
-
 /* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
 static struct stretch next_stream_stretch(const struct incoming *t, size_t *i, size_t *k)
 {
@@ -112,7 +95,7 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 {
 	const struct incoming t = {store, stream, incarnation, writer, rows, n, skipped, n_skipped, *mark};
 	struct sl_wal_mark reached = {0};
-	bool lags = false;
+	bool lags = false; /* the store lacks what comes before; its mark is in `reached` */
 	size_t i = 0, k = 0;
 	int rc;
 	/* A call that brings nothing asks for the mark. It creates no stream, which would belong to its writer. */
@@ -129,7 +112,17 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 	}
 	do {
 		struct stretch x = next_stream_stretch(&t, &i, &k);
-		rc = append_stretch(&t, &x, &reached, &lags, err);
+		if (x.skip_last != 0) {
+			rc = append_rows(&t, NULL, &reached, err);
+			lags = rc == 0 && reached.sequence < x.skip_first - 1;
+			if (rc != 0 || lags)
+				break;
+		}
+		rc = append_rows(&t, &x, &reached, err);
+		if (rc == SL_EGAP) {
+			lags = true;
+			rc = append_rows(&t, NULL, &reached, err);
+		}
 	} while (rc == 0 && !lags && (i < n || k < n_skipped));
 	if (rc == 0)
 		*mark = reached;
