@@ -32,9 +32,6 @@ struct incoming {
 	uint32_t incarnation;
 	const struct sl_event_writer *writer;
 	const struct sl_event_row *rows;
-	size_t n;
-	const struct sl_wal_range *skipped;
-	size_t n_skipped;
 	struct sl_wal_mark after; /* where the sender assumes the store to be */
 };
 
@@ -56,26 +53,6 @@ static int append_rows(const struct incoming *t, const struct stretch *x, struct
 	return rc;
 }
 
-/* The stretch that begins with row *i and range *k. Ranges that touch each other are one. */
-static struct stretch next_stream_stretch(const struct incoming *t, size_t *i, size_t *k)
-{
-	struct stretch x = {.first = *i};
-	while (*k < t->n_skipped && (*i == t->n || t->skipped[*k].first < t->rows[*i].sequence)) {
-		const struct sl_wal_range *range = &t->skipped[*k];
-		if (x.skip_last != 0 && range->first > x.skip_last + 1)
-			return x;
-		if (x.skip_last == 0)
-			x.skip_first = SL_MAX(range->first, 1);
-		x.skip_last = SL_MAX(x.skip_last, range->last);
-		++*k;
-	}
-	while (*i < t->n && (*k == t->n_skipped || t->rows[*i].sequence < t->skipped[*k].first)) {
-		++*i;
-		x.n++;
-	}
-	return x;
-}
-
 struct stream_search {
 	const char *stream;
 	uint32_t incarnation;
@@ -93,7 +70,7 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 		   const struct sl_event_writer *writer, const struct sl_event_row *rows, size_t n,
 		   const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark, struct sl_err *err)
 {
-	const struct incoming t = {store, stream, incarnation, writer, rows, n, skipped, n_skipped, *mark};
+	const struct incoming t = {store, stream, incarnation, writer, rows, *mark};
 	struct sl_wal_mark reached = {0};
 	bool lags = false; /* the store lacks what comes before; its mark is in `reached` */
 	size_t i = 0, k = 0;
@@ -111,7 +88,18 @@ int sl_events_take(const sl_store *store, const char *stream, uint32_t incarnati
 		}
 	}
 	do {
-		struct stretch x = next_stream_stretch(&t, &i, &k);
+		/* The stretch that begins with row i and range k. Ranges that touch each other are one. */
+		struct stretch x = {.first = i};
+		for (; k < n_skipped && (i == n || skipped[k].first < rows[i].sequence); k++) {
+			if (x.skip_last != 0 && skipped[k].first > x.skip_last + 1)
+				break;
+			if (x.skip_last == 0)
+				x.skip_first = SL_MAX(skipped[k].first, 1);
+			x.skip_last = SL_MAX(x.skip_last, skipped[k].last);
+		}
+		for (; i < n && (k == n_skipped || rows[i].sequence < skipped[k].first); i++)
+			x.n++;
+
 		if (x.skip_last != 0) {
 			rc = append_rows(&t, NULL, &reached, err);
 			lags = rc == 0 && reached.sequence < x.skip_first - 1;

@@ -148,29 +148,6 @@ static int read_spool_header(const struct recovery *r, struct orphan *o, struct 
 	return 0;
 }
 
-/* Open, lock and read all spools. One that fails is left alone, and the first failure is kept. */
-static void open_spools(struct recovery *r)
-{
-	int64_t until = sl__deadline_ns(&r->env, LOCK_WAIT_MS);
-	for (size_t i = 0; i < r->n; i++) {
-		struct orphan *o = &r->orphans[i];
-		struct sl_err err = SL_ERR_INIT;
-		o->fd = SL__IO(&r->env, open, o->path, O_RDWR | O_NOFOLLOW, 0);
-		if (o->fd == -ENOENT)
-			continue;
-		int rc = o->fd < 0 ? sl_err_set_errno(&err, -o->fd, "open %s", o->path) : lock_spool(r, o, until, &err);
-		if (rc == 0)
-			rc = read_spool_header(r, o, &err);
-		if (rc == 0)
-			continue;
-		sl__close_fd(&r->env, &o->fd);
-		if (r->first_rc == 0) {
-			r->first_rc = rc;
-			r->first = err;
-		}
-	}
-}
-
 /* ---- what the log has ---- */
 
 static int compare_token(uint64_t job_a, const struct sl_claim_id *a, uint64_t job_b, const struct sl_claim_id *b)
@@ -300,8 +277,31 @@ static int recover_spools(struct recovery *r, struct sl_err *err)
 {
 	struct sl_wal_stats stats = {.struct_size = sizeof(stats)};
 	uint64_t from = UINT64_MAX;
-	open_spools(r);
-	int rc = sl_wal_get_stats(r->log, &stats, err);
+	int64_t lock_until = sl__deadline_ns(&r->env, LOCK_WAIT_MS);
+	int rc;
+	/* Open, lock and read all spools. One that fails is left alone, and the first failure is kept. */
+	for (size_t i = 0; i < r->n; i++) {
+		struct orphan *o = &r->orphans[i];
+		struct sl_err why = SL_ERR_INIT;
+		o->fd = SL__IO(&r->env, open, o->path, O_RDWR | O_NOFOLLOW, 0);
+		if (o->fd == -ENOENT)
+			continue;
+		if (o->fd < 0)
+			rc = sl_err_set_errno(&why, -o->fd, "open %s", o->path);
+		else
+			rc = lock_spool(r, o, lock_until, &why);
+		if (rc == 0)
+			rc = read_spool_header(r, o, &why);
+		if (rc == 0)
+			continue;
+		sl__close_fd(&r->env, &o->fd);
+		if (r->first_rc == 0) {
+			r->first_rc = rc;
+			r->first = why;
+		}
+	}
+
+	rc = sl_wal_get_stats(r->log, &stats, err);
 	if (rc != 0)
 		return rc;
 	qsort(r->orphans, r->n, sizeof(*r->orphans), compare_orphans);

@@ -60,9 +60,7 @@ static void renew(sl_worker *w, struct sl__keeper *k) SL_REQUIRES(w->mu)
 	sl__unlock(&w->mu);
 	k->n_losses = 0;
 	int rc = store->ops->renew(store->ctx, k->todo.renewals, k->todo.n_renewals, on_lost, k, &err);
-	size_t n = 0;
-	for (size_t i = 0; i < k->todo.n_renewals; i++)
-		n += k->todo.renewals[i].n > 0;
+	size_t n = k->todo.n_renewals;
 	sl__lock(&w->mu);
 	for (size_t i = 0; rc == 0 && i < k->n_losses; i++)
 		sl__core_lost(w->core, &k->losses[i], sl__abort_fire, w);
