@@ -141,28 +141,13 @@ void sl__load_place_close(struct load_place *p)
 	*p = (struct load_place){.fd = -1};
 }
 
-/* What a crash tore off the end of the log had not been acknowledged, and was read again. */
-static void remove_torn(const struct load_key *key, const char *id)
-{
-	char prefix[80], path[PATH_MAX];
-	DIR *dir = opendir(key->dir);
-	const struct dirent *e;
-	int n = snprintf(prefix, sizeof(prefix), "%s.wal.torn-", id);
-
-	while (dir && (e = readdir(dir)))
-		if (strncmp(e->d_name, prefix, (size_t)n) == 0 &&
-		    (size_t)snprintf(path, sizeof(path), "%s/%s", key->dir, e->d_name) < sizeof(path))
-			(void)SL__IO(key->env, unlink, path);
-	if (dir)
-		(void)closedir(dir);
-}
-
 /* The log first: a place without its log counts for nothing. */
 static int finish_input(const struct load_key *key, size_t i, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
 	struct load_place p;
-	char id[64];
+	char id[64], prefix[80], path[PATH_MAX];
+	const struct dirent *e;
 	int rc = sl__load_place_open(&p, key, i, err);
 
 	if (!rc) {
@@ -180,7 +165,17 @@ static int finish_input(const struct load_key *key, size_t i, struct sl_err *err
 	if (rc)
 		return rc;
 	name_log(id, key, i);
-	remove_torn(key, id);
+
+	/* What a crash tore off the end of the log had not been acknowledged, and was read again. */
+	int n = snprintf(prefix, sizeof(prefix), "%s.wal.torn-", id);
+	DIR *dir = opendir(key->dir);
+
+	while (dir && (e = readdir(dir)))
+		if (strncmp(e->d_name, prefix, (size_t)n) == 0 &&
+		    (size_t)snprintf(path, sizeof(path), "%s/%s", key->dir, e->d_name) < sizeof(path))
+			(void)SL__IO(key->env, unlink, path);
+	if (dir)
+		(void)closedir(dir);
 	if (sl_wal_cleanup_quarantine(key->dir, id, RETENTION_DAYS, key->env, &why))
 		sl__log_text(key->env, SL_LOG_WARN, "load", "clean-up of %s: %s", key->dir, why.msg);
 	return 0;

@@ -111,7 +111,7 @@ static void on_returned(const struct sl_item *item, void *ctx)
 }
 
 /* A write that has not returned keeps the coordinator, and everything that it uses. */
-static int close_target(struct load_redrive *r, struct sl_err *err)
+int sl__load_redrive_close(struct load_redrive *r, struct sl_err *err)
 {
 	struct sl_err stopped = SL_ERR_INIT;
 	int rc;
@@ -148,7 +148,7 @@ static int open_target(struct load_redrive *r, const char *target, struct sl_err
 	/* The one that is open, or another one instead of it. */
 	if (r->c && strcmp(target, r->target) == 0)
 		return 0;
-	rc = close_target(r, err);
+	rc = sl__load_redrive_close(r, err);
 	if (!rc)
 		rc = sl__load_target_read(&r->to, &r->env, target, err);
 	if (rc)
@@ -171,23 +171,17 @@ static int open_target(struct load_redrive *r, const char *target, struct sl_err
 	if (!rc)
 		rc = sl_coordinator_new(&r->c, &r->sink, &opts, err);
 	if (rc)
-		(void)!close_target(r, NULL); /* there is no coordinator to wait for */
+		(void)!sl__load_redrive_close(r, NULL); /* there is no coordinator to wait for */
 	else
 		memcpy(r->target, target, strlen(target) + 1);
 	return rc;
-}
-
-static bool stop_requested(const struct load_redrive *r)
-{
-	struct pollfd p = {.fd = r->opts.stop_fd, .events = POLLIN};
-
-	return poll(&p, 1, 0) > 0;
 }
 
 int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
 	const char *target = letter->target ? letter->target : "";
+	struct pollfd stop = {.fd = r->opts.stop_fd, .events = POLLIN};
 	int rc;
 
 	/* Its number is taken in the dataset: as a bad row, which the audit event says. */
@@ -208,16 +202,11 @@ int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *l
 	rc = sl_coordinator_submit_many(r->c, &item, 1, SL_UNLIMITED, NULL);
 	if (rc)
 		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
-	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && !stop_requested(r)) {
+	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && poll(&stop, 1, 0) <= 0) {
 	}
 	if (rc)
 		return sl_err_set(err, SL_ECANCELLED, "interrupted");
 	if (r->why.code)
 		*err = r->why;
 	return r->why.code;
-}
-
-int sl__load_redrive_close(struct load_redrive *r, struct sl_err *err)
-{
-	return close_target(r, err);
 }

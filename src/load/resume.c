@@ -121,18 +121,6 @@ void sl__load_resume_fini(struct load_resume *r)
 
 /* ---- the input ---- */
 
-/* Over the names of a header, each with its NUL. */
-static uint64_t hash_header(const sl_load *l)
-{
-	uint64_t h = SL__FNV_INIT;
-
-	if (l->to.opts.format != SL_ROWS_CSV || !l->header)
-		return 0;
-	for (size_t i = 0; i < l->to.opts.n_columns; i++)
-		h = sl__fnv_add(h, l->to.opts.columns[i], strlen(l->to.opts.columns[i]) + 1);
-	return h;
-}
-
 /* What the records are kept under: the path of a file, or the name that was given. */
 static int name_input(sl_load *l, size_t i, char out[PATH_MAX + 8], struct sl_err *err)
 {
@@ -191,11 +179,16 @@ static int compare_input(sl_load *l, enum load_resume_what *found, struct sl_err
 
 static int begin_load(sl_load *l, const char *name, bool again, struct sl_err *err)
 {
+	const struct sl_sink_opts *o = &l->to.opts;
 	struct sl_err why = SL_ERR_INIT;
 	int rc;
 
-	l->resume = (struct load_resume){
-		.env = &l->env, .on = true, .had = {.struct_size = sizeof(l->resume.had)}, .header = hash_header(l)};
+	l->resume = (struct load_resume){.env = &l->env, .on = true, .had = {.struct_size = sizeof(l->resume.had)}};
+	if (o->format == SL_ROWS_CSV && l->header) { /* the names of the header, each with its NUL */
+		l->resume.header = SL__FNV_INIT;
+		for (size_t i = 0; i < o->n_columns; i++)
+			l->resume.header = sl__fnv_add(l->resume.header, o->columns[i], strlen(o->columns[i]) + 1);
+	}
 	rc = l->sink.ops->load_begin(l->sink.ctx, name, again, &l->resume.had, &why);
 	if (!rc)
 		return 0;

@@ -138,32 +138,6 @@ static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct
 	return rc;
 }
 
-/* The key of a row, so that the last row of a key wins. A key that only the database can compare may be any other's:
- * everything before it is written first (*flush), and from there on all rows go one after the other. */
-static int key_of_row(sl_load *l, const struct sl_record *r, uint64_t *key, bool *flush, struct sl_err *err)
-{
-	int rc = 0;
-
-	*key = 0;
-	if (!l->one_key)
-		rc = l->sink.ops->key(l->sink.ctx, l->key_lane, r->data, r->len, key, err);
-	*flush = !rc && !l->one_key && *key == 0;
-	l->one_key = l->one_key || *flush;
-	return rc;
-}
-
-/* Wait until what was handed over is written or dead. */
-static int wait_for_all(sl_load *l)
-{
-	while (sl_coordinator_flush(l->c, CHECK_EVERY_MS) == SL_ETIMEDOUT) {
-		int rc = check_waiting(l);
-
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
 /* Is the record written, dead, or in the log, by an earlier run? *what may also say that it is another record. */
 static bool is_done(sl_load *l, const struct sl_record *r, struct sl_input_range *range, enum load_resume_what *what)
 {
@@ -211,13 +185,21 @@ static int take_chunk(sl_load *l, const struct sl_record *records, size_t n, str
 				return rc;
 			continue;
 		}
-		rc = l->key_lane ? key_of_row(l, r, &keys[good], &flush, err) : 0;
+		/* The key of the row, so that the last row of a key wins. A key that only the database can compare may
+		 * be any other's: everything before it is written first, and from there on all rows go one after the
+		 * other. */
+		keys[good] = 0;
+		rc = l->key_lane && !l->one_key
+			     ? l->sink.ops->key(l->sink.ctx, l->key_lane, r->data, r->len, &keys[good], err)
+			     : 0;
 		if (rc)
 			return rc;
+		flush = l->key_lane && !l->one_key && keys[good] == 0;
+		l->one_key = l->one_key || flush;
 		if (flush) {
 			rc = submit_rows(l, items, good, err);
-			if (!rc)
-				rc = wait_for_all(l);
+			while (!rc && sl_coordinator_flush(l->c, CHECK_EVERY_MS) == SL_ETIMEDOUT)
+				rc = check_waiting(l);
 			if (rc)
 				return rc;
 			keys[0] = keys[good];

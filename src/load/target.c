@@ -9,18 +9,6 @@
 
 static const char *const bodies[] = {"jsonl", "array", "cloudevents"};
 
-static json_t *list_json(const char *const *list, size_t n)
-{
-	json_t *array = json_array();
-
-	for (size_t i = 0; array && i < n; i++)
-		if (json_array_append_new(array, json_string(list[i]))) {
-			json_decref(array);
-			return NULL;
-		}
-	return array;
-}
-
 /* A target must be written completely: a dead letter without its key would be appended instead of replacing a row. */
 struct text {
 	json_t *object;
@@ -40,8 +28,15 @@ static void set_text(struct text *t, const char *name, const char *value)
 
 static void set_list(struct text *t, const char *name, const char *const *list, size_t n)
 {
+	json_t *array = list ? json_array() : NULL;
+
+	for (size_t i = 0; array && i < n; i++)
+		if (json_array_append_new(array, json_string(list[i]))) {
+			json_decref(array);
+			array = NULL;
+		}
 	if (list)
-		set_value(t, name, list_json(list, n));
+		set_value(t, name, array);
 }
 
 static void set_number(struct text *t, const char *name, int64_t value)
@@ -88,34 +83,28 @@ static void set_path(struct text *t, const char *name, const char *path)
 		set_value(t, name, path_json("", path));
 }
 
-static void set_all(struct text *t, const struct load_target *s, const sl_sink *sink)
-{
-	const struct sl_sink_opts *o = &s->opts;
-
-	set_value(t, "to", target_json(sl_sink_target(sink)));
-	if (is_partial(s->url))
-		set_value(t, "partial", json_true());
-	set_text(t, "format", o->format == SL_ROWS_CSV ? "csv" : "jsonl");
-	set_text(t, "table", o->table);
-	set_list(t, "columns", o->columns, o->n_columns);
-	set_list(t, "on_conflict", o->on_conflict, o->n_on_conflict);
-	set_text(t, "null", o->null_text);
-	set_text(t, "body", o->body ? bodies[o->body] : NULL);
-	set_path(t, "header_file", o->header_file);
-	set_path(t, "token_file", o->token_file);
-	set_path(t, "ca_file", o->ca_file);
-	set_text(t, "file_format", o->file_format == SL_ROWS_CSV ? "csv" : NULL);
-	set_number(t, "zstd_level", o->zstd_level);
-	set_number(t, "rotate_bytes", o->rotate_bytes);
-}
-
 int sl__load_target_write(const struct load_target *s, const sl_sink *sink, char out[LOAD_TARGET_BYTES])
 {
+	const struct sl_sink_opts *o = &s->opts;
 	struct text t = {.object = json_object()};
 	char *text;
 	size_t n;
 
-	set_all(&t, s, sink);
+	set_value(&t, "to", target_json(sl_sink_target(sink)));
+	if (is_partial(s->url))
+		set_value(&t, "partial", json_true());
+	set_text(&t, "format", o->format == SL_ROWS_CSV ? "csv" : "jsonl");
+	set_text(&t, "table", o->table);
+	set_list(&t, "columns", o->columns, o->n_columns);
+	set_list(&t, "on_conflict", o->on_conflict, o->n_on_conflict);
+	set_text(&t, "null", o->null_text);
+	set_text(&t, "body", o->body ? bodies[o->body] : NULL);
+	set_path(&t, "header_file", o->header_file);
+	set_path(&t, "token_file", o->token_file);
+	set_path(&t, "ca_file", o->ca_file);
+	set_text(&t, "file_format", o->file_format == SL_ROWS_CSV ? "csv" : NULL);
+	set_number(&t, "zstd_level", o->zstd_level);
+	set_number(&t, "rotate_bytes", o->rotate_bytes);
 	text = t.failed ? NULL : json_dumps(t.object, JSON_COMPACT);
 	json_decref(t.object);
 	if (!text)
@@ -154,24 +143,18 @@ static int list_of(const struct sl_env *env, const json_t *j, const char *name, 
 	return 0;
 }
 
-/* Without memory jansson can silently drop characters of a string. What it has read must be what
- * sl__load_target_write has written. */
-static json_t *parse_target(const char *text)
+int sl__load_target_read(struct load_target *s, const struct sl_env *env, const char *text, struct sl_err *err)
 {
 	json_t *j = json_loads(text, 0, NULL);
 	char *again = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	bool same = again && strcmp(again, text) == 0;
 
+	/* Without memory jansson can silently drop characters of a string. What it has read must be what
+	 * sl__load_target_write has written. */
+	if (!again || strcmp(again, text) != 0) {
+		json_decref(j);
+		j = NULL;
+	}
 	free(again);
-	if (same)
-		return j;
-	json_decref(j);
-	return NULL;
-}
-
-int sl__load_target_read(struct load_target *s, const struct sl_env *env, const char *text, struct sl_err *err)
-{
-	json_t *j = parse_target(text);
 	const char *to = j ? text_of(j, "to") : NULL, *format = j ? text_of(j, "format") : NULL,
 		   *body = j ? text_of(j, "body") : NULL, *file_format = j ? text_of(j, "file_format") : NULL;
 	int rc = to && format ? 0 : SL_EDATA;
@@ -237,9 +220,7 @@ void sl__load_target_fini(struct load_target *t)
 
 int sl__load_set_token(struct sl_sink_opts *opts, const char *url, const char *token, char *header[1])
 {
-	bool http = strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0;
-
-	if (!token || !*token || opts->token_file || !http)
+	if (!token || !*token || opts->token_file || !is_http(url))
 		return 0;
 	if (asprintf(&header[0], "Authorization: Bearer %s", token) < 0) {
 		header[0] = NULL;

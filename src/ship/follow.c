@@ -176,22 +176,6 @@ static int read_parts(struct ship_follow *f, struct ship_source *s, bool *more, 
 	return 0;
 }
 
-static int read_file(struct ship_follow *f, struct ship_source *s, bool *more, struct sl_err *err)
-{
-	int rc = 0;
-
-	if (s->dirty && !s->over) {
-		sl__ship_watch_source(f, s);
-		if (f->follow)
-			rc = sl__ship_source_refresh(f, s, err);
-		if (!rc)
-			rc = read_parts(f, s, more, err);
-		if (rc)
-			return rc;
-	}
-	return sl__ship_source_tidy(f, s, err);
-}
-
 int sl__ship_follow_read(struct ship_follow *f, bool *more, struct sl_err *err)
 {
 	*more = false;
@@ -203,7 +187,15 @@ int sl__ship_follow_read(struct ship_follow *f, bool *more, struct sl_err *err)
 		if (sl__ship_log_waiting(f->log) >= GROUP_BYTES) {
 			*more = true;
 		} else if (!s->stream) {
-			rc = read_file(f, s, more, err);
+			if (s->dirty && !s->over) {
+				sl__ship_watch_source(f, s);
+				if (f->follow)
+					rc = sl__ship_source_refresh(f, s, err);
+				if (!rc)
+					rc = read_parts(f, s, more, err);
+			}
+			if (!rc)
+				rc = sl__ship_source_tidy(f, s, err);
 		} else if (s->dirty && !s->over) {
 			bool ignored = false;
 

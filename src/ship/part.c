@@ -151,13 +151,6 @@ static bool is_still_there(const struct ship_part *p)
 	       has_bytes(p->fd, p->data + p->n - last, last, p->offset + p->n - last);
 }
 
-/* The first read of a file has no bytes before it to compare: a truncation in the middle of it, after which the file
- * grows immediately, would join an old beginning to a new end. If the first bytes are unchanged, there was none. */
-static bool is_whole(const struct ship_part *p, ssize_t got)
-{
-	return p->offset + p->n > 0 || has_bytes(p->fd, p->data, SL_MIN((size_t)got, (size_t)SHIP_SAMPLE), 0);
-}
-
 /* Keep the first bytes in the place. true: these are the first bytes that were ever read of it. */
 static bool note_head(struct ship_follow *f, struct ship_part *p)
 {
@@ -205,7 +198,11 @@ int sl__ship_part_read(struct ship_follow *f, struct ship_source *s, struct ship
 		return sl_err_set_errno(err, errno, "%.200s", s->given);
 	if (!s->stream && !is_still_there(p))
 		return SHIP_TRUNCATED;
-	if (!s->stream && !is_whole(p, got))
+	/* The first read of a file has no bytes before it to compare: a truncation in the middle of it, after which the
+	 * file grows immediately, would join an old beginning to a new end. If the first bytes are unchanged, there was
+	 * none. */
+	if (!s->stream && p->offset + p->n == 0 &&
+	    !has_bytes(p->fd, p->data, SL_MIN((size_t)got, (size_t)SHIP_SAMPLE), 0))
 		return SHIP_MORE; /* from its new beginning */
 	p->n += (size_t)got;
 	p->eof = got == 0;

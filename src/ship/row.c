@@ -108,49 +108,45 @@ static void put_row_time(struct row *r, int64_t unix_ms)
 	put_row_text(r, TS, text, strlen(text));
 }
 
-static void put_line(struct row *r, const struct sl_event *e)
-{
-	const char *data = e->data ? e->data : "";
-
-	if (e->type == SL_EVENT_LOG && r->members & 1U << EVENT) {
-		(void)put_name(r, EVENT);
-		(void)sl__buf_append(r->b, data, e->len); /* it was parsed before it came into the log */
-	} else if (is_text(data, e->len)) {
-		put_row_text(r, LINE, data, e->len);
-	} else if (put_name(r, LINE_B64)) {
-		size_t size = sodium_base64_ENCODED_LEN(e->len, sodium_base64_VARIANT_ORIGINAL); /* with the NUL */
-
-		(void)sl__buf_append(r->b, "\"", 1);
-		if (sl__buf_reserve(r->b, size) == 0) {
-			(void)sodium_bin2base64(r->b->data + r->b->len, size, (const unsigned char *)data, e->len,
-						sodium_base64_VARIANT_ORIGINAL);
-			r->b->len += size - 1;
-		}
-		(void)sl__buf_append(r->b, "\"", 1);
-	}
-}
-
 int sl__ship_row_write(struct sl__buf *b, unsigned members, const struct sl_wal_batch *batch,
 		       const struct sl_wal_record *record, struct sl_err *err)
 {
 	struct row r = {.b = b, .members = members};
 	struct ship_record decoded;
+	const struct sl_event *e = &decoded.event;
 	int rc = sl__ship_decode(record, &decoded, err);
 	bool from_file;
 
 	if (rc)
 		return rc;
+	const char *data = e->data ? e->data : "";
+
 	(void)sl__buf_append(b, "{", 1);
 	put_row_text(&r, STREAM, batch->stream, strlen(batch->stream));
 	put_row_number(&r, INCARNATION, batch->incarnation);
 	put_row_number(&r, SEQUENCE, record->sequence);
-	put_row_time(&r, decoded.event.ts_ms);
+	put_row_time(&r, e->ts_ms);
 	from_file = decoded.path && decoded.path_len && !(decoded.path_len == 1 && decoded.path[0] == '-');
 	if (from_file && is_text(decoded.path, decoded.path_len))
 		put_row_text(&r, FILE_NAME, decoded.path, decoded.path_len);
 	if (put_name(&r, PARTIAL))
-		(void)sl__buf_str_append(b, decoded.event.partial ? "true" : "false");
-	put_line(&r, &decoded.event);
+		(void)sl__buf_str_append(b, e->partial ? "true" : "false");
+	if (e->type == SL_EVENT_LOG && members & 1U << EVENT) {
+		(void)put_name(&r, EVENT);
+		(void)sl__buf_append(b, data, e->len); /* it was parsed before it came into the log */
+	} else if (is_text(data, e->len)) {
+		put_row_text(&r, LINE, data, e->len);
+	} else if (put_name(&r, LINE_B64)) {
+		size_t size = sodium_base64_ENCODED_LEN(e->len, sodium_base64_VARIANT_ORIGINAL); /* with the NUL */
+
+		(void)sl__buf_append(b, "\"", 1);
+		if (sl__buf_reserve(b, size) == 0) {
+			(void)sodium_bin2base64(b->data + b->len, size, (const unsigned char *)data, e->len,
+						sodium_base64_VARIANT_ORIGINAL);
+			b->len += size - 1;
+		}
+		(void)sl__buf_append(b, "\"", 1);
+	}
 	(void)sl__buf_append(b, "}", 1);
 	return b->failed ? sl__no_memory(err, "row") : 0;
 }

@@ -82,17 +82,6 @@ static int check_options(const struct ship_send *s, const struct sl_ship_opts *o
 	return 0;
 }
 
-/* Does the key name the record? Then a row is a line, forever: what is there under its key is the same line, or
- * another log's. A key of what is in the line is the user's own, and its last line counts. */
-static bool names_record(const char *const *key, size_t n)
-{
-	size_t found = 0;
-
-	for (size_t i = 0; i < n; i++)
-		found += !strcmp(key[i], "stream") || !strcmp(key[i], "incarnation") || !strcmp(key[i], "sequence");
-	return n && found == n;
-}
-
 static int create_table(struct ship_send *s, struct sl_err *err)
 {
 	struct sl_column columns[SHIP_ROW_COLUMNS];
@@ -142,13 +131,18 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 			return sl__no_memory(err, "table");
 	}
 	if (is_table(s->url) && o->upsert != SL_OFF) {
-		size_t n = o->n_on_conflict ? o->n_on_conflict : SL_COUNT(key);
+		size_t n = o->n_on_conflict ? o->n_on_conflict : SL_COUNT(key), of_record = 0;
 
 		s->opts.on_conflict = sl__strdup_list(s->env, o->n_on_conflict ? o->on_conflict : key, n);
 		if (!s->opts.on_conflict)
 			return sl__no_memory(err, "on_conflict");
 		s->opts.n_on_conflict = n;
-		s->opts.immutable_rows = names_record(s->opts.on_conflict, n) ? SL_ON : SL_DEFAULT;
+		/* When the key names the record, a row is a line, forever: what is there under its key is the same
+		 * line, or another log's. A key of what is in the line is the user's own, and its last line counts. */
+		for (size_t i = 0; i < n; i++)
+			for (size_t k = 0; k < SL_COUNT(key); k++)
+				of_record += strcmp(s->opts.on_conflict[i], key[k]) == 0;
+		s->opts.immutable_rows = of_record == n ? SL_ON : SL_DEFAULT;
 	}
 	if (o->token && is_http(s->url) && !o->token_file) {
 		header = sl__asprintf(s->env, "Authorization: Bearer %s", o->token);
@@ -214,18 +208,6 @@ static int prepare_sink(struct ship_send *s, struct sl_err *err)
 	if (!rc && s->sink.ops->check)
 		rc = s->sink.ops->check(s->sink.ctx, err);
 	s->ready = !rc;
-	return rc;
-}
-
-static int attach_lane(struct ship_send *s, struct sl_err *err)
-{
-	int rc;
-
-	if (s->attached)
-		return 0;
-	s->lane = s->sink.ctx;
-	rc = s->sink.ops->attach ? s->sink.ops->attach(s->sink.ctx, &s->lane, err) : 0;
-	s->attached = !rc;
 	return rc;
 }
 
@@ -306,7 +288,11 @@ static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct 
 	batch.n = b->n_records - skipped;
 	got.outcomes = s->outcomes;
 	name_batch(batch.id, b, skipped);
-	rc = attach_lane(s, err);
+	if (!s->attached) {
+		s->lane = s->sink.ctx;
+		rc = s->sink.ops->attach ? s->sink.ops->attach(s->sink.ctx, &s->lane, err) : 0;
+		s->attached = !rc;
+	}
 	if (!rc)
 		rc = s->sink.ops->write(s->sink.ctx, s->lane, &batch, &got, err);
 	if (!rc)

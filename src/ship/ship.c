@@ -150,46 +150,20 @@ static int check_target(sl_ship *s, struct sl_err *err)
 	return 0;
 }
 
-/* Read once and make durable what was read. *more: another round has something to read now. */
-static int read_round(sl_ship *s, bool *more, struct sl_err *err)
-{
-	int rc = sl__ship_log_flush(&s->log, err); /* what the log did not accept before */
-
-	if (!rc)
-		rc = sl__ship_follow_read(&s->from, more, err);
-	if (rc)
-		return rc;
-	return sl__ship_log_flush(&s->log, err);
-}
-
-/* After a stop. What was read of a file can be read again; what was read of a pipe, also a line without its end, is
- * nowhere else. */
-static int keep_rest(sl_ship *s, struct sl_err *err)
-{
-	struct sl_err why = SL_ERR_INIT;
-	char count[SHIP_COUNT_BYTES];
-	bool any = false;
-	int rc = sl__ship_follow_end_streams(&s->from, &any, &why);
-
-	if (!rc && any)
-		rc = sl__ship_log_flush(&s->log, &why);
-	if (!rc)
-		return 0;
-	if (err)
-		*err = why;
-	return sl_err_set(err, rc, "%.150s; %s that had been read did not fit: those of a pipe are lost", why.msg,
-			  sl__ship_count(count, s->log.n - s->log.done));
-}
-
 /* Until the input has ended, or a stop. */
 static int read_all(sl_ship *s, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	bool more = false;
+	char count[SHIP_COUNT_BYTES];
+	bool more = false, any = false;
 
 	while (!is_stop_requested(s)) {
-		int rc = read_round(s, &more, &why);
+		int rc = sl__ship_log_flush(&s->log, &why); /* what the log did not accept before */
 
+		if (!rc)
+			rc = sl__ship_follow_read(&s->from, &more, &why);
+		if (!rc)
+			rc = sl__ship_log_flush(&s->log, &why);
 		if (rc == SL_EFULL || rc == SL_ENOSPC) {
 			report_full(s, &why);
 		} else if (rc) {
@@ -213,7 +187,20 @@ static int read_all(sl_ship *s, struct sl_err *err)
 										: -1,
 				       true);
 	}
-	return keep_rest(s, err);
+
+	/* After a stop. What was read of a file can be read again; what was read of a pipe, also a line without its end,
+	 * is nowhere else. */
+	why = (struct sl_err)SL_ERR_INIT;
+	int rc = sl__ship_follow_end_streams(&s->from, &any, &why);
+
+	if (!rc && any)
+		rc = sl__ship_log_flush(&s->log, &why);
+	if (!rc)
+		return 0;
+	if (err)
+		*err = why;
+	return sl_err_set(err, rc, "%.150s; %s that had been read did not fit: those of a pipe are lost", why.msg,
+			  sl__ship_count(count, s->log.n - s->log.done));
 }
 
 /* ---- the end ---- */
@@ -260,22 +247,12 @@ static int await_delivery(sl_ship *s, struct sl_err *err)
 	return 0;
 }
 
-/* Stop the sender. When all is delivered, it only has to be recorded; where the mark was of another log's lines, ours
- * are sent now. */
-static int stop_sending(sl_ship *s, struct sl_err *err)
-{
-	int64_t deadline_ms = is_delivered(s) ? SL_MAX(s->flush_timeout_ms, (int64_t)RECORD_MARK_MS) : 0;
-	int rc = sl_wal_sender_stop(s->log.wal, deadline_ms, err);
-
-	s->sending = false;
-	return rc == SL_EPENDING ? 0 : rc;
-}
-
 int sl_ship_run(sl_ship *s, struct sl_err *err)
 {
 	struct sl_ship_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err failed = SL_ERR_INIT;
 	char count[SHIP_COUNT_BYTES];
+	int64_t deadline_ms;
 	int rc, stopped;
 
 	if (s->ran)
@@ -284,8 +261,12 @@ int sl_ship_run(sl_ship *s, struct sl_err *err)
 	rc = read_all(s, &failed);
 	if (!rc)
 		rc = await_delivery(s, &failed);
-	stopped = stop_sending(s, rc ? NULL : &failed);
-	if (!rc)
+	/* When all is delivered, it only has to be recorded; where the mark was of another log's lines, ours are sent
+	 * now. */
+	deadline_ms = is_delivered(s) ? SL_MAX(s->flush_timeout_ms, (int64_t)RECORD_MARK_MS) : 0;
+	stopped = sl_wal_sender_stop(s->log.wal, deadline_ms, rc ? NULL : &failed);
+	s->sending = false;
+	if (!rc && stopped != SL_EPENDING)
 		rc = stopped;
 	if (!rc)
 		rc = sl_ship_get_stats(s, &stats, &failed);
@@ -337,10 +318,12 @@ static int check_opts(const struct sl_ship_opts *o, struct sl_err *err)
 }
 
 /* Also of a handle that is not completely open. */
-static int free_ship(sl_ship *s, struct sl_err *err)
+int sl_ship_close(sl_ship *s, struct sl_err *err)
 {
 	int rc = 0;
 
+	if (!s)
+		return 0;
 	if (s->sending)
 		rc = sl_wal_sender_stop(s->log.wal, 0, NULL); /* what is pending stays in the log */
 	sl__ship_follow_close(&s->from);
@@ -398,13 +381,8 @@ int sl_ship_open(sl_ship **out, const struct sl_ship_opts *opts, struct sl_err *
 	*out = s;
 	return 0;
 fail:
-	(void)free_ship(s, NULL);
+	(void)!sl_ship_close(s, NULL);
 	return rc;
-}
-
-int sl_ship_close(sl_ship *s, struct sl_err *err)
-{
-	return s ? free_ship(s, err) : 0;
 }
 
 /* ---- statistics ---- */

@@ -112,16 +112,6 @@ static int add_part(struct ship_follow *f, struct ship_source *s, struct ship_fi
 	return 0;
 }
 
-/* The part that has the name now, when one has. */
-static struct ship_part *current(const struct ship_source *s)
-{
-	struct ship_part *p = s->parts;
-
-	while (p && p->old)
-		p = p->next;
-	return p;
-}
-
 struct known {
 	const struct ship_follow *f;
 	struct ship_source *s;
@@ -308,10 +298,13 @@ static void report_missing(struct ship_follow *f, struct ship_source *s, int why
 
 int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
-	struct ship_part *now = current(s);
+	struct ship_part *now = s->parts;
 	struct ship_file file = {.fd = -1};
 	int why;
 
+	/* The part that has the name now, when one has. */
+	while (now && now->old)
+		now = now->next;
 	if (now && has_name(s, now->dev, now->ino)) {
 		report_missing(f, s, 0);
 		return 0;
@@ -339,13 +332,13 @@ int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct
 
 /* ---- the start ---- */
 
-/* The files of the places that the log knows. */
-static int add_known(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
+int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
 {
 	struct ship_state *state = &f->log->state;
-	int rc = 0;
+	struct ship_part *last;
 
-	for (size_t i = 0; i < state->n && !rc; i++) {
+	/* The files of the places that the log knows. */
+	for (size_t i = 0; i < state->n; i++) {
 		struct ship_place *p = &state->places[i];
 		struct ship_file file = {.fd = -1};
 
@@ -362,18 +355,11 @@ static int add_known(struct ship_follow *f, struct ship_source *s, struct sl_err
 		}
 		p->dev = file.dev;
 		p->ino = file.ino;
-		rc = add_part(f, s, &file, p, err);
+		int rc = add_part(f, s, &file, p, err);
+
+		if (rc)
+			return rc;
 	}
-	return rc;
-}
-
-int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl_err *err)
-{
-	struct ship_part *last;
-	int rc = add_known(f, s, err);
-
-	if (rc)
-		return rc;
 	for (last = s->parts; last && last->next; last = last->next) {
 	}
 	/* The usual case: the newest one has the name still. */

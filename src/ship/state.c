@@ -358,21 +358,6 @@ static void find_fields(const struct sl_wal_record *record, struct field *place,
 	}
 }
 
-/* The number and the new place of a file. false: the record is not the one that it names. */
-static bool read_place(const struct field *place, uint64_t sequence, struct ship_line *out)
-{
-	struct reader r = reader_of(place);
-	uint64_t named = 0;
-	struct field f;
-
-	while (get_field(&r, &f)) {
-		named = f.number == PLACE_SEQUENCE ? f.value : named;
-		out->place = f.number == PLACE_ID ? f.value : out->place;
-		out->end = f.number == PLACE_END ? f.value : out->end;
-	}
-	return named != 0 && named == sequence;
-}
-
 struct recovery {
 	struct ship_state *s;
 	uint64_t pending;
@@ -382,9 +367,10 @@ struct recovery {
 static int recover_record(const struct sl_wal_record *record, void *ctx)
 {
 	struct recovery *r = ctx;
-	struct field place, snapshot;
+	struct field place, snapshot, f;
 	struct sl_event event;
 	struct ship_line line = {0};
+	uint64_t named = 0;
 	struct ship_step step;
 	int rc;
 
@@ -393,8 +379,15 @@ static int recover_record(const struct sl_wal_record *record, void *ctx)
 	if (record->sequence <= r->s->sequence)
 		return 0; /* the copy has it */
 	find_fields(record, &place, &snapshot);
-	if (!read_place(&place, record->sequence, &line))
-		return 0;
+	struct reader of_place = reader_of(&place);
+
+	while (get_field(&of_place, &f)) {
+		named = f.number == PLACE_SEQUENCE ? f.value : named;
+		line.place = f.number == PLACE_ID ? f.value : line.place;
+		line.end = f.number == PLACE_END ? f.value : line.end;
+	}
+	if (named == 0 || named != record->sequence)
+		return 0; /* not the record that it names */
 	rc = snapshot.data ? read_state(r->s, reader_of(&snapshot)) : 0;
 	if (rc)
 		return sl__no_memory(r->err, "places of files");
