@@ -22,11 +22,6 @@ static bool room_for_a_batch(const sl_coordinator *c) SL_REQUIRES(c->mu)
 	return c->n_big_waiting < (size_t)c->o.retry.batches;
 }
 
-static bool a_key_is_ready(const sl_coordinator *c) SL_REQUIRES(c->mu)
-{
-	return SL_UNLIKELY(c->keys.ready != NULL) && room_for_a_batch(c);
-}
-
 /* When a waiting batch is tried for the last time, whatever the breaker says. */
 static int64_t expires_ns(const sl_coordinator *c, struct sl__batch *b) SL_REQUIRES(c->mu)
 {
@@ -47,7 +42,7 @@ static int64_t next_expiry(const sl_coordinator *c) SL_REQUIRES(c->mu)
 
 int64_t sl__takeable_at(const sl_coordinator *c) SL_REQUIRES(c->mu)
 {
-	bool ready = c->held.first != NULL || a_key_is_ready(c);
+	bool ready = c->held.first != NULL || (SL_UNLIKELY(c->keys.ready != NULL) && room_for_a_batch(c));
 	if (c->halted || (!ready && c->heap.n == 0))
 		return SL_FOREVER;
 	if (c->n_busy >= c->limit)

@@ -89,23 +89,6 @@ static bool stays_in_a_log(const sl_coordinator *c)
 	return c->o.wal != NULL || c->o.spill_wal != NULL;
 }
 
-/* Up to CHUNK items. Without the lock. On failure nothing was done. */
-static int return_some(sl_coordinator *c, const struct sl__queue_item *q, size_t n, struct sl_err *err)
-{
-	int rc = c->o.wal == NULL && c->o.spill_wal != NULL ? sl__durable_spill(c, q, n, err) : 0;
-	if (rc != 0)
-		return rc;
-	for (size_t i = 0; i < n; i++) {
-		if (!stays_in_a_log(c)) {
-			struct sl_item item = sl__item_view(&q[i]);
-			c->o.unwritten.on_returned(&item, c->o.unwritten.returned_ctx);
-		}
-		sl__item_call_done(&q[i], SL_ITEM_RETURNED, NULL);
-		sl__item_free(c, &q[i], !stays_in_a_log(c));
-	}
-	return 0;
-}
-
 static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *err) SL_REQUIRES(c->mu)
 {
 	bool keys = sl__has_keys(c);
@@ -118,7 +101,17 @@ static int return_batch(sl_coordinator *c, struct sl__batch *b, struct sl_err *e
 		for (size_t i = 0; i < n && keys; i++)
 			at[i] = ((const struct sl__box *)b->items[b->lo + i].ptr)->at;
 		sl__unlock(&c->mu);
-		int rc = return_some(c, &b->items[b->lo], n, err);
+		/* Without the lock. When spilling fails, nothing was done. */
+		int rc =
+			c->o.wal == NULL && c->o.spill_wal != NULL ? sl__durable_spill(c, &b->items[b->lo], n, err) : 0;
+		for (size_t i = b->lo; i < b->lo + n && rc == 0; i++) {
+			if (!stays_in_a_log(c)) {
+				struct sl_item item = sl__item_view(&b->items[i]);
+				c->o.unwritten.on_returned(&item, c->o.unwritten.returned_ctx);
+			}
+			sl__item_call_done(&b->items[i], SL_ITEM_RETURNED, NULL);
+			sl__item_free(c, &b->items[i], !stays_in_a_log(c));
+		}
 		sl__lock(&c->mu);
 		if (rc != 0) {
 			sl__batches_prepend(&c->left, b);
@@ -169,30 +162,12 @@ static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 	}
 }
 
-/* ---- the answer ---- */
+/* ---- stop ---- */
 
 static int write_is_out(const sl_coordinator *c, uint64_t n_unknown, struct sl_err *err)
 {
 	return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: a write has not returned; %llu items are unknown",
 			  c->name, (unsigned long long)n_unknown);
-}
-
-static int answer(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
-{
-	struct sl__tally t = sl__tally(c);
-	uint64_t unknown = t.queue.pushed - t.ended;
-	if (unknown > 0)
-		return write_is_out(c, unknown, err);
-	if (c->returned > 0)
-		return sl_err_set(err, SL_EPENDING, "coordinator %s: %llu items were returned", c->name,
-				  (unsigned long long)c->returned);
-	/* Records that were never queued: the time ran out first, they could not be read, or are not items. */
-	uint64_t pending;
-	int rc = sl__durable_pending(c, &pending, err);
-	if (rc == 0 && pending > 0)
-		rc = sl_err_set(err, SL_EPENDING, "coordinator %s: %llu records are still pending in its log", c->name,
-				(unsigned long long)pending);
-	return rc;
 }
 
 static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(c->mu)
@@ -226,7 +201,19 @@ static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) 
 	c->stopped = true;
 	if (rc != 0)
 		return rc;
-	return answer(c, err);
+	struct sl__tally t = sl__tally(c);
+	uint64_t unknown = t.queue.pushed - t.ended, pending;
+	if (unknown > 0)
+		return write_is_out(c, unknown, err);
+	if (c->returned > 0)
+		return sl_err_set(err, SL_EPENDING, "coordinator %s: %llu items were returned", c->name,
+				  (unsigned long long)c->returned);
+	/* Records that were never queued: the time ran out first, they could not be read, or are not items. */
+	rc = sl__durable_pending(c, &pending, err);
+	if (rc == 0 && pending > 0)
+		rc = sl_err_set(err, SL_EPENDING, "coordinator %s: %llu records are still pending in its log", c->name,
+				(unsigned long long)pending);
+	return rc;
 }
 
 int sl_coordinator_stop(sl_coordinator *c, int64_t drain_timeout_ms, struct sl_coordinator_report *report,

@@ -440,26 +440,10 @@ static void free_files(const struct sl_env *env, struct sl__dl_file *files, size
 	sl__free(env, files);
 }
 
-/* What a crash may have left behind: files that are being made, files whose letters are all dealt with. */
-static int tidy(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
-{
-	struct visit v = {.tmp = true};
-	int rc = visit_names(q, unlink_leftover, &v, "remove temporary files", err);
-	for (size_t i = 0; rc == 0 && i + 1 < q->n_files;) {
-		const struct sl__dl_file *f = &q->files[i];
-		if (f->unacked == 0 && f->damaged == 0)
-			rc = sl__dl_remove_file(q, i, err);
-		else
-			i++;
-	}
-	if (rc != 0)
-		return rc;
-	return sl__dl_sync_folder(q, err);
-}
-
 int sl__dl_load(sl_dlq *q, struct sl_err *err)
 {
 	struct loading l = {.q = q, .next_id = q->next_id, .reader = {.env = &q->env}};
+	struct visit v = {.tmp = true};
 	int rc = load_all(&l, err);
 	sl__dl_reader_fini(&l.reader);
 	if (rc != 0) {
@@ -471,8 +455,20 @@ int sl__dl_load(sl_dlq *q, struct sl_err *err)
 	q->n_files = l.n;
 	q->cap_files = l.cap;
 	q->next_id = l.next_id;
-	rc = q->read_only ? 0 : tidy(q, err);
-	if (rc != 0)
-		return rc;
-	return sl__dl_recount(q, err);
+	if (q->read_only)
+		return sl__dl_recount(q, err);
+	/* What a crash may have left behind: files that are being made, files whose letters are all dealt with. */
+	rc = visit_names(q, unlink_leftover, &v, "remove temporary files", err);
+	for (size_t i = 0; rc == 0 && i + 1 < q->n_files;) {
+		const struct sl__dl_file *f = &q->files[i];
+		if (f->unacked == 0 && f->damaged == 0)
+			rc = sl__dl_remove_file(q, i, err);
+		else
+			i++;
+	}
+	if (rc == 0)
+		rc = sl__dl_sync_folder(q, err);
+	if (rc == 0)
+		rc = sl__dl_recount(q, err);
+	return rc;
 }

@@ -52,11 +52,6 @@ static void unlock_and_report_limit(sl__limiter *l) SL_RELEASE(l->mu)
 	sl__unlock(&l->mu);
 }
 
-static int64_t next_step_ns(const sl__limiter *l) SL_REQUIRES(l->mu)
-{
-	return l->limit < l->max ? l->up_at_ns : SL_FOREVER;
-}
-
 int sl__limiter_try_acquire(sl__limiter *l)
 {
 	sl__lock(&l->mu);
@@ -94,7 +89,7 @@ uint32_t sl__limiter_poll(sl__limiter *l, int64_t *next_ns)
 	step_up(l, now);
 	uint32_t limit = l->limit;
 	if (next_ns != NULL)
-		*next_ns = next_step_ns(l);
+		*next_ns = limit < l->max ? l->up_at_ns : SL_FOREVER;
 	unlock_and_report_limit(l);
 	return limit;
 }

@@ -235,25 +235,18 @@ static size_t put_what_fits(sl__queue *q, const struct sl__queue_item *items, si
 	return done;
 }
 
-/* Reserve room for what fits of the n items. */
-static void reserve_what_fits(sl__queue *q, const struct sl__queue_item *items, size_t n, struct sl__queue_room *room)
-	SL_REQUIRES(q->mu)
-{
-	size_t left = q->limit_bytes - q->bytes;
-	*room = (struct sl__queue_room){0};
-	n = SL_MIN(n, q->limit - q->depth);
-	for (; room->n < n && items[room->n].bytes <= left - room->bytes; room->n++)
-		room->bytes += items[room->n].bytes;
-	q->limit -= room->n;
-	q->limit_bytes -= room->bytes;
-}
-
-/* Give what fits now to who wants it. */
+/* Give what fits now to who wants it: items go in, or room is reserved for them. */
 static void take_in(sl__queue *q, struct intake *in) SL_REQUIRES(q->mu)
 {
 	if (in->room != NULL) {
-		reserve_what_fits(q, in->items, in->n, in->room);
-		in->n = in->room->n > 0 ? 0 : in->n;
+		struct sl__queue_room room = {0};
+		size_t left = q->limit_bytes - q->bytes, n = SL_MIN(in->n, q->limit - q->depth);
+		for (; room.n < n && in->items[room.n].bytes <= left - room.bytes; room.n++)
+			room.bytes += in->items[room.n].bytes;
+		q->limit -= room.n;
+		q->limit_bytes -= room.bytes;
+		*in->room = room;
+		in->n = room.n > 0 ? 0 : in->n;
 		return;
 	}
 	size_t done = put_what_fits(q, in->items, in->n);

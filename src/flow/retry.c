@@ -88,17 +88,6 @@ bool sl__retry_exhausted(const struct sl_retry_policy *policy, uint32_t failed_a
 	return policy->max_attempts != SL_UNLIMITED && failed_attempts >= (uint32_t)policy->max_attempts;
 }
 
-static struct sl__retry_decision transient(const struct sl_retry_policy *policy, struct sl__retry_state *state,
-					   int64_t delay_ms, bool may_charge)
-{
-	struct sl__retry_decision d = {.action = SL__RETRY_AGAIN, .delay_ms = delay_ms, .charged = may_charge};
-	if (may_charge && state->charged != UINT32_MAX)
-		state->charged++;
-	if (sl__retry_exhausted(policy, state->charged))
-		d = (struct sl__retry_decision){.action = SL__RETRY_GIVE_UP, .charged = may_charge};
-	return d;
-}
-
 struct sl__retry_decision sl__retry_decide(const struct sl_retry_policy *policy, struct sl__retry_state *state,
 					   const struct sl_err *err, bool may_charge, struct sl__prng *prng)
 {
@@ -112,7 +101,12 @@ struct sl__retry_decision sl__retry_decide(const struct sl_retry_policy *policy,
 	}
 	switch (err->error_class) {
 	case SL_CLASS_TRANSIENT:
-		return transient(policy, state, delay_ms, may_charge);
+		if (may_charge && state->charged != UINT32_MAX)
+			state->charged++;
+		if (sl__retry_exhausted(policy, state->charged))
+			return (struct sl__retry_decision){.action = SL__RETRY_GIVE_UP, .charged = may_charge};
+		return (struct sl__retry_decision){
+			.action = SL__RETRY_AGAIN, .delay_ms = delay_ms, .charged = may_charge};
 	case SL_CLASS_THROTTLED:
 		return (struct sl__retry_decision){.action = SL__RETRY_AGAIN, .delay_ms = delay_ms};
 	case SL_CLASS_POISON:

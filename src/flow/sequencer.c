@@ -142,9 +142,8 @@ static int duplicate(uint64_t start, uint64_t end, struct sl_err *err)
 			  (unsigned long long)end);
 }
 
-static int flow_stopped(const sl__sequencer *s, const struct sl__element *e, struct sl_err *err) SL_REQUIRES(s->mu)
+static int flow_stopped(const struct sl__element *e, struct sl_err *err)
 {
-	(void)s;
 	return sl_err_set(err, SL_ECANCELLED, "element %llu to %llu: the flow has stopped before it",
 			  (unsigned long long)e->start, (unsigned long long)e->end);
 }
@@ -155,11 +154,11 @@ static int flow_stopped(const sl__sequencer *s, const struct sl__element *e, str
 static int admit(const sl__sequencer *s, const struct sl__element *e, struct sl_err *err) SL_REQUIRES(s->mu)
 {
 	if (s->stop_code != 0)
-		return flow_stopped(s, e, err);
+		return flow_stopped(e, err);
 	if (seen_before(s, e->start, e->end) || (s->failed && e->start <= s->fail_end && s->fail_start <= e->end))
 		return duplicate(e->start, e->end, err);
 	if (s->failed && e->start > s->fail_start)
-		return flow_stopped(s, e, err);
+		return flow_stopped(e, err);
 	return 0;
 }
 
