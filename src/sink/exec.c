@@ -51,7 +51,7 @@ struct exec_sink {
 	struct sl_sink_opts opts;
 	char *command, *target;
 	char *shell[4];
-	char *const *argv; /* of opts, or shell */
+	char *const *argv; /* of opts, or shell; argv[0] is looked for in PATH */
 	char **settings;   /* of the environment when the sink was opened; followed by room for our own */
 	size_t n_settings;
 	int cancel; /* an eventfd: readable for ever once cancelled */
@@ -81,15 +81,9 @@ struct exec_result {
 	size_t tail_len;
 };
 
-struct exec_program {
-	char *const *argv; /* argv[0] is looked for in PATH */
-	char *const *envp;
-	int cancel;         /* descriptor */
-	int64_t timeout_ms; /* SL_UNLIMITED allowed */
-};
-
 struct run {
-	const struct exec_program *program;
+	const struct exec_sink *sink;
+	char *const *envp;
 	struct exec_result *out;
 	int input;    /* the file of memory */
 	int err[2];   /* its standard error */
@@ -167,7 +161,7 @@ static _Noreturn void become(const struct run *r, pid_t parent)
 	if (dup2(r->input, 0) >= 0 && dup2(r->err[1], 2) >= 0) {
 		(void)sigemptyset(&none);
 		(void)sigprocmask(SIG_SETMASK, &none, NULL);
-		(void)execvpe(r->program->argv[0], r->program->argv, r->program->envp);
+		(void)execvpe(r->sink->argv[0], r->sink->argv, r->envp);
 	}
 	why = errno;
 	(void)!write(r->start[1], &why, sizeof(why));
@@ -254,7 +248,7 @@ static void follow(struct run *r)
 		bool killed = r->cut_short && r->deadline_ns == SL_FOREVER;
 		struct pollfd p[] = {{.fd = r->pidfd, .events = POLLIN},
 				     {.fd = r->err[0], .events = POLLIN},
-				     {.fd = killed ? -1 : r->program->cancel, .events = POLLIN}};
+				     {.fd = killed ? -1 : r->sink->cancel, .events = POLLIN}};
 		int64_t left = -1;
 		if (r->deadline_ns != SL_FOREVER) {
 			left = (r->deadline_ns - exec_now_ns() + 999999) / 1000000;
@@ -283,31 +277,23 @@ static void follow(struct run *r)
 		read_stderr(r);
 }
 
-/* 0, or a negative errno; what was opened is closed by the caller. */
-static int start_program(struct run *r, const void *input, size_t len)
-{
-	int rc = make_input(r, input, len);
-	if (rc != 0)
-		return rc;
-	rc = make_pipe(r->err);
-	if (rc != 0)
-		return rc;
-	rc = make_pipe(r->start);
-	if (rc != 0)
-		return rc;
-	if (fcntl(r->err[0], F_SETFL, O_NONBLOCK) != 0)
-		return -errno;
-	return spawn(r);
-}
-
 /* SL_EUNAVAIL: it cannot be started (not there, not allowed); SL_EAGAIN, SL_ENOMEM: not now. */
-static int run_program(const struct exec_program *p, const void *input, size_t len, struct exec_result *out,
-		       struct sl_err *err)
+static int run_program(const struct exec_sink *s, const struct lane *l, struct exec_result *out, struct sl_err *err)
 {
-	struct run r = {.program = p, .out = out, .input = -1, .err = {-1, -1}, .start = {-1, -1}, .pidfd = -1};
+	struct run r = {
+		.sink = s, .envp = l->envp, .out = out, .input = -1, .err = {-1, -1}, .start = {-1, -1}, .pidfd = -1};
+	int64_t timeout_ms = s->opts.timeout_ms; /* SL_UNLIMITED allowed */
 	*out = (struct exec_result){.end = EXEC_EXITED};
-	r.deadline_ns = p->timeout_ms < 0 ? SL_FOREVER : exec_now_ns() + SL_MIN(p->timeout_ms, INT32_MAX) * 1000000;
-	int rc = start_program(&r, input, len);
+	r.deadline_ns = timeout_ms < 0 ? SL_FOREVER : exec_now_ns() + SL_MIN(timeout_ms, INT32_MAX) * 1000000;
+	int rc = make_input(&r, l->text.data, l->text.len);
+	if (rc == 0)
+		rc = make_pipe(r.err);
+	if (rc == 0)
+		rc = make_pipe(r.start);
+	if (rc == 0 && fcntl(r.err[0], F_SETFL, O_NONBLOCK) != 0)
+		rc = -errno;
+	if (rc == 0)
+		rc = spawn(&r);
 	if (rc == 0) {
 		close_own(&r.input);
 		r.pidfd = (int)syscall(SYS_pidfd_open, r.pid, 0);
@@ -321,8 +307,8 @@ static int run_program(const struct exec_program *p, const void *input, size_t l
 	if (rc == -EAGAIN)
 		return sl_err_set(err, SL_EAGAIN, "exec: the system has no room for another process");
 	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ENOSPC)
-		return sl_err_set(err, SL_ENOMEM, "exec: start %s: %s", p->argv[0], strerror(-rc));
-	return sl_err_set(err, SL_EUNAVAIL, "exec: %s cannot be started: %s", p->argv[0], strerror(-rc));
+		return sl_err_set(err, SL_ENOMEM, "exec: start %s: %s", s->argv[0], strerror(-rc));
+	return sl_err_set(err, SL_EUNAVAIL, "exec: %s cannot be started: %s", s->argv[0], strerror(-rc));
 }
 
 /* ---- lanes ---- */
@@ -449,11 +435,9 @@ static int exec_write_batch(void *ctx, void *lane, const struct sl_sink_batch *b
 	(void)snprintf(l->items, sizeof(l->items), "SLUICE_BATCH_ITEMS=%zu", batch->n);
 	/* The program. */
 	struct exec_result result = {.end = EXEC_CANCELLED};
-	const struct exec_program program = {
-		.argv = s->argv, .envp = l->envp, .cancel = s->cancel, .timeout_ms = s->opts.timeout_ms};
 	struct pollfd cancelled = {.fd = s->cancel, .events = POLLIN};
 	if (poll(&cancelled, 1, 0) <= 0) {
-		int rc = run_program(&program, text->data, text->len, &result, err);
+		int rc = run_program(s, l, &result, err);
 		if (rc != 0)
 			return rc;
 	}

@@ -72,15 +72,6 @@ static const char *bad_option(const struct sl_sink_opts *o)
 	return NULL;
 }
 
-/* The caller's struct may be shorter than ours: a program that was built with an earlier library. */
-static void widen(struct sl_sink_opts *out, const struct sl_sink_opts *opts)
-{
-	*out = (struct sl_sink_opts){SL_SINK_OPTS_INIT};
-	if (opts != NULL)
-		memcpy(out, opts, opts->struct_size < sizeof(*out) ? opts->struct_size : sizeof(*out));
-	out->struct_size = sizeof(*out);
-}
-
 int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const char *sink, struct sl_env *env,
 			struct sl_err *err)
 {
@@ -89,8 +80,8 @@ int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const 
 	if (opts->struct_size < offsetof(struct sl_sink_opts, format))
 		return sl_err_set(err, SL_EINVAL, "%s: struct_size: begin the options with SL_SINK_OPTS_INIT", sink);
 	struct sl_sink_opts wide;
-	widen(&wide, opts);
-	int n = (int)strcspn(sink, ":"); /* some are named with their colon, others without */
+	sl__opts_copy(&wide, sizeof(wide), opts); /* as long as ours */
+	int n = (int)strcspn(sink, ":");          /* some are named with their colon, others without */
 	const char *name = foreign_option(&wide, groups);
 	if (name != NULL)
 		return sl_err_set(err, SL_EINVAL, "%.*s: the option %s is not for this kind of sink", n, sink, name);
@@ -117,21 +108,12 @@ static const char *const *copy_list(const char *const *list, size_t n, const str
 	return copy;
 }
 
-static void free_text(const char *s, const struct sl_env *env)
+static void free_copy(const void *copy, const struct sl_env *env)
 {
 	union {
-		const char *in;
+		const void *in;
 		void *out;
-	} p = {.in = s};
-	sl__free(env, p.out);
-}
-
-static void free_list(const char *const *list, const struct sl_env *env)
-{
-	union {
-		const char *const *in;
-		void *out;
-	} p = {.in = list};
+	} p = {.in = copy};
 	sl__free(env, p.out);
 }
 
@@ -139,7 +121,7 @@ int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts
 		       struct sl_err *err)
 {
 	struct sl_sink_opts o;
-	widen(&o, opts);
+	sl__opts_copy(&o, sizeof(o), opts);
 	bool failed = false;
 	o.env = env;
 	o.columns = copy_list(o.columns, o.n_columns, env, &failed);
@@ -166,16 +148,16 @@ int sl__sink_copy_opts(struct sl_sink_opts *out, const struct sl_sink_opts *opts
 
 void sl__sink_free_opts(struct sl_sink_opts *opts, const struct sl_env *env)
 {
-	free_list(opts->columns, env);
-	free_text(opts->null_text, env);
-	free_text(opts->table, env);
-	free_list(opts->on_conflict, env);
-	free_list(opts->headers, env);
-	free_text(opts->header_file, env);
-	free_text(opts->token_file, env);
-	free_text(opts->event_type, env);
-	free_text(opts->event_source, env);
-	free_text(opts->ca_file, env);
-	free_list(opts->argv, env);
+	free_copy(opts->columns, env);
+	free_copy(opts->null_text, env);
+	free_copy(opts->table, env);
+	free_copy(opts->on_conflict, env);
+	free_copy(opts->headers, env);
+	free_copy(opts->header_file, env);
+	free_copy(opts->token_file, env);
+	free_copy(opts->event_type, env);
+	free_copy(opts->event_source, env);
+	free_copy(opts->ca_file, env);
+	free_copy(opts->argv, env);
 	*opts = (struct sl_sink_opts){SL_SINK_OPTS_INIT};
 }

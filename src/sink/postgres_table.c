@@ -171,26 +171,20 @@ static int fill_columns(struct sl__pg_table *t, const PGresult *r, const struct 
 	return 0;
 }
 
-/* Text in the quotes of a literal. */
-static void put_literal(struct sl__buf *buf, const char *text)
-{
-	(void)sl__buf_str_append(buf, "E'");
-	for (const char *p = text; *p != '\0'; p++) {
-		if (*p == '\'' || *p == '\\')
-			(void)sl__buf_append(buf, p, 1);
-		(void)sl__buf_append(buf, p, 1);
-	}
-	(void)sl__buf_str_append(buf, "'");
-}
-
 void sl__pg_put_shape_check(struct sl__buf *sql, const struct sl__pg_lane *lane)
 {
 	static const char shape[] = SHAPE_OF("\001");
 	const char *name = strchr(shape, '\001');
 	(void)sl__buf_str_append(sql, "SELECT 1 / (");
 	(void)sl__buf_append(sql, shape, (size_t)(name - shape));
-	put_literal(sql, lane->sink->table);
-	(void)sl__buf_printf(sql, "%s = %lld)::int", name + 1, (long long)lane->table.shape);
+	/* The name of the table in the quotes of a literal. */
+	(void)sl__buf_str_append(sql, "E'");
+	for (const char *p = lane->sink->table; *p != '\0'; p++) {
+		if (*p == '\'' || *p == '\\')
+			(void)sl__buf_append(sql, p, 1);
+		(void)sl__buf_append(sql, p, 1);
+	}
+	(void)sl__buf_printf(sql, "'%s = %lld)::int", name + 1, (long long)lane->table.shape);
 }
 
 int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err)

@@ -58,17 +58,12 @@ static bool is_digit(char c)
 }
 
 /* Text with blanks around it, or in other bytes than ASCII, may mean something to the server. */
-static bool is_plain(struct text t)
+static enum sl__fit not_a_number(struct text t)
 {
 	for (size_t i = 0; i < t.n; i++)
 		if (t.p[i] <= ' ' || t.p[i] > '~')
-			return false;
-	return true;
-}
-
-static enum sl__fit not_a_number(struct text t)
-{
-	return is_plain(t) ? SL__FIT_NO : SL__FIT_UNSURE;
+			return SL__FIT_UNSURE;
+	return SL__FIT_NO;
 }
 
 /* ---- integers ---- */

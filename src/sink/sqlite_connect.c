@@ -72,9 +72,21 @@ static void other_row(sqlite3_context *ctx, int n, sqlite3_value **values)
 	sqlite3_result_error_code(ctx, SQLITE_CONSTRAINT_FUNCTION);
 }
 
-static int open_database(struct sl__sqlite_sink *s, struct sl_err *err)
+/* A file that was replaced is another database. */
+int sl__sqlite_sink_connect(struct sl__sqlite_sink *s, struct sl_err *err)
 {
-	int rc = sl__sqlite_open(&s->db, &s->env, s->path, SL__SQLITE_RW, OPEN_BUSY_MS, err);
+	struct sl_io_stat st;
+	int rc = sl__io_real.stat(s->path, &st, NULL);
+	bool same = rc == 0 && st.ino == s->ino && st.dev == s->dev;
+	if (s->db.db != NULL && (s->db.broken || !same))
+		sl__sqlite_sink_disconnect(s);
+	if (rc != 0)
+		return sl_err_set_errno(err, -rc, "sqlite: %s", s->path);
+	if (s->db.db != NULL)
+		return 0;
+	s->dev = st.dev;
+	s->ino = st.ino;
+	rc = sl__sqlite_open(&s->db, &s->env, s->path, SL__SQLITE_RW, OPEN_BUSY_MS, err);
 	if (rc != 0)
 		return rc;
 	(void)sqlite3_busy_handler(s->db.db, on_busy, s);
@@ -101,23 +113,6 @@ static int open_database(struct sl__sqlite_sink *s, struct sl_err *err)
 	else
 		show_running(s, s->db.db);
 	return rc;
-}
-
-/* A file that was replaced is another database. */
-int sl__sqlite_sink_connect(struct sl__sqlite_sink *s, struct sl_err *err)
-{
-	struct sl_io_stat st;
-	int rc = sl__io_real.stat(s->path, &st, NULL);
-	bool same = rc == 0 && st.ino == s->ino && st.dev == s->dev;
-	if (s->db.db != NULL && (s->db.broken || !same))
-		sl__sqlite_sink_disconnect(s);
-	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "sqlite: %s", s->path);
-	if (s->db.db != NULL)
-		return 0;
-	s->dev = st.dev;
-	s->ino = st.ino;
-	return open_database(s, err);
 }
 
 void sl__sqlite_sink_start_waiting(struct sl__sqlite_sink *s)

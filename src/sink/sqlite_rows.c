@@ -251,24 +251,6 @@ int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err)
 	return rc;
 }
 
-static int make_room(struct sl__sqlite_rows *r, size_t rows, struct sl_err *err)
-{
-	if (rows <= r->cap)
-		return 0;
-	struct sl__cell *cells = sl__realloc(r->env, r->cells, rows * r->shape.n * sizeof(*cells));
-	if (cells == NULL)
-		return sl__no_memory(err, "sqlite");
-	r->cells = cells;
-	uint8_t *marks = sl__realloc(r->env, r->full, 3 * rows);
-	if (marks == NULL)
-		return sl__no_memory(err, "sqlite");
-	r->full = marks;
-	r->refused = marks + rows;
-	r->alike = marks + 2 * rows;
-	r->cap = rows;
-	return 0;
-}
-
 static int fill_row(struct sl__sqlite_rows *r, const struct sl_sink_item *item, size_t k, struct sl_err *err)
 {
 	struct sl__cell *cells = r->cells + k * r->shape.n;
@@ -319,9 +301,19 @@ int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *
 			 struct sl__refusals *refused, struct sl_err *err)
 {
 	size_t n = SL_MIN(batch->n - first, (size_t)SL__ROWS_MAX);
-	int rc = make_room(r, n, err);
-	if (rc != 0)
-		return rc;
+	if (n > r->cap) {
+		struct sl__cell *cells = sl__realloc(r->env, r->cells, n * r->shape.n * sizeof(*cells));
+		if (cells == NULL)
+			return sl__no_memory(err, "sqlite");
+		r->cells = cells;
+		uint8_t *marks = sl__realloc(r->env, r->full, 3 * n);
+		if (marks == NULL)
+			return sl__no_memory(err, "sqlite");
+		r->full = marks;
+		r->refused = marks + n;
+		r->alike = marks + 2 * n;
+		r->cap = n;
+	}
 	r->first = first;
 	r->n = 0;
 	sl__buf_clear(&r->copies);
@@ -334,7 +326,7 @@ int sl__sqlite_rows_fill(struct sl__sqlite_rows *r, const struct sl_sink_batch *
 			sl__sqlite_rows_omit(r, k);
 			continue;
 		}
-		rc = fill_row(r, &batch->items[first + k], k, &why);
+		int rc = fill_row(r, item, k, &why);
 		if (rc != 0 && why.error_class != SL_CLASS_POISON) {
 			if (err != NULL)
 				*err = why;

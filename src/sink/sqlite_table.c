@@ -53,11 +53,7 @@ void sl__shape_fini(struct sl__shape *shape)
 		sl__free(shape->env, p.out);
 	}
 	if (shape->env != NULL) {
-		union {
-			const char **in;
-			void *out;
-		} p = {.in = shape->names};
-		sl__free(shape->env, p.out);
+		sl__free(shape->env, shape->names);
 		sl__free(shape->env, shape->affinity);
 	}
 	*shape = (struct sl__shape){.version = -1};
@@ -159,7 +155,7 @@ bool sl__is_key_column(const struct sl_sink_opts *opts, const char *name)
 
 static bool is_present(const uint8_t *present, size_t i)
 {
-	return present == NULL || sl__bit(present, i);
+	return present == NULL || (present[i / 8] >> (i % 8) & 1) != 0;
 }
 
 /* The row that is there stays, and one that differs fails: sqlite_connect.c has the function. */

@@ -51,11 +51,6 @@ bool sl__is_key_column(const struct sl_sink_opts *opts, const char *name);
 /* A name in quotes. */
 void sl__put_sql_name(struct sl__buf *buf, const char *name);
 
-static inline bool sl__bit(const uint8_t *bits, size_t i)
-{
-	return (bits[i / 8] >> (i % 8) & 1) != 0;
-}
-
 /* The prepared statements of a connection, by what they write. */
 #define SL__INSERTS 16
 struct sl__inserts {

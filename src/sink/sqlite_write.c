@@ -187,23 +187,9 @@ static struct entry *entry_of(struct sl__join_entry *e)
 }
 
 /* Write those of the group, and with `more` those that come meanwhile. */
-static int fill_transaction(struct sl__sqlite_sink *s, struct group *g, bool more, struct sl_err *err)
-{
-	size_t rows = 0;
-	for (size_t i = 0; i < g->n; i++) {
-		int rc = write_entry(s, entry_of(g->at[i]), err);
-		if (rc != 0)
-			return rc;
-		rows += entry_of(g->at[i])->batch->n;
-		more = more && rows < JOIN_ROWS && g->n < JOIN_MAX;
-		if (more && i + 1 == g->n && (g->at[g->n] = sl__join_next(&s->join)) != NULL)
-			g->n++;
-	}
-	return 0;
-}
-
 static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool more, struct sl_err *err)
 {
+	size_t rows = 0;
 	sl__sqlite_sink_start_waiting(s);
 	int rc = sl__sqlite_sink_connect(s, err);
 	if (rc != 0)
@@ -213,8 +199,13 @@ static int write_transaction(struct sl__sqlite_sink *s, struct group *g, bool mo
 	rc = sl__sqlite_run(&s->db, SL__SINKQ_BEGIN, NULL, 0, NULL, err);
 	if (rc == 0)
 		rc = sl__sqlite_load_enter(s, err);
-	if (rc == 0)
-		rc = fill_transaction(s, g, more, err);
+	for (size_t i = 0; rc == 0 && i < g->n; i++) {
+		rc = write_entry(s, entry_of(g->at[i]), err);
+		rows += entry_of(g->at[i])->batch->n;
+		more = more && rc == 0 && rows < JOIN_ROWS && g->n < JOIN_MAX;
+		if (more && i + 1 == g->n && (g->at[g->n] = sl__join_next(&s->join)) != NULL)
+			g->n++;
+	}
 	if (rc == 0)
 		rc = sl__sqlite_load_put_dead(s, &dead, err);
 	sl__sqlite_sink_start_waiting(s);
