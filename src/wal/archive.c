@@ -236,20 +236,6 @@ static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_RE
 	return 0;
 }
 
-/* Publish every segment, and the active file. */
-static int publish_log(const sl_wal *w, const char *dir, struct sl_err *err)
-{
-	if (w->opts.discard_settled == SL_ON)
-		return 0;
-	int rc = make_archive_dir(w, dir, err);
-	for (size_t i = 0; i < w->n_segments && rc == 0; i++)
-		rc = publish_sealed(w, &w->segments[i], dir, err);
-	if (rc != 0)
-		return rc;
-	struct publication p = {.w = w, .dir = dir, .segment = sl__basename(w->path), .from = {&w->env, w->fd, w->end}};
-	return publish_archive(&p, err);
-}
-
 /* [leader, no mu] Publish everything, then remove it. w->archived is set once something may be gone. */
 static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 {
@@ -273,7 +259,16 @@ static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 		}
 		n_mark = sl__wal_encode_mark(mark, sequence, sequence, (uint8_t)status, sl__real_ms(&w->env));
 	}
-	rc = publish_log(w, dir, err);
+	/* Publish every segment, and the active file. */
+	if (w->opts.discard_settled != SL_ON) {
+		struct publication active = {
+			.w = w, .dir = dir, .segment = sl__basename(w->path), .from = {&w->env, w->fd, w->end}};
+		rc = make_archive_dir(w, dir, err);
+		for (size_t i = 0; i < w->n_segments && rc == 0; i++)
+			rc = publish_sealed(w, &w->segments[i], dir, err);
+		if (rc == 0)
+			rc = publish_archive(&active, err);
+	}
 	if (rc != 0)
 		return rc;
 	sl__lock(&w->mu);
@@ -375,7 +370,10 @@ static bool oldest_is_due(const sl_wal *w) SL_REQUIRES(w->mu)
 		return false;
 	uint64_t last = w->segments[0].last;
 	const struct wal_entry *pending = sl__wal_index_next(&w->index, 0);
-	if ((pending != NULL && pending->sequence <= last) || sl__wal_sender_confirmed(w) < last)
+	if (pending != NULL && pending->sequence <= last)
+		return false;
+	/* Records above the mark may be asked for again: their segments must stay. */
+	if (!sl__wal_sender_idle(w) && (w->sender->mark_known ? w->sender->mark : 0) < last)
 		return false;
 	bool data = w->active_first != 0;
 	for (size_t i = 1; i < w->n_segments && !data; i++)

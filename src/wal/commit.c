@@ -55,16 +55,6 @@ int sl__wal_usable(const sl_wal *w, struct sl_err *err)
 	return 0;
 }
 
-void sl__wal_poison(sl_wal *w, const struct sl_err *why)
-{
-	if (w->poisoned)
-		return;
-	w->poisoned = true;
-	w->poison = *why;
-	sl__broadcast(&w->room_cv);
-	sl__broadcast(&w->helper_cv);
-}
-
 struct wal_batch *sl__wal_current(sl_wal *w)
 {
 	return &w->batch[w->batch_id % 2];
@@ -244,19 +234,6 @@ static void publish_failure(sl_wal *w, struct wal_batch *b, const struct sl_err 
 
 /* ---- leading ---- */
 
-/* Wait a part of a flush's time for those who were in the last cycle: they are about to come back. */
-static void gather_company(sl_wal *w, const struct wal_batch *b) SL_REQUIRES(w->mu)
-{
-	if (!w->gather || b->company == 0 || b->company >= w->gather_target || b->was_full)
-		return;
-	int64_t deadline = sl__mono_ns(&w->env) + SL_MIN(w->flush_ewma_ns / 2, (int64_t)1000000);
-	w->gathering = true;
-	while (w->gathering && b->company < w->gather_target)
-		if (!sl__wait(&w->env, &w->gather_cv, &w->mu, deadline))
-			break;
-	w->gathering = false;
-}
-
 /* Encode queued marks after the data; returns their bytes. */
 static size_t take_marks(sl_wal *w, struct wal_batch *b) SL_REQUIRES(w->mu)
 {
@@ -362,7 +339,15 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 	if (sl__wal_ended(b, id))
 		return;
 	w->flushing = true;
-	gather_company(w, b);
+	/* Wait a part of a flush's time for those who were in the last cycle: they are about to come back. */
+	if (w->gather && b->company > 0 && b->company < w->gather_target && !b->was_full) {
+		int64_t deadline = sl__mono_ns(&w->env) + SL_MIN(w->flush_ewma_ns / 2, (int64_t)1000000);
+		w->gathering = true;
+		while (w->gathering && b->company < w->gather_target)
+			if (!sl__wait(&w->env, &w->gather_cv, &w->mu, deadline))
+				break;
+		w->gathering = false;
+	}
 	struct sl_err err = SL_ERR_INIT;
 	bool poison = false;
 	size_t bytes = b->fill + take_marks(w, b);
@@ -381,8 +366,13 @@ void sl__wal_lead(sl_wal *w, struct wal_batch *b, uint64_t id) SL_REQUIRES(w->mu
 		(void)SL__IO(&w->env, datasync, w->fd);
 	sl__lock(&w->mu);
 	w->flush_ewma_ns += (took - w->flush_ewma_ns) / 8;
-	if (poison)
-		sl__wal_poison(w, &err);
+	if (poison && !w->poisoned) {
+		/* No more durable writes: remember why, fail everyone who waits. */
+		w->poisoned = true;
+		w->poison = err;
+		sl__broadcast(&w->room_cv);
+		sl__broadcast(&w->helper_cv);
+	}
 	if (rc == 0) {
 		w->gather_target = b->company + sl__wal_current(w)->company;
 		publish_success(w, b, bytes);

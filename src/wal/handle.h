@@ -211,8 +211,6 @@ SL_MUST_CHECK int sl__wal_flush_now(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w
  * continue. */
 void sl__wal_begin_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
-/* No more durable writes: remember why, fail everyone who waits. Returns SL_EPOISONED's code for convenience. */
-void sl__wal_poison(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu);
 
 /* The incarnation that receivers see. */
 static inline uint32_t sl__wal_sent_incarnation(const sl_wal *w) SL_REQUIRES(w->mu)

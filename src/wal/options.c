@@ -57,25 +57,6 @@ static int check_numbers(struct sl_wal_opts *o, struct sl_err *err)
 	return 0;
 }
 
-static int check_enums(struct sl_wal_opts *o, struct sl_err *err)
-{
-	if ((unsigned)o->on_full > SL_WAL_FULL_ERROR)
-		return bad_field(err, "on_full", "one of SL_WAL_FULL_…");
-	if ((unsigned)o->on_corruption > SL_WAL_REFUSE)
-		return bad_field(err, "on_corruption", "SL_WAL_SALVAGE, SL_WAL_TRUNCATE or SL_WAL_REFUSE");
-	if ((unsigned)o->archive_on_complete > SL_OFF)
-		return bad_field(err, "archive_on_complete", "SL_DEFAULT, SL_ON or SL_OFF");
-	if ((unsigned)o->discard_settled > SL_OFF)
-		return bad_field(err, "discard_settled", "SL_DEFAULT, SL_ON or SL_OFF");
-	if ((unsigned)o->background > SL_OFF)
-		return bad_field(err, "background", "SL_DEFAULT, SL_ON or SL_OFF");
-	if (o->archive_on_complete == SL_DEFAULT)
-		o->archive_on_complete = SL_ON;
-	if (o->background == SL_DEFAULT)
-		o->background = SL_ON;
-	return sl_retry_resolve(&o->retry_backoff, SL_RETRY_WAL, &o->retry_backoff, err);
-}
-
 /* ~/.sluice/<leaf>, in fresh memory. */
 static char *home_path(const struct sl_env *env, const char *leaf)
 {
@@ -110,8 +91,23 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 			return rc;
 	}
 	int rc = check_numbers(&o, err);
-	if (rc == 0)
-		rc = check_enums(&o, err);
+	if (rc != 0)
+		return rc;
+	if ((unsigned)o.on_full > SL_WAL_FULL_ERROR)
+		return bad_field(err, "on_full", "one of SL_WAL_FULL_…");
+	if ((unsigned)o.on_corruption > SL_WAL_REFUSE)
+		return bad_field(err, "on_corruption", "SL_WAL_SALVAGE, SL_WAL_TRUNCATE or SL_WAL_REFUSE");
+	if ((unsigned)o.archive_on_complete > SL_OFF)
+		return bad_field(err, "archive_on_complete", "SL_DEFAULT, SL_ON or SL_OFF");
+	if ((unsigned)o.discard_settled > SL_OFF)
+		return bad_field(err, "discard_settled", "SL_DEFAULT, SL_ON or SL_OFF");
+	if ((unsigned)o.background > SL_OFF)
+		return bad_field(err, "background", "SL_DEFAULT, SL_ON or SL_OFF");
+	if (o.archive_on_complete == SL_DEFAULT)
+		o.archive_on_complete = SL_ON;
+	if (o.background == SL_DEFAULT)
+		o.background = SL_ON;
+	rc = sl_retry_resolve(&o.retry_backoff, SL_RETRY_WAL, &o.retry_backoff, err);
 	if (rc != 0)
 		return rc;
 	o.wal_dir = in.wal_dir != NULL ? sl__strdup(env, in.wal_dir) : home_path(env, "wal");

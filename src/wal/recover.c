@@ -186,24 +186,6 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 	return 0;
 }
 
-/* Free what a survey found. */
-static void forget_survey(struct recovery *r)
-{
-	const struct sl_env *env = &r->w->env;
-	for (size_t i = 0; i < r->n; i++)
-		sl__free(env, r->paths != NULL ? r->paths[i] : NULL);
-	sl__free(env, r->paths);
-	sl__free(env, r->sources);
-	sl__free(env, r->gaps);
-	sl__wal_files_free(&r->files, env);
-	sl__wal_index_fini(&r->index);
-	sl__wal_ranges_fini(&r->statuses);
-	r->paths = NULL;
-	r->sources = NULL;
-	r->gaps = NULL;
-	r->n = r->n_gaps = r->cap_gaps = 0;
-}
-
 /* Read every segment; what is found is in r, and reported to its hooks. What an earlier survey found is forgotten. */
 static int survey_log(struct recovery *r, struct sl_err *err)
 {
@@ -283,23 +265,6 @@ static struct sl_wal_range tail_hole(const struct recovery *r)
 	return (struct sl_wal_range){r->tail_first, last};
 }
 
-/* V3. The active file is no log any more, but there are sealed segments: what it held is lost, and its numbers must not
- * be given again. A header is synced before a file gets its name, so this is damage, not a file that was never
- * finished. A new one with the hole declared takes its place in one step. */
-static int replace_active(struct recovery *r, struct sl_err *err)
-{
-	const struct wal_source *active = &r->sources[r->n - 1];
-	struct wal_header h;
-	if (r->tail_bytes == 0)
-		r->tail_first = r->last + 1;
-	/* The length of a file that was cut short is unknown: as long as a segment may be. */
-	r->tail_bytes += active->too_short ? (uint64_t)r->w->opts.segment_bytes + WAL_MAX_RECORD : active->file_size;
-	int rc = right_header(r, r->n - 1, &h, err);
-	if (rc != 0)
-		return rc;
-	return sl__wal_replace(r->w, active, h, tail_hole(r), err);
-}
-
 /* Files that are no log at all, and segments of another incarnation, leave; so do damaged headers. *again: survey again.
  */
 static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
@@ -308,13 +273,24 @@ static int repair_files(struct recovery *r, bool *again, struct sl_err *err)
 	int rc = 0;
 	bool declared = false;
 	struct wal_source *active = &r->sources[r->n - 1];
+	struct wal_header h;
 	if (not_a_log(active)) {
+		/* V3. There are sealed segments: what the active file held is lost, and its numbers must not be given
+		 * again. A header is synced before a file gets its name, so this is damage, not a file that was never
+		 * finished. A new one with the hole declared takes its place in one step. The length of a file that was
+		 * cut short is unknown: as long as a segment may be. */
 		*again = true;
-		return replace_active(r, err);
+		if (r->tail_bytes == 0)
+			r->tail_first = r->last + 1;
+		r->tail_bytes +=
+			active->too_short ? (uint64_t)w->opts.segment_bytes + WAL_MAX_RECORD : active->file_size;
+		rc = right_header(r, r->n - 1, &h, err);
+		if (rc == 0)
+			rc = sl__wal_replace(w, active, h, tail_hole(r), err);
+		return rc;
 	}
 	for (size_t i = 0; i < r->n && rc == 0; i++) {
 		struct wal_source *src = &r->sources[i];
-		struct wal_header h;
 		char suffix[16];
 		(void)snprintf(suffix, sizeof(suffix), "old-%06x", src->header.incarnation & 0xFFFFFF);
 		bool stale = i + 1 < r->n && src->header_state == WAL_HEADER_OK &&
@@ -354,26 +330,6 @@ static bool needs_repair(const struct recovery *r)
 	return false;
 }
 
-/* Holes that only the damage shows go to disk before the damaged bytes leave: with the active file when that is the
- * one to be rewritten, and so first of all; else at the end of it. */
-static int salvage_all(struct recovery *r, bool *again, struct sl_err *err)
-{
-	int rc = 0;
-	size_t active = r->n - 1;
-	const struct sl_wal_range holes[2] = {r->front, tail_hole(r)};
-	for (size_t i = 0; i < 2 && rc == 0 && r->sources[active].damage == 0 && needs_repair(r); i++)
-		if (holes[i].first != 0)
-			rc = sl__wal_declare(r->w, &r->sources[active], holes[i], err);
-	for (size_t i = r->n; i > 0 && rc == 0; i--) {
-		const struct wal_source *src = &r->sources[i - 1];
-		if (src->damage == 0)
-			continue;
-		*again = true;
-		rc = sl__wal_salvage(r->w, src, holes, i - 1 == active ? 2 : 0, err);
-	}
-	return rc;
-}
-
 /* The specification's way: everything after the first damage is quarantined; its numbers are declared as a hole
  * first. */
 static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *err)
@@ -407,7 +363,7 @@ static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *er
 static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 {
 	const char *path = r->w->path;
-	const struct wal_source *active = &r->sources[r->n - 1];
+	struct wal_source *active = &r->sources[r->n - 1];
 	*again = false;
 	if (not_a_log(active) && r->n == 1 && active->file_size == 0)
 		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log; remove it to begin a new one", path);
@@ -436,7 +392,20 @@ static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 		return rc;
 	if (r->w->opts.on_corruption == SL_WAL_TRUNCATE)
 		return truncate_at_damage(r, again, err);
-	return salvage_all(r, again, err);
+	/* Holes that only the damage shows go to disk before the damaged bytes leave: with the active file when that is
+	 * the one to be rewritten, and so first of all; else at the end of it. */
+	const struct sl_wal_range holes[2] = {r->front, tail_hole(r)};
+	for (size_t i = 0; i < 2 && rc == 0 && active->damage == 0 && needs_repair(r); i++)
+		if (holes[i].first != 0)
+			rc = sl__wal_declare(r->w, active, holes[i], err);
+	for (size_t i = r->n; i > 0 && rc == 0; i--) {
+		const struct wal_source *src = &r->sources[i - 1];
+		if (src->damage == 0)
+			continue;
+		*again = true;
+		rc = sl__wal_salvage(r->w, src, holes, i == r->n ? 2 : 0, err);
+	}
+	return rc;
 }
 
 /* ---- taking over ---- */
@@ -483,22 +452,6 @@ static int take_segments(struct recovery *r)
 		w->sealed_records += src->records;
 		w->sealed_bytes += src->end;
 	}
-	return 0;
-}
-
-static int take_statuses(struct recovery *r)
-{
-	sl_wal *w = r->w;
-	for (size_t i = 0; i < r->statuses.n; i++) {
-		const struct wal_status_range *s = &r->statuses.v[i];
-		(void)sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);
-		if (s->status == SL_WAL_FAILED && sl__wal_ranges_set(&w->failed, s->first, s->last, s->status) != 0)
-			return SL_ENOMEM;
-	}
-	sl__wal_index_fini(&w->index);
-	w->index = r->index;
-	w->index.env = &w->env;
-	sl__wal_index_init(&r->index, &w->env);
 	return 0;
 }
 
@@ -562,10 +515,18 @@ static int take_over_survey(struct recovery *r, struct sl_err *err)
 	int rc = take_holes(r);
 	if (rc == 0)
 		rc = take_segments(r);
-	if (rc == 0)
-		rc = take_statuses(r);
+	for (size_t i = 0; i < r->statuses.n && rc == 0; i++) {
+		const struct wal_status_range *s = &r->statuses.v[i];
+		(void)sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);
+		if (s->status == SL_WAL_FAILED)
+			rc = sl__wal_ranges_set(&w->failed, s->first, s->last, s->status);
+	}
 	if (rc != 0)
 		return sl_err_set(err, rc, "recover %s: no memory", w->path);
+	sl__wal_index_fini(&w->index);
+	w->index = r->index;
+	w->index.env = &w->env;
+	sl__wal_index_init(&r->index, &w->env);
 	w->next_seq = SL_MAX(r->top, r->last) + 1;
 	w->durable_seq = w->next_seq - 1;
 	if (r->n == 1 && r->last == 0 && r->top == 0)
@@ -611,7 +572,19 @@ static int recover_rounds(struct recovery *r, struct sl_err *err)
 			}
 			rc = take_over_survey(r, err);
 		}
-		forget_survey(r);
+		/* Free what this survey found. */
+		for (size_t i = 0; i < r->n; i++)
+			sl__free(&w->env, r->paths != NULL ? r->paths[i] : NULL);
+		sl__free(&w->env, r->paths);
+		sl__free(&w->env, r->sources);
+		sl__free(&w->env, r->gaps);
+		sl__wal_files_free(&r->files, &w->env);
+		sl__wal_index_fini(&r->index);
+		sl__wal_ranges_fini(&r->statuses);
+		r->paths = NULL;
+		r->sources = NULL;
+		r->gaps = NULL;
+		r->n = r->n_gaps = r->cap_gaps = 0;
 	}
 	return rc;
 }

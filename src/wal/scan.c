@@ -28,7 +28,6 @@ struct scanner {
 	size_t next_damage;   /* second pass: the next one to report */
 	bool damage_is_fresh; /* no record since the last damage: a gap belongs to it */
 	bool has_front_hole;  /* damage[0] is one that no gap shows */
-	uint64_t gap_total;   /* sequences between records that are not there */
 	uint8_t *plain;       /* an opened payload */
 	size_t plain_cap;
 	uint64_t total_bytes, done_bytes, seen;
@@ -78,7 +77,6 @@ static int collect_find(const struct wal_find *find, struct sl_err *err, void *c
 	struct scanner *s = ctx;
 	int rc = 0;
 	if (find->kind == WAL_FOUND_GAP) {
-		s->gap_total += find->gap_last - find->gap_first + 1;
 		if (s->damage_is_fresh) {
 			s->damage[s->n_damage - 1].first_missing = find->gap_first;
 			s->damage[s->n_damage - 1].last_missing = find->gap_last;

@@ -22,8 +22,6 @@ static int on_log_file(const char *name, void *ctx)
 	enum wal_name_kind kind = sl__wal_name(name, &id_len, &first);
 	if (kind == WAL_NAME_OTHER || id_len != l->id_len || memcmp(name, l->id, id_len) != 0)
 		return 0;
-	if (kind == WAL_NAME_ACTIVE)
-		f->has_active = true;
 	if (kind == WAL_NAME_SEALED) {
 		if (f->n_sealed == f->cap) {
 			size_t cap = f->cap != 0 ? f->cap * 2 : 16;

@@ -9,7 +9,6 @@
 struct wal_files {
 	uint64_t *sealed; /* first sequences, ascending */
 	size_t n_sealed, cap;
-	bool has_active;
 	char **temps; /* names of temporary files that a crash left */
 	size_t n_temps;
 };

@@ -73,29 +73,24 @@ static void sender_work(sl_wal *w) SL_REQUIRES(w->mu)
 	(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(until, s->stop_at_ns));
 }
 
-static void sender_step(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	struct wal_sender_state *s = w->sender;
-	int64_t now = sl__mono_ns(&w->env);
-	if (s->phase == SENDER_STOPPING && (now >= s->stop_at_ns || s->halt.code != 0))
-		s->finished = true;
-	else if (s->halt.code != 0)
-		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_FOREVER);
-	else if (now >= s->retry_at_ns)
-		sender_work(w);
-	else if (must_end(w, SENDER_NOTHING))
-		s->finished = true;
-	else
-		(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(s->retry_at_ns, s->stop_at_ns));
-}
-
 static void *sender_main(void *arg)
 {
 	sl_wal *w = arg;
 	sl__lock(&w->mu);
 	struct wal_sender_state *s = w->sender;
-	while (!s->finished)
-		sender_step(w);
+	while (!s->finished) {
+		int64_t now = sl__mono_ns(&w->env);
+		if (s->phase == SENDER_STOPPING && (now >= s->stop_at_ns || s->halt.code != 0))
+			s->finished = true;
+		else if (s->halt.code != 0)
+			(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_FOREVER);
+		else if (now >= s->retry_at_ns)
+			sender_work(w);
+		else if (must_end(w, SENDER_NOTHING))
+			s->finished = true;
+		else
+			(void)sl__wait(&w->env, &w->sender_cv, &w->mu, SL_MIN(s->retry_at_ns, s->stop_at_ns));
+	}
 	s->thread_done = true;
 	w->sender_runs = false;
 	sl__broadcast(&s->done_cv);
@@ -268,13 +263,6 @@ void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out)
 {
 	out->sender_state = w->sender != NULL ? w->sender->show : SL_WAL_SENDER_STOPPED;
 	out->mark = w->sender != NULL ? w->sender->mark : 0;
-}
-
-uint64_t sl__wal_sender_confirmed(const sl_wal *w)
-{
-	if (sl__wal_sender_idle(w))
-		return UINT64_MAX;
-	return w->sender->mark_known ? w->sender->mark : 0;
 }
 
 int sl_wal_sender_error(sl_wal *w, struct sl_err *err)

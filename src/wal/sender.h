@@ -86,8 +86,6 @@ struct wal_sender_state {
 
 /* ---- sender.c ---- */
 bool sl__wal_sender_idle(const sl_wal *w) SL_REQUIRES(w->mu);
-/* Records above this may be asked for again: their segments must stay. UINT64_MAX without a sender. */
-uint64_t sl__wal_sender_confirmed(const sl_wal *w) SL_REQUIRES(w->mu);
 
 /* ---- sender_step.c ---- */
 /* Do one piece of work and settle what it brought; mu is released meanwhile. */

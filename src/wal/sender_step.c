@@ -140,25 +140,6 @@ static void handle_difference(sl_wal *w, uint64_t mark, const struct sl_err *why
 	}
 }
 
-/* The new incarnation to disk; then the receiver is asked how far it is under it. */
-static void write_renewal(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	struct wal_sender_state *s = w->sender;
-	struct sl_err err = SL_ERR_INIT;
-	sl__unlock(&w->mu);
-	int rc = sl__wal_flush_now(w, &err);
-	sl__lock(&w->mu);
-	if (rc != 0) {
-		back_off(w, &err);
-		return;
-	}
-	s->mark_known = false;
-	s->mark = 0;
-	s->compared = (struct sl_wal_mark){0};
-	s->refusal = (struct sender_refusal){0};
-	s->limit = s->n_replay = 0;
-}
-
 /* Is the receiver's mark one of this log's records? Where the log no longer has the record, nothing says otherwise. */
 static int compare_mark(sl_wal *w, const struct sl_wal_reply *reply, bool *ours, struct sl_err *err)
 {
@@ -410,20 +391,11 @@ static void park_refused(sl_wal *w) SL_REQUIRES(w->mu)
 	sl__lock(&w->mu);
 }
 
-static void find_lost_records(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	struct sl_err err = SL_ERR_INIT;
-	sl__unlock(&w->mu);
-	int rc = sl__wal_sender_find(w, w->sender, &err);
-	sl__lock(&w->mu);
-	if (rc == SL_ECONFLICT)
-		halt_sender(w, &err);
-	else if (rc != 0)
-		reading_failed(w, rc, &err);
-}
-
 void sl__wal_sender_do(sl_wal *w, enum sender_work work)
 {
+	struct wal_sender_state *s = w->sender;
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
 	switch (work) {
 	case SENDER_NOTHING:
 		break;
@@ -435,13 +407,31 @@ void sl__wal_sender_do(sl_wal *w, enum sender_work work)
 		park_refused(w);
 		break;
 	case SENDER_FIND:
-		find_lost_records(w);
+		sl__unlock(&w->mu);
+		rc = sl__wal_sender_find(w, s, &err);
+		sl__lock(&w->mu);
+		if (rc == SL_ECONFLICT)
+			halt_sender(w, &err);
+		else if (rc != 0)
+			reading_failed(w, rc, &err);
 		break;
 	case SENDER_PROBE:
 		probe_receiver(w);
 		break;
 	case SENDER_RENEW:
-		write_renewal(w);
+		/* The new incarnation to disk; then the receiver is asked how far it is under it. */
+		sl__unlock(&w->mu);
+		rc = sl__wal_flush_now(w, &err);
+		sl__lock(&w->mu);
+		if (rc != 0) {
+			back_off(w, &err);
+			break;
+		}
+		s->mark_known = false;
+		s->mark = 0;
+		s->compared = (struct sl_wal_mark){0};
+		s->refusal = (struct sender_refusal){0};
+		s->limit = s->n_replay = 0;
 		break;
 	}
 }

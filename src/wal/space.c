@@ -31,7 +31,6 @@
 #define PREPARE_PIECE ((int64_t)1024 * 1024)
 #define SUBMIT_LINGER_NS ((int64_t)500000)
 #define MARKS_LINGER_NS ((int64_t)1000000000)
-#define ZERO_PIECE ((size_t)256 * 1024)
 
 static const uint8_t zeros[64 * 1024];
 
@@ -341,25 +340,6 @@ static void helper_prepare(sl_wal *w) SL_REQUIRES(w->mu)
 
 /* ---- the helper ---- */
 
-/*
- * Submitted records that no thread waits for. Those who submit and then wait lead themselves and save a switch of
- * threads, so the helper only checks now and then while records are being submitted, and flushes a batch that it met
- * before. One who polls the descriptor does not lead: then it flushes immediately.
- */
-static void helper_tick(sl_wal *w) SL_REQUIRES(w->mu)
-{
-	if (w->want_flush) {
-		sl__wal_flush_orphans(w);
-		return;
-	}
-	if (w->tick_id == w->batch_id) {
-		w->ticking = w->batch[w->batch_id % 2].n > 0;
-		sl__wal_flush_orphans(w);
-	}
-	w->tick_id = w->batch_id;
-	w->tick_at_ns = sl__mono_ns(&w->env) + SUBMIT_LINGER_NS;
-}
-
 static void *helper_main(void *arg)
 {
 	sl_wal *w = arg;
@@ -373,8 +353,19 @@ static void *helper_main(void *arg)
 		/* Turns, so that neither a storm of submits nor much space to prepare holds the other up. */
 		bool tick = next != SL_FOREVER && now >= tick_due && !(ticked && w->want_prepare);
 		ticked = tick;
-		if (tick) {
-			helper_tick(w);
+		if (tick && w->want_flush) {
+			sl__wal_flush_orphans(w);
+		} else if (tick) {
+			/* Submitted records that no thread waits for. Those who submit and then wait lead themselves and
+			 * save a switch of threads, so the helper only checks now and then while records are being
+			 * submitted, and flushes a batch that it met before. One who polls the descriptor does not lead:
+			 * then it flushes immediately (above). */
+			if (w->tick_id == w->batch_id) {
+				w->ticking = w->batch[w->batch_id % 2].n > 0;
+				sl__wal_flush_orphans(w);
+			}
+			w->tick_id = w->batch_id;
+			w->tick_at_ns = sl__mono_ns(&w->env) + SUBMIT_LINGER_NS;
 		} else if (w->want_prepare) {
 			helper_prepare(w);
 		} else if (next != SL_FOREVER && now >= marks_due) {
