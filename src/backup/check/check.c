@@ -185,26 +185,6 @@ static int check_object_name(const char *name, SL_UNUSED const struct sl_driver_
 	return 0;
 }
 
-/* Config, keys, marks; and strays in all folders except that of packs, which loading the view reports. */
-static int check_objects(struct checking *c, struct sl_err *err)
-{
-	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
-					      "index", BK_KEYS,   "sessions",    "snapshots"};
-	const sl_driver *d = &c->b->driver;
-	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &c->f};
-	int rc = sl__bk_config_care(c->b, &care, err);
-	if (rc == 0)
-		rc = sl__bk_keyring_care(c->b, &care, err);
-	if (rc == 0)
-		rc = sl__bk_check_marks(c->b, false, &c->f, err);
-	c->err = err;
-	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
-		c->folder = folders[i];
-		rc = d->ops->list(d->driver, folders[i], check_object_name, c, err);
-	}
-	return rc;
-}
-
 /* ---- the view and its packs ---- */
 
 static int add_index_damage(const char *name, const struct sl_err *why, void *ctx)
@@ -457,12 +437,24 @@ static int check_snapshots(struct checking *c, struct sl_err *err)
 int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struct sl_backup_checked *out,
 		    struct sl_err *err)
 {
+	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
+					      "index", BK_KEYS,   "sessions",    "snapshots"};
 	int rc = sl__bk_begin(b, "check", err);
 	if (rc != 0)
 		return rc;
-	struct checking c = {.b = b, .f.env = &b->env, .verify.b = b};
+	struct checking c = {.b = b, .f.env = &b->env, .verify.b = b, .err = err};
 	sl__opts_copy(&c.opts, sizeof(c.opts), opts);
-	rc = check_objects(&c, err);
+	/* Config, keys, marks; and strays in all folders except that of packs, which loading the view reports. */
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &c.f};
+	rc = sl__bk_config_care(b, &care, err);
+	if (rc == 0)
+		rc = sl__bk_keyring_care(b, &care, err);
+	if (rc == 0)
+		rc = sl__bk_check_marks(b, false, &c.f, err);
+	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
+		c.folder = folders[i];
+		rc = b->driver.ops->list(b->driver.driver, folders[i], check_object_name, &c, err);
+	}
 	if (rc == 0)
 		rc = load_check_view(&c, err);
 	if (rc == 0)

@@ -81,7 +81,7 @@ struct bk_create {
 
 	/* ---- the caller's thread ---- */
 	struct bk_item *first, *last; /* the window */
-	size_t window_bytes, window_n;
+	size_t window_bytes;
 	struct bk_item *run_first, *run_last; /* a run that is not in the queue yet */
 	size_t run_n;
 	uint64_t run_bytes;

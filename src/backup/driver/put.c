@@ -38,21 +38,6 @@ static int sweep_temp_file(const char *file, void *ctx)
 	return 0;
 }
 
-/* Remove stale temporary files, once per handle; those that cannot be removed stay. now_ms is the storage's clock. */
-static void sweep_temp_files(struct local *l, int64_t now_ms)
-{
-	sl__lock(&l->mu);
-	bool swept = l->swept;
-	l->swept = true;
-	sl__unlock(&l->mu);
-	if (swept)
-		return;
-	char path[LOCAL_PATH_BYTES];
-	sl__bk_local_path(l, LOCAL_TMP, path);
-	struct sweep s = {.l = l, .now_ms = now_ms};
-	(void)SL__IO(&l->env, list, path, sweep_temp_file, &s);
-}
-
 /* A new, empty file; its descriptor, or a negative SL_E…. */
 static int make_temp(struct local *l, const char *what, char path[LOCAL_PATH_BYTES], struct sl_io_stat *st,
 		     struct sl_err *err)
@@ -136,7 +121,17 @@ static int put_named(struct local *l, const struct local_object *o, bool replace
 	int fd = make_temp(l, o->name, temp, &st, err);
 	if (fd < 0)
 		return fd;
-	sweep_temp_files(l, st.mtime_ms);
+	/* Remove stale temporary files, once per handle; those that cannot be removed stay. The new file has the time of
+	 * the storage's clock. */
+	sl__lock(&l->mu);
+	bool swept = l->swept;
+	l->swept = true;
+	sl__unlock(&l->mu);
+	if (!swept) {
+		struct sweep s = {.l = l, .now_ms = st.mtime_ms};
+		sl__bk_local_path(l, LOCAL_TMP, path);
+		(void)SL__IO(&l->env, list, path, sweep_temp_file, &s);
+	}
 	int rc = write_direct(l, temp, o, &done);
 	if (rc == 0)
 		rc = sl__pwrite_full(&l->env, fd, (const uint8_t *)o->bytes + done, o->len - done, done);

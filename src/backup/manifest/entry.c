@@ -197,25 +197,6 @@ static uint8_t *put_entry_bytes(uint8_t *p, const void *bytes, size_t n)
 	return p + n;
 }
 
-static uint8_t *put_contents(uint8_t *p, const struct bk_entry *e)
-{
-	if ((e->flags & BK_ENTRY_SPARSE) != 0) {
-		uint64_t end = 0;
-		p = put_entry_varint(p, e->extents_n);
-		for (size_t i = 0; i < e->extents_n; i++) {
-			p = put_entry_varint(p, e->extents[i].offset - end);
-			p = put_entry_varint(p, e->extents[i].length);
-			end = e->extents[i].offset + e->extents[i].length;
-		}
-	}
-	p = put_entry_varint(p, e->refs_n);
-	for (size_t i = 0; i < e->refs_n; i++) {
-		memcpy(p, e->refs[i].id.b, BK_ID_BYTES);
-		p = put_entry_varint(p + BK_ID_BYTES, e->refs[i].len);
-	}
-	return p;
-}
-
 int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const char *previous, size_t previous_len,
 			struct sl_err *err)
 {
@@ -253,8 +234,21 @@ int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const cha
 		p = put_entry_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
 		p = put_entry_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
 	}
+	if (e->type == SL_BACKUP_FILE && (e->flags & BK_ENTRY_SPARSE) != 0) {
+		uint64_t end = 0;
+		p = put_entry_varint(p, e->extents_n);
+		for (size_t i = 0; i < e->extents_n; i++) {
+			p = put_entry_varint(p, e->extents[i].offset - end);
+			p = put_entry_varint(p, e->extents[i].length);
+			end = e->extents[i].offset + e->extents[i].length;
+		}
+	}
 	if (e->type == SL_BACKUP_FILE)
-		p = put_contents(p, e);
+		p = put_entry_varint(p, e->refs_n);
+	for (size_t i = 0; i < e->refs_n && e->type == SL_BACKUP_FILE; i++) {
+		memcpy(p, e->refs[i].id.b, BK_ID_BYTES);
+		p = put_entry_varint(p + BK_ID_BYTES, e->refs[i].len);
+	}
 	size_t n = (size_t)(p - begin) - 4;
 	if (n > BK_ENTRY_MAX)
 		return sl_err_set(err, SL_EINVAL, "%.160s: its entry is too long", e->path);

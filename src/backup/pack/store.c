@@ -372,26 +372,6 @@ int sl__bk_store_missing(struct bk_store *s, const struct bk_id *ids, size_t n, 
 
 /* ---- finish ---- */
 
-/* A driver that reports success for what it has not written is detected here rather than at a restore. */
-static int check_written_packs(struct bk_store *s, struct sl_err *err)
-{
-	const sl_driver *d = &s->b->driver;
-	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < s->packs_n; i++) {
-		struct sl_driver_stat st;
-		char name[SL_DRIVER_NAME_BYTES];
-		sl__bk_pack_name(&s->packs[i].pack, name);
-		rc = d->ops->stat(d->driver, name, &st, err);
-		if (rc == SL_ENOENT)
-			rc = sl_err_set(err, SL_EIO, "the driver reported %s as written, but it is not there", name);
-		else if (rc == 0 && st.size != s->packs[i].size)
-			rc = sl_err_set(err, SL_EIO,
-					"the driver reported %s as written, but %llu of %llu bytes are there", name,
-					(unsigned long long)st.size, (unsigned long long)s->packs[i].size);
-	}
-	return rc;
-}
-
 int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 {
 	struct bk_index_put put = {.bytes = 0};
@@ -421,12 +401,25 @@ int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 	if (s->packs_n == 0)
 		return 0;
 
+	/* A driver that reports success for what it has not written is detected here rather than at a restore. */
+	const sl_driver *d = &s->b->driver;
+	for (size_t i = 0; rc == 0 && i < s->packs_n; i++) {
+		struct sl_driver_stat st;
+		char name[SL_DRIVER_NAME_BYTES];
+		sl__bk_pack_name(&s->packs[i].pack, name);
+		rc = d->ops->stat(d->driver, name, &st, err);
+		if (rc == SL_ENOENT)
+			rc = sl_err_set(err, SL_EIO, "the driver reported %s as written, but it is not there", name);
+		else if (rc == 0 && st.size != s->packs[i].size)
+			rc = sl_err_set(err, SL_EIO,
+					"the driver reported %s as written, but %llu of %llu bytes are there", name,
+					(unsigned long long)st.size, (unsigned long long)s->packs[i].size);
+	}
 	/* All of them are there and durable: then they may be in the index. */
-	rc = check_written_packs(s, err);
 	if (rc == 0)
-		rc = s->b->driver.ops->sync(s->b->driver.driver, err);
+		rc = d->ops->sync(d->driver, err);
 	if (rc == 0)
-		rc = sl__bk_index_builder_put(s->entries, &s->b->driver, &put, err);
+		rc = sl__bk_index_builder_put(s->entries, d, &put, err);
 	atomic_fetch_add(&s->physical_bytes, put.bytes);
 	return rc;
 }

@@ -69,22 +69,6 @@ static int find_truncated_pack(uint64_t ordinal, SL_UNUSED const struct bk_id *i
 	return 0;
 }
 
-/* No block of a truncated pack is chosen, not even one before the end: its directory is gone, so that nothing could be
- * copied from it; and the intact copy of a block would be deleted as the second one. */
-static int exclude_truncated_packs(struct bk_prune *p, struct sl_err *err)
-{
-	const struct bk_view *v = &p->view;
-	struct truncation t = {.p = p, .truncated = sl__calloc(&p->b->env, v->packs.n + 1, sizeof(*t.truncated))};
-	p->bad = sl__bk_bits(&p->b->env, v->entries);
-	int rc = t.truncated != NULL && p->bad != NULL ? sl__bk_index_each(v->index, find_truncated_pack, &t, err)
-						       : sl__no_memory(err, "prune");
-	for (uint64_t i = 0; i < v->entries && rc == 0 && t.any; i++)
-		if (v->pack_of[i] != BK_NO_PACK && t.truncated[v->pack_of[i]])
-			sl__bk_set_bit(p->bad, i);
-	sl__free(&p->b->env, t.truncated);
-	return rc;
-}
-
 int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 {
 	const struct sl_env *env = &p->b->env;
@@ -99,9 +83,21 @@ int sl__bk_prune_choose(struct bk_prune *p, struct sl_err *err)
 	if (p->marked == NULL || p->due == NULL || p->to_mark == NULL || p->copy == NULL || p->needed == NULL ||
 	    p->contents == NULL)
 		return sl__no_memory(err, "prune");
-	int rc = exclude_truncated_packs(p, err);
+
+	/* No block of a truncated pack is chosen, not even one before the end: its directory is gone, so that nothing could
+	 * be copied from it; and the intact copy of a block would be deleted as the second one. */
+	const struct bk_view *v = &p->view;
+	struct truncation t = {.p = p, .truncated = sl__calloc(env, n, sizeof(*t.truncated))};
+	p->bad = sl__bk_bits(env, v->entries);
+	int rc = t.truncated != NULL && p->bad != NULL ? sl__bk_index_each(v->index, find_truncated_pack, &t, err)
+						       : sl__no_memory(err, "prune");
+	for (uint64_t i = 0; i < v->entries && rc == 0 && t.any; i++)
+		if (v->pack_of[i] != BK_NO_PACK && t.truncated[v->pack_of[i]])
+			sl__bk_set_bit(p->bad, i);
+	sl__free(env, t.truncated);
 	if (rc != 0)
 		return rc;
+
 	for (size_t i = 0; i < p->view.packs.n; i++) {
 		const struct bk_id *pack = &p->view.packs.ids[i];
 		p->marked[i] = sl__bk_marks_have(&p->old, pack) || sl__bk_marks_have(&p->all, pack);

@@ -280,24 +280,6 @@ static int load_key_twins(struct ring *r, const char *id, struct bk_twin t[2], s
 	return sl__bk_twins_load(r->b, name, sl__bk_is_key, t, err);
 }
 
-static int care_for_key(struct ring *r, const char *id, struct sl_err *err)
-{
-	struct bk_twin t[2];
-	int rc = load_key_twins(r, id, t, err);
-	if (rc == 0 && t[BK_FIRST].rc == SL_ENOENT) { /* removed since it was listed, and its copy is about to be */
-		sl__bk_twins_fini(r->b, t);
-		return 0;
-	}
-	bool lost = rc == 0 && t[BK_FIRST].rc == SL_ECORRUPT && t[BK_COPY].rc != 0;
-	r->whole = r->whole || (rc == 0 && !lost);
-	if (rc == 0)
-		rc = sl__bk_twins_care(r->b, SL_BACKUP_FAULT_KEY, t, r->care, err);
-	if (rc == 0 && lost)
-		rc = quarantine_key(r, t, err);
-	sl__bk_twins_fini(r->b, t);
-	return rc;
-}
-
 /* A copy without a key in keys/. */
 static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 {
@@ -333,8 +315,19 @@ int sl__bk_keyring_care(struct sl_backup *b, struct bk_care *care, struct sl_err
 	int rc = sl__bk_list_names(b, BK_KEY_COPIES, &r.copies, &r.copies_n, err);
 	if (rc == 0)
 		rc = sl__bk_list_names(b, BK_KEYS, &r.keys, &r.keys_n, err);
-	for (size_t i = 0; i < r.keys_n && rc == 0; i++)
-		rc = care_for_key(&r, r.keys[i].id, err);
+	for (size_t i = 0; i < r.keys_n && rc == 0; i++) {
+		struct bk_twin t[2];
+		rc = load_key_twins(&r, r.keys[i].id, t, err);
+		/* Without the first: removed since it was listed, and its copy is about to be. */
+		bool is = rc == 0 && t[BK_FIRST].rc != SL_ENOENT;
+		bool lost = is && t[BK_FIRST].rc == SL_ECORRUPT && t[BK_COPY].rc != 0;
+		r.whole = r.whole || (is && !lost);
+		if (is)
+			rc = sl__bk_twins_care(b, SL_BACKUP_FAULT_KEY, t, care, err);
+		if (rc == 0 && lost)
+			rc = quarantine_key(&r, t, err);
+		sl__bk_twins_fini(b, t);
+	}
 	for (size_t i = 0; i < r.copies_n && rc == 0; i++) {
 		size_t k = 0;
 		while (k < r.keys_n && strcmp(r.keys[k].id, r.copies[i].id) != 0)

@@ -149,24 +149,6 @@ static int cat_block(const struct bk_ref *ref, void *ctx)
 	return rc;
 }
 
-static int cat_file(struct snapshot_reading *l, const struct bk_entry *e, struct cat_output *o)
-{
-	o->zeros = sl__calloc(&l->b->env, 1, ZEROS_BYTES);
-	if (o->zeros == NULL)
-		return sl_err_set(o->err, SL_ENOMEM, "read %.150s: out of memory", e->path);
-	sl__bk_cursor_init(&o->at, e);
-	int rc = sl__bk_reader_new(&o->blocks, l->b, l->index, o->err);
-	if (rc == 0)
-		rc = sl__bk_entry_refs(o->blocks, e, cat_block, o, o->err);
-	if (rc == 0)
-		rc = sl__bk_cursor_end(&o->at, o->err);
-	if (rc == 0 && (e->flags & BK_ENTRY_SPARSE) != 0)
-		rc = cat_hole(o, e->size - o->at.offset);
-	sl__bk_reader_free(o->blocks);
-	sl__free(&l->b->env, o->zeros);
-	return rc;
-}
-
 /* The entry of this path, searched from the beginning. SL_ENOENT. Valid until the next call. */
 static int find_path(struct snapshot_reading *l, const char *path, size_t len, struct bk_entry *e, struct sl_err *err)
 {
@@ -213,8 +195,20 @@ int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backu
 	}
 	if (rc == 0 && e.type != SL_BACKUP_FILE)
 		rc = sl_err_set(err, SL_EINVAL, "%.150s is not a file", select.paths[0].path);
+	if (rc == 0) {
+		sl__bk_cursor_init(&out.at, &e);
+		out.zeros = sl__calloc(&b->env, 1, ZEROS_BYTES);
+		rc = out.zeros != NULL ? sl__bk_reader_new(&out.blocks, b, l.index, err)
+				       : sl_err_set(err, SL_ENOMEM, "read %.150s: out of memory", e.path);
+	}
 	if (rc == 0)
-		rc = cat_file(&l, &e, &out);
+		rc = sl__bk_entry_refs(out.blocks, &e, cat_block, &out, err);
+	if (rc == 0)
+		rc = sl__bk_cursor_end(&out.at, err);
+	if (rc == 0 && (e.flags & BK_ENTRY_SPARSE) != 0)
+		rc = cat_hole(&out, e.size - out.at.offset);
+	sl__bk_reader_free(out.blocks);
+	sl__free(&b->env, out.zeros);
 	reading_close(&l);
 	sl__bk_select_fini(&select);
 	return rc;

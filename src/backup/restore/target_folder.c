@@ -115,21 +115,6 @@ void sl__bk_folder_take_over(struct bk_folder *f)
 	(void)closedir(dir);
 }
 
-/* Make an existing folder writable for this user; at the end it gets the mode that the snapshot has. */
-static void make_writable(const struct bk_folder *f, const char *name)
-{
-	struct stat st;
-	char proc[64];
-	int fd = sl__bk_open_beneath(f->fd, name, O_PATH | O_DIRECTORY);
-	if (fd < 0)
-		return;
-	if (f->target->uid != 0 && fstat(fd, &st) == 0 && st.st_uid == f->target->uid && (st.st_mode & 0700) != 0700) {
-		(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
-		(void)chmod(proc, (st.st_mode & 07777) | 0700);
-	}
-	(void)close(fd);
-}
-
 int sl__bk_folder_make(struct bk_folder *f, const char *path, size_t len, bool *made, struct sl_err *err)
 {
 	size_t parent = sl__bk_path_parent(path, len), start = parent > 0 ? parent + 1 : 0;
@@ -167,7 +152,16 @@ int sl__bk_folder_make(struct bk_folder *f, const char *path, size_t len, bool *
 		*made = true;
 		return 0;
 	}
-	make_writable(f, name);
+	/* Make it writable for this user; at the end it gets the mode that the snapshot has. */
+	int fd = sl__bk_open_beneath(f->fd, name, O_PATH | O_DIRECTORY);
+	if (fd >= 0 && f->target->uid != 0 && fstat(fd, &st) == 0 && st.st_uid == f->target->uid &&
+	    (st.st_mode & 0700) != 0700) {
+		char proc[64];
+		(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+		(void)chmod(proc, (st.st_mode & 07777) | 0700);
+	}
+	if (fd >= 0)
+		(void)close(fd);
 	rc = sl__bk_folder_enter(f, path, len, err);
 	if (rc == 0)
 		sl__bk_folder_take_over(f);
