@@ -140,27 +140,16 @@ static double read_pressed(void *ctx)
 	return read_stats(ctx).backpressure;
 }
 
-struct gauge {
-	sl_gauge **to;
+static const struct {
 	const char *name, *help;
 	sl_gauge_fn *fn;
+} gauges[] = {
+	{"sluice_writer_queued_bytes", "Bytes of blocks that wait.", read_queued},
+	{"sluice_writer_in_flight_bytes", "Bytes of blocks that the driver is writing.", read_in_flight},
+	{"sluice_writer_driver_buffered_bytes", "Bytes of written blocks that the driver still holds.", read_buffered},
+	{"sluice_writer_target_concurrent_writes", "Writes that may be in flight at once.", read_concurrency},
+	{"sluice_writer_backpressure", "1 while readers have to wait.", read_pressed},
 };
-
-#define GAUGES 5
-
-static void list_writer_gauges(struct sl__writer_metrics *x, struct gauge rows[GAUGES])
-{
-	rows[0] = (struct gauge){&x->queued_bytes, "sluice_writer_queued_bytes", "Bytes of blocks that wait.",
-				 read_queued};
-	rows[1] = (struct gauge){&x->in_flight_bytes, "sluice_writer_in_flight_bytes",
-				 "Bytes of blocks that the driver is writing.", read_in_flight};
-	rows[2] = (struct gauge){&x->buffered_bytes, "sluice_writer_driver_buffered_bytes",
-				 "Bytes of written blocks that the driver still holds.", read_buffered};
-	rows[3] = (struct gauge){&x->concurrency, "sluice_writer_target_concurrent_writes",
-				 "Writes that may be in flight at once.", read_concurrency};
-	rows[4] = (struct gauge){&x->pressed, "sluice_writer_backpressure", "1 while readers have to wait.",
-				 read_pressed};
-}
 
 int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 {
@@ -177,7 +166,7 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 		{&x->retries, "sluice_writer_retries_total", "Blocks that wait to be tried again, each time."},
 		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks reported as not written."},
 	};
-	struct gauge gauges[GAUGES];
+	static_assert(SL_COUNT(gauges) == SL_COUNT(x->gauges), "a handle for each");
 	if (m == NULL)
 		return 0;
 	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
@@ -185,11 +174,10 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 				      &x->latency, err);
 	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
 		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, &driver, 1, counters[i].to, err);
-	list_writer_gauges(x, gauges);
-	for (size_t i = 0; i < GAUGES && rc == 0; i++) {
-		rc = sl_metrics_gauge(m, gauges[i].name, gauges[i].help, &driver, 1, gauges[i].to, err);
+	for (size_t i = 0; i < SL_COUNT(gauges) && rc == 0; i++) {
+		rc = sl_metrics_gauge(m, gauges[i].name, gauges[i].help, &driver, 1, &x->gauges[i], err);
 		if (rc == 0)
-			rc = sl_gauge_attach(*gauges[i].to, gauges[i].fn, w, err);
+			rc = sl_gauge_attach(x->gauges[i], gauges[i].fn, w, err);
 		if (rc == 0)
 			x->n_attached++;
 	}
@@ -200,10 +188,7 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 
 void sl__writer_metrics_detach(sl_writer *w)
 {
-	struct gauge gauges[GAUGES];
-	list_writer_gauges(&w->metrics, gauges);
-	for (; w->metrics.n_attached > 0; w->metrics.n_attached--) {
-		const struct gauge *g = &gauges[w->metrics.n_attached - 1];
-		sl_gauge_detach(*g->to, g->fn, w);
-	}
+	struct sl__writer_metrics *x = &w->metrics;
+	for (; x->n_attached > 0; x->n_attached--)
+		sl_gauge_detach(x->gauges[x->n_attached - 1], gauges[x->n_attached - 1].fn, w);
 }

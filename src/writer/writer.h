@@ -65,8 +65,8 @@ struct sl__wslots {
 struct sl__writer_metrics {
 	sl_counter *written, *physical_bytes, *failures, *retries, *unwritten;
 	sl_histogram *latency;
-	sl_gauge *queued_bytes, *in_flight_bytes, *buffered_bytes, *concurrency, *pressed;
-	size_t n_attached; /* gauges */
+	sl_gauge *gauges[5];
+	size_t n_attached; /* of them */
 };
 
 enum sl__writer_phase { SL__WRITER_NEW, SL__WRITER_RUNNING, SL__WRITER_ENDED };
