@@ -285,8 +285,6 @@ SL_MUST_CHECK int sl__wal_open_segment_of(sl_wal *w, uint64_t sequence, int *fd,
 /* ---- sender.c ---- */
 /* End the sender at once, when it runs, and free it. */
 void sl__wal_sender_free(sl_wal *w);
-/* Fill sender_state and mark. */
-void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out) SL_REQUIRES(w->mu);
 /* ---- observe.c ---- */
 SL_MUST_CHECK int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err);
 void sl__wal_metrics_detach(sl_wal *w);

@@ -57,35 +57,6 @@ int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct 
 
 /* ---- opening ---- */
 
-/* The item of a dead letter whose payload is sealed. */
-struct sealed_item {
-	const char *stream;
-	struct wal_header header;
-	struct wal_record record;
-};
-
-static int parse_sealed(const struct sl_dlq_letter *letter, struct sealed_item *out, struct sl_err *err)
-{
-	const uint8_t *p = letter->item;
-	bool good = letter->source != NULL && strncmp(letter->source, SOURCE_PREFIX, SOURCE_PREFIX_LEN) == 0 &&
-		    sl__wal_id_valid(letter->source + SOURCE_PREFIX_LEN) && p != NULL &&
-		    letter->item_len >= WAL_HEADER_BYTES + WAL_FRAME_BYTES + WAL_SEAL_BYTES;
-	if (good) {
-		size_t total = letter->item_len - WAL_HEADER_BYTES;
-		out->stream = letter->source + SOURCE_PREFIX_LEN;
-		good = sl__wal_header_decode(p, &out->header) == WAL_HEADER_OK && out->header.version == 2 &&
-		       sl__wal_total(p + WAL_HEADER_BYTES, total) == total &&
-		       sl__wal_check(p + WAL_HEADER_BYTES, (uint32_t)total, &out->record, NULL) == WAL_VALID &&
-		       out->record.status == SL_WAL_PENDING && out->record.sequence == letter->position &&
-		       out->record.payload_len >= WAL_SEAL_BYTES;
-	}
-	if (good)
-		return 0;
-	return sl_err_set(err, SL_EDATA,
-			  "dead letter %llu is marked as sealed, but its item is not a sealed record of %.64s",
-			  (unsigned long long)letter->id, letter->source != NULL ? letter->source : "a log");
-}
-
 int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file, const struct sl_env *env, void *out,
 		       size_t *len, struct sl_err *err)
 {
@@ -95,29 +66,45 @@ int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file,
 		*len = letter->item_len;
 		return 0;
 	}
-	struct sealed_item s;
-	struct sl_env own;
-	struct wal_key *key = NULL;
-	int rc = parse_sealed(letter, &s, err);
-	if (rc != 0)
-		return rc;
+	/* The item is a header and the record as it was stored. */
+	struct wal_header header;
+	struct wal_record record;
+	const uint8_t *p = letter->item;
+	bool good = letter->source != NULL && strncmp(letter->source, SOURCE_PREFIX, SOURCE_PREFIX_LEN) == 0 &&
+		    sl__wal_id_valid(letter->source + SOURCE_PREFIX_LEN) && p != NULL &&
+		    letter->item_len >= WAL_HEADER_BYTES + WAL_FRAME_BYTES + WAL_SEAL_BYTES;
+	if (good) {
+		size_t total = letter->item_len - WAL_HEADER_BYTES;
+		good = sl__wal_header_decode(p, &header) == WAL_HEADER_OK && header.version == 2 &&
+		       sl__wal_total(p + WAL_HEADER_BYTES, total) == total &&
+		       sl__wal_check(p + WAL_HEADER_BYTES, (uint32_t)total, &record, NULL) == WAL_VALID &&
+		       record.status == SL_WAL_PENDING && record.sequence == letter->position &&
+		       record.payload_len >= WAL_SEAL_BYTES;
+	}
+	if (!good)
+		return sl_err_set(err, SL_EDATA,
+				  "dead letter %llu is marked as sealed, but its item is not a sealed record of %.64s",
+				  (unsigned long long)letter->id, letter->source != NULL ? letter->source : "a log");
+	const char *stream = letter->source + SOURCE_PREFIX_LEN;
 	if (key_file == NULL)
 		return sl_err_set(
 			err, SL_EKEY,
 			"dead letter %llu is sealed: give the key file of the log %.64s (key_file, --key-file)",
-			(unsigned long long)letter->id, s.stream);
-	rc = sl__env_init(&own, env, err);
+			(unsigned long long)letter->id, stream);
+	struct sl_env own;
+	struct wal_key *key = NULL;
+	int rc = sl__env_init(&own, env, err);
 	if (rc == 0)
 		rc = sl__wal_key_load(&key, &own, key_file, err);
 	if (rc != 0)
 		return rc;
-	struct wal_seal_ctx at = {s.stream, s.header.incarnation, s.record.sequence, s.record.timestamp_ms};
-	rc = sl__wal_open_payload(key, &at, out, s.record.payload, s.record.payload_len);
+	struct wal_seal_ctx at = {stream, header.incarnation, record.sequence, record.timestamp_ms};
+	rc = sl__wal_open_payload(key, &at, out, record.payload, record.payload_len);
 	sl__wal_key_free(key);
 	if (rc != 0)
 		return sl_err_set(err, SL_EKEY,
 				  "dead letter %llu cannot be decrypted: wrong key, or it was tampered with",
 				  (unsigned long long)letter->id);
-	*len = s.record.payload_len - WAL_SEAL_BYTES;
+	*len = record.payload_len - WAL_SEAL_BYTES;
 	return 0;
 }

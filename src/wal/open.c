@@ -14,6 +14,7 @@
 #include "wal/commit.h"
 #include "wal/reader.h"
 #include "wal/segs.h"
+#include "wal/sender.h"
 
 #define FIRST_ZEROS ((uint64_t)32 * 1024)
 
@@ -32,25 +33,6 @@ static int locked_error(const char *path, int rc, struct sl_err *err)
 	if (rc == -EWOULDBLOCK)
 		return sl_err_set(err, SL_ELOCKED, "%s is in use by another process or handle", path);
 	return sl_err_set_errno(err, -rc, "lock %s", path);
-}
-
-/* O1. 1: w->fd has it; 0: try again; negative: an error. */
-static int lock_existing(sl_wal *w, int fd, struct sl_err *err)
-{
-	struct sl_io_stat mine, named;
-	int code = 0;
-	int rc = SL__IO(&w->env, lock, fd);
-	if (rc < 0)
-		code = locked_error(w->path, rc, err);
-	else if ((rc = SL__IO(&w->env, fstat, fd, &mine)) < 0)
-		code = sl_err_set_errno(err, -rc, "stat %s", w->path);
-	else if (SL__IO(&w->env, stat, w->path, &named) == 0 && named.dev == mine.dev && named.ino == mine.ino)
-		code = 1;
-	if (code == 1)
-		w->fd = fd;
-	else
-		(void)SL__IO(&w->env, close, fd);
-	return code;
 }
 
 /* O2. *fd keeps the lock; the header holds the incarnation that continues. */
@@ -136,13 +118,22 @@ int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err
 {
 	for (int tries = 0; tries < 100; tries++) {
 		int fd = SL__IO(&w->env, open, w->path, O_RDWR | O_NOFOLLOW, 0);
-		int rc;
-		if (fd >= 0)
-			rc = lock_existing(w, fd, err);
-		else if (fd == -ENOENT)
+		struct sl_io_stat mine, named;
+		int io, rc = 0; /* 1: w->fd has it; 0: try again */
+		if (fd == -ENOENT)
 			rc = make_active(w, hooks, err);
-		else
+		else if (fd < 0)
 			return sl_err_set_errno(err, -fd, "open %s", w->path);
+		else if ((io = SL__IO(&w->env, lock, fd)) < 0)
+			rc = locked_error(w->path, io, err);
+		else if ((io = SL__IO(&w->env, fstat, fd, &mine)) < 0)
+			rc = sl_err_set_errno(err, -io, "stat %s", w->path);
+		else if (SL__IO(&w->env, stat, w->path, &named) == 0 && named.dev == mine.dev && named.ino == mine.ino)
+			rc = 1; /* O1 */
+		if (fd >= 0 && rc == 1)
+			w->fd = fd;
+		else if (fd >= 0)
+			(void)SL__IO(&w->env, close, fd);
 		if (rc != 0)
 			return rc == 1 ? 0 : rc;
 	}
@@ -432,7 +423,8 @@ int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err)
 	s.flushed_records = w->n_flushed_records;
 	s.prepared_bytes = w->prepared_total;
 	s.index_bytes = sl__wal_index_bytes(&w->index);
-	sl__wal_sender_stats(w, &s);
+	s.sender_state = w->sender != NULL ? w->sender->show : SL_WAL_SENDER_STOPPED;
+	s.mark = w->sender != NULL ? w->sender->mark : 0;
 	sl__unlock(&w->mu);
 	sl__result_copy(out, &s, sizeof(s));
 	return 0;

@@ -431,30 +431,6 @@ static int take_holes(struct recovery *r)
 	return rc;
 }
 
-static int take_segments(struct recovery *r)
-{
-	sl_wal *w = r->w;
-	w->n_segments = 0;
-	w->sealed_records = w->sealed_bytes = 0;
-	w->segments = sl__calloc(&w->env, r->n, sizeof(*w->segments));
-	if (w->segments == NULL)
-		return SL_ENOMEM;
-	w->cap_segments = r->n;
-	for (size_t i = 0; i + 1 < r->n; i++) {
-		const struct wal_source *src = &r->sources[i];
-		if (src->missing)
-			continue;
-		w->segments[w->n_segments++] = (struct wal_segment){.first = src->named_first,
-								    .last = src->last,
-								    .bytes = src->end,
-								    .records = src->records,
-								    .version = src->header.version};
-		w->sealed_records += src->records;
-		w->sealed_bytes += src->end;
-	}
-	return 0;
-}
-
 /* What was written last and not to its end is quarantined. Without room for that it stays where it is until something is to
  * be written there: what the log has can be read, delivered and settled meanwhile, and may make room. */
 static int settle_torn(sl_wal *w, const struct wal_source *src, struct sl_err *err)
@@ -513,8 +489,24 @@ static int take_over_survey(struct recovery *r, struct sl_err *err)
 {
 	sl_wal *w = r->w;
 	int rc = take_holes(r);
-	if (rc == 0)
-		rc = take_segments(r);
+	w->n_segments = 0;
+	w->sealed_records = w->sealed_bytes = 0;
+	w->segments = sl__calloc(&w->env, r->n, sizeof(*w->segments));
+	w->cap_segments = w->segments != NULL ? r->n : 0;
+	if (rc == 0 && w->segments == NULL)
+		rc = SL_ENOMEM;
+	for (size_t i = 0; i + 1 < r->n && rc == 0; i++) {
+		const struct wal_source *src = &r->sources[i];
+		if (src->missing)
+			continue;
+		w->segments[w->n_segments++] = (struct wal_segment){.first = src->named_first,
+								    .last = src->last,
+								    .bytes = src->end,
+								    .records = src->records,
+								    .version = src->header.version};
+		w->sealed_records += src->records;
+		w->sealed_bytes += src->end;
+	}
 	for (size_t i = 0; i < r->statuses.n && rc == 0; i++) {
 		const struct wal_status_range *s = &r->statuses.v[i];
 		(void)sl__wal_index_settle(&r->index, s->first, s->last, s->status, NULL);

@@ -259,12 +259,6 @@ bool sl__wal_sender_idle(const sl_wal *w)
 	return w->sender == NULL || w->sender->phase == SENDER_IDLE;
 }
 
-void sl__wal_sender_stats(const sl_wal *w, struct sl_wal_stats *out)
-{
-	out->sender_state = w->sender != NULL ? w->sender->show : SL_WAL_SENDER_STOPPED;
-	out->mark = w->sender != NULL ? w->sender->mark : 0;
-}
-
 int sl_wal_sender_error(sl_wal *w, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
