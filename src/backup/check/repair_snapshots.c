@@ -340,41 +340,12 @@ static int note_unread_block(SL_UNUSED const struct bk_ref *ref, SL_UNUSED const
 	return 1;
 }
 
-/* Put metadata that only one pack contains into a second one. What cannot be read is reported as missing elsewhere. */
-static int double_metadata(struct snapshot_repair *m, struct sl_err *err)
-{
-	struct sl_backup *b = m->r->b;
-	struct bk_store *store = NULL;
-	struct bk_reader *reader = NULL;
-	uint64_t doubled = 0;
-	if (m->single.n == 0)
-		return 0;
-	int rc = sl__bk_store_new(&store, b, NULL, 1, err);
-	if (rc == 0)
-		rc = sl__bk_reader_new(&reader, b, m->view.index, err);
-	for (size_t i = 0; i < m->single.n && rc == 0; i++) {
-		const struct bk_ref *ref = &m->single.refs[i];
-		const uint8_t *bytes = NULL;
-		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
-		if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
-			rc = 0;
-			continue;
-		}
-		if (rc == 0)
-			rc = sl__bk_store_put_always(store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1, err);
-		doubled += rc == 0;
-	}
-	if (rc == 0)
-		rc = sl__bk_store_finish(store, err);
-	m->r->out.copies_repaired += rc == 0 ? doubled : 0;
-	sl__bk_reader_free(reader);
-	sl__bk_store_free(store);
-	return rc;
-}
-
 int sl__bk_repair_snapshots(struct bk_repair *r, struct sl_err *err)
 {
 	struct snapshot_repair m = {.r = r};
+	struct bk_store *store = NULL;
+	struct bk_reader *reader = NULL;
+	uint64_t doubled = 0;
 	m.walk = (struct bk_walk){.b = r->b, .need = repair_needs_block, .unread = note_unread_block, .ctx = &m};
 	int rc = sl__bk_view_load(r->b, &m.view, NULL, err);
 	if (rc == 0)
@@ -385,8 +356,31 @@ int sl__bk_repair_snapshots(struct bk_repair *r, struct sl_err *err)
 		rc = sl__bk_snapshot_ids(r->b, &m.ids, &m.n_ids, err);
 	for (size_t i = 0; i < m.n_ids && rc == 0; i++)
 		rc = repair_snapshot(&m, m.ids[i], err);
-	if (rc == 0)
-		rc = double_metadata(&m, err);
+
+	/* Put metadata that only one pack contains into a second one. What cannot be read is reported as missing
+	 * elsewhere. */
+	if (rc == 0 && m.single.n > 0)
+		rc = sl__bk_store_new(&store, r->b, NULL, 1, err);
+	if (rc == 0 && m.single.n > 0)
+		rc = sl__bk_reader_new(&reader, r->b, m.view.index, err);
+	for (size_t i = 0; i < m.single.n && rc == 0; i++) {
+		const struct bk_ref *ref = &m.single.refs[i];
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
+		if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
+			rc = 0;
+			continue;
+		}
+		if (rc == 0)
+			rc = sl__bk_store_put_always(store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1, err);
+		doubled += rc == 0;
+	}
+	if (rc == 0 && store != NULL)
+		rc = sl__bk_store_finish(store, err);
+	r->out.copies_repaired += rc == 0 ? doubled : 0;
+	sl__bk_reader_free(reader);
+	sl__bk_store_free(store);
+
 	sl__free(&r->b->env, m.ids);
 	sl__free(&r->b->env, m.single.refs);
 	sl__bk_walk_fini(&m.walk);

@@ -100,36 +100,6 @@ static void count_physical(uint64_t bytes, void *ctx)
 	atomic_fetch_add(&s->physical_bytes, bytes);
 }
 
-static int new_writer(struct bk_store *s, struct sl_err *err)
-{
-	const struct sl_driver_ops *d = s->b->driver.ops;
-	const struct sl_backup_opts *o = &s->b->opts;
-	s->ops = (struct sl_writer_driver_ops){
-		.version = SL_WRITER_DRIVER_VERSION,
-		.name = d->name,
-		.schedule_write = schedule_write,
-		.is_shard_ready = d->is_shard_ready != NULL ? is_shard_ready : NULL,
-		.wait_for_any_shard_ready = d->wait_for_any_shard_ready != NULL ? wait_for_any_shard_ready : NULL,
-		.driver_buffered_bytes = d->driver_buffered_bytes != NULL ? driver_buffered_bytes : NULL,
-		.on_concurrency_limit_changed =
-			d->on_concurrency_limit_changed != NULL ? on_concurrency_limit_changed : NULL,
-	};
-	struct sl_writer_opts opts = {SL_WRITER_OPTS_INIT,
-				      .env = &s->b->env,
-				      .name = "backup",
-				      .hash_form = SL_WRITER_HASH_BINARY,
-				      .max_concurrent_writes = o->max_concurrent_writes,
-				      .backlog_limit_bytes = o->backlog_limit_bytes,
-				      .max_retry_attempts = o->max_retry_attempts,
-				      .retry_policy.first_ms = o->retry_first_ms,
-				      .handle_physical_bytes = count_physical,
-				      .ctx = s};
-	int rc = sl_writer_new(&s->writer, &s->ops, s, &opts, err);
-	if (rc != 0)
-		return rc;
-	return sl_writer_start(s->writer, err);
-}
-
 /* ---- new, free ---- */
 
 int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index *index, int lanes, struct sl_err *err)
@@ -141,6 +111,27 @@ int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index
 	s->b = b;
 	s->index = index;
 	s->lanes_n = lanes;
+	const struct sl_driver_ops *d = b->driver.ops;
+	s->ops = (struct sl_writer_driver_ops){
+		.version = SL_WRITER_DRIVER_VERSION,
+		.name = d->name,
+		.schedule_write = schedule_write,
+		.is_shard_ready = d->is_shard_ready != NULL ? is_shard_ready : NULL,
+		.wait_for_any_shard_ready = d->wait_for_any_shard_ready != NULL ? wait_for_any_shard_ready : NULL,
+		.driver_buffered_bytes = d->driver_buffered_bytes != NULL ? driver_buffered_bytes : NULL,
+		.on_concurrency_limit_changed =
+			d->on_concurrency_limit_changed != NULL ? on_concurrency_limit_changed : NULL,
+	};
+	struct sl_writer_opts opts = {SL_WRITER_OPTS_INIT,
+				      .env = &b->env,
+				      .name = "backup",
+				      .hash_form = SL_WRITER_HASH_BINARY,
+				      .max_concurrent_writes = b->opts.max_concurrent_writes,
+				      .backlog_limit_bytes = b->opts.backlog_limit_bytes,
+				      .max_retry_attempts = b->opts.max_retry_attempts,
+				      .retry_policy.first_ms = b->opts.retry_first_ms,
+				      .handle_physical_bytes = count_physical,
+				      .ctx = s};
 	sl__mutex_init(&s->mu);
 	sl__mutex_init(&s->second_mu);
 	sl__bk_images_init(&s->images);
@@ -150,7 +141,9 @@ int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index
 	if (rc == 0)
 		rc = sl__bk_index_builder_new(&s->entries, &b->env, &b->keys, err);
 	if (rc == 0)
-		rc = new_writer(s, err);
+		rc = sl_writer_new(&s->writer, &s->ops, s, &opts, err);
+	if (rc == 0)
+		rc = sl_writer_start(s->writer, err);
 	if (rc == 0)
 		*out = s;
 	else

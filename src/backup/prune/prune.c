@@ -10,29 +10,6 @@
 #define SILENCE_MS INT64_C(86400000)
 #define SILENCE_MIN_MS INT64_C(60000)
 
-static int set_prune_opts(struct bk_prune *p, const struct sl_backup_prune_opts *opts, struct sl_err *err)
-{
-	struct sl_backup_prune_opts *o = &p->opts;
-	sl__opts_copy(o, sizeof(*o), opts);
-	if (o->repack_percent == 0)
-		o->repack_percent = REPACK_PERCENT;
-	if (o->session_silence_ms == 0)
-		o->session_silence_ms = SILENCE_MS;
-	if (o->repack_percent != SL_NONE && (o->repack_percent < 1 || o->repack_percent > 100))
-		return sl_err_set(err, SL_EINVAL, "prune: repack_percent is %d: want 1 to 100, or SL_NONE",
-				  (int)o->repack_percent);
-	if (o->merge_small == 0)
-		o->merge_small = MERGE_SMALL;
-	if (o->merge_small != SL_NONE && o->merge_small < 2)
-		return sl_err_set(err, SL_EINVAL, "prune: merge_small is %d: want at least 2, or SL_NONE",
-				  (int)o->merge_small);
-	if (o->session_silence_ms < SILENCE_MIN_MS)
-		return sl_err_set(err, SL_EINVAL, "prune: session_silence_ms is %lld: want at least %lld",
-				  (long long)o->session_silence_ms, (long long)SILENCE_MIN_MS);
-	p->dry = o->dry_run == SL_ON;
-	return 0;
-}
-
 /* ---- P2: which marks a live session may not have seen yet, and which sessions are dead ---- */
 
 struct session_listing {
@@ -148,11 +125,27 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 {
 	const struct sl_env *env = &b->env;
 	struct bk_prune p = {.b = b};
+	struct sl_backup_prune_opts *o = &p.opts;
 	int rc = sl__bk_begin(b, "prune", err);
-	if (rc == 0)
-		rc = set_prune_opts(&p, opts, err);
 	if (rc != 0)
 		return rc;
+	sl__opts_copy(o, sizeof(*o), opts);
+	if (o->repack_percent == 0)
+		o->repack_percent = REPACK_PERCENT;
+	if (o->session_silence_ms == 0)
+		o->session_silence_ms = SILENCE_MS;
+	if (o->repack_percent != SL_NONE && (o->repack_percent < 1 || o->repack_percent > 100))
+		return sl_err_set(err, SL_EINVAL, "prune: repack_percent is %d: want 1 to 100, or SL_NONE",
+				  (int)o->repack_percent);
+	if (o->merge_small == 0)
+		o->merge_small = MERGE_SMALL;
+	if (o->merge_small != SL_NONE && o->merge_small < 2)
+		return sl_err_set(err, SL_EINVAL, "prune: merge_small is %d: want at least 2, or SL_NONE",
+				  (int)o->merge_small);
+	if (o->session_silence_ms < SILENCE_MIN_MS)
+		return sl_err_set(err, SL_EINVAL, "prune: session_silence_ms is %lld: want at least %lld",
+				  (long long)o->session_silence_ms, (long long)SILENCE_MIN_MS);
+	p.dry = o->dry_run == SL_ON;
 
 	/* Where the driver has a lock, two prunes do not do the same work twice; they are as safe without it (I3). */
 	const sl_driver *d = &b->driver;

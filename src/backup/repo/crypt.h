@@ -52,9 +52,6 @@ SL_MUST_CHECK int sl__bk_key_wrap(const struct sl_env *env, const struct bk_keys
 SL_MUST_CHECK int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, struct bk_bytes json,
 				    const struct bk_passphrase *p, struct sl_err *err);
 
-/* Is the JSON valid? As unwrap, but without a passphrase, and so without opening it. */
-SL_MUST_CHECK int sl__bk_key_check(const struct sl_env *env, const char *json, size_t json_len, struct sl_err *err);
-
 /* body is a JSON object without its closing brace; *text (sl__free) has a last member "check" after it. */
 SL_MUST_CHECK int sl__bk_checked_text(const struct sl_env *env, const char *body, char **text, struct sl_err *err);
 /* Whether nothing has changed since. */

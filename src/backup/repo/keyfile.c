@@ -13,6 +13,7 @@
 #include <sodium.h>
 
 #include "backup/repo/crypt.h"
+#include "backup/repo/keyring.h"
 
 #define SALT_BYTES crypto_pwhash_argon2id_SALTBYTES
 #define WRAPPED_BYTES (32 + BK_SEAL_ENCRYPTED)
@@ -117,10 +118,10 @@ static int parse_key(const struct sl_env *env, const char *json, size_t len, str
 	return 0;
 }
 
-int sl__bk_key_check(const struct sl_env *env, const char *json, size_t json_len, struct sl_err *err)
+int sl__bk_is_key(struct sl_backup *b, const char *text, size_t len, struct sl_err *err)
 {
 	struct wrapped w;
-	return parse_key(env, json, json_len, &w, err);
+	return parse_key(&b->env, text, len, &w, err);
 }
 
 int sl__bk_key_unwrap(const struct sl_env *env, struct bk_keys *keys, struct bk_bytes json,

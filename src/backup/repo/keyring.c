@@ -27,11 +27,6 @@ static void key_names(const char *id, char first[SL_DRIVER_NAME_BYTES], char cop
 	sl__bk_copy_name(first, copy);
 }
 
-int sl__bk_is_key(struct sl_backup *b, const char *text, size_t len, struct sl_err *err)
-{
-	return sl__bk_key_check(&b->env, text, len, err);
-}
-
 int sl__bk_keyring_add(struct sl_backup *b, const struct bk_passphrase *p, char id[BK_NAME_HEX], struct sl_err *err)
 {
 	const sl_driver *d = &b->driver;

@@ -13,7 +13,7 @@
 #define BK_KEYS "keys"
 #define BK_KEY_COPIES BK_COPIES "/" BK_KEYS
 
-/* Is it a key of this repository's form? For bk_twin_fn. */
+/* Is the JSON a valid key? As unwrap, but without a passphrase, and so without opening it. For bk_twin_fn. */
 int sl__bk_is_key(struct sl_backup *b, const char *text, size_t len, struct sl_err *err);
 
 /* Put one more, and its copy. id may be NULL. */

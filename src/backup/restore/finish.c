@@ -76,55 +76,43 @@ int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struc
 
 /* ---- hard links ---- */
 
-/* What a link is to be made to, by name; path NULL: the entry stands in for its target and exists already. */
-struct link_source {
-	const char *path;
-	size_t len;
-	bool gone; /* it could not be restored */
-};
-
-static int find_link_source(struct bk_restore *r, const struct bk_entry *e, struct link_source *out, struct sl_err *err)
+/* ctx: the folder of link sources. */
+static int link_entry(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, void *ctx)
 {
+	struct sl_err why = SL_ERR_INIT;
+	if (e->type != SL_BACKUP_HARDLINK || sl__bk_select(&r->select, e->path, e->path_len) != BK_IS_SELECTED)
+		return 0;
+	/* What the link is to be made to, by name. */
 	const struct bk_stand_in *s = sl__bk_stand_in_find(r, e->target, e->target_len);
-	bool known = s != NULL;
-	*out = (struct link_source){.path = known ? s->path : e->target, .len = known ? s->path_len : e->target_len};
+	bool known = s != NULL, gone;
+	const char *path = known ? s->path : e->target;
+	size_t len = known ? s->path_len : e->target_len;
 	int rc = known ? 0 : sl__bk_path_set_has(&r->linked, e->target, e->target_len, &known, err);
 	if (rc != 0)
 		return rc;
 	if (!known)
 		return sl_err_set(err, SL_EDATA, "cannot link %.100s to %.100s, which is not a file of this snapshot",
 				  e->path, e->target);
-	rc = sl__bk_path_set_has(&r->gone, out->path, out->len, &out->gone, err);
-	if (s != NULL && s->path_len == e->path_len && memcmp(s->path, e->path, e->path_len) == 0)
-		out->path = NULL;
-	return rc;
-}
-
-/* ctx: the folder of link sources. */
-static int link_entry(struct bk_restore *r, const struct bk_entry *e, struct sl_err *err, void *ctx)
-{
-	struct link_source s;
-	struct sl_err why = SL_ERR_INIT;
-	if (e->type != SL_BACKUP_HARDLINK || sl__bk_select(&r->select, e->path, e->path_len) != BK_IS_SELECTED)
-		return 0;
-	int rc = find_link_source(r, e, &s, err);
-	if (rc != 0 || s.path == NULL)
+	rc = sl__bk_path_set_has(&r->gone, path, len, &gone, err);
+	if (rc != 0)
 		return rc;
-	if (s.gone) {
+	if (s != NULL && len == e->path_len && memcmp(path, e->path, len) == 0)
+		return 0; /* the entry stands in for its target and exists already */
+	if (gone) {
 		(void)sl_err_set(&why, SL_ECORRUPT, "%.100s is a hard link to %.100s, which is damaged", e->path,
 				 e->target);
 		return sl__bk_restore_leave_out(r, e, &why, true, err);
 	}
 
 	struct bk_folder *from = ctx;
-	size_t from_parent = sl__bk_path_parent(s.path, s.len), parent = sl__bk_path_parent(e->path, e->path_len);
+	size_t from_parent = sl__bk_path_parent(path, len), parent = sl__bk_path_parent(e->path, e->path_len);
 	struct bk_placing p = {.folder = &r->folder, .e = e, .name = e->path + (parent > 0 ? parent + 1 : 0)};
 	bool linked;
-	rc = sl__bk_folder_enter(from, s.path, from_parent, &why);
+	rc = sl__bk_folder_enter(from, path, from_parent, &why);
 	if (rc == 0)
 		rc = sl__bk_folder_enter(&r->folder, e->path, parent, &why);
 	if (rc == 0)
-		rc = sl__bk_target_link(from, s.path + (from_parent > 0 ? from_parent + 1 : 0), &p, &linked, &why);
+		rc = sl__bk_target_link(from, path + (from_parent > 0 ? from_parent + 1 : 0), &p, &linked, &why);
 	if (rc == 0) {
 		sl__bk_restore_count(r, e, !linked);
 		return 0;

@@ -119,30 +119,6 @@ void sl__bk_restore_count(struct bk_restore *r, const struct bk_entry *e, bool s
 
 /* ---- beginning and end ---- */
 
-static void restore_fini(struct bk_restore *r)
-{
-	const struct sl_env *env = r->env;
-	sl__bk_folder_fini(&r->folder);
-	sl__bk_target_close(&r->target);
-	sl__bk_run_free(env, r->run);
-	sl__queue_free(r->queue);
-	sl__bk_reader_free(r->reader);
-	sl__bk_index_free(r->index);
-	sl__bk_snapshot_fini(env, &r->snapshot);
-	sl__bk_select_fini(&r->select);
-	sl__bk_path_set_fini(env, &r->linked);
-	sl__bk_path_set_fini(env, &r->made);
-	sl__bk_path_set_fini(env, &r->gone);
-	for (size_t i = 0; i < r->stand_in_n; i++) {
-		sl__free(env, r->stand_in[i].target);
-		sl__free(env, r->stand_in[i].path);
-	}
-	sl__free(env, r->stand_in);
-	sl__mutex_fini(&r->problem_mu);
-	sl__cond_fini(&r->written);
-	sl__mutex_fini(&r->mu);
-}
-
 static int restore_open(struct bk_restore *r, const char *id, struct sl_err *err)
 {
 	struct sl_backup *b = r->b;
@@ -244,6 +220,24 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 	copy_result(result, &r.done);
 	if (rc != 0)
 		sl__bk_target_unmake(&r.target, opts->to);
-	restore_fini(&r);
+	sl__bk_folder_fini(&r.folder);
+	sl__bk_target_close(&r.target);
+	sl__bk_run_free(r.env, r.run);
+	sl__queue_free(r.queue);
+	sl__bk_reader_free(r.reader);
+	sl__bk_index_free(r.index);
+	sl__bk_snapshot_fini(r.env, &r.snapshot);
+	sl__bk_select_fini(&r.select);
+	sl__bk_path_set_fini(r.env, &r.linked);
+	sl__bk_path_set_fini(r.env, &r.made);
+	sl__bk_path_set_fini(r.env, &r.gone);
+	for (size_t i = 0; i < r.stand_in_n; i++) {
+		sl__free(r.env, r.stand_in[i].target);
+		sl__free(r.env, r.stand_in[i].path);
+	}
+	sl__free(r.env, r.stand_in);
+	sl__mutex_fini(&r.problem_mu);
+	sl__cond_fini(&r.written);
+	sl__mutex_fini(&r.mu);
 	return rc;
 }

@@ -88,22 +88,6 @@ static int open_root(struct bk_target *t, const char *to, struct sl_err *err)
 	return 0;
 }
 
-/* T4. A file system without attributes has no mark: there, a resume after a power loss trusts sizes and times. */
-static void mark_target(struct bk_target *t)
-{
-	char boot[64] = "unknown", seen[64];
-	int fd = openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot)) : -1;
-	if (fd >= 0)
-		(void)close(fd);
-	size_t len = n > 0 ? (size_t)n : strlen(boot);
-	ssize_t old = fgetxattr(t->root, BK_TARGET_MARK, seen, sizeof(seen));
-	t->unsure = old >= 0 && ((size_t)old != len || memcmp(seen, boot, len) != 0);
-	if (old < 0 || t->unsure)
-		(void)fsetxattr(t->root, BK_TARGET_MARK, t->unsure ? BK_MARK_CRASHED : boot,
-				t->unsure ? strlen(BK_MARK_CRASHED) : len, 0);
-}
-
 static bool folder_is_empty(int folder)
 {
 	const struct dirent *d;
@@ -149,7 +133,19 @@ int sl__bk_target_open(struct bk_target *t, const struct sl_env *env, const stru
 	}
 	if (rc == 0) {
 		t->fresh = folder_is_empty(t->root);
-		mark_target(t);
+		/* T4. A file system without attributes has no mark: there, a resume after a power loss trusts sizes and
+		 * times. */
+		char boot[64] = "unknown", seen[64];
+		int fd = openat(AT_FDCWD, "/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot)) : -1;
+		if (fd >= 0)
+			(void)close(fd);
+		size_t len = n > 0 ? (size_t)n : strlen(boot);
+		ssize_t old = fgetxattr(t->root, BK_TARGET_MARK, seen, sizeof(seen));
+		t->unsure = old >= 0 && ((size_t)old != len || memcmp(seen, boot, len) != 0);
+		if (old < 0 || t->unsure)
+			(void)fsetxattr(t->root, BK_TARGET_MARK, t->unsure ? BK_MARK_CRASHED : boot,
+					t->unsure ? strlen(BK_MARK_CRASHED) : len, 0);
 		rc = t->fresh ? sl__bk_stage_begin(t, err) : 0;
 	}
 	if (rc != 0)
