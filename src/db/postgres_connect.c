@@ -36,36 +36,19 @@ static bool is_port_list(const char *text)
 	}
 }
 
-static int check_ports(const PQconninfoOption *options, struct sl_err *err)
-{
-	for (const PQconninfoOption *o = options; o->keyword != NULL; o++)
-		if (strcmp(o->keyword, "port") == 0 && o->val != NULL && !is_port_list(o->val))
-			return sl_err_set(err, SL_EINVAL,
-					  "postgres: the port \"%.50s\" is not a number from 1 to 65535", o->val);
-	return 0;
-}
-
 int sl__pg_check_conninfo(const char *conninfo, struct sl_err *err)
 {
 	PQconninfoOption *parsed = PQconninfoParse(conninfo, NULL);
 	if (parsed == NULL)
 		return sl_err_set(err, SL_EINVAL,
 				  "postgres: the connection string is not a postgres:// URL nor key=value pairs");
-	int rc = check_ports(parsed, err);
+	int rc = 0;
+	for (const PQconninfoOption *o = parsed; o->keyword != NULL && rc == 0; o++)
+		if (strcmp(o->keyword, "port") == 0 && o->val != NULL && !is_port_list(o->val))
+			rc = sl_err_set(err, SL_EINVAL, "postgres: the port \"%.50s\" is not a number from 1 to 65535",
+					o->val);
 	PQconninfoFree(parsed);
 	return rc;
-}
-
-/* Strike out every occurrence of a secret. */
-static void scrub(char *text, const char *secret)
-{
-	size_t n = secret != NULL ? strlen(secret) : 0;
-	if (n == 0)
-		return;
-	for (char *at = strstr(text, secret); at != NULL; at = strstr(at, secret)) {
-		memset(at, '*', n);
-		at += n;
-	}
 }
 
 /* A failed connection says why in words only; the server's SQLSTATE is in the text of no version. */
@@ -74,7 +57,11 @@ static int connect_error(struct sl_err *err, const PGconn *pg)
 	struct sl_err local;
 	struct sl_err *e = err != NULL ? err : &local;
 	int code = sl__pg_error(e, pg, NULL, "connect");
-	scrub(e->msg, PQpass(pg));
+	/* Strike out every occurrence of the password. */
+	const char *secret = PQpass(pg);
+	size_t n = secret != NULL ? strlen(secret) : 0;
+	for (char *at = e->msg; n > 0 && (at = strstr(at, secret)) != NULL; at += n)
+		memset(at, '*', n);
 	static const struct {
 		const char *part;
 		int code;
@@ -90,10 +77,10 @@ static int connect_error(struct sl_err *err, const PGconn *pg)
 
 /* Is the process that answers another than the one that was announced with the connection? Then a pooler stands
  * between: it may give us another session with every transaction, and what is set in one stays for the next client.
- * So the timeouts of the server's end are set only in a session that is ours. Those of TCP do nothing to a unix socket.
- */
-static int set_timeouts(PGconn *pg, const struct sl__pg_opts *opts, int user_timeout_ms, bool *pooled,
-			struct sl_err *err)
+ * So the timeouts of the server's end, and the caller's settings, are set only in a session that is ours. Those of TCP
+ * do nothing to a unix socket. */
+static int apply_settings(PGconn *pg, const struct sl__pg_opts *opts, int user_timeout_ms, bool *pooled,
+			  struct sl_err *err)
 {
 	char sql[640];
 	(void)snprintf(sql, sizeof(sql),
@@ -110,16 +97,9 @@ static int set_timeouts(PGconn *pg, const struct sl__pg_opts *opts, int user_tim
 	int rc = PQresultStatus(res) == PGRES_TUPLES_OK ? 0 : sl__pg_error(err, pg, res, "connect: timeouts");
 	*pooled = rc == 0 && PQgetvalue(res, 0, 0)[0] != 't';
 	PQclear(res);
-	return rc;
-}
-
-static int apply_settings(PGconn *pg, const struct sl__pg_opts *opts, int user_timeout_ms, bool *pooled,
-			  struct sl_err *err)
-{
-	int rc = set_timeouts(pg, opts, user_timeout_ms, pooled, err);
 	if (rc != 0 || opts->settings == NULL || opts->settings[0] == '\0' || *pooled)
 		return rc;
-	PGresult *res = PQexec(pg, opts->settings);
+	res = PQexec(pg, opts->settings);
 	rc = PQresultStatus(res) == PGRES_COMMAND_OK ? 0 : sl__pg_error(err, pg, res, "connect: settings");
 	PQclear(res);
 	return rc;

@@ -50,16 +50,6 @@ int sl__pg_code(const char *sqlstate, enum sl_err_class *error_class)
 	return best != NULL ? best->code : SL_EINTERNAL;
 }
 
-/* The first line, without what libpq puts around it. */
-static void first_line(char *out, size_t size, const char *text)
-{
-	(void)snprintf(out, size, "%s", text != NULL ? text : "");
-	out[strcspn(out, "\n")] = '\0';
-	size_t n = strlen(out);
-	while (n > 0 && isspace((unsigned char)out[n - 1]))
-		out[--n] = '\0';
-}
-
 int sl__pg_error(struct sl_err *err, const PGconn *pg, const PGresult *res, const char *what)
 {
 	const char *state = res != NULL ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
@@ -68,8 +58,14 @@ int sl__pg_error(struct sl_err *err, const PGconn *pg, const PGresult *res, cons
 	int code = SL_EUNAVAIL; /* no state: libpq speaks, the connection is gone */
 	if (state != NULL)
 		code = sl__pg_code(state, &error_class);
+	/* The first line, without what libpq puts around it. */
 	char line[192];
-	first_line(line, sizeof(line), primary != NULL ? primary : PQerrorMessage(pg));
+	const char *text = primary != NULL ? primary : PQerrorMessage(pg);
+	(void)snprintf(line, sizeof(line), "%s", text != NULL ? text : "");
+	size_t n = strcspn(line, "\n");
+	while (n > 0 && isspace((unsigned char)line[n - 1]))
+		n--;
+	line[n] = '\0';
 	(void)sl_err_set(err, code, "postgres: %s: %s", what, line[0] != '\0' ? line : "the connection is lost");
 	if (err == NULL)
 		return code;

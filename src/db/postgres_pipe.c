@@ -85,15 +85,6 @@ static bool knows(const struct sl__pg_pipe *pipe, unsigned index)
 
 #define FORGETS 2 /* as often, and nothing is prepared any more */
 
-static void forget_prepared(struct sl__pg_conn *conn, const PGresult *res)
-{
-	const char *state = res != NULL ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
-	if (state == NULL || (strcmp(state, "26000") != 0 && strcmp(state, "42P05") != 0))
-		return;
-	conn->prepared = 0;
-	conn->forgot++;
-}
-
 int sl__pg_send(struct sl__pg_pipe *pipe, const struct sl__pg_stmt *stmt, const struct sl__pg_params *params)
 {
 	const struct sl__pg_conn *conn = pipe->conn;
@@ -125,31 +116,29 @@ int sl__pg_send_sql(struct sl__pg_pipe *pipe, const char *sql, const struct sl__
 	return pipe->n++;
 }
 
-/* The result of one queued command, and the NULL after it. */
-static PGresult *read_result(PGconn *pg)
-{
-	PGresult *first = PQgetResult(pg);
-	PGresult *more;
-	while (first != NULL && PQresultStatus(first) != PGRES_PIPELINE_SYNC && (more = PQgetResult(pg)) != NULL)
-		PQclear(more);
-	return first;
-}
-
 static bool is_good(const PGresult *res)
 {
 	ExecStatusType status = PQresultStatus(res);
 	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK || status == PGRES_EMPTY_QUERY;
 }
 
-/* What the command at i of the queue gave. Returns the first error's code. */
-static int take_result(struct sl__pg_pipe *pipe, int i, int *statement, PGresult *res, struct sl_err *err)
+/* Read what the command at i of the queue gave, and the NULL after it. Returns the first error's code. */
+static int take_result(struct sl__pg_pipe *pipe, int i, int *statement, struct sl_err *err)
 {
 	PGconn *pg = pipe->conn->pg;
+	PGresult *res = PQgetResult(pg), *more;
 	int rc = 0;
+	while (res != NULL && PQresultStatus(res) != PGRES_PIPELINE_SYNC && (more = PQgetResult(pg)) != NULL)
+		PQclear(more);
 	if (res == NULL || !is_good(res)) {
+		const char *state = res != NULL ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
 		rc = sl__pg_error(err, pg, res, pipe->names[*statement]);
 		pipe->failed_at = *statement;
-		forget_prepared(pipe->conn, res);
+		/* What we prepared was forgotten, or the session is another's. */
+		if (state != NULL && (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)) {
+			pipe->conn->prepared = 0;
+			pipe->conn->forgot++;
+		}
 	} else if (pipe->is_prepare[i]) {
 		pipe->conn->prepared |= UINT64_C(1) << pipe->prepares[i];
 	}
@@ -160,52 +149,20 @@ static int take_result(struct sl__pg_pipe *pipe, int i, int *statement, PGresult
 	return rc;
 }
 
-/* Read up to the Sync, whatever comes, so that the connection is idle afterwards. */
-static void read_to_sync(PGconn *pg)
-{
-	while (PQstatus(pg) == CONNECTION_OK) {
-		PGresult *res = PQgetResult(pg);
-		bool is_sync = res != NULL && PQresultStatus(res) == PGRES_PIPELINE_SYNC;
-		PQclear(res);
-		if (is_sync)
-			return;
-	}
-}
-
-static int send_failed(struct sl__pg_pipe *pipe, struct sl_err *err)
-{
-	if (pipe->failed == SL_ENOMEM)
-		return sl_err_set(err, SL_ENOMEM, "postgres: parameters: out of memory, or too big");
-	return sl__pg_error(err, pipe->conn->pg, NULL, "send");
-}
-
-/* Statements before the one that could not be sent must not be committed by the Sync: a failing one comes last. False:
- * it could not be sent either, and without a Sync nothing is committed. */
-static bool spoil(PGconn *pg)
-{
-	return PQsendQueryParams(pg, "SELECT 1/0", 0, NULL, NULL, NULL, NULL, 0) == 1;
-}
-
-static int read_results(struct sl__pg_pipe *pipe, struct sl_err *err)
-{
-	int rc = 0, statement = 0;
-	for (int i = 0; i < pipe->n_queued && rc == 0; i++)
-		rc = take_result(pipe, i, &statement, read_result(pipe->conn->pg), err);
-	return rc;
-}
-
-static void forget_results(struct sl__pg_pipe *pipe, int failed_at)
-{
-	sl__pg_pipe_end(pipe);
-	pipe->failed_at = failed_at;
-}
-
 /* *synced: a Sync is under way, and its answer has to be read. */
 static int send_sync(struct sl__pg_pipe *pipe, bool *synced, struct sl_err *err)
 {
 	PGconn *pg = pipe->conn->pg;
-	int rc = pipe->failed != 0 ? send_failed(pipe, err) : 0;
-	*synced = PQpipelineStatus(pg) != PQ_PIPELINE_OFF && (rc == 0 || spoil(pg));
+	int rc = 0;
+	if (pipe->failed == SL_ENOMEM)
+		rc = sl_err_set(err, SL_ENOMEM, "postgres: parameters: out of memory, or too big");
+	else if (pipe->failed != 0)
+		rc = sl__pg_error(err, pg, NULL, "send");
+	*synced = PQpipelineStatus(pg) != PQ_PIPELINE_OFF;
+	/* Statements before the one that could not be sent must not be committed by the Sync: a failing one comes last.
+	 * If that could not be sent either, there is no Sync, and nothing is committed. */
+	if (*synced && rc != 0)
+		*synced = PQsendQueryParams(pg, "SELECT 1/0", 0, NULL, NULL, NULL, NULL, 0) == 1;
 	if (*synced && PQpipelineSync(pg) != 1 && rc == 0)
 		rc = sl__pg_error(err, pg, NULL, "send");
 	return rc;
@@ -214,12 +171,21 @@ static int send_sync(struct sl__pg_pipe *pipe, bool *synced, struct sl_err *err)
 /* rc: of send_sync. */
 static int read_answer(struct sl__pg_pipe *pipe, int rc, bool synced, struct sl_err *err)
 {
-	if (rc == 0)
-		rc = read_results(pipe, err);
-	if (synced)
-		read_to_sync(pipe->conn->pg);
-	if (rc != 0)
-		forget_results(pipe, synced ? pipe->failed_at : -1);
+	PGconn *pg = pipe->conn->pg;
+	int statement = 0;
+	for (int i = 0; i < pipe->n_queued && rc == 0; i++)
+		rc = take_result(pipe, i, &statement, err);
+	/* Read up to the Sync, whatever comes, so that the connection is idle afterwards. */
+	for (bool idle = !synced; !idle && PQstatus(pg) == CONNECTION_OK;) {
+		PGresult *res = PQgetResult(pg);
+		idle = res != NULL && PQresultStatus(res) == PGRES_PIPELINE_SYNC;
+		PQclear(res);
+	}
+	if (rc != 0) {
+		int failed_at = synced ? pipe->failed_at : -1;
+		sl__pg_pipe_end(pipe);
+		pipe->failed_at = failed_at;
+	}
 	return rc;
 }
 

@@ -30,16 +30,6 @@ static void close_conn(sl__pg_pool *pool, struct sl__pg_conn *c)
 	sl__free(&pool->env, c);
 }
 
-static int copy_opts(sl__pg_pool *pool, const struct sl__pg_opts *opts)
-{
-	pool->opts = *opts;
-	pool->opts.env = &pool->env;
-	pool->opts.conninfo = pool->conninfo = sl__strdup(&pool->env, opts->conninfo);
-	pool->opts.application = pool->application = sl__strdup(&pool->env, opts->application);
-	pool->opts.settings = pool->settings = sl__strdup(&pool->env, opts->settings != NULL ? opts->settings : "");
-	return pool->conninfo != NULL && pool->application != NULL && pool->settings != NULL ? 0 : SL_ENOMEM;
-}
-
 int sl__pg_pool_new(sl__pg_pool **out, const struct sl__pg_opts *opts, unsigned max, struct sl_err *err)
 {
 	sl__pg_pool *pool = sl__calloc(opts->env, 1, sizeof(*pool));
@@ -50,7 +40,12 @@ int sl__pg_pool_new(sl__pg_pool **out, const struct sl__pg_opts *opts, unsigned 
 	pool->max = max;
 	sl__mutex_init(&pool->mu);
 	sl__cond_init(&pool->back);
-	if (copy_opts(pool, opts) != 0) {
+	pool->opts = *opts;
+	pool->opts.env = &pool->env;
+	pool->opts.conninfo = pool->conninfo = sl__strdup(&pool->env, opts->conninfo);
+	pool->opts.application = pool->application = sl__strdup(&pool->env, opts->application);
+	pool->opts.settings = pool->settings = sl__strdup(&pool->env, opts->settings != NULL ? opts->settings : "");
+	if (pool->conninfo == NULL || pool->application == NULL || pool->settings == NULL) {
 		sl__pg_pool_free(pool);
 		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	}
@@ -81,21 +76,6 @@ static bool is_alive(struct sl__pg_conn *c)
 {
 	struct pollfd fd = {.fd = PQsocket(c->pg), .events = POLLIN | POLLRDHUP};
 	return fd.fd >= 0 && PQstatus(c->pg) == CONNECTION_OK && poll(&fd, 1, 0) == 0;
-}
-
-static int connect_new(sl__pg_pool *pool, struct sl__pg_conn **out, struct sl_err *err)
-{
-	struct sl__pg_conn *c = sl__calloc(&pool->env, 1, sizeof(*c));
-	if (c == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	c->env = &pool->env;
-	int rc = sl__pg_open(c, &pool->opts, err);
-	if (rc != 0) {
-		sl__free(&pool->env, c);
-		return rc;
-	}
-	*out = c;
-	return 0;
 }
 
 /* All who wait look: the first of them may be one who must not have the last connection. */
@@ -146,9 +126,14 @@ static int take(sl__pg_pool *pool, bool held, struct sl__pg_conn **out, struct s
 		if (c != NULL)
 			atomic_fetch_add(&pool->deaths, 1);
 		close_conn(pool, c);
-		rc = connect_new(pool, &c, err);
+		c = sl__calloc(&pool->env, 1, sizeof(*c));
+		if (c != NULL)
+			c->env = &pool->env;
+		rc = c != NULL ? sl__pg_open(c, &pool->opts, err)
+			       : sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
 	}
-	if (rc != 0) {
+	if (c == NULL || rc != 0) {
+		sl__free(&pool->env, c);
 		give_place_back(pool, held);
 		return rc;
 	}

@@ -42,20 +42,6 @@ static int code_of(int rc)
 	}
 }
 
-static const char *advice(int rc)
-{
-	switch (rc & 0xff) {
-	case SQLITE_NOTADB:
-		return "; is it another kind of file?";
-	case SQLITE_CORRUPT:
-		return "; check it with PRAGMA integrity_check and restore a backup";
-	case SQLITE_FULL:
-		return "; free some space";
-	default:
-		return "";
-	}
-}
-
 int sl__sqlite_fail(struct sl__sqlite *c, int rc, const char *what, struct sl_err *err)
 {
 	int code = code_of(rc);
@@ -64,7 +50,14 @@ int sl__sqlite_fail(struct sl__sqlite *c, int rc, const char *what, struct sl_er
 		c->db != NULL && (extended & 0xff) == (rc & 0xff) ? sqlite3_errmsg(c->db) : sqlite3_errstr(rc);
 	if (code == SL_EUNAVAIL || code == SL_ECORRUPT)
 		c->broken = true;
-	(void)sl_err_set(err, code, "%s: %s%s", what, text, advice(rc));
+	const char *advice = "";
+	if ((rc & 0xff) == SQLITE_NOTADB)
+		advice = "; is it another kind of file?";
+	else if ((rc & 0xff) == SQLITE_CORRUPT)
+		advice = "; check it with PRAGMA integrity_check and restore a backup";
+	else if ((rc & 0xff) == SQLITE_FULL)
+		advice = "; free some space";
+	(void)sl_err_set(err, code, "%s: %s%s", what, text, advice);
 	if (err != NULL) {
 		err->sys_errno = c->db != NULL && code == SL_EUNAVAIL ? sqlite3_system_errno(c->db) : 0;
 		if (code == SL_ECORRUPT || code == SL_EACCES)

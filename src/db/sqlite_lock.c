@@ -93,8 +93,11 @@ static int flock_cancellable(int fd)
 	return rc;
 }
 
-static void keeper_loop(struct sl__sqlite_lock *l) SL_REQUIRES(l->mu)
+static void *keeper_main(void *arg)
 {
+	struct sl__sqlite_lock *l = arg;
+	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	sl__lock(&l->mu);
 	while (!l->stopping) {
 		if (l->keeper != SL__KEEPER_WANTED) {
 			(void)sl__wait(l->env, &l->keeper_wake, &l->mu, SL_FOREVER);
@@ -112,31 +115,8 @@ static void keeper_loop(struct sl__sqlite_lock *l) SL_REQUIRES(l->mu)
 		(void)flock_retry(l->fd, LOCK_UN);
 		l->keeper = SL__KEEPER_IDLE;
 	}
-}
-
-static void *keeper_main(void *arg)
-{
-	struct sl__sqlite_lock *l = arg;
-	(void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-	sl__lock(&l->mu);
-	keeper_loop(l);
 	sl__unlock(&l->mu);
 	return NULL;
-}
-
-static int keeper_ask(struct sl__sqlite_lock *l, struct sl_err *err) SL_REQUIRES(l->mu)
-{
-	if (!l->keeper_started) {
-		int rc = sl__thread_start(&l->keeper_thread, "sl-sqlite-lock", keeper_main, l);
-		if (rc != 0)
-			return sl__thread_error(err, rc, "lock", l->path);
-		l->keeper_started = true;
-	}
-	l->keeper_awaited = true;
-	if (l->keeper == SL__KEEPER_IDLE)
-		l->keeper = SL__KEEPER_WANTED;
-	sl__signal(&l->keeper_wake);
-	return 0;
 }
 
 static int flock_error(const struct sl__sqlite_lock *l, int sys_errno, struct sl_err *err)
@@ -161,15 +141,24 @@ static int lock_file(struct sl__sqlite_lock *l, int64_t deadline_ns, struct sl_e
 		if (rc != -EWOULDBLOCK)
 			return flock_error(l, -rc, err);
 	}
-	int rc = keeper_ask(l, err);
-	if (rc != 0)
-		return rc;
+
+	/* Another process has it: the helper waits in flock. */
+	if (!l->keeper_started) {
+		int rc = sl__thread_start(&l->keeper_thread, "sl-sqlite-lock", keeper_main, l);
+		if (rc != 0)
+			return sl__thread_error(err, rc, "lock", l->path);
+		l->keeper_started = true;
+	}
+	l->keeper_awaited = true;
+	if (l->keeper == SL__KEEPER_IDLE)
+		l->keeper = SL__KEEPER_WANTED;
+	sl__signal(&l->keeper_wake);
 	while (l->keeper == SL__KEEPER_WANTED)
 		if (!sl__wait(l->env, &l->keeper_done, &l->mu, deadline_ns) && l->keeper == SL__KEEPER_WANTED) {
 			l->keeper_awaited = false;
 			return sl_err_set(err, SL_EAGAIN, "%s is held by another process; try again", l->path);
 		}
-	rc = l->keeper == SL__KEEPER_GOT ? 0 : flock_error(l, l->keeper_errno, err);
+	int rc = l->keeper == SL__KEEPER_GOT ? 0 : flock_error(l, l->keeper_errno, err);
 	l->keeper = SL__KEEPER_IDLE;
 	return rc;
 }
