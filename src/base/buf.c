@@ -31,16 +31,6 @@ static int buf_failed(struct sl__buf *b)
 	return b->failed;
 }
 
-/* At least twice the old size, so that n appends cost O(n); exactly what is needed where twice would overflow. */
-static size_t grown(size_t cap, size_t need)
-{
-	size_t twice = cap == 0 ? FIRST_BYTES : cap;
-	while (twice < need)
-		if (__builtin_mul_overflow(twice, (size_t)2, &twice))
-			return need;
-	return twice;
-}
-
 int sl__buf_reserve(struct sl__buf *b, size_t n)
 {
 	size_t need;
@@ -50,7 +40,12 @@ int sl__buf_reserve(struct sl__buf *b, size_t n)
 		return 0;
 	if (__builtin_add_overflow(b->len, n, &need) || __builtin_add_overflow(need, (size_t)1, &need))
 		return buf_failed(b);
-	size_t cap = grown(b->cap, need);
+	/* At least twice the old size, so that n appends cost O(n); exactly what is needed where twice would
+	 * overflow. */
+	size_t cap = b->cap == 0 ? FIRST_BYTES : b->cap;
+	while (cap < need)
+		if (__builtin_mul_overflow(cap, (size_t)2, &cap))
+			cap = need;
 	char *data = sl__realloc(b->env, b->data, cap);
 	if (data == NULL)
 		return buf_failed(b);

@@ -73,8 +73,12 @@ static void trim_partial_utf8(char *msg, size_t size)
 		msg[at - 1] = '\0';
 }
 
-static void classify_code(struct sl_err *err)
+static void SL_PRINTF(3, 0) fill(struct sl_err *err, int code, const char *fmt, va_list args)
 {
+	memset(err, 0, sizeof(*err));
+	err->code = code;
+	(void)vsnprintf(err->msg, sizeof(err->msg), fmt, args);
+	trim_partial_utf8(err->msg, sizeof(err->msg));
 	switch (err->code) {
 	case SL_ENOSPC:
 	case SL_EAGAIN:
@@ -96,15 +100,6 @@ static void classify_code(struct sl_err *err)
 		err->error_class = SL_CLASS_NONE;
 		break;
 	}
-}
-
-static void SL_PRINTF(3, 0) fill(struct sl_err *err, int code, const char *fmt, va_list args)
-{
-	memset(err, 0, sizeof(*err));
-	err->code = code;
-	(void)vsnprintf(err->msg, sizeof(err->msg), fmt, args);
-	trim_partial_utf8(err->msg, sizeof(err->msg));
-	classify_code(err);
 }
 
 int sl_err_set(struct sl_err *err, int code, const char *fmt, ...)

@@ -74,16 +74,7 @@ static void put_quoted_char(struct line *l, const char *s, size_t n)
 	}
 }
 
-static void put_quoted_body(struct line *l, const char *s)
-{
-	while (*s != '\0' && !l->cut) {
-		size_t n = sl__utf8_length(s);
-		put_quoted_char(l, s, n);
-		s += n > 0 ? n : 1;
-	}
-}
-
-static void put_quoted(struct line *l, const char *str)
+static void put_quoted(struct line *l, const char *s)
 {
 	l->owed++;
 	put_raw(l, "\"", 1);
@@ -91,7 +82,11 @@ static void put_quoted(struct line *l, const char *str)
 		l->owed--;
 		return;
 	}
-	put_quoted_body(l, str);
+	while (*s != '\0' && !l->cut) {
+		size_t n = sl__utf8_length(s);
+		put_quoted_char(l, s, n);
+		s += n > 0 ? n : 1;
+	}
 	close_with(l, '"');
 }
 
@@ -107,39 +102,25 @@ static bool needs_quotes(const char *s)
 	return false;
 }
 
-static void put_bare(struct line *l, const char *str)
-{
-	for (const char *s = str; *s != '\0' && !l->cut;) {
-		size_t n = sl__utf8_length(s);
-		put_raw(l, s, n);
-		s += n;
-	}
-}
-
-/* A logfmt key has no quotes: what would need them becomes '_'. */
-static void put_bare_key(struct line *l, const char *s)
-{
-	if (*s == '\0')
-		put_raw(l, "_", 1);
-	while (*s != '\0' && !l->cut) {
-		size_t n = sl__utf8_length(s);
-		bool odd = n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\';
-		put_raw(l, odd ? "_" : s, odd ? 1 : n);
-		s += n > 0 ? n : 1;
-	}
-}
-
 static void put_key(struct line *l, const char *key, bool first)
 {
 	if (l->json) {
 		put_raw(l, ",", first ? 0 : 1);
 		put_quoted(l, key);
 		put_raw(l, ":", 1);
-	} else {
-		put_raw(l, " ", first ? 0 : 1);
-		put_bare_key(l, key);
-		put_raw(l, "=", 1);
+		return;
 	}
+	put_raw(l, " ", first ? 0 : 1);
+	/* A logfmt key has no quotes: what would need them becomes '_'. */
+	if (*key == '\0')
+		put_raw(l, "_", 1);
+	for (const char *s = key; *s != '\0' && !l->cut;) {
+		size_t n = sl__utf8_length(s);
+		bool odd = n == 0 || is_control(s) || *s == ' ' || *s == '"' || *s == '=' || *s == '\\';
+		put_raw(l, odd ? "_" : s, odd ? 1 : n);
+		s += n > 0 ? n : 1;
+	}
+	put_raw(l, "=", 1);
 }
 
 static void put_field_value(struct line *l, const struct sl_log_field *f)
@@ -158,7 +139,8 @@ static void put_field_value(struct line *l, const struct sl_log_field *f)
 	else if (l->json || needs_quotes(f->str))
 		put_quoted(l, f->str);
 	else
-		put_bare(l, f->str);
+		for (const char *s = f->str; *s != '\0' && !l->cut; s += sl__utf8_length(s))
+			put_raw(l, s, sl__utf8_length(s));
 }
 
 /* A field whose value has not begun is taken back. */

@@ -26,25 +26,21 @@ int sl_metrics_new(sl_metrics **out, const struct sl_env *env, struct sl_err *er
 	return 0;
 }
 
-static void free_series(const struct sl_env *e, enum sl__metric_kind kind, struct sl__series *s)
-{
-	if (kind == SL__GAUGE && s->handle.gauge != NULL) {
-		struct sl__gauge_source *next;
-		for (struct sl__gauge_source *src = s->handle.gauge->sources; src != NULL; src = next) {
-			next = src->next;
-			sl__free(e, src);
-		}
-	}
-	sl__free(e, s->handle.any);
-	sl__free(e, s->labels);
-}
-
 static void free_family(const struct sl_env *e, struct sl__family *f)
 {
 	if (f == NULL)
 		return;
-	for (size_t i = 0; i < f->n; i++)
-		free_series(e, f->kind, &f->series[i]);
+	for (size_t i = 0; i < f->n; i++) {
+		struct sl__series *s = &f->series[i];
+		bool is_gauge = f->kind == SL__GAUGE && s->handle.gauge != NULL;
+		struct sl__gauge_source *next, *source = is_gauge ? s->handle.gauge->sources : NULL;
+		for (; source != NULL; source = next) {
+			next = source->next;
+			sl__free(e, source);
+		}
+		sl__free(e, s->handle.any);
+		sl__free(e, s->labels);
+	}
 	sl__free(e, f->series);
 	sl__free(e, f->name);
 	sl__free(e, f->help);
@@ -150,17 +146,6 @@ static struct sl__family *new_family(const struct sl_env *e, const struct sl__me
 	return f;
 }
 
-static int check_same(const struct sl__family *f, const struct sl__metric_spec *spec, const char *label_names,
-		      struct sl_err *err)
-{
-	const char *what = f->kind != spec->kind                      ? "type"
-			   : f->unit != spec->unit                    ? "unit"
-			   : strcmp(f->help, spec->help) != 0         ? "help"
-			   : strcmp(f->label_names, label_names) != 0 ? "label names"
-								      : NULL;
-	return what == NULL ? 0 : sl_err_set(err, SL_EINVAL, "metric %s: known with another %s", spec->name, what);
-}
-
 static void *new_metric(sl_metrics *m, enum sl__metric_kind kind)
 {
 	if (kind == SL__COUNTER)
@@ -216,9 +201,14 @@ static int find_locked(sl_metrics *m, struct wanted *want, void **out, struct sl
 	const char *label_names = sl__buf_str(&want->names);
 	size_t at = family_place(m, spec->name);
 	if (at < m->n && strcmp(m->families[at]->name, spec->name) == 0) {
-		int rc = check_same(m->families[at], spec, label_names, err);
-		if (rc != 0)
-			return rc;
+		const struct sl__family *f = m->families[at];
+		const char *what = f->kind != spec->kind                      ? "type"
+				   : f->unit != spec->unit                    ? "unit"
+				   : strcmp(f->help, spec->help) != 0         ? "help"
+				   : strcmp(f->label_names, label_names) != 0 ? "label names"
+									      : NULL;
+		if (what != NULL)
+			return sl_err_set(err, SL_EINVAL, "metric %s: known with another %s", spec->name, what);
 		return find_series(m, m->families[at], &want->text, out, err);
 	}
 	if (grow_by_one(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)

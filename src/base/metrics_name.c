@@ -25,11 +25,27 @@ static bool ends_in(const char *name, size_t n, const char *suffix)
 	return n > k && memcmp(name + n - k, suffix, k) == 0;
 }
 
-static int check_unit(const struct sl__metric_spec *spec, size_t n, struct sl_err *err)
+static int check_metric_name(const struct sl__metric_spec *spec, struct sl_err *err)
 {
+	static const char *const reserved[] = {"_count", "_sum", "_bucket"};
 	static const char *const derived[] = {
 		"_ns",    "_us", "_ms",  "_nanoseconds", "_microseconds", "_millis",    "_milliseconds", "_minutes",
 		"_hours", "_kb", "_kib", "_mb",          "_mib",          "_kilobytes", "_megabytes",    "_percent"};
+	if (spec->name == NULL || !is_metric_word(spec->name))
+		return sl_err_set(err, SL_EINVAL, "metric name \"%.64s\": letters, digits and _ only, no digit first",
+				  spec->name != NULL ? spec->name : "");
+	size_t n = strlen(spec->name);
+	bool total = ends_in(spec->name, n, "_total");
+	if (total != (spec->kind == SL__COUNTER))
+		return sl_err_set(err, SL_EINVAL, "metric %s: counters, and only they, end in _total", spec->name);
+	for (size_t i = 0; i < SL_COUNT(reserved); i++)
+		if (ends_in(spec->name, n, reserved[i]))
+			return sl_err_set(err, SL_EINVAL, "metric %s: %s belongs to histograms", spec->name,
+					  reserved[i]);
+
+	/* The unit, which comes before _total. */
+	if (total)
+		n -= strlen("_total");
 	for (size_t i = 0; i < SL_COUNT(derived); i++)
 		if (ends_in(spec->name, n, derived[i]))
 			return sl_err_set(err, SL_EINVAL,
@@ -44,23 +60,6 @@ static int check_unit(const struct sl__metric_spec *spec, size_t n, struct sl_er
 		return sl_err_set(err, SL_EINVAL, "metric %s: its name must end in its unit: _seconds or _bytes",
 				  spec->name);
 	return 0;
-}
-
-static int check_metric_name(const struct sl__metric_spec *spec, struct sl_err *err)
-{
-	static const char *const reserved[] = {"_count", "_sum", "_bucket"};
-	if (spec->name == NULL || !is_metric_word(spec->name))
-		return sl_err_set(err, SL_EINVAL, "metric name \"%.64s\": letters, digits and _ only, no digit first",
-				  spec->name != NULL ? spec->name : "");
-	size_t n = strlen(spec->name);
-	bool total = ends_in(spec->name, n, "_total");
-	if (total != (spec->kind == SL__COUNTER))
-		return sl_err_set(err, SL_EINVAL, "metric %s: counters, and only they, end in _total", spec->name);
-	for (size_t i = 0; i < SL_COUNT(reserved); i++)
-		if (ends_in(spec->name, n, reserved[i]))
-			return sl_err_set(err, SL_EINVAL, "metric %s: %s belongs to histograms", spec->name,
-					  reserved[i]);
-	return check_unit(spec, total ? n - strlen("_total") : n, err);
 }
 
 static int check_label(const struct sl__metric_spec *spec, size_t at, struct sl_err *err)

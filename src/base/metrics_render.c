@@ -20,22 +20,9 @@
 #include "base/metrics.h"
 
 /* The bounds of a unit: 2^first, 2^(first + step) … 2^last. */
-struct bounds {
+static const struct {
 	unsigned first, last, step;
-};
-
-static struct bounds bounds_of(enum sl_metric_unit unit)
-{
-	switch (unit) {
-	case SL_UNIT_NANOSECONDS:
-		return (struct bounds){10, 36, 2};
-	case SL_UNIT_BYTES:
-		return (struct bounds){6, 30, 2};
-	case SL_UNIT_COUNT:
-		break;
-	}
-	return (struct bounds){0, 16, 1};
-}
+} unit_bounds[] = {[SL_UNIT_NANOSECONDS] = {10, 36, 2}, [SL_UNIT_BYTES] = {6, 30, 2}, [SL_UNIT_COUNT] = {0, 16, 1}};
 
 #define NUMBER_BYTES 32
 
@@ -97,12 +84,12 @@ static void put_bucket(struct sl__buf *b, const struct sl__family *f, const char
 static void put_histogram(struct sl__buf *b, const struct sl__family *f, const struct sl__series *s)
 {
 	struct sl__hist_view view; /* read once: buckets and count agree while others observe */
-	struct bounds bounds = bounds_of(f->unit);
 	char number[NUMBER_BYTES];
 	size_t next = 0;
 	uint64_t below = 0;
 	sl__hist_read(&s->handle.histogram->hist, &view);
-	for (unsigned bit = bounds.first; bit <= bounds.last; bit += bounds.step) {
+	for (unsigned bit = unit_bounds[f->unit].first; bit <= unit_bounds[f->unit].last;
+	     bit += unit_bounds[f->unit].step) {
 		for (size_t last = sl__hist_index((uint64_t)1 << bit); next <= last; next++)
 			below += view.buckets[next];
 		format_scaled(number, (uint64_t)1 << bit, f->unit);
