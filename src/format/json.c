@@ -198,28 +198,6 @@ static bool scan_digits(struct sl__json *s)
 	return s->at > from || json_wrong(s, "a digit is expected");
 }
 
-static bool scan_number(struct sl__json *s)
-{
-	if (*s->at == '-')
-		s->at++;
-	if (peek(s) == '0')
-		s->at++;
-	else if (!scan_digits(s))
-		return false;
-	if (peek(s) == '.') {
-		s->at++;
-		if (!scan_digits(s))
-			return false;
-	}
-	if (peek(s) == 'e' || peek(s) == 'E') {
-		s->at++;
-		if (peek(s) == '+' || peek(s) == '-')
-			s->at++;
-		return scan_digits(s);
-	}
-	return true;
-}
-
 static bool scan_word(struct sl__json *s, const char *word, size_t n)
 {
 	if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
@@ -245,13 +223,33 @@ static bool scan_scalar(struct sl__json *s, struct sl__json_value *v)
 		v->kind = SL__FIELD_NULL;
 		return scan_word(s, "null", 4);
 	default:
-		if (s->at == s->end)
-			return json_wrong(s, "the text ends where a value is expected");
-		if (*s->at != '-' && !is_digit(*s->at))
-			return json_wrong(s, "a value is expected");
-		v->kind = SL__FIELD_NUMBER;
-		return scan_number(s);
+		break;
 	}
+
+	/* A number, or nothing that is one. */
+	if (s->at == s->end)
+		return json_wrong(s, "the text ends where a value is expected");
+	if (*s->at != '-' && !is_digit(*s->at))
+		return json_wrong(s, "a value is expected");
+	v->kind = SL__FIELD_NUMBER;
+	if (*s->at == '-')
+		s->at++;
+	if (peek(s) == '0')
+		s->at++;
+	else if (!scan_digits(s))
+		return false;
+	if (peek(s) == '.') {
+		s->at++;
+		if (!scan_digits(s))
+			return false;
+	}
+	if (peek(s) == 'e' || peek(s) == 'E') {
+		s->at++;
+		if (peek(s) == '+' || peek(s) == '-')
+			s->at++;
+		return scan_digits(s);
+	}
+	return true;
 }
 
 /* ---- nested values ---- */
