@@ -29,14 +29,6 @@ int sl__writer_emit(sl_parquet_writer *w, const void *bytes, size_t n, struct sl
 
 /* ---- options ---- */
 
-static int check_option_range(const char *name, int64_t value, int64_t low, int64_t high, struct sl_err *err)
-{
-	if (value >= low && value <= high)
-		return 0;
-	return sl_err_set(err, SL_EINVAL, "parquet: %s %lld is not %lld to %lld", name, (long long)value,
-			  (long long)low, (long long)high);
-}
-
 /* The options with their defaults, each within its range. */
 static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_writer_opts *o, struct sl_err *err)
 {
@@ -46,14 +38,17 @@ static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_wri
 	w->dictionary_bytes =
 		o->dictionary_bytes == SL_NONE ? 0 : sl__or_default(o->dictionary_bytes, DICTIONARY_BYTES_DEFAULT);
 	w->check_utf8 = o->check_utf8 != SL_OFF;
-	int rc = check_option_range("zstd_level", w->zstd_level, 0, LEVEL_MAX, err);
-	if (rc != 0)
-		return rc;
-	if ((rc = check_option_range("row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX, err)) != 0)
-		return rc;
-	if ((rc = check_option_range("row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX, err)) != 0)
-		return rc;
-	return check_option_range("dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX, err);
+	const struct sl__range rows[] = {
+		{"zstd_level", w->zstd_level, 0, LEVEL_MAX},
+		{"row_group_rows", w->group_rows_max, 1, GROUP_ROWS_MAX},
+		{"row_group_bytes", w->group_bytes_max, 1, GROUP_BYTES_MAX},
+		{"dictionary_bytes", w->dictionary_bytes, 0, DICTIONARY_BYTES_MAX},
+	};
+	for (const struct sl__range *r = rows; r < rows + SL_COUNT(rows); r++)
+		if (r->value < r->least || r->value > r->most)
+			return sl_err_set(err, SL_EINVAL, "parquet: %s %lld is not %lld to %lld", r->name,
+					  (long long)r->value, (long long)r->least, (long long)r->most);
+	return 0;
 }
 
 /* Copies of the pairs, in one piece of memory: the array, then the texts. */
