@@ -172,73 +172,64 @@ static int check_fits(const struct state *s, const struct sl_catalog_partition *
 	return 0;
 }
 
-/* The event of a partition: its struct, its text and its id. */
-struct new_event {
-	struct sl_audit_event e;
-	char ranges[SL__HOLES_EVENT_BYTES], text[SL_AUDIT_EVENT_BYTES], id[160];
-};
-
-static int build_event(const struct sl_catalog_lease *lease, const struct state *s,
-		       const struct sl_catalog_partition *p, struct new_event *out, struct sl_err *err)
-{
-	size_t len;
-	const char *holes = p->hole_ranges != NULL ? p->hole_ranges : "";
-	if (!sl__holes_ok(holes, p->start, p->end, p->holes))
-		return sl_err_set(err, SL_EINVAL, "partition: hole_ranges are not the %" PRIu64 " holes", p->holes);
-	int rc = sl__holes_for_event(holes, out->ranges, err);
-	if (rc != 0)
-		return rc;
-	out->e = (struct sl_audit_event){.struct_size = sizeof(out->e),
-					 .type = p->type,
-					 .number = s->events + 1,
-					 .dataset = lease->dataset,
-					 .sequence_column = s->sequence_column,
-					 .partition_size = s->partition_size,
-					 .start = p->start,
-					 .end = p->end,
-					 .path = p->path,
-					 .rows = p->rows,
-					 .bad_rows = p->bad_rows,
-					 .holes = p->holes,
-					 .hole_ranges = out->ranges,
-					 .bytes = p->bytes,
-					 .producer = lease->catalog->producer,
-					 .producer_version = lease->catalog->producer_version};
-	memcpy(out->e.sha256, p->sha256, sizeof(p->sha256));
-	memcpy(out->e.schema_sha256, s->schema_sha256, sizeof(s->schema_sha256));
-	if (s->events != 0)
-		memcpy(out->e.prev_hash, s->head, sizeof(s->head));
-	(void)sl_audit_event_id(&out->e, out->id);
-	return sl_audit_event_format(&out->e, out->text, &len, err);
-}
-
 /* The second half: partition, event and dataset row, and the commit. */
 static int write_catalog_rows(struct sl__cat_tx *tx, const struct sl_catalog_lease *lease, const struct state *s,
 			      const struct sl_catalog_partition *p, struct sl_err *err)
 {
 	struct sl_catalog *c = lease->catalog;
-	struct new_event n;
+	char ranges[SL__HOLES_EVENT_BYTES], text[SL_AUDIT_EVENT_BYTES], id[160];
 	char sha256[SL__SHA256_HEX], head[SL__SHA256_HEX];
 	const char *name = lease->dataset;
-	int rc = build_event(lease, s, p, &n, err);
+
+	/* The event. */
+	size_t len;
+	const char *holes = p->hole_ranges != NULL ? p->hole_ranges : "";
+	if (!sl__holes_ok(holes, p->start, p->end, p->holes))
+		return sl_err_set(err, SL_EINVAL, "partition: hole_ranges are not the %" PRIu64 " holes", p->holes);
+	int rc = sl__holes_for_event(holes, ranges, err);
 	if (rc != 0)
 		return rc;
+	struct sl_audit_event e = {.struct_size = sizeof(e),
+				   .type = p->type,
+				   .number = s->events + 1,
+				   .dataset = lease->dataset,
+				   .sequence_column = s->sequence_column,
+				   .partition_size = s->partition_size,
+				   .start = p->start,
+				   .end = p->end,
+				   .path = p->path,
+				   .rows = p->rows,
+				   .bad_rows = p->bad_rows,
+				   .holes = p->holes,
+				   .hole_ranges = ranges,
+				   .bytes = p->bytes,
+				   .producer = lease->catalog->producer,
+				   .producer_version = lease->catalog->producer_version};
+	memcpy(e.sha256, p->sha256, sizeof(p->sha256));
+	memcpy(e.schema_sha256, s->schema_sha256, sizeof(s->schema_sha256));
+	if (s->events != 0)
+		memcpy(e.prev_hash, s->head, sizeof(s->head));
+	(void)sl_audit_event_id(&e, id);
+	if ((rc = sl_audit_event_format(&e, text, &len, err)) != 0)
+		return rc;
+
+	/* The rows. */
 	sl__sha256_hex(p->sha256, sha256);
-	sl__sha256_hex(n.e.hash, head);
+	sl__sha256_hex(e.hash, head);
 	uint64_t start = s->events == 0 ? p->start : SL_MIN(s->start, p->start);
 	uint64_t checkpoint = s->events == 0 ? p->end : SL_MAX(s->checkpoint, p->end);
 	struct sl__cat_call calls[] = {
 		{.stmt = CAT_PARTITION_PUT,
 		 .values = {CAT_TEXT(name), CAT_INT(p->start), CAT_INT(p->end), CAT_TEXT(sl__cat_type_name(p->type)),
 			    CAT_INT(p->rows), CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(sha256),
-			    CAT_TEXT(p->path), CAT_INT(n.e.number), CAT_INT(p->holes),
-			    CAT_TEXT(p->hole_ranges != NULL ? p->hole_ranges : ""), CAT_INT(sl__real_ms(&c->env))},
+			    CAT_TEXT(p->path), CAT_INT(e.number), CAT_INT(p->holes), CAT_TEXT(holes),
+			    CAT_INT(sl__real_ms(&c->env))},
 		 .n = 13},
 		{.stmt = CAT_EVENT_PUT,
-		 .values = {CAT_TEXT(name), CAT_INT(n.e.number), CAT_TEXT(n.id), CAT_TEXT(n.text)},
+		 .values = {CAT_TEXT(name), CAT_INT(e.number), CAT_TEXT(id), CAT_TEXT(text)},
 		 .n = 4},
 		{.stmt = CAT_DATASET_ADVANCE,
-		 .values = {CAT_INT(n.e.number), CAT_INT(start), CAT_INT(checkpoint), CAT_TEXT(head), CAT_INT(p->rows),
+		 .values = {CAT_INT(e.number), CAT_INT(start), CAT_INT(checkpoint), CAT_TEXT(head), CAT_INT(p->rows),
 			    CAT_INT(p->bad_rows), CAT_INT(p->bytes), CAT_TEXT(name), CAT_INT(lease->fence)},
 		 .n = 9}};
 	return c->ops->call(tx, calls, SL_COUNT(calls), true, err);

@@ -307,36 +307,6 @@ void sl__audit_scan_hex(struct sl__audit_scan *s, uint8_t *out, size_t n, const 
 
 /* ---- reading ---- */
 
-static void scan_event(struct sl__audit_scan *s, struct sl_audit_event *e)
-{
-	struct event_text t = {.e = *e}; /* id and name are compared when the text is put together again */
-	for (size_t i = 0; i < SL_COUNT(members); i++) {
-		const struct member *m = &members[i];
-		void *value = (char *)&t + m->at;
-		sl__audit_scan_literal(s, m->before);
-		if (m->kind == MEMBER_HASH) {
-			sl__audit_scan_hex(s, value, SL_AUDIT_HASH_BYTES, m->name);
-		} else if (m->kind == MEMBER_TEXT) {
-			const char *text = sl__audit_scan_string(s, m->name);
-			memcpy(value, &text, sizeof(text));
-		} else {
-			uint64_t number = sl__audit_scan_u64(s, m->name);
-			memcpy(value, &number, sizeof(number));
-		}
-	}
-	*e = t.e;
-	size_t i = 0;
-	while (i < SL_COUNT(types) && strcmp(t.type, types[i]) != 0)
-		i++;
-	if (i < SL_COUNT(types))
-		e->type = (enum sl_audit_type)i;
-	else
-		scan_fail(s, "type: partition, backfill or late");
-	sl__audit_scan_literal(s, EVENT_END);
-	if (s->at != s->end)
-		scan_fail(s, "nothing after its end");
-}
-
 static int damaged_event(struct sl_err *err, const char *why)
 {
 	return sl_err_set(err, SL_ECORRUPT, "audit event: %s", why);
@@ -350,10 +320,35 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 	size_t n = 0;
 	if (len >= SL_AUDIT_EVENT_BYTES)
 		return damaged_event(err, "too long");
-	struct sl_audit_event e = {.struct_size = sizeof(e)};
 	struct sl__audit_scan s = {
 		.at = from, .end = from + len, .storage = storage, .storage_end = storage + SL_AUDIT_EVENT_BYTES};
-	scan_event(&s, &e);
+	/* id and name are compared when the text is put together again */
+	struct event_text t = {.e.struct_size = sizeof(t.e)};
+	for (size_t i = 0; i < SL_COUNT(members); i++) {
+		const struct member *m = &members[i];
+		void *value = (char *)&t + m->at;
+		sl__audit_scan_literal(&s, m->before);
+		if (m->kind == MEMBER_HASH) {
+			sl__audit_scan_hex(&s, value, SL_AUDIT_HASH_BYTES, m->name);
+		} else if (m->kind == MEMBER_TEXT) {
+			const char *member = sl__audit_scan_string(&s, m->name);
+			memcpy(value, &member, sizeof(member));
+		} else {
+			uint64_t number = sl__audit_scan_u64(&s, m->name);
+			memcpy(value, &number, sizeof(number));
+		}
+	}
+	struct sl_audit_event e = t.e;
+	size_t i = 0;
+	while (i < SL_COUNT(types) && strcmp(t.type, types[i]) != 0)
+		i++;
+	if (i < SL_COUNT(types))
+		e.type = (enum sl_audit_type)i;
+	else
+		scan_fail(&s, "type: partition, backfill or late");
+	sl__audit_scan_literal(&s, EVENT_END);
+	if (s.at != s.end)
+		scan_fail(&s, "nothing after its end");
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "audit event: byte %zu: expected %s", (size_t)(s.at - from), s.why);
 	const char *wrong = wrong_event_member(&e);

@@ -129,37 +129,13 @@ int sl__event_files_load(const struct sl__event_files *l, size_t i, struct sl__b
 
 /* ---- the events in order ---- */
 
-struct event_walk {
-	sl_audit_event_fn *fn;
-	void *ctx;
-	struct sl__audit_chain chain;
-};
-
-/* One file. A line without an end is one that is being written, in the last file; elsewhere it is damage. */
-static int walk_lines(struct event_walk *w, struct sl__buf *data, bool last, struct sl_err *err)
-{
-	struct sl_audit_event e;
-	char storage[SL_AUDIT_EVENT_BYTES];
-	for (const char *at = sl__buf_str(data), *end = at + data->len, *stop; at < end; at = stop + 1) {
-		stop = memchr(at, '\n', (size_t)(end - at));
-		if (stop == NULL)
-			return last ? 0 : sl_err_set(err, SL_ECORRUPT, "the last line has no end");
-		int rc = sl_audit_event_parse(at, (size_t)(stop - at), &e, storage, err);
-		if (rc == 0)
-			rc = sl__audit_chain_add(&w->chain, &e, err);
-		if (rc == 0)
-			rc = w->fn(&e, at, (size_t)(stop - at), w->ctx);
-		if (rc != 0)
-			return rc;
-	}
-	return 0;
-}
-
 int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *env, sl_audit_event_fn *fn, void *ctx,
 		    struct sl_err *err)
 {
 	struct sl_env full;
-	struct event_walk w = {.fn = fn, .ctx = ctx};
+	struct sl__audit_chain chain = {.events = 0};
+	struct sl_audit_event e;
+	char storage[SL_AUDIT_EVENT_BYTES];
 	int rc = sl_dataset_check_name(dataset, err);
 	if (rc != 0)
 		return rc;
@@ -177,7 +153,20 @@ int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *e
 		sl__buf_clear(&data);
 		if ((rc = sl__event_files_load(&files, i, &data, err)) != 0)
 			return rc;
-		rc = walk_lines(&w, &data, i + 1 == files.n, &inner);
+		for (const char *at = sl__buf_str(&data), *end = at + data.len, *stop; rc == 0 && at < end;
+		     at = stop + 1) {
+			stop = memchr(at, '\n', (size_t)(end - at));
+			if (stop == NULL) { /* it is being written, in the last file; elsewhere it is damage */
+				if (i + 1 < files.n)
+					rc = sl_err_set(&inner, SL_ECORRUPT, "the last line has no end");
+				break;
+			}
+			rc = sl_audit_event_parse(at, (size_t)(stop - at), &e, storage, &inner);
+			if (rc == 0)
+				rc = sl__audit_chain_add(&chain, &e, &inner);
+			if (rc == 0)
+				rc = fn(&e, at, (size_t)(stop - at), ctx);
+		}
 		if (rc == SL_ECORRUPT && inner.code == rc)
 			return sl_err_set(err, rc, "%s/events-%020" PRIu64 ".jsonl: %.120s", files.folder,
 					  files.first[i], inner.msg);

@@ -86,30 +86,6 @@ int sl_audit_head_format(const struct sl_audit_head *head, char out[SL_AUDIT_HEA
 	return 0;
 }
 
-static void scan_head(struct sl__audit_scan *s, struct sl_audit_head *h)
-{
-	sl__audit_scan_literal(s, "{\"checkpoint\":");
-	h->checkpoint = sl__audit_scan_u64(s, "checkpoint");
-	sl__audit_scan_literal(s, ",\"dataset\":");
-	const char *dataset = sl__audit_scan_string(s, "dataset");
-	(void)snprintf(h->dataset, sizeof(h->dataset), "%.*s", SL_DATASET_NAME_MAX, dataset);
-	sl__audit_scan_literal(s, ",\"event_hash\":");
-	sl__audit_scan_hex(s, h->event_hash, sizeof(h->event_hash), "event_hash");
-	sl__audit_scan_literal(s, ",\"events\":");
-	h->events = sl__audit_scan_u64(s, "events");
-	static const char key[] = ",\"public_key\":";
-	h->has_signature = (size_t)(s->end - s->at) > strlen(key) && memcmp(s->at, key, strlen(key)) == 0;
-	if (h->has_signature) {
-		sl__audit_scan_literal(s, key);
-		sl__audit_scan_hex(s, h->public_key, sizeof(h->public_key), "public_key");
-		sl__audit_scan_literal(s, ",\"signature\":");
-		sl__audit_scan_hex(s, h->signature, sizeof(h->signature), "signature");
-	}
-	sl__audit_scan_literal(s, ",\"version\":1}\n");
-	if (s->why == NULL && s->at != s->end)
-		s->why = "nothing after its end";
-}
-
 int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key, struct sl_audit_head *out,
 			struct sl_err *err)
 {
@@ -121,7 +97,26 @@ int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key,
 	struct sl_audit_head h = {.struct_size = sizeof(h)};
 	struct sl__audit_scan s = {
 		.at = from, .end = from + len, .storage = storage, .storage_end = storage + sizeof(storage)};
-	scan_head(&s, &h);
+	sl__audit_scan_literal(&s, "{\"checkpoint\":");
+	h.checkpoint = sl__audit_scan_u64(&s, "checkpoint");
+	sl__audit_scan_literal(&s, ",\"dataset\":");
+	const char *dataset = sl__audit_scan_string(&s, "dataset");
+	(void)snprintf(h.dataset, sizeof(h.dataset), "%.*s", SL_DATASET_NAME_MAX, dataset);
+	sl__audit_scan_literal(&s, ",\"event_hash\":");
+	sl__audit_scan_hex(&s, h.event_hash, sizeof(h.event_hash), "event_hash");
+	sl__audit_scan_literal(&s, ",\"events\":");
+	h.events = sl__audit_scan_u64(&s, "events");
+	static const char key[] = ",\"public_key\":";
+	h.has_signature = (size_t)(s.end - s.at) > strlen(key) && memcmp(s.at, key, strlen(key)) == 0;
+	if (h.has_signature) {
+		sl__audit_scan_literal(&s, key);
+		sl__audit_scan_hex(&s, h.public_key, sizeof(h.public_key), "public_key");
+		sl__audit_scan_literal(&s, ",\"signature\":");
+		sl__audit_scan_hex(&s, h.signature, sizeof(h.signature), "signature");
+	}
+	sl__audit_scan_literal(&s, ",\"version\":1}\n");
+	if (s.why == NULL && s.at != s.end)
+		s.why = "nothing after its end";
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "head: byte %zu: expected %s", (size_t)(s.at - from), s.why);
 	if (wrong_head_member(&h) != NULL)

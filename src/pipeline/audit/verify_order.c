@@ -56,10 +56,33 @@ size_t sl__verify_at(const struct sl__verify *v, uint64_t sequence)
 	return low;
 }
 
-static int check_late(struct sl__verify *v)
+int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 {
+	static const char *const types[] = {
+		[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill", [SL_AUDIT_LATE] = "late row"};
+	uint64_t checkpoint = 0;
+	v->by_start = sorted(v, by_start);
+	v->by_path = sorted(v, compare_entry_paths);
+	if (v->by_start == NULL || v->by_path == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
+	v->n_late = 0;
+	for (size_t i = 0; i < v->n; i++)
+		v->n_late += v->entries[i].type == SL_AUDIT_LATE;
 	size_t n = v->n - v->n_late;
+	/* Each begins where the one before has ended. */
 	int rc = 0;
+	for (size_t i = 1; i < n && rc == 0; i++) {
+		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
+		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
+		if (e->start > before->end + 1)
+			rc = sl__verify_report(v, SL_AUDIT_GAP, e->number, e->path,
+					       "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
+					       before->end + 1, e->start - 1);
+		else if (e->start <= before->end)
+			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
+					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
+	}
+	/* Late rows lie in a hole, and overlap no others that are late. */
 	for (size_t i = n; i < v->n && rc == 0; i++) {
 		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
 		const struct sl__verify_entry *before = i > n ? &v->entries[v->by_start[i - 1]] : NULL;
@@ -78,36 +101,7 @@ static int check_late(struct sl__verify *v)
 			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
 					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
 	}
-	return rc;
-}
-
-int sl__verify_order(struct sl__verify *v, struct sl_err *err)
-{
-	static const char *const types[] = {
-		[SL_AUDIT_PARTITION] = "partition", [SL_AUDIT_BACKFILL] = "backfill", [SL_AUDIT_LATE] = "late row"};
-	uint64_t checkpoint = 0;
-	v->by_start = sorted(v, by_start);
-	v->by_path = sorted(v, compare_entry_paths);
-	if (v->by_start == NULL || v->by_path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
-	v->n_late = 0;
-	for (size_t i = 0; i < v->n; i++)
-		v->n_late += v->entries[i].type == SL_AUDIT_LATE;
-	/* Each begins where the one before has ended. */
-	int rc = 0;
-	for (size_t i = 1; i < v->n - v->n_late && rc == 0; i++) {
-		const struct sl__verify_entry *before = &v->entries[v->by_start[i - 1]];
-		const struct sl__verify_entry *e = &v->entries[v->by_start[i]];
-		if (e->start > before->end + 1)
-			rc = sl__verify_report(v, SL_AUDIT_GAP, e->number, e->path,
-					       "sequences %" PRIu64 " to %" PRIu64 " before it are in no partition",
-					       before->end + 1, e->start - 1);
-		else if (e->start <= before->end)
-			rc = sl__verify_report(v, SL_AUDIT_OVERLAP, e->number, e->path,
-					       "sequences from %" PRIu64 " are also in %s", e->start, before->path);
-	}
-	if (rc == 0)
-		rc = check_late(v);
+	/* Of type partition, each begins after everything that was there when it was committed. */
 	for (size_t i = 0; i < v->n && rc == 0; i++) {
 		const struct sl__verify_entry *e = &v->entries[i];
 		bool continues = i == 0 || e->start > checkpoint;

@@ -76,8 +76,7 @@ struct sl__input {
 	bool sampled;               /* of a pipe: it has ended, and the sample must do with what it has */
 	int64_t sample_end_ns;      /* of a pipe: the sample is to do with what it has then; 0: it is no sample */
 	struct sl__map map;
-	size_t map_at;  /* of the next read */
-	size_t data_at; /* where the first record of the map begins */
+	size_t map_at; /* of the next read */
 	bool csv, header;
 	sl_records *records; /* what is read one after the other */
 	const struct sl_parquet_column *known;

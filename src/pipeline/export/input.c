@@ -497,25 +497,6 @@ int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct 
 
 /* ---- opening ---- */
 
-static int open_source_database(struct sl__input *in, const char *sequence, struct sl_err *err)
-{
-	struct sl_export *e = in->e;
-	in->source_opts = e->o;
-	if (sequence != NULL)
-		in->source_opts.sequence = sequence; /* the dataset's: it outlives the input */
-	int rc = strncmp(e->o.from, "sqlite:", 7) == 0
-			 ? sl__export_sqlite_open(&in->source, &in->source_opts, &e->env, err)
-			 : sl__export_postgres_open(&in->source, &in->source_opts, &e->env, err);
-	if (rc != 0)
-		return rc;
-	in->csv = in->source.ops->csv;
-	in->header = false;
-	sl__lock(&e->mu);
-	e->source = &in->source;
-	sl__unlock(&e->mu);
-	return in->source.ops->columns(&in->known, &in->n_known, err, in->source.ctx);
-}
-
 int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequence, uint64_t first, struct sl_err *err)
 {
 	const struct sl_env *env = &e->env;
@@ -526,7 +507,20 @@ int sl__input_open(struct sl__input *in, struct sl_export *e, const char *sequen
 	if (e->o.rows != NULL) {
 		in->csv = in->header = false;
 	} else if (e->o.table != NULL || e->o.query != NULL) {
-		if ((rc = open_source_database(in, sequence, err)) != 0)
+		in->source_opts = e->o;
+		if (sequence != NULL)
+			in->source_opts.sequence = sequence; /* the dataset's: it outlives the input */
+		rc = strncmp(e->o.from, "sqlite:", 7) == 0
+			     ? sl__export_sqlite_open(&in->source, &in->source_opts, env, err)
+			     : sl__export_postgres_open(&in->source, &in->source_opts, env, err);
+		if (rc != 0)
+			return rc;
+		in->csv = in->source.ops->csv;
+		in->header = false;
+		sl__lock(&e->mu);
+		e->source = &in->source;
+		sl__unlock(&e->mu);
+		if ((rc = in->source.ops->columns(&in->known, &in->n_known, err, in->source.ctx)) != 0)
 			return rc;
 	} else if (strcmp(e->o.from, "-") == 0) {
 		struct stat st;

@@ -82,28 +82,6 @@ static const char *to_sequence(const char *text, size_t len, uint64_t *out)
 	return NULL;
 }
 
-static const char *csv_sequence(const struct sl__layout *l, const char *text, size_t len, struct sl__buf *scratch,
-				uint64_t *out)
-{
-	struct sl__csv s = sl__csv_of(text, len, l->delimiter);
-	struct sl__csv_field f;
-	for (size_t i = 0;; i++) {
-		int rc = sl__csv_next(&s, &f);
-		if (rc < 0 && s.need_memory) { /* doubled quotes: once more, with room for them */
-			sl__buf_clear(scratch);
-			if (sl__buf_reserve(scratch, len) != 0)
-				return "no memory";
-			s = sl__csv_of(text, len, l->delimiter);
-			s.scratch = scratch->data;
-			i = SIZE_MAX;
-		} else if (rc <= 0) {
-			return rc < 0 ? s.why : "the field is missing";
-		} else if (i == l->sequence_field) {
-			return to_sequence(f.text, f.len, out);
-		}
-	}
-}
-
 static const char *json_sequence(const struct sl__layout *l, const char *text, size_t len, struct sl__buf *scratch,
 				 uint64_t *out)
 {
@@ -135,5 +113,23 @@ static const char *json_sequence(const struct sl__layout *l, const char *text, s
 const char *sl__layout_sequence(const struct sl__layout *l, const char *text, size_t len, struct sl__buf *scratch,
 				uint64_t *out)
 {
-	return l->csv ? csv_sequence(l, text, len, scratch, out) : json_sequence(l, text, len, scratch, out);
+	if (!l->csv)
+		return json_sequence(l, text, len, scratch, out);
+	struct sl__csv s = sl__csv_of(text, len, l->delimiter);
+	struct sl__csv_field f;
+	for (size_t i = 0;; i++) {
+		int rc = sl__csv_next(&s, &f);
+		if (rc < 0 && s.need_memory) { /* doubled quotes: once more, with room for them */
+			sl__buf_clear(scratch);
+			if (sl__buf_reserve(scratch, len) != 0)
+				return "no memory";
+			s = sl__csv_of(text, len, l->delimiter);
+			s.scratch = scratch->data;
+			i = SIZE_MAX;
+		} else if (rc <= 0) {
+			return rc < 0 ? s.why : "the field is missing";
+		} else if (i == l->sequence_field) {
+			return to_sequence(f.text, f.len, out);
+		}
+	}
 }
