@@ -49,7 +49,7 @@ bool sl__pipeline_pause(sl_pipeline *p, uint64_t ordinal, int64_t delay_ms, enum
 {
 	int64_t deadline = sl__deadline_ns(&p->env, delay_ms);
 	sl__lock(&p->mu);
-	while (ordinal < p->limit && atomic_load(&p->stop) <= seen)
+	while (ordinal < p->limit && atomic_load(&p->stop) <= (int)seen)
 		if (!sl__wait(&p->env, &p->changed, &p->mu, deadline))
 			break;
 	bool wanted = ordinal < p->limit;

@@ -588,7 +588,7 @@ static struct crowd *make_crowd(struct kit *k)
 		e->crc = UINT64_MAX - i * 7919;
 		e->job_id = i % 4 < 3 ? c->jobs[i % 4] : 0;
 		e->attempt = (int32_t)(i / 4 % 3);
-		e->type = (int32_t)(i % 7) + 1;
+		e->type = (enum sl_event_type)(i % 7 + 1);
 		e->partial = i % 5 == 0;
 		if (i % 4 < 3 && e->attempt > 0)
 			e->claim = c->claims[e->attempt - 1][i % 4];

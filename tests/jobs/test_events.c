@@ -243,9 +243,9 @@ static void types_have_names(void **state)
 	(void)state;
 	assert_string_equal(sl_event_type_name(SL_EVENT_STARTED), "started");
 	assert_string_equal(sl_event_type_name(SL_EVENT_LOG), "log");
-	assert_string_equal(sl_event_type_name(0), "unknown");
-	assert_string_equal(sl_event_type_name(8), "unknown");
-	assert_string_equal(sl_event_type_name(-1), "unknown");
+	assert_string_equal(sl_event_type_name((enum sl_event_type)0), "unknown");
+	assert_string_equal(sl_event_type_name((enum sl_event_type)8), "unknown");
+	assert_string_equal(sl_event_type_name((enum sl_event_type)(-1)), "unknown");
 }
 
 /* ---- the sender ---- */
