@@ -106,10 +106,12 @@ bool srv_change_record(srv_request *r, const struct srv_core *core)
 	return true;
 }
 
-sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n)
+sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
+			  struct sl_err *err)
 {
-	static char jobs; /* NULL would be out of memory */
+	static char jobs; /* NULL would be an error */
 	(void)core;
+	(void)err;
 	MUST(records != NULL || n == 0);
 	return (sl_jobs *)(void *)&jobs;
 }
