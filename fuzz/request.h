@@ -57,7 +57,7 @@ void srv_fail(srv_request *r, const struct sl_err *err)
 
 void srv_bytes(srv_request *r, int status, const char *type, const void *data, size_t len)
 {
-	json_t *v = json_loadb(data, len, JSON_DECODE_ANY, NULL);
+	json_t *v = json_loadb(data, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 	MUST(v != NULL && type != NULL);
 	json_decref(v);
 	answered(r, status);
