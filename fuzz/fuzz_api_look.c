@@ -61,12 +61,6 @@ void srv_stream_wake(srv_stream *s)
 	(void)s;
 }
 
-int64_t srv_now_ms(const struct srv_ingest *ingest)
-{
-	(void)ingest;
-	return 1;
-}
-
 /* ---- jobs: there is one of everything, with the bytes of the body in it ---- */
 
 static int never(struct sl_err *err)

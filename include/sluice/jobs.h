@@ -11,8 +11,7 @@
  *  - A job with blockers waits until those chains have completed. A blocker that fails, is cancelled or deleted leaves
  *    it blocked; once that chain is redriven and completes, the job is pending.
  *  - A pending job is due at its time by the store's clock. Workers claim due jobs of their types, smaller priorities
- *    first, then smaller ids. A notification tells them that there is one; polling finds it when the notification is
- *    lost.
+ *    first, then smaller ids. A notification wakes them early; polling finds the job when the notification is lost.
  *  - A claim takes a lease of lease_ms, which the worker renews every renew_interval_ms. A job whose lease has expired is
  *    taken back by any worker of its type, and runs again at once the first time, then by its retry policy.
  *  - An attempt is one run of the handler. One that fails is retried after a delay (10 s, doubling up to 300 s) until

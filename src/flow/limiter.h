@@ -14,7 +14,7 @@
  * Guarantees: permits out never exceed the limit at the time of the acquire (a limit that fell is reached by releases,
  * nothing is revoked); min <= limit <= max; each change is reported to on_change in order, one call at a time, with no lock
  * held, and the last call has the limit that holds (limits that were replaced while a callback ran may be skipped).
- * Steps up are taken only by calls: whoever waits for one calls sl__limiter_poll at its time.
+ * Steps up are taken only by calls: a caller that waits for one calls sl__limiter_poll at its time.
  *
  * Thread safety: every function from any thread at once, but sl__limiter_free, which must be the last call.
  * Ownership: nothing is kept but the callback's ctx.

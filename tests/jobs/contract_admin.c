@@ -324,7 +324,7 @@ static void a_triggered_job_is_due_now(void **state)
 	assert_int_equal(claim.n, 2);
 	assert_int_equal(claim.jobs[0].id, retried);
 	assert_int_equal(claim.jobs[1].id, later);
-	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&later, 1}, NULL, &n, err)); /* it runs: passed over */
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&later, 1}, NULL, &n, err)); /* it runs: skipped */
 	assert_int_equal(n, 0);
 }
 

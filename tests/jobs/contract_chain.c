@@ -662,7 +662,7 @@ static void a_chain_is_not_redriven_while_another_holds_its_key(void **state)
 	KIT_FAILS(SL_EEXIST,
 		  k->ops->redrive(k->s, (struct sl_ids){&first, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
 	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&second, 1}, &(struct sl_store_scope){.tx = tx}, &n,
-			      err)); /* the transaction goes on */
+			      err)); /* the transaction continues */
 	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, &(struct sl_store_scope){.tx = tx}, &n, err));
 	KIT_OK(k->ops->commit(tx, err));
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
