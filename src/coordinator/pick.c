@@ -320,7 +320,9 @@ static struct sl__batch *pick(sl_coordinator *c, struct sl__worker *w) SL_REQUIR
 		if (SL_UNLIKELY(c->state != SL__BREAKER_CLOSED) && c->probe_new && reached(c, sl__poppable_at(c))) {
 			struct sl__queue_stats s;
 			sl__queue_stats(c->queue, &s);
-			b = s.depth > 0 ? pop_batch(c) : NULL;
+			/* Without items it was interrupted: a waiting batch must not take the turn of new ones for that. */
+			if (s.depth > 0 && (b = pop_batch(c)) == NULL)
+				continue;
 		}
 		if (b == NULL)
 			b = take_waiting(c);

@@ -154,13 +154,18 @@ static void items_that_wait_for_ever_take_no_room_from_others(void **state)
 static void half_of_a_batch_proves_that_the_target_works(void **state)
 {
 	struct kit *k = *state;
-	for (uintptr_t v = 1; v <= 100; v++)
-		classes[v] = v % 33 == 1 ? SL_CLASS_TRANSIENT : SL_CLASS_NONE;
+	/* All go into the queue together, so that the worker cannot take some before the rest is there. */
+	struct sl_item items[64] = {0};
+	size_t n = sizeof(items) / sizeof(items[0]);
+	for (uintptr_t v = 1; v <= n; v++) {
+		classes[v] = v % 20 == 1 ? SL_CLASS_TRANSIENT : SL_CLASS_NONE;
+		items[v - 1].data = ITEM(v);
+	}
 	k->script = by_item;
-	kit_new(k, OPTS(.workers = 1, .batch_size = 100, .retry.policy = quick, .flush_interval_ms = 1000));
-	kit_submit(k, 1, 100);
+	kit_new(k, OPTS(.workers = 1, .batch_size = (int32_t)n, .retry.policy = quick, .flush_interval_ms = 1000));
+	assert_int_equal(sl_coordinator_submit_many(k->c, items, n, SL_UNLIMITED, NULL), 0);
 	assert_true(run_for(k, 60 * MINUTE_NS) < 5 * MINUTE_NS);
-	check_ends(k, 100);
+	check_ends(k, n);
 	kit_finish(k, 0);
 }
 
