@@ -40,6 +40,19 @@ void *sl__calloc(const struct sl_env *e, size_t n, size_t size)
 	return p;
 }
 
+void *sl__grow(const struct sl_env *e, void *p, size_t n, size_t *cap, size_t size)
+{
+	size_t more = SL_MAX((size_t)16, *cap), total;
+	if (n < *cap)
+		return p;
+	if (__builtin_add_overflow(*cap, more, &more) || __builtin_mul_overflow(more, size, &total))
+		return NULL;
+	void *grown = sl__realloc(e, p, total);
+	if (grown != NULL)
+		*cap = more;
+	return grown;
+}
+
 char *sl__strdup(const struct sl_env *e, const char *s)
 {
 	size_t n = strlen(s) + 1;

@@ -32,6 +32,9 @@ static inline void *sl__realloc(const struct sl_env *e, void *p, size_t n)
 {
 	return e->mem->resize(p, n, e->mem_ctx);
 }
+/* An array of n elements of `size` bytes with room for one more: p itself, or a larger copy, with *cap set to what it
+ * holds now. NULL without memory, p and *cap as they were. */
+SL_MUST_CHECK void *sl__grow(const struct sl_env *e, void *p, size_t n, size_t *cap, size_t size);
 static inline void sl__free(const struct sl_env *e, void *p)
 {
 	if (p != NULL)

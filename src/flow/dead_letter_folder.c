@@ -182,14 +182,10 @@ int sl__dl_new_file(sl_dlq *q, struct sl_err *err)
 {
 	uint8_t header[SL__DL_HEADER];
 	uint64_t salt;
-	if (q->n_files == q->cap_files) {
-		size_t cap = q->cap_files * 2 + 4;
-		struct sl__dl_file *files = sl__realloc(&q->env, q->files, cap * sizeof(*files));
-		if (files == NULL)
-			return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
-		q->files = files;
-		q->cap_files = cap;
-	}
+	struct sl__dl_file *files = sl__grow(&q->env, q->files, q->n_files, &q->cap_files, sizeof(*files));
+	if (files == NULL)
+		return sl_err_set(err, SL_ENOMEM, "dead letters %s: out of memory", q->dir);
+	q->files = files;
 	int rc = q->env.rand->fill(&salt, sizeof(salt), q->env.rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "dead letters %s: random bytes", q->dir);
@@ -336,14 +332,10 @@ static int add_name(const char *name, void *ctx)
 	const char *rest;
 	if (!parse_name(name, &first_id, &rest) || *rest != '\0')
 		return 0;
-	if (l->n == l->cap) {
-		size_t cap = l->cap * 2 + 4;
-		struct sl__dl_file *files = sl__realloc(&l->q->env, l->files, cap * sizeof(*files));
-		if (files == NULL)
-			return -ENOMEM;
-		l->files = files;
-		l->cap = cap;
-	}
+	struct sl__dl_file *files = sl__grow(&l->q->env, l->files, l->n, &l->cap, sizeof(*files));
+	if (files == NULL)
+		return -ENOMEM;
+	l->files = files;
 	l->files[l->n++] = (struct sl__dl_file){.first_id = first_id};
 	return 0;
 }

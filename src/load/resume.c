@@ -76,15 +76,11 @@ static int add_logged(const struct sl_wal_record *record, void *ctx)
 	if (record->status != SL_WAL_PENDING || at == stop || *at++ != 1 || !sl__varint_get(&at, stop, &position) ||
 	    !sl__varint_get(&at, stop, &begin) || !sl__varint_get(&at, stop, &end) || !end)
 		return 0;
-	if (r->n_logged == r->cap_logged) {
-		size_t cap = r->cap_logged ? r->cap_logged * 2 : 1024;
-		uint64_t *logged = sl__realloc(r->env, r->logged, cap * sizeof(*logged));
+	uint64_t *logged = sl__grow(r->env, r->logged, r->n_logged, &r->cap_logged, sizeof(*logged));
 
-		if (!logged)
-			return SL_ENOMEM;
-		r->logged = logged;
-		r->cap_logged = cap;
-	}
+	if (!logged)
+		return SL_ENOMEM;
+	r->logged = logged;
 	r->logged[r->n_logged++] = begin;
 	return 0;
 }

@@ -144,14 +144,10 @@ static int unpack_page(struct read_job *j, const struct page *p, struct sl__byte
 	}
 	if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY) {
 		j->why = "no memory";
-		if (h->n_pages == h->pages_cap) {
-			size_t cap = h->pages_cap == 0 ? 8 : h->pages_cap * 2;
-			char **pages = sl__realloc(env, h->pages, cap * sizeof(*pages));
-			if (pages == NULL)
-				return SL_ENOMEM;
-			h->pages = pages;
-			h->pages_cap = cap;
-		}
+		char **pages = sl__grow(env, h->pages, h->n_pages, &h->pages_cap, sizeof(*pages));
+		if (pages == NULL)
+			return SL_ENOMEM;
+		h->pages = pages;
 		to = sl__alloc(env, p->bytes + 1);
 		if (to == NULL)
 			return SL_ENOMEM;

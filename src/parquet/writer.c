@@ -255,14 +255,10 @@ static int write_row_group(sl_parquet_writer *w, const struct sl_parquet_values 
 	int rc = w->offset == 0 ? sl__writer_emit(w, PQ_MAGIC, PQ_MAGIC_BYTES, err) : 0;
 	if (rc != 0)
 		return rc;
-	if (w->n_groups == w->groups_cap) {
-		size_t cap = w->groups_cap == 0 ? 8 : w->groups_cap * 2;
-		struct sl__group *groups = sl__realloc(&w->env, w->groups, cap * sizeof(*groups));
-		if (groups == NULL)
-			return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
-		w->groups = groups;
-		w->groups_cap = cap;
-	}
+	struct sl__group *groups = sl__grow(&w->env, w->groups, w->n_groups, &w->groups_cap, sizeof(*groups));
+	if (groups == NULL)
+		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
+	w->groups = groups;
 	struct sl__group *g = &w->groups[w->n_groups];
 	*g = (struct sl__group){.rows = w->group_rows,
 				.offset = (int64_t)w->offset,

@@ -157,15 +157,11 @@ int sl__ship_log_add(struct ship_log *log, const struct ship_line *line, struct 
 			return rc;
 		log->state.sequence = stats.last_sequence;
 	}
-	if (log->n == log->cap) {
-		size_t cap = log->cap ? log->cap * 2 : 1024;
-		struct ship_log_record *grown = sl__realloc(log->env, log->records, cap * sizeof(*grown));
+	struct ship_log_record *grown = sl__grow(log->env, log->records, log->n, &log->cap, sizeof(*grown));
 
-		if (!grown)
-			return sl__no_memory(err, "line");
-		log->records = grown;
-		log->cap = cap;
-	}
+	if (!grown)
+		return sl__no_memory(err, "line");
+	log->records = grown;
 	rc = sl__ship_encode(&log->bytes, &log->state, line, log->state.sequence + (log->n - log->done) + 1, err);
 	if (rc)
 		return rc;

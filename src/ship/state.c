@@ -33,15 +33,11 @@ struct ship_place *sl__ship_state_find(const struct ship_state *s, uint64_t id)
 
 static struct ship_place *append_place(struct ship_state *s, const char *path, size_t len)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? s->cap * 2 : 8;
-		struct ship_place *grown = sl__realloc(s->env, s->places, cap * sizeof(*grown));
+	struct ship_place *grown = sl__grow(s->env, s->places, s->n, &s->cap, sizeof(*grown));
 
-		if (!grown)
-			return NULL;
-		s->places = grown;
-		s->cap = cap;
-	}
+	if (!grown)
+		return NULL;
+	s->places = grown;
 	char *copy = sl__alloc(s->env, len + 1);
 
 	if (!copy)

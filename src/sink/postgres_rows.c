@@ -92,14 +92,10 @@ static int place(struct sl__pg_lane *lane, const uint8_t *have, uint64_t hash, u
 	bool fresh = r->n_runs == 0 || memcmp(r->have.data + (r->n_runs - 1) * width, have, width) != 0 ||
 		     (upsert && seen_before(r, hash));
 	if (fresh) {
-		if (r->n_runs == r->cap_runs) {
-			size_t cap = r->cap_runs == 0 ? 4 : r->cap_runs * 2;
-			struct sl__pg_run *runs = sl__realloc(&lane->sink->env, r->runs, cap * sizeof(*runs));
-			if (runs == NULL)
-				return SL_ENOMEM;
-			r->runs = runs;
-			r->cap_runs = cap;
-		}
+		struct sl__pg_run *runs = sl__grow(&lane->sink->env, r->runs, r->n_runs, &r->cap_runs, sizeof(*runs));
+		if (runs == NULL)
+			return SL_ENOMEM;
+		r->runs = runs;
 		r->runs[r->n_runs++] = (struct sl__pg_run){.first = r->n};
 		if (sl__buf_append(&r->have, have, width) != 0)
 			return SL_ENOMEM;

@@ -28,14 +28,10 @@ void sl__ranges_clear(struct sl__ranges *r)
 
 static int push(struct sl__ranges *r, const struct sl_input_range *range)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap == 0 ? 16 : r->cap * 2;
-		struct sl_input_range *at = sl__realloc(r->env, r->at, cap * sizeof(*at));
-		if (at == NULL)
-			return SL_ENOMEM;
-		r->at = at;
-		r->cap = cap;
-	}
+	struct sl_input_range *at = sl__grow(r->env, r->at, r->n, &r->cap, sizeof(*at));
+	if (at == NULL)
+		return SL_ENOMEM;
+	r->at = at;
 	r->at[r->n++] = *range;
 	return 0;
 }

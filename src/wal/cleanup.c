@@ -110,14 +110,10 @@ static int on_cleanup_name(const char *name, void *ctx)
 		return 0;
 	if (c->id != NULL && (strncmp(name, c->id, n) != 0 || strncmp(name + n, ".wal", 4) != 0))
 		return 0;
-	if (c->n == c->cap) {
-		size_t cap = c->cap != 0 ? c->cap * 2 : 64;
-		char **grown = sl__realloc(c->env, c->names, cap * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		c->names = grown;
-		c->cap = cap;
-	}
+	char **grown = sl__grow(c->env, c->names, c->n, &c->cap, sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	c->names = grown;
 	c->names[c->n] = sl__strdup(c->env, name);
 	if (c->names[c->n] == NULL)
 		return -ENOMEM;

@@ -27,14 +27,10 @@ static struct wal_entry *index_entry(const struct wal_index *x, size_t i)
 int sl__wal_index_reserve(struct wal_index *x, size_t n)
 {
 	while (x->head + x->count + x->reserved + n > x->n_pages * WAL_INDEX_PAGE) {
-		if (x->n_pages == x->cap_pages) {
-			size_t cap = x->cap_pages != 0 ? x->cap_pages * 2 : 4;
-			struct wal_entry **pages = sl__realloc(x->env, x->pages, cap * sizeof(struct wal_entry *));
-			if (pages == NULL)
-				return SL_ENOMEM;
-			x->pages = pages;
-			x->cap_pages = cap;
-		}
+		struct wal_entry **pages = sl__grow(x->env, x->pages, x->n_pages, &x->cap_pages, sizeof(*pages));
+		if (pages == NULL)
+			return SL_ENOMEM;
+		x->pages = pages;
 		struct wal_entry *page = x->spare;
 		x->spare = NULL;
 		if (page == NULL)

@@ -102,14 +102,10 @@ static void hold_damage(struct recovery *r, const struct wal_find *find)
 /* Sequences that are missing. SL_ENOMEM. */
 static int add_gap(struct recovery *r, uint64_t first, uint64_t last)
 {
-	if (r->n_gaps == r->cap_gaps) {
-		size_t cap = r->cap_gaps != 0 ? r->cap_gaps * 2 : 8;
-		struct sl_wal_range *grown = sl__realloc(&r->w->env, r->gaps, cap * sizeof(*grown));
-		if (grown == NULL)
-			return SL_ENOMEM;
-		r->gaps = grown;
-		r->cap_gaps = cap;
-	}
+	struct sl_wal_range *grown = sl__grow(&r->w->env, r->gaps, r->n_gaps, &r->cap_gaps, sizeof(*grown));
+	if (grown == NULL)
+		return SL_ENOMEM;
+	r->gaps = grown;
 	r->gaps[r->n_gaps++] = (struct sl_wal_range){first, last};
 	return 0;
 }

@@ -41,14 +41,10 @@ struct scanner {
 
 static int push_damage(struct scanner *s, const struct wal_find *find, const char *reason)
 {
-	if (s->n_damage == s->cap_damage) {
-		size_t cap = s->cap_damage != 0 ? s->cap_damage * 2 : 8;
-		struct sl_wal_damage *grown = sl__realloc(s->scan->env, s->damage, cap * sizeof(*grown));
-		if (grown == NULL)
-			return SL_ENOMEM;
-		s->damage = grown;
-		s->cap_damage = cap;
-	}
+	struct sl_wal_damage *grown = sl__grow(s->scan->env, s->damage, s->n_damage, &s->cap_damage, sizeof(*grown));
+	if (grown == NULL)
+		return SL_ENOMEM;
+	s->damage = grown;
 	s->damage[s->n_damage++] =
 		(struct sl_wal_damage){.segment = s->sources[find->segment].name,
 				       .offset = find->item->offset,

@@ -23,14 +23,10 @@ static int on_log_file(const char *name, void *ctx)
 	if (kind == WAL_NAME_OTHER || id_len != l->id_len || memcmp(name, l->id, id_len) != 0)
 		return 0;
 	if (kind == WAL_NAME_SEALED) {
-		if (f->n_sealed == f->cap) {
-			size_t cap = f->cap != 0 ? f->cap * 2 : 16;
-			uint64_t *grown = sl__realloc(l->env, f->sealed, cap * sizeof(*grown));
-			if (grown == NULL)
-				return -ENOMEM;
-			f->sealed = grown;
-			f->cap = cap;
-		}
+		uint64_t *grown = sl__grow(l->env, f->sealed, f->n_sealed, &f->cap, sizeof(*grown));
+		if (grown == NULL)
+			return -ENOMEM;
+		f->sealed = grown;
 		f->sealed[f->n_sealed++] = first;
 	}
 	if (kind == WAL_NAME_TEMP) {

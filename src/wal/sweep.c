@@ -29,14 +29,10 @@ static int on_sweep_name(const char *name, void *ctx)
 	enum wal_name_kind kind = sl__wal_name(name, &id_len, &first);
 	if (kind != WAL_NAME_ACTIVE && kind != WAL_NAME_SEALED)
 		return 0;
-	if (s->n == s->cap) {
-		size_t cap = s->cap != 0 ? s->cap * 2 : 64;
-		char **grown = sl__realloc(s->env, s->ids, cap * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		s->ids = grown;
-		s->cap = cap;
-	}
+	char **grown = sl__grow(s->env, s->ids, s->n, &s->cap, sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	s->ids = grown;
 	s->ids[s->n] = sl__asprintf(s->env, "%.*s", (int)id_len, name);
 	if (s->ids[s->n] == NULL)
 		return -ENOMEM;

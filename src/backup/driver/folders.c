@@ -18,14 +18,10 @@ static struct local_folder *find_or_add_folder(struct local *l, const char *name
 	struct local_folder *f = find_known_folder(l, name);
 	if (f != NULL)
 		return f;
-	if (l->folders_n == l->folders_cap) {
-		size_t cap = l->folders_cap != 0 ? 2 * l->folders_cap : 16;
-		struct local_folder *bigger = sl__realloc(&l->env, l->folders, cap * sizeof(*bigger));
-		if (bigger == NULL)
-			return NULL;
-		l->folders = bigger;
-		l->folders_cap = cap;
-	}
+	struct local_folder *bigger = sl__grow(&l->env, l->folders, l->folders_n, &l->folders_cap, sizeof(*bigger));
+	if (bigger == NULL)
+		return NULL;
+	l->folders = bigger;
 	f = &l->folders[l->folders_n++];
 	*f = (struct local_folder){.changed = 0};
 	memcpy(f->name, name, strlen(name) + 1);

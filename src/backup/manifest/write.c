@@ -63,14 +63,10 @@ static int store_manifest_block(struct bk_manifest_writer *w, struct sl_err *err
 	sl__buf_clear(&w->path); /* a block's first entry shares nothing */
 	if (rc != 0)
 		return rc;
-	if (w->refs_n == w->refs_cap) {
-		size_t cap = SL_MAX((size_t)16, w->refs_cap * 2);
-		struct bk_ref *more = sl__realloc(&w->b->env, w->refs, cap * sizeof(*more));
-		if (more == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for the manifest's blocks");
-		w->refs = more;
-		w->refs_cap = cap;
-	}
+	struct bk_ref *more = sl__grow(&w->b->env, w->refs, w->refs_n, &w->refs_cap, sizeof(*more));
+	if (more == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the manifest's blocks");
+	w->refs = more;
 	w->refs[w->refs_n++] = (struct bk_ref){id, (uint32_t)len};
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of the ledger and of the store, read piece by piece and compared. */
 #include "cli/demo/lines.h"
+#include "base/env.h"
 #include "jobs/store/ops.h"
 
 #include <errno.h>
@@ -16,15 +17,11 @@
 
 static int add(struct demolines *d, const char *text, size_t n)
 {
-	if (d->n == d->cap) {
-		size_t cap = d->cap ? 2 * d->cap : 1024;
-		char **grown = realloc(d->lines, cap * sizeof(*grown));
+	char **grown = sl__grow(&sl__env_real, d->lines, d->n, &d->cap, sizeof(*grown));
 
-		if (!grown)
-			return SL_ENOMEM;
-		d->lines = grown;
-		d->cap = cap;
-	}
+	if (!grown)
+		return SL_ENOMEM;
+	d->lines = grown;
 	/* Lines are kept as text: only a comparison of both sets shows what is missing. */
 	d->lines[d->n] = strndup(text, n);
 	d->sorted = 0;

@@ -76,14 +76,10 @@ int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct
 		return rc;
 	if (sl__job_types_given(types, given.name) != NULL)
 		return sl_err_set(err, SL_EEXIST, "type %s is in the registry already", given.name);
-	if (types->n == types->cap) {
-		size_t cap = types->cap != 0 ? types->cap * 2 : 8;
-		struct sl_job_type *grown = sl__realloc(&types->env, types->types, cap * sizeof(*grown));
-		if (grown == NULL)
-			return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
-		types->types = grown;
-		types->cap = cap;
-	}
+	struct sl_job_type *grown = sl__grow(&types->env, types->types, types->n, &types->cap, sizeof(*grown));
+	if (grown == NULL)
+		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);
+	types->types = grown;
 	char *name = sl__strdup(&types->env, given.name);
 	if (name == NULL)
 		return sl_err_set(err, SL_ENOMEM, "type %s: no memory", given.name);

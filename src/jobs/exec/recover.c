@@ -67,14 +67,10 @@ static size_t stem_of(const char *name)
 
 static int add_spool_path(struct recovery *r, const char *path)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap != 0 ? r->cap * 2 : 16;
-		struct orphan *grown = sl__realloc(&r->env, r->orphans, cap * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		r->orphans = grown;
-		r->cap = cap;
-	}
+	struct orphan *grown = sl__grow(&r->env, r->orphans, r->n, &r->cap, sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	r->orphans = grown;
 	struct orphan *o = &r->orphans[r->n];
 	*o = (struct orphan){.fd = -1, .path = sl__strdup(&r->env, path)};
 	if (o->path == NULL)

@@ -14,14 +14,10 @@
 static void on_lost(uint64_t id, uint64_t fence, enum sl_lost_reason reason, void *ctx)
 {
 	struct sl__keeper *k = ctx;
-	if (k->n_losses == k->cap_losses) {
-		size_t cap = k->cap_losses != 0 ? k->cap_losses * 2 : 16;
-		struct sl__loss *more = sl__realloc(&k->w->home.env, k->losses, cap * sizeof(*more));
-		if (more == NULL)
-			return; /* the next renewal, or the settle, finds it again */
-		k->losses = more;
-		k->cap_losses = cap;
-	}
+	struct sl__loss *more = sl__grow(&k->w->home.env, k->losses, k->n_losses, &k->cap_losses, sizeof(*more));
+	if (more == NULL)
+		return; /* the next renewal, or the settle, finds it again */
+	k->losses = more;
 	k->losses[k->n_losses++] = (struct sl__loss){id, fence, reason};
 }
 

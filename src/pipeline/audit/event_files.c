@@ -31,14 +31,10 @@ static int note_event_file(const char *name, void *ctx)
 		l->n_strange++;
 		return sl__buf_append(&l->strange, name, strlen(name) + 1) == 0 ? 0 : -ENOMEM;
 	}
-	if (l->n == l->cap) {
-		size_t cap = l->cap != 0 ? 2 * l->cap : 16;
-		uint64_t *grown = sl__realloc(l->env, l->first, cap * sizeof(*grown));
-		if (grown == NULL)
-			return -ENOMEM;
-		l->first = grown;
-		l->cap = cap;
-	}
+	uint64_t *grown = sl__grow(l->env, l->first, l->n, &l->cap, sizeof(*grown));
+	if (grown == NULL)
+		return -ENOMEM;
+	l->first = grown;
 	l->first[l->n++] = first;
 	return 0;
 }

@@ -36,14 +36,10 @@ int sl__verify_report(struct sl__verify *v, enum sl_audit_fault fault, uint64_t 
 
 int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, bool in_files, struct sl_err *err)
 {
-	if (v->n == v->cap) {
-		size_t cap = v->cap != 0 ? 2 * v->cap : 64;
-		struct sl__verify_entry *grown = sl__realloc(&v->env, v->entries, cap * sizeof(*grown));
-		if (grown == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for the events");
-		v->entries = grown;
-		v->cap = cap;
-	}
+	struct sl__verify_entry *grown = sl__grow(&v->env, v->entries, v->n, &v->cap, sizeof(*grown));
+	if (grown == NULL)
+		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+	v->entries = grown;
 	struct sl__verify_entry e = {.number = event->number,
 				     .start = event->start,
 				     .end = event->end,

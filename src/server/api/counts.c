@@ -45,14 +45,10 @@ static void result_free(struct result *r)
 static int keep_count(const struct sl_job_count *count, void *ctx)
 {
 	struct result *r = ctx;
-	if (r->n == r->cap) {
-		size_t cap = r->cap == 0 ? 32 : 2 * r->cap;
-		struct sl_job_count *rows = realloc(r->rows, cap * sizeof(*rows));
-		if (rows == NULL)
-			return SL_ENOMEM;
-		r->rows = rows;
-		r->cap = cap;
-	}
+	struct sl_job_count *rows = sl__grow(&sl__env_real, r->rows, r->n, &r->cap, sizeof(*rows));
+	if (rows == NULL)
+		return SL_ENOMEM;
+	r->rows = rows;
 	struct sl_job_count row = *count;
 	if ((row.type = strdup(count->type)) == NULL)
 		return SL_ENOMEM;
