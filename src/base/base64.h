@@ -10,9 +10,7 @@
 /* Room that text of n characters may need when it is decoded. */
 #define SL__BASE64_DECODED_MAX(n) ((n) / 4 * 3 + 3)
 
-/* Write SL__BASE64_LEN(n) characters to `to`, without a NUL. Standard alphabet, padded. Returns how many. */
-size_t sl__base64_encode(char *to, const void *data, size_t n);
-/* Append the same to a buffer. 0 or SL_ENOMEM. */
+/* Append n bytes in the standard alphabet, padded. 0 or SL_ENOMEM. */
 int sl__base64_append(struct sl__buf *b, const void *data, size_t n);
 /* Decode either alphabet, with or without padding. Returns the number of bytes, or -1 when text is not base64. */
 ssize_t sl__base64_decode(void *to, const char *text, size_t n);

@@ -87,13 +87,14 @@ void out_printf(struct out *out, const char *fmt, ...)
 
 void out_b64(struct out *out, const void *data, size_t n)
 {
-	const unsigned char *in = data;
-	char text[SL__BASE64_LEN(3 * 256)];
+	struct sl__buf text;
 
-	for (size_t i = 0, part; i < n; i += part) {
-		part = n - i < 3 * 256 ? n - i : 3 * 256;
-		out_write(out, text, sl__base64_encode(text, in + i, part));
-	}
+	sl__buf_init(&text, &sl__env_real);
+	if (sl__base64_append(&text, data, n) == 0)
+		out_write(out, text.data, text.len);
+	else
+		out->sys_errno = ENOMEM;
+	sl__buf_fini(&text);
 }
 
 static int take_json(const char *text, size_t n, void *ctx)

@@ -3,13 +3,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/base64.h"
+#include "base/time.h"
 #include "format/row.h"
 #include "format/text.h"
 #include "ship/row.h"
@@ -92,19 +92,12 @@ static void put_row_text(struct row *r, int which, const char *data, size_t n)
 
 static void put_row_time(struct row *r, int64_t unix_ms)
 {
-	time_t seconds = (time_t)(unix_ms / 1000 - (unix_ms % 1000 < 0));
-	unsigned ms = (unsigned)(unix_ms - (int64_t)seconds * 1000);
-	char text[32];
-	struct tm tm;
-
+	char text[SL__TIME_BYTES];
 	/* A damaged record or a wrong clock may have any time: outside of the calendar it is written as a number. */
-	if (unix_ms < -62135596800000 || unix_ms > 253402300799999 || !gmtime_r(&seconds, &tm))
+	if (unix_ms < SL__TIME_MIN_MS || unix_ms > SL__TIME_MAX_MS)
 		(void)snprintf(text, sizeof(text), "%lld", (long long)unix_ms);
 	else
-		(void)snprintf(text, sizeof(text), "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ",
-			       (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
-			       (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100,
-			       (unsigned)tm.tm_sec % 100, ms % 1000);
+		(void)sl__time_text(text, unix_ms);
 	put_row_text(r, TS, text, strlen(text));
 }
 
@@ -137,14 +130,8 @@ int sl__ship_row_write(struct sl__buf *b, unsigned members, const struct sl_wal_
 	} else if (is_text(data, e->len)) {
 		put_row_text(&r, LINE, data, e->len);
 	} else if (put_name(&r, LINE_B64)) {
-		size_t size = sodium_base64_ENCODED_LEN(e->len, sodium_base64_VARIANT_ORIGINAL); /* with the NUL */
-
 		(void)sl__buf_append(b, "\"", 1);
-		if (sl__buf_reserve(b, size) == 0) {
-			(void)sodium_bin2base64(b->data + b->len, size, (const unsigned char *)data, e->len,
-						sodium_base64_VARIANT_ORIGINAL);
-			b->len += size - 1;
-		}
+		(void)sl__base64_append(b, data, e->len);
 		(void)sl__buf_append(b, "\"", 1);
 	}
 	(void)sl__buf_append(b, "}", 1);
