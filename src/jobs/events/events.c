@@ -232,10 +232,21 @@ int sl_event_decode(const void *record, size_t len, struct sl_event *out, struct
 
 /* ---- batches ---- */
 
+/* The event as it was added, but for its data: those are the end of its record, and the bytes may still move. */
+struct batch_entry {
+	size_t end; /* where its record ends */
+	struct sl_event event;
+};
+
+static const struct batch_entry *batched_at(const struct sl__event_batch *b, size_t i)
+{
+	return &((const struct batch_entry *)(const void *)b->entries.data)[i];
+}
+
 void sl__event_batch_init(struct sl__event_batch *b, const struct sl_env *env)
 {
 	sl__buf_init(&b->bytes, env);
-	sl__buf_init(&b->ends, env);
+	sl__buf_init(&b->entries, env);
 	sl__buf_init(&b->spans, env);
 	b->n = 0;
 }
@@ -243,7 +254,7 @@ void sl__event_batch_init(struct sl__event_batch *b, const struct sl_env *env)
 void sl__event_batch_fini(struct sl__event_batch *b)
 {
 	sl__buf_fini(&b->bytes);
-	sl__buf_fini(&b->ends);
+	sl__buf_fini(&b->entries);
 	sl__buf_fini(&b->spans);
 	b->n = 0;
 }
@@ -251,19 +262,19 @@ void sl__event_batch_fini(struct sl__event_batch *b)
 void sl__event_batch_clear(struct sl__event_batch *b)
 {
 	sl__buf_clear(&b->bytes);
-	sl__buf_clear(&b->ends);
+	sl__buf_clear(&b->entries);
 	b->n = 0;
 }
 
 int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event, struct sl_err *err)
 {
-	if (sl__buf_reserve(&b->ends, sizeof(size_t)) != 0)
+	if (sl__buf_reserve(&b->entries, sizeof(struct batch_entry)) != 0)
 		return sl_err_set(err, SL_ENOMEM, "collect events: out of memory");
 	int rc = sl__event_pack(&b->bytes, event, err);
 	if (rc != 0)
 		return rc;
-	size_t end = b->bytes.len;
-	rc = sl__buf_append(&b->ends, &end, sizeof(end));
+	struct batch_entry entry = {b->bytes.len, *event};
+	rc = sl__buf_append(&b->entries, &entry, sizeof(entry));
 	assert(rc == 0);
 	b->n++;
 	return rc;
@@ -271,9 +282,8 @@ int sl__event_batch_add(struct sl__event_batch *b, const struct sl_event *event,
 
 static struct sl_wal_span span_of(const struct sl__event_batch *b, size_t i)
 {
-	const size_t *ends = (const size_t *)(const void *)b->ends.data;
-	size_t start = i > 0 ? ends[i - 1] : 0;
-	return (struct sl_wal_span){b->bytes.data + start, ends[i] - start};
+	size_t start = i > 0 ? batched_at(b, i - 1)->end : 0;
+	return (struct sl_wal_span){b->bytes.data + start, batched_at(b, i)->end - start};
 }
 
 static int make_spans(struct sl__event_batch *b, struct sl_err *err)
@@ -339,8 +349,7 @@ int sl__event_batch_append(struct sl__event_batch *b, const struct sl__event_log
 
 void sl__event_batch_get(const struct sl__event_batch *b, size_t i, struct sl_event *out)
 {
-	struct sl_wal_span span = span_of(b, i);
-	int rc = sl_event_decode(span.data, span.len, out, NULL);
-	assert(rc == 0);
-	(void)rc;
+	const struct batch_entry *e = batched_at(b, i);
+	*out = e->event;
+	out->data = b->bytes.data + e->end - e->event.len; /* the last field of a record */
 }

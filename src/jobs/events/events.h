@@ -14,9 +14,9 @@
 SL_MUST_CHECK int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_err *err);
 
 struct sl__event_batch {
-	struct sl__buf bytes; /* the records */
-	struct sl__buf ends;  /* size_t each: where record i ends */
-	struct sl__buf spans; /* built by append */
+	struct sl__buf bytes;   /* the records */
+	struct sl__buf entries; /* where each record ends, and its event */
+	struct sl__buf spans;   /* built by append */
 	size_t n;
 };
 
