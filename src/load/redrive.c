@@ -43,15 +43,29 @@ static int64_t read_text(void *buf, size_t n, struct sl_err *err, void *ctx)
 	return (int64_t)now;
 }
 
+static int check_single(sl_records *records, struct sl_err *err)
+{
+	struct sl_record found[2];
+	size_t n = 0, more = 0;
+	int rc = sl_records_next(records, &found[0], 1, &n, err);
+	if (rc)
+		return rc;
+	if (n == 1 && found[0].bad)
+		return sl_err_set(err, SL_EREFUSED, "%s", found[0].bad);
+	rc = sl_records_next(records, &found[1], 1, &more, err);
+	if (rc)
+		return rc;
+	return n == 1 && !more ? 0 : sl_err_set(err, SL_EREFUSED, "it is not one record");
+}
+
 /* Sinks that do not parse records must not get what the reader of the file has refused: read a file of this one record,
  * with a header if the columns are known. */
 static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = o->format,
 				       .header = o->n_columns ? SL_ON : SL_OFF, .max_record_bytes = 64 << 20};
-	struct sl_record found[2];
 	sl_records *records = NULL;
-	size_t bytes = letter->item_len + 1, n = 0, more = 0;
+	size_t bytes = letter->item_len + 1;
 	struct text t = {NULL, 0, 0};
 	char *at;
 	int rc;
@@ -78,13 +92,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 
 	rc = sl_records_new(&records, read_text, &t, &opts, err);
 	if (!rc)
-		rc = sl_records_next(records, &found[0], 1, &n, err);
-	if (!rc && n == 1 && found[0].bad)
-		rc = sl_err_set(err, SL_EREFUSED, "%s", found[0].bad);
-	if (!rc)
-		rc = sl_records_next(records, &found[1], 1, &more, err);
-	if (!rc && (n != 1 || more))
-		rc = sl_err_set(err, SL_EREFUSED, "it is not one record");
+		rc = check_single(records, err);
 	sl_records_free(records);
 	free(t.bytes);
 	return rc;

@@ -277,6 +277,21 @@ static void follow(struct run *r)
 		read_stderr(r);
 }
 
+/* 0 or a negative errno; the descriptors are the caller's to close. */
+static int prepare_and_spawn(struct run *r, const struct lane *l)
+{
+	int rc = make_input(r, l->text.data, l->text.len);
+	if (rc != 0)
+		return rc;
+	rc = make_pipe(r->err);
+	if (rc != 0)
+		return rc;
+	rc = make_pipe(r->start);
+	if (rc != 0)
+		return rc;
+	return fcntl(r->err[0], F_SETFL, O_NONBLOCK) == 0 ? spawn(r) : -errno;
+}
+
 /* SL_EUNAVAIL: it cannot be started (not there, not allowed); SL_EAGAIN, SL_ENOMEM: not now. */
 static int run_program(const struct exec_sink *s, const struct lane *l, struct exec_result *out, struct sl_err *err)
 {
@@ -285,15 +300,7 @@ static int run_program(const struct exec_sink *s, const struct lane *l, struct e
 	int64_t timeout_ms = s->opts.timeout_ms; /* SL_UNLIMITED allowed */
 	*out = (struct exec_result){.end = EXEC_EXITED};
 	r.deadline_ns = timeout_ms < 0 ? SL_FOREVER : exec_now_ns() + SL_MIN(timeout_ms, INT32_MAX) * 1000000;
-	int rc = make_input(&r, l->text.data, l->text.len);
-	if (rc == 0)
-		rc = make_pipe(r.err);
-	if (rc == 0)
-		rc = make_pipe(r.start);
-	if (rc == 0 && fcntl(r.err[0], F_SETFL, O_NONBLOCK) != 0)
-		rc = -errno;
-	if (rc == 0)
-		rc = spawn(&r);
+	int rc = prepare_and_spawn(&r, l);
 	if (rc == 0) {
 		close_own(&r.input);
 		r.pidfd = (int)syscall(SYS_pidfd_open, r.pid, 0);

@@ -155,27 +155,37 @@ static int put_named(struct local *l, const struct local_object *o, bool replace
 	return sl_err_set_errno(err, -rc, "repository %s: %s %s", l->root, failed, o->name);
 }
 
+/* 0 or a negative errno: -ENOENT when the open file is no longer the one of that name. */
+static int rewrite_open(struct local *l, const struct local_object *o, const char *path, int fd)
+{
+	struct sl_io_stat open, named;
+	int rc = sl__pwrite_full(&l->env, fd, o->bytes, o->len, 0);
+	if (rc != 0)
+		return rc;
+	rc = SL__IO(&l->env, truncate, fd, o->len);
+	if (rc != 0)
+		return rc;
+	rc = SL__IO(&l->env, datasync, fd);
+	if (rc != 0)
+		return rc;
+	rc = SL__IO(&l->env, fstat, fd, &open);
+	if (rc != 0)
+		return rc;
+	rc = SL__IO(&l->env, stat, path, &named);
+	if (rc != 0)
+		return rc;
+	return open.dev == named.dev && open.ino == named.ino ? 0 : -ENOENT;
+}
+
 /* In place, so that a name that was removed meanwhile does not come back. */
 static int update_object(struct local *l, const struct local_object *o, struct sl_err *err)
 {
 	char path[LOCAL_PATH_BYTES];
-	struct sl_io_stat open, named;
 	sl__bk_local_path(l, o->name, path);
 	int fd = SL__IO(&l->env, open, path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "repository %s: open %s", l->root, o->name);
-	int rc = sl__pwrite_full(&l->env, fd, o->bytes, o->len, 0);
-	if (rc == 0)
-		rc = SL__IO(&l->env, truncate, fd, o->len);
-	if (rc == 0)
-		rc = SL__IO(&l->env, datasync, fd);
-	/* Is the open file still the one of that name? */
-	if (rc == 0)
-		rc = SL__IO(&l->env, fstat, fd, &open);
-	if (rc == 0)
-		rc = SL__IO(&l->env, stat, path, &named);
-	if (rc == 0 && (open.dev != named.dev || open.ino != named.ino))
-		rc = -ENOENT;
+	int rc = rewrite_open(l, o, path, fd);
 	(void)SL__IO(&l->env, close, fd);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "repository %s: update %s", l->root, o->name);

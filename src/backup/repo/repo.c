@@ -277,6 +277,18 @@ static int draw_random(sl_backup *b, void *out, size_t n, struct sl_err *err)
 	return 0;
 }
 
+/* Its id, and with encryption its master key, which `key` then opens with the passphrase. */
+static int draw_keys(sl_backup *b, const struct bk_passphrase *p, char key[BK_NAME_HEX], struct sl_err *err)
+{
+	int rc = draw_random(b, b->keys.repository, sizeof(b->keys.repository), err);
+	if (rc != 0 || !b->keys.encrypted)
+		return rc;
+	rc = draw_random(b, b->keys.master, sizeof(b->keys.master), err);
+	if (rc != 0)
+		return rc;
+	return sl__bk_keyring_add(b, p, key, err);
+}
+
 int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, struct sl_err *err)
 {
 	sl_backup *b;
@@ -294,11 +306,7 @@ int sl_backup_init(const sl_driver *driver, const struct sl_backup_opts *opts, s
 	else
 		rc = check_empty(b, encrypt, err);
 	if (rc == 0)
-		rc = draw_random(b, b->keys.repository, sizeof(b->keys.repository), err);
-	if (rc == 0 && encrypt)
-		rc = draw_random(b, b->keys.master, sizeof(b->keys.master), err);
-	if (rc == 0 && encrypt)
-		rc = sl__bk_keyring_add(b, &p, key, err);
+		rc = draw_keys(b, &p, key, err);
 	if (rc == 0) {
 		struct bk_config config = {.encrypted = encrypt, .chunks = {BK_CHUNK_MIN, BK_CHUNK_AVG, BK_CHUNK_MAX}};
 		memcpy(config.id, b->keys.repository, sizeof(config.id));

@@ -169,6 +169,41 @@ static int find_path(struct snapshot_reading *l, const char *path, size_t len, s
 	return sl_err_set(err, SL_ENOENT, "the snapshot %s has no %.150s", l->snapshot.info.id, path);
 }
 
+/* The file of this path; a hard link is followed to its file, which precedes it in the snapshot, so there is no loop. */
+static int find_file(struct snapshot_reading *l, const struct bk_select_path *path, struct bk_entry *e,
+		     struct sl_err *err)
+{
+	int rc = find_path(l, path->path, path->len, e, err);
+	if (rc == 0 && e->type == SL_BACKUP_HARDLINK) {
+		char *target = sl__strdup(&l->b->env, e->target);
+		rc = target != NULL ? find_path(l, target, strlen(target), e, err)
+				    : sl__no_memory(err, "follow a hard link");
+		sl__free(&l->b->env, target);
+	}
+	if (rc == 0 && e->type != SL_BACKUP_FILE)
+		return sl_err_set(err, SL_EINVAL, "%.150s is not a file", path->path);
+	return rc;
+}
+
+/* Hand the bytes of a file to the callback; the caller frees o->blocks and o->zeros. */
+static int cat_file(struct cat_output *o, struct bk_index *index, const struct bk_entry *e)
+{
+	sl__bk_cursor_init(&o->at, e);
+	o->zeros = sl__calloc(&o->b->env, 1, ZEROS_BYTES);
+	if (o->zeros == NULL)
+		return sl_err_set(o->err, SL_ENOMEM, "read %.150s: out of memory", e->path);
+	int rc = sl__bk_reader_new(&o->blocks, o->b, index, o->err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_entry_refs(o->blocks, e, cat_block, o, o->err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_cursor_end(&o->at, o->err);
+	if (rc != 0 || (e->flags & BK_ENTRY_SPARSE) == 0)
+		return rc;
+	return cat_hole(o, e->size - o->at.offset);
+}
+
 int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backup_bytes_fn *fn, void *ctx,
 		  struct sl_err *err)
 {
@@ -185,28 +220,9 @@ int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backu
 		return sl_err_set(err, SL_EINVAL, "cat: the path is empty");
 	rc = reading_open(&l, snapshot, "cat", err);
 	if (rc == 0)
-		rc = find_path(&l, select.paths[0].path, select.paths[0].len, &e, err);
-	if (rc == 0 && e.type == SL_BACKUP_HARDLINK) {
-		/* Followed to its file, which precedes it in the snapshot, so there is no loop. */
-		char *target = sl__strdup(&b->env, e.target);
-		rc = target != NULL ? find_path(&l, target, strlen(target), &e, err)
-				    : sl__no_memory(err, "follow a hard link");
-		sl__free(&b->env, target);
-	}
-	if (rc == 0 && e.type != SL_BACKUP_FILE)
-		rc = sl_err_set(err, SL_EINVAL, "%.150s is not a file", select.paths[0].path);
-	if (rc == 0) {
-		sl__bk_cursor_init(&out.at, &e);
-		out.zeros = sl__calloc(&b->env, 1, ZEROS_BYTES);
-		rc = out.zeros != NULL ? sl__bk_reader_new(&out.blocks, b, l.index, err)
-				       : sl_err_set(err, SL_ENOMEM, "read %.150s: out of memory", e.path);
-	}
+		rc = find_file(&l, &select.paths[0], &e, err);
 	if (rc == 0)
-		rc = sl__bk_entry_refs(out.blocks, &e, cat_block, &out, err);
-	if (rc == 0)
-		rc = sl__bk_cursor_end(&out.at, err);
-	if (rc == 0 && (e.flags & BK_ENTRY_SPARSE) != 0)
-		rc = cat_hole(&out, e.size - out.at.offset);
+		rc = cat_file(&out, l.index, &e);
 	sl__bk_reader_free(out.blocks);
 	sl__free(&b->env, out.zeros);
 	reading_close(&l);

@@ -262,6 +262,18 @@ static int check_type_names(const char *const *types, size_t n, struct sl_err *e
 	return 0;
 }
 
+static int check_filter(const struct listing *l, struct sl_err *err)
+{
+	int rc = check_at_most("limit", l->filter.limit, LIMIT_MAX, err);
+	if (rc != 0)
+		return rc;
+	if ((l->filter.statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
+		return sl_err_set(err, SL_EINVAL, "statuses: a bit is not one of 1u << SL_JOB_…");
+	if (l->filter.blocked_by_job != 0 && l->what != CHAINS)
+		return sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
+	return check_type_names(l->filter.types, l->filter.n_types, err);
+}
+
 static int list_filtered(struct listing *l, const struct sl_job_filter *filter, struct sl_err *err)
 {
 	if (filter != NULL && filter->struct_size == 0)
@@ -269,13 +281,7 @@ static int list_filtered(struct listing *l, const struct sl_job_filter *filter, 
 	sl__opts_copy(&l->filter, sizeof(l->filter), filter);
 	uint64_t *reached = l->filter.reached;
 	l->data_max_bytes = l->filter.data_max_bytes;
-	int rc = check_at_most("limit", l->filter.limit, LIMIT_MAX, err);
-	if (rc == 0 && (l->filter.statuses & ~(((1u << SL_JOB_STATUS_COUNT) - 1) << 1)) != 0)
-		rc = sl_err_set(err, SL_EINVAL, "statuses: a bit is not one of 1u << SL_JOB_…");
-	if (rc == 0 && l->filter.blocked_by_job != 0 && l->what != CHAINS)
-		rc = sl_err_set(err, SL_EINVAL, "blocked_by_job lists chains, not jobs");
-	if (rc == 0)
-		rc = check_type_names(l->filter.types, l->filter.n_types, err);
+	int rc = check_filter(l, err);
 	if (rc == 0)
 		rc = list_pages(l, l->filter.limit, err);
 	if (reached != NULL)
