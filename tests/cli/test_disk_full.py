@@ -174,10 +174,10 @@ class FullLog(DiskFull):
         ids, worker = self.begin()
         while len(ids) == 8 or time.monotonic() < end:
             ids += self.fill()
-            # A little, so that some get further before it is full again.
+            # A little, so that some get further before it is full again. An archive may make the rest of the room.
             full = self.said().count(PAUSED)
             self.lighten(3 << 20)
-            self.until(lambda: self.said().count(PAUSED) > full)
+            self.until(lambda: self.said().count(PAUSED) > full or self.totals()["completed"] == len(ids))
             self.make_room()
             self.until(lambda: self.totals()["completed"] == len(ids))
         self.finish(worker)
