@@ -69,7 +69,7 @@ static void reverse(struct sl__queue_item *items, size_t lo, size_t hi)
 	}
 }
 
-void sl__batch_set_aside(struct sl__batch *b)
+void sl__batch_defer_top(struct sl__batch *b)
 {
 	struct sl__segment top = *sl__top(b);
 	size_t n = top.end - b->lo;

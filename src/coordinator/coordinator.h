@@ -170,7 +170,7 @@ static inline bool sl__batch_has_room(const struct sl__batch *b)
 /* Halve the segment on top, which has two items or more. Its retries begin anew. */
 void sl__batch_halve(struct sl__batch *b);
 /* Move the segment on top to the bottom: what else there is goes first. The order of items changes. */
-void sl__batch_set_aside(struct sl__batch *b);
+void sl__batch_defer_top(struct sl__batch *b);
 /* Put item k of the segment on top alone into a dead segment on top of it; what came before k and what comes after it
  * are separate segments while there is room. */
 void sl__batch_isolate(struct sl__batch *b, size_t k);

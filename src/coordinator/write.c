@@ -130,7 +130,7 @@ static enum sl__step take_outcomes(sl_coordinator *c, struct sl__worker *w, stru
 }
 
 /* Others of the batch may go before the segment on top. */
-static bool may_set_aside(const sl_coordinator *c, struct sl__batch *b)
+static bool may_defer_top(const sl_coordinator *c, struct sl__batch *b)
 {
 	return sl__top(b)->end < b->n && !(sl__has_keys(c) && sl__keys_shared(b));
 }
@@ -142,8 +142,8 @@ static enum sl__step wait_until_due(sl_coordinator *c, struct sl__batch *b, int6
 	int64_t now_ns = sl__mono_ns(&c->env), gives_up_ns = sl__gives_up_ns(c, b);
 	sl__top(b)->due_ns = gives_up_ns > now_ns ? SL_MIN(due_ns, gives_up_ns) : due_ns;
 	sl_counter_add(c->metrics.retries, 1);
-	if (aside && may_set_aside(c, b))
-		sl__batch_set_aside(b);
+	if (aside && may_defer_top(c, b))
+		sl__batch_defer_top(b);
 	if (c->halted)
 		sl__put_left(c, b);
 	else if (sl__top(b)->due_ns <= now_ns)
@@ -165,11 +165,11 @@ static enum sl__step last_call(sl_coordinator *c, struct sl__batch *b, bool alon
 		return SL__STEP_ON;
 	}
 	b->down_to_one = top->last_call = true;
-	if (alone || !may_set_aside(c, b)) {
+	if (alone || !may_defer_top(c, b)) {
 		top->dead = true;
 		return SL__STEP_ON;
 	}
-	sl__batch_set_aside(b);
+	sl__batch_defer_top(b);
 	/* Every piece was tried, and the target took none. */
 	for (size_t i = 0; i < b->n_segments && sl__top(b)->last_call; i++)
 		b->segments[i].dead = b->segments[i].last_call;

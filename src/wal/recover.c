@@ -433,7 +433,7 @@ static int settle_torn(sl_wal *w, const struct wal_source *src, struct sl_err *e
 {
 	struct sl_err why = SL_ERR_INIT;
 	struct wal_bytes torn = {w->fd, src->end, src->torn};
-	int code = sl__wal_set_aside(w, torn, src->name, "torn", &why);
+	int code = sl__wal_quarantine(w, torn, src->name, "torn", &why);
 	if (code == SL_ENOSPC) {
 		w->torn = src->torn;
 		w->cut_needed = true;

@@ -118,7 +118,7 @@ static char *numbered(const struct sl_env *env, const char *base, unsigned n)
 	return n < 2 ? sl__strdup(env, base) : sl__asprintf(env, "%s.%u", base, n);
 }
 
-int sl__wal_set_aside(const sl_wal *w, struct wal_bytes bytes, const char *name, const char *kind, struct sl_err *err)
+int sl__wal_quarantine(const sl_wal *w, struct wal_bytes bytes, const char *name, const char *kind, struct sl_err *err)
 {
 	uint64_t salt = 0;
 	int rc = w->env.rand->fill(&salt, sizeof(salt), w->env.rand_ctx);
@@ -244,7 +244,7 @@ int sl__wal_declare(sl_wal *w, struct wal_source *active, struct sl_wal_range ho
 	int rc = 0;
 	if (active->torn > 0) {
 		struct wal_bytes torn = {w->fd, active->end, active->torn};
-		int code = sl__wal_set_aside(w, torn, active->name, "torn", err);
+		int code = sl__wal_quarantine(w, torn, active->name, "torn", err);
 		if (code != 0)
 			return code;
 		rc = SL__IO(&w->env, truncate, w->fd, active->end);
@@ -280,7 +280,7 @@ int sl__wal_salvage(sl_wal *w, const struct wal_source *src, const struct sl_wal
 				rc = sl_err_set_errno(err, -io, "rewrite %s", src->path);
 		} else if (step == WAL_STEP_DAMAGE || (ended && item.length > 0)) {
 			struct wal_bytes damaged = {rw.from, item.offset, item.length};
-			rc = sl__wal_set_aside(w, damaged, src->name, "damaged", err);
+			rc = sl__wal_quarantine(w, damaged, src->name, "damaged", err);
 		} else if (!ended) {
 			rc = sl_err_set_errno(err, r.error, "rewrite %s: read", src->path);
 		}
@@ -301,7 +301,7 @@ int sl__wal_cut(sl_wal *w, const struct wal_source *src, uint64_t offset, struct
 	struct wal_bytes kept = {rw.from, WAL_HEADER_BYTES, offset - WAL_HEADER_BYTES};
 	if (rc == 0 && src->end + src->torn > offset) {
 		struct wal_bytes cut_off = {rw.from, offset, src->end + src->torn - offset};
-		rc = sl__wal_set_aside(w, cut_off, src->name, "damaged", err);
+		rc = sl__wal_quarantine(w, cut_off, src->name, "damaged", err);
 	}
 	if (rc == 0) {
 		int io = copy_bytes(&rw.out, kept);
@@ -322,7 +322,7 @@ int sl__wal_replace(sl_wal *w, const struct wal_source *active, struct wal_heade
 	int rc = rewrite_begin(&rw, w, &fresh, err);
 	struct wal_bytes all = {rw.from, 0, active->file_size};
 	if (rc == 0 && all.length > 0)
-		rc = sl__wal_set_aside(w, all, active->name, "damaged", err);
+		rc = sl__wal_quarantine(w, all, active->name, "damaged", err);
 	if (rc == 0)
 		rc = add_declared_hole(&rw, hole, err);
 	if (rc == 0)
@@ -337,7 +337,7 @@ int sl__wal_fix_header(const sl_wal *w, const struct wal_source *src, struct wal
 	int fd = SL__IO(&w->env, open, src->path, O_RDWR | O_NOFOLLOW, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "open %s", src->path);
-	int code = sl__wal_set_aside(w, (struct wal_bytes){fd, 0, WAL_HEADER_BYTES}, src->name, "damaged", err);
+	int code = sl__wal_quarantine(w, (struct wal_bytes){fd, 0, WAL_HEADER_BYTES}, src->name, "damaged", err);
 	if (code == 0) {
 		sl__wal_header_encode(header, h);
 		int rc = sl__pwrite_full(&w->env, fd, header, sizeof(header), 0);
@@ -405,7 +405,7 @@ int sl__wal_reincarnate(sl_wal *w, struct sl_err *err)
 	if (rc == 0)
 		rc = copy_pending(&rw, err);
 	if (rc == 0)
-		rc = sl__wal_set_aside(w, (struct wal_bytes){w->fd, 0, w->end}, src.name, kind, err);
+		rc = sl__wal_quarantine(w, (struct wal_bytes){w->fd, 0, w->end}, src.name, kind, err);
 	if (rc == 0)
 		rc = rewrite_commit(&rw, err);
 	rewrite_end(&rw);

@@ -15,8 +15,8 @@ struct wal_bytes {
 };
 /* Keep a copy of the bytes as <dir>/<name>.<kind>-<offset>, synced with its folder. The same bytes under that name
  * already are enough; other bytes get ".2", ".3" … after the name. */
-SL_MUST_CHECK int sl__wal_set_aside(const sl_wal *w, struct wal_bytes bytes, const char *name, const char *kind,
-				    struct sl_err *err);
+SL_MUST_CHECK int sl__wal_quarantine(const sl_wal *w, struct wal_bytes bytes, const char *name, const char *kind,
+				     struct sl_err *err);
 /* Rename a whole file to <path>.<suffix> (".2" … when taken). The folder is synced before recovery ends (V4), or before
  * a new file takes the name; one that comes back until then is moved again. */
 SL_MUST_CHECK int sl__wal_move_aside(const sl_wal *w, const char *path, const char *suffix, struct sl_err *err);

@@ -129,7 +129,7 @@ int sl__wal_trim(sl_wal *w, struct sl_err *err)
 	hold_prepare(w);
 	if (w->torn > 0) {
 		struct wal_bytes torn = {w->fd, w->end, w->torn};
-		int kept = sl__wal_set_aside(w, torn, sl__basename(w->path), "torn", err);
+		int kept = sl__wal_quarantine(w, torn, sl__basename(w->path), "torn", err);
 		if (kept != 0) {
 			release_prepare(w);
 			return kept;

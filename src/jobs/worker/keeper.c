@@ -138,8 +138,8 @@ static void fire_schedules(sl_worker *w) SL_REQUIRES(w->mu)
 	if (asks && now_ms != 0 && sl__core_store_ms(w->core, now) == 0)
 		sl__core_store_clock(w->core, now_ms, asked_ns);
 	sl__core_cron_done(w->core, rc, turn.next_ms, now);
-	if (!w->looked_at_schedules && (rc == 0 || !sl_err_retryable(&err))) {
-		w->looked_at_schedules = true;
+	if (!w->schedules_checked && (rc == 0 || !sl_err_retryable(&err))) {
+		w->schedules_checked = true;
 		sl__broadcast(&w->changed);
 	}
 	hearing_end(w, &h, true, now);

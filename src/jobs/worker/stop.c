@@ -145,7 +145,7 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 static uint64_t progress_of(const sl_worker *w)
 {
 	const struct sl__core_stats *s = sl__core_stats(w->core);
-	return s->completed + s->failed + s->retried + s->released + s->lost + (w->looked_at_schedules ? 1 : 0);
+	return s->completed + s->failed + s->retried + s->released + s->lost + (w->schedules_checked ? 1 : 0);
 }
 
 struct paused {
@@ -172,7 +172,7 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	struct sl_outstanding o = {0};
 	sl__lock(&w->mu);
 	/* What was due when the worker was started is enqueued by its first read of the schedules. */
-	bool busy = sl__core_stats(w->core)->open > 0 || (w->state == SL__WORKER_RUNS && !w->looked_at_schedules);
+	bool busy = sl__core_stats(w->core)->open > 0 || (w->state == SL__WORKER_RUNS && !w->schedules_checked);
 	*gen = progress_of(w);
 	sl__unlock(&w->mu);
 	if (busy)

@@ -162,7 +162,7 @@ struct sl_worker {
 	unsigned lanes_started;
 	struct sl__keeper keepers[SL__KEEPERS];
 	bool progress_due;             /* mu: the reaper is to write the progress that waits */
-	bool looked_at_schedules;      /* once, or they cannot be read: a drain does not end before */
+	bool schedules_checked;        /* once, or they cannot be read: a drain does not end before */
 	int64_t paused_look_ns;        /* mu: when a drain may next ask the store for paused types */
 	char paused[SL__PAUSED_BYTES]; /* mu: those of its types that had jobs left at the last look, "a, b" */
 	pthread_t clock_thread;
