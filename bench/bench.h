@@ -43,7 +43,8 @@ struct contender {
 	/* Ends a slice inside its measured time: everything appended is durable when 0 returns. May be NULL. */
 	int (*finish)(void *worker, struct sl_err *err);
 	void (*worker_close)(void *worker);
-	/* Between slices, not measured: wait for background work, so that nobody pays for a neighbour. May be NULL. */
+	/* Between slices, not measured: wait for background work, so that no contender pays for another one. May be
+	 * NULL. */
 	void (*settle)(void *state);
 	/* Flushes so far and records in them. May be NULL. */
 	void (*flushes)(void *state, uint64_t *flushes, uint64_t *records);
@@ -116,10 +117,10 @@ struct group {
 };
 
 void group_add(struct group *g, const struct contender *c, int clients);
-/* Open all, run the rounds, close all. A contender that fails is out; the others go on. */
+/* Open all, run the rounds, close all. A contender that fails is out; the others continue. */
 void group_run(struct group *g, const struct settings *s);
 const struct entry *group_find(const struct group *g, const struct contender *c);
-/* The fastest by median rate among databases (raw false) or raw loops (raw true); NULL when there is none. */
+/* The fastest by median rate among databases (raw false) or raw loops (raw true), or NULL. */
 const struct entry *group_best(const struct group *g, bool raw);
 double entry_rate(const struct entry *e);
 /* The median over the rounds of a's rate divided by b's. */

@@ -18,7 +18,7 @@
 struct raw {
 	int fd;
 	uint64_t at;          /* where the next record goes */
-	unsigned char *block; /* direct: the block that `at` is in, and room for a record behind it */
+	unsigned char *block; /* direct: the block that `at` is in, and room for a record after it */
 };
 
 static int raw_open(void **state, const struct place *place, int flags, struct sl_err *err)

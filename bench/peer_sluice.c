@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our log, through its public interface and with its defaults, but for the bound of the backlog (nobody sends here): as
+ * Our log, through its public interface and with its defaults, but for the bound of the backlog (no sender runs): as
  * sl_wal_append by many threads, and as one thread that keeps 64 tickets in flight.
  */
 #include <stdlib.h>

@@ -20,7 +20,7 @@ struct side {
 	uint64_t items;
 };
 
-/* The clock is looked at once in a while: it must not be what is measured. */
+/* The clock is read only every 256 items: it must not be what is measured. */
 static void *produce(void *arg)
 {
 	struct side *me = arg;

@@ -68,7 +68,8 @@ static void report_short(struct report *r, int logs, double seconds, const struc
 	(void)snprintf(zeros.ours, sizeof(zeros.ours), "%llu KiB", (unsigned long long)(most / 1024));
 	zeros.value = (double)most / 1024;
 	report_line(r, &zeros);
-	fprintf(r->details, "\nshort logs: most prepared as told %llu bytes, largest file before close %llu bytes\n",
+	fprintf(r->details,
+		"\nshort logs: most prepared as reported %llu bytes, largest file before close %llu bytes\n",
 		(unsigned long long)worst->prepared, (unsigned long long)worst->file);
 }
 

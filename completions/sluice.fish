@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of sluice(1) for fish. scripts/completions puts the commands' own tables in, each a line with its description
-# behind a tab:
+# Completion of sluice(1) for fish. scripts/completions puts the commands' own tables in, each on its own line, with its
+# description after a tab:
 #   __sluice_commands WORDS          what may follow these words of a command
 #   __sluice_options COMMAND         its options; those that take a value end in =
 #   __sluice_values COMMAND OPTION   the values of an option: words, or FILE, or DIR

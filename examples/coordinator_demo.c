@@ -13,7 +13,7 @@ struct bar {
 static struct {
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
-	int high, low; /* crossings told so far */
+	int high, low; /* crossings reported so far */
 } marks = {.mu = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* Both run on one thread of the coordinator, strictly in turns; here a program would slow its sources down. */

@@ -2,8 +2,8 @@
 /*
  * Any bytes as a request to what shows things, and to schedules and dead letters: the first byte says to which route,
  * the rest is as in request.h. Numbers and cursors that reach the store are those that were sent, a schedule is taken
- * whole or not at all, no letter goes away while the store takes nothing, and whatever a store may hold is shown as
- * JSON.
+ * whole or not at all, no dead letter disappears while the store accepts nothing, and whatever a store may hold is
+ * shown as JSON.
  */
 #include <ftw.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ void srv_stream_wake(srv_stream *s)
 
 static int never(struct sl_err *err)
 {
-	return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+	return sl_err_set(err, SL_EUNAVAIL, "the store is unavailable");
 }
 
 /* Text as a store has it. */

@@ -3,8 +3,8 @@
  * Any bytes as an audit event, a head or a key file. Nothing may crash; what is accepted has exactly one form, so that
  * it gives the same bytes when it is written again; and a path that is accepted stays below its dataset.
  *
- * The first byte says what the rest is: an event, an event whose hash is put right first (so that what lies behind the
- * hash is reached), a head, a key file, a path.
+ * The first byte says what the rest is: an event, an event whose hash is corrected first (so that the code after the
+ * hash check is reached), a head, a key file, a path.
  */
 #include <stdint.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "pipeline/audit/key.h"
 
 #define HASH_AT (sizeof("{\"chain\":{\"event_hash\":\"") - 1)
-#define HASH_END (HASH_AT + 64 + 2) /* behind its quote and comma */
+#define HASH_END (HASH_AT + 64 + 2) /* after its quote and comma */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

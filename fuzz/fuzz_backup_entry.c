@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as entries of a manifest, one behind the other: no byte outside is touched; what is taken holds to the
- * rules, lies behind the entry before it, and comes back the same when it is written and read again.
+ * Any bytes as consecutive entries of a manifest: no byte outside is touched; what is accepted follows the rules, sorts
+ * after the entry before it, and comes back the same when it is written and read again.
  */
 #include "backup/manifest/manifest.h"
 #include "must.h"

@@ -5,7 +5,7 @@
  * the same entries again.
  *
  * The first byte says what the rest is: a whole file, or numbers, pack ids and entries that are put into a file whose
- * sums are right (so that what lies behind them is reached), with the fences made to fit, or not.
+ * sums are right (so that the code after their check is reached), with the fences made to fit, or not.
  */
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a pack of a plain repository. Nothing may crash; what is told of a directory keeps its bounds, in order;
- * a frame that opens has exactly the promised bytes; what a builder makes of blocks reads back the same.
+ * Any bytes as a pack of a plain repository. Nothing may crash; what is reported of a directory is within bounds and in
+ * order; a frame that opens has exactly the promised bytes; what a builder makes of blocks reads back the same.
  *
- * The first byte says what the rest is: the end of a pack, a directory whose sums are put right (so that what lies
- * behind them is reached), the contents of a frame, blocks for a builder.
+ * The first byte says what the rest is: the end of a pack, a directory whose sums are corrected (so that the code
+ * after their check is reached), the contents of a frame, blocks for a builder.
  */
 #include <string.h>
 
@@ -36,7 +36,7 @@ static int tell(const struct bk_id *id, const struct bk_place *p, void *ctx)
 	MUST((uint64_t)p->frame_offset + p->frame_stored + BK_PACK_TAIL < t->pack_size);
 	MUST((uint64_t)p->offset + p->length <= p->frame_raw);
 	if (t->blocks != 0 && p->frame_offset == t->frame_offset)
-		MUST(p->offset == t->in_frame); /* one behind the other */
+		MUST(p->offset == t->in_frame); /* without a gap */
 	else
 		MUST(p->offset == 0 && p->frame_offset == (t->blocks != 0 ? t->frame_end : BK_PACK_HEADER));
 	t->frame_offset = p->frame_offset;
@@ -46,7 +46,7 @@ static int tell(const struct bk_id *id, const struct bk_place *p, void *ctx)
 	return 0;
 }
 
-/* The last n bytes of a pack of so many. */
+/* The last n bytes of a pack of pack_size. */
 static int directory(const uint8_t *end, size_t n, uint64_t pack_size)
 {
 	struct told t = {.pack_size = pack_size};
@@ -70,7 +70,7 @@ static void any_end(const uint8_t *data, size_t size)
 	(void)directory(data + 4, size - 4, pack_size);
 }
 
-/* Frames of so many bytes, and a directory of these bytes. */
+/* The first two bytes say how long the frames are; the rest is a directory with right sums. */
 static void right_sums(const uint8_t *data, size_t size)
 {
 	if (size < 2)
@@ -109,7 +109,7 @@ static void frame(const uint8_t *data, size_t size)
 
 struct reading {
 	const struct bk_pack_image *image;
-	const uint8_t *bytes; /* all blocks, one behind the other: all are small, and come back in their order */
+	const uint8_t *bytes; /* all blocks, without gaps: all are small, and come back in their order */
 	size_t at;
 };
 

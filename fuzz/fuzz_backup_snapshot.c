@@ -5,8 +5,8 @@
  * the target, in order, folders before what is in them, extents in the file, blocks as long as the contents; and what
  * is written of it again reads the same.
  *
- * The first byte says what the rest is: 0 JSON; else a manifest, with 2 as pieces whose lengths are put right (so that
- * what lies behind them is reached). Blocks are served out of the input: the first four bytes of an id say from where.
+ * The first byte says what the rest is: 0 JSON; else a manifest, with 2 as pieces whose lengths are corrected (so that
+ * what follows them is reached). Blocks are served out of the input: the first four bytes of an id say from where.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ static struct sl_backup backup;
 struct bk_reader {
 	const uint8_t *bytes;
 	size_t n;
-	uint8_t *copy; /* of the block that was read last, so that whoever reads beyond it is seen */
+	uint8_t *copy; /* of the block that was read last, so that a read beyond its end is seen */
 };
 
 int sl__bk_read_block(struct bk_reader *r, const struct bk_id *id, uint32_t expected_len, const uint8_t **bytes,
@@ -177,7 +177,7 @@ static struct bk_ref ref_at(size_t at, size_t len)
 	return ref;
 }
 
-/* Two blocks, cut where the first byte says, and lists behind them where the second does. */
+/* Two blocks, cut where the first byte says, and lists after them where the second does. */
 static void any_manifest(const uint8_t *data, size_t size)
 {
 	struct bk_ref refs[2];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a dead-letter file: opening, listing and putting must never crash, and the letter that was put must be
- * there after the next open, alone under its id.
+ * Any bytes as a dead-letter file: opening, listing and putting must never crash, and the dead letter that was put must
+ * be there after the next open, alone under its id.
  *
  * The first byte of the input says how the rest becomes a file: bit 0 lays a right header over it, bit 1 makes frames
- * and checksums right wherever the lengths lead, so that what lies behind the checksums is reached; bit 2 adds a second
+ * and checksums right wherever the lengths lead, so that the code after their check is reached; bit 2 adds a second
  * file with the same bytes; bit 3 opens it for reading first.
  */
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as what a server, or whoever stands before it, answers to a sender of events: the first two bytes say the
+ * Any bytes as what a server, or a proxy in front of it, answers to a sender of events: the first two bytes say the
  * status and the type. Only a whole answer of ours moves the mark or parks a record, and no message shows a secret.
  */
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a job event: what our reader takes, protobuf-c takes too, and they agree; encoding it again and reading
- * that gives the same event. What only ours refuses must have a reason that protobuf-c does not look at.
+ * that gives the same event. What only ours refuses must have a reason that protobuf-c does not check.
  */
 #include <stdint.h>
 #include <string.h>

@@ -71,7 +71,7 @@ static void redirect(const char *text, const struct sl_env *env)
 	/* What is sent holds no user and no password. */
 	MUST(sl__http_url_init(&again, u.url, env, NULL) == 0);
 	MUST(again.user == NULL && again.password == NULL && strcmp(again.url, u.url) == 0);
-	/* A query without a byte is not sent, so that there is none to hint at. */
+	/* An empty query is not sent, so the second URL does not hint at one. */
 	MUST(strncmp(again.shown, u.shown, strcspn(u.shown, "?")) == 0);
 	sl__http_url_fini(&again);
 	sl__http_url_fini(&u);

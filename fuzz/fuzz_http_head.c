@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a whole request, as libmicrohttpd hands it over: "METHOD TARGET", lines of header fields, an empty line
- * and the body. The bytes 1 to 4 stand for what nobody could guess: the admin's token, a session of his, its CSRF
- * token, and a reader's token.
+ * and the body. The bytes 1 to 4 stand for what cannot be guessed: the admin's token, an admin's session, its
+ * CSRF token, and a reader's token.
  *
- * Whoever is let through has shown what the route asks for, in the right place; every other request is answered. The
- * answer is whole, its header fields are lines, and it does not repeat a token or a session; both are gone from the
+ * A request that is let through has shown what the route asks for, in the right place; every other request is answered.
+ * The answer is whole, its header fields are lines, and it does not repeat a token or a session; both are gone from the
  * buffers and the request afterwards. The audit log gets a line of JSON, whatever the request holds.
  */
 #include <fcntl.h>
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* ---- libmicrohttpd ---- */
 
 struct field {
-	char *name, *value; /* each in memory of its own length */
+	char *name, *value; /* each in memory of exactly its length */
 	size_t len;         /* of the value */
 	char *cookie;       /* libmicrohttpd's own copy of a Cookie field */
 };
@@ -77,7 +77,7 @@ struct MHD_Response *MHD_create_response_from_buffer(size_t size, void *buffer, 
 	return x;
 }
 
-/* As libmicrohttpd: nothing that would begin a line of its own. */
+/* As libmicrohttpd: nothing that would begin another line. */
 enum MHD_Result MHD_add_response_header(struct MHD_Response *x, const char *name, const char *value)
 {
 	MUST(x->n < OUT_MAX && strpbrk(name, "\r\n \t:") == NULL && strpbrk(value, "\r\n") == NULL);
@@ -144,7 +144,7 @@ bool srv_tls_is_named(srv_tls *tls, const char *name, size_t len)
 	return false;
 }
 
-/* A line is a line, in both forms, and has no query: that may hold what is nobody's business. */
+/* A record is one line, in both forms, and has no query: that may hold secrets. */
 void srv_accesslog_add(srv_accesslog *a, int64_t time_ms, const struct sl_log_field fields[SRV_ACCESS_FIELDS])
 {
 	const struct sl_log_record record = {.level = SL_LOG_INFO,
@@ -255,7 +255,7 @@ static void take_field(struct MHD_Connection *c, const char *line, size_t n)
 		f->cookie = copy_of(f->value, f->len);
 }
 
-/* The rest, behind the empty line. */
+/* The rest, after the empty line. */
 static const char *take_fields(struct MHD_Connection *c, const char *p, const char *end)
 {
 	while (p < end) {
@@ -454,7 +454,7 @@ static void make_auth(void)
 	MUST(srv_auth_new(&server.auth, path, NULL) == 0);
 }
 
-/* Inputs log out, and log in so often that sessions are forgotten. */
+/* Inputs log out, and log in often enough that sessions are forgotten. */
 static void need_session(void)
 {
 	struct srv_identity who;
@@ -466,7 +466,7 @@ static void need_session(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	static int logs; /* there are some; what they are made of is nobody's business here */
+	static int logs; /* there are some; what they hold does not matter here */
 	(void)argc;
 	(void)argv;
 	srv_http_wipe_json();

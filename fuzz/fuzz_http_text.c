@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as what the server takes apart itself of a request: the first byte says as what. Every text lies in memory
- * of its own length, so that a byte too many is seen. What is found lies in what was given, and what is decoded is
- * UTF-8 without a NUL.
+ * of exactly its length, so that a read of one byte too many is seen. What is found lies in what was given, and what is
+ * decoded is UTF-8 without a NUL.
  */
 #include <stdint.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Rightly refused although jansson takes it: it loses a NUL byte behind a number. */
+/* Rightly refused although jansson takes it: it loses a NUL byte after a number. */
 static bool is_ours(const struct sl_record *r)
 {
 	return strstr(r->bad, "longer") != NULL || strstr(r->bad, "deep") != NULL ||

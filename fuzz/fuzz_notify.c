@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as what a PostgreSQL server hands on as a notification, and as notes to send. Whoever may NOTIFY may send
- * anything: what is told to subscribers is within what a note can say, a line that means nothing is "look at
- * everything", what we sent ourselves is told to nobody here, and notes that are sent arrive as they were.
+ * Any bytes as the payload of a PostgreSQL notification, and as notifications to send. Any client with NOTIFY can send
+ * anything: subscribers get only valid notifications, a line that cannot be read means "check everything", subscribers
+ * do not get what this process sent, and notifications that are sent arrive unchanged.
  */
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a spool, recovered: no crash, the file is gone or set aside afterwards, the log's events are in order,
+ * Any bytes as a spool, recovered: no crash, the file is gone or quarantined afterwards, the log's events are in order,
  * and recovering the same file into the same log again adds nothing.
  *
  * The first byte says how the rest becomes a file: bit 0 lays a right header over it, bit 1 makes checks right wherever

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a log or an archive, read by scan: no crash, no record outside of the file or out of order, the same
- * answer twice, and the counts agree with what was told. The first byte of the input has the flags of wal_input.h; bit
- * 4 makes it an archive.
+ * answer twice, and the counts agree with what was reported. The first byte of the input has the flags of wal_input.h;
+ * bit 4 makes it an archive.
  */
 #include "wal_input.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request without a connection, for the handlers of the API: the query up to the first NUL, the body behind it. In
+ * A request without a connection, for the handlers of the API: the query up to the first NUL, the body after it. In
  * the query a name that begins with @ is a header field, and a last id= is every parameter of the path. One request at
  * a time, and each is answered once.
  */
@@ -227,7 +227,7 @@ static bool take_query(srv_request *r, const char *query, size_t n, char *scratc
 	return rc == 0;
 }
 
-/* text has a NUL behind it. */
+/* text ends with a NUL. */
 static void handle(const char *text, size_t size, srv_handler_fn *handler, void *ctx)
 {
 	size_t n = strnlen(text, size);

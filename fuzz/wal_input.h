@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the fuzzer's bytes to a log: right headers and checksums where asked for, so that what lies behind them is
+/* From the fuzzer's bytes to a log: right headers and checksums where asked for, so that the code after their check is
  * reached. */
 #ifndef FUZZ_WAL_INPUT_H
 #define FUZZ_WAL_INPUT_H

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for each distinct block: so many synthetic blocks go through the set of a run, the builder of index files, an
+ * Memory for each distinct block: BLOCKS synthetic blocks go through the set of a run, the builder of index files, an
  * index that is loaded and asked for every one of them, from two threads, and for as many that it does not have, and
- * what a prune, a check and a repair look at: a view of everything, with a place chosen for every block.
+ * what a prune, a check and a repair use: a view of everything, with a place chosen for every block.
  *
  *	sluice-bench-blocks FOLDER [BLOCKS]
  *
  * A repository's index, and files in place of its packs, are put below FOLDER, which must be empty; they stay there.
- *For each phase: the process's peak of resident memory above what it was at the start, by block. The run fails when one
- *is above 64 bytes.
+ * For each phase: the process's peak of resident memory above what it was at the start, by block. The run fails when
+ * one is above 64 bytes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -175,7 +175,7 @@ static void load_and_look_up(void)
 	on_two_threads(half_of_look_ups);
 }
 
-/* Where a pack would be; nobody reads it. */
+/* A file in place of a pack; it is never read. */
 static void put_pack(const struct bk_id *pack)
 {
 	char name[SL_DRIVER_NAME_BYTES], path[4096];
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
 	phase("load it, look all up, twice", load_and_look_up);
 	sl__bk_index_free(run.index);
 	put_packs();
-	phase("look at all as a prune does", view_and_choose);
+	phase("read all as a prune does", view_and_choose);
 	printf("%zu index files\n", files);
 	sl_driver_close(&run.driver);
 	return run.over ? 1 : 0;

@@ -2,7 +2,7 @@
 /*
  * The load on beanstalkd in the job benchmark, driven line by line as peer.js is: bench/jobs/run writes "COMMAND
  * ARGUMENT…" to stdin and reads one JSON line per command. The server is on port BENCH_URL of this host. Every
- * connection has a thread of its own with blocking I/O, so that the client is not what is measured.
+ * connection has its own thread with blocking I/O, so that the client is not what is measured.
  * Commands: bulk N CONNECTIONS (up to 1,000 puts unanswered) | single N CONNECTIONS (one) | drain N CONNECTIONS
  * (reserve 200, then delete them) | stop
  */

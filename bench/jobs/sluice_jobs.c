@@ -2,11 +2,11 @@
 /*
  * Our side of the job benchmark, driven line by line as peer.js is: bench/jobs/run writes "COMMAND ARGUMENT…" to stdin
  * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N THREADS (of one
- * client) | apart N CLIENTS (each with a thread and a connection of its own) | work SLOTS LANES | count | stop | pickup
+ * client) | apart N CLIENTS (each with its own thread and connection) | work SLOTS LANES | count | stop | pickup
  * N | commits N (single durable one-row commits, for the ratios) | idle MS
  *
  * Pickups are measured one by one, each on an idle machine, in turns with commits on an equally idle one. With
- * BENCH_SHARED, a file, the handlers of one process tell another one when they started.
+ * BENCH_SHARED, a file, the handlers of one process record for another one when they start.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -145,7 +145,7 @@ static void single(long n, long lanes)
 	single_lanes(n, clients, lanes);
 }
 
-/* As many programs would: nobody shares a connection, a client or a transaction with another. */
+/* As separate programs would: each has its own connection, client and transactions. */
 static void apart(long n, long lanes)
 {
 	struct sl_store_opts store_opts = {SL_STORE_OPTS_INIT, .connections = 1};
@@ -247,7 +247,7 @@ static void committer_close(struct committer *c)
 	(void)sqlite3_close(c->sqlite);
 }
 
-/* One behind the other, without a pause. */
+/* One after the other, without a pause. */
 static void commits(long n)
 {
 	struct committer c;

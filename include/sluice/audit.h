@@ -138,7 +138,7 @@ struct sl_audit_finding {
 	uint64_t event;   /* 0: none */
 	const char *text; /* what is wrong */
 };
-/* Findings come in the order of the chain. Returns 0 to go on; another value ends the verification and becomes its
+/* Findings come in the order of the chain. Returns 0 to continue; another value ends the verification and becomes its
  * result. */
 typedef int sl_audit_finding_fn(const struct sl_audit_finding *finding, void *ctx);
 typedef int sl_audit_progress_fn(uint64_t done_bytes, uint64_t total_bytes, void *ctx);
@@ -160,15 +160,15 @@ struct sl_audit_verify_opts {
 
 struct sl_audit_result {
 	size_t struct_size;
-	uint64_t findings, notes; /* told; without `all` at most one finding */
+	uint64_t findings, notes; /* reported; without `all` at most one finding */
 	uint64_t events, partitions, rows, bad_rows, bytes;
 	uint64_t start, checkpoint;
 	uint8_t head[SL_AUDIT_HASH_BYTES];
 	int catalog_checked, head_checked, signature_checked;
 };
 
-/* 0 when it came to its end, whatever was found: look at findings. SL_ENOENT: there is no such dataset below dir. An
- * export or a backfill may run meanwhile: verification reads a consistent snapshot of the dataset. */
+/* 0 when the verification ran to its end, whatever it found: check findings. SL_ENOENT: there is no such dataset below
+ * dir. An export or a backfill may run meanwhile: verification reads a consistent snapshot of the dataset. */
 SL_API SL_MUST_CHECK int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_verify_opts *opts,
 					 struct sl_audit_result *out, struct sl_err *err);
 

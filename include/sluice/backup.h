@@ -96,12 +96,12 @@ enum sl_backup_problem {
 	SL_BACKUP_VANISHED = 1,   /* was listed and is not there any more; not in the snapshot */
 	SL_BACKUP_CHANGED = 2,    /* changed while it was read; as read, it is in the snapshot */
 	SL_BACKUP_UNREADABLE = 3, /* not in the snapshot, or without its contents or attributes */
-	SL_BACKUP_SKIPPED = 4,    /* a socket, or of a kind that is not backed up; told, and not counted as a problem */
+	SL_BACKUP_SKIPPED = 4,    /* a socket, or of a kind that is not backed up; reported, not counted as a problem */
 	SL_BACKUP_NOT_SET = 5,    /* restore: an attribute could not be set (owner, xattr, …) */
 	SL_BACKUP_AS_FILE = 6     /* SQLite could not copy a database in use; perhaps torn, it is kept as a file */
 };
-/* A file that needs a person's eye; the call goes on. path is the file's name, not always UTF-8. One call at a time, on
- * any thread. */
+/* A file that a person should check; the call continues. path is the file's name, not always UTF-8. One call at a time,
+ * on any thread. */
 typedef void sl_backup_problem_fn(enum sl_backup_problem problem, const char *path, const struct sl_err *err,
 				  void *ctx);
 SL_API const char *sl_backup_problem_name(enum sl_backup_problem problem); /* "vanished", … */
@@ -120,8 +120,9 @@ struct sl_backup_create_opts {
 	const char *const *tags;
 	size_t n_tags;
 	enum sl_switch one_file_system; /* do not go into folders of another device; default off */
-	/* SQLite databases (by their first 16 bytes) are copied through SQLite's backup interface as of one moment;
-	 * their -wal, -shm and -journal files are left out then. Nothing is written to them. Default on. */
+	/* SQLite databases (by their first 16 bytes) are copied through SQLite's backup interface, each as a
+	 * consistent snapshot; their -wal, -shm and -journal files are left out then. Nothing is written to them.
+	 * Default on. */
 	enum sl_switch sqlite;
 	/* Databases first, then everything else, so that what the rest says is at least as new: for Sluice's own data.
 	 */

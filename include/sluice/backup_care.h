@@ -58,8 +58,8 @@ struct sl_backup_checked {
 	size_t struct_size;
 	uint64_t snapshots, packs, blocks, bytes, findings, harmless;
 };
-/* 0: everything that a snapshot needs is there (and, with read_data, right). SL_ECORRUPT otherwise, every finding told.
- */
+/* 0: everything that a snapshot needs is there (and, with read_data, right). Otherwise SL_ECORRUPT; every finding is
+ * reported. */
 SL_API SL_MUST_CHECK int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts,
 					 struct sl_backup_checked *out, struct sl_err *err);
 
@@ -72,8 +72,8 @@ struct sl_backup_repaired {
 /*
  * Keep everything that is not damaged: blocks of damaged packs that are still right go into new packs, the index is
  * made anew from the packs, and a snapshot that misses something is replaced by one (tagged "repaired") without the
- * files that are lost, each told to on_finding. Damaged objects are kept under damaged/. A second repair finds nothing
- * to do.
+ * files that are lost; on_finding is called for each. Damaged objects are kept under damaged/. A second repair finds
+ * nothing to do.
  */
 SL_API SL_MUST_CHECK int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx,
 					  struct sl_backup_repaired *out, struct sl_err *err);
@@ -99,12 +99,12 @@ SL_API SL_MUST_CHECK int sl_backup_forget(sl_backup *b, const struct sl_backup_f
 
 struct sl_backup_prune_opts {
 	size_t struct_size; /* SL_BACKUP_PRUNE_OPTS_INIT fills it */
-	/* A pack of which less than so many percent is needed is rewritten; default 70; SL_NONE: none is rewritten, nor
-	 * are small ones merged. */
+	/* A pack of which less than this percentage is needed is rewritten; default 70; SL_NONE: no pack is rewritten,
+	 * and small ones are not merged. */
 	int32_t repack_percent;
 	int64_t session_silence_ms; /* after which a session counts as dead; default 24 hours, at least a minute */
 	enum sl_switch dry_run;     /* default off */
-	/* When so many packs have less than half of pack_bytes, or together a whole pack's, they are merged into full
+	/* When this many packs have less than half of pack_bytes, or together a whole pack's, they are merged into full
 	 * ones; default 16, at least 2; SL_NONE: never. Those of one run are bounded, and the next run continues. */
 	int32_t merge_small;
 };

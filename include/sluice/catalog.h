@@ -46,8 +46,8 @@ struct sl_catalog_opts {
 };
 #define SL_CATALOG_OPTS_INIT .struct_size = sizeof(struct sl_catalog_opts)
 
-/* SL_EINVAL (a URL of another kind, a field), SL_EUNAVAIL (not there with create off; the database is away: retryable),
- * SL_EUNSUPPORTED (made by a later version), SL_ECORRUPT … *out is untouched on failure. */
+/* SL_EINVAL (a URL of another kind, a field), SL_EUNAVAIL (not there with create off; the database is unavailable:
+ * retryable), SL_EUNSUPPORTED (made by a later version), SL_ECORRUPT … *out is untouched on failure. */
 SL_API SL_MUST_CHECK int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_opts *opts,
 					 struct sl_err *err);
 SL_API void sl_catalog_close(sl_catalog *c); /* NULL is allowed */

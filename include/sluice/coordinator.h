@@ -5,9 +5,9 @@
  *
  * Guarantees
  *  - Every accepted item ends exactly once as one of: written, dead (in the dead letters, or given to on_dead), dropped
- *    (drop_oldest only, and told), returned (by stop, told or spilled to a log). accepted = written + dead + dropped +
- *    returned + unknown + waiting + in flight, always; unknown are those whose sink had not come back when stop ran
- *    out of time.
+ *    (drop_oldest only, and reported), returned (by stop: reported, or spilled to a log). accepted = written + dead +
+ *    dropped + returned + unknown + waiting + in flight, always; unknown are those whose sink had not come back when
+ *    stop ran out of time.
  *  - No error of the sink ends a worker or loses an item. A target that is down charges no attempts. An item that the
  *    target never takes, whatever the error, goes to the dead letters alone: the rest of its batch and all other
  * batches are written.
@@ -155,7 +155,7 @@ struct sl_coordinator_rate {
 struct sl_coordinator_unwritten {
 	sl_dlq *dead_letters;
 	const char *target;       /* of the dead letters: where they were going; default: the sink's */
-	sl_item_dead_fn *on_dead; /* with dead_letters: told after the letter is durable */
+	sl_item_dead_fn *on_dead; /* with dead_letters: called after the dead letter is durable */
 	void *dead_ctx;
 	sl_item_return_fn *on_returned; /* see stop */
 	void *returned_ctx;

@@ -80,7 +80,7 @@ enum sl_err_code {
 enum sl_err_class {
 	SL_CLASS_NONE = 0,      /* not classified */
 	SL_CLASS_TRANSIENT = 1, /* this attempt failed; try again, and count it */
-	SL_CLASS_THROTTLED = 2, /* wait as told (retry_after_ms), not counted */
+	SL_CLASS_THROTTLED = 2, /* wait for retry_after_ms, not counted */
 	SL_CLASS_POISON = 3,    /* this item will never succeed */
 	SL_CLASS_FATAL = 4      /* the target refuses everything or is unavailable: keep the data, count nothing. It may
 				 * come back by itself with the code SL_EUNAVAIL; with another one a person has to help */
@@ -93,7 +93,7 @@ struct sl_err {
 	enum sl_err_class error_class; /* what it means for a retry */
 	int sys_errno;                 /* errno when that was the cause, or 0 */
 	char sqlstate[6];              /* of a database, NUL-terminated, or empty */
-	int64_t retry_after_ms;        /* told by the target; 0: not told */
+	int64_t retry_after_ms;        /* as the target asks; 0: it does not say */
 	char msg[SL_ERR_MSG_BYTES];    /* for people: what failed, on which thing, what to do */
 };
 

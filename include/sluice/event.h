@@ -41,7 +41,7 @@ struct sl_event_row {
 	/* Not of the attempt that runs, or that was the last: an earlier one, or a claim that the attempt never had.
 	 * Also when there is no such job; then job_id and attempt are 0. Filled by the store. */
 	int late;
-	int partial; /* of output: its line goes on in the next event of this stream of the attempt, or was not
+	int partial; /* of output: its line continues in the next event of this stream of the attempt, or was not
 			ended by a newline */
 	int64_t ts_ms;
 	const void *payload;

@@ -61,7 +61,7 @@ SL_API const struct sl_wal_sender *sl_event_sender_ops(void);
 
 /*
  * The same for a Sluice server, over HTTP: each batch is one PublishJobEvents, and the server's durable mark is the
- * answer. A running request ends at once when the log is stopped. Told to wait (429, or 503 with Retry-After), the
+ * answer. A running request ends at once when the log is stopped. Asked to wait (429, or 503 with Retry-After), the
  * sender waits; a server that is unreachable, rejects the token or has no such address is retried for ever; a record
  * that it refuses by its sequence is parked. Only an answer of a Sluice server acknowledges, refuses or halts: those of
  * proxies and portals are failures to be tried again.

@@ -56,7 +56,7 @@ struct sl_exec_opts {
 	const struct sl_env *env;
 	const char *const *argv; /* NULL-terminated; argv[0] is looked up in PATH. NULL: the job's input is an object
 				    with "argv" (an array of strings), and optionally "cwd" and "env"; then stdin is
-				    empty. Whoever can start such a job runs commands as this user, so jobs that came
+				    empty. Anyone who can start such a job runs commands as this user, so jobs that came
 				    over HTTP (from_http) fail */
 	sl_wal *events;          /* required: the same log as the worker's */
 	const char *spool_dir;   /* required: of this log alone; made with mode 0700 */
@@ -65,7 +65,7 @@ struct sl_exec_opts {
 	sl_exec_tap_fn *tap;
 	void *tap_ctx;
 	enum sl_switch reschedule; /* by exit 75 and by {"reschedule_in_ms":…}; default on. Off: the one is a failure
-				      like others, the other is passed over: for a command that is to run once */
+				      like others, the other is ignored: for a command that is to run once */
 	const char *const *environment; /* "NAME=value", NULL at the end; NULL: that of this process */
 	/* The name of the user that commands run as; NULL: that of this process. They have the ids and groups of that
 	 * user, no capabilities, HOME, USER and LOGNAME, and their own session, and cannot change back. They start

@@ -74,7 +74,7 @@ enum sl_export_gaps {
 };
 
 /*
- * Points that a run passes, told by on_step for tests and tracing; partition_start is the first sequence of the
+ * Points that a run passes, reported to on_step for tests and tracing; partition_start is the first sequence of the
  * partition. On a worker: built, temp_written, temp_synced, renamed, folder_synced. On the thread that commits, in
  * order: before_commit, committed. On the outbox's thread, with the event's number instead: before_outbox,
  * outbox_written.
@@ -149,8 +149,8 @@ struct sl_export_opts {
 	enum sl_switch header;    /* CSV: the first record names the columns; default on */
 	char delimiter;           /* CSV; default ',' */
 	int64_t max_record_bytes; /* default 16 MiB */
-	/* Looked at to guess columns; fewer when a pipe pauses for 500 ms or has taken 5 s, or a file that is followed
-	 * has no more, but at least one. Default 10,000. */
+	/* Records from which columns are guessed; fewer when a pipe pauses for 500 ms or has taken 5 s, or a file that
+	 * is followed has no more, but at least one. Default 10,000. */
 	int64_t sample_records;
 
 	/* the dataset */
@@ -208,11 +208,11 @@ struct sl_export_result {
 };
 
 /*
- * Export until the source ends (with follow: until stopped). 0 also when it was stopped: everything told in result is
- * durable and a later run continues after it. SL_EGAP, SL_EDUPLICATE, SL_EDATA (the input; the message has the place);
- * SL_ECONFLICT (a committed file, the schema, the partition size or the sequence column differ); SL_ELOCKED (another
- * process exports to this dataset); what the source, the storage or the catalog returned when retries were exhausted.
- * result (may be NULL) is written in any case.
+ * Export until the source ends (with follow: until stopped). 0 also when it was stopped: everything that result
+ * counts is durable and a later run continues after it. SL_EGAP, SL_EDUPLICATE, SL_EDATA (the input; the message has
+ * the place); SL_ECONFLICT (a committed file, the schema, the partition size or the sequence column differ); SL_ELOCKED
+ * (another process exports to this dataset); what the source, the storage or the catalog returned when retries were
+ * exhausted. result (may be NULL) is written in any case.
  */
 SL_API SL_MUST_CHECK int sl_export_run(sl_export *e, struct sl_export_result *result, struct sl_err *err);
 
@@ -233,7 +233,7 @@ struct sl_export_range {
  * Build these sequences again from the source. A committed partition that a range touches must come out with the hash
  * that the catalog has (else SL_ECONFLICT and nothing is changed); its file is put in place when it is missing or
  * differs. Rows that have appeared in its recorded holes become files next to it with events of type "late". Sequences
- * before the dataset's start become partitions with events of type "backfill" at the end of the chain; a range behind
+ * before the dataset's start become partitions with events of type "backfill" at the end of the chain; a range after
  * the checkpoint is SL_EINVAL: run does that.
  */
 SL_API SL_MUST_CHECK int sl_export_backfill(sl_export *e, const struct sl_export_range *ranges, size_t n,
@@ -251,7 +251,7 @@ struct sl_export_gap {
 };
 /* Return 0 to continue; another value ends the walk and becomes its result. */
 typedef int sl_export_gap_fn(const struct sl_export_gap *gap, void *ctx);
-/* What the catalog and the files lack, in order of sequence. Looks at sizes, not at contents: that is audit verify.
+/* What the catalog and the files lack, in order of sequence. Checks sizes, not contents: that is audit verify.
  * SL_ENOENT: there is no such dataset. */
 SL_API SL_MUST_CHECK int sl_export_gaps(sl_export *e, sl_export_gap_fn *fn, void *ctx, struct sl_err *err);
 

@@ -155,7 +155,7 @@ struct sl_job_filter {
 					       input of its first job, output or error of its last */
 	const char *error;                  /* the first line of the error, as struct sl_error_group has it */
 	int64_t ended_from_ms, ended_to_ms; /* from inclusive, to exclusive; what has not ended is left out */
-	/* Look at no more than this many jobs or chains in the order of the list (0: no bound), so that a search for
+	/* Scan no more than this many jobs or chains in the order of the list (0: no bound), so that a search for
 	 * something rare comes back: *reached (may be NULL) is then the cursor to continue from, 0 when nothing is
 	 * left to scan. The scan may have gone further than the last job that it listed. Filters by key, chain_id,
 	 * blocks and blocked_by_job are not bounded by it; sl_jobs_list scans this many for each 500 that it lists. */

@@ -175,7 +175,7 @@ struct sl_parquet_chunk {
 	uint64_t offset;             /* of its first page */
 	uint64_t bytes;              /* in the file, with page headers */
 	uint64_t uncompressed_bytes; /* with page headers */
-	int64_t nulls;               /* -1: not told */
+	int64_t nulls;               /* -1: unknown */
 	uint32_t encodings;          /* SL_PARQUET_ENC_… */
 	int compressed;              /* 1: zstd */
 	int has_bounds;

@@ -13,13 +13,14 @@
  *    repetition, whatever the order in which workers finish. What one commit returned 0 for is never offered again by
  *    this run; a later run that begins after it (see `begin`) never offers it at all.
  *  - Boundaries are floor(sequence / partition_size): they depend on nothing else, so they never drift.
- *  - A missing, repeated or smaller number stops the run at its place (SL_EGAP, SL_EDUPLICATE), told with both numbers
- *    and the source's own words for the place. What lies before the partition that it falls into is still committed.
+ *  - A missing, repeated or smaller number stops the run at its place (SL_EGAP, SL_EDUPLICATE); the error has both
+ *    numbers and the source's own words for the place. What lies before the partition that it falls into is still
+ *    committed.
  *  - A partition that fails for good stops the run: everything before it is committed, nothing after it ever is, no
  *    thread stays behind, and the error names the partition, the attempt, the step and the cause.
- *  - Bounded: at most queue_size partitions (and queue_bytes of elements) wait for a worker, one is in each worker's
- *    hands, one in the dispatcher's, and at most `window` finished ones wait for an earlier one. A slow partition stops
- *    the source, it does not grow the memory.
+ *  - Bounded: at most queue_size partitions (and queue_bytes of elements) wait for a worker, each worker and the
+ *    dispatcher hold one, and at most `window` finished ones wait for an earlier one. A slow partition stops the
+ *    source; it does not increase memory use.
  *  - Every element, output and reference that was handed over is released exactly once, also after an error, a stop
  *    and a failed allocation.
  *  - An idle pipeline uses no CPU.
@@ -126,7 +127,7 @@ typedef void sl_pipeline_step_fn(const char *step, const struct sl_pipeline_part
 
 enum sl_pipeline_begin {
 	SL_PIPELINE_ANYWHERE = 0, /* with the first number that comes */
-	/* With the number `first`, the one behind the checkpoint: smaller ones are skipped (their order is checked all
+	/* With the number `first`, the one after the checkpoint: smaller ones are skipped (their order is checked all
 	 * the same), and an input that begins after it has a gap. */
 	SL_PIPELINE_AT = 1
 };
@@ -141,7 +142,7 @@ struct sl_pipeline_opts {
 	uint64_t partition_size; /* numbers of a whole partition; required, 1 to 2^48 */
 	enum sl_pipeline_begin begin;
 	uint64_t first;
-	/* When the source ends within a partition: on commits the short partition (the next run goes on behind it, up
+	/* When the source ends within a partition: on commits the short partition (the next run continues after it, up
 	 * to the boundary); off, the default, leaves it uncommitted until a run sees it whole. */
 	enum sl_switch final;
 
@@ -203,8 +204,8 @@ struct sl_pipeline_stats {
 /*
  * Run until the source ends, a stop or an error. 0: the source has ended, or a drain was asked for, and every whole
  * partition is committed. SL_ECANCELLED: SL_PIPELINE_NOW was asked for. Else the error of the first thing in the order
- * of the stream that failed for good. *stats (NULL allowed) is filled in every case: `last` is where the next run goes
- * on. When it returns no thread is left. SL_EINVAL: ran before; SL_EAGAIN: no threads; SL_ENOMEM; SL_EFORKED.
+ * of the stream that failed for good. *stats (NULL allowed) is filled in every case: the next run continues
+ * after `last`. When it returns no thread is left. SL_EINVAL: ran before; SL_EAGAIN: no threads; SL_ENOMEM; SL_EFORKED.
  */
 SL_API SL_MUST_CHECK int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_err *err);
 

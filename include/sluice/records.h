@@ -66,7 +66,7 @@ SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, s
 /* A hash of a record and of where it begins, for struct sl_input_range. It detects changed input, not tampering. */
 SL_API uint64_t sl_record_hash(const struct sl_record *record);
 
-/* Pass over everything before byte `offset`, which must be where a record ends. Lines go on being counted. SL_EDATA:
+/* Skip everything before byte `offset`, which must be where a record ends. Skipped lines are counted. SL_EDATA:
  * the input is shorter, or no record ends there: it is not the input it was. */
 SL_API SL_MUST_CHECK int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err);
 

@@ -19,7 +19,7 @@
  *
  * HTTP: a batch is one POST with the header Idempotency-Key, which is the same whenever the same batch is sent again,
  * as is the body; a receiver that remembers keys takes every batch once. 2xx: written, all of it, whatever the answer's
- * text says. 429, and 503 with Retry-After: waited as told. 400, 413 and 422: an item is refused and nothing of the
+ * text says. 429, and 503 with Retry-After: throttled. 400, 413 and 422: an item is refused and nothing of the
  * batch was taken; the answer may name items by their number in the body, from 0:
  * {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425, 500 and most of 5xx: again later,
  * and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects (which are not followed) and the

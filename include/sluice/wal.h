@@ -74,13 +74,14 @@ struct sl_wal_opts {
 	enum sl_wal_on_corruption on_corruption;
 	const char *key_file;        /* 32 raw or 64 hexadecimal bytes, mode 0600; new logs are encrypted (version 2) */
 	const char *dead_letter_dir; /* default <wal_dir>/<id>.dead */
-	/* A helper thread prepares space ahead, flushes submitted records that nobody waits for and writes sent marks;
-	 * off: all of that happens inside calls, and submitted records are flushed by wait, append, sync or close. */
+	/* A helper thread prepares space ahead, flushes submitted records that no caller waits for and writes sent
+	 * marks; off: all of that happens inside calls, and submitted records are flushed by wait, append, sync or
+	 * close. */
 	enum sl_switch background;
 	int64_t prepare_max_bytes;   /* zeros written ahead at most; default 4 MiB; SL_NONE: never ahead */
 	sl_wal_orphan_fn *on_orphan; /* of sl_wal_sweep only; e.g. sl_exec_recover_orphan of <sluice/exec.h> */
 	void *on_orphan_ctx;
-	int64_t linger_ms; /* a batch that could take more waits so long for it; default 0, at most 10,000 */
+	int64_t linger_ms; /* a batch that could take more waits this long for it; default 0, at most 10,000 */
 	/* on: instead of being archived, sealed segments that are settled are removed, and so is everything by
 	 * sl_wal_complete. For logs that only bridge a crash. Default off. */
 	enum sl_switch discard_settled;

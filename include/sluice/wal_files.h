@@ -79,10 +79,11 @@ struct sl_dlq_letter; /* <sluice/dead_letter.h> */
 
 /*
  * The item of a letter as it was appended. A record of an encrypted log is sealed in its letter, too (encoding
- * SL_DLQ_SEALED), and is opened with the key of that log; a plain item is copied, and key_file (may be NULL) not looked
- * at. out belongs to the caller, has room for letter->item_len bytes, which is always enough, and does not overlap the
- * item; *len says how many were written. SL_EKEY: no key, a wrong one, or a letter that was tampered with; SL_EDATA:
- * not a sealed record. Nothing is changed in the letter; after a failure out may be, *len is not. env may be NULL.
+ * SL_DLQ_SEALED), and is opened with the key of that log; a plain item is copied, and key_file (may be NULL) is not
+ * read. out belongs to the caller, has room for letter->item_len bytes, which is always enough, and does not overlap
+ * the item; *len says how many were written. SL_EKEY: no key, a wrong one, or a letter that was tampered with;
+ * SL_EDATA: not a sealed record. Nothing is changed in the letter; after a failure out may be, *len is not. env may be
+ * NULL.
  */
 SL_API SL_MUST_CHECK int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file,
 					    const struct sl_env *env, void *out, size_t *len, struct sl_err *err);

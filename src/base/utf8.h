@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* The length of the well-formed character at s (no surrogates, no overlong forms, up to U+10FFFF), 0 when there is
- * none. s ends with a NUL, and nothing after that is read, since a NUL continues no character. */
+/* The length of the character at s, or 0 when it is not well-formed (a surrogate, an overlong form, above U+10FFFF).
+ * s ends with a NUL, and nothing after that is read, since a NUL continues no character. */
 static inline size_t sl__utf8_length(const char *str)
 {
 	const unsigned char *s = (const unsigned char *)str;

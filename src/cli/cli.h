@@ -55,7 +55,7 @@ int cli_no_memory(struct cli *cli);
 int cli_usage(struct cli *cli, const char *fmt, ...) SL_PRINTF(2, 3);
 /* Flush standard output. Returns code, or 74 with a line on stderr when the output is broken and code is 0. */
 int cli_finish(struct cli *cli, int code);
-/* What a callback of the library returns: 0 to go on, SL_EIO when standard output is broken, SL_ECANCELLED after a
+/* What a callback of the library returns: 0 to continue, SL_EIO when standard output is broken, SL_ECANCELLED after a
  * signal. */
 int cli_stopped(const struct cli *cli);
 /* A line that says that work was interrupted. Returns 75. */

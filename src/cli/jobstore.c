@@ -156,7 +156,7 @@ const char *jobstore_shown_type(const char *type)
 	return jobstore_is_run(type) ? "run" : type;
 }
 
-/* The next stretch of text without the blanks between its parts: its length, with *text behind it and *from at its
+/* The next stretch of text without the blanks between its parts: its length, with *text after it and *from at its
  * beginning; 0 at the end. */
 static size_t next_stretch(const char **text, const char **from, bool *quoted)
 {

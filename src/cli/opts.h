@@ -115,7 +115,7 @@ const char *opt_all(const struct parsed *args, const char *name, int i);
 /* The "a,b" of an option that names columns as a NULL-terminated list, one block of memory for free(), and its length;
  * nothing when it is not given. 0, or an exit code after a line on stderr. */
 int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n);
-/* The library refused an option of its own: an error that begins with the name of a field, "on_conflict: …", is about
+/* The library refused one of its options: an error that begins with the name of a field, "on_conflict: …", is about
  * the option of that name. Prints it and returns the exit code. */
 int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err);
 

@@ -23,7 +23,7 @@ void stop_ask_twice(void);
 /* Readable once a stop was requested: poll it beside what may block. */
 int stop_fd(void);
 
-/* For a command that maps its input: SIGBUS, which the system sends to who reads behind the end of a file that became
+/* For a command that maps its input: SIGBUS, which the system sends for a read past the end of a file that became
  * shorter meanwhile, prints this line (cut at 1,000 bytes) and ends the command with status 74. 0, or an errno. */
 int stop_report_bus(const char *line);
 

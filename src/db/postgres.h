@@ -27,8 +27,7 @@ struct sl__pg_opts {
 	const char *settings;    /* SQL to run on each new connection, or NULL; not through a pooler */
 	int64_t connect_timeout_ms;
 	int64_t statement_timeout_ms;   /* SL_UNLIMITED: none */
-	int64_t transaction_timeout_ms; /* how long the server waits inside a transaction for us to go on; 0: for ever
-					 */
+	int64_t transaction_timeout_ms; /* how long the server waits for a transaction's next statement; 0: for ever */
 };
 
 /* Between two statements of a transaction of ours lies a round trip. When it takes longer, the process has stopped or

@@ -36,9 +36,9 @@ struct sl__sqlite {
  * goes by this name. create: make it and its folders when they are missing (0600, 0700); else SL_EUNAVAIL. */
 SL_MUST_CHECK int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, char out[4096],
 				    struct sl_err *err);
-/* Make an empty file unless it is there, without ever opening it: whoever closes a descriptor of a database lets go of
- * all locks that connections of this process have on it, and then another program takes itself for the last one and
- * removes the log under their feet. */
+/* Make an empty file unless it is there, without ever opening it: closing a descriptor of a database releases all locks
+ * that connections of this process have on it, and then another program takes itself for the last user and removes the
+ * log that they still use. */
 SL_MUST_CHECK int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err);
 /* Open the file at path, which must exist. busy_ms: how long a statement waits for foreign locks. */
 SL_MUST_CHECK int sl__sqlite_open(struct sl__sqlite *c, const struct sl_env *env, const char *path,

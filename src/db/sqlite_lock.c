@@ -7,7 +7,7 @@
  * first, the helper stays in flock: the next caller finds it there and waits for it instead of asking anew.
  *
  *   IDLE ──wanted──▶ WANTED ──flock succeeded, awaited──▶ GOT ──────taken──▶ IDLE
- *                       ├─────flock failed, awaited─────▶ FAILED ───told──▶ IDLE
+ *                       ├─────flock failed, awaited─────▶ FAILED ───read──▶ IDLE
  *                       └─────flock returned, not awaited: unlock─────────▶ IDLE
  */
 #include "db/sqlite_lock.h"

@@ -3,8 +3,8 @@
  * The bounded queue: many producers, many consumers, FIFO, bounded by items and by bytes.
  *
  * Guarantees
- *  - An item that was pushed with success leaves exactly once: popped, dropped (drop_oldest only, and told), or taken
- *    back. A push that failed left its item with the caller.
+ *  - An item that was pushed with success leaves exactly once: popped, dropped (drop_oldest only, and reported), or
+ *    taken back. A push that failed left its item with the caller.
  *  - Never more than capacity items, nor more than max_bytes bytes, are inside. An item above max_bytes is refused.
  *  - Room that was reserved is kept: a push into it neither waits nor fails, unless the queue is closed.
  *  - Blocked pushers are served in the order of their arrival; none is overtaken. One push_many may go in in

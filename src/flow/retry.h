@@ -5,7 +5,7 @@
  *
  * Guarantee: for any policy that sl_retry_resolve accepted and any number of failures up to UINT32_MAX the delay is
  * finite, never negative, and at most 1.5 times the cap (the cap is applied before the jitter). Nothing here sleeps,
- * allocates or reads a clock. Not guaranteed: that a target is called less often than told; that is the caller's part.
+ * allocates or reads a clock. Not guaranteed: that attempts are that far apart; the caller does the waiting.
  *
  * Thread safety: no global state; a sl__retry_state and a sl__prng belong to one thread at a time.
  * Ownership: nothing is kept.
@@ -51,7 +51,7 @@ struct sl__retry_state {
  *
  *   class                      charged           action
  *   transient                  when may_charge   AGAIN, GIVE_UP when the attempts are used up
- *   throttled                  no                AGAIN after retry_after_ms, or the policy's delay when not told
+ *   throttled                  no                AGAIN after retry_after_ms, or the policy's delay without one
  *   poison                     no                POISON
  *   fatal                      no                HOLD
  *   none                       no                GIVE_UP

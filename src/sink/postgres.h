@@ -189,7 +189,7 @@ int sl__pg_load_end(void *ctx, int finished, struct sl_err *err);
 SL_MUST_CHECK int sl__pg_load_enter(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl_err *err);
 /* Make the statement that records the rows of this batch, and dead letters. */
 SL_MUST_CHECK int sl__pg_load_record(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl_err *err);
-/* After a batch. lost: nobody knows whether it was committed. Returns whether the batch failed only because of the
+/* After a batch. lost: it is unknown whether it was committed. Returns whether the batch failed only because of the
  * id of the run, which another lane has changed. */
 bool sl__pg_load_leave(struct sl__pg_lane *lane, int rc, bool lost);
 #define SL__PG_LOAD_FENCE "sluice_load_ranges_load" /* the constraint that fails when another run has taken over */
@@ -215,8 +215,8 @@ SL_MUST_CHECK int sl__pg_try(struct sl__pg_lane *lane, struct sl_err *err);
 
 /* ---- talking without blocking for ever (postgres_wire.c) ---- */
 
-/* Wait for the next result, up to the statement timeout and some seconds. NULL with *rc 0: there is none; with *rc: the
- * connection is of no use any more. */
+/* Wait for the next result, up to the statement timeout and some seconds. NULL with *rc 0: no more results; with *rc:
+ * the connection is of no use any more. */
 PGresult *sl__pg_next(struct sl__pg_lane *lane, int *rc, struct sl_err *err);
 /* One simple statement. */
 SL_MUST_CHECK int sl__pg_simple(struct sl__pg_lane *lane, const char *sql, const char *what, struct sl_err *err);

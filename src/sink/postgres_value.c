@@ -398,7 +398,7 @@ static enum sl__fit put_json(struct sl__buf *out, const struct sl__field *f, boo
 	struct text t = text_of(f);
 	size_t start = out->len;
 	if (sl__buf_append(out, "\0\0\0\0\1", version ? 5 : 4) != 0)
-		return SL__FIT_OK; /* told by the buffer */
+		return SL__FIT_OK; /* reported by the buffer */
 	if (f->kind == SL__FIELD_TEXT && !from_csv)
 		sl__put_json_string(out, t.p, t.n);
 	else

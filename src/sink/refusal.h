@@ -24,7 +24,7 @@ struct sl__refusals {
 		.first = SIZE_MAX, .stop = SIZE_MAX                                                                    \
 	}
 
-/* Item i is refused because of err. true: leave it out and go on, up to r->stop; false: stop before it. Items may be
+/* Item i is refused because of err. true: leave it out and continue, up to r->stop; false: stop before it. Items may be
  * refused in any order (some before, some while they are written): the two with the lowest numbers count. */
 bool sl__refusals_add(struct sl__refusals *r, size_t i, const struct sl_err *err);
 /* Items before `done` are in the target, but for a refused one; rc is 0, or how the rest failed, with err filled.

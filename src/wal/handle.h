@@ -263,8 +263,8 @@ static inline int sl__wal_plain_code(int rc, const struct sl_err *err)
 {
 	return rc != SL_EPOISONED ? rc : err != NULL ? err->code : SL_EIO;
 }
-/* [leader or open] Cut the active file to its logical end, durably: what a full disk left behind it does not come back.
- * SL_EPOISONED: the sync failed. */
+/* [leader or open] Cut the active file to its logical end, durably: what a full disk left after that does not come
+ * back. SL_EPOISONED: the sync failed. */
 SL_MUST_CHECK int sl__wal_trim(sl_wal *w, struct sl_err *err);
 /* [leader, no mu] The disk is full: cut the zeros off and write none for a while. As trim. */
 SL_MUST_CHECK int sl__wal_give_back(sl_wal *w, struct sl_err *err);

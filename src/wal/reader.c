@@ -181,8 +181,8 @@ static bool sequence_fits(const struct wal_record *rec, uint64_t last)
 	return rec->status != SL_WAL_PENDING || rec->sequence > last;
 }
 
-/* Follow records from q as long as they begin before limit; *end is where the chain stops (q itself when there is
- * none). */
+/* Follow records from q as long as they begin before limit; *end is where the chain stops (q itself when no
+ * record follows). */
 static enum probe follow_chain(struct wal_reader *r, uint64_t q, uint64_t last, uint64_t limit, uint64_t *end)
 {
 	*end = q;

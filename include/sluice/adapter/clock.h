@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time, as a table that a test may replace: a virtual clock moves only when told, and its `wait` returns when the
- * condition is signalled or virtual time has passed.
+ * Time, as a table that a test may replace: a virtual clock moves only when the test advances it, and its `wait`
+ * returns when the condition is signalled or virtual time has passed.
  *
  * Thread safety: all three functions are called from several threads at once.
  * Ownership: the table and its ctx are the caller's, and outlive every handle that was opened with them.

@@ -28,8 +28,8 @@ extern "C" {
 enum sl_driver_put {
 	SL_DRIVER_NEW = 0,     /* SL_EEXIST when the name is taken */
 	SL_DRIVER_REPLACE = 1, /* what was there is replaced in one step */
-	/* The object must be there, or SL_ENOENT: it is not made again when somebody removed it meanwhile. A crash may
-	 * leave old, new or torn contents; so may a failure, and a get beside it. */
+	/* The object must be there, or SL_ENOENT: it is not made again when another process removed it meanwhile. A
+	 * crash or a failure may leave old, new or torn contents, and a concurrent get may read them. */
 	SL_DRIVER_UPDATE = 2
 };
 

@@ -8,9 +8,9 @@
  * knows, for single items (reply). An item may be handed over again after a failure, also when the target had taken it
  * and only the answer was lost: a target that must not see it twice needs a key (an upsert, an idempotency key).
  *
- * Classes: SL_CLASS_TRANSIENT retry this batch; SL_CLASS_THROTTLED wait as told; SL_CLASS_POISON an item of it will
- * never be taken; SL_CLASS_FATAL the target is unavailable or refuses everything: nothing is charged, the breaker
- * opens. SL_CLASS_NONE: the coordinator's classifier decides, by default the specification's keywords.
+ * Classes: SL_CLASS_TRANSIENT retry this batch; SL_CLASS_THROTTLED wait for retry_after_ms; SL_CLASS_POISON an item of
+ * it will never be taken; SL_CLASS_FATAL the target is unavailable or refuses everything: nothing is charged, the
+ * breaker opens. SL_CLASS_NONE: the coordinator's classifier decides, by default the specification's keywords.
  *
  * Thread safety: attach, write and detach are called from several threads at once, for different lanes; one lane is
  * used by one thread at a time. cancel is called from any thread. Nothing is called with a lock of the library held.
@@ -92,8 +92,8 @@ struct sl_sink_ops {
 	/* Write a batch. May block; should come back within the sink's own timeouts. */
 	int (*write)(void *sink, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
 		     struct sl_err *err);
-	/* Is the target there, and fit to be written to? For whoever would rather know before the first batch. May be
-	 * NULL: the sink has no such check. Called without a lane, before the first write. */
+	/* Can the target be written to? For callers that want to know before the first batch. May be NULL: the sink
+	 * has no such check. Called without a lane, before the first write. */
 	int (*check)(void *sink, struct sl_err *err);
 	/* Running and later writes should return soon, with any error: stop has run out of time. May be NULL. */
 	void (*cancel)(void *sink);

@@ -165,7 +165,7 @@ SL_MUST_CHECK int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *
 /* ---- parent.c: the previous snapshot, walked alongside the tree; one thread at a time ---- */
 /* What has not changed since is taken over without being opened. It only saves work: when it cannot be read to its end,
  * it ends there, and the rest of the tree is read. */
-/* The snapshot that the options name, or the newest of this host with these paths. *out is NULL when there is none.
+/* The snapshot that the options name, or the newest of this host with these paths. *out is NULL when the host has none.
  * SL_ENOENT: the named one does not exist. */
 SL_MUST_CHECK int sl__bk_parent_open(struct bk_parent **out, struct bk_create *c, struct sl_err *err);
 void sl__bk_parent_close(struct bk_parent *p); /* NULL is allowed */

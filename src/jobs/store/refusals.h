@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every store refuses in the same words: chains that would wait for each other, and re-drives that could not go
- * on. They fill err (may be NULL) and return its code.
+ * What every store refuses in the same words: chains that would wait for each other, and redrives that could not
+ * continue. They fill err (may be NULL) and return its code.
  */
 #ifndef SL_JOBS_STORE_REFUSALS_H
 #define SL_JOBS_STORE_REFUSALS_H

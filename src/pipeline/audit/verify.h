@@ -60,7 +60,7 @@ struct sl__verify {
 	uint8_t schema_sha256[SL_AUDIT_HASH_BYTES];
 	struct sl__audit_chain chain;
 	uint64_t file_events; /* lines in the event files, damaged ones too */
-	bool torn;            /* the last file ends in the middle of a line; told when the catalog has been asked */
+	bool torn;            /* the last file ends in the middle of a line; reported when the catalog has been asked */
 	char torn_file[64];
 	bool has_folder;
 	bool undefined; /* the catalog's row is that of a lease: no run has come so far as to say what the dataset is */

@@ -4,8 +4,8 @@
  * decoded, with that many rows, whose sequence column ascends through the partition's range.
  *
  * Threads take the files in the order of the chain, hash them in one pass, and read footer and sequence column while
- * they are warm. What they find waits in the file's slot until the caller's thread has told everything before it, so
- * the order of findings does not depend on the threads.
+ * they are warm. What they find waits in the file's slot until the caller's thread has reported everything before it,
+ * so the order of findings does not depend on the threads.
  */
 #include <errno.h>
 #include <fcntl.h>

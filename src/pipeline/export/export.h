@@ -245,7 +245,7 @@ void sl__dataset_fini(const struct sl_env *env, struct sl__dataset_state *d);
 SL_MUST_CHECK int sl__export_catalog(struct sl_export *e, bool create, sl_catalog **out, struct sl_err *err);
 
 /* ---- calls.c ---- */
-/* What a call does; everything that it has opened in job is closed after it, and told in result. */
+/* What a call does; everything that it has opened in job is closed after it, and reported in result. */
 typedef int sl__export_call_fn(struct sl__export_job *job, struct sl_export *e, struct sl_err *err, void *ctx);
 SL_MUST_CHECK int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx,
 				  struct sl_export_result *result, struct sl_err *err);
