@@ -13,7 +13,7 @@ struct bad_job {
 	size_t len;
 	sl_driver_done_fn *done;
 	void *ctx;
-	struct sl_err verdict; /* what done is told; code 0: success, or what storing gave */
+	struct sl_err verdict; /* passed to done; code 0: success, or what storing returned */
 	bool stores;
 };
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A driver that stands on another one and misbehaves as told, from a seed: it refuses, throttles and fails scheduled
- * puts, completes them late, out of order and from other threads, says done of what it has not stored or has torn, says
- * failed of what it has, has shards that are not ready, fails the Nth call, and lets a test look in before each call.
- * With nothing set it does what the one beneath does, and passes the contract.
+ * A driver that wraps another one and misbehaves as configured, from a seed: it refuses, throttles and fails scheduled
+ * puts, completes them late, out of order and from other threads, reports success for what it has not stored or has
+ * torn, and failure for what it has stored, has shards that are not ready, fails the Nth call, and calls a hook of the
+ * test before each call. With nothing set it does what the wrapped driver does, and passes the contract.
  *
  *	struct bad_driver bad;
- *	bad_driver_init(&bad, &under, seed);       takes the driver beneath over
+ *	bad_driver_init(&bad, &under, seed);       takes ownership of the wrapped driver
  *	bad.fail_share = 64;                       a quarter of the scheduled puts
  *	sl_driver d = bad_driver_handle(&bad);
  *	…
- *	bad_driver_fini(&bad);                     closes the one beneath
+ *	bad_driver_fini(&bad);                     closes the wrapped driver
  *
- * Thread safety: as the contract asks; fields are set while nothing runs.
+ * Thread safety: as the contract requires; set fields only while nothing runs.
  */
 #ifndef TESTS_BACKUP_BAD_DRIVER_H
 #define TESTS_BACKUP_BAD_DRIVER_H
@@ -39,8 +39,8 @@ enum bad_op {
 #define BAD_ALL_OPS (BAD_OP(BAD_N_OPS) - 1)
 
 struct bad_driver;
-/* Before a call goes on, without locks, on the caller's thread; name "" of sync and now. 0, or a negative SL_E… that
- * the call returns. It may use the driver beneath. */
+/* Called before each call is made, without locks, on the caller's thread; name is "" for sync and now. Returns 0, or a
+ * negative SL_E… that the call returns. It may use the wrapped driver. */
 typedef int bad_hook(struct bad_driver *b, enum bad_op op, const char *name, void *ctx);
 
 #define BAD_COMPLETERS 3
@@ -60,7 +60,7 @@ struct bad_driver {
 	unsigned deny_share;     /* stored, but done says SL_EIO */
 	unsigned lie_share;      /* nothing is stored, and done says that it is */
 	unsigned tear_share;     /* half of the bytes are stored, and done says all is well */
-	bool delay;              /* completions come from threads of its own, out of order */
+	bool delay;              /* completions come from separate threads, out of order */
 	bool inside;             /* … or from inside schedule_put */
 	bool shards;             /* shards become ready or not by chance */
 	uint64_t buffered;       /* what driver_buffered_bytes says */
@@ -74,11 +74,11 @@ struct bad_driver {
 	bad_hook *hook;
 	void *hook_ctx;
 
-	int64_t clock_ms; /* now_ms is so much later than beneath */
+	int64_t clock_ms; /* added to now_ms of the wrapped driver */
 	struct {
 		char name[SL_DRIVER_NAME_BYTES];
 		int64_t ms;
-	} aged[BAD_AGED_MAX]; /* objects that are so much older than beneath */
+	} aged[BAD_AGED_MAX]; /* objects that are this much older than in the wrapped driver */
 	int aged_n;
 
 	/* what happened */
@@ -86,7 +86,7 @@ struct bad_driver {
 	pthread_cond_t changed;
 	int64_t calls[BAD_N_OPS], counted, failed;
 	int64_t refused, throttled, failures, poisoned, denied, lies, torn, asked_ready, waited;
-	uint32_t concurrency; /* as last told */
+	uint32_t concurrency; /* the last limit that was passed to it */
 	struct bad_job *jobs;
 	size_t jobs_n;
 	bool stop;
@@ -98,7 +98,7 @@ void bad_driver_init(struct bad_driver *b, const sl_driver *under, uint64_t seed
 void bad_driver_fini(struct bad_driver *b);
 /* Closing it does nothing: fini does. */
 sl_driver bad_driver_handle(struct bad_driver *b);
-/* An object is shown so much older from now on. */
+/* From now on the object is shown this much older. */
 void bad_driver_age(struct bad_driver *b, const char *name, int64_t ms);
 const char *bad_op_name(enum bad_op op);
 

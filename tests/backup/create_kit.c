@@ -114,7 +114,7 @@ void ck_create_ok(struct ck *k)
 	if (rc != 0)
 		fail_msg("create: %s", k->err.msg);
 	for (size_t i = 0; i < k->problems_n; i++)
-		counted += k->problems[i].problem != SL_BACKUP_SKIPPED; /* these are only told */
+		counted += k->problems[i].problem != SL_BACKUP_SKIPPED; /* these are only reported */
 	assert_int_equal(k->made.problems, counted);
 }
 
@@ -379,7 +379,7 @@ int ck_mixed_tree(const struct ck *k)
 	ck_mkdir(k, "empty folder");
 	ck_mkdir(k, "names");
 	ck_mkdir(k, "sizes");
-	ck_text(k, "kinds/owned", "somebody's\n");
+	ck_text(k, "kinds/owned", "a stranger\n");
 	make_nodes(k);
 	make_sparse(k, "kinds/sparse");
 	assert_int_equal(truncate(ck_path(k, "kinds/sparse", full), ((off_t)1 << 34) + 78), 0);

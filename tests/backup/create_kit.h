@@ -44,7 +44,7 @@ struct ck {
 	void (*on_problem)(struct ck *k, const struct ck_problem *p);
 };
 
-/* So many milliseconds are added to the real time that the library sees: files made now are not fresh with 10,000. */
+/* Milliseconds that are added to the real time that the library sees: with 10,000, files made now are not fresh. */
 extern int64_t ck_ahead_ms;
 struct sl_env ck_env(void);
 

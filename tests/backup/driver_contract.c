@@ -369,7 +369,7 @@ static void *replace(void *arg)
 	return NULL;
 }
 
-static void a_reader_beside_replacements_sees_one_of_them_whole(void **state)
+static void a_reader_during_replacements_sees_one_of_them_whole(void **state)
 {
 	sl_driver other;
 	pthread_t thread;
@@ -448,7 +448,7 @@ int driver_contract_run(const struct driver_fixture *f)
 		T(times_are_those_of_the_drivers_clock),
 		T(scheduled_puts_are_there_when_they_are_done),
 		T(a_scheduled_put_of_a_wrong_name_is_refused),
-		T(a_reader_beside_replacements_sees_one_of_them_whole),
+		T(a_reader_during_replacements_sees_one_of_them_whole),
 		T(two_handles_see_the_same_objects),
 		T(a_lock_has_one_holder),
 	};

@@ -24,7 +24,7 @@ struct bk_place index_kit_place(const struct bk_keys *keys, uint64_t number);
 struct bk_id index_kit_pack(uint64_t number);
 /* The blocks first to end - 1, pack by pack. */
 void index_kit_add(struct index_kit *t, struct bk_index_builder *b, uint64_t first, uint64_t end);
-/* The same into files of their own: so many entries a run, and a file. */
+/* The same into separate files, with this many entries per run and per file. */
 void index_kit_put(struct index_kit *t, uint64_t first, uint64_t end, uint32_t run, uint32_t per_file);
 struct bk_index *index_kit_load(struct index_kit *t);
 void index_kit_assert_found(struct index_kit *t, struct bk_index *x, uint64_t number);

@@ -32,7 +32,7 @@ struct mem_driver {
 void mem_driver_init(struct mem_driver *d);
 void mem_driver_fini(struct mem_driver *d);
 sl_driver mem_driver_handle(struct mem_driver *d);
-/* NULL when there is none. */
+/* NULL: not found. */
 struct mem_object *mem_driver_find(struct mem_driver *d, const char *name);
 
 #endif

@@ -75,7 +75,7 @@ static uint64_t mix(uint64_t *s)
 size_t repo_block(uint64_t number, uint8_t *out, size_t cap)
 {
 	uint64_t rnd = number + 1;
-	bool is_long = mix(&rnd) % 16 == 0; /* so that it is a frame, and a pack, of its own */
+	bool is_long = mix(&rnd) % 16 == 0; /* so that it gets its own frame, and its own pack */
 	size_t n = (size_t)(is_long ? BK_SOLID_BELOW + mix(&rnd) % (BLOCK_MAX - BK_SOLID_BELOW) : mix(&rnd) % 2000);
 	assert_true(n <= cap);
 	for (size_t i = 0; i < n; i++)

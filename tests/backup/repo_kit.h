@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests of repositories: one in a temporary folder or on a crash filesystem, behind the driver that misbehaves when
- * told to; blocks by number, snapshots without files. */
+/* For tests of repositories: one in a temporary folder or on a crash filesystem, wrapped in the driver that misbehaves
+ * on request; blocks by number, snapshots without files. */
 #ifndef TESTS_BACKUP_REPO_KIT_H
 #define TESTS_BACKUP_REPO_KIT_H
 

@@ -323,7 +323,7 @@ const struct rk_problem *rk_problem_of(const struct rk *k, const char *path)
 	return NULL;
 }
 
-/* ---- looking at what came of it ---- */
+/* ---- checking the result ---- */
 
 bool rk_exists(const struct rk *k, const char *path)
 {

@@ -54,13 +54,13 @@ struct rk {
 /* env NULL: the real one. passphrase NULL: a plain repository. A file outside/secret is there. */
 void rk_begin(struct rk *k, const struct sl_env *env, const char *passphrase);
 void rk_end(struct rk *k);
-/* Close the handle and open it again with another environment and so many threads. */
+/* Close the handle and open it again with another environment and this many threads. */
 void rk_reopen(struct rk *k, const struct sl_env *env, int threads);
 
 struct bk_ref rk_block(struct rk *k, const void *bytes, size_t len);
 /* As bytes, whatever it says; in order of the calls. */
 void rk_add(struct rk *k, const struct bk_entry *e);
-void rk_cut(struct rk *k); /* the manifest goes on with another block */
+void rk_cut(struct rk *k); /* the manifest continues in another block */
 const char *rk_publish(struct rk *k);
 
 /* Entries to add or to change first. What they point to lives as long as k. */

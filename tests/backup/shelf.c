@@ -99,7 +99,7 @@ static void pass_gate(struct shelf *s, const char *what, const char *name)
 /* Every call's name. */
 static int check(const char *name, struct sl_err *err)
 {
-	return sl__bk_driver_name_ok(name) ? 0 : sl_err_set(err, SL_EINVAL, "\"%.200s\" is no name", name);
+	return sl__bk_driver_name_ok(name) ? 0 : sl_err_set(err, SL_EINVAL, "invalid name \"%.200s\"", name);
 }
 
 /* Under the lock. A call that would change something. */

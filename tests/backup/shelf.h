@@ -4,7 +4,7 @@
  * gate (where a scheduler may let others run first), calls can be made to fail, room to run out, and the whole state
  * can be copied, damaged and put back.
  *
- * Thread safety: as the contract asks; the other functions while nobody calls.
+ * Thread safety: as the contract requires; the other functions only while no call is running.
  */
 #ifndef TESTS_BACKUP_SHELF_H
 #define TESTS_BACKUP_SHELF_H
@@ -31,12 +31,12 @@ struct shelf {
 	size_t room; /* bytes that objects may take together; SIZE_MAX: no limit */
 	size_t used;
 	bool has_lock;                                 /* false: the driver has no locks */
-	bool locked;                                   /* somebody holds a lock; set by a test: all of them */
+	bool locked;                                   /* a lock is held; set by a test: all of them */
 	char locks[SHELF_LOCKS][SL_DRIVER_NAME_BYTES]; /* that are held; "": free */
 	/* Before each call, without the lock: what ("list", "put", …) and the name. NULL: none. */
 	void (*gate)(const char *what, const char *name, void *ctx);
 	void *gate_ctx;
-	/* The fail_at-th changing call from now on fails with this code; 0: none does. `for_ever`: those behind too. */
+	/* The fail_at-th changing call from now on fails with this code; 0: none does. `for_ever`: all later ones. */
 	int64_t fail_at, changes;
 	int fail_code;
 	bool for_ever;

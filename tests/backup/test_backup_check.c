@@ -66,7 +66,7 @@ static void damage_inside_of_a_frame_is_found_only_by_reading_it(void **state)
 	shelf_init(&w.shelf);
 	w.b = care_new(&w.shelf, false);
 	make(w.b, big, SL_COUNT(big), id);
-	any_in(&w, "packs/")->bytes[BK_PACK_HEADER + 40] ^= 1; /* a frame of its own comes before the one of names */
+	any_in(&w, "packs/")->bytes[BK_PACK_HEADER + 40] ^= 1; /* a frame before the one with the names */
 	assert_int_equal(check(&w, false, NULL, NULL, NULL), 0);
 	assert_int_equal(check(&w, true, NULL, NULL, NULL), SL_ECORRUPT);
 	end(&w);
@@ -120,8 +120,8 @@ static void strays_and_packs_in_no_index_are_harmless(void **state)
 	end(&w);
 }
 
-/* A disk that cannot read a place is not damage that repair could judge, but check goes on and says what it costs. */
-static void a_pack_that_cannot_be_read_is_told_and_the_others_are_checked(void **state)
+/* A disk that cannot read a place is not damage that repair could judge, but check continues and reports the loss. */
+static void a_pack_that_cannot_be_read_is_reported_and_the_others_are_checked(void **state)
 {
 	(void)state;
 	struct world w;
@@ -146,21 +146,21 @@ static int stop_now(const struct sl_backup_finding *f, void *ctx)
 	return 42;
 }
 
-static void a_caller_may_end_the_telling(void **state)
+static void a_caller_may_stop_the_findings(void **state)
 {
 	(void)state;
 	struct world w;
-	int told = 0;
+	int reported = 0;
 	begin(&w);
 	any_in(&w, "index/")->bytes[100] ^= 1;
 	any_in(&w, "packs/")->bytes[100] ^= 1;
-	assert_int_equal(check(&w, true, stop_now, &told, NULL), 42);
-	assert_int_equal(told, 1);
+	assert_int_equal(check(&w, true, stop_now, &reported, NULL), 42);
+	assert_int_equal(reported, 1);
 	end(&w);
 }
 
-/* A prune that copies a block and deletes its pack while check lists the packs: the new one may come behind the
- * listing's back, and the old one be gone when the listing comes to it. What looks missing then is looked at again. */
+/* A prune that copies a block and deletes its pack while check lists the packs: the listing may be past the new pack
+ * already, and the old one may be gone when it gets there. What seems to be missing is checked again. */
 struct meanwhile {
 	struct world *w;
 	bool done;
@@ -199,7 +199,7 @@ static void a_prune_that_moves_blocks_meanwhile_is_not_taken_for_damage(void **s
 {
 	(void)state;
 	for (int i = 0; i < 40;
-	     i++) /* names are random: in a fourth of these the old pack is behind and the new before */
+	     i++) /* names are random: in a fourth of these the old pack is after and the new before */
 		check_beside_prune();
 }
 
@@ -375,7 +375,7 @@ static int failing_stat(void *driver, const char *name, struct sl_driver_stat *o
 			    : f->shelf.ops->stat(f->shelf.driver, name, out, err);
 }
 
-/* A check that could not look at something never passes, and never takes that for damage. */
+/* A check that could not read something never passes, and never reports that as damage. */
 static void every_call_that_reads_may_fail(void **state)
 {
 	(void)state;
@@ -462,14 +462,14 @@ static void a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_seale
 
 /* ---- findings ---- */
 
-struct told {
+struct reported {
 	uint64_t files, others;
 	char last[256];
 };
 
-static int tell(const struct sl_backup_finding *f, void *ctx)
+static int collect(const struct sl_backup_finding *f, void *ctx)
 {
-	struct told *t = ctx;
+	struct reported *t = ctx;
 	t->files += f->path != NULL;
 	t->others += f->path == NULL;
 	(void)snprintf(t->last, sizeof(t->last), "%s", f->reason.msg);
@@ -480,7 +480,7 @@ static void files_beyond_ten_thousand_are_counted_and_not_named(void **state)
 {
 	(void)state;
 	struct sl_env env;
-	struct told t = {0};
+	struct reported t = {0};
 	struct sl_backup_finding x = {
 		.fault = SL_BACKUP_FAULT_MISSING_BLOCK, .object = "o", .snapshot = "s", .path = "p"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
@@ -489,7 +489,7 @@ static void files_beyond_ten_thousand_are_counted_and_not_named(void **state)
 	for (int i = 0; i < 10005; i++)
 		assert_int_equal(sl__bk_findings_add(&f, &x, NULL), 0);
 	assert_int_equal(f.faults, 10005);
-	assert_int_equal(sl__bk_findings_report(&f, tell, &t, NULL), 0);
+	assert_int_equal(sl__bk_findings_report(&f, collect, &t, NULL), 0);
 	assert_int_equal(t.files, 10000);
 	assert_int_equal(t.others, 1);
 	assert_non_null(strstr(t.last, "5 more files"));
@@ -497,11 +497,11 @@ static void files_beyond_ten_thousand_are_counted_and_not_named(void **state)
 }
 
 /* A view that is loaded again meets the same damage again. */
-static void the_same_damage_of_an_object_is_told_once(void **state)
+static void the_same_damage_of_an_object_is_reported_once(void **state)
 {
 	(void)state;
 	struct sl_env env;
-	struct told t = {0};
+	struct reported t = {0};
 	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_INDEX, .object = "index/1"};
 	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
 	struct bk_findings f = {.env = &env};
@@ -511,7 +511,7 @@ static void the_same_damage_of_an_object_is_told_once(void **state)
 	x.object = "index/2";
 	assert_int_equal(sl__bk_findings_add(&f, &x, NULL), 0);
 	assert_int_equal(f.faults, 2);
-	assert_int_equal(sl__bk_findings_report(&f, tell, &t, NULL), 0);
+	assert_int_equal(sl__bk_findings_report(&f, collect, &t, NULL), 0);
 	assert_int_equal(t.others, 2);
 	sl__bk_findings_fini(&f);
 }
@@ -524,12 +524,12 @@ int main(void)
 		cmocka_unit_test(a_damaged_directory_is_found_without_reading_data),
 		cmocka_unit_test(files_that_a_damaged_pack_costs_are_named_with_their_snapshot),
 		cmocka_unit_test(strays_and_packs_in_no_index_are_harmless),
-		cmocka_unit_test(a_pack_that_cannot_be_read_is_told_and_the_others_are_checked),
-		cmocka_unit_test(a_caller_may_end_the_telling),
+		cmocka_unit_test(a_pack_that_cannot_be_read_is_reported_and_the_others_are_checked),
+		cmocka_unit_test(a_caller_may_stop_the_findings),
 		cmocka_unit_test(a_prune_that_moves_blocks_meanwhile_is_not_taken_for_damage),
 		cmocka_unit_test(a_block_that_is_not_that_of_its_id_is_found_though_its_pack_is_sealed),
 		cmocka_unit_test(files_beyond_ten_thousand_are_counted_and_not_named),
-		cmocka_unit_test(the_same_damage_of_an_object_is_told_once),
+		cmocka_unit_test(the_same_damage_of_an_object_is_reported_once),
 		cmocka_unit_test(every_call_that_reads_may_fail),
 		cmocka_unit_test(every_allocation_may_fail),
 	};

@@ -81,7 +81,7 @@ static void a_stream_of_any_length_is_cut_as_defined(SL_UNUSED void **state)
 }
 
 /* Streams that differ only before the minimum fall into step there, when the 64 bytes before it are the same. */
-static void a_cut_right_behind_the_minimum_goes_by_the_bytes_before_it(SL_UNUSED void **state)
+static void a_cut_right_after_the_minimum_depends_on_the_bytes_before_it(SL_UNUSED void **state)
 {
 	struct bk_chunker c = chunker(0, 4096, 8192, 16384);
 	uint8_t bytes[4096 + 100] = {0};
@@ -232,7 +232,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cuts_are_those_of_the_definition),
 		cmocka_unit_test(a_stream_of_any_length_is_cut_as_defined),
-		cmocka_unit_test(a_cut_right_behind_the_minimum_goes_by_the_bytes_before_it),
+		cmocka_unit_test(a_cut_right_after_the_minimum_depends_on_the_bytes_before_it),
 		cmocka_unit_test(the_cuts_of_a_plain_repository_never_change),
 		cmocka_unit_test(blocks_keep_their_bounds_and_come_near_the_average),
 		cmocka_unit_test(a_small_file_stays_whole),

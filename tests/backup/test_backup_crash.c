@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Power loss under whole creates, forgets and prunes. They run on the local driver on a crash filesystem, and some of
+ * Power loss during whole creates, forgets and prunes. They run on the local driver on a crash filesystem, and some of
  * them in processes that are killed in the middle; then, for points of the history, states that a loss could leave
- * there are rebuilt. In all of them the repository opens, every snapshot that was told as done (and that nobody had
- * begun to forget) is there, every block that any snapshot needs is there and right, and another create and two prunes
- * get through and leave it so.
+ * there are rebuilt. In all of them the repository opens, every snapshot that was reported as done (and that no forget
+ * had begun to remove) is there, every block that any snapshot needs is there and right, and another create and two
+ * prunes succeed and leave it so.
  *
- *   SLUICE_TEST_SECONDS=N              so long (default 2)
- *   SLUICE_CRASH_STATES=N              or so many states instead
+ *   SLUICE_TEST_SECONDS=N              how long (default 2)
+ *   SLUICE_CRASH_STATES=N              how many states, instead of how long
  *   SLUICE_CRASH_SEED=seed:point:k     only this state
  */
 #include <fcntl.h>

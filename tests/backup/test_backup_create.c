@@ -67,7 +67,7 @@ static void times_of_any_year_come_back(void **state)
 		{-9223372037, 999999999}, /* before the first that fits into 64 bits of nanoseconds, in 1677 */
 		{-2147483648, 0},         /* 1901 */
 		{-1, 999999999},          /* the last one before 1970 */
-		{9225014400, 123456789},  /* 2262-05-01, behind the last that fits */
+		{9225014400, 123456789},  /* 2262-05-01, after the last that fits */
 		{15000000000, 1},         /* 2445 */
 		{253402300800, 0},        /* year 10000 */
 		{INT64_C(1) << 45, 5},    /* in a million years */
@@ -138,7 +138,7 @@ static void what_changed_shortly_before_the_start_is_read_again(void **state)
 	ck_ahead_ms = 0;
 	ck_create_ok(&k);
 	ck_ahead_ms = 60000;
-	/* Its time need not have moved if it changed right behind the snapshot, so it is read. */
+	/* Its time need not have moved if it changed right after the snapshot, so it is read. */
 	ck_create_ok(&k);
 	assert_int_equal(k.made.read_bytes, 8);
 	assert_int_equal(k.made.new_blocks, 1); /* the manifest: the mark is gone */
@@ -414,7 +414,7 @@ static void files_of_many_blocks_have_them_in_lists(void **state)
 	sl__bk_snapshot_fini(&k.b->env, &snapshot);
 	sl__bk_reader_free(reader);
 	sl__bk_index_free(index);
-	/* Taken over, lists and all; and looked at again when packs do not count. */
+	/* Taken over, lists and all: no file is read again. */
 	ck_create_ok(&k);
 	assert_int_equal(k.made.read_bytes, 0);
 	ck_check(&k);
@@ -652,8 +652,8 @@ static void a_snapshot_says_what_it_is_of(void **state)
 	ck_end(&k);
 }
 
-/* What is not read (holes, further names, what vanished) is done as well when it is passed: else a progress that knows
- * the whole would stand still before the end, and tell a time that is left for ever. */
+/* What is not read (holes, further names, files that vanished) also counts as done when the walk is past it. Otherwise
+ * a progress that knows the total would stall before the end, and show a remaining time for ever. */
 static void what_is_done_adds_up_to_the_whole(void **state)
 {
 	(void)state;
@@ -676,7 +676,7 @@ static void what_is_done_adds_up_to_the_whole(void **state)
 	ck_end(&k);
 }
 
-static void a_socket_is_told_and_left_out(void **state)
+static void a_socket_is_reported_and_left_out(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -691,7 +691,7 @@ static void a_socket_is_told_and_left_out(void **state)
 	close(s);
 	assert_int_equal(chdir(cwd), 0);
 	ck_create_ok(&k);
-	assert_int_equal(k.made.problems, 0); /* only told */
+	assert_int_equal(k.made.problems, 0); /* only reported */
 	assert_int_equal(ck_problem_of(&k, "/tree/sock")->problem, SL_BACKUP_SKIPPED);
 	expect_listing(&k, "");
 	ck_end(&k);
@@ -720,7 +720,7 @@ int main(void)
 		cmocka_unit_test(bad_options_are_refused_by_name),
 		cmocka_unit_test(a_snapshot_says_what_it_is_of),
 		cmocka_unit_test(what_is_done_adds_up_to_the_whole),
-		cmocka_unit_test(a_socket_is_told_and_left_out),
+		cmocka_unit_test(a_socket_is_reported_and_left_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static int snapshots(struct ck *k)
 	return n;
 }
 
-/* The kit's repository in memory instead of in its folder, behind a driver that can fail. */
+/* The kit's repository in memory instead of in its folder, wrapped in a driver that can fail. */
 static void use_memory(struct ck *k, struct shelf *mem, struct bad_driver *bad, sl_driver *handle)
 {
 	sl_backup_close(k->b);

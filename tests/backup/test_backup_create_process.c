@@ -50,7 +50,7 @@ static void what_a_killed_create_has_stored_is_used_by_the_next(void **state)
 
 /* ---- what may not be read ---- */
 
-static int create_as_somebody(struct ck *k)
+static int create_as_another_user(struct ck *k)
 {
 	struct sl_driver_local_opts local = {SL_DRIVER_LOCAL_OPTS_INIT};
 	if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)
@@ -81,7 +81,7 @@ static void give_away(const char *path)
 	assert_int_equal(system(command), 0);
 }
 
-static void what_may_not_be_read_is_told_and_does_not_stop_the_backup(void **state)
+static void unreadable_files_are_reported_and_do_not_stop_the_backup(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -100,7 +100,7 @@ static void what_may_not_be_read_is_told_and_does_not_stop_the_backup(void **sta
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0)
-		_exit(create_as_somebody(&k));
+		_exit(create_as_another_user(&k));
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));
@@ -112,7 +112,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_a_killed_create_has_stored_is_used_by_the_next),
-		cmocka_unit_test(what_may_not_be_read_is_told_and_does_not_stop_the_backup),
+		cmocka_unit_test(unreadable_files_are_reported_and_do_not_stop_the_backup),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void remove_a(struct ck *k, const struct ck_problem *p)
 		assert_int_equal(unlink(ck_path(k, "a", path)), 0);
 }
 
-static void a_file_that_vanishes_is_told_and_does_not_stop_the_backup(void **state)
+static void a_file_that_vanishes_is_reported_and_does_not_stop_the_backup(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -55,7 +55,7 @@ static void a_file_that_vanishes_is_told_and_does_not_stop_the_backup(void **sta
 	ck_text(&k, "c", "stays");
 	k.on_problem = remove_a;
 	ck_create_ok(&k);
-	assert_int_equal(k.made.problems, 1); /* the socket is only told */
+	assert_int_equal(k.made.problems, 1); /* the socket is only reported */
 	assert_int_equal(ck_problem_of(&k, "/tree/a")->problem, SL_BACKUP_VANISHED);
 	expect_listing(&k, "c\n");
 	ck_end(&k);
@@ -68,7 +68,7 @@ static void remove_c(struct ck *k, const struct ck_problem *p)
 		ck_remove(ck_path(k, "c", path));
 }
 
-static void a_name_that_is_listed_and_then_gone_is_told(void **state)
+static void a_name_that_is_listed_and_then_gone_is_reported(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -84,7 +84,7 @@ static void a_name_that_is_listed_and_then_gone_is_told(void **state)
 	ck_end(&k);
 }
 
-/* As long as before, and with a time of its own. */
+/* As long as before, but with another time. */
 static void replace_a(struct ck *k, const struct ck_problem *p)
 {
 	char path[1024];
@@ -133,7 +133,7 @@ static void link_a_elsewhere(struct ck *k, const struct ck_problem *p)
 	assert_int_equal(symlink(k->dir, path), 0);
 }
 
-static void who_swaps_names_for_links_leads_nobody_elsewhere(void **state)
+static void names_that_are_swapped_for_links_do_not_lead_elsewhere(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -226,7 +226,7 @@ static void grow_big(struct ck *k)
 	close(fd);
 }
 
-static void a_file_that_changes_while_it_is_read_is_told_and_kept_as_read(void **state)
+static void a_file_that_changes_while_it_is_read_is_reported_and_kept_as_read(void **state)
 {
 	(void)state;
 	for (int grows = 0; grows <= 1; grows++) {
@@ -245,7 +245,7 @@ static void a_file_that_changes_while_it_is_read_is_told_and_kept_as_read(void *
 		ck_step_out(&k, &bad);
 		ck_check(&k);
 		ck_restore(&k);
-		/* What was told as changed is read again, whatever its times say. */
+		/* What was reported as changed is read again, whatever its times say. */
 		ck_create_ok(&k);
 		assert_int_equal(k.made.files_unchanged, 0);
 		assert_int_equal(k.made.problems, 0);
@@ -337,13 +337,13 @@ static void two_creates_at_once_both_hold_everything(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_file_that_vanishes_is_told_and_does_not_stop_the_backup),
-		cmocka_unit_test(a_name_that_is_listed_and_then_gone_is_told),
+		cmocka_unit_test(a_file_that_vanishes_is_reported_and_does_not_stop_the_backup),
+		cmocka_unit_test(a_name_that_is_listed_and_then_gone_is_reported),
 		cmocka_unit_test(a_file_that_changed_since_it_was_listed_is_in_the_snapshot_as_it_is_now),
-		cmocka_unit_test(who_swaps_names_for_links_leads_nobody_elsewhere),
+		cmocka_unit_test(names_that_are_swapped_for_links_do_not_lead_elsewhere),
 		cmocka_unit_test(another_name_takes_the_place_of_one_that_vanished),
 		cmocka_unit_test(another_name_takes_the_place_of_one_whose_folder_was_moved),
-		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told_and_kept_as_read),
+		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_reported_and_kept_as_read),
 		cmocka_unit_test(what_a_stopped_create_has_stored_is_used_by_the_next),
 		cmocka_unit_test(two_creates_at_once_both_hold_everything),
 	};

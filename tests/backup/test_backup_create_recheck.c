@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last look of a create at the marks (F7). In each test somebody forgets what the create counts on and prunes,
- * behind all that it has asked the repository and before that look; and then a prune that waits for nobody deletes what
- * was marked, which the library's own never does.
+ * A create reads the marks again before it publishes (F7). In each test another process forgets what the create counts
+ * on and prunes, after everything that the create has asked the repository and before this recheck; and then a prune
+ * that waits for no session deletes what was marked, which the library's own never does.
  */
 #include "backup/create_kit.h"
 #include "backup/repo/repo.h"
@@ -10,7 +10,7 @@
 #include "support/budget.h"
 #include "support/fault.h"
 
-enum when { MARKED, DELETED, ELSEWHERE, NOBODY };
+enum when { MARKED, DELETED, ELSEWHERE, NOTHING };
 
 struct world {
 	struct ck k;
@@ -19,10 +19,10 @@ struct world {
 	sl_backup *other; /* of the one who prunes */
 	char first[SL_BACKUP_ID_BYTES];
 	enum when what;
-	int looks;          /* lists of marks/ since the create began */
-	atomic_int calls;   /* behind the last of them; packs are put by other threads */
-	bool delete_behind; /* what is marked goes just before the create publishes */
-	int64_t fail_at;    /* of the changes behind the look, this one fails */
+	int looks;        /* lists of marks/ since the create began */
+	atomic_int calls; /* after the last of them; packs are put by other threads */
+	bool delete_late; /* what is marked is deleted just before the create publishes */
+	int64_t fail_at;  /* of the changes after the recheck, this one fails */
 };
 
 static void delete_marked(struct world *w)
@@ -49,7 +49,7 @@ static void forget_and_prune(struct world *w)
 	assert_int_equal(out.packs_deleted, 0);
 }
 
-/* Packs of others, that nobody here has ever heard of. */
+/* Marks a pack that the create does not know. */
 static void mark_elsewhere(struct world *w)
 {
 	struct bk_id id = {.b = {1, 2, 3}};
@@ -63,14 +63,14 @@ static void step_in(const char *what, const char *name, void *ctx)
 {
 	struct world *w = ctx;
 	atomic_fetch_add(&w->calls, 1);
-	if (w->delete_behind && strcmp(what, "rename") == 0) {
+	if (w->delete_late && strcmp(what, "rename") == 0) {
 		w->mem.gate = NULL;
 		delete_marked(w);
 	}
 	if (strcmp(what, "list") != 0 || strcmp(name, "marks") != 0)
 		return;
 	atomic_store(&w->calls, 0);
-	if (++w->looks != 2 || w->what == NOBODY)
+	if (++w->looks != 2 || w->what == NOTHING)
 		return;
 	w->mem.gate = NULL;
 	if (w->what == ELSEWHERE)
@@ -133,7 +133,7 @@ static void what_was_marked_meanwhile_is_stored_again_before_publishing(void **s
 	(void)state;
 	struct world w;
 	begin(&w, NULL);
-	w.delete_behind = true;
+	w.delete_late = true;
 	assert_int_equal(create(&w, MARKED), 0);
 	assert_true(w.k.made.new_bytes > 700000); /* it says what it has stored */
 	assert_true(w.k.made.physical_bytes > 0);
@@ -158,17 +158,17 @@ static void what_was_marked_and_is_gone_publishes_nothing(void **state)
 	end(&w);
 }
 
-/* Behind the look there are the two calls that publish, and the two of the snapshot's copy. */
-static void without_a_newer_mark_the_look_is_one_listing(void **state)
+/* After the recheck come the two calls that publish, and the two for the snapshot's copy. */
+static void without_a_newer_mark_the_recheck_is_one_listing(void **state)
 {
 	(void)state;
 	struct world w;
 	begin(&w, NULL);
-	assert_int_equal(create(&w, NOBODY), 0);
+	assert_int_equal(create(&w, NOTHING), 0);
 	assert_int_equal(w.looks, 2);
 	assert_int_equal(atomic_load(&w.calls), 4);
 	forget_and_prune(&w); /* marks that the session has seen are not newer */
-	assert_int_equal(create(&w, NOBODY), 0);
+	assert_int_equal(create(&w, NOTHING), 0);
 	assert_int_equal(w.looks, 2);
 	assert_int_equal(atomic_load(&w.calls), 4);
 	end(&w);
@@ -197,7 +197,7 @@ static void every_allocation_may_fail(void **state)
 	begin(&w, &env);
 	shelf_init(&before);
 	shelf_copy(&before, &w.mem);
-	w.delete_behind = true;
+	w.delete_late = true;
 	int64_t n = 1, failed = 1;
 	for (double end_s = seconds_now() + test_seconds(3); failed != 0 && seconds_now() < end_s; n++) {
 		shelf_copy(&w.mem, &before);
@@ -218,14 +218,14 @@ static void every_allocation_may_fail(void **state)
 	fault_fini(&f);
 }
 
-static void every_change_behind_the_look_may_fail(void **state)
+static void every_change_after_the_recheck_may_fail(void **state)
 {
 	(void)state;
 	struct world w;
 	struct shelf before;
 	int64_t n = 0, failed = 1;
 	begin(&w, NULL);
-	w.delete_behind = true;
+	w.delete_late = true;
 	shelf_init(&before);
 	shelf_copy(&before, &w.mem);
 	while (failed != 0) {
@@ -250,10 +250,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_marked_meanwhile_is_stored_again_before_publishing),
 		cmocka_unit_test(what_was_marked_and_is_gone_publishes_nothing),
-		cmocka_unit_test(without_a_newer_mark_the_look_is_one_listing),
+		cmocka_unit_test(without_a_newer_mark_the_recheck_is_one_listing),
 		cmocka_unit_test(a_mark_of_packs_that_it_does_not_count_on_is_read_and_no_more),
 		cmocka_unit_test(every_allocation_may_fail),
-		cmocka_unit_test(every_change_behind_the_look_may_fail),
+		cmocka_unit_test(every_change_after_the_recheck_may_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

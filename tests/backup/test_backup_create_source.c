@@ -182,7 +182,7 @@ static void databases_at_rest_are_copied_and_left_as_they_are(void **state)
 	}
 }
 
-/* ---- journals that somebody left ---- */
+/* ---- journals that another program left ---- */
 
 /* Its changes are in the file, and what they replaced only in the journal: both are kept, for SQLite to put right. */
 static void a_hot_journal_is_kept_with_its_database_and_neither_is_touched(void **state)
@@ -214,7 +214,7 @@ static void a_journal_that_names_another_file_does_not_lead_to_it(void **state)
 		uint32_t sum = 0;
 		ck_begin(&k, NULL);
 		make_db(&k, "x.db", SEVEN);
-		ck_text(&k, "victim", "of somebody else");
+		ck_text(&k, "victim", "owned by another");
 		(void)ck_path(&k, "victim", victim);
 		size_t n = strlen(victim), at = 600;
 		memset(journal, 'J', at);
@@ -236,7 +236,7 @@ static void a_journal_that_names_another_file_does_not_lead_to_it(void **state)
 	}
 }
 
-static void rows_in_a_log_that_nobody_has_open_are_in_the_copy(void **state)
+static void rows_in_a_log_that_no_process_has_open_are_in_the_copy(void **state)
 {
 	(void)state;
 	for (int shm = 0; shm <= 1; shm++) {
@@ -255,7 +255,7 @@ static void rows_in_a_log_that_nobody_has_open_are_in_the_copy(void **state)
 	}
 }
 
-/* ---- somebody has it open ---- */
+/* ---- another program has it open ---- */
 
 static void rows_in_the_log_of_a_program_that_runs_are_in_the_copy(void **state)
 {
@@ -353,7 +353,7 @@ static void who_writes_while_a_database_without_a_shm_is_read_is_noticed(void **
 	assert_false(sl__bk_source_disturbed(db));
 	write_and_close(&k);
 	assert_true(sl__bk_source_disturbed(db));
-	/* And it writes nothing, whatever it is told to. */
+	/* And it writes nothing, whatever statements it is given. */
 	char *before = picture(&k);
 	assert_int_not_equal(sqlite3_exec(db, "COMMIT; PRAGMA journal_mode=DELETE; DELETE FROM t", NULL, NULL, NULL),
 			     SQLITE_OK);
@@ -462,7 +462,7 @@ int main(void)
 		cmocka_unit_test(databases_at_rest_are_copied_and_left_as_they_are),
 		cmocka_unit_test(a_hot_journal_is_kept_with_its_database_and_neither_is_touched),
 		cmocka_unit_test(a_journal_that_names_another_file_does_not_lead_to_it),
-		cmocka_unit_test(rows_in_a_log_that_nobody_has_open_are_in_the_copy),
+		cmocka_unit_test(rows_in_a_log_that_no_process_has_open_are_in_the_copy),
 		cmocka_unit_test(rows_in_the_log_of_a_program_that_runs_are_in_the_copy),
 		cmocka_unit_test(an_empty_log_of_a_program_that_runs_is_no_obstacle),
 		cmocka_unit_test(a_transaction_that_is_open_in_a_journal_is_not_in_the_copy),

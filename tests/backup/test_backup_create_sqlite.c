@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SQLite databases in a tree: copied as of one moment, whoever writes to them. */
+/* SQLite databases in a tree: copied as a consistent snapshot, whichever process writes to them. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -77,7 +77,7 @@ static void a_database_with_its_log_is_one_file_in_the_snapshot(void **state)
 	run(db, "PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(a); INSERT INTO t VALUES(1)");
 	assert_true(exists(&k, "x.db-wal") && exists(&k, "x.db-shm"));
 	ck_text(&k, "x.db-wal.txt", "no journal");
-	ck_text(&k, "y-wal", "of nobody");
+	ck_text(&k, "y-wal", "ownerless");
 	ck_create_ok(&k);
 	assert_int_equal(k.made.problems, 0);
 	expect_listing(&k, "x.db\nx.db-wal.txt\ny-wal\n");
@@ -160,7 +160,7 @@ static void connections_of_this_process_keep_their_locks(void **state)
 	}
 }
 
-/* ---- somebody writes ---- */
+/* ---- another process writes ---- */
 
 /* Money is moved between two tables; no moment sees any of it missing. */
 static void write_until_killed(const struct ck *k, bool wal)
@@ -182,7 +182,7 @@ static void write_until_killed(const struct ck *k, bool wal)
 	}
 }
 
-static void a_database_that_others_write_to_is_copied_as_of_one_moment(void **state)
+static void a_database_that_others_write_to_is_copied_as_a_consistent_snapshot(void **state)
 {
 	(void)state;
 	for (int wal = 0; wal <= 1; wal++) {
@@ -202,7 +202,7 @@ static void a_database_that_others_write_to_is_copied_as_of_one_moment(void **st
 		assert_true(child >= 0);
 		if (child == 0)
 			write_until_killed(&k, wal);
-		for (int i = 0; i < 6 || moved < 2; i++) { /* the other one may stand still for a while */
+		for (int i = 0; i < 6 || moved < 2; i++) { /* the other one may stall for a while */
 			ck_create_ok(&k);
 			assert_int_equal(k.made.problems, 0);
 			ck_restore(&k);
@@ -275,7 +275,7 @@ static void files_that_only_look_like_databases_are_files(void **state)
 	ck_end(&k);
 }
 
-static void a_database_that_cannot_be_copied_is_told_and_kept_as_a_file(void **state)
+static void a_database_that_cannot_be_copied_is_reported_and_kept_as_a_file(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -298,7 +298,7 @@ static void a_database_that_cannot_be_copied_is_told_and_kept_as_a_file(void **s
 	ck_write(&k, "broken-shm", (uint8_t[32768]){0}, 32768);
 	ck_create_ok(&k);
 	expect_listing(&k, "broken\nbroken-wal\n");
-	/* Without a journal it would seem unchanged; it is told as long as it is so. */
+	/* Without a journal it would seem unchanged; it is reported as long as it is broken. */
 	char journal[1024];
 	assert_int_equal(unlink(ck_path(&k, "broken-wal", journal)), 0);
 	(void)unlink(ck_path(&k, "broken-shm", journal));
@@ -341,10 +341,10 @@ int main(void)
 		cmocka_unit_test(a_database_with_its_log_is_one_file_in_the_snapshot),
 		cmocka_unit_test(a_database_at_rest_is_taken_over_and_left_as_it_is),
 		cmocka_unit_test(connections_of_this_process_keep_their_locks),
-		cmocka_unit_test(a_database_that_others_write_to_is_copied_as_of_one_moment),
+		cmocka_unit_test(a_database_that_others_write_to_is_copied_as_a_consistent_snapshot),
 		cmocka_unit_test(databases_come_first_when_they_are_asked_to),
 		cmocka_unit_test(files_that_only_look_like_databases_are_files),
-		cmocka_unit_test(a_database_that_cannot_be_copied_is_told_and_kept_as_a_file),
+		cmocka_unit_test(a_database_that_cannot_be_copied_is_reported_and_kept_as_a_file),
 		cmocka_unit_test(with_sqlite_off_databases_are_files),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void an_id_is_the_sha256_in_a_plain_repository(SL_UNUSED void **state)
 
 static void an_id_is_an_hmac_in_an_encrypted_repository(SL_UNUSED void **state)
 {
-	/* RFC 4231, case 2: zeros behind a short key are the same key. */
+	/* RFC 4231, case 2: a short key padded with zeros is the same key. */
 	struct bk_keys keys = {.encrypted = true, .id = "Jefe"};
 	struct bk_id id = hash_of(&keys, "what do ya want for nothing?", 28);
 	assert_hex(&id, sizeof(id), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");

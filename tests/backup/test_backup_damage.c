@@ -60,7 +60,7 @@ struct found {
 	const char *object; /* that was damaged */
 	int about_it;       /* findings that name it */
 	int faults;
-	int files; /* that are told as lost */
+	int files; /* that are reported as lost */
 };
 
 static int note(const struct sl_backup_finding *f, void *ctx)
@@ -304,7 +304,7 @@ static size_t damage_object(struct world *w, size_t index, size_t stride)
 	size_t done = 0;
 	shelf_copy(&w->shelf, &w->whole);
 	size_t end = frames_end(w, &w->shelf.objects[index]);
-	/* Of a pack's header nothing but the name of the file tells: a closer look at its few bytes. */
+	/* Damage to a pack's header shows only by the file's name: its few bytes are sampled more densely. */
 	size_t close = is_in(w->whole.objects[index].name, "packs/") ? SL_MIN(stride, (size_t)7) : stride;
 	for (size_t at = index % close; at < w->whole.objects[index].len;
 	     at += at < BK_PACK_HEADER ? close : stride, done++) {
@@ -498,7 +498,7 @@ static void prune_and_create_put_metadata_into_a_second_pack_again(void **state)
 	end(&w);
 }
 
-static void a_missing_pack_is_told_with_the_files_it_costs(void **state)
+static void a_missing_pack_is_reported_with_the_files_it_costs(void **state)
 {
 	(void)state;
 	struct world w;
@@ -534,7 +534,7 @@ int main(void)
 		cmocka_unit_test(any_lost_object_costs_no_more_than_the_contents_in_it),
 		cmocka_unit_test(a_damaged_index_does_not_stop_creates),
 		cmocka_unit_test(prune_and_create_put_metadata_into_a_second_pack_again),
-		cmocka_unit_test(a_missing_pack_is_told_with_the_files_it_costs),
+		cmocka_unit_test(a_missing_pack_is_reported_with_the_files_it_costs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void crashfs_clean(void *ctx)
 	crashfs_free(*fs);
 }
 
-/* The driver of the tests that misbehaves, when it is told nothing but to be slow. */
+/* The misbehaving driver of the tests, configured only to be slow. */
 static struct bad_driver bads[2];
 static int bads_n;
 
@@ -181,7 +181,7 @@ static void a_folder_is_made_only_when_that_is_asked_for(void **state)
 
 /* ---- permissions and links ---- */
 
-static void nobody_else_may_read_files_and_folders(void **state)
+static void other_users_cannot_read_files_and_folders(void **state)
 {
 	sl_driver d;
 	mode_t old = umask(0);
@@ -274,7 +274,7 @@ static void dead_temporary_files_are_removed_and_live_ones_are_not(void **state)
 	place_remove(&place);
 }
 
-static void folders_that_somebody_removed_are_made_again(void **state)
+static void folders_that_were_removed_are_created_again(void **state)
 {
 	sl_driver d;
 	char path[256];
@@ -490,7 +490,7 @@ static void every_failing_call_leaves_whole_objects_and_nothing_behind(void **st
 	printf("# %lld calls failed, one after another\n", (long long)n - 2);
 }
 
-static void every_failing_allocation_is_told_and_harms_nothing(void **state)
+static void every_failing_allocation_is_reported_and_damages_nothing(void **state)
 {
 	int64_t n = 1;
 	(void)state;
@@ -514,7 +514,7 @@ static void every_failing_allocation_is_told_and_harms_nothing(void **state)
 	printf("# %lld allocations failed, one after another\n", (long long)n - 2);
 }
 
-static void a_full_disk_is_told_and_nothing_half_has_a_name(void **state)
+static void a_full_disk_is_reported_and_no_partial_object_gets_a_name(void **state)
 {
 	struct crashfs *fs;
 	struct sl_err err = SL_ERR_INIT;
@@ -686,7 +686,7 @@ static void nested_open_driver(struct nested *n)
 }
 
 /* As a session that is taken for dead while its heart beats. */
-static void an_update_of_what_is_removed_meanwhile_is_not_told_as_done(void **state)
+static void an_update_of_an_object_that_is_removed_meanwhile_is_not_reported_as_done(void **state)
 {
 	struct nested n;
 	size_t len;
@@ -821,19 +821,19 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bad_options_are_named),
 		cmocka_unit_test(a_folder_is_made_only_when_that_is_asked_for),
-		cmocka_unit_test(nobody_else_may_read_files_and_folders),
+		cmocka_unit_test(other_users_cannot_read_files_and_folders),
 		cmocka_unit_test(a_link_in_place_of_an_object_is_not_followed),
 		cmocka_unit_test(the_drivers_own_folder_holds_no_objects),
 		cmocka_unit_test(dead_temporary_files_are_removed_and_live_ones_are_not),
-		cmocka_unit_test(folders_that_somebody_removed_are_made_again),
+		cmocka_unit_test(folders_that_were_removed_are_created_again),
 		cmocka_unit_test(more_objects_than_descriptors_are_kept_can_be_read),
 		cmocka_unit_test(a_kept_descriptor_does_not_outlive_its_name),
 		cmocka_unit_test(every_failing_call_leaves_whole_objects_and_nothing_behind),
-		cmocka_unit_test(every_failing_allocation_is_told_and_harms_nothing),
-		cmocka_unit_test(a_full_disk_is_told_and_nothing_half_has_a_name),
+		cmocka_unit_test(every_failing_allocation_is_reported_and_damages_nothing),
+		cmocka_unit_test(a_full_disk_is_reported_and_no_partial_object_gets_a_name),
 		cmocka_unit_test(after_a_failed_sync_of_a_folder_nothing_more_is_promised),
 		cmocka_unit_test(after_a_failed_sync_of_a_file_the_put_can_be_tried_again),
-		cmocka_unit_test(an_update_of_what_is_removed_meanwhile_is_not_told_as_done),
+		cmocka_unit_test(an_update_of_an_object_that_is_removed_meanwhile_is_not_reported_as_done),
 		cmocka_unit_test(a_sync_does_not_trust_in_one_that_is_still_on_its_way),
 		cmocka_unit_test(the_whole_pages_of_a_large_object_go_around_the_page_cache),
 		cmocka_unit_test(what_cannot_go_around_the_page_cache_goes_through_it),

@@ -6,9 +6,9 @@
  *  1. What has a name is whole: one of the contents that were put there, but for an update that was on its way.
  *  2. What put, rename, remove and sync promised is there: no object is older than its last durable change.
  *  3. A rename has happened or not: the object has exactly one of the two names.
- *  4. A new handle can go on.
+ *  4. A new handle can put and get.
  *
- * SLUICE_CRASH_STATES=N: so many states; the others are in support/crashloop.h.
+ * SLUICE_CRASH_STATES=N: how many states; the other variables are in support/crashloop.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -321,7 +321,7 @@ static const char *judge_going_on(struct crashfs *state)
 	const char *why = NULL;
 	if (d.ops->put(d.driver, "packs/00/new", "new", 3, SL_DRIVER_NEW, NULL) != 0 ||
 	    d.ops->get(d.driver, "packs/00/new", 0, buf, sizeof(buf), &got, NULL) != 0 || got != 3)
-		why = "a new handle cannot go on";
+		why = "a new handle cannot put and get";
 	sl_driver_close(&d);
 	return why;
 }
@@ -346,7 +346,7 @@ static void a_power_loss_leaves_whole_objects_and_all_that_was_promised(void **s
 		run_begin(&r, l.seed);
 		crashloop_judge(&l, r.fs, STATES_PER_POINT, judge, &r);
 		crashfs_free(r.fs);
-	} while (crashloop_goes_on(&l));
+	} while (crashloop_continues(&l));
 }
 
 int main(void)

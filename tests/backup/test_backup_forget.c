@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forget: which snapshots the rules keep. Times are told as days and hours of a calendar that begins on a Monday. */
+/* Forget: which snapshots the rules keep. Times are given as days and hours of a calendar that begins on a Monday. */
 #include "backup/care_kit.h"
 #include "backup/prune/forget.h"
 
@@ -12,7 +12,7 @@ static const struct care_file files[] = {{.path = "f", .seed = 7, .len = 10}};
 struct world {
 	struct shelf shelf;
 	sl_backup *b;
-	char told[4096]; /* "name:rules " of those that stay, oldest first within a group… as they are told */
+	char reported[4096]; /* "name:rules " of those that stay, oldest first within a group… as they are reported */
 };
 
 static void begin(struct world *w)
@@ -46,9 +46,9 @@ static void make_at(struct world *w, int64_t ms)
 static int note(const struct sl_backup_snapshot *s, int keeps, const char *rules, void *ctx)
 {
 	struct world *w = ctx;
-	size_t len = strlen(w->told);
+	size_t len = strlen(w->reported);
 	if (keeps)
-		snprintf(w->told + len, sizeof(w->told) - len, "%lld %s; ",
+		snprintf(w->reported + len, sizeof(w->reported) - len, "%lld %s; ",
 			 (long long)((s->time_ms - MONDAY) / HOUR_MS), rules);
 	return 0;
 }
@@ -57,7 +57,7 @@ static uint64_t forget(struct world *w, struct sl_backup_forget_opts opts)
 {
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t removed = 0;
-	w->told[0] = '\0';
+	w->reported[0] = '\0';
 	opts.struct_size = sizeof(opts);
 	opts.on_decision = note;
 	opts.ctx = w;
@@ -89,7 +89,7 @@ static void the_last_ones_are_kept(void **state)
 	for (int i = 0; i < 5; i++)
 		make_at(&w, i * HOUR_MS);
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 2}), 3);
-	assert_string_equal(w.told, "4 last; 3 last; ");
+	assert_string_equal(w.reported, "4 last; 3 last; ");
 	assert_int_equal(care_snapshots(w.b), 2);
 	end(&w);
 }
@@ -115,19 +115,19 @@ static void of_each_hour_day_week_month_and_year_the_newest_is_kept(void **state
 	o = dry;
 	o.keep_daily = 20;
 	(void)forget(&w, o);
-	assert_string_equal(w.told, "8784 daily; 744 daily; 168 daily; 144 daily; 24 daily; 23 daily; -1 daily; ");
+	assert_string_equal(w.reported, "8784 daily; 744 daily; 168 daily; 144 daily; 24 daily; 23 daily; -1 daily; ");
 	o = dry;
 	o.keep_weekly = 20;
 	(void)forget(&w, o);
-	assert_string_equal(w.told, "8784 weekly; 744 weekly; 168 weekly; 144 weekly; -1 weekly; ");
+	assert_string_equal(w.reported, "8784 weekly; 744 weekly; 168 weekly; 144 weekly; -1 weekly; ");
 	o = dry;
 	o.keep_monthly = 20;
 	(void)forget(&w, o);
-	assert_string_equal(w.told, "8784 monthly; 744 monthly; 168 monthly; -1 monthly; ");
+	assert_string_equal(w.reported, "8784 monthly; 744 monthly; 168 monthly; -1 monthly; ");
 	o = dry;
 	o.keep_yearly = 2;
 	(void)forget(&w, o);
-	assert_string_equal(w.told, "8784 yearly; 744 yearly; ");
+	assert_string_equal(w.reported, "8784 yearly; 744 yearly; ");
 	assert_int_equal(care_snapshots(w.b), 9);
 	end(&w);
 }
@@ -140,7 +140,7 @@ static void a_snapshot_that_several_rules_keep_names_them_all(void **state)
 	make_at(&w, 0);
 	make_at(&w, DAY_MS);
 	(void)forget(&w, (struct sl_backup_forget_opts){.keep_last = 1, .keep_daily = 2, .keep_yearly = 1});
-	assert_string_equal(w.told, "24 last, daily, yearly; 0 daily; ");
+	assert_string_equal(w.reported, "24 last, daily, yearly; 0 daily; ");
 	end(&w);
 }
 
@@ -154,11 +154,11 @@ static void hosts_and_paths_are_judged_by_themselves(void **state)
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY + 2 * HOUR_MS, .root = "/etc"}, NULL);
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY + 3 * HOUR_MS}, NULL);
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 1}), 1);
-	assert_string_equal(w.told, "3 last; 2 last; 1 last; ");
+	assert_string_equal(w.reported, "3 last; 2 last; 1 last; ");
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 1, .host = "there"}), 0);
-	assert_string_equal(w.told, "1 last; ");
+	assert_string_equal(w.reported, "1 last; ");
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 1, .path = "/etc"}), 0);
-	assert_string_equal(w.told, "2 last; ");
+	assert_string_equal(w.reported, "2 last; ");
 	end(&w);
 }
 
@@ -172,9 +172,9 @@ static void tags_keep_and_select(void **state)
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY + HOUR_MS, .tag = "tin"}, NULL);
 	make_of(&w, (struct care_snapshot){.time_ms = MONDAY + 2 * HOUR_MS}, NULL);
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_last = 5, .tag = "tin"}), 0);
-	assert_string_equal(w.told, "1 last; ");
+	assert_string_equal(w.reported, "1 last; ");
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .n_keep_tags = 1}), 2);
-	assert_string_equal(w.told, "0 tag; ");
+	assert_string_equal(w.reported, "0 tag; ");
 	end(&w);
 }
 
@@ -188,7 +188,7 @@ static void rules_never_take_the_last_snapshot_of_a_group(void **state)
 	make_at(&w, 0);
 	make_at(&w, HOUR_MS);
 	assert_int_equal(forget(&w, (struct sl_backup_forget_opts){.keep_tags = &gold, .n_keep_tags = 1}), 1);
-	assert_string_equal(w.told, "1 newest; ");
+	assert_string_equal(w.reported, "1 newest; ");
 	end(&w);
 }
 

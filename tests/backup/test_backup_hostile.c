@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packs and frames that somebody made who knows the format (and, in a plain repository, can make every checksum right):
+ * Packs and frames made by an attacker who knows the format (and, in a plain repository, makes every checksum right):
  * sizes that lie, overlap, overflow or explode are refused, and nothing is read or written outside of what was given.
  */
 #include <zstd.h>
@@ -14,15 +14,15 @@
 
 /* A directory, row by row, as it is to be written. */
 struct forged {
-	uint32_t frames_n, blocks_n; /* as told */
+	uint32_t frames_n, blocks_n; /* what the directory says */
 	uint32_t frame_rows, block_rows;
 	struct {
 		uint32_t offset, stored, raw, blocks;
 	} frames[FRAMES_MAX];
 	uint32_t lengths[BLOCKS_MAX];
-	uint32_t sealed_len, reserved; /* as told by the tail; 0: right */
-	uint64_t pack_size;            /* as told to the reader; 0: right */
-	size_t extra;                  /* bytes behind the rows */
+	uint32_t sealed_len, reserved; /* what the tail says; 0: right */
+	uint64_t pack_size;            /* what the reader is given; 0: right */
+	size_t extra;                  /* bytes after the rows */
 };
 
 #define SEAL BK_SEAL_PLAIN
@@ -47,8 +47,8 @@ static int count_block(SL_UNUSED const struct bk_id *id, const struct bk_place *
 	return 0;
 }
 
-/* The result of reading it, and how many blocks were told. */
-static int read_forged(const struct forged *f, int *told)
+/* The result of reading it, and how many blocks were reported. */
+static int read_forged(const struct forged *f, int *reported)
 {
 	struct sl_env env = kit_env();
 	struct bk_keys keys = kit_keys(0);
@@ -77,27 +77,27 @@ static int read_forged(const struct forged *f, int *told)
 	sl__put32(tail + 4, f->reserved);
 	sl__put64(tail + 8, sl__crc64nvme(0, at, SEAL + body));
 	memcpy(tail + 16, BK_PACK_END, 8);
-	*told = 0;
+	*reported = 0;
 	uint64_t size = f->pack_size != 0 ? f->pack_size : len;
 	struct bk_pack_end last = {.bytes = pack, .n = (size_t)SL_MIN(size, (uint64_t)len), .pack_size = size};
-	int rc = sl__bk_directory_read(&keys, &last, count_block, told, NULL);
+	int rc = sl__bk_directory_read(&keys, &last, count_block, reported, NULL);
 	free(pack);
 	return rc;
 }
 
 static void assert_refused(const struct forged *f, const char *what)
 {
-	int told, rc = read_forged(f, &told);
-	if (rc != SL_ECORRUPT || told != 0)
-		fail_msg("%s: %d, %d blocks told", what, rc, told);
+	int reported, rc = read_forged(f, &reported);
+	if (rc != SL_ECORRUPT || reported != 0)
+		fail_msg("%s: %d, %d blocks reported", what, rc, reported);
 }
 
 static void an_honest_directory_is_read(SL_UNUSED void **state)
 {
 	struct forged f = honest();
-	int told;
-	assert_int_equal(read_forged(&f, &told), 0);
-	assert_int_equal(told, 3);
+	int reported;
+	assert_int_equal(read_forged(&f, &reported), 0);
+	assert_int_equal(reported, 3);
 }
 
 #define REFUSE(change)                                                                                                 \
@@ -161,8 +161,8 @@ static void a_frame_of_no_block_or_of_too_many_is_refused(SL_UNUSED void **state
 	f.blocks_n = f.block_rows = BK_FRAME_BLOCKS_MAX + 1;
 	f.lengths[2] = 0;
 	f.lengths[BK_FRAME_BLOCKS_MAX] = 50;
-	int told;
-	assert_int_equal(read_forged(&f, &told), 0);
+	int reported;
+	assert_int_equal(read_forged(&f, &reported), 0);
 	f.frames[0].blocks++;
 	f.blocks_n = ++f.block_rows;
 	f.lengths[BK_FRAME_BLOCKS_MAX] = 0;
@@ -198,7 +198,7 @@ static void a_tail_that_lies_is_refused(SL_UNUSED void **state)
 
 /* ---- frames ---- */
 
-/* What opening a frame gives that holds these bytes and is said to have so many. */
+/* The result of opening a frame that holds these bytes and is said to have these sizes. */
 static int open_frame(const void *bytes, size_t len, uint32_t raw, bool zstd, uint32_t stored)
 {
 	struct sl_env env = kit_env();

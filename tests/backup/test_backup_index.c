@@ -187,7 +187,7 @@ static void going_through_shows_every_entry_in_order(SL_UNUSED void **state)
 	index_kit_put(&t, 4300, 4400, 1000, 1500);
 	x = index_kit_load(&t);
 	w = (struct walk){.x = x};
-	assert_int_equal(sl__bk_index_each(x, visit_entry, &w, NULL), 99); /* as told by the visitor */
+	assert_int_equal(sl__bk_index_each(x, visit_entry, &w, NULL), 99); /* what the visitor returned */
 	sl__bk_index_free(x);
 	index_kit_end(&t);
 }
@@ -266,7 +266,7 @@ static void an_index_takes_in_what_no_file_has(SL_UNUSED void **state)
 	index_kit_assert_missing(x, 6000);
 	struct walk w = {.x = x};
 	assert_int_equal(sl__bk_index_each(x, visit_entry, &w, NULL), 99);
-	index_kit_add(&t, b, 7000, 7001); /* it goes on */
+	index_kit_add(&t, b, 7000, 7001); /* and the builder can be used again */
 	assert_int_equal(sl__bk_index_take_in(x, b, NULL), 0);
 	index_kit_assert_found(&t, x, 7000);
 	sl__bk_index_builder_free(b);
@@ -482,7 +482,7 @@ static void what_was_removed_for_good_is_missing_and_not_an_error(SL_UNUSED void
 
 /* ---- failures ---- */
 
-static void a_failed_read_is_told_and_may_succeed_later(SL_UNUSED void **state)
+static void a_failed_read_is_reported_and_may_succeed_later(SL_UNUSED void **state)
 {
 	struct index_kit t;
 	struct bk_index *x = NULL;
@@ -595,7 +595,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_vanishes_while_loading_leads_to_another_listing),
 		cmocka_unit_test(a_prune_that_merges_files_does_not_disturb_look_ups),
 		cmocka_unit_test(what_was_removed_for_good_is_missing_and_not_an_error),
-		cmocka_unit_test(a_failed_read_is_told_and_may_succeed_later),
+		cmocka_unit_test(a_failed_read_is_reported_and_may_succeed_later),
 		cmocka_unit_test(every_allocation_and_system_call_may_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Index files with every bit flipped, cut, or made by somebody who can make every checksum right. */
+/* Index files with every bit flipped, cut, or made by an attacker who can make every checksum right. */
 #include "backup/index_kit.h"
 #include "base/crc64nvme.h"
 
@@ -193,7 +193,7 @@ static void entries_that_lie_are_refused(SL_UNUSED void **state)
 	REFUSE(sl__put32(field(&f, 3, 40), 1));                    /* less than a seal */
 	REFUSE(sl__put32(field(&f, 3, 44), BK_FRAME_RAW_MAX + 1)); /* raw */
 	REFUSE(sl__put32(field(&f, 3, 44), UINT32_MAX));
-	REFUSE(sl__put32(field(&f, 3, 48), 5000)); /* behind the frame's end */
+	REFUSE(sl__put32(field(&f, 3, 48), 5000)); /* past the frame's end */
 	REFUSE(sl__put32(field(&f, 3, 48), UINT32_MAX));
 	REFUSE(sl__put32(field(&f, 3, 52), 5000));
 	REFUSE(sl__put32(field(&f, 3, 52), UINT32_MAX));
@@ -272,7 +272,7 @@ static void more_packs_than_entries_are_refused(SL_UNUSED void **state)
 	assert_int_equal(use_segments(4, 3, NULL), SL_ECORRUPT);
 }
 
-static int tell(const char *name, const struct sl_err *err, void *ctx)
+static int count_damaged(const char *name, const struct sl_err *err, void *ctx)
 {
 	assert_int_equal(strncmp(name, "index/", 6), 0);
 	assert_int_equal(err->code, SL_ECORRUPT);
@@ -280,18 +280,20 @@ static int tell(const char *name, const struct sl_err *err, void *ctx)
 	return 0;
 }
 
-static void a_damaged_file_can_be_told_and_passed_over(SL_UNUSED void **state)
+static void a_damaged_file_can_be_reported_and_skipped(SL_UNUSED void **state)
 {
 	struct index_kit t;
 	struct bk_index *x = NULL;
-	int told = 0;
+	int reported = 0;
 	index_kit_begin(&t, 1);
 	index_kit_put(&t, 0, 100, 1000, 1000);
 	index_kit_put(&t, 100, 200, 1000, 1000);
 	t.mem.objects[0].bytes[70] ^= 1;
 	assert_int_equal(
-		sl__bk_index_load(&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, NULL, tell, &told}, NULL), 0);
-	assert_int_equal(told, 1);
+		sl__bk_index_load(
+			&x, &(struct bk_index_from){&t.env, &t.keys, &t.driver, NULL, count_damaged, &reported}, NULL),
+		0);
+	assert_int_equal(reported, 1);
 	assert_int_equal(sl__bk_index_files(x), 1);
 	index_kit_assert_missing(x, 50);
 	index_kit_assert_found(&t, x, 150);
@@ -299,8 +301,8 @@ static void a_damaged_file_can_be_told_and_passed_over(SL_UNUSED void **state)
 	t.mem.objects[0].bytes[70] ^= 1;
 	t.mem.objects[0].bytes[t.mem.objects[0].len - 1] ^= 1; /* in a segment */
 	x = index_kit_load(&t);
-	assert_int_equal(sl__bk_index_read_all(x, tell, &told, NULL), 0);
-	assert_int_equal(told, 2);
+	assert_int_equal(sl__bk_index_read_all(x, count_damaged, &reported, NULL), 0);
+	assert_int_equal(reported, 2);
 	index_kit_assert_missing(x, 50);
 	index_kit_assert_found(&t, x, 150);
 	sl__bk_index_free(x);
@@ -328,7 +330,7 @@ int main(void)
 		cmocka_unit_test(entries_that_lie_are_refused),
 		cmocka_unit_test(a_segment_that_goes_beyond_the_next_is_refused),
 		cmocka_unit_test(more_packs_than_entries_are_refused),
-		cmocka_unit_test(a_damaged_file_can_be_told_and_passed_over),
+		cmocka_unit_test(a_damaged_file_can_be_reported_and_skipped),
 		cmocka_unit_test(objects_that_are_no_index_files_are_left_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two creates, one or two prunes and a forget at once, interleaved at every call of the driver by a seeded scheduler,
+ * Two creates, one or two prunes and a forget at the same time, interleaved at every driver call by a seeded scheduler,
  * while the clock jumps and sessions fall silent: after each seed, every block of every snapshot must be there.
  *
  * Each actor is a thread that runs only while it holds the baton, and gives it back before each call of the driver.
- * (The threads inside of a create pass: what they do is put packs and look into the index, which matters to nobody
- * before the actor itself goes on.) The scheduler lets one actor run for some calls, then another: bursts of one call
- * and of hundreds are as likely, so that a prune may stand still in the middle of its work while others come and go.
+ * (The threads inside of a create need no baton: they put packs and search the index, which affects no other actor
+ * until the create itself continues.) The scheduler lets one actor run for some calls, then another: bursts of one call
+ * and of hundreds are equally likely, so that a prune may stall in the middle of its work while others come and go.
  *
- * Then the protocol is broken on purpose in each of the ways of breaks.h, by switches that only this test's copies of the
- * sources have (breaks.py), and a script of who goes how far must find each. (A seed that finds one is soon outdated: what it does depends on every call that the actors make.) The
- * last look of a create at the marks (F7) is left out there, since it hides some of them; that it does, and that
- * nothing is lost without it as long as nothing else is broken, is shown separately.
+ * Then the protocol is broken on purpose in each of the ways of breaks.h, by switches that only this test's copies of
+ * the sources have (breaks.py), and a script of how far each actor runs must find each break. (A seed that finds one is
+ * soon outdated: what it does depends on every call that the actors make.) In these scripts a create does not read the
+ * marks again before it publishes (F7), since that hides some of the breaks; that it hides them, and that nothing is
+ * lost without it as long as nothing else is broken, is shown separately.
  *
- * SLUICE_BACKUP_SEEDS: so many seeds (default by time); SLUICE_BACKUP_SEED=n: only that one, with its trace.
+ * SLUICE_BACKUP_SEEDS: how many seeds (default by time); SLUICE_BACKUP_SEED=n: only that one, with its trace.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -75,7 +76,7 @@ struct world {
 	int holder; /* whose turn it is; -1: the scheduler's */
 	int calls;
 	int single;    /* blocks of metadata that the last check found in one pack only */
-	char odd[300]; /* an error that nobody should get */
+	char odd[300]; /* an error that no actor should get */
 };
 
 static char folder[200];       /* of the trees */
@@ -393,12 +394,12 @@ static bool run_seed(uint64_t seed, int *calls)
 
 /* ---- scripts ---- */
 
-/* Who goes how far: to the call that begins so, which is not made yet, or to its end. A day passes first when told. */
+/* How far an actor runs: to the call that begins with `until`, which is not made yet, or to its end. */
 struct step {
 	int actor;
 	enum what what;
 	const char *until; /* NULL: its end */
-	bool day_passes;
+	bool day_passes;   /* before it runs */
 };
 
 static void take_step(struct world *w, const struct step *step)
@@ -481,8 +482,8 @@ static const struct step begins_at_the_end[] = {
 	{.actor = 2, .what = CREATE},
 };
 
-/* A create stands still before it says that it is there, until a prune has looked for it. */
-static const struct step stands_still[] = {
+/* A create stalls before it announces its session, until a prune has listed the sessions. */
+static const struct step stalls_before_announcing[] = {
 	{.actor = 0, .what = CREATE, .until = "put sessions/"},
 	{.actor = 1, .what = PRUNE},
 	{.actor = 2, .what = PRUNE, .until = "remove packs/"},
@@ -512,7 +513,7 @@ static const struct step is_not_ready[] = {
 	{.actor = 0, .what = CREATE},
 };
 
-/* A create counts on the pack; it is marked before the create looks at the marks for the last time, and deleted by the
+/* A create counts on the pack; it is marked before the create reads the marks for the last time, and deleted by the
  * next prune before the create publishes. */
 static const struct step marked_meanwhile[] = {
 	{.actor = 0, .what = CREATE, .until = "list snapshots"},
@@ -623,7 +624,7 @@ static const struct {
 	{BREAK_DELETE_NEEDED, "packs are deleted though something of them is needed", SCRIPT(needed_again)},
 	{BREAK_MARK_GOES_FIRST, "marks are removed before their packs", SCRIPT(begins_at_the_end)},
 	{BREAK_NO_SESSION_YET, "the index is loaded before the session begins", SCRIPT(announces_late)},
-	{BREAK_MARKS_FIRST, "marks are loaded before the session is there", SCRIPT(stands_still)},
+	{BREAK_MARKS_FIRST, "marks are loaded before the session is there", SCRIPT(stalls_before_announcing)},
 	{BREAK_USE_MARKED, "creates count on packs that they know as marked", SCRIPT(has_seen_the_mark)},
 	{BREAK_TRUST_PARENT, "what is unchanged is taken over unseen", SCRIPT(parent_vanishes)},
 	{BREAK_SAME_NAMES, "packs have the names of their contents", SCRIPT(stored_again)},
@@ -649,13 +650,13 @@ static void every_way_to_break_the_protocol_is_found(void **state)
 }
 
 /* Each of the two protections holds where the other one is left out, and nothing does where both are. */
-static void the_last_look_at_the_marks_holds_where_prunes_do_not_wait(void **state)
+static void the_recheck_of_the_marks_protects_where_prunes_do_not_wait(void **state)
 {
 	(void)state;
 	static const struct {
 		const struct step *script;
 		size_t steps;
-		size_t published; /* where only the last look protects */
+		size_t published; /* where only the recheck protects */
 	} scripts[] = {{marked_meanwhile, SL_COUNT(marked_meanwhile), 1},
 		       {deleted_meanwhile, SL_COUNT(deleted_meanwhile), 0}};
 	const unsigned ignore = 1u << BREAK_IGNORE_SEEN, blind = 1u << BREAK_NO_RECHECK;
@@ -675,7 +676,7 @@ static void the_last_look_at_the_marks_holds_where_prunes_do_not_wait(void **sta
 	}
 }
 
-static void without_the_last_look_nothing_is_lost_as_long_as_prunes_wait(void **state)
+static void without_the_recheck_nothing_is_lost_as_long_as_prunes_wait(void **state)
 {
 	(void)state;
 	double end = seconds_now() + test_seconds(1.5) / 4;
@@ -743,8 +744,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_snapshot_misses_a_block_however_creates_prunes_and_forgets_interleave),
 		cmocka_unit_test(every_way_to_break_the_protocol_is_found),
-		cmocka_unit_test(the_last_look_at_the_marks_holds_where_prunes_do_not_wait),
-		cmocka_unit_test(without_the_last_look_nothing_is_lost_as_long_as_prunes_wait),
+		cmocka_unit_test(the_recheck_of_the_marks_protects_where_prunes_do_not_wait),
+		cmocka_unit_test(without_the_recheck_nothing_is_lost_as_long_as_prunes_wait),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

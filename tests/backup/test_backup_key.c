@@ -68,7 +68,7 @@ static void another_passphrase_or_repository_is_refused(SL_UNUSED void **state)
 	free(json);
 }
 
-static void damage_is_told_from_a_wrong_passphrase(SL_UNUSED void **state)
+static void damage_is_not_taken_for_a_wrong_passphrase(SL_UNUSED void **state)
 {
 	struct bk_keys keys = kit_keys(1), got;
 	char *json = wrap(&keys);
@@ -162,7 +162,7 @@ int main(void)
 		cmocka_unit_test(the_passphrase_gives_the_keys_back),
 		cmocka_unit_test(a_key_of_the_first_version_opens_for_ever),
 		cmocka_unit_test(another_passphrase_or_repository_is_refused),
-		cmocka_unit_test(damage_is_told_from_a_wrong_passphrase),
+		cmocka_unit_test(damage_is_not_taken_for_a_wrong_passphrase),
 		cmocka_unit_test(parameters_that_would_stop_the_machine_are_refused),
 		cmocka_unit_test(every_allocation_may_fail),
 	};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kill -9 of real processes on the real disk. Children create, prune and forget, up to three at once, in one
- * repository, and report each snapshot that they were told as done; each is killed in front of one of its changes to
- * the disk, drawn at random: between two of them a kill leaves nothing else. Then the repository is checked, every byte
+ * repository, and report each snapshot whose create has succeeded; each is killed before one of its changes to the
+ * disk, drawn at random: between two of them a kill leaves nothing else. Then the repository is checked, every byte
  * of it, and snapshots are restored and compared with the tree as it was: nothing that was done is lost, nothing is
  * there in part, and nothing needs a repair.
  *
- *   SLUICE_KILL_CYCLES=N   so many kills, instead of a few seconds' worth
+ *   SLUICE_KILL_CYCLES=N   how many kills, instead of a few seconds' worth
  *   SLUICE_KILL_SEED=S     other moments
  */
 #include <dirent.h>
@@ -302,7 +302,7 @@ static void settle(struct world *w, const struct listing *l, bool forgets)
 	}
 	assert_true(l->n >= (w->kept_n < KEEP ? w->kept_n : KEEP));
 	w->kept_n = n;
-	w->unfinished = l->n - n; /* published, but killed before they told */
+	w->unfinished = l->n - n; /* published, but killed before they reported it */
 }
 
 static void compare_file(const struct world *w, const char *root, size_t file, uint64_t version)

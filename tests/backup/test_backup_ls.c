@@ -164,7 +164,7 @@ static void holes_are_given_as_zeros(SL_UNUSED void **state)
 	rk_end(&k);
 }
 
-static void what_is_no_file_has_no_contents(SL_UNUSED void **state)
+static void only_files_have_contents(SL_UNUSED void **state)
 {
 	struct rk k;
 	struct contents *c = calloc(1, sizeof(*c));
@@ -189,7 +189,7 @@ int main(void)
 		cmocka_unit_test(listing_can_be_stopped),
 		cmocka_unit_test(the_contents_of_a_file_are_given),
 		cmocka_unit_test(holes_are_given_as_zeros),
-		cmocka_unit_test(what_is_no_file_has_no_contents),
+		cmocka_unit_test(only_files_have_contents),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static size_t number_of(const struct pool *o, const struct bk_id *id)
 		if (memcmp(&want, id, sizeof(want)) == 0)
 			return i;
 	}
-	fail_msg("an id that nobody gave");
+	fail_msg("an id that was never added");
 	return 0;
 }
 
@@ -238,7 +238,7 @@ static void a_pack_is_full_when_it_has_reached_its_size(SL_UNUSED void **state)
 		assert_true(last <= sizes[i] + BK_FRAME_BYTES);
 		assert_image(o, &image);
 		sl__bk_pack_image_fini(&o->env, &image);
-		image = take(p); /* it is empty, and goes on */
+		image = take(p); /* it is empty, and can be used again */
 		assert_null(image.bytes);
 		assert_int_equal(image.blocks_n, 0);
 		(void)add(o, p, 5, 5);

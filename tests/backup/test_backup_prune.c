@@ -91,7 +91,7 @@ static void without_repacking_a_pack_stays_as_long_as_one_block_is_needed(void *
 	end(&w);
 }
 
-static void a_dry_run_changes_nothing_and_tells_the_same(void **state)
+static void a_dry_run_changes_nothing_and_reports_the_same(void **state)
 {
 	(void)state;
 	struct world w;
@@ -178,8 +178,8 @@ static void a_session_that_is_silent_for_a_day_is_removed_and_cannot_publish(voi
 	end(&w);
 }
 
-/* Behind everything that a create has asked the repository, and before the rename that publishes it: somebody forgets
- * all that it counts on, and prunes until nothing goes any more. */
+/* After everything that a create has asked the repository, and before the rename that publishes it, another process
+ * forgets all that it counts on, and prunes twice. */
 struct late {
 	struct world *w;
 	int64_t silent_ms;
@@ -219,7 +219,7 @@ static void what_a_create_counts_on_is_kept_up_to_its_publishing(void **state)
 	struct late l = {.w = &w};
 	char id[SL_BACKUP_ID_BYTES];
 	assert_int_equal(create_while_pruned_late(&l, id), 0);
-	assert_int_equal(l.first.packs_marked, 4); /* by a run that finds nobody to need them */
+	assert_int_equal(l.first.packs_marked, 4); /* by a run that finds nothing that needs them */
 	assert_int_equal(l.second.packs_deleted, 0);
 	assert_int_equal(l.second.packs_waiting, 4);
 	care_assert_whole(w.b, id, second, SL_COUNT(second));
@@ -269,8 +269,8 @@ static void packs_of_a_session_at_work_are_left_alone(void **state)
 	end(&w);
 }
 
-/* Index files are merged beside a session at work, whose packs none of them names: nobody may count on them yet (F3).
- */
+/* Index files are merged during a session at work, whose packs none of them names: no other session may count on these
+ * packs yet (F3). */
 static void a_merged_index_names_no_pack_of_a_session_at_work(void **state)
 {
 	(void)state;
@@ -343,7 +343,7 @@ static void a_snapshot_that_cannot_be_read_stops_it_before_anything_is_changed(v
 	end(&w);
 }
 
-/* A snapshot that is listed and then not there; `back`: it is listed again when somebody looks. */
+/* A snapshot that is listed and then not there; `back`: the next listing has it again. */
 struct vanishing {
 	struct world *w;
 	char name[SL_DRIVER_NAME_BYTES];
@@ -392,7 +392,7 @@ static int prune_while_it_vanishes(bool back)
 	return rc;
 }
 
-static void a_snapshot_that_is_forgotten_meanwhile_is_passed_over(void **state)
+static void a_snapshot_that_is_forgotten_meanwhile_is_skipped(void **state)
 {
 	(void)state;
 	assert_int_equal(prune_while_it_vanishes(false), 0);
@@ -517,7 +517,7 @@ static void a_pack_that_was_cut_off_stops_it_before_anything_is_changed(void **s
 	}
 }
 
-static void a_second_prune_is_told_that_one_runs(void **state)
+static void a_second_prune_is_refused_while_one_runs(void **state)
 {
 	(void)state;
 	struct world w;
@@ -536,7 +536,7 @@ static void a_second_prune_is_told_that_one_runs(void **state)
 
 #define SMALL 20
 
-/* So many snapshots of a small file each; all stay. */
+/* SMALL snapshots, each of a small file; all stay. */
 static void make_small(struct world *w, char ids[SMALL][SL_BACKUP_ID_BYTES])
 {
 	shelf_init(&w->shelf);
@@ -663,7 +663,7 @@ static void few_small_packs_are_left_alone_unless_they_fill_one(void **state)
 #define MANY 150
 
 /* 64 full packs' worth a run: more than 128 that are just small. */
-static void what_one_run_merges_has_a_bound_and_the_next_goes_on(void **state)
+static void one_run_merges_a_bounded_amount_and_the_next_continues(void **state)
 {
 	(void)state;
 	struct world w;
@@ -714,7 +714,7 @@ static int64_t fail_merging_at(const struct shelf *whole, char ids[SMALL][SL_BAC
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(sl_backup_prune(w.b, NULL, NULL, NULL), 0);
 	assert_small(&w, ids);
-	assert_true(shelf_count(&w.shelf, "packs/") <= 16); /* fewer than so many are left alone */
+	assert_true(shelf_count(&w.shelf, "packs/") <= 16); /* fewer than 16 small ones are left alone */
 	assert_int_equal(shelf_count(&w.shelf, "marks/"), 0);
 	end(&w);
 	return made;
@@ -840,7 +840,7 @@ static void add_blocks(sl_backup *b, uint64_t n)
 	sl__bk_store_free(store);
 }
 
-/* The peak of a prune that copies, in a repository with so many blocks that nobody needs. */
+/* The peak of a prune that copies, in a repository with this many blocks that no snapshot needs. */
 static size_t peak_of_prune(uint64_t blocks)
 {
 	static const struct sl_mem mem = {.version = SL_MEM_VERSION,
@@ -867,14 +867,14 @@ static size_t peak_of_prune(uint64_t blocks)
 	return used.peak - before;
 }
 
-/* One view of all, of 60 bytes a block. What it copies with has a size of its own, and so has the index file that it
- * puts afterwards, of at most 2^19 blocks. */
+/* One view of everything, of 60 bytes per block. The buffers for copying have a fixed size, and the index
+ * file that is put afterwards has at most 2^19 blocks. */
 static void a_prune_that_copies_holds_one_index_at_a_time(void **state)
 {
 	(void)state;
 	const uint64_t blocks = 100000;
 	size_t few = peak_of_prune(1), many = peak_of_prune(blocks);
-	print_message("# %.1f bytes a block\n", (double)(many - few) / (double)blocks);
+	print_message("# %.1f bytes per block\n", (double)(many - few) / (double)blocks);
 	assert_true(many - few < blocks * 64);
 }
 
@@ -886,7 +886,7 @@ int main(void)
 		cmocka_unit_test(what_a_forgotten_snapshot_needed_is_marked_first_and_deleted_by_the_next_run),
 		cmocka_unit_test(a_pack_that_is_hardly_used_is_copied_from_and_marked),
 		cmocka_unit_test(without_repacking_a_pack_stays_as_long_as_one_block_is_needed),
-		cmocka_unit_test(a_dry_run_changes_nothing_and_tells_the_same),
+		cmocka_unit_test(a_dry_run_changes_nothing_and_reports_the_same),
 		cmocka_unit_test(a_create_does_not_count_on_marked_packs),
 		cmocka_unit_test(a_mark_waits_for_a_session_that_has_not_seen_it),
 		cmocka_unit_test(a_mark_does_not_wait_for_a_session_that_has_seen_it),
@@ -897,17 +897,17 @@ int main(void)
 		cmocka_unit_test(what_was_marked_and_is_needed_again_is_copied_before_its_pack_goes),
 		cmocka_unit_test(a_snapshot_that_cannot_be_read_stops_it_before_anything_is_changed),
 		cmocka_unit_test(a_merged_index_names_no_pack_of_a_session_at_work),
-		cmocka_unit_test(a_snapshot_that_is_forgotten_meanwhile_is_passed_over),
+		cmocka_unit_test(a_snapshot_that_is_forgotten_meanwhile_is_skipped),
 		cmocka_unit_test(a_snapshot_that_is_listed_and_cannot_be_had_stops_it),
 		cmocka_unit_test(a_block_that_is_missing_stops_it_before_anything_is_changed),
 		cmocka_unit_test(of_two_copies_the_one_in_a_pack_that_was_cut_off_goes),
 		cmocka_unit_test(a_pack_that_was_cut_off_stops_it_before_anything_is_changed),
-		cmocka_unit_test(a_second_prune_is_told_that_one_runs),
+		cmocka_unit_test(a_second_prune_is_refused_while_one_runs),
 		cmocka_unit_test(many_small_packs_are_merged_in_two_steps_and_then_left_alone),
 		cmocka_unit_test(what_nothing_needs_is_marked_and_not_merged),
 		cmocka_unit_test(small_packs_of_a_session_at_work_are_not_merged),
 		cmocka_unit_test(few_small_packs_are_left_alone_unless_they_fill_one),
-		cmocka_unit_test(what_one_run_merges_has_a_bound_and_the_next_goes_on),
+		cmocka_unit_test(one_run_merges_a_bounded_amount_and_the_next_continues),
 		cmocka_unit_test(every_change_of_a_merge_may_fail),
 		cmocka_unit_test(options_out_of_range_are_refused),
 		cmocka_unit_test(a_prune_that_copies_holds_one_index_at_a_time),

@@ -154,7 +154,7 @@ static void a_pack_that_was_cut_off_is_damage(void **state)
 	close_reader(f);
 }
 
-/* A prune has copied what is needed and deleted the pack, while somebody restores. */
+/* A prune has copied what is needed and deleted the pack during a restore. */
 static void a_pack_that_is_gone_is_looked_for_elsewhere(void **state)
 {
 	struct fixture *f = *state;
@@ -337,7 +337,7 @@ static void measure_release(void *p, SL_UNUSED void *ctx)
 	free(p);
 }
 
-/* An index in memory, which no reader of files has looked at, says that a frame has so many bytes. */
+/* An index in memory, which no reader of files has checked, claims these sizes for a frame. */
 static int read_lie(struct fixture *f, sl_backup *b, const struct bk_id *pack, uint32_t stored, uint32_t raw)
 {
 	struct bk_index *x;
@@ -398,7 +398,7 @@ static void sizes_that_lie_do_not_make_a_reader_allocate_more_than_a_frame(void 
 	sl__bk_ids_fini(&f->r.b->env, &packs);
 }
 
-static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
+static void every_failing_allocation_is_reported_and_nothing_is_left(void **state)
 {
 	struct fixture *f = *state;
 	struct fault fault;
@@ -451,7 +451,7 @@ int main(void)
 		T(an_error_of_the_driver_is_no_damage),
 		T(an_index_that_lies_does_no_harm),
 		T(sizes_that_lie_do_not_make_a_reader_allocate_more_than_a_frame),
-		T(every_failing_allocation_is_told_and_nothing_is_left),
+		T(every_failing_allocation_is_reported_and_nothing_is_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

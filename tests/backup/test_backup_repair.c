@@ -281,7 +281,7 @@ static void what_is_put_aside_takes_no_name_that_is_taken(void **state)
 
 /* ---- a part of the manifest ---- */
 
-#define NAMES 30000u /* so many long ones that no frame has all of the manifest */
+#define NAMES 30000u /* with long names: no frame has all of the manifest */
 #define NAME_BYTES 200u
 
 static void name_file(char *out, uint64_t number)
@@ -403,15 +403,15 @@ static void an_index_that_does_not_agree_with_the_packs_is_made_anew(void **stat
 {
 	(void)state;
 	struct world w;
-	int told = 0;
+	int reported = 0;
 	struct sl_backup_repaired r = {.struct_size = sizeof(r)}, again = r;
 	begin(&w);
 	put_index_that_lies(&w);
-	assert_int_equal(care_check(w.b, count_index_faults, &told, NULL), SL_ECORRUPT);
-	assert_int_equal(told, 1);
-	told = 0;
-	assert_int_equal(sl_backup_repair(w.b, count_index_faults, &told, &r, NULL), 0);
-	assert_int_equal(told, 1);
+	assert_int_equal(care_check(w.b, count_index_faults, &reported, NULL), SL_ECORRUPT);
+	assert_int_equal(reported, 1);
+	reported = 0;
+	assert_int_equal(sl_backup_repair(w.b, count_index_faults, &reported, &r, NULL), 0);
+	assert_int_equal(reported, 1);
 	assert_int_equal(r.indexes_rebuilt, 1);
 	assert_int_equal(r.packs_rewritten + r.packs_lost + r.files_lost + r.snapshots_rewritten + r.snapshots_lost, 0);
 	assert_int_equal(shelf_count(&w.shelf, "index/"), 1);
@@ -439,7 +439,7 @@ static void a_snapshot_of_a_later_version_is_left_as_it_is(void **state)
 	end(&w);
 }
 
-static void it_is_told_that_a_prune_runs(void **state)
+static void a_repair_is_refused_while_a_prune_runs(void **state)
 {
 	(void)state;
 	struct world w;
@@ -463,7 +463,7 @@ int main(void)
 		cmocka_unit_test(an_index_that_does_not_agree_with_the_packs_is_made_anew),
 		cmocka_unit_test(what_is_put_aside_takes_no_name_that_is_taken),
 		cmocka_unit_test(a_folder_whose_entry_is_lost_comes_back_with_the_files_that_are_not),
-		cmocka_unit_test(it_is_told_that_a_prune_runs),
+		cmocka_unit_test(a_repair_is_refused_while_a_prune_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,13 +41,13 @@ static void a_plain_repository_opens_without_a_passphrase(void **state)
 	assert_int_equal(st.encrypted, 0);
 	assert_int_equal(strlen(st.id), 32);
 	assert_int_equal(sl_backup_change_passphrase(r.b, "x", 1, &err), SL_EINVAL);
-	/* Whoever means to have a passphrase must not be made to write without encryption. */
+	/* A user who expects a passphrase to protect the repository must not be made to write without encryption. */
 	assert_int_equal(try_open(&r.d, "a passphrase", &err), SL_EKEY);
 	repo_free(&r);
 }
 
-/* A key beside a plain config: somebody changed it, or an init was cut off; in either place. */
-static void a_plain_config_beside_keys_is_refused(void **state)
+/* A key next to a plain config: the config was changed, or an init was interrupted; in either place. */
+static void a_plain_config_next_to_keys_is_refused(void **state)
 {
 	static const char *const keys[] = {"keys/0123456789abcdef0123456789abcdef",
 					   "copies/keys/0123456789abcdef0123456789abcdef"};
@@ -65,7 +65,7 @@ static void a_plain_config_beside_keys_is_refused(void **state)
 	}
 }
 
-static void a_plain_init_is_refused_beside_keys_of_one_that_was_cut_off(void **state)
+static void a_plain_init_is_refused_next_to_keys_of_an_interrupted_one(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -169,7 +169,7 @@ static void of_two_inits_at_once_one_wins(void **state)
 	repo_free(&r);
 }
 
-/* The encrypted one begins behind the plain one's look at what is there, and is done before its config. */
+/* The encrypted one begins after the plain one has checked what is there, and ends before it puts its config. */
 static void of_a_plain_and_an_encrypted_init_at_once_one_wins(void **state)
 {
 	struct repo r;
@@ -314,7 +314,7 @@ static int parse_checked(const char *body, struct bk_config *out, struct sl_err 
 	return sl__bk_config_parse(out, text, strlen(text), err);
 }
 
-static void a_config_of_a_later_version_is_told_from_a_damaged_one(void **state)
+static void a_config_of_a_later_version_is_not_taken_for_a_damaged_one(void **state)
 {
 	struct bk_config out = {.chunks.min = 77};
 	struct sl_err err = SL_ERR_INIT;
@@ -361,8 +361,8 @@ static int remove_key(const char *name, const struct sl_driver_stat *stat, void 
 	return 0;
 }
 
-/* Whatever fails: one of the two opens it, and when the change was told as done, only the new one. */
-static void a_failed_change_of_the_passphrase_locks_nobody_out(void **state)
+/* Whatever fails: one of the two opens it, and when the change was reported as done, only the new one. */
+static void a_failed_change_of_the_passphrase_does_not_lock_the_user_out(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -427,7 +427,7 @@ static void two_changes_at_once_remove_neither_new_key(void **state)
 	repo_free(&r);
 }
 
-static void a_damaged_key_is_told_from_a_wrong_passphrase(void **state)
+static void a_damaged_key_is_not_taken_for_a_wrong_passphrase(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -635,21 +635,21 @@ static void json_that_is_no_snapshot_is_refused(void **state)
 				 SL_ECORRUPT);
 }
 
-struct told {
+struct reported {
 	char text[512], damaged[64];
 	int stop_after;
 };
 
-static int tell(const struct sl_backup_snapshot *s, void *ctx)
+static int collect(const struct sl_backup_snapshot *s, void *ctx)
 {
-	struct told *t = ctx;
+	struct reported *t = ctx;
 	(void)snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "%s ", s->host);
 	return t->stop_after != 0 && --t->stop_after == 0 ? 7 : 0;
 }
 
-static int tell_damaged(const char *id, const struct sl_err *err, void *ctx)
+static int collect_damaged(const char *id, const struct sl_err *err, void *ctx)
 {
-	struct told *t = ctx;
+	struct reported *t = ctx;
 	assert_int_equal(err->code, SL_ECORRUPT);
 	assert_non_null(strstr(err->msg, id));
 	(void)snprintf(t->damaged, sizeof(t->damaged), "%s", id);
@@ -660,7 +660,7 @@ static void snapshots_are_listed_by_their_time(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
-	struct told t = {.text = ""};
+	struct reported t = {.text = ""};
 	char ids[3][BK_NAME_HEX], id[SL_BACKUP_ID_BYTES], name[64];
 	(void)state;
 	repo_make(&r, NULL);
@@ -668,23 +668,23 @@ static void snapshots_are_listed_by_their_time(void **state)
 	assert_int_equal(repo_publish(&r, "second", 200, ids[0], &err), 0);
 	assert_int_equal(repo_publish(&r, "third", 300, ids[1], &err), 0);
 	assert_int_equal(repo_publish(&r, "first", 100, ids[2], &err), 0);
-	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 0);
+	assert_int_equal(sl_backup_list(r.b, collect, NULL, &t, &err), 0);
 	assert_string_equal(t.text, "first second third ");
-	t = (struct told){.stop_after = 2};
-	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 7);
+	t = (struct reported){.stop_after = 2};
+	assert_int_equal(sl_backup_list(r.b, collect, NULL, &t, &err), 7);
 	assert_int_equal(sl_backup_resolve(r.b, "latest", id, &err), 0);
 	assert_string_equal(id, ids[1]);
 	(void)snprintf(name, sizeof(name), "snapshots/%s", ids[1]);
 	repo_damage(&r.d, name, 50);
-	t = (struct told){.text = ""};
-	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), 0); /* its copy is right */
+	t = (struct reported){.text = ""};
+	assert_int_equal(sl_backup_list(r.b, collect, NULL, &t, &err), 0); /* its copy is right */
 	assert_string_equal(t.text, "first second third ");
 	(void)snprintf(name, sizeof(name), "copies/snapshots/%s", ids[1]);
 	repo_damage(&r.d, name, 50);
-	t = (struct told){.text = ""};
-	assert_int_equal(sl_backup_list(r.b, tell, NULL, &t, &err), SL_ECORRUPT);
+	t = (struct reported){.text = ""};
+	assert_int_equal(sl_backup_list(r.b, collect, NULL, &t, &err), SL_ECORRUPT);
 	assert_non_null(strstr(err.msg, ids[1]));
-	assert_int_equal(sl_backup_list(r.b, tell, tell_damaged, &t, &err), 0);
+	assert_int_equal(sl_backup_list(r.b, collect, collect_damaged, &t, &err), 0);
 	assert_string_equal(t.text, "first second ");
 	assert_string_equal(t.damaged, ids[1]);
 	/* An older one must not pass for the latest. */
@@ -727,12 +727,12 @@ static void a_snapshot_is_found_by_the_beginning_of_its_id(void **state)
 
 static void use(struct repo *r, sl_backup **b)
 {
-	struct told t = {.text = ""};
+	struct reported t = {.text = ""};
 	struct sl_backup_stats st = {.struct_size = sizeof(st)};
 	char id[SL_BACKUP_ID_BYTES];
 	if (sl_backup_open(b, &r->d, &r->opts, NULL) != 0)
 		return;
-	int rc = sl_backup_list(*b, tell, tell_damaged, &t, NULL);
+	int rc = sl_backup_list(*b, collect, collect_damaged, &t, NULL);
 	assert_true(rc == 0 || rc == SL_ENOMEM);
 	rc = sl_backup_resolve(*b, "latest", id, NULL);
 	assert_true(rc == 0 || rc == SL_ENOMEM);
@@ -741,7 +741,7 @@ static void use(struct repo *r, sl_backup **b)
 	sl_backup_close(*b);
 }
 
-static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
+static void every_failing_allocation_is_reported_and_nothing_is_left(void **state)
 {
 	struct repo r;
 	struct fault f;
@@ -801,8 +801,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_plain_repository_opens_without_a_passphrase),
-		cmocka_unit_test(a_plain_config_beside_keys_is_refused),
-		cmocka_unit_test(a_plain_init_is_refused_beside_keys_of_one_that_was_cut_off),
+		cmocka_unit_test(a_plain_config_next_to_keys_is_refused),
+		cmocka_unit_test(a_plain_init_is_refused_next_to_keys_of_an_interrupted_one),
 		cmocka_unit_test(an_encrypted_repository_opens_with_its_passphrase_only),
 		cmocka_unit_test(init_needs_a_passphrase_unless_encryption_is_off),
 		cmocka_unit_test(init_leaves_what_is_there_alone),
@@ -811,17 +811,17 @@ int main(void)
 		cmocka_unit_test(bad_options_and_drivers_are_named),
 		cmocka_unit_test(a_forked_child_is_refused),
 		cmocka_unit_test(every_damaged_bit_of_the_config_is_found),
-		cmocka_unit_test(a_config_of_a_later_version_is_told_from_a_damaged_one),
+		cmocka_unit_test(a_config_of_a_later_version_is_not_taken_for_a_damaged_one),
 		cmocka_unit_test(a_changed_passphrase_is_the_only_one),
-		cmocka_unit_test(a_failed_change_of_the_passphrase_locks_nobody_out),
+		cmocka_unit_test(a_failed_change_of_the_passphrase_does_not_lock_the_user_out),
 		cmocka_unit_test(two_changes_at_once_remove_neither_new_key),
-		cmocka_unit_test(a_damaged_key_is_told_from_a_wrong_passphrase),
+		cmocka_unit_test(a_damaged_key_is_not_taken_for_a_wrong_passphrase),
 		cmocka_unit_test(neither_passphrase_nor_key_is_left_in_memory_that_was_given_back),
 		cmocka_unit_test(a_snapshot_comes_back_from_its_json),
 		cmocka_unit_test(json_that_is_no_snapshot_is_refused),
 		cmocka_unit_test(snapshots_are_listed_by_their_time),
 		cmocka_unit_test(a_snapshot_is_found_by_the_beginning_of_its_id),
-		cmocka_unit_test(every_failing_allocation_is_told_and_nothing_is_left),
+		cmocka_unit_test(every_failing_allocation_is_reported_and_nothing_is_left),
 		cmocka_unit_test(a_power_loss_leaves_a_repository_or_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,7 +308,7 @@ static void access_lists_come_back_and_none_is_inherited(SL_UNUSED void **state)
 	rk_end(&k);
 }
 
-static void an_attribute_that_cannot_be_set_is_told(SL_UNUSED void **state)
+static void an_attribute_that_cannot_be_set_is_reported(SL_UNUSED void **state)
 {
 	struct rk k;
 	rk_begin(&k, NULL, NULL);
@@ -445,7 +445,7 @@ static void what_is_there_and_right_is_not_restored_again(SL_UNUSED void **state
 	rk_end(&k);
 }
 
-static void a_file_of_somebody_else_ends_the_restore_and_stays(SL_UNUSED void **state)
+static void a_foreign_file_in_the_target_ends_the_restore_and_is_kept(SL_UNUSED void **state)
 {
 	struct rk k;
 	char full[512];
@@ -585,7 +585,7 @@ static void leave_a_stage(struct rk *k)
 	make_old(k, "to/" STAGE "/c/" BK_TEMP_PREFIX "01234567-99");
 }
 
-/* Whatever is restored next: nobody sees what is half, and what is whole is not lost. */
+/* Whatever is restored next: partial files are never visible, and whole ones are not lost. */
 static void a_killed_run_s_folder_gives_up_what_is_whole(SL_UNUSED void **state)
 {
 	struct rk k;
@@ -717,7 +717,7 @@ static void folders_on_the_way_that_were_there_are_left_alone(SL_UNUSED void **s
 	rk_end(&k);
 }
 
-static void a_path_that_is_not_in_the_snapshot_is_told(SL_UNUSED void **state)
+static void a_path_that_is_not_in_the_snapshot_is_reported(SL_UNUSED void **state)
 {
 	struct rk k;
 	rk_begin(&k, NULL, NULL);
@@ -774,7 +774,7 @@ static void a_damaged_file_is_named_and_the_others_are_restored(SL_UNUSED void *
 		x = x * 6364136223846793005u + 1442695040888963407u;
 		noise[i] = (uint8_t)(x >> 56);
 	}
-	/* the damaged one is a frame of its own, and the first in the pack */
+	/* the damaged one has its own frame, the first in the pack */
 	struct bk_entry bad = with_links(rk_file(&k, "m/bad", noise, BK_SOLID_BELOW));
 	for (size_t i = 0; i < BK_SOLID_BELOW; i++)
 		noise[i] ^= 0x55;
@@ -866,7 +866,7 @@ static void stop_on_problem(SL_UNUSED enum sl_backup_problem problem, SL_UNUSED 
 	sl_backup_stop(k->b);
 }
 
-static void a_restore_that_is_stopped_ends_and_goes_on_later(SL_UNUSED void **state)
+static void a_restore_that_is_stopped_ends_and_can_be_resumed_later(SL_UNUSED void **state)
 {
 	struct rk k;
 	rk_begin(&k, NULL, NULL);
@@ -908,12 +908,12 @@ int main(void)
 		cmocka_unit_test(set_id_bits_go_when_the_owner_cannot_be_set),
 		cmocka_unit_test(attributes_of_the_system_come_back_from_an_encrypted_repository_and_else_when_asked),
 		cmocka_unit_test(access_lists_come_back_and_none_is_inherited),
-		cmocka_unit_test(an_attribute_that_cannot_be_set_is_told),
+		cmocka_unit_test(an_attribute_that_cannot_be_set_is_reported),
 		cmocka_unit_test(holes_are_holes_again),
 		cmocka_unit_test(big_files_come_back_through_lists_of_blocks),
 		cmocka_unit_test(names_that_are_not_utf8_and_long_paths_come_back),
 		cmocka_unit_test(what_is_there_and_right_is_not_restored_again),
-		cmocka_unit_test(a_file_of_somebody_else_ends_the_restore_and_stays),
+		cmocka_unit_test(a_foreign_file_in_the_target_ends_the_restore_and_is_kept),
 		cmocka_unit_test(overwriting_replaces_files_and_keeps_folders),
 		cmocka_unit_test(overwriting_replaces_a_file_that_only_looks_the_same),
 		cmocka_unit_test(a_folder_is_never_replaced_by_a_file),
@@ -925,12 +925,12 @@ int main(void)
 		cmocka_unit_test(two_restores_do_not_write_to_one_folder_at_once),
 		cmocka_unit_test(only_what_is_meant_is_restored),
 		cmocka_unit_test(folders_on_the_way_that_were_there_are_left_alone),
-		cmocka_unit_test(a_path_that_is_not_in_the_snapshot_is_told),
+		cmocka_unit_test(a_path_that_is_not_in_the_snapshot_is_reported),
 		cmocka_unit_test(a_name_of_a_file_that_is_not_meant_has_its_contents),
 		cmocka_unit_test(a_damaged_file_is_named_and_the_others_are_restored),
 		cmocka_unit_test(a_missing_block_is_named_and_the_others_are_restored),
 		cmocka_unit_test(wrong_options_are_named),
-		cmocka_unit_test(a_restore_that_is_stopped_ends_and_goes_on_later),
+		cmocka_unit_test(a_restore_that_is_stopped_ends_and_can_be_resumed_later),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

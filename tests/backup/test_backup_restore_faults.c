@@ -94,7 +94,7 @@ static void restore_and_die(const struct rk *k, const char *name)
 	assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
 }
 
-static void a_restore_that_is_killed_leaves_whole_files_and_goes_on(SL_UNUSED void **state)
+static void a_restore_that_is_killed_leaves_whole_files_and_can_be_resumed(SL_UNUSED void **state)
 {
 	int rounds = 0, cut = 0;
 	unsigned seed = 1;
@@ -154,7 +154,7 @@ static void no_memory_anywhere_leaves_whole_files_and_no_leak(SL_UNUSED void **s
 	fault_fini(&f);
 }
 
-static void a_full_disk_is_told_and_leaves_whole_files(SL_UNUSED void **state)
+static void a_full_disk_is_reported_and_leaves_only_whole_files(SL_UNUSED void **state)
 {
 	struct rk k;
 	if (geteuid() != 0) {
@@ -181,7 +181,7 @@ static void a_full_disk_is_told_and_leaves_whole_files(SL_UNUSED void **state)
 }
 
 /* Every read of the repository fails once: the restore says so, or names the file, and nothing is half there. */
-static void a_repository_that_cannot_be_read_is_told(SL_UNUSED void **state)
+static void a_repository_that_cannot_be_read_is_reported(SL_UNUSED void **state)
 {
 	struct rk k;
 	struct fault f;
@@ -223,10 +223,10 @@ static void a_repository_that_cannot_be_read_is_told(SL_UNUSED void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_restore_that_is_killed_leaves_whole_files_and_goes_on),
+		cmocka_unit_test(a_restore_that_is_killed_leaves_whole_files_and_can_be_resumed),
 		cmocka_unit_test(no_memory_anywhere_leaves_whole_files_and_no_leak),
-		cmocka_unit_test(a_full_disk_is_told_and_leaves_whole_files),
-		cmocka_unit_test(a_repository_that_cannot_be_read_is_told),
+		cmocka_unit_test(a_full_disk_is_reported_and_leaves_only_whole_files),
+		cmocka_unit_test(a_repository_that_cannot_be_read_is_reported),
 	};
 	/* Hundreds of restores end with a sync: not of a disk that others write to. */
 	if (access("/dev/shm", W_OK) == 0)

@@ -128,7 +128,7 @@ static void a_link_in_the_target_is_not_a_way(SL_UNUSED void **state)
 	}
 }
 
-/* The lane finds a link where the plan had made a folder: somebody swapped it. */
+/* The lane finds a link where the plan had made a folder: another process swapped it. */
 static void a_link_that_was_swapped_in_is_not_a_way(SL_UNUSED void **state)
 {
 	struct rk k;
@@ -162,7 +162,7 @@ static void a_link_that_was_swapped_in_is_not_a_way(SL_UNUSED void **state)
 	rk_end(&k);
 }
 
-/* Somebody exchanges a folder for a link and back, as fast as they can, while restores run. */
+/* A thread exchanges a folder for a link and back, as fast as it can, while restores run. */
 struct swapper {
 	char a[512], link[512];
 	atomic_bool stop;
@@ -259,7 +259,7 @@ static void hard_links_in_a_circle_are_refused(SL_UNUSED void **state)
 	add(&k, rk_link(SL_BACKUP_HARDLINK, "b", "a"));
 	expect_refused(&k, SL_ECORRUPT);
 	rk_end(&k);
-	/* a chain: a link to a link is no file */
+	/* a chain: a link to a link, not to a file */
 	rk_begin(&k, NULL, NULL);
 	add(&k, with_links(rk_text(&k, "a", "x")));
 	add(&k, rk_link(SL_BACKUP_HARDLINK, "b", "a"));

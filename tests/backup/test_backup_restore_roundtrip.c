@@ -10,7 +10,7 @@
 
 #include "backup/restore_kit.h"
 
-#define SOMEBODY 12345 /* a user who is nobody in particular */
+#define OTHER_USER 12345 /* any user and group but root */
 
 /* ---- the tree ---- */
 
@@ -80,11 +80,11 @@ static void make_tree(bool privileged)
 	make_file("d/closed/inside", 10, 3, 0400);
 	if (privileged) {
 		make_file("d/owned", 30, 2, 0600);
-		assert_int_equal(chown("d/owned", SOMEBODY, 777), 0);
+		assert_int_equal(chown("d/owned", OTHER_USER, 777), 0);
 		assert_int_equal(chmod("d/owned", 06755), 0);
 		assert_int_equal(lchown("d/absolute", 3, 4), 0);
 		assert_int_equal(mknod("d/null", S_IFCHR | 0666, makedev(1, 3)), 0);
-		assert_int_equal(chown("d/closed", SOMEBODY, SOMEBODY), 0);
+		assert_int_equal(chown("d/closed", OTHER_USER, OTHER_USER), 0);
 		set_text("d/owned", "security.sluice-test", "s");
 		set_text("d/absolute", "trusted.sluice-test", "t");
 	}
@@ -278,11 +278,12 @@ static void all_that_may_be_set_comes_back_for_anybody(SL_UNUSED void **state)
 		return;
 	}
 	assert_non_null(mkdtemp(dir));
-	assert_int_equal(chown(dir, SOMEBODY, SOMEBODY), 0);
+	assert_int_equal(chown(dir, OTHER_USER, OTHER_USER), 0);
 	pid_t pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		if (setresgid(SOMEBODY, SOMEBODY, SOMEBODY) != 0 || setresuid(SOMEBODY, SOMEBODY, SOMEBODY) != 0)
+		if (setresgid(OTHER_USER, OTHER_USER, OTHER_USER) != 0 ||
+		    setresuid(OTHER_USER, OTHER_USER, OTHER_USER) != 0)
 			_exit(3);
 		(void)setenv("TMPDIR", dir, 1);
 		round_trip(false, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a restore syncs, and what becomes of it when that fails. The program has a syncfs of its own, which stands
- * before the one of the C library. */
+/* What a restore syncs, and what becomes of it when that fails. The program defines its own syncfs, which replaces the
+ * C library's. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +154,7 @@ static void expect_whole(const struct rk *k, const char *name)
 	free(bytes);
 }
 
-/* A sync that failed is told once, and what it should have written may be gone although it can still be read. */
+/* A failed sync is reported once, and what it should have written may be gone although it can still be read. */
 static void a_sync_that_fails_ends_the_restore_and_the_next_trusts_nothing(SL_UNUSED void **state)
 {
 	struct rk k;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and marks: the order of their steps (F4, F5), the heartbeat under a virtual clock, publishing, and a session
- * that somebody took for dead. */
+ * that another process took for dead. */
 #include "backup/repo_kit.h"
 #include "support/crashfs.h"
 #include "support/fault.h"
@@ -66,7 +66,7 @@ static int remove_mark(struct bad_driver *b, enum bad_op op, const char *name, v
 	return 0;
 }
 
-static void a_mark_that_goes_meanwhile_is_passed_over_and_a_damaged_one_is_not(void **state)
+static void a_mark_that_is_removed_meanwhile_is_skipped_and_a_damaged_one_is_not(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -108,7 +108,7 @@ static int note_step(struct bad_driver *b, enum bad_op op, const char *name, voi
 	return 0;
 }
 
-static void a_session_is_announced_before_it_looks_at_the_marks(void **state)
+static void a_session_is_announced_before_it_reads_the_marks(void **state)
 {
 	struct repo r;
 	struct steps steps = {.text = ""};
@@ -165,7 +165,7 @@ static int put_mark_meanwhile(struct bad_driver *b, enum bad_op op, const char *
 }
 
 /* F5, and what F4 relies on. */
-static void a_session_tells_the_marks_it_has_seen(void **state)
+static void a_session_announces_the_marks_it_has_seen(void **state)
 {
 	struct repo r;
 	struct bk_session *s;
@@ -395,7 +395,7 @@ static void a_failing_driver_leaves_a_whole_snapshot_or_none(void **state)
 	printf("# %lld calls of the driver failed, one after another\n", (long long)n - 2);
 }
 
-static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
+static void every_failing_allocation_is_reported_and_nothing_is_left(void **state)
 {
 	struct fault f;
 	int64_t n = 1;
@@ -469,9 +469,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(marks_say_which_packs_are_marked),
-		cmocka_unit_test(a_mark_that_goes_meanwhile_is_passed_over_and_a_damaged_one_is_not),
-		cmocka_unit_test(a_session_is_announced_before_it_looks_at_the_marks),
-		cmocka_unit_test(a_session_tells_the_marks_it_has_seen),
+		cmocka_unit_test(a_mark_that_is_removed_meanwhile_is_skipped_and_a_damaged_one_is_not),
+		cmocka_unit_test(a_session_is_announced_before_it_reads_the_marks),
+		cmocka_unit_test(a_session_announces_the_marks_it_has_seen),
 		cmocka_unit_test(a_session_that_cannot_be_read_is_not_ready),
 		cmocka_unit_test(a_session_beats_every_minute),
 		cmocka_unit_test(a_failed_beat_is_made_up_for_by_the_next),
@@ -480,7 +480,7 @@ int main(void)
 		cmocka_unit_test(a_session_that_goes_in_the_last_moment_is_not_published),
 		cmocka_unit_test(a_session_that_is_being_published_is_not_ready),
 		cmocka_unit_test(a_failing_driver_leaves_a_whole_snapshot_or_none),
-		cmocka_unit_test(every_failing_allocation_is_told_and_nothing_is_left),
+		cmocka_unit_test(every_failing_allocation_is_reported_and_nothing_is_left),
 		cmocka_unit_test(a_power_loss_leaves_a_whole_snapshot_or_none),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

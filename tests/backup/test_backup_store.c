@@ -140,7 +140,7 @@ struct order {
 	const char *wrong;
 };
 
-/* F3: nothing is put behind the sync but the index. */
+/* F3: nothing but the index is put after the sync. */
 static int watch_order(struct bad_driver *b, enum bad_op op, const char *name, void *ctx)
 {
 	struct order *o = ctx;
@@ -149,7 +149,7 @@ static int watch_order(struct bad_driver *b, enum bad_op op, const char *name, v
 		o->packs++;
 		o->synced_last = false;
 		if (o->index_put)
-			o->wrong = "a pack behind the index";
+			o->wrong = "a pack after the index";
 	} else if (op == BAD_SYNC)
 		o->synced_last = true;
 	else if (op == BAD_PUT && strncmp(name, "index/", 6) == 0) {
@@ -161,7 +161,7 @@ static int watch_order(struct bad_driver *b, enum bad_op op, const char *name, v
 	return 0;
 }
 
-static void the_index_is_put_behind_the_sync_of_all_packs(void **state)
+static void the_index_is_put_after_the_sync_of_all_packs(void **state)
 {
 	struct repo r;
 	struct order o = {.wrong = NULL};
@@ -327,7 +327,7 @@ static void attempts_that_are_used_up_end_the_store_with_the_drivers_error(void 
 	repo_free(&r);
 }
 
-/* A driver that completes nothing until the lanes stand still: then they are told to stop. */
+/* A driver that completes nothing until the lanes wait for it: then they are stopped. */
 struct hold {
 	pthread_mutex_t mu;
 	sl_driver_done_fn *done[64];
@@ -415,7 +415,7 @@ static void a_stop_ends_those_who_wait_for_the_driver(void **state)
 	repo_free(&r);
 }
 
-static void a_store_that_is_told_to_stop_takes_no_more_blocks(void **state)
+static void a_store_that_was_stopped_accepts_no_more_blocks(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -500,7 +500,7 @@ static void a_create_does_not_count_on_packs_of_marks_it_has_seen(void **state)
 	repo_free(&r);
 }
 
-static void damaged_indexes_and_packs_are_passed_over(void **state)
+static void damaged_indexes_and_packs_are_skipped(void **state)
 {
 	struct repo r;
 	struct sl_err err = SL_ERR_INIT;
@@ -555,7 +555,7 @@ static void names_that_are_no_packs_are_strays(void **state)
 
 /* ---- full disks, failing memory ---- */
 
-static void a_full_disk_is_told_and_what_was_written_is_used_later(void **state)
+static void a_full_disk_is_reported_and_what_was_written_is_used_later(void **state)
 {
 	struct crashfs *fs = crashfs_new();
 	struct sl_env env = {SL_ENV_INIT, .io = &crashfs_io, .io_ctx = fs};
@@ -639,7 +639,7 @@ static bool fail_call(int64_t n, unsigned ops, int errnum)
 	return injected;
 }
 
-static void every_failing_call_is_told_and_leaves_no_snapshot_without_its_blocks(void **state)
+static void every_failing_call_is_reported_and_leaves_no_snapshot_without_its_blocks(void **state)
 {
 	unsigned many = FAULT_OP(FAULT_LIST) | FAULT_OP(FAULT_STAT); /* of which some are enough */
 	int64_t n = 1, lists = 0;
@@ -651,7 +651,7 @@ static void every_failing_call_is_told_and_leaves_no_snapshot_without_its_blocks
 	printf("# %lld calls failed, one after another, and %lld looks\n", (long long)n - 1, (long long)lists);
 }
 
-static void every_failing_allocation_is_told_and_nothing_is_left(void **state)
+static void every_failing_allocation_is_reported_and_nothing_is_left(void **state)
 {
 	struct fault f;
 	int64_t n = 1;
@@ -698,19 +698,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_are_read_back_after_finish),
 		cmocka_unit_test(what_the_repository_has_is_not_stored_again),
-		cmocka_unit_test(the_index_is_put_behind_the_sync_of_all_packs),
+		cmocka_unit_test(the_index_is_put_after_the_sync_of_all_packs),
 		cmocka_unit_test(a_bad_driver_gets_everything_stored_or_the_store_says_so),
 		cmocka_unit_test(a_driver_that_lies_is_found_out),
 		cmocka_unit_test(attempts_that_are_used_up_end_the_store_with_the_drivers_error),
 		cmocka_unit_test(a_stop_ends_those_who_wait_for_the_driver),
-		cmocka_unit_test(a_store_that_is_told_to_stop_takes_no_more_blocks),
+		cmocka_unit_test(a_store_that_was_stopped_accepts_no_more_blocks),
 		cmocka_unit_test(packs_without_an_index_are_taken_in),
 		cmocka_unit_test(a_create_does_not_count_on_packs_of_marks_it_has_seen),
-		cmocka_unit_test(damaged_indexes_and_packs_are_passed_over),
+		cmocka_unit_test(damaged_indexes_and_packs_are_skipped),
 		cmocka_unit_test(names_that_are_no_packs_are_strays),
-		cmocka_unit_test(a_full_disk_is_told_and_what_was_written_is_used_later),
-		cmocka_unit_test(every_failing_call_is_told_and_leaves_no_snapshot_without_its_blocks),
-		cmocka_unit_test(every_failing_allocation_is_told_and_nothing_is_left),
+		cmocka_unit_test(a_full_disk_is_reported_and_what_was_written_is_used_later),
+		cmocka_unit_test(every_failing_call_is_reported_and_leaves_no_snapshot_without_its_blocks),
+		cmocka_unit_test(every_failing_allocation_is_reported_and_nothing_is_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
  *  2. Every block of every snapshot that is there is read back right, and an index file names it: no pack has to be
  *     taken in for it.
  *
- * SLUICE_CRASH_STATES=N: so many states; the others are in support/crashloop.h.
+ * SLUICE_CRASH_STATES=N: how many states; the other variables are in support/crashloop.h.
  */
 #include "backup/repo_kit.h"
 #include "support/crashloop.h"
@@ -222,7 +222,7 @@ static void a_power_loss_leaves_no_snapshot_without_its_blocks(void **state)
 		run_begin(&r, l.seed);
 		crashloop_judge(&l, r.fs, STATES_PER_POINT, judge, &r);
 		crashfs_free(r.fs);
-	} while (crashloop_goes_on(&l));
+	} while (crashloop_continues(&l));
 }
 
 int main(void)

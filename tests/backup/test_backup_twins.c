@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What opens a repository is there twice (backup/repo/twins.h): either of config and its copy may be damaged or lost, and
- * either of a key and its copy; and a changed passphrase leaves no old one behind, in either of them, whoever repairs
- * at the same time.
+ * either of a key and its copy; and a changed passphrase leaves no old key in either of them, even if another
+ * process repairs at the same time.
  */
 #include "backup/care_kit.h"
 #include "backup/repo/config.h"
@@ -64,7 +64,7 @@ static bool are_same(struct shelf *s, const char *a, const char *b)
 	return x != NULL && y != NULL && x->len == y->len && memcmp(x->bytes, y->bytes, x->len) == 0;
 }
 
-struct told {
+struct reported {
 	const char *object;
 	int faults, notes; /* about the object */
 	int others;
@@ -72,7 +72,7 @@ struct told {
 
 static int note(const struct sl_backup_finding *f, void *ctx)
 {
-	struct told *t = ctx;
+	struct reported *t = ctx;
 	bool it = strcmp(f->object, t->object) == 0;
 	t->faults += it && !f->harmless;
 	t->notes += it && f->harmless;
@@ -89,10 +89,10 @@ static uint64_t repair(struct world *w)
 	return r.copies_repaired;
 }
 
-/* Check tells of this object and of no other, repair fixes it, and then both are right and the same. */
+/* Check reports this object and no other, repair fixes it, and then both are right and the same. */
 static void repairs(struct world *w, const char *object, bool harmless, const char *a, const char *b)
 {
-	struct told t = {.object = object};
+	struct reported t = {.object = object};
 	assert_int_equal(care_check(w->b, note, &t, NULL), harmless ? 0 : SL_ECORRUPT);
 	assert_int_equal(t.faults, !harmless);
 	assert_int_equal(t.notes, harmless);
@@ -137,7 +137,7 @@ static void a_copy_of_the_config_that_is_damaged_or_lost_is_made_anew(void **sta
 	end(&w);
 }
 
-static void a_copy_of_another_config_is_told_and_replaced(void **state)
+static void a_copy_of_another_config_is_reported_and_replaced(void **state)
 {
 	(void)state;
 	struct world w, other;
@@ -204,7 +204,7 @@ static void the_only_key_that_is_damaged_or_lost_is_read_from_its_copy_and_put_b
 	end(&w);
 }
 
-static void a_damaged_key_opens_by_its_copy_also_beside_another_that_is_right(void **state)
+static void a_damaged_key_opens_by_its_copy_even_next_to_another_right_one(void **state)
 {
 	(void)state;
 	struct world w;
@@ -255,7 +255,7 @@ static void a_key_that_is_damaged_in_both_places_is_put_aside_and_goes_with_a_ch
 	const sl_driver d = shelf_driver(&w.shelf);
 	for (size_t i = 0; i < SL_COUNT(names); i++)
 		assert_int_equal(d.ops->put(d.driver, names[i], "{}", 2, SL_DRIVER_NEW, NULL), 0);
-	struct told t = {.object = names[0]};
+	struct reported t = {.object = names[0]};
 	assert_int_equal(care_check(w.b, note, &t, NULL), SL_ECORRUPT);
 	assert_int_equal(t.faults, 1);
 	assert_int_equal(t.others, 1);
@@ -279,13 +279,13 @@ static void put_checked(struct world *w, const char *name, const char *body)
 }
 
 /* Its copy is older, and nothing to go by. */
-static void what_is_of_a_later_version_is_neither_passed_over_nor_replaced(void **state)
+static void an_object_of_a_later_version_is_neither_skipped_nor_replaced(void **state)
 {
 	(void)state;
 	struct world w;
 	begin(&w, true);
 	put_checked(&w, w.first, "{\"version\":2,\"something\":\"new\"");
-	struct told t = {.object = w.first};
+	struct reported t = {.object = w.first};
 	assert_int_equal(care_check(w.b, note, &t, NULL), SL_ECORRUPT);
 	assert_int_equal(t.faults, 1);
 	assert_int_equal(try_open(&w.shelf, CARE_PASSPHRASE), SL_EUNSUPPORTED);
@@ -385,7 +385,7 @@ static void hurt(struct world *w, bool first)
 		assert_true(shelf_drop(&w->shelf, w->copy));
 }
 
-/* `main` runs, and the other one as a whole at its at-th call; 0 when it has not so many. */
+/* `main` runs, and the other one as a whole at its at-th call; 0 when it makes fewer calls. */
 static int64_t interleave(const struct shelf *made, sl_backup *ours, struct world *w, bool first, int64_t at,
 			  bool repairs)
 {
@@ -407,7 +407,7 @@ static int64_t interleave(const struct shelf *made, sl_backup *ours, struct worl
 	return b.calls < at ? 0 : at;
 }
 
-static void a_repair_beside_a_change_brings_no_old_key_back(void **state)
+static void a_repair_during_a_change_brings_no_old_key_back(void **state)
 {
 	(void)state;
 	struct world w;
@@ -430,7 +430,7 @@ static void a_repair_beside_a_change_brings_no_old_key_back(void **state)
 /* ---- power loss ---- */
 
 /* Keys that can be read, in either place; of the old one, all there is. */
-static void look_at_keys(sl_backup *b, const char *old, int *right, int *of_old)
+static void count_keys(sl_backup *b, const char *old, int *right, int *of_old)
 {
 	static const char *const folders[] = {BK_KEYS, BK_KEY_COPIES};
 	for (size_t f = 0; f < SL_COUNT(folders); f++) {
@@ -460,7 +460,7 @@ static void judge(struct crashfs *lost, const char *old, bool made, bool changed
 	assert_int_equal(sl__env_init(&b.env, &env, NULL), 0);
 	assert_int_equal(sl_driver_local_open(&b.driver, "/repo", &driver_opts, NULL), 0);
 	int rc = sl_backup_is_encrypted(&b.driver, &opts, NULL);
-	look_at_keys(&b, old, &right, &of_old);
+	count_keys(&b, old, &right, &of_old);
 	if (rc != 1 && (made || rc != SL_ENOENT))
 		fail_msg("the config: %d", rc);
 	if (rc == 1 && right == 0)
@@ -512,17 +512,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_config_that_is_damaged_or_lost_is_read_from_its_copy_and_put_back),
 		cmocka_unit_test(a_copy_of_the_config_that_is_damaged_or_lost_is_made_anew),
-		cmocka_unit_test(a_copy_of_another_config_is_told_and_replaced),
+		cmocka_unit_test(a_copy_of_another_config_is_reported_and_replaced),
 		cmocka_unit_test(without_a_right_config_nothing_opens_and_nothing_is_made),
 		cmocka_unit_test(an_init_that_comes_second_leaves_the_copies_of_the_first),
 		cmocka_unit_test(the_only_key_that_is_damaged_or_lost_is_read_from_its_copy_and_put_back),
-		cmocka_unit_test(a_damaged_key_opens_by_its_copy_also_beside_another_that_is_right),
+		cmocka_unit_test(a_damaged_key_opens_by_its_copy_even_next_to_another_right_one),
 		cmocka_unit_test(a_copy_of_a_key_that_is_damaged_or_lost_is_made_anew),
 		cmocka_unit_test(a_repository_of_before_opens_and_repair_makes_its_copies),
 		cmocka_unit_test(a_key_that_is_damaged_in_both_places_is_put_aside_and_goes_with_a_change),
-		cmocka_unit_test(what_is_of_a_later_version_is_neither_passed_over_nor_replaced),
+		cmocka_unit_test(an_object_of_a_later_version_is_neither_skipped_nor_replaced),
 		cmocka_unit_test(a_change_that_is_cut_off_leaves_one_that_opens_and_none_by_a_copy_alone),
-		cmocka_unit_test(a_repair_beside_a_change_brings_no_old_key_back),
+		cmocka_unit_test(a_repair_during_a_change_brings_no_old_key_back),
 		cmocka_unit_test(a_power_loss_leaves_a_right_config_and_key_and_none_that_was_removed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,7 @@ static void names_come_in_the_order_of_manifests(void **state)
 	for (int d = 0; d < 30; d++) {
 		char folder[40], name[80];
 		static const char around[] = "\x01-./0Aaz~\x80\xff";
-		/* Names beside "a" that sort before and behind a slash. */
+		/* Names next to "a" that sort before and after a slash. */
 		(void)snprintf(folder, sizeof(folder), "a%c%d", around[d % 11] == '/' ? '_' : around[d % 11], d);
 		ck_mkdir(&k, folder);
 		made++;
@@ -178,7 +178,7 @@ static void move_the_first_away(struct seen *s, const struct bk_visit *v)
 }
 
 /* The walk has come deep, and the folder to which it has to come back is another one. */
-static void a_folder_that_moved_away_is_told_and_nothing_else_is_walked_in_its_place(void **state)
+static void a_folder_that_was_moved_is_reported_and_nothing_else_is_walked_in_its_place(void **state)
 {
 	(void)state;
 	for (int by_link = 0; by_link <= 1; by_link++) {
@@ -231,7 +231,7 @@ static void another_file_system_is_entered_only_when_it_may_be(void **state)
 	ck_end(&k);
 }
 
-static void the_root_folder_has_no_entry_of_its_own(void **state)
+static void the_root_folder_has_no_entry(void **state)
 {
 	(void)state;
 	struct ck k;
@@ -258,9 +258,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_come_in_the_order_of_manifests),
 		cmocka_unit_test(few_folders_are_open_however_deep_the_tree_is),
-		cmocka_unit_test(a_folder_that_moved_away_is_told_and_nothing_else_is_walked_in_its_place),
+		cmocka_unit_test(a_folder_that_was_moved_is_reported_and_nothing_else_is_walked_in_its_place),
 		cmocka_unit_test(another_file_system_is_entered_only_when_it_may_be),
-		cmocka_unit_test(the_root_folder_has_no_entry_of_its_own),
+		cmocka_unit_test(the_root_folder_has_no_entry),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

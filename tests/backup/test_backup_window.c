@@ -145,7 +145,7 @@ static void what_a_worker_failed_with_ends_the_walk(void **state)
 		assert_null(w.c.first);
 		end(&w, &shelf);
 
-		/* and one that fails behind the last file */
+		/* and one that fails after the last file */
 		begin(&w, &shelf);
 		for (unsigned i = 0; i < 3; i++)
 			assert_int_equal(try_add(&w, i, &err), 0);
@@ -157,8 +157,8 @@ static void what_a_worker_failed_with_ends_the_walk(void **state)
 	}
 }
 
-/* Entries that need no reading keep their place behind those that do, and are written right away when nothing waits. */
-static void entries_are_put_out_in_their_order_whoever_reads_them(void **state)
+/* Entries that need no reading keep their place after those that do, and are written right away when nothing waits. */
+static void entries_are_written_in_order_no_matter_which_thread_reads_them(void **state)
 {
 	(void)state;
 	struct walk w;
@@ -172,7 +172,7 @@ static void entries_are_put_out_in_their_order_whoever_reads_them(void **state)
 	assert_int_equal(atomic_load(&w.c.counts.entries), 1);
 	assert_int_equal(try_add(&w, 5, &err), 0);
 	assert_int_equal(sl__bk_window_entry(&w.c, &last, NULL, &err), 0);
-	assert_int_equal(atomic_load(&w.c.counts.entries), 1); /* behind the file that is not read yet */
+	assert_int_equal(atomic_load(&w.c.counts.entries), 1); /* after the file that is not read yet */
 	assert_int_equal(sl__bk_window_shrink(&w.c, 0, &err), 0);
 	assert_int_equal(atomic_load(&w.c.counts.entries), 3);
 	assert_int_equal(atomic_load(&w.c.counts.files), 1);
@@ -190,7 +190,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_waits_for_the_manifest_has_a_bound_in_bytes),
 		cmocka_unit_test(what_a_worker_failed_with_ends_the_walk),
-		cmocka_unit_test(entries_are_put_out_in_their_order_whoever_reads_them),
+		cmocka_unit_test(entries_are_written_in_order_no_matter_which_thread_reads_them),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every sample of parquet_samples, read by DuckDB, hyparquet and Arrow (arrow-rs, by parquet-wasm), cell by cell; and
-// predicates, which by the bounds in the footer let readers pass over row groups: they must find the same rows as those
-// that look at everything. TAP.
+// queries with predicates, for which the bounds in the footer let readers skip row groups: they must find the same rows
+// as queries that read everything. TAP.
 //
 // usage: node readers.mjs FOLDER     FOLDER is what parquet_samples wrote; modules come from SLUICE_PARQUET_MODULES
 import fs from 'node:fs';
@@ -248,7 +248,7 @@ async function pruning() {
   const count = p => duck.runAndReadAll(`SELECT count(*), sum(int64) FROM read_parquet('${damaged}') WHERE ${p}`).then(r => Number(r.getRows()[0][0]));
   const far = await count('int64 > 1100000');
   if (far !== 16667)
-    throw new Mismatch(`${far} rows behind the damage, 16667 were written`);
+    throw new Mismatch(`${far} rows after the damage, 16667 were written`);
   const through = await count('int64 > 0').then(() => true, () => false);
   if (through)
     throw new Mismatch('the damage was not there');

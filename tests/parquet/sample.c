@@ -332,7 +332,7 @@ static void null_runs(struct sample *s)
 	s->opts.row_group_bytes = INT64_C(1) << 30;
 }
 
-/* Pages of several values each; bounds that are too long to be told. */
+/* Pages of several values each; bounds that are too long to be stored. */
 static void long_texts(struct sample *s)
 {
 	SOME_OF(s, 2000, LONG, SOME, STRING, BINARY);

@@ -40,7 +40,7 @@ int sample_write(const struct sample *s, const struct sl_env *env, size_t batch,
 /* Entry `row` of a column in an array of its values. */
 const void *sample_entry(const struct sl_parquet_column *c, const void *values, size_t row);
 int sample_is_null(const struct sl_parquet_values *v, size_t row);
-/* Bit by bit: NaNs and zeros of either sign are reported apart. */
+/* Bit by bit: NaNs and zeros of either sign differ. */
 int sample_same(const struct sl_parquet_column *c, const void *a, const void *b);
 
 #endif

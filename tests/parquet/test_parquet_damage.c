@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are cut, flipped, too large for the limits, or cannot be read: told, and nothing beyond. */
+/* Files that are cut, flipped, too large for the limits, or cannot be read: an error, and nothing worse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,11 +59,11 @@ static void a_file_that_is_cut_anywhere_is_refused(void **state)
 }
 
 /* Pages have a CRC; a flip in a header or the footer may be without meaning, but never without bounds. */
-static void a_flipped_bit_anywhere_is_told_or_harmless(void **state)
+static void a_flipped_bit_anywhere_is_reported_or_harmless(void **state)
 {
 	struct sample s;
 	struct sink file = {0};
-	size_t told = 0, harmless = 0;
+	size_t reported = 0, harmless = 0;
 
 	(void)state;
 	make_file(&s, "first_null", &file);
@@ -71,17 +71,17 @@ static void a_flipped_bit_anywhere_is_told_or_harmless(void **state)
 		file.data[i / 8] = (char)(file.data[i / 8] ^ 1 << i % 8);
 		int rc = check_bytes(file.data, file.n, NULL);
 		assert_true(rc == 0 || bad_data(rc));
-		told += rc != 0;
+		reported += rc != 0;
 		harmless += rc == 0;
 		file.data[i / 8] = (char)(file.data[i / 8] ^ 1 << i % 8);
 	}
-	printf("# %zu told, %zu harmless\n", told, harmless);
-	assert_true(told > harmless);
+	printf("# %zu reported, %zu harmless\n", reported, harmless);
+	assert_true(reported > harmless);
 	sink_free(&file);
 	sample_free(&s);
 }
 
-static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **state)
+static void a_flipped_bit_in_a_page_is_reported_with_group_column_and_page(void **state)
 {
 	struct sample s;
 	struct sink file = {0};
@@ -104,7 +104,7 @@ static void a_flipped_bit_in_a_page_is_told_with_group_column_and_page(void **st
 }
 
 /* The footer of one file after the pages of another: everything has a right CRC, and nothing fits. */
-static void bounds_that_do_not_hold_are_told(void **state)
+static void bounds_that_do_not_hold_are_reported(void **state)
 {
 	struct sl_parquet_column c = {.name = "n", .kind = SL_PARQUET_DOUBLE};
 	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .zstd_level = SL_NONE};
@@ -334,7 +334,7 @@ static void a_read_that_fails_at_any_place_is_handed_on(void **state)
 	sample_free(&s);
 }
 
-static void a_failed_allocation_at_any_place_of_a_read_is_told_and_leaks_nothing(void **state)
+static void a_failed_allocation_anywhere_in_a_read_is_reported_and_leaks_nothing(void **state)
 {
 	static const char *const names[] = {"dictionary", "nullable", "long_texts"};
 	struct sample s;
@@ -366,15 +366,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_that_is_cut_anywhere_is_refused),
-		cmocka_unit_test(a_flipped_bit_anywhere_is_told_or_harmless),
-		cmocka_unit_test(a_flipped_bit_in_a_page_is_told_with_group_column_and_page),
-		cmocka_unit_test(bounds_that_do_not_hold_are_told),
+		cmocka_unit_test(a_flipped_bit_anywhere_is_reported_or_harmless),
+		cmocka_unit_test(a_flipped_bit_in_a_page_is_reported_with_group_column_and_page),
+		cmocka_unit_test(bounds_that_do_not_hold_are_reported),
 		cmocka_unit_test(values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right),
 		cmocka_unit_test(what_is_no_parquet_file_is_said_to_be_none),
 		cmocka_unit_test(limits_hold_for_footers_chunks_and_rows),
 		cmocka_unit_test(there_is_no_chunk_beyond_the_last),
 		cmocka_unit_test(a_read_that_fails_at_any_place_is_handed_on),
-		cmocka_unit_test(a_failed_allocation_at_any_place_of_a_read_is_told_and_leaks_nothing),
+		cmocka_unit_test(a_failed_allocation_anywhere_in_a_read_is_reported_and_leaks_nothing),
 	};
 	return cmocka_run_group_tests_name("parquet_damage", tests, NULL, NULL);
 }

@@ -359,7 +359,7 @@ static void thrift_refuses_a_list_that_is_longer_than_the_rest(void **state)
 
 /* ---- text ---- */
 
-static void utf8_is_told_from_what_is_not(void **state)
+static void valid_and_invalid_utf8_are_distinguished(void **state)
 {
 	static const struct {
 		const char *text;
@@ -402,7 +402,7 @@ int main(void)
 		cmocka_unit_test(thrift_writes_short_and_long_forms),
 		cmocka_unit_test(thrift_stops_at_nesting_without_end),
 		cmocka_unit_test(thrift_refuses_a_list_that_is_longer_than_the_rest),
-		cmocka_unit_test(utf8_is_told_from_what_is_not),
+		cmocka_unit_test(valid_and_invalid_utf8_are_distinguished),
 	};
 	return cmocka_run_group_tests_name("parquet_encodings", tests, set_up, NULL);
 }

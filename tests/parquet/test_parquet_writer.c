@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the writer refuses, how it fails, what it chooses and what it tells in the footer. */
+/* What the writer refuses, how it fails, what it chooses and what it writes into the footer. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void an_option_out_of_range_is_refused_by_name(void **state)
 	assert_int_equal(sl_parquet_writer_new(&w, &c, 1, NULL, NULL, NULL, &err), SL_EINVAL);
 }
 
-static void a_null_in_a_required_column_is_told_with_its_row_and_ends_the_file(void **state)
+static void a_null_in_a_required_column_is_reported_with_its_row_and_ends_the_file(void **state)
 {
 	struct sl_parquet_column c = {.name = "must", .kind = SL_PARQUET_INT32};
 	static const int32_t values[] = {1, 2, 3};
@@ -104,7 +104,7 @@ static void a_null_in_a_required_column_is_told_with_its_row_and_ends_the_file(v
 }
 
 /* With NULLs before it, in a dictionary or not. */
-static void text_that_is_not_utf8_is_told_with_its_row(void **state)
+static void text_that_is_not_utf8_is_reported_with_its_row(void **state)
 {
 	struct sl_parquet_column c = {.name = "t", .kind = SL_PARQUET_STRING, .nullable = 1};
 	struct sl_parquet_bytes values[] = {{"ok", 2}, {"ok", 2}, {NULL, 0}, {"ok", 2}, {"\xC3(", 2}, {"ok", 2}};
@@ -179,7 +179,7 @@ static void a_failure_of_the_callback_at_any_call_is_handed_on(void **state)
 	sample_free(&s);
 }
 
-static void a_failed_allocation_at_any_place_is_told_and_leaks_nothing(void **state)
+static void a_failed_allocation_anywhere_is_reported_and_leaks_nothing(void **state)
 {
 	static const char *const names[] = {"uncompressed", "nullable", "wide", "long_texts"};
 	struct sample s;
@@ -435,11 +435,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_column_that_cannot_be_is_refused_by_name),
 		cmocka_unit_test(an_option_out_of_range_is_refused_by_name),
-		cmocka_unit_test(a_null_in_a_required_column_is_told_with_its_row_and_ends_the_file),
-		cmocka_unit_test(text_that_is_not_utf8_is_told_with_its_row),
+		cmocka_unit_test(a_null_in_a_required_column_is_reported_with_its_row_and_ends_the_file),
+		cmocka_unit_test(text_that_is_not_utf8_is_reported_with_its_row),
 		cmocka_unit_test(a_finished_file_takes_no_more),
 		cmocka_unit_test(a_failure_of_the_callback_at_any_call_is_handed_on),
-		cmocka_unit_test(a_failed_allocation_at_any_place_is_told_and_leaks_nothing),
+		cmocka_unit_test(a_failed_allocation_anywhere_is_reported_and_leaks_nothing),
 		cmocka_unit_test(zero_is_bounded_by_minus_zero_and_plus_zero),
 		cmocka_unit_test(a_nan_takes_the_bounds_away),
 		cmocka_unit_test(text_is_bounded_in_the_order_of_unsigned_bytes),

@@ -307,7 +307,7 @@ static void a_power_loss_leaves_whole_records_and_all_that_were_acknowledged(voi
 		run_begin(&r, way, l.seed);
 		crashloop_judge(&l, r.fs, STATES_PER_POINT, judge, &r);
 		run_end(&r);
-	} while (crashloop_goes_on(&l));
+	} while (crashloop_continues(&l));
 }
 
 /* ---- a torn end ---- */

@@ -42,7 +42,7 @@ void crashloop_judge(struct crashloop *l, const struct crashfs *fs, size_t per_p
 		}
 }
 
-bool crashloop_goes_on(struct crashloop *l)
+bool crashloop_continues(struct crashloop *l)
 {
 	l->seed++;
 	l->runs++;

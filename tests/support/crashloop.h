@@ -9,7 +9,7 @@
  *           run_begin(&r, l.seed);
  *           crashloop_judge(&l, r.fs, STATES_PER_POINT, judge, &r);
  *           run_end(&r);
- *   } while (crashloop_goes_on(&l));
+ *   } while (crashloop_continues(&l));
  *
  *   SLUICE_TEST_SECONDS=N   so long (default 1)
  *   SLUICE_SEED=S           start with this seed
@@ -38,6 +38,6 @@ struct crashloop crashloop_begin(const char *count_variable, const char *of);
 void crashloop_judge(struct crashloop *l, const struct crashfs *fs, size_t per_point, crash_judge_fn *judge,
 		     const void *run);
 /* Another run, from the next seed? Says what was reached when not. */
-bool crashloop_goes_on(struct crashloop *l);
+bool crashloop_continues(struct crashloop *l);
 
 #endif

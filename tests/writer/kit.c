@@ -223,7 +223,7 @@ static enum sl__writer_phase phase_of(struct kit *k)
 void kit_quiet(struct kit *k)
 {
 	for (;;) {
-		vclock_await_settled(&k->clock, 0); /* nobody who waits is due */
+		vclock_await_settled(&k->clock, 0); /* no waiting thread is due */
 		pthread_mutex_lock(&k->w->mu.m);
 		bool quiet = k->w->asleep || k->w->phase == SL__WRITER_ENDED;
 		pthread_mutex_unlock(&k->w->mu.m);

@@ -66,7 +66,7 @@ struct kit {
 	int64_t driver_wait_ms[64]; /* their timeouts */
 	bool driver_says_ready;
 	uint64_t buffered;
-	uint32_t limits[256]; /* told to on_concurrency_limit_changed */
+	uint32_t limits[256]; /* passed to on_concurrency_limit_changed */
 	int64_t limits_at_ms[256];
 	int n_limits;
 

@@ -4,7 +4,7 @@
  * line; test_writer_failures.c and test_writer_pressure.c hold the rest.
  *
  *   enqueue(hash, bytes)                          bytes_are_copied, bytes_are_handed_over_without_a_copy
- *   isShardReady(shardKey)                        a_shard_that_is_not_ready_is_passed_over
+ *   isShardReady(shardKey)                        a_shard_that_is_not_ready_is_skipped
  *   waitForAnyShardReady()                        the_driver_waits_when_nothing_queued_is_ready
  *   scheduleWrite(hash, bytes)                    a_write_may_complete_inside_the_call_or_from_any_thread
  *   shard key hash[0..4) when available           the_shard_key_is_the_beginning_of_the_hash
@@ -149,7 +149,7 @@ static void the_loop_ends_when_done_and_nothing_is_queued_or_in_flight(void **st
 	assert_int_equal(k->n_written, 2);
 }
 
-static void a_shard_that_is_not_ready_is_passed_over(void **state)
+static void a_shard_that_is_not_ready_is_skipped(void **state)
 {
 	struct kit *k = *state;
 	k->at_once = true;
@@ -364,7 +364,7 @@ static void on_release(const struct sl_writer_block *block)
 {
 	struct kit *k = block->ctx;
 	pthread_mutex_lock(&k->mu);
-	assert_int_equal(k->n_written + k->n_unwritten, ++k->released); /* after it was told */
+	assert_int_equal(k->n_written + k->n_unwritten, ++k->released); /* after its result was reported */
 	pthread_mutex_unlock(&k->mu);
 }
 
@@ -406,7 +406,7 @@ static int wait_in_callback(struct kit *k, int number, struct sl_err *err)
 	return 0;
 }
 
-static void a_callback_that_waits_for_its_own_thread_is_told(void **state)
+static void a_callback_that_waits_for_its_own_thread_gets_an_error(void **state)
 {
 	struct kit *k = *state;
 	k->script = wait_in_callback;
@@ -620,7 +620,7 @@ int main(void)
 		T(a_hash_without_bytes_or_too_long_is_refused),
 		T(no_more_than_target_writes_are_in_flight),
 		T(the_loop_ends_when_done_and_nothing_is_queued_or_in_flight),
-		T(a_shard_that_is_not_ready_is_passed_over),
+		T(a_shard_that_is_not_ready_is_skipped),
 		T(a_missed_ready_signal_costs_100_ms),
 		T(a_busy_loop_asks_again_too),
 		T(the_driver_waits_when_nothing_queued_is_ready),
@@ -631,7 +631,7 @@ int main(void)
 		T(a_write_that_the_driver_refuses_is_a_failed_attempt),
 		T(bytes_are_copied),
 		T(bytes_are_handed_over_without_a_copy),
-		T(a_callback_that_waits_for_its_own_thread_is_told),
+		T(a_callback_that_waits_for_its_own_thread_gets_an_error),
 		T(without_a_thread_it_can_be_started_again),
 		T(it_runs_once),
 		T(a_writer_that_never_ran_reports_its_blocks_when_it_is_freed),

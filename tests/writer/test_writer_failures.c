@@ -33,7 +33,7 @@ static void a_failed_block_waits_for_its_retry_at_and_goes_ahead_when_due(void *
 	kit_enqueue(k, "aaaa2", 1);
 	kit_enqueue(k, "aaaa3", 1);
 	fail_call(k, 0);
-	assert_string_equal(k->writes[1].hash, "aaaa2"); /* it is passed over */
+	assert_string_equal(k->writes[1].hash, "aaaa2"); /* it is skipped */
 	kit_pass_ms(k, 1999);
 	kit_complete(k, 1, NULL);
 	assert_string_equal(k->writes[2].hash, "aaaa3");
@@ -102,7 +102,7 @@ static void the_default_delay_is_spread_by_half(void **state)
 	assert_in_range(most, 2300, 3010);
 }
 
-static void throttled_waits_as_told_and_is_not_counted(void **state)
+static void a_throttled_block_waits_as_requested_and_is_not_counted(void **state)
 {
 	struct kit *k = *state;
 	struct sl_err slow = kit_error(SL_CLASS_THROTTLED, "slow down");
@@ -171,7 +171,7 @@ static void the_concurrency_never_falls_below_1(void **state)
 	assert_int_equal(k->n_limits, 4);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(k->limits[i], 8 >> i);
-	assert_int_equal(k->n_writes, 9); /* and goes on */
+	assert_int_equal(k->n_writes, 9); /* and continues */
 }
 
 static void the_concurrency_comes_back_in_cooldown_steps(void **state)
@@ -217,7 +217,7 @@ static void the_fifth_failure_of_a_block_is_an_error(void **state)
 	assert_non_null(strstr(err.msg, "shard aaaa"));
 	assert_non_null(strstr(err.msg, "attempt 5"));
 	assert_non_null(strstr(err.msg, "away"));
-	/* the loop has ended, and every later caller is told */
+	/* the loop has ended, and every later caller gets the error */
 	err = (struct sl_err)SL_ERR_INIT;
 	assert_int_equal(sl_writer_join(k->w, SL_UNLIMITED, &err), SL_EIO);
 	assert_int_equal(sl_writer_enqueue(k->w, "bbbb1", 5, "x", 1, &err), SL_EIO);
@@ -240,7 +240,7 @@ static void max_retry_attempts_counts_the_first_try(void **state)
 	assert_int_equal(sl_writer_error(k->w, NULL), SL_EIO);
 }
 
-static void an_error_without_a_class_and_a_target_that_is_away_are_tried_again(void **state)
+static void an_error_without_a_class_and_an_unreachable_target_are_retried(void **state)
 {
 	struct kit *k = *state;
 	struct sl_err plain = kit_error(SL_CLASS_NONE, "oops"), fatal = kit_error(SL_CLASS_FATAL, "gone");
@@ -361,13 +361,13 @@ int main(void)
 		T(a_block_is_tried_again_when_due_though_nothing_else_happens),
 		T(the_delay_doubles_from_2_s_to_30_s),
 		T(the_default_delay_is_spread_by_half),
-		T(throttled_waits_as_told_and_is_not_counted),
+		T(a_throttled_block_waits_as_requested_and_is_not_counted),
 		T(failures_within_one_window_lower_the_concurrency_once),
 		T(the_concurrency_never_falls_below_1),
 		T(the_concurrency_comes_back_in_cooldown_steps),
 		T(the_fifth_failure_of_a_block_is_an_error),
 		T(max_retry_attempts_counts_the_first_try),
-		T(an_error_without_a_class_and_a_target_that_is_away_are_tried_again),
+		T(an_error_without_a_class_and_an_unreachable_target_are_retried),
 		T(poison_is_not_tried_again),
 		T(in_flight_writes_are_awaited_and_counted_after_an_error),
 		T(every_block_that_is_not_written_is_reported_with_its_reason),

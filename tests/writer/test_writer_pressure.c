@@ -7,10 +7,10 @@
  *   clears at or below backlogClearBytes          backpressure_starts_above_the_limit_and_clears_at_clear
  *   waitForBackpressureClear() blocks             a_reader_is_blocked_until_it_clears
  *   waiters are released on error                 an_error_releases_who_waits_for_backpressure
- *   onMetrics whenever counters change            every_change_of_a_counter_is_told_in_order
+ *   onMetrics whenever counters change            every_change_of_a_counter_is_reported_in_order
  *   handlePhysicalBytes only on success           physical_bytes_are_counted_on_success_only
  *   written % 512 == 0, throttled by logInterval  queue_statistics_are_logged_every_512_blocks_and_not_too_often
- *   loop debug: reason, counters                  the_loop_tells_why_it_turns
+ *   loop debug: reason, counters                  the_loop_logs_the_reason_for_each_pass
  */
 #include <poll.h>
 
@@ -59,7 +59,7 @@ static void the_defaults_are_256_MiB_and_half(void **state)
 	const size_t mib = 1 << 20;
 	static const char byte[1];
 	struct sl_writer_block b = {.hash = "aaaa", .hash_len = 4, .bytes = byte, .len = 128 * mib};
-	kit_start(k); /* the bytes are handed over and never looked at here */
+	kit_start(k); /* the bytes are handed over and never read here */
 	assert_int_equal(sl_writer_enqueue_block(k->w, &b, NULL), 0);
 	assert_int_equal(sl_writer_enqueue_block(k->w, &b, NULL), 0);
 	assert_int_equal(clear_now(k), 0);
@@ -243,7 +243,7 @@ static void assert_metrics(struct kit *k, int i, uint64_t queued, uint64_t in_fl
 	assert_int_equal(k->metrics[i].buffered, buffered);
 }
 
-static void every_change_of_a_counter_is_told_in_order(void **state)
+static void every_change_of_a_counter_is_reported_in_order(void **state)
 {
 	struct kit *k = *state;
 	k->opts.max_concurrent_writes = 1;
@@ -411,7 +411,7 @@ static void queue_statistics_are_logged_every_512_blocks_and_not_too_often(void 
 	assert_int_equal(kit_logged(k, "msg=queue written=1536"), 1);
 }
 
-static void the_loop_tells_why_it_turns(void **state)
+static void the_loop_logs_the_reason_for_each_pass(void **state)
 {
 	struct kit *k = *state;
 	k->opts.loop_debug = SL_ON;
@@ -451,12 +451,12 @@ int main(void)
 		T(a_reader_may_wait_for_a_while_only),
 		T(an_error_releases_who_waits_for_backpressure),
 		T(the_descriptors_are_readable_while_what_they_stand_for_is_so),
-		T(every_change_of_a_counter_is_told_in_order),
+		T(every_change_of_a_counter_is_reported_in_order),
 		T(a_success_and_a_failure_are_two_changes),
 		T(physical_bytes_are_counted_on_success_only),
 		T(the_registry_has_what_it_does),
 		T(queue_statistics_are_logged_every_512_blocks_and_not_too_often),
-		T(the_loop_tells_why_it_turns),
+		T(the_loop_logs_the_reason_for_each_pass),
 		T(the_loop_is_silent_unless_asked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

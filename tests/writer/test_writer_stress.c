@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Producers, a driver with threads of its own that completes, fails, throttles, refuses, answers twice and forgets to
+ * Producers, a driver with its own threads that completes, fails, throttles, refuses, answers twice and forgets to
  * signal, readers of statistics, and in some runs an error: from a seed, on the real clock. Always: without an error
  * every enqueued block is written exactly once; with one, every block is either written or reported, exactly once;
  * bytes that were handed over are released exactly once; physical bytes are the sum of the successes; first attempts of
@@ -71,7 +71,7 @@ struct run {
 	uint64_t physical, written_bytes; /* the loop's alone */
 	struct {
 		uint64_t queued, in_flight;
-	} told;
+	} reported;
 	atomic_int in_callback;
 	/* writes that a completer will answer */
 	pthread_mutex_t mu;
@@ -212,10 +212,10 @@ static void on_metrics(uint64_t queued, uint64_t in_flight, uint64_t buffered, v
 {
 	struct run *r = ctx;
 	CHECK(atomic_fetch_add(&r->in_callback, 1) == 0);
-	CHECK(buffered == 0 && (queued != r->told.queued || in_flight != r->told.in_flight));
+	CHECK(buffered == 0 && (queued != r->reported.queued || in_flight != r->reported.in_flight));
 	CHECK(queued + in_flight <= 2 * LIMIT);
-	r->told.queued = queued;
-	r->told.in_flight = in_flight;
+	r->reported.queued = queued;
+	r->reported.in_flight = in_flight;
 	CHECK(atomic_fetch_sub(&r->in_callback, 1) == 1);
 }
 
@@ -335,7 +335,7 @@ static void check_fates(struct run *r, int rc)
 	CHECK(sl_writer_get_stats(r->w, &s) == 0);
 	CHECK(s.enqueued == accepted && s.written + s.unwritten == accepted);
 	CHECK(s.physical_bytes == bytes && r->physical == bytes && r->written_bytes == bytes);
-	CHECK(r->told.queued == 0 && r->told.in_flight == 0);
+	CHECK(r->reported.queued == 0 && r->reported.in_flight == 0);
 }
 
 static void make_writer(struct run *r)
