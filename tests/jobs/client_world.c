@@ -48,7 +48,7 @@ static int publish(void *notify, const struct sl_note *notes, size_t n, struct s
 		for (size_t i = 0; i < n; i++)
 			w->fn[s](&notes[i], w->fn_ctx[s]);
 	pthread_mutex_unlock(&w->mu);
-	return fails ? sl_err_set(err, SL_EUNAVAIL, "the notifier is away") : 0;
+	return fails ? sl_err_set(err, SL_EUNAVAIL, "the notifier is unavailable") : 0;
 }
 
 int world_publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes, size_t n, struct sl_err *err)
@@ -58,14 +58,14 @@ int world_publish_in(void *notify, sl_store_tx *tx, const struct sl_note *notes,
 	w->publishes_in++;
 	for (size_t i = 0; i < n; i++)
 		remember(w, &notes[i]);
-	return w->fails ? sl_err_set(err, SL_EUNAVAIL, "the notifier is away") : 0;
+	return w->fails ? sl_err_set(err, SL_EUNAVAIL, "the notifier is unavailable") : 0;
 }
 
 static int subscribe(void *notify, sl_note_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct world *w = notify;
 	if (w->fails)
-		return sl_err_set(err, SL_EUNAVAIL, "the notifier is away");
+		return sl_err_set(err, SL_EUNAVAIL, "the notifier is unavailable");
 	pthread_mutex_lock(&w->mu);
 	w->fn[w->subscriptions] = fn;
 	w->fn_ctx[w->subscriptions++] = ctx;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What tests of the client stand on: a store (in memory and virtual time, or SQLite in a folder of its own), a notifier
- * that remembers what was published and delivers it at once, on the publishing thread, an observer that remembers, and
- * memory that can be made to fail for the client alone.
+ * The fixture of the client's tests: a store (in memory and virtual time, or SQLite in its own folder), a notifier that
+ * records what was published and delivers it immediately, on the publishing thread, an observer that records what it
+ * sees, and memory that can be made to fail for the client alone.
  *
  * Thread safety: the notifier from any thread; the rest from the test's thread.
  */

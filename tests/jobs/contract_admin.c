@@ -6,7 +6,7 @@
 
 /* ---- completing from outside ---- */
 
-static void a_chain_completed_from_outside_has_the_output_and_its_worker_is_told(void **state)
+static void a_chain_completed_from_outside_has_the_output_and_its_worker_is_notified(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -34,7 +34,7 @@ static void a_chain_can_be_completed_in_every_state_that_is_not_final(void **sta
 	for (size_t i = 0; i < 3; i++) {
 		struct kit_heard heard;
 		KIT_OK(k->ops->complete_chain(k->s, ids[i], "1", kit_hear(&heard), err));
-		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
+		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* no worker had it */
 		assert_int_equal(kit_status(k, ids[i]), SL_JOB_COMPLETED);
 	}
 	kit_pass_ms(k, 6);
@@ -62,7 +62,7 @@ static void a_chain_that_has_ended_cannot_be_completed_again(void **state)
 
 /* ---- failing from outside ---- */
 
-static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_told(void **state)
+static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_notified(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start_key(k, "once", SL_DEDUP_INCOMPLETE, 0).chain_id;
@@ -71,7 +71,7 @@ static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_told(voi
 	enum sl_job_status status;
 	KIT_OK(k->ops->watch(k->s, id, &status, err));
 	struct kit_heard heard;
-	KIT_OK(k->ops->fail_chain(k->s, id, "it went away", kit_hear(&heard), err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "the target is gone", kit_hear(&heard), err));
 	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, id), 1);
 	assert_int_equal(kit_lost_note(&heard, id), SL_LOST_FAILED);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, id), 1);
@@ -82,7 +82,7 @@ static void a_chain_failed_from_outside_has_the_error_and_its_worker_is_told(voi
 	char outcomes[KIT_MAX];
 	kit_get_chain(k, id, &chain);
 	assert_int_equal(chain.chain.status, SL_JOB_FAILED);
-	assert_string_equal(chain.error, "it went away");
+	assert_string_equal(chain.error, "the target is gone");
 	assert_null(chain.chain.output);
 	kit_get(k, id, &row);
 	assert_true(row.job.ended_ms > 0);
@@ -126,7 +126,7 @@ static void a_chain_can_be_failed_in_every_state_that_is_not_final(void **state)
 		struct kit_heard heard;
 		struct kit_row row;
 		KIT_OK(k->ops->fail_chain(k->s, ids[i], NULL, kit_hear(&heard), err));
-		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* nobody had it */
+		assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0); /* no worker had it */
 		kit_get(k, ids[i], &row);
 		assert_int_equal(row.job.status, SL_JOB_FAILED);
 		assert_string_equal(row.error, "failed from outside");
@@ -138,7 +138,7 @@ static void a_chain_can_be_failed_in_every_state_that_is_not_final(void **state)
 	assert_int_equal(claim.n, 0);
 }
 
-static void a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_waiting(void **state)
+static void a_chain_fails_from_outside_at_its_last_job_and_its_dependents_stay_blocked(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t"), waits = kit_start_after(k, "w", &id, 1);
@@ -191,7 +191,7 @@ static void a_failure_from_outside_that_is_rolled_back_has_not_happened(void **s
 
 /* ---- cancel ---- */
 
-static void a_cancelled_chain_is_final_and_its_worker_is_told(void **state)
+static void a_cancelled_chain_is_final_and_its_worker_is_notified(void **state)
 {
 	struct kit *k = *state;
 	uint64_t running = kit_start(k, "t");
@@ -216,7 +216,7 @@ static void a_cancelled_chain_is_final_and_its_worker_is_told(void **state)
 	assert_int_equal(kit_reap(k, "t", NULL), 0);
 }
 
-static void cancel_passes_over_what_has_ended(void **state)
+static void cancel_skips_what_has_ended(void **state)
 {
 	struct kit *k = *state;
 	uint64_t done = kit_start(k, "t");
@@ -239,13 +239,13 @@ static void an_unknown_chain_fails_the_whole_call(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "f", &claim);
 	kit_fail(k, &claim, 0);
-	uint64_t nobody = failed + 1000;
+	uint64_t unknown = failed + 1000;
 	size_t n = 0;
-	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){live, nobody}, 2}, NULL, &n, err));
-	KIT_FAILS(SL_ENOENT, k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){failed, nobody}, 2}, NULL, &n, err));
-	KIT_FAILS(SL_ENOENT, k->ops->trigger(k->s, (struct sl_ids){(uint64_t[]){later, nobody}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){live, unknown}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT, k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){failed, unknown}, 2}, NULL, &n, err));
+	KIT_FAILS(SL_ENOENT, k->ops->trigger(k->s, (struct sl_ids){(uint64_t[]){later, unknown}, 2}, NULL, &n, err));
 	KIT_FAILS(SL_ENOENT,
-		  k->ops->remove(k->s, (struct sl_ids){(uint64_t[]){live, nobody}, 2}, false, NULL, &n, err));
+		  k->ops->remove(k->s, (struct sl_ids){(uint64_t[]){live, unknown}, 2}, false, NULL, &n, err));
 	assert_int_equal(kit_status(k, live), SL_JOB_PENDING);
 	assert_int_equal(kit_status(k, failed), SL_JOB_FAILED);
 	kit_claim(k, "u", 1, 0, &claim);
@@ -254,7 +254,7 @@ static void an_unknown_chain_fails_the_whole_call(void **state)
 
 /* ---- redrive and trigger ---- */
 
-static void a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged(void **state)
+static void a_redriven_chain_resumes_at_its_last_job_with_nothing_charged(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "a");
@@ -290,7 +290,7 @@ static void a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged(void *
 	assert_int_equal(chain.chain.status, SL_JOB_COMPLETED);
 }
 
-static void redrive_passes_over_what_runs_waits_or_has_completed(void **state)
+static void redrive_skips_what_runs_waits_or_has_completed(void **state)
 {
 	struct kit *k = *state;
 	uint64_t done = kit_start(k, "t");
@@ -392,7 +392,7 @@ static void a_chain_that_others_wait_for_is_not_removed(void **state)
 	assert_int_equal(n, 2);
 }
 
-/* One that has ended waits for nobody; but it could never go on, and says so. */
+/* A chain that has ended waits for no other, but this one could never run, and the error names both chains. */
 static void a_chain_whose_blocker_was_removed_is_not_redriven(void **state)
 {
 	struct kit *k = *state;
@@ -487,7 +487,7 @@ static size_t prune_in_bites_of_one(struct kit *k)
 	return all;
 }
 
-static void prune_passes_over_what_has_not_ended_and_comes_back_for_it(void **state)
+static void prune_skips_what_has_not_ended_and_removes_it_later(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[6];
@@ -531,7 +531,7 @@ static void prune_keeps_the_blockers_of_what_has_not_ended(void **state)
 
 /* ---- watch ---- */
 
-static void a_watched_chain_tells_of_its_end_and_others_do_not(void **state)
+static void only_a_watched_chain_sends_a_notification_when_it_ends(void **state)
 {
 	struct kit *k = *state;
 	enum sl_job_status status = 0;
@@ -563,7 +563,7 @@ static void a_watched_chain_tells_of_its_end_and_others_do_not(void **state)
 	KIT_FAILS(SL_ENOENT, k->ops->watch(k->s, id + 1000, &status, err));
 }
 
-static void a_watched_chain_that_goes_on_tells_only_at_its_end(void **state)
+static void a_watched_chain_that_continues_notifies_only_at_its_end(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -702,20 +702,20 @@ static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(a_chain_completed_from_outside_has_the_output_and_its_worker_is_told),
+	cmocka_unit_test(a_chain_completed_from_outside_has_the_output_and_its_worker_is_notified),
 	cmocka_unit_test(a_chain_can_be_completed_in_every_state_that_is_not_final),
 	cmocka_unit_test(a_chain_that_has_ended_cannot_be_completed_again),
-	cmocka_unit_test(a_chain_failed_from_outside_has_the_error_and_its_worker_is_told),
+	cmocka_unit_test(a_chain_failed_from_outside_has_the_error_and_its_worker_is_notified),
 	cmocka_unit_test(a_settle_after_a_failure_from_outside_is_refused_as_failed),
 	cmocka_unit_test(a_chain_can_be_failed_in_every_state_that_is_not_final),
-	cmocka_unit_test(a_chain_fails_from_outside_at_its_last_job_and_what_waits_goes_on_waiting),
+	cmocka_unit_test(a_chain_fails_from_outside_at_its_last_job_and_its_dependents_stay_blocked),
 	cmocka_unit_test(a_chain_that_has_ended_cannot_be_failed),
 	cmocka_unit_test(a_failure_from_outside_that_is_rolled_back_has_not_happened),
-	cmocka_unit_test(a_cancelled_chain_is_final_and_its_worker_is_told),
-	cmocka_unit_test(cancel_passes_over_what_has_ended),
+	cmocka_unit_test(a_cancelled_chain_is_final_and_its_worker_is_notified),
+	cmocka_unit_test(cancel_skips_what_has_ended),
 	cmocka_unit_test(an_unknown_chain_fails_the_whole_call),
-	cmocka_unit_test(a_redriven_chain_goes_on_at_its_last_job_with_nothing_charged),
-	cmocka_unit_test(redrive_passes_over_what_runs_waits_or_has_completed),
+	cmocka_unit_test(a_redriven_chain_resumes_at_its_last_job_with_nothing_charged),
+	cmocka_unit_test(redrive_skips_what_runs_waits_or_has_completed),
 	cmocka_unit_test(a_triggered_job_is_due_now),
 	cmocka_unit_test(a_removed_chain_is_gone_with_all_its_jobs),
 	cmocka_unit_test(removed_jobs_are_not_claimed),
@@ -724,10 +724,10 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_cascade_removes_what_waits_transitively),
 	cmocka_unit_test(what_has_ended_does_not_protect_its_blockers),
 	cmocka_unit_test(prune_deletes_what_ended_before_in_bites),
-	cmocka_unit_test(prune_passes_over_what_has_not_ended_and_comes_back_for_it),
+	cmocka_unit_test(prune_skips_what_has_not_ended_and_removes_it_later),
 	cmocka_unit_test(prune_keeps_the_blockers_of_what_has_not_ended),
-	cmocka_unit_test(a_watched_chain_tells_of_its_end_and_others_do_not),
-	cmocka_unit_test(a_watched_chain_that_goes_on_tells_only_at_its_end),
+	cmocka_unit_test(only_a_watched_chain_sends_a_notification_when_it_ends),
+	cmocka_unit_test(a_watched_chain_that_continues_notifies_only_at_its_end),
 	cmocka_unit_test(schedules_are_kept_by_name_and_listed_by_their_next_tick),
 	cmocka_unit_test(a_tick_is_enqueued_once),
 	cmocka_unit_test(a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before),

@@ -179,7 +179,7 @@ static void every_change_writes_its_record(void **state)
 	if (!has_trail(k))
 		return;
 	set_scene(k, &s);
-	assert_int_equal(length(k), 0); /* nobody was named */
+	assert_int_equal(length(k), 0); /* no user was named */
 	for (int what = 0; what < N; what++) {
 		uint64_t subject;
 		KIT_OK(change(k, &s, what, "ada", &subject, err));

@@ -7,8 +7,8 @@
 /* ---- continuation ---- */
 
 /* Continue job 0 of the claim with next; the new job's id. */
-static uint64_t go_on(struct kit *k, const struct kit_claim *claim, const struct sl_new_job *next,
-		      struct kit_heard *heard)
+static uint64_t continue_job(struct kit *k, const struct kit_claim *claim, const struct sl_new_job *next,
+			     struct kit_heard *heard)
 {
 	struct sl_settle s = kit_settle(claim, 0, SL_SETTLE_CONTINUE);
 	s.next = next;
@@ -19,7 +19,7 @@ static uint64_t go_on(struct kit *k, const struct kit_claim *claim, const struct
 	return result.next_id;
 }
 
-static void a_continued_chain_goes_on_with_its_next_job(void **state)
+static void a_continuation_creates_the_next_job_of_its_chain(void **state)
 {
 	struct kit *k = *state;
 	uint64_t first = kit_start(k, "a");
@@ -27,7 +27,7 @@ static void a_continued_chain_goes_on_with_its_next_job(void **state)
 	kit_claim_one(k, "a", &claim);
 	struct kit_heard heard;
 	struct sl_new_job next = {.type = "b", .input = "{\"step\":2}", .priority = 3, .traceparent = "tp"};
-	uint64_t second = go_on(k, &claim, &next, &heard);
+	uint64_t second = continue_job(k, &claim, &next, &heard);
 	assert_true(second > first);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_CREATED, second), 1);
@@ -68,7 +68,7 @@ static void a_continuation_may_be_for_later(void **state)
 	kit_claim_one(k, "a", &claim);
 	struct kit_heard heard;
 	struct sl_new_job next = {.type = "b", .delay_ms = 20};
-	uint64_t second = go_on(k, &claim, &next, &heard);
+	uint64_t second = continue_job(k, &claim, &next, &heard);
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_SCHEDULED, second), 1);
 	kit_pass_ms(k, 21);
@@ -116,7 +116,7 @@ static void a_continuation_waits_for_what_it_fanned_out(void **state)
 	kit_run(k, "child", "\"early\"");
 	struct kit_heard heard;
 	struct sl_new_job next = {.type = "join", .blockers = children, .n_blockers = 3};
-	uint64_t join = go_on(k, &claim, &next, &heard);
+	uint64_t join = continue_job(k, &claim, &next, &heard);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "join", 0), 0);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_BLOCKED, join), 1);
 	struct kit_chain chain;
@@ -221,8 +221,8 @@ static void who_was_cancelled_while_it_waited_counts_as_waiting(void **state)
 	struct sl_settle s = wait_for(&claim, 0, &next, &c);
 	refuse_circle(k, &s, 1, a, b);
 	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){(uint64_t[]){b, c}, 2}, NULL, &n, err));
-	KIT_OK(k->ops->complete_chain(k->s, b, "1", NULL, err)); /* waits for nobody any more */
-	go_on(k, &claim, &next, NULL);
+	KIT_OK(k->ops->complete_chain(k->s, b, "1", NULL, err)); /* no longer waits for a chain */
+	continue_job(k, &claim, &next, NULL);
 	kit_run(k, "c", NULL);
 	kit_run(k, "next", NULL);
 }
@@ -313,7 +313,7 @@ static void a_chain_blocks_until_its_last_job_completes(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "a", &claim);
 	struct sl_new_job next = {.type = "a2"};
-	go_on(k, &claim, &next, NULL);
+	continue_job(k, &claim, &next, NULL);
 	assert_int_equal(kit_status(k, id), SL_JOB_BLOCKED);
 	uint64_t late = kit_start_after(k, "t", &a, 1); /* started while the blocker is at its second job */
 	kit_run(k, "a2", NULL);
@@ -500,8 +500,8 @@ static void a_key_gives_the_first_chain_back_while_it_has_not_ended(void **state
 	assert_int_equal(claim.jobs[0].id, first.chain_id);
 	assert_int_equal(kit_start_key(k, "key", SL_DEDUP_INCOMPLETE, 0).deduplicated, 1); /* running */
 	struct sl_new_job next = {.type = "next"};
-	go_on(k, &claim, &next, NULL);
-	assert_int_equal(kit_start_key(k, "key", SL_DEDUP_INCOMPLETE, 0).deduplicated, 1); /* went on */
+	continue_job(k, &claim, &next, NULL);
+	assert_int_equal(kit_start_key(k, "key", SL_DEDUP_INCOMPLETE, 0).deduplicated, 1); /* continued */
 	kit_run(k, "next", NULL);
 	struct sl_started third = kit_start_key(k, "key", SL_DEDUP_INCOMPLETE, 0);
 	assert_int_equal(third.deduplicated, 0);
@@ -587,7 +587,7 @@ static void one_call_with_the_same_key_twice_starts_one_chain(void **state)
 	assert_int_equal(jobs.n, 2);
 }
 
-static void a_deduplicated_start_tells_nobody(void **state)
+static void a_deduplicated_start_sends_no_notifications(void **state)
 {
 	struct kit *k = *state;
 	kit_start_key(k, "k", SL_DEDUP_ANY, 0);
@@ -623,7 +623,7 @@ static void a_redriven_chain_takes_its_key_again(void **state)
 	struct kit_claim claim;
 	kit_claim_one(k, "t", &claim);
 	struct sl_new_job next = {.type = "next"};
-	go_on(k, &claim, &next, NULL);
+	continue_job(k, &claim, &next, NULL);
 	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&first, 1}, NULL, &n, err));
 	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&first, 1}, NULL, &n, err)); /* at its second job */
 	assert_int_equal(kit_start_key(k, "k", SL_DEDUP_INCOMPLETE, 0).chain_id, first);
@@ -695,7 +695,7 @@ static void a_key_that_is_held_after_its_chains_end_keeps_no_other_from_a_redriv
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(a_continued_chain_goes_on_with_its_next_job),
+	cmocka_unit_test(a_continuation_creates_the_next_job_of_its_chain),
 	cmocka_unit_test(a_continuation_may_be_for_later),
 	cmocka_unit_test(a_continuation_with_an_unknown_blocker_changes_nothing),
 	cmocka_unit_test(a_continuation_that_waits_for_its_own_chain_changes_nothing),
@@ -722,7 +722,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_window_frees_the_key_when_it_has_passed),
 	cmocka_unit_test(an_old_chain_whose_window_has_passed_does_not_free_the_new_ones_key),
 	cmocka_unit_test(one_call_with_the_same_key_twice_starts_one_chain),
-	cmocka_unit_test(a_deduplicated_start_tells_nobody),
+	cmocka_unit_test(a_deduplicated_start_sends_no_notifications),
 	cmocka_unit_test(a_redriven_chain_takes_its_key_again),
 	cmocka_unit_test(a_chain_is_not_redriven_while_another_holds_its_key),
 	cmocka_unit_test(of_two_chains_with_one_key_only_one_is_redriven),

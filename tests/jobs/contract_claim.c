@@ -73,7 +73,7 @@ static void ids_are_never_given_again(void **state)
 	assert_true(kit_start(k, "t") > first);
 }
 
-static void a_start_tells_of_the_type_and_of_each_job(void **state)
+static void a_start_reports_the_type_and_each_job(void **state)
 {
 	struct kit *k = *state;
 	struct sl_new_chain chains[2] = {{.job = {.type = "a"}}, {.job = {.type = "b", .delay_ms = KIT_LONG_MS}}};
@@ -81,7 +81,7 @@ static void a_start_tells_of_the_type_and_of_each_job(void **state)
 	struct kit_heard heard;
 	KIT_OK(k->ops->start(k->s, chains, 2, kit_hear(&heard), out, err));
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "a", 0) >= 1);
-	/* Also of the later one: whoever sleeps must learn when to wake. */
+	/* Also for the later one: a worker that sleeps must learn when to wake. */
 	assert_true(kit_notes(&heard, SL_NOTE_JOB_SCHEDULED, "b", 0) >= 1);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_OWNERSHIP_LOST, NULL, 0), 0);
 	assert_int_equal(kit_notes(&heard, SL_NOTE_CHAIN_ENDED, NULL, 0), 0);
@@ -178,7 +178,7 @@ static void a_claimed_job_has_what_its_handler_needs(void **state)
 	assert_in_range(claim.reply.now_ms, kit_now(k) - 60000, kit_now(k));
 }
 
-static void a_claimed_job_is_running_and_nobody_else_gets_it(void **state)
+static void a_claimed_job_is_running_and_no_other_worker_gets_it(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[2] = {kit_start(k, "t"), kit_start(k, "t")};
@@ -285,7 +285,7 @@ static void more_due_jobs_than_a_claim_takes_are_not_forgotten(void **state)
 	assert_int_equal(all, 40);
 }
 
-static void an_empty_claim_tells_how_long_to_sleep(void **state)
+static void an_empty_claim_returns_how_long_to_sleep(void **state)
 {
 	struct kit *k = *state;
 	struct kit_claim claim;
@@ -309,7 +309,7 @@ static void an_empty_claim_tells_how_long_to_sleep(void **state)
 	assert_int_equal(empty.reply.next_expiry_in_ms, -1); /* the lease went with its last job */
 }
 
-static void a_lease_that_has_run_out_is_told_as_nothing_to_wait_for(void **state)
+static void an_expired_lease_is_reported_with_no_time_to_wait(void **state)
 {
 	struct kit *k = *state;
 	kit_start(k, "t");
@@ -683,7 +683,7 @@ static void a_failure_without_a_start_charges_nothing(void **state)
 	}
 }
 
-/* ---- claims of a worker that was told of a job ---- */
+/* ---- claims of a worker that was notified of a job ---- */
 
 static void a_hinted_claim_gets_what_is_ready_in_order(void **state)
 {
@@ -753,7 +753,7 @@ static void a_hinted_claim_gets_what_is_due_or_flagged_when_there_is_nothing_els
 	assert_int_equal(claim.jobs[0].charged, 1);
 }
 
-static void what_a_hinted_claim_passes_over_is_to_be_asked_for_at_once(void **state)
+static void what_a_hinted_claim_skips_can_be_claimed_immediately(void **state)
 {
 	struct kit *k = *state;
 	struct kit_claim claim;
@@ -804,7 +804,7 @@ static void a_lease_that_has_not_run_out_is_not_reaped(void **state)
 	kit_complete(k, &claim, 0, NULL);
 }
 
-static void a_reap_tells_the_next_worker_and_the_old_one(void **state)
+static void a_reap_notifies_the_next_worker_and_the_old_one(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -823,7 +823,7 @@ static void a_reap_tells_the_next_worker_and_the_old_one(void **state)
 	assert_int_equal(heard.n_notes, 0);
 }
 
-static void a_reaper_takes_only_its_types_and_only_so_many(void **state)
+static void a_reaper_takes_only_its_types_and_at_most_its_limit(void **state)
 {
 	struct kit *k = *state;
 	for (int i = 0; i < 5; i++)
@@ -985,7 +985,7 @@ static void a_claim_settled_without_giving_up_its_lease_leaves_nothing_to_reap(v
 	assert_int_equal(kit_status(k, ids[1]), SL_JOB_PENDING);
 	kit_claim(k, "t", 2, 0, &empty);
 	assert_int_equal(empty.n, 0);
-	assert_int_equal(empty.reply.next_expiry_in_ms, -1); /* the lease is gone, and nobody wakes for it again */
+	assert_int_equal(empty.reply.next_expiry_in_ms, -1); /* the lease is gone, and no worker wakes for it again */
 }
 
 /* ---- pause ---- */
@@ -1027,19 +1027,19 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(no_input_is_the_json_null),
 	cmocka_unit_test(many_chains_start_in_one_call_and_get_ascending_ids),
 	cmocka_unit_test(ids_are_never_given_again),
-	cmocka_unit_test(a_start_tells_of_the_type_and_of_each_job),
+	cmocka_unit_test(a_start_reports_the_type_and_each_job),
 	cmocka_unit_test(jobs_are_claimed_by_priority_and_then_by_age),
 	cmocka_unit_test(priority_counts_across_types),
 	cmocka_unit_test(a_claim_keeps_the_limit_of_each_type_and_of_all),
 	cmocka_unit_test(a_type_that_has_nothing_does_not_keep_others_from_being_claimed),
 	cmocka_unit_test(a_claimed_job_has_what_its_handler_needs),
-	cmocka_unit_test(a_claimed_job_is_running_and_nobody_else_gets_it),
+	cmocka_unit_test(a_claimed_job_is_running_and_no_other_worker_gets_it),
 	cmocka_unit_test(a_claim_whose_callback_refuses_takes_nothing),
 	cmocka_unit_test(a_job_for_later_is_not_claimed_before_its_time),
 	cmocka_unit_test(a_job_becomes_claimable_when_its_time_has_come),
 	cmocka_unit_test(more_due_jobs_than_a_claim_takes_are_not_forgotten),
-	cmocka_unit_test(an_empty_claim_tells_how_long_to_sleep),
-	cmocka_unit_test(a_lease_that_has_run_out_is_told_as_nothing_to_wait_for),
+	cmocka_unit_test(an_empty_claim_returns_how_long_to_sleep),
+	cmocka_unit_test(an_expired_lease_is_reported_with_no_time_to_wait),
 	cmocka_unit_test(no_two_attempts_of_a_job_have_one_number),
 	cmocka_unit_test(the_first_attempt_has_the_number_one),
 	cmocka_unit_test(runs_that_end_are_charged),
@@ -1057,11 +1057,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_failure_without_a_start_charges_nothing),
 	cmocka_unit_test(a_hinted_claim_gets_what_is_ready_in_order),
 	cmocka_unit_test(a_hinted_claim_gets_what_is_due_or_flagged_when_there_is_nothing_else),
-	cmocka_unit_test(what_a_hinted_claim_passes_over_is_to_be_asked_for_at_once),
+	cmocka_unit_test(what_a_hinted_claim_skips_can_be_claimed_immediately),
 	cmocka_unit_test(a_hinted_claim_of_a_paused_type_gets_nothing),
 	cmocka_unit_test(a_lease_that_has_not_run_out_is_not_reaped),
-	cmocka_unit_test(a_reap_tells_the_next_worker_and_the_old_one),
-	cmocka_unit_test(a_reaper_takes_only_its_types_and_only_so_many),
+	cmocka_unit_test(a_reap_notifies_the_next_worker_and_the_old_one),
+	cmocka_unit_test(a_reaper_takes_only_its_types_and_at_most_its_limit),
 	cmocka_unit_test(a_reaped_job_goes_back_into_its_place_by_priority),
 	cmocka_unit_test(a_renewed_lease_is_not_reaped_even_when_it_had_run_out),
 	cmocka_unit_test(a_renewal_names_what_is_lost_and_why),

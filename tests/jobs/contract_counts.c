@@ -120,19 +120,19 @@ static int take_count(const struct sl_job_count *row, void *ctx)
 
 static void compare(struct mix *m, int step)
 {
-	struct census *rows = calloc(1, sizeof(*rows)), *told = calloc(1, sizeof(*told));
+	struct census *rows = calloc(1, sizeof(*rows)), *reported = calloc(1, sizeof(*reported));
 	struct kit *k = m->k;
 	kit_pass_ms(k, SHORT_MS + 1);
-	KIT_OK(k->ops->counts(k->s, take_count, told, err));
-	KIT_OK(k->ops->outstanding(k->s, names, TYPES, &told->all, err));
+	KIT_OK(k->ops->counts(k->s, take_count, reported, err));
+	KIT_OK(k->ops->outstanding(k->s, names, TYPES, &reported->all, err));
 	read_all(k, rows);
-	assert_int_equal(rows->unknown + told->unknown, 0);
+	assert_int_equal(rows->unknown + reported->unknown, 0);
 	for (size_t t = 0; t < TYPES; t++)
 		for (int s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++) {
-			const struct count *a = &rows->by[t][s], *b = &told->by[t][s];
+			const struct count *a = &rows->by[t][s], *b = &reported->by[t][s];
 			if (memcmp(a, b, sizeof(*a)) != 0)
-				fail_msg("step %d: %s %s: rows %llu due %llu retrying %llu oldest %lld %lld, told %llu "
-					 "%llu %llu %lld %lld",
+				fail_msg("step %d: %s %s: rows %llu due %llu retrying %llu oldest %lld %lld, reported "
+					 "%llu %llu %llu %lld %lld",
 					 step, names[t], sl_job_status_name((enum sl_job_status)s),
 					 (unsigned long long)a->n, (unsigned long long)a->due,
 					 (unsigned long long)a->retrying, (long long)a->oldest_ms,
@@ -140,14 +140,14 @@ static void compare(struct mix *m, int step)
 					 (unsigned long long)b->due, (unsigned long long)b->retrying,
 					 (long long)b->oldest_ms, (long long)b->oldest_due_ms);
 		}
-	assert_memory_equal(&rows->all, &told->all, sizeof(rows->all));
+	assert_memory_equal(&rows->all, &reported->all, sizeof(rows->all));
 	free(rows);
-	free(told);
+	free(reported);
 }
 
 /* ---- steps ---- */
 
-/* What somebody else has changed meanwhile is no fault of a step. */
+/* A step may fail because another thread changed its chains meanwhile. */
 static void may_fail(int rc, const struct sl_err *err)
 {
 	if (!kit_overtaken(rc))
@@ -255,7 +255,7 @@ static void offer(struct mix *m)
 	struct sl_offer_type types[] = {{names[0], KIT_LONG_MS}, {names[1], KIT_LONG_MS}, {names[2], KIT_LONG_MS}};
 	if (k->ops->offer == NULL)
 		return;
-	kit_claim_types(k, &none, 1, 1, KIT_LONG_MS, c); /* an id and a name of its own */
+	kit_claim_types(k, &none, 1, 1, KIT_LONG_MS, c); /* only for a new id and worker name */
 	m->at[i] = 0;
 	struct sl_offer o = {
 		.claim = c->id, .worker = c->worker, .types = types, .n_types = 3, .taken = taken, .ctx = c};
@@ -376,7 +376,7 @@ static int find_quiet(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-static void a_paused_type_without_jobs_is_told_with_none(void **state)
+static void a_paused_type_without_jobs_is_reported_with_a_count_of_zero(void **state)
 {
 	struct kit *k = *state;
 	struct sl_job_count c = {0};
@@ -392,7 +392,7 @@ static void a_paused_type_without_jobs_is_told_with_none(void **state)
 	c = (struct sl_job_count){0};
 	KIT_OK(k->ops->counts(k->s, find_quiet, &c, err));
 	assert_null(c.type);
-	/* With jobs it is told by them alone; without them again, as before. */
+	/* A type with jobs has only the rows of its jobs; without jobs, it has the empty row again. */
 	uint64_t id = kit_start(k, "quiet");
 	size_t n = 0;
 	KIT_OK(k->ops->pause(k->s, "quiet", 1, NULL, err));
@@ -435,7 +435,7 @@ static void the_oldest_that_waits_is_found_behind_any_number_of_priorities(void 
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(counts_are_those_of_the_rows_after_a_mix_of_everything),
-	cmocka_unit_test(a_paused_type_without_jobs_is_told_with_none),
+	cmocka_unit_test(a_paused_type_without_jobs_is_reported_with_a_count_of_zero),
 	cmocka_unit_test(the_oldest_that_waits_is_found_behind_any_number_of_priorities),
 };
 

@@ -52,7 +52,7 @@ static struct sl_event_row of_claim(struct sl_event_row e, const struct kit_clai
 	return e;
 }
 
-/* Append sequences first..last of one stream; the mark told back. */
+/* Append sequences first..last of one stream; returns the mark. */
 static uint64_t append(struct kit *k, const char *stream, uint64_t first, uint64_t last, size_t *n_new)
 {
 	struct sl_event_row events[32];
@@ -131,7 +131,7 @@ static void another_crc_for_a_known_event_is_a_conflict(void **state)
 	events[1] = event("s", 3);
 	events[1].crc++;
 	KIT_FAILS(SL_ECONFLICT, k->ops->events_append(k->s, &events[1], 1, &mark, 1, &n_new, err));
-	assert_int_equal(append(k, "s", 4, 4, &n_new), 4); /* the stream goes on */
+	assert_int_equal(append(k, "s", 4, 4, &n_new), 4); /* the stream continues */
 }
 
 static void a_mark_keeps_the_crc_of_its_event_after_the_event_is_gone(void **state)
@@ -261,7 +261,7 @@ static void a_stream_is_taken_without_a_mark_of_the_caller(void **state)
 	assert_int_equal(append(k, "a", 3, 3, &n_new), 3);
 }
 
-static void marks_alone_skip_and_tell(void **state)
+static void marks_without_events_skip_ahead_and_are_returned(void **state)
 {
 	struct kit *k = *state;
 	size_t n_new = 99;
@@ -338,7 +338,7 @@ static void times_beyond_what_a_store_can_keep_are_cut_to_it(void **state)
 			assert_true(rows.r[i].ts_ms < 0);
 }
 
-static void events_are_read_by_job_from_an_offset_and_at_most_so_many(void **state)
+static void events_are_read_by_job_from_an_offset_up_to_a_limit(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[2] = {kit_start(k, "t"), kit_start(k, "t")};
@@ -488,7 +488,7 @@ static void events_of_a_job_that_is_gone_are_taken_and_break_nothing(void **stat
 	e.attempt = 1;
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
 	KIT_OK(k->ops->events_append(k->s, &e, 1, &mark, 1, &n, err));
-	assert_int_equal(mark.mark, 1); /* the log behind it must not be held up */
+	assert_int_equal(mark.mark, 1); /* the records after it must not be held up */
 }
 
 static void prune_removes_old_events_whose_job_was_deleted(void **state)
@@ -518,7 +518,7 @@ static void prune_removes_old_events_whose_job_was_deleted(void **state)
 	assert_int_equal(rows.r[0].sequence, 3); /* too young */
 	assert_int_equal(rows.r[1].sequence, 4); /* its job is there */
 	assert_int_equal(rows.r[2].sequence, 5); /* never had one */
-	/* The stream and the offsets go on. */
+	/* The stream and the offsets continue. */
 	assert_int_equal(append(k, "s", 6, 6, &n_new), 6);
 	read_all(k, 0, last, 100, &rows);
 	assert_int_equal(rows.n, 1);
@@ -878,11 +878,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_gap_is_refused_unless_it_is_skipped),
 	cmocka_unit_test(an_event_inside_of_a_skipped_range_is_taken),
 	cmocka_unit_test(a_stream_is_taken_without_a_mark_of_the_caller),
-	cmocka_unit_test(marks_alone_skip_and_tell),
+	cmocka_unit_test(marks_without_events_skip_ahead_and_are_returned),
 	cmocka_unit_test(streams_and_incarnations_have_marks_of_their_own),
 	cmocka_unit_test(checksums_and_incarnations_keep_all_their_bits),
 	cmocka_unit_test(times_beyond_what_a_store_can_keep_are_cut_to_it),
-	cmocka_unit_test(events_are_read_by_job_from_an_offset_and_at_most_so_many),
+	cmocka_unit_test(events_are_read_by_job_from_an_offset_up_to_a_limit),
 	cmocka_unit_test(the_newest_offset_is_that_of_the_last_event_there_is),
 	cmocka_unit_test(an_event_of_an_earlier_attempt_is_marked_late),
 	cmocka_unit_test(an_event_without_the_claim_of_its_attempt_is_marked_late),

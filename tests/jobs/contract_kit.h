@@ -32,7 +32,7 @@ struct kit {
 	void *s; /* store.ctx */
 };
 
-/* ---- what callbacks told ---- */
+/* ---- what callbacks reported ---- */
 
 struct kit_note {
 	enum sl_note_kind kind;
@@ -109,7 +109,7 @@ struct kit_ids {
 	} while (0)
 void kit_check(int rc, const struct sl_err *err, const char *call, const char *file, int line);
 
-/* How a call on chains ends that somebody else has deleted, ended, or deleted the blockers of, meanwhile. */
+/* Did the call fail because another caller meanwhile ended or deleted its chains, or deleted their blockers? */
 static inline bool kit_overtaken(int rc)
 {
 	return rc == SL_ENOENT || rc == SL_EEXIST || rc == SL_EPENDING || rc == SL_ECONFLICT;
@@ -135,11 +135,11 @@ uint64_t kit_start_job(struct kit *k, const struct sl_new_job *job);
 uint64_t kit_start_after(struct kit *k, const char *type, const uint64_t *blockers, size_t n);
 struct sl_started kit_start_key(struct kit *k, const char *key, enum sl_dedup_scope scope, int64_t window_ms);
 
-/* Claim at most limit of one type (NULL: "t") under a lease of lease_ms (0: KIT_LONG_MS), as a worker of its own. */
+/* Claim at most limit of one type (NULL: "t") under a lease of lease_ms (0: KIT_LONG_MS), as a new worker. */
 void kit_claim(struct kit *k, const char *type, uint32_t limit, int64_t lease_ms, struct kit_claim *out);
 void kit_claim_types(struct kit *k, const struct sl_claim_type *types, size_t n, uint32_t limit, int64_t lease_ms,
 		     struct kit_claim *out);
-/* As a worker that has nothing and was told of a job. */
+/* As a worker that has nothing and was notified of a job. */
 void kit_claim_hinted(struct kit *k, const char *type, uint32_t limit, struct kit_claim *out);
 /* Ask for the jobs of a claim as if its answer had been lost. */
 void kit_claim_again(struct kit *k, const char *type, const struct kit_claim *claim, struct kit_claim *out);

@@ -286,7 +286,7 @@ static int keep_count(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-static void counts_are_told_per_type_and_status(void **state)
+static void counts_are_reported_per_type_and_status(void **state)
 {
 	struct kit *k = *state;
 	struct zoo z = make_zoo(k);
@@ -331,7 +331,7 @@ static void a_batch_that_runs_is_counted_as_running(void **state)
 	assert_int_equal(all.by[SL_JOB_COMPLETED].count, 1);
 }
 
-static void what_is_outstanding_is_told_in_disjoint_kinds(void **state)
+static void outstanding_work_is_reported_in_disjoint_kinds(void **state)
 {
 	struct kit *k = *state;
 	make_zoo(k);
@@ -379,9 +379,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(data_longer_than_the_filter_wants_is_an_empty_text),
 	cmocka_unit_test(a_callback_stops_a_listing_and_gives_its_result),
 	cmocka_unit_test(what_is_not_there_is_not_found),
-	cmocka_unit_test(counts_are_told_per_type_and_status),
+	cmocka_unit_test(counts_are_reported_per_type_and_status),
 	cmocka_unit_test(a_batch_that_runs_is_counted_as_running),
-	cmocka_unit_test(what_is_outstanding_is_told_in_disjoint_kinds),
+	cmocka_unit_test(outstanding_work_is_reported_in_disjoint_kinds),
 	cmocka_unit_test(a_scheduled_job_whose_time_has_come_is_due_before_anyone_claims),
 };
 

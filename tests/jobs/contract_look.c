@@ -154,7 +154,7 @@ static size_t search(struct kit *k, struct sl_job_filter f, bool chains, struct 
 	return steps;
 }
 
-static void a_search_comes_back_after_so_many_and_goes_on_where_it_was(void **state)
+static void a_search_stops_at_its_scan_limit_and_resumes_where_it_stopped(void **state)
 {
 	struct kit *k = *state;
 	enum { N = 60 };
@@ -439,7 +439,7 @@ static const struct seen_lease *lease_of(const struct seen_leases *seen, const s
 	abort();
 }
 
-static void leases_tell_who_has_what_until_when(void **state)
+static void leases_show_which_worker_has_which_jobs_until_when(void **state)
 {
 	struct kit *k = *state;
 	struct kit_claim one, many;
@@ -583,7 +583,7 @@ static void failed_jobs_are_grouped_by_type_and_first_line(void **state)
 	assert_int_equal(one.last.sample_id, first);
 }
 
-static void errors_are_those_of_so_many_jobs_with_a_cursor_for_the_rest(void **state)
+static void errors_cover_a_limited_number_of_jobs_with_a_cursor_for_the_rest(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[6], reached = 99;
@@ -644,7 +644,7 @@ static void put_events(struct kit *k, const char *stream, uint32_t incarnation, 
 	KIT_OK(k->ops->events_append(k->s, rows, n, &mark, 1, NULL, err));
 }
 
-static void streams_tell_how_far_they_were_taken(void **state)
+static void streams_report_how_far_they_were_stored(void **state)
 {
 	struct kit *k = *state;
 	char text[512] = "";
@@ -670,19 +670,19 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_chain_is_found_by_its_first_input_and_its_last_end),
 	cmocka_unit_test(jobs_are_found_by_the_first_line_of_their_error),
 	cmocka_unit_test(jobs_are_found_by_when_they_ended),
-	cmocka_unit_test(a_search_comes_back_after_so_many_and_goes_on_where_it_was),
+	cmocka_unit_test(a_search_stops_at_its_scan_limit_and_resumes_where_it_stopped),
 	cmocka_unit_test(a_search_among_the_failed_counts_only_those),
 	cmocka_unit_test(every_filter_is_applied_before_a_page_of_a_status_is_cut),
 	cmocka_unit_test(what_was_redriven_or_deleted_is_not_among_the_failed),
 	cmocka_unit_test(chains_that_wait_for_a_chain_are_listed),
-	cmocka_unit_test(leases_tell_who_has_what_until_when),
+	cmocka_unit_test(leases_show_which_worker_has_which_jobs_until_when),
 	cmocka_unit_test(a_job_that_has_left_its_lease_is_not_shown_there),
 	cmocka_unit_test(leases_come_in_pages),
 	cmocka_unit_test(a_callback_stops_the_leases),
 	cmocka_unit_test(failed_jobs_are_grouped_by_type_and_first_line),
-	cmocka_unit_test(errors_are_those_of_so_many_jobs_with_a_cursor_for_the_rest),
+	cmocka_unit_test(errors_cover_a_limited_number_of_jobs_with_a_cursor_for_the_rest),
 	cmocka_unit_test(a_group_can_be_listed_by_its_line),
-	cmocka_unit_test(streams_tell_how_far_they_were_taken),
+	cmocka_unit_test(streams_report_how_far_they_were_stored),
 };
 
 CONTRACT_TESTS(contract_look_tests, tests)

@@ -29,7 +29,7 @@ static void a_completion_keeps_the_output_and_ends_the_chain(void **state)
 	assert_true(row.job.ended_ms >= row.job.created_ms);
 	assert_int_equal(row.job.leased_until_ms, 0);
 	assert_int_equal(kit_changes(&heard, SL_CHANGE_CHAIN_COMPLETED, 0), 1);
-	assert_int_equal(heard.n_notes, 0); /* nobody watches it, nobody waits for it */
+	assert_int_equal(heard.n_notes, 0); /* no caller watches it, no chain waits for it */
 	struct kit_chain chain;
 	kit_get_chain(k, id, &chain);
 	assert_int_equal(chain.chain.status, SL_JOB_COMPLETED);
@@ -68,7 +68,7 @@ static void a_retry_comes_back_after_its_delay_with_its_error(void **state)
 	assert_in_range(claim.reply.next_due_in_ms, KIT_LONG_MS / 2, KIT_LONG_MS);
 }
 
-static void a_retry_without_delay_is_claimable_at_once_and_told(void **state)
+static void a_retry_without_delay_is_claimable_immediately_and_notifies_workers(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -324,8 +324,8 @@ static void a_settle_after_a_deletion_is_refused_as_not_found(void **state)
 	expect_stale(k, &claim, SL_LOST_NOT_FOUND);
 }
 
-/* Whoever puts it back may be gone by the time it is due. */
-static void a_retry_for_later_is_told_to_others(void **state)
+/* The worker that puts the job back may be gone by the time it is due. */
+static void a_delayed_retry_notifies_other_workers(void **state)
 {
 	struct kit *k = *state;
 	static const enum sl_settle_kind kinds[] = {SL_SETTLE_RETRY, SL_SETTLE_RESCHEDULE};
@@ -344,7 +344,7 @@ static void a_retry_for_later_is_told_to_others(void **state)
 }
 
 /* A worker that did not hear the answer sends it again, and must know its own work from another's. */
-static void a_settle_that_is_sent_twice_is_told_that_it_has_happened(void **state)
+static void a_settle_that_is_sent_twice_is_reported_as_already_applied(void **state)
 {
 	struct kit *k = *state;
 	static const struct {
@@ -411,7 +411,7 @@ static void a_settle_with_a_wrong_fence_changes_nothing(void **state)
 	kit_complete(k, &claim, 0, NULL);
 }
 
-static void a_late_settle_counts_when_nobody_took_the_job_meanwhile(void **state)
+static void a_late_settle_counts_when_no_other_worker_has_claimed_the_job(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -435,7 +435,7 @@ static void one_stale_member_does_not_hold_up_its_batch(void **state)
 	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&ids[2], 1}, NULL, &n, err));
 	struct sl_new_job next = {.type = "next"};
 	struct sl_settle s[N];
-	/* In reverse, so that results are told by place and not by id. */
+	/* In reverse order: results must match their settles by position, not by id. */
 	for (size_t i = 0; i < N; i++) {
 		static const enum sl_settle_kind kinds[N] = {SL_SETTLE_COMPLETE, SL_SETTLE_CONTINUE, SL_SETTLE_COMPLETE,
 							     SL_SETTLE_RETRY,    SL_SETTLE_FAIL,     SL_SETTLE_RELEASE};
@@ -459,7 +459,7 @@ static void one_stale_member_does_not_hold_up_its_batch(void **state)
 		assert_int_equal(kit_status(k, ids[i]), want[i]);
 }
 
-static void a_guard_tells_whether_the_job_is_still_ours(void **state)
+static void a_guard_reports_whether_the_job_is_still_ours(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -518,7 +518,7 @@ static int keep_record(const struct sl_attempt_record *a, void *ctx)
 	return 0;
 }
 
-static void the_history_tells_every_attempt(void **state)
+static void the_history_has_every_attempt(void **state)
 {
 	struct kit *k = *state;
 	uint64_t id = kit_start(k, "t");
@@ -594,7 +594,7 @@ static void a_final_failure_and_an_abort_are_in_the_history(void **state)
 	KIT_FAILS(SL_ENOENT, k->ops->attempts(k->s, never + 1000, keep_record, NULL, err));
 }
 
-static void the_history_tells_why_and_by_which_number(void **state)
+static void the_history_has_the_reason_and_the_attempt_number(void **state)
 {
 	struct kit *k = *state;
 	uint64_t ids[3] = {kit_start(k, "t"), kit_start(k, "t"), kit_start(k, "t")};
@@ -734,7 +734,7 @@ static void a_bad_output_in_a_batch_fails_all_of_it_or_nothing(void **state)
 		kit_complete(k, &claim, 0, "1"); /* its batch-mate alone is fine */
 }
 
-static void the_store_comes_back_after_its_database_was_away(void **state)
+static void the_store_recovers_after_its_database_was_unavailable(void **state)
 {
 	struct kit *k = *state;
 	if (k->f->cut == NULL)
@@ -818,7 +818,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_completion_keeps_the_output_and_ends_the_chain),
 	cmocka_unit_test(a_completed_job_is_never_claimed_again),
 	cmocka_unit_test(a_retry_comes_back_after_its_delay_with_its_error),
-	cmocka_unit_test(a_retry_without_delay_is_claimable_at_once_and_told),
+	cmocka_unit_test(a_retry_without_delay_is_claimable_immediately_and_notifies_workers),
 	cmocka_unit_test(a_retry_at_a_time_is_due_then),
 	cmocka_unit_test(a_failed_job_is_final_and_ends_its_chain),
 	cmocka_unit_test(a_reschedule_is_not_charged),
@@ -830,23 +830,23 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_settle_after_a_cancel_is_refused_as_cancelled),
 	cmocka_unit_test(a_settle_after_a_completion_from_outside_is_refused_as_completed),
 	cmocka_unit_test(a_settle_after_a_deletion_is_refused_as_not_found),
-	cmocka_unit_test(a_retry_for_later_is_told_to_others),
-	cmocka_unit_test(a_settle_that_is_sent_twice_is_told_that_it_has_happened),
+	cmocka_unit_test(a_delayed_retry_notifies_other_workers),
+	cmocka_unit_test(a_settle_that_is_sent_twice_is_reported_as_already_applied),
 	cmocka_unit_test(a_settle_that_is_sent_twice_counts_once),
 	cmocka_unit_test(a_settle_with_a_wrong_fence_changes_nothing),
-	cmocka_unit_test(a_late_settle_counts_when_nobody_took_the_job_meanwhile),
+	cmocka_unit_test(a_late_settle_counts_when_no_other_worker_has_claimed_the_job),
 	cmocka_unit_test(one_stale_member_does_not_hold_up_its_batch),
-	cmocka_unit_test(a_guard_tells_whether_the_job_is_still_ours),
+	cmocka_unit_test(a_guard_reports_whether_the_job_is_still_ours),
 	cmocka_unit_test(progress_is_kept_while_the_job_is_ours_and_refused_after),
-	cmocka_unit_test(the_history_tells_every_attempt),
+	cmocka_unit_test(the_history_has_every_attempt),
 	cmocka_unit_test(a_job_that_runs_in_a_batch_shows_its_attempt),
 	cmocka_unit_test(a_final_failure_and_an_abort_are_in_the_history),
-	cmocka_unit_test(the_history_tells_why_and_by_which_number),
+	cmocka_unit_test(the_history_has_the_reason_and_the_attempt_number),
 	cmocka_unit_test(empty_and_strange_texts_come_back_as_they_were),
 	cmocka_unit_test(a_big_output_comes_back_whole),
 	cmocka_unit_test(text_that_is_not_utf8_is_stored_or_refused_and_breaks_nothing),
 	cmocka_unit_test(a_bad_output_in_a_batch_fails_all_of_it_or_nothing),
-	cmocka_unit_test(the_store_comes_back_after_its_database_was_away),
+	cmocka_unit_test(the_store_recovers_after_its_database_was_unavailable),
 	cmocka_unit_test(a_clock_that_is_set_forwards_costs_a_lease_and_no_job),
 	cmocka_unit_test(a_clock_that_is_set_back_disturbs_nothing_that_runs),
 };

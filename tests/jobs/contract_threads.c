@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Races: the same promises with several threads, each with a handle of its own ("processes"). Loops are boxed by
- * SLUICE_TEST_SECONDS and print what they reached. A store may answer SL_EAGAIN; then the call is made again.
+ * Races: the same promises with several threads, each with its own handle ("processes"). Loops run for
+ * SLUICE_TEST_SECONDS and print what they reached. A store may return SL_EAGAIN; then the call is retried.
  */
 #include "jobs/contract_kit.h"
 
@@ -234,7 +234,7 @@ static bool settle_one(struct racer *me, struct grab *g, size_t i)
 	KIT_TRUE(rc == 0);
 	if (result.lost != SL_LOST_NOT)
 		return false;
-	/* Of all claims on the job, this one's end was taken: nobody else's may be. */
+	/* Of all claims on the job, the settle of this one was accepted: no other may be. */
 	KIT_TRUE(__atomic_fetch_add(&me->race->owners[s.id], 1, __ATOMIC_SEQ_CST) == 0);
 	__atomic_add_fetch(&me->race->done, 1, __ATOMIC_SEQ_CST);
 	return true;
@@ -333,7 +333,7 @@ static void redrive_twins(struct racer *me)
 	}
 }
 
-static void of_chains_with_one_key_that_are_redriven_at_once_one_goes_on(void **state)
+static void of_chains_with_one_key_redriven_concurrently_one_resumes(void **state)
 {
 	struct kit *k = *state;
 	struct race *r = new_race();
@@ -355,7 +355,7 @@ static void of_chains_with_one_key_that_are_redriven_at_once_one_goes_on(void **
 
 /* ---- blockers ---- */
 
-/* Even threads complete the blockers, odd ones start jobs that wait for them: nobody may stay blocked. */
+/* Even threads complete the blockers, odd ones start jobs that wait for them: no job may stay blocked. */
 static void complete_or_wait(struct racer *me)
 {
 	struct race *r = me->race;
@@ -658,7 +658,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(concurrent_claimers_never_share_a_job),
 	cmocka_unit_test(a_job_is_completed_once_however_its_lease_and_its_settle_race),
 	cmocka_unit_test(the_same_key_from_many_threads_starts_one_chain),
-	cmocka_unit_test(of_chains_with_one_key_that_are_redriven_at_once_one_goes_on),
+	cmocka_unit_test(of_chains_with_one_key_redriven_concurrently_one_resumes),
 	cmocka_unit_test(a_start_that_races_with_its_blockers_end_is_opened),
 	cmocka_unit_test(continuations_at_once_never_wait_for_each_other),
 	cmocka_unit_test(the_last_of_blockers_that_end_together_opens_the_job_once),

@@ -111,15 +111,15 @@ static void a_call_that_fails_leaves_the_transaction_usable(void **state)
 	sl_store_tx *tx = NULL;
 	KIT_OK(k->ops->begin(k->s, &tx, err));
 	uint64_t a = start_in(k, tx, "t");
-	uint64_t nobody = a + 1000;
+	uint64_t unknown = a + 1000;
 	struct sl_new_chain bad[2] = {{.job = {.type = "t"}, .key = "k"},
-				      {.job = {.type = "t", .blockers = &nobody, .n_blockers = 1}}};
+				      {.job = {.type = "t", .blockers = &unknown, .n_blockers = 1}}};
 	struct sl_started out[2];
 	size_t n;
 	KIT_FAILS(SL_ENOENT, k->ops->start(k->s, bad, 2, &(struct sl_store_scope){.tx = tx}, out, err));
-	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){a, nobody}, 2},
+	KIT_FAILS(SL_ENOENT, k->ops->cancel(k->s, (struct sl_ids){(uint64_t[]){a, unknown}, 2},
 					    &(struct sl_store_scope){.tx = tx}, &n, err));
-	KIT_FAILS(SL_ENOENT, k->ops->get_job(k->s, tx, nobody, NULL, NULL, err));
+	KIT_FAILS(SL_ENOENT, k->ops->get_job(k->s, tx, unknown, NULL, NULL, err));
 	uint64_t b = start_in(k, tx, "t");
 	KIT_OK(k->ops->commit(tx, err));
 	struct kit_ids jobs;

@@ -2,7 +2,7 @@
 /*
  * A command for tests: exec_counter FILE LINES writes "o N" to stdout and, in between, "e N" to stderr, for N = 1, 2 …
  * LINES, in pieces of odd sizes, and keeps in FILE what was written for sure: its process id and the last N of both, as
- * three 64-bit numbers. So whoever finds FILE knows what must have been captured.
+ * three 64-bit numbers. From FILE a test knows what must have been captured.
  */
 #include <fcntl.h>
 #include <stdint.h>

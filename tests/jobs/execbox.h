@@ -59,8 +59,8 @@ void execbox_sh(struct execbox *b, const char *script);
 /* One attempt with the input; b->err is cleared before. What the attempt noted is in f, which is finished. */
 int execbox_run(struct execbox *b, struct fake *f, const char *input);
 /*
- * The events of a job (0: of all) in the log, one a line: "started", "out 0 text", "err 5 text", "progress 0 …",
- * "exited {…}", "error 0 text"; partial ones have a "+" behind the position; bytes that are not printed are "\xNN". Job
+ * The events of a job (0: of all) in the log, one per line: "started", "out 0 text", "err 5 text", "progress 0 …",
+ * "exited {…}", "error 0 text"; partial ones have a "+" after the position; bytes that are not printed are "\xNN". Job
  * ids come first when all are asked for. Valid until the next call.
  */
 const char *execbox_events(struct execbox *b, uint64_t job_id);

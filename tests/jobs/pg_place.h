@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A schema of its own on a private PostgreSQL server, for one test after the other. */
+/* A schema on a private PostgreSQL server, created for each test. */
 #ifndef TESTS_PG_PLACE_H
 #define TESTS_PG_PLACE_H
 

@@ -31,7 +31,7 @@ static int must(int rc)
 	return rc;
 }
 
-/* Copy what is there from one end to the other, or to nobody (-1); 0 at the end. */
+/* Copy what is there from one end to the other, or discard it (to is -1); 0 at the end. */
 static ssize_t copy(int from, int to)
 {
 	char buf[65536];

@@ -216,8 +216,8 @@ static void draw_event_knobs(struct sim *sim)
 	k->n_losses = sim_chance(sim, 800) ? 0 : (int)sim_range(sim, 1, 3);
 }
 
-/* A seed tells by its number what it is about, and draws what is new from a stream of its own: runs about jobs alone
- * stay what they were when schedules and events came, and so do the seeds that failed once. */
+/* The number of a seed decides what its run is about, and later features draw from a separate random stream. So runs
+ * about jobs alone stayed the same when schedules and events were added, and so did the seeds that failed once. */
 static void draw_more_knobs(struct sim *sim)
 {
 	uint64_t about = sim->opts.seed % 8, rng = sim->rng;
@@ -250,7 +250,7 @@ static void outage(struct sim *sim, const struct sim_event *ev)
 {
 	(void)ev;
 	int64_t ms = sim_range(sim, 10, 5000);
-	sim_trace(sim, "the store is away for %lld ms", (long long)ms);
+	sim_trace(sim, "the store is unavailable for %lld ms", (long long)ms);
 	if (!sim->calm)
 		sim->away_until_ns = sim->now_ns + ms * SIM_MS;
 }
@@ -270,7 +270,7 @@ static void pause_worker(struct sim *sim, const struct sim_event *ev)
 	struct sim_worker *w = any_worker(sim);
 	int64_t ms = sim_range(sim, 5, sim->k.pause_ms);
 	pause_one(sim, w, ms);
-	if (sim->k.n_crons > 0 && sim_chance(sim, 500)) /* then nobody fires meanwhile */
+	if (sim->k.n_crons > 0 && sim_chance(sim, 500)) /* then no worker fires meanwhile */
 		for (int i = 0; i < sim->k.n_workers; i++)
 			pause_one(sim, &sim->workers[i], ms);
 }
@@ -346,7 +346,7 @@ static void calm_down(struct sim *sim, const struct sim_event *ev)
 			sim->awake_ns = w->paused_until_ns; /* what was put off until then is */
 		if (w->paused_until_ns > sim->now_ns)
 			w->paused_until_ns = sim->now_ns;
-		w->skew_ns = sim_clock(sim, w) - sim->now_ns; /* a clock that stood still goes on */
+		w->skew_ns = sim_clock(sim, w) - sim->now_ns; /* a stalled clock runs again */
 	}
 }
 
@@ -467,11 +467,11 @@ static void probe(struct sim *sim, int type)
 	run_until(sim, last + 1500 * SIM_MS);
 	for (int i = 0; i < 6 && !sim->report->failed; i++)
 		if (sim->shadow[ids[i]].claimed_fence == 0)
-			sim_fail(sim, "R10: nobody has looked for job %llu", (unsigned long long)ids[i]);
+			sim_fail(sim, "R10: no worker has claimed job %llu", (unsigned long long)ids[i]);
 	come_to_rest(sim);
 }
 
-/* R19. Whoever is there has claimed in vain, and waits, but for the moments of a poll. */
+/* R19. Every worker that runs has claimed in vain and waits, except while it polls. */
 static void probe_offers(struct sim *sim)
 {
 	sim->probing = true;

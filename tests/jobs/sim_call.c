@@ -308,7 +308,7 @@ static void answer(struct sim *sim, const struct sim_event *ev)
 		c->rc = c->applied_rc;
 	if (c->fiber != NULL) {
 		c->fiber->dead = ev->worker < 0;
-		sim_fiber_go_on(c->fiber);
+		sim_fiber_resume(c->fiber);
 	} else if (ev->worker >= 0) { /* it is still there */
 		if (c->rc == 0)
 			sim_publish(sim, c->notes, c->n_notes);
@@ -353,7 +353,7 @@ void sim_call_send(struct sim *sim, struct sim_call *c)
 	int64_t long_time = sim_range(sim, 1, 1500) * SIM_MS;
 	if (sim_fault(sim, 30)) /* a slow one */
 		there += long_time;
-	if (c->kind == SIM_HAND_OVER && sim_fault(sim, 60)) /* whoever starts is slow to tell of it */
+	if (c->kind == SIM_HAND_OVER && sim_fault(sim, 60)) /* the process that starts the job is slow to report it */
 		back += long_time;
 	if (sim->now_ns < sim->away_until_ns || sim_fault(sim, sim->k.lose_request)) {
 		fail_with(c, SL_EUNAVAIL);
@@ -416,7 +416,7 @@ void sim_send_settle(struct sim *sim, struct sim_worker *w, int slot, const stru
 static void deliver(struct sim *sim, const struct sim_event *ev)
 {
 	if (ev->worker >= 0)
-		sim_tell_note(sim, &sim->workers[ev->worker], ev->ptr);
+		sim_deliver_note(sim, &sim->workers[ev->worker], ev->ptr);
 	free(ev->ptr);
 }
 

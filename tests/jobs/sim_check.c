@@ -88,7 +88,7 @@ static void check_change(struct sim *sim, const struct memstore_row *row, struct
 	if (!live(was->status) && row->status == SL_JOB_BLOCKED)
 		was->opened = 0; /* it waits anew */
 	if (!live(was->status) && live(row->status))
-		was->begun = false; /* somebody wants it to run again */
+		was->begun = false; /* a client wants it to run again */
 	if (was->status == SL_JOB_PENDING && row->status == SL_JOB_BLOCKED)
 		sim_fail(sim, "R5: %s: job %llu was open and is blocked", op, (ull)row->id);
 }
@@ -214,7 +214,7 @@ void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost
 		const struct sl__run *run = w->slots[i].run;
 		if (run != NULL && run->id == lost->id && run->fence == lost->fence && !run->declared &&
 		    run->abort == SL_ABORT_NONE)
-			sim_fail(sim, "R11: %s was told that job %llu is lost, and its handler was not", w->id,
+			sim_fail(sim, "R11: %s was notified that job %llu is lost, and its handler was not", w->id,
 				 (ull)lost->id);
 	}
 }

@@ -142,7 +142,7 @@ static void meddle(struct sim *sim, const struct sim_event *ev)
 		sim_publish(sim, h.notes, h.n);
 }
 
-/* Beside a worker, in its process; whoever waits there is handed the job. */
+/* In the process of a worker; an offer that is open there gets the job. */
 static void start_beside(struct sim *sim, const struct sim_event *ev)
 {
 	(void)ev;

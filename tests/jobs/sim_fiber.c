@@ -34,7 +34,7 @@ struct fiber {
 	bool ended;
 	struct fiber *next; /* spare */
 	char *stack;
-	const void *back_stack; /* of whoever let it go on */
+	const void *back_stack; /* of the caller that resumed it */
 	size_t back_bytes;
 };
 
@@ -94,7 +94,7 @@ static struct fiber *new_fiber(void)
 	return f;
 }
 
-void sim_fiber_go_on(struct sim_fiber *pub)
+void sim_fiber_resume(struct sim_fiber *pub)
 {
 	struct fiber *f = whole(pub);
 	into(f);
@@ -113,7 +113,7 @@ void sim_fiber_start(struct sim *sim, const struct sim_worker *w, sim_fiber_fn *
 	f->fn = fn;
 	f->arg = arg;
 	f->ended = false;
-	sim_fiber_go_on(&f->pub);
+	sim_fiber_resume(&f->pub);
 }
 
 void sim_fiber_wait(struct sim_fiber *pub, struct sim_call *c)
@@ -141,7 +141,7 @@ static int gone(struct sl_err *err)
 	return sl_err_set(err, SL_EUNAVAIL, "the process is gone");
 }
 
-static int told(const struct sim_call *c, struct sl_err *err)
+static int result_of(const struct sim_call *c, struct sl_err *err)
 {
 	if (c->rc != 0 && err != NULL)
 		*err = c->err;
@@ -156,7 +156,7 @@ static int now_ms(void *store, int64_t *out, struct sl_err *err)
 	struct sim_call *c = sim_call_of(f, SIM_NOW);
 	sim_fiber_wait(f, c);
 	*out = c->now_ms;
-	return told(c, err);
+	return result_of(c, err);
 }
 
 static int cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
@@ -166,7 +166,7 @@ static int cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 		return gone(err);
 	struct sim_call *c = sim_call_of(f, SIM_CRON_LIST);
 	sim_fiber_wait(f, c);
-	int rc = told(c, err);
+	int rc = result_of(c, err);
 	for (size_t i = 0; i < c->n_crons && rc == 0; i++) {
 		if (f->sim->opts.wrong == SIM_WRONG_CATCH_UP)
 			c->crons[i].catch_up = !c->crons[i].catch_up;
@@ -194,7 +194,7 @@ static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 	*out = c->started;
 	for (size_t i = 0; i < c->n_notes && c->rc == 0; i++)
 		scope->note(&c->notes[i], scope->ctx);
-	return told(c, err);
+	return result_of(c, err);
 }
 
 /* Payloads and streams live as long as the run. */
@@ -218,7 +218,7 @@ static int events_append(void *store, const struct sl_event_row *events, size_t 
 		marks[0] = c->mark;
 	if (n_new != NULL)
 		*n_new = c->n_new;
-	return told(c, err);
+	return result_of(c, err);
 }
 
 sl_store sim_fiber_store(struct sim_fiber *f)

@@ -2,8 +2,8 @@
 /*
  * Logs of the simulation: a list of records of which a prefix is durable. Handlers submit events (the real encoding),
  * flushes make them durable or fail, a killed worker leaves what it had written, and another one, or the next of its
- * name, opens that and goes on. The rules are those of <sluice/wal.h>: a flush that fails takes everything with it that
- * was submitted before its failure, and those sequences are given again; what is durable stays.
+ * name, opens that and continues. The rules are those of <sluice/wal.h>: a flush that fails takes everything with it
+ * that was submitted before its failure, and those sequences are given again; what is durable stays.
  */
 #include "jobs/sim_priv.h"
 
@@ -44,7 +44,7 @@ static void all_durable(struct sim *sim, struct sim_log *log, size_t n)
 		sim->lines[log->records[log->durable].line].durable = true;
 }
 
-/* What is behind the first n records never was. */
+/* Discard the records after the first n, as if they had never been submitted. */
 static void cut(struct sim *sim, struct sim_log *log, size_t n)
 {
 	for (size_t i = n; i < log->n; i++)
@@ -77,7 +77,7 @@ static void fail_flush(struct sim *sim, struct sim_log *log)
 	sim_trace(sim, "the log %s fails to sync", log->state.stream->name);
 }
 
-/* Lanes that waited for it go on. */
+/* Lanes that waited for it continue. */
 static void wake_lanes(struct sim *sim, struct sim_worker *w)
 {
 	for (int i = 0; i < sim->k.lanes; i++)

@@ -119,8 +119,8 @@ struct sim_call {
 	struct sl_offer offer;
 	int64_t offer_lease_ms, sent_ns;
 	struct memstore_handed handed;
-	int rc;         /* what the worker is told */
-	int applied_rc; /* what the store said */
+	int rc;         /* what the worker gets */
+	int applied_rc; /* what the store returned */
 	struct sl_err err;
 	/* of a fiber */
 	struct sim_fiber *fiber;
@@ -260,7 +260,7 @@ struct sim_stream {
 struct sim_log {
 	int index;
 	struct sim_state state;
-	bool complete;    /* sent and put away */
+	bool complete;    /* sent and archived */
 	int owner;        /* the worker that made it */
 	int holder;       /* the worker that has it open; -1 */
 	uint32_t life;    /* of the holder */
@@ -272,7 +272,7 @@ struct sim_log {
 	uint32_t open_flush, running_flush; /* what submits go into; under way, 0: none */
 	bool flush_planned;
 	uint8_t outcomes[SIM_FLUSHES]; /* 0: none yet, 1: durable, 2: failed */
-	/* the sender of whoever holds it */
+	/* the holder's sender */
 	bool sending, planned, mark_known;
 	struct sim_stream *met_conflict; /* under this incarnation; NULL: none */
 	struct sl_wal_mark compared;
@@ -339,7 +339,7 @@ struct sim {
 	size_t n_kept, cap_kept;
 	uint32_t restores;  /* of the store: each ends all connections */
 	int64_t base_ms;    /* the store's clock at the beginning */
-	int64_t awake_ns;   /* nobody is paused any more */
+	int64_t awake_ns;   /* no worker is paused any more */
 	int64_t settled_ns; /* from then on ticks are punctual */
 };
 
@@ -360,16 +360,16 @@ extern const char *const sim_type_names[SIM_TYPES];
 /* ---- sim_worker.c ---- */
 void sim_spawn(struct sim *sim, int index);
 void sim_kill(struct sim *sim, struct sim_worker *w);
-/* It has stopped by itself; its process goes on. */
+/* The worker was not killed but has stopped; its process keeps running. */
 void sim_end_worker(struct sim *sim, struct sim_worker *w);
 void sim_stop(struct sim *sim, struct sim_worker *w);
 void sim_jump(struct sim *sim, struct sim_worker *w, int64_t ns);
 int64_t sim_clock(struct sim *sim, struct sim_worker *w);
-void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note);
-/* An answer has come (or will not): the conversation goes on. */
+void sim_deliver_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note);
+/* An answer has come (or will not): the conversation continues. */
 void sim_answered(struct sim *sim, struct sim_worker *w, struct sim_call *call);
 void sim_wake_all(struct sim *sim, struct sim_worker *w);
-/* A conversation that waited goes on. */
+/* A conversation that waited continues. */
 void sim_step(struct sim *sim, struct sim_worker *w, struct sim_conv *conv);
 
 /* ---- sim_slot.c ---- */
@@ -384,7 +384,7 @@ void sim_wake_lane(struct sim *sim, struct sim_worker *w, int lane);
 /* The first lane, when it could offer more than it does. */
 void sim_wake_offer(struct sim *sim, struct sim_worker *w);
 struct sim *sim_of(struct sim_worker *w);
-/* Whoever waits for the stop sees that nothing is open any more, and wakes everybody. */
+/* When nothing is open any more in a worker that is stopping, wake all its conversations. */
 void sim_look_settled(struct sim *sim, struct sim_worker *w);
 
 /* ---- sim_call.c ---- */
@@ -406,9 +406,9 @@ const void *sim_call_bytes(struct sim_call *c, const void *data, size_t n);
 
 /* ---- sim_fiber.c ---- */
 /*
- * Library code that calls the store several times in one go runs on a stack of its own: each call is sent as all others
- * are, and the code goes on when the answer comes, while everything else happens. When its worker has died, the answer
- * and all later calls are SL_EUNAVAIL, so that it unwinds; it then must not touch the worker.
+ * Library code that calls the store several times in one go runs on its own stack: each call is sent as all others are,
+ * and the code resumes when the answer comes, while everything else happens. When its worker has died, the answer and
+ * all later calls are SL_EUNAVAIL, so that it unwinds; it then must not touch the worker.
  */
 struct sim_fiber {
 	struct sim *sim;
@@ -424,7 +424,7 @@ typedef void sim_fiber_fn(struct sim_fiber *f, void *arg);
 void sim_fiber_start(struct sim *sim, const struct sim_worker *w, sim_fiber_fn *fn, void *arg);
 /* Send the call and wait for its answer. */
 void sim_fiber_wait(struct sim_fiber *f, struct sim_call *c);
-void sim_fiber_go_on(struct sim_fiber *f);
+void sim_fiber_resume(struct sim_fiber *f);
 void sim_fiber_free_all(struct sim *sim);
 /* The store as a fiber sees it: now_ms, schedules, events. */
 sl_store sim_fiber_store(struct sim_fiber *f);
@@ -457,7 +457,7 @@ void sim_free_logs(struct sim *sim);
 /* ---- sim_send.c ---- */
 /* A stream of this name, under a new incarnation. */
 struct sim_stream *sim_new_stream(struct sim *sim, const char *name);
-/* The sender of the log has something to look at. */
+/* The sender of the log may have something to do. */
 void sim_send_poke(struct sim *sim, struct sim_log *log);
 /* The store loses its last events. */
 sim_fn sim_lose_events;
@@ -491,12 +491,12 @@ uint64_t sim_start_probe(struct sim *sim, int type, int64_t delay_ms);
 void sim_check(struct sim *sim, const char *op);
 void sim_check_claimed(struct sim *sim, const struct sl_claimed_job *job, bool again);
 void sim_check_settled(struct sim *sim, const struct sl_settle *s, const struct sl_settle_result *r);
-/* The renewal that told of the loss was answered: does the handler know? */
+/* The renewal that reported the loss was answered: does the handler know? */
 void sim_check_lost(struct sim *sim, struct sim_worker *w, const struct sim_lost *lost);
 /* At the end of a worker. */
 void sim_check_worker(struct sim *sim, const struct sim_worker *w);
 void sim_check_started(struct sim *sim, struct sim_worker *w, const struct sl__run *run);
-/* Is every job at its end, or behind a blocker that will not complete? Fills why with one that is not. */
+/* Has every job ended, or is it blocked by one that will not complete? Fills why with one that still has to run. */
 bool sim_at_rest(struct sim *sim, char *why, size_t size);
 
 #endif

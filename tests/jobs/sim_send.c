@@ -53,7 +53,7 @@ static void skip(struct batch *b, uint64_t sequence)
 		b->skipped[b->n_skipped++] = (struct sl_wal_range){sequence, sequence};
 }
 
-/* True: the refused record is next, and to be set aside. */
+/* True: the refused record is next, and is to be parked. */
 static bool plan(const struct sim *sim, const struct sim_log *log, struct batch *b)
 {
 	size_t room = log->limit != 0 ? log->limit : (size_t)sim->k.send_batch;
@@ -153,9 +153,9 @@ static void park(struct sim *sim, struct sim_log *log, uint64_t sequence)
 {
 	struct sim_record *r = &log->records[sequence - 1];
 	struct sim_line *line = &sim->lines[r->line];
-	sim_trace(sim, "record %llu of %s is set aside", (unsigned long long)sequence, log->state.stream->name);
+	sim_trace(sim, "record %llu of %s is parked", (unsigned long long)sequence, log->state.stream->name);
 	if (!line->bad)
-		sim_fail(sim, "R14: line %u is good and was set aside", r->line);
+		sim_fail(sim, "R14: line %u is good and was parked", r->line);
 	r->parked = line->parked = true;
 	r->parked_at = log->n;
 	sim->report->parked++;
@@ -226,7 +226,7 @@ static void handle(struct sim *sim, struct sim_log *log, const struct batch *b, 
 		accept(sim, log, reply);
 	else if (rc == SL_EREFUSED)
 		refuse(sim, log, b, reply->refused);
-	else if (rc == SL_ECONFLICT && sim->opts.wrong != SIM_WRONG_GO_ON)
+	else if (rc == SL_ECONFLICT && sim->opts.wrong != SIM_WRONG_CONTINUE)
 		differ(sim, log, log->mark);
 	else if (sim->opts.wrong == SIM_WRONG_TRUST && b->n > 0)
 		log->mark = b->records[b->n - 1].sequence;
@@ -337,7 +337,7 @@ static int judge(struct sim *sim, const struct sim_stream *s, const struct sim_c
 	return 0;
 }
 
-/* What comes after its job has gone stays: nobody removes that any more. */
+/* An event that arrives after its job was removed stays: nothing removes it any more. */
 static void take(struct sim *sim, struct sim_stream *s, const struct sl_event_row *row, uint32_t line)
 {
 	size_t cap = s->cap;
@@ -406,7 +406,7 @@ static int on_new(const struct sl_event_row *row, void *ctx)
 		sim_fail(sim, "R15: offset %llu holds %llu of %s, which has %llu", offset, sequence, row->stream,
 			 (unsigned long long)r->stream->mark);
 	else if (line == NULL || !is_of(sim, row, line))
-		sim_fail(sim, "R14: offset %llu is a line that nobody wrote so", offset);
+		sim_fail(sim, "R14: offset %llu is not a line that was written", offset);
 	else if (line->stored++ > 0 && line->incarnation == row->incarnation)
 		sim_fail(sim, "R14: sequence %llu of %s is stored a second time", sequence, row->stream);
 	else if (row->late != is_late(sim, row))
@@ -487,7 +487,7 @@ void sim_check_appended(struct sim *sim, const struct sim_call *c)
 		sim_fail(sim, "events could not be read");
 	size_t made = c->applied_rc == 0 ? n_new : 0;
 	if (r.n != made || (c->applied_rc == 0 && c->n_new != made))
-		sim_fail(sim, "R14: %zu events of %s are new, %zu were stored, %zu told", made, stream->name, r.n,
+		sim_fail(sim, "R14: %zu events of %s are new, %zu were stored, %zu reported", made, stream->name, r.n,
 			 c->n_new);
 	if (c->applied_rc != 0)
 		return;
@@ -497,7 +497,7 @@ void sim_check_appended(struct sim *sim, const struct sim_call *c)
 		stream->has_crc = false;
 	}
 	if (c->mark.mark != stream->mark)
-		sim_fail(sim, "R14: the mark of %s is told as %llu, and is %llu", stream->name,
+		sim_fail(sim, "R14: the mark of %s is reported as %llu, and is %llu", stream->name,
 			 (unsigned long long)c->mark.mark, (unsigned long long)stream->mark);
 }
 
@@ -521,8 +521,8 @@ static int on_kept(const struct sl_event_row *row, void *ctx)
 	return 0;
 }
 
-/* All logs are at rest. One that is put away after all was sent does not send again what the store lost: its archive
- * has that. */
+/* All logs are at rest. A log that was archived after everything was sent does not send again what the store lost: its
+ * archive has that. */
 void sim_check_events(struct sim *sim)
 {
 	struct reading r = {.sim = sim};

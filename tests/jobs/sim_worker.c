@@ -14,7 +14,7 @@ int64_t sim_clock(struct sim *sim, struct sim_worker *w)
 	int64_t now = sim->now_ns + w->skew_ns;
 	if (now > w->last_ns)
 		w->last_ns = now;
-	return w->last_ns; /* monotonic: after a jump back it stands still */
+	return w->last_ns; /* monotonic: after a jump back it does not advance */
 }
 
 static int fill_random(void *buf, size_t n, void *ctx)
@@ -66,7 +66,7 @@ static void nap(struct sim *sim, struct sim_worker *w, struct sim_conv *conv)
 	if (conv->wake_ns == SL_FOREVER)
 		return;
 	int64_t in = conv->wake_ns - sim_clock(sim, w);
-	/* By a clock that stands still nothing comes nearer: look again now and then, not as often as can be. */
+	/* While the clock does not advance, nothing comes nearer: check again now and then, not in a busy loop. */
 	if (in > 0 && sim->now_ns + w->skew_ns < w->last_ns)
 		in = SL_MAX(in, 10 * SIM_MS);
 	uint64_t who = (uint64_t)(conv->who - SL__SCHEDULER);
@@ -192,7 +192,7 @@ void sim_wake_all(struct sim *sim, struct sim_worker *w)
 		sim_step(sim, w, &w->scheduler);
 }
 
-void sim_tell_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note)
+void sim_deliver_note(struct sim *sim, struct sim_worker *w, const struct sl_note *note)
 {
 	sl__core_note(w->core, note, sim_clock(sim, w));
 	sim_wake(sim, w);
@@ -209,9 +209,9 @@ static void own_notes(struct sim *sim, struct sim_worker *w, const struct sim_co
 
 static void exchanged(struct sim *sim, struct sim_worker *w, struct sim_conv *conv, const struct sim_call *c)
 {
-	/* An answer that broke off may have told a part of it. */
-	size_t told = c->rc == 0 ? c->n_claimed : c->n_claimed / 2;
-	for (size_t i = 0; i < told; i++)
+	/* An answer that broke off may have delivered a part of the jobs. */
+	size_t delivered = c->rc == 0 ? c->n_claimed : c->n_claimed / 2;
+	for (size_t i = 0; i < delivered; i++)
 		if (sl__core_claimed(w->core, &conv->todo, &c->claimed[i].job) != 0)
 			sim_fail(sim, "the core refused a claimed job");
 	sl__core_exchanged(w->core, &conv->todo, &(struct sl__answer){c->rc, &c->err, c->results, &c->reply},

@@ -13,7 +13,7 @@ struct sqlite_place {
 int sqlite_place_init(struct sqlite_place *p);
 void sqlite_place_fini(struct sqlite_place *p); /* removes all of it */
 
-/* The first column of the first row of SQL on the file, as text; "" when there is none. Lives until the next call. */
+/* The first column of the first row of SQL on the file, as text; "" without rows. Lives until the next call. */
 const char *sqlite_ask(const char *path, const char *sql);
 /* SQL that changes the file. 0, or SQLite's code. */
 int sqlite_do(const char *path, const char *sql);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The runner of the contract suite: all of its tests as one group, each on a place of its own. */
+/* The runner of the contract suite: all of its tests as one group, each in its own place. */
 #include "jobs/contract_kit.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One suite for every job store: what jobs/store/ops.h promises, as tests. A store's test program fills a
- * struct contract_fixture and calls store_contract_run; each test gets an empty place of its own.
+ * struct contract_fixture and calls store_contract_run; each test gets its own empty place.
  *
  *	int main(int argc, char **argv)
  *	{
@@ -20,7 +20,7 @@
  *      (also by another worker, also continued) COMPLETED, cancelled CANCELLED, everything else TAKEN.
  *  C4. JOB_SCHEDULED: for each type of which a job became claimable or was given a time for the first time (start,
  *      continuation, unblock: also when delayed, so that sleepers learn of the new time), and by retry without delay,
- *      release, reap, redrive, trigger and resume. A retry or reschedule with a delay may but need not tell.
+ *      release, reap, redrive, trigger and resume. Optional for a retry or reschedule with a delay.
  *      OWNERSHIP_LOST: only for jobs under a lease (expired or not): reap TAKEN, cancel CANCELLED, complete_chain
  *      COMPLETED, remove NOT_FOUND. CHAIN_ENDED: watched chains only, once.
  *  C5. list_chains with blocked_by_job: in the order in which the blockers were given; `after` is the last chain seen.
@@ -30,14 +30,15 @@
  *      refused when an open one is gone. Of chains in one call that have one key, none is redriven.
  *  C9. prune keeps a chain that is a blocker, done or not, of a job that has not ended: its handler may ask for the
  *      outputs.
- *  C10. events_append with no events but marks: skips, and tells the marks.
+ *  C10. events_append with no events but marks: skips, and returns the marks.
  *  C11. outstanding: due, retrying (waits for a later time, attempt above 0), scheduled (waits for a later time,
  *       attempt 0), running and blocked are disjoint.
- *  C12. An operation that fails inside a caller's transaction leaves nothing of itself there, and the transaction goes
- *       on.
+ *  C12. An operation that fails inside a caller's transaction changes nothing there, and the transaction stays
+ *       usable.
  *  C13. A claim that took a flagged job alone while more could be claimed has next_due_in_ms 0: the claimer must not
  *       sleep.
- *  C14. A letter is read once. What a start hands to somebody silent comes back as any expired lease does: uncharged.
+ *  C14. An offer is taken once. A job handed to a worker that does not answer comes back like any expired lease:
+ *       uncharged.
  */
 #ifndef TESTS_STORE_CONTRACT_H
 #define TESTS_STORE_CONTRACT_H
@@ -63,11 +64,11 @@ struct contract_fixture {
 	int (*native_exec)(void *native, const char *sql, void *ctx);
 	void (*native_close)(void *native, void *ctx);
 	int begin_first;
-	/* The database goes away: every connection of the store is cut (or the next call fails as if so). The suite
-	 * expects SL_EUNAVAIL or success from calls after that, and success in the end. NULL: not tested. */
+	/* Make the database unavailable: every connection of the store is cut (or the next call fails as if so). The
+	 * suite expects SL_EUNAVAIL or success from calls after that, and success in the end. NULL: not tested. */
 	void (*cut)(void *ctx);
 	/* 1: an exchange is over when its answer is here. A claim that its callback then refuses is given back, but
-	 * what was settled beside it stays. */
+	 * what was settled along with it stays. */
 	int exchange_is_final;
 	size_t big_output_bytes; /* the largest output that is tried; 0: 10,000,000 */
 	void *ctx;

@@ -75,7 +75,7 @@ static int atomic(sl_attempt *a, struct sl_err *err, void *ctx)
 	if (rc != 0)
 		return rc;
 	assert_non_null(sl_attempt_tx(a));
-	assert_string_equal(rows(k), "0"); /* nobody else sees it */
+	assert_string_equal(rows(k), "0"); /* no other connection sees it */
 	assert_int_equal(sl_attempt_prepare(a, SL_ATOMIC, NULL, NULL, NULL), SL_EINVAL);
 	rc = sl_attempt_complete(a, "\"done\"", err);
 	assert_string_equal(rows(k), "1"); /* durable when it returned */
@@ -424,14 +424,14 @@ static void chain_of_three(struct wkit *k, int atomic_step)
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_COMPLETED), 3);
 }
 
-static void a_chain_goes_on_at_once(void **state)
+static void a_chain_continues_immediately(void **state)
 {
 	struct wkit *k = *state;
 	chain_of_three(k, 0);
 	assert_true(k->exchanges <= 5); /* each step is claimed in the exchange that made it */
 }
 
-static void a_chain_goes_on_at_once_out_of_a_transaction(void **state)
+static void a_chain_continued_in_a_transaction_continues_immediately(void **state)
 {
 	chain_of_three(*state, 1);
 }
@@ -445,7 +445,7 @@ static int continue_badly(sl_attempt *a, struct sl_err *err, void *ctx)
 	return 0;
 }
 
-static int continue_behind_itself(sl_attempt *a, struct sl_err *err, void *ctx)
+static int continue_after_itself(sl_attempt *a, struct sl_err *err, void *ctx)
 {
 	(void)ctx;
 	(void)err;
@@ -472,9 +472,9 @@ static void a_continuation_that_is_refused_fails_the_attempt(void **state)
 	refused_continuation(*state, continue_badly, "input");
 }
 
-static void a_continuation_behind_its_own_chain_fails_the_attempt(void **state)
+static void a_continuation_blocked_by_its_own_chain_fails_the_attempt(void **state)
 {
-	refused_continuation(*state, continue_behind_itself, "cannot wait for itself");
+	refused_continuation(*state, continue_after_itself, "cannot wait for itself");
 }
 
 struct outputs {
@@ -771,10 +771,10 @@ int main(void)
 		T(a_commit_whose_answer_was_lost_is_not_done_twice),
 		T(a_job_that_was_taken_is_not_completed_inside_a_transaction),
 		T(a_guard_that_finds_the_job_gone_aborts_with_the_reason),
-		T(a_chain_goes_on_at_once),
-		T(a_chain_goes_on_at_once_out_of_a_transaction),
+		T(a_chain_continues_immediately),
+		T(a_chain_continued_in_a_transaction_continues_immediately),
 		T(a_continuation_that_is_refused_fails_the_attempt),
-		T(a_continuation_behind_its_own_chain_fails_the_attempt),
+		T(a_continuation_blocked_by_its_own_chain_fails_the_attempt),
 		T(the_outputs_of_blockers_come_in_the_order_in_which_they_were_given),
 		T(progress_is_written_with_the_renewal_and_at_once_later_on),
 		T(the_last_progress_of_a_short_attempt_is_written_with_its_end),

@@ -157,7 +157,7 @@ static void the_notes_of_a_transaction_go_out_merged_after_its_commit(void **sta
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_CREATED), 10);
 }
 
-static void a_rollback_tells_nobody(void **state)
+static void a_rollback_sends_no_notifications(void **state)
 {
 	struct world *w = *state;
 	sl_tx *tx;
@@ -177,7 +177,7 @@ static int failing_commit(sl_store_tx *tx, struct sl_err *err)
 	return sl_err_set(err, SL_EUNAVAIL, "the connection was lost in the commit");
 }
 
-static void a_commit_that_fails_tells_nobody(void **state)
+static void a_failed_commit_sends_no_notifications(void **state)
 {
 	struct world *w = *state;
 	sl_tx *tx;
@@ -332,7 +332,7 @@ static void observers_hear_of_every_change_of_a_transaction(void **state)
 	}
 }
 
-static void a_notifier_that_is_away_fails_no_start(void **state)
+static void an_unavailable_notifier_fails_no_start(void **state)
 {
 	struct world *w = *state;
 	w->fails = 1;
@@ -415,7 +415,7 @@ static void a_notifier_that_can_publishes_as_part_of_a_joined_transaction(void *
 	w->fails = 1;
 	OK(sl_jobs_join(w->client, db, &tx, &err));
 	(void)world_start(w, tx, "ship", "9");
-	REFUSED(sl_tx_commit(tx, &err), SL_EUNAVAIL, "away");
+	REFUSED(sl_tx_commit(tx, &err), SL_EUNAVAIL, "the notifier is unavailable");
 	assert_true(world_jobs(w) == 2);
 	sqlite3_close(db);
 }
@@ -972,7 +972,7 @@ static int act_wait(struct world *w, struct sl_err *err)
 }
 
 /* Fail the first allocation, the second, … until none is left: a clean error and no leak, or, where memory is only
- * needed to tell others, success. */
+ * needed to notify others, success. */
 static void starve(struct world *w, action_fn *act, int min_failures)
 {
 	int failures = 0;
@@ -1032,15 +1032,15 @@ int main(void)
 		ON_BOTH(one_bad_chain_among_many_undoes_all_of_them),
 		ON_SQLITE(big_inputs_make_small_bites),
 		ON_BOTH(the_notes_of_a_transaction_go_out_merged_after_its_commit),
-		ON_BOTH(a_rollback_tells_nobody),
-		ON_BOTH(a_commit_that_fails_tells_nobody),
+		ON_BOTH(a_rollback_sends_no_notifications),
+		ON_BOTH(a_failed_commit_sends_no_notifications),
 		ON_BOTH(a_handler_cannot_end_the_transaction_of_its_attempt),
 		ON_BOTH(a_rollback_to_a_savepoint_forgets_what_came_after_it),
 		ON_BOTH(a_savepoint_that_is_released_takes_those_inside_of_it_along),
 		ON_BOTH(a_transaction_of_another_store_is_refused),
 		ON_MEMORY(what_the_store_refuses_of_a_transaction_is_refused),
 		ON_MEMORY(observers_hear_of_every_change_of_a_transaction),
-		ON_MEMORY(a_notifier_that_is_away_fails_no_start),
+		ON_MEMORY(an_unavailable_notifier_fails_no_start),
 		ON_BOTH(observers_and_metrics_hear_of_what_is_durable),
 		ON_SQLITE(a_chain_and_the_callers_rows_are_one_transaction),
 		ON_SQLITE(a_notifier_that_can_publishes_as_part_of_a_joined_transaction),

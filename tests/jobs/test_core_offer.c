@@ -185,7 +185,7 @@ static void nothing_is_offered_while_all_slots_are_taken(void **state)
 	assert_false(offer(t));
 }
 
-static void a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after(void **state)
+static void a_claim_with_an_unknown_outcome_is_asked_for_again(void **state)
 {
 	struct table *t = *state;
 	begin(t);
@@ -244,7 +244,7 @@ int main(void)
 		TEST(a_type_with_work_in_the_queue_is_not_offered),
 		TEST(a_job_that_is_handed_over_runs_under_the_lease_of_its_type),
 		TEST(nothing_is_offered_while_all_slots_are_taken),
-		TEST(a_claim_of_which_nobody_knows_whether_it_was_made_is_asked_after),
+		TEST(a_claim_with_an_unknown_outcome_is_asked_for_again),
 		TEST(a_job_that_was_queued_after_all_leaves_nothing_behind),
 		TEST(a_job_that_is_handed_over_while_stopping_goes_back_at_once),
 	};

@@ -429,7 +429,7 @@ static void a_tick_that_another_process_was_quicker_with_is_left_to_it(void **st
 	assert_int_equal(jobs_made(w), 1);
 }
 
-static void a_store_that_is_away_leaves_the_tick_due(void **state)
+static void an_unavailable_store_leaves_the_tick_due(void **state)
 {
 	struct world *w = *state;
 	put(w, "a", "* * * * *", 0);
@@ -528,7 +528,7 @@ int main(void)
 		IN_WORLD(ticks_missed_in_a_pause_are_enqueued_as_one),
 		IN_WORLD(with_catch_up_each_missed_tick_is_enqueued_a_thousand_a_turn),
 		IN_WORLD(a_tick_that_another_process_was_quicker_with_is_left_to_it),
-		IN_WORLD(a_store_that_is_away_leaves_the_tick_due),
+		IN_WORLD(an_unavailable_store_leaves_the_tick_due),
 		IN_WORLD(a_schedule_that_cannot_be_read_does_not_stop_the_others),
 		IN_WORLD(a_turn_without_memory_fires_nothing_and_leaks_nothing),
 		IN_WORLD(a_schedule_is_checked_when_it_is_put),

@@ -93,7 +93,7 @@ static void a_conflict_of_the_server_stops(void **state)
 	assert_int_equal(answer(&g), SL_ECONFLICT);
 }
 
-static void told_to_wait_it_waits(void **state)
+static void a_throttling_answer_returns_how_long_to_wait(void **state)
 {
 	static const int statuses[] = {429, 503};
 	(void)state;
@@ -255,7 +255,7 @@ int main(void)
 		cmocka_unit_test(a_refusal_names_its_sequence),
 		cmocka_unit_test(what_a_proxy_refuses_is_tried_again),
 		cmocka_unit_test(a_conflict_of_the_server_stops),
-		cmocka_unit_test(told_to_wait_it_waits),
+		cmocka_unit_test(a_throttling_answer_returns_how_long_to_wait),
 		cmocka_unit_test(everything_else_is_tried_for_ever),
 		cmocka_unit_test(no_message_repeats_a_secret),
 		cmocka_unit_test(a_batch_is_the_message_that_protobuf_reads),

@@ -153,7 +153,7 @@ static void what_we_encode_is_read_by_protobuf_c(void **state)
 	sl_event_free(NULL, bytes);
 }
 
-static void fields_of_a_later_version_are_passed_over(void **state)
+static void fields_of_a_later_version_are_ignored(void **state)
 {
 	(void)state;
 	/* type 2; field 15 as varint, 16 as 64 bits, 17 as bytes, 18 as 32 bits; data "x" */
@@ -323,7 +323,7 @@ static int on_row(const struct sl_event_row *row, void *ctx)
 	strcat(text, one);
 	assert_string_equal(row->stream, "s");
 	assert_true(row->incarnation != 0 && row->crc != 0);
-	assert_int_equal(row->job_id, 0); /* there is no job 5 */
+	assert_int_equal(row->job_id, 0); /* job 5 does not exist */
 	assert_int_equal(row->late, 1);
 	assert_int_equal(row->type, SL_EVENT_LOG);
 	assert_int_equal(row->ts_ms, 7);
@@ -356,7 +356,7 @@ static void events_become_rows_with_gapless_offsets(void **state)
 	assert_string_equal(rows(r), "1:1=a 2:2=b 3:3=c 4:4=d 5:5=e 6:6=f 7:7=g 8:8=h 9:9=i 10:10=j 11:11=k ");
 }
 
-static void a_record_that_is_no_event_is_parked_and_passed_over(void **state)
+static void a_record_that_is_not_an_event_is_parked_and_skipped(void **state)
 {
 	struct road *r = *state;
 	append_texts(r, "ab");
@@ -484,7 +484,7 @@ static enum memstore_fault away(const char *op, void *ctx)
 	return MEMSTORE_FAIL_BEFORE;
 }
 
-static void a_store_that_is_away_is_an_error_to_be_tried_again(void **state)
+static void an_unavailable_store_is_a_retryable_error(void **state)
 {
 	struct road *r = *state;
 	struct sl_wal_reply reply;
@@ -542,18 +542,18 @@ int main(void)
 		cmocka_unit_test(the_example_of_the_format_is_what_is_written),
 		cmocka_unit_test(what_protobuf_c_packs_is_read_alike),
 		cmocka_unit_test(what_we_encode_is_read_by_protobuf_c),
-		cmocka_unit_test(fields_of_a_later_version_are_passed_over),
+		cmocka_unit_test(fields_of_a_later_version_are_ignored),
 		cmocka_unit_test(what_is_no_event_is_refused),
 		cmocka_unit_test(an_event_that_was_cut_anywhere_never_reads_beyond),
 		cmocka_unit_test(an_event_that_fits_no_record_is_refused),
 		cmocka_unit_test(types_have_names),
 		R(events_become_rows_with_gapless_offsets),
-		R(a_record_that_is_no_event_is_parked_and_passed_over),
+		R(a_record_that_is_not_an_event_is_parked_and_skipped),
 		R(records_parked_before_are_skipped_and_counted_in_the_mark),
 		R(a_store_that_lacks_earlier_records_answers_with_its_mark),
 		R(another_record_under_a_known_sequence_is_a_conflict),
 		R(the_record_that_is_refused_is_named),
-		R(a_store_that_is_away_is_an_error_to_be_tried_again),
+		R(an_unavailable_store_is_a_retryable_error),
 		cmocka_unit_test(a_batch_gives_back_what_was_added_and_survives_a_lack_of_memory),
 	};
 	return cmocka_run_group_tests_name("events", tests, NULL, NULL);

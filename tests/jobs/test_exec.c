@@ -311,7 +311,7 @@ static void a_folder_that_is_not_there_is_named(void **state)
 
 struct ending {
 	const char *script;
-	const char *text;  /* what the attempt is told */
+	const char *text;  /* the outcome that the attempt gets */
 	const char *error; /* or the error */
 };
 
@@ -523,7 +523,7 @@ static pid_t pid_in_output(struct execbox *b, uint64_t job)
 	return (pid_t)atoi(line + 6);
 }
 
-/* Wait until nobody has this number, or only a zombie. */
+/* Wait until no process has this id, or only a zombie. */
 static void await_death(pid_t pid)
 {
 	char path[64], line[256];
@@ -638,7 +638,7 @@ static void what_a_dead_minder_had_not_read_is_read_by_the_worker(void **state)
 	fake_init(&t.f, 1, "{}");
 	assert_int_equal(pthread_create(&thread, NULL, process_main, &t), 0);
 	await_gate(&g);
-	/* The minder stands still while the command writes. */
+	/* The minder is stopped while the command writes. */
 	assert_int_equal(kill(minder, SIGSTOP), 0);
 	assert_int_equal(close(open(go, O_CREAT | O_WRONLY, 0600)), 0);
 	await_file(wrote);
@@ -700,10 +700,10 @@ static int take_ticket(sl_attempt *attempt, const struct sl_wal_ticket *ticket, 
 {
 	struct ticketed *t = (struct ticketed *)(void *)attempt;
 	t->ticket = *ticket;
-	return t->fails ? sl_err_set(err, SL_EIO, "as told") : 0;
+	return t->fails ? sl_err_set(err, SL_EIO, "ticket refused") : 0;
 }
 
-static void last_events_may_be_left_to_whoever_settles(void **state)
+static void waiting_for_the_last_events_may_be_left_to_the_settle(void **state)
 {
 	struct execbox *b = *state;
 	struct sl__exec_ops ops = fake_ops;
@@ -712,7 +712,7 @@ static void last_events_may_be_left_to_whoever_settles(void **state)
 	execbox_sh(b, "echo x");
 	fake_init(&t.f, 1, "{}");
 	assert_int_equal(sl__exec_process(b->exec, &ops, fake_attempt(&t.f), &b->err), 0);
-	/* The last attempt of all waits: no spool is left unfinished behind a quiet handle. */
+	/* The last attempt of all waits: an idle handle leaves no spool unfinished. */
 	assert_int_equal(sl_wal_wait(b->log, &t.ticket, 0, &b->err), 0);
 	assert_int_equal(atomic_load(&b->exec->n_settling), 0);
 	assert_non_null(b->exec->idle);
@@ -721,7 +721,7 @@ static void last_events_may_be_left_to_whoever_settles(void **state)
 	assert_events(b, 1, "started\nout 0 x\nexited {\"code\":0}\n");
 }
 
-static void a_ticket_that_nobody_takes_fails_the_attempt_and_keeps_its_events_once(void **state)
+static void a_refused_ticket_fails_the_attempt_and_keeps_its_events_once(void **state)
 {
 	struct execbox *b = *state;
 	struct sl__exec_ops ops = fake_ops;
@@ -941,7 +941,7 @@ static void attempts_at_once_do_not_mix(void **state)
 			if (strcmp(text, a) != 0)
 				assert_string_equal(text, c);
 		}
-	/* The last ones may still be on their way to disk: whoever acquires or frees next waits for them. */
+	/* The last ones may still be on their way to disk: the next acquire or free waits for them. */
 	sl__minder_settled(b->exec, true);
 	assert_int_equal(atomic_load(&b->exec->n_settling), 0);
 }
@@ -981,8 +981,8 @@ int main(int argc, char **argv)
 		T(what_a_dead_minder_had_not_read_is_read_by_the_worker),
 		T(an_idle_minder_that_was_killed_is_replaced),
 		T(one_minder_serves_many_attempts),
-		T(last_events_may_be_left_to_whoever_settles),
-		T(a_ticket_that_nobody_takes_fails_the_attempt_and_keeps_its_events_once),
+		T(waiting_for_the_last_events_may_be_left_to_the_settle),
+		T(a_refused_ticket_fails_the_attempt_and_keeps_its_events_once),
 		T(a_log_without_space_fails_the_attempt_and_gets_its_output_later),
 		T(a_poisoned_log_leaves_the_spool_to_the_next_process),
 		T(a_spool_without_space_makes_the_command_wait),
@@ -991,7 +991,7 @@ int main(int argc, char **argv)
 		T(attempts_at_once_do_not_mix),
 	};
 	const struct CMUnitTest threads[] = {T(attempts_at_once_do_not_mix), T(an_abort_sends_sigterm_to_the_group),
-					     T(last_events_may_be_left_to_whoever_settles),
+					     T(waiting_for_the_last_events_may_be_left_to_the_settle),
 					     T(when_the_minder_is_killed_nothing_is_lost_and_the_command_dies)};
 	if (argc > 1 && strcmp(argv[1], "threads") == 0)
 		return cmocka_run_group_tests_name("exec threads", threads, NULL, NULL);

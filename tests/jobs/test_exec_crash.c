@@ -6,7 +6,7 @@
  * and swept into what the store had taken by then. In the end every event is in the store at most once, and those that
  * the log had called durable exactly once.
  *
- *   SLUICE_CRASH_STATES=N, SLUICE_TEST_SECONDS=S   so many states, or so long, at least one round of each scenario
+ *   SLUICE_CRASH_STATES=N, SLUICE_TEST_SECONDS=S   N states, or S seconds, but at least one round of each scenario
  */
 #include "spoolbox.h"
 
@@ -38,9 +38,9 @@ struct scene {
 	struct rig rig;
 	struct sl__capture whole;
 	struct store store;
-	size_t begins;   /* the first point that is looked at */
+	size_t begins;   /* the first point that is checked */
 	size_t all_from; /* from this point on, all events are durable */
-	size_t logged;   /* before it: so many */
+	size_t logged;   /* before it: the number of durable events */
 };
 
 static size_t which_event(const struct sl__event_batch *whole, const struct sl_event *e)
@@ -53,7 +53,7 @@ static size_t which_event(const struct sl__event_batch *whole, const struct sl_e
 		if (other.type == e->type && other.position == e->position)
 			return i;
 	}
-	fail_msg("an event that nobody wrote");
+	fail_msg("an event that was never written");
 	return 0;
 }
 
@@ -281,13 +281,13 @@ static void survives(const char *name, void (*run)(struct scene *))
 	scene_fini(&c);
 }
 
-static void a_spool_does_not_come_back_behind_the_log_of_a_worker_that_ended(void **state)
+static void the_spool_of_a_worker_that_ended_does_not_reappear_after_its_log_is_gone(void **state)
 {
 	(void)state;
 	survives("a_worker_ends", a_worker_ends);
 }
 
-static void a_spool_that_was_brought_in_does_not_come_back_behind_its_log(void **state)
+static void a_recovered_spool_does_not_reappear_after_its_log_is_gone(void **state)
 {
 	(void)state;
 	survives("a_killed_worker_is_swept", a_killed_worker_is_swept);
@@ -302,8 +302,8 @@ static void a_spool_without_a_log_is_brought_in_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_spool_does_not_come_back_behind_the_log_of_a_worker_that_ended),
-		cmocka_unit_test(a_spool_that_was_brought_in_does_not_come_back_behind_its_log),
+		cmocka_unit_test(the_spool_of_a_worker_that_ended_does_not_reappear_after_its_log_is_gone),
+		cmocka_unit_test(a_recovered_spool_does_not_reappear_after_its_log_is_gone),
 		cmocka_unit_test(a_spool_without_a_log_is_brought_in_once),
 	};
 	return cmocka_run_group_tests_name("exec crash", tests, NULL, NULL);

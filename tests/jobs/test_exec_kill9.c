@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kill -9 of a real worker process with commands at work, at random moments, and of the recovery behind it. Afterwards
+ * kill -9 of a real worker process with commands at work, at random moments, and of the recovery after it. Afterwards
  * every line whose write had returned in a command is in the log once, in order, nothing else is, and no command lives.
  *
  *   SLUICE_TEST_SECONDS=N   instead of a few seconds
@@ -47,7 +47,7 @@ static void *runner_main(void *arg)
 		char input[512];
 		struct fake f;
 		struct sl_err err = SL_ERR_INIT;
-		/* Some are short, some go on until they are killed. */
+		/* Some are short, some run until they are killed. */
 		uint64_t id = r->first + i, lines = sl__prng_next(&r->prng) % (i % 3 == 0 ? 5 : 3000);
 		if (sl__prng_next(&r->prng) % 5 == 0)
 			lines = UINT64_MAX;
@@ -82,7 +82,7 @@ static _Noreturn void worker_main(struct execbox *b, uint64_t cycle, int report)
 	_exit(0);
 }
 
-/* Kill it when it has not ended within so many microseconds. 0: it was killed; else its exit code. */
+/* Kill it when it has not ended within us microseconds. 0: it was killed; else its exit code. */
 static int kill_within(pid_t pid, uint64_t us)
 {
 	int status;
@@ -179,7 +179,7 @@ static int on_record(const struct sl_wal_record *record, void *ctx)
 		return 0;
 	struct seen *s = seen_of(l, e.job_id);
 	if (s->exited != 0)
-		fail_msg("job %llu: an event behind the last", (unsigned long long)e.job_id);
+		fail_msg("job %llu: an event after the last", (unsigned long long)e.job_id);
 	switch (e.type) {
 	case SL_EVENT_STARTED:
 		assert_int_equal(s->started++, 0);

@@ -281,7 +281,7 @@ static void a_command_that_was_never_started_says_nothing(void **state)
 	rig_fini(&r);
 }
 
-static void frames_of_an_earlier_attempt_behind_the_end_are_not_read(void **state)
+static void frames_of_an_earlier_attempt_past_the_end_are_not_read(void **state)
 {
 	(void)state;
 	struct rig r;
@@ -328,7 +328,7 @@ static void a_torn_or_damaged_frame_is_the_end(void **state)
 	}
 }
 
-static void a_damaged_header_is_set_aside(void **state)
+static void a_spool_with_a_damaged_header_is_quarantined(void **state)
 {
 	(void)state;
 	struct rig r;
@@ -439,7 +439,7 @@ static void a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends(void **stat
 }
 
 /* The worker has flushed all lines and come by the frame of the exit, whose event is only made at the end. */
-static void an_exit_that_was_read_and_not_told_is_told(void **state)
+static void an_exit_that_was_read_but_not_logged_is_logged_by_recovery(void **state)
 {
 	(void)state;
 	struct rig r;
@@ -578,7 +578,7 @@ static uint64_t first_kept(sl_wal *log)
 	return s.first_sequence;
 }
 
-/* The nth write under the log fails for want of space. What had got into the log before is sent and archived, and only
+/* The nth write under the log fails: the disk is full. What had got into the log before is sent and archived, and only
  * then is the rest brought in: by the handle itself, or by a recovery after a kill. false: no write was left to fail.
  */
 static bool split_and_archived(int64_t nth, bool killed, int *failures)
@@ -656,7 +656,7 @@ static void a_batch_whose_first_part_was_archived_is_not_doubled(void **state)
 
 /* ---- lines of descriptor 3 that are too long ---- */
 
-static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void **state)
+static void a_line_of_descriptor_3_that_never_ends_is_reported_once_and_skipped(void **state)
 {
 	(void)state;
 	struct rig r;
@@ -675,7 +675,7 @@ static void a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped(void
 		at += SL__SPOOL_FRAME + sizeof(chunk);
 	}
 	assert_int_equal(c.batch.n, 1);
-	/* The spool can be given back, and whoever goes on from there knows where it is. */
+	/* The spool can be given back, and the next reader knows where to resume. */
 	sl__capture_note(&c, &h);
 	assert_int_equal(h.resume.offset, at);
 	assert_int_equal(h.flags & SL__SPOOL_SKIPPING, SL__SPOOL_SKIPPING);
@@ -700,18 +700,18 @@ int main(void)
 		cmocka_unit_test(a_failing_call_fails_the_recovery_and_not_the_events),
 		cmocka_unit_test(without_memory_nothing_is_lost_or_leaked),
 		cmocka_unit_test(random_output_left_at_a_random_moment_is_appended_once),
-		cmocka_unit_test(an_exit_that_was_read_and_not_told_is_told),
+		cmocka_unit_test(an_exit_that_was_read_but_not_logged_is_logged_by_recovery),
 		cmocka_unit_test(an_attempt_that_was_done_says_nothing_more),
 		cmocka_unit_test(a_command_that_was_never_started_says_nothing),
-		cmocka_unit_test(frames_of_an_earlier_attempt_behind_the_end_are_not_read),
+		cmocka_unit_test(frames_of_an_earlier_attempt_past_the_end_are_not_read),
 		cmocka_unit_test(a_torn_or_damaged_frame_is_the_end),
-		cmocka_unit_test(a_damaged_header_is_set_aside),
+		cmocka_unit_test(a_spool_with_a_damaged_header_is_quarantined),
 		cmocka_unit_test(a_spool_that_is_in_use_is_waited_for_and_left_alone),
 		cmocka_unit_test(a_missing_folder_is_empty),
 		cmocka_unit_test(a_sweep_brings_the_spool_of_an_orphan_in_before_it_sends),
 		cmocka_unit_test(a_batch_that_fails_in_the_middle_leaves_its_first_events_or_none),
 		cmocka_unit_test(a_batch_whose_first_part_was_archived_is_not_doubled),
-		cmocka_unit_test(a_line_of_descriptor_3_that_never_ends_is_told_once_and_skipped),
+		cmocka_unit_test(a_line_of_descriptor_3_that_never_ends_is_reported_once_and_skipped),
 	};
 	return cmocka_run_group_tests_name("exec recover", tests, NULL, NULL);
 }

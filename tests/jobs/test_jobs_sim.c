@@ -2,9 +2,9 @@
 /*
  * The simulation of jobs, seed by seed.
  *
- *	SLUICE_SIM_SEEDS=n   so many seeds (default: as many as SLUICE_TEST_SECONDS, default 2, allow)
+ *	SLUICE_SIM_SEEDS=n   the number of seeds (default: as many as SLUICE_TEST_SECONDS, default 2, allow)
  *	SLUICE_SIM_FROM=n    the first one (default 1)
- *	SLUICE_SIM_JOBS=n    in so many processes (default 1)
+ *	SLUICE_SIM_JOBS=n    the number of processes (default 1)
  *	SLUICE_SIM_SEED=n    this seed alone, with its trace
  */
 #include <setjmp.h>
@@ -27,16 +27,16 @@
  * makes other runs of them: put the fault back for a moment, and take the first seed that finds it. */
 static const uint64_t once_failed[] = {
 	76,     /* a lease was given up while a run of its claim had been left to it */
-	5,      /* a continuation behind a chain that was not there held its whole batch up for ever */
+	5,      /* a continuation blocked by a chain that did not exist held up its whole batch for ever */
 	237,    /* a claim for some types made the worker forget when a job of others was due */
 	224,    /* an attempt that was aborted because its lease could not be renewed must be given back */
 	6179,   /* a schedule that was replaced was moved on by who had read the one before */
 	2161,   /* a hint that comes while a claim is under way must count */
 	31478,  /* a worker that was still stopped when offers were asked for: the check's fault */
 	194438, /* and one that waited after a call had failed: the same */
-	867988, /* a worker that was stopped twice counted as going on after the shorter stop: the simulation's fault */
-	573407, /* a clock that stood still was looked at without an end: the simulation's fault */
-	248943, /* a tick came late by what a worker's clock had stood still */
+	867988, /* a worker that was stopped twice counted as running after the shorter stop: the simulation's fault */
+	573407, /* a stalled clock was read in an endless loop: the simulation's fault */
+	248943, /* a tick came late by the time that a worker's clock had stalled */
 };
 
 /* What a share of the seeds came to. */
@@ -235,20 +235,20 @@ static void a_worker_that_breaks_a_rule_is_found(void **state)
 {
 	(void)state;
 	static const struct breach breaches[] = {{"the other catch-up", 0, SIM_WRONG_CATCH_UP, 0},
-						 {"nobody fires", 0, SIM_WRONG_NO_TURN, 0},
+						 {"no worker fires", 0, SIM_WRONG_NO_TURN, 0},
 						 {"a minute too far", 0, SIM_WRONG_SPEC, 0},
 						 {"settled before the sync", 0, SIM_WRONG_NO_WAIT, 0},
 						 {"sent before the sync", 0, SIM_WRONG_EARLY, 0},
 						 {"no answer is an answer", 0, SIM_WRONG_TRUST, 0},
 						 {"no way back", 0, SIM_WRONG_NO_WAY_BACK, 0},
-						 {"on after a conflict", 0, SIM_WRONG_GO_ON, 0},
+						 {"on after a conflict", 0, SIM_WRONG_CONTINUE, 0},
 						 {"any mark", 0, SIM_WRONG_ANY_MARK, 0},
 						 {"only what is pending", 0, SIM_WRONG_NO_PROBE, 1700},
-						 {"set aside for an outage", 0, SIM_WRONG_PARK, 0},
-						 {"nobody recovers", 0, SIM_WRONG_NO_RECOVERY, 0},
+						 {"parked for an outage", 0, SIM_WRONG_PARK, 0},
+						 {"no worker recovers", 0, SIM_WRONG_NO_RECOVERY, 0},
 						 {"an offer taken twice", 0, SIM_WRONG_OFFER_TWICE, 0},
 						 {"an offer left behind", 0, SIM_WRONG_OFFER_LEFT, 0},
-						 {"nobody offers", 0, SIM_WRONG_NO_OFFER, 0}};
+						 {"no worker offers", 0, SIM_WRONG_NO_OFFER, 0}};
 	find_breaches(breaches, sizeof(breaches) / sizeof(breaches[0]));
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of a store with 150,000 jobs: what they read stays bounded, whatever they look for. Of SQLite every statement's
- * steps are counted and its plan is looked at; of PostgreSQL the rows that it has read.
+ * Lists of a store with 150,000 jobs: what they read stays bounded, whatever they look for. With SQLite, the steps of
+ * every statement are counted and its plan is checked; with PostgreSQL, the rows that it has read are counted.
  *
  *   1 … 150,000   old: completed, but each 50,000th failed and each 40,000th cancelled; 70,000 is the only one of its
  * type the next 100  pending
@@ -153,7 +153,7 @@ static void begin(struct world *w)
 	seen.scans[0] = '\0';
 }
 
-/* No more than so many rows, or for SQLite steps: some 50 for each row. */
+/* At most `rows` rows were read; with SQLite, at most about 50 steps for each row were taken. */
 static void end(struct world *w, const char *what, uint64_t rows, bool walk)
 {
 	if (!w->postgres) {
@@ -230,7 +230,7 @@ static void lists_read_little(struct world *w)
 /* More than are read whole for a list by status. */
 enum { MANY = 10200 };
 
-static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct world *w)
+static void the_oldest_of_many_that_wait_are_found_after_a_long_history(struct world *w)
 {
 	struct sl_new_chain *chains = calloc(MANY, sizeof(*chains));
 	struct sl_started *out = calloc(MANY, sizeof(*out));
@@ -258,7 +258,7 @@ static void the_oldest_of_many_that_wait_are_found_behind_a_long_history(struct 
 	assert_int_equal(got.ids[0], OLD + 1);
 }
 
-/* With what was made by the test before, and as long a history behind it. */
+/* With the jobs of the test before, and a history of the same length after them. */
 static void the_newest_of_many_that_wait_are_found_before_a_long_history(struct world *w)
 {
 	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .scan = SCAN};
@@ -286,7 +286,7 @@ static int find_new(const struct sl_job_count *c, void *ctx)
 	return 0;
 }
 
-/* Behind the history, and with what was made by the test before. */
+/* After the history, and with the jobs of the test before. */
 static void what_waits_is_counted_without_being_read(struct world *w)
 {
 	struct sl_job_count c = {0};
@@ -326,7 +326,7 @@ static void what_waits_for_its_time_is_counted_without_being_read(struct world *
 	assert_int_equal(c.due, 1);
 	assert_int_equal(c.retrying, 3);
 	assert_int_equal(c.oldest_ms, (1 + 149999) * INT64_C(1000));
-	/* And when its time has come, and nobody claims. */
+	/* And when their time has come, and no worker claims. */
 	assert_int_equal(pg_temp_exec(server.admin, "DELETE FROM ready; UPDATE job SET status = 4 WHERE id = 149999;"
 						    "UPDATE tally SET n = 60000 WHERE type = 'new';"
 						    "UPDATE sched SET due = now() - interval '1 hour';"
@@ -351,7 +351,7 @@ static void lists_of_a_large_sqlite_store_read_little(void **state)
 	fill_sqlite(w.files.path);
 	assert_int_equal(sqlite3_open(w.files.path, &seen.explain), SQLITE_OK);
 	lists_read_little(&w);
-	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	the_oldest_of_many_that_wait_are_found_after_a_long_history(&w);
 	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
 	(void)sqlite3_close(seen.explain);
@@ -379,7 +379,7 @@ static void lists_of_a_large_postgres_store_read_little(void **state)
 	assert_int_equal(pg_temp_exec(server.admin, "VACUUM ANALYZE job"), 0);
 	assert_int_equal(pg_temp_exec(server.admin, "ANALYZE stopped"), 0);
 	lists_read_little(&w);
-	the_oldest_of_many_that_wait_are_found_behind_a_long_history(&w);
+	the_oldest_of_many_that_wait_are_found_after_a_long_history(&w);
 	the_newest_of_many_that_wait_are_found_before_a_long_history(&w);
 	what_waits_is_counted_without_being_read(&w);
 	what_waits_for_its_time_is_counted_without_being_read(&w);

@@ -43,7 +43,7 @@ static void notes_that_say_the_same_become_one(void **state)
 	struct sent sent = {0};
 	const sl_notify notify = {.ops = &sent_ops, .ctx = &sent};
 	struct sl__notes s;
-	char type[] = "mail"; /* the set has a copy of its own */
+	char type[] = "mail"; /* the set has its own copy */
 	sl__notes_init(&s, &real_env);
 	add(&s, SL_NOTE_JOB_SCHEDULED, type, 5, SL_LOST_NOT);
 	add(&s, SL_NOTE_JOB_SCHEDULED, "report", 6, SL_LOST_NOT);

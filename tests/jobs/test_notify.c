@@ -183,7 +183,7 @@ static void what_says_the_same_is_merged_while_it_waits(void **state)
 	assert_string_equal(e.text, "1 first 1 0\n1 many 0 0\n1 one 5 0\n");
 }
 
-static void too_many_notes_become_look_at_everything(void **state)
+static void too_many_notes_become_check_everything(void **state)
 {
 	struct world *w = *state;
 	struct ear e;
@@ -464,7 +464,7 @@ static void a_folder_of_another_user_is_refused(void **state)
 	assert_non_null(strstr(err.msg, "everybody may write"));
 	assert_int_equal(chmod(w->folder, 0700), 0);
 	if (geteuid() != 0)
-		return; /* nobody else can give a folder away */
+		return; /* only root can give a folder to another user */
 	assert_int_equal(chown(w->folder, STRANGER, (gid_t)-1), 0);
 	assert_int_equal(sl_notify_sqlite_open(&n, w->place.path, NULL, &err), SL_EACCES);
 	assert_non_null(strstr(err.msg, "belongs to another user (54321)"));
@@ -507,7 +507,7 @@ static void only_sockets_of_this_user_or_the_owner_are_sent_to(void **state)
 	assert_int_equal(unlink(link) + unlink(elsewhere) + unlink(own) + unlink(theirs), 0);
 }
 
-static void rubbish_is_passed_over(void **state)
+static void invalid_datagrams_are_ignored(void **state)
 {
 	static const char *const rubbish[] = {"", "\1", "\1\1\1\377xxxxxxxx", "\2\1\1\0012345678x",
 					      "\1\177\1\1\0\0\0\0\0\0\0\0x"};
@@ -529,7 +529,7 @@ static void rubbish_is_passed_over(void **state)
 	end(&o, 0);
 }
 
-/* The system call that the thread with this name sleeps in; false: not asleep in one, or the kernel does not tell. */
+/* The system call that the thread with this name sleeps in; false: not asleep in one, or not shown by the kernel. */
 static bool sleeping_call(const char *name, long *number, uint64_t args[3])
 {
 	DIR *tasks = opendir("/proc/self/task");
@@ -565,7 +565,7 @@ static void an_idle_listener_sleeps_in_the_kernel_without_a_time_limit(void **st
 	uint64_t args[3] = {0, 0, 0};
 	ear_init(&e);
 	if (access("/proc/self/syscall", R_OK) != 0) {
-		printf("# not tried: this kernel does not tell what a thread sleeps in\n");
+		printf("# not tried: this kernel does not report what a thread sleeps in\n");
 		return;
 	}
 	assert_int_equal(w->n.ops->subscribe(w->n.ctx, hear, &e, &err), 0);
@@ -618,12 +618,12 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		LOCAL(every_subscriber_hears_every_note),
 		LOCAL(what_says_the_same_is_merged_while_it_waits),
-		LOCAL(too_many_notes_become_look_at_everything),
+		LOCAL(too_many_notes_become_check_everything),
 		LOCAL(unsubscribing_waits_for_the_call_that_runs),
 		LOCAL(a_notifier_does_not_work_in_a_forked_child),
 		SQLITE(every_subscriber_hears_every_note),
 		SQLITE(what_says_the_same_is_merged_while_it_waits),
-		SQLITE(too_many_notes_become_look_at_everything),
+		SQLITE(too_many_notes_become_check_everything),
 		SQLITE(unsubscribing_waits_for_the_call_that_runs),
 		SQLITE(a_notifier_does_not_work_in_a_forked_child),
 		SQLITE(a_note_reaches_other_processes),
@@ -634,7 +634,7 @@ int main(int argc, char **argv)
 		SQLITE(a_path_may_be_longer_than_a_sockets_address),
 		SQLITE(a_folder_of_another_user_is_refused),
 		SQLITE(only_sockets_of_this_user_or_the_owner_are_sent_to),
-		SQLITE(rubbish_is_passed_over),
+		SQLITE(invalid_datagrams_are_ignored),
 		SQLITE(an_idle_listener_sleeps_in_the_kernel_without_a_time_limit),
 		SQLITE(a_notifier_is_opened_by_its_url),
 	};

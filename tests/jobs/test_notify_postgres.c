@@ -311,7 +311,7 @@ static void a_stream_of_starts_is_left_to_the_publisher(void **state)
 	vclock_fini(&clock);
 }
 
-static void a_cut_connection_is_made_again_and_everything_looked_at(void **state)
+static void a_cut_connection_is_reopened_and_everything_is_checked(void **state)
 {
 	(void)state;
 	static struct process a, b;
@@ -320,7 +320,7 @@ static void a_cut_connection_is_made_again_and_everything_looked_at(void **state
 	pthread_mutex_lock(&b.ear.mu);
 	unsigned before = b.ear.everything;
 	pthread_mutex_unlock(&b.ear.mu);
-	assert_true(before >= 1); /* the first connect tells it too */
+	assert_true(before >= 1); /* the first connect sends it, too */
 	pg_place_cut(&place);
 	await_everything(&b.ear, before + 1);
 	while (!b.notify.ops->healthy(b.notify.ctx) || !a.notify.ops->healthy(a.notify.ctx))
@@ -331,7 +331,7 @@ static void a_cut_connection_is_made_again_and_everything_looked_at(void **state
 	process_close(&b);
 }
 
-static void a_flood_is_merged_and_told_as_everything(void **state)
+static void a_flood_is_merged_and_the_overflow_becomes_check_everything(void **state)
 {
 	(void)state;
 	static struct process a, b;
@@ -368,7 +368,7 @@ static void say_and_await(const sl_notify *from, struct process *to, const char 
 		await_text(&to->ear, line);
 }
 
-/* Time stands still but for what the publisher waits for: how far did it have to go? */
+/* Time advances only to what the publisher waits for; returns how far it had to. */
 static int64_t until_sent(struct vclock *clock, struct process *to, const char *line)
 {
 	int64_t before = clock->now_ns;
@@ -466,7 +466,7 @@ static void payloads_are_split_and_read_back(void **state)
 		assert_int_equal(sl__pg_payload_take(p.text.data + at, 77, &inbox), 77);
 	}
 	sl__fanout_deliver(&inbox);
-	assert_int_equal(ear.n, 0); /* one's own are not told again */
+	assert_int_equal(ear.n, 0); /* its own notes are not delivered to it */
 	for (size_t at = 0; at < p.text.len; at += strlen(p.text.data + at) + 1)
 		assert_int_equal(sl__pg_payload_take(p.text.data + at, 5, &inbox), 77);
 	sl__fanout_deliver(&inbox);
@@ -477,7 +477,7 @@ static void payloads_are_split_and_read_back(void **state)
 	sl__fanout_fini(&inbox);
 }
 
-static void what_cannot_be_read_means_look_at_everything(void **state)
+static void an_unreadable_payload_means_check_everything(void **state)
 {
 	(void)state;
 	static struct ear ear;
@@ -494,9 +494,9 @@ static void what_cannot_be_read_means_look_at_everything(void **state)
 		assert_int_equal(ear.everything, i + 1);
 	}
 	assert_int_equal(ear.n, 0);
-	assert_int_equal(sl__pg_payload_take("somebody else's", 5, &inbox), 0);
+	assert_int_equal(sl__pg_payload_take("someone else's", 5, &inbox), 0);
 	assert_int_equal(sl__pg_payload_take("", 5, &inbox), 0);
-	assert_int_equal(sl__pg_payload_take("0\n1 0 1 t\n", 5, &inbox), 0); /* nobody has this number */
+	assert_int_equal(sl__pg_payload_take("0\n1 0 1 t\n", 5, &inbox), 0); /* no process has this number */
 	assert_int_equal(sl__pg_payload_take("\n7\n1 0 1 t\n", 5, &inbox), 0);
 	sl__fanout_deliver(&inbox);
 	assert_int_equal(ear.everything, sizeof(odd) / sizeof(*odd));
@@ -529,13 +529,13 @@ int main(void)
 		TEST(a_start_in_a_transaction_is_heard_of_after_its_commit_only),
 		TEST(a_note_that_the_store_has_sent_stays_in_the_process),
 		TEST(a_stream_of_starts_is_left_to_the_publisher),
-		TEST(a_cut_connection_is_made_again_and_everything_looked_at),
-		TEST(a_flood_is_merged_and_told_as_everything),
+		TEST(a_cut_connection_is_reopened_and_everything_is_checked),
+		TEST(a_flood_is_merged_and_the_overflow_becomes_check_everything),
 		TEST(a_stream_of_notes_is_sent_ever_more_rarely),
 		TEST(without_a_server_it_opens_and_is_not_healthy),
 		TEST(a_foreign_transaction_is_refused),
 		TEST(payloads_are_split_and_read_back),
-		TEST(what_cannot_be_read_means_look_at_everything),
+		TEST(an_unreadable_payload_means_check_everything),
 	};
 	int rc = pg_place_start(&place, PG_TEMP_FAST);
 	if (rc != 0)

@@ -60,7 +60,7 @@ static int tear_down(void **state)
 {
 	(void)state;
 	sl_store_close(&store);
-	await_connections(""); /* the server notices in its own time, and the next test looks at its own only */
+	await_connections(""); /* the server notices in its own time, and the next test counts only its own */
 	pg_place_tear_down(&place);
 	return 0;
 }
@@ -186,14 +186,14 @@ static uint32_t reap(const char *type)
 	return reaped.n;
 }
 
-/* Until somebody waits for a lock; no time is assumed. */
+/* Wait until a session waits for a lock, however long that takes. */
 static void await_waiter(void)
 {
 	while (number("SELECT count(*) FROM pg_locks WHERE NOT granted") == 0)
 		;
 }
 
-/* ---- a slot on a thread of its own ---- */
+/* ---- a slot on another thread ---- */
 
 struct call {
 	pthread_t thread;
@@ -325,7 +325,7 @@ static void settle_in_tx(struct batch *b, sl_store_tx **tx)
 	assert_int_equal(b->results[0].lost, SL_LOST_NOT);
 }
 
-static void a_reaper_passes_over_a_job_that_is_being_completed(void **state)
+static void a_reaper_skips_a_job_that_is_being_completed(void **state)
 {
 	(void)state;
 	struct batch b;
@@ -355,7 +355,7 @@ static void a_reaper_takes_a_job_whose_completion_was_rolled_back(void **state)
 }
 
 /* An owner that has guarded its job in an open transaction cannot lose it meanwhile, and the reaper does not hang. */
-static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
+static void a_reaper_skips_a_job_that_is_guarded(void **state)
 {
 	(void)state;
 	struct batch b;
@@ -369,7 +369,7 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 	(void)snprintf(sql, sizeof(sql), "SELECT count(*) FROM lease WHERE until > to_timestamp(%lld)",
 		       number("SELECT extract(epoch FROM now())::bigint"));
 	assert_int_equal(reap("t"), 0);
-	assert_int_equal(number(sql), 1); /* looked at again in a second */
+	assert_int_equal(number(sql), 1); /* checked again in a second */
 	OK(store.ops->exchange(store.ctx,
 			       &(struct sl_exchange){.settles = b.settles, .n_settles = 1, .results = b.results},
 			       &(struct sl_store_scope){.tx = tx}, &err));
@@ -378,7 +378,7 @@ static void a_reaper_passes_over_a_job_that_is_guarded(void **state)
 }
 
 /* A cancel locks the job, and waits for its row of ready; a claim has that row, and must not wait for the job. */
-static void a_claim_of_a_job_that_somebody_has_locked_does_not_wait(void **state)
+static void a_claim_does_not_wait_for_a_locked_job(void **state)
 {
 	(void)state;
 	struct batch b, none;
@@ -557,7 +557,7 @@ static void *append_main(void *arg)
 	return NULL;
 }
 
-/* The marks of its stream are locked by a transaction that nobody goes on with. */
+/* The marks of its stream are locked by a transaction whose client is cut off. */
 static void events_of_a_client_that_is_cut_off_do_not_stay_locked(void **state)
 {
 	(void)state;
@@ -680,7 +680,7 @@ static void *list_crons_main(void *arg)
 	return NULL;
 }
 
-static void a_renewal_has_a_connection_of_its_own(void **state)
+static void a_renewal_has_its_own_connection(void **state)
 {
 	(void)state;
 	sl_store_tx *tx[3];
@@ -874,7 +874,7 @@ static void a_drain_updates_within_pages_and_scans_no_table(void **state)
 	char sql[512];
 	start_many("t", 5000);
 	assert_int_equal(drain("t", 256), 5000);
-	sl_store_close(&store); /* connections that end tell their statistics */
+	sl_store_close(&store); /* connections report their statistics when they end */
 	await_connections("");
 	(void)snprintf(sql, sizeof(sql),
 		       "SELECT n_tup_upd FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'job'",
@@ -991,7 +991,7 @@ static void what_is_urgent_goes_before_the_mark(void **state)
 }
 
 /* A row of ready that its job has left, as a claim that was lost with the server's memory leaves it. */
-static void a_row_that_its_job_has_left_is_passed_over(void **state)
+static void a_row_that_its_job_has_left_is_skipped(void **state)
 {
 	(void)state;
 	struct batch a, b;
@@ -1070,7 +1070,7 @@ static void starts_that_share_a_transaction_do_not_fail_for_anothers_data(void *
 	assert_int_equal(number("SELECT count(*) FROM job"), 20 * 5 * 10);
 }
 
-/* ---- waiting for nobody, and trying again ---- */
+/* ---- calls that do not wait, and retries ---- */
 
 static void progress_does_not_wait_for_a_transaction_that_has_the_job(void **state)
 {
@@ -1135,7 +1135,7 @@ static void a_call_of_a_client_outlives_statements_that_were_forgotten(void **st
 	OK(one.ops->commit(tx, &err));
 	memset(&err, 0, sizeof(err));
 	OK(sl_jobs_enqueue(client, NULL, &chain, &out, &err));
-	assert_int_equal(err.code, 0); /* of what went before, nobody hears */
+	assert_int_equal(err.code, 0); /* the failure that was retried is not reported */
 	assert_int_equal(number("SELECT count(*) FROM ready"), 2);
 	sl_jobs_close(client);
 	sl_store_close(&one);
@@ -1318,7 +1318,7 @@ static void a_start_with_a_notification_does_not_read_the_queue(void **state)
 	for (int i = 0; i < 10; i++)
 		OK(start_input(&h, "1"));
 	assert_int_equal(h.note.sent, 1);
-	sl_store_close(&store); /* connections that end tell their statistics */
+	sl_store_close(&store); /* connections report their statistics when they end */
 	await_connections("");
 	(void)snprintf(sql, sizeof(sql),
 		       "SELECT n_tup_ins FROM pg_stat_user_tables WHERE schemaname = '%s' AND relname = 'ready'",
@@ -1367,7 +1367,7 @@ static void a_notification_that_the_server_refuses_does_not_fail_the_start(void 
 	assert_int_equal(drain("t", 10), 2);
 }
 
-static void a_start_that_fails_is_not_told_of_and_its_connection_goes_on(void **state)
+static void a_failed_start_sends_no_notification_and_its_connection_stays_usable(void **state)
 {
 	(void)state;
 	struct herald h = HERALD;
@@ -1396,7 +1396,7 @@ static void a_server_that_is_lost_with_a_notification_makes_the_start_unavailabl
 	pthread_join(c.thread, NULL);
 	assert_int_equal(pg_temp_exec(place.admin, "ROLLBACK"), 0);
 	assert_int_equal(c.rc, SL_EUNAVAIL);
-	assert_int_equal(h.asked, 1); /* and nobody tried again: it could have happened */
+	assert_int_equal(h.asked, 1); /* it was not retried: it could have happened */
 	assert_int_equal(h.notes, 0);
 	assert_int_equal(number("SELECT count(*) FROM job"), 1);
 	start_many("t", 1);
@@ -1410,10 +1410,10 @@ int main(void)
 		TEST(a_completion_that_waits_for_a_reaper_is_refused),
 		TEST(a_completion_that_waits_for_a_reaper_that_fails_is_taken),
 		TEST(a_completion_after_the_reaper_is_refused),
-		TEST(a_reaper_passes_over_a_job_that_is_being_completed),
+		TEST(a_reaper_skips_a_job_that_is_being_completed),
 		TEST(a_reaper_takes_a_job_whose_completion_was_rolled_back),
-		TEST(a_reaper_passes_over_a_job_that_is_guarded),
-		TEST(a_claim_of_a_job_that_somebody_has_locked_does_not_wait),
+		TEST(a_reaper_skips_a_job_that_is_guarded),
+		TEST(a_claim_does_not_wait_for_a_locked_job),
 		TEST(a_cancel_that_a_claim_of_one_job_meets_goes_through),
 		TEST(a_guard_holds_the_first_job_of_the_chain_too),
 		TEST(leases_are_renewed_in_the_order_of_their_claims),
@@ -1426,7 +1426,7 @@ int main(void)
 		TEST(a_forked_child_is_refused),
 		TEST(one_connection_is_enough_for_every_slot),
 		TEST(transactions_leave_a_connection_for_everybody_else),
-		TEST(a_renewal_has_a_connection_of_its_own),
+		TEST(a_renewal_has_its_own_connection),
 		TEST(a_password_is_in_no_error),
 		TEST(states_of_the_server_are_classified),
 		TEST(many_may_migrate_at_once),
@@ -1441,7 +1441,7 @@ int main(void)
 		TEST(a_claim_that_found_few_above_the_mark_says_that_there_may_be_more),
 		TEST(what_this_process_puts_back_is_claimed_first),
 		TEST(what_is_urgent_goes_before_the_mark),
-		TEST(a_row_that_its_job_has_left_is_passed_over),
+		TEST(a_row_that_its_job_has_left_is_skipped),
 		TEST(a_type_that_others_are_claiming_does_not_hide_another),
 		TEST(progress_does_not_wait_for_a_transaction_that_has_the_job),
 		TEST(what_the_server_has_forgotten_is_prepared_again),
@@ -1453,7 +1453,7 @@ int main(void)
 		TEST(a_start_with_a_notification_does_not_read_the_queue),
 		TEST(no_notification_is_sent_with_several_later_or_uncommitted_jobs),
 		TEST(a_notification_that_the_server_refuses_does_not_fail_the_start),
-		TEST(a_start_that_fails_is_not_told_of_and_its_connection_goes_on),
+		TEST(a_failed_start_sends_no_notification_and_its_connection_stays_usable),
 		TEST(a_server_that_is_lost_with_a_notification_makes_the_start_unavailable),
 	};
 	int rc = pg_place_start(&place, PG_TEMP_DURABLE);

@@ -71,7 +71,7 @@ struct other {
 static struct other spawn(const char *url)
 {
 	int go[2];
-	assert_int_equal(pipe2(go, 02000000), 0); /* O_CLOEXEC: nobody else keeps it open */
+	assert_int_equal(pipe2(go, 02000000), 0); /* O_CLOEXEC: no other process keeps it open */
 	pid_t pid = fork();
 	if (pid == 0) {
 		(void)dup2(go[0], STDIN_FILENO);
@@ -82,7 +82,7 @@ static struct other spawn(const char *url)
 	return (struct other){pid, go[1]};
 }
 
-static int open_when_told(const char *url)
+static int open_after_stdin_ends(const char *url)
 {
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_store_opts opts = {SL_STORE_OPTS_INIT, .connect_timeout_ms = PG_PLACE_CONNECT_MS};
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_store_that_is_not_there_is_not_made_without_leave),
 	};
 	if (argc == 3 && strcmp(argv[1], "open") == 0)
-		return open_when_told(argv[2]);
+		return open_after_stdin_ends(argv[2]);
 	kit_set_thread();
 	int rc = pg_place_start(&server, PG_TEMP_FAST);
 	no_server = rc == 77;

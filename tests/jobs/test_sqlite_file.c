@@ -36,9 +36,9 @@
 
 static struct sl_err err;
 
-/* flock as the store calls it: when told so, the file system has no lock to give to those who ask like this. */
-static _Atomic int no_locks; /* 0, LOCK_NB: to who does not wait, LOCK_EX: to who does */
-/* The next lock is given only after so long: another process holds it. */
+/* flock as the store calls it, which can fail as on a file system without locks. */
+static _Atomic int no_locks; /* 0: never, LOCK_NB: for calls that do not wait, LOCK_EX: for calls that do */
+/* The next lock is granted only after this time: another process holds it. */
 static struct vclock *lock_clock;
 static int64_t lock_takes_ms;
 
@@ -97,7 +97,7 @@ static int start_at_last(const sl_store *s)
 	return rc;
 }
 
-/* Does somebody hold the lock file of the database? */
+/* Is the lock file of the database locked? */
 static bool lock_is_held(const char *path)
 {
 	char name[320];
@@ -370,7 +370,7 @@ static int full_disk_child(struct sqlite_place *p)
 	return 0;
 }
 
-static void a_full_disk_is_told_and_survived(void **state)
+static void a_full_disk_is_reported_and_survived(void **state)
 {
 	int rc = in_child(full_disk_child, *state);
 	assert_can(rc);
@@ -480,7 +480,7 @@ static void when_memory_runs_out_anywhere_nothing_is_half_done(void **state)
 	fault_init(&f, NULL);
 	struct sl_env env = fault_env(&f, NULL);
 	int64_t n = 1;
-	sl_store s = open_at(p->path); /* so that there is something to look at from the first round on */
+	sl_store s = open_at(p->path); /* so that the check of the first round finds a database */
 	sl_store_close(&s);
 	for (;; n++) {
 		fault_arm_mem(&f, n, FAULT_ONCE);
@@ -505,7 +505,7 @@ static void when_memory_runs_out_anywhere_nothing_is_half_done(void **state)
 
 /* ---- the lock ---- */
 
-static void look_at_lock(const struct sl_change *change, void *ctx)
+static void check_that_the_lock_is_held(const struct sl_change *change, void *ctx)
 {
 	(void)change;
 	assert_true(lock_is_held(ctx));
@@ -514,7 +514,7 @@ static void look_at_lock(const struct sl_change *change, void *ctx)
 static void every_write_holds_the_lock_and_lets_go_of_it(void **state)
 {
 	struct sqlite_place *p = *state;
-	struct sl_store_scope scope = {.change = look_at_lock, .ctx = p->path};
+	struct sl_store_scope scope = {.change = check_that_the_lock_is_held, .ctx = p->path};
 	struct sl_new_chain chain = {.job = {.type = "t"}};
 	struct sl_started started;
 	sl_store_tx *tx;
@@ -588,7 +588,7 @@ static void end(struct other *o, int signal)
 	close(o->from);
 }
 
-static void tell(char c)
+static void send_word(char c)
 {
 	if (write(1, &c, 1) != 1)
 		_exit(2);
@@ -601,7 +601,7 @@ static void await_word(void)
 		_exit(3);
 }
 
-/* Begin a transaction, write in it, and hold it until told to go. */
+/* Begin a transaction, write in it, and hold it until a byte arrives. */
 static int hold_main(const char *path)
 {
 	sl_store s;
@@ -609,22 +609,22 @@ static int hold_main(const char *path)
 	uint64_t id;
 	if (try_open(&s, path, 0) != 0 || s.ops->begin(s.ctx, &tx, &err) != 0 || start_tx(&s, tx, &id) != 0)
 		return 1;
-	tell('h');
+	send_word('h');
 	await_word();
 	if (s.ops->commit(tx, &err) != 0)
 		return 1;
-	tell('c');
+	send_word('c');
 	await_word();
 	sl_store_close(&s);
 	return 0;
 }
 
-/* Open, and with it migrate, when told. */
+/* Open, and with it migrate, when a byte arrives. */
 static int migrate_main(const char *path)
 {
 	sl_store s;
 	char id[33];
-	tell('r');
+	send_word('r');
 	await_word();
 	if (try_open(&s, path, 0) != 0 || s.ops->target_id(s.ctx, id, &err) != 0 || start(&s) != 0) {
 		fprintf(stderr, "%s\n", err.msg);
@@ -636,8 +636,8 @@ static int migrate_main(const char *path)
 	return 0;
 }
 
-/* As somebody looks into the file with another program: plain SQLite, which tidies up when it goes last. Says how many
- * jobs it saw. */
+/* Inspect the file as another program would: plain SQLite, which cleans up when it closes last. Sends the number of
+ * jobs that it saw. */
 static int look_main(const char *path)
 {
 	sqlite3 *db;
@@ -649,7 +649,7 @@ static int look_main(const char *path)
 	char seen = (char)('0' + sqlite3_column_int(count, 0));
 	if (sqlite3_finalize(count) != SQLITE_OK || sqlite3_close(db) != SQLITE_OK)
 		return 1;
-	tell(seen);
+	send_word(seen);
 	return 0;
 }
 
@@ -707,7 +707,7 @@ static void a_stopped_holder_costs_others_their_time_limit_and_no_more(void **st
 	assert_int_equal(kill(o.pid, SIGSTOP), 0);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(start(&s), SL_EAGAIN);
-	/* Reading goes on. */
+	/* Reads still work. */
 	struct sl_outstanding out;
 	assert_int_equal(s.ops->outstanding(s.ctx, NULL, 0, &out, &err), 0);
 	assert_int_equal(out.due, 0);
@@ -821,7 +821,7 @@ static void roll_back(const sl_store *s, sl_store_tx *tx)
 	s->ops->rollback(tx);
 }
 
-static void a_transaction_protects_the_leases_that_nobody_could_renew_meanwhile(void **state)
+static void a_transaction_protects_the_leases_that_could_not_be_renewed_meanwhile(void **state)
 {
 	struct sqlite_place *p = *state;
 	check_protection(p->path, commit, NULL);
@@ -1048,14 +1048,14 @@ int main(int argc, char **argv)
 		TEST(two_names_of_a_file_have_one_lock),
 		TEST(a_forked_child_is_refused),
 		TEST(a_file_that_may_not_be_written_is_refused_by_name),
-		TEST(a_full_disk_is_told_and_survived),
+		TEST(a_full_disk_is_reported_and_survived),
 		TEST(after_a_failed_write_the_store_connects_again_by_itself),
 		TEST(when_memory_runs_out_anywhere_nothing_is_half_done),
 		TEST(every_write_holds_the_lock_and_lets_go_of_it),
 		TEST(a_program_that_looks_into_the_file_takes_nothing_from_those_who_write),
 		TEST(the_lock_of_a_killed_process_does_not_stay),
 		TEST(a_stopped_holder_costs_others_their_time_limit_and_no_more),
-		TEST(a_transaction_protects_the_leases_that_nobody_could_renew_meanwhile),
+		TEST(a_transaction_protects_the_leases_that_could_not_be_renewed_meanwhile),
 		TEST(so_does_a_joined_transaction),
 		TEST(a_reaper_that_waited_for_the_lock_lets_renewals_go_first),
 		TEST(rows_of_the_queue_without_a_job_block_nothing),

@@ -2,10 +2,10 @@
 /*
  * Several processes on one SQLite file, killed with SIGKILL at any moment and replaced. Each starts chains, claims,
  * completes, continues, retries, fails, cancels, renews, reaps and prunes, and reports through a pipe what the store
- * said yes to. At the end nothing that was acknowledged is missing, no job was completed twice, the file is sound, and
- * what was left in leases of the dead can be reaped and completed.
+ * acknowledged. At the end nothing of that is missing, no job was completed twice, the file is sound, and what was left
+ * in leases of the dead can be reaped and completed.
  *
- *   SLUICE_TEST_SECONDS=N   for so long, instead of 2 s
+ *   SLUICE_TEST_SECONDS=N   instead of 2 s
  *   SLUICE_KILL_SEED=S      other moments
  */
 #include <fcntl.h>

@@ -132,7 +132,7 @@ static void without_a_healthy_notifier_it_polls_ten_times_a_second(void **state)
 {
 	struct world *w = *state;
 	for (int with = 0; with < 3; with++) {
-		/* 0: there is none; 1: it refuses to subscribe; 2: it has not been seen to work. */
+		/* 0: no notifier; 1: it refuses to subscribe; 2: it has not been seen to work. */
 		struct waiting x;
 		w->fails = with == 1;
 		w->healthy = 0;
@@ -214,7 +214,7 @@ static enum memstore_fault away_fault(const char *op, void *ctx)
 	return strcmp(op, "get_chain") == 0 && atomic_load(&away) ? MEMSTORE_FAIL_BEFORE : MEMSTORE_OK;
 }
 
-static void a_store_that_goes_away_meanwhile_is_waited_for(void **state)
+static void a_wait_continues_while_the_store_is_unavailable(void **state)
 {
 	struct world *w = *state;
 	struct waiting x;
@@ -234,7 +234,7 @@ static void a_store_that_goes_away_meanwhile_is_waited_for(void **state)
 		assert_int_equal(end_waiting(&x), back ? 0 : SL_EUNAVAIL);
 		atomic_store(&away, 0);
 	}
-	/* When it is away from the start, the caller hears of it at once. */
+	/* When the store is unavailable from the start, the caller gets the error immediately. */
 	uint64_t id = world_start(w, NULL, "t", NULL);
 	atomic_store(&away, 1);
 	assert_int_equal(sl_jobs_wait(w->client, id, SL_UNLIMITED, NULL, NULL), SL_EUNAVAIL);
@@ -302,7 +302,7 @@ static void no_wake_is_missed_on_many_threads(void **state)
 	sl_store store = memstore_handle(ms);
 	sl_notify notify;
 	OK(sl_notify_local_open(&notify, &env, &err));
-	/* Nobody lives to see this poll. */
+	/* A day: the test never gets to a poll. */
 	struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT, .store = &store, .notify = &notify, .wait_poll_ms = 86400000};
 	OK(sl_jobs_open(&c.client, &opts, &err));
 	c.until_ns = sl__clock_real.mono_ns(NULL) + (int64_t)(test_seconds(1) * 1e9);
@@ -340,7 +340,7 @@ int main(void)
 		IN_WORLD(notes_that_may_have_been_lost_wake_everybody),
 		IN_WORLD(many_waiters_share_one_subscription),
 		IN_WORLD(an_end_beside_the_start_of_watching_is_not_missed),
-		IN_WORLD(a_store_that_goes_away_meanwhile_is_waited_for),
+		IN_WORLD(a_wait_continues_while_the_store_is_unavailable),
 		cmocka_unit_test(no_wake_is_missed_on_many_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static struct sl_new_chain blocked(size_t i, const uint64_t *gate)
 	return (struct sl_new_chain){.job = {.type = types[i % 3], .blockers = gate, .n_blockers = 1, .input = "1"}};
 }
 
-/* Chains that went on: a third is pending in its second job, a third has completed there, a third is blocked there. */
+/* Continued chains: a third is pending in its second job, a third has completed there, a third is blocked there. */
 static void continue_chains(struct kit *k, const uint64_t *gate)
 {
 	for (size_t i = 0; i < CHAINS; i++) {

@@ -221,7 +221,7 @@ static void an_output_that_its_type_refuses_fails_the_attempt(void **state)
 }
 
 /* The validation sees what the handler gave, and null from one that gave nothing; a job that both accept completes. */
-static int complete_as_told(sl_attempt *a, struct sl_err *err, void *ctx)
+static int complete_with_the_input(sl_attempt *a, struct sl_err *err, void *ctx)
 {
 	(void)ctx;
 	const char *input = sl_attempt_job(a)->input;
@@ -247,8 +247,8 @@ static void an_output_that_its_type_accepts_completes_the_job(void **state)
 						 .validate_output = refuse_the_other,
 						 .validate_ctx = (void *)(uintptr_t)cases[i].accepts};
 		OK(sl_job_types_add(k->types, &type, &err));
-		p[i] = (struct sl_processor){SL_PROCESSOR_INIT, .type = cases[i].type, .process = complete_as_told,
-					     .retry = {.max_attempts = 1}};
+		p[i] = (struct sl_processor){SL_PROCESSOR_INIT, .type = cases[i].type,
+					     .process = complete_with_the_input, .retry = {.max_attempts = 1}};
 	}
 	struct sl_worker_opts opts = wkit_opts(k, p, N_CASES);
 	opts.types = k->types;
@@ -275,7 +275,7 @@ static int complete_badly_then_well(sl_attempt *a, struct sl_err *err, void *ctx
 	return rc;
 }
 
-static void an_output_that_is_no_json_is_refused_and_can_be_mended(void **state)
+static void an_output_with_invalid_json_is_refused_and_can_be_corrected(void **state)
 {
 	struct wkit *k = *state;
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = complete_badly_then_well};
@@ -300,7 +300,7 @@ static void a_job_whose_attempts_killed_its_workers_fails_without_being_started(
 {
 	struct wkit *k = *state;
 	uint64_t id = wkit_start(k, "t", "1");
-	/* Two claims whose workers die: the first ahead of any slot, charged to nobody, the second for one, charged. */
+	/* Two claims whose workers die: the first ahead of any slot, not charged, the second for one, charged. */
 	struct sl_claim_type type = {.type = "t", .limit = 5};
 	for (int i = 0; i < 2; i++) {
 		struct sl_claim_request request = {
@@ -591,7 +591,7 @@ static void drain_waits_for_retries_and_not_for_the_far_future(void **state)
 	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "retry");
 	quiet_await();
 	wkit_advance(k, 10100);
-	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	OK(sl_worker_drain(w, 60000, &err)); /* of virtual time, which does not advance */
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_FAILED), 1);
 	OK(sl_worker_stop(w, SL_UNLIMITED, &err));
 	wkit_start(k, "t", "1");
@@ -618,7 +618,7 @@ static void drain_reports_types_that_are_paused(void **state)
 	assert_string_equal(why.msg, "drain: jobs are left of types that are paused: t");
 	OK(sl_jobs_resume(k->client, "t", &err));
 	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 1);
-	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	OK(sl_worker_drain(w, 60000, &err)); /* of virtual time, which does not advance */
 	wkit_end(w);
 }
 
@@ -630,7 +630,7 @@ static int look_late(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return late_kit->real.ops->cron_list(store, fn, ctx, err);
 }
 
-static void drain_waits_for_the_first_look_at_the_schedules(void **state)
+static void drain_waits_for_the_first_check_of_the_schedules(void **state)
 {
 	struct wkit *k = *state;
 	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t"};
@@ -646,7 +646,7 @@ static void drain_waits_for_the_first_look_at_the_schedules(void **state)
 	sl_worker *w = wkit_worker(k, &opts);
 	REFUSED(sl_worker_drain(w, 0, &err), SL_ETIMEDOUT, "due");
 	WKIT_SET(k, open, 1);
-	OK(sl_worker_drain(w, 60000, &err)); /* of a time that stands still */
+	OK(sl_worker_drain(w, 60000, &err)); /* of virtual time, which does not advance */
 	assert_int_equal(wkit_seen(k, SL_OBSERVE_JOB_COMPLETED), 1);
 	wkit_end(w);
 	sl_jobs_close(client);
@@ -812,7 +812,7 @@ int main(void)
 		T(a_reschedule_charges_nothing),
 		T(an_output_that_its_type_refuses_fails_the_attempt),
 		T(an_output_that_its_type_accepts_completes_the_job),
-		T(an_output_that_is_no_json_is_refused_and_can_be_mended),
+		T(an_output_with_invalid_json_is_refused_and_can_be_corrected),
 		T(a_job_whose_attempts_killed_its_workers_fails_without_being_started),
 		T(a_type_runs_in_no_more_slots_than_it_has),
 		T(slots_work_side_by_side),
@@ -825,7 +825,7 @@ int main(void)
 		T(a_schedule_that_is_new_is_heard_of),
 		T(drain_waits_for_retries_and_not_for_the_far_future),
 		T(drain_reports_types_that_are_paused),
-		T(drain_waits_for_the_first_look_at_the_schedules),
+		T(drain_waits_for_the_first_check_of_the_schedules),
 		T(bad_options_are_named),
 		T(a_worker_without_an_id_gets_a_random_one),
 		T(a_worker_refuses_to_work_in_a_forked_child),

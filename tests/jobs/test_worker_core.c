@@ -411,7 +411,7 @@ static void a_claim_says_when_nothing_is_known_to_be_due(void **state)
 	t->now += 502 * MS;
 	hint(t);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
-	assert_int_equal(t->lane[0].request.hinted, 0); /* it was told, and something is due */
+	assert_int_equal(t->lane[0].request.hinted, 0); /* it was notified, and something is due */
 }
 
 static void hints_for_other_types_are_ignored(void **state)
@@ -562,7 +562,7 @@ static void a_lease_is_given_up_only_with_its_last_run(void **state)
 	assert_int_equal(t->released, 3);
 }
 
-/* Until the keeper wants to renew; passes over its other duties. */
+/* Until the keeper wants to renew; skips its other duties. */
 static void keeper_renews(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
@@ -595,7 +595,7 @@ static int keeper_sleeps(struct table *t)
 	return 0;
 }
 
-/* Does the keeper look at the schedules at once? Does its other duties first. */
+/* Does the keeper check the schedules immediately? Does its other duties first. */
 static bool keeper_fires(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
@@ -607,7 +607,7 @@ static bool keeper_fires(struct table *t)
 	return false;
 }
 
-static void a_tick_comes_in_time_when_our_clock_stood_still(void **state)
+static void a_tick_fires_in_time_after_our_clock_stalled(void **state)
 {
 	struct table *t = *state;
 	const int64_t store = INT64_C(1700000000000);
@@ -622,7 +622,7 @@ static void a_tick_comes_in_time_when_our_clock_stood_still(void **state)
 	assert_false(keeper_fires(t));
 	t->now += 1 * MS;
 	assert_true(keeper_fires(t));
-	/* The clock was heard anew while the turn went on: its tick is counted from there. */
+	/* The clock was read again during the turn: its tick is counted from there. */
 	sl__core_store_clock(t->core, store + 58000, t->now);
 	sl__core_cron_done(t->core, 0, store + 60000, t->now);
 	t->now += 1999 * MS;
@@ -739,7 +739,7 @@ static void a_hinted_claim_that_leaves_the_expiry_out_does_not_take_it_back(void
 	assert_true(t->keeper.wake_ns <= expires);
 }
 
-static void a_lease_of_which_nobody_told_is_found_within_a_second(void **state)
+static void an_expired_lease_is_found_within_a_second_without_a_notification(void **state)
 {
 	struct table *t = *state;
 	t->cfg.poll_ms = 3600000;
@@ -945,7 +945,7 @@ static void what_is_refused_in_every_form_is_left_to_its_lease(void **state)
 	assert_int_equal(sl__core_stats(t->core)->abandoned, 1);
 }
 
-static void a_store_that_is_away_is_tried_again_with_growing_pauses(void **state)
+static void an_unavailable_store_is_retried_with_growing_pauses(void **state)
 {
 	struct table *t = *state;
 	begin(t);
@@ -1223,12 +1223,12 @@ int main(void)
 		T(types_with_another_lease_are_claimed_apart_and_in_turns),
 		T(a_run_is_not_started_once_its_lease_is_in_doubt),
 		T(a_lease_is_given_up_only_with_its_last_run),
-		T(a_tick_comes_in_time_when_our_clock_stood_still),
+		T(a_tick_fires_in_time_after_our_clock_stalled),
 		T(all_leases_that_are_due_are_renewed_together),
 		T(a_renewal_that_fails_is_repeated_soon_and_in_the_end_aborts),
 		T(a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_interval),
 		T(a_hinted_claim_that_leaves_the_expiry_out_does_not_take_it_back),
-		T(a_lease_of_which_nobody_told_is_found_within_a_second),
+		T(an_expired_lease_is_found_within_a_second_without_a_notification),
 		T(nothing_that_the_reaper_does_keeps_a_renewal_waiting),
 		T(schedules_that_hang_or_fail_keep_no_job_from_being_reaped),
 		T(no_lease_is_given_up_while_its_renewal_waits_for_the_store_s_lock),
@@ -1237,7 +1237,7 @@ int main(void)
 		T(under_load_lost_leases_are_looked_for_too),
 		T(a_refused_batch_is_settled_one_by_one),
 		T(what_is_refused_in_every_form_is_left_to_its_lease),
-		T(a_store_that_is_away_is_tried_again_with_growing_pauses),
+		T(an_unavailable_store_is_retried_with_growing_pauses),
 		T(a_claim_whose_answer_was_lost_is_sent_again),
 		T(every_claim_whose_answer_was_lost_is_asked_after),
 		T(a_type_with_one_attempt_is_never_claimed_ahead),

@@ -147,7 +147,7 @@ static void a_deleted_job_aborts_its_handler_at_once(void **state)
 	assert_int_equal(abort_by(*state, delete_it, 1), SL_ABORT_NOT_FOUND);
 }
 
-static void store_goes_away(struct wkit *k, uint64_t id)
+static void store_becomes_unavailable(struct wkit *k, uint64_t id)
 {
 	(void)id;
 	WKIT_SET(k, away, 1);
@@ -162,7 +162,7 @@ static void store_goes_away(struct wkit *k, uint64_t id)
 static void a_lease_that_cannot_be_renewed_aborts_before_it_ends(void **state)
 {
 	struct wkit *k = *state;
-	assert_int_equal(abort_by(k, store_goes_away, 1), SL_ABORT_ERROR);
+	assert_int_equal(abort_by(k, store_becomes_unavailable, 1), SL_ABORT_ERROR);
 	assert_true(wkit_seen(k, SL_OBSERVE_WORKER_ERROR) > 0);
 }
 
@@ -241,7 +241,7 @@ static void a_worker_that_lost_its_lease_cannot_complete(void **state)
 	wkit_end(w2);
 }
 
-static void a_worker_that_stood_still_hears_from_the_store_who_has_its_job(void **state)
+static void a_stalled_worker_learns_from_the_store_why_it_lost_its_job(void **state)
 {
 	struct wkit *k = *state;
 	struct aborted ab = {.k = k};
@@ -370,7 +370,7 @@ static void a_handler_cannot_stop_its_own_worker(void **state)
 
 /* ---- a store that misbehaves ---- */
 
-static void settles_are_kept_while_the_store_is_away(void **state)
+static void settles_are_kept_while_the_store_is_unavailable(void **state)
 {
 	struct wkit *k = *state;
 	uint64_t id;
@@ -550,7 +550,7 @@ static void one_refused_output_does_not_fail_its_batch_mates(void **state)
 	assert_false(wkit_warned(k, "does not answer"));
 }
 
-static void a_store_that_is_away_is_said_not_to_answer(void **state)
+static void an_unavailable_store_is_logged_as_not_answering(void **state)
 {
 	struct wkit *k = *state;
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
@@ -618,19 +618,19 @@ int main(void)
 		T(a_lease_that_cannot_be_renewed_aborts_before_it_ends),
 		T(a_timeout_aborts_and_the_attempt_fails_once_the_handler_is_back),
 		T(a_worker_that_lost_its_lease_cannot_complete),
-		T(a_worker_that_stood_still_hears_from_the_store_who_has_its_job),
+		T(a_stalled_worker_learns_from_the_store_why_it_lost_its_job),
 		T(a_stop_lets_handlers_finish_and_gives_back_the_rest_at_once),
 		T(a_stop_past_its_deadline_aborts_and_gives_back_uncharged),
 		T(a_stop_without_its_store_ends_and_says_so),
 		T(a_handler_cannot_stop_its_own_worker),
 		T(an_observer_cannot_stop_its_own_worker),
 		T(a_retry_is_known_to_others_when_the_worker_that_waits_for_it_goes),
-		T(settles_are_kept_while_the_store_is_away),
+		T(settles_are_kept_while_the_store_is_unavailable),
 		T(a_lost_answer_is_asked_for_again_and_nothing_happens_twice),
 		T(a_failure_whose_answer_was_lost_is_known_for_our_own),
 		T(jobs_of_a_claim_whose_answer_was_lost_do_not_wait_for_their_lease),
 		T(one_refused_output_does_not_fail_its_batch_mates),
-		T(a_store_that_is_away_is_said_not_to_answer),
+		T(an_unavailable_store_is_logged_as_not_answering),
 		T(an_outage_is_logged_once_however_many_requests_fail),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

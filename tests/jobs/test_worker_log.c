@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker whose event log fails under it: it claims nothing, charges nothing, says so, and goes on when the log
+ * A worker whose event log fails under it: it claims nothing, charges nothing, logs why, and resumes when the log
  * accepts records again. Real threads on SQLite; the faults are injected under the log, once for commands and once for
  * handlers in C.
  */

@@ -216,7 +216,7 @@ static int noop(sl_attempt *a, struct sl_err *e, void *ctx)
 	return sl_attempt_complete(a, sl_attempt_job(a)->input, NULL);
 }
 
-/* Waits until it may go on, or is aborted. */
+/* Waits until it may continue, or is aborted. */
 static int gate(sl_attempt *a, struct sl_err *e, void *ctx)
 {
 	(void)e, (void)ctx;
@@ -300,7 +300,7 @@ static struct sl_offer offer_of(struct taken *t)
 		.claim = {{7}}, .worker = "me", .types = &type_t, .n_types = 1, .taken = on_taken, .ctx = t};
 }
 
-static void a_start_claims_its_job_for_whoever_has_offered_to_run_it(void **state)
+static void a_start_claims_its_job_for_the_worker_that_offered_to_run_it(void **state)
 {
 	(void)state;
 	struct taken t = {0};
@@ -360,7 +360,7 @@ static void what_is_not_to_run_now_leaves_the_offer_alone(void **state)
 	assert_int_equal(w.store.ops->withdraw(w.store.ctx, &offer), 0);
 }
 
-static void a_job_of_a_paused_type_is_queued_and_told_of(void **state)
+static void a_job_of_a_paused_type_is_queued_and_the_offer_gets_none(void **state)
 {
 	(void)state;
 	struct taken t = {0};
@@ -376,7 +376,7 @@ static void a_job_of_a_paused_type_is_queued_and_told_of(void **state)
 	assert_int_equal(number("SELECT attempt FROM job WHERE leased_by IS NULL"), 0);
 }
 
-static void a_start_that_fails_tells_the_offer_why(void **state)
+static void a_failed_start_reports_its_error_to_the_offer(void **state)
 {
 	(void)state;
 	struct taken t = {0};
@@ -551,7 +551,7 @@ static void a_claim_is_durable_before_its_handler_starts(void **state)
 static int notification(const char *type, struct sl_start_notification *out, void *ctx)
 {
 	(void)type, (void)ctx;
-	*out = (struct sl_start_notification){.channel = "nobody"};
+	*out = (struct sl_start_notification){.channel = "unused"};
 	return 1;
 }
 
@@ -580,10 +580,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(a_start_claims_its_job_for_whoever_has_offered_to_run_it),
+		TEST(a_start_claims_its_job_for_the_worker_that_offered_to_run_it),
 		TEST(what_is_not_to_run_now_leaves_the_offer_alone),
-		TEST(a_job_of_a_paused_type_is_queued_and_told_of),
-		TEST(a_start_that_fails_tells_the_offer_why),
+		TEST(a_job_of_a_paused_type_is_queued_and_the_offer_gets_none),
+		TEST(a_failed_start_reports_its_error_to_the_offer),
 		TEST(a_job_that_is_started_beside_an_idle_worker_runs_at_once),
 		TEST(a_lane_offers_when_the_claim_of_another_one_has_left_the_slots_free),
 		TEST(a_worker_that_stops_takes_its_offer_back),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several workers with many slots on one store, in real time, with jobs that fail, go on, wait and are cancelled, and
- * workers that come and go: in the end every chain has ended, and no job was completed twice. */
+/* Several workers with many slots on one store, in real time, with jobs that fail, continue, wait and are cancelled,
+ * and workers that come and go: in the end every chain has ended, and no job was completed twice. */
 #include "jobs/worker_kit.h"
 #include "support/budget.h"
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ static void observe(const struct sl_observation *o, void *ctx)
 		s->twice++;
 }
 
-/* What becomes of a job is in its number: most complete, some fail at first, go on, come later, or fail for good. */
+/* What becomes of a job is in its number: most complete, some fail at first, continue, come later, or fail for good. */
 static int any_fate(sl_attempt *a, struct sl_err *err, void *ctx)
 {
 	struct storm *s = ctx;

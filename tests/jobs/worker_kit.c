@@ -35,7 +35,7 @@ static int hook_exchange(void *store, const struct sl_exchange *x, const struct 
 {
 	struct wkit *k = current;
 	if (count(k, &k->exchanges, NULL))
-		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+		return sl_err_set(err, SL_EUNAVAIL, "the store is unavailable");
 	pthread_mutex_lock(&k->mu);
 	const char *poison = k->poison;
 	int lose = (scope == NULL || scope->tx == NULL) && k->lose_answers > 0;
@@ -54,7 +54,7 @@ static int hook_renew(void *store, const struct sl_renewal *renewals, size_t n, 
 {
 	struct wkit *k = current;
 	if (count(k, &k->renews, &k->renew_away))
-		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+		return sl_err_set(err, SL_EUNAVAIL, "the store is unavailable");
 	return k->real.ops->renew(store, renewals, n, lost, ctx, err);
 }
 
@@ -63,7 +63,7 @@ static int hook_reap(void *store, const struct sl_reap_type *types, size_t n_typ
 {
 	struct wkit *k = current;
 	if (count(k, &k->reaps, NULL))
-		return sl_err_set(err, SL_EUNAVAIL, "the store is away");
+		return sl_err_set(err, SL_EUNAVAIL, "the store is unavailable");
 	return k->real.ops->reap(store, types, n_types, limit, out, scope, err);
 }
 
