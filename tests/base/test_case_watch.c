@@ -44,7 +44,7 @@ static int hang(void)
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
-/* What the program printed until it ended, and how it ended. term: it is told to end when the case hangs. */
+/* What the program printed until it ended, and how it ended. term: send it SIGTERM when the case hangs. */
 static int run_hanging(const char *seconds, int term, char *out, size_t size)
 {
 	int fds[2], status = 0;

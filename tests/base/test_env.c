@@ -273,7 +273,7 @@ static int count_name(const char *name, void *ctx)
 	return ++*seen == 2 ? 77 : 0;
 }
 
-static void list_gives_every_name_until_told_to_stop(void **state)
+static void list_gives_every_name_until_the_callback_stops_it(void **state)
 {
 	struct fixture *f = *state;
 	int seen = 0;
@@ -472,7 +472,7 @@ int main(void)
 		CASE(descriptors_are_closed_on_exec),
 		CASE(stat_does_not_follow_a_link),
 		CASE(rename_replaces_only_when_it_may),
-		CASE(list_gives_every_name_until_told_to_stop),
+		CASE(list_gives_every_name_until_the_callback_stops_it),
 		CASE(a_lock_keeps_others_out_until_its_descriptor_is_gone),
 		CASE(the_lock_of_a_dead_process_does_not_stay),
 		CASE(short_transfers_are_carried_on_to_the_end),

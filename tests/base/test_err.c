@@ -59,7 +59,7 @@ static void set_fills_everything_and_returns_the_code(void **state)
 	assert_int_equal(err.retry_after_ms, 0);
 	assert_string_equal(err.sqlstate, "");
 	assert_string_equal(err.msg, "record 7 of job");
-	assert_int_equal(sl_err_set(NULL, SL_EIO, "nobody looks"), SL_EIO);
+	assert_int_equal(sl_err_set(NULL, SL_EIO, "not kept"), SL_EIO);
 }
 
 static void an_errno_becomes_code_class_and_text(void **state)

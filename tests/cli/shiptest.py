@@ -137,7 +137,7 @@ class _Stopped:
 
 
 class Endpoint:
-    """An HTTP endpoint that takes rows, answers as told first, and remembers what it took."""
+    """An HTTP endpoint that gives the listed answers first, then accepts all rows, and records what it accepted."""
 
     def __init__(self, test, answers=(), port=0):
         self.rows, self.keys, self.paths, self.refusals = [], [], [], 0

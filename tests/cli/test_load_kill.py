@@ -50,7 +50,7 @@ class Ended(LoadTest):
         return db
 
     def until_stopping(self, p):
-        while b"stopping" not in (line := p.stderr.readline()):  # it may have told that the target is busy
+        while b"stopping" not in (line := p.stderr.readline()):  # it may have reported before that the target is busy
             self.assertTrue(line, "it ended")
         self.assertIn(b"second signal", line)
 

@@ -42,7 +42,7 @@ class Starved(LoadTest):
         shutil.copytree(self.before, self.dir, dirs_exist_ok=True)
 
     def starve(self, n, args):
-        """Run the command with its nth allocation failing. What came of it, and what starve.c told."""
+        """Run the command with its nth allocation failing. The result, and what starve.c recorded."""
         self.fresh()
         told = self.path("starved")
         r = subprocess.run([SLUICE, *args], stdin=subprocess.DEVNULL, capture_output=True, cwd=self.dir, check=False, timeout=TIMEOUT,

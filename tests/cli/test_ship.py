@@ -695,7 +695,7 @@ class Followed(ShipTest):
 
     def test_files_and_folders_that_are_not_there_yet_are_waited_for(self):
         p = self.follow("app.log", "new/deep/other.log")
-        self.until("told", lambda: self.said().count("waiting for it") == 2, p)
+        self.until("reported", lambda: self.said().count("waiting for it") == 2, p)
         self.write("app.log", b"line 1\n")
         self.arrives(p, b"line 1")
         os.makedirs(self.path("new/deep"))
@@ -710,7 +710,7 @@ class Followed(ShipTest):
         self.forbid("app.log")
         with open(self.path("err"), "ab") as err:
             p = self.start_with(err, "ship", "--follow", "--json", "app.log", *self.TO, under=self.bound())
-        self.until("told", lambda: "app.log: Permission denied" in self.said(), p)
+        self.until("reported", lambda: "app.log: Permission denied" in self.said(), p)
         self.allow("app.log")
         self.arrives(p, b"line 1")
         self.append("app.log", b"line 2\n")
@@ -718,7 +718,7 @@ class Followed(ShipTest):
         self.write("next", b"line 3\n")
         self.forbid("next")
         os.rename(self.path("next"), self.path("app.log"))
-        self.until("told", lambda: self.said().count("Permission denied") == 2, p)
+        self.until("reported", lambda: self.said().count("Permission denied") == 2, p)
         self.allow("app.log")
         self.arrives(p, *numbers(1, 3))
         self.finish(p)
@@ -801,7 +801,7 @@ class Followed(ShipTest):
         self.write("app.log", b"\n".join(lines) + b"\n")
         p = self.follow("app.log", "--max-pending=64KiB", to=("--to", f"http://127.0.0.1:{port}/rows", "--stream=s",
                                                               "--wal=wal"))
-        self.until("told", lambda: "the log is full" in self.said(), p)
+        self.until("reported", lambda: "the log is full" in self.said(), p)
         end = Endpoint(self, port=port)
         self.until("all", lambda: len(end.rows) >= len(lines), p)
         self.assertEqual([line_of(r) for r in end.rows], lines)

@@ -32,7 +32,7 @@ class FullDisk(ShipTest, DiskFull):
     def stuck(self):
         """A ship whose log has filled the disk."""
         p = self.follow("app.log", to=self.to())
-        self.until("told", lambda: "reading continues when there is room" in self.said(), p)
+        self.until("reported", lambda: "reading continues when there is room" in self.said(), p)
         self.assertIn("No space left on device", self.said())
         return p
 
@@ -46,7 +46,7 @@ class FullDisk(ShipTest, DiskFull):
     def test_reading_waits_for_room_and_continues(self):
         p = self.stuck()
         self.more_room()
-        self.until("told", lambda: "the log accepts lines again" in self.said(), p)
+        self.until("reported", lambda: "the log accepts lines again" in self.said(), p)
         self.delivered(Endpoint(self, port=self.port), p)
         self.assertEqual(self.finish(p)["read"], len(LINES))
         self.assertEqual(self.said().count("reading continues when there is room"), 1, self.said())
@@ -65,7 +65,7 @@ class FullDisk(ShipTest, DiskFull):
         end = Endpoint(self, port=self.port)
         p = self.follow("app.log", to=self.to())
         self.until("some are delivered", lambda: len(end.rows) > 0, p)
-        self.until("told again", lambda: self.said().count("reading continues when there is room") == 2, p)
+        self.until("reported again", lambda: self.said().count("reading continues when there is room") == 2, p)
         self.assertLess(len(end.rows), len(LINES))
         self.more_room()
         self.delivered(end, p)
@@ -93,7 +93,7 @@ class FullDisk(ShipTest, DiskFull):
         self.addCleanup(p.wait)
         self.addCleanup(p.kill)
         self.addCleanup(p.stdout.close)
-        self.until("told", lambda: "reading continues when there is room" in self.said(), p)
+        self.until("reported", lambda: "reading continues when there is room" in self.said(), p)
         p.send_signal(signal.SIGTERM)
         p.wait(timeout=TIMEOUT)
         self.assertEqual(p.returncode, 74, self.said())
@@ -102,7 +102,7 @@ class FullDisk(ShipTest, DiskFull):
     def test_a_full_target_is_waited_for_and_has_each_line_once(self):
         out = os.path.join(self.small, "out.jsonl")
         p = self.follow("app.log", to=("--to", f"file:{out}", "--stream=s", "--wal=wal"))
-        self.until("told", lambda: "No space left on device" in self.said(), p)
+        self.until("reported", lambda: "No space left on device" in self.said(), p)
         self.more_room()
         self.until("all lines", lambda: len(self.rows(out)) >= len(LINES), p)
         self.assertTrue(self.lines(out) == LINES)

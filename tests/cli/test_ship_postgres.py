@@ -77,7 +77,7 @@ class Postgres(ShipTest):
         try:
             self.write("app.log", numbered(1, 100))
             p = self.follow("app.log", to=self.to)
-            self.until("told", lambda: "lines wait for it in the log" in self.said(), p)
+            self.until("reported", lambda: "lines wait for it in the log" in self.said(), p)
             self.until("100 records", lambda: json.loads(
                 self.sluice("wal", "stat", "--json", "wal/s.wal").out or b'{"records":0}')["records"] == 100, p)
         finally:

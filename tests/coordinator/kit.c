@@ -372,7 +372,7 @@ void kit_finish(struct kit *k, int rc)
 
 int kit_fail(struct sl_err *err, enum sl_err_class error_class)
 {
-	int rc = sl_err_set(err, SL_EUNAVAIL, "the kit was told to fail");
+	int rc = sl_err_set(err, SL_EUNAVAIL, "the test makes this fail");
 	err->error_class = error_class;
 	return rc;
 }

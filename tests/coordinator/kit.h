@@ -88,8 +88,8 @@ void kit_await_written(struct kit *k, size_t n);
 void kit_await_dead(struct kit *k, int n);
 void kit_await_marks(struct kit *k, int n);
 void kit_await_cancelled(struct kit *k);
-/* So many threads wait on the clock. One that was just woken counts until it runs: as a barrier before time moves on,
- * this is for threads that were seen at work a moment ago. */
+/* Block until this many threads wait on the clock. One that was just woken counts until it runs: as a barrier before
+ * time moves on, this is for threads that were seen at work a moment ago. */
 void kit_await_calm(struct kit *k, int waiters);
 /* Wait until every thread waits on the clock, or in the sink, and every thread that was signalled has acted on it.
  * Without this, time moves on while a thread that has work gets no processor. The test must have set the number of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handing items over, writing them, ending. What failures mean has a file of its own. */
+/* Submitting items, writing them, stopping. Failures are in test_coordinator_failures.c. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,8 +46,8 @@ static void bytes_are_copied_and_written(void **state)
 	kit_finish(k, 0);
 }
 
-static int look_at_extras(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
-			  struct sl_err *err)
+static int expect_extras(struct kit *k, int number, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,
+			 struct sl_err *err)
 {
 	(void)number;
 	(void)reply;
@@ -68,7 +68,7 @@ static void keys_and_positions_reach_the_sink_and_stick_to_their_item(void **sta
 	struct kit *k = *state;
 	size_t accepted;
 	char key[4] = "abc";
-	k->script = look_at_extras;
+	k->script = expect_extras;
 	kit_new(k, OPTS(.workers = 1, .batch_size = 4));
 	for (int round = 0; round < 3; round++) {
 		struct sl_item items[8];
@@ -192,7 +192,7 @@ static void a_flush_gives_up_at_its_deadline(void **state)
 	kit_finish(k, 0);
 }
 
-static void a_batch_has_at_most_so_many_bytes_and_a_larger_item_goes_alone(void **state)
+static void a_batch_is_limited_in_bytes_and_a_larger_item_is_written_alone(void **state)
 {
 	struct kit *k = *state;
 	struct sl_item items[6];
@@ -294,7 +294,7 @@ static void a_timed_submit_gives_up_and_keeps_its_item(void **state)
 	assert_int_equal(k->n_written, 4);
 }
 
-static void many_items_go_in_in_pieces_and_those_that_did_not_are_told(void **state)
+static void many_items_are_submitted_in_parts_and_the_accepted_number_is_returned(void **state)
 {
 	struct kit *k = *state;
 	struct submit_call s;
@@ -312,7 +312,7 @@ static void many_items_go_in_in_pieces_and_those_that_did_not_are_told(void **st
 	assert_int_equal(k->written[100], 1099);
 }
 
-static void the_oldest_item_is_dropped_and_told(void **state)
+static void the_oldest_item_is_dropped_and_reported(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 3, .overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
@@ -365,7 +365,7 @@ static void a_key_has_at_most_255_bytes(void **state)
 	kit_finish(k, 0);
 }
 
-static void marks_are_told_once_per_crossing_and_alternate(void **state)
+static void watermarks_are_reported_once_per_crossing_and_alternate(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 10, .batch_size = 1, .flush_interval_ms = SL_NONE));
@@ -633,14 +633,14 @@ static void without_a_place_for_them_stop_refuses_to_lose_items(void **state)
 	assert_int_equal(k->cancelled, 0);
 	assert_int_equal(sl_coordinator_submit(k->c, ITEM(1), 0, SL_UNLIMITED), SL_ECLOSED);
 	assert_int_equal(sl_coordinator_free(k->c), SL_EINVAL);
-	kit_release_all(k); /* workers go on */
+	kit_release_all(k); /* workers continue */
 	assert_int_equal(stop(k, SL_UNLIMITED, &r, &err), 0);
 	assert_int_equal(r.written, 20);
 	assert_int_equal(sl_coordinator_free(k->c), 0);
 	k->c = NULL;
 }
 
-static void every_item_tells_how_it_ended(void **state)
+static void every_item_reports_how_it_ended(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .capacity = 2, .overflow_strategy = SL_OVERFLOW_DROP_OLDEST));
@@ -937,16 +937,16 @@ int main(void)
 		TEST(a_flush_does_not_wait_for_batches_to_grow),
 		TEST(a_flush_waits_for_what_came_before_it_and_no_more),
 		TEST(a_flush_gives_up_at_its_deadline),
-		TEST(a_batch_has_at_most_so_many_bytes_and_a_larger_item_goes_alone),
+		TEST(a_batch_is_limited_in_bytes_and_a_larger_item_is_written_alone),
 		TEST(a_full_queue_refuses_who_does_not_wait),
 		TEST(a_full_queue_makes_submitters_wait_until_there_is_room),
 		TEST(a_timed_submit_gives_up_and_keeps_its_item),
-		TEST(many_items_go_in_in_pieces_and_those_that_did_not_are_told),
-		TEST(the_oldest_item_is_dropped_and_told),
+		TEST(many_items_are_submitted_in_parts_and_the_accepted_number_is_returned),
+		TEST(the_oldest_item_is_dropped_and_reported),
 		TEST(a_full_queue_is_an_error_when_that_was_asked_for),
 		TEST(an_item_above_max_bytes_is_refused),
 		TEST(a_key_has_at_most_255_bytes),
-		TEST(marks_are_told_once_per_crossing_and_alternate),
+		TEST(watermarks_are_reported_once_per_crossing_and_alternate),
 		TEST(with_item_copy_the_caller_keeps_his_own),
 		TEST(a_refused_copy_is_freed_and_a_refused_pointer_stays_the_callers),
 		TEST(a_pointer_is_freed_once_when_its_item_has_ended),
@@ -955,7 +955,7 @@ int main(void)
 		TEST(when_the_time_is_up_the_sink_is_cancelled_and_the_rest_given_back),
 		TEST(a_sink_that_never_returns_makes_stop_say_so_and_the_handle_stays_valid),
 		TEST(without_a_place_for_them_stop_refuses_to_lose_items),
-		TEST(every_item_tells_how_it_ended),
+		TEST(every_item_reports_how_it_ended),
 		TEST(blocked_submitters_are_let_go_by_stop),
 		TEST(a_forked_child_is_refused),
 		TEST(a_bad_option_is_refused_by_name),

@@ -162,7 +162,7 @@ static int throttle_first(struct kit *k, int number, const struct sl_sink_batch 
 	return rc;
 }
 
-static void a_throttled_batch_waits_as_told_and_is_not_charged(void **state)
+static void a_throttled_batch_waits_as_long_as_requested_and_is_not_charged(void **state)
 {
 	struct kit *k = *state;
 	k->script = throttle_first;
@@ -439,7 +439,7 @@ static void a_sink_that_only_returns_a_code_is_understood(void **state)
 
 /* ---- the breaker ---- */
 
-static void a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probed_by_one(void **state)
+static void an_unavailable_target_opens_the_breaker_charges_nothing_and_is_probed_by_one_batch(void **state)
 {
 	struct kit *k = *state;
 	k->script = kit_fail_fatal;
@@ -503,7 +503,7 @@ static void new_items_wait_while_the_breaker_is_open(void **state)
 	kit_set_script(k, NULL);
 	kit_submit(k, 2, 2);
 	kit_await_calm(k, 2 + OTHERS);
-	assert_int_equal(kit_count_writes(k), 1); /* nobody goes while it is open */
+	assert_int_equal(kit_count_writes(k), 1); /* no worker writes while it is open */
 	vclock_advance_ms(&k->clock, 1000);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->n_written, 2);
@@ -729,12 +729,12 @@ static int encode_number(const void *item, size_t len, const void **out, size_t 
 	return 0;
 }
 
-static int look_at_letter(const struct sl_dlq_letter *letter, void *ctx)
+static int check_dead_letter(const struct sl_dlq_letter *letter, void *ctx)
 {
 	int *n = ctx;
 	assert_string_equal(letter->source, "bars");
 	assert_string_equal(letter->target, "kit:target");
-	assert_string_equal(letter->error, "the kit was told to fail");
+	assert_string_equal(letter->error, "the test makes this fail");
 	assert_int_equal(letter->error_class, SL_CLASS_POISON);
 	assert_int_equal(letter->code, SL_EUNAVAIL);
 	assert_int_equal(letter->position, 77);
@@ -761,8 +761,8 @@ static void a_dead_letter_has_the_item_the_error_the_attempts_and_the_times(void
 	assert_int_equal(sl_coordinator_submit_many(k->c, &item, 1, 0, NULL), 0);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->ends[SL_ITEM_DEAD], 1);
-	assert_int_equal(k->n_dead, 1); /* and on_dead was told, too */
-	assert_int_equal(sl_dlq_list(q, 1, look_at_letter, &n, NULL), 0);
+	assert_int_equal(k->n_dead, 1); /* and on_dead was called, too */
+	assert_int_equal(sl_dlq_list(q, 1, check_dead_letter, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	kit_finish(k, 0);
 	sl_dlq_close(q);
@@ -827,7 +827,7 @@ int main(void)
 		TEST(a_failed_batch_keeps_no_worker_from_the_others),
 		TEST(failed_batches_are_bounded_and_then_nothing_more_is_taken_out),
 		TEST(batches_become_due_in_the_order_of_their_times),
-		TEST(a_throttled_batch_waits_as_told_and_is_not_charged),
+		TEST(a_throttled_batch_waits_as_long_as_requested_and_is_not_charged),
 		TEST(a_poison_item_is_found_by_halving),
 		TEST(a_named_culprit_goes_alone_and_the_rest_is_written_in_order),
 		TEST(items_that_the_sink_answers_for_are_believed),
@@ -840,7 +840,7 @@ int main(void)
 		TEST(an_error_without_a_class_is_classified_by_its_words),
 		TEST(the_users_classifier_decides_where_the_sink_did_not),
 		TEST(a_sink_that_only_returns_a_code_is_understood),
-		TEST(a_target_that_is_away_opens_the_breaker_charges_nothing_and_is_probed_by_one),
+		TEST(an_unavailable_target_opens_the_breaker_charges_nothing_and_is_probed_by_one_batch),
 		TEST(failures_in_a_row_open_the_breaker_and_those_while_it_is_open_are_not_charged),
 		TEST(new_items_wait_while_the_breaker_is_open),
 		TEST(a_lane_that_cannot_be_attached_is_a_failed_write),

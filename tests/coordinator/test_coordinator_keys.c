@@ -40,7 +40,7 @@ static void run_until_ended(struct kit *k)
 		(void)vclock_advance_to_next(&k->clock);
 }
 
-static void an_item_waits_for_the_one_before_it_while_other_keys_go_on(void **state)
+static void an_item_waits_for_the_one_before_it_while_other_keys_continue(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 3, .per_key_order = SL_ON, .flush_interval_ms = SL_NONE));
@@ -242,7 +242,7 @@ static void with_keys_too_an_idle_worker_writes_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(an_item_waits_for_the_one_before_it_while_other_keys_go_on),
+		TEST(an_item_waits_for_the_one_before_it_while_other_keys_continue),
 		TEST(items_of_one_key_share_a_batch_in_order),
 		TEST(the_keys_of_a_failed_batch_are_held_until_it_settles),
 		TEST(splits_keep_the_order),

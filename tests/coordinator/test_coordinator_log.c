@@ -17,7 +17,7 @@
 #define OPTS(...) ((struct sl_coordinator_opts){__VA_ARGS__})
 #define OTHERS 2
 
-/* ---- a log in a folder of its own ---- */
+/* ---- a log in its own folder ---- */
 
 struct place {
 	char dir[32];
@@ -420,7 +420,7 @@ static void a_stop_during_feeding_leaves_the_rest_in_the_log(void **state)
 	remove_place(&p);
 }
 
-static void a_full_disk_refuses_the_item_and_the_coordinator_goes_on(void **state)
+static void a_full_disk_refuses_the_item_and_the_coordinator_keeps_working(void **state)
 {
 	struct kit *k = *state;
 	struct place p;
@@ -835,7 +835,7 @@ int main(void)
 		TEST(feeding_does_not_drop_what_the_log_holds),
 		TEST(submits_wait_until_the_log_is_fed),
 		TEST(a_stop_during_feeding_leaves_the_rest_in_the_log),
-		TEST(a_full_disk_refuses_the_item_and_the_coordinator_goes_on),
+		TEST(a_full_disk_refuses_the_item_and_the_coordinator_keeps_working),
 		TEST(an_item_that_a_log_could_not_take_is_refused),
 		TEST(what_stop_could_not_write_is_spilled_and_comes_back),
 		TEST(a_spill_that_fails_loses_nothing_and_can_be_repeated),

@@ -189,7 +189,7 @@ static void what_nothing_is_written_beside_waits_until_it_gives_up(void **state)
 }
 
 /* A whole outage of five minutes: every failure is the target's, and nothing is dead. */
-static void an_outage_charges_nobody(void **state)
+static void an_outage_is_charged_to_no_item(void **state)
 {
 	struct kit *k = *state;
 	memset(classes, 0, sizeof(classes));
@@ -219,7 +219,7 @@ int main(void)
 		TEST(items_that_wait_for_ever_take_no_room_from_others),
 		TEST(half_of_a_batch_proves_that_the_target_works),
 		TEST(what_nothing_is_written_beside_waits_until_it_gives_up),
-		TEST(an_outage_charges_nobody),
+		TEST(an_outage_is_charged_to_no_item),
 	};
 	return cmocka_run_group_tests_name("coordinator_mixed", tests, NULL, NULL);
 }

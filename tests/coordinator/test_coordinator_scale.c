@@ -55,7 +55,7 @@ static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void
 	kit_release_all(k);
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	begin = now_ms(k);
-	changes_at(k, begin + 5100, 3, 2); /* the next look finds nobody busy, and so it stays for 5 s */
+	changes_at(k, begin + 5100, 3, 2); /* the next check finds no worker busy, and so it stays for 5 s */
 	changes_at(k, begin + 10100, 2, 1);
 	pass_ms(k, 12000);
 	assert_int_equal(kit_health(k).workers_alive, 1); /* not below workers_min */
@@ -68,14 +68,14 @@ static void workers_are_added_one_by_one_under_pressure_and_leave_when_idle(void
 	kit_finish(k, 0);
 }
 
-static void a_short_burst_adds_nobody(void **state)
+static void a_short_burst_adds_no_worker(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10));
 	for (int i = 0; i < 5; i++) {
 		kit_hold(k);
 		kit_submit(k, 1, 100);
-		pass_ms(k, 150); /* needed at one look, and not at the next */
+		pass_ms(k, 150); /* needed at one check, and not at the next */
 		kit_release_all(k);
 		assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 		pass_ms(k, 200);
@@ -90,15 +90,15 @@ static void an_old_item_is_pressure_too(void **state)
 	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 2, .batch_size = 10,
 			.flush_interval_ms = 50));
 	kit_hold_first(k);
-	kit_submit(k, 2, 2); /* far from a batch, and nobody takes it */
+	kit_submit(k, 2, 2); /* far from a batch, and no worker takes it */
 	int64_t begin = now_ms(k);
-	changes_at(k, begin + 200, 1, 2); /* too old at one look, and at the next */
+	changes_at(k, begin + 200, 1, 2); /* too old at one check, and at the next */
 	kit_await_in_write(k, 2);
 	kit_release_all(k);
 	kit_finish(k, 0);
 }
 
-static void nobody_is_added_while_the_breaker_is_not_closed(void **state)
+static void no_worker_is_added_while_the_breaker_is_not_closed(void **state)
 {
 	struct kit *k = *state;
 	k->script = kit_fail_fatal;
@@ -121,7 +121,7 @@ static int throttle(struct kit *k, int number, const struct sl_sink_batch *batch
 	return number == 1 ? kit_fail(err, SL_CLASS_THROTTLED) : 0;
 }
 
-static void nobody_is_added_while_the_limiter_binds(void **state)
+static void no_worker_is_added_while_the_limiter_binds(void **state)
 {
 	struct kit *k = *state;
 	k->script = throttle; /* once: three become one */
@@ -142,7 +142,7 @@ static void nobody_is_added_while_the_limiter_binds(void **state)
 	kit_finish(k, 0);
 }
 
-static void nobody_is_added_while_the_rate_binds(void **state)
+static void no_worker_is_added_while_the_rate_limit_binds(void **state)
 {
 	struct kit *k = *state;
 	kit_new(k, OPTS(.workers = 1, .scaling.workers_min = 1, .scaling.workers_max = 3, .batch_size = 10,
@@ -161,11 +161,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(workers_are_added_one_by_one_under_pressure_and_leave_when_idle),
-		TEST(a_short_burst_adds_nobody),
+		TEST(a_short_burst_adds_no_worker),
 		TEST(an_old_item_is_pressure_too),
-		TEST(nobody_is_added_while_the_breaker_is_not_closed),
-		TEST(nobody_is_added_while_the_limiter_binds),
-		TEST(nobody_is_added_while_the_rate_binds),
+		TEST(no_worker_is_added_while_the_breaker_is_not_closed),
+		TEST(no_worker_is_added_while_the_limiter_binds),
+		TEST(no_worker_is_added_while_the_rate_limit_binds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

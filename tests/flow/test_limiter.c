@@ -98,7 +98,7 @@ static void failures_within_one_window_halve_the_limit_once(void **state)
 	assert_int_equal(f->n_told, 2);
 	assert_int_equal(f->told[0], 8);
 	assert_int_equal(f->told[1], 4);
-	/* Six are still out: nobody gets in before they are below the limit. */
+	/* Six are still out: no other is admitted before they are below the limit. */
 	assert_int_equal(sl__limiter_try_acquire(f->l), SL_EAGAIN);
 	for (int i = 0; i < 3; i++)
 		sl__limiter_release(f->l, SL__LIMITER_NEUTRAL);
@@ -267,7 +267,8 @@ static void many_threads_never_exceed_the_maximum_and_hear_the_last_limit(void *
 	assert_int_equal(stats.in_use, 0);
 	assert_int_equal(s.bad, 0);
 	assert_int_equal(s.last_told, stats.limit);
-	printf("# limiter stress: %llu permits, %d changes told\n", (unsigned long long)s.acquired, (int)s.callbacks);
+	printf("# limiter stress: %llu permits, %d changes reported\n", (unsigned long long)s.acquired,
+	       (int)s.callbacks);
 	sl__limiter_free(s.l);
 }
 

@@ -1111,7 +1111,7 @@ static void every_item_of_many_threads_leaves_exactly_once(void **state)
 static const struct sl__queue_item three[3] = {
 	{.ptr = ITEM(1), .bytes = 10}, {.ptr = ITEM(2), .bytes = 10}, {.ptr = ITEM(3), .bytes = 10}};
 
-static void reserved_room_is_nobody_elses_until_it_is_used_or_given_back(void **state)
+static void reserved_room_is_kept_from_others_until_it_is_used_or_given_back(void **state)
 {
 	struct fixture *f = *state;
 	struct sl__queue_room room;
@@ -1377,7 +1377,7 @@ int main(void)
 		TEST(the_smallest_queue_has_marks_too),
 		TEST(without_memory_nothing_is_made_and_nothing_leaks),
 		TEST(every_item_of_many_threads_leaves_exactly_once),
-		TEST(reserved_room_is_nobody_elses_until_it_is_used_or_given_back),
+		TEST(reserved_room_is_kept_from_others_until_it_is_used_or_given_back),
 		TEST(what_has_room_for_a_part_reserves_that_part),
 		TEST(a_reservation_waits_in_the_line_of_pushers),
 		TEST(a_reservation_ends_at_its_deadline_and_at_the_close),

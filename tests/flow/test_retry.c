@@ -207,7 +207,7 @@ static void a_throttled_call_waits_as_instructed_and_is_not_charged(void **state
 	struct sl__retry_state s = {0};
 	struct sl__retry_decision d = decide(&s, of_class(SL_CLASS_THROTTLED, 30), true);
 	assert_int_equal(d.action, SL__RETRY_AGAIN);
-	assert_int_equal(d.delay_ms, 30); /* shorter than the policy's, but told */
+	assert_int_equal(d.delay_ms, 30); /* shorter than the policy's, but requested */
 	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 5000), true).delay_ms, 5000);
 	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, 0), true).delay_ms, 400);
 	assert_int_equal(decide(&s, of_class(SL_CLASS_THROTTLED, INT64_MAX), true).delay_ms, SL__RETRY_AFTER_MAX_MS);

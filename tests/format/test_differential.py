@@ -199,14 +199,14 @@ def damaged_json(dump, rng):
 
 
 def run(number, name, dump, case):
-    rng, told = random.Random(SEED * 1000 + number), 0
+    rng, valid = random.Random(SEED * 1000 + number), 0
     try:
         for n, own in loops(rng):
-            told += case(dump, own) or 0
+            valid += case(dump, own) or 0
     except AssertionError as e:
         print(f"not ok {number} - {name}\n# case {n} of seed {SEED}: {e}")
         return 1
-    print(f"# {n} cases of seed {SEED}" + (f", {told} of them good" if told else ""))
+    print(f"# {n} cases of seed {SEED}" + (f", {valid} of them valid" if valid else ""))
     print(f"ok {number} - {name}")
     return 0
 

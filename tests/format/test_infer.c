@@ -56,7 +56,7 @@ static void expect_kind(const char *value, const char *kind)
 		fail_msg("%s is taken for %s, not %s", value, got, kind);
 }
 
-static void a_value_tells_what_it_can_be(void **state)
+static void the_type_of_a_value_is_inferred_from_its_text(void **state)
 {
 	(void)state;
 	static const char *const list[][2] = {
@@ -235,7 +235,7 @@ static void too_many_members_are_refused(void **state)
 
 /* ---- the records stay ---- */
 
-static void the_records_that_were_looked_at_are_still_to_come(void **state)
+static void the_records_that_were_sampled_are_still_returned(void **state)
 {
 	(void)state;
 	static const char text[] = "\xEF\xBB\xBFn\n1\n\"2\n\"\n01234567890123456789\n\"3\n4\n";
@@ -449,14 +449,14 @@ static void a_pause_ends_the_look_once_there_is_a_record(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_value_tells_what_it_can_be),
+		cmocka_unit_test(the_type_of_a_value_is_inferred_from_its_text),
 		cmocka_unit_test(the_locale_changes_nothing),
 		cmocka_unit_test(a_column_is_what_all_its_values_can_be),
 		cmocka_unit_test(nulls_and_bad_records_say_nothing),
 		cmocka_unit_test(without_a_header_columns_get_numbers),
 		cmocka_unit_test(json_columns_are_the_union_of_the_members),
 		cmocka_unit_test(too_many_members_are_refused),
-		cmocka_unit_test(the_records_that_were_looked_at_are_still_to_come),
+		cmocka_unit_test(the_records_that_were_sampled_are_still_returned),
 		cmocka_unit_test(no_more_is_read_ahead_than_needed),
 		cmocka_unit_test(a_call_without_memory_fails_alone_and_can_be_made_again),
 		cmocka_unit_test(a_failed_read_fails_the_guess_and_loses_nothing),

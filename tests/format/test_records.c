@@ -69,7 +69,7 @@ static void csv_records_end_at_line_ends_outside_of_quotes(void **state)
 	EXPECT(list, BARE);
 }
 
-static void empty_lines_are_passed_over_and_counted(void **state)
+static void empty_lines_are_skipped_and_counted(void **state)
 {
 	(void)state;
 	static const struct expectation list[] = {
@@ -135,7 +135,7 @@ static void bytes_that_are_no_text_make_a_record_bad(void **state)
 	EXPECT(list, BARE);
 }
 
-static void a_nul_is_told(void **state)
+static void a_nul_is_reported(void **state)
 {
 	(void)state;
 	static const char nul[] = "a\nb\0c\nd\n";
@@ -205,7 +205,7 @@ static void json_records_are_lines_with_an_object(void **state)
 	EXPECT(list, SL_RECORDS_OPTS_INIT, .format = SL_ROWS_JSON);
 }
 
-static void a_record_that_is_too_long_is_told_and_passed_over(void **state)
+static void a_record_that_is_too_long_is_reported_and_skipped(void **state)
 {
 	(void)state;
 	static const struct expectation list[] = {
@@ -310,7 +310,7 @@ static void a_line_of_four_gigabytes_needs_no_memory(void **state)
 
 static const char log_text[] = "h,i\n1,a\n\"2\n2\",b\nbad\n\n3,c\n";
 
-static void skipping_goes_on_at_the_line_that_it_is(void **state)
+static void line_numbers_are_right_after_a_skip(void **state)
 {
 	(void)state;
 	static const uint64_t ends[] = {4, 8, 16, 20, 25};
@@ -416,7 +416,7 @@ static void options_out_of_range_are_named(void **state)
 
 /* ---- failures ---- */
 
-static void a_failed_read_comes_behind_the_records_before_it_and_can_be_repeated(void **state)
+static void a_failed_read_is_reported_after_the_records_before_it_and_can_be_repeated(void **state)
 {
 	(void)state;
 	static const char text[] = "a,b\n1,2\n\"3\n3\",4\n5\n6,7\n";
@@ -453,22 +453,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(csv_records_end_at_line_ends_outside_of_quotes),
-		cmocka_unit_test(empty_lines_are_passed_over_and_counted),
+		cmocka_unit_test(empty_lines_are_skipped_and_counted),
 		cmocka_unit_test(a_byte_order_mark_is_no_part_of_the_first_record),
 		cmocka_unit_test(a_wrong_quote_costs_its_line_only),
 		cmocka_unit_test(bytes_that_are_no_text_make_a_record_bad),
-		cmocka_unit_test(a_nul_is_told),
+		cmocka_unit_test(a_nul_is_reported),
 		cmocka_unit_test(a_record_must_have_the_fields_of_the_header),
 		cmocka_unit_test(another_delimiter_takes_the_place_of_the_comma),
 		cmocka_unit_test(json_records_are_lines_with_an_object),
-		cmocka_unit_test(a_record_that_is_too_long_is_told_and_passed_over),
+		cmocka_unit_test(a_record_that_is_too_long_is_reported_and_skipped),
 		cmocka_unit_test(a_line_of_four_gigabytes_needs_no_memory),
-		cmocka_unit_test(skipping_goes_on_at_the_line_that_it_is),
+		cmocka_unit_test(line_numbers_are_right_after_a_skip),
 		cmocka_unit_test(skipping_to_where_no_record_ends_is_refused),
 		cmocka_unit_test(the_header_names_the_columns),
 		cmocka_unit_test(without_a_header_there_are_no_columns),
 		cmocka_unit_test(options_out_of_range_are_named),
-		cmocka_unit_test(a_failed_read_comes_behind_the_records_before_it_and_can_be_repeated),
+		cmocka_unit_test(a_failed_read_is_reported_after_the_records_before_it_and_can_be_repeated),
 		cmocka_unit_test(a_read_that_fails_in_a_record_that_is_too_long_loses_nothing),
 	};
 	return cmocka_run_group_tests_name("records", tests, NULL, NULL);

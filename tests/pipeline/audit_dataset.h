@@ -20,7 +20,7 @@ struct audit_rows {
 	int64_t group_rows; /* of a row group; 0: all are in one */
 	int null_at;        /* that row has no sequence; 0: all have one; from 1 */
 	bool backfill;      /* below the start */
-	uint64_t n_holes;   /* of the sequences without a row, so many are holes: */
+	uint64_t n_holes;   /* how many of the sequences without a row are holes: */
 	const char *holes;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A place for a catalog on either database: a folder its own with a SQLite file, or a schema its own on a private
+ * A place for a catalog on either database: its own folder with a SQLite file, or its own schema on a private
  * PostgreSQL server. One test after the other.
  */
 #ifndef TESTS_CATALOG_PLACE_H

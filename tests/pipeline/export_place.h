@@ -27,7 +27,7 @@ void place_append(struct place *p, const char *text);
 char *rows_csv(uint64_t first, uint64_t last);
 char *rows_json(uint64_t first, uint64_t last);
 
-/* The options of an export of the input, with partitions of so many. */
+/* The options of an export of the input, with this partition size. */
 struct sl_export_opts place_opts(const struct place *p, int64_t partition_size);
 /* Run it; the code, the message in err. */
 int place_run(const struct sl_export_opts *opts, struct sl_export_result *result, struct sl_err *err);

@@ -122,7 +122,7 @@ static void hash_file(const char *path, char hex[SL__SHA256_HEX], uint64_t *byte
 }
 
 /* Files below dir in the order of their names. What belongs to the catalog itself is not inspected. */
-static void look_at_files(FILE *out, const char *dir, const char *prefix)
+static void dump_files(FILE *out, const char *dir, const char *prefix)
 {
 	struct dirent **names;
 	int n = scandir(dir, &names, NULL, alphasort);
@@ -137,7 +137,7 @@ static void look_at_files(FILE *out, const char *dir, const char *prefix)
 			   strncmp(relative, "_catalog.db", 11) != 0 && lstat(path, &st) == 0;
 		if (own && S_ISDIR(st.st_mode)) {
 			strncat(relative, "/", sizeof(relative) - strlen(relative) - 1);
-			look_at_files(out, path, relative);
+			dump_files(out, path, relative);
 		} else if (own) {
 			hash_file(path, hex, &bytes);
 			fprintf(out, "file %s %llu %s\n", relative, (unsigned long long)bytes, hex);
@@ -148,7 +148,7 @@ static void look_at_files(FILE *out, const char *dir, const char *prefix)
 		free(names);
 }
 
-static int look_at_partition(const struct sl_catalog_partition *p, void *ctx)
+static int dump_partition(const struct sl_catalog_partition *p, void *ctx)
 {
 	char hex[SL__SHA256_HEX];
 	sl__sha256_hex(p->sha256, hex);
@@ -159,13 +159,13 @@ static int look_at_partition(const struct sl_catalog_partition *p, void *ctx)
 	return 0;
 }
 
-static int look_at_event(uint64_t number, const char *event, size_t len, void *ctx)
+static int dump_event(uint64_t number, const char *event, size_t len, void *ctx)
 {
 	fprintf(ctx, "event %llu %.*s\n", (unsigned long long)number, (int)len, event);
 	return 0;
 }
 
-static int look_at_dataset(const struct sl_dataset *d, void *ctx)
+static int dump_dataset(const struct sl_dataset *d, void *ctx)
 {
 	char hex[SL__SHA256_HEX];
 	sl__sha256_hex(d->head, hex);
@@ -199,12 +199,12 @@ char *export_rig_look(const struct export_rig *x, const char *catalog)
 	size_t n = 0;
 	FILE *out = open_memstream(&text, &n);
 	assert_non_null(out);
-	look_at_files(out, x->to, "");
+	dump_files(out, x->to, "");
 	sl_catalog *c = open_catalog(x, catalog);
 	if (c != NULL) {
-		assert_int_equal(sl_catalog_datasets(c, NULL, look_at_dataset, out, NULL), 0);
-		assert_int_equal(sl_catalog_partitions(c, EXPORT_DATASET, 0, 0, look_at_partition, out, NULL), 0);
-		assert_int_equal(sl_catalog_events(c, EXPORT_DATASET, 0, 0, look_at_event, out, NULL), 0);
+		assert_int_equal(sl_catalog_datasets(c, NULL, dump_dataset, out, NULL), 0);
+		assert_int_equal(sl_catalog_partitions(c, EXPORT_DATASET, 0, 0, dump_partition, out, NULL), 0);
+		assert_int_equal(sl_catalog_events(c, EXPORT_DATASET, 0, 0, dump_event, out, NULL), 0);
 	}
 	sl_catalog_close(c);
 	fclose(out);

@@ -32,7 +32,7 @@ struct export_rig {
 /* A folder and an input of `rows` rows from `first`, ".csv" or ".jsonl". */
 void export_rig_init(struct export_rig *x, const char *suffix, uint64_t first, uint64_t rows);
 void export_rig_fini(struct export_rig *x);
-/* The input anew, with so many rows. */
+/* Write the input anew, with this many rows. */
 void export_rig_input(struct export_rig *x, uint64_t rows);
 /* One row of it as CSV, with its line end. */
 int export_rig_csv_row(char *out, size_t n, uint64_t sequence);

@@ -167,7 +167,7 @@ static void set_up(void)
 }
 
 /* The steps before call `at`. false: there was no such call. */
-static bool go_on_before(const char *steps, int64_t at)
+static bool continue_before_call(const char *steps, int64_t at)
 {
 	struct sl_audit_result r;
 	struct sl_err err = SL_ERR_INIT;
@@ -189,7 +189,7 @@ static bool go_on_before(const char *steps, int64_t at)
 	return writer.taken;
 }
 
-static void an_export_may_go_on_at_any_moment(void **state)
+static void an_export_may_continue_at_any_moment(void **state)
 {
 	static const char *const all_steps[] = {"c", "d", "cd", "dcdh", "bd", "dc"};
 	long long tried = 0;
@@ -197,7 +197,7 @@ static void an_export_may_go_on_at_any_moment(void **state)
 	/* A server makes a schema more slowly than a folder is made: each kind of steps comes before other calls. */
 	const int64_t stride = place.server != NULL ? SL_COUNT(all_steps) : 1;
 	for (size_t i = 0; i < SL_COUNT(all_steps); i++)
-		for (int64_t at = 1 + (int64_t)i % stride; go_on_before(all_steps[i], at); at += stride)
+		for (int64_t at = 1 + (int64_t)i % stride; continue_before_call(all_steps[i], at); at += stride)
 			tried++;
 	print_message("# %lld times\n", tried);
 	assert_true(tried > 200 / stride);
@@ -231,7 +231,7 @@ static void an_export_may_begin_at_any_moment(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_export_may_go_on_at_any_moment),
+		cmocka_unit_test(an_export_may_continue_at_any_moment),
 		cmocka_unit_test(an_export_may_begin_at_any_moment),
 	};
 	int rc = catalog_place_start(&place, argc, argv);

@@ -241,7 +241,7 @@ static void late_before_its_partition(struct chain *c)
 	c->events[2] = late;
 }
 
-static void late_behind_the_checkpoint(struct chain *c)
+static void late_after_the_checkpoint(struct chain *c)
 {
 	add_late(c, 2, 125, 135);
 }
@@ -261,7 +261,7 @@ static void events_with_right_hashes_that_do_not_fit_are_named(void **state)
 		     {late_in_no_hole, SL_AUDIT_OVERLAP, "116 to 116 were not recorded as a hole"},
 		     {late_twice, SL_AUDIT_OVERLAP, "sequences from 115 are also in d/"},
 		     {late_before_its_partition, SL_AUDIT_OVERLAP, "125 to 125 were not recorded as a hole"},
-		     {late_behind_the_checkpoint, SL_AUDIT_OVERLAP, "135 to 135 were not recorded as a hole"},
+		     {late_after_the_checkpoint, SL_AUDIT_OVERLAP, "135 to 135 were not recorded as a hole"},
 		     {backfill_that_continues, SL_AUDIT_LINK, "event 3 is a backfill, but the checkpoint was 119"},
 		     {partition_that_goes_back, SL_AUDIT_LINK, "event 2 is a partition, but the checkpoint was 119"}};
 	static struct chain whole, c;
@@ -279,7 +279,7 @@ static void events_with_right_hashes_that_do_not_fit_are_named(void **state)
 	}
 }
 
-static void an_event_that_is_gone_behind_a_damaged_one_is_missed(void **state)
+static void an_event_missing_after_a_damaged_one_is_noticed(void **state)
 {
 	static struct chain c;
 	(void)state;
@@ -325,7 +325,7 @@ static void event_files_that_do_not_follow_each_other_are_named(void **state)
 	assert_told(&f, 0, SL_AUDIT_EVENT, "the last line has no end");
 }
 
-/* ---- heads that nobody signed ---- */
+/* ---- forged heads ---- */
 
 static void put_head(const struct sl_audit_head *h)
 {
@@ -476,7 +476,7 @@ int main(int argc, char **argv)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		T(events_with_right_hashes_that_do_not_fit_are_named),
-		T(an_event_that_is_gone_behind_a_damaged_one_is_missed),
+		T(an_event_missing_after_a_damaged_one_is_noticed),
 		T(event_files_that_do_not_follow_each_other_are_named),
 		T(a_head_of_another_chain_is_named),
 		T(a_secret_key_that_others_may_read_signs_nothing),

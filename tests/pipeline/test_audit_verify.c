@@ -464,7 +464,7 @@ static void drop_tail(void)
 	catalog_place_exec(
 		&place, "UPDATE sluice_dataset SET events=2,checkpoint=119,row_count=20,delivered_files=2,"
 			"byte_count=(SELECT sum(byte_count) FROM sluice_partition WHERE dataset='d') WHERE name='d'");
-	/* Whoever forges the rest knows the hash as well. */
+	/* A forger of the rest knows the hash as well. */
 	struct sl_audit_head h;
 	struct sl_err err = SL_ERR_INIT;
 	char hex[SL__SHA256_HEX], sql[256];
@@ -496,7 +496,7 @@ static void an_old_head_is_still_in_a_chain_that_has_grown(void **state)
 	(void)state;
 	assert_int_equal(sl_catalog_lease_acquire(c, "d", NULL, &lease, &err), 0);
 	audit_dataset_put(&place, c, lease, 3, NULL);
-	/* Not delivered yet: told, and no fault; its file is verified all the same. */
+	/* Not delivered yet: reported, and no fault; its file is verified all the same. */
 	struct findings f = verify(&(struct how){.checkpoint = "head", .all = true});
 	assert_int_equal(f.n, 1);
 	assert_named(&f, SL_AUDIT_NOTE_BACKLOG, "1 events");
@@ -821,7 +821,7 @@ static void no_call_that_fails_makes_a_dataset_look_fine(void **state)
 			break;
 		}
 		if (rc == 0 && found.n == 0)
-			fail_msg("call %ld (%s) failed and nothing was told", (long)at, f.failed_op);
+			fail_msg("call %ld (%s) failed and nothing was reported", (long)at, f.failed_op);
 	}
 	printf("# %ld calls failed in turn\n", (long)(at - 1));
 	assert_true(at > 15);

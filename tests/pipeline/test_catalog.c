@@ -337,7 +337,7 @@ static void a_callback_can_stop_a_walk_and_use_the_catalog(void **state)
 
 /* ---- leases ---- */
 
-static void a_second_taker_is_told_who_has_the_lease(void **state)
+static void a_lease_that_is_held_is_refused_and_its_holder_named(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -366,10 +366,10 @@ static void a_holder_that_was_overtaken_cannot_write_any_more(void **state)
 	struct sl_dataset d = {
 		.struct_size = sizeof(d), .partition_size = 100, .sequence_column = "seq", .schema = "other"};
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
-	catalog_place_exec(&place, "UPDATE sluice_dataset SET fence=fence+1, holder='somebody else' WHERE name='d'");
+	catalog_place_exec(&place, "UPDATE sluice_dataset SET fence=fence+1, holder='another writer' WHERE name='d'");
 	assert_int_equal(sl_catalog_lease_check(o->lease, &err), 0); /* not known yet */
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), SL_ESTALE);
-	assert_non_null(strstr(err.msg, "somebody else"));
+	assert_non_null(strstr(err.msg, "another writer"));
 	assert_false(sl_err_retryable(&err));
 	assert_int_equal(sl_catalog_lease_check(o->lease, &err), SL_ESTALE);
 	assert_int_equal(sl_catalog_define(o->c, o->lease, &d, &err), SL_ESTALE);
@@ -624,7 +624,7 @@ static void every_allocation_that_fails_is_an_error_and_no_leak(void **state)
 	struct sl_env env = fault_env(&f, NULL);
 	for (n = 1;; n++) {
 		struct sl_err err = SL_ERR_INIT;
-		/* A lease that could not be given back for want of memory has to expire. */
+		/* A lease that could not be released for lack of memory has to expire. */
 		if (place.server != NULL)
 			catalog_place_exec(&place, "UPDATE sluice_dataset SET lease_until_ms=0 WHERE name='faults'");
 		fault_arm_mem(&f, n, FAULT_ONCE);
@@ -684,7 +684,7 @@ static void a_commit_that_meets_a_taker_of_its_lease_writes_nothing(void **state
 	assert_int_equal(catalog_place_number(&place, "SELECT count(*) FROM sluice_audit_event"), 1);
 }
 
-static void a_database_that_goes_away_is_a_retryable_error_and_comes_back(void **state)
+static void an_unavailable_database_is_a_retryable_error_until_it_is_back(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -719,7 +719,7 @@ int main(int argc, char **argv)
 		T(a_definition_can_change_until_something_is_committed),
 		T(many_rows_come_in_pages_and_in_order),
 		T(a_callback_can_stop_a_walk_and_use_the_catalog),
-		T(a_second_taker_is_told_who_has_the_lease),
+		T(a_lease_that_is_held_is_refused_and_its_holder_named),
 		T(a_holder_that_was_overtaken_cannot_write_any_more),
 #ifndef WITHOUT_FORK
 		T(a_killed_process_leaves_no_lease_behind_for_long),
@@ -735,7 +735,7 @@ int main(int argc, char **argv)
 		T(a_lease_that_can_expire_is_renewed),
 		T(a_commit_waits_for_the_disk),
 		T(a_commit_that_meets_a_taker_of_its_lease_writes_nothing),
-		T(a_database_that_goes_away_is_a_retryable_error_and_comes_back),
+		T(an_unavailable_database_is_a_retryable_error_until_it_is_back),
 	};
 	int rc = catalog_place_start(&place, argc, argv);
 	if (rc != 0)

@@ -141,7 +141,7 @@ static void given_columns_are_found_by_name(void **state)
 	(void)refuse(&opts, SL_EDATA, "required column \"fee\"");
 }
 
-/* A row a partition, of text that hardly gets smaller: pages below, at and above what a file gathers before it writes.
+/* One row per partition, of text that hardly compresses: pages below, at and above what a file gathers before a write.
  */
 static void pages_of_any_size_come_back(void **state)
 {
@@ -426,7 +426,7 @@ static void see_input(const struct sl_export_progress *progress, void *ctx)
 	seen->calls++;
 }
 
-static void progress_tells_how_far_the_input_is_committed(void **state)
+static void progress_reports_how_far_the_input_is_committed(void **state)
 {
 	struct place *p = *state;
 	struct sl_export_opts opts = place_opts(p, 50);
@@ -494,7 +494,7 @@ static void stop_at(const struct sl_export_progress *progress, void *ctx)
 		sl_export_stop(s->e, s->mode);
 }
 
-static void an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes(void **state)
+static void an_export_that_was_stopped_anywhere_resumes_to_the_same_bytes(void **state)
 {
 	struct place *p = *state;
 	char *text = rows_csv(1, 400), *tricky = tricky_csv(400);
@@ -710,7 +710,7 @@ static void a_gap_a_repetition_and_a_step_back_are_named_with_line_and_column(vo
 		}
 }
 
-static void an_input_that_begins_behind_the_checkpoint_has_a_gap(void **state)
+static void an_input_that_begins_past_the_checkpoint_has_a_gap(void **state)
 {
 	struct place *p = *state;
 	write_csv(p, 1, 20);
@@ -989,19 +989,19 @@ int main(void)
 		IN_PLACE(the_bytes_are_the_same_for_any_number_of_workers),
 		IN_PLACE(a_pipe_gives_the_same_bytes_as_a_file),
 		IN_PLACE(the_columns_of_a_pipe_that_pauses_are_guessed_from_what_came),
-		IN_PLACE(progress_tells_how_far_the_input_is_committed),
+		IN_PLACE(progress_reports_how_far_the_input_is_committed),
 		IN_PLACE(json_gives_the_same_rows_as_csv),
 		IN_PLACE(line_ends_in_quotes_are_found_and_cut_record_by_record),
 		IN_PLACE(cutting_record_by_record_is_no_failure),
 		IN_PLACE(a_resume_is_not_taken_in_by_a_row_inside_of_quotes),
-		IN_PLACE(an_export_that_was_stopped_anywhere_goes_on_to_the_same_bytes),
+		IN_PLACE(an_export_that_was_stopped_anywhere_resumes_to_the_same_bytes),
 		IN_PLACE(rows_that_a_stop_leaves_are_counted),
 		IN_PLACE(a_run_over_what_is_committed_changes_nothing),
 		IN_PLACE(after_a_close_the_next_partition_runs_to_the_boundary),
 		IN_PLACE(an_unfinished_partition_waits_when_it_is_not_final),
 		IN_PLACE(following_a_file_commits_what_it_grows_by),
 		IN_PLACE(a_gap_a_repetition_and_a_step_back_are_named_with_line_and_column),
-		IN_PLACE(an_input_that_begins_behind_the_checkpoint_has_a_gap),
+		IN_PLACE(an_input_that_begins_past_the_checkpoint_has_a_gap),
 		IN_PLACE(a_bad_row_stops_its_partition_with_line_and_column),
 		IN_PLACE(bad_rows_can_be_diverted_and_are_counted),
 		IN_PLACE(diverted_rows_have_commas_whatever_the_input_has),

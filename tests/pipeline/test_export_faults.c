@@ -85,7 +85,7 @@ static void fail_each_call(struct faults *f, int error, int retries)
 	}
 	printf("# %lld calls failed, %lld runs ended with an error\n", (long long)at - 2, (long long)refused);
 	assert_true(at > 30);
-	/* With one attempt a failed step is an error; a second one mends what belongs to a partition. */
+	/* With one attempt a failed step is an error; a second one retries what belongs to a partition. */
 	if (retries == 1)
 		assert_true(refused > 10);
 	else

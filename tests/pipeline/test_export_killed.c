@@ -117,8 +117,7 @@ static void assert_like(const struct export_rig *x, const char *must_be, const c
 
 /* ---- at each step ---- */
 
-/* Killed the at-th time that a step is passed, and completed by another run. false: the step was not passed so often.
- */
+/* Killed the at-th time that a step is passed, and completed by another run. false: the step was passed fewer times. */
 static bool kill_at(struct export_rig *x, const char *step, int at, const char *must_be)
 {
 	char when[64];
@@ -301,7 +300,7 @@ static void a_backfill_of_another_range_leaves_nothing_of_one_that_was_killed(vo
 
 /* ---- at random ---- */
 
-/* Killed after so many microseconds, unless it has ended before. */
+/* Killed after this many microseconds, unless it has ended before. */
 static bool kill_after(pid_t child, uint64_t us)
 {
 	int fd = (int)syscall(SYS_pidfd_open, child, 0);

@@ -126,7 +126,7 @@ static char *fresh_catalog(void)
 	return strdup(pg_temp_url(server));
 }
 
-static void a_catalog_that_goes_away_is_waited_for_and_nothing_is_lost_or_doubled(void **state)
+static void an_unavailable_catalog_is_waited_for_and_nothing_is_lost_or_duplicated(void **state)
 {
 	struct export_rig x;
 	struct running r;
@@ -148,7 +148,7 @@ static void a_catalog_that_goes_away_is_waited_for_and_nothing_is_lost_or_double
 	feed(&r, 300, LAST);
 	if (finish(&r) != 0)
 		fail_msg("%s", r.err.msg);
-	assert_like(&x, url, must_be, "the catalog was away");
+	assert_like(&x, url, must_be, "the catalog was unavailable");
 	free(url);
 	free(must_be);
 	export_rig_fini(&x);
@@ -173,7 +173,7 @@ static void a_catalog_that_stays_away_lets_the_export_be_stopped_and_resumed(voi
 	(void)finish(&r);
 	assert_int_equal(atomic_load(&r.partitions), 3);
 	assert_int_equal(pg_temp_command(server, "start"), 0);
-	/* its lease could not be given back: somebody has to wait for its end, or say that it is dead */
+	/* its lease could not be released: it has to expire, or to be declared dead */
 	PGconn *admin = pg_temp_connect(server);
 	assert_int_equal(pg_temp_exec(admin, "UPDATE sluice.sluice_dataset SET lease_until_ms = 0"), 0);
 	PQfinish(admin);
@@ -182,7 +182,7 @@ static void a_catalog_that_stays_away_lets_the_export_be_stopped_and_resumed(voi
 	o.catalog = url;
 	if (export_rig_run(&o, NULL, &err) != 0)
 		fail_msg("%s", err.msg);
-	assert_like(&x, url, must_be, "stopped while the catalog was away");
+	assert_like(&x, url, must_be, "stopped while the catalog was unavailable");
 	free(url);
 	free(must_be);
 	export_rig_fini(&x);
@@ -191,7 +191,7 @@ static void a_catalog_that_stays_away_lets_the_export_be_stopped_and_resumed(voi
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_catalog_that_goes_away_is_waited_for_and_nothing_is_lost_or_doubled),
+		cmocka_unit_test(an_unavailable_catalog_is_waited_for_and_nothing_is_lost_or_duplicated),
 		cmocka_unit_test(a_catalog_that_stays_away_lets_the_export_be_stopped_and_resumed),
 	};
 	server = pg_temp_start(PG_TEMP_FAST);

@@ -99,7 +99,7 @@ static int join_event(uint64_t number, const char *event, size_t len, void *ctx)
 }
 
 /* The events up to the last that was written are the beginning of the file. */
-static void look_at_events(struct power *p, sl_catalog *c, struct crashfs *state, const struct moment *at)
+static void expect_events(struct power *p, sl_catalog *c, struct crashfs *state, const struct moment *at)
 {
 	char *text = NULL, path[256];
 	size_t len = 0, n = 0;
@@ -124,7 +124,7 @@ static void lose_power_at(struct power *p, sl_catalog *c, const struct moment *a
 		if (at->of_commit)
 			assert_int_equal(sl_catalog_partitions(c, EXPORT_DATASET, 0, 0, look_at, &l, NULL), 0);
 		else
-			look_at_events(p, c, state, at);
+			expect_events(p, c, state, at);
 		p->states++;
 		crashfs_free(state);
 	}

@@ -129,8 +129,8 @@ static int run_file(struct place *p, struct sl_export_opts *opts, const char *na
 	return place_run(opts, &result, err);
 }
 
-/* What fits into a pipe needs nobody who feeds it. The last line of a file may lack its end; that of a pipe is cut off
- * then, so it gets one. */
+/* What fits into a pipe can be written before it is read. The last line of a file may lack its end; that of a pipe is
+ * cut off then, so it gets one. */
 static int run_pipe(struct sl_export_opts *opts, const char *text, size_t n, struct sl_err *err)
 {
 	struct sl_export_result result;
@@ -242,7 +242,7 @@ static void grow(struct place *p, const char *begin, const char *more, int64_t s
 	}
 }
 
-static void rows_behind_the_checkpoint_are_found_whatever_the_last_line_looks_like(void **state)
+static void rows_after_the_checkpoint_are_found_whatever_the_last_line_looks_like(void **state)
 {
 	static const char begin[] = "seq,a\n1,x\n2,y\n3,z\n4,r\n5,q\n";
 	grow(*state, begin, "6,n\n7,n\n8,\"two lines\n3, and more\"\n", 2, 0, 8);
@@ -250,7 +250,7 @@ static void rows_behind_the_checkpoint_are_found_whatever_the_last_line_looks_li
 	grow(*state, begin, "6,n\n7,n\n1,n\n2,n\n", 2, SL_EDUPLICATE, 7);
 }
 
-static void a_step_back_below_the_checkpoint_is_told_every_time(void **state)
+static void a_step_back_below_the_checkpoint_is_reported_every_time(void **state)
 {
 	struct place *p = *state;
 	static const char text[] = "seq,a\n1,x\n2,y\n3,z\n2,q\n4,r\n";
@@ -270,8 +270,8 @@ static void a_step_back_below_the_checkpoint_is_told_every_time(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		IN_PLACES(rows_behind_the_checkpoint_are_found_whatever_the_last_line_looks_like),
-		IN_PLACES(a_step_back_below_the_checkpoint_is_told_every_time),
+		IN_PLACES(rows_after_the_checkpoint_are_found_whatever_the_last_line_looks_like),
+		IN_PLACES(a_step_back_below_the_checkpoint_is_reported_every_time),
 		IN_PLACES(a_file_of_csv_resumes_as_a_pipe_does),
 		IN_PLACES(a_file_of_json_lines_resumes_as_a_pipe_does),
 	};

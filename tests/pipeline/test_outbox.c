@@ -189,7 +189,7 @@ static void a_torn_tail_is_written_again(void **state)
 		}
 }
 
-static void a_file_that_was_changed_is_left_alone_and_told(void **state)
+static void a_file_that_was_changed_is_left_alone_and_reported(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -686,7 +686,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(committed_events_are_in_the_files_in_order),
 		T(a_torn_tail_is_written_again),
-		T(a_file_that_was_changed_is_left_alone_and_told),
+		T(a_file_that_was_changed_is_left_alone_and_reported),
 		T(files_that_were_removed_are_written_anew),
 		T(events_that_are_written_and_not_marked_are_marked),
 		T(files_that_are_ahead_of_the_catalog_are_a_conflict),

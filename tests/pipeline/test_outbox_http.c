@@ -35,7 +35,7 @@ static int set_up(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	assert_non_null(o);
 	catalog_place_set_up(&place);
-	(void)http_server_tell(&server, "clear");
+	(void)http_server_command(&server, "clear");
 	o->c = catalog_place_open(&place, NULL);
 	assert_int_equal(sl_catalog_lease_acquire(o->c, "d", NULL, &o->lease, &err), 0);
 	catalog_define(o->c, o->lease);
@@ -81,8 +81,8 @@ static sl_outbox *start(struct opened *o)
 	return box;
 }
 
-/* One attempt in a run its own. No other may follow it: one that is cut off by the end of the run would be answered
- * by a slow server when the test has gone on. */
+/* One attempt in its own run. No other may follow it: a slow server would answer one that is cut off by the end of the
+ * run when the test has already continued. */
 static int deliver(struct opened *o, struct sl_err *err)
 {
 	int64_t retry_ms = o->opts.retry_ms;
@@ -108,7 +108,7 @@ static void assert_taken(const uint64_t ranges[][2])
 		for (uint64_t i = (*ranges)[0]; i < (*ranges)[1]; i++)
 			n += (size_t)snprintf(want + n, sizeof(want) - n, "%sd:%" PRIu64 "-%" PRIu64, n > 0 ? " " : "",
 					      i * 100, i * 100 + 99);
-	assert_string_equal(http_server_tell(&server, "ids"), want);
+	assert_string_equal(http_server_command(&server, "ids"), want);
 }
 
 /* ---- tokens ---- */
@@ -117,13 +117,13 @@ static void the_token_of_the_file_is_sent(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	(void)http_server_tell(&server, "token sesame");
+	(void)http_server_command(&server, "token sesame");
 	write_token(o, " sesame \nnot this\n");
 	o->opts.token_file = o->token;
 	commit_some(o, 0, 2);
 	assert_int_equal(deliver(o, &err), 0);
 	assert_taken((const uint64_t[][2]){{0, 2}, {0, 0}});
-	assert_string_equal(http_server_tell(&server, "last Content-Type"), "application/x-ndjson");
+	assert_string_equal(http_server_command(&server, "last Content-Type"), "application/x-ndjson");
 	/* Without one there is no header, and no event is lost by being refused. */
 	o->opts.token_file = NULL;
 	commit_some(o, 2, 1);
@@ -142,20 +142,20 @@ static void a_token_is_read_again_after_a_401(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	(void)http_server_tell(&server, "token first");
+	(void)http_server_command(&server, "token first");
 	write_token(o, "first");
 	o->opts.token_file = o->token;
 	o->opts.retry_ms = 3600000; /* it is not a later attempt that brings it */
 	sl_outbox *box = start(o);
 	commit_some(o, 0, 1);
 	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), 0);
-	(void)http_server_tell(&server, "token second");
+	(void)http_server_command(&server, "token second");
 	write_token(o, "second");
 	commit_some(o, 1, 1);
 	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), 0);
 	assert_int_equal(http_server_counts(&server).requests, 3);
 	/* One that is the same as before is not tried twice. */
-	(void)http_server_tell(&server, "token third");
+	(void)http_server_command(&server, "token third");
 	commit_some(o, 2, 1);
 	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), SL_EUNAVAIL);
 	assert_int_equal(http_server_counts(&server).requests, 4);
@@ -188,7 +188,7 @@ static void only_who_has_a_certificate_of_the_ca_file_gets_events(void **state)
 	assert_int_equal(delivered(), 0);
 	o->opts.ca_file = own;
 	assert_int_equal(deliver(o, &err), 0);
-	assert_string_equal(http_server_tell(&tls, "ids"), "d:0-99 d:100-199");
+	assert_string_equal(http_server_command(&tls, "ids"), "d:0-99 d:100-199");
 	assert_int_equal(delivered(), 2);
 	http_server_stop(&tls);
 }
@@ -199,7 +199,7 @@ static void events_wait_for_an_endpoint_that_fails_and_keep_their_order(void **s
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	(void)http_server_tell(&server, "script 500 503 reset 502 half");
+	(void)http_server_command(&server, "script 500 503 reset 502 half");
 	sl_outbox *box = start(o);
 	commit_some(o, 0, 3);
 	sl_outbox_wake(box);
@@ -207,7 +207,7 @@ static void events_wait_for_an_endpoint_that_fails_and_keep_their_order(void **s
 	assert_int_equal(sl_outbox_drain(box, WAIT_MS, &err), 0);
 	assert_taken((const uint64_t[][2]){{0, 5}, {0, 0}});
 	/* Accepted, and the answer was lost: the same events again, with the same ids, before any other. */
-	(void)http_server_tell(&server, "script +close +500");
+	(void)http_server_command(&server, "script +close +500");
 	commit_some(o, 5, 2);
 	assert_int_equal(sl_outbox_drain(box, WAIT_MS, &err), 0);
 	assert_taken((const uint64_t[][2]){{0, 5}, {5, 7}, {5, 7}, {5, 7}, {0, 0}});
@@ -223,20 +223,20 @@ static void an_event_that_is_refused_is_never_left_out(void **state)
 	struct sl_err err = SL_ERR_INIT;
 	commit_some(o, 0, 2);
 	for (size_t i = 0; i < SL_COUNT(refusals); i++) {
-		(void)http_server_tell(&server, "always %s@not_today", refusals[i]);
+		(void)http_server_command(&server, "always %s@not_today", refusals[i]);
 		assert_int_equal(deliver(o, &err), SL_EUNAVAIL);
 		assert_non_null(strstr(err.msg, refusals[i]));
 		assert_non_null(strstr(err.msg, "not today"));
 		assert_true(sl_err_retryable(&err));
 		assert_int_equal(delivered(), 0);
 	}
-	(void)http_server_tell(&server, "always usual");
+	(void)http_server_command(&server, "always usual");
 	commit_some(o, 2, 1);
 	assert_int_equal(deliver(o, &err), 0);
 	assert_taken((const uint64_t[][2]){{0, 3}, {0, 0}});
 	assert_int_equal(delivered(), 3);
 	/* Any 2xx accepts. */
-	(void)http_server_tell(&server, "always 204");
+	(void)http_server_command(&server, "always 204");
 	commit_some(o, 3, 1);
 	assert_int_equal(deliver(o, &err), 0);
 	assert_int_equal(delivered(), 4);
@@ -246,18 +246,18 @@ static void an_endpoint_that_asks_for_patience_gets_it(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	(void)http_server_tell(&server, "always 503:3600"); /* the outbox may have tried before drain is called */
+	(void)http_server_command(&server, "always 503:3600"); /* the outbox may have tried before drain is called */
 	commit_some(o, 0, 1);
 	sl_outbox *box = start(o);
 	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), SL_EUNAVAIL);
 	assert_int_equal(err.retry_after_ms, 3600000);
-	(void)http_server_tell(&server, "always usual");
-	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), 0); /* somebody waits: at once */
+	(void)http_server_command(&server, "always usual");
+	assert_int_equal(sl_outbox_drain(box, SL_NONE, &err), 0); /* a caller waits: sent immediately */
 	sl_outbox_stop(box);
 	assert_taken((const uint64_t[][2]){{0, 1}, {0, 0}});
 }
 
-static void an_outbox_without_its_lease_tells_the_endpoint_nothing_twice(void **state)
+static void an_outbox_without_its_lease_sends_nothing_twice(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
 		T(events_wait_for_an_endpoint_that_fails_and_keep_their_order),
 		T(an_event_that_is_refused_is_never_left_out),
 		T(an_endpoint_that_asks_for_patience_gets_it),
-		T(an_outbox_without_its_lease_tells_the_endpoint_nothing_twice),
+		T(an_outbox_without_its_lease_sends_nothing_twice),
 	};
 	int rc = catalog_place_start(&place, argc, argv);
 	if (rc != 0)

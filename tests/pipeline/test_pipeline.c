@@ -175,7 +175,7 @@ static void input_that_lies_wholly_below_the_checkpoint_commits_nothing(void **s
 	assert_int_equal(r->stats.skipped, 60);
 }
 
-static void input_that_begins_behind_the_checkpoint_has_a_gap(void **state)
+static void input_that_begins_past_the_checkpoint_has_a_gap(void **state)
 {
 	struct rig *r = *state;
 	r->from = 32;
@@ -378,7 +378,7 @@ int main(void)
 		CASE(an_error_of_the_source_commits_what_was_whole_before_it),
 		CASE(input_at_or_below_the_checkpoint_is_skipped),
 		CASE(input_that_lies_wholly_below_the_checkpoint_commits_nothing),
-		CASE(input_that_begins_behind_the_checkpoint_has_a_gap),
+		CASE(input_that_begins_past_the_checkpoint_has_a_gap),
 		CASE(a_run_on_both_sides_of_the_checkpoint_is_refused),
 		CASE(a_gap_stops_the_run_at_its_place),
 		CASE(a_repetition_and_a_step_back_stop_the_run),

@@ -13,7 +13,7 @@ struct turns {
 	size_t n, at;
 };
 
-/* Wait for this partition's turn. Every partition must have a worker its own. */
+/* Wait for this partition's turn. Every partition must have its own worker. */
 static int finish_in_turn(struct rig *r, const struct sl_pipeline_partition *p, struct sl_err *err)
 {
 	struct turns *t = r->own;
@@ -92,7 +92,7 @@ struct lot {
 	struct sl__prng prng;
 	uint64_t held[LOT_WORKERS];
 	size_t n_held, finished;
-	uint64_t chosen; /* may leave; UINT64_MAX: nobody */
+	uint64_t chosen; /* may leave; UINT64_MAX: none */
 	uint64_t finished_in_order;
 	uint64_t last;
 };
@@ -135,7 +135,7 @@ static void random_orders_of_1000_partitions_give_the_same_chain(void **state)
 	r->run = 3;
 	r->to = 3 * LOT_PARTITIONS - 1;
 	r->o.workers = LOT_WORKERS;
-	r->o.window = LOT_PARTITIONS; /* so that nobody waits anywhere but for the lot */
+	r->o.window = LOT_PARTITIONS; /* so that no thread waits for anything but the lot */
 	r->on_store = finish_by_lot;
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		struct lot l = {.prng = {.s = seed}, .chosen = UINT64_MAX};
@@ -189,7 +189,7 @@ static void await_standstill(struct rig *r, uint64_t dispatched, int waiters)
 		 s.workers_busy > 1 || outputs < (int)(s.window - 1 + s.workers - 1));
 }
 
-static void a_slow_first_partition_with_a_thousand_behind_it_stays_in_the_window(void **state)
+static void a_slow_first_partition_with_a_thousand_after_it_stays_in_the_window(void **state)
 {
 	struct rig *r = *state;
 	struct gate g = {false};
@@ -322,7 +322,7 @@ int main(void)
 		CASE(all_720_orders_of_6_partitions_give_the_same_chain),
 		CASE(out_of_order_worker_completion_still_produces_ordered_PAS_chain),
 		CASE(random_orders_of_1000_partitions_give_the_same_chain),
-		CASE(a_slow_first_partition_with_a_thousand_behind_it_stays_in_the_window),
+		CASE(a_slow_first_partition_with_a_thousand_after_it_stays_in_the_window),
 		CASE(the_bytes_that_wait_are_bounded_and_a_larger_partition_goes_alone),
 		CASE(metrics_show_queue_workers_window_and_lag),
 	};

@@ -150,7 +150,7 @@ static void an_error_that_no_retry_can_cure_is_not_tried_again(void **state)
 	}
 }
 
-static void a_target_that_is_away_uses_up_the_attempts_so_that_the_run_ends_resumable(void **state)
+static void an_unavailable_target_uses_up_the_attempts_so_that_the_run_ends_resumable(void **state)
 {
 	struct rig *r = *state;
 	struct plan plan = {.number = 1, .times = UINT32_MAX, .code = SL_EUNAVAIL};
@@ -162,7 +162,7 @@ static void a_target_that_is_away_uses_up_the_attempts_so_that_the_run_ends_resu
 	assert_int_equal(atomic_load(&plan.failed), 5);
 }
 
-static void a_throttled_partition_waits_as_told_and_is_not_charged(void **state)
+static void a_throttled_partition_waits_as_long_as_requested_and_is_not_charged(void **state)
 {
 	struct rig *r = *state;
 	struct plan plan = {
@@ -207,7 +207,7 @@ static int fail_late(struct rig *r, const struct sl_pipeline_partition *p, struc
 	return sl_err_set(err, SL_EDATA, "too late");
 }
 
-static void a_late_failure_of_the_first_partition_commits_none_of_the_finished_ones_behind_it(void **state)
+static void a_late_failure_of_the_first_partition_commits_none_of_the_finished_ones_after_it(void **state)
 {
 	struct rig *r = *state;
 	r->on_store = fail_late;
@@ -236,7 +236,7 @@ static int two_failures(struct rig *r, const struct sl_pipeline_partition *p, st
 	return sl_err_set(err, SL_EDATA, "two");
 }
 
-static void of_several_failures_the_first_in_order_is_told(void **state)
+static void of_several_failures_the_first_in_order_is_reported(void **state)
 {
 	struct rig *r = *state;
 	atomic_int failed = 0;
@@ -264,7 +264,7 @@ static int wait_and_fail(struct rig *r, const struct sl_pipeline_partition *p, s
 	return sl_err_set(err, SL_EDATA, "for good");
 }
 
-static void a_failure_ends_the_retries_of_what_lies_behind_it(void **state)
+static void a_failure_ends_the_retries_of_later_partitions(void **state)
 {
 	struct rig *r = *state;
 	atomic_int waits = 0;
@@ -307,7 +307,7 @@ static void a_worker_that_cannot_be_made_fails_its_first_partition(void **state)
 
 /* ---- commits ---- */
 
-static void a_commit_whose_catalog_is_away_is_tried_until_it_is_back(void **state)
+static void a_commit_is_retried_until_its_catalog_is_available_again(void **state)
 {
 	struct rig *r = *state;
 	struct plan plan = {.number = 2, .times = 50, .code = SL_EUNAVAIL};
@@ -322,7 +322,7 @@ static void a_commit_whose_catalog_is_away_is_tried_until_it_is_back(void **stat
 	assert_text(r->last_record, "step=commit start=20 end=29 attempt=50");
 }
 
-static void a_commit_that_only_somebody_can_help_ends_after_the_attempts_and_resumes(void **state)
+static void a_commit_that_needs_an_operator_fails_after_its_attempts_and_can_be_resumed(void **state)
 {
 	struct rig *r = *state;
 	struct plan plan = {.number = 2, .times = UINT32_MAX, .code = SL_ENOSPC, .error_class = SL_CLASS_FATAL};
@@ -398,16 +398,16 @@ int main(void)
 		CASE(every_retry_is_logged_with_partition_attempt_and_cause),
 		CASE(a_partition_that_always_fails_stops_the_run_and_is_named),
 		CASE(an_error_that_no_retry_can_cure_is_not_tried_again),
-		CASE(a_target_that_is_away_uses_up_the_attempts_so_that_the_run_ends_resumable),
-		CASE(a_throttled_partition_waits_as_told_and_is_not_charged),
+		CASE(an_unavailable_target_uses_up_the_attempts_so_that_the_run_ends_resumable),
+		CASE(a_throttled_partition_waits_as_long_as_requested_and_is_not_charged),
 		CASE(a_callback_that_fills_no_error_gets_the_text_of_its_code),
-		CASE(a_late_failure_of_the_first_partition_commits_none_of_the_finished_ones_behind_it),
-		CASE(of_several_failures_the_first_in_order_is_told),
-		CASE(a_failure_ends_the_retries_of_what_lies_behind_it),
+		CASE(a_late_failure_of_the_first_partition_commits_none_of_the_finished_ones_after_it),
+		CASE(of_several_failures_the_first_in_order_is_reported),
+		CASE(a_failure_ends_the_retries_of_later_partitions),
 		CASE(a_failure_interrupts_a_source_that_waits),
 		CASE(a_worker_that_cannot_be_made_fails_its_first_partition),
-		CASE(a_commit_whose_catalog_is_away_is_tried_until_it_is_back),
-		CASE(a_commit_that_only_somebody_can_help_ends_after_the_attempts_and_resumes),
+		CASE(a_commit_is_retried_until_its_catalog_is_available_again),
+		CASE(a_commit_that_needs_an_operator_fails_after_its_attempts_and_can_be_resumed),
 		CASE(a_commit_is_given_up_when_its_patience_ends),
 		CASE(without_patience_a_commit_is_tried_once),
 		CASE(a_commit_that_is_refused_for_good_stops_the_run),

@@ -180,7 +180,7 @@ static int stop_in_commit(struct rig *r, const struct sl_pipeline_partition *p, 
 	return 0;
 }
 
-static void a_stop_at_once_lets_the_commit_that_runs_count_and_resumes_behind_it(void **state)
+static void an_immediate_stop_keeps_the_running_commit_and_resumes_after_it(void **state)
 {
 	struct rig *r = *state;
 	r->to = 9999;
@@ -307,7 +307,7 @@ int main(void)
 		CASE(a_source_that_answers_the_interruption_with_an_error_has_drained),
 		CASE(a_drain_waits_for_the_retries_of_what_was_cut),
 		CASE(a_drain_with_the_catalog_away_gives_up_after_the_attempts),
-		CASE(a_stop_at_once_lets_the_commit_that_runs_count_and_resumes_behind_it),
+		CASE(an_immediate_stop_keeps_the_running_commit_and_resumes_after_it),
 		CASE(a_stop_at_once_ends_the_wait_for_a_retry),
 		CASE(a_stop_at_once_ends_every_worker_s_wait_for_a_retry),
 		CASE(a_stop_at_once_wakes_a_source_that_waits),

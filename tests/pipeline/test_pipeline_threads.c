@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A storm for SLUICE_TEST_SECONDS: random shapes of pipelines, steps that fail by lot, stops from other threads and
- * from callbacks, somebody who inspects the statistics; after every run what is committed is a prefix of the stream,
+ * from callbacks, a thread that inspects the statistics; after every run what is committed is a prefix of the stream,
  * and a last run without trouble completes it. On the real clock, so that every wait is a real one.
  */
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 struct storm {
 	struct sl__prng prng; /* under the rig's lock */
-	uint64_t trouble;     /* one of so many steps fails; 0: none */
+	uint64_t trouble;     /* one step in this many fails; 0: none */
 	atomic_bool watching;
 	uint64_t runs, stops, failures, looks;
 };

@@ -217,7 +217,7 @@ static void a_number_that_is_there_twice_is_given_twice_also_between_chunks(void
 	assert_int_equal(count_lines(read_all(p, 0, SL__EXPORT_NO_END)), 100104);
 }
 
-static void a_row_behind_a_gap_is_given_when_nobody_can_fill_it(void **state)
+static void a_row_after_a_gap_is_returned_when_the_gap_can_no_longer_be_filled(void **state)
 {
 	struct place *p = *state;
 	run_sql(p, "CREATE TABLE t (n BIGINT)");
@@ -248,7 +248,7 @@ static void assert_no_open(struct place *p, int code, const char *says)
 		fail_msg("open: %d: %s", rc, err.msg);
 }
 
-static void a_wrong_table_query_or_column_is_told(void **state)
+static void a_wrong_table_query_or_column_is_reported(void **state)
 {
 	struct place *p = *state;
 	run_sql(p, "CREATE TABLE t (n BIGINT)");
@@ -345,7 +345,7 @@ static void a_sqlite_number_that_is_a_text_is_refused(void **state)
 	assert_int_equal(p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx), SL_EDATA);
 }
 
-static void writers_of_the_sqlite_file_go_on_between_reads(void **state)
+static void writers_of_the_sqlite_file_are_not_blocked_between_reads(void **state)
 {
 	struct place *p = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -408,7 +408,7 @@ static void a_postgres_sequence_of_another_type_is_refused(void **state)
 	assert_no_open(p, SL_EINVAL, "not of an integer type");
 }
 
-static void a_lost_postgres_connection_is_made_again_behind_the_last_row(void **state)
+static void a_lost_postgres_connection_is_made_again_and_reading_resumes_after_the_last_row(void **state)
 {
 	struct place *p = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -472,7 +472,7 @@ static void *cancel_it(void *arg)
 	return NULL;
 }
 
-static void a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row(void **state)
+static void reading_resumes_after_the_last_row_when_postgres_cancels_the_statement(void **state)
 {
 	struct place *p = *state;
 	pthread_t thread;
@@ -674,7 +674,7 @@ static void a_new_dataset_begins_with_the_smallest_number_that_may_still_come(vo
 	"SET allow_system_table_mods = on; INSERT INTO pg_subscription_rel (srsubid, srrelid, srsubstate) VALUES (1, " \
 	"'" table "'::regclass, 'r'); RESET allow_system_table_mods"
 
-static void missing_numbers_are_recorded_where_open_transactions_tell(void **state)
+static void missing_numbers_are_recorded_only_where_they_cannot_arrive_later(void **state)
 {
 	static const struct {
 		const char *sql, *table, *query;
@@ -762,19 +762,19 @@ int main(void)
 		BOTH(the_sequence_may_be_any_column_and_has_no_nulls),
 		BOTH(a_query_may_end_with_a_semicolon_or_a_comment),
 		BOTH(a_number_that_is_there_twice_is_given_twice_also_between_chunks),
-		BOTH(a_row_behind_a_gap_is_given_when_nobody_can_fill_it),
+		BOTH(a_row_after_a_gap_is_returned_when_the_gap_can_no_longer_be_filled),
 		BOTH(a_row_without_a_number_is_refused),
-		BOTH(a_wrong_table_query_or_column_is_told),
+		BOTH(a_wrong_table_query_or_column_is_reported),
 		BOTH(a_source_that_was_woken_gives_no_more),
 		SQLITE(sqlite_columns_have_the_types_that_are_declared),
 		SQLITE(sqlite_decimals_have_the_scale_that_is_declared),
 		SQLITE(a_sqlite_number_that_is_a_text_is_refused),
-		SQLITE(writers_of_the_sqlite_file_go_on_between_reads),
+		SQLITE(writers_of_the_sqlite_file_are_not_blocked_between_reads),
 		POSTGRES(postgres_columns_have_the_types_of_the_result),
 		POSTGRES(a_postgres_sequence_of_another_type_is_refused),
 		BOTH(a_row_in_a_hole_is_found_also_after_a_lost_connection),
-		POSTGRES(a_lost_postgres_connection_is_made_again_behind_the_last_row),
-		POSTGRES(a_statement_that_postgres_cancels_is_asked_again_behind_the_last_row),
+		POSTGRES(a_lost_postgres_connection_is_made_again_and_reading_resumes_after_the_last_row),
+		POSTGRES(reading_resumes_after_the_last_row_when_postgres_cancels_the_statement),
 		POSTGRES(a_read_that_waits_for_postgres_ends_when_it_is_woken),
 		POSTGRES(a_number_of_an_open_transaction_is_waited_for_however_long_it_takes),
 		POSTGRES(a_number_whose_transaction_rolls_back_is_a_hole),
@@ -785,7 +785,7 @@ int main(void)
 		POSTGRES(the_rows_of_a_query_wait_for_every_writer),
 		POSTGRES(readers_and_writers_of_other_tables_are_not_waited_for),
 		POSTGRES(a_new_dataset_begins_with_the_smallest_number_that_may_still_come),
-		POSTGRES(missing_numbers_are_recorded_where_open_transactions_tell),
+		POSTGRES(missing_numbers_are_recorded_only_where_they_cannot_arrive_later),
 		POSTGRES(missing_numbers_are_not_recorded_on_a_standby),
 		POSTGRES(nothing_that_postgres_sources_say_has_the_password),
 	};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An endpoint for audit events, for tests: takes POSTs one after the other on a port its own, keeps the bodies that
- * it accepted, and answers as it is reported.
+ * An endpoint for audit events, for tests: takes POSTs one after the other on its own port, keeps the bodies that it
+ * accepted, and answers with the status that the test sets.
  *
- * Thread safety: one thread starts, tells and stops.
+ * Thread safety: one thread starts, controls and stops it.
  */
 #ifndef TESTS_TINY_ENDPOINT_H
 #define TESTS_TINY_ENDPOINT_H

@@ -56,7 +56,7 @@ void ask_send(int fd, const char *method, const char *path, const char *headers,
 		write_all(fd, body, len);
 }
 
-/* Reads until the head's empty line; what came behind it stays in text. */
+/* Reads until the head's empty line; what came after it stays in text. */
 static char *read_head(int fd, size_t *have, size_t *head)
 {
 	char *text = malloc(65536);

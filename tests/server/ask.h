@@ -13,7 +13,7 @@
 struct ask_answer {
 	int status; /* 0: the connection ended without one */
 	char *head; /* with its status line */
-	char *body; /* a NUL behind it */
+	char *body; /* ends with a NUL */
 	size_t len;
 };
 
@@ -24,10 +24,10 @@ void ask_send(int fd, const char *method, const char *path, const char *headers,
 /* An answer with Content-Length; of one without, only the head. */
 void ask_receive(int fd, struct ask_answer *out);
 void ask_free(struct ask_answer *a);
-/* A request on a connection of its own. */
+/* A request on its own connection. */
 void ask(const char *address, const char *method, const char *path, const char *headers, const void *body, size_t len,
 	 struct ask_answer *out);
-/* The value of a header of the answer, in a static buffer; "" when there is none. */
+/* The value of a header of the answer, in a static buffer; "" if it has no such header. */
 const char *ask_header(const struct ask_answer *a, const char *name);
 
 /* ---- server-sent events ---- */
@@ -43,7 +43,7 @@ struct ask_stream {
 /* Sends the request and reads the head of the answer, which is its status. */
 int ask_stream_open(struct ask_stream *s, const char *address, const char *path, const char *headers);
 /* The next event: its id, and its data in *data (lives until the next call). 0: the stream has ended. Heartbeats are
- * passed over. */
+ * skipped. */
 unsigned long long ask_stream_next(struct ask_stream *s, const char **data);
 void ask_stream_close(struct ask_stream *s);
 

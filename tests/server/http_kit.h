@@ -41,7 +41,7 @@ struct answer kit_read(int fd, bool no_body);
 /* The field's value in the head, or NULL. Static buffer. */
 const char *answer_field(const struct answer *a, const char *name);
 void answer_free(struct answer *a);
-/* A request of its own connection: "GET /x". fields: "A: b\r\n…" or "". */
+/* A request on its own connection: "GET /x". fields: "A: b\r\n…" or "". */
 struct answer kit_ask(const struct http_kit *k, const char *method, const char *path, const char *fields,
 		      const char *body);
 /* Read until text has come; of a stream. */

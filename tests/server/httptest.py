@@ -187,7 +187,7 @@ class HttpTest(unittest.TestCase):
         return "Bearer " + self.token[name]
 
     def certificate(self, name="cert", common="localhost"):
-        """A certificate of its own for localhost and sluice.example, and its key."""
+        """A separate certificate for localhost and sluice.example, and its key."""
         cert, key = self.path(name + ".pem"), self.path(name + ".key")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
                         "2", "-subj", f"/CN={common}", "-addext", "subjectAltName=DNS:localhost,DNS:sluice.example,IP:127.0.0.1",

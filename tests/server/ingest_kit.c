@@ -25,7 +25,7 @@ static void must(int rc, const struct sl_err *err)
 
 static int away(struct sl_err *err)
 {
-	(void)sl_err_set(err, SL_EUNAVAIL, "the store is away, as told");
+	(void)sl_err_set(err, SL_EUNAVAIL, "the test makes the store unavailable");
 	err->error_class = SL_CLASS_FATAL;
 	return SL_EUNAVAIL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the receiver share: a server with nothing but the receiver, on a store that can be told to be away,
- * to refuse, to wait and to count; and senders.
+ * What the tests of the receiver share: a server with nothing but the receiver, on a store that can be made unavailable
+ * and made to refuse, to wait and to count; and senders.
  *
  * Thread safety: senders from any thread, one each; the rest from one. Failures fail the test.
  */
@@ -53,7 +53,7 @@ void kit_close(struct kit *k);
 void kit_stop(struct kit *k);
 void kit_start(struct kit *k);
 void kit_block(struct kit *k, bool blocked);
-/* Until so many appends wait in the store. */
+/* Until this many appends wait in the store. */
 void kit_await_waiting(struct kit *k, unsigned n);
 /* How many events there are, of all jobs, and the payload of the n-th (from 1) in a static buffer. */
 size_t kit_events(struct kit *k);

@@ -59,7 +59,7 @@ class ServerTest(JobTest):
         return p
 
     def until_ready(self, p):
-        """It is not for a moment when a thread of it stood still, or its worker has not asked the store yet."""
+        """It is not ready for a moment when one of its threads stalled, or its worker has not asked the store yet."""
         self.until(lambda: ask(p.url, "readyz").status == 200)
 
     def metric(self, p, name):

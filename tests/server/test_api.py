@@ -285,7 +285,7 @@ class Bulk(ApiTest):
         self.assertEqual(self.api("POST", "/chains/delete", {"filter": {"type": "t"}})["changed"], 1203)
         self.assertEqual(self.api("POST", "/chains/delete", {"filter": {"from": 1}})["changed"], 8)
 
-    def test_a_delete_passes_over_what_others_wait_for(self):
+    def test_a_delete_skips_chains_that_others_wait_for(self):
         a = self.begin("a")
         self.begin("b", after=[a])
         c = self.begin("a")
@@ -317,11 +317,11 @@ class Waiting(ApiTest):
         try:
             answer = self.api("GET", "/chains/{id}/wait", id=chain, timeout_ms=timeout_ms)
             out.append((answer["status"], time.monotonic() - began))
-        except Exception as e:  # told in the test's thread
+        except Exception as e:  # reported in the test's thread
             out.append((e, 0))
 
     def is_watched(self, chain):
-        """Somebody waits for it: the store has been told."""
+        """A caller waits for it, and the store has been notified."""
         if self.postgres:
             r = subprocess.run(["psql", "-qXAt", "-d", self.store, "-c", f"SELECT watched FROM sluice.job WHERE id = {chain}"],
                                capture_output=True, check=True, text=True)
@@ -549,7 +549,7 @@ class Numbers(ApiTest):
         self.assertEqual(stages["coordinator"]["dead_letters_waiting"], 0)
         self.assertEqual(self.job(chain)["status"], "completed")
 
-    def test_the_receiver_is_looked_at(self):
+    def test_the_receiver_reports_its_state(self):
         self.assertEqual(self.api("GET", "/backpressure")["state"], "ok")
         self.assertEqual(self.api("GET", "/coordinator")["breaker"], "closed")
         self.begin()
@@ -712,7 +712,7 @@ class Xdocument(ApiTest):
         self.assertIn("chains.start", json.dumps(self.api("GET", "/audit", limit=5)["items"]))
         for limit in ("5x", "0", "1001", "-1", " 5"):
             self.api.refused("GET", "/audit", limit=limit, says="limit")
-        self.api.raw("POST", "/session", {"token": "nobody"}, status=401)
+        self.api.raw("POST", "/session", {"token": "unknown"}, status=401)
         self.api("DELETE", "/session", status=204)
         self.assertEqual(session["role"], "admin")
 
@@ -728,7 +728,7 @@ class Xdocument(ApiTest):
 
 
 class Ycoverage(ServerTest):
-    """Runs behind the others: classes go in the order of their names."""
+    """Runs after the others: classes run in the order of their names."""
 
     def test_every_operation_was_asked_for_and_answered(self):
         if len(sys.argv) > 3:

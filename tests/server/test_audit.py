@@ -227,7 +227,7 @@ class Strangers(ServerTest):
                 n += 1
         print(f"# {n} requests")
         self.assertEqual(statuses, {("DELETE", 204), ("POST", 401), ("POST", 429)})
-        for _ in range(5):  # whoever has a token is recorded, but not again and again
+        for _ in range(5):  # a client with a token is recorded, but only once
             self.assertEqual(ask(p.url, "api/v1/session", "POST", {"token": "secret"}).status, 200)
         self.until(lambda: len(ask(p.url, "api/v1/audit", headers=boss).json()["items"]) == 2)
         records = ask(p.url, "api/v1/audit", headers=boss).json()["items"]

@@ -10,7 +10,7 @@ from openapi import Api, Document
 from servertest import ServerTest, ask
 
 DOCUMENT = Document.of_source()
-PASSPHRASE = "nobody may see this one"
+PASSPHRASE = "this one is never shown"
 
 
 class Backups(ServerTest):
@@ -106,7 +106,7 @@ class Backups(ServerTest):
         self.assertEqual(told["items"], [])
         self.end(p)
 
-    def test_what_is_wrong_is_told_and_the_server_serves_on(self):
+    def test_backup_failures_are_reported_and_the_server_keeps_serving(self):
         p = self.showing()  # nothing is there yet
         told = self.until_seen(p, lambda b: b["state"] == "failed")
         self.assertTrue(told["error"])

@@ -39,7 +39,7 @@ class Config(ServerTest):
                 r = self.fails(78, "server", f"--set={wrong}=1", says=f"unknown setting {wrong}{hint}")
                 self.assertEqual(bool(hint), "did you mean" in r.errors)
 
-    def test_a_folder_is_told_as_such(self):
+    def test_a_folder_instead_of_a_file_is_reported(self):
         self.fails(74, "config", "check", ".", says="read .: Is a directory")
         self.fails(74, "server", "--config=.", says="read .: Is a directory")
 
@@ -90,7 +90,7 @@ class Config(ServerTest):
         self.fails(78, "server", "--config", path, says=[f"{path}:2:3", "listen"])
 
     def run_and_see_log_format(self, *args):
-        """How the access log looks tells which source won."""
+        """The format of the access log shows which source won."""
         p = self.server(*args)
         ask(p.url, "livez")
         _, err = self.end(p)

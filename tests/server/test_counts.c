@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks for counts shares them with whoever else asks, and sees what it has changed. */
+/* Callers who ask for counts share them, and each sees what it has changed. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -181,7 +181,7 @@ static void those_who_ask_while_a_large_store_is_counted_get_that_count(void **s
 	assert_int_equal(s->calls, 2);
 }
 
-static void what_was_counted_before_a_change_is_not_told_after_it(void **state)
+static void what_was_counted_before_a_change_is_not_returned_after_it(void **state)
 {
 	struct store *s = *state;
 	struct asker early;
@@ -204,7 +204,7 @@ static void what_was_counted_before_a_change_is_not_told_after_it(void **state)
 	(void)pthread_join(early.thread, NULL);
 }
 
-static void a_failure_is_told_and_not_kept(void **state)
+static void a_failure_is_reported_and_not_cached(void **state)
 {
 	struct store *s = *state;
 	struct sl_err err = SL_ERR_INIT;
@@ -239,8 +239,8 @@ int main(void)
 		CASE(those_who_ask_at_once_share_a_count_that_begins_after_they_asked),
 		CASE(a_large_store_is_counted_once_a_second),
 		CASE(those_who_ask_while_a_large_store_is_counted_get_that_count),
-		CASE(what_was_counted_before_a_change_is_not_told_after_it),
-		CASE(a_failure_is_told_and_not_kept),
+		CASE(what_was_counted_before_a_change_is_not_returned_after_it),
+		CASE(a_failure_is_reported_and_not_cached),
 		CASE(a_callback_stops_the_telling_and_gives_its_result),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,7 +27,7 @@ class ExportTest(ServerTest):
         return p
 
     def talk(self, lines, *more):
-        """A job that writes so many lines, run to its end by a worker of its own."""
+        """A job that writes this many lines, run to its end by its own worker."""
         job = self.enqueue("t", *more)
         self.drain(self.handler(f"seq 1 {lines}"))
         return job
@@ -82,7 +82,7 @@ class Exporting(ExportTest):
         self.end(p)
         self.ok("audit", "verify", self.out, "--dataset=job_events")
 
-    def test_a_server_goes_on_where_the_one_before_it_ended(self):
+    def test_a_server_resumes_where_the_one_before_it_ended(self):
         p = self.exporting()
         self.talk(2 * SIZE)
         self.until_checkpoint(p, 2 * SIZE - 1)
@@ -143,7 +143,7 @@ class ExportingOnPostgres(Exporting):
 
 
 class Failing(ExportTest):
-    def test_an_export_that_cannot_be_is_told_of_and_started_again(self):
+    def test_a_failing_export_is_reported_and_restarted(self):
         self.write("out", b"a file where the folder should be")
         p = self.exporting()
         told = self.until_state(p, "failed")

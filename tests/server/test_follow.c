@@ -78,7 +78,7 @@ static void what_is_there_comes_first_and_then_what_comes(void **state)
 	ask_stream_close(&s);
 }
 
-static void a_stream_goes_on_where_it_was_left(void **state)
+static void a_stream_resumes_where_it_was_left(void **state)
 {
 	struct ask_stream s;
 	(void)state;
@@ -148,7 +148,7 @@ static void events_of_other_jobs_are_not_in_it(void **state)
 	ask_stream_close(&s);
 }
 
-static void a_job_that_is_not_there_or_an_offset_that_is_none_is_an_error(void **state)
+static void an_unknown_job_or_an_invalid_offset_is_an_error(void **state)
 {
 	struct ask_answer a;
 	(void)state;
@@ -225,7 +225,7 @@ static void a_thousand_followers_of_one_job_share_what_is_read(void **state)
 	free(s);
 }
 
-static void a_store_that_is_away_for_a_while_only_delays_them(void **state)
+static void an_unavailable_store_only_delays_events(void **state)
 {
 	struct ask_stream s;
 	(void)state;
@@ -271,14 +271,14 @@ int main(void)
 #define FOLLOW_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		FOLLOW_TEST(what_is_there_comes_first_and_then_what_comes),
-		FOLLOW_TEST(a_stream_goes_on_where_it_was_left),
+		FOLLOW_TEST(a_stream_resumes_where_it_was_left),
 		FOLLOW_TEST(an_event_has_the_fields_that_the_api_names),
 		FOLLOW_TEST(what_another_process_writes_is_seen_as_well),
 		FOLLOW_TEST(events_of_other_jobs_are_not_in_it),
-		FOLLOW_TEST(a_job_that_is_not_there_or_an_offset_that_is_none_is_an_error),
+		FOLLOW_TEST(an_unknown_job_or_an_invalid_offset_is_an_error),
 		FOLLOW_TEST(a_slow_reader_misses_nothing),
 		FOLLOW_TEST(a_thousand_followers_of_one_job_share_what_is_read),
-		FOLLOW_TEST(a_store_that_is_away_for_a_while_only_delays_them),
+		FOLLOW_TEST(an_unavailable_store_only_delays_events),
 		FOLLOW_TEST(a_server_that_stops_ends_its_streams),
 	};
 	return cmocka_run_group_tests_name("follow", tests, NULL, NULL);

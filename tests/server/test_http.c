@@ -252,7 +252,7 @@ static void an_easy_handler_runs_on_the_network_thread_while_hardly_a_worker_is_
 		sem_wait(&f->entered);
 	}
 	assert_answer(kit_ask(&f->kit, "GET", "/easy", "", ""), 200, "worker");
-	/* One that has to wait waits there, and holds up nobody. */
+	/* One that has to wait waits there, and holds up no other. */
 	int easy = kit_connect(&f->kit);
 	kit_send(easy, "GET /easy-block HTTP/1.1\r\nHost: localhost\r\n\r\n");
 	sem_wait(&f->entered);
@@ -311,7 +311,7 @@ static void bodies_come_by_length_and_in_chunks(void **state)
 	free(big);
 }
 
-static void json_that_is_none_is_answered_where(void **state)
+static void invalid_json_is_answered_with_its_line(void **state)
 {
 	struct fixture *f = *state;
 	struct answer a = kit_ask(&f->kit, "POST", "/json", "", "[1,\n2,}");
@@ -327,7 +327,7 @@ static void a_handler_that_does_not_answer_is_answered_for(void **state)
 	assert_answer(kit_ask(&f->kit, "GET", "/silent", "", ""), 500, NULL);
 }
 
-static void head_options_and_other_methods_are_told(void **state)
+static void head_options_and_unsupported_methods_are_answered(void **state)
 {
 	struct fixture *f = *state;
 	struct answer a = kit_ask(&f->kit, "HEAD", "/quick/1", "", "");
@@ -628,7 +628,7 @@ static void a_stream_that_is_woken_while_it_fills_fills_again(void **state)
 	close(fd);
 }
 
-static void a_stream_that_ends_lets_the_connection_go_on(void **state)
+static void a_stream_that_ends_keeps_the_connection_open(void **state)
 {
 	struct fixture *f = *state;
 	int fd = open_stream(f);
@@ -684,7 +684,7 @@ static void a_long_request_is_answered_by_another_thread(void **state)
 	}
 }
 
-static void a_client_that_leaves_while_its_handler_runs_harms_nobody(void **state)
+static void a_client_that_disconnects_while_its_handler_runs_affects_no_other(void **state)
 {
 	struct fixture *f = *state;
 	int fd = kit_connect(&f->kit);
@@ -894,7 +894,7 @@ static void stopping_gives_up_a_handler_at_the_deadline_and_freeing_waits_for_it
 	kit_await_end(fd);
 	close(fd);
 	assert_int_equal(pthread_create(&t, NULL, free_thread, &s), 0);
-	sem_post(&s.f->leave); /* it looks at its header and answers into nothing */
+	sem_post(&s.f->leave); /* it reads its header, and its answer goes nowhere */
 	assert_int_equal(pthread_join(t, NULL), 0);
 	vclock_fini(&s.f->kit.clock);
 	unmake(s.f);
@@ -964,9 +964,9 @@ int main(void)
 		EACH(a_connection_serves_one_request_after_the_other),
 		EACH(pipelined_requests_are_answered_in_order),
 		EACH(bodies_come_by_length_and_in_chunks),
-		EACH(json_that_is_none_is_answered_where),
+		EACH(invalid_json_is_answered_with_its_line),
 		EACH(a_handler_that_does_not_answer_is_answered_for),
-		EACH(head_options_and_other_methods_are_told),
+		EACH(head_options_and_unsupported_methods_are_answered),
 		EACH(errors_become_statuses),
 		EACH(an_error_that_repeats_long_text_is_an_answer),
 		EACH(assets_are_revalidated_and_come_with_a_policy),
@@ -980,11 +980,11 @@ int main(void)
 		EACH(a_stream_sends_what_it_is_woken_for_and_outlives_every_deadline),
 		EACH(a_stream_beats_when_it_has_nothing_to_say),
 		EACH(a_stream_that_is_woken_while_it_fills_fills_again),
-		EACH(a_stream_that_ends_lets_the_connection_go_on),
+		EACH(a_stream_that_ends_keeps_the_connection_open),
 		EACH(a_client_that_leaves_its_stream_is_noticed),
 		EACH(a_client_that_leaves_a_long_request_is_noticed),
 		EACH(a_long_request_is_answered_by_another_thread),
-		EACH(a_client_that_leaves_while_its_handler_runs_harms_nobody),
+		EACH(a_client_that_disconnects_while_its_handler_runs_affects_no_other),
 		cmocka_unit_test(a_body_above_the_limit_is_413_and_the_client_reads_it),
 		cmocka_unit_test(an_endless_chunked_body_is_cut),
 		cmocka_unit_test(bodies_together_have_a_limit),

@@ -119,7 +119,7 @@ static void a_missing_or_empty_file_is_refused(void **state)
 	const struct place *p = *state;
 	srv_auth *a = NULL;
 	assert_int_equal(srv_auth_new(&a, p->tokens, NULL), SL_ECONFIG);
-	write_tokens(p, "# nobody\n", 0600);
+	write_tokens(p, "# no token\n", 0600);
 	assert_int_equal(srv_auth_new(&a, p->tokens, NULL), SL_ECONFIG);
 	assert_int_equal(srv_auth_new(&a, p->folder, NULL), SL_ECONFIG);
 }

@@ -110,7 +110,8 @@ static int ask_for(struct fixture *f, const char *query, const char *body)
 	return fd;
 }
 
-/* What was sent before is in the queue: the network thread has been round since, and whoever can go on has done so. */
+/* What was sent before is in the queue: the network thread has been round since, and every thread that can continue has
+ * done so. */
 static void settle(struct fixture *f)
 {
 	for (int i = 0; i < 3; i++) {
@@ -148,7 +149,7 @@ static void those_who_come_while_one_is_handled_are_handled_together(void **stat
 	assert_int_equal(f->calls, 1);
 }
 
-static void one_who_leaves_among_many_harms_nobody(void **state)
+static void a_client_that_disconnects_among_many_affects_no_other(void **state)
 {
 	struct fixture *f = *state;
 	int first = ask_for(f, "", "block");
@@ -283,7 +284,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		EACH(those_who_come_while_one_is_handled_are_handled_together),
-		EACH(one_who_leaves_among_many_harms_nobody),
+		EACH(a_client_that_disconnects_among_many_affects_no_other),
 		EACH(those_who_come_again_are_waited_for),
 		EACH(those_who_do_not_come_again_are_waited_for_half_as_long_as_they_took),
 		EACH(many_clients_are_handled_in_two_parts),

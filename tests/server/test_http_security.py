@@ -17,7 +17,7 @@ CROSS = ({"origin": "https://evil.example"}, {"origin": "null"}, {"sec_fetch_sit
 
 
 class Loopback(HttpTest):
-    def test_whoever_can_connect_is_admin_and_needs_no_token(self):
+    def test_without_a_token_file_every_client_is_admin(self):
         server = Server(self)
         self.assertEqual(server.ask("POST", "/admin").json()["actor"], "local")
         self.assertEqual(server.ask("GET", "/api/v1/session").json()["role"], "admin")
@@ -223,7 +223,7 @@ class Tokens(HttpTest):
             s.sendall(f"GET /stream HTTP/1.1\r\nHost: localhost\r\n{auth}X-Forwarded-For: {client}\r\n\r\n".encode())
             self.assertIn(b" %d " % status, s.makefile("rb").readline(), client)
 
-    def test_refused_log_ins_are_told_to_wait_and_keep_nobody_out(self):
+    def test_refused_log_ins_are_throttled_and_lock_no_user_out(self):
         server = Server(self, tokens=self.file)
         seen = {server.ask("POST", "/api/v1/session", {"token": "wrong"}).status for _ in range(100)}
         self.assertEqual(seen, {401, 429})
@@ -275,9 +275,9 @@ class Tokens(HttpTest):
         self.assertEqual(found, {})
 
     def scan(self, server):
-        """No token and no session in the server's memory, its arguments or its environment, once they were looked at."""
+        """No token and no session in the server's memory, its arguments or its environment, once they were checked."""
         boss = self.token["boss"]
-        self.other = server.connect()  # with buffers of its own, so that those of others stay as they were left
+        self.other = server.connect()  # with its own buffers, so that those of others stay as they were left
         self.addCleanup(self.other.close)
         self.other_file = self.other.makefile("rb")
         self.addCleanup(self.other_file.close)

@@ -16,7 +16,7 @@ SHORT = {"header_deadline_ms": 1000, "request_deadline_ms": 1000, "idle_ms": 100
 
 
 class Malformed(HttpTest):
-    def test_what_is_not_a_request_is_refused_and_harms_nobody(self):
+    def test_what_is_not_a_request_is_refused_and_affects_no_other_client(self):
         server = Server(self, **SHORT)
         cases = [
             b"\r\n\r\n\r\n",
@@ -63,7 +63,7 @@ class Malformed(HttpTest):
         self.assertEqual(server.served("GET", "/public").status, 200)
         self.assertEqual(server.stop()[0], 0)
 
-    def test_a_body_whose_end_nobody_knows_is_refused_at_once(self):
+    def test_a_body_whose_end_cannot_be_determined_is_refused_immediately(self):
         server = Server(self)
         for fields in (b"Transfer-Encoding: gzip\r\n", b"Transfer-Encoding: chunked, chunked\r\n",
                        b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n", b"Transfer-Encoding: xchunked\r\n"):
@@ -107,7 +107,7 @@ class Malformed(HttpTest):
         self.assertEqual(server.served("GET", "/public").status, 200)
         self.assertEqual(server.stop()[0], 0)
 
-    def test_a_body_behind_a_refusal_is_not_the_next_request(self):
+    def test_a_body_after_a_refusal_is_not_the_next_request(self):
         server = Server(self)
         inner = b"GET /public HTTP/1.1\r\n" + HOST + b"\r\n"
         for method, path in ((b"POST", b"/nothing"), (b"DELETE", b"/nothing"), (b"PUT", b"/echo"), (b"GET", b"/public")):
@@ -152,7 +152,7 @@ class Bodies(HttpTest):
         self.assertEqual(a.status, 413)
         self.assertEqual(a.code, "too_big")
 
-    def test_a_client_that_waits_to_be_told_is_told_without_sending(self):
+    def test_a_client_that_expects_100_continue_is_answered_before_it_sends(self):
         server = Server(self, body_max=1000)
         head = b"POST /%s HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
         for path, n, status in ((b"echo", 1001, 413), (b"nothing", 10, 404)):

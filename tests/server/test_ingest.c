@@ -141,7 +141,7 @@ static void json_is_taken_as_protobuf_is(void **state)
 	assert_int_equal(row.crc, UINT64_MAX);
 	assert_int_equal(row.ts_ms, 1700000000123);
 	assert_string_equal(kit_event(&kit, 2, &row), "\xff\xef");
-	assert_int_equal(row.job_id, 0); /* there is no job 9 */
+	assert_int_equal(row.job_id, 0); /* job 9 does not exist */
 	assert_int_equal(row.late, 1);
 	assert_int_equal(row.ts_ms, -5);
 }
@@ -494,7 +494,7 @@ static void await_text(const char *path, const char *member, const char *text)
 	}
 }
 
-static void a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled(void **state)
+static void an_unavailable_store_is_503_and_nothing_is_lost_or_duplicated(void **state)
 {
 	(void)state;
 	expect_mark(kit_send(sender, "w", 1, 1, 2, kit.job_id), 2);
@@ -581,7 +581,7 @@ static void a_full_queue_is_429_and_what_was_queued_is_taken(void **state)
 	assert_int_equal(kit_events(&kit), 3);
 }
 
-static void who_waits_in_the_queue_is_told_too_that_the_store_is_away(void **state)
+static void senders_in_the_queue_also_learn_that_the_store_is_unavailable(void **state)
 {
 	struct one_send x[3] = {{.k = &kit, .stream = "a"}, {.k = &kit, .stream = "b"}, {.k = &kit, .stream = "c"}};
 	(void)state;
@@ -789,7 +789,7 @@ static struct kit_result send_until_taken(int i)
 }
 
 /* Its sender was answered, and comes again and again: the queue is no place for what the store does not take. */
-static void a_stream_has_one_publish_at_most_that_nobody_waits_for(void **state)
+static void a_stream_has_at_most_one_publish_that_no_sender_waits_for(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
 	json_int_t moving = 1, retrying = 0;
@@ -875,7 +875,7 @@ static void streams_are_listed_with_their_marks_and_what_waits(void **state)
 	json_decref(v);
 }
 
-static void the_coordinator_tells_how_it_is(void **state)
+static void the_coordinator_reports_its_state(void **state)
 {
 	struct sl_err err = SL_ERR_INIT;
 	char target[33];
@@ -924,18 +924,18 @@ int main(void)
 		INGEST_TEST(every_part_of_a_message_that_no_store_can_keep_is_refused_by_name),
 		INGEST_TEST(more_events_or_ranges_than_one_request_may_have_are_too_many),
 		INGEST_TEST(empty_messages_without_end_are_too_much_for_their_size),
-		INGEST_TEST(a_store_that_is_away_is_503_and_nothing_is_lost_or_doubled),
+		INGEST_TEST(an_unavailable_store_is_503_and_nothing_is_lost_or_duplicated),
 		INGEST_TEST(a_full_queue_is_429_and_what_was_queued_is_taken),
-		INGEST_TEST(who_waits_in_the_queue_is_told_too_that_the_store_is_away),
+		INGEST_TEST(senders_in_the_queue_also_learn_that_the_store_is_unavailable),
 		INGEST_TEST(requests_of_many_streams_share_a_transaction),
 		INGEST_TEST(one_streams_trouble_is_not_its_neighbours),
 		INGEST_TEST(streams_that_the_store_never_takes_keep_no_other_from_it),
 		INGEST_TEST(whatever_the_store_answers_to_some_streams_all_others_are_taken),
-		INGEST_TEST(a_stream_has_one_publish_at_most_that_nobody_waits_for),
+		INGEST_TEST(a_stream_has_at_most_one_publish_that_no_sender_waits_for),
 		INGEST_TEST(a_server_that_stops_answers_who_waits),
 		INGEST_TEST(a_client_that_leaves_is_no_trouble),
 		INGEST_TEST(streams_are_listed_with_their_marks_and_what_waits),
-		INGEST_TEST(the_coordinator_tells_how_it_is),
+		INGEST_TEST(the_coordinator_reports_its_state),
 	};
 	return cmocka_run_group_tests_name("ingest", tests, NULL, NULL);
 }

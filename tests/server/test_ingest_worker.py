@@ -71,7 +71,7 @@ class Through:
         self.end(worker)
         self.check(ids, 100)
 
-    def test_jobs_complete_while_the_server_is_away_and_the_next_worker_brings_their_output(self):
+    def test_jobs_complete_while_the_server_is_down_and_the_next_worker_sends_their_output(self):
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         ids = [self.enqueue("t") for _ in range(3)]

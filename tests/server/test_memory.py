@@ -135,7 +135,7 @@ class Memory(ServerTest):
         self.assertEqual(seen, list(range(1, 61)))
         self.assertLess(peak(p), 800 * MiB)  # it was 2 GB when all of them were read at the same time
 
-    def test_answers_that_nobody_reads_are_bounded(self):
+    def test_answers_that_are_not_read_are_bounded(self):
         p = self.server()
         self.fill(p, 2)
         host, port = p.url.split("/")[2].split(":")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two servers and three workers on one side of a cable, PostgreSQL on the other. The cable is pulled under them, in two
-ways, and plugged in again: everything goes on without a person, and nothing is lost or doubled.
+ways, and plugged in again: everything resumes without intervention, and nothing is lost or duplicated.
 
 Needs the right to make network namespaces (root); skipped without.
 """
@@ -44,7 +44,7 @@ class Parted(ServerTest):
         self.running = {}
 
     def far(self, who, *args):
-        """A process behind the cable; what it says is in <who>.log."""
+        """A process on the far side of the cable; its output is in <who>.log."""
         with open(self.path(who + ".log"), "ab") as log:
             p = subprocess.Popen([*self.network.under(), servertest.SLUICE, *args, "--store", self.database.cable_url,
                                   "--log-level=info"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.dir,
@@ -53,7 +53,7 @@ class Parted(ServerTest):
         self.ends_with_test(p)
 
     def ready(self, port):
-        """The status of /readyz, asked from behind the cable."""
+        """The status of /readyz, asked from the far side of the cable."""
         ask = ("import sys, urllib.request, urllib.error\n"
                "try: print(urllib.request.urlopen(sys.argv[1], timeout=20).status)\n"
                "except urllib.error.HTTPError as e: print(e.code)\n"

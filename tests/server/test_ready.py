@@ -105,7 +105,7 @@ class Ready(ServerTest):
         p.url = p.stdout.readline().decode().strip()
         self.until_ready(p)
 
-    def test_a_server_that_waits_for_its_store_ends_when_it_is_told(self):
+    def test_a_server_that_waits_for_its_store_ends_on_sigterm(self):
         self.enqueue("t")
         with self.hold(self.path("jobs.db-lock")):
             p = self.start("server", "--listen=127.0.0.1:0", "--data=" + self.path("data"),

@@ -25,7 +25,7 @@ class Secrets(servertest.ServerTest):
 
     def setUp(self):
         super().setUp()
-        self.token = {name: secrets.token_hex(32) for name in ("boss", "reader", "nobody")}
+        self.token = {name: secrets.token_hex(32) for name in ("boss", "reader", "stranger")}
         roles = {"boss": "admin", "reader": "read"}
         self.secret_file("tokens", "".join(f"{n} {r} sha256:{hashlib.sha256(self.token[n].encode()).hexdigest()}\n" for n, r in roles.items()))
         args = ["--tokens=" + self.path("tokens"), "--access-log=logfmt", "--log-level=debug"]
@@ -37,10 +37,10 @@ class Secrets(servertest.ServerTest):
         self.assertTrue(self.p.url.startswith("https://" if self.tls else "http://"), self.p.url)
         self.address = self.p.url.partition("://")[2].strip("/")
         self.secrets = dict(self.token)
-        self.other = self.connect()  # with buffers of its own, so that those of others stay as they were left
+        self.other = self.connect()  # with its own buffers, so that those of others stay as they were left
 
     def read_errors(self):
-        """All the time: it has a line for every request, and nobody is served while a full pipe waits for a reader."""
+        """All the time: it has a line for every request, and no request is served while a full pipe waits for a reader."""
         pipe, self.errors = self.p.stderr, []
         self.reader = threading.Thread(target=lambda: self.errors.append(pipe.read()))
         self.reader.start()
@@ -66,7 +66,7 @@ class Secrets(servertest.ServerTest):
         return c
 
     def ask(self, method, path, body=None, status=200, on=None, **fields):
-        """The answer's headers and its JSON; a connection of its own, unless one is given to be kept."""
+        """The answer's headers and its JSON, on its own connection unless one is given to be kept."""
         c = on or self.connect()
         data = json.dumps(body).encode() if body is not None and not isinstance(body, bytes) else body
         c.request(method, path, data, {k.replace("_", "-"): v for k, v in fields.items()})
@@ -89,7 +89,7 @@ class Secrets(servertest.ServerTest):
     def nowhere(self, when):
         """Not even in part: memory that was given back has its first bytes overwritten."""
         if os.getuid() != 0:
-            return  # nobody else can look
+            return  # only root can read that memory
         self.ask("GET", "/livez", on=self.other)  # the network thread has ended the requests before by then
         parts = {secret[24:56].encode(): name for name, secret in self.secrets.items()}
         found = memory_find(self.p.pid, [b"application/json", *parts])
@@ -126,10 +126,10 @@ class Secrets(servertest.ServerTest):
         return chain, pair, csrf
 
     def refuse(self, chain, pair):
-        for name, path, status in (("nobody", "/api/v1/jobs", 401), ("reader", "/api/v1/nothing", 404), ("reader", "/api/v1/jobs?x=%zz", 400)):
+        for name, path, status in (("stranger", "/api/v1/jobs", 401), ("reader", "/api/v1/nothing", 404), ("reader", "/api/v1/jobs?x=%zz", 400)):
             self.ask("GET", path, None, status, authorization=self.bearer(name), cookie=pair)
         self.ask("POST", f"/api/v1/chains/{chain}/cancel", {}, 403, authorization=self.bearer("reader"))
-        self.ask("POST", "/api/v1/session", {"token": self.token["nobody"]}, 401)
+        self.ask("POST", "/api/v1/session", {"token": self.token["stranger"]}, 401)
         self.ask("POST", "/api/v1/session", b'{"token":"' + self.token["boss"].encode() + b'"', 400)
         self.nowhere("refused")
 
@@ -168,7 +168,7 @@ class Secrets(servertest.ServerTest):
             self.nowhere(data[:60] + data[-60:])
 
     def await_connections(self, n):
-        """Until the server has only so many connections."""
+        """Until the server has only this many connections."""
         while True:
             _, text = self.ask("GET", "/metrics", on=self.other, authorization=self.bearer("reader"))
             if re.search(rb"^sluice_http_connections %d$" % n, text, re.M):

@@ -202,16 +202,16 @@ class ShipToServer(ServerTest):
         self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-the-writer"
         r = self.shipped(url, stdin=b"two\n")
         self.assertEqual(r.code, 0, r.err)
-        self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-somebody"  # the file counts
+        self.env["SLUICE_HTTP_TOKEN"] = "sesame-of-another"  # the file counts
         r = self.shipped(url, "--token-file=token", stdin=b"three\n")
         self.assertEqual(r.code, 0, r.err)
         self.assertEqual(self.lines(), [b"one", b"two", b"three"])
 
-    def test_a_token_that_the_server_does_not_know_is_told_at_the_start_and_repeated_nowhere(self):
+    def test_an_unknown_token_is_reported_at_the_start_and_repeated_nowhere(self):
         url = self.guarded()
-        self.write("token", b"sesame-of-nobody\n")
+        self.write("token", b"sesame-of-a-stranger\n")
         self.append("app.log", b"one\n")
-        for args, token in [(["--token-file=token"], None), ([], "sesame-of-nobody"), ([], None), ([], "two words")]:
+        for args, token in [(["--token-file=token"], None), ([], "sesame-of-a-stranger"), ([], None), ([], "two words")]:
             with self.subTest(args=args, token=token):
                 self.env.pop("SLUICE_HTTP_TOKEN", None)
                 if token:
@@ -251,19 +251,19 @@ class ShipToServer(ServerTest):
         self.until("another token", lambda: ask(url, "api/v1/session", headers={
             "Authorization": "Bearer sesame-of-tomorrow"}).status == 200)
         self.append("app.log", b"two\n")
-        self.until("told", lambda: b"check the token" in self.read("err"))
-        os.rename(self.write("token.new", b"sesame-of-tomorrow\n"), self.path("token"))  # nobody reads half of it
+        self.until("reported", lambda: b"check the token" in self.read("err"))
+        os.rename(self.write("token.new", b"sesame-of-tomorrow\n"), self.path("token"))  # never read half written
         self.until("two lines", lambda: self.lines() == [b"one", b"two"])
         self.stop(p)
         self.assertNotIn(b"sesame", self.read("err"))
 
-    def test_an_address_without_a_sluice_server_is_told_at_the_start(self):
+    def test_an_address_without_a_sluice_server_is_reported_at_the_start(self):
         server = self.server()
         r = self.sluice("ship", "--to", "sluice:" + server.url + "nowhere", "--stream=s", "--wal=wal", stdin=b"one\n")
         self.assertEqual(r.code, 78, r.err)
         self.assertIn("no Sluice server answers at this URL", r.errors)
 
-    def test_told_to_come_later_it_comes_later(self):
+    def test_ship_waits_as_long_as_retry_after_says(self):
         server = self.server()
         busy = Busy(self, server.url, [(429, "2"), (503, "1")])
         self.append("app.log", b"one\ntwo\n")
@@ -272,7 +272,7 @@ class ShipToServer(ServerTest):
         self.assertGreaterEqual(busy.times[1] - busy.times[0], 2)
         self.assertGreaterEqual(busy.times[2] - busy.times[1], 1)
 
-    def test_a_server_that_is_away_gets_everything_when_it_is_back(self):
+    def test_an_unavailable_server_gets_everything_when_it_is_back(self):
         server = self.server(port=free_port())
         url = server.url
         server.send_signal(signal.SIGTERM)
@@ -293,7 +293,7 @@ class ShipToServer(ServerTest):
         url, lines, kills, rotations = server.url, 1, 0, 0
         self.append("app.log", b"line 1\n")
         ship = self.follow(url, "app.log")
-        # A file that was renamed before it was ever seen is nobody's.
+        # A file that was renamed before it was ever seen is not read.
         self.until("the first line", lambda: len(self.events()) == 1)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline or kills < 2:
@@ -325,7 +325,7 @@ class ShipToServer(ServerTest):
         self.assertTrue(found == expected, "in order")
 
     def until_all(self, lines):
-        """However many a fast writer has left to a slow disk: only a standstill is a failure."""
+        """However many a fast writer has left to a slow disk: only a stall is a failure."""
         there = -1
         while there < lines:
             before = there

@@ -136,7 +136,7 @@ class Soak(ServerTest):
                 next_fault = time.monotonic() + self.random.uniform(0.3, 1.5)
             if n - self.totals_or(n) > 400:
                 time.sleep(0.1)
-        while not self.submit(n, 20):  # what was sent last may be there although nobody said so: it is asked for again
+        while not self.submit(n, 20):  # what was sent last may be stored without an acknowledgement: it is sent again
             time.sleep(0.1)
         limit = time.monotonic() + 240
         while not self.clear():

@@ -36,7 +36,7 @@ class Up(ServerTest):
         job = self.enqueue("greet")
         self.assertEqual(self.chain(job)["status"], "completed")
         self.until(lambda: self.logs(job) == b"hello\noops\n" or self.logs(job) == b"oops\nhello\n")
-        # Behind the lines comes that it exited.
+        # The event that it exited comes after the lines.
         health = self.until(lambda: (h := ask(p.url, "api/v1/coordinator").json())["accepted"] == h["written"] and h)
         self.assertGreater(health["written"], 0)
         self.end(p)
@@ -53,14 +53,14 @@ class Up(ServerTest):
         self.until(lambda: self.logs(job) == b"detached\n")
         self.end(p)
 
-    def test_a_read_only_server_keeps_the_output_of_its_own_worker(self):
+    def test_a_read_only_server_keeps_the_output_of_the_worker_it_runs(self):
         p = self.server("--read-only", "--command-from-input")
         job = int(self.ok("run", "--detach", "--", "sh", "-c", "echo kept").out)
         self.until(lambda: self.logs(job) == b"kept\n")
         self.assertEqual(ask(p.url, "/api/v1/chains", "POST", {"type": "t"}).status, 403)
         self.end(p)
 
-    def test_nobody_runs_commands_of_their_own_over_http(self):
+    def test_http_clients_cannot_run_their_own_commands(self):
         p = self.server()
         body = {"type": "run", "input": {"argv": ["touch", self.path("owned")]}}
         self.assertEqual(ask(p.url, "api/v1/chains", "POST", body).status, 403)
@@ -75,7 +75,7 @@ class Up(ServerTest):
                    says="--command-from-input")
         self.fails(64, "worker", "--type=anycmd", says="--command-from-input")
 
-    def test_nobody_names_a_command_over_http(self):
+    def test_http_clients_cannot_name_a_command(self):
         bad = {"argv": ["touch", self.path("owned")]}
         then = json.dumps({"continue_with": {"type": "anycmd", "input": bad}})
         p = self.server("--command-from-input", "--type=anycmd", self.handler(f"echo '{then}' >&3", "innocent"))
@@ -243,7 +243,7 @@ class Up(ServerTest):
             self.until(lambda w: w <= set(promlint.lint(ask(p.url, "metrics").text)), wanted)
         self.end(p)
 
-    def test_a_server_tells_of_jobs_that_others_run(self):
+    def test_a_server_reports_jobs_that_other_processes_run(self):
         p = self.server(command="server")
         self.enqueue("bad")
         self.until(lambda: self.metric(p, "sluice_server_jobs_due") == 1 and
@@ -251,7 +251,7 @@ class Up(ServerTest):
         self.ok("worker", "--type=bad=false", "--max-attempts=1", "--drain", "--wal=" + self.path("wal"))
 
         def failed():
-            ask(p.url, "api/v1/stats")  # somebody looks: it counts every second
+            ask(p.url, "api/v1/stats")  # a request for statistics: it counts every second
             return 'sluice_server_jobs{status="failed"} 1\n' in ask(p.url, "metrics").text
         self.until(failed)
         self.assertEqual(self.metric(p, "sluice_server_jobs_due"), 0)
@@ -293,7 +293,7 @@ class Systemd(ServerTest):
             self.socket.settimeout(60)
             return n
 
-    def test_it_is_told_of_every_change(self):
+    def test_the_service_manager_is_notified_of_every_change(self):
         p = self.server()
         message = self.hear()
         self.assertEqual(message, {"READY": "1", "STATUS": f"Serving on {p.url}"})
@@ -313,7 +313,7 @@ class Systemd(ServerTest):
         self.until_ready(p)  # the first question has an answer
         self.end(p)
 
-    def test_an_abstract_socket_is_told_too(self):
+    def test_an_abstract_socket_is_notified_too(self):
         name = f"sluice-test-{os.getpid()}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.bind("\0" + name)
@@ -350,7 +350,7 @@ class Systemd(ServerTest):
 
 
 class OnPostgres(Systemd):
-    """What can be seen only with a store that goes away or hangs."""
+    """What can be seen only with a store that becomes unavailable or hangs."""
 
     def setUp(self):
         super().setUp()
@@ -383,7 +383,7 @@ class OnPostgres(Systemd):
             self.heard()
             self.until(lambda: ask(p.url, "readyz").status == 503)
             self.assertIn("has not returned", ask(p.url, "readyz").json()["why"])
-            # It took 5 seconds to get there; fed, it would have been told some fifty times.
+            # It took 5 seconds to get there; a server that feeds the watchdog would have sent some fifty messages.
             self.assertLessEqual(self.heard(), 2)
             self.assertEqual(ask(p.url, "livez").status, 200)
         finally:
@@ -393,7 +393,7 @@ class OnPostgres(Systemd):
         self.hear_of("WATCHDOG")
         self.end(p)
 
-    def test_a_store_that_is_away_is_not_ready_and_comes_back_by_itself(self):
+    def test_a_server_without_its_store_is_not_ready_and_recovers_automatically(self):
         self.env["WATCHDOG_USEC"] = "300000"
         p = self.server("--type=greet=echo hello")
         tell_postgres("stop")

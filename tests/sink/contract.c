@@ -163,7 +163,7 @@ static void a_batch_of_poison_alone_leaves_nothing(void **state)
 
 /* ---- away ---- */
 
-static void a_target_that_is_away_is_fatal_and_takes_everything_when_it_is_back(void **state)
+static void an_unavailable_target_is_fatal_and_takes_everything_when_it_is_back(void **state)
 {
 	const struct sink_fixture *f = *state;
 	struct sink_delivery d = {.secret = f->secret};
@@ -256,7 +256,7 @@ static int deliver_starved(const struct sink_fixture *f, struct fault *fault, co
 		rc = sink_deliver(&sink, lane, r->items, r->n, &d);
 	else
 		assert_int_not_equal(err.msg[0], '\0');
-	assert_int_equal(d.dead.n, 0); /* want of memory is nobody's fault */
+	assert_int_equal(d.dead.n, 0); /* lack of memory is no item's fault */
 	fault_disarm(fault);
 	int failed = fault_mem_failed(fault) != 0;
 	if (rc != 0) {
@@ -316,7 +316,7 @@ static void the_target_is_named_without_secrets(void **state)
 struct lanes {
 	const struct sink_fixture *f;
 	const sl_sink *sink;
-	_Atomic uint64_t next; /* the first id that nobody has */
+	_Atomic uint64_t next; /* the first id that no lane has */
 	_Atomic uint64_t dead, writes;
 	double until;
 };
@@ -432,7 +432,7 @@ int sink_contract_run(const struct sink_fixture *f, enum sink_contract_part part
 		ADD(f->poison_item != NULL, a_batch_of_one_poison_item_is_refused);
 		ADD(f->poison_item != NULL, poison_first_last_and_side_by_side_is_found);
 		ADD(f->poison_item != NULL, a_batch_of_poison_alone_leaves_nothing);
-		ADD(f->break_target != NULL, a_target_that_is_away_is_fatal_and_takes_everything_when_it_is_back);
+		ADD(f->break_target != NULL, an_unavailable_target_is_fatal_and_takes_everything_when_it_is_back);
 		ADD(f->hang != NULL, cancel_makes_a_write_that_hangs_return);
 		ADD(1, an_allocation_that_fails_loses_nothing);
 		ADD(1, the_target_is_named_without_secrets);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One suite for every sink: what <sluice/adapter/sink.h> promises, as tests. A sink's test program fills a struct
- * sink_fixture and calls sink_contract_run; each test gets an empty target of its own.
+ * sink_fixture and calls sink_contract_run; each test gets its own empty target.
  *
  *	int main(int argc, char **argv)
  *	{
@@ -44,8 +44,8 @@ struct sink_fixture {
 	size_t (*poison_item)(char *out, size_t cap, uint64_t id, void *ctx);
 	/* Every id in the target, in the order of arrival. NULL: what is written cannot be seen. */
 	void (*read_back)(struct sink_ids *out, void *ctx);
-	/* The target goes away (a server stopped, a table renamed, a disk full), and comes back. Writes in between must
-	 * give SL_CLASS_FATAL. NULL: it cannot. */
+	/* The target becomes unavailable (a server stopped, a table renamed, a disk full), and comes back. Writes in
+	 * between must give SL_CLASS_FATAL. NULL: it cannot. */
 	void (*break_target)(void *ctx);
 	void (*mend_target)(void *ctx);
 	/* From now on a write does not come back by itself; let_go undoes it. await_hang (may be NULL) returns when a
@@ -53,7 +53,7 @@ struct sink_fixture {
 	void (*hang)(void *ctx);
 	void (*await_hang)(void *ctx);
 	void (*let_go)(void *ctx);
-	/* A text that no message and no target may show; NULL: there is none. */
+	/* A text that no message and no target may show; NULL: no such text. */
 	const char *secret;
 	/* A batch that failed as a whole may have been taken all the same: items may arrive more than once after a
 	 * failure. 0: exactly once, always. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of items, a delivery as a coordinator makes it, and looks at the target. */
+/* Runs of items, a delivery as a coordinator makes it, and reading the target back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -17,22 +17,22 @@ struct place http_place;
 int http_set_up(void **state)
 {
 	(void)state;
-	(void)http_server_tell(&http_server, "clear");
+	(void)http_server_command(&http_server, "clear");
 	return place_init(&http_place, "file");
 }
 
 int http_tear_down(void **state)
 {
 	(void)state;
-	(void)http_server_tell(&http_server, "release");
+	(void)http_server_command(&http_server, "release");
 	place_fini(&http_place);
 	return 0;
 }
 
-const char *http_url(const char *behind)
+const char *http_url(const char *path)
 {
 	static char url[256];
-	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", http_server.port, behind);
+	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", http_server.port, path);
 	return url;
 }
 

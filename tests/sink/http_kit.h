@@ -21,8 +21,8 @@ int http_set_up(void **state);
 int http_tear_down(void **state);
 #define HTTP_TEST(name) cmocka_unit_test_setup_teardown(name, http_set_up, http_tear_down)
 
-/* The server's address with this behind it; lives until the next call. */
-const char *http_url(const char *behind);
+/* The server's address followed by path; lives until the next call. */
+const char *http_url(const char *path);
 sl_sink http_open(const char *url, const struct sl_sink_opts *opts);
 
 /* What came of one write. */
@@ -35,7 +35,7 @@ struct http_result {
 /* A batch of at most 16 items, whose id is 16 times the byte. */
 struct http_result http_write(const sl_sink *sink, void *lane, const char *const *texts, size_t n, uint8_t id,
 			      uint32_t tries);
-/* {"id":1} and {"id":2}, as a batch of its own each time. */
+/* {"id":1} and {"id":2}, each time as a separate batch. */
 extern const char *const http_two[2];
 struct http_result http_write_two(const sl_sink *sink, void *lane);
 

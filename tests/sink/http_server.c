@@ -82,7 +82,7 @@ void http_server_stop(struct http_server *s)
 	*s = (struct http_server){.pid = -1};
 }
 
-const char *http_server_tell(struct http_server *s, const char *fmt, ...)
+const char *http_server_command(struct http_server *s, const char *fmt, ...)
 {
 	va_list args;
 	va_start(args, fmt);
@@ -95,8 +95,8 @@ const char *http_server_tell(struct http_server *s, const char *fmt, ...)
 struct http_counts http_server_counts(struct http_server *s)
 {
 	struct http_counts c;
-	if (sscanf(http_server_tell(s, "counts"), "%u %u %u %u", &c.connections, &c.requests, &c.batches, &c.repeats) !=
-	    4)
+	if (sscanf(http_server_command(s, "counts"), "%u %u %u %u", &c.connections, &c.requests, &c.batches,
+		   &c.repeats) != 4)
 		die(s->reply);
 	return c;
 }

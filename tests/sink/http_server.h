@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A scripted HTTP server in a process of its own (http_server.py says what it can be told).
+ * A scripted HTTP server in its own process (http_server.py lists the commands).
  *
  * Thread safety: one thread at a time. Failures end the test program.
  */
@@ -28,7 +28,7 @@ void http_server_certificate(const char *path);
 void http_server_start(struct http_server *s, const char *certificate, const char *key);
 void http_server_stop(struct http_server *s);
 /* One command; its reply lives until the next one. */
-const char *http_server_tell(struct http_server *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *http_server_command(struct http_server *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 struct http_counts http_server_counts(struct http_server *s);
 
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server for tests that does as it is told.
+"""An HTTP server for tests that follows commands.
 
 usage: http_server.py [--on ADDRESS] [CERTIFICATE KEY]
 
@@ -308,7 +308,7 @@ def chaos(seed, good):
 
 
 def free_port():
-    """A port, and a socket that keeps it while nobody listens there: others are not given it meanwhile."""
+    """A port, and a socket that reserves it while the server does not listen there."""
     address = sys.argv[2] if sys.argv[1:2] == ["--on"] else "127.0.0.1"
     guard = socket.socket()
     guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

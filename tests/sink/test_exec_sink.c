@@ -145,7 +145,7 @@ static void the_last_lines_of_standard_error_are_in_the_message(void **state)
 	assert_non_null(strstr(err.msg, "exit code 75: "));
 	assert_non_null(strstr(err.msg, "1000 | disk \303\251 ?  full"));
 	assert_null(strstr(err.msg, " 1 |"));
-	assert_int_equal(run("yes x | head -c 300000 >&2; exit 0", &err), 0); /* nobody has to read it all */
+	assert_int_equal(run("yes x | head -c 300000 >&2; exit 0", &err), 0); /* it need not all be read */
 }
 
 /* Returns when the process is gone, or waits only for its parent; the suite's timeout says when it is not. */
@@ -226,7 +226,7 @@ static void a_host_without_standard_descriptors_can_run_programs(void **state)
 	expect_out("{\"a\":1}\n{\"a\":2}\n");
 }
 
-static void a_host_that_reaps_everything_is_told_so(void **state)
+static void a_host_that_reaps_every_child_is_an_error_that_names_sigchld(void **state)
 {
 	struct sl_err err;
 	(void)state;
@@ -249,7 +249,7 @@ int main(void)
 		TEST(a_program_that_takes_too_long_is_ended_with_all_it_started),
 		TEST(the_program_starts_with_a_clean_table_of_signals_and_files),
 		TEST(a_host_without_standard_descriptors_can_run_programs),
-		TEST(a_host_that_reaps_everything_is_told_so),
+		TEST(a_host_that_reaps_every_child_is_an_error_that_names_sigchld),
 	};
 	return cmocka_run_group_tests_name("exec_sink", tests, NULL, NULL);
 }

@@ -250,7 +250,7 @@ static const char *judge(const void *run, struct crashfs *state, size_t point)
 	if (count_lines(r, 0, text, len, &at) != found)
 		return "the next batch changed what was there";
 	if (count_lines(r, last, text, len, &at) != 8 || at != len)
-		return "the next batch is not behind the others";
+		return "the next batch is not after the others";
 	return NULL;
 }
 

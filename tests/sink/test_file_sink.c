@@ -236,7 +236,7 @@ static void a_file_that_would_grow_too_long_is_rotated(void **state)
 	vclock_fini(&clock);
 }
 
-/* Time passes with every look at it. */
+/* Time passes whenever the clock is read. */
 static int64_t hurried_ms(void *ctx)
 {
 	vclock_advance_ms(ctx, 100);
@@ -296,7 +296,7 @@ static void a_file_that_is_old_enough_is_rotated_by_the_next_batch(void **state)
 	vclock_fini(&clock);
 }
 
-static void a_file_that_somebody_moved_away_is_left_alone(void **state)
+static void a_file_that_was_moved_is_left_alone(void **state)
 {
 	char to[192];
 	sl_sink sink;
@@ -437,7 +437,7 @@ static void every_failing_call_leaves_whole_lines_and_all_of_them(void **state)
 	print_message("# %lld calls failed\n", (long long)rounds);
 }
 
-static void a_batch_beyond_a_piece_is_told_of_by_item(void **state)
+static void a_batch_larger_than_one_write_is_reported_item_by_item(void **state)
 {
 	enum { N = 20 };
 	struct crashfs *fs = crashfs_new();
@@ -489,11 +489,11 @@ int main(void)
 		TEST(a_file_that_would_grow_too_long_is_rotated),
 		TEST(rotated_files_are_in_the_order_of_their_names_also_when_the_second_changes),
 		TEST(a_file_that_is_old_enough_is_rotated_by_the_next_batch),
-		TEST(a_file_that_somebody_moved_away_is_left_alone),
+		TEST(a_file_that_was_moved_is_left_alone),
 		TEST(a_full_disk_is_fatal_and_leaves_no_half_line),
 		TEST(what_could_not_be_cut_off_at_once_is_cut_off_before_the_next_batch),
 		TEST(every_failing_call_leaves_whole_lines_and_all_of_them),
-		TEST(a_batch_beyond_a_piece_is_told_of_by_item),
+		TEST(a_batch_larger_than_one_write_is_reported_item_by_item),
 	};
 	return cmocka_run_group_tests_name("file_sink", tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static void each_status_has_its_class(void **state)
 	void *lane = sink_attach(&sink);
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		const struct http_expectation *e = &table[i];
-		(void)http_server_tell(&http_server, "script %s", e->behaviour);
+		(void)http_server_command(&http_server, "script %s", e->behaviour);
 		struct http_result r = http_write_two(&sink, lane);
 		http_expect(&r, e);
 		assert_true(r.rc == 0 || strncmp(r.err.msg, "http: http://127.0.0.1:", 23) == 0);
@@ -83,7 +83,7 @@ static void a_date_to_come_back_at_is_read_by_the_servers_clock(void **state)
 	const struct sl_env env = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &clock};
 	sl_sink sink = http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .env = &env});
 	void *lane = sink_attach(&sink);
-	(void)http_server_tell(&http_server, "script 429:date+60 503:date+3600 429:date+-9999");
+	(void)http_server_command(&http_server, "script 429:date+60 503:date+3600 429:date+-9999");
 	struct http_result r = http_write_two(&sink, lane);
 	assert_int_equal(r.err.error_class, SL_CLASS_THROTTLED);
 	assert_in_range(r.err.retry_after_ms, 59000, 61000);
@@ -121,14 +121,14 @@ static void retry_after_is_seconds_or_a_date_and_nothing_else(void **state)
 }
 
 /* The behaviour is that of every request, because libcurl repeats what fails on a kept connection. */
-static void expect_and_go_on(const sl_sink *sink, const struct http_expectation *table, size_t n)
+static void expect_and_recover(const sl_sink *sink, const struct http_expectation *table, size_t n)
 {
 	void *lane = sink_attach(sink);
 	for (size_t i = 0; i < n; i++) {
-		(void)http_server_tell(&http_server, "always %s", table[i].behaviour);
+		(void)http_server_command(&http_server, "always %s", table[i].behaviour);
 		struct http_result r = http_write_two(sink, lane);
 		http_expect(&r, &table[i]);
-		(void)http_server_tell(&http_server, "always usual");
+		(void)http_server_command(&http_server, "always usual");
 		/* Where the time of requests is short, a busy machine may need several. */
 		do {
 			r = http_write_two(sink, lane);
@@ -138,7 +138,7 @@ static void expect_and_go_on(const sl_sink *sink, const struct http_expectation 
 	sink_detach(sink, lane);
 }
 
-static void an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on(void **state)
+static void an_answer_that_does_not_come_whole_is_fatal_and_the_lane_stays_usable(void **state)
 {
 	static const struct http_expectation table[] = {
 		{"close", SL_EUNAVAIL, SL_CLASS_FATAL, 0, "the connection was lost"},
@@ -148,11 +148,11 @@ static void an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on(voi
 	};
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
-	expect_and_go_on(&sink, table, sizeof(table) / sizeof(table[0]));
+	expect_and_recover(&sink, table, sizeof(table) / sizeof(table[0]));
 	sl_sink_close(&sink);
 }
 
-static void an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on(void **state)
+static void an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_stays_usable(void **state)
 {
 	static const struct http_expectation table[] = {
 		{"hang", SL_ETIMEDOUT, SL_CLASS_FATAL, 0, "no answer in time"},
@@ -161,7 +161,7 @@ static void an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on(v
 	(void)state;
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS});
-	expect_and_go_on(&sink, table, sizeof(table) / sizeof(table[0]));
+	expect_and_recover(&sink, table, sizeof(table) / sizeof(table[0]));
 	sl_sink_close(&sink);
 }
 
@@ -192,15 +192,15 @@ static void a_connection_that_is_not_taken_ends_with_the_connect_timeout(void **
 	(void)close(fd);
 }
 
-static void a_name_that_nobody_has_is_fatal(void **state)
+static void an_unknown_host_name_is_fatal(void **state)
 {
 	(void)state;
-	sl_sink sink = http_open("http://nobody.invalid/in", NULL);
+	sl_sink sink = http_open("http://unknown.invalid/in", NULL);
 	void *lane = sink_attach(&sink);
 	struct http_result r = http_write_two(&sink, lane);
 	assert_int_equal(r.rc, SL_EUNAVAIL);
 	assert_int_equal(r.err.error_class, SL_CLASS_FATAL);
-	assert_non_null(strstr(r.err.msg, "nobody.invalid"));
+	assert_non_null(strstr(r.err.msg, "unknown.invalid"));
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
 }
@@ -217,7 +217,7 @@ struct naming {
 
 static void expect_naming(const sl_sink *sink, void *lane, const struct naming *n)
 {
-	(void)http_server_tell(&http_server, "script 422@%s", n->answer);
+	(void)http_server_command(&http_server, "script 422@%s", n->answer);
 	struct http_result r = http_write(sink, lane, five, 5, 1, 0);
 	assert_int_equal(r.rc, SL_EREFUSED);
 	assert_int_equal(r.err.error_class, SL_CLASS_POISON);
@@ -238,7 +238,7 @@ static void an_answer_names_the_items_that_are_refused(void **state)
 		{"{\"errors\":[{\"index\":1,\"message\":\"a\"},{\"index\":4,\"message\":\"a\"}]}", ".p..p",
 		 "refused: a"},
 		{"{\"errors\":_[_{\"index\":1}_,_{\"index\":4}_]_}", ".p..p", "422, refused"},
-		/* another reason: told when the others are gone */
+		/* another reason: reported when the others are gone */
 		{"{\"errors\":[{\"index\":2,\"detail\":\"a\"},{\"index\":3,\"detail\":\"b\"}]}", "..p..", "refused: a"},
 		/* nothing that could be meant */
 		{"{\"index\":5}", ".....", "422"},
@@ -263,14 +263,14 @@ static void an_answer_names_the_items_that_are_refused(void **state)
 	sl_sink_close(&sink);
 }
 
-/* Item 1 is no JSON and stays here, so that number 1 of the body is item 2. */
+/* Item 1 is not valid JSON and stays here, so that number 1 of the body is item 2. */
 static void numbers_count_in_the_body_that_was_sent(void **state)
 {
 	static const char *const texts[] = {"{\"id\":0}", "{", "{\"id\":2}", "{\"id\":3}"};
 	(void)state;
 	sl_sink sink = http_open(http_url("/in"), NULL);
 	void *lane = sink_attach(&sink);
-	(void)http_server_tell(&http_server, "script 422@{\"index\":1} 422@{\"index\":0} 422@{\"index\":3}");
+	(void)http_server_command(&http_server, "script 422@{\"index\":1} 422@{\"index\":0} 422@{\"index\":3}");
 	struct http_result r = http_write(&sink, lane, texts, 4, 1, 0);
 	assert_int_equal(r.outcomes[2], SL_SINK_POISON);
 	assert_int_equal(r.outcomes[1], SL_SINK_AS_BATCH);
@@ -283,12 +283,12 @@ static void numbers_count_in_the_body_that_was_sent(void **state)
 	assert_int_equal(r.rc, SL_EDATA);
 	assert_memory_equal(r.outcomes,
 			    ((uint8_t[]){SL_SINK_WRITTEN, SL_SINK_POISON, SL_SINK_WRITTEN, SL_SINK_WRITTEN}), 4);
-	assert_string_equal(http_server_tell(&http_server, "ids"), "0 2 3");
+	assert_string_equal(http_server_command(&http_server, "ids"), "0 2 3");
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
 }
 
-/* What a server repeats may be written with escapes, or lie behind a NUL. */
+/* What a server repeats may be written with escapes, or follow a NUL. */
 static void a_secret_is_hidden_however_it_is_written(void **state)
 {
 	static const char *const headers[] = {"X-Key: sesame-1"};
@@ -337,10 +337,10 @@ int main(void)
 		HTTP_TEST(each_status_has_its_class),
 		HTTP_TEST(a_date_to_come_back_at_is_read_by_the_servers_clock),
 		HTTP_TEST(retry_after_is_seconds_or_a_date_and_nothing_else),
-		HTTP_TEST(an_answer_that_does_not_come_whole_is_fatal_and_the_lane_goes_on),
-		HTTP_TEST(an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_goes_on),
+		HTTP_TEST(an_answer_that_does_not_come_whole_is_fatal_and_the_lane_stays_usable),
+		HTTP_TEST(an_answer_that_does_not_come_in_time_is_fatal_and_the_lane_stays_usable),
 		HTTP_TEST(a_connection_that_is_not_taken_ends_with_the_connect_timeout),
-		HTTP_TEST(a_name_that_nobody_has_is_fatal),
+		HTTP_TEST(an_unknown_host_name_is_fatal),
 		HTTP_TEST(an_answer_names_the_items_that_are_refused),
 		HTTP_TEST(numbers_count_in_the_body_that_was_sent),
 		HTTP_TEST(a_secret_is_hidden_however_it_is_written),

@@ -48,7 +48,7 @@ static void expect_each_once(void)
 {
 	unsigned char seen[ITEMS + 1] = {0};
 	char *end;
-	for (const char *p = http_server_tell(&http_server, "ids"); *p != '\0'; p = end + (*end == ' ')) {
+	for (const char *p = http_server_command(&http_server, "ids"); *p != '\0'; p = end + (*end == ' ')) {
 		unsigned long id = strtoul(p, &end, 10);
 		assert_in_range(id, 1, ITEMS);
 		if (seen[id]++ != 0)
@@ -74,8 +74,8 @@ static void run_through_faults(unsigned seed)
 		.unwritten.on_dead = count_death,
 		.unwritten.dead_ctx = &deaths};
 	sl_coordinator *c = NULL;
-	(void)http_server_tell(&http_server, "clear");
-	(void)http_server_tell(&http_server, "chaos %u 0.6", seed);
+	(void)http_server_command(&http_server, "clear");
+	(void)http_server_command(&http_server, "chaos %u 0.6", seed);
 	sl_sink sink = http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .timeout_ms = HTTP_HANG_MS,
 									 .body = (enum sl_http_body)(seed % 3),
 									 .connect_timeout_ms = 5000});

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers of the HTTP sink that come from a file: what is sent, what is refused, what is never told. */
+/* Headers of the HTTP sink that come from a file: what is sent, what is refused, what is never shown. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static void put(const char *text)
 
 static const char *last(const char *header)
 {
-	return http_server_tell(&http_server, "last %s", header);
+	return http_server_command(&http_server, "last %s", header);
 }
 
 static void every_header_of_the_file_is_sent(void **state)
@@ -64,7 +64,7 @@ static void expect_refusal(const char *url, const struct sl_sink_opts *opts, int
 	if (rc != code || strstr(err.msg, words) == NULL || strstr(err.msg, "header_file") == NULL)
 		fail_msg("%s: %s: %s", words, sl_err_name(rc), err.msg);
 	if (strstr(err.msg, "sesame") != NULL)
-		fail_msg("a value is told: %s", err.msg);
+		fail_msg("a value is shown: %s", err.msg);
 	assert_null(sink.ops);
 }
 
@@ -115,7 +115,7 @@ static void authorization_is_set_in_one_place_only(void **state)
 	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is set");
 }
 
-static void a_file_that_cannot_be_read_or_is_too_large_is_told(void **state)
+static void a_header_file_that_cannot_be_read_or_is_too_large_is_reported(void **state)
 {
 	const struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .header_file = http_place.path};
 	char *text = calloc(1, 70000);
@@ -148,14 +148,14 @@ static void a_file_that_cannot_be_read_or_is_too_large_is_told(void **state)
 static void the_file_is_read_again_after_a_401(void **state)
 {
 	(void)state;
-	(void)http_server_tell(&http_server, "token first");
+	(void)http_server_command(&http_server, "token first");
 	put("Authorization: Bearer first\nX-Turn: 1\n");
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .header_file = http_place.path});
 	void *lane = sink_attach(&sink), *other = sink_attach(&sink);
 	assert_int_equal(http_write_two(&sink, lane).rc, 0);
 	assert_int_equal(http_write_two(&sink, other).rc, 0);
-	(void)http_server_tell(&http_server, "token second");
+	(void)http_server_command(&http_server, "token second");
 	put("X-Turn: 2\nX-More: 3\nAuthorization: Bearer second\n");
 	assert_int_equal(http_write_two(&sink, lane).rc, 0);
 	assert_int_equal(http_server_counts(&http_server).requests, 4);
@@ -172,7 +172,7 @@ static void the_file_is_read_again_after_a_401(void **state)
 static void a_file_that_is_the_same_or_no_good_is_not_tried_again(void **state)
 {
 	(void)state;
-	(void)http_server_tell(&http_server, "token other");
+	(void)http_server_command(&http_server, "token other");
 	put("Authorization: Bearer first\n");
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .header_file = http_place.path});
@@ -185,7 +185,7 @@ static void a_file_that_is_the_same_or_no_good_is_not_tried_again(void **state)
 	(void)unlink(http_place.path);
 	assert_int_equal(http_write_two(&sink, lane).rc, SL_EACCES);
 	assert_int_equal(http_server_counts(&http_server).requests, 4);
-	(void)http_server_tell(&http_server, "token first");
+	(void)http_server_command(&http_server, "token first");
 	assert_int_equal(http_write_two(&sink, lane).rc, 0);
 	sink_detach(&sink, lane);
 	sl_sink_close(&sink);
@@ -200,8 +200,8 @@ static void no_message_repeats_a_value_of_the_file(void **state)
 	sl_sink sink =
 		http_open(http_url("/in"), &(struct sl_sink_opts){SL_SINK_OPTS_INIT, .header_file = http_place.path});
 	void *lane = sink_attach(&sink);
-	(void)http_server_tell(&http_server,
-			       "script echo 500@sesame-1 500@Token_sesame-2 500@only_sesame-2 500@sesame-3_is_bad");
+	(void)http_server_command(&http_server,
+				  "script echo 500@sesame-1 500@Token_sesame-2 500@only_sesame-2 500@sesame-3_is_bad");
 	for (int i = 0; i < 5; i++) {
 		struct http_result r = http_write_two(&sink, lane);
 		assert_int_equal(r.rc, SL_EAGAIN);
@@ -219,7 +219,7 @@ int main(void)
 		HTTP_TEST(every_header_of_the_file_is_sent),
 		HTTP_TEST(a_file_with_a_bad_line_is_refused_with_its_number),
 		HTTP_TEST(authorization_is_set_in_one_place_only),
-		HTTP_TEST(a_file_that_cannot_be_read_or_is_too_large_is_told),
+		HTTP_TEST(a_header_file_that_cannot_be_read_or_is_too_large_is_reported),
 		HTTP_TEST(the_file_is_read_again_after_a_401),
 		HTTP_TEST(a_file_that_is_the_same_or_no_good_is_not_tried_again),
 		HTTP_TEST(no_message_repeats_a_value_of_the_file),

@@ -21,7 +21,7 @@ struct lane {
 	struct sl__join_entry entry; /* first */
 	struct sl__join *join;
 	pthread_t thread;
-	int work, answer; /* the answer is twice the work, whoever does it */
+	int work, answer; /* the answer is twice the work, whichever thread does it */
 	bool led;
 };
 

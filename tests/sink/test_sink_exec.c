@@ -13,8 +13,8 @@
 
 static struct place place;
 
-/* Takes a batch whole or not at all: refuses poison, is away while `away` is there, hangs while `stuck` is there, after
- * it has told so through the pipe `hung`. */
+/* Takes a batch whole or not at all: refuses poison, fails while `away` is there, hangs while `stuck` is there, after
+ * it has written a line to the pipe `hung`. */
 static const char script[] = "cd \"$(dirname \"$TARGET\")\" || exit 69\n"
 			     "[ -e away ] && { echo 'closed today' >&2; exit 69; }\n"
 			     "[ -e stuck ] && { echo > hung; exec sleep 100000; }\n"
@@ -92,7 +92,7 @@ static void await_hang(void *ctx)
 {
 	char line;
 	(void)ctx;
-	int fd = open(place_file(&place, "hung"), O_RDONLY | O_CLOEXEC); /* waits for somebody who writes */
+	int fd = open(place_file(&place, "hung"), O_RDONLY | O_CLOEXEC); /* waits for a writer */
 	if (fd < 0 || read(fd, &line, 1) != 1)
 		abort();
 	(void)close(fd);

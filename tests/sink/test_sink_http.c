@@ -27,11 +27,11 @@ static bool is(const char *name)
 static int set_up(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "clear");
+	(void)http_server_command(&server, "clear");
 	if (is("array"))
-		(void)http_server_tell(&server, "always name");
+		(void)http_server_command(&server, "always name");
 	if (is("events"))
-		(void)http_server_tell(&server, "always names");
+		(void)http_server_command(&server, "always names");
 	return 0;
 }
 
@@ -77,38 +77,38 @@ static void read_back(struct sink_ids *out, void *ctx)
 {
 	char *end;
 	(void)ctx;
-	for (const char *p = http_server_tell(&server, "ids"); *p != '\0'; p = end + (*end == ' '))
+	for (const char *p = http_server_command(&server, "ids"); *p != '\0'; p = end + (*end == ' '))
 		sink_ids_add(out, strtoull(p, &end, 10));
 }
 
 static void go_down(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "down");
+	(void)http_server_command(&server, "down");
 }
 
 static void come_up(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "up");
+	(void)http_server_command(&server, "up");
 }
 
 static void hang(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "always hang");
+	(void)http_server_command(&server, "always hang");
 }
 
 static void await_hang(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "hung");
+	(void)http_server_command(&server, "hung");
 }
 
 static void let_go(void *ctx)
 {
 	(void)ctx;
-	(void)http_server_tell(&server, "release");
+	(void)http_server_command(&server, "release");
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sink that keeps nothing passes the suite as far as it can be looked at. */
+/* The sink that keeps nothing passes the suite as far as it can be inspected. */
 #include "sink/contract.h"
 
 static int open_null(sl_sink *out, const struct sl_env *env, struct sl_err *err, void *ctx)

@@ -82,7 +82,7 @@ static void hold(void *ctx)
 	run(holder, "BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE");
 }
 
-/* Until somebody waits for the lock. */
+/* Until a statement waits for the lock. */
 static void await_hang(void *ctx)
 {
 	(void)ctx;

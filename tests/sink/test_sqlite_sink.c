@@ -65,7 +65,7 @@ static void opened(sl_sink *out, struct sl_sink_opts opts)
 		fail_msg("%s", err.msg);
 }
 
-/* Write records (NULL behind the last) in one batch as a coordinator would. The positions of the dead, as text. */
+/* Write records (NULL after the last) in one batch as a coordinator would. The positions of the dead, as text. */
 static const char *load(struct sl_sink_opts opts, const char *const *records, struct sl_err *err)
 {
 	static char dead[256];
@@ -283,7 +283,7 @@ static void the_error_of_a_refused_row_is_its_own(void **state)
 	assert_non_null(strstr(err.msg, "w"));
 }
 
-static void the_first_of_two_refused_rows_is_told_of_and_the_second_left_for_later(void **state)
+static void the_first_of_two_refused_rows_is_reported_and_the_second_left_for_later(void **state)
 {
 	/* The third cannot be read, which shows before the second is found to be there already. */
 	static const char *const records[] = {"{\"u\":\"a\"}", "{\"u\":\"a\"}", "{", "{\"u\":\"b\"}"};
@@ -633,7 +633,7 @@ int main(void)
 		TEST(a_column_of_any_kind_keeps_the_digits_that_a_double_would_lose),
 		TEST(values_that_a_column_does_not_take_are_refused_alone),
 		TEST(the_error_of_a_refused_row_is_its_own),
-		TEST(the_first_of_two_refused_rows_is_told_of_and_the_second_left_for_later),
+		TEST(the_first_of_two_refused_rows_is_reported_and_the_second_left_for_later),
 		TEST(strict_tables_refuse_what_their_types_do_not_hold),
 		TEST(members_that_are_not_there_get_the_default),
 		TEST(csv_columns_are_taken_in_the_order_that_was_named),

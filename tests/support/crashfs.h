@@ -41,8 +41,8 @@ void crashfs_record(struct crashfs *fs, bool on);
 void crashfs_settle(struct crashfs *fs);
 /* How many changes were made so far: the crash point "now". */
 size_t crashfs_point(const struct crashfs *fs);
-/* The first sync at or behind point that had something to make durable, and the first rename; the number of changes
- * when there is none. */
+/* The first sync at or after point that had something to make durable, and the first rename; the number of changes if
+ * no such sync or rename follows. */
 size_t crashfs_next_sync(const struct crashfs *fs, size_t point);
 size_t crashfs_next_rename(const struct crashfs *fs, size_t point);
 /* The process dies just before change number point (SIZE_MAX: never): every call from there on fails with EIO and

@@ -81,7 +81,7 @@ int memstore_start_offered(struct memstore *ms, const struct sl_new_job *job, co
 			   int64_t lease_ms, struct memstore_handed *out, const struct sl_store_scope *scope,
 			   struct sl_err *err);
 
-/* The job of a claim of one, if it is still under that: job.id 0: there is none; now_ms: since when. */
+/* The job of a claim of one, if it is still under that; job.id 0: no such job. now_ms: since when. */
 void memstore_find_claimed(struct memstore *ms, const struct sl_claim_id *claim, struct memstore_handed *out);
 
 /* ---- looking inside, for invariants: the row of a job as it is, nothing derived ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clock for tests that moves only when told. Threads that wait through it sleep until signalled or until virtual time
- * has reached their deadline. Put &vclock_table and the vclock into struct sl_env as clock and clock_ctx. */
+/* A clock for tests that moves only when the test advances it. Threads that wait through it sleep until signalled or
+ * until virtual time has reached their deadline. Put &vclock_table and the vclock into struct sl_env as clock and
+ * clock_ctx. */
 #ifndef TESTS_VCLOCK_H
 #define TESTS_VCLOCK_H
 

@@ -95,7 +95,7 @@ static void burst(struct world *x)
 			(void)world_append_many(x, 1 + world_rand(x, 4));
 }
 
-/* Do burst, and die in the middle of it: often just before a sync or behind a rename, which is when most is at stake.
+/* Do burst, and die in the middle of it: often just before a sync or after a rename, which is when most is at stake.
  */
 static void die_in_a_burst(struct world *x)
 {
@@ -176,7 +176,7 @@ static void run_archive(struct world *x)
 	TRY(world_archive_path(x, true));
 }
 
-/* Somebody copied the archive into its folder before; the copy may still be in the page cache only. */
+/* The archive was copied into its folder before; the copy may still be in the page cache only. */
 static void copy_archive(struct world *x, const uint8_t *data, size_t n)
 {
 	int fd = crashfs_io.open(WORLD_ARCHIVE "/s.wal.zst", O_WRONLY | O_CREAT, 0600, x->fs);
@@ -227,7 +227,7 @@ static void run_full(struct world *x)
 	TRY(world_open(x));
 	append_some(x, 2);
 	TRY(x->rc == 0);
-	if (x->fault == NULL) { /* which makes full disks of its own */
+	if (x->fault == NULL) { /* which makes its own full disks */
 		crashfs_quota(x->fs, crashfs_used(x->fs) + 40 + world_rand(x, 800));
 		if (!world_append_many(x, 6) && x->rc == SL_ENOSPC) {
 			world_refused(x, 6);
@@ -246,7 +246,7 @@ static void run_poisoned(struct world *x)
 	TRY(world_open(x));
 	append_some(x, 2);
 	TRY(x->rc == 0);
-	if (x->fault == NULL) { /* which fails syncs of its own */
+	if (x->fault == NULL) { /* which fails syncs itself */
 		crashfs_fail_syncs(x->fs, 1);
 		if (!world_append_many(x, 3) && x->rc == SL_EIO) {
 			world_refused(x, 3);

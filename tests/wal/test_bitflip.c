@@ -117,7 +117,7 @@ static void check_open(struct sample *x, size_t bit, const struct seen *truth)
 	uint64_t next = box_append(w, "after");
 	box_close(&x->b, w);
 	uint64_t last = truth->at[truth->n - 1].sequence;
-	if (next < last) /* the flip may have taken the last record, which cannot be told from one never finished */
+	if (next < last) /* the flip may have taken the last record, which looks like one never finished */
 		fail_msg("%s, bit %zu: sequence %llu is given again", x->name, bit, (unsigned long long)next);
 	w = box_open(&x->b);
 	st = box_stats(w);
@@ -269,7 +269,7 @@ static void every_bit_of_a_sealed_segment(void **state)
 	flip_all(&x);
 }
 
-static void every_bit_of_the_active_segment_behind_a_sealed_one(void **state)
+static void every_bit_of_the_active_segment_after_a_sealed_one(void **state)
 {
 	(void)state;
 	struct sample x = {.name = "active segment", .path = BOX_PATH};
@@ -314,7 +314,7 @@ int main(void)
 		cmocka_unit_test(every_bit_of_an_encrypted_log),
 		cmocka_unit_test(every_bit_of_a_foreign_log),
 		cmocka_unit_test(every_bit_of_a_sealed_segment),
-		cmocka_unit_test(every_bit_of_the_active_segment_behind_a_sealed_one),
+		cmocka_unit_test(every_bit_of_the_active_segment_after_a_sealed_one),
 		cmocka_unit_test(every_bit_of_an_archive),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

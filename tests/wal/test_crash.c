@@ -3,7 +3,7 @@
  * Power loss. Each scenario runs once on a crash filesystem; then, for every point of its history, the states that a
  * loss could leave there are rebuilt, recovered and judged (tests/support/walmodel.h has the rules).
  *
- *   SLUICE_CRASH_STATES=N       so many distinct states in all, instead of a few seconds' worth
+ *   SLUICE_CRASH_STATES=N       N distinct states in all, instead of a few seconds' worth
  *   SLUICE_CRASH_SEED=S         start with this seed
  *   SLUICE_CRASH_SEED=scenario:seed:point:k      one state again, with the log's own messages
  *   SLUICE_CRASH_SCENARIO=name  that one only

@@ -194,7 +194,7 @@ static void an_undone_rename_leaves_the_file_that_it_replaced(void **state)
 	crashfs_free(fs);
 }
 
-static bool old_bytes_behind_the_cut(struct crashfs *fs)
+static bool old_bytes_after_the_cut(struct crashfs *fs)
 {
 	size_t n;
 	const uint8_t *p = crashfs_get(fs, "/a", &n);
@@ -210,7 +210,7 @@ static void a_truncation_that_happened_takes_the_bytes_with_it(void **state)
 	assert_int_equal(IO(datasync, fd), 0);
 	assert_int_equal(IO(truncate, fd, 100), 0);
 	write_all(fs, fd, 'y', 100, 100);
-	assert_int_equal(count(fs, crashfs_point(fs), 1000, old_bytes_behind_the_cut).matching, 0);
+	assert_int_equal(count(fs, crashfs_point(fs), 1000, old_bytes_after_the_cut).matching, 0);
 	crashfs_free(fs);
 }
 

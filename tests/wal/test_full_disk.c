@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A real filesystem that is really full: a tmpfs of 512 KiB, mounted in a namespace of its own so that nothing is left
+ * A real filesystem that is really full: a tmpfs of 512 KiB, mounted in its own namespace so that nothing is left
  * behind. Where mounting is not allowed, the same runs on the filesystem in memory with a quota, and says so.
  */
 #include <fcntl.h>
@@ -86,7 +86,7 @@ static int append(sl_wal *w, uint64_t id, uint64_t *sequence)
 	return sl_wal_append(w, payload, walmodel_payload(id, payload), sequence, &err);
 }
 
-/* Append until the disk is full, make room, go on; several times; then read everything. */
+/* Append until the disk is full, make room, continue; several times; then read everything. */
 static int append_on_a_full_disk(struct disk *d)
 {
 	struct sl_err err = SL_ERR_INIT;

@@ -5,7 +5,7 @@
  * parent opens the log and compares: nothing acknowledged is lost, nothing is there that was not submitted, nothing
  * that was delivered has changed.
  *
- *   SLUICE_KILL_CYCLES=N   so many kills, instead of a few seconds' worth
+ *   SLUICE_KILL_CYCLES=N   N kills, instead of a few seconds' worth
  *   SLUICE_KILL_SEED=S     other moments
  */
 #include <errno.h>
@@ -206,7 +206,8 @@ static bool readable_before(int fd, int64_t moment_ns)
 	return left > 0 && ppoll(&p, 1, &t, NULL) == 1;
 }
 
-/* Kill it after so many reports and a little more: moments in the middle of a flush are as likely as others. */
+/* Kill it after a random number of reports and a little more: moments in the middle of a flush are as likely as
+ * others. */
 static void run_child(const char *dir, uint64_t cycle, struct known *k, uint64_t *rng, struct totals *t)
 {
 	int fds[2];
@@ -261,7 +262,7 @@ static int check_record(const struct sl_wal_record *r, void *ctx)
 	uint64_t id = walmodel_id_of(r->payload, r->payload_len);
 	unsigned long long sequence = r->sequence;
 	if (id == 0)
-		fail_msg("record %llu has a payload that nobody submitted", sequence);
+		fail_msg("record %llu has a payload that was never submitted", sequence);
 	uint64_t cycle = (id >> 32) - 1, thread = id >> 24 & 0xff, n = id & 0xffffff;
 	if (cycle > c->cycle || thread >= THREADS)
 		fail_msg("record %llu has a payload of cycle %llu, thread %llu", sequence, (unsigned long long)cycle,

@@ -76,7 +76,7 @@ static void failed_records_do_not_hold_an_archive_back(void **state)
 	box_fini(&b);
 }
 
-static void every_segment_gets_an_archive_of_its_own(void **state)
+static void every_segment_gets_its_own_archive(void **state)
 {
 	(void)state;
 	struct box b;
@@ -127,7 +127,7 @@ static void a_taken_name_gets_the_incarnation_in_it(void **state)
 
 /* <log>.wal.zst; with another log there, <log>.wal.<incarnation>.zst; with that taken too, or with another content of
  * the same incarnation there, -2, -3 … */
-static void an_archive_takes_the_first_free_name_of_its_own(void **state)
+static void an_archive_takes_the_first_name_that_is_free(void **state)
 {
 	(void)state;
 	struct box b;
@@ -175,7 +175,7 @@ static void an_archive_takes_the_first_free_name_of_its_own(void **state)
 }
 
 /* Of this log, and not locked: the next archive takes them away. */
-static void what_a_crash_left_half_written_is_removed_unless_somebody_writes_it(void **state)
+static void what_a_crash_left_half_written_is_removed_unless_a_process_is_writing_it(void **state)
 {
 	(void)state;
 	struct box b;
@@ -589,11 +589,11 @@ int main(void)
 		cmocka_unit_test(an_archive_is_a_plain_zstd_frame_of_the_log),
 		cmocka_unit_test(pending_records_are_archived_only_for_one_who_means_it),
 		cmocka_unit_test(failed_records_do_not_hold_an_archive_back),
-		cmocka_unit_test(every_segment_gets_an_archive_of_its_own),
+		cmocka_unit_test(every_segment_gets_its_own_archive),
 		cmocka_unit_test(an_open_log_is_not_archived_by_another),
 		cmocka_unit_test(a_taken_name_gets_the_incarnation_in_it),
-		cmocka_unit_test(an_archive_takes_the_first_free_name_of_its_own),
-		cmocka_unit_test(what_a_crash_left_half_written_is_removed_unless_somebody_writes_it),
+		cmocka_unit_test(an_archive_takes_the_first_name_that_is_free),
+		cmocka_unit_test(what_a_crash_left_half_written_is_removed_unless_a_process_is_writing_it),
 		cmocka_unit_test(a_folder_that_cannot_be_made_is_named),
 		cmocka_unit_test(archiving_the_same_log_twice_is_archiving_it_once),
 		cmocka_unit_test(a_disk_that_fills_while_archiving_loses_and_publishes_nothing),

@@ -160,7 +160,7 @@ static int sum_sequences(const struct sl_wal_record *record, void *ctx)
 	return record->sequence == 7 ? 1234 : 0;
 }
 
-static void iterate_starts_where_told_and_stops_when_told(void **state)
+static void iterate_starts_at_the_given_sequence_and_stops_when_the_callback_does(void **state)
 {
 	(void)state;
 	struct box b;
@@ -365,8 +365,8 @@ static void a_failed_sync_poisons_until_the_log_is_opened_again(void **state)
 	box_fini(&b);
 }
 
-/* Their flush failed under somebody else's append, who was told; their own submitter never asked. */
-static void sync_tells_once_of_submitted_records_that_were_lost(void **state)
+/* Their flush failed in another caller's append, which returned the error; their own submitter never waited. */
+static void sync_reports_once_that_submitted_records_were_lost(void **state)
 {
 	(void)state;
 	struct box b;
@@ -542,7 +542,7 @@ static void the_index_costs_at_most_40_bytes_a_pending_record_and_nothing_for_se
 
 /* ---- the backlog ---- */
 
-static void a_full_backlog_is_an_error_that_goes_away(void **state)
+static void a_full_backlog_is_an_error_until_there_is_room(void **state)
 {
 	(void)state;
 	struct box b;
@@ -726,7 +726,7 @@ int main(void)
 		cmocka_unit_test(records_appended_together_share_one_flush),
 		cmocka_unit_test(an_append_does_exactly_one_sync),
 		cmocka_unit_test(a_warm_append_allocates_nothing),
-		cmocka_unit_test(iterate_starts_where_told_and_stops_when_told),
+		cmocka_unit_test(iterate_starts_at_the_given_sequence_and_stops_when_the_callback_does),
 		cmocka_unit_test(the_callback_of_iterate_may_use_the_log),
 		cmocka_unit_test(one_record_can_be_read),
 		cmocka_unit_test(a_record_carries_the_time_of_its_append),
@@ -739,14 +739,14 @@ int main(void)
 		cmocka_unit_test(marks_of_what_was_never_appended_are_refused),
 		cmocka_unit_test(a_mark_rides_the_next_flush),
 		cmocka_unit_test(the_index_costs_at_most_40_bytes_a_pending_record_and_nothing_for_sent_ones),
-		cmocka_unit_test(a_full_backlog_is_an_error_that_goes_away),
+		cmocka_unit_test(a_full_backlog_is_an_error_until_there_is_room),
 		cmocka_unit_test(automatic_means_error_while_no_sender_runs),
 		cmocka_unit_test(a_full_backlog_blocks_until_there_is_room),
 		cmocka_unit_test(a_log_past_segment_bytes_is_sealed_under_its_first_sequence),
 		cmocka_unit_test(a_clean_close_trims_what_was_prepared),
 		cmocka_unit_test(a_full_disk_fails_the_append_and_leaves_the_log_usable),
 		cmocka_unit_test(of_many_records_the_durable_ones_are_the_first),
-		cmocka_unit_test(sync_tells_once_of_submitted_records_that_were_lost),
+		cmocka_unit_test(sync_reports_once_that_submitted_records_were_lost),
 		cmocka_unit_test(a_failure_keeps_its_own_error),
 		cmocka_unit_test(close_writes_all_marks),
 	};

@@ -137,7 +137,7 @@ static void all_n(struct plan p)
 
 static void say(const char *what)
 {
-	printf("# %s: %llu runs, %llu reported the failure, %llu handles went on, %llu were poisoned\n", what,
+	printf("# %s: %llu runs, %llu reported the failure, %llu handles stayed usable, %llu were poisoned\n", what,
 	       (unsigned long long)sum.runs, (unsigned long long)sum.noticed, (unsigned long long)sum.usable,
 	       (unsigned long long)sum.poisoned);
 	assert_true(sum.noticed > 0);
@@ -235,7 +235,7 @@ static void a_log_without_its_helper_thread_does_not_open(void **state)
 	world_fini(&x);
 }
 
-static void a_sender_without_its_thread_does_not_start_and_the_log_goes_on(void **state)
+static void a_sender_without_its_thread_does_not_start_and_the_log_stays_usable(void **state)
 {
 	(void)state;
 	struct fault f;
@@ -305,7 +305,7 @@ int main(void)
 		cmocka_unit_test(every_call_lacks_memory_in_the_kernel),
 		cmocka_unit_test(every_allocation_fails),
 		cmocka_unit_test(a_log_without_its_helper_thread_does_not_open),
-		cmocka_unit_test(a_sender_without_its_thread_does_not_start_and_the_log_goes_on),
+		cmocka_unit_test(a_sender_without_its_thread_does_not_start_and_the_log_stays_usable),
 		cmocka_unit_test(without_randomness_there_is_a_clean_error),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void a_record_is_the_payload_and_32_bytes(void **state)
 	box_close(&b, w);
 	size_t n;
 	const uint8_t *p = box_bytes(&b, BOX_PATH, &n);
-	assert_int_equal(n, 16 + 44 + 32 + 32); /* trimmed: only the record of the close behind the last one */
+	assert_int_equal(n, 16 + 44 + 32 + 32); /* trimmed: only the record of the close after the last one */
 	assert_memory_equal(p, "ARWAL001\x01\0\0\0", 12);
 	int64_t time_ms;
 	memcpy(&time_ms, p + 32, 8);
@@ -158,7 +158,7 @@ static void status_records_of_another_program_are_obeyed_the_last_one_wins(void 
 	box_fini(&b);
 }
 
-static void zeros_behind_the_last_record_are_the_end(void **state)
+static void zeros_after_the_last_record_are_the_end(void **state)
 {
 	(void)state;
 	struct box b;
@@ -195,7 +195,7 @@ static void a_later_version_is_refused_and_left_alone(void **state)
 	box_fini(&b);
 }
 
-static void a_file_that_is_no_log_is_refused_and_left_alone(void **state)
+static void a_file_that_is_not_a_log_is_refused_and_left_alone(void **state)
 {
 	(void)state;
 	struct box b;
@@ -267,9 +267,9 @@ int main(void)
 		cmocka_unit_test(a_status_record_is_a_range_with_its_first_sequence_as_payload),
 		cmocka_unit_test(a_single_mark_has_an_empty_payload),
 		cmocka_unit_test(status_records_of_another_program_are_obeyed_the_last_one_wins),
-		cmocka_unit_test(zeros_behind_the_last_record_are_the_end),
+		cmocka_unit_test(zeros_after_the_last_record_are_the_end),
 		cmocka_unit_test(a_later_version_is_refused_and_left_alone),
-		cmocka_unit_test(a_file_that_is_no_log_is_refused_and_left_alone),
+		cmocka_unit_test(a_file_that_is_not_a_log_is_refused_and_left_alone),
 		cmocka_unit_test(nonzero_reserved_bytes_are_damage),
 		cmocka_unit_test(the_largest_record_is_16_mib_and_one_more_byte_is_too_big),
 	};

@@ -104,7 +104,7 @@ static void the_default_folder_is_in_the_home_of_the_user(void **state)
 	disk_fini(&d);
 }
 
-static void a_second_opener_in_the_same_process_is_told(void **state)
+static void a_second_opener_in_the_same_process_is_refused(void **state)
 {
 	(void)state;
 	struct disk d;
@@ -163,7 +163,7 @@ static pid_t holder(struct disk *d)
 	return pid;
 }
 
-static void another_process_is_told_and_the_lock_of_a_dead_one_does_not_stay(void **state)
+static void another_process_is_refused_and_the_lock_of_a_dead_one_does_not_stay(void **state)
 {
 	(void)state;
 	struct disk d;
@@ -206,7 +206,7 @@ static int all_refused(sl_wal *w)
 	return bad;
 }
 
-static void a_forked_child_is_refused_and_the_parent_goes_on(void **state)
+static void a_forked_child_is_refused_and_the_parent_keeps_working(void **state)
 {
 	(void)state;
 	struct disk d;
@@ -242,10 +242,10 @@ int main(void)
 		cmocka_unit_test(files_are_private),
 		cmocka_unit_test(a_symbolic_link_is_not_followed),
 		cmocka_unit_test(the_default_folder_is_in_the_home_of_the_user),
-		cmocka_unit_test(a_second_opener_in_the_same_process_is_told),
+		cmocka_unit_test(a_second_opener_in_the_same_process_is_refused),
 		cmocka_unit_test(the_lock_stays_through_a_rotation),
-		cmocka_unit_test(another_process_is_told_and_the_lock_of_a_dead_one_does_not_stay),
-		cmocka_unit_test(a_forked_child_is_refused_and_the_parent_goes_on),
+		cmocka_unit_test(another_process_is_refused_and_the_lock_of_a_dead_one_does_not_stay),
+		cmocka_unit_test(a_forked_child_is_refused_and_the_parent_keeps_working),
 		cmocka_unit_test(closing_nothing_is_allowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,7 @@ static void log_with_torn_tail(struct box *b, uint8_t tail[20])
 	assert_scan(b, BOX_PATH, "1=a 2=b 3=c 4=d <torn 148+20>");
 }
 
-static void a_torn_tail_is_trimmed_and_set_aside(void **state)
+static void a_torn_tail_is_trimmed_and_quarantined(void **state)
 {
 	(void)state;
 	struct box b;
@@ -89,7 +89,7 @@ static void a_tail_torn_inside_prepared_zeros_is_trimmed(void **state)
 	box_fini(&b);
 }
 
-/* A log is never in place before its header is: such a file is somebody else's, or was cut by hand. */
+/* A log is never in place before its header is: such a file is not ours, or was cut by hand. */
 static void a_file_shorter_than_its_header_is_refused_and_left_alone(void **state)
 {
 	(void)state;
@@ -154,7 +154,7 @@ static void a_declared_hole_is_no_damage_the_next_time(void **state)
 	box_fini(&b);
 }
 
-static void several_damaged_ranges_are_each_set_aside(void **state)
+static void several_damaged_ranges_are_each_quarantined(void **state)
 {
 	(void)state;
 	struct box b;
@@ -505,7 +505,7 @@ static void a_missing_sealed_segment_is_noticed_and_declared(void **state)
 	box_fini(&b);
 }
 
-static void a_missing_active_file_is_made_anew_and_numbering_goes_on(void **state)
+static void a_missing_active_file_is_created_again_and_numbering_continues(void **state)
 {
 	(void)state;
 	struct box b;
@@ -721,7 +721,7 @@ static void what_a_crash_left_under_a_temporary_name_is_removed(void **state)
 	box_fini(&b);
 }
 
-static void numbering_goes_on_when_everything_was_sent(void **state)
+static void numbering_continues_when_everything_was_sent(void **state)
 {
 	(void)state;
 	struct box b;
@@ -838,13 +838,13 @@ static void numbers_end_before_they_overflow(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_torn_tail_is_trimmed_and_set_aside),
+		cmocka_unit_test(a_torn_tail_is_trimmed_and_quarantined),
 		cmocka_unit_test(a_torn_tail_on_a_full_disk_waits_for_room),
 		cmocka_unit_test(a_tail_torn_inside_prepared_zeros_is_trimmed),
 		cmocka_unit_test(a_file_shorter_than_its_header_is_refused_and_left_alone),
 		cmocka_unit_test(salvage_keeps_the_good_records_and_the_damaged_bytes),
 		cmocka_unit_test(a_declared_hole_is_no_damage_the_next_time),
-		cmocka_unit_test(several_damaged_ranges_are_each_set_aside),
+		cmocka_unit_test(several_damaged_ranges_are_each_quarantined),
 		cmocka_unit_test(a_damaged_length_does_not_hide_the_records_behind),
 		cmocka_unit_test(a_wrong_length_that_leads_to_a_later_record_hides_nothing),
 		cmocka_unit_test(truncate_cuts_at_the_first_damage_and_sets_the_rest_aside),
@@ -861,7 +861,7 @@ int main(void)
 		cmocka_unit_test(damage_in_a_sealed_segment_is_salvaged_in_its_place),
 		cmocka_unit_test(damage_at_the_end_of_a_sealed_segment_is_a_hole_not_a_torn_tail),
 		cmocka_unit_test(a_missing_sealed_segment_is_noticed_and_declared),
-		cmocka_unit_test(a_missing_active_file_is_made_anew_and_numbering_goes_on),
+		cmocka_unit_test(a_missing_active_file_is_created_again_and_numbering_continues),
 		cmocka_unit_test(records_inside_a_payload_are_not_records),
 		cmocka_unit_test(damage_to_the_outer_record_does_not_set_the_inner_ones_free),
 		cmocka_unit_test(a_read_error_is_not_corruption),
@@ -869,7 +869,7 @@ int main(void)
 		cmocka_unit_test(recover_reports_the_damage_and_twice_is_the_same_as_once),
 		cmocka_unit_test(a_new_incarnation_sends_the_pending_records_again),
 		cmocka_unit_test(what_a_crash_left_under_a_temporary_name_is_removed),
-		cmocka_unit_test(numbering_goes_on_when_everything_was_sent),
+		cmocka_unit_test(numbering_continues_when_everything_was_sent),
 		cmocka_unit_test(sent_records_stay_sent_after_a_restart),
 		cmocka_unit_test(the_numbers_of_a_destroyed_active_file_are_not_given_again),
 		cmocka_unit_test(damage_before_many_records_and_a_torn_tail_is_searched_once),

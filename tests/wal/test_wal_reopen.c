@@ -130,7 +130,7 @@ static void a_reopening_that_fails_can_be_tried_again(void **state)
 	}
 }
 
-/* Whichever of a rotation's calls fails: afterwards the log goes on, and everything acknowledged is in it once. */
+/* Whichever of a rotation's calls fails: afterwards the log works, and everything acknowledged is in it once. */
 static void a_rotation_that_failed_half_way_is_undone(void **state)
 {
 	(void)state;

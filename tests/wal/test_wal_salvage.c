@@ -175,7 +175,7 @@ static void a_cut_archive_gives_every_record_of_its_whole_blocks(void **state)
 			else
 				assert_int_equal(seen.lost.archive_offset, cut);
 			if (cut < zn &&
-			    cut > 18) /* what is missing begins behind the last record, and is all the rest */
+			    cut > 18) /* what is missing begins after the last record, and is all the rest */
 				assert_int_equal(seen.lost.offset + seen.lost.length,
 						 blocks < n_blocks ? s.size : seen.lost.offset);
 			if (cut < zn && blocks < n_blocks && seen.records > 0)
@@ -346,7 +346,7 @@ static void a_frame_inside_a_payload_is_not_taken_for_the_next_one(void **state)
 	box_fini(&b);
 }
 
-static void junk_behind_the_frame_is_damage_and_skippable_frames_are_not(void **state)
+static void junk_after_the_frame_is_damage_and_skippable_frames_are_not(void **state)
 {
 	(void)state;
 	struct sample s;
@@ -495,7 +495,7 @@ int main(void)
 		cmocka_unit_test(frames_are_read_up_to_the_first_damaged_block_and_past_a_wrong_checksum),
 		cmocka_unit_test(frames_before_one_that_asks_for_too_much_memory_are_read),
 		cmocka_unit_test(a_frame_inside_a_payload_is_not_taken_for_the_next_one),
-		cmocka_unit_test(junk_behind_the_frame_is_damage_and_skippable_frames_are_not),
+		cmocka_unit_test(junk_after_the_frame_is_damage_and_skippable_frames_are_not),
 		cmocka_unit_test(content_that_refers_far_back_is_read),
 		cmocka_unit_test(what_is_no_archive_at_all_says_so),
 		cmocka_unit_test(a_read_or_an_allocation_that_fails_is_an_error_and_not_damage),

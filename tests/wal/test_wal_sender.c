@@ -418,7 +418,7 @@ static void the_receiver_may_say_how_long_to_wait(void **state)
 }
 
 /* For as long as it says, however often it says it; one that does not say how long is waited for like one that is
- * away. */
+ * unavailable. */
 static void a_receiver_that_throttles_is_waited_for(void **state)
 {
 	(void)state;
@@ -971,7 +971,7 @@ static void records_that_a_receiver_has_already_are_not_sent_twice(void **state)
 	box_fini(&b);
 }
 
-static void a_declared_hole_is_told_as_skipped(void **state)
+static void a_declared_hole_is_reported_as_skipped(void **state)
 {
 	(void)state;
 	struct box b;
@@ -1035,7 +1035,7 @@ static void stop_tries_at_once_what_waits_for_a_retry_and_again_before_its_deadl
 	sl_wal *w = box_open(&b);
 	append_letters(w, "ab");
 	p.fail_with = SL_EUNAVAIL;
-	p.fail_times = 10; /* eight before the stop, so that a pause takes at least 30 s; and two behind it */
+	p.fail_times = 10; /* eight before the stop, so that a pause takes at least 30 s; and two after it */
 	assert_int_equal(sl_wal_sender_start(w, &peer_table, &p, &b.err), 0);
 	for (uint64_t calls = 1; calls <= 8; calls++) {
 		peer_await_call(&p, calls);
@@ -1220,7 +1220,7 @@ static void an_encrypted_log_delivers_plain_payloads(void **state)
 	box_fini(&b);
 }
 
-static void sweep_sends_and_archives_what_nobody_holds(void **state)
+static void sweep_sends_and_archives_logs_that_no_process_holds(void **state)
 {
 	(void)state;
 	struct box b;
@@ -1250,7 +1250,7 @@ static void sweep_sends_and_archives_what_nobody_holds(void **state)
 	box_fini(&b);
 }
 
-static void sweep_passes_over_a_log_that_fails(void **state)
+static void sweep_skips_a_log_that_fails(void **state)
 {
 	(void)state;
 	struct box b;
@@ -1303,7 +1303,7 @@ int main(void)
 		cmocka_unit_test(a_restored_receiver_gets_everything_from_its_mark_again),
 		cmocka_unit_test(a_restart_continues_where_the_receiver_is),
 		cmocka_unit_test(records_that_a_receiver_has_already_are_not_sent_twice),
-		cmocka_unit_test(a_declared_hole_is_told_as_skipped),
+		cmocka_unit_test(a_declared_hole_is_reported_as_skipped),
 		cmocka_unit_test(stop_gives_up_at_its_deadline_and_keeps_the_rest),
 		cmocka_unit_test(stop_tries_at_once_what_waits_for_a_retry_and_again_before_its_deadline),
 		cmocka_unit_test(stop_cancels_a_send_that_hangs),
@@ -1313,8 +1313,8 @@ int main(void)
 		cmocka_unit_test(complete_archives_nothing_that_is_pending),
 		cmocka_unit_test(a_segment_is_archived_when_the_receiver_has_its_last_record),
 		cmocka_unit_test(an_encrypted_log_delivers_plain_payloads),
-		cmocka_unit_test(sweep_sends_and_archives_what_nobody_holds),
-		cmocka_unit_test(sweep_passes_over_a_log_that_fails),
+		cmocka_unit_test(sweep_sends_and_archives_logs_that_no_process_holds),
+		cmocka_unit_test(sweep_skips_a_log_that_fails),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

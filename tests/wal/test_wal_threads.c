@@ -30,7 +30,7 @@ struct stage {
 	atomic_uint_fast64_t by_sequence[1 << 20]; /* payload number that was acknowledged under a sequence */
 	uint64_t mark;
 	bool appends_only;
-	atomic_uint_fast64_t queued; /* records of append_and_tell that wait for a flush, or had theirs */
+	atomic_uint_fast64_t queued; /* records of append_in_two_halves that wait for a flush, or had theirs */
 	atomic_int wrong;
 };
 
@@ -310,8 +310,8 @@ static int sync_when_all_are_here(int fd, void *ctx)
 	return sl__io_real.datasync(fd, NULL);
 }
 
-/* An append in its two halves: what is between them tells that its record is in a batch. */
-static void *append_and_tell(void *arg)
+/* An append in two halves: between them it counts its record as queued. */
+static void *append_in_two_halves(void *arg)
 {
 	struct actor *a = arg;
 	uint8_t payload[WALMODEL_MAX_PAYLOAD];
@@ -347,7 +347,7 @@ static void appenders_share_flushes(void **state)
 	struct actor actors[SHARERS];
 	for (uint64_t i = 0; i < SHARERS; i++) {
 		actors[i] = (struct actor){.s = s, .number = i + 1};
-		assert_int_equal(pthread_create(&actors[i].thread, NULL, append_and_tell, &actors[i]), 0);
+		assert_int_equal(pthread_create(&actors[i].thread, NULL, append_in_two_halves, &actors[i]), 0);
 	}
 	while (s->acked < 2000 && !s->wrong)
 		sched_yield();

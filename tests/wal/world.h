@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A log on a crash filesystem with the model beside it, and the steps that scenarios are made of. Each step does
- * something to the log and tells the model; it returns true when the log said yes. Everything is single-threaded (the
- * sender's thread works only while the scenario waits for it) and determined by the seed.
+ * A log on a crash filesystem with a model alongside, and the steps that scenarios are made of. Each step does
+ * something to the log and updates the model; it returns true when the log acknowledged it. Everything is
+ * single-threaded (the sender's thread works only while the scenario waits for it) and determined by the seed.
  */
 #ifndef TESTS_WAL_WORLD_H
 #define TESTS_WAL_WORLD_H
@@ -49,7 +49,7 @@ struct world {
 };
 
 /* fs NULL: a new one. The world owns it either way. fault may be NULL and must have been made with fault_init over
- * nothing yet: the world puts it on top of its own environment. */
+ * nothing yet: the world layers it over its environment. */
 void world_init(struct world *x, uint64_t seed, struct crashfs *fs, struct fault *fault);
 void world_fini(struct world *x);
 uint64_t world_rand(struct world *x, uint64_t below);
@@ -70,8 +70,8 @@ bool world_send(struct world *x);
 bool world_archive(struct world *x, bool include_pending);
 bool world_archive_path(struct world *x, bool include_pending);
 bool world_recover(struct world *x, bool new_incarnation);
-/* Flip a bit in a header, or in a record that has others behind it, or in the last one; the bytes must be kept by
- * whoever removes them. */
+/* Flip a bit in a header, or in a record that has others after it, or in the last one; what removes the bytes must
+ * keep a copy. */
 bool world_damage(struct world *x, bool last);
 /* Take the record of a clean close away again: what a process leaves that is killed right before it writes that. */
 void world_unclose(struct world *x);

@@ -513,7 +513,7 @@ static int use_in_child(struct kit *k)
 	       sl_writer_free(k->w) == SL_EFORKED;
 }
 
-static void a_forked_child_is_refused_and_the_parent_goes_on(void **state)
+static void a_forked_child_is_refused_and_the_parent_keeps_working(void **state)
 {
 	struct kit *k = *state;
 	int status;
@@ -636,7 +636,7 @@ int main(void)
 		T(it_runs_once),
 		T(a_writer_that_never_ran_reports_its_blocks_when_it_is_freed),
 		T(a_wrong_option_is_named),
-		T(a_forked_child_is_refused_and_the_parent_goes_on),
+		T(a_forked_child_is_refused_and_the_parent_keeps_working),
 		T(every_allocation_may_fail),
 		T(what_was_written_leaves_no_memory_behind),
 	};
