@@ -33,7 +33,7 @@ def postgres_url():
     return _pg["url"].replace("/postgres?", f"/{name}?")
 
 
-def tell_postgres(command):
+def control_postgres(command):
     """restart, crash, stop or start, as pg-temp has it; returns when it is done."""
     _pg["server"].stdin.write(command + "\n")
     _pg["server"].stdin.flush()

@@ -9,7 +9,7 @@ import signal
 
 import jobtest
 from exporttest import ExportTest
-from jobtest import postgres_url, tell_postgres
+from jobtest import postgres_url, control_postgres
 from loadtest import psql
 
 
@@ -344,7 +344,7 @@ class Postgres(Sqlite):
         self.table(1, 12)
         p = self.begin(self.url, "--table", "t", "--partition-size", "10", "--follow")
         self.until(lambda: self.checkpoint() == 9, p)
-        tell_postgres("restart")
+        control_postgres("restart")
         self.fill(13, 25)
         self.until(lambda: self.checkpoint() == 19, p)
         p.send_signal(signal.SIGTERM)

@@ -280,7 +280,7 @@ class NotesBesideTheFile(JobTest):
         self.enqueue("t")
         os.chmod(self.path("jobs.db-notify"), 0o777)
         r = self.ok("enqueue", "t")
-        self.assertEqual(r.err.decode().count("everybody may write to"), 1, r.err)
+        self.assertEqual(r.err.decode().count("is writable by other users"), 1, r.err)
         self.assertEqual(self.drain("--type=t=true")["completed"], 2)
 
 

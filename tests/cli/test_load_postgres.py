@@ -20,7 +20,7 @@ import unittest
 import jobtest
 import netns
 from clitest import ROOT, SLUICE, TIMEOUT
-from jobtest import postgres_url, tell_postgres
+from jobtest import postgres_url, control_postgres
 from loadtest import BARS_SUM, LoadTest, expected_sum, psql
 
 N = 100000
@@ -114,11 +114,11 @@ class Faults(PgTest):
 
     def stop_and_start(self, key):
         def away():
-            tell_postgres("stop")
+            control_postgres("stop")
 
         def back():
             self.until_says(b"write failed")
-            tell_postgres("start")
+            control_postgres("start")
 
         self.disturb(key, away, back)
 
@@ -129,16 +129,16 @@ class Faults(PgTest):
         self.stop_and_start(False)
 
     def test_a_server_that_is_restarted_with_a_key(self):
-        self.disturb(True, lambda: tell_postgres("restart"), lambda: None)
+        self.disturb(True, lambda: control_postgres("restart"), lambda: None)
 
     def test_a_server_that_is_restarted_without_a_key(self):
-        self.disturb(False, lambda: tell_postgres("restart"), lambda: None)
+        self.disturb(False, lambda: control_postgres("restart"), lambda: None)
 
     def test_a_server_that_crashes_with_a_key(self):
-        self.disturb(True, lambda: tell_postgres("crash"), lambda: None)
+        self.disturb(True, lambda: control_postgres("crash"), lambda: None)
 
     def test_a_server_that_crashes_without_a_key(self):
-        self.disturb(False, lambda: tell_postgres("crash"), lambda: None)
+        self.disturb(False, lambda: control_postgres("crash"), lambda: None)
 
     def dropped_connections(self, key):
         p = self.begin(*self.make(postgres_url(), key), n=1000)
@@ -227,12 +227,12 @@ class Wrong(PgTest):
         url = postgres_url()
         self.make(url)
         self.write("a.csv", self.bars(10))
-        tell_postgres("stop")
+        control_postgres("stop")
         try:
             r = self.fails(69, "load", "a.csv", "--to", url, "--table", "bars", says=["postgres", "connect"])
             self.one_line(r)
         finally:
-            tell_postgres("start")
+            control_postgres("start")
         self.load("a.csv", "--to", url, "--table", "bars")
 
 

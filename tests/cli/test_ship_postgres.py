@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 
-from jobtest import main, postgres_url, tell_postgres
+from jobtest import main, postgres_url, control_postgres
 from loadtest import psql
 from shiptest import ShipTest, numbered
 
@@ -64,7 +64,7 @@ class Postgres(ShipTest):
         last = 2000
         for fault in ("restart", "crash", "restart"):
             self.append("app.log", numbered(last + 1, last + 1500))
-            tell_postgres(fault)
+            control_postgres(fault)
             self.append("app.log", numbered(last + 1501, last + 3000))
             last += 3000
             self.kill(p)
@@ -73,7 +73,7 @@ class Postgres(ShipTest):
         self.assertEqual(self.finish(p)["left"], 0)
 
     def test_a_server_that_is_unavailable_is_waited_for_from_the_start_on(self):
-        tell_postgres("stop")
+        control_postgres("stop")
         try:
             self.write("app.log", numbered(1, 100))
             p = self.follow("app.log", to=self.to)
@@ -81,7 +81,7 @@ class Postgres(ShipTest):
             self.until("100 records", lambda: json.loads(
                 self.sluice("wal", "stat", "--json", "wal/s.wal").out or b'{"records":0}')["records"] == 100, p)
         finally:
-            tell_postgres("start")
+            control_postgres("start")
         self.all_there(100, p)
         self.finish(p)
 
@@ -92,7 +92,7 @@ class Postgres(ShipTest):
         p = self.follow("app.log", to=to)
         self.until("some rows", lambda: int(psql(self.url, "SELECT count(*) FROM mine")) > 0, p)
         self.append("app.log", numbered(3001, 5000))
-        tell_postgres("crash")
+        control_postgres("crash")
         self.kill(p)
         self.ok("ship", "app.log", *to)
         count, different = psql(self.url, "SELECT count(*), count(DISTINCT line) FROM mine").split("|")

@@ -209,7 +209,7 @@ class LostStore(JobTest):
                             self.handler(CHATTY % "sleep 0.05"))
         self.until(lambda: self.totals()["completed"] > 2)
         for command in commands:
-            jobtest.tell_postgres(command)
+            jobtest.control_postgres(command)
         out, err = worker.communicate(timeout=TIMEOUT)
         self.assertEqual(worker.returncode, 0, err)
         self.assertEqual(self.totals()["completed"], n)
@@ -234,11 +234,11 @@ class LostStore(JobTest):
         self.assertEqual([follower.stdout.readline() for _ in range(3)], [b"1\n", b"2\n", b"3\n"])
         watcher = self.start("jobs", "watch", "--every=100ms")
         self.assertIn(b"sluice jobs", watcher.stdout.readline())
-        jobtest.tell_postgres("stop")
+        jobtest.control_postgres("stop")
         try:
             self.assertIn(b"store unavailable, retrying", follower.stderr.readline())
         finally:
-            jobtest.tell_postgres("start")
+            jobtest.control_postgres("start")
         self.write("go", b"x\n")
         # The worker's output is delivered again. At the end of the chain the follower does not wait long for it.
         self.assertEqual(follower.stdout.readline(), b"4\n")
@@ -259,7 +259,7 @@ class LostStore(JobTest):
         worker = self.start("worker", "--slots=2", "--lease=60s", "--log-level=debug", "--stop-grace=0", "--kill-grace=1s",
                             self.handler("echo >began; exec sleep 1000"))
         self.until_file("began")
-        jobtest.tell_postgres("stop")
+        jobtest.control_postgres("stop")
         lines = []
         try:
             # One of those who try again and again says so in its debug log.
@@ -267,7 +267,7 @@ class LostStore(JobTest):
                 lines.append(worker.stderr.readline())
                 self.assertNotEqual(lines[-1], b"")
         finally:
-            jobtest.tell_postgres("start")
+            jobtest.control_postgres("start")
         while b"the store answers again" not in lines[-1]:
             lines.append(worker.stderr.readline())
         self.end(worker, 75)

@@ -10,7 +10,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from clitest import ROOT, free_port  # noqa: E402,F401
-from jobtest import SLUICE, JobTest, alive, main, postgres_url, stop_postgres, tell_postgres  # noqa: E402,F401
+from jobtest import SLUICE, JobTest, alive, main, postgres_url, stop_postgres, control_postgres  # noqa: E402,F401
 
 
 class Answer:

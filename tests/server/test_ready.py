@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 
-from servertest import ServerTest, ask, main, postgres_url, stop_postgres, tell_postgres
+from servertest import ServerTest, ask, main, postgres_url, stop_postgres, control_postgres
 
 
 class Ready(ServerTest):
@@ -56,7 +56,7 @@ class Ready(ServerTest):
     def test_reasons_are_for_those_who_may_read(self):
         self.env["SLUICE_STORE"] = self.store = postgres_url()
         p = self.server("--tokens=" + self.tokens(reader="read"), command="server")
-        tell_postgres("stop")
+        control_postgres("stop")
         try:
             reader = {"Authorization": "Bearer reader"}
             self.until(lambda: any("why" in c for c in ask(p.url, "readyz", headers=reader).json()["checks"]))
@@ -65,7 +65,7 @@ class Ready(ServerTest):
             self.assertTrue(all("why" not in c for c in a.json()["checks"]), a.text)
             self.assertFalse({c["name"]: c["ok"] for c in a.json()["checks"]}["store"])
         finally:
-            tell_postgres("start")
+            control_postgres("start")
         self.until_ready(p)
 
     def test_what_opened_the_breaker_is_for_those_who_may_read(self):
@@ -74,7 +74,7 @@ class Ready(ServerTest):
         self.until_ready(p)
         reader, writer = ({"Authorization": "Bearer " + name} for name in ("reader", "writer"))
         event = {"stream": "s", "events": [{"sequence": 1, "event": {"type": 7, "ts_ms": 1}}]}
-        tell_postgres("stop")
+        control_postgres("stop")
         try:
             def opened():
                 self.assertEqual(ask(p.url, "sluice.v1.JobEvents/PublishJobEvents", "POST", event, writer).status, 503)
@@ -88,7 +88,7 @@ class Ready(ServerTest):
             self.assertNotIn(why.split(": ", 1)[1], a.text)
             self.assertFalse({c["name"]: c["ok"] for c in a.json()["checks"]}["ingest"])
         finally:
-            tell_postgres("start")
+            control_postgres("start")
         self.until_ready(p)
 
     def hold(self, path):

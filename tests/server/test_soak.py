@@ -15,7 +15,7 @@ import time
 import urllib.error
 
 import servertest
-from servertest import ServerTest, ask, free_port, tell_postgres
+from servertest import ServerTest, ask, free_port, control_postgres
 
 SECONDS = float(os.environ.get("SLUICE_TEST_SECONDS", "12"))
 SCRIPT = """run="$SLUICE_JOB_ID/$SLUICE_ATTEMPT/$$"
@@ -87,7 +87,7 @@ class Soak(ServerTest):
         what = self.random.choice(kinds)
         self.faults[what] += 1
         if what == "kill database":
-            tell_postgres("crash")
+            control_postgres("crash")
             return
         who = f"server-{self.random.randrange(2)}" if "server" in what else f"worker-{self.random.randrange(3)}"
         if what == "stop worker":

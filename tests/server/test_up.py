@@ -12,7 +12,7 @@ import unittest
 
 import promlint
 import servertest
-from servertest import ServerTest, ask, postgres_url, tell_postgres
+from servertest import ServerTest, ask, postgres_url, control_postgres
 
 
 class Up(ServerTest):
@@ -396,7 +396,7 @@ class OnPostgres(Systemd):
     def test_a_server_without_its_store_is_not_ready_and_recovers_automatically(self):
         self.env["WATCHDOG_USEC"] = "300000"
         p = self.server("--type=greet=echo hello")
-        tell_postgres("stop")
+        control_postgres("stop")
         try:
             self.until(lambda: ask(p.url, "readyz").status == 503)
             self.assertFalse({c["name"]: c["ok"] for c in ask(p.url, "readyz").json()["checks"]}["store"])
@@ -404,7 +404,7 @@ class OnPostgres(Systemd):
             self.heard()
             self.hear_of("WATCHDOG")
         finally:
-            tell_postgres("start")
+            control_postgres("start")
         self.until(lambda: ask(p.url, "readyz").status == 200)
         job = self.enqueue("greet")
         self.assertEqual(self.chain(job)["status"], "completed")

@@ -325,7 +325,8 @@ static int open_socket_folder(struct peers *p, const char *path, struct sl_err *
 		return sl_err_set(err, SL_EACCES, "%.150s belongs to another user (%u), and is not used; remove it",
 				  p->dir, (unsigned)p->owner);
 	if ((folder.st_mode & S_IWOTH) != 0)
-		return sl_err_set(err, SL_EACCES, "everybody may write to %.150s, and so it is not used", p->dir);
+		return sl_err_set(err, SL_EACCES, "%.150s is writable by other users; run: chmod go-w %.150s", p->dir,
+				  p->dir);
 	return 0;
 }
 
