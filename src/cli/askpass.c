@@ -43,7 +43,7 @@ static int ask_once(struct cli *cli, const char *prompt, struct askpass *out)
 	fprintf(stderr, "%s: ", prompt);
 	fflush(stderr);
 
-	for (out->len = 0; !rc;) {
+	for (out->len = 0; rc == 0;) {
 		/* poll also sees a signal that came before, which would leave read waiting. */
 		bool ready = poll(fds, 2, -1) > 0 && fds[0].revents;
 		ssize_t n = ready ? read(STDIN_FILENO, &c, 1) : -1;
@@ -74,9 +74,9 @@ static const char *file_of(const struct parsed *args, const struct askpass_quest
 {
 	const char *path = opt_str(args, q->option);
 
-	if (!path && q->environment)
+	if (path == NULL && q->environment != NULL)
 		path = getenv(q->environment);
-	return path && *path ? path : NULL;
+	return path != NULL && *path ? path : NULL;
 }
 
 int askpass_has_file(const struct parsed *args, const struct askpass_question *question)
@@ -92,23 +92,23 @@ int askpass(struct askpass *out, struct cli *cli, const struct parsed *args, con
 	int rc;
 
 	out->len = 0;
-	if (path)
+	if (path != NULL)
 		return srv_passphrase_read(path, out->bytes, &out->len, &err) ? cli_fail(cli, &err, NULL) : 0;
 	if (!isatty(STDIN_FILENO)) {
 		cli_say(cli, SL_LOG_ERROR, "the passphrase: there is no terminal to ask on; give --%s=FILE%s%s",
-			question->option, question->environment ? " or set " : "",
-			question->environment ? question->environment : "");
+			question->option, question->environment != NULL ? " or set " : "",
+			question->environment != NULL ? question->environment : "");
 		return sl_err_exit_code(SL_EKEY);
 	}
 	rc = ask_once(cli, question->prompt, out);
-	if (!rc && out->len == 0) {
+	if (rc == 0 && out->len == 0) {
 		cli_say(cli, SL_LOG_ERROR, "the passphrase is empty");
 		rc = sl_err_exit_code(SL_EKEY);
 	}
-	if (rc || !question->twice)
+	if (rc != 0 || !question->twice)
 		return rc;
 	rc = ask_once(cli, "The same again", &second);
-	if (!rc && (second.len != out->len || memcmp(second.bytes, out->bytes, out->len) != 0)) {
+	if (rc == 0 && (second.len != out->len || memcmp(second.bytes, out->bytes, out->len) != 0)) {
 		cli_say(cli, SL_LOG_ERROR, "the two passphrases are not the same");
 		rc = sl_err_exit_code(SL_EKEY);
 	}

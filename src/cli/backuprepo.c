@@ -24,8 +24,8 @@ int backuprepo_find(struct backuprepo *r, struct cli *cli, const struct parsed *
 	const char *path = opt_str(args, "repo");
 
 	*r = (struct backuprepo){.cli = cli, .args = args};
-	path = path ? path : getenv("SLUICE_BACKUP_REPO");
-	if (!path || !*path)
+	path = path != NULL ? path : getenv("SLUICE_BACKUP_REPO");
+	if (path == NULL || !*path)
 		return cli_usage(r->cli, "--repo=REPO is missing, and SLUICE_BACKUP_REPO is not set");
 	r->path = path;
 	return 0;
@@ -70,11 +70,11 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 	(void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	/* The session of a create that is killed makes prunes wait for a day. */
 	(void)stop_on_hangup();
-	opts = more ? *more : opts;
+	opts = more != NULL ? *more : opts;
 	opts.env = &cli->env;
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_driver(r, false);
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	encrypted = sl_backup_is_encrypted(&r->driver, &opts, &err);
@@ -86,7 +86,7 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 		return backuprepo_fail(r, &err);
 	if (encrypted || named) {
 		rc = askpass(&pass, cli, args, &question);
-		if (rc)
+		if (rc != 0)
 			return rc;
 		opts.passphrase = pass.bytes;
 		opts.passphrase_len = pass.len;
@@ -98,10 +98,10 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 		cli_say(r->cli, SL_LOG_ERROR,
 			"%.500s says that it is not encrypted, but %s names a passphrase: leave it out if the "
 			"repository was made with --plain; if not, its config was changed",
-			r->path, opt_str(args, question.option) ? "--passphrase-file" : question.environment);
+			r->path, opt_str(args, question.option) != NULL ? "--passphrase-file" : question.environment);
 		return sl_err_exit_code(SL_EKEY);
 	}
-	if (rc)
+	if (rc != 0)
 		return backuprepo_fail(r, &err);
 	return 0;
 }
@@ -118,7 +118,7 @@ int backuprepo_snapshot(struct backuprepo *r, const char *word, char id[SL_BACKU
 	struct sl_err err = SL_ERR_INIT;
 	int rc = sl_backup_resolve(r->backup, word, id, &err);
 
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	if (rc != SL_ENOENT && rc != SL_EINVAL)
 		return backuprepo_fail(r, &err);
@@ -183,7 +183,7 @@ static int stored_file(const char *path, char out[PATH_MAX])
 		return -1;
 	memcpy(folder, base ? path : ".", base ? base : 1);
 	folder[base ? base : 1] = '\0';
-	if (!realpath(folder, out))
+	if (realpath(folder, out) == NULL)
 		return -1;
 	if (strcmp(out, "/") == 0)
 		*out = '\0';
@@ -197,23 +197,23 @@ int backuprepo_stored_path(struct cli *cli, const char *path, char out[PATH_MAX]
 	int rc = 0;
 
 	/* A folder has its real name; a file keeps its last component. */
-	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, out))
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, out) != NULL)
 		return 0;
 	if (lstat(path, &st) == 0 && stored_file(path, out) == 0)
 		return 0;
 	/* Not there any more: from the root or the current folder on, without a slash at the end; "": the root. */
 	*out = '\0';
 	if (path[0] != '/')
-		rc = getcwd(out, PATH_MAX) ? 0 : -1;
-	if (!rc && strcmp(out, "/") == 0)
+		rc = getcwd(out, PATH_MAX) != NULL ? 0 : -1;
+	if (rc == 0 && strcmp(out, "/") == 0)
 		*out = '\0';
-	while (!rc && *rest) {
+	while (rc == 0 && *rest) {
 		size_t len = strcspn(rest, "/");
 
 		rc = append(out, rest, len);
 		rest += len + (rest[len] == '/');
 	}
-	if (rc) {
+	if (rc != 0) {
 		cli_say(cli, SL_LOG_ERROR, "--path: %.200s cannot be made absolute; give it from the root on", path);
 		return EXIT_USAGE_ERROR;
 	}
@@ -268,7 +268,7 @@ static void watch_backup(void *ctx)
 	if (!progress_due(&w->watch.progress))
 		return;
 	sl_backup_get_progress(w->backup, &p);
-	if (!p.phase)
+	if (p.phase == NULL)
 		return;
 	/* Only what is known by now: totals come after the first walk over the files. */
 	say(&words, "%s", p.phase);

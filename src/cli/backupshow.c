@@ -132,7 +132,7 @@ void backupshow_entry(struct out *out, const struct sl_backup_entry *e)
 		out_printf(out, "%13" PRIu64, e->size);
 	out_printf(out, e->mtime_s >= YEAR_1 && e->mtime_s < YEAR_10000 ? " %.19sZ " : " %20s ", entry_time(when, e));
 	text_name(out, e->path);
-	if (e->target) {
+	if (e->target != NULL) {
 		out_str(out, e->type == SL_BACKUP_HARDLINK ? " = " : " -> ");
 		text_name(out, e->target);
 	}
@@ -145,12 +145,12 @@ static void set_bytes(json_t *object, const char *name, const char *text)
 	json_t *shown = text_json(text);
 	char key[32];
 
-	if (shown && strcmp(json_string_value(shown), text) != 0) {
+	if (shown != NULL && strcmp(json_string_value(shown), text) != 0) {
 		size_t n = strlen(text);
 		json_t *bytes;
 		char *to = malloc(2 * n + 1);
 
-		bytes = to ? json_string(text_hex(to, text, n)) : NULL;
+		bytes = to != NULL ? json_string(text_hex(to, text, n)) : NULL;
 		free(to);
 		(void)snprintf(key, sizeof(key), "%s_hex", name);
 		json_object_set_new(object, key, bytes);
@@ -170,7 +170,7 @@ json_t *backupshow_entry_json(const struct sl_backup_entry *e)
 		      text_number(e->uid), "gid", text_number(e->gid), "size", text_number(e->size), "time",
 		      entry_time(when, e), "mtime_s", (json_int_t)e->mtime_s, "mtime_ns", (json_int_t)e->mtime_ns);
 	set_bytes(j, "path", e->path);
-	if (e->target)
+	if (e->target != NULL)
 		set_bytes(j, "target", e->target);
 	if (e->type == SL_BACKUP_CHAR || e->type == SL_BACKUP_BLOCK)
 		json_object_set_new(j, "rdev", text_number(e->rdev));

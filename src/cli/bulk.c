@@ -125,34 +125,35 @@ static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
 	json_t *value = NULL;
 	json_error_t where;
 
-	if (!rest)
+	if (rest == NULL)
 		return wrong(what, "out of memory");
 	/* The members but the input, and then the input alone, which must be JSON as well. */
 	memcpy(rest, text, n);
-	if (input.from) {
+	if (input.from != NULL) {
 		memset(rest + (input.from - text), ' ', (size_t)(input.to - input.from));
 		rest[input.from - text] = '0';
 	}
 	line->object = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &where);
 	free(rest);
-	if (!line->object)
+	if (line->object == NULL)
 		return bad_json(what, &where, 0);
-	if (!input.from)
-		return json_object_get(line->object, "input") ? wrong(what, "write \"input\" without escapes") : 0;
+	if (input.from == NULL)
+		return json_object_get(line->object, "input") != NULL ? wrong(what, "write \"input\" without escapes")
+								      : 0;
 	value = json_loadb(input.from, (size_t)(input.to - input.from), JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
 	json_decref(value);
 	/* A number that this machine's types do not hold is still JSON. */
-	if (!value && json_error_code(&where) != json_error_numeric_overflow)
+	if (value == NULL && json_error_code(&where) != json_error_numeric_overflow)
 		return bad_json(what, &where, (int)(input.from - text));
 	line->input = strndup(input.from, (size_t)(input.to - input.from));
-	return line->input ? 0 : wrong(what, "out of memory");
+	return line->input != NULL ? 0 : wrong(what, "out of memory");
 }
 
 static int integer_member(json_t *object, const char *name, int64_t min, int64_t max, int64_t *out, char *what)
 {
 	json_t *value = json_object_get(object, name);
 
-	if (!value)
+	if (value == NULL)
 		return 0;
 	if (!json_is_integer(value) || json_integer_value(value) < min || json_integer_value(value) > max)
 		return wrong(what, "\"%s\" is not a whole number in range", name);
@@ -164,7 +165,7 @@ static int string_member(json_t *object, const char *name, const char **out, cha
 {
 	json_t *value = json_object_get(object, name);
 
-	if (!value)
+	if (value == NULL)
 		return 0;
 	if (!json_is_string(value))
 		return wrong(what, "\"%s\" is not a string", name);
@@ -206,15 +207,15 @@ int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl
 
 	/* "at" or "in_ms"; either takes the place of what the options said. */
 	has_delay = json_object_get(object, "in_ms") != NULL;
-	if (at && has_delay)
+	if (at != NULL && has_delay)
 		return wrong(what, "\"at\" and \"in_ms\" exclude each other");
-	if (at && (!strchr(at, '-') || value_time(at, 0, &at_ms) || at_ms <= 0))
+	if (at != NULL && (strchr(at, '-') == NULL || value_time(at, 0, &at_ms) || at_ms <= 0))
 		return wrong(what, "\"at\" is not a time such as 2024-05-01T12:00:00Z");
-	if (at || has_delay) {
+	if (at != NULL || has_delay) {
 		chain->job.at_ms = at_ms;
 		chain->job.delay_ms = in_ms;
 	}
-	if (!chain->job.type)
+	if (chain->job.type == NULL)
 		return wrong(what, "it has no \"type\", and none is given on the command line");
 	return 0;
 }

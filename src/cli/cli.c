@@ -34,7 +34,7 @@ static void on_log(const struct sl_log_record *record, void *ctx)
 	char line[4096];
 
 	/* A record of the command's own component is a message of the command, without the record's fields. */
-	if (cli->component && strcmp(record->component, cli->component) == 0) {
+	if (cli->component != NULL && strcmp(record->component, cli->component) == 0) {
 		cli_line(cli, record->level, record->message);
 		return;
 	}
@@ -50,7 +50,8 @@ void cli_init(struct cli *cli)
 	/* Colours only for people: https://no-color.org and TERM=dumb switch them off. */
 	cli->command = "";
 	cli->component = NULL;
-	cli->color = isatty(STDERR_FILENO) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+	cli->color =
+		isatty(STDERR_FILENO) && !(no_color != NULL && *no_color) && term != NULL && strcmp(term, "dumb") != 0;
 	cli->bar_shown = false;
 	cli->env = (struct sl_env){SL_ENV_INIT};
 	out_init(&cli->out, STDOUT_FILENO);
@@ -112,15 +113,15 @@ int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 {
 	/* The code alone says little; most errors have a message. */
 	const char *text = err->msg[0] ? err->msg : sl_err_text(err->code);
-	const char *slash = subject ? strrchr(subject, '/') : NULL;
-	const char *name = slash && slash[1] ? slash + 1 : subject;
-	size_t n = subject ? strlen(name) : 0;
-	bool named = !subject;
+	const char *slash = subject != NULL ? strrchr(subject, '/') : NULL;
+	const char *name = slash != NULL && slash[1] ? slash + 1 : subject;
+	size_t n = subject != NULL ? strlen(name) : 0;
+	bool named = subject == NULL;
 
 	/* Is the last component of subject in the text as a separate word? "repo" is not named by "repository". */
 	for (const char *at = text; !named && n > 0 && (at = strstr(at, name)) != NULL; at++)
-		named = (at == text || (!isalnum((unsigned char)at[-1]) && !strchr("_-", at[-1]))) &&
-			!isalnum((unsigned char)at[n]) && (!at[n] || !strchr("_-", at[n]));
+		named = (at == text || (!isalnum((unsigned char)at[-1]) && strchr("_-", at[-1]) == NULL)) &&
+			!isalnum((unsigned char)at[n]) && (!at[n] || strchr("_-", at[n]) == NULL);
 	if (named)
 		cli_say(cli, SL_LOG_ERROR, "%s", text);
 	else

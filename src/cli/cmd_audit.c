@@ -150,15 +150,15 @@ static int audit_head_run(struct cli *cli, const struct parsed *args)
 	int rc = sl_audit_head_read(dir, opt_str(args, "dataset"), &cli->env, &head, &err);
 
 	/* Read, sign, format, write: each only when the step before it succeeded. */
-	if (!rc && key)
+	if (rc == 0 && key != NULL)
 		rc = sl_audit_head_sign(&head, key, &cli->env, &err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_audit_head_format(&head, text, &len, &err);
-	if (!rc && to)
+	if (rc == 0 && to != NULL)
 		rc = write_file(to, text, len, &err);
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, dir);
-	if (!to)
+	if (to == NULL)
 		out_write(&cli->out, text, len);
 	return EXIT_OK;
 }
@@ -201,7 +201,7 @@ static int audit_keygen_run(struct cli *cli, const struct parsed *args)
 	char hex[2 * SL_AUDIT_PUBLIC_KEY_BYTES + 1], shown[600];
 	int rc = sl_audit_keygen(path, &cli->env, key, &err);
 
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, path);
 	text_hex(hex, key, sizeof(key));
 	text_line(shown, sizeof(shown), path);

@@ -108,7 +108,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 
 	if (opt_flag(args, "no-catalog") && opt_given(args, "catalog"))
 		return cli_usage(cli, "--catalog and --no-catalog exclude each other");
-	if (opts.public_key && !opts.checkpoint)
+	if (opts.public_key != NULL && opts.checkpoint == NULL)
 		return cli_usage(cli, "--public-key checks the signature of a head: give that with --checkpoint");
 	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	/* JSON output is one object, written as it grows: any number of findings needs no memory. */
@@ -122,10 +122,10 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 	progress_start(&v.progress, cli, false);
 	rc = sl_audit_verify(dir, dataset, &opts, &result, &err);
 	progress_end(&v.progress);
-	if (rc && !err.code) /* a callback of ours has ended it */
+	if (rc != 0 && !err.code) /* a callback of ours has ended it */
 		sl_err_set(&err, rc, "%s",
 			   rc == SL_ECANCELLED ? "interrupted: it did not come to its end" : sl_err_text(rc));
-	if (rc) {
+	if (rc != 0) {
 		if (v.json)
 			out_json_end(&cli->out, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err.code),
 							  "error", text_json(err.msg)));

@@ -29,14 +29,14 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
 	opts.passphrase = plain ? NULL : pass.bytes;
 	opts.passphrase_len = pass.len;
-	if (!rc) {
+	if (rc == 0) {
 		rc = backuprepo_driver(&r, true);
-		if (!rc && sl_backup_init(&r.driver, &opts, &err))
+		if (rc == 0 && sl_backup_init(&r.driver, &opts, &err))
 			rc = backuprepo_fail(&r, &err);
 		backuprepo_close(&r);
 	}
 	askpass_wipe(&pass);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The warning is part of the result: a lost passphrase cannot be replaced. */
 	text_line(shown, sizeof(shown), path);
@@ -85,12 +85,12 @@ static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
 	/* The old passphrase has opened the repository; now ask for the new one, twice. */
-	if (!rc)
+	if (rc == 0)
 		rc = askpass(&pass, cli, args, &for_change);
-	if (!rc && sl_backup_change_passphrase(r.backup, pass.bytes, pass.len, &err))
+	if (rc == 0 && sl_backup_change_passphrase(r.backup, pass.bytes, pass.len, &err))
 		rc = backuprepo_fail(&r, &err);
 	askpass_wipe(&pass);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	out_str(&cli->out, opt_flag(args, "json") ? "{\"changed\":true}\n" : "the passphrase is changed\n");
 	return EXIT_OK;

@@ -25,9 +25,9 @@ static int findings_open(struct findings *c, const struct parsed *args, const st
 	struct out *out = &c->cli->out;
 	int rc = backuprepo_open(c->repo, c->cli, args, opts);
 
-	if (!rc)
+	if (rc == 0)
 		rc = backupwatch_start(&c->watch, c->cli, c->repo->backup);
-	if (!rc && c->json) {
+	if (rc == 0 && c->json) {
 		out_str(out, "{\"repo\":");
 		out_json(out, text_json(c->repo->path));
 		out_str(out, ",\"findings\":[");
@@ -44,22 +44,23 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 
 	if (c->json) {
 		out_str(out, c->reported++ ? "," : "");
-		out_json(out,
-			 json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "fault", sl_backup_fault_name(f->fault),
-				   "harmless", f->harmless, "object", f->object ? text_json(f->object) : json_null(),
-				   "snapshot", f->snapshot ? text_json(f->snapshot) : json_null(), "path",
-				   f->path ? text_json(f->path) : json_null(), "text", text_json(f->reason.msg)));
+		out_json(out, json_pack("{s:s, s:b, s:o, s:o, s:o, s:o}", "fault", sl_backup_fault_name(f->fault),
+					"harmless", f->harmless, "object",
+					f->object != NULL ? text_json(f->object) : json_null(), "snapshot",
+					f->snapshot != NULL ? text_json(f->snapshot) : json_null(), "path",
+					f->path != NULL ? text_json(f->path) : json_null(), "text",
+					text_json(f->reason.msg)));
 		return cli_stopped(c->cli);
 	}
 	/* What is wrong, then where: object, snapshot, file, and the reason. */
 	out_printf(out, "%s%s", f->harmless ? "note: " : "", sl_backup_fault_name(f->fault));
-	if (f->object) {
+	if (f->object != NULL) {
 		text_line(line, sizeof(line), f->object);
 		out_printf(out, " %s", line);
 	}
-	if (f->snapshot)
+	if (f->snapshot != NULL)
 		out_printf(out, ", snapshot %.8s", f->snapshot);
-	if (f->path) {
+	if (f->path != NULL) {
 		text_line(line, sizeof(line), f->path);
 		out_printf(out, ", file %s", line);
 	}
@@ -94,13 +95,13 @@ static int backup_check_run(struct cli *cli, const struct parsed *args)
 	double seconds;
 	int rc = findings_open(&c, args, &open_opts);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_backup_check(repo.backup, &opts, &r, &err);
 	seconds = backupwatch_stop(&c.watch);
 	wrong = r.findings - SL_MIN(r.harmless, r.findings);
 	/* Damage is a result, not a failure of the check. */
-	if (rc && !(rc == SL_ECORRUPT && wrong))
+	if (rc != 0 && !(rc == SL_ECORRUPT && wrong))
 		return findings_fail(&c, &err);
 	if (c.json)
 		out_json_end(&cli->out,
@@ -158,12 +159,12 @@ static int backup_repair_run(struct cli *cli, const struct parsed *args)
 	double seconds;
 	int rc = findings_open(&c, args, NULL);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_backup_repair(repo.backup, on_finding, &c, &r, &err);
 	seconds = backupwatch_stop(&c.watch);
 	lost = r.blocks_lost + r.files_lost + r.snapshots_lost;
-	if (rc)
+	if (rc != 0)
 		return findings_fail(&c, &err);
 	/* What was kept and what is lost; anything lost makes the status 65. */
 	if (c.json)

@@ -47,14 +47,14 @@ static const char *below(const char *path, const char *folder)
 /* Does nothing for what is not there yet, or is in a folder that was added already. */
 static int add_own(struct backupdata *d, struct cli *cli, const char *path)
 {
-	char *real = path ? realpath(path, NULL) : NULL;
+	char *real = path != NULL ? realpath(path, NULL) : NULL;
 	bool known = false;
 
-	if (path && !real && errno == ENOMEM)
+	if (path != NULL && real == NULL && errno == ENOMEM)
 		return cli_no_memory(cli);
-	for (size_t i = 0; real && i < d->n_own; i++)
-		known |= strcmp(d->own[i], real) == 0 || below(real, d->own[i]);
-	if (!real || known || d->n_own == BACKUPDATA_OWN_MAX)
+	for (size_t i = 0; real != NULL && i < d->n_own; i++)
+		known |= strcmp(d->own[i], real) == 0 || below(real, d->own[i]) != NULL;
+	if (real == NULL || known || d->n_own == BACKUPDATA_OWN_MAX)
 		free(real);
 	else
 		d->own[d->n_own++] = real;
@@ -71,26 +71,26 @@ static int find_own(struct backupdata *d, struct cli *cli, const struct parsed *
 	const char *elsewhere[3];
 	int rc = serving_read_config(cli, opt_str(args, "config"), true, &config);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
-	if ((data && srv_config_set(&config, srv_setting_find("server", "data"), data, &err)) ||
+	if ((data != NULL && srv_config_set(&config, srv_setting_find("server", "data"), data, &err)) ||
 	    srv_places_init(&places, &config, &err))
 		return cli_fail(cli, &err, NULL);
 
 	rc = add_own(d, cli, places.data);
-	if (!rc && d->n_own == 0) {
+	if (rc == 0 && d->n_own == 0) {
 		cli_say(cli, SL_LOG_ERROR, "Sluice's data folder %.500s: %s; name what is to be backed up", places.data,
 			strerror(errno));
 		return sl_err_exit_code(SL_ENOENT);
 	}
-	if (!rc && strncmp(places.store_url, "sqlite:", 7) == 0)
+	if (rc == 0 && strncmp(places.store_url, "sqlite:", 7) == 0)
 		rc = add_own(d, cli, places.store_url + 7);
-	else if (!rc)
+	else if (rc == 0)
 		cli_say(cli, SL_LOG_WARN, "the store is PostgreSQL's and not in this backup: use pg_dump for it");
 	elsewhere[0] = places.wal_dir;
 	elsewhere[1] = places.archive_dir;
 	elsewhere[2] = config.export_events_dir;
-	for (size_t i = 0; !rc && i < SL_COUNT(elsewhere); i++)
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(elsewhere); i++)
 		rc = add_own(d, cli, elsewhere[i]);
 	return rc;
 }
@@ -104,9 +104,9 @@ static int exclude_repo(struct backupdata *d, struct cli *cli, const char *repo)
 
 	for (size_t i = 0; i < d->n; i++) {
 		char *real = realpath(d->paths[i], NULL);
-		bool is_repo = real && (strcmp(real, repo) == 0 || below(real, repo));
+		bool is_repo = real != NULL && (strcmp(real, repo) == 0 || below(real, repo) != NULL);
 
-		inside |= real && below(repo, real);
+		inside |= real != NULL && below(repo, real) != NULL;
 		free(real);
 		if (is_repo) {
 			cli_say(cli, SL_LOG_ERROR, "%.500s is the repository itself, or lies in the repository",
@@ -117,10 +117,10 @@ static int exclude_repo(struct backupdata *d, struct cli *cli, const char *repo)
 	if (!inside)
 		return 0;
 	d->exclude = calloc(2, strlen(repo) + 1);
-	if (!d->exclude)
+	if (d->exclude == NULL)
 		return cli_no_memory(cli);
 	for (const char *p = repo; *p; p++) {
-		if (strchr("*?[\\", *p))
+		if (strchr("*?[\\", *p) != NULL)
 			d->exclude[n++] = '\\';
 		d->exclude[n++] = *p;
 	}
@@ -136,17 +136,17 @@ static int backupdata_find(struct backupdata *d, struct cli *cli, const struct p
 	*d = (struct backupdata){.n = 0};
 	if (!given || opt_given(args, "data") || opt_given(args, "config"))
 		rc = find_own(d, cli, args);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	d->paths = calloc(d->n_own + (size_t)given, sizeof(*d->paths));
-	if (!d->paths)
+	if (d->paths == NULL)
 		return cli_no_memory(cli);
 	for (size_t i = 0; i < d->n_own; i++)
 		d->paths[d->n++] = d->own[i];
 	for (int i = 0; i < given; i++)
 		d->paths[d->n++] = args->operands[i];
 	real = realpath(repo, NULL);
-	rc = real ? exclude_repo(d, cli, real) : 0;
+	rc = real != NULL ? exclude_repo(d, cli, real) : 0;
 	free(real);
 	return rc;
 }
@@ -171,7 +171,7 @@ struct creating {
 static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
 	struct creating *c = ctx;
-	const char *why = err && err->msg[0] ? err->msg : NULL;
+	const char *why = err != NULL && err->msg[0] ? err->msg : NULL;
 	enum sl_log_level level = SL_LOG_WARN;
 
 	/* Counted by kind for the result, and reported as it happens. */
@@ -181,8 +181,8 @@ static void on_problem(enum sl_backup_problem problem, const char *path, const s
 		level = SL_LOG_ERROR;
 	if (problem == SL_BACKUP_SKIPPED) /* sockets belong to the process that listens: a backup does not need them */
 		level = SL_LOG_INFO;
-	cli_say(c->cli, level, "%s: %.900s%s%.256s", sl_backup_problem_name(problem), path, why ? ": " : "",
-		why ? why : "");
+	cli_say(c->cli, level, "%s: %.900s%s%.256s", sl_backup_problem_name(problem), path, why != NULL ? ": " : "",
+		why != NULL ? why : "");
 }
 
 /* Print the snapshot, and report what it does not have as it was. The exit code. */
@@ -256,7 +256,7 @@ static int create_snapshot(struct creating *c)
 	double seconds;
 	int rc = backupwatch_start(&watch, c->cli, c->repo.backup);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_backup_create(c->repo.backup, &opts, &result, &err);
 	seconds = backupwatch_stop(&watch);
@@ -265,7 +265,7 @@ static int create_snapshot(struct creating *c)
 			"interrupted; there is no snapshot, but the same command uses what is stored");
 		return EXIT_INTERRUPTED;
 	}
-	if (rc)
+	if (rc != 0)
 		return cli_fail(c->cli, &err, NULL);
 	return report_created(c, &result, seconds);
 }
@@ -277,12 +277,12 @@ static const char **values_of(const struct parsed *args, const char *option, con
 
 	*n = 0;
 	/* Room for one more than were given. */
-	while (opt_all(args, option, (int)*n))
+	while (opt_all(args, option, (int)*n) != NULL)
 		++*n;
 	list = calloc(*n + 1, sizeof(*list));
-	for (size_t i = 0; list && i < *n; i++)
+	for (size_t i = 0; list != NULL && i < *n; i++)
 		list[i] = opt_all(args, option, (int)i);
-	if (list && more)
+	if (list != NULL && more != NULL)
 		list[(*n)++] = more;
 	return list;
 }
@@ -294,26 +294,26 @@ static int backup_create_run(struct cli *cli, const struct parsed *args)
 				      .zstd_level = (int32_t)opt_num(args, "level")};
 	int rc = backuprepo_find(&c.repo, cli, args);
 
-	if (!rc)
+	if (rc == 0)
 		rc = backupdata_find(&c.data, cli, args, c.repo.path);
 	/* Excludes and tags, the repository itself among the first. */
-	if (!rc) {
+	if (rc == 0) {
 		c.excludes = values_of(args, "exclude", c.data.exclude, &c.n_excludes);
 		c.tags = values_of(args, "tag", NULL, &c.n_tags);
-		if (!c.excludes || !c.tags)
+		if (c.excludes == NULL || c.tags == NULL)
 			rc = cli_no_memory(cli);
 	}
-	for (size_t i = 0; !rc && i < c.n_tags; i++) {
+	for (size_t i = 0; rc == 0 && i < c.n_tags; i++) {
 		if (!*c.tags[i])
 			rc = cli_usage(cli, "--tag: a tag is not empty");
 	}
-	for (int i = 0; !rc && opt_all(args, "exclude", i); i++) {
+	for (int i = 0; rc == 0 && opt_all(args, "exclude", i) != NULL; i++) {
 		if (!*opt_all(args, "exclude", i))
 			rc = cli_usage(cli, "--exclude: a pattern is not empty");
 	}
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_open(&c.repo, cli, args, &opts);
-	if (!rc)
+	if (rc == 0)
 		rc = create_snapshot(&c);
 	backuprepo_close(&c.repo);
 	for (size_t i = 0; i < c.data.n_own; i++)

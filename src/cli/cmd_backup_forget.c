@@ -33,10 +33,10 @@ static int on_decision(const struct sl_backup_snapshot *s, int keeps, const char
 		json_t *j = backupshow_json(s);
 
 		json_object_set_new(j, "keep", json_boolean(keeps));
-		json_object_set_new(j, "rules", text_json(rules ? rules : ""));
+		json_object_set_new(j, "rules", text_json(rules != NULL ? rules : ""));
 		out_json_line(out, j);
 	} else {
-		out_printf(out, "%-7s %-14s ", keeps ? "keep" : "forget", keeps && rules ? rules : "");
+		out_printf(out, "%-7s %-14s ", keeps ? "keep" : "forget", keeps && rules != NULL ? rules : "");
 		backupshow_line(out, s);
 	}
 	return cli_stopped(f->cli);
@@ -102,27 +102,27 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 		return cli_usage(cli, "either rules and filters or the names of snapshots, not both");
 	if (opt_given(args, "path"))
 		rc = backuprepo_stored_path(cli, opt_str(args, "path"), f.path);
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	/* The lists that the library takes: tags, and the names of snapshots. */
-	while (opt_all(args, "keep-tag", (int)f.n_tags))
+	while (opt_all(args, "keep-tag", (int)f.n_tags) != NULL)
 		f.n_tags++;
 	f.tags = calloc(f.n_tags + 1, sizeof(*f.tags));
 	f.ids = calloc(n + 1, sizeof(*f.ids));
 	f.resolved = calloc(n + 1, sizeof(*f.resolved));
-	if (!f.tags || !f.ids || !f.resolved)
+	if (f.tags == NULL || f.ids == NULL || f.resolved == NULL)
 		rc = cli_no_memory(cli);
-	for (size_t i = 0; !rc && i < f.n_tags; i++)
+	for (size_t i = 0; rc == 0 && i < f.n_tags; i++)
 		f.tags[i] = opt_all(args, "keep-tag", (int)i);
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_open(&f.repo, cli, args, NULL);
 	/* All snapshots are known before the first one is removed. */
-	for (size_t i = 0; !rc && i < n; i++) {
+	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rc = backuprepo_snapshot(&f.repo, args->operands[i], f.resolved[i]);
 		f.ids[f.n_ids++] = f.resolved[i];
 	}
-	if (!rc)
+	if (rc == 0)
 		rc = forget_snapshots(&f);
 	backuprepo_close(&f.repo);
 	free(f.tags);
@@ -187,13 +187,13 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	int rc = backuprepo_open(&r, cli, args, NULL);
 
 	/* Prune, with its progress shown. */
-	if (!rc)
+	if (rc == 0)
 		rc = backupwatch_start(&watch, cli, r.backup);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_backup_prune(r.backup, &opts, &n, &err);
 	seconds = backupwatch_stop(&watch);
-	if (rc)
+	if (rc != 0)
 		return backuprepo_fail(&r, &err);
 	/* All counts for programs; what a person acts upon as text. */
 	if (opt_flag(args, "json")) {

@@ -27,14 +27,14 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 {
 	struct listing *l = ctx;
 	const char *host = opt_str(l->args, "host"), *tag = opt_str(l->args, "tag");
-	bool has_tag = !tag, has_path = !l->path[0];
+	bool has_tag = tag == NULL, has_path = !l->path[0];
 
 	/* The filters of --host, --tag and --path: all of them must match. */
 	for (size_t i = 0; i < s->n_tags; i++)
-		has_tag |= tag && strcmp(s->tags[i], tag) == 0;
+		has_tag |= tag != NULL && strcmp(s->tags[i], tag) == 0;
 	for (size_t i = 0; i < s->n_paths; i++)
 		has_path |= strcmp(s->paths[i], l->path) == 0;
-	if ((host && strcmp(host, s->host) != 0) || !has_tag || !has_path)
+	if ((host != NULL && strcmp(host, s->host) != 0) || !has_tag || !has_path)
 		return 0;
 	if (l->json) {
 		out_json_line(&l->cli->out, backupshow_json(s));
@@ -54,7 +54,7 @@ static int on_damaged(const char *id, const struct sl_err *err, void *ctx)
 {
 	struct listing *l = ctx;
 
-	if (l->id && strcmp(id, l->id) != 0)
+	if (l->id != NULL && strcmp(id, l->id) != 0)
 		return 0;
 	l->damaged++;
 	cli_say(l->cli, SL_LOG_ERROR, "snapshot %s: %s", id, err->msg);
@@ -85,9 +85,9 @@ static int backup_list_run(struct cli *cli, const struct parsed *args)
 	struct listing l = {.cli = cli, .args = args, .json = opt_flag(args, "json")};
 	int rc = opt_given(args, "path") ? backuprepo_stored_path(cli, opt_str(args, "path"), l.path) : 0;
 
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_open(&l.repo, cli, args, NULL);
-	if (!rc)
+	if (rc == 0)
 		rc = list_snapshots(&l, on_snapshot);
 	backuprepo_close(&l.repo);
 	return rc;
@@ -137,9 +137,9 @@ static int backup_show_run(struct cli *cli, const struct parsed *args)
 
 	l.id = id;
 	/* The word may be a beginning or "latest"; the list is then searched for the id. */
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_snapshot(&l.repo, args->operands[0], id);
-	if (!rc)
+	if (rc == 0)
 		rc = list_snapshots(&l, on_one);
 	backuprepo_close(&l.repo);
 	return rc;
@@ -209,11 +209,11 @@ static int ls_cat_run(struct cli *cli, const struct parsed *args)
 	/* Paths in a snapshot have no slash before them and no dots; the copy is never longer. */
 	path = malloc(strlen(given) + 1);
 	rc = backuprepo_open(&l.repo, cli, args, NULL);
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_snapshot(&l.repo, args->operands[0], id);
-	if (!rc && !path)
+	if (rc == 0 && path == NULL)
 		rc = cli_no_memory(cli);
-	if (!rc) {
+	if (rc == 0) {
 		backuprepo_path(path, given);
 		rc = ls ? sl_backup_ls(l.repo.backup, id, *path ? path : NULL, on_entry, &l, &err)
 			: sl_backup_cat(l.repo.backup, id, path, on_bytes, &l, &err);

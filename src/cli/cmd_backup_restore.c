@@ -24,12 +24,12 @@ struct restoring {
 static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
 	struct restoring *r = ctx;
-	const char *reason = err ? err->msg : "";
+	const char *reason = err != NULL ? err->msg : "";
 	char beginning[101]; /* of the path: messages shorten it */
 
 	/* Many messages name the path already. */
 	(void)snprintf(beginning, sizeof(beginning), "%s", path);
-	if (strstr(reason, beginning))
+	if (strstr(reason, beginning) != NULL)
 		path = "";
 	cli_say(r->cli, problem == SL_BACKUP_UNREADABLE ? SL_LOG_ERROR : SL_LOG_WARN, "%s: %.900s%s%.256s",
 		sl_backup_problem_name(problem), path, *path && *reason ? ": " : "", reason);
@@ -99,19 +99,19 @@ static int restore_snapshot(struct restoring *r)
 	double seconds;
 	int rc = backupwatch_start(&watch, r->cli, r->repo.backup);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* Restore, and print what was restored also after a failure: files that are there stay. */
 	rc = sl_backup_restore(r->repo.backup, r->id, &opts, &n, &err);
 	seconds = backupwatch_stop(&watch);
-	if ((!rc || n.entries) && opt_flag(a, "json")) {
+	if ((rc == 0 || n.entries) && opt_flag(a, "json")) {
 		out_json_line(out, json_pack("{s:s, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "snapshot",
 					     r->id, "to", text_json(to), "ok", rc == 0, "entries",
 					     (json_int_t)n.entries, "files", (json_int_t)n.files, "bytes",
 					     (json_int_t)n.bytes, "skipped", (json_int_t)n.skipped, "problems",
 					     (json_int_t)n.problems, "set_id_stripped", (json_int_t)n.set_id_stripped,
 					     "security_stripped", (json_int_t)n.security_stripped, "seconds", seconds));
-	} else if (!rc || n.entries) {
+	} else if (rc == 0 || n.entries) {
 		text_line(shown, sizeof(shown), to);
 		out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n.files, "file"),
 			   text_bytes(bytes, n.bytes), shown, seconds);
@@ -121,7 +121,7 @@ static int restore_snapshot(struct restoring *r)
 	}
 	report_stripped(r, n.set_id_stripped, "set-uid and set-gid bits", "set-id", "no-set-id");
 	report_stripped(r, n.security_stripped, "security.* and trusted.* attributes", "security", "no-security");
-	if (rc)
+	if (rc != 0)
 		return restore_failed(r, &err);
 	if (!n.problems)
 		return EXIT_OK;
@@ -152,13 +152,13 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 
 	/* The paths as the snapshot has them, without a slash before them. */
 	r.paths = calloc(n + 1, sizeof(*r.paths));
-	if (!r.paths)
+	if (r.paths == NULL)
 		return cli_no_memory(cli);
-	for (size_t i = 0; !rc && i < n; i++) {
+	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const char *given = args->operands[i + 1];
 		char *copy = r.paths[i] = malloc(strlen(given) + 1);
 
-		if (!copy) {
+		if (copy == NULL) {
 			rc = cli_no_memory(cli);
 			break;
 		}
@@ -168,11 +168,11 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 			rc = cli_usage(cli, "PATH: '%.100s' is everything; leave it out for that", given);
 	}
 	/* The repository, the snapshot, the files. */
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_open(&r.repo, cli, args, &opts);
-	if (!rc)
+	if (rc == 0)
 		rc = backuprepo_snapshot(&r.repo, args->operands[0], r.id);
-	if (!rc)
+	if (rc == 0)
 		rc = restore_snapshot(&r);
 	backuprepo_close(&r.repo);
 	for (size_t i = 0; i < r.n_paths; i++)

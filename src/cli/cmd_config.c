@@ -12,7 +12,7 @@ static int config_check_run(struct cli *cli, const struct parsed *args)
 	int rc = serving_read_config(cli, path, false, &config);
 
 	srv_config_fini(&config);
-	if (!rc)
+	if (rc == 0)
 		out_printf(&cli->out, "%s: good\n", path);
 	return rc;
 }
@@ -46,7 +46,7 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 		for (const struct srv_setting *s = srv_settings; s < first; s++)
 			again |= strcmp(s->section, first->section) == 0;
 		/* All settings of this section, wherever the table has them. */
-		for (const struct srv_setting *s = first; !again && s->section; s++) {
+		for (const struct srv_setting *s = first; !again && s->section != NULL; s++) {
 			if (strcmp(s->section, first->section) != 0)
 				continue;
 			if (opt_flag(args, "json")) {
@@ -58,12 +58,15 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 							     s->help));
 				continue;
 			}
-			if (!before || strcmp(before->section, s->section) != 0)
-				out_printf(out, "%s%s:\n", before ? "\n" : "", s->section);
+			if (before == NULL || strcmp(before->section, s->section) != 0)
+				out_printf(out, "%s%s:\n", before != NULL ? "\n" : "", s->section);
 			out_printf(out, "  # %s\n  # %s", s->help, srv_setting_env(s, env));
-			if (s->flag)
+			if (s->flag != NULL)
 				out_printf(out, ", --%s", s->flag);
-			out_printf(out, "\n  # %s: %s\n", s->name, s->def ? s->def : s->kind == SRV_LIST ? "[]" : "");
+			out_printf(out, "\n  # %s: %s\n", s->name,
+				   s->def != NULL        ? s->def
+				   : s->kind == SRV_LIST ? "[]"
+							 : "");
 			before = s;
 		}
 	}

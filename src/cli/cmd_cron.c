@@ -21,7 +21,7 @@ static int cron_add_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return sl_jobs_cron_put(store.client, &cron, &err) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
@@ -62,7 +62,7 @@ static int cron_list_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* A broken output ends the list; cli_finish reports that one. */
 	if (sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
@@ -77,7 +77,7 @@ static int cron_remove_run(struct cli *cli, const struct parsed *args)
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
 	/* Each removal is a transaction: the ones before a name that is unknown stay removed. */
-	for (int i = 0; !rc && i < args->n_operands; i++) {
+	for (int i = 0; rc == 0 && i < args->n_operands; i++) {
 		if (sl_jobs_cron_remove(store.client, args->operands[i], &err))
 			rc = jobstore_fail(cli, args, &err);
 	}

@@ -34,9 +34,9 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	if (l->before_ms && letter->last_failed_ms >= l->before_ms)
 		return 0;
 	l->n_letters++;
-	if (l->print) {
+	if (l->print != NULL) {
 		rc = deadletter_view(&view, l->cli, letter, l->key_file, &err);
-		if (!rc && !view.opened && l->raw)
+		if (rc == 0 && !view.opened && l->raw)
 			rc = sl_err_set(&err, SL_EKEY,
 					"dead letter %" PRIu64
 					" is sealed: give the key file of its log with --key-file",
@@ -44,9 +44,9 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 		/* With --raw the output is the item and nothing else. */
 		if (view.opened || !l->raw)
 			l->print(&l->cli->out, &view);
-		if (rc)
+		if (rc != 0)
 			cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
-		if (rc && !l->exit_code)
+		if (rc != 0 && !l->exit_code)
 			l->exit_code = sl_err_exit_code(rc);
 		deadletter_view_end(&view);
 	}
@@ -66,21 +66,23 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	sl_dlq *q = NULL;
 	int rc = deadletters_open(cli, dir, 1, &q);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* Damage does not end the list: what can be read is printed. */
 	rc = sl_dlq_list(q, opt_flag(args, "all"), on_letter, &l, &err);
 	if (out_failed(&cli->out)) {
 		rc = EXIT_OK; /* cli_finish reports it */
-	} else if (rc) {
-		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
-	} else if (!sl_dlq_get_stats(q, &stats, NULL) && stats.damaged) {
-		cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir,
-			text_count(count, stats.damaged, "damaged dead letter"));
-		rc = EXIT_BAD_DATA;
+	} else {
+		if (rc != 0) {
+			rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
+		} else if (!sl_dlq_get_stats(q, &stats, NULL) && stats.damaged) {
+			cli_say(cli, SL_LOG_ERROR, "%s: %s skipped", dir,
+				text_count(count, stats.damaged, "damaged dead letter"));
+			rc = EXIT_BAD_DATA;
+		}
 	}
 	sl_dlq_close(q);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return l.exit_code;
 }
@@ -103,11 +105,11 @@ static int dlq_show_run(struct cli *cli, const struct parsed *args)
 	/* Raw bytes, JSON or text. */
 	l.print = l.raw ? print_item : opt_flag(args, "json") ? deadletter_json : deadletter_full;
 	rc = deadletters_open(cli, args->operands[0], 1, &q);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
 	sl_dlq_close(q);
-	if (!rc)
+	if (rc == 0)
 		return l.exit_code;
 	if (out_failed(&cli->out))
 		return EXIT_OK; /* cli_finish reports it */
@@ -129,7 +131,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 	sl_dlq *q = NULL;
 	int rc = deadletters_open(cli, dir, 0, &q);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* How many it would be, for the question. */
 	if (sl_dlq_list(q, 0, on_letter, &l, &err)) {
@@ -145,7 +147,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 		}
 		fprintf(stderr, "Discard %s for good? [y/N] ", count);
 		fflush(stderr);
-		if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y')) {
+		if (fgets(answer, sizeof(answer), stdin) == NULL || (answer[0] != 'y' && answer[0] != 'Y')) {
 			cli_say(cli, SL_LOG_ERROR, "nothing was purged");
 			rc = EXIT_INTERRUPTED;
 			goto end;

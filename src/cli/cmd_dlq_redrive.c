@@ -38,7 +38,7 @@ static bool is_file(const char *path)
 
 static int close_log(struct redrive *r, struct sl_err *err)
 {
-	int rc = r->wal ? sl_wal_close(r->wal, err) : 0;
+	int rc = r->wal != NULL ? sl_wal_close(r->wal, err) : 0;
 
 	r->wal = NULL;
 	return rc;
@@ -51,7 +51,7 @@ static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, 
 	struct sl_wal_opts opts = walfile_opts(r->cli, r->args);
 	int64_t started_ms = sl__clock_ms();
 	const char *path = opt_str(r->args, "to-wal"), *id = letter->source + 4;
-	const char *target = letter->target ? letter->target : "";
+	const char *target = letter->target != NULL ? letter->target : "";
 	const char *slash = strrchr(target, '/');
 	char name[NAME_MAX + 1], next_to[PATH_MAX];
 	struct walfile file;
@@ -60,21 +60,21 @@ static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, 
 
 	/* The target of wal:<id>. Else the dead letters of <dir>/<id>.wal are in <dir>/<id>.dead, unless configured
 	 * otherwise. */
-	if (!path && strncmp(letter->source, "wal:", 4) == 0 && *id && !strchr(id, '/') &&
+	if (path == NULL && strncmp(letter->source, "wal:", 4) == 0 && *id && strchr(id, '/') == NULL &&
 	    (size_t)snprintf(name, sizeof(name), "%s.wal", id) < sizeof(name)) {
-		if (strcmp(slash ? slash + 1 : target, name) == 0 && is_file(target))
+		if (strcmp(slash != NULL ? slash + 1 : target, name) == 0 && is_file(target))
 			path = strlen(target) < PATH_MAX ? target : NULL;
 		else if ((size_t)snprintf(next_to, sizeof(next_to), "%s/../%s", r->dlq_dir, name) < sizeof(next_to) &&
 			 is_file(next_to))
 			path = next_to;
 	}
-	if (!path)
+	if (path == NULL)
 		return sl_err_set(err, SL_EINVAL, "it does not say into which log; give --to-wal=FILE");
 
 	/* One log stays open until a dead letter is for another. */
-	if (!r->wal || strcmp(r->open_path, path) != 0) {
+	if (r->wal == NULL || strcmp(r->open_path, path) != 0) {
 		rc = close_log(r, err);
-		if (rc)
+		if (rc != 0)
 			return rc;
 		if (walfile_split(r->cli, path, &file))
 			return sl_err_set(err, SL_EINVAL, "%s is not the name of a log", path);
@@ -82,13 +82,13 @@ static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, 
 		opts.max_pending_bytes = SL_UNLIMITED;
 		do
 			rc = sl_wal_open(&r->wal, file.id, &opts, err);
-		while (rc && walfile_lock_again(r->args, rc, started_ms));
-		if (rc)
+		while (rc != 0 && walfile_lock_again(r->args, rc, started_ms));
+		if (rc != 0)
 			return rc;
 		snprintf(r->open_path, sizeof(r->open_path), "%s", path);
 	}
 	rc = sl_wal_append(r->wal, letter->item, letter->item_len, &sequence, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	out_printf(&r->cli->out,
 		   opt_flag(r->args, "json") ? "{\"id\":%" PRIu64 ",\"sequence\":%" PRIu64 "}\n"
@@ -110,21 +110,21 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 		return SL_ECANCELLED;
 	/* Open the item, send it, report where it went. */
 	rc = deadletter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
-	if (!rc && !view.opened) /* sealed bytes are not a record */
+	if (rc == 0 && !view.opened) /* sealed bytes are not a record */
 		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
 	sealed = rc != 0;
-	if (!rc && (!sl__load_redrive_takes(letter) || opt_given(r->args, "to-wal"))) {
+	if (rc == 0 && (!sl__load_redrive_takes(letter) || opt_given(r->args, "to-wal"))) {
 		rc = append_letter(r, &view.letter, &err);
-	} else if (!rc) {
+	} else if (rc == 0) {
 		rc = sl__load_redrive_write(&r->load, &view.letter, &err);
-		if (!rc && opt_flag(r->args, "json"))
+		if (rc == 0 && opt_flag(r->args, "json"))
 			out_json_line(out, json_pack("{s:I, s:o}", "id", (json_int_t)letter->id, "to",
 						     text_json(sl__load_redrive_target(&r->load))));
-		else if (!rc)
+		else if (rc == 0)
 			out_printf(out, "%" PRIu64 " -> %s\n", letter->id, sl__load_redrive_target(&r->load));
 	}
 	deadletter_view_end(&view);
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	if (stop_requested())
 		return SL_ECANCELLED;
@@ -155,11 +155,11 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 		return cli_usage(cli, "--to-wal and --to exclude each other");
 	if (opt_given(args, "to-wal"))
 		rc = walfile_split(cli, opt_str(args, "to-wal"), &file);
-	if (!rc && opt_given(args, "to-wal"))
+	if (rc == 0 && opt_given(args, "to-wal"))
 		rc = walfile_check_folder(cli, file.dir);
-	if (!rc)
+	if (rc == 0)
 		rc = deadletters_open(cli, r.dlq_dir, 0, &q);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (sl__load_redrive_init(&r.load, &load, &err)) {
 		rc = cli_fail(cli, &err, NULL);
@@ -170,14 +170,14 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 		else if (r.exit_code)
 			rc = r.exit_code;
 		else
-			rc = rc && !out_failed(&cli->out) ? cli_fail(cli, &err, r.dlq_dir) : EXIT_OK;
+			rc = rc != 0 && !out_failed(&cli->out) ? cli_fail(cli, &err, r.dlq_dir) : EXIT_OK;
 	}
 	if (sl__load_redrive_close(&r.load, &err)) {
 		cli_say(cli, SL_LOG_ERROR, "%s", err.msg);
 		waiting_abandon(cli, EXIT_INTERRUPTED);
 	}
 	sl_dlq_close(q);
-	if (close_log(&r, &err) && !rc)
+	if (close_log(&r, &err) && rc == 0)
 		rc = cli_fail(cli, &err, r.open_path);
 	return rc;
 }

@@ -61,7 +61,7 @@ static char *read_stdin(struct cli *cli, int *code)
 	char *text = malloc(cap);
 
 	/* The buffer doubles up to the limit. */
-	while (text) {
+	while (text != NULL) {
 		size_t n = fread(text + used, 1, cap - used - 1, stdin);
 
 		used += n;
@@ -70,7 +70,7 @@ static char *read_stdin(struct cli *cli, int *code)
 		if (used + 1 == cap && cap < INPUT_MAX_BYTES) {
 			char *more = realloc(text, cap *= 2);
 
-			if (!more)
+			if (more == NULL)
 				free(text);
 			text = more;
 		} else if (used + 1 == cap) {
@@ -80,21 +80,20 @@ static char *read_stdin(struct cli *cli, int *code)
 			return NULL;
 		}
 	}
-	if (text && !ferror(stdin) && memchr(text, '\0', used) == NULL) {
+	if (text != NULL && !ferror(stdin) && memchr(text, '\0', used) == NULL) {
 		text[used] = '\0';
 		return text;
 	}
 	/* A read that a signal ended is no broken input. */
-	if (text && ferror(stdin) && stop_requested()) {
+	if (text != NULL && ferror(stdin) && stop_requested()) {
 		*code = cli_interrupted(cli);
 		free(text);
 		return NULL;
 	}
-	*code = !text ? EXIT_INTERNAL : ferror(stdin) ? EXIT_OUTPUT : EXIT_BAD_DATA;
+	*code = text != NULL ? ferror(stdin) ? EXIT_OUTPUT : EXIT_BAD_DATA : EXIT_INTERNAL;
 	cli_say(cli, SL_LOG_ERROR, "stdin: %s",
-		!text           ? "out of memory"
-		: ferror(stdin) ? "cannot be read"
-				: "it has a zero byte, which JSON has not");
+		text != NULL ? ferror(stdin) ? "cannot be read" : "it has a zero byte, which JSON has not"
+			     : "out of memory");
 	free(text);
 	return NULL;
 }
@@ -102,26 +101,27 @@ static char *read_stdin(struct cli *cli, int *code)
 static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobstore *store, struct sl_new_chain *chain)
 {
 	const char *input = args->n_operands > 1 ? args->operands[1] : NULL;
-	bool from_stdin = input && strcmp(input, "-") == 0;
+	bool from_stdin = input != NULL && strcmp(input, "-") == 0;
 	struct sl_started started;
 	struct sl_err err = SL_ERR_INIT;
 	char *read = NULL;
 	int rc = EXIT_OK;
 
-	if (from_stdin && !(read = read_stdin(cli, &rc)))
+	if (from_stdin && (read = read_stdin(cli, &rc)) == NULL)
 		return rc;
 	/* The store checks the input: it must be JSON. */
-	chain->job.input = read ? read : input;
+	chain->job.input = read != NULL ? read : input;
 	rc = sl_jobs_enqueue(store->client, NULL, chain, &started, &err);
 	free(read);
 	/* JSON in an argument that has no quote in it has most likely lost them to the shell. */
-	if (rc == SL_EDATA && strncmp(err.msg, "input:", 6) == 0 && input && !from_stdin && !strchr(input, '"')) {
+	if (rc == SL_EDATA && strncmp(err.msg, "input:", 6) == 0 && input != NULL && !from_stdin &&
+	    strchr(input, '"') == NULL) {
 		cli_say(cli, SL_LOG_ERROR,
 			"%s (the shell takes double quotes away; put JSON into single quotes: '{\"to\":\"ada\"}')",
 			err.msg);
 		return EXIT_BAD_DATA;
 	}
-	if (rc)
+	if (rc != 0)
 		return jobstore_fail(cli, args, &err);
 	print_started(cli, args, &started);
 	if (started.deduplicated)
@@ -161,7 +161,7 @@ static int start_batch(struct bulk *b)
 		size_t cap = 2 * (b->n_started + b->n);
 		struct sl_started *more = realloc(b->started, cap * sizeof(*more));
 
-		if (!more)
+		if (more == NULL)
 			return cli_no_memory(b->cli);
 		b->started = more;
 		b->cap_started = cap;
@@ -172,12 +172,12 @@ static int start_batch(struct bulk *b)
 		return EXIT_OK;
 	}
 	/* Which line was refused? The transaction is lost in any case, so submit them one by one. */
-	for (size_t i = 0; !rc && i < b->n && (err.code == SL_EINVAL || err.code == SL_EDATA); i++) {
+	for (size_t i = 0; rc == 0 && i < b->n && (err.code == SL_EINVAL || err.code == SL_EDATA); i++) {
 		if (sl_jobs_enqueue(b->store->client, b->tx, &b->chains[i], &started, &one))
 			rc = bad_line(b, b->lines[i].number, one.msg);
 	}
 	forget_lines(b);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return jobstore_fail(b->cli, b->args, &err);
 }
@@ -218,7 +218,7 @@ static int keep_lines(struct bulk *b, int fd)
 	int rc = EXIT_OK;
 
 	input_init(&in, fd, 0, LINE_MAX_BYTES);
-	while (!rc && (step = input_next(&in, &line, &err)) != INPUT_END) {
+	while (rc == 0 && (step = input_next(&in, &line, &err)) != INPUT_END) {
 		if (step == INPUT_NEED) {
 			input_wait(&in, stop_fd());
 			rc = stop_requested() ? cli_interrupted(b->cli) : read_more_lines(b, &in, "");
@@ -231,7 +231,7 @@ static int keep_lines(struct bulk *b, int fd)
 			size_t blanks = 0;
 
 			b->n_lines = line.number;
-			while (blanks < line.len && line.data[blanks] && strchr(" \t\r\n", line.data[blanks]))
+			while (blanks < line.len && line.data[blanks] && strchr(" \t\r\n", line.data[blanks]) != NULL)
 				blanks++;
 			if (blanks < line.len && bulk_line_read(&checked, line.data, line.len, &chain, what))
 				rc = bad_line(b, line.number, what);
@@ -257,7 +257,7 @@ static int start_kept(struct bulk *b, struct input *kept)
 	if (sl_jobs_begin(b->store->client, &b->tx, &err))
 		return jobstore_fail(b->cli, b->args, &err);
 	/* Every line was good when it was read first; it is parsed again instead of being kept twice in memory. */
-	while (!rc && (step = input_next(kept, &line, &err)) != INPUT_END) {
+	while (rc == 0 && (step = input_next(kept, &line, &err)) != INPUT_END) {
 		if (step == INPUT_NEED) {
 			rc = read_more_lines(b, kept, "read the temporary file (TMPDIR): ");
 			continue;
@@ -269,7 +269,7 @@ static int start_kept(struct bulk *b, struct input *kept)
 		if (stop_requested())
 			rc = cli_interrupted(b->cli);
 		show_lines(b, line.number, b->n_lines);
-		if (!rc && line.len > 0) {
+		if (rc == 0 && line.len > 0) {
 			b->chains[b->n] = b->base;
 			b->lines[b->n] = (struct bulk_line){.number = line.number};
 			b->bytes += line.len;
@@ -277,13 +277,13 @@ static int start_kept(struct bulk *b, struct input *kept)
 			if (bulk_line_read(&b->lines[b->n - 1], line.data, line.len, &b->chains[b->n - 1], what))
 				rc = bad_line(b, line.number, what);
 		}
-		if (!rc && (b->n == BATCH || b->bytes >= BATCH_BYTES))
+		if (rc == 0 && (b->n == BATCH || b->bytes >= BATCH_BYTES))
 			rc = start_batch(b);
 	}
-	if (!rc && b->n > 0)
+	if (rc == 0 && b->n > 0)
 		rc = start_batch(b);
 	forget_lines(b);
-	if (rc)
+	if (rc != 0)
 		sl_tx_rollback(b->tx);
 	else if (sl_tx_commit(b->tx, &err))
 		rc = jobstore_fail(b->cli, b->args, &err);
@@ -310,7 +310,7 @@ static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobst
 		return EXIT_OUTPUT;
 	}
 	b = calloc(1, sizeof(*b));
-	if (!b) {
+	if (b == NULL) {
 		if (!is_stdin)
 			close(fd);
 		return cli_no_memory(cli);
@@ -326,14 +326,14 @@ static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobst
 	rc = keep_lines(b, fd);
 	if (!is_stdin)
 		close(fd);
-	if (!rc && spool_read(&b->spool, &kept, LINE_MAX_BYTES, &err)) {
+	if (rc == 0 && spool_read(&b->spool, &kept, LINE_MAX_BYTES, &err)) {
 		rc = not_kept(b, &err);
-	} else if (!rc) {
+	} else if (rc == 0) {
 		rc = start_kept(b, &kept);
 		input_fini(&kept);
 	}
 	progress_end(&b->progress);
-	for (size_t i = 0; !rc && i < b->n_started; i++) {
+	for (size_t i = 0; rc == 0 && i < b->n_started; i++) {
 		print_started(cli, args, &b->started[i]);
 		n_existing += b->started[i].deduplicated != 0;
 	}
@@ -366,21 +366,21 @@ static int read_chain(struct cli *cli, const struct parsed *args, struct sl_new_
 	for (int i = 0; (text = opt_all(args, "after", i)) != NULL; i++)
 		cap += strlen(text) + 1;
 	chain->job.blockers = *blockers = calloc(cap + 1, sizeof(**blockers));
-	if (!*blockers)
+	if (*blockers == NULL)
 		return cli_no_memory(cli);
-	for (int i = 0; !rc && (text = opt_all(args, "after", i)) != NULL; i++) {
+	for (int i = 0; rc == 0 && (text = opt_all(args, "after", i)) != NULL; i++) {
 		char *copy = strdup(text), *rest = copy, *one;
 
-		while (!rc && (one = strsep(&rest, ",")) != NULL)
+		while (rc == 0 && (one = strsep(&rest, ",")) != NULL)
 			rc = jobstore_id(cli, one, &(*blockers)[chain->job.n_blockers++]);
 		free(copy);
 	}
-	if (rc)
+	if (rc != 0)
 		return rc;
 
-	if (at && opt_given(args, "in"))
+	if (at != NULL && opt_given(args, "in"))
 		return cli_usage(cli, "--at and --in exclude each other");
-	if (at && (!strchr(at, '-') || value_time(at, 0, &chain->job.at_ms) || chain->job.at_ms <= 0))
+	if (at != NULL && (strchr(at, '-') == NULL || value_time(at, 0, &chain->job.at_ms) || chain->job.at_ms <= 0))
 		return cli_usage(cli, "--at: '%.100s' is not a time such as 2024-05-01T12:00:00Z", at);
 	if (!opt_given(args, "bulk") && args->n_operands == 0)
 		return cli_usage(cli, "TYPE is missing");
@@ -402,9 +402,9 @@ static int enqueue_run(struct cli *cli, const struct parsed *args)
 	int rc = read_chain(cli, args, &chain, &blockers);
 
 	/* Options are checked before the store is opened or made. */
-	if (!rc)
+	if (rc == 0)
 		rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
-	if (!rc)
+	if (rc == 0)
 		rc = opt_given(args, "bulk") ? enqueue_file(cli, args, &store, &chain)
 					     : enqueue_one(cli, args, &store, &chain);
 	free(blockers);

@@ -130,19 +130,20 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	/* Run it; progress and signals are the business of the watch. */
 	stop_ask_twice();
 	rc = watch_start(&watch.watch, o->cli, false, watch_export, &watch);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = fn(export, &result, &err, ctx);
 	ms = watch_ms(&watch.watch);
 	watch_stop(&watch.watch);
-	if (!rc || result.partitions || result.head[0])
+	if (rc == 0 || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
 	if (result.bad_rows)
 		cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; 'sluice dlq list' says why",
 			text_count(rows, result.bad_rows, "bad row"),
-			o->opts.dead_letters ? o->opts.dead_letters : o->opts.to, o->opts.dead_letters ? "" : "/_dead/",
-			o->opts.dead_letters ? "" : o->opts.dataset);
-	if (rc) {
+			o->opts.dead_letters != NULL ? o->opts.dead_letters : o->opts.to,
+			o->opts.dead_letters != NULL ? "" : "/_dead/",
+			o->opts.dead_letters != NULL ? "" : o->opts.dataset);
+	if (rc != 0) {
 		/* What only needs room or rights leaves nothing to repair. */
 		code = cli_fail(o->cli, &err, NULL);
 		if (code == EXIT_OUTPUT && result.head[0])
@@ -166,7 +167,7 @@ static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
 	int rc;
 
 	/* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
-	if (!o->opts.table && !o->opts.query && strcmp(o->opts.from, "-") != 0) {
+	if (o->opts.table == NULL && o->opts.query == NULL && strcmp(o->opts.from, "-") != 0) {
 		(void)snprintf(line, sizeof(line),
 			       "sluice %s: %.500s became shorter while it was read, or its disk failed; what is "
 			       "committed stays",
@@ -191,7 +192,7 @@ static int export_run(struct cli *cli, const struct parsed *args)
 	struct exportopts o;
 	int rc = exportopts_read(&o, cli, args);
 
-	if (!rc) {
+	if (rc == 0) {
 		o.opts.final = opt_flag(args, "final") ? SL_ON : SL_DEFAULT;
 		o.opts.audit_endpoint = opt_str(args, "audit-url");
 		o.opts.audit_token_file = opt_str(args, "audit-token-file");
@@ -279,7 +280,7 @@ static int read_ranges(struct cli *cli, const char *text, struct ranges *out)
 	for (const char *comma = text; (comma = strchr(comma, ',')); comma++)
 		room++;
 	out->ranges = calloc(room, sizeof(*out->ranges));
-	if (!out->ranges)
+	if (out->ranges == NULL)
 		return cli_no_memory(cli);
 	for (; out->n < room; p++) {
 		struct sl_export_range *range = &out->ranges[out->n++];
@@ -310,9 +311,9 @@ static int export_backfill_run(struct cli *cli, const struct parsed *args)
 	int rc = read_ranges(cli, opt_str(args, "ranges"), &ranges);
 
 	/* The ranges are checked before the settings: they need no file. */
-	if (!rc) {
+	if (rc == 0) {
 		rc = exportopts_read(&o, cli, args);
-		if (!rc)
+		if (rc == 0)
 			rc = run_with(&o, run_ranges, &ranges);
 		exportopts_fini(&o);
 	}

@@ -40,7 +40,7 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 	if (d->delivered_endpoint && d->events > d->delivered_endpoint)
 		out_printf(out, "  not accepted   %s by the endpoint\n",
 			   text_count(rows, d->events - d->delivered_endpoint, "audit event"));
-	if (d->holder) {
+	if (d->holder != NULL) {
 		out_str(out, "  exported by    ");
 		text_name(out, d->holder);
 		out_str(out, "\n");
@@ -118,11 +118,11 @@ static int export_status_run(struct cli *cli, const struct parsed *args)
 		url = strdup(opt_str(args, "catalog"));
 	else if (asprintf(&url, "sqlite:%s/_catalog.db", args->operands[0]) < 0)
 		url = NULL;
-	if (!url)
+	if (url == NULL)
 		return cli_no_memory(cli);
 	rc = sl_catalog_open(&s.catalog, url, &opts, &err);
 	free(url);
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, args->operands[0]);
 	/* All datasets, or the one that was named. */
 	rc = sl_catalog_datasets(s.catalog, opt_str(args, "dataset"), show_dataset, &s, &err);
@@ -131,7 +131,7 @@ static int export_status_run(struct cli *cli, const struct parsed *args)
 		return cli_fail(cli, &err, opt_str(args, "dataset"));
 	if (stop_requested())
 		return EXIT_INTERRUPTED;
-	if (!rc && !s.n && !s.json)
+	if (rc == 0 && !s.n && !s.json)
 		out_printf(&cli->out, "no datasets\n");
 	return rc;
 }
@@ -202,7 +202,7 @@ static int export_gaps_run(struct cli *cli, const struct parsed *args)
 
 	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	rc = sl_export_new(&export, &opts, &err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_export_gaps(export, show_gap, &g, &err);
 	sl_export_free(export);
 	if (rc < 0)

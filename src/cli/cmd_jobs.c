@@ -36,7 +36,7 @@ static int print_job(const struct sl_job *job, void *ctx)
 	} else {
 		/* The error is cut: it may be long, and jobs show has all of it. */
 		text_line(type, sizeof(type), job->type);
-		text_line(error, sizeof(error), job->error ? job->error : "");
+		text_line(error, sizeof(error), job->error != NULL ? job->error : "");
 		out_printf(out, "%-10" PRIu64 " %-10" PRIu64 " %-24s %-9s %3d  %s  %s\n", job->id, job->chain_id, type,
 			   sl_job_status_name(job->status), job->attempt, text_time(created, job->created_ms), error);
 	}
@@ -57,7 +57,7 @@ static int print_chain(const struct sl_chain *chain, void *ctx)
 		out_str(out, "}\n");
 	} else {
 		text_line(type, sizeof(type), chain->type);
-		text_line(error, sizeof(error), chain->error ? chain->error : "");
+		text_line(error, sizeof(error), chain->error != NULL ? chain->error : "");
 		out_printf(out, "%-10" PRIu64 " %-24s %-9s  %s  %s\n", chain->id, type,
 			   sl_job_status_name(chain->status), text_time(created, chain->created_ms), error);
 	}
@@ -100,20 +100,20 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 	for (; filter.n_types < 64 && (text = opt_all(args, "type", (int)filter.n_types)) != NULL; filter.n_types++)
 		types[filter.n_types] = text;
 	filter.types = types;
-	for (size_t i = 0; !rc && i < SL_COUNT(ids); i++)
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(ids); i++)
 		rc = opt_given(args, ids[i].option) ? jobstore_id(cli, opt_str(args, ids[i].option), ids[i].to) : 0;
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* JSON has input and output as well; the lines for people are read without them. */
 	rc = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
 				      : sl_jobs_list(store.client, &filter, print_job, &p, &err);
-	if (rc && stop_requested())
+	if (rc != 0 && stop_requested())
 		return cli_interrupted(cli);
-	if (rc)
+	if (rc != 0)
 		return out_failed(&cli->out) ? EXIT_OK : jobstore_fail(cli, args, &err);
 	/* A full page may be the end: whether there is more, only the next one shows. */
 	if (p.n == filter.limit && !opt_flag(args, "json"))
@@ -175,8 +175,8 @@ static int print_attempt(const struct sl_attempt_record *a, void *ctx)
 	char worker[64], error[160], started[TEXT_TIME_BYTES], ended[TEXT_TIME_BYTES];
 
 	/* One that was started by a client of another language may have no worker or error. */
-	text_line(worker, sizeof(worker), a->worker ? a->worker : "-");
-	text_line(error, sizeof(error), a->error ? a->error : "");
+	text_line(worker, sizeof(worker), a->worker != NULL ? a->worker : "-");
+	text_line(error, sizeof(error), a->error != NULL ? a->error : "");
 	out_printf(&p->cli->out, "  attempt %d  %-11s  %s  %s .. %s  %s\n", a->attempt,
 		   sl_attempt_outcome_name(a->outcome), worker, a->started_ms ? text_time(started, a->started_ms) : "-",
 		   a->ended_ms ? text_time(ended, a->ended_ms) : "-", error);
@@ -185,7 +185,7 @@ static int print_attempt(const struct sl_attempt_record *a, void *ctx)
 
 static void show_line(struct out *out, const char *name, const char *value)
 {
-	if (!value)
+	if (value == NULL)
 		return;
 	out_printf(out, "%-14s", name);
 	text_quoted(out, value, strlen(value), 2000);
@@ -194,7 +194,7 @@ static void show_line(struct out *out, const char *name, const char *value)
 
 static void show_json(struct out *out, const char *name, const char *value)
 {
-	if (!value)
+	if (value == NULL)
 		return;
 	out_printf(out, "%-14s", name);
 	jobstore_show_json(out, value);
@@ -244,7 +244,7 @@ static int jobs_show_run(struct cli *cli, const struct parsed *args)
 	bool json = opt_flag(args, "json");
 	int rc = jobstore_open_ids(cli, args, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The job, then its attempts: in JSON they are one object. */
 	if (sl_jobs_get(store.client, store.ids[0], &job, &err))
@@ -260,7 +260,7 @@ static int jobs_show_run(struct cli *cli, const struct parsed *args)
 	if (json)
 		out_str(&cli->out, "]}\n");
 	sl_job_release(store.client, job);
-	if (rc)
+	if (rc != 0)
 		return jobstore_fail(cli, args, &err);
 	return EXIT_OK;
 }
@@ -285,11 +285,11 @@ static int jobs_wait_run(struct cli *cli, const struct parsed *args)
 	struct waiting w;
 	int rc = jobstore_open_ids(cli, args, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The wait is on another thread, so that a signal ends this command immediately. */
 	rc = waiting_start(&w, cli, store.client, store.ids[0], timeout_ms);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (!waiting_until_signal(&w))
 		waiting_abandon(cli, cli_interrupted(cli));
@@ -309,7 +309,7 @@ static int jobs_wait_run(struct cli *cli, const struct parsed *args)
 	}
 	if (chain->status != SL_JOB_COMPLETED) {
 		cli_say(cli, SL_LOG_ERROR, "chain %" PRIu64 " is %s%s%s", chain->id, sl_job_status_name(chain->status),
-			chain->error ? ": " : "", chain->error ? chain->error : "");
+			chain->error != NULL ? ": " : "", chain->error != NULL ? chain->error : "");
 		rc = EXIT_BAD_DATA;
 	}
 	sl_chain_release(store.client, w.chain);
@@ -375,7 +375,7 @@ static int print_audit_record(const struct sl_audit_record *r, void *ctx)
 		out_printf(out, "%s%" PRIu64, i ? "," : "  ", r->chains[i]);
 	if (r->n_chains > 5)
 		out_printf(out, ",… (%zu)", r->n_chains);
-	if (r->detail) {
+	if (r->detail != NULL) {
 		out_str(out, "  ");
 		jobstore_show_json(out, r->detail);
 	}
@@ -390,7 +390,7 @@ static int jobs_audit_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (sl_jobs_audit_list(store.client, (uint64_t)opt_num(args, "before"), (uint32_t)opt_num(args, "limit"),
 			       print_audit_record, &l, &err))

@@ -20,7 +20,7 @@ static int retry_ids(struct jobstore *store, size_t *n, struct sl_err *err)
 		struct sl_chain *chain = NULL;
 		int rc = sl_jobs_get_chain(store->client, id, &chain, err);
 
-		if (!rc && jobstore_is_run(chain->at_type) &&
+		if (rc == 0 && jobstore_is_run(chain->at_type) &&
 		    (chain->status == SL_JOB_FAILED || chain->status == SL_JOB_CANCELLED))
 			rc = sl_err_set(err, SL_EDATA,
 					"chain %" PRIu64
@@ -28,7 +28,7 @@ static int retry_ids(struct jobstore *store, size_t *n, struct sl_err *err)
 					"command again with 'sluice run' ('sluice jobs show %" PRIu64 "' has it)",
 					id, id);
 		sl_chain_release(store->client, chain);
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return sl_jobs_redrive(store->client, NULL, store->ids, store->n_ids, n, err);
@@ -40,15 +40,15 @@ static int fail_ids(struct jobstore *store, const char *error, size_t *n, struct
 	sl_tx *tx = NULL;
 	int rc = sl_jobs_begin(store->client, &tx, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* One transaction for all of them. EEXIST: the chain has ended, which is not an error here. */
-	for (size_t i = 0; !rc && i < store->n_ids; i++) {
+	for (size_t i = 0; rc == 0 && i < store->n_ids; i++) {
 		rc = sl_jobs_fail(store->client, tx, store->ids[i], error, err);
-		*n += !rc;
+		*n += rc == 0;
 		rc = rc == SL_EEXIST ? 0 : rc;
 	}
-	if (!rc)
+	if (rc == 0)
 		return sl_tx_commit(tx, err);
 	sl_tx_rollback(tx);
 	return rc;
@@ -64,7 +64,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 	size_t n = 0;
 	int rc = jobstore_open_ids(cli, args, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* Each of these is one transaction of the library, but fail, which makes its own. */
 	switch (change) {
@@ -84,7 +84,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 		rc = sl_jobs_delete(store.client, NULL, store.ids, store.n_ids, opt_flag(args, "cascade"), &n, &err);
 		break;
 	}
-	if (rc)
+	if (rc != 0)
 		return jobstore_fail(cli, args, &err);
 	/* How many were changed; the others were in another state. */
 	if (opt_flag(args, "json"))
@@ -180,7 +180,7 @@ static int pause_resume_run(struct cli *cli, const struct parsed *args)
 	int rc = jobstore_open(cli, args, JOBSTORE_CREATE, &store);
 
 	/* A type may be paused before its first job: the store is made if it is missing. */
-	for (int i = 0; !rc && i < args->n_operands; i++) {
+	for (int i = 0; rc == 0 && i < args->n_operands; i++) {
 		const char *type = args->operands[i];
 
 		if (args->command == &cmd_jobs_pause ? sl_jobs_pause(store.client, type, &err)
@@ -225,7 +225,7 @@ static int jobs_migrate_run(struct cli *cli, const struct parsed *args)
 		out_printf(&cli->out, "{\"schema_version\":%d}\n", to);
 	else
 		out_printf(&cli->out, "schema version %d\n", to);
-	if (store.ops)
+	if (store.ops != NULL)
 		sl_store_close(&store);
 	return rc;
 }
@@ -248,7 +248,7 @@ static int jobs_prune_run(struct cli *cli, const struct parsed *args)
 	uint64_t n = 0;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* Chains and their events first, then the audit trail, which has its own retention. */
 	if (sl_jobs_prune(store.client, opt_num(args, "keep"), &n, &err) ||

@@ -78,7 +78,7 @@ static void replay(struct joiner *j)
 	j->first = NULL;
 	j->last = &j->first;
 	j->held_bytes = 0;
-	while (next) {
+	while (next != NULL) {
 		struct joiner_held *held = next;
 
 		next = held->next;
@@ -101,7 +101,7 @@ static int hold(struct joiner *j, const struct sl_event_row *e)
 
 	if (j->held_bytes + e->payload_len <= JOINER_HELD_BYTES)
 		held = malloc(sizeof(*held) + e->payload_len);
-	if (!held)
+	if (held == NULL)
 		return 0;
 	held->next = NULL;
 	held->event = *e;
@@ -177,15 +177,15 @@ static int add_job(const struct sl_job *job, void *ctx)
 	struct logs *l = ctx;
 	struct source *s = find_source(l, job->id);
 
-	if (!s && l->n == l->cap) {
+	if (s == NULL && l->n == l->cap) {
 		struct source *more = realloc(l->jobs, (2 * l->cap + 8) * sizeof(*more));
 
-		if (!more)
+		if (more == NULL)
 			return SL_ENOMEM;
 		l->cap = 2 * l->cap + 8;
 		l->jobs = more;
 	}
-	if (!s) {
+	if (s == NULL) {
 		s = &l->jobs[l->n++];
 		*s = (struct source){.job = job->id};
 	}
@@ -203,9 +203,9 @@ static int print_event(const struct sl_event_row *e, void *ctx)
 	struct source *source = find_source(l, e->job_id);
 	json_t *text;
 
-	if (source)
+	if (source != NULL)
 		source->after = e->offset;
-	if (source && e->type == SL_EVENT_EXITED) {
+	if (source != NULL && e->type == SL_EVENT_EXITED) {
 		source->exit_attempt = e->attempt;
 		source->exit_ms = e->ts_ms;
 	}
@@ -222,7 +222,7 @@ static int print_event(const struct sl_event_row *e, void *ctx)
 		   e->partial ? "true" : "false");
 	jobstore_json_time(out, e->ts_ms);
 	text = json_stringn(e->payload, e->payload_len); /* NULL: not UTF-8 */
-	if (text) {
+	if (text != NULL) {
 		out_str(out, ",\"text\":");
 		out_json(out, text);
 	} else {
@@ -254,7 +254,7 @@ static int print_new_events(struct logs *l, struct sl_err *err)
 	/* The one job that was asked for, or the jobs of the chain from the first that may still change on. */
 	if (!l->is_chain) {
 		rc = sl_jobs_get(l->client, l->id, &job, err);
-		if (!rc)
+		if (rc == 0)
 			rc = add_job(job, l);
 		sl_job_release(l->client, job);
 	} else {
@@ -264,10 +264,10 @@ static int print_new_events(struct logs *l, struct sl_err *err)
 			before = l->n;
 			rc = sl_jobs_list(l->client, &chain, add_job, l, err);
 			chain.after = l->n ? l->jobs[l->n - 1].job : 0;
-		} while (!rc && l->n >= before + PAGE);
+		} while (rc == 0 && l->n >= before + PAGE);
 	}
 
-	for (size_t i = 0; !rc && i < l->n; i++) {
+	for (size_t i = 0; rc == 0 && i < l->n; i++) {
 		struct source *s = &l->jobs[i];
 		bool last = is_over(s); /* what is there now is all */
 
@@ -276,8 +276,8 @@ static int print_new_events(struct logs *l, struct sl_err *err)
 		do {
 			l->page = 0;
 			rc = sl_jobs_events(l->client, s->job, s->after, PAGE, print_event, l, err);
-		} while (!rc && l->page == PAGE);
-		s->passed = !rc && last;
+		} while (rc == 0 && l->page == PAGE);
+		s->passed = rc == 0 && last;
 	}
 	return rc;
 }
@@ -298,21 +298,21 @@ static int follow(struct logs *l, struct sl_err *err)
 
 		rc = print_new_events(l, err);
 		(void)out_flush(&l->cli->out);
-		if (rc && !sl_err_retryable(err))
+		if (rc != 0 && !sl_err_retryable(err))
 			break;
 		all_over = ended = l->n > 0 && l->jobs[l->n - 1].status >= SL_JOB_COMPLETED;
 		for (size_t i = 0; i < l->n; i++)
 			all_over &= is_over(&l->jobs[i]);
-		quiet = !rc && ended && l->printed == before ? quiet + 1 : 0;
-		if (!rc && (all_over || quiet > SETTLE_ROUNDS))
+		quiet = rc == 0 && ended && l->printed == before ? quiet + 1 : 0;
+		if (rc == 0 && (all_over || quiet > SETTLE_ROUNDS))
 			break;
 
-		if (rc && !pause_ms)
+		if (rc != 0 && !pause_ms)
 			cli_say(l->cli, SL_LOG_WARN, "store unavailable, retrying: %s", err->msg);
-		if (!rc && pause_ms)
+		if (rc == 0 && pause_ms)
 			cli_say(l->cli, SL_LOG_INFO, "store available again");
-		pause_ms = !rc ? 0 : pause_ms ? SL_MIN(2 * pause_ms, RETRY_MS) : POLL_MS;
-		(void)poll(&stop, 1, rc ? pause_ms : POLL_MS);
+		pause_ms = rc == 0 ? 0 : pause_ms ? SL_MIN(2 * pause_ms, RETRY_MS) : POLL_MS;
+		(void)poll(&stop, 1, rc != 0 ? pause_ms : POLL_MS);
 	} while (!stop_requested());
 	return rc;
 }
@@ -325,7 +325,7 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 	struct sl_job *job = NULL;
 	int rc = jobstore_open_ids(cli, args, &store);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	l.client = store.client;
 	l.id = store.ids[0];
@@ -335,7 +335,7 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 	l.lines.last = &l.lines.first;
 	/* The first job of a chain has its id: then all jobs of the chain are meant. */
 	rc = sl_jobs_get(l.client, l.id, &job, &err);
-	if (!rc) {
+	if (rc == 0) {
 		l.is_chain = job->chain_id == job->id;
 		sl_job_release(l.client, job);
 		rc = opt_flag(args, "follow") ? follow(&l, &err) : print_new_events(&l, &err);
@@ -346,7 +346,7 @@ static int jobs_logs_run(struct cli *cli, const struct parsed *args)
 	free(l.jobs);
 	if (stop_requested())
 		return cli_interrupted(cli);
-	return rc && !out_failed(&cli->out) ? jobstore_fail(cli, args, &err) : EXIT_OK;
+	return rc != 0 && !out_failed(&cli->out) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
 static const struct opt jobs_logs_opts[] = {

@@ -39,7 +39,7 @@ static int add_count(const struct sl_job_count *c, void *ctx)
 	json_t *type = json_object_get(s->types, name);
 
 	/* The first count of a type makes an entry with every field, so that readers of the JSON find all of them. */
-	if (!type) {
+	if (type == NULL) {
 		type = json_object();
 		for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
 			json_object_set_new(type, sl_job_status_name((enum sl_job_status)i), json_integer(0));
@@ -101,11 +101,11 @@ static int jobs_stats_run(struct cli *cli, const struct parsed *args)
 	/* Statuses without a job are 0, not missing. */
 	for (int i = 1; i <= SL_JOB_STATUS_COUNT; i++)
 		json_object_set_new(s.totals, sl_job_status_name((enum sl_job_status)i), json_integer(0));
-	if (!rc && sl_jobs_counts(store.client, add_count, &s, &err)) {
+	if (rc == 0 && sl_jobs_counts(store.client, add_count, &s, &err)) {
 		rc = jobstore_fail(cli, args, &err);
-	} else if (!rc && opt_flag(args, "json")) {
+	} else if (rc == 0 && opt_flag(args, "json")) {
 		out_json_line(&cli->out, json_pack("{s:O, s:O}", "totals", s.totals, "types", s.types));
-	} else if (!rc) {
+	} else if (rc == 0) {
 		print_stats(&s);
 	}
 	json_decref(s.totals);
@@ -183,8 +183,8 @@ static int job_line(const struct sl_job *job, void *ctx)
 	text_line(type, sizeof(type), job->type);
 	/* A failed job shows its error, a running one its worker. */
 	text_line(who, sizeof(who),
-		  job->status == SL_JOB_FAILED ? (job->error ? job->error : "")
-					       : (job->leased_by ? job->leased_by : ""));
+		  job->status == SL_JOB_FAILED ? (job->error != NULL ? job->error : "")
+					       : (job->leased_by != NULL ? job->leased_by : ""));
 	(void)snprintf(buf, sizeof(buf), "%-12" PRIu64 " %-28.28s attempt %-4d %-9s %s", job->id, type, job->attempt,
 		       text_age(age, v->now_ms - (job->started_ms ? job->started_ms : job->created_ms)), who);
 	line(v, buf);
@@ -217,14 +217,14 @@ static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 	/* Counts by type; all 'sluice run' together come last. */
 	line(v, "TYPE                                     STATUS         COUNT  OLDEST");
 	rc = sl_jobs_counts(store->client, on_count, v, err);
-	for (int i = 1; !rc && i <= SL_JOB_STATUS_COUNT; i++) {
+	for (int i = 1; rc == 0 && i <= SL_JOB_STATUS_COUNT; i++) {
 		v->runs[i].type = "run";
 		count_line(v, &v->runs[i]);
 	}
 	for (size_t i = 0; i < SL_COUNT(lists); i++) {
 		line(v, "");
 		line(v, lists[i].title);
-		if (!rc)
+		if (rc == 0)
 			rc = sl_jobs_list(store->client, &lists[i].filter, job_line, v, err);
 	}
 	if (v->terminal)
@@ -241,17 +241,17 @@ static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 	int64_t rounds = opt_num(args, "count");
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
 
-	if (!rc && v.terminal)
+	if (rc == 0 && v.terminal)
 		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */
 	/* A store that is unavailable for a while does not end the view: the error takes the place of the lists. */
-	while (!rc && !stop_requested()) {
+	while (rc == 0 && !stop_requested()) {
 		int code = draw_jobs(&v, &store, &err);
 
 		if (code && !sl_err_retryable(&err))
 			rc = jobstore_fail(cli, args, &err);
 		else if (code)
 			line(&v, err.msg);
-		if (out_flush(&cli->out) || rc || --rounds == 0)
+		if (out_flush(&cli->out) || rc != 0 || --rounds == 0)
 			break;
 		(void)poll(&stop, 1, (int)opt_num(args, "every"));
 	}

@@ -68,26 +68,29 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	int code = 0;
 
 	/* The error first, the counts after it. */
-	if (rc && rc != SL_ECANCELLED)
+	if (rc != 0 && rc != SL_ECANCELLED)
 		code = opts_fail(l->cli, l->args, err);
 	sl_load_get_stats(l->handle, &s);
-	if (target && opt_flag(l->args, "json")) {
+	if (target != NULL && opt_flag(l->args, "json")) {
 		out_printf(out,
 			   "{\"read\":%" PRIu64 ",\"written\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"dropped\":%" PRIu64
 			   ",\"left\":%" PRIu64 ",\"skipped\":%" PRIu64 ",\"seconds\":%.3f}\n",
 			   s.read, s.written, s.dead, s.dropped, s.left, s.skipped, seconds);
-	} else if (target) {
-		/* What was written, and then everything that was not. */
-		out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s.written, "row"), target, seconds);
-		if (s.dropped)
-			out_printf(out, "%s dropped\n", text_count(count, s.dropped, "row"));
-		if (s.skipped)
-			out_printf(out, "%s loaded before\n", text_count(count, s.skipped, "row"));
-		if (s.left && opt_given(l->args, "wal"))
-			out_printf(out, "%s left in the log in %s\n", text_count(count, s.left, "row"),
-				   opt_str(l->args, "wal"));
-		else if (s.left)
-			out_printf(out, "%s read and not written\n", text_count(count, s.left, "row"));
+	} else {
+		if (target != NULL) {
+			/* What was written, and then everything that was not. */
+			out_printf(out, "%s written to %s in %.1f s\n", text_count(count, s.written, "row"), target,
+				   seconds);
+			if (s.dropped)
+				out_printf(out, "%s dropped\n", text_count(count, s.dropped, "row"));
+			if (s.skipped)
+				out_printf(out, "%s loaded before\n", text_count(count, s.skipped, "row"));
+			if (s.left && opt_given(l->args, "wal"))
+				out_printf(out, "%s left in the log in %s\n", text_count(count, s.left, "row"),
+					   opt_str(l->args, "wal"));
+			else if (s.left)
+				out_printf(out, "%s read and not written\n", text_count(count, s.left, "row"));
+		}
 	}
 	if (s.dead_all)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
@@ -97,7 +100,7 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 			text_count(count, s.dropped, "row"));
 	/* Rows that did not arrive make the status 65, even if nothing failed. */
 	if (rc != SL_ECANCELLED)
-		return !rc && (s.dead_all || s.dropped) ? EXIT_BAD_DATA : code;
+		return rc == 0 && (s.dead_all || s.dropped) ? EXIT_BAD_DATA : code;
 	if (s.left)
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; run the same command again to continue");
 	else
@@ -192,19 +195,19 @@ static int set_target(struct load *l)
 	char *end;
 	int rc = set_inputs(l);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	for (size_t i = 0; i < SL_COUNT(of_csv); i++)
 		if (l->sink.format != SL_ROWS_CSV && opt_given(a, of_csv[i]))
 			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
 	/* A factor is not a whole number, which the parser of options has no kind for. */
-	if (multiplier && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
+	if (multiplier != NULL && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
 		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
 	if (opt_given(a, "columns") && !opt_flag(a, "no-header"))
 		return cli_usage(l->cli, "--columns is for CSV without a header; add --no-header");
 	l->url = opt_str(a, "to");
 	rc = check_resume(l);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	l->sink.struct_size = sizeof(l->sink);
 	l->sink.table = opt_str(a, "table");
@@ -221,7 +224,7 @@ static int set_target(struct load *l)
 	if (strncmp(l->url, "file:", 5) == 0) /* what goes in comes out */
 		l->sink.file_format = l->sink.format;
 	rc = opts_columns(l->cli, a, "on-conflict", &l->on_conflict, &l->sink.n_on_conflict);
-	if (!rc)
+	if (rc == 0)
 		rc = opts_columns(l->cli, a, "columns", &l->columns, &l->sink.n_columns);
 	l->sink.on_conflict = l->on_conflict;
 	l->sink.columns = l->columns;
@@ -246,7 +249,7 @@ static int open_load(struct load *l)
 		.retry.policy = {.max_attempts = (int32_t)opt_num(a, "max-attempts"),
 				 .first_ms = opt_num(a, "initial-backoff"),
 				 .cap_ms = opt_num(a, "max-backoff"),
-				 .multiplier = multiplier ? strtod(multiplier, NULL) : 0,
+				 .multiplier = multiplier != NULL ? strtod(multiplier, NULL) : 0,
 				 .jitter = opt_num(a, "jitter") ? SL_JITTER_OFF : SL_JITTER_DEFAULT},
 		.retry.give_up_after_ms = limit ? limit : SL_UNLIMITED,
 		.rate.items = (double)opt_num(a, "rate")};

@@ -69,7 +69,7 @@ static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 		f->bytes = (uint64_t)st.st_size;
 		rc = sl_parquet_reader_open(&f->reader, read_at, f, f->bytes, &opts, &err);
 	}
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, path);
 	sl_parquet_reader_get_info(f->reader, &f->info);
 	return 0;
@@ -100,18 +100,18 @@ static int choose_columns(struct cat *c, const char *list)
 	size_t most = info->n_columns;
 
 	/* Room for every name in the list, which may repeat columns. */
-	if (list && !*list)
+	if (list != NULL && !*list)
 		return cli_usage(c->file.cli, "--columns names no column");
-	for (const char *p = list; p && *p; p++)
+	for (const char *p = list; p != NULL && *p; p++)
 		most += *p == ',';
 	c->columns = calloc(most, sizeof(*c->columns));
 	c->values = calloc(info->n_columns, sizeof(*c->values));
-	if (!c->columns || !c->values)
+	if (c->columns == NULL || c->values == NULL)
 		return cli_no_memory(c->file.cli);
-	for (size_t i = 0; i < info->n_columns && !list; i++)
+	for (size_t i = 0; i < info->n_columns && list == NULL; i++)
 		c->columns[c->n_columns++] = i;
 	/* Names are compared byte by byte, without quoting. */
-	while (list && *list) {
+	while (list != NULL && *list) {
 		size_t len = strcspn(list, ","), i = 0;
 
 		while (i < info->n_columns &&
@@ -158,9 +158,9 @@ static int parquet_cat_run(struct cli *cli, const struct parsed *args)
 			.left = opt_given(args, "limit") ? (uint64_t)opt_num(args, "limit") : UINT64_MAX};
 	int rc = open_file(&c.file, cli, args->operands[0]);
 
-	if (!rc)
+	if (rc == 0)
 		rc = choose_columns(&c, opt_str(args, "columns"));
-	for (size_t g = 0; !rc && g < c.file.info.row_groups && c.left > 0 && !out_failed(&cli->out); g++)
+	for (size_t g = 0; rc == 0 && g < c.file.info.row_groups && c.left > 0 && !out_failed(&cli->out); g++)
 		rc = cat_group(&c, g);
 	free(c.columns);
 	free(c.values);
@@ -222,13 +222,13 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 	char type[64];
 	int rc = open_file(&f, cli, args->operands[0]);
 
-	if (!rc && json) {
+	if (rc == 0 && json) {
 		out_str(out, "{\"file\":");
 		parquetcell_text(out, f.path, strlen(f.path));
 		out_str(out, ",\"columns\":[");
 	}
 	/* Types are printed as the schema file of an export takes them. */
-	for (size_t i = 0; !rc && i < f.info.n_columns; i++) {
+	for (size_t i = 0; rc == 0 && i < f.info.n_columns; i++) {
 		const struct sl_parquet_column *c = &f.info.columns[i];
 		const char *name = sl_parquet_type_name(c, type, sizeof(type));
 		if (json) {
@@ -240,7 +240,7 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 			out_printf(out, " %-18s %s\n", name, c->nullable ? "nullable" : "required");
 		}
 	}
-	if (!rc && json)
+	if (rc == 0 && json)
 		out_str(out, "]}\n");
 	close_file(&f);
 	return rc;
@@ -278,7 +278,7 @@ static void print_encodings(struct out *out, uint32_t encodings, const char *quo
 	int n = 0;
 
 	for (size_t i = 0; i < sizeof(encoding_names) / sizeof(*encoding_names); i++)
-		if (encodings >> i & 1 && encoding_names[i])
+		if (encodings >> i & 1 && encoding_names[i] != NULL)
 			out_printf(out, "%s%s%s%s", n++ ? between : "", quote, encoding_names[i], quote);
 }
 
@@ -327,7 +327,7 @@ static void print_stat_json(const struct pq_file *f)
 		out_str(out, i ? ",[" : "[");
 		parquetcell_text(out, p->key, strlen(p->key));
 		out_str(out, ",");
-		if (p->value)
+		if (p->value != NULL)
 			parquetcell_text(out, p->value, strlen(p->value));
 		else
 			out_str(out, "null");
@@ -380,11 +380,11 @@ static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 	int rc = open_file(&f, cli, args->operands[0]);
 
 	/* Everything is decoded before the first line is printed. */
-	if (!rc && opt_flag(args, "check") && sl_parquet_reader_check(f.reader, &err))
+	if (rc == 0 && opt_flag(args, "check") && sl_parquet_reader_check(f.reader, &err))
 		rc = cli_fail(cli, &err, f.path);
-	if (!rc && opt_flag(args, "json")) {
+	if (rc == 0 && opt_flag(args, "json")) {
 		print_stat_json(&f);
-	} else if (!rc) {
+	} else if (rc == 0) {
 		text_name(out, f.path);
 		out_printf(out, "\nrows         %" PRIu64 "\n", f.info.rows);
 		out_printf(out, "row groups   %zu\n", f.info.row_groups);

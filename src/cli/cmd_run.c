@@ -52,13 +52,13 @@ static int enqueue_command(struct once *o)
 	for (int i = 0; i < o->args->n_operands; i++)
 		bad |= json_array_append_new(argv, json_string(o->args->operands[i])) != 0;
 	object = json_pack("{s:o}", "argv", argv);
-	if (cwd && object)
+	if (cwd != NULL && object != NULL)
 		json_object_set_new(object, "cwd", json_string(cwd)); /* left out when it is not UTF-8 */
-	if (!bad && object)
+	if (!bad && object != NULL)
 		input = json_dumps(object, JSON_COMPACT);
 	json_decref(object);
 	free(cwd);
-	if (!input) {
+	if (input == NULL) {
 		cli_say(o->cli, SL_LOG_ERROR, "the command is not valid UTF-8");
 		return EXIT_BAD_DATA;
 	}
@@ -66,7 +66,7 @@ static int enqueue_command(struct once *o)
 	rc = sl_jobs_enqueue(o->store.client, NULL, &chain, &started, &err);
 	o->chain = started.chain_id;
 	free(input);
-	if (rc)
+	if (rc != 0)
 		return jobstore_fail(o->cli, o->args, &err);
 	return 0;
 }
@@ -128,7 +128,7 @@ static int start_slot(struct once *o)
 	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT,
 				      .env = &o->cli->env,
 				      .store = &o->store.store,
-				      .notify = o->store.notify.ops ? &o->store.notify : NULL,
+				      .notify = o->store.notify.ops != NULL ? &o->store.notify : NULL,
 				      .processors = &processor,
 				      .n_processors = 1,
 				      .slots = 1,
@@ -161,7 +161,7 @@ static bool report_continuation(struct once *o)
 	if (!sl_jobs_get(o->store.client, o->chain, &job, &err) && job->next_id)
 		(void)!sl_jobs_get(o->store.client, job->next_id, &next, &err);
 	continues = next != NULL;
-	if (next)
+	if (next != NULL)
 		cli_say(o->cli, SL_LOG_WARN,
 			"the chain continues as job %" PRIu64
 			" of type %s, for a worker that serves it; 'sluice jobs wait %" PRIu64 "' waits for its end",
@@ -179,7 +179,7 @@ static int wait_for_command(struct once *o)
 	bool interrupted = false;
 	int what, rc = waiting_start(w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	what = waiting_until_signal_or(w, o->completed[0]);
 	if (what == 2) {
@@ -209,7 +209,7 @@ static int wait_for_command(struct once *o)
 		const char *error = w->chain->error;
 
 		cli_say(o->cli, SL_LOG_ERROR, "job %" PRIu64 " is %s%s%s", o->chain,
-			sl_job_status_name(w->chain->status), error ? ": " : "", error ? error : "");
+			sl_job_status_name(w->chain->status), error != NULL ? ": " : "", error != NULL ? error : "");
 		rc = o->exit_code < 0 ? NOT_STARTED : EXIT_BAD_DATA;
 	}
 	sl_chain_release(o->store.client, w->chain);
@@ -226,15 +226,15 @@ static int run_run(struct cli *cli, const struct parsed *args)
 	int code, rc = jobstore_open(cli, args, JOBSTORE_CREATE, &o.store);
 
 	/* Only enqueue it. */
-	if (!rc && opt_flag(args, "detach")) {
+	if (rc == 0 && opt_flag(args, "detach")) {
 		(void)snprintf(o.type, sizeof(o.type), "%s", DETACHED_TYPE);
 		rc = enqueue_command(&o);
-		if (!rc)
+		if (rc == 0)
 			out_printf(&cli->out, "%" PRIu64 "\n", o.chain);
 	}
-	if (!rc && !opt_flag(args, "detach"))
+	if (rc == 0 && !opt_flag(args, "detach"))
 		rc = workerlog_read_opts(cli, args, &log);
-	if (rc || opt_flag(args, "detach")) {
+	if (rc != 0 || opt_flag(args, "detach")) {
 		jobstore_close(&o.store);
 		return rc;
 	}
@@ -246,20 +246,20 @@ static int run_run(struct cli *cli, const struct parsed *args)
 	o.key = o.type;
 	log.id = id;
 	rc = workerlog_open(cli, NULL, &o.store, &log, &o.log);
-	if (!rc)
+	if (rc == 0)
 		rc = enqueue_command(&o);
-	if (!rc)
+	if (rc == 0)
 		rc = start_slot(&o);
-	if (!rc)
+	if (rc == 0)
 		rc = wait_for_command(&o);
 
 	/* In this order: the worker reports the end, the log delivers what is left, the store is closed. */
-	if (o.worker && sl_worker_stop(o.worker, STOP_MS, &err) && !rc)
+	if (o.worker != NULL && sl_worker_stop(o.worker, STOP_MS, &err) && rc == 0)
 		rc = cli_fail(cli, &err, NULL);
 	sl_worker_free(o.worker);
 	sl_exec_free(o.exec);
-	code = o.log.cli ? workerlog_close(&o.log, opt_num(args, "flush-timeout")) : 0;
-	if (!rc && o.exit_code != 0)
+	code = o.log.cli != NULL ? workerlog_close(&o.log, opt_num(args, "flush-timeout")) : 0;
+	if (rc == 0 && o.exit_code != 0)
 		rc = code; /* output that is not sent yet was reported, and does not fail the command */
 	if (o.goes_on)
 		waiting_abandon(cli, rc);

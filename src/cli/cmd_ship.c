@@ -56,14 +56,15 @@ static int set_opts(struct ship *s, struct sl_ship_opts *o)
 	int rc;
 
 	/* The folder of the log, which every run of the same pipeline must share. */
-	if (!dir && !(home && *home))
+	if (dir == NULL && !(home != NULL && *home))
 		return cli_usage(s->cli, "HOME is not set; give --wal=DIR");
-	if (snprintf(s->dir, sizeof(s->dir), "%s%s", dir ? dir : home, dir ? "" : "/.sluice/ship") >= PATH_MAX)
+	if (snprintf(s->dir, sizeof(s->dir), "%s%s", dir != NULL ? dir : home, dir != NULL ? "" : "/.sluice/ship") >=
+	    PATH_MAX)
 		return cli_usage(s->cli, "--wal: the path is too long");
 	rc = opts_columns(s->cli, args, "columns", &s->columns, &o->n_columns);
-	if (!rc && opt_given(args, "on-conflict") && *opt_str(args, "on-conflict"))
+	if (rc == 0 && opt_given(args, "on-conflict") && *opt_str(args, "on-conflict"))
 		rc = opts_columns(s->cli, args, "on-conflict", &s->on_conflict, &o->n_on_conflict);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	o->env = &s->cli->env;
 	o->follow = opt_flag(args, "follow") ? SL_ON : SL_OFF;
@@ -82,7 +83,7 @@ static int set_opts(struct ship *s, struct sl_ship_opts *o)
 	o->as_rows = opt_given(args, "body") ? SL_ON : SL_OFF;
 	o->body = (enum sl_http_body)opt_num(args, "body");
 	o->token_file = opt_str(args, "token-file");
-	o->token = token && *token ? token : NULL;
+	o->token = token != NULL && *token ? token : NULL;
 	o->ca_file = opt_str(args, "ca-file");
 	o->flush_timeout_ms = flush_timeout_ms ? flush_timeout_ms : SL_NONE;
 	o->give_up_after_ms = opt_num(args, "give-up-after");
@@ -121,10 +122,10 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 	progress_start(&s->progress, s->cli, 0);
 	rc = sl_ship_run(ship, &err);
 	progress_end(&s->progress);
-	if (rc && rc != SL_ECANCELLED)
+	if (rc != 0 && rc != SL_ECANCELLED)
 		(void)cli_fail(s->cli, &err, NULL);
 	if (sl_ship_get_stats(ship, &stats, &why)) {
-		if (rc)
+		if (rc != 0)
 			return sl_err_exit_code(rc); /* reported already */
 		return cli_fail(s->cli, &why, s->dir);
 	}
@@ -139,7 +140,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 			text_count(count, stats.refused, "line"), s->dir, stream);
 	if (rc == SL_ECANCELLED)
 		return cli_interrupted(s->cli);
-	if (rc)
+	if (rc != 0)
 		return sl_err_exit_code(rc);
 	return stats.refused ? EXIT_BAD_DATA : EXIT_OK;
 }

@@ -82,25 +82,26 @@ static int start_worker(struct serving *s, void *ctx)
 		.shell = c->jobs_shell,
 		.command_from_input = c->jobs_command_from_input,
 	};
-	for (size_t i = 0; !rc && i < c->jobs_types.n; i++) {
+	for (size_t i = 0; rc == 0 && i < c->jobs_types.n; i++) {
 		const char *text = c->jobs_types.items[i];
 		size_t n = strlen(DETACHED_TYPE);
 
 		has_detached |= strncmp(text, DETACHED_TYPE, n) == 0 && (text[n] == '\0' || text[n] == '=');
 		rc = handlers_add(&b->handlers, text);
 	}
-	if (!rc && c->jobs_command_from_input && !has_detached)
+	if (rc == 0 && c->jobs_command_from_input && !has_detached)
 		rc = handlers_add(&b->handlers, DETACHED_TYPE);
-	if (rc)
+	if (rc != 0)
 		return rc;
 
-	if (!c->server_tls_cert_file && !c->server_tokens_file && !c->server_read_only && core->ingest)
+	if (c->server_tls_cert_file == NULL && c->server_tokens_file == NULL && !c->server_read_only &&
+	    core->ingest != NULL)
 		log.server = s->server->url;
 	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
-	if (rc || b->handlers.n == 0)
+	if (rc != 0 || b->handlers.n == 0)
 		return rc; /* without a type there is nothing to run */
 	rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
-	if (!rc && srv_health_add_check(s->server->health, "worker", check_worker, b, &err))
+	if (rc == 0 && srv_health_add_check(s->server->health, "worker", check_worker, b, &err))
 		rc = cli_fail(s->cli, &err, NULL);
 	return rc;
 }
@@ -117,12 +118,12 @@ static int stop_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 static int finish_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 {
 	struct beside *b = ctx;
-	int rc = b->log.cli ? workerlog_send_to_store(&b->log) : EXIT_OK, code;
+	int rc = b->log.cli != NULL ? workerlog_send_to_store(&b->log) : EXIT_OK, code;
 
 	(void)s;
 	handlers_fini(&b->handlers);
-	code = b->log.cli ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
-	if (rc)
+	code = b->log.cli != NULL ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
+	if (rc != 0)
 		return rc;
 	return code;
 }

@@ -192,22 +192,22 @@ static int wal_append_run(struct cli *cli, const struct parsed *args)
 	bool at_end;
 	int rc = walfile_split(cli, path, &file);
 
-	if (!rc)
+	if (rc == 0)
 		rc = walfile_check_folder(cli, file.dir);
-	if (!rc)
+	if (rc == 0)
 		rc = walfile_check(cli, path);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	opts.wal_dir = file.dir;
 	opts.segment_bytes = opt_num(args, "segment-bytes");
 	opts.max_pending_bytes = SL_UNLIMITED; /* nothing sends here: the file is the bound */
 	do
 		rc = sl_wal_open(&a.wal, file.id, &opts, &err);
-	while (rc && walfile_lock_again(args, rc, started_ms));
-	if (rc)
+	while (rc != 0 && walfile_lock_again(args, rc, started_ms));
+	if (rc != 0)
 		return cli_fail(cli, &err, path);
 	a.ring = calloc(a.window, sizeof(*a.ring));
-	if (!a.ring) {
+	if (a.ring == NULL) {
 		(void)sl_wal_close(a.wal, NULL);
 		return cli_no_memory(cli);
 	}

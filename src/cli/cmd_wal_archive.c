@@ -45,9 +45,9 @@ static int names_list(struct names *out, const char *dir, const char *id, int ar
 	int rc = 0;
 
 	memset(out, 0, sizeof(*out));
-	if (!d)
+	if (d == NULL)
 		return 0;
-	while (!rc && (e = readdir(d))) {
+	while (rc == 0 && (e = readdir(d)) != NULL) {
 		const char *name = e->d_name, *rest = name + n + 4;
 		char **grown, *copy;
 
@@ -58,8 +58,8 @@ static int names_list(struct names *out, const char *dir, const char *id, int ar
 			     : *rest && (rest[0] != '.' || !rest[1] || rest[1 + strspn(rest + 1, "0123456789")]))
 			continue;
 		copy = strdup(name);
-		grown = copy ? realloc(out->names, (out->n + 1) * sizeof(*grown)) : NULL;
-		if (!grown) {
+		grown = copy != NULL ? realloc(out->names, (out->n + 1) * sizeof(*grown)) : NULL;
+		if (grown == NULL) {
 			free(copy);
 			rc = -1;
 			break;
@@ -68,7 +68,7 @@ static int names_list(struct names *out, const char *dir, const char *id, int ar
 		out->names[out->n++] = copy;
 	}
 	closedir(d);
-	if (rc)
+	if (rc != 0)
 		names_free(out);
 	else if (out->n)
 		qsort(out->names, out->n, sizeof(*out->names), compare);
@@ -122,15 +122,15 @@ static int wal_archive_run(struct cli *cli, const struct parsed *args)
 	struct stat st;
 	int rc = walfile_split(cli, path, &file);
 
-	if (!rc)
+	if (rc == 0)
 		rc = walfile_check(cli, path);
-	if (!rc)
+	if (rc == 0)
 		rc = walfile_check_folder(cli, dir);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* With a key: every payload opens with it. An archive that cannot be opened is useless, and the log would be
 	 * removed. */
-	if (seals.key_file && sl_wal_scan(path, &seals, &stats, &err))
+	if (seals.key_file != NULL && sl_wal_scan(path, &seals, &stats, &err))
 		return cli_fail(cli, &err, path);
 
 	/* The names before and after show which archives this run has made. */
@@ -140,19 +140,21 @@ static int wal_archive_run(struct cli *cli, const struct parsed *args)
 	else
 		do
 			rc = sl_wal_archive_path(path, dir, opt_flag(args, "include-pending"), &opts, &err);
-		while (rc && walfile_lock_again(args, rc, started_ms));
+		while (rc != 0 && walfile_lock_again(args, rc, started_ms));
 	if (rc == SL_EPENDING) {
 		cli_say(cli, SL_LOG_ERROR,
 			"%s: records are still pending; deliver them, or archive them with --include-pending", path);
 		rc = sl_err_exit_code(rc);
-	} else if (rc) {
-		if (rc == SL_EACCES && stat(dir, &st))
-			err.code = SL_ECREATE; /* it is DIR that could not be made */
-		if (!err.code)
-			err.code = rc;
-		rc = cli_fail(cli, &err, path);
-	} else if (names_list(&a.after, dir, file.id, 1) == 0) {
-		print_archives(cli, &a, dir);
+	} else {
+		if (rc != 0) {
+			if (rc == SL_EACCES && stat(dir, &st))
+				err.code = SL_ECREATE; /* it is DIR that could not be made */
+			if (!err.code)
+				err.code = rc;
+			rc = cli_fail(cli, &err, path);
+		} else if (names_list(&a.after, dir, file.id, 1) == 0) {
+			print_archives(cli, &a, dir);
+		}
 	}
 	names_free(&a.segments);
 	names_free(&a.before);
@@ -240,7 +242,7 @@ static int wal_cleanup_run(struct cli *cli, const struct parsed *args)
 	if (stat(dir, &st))
 		cli_say(cli, SL_LOG_WARN, "%s is not there: nothing to clean up", dir);
 	rc = sl_wal_cleanup(dir, (int32_t)opt_num(args, "retention-days"), dry, on_entry, &c, &cli->env, &err);
-	if (rc)
+	if (rc != 0)
 		return c.stopped ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 	if (!c.json)
 		out_printf(&cli->out, "%s %s, %s\n", text_count(count, c.archives, "archive"), dry ? "due" : "removed",

@@ -74,7 +74,8 @@ static int on_dump_record(const struct sl_wal_record *r, void *ctx)
 {
 	static const char *const names[] = {
 		[SL_WAL_PENDING] = "pending", [SL_WAL_SENT] = "sent", [SL_WAL_FAILED] = "failed"};
-	const char *status = (size_t)r->status < SL_COUNT(names) && names[r->status] ? names[r->status] : "unknown";
+	const char *status =
+		(size_t)r->status < SL_COUNT(names) && names[r->status] != NULL ? names[r->status] : "unknown";
 	struct scan *s = ctx;
 	struct out *out = &s->cli->out;
 	char when[TEXT_TIME_BYTES], size[TEXT_COUNT_BYTES];
@@ -90,7 +91,7 @@ static int on_dump_record(const struct sl_wal_record *r, void *ctx)
 		return cli_stopped(s->cli);
 	}
 	out_printf(out, "%" PRIu64 "  %s  %-7s  %s@%" PRIu64 "  %s  ", r->sequence, text_time(when, r->timestamp_ms),
-		   status, r->segment ? r->segment : "", r->offset, text_count(size, r->payload_len, "byte"));
+		   status, r->segment != NULL ? r->segment : "", r->offset, text_count(size, r->payload_len, "byte"));
 	text_quoted(out, r->payload, r->payload_len, PREVIEW_BYTES);
 	out_str(out, "\n");
 	return cli_stopped(s->cli);
@@ -122,15 +123,15 @@ static int wal_dump_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = walfile_check(cli, s.path);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = scan_log(&s, args, &opts, &stats, &err);
-	if (rc && stop_requested())
+	if (rc != 0 && stop_requested())
 		return cli_interrupted(cli);
-	if (rc)
+	if (rc != 0)
 		return out_failed(&cli->out) ? EXIT_OK
 					     : cli_fail(cli, &err, s.path); /* cli_finish reports the output */
-	if (stats.format_version == 2 && !opts.key_file)
+	if (stats.format_version == 2 && opts.key_file == NULL)
 		cli_say(cli, SL_LOG_WARN, "%s is encrypted: payloads are shown as stored; give --key-file", s.path);
 	return scan_code(&s);
 }
@@ -224,7 +225,7 @@ static int wal_stat_run(struct cli *cli, const struct parsed *args)
 	json_t *j;
 	int rc = walfile_check(cli, s.path);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (scan_log(&s, args, &opts, &stats, &err))
 		return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, s.path);
@@ -280,10 +281,11 @@ static void begin_ranges(struct scan *s)
 /* Close the object with the counts (extra ones may be NULL; taken), or with the error that ended the work. */
 static void end_ranges(struct scan *s, const struct sl_wal_stats *stats, json_t *extra, const struct sl_err *err)
 {
-	json_t *rest = err ? json_pack("{s:s, s:o}", "code", sl_err_name(err->code), "error", text_json(err->msg))
-			   : walfile_stats_json(stats);
+	json_t *rest = err != NULL
+			       ? json_pack("{s:s, s:o}", "code", sl_err_name(err->code), "error", text_json(err->msg))
+			       : walfile_stats_json(stats);
 
-	if (extra)
+	if (extra != NULL)
 		json_object_update(rest, extra);
 	json_decref(extra);
 	json_object_set_new(rest, "ok", json_boolean(!err && !s->damaged));
@@ -352,7 +354,7 @@ static int wal_verify_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = walfile_check(cli, s.path);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	begin_ranges(&s);
 	if (scan_log(&s, args, &opts, &stats, &err))
@@ -391,9 +393,9 @@ static int wal_recover_run(struct cli *cli, const struct parsed *args)
 	uint64_t cut = 0;
 	int rc = walfile_split(cli, s.path, &file);
 
-	if (!rc)
+	if (rc == 0)
 		rc = walfile_check(cli, s.path);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* How many good records are in the log now? Cutting discards those after the damage, and recovery itself only
 	 * sees what is left. */
@@ -402,8 +404,8 @@ static int wal_recover_run(struct cli *cli, const struct parsed *args)
 	begin_ranges(&s);
 	do
 		rc = sl_wal_recover(s.path, &opts, &stats, &err);
-	while (rc && walfile_lock_again(args, rc, started_ms));
-	if (rc)
+	while (rc != 0 && walfile_lock_again(args, rc, started_ms));
+	if (rc != 0)
 		return scan_failed(&s, &err);
 	if (s.damaged)
 		cli_say(cli, SL_LOG_WARN, "%s: %s quarantined next to the log", s.path,

@@ -94,14 +94,16 @@ static int drain_jobs(struct service *s)
 	struct drain d = {.s = s};
 	int rc = SL_ETIMEDOUT, code = 0;
 
-	while (rc && !code && !stop_requested()) {
+	while (rc != 0 && !code && !stop_requested()) {
 		rc = sl_worker_drain(s->handlers.worker, DRAIN_POLL_MS, &err);
 		if (rc == SL_ETIMEDOUT)
 			code = check_drain(&d);
-		else if (rc && !sl_err_retryable(&err))
+		else if (rc != 0 && !sl_err_retryable(&err))
 			code = jobstore_fail(s->cli, s->args, &err);
-		else if (rc)
-			(void)poll(&stop, 1, DRAIN_POLL_MS);
+		else {
+			if (rc != 0)
+				(void)poll(&stop, 1, DRAIN_POLL_MS);
+		}
 	}
 	return code;
 }
@@ -131,19 +133,19 @@ static int start_service(struct service *s)
 					.env = &s->cli->env,
 					.shell = opt_flag(args, "shell"),
 					.command_from_input = opt_flag(args, "command-from-input")};
-	for (int i = 0; !rc && (text = opt_all(args, "type", i)) != NULL; i++)
+	for (int i = 0; rc == 0 && (text = opt_all(args, "type", i)) != NULL; i++)
 		rc = handlers_add(&s->handlers, text);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The default cap grows with the first delay; one that was given does not. */
 	if (opt_given(args, "retry-max-delay") && opts.max_delay_ms < opts.initial_delay_ms)
 		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
 	rc = jobstore_open(s->cli, args, JOBSTORE_WAIT, &s->store);
-	if (!rc)
+	if (rc == 0)
 		rc = workerlog_read_opts(s->cli, args, &log);
-	if (!rc)
+	if (rc == 0)
 		rc = workerlog_open(s->cli, NULL, &s->store, &log, &s->log);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	while (opts.n_pass_env < PASS_ENV_MAX && (text = opt_all(args, "pass-env", (int)opts.n_pass_env)) != NULL)
 		pass_env[opts.n_pass_env++] = text;
@@ -163,15 +165,15 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	rc = start_service(&s);
 
 	/* Until a signal, or with --drain until nothing is left to do. */
-	if (!rc && opt_flag(args, "drain"))
+	if (rc == 0 && opt_flag(args, "drain"))
 		rc = drain_jobs(&s);
-	else if (!rc)
+	else if (rc == 0)
 		while (!stop_requested())
 			(void)poll(&stop, 1, -1);
 	interrupted = stop_requested();
 
 	stopped = handlers_stop(&s.handlers, opt_num(args, "stop-grace"));
-	if (s.handlers.worker) {
+	if (s.handlers.worker != NULL) {
 		sl_worker_get_stats(s.handlers.worker, &st);
 		if (opt_flag(args, "json"))
 			out_printf(&cli->out,
@@ -187,9 +189,9 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 				st.completed, st.retried, st.failed, st.lost);
 	}
 	handlers_fini(&s.handlers);
-	flushed = s.log.cli ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;
+	flushed = s.log.cli != NULL ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;
 	jobstore_close(&s.store);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (stopped)
 		return stopped;

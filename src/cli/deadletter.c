@@ -34,14 +34,14 @@ int deadletter_view(struct deadletter_view *v, const struct cli *cli, const stru
 	int rc;
 
 	*v = (struct deadletter_view){.letter = *letter, .opened = letter->encoding == SL_DLQ_PLAIN};
-	if (v->opened || !key_file)
+	if (v->opened || key_file == NULL)
 		return 0;
 	/* Opened into its own memory: the item as stored stays as it is. */
 	v->owned = malloc(letter->item_len + 1);
-	if (!v->owned)
+	if (v->owned == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %" PRIu64, letter->id);
 	rc = sl_wal_open_letter(letter, key_file, &cli->env, v->owned, &len, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	v->opened = 1;
 	v->letter.item = v->owned;
@@ -66,13 +66,13 @@ void deadletter_json(struct out *out, const struct deadletter_view *view)
 			      sl_err_class_name(l->error_class), "error", text_json(l->error), "code",
 			      sl_err_name(l->code), "attempts", (json_int_t)l->attempts, "first_failed_ms",
 			      (json_int_t)l->first_failed_ms, "last_failed_ms", (json_int_t)l->last_failed_ms, "target",
-			      text_json(l->target ? l->target : ""), "acknowledged", l->acknowledged, "sealed",
+			      text_json(l->target != NULL ? l->target : ""), "acknowledged", l->acknowledged, "sealed",
 			      l->encoding == SL_DLQ_SEALED);
 	/* The object without its item, which may be 16 MiB; that follows in pieces. */
-	char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	char *text = j != NULL ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	json_decref(j);
-	if (!text) {
+	if (text == NULL) {
 		out_json(out, NULL); /* counts as a failure of the output */
 		return;
 	}
@@ -128,7 +128,7 @@ void deadletter_full(struct out *out, const struct deadletter_view *view)
 	out_printf(out, "%-13s %" PRIu32 "\n", "attempts", l->attempts);
 	out_printf(out, "%-13s %s\n", "first failed", text_time(when, l->first_failed_ms));
 	out_printf(out, "%-13s %s\n", "last failed", text_time(when, l->last_failed_ms));
-	field(out, "target", l->target ? l->target : "");
+	field(out, "target", l->target != NULL ? l->target : "");
 	out_printf(out, "%-13s %s%s\n", "item", text_count(size, l->item_len, "byte"),
 		   !view->opened                  ? ", sealed; the key file of its log opens it (--key-file)"
 		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the dead letter"

@@ -31,10 +31,10 @@ static int read_settings(struct exportopts *o)
 	struct sl_err err = SL_ERR_INIT;
 	int rc = serving_read_config(o->cli, opt_str(o->args, "config"), true, &o->config);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* Flags go through the check of settings, and win over the file and the environment. */
-	for (size_t i = 0; !rc && i < SL_COUNT(flags); i++) {
+	for (size_t i = 0; rc == 0 && i < SL_COUNT(flags); i++) {
 		const struct srv_setting *s = srv_setting_find(flags[i].section, flags[i].name);
 		const char *flag = flags[i].flag;
 
@@ -42,7 +42,7 @@ static int read_settings(struct exportopts *o)
 			rc = srv_config_set(&o->config, s, s->kind == SRV_SWITCH ? "true" : opt_str(o->args, flag),
 					    &err);
 	}
-	if (rc)
+	if (rc != 0)
 		return cli_fail(o->cli, &err, NULL);
 	return 0;
 }
@@ -56,22 +56,22 @@ static int check_settings(struct exportopts *o)
 	bool has_format = c->export_format >= 0, database;
 
 	/* What is missing may come from a file as well, so that the parser cannot require it. */
-	if (!from)
+	if (from == NULL)
 		return cli_usage(o->cli, "--from=SOURCE is missing");
-	if (!c->export_to)
+	if (c->export_to == NULL)
 		return cli_usage(o->cli, "--to=DIR is missing");
-	if (!c->export_dataset)
+	if (c->export_dataset == NULL)
 		return cli_usage(o->cli, "--dataset=NAME is missing");
 	database = strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
 		   strncmp(from, "sqlite:", 7) == 0;
-	if (database && !c->export_table && !c->export_query)
+	if (database && c->export_table == NULL && c->export_query == NULL)
 		return cli_usage(o->cli, "say with --table or --query what of the database is exported");
-	if (database && c->export_table && c->export_query)
+	if (database && c->export_table != NULL && c->export_query != NULL)
 		return cli_usage(o->cli, "--table and --query: give one of them");
 	if (database && (opt_given(o->args, "format") || opt_flag(o->args, "no-header")))
 		return cli_usage(o->cli, "--%s is for files", opt_given(o->args, "format") ? "format" : "no-header");
-	if (!database && (c->export_table || c->export_query))
-		return cli_usage(o->cli, "--%s is for a database", c->export_table ? "table" : "query");
+	if (!database && (c->export_table != NULL || c->export_query != NULL))
+		return cli_usage(o->cli, "--%s is for a database", c->export_table != NULL ? "table" : "query");
 	/* The end of a file's name may be its format. */
 	for (size_t i = 0, n = strlen(from); i < SL_COUNT(suffixes); i++) {
 		size_t m = strlen(suffixes[i]);
@@ -83,7 +83,7 @@ static int check_settings(struct exportopts *o)
 				 strcmp(from, "-") ? from : "standard input");
 	if (c->export_follow && opts_has(o->args, "final") && opt_given(o->args, "final"))
 		return cli_usage(o->cli, "--final and --follow: what grows has no end that could be closed");
-	if (c->export_dead_letters && c->export_bad_rows == 0)
+	if (c->export_dead_letters != NULL && c->export_bad_rows == 0)
 		return cli_usage(o->cli, "--dead-letters: bad rows go there with --bad-rows=divert only");
 	return 0;
 }
@@ -95,15 +95,15 @@ int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *
 
 	*o = (struct exportopts){.cli = cli, .args = args};
 	rc = read_settings(o);
-	if (!rc)
+	if (rc == 0)
 		rc = check_settings(o);
-	if (!rc && c->export_schema_file)
+	if (rc == 0 && c->export_schema_file != NULL)
 		rc = exportschema_read(&o->schema, cli, c->export_schema_file);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The column that counts is never NULL, whether the schema says so or not. */
 	for (size_t i = 0; i < o->schema.n; i++) {
-		if (c->export_sequence ? strcmp(o->schema.columns[i].name, c->export_sequence) == 0 : i == 0)
+		if (c->export_sequence != NULL ? strcmp(o->schema.columns[i].name, c->export_sequence) == 0 : i == 0)
 			o->schema.columns[i].nullable = 0;
 	}
 	opts_warn_of_password(cli, args, "from", EXPORT_PASSWORD_PLACES);

@@ -48,7 +48,7 @@ static const char *value_of(const yaml_node_t *node)
 {
 	const char *text = srv_yaml_text(node);
 
-	return text ? text : "";
+	return text != NULL ? text : "";
 }
 
 /* ---- one column ---- */
@@ -84,7 +84,7 @@ static const struct type *take_type(struct reader *r, const yaml_node_t *value, 
 		}
 	}
 	/* As 'sluice parquet schema' prints it, with its details. */
-	if (strchr(value_of(value), '(')) {
+	if (strchr(value_of(value), '(') != NULL) {
 		static const struct type complete = {.name = "with its details in brackets", .detail = DETAIL_NONE};
 		struct sl_err err;
 
@@ -107,13 +107,13 @@ static int take_name(struct reader *r, const yaml_node_t *value, struct sl_parqu
 		return 0;
 	}
 	for (size_t i = 0; i < r->schema->n; i++) {
-		if (r->schema->columns[i].name && strcmp(r->schema->columns[i].name, text) == 0) {
+		if (r->schema->columns[i].name != NULL && strcmp(r->schema->columns[i].name, text) == 0) {
 			srv_yaml_problem(&r->yaml, &value->start_mark, "the column '%.60s' is there twice", text);
 			return 0;
 		}
 	}
 	c->name = strdup(text);
-	return c->name ? 0 : -1;
+	return c->name != NULL ? 0 : -1;
 }
 
 /* What goes with the type, once that is known. */
@@ -124,11 +124,11 @@ static void take_details(struct reader *r, const yaml_node_t *node, const struct
 
 	/* A detail of another type is a mistake, not ignored. */
 	for (int k = KEY_UNIT; k < N_KEYS; k++) {
-		if (values[k] && key_details[k] != type->detail)
+		if (values[k] != NULL && key_details[k] != type->detail)
 			srv_yaml_problem(&r->yaml, &values[k]->start_mark, "%s: a column of type %s has none",
 					 key_names[k], type->name);
 	}
-	if (type->detail == DETAIL_UNIT && values[KEY_UNIT]) {
+	if (type->detail == DETAIL_UNIT && values[KEY_UNIT] != NULL) {
 		int unit = 0;
 
 		while (unit < 3 && strcmp(value_of(values[KEY_UNIT]), units[unit]) != 0)
@@ -138,15 +138,16 @@ static void take_details(struct reader *r, const yaml_node_t *node, const struct
 		else
 			srv_yaml_unknown(&r->yaml, values[KEY_UNIT], "unit", units, 3);
 	}
-	if (type->detail == DETAIL_LENGTH && !values[KEY_LENGTH])
+	if (type->detail == DETAIL_LENGTH && values[KEY_LENGTH] == NULL)
 		srv_yaml_problem(&r->yaml, &node->start_mark, "a column of type fixed needs a length");
 	else if (type->detail == DETAIL_LENGTH)
 		(void)take_number(r, values[KEY_LENGTH], KEY_LENGTH, 1, 65536, &c->length);
 	if (type->detail != DETAIL_DECIMAL)
 		return;
-	if (!values[KEY_PRECISION])
+	if (values[KEY_PRECISION] == NULL)
 		srv_yaml_problem(&r->yaml, &node->start_mark, "a column of type decimal needs a precision");
-	else if (take_number(r, values[KEY_PRECISION], KEY_PRECISION, 1, 18, &c->precision) == 0 && values[KEY_SCALE])
+	else if (take_number(r, values[KEY_PRECISION], KEY_PRECISION, 1, 18, &c->precision) == 0 &&
+		 values[KEY_SCALE] != NULL)
 		(void)take_number(r, values[KEY_SCALE], KEY_SCALE, 0, c->precision, &c->scale);
 }
 
@@ -158,19 +159,21 @@ static void gather(struct reader *r, const yaml_node_t *node, const yaml_node_t 
 		const yaml_node_t *value = srv_yaml_node(&r->yaml, p->value);
 		int k = 0;
 
-		while (srv_yaml_text(key) && k < N_KEYS && strcmp(key_names[k], srv_yaml_text(key)) != 0)
+		while (srv_yaml_text(key) != NULL && k < N_KEYS && strcmp(key_names[k], srv_yaml_text(key)) != 0)
 			k++;
-		if (!srv_yaml_text(key))
+		if (srv_yaml_text(key) == NULL)
 			srv_yaml_problem(&r->yaml, &key->start_mark, "a list or a mapping where a name is expected");
 		else if (k == N_KEYS)
 			srv_yaml_unknown(&r->yaml, key, "property of a column", key_names, N_KEYS);
-		else if (!srv_yaml_text(value))
+		else if (srv_yaml_text(value) == NULL)
 			srv_yaml_problem(&r->yaml, &value->start_mark,
 					 "%s: a list or a mapping where a value is expected", key_names[k]);
-		else if (values[k])
-			srv_yaml_problem(&r->yaml, &key->start_mark, "%s is given twice", key_names[k]);
-		else
-			values[k] = value;
+		else {
+			if (values[k] != NULL)
+				srv_yaml_problem(&r->yaml, &key->start_mark, "%s is given twice", key_names[k]);
+			else
+				values[k] = value;
+		}
 	}
 }
 
@@ -188,12 +191,12 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 	/* All keys are read before they are judged, so that every problem is reported at once. */
 	gather(r, node, values);
 	for (int k = KEY_NAME; k <= KEY_TYPE && r->yaml.n_problems == before; k++) {
-		if (!values[k])
+		if (values[k] == NULL)
 			srv_yaml_problem(&r->yaml, &node->start_mark, "a column without a %s", key_names[k]);
 	}
-	if (values[KEY_NAME] && take_name(r, values[KEY_NAME], c))
+	if (values[KEY_NAME] != NULL && take_name(r, values[KEY_NAME], c))
 		return -1;
-	if (values[KEY_NULLABLE]) {
+	if (values[KEY_NULLABLE] != NULL) {
 		const char *text = value_of(values[KEY_NULLABLE]);
 
 		if (strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
@@ -202,9 +205,9 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 			srv_yaml_problem(&r->yaml, &values[KEY_NULLABLE]->start_mark,
 					 "nullable: '%.60s' is not true or false", text);
 	}
-	if (values[KEY_TYPE])
+	if (values[KEY_TYPE] != NULL)
 		type = take_type(r, values[KEY_TYPE], c);
-	if (type)
+	if (type != NULL)
 		take_details(r, node, type, values, c);
 	return 0;
 }
@@ -218,8 +221,8 @@ static int take_document(const yaml_node_t *root, void *ctx)
 	const yaml_node_t *list = NULL;
 	size_t n;
 
-	if (!root || root->type != YAML_MAPPING_NODE) {
-		srv_yaml_problem(&r->yaml, root ? &root->start_mark : NULL,
+	if (root == NULL || root->type != YAML_MAPPING_NODE) {
+		srv_yaml_problem(&r->yaml, root != NULL ? &root->start_mark : NULL,
 				 "a schema begins with 'columns:' and a list of them");
 		return 0;
 	}
@@ -227,14 +230,14 @@ static int take_document(const yaml_node_t *root, void *ctx)
 	for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++) {
 		const yaml_node_t *key = srv_yaml_node(&r->yaml, p->key);
 
-		if (srv_yaml_text(key) && strcmp(srv_yaml_text(key), "columns") == 0 && !list)
+		if (srv_yaml_text(key) != NULL && strcmp(srv_yaml_text(key), "columns") == 0 && list == NULL)
 			list = srv_yaml_node(&r->yaml, p->value);
 		else
 			srv_yaml_problem(&r->yaml, &key->start_mark, "'%.60s' where only one 'columns' is expected",
-					 srv_yaml_text(key) ? srv_yaml_text(key) : "…");
+					 srv_yaml_text(key) != NULL ? srv_yaml_text(key) : "…");
 	}
-	if (!list || list->type != YAML_SEQUENCE_NODE) {
-		srv_yaml_problem(&r->yaml, list ? &list->start_mark : &root->start_mark,
+	if (list == NULL || list->type != YAML_SEQUENCE_NODE) {
+		srv_yaml_problem(&r->yaml, list != NULL ? &list->start_mark : &root->start_mark,
 				 "a schema begins with 'columns:' and a list of them");
 		return 0;
 	}
@@ -245,11 +248,11 @@ static int take_document(const yaml_node_t *root, void *ctx)
 	}
 	/* The count grows with each column, so that a failure frees what is there. */
 	schema->columns = calloc(n, sizeof(*schema->columns));
-	for (size_t i = 0; schema->columns && i < n; i++, schema->n++) {
+	for (size_t i = 0; schema->columns != NULL && i < n; i++, schema->n++) {
 		if (take_column(r, srv_yaml_node(&r->yaml, list->data.sequence.items.start[i]), &schema->columns[i]))
 			return SL_ENOMEM;
 	}
-	return schema->columns ? 0 : SL_ENOMEM;
+	return schema->columns != NULL ? 0 : SL_ENOMEM;
 }
 
 int exportschema_read(struct exportschema *schema, struct cli *cli, const char *path)
@@ -264,14 +267,14 @@ int exportschema_read(struct exportschema *schema, struct cli *cli, const char *
 	rc = srv_yaml_read(&r.yaml, path, &err);
 	if (rc == SL_ENOMEM)
 		return cli_no_memory(cli);
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, path);
 	return r.yaml.n_problems ? sl_err_exit_code(SL_ECONFIG) : 0;
 }
 
 void exportschema_fini(struct exportschema *schema)
 {
-	for (size_t i = 0; schema->columns && i < schema->n; i++)
+	for (size_t i = 0; schema->columns != NULL && i < schema->n; i++)
 		free((char *)(uintptr_t)schema->columns[i].name);
 	free(schema->columns);
 	*schema = (struct exportschema){.n = 0};

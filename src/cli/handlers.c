@@ -18,12 +18,12 @@ static int take_word(const char **from, char **to)
 	char *o = *to;
 	char quote = '\0';
 
-	for (; *p && (quote || !strchr(" \t\n", *p)); p++) {
+	for (; *p && (quote || strchr(" \t\n", *p) == NULL); p++) {
 		if (quote && *p == quote)
 			quote = '\0';
 		else if (!quote && (*p == '\'' || *p == '"'))
 			quote = *p;
-		else if (*p == '\\' && p[1] && (!quote || (quote == '"' && strchr("\\\"", p[1]))))
+		else if (*p == '\\' && p[1] && (!quote || (quote == '"' && strchr("\\\"", p[1]) != NULL)))
 			*o++ = *++p;
 		else
 			*o++ = *p;
@@ -43,11 +43,11 @@ static char **words_split(const char *text, const char **error)
 	size_t len = strlen(text);
 	/* A word takes at least one byte of text and a pointer: one block holds the array and, after it, the bytes. */
 	char **words = calloc(1, (len / 2 + 2) * sizeof(*words) + len + 2);
-	char *to = words ? (char *)(words + len / 2 + 2) : NULL;
+	char *to = words != NULL ? (char *)(words + len / 2 + 2) : NULL;
 	size_t n = 0;
 
-	*error = words ? NULL : "out of memory";
-	for (const char *p = text; words && !*error;) {
+	*error = words != NULL ? NULL : "out of memory";
+	for (const char *p = text; words != NULL && *error == NULL;) {
 		p += strspn(p, " \t\n");
 		if (!*p)
 			break;
@@ -55,9 +55,9 @@ static char **words_split(const char *text, const char **error)
 		if (take_word(&p, &to))
 			*error = "a quote is not closed";
 	}
-	if (words && !*error && n == 0)
+	if (words != NULL && *error == NULL && n == 0)
 		*error = "it is empty";
-	if (*error) {
+	if (*error != NULL) {
 		free(words);
 		return NULL;
 	}
@@ -87,10 +87,11 @@ static int is_secret(const char *setting)
 
 	if (is_named(setting, "PGPASSWORD"))
 		return 1;
-	for (size_t i = 0; end && strncmp(setting, "SLUICE_", 7) == 0 && i < sizeof(parts) / sizeof(*parts); i++) {
+	for (size_t i = 0; end != NULL && strncmp(setting, "SLUICE_", 7) == 0 && i < sizeof(parts) / sizeof(*parts);
+	     i++) {
 		const char *found = strstr(setting, parts[i]);
 
-		if (found && found < end)
+		if (found != NULL && found < end)
 			return 1;
 	}
 	return 0;
@@ -122,20 +123,20 @@ static void cut_password(char *setting)
 	char *authority = strstr(setting, "://"), *query, *at, *colon;
 	size_t n;
 
-	if (!authority)
+	if (authority == NULL)
 		return;
 	/* Of "user:password@host" the ":password"; an '@' in the password is the last but one. */
 	n = strcspn(authority + 3, "/?#");
 	at = memrchr(authority + 3, '@', n);
 	colon = memchr(authority + 3, ':', n);
-	if (at && colon && colon < at)
+	if (at != NULL && colon != NULL && colon < at)
 		memmove(colon, at, strlen(at) + 1);
 	query = strchr(authority, '?');
-	if (!query)
+	if (query == NULL)
 		return;
 	cut_parameter(query + 1, "password=");
 	query = strchr(authority, '?');
-	if (query)
+	if (query != NULL)
 		cut_parameter(query + 1, "sslpassword=");
 }
 
@@ -148,7 +149,7 @@ void handlers_hide_secrets(void)
 		if (!is_secret(old) && !is_named(old, STORE))
 			continue;
 		copy = strdup(old);
-		if (!copy)
+		if (copy == NULL)
 			continue;
 		environ[i] = copy;
 		explicit_bzero(old, strlen(old));
@@ -157,7 +158,7 @@ void handlers_hide_secrets(void)
 
 static void handlerenv_free(char **list)
 {
-	for (size_t i = 0; list && list[i]; i++)
+	for (size_t i = 0; list != NULL && list[i] != NULL; i++)
 		free(list[i]);
 	free(list);
 }
@@ -168,10 +169,10 @@ static char **handlerenv_make(char *const *from, const char *const *pass, size_t
 	size_t n = 0, kept = 0;
 	char **list;
 
-	while (from[n])
+	while (from[n] != NULL)
 		n++;
 	list = calloc(n + 1, sizeof(*list));
-	for (size_t i = 0; list && i < n; i++) {
+	for (size_t i = 0; list != NULL && i < n; i++) {
 		bool passed = false;
 
 		for (size_t k = 0; k < n_pass; k++)
@@ -179,7 +180,7 @@ static char **handlerenv_make(char *const *from, const char *const *pass, size_t
 		if (!passed && is_secret(from[i]))
 			continue;
 		list[kept] = strdup(from[i]);
-		if (!list[kept]) {
+		if (list[kept] == NULL) {
 			handlerenv_free(list);
 			return NULL;
 		}
@@ -201,26 +202,29 @@ int handlers_add(struct handlers *s, const char *text)
 	if (s->n == HANDLERS_MAX)
 		return cli_usage(s->cli, "more than %d types", HANDLERS_MAX);
 	s->n++;
-	h->name = strndup(text, equals ? (size_t)(equals - text) : strlen(text));
-	if (!h->name)
+	h->name = strndup(text, equals != NULL ? (size_t)(equals - text) : strlen(text));
+	if (h->name == NULL)
 		return cli_no_memory(s->cli);
 	if (!*h->name)
 		return cli_usage(s->cli, "--type: '%.100s' has no name before the '='", text);
 
 	/* The command: for the shell, as words, or in the input of each job. */
-	if (equals && s->shell) {
+	if (equals != NULL && s->shell) {
 		h->shell_argv[0] = "/bin/sh", h->shell_argv[1] = "-c", h->shell_argv[2] = equals + 1;
 		if (!equals[1])
 			return cli_usage(s->cli, "--type %s: the command is empty", h->name);
-	} else if (equals) {
-		h->argv = words_split(equals + 1, &error);
-		if (error)
-			return cli_usage(s->cli, "--type %s: the command: %s", h->name, error);
-	} else if (!s->command_from_input) {
-		return cli_usage(s->cli,
-				 "--type %s: missing command; give %s=COMMAND, or --command-from-input to let the "
-				 "input of each job name it",
-				 h->name, h->name);
+	} else {
+		if (equals != NULL) {
+			h->argv = words_split(equals + 1, &error);
+			if (error != NULL)
+				return cli_usage(s->cli, "--type %s: the command: %s", h->name, error);
+		} else if (!s->command_from_input) {
+			return cli_usage(
+				s->cli,
+				"--type %s: missing command; give %s=COMMAND, or --command-from-input to let the "
+				"input of each job name it",
+				h->name, h->name);
+		}
 	}
 	for (size_t k = 0; k + 1 < s->n; k++) {
 		if (strcmp(h->name, s->list[k].name) == 0)
@@ -233,7 +237,7 @@ int handlers_add(struct handlers *s, const char *text)
 static void on_observation(const struct sl_observation *o, void *ctx)
 {
 	struct handlers *s = ctx;
-	const char *why = o->err ? o->err->msg : "";
+	const char *why = o->err != NULL ? o->err->msg : "";
 
 	/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
 	if (o->kind == SL_OBSERVE_JOB_REAPED)
@@ -255,7 +259,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 		SL_WORKER_OPTS_INIT,
 		.env = h->env,
 		.store = &store->store,
-		.notify = store->notify.ops ? &store->notify : NULL,
+		.notify = store->notify.ops != NULL ? &store->notify : NULL,
 		.worker_id = o->worker_id,
 		.processors = processors,
 		.n_processors = h->n,
@@ -268,7 +272,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 
 	h->log = log;
 	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
-	if (!h->environment)
+	if (h->environment == NULL)
 		return cli_no_memory(h->cli);
 	/* One processor for each type, with its own command. */
 	for (size_t i = 0; i < h->n; i++) {
@@ -276,14 +280,15 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 		struct sl_exec_opts exec = {
 			SL_EXEC_OPTS_INIT,
 			.env = h->env,
-			.argv = one->shell_argv[0] ? one->shell_argv : (const char *const *)one->argv,
+			.argv = one->shell_argv[0] != NULL ? one->shell_argv : (const char *const *)one->argv,
 			.events = log->wal,
 			.spool_dir = log->spool,
 			.kill_grace_ms = o->kill_grace_ms,
 			.environment = (const char *const *)h->environment,
 			.run_as = o->run_as,
 		};
-		bool from_input = !one->argv && !one->shell_argv[0]; /* a command that a person ran once */
+		bool from_input =
+			one->argv == NULL && one->shell_argv[0] == NULL; /* a command that a person ran once */
 
 		if (sl_exec_new(&one->exec, &exec, &err))
 			return cli_fail(h->cli, &err, one->name);
@@ -312,7 +317,7 @@ int handlers_stop(struct handlers *h, int64_t grace_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
 
-	if (!h->worker || !sl_worker_stop(h->worker, grace_ms, &err))
+	if (h->worker == NULL || !sl_worker_stop(h->worker, grace_ms, &err))
 		return EXIT_OK;
 	cli_say(h->cli, SL_LOG_WARN, "stopping: %s", err.msg);
 	return EXIT_INTERRUPTED;

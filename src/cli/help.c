@@ -61,7 +61,7 @@ static void say_option(char *to, size_t size, const struct opt *opt)
 	used = strlen(to);
 	/* "; 1 to 4096", ": a, b". Bounds are printed in the unit in which they are given on the command line. */
 	if (opt->kind == OPT_ENUM) {
-		for (int i = 0; opt->choices[i] && used < size; i++)
+		for (int i = 0; opt->choices[i] != NULL && used < size; i++)
 			used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : ": ", opt->choices[i]);
 	} else if (opt->kind == OPT_INT) {
 		snprintf(to + used, size - used, "; %lld to %lld", (long long)opt->min, (long long)opt->max);
@@ -73,7 +73,7 @@ static void say_option(char *to, size_t size, const struct opt *opt)
 			 value_write_duration(high, opt->max));
 	}
 	used = strlen(to);
-	if (opt->def)
+	if (opt->def != NULL)
 		snprintf(to + used, size - used, " (default %s)", opt->def);
 	else if (opt->required)
 		snprintf(to + used, size - used, " (required)");
@@ -87,7 +87,7 @@ static void help_options(struct out *out, const char *title, const struct opt *t
 	char left[64], right[512];
 	int n;
 
-	if (!table || !table->name)
+	if (table == NULL || table->name == NULL)
 		return;
 	out_printf(out, "\n%s:\n", title);
 	for (const struct opt *opt = table; opt->name; opt++) {
@@ -191,7 +191,7 @@ void help_main(struct out *out)
 	/* Commands of one word first, then the groups, and help itself last: the order in which a person needs
 	 * them. */
 	for (int i = 0; commands[i]; i++) {
-		if (!strchr(commands[i]->name, ' ') && commands[i] != &cmd_help)
+		if (strchr(commands[i]->name, ' ') == NULL && commands[i] != &cmd_help)
 			out_printf(out, "  sluice %-17s %s\n", commands[i]->name, commands[i]->summary);
 	}
 	for (int i = 0; groups[i].name; i++)
@@ -214,7 +214,7 @@ static json_t *json_options(const struct opt *table)
 {
 	json_t *list = json_array();
 
-	for (const struct opt *opt = table; opt && opt->name; opt++) {
+	for (const struct opt *opt = table; opt != NULL && opt->name != NULL; opt++) {
 		json_t *j =
 			json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:s}", "name", opt->name, "kind", kind_names[opt->kind],
 				  "arg", opt->arg, "default", opt->def, "required", opt->required, "help", opt->help);

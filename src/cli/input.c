@@ -46,7 +46,7 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 	size_t have = in->end - in->start;
 	const char *from = in->buf + in->start;
 	const char *newline = have > in->scanned ? memchr(from + in->scanned, '\n', have - in->scanned) : NULL;
-	size_t len = newline ? (size_t)(newline - from) : have;
+	size_t len = newline != NULL ? (size_t)(newline - from) : have;
 
 	/* Bytes that were searched once are not searched again when more has come. */
 	in->scanned = have;
@@ -55,7 +55,7 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 			   in->number + 1, in->max_record);
 		return INPUT_FAILED;
 	}
-	if (newline)
+	if (newline != NULL)
 		return give(in, 0, len, len + 1, out);
 	/* The last line may lack its newline. */
 	if (!in->eof)
@@ -92,7 +92,7 @@ static enum input_step next_frame(struct input *in, struct input_record *out, st
 
 enum input_step input_next(struct input *in, struct input_record *out, struct sl_err *err)
 {
-	if (!in->buf)
+	if (in->buf == NULL)
 		return in->eof ? INPUT_END : INPUT_NEED;
 	return in->frames ? next_frame(in, out, err) : next_line(in, out, err);
 }
@@ -130,7 +130,7 @@ int input_fill(struct input *in, struct sl_err *err)
 		if (cap > limit)
 			cap = limit > in->cap ? limit : in->cap + 1;
 		grown = realloc(in->buf, cap);
-		if (!grown)
+		if (grown == NULL)
 			return sl_err_set(err, SL_ENOMEM, "no memory for a line of %zu bytes", in->cap);
 		in->buf = grown;
 		in->cap = cap;
@@ -167,7 +167,7 @@ static const char *folder(void)
 {
 	const char *dir = secure_getenv("TMPDIR");
 
-	return dir && *dir ? dir : "/var/tmp"; /* not /tmp, which is often memory */
+	return dir != NULL && *dir ? dir : "/var/tmp"; /* not /tmp, which is often memory */
 }
 
 /* A file that no other process can open and that is gone with its descriptor. */
@@ -219,7 +219,7 @@ static int put_bytes(struct spool *s, const void *data, size_t n, struct sl_err 
 	if (s->used + n > MEMORY_BYTES) {
 		rc = write_out(s, s->buf, s->used, err);
 		s->used = 0;
-		if (rc)
+		if (rc != 0)
 			return rc;
 		if (n > MEMORY_BYTES)
 			return write_out(s, data, n, err);
@@ -228,7 +228,7 @@ static int put_bytes(struct spool *s, const void *data, size_t n, struct sl_err 
 		cap *= 2;
 	if (cap != s->cap) {
 		grown = realloc(s->buf, cap);
-		if (!grown)
+		if (grown == NULL)
 			return sl_err_set(err, SL_ENOMEM, "out of memory");
 		s->buf = grown;
 		s->cap = cap;
@@ -246,7 +246,7 @@ int spool_add(struct spool *s, const char *data, size_t n, struct sl_err *err)
 	/* A frame, as input_next reads it back: 4 bytes of length, little-endian, and the bytes. */
 	int rc = put_bytes(s, header, sizeof(header), err);
 
-	if (!rc)
+	if (rc == 0)
 		rc = put_bytes(s, data, n, err);
 	return rc;
 }
@@ -267,7 +267,7 @@ int spool_read(struct spool *s, struct input *in, size_t max_record, struct sl_e
 	}
 	rc = write_out(s, s->buf, s->used, err);
 	s->used = 0;
-	if (!rc && lseek(s->fd, 0, SEEK_SET) < 0)
+	if (rc == 0 && lseek(s->fd, 0, SEEK_SET) < 0)
 		rc = sl_err_set_errno(err, errno, "read a temporary file in %s (TMPDIR)", folder());
 	return rc;
 }

@@ -24,9 +24,9 @@ const char *jobstore_url(const struct parsed *args)
 {
 	const char *url = opt_str(args, "store");
 
-	if (!url)
+	if (url == NULL)
 		url = getenv("SLUICE_STORE");
-	return url && *url ? url : sl_store_default_url();
+	return url != NULL && *url ? url : sl_store_default_url();
 }
 
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
@@ -37,7 +37,7 @@ int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_er
 	if (err->code == SL_EINVAL || err->code == SL_EDATA)
 		return cli_fail(cli, err, NULL); /* what was given is wrong, wherever it was to go */
 	/* A URL with a password or parameters is never printed. */
-	code = cli_fail(cli, err, opts_has_password(url) || strchr(url, '?') ? "the store" : url);
+	code = cli_fail(cli, err, opts_has_password(url) || strchr(url, '?') != NULL ? "the store" : url);
 	/* Of chains and keys, not of files. */
 	return (err->code == SL_ENOENT || err->code == SL_EEXIST) && !err->sys_errno ? EXIT_BAD_DATA : code;
 }
@@ -67,7 +67,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 
 	memset(out, 0, sizeof(*out));
 	/* The audit record: the user, and the command with its operands, but without the input of jobs. */
-	if (user)
+	if (user != NULL)
 		(void)snprintf(out->actor, sizeof(out->actor), "%s", user->pw_name);
 	else
 		(void)snprintf(out->actor, sizeof(out->actor), "uid %u", (unsigned)getuid());
@@ -81,7 +81,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 	if (json_array_size(operands) > 0) {
 		json_t *detail = json_pack("{s:O}", "operands", operands);
 
-		out->detail = detail ? json_dumps(detail, JSON_COMPACT) : NULL;
+		out->detail = detail != NULL ? json_dumps(detail, JSON_COMPACT) : NULL;
 		json_decref(detail);
 	}
 	json_decref(operands);
@@ -99,7 +99,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 		cli_say(cli, SL_LOG_WARN, "no notifications, polling instead: %s", err.msg);
 		memset(&out->notify, 0, sizeof(out->notify));
 	}
-	jobs.notify = out->notify.ops ? &out->notify : NULL;
+	jobs.notify = out->notify.ops != NULL ? &out->notify : NULL;
 	return sl_jobs_open(&out->client, &jobs, &err) ? jobstore_fail(cli, args, &err) : 0;
 }
 
@@ -107,9 +107,9 @@ void jobstore_close(struct jobstore *store)
 {
 	/* The client uses both others. */
 	sl_jobs_close(store->client);
-	if (store->notify.ops)
+	if (store->notify.ops != NULL)
 		sl_notify_close(&store->notify);
-	if (store->store.ops)
+	if (store->store.ops != NULL)
 		sl_store_close(&store->store);
 	free(store->detail);
 	free(store->ids);
@@ -130,12 +130,12 @@ int jobstore_open_ids(struct cli *cli, const struct parsed *args, struct jobstor
 {
 	size_t n = (size_t)args->n_operands;
 	uint64_t *ids = calloc(n + 1, sizeof(*ids));
-	int rc = ids ? 0 : cli_no_memory(cli);
+	int rc = ids != NULL ? 0 : cli_no_memory(cli);
 
 	/* The ids first: a mistyped one needs no store. */
-	for (size_t i = 0; !rc && i < n; i++)
+	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = jobstore_id(cli, args->operands[i], &ids[i]);
-	if (rc) {
+	if (rc != 0) {
 		free(ids);
 		return rc;
 	}
@@ -164,7 +164,7 @@ static size_t next_stretch(const char **text, const char **from, bool *quoted)
 
 	p += *quoted ? 0 : strspn(p, " \t\r\n");
 	*from = p;
-	while (*p && (*quoted || !strchr(" \t\r\n", *p))) {
+	while (*p && (*quoted || strchr(" \t\r\n", *p) == NULL)) {
 		if (*quoted && *p == '\\' && p[1])
 			p++;
 		else if (*p == '"')
@@ -181,7 +181,7 @@ void jobstore_raw_json(struct out *out, const char *text)
 	bool quoted = false;
 	size_t n;
 
-	if (!text) {
+	if (text == NULL) {
 		out_str(out, "null");
 		return;
 	}
@@ -209,7 +209,7 @@ void jobstore_show_json(struct out *out, const char *text)
 
 void jobstore_json_string(struct out *out, const char *text)
 {
-	if (text)
+	if (text != NULL)
 		out_json(out, text_json(text));
 	else
 		out_str(out, "null");

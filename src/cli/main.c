@@ -36,7 +36,7 @@ const struct command *command_find(const char *word1, const char *word2)
 
 		if (strncmp(name, word1, n) != 0)
 			continue;
-		if (word2 ? name[n] == ' ' && strcmp(name + n + 1, word2) == 0 : name[n] == '\0')
+		if (word2 != NULL ? name[n] == ' ' && strcmp(name + n + 1, word2) == 0 : name[n] == '\0')
 			return commands[i];
 	}
 	return NULL;
@@ -59,27 +59,39 @@ static const struct opt help_opts[] = {
 static int help_run(struct cli *cli, const struct parsed *args)
 {
 	const char *word1 = args->operands[0], *word2 = args->operands[1];
-	const struct command *command = word1 ? command_find(word1, word2) : NULL;
-	const struct group *group = word1 && !word2 ? group_find(word1) : NULL;
-	const struct topic *topic = word1 && !word2 ? topic_find(word1) : NULL;
+	const struct command *command = word1 != NULL ? command_find(word1, word2) : NULL;
+	const struct group *group = word1 != NULL && word2 == NULL ? group_find(word1) : NULL;
+	const struct topic *topic = word1 != NULL && word2 == NULL ? topic_find(word1) : NULL;
 	char hint[SUGGEST_BYTES];
 
 	/* A command wins over a group of the same name, a group over a topic. */
 	if (opt_flag(args, "json"))
 		help_json(&cli->out);
-	else if (!word1)
+	else if (word1 == NULL)
 		help_main(&cli->out);
-	else if (command)
-		help_command(&cli->out, command);
-	else if (group)
-		help_group(&cli->out, group);
-	else if (topic)
-		out_printf(&cli->out, "%s - %s\n\n%s", topic->name, topic->summary, topic->text);
-	else if (word2)
-		return cli_usage(cli, "unknown command '%.100s %.100s'%s", word1, word2,
-				 group_find(word1) ? suggest_command(word1, word2, hint) : "");
-	else
-		return cli_usage(cli, "no command or topic '%.100s'%s", word1, suggest_help(word1, hint));
+	else {
+		if (command != NULL)
+			help_command(&cli->out, command);
+		else {
+			if (group != NULL)
+				help_group(&cli->out, group);
+			else {
+				if (topic != NULL)
+					out_printf(&cli->out, "%s - %s\n\n%s", topic->name, topic->summary,
+						   topic->text);
+				else {
+					if (word2 != NULL)
+						return cli_usage(cli, "unknown command '%.100s %.100s'%s", word1, word2,
+								 group_find(word1) != NULL
+									 ? suggest_command(word1, word2, hint)
+									 : "");
+					else
+						return cli_usage(cli, "no command or topic '%.100s'%s", word1,
+								 suggest_help(word1, hint));
+				}
+			}
+		}
+	}
 	return EXIT_OK;
 }
 
@@ -103,7 +115,7 @@ static int early_exit(struct cli *cli, const struct parsed *args, const struct g
 		return 1;
 	}
 	if (opt_flag(args, "help")) {
-		if (group)
+		if (group != NULL)
 			help_group(&cli->out, group);
 		else
 			help_main(&cli->out);
@@ -122,19 +134,19 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 
 	/* Global options may come before the command, and between its two words. */
 	*done = 1;
-	if (rc || early_exit(cli, args, NULL))
+	if (rc != 0 || early_exit(cli, args, NULL))
 		return rc;
 	if (args->first_free >= argc)
 		return cli_usage(cli, "no command given");
 	word1 = argv[args->first_free++];
 	/* A group that is a command as well ("export") is one where one of its commands follows. */
 	next = args->first_free < argc ? argv[args->first_free] : NULL;
-	if (!command_find(word1, NULL) || (next && command_find(word1, next)))
+	if (command_find(word1, NULL) == NULL || (next != NULL && command_find(word1, next) != NULL))
 		group = group_find(word1);
-	if (group) {
+	if (group != NULL) {
 		cli->command = group->name;
 		rc = opts_parse_globals(cli, args, argc, argv);
-		if (rc || early_exit(cli, args, group))
+		if (rc != 0 || early_exit(cli, args, group))
 			return rc;
 		if (args->first_free >= argc)
 			return cli_usage(cli, "no command given");
@@ -142,9 +154,9 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	}
 	/* Both words together, or the nearest known ones as a hint. */
 	args->command = command_find(word1, word2);
-	if (!args->command)
-		return cli_usage(cli, "unknown command '%.100s'%s", word2 ? word2 : word1,
-				 suggest_command(word2 ? word1 : NULL, word2 ? word2 : word1, hint));
+	if (args->command == NULL)
+		return cli_usage(cli, "unknown command '%.100s'%s", word2 != NULL ? word2 : word1,
+				 suggest_command(word2 != NULL ? word1 : NULL, word2 != NULL ? word2 : word1, hint));
 	cli->command = args->command->name;
 	*done = 0;
 	return 0;
@@ -162,14 +174,14 @@ static int run(struct cli *cli, int argc, char **argv)
 		return rc;
 	/* Options and operands of the command, then its work. */
 	rc = opts_parse_command(cli, &args, argc, argv);
-	if (!rc)
+	if (rc == 0)
 		cli_configure(cli, (enum sl_log_format)opt_num(&args, "log-format"),
 			      (enum sl_log_level)(opt_num(&args, "log-level") + 1), opt_flag(&args, "quiet"));
-	if (!rc && opt_flag(&args, "version"))
+	if (rc == 0 && opt_flag(&args, "version"))
 		out_printf(&cli->out, "sluice %s\n", sl_version());
-	else if (!rc && opt_flag(&args, "help"))
+	else if (rc == 0 && opt_flag(&args, "help"))
 		help_command(&cli->out, args.command);
-	else if (!rc)
+	else if (rc == 0)
 		rc = args.command->run(cli, &args);
 	opts_fini(&args);
 	return rc;

@@ -38,7 +38,7 @@ const struct opt opts_global[] = {
 
 static int find_long(const struct opt *table, const char *name, size_t n)
 {
-	for (int i = 0; table && table[i].name; i++) {
+	for (int i = 0; table != NULL && table[i].name != NULL; i++) {
 		if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0)
 			return i;
 	}
@@ -47,7 +47,7 @@ static int find_long(const struct opt *table, const char *name, size_t n)
 
 static int find_letter(const struct opt *table, char letter)
 {
-	for (int i = 0; table && table[i].name; i++) {
+	for (int i = 0; table != NULL && table[i].name != NULL; i++) {
 		if (table[i].letter == letter)
 			return i;
 	}
@@ -116,7 +116,7 @@ static void expectation(char *to, size_t size, const struct opt *opt)
 		return;
 	}
 	to[0] = '\0';
-	for (int i = 0; opt->choices && opt->choices[i] && used < size; i++)
+	for (int i = 0; opt->choices != NULL && opt->choices[i] != NULL && used < size; i++)
 		used += (size_t)snprintf(to + used, size - used, "%s%s", i ? ", " : "one of ", opt->choices[i]);
 }
 
@@ -158,7 +158,7 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 
 		(void)snprintf(what, sizeof(what), "--%s", opt->name);
 		rc = check_path(cli, what, text);
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	/* The last one given wins; an option that repeats keeps all of them, in order. */
@@ -173,10 +173,10 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 static void init_table(const struct opt *table, struct opt_value *values)
 {
 	/* A default goes through the same reader as a value: a wrong one fails in the first test. */
-	for (int i = 0; table && table[i].name; i++) {
+	for (int i = 0; table != NULL && table[i].name != NULL; i++) {
 		assert(i < OPTS_MAX);
 		values[i] = (struct opt_value){0};
-		if (table[i].def && table[i].kind != OPT_FLAG) {
+		if (table[i].def != NULL && table[i].kind != OPT_FLAG) {
 			int bad = read_value(&table[i], table[i].def, &values[i].num);
 
 			assert(!bad);
@@ -195,7 +195,7 @@ void opts_init(struct parsed *args)
 /* The option that an argument names, in the command's table or among the global ones. */
 static const struct opt *lookup(struct parsed *args, const char *name, size_t n, char letter, struct opt_value **value)
 {
-	const struct opt *own = args->command ? args->command->opts : NULL;
+	const struct opt *own = args->command != NULL ? args->command->opts : NULL;
 	int i = letter ? find_letter(own, letter) : find_long(own, name, n);
 
 	/* The command's own table first: it may have an option with the name of a global one. */
@@ -212,7 +212,7 @@ static const struct opt *lookup(struct parsed *args, const char *name, size_t n,
 
 static size_t add_names(const char **names, size_t n, const struct opt *table)
 {
-	for (; table && table->name; table++)
+	for (; table != NULL && table->name != NULL; table++)
 		names[n++] = table->name;
 	return n;
 }
@@ -221,28 +221,29 @@ static int parse_long(struct cli *cli, struct parsed *args, int argc, char **arg
 {
 	const char *name = argv[args->first_free++] + 2;
 	const char *equals = strchr(name, '=');
-	size_t n = equals ? (size_t)(equals - name) : strlen(name);
+	size_t n = equals != NULL ? (size_t)(equals - name) : strlen(name);
 	const char *names[2 * OPTS_MAX], *nearest;
 	char given[64];
 	struct opt_value *value;
 	const struct opt *opt = lookup(args, name, n, 0, &value);
 
-	if (!opt) {
-		size_t count = add_names(names, 0, args->command ? args->command->opts : NULL);
+	if (opt == NULL) {
+		size_t count = add_names(names, 0, args->command != NULL ? args->command->opts : NULL);
 
 		count = add_names(names, count, opts_global);
 		/* A word that is longer than every option is near to none. */
 		(void)snprintf(given, sizeof(given), "%.*s", (int)(n < 63 ? n : 63), name);
 		nearest = n < sizeof(given) ? srv_nearest(given, names, count) : NULL;
 		return cli_usage(cli, "unknown option '--%.*s'%s%s%s", (int)(n < 100 ? n : 100), name,
-				 nearest ? "; did you mean '--" : "", nearest ? nearest : "", nearest ? "'?" : "");
+				 nearest != NULL ? "; did you mean '--" : "", nearest != NULL ? nearest : "",
+				 nearest != NULL ? "'?" : "");
 	}
 	/* --name=value, or --name value; a flag has neither. */
-	if (opt->kind == OPT_FLAG && equals)
+	if (opt->kind == OPT_FLAG && equals != NULL)
 		return cli_usage(cli, "--%s takes no value", opt->name);
 	if (opt->kind == OPT_FLAG)
 		return set_value(cli, args, opt, value, "");
-	if (equals)
+	if (equals != NULL)
 		return set_value(cli, args, opt, value, equals + 1);
 	if (args->first_free >= argc)
 		return cli_usage(cli, "--%s needs a value: --%s=%s", opt->name, opt->name, opt->arg);
@@ -259,11 +260,11 @@ static int parse_short(struct cli *cli, struct parsed *args, int argc, char **ar
 		const struct opt *opt = lookup(args, NULL, 0, *letters, &value);
 		int rc;
 
-		if (!opt)
+		if (opt == NULL)
 			return cli_usage(cli, "unknown option '-%c'", *letters);
 		if (opt->kind == OPT_FLAG) {
 			rc = set_value(cli, args, opt, value, "");
-			if (rc)
+			if (rc != 0)
 				return rc;
 			continue;
 		}
@@ -292,7 +293,7 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 	while (args->first_free < argc && is_option(argv[args->first_free])) {
 		int rc = parse_option(cli, args, argc, argv);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return 0;
@@ -301,7 +302,7 @@ int opts_parse_globals(struct cli *cli, struct parsed *args, int argc, char **ar
 /* The name of operand i in "FILE OTHER"; the last one may repeat. */
 static void operand_name(const char *operands, int i, char to[32])
 {
-	while (i-- > 0 && strchr(operands, ' '))
+	while (i-- > 0 && strchr(operands, ' ') != NULL)
 		operands = strchr(operands, ' ') + 1;
 	snprintf(to, 32, "%.*s", (int)strcspn(operands, " "), operands);
 }
@@ -313,14 +314,15 @@ static int take_operand(struct cli *cli, struct parsed *args, const char *text)
 	int rc;
 
 	/* Too many, unless the last one repeats; behind "export" it may be a mistyped "status". */
-	if (args->n_operands >= opts_operand_count(args->command->operands) && !(dots && dots[strlen("…")] == '\0'))
+	if (args->n_operands >= opts_operand_count(args->command->operands) &&
+	    !(dots != NULL && dots[strlen("…")] == '\0'))
 		return cli_usage(cli, "unexpected argument '%.100s'%s", text,
 				 args->n_operands == 0 ? suggest_command(args->command->name, text, hint) : "");
 	if (!*text && !args->command->empty_ok)
 		return cli_usage(cli, "an argument is empty");
 	operand_name(args->command->operands, args->n_operands, name);
 	rc = names_path(name, strcspn(name, "\xe2")) ? check_path(cli, name, text) : 0; /* FILE… is one, too */
-	if (rc)
+	if (rc != 0)
 		return rc;
 	args->operands[args->n_operands++] = text;
 	return 0;
@@ -338,10 +340,10 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 	args->operands = calloc((size_t)argc + 8, sizeof(*args->operands));
 	args->repeated = calloc((size_t)argc + 1, sizeof(*args->repeated));
 	assert(opts_operand_count(command->operands) <= 8);
-	if (!args->operands || !args->repeated)
+	if (args->operands == NULL || args->repeated == NULL)
 		return cli_no_memory(cli);
 	/* Options may stand anywhere among the operands; "--" ends them. */
-	while (!rc && args->first_free < argc) {
+	while (rc == 0 && args->first_free < argc) {
 		const char *arg = argv[args->first_free];
 
 		if (options && strcmp(arg, "--") == 0) {
@@ -354,14 +356,14 @@ int opts_parse_command(struct cli *cli, struct parsed *args, int argc, char **ar
 			args->first_free++;
 		}
 	}
-	if (rc || opt_flag(args, "help") || opt_flag(args, "version"))
+	if (rc != 0 || opt_flag(args, "help") || opt_flag(args, "version"))
 		return rc;
 	if (args->n_operands < opts_operand_count(command->operands) - command->optional) {
 		operand_name(command->operands, args->n_operands, name);
 		return cli_usage(cli, "%s is missing", name);
 	}
 	/* Required options are checked last: --help is printed without them. */
-	for (int i = 0; command->opts && command->opts[i].name; i++) {
+	for (int i = 0; command->opts != NULL && command->opts[i].name != NULL; i++) {
 		if (command->opts[i].required && !args->own[i].given)
 			return cli_usage(cli, "--%s=%s is missing", command->opts[i].name, command->opts[i].arg);
 	}
@@ -379,7 +381,7 @@ void opts_fini(struct parsed *args)
 
 static const struct opt_value *value_of(const struct parsed *args, const char *name)
 {
-	const struct opt *own = args->command ? args->command->opts : NULL;
+	const struct opt *own = args->command != NULL ? args->command->opts : NULL;
 	int i = find_long(own, name, strlen(name));
 
 	if (i >= 0)
@@ -407,10 +409,10 @@ const char *opt_str(const struct parsed *args, const char *name)
 bool opts_has_password(const char *url)
 {
 	const char *host = strncmp(url, "exec:", 5) != 0 ? strstr(url, "://") : NULL;
-	const char *at = host ? strchr(host + 3, '@') : NULL;
-	const char *colon = host ? strchr(host + 3, ':') : NULL;
+	const char *at = host != NULL ? strchr(host + 3, '@') : NULL;
+	const char *colon = host != NULL ? strchr(host + 3, ':') : NULL;
 
-	return at && colon && colon < at;
+	return at != NULL && colon != NULL && colon < at;
 }
 
 void opts_warn_of_password(struct cli *cli, const struct parsed *args, const char *option, const char *instead)
@@ -447,21 +449,21 @@ int opts_operand_count(const char *operands)
 int opts_columns(struct cli *cli, const struct parsed *args, const char *option, const char ***out, size_t *n)
 {
 	const char *text = opt_str(args, option);
-	size_t names = 1, bytes = text ? strlen(text) + 1 : 0;
+	size_t names = 1, bytes = text != NULL ? strlen(text) + 1 : 0;
 	const char **list;
 	char *copy, *at;
 
-	if (!text)
+	if (text == NULL)
 		return 0;
 	for (const char *p = text; *p; p++)
 		names += *p == ',';
 	/* One block: the pointers, then a copy of the text that they point into. */
 	list = malloc((names + 1) * sizeof(*list) + bytes);
-	if (!list)
+	if (list == NULL)
 		return cli_no_memory(cli);
 	copy = memcpy((char *)(list + names + 1), text, bytes);
 	*n = 0;
-	while ((at = strsep(&copy, ","))) {
+	while ((at = strsep(&copy, ",")) != NULL) {
 		if (!*at) {
 			free(list);
 			return cli_usage(cli, "--%s: '%s' is not a list of columns like a,b", option, text);
@@ -486,7 +488,7 @@ int opts_fail(struct cli *cli, const struct parsed *args, const struct sl_err *e
 		*p = *p == '_' ? '-' : *p;
 	/* Only an error about an option of this command is a usage error. */
 	for (const struct opt *o = args->command->opts; o->name; o++) {
-		if (strcmp(o->name, name))
+		if (strcmp(o->name, name) != 0)
 			continue;
 		if (err->code == SL_EINVAL)
 			return cli_usage(cli, "--%s%s", name, err->msg + n);

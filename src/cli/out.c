@@ -107,7 +107,7 @@ static int take_json(const char *text, size_t n, void *ctx)
 
 void out_json(struct out *out, json_t *value)
 {
-	if (!value ||
+	if (value == NULL ||
 	    json_dump_callback(value, take_json, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))) {
 		if (!out->sys_errno)
 			out->sys_errno = ENOMEM;
@@ -127,7 +127,7 @@ void out_json_end(struct out *out, json_t *rest)
 
 	json_decref(rest);
 	out_str(out, "],");
-	out_str(out, text ? text + 1 : "}"); /* without its brace: its fields join those that are written */
+	out_str(out, text != NULL ? text + 1 : "}"); /* without its brace: its fields join those that are written */
 	out_str(out, "\n");
 	free(text);
 }

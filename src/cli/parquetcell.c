@@ -33,8 +33,8 @@ void parquetcell_text(struct out *out, const char *data, size_t n)
 	}
 	json_t *value = json_stringn(data, n);
 	/* Bytes that no JSON string may hold are replaced: NUL by a question mark, what is not UTF-8 by U+FFFD. */
-	char *copy = value ? NULL : malloc(n + 1);
-	if (copy) {
+	char *copy = value != NULL ? NULL : malloc(n + 1);
+	if (copy != NULL) {
 		for (size_t i = 0; i < n; i++)
 			copy[i] = data[i] ? data[i] : '?';
 		copy[n] = '\0';
@@ -76,7 +76,7 @@ static void print_real(struct out *out, double v, int single)
 	}
 	out_str(out, text);
 	/* A real stays one for readers that distinguish integers and reals. */
-	if (!strpbrk(text, ".e"))
+	if (strpbrk(text, ".e") == NULL)
 		out_str(out, ".0");
 }
 
@@ -180,7 +180,7 @@ void parquetcell_print(struct out *out, const struct sl_parquet_column *c, const
 {
 	const char *at = values->values;
 
-	if (values->nulls && values->nulls[row])
+	if (values->nulls != NULL && values->nulls[row])
 		out_str(out, "null");
 	else if (c->kind == SL_PARQUET_STRING || c->kind == SL_PARQUET_BINARY)
 		print_bytes(out, c, ((const struct sl_parquet_bytes *)values->values)[row]);

@@ -32,7 +32,7 @@ int serving_read_config(struct cli *cli, const char *path, bool environment, str
 
 	if (srv_config_init(config, &err))
 		return cli_fail(cli, &err, NULL);
-	if (path && srv_config_file(config, path, serving_problem, &problems, &err))
+	if (path != NULL && srv_config_file(config, path, serving_problem, &problems, &err))
 		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
 	if (environment && srv_config_environment(config, environ, &err))
 		return cli_fail(cli, &err, NULL);
@@ -47,24 +47,24 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	/* No core dumps, and no other process of this user reads the tokens in this memory. */
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	srv_http_wipe_json();
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	/* The flags of this command, then --set. */
-	for (const struct srv_setting *s = srv_settings; !rc && s->section; s++) {
-		if (!s->flag || !opts_has(args, s->flag) || !opt_given(args, s->flag))
+	for (const struct srv_setting *s = srv_settings; rc == 0 && s->section != NULL; s++) {
+		if (s->flag == NULL || !opts_has(args, s->flag) || !opt_given(args, s->flag))
 			continue;
 		srv_config_clear(config, s);
 		if (s->kind != SRV_LIST)
 			rc = srv_config_set(config, s, s->kind == SRV_SWITCH ? "true" : opt_str(args, s->flag), &err);
-		for (int i = 0; s->kind == SRV_LIST && !rc && opt_all(args, s->flag, i); i++)
+		for (int i = 0; s->kind == SRV_LIST && rc == 0 && opt_all(args, s->flag, i) != NULL; i++)
 			rc = srv_config_set(config, s, opt_all(args, s->flag, i), &err);
 	}
-	for (int i = 0; !rc && opt_all(args, "set", i); i++)
+	for (int i = 0; rc == 0 && opt_all(args, "set", i) != NULL; i++)
 		rc = srv_config_assign(config, opt_all(args, "set", i), &err);
-	if (!rc)
+	if (rc == 0)
 		rc = srv_config_check(config, &err);
-	if (rc)
+	if (rc != 0)
 		return cli_fail(cli, &err, NULL);
 	return 0;
 }
@@ -113,7 +113,7 @@ static int start_server(struct serving *s)
 	}
 	if (srv_server_start(s->server, &s->systemd, &err))
 		return cli_fail(s->cli, &err, NULL);
-	return s->beside ? s->beside->start(s, s->beside_ctx) : EXIT_OK;
+	return s->beside != NULL ? s->beside->start(s, s->beside_ctx) : EXIT_OK;
 }
 
 /* Until a signal. SIGHUP reads again what can change while it runs: tokens, certificates, the level of the log. The old
@@ -168,16 +168,16 @@ int serving_run(struct serving *s)
 	}
 
 	/* Drain in this order: intake, workers, coordinator, sender. */
-	if (s->server) {
+	if (s->server != NULL) {
 		int64_t until = sl__clock_ms() + s->config.server_drain_timeout_ms;
 
 		srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
 		srv_server_refuse(s->server);
-		if (s->beside)
+		if (s->beside != NULL)
 			stopped = s->beside->stop(s, left_ms(until), s->beside_ctx);
 		if (srv_server_stop(s->server, left_ms(until), &err))
 			server = cli_fail(s->cli, &err, NULL);
-		if (s->beside)
+		if (s->beside != NULL)
 			finished = s->beside->finish(s, left_ms(until), s->beside_ctx);
 	}
 	srv_server_free(s->server);

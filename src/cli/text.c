@@ -71,7 +71,7 @@ struct piece {
 static void next_piece(struct piece *p, const unsigned char *s, size_t n, const char *also)
 {
 	p->text = (const char *)s;
-	p->n = p->len = strchr(also, s[0]) ? 0 : text_char(s, n);
+	p->n = p->len = strchr(also, s[0]) != NULL ? 0 : text_char(s, n);
 	if (p->len)
 		return;
 	p->text = p->escaped;
@@ -154,7 +154,7 @@ json_t *text_json(const char *text)
 	json_t *value = json_stringn(text, n);
 
 	/* Nearly every text is valid; only others are copied, with room for three bytes in place of each one. */
-	if (value || !(clean = malloc(3 * n + 1)))
+	if (value != NULL || (clean = malloc(3 * n + 1)) == NULL)
 		return value;
 	for (size_t i = 0; i < n;) {
 		uint32_t c = 0;

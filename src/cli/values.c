@@ -98,7 +98,7 @@ static int calendar(const char *text, const char *format, int64_t *out_ms)
 	time_t t;
 
 	memset(&tm, 0, sizeof(tm));
-	if (!strptime(text, format, &tm))
+	if (strptime(text, format, &tm) == NULL)
 		return -1;
 	/* timegm normalises: a day that does not exist becomes another one. */
 	again = tm;

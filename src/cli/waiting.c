@@ -29,7 +29,7 @@ int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t 
 		.client = client, .chain_id = chain_id, .timeout_ms = timeout_ms, .err = SL_ERR_INIT, .over = {-1, -1}};
 	/* A pipe and a thread; after a failure neither is left. */
 	rc = pipe2(w->over, O_CLOEXEC) ? errno : -sl__thread_start(&w->thread, "wait", wait_for_end, w);
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	for (int i = 0; i < 2; i++) {
 		if (w->over[i] >= 0)

@@ -17,10 +17,10 @@ const char *const walfile_corruption_choices[] = {"salvage", "truncate", "refuse
 int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 {
 	const char *slash = strrchr(path, '/');
-	const char *base = slash ? slash + 1 : path;
+	const char *base = slash != NULL ? slash + 1 : path;
 	const char *wal = strstr(base, ".wal.");
 	size_t n = strlen(base);
-	size_t dir_len = slash ? (size_t)(slash - path) : 1;
+	size_t dir_len = slash != NULL ? (size_t)(slash - path) : 1;
 
 	/* A name that is not <id>.wal: suggest the right one, if the name shows it. */
 	if (n > 4 && strcmp(base + n - 4, ".zst") == 0)
@@ -29,13 +29,13 @@ int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 			"%s is an archive, which is only read (dump, verify, stat); decompress it with 'zstd -d' first",
 			path);
 	if (n <= 4 || strcmp(base + n - 4, ".wal") != 0)
-		return wal ? cli_usage(cli, "%s is not the active file of a log; name %.*s", path,
-				       (int)(wal + 4 - path), path)
-			   : cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
+		return wal != NULL ? cli_usage(cli, "%s is not the active file of a log; name %.*s", path,
+					       (int)(wal + 4 - path), path)
+				   : cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
 	if (n - 4 > NAME_MAX || dir_len >= PATH_MAX)
 		return cli_usage(cli, "the name of the log is too long");
 	snprintf(out->id, sizeof(out->id), "%.*s", (int)(n - 4), base);
-	if (!slash)
+	if (slash == NULL)
 		snprintf(out->dir, sizeof(out->dir), ".");
 	else
 		snprintf(out->dir, sizeof(out->dir), "%.*s", dir_len ? (int)dir_len : 1, path);
@@ -133,12 +133,12 @@ void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 			snprintf(missing, sizeof(missing), ", %s of content are missing or in doubt",
 				 text_count(count, d->length, "byte"));
 		snprintf(to, size, "%s at compressed offset %" PRIu64 ", decompressed offset %" PRIu64 ": %s%s",
-			 d->segment ? d->segment : "?", d->archive_offset, d->offset, d->reason ? d->reason : "damaged",
-			 missing);
+			 d->segment != NULL ? d->segment : "?", d->archive_offset, d->offset,
+			 d->reason != NULL ? d->reason : "damaged", missing);
 		return;
 	}
-	snprintf(to, size, "%s at %" PRIu64 ", %s: %s%s%s", d->segment ? d->segment : "?", d->offset,
-		 text_count(count, d->length, "byte"), d->reason ? d->reason : "damaged", crc, missing);
+	snprintf(to, size, "%s at %" PRIu64 ", %s: %s%s%s", d->segment != NULL ? d->segment : "?", d->offset,
+		 text_count(count, d->length, "byte"), d->reason != NULL ? d->reason : "damaged", crc, missing);
 }
 
 static json_t *hex_json(uint64_t v)
@@ -164,11 +164,11 @@ json_t *walfile_damage_json(const struct sl_wal_damage *d)
 			 : d->declared  ? "hole"
 			 : d->torn_tail ? "torn_tail"
 					: "damage",
-			 "segment", text_json(d->segment ? d->segment : ""), "archive_offset",
+			 "segment", text_json(d->segment != NULL ? d->segment : ""), "archive_offset",
 			 d->of_archive ? json_integer((json_int_t)d->archive_offset) : json_null(), "offset",
 			 (json_int_t)d->offset, "length",
 			 d->of_archive ? known(d->length) : json_integer((json_int_t)d->length), "reason",
-			 text_json(d->reason ? d->reason : ""), "expected_crc",
+			 text_json(d->reason != NULL ? d->reason : ""), "expected_crc",
 			 has_crc ? hex_json(d->expected_crc) : json_null(), "actual_crc",
 			 has_crc ? hex_json(d->actual_crc) : json_null(), "first_missing", known(d->first_missing),
 			 "last_missing", known(d->last_missing));

@@ -40,7 +40,7 @@ int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *check, v
 	w->over = eventfd(0, EFD_CLOEXEC);
 	/* The descriptor that ends the thread, then the thread. */
 	rc = w->over < 0 ? errno : -sl__thread_start(&w->thread, "watch", run, w);
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	if (w->over >= 0)
 		close(w->over);

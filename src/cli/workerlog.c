@@ -34,7 +34,7 @@ static struct sl_wal_opts wal_opts(struct workerlog *log)
 {
 	struct sl_wal_opts opts = log->opts.wal;
 
-	if (log->opts.server && opts.batch_records == 0)
+	if (log->opts.server != NULL && opts.batch_records == 0)
 		opts.batch_records = SERVER_BATCH;
 	opts.env = log->env;
 	opts.wal_dir = log->dir;
@@ -51,8 +51,8 @@ static int courier_new(const struct workerlog *log, struct courier *out, struct 
 					  .ca_file = log->opts.ca_file, .target = log->target};
 
 	*out = (struct courier){.store = NULL};
-	return log->opts.server ? sl_event_http_sender_new(&out->http, &opts, err)
-				: sl_event_sender_new(&out->store, &log->store->store, log->env, err);
+	return log->opts.server != NULL ? sl_event_http_sender_new(&out->http, &opts, err)
+					: sl_event_sender_new(&out->store, &log->store->store, log->env, err);
 }
 
 static void courier_free(struct courier *c)
@@ -64,12 +64,12 @@ static void courier_free(struct courier *c)
 
 static const struct sl_wal_sender *courier_ops(const struct courier *c)
 {
-	return c->http ? sl_event_http_sender_ops() : sl_event_sender_ops();
+	return c->http != NULL ? sl_event_http_sender_ops() : sl_event_sender_ops();
 }
 
 static void *courier_ctx(const struct courier *c)
 {
-	return c->http ? (void *)c->http : (void *)c->store;
+	return c->http != NULL ? (void *)c->http : (void *)c->store;
 }
 
 /* ---- what others left behind ---- */
@@ -95,24 +95,24 @@ static int on_orphan(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
 	size_t n = 0;
 	int rc = sl_exec_recover_orphan(w, path, err, &env);
 
-	name = name ? name + 1 : path;
-	if (rc || sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) != 1)
+	name = name != NULL ? name + 1 : path;
+	if (rc != 0 || sscanf(name, WORKERLOG_RUN_STREAM "%60[0-9a-f-]", suffix) != 1)
 		return rc;
 
 	/* No worker would ever finish the job of a 'sluice run' that is dead: fail it. Its chain's key is its type. */
 	(void)snprintf(type, sizeof(type), WORKERLOG_RUN_TYPE "%.60s", suffix);
 	rc = sl_jobs_list(log->store->client, &filter, note_id, &id, err);
-	if (rc || !id)
+	if (rc != 0 || !id)
 		return rc;
 	rc = sl_jobs_fail(log->store->client, NULL, id, RUN_KILLED, err);
-	if (rc)
+	if (rc != 0)
 		return rc == SL_EEXIST ? 0 : rc; /* EEXIST: it was killed after the end of its job */
 
 	/* The log says why, in case a person asks where the rest of the output is. */
 	event.job_id = id;
 	event.ts_ms = sl__clock_real_ms();
 	rc = sl_event_encode(&event, log->env, &record, &n, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_wal_append(w, record, n, &sequence, err);
 	sl_event_free(log->env, record);
 	return rc;
@@ -127,15 +127,15 @@ static void sweep_once(struct workerlog *log, int64_t deadline_ms)
 	int rc = courier_new(log, &courier, &err);
 
 	/* One whose log cannot be made, say on a full disk, does not keep the others. */
-	if (!rc && sl_exec_find_lost(&opts, NULL, &err))
+	if (rc == 0 && sl_exec_find_lost(&opts, NULL, &err))
 		cli_say(log->cli, SL_LOG_WARN, "output left behind by earlier workers: %s", err.msg);
 	/* An orphan gets no more records: it is sent, archived and gone. */
 	opts.linger_ms = 0; /* nothing more comes */
 	opts.on_orphan = on_orphan;
 	opts.on_orphan_ctx = log;
-	if (!rc)
+	if (rc == 0)
 		rc = sl_wal_sweep(&opts, courier_ops(&courier), courier_ctx(&courier), deadline_ms, &result, &err);
-	if (rc)
+	if (rc != 0)
 		cli_say(log->cli, SL_LOG_WARN, "logs left behind by earlier workers: %s", err.msg);
 	courier_free(&courier);
 }
@@ -154,7 +154,7 @@ static void *sweep(void *arg)
 		if (sl__clock_ms() >= clean_at_ms) {
 			if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
 				cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
-			if (strcmp(log->archive, log->dir) &&
+			if (strcmp(log->archive, log->dir) != 0 &&
 			    sl_wal_cleanup_quarantine(log->dir, NULL, days, log->env, &err))
 				cli_say(log->cli, SL_LOG_WARN, "clean-up of %s: %s", log->dir, err.msg);
 			clean_at_ms = sl__clock_ms() + CLEAN_EVERY_MS;
@@ -177,8 +177,8 @@ int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct worke
 	*out = (struct workerlog_opts){WORKERLOG_OPTS_INIT, .wal_dir = opt_str(args, "wal"),
 				       .server = opt_str(args, "server"), .token_file = opt_str(args, "token-file"),
 				       .ca_file = opt_str(args, "ca-file")};
-	if (!out->server && (out->token_file || out->ca_file))
-		return cli_usage(cli, "--%s is for a --server", out->token_file ? "token-file" : "ca-file");
+	if (out->server == NULL && (out->token_file != NULL || out->ca_file != NULL))
+		return cli_usage(cli, "--%s is for a --server", out->token_file != NULL ? "token-file" : "ca-file");
 	return 0;
 }
 
@@ -213,13 +213,13 @@ static int check_token(const struct workerlog *log)
 static int start_sending(struct workerlog *log)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = log->opts.server ? check_token(log) : 0;
+	int rc = log->opts.server != NULL ? check_token(log) : 0;
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (courier_new(log, &log->courier, &err) ||
 	    sl_wal_sender_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
-		return cli_fail(log->cli, &err, log->opts.server ? log->opts.server : log->dir);
+		return cli_fail(log->cli, &err, log->opts.server != NULL ? log->opts.server : log->dir);
 	log->sending = 1;
 	return 0;
 }
@@ -232,19 +232,19 @@ static int name_log(struct workerlog *log)
 	uint64_t random = 0;
 	int dir, to, spool;
 
-	if (!base && (!home || !*home))
+	if (base == NULL && (home == NULL || !*home))
 		return cli_usage(log->cli, "HOME is not set; give --wal=DIR");
-	dir = snprintf(log->dir, sizeof(log->dir), "%s%s/%s", base ? base : home, base ? "" : "/.sluice/wal",
-		       log->target);
-	if (archive)
+	dir = snprintf(log->dir, sizeof(log->dir), "%s%s/%s", base != NULL ? base : home,
+		       base != NULL ? "" : "/.sluice/wal", log->target);
+	if (archive != NULL)
 		to = snprintf(log->archive, sizeof(log->archive), "%s", archive);
 	else
-		to = snprintf(log->archive, sizeof(log->archive), "%s%s", base ? base : home,
-			      base ? "/archive" : "/.sluice/archive");
+		to = snprintf(log->archive, sizeof(log->archive), "%s%s", base != NULL ? base : home,
+			      base != NULL ? "/archive" : "/.sluice/archive");
 	/* Two workers never share a log, also when they start in the same moment. */
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		random = (uint64_t)getpid();
-	if (id)
+	if (id != NULL)
 		(void)snprintf(log->id, sizeof(log->id), "%s", id);
 	else
 		(void)snprintf(log->id, sizeof(log->id), "worker-%016" PRIx64, random);
@@ -265,24 +265,24 @@ int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *s
 
 	memset(out, 0, sizeof(*out));
 	out->cli = cli;
-	out->env = env ? env : &cli->env;
+	out->env = env != NULL ? env : &cli->env;
 	out->store = store;
 	out->wake[0] = out->wake[1] = -1;
 	out->opts = *opts;
 	if (s->ops->target_id(s->ctx, out->target, &err))
 		return cli_fail(cli, &err, "the store");
 	rc = name_log(out);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	wal = wal_opts(out);
 	if (sl_wal_open(&out->wal, out->id, &wal, &err))
 		return cli_fail(cli, &err, out->dir);
 	rc = start_sending(out);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The sweeper. */
 	rc = pipe2(out->wake, O_CLOEXEC) ? errno : pthread_create(&out->sweeper, NULL, sweep, out);
-	if (rc) {
+	if (rc != 0) {
 		cli_say(cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
 		return EXIT_INTERNAL;
 	}
@@ -355,12 +355,12 @@ static int finish_log(struct workerlog *log, int64_t deadline_ms)
 	DIR *dir = opendir(log->spool);
 	bool spooled = false;
 
-	for (struct dirent *e; dir && !spooled && (e = readdir(dir));) {
+	for (struct dirent *e; dir != NULL && !spooled && (e = readdir(dir)) != NULL;) {
 		const char *dot = strrchr(e->d_name, '.');
 
-		spooled = dot && dot != e->d_name && strcmp(dot, ".spool") == 0;
+		spooled = dot != NULL && dot != e->d_name && strcmp(dot, ".spool") == 0;
 	}
-	if (dir)
+	if (dir != NULL)
 		(void)closedir(dir);
 	if (spooled)
 		return leave_to_sweep(log, deadline_ms);
@@ -375,7 +375,7 @@ int workerlog_send_to_store(struct workerlog *log)
 {
 	struct sl_err err = SL_ERR_INIT;
 
-	if (!log->sending || !log->opts.server)
+	if (!log->sending || log->opts.server == NULL)
 		return 0;
 	/* The sweeper has a sender to the server, too. */
 	stop_sweeper(log);
@@ -393,7 +393,7 @@ int workerlog_close(struct workerlog *log, int64_t deadline_ms)
 
 	stop_sweeper(log);
 	rc = log->sending ? finish_log(log, deadline_ms) : EXIT_OK;
-	if (log->wal && sl_wal_close(log->wal, &err) && !rc)
+	if (log->wal != NULL && sl_wal_close(log->wal, &err) && rc == 0)
 		rc = cli_fail(log->cli, &err, log->dir);
 	courier_free(&log->courier);
 	if (log->spool[0])

@@ -86,14 +86,15 @@ int sl__load_input_open(struct load_input *in, sl_load *l, const char *path, str
 		return sl_err_set(err, SL_EINVAL, "%s is a folder; name its files", in->name);
 	in->is_file = S_ISREG(st.st_mode);
 	rc = sl_records_new(&in->records, read_input, in, &opts, err);
-	if (rc)
+	if (rc != 0)
 		return sl__load_input_failed(in, rc, err);
 	return 0;
 }
 
 int sl__load_name_error(struct sl_err *err, int rc, const char *subject)
 {
-	return err && strstr(err->msg, sl__basename(subject)) ? rc : sl_err_wrap(err, rc, "%.100s", subject);
+	return err != NULL && strstr(err->msg, sl__basename(subject)) != NULL ? rc
+									      : sl_err_wrap(err, rc, "%.100s", subject);
 }
 
 int sl__load_input_failed(const struct load_input *in, int rc, struct sl_err *err)
@@ -126,11 +127,11 @@ static int take_header(sl_load *l, bool *empty, struct sl_err *err)
 	if (o->format != SL_ROWS_CSV || !l->header)
 		return 0;
 	rc = sl_records_columns(l->in.records, &names, &n, err);
-	if (rc) {
+	if (rc != 0) {
 		*empty = l->in.read == 0 && rc == SL_EDATA;
 		return *empty ? 0 : sl__load_input_failed(&l->in, rc, err);
 	}
-	if (o->columns) {
+	if (o->columns != NULL) {
 		bool same = n == o->n_columns;
 
 		for (size_t i = 0; same && i < n; i++)
@@ -141,7 +142,7 @@ static int take_header(sl_load *l, bool *empty, struct sl_err *err)
 		return 0;
 	}
 	l->to.lists[0] = sl__strdup_list(&l->env, names, n);
-	if (!l->to.lists[0])
+	if (l->to.lists[0] == NULL)
 		return sl__no_memory(err, "columns");
 	o->columns = l->to.lists[0];
 	o->n_columns = n;
@@ -162,13 +163,13 @@ static int create_table(sl_load *l, struct sl_err *err)
 	l->in.sampling = false;
 	if (rc == SL_EAGAIN)
 		rc = refuse_cut(err);
-	if (rc)
+	if (rc != 0)
 		return sl__load_input_failed(&l->in, rc, err);
 	if (n == 0)
 		return 0;
-	if (!o->columns) {
+	if (o->columns == NULL) {
 		rc = sl_sink_create_table(l->to.url, o, guessed, n, err);
-		if (rc)
+		if (rc != 0)
 			return sl_err_wrap(err, rc, "create");
 		return 0;
 	}
@@ -178,7 +179,7 @@ static int create_table(sl_load *l, struct sl_err *err)
 				  o->n_columns, n);
 	struct sl_column *columns = sl__calloc(&l->env, n, sizeof(*columns));
 
-	if (!columns)
+	if (columns == NULL)
 		return sl__no_memory(err, "columns");
 	for (size_t i = 0; i < n; i++) {
 		columns[i] = guessed[i];
@@ -186,7 +187,7 @@ static int create_table(sl_load *l, struct sl_err *err)
 	}
 	rc = sl_sink_create_table(l->to.url, o, columns, n, err);
 	sl__free(&l->env, columns);
-	if (rc)
+	if (rc != 0)
 		return sl_err_wrap(err, rc, "create");
 	return 0;
 }
@@ -198,13 +199,13 @@ static int open_target(sl_load *l, struct sl_err *err)
 	struct stat st;
 	int rc;
 
-	if (l->sink.ops)
+	if (l->sink.ops != NULL)
 		return 0;
 	rc = sl_sink_open(&l->sink, l->to.url, &l->to.opts, err);
-	if (rc)
+	if (rc != 0)
 		return sl_err_wrap(err, rc, "to");
-	rc = l->sink.ops->check ? l->sink.ops->check(l->sink.ctx, err) : 0;
-	if (rc)
+	rc = l->sink.ops->check != NULL ? l->sink.ops->check(l->sink.ctx, err) : 0;
+	if (rc != 0)
 		return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
 	if (stat(l->dead_dir, &st) == 0 && !S_ISDIR(st.st_mode))
 		return sl_err_set(err, SL_ECREATE, "dead_letters: %.200s is not a folder", l->dead_dir);
@@ -212,12 +213,12 @@ static int open_target(sl_load *l, struct sl_err *err)
 	if (rc == SL_ELOCKED)
 		return sl_err_set(err, rc, "another process writes to %.150s; use another folder (--dead-letters)",
 				  l->dead_dir);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl__load_target_write(&l->to, &l->sink, l->target);
 	if (rc == SL_ENOMEM)
 		return sl__no_memory(err, "target");
-	if (rc) {
+	if (rc != 0) {
 		sl__log_text(&l->env, SL_LOG_WARN, "load",
 			     "the target has too many columns for dead letters to remember: 'sluice dlq redrive' "
 			     "will not know them");
@@ -241,28 +242,28 @@ static int load_input(sl_load *l, size_t i, struct sl_err *err)
 	int rc = sl__load_input_open(&l->in, l, l->paths[i], err);
 
 	(void)snprintf(l->source, sizeof(l->source), "load:%s", l->paths[i]);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = take_header(l, &empty, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (empty) {
 		sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is empty", l->in.name);
 		return 0;
 	}
 	rc = l->create ? create_table(l, err) : 0;
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = open_target(l, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl__load_resume(l, i, err);
 	key = key_of_load(l);
-	if (!rc)
+	if (rc == 0)
 		rc = sl__load_place_open(&l->place, &key, i, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl__load_rows(l, err);
-	l->resumable = l->wal_dir || l->resume.on;
+	l->resumable = l->wal_dir != NULL || l->resume.on;
 	if (l->stuck)
 		return rc;
 	sl__load_place_close(&l->place);
@@ -279,7 +280,7 @@ static int count_letter(const struct sl_dlq_letter *letter, void *ctx)
 	struct letter_count *c = ctx;
 
 	c->letters += strncmp(letter->source, "load:", 5) == 0 && letter->last_failed_ms >= c->l->since_ms &&
-		      letter->target && strcmp(letter->target, c->l->target) == 0;
+		      letter->target != NULL && strcmp(letter->target, c->l->target) == 0;
 	return 0;
 }
 
@@ -303,20 +304,20 @@ int sl_load_run(sl_load *l, struct sl_err *err)
 		}
 		l->bytes_total += (uint64_t)st.st_size;
 	}
-	for (size_t i = 0; i < l->n_paths && !rc; i++) {
+	for (size_t i = 0; i < l->n_paths && rc == 0; i++) {
 		rc = load_input(l, i, err);
 		sl__load_input_close(&l->in);
 	}
 	/* Also when every file was empty: a target that is wrong is wrong. */
-	if (!rc)
+	if (rc == 0)
 		rc = open_target(l, err);
-	if (!rc) {
+	if (rc == 0) {
 		key = key_of_load(l);
 		rc = sl__load_place_finish(&key, err);
 	}
 	/* Dead letters of the whole load, also of runs that were cut off and could not report them. */
 	l->dead_all = l->total.dead + l->bad;
-	if (l->dead && l->since_ms && sl_dlq_list(l->dead, 0, count_letter, &count, NULL) == 0)
+	if (l->dead != NULL && l->since_ms && sl_dlq_list(l->dead, 0, count_letter, &count, NULL) == 0)
 		l->dead_all = SL_MAX(l->dead_all, count.letters);
 	if (rc == SL_ECANCELLED)
 		return sl_err_set(err, rc, "stopped before the end of the input");
@@ -339,19 +340,19 @@ static int check_opts(const struct sl_load_opts *o, struct sl_err *err)
 {
 	size_t n_standard = 0;
 
-	if (!o->to)
+	if (o->to == NULL)
 		return sl_err_set(err, SL_EINVAL, "to: required");
-	if (!o->dead_letters)
+	if (o->dead_letters == NULL)
 		return sl_err_set(err, SL_EINVAL, "dead_letters: required");
-	if (!o->paths || !o->n_paths)
+	if (o->paths == NULL || !o->n_paths)
 		return sl_err_set(err, SL_EINVAL, "paths: at least one is required");
 	for (size_t i = 0; i < o->n_paths; i++)
 		n_standard += strcmp(o->paths[i], "-") == 0;
 	if (n_standard > 1)
 		return sl_err_set(err, SL_EINVAL, "paths: standard input (-) can be read only once");
-	if (o->load_id && n_standard == 0 && o->n_paths > 1)
+	if (o->load_id != NULL && n_standard == 0 && o->n_paths > 1)
 		return sl_err_set(err, SL_EINVAL, "load_id: names one input; load the files one by one");
-	if (o->sink && o->sink->columns && (o->sink->format != SL_ROWS_CSV || o->header != SL_OFF))
+	if (o->sink != NULL && o->sink->columns != NULL && (o->sink->format != SL_ROWS_CSV || o->header != SL_OFF))
 		return sl_err_set(err, SL_EINVAL, "columns: only for CSV without a header");
 	return 0;
 }
@@ -359,7 +360,7 @@ static int check_opts(const struct sl_load_opts *o, struct sl_err *err)
 /* A copy that lives as long as the handle. false: out of memory. */
 static bool copy_string(sl_load *l, const char **field)
 {
-	if (!*field)
+	if (*field == NULL)
 		return true;
 	assert(l->n_strings < SL_COUNT(l->strings));
 	l->strings[l->n_strings] = sl__strdup(&l->env, *field);
@@ -369,7 +370,7 @@ static bool copy_string(sl_load *l, const char **field)
 
 static bool copy_list(sl_load *l, const char *const **field, size_t n, const char ***owned)
 {
-	if (!*field)
+	if (*field == NULL)
 		return true;
 	*owned = sl__strdup_list(&l->env, *field, n);
 	*field = *owned;
@@ -386,7 +387,7 @@ static bool copy_opts(sl_load *l, const struct sl_load_opts *o)
 
 	sl__opts_copy(s, sizeof(*s), o->sink);
 	sl__opts_copy(&l->delivery, sizeof(l->delivery), o->delivery);
-	while (s->argv && s->argv[n_argv])
+	while (s->argv != NULL && s->argv[n_argv] != NULL)
 		n_argv++;
 	s->env = &l->env;
 	l->to.env = &l->env;
@@ -428,11 +429,11 @@ int sl_load_open(sl_load **out, const struct sl_load_opts *opts, struct sl_err *
 
 	sl__opts_copy(&o, sizeof(o), opts);
 	rc = check_opts(&o, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	sl_load *l = sl__flow_new(sizeof(*l), o.env, "load", &rc, err);
 
-	if (!l)
+	if (l == NULL)
 		return rc;
 	l->in.fd = l->place.fd = -1;
 	l->header = o.header != SL_OFF;
@@ -448,7 +449,7 @@ int sl_load_open(sl_load **out, const struct sl_load_opts *opts, struct sl_err *
 	} else if (!copy_opts(l, &o)) {
 		rc = sl__no_memory(err, "load");
 	}
-	if (rc) {
+	if (rc != 0) {
 		free_load(l);
 		return rc;
 	}
@@ -458,7 +459,7 @@ int sl_load_open(sl_load **out, const struct sl_load_opts *opts, struct sl_err *
 
 int sl_load_close(sl_load *l, struct sl_err *err)
 {
-	if (!l)
+	if (l == NULL)
 		return 0;
 	if (l->stuck)
 		return sl_err_set(err, SL_EPENDING, "a write to the target has not returned");
@@ -479,7 +480,7 @@ void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 				      .resumable = l->resumable};
 
 	sl__lock(&l->mu);
-	if (l->c && sl_coordinator_get_health(l->c, &h))
+	if (l->c != NULL && sl_coordinator_get_health(l->c, &h))
 		h = (struct sl_coordinator_health){.struct_size = sizeof(h)};
 	stats.written = l->total.written + h.written;
 	stats.dead = l->total.dead + h.dead_letters + l->bad;
@@ -496,5 +497,5 @@ void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 
 const char *sl_load_target(const sl_load *l)
 {
-	return l->dead ? sl_sink_target(&l->sink) : NULL;
+	return l->dead != NULL ? sl_sink_target(&l->sink) : NULL;
 }

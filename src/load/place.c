@@ -29,7 +29,9 @@ static void name_log(char id[64], const struct load_key *key, size_t i)
 	char full[PATH_MAX];
 
 	for (size_t k = 0; k < key->n_inputs; k++)
-		h = hash_text(h, strcmp(key->inputs[k], "-") && realpath(key->inputs[k], full) ? full : key->inputs[k]);
+		h = hash_text(h, strcmp(key->inputs[k], "-") != 0 && realpath(key->inputs[k], full) != NULL
+					 ? full
+					 : key->inputs[k]);
 	(void)snprintf(id, 64, "load-%016" PRIx64 "-%zu", h, i + 1);
 }
 
@@ -50,7 +52,7 @@ static int read_place(struct load_place *p, struct sl_err *err)
 		   &before, &end, &last) == 5)
 		(void)snprintf(again, sizeof(again), BODY " %016" PRIx64 "\n", incarnation, started_ms, before, end,
 			       last, sl__fnv(line, BODY_BYTES));
-	if (!*again || strcmp(line, again) || incarnation != p->incarnation || before >= end) {
+	if (!*again || strcmp(line, again) != 0 || incarnation != p->incarnation || before >= end) {
 		sl__log_text(p->env, SL_LOG_WARN, "load",
 			     "%s is not the place of this load; the input is read from its beginning", p->path);
 		return 0;
@@ -72,15 +74,15 @@ int sl__load_place_open(struct load_place *p, const struct load_key *key, size_t
 	int rc;
 
 	*p = (struct load_place){.env = key->env, .fd = -1, .started_ms = sl__real_ms(key->env)};
-	if (!key->dir)
+	if (key->dir == NULL)
 		return 0;
 	name_log(id, key, i);
 	if ((size_t)snprintf(p->path, sizeof(p->path), "%s/%s.place", key->dir, id) >= sizeof(p->path))
 		return sl_err_set(err, SL_EINVAL, "wal: the path of the folder is too long");
 	rc = sl_wal_open(&p->wal, id, &opts, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_wal_get_stats(p->wal, &stats, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	p->incarnation = stats.incarnation;
 	p->fd = SL__IO(p->env, open, p->path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
@@ -101,9 +103,9 @@ int sl__load_place_skip(const struct load_place *p, sl_records *records, struct 
 	if (!p->end)
 		return 0;
 	rc = sl_records_skip(records, p->before, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_records_next(records, &last, 1, &n, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (n == 1 && sl__load_place_is_at(p, &last))
 		return 0;
@@ -116,7 +118,7 @@ int sl__load_place_note(struct load_place *p, const struct sl_record *records, s
 	char line[LINE_BYTES + 1];
 	int rc;
 
-	if (!p->wal)
+	if (p->wal == NULL)
 		return 0;
 	p->before = n > 1 ? records[n - 2].end : p->end;
 	p->end = last->end;
@@ -124,7 +126,7 @@ int sl__load_place_note(struct load_place *p, const struct sl_record *records, s
 	(void)snprintf(line, sizeof(line), BODY, p->incarnation, p->started_ms, p->before, p->end, p->hash);
 	(void)snprintf(line + BODY_BYTES, sizeof(line) - BODY_BYTES, " %016" PRIx64 "\n", sl__fnv(line, BODY_BYTES));
 	rc = sl__pwrite_full(p->env, p->fd, line, LINE_BYTES, 0);
-	if (rc)
+	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "%s", p->path);
 	return 0;
 }
@@ -133,10 +135,10 @@ void sl__load_place_close(struct load_place *p)
 {
 	struct sl_err why = SL_ERR_INIT;
 
-	if (!p->env)
+	if (p->env == NULL)
 		return;
 	sl__close_fd(p->env, &p->fd);
-	if (p->wal && sl_wal_close(p->wal, &why))
+	if (p->wal != NULL && sl_wal_close(p->wal, &why))
 		sl__log_text(p->env, SL_LOG_WARN, "load", "%s", why.msg);
 	*p = (struct load_place){.fd = -1};
 }
@@ -150,19 +152,19 @@ static int finish_input(const struct load_key *key, size_t i, struct sl_err *err
 	const struct dirent *e;
 	int rc = sl__load_place_open(&p, key, i, err);
 
-	if (!rc) {
+	if (rc == 0) {
 		rc = sl_wal_complete(p.wal, 0, err);
 		if (rc == SL_EPENDING)
 			rc = sl_err_wrap(err, rc, "%.100s (run the same load again to write them)", key->dir);
 	}
-	if (!rc) {
+	if (rc == 0) {
 		int removed = SL__IO(key->env, unlink, p.path);
 
 		if (removed && removed != -ENOENT)
 			rc = sl_err_set_errno(err, -removed, "%s", p.path);
 	}
 	sl__load_place_close(&p);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	name_log(id, key, i);
 
@@ -170,11 +172,11 @@ static int finish_input(const struct load_key *key, size_t i, struct sl_err *err
 	int n = snprintf(prefix, sizeof(prefix), "%s.wal.torn-", id);
 	DIR *dir = opendir(key->dir);
 
-	while (dir && (e = readdir(dir)))
+	while (dir != NULL && (e = readdir(dir)) != NULL)
 		if (strncmp(e->d_name, prefix, (size_t)n) == 0 &&
 		    (size_t)snprintf(path, sizeof(path), "%s/%s", key->dir, e->d_name) < sizeof(path))
 			(void)SL__IO(key->env, unlink, path);
-	if (dir)
+	if (dir != NULL)
 		(void)closedir(dir);
 	if (sl_wal_cleanup_quarantine(key->dir, id, RETENTION_DAYS, key->env, &why))
 		sl__log_text(key->env, SL_LOG_WARN, "load", "clean-up of %s: %s", key->dir, why.msg);
@@ -183,10 +185,10 @@ static int finish_input(const struct load_key *key, size_t i, struct sl_err *err
 
 int sl__load_place_finish(const struct load_key *key, struct sl_err *err)
 {
-	for (size_t i = 0; i < key->n_inputs && key->dir; i++) {
+	for (size_t i = 0; i < key->n_inputs && key->dir != NULL; i++) {
 		int rc = finish_input(key, i, err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return 0;

@@ -48,12 +48,12 @@ static int check_single(sl_records *records, struct sl_err *err)
 	struct sl_record found[2];
 	size_t n = 0, more = 0;
 	int rc = sl_records_next(records, &found[0], 1, &n, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
-	if (n == 1 && found[0].bad)
+	if (n == 1 && found[0].bad != NULL)
 		return sl_err_set(err, SL_EREFUSED, "%s", found[0].bad);
 	rc = sl_records_next(records, &found[1], 1, &more, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return n == 1 && !more ? 0 : sl_err_set(err, SL_EREFUSED, "it is not one record");
 }
@@ -75,7 +75,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 	for (size_t i = 0; i < o->n_columns; i++)
 		bytes += strlen(o->columns[i]) * 2 + 3;
 	at = t.bytes = malloc(bytes);
-	if (!at)
+	if (at == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %llu", (unsigned long long)letter->id);
 	for (size_t i = 0; i < o->n_columns; i++) {
 		*at++ = '"';
@@ -91,7 +91,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 	t.n = (size_t)(at - t.bytes) + letter->item_len;
 
 	rc = sl_records_new(&records, read_text, &t, &opts, err);
-	if (!rc)
+	if (rc == 0)
 		rc = check_single(records, err);
 	sl_records_free(records);
 	free(t.bytes);
@@ -124,10 +124,10 @@ int sl__load_redrive_close(struct load_redrive *r, struct sl_err *err)
 	struct sl_err stopped = SL_ERR_INIT;
 	int rc;
 
-	if (r->c) {
+	if (r->c != NULL) {
 		(void)!sl_coordinator_stop(r->c, 0, NULL, &stopped); /* what is left is given back */
 		rc = sl_coordinator_free(r->c);
-		if (rc)
+		if (rc != 0)
 			return sl_err_set(err, rc, "%s", stopped.msg);
 	}
 	r->c = NULL;
@@ -154,31 +154,31 @@ static int open_target(struct load_redrive *r, const char *target, struct sl_err
 	int rc;
 
 	/* The one that is open, or another one instead of it. */
-	if (r->c && strcmp(target, r->target) == 0)
+	if (r->c != NULL && strcmp(target, r->target) == 0)
 		return 0;
 	rc = sl__load_redrive_close(r, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl__load_target_read(&r->to, &r->env, target, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	r->to.opts.env = &r->env;
-	if (r->to.partial && !url) {
+	if (r->to.partial && url == NULL) {
 		sl__load_target_fini(&r->to);
 		return sl_err_set(
 			err, SL_EINVAL,
 			"its URL had a query or a password, which dead letters do not keep; give it with --to=URL");
 	}
-	url = url ? url : r->to.url;
+	url = url != NULL ? url : r->to.url;
 	sl__load_target_fit(&r->to, url);
 	rc = sl__load_set_token(&r->to.opts, url, r->opts.token, r->header);
-	if (rc)
+	if (rc != 0)
 		return sl_err_set(err, rc, "no memory for a token");
 	rc = sl_sink_open(&r->sink, url, &r->to.opts, err);
-	if (!rc && r->sink.ops->check)
+	if (rc == 0 && r->sink.ops->check != NULL)
 		rc = r->sink.ops->check(r->sink.ctx, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl_coordinator_new(&r->c, &r->sink, &opts, err);
-	if (rc)
+	if (rc != 0)
 		(void)!sl__load_redrive_close(r, NULL); /* there is no coordinator to wait for */
 	else
 		memcpy(r->target, target, strlen(target) + 1);
@@ -188,31 +188,31 @@ static int open_target(struct load_redrive *r, const char *target, struct sl_err
 int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
 	struct sl_item item = {.data = letter->item, .len = letter->item_len, .position = letter->position};
-	const char *target = letter->target ? letter->target : "";
+	const char *target = letter->target != NULL ? letter->target : "";
 	struct pollfd stop = {.fd = r->opts.stop_fd, .events = POLLIN};
 	int rc;
 
 	/* Its number is taken in the dataset: as a bad row, which the audit event says. */
-	if (strncmp(letter->source, "export:", 7) == 0 && !r->opts.url)
+	if (strncmp(letter->source, "export:", 7) == 0 && r->opts.url == NULL)
 		return sl_err_set(err, SL_EINVAL,
 				  "a row that an export has diverted goes where you say; give --to=URL, such as "
 				  "file:PATH, to get it as it was, in columns like those of the export");
 	if (strlen(target) >= sizeof(r->target))
 		return sl_err_set(err, SL_EDATA, "its target is too long");
 	rc = open_target(r, target, err);
-	if (!rc)
+	if (rc == 0)
 		rc = check_record(&r->to.opts, letter, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	/* Submit it, and wait until it is written or refused. */
 	r->why = (struct sl_err)SL_ERR_INIT;
 	rc = sl_coordinator_submit_many(r->c, &item, 1, SL_UNLIMITED, NULL);
-	if (rc)
+	if (rc != 0)
 		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
 	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && poll(&stop, 1, 0) <= 0) {
 	}
-	if (rc)
+	if (rc != 0)
 		return sl_err_set(err, SL_ECANCELLED, "interrupted");
 	if (r->why.code)
 		*err = r->why;

@@ -78,7 +78,7 @@ static int add_logged(const struct sl_wal_record *record, void *ctx)
 		return 0;
 	uint64_t *logged = sl__grow(r->env, r->logged, r->n_logged, &r->cap_logged, sizeof(*logged));
 
-	if (!logged)
+	if (logged == NULL)
 		return SL_ENOMEM;
 	r->logged = logged;
 	r->logged[r->n_logged++] = begin;
@@ -109,7 +109,7 @@ bool sl__load_resume_is_logged(const struct load_resume *r, const struct sl_inpu
 
 void sl__load_resume_fini(struct load_resume *r)
 {
-	if (r->env)
+	if (r->env != NULL)
 		sl__free(r->env, r->logged);
 	r->logged = NULL;
 	r->n_logged = r->cap_logged = 0;
@@ -125,11 +125,11 @@ static int name_input(sl_load *l, size_t i, char out[PATH_MAX + 8], struct sl_er
 	char full[PATH_MAX];
 	struct stat st;
 
-	if (l->load_id && (is_stdin || l->n_paths == 1)) {
+	if (l->load_id != NULL && (is_stdin || l->n_paths == 1)) {
 		(void)snprintf(out, PATH_MAX + 8, "load-id:%s", l->load_id);
 		return 0;
 	}
-	if (is_stdin || !realpath(input, full))
+	if (is_stdin || realpath(input, full) == NULL)
 		(void)snprintf(full, sizeof(full), "%s", input);
 	/* A pipe of the shell has another name each time. */
 	is_file = !is_stdin && stat(input, &st) == 0 && S_ISREG(st.st_mode);
@@ -159,14 +159,14 @@ static int compare_input(sl_load *l, enum load_resume_what *found, struct sl_err
 		return 0;
 	sl__load_resume_start(r);
 	rc = sl__load_input_open(&in, l, l->in.path, err);
-	while (!rc && n && !r->checked && what < LOAD_RESUME_CHANGED) {
+	while (rc == 0 && n && !r->checked && what < LOAD_RESUME_CHANGED) {
 		rc = sl_records_next(in.records, records, CHUNK, &n, err);
-		if (rc)
+		if (rc != 0)
 			rc = sl__load_input_failed(&in, rc, err);
-		for (size_t i = 0; !rc && i < n && !r->checked && what < LOAD_RESUME_CHANGED; i++)
+		for (size_t i = 0; rc == 0 && i < n && !r->checked && what < LOAD_RESUME_CHANGED; i++)
 			what = sl__load_resume_next(r, &records[i], &range);
 	}
-	if (!rc && what < LOAD_RESUME_CHANGED)
+	if (rc == 0 && what < LOAD_RESUME_CHANGED)
 		what = sl__load_resume_end(r);
 	*found = what;
 	sl__load_input_close(&in);
@@ -186,13 +186,13 @@ static int begin_load(sl_load *l, const char *name, bool again, struct sl_err *e
 			l->resume.header = sl__fnv_add(l->resume.header, o->columns[i], strlen(o->columns[i]) + 1);
 	}
 	rc = l->sink.ops->load_begin(l->sink.ctx, name, again, &l->resume.had, &why);
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	l->resume.on = false;
 	if (rc == SL_EACCES)
 		return sl_err_set(err, rc, "%.150s; without it an interrupted load cannot be resumed: use --no-resume",
 				  why.msg);
-	if (err)
+	if (err != NULL)
 		*err = why;
 	return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
 }
@@ -204,24 +204,24 @@ int sl__load_resume(sl_load *l, size_t i, struct sl_err *err)
 	int rc;
 
 	l->resume = (struct load_resume){.env = &l->env};
-	if (!l->sink.ops->load_begin || !l->wants_resume)
+	if (l->sink.ops->load_begin == NULL || !l->wants_resume)
 		return 0;
 	rc = name_input(l, i, name, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = begin_load(l, name, l->again, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (l->resume.had.n_ranges)
 		rc = compare_input(l, &found, err);
-	if (!rc && found == LOAD_RESUME_CHANGED && l->resume.had.finished) {
+	if (rc == 0 && found == LOAD_RESUME_CHANGED && l->resume.had.finished) {
 		sl__log_text(&l->env, SL_LOG_WARN, "load",
 			     "%s has changed since it was loaded: loading it as a new file", l->in.name);
 		rc = begin_load(l, name, true, err);
-	} else if (!rc && found >= LOAD_RESUME_CHANGED) {
+	} else if (rc == 0 && found >= LOAD_RESUME_CHANGED) {
 		rc = sl__load_changed(l, found, err);
 	}
-	if (!rc && l->resume.had.n_ranges && !l->resume.had.finished &&
+	if (rc == 0 && l->resume.had.n_ranges && !l->resume.had.finished &&
 	    (!l->since_ms || l->resume.had.started_ms < l->since_ms))
 		l->since_ms = l->resume.had.started_ms;
 	sl__load_resume_start(&l->resume);
@@ -249,13 +249,13 @@ int sl__load_resumed(sl_load *l, int rc, struct sl_err *err)
 
 	if (!r->on || l->left) /* the next run starts from what is recorded */
 		return rc;
-	if (!rc && r->had.finished && !r->fresh)
+	if (rc == 0 && r->had.finished && !r->fresh)
 		sl__log_text(&l->env, SL_LOG_WARN, "load", "%s is already loaded; use --again to load it again",
 			     l->in.name);
-	ended = l->sink.ops->load_end(l->sink.ctx, !rc && !l->total.dropped, &why);
-	if (rc || !ended)
+	ended = l->sink.ops->load_end(l->sink.ctx, rc == 0 && !l->total.dropped, &why);
+	if (rc != 0 || !ended)
 		return rc;
-	if (err)
+	if (err != NULL)
 		*err = why;
 	return sl__load_name_error(err, ended, sl_sink_target(&l->sink));
 }

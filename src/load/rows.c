@@ -46,7 +46,7 @@ static int put_bad(sl_load *l, const struct sl_record *r, const struct sl_input_
 		letter.item_len = FIRST_BYTES;
 	l->bad++;
 	rc = sl_dlq_put(l->dead, &letter, NULL, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	record_dead(l, range);
 	return 0;
@@ -91,7 +91,7 @@ static int check_given_up(sl_load *l)
 /* What was accepted could not be written for now, and is safe in the log or not recorded: the next run writes it. */
 static bool may_leave(sl_load *l, const struct sl_coordinator_health *h)
 {
-	return (sl__load_is_stopped(l) && (l->place.wal || l->resume.on) && h->breaker != SL_BREAKER_CLOSED) ||
+	return (sl__load_is_stopped(l) && (l->place.wal != NULL || l->resume.on) && h->breaker != SL_BREAKER_CLOSED) ||
 	       is_taken_over(l, h);
 }
 
@@ -113,7 +113,7 @@ static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct
 	size_t done = 0, now = 0;
 	int rc = 0;
 
-	while (!rc && done < n) {
+	while (rc == 0 && done < n) {
 		rc = sl_coordinator_submit_many(l->c, items + done, n - done, CHECK_EVERY_MS, &now);
 		done += now;
 		if (rc == SL_ETIMEDOUT) {
@@ -126,9 +126,11 @@ static int submit_rows(sl_load *l, const struct sl_item *items, size_t n, struct
 					      .bad = "longer than a record of the log may be"};
 
 			rc = put_bad(l, &r, &item->range, SL_ETOOBIG, err);
-		} else if (rc) {
-			rc = sl_err_set(err, rc, "%.120s: line %" PRIu64 " was not accepted: %s", l->in.name,
-					items[done].position, sl_err_text(rc));
+		} else {
+			if (rc != 0) {
+				rc = sl_err_set(err, rc, "%.120s: line %" PRIu64 " was not accepted: %s", l->in.name,
+						items[done].position, sl_err_text(rc));
+			}
 		}
 	}
 	/* Read, and accepted by nothing: for the next run to read again. */
@@ -176,12 +178,12 @@ static int take_chunk(sl_load *l, const struct sl_record *records, size_t n, str
 			continue;
 		}
 		l->read++;
-		if (r->bad) {
+		if (r->bad != NULL) {
 			/* More than a line end is missing from what is kept of one that is too long. */
 			bool cut = r->end - r->offset > r->len + 2;
 
 			rc = put_bad(l, r, &range, cut ? SL_ETOOBIG : SL_EDATA, err);
-			if (rc)
+			if (rc != 0)
 				return rc;
 			continue;
 		}
@@ -189,31 +191,31 @@ static int take_chunk(sl_load *l, const struct sl_record *records, size_t n, str
 		 * be any other's: everything before it is written first, and from there on all rows go one after the
 		 * other. */
 		keys[good] = 0;
-		rc = l->key_lane && !l->one_key
+		rc = l->key_lane != NULL && !l->one_key
 			     ? l->sink.ops->key(l->sink.ctx, l->key_lane, r->data, r->len, &keys[good], err)
 			     : 0;
-		if (rc)
+		if (rc != 0)
 			return rc;
-		flush = l->key_lane && !l->one_key && keys[good] == 0;
+		flush = l->key_lane != NULL && !l->one_key && keys[good] == 0;
 		l->one_key = l->one_key || flush;
 		if (flush) {
 			rc = submit_rows(l, items, good, err);
-			while (!rc && sl_coordinator_flush(l->c, CHECK_EVERY_MS) == SL_ETIMEDOUT)
+			while (rc == 0 && sl_coordinator_flush(l->c, CHECK_EVERY_MS) == SL_ETIMEDOUT)
 				rc = check_waiting(l);
-			if (rc)
+			if (rc != 0)
 				return rc;
 			keys[0] = keys[good];
 			good = 0;
 		}
 		items[good] = (struct sl_item){.data = r->data, .len = r->len, .position = r->line, .range = range};
-		if (l->key_lane) {
+		if (l->key_lane != NULL) {
 			items[good].key = &keys[good];
 			items[good].key_len = sizeof(keys[good]);
 		}
 		good++;
 	}
 	rc = submit_rows(l, items, good, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	l->bytes_read += records[n - 1].end - records[0].offset;
 	return records[n - 1].end > l->place.end ? sl__load_place_note(&l->place, records, n, err) : 0;
@@ -229,7 +231,7 @@ static int read_rows(sl_load *l, struct sl_err *err)
 		int rc = sl__load_is_stopped(l) ? SL_ECANCELLED
 						: sl_records_next(l->in.records, records, CHUNK, &n, err);
 
-		if (rc)
+		if (rc != 0)
 			return sl__load_input_failed(&l->in, rc, err);
 		if (n == 0 && l->resume.on &&
 		    (sl__load_resume_end(&l->resume) == LOAD_RESUME_CHANGED || l->resume.begin < l->place.end))
@@ -237,7 +239,7 @@ static int read_rows(sl_load *l, struct sl_err *err)
 		if (n == 0)
 			return 0;
 		rc = take_chunk(l, records, n, err);
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 }
@@ -287,19 +289,19 @@ static int start_coordinator(sl_load *l, struct sl_err *err)
 	opts.unwritten.dead_ctx = l;
 	opts.wal = l->place.wal;
 	l->one_key = l->left = false;
-	if (l->to.opts.n_on_conflict > 0 && l->sink.ops->key) {
+	if (l->to.opts.n_on_conflict > 0 && l->sink.ops->key != NULL) {
 		uint64_t first;
 
 		opts.per_key_order = SL_ON;
 		rc = l->sink.ops->attach(l->sink.ctx, &l->key_lane, err);
 		/* So that it knows the table before anything is read. */
-		if (!rc)
+		if (rc == 0)
 			rc = l->sink.ops->key(l->sink.ctx, l->key_lane, "", 0, &first, err);
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	rc = sl_coordinator_new(&c, &l->sink, &opts, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	sl__lock(&l->mu);
 	l->c = c;
@@ -336,7 +338,7 @@ static int drain_coordinator(sl_load *l, struct sl_err *err)
 		rc = l->gave_up.code ? l->gave_up.code : SL_ECANCELLED;
 	if (sl_coordinator_free(c)) { /* a write has not returned */
 		l->stuck = true;
-		if (!rc)
+		if (rc == 0)
 			rc = sl_err_set(err, SL_EINTERNAL, "a write to the target has not returned");
 	}
 	return rc;
@@ -362,9 +364,9 @@ static int skip_done(sl_load *l, struct sl_err *err)
 		return sl_err_set(err, rc,
 				  "%.50s is not what an earlier run had begun to load; restore it, or remove %.120s",
 				  l->in.name, l->place.path);
-	if (rc && err)
+	if (rc != 0 && err != NULL)
 		*err = why;
-	if (rc)
+	if (rc != 0)
 		return sl__load_input_failed(&l->in, rc, err);
 	return 0;
 }
@@ -374,29 +376,29 @@ int sl__load_rows(sl_load *l, struct sl_err *err)
 	struct sl_err why = SL_ERR_INIT;
 	int rc = skip_done(l, err), drained;
 
-	if (!rc && l->resume.on && l->place.wal)
+	if (rc == 0 && l->resume.on && l->place.wal != NULL)
 		rc = sl__load_resume_read_log(&l->resume, l->place.wal, err);
-	if (!rc)
+	if (rc == 0)
 		rc = start_coordinator(l, err);
-	if (!rc) {
+	if (rc == 0) {
 		rc = read_rows(l, err);
 		drained = drain_coordinator(l, &why);
 		/* The reason that is most specific wins: a target that was given up, or another run. */
-		if (l->gave_up.code && (!rc || rc == l->gave_up.code)) {
+		if (l->gave_up.code && (rc == 0 || rc == l->gave_up.code)) {
 			rc = l->gave_up.code;
 			why = l->gave_up;
-		} else if (drained == SL_ELOCKED || !rc) {
+		} else if (drained == SL_ELOCKED || rc == 0) {
 			rc = drained;
 		} else {
 			why.code = 0;
 		}
-		if (rc && why.code && err)
+		if (rc != 0 && why.code && err != NULL)
 			*err = why;
 	}
 	if (l->stuck) /* a write still uses the sink */
 		return rc;
 	/* What is kept for one input only. */
-	if (l->key_lane && l->sink.ops->detach)
+	if (l->key_lane != NULL && l->sink.ops->detach != NULL)
 		l->sink.ops->detach(l->sink.ctx, l->key_lane);
 	l->key_lane = NULL;
 	sl__load_resume_fini(&l->resume);

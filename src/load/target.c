@@ -17,25 +17,25 @@ struct text {
 
 static void set_value(struct text *t, const char *name, json_t *value)
 {
-	t->failed = !value || json_object_set_new(t->object, name, value) || t->failed;
+	t->failed = value == NULL || json_object_set_new(t->object, name, value) || t->failed;
 }
 
 static void set_text(struct text *t, const char *name, const char *value)
 {
-	if (value)
+	if (value != NULL)
 		set_value(t, name, json_string(value));
 }
 
 static void set_list(struct text *t, const char *name, const char *const *list, size_t n)
 {
-	json_t *array = list ? json_array() : NULL;
+	json_t *array = list != NULL ? json_array() : NULL;
 
-	for (size_t i = 0; array && i < n; i++)
+	for (size_t i = 0; array != NULL && i < n; i++)
 		if (json_array_append_new(array, json_string(list[i]))) {
 			json_decref(array);
 			array = NULL;
 		}
-	if (list)
+	if (list != NULL)
 		set_value(t, name, array);
 }
 
@@ -50,7 +50,7 @@ static json_t *path_json(const char *scheme, const char *path)
 {
 	char full[PATH_MAX];
 
-	return json_sprintf("%s%s", scheme, realpath(path, full) ? full : path);
+	return json_sprintf("%s%s", scheme, realpath(path, full) != NULL ? full : path);
 }
 
 static json_t *target_json(const char *target)
@@ -74,12 +74,12 @@ static bool is_partial(const char *url)
 
 	if (!is_http(url))
 		return false;
-	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/"));
+	return strpbrk(url, "?#") != NULL || memchr(url + authority, '@', strcspn(url + authority, "/")) != NULL;
 }
 
 static void set_path(struct text *t, const char *name, const char *path)
 {
-	if (path)
+	if (path != NULL)
 		set_value(t, name, path_json("", path));
 }
 
@@ -107,7 +107,7 @@ int sl__load_target_write(const struct load_target *s, const sl_sink *sink, char
 	set_number(&t, "rotate_bytes", o->rotate_bytes);
 	text = t.failed ? NULL : json_dumps(t.object, JSON_COMPACT);
 	json_decref(t.object);
-	if (!text)
+	if (text == NULL)
 		return SL_ENOMEM;
 	n = strlen(text);
 	if (n < LOAD_TARGET_BYTES)
@@ -126,18 +126,18 @@ static int list_of(const struct sl_env *env, const json_t *j, const char *name, 
 	json_t *array = json_object_get(j, name), *value;
 	size_t i;
 
-	if (!array)
+	if (array == NULL)
 		return 0;
 	*n = json_array_size(array);
 	*out = sl__calloc(env, *n + 1, sizeof(**out));
-	if (!*out)
+	if (*out == NULL)
 		return SL_ENOMEM;
 	if (!*n)
 		return SL_EDATA;
 	json_array_foreach(array, i, value)
 	{
 		(*out)[i] = json_string_value(value);
-		if (!(*out)[i])
+		if ((*out)[i] == NULL)
 			return SL_EDATA;
 	}
 	return 0;
@@ -146,25 +146,26 @@ static int list_of(const struct sl_env *env, const json_t *j, const char *name, 
 int sl__load_target_read(struct load_target *s, const struct sl_env *env, const char *text, struct sl_err *err)
 {
 	json_t *j = json_loads(text, 0, NULL);
-	char *again = j ? json_dumps(j, JSON_COMPACT) : NULL;
+	char *again = j != NULL ? json_dumps(j, JSON_COMPACT) : NULL;
 
 	/* Without memory jansson can silently drop characters of a string. What it has read must be what
 	 * sl__load_target_write has written. */
-	if (!again || strcmp(again, text) != 0) {
+	if (again == NULL || strcmp(again, text) != 0) {
 		json_decref(j);
 		j = NULL;
 	}
 	free(again);
-	const char *to = j ? text_of(j, "to") : NULL, *format = j ? text_of(j, "format") : NULL,
-		   *body = j ? text_of(j, "body") : NULL, *file_format = j ? text_of(j, "file_format") : NULL;
-	int rc = to && format ? 0 : SL_EDATA;
+	const char *to = j != NULL ? text_of(j, "to") : NULL, *format = j != NULL ? text_of(j, "format") : NULL,
+		   *body = j != NULL ? text_of(j, "body") : NULL,
+		   *file_format = j != NULL ? text_of(j, "file_format") : NULL;
+	int rc = to != NULL && format != NULL ? 0 : SL_EDATA;
 
 	*s = (struct load_target){.env = env, .url = to, .kept = j, .opts = {SL_SINK_OPTS_INIT}};
-	if (!rc)
+	if (rc == 0)
 		rc = list_of(env, j, "columns", &s->lists[0], &s->opts.n_columns);
-	if (!rc)
+	if (rc == 0)
 		rc = list_of(env, j, "on_conflict", &s->lists[1], &s->opts.n_on_conflict);
-	if (rc) {
+	if (rc != 0) {
 		sl__load_target_fini(s);
 		if (rc == SL_ENOMEM)
 			return sl__no_memory(err, "target");
@@ -180,11 +181,11 @@ int sl__load_target_read(struct load_target *s, const struct sl_env *env, const 
 	s->opts.header_file = text_of(j, "header_file");
 	s->opts.token_file = text_of(j, "token_file");
 	s->opts.ca_file = text_of(j, "ca_file");
-	s->opts.file_format = file_format ? SL_ROWS_CSV : SL_ROWS_JSON;
+	s->opts.file_format = file_format != NULL ? SL_ROWS_CSV : SL_ROWS_JSON;
 	s->opts.zstd_level = (int32_t)json_integer_value(json_object_get(j, "zstd_level"));
 	s->opts.rotate_bytes = json_integer_value(json_object_get(j, "rotate_bytes"));
 	for (int i = 0; i < 3; i++)
-		if (body && strcmp(body, bodies[i]) == 0)
+		if (body != NULL && strcmp(body, bodies[i]) == 0)
 			s->opts.body = (enum sl_http_body)i;
 	return 0;
 }
@@ -212,7 +213,7 @@ void sl__load_target_fit(struct load_target *s, const char *url)
 
 void sl__load_target_fini(struct load_target *t)
 {
-	for (size_t i = 0; t->env && i < SL_COUNT(t->lists); i++)
+	for (size_t i = 0; t->env != NULL && i < SL_COUNT(t->lists); i++)
 		sl__free(t->env, t->lists[i]);
 	json_decref(t->kept);
 	*t = (struct load_target){.url = NULL};
@@ -220,7 +221,7 @@ void sl__load_target_fini(struct load_target *t)
 
 int sl__load_set_token(struct sl_sink_opts *opts, const char *url, const char *token, char *header[1])
 {
-	if (!token || !*token || opts->token_file || !is_http(url))
+	if (token == NULL || !*token || opts->token_file != NULL || !is_http(url))
 		return 0;
 	if (asprintf(&header[0], "Authorization: Bearer %s", token) < 0) {
 		header[0] = NULL;

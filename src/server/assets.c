@@ -38,7 +38,7 @@ static void asset(srv_request *r, void *ctx)
 	const struct srv_asset *a = srv_asset_find(srv_path(r));
 
 	(void)ctx;
-	if (a)
+	if (a != NULL)
 		serve(r, a, "public, max-age=31536000, immutable");
 	else
 		srv_error(r, 404, "not_found", "there is no such file");

@@ -57,9 +57,9 @@ static enum srv_verdict check_store(char *why, size_t size, void *ctx)
 	sl_job_release(core->jobs, job);
 	if (rc == SL_ENOENT)
 		rc = 0;
-	if (!rc && core->store->ops->check_writable)
+	if (rc == 0 && core->store->ops->check_writable != NULL)
 		rc = core->store->ops->check_writable(core->store->ctx, &err);
-	if (!rc)
+	if (rc == 0)
 		return SRV_FINE;
 	(void)snprintf(why, size, "%s", err.msg);
 	return SRV_NOT_READY;
@@ -164,7 +164,7 @@ static void readyz(srv_request *r, void *ctx)
 	else if (sl__clock_ms() - h->looked_ms > LOOK_OLD_MS)
 		why = "the last query of the store has not returned";
 	sl__unlock(&h->mu);
-	ready &= !why;
+	ready &= why == NULL;
 	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));
 }
 
@@ -203,9 +203,9 @@ static double resident_bytes(void *ctx)
 	long pages = 0;
 	FILE *f = fopen("/proc/self/statm", "re");
 	(void)ctx;
-	if (f && fscanf(f, "%*s %ld", &pages) != 1)
+	if (f != NULL && fscanf(f, "%*s %ld", &pages) != 1)
 		pages = 0;
-	if (f)
+	if (f != NULL)
 		(void)fclose(f);
 	return (double)pages * 4096;
 }
@@ -273,7 +273,7 @@ void srv_health_drain(struct srv_health *h)
 
 void srv_health_stop(struct srv_health *h)
 {
-	if (!h || !h->has_thread)
+	if (h == NULL || !h->has_thread)
 		return;
 	sl__lock(&h->mu);
 	h->stop = true;
@@ -285,7 +285,7 @@ void srv_health_stop(struct srv_health *h)
 
 void srv_health_free(struct srv_health *h)
 {
-	if (!h)
+	if (h == NULL)
 		return;
 	srv_health_stop(h);
 	sl__cond_fini(&h->wake);

@@ -21,27 +21,27 @@
 static char *configured_or_below(const char *value, const char *prefix, const char *folder, const char *name)
 {
 	char *out = NULL;
-	if (value)
+	if (value != NULL)
 		return strdup(value);
 	return asprintf(&out, "%s%s/%s", prefix, folder, name) < 0 ? NULL : out;
 }
 
 int srv_places_init(struct srv_places *p, const struct srv_config *config, struct sl_err *err)
 {
-	const char *home = getenv("HOME"), *data = config->server_data ? config->server_data : "~/.sluice";
+	const char *home = getenv("HOME"), *data = config->server_data != NULL ? config->server_data : "~/.sluice";
 	memset(p, 0, sizeof(*p));
 	/* A leading ~/ is the home folder. */
 	if (strncmp(data, "~/", 2) != 0)
 		p->data = strdup(data);
-	else if (home && *home && asprintf(&p->data, "%s/%s", home, data + 2) < 0)
+	else if (home != NULL && *home && asprintf(&p->data, "%s/%s", home, data + 2) < 0)
 		p->data = NULL;
-	if (!p->data)
+	if (p->data == NULL)
 		return sl_err_set(err, SL_ECONFIG, "HOME is not set; give --data=DIR");
 	p->store_url = configured_or_below(config->store_url, "sqlite:", p->data, "sluice.db");
 	p->wal_dir = configured_or_below(config->wal_wal_dir, "", p->data, "wal");
 	p->archive_dir = configured_or_below(config->wal_archive_dir, "", p->data, "archive");
 	p->dlq_dir = configured_or_below(NULL, "", p->data, "dead");
-	if (!p->store_url || !p->wal_dir || !p->archive_dir || !p->dlq_dir)
+	if (p->store_url == NULL || p->wal_dir == NULL || p->archive_dir == NULL || p->dlq_dir == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");
 	return 0;
 }
@@ -171,8 +171,8 @@ static int make_data_folder(srv_server *s, struct sl_err *err)
 {
 	const char *path = s->places.data;
 	char *copy = strdup(path);
-	int failed = copy ? 0 : ENOMEM;
-	for (char *p = copy ? copy + 1 : NULL; p && !failed; p++) {
+	int failed = copy != NULL ? 0 : ENOMEM;
+	for (char *p = copy != NULL ? copy + 1 : NULL; p != NULL && !failed; p++) {
 		char was = *p;
 		if (was != '/' && was != '\0')
 			continue;
@@ -253,7 +253,7 @@ int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 void srv_server_free(srv_server *s)
 {
 	struct sl_err err = SL_ERR_INIT;
-	if (!s)
+	if (s == NULL)
 		return;
 	(void)srv_server_stop(s, 0, &err);
 	srv_http_free(s->http);
@@ -264,9 +264,9 @@ void srv_server_free(srv_server *s)
 	srv_ingest_free(s->core.ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->core.jobs);
-	if (s->notify.ops)
+	if (s->notify.ops != NULL)
 		sl_notify_close(&s->notify);
-	if (s->store.ops)
+	if (s->store.ops != NULL)
 		sl_store_close(&s->store);
 	sl_metrics_free(s->metrics);
 	srv_places_fini(&s->places);

@@ -82,7 +82,7 @@ static int open_in(int dir, const char *name, struct ship_file *f, int64_t *writ
 	f->seen_ns = sl__ship_file_now_ns();
 	f->fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	rc = f->fd < 0 ? errno : describe_file(f, written_ns);
-	if (rc)
+	if (rc != 0)
 		sl__ship_file_close(f);
 	(void)snprintf(f->name, sizeof(f->name), "%s", sl__basename(name));
 	return rc;
@@ -94,7 +94,7 @@ int sl__ship_file_open(const char *path, struct ship_file *out)
 	int64_t written_ns;
 	int rc = open_in(AT_FDCWD, path, &f, &written_ns);
 
-	if (!rc)
+	if (rc == 0)
 		*out = f;
 	return rc;
 }
@@ -112,9 +112,9 @@ int64_t sl__ship_file_born_ns(int fd)
 /* The next name in a folder; NULL: no more. */
 static const struct dirent *next_name(DIR *dir)
 {
-	const struct dirent *e = dir ? readdir(dir) : NULL;
+	const struct dirent *e = dir != NULL ? readdir(dir) : NULL;
 
-	while (e && (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")))
+	while (e != NULL && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0))
 		e = readdir(dir);
 	return e;
 }
@@ -128,7 +128,7 @@ static bool find_in_folder(const struct ship_folder *in, const struct ship_place
 	bool found = false;
 
 	/* Only its content identifies a copy: without any, nothing does. */
-	while (!(copy && (place->head_len == 0 || place->offset == 0)) && !found && (e = next_name(dir))) {
+	while (!(copy && (place->head_len == 0 || place->offset == 0)) && !found && (e = next_name(dir)) != NULL) {
 		struct ship_file f = {.fd = -1};
 		struct stat st;
 		int64_t written_ns;
@@ -143,7 +143,7 @@ static bool find_in_folder(const struct ship_folder *in, const struct ship_place
 		else
 			sl__ship_file_close(&f);
 	}
-	if (dir)
+	if (dir != NULL)
 		(void)closedir(dir);
 	return found;
 }
@@ -192,7 +192,7 @@ static int scan_unseen(const struct ship_folder *in, const struct ship_place *af
 	int rc = 0;
 
 	*found = (struct ship_files){.files = NULL};
-	while (!rc && (e = next_name(dir))) {
+	while (rc == 0 && (e = next_name(dir)) != NULL) {
 		struct ship_file f = {.fd = -1}, *grown = found->files;
 		int64_t written_ns;
 
@@ -206,7 +206,7 @@ static int scan_unseen(const struct ship_folder *in, const struct ship_place *af
 			cap = cap ? cap * 2 : 8;
 			grown = sl__realloc(in->env, found->files, cap * sizeof(*grown));
 		}
-		if (!grown) {
+		if (grown == NULL) {
 			sl__ship_file_close(&f);
 			rc = SL_ENOMEM;
 			continue;
@@ -214,9 +214,9 @@ static int scan_unseen(const struct ship_folder *in, const struct ship_place *af
 		found->files = grown;
 		found->files[found->n++] = f;
 	}
-	if (dir)
+	if (dir != NULL)
 		(void)closedir(dir);
-	if (rc)
+	if (rc != 0)
 		free_files(in->env, found);
 	if (found->n > 1)
 		qsort(found->files, found->n, sizeof(*found->files), compare_birth);
@@ -242,7 +242,7 @@ int sl__ship_file_unseen(const struct ship_folder *in, const struct ship_place *
 	for (int i = 0;; i++) {
 		int rc = scan_unseen(in, after, skip, ctx, &now);
 
-		if (rc) {
+		if (rc != 0) {
 			free_files(in->env, &last);
 			return rc;
 		}

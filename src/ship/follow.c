@@ -21,19 +21,19 @@ static int set_path(struct ship_source *s)
 	char full[PATH_MAX], *dir = sl__dirname(env, s->given);
 
 	s->in.base = sl__basename(s->given);
-	if (!dir)
+	if (dir == NULL)
 		return SL_ENOMEM;
-	if (realpath(dir, full))
+	if (realpath(dir, full) != NULL)
 		s->in.dir = sl__strdup(env, full);
-	else if (dir[0] != '/' && getcwd(full, sizeof(full)))
+	else if (dir[0] != '/' && getcwd(full, sizeof(full)) != NULL)
 		s->in.dir = sl__asprintf(env, "%s/%s", full, dir);
 	else
 		s->in.dir = sl__strdup(env, dir);
 	sl__free(env, dir);
-	if (!s->in.dir)
+	if (s->in.dir == NULL)
 		return SL_ENOMEM;
 	s->path = sl__asprintf(env, "%s/%s", strcmp(s->in.dir, "/") ? s->in.dir : "", s->in.base);
-	return s->path ? 0 : SL_ENOMEM;
+	return s->path != NULL ? 0 : SL_ENOMEM;
 }
 
 /* Each run of a stream is a new input: nothing is known of what came before. */
@@ -46,14 +46,14 @@ static int open_stream(struct ship_follow *f, struct ship_source *s, struct sl_e
 	if (fd < 0)
 		return sl_err_set_errno(err, errno, "%.200s", s->given);
 	s->path = sl__strdup(f->env, s->given);
-	for (size_t i = state->n; s->path && i-- > 0;)
+	for (size_t i = state->n; s->path != NULL && i-- > 0;)
 		if (strcmp(state->places[i].path, s->path) == 0)
 			sl__ship_state_drop(state, state->places[i].id);
-	if (s->path)
+	if (s->path != NULL)
 		place = sl__ship_state_add(state, s->path);
-	if (place)
+	if (place != NULL)
 		s->parts = sl__ship_part_new(f->env, fd, place);
-	if (s->parts)
+	if (s->parts != NULL)
 		return 0;
 	if (fd != STDIN_FILENO)
 		(void)close(fd);
@@ -66,7 +66,7 @@ static int open_source(struct ship_follow *f, struct ship_source *s, const char 
 
 	*s = (struct ship_source){.in.env = f->env, .dir_wd = -1};
 	s->given = sl__strdup(f->env, given);
-	if (!s->given)
+	if (s->given == NULL)
 		return sl__no_memory(err, given);
 	s->stream = strcmp(given, "-") == 0 || (stat(given, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 	s->dirty = !s->stream; /* poll reports when a stream has something */
@@ -91,14 +91,14 @@ int sl__ship_follow_open(struct ship_follow *f, const struct sl_env *env, struct
 				  .json = opts->input == SL_SHIP_JSON,
 				  .inotify = -1};
 	f->sources = sl__calloc(env, opts->n_paths, sizeof(*f->sources));
-	if (!f->sources)
+	if (f->sources == NULL)
 		return sl__no_memory(err, "inputs");
 	sl__ship_watch_open(f);
 	for (size_t i = 0; i < opts->n_paths; i++) {
 		f->n++;
 		int rc = open_source(f, &f->sources[i], opts->paths[i], err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(f->sources[i].path, f->sources[k].path) == 0)
@@ -113,12 +113,12 @@ int sl__ship_follow_open(struct ship_follow *f, const struct sl_env *env, struct
 
 void sl__ship_follow_close(struct ship_follow *f)
 {
-	if (!f->env)
+	if (f->env == NULL)
 		return;
 	for (size_t i = 0; i < f->n; i++) {
 		struct ship_source *s = &f->sources[i];
 
-		while (s->parts) {
+		while (s->parts != NULL) {
 			struct ship_part *p = s->parts;
 
 			s->parts = p->next;
@@ -166,9 +166,9 @@ static int read_parts(struct ship_follow *f, struct ship_source *s, bool *more, 
 			return 0;
 		}
 		/* The end of a stream, or of a file that is not followed. */
-		if (!p->next && (s->stream ? p->eof : !f->follow)) {
+		if (p->next == NULL && (s->stream ? p->eof : !f->follow)) {
 			rc = sl__ship_part_end(f, p, err);
-			s->over = !rc;
+			s->over = rc == 0;
 			return rc;
 		}
 	}
@@ -191,10 +191,10 @@ int sl__ship_follow_read(struct ship_follow *f, bool *more, struct sl_err *err)
 				sl__ship_watch_source(f, s);
 				if (f->follow)
 					rc = sl__ship_source_refresh(f, s, err);
-				if (!rc)
+				if (rc == 0)
 					rc = read_parts(f, s, more, err);
 			}
-			if (!rc)
+			if (rc == 0)
 				rc = sl__ship_source_tidy(f, s, err);
 		} else if (s->dirty && !s->over) {
 			bool ignored = false;
@@ -202,7 +202,7 @@ int sl__ship_follow_read(struct ship_follow *f, bool *more, struct sl_err *err)
 			s->dirty = false;
 			rc = read_parts(f, s, &ignored, err);
 		}
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return 0;
@@ -214,12 +214,12 @@ int sl__ship_follow_end_streams(struct ship_follow *f, bool *any, struct sl_err 
 	for (size_t i = 0; i < f->n; i++) {
 		struct ship_source *s = &f->sources[i];
 
-		if (!s->stream || s->over || !s->parts)
+		if (!s->stream || s->over || s->parts == NULL)
 			continue;
 		*any = true;
 		int rc = sl__ship_part_end(f, s->parts, err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return 0;
@@ -274,7 +274,7 @@ size_t sl__ship_follow_fds(struct ship_follow *f, struct pollfd *fds, int *timeo
 
 		if (s->over)
 			continue;
-		if (s->stream && s->parts)
+		if (s->stream && s->parts != NULL)
 			fds[n++] = (struct pollfd){.fd = s->parts->fd, .events = POLLIN};
 		if (is_polled(s) && (*timeout_ms < 0 || *timeout_ms > SHIP_POLL_MS))
 			*timeout_ms = SHIP_POLL_MS;
@@ -292,7 +292,7 @@ void sl__ship_follow_polled(struct ship_follow *f, const struct pollfd *fds, siz
 		if (fds[i].fd == f->inotify)
 			sl__ship_watch_read(f);
 		for (size_t k = 0; k < f->n; k++)
-			if (f->sources[k].stream && f->sources[k].parts && f->sources[k].parts->fd == fds[i].fd)
+			if (f->sources[k].stream && f->sources[k].parts != NULL && f->sources[k].parts->fd == fds[i].fd)
 				f->sources[k].dirty = true;
 	}
 	if (now - f->polled_ms < SHIP_POLL_MS)

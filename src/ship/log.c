@@ -38,7 +38,7 @@ static void name_stream(struct ship_log *log, const char *stream, uint64_t targe
 {
 	char host[65] = "";
 
-	if (stream) {
+	if (stream != NULL) {
 		(void)snprintf(log->id, sizeof(log->id), "%s", stream);
 		return;
 	}
@@ -86,27 +86,27 @@ int sl__ship_log_open(struct ship_log *log, const struct sl_env *env, const stru
 	    snprintf(log->copy, sizeof(log->copy), "%s/%s.place", log->dir, log->id) >= PATH_MAX)
 		return sl_err_set(err, SL_EINVAL, "wal_dir: the path is too long");
 	rc = open_wal(log, opts, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl__ship_recover(&log->state, log->wal, log->copy, &log->pending, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 
 	/* What recoveries of earlier runs quarantined is not kept forever. Archives in the folder are not ours. */
 	if (sl_wal_cleanup_quarantine(log->dir, log->id, RETENTION_DAYS, env, &why))
 		sl__log_text(env, SL_LOG_WARN, "ship", "clean-up of %s: %s", log->dir, why.msg);
 	rc = sl__ship_save(&log->state, log->wal, log->copy, &why);
-	if (rc && rc != SL_ENOSPC) {
-		if (err)
+	if (rc != 0 && rc != SL_ENOSPC) {
+		if (err != NULL)
 			*err = why;
 		return rc;
 	}
-	if (rc) /* the log has the state too, and what waits in it can be delivered */
+	if (rc != 0) /* the log has the state too, and what waits in it can be delivered */
 		sl__log_text(env, SL_LOG_WARN, "ship", "%s", why.msg);
 
 	/* Lines that wait for one target must not go to another because of a mistaken name. */
 	rc = sl_wal_get_stats(log->wal, &stats, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (log->state.target && log->state.target != hash && stats.pending && opts->retarget != SL_ON)
 		return sl_err_set(err, SL_ECONFIG,
@@ -123,11 +123,11 @@ int sl__ship_log_close(struct ship_log *log, struct sl_err *err)
 	struct sl_err why = SL_ERR_INIT;
 	int rc = 0;
 
-	if (!log->env)
+	if (log->env == NULL)
 		return 0;
-	if (log->wal && sl__ship_save(&log->state, log->wal, log->copy, &why))
+	if (log->wal != NULL && sl__ship_save(&log->state, log->wal, log->copy, &why))
 		sl__log_text(log->env, SL_LOG_WARN, "ship", "%s", why.msg); /* the log has the state too */
-	if (log->wal)
+	if (log->wal != NULL)
 		rc = sl_wal_close(log->wal, err);
 	sl__ship_state_fini(&log->state);
 	sl__buf_fini(&log->bytes);
@@ -153,17 +153,17 @@ int sl__ship_log_add(struct ship_log *log, const struct ship_line *line, struct 
 	/* No one else appends: the sequences of records that are not in the log yet are known. */
 	if (log->n == 0) {
 		rc = sl_wal_get_stats(log->wal, &stats, err);
-		if (rc)
+		if (rc != 0)
 			return rc;
 		log->state.sequence = stats.last_sequence;
 	}
 	struct ship_log_record *grown = sl__grow(log->env, log->records, log->n, &log->cap, sizeof(*grown));
 
-	if (!grown)
+	if (grown == NULL)
 		return sl__no_memory(err, "line");
 	log->records = grown;
 	rc = sl__ship_encode(&log->bytes, &log->state, line, log->state.sequence + (log->n - log->done) + 1, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	log->records[log->n++] = (struct ship_log_record){at, log->bytes.len - at, sl__ship_step_of(line)};
 	return 0;
@@ -189,10 +189,10 @@ static int flush_some(struct ship_log *log, struct sl_err *err)
 	for (size_t i = 1; i < n; i++)
 		spans[i] = (struct sl_wal_span){log->bytes.data + r[i].at, r[i].len};
 	rc = sl_wal_submit_many(log->wal, spans, n, &ticket, &taken, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = sl_wal_wait(log->wal, &ticket, SL_UNLIMITED, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	expected = log->state.sequence + taken;
 	if (ticket.sequence != expected)
@@ -211,7 +211,7 @@ int sl__ship_log_flush(struct ship_log *log, struct sl_err *err)
 	while (log->done < log->n) {
 		int rc = flush_some(log, err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	log->n = log->done = 0;

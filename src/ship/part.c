@@ -15,7 +15,7 @@ struct ship_part *sl__ship_part_new(const struct sl_env *env, int fd, const stru
 	struct ship_part *p = sl__calloc(env, 1, sizeof(*p));
 	ssize_t n;
 
-	if (!p)
+	if (p == NULL)
 		return NULL;
 	p->fd = fd;
 	p->wd = -1;
@@ -36,7 +36,7 @@ struct ship_part *sl__ship_part_new(const struct sl_env *env, int fd, const stru
 
 void sl__ship_part_free(struct ship_follow *f, struct ship_part *p)
 {
-	if (!p)
+	if (p == NULL)
 		return;
 	sl__ship_watch_remove(f, p);
 	if (p->fd > STDERR_FILENO)
@@ -82,7 +82,7 @@ static int add_line(struct ship_follow *f, struct ship_part *p, struct sl_wal_sp
 		line.type = SL_EVENT_LOG;
 	int rc = sl__ship_log_add(f->log, &line, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	/* The bytes before the next line, for comparing them later. */
 	kept = SL_MIN(p->tail_len, SHIP_SAMPLE - n);
@@ -99,18 +99,18 @@ static int add_lines(struct ship_follow *f, struct ship_part *p, struct sl_err *
 	size_t at = 0;
 	int rc = 0;
 
-	while (!rc && at < p->n) {
+	while (rc == 0 && at < p->n) {
 		size_t room = p->n - at < SHIP_LINE_MAX + 1 ? p->n - at : SHIP_LINE_MAX + 1;
 		const char *newline = memchr(p->data + at + p->scanned, '\n', room - p->scanned);
-		size_t len = newline ? (size_t)(newline - (p->data + at)) : SHIP_LINE_MAX;
+		size_t len = newline != NULL ? (size_t)(newline - (p->data + at)) : SHIP_LINE_MAX;
 
-		if (!newline && room <= SHIP_LINE_MAX) {
+		if (newline == NULL && room <= SHIP_LINE_MAX) {
 			p->scanned = room;
 			break;
 		}
-		f->cut += !newline;
+		f->cut += newline == NULL;
 		rc = add_line(f, p, (struct sl_wal_span){p->data + at, len}, newline != NULL, err);
-		at += rc ? 0 : len + (newline != NULL);
+		at += rc != 0 ? 0 : len + (newline != NULL);
 		p->scanned = 0;
 	}
 	if (at)
@@ -123,9 +123,9 @@ int sl__ship_part_end(struct ship_follow *f, struct ship_part *p, struct sl_err 
 {
 	int rc = add_lines(f, p, err);
 
-	if (!rc && p->n)
+	if (rc == 0 && p->n)
 		rc = add_line(f, p, (struct sl_wal_span){p->data, p->n}, false, err);
-	if (!rc)
+	if (rc == 0)
 		p->n = p->scanned = 0;
 	return rc;
 }
@@ -157,7 +157,7 @@ static bool note_head(struct ship_follow *f, struct ship_part *p)
 	struct ship_place *place = sl__ship_state_find(&f->log->state, p->place);
 	size_t begin = (size_t)p->offset, before = p->head_len, n;
 
-	if (p->head_len == SHIP_SAMPLE || p->offset > p->head_len || !place)
+	if (p->head_len == SHIP_SAMPLE || p->offset > p->head_len || place == NULL)
 		return false;
 	n = SL_MIN(p->n, SHIP_SAMPLE - begin);
 	memcpy(p->head + begin, p->data, n);
@@ -171,7 +171,7 @@ static int resize(struct ship_follow *f, struct ship_part *p, size_t cap)
 {
 	char *data = sl__realloc(f->env, p->data, cap);
 
-	if (!data)
+	if (data == NULL)
 		return SL_ENOMEM;
 	p->data = data;
 	p->cap = cap;
@@ -216,7 +216,7 @@ int sl__ship_part_read(struct ship_follow *f, struct ship_source *s, struct ship
 	/* A buffer that a long line made large is not kept for short ones. */
 	if (p->cap > 4 * CHUNK && p->n < CHUNK)
 		(void)resize(f, p, CHUNK);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return got == 0 ? SHIP_EOF : SHIP_MORE;
 }

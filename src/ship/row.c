@@ -35,7 +35,7 @@ unsigned sl__ship_row_members(const char *const *names, size_t n, const char **u
 	for (size_t i = 0; i < n; i++) {
 		int k = 0;
 
-		while (k < SHIP_ROW_COLUMNS && strcmp(names[i], sl__ship_row_columns[k].name))
+		while (k < SHIP_ROW_COLUMNS && strcmp(names[i], sl__ship_row_columns[k].name) != 0)
 			k++;
 		if (k == SHIP_ROW_COLUMNS) {
 			*unknown = names[i];
@@ -54,7 +54,7 @@ static bool is_text(const char *data, size_t n)
 {
 	size_t at, controls = 0;
 
-	if (sl__text_fault(data, n, &at))
+	if (sl__text_fault(data, n, &at) != NULL)
 		return false;
 	for (size_t i = 0; i < n; i++)
 		controls += (unsigned char)data[i] < 0x20;
@@ -110,16 +110,16 @@ int sl__ship_row_write(struct sl__buf *b, unsigned members, const struct sl_wal_
 	int rc = sl__ship_decode(record, &decoded, err);
 	bool from_file;
 
-	if (rc)
+	if (rc != 0)
 		return rc;
-	const char *data = e->data ? e->data : "";
+	const char *data = e->data != NULL ? e->data : "";
 
 	(void)sl__buf_append(b, "{", 1);
 	put_row_text(&r, STREAM, batch->stream, strlen(batch->stream));
 	put_row_number(&r, INCARNATION, batch->incarnation);
 	put_row_number(&r, SEQUENCE, record->sequence);
 	put_row_time(&r, e->ts_ms);
-	from_file = decoded.path && decoded.path_len && !(decoded.path_len == 1 && decoded.path[0] == '-');
+	from_file = decoded.path != NULL && decoded.path_len && !(decoded.path_len == 1 && decoded.path[0] == '-');
 	if (from_file && is_text(decoded.path, decoded.path_len))
 		put_row_text(&r, FILE_NAME, decoded.path, decoded.path_len);
 	if (put_name(&r, PARTIAL))
@@ -147,7 +147,8 @@ static uint64_t sequence_of(const char *row, size_t n, const char *stream, uint3
 	const char *id = json_string_value(json_object_get(j, "stream"));
 	uint64_t sequence = 0;
 
-	if (id && strcmp(id, stream) == 0 && json_integer_value(json_object_get(j, "incarnation")) == incarnation)
+	if (id != NULL && strcmp(id, stream) == 0 &&
+	    json_integer_value(json_object_get(j, "incarnation")) == incarnation)
 		sequence = (uint64_t)json_integer_value(json_object_get(j, "sequence"));
 	json_decref(j);
 	return sequence;
@@ -176,16 +177,16 @@ static struct ship_last_row search_back(const struct sl_env *env, int fd, off_t 
 		/* Every complete row in it, the last first. What is before the first newline waits for the next block. */
 		for (end = memrchr(b.data, '\n', b.len); end; end = memrchr(b.data, '\n', (size_t)(end - b.data))) {
 			const char *before = memrchr(b.data, '\n', (size_t)(end - b.data));
-			const char *row = before ? before + 1 : b.data;
+			const char *row = before != NULL ? before + 1 : b.data;
 
-			if (before || from == 0)
+			if (before != NULL || from == 0)
 				last.sequence = sequence_of(row, (size_t)(end - row), stream, incarnation);
 			b.len = (size_t)(end - b.data) + 1;
 			if (!last.sequence)
 				continue;
 			last.len = (size_t)(end - row);
 			last.row = sl__alloc(env, last.len + 1);
-			if (last.row)
+			if (last.row != NULL)
 				memcpy(last.row, row, last.len);
 			else
 				last.sequence = 0;

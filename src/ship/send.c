@@ -45,13 +45,13 @@ static void name_sink(struct ship_send *s, const char *shown)
 	bool is_path = has_prefix(shown, "sqlite:") || has_prefix(shown, "file:");
 	size_t n;
 
-	if (is_path && colon[1] != '/' && getcwd(here, sizeof(here)))
+	if (is_path && colon[1] != '/' && getcwd(here, sizeof(here)) != NULL)
 		(void)snprintf(s->target, sizeof(s->target), "%.*s%s/%s", (int)(colon + 1 - shown), shown, here,
 			       colon + 1);
 	else
 		(void)snprintf(s->target, sizeof(s->target), "%s", shown);
 	n = strlen(s->target);
-	if (s->opts.table)
+	if (s->opts.table != NULL)
 		(void)snprintf(s->target + n, sizeof(s->target) - n, "#%s", s->opts.table);
 }
 
@@ -66,13 +66,13 @@ static int check_options(const struct ship_send *s, const struct sl_ship_opts *o
 		bool wrong;
 		const char *use;
 	} rules[] = {
-		{"table", !table && o->table, "only for databases"},
+		{"table", !table && o->table != NULL, "only for databases"},
 		{"create", !table && o->create == SL_ON, "only for databases"},
 		{"on_conflict", !table && (o->n_on_conflict || o->upsert == SL_OFF), "only for databases"},
 		{"columns", s->server && o->n_columns, "only for rows; a Sluice server takes lines as they are"},
 		{"body", !http && rows, "only for http:// and https://"},
-		{"token_file", !http && o->token_file, "only for http:// and https://"},
-		{"ca_file", !http && o->ca_file, "only for http:// and https://"},
+		{"token_file", !http && o->token_file != NULL, "only for http:// and https://"},
+		{"ca_file", !http && o->ca_file != NULL, "only for http:// and https://"},
 		{"body", s->server && rows, "only for an endpoint that is not a Sluice server"},
 	};
 
@@ -96,19 +96,21 @@ static int create_table(struct ship_send *s, struct sl_err *err)
 static int open_server(struct ship_send *s, const struct sl_ship_opts *o, struct sl_err *err)
 {
 	const char *host = strstr(s->url, "://") + 3, *at = login_end(s->url);
-	struct sl_event_http_opts http = {SL_EVENT_HTTP_OPTS_INIT, .env = s->env,
-					  .url = s->url,           .token_file = o->token_file,
-					  .ca_file = o->ca_file,   .token = o->token_file || at ? NULL : o->token};
+	struct sl_event_http_opts http = {
+		SL_EVENT_HTTP_OPTS_INIT, .env = s->env,
+		.url = s->url,           .token_file = o->token_file,
+		.ca_file = o->ca_file,   .token = o->token_file != NULL || at != NULL ? NULL : o->token};
 	size_t n;
 
 	/* The URL without its login. */
-	(void)snprintf(s->target, sizeof(s->target), "%.*s%s", (int)(host - s->url), s->url, at ? at + 1 : host);
+	(void)snprintf(s->target, sizeof(s->target), "%.*s%s", (int)(host - s->url), s->url,
+		       at != NULL ? at + 1 : host);
 	n = strlen(s->target);
 	if (n && s->target[n - 1] == '/')
 		s->target[n - 1] = '\0';
 	int rc = sl_event_http_sender_new(&s->http, &http, err);
 
-	if (rc)
+	if (rc != 0)
 		return sl_err_wrap(err, rc, "to");
 	return 0;
 }
@@ -126,15 +128,15 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 	s->opts = (struct sl_sink_opts){SL_SINK_OPTS_INIT, .env = s->env, .body = o->body, .token_file = o->token_file,
 					.ca_file = o->ca_file};
 	if (is_table(s->url)) {
-		s->opts.table = sl__strdup(s->env, o->table ? o->table : "shipped_lines");
-		if (!s->opts.table)
+		s->opts.table = sl__strdup(s->env, o->table != NULL ? o->table : "shipped_lines");
+		if (s->opts.table == NULL)
 			return sl__no_memory(err, "table");
 	}
 	if (is_table(s->url) && o->upsert != SL_OFF) {
 		size_t n = o->n_on_conflict ? o->n_on_conflict : SL_COUNT(key), of_record = 0;
 
 		s->opts.on_conflict = sl__strdup_list(s->env, o->n_on_conflict ? o->on_conflict : key, n);
-		if (!s->opts.on_conflict)
+		if (s->opts.on_conflict == NULL)
 			return sl__no_memory(err, "on_conflict");
 		s->opts.n_on_conflict = n;
 		/* When the key names the record, a row is a line, forever: what is there under its key is the same
@@ -144,9 +146,9 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 				of_record += strcmp(s->opts.on_conflict[i], key[k]) == 0;
 		s->opts.immutable_rows = of_record == n ? SL_ON : SL_DEFAULT;
 	}
-	if (o->token && is_http(s->url) && !o->token_file) {
+	if (o->token != NULL && is_http(s->url) && o->token_file == NULL) {
 		header = sl__asprintf(s->env, "Authorization: Bearer %s", o->token);
-		if (!header)
+		if (header == NULL)
 			return sl__no_memory(err, "token");
 		headers[0] = header;
 		s->opts.headers = headers;
@@ -154,7 +156,7 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 	}
 	if (s->create && has_prefix(s->url, "sqlite:"))
 		rc = create_table(s, err); /* its file must exist to be opened */
-	if (!rc)
+	if (rc == 0)
 		rc = sl_sink_open(&s->sink, s->url, &s->opts, err);
 
 	/* What stays is what create_table needs later. */
@@ -162,7 +164,7 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 	s->opts.n_headers = 0;
 	s->opts.token_file = s->opts.ca_file = NULL;
 	sl__free(s->env, header);
-	if (rc)
+	if (rc != 0)
 		return sl_err_wrap(err, rc, "to");
 	name_sink(s, sl_sink_target(&s->sink));
 	return 0;
@@ -189,7 +191,7 @@ int sl__ship_send_open(struct ship_send *s, const struct sl_env *env, const stru
 	bare = !*host || strcmp(host, "/") == 0; /* no path after the host, or only a slash */
 	s->server = is_http(s->url) && (named || (bare && !rows));
 	rc = check_options(s, opts, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return s->server ? open_server(s, opts, err) : open_sink(s, opts, err);
 }
@@ -205,15 +207,15 @@ static int prepare_sink(struct ship_send *s, struct sl_err *err)
 		return 0;
 	if (s->create)
 		rc = create_table(s, err);
-	if (!rc && s->sink.ops->check)
+	if (rc == 0 && s->sink.ops->check != NULL)
 		rc = s->sink.ops->check(s->sink.ctx, err);
-	s->ready = !rc;
+	s->ready = rc == 0;
 	return rc;
 }
 
 static void detach_lane(struct ship_send *s)
 {
-	if (s->attached && s->sink.ops->detach)
+	if (s->attached && s->sink.ops->detach != NULL)
 		s->sink.ops->detach(s->sink.ctx, s->lane);
 	s->attached = false;
 }
@@ -231,7 +233,7 @@ static int make_items(struct ship_send *s, const struct sl_wal_batch *b, size_t 
 	sl__buf_clear(&s->rows);
 	for (*skipped = 0; *skipped < b->n_records && b->records[*skipped].sequence <= s->mark; ++*skipped) {
 	}
-	if (!s->items || !s->outcomes)
+	if (s->items == NULL || s->outcomes == NULL)
 		return sl__no_memory(err, "rows");
 	for (size_t i = *skipped; i < b->n_records; i++) {
 		size_t from = s->rows.len;
@@ -241,7 +243,7 @@ static int make_items(struct ship_send *s, const struct sl_wal_batch *b, size_t 
 			reply->refused = b->records[i].sequence;
 			return SL_EREFUSED;
 		}
-		if (rc)
+		if (rc != 0)
 			return rc;
 		s->items[i - *skipped] =
 			(struct sl_sink_item){.len = s->rows.len - from, .position = b->records[i].sequence};
@@ -279,10 +281,10 @@ static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct 
 	size_t skipped = 0;
 	int rc = prepare_sink(s, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = make_items(s, b, &skipped, reply, err);
-	if (rc || skipped == b->n_records)
+	if (rc != 0 || skipped == b->n_records)
 		return rc;
 	batch.items = s->items;
 	batch.n = b->n_records - skipped;
@@ -290,12 +292,12 @@ static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct 
 	name_batch(batch.id, b, skipped);
 	if (!s->attached) {
 		s->lane = s->sink.ctx;
-		rc = s->sink.ops->attach ? s->sink.ops->attach(s->sink.ctx, &s->lane, err) : 0;
-		s->attached = !rc;
+		rc = s->sink.ops->attach != NULL ? s->sink.ops->attach(s->sink.ctx, &s->lane, err) : 0;
+		s->attached = rc == 0;
 	}
-	if (!rc)
+	if (rc == 0)
 		rc = s->sink.ops->write(s->sink.ctx, s->lane, &batch, &got, err);
-	if (!rc)
+	if (rc == 0)
 		return 0;
 
 	/* What the failure means to the sender of the log: only a refusal parks a record, only it is final. */
@@ -327,7 +329,7 @@ static int send_rows(struct ship_send *s, const struct sl_wal_batch *b, struct s
 	if (b->n_records) {
 		int rc = write_rows(s, b, reply, err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	for (size_t i = 0; i < b->n_skipped; i++)
@@ -351,7 +353,7 @@ static int on_send(const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
 	struct sl_err why = SL_ERR_INIT;
 	int rc = s->server ? sl_event_http_sender_ops()->send(batch, reply, &why, s->http)
 			   : send_rows(s, batch, reply, &why);
-	bool failed = rc && rc != SL_EREFUSED;
+	bool failed = rc != 0 && rc != SL_EREFUSED;
 	size_t again = 0;
 	uint64_t one = 1;
 
@@ -361,7 +363,7 @@ static int on_send(const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
 	while (again < batch->n_records && batch->records[again].sequence < s->first)
 		again++;
 	sl__lock(&s->mu);
-	if (!rc) {
+	if (rc == 0) {
 		p->delivered += batch->n_records - again;
 		p->mark = reply->mark;
 	}
@@ -372,7 +374,7 @@ static int on_send(const struct sl_wal_batch *batch, struct sl_wal_reply *reply,
 		p->answered = true;
 	sl__unlock(&s->mu);
 	(void)!write(s->wake, &one, sizeof(one));
-	if (rc && err)
+	if (rc != 0 && err != NULL)
 		*err = why;
 	return rc;
 }
@@ -381,9 +383,9 @@ static void on_cancel(void *ctx)
 {
 	struct ship_send *s = ctx;
 
-	if (s->server && sl_event_http_sender_ops()->cancel)
+	if (s->server && sl_event_http_sender_ops()->cancel != NULL)
 		sl_event_http_sender_ops()->cancel(s->http);
-	else if (!s->server && s->sink.ops->cancel)
+	else if (!s->server && s->sink.ops->cancel != NULL)
 		s->sink.ops->cancel(s->sink.ctx);
 }
 
@@ -395,7 +397,7 @@ int sl__ship_send_check(struct ship_send *s, struct sl_err *err)
 	char id[33];
 	int rc = s->server ? sl_event_http_sender_target(s->http, id, &why) : prepare_sink(s, &why);
 
-	if (!rc)
+	if (rc == 0)
 		return 0;
 	if (rc == SL_EUNAVAIL || rc == SL_ETIMEDOUT || rc == SL_EAGAIN) {
 		sl__log_text(s->env, SL_LOG_WARN, "ship", "%s; lines wait for it in the log", why.msg);
@@ -405,7 +407,7 @@ int sl__ship_send_check(struct ship_send *s, struct sl_err *err)
 	if (rc == SL_ENOENT || (s->server && rc == SL_EACCES))
 		rc = SL_ECONFIG;
 	why.code = rc;
-	if (err)
+	if (err != NULL)
 		*err = why;
 	return sl_err_wrap(err, rc, "to");
 }
@@ -433,7 +435,7 @@ int sl__ship_send_start(struct ship_send *s, sl_wal *w, const char *stream, uint
 	struct ship_last_row last = {.sequence = 0};
 	int rc = sl_wal_get_stats(w, &stats, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	s->first = pending;
 	s->mark = pending - 1;
@@ -467,7 +469,7 @@ void sl__ship_send_close(struct ship_send *s)
 		void *out;
 	} table = {.in = s->opts.table}, key = {.in = s->opts.on_conflict};
 
-	if (!s->env)
+	if (s->env == NULL)
 		return;
 	detach_lane(s);
 	sl_sink_close(&s->sink);

@@ -110,7 +110,7 @@ static void wait_for_event(sl_ship *s, int64_t timeout_ms, bool reading)
 		drain(s->to.wake);
 	if (reading && rc >= 0)
 		sl__ship_follow_polled(&s->from, s->fds + OWN_FDS, n - OWN_FDS);
-	if (s->on_progress)
+	if (s->on_progress != NULL)
 		s->on_progress(s, s->ctx);
 }
 
@@ -139,7 +139,7 @@ static int check_target(sl_ship *s, struct sl_err *err)
 	int why = p.trouble.code, rc = sl_wal_sender_error(s->log.wal, err);
 	bool wrong = why == SL_EACCES || why == SL_ECONFIG || why == SL_ENOENT;
 
-	if (rc)
+	if (rc != 0)
 		return sl_err_wrap(err, rc, "%.64s", s->log.id);
 	rc = wrong ? SL_ECONFIG : SL_EUNAVAIL;
 	if (wrong && !p.answered)
@@ -160,23 +160,25 @@ static int read_all(sl_ship *s, struct sl_err *err)
 	while (!is_stop_requested(s)) {
 		int rc = sl__ship_log_flush(&s->log, &why); /* what the log did not accept before */
 
-		if (!rc)
+		if (rc == 0)
 			rc = sl__ship_follow_read(&s->from, &more, &why);
-		if (!rc)
+		if (rc == 0)
 			rc = sl__ship_log_flush(&s->log, &why);
 		if (rc == SL_EFULL || rc == SL_ENOSPC) {
 			report_full(s, &why);
-		} else if (rc) {
-			if (err)
-				*err = why;
-			return rc;
 		} else {
-			if (s->full)
-				sl__log_text(&s->env, SL_LOG_INFO, "ship", "the log accepts lines again");
-			s->full = 0;
+			if (rc != 0) {
+				if (err != NULL)
+					*err = why;
+				return rc;
+			} else {
+				if (s->full)
+					sl__log_text(&s->env, SL_LOG_INFO, "ship", "the log accepts lines again");
+				s->full = 0;
+			}
 		}
 		rc = check_target(s, err);
-		if (rc || (!s->full && sl__ship_follow_over(&s->from)))
+		if (rc != 0 || (!s->full && sl__ship_follow_over(&s->from)))
 			return rc;
 		if (s->full)
 			wait_for_event(s, FULL_AGAIN_MS, false);
@@ -193,11 +195,11 @@ static int read_all(sl_ship *s, struct sl_err *err)
 	why = (struct sl_err)SL_ERR_INIT;
 	int rc = sl__ship_follow_end_streams(&s->from, &any, &why);
 
-	if (!rc && any)
+	if (rc == 0 && any)
 		rc = sl__ship_log_flush(&s->log, &why);
-	if (!rc)
+	if (rc == 0)
 		return 0;
-	if (err)
+	if (err != NULL)
 		*err = why;
 	return sl_err_set(err, rc, "%.150s; %s that had been read did not fit: those of a pipe are lost", why.msg,
 			  sl__ship_count(count, s->log.n - s->log.done));
@@ -241,7 +243,7 @@ static int await_delivery(sl_ship *s, struct sl_err *err)
 			moved = now;
 		before = p.delivered;
 		rc = check_target(s, err);
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
 	return 0;
@@ -259,19 +261,19 @@ int sl_ship_run(sl_ship *s, struct sl_err *err)
 		return sl_err_set(err, SL_EINVAL, "sl_ship_run was called before");
 	s->ran = true;
 	rc = read_all(s, &failed);
-	if (!rc)
+	if (rc == 0)
 		rc = await_delivery(s, &failed);
 	/* When all is delivered, it only has to be recorded; where the mark was of another log's lines, ours are sent
 	 * now. */
 	deadline_ms = is_delivered(s) ? SL_MAX(s->flush_timeout_ms, (int64_t)RECORD_MARK_MS) : 0;
-	stopped = sl_wal_sender_stop(s->log.wal, deadline_ms, rc ? NULL : &failed);
+	stopped = sl_wal_sender_stop(s->log.wal, deadline_ms, rc != 0 ? NULL : &failed);
 	s->sending = false;
-	if (!rc && stopped != SL_EPENDING)
+	if (rc == 0 && stopped != SL_EPENDING)
 		rc = stopped;
-	if (!rc)
+	if (rc == 0)
 		rc = sl_ship_get_stats(s, &stats, &failed);
-	if (rc) {
-		if (err)
+	if (rc != 0) {
+		if (err != NULL)
 			*err = failed;
 		return rc;
 	}
@@ -306,13 +308,13 @@ static int check_opts(const struct sl_ship_opts *o, struct sl_err *err)
 		{"body", o->body, SL_HTTP_JSON_LINES, SL_HTTP_CLOUD_EVENTS},
 	};
 
-	if (!o->to)
+	if (o->to == NULL)
 		return sl_err_set(err, SL_EINVAL, "to: required");
-	if (!o->wal_dir)
+	if (o->wal_dir == NULL)
 		return sl_err_set(err, SL_EINVAL, "wal_dir: required");
-	if (!o->paths || !o->n_paths)
+	if (o->paths == NULL || !o->n_paths)
 		return sl_err_set(err, SL_EINVAL, "paths: at least one is required");
-	if (o->stream && strlen(o->stream) >= sizeof(((struct ship_log *)0)->id))
+	if (o->stream != NULL && strlen(o->stream) >= sizeof(((struct ship_log *)0)->id))
 		return sl_err_set(err, SL_EINVAL, "stream: the name is too long");
 	return sl__check_ranges("ship", ranges, SL_COUNT(ranges), err);
 }
@@ -322,7 +324,7 @@ int sl_ship_close(sl_ship *s, struct sl_err *err)
 {
 	int rc = 0;
 
-	if (!s)
+	if (s == NULL)
 		return 0;
 	if (s->sending)
 		rc = sl_wal_sender_stop(s->log.wal, 0, NULL); /* what is pending stays in the log */
@@ -341,11 +343,11 @@ int sl_ship_open(sl_ship **out, const struct sl_ship_opts *opts, struct sl_err *
 
 	sl__opts_copy(&o, sizeof(o), opts);
 	rc = check_opts(&o, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	sl_ship *s = sl__flow_new(sizeof(*s), o.env, "ship", &rc, err);
 
-	if (!s)
+	if (s == NULL)
 		return rc;
 	*s = (struct sl_ship){.env = s->env,
 			      .to.wake = -1,
@@ -358,24 +360,24 @@ int sl_ship_open(sl_ship **out, const struct sl_ship_opts *opts, struct sl_err *
 			      .on_progress = o.on_progress,
 			      .ctx = o.ctx};
 	rc = sl__ship_send_open(&s->to, &s->env, &o, err);
-	if (rc)
+	if (rc != 0)
 		goto fail;
 	rc = sl__ship_send_check(&s->to, err);
-	if (rc)
+	if (rc != 0)
 		goto fail;
 	rc = sl__ship_log_open(&s->log, &s->env, &o, s->to.target, err);
-	if (rc)
+	if (rc != 0)
 		goto fail;
 	rc = sl__ship_follow_open(&s->from, &s->env, &s->log, &o, err);
-	if (rc)
+	if (rc != 0)
 		goto fail;
 	s->fds = sl__calloc(&s->env, sl__ship_follow_fds_max(&s->from) + OWN_FDS, sizeof(*s->fds));
-	if (!s->fds) {
+	if (s->fds == NULL) {
 		rc = sl__no_memory(err, "ship");
 		goto fail;
 	}
 	rc = sl__ship_send_start(&s->to, s->log.wal, s->log.id, s->log.pending, err);
-	if (rc)
+	if (rc != 0)
 		goto fail;
 	s->sending = true;
 	*out = s;
@@ -393,7 +395,7 @@ int sl_ship_get_stats(sl_ship *s, struct sl_ship_stats *out, struct sl_err *err)
 	struct ship_progress p = sl__ship_send_get(&s->to);
 	int rc = sl_wal_get_stats(s->log.wal, &wal, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	struct sl_ship_stats stats = {.read = s->log.lines,
 				      .delivered = p.delivered,

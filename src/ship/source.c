@@ -35,13 +35,16 @@ static void drop_done(struct ship_follow *f, const struct ship_source *s)
 {
 	struct ship_state *state = &f->log->state;
 	const struct ship_place *last = newest(f, s);
-	struct ship_place newest_one = last ? *last : (struct ship_place){0};
+	struct ship_place newest_one = last != NULL ? *last
+						    : (struct ship_place){
+							      0,
+						      };
 	int kept = 0;
 
 	for (size_t i = state->n; i-- > 0;) {
 		const struct ship_place *p = &state->places[i];
 
-		if (!p->done || p->id == newest_one.id || strcmp(p->path, s->path))
+		if (!p->done || p->id == newest_one.id || strcmp(p->path, s->path) != 0)
 			continue;
 		if (p->born_ns + BIRTHS_APART_NS >= newest_one.since_ns && kept < DONE_MAX)
 			kept++;
@@ -55,7 +58,7 @@ static struct ship_place *new_place(struct ship_follow *f, const struct ship_sou
 {
 	struct ship_place *p = sl__ship_state_add(&f->log->state, s->path);
 
-	if (p) {
+	if (p != NULL) {
 		p->dev = file->dev;
 		p->ino = file->ino;
 		p->since_ns = since_ns;
@@ -69,7 +72,7 @@ static struct ship_part **find_part(struct ship_source *s, uint64_t dev, uint64_
 {
 	struct ship_part **at = &s->parts;
 
-	while (*at && ((*at)->dev != dev || (*at)->ino != ino))
+	while (*at != NULL && ((*at)->dev != dev || (*at)->ino != ino))
 		at = &(*at)->next;
 	return at;
 }
@@ -78,7 +81,7 @@ static void append_part(struct ship_source *s, struct ship_part *p)
 {
 	struct ship_part **at = &s->parts;
 
-	while (*at)
+	while (*at != NULL)
 		at = &(*at)->next;
 	p->next = NULL;
 	*at = p;
@@ -88,9 +91,9 @@ static void append_part(struct ship_source *s, struct ship_part *p)
 static struct ship_part *make_part(struct ship_follow *f, struct ship_source *s, struct ship_file *file,
 				   struct ship_place *place)
 {
-	struct ship_part *p = place ? sl__ship_part_new(f->env, file->fd, place) : NULL;
+	struct ship_part *p = place != NULL ? sl__ship_part_new(f->env, file->fd, place) : NULL;
 
-	if (!p) {
+	if (p == NULL) {
 		sl__ship_file_close(file);
 		return NULL;
 	}
@@ -105,7 +108,7 @@ static int add_part(struct ship_follow *f, struct ship_source *s, struct ship_fi
 {
 	struct ship_part *p = make_part(f, s, file, place);
 
-	if (!p)
+	if (p == NULL)
 		return sl__no_memory(err, s->given);
 	p->old = true;
 	append_part(s, p);
@@ -134,7 +137,7 @@ static bool has_all_of(int fd, int copy)
 	for (size_t i = 0; i < 2; i++) {
 		ssize_t n = pread(copy, sample, sizeof(sample), at[i]);
 
-		if (n < 0 || pread(fd, found, (size_t)n, at[i]) != n || memcmp(sample, found, (size_t)n))
+		if (n < 0 || pread(fd, found, (size_t)n, at[i]) != n || memcmp(sample, found, (size_t)n) != 0)
 			return 0;
 	}
 	return 1;
@@ -171,13 +174,13 @@ static bool is_known(const struct ship_file *file, void *ctx)
 	struct known *k = ctx;
 	const struct ship_state *state = &k->f->log->state;
 
-	if ((k->now->dev == file->dev && k->now->ino == file->ino) || *find_part(k->s, file->dev, file->ino))
+	if ((k->now->dev == file->dev && k->now->ino == file->ino) || *find_part(k->s, file->dev, file->ino) != NULL)
 		return 1;
 	for (size_t i = 0; i < state->n; i++) {
 		const struct ship_place *p = &state->places[i];
 		int same = p->dev == file->dev && p->ino == file->ino;
 
-		if (strcmp(p->path, k->s->path) || !sl__ship_file_is_at(file->fd, p))
+		if (strcmp(p->path, k->s->path) != 0 || !sl__ship_file_is_at(file->fd, p))
 			continue;
 		if (same || (p->offset > 0 && file->size <= size_of(k->s, p)))
 			return 1;
@@ -213,19 +216,19 @@ static int add_unseen(struct ship_follow *f, struct ship_source *s, struct ship_
 	bool later;
 	int rc = 0;
 
-	if (!after)
+	if (after == NULL)
 		return 0;
 	/* One that is older than the reading of the former had the name before: only its content is another. */
 	known.truncated = known.truncated || now->born_ns < after->since_ns;
 	if (sl__ship_file_unseen(&s->in, after, is_known, &known, &found))
 		return sl__no_memory(err, s->given);
-	later = same && (same->head_len || same->found_empty) && !is_unchanged(s, same);
+	later = same != NULL && (same->head_len || same->found_empty) && !is_unchanged(s, same);
 	for (size_t i = 0; i < found.n; i++) {
 		struct ship_file *file = &found.files[i];
 
 		if (later && file->born_ns < known.since_ns)
 			known.since_ns = file->born_ns; /* so that it is found when its time comes */
-		if (rc || later) {
+		if (rc != 0 || later) {
 			sl__ship_file_close(file);
 			continue;
 		}
@@ -261,9 +264,9 @@ static int add_current(struct ship_follow *f, struct ship_source *s, struct ship
 	struct ship_part **at = find_part(s, now->dev, now->ino), *back = *at;
 	int rc = add_unseen(f, s, now, NULL, err);
 
-	if (rc || back) {
+	if (rc != 0 || back != NULL) {
 		sl__ship_file_close(now);
-		if (back) {
+		if (back != NULL) {
 			*at = back->next;
 			back->old = false;
 			append_part(s, back);
@@ -273,7 +276,7 @@ static int add_current(struct ship_follow *f, struct ship_source *s, struct ship
 	}
 	struct ship_part *p = make_part(f, s, now, place_for(f, s, now));
 
-	if (!p)
+	if (p == NULL)
 		return sl__no_memory(err, s->given);
 	append_part(s, p);
 	drop_done(f, s);
@@ -303,9 +306,9 @@ int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct
 	int why;
 
 	/* The part that has the name now, when one has. */
-	while (now && now->old)
+	while (now != NULL && now->old)
 		now = now->next;
-	if (now && has_name(s, now->dev, now->ino)) {
+	if (now != NULL && has_name(s, now->dev, now->ino)) {
 		report_missing(f, s, 0);
 		return 0;
 	}
@@ -314,17 +317,17 @@ int sl__ship_source_refresh(struct ship_follow *f, struct ship_source *s, struct
 		report_missing(f, s, why);
 		return 0;
 	}
-	if (now && !why && now->dev == file.dev && now->ino == file.ino) {
+	if (now != NULL && !why && now->dev == file.dev && now->ino == file.ino) {
 		sl__ship_file_close(&file);
 		return 0;
 	}
 	int rc = sl__ship_log_flush(f->log, err);
 
-	if (rc) {
+	if (rc != 0) {
 		sl__ship_file_close(&file);
 		return rc;
 	}
-	if (now)
+	if (now != NULL)
 		now->old = true;
 	report_missing(f, s, why);
 	return why ? 0 : add_current(f, s, &file, err);
@@ -342,7 +345,7 @@ int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl
 		struct ship_place *p = &state->places[i];
 		struct ship_file file = {.fd = -1};
 
-		if (strcmp(p->path, s->path) || p->done)
+		if (strcmp(p->path, s->path) != 0 || p->done)
 			continue;
 		if (!sl__ship_file_find(&s->in, p, &file)) {
 			if (p->offset > 0)
@@ -357,13 +360,13 @@ int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl
 		p->ino = file.ino;
 		int rc = add_part(f, s, &file, p, err);
 
-		if (rc)
+		if (rc != 0)
 			return rc;
 	}
-	for (last = s->parts; last && last->next; last = last->next) {
+	for (last = s->parts; last != NULL && last->next != NULL; last = last->next) {
 	}
 	/* The usual case: the newest one has the name still. */
-	if (last && has_name(s, last->dev, last->ino))
+	if (last != NULL && has_name(s, last->dev, last->ino))
 		last->old = false;
 	return sl__ship_source_refresh(f, s, err);
 }
@@ -377,7 +380,7 @@ static int add_copy(struct ship_follow *f, struct ship_source *s, struct ship_pa
 	struct ship_file copy = {.fd = -1};
 	struct ship_part **at, *part;
 
-	*found = place && sl__ship_file_find_copy(&s->in, place, &copy);
+	*found = place != NULL && sl__ship_file_find_copy(&s->in, place, &copy);
 	if (!*found)
 		return 0;
 	place->dev = copy.dev;
@@ -388,7 +391,7 @@ static int add_copy(struct ship_follow *f, struct ship_source *s, struct ship_pa
 		return 0;
 	}
 	part = make_part(f, s, &copy, place);
-	if (!part)
+	if (part == NULL)
 		return sl__no_memory(err, s->given);
 	part->old = true;
 	for (at = &s->parts; *at != p; at = &(*at)->next) {
@@ -423,8 +426,8 @@ static bool is_in_copy(const struct ship_source *s, const struct ship_part *p)
 	size_t n = p->n < SHIP_SAMPLE ? p->n : SHIP_SAMPLE;
 	char head[SHIP_SAMPLE];
 
-	for (const struct ship_part *q = s->parts; p->offset == 0 && n && q; q = q->next)
-		if (q != p && q->offset == 0 && pread(q->fd, head, n, 0) == (ssize_t)n && !memcmp(head, p->data, n))
+	for (const struct ship_part *q = s->parts; p->offset == 0 && n && q != NULL; q = q->next)
+		if (q != p && q->offset == 0 && pread(q->fd, head, n, 0) == (ssize_t)n && memcmp(head, p->data, n) == 0)
 			return 1;
 	return 0;
 }
@@ -437,27 +440,27 @@ int sl__ship_source_truncated(struct ship_follow *f, struct ship_source *s, stru
 	bool found = false;
 	int rc = sl__ship_log_flush(f->log, err);
 
-	if (!rc)
+	if (rc == 0)
 		rc = add_copy(f, s, p, &found, err);
-	if (!rc && !found)
+	if (rc == 0 && !found)
 		sl__log_text(f->env, SL_LOG_INFO, "ship", "%s was truncated; reading it from its beginning", s->given);
 	self.seen_ns =
 		sl__ship_file_now_ns(); /* copies made later are of its new life; earlier ones are searched for now */
 	p->head_len = 0;
 	p->found_empty = false;
-	if (!rc)
+	if (rc == 0)
 		rc = add_unseen_before(f, s, p, &self, err);
-	if (!rc && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
+	if (rc == 0 && !found && !is_in_copy(s, p)) /* what was read is all there will ever be of it */
 		rc = sl__ship_part_end(f, p, err);
-	if (!rc)
+	if (rc == 0)
 		rc = sl__ship_log_flush(f->log, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	place = sl__ship_state_find(&f->log->state, was);
-	if (place && p->place)
+	if (place != NULL && p->place)
 		place->done = true;
 	place = new_place(f, s, &self, self.seen_ns);
-	if (!place)
+	if (place == NULL)
 		return sl__no_memory(err, s->given);
 	p->place = place->id;
 	p->offset = 0;
@@ -479,7 +482,7 @@ int sl__ship_source_first(struct ship_follow *f, struct ship_source *s, struct s
 		return 0; /* it was rotated: what is younger came after it */
 	rc = add_unseen_before(f, s, p, &self, err);
 	place = sl__ship_state_move_last(&f->log->state, p->place);
-	if (place)
+	if (place != NULL)
 		place->since_ns = self.seen_ns;
 	return rc;
 }
@@ -513,12 +516,12 @@ static int leave_part(struct ship_follow *f, struct ship_source *s, struct ship_
 	struct ship_place *place;
 	int rc = sl__ship_part_end(f, p, err);
 
-	if (!rc)
+	if (rc == 0)
 		rc = sl__ship_log_flush(f->log, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	place = sl__ship_state_find(&f->log->state, p->place);
-	if (place) {
+	if (place != NULL) {
 		place->done = true;
 		place->born_ns = sl__ship_file_born_ns(p->fd);
 	}
@@ -533,7 +536,7 @@ int sl__ship_source_tidy(struct ship_follow *f, struct ship_source *s, struct sl
 	struct ship_part **at = &s->parts;
 	int rc = 0;
 
-	while (*at && !rc) {
+	while (*at != NULL && rc == 0) {
 		int64_t wait = (*at)->old && (*at)->eof ? quiet_in_ms(f, *at) : -1;
 
 		if (wait == 0) {

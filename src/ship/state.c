@@ -35,12 +35,12 @@ static struct ship_place *append_place(struct ship_state *s, const char *path, s
 {
 	struct ship_place *grown = sl__grow(s->env, s->places, s->n, &s->cap, sizeof(*grown));
 
-	if (!grown)
+	if (grown == NULL)
 		return NULL;
 	s->places = grown;
 	char *copy = sl__alloc(s->env, len + 1);
 
-	if (!copy)
+	if (copy == NULL)
 		return NULL;
 	memcpy(copy, path, len);
 	copy[len] = '\0';
@@ -52,7 +52,7 @@ struct ship_place *sl__ship_state_add(struct ship_state *s, const char *path)
 {
 	struct ship_place *p = append_place(s, path, strlen(path));
 
-	if (p)
+	if (p != NULL)
 		p->id = ++s->last_id;
 	return p;
 }
@@ -61,7 +61,7 @@ void sl__ship_state_drop(struct ship_state *s, uint64_t id)
 {
 	struct ship_place *p = sl__ship_state_find(s, id);
 
-	if (!p)
+	if (p == NULL)
 		return;
 	sl__free(s->env, p->path);
 	memmove(p, p + 1, (size_t)(s->places + s->n - (p + 1)) * sizeof(*p));
@@ -72,7 +72,7 @@ struct ship_place *sl__ship_state_move_last(struct ship_state *s, uint64_t id)
 {
 	struct ship_place *p = sl__ship_state_find(s, id), moved;
 
-	if (!p)
+	if (p == NULL)
 		return NULL;
 	moved = *p;
 	memmove(p, p + 1, (size_t)(s->places + s->n - (p + 1)) * sizeof(*p));
@@ -104,7 +104,7 @@ void sl__ship_apply(struct ship_state *s, const struct ship_step *step)
 {
 	struct ship_place *p = sl__ship_state_find(s, step->place);
 
-	if (!p)
+	if (p == NULL)
 		return;
 	p->offset = step->end;
 	p->tail_len = step->tail_len;
@@ -224,13 +224,13 @@ int sl__ship_encode(struct sl__buf *b, const struct ship_state *s, const struct 
 				 .data = line->data,
 				 .len = line->len};
 	const struct ship_place *p = sl__ship_state_find(s, line->place);
-	const char *path = p ? p->path : "";
+	const char *path = p != NULL ? p->path : "";
 	SL_CLEANUP(sl__buf_fini) struct sl__buf place = {.env = s->env};
 	void *record = NULL;
 	size_t n = 0;
 	int rc = sl_event_encode(&event, s->env, &record, &n, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	(void)sl__buf_append(b, record, n);
 	sl_event_free(s->env, record);
@@ -283,7 +283,7 @@ static bool get_field(struct reader *r, struct field *f)
 /* The message that a field of bytes holds; an empty one for a field that is missing. */
 static struct reader reader_of(const struct field *f)
 {
-	return (struct reader){f->data, f->data ? f->data + f->value : NULL};
+	return (struct reader){f->data, f->data != NULL ? f->data + f->value : NULL};
 }
 
 /* A place of a snapshot. One that makes no sense is skipped. */
@@ -310,11 +310,11 @@ static int read_place_of_file(struct ship_state *s, struct reader r)
 		p.done = p.done || (f.number == FILE_DONE && f.value != 0);
 		p.born_ns = f.number == FILE_BORN ? (int64_t)f.value : p.born_ns;
 	}
-	if (!path || p.head_len > SHIP_SAMPLE || p.tail_len > SHIP_SAMPLE || p.tail_len > p.offset)
+	if (path == NULL || p.head_len > SHIP_SAMPLE || p.tail_len > SHIP_SAMPLE || p.tail_len > p.offset)
 		return 0;
 	struct ship_place *to = append_place(s, (const char *)path->data, (size_t)path->value);
 
-	if (!to)
+	if (to == NULL)
 		return SL_ENOMEM;
 	p.path = to->path;
 	*to = p;
@@ -329,7 +329,7 @@ static int read_state(struct ship_state *s, struct reader r)
 
 	sl__ship_state_fini(s);
 	s->sequence = sequence;
-	while (!rc && get_field(&r, &f)) {
+	while (rc == 0 && get_field(&r, &f)) {
 		s->target = f.number == SNAP_TARGET ? f.value : s->target;
 		s->last_id = f.number == SNAP_LAST_ID ? f.value : s->last_id;
 		if (f.number == SNAP_FILE && f.type == BYTES)
@@ -384,14 +384,14 @@ static int recover_record(const struct sl_wal_record *record, void *ctx)
 	}
 	if (named == 0 || named != record->sequence)
 		return 0; /* not the record that it names */
-	rc = snapshot.data ? read_state(r->s, reader_of(&snapshot)) : 0;
-	if (rc)
+	rc = snapshot.data != NULL ? read_state(r->s, reader_of(&snapshot)) : 0;
+	if (rc != 0)
 		return sl__no_memory(r->err, "places of files");
 	rc = sl_event_decode(record->payload, record->payload_len, &event, r->err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	line.at = event.position;
-	line.data = event.data ? event.data : "";
+	line.data = event.data != NULL ? event.data : "";
 	line.len = event.len;
 	step = sl__ship_step_of(&line);
 	sl__ship_apply(r->s, &step);
@@ -405,7 +405,7 @@ int sl__ship_decode(const struct sl_wal_record *record, struct ship_record *out,
 	struct sl_event event;
 	int rc = sl_event_decode(record->payload, record->payload_len, &event, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	*out = (struct ship_record){.event = event};
 	find_fields(record, &place, &snapshot);
@@ -452,11 +452,11 @@ static int read_copy(struct ship_state *s, const char *path, uint32_t incarnatio
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "%s", path);
 	char *data = sl__alloc(s->env, COPY_MAX);
-	ssize_t n = data ? sl__pread_full(s->env, fd, data, COPY_MAX, 0) : 0;
+	ssize_t n = data != NULL ? sl__pread_full(s->env, fd, data, COPY_MAX, 0) : 0;
 
 	if (n < 0)
 		rc = sl_err_set_errno(err, (int)-n, "%s", path);
-	else if (!data || (n > 0 && decode_copy(s, data, (size_t)n, incarnation)))
+	else if (data == NULL || (n > 0 && decode_copy(s, data, (size_t)n, incarnation)))
 		rc = sl__no_memory(err, path);
 	sl__free(s->env, data);
 	sl__close_fd(s->env, &fd);
@@ -469,15 +469,15 @@ int sl__ship_recover(struct ship_state *s, sl_wal *w, const char *copy, uint64_t
 	struct recovery r = {.s = s, .err = err};
 	int rc = sl_wal_get_stats(w, &stats, err);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	rc = read_copy(s, copy, stats.incarnation, err);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (s->sequence > stats.last_sequence) /* of a log that lost its end: the lines are read again */
 		sl__ship_state_fini(s);
 	rc = sl_wal_iterate(w, 0, recover_record, &r, err);
-	if (!rc)
+	if (rc == 0)
 		*first_pending = r.pending ? r.pending : stats.last_sequence + 1;
 	return rc;
 }
@@ -489,7 +489,7 @@ int sl__ship_save(const struct ship_state *s, sl_wal *w, const char *copy, struc
 	char temporary[PATH_MAX];
 	int rc = sl_wal_get_stats(w, &stats, err);
 
-	if (rc || s->sequence == 0)
+	if (rc != 0 || s->sequence == 0)
 		return rc;
 	put_state(&b, s);
 	put_number_field(&b, SNAP_SEQUENCE, s->sequence);

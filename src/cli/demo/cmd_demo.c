@@ -86,24 +86,24 @@ static int start_level(struct demo *d, const char *type, const char *input, uint
 	struct sl_new_chain *chains = calloc(count, sizeof(*chains));
 	struct sl_started *started = calloc(count, sizeof(*started));
 	struct sl_err err = SL_ERR_INIT;
-	int rc = chains && started ? 0 : sl_err_set(&err, SL_ENOMEM, "out of memory");
+	int rc = chains != NULL && started != NULL ? 0 : sl_err_set(&err, SL_ENOMEM, "out of memory");
 
 	/* The last chain of a level may wait for fewer than the others. */
-	for (size_t i = 0; !rc && i < count; i++) {
+	for (size_t i = 0; rc == 0 && i < count; i++) {
 		chains[i].job = (struct sl_new_job){.type = type, .input = input};
 		if (each) {
 			chains[i].job.blockers = *ids + i * each;
 			chains[i].job.n_blockers = *n - i * each < each ? *n - i * each : each;
 		}
 	}
-	if (!rc)
+	if (rc == 0)
 		rc = sl_jobs_enqueue_many(d->store.client, NULL, chains, count, started, &err);
-	for (size_t i = 0; !rc && i < count; i++)
+	for (size_t i = 0; rc == 0 && i < count; i++)
 		(*ids)[i] = started[i].chain_id;
 	*n = count;
 	free(chains);
 	free(started);
-	if (rc)
+	if (rc != 0)
 		return fail(d, &err);
 	return 0;
 }
@@ -149,16 +149,17 @@ static void table_row(struct demo *d)
 	int64_t now = sl__clock_real_ms();
 	size_t on_way = d->ledger.n > d->delivered.n ? d->ledger.n - d->delivered.n : 0;
 
-	if (d->json || (!d->news && now < d->row_ms + (d->live ? TICK_MS : ROW_MS)))
+	if (d->json || (d->news == NULL && now < d->row_ms + (d->live ? TICK_MS : ROW_MS)))
 		return;
 	out_printf(&d->cli->out, "%s%4lld s  %7" PRIu64 "/%7" PRIu64 "  %7" PRIu64 "  %7zu  %9zu  %7s  %s",
 		   d->live ? "\r\033[K" : "", (long long)(now - d->begun_ms) / 1000, d->now.completed, d->total,
-		   d->now.running, d->ledger.n, d->delivered.n, d->relay.cut ? "cut" : "up", d->news ? d->news : "");
-	if (!d->news && on_way > 100)
+		   d->now.running, d->ledger.n, d->delivered.n, d->relay.cut ? "cut" : "up",
+		   d->news != NULL ? d->news : "");
+	if (d->news == NULL && on_way > 100)
 		out_printf(&d->cli->out, "%zu lines wait in logs", on_way);
 	d->drawn = 1;
 	d->row_ms = now;
-	if (d->news || !d->live)
+	if (d->news != NULL || !d->live)
 		table_end(d);
 	(void)out_flush(&d->cli->out);
 	d->news = NULL;
@@ -226,10 +227,10 @@ static int watch_demo(struct demo *d)
 		int64_t now;
 
 		rc = count(d);
-		if (!rc)
+		if (rc == 0)
 			rc = disturb(d);
 		table_row(d);
-		if (rc || d->now.failed)
+		if (rc != 0 || d->now.failed)
 			break;
 		/* Is everything done, and every line delivered? */
 		if (d->now.completed >= d->total && d->stage >= 5 && d->delivered.n >= d->ledger.n) {
@@ -253,7 +254,7 @@ static int watch_demo(struct demo *d)
 		(void)poll(&stop, 1, POLL_MS);
 	}
 	table_end(d);
-	if (rc)
+	if (rc != 0)
 		return rc;
 	return stop_requested() ? cli_interrupted(d->cli) : 0;
 }
@@ -305,7 +306,7 @@ static int report_demo(struct demo *d)
 	bool good;
 	int rc = count(d);
 
-	if (rc)
+	if (rc != 0)
 		return rc;
 	do {
 		before = t.jobs;
@@ -332,8 +333,8 @@ static int report_demo(struct demo *d)
 	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
 	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
 		   "lines delivered", d->delivered.n, diff.unnoted);
-	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff.lost, diff.example ? "   such as: " : "",
-		   diff.example ? diff.example : "");
+	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff.lost, diff.example != NULL ? "   such as: " : "",
+		   diff.example != NULL ? diff.example : "");
 	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff.duplicated);
 	out_printf(out, "%s %lld s.\n", good ? "Nothing lost, nothing doubled." : "SOMETHING WENT WRONG.",
 		   (long long)ms / 1000);
@@ -355,9 +356,9 @@ static int start_all(struct demo *d)
 	int failed, rc = demoproc_place_make(d->cli, &d->place, opt_str(d->args, "data"), script);
 
 	/* The folder, the server, and a client on its store. */
-	if (!rc)
+	if (rc == 0)
 		rc = demoproc_server(d->cli, &d->place, &d->server, opt_str(d->args, "listen"));
-	if (rc)
+	if (rc != 0)
 		return rc;
 	if (sl_store_open(&d->store.store, d->place.store_url, &opts, &err) ||
 	    sl_notify_open(&d->store.notify, d->place.store_url, &d->cli->env, &err) ||
@@ -371,11 +372,11 @@ static int start_all(struct demo *d)
 	}
 	/* Chains of two jobs; one after ten of them; one after ten of these, and so on up to the last one. */
 	ids = calloc(n, sizeof(*ids));
-	if (!ids)
+	if (ids == NULL)
 		return cli_no_memory(d->cli);
 	rc = start_level(d, "step", "1", &ids, &n, 0);
 	d->total = 2 * n;
-	while (!rc && n > 1) {
+	while (rc == 0 && n > 1) {
 		rc = start_level(d, "join", "0", &ids, &n, FAN_IN);
 		d->total += n;
 	}
@@ -388,7 +389,7 @@ static int start_all(struct demo *d)
 			   "the last.\n",
 			   d->server.port, d->total);
 	(void)out_flush(&d->cli->out);
-	for (int i = 0; !rc && i < N_WORKERS; i++)
+	for (int i = 0; rc == 0 && i < N_WORKERS; i++)
 		rc = start_worker(d, i);
 	return rc;
 }
@@ -416,12 +417,12 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	const char *term = getenv("TERM");
 	int code, bad;
 
-	if (!d)
+	if (d == NULL)
 		return cli_no_memory(cli);
 	d->cli = cli;
 	d->args = args;
 	d->json = opt_flag(args, "json");
-	d->live = !d->json && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+	d->live = !d->json && isatty(STDOUT_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
 	d->begun_ms = d->row_ms = sl__clock_real_ms();
 	code = start_all(d);
 	if (!code)

@@ -19,13 +19,13 @@ static int add(struct demolines *d, const char *text, size_t n)
 {
 	char **grown = sl__grow(&sl__env_real, d->lines, d->n, &d->cap, sizeof(*grown));
 
-	if (!grown)
+	if (grown == NULL)
 		return SL_ENOMEM;
 	d->lines = grown;
 	/* Lines are kept as text: only a comparison of both sets shows what is missing. */
 	d->lines[d->n] = strndup(text, n);
 	d->sorted = 0;
-	return d->lines[d->n++] ? 0 : SL_ENOMEM;
+	return d->lines[d->n++] != NULL ? 0 : SL_ENOMEM;
 }
 
 int demolines_read_file(struct demolines *d, const char *path, struct sl_err *err)
@@ -35,14 +35,14 @@ int demolines_read_file(struct demolines *d, const char *path, struct sl_err *er
 	int fd = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 	ssize_t n = 0;
 
-	if (!buf || (fd < 0 && errno != ENOENT))
-		rc = sl_err_set_errno(err, buf ? errno : ENOMEM, "open %s", path);
+	if (buf == NULL || (fd < 0 && errno != ENOENT))
+		rc = sl_err_set_errno(err, buf != NULL ? errno : ENOMEM, "open %s", path);
 	/* From where the last call ended, up to the last whole line. A missing file has no lines yet. */
-	while (!rc && fd >= 0 && (n = pread(fd, buf, size, (off_t)d->at)) > 0) {
+	while (rc == 0 && fd >= 0 && (n = pread(fd, buf, size, (off_t)d->at)) > 0) {
 		const char *p = buf, *end;
 
 		/* Whole lines only; what comes after the last end of line is read again. */
-		while (!rc && (end = memchr(p, '\n', (size_t)(buf + n - p))) != NULL) {
+		while (rc == 0 && (end = memchr(p, '\n', (size_t)(buf + n - p))) != NULL) {
 			rc = add(d, p, (size_t)(end - p));
 			p = end + 1;
 		}
@@ -74,7 +74,7 @@ int demolines_read_store(struct demolines *d, const sl_store *store, struct sl_e
 	do {
 		before = d->at;
 		rc = store->ops->events_read(store->ctx, 0, d->at, READ_AT_ONCE, take_row, d, err);
-	} while (!rc && d->at != before);
+	} while (rc == 0 && d->at != before);
 	return rc;
 }
 
@@ -111,7 +111,7 @@ void demolines_compare(struct demolines *ledger, struct demolines *store, struct
 
 		if (order < 0) {
 			out->lost++;
-			out->example = out->example ? out->example : ledger->lines[i];
+			out->example = out->example != NULL ? out->example : ledger->lines[i];
 			i++;
 			continue;
 		}

@@ -33,10 +33,10 @@ int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *d
 	FILE *f;
 
 	/* A folder that is named must be new: the demo removes or leaves whole folders. */
-	if (dir) {
+	if (dir != NULL) {
 		/* A new folder, by its whole path: the processes may be elsewhere. */
 		p->stays = 1;
-		if (mkdir(dir, 0700) || !(whole = realpath(dir, NULL)))
+		if (mkdir(dir, 0700) || (whole = realpath(dir, NULL)) == NULL)
 			error = errno;
 		else if (strlen(whole) >= sizeof(p->dir))
 			error = ENAMETOOLONG;
@@ -48,10 +48,10 @@ int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *d
 			return sl_err_exit_code(SL_ECREATE);
 		}
 	} else {
-		if (!base || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
+		if (base == NULL || *base != '/' || strlen(base) > sizeof(p->dir) - sizeof("/sluice-demo-XXXXXX"))
 			base = "/tmp";
 		(void)snprintf(p->dir, sizeof(p->dir), "%s/sluice-demo-XXXXXX", base);
-		if (!mkdtemp(p->dir))
+		if (mkdtemp(p->dir) == NULL)
 			return failed(cli, p->dir, errno);
 	}
 	(void)snprintf(p->script, sizeof(p->script), "%s/step.sh", p->dir);
@@ -60,7 +60,7 @@ int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *d
 	(void)snprintf(p->store, sizeof(p->store), "%s/sluice.db", p->dir);
 	(void)snprintf(p->store_url, sizeof(p->store_url), "sqlite:%s", p->store);
 	f = fopen(p->script, "we");
-	if (!f || fputs(script, f) < 0 || fclose(f) || chmod(p->script, 0700))
+	if (f == NULL || fputs(script, f) < 0 || fclose(f) || chmod(p->script, 0700))
 		return failed(cli, p->script, errno);
 	return 0;
 }
@@ -113,10 +113,10 @@ static int start_process(struct cli *cli, const struct demoproc_place *p, struct
 	int error;
 
 	/* Our environment without SLUICE_…, so that no other settings get in, and with those of the demo. */
-	while (environ[n])
+	while (environ[n] != NULL)
 		n++;
 	env = calloc(n + 4, sizeof(*env));
-	if (!env)
+	if (env == NULL)
 		return failed(cli, out->name, ENOMEM);
 	for (size_t i = 0; i < n; i++) {
 		if (strncmp(environ[i], "SLUICE_", 7) != 0 && strncmp(environ[i], "HOME=", 5) != 0)
@@ -149,11 +149,11 @@ static void read_last_line(const struct demoproc_place *place, const char *name,
 	(void)snprintf(last, LINE_BYTES, "it printed nothing");
 	(void)snprintf(path, sizeof(path), "%s/%s.log", place->dir, name);
 	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f)) {
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
 		line[strcspn(line, "\n")] = '\0';
 		memcpy(last, line, LINE_BYTES);
 	}
-	if (f)
+	if (f != NULL)
 		(void)fclose(f);
 }
 
@@ -184,11 +184,11 @@ int demoproc_server(struct cli *cli, const struct demoproc_place *p, struct demo
 	(void)close(fds[1]);
 	/* It prints "http://127.0.0.1:7070/". */
 	ready.fd = fds[0];
-	if (!rc && poll(&ready, 1, ANSWER_MS) > 0 && read(fds[0], line, sizeof(line) - 1) > 0)
+	if (rc == 0 && poll(&ready, 1, ANSWER_MS) > 0 && read(fds[0], line, sizeof(line) - 1) > 0)
 		colon = strrchr(line, ':');
-	out->port = colon ? atoi(colon + 1) : 0;
+	out->port = colon != NULL ? atoi(colon + 1) : 0;
 	(void)close(fds[0]);
-	if (rc || out->port)
+	if (rc != 0 || out->port)
 		return rc;
 	/* The last line of its log is why. */
 	(void)kill(out->pid, SIGTERM);
@@ -234,14 +234,14 @@ static int holds(pid_t pid, const char *path)
 	if (stat(path, &st))
 		st.st_ino = 0;
 	/* A line for each lock: its kind, its owner, and the inode of its file. */
-	while (f && !found && fgets(line, sizeof(line), f)) {
+	while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL) {
 		unsigned long long inode;
 		int owner;
 
 		if (sscanf(line, "%*s %15s %*s %*s %d %*x:%*x:%llu", kind, &owner, &inode) == 3)
 			found = strcmp(kind, "FLOCK") == 0 && owner == pid && inode == (unsigned long long)st.st_ino;
 	}
-	if (f)
+	if (f != NULL)
 		(void)fclose(f);
 	return found;
 }

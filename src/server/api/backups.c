@@ -61,10 +61,10 @@ static void out_view(const struct srv_backups_view *v, void *ctx)
 	SRV_FIELD(o, "configured", bool, v->repo != NULL);
 	SRV_FIELD(o, "repo", str, v->repo);
 	SRV_FIELD(o, "state", str,
-		  v->repo == NULL       ? "off"
-		  : v->error[0] != '\0' ? "failed"
-		  : v->read_ms == 0     ? "reading"
-					: "ready");
+		  v->repo != NULL ? v->error[0] != '\0' ? "failed"
+				    : v->read_ms == 0   ? "reading"
+							: "ready"
+				  : "off");
 	SRV_FIELD(o, "error", str, v->error[0] != '\0' ? v->error : NULL);
 	SRV_FIELD(o, "read_at", time, v->read_ms);
 	SRV_FIELD(o, "newest_at", time, v->newest_ms);

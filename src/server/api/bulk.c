@@ -127,7 +127,7 @@ static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, 
 	}
 	struct srv_change c = {.jobs = NULL};
 	*b = (struct bulk_change){.api = api, .fn = fn, .statuses = statuses};
-	if (srv_in_query(r, NULL) && srv_in_body(r, fn == NULL ? delete_names : names, NULL, &body) &&
+	if (srv_in_query(r, NULL) && srv_in_body(r, fn != NULL ? names : delete_names, NULL, &body) &&
 	    srv_in_bool(&body, "cascade", &b->cascade) && srv_change_begin(r, api->core, &c)) {
 		b->jobs = c.jobs;
 		change_body(b, &body);

@@ -201,9 +201,10 @@ static void keep_sample(struct srv_stats *s, struct sample *x)
 		x->started = per_second(ended + x->by[SL_JOB_RUNNING], ended_then + old->by[SL_JOB_RUNNING], ms);
 	}
 	s->kept[s->n++ % KEPT] = *x;
-	for (struct stream *stream = s->streams; stream != NULL; stream = stream->next)
+	for (struct stream *stream = s->streams; stream != NULL; stream = stream->next) {
 		if (stream->s != NULL)
 			srv_stream_wake(stream->s);
+	}
 }
 
 static void *stats_main(void *arg)

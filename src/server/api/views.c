@@ -262,7 +262,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 	    !srv_in_bool(&body, "catch_up", &catch_up))
 		return;
 	if (c.spec == NULL || c.type == NULL) {
-		srv_error(r, 400, "invalid", "%s: is missing", c.spec == NULL ? "spec" : "type");
+		srv_error(r, 400, "invalid", "%s: is missing", c.spec != NULL ? "type" : "spec");
 		return;
 	}
 	if (!srv_in_opaque(&body, "input", &input))

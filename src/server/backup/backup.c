@@ -332,7 +332,7 @@ static void *backups_main(void *arg)
 		struct picture *p = calloc(1, sizeof(*p));
 		struct sl_err err = SL_ERR_INIT;
 		struct repository r;
-		int rc = p == NULL ? sl__no_memory(&err, "backups") : open_repository(&r, b->core, &err);
+		int rc = p != NULL ? open_repository(&r, b->core, &err) : sl__no_memory(&err, "backups");
 		if (rc == 0) {
 			p->owner = b;
 			p->stats.struct_size = sizeof(p->stats);

@@ -70,7 +70,7 @@ const char *srv_setting_expects(const struct srv_setting *setting, char *to, siz
 	if (setting->kind == SRV_NUMBER || setting->kind == SRV_MILLIS || setting->kind == SRV_BYTES)
 		(void)snprintf(to + used, size - (size_t)used, " from %lld to %lld", (long long)setting->min,
 			       (long long)setting->max);
-	for (int i = 0; setting->kind == SRV_CHOICE && setting->choices[i] && (size_t)used < size; i++)
+	for (int i = 0; setting->kind == SRV_CHOICE && setting->choices[i] != NULL && (size_t)used < size; i++)
 		used += snprintf(to + used, size - (size_t)used, "%s %s", i ? "," : "", setting->choices[i]);
 	return to;
 }
@@ -101,9 +101,9 @@ static int read_setting_value(const struct srv_setting *s, const char *text, int
 		n = strtoll(text, &end, 10);
 		if (errno || end == text || isspace((unsigned char)*text))
 			return -1;
-		while (unit->name && strcmp(end, unit->name) != 0)
+		while (unit->name != NULL && strcmp(end, unit->name) != 0)
 			unit++;
-		if (!unit->name || __builtin_mul_overflow(n, unit->factor, out))
+		if (unit->name == NULL || __builtin_mul_overflow(n, unit->factor, out))
 			return -1;
 		return *out < s->min || *out > s->max ? -1 : 0;
 	case SRV_SWITCH:
@@ -144,18 +144,18 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 	if (setting->kind == SRV_LIST) {
 		struct srv_list *list = field_of(config, setting);
 		char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
-		if (!items)
+		if (items == NULL)
 			return sl__no_memory(err, setting->name);
 		list->items = items;
 		items[list->n] = strdup(text);
-		if (!items[list->n])
+		if (items[list->n] == NULL)
 			return sl__no_memory(err, setting->name);
 		items[++list->n] = NULL;
 	} else if (setting->kind == SRV_TEXT || setting->kind == SRV_PATH) {
 		char **field = field_of(config, setting);
 		char *copy = *text ? strdup(text) : NULL; /* an empty text takes a value back */
 
-		if (*text && !copy)
+		if (*text && copy == NULL)
 			return sl__no_memory(err, setting->name);
 		free(*field);
 		*field = copy;
@@ -180,10 +180,10 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 {
 	memset(config, 0, sizeof(*config));
 	for (const struct srv_setting *s = srv_settings; s->section; s++) {
-		int rc = s->def ? srv_config_set(config, s, s->def, err) : 0;
-		if (rc)
+		int rc = s->def != NULL ? srv_config_set(config, s, s->def, err) : 0;
+		if (rc != 0)
 			return rc;
-		if (!s->def && s->kind == SRV_CHOICE)
+		if (s->def == NULL && s->kind == SRV_CHOICE)
 			*(int64_t *)field_of(config, s) = -1;
 	}
 	return 0;
@@ -230,7 +230,8 @@ static size_t distance(const char *a, const char *b)
 const char *srv_nearest(const char *word, const char *const *words, size_t n)
 {
 	const char *dot = strrchr(word, '.'); /* a section that is right makes its setting no more alike */
-	size_t limit = strlen(dot ? dot + 1 : word) / 3 + 2; /* further away it is another word: a hint would mislead */
+	size_t limit = strlen(dot != NULL ? dot + 1 : word) / 3 +
+		       2; /* further away it is another word: a hint would mislead */
 	const char *best = NULL, *only = NULL;
 	size_t n_completed = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -247,5 +248,5 @@ const char *srv_nearest(const char *word, const char *const *words, size_t n)
 			n_completed++;
 		}
 	}
-	return best ? best : n_completed == 1 ? only : NULL;
+	return best != NULL ? best : n_completed == 1 ? only : NULL;
 }

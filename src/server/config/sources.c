@@ -8,7 +8,7 @@
 
 static int unknown_setting(const char *source, const char *word, const char *nearest, struct sl_err *err)
 {
-	if (nearest)
+	if (nearest != NULL)
 		return sl_err_set(err, SL_ECONFIG, "%s: unknown setting %.80s; did you mean %s?", source, word,
 				  nearest);
 	return sl_err_set(err, SL_ECONFIG, "%s: unknown setting %.80s; see 'sluice config list'", source, word);
@@ -19,7 +19,7 @@ int srv_config_assign(struct srv_config *config, const char *text, struct sl_err
 	const char *equals = strchr(text, '='), *dot = strchr(text, '.');
 	char full[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
 	const char *names[SRV_N_SETTINGS];
-	if (!equals || !dot || dot > equals || equals - text >= (ptrdiff_t)sizeof(given))
+	if (equals == NULL || dot == NULL || dot > equals || equals - text >= (ptrdiff_t)sizeof(given))
 		return sl_err_set(err, SL_ECONFIG, "--set: '%.80s' is not SECTION.NAME=VALUE", text);
 	(void)snprintf(given, sizeof(given), "%.*s", (int)(equals - text), text);
 	for (int i = 0; i < SRV_N_SETTINGS; i++) {
@@ -35,10 +35,10 @@ static int set_lines(struct srv_config *config, const struct srv_setting *s, con
 {
 	int rc = 0;
 	srv_config_clear(config, s);
-	while (!rc && *value) {
+	while (rc == 0 && *value) {
 		char *line = strndup(value, strcspn(value, "\n"));
-		rc = line ? *line ? srv_config_set(config, s, line, err) : 0
-			  : sl_err_set(err, SL_ENOMEM, "out of memory");
+		rc = line != NULL ? *line ? srv_config_set(config, s, line, err) : 0
+				  : sl_err_set(err, SL_ENOMEM, "out of memory");
 		free(line);
 		value += strcspn(value, "\n");
 		value += *value == '\n';
@@ -50,7 +50,7 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 {
 	const char *equals = strchr(variable, '='), *list[SRV_N_SETTINGS];
 	char names[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
-	size_t n = equals ? (size_t)(equals - variable) : 0;
+	size_t n = equals != NULL ? (size_t)(equals - variable) : 0;
 	if (!n || n >= sizeof(given) || strncmp(variable, "SLUICE_", 7) != 0)
 		return 0;
 	(void)snprintf(given, sizeof(given), "%.*s", (int)n, variable);
@@ -79,16 +79,16 @@ static int set_from_variable(struct srv_config *config, const char *variable, st
 int srv_config_environment(struct srv_config *config, char *const *env, struct sl_err *err)
 {
 	int rc = 0;
-	for (; !rc && env && *env; env++)
+	for (; rc == 0 && env != NULL && *env != NULL; env++)
 		rc = set_from_variable(config, *env, err);
 	return rc;
 }
 
 int srv_config_check(const struct srv_config *c, struct sl_err *err)
 {
-	if (!c->server_tls_cert_file != !c->server_tls_key_file)
+	if (c->server_tls_cert_file == NULL != c->server_tls_key_file == NULL)
 		return sl_err_set(err, SL_ECONFIG, "server.%s: a certificate and its key go together",
-				  c->server_tls_cert_file ? "tls_key_file" : "tls_cert_file");
+				  c->server_tls_cert_file != NULL ? "tls_key_file" : "tls_cert_file");
 	if (c->jobs_renew_interval_ms > c->jobs_lease_ms / 2)
 		return sl_err_set(err, SL_ECONFIG, "jobs.renew_interval_ms: at most half of lease_ms, %lld",
 				  (long long)c->jobs_lease_ms / 2);

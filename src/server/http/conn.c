@@ -138,21 +138,23 @@ void srv_conn_notify(void *cls, struct MHD_Connection *mhd, void **socket_ctx, e
 {
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
 		*socket_ctx = conn_new(cls, mhd);
-	else if (*socket_ctx != NULL) {
-		/* The connection ends: out of the list before the socket is closed. */
-		struct srv_conn *c = *socket_ctx;
-		srv_http *h = c->h;
-		sl__lock(&h->mu);
-		*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
-		if (c->next != NULL)
-			c->next->prev = c->prev;
-		h->n_conns--;
-		if (c->crowd != NULL)
-			srv_gather_leave(c->crowd);
-		sl__unlock(&h->mu);
-		atomic_fetch_sub(&h->n_connections, 1);
-		srv_request_free_spare(c);
-		free(c);
+	else {
+		if (*socket_ctx != NULL) {
+			/* The connection ends: out of the list before the socket is closed. */
+			struct srv_conn *c = *socket_ctx;
+			srv_http *h = c->h;
+			sl__lock(&h->mu);
+			*(c->prev != NULL ? &c->prev->next : &h->conns) = c->next;
+			if (c->next != NULL)
+				c->next->prev = c->prev;
+			h->n_conns--;
+			if (c->crowd != NULL)
+				srv_gather_leave(c->crowd);
+			sl__unlock(&h->mu);
+			atomic_fetch_sub(&h->n_connections, 1);
+			srv_request_free_spare(c);
+			free(c);
+		}
 	}
 }
 

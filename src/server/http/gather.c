@@ -52,11 +52,12 @@ int srv_http_gather(srv_http *h, const char *method, const char *path, srv_many_
 
 void srv_gather_free(srv_http *h)
 {
-	for (struct srv_endpoint *e = h->routes != NULL ? srv_routes_first(h->routes) : NULL; e != NULL; e = e->all)
+	for (struct srv_endpoint *e = h->routes != NULL ? srv_routes_first(h->routes) : NULL; e != NULL; e = e->all) {
 		if (e->crowd != NULL) {
 			sl__cond_fini(&e->crowd->gathered);
 			free(e->crowd);
 		}
+	}
 }
 
 static srv_request *pop_request(struct srv_crowd *c)

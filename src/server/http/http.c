@@ -87,7 +87,7 @@ static int bind_address(srv_http *h, const char *listen_on, const struct addrinf
 				  "client of the proxy would be taken for a local one");
 	if (!h->loopback && !h->behind_proxy && (h->tls == NULL || !h->needs_token))
 		return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen_on,
-				  h->tls == NULL ? "a TLS certificate and key" : "",
+				  h->tls != NULL ? "" : "a TLS certificate and key",
 				  h->tls == NULL && !h->needs_token ? ", and " : "",
 				  h->needs_token ? "" : "a tokens file");
 

@@ -155,7 +155,7 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const s
 		if (opts->reserve != NULL && room > 4096 && !opts->reserve(room, opts->ctx))
 			return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 		copy = malloc(room);
-		int rc = copy == NULL ? SL_ENOMEM : cut_opaque(&b, text, opts, copy, &rest.len);
+		int rc = copy != NULL ? cut_opaque(&b, text, opts, copy, &rest.len) : SL_ENOMEM;
 		if (rc == SL_ENOMEM)
 			return sl_err_set(err, rc, "no memory for a body of %zu bytes", text.len);
 		if (rc == SL_ETOOBIG)

@@ -79,10 +79,12 @@ void srv_out_strn(struct srv_out *o, const char *text, size_t n)
 		const char *known = c != '\0' ? strchr(escapes, c) : NULL;
 		if (len == 0)
 			out_text(o, "\xEF\xBF\xBD");
-		else if (known != NULL)
-			(void)sl__buf_printf(&o->text, "\\%c", letters[known - escapes]);
-		else
-			(void)sl__buf_printf(&o->text, "\\u%04x", c);
+		else {
+			if (known != NULL)
+				(void)sl__buf_printf(&o->text, "\\%c", letters[known - escapes]);
+			else
+				(void)sl__buf_printf(&o->text, "\\u%04x", c);
+		}
 		from = ++i;
 	}
 	out_bytes(o, text + from, n - from);

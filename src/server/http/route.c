@@ -65,11 +65,12 @@ static void node_fini(struct node *n)
 		node_fini(c);
 		free(c);
 	}
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 2; i++) {
 		if (one[i] != NULL) {
 			node_fini(one[i]);
 			free(one[i]);
 		}
+	}
 	free(n->name);
 }
 
