@@ -86,7 +86,7 @@ int srv_config_environment(struct srv_config *config, char *const *env, struct s
 
 int srv_config_check(const struct srv_config *c, struct sl_err *err)
 {
-	if (c->server_tls_cert_file == NULL != c->server_tls_key_file == NULL)
+	if ((c->server_tls_cert_file == NULL) != (c->server_tls_key_file == NULL))
 		return sl_err_set(err, SL_ECONFIG, "server.%s: a certificate and its key go together",
 				  c->server_tls_cert_file != NULL ? "tls_key_file" : "tls_cert_file");
 	if (c->jobs_renew_interval_ms > c->jobs_lease_ms / 2)
