@@ -57,6 +57,11 @@ typedef struct sl_event_sender sl_event_sender;
 SL_API SL_MUST_CHECK int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const struct sl_env *env,
 					     struct sl_err *err);
 SL_API void sl_event_sender_free(sl_event_sender *sender);
+/* Call taken for each batch that the store has committed, with a row for each of its records, on the thread of the log's
+ * sender and without locks: for followers in this process. The rows are valid during the call. Set it before
+ * sl_wal_sender_start. */
+typedef void sl_events_taken_fn(const struct sl_wal_batch *batch, const struct sl_event_row *rows, void *ctx);
+SL_API void sl_event_sender_on_taken(sl_event_sender *sender, sl_events_taken_fn *taken, void *ctx);
 SL_API const struct sl_wal_sender *sl_event_sender_ops(void);
 
 /*

@@ -2,10 +2,8 @@
 /*
  * sluice up and server. `server` is API, receiver of the log and dashboard on a store; any number of them may share one
  * PostgreSQL. `up` is everything on one machine: server, dashboard and a worker on an embedded store. The worker's
- * output takes the way of everybody's: through its log over HTTP to the server, through the coordinator into the store.
- *
- * Where requests need a token or TLS, or may change nothing, the worker writes into the store directly: it has no
- * token, and needs none for the store that is its own.
+ * output goes through its log into the store that both use, not over HTTP to its own process. The server is notified
+ * of it, so that those who follow a job see its lines as they come.
  */
 #include "commands.h"
 #include "handlers.h"
@@ -50,6 +48,8 @@ static int start_worker(struct serving *s, void *ctx)
 		.wal_dir = places->wal_dir,
 		.archive_dir = places->archive_dir,
 		.retention_days = c->wal_retention_days,
+		.taken = srv_ingest_taken,
+		.taken_ctx = core->ingest,
 		.wal = {SL_WAL_OPTS_INIT, .flush_interval_ms = c->wal_flush_interval_ms, .linger_ms = c->wal_linger_ms,
 			.segment_bytes = c->wal_segment_bytes, .max_pending_bytes = c->wal_max_pending_bytes,
 			.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF},
@@ -94,9 +94,6 @@ static int start_worker(struct serving *s, void *ctx)
 	if (rc != 0)
 		return rc;
 
-	if (c->server_tls_cert_file == NULL && c->server_tokens_file == NULL && !c->server_read_only &&
-	    core->ingest != NULL)
-		log.server = s->server->url;
 	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
 	if (rc != 0 || b->handlers.n == 0)
 		return rc; /* without a type there is nothing to run */
@@ -118,14 +115,10 @@ static int stop_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 static int finish_worker(struct serving *s, int64_t deadline_ms, void *ctx)
 {
 	struct beside *b = ctx;
-	int rc = b->log.cli != NULL ? workerlog_send_to_store(&b->log) : EXIT_OK, code;
 
 	(void)s;
 	handlers_fini(&b->handlers);
-	code = b->log.cli != NULL ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
-	if (rc != 0)
-		return rc;
-	return code;
+	return b->log.cli != NULL ? workerlog_close(&b->log, deadline_ms) : EXIT_OK;
 }
 
 static const struct serving_beside worker = {.start = start_worker, .stop = stop_worker, .finish = finish_worker};

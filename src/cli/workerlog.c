@@ -51,8 +51,12 @@ static int courier_new(const struct workerlog *log, struct courier *out, struct 
 					  .ca_file = log->opts.ca_file, .target = log->target};
 
 	*out = (struct courier){.store = NULL};
-	return log->opts.server != NULL ? sl_event_http_sender_new(&out->http, &opts, err)
-					: sl_event_sender_new(&out->store, &log->store->store, log->env, err);
+	if (log->opts.server != NULL)
+		return sl_event_http_sender_new(&out->http, &opts, err);
+	int rc = sl_event_sender_new(&out->store, &log->store->store, log->env, err);
+	if (rc == 0 && log->opts.taken != NULL)
+		sl_event_sender_on_taken(out->store, log->opts.taken, log->opts.taken_ctx);
+	return rc;
 }
 
 static void courier_free(struct courier *c)
@@ -369,21 +373,6 @@ static int finish_log(struct workerlog *log, int64_t deadline_ms)
 	/* The store is there: one last sweep for those who died since the last one. */
 	sweep_once(log, deadline_ms < LAST_SWEEP_MS ? deadline_ms : LAST_SWEEP_MS);
 	return EXIT_OK;
-}
-
-int workerlog_send_to_store(struct workerlog *log)
-{
-	struct sl_err err = SL_ERR_INIT;
-
-	if (!log->sending || log->opts.server == NULL)
-		return 0;
-	/* The sweeper has a sender to the server, too. */
-	stop_sweeper(log);
-	(void)!sl_wal_sender_stop(log->wal, 0, &err);
-	log->sending = 0;
-	courier_free(&log->courier);
-	log->opts.server = NULL;
-	return start_sending(log);
 }
 
 int workerlog_close(struct workerlog *log, int64_t deadline_ms)

@@ -29,6 +29,8 @@ struct workerlog_opts {
 	const char *archive_dir; /* NULL: archive beside the logs */
 	const char *server;      /* send to this server; NULL: into the store */
 	const char *token_file, *ca_file;
+	sl_events_taken_fn *taken; /* for what goes into the store directly; NULL: none */
+	void *taken_ctx;
 	struct sl_wal_opts wal; /* env and folders are ours */
 	int64_t retention_days; /* 0: 30 */
 };
@@ -92,9 +94,6 @@ int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct worke
 /* env NULL: the command's. 0, or an exit code after a line on stderr. */
 int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *store, const struct workerlog_opts *opts,
 		   struct workerlog *out);
-/* What is not sent yet goes into the store from now on: the server is about to go. The receiver's marks are the
- * store's, so that nothing gets in twice. */
-int workerlog_send_to_store(struct workerlog *log);
 /* Look for what others left behind soon: one of them may just have died. From any thread. */
 void workerlog_nudge(struct workerlog *log);
 /* Send what is there, also of others that died, at most deadline_ms, and archive the log when all is sent. What is left

@@ -10,6 +10,7 @@
 #include "jobs/notify/ops.h"
 #include "server/http/http.h"
 
+#include <sluice/events.h>
 #include <sluice/jobs.h>
 
 struct srv_config;
@@ -40,6 +41,9 @@ void srv_api_free(struct srv_core *core);
 int srv_record_login(const struct sl_audit_record *record, struct sl_err *err, void *ctx);
 int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err *err);
 int srv_ingest_add(srv_http *h, struct srv_ingest *ingest, struct sl_err *err);
+/* For sl_event_sender_on_taken: counts what this process writes to the store directly, and wakes its followers, as for
+ * events that come over HTTP. From any thread, until srv_ingest_free. */
+void srv_ingest_taken(const struct sl_wal_batch *batch, const struct sl_event_row *rows, void *ingest);
 int srv_ingest_stop(struct srv_ingest *ingest, int64_t deadline_ms, struct sl_err *err);
 void srv_ingest_free(struct srv_ingest *ingest);
 int srv_assets_add(srv_http *h, struct sl_err *err);

@@ -356,6 +356,37 @@ static void events_become_rows_with_gapless_offsets(void **state)
 	assert_string_equal(rows(r), "1:1=a 2:2=b 3:3=c 4:4=d 5:5=e 6:6=f 7:7=g 8:8=h 9:9=i 10:10=j 11:11=k ");
 }
 
+struct seen {
+	struct road *r;
+	char text[256];
+};
+
+/* What is reported is in the store already. */
+static void on_taken(const struct sl_wal_batch *batch, const struct sl_event_row *batch_rows, void *ctx)
+{
+	struct seen *seen = ctx;
+	for (size_t i = 0; i < batch->n_records; i++) {
+		char one[32];
+		assert_int_equal(batch_rows[i].sequence, batch->records[i].sequence);
+		(void)snprintf(one, sizeof(one), ":%llu=%.*s ", (unsigned long long)batch_rows[i].sequence,
+			       (int)batch_rows[i].payload_len, (const char *)batch_rows[i].payload);
+		assert_non_null(strstr(rows(seen->r), one));
+		strcat(seen->text, one);
+	}
+}
+
+static void each_batch_is_reported_once_the_store_has_it(void **state)
+{
+	struct seen seen = {.r = *state};
+	struct road *r = *state;
+	sl_event_sender_on_taken(r->sender, on_taken, &seen);
+	append_texts(r, "abcdef");
+	assert_int_equal(sl_wal_append(r->log, "garbage", 7, NULL, &r->err), 0);
+	append_texts(r, "g");
+	assert_int_equal(deliver(r), 0);
+	assert_string_equal(seen.text, ":1=a :2=b :3=c :4=d :5=e :6=f :8=g ");
+}
+
 static void a_record_that_is_not_an_event_is_parked_and_skipped(void **state)
 {
 	struct road *r = *state;
@@ -548,6 +579,7 @@ int main(void)
 		cmocka_unit_test(an_event_that_fits_no_record_is_refused),
 		cmocka_unit_test(types_have_names),
 		R(events_become_rows_with_gapless_offsets),
+		R(each_batch_is_reported_once_the_store_has_it),
 		R(a_record_that_is_not_an_event_is_parked_and_skipped),
 		R(records_parked_before_are_skipped_and_counted_in_the_mark),
 		R(a_store_that_lacks_earlier_records_answers_with_its_mark),

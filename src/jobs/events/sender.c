@@ -16,6 +16,8 @@ struct sl_event_sender {
 	sl_store store;
 	struct sl_event_row *rows;
 	size_t cap;
+	sl_events_taken_fn *taken; /* NULL: none */
+	void *taken_ctx;
 };
 
 /* One stretch of a batch: first comes what is skipped, then the rows. */
@@ -166,6 +168,9 @@ static int send_to_store(const struct sl_wal_batch *batch, struct sl_wal_reply *
 	reply->mark = mark.sequence;
 	reply->mark_crc = mark.crc;
 	reply->mark_kind = mark.kind;
+	/* A store that lacks what comes before has not taken all of it, and gets the batch again. */
+	if (s->taken != NULL && batch->n_records > 0 && mark.sequence >= s->rows[batch->n_records - 1].sequence)
+		s->taken(batch, s->rows, s->taken_ctx);
 	return 0;
 }
 
@@ -190,6 +195,12 @@ int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const stru
 	s->store = *store;
 	*out = s;
 	return 0;
+}
+
+void sl_event_sender_on_taken(sl_event_sender *sender, sl_events_taken_fn *taken, void *ctx)
+{
+	sender->taken = taken;
+	sender->taken_ctx = ctx;
 }
 
 void sl_event_sender_free(sl_event_sender *sender)

@@ -494,6 +494,14 @@ int srv_ingest_new(struct srv_ingest **out, struct srv_core *core, struct sl_err
 	return rc;
 }
 
+void srv_ingest_taken(const struct sl_wal_batch *batch, const struct sl_event_row *rows, void *ingest)
+{
+	struct srv_ingest *in = ingest;
+	sl_counter_add(in->events, batch->n_records);
+	srv_heard_of(in->heard, batch->stream, batch->incarnation, batch->last_sequence, sl__real_ms(in->env));
+	srv_follow_poke(in->follow, rows, batch->n_records);
+}
+
 int srv_ingest_stop(struct srv_ingest *in, int64_t deadline_ms, struct sl_err *err)
 {
 	struct sl_coordinator_report report = {.struct_size = sizeof(report)};

@@ -90,7 +90,8 @@ void srv_follow_poke(struct srv_follow *f, const struct sl_event_row *rows, size
 struct srv_heard; /* the newest few thousand */
 struct srv_heard *srv_heard_new(void);
 void srv_heard_free(struct srv_heard *h);
-void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms);
+/* last: of the sender's log; 0: not reported. */
+void srv_heard_of(struct srv_heard *h, const char *stream, uint32_t incarnation, uint64_t last, int64_t now_ms);
 
 /* ---- publishes that wait: ingest/ingest.c ---- */
 

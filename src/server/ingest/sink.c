@@ -61,7 +61,7 @@ static void settle_publish(struct srv_publish *p, int rc, struct sl_wal_mark mar
 	p->rc = rc;
 	p->mark = mark;
 	(void)snprintf(p->why, sizeof(p->why), "%s", why);
-	srv_heard_of(p->ingest->heard, p, sl__real_ms(p->ingest->env));
+	srv_heard_of(p->ingest->heard, p->stream, p->incarnation, p->last, sl__real_ms(p->ingest->env));
 	if (rc == 0)
 		srv_follow_poke(p->ingest->follow, p->rows, p->n);
 }

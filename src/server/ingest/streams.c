@@ -22,7 +22,7 @@ struct heard {
 	struct heard *next;
 	char stream[SRV_STREAM_BYTES];
 	uint32_t incarnation;
-	uint64_t mark, last;
+	uint64_t last;
 	int64_t at_ms;
 };
 
@@ -69,10 +69,10 @@ static struct heard *find_heard(struct srv_heard *h, const char *stream, uint32_
 	return e;
 }
 
-void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_ms)
+void srv_heard_of(struct srv_heard *h, const char *stream, uint32_t incarnation, uint64_t last, int64_t now_ms)
 {
 	sl__lock(&h->mu);
-	struct heard *e = find_heard(h, p->stream, p->incarnation);
+	struct heard *e = find_heard(h, stream, incarnation);
 	/* A new one takes the place of the oldest when there are many. */
 	struct heard **oldest = NULL;
 	for (size_t i = 0; e == NULL && h->n == HEARD_MAX && i < HEARD_BUCKETS; i++)
@@ -86,18 +86,16 @@ void srv_heard_of(struct srv_heard *h, const struct srv_publish *p, int64_t now_
 		free(gone);
 	}
 	if (e == NULL && (e = calloc(1, sizeof(*e))) != NULL) {
-		struct heard **bucket = heard_bucket(h, p->stream, p->incarnation);
-		memcpy(e->stream, p->stream, sizeof(e->stream));
-		e->incarnation = p->incarnation;
+		struct heard **bucket = heard_bucket(h, stream, incarnation);
+		(void)snprintf(e->stream, sizeof(e->stream), "%s", stream);
+		e->incarnation = incarnation;
 		e->next = *bucket;
 		*bucket = e;
 		h->n++;
 	}
 	if (e != NULL) { /* without memory it was not heard of */
 		e->at_ms = now_ms;
-		e->last = p->last;
-		if (p->rc == 0)
-			e->mark = p->mark.sequence;
+		e->last = last;
 	}
 	sl__unlock(&h->mu);
 }
