@@ -3,6 +3,7 @@
 #include "workerlog.h"
 #include "jobs/store/ops.h"
 
+#include "base/thread.h"
 #include "base/time.h"
 #include "text.h"
 
@@ -285,9 +286,9 @@ int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *s
 	if (rc != 0)
 		return rc;
 	/* The sweeper. */
-	rc = pipe2(out->wake, O_CLOEXEC) ? errno : pthread_create(&out->sweeper, NULL, sweep, out);
+	rc = pipe2(out->wake, O_CLOEXEC) != 0 ? -errno : sl__thread_start(&out->sweeper, "log-sweeper", sweep, out);
 	if (rc != 0) {
-		cli_say(cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
+		cli_say(cli, SL_LOG_ERROR, "cannot start a thread: %s", strerror(-rc));
 		return EXIT_INTERNAL;
 	}
 	(void)fcntl(out->wake[1], F_SETFL, O_NONBLOCK);

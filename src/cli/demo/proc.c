@@ -2,6 +2,8 @@
 /* The server and the workers of the demo as child processes, and the folder that they share. */
 #include "cli/demo/proc.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -87,9 +89,7 @@ static _Noreturn void become(pid_t parent, const char *log, int out_fd, char *co
 
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* also one that is stopped */
 	(void)setpgid(0, 0);                    /* Ctrl-C is for the demo, which ends the others in order */
-	/* Dispositions and the mask of the demo are not those of a server. */
-	for (int i = 1; i < NSIG; i++)
-		(void)signal(i, SIG_DFL);
+	sl__signals_default(); /* the demo's are not those of a server, which starts with none blocked */
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	if (getppid() == parent && in >= 0 && err >= 0 && dup2(in, 0) == 0 && dup2(err, 2) == 2 &&
