@@ -5,9 +5,8 @@
  */
 #include "backuprepo.h"
 #include "commands.h"
+#include "configfile.h"
 #include "opts.h"
-#include "server/server.h"
-#include "serving.h"
 #include "stop.h"
 #include "text.h"
 
@@ -69,7 +68,7 @@ static int find_own(struct backupdata *d, struct cli *cli, const struct parsed *
 	SL_CLEANUP(srv_places_fini) struct srv_places places = {0};
 	struct sl_err err = SL_ERR_INIT;
 	const char *elsewhere[3];
-	int rc = serving_read_config(cli, opt_str(args, "config"), true, &config);
+	int rc = configfile_read(cli, opt_str(args, "config"), true, &config);
 
 	if (rc != 0)
 		return rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice config: check a configuration file, and list every setting that there is. */
 #include "commands.h"
-#include "serving.h"
+#include "configfile.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ static int config_check_run(struct cli *cli, const struct parsed *args)
 {
 	const char *path = args->operands[0];
 	struct srv_config config;
-	int rc = serving_read_config(cli, path, false, &config);
+	int rc = configfile_read(cli, path, false, &config);
 
 	srv_config_fini(&config);
 	if (rc == 0)

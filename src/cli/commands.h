@@ -6,18 +6,23 @@
 #include "opts.h"
 
 /* All commands, in the order of help. */
+#ifdef WITHOUT_SERVER /* -Dserver=disabled */
+#define COMMANDS_SERVING(X)
+#else
+#define COMMANDS_SERVING(X) X(up), X(demo), X(server),
+#endif
 #define COMMANDS(X)                                                                                                    \
-	X(up), X(demo), X(server), X(run), X(enqueue), X(worker), X(jobs_list), X(jobs_show), X(jobs_logs),            \
-		X(jobs_wait), X(jobs_watch), X(jobs_stats), X(jobs_retry), X(jobs_cancel), X(jobs_fail),               \
-		X(jobs_trigger), X(jobs_delete), X(jobs_pause), X(jobs_resume), X(jobs_prune), X(jobs_audit),          \
-		X(jobs_migrate), X(cron_add), X(cron_list), X(cron_remove), X(load), X(ship), X(export),               \
-		X(export_status), X(export_gaps), X(export_backfill), X(parquet_cat), X(parquet_schema),               \
-		X(parquet_stat), X(wal_append), X(wal_dump), X(audit_verify), X(audit_show), X(audit_head),            \
-		X(audit_keygen), X(wal_verify), X(wal_recover), X(wal_archive), X(wal_cleanup), X(wal_stat),           \
-		X(dlq_list), X(dlq_show), X(dlq_redrive), X(dlq_purge), X(dlq_export), X(backup_init),                 \
-		X(backup_create), X(backup_list), X(backup_show), X(backup_ls), X(backup_cat), X(backup_restore),      \
-		X(backup_check), X(backup_repair), X(backup_forget), X(backup_prune), X(backup_passphrase),            \
-		X(config_check), X(config_list), X(help)
+	COMMANDS_SERVING(X)                                                                                            \
+	X(run), X(enqueue), X(worker), X(jobs_list), X(jobs_show), X(jobs_logs), X(jobs_wait), X(jobs_watch),          \
+		X(jobs_stats), X(jobs_retry), X(jobs_cancel), X(jobs_fail), X(jobs_trigger), X(jobs_delete),           \
+		X(jobs_pause), X(jobs_resume), X(jobs_prune), X(jobs_audit), X(jobs_migrate), X(cron_add),             \
+		X(cron_list), X(cron_remove), X(load), X(ship), X(export), X(export_status), X(export_gaps),           \
+		X(export_backfill), X(parquet_cat), X(parquet_schema), X(parquet_stat), X(wal_append), X(wal_dump),    \
+		X(audit_verify), X(audit_show), X(audit_head), X(audit_keygen), X(wal_verify), X(wal_recover),         \
+		X(wal_archive), X(wal_cleanup), X(wal_stat), X(dlq_list), X(dlq_show), X(dlq_redrive), X(dlq_purge),   \
+		X(dlq_export), X(backup_init), X(backup_create), X(backup_list), X(backup_show), X(backup_ls),         \
+		X(backup_cat), X(backup_restore), X(backup_check), X(backup_repair), X(backup_forget),                 \
+		X(backup_prune), X(backup_passphrase), X(config_check), X(config_list), X(help)
 
 #define DECLARED(name) cmd_##name
 extern const struct command COMMANDS(DECLARED);

@@ -2,7 +2,7 @@
 /* Settings of a file, the environment and flags as options of an export. */
 #include "exportopts.h"
 
-#include "serving.h"
+#include "configfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static const struct {
 static int read_settings(struct exportopts *o)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = serving_read_config(o->cli, opt_str(o->args, "config"), true, &o->config);
+	int rc = configfile_read(o->cli, opt_str(o->args, "config"), true, &o->config);
 
 	if (rc != 0)
 		return rc;

@@ -2,9 +2,8 @@
 /* The YAML file with the columns of an export. */
 #include "exportschema.h"
 
-#include "server/config/config.h"
+#include "configfile.h"
 #include "server/config/yaml.h"
-#include "serving.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -257,9 +256,9 @@ static int take_document(const yaml_node_t *root, void *ctx)
 
 int exportschema_read(struct exportschema *schema, struct cli *cli, const char *path)
 {
-	struct serving_problems problems = {.cli = cli, .path = path};
+	struct configfile_problems problems = {.cli = cli, .path = path};
 	struct reader r = {.schema = schema,
-			   .yaml = {.fn = serving_problem, .ctx = &problems, .take = take_document, .take_ctx = &r}};
+			   .yaml = {.fn = configfile_problem, .ctx = &problems, .take = take_document, .take_ctx = &r}};
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 

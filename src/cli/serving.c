@@ -3,6 +3,7 @@
 #include "serving.h"
 
 #include "base/time.h"
+#include "configfile.h"
 #include "jobstore.h"
 #include "server/http/http.h"
 #include "stop.h"
@@ -14,35 +15,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-void serving_problem(size_t line, size_t column, const char *text, void *ctx)
-{
-	struct serving_problems *p = ctx;
-
-	p->n++;
-	if (line)
-		cli_say(p->cli, SL_LOG_ERROR, "%s:%zu:%zu: %s", p->path, line, column, text);
-	else
-		cli_say(p->cli, SL_LOG_ERROR, "%s: %s", p->path, text);
-}
-
-int serving_read_config(struct cli *cli, const char *path, bool environment, struct srv_config *config)
-{
-	struct serving_problems problems = {.cli = cli, .path = path};
-	struct sl_err err = SL_ERR_INIT;
-
-	if (srv_config_init(config, &err))
-		return cli_fail(cli, &err, NULL);
-	if (path != NULL && srv_config_file(config, path, serving_problem, &problems, &err))
-		return problems.n ? sl_err_exit_code(SL_ECONFIG) : cli_fail(cli, &err, path);
-	if (environment && srv_config_environment(config, environ, &err))
-		return cli_fail(cli, &err, NULL);
-	return 0;
-}
-
 int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config)
 {
 	struct sl_err err = SL_ERR_INIT;
-	int rc = serving_read_config(cli, opt_str(args, "config"), true, config);
+	int rc = configfile_read(cli, opt_str(args, "config"), true, config);
 
 	/* No core dumps, and no other process of this user reads the tokens in this memory. */
 	(void)prctl(PR_SET_DUMPABLE, 0);

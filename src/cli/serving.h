@@ -3,8 +3,7 @@
  * What `sluice up` and `sluice server` share: the configuration from file, environment and flags, the signals, and the
  * loop from the first request to the last.
  *
- * Thread safety: none; the main thread calls. Ownership: serving_fini frees what serving_init made, also after a
- * failure.
+ * Thread safety: none; the main thread calls. Ownership: srv_config_fini frees the settings.
  */
 #ifndef SLUICE_CLI_SERVING_H
 #define SLUICE_CLI_SERVING_H
@@ -69,17 +68,5 @@ struct serving_beside {
 int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config);
 /* Start, say where, serve until a signal, stop. The exit code. */
 int serving_run(struct serving *s);
-
-/* Begin a configuration: the settings of the file at path (NULL: none), and with environment those of SLUICE_…. The
- * caller ends it with srv_config_fini in any case. 0, or an exit code after lines on stderr. */
-int serving_read_config(struct cli *cli, const char *path, bool environment, struct srv_config *config);
-
-/* Print every problem of a file as FILE:LINE:COLUMN: TEXT; ctx is a struct serving_problems. */
-struct serving_problems {
-	struct cli *cli;
-	const char *path;
-	int n;
-};
-void serving_problem(size_t line, size_t column, const char *text, void *ctx);
 
 #endif

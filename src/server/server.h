@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A server: an open store, the receiver of the log, the API and the dashboard at one address, and optionally a
- * worker next to them whose output takes the same way as that of other workers: through its log over HTTP into the
- * receiver.
+ * A server: an open store, the receiver of the log, the API and the dashboard at one address.
  *
  * Guarantee: what was acknowledged before a drain is in the store, or in a place that can be listed.
  *
@@ -15,13 +13,6 @@
 #include "server/config/config.h"
 #include "server/core.h"
 #include "server/health.h"
-
-/* Folders that follow from the configuration: data, wal, archive, dead letters, and the store's URL. */
-struct srv_places {
-	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir;
-};
-int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
-void srv_places_fini(struct srv_places *places);
 
 /* To be read by others, from srv_server_new to srv_server_free. */
 typedef struct srv_server {

@@ -93,4 +93,11 @@ int srv_config_file(struct srv_config *config, const char *path, srv_problem_fn 
 /* The known word that is nearest to a mistyped one, NULL when none is near. words: n of them. */
 const char *srv_nearest(const char *word, const char *const *words, size_t n);
 
+/* Folders that follow from the configuration: data, wal, archive, dead letters, and the store's URL. */
+struct srv_places {
+	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir;
+};
+int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
+void srv_places_fini(struct srv_places *places);
+
 #endif
