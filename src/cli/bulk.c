@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The JSON library would give numbers back rounded (1.1 as 1.1000000000000001). So the value of "input" is found in the
- * text, and what is parsed for the other members is a copy of the line with a 0 and blanks in its place.
- */
+/* The value of "input" is kept as it was written: base/json_scan.h finds it, and what is parsed for the other members is a
+ * copy of the line with a 0 and blanks in its place. */
 #include "bulk.h"
 
 #include "base/base.h"
+#include "base/json_scan.h"
 #include "values.h"
 
 #include <stdarg.h>
@@ -17,67 +16,29 @@ struct span {
 	const char *from, *to; /* from NULL: not found */
 };
 
-static int is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-static const char *skip_blanks(const char *p, const char *end)
-{
-	while (p < end && is_blank(*p))
-		p++;
-	return p;
-}
-
-/* p is at the quote. Like skip_value it only needs to be right for text that is JSON, and to stay inside of any. */
-static const char *skip_string(const char *p, const char *end)
-{
-	for (p++; p < end && *p != '"'; p++) {
-		if (*p == '\\' && p + 1 < end)
-			p++;
-	}
-	return p < end ? p + 1 : end;
-}
-
-static const char *skip_value(const char *p, const char *end)
-{
-	int depth = 0;
-
-	while (p < end && (depth > 0 || !(*p == ',' || *p == '}' || is_blank(*p)))) {
-		if (*p == '"') {
-			p = skip_string(p, end);
-			continue;
-		}
-		depth += *p == '{' || *p == '[';
-		depth -= *p == '}' || *p == ']';
-		p++;
-	}
-	return p;
-}
-
 /* The value of the outermost object's "input". */
 static struct span find_input(const char *text, size_t n)
 {
 	static const char name[] = "\"input\"";
-	const char *end = text + n, *p = skip_blanks(text, end);
+	const char *end = text + n, *p = sl__json_skip_blanks(text, end);
 	struct span found = {NULL, NULL};
 
 	if (p == end || *p != '{')
 		return found;
-	for (p = skip_blanks(p + 1, end); p < end && *p == '"';) {
+	for (p = sl__json_skip_blanks(p + 1, end); p < end && *p == '"';) {
 		const char *key = p, *value;
 
-		p = skip_string(p, end);
+		p = sl__json_skip_string(p, end);
 		int is_input = (size_t)(p - key) == strlen(name) && memcmp(key, name, strlen(name)) == 0;
-		p = skip_blanks(p, end);
+		p = sl__json_skip_blanks(p, end);
 		if (p == end || *p != ':')
 			break;
-		value = skip_blanks(p + 1, end);
-		p = skip_value(value, end);
+		value = sl__json_skip_blanks(p + 1, end);
+		p = sl__json_skip_value(value, end);
 		if (is_input && p > value)
 			found = (struct span){value, p};
-		p = skip_blanks(p, end);
-		p = p < end && *p == ',' ? skip_blanks(p + 1, end) : end;
+		p = sl__json_skip_blanks(p, end);
+		p = p < end && *p == ',' ? sl__json_skip_blanks(p + 1, end) : end;
 	}
 	return found;
 }
@@ -121,16 +82,25 @@ static int bad_json(char *what, const json_error_t *where, int shift)
 static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
 {
 	struct span input = find_input(text, n);
-	char *rest = malloc(n + 1);
-	json_t *value = NULL;
+	size_t len = (size_t)(input.to - input.from);
+	char *rest;
 	json_error_t where;
 
+	/* The input alone first, so that an error in it is named where it is. A number that this machine's types do not
+	 * hold is still JSON. */
+	if (input.from != NULL) {
+		json_t *value = json_loadb(input.from, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+
+		json_decref(value);
+		if (value == NULL && json_error_code(&where) != json_error_numeric_overflow)
+			return bad_json(what, &where, (int)(input.from - text));
+	}
+	rest = malloc(n + 1);
 	if (rest == NULL)
 		return wrong(what, "out of memory");
-	/* The members but the input, and then the input alone, which must be JSON as well. */
 	memcpy(rest, text, n);
 	if (input.from != NULL) {
-		memset(rest + (input.from - text), ' ', (size_t)(input.to - input.from));
+		memset(rest + (input.from - text), ' ', len);
 		rest[input.from - text] = '0';
 	}
 	line->object = json_loadb(rest, n, JSON_REJECT_DUPLICATES, &where);
@@ -140,12 +110,7 @@ static int parse(struct bulk_line *line, const char *text, size_t n, char *what)
 	if (input.from == NULL)
 		return json_object_get(line->object, "input") != NULL ? wrong(what, "write \"input\" without escapes")
 								      : 0;
-	value = json_loadb(input.from, (size_t)(input.to - input.from), JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
-	json_decref(value);
-	/* A number that this machine's types do not hold is still JSON. */
-	if (value == NULL && json_error_code(&where) != json_error_numeric_overflow)
-		return bad_json(what, &where, (int)(input.from - text));
-	line->input = strndup(input.from, (size_t)(input.to - input.from));
+	line->input = strndup(input.from, len);
 	return line->input != NULL ? 0 : wrong(what, "out of memory");
 }
 

@@ -176,7 +176,7 @@ class Enqueue(JobTest):
             (b'{"type":"a\\u0000"}', 'line 3: column 17: \\u0000 can only be in "input"'),
             (b'{"a\\u0000":1}', "line 3: column 10: a name of a member cannot have \\u0000"),
             (b"{} {}", "line 3: column 4: nothing may follow here"),
-            (b'{"input":1]}', "line 3: column 11: nothing may follow here"),
+            (b'{"input":1]}', "line 3: column 11: '}' expected near ']'"),
             (b'{"input":[1', "line 3: column 11: the line ends before the object does"),
             (b'{"key":"a', "line 3: column 9: the line ends before the object does"),
             (b'{"key":"\xff"}', "line 3: column 8: it is not UTF-8"),

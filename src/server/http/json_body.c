@@ -1,56 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The scanner below does not validate: it only finds where strings and values end. A text that it cuts in a wrong place
- * is not valid JSON, and then either the rest is refused by the parser, or the value by the code that reads it.
- */
+/* The parser sees a text without its opaque values, which are found by base/json_scan.h. */
 #include "server/http/json_body.h"
 
 #include "base/base.h"
+#include "base/json_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *skip_json_blanks(const char *p, const char *end)
-{
-	while (p < end && (*p == ' ' || *p == '\t' || *p == '\r' || *p == '\n'))
-		p++;
-	return p;
-}
-
-/* p is at the opening quote. */
-static const char *skip_json_string(const char *p, const char *end)
-{
-	for (p++; p < end && *p != '"'; p++)
-		p += *p == '\\' && p + 1 < end;
-	return p < end ? p + 1 : end;
-}
-
-static const char *skip_json_value(const char *p, const char *end)
-{
-	int depth = 0;
-	while (p < end) {
-		if (*p == '"') {
-			p = skip_json_string(p, end);
-		} else if (*p == '{' || *p == '[') {
-			depth++;
-			p++;
-		} else if (*p == '}' || *p == ']') {
-			if (depth-- == 0)
-				return p; /* the end of what the value is in */
-			p++;
-		} else {
-			/* A word or number ends before what follows it; inside brackets everything is skipped. */
-			if (depth == 0 && memchr(", \t\r\n", *p, 5) != NULL)
-				return p;
-			p++;
-			continue;
-		}
-		if (depth == 0)
-			return p;
-	}
-	return end;
-}
 
 /* Measured with jansson 2.14 on x86-64: an object 224 bytes with its first table, an array 112, a member 64 and its
  * name, a string 64 and its bytes, a number 32; tables that grow take up to twice their size. */
@@ -60,7 +17,7 @@ size_t srv_json_cost(const char *text, size_t len)
 {
 	size_t cost = VALUE_COST;
 	for (const char *p = text, *end = text + len; p < end;) {
-		const char *q = *p == '"' ? skip_json_string(p, end) : p + 1;
+		const char *q = *p == '"' ? sl__json_skip_string(p, end) : p + 1;
 		cost += *p == '"'   ? STRING_COST + (size_t)(q - p)
 			: *p == '{' ? OBJECT_COST
 			: *p == '[' ? ARRAY_COST
@@ -96,14 +53,14 @@ static int cut_opaque(struct srv_json_body *b, struct srv_text text, const struc
 	char *to = out;
 	int level = 0;
 	for (const char *p = text.at; p < end;) {
-		const char *q = *p == '"' ? skip_json_string(p, end) : p + 1, *colon = q;
+		const char *q = *p == '"' ? sl__json_skip_string(p, end) : p + 1, *colon = q;
 		level += *p == '{' || *p == '[' ? 1 : *p == '}' || *p == ']' ? -1 : 0;
 		memcpy(to, p, (size_t)(q - p));
 		to += q - p;
-		if (*p == '"' && level == opts->depth && (colon = skip_json_blanks(q, end)) < end && *colon == ':' &&
-		    is_name(p, q, opts->opaque)) {
-			struct srv_text v = {.at = skip_json_blanks(colon + 1, end)};
-			v.len = (size_t)(skip_json_value(v.at, end) - v.at);
+		if (*p == '"' && level == opts->depth && (colon = sl__json_skip_blanks(q, end)) < end &&
+		    *colon == ':' && is_name(p, q, opts->opaque)) {
+			struct srv_text v = {.at = sl__json_skip_blanks(colon + 1, end)};
+			v.len = (size_t)(sl__json_skip_value(v.at, end) - v.at);
 			memcpy(to, q, (size_t)(v.at - q));
 			to += v.at - q;
 			q = v.at + v.len;
