@@ -11,7 +11,7 @@
 
 #include "base/thread.h"
 #include "db/sqlite_lock.h"
-#include "sink/join.h"
+#include "flow/join.h"
 #include "sink/ranges.h"
 #include "sink/sqlite_rows.h"
 

@@ -27,7 +27,7 @@ static void pg_close_store(void *store)
 	struct pg_store *s = store;
 	if (s == NULL)
 		return;
-	sl__pg_starter_free(s);
+	sl__join_fini(&s->starts);
 	sl__pg_pool_free(s->renewals);
 	sl__pg_pool_free(s->pool);
 	sl__pg_marks_free(s);
@@ -110,9 +110,6 @@ static int set_up_store(struct pg_store *s, const char *conninfo, const struct s
 	rc = sl__pg_pool_new(&s->renewals, &pg, 1, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__pg_starter_new(s, err);
-	if (rc != 0)
-		return rc;
 	return o->migrate == SL_OFF ? sl__pg_schema_check(s, err) : sl__pg_migrate(s, NULL, NULL, err);
 }
 
@@ -133,6 +130,7 @@ int sl_store_postgres_open(sl_store *out, const char *conninfo, const struct sl_
 	s->cold = (struct sl__cold_store){.ops = &sl__pg_cold_ops, .env = &s->env};
 	sl__mutex_init(&s->marks_mu);
 	sl__mutex_init(&s->offers_mu);
+	sl__join_init(&s->starts, &s->env);
 	s->schema = sl__strdup(&env, o.schema);
 	s->may_create = o.create != SL_OFF;
 	rc = s->schema != NULL ? set_up_store(s, conninfo, &o, err)

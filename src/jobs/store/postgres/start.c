@@ -3,8 +3,8 @@
  * Starting chains without keys and blockers, which is all but a few.
  *
  * Many are sent in bites that the server works on while the next is being written, in one transaction. Single starts of
- * several threads share a transaction: while one is under way, those who come wait, and the first of them takes all the
- * others along. Each has its answer only when that transaction is durable. When a shared one fails for its data, each
+ * several threads share a transaction: while one is under way, those that come wait, and the first of them takes all the
+ * others along (flow/join.h). Each has its answer only when that transaction is durable. When a shared one fails for its data, each
  * is tried alone, so that no call fails for another's fault.
  */
 #include "jobs/store/postgres/store.h"
@@ -15,8 +15,9 @@
 #define GATHER_PART 3   /* of a transaction, to wait for others */
 #define SINGLE_MAX 64   /* more chains than this do not wait for others */
 
-/* A call of start that waits for its turn. */
+/* A call of start, which may share a transaction with others. */
 struct waiting {
+	struct sl__join_entry in; /* first */
 	const struct sl_new_chain *chains;
 	size_t n;
 	struct sl_started *out;
@@ -26,44 +27,8 @@ struct waiting {
 	const struct sl_store_scope *scope;
 	int rc;
 	struct sl_err err;
-	bool done;
-	struct waiting *next;
+	struct waiting *next; /* in the same transaction */
 };
-
-struct pg_starter {
-	sl__mutex mu;
-	sl__cond changed;
-	sl__cond gathered;
-	/* under mu: */
-	struct waiting *first, **last;
-	unsigned n_waiting;
-	bool leading;      /* a call gathers, or has a transaction under way */
-	unsigned expected; /* calls that the next one waits for */
-	int64_t took_ns;   /* the last transaction */
-};
-
-int sl__pg_starter_new(struct pg_store *s, struct sl_err *err)
-{
-	struct pg_starter *st = sl__calloc(&s->env, 1, sizeof(*st));
-	if (st == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	sl__mutex_init(&st->mu);
-	sl__cond_init(&st->changed);
-	sl__cond_init(&st->gathered);
-	st->last = &st->first;
-	s->starter = st;
-	return 0;
-}
-
-void sl__pg_starter_free(struct pg_store *s)
-{
-	if (s->starter == NULL)
-		return;
-	sl__cond_fini(&s->starter->changed);
-	sl__cond_fini(&s->starter->gathered);
-	sl__mutex_fini(&s->starter->mu);
-	sl__free(&s->env, s->starter);
-}
 
 void sl__pg_tell_born(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
 		      enum pg_born how)
@@ -277,58 +242,24 @@ static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 	}
 }
 
-/* Take those who wait along, and leave each its result. */
-static void lead(struct pg_store *s, struct pg_starter *st) SL_REQUIRES(st->mu)
+/* Start the chains of a call, together with those of other calls, unless another thread does it for this one. */
+static int start_joined(struct pg_store *s, struct waiting *me, struct sl_err *err)
 {
-	size_t n = 0;
-	st->leading = true;
-	/* Wait a little for as many as came the last time. */
-	int64_t deadline = sl__mono_ns(&s->env) + st->took_ns / GATHER_PART;
-	while (st->n_waiting < st->expected && sl__wait(&s->env, &st->gathered, &st->mu, deadline))
-		;
-	unsigned calls = st->n_waiting;
-	/* Take calls off the queue, up to a bound. */
-	struct waiting *list = st->first, **end = &st->first;
-	while (*end != NULL && (n == 0 || n + (*end)->n <= SHARED_MAX)) {
-		n += (*end)->n;
-		st->n_waiting--;
-		end = &(*end)->next;
+	if (sl__join_enter(&s->starts, &me->in)) {
+		struct sl__join_entry *all[SHARED_MAX];
+		struct waiting *last = me;
+		size_t n_calls = 1, n = me->n;
+		all[0] = &me->in;
+		sl__join_gather(&s->starts, GATHER_PART);
+		while (n + SINGLE_MAX <= SHARED_MAX && (all[n_calls] = sl__join_next(&s->starts)) != NULL) {
+			struct waiting *w = (struct waiting *)(void *)all[n_calls++];
+			n += w->n;
+			last->next = w;
+			last = w;
+		}
+		start_shared(s, me, n);
+		sl__join_end(&s->starts, all, n_calls);
 	}
-	st->first = *end;
-	if (st->first == NULL)
-		st->last = &st->first;
-	*end = NULL;
-	sl__unlock(&st->mu);
-	int64_t began = sl__mono_ns(&s->env);
-	start_shared(s, list, n);
-	int64_t took = sl__mono_ns(&s->env) - began;
-	sl__lock(&st->mu);
-	st->took_ns = took;
-	/* Those who have gone may come again, in addition to those who are here. */
-	st->expected = SL_MAX(calls, st->n_waiting);
-	st->leading = false;
-	for (struct waiting *w = list, *next; w != NULL; w = next) {
-		next = w->next; /* w's owner may return as soon as it sees done */
-		w->done = true;
-	}
-	sl__broadcast(&st->changed);
-}
-
-static int start_waiting(struct pg_store *s, struct waiting *me, struct sl_err *err)
-{
-	struct pg_starter *st = s->starter;
-	sl__lock(&st->mu);
-	*st->last = me;
-	st->last = &me->next;
-	if (++st->n_waiting == st->expected)
-		sl__signal(&st->gathered);
-	while (!me->done) {
-		if (st->leading)
-			(void)sl__wait(&s->env, &st->changed, &st->mu, SL_FOREVER);
-		else
-			lead(s, st);
-	}
-	sl__unlock(&st->mu);
 	if (me->rc != 0 && err != NULL)
 		*err = me->err;
 	return me->rc;
@@ -358,7 +289,7 @@ int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const
 	if (me.later == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
 	bool alone = tx != NULL || n > SINGLE_MAX || (scope != NULL && scope->n_audit > 0);
-	rc = alone ? start_list(s, tx, &me, n, err) : start_waiting(s, &me, err);
+	rc = alone ? start_list(s, tx, &me, n, err) : start_joined(s, &me, err);
 	/* Report the jobs. One that a worker was given needs no notification; one that was announced is marked as sent. */
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const char *type = chains[i].job.type;

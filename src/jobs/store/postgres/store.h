@@ -8,6 +8,7 @@
 #define SL_JOBS_STORE_POSTGRES_STORE_H
 
 #include "db/postgres.h"
+#include "flow/join.h"
 #include "jobs/store/claims.h"
 #include "jobs/store/cold.h"
 #include "jobs/store/event_admit.h"
@@ -125,8 +126,6 @@ struct pg_mark {
 	int64_t id; /* 0: no mark */
 };
 
-struct pg_starter; /* start.c: calls that share a transaction */
-
 struct pg_store {
 	struct sl__cold_store cold; /* first: cold.c knows the store by it */
 	struct sl_env env;
@@ -141,7 +140,7 @@ struct pg_store {
 	int64_t marks_reset_ns;                 /* when they were last forgotten */
 	int64_t folded_ns;                      /* when rows of tally were last summed up */
 	int64_t pruned_before_ms, pruned_after; /* under marks_mu: how far which row of prunes has come */
-	struct pg_starter *starter;
+	struct sl__join starts; /* calls that share a transaction */
 	sl__mutex offers_mu;
 	struct sl_offer *offers; /* under offers_mu: the oldest first */
 };
@@ -242,8 +241,6 @@ int sl__pg_migrate(void *store, int *from, int *to, struct sl_err *err);
 int sl__pg_schema_check(struct pg_store *s, struct sl_err *err);
 
 /* ---- start.c, start_full.c ---- */
-int sl__pg_starter_new(struct pg_store *s, struct sl_err *err);
-void sl__pg_starter_free(struct pg_store *s);
 /* A call of the slot start. */
 struct pg_start {
 	sl_store_tx *tx;

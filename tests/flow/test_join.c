@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "sink/contract_kit.h"
-#include "sink/join.h"
+#include "flow/join.h"
 #include "support/budget.h"
+#include "support/vclock.h"
 
 #define LANES 8
 
@@ -110,6 +110,77 @@ static void those_that_were_not_taken_lead_in_their_turn(void **state)
 	sl__join_fini(&j);
 }
 
+/* ---- gathering ---- */
+
+struct gathering {
+	struct sl__join *join;
+	size_t taken; /* after its own */
+};
+
+static void *lead_gathered(void *arg)
+{
+	struct gathering *g = arg;
+	struct lane own = {.work = 100};
+	struct sl__join_entry *done[LANES + 1] = {&own.entry};
+	assert_true(sl__join_enter(g->join, &own.entry));
+	sl__join_gather(g->join, 3);
+	for (g->taken = 0; g->taken < LANES && (done[g->taken + 1] = sl__join_next(g->join)) != NULL; g->taken++)
+		do_work(done[g->taken + 1]);
+	sl__join_end(g->join, done, g->taken + 1);
+	return NULL;
+}
+
+static void a_leader_waits_for_as_many_as_the_last_time_but_not_for_long(void **state)
+{
+	struct vclock clock;
+	struct sl_env env, given = {SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &clock};
+	struct lane leader = {.work = 100}, lanes[2];
+	struct sl__join_entry *done[3] = {&leader.entry};
+	struct sl__join j;
+	struct gathering g = {.join = &j};
+	pthread_t thread;
+	(void)state;
+	vclock_init(&clock);
+	assert_int_equal(sl__env_init(&env, &given, NULL), 0);
+	sl__join_init(&j, &env);
+
+	/* The first time none is waited for. Three are done, in 3 s. */
+	assert_true(sl__join_enter(&j, &leader.entry));
+	sl__join_gather(&j, 3);
+	start(lanes, 2, &j);
+	do_work(done[1] = await_next(&j));
+	do_work(done[2] = await_next(&j));
+	vclock_advance_ms(&clock, 3000);
+	sl__join_end(&j, done, 3);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(lanes[i].thread, NULL), 0);
+
+	/* The next leader waits for two others, and takes both. */
+	assert_int_equal(pthread_create(&thread, NULL, lead_gathered, &g), 0);
+	vclock_await_waiters(&clock, 1);
+	start(lanes, 2, &j);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(g.taken, 2);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(pthread_join(lanes[i].thread, NULL), 0);
+
+	/* When none comes, it waits for a third of the time that the last ones took. */
+	j.took_ns = 3000000000;
+	assert_int_equal(pthread_create(&thread, NULL, lead_gathered, &g), 0);
+	vclock_await_waiters(&clock, 1);
+	vclock_advance_ms(&clock, 999);
+	vclock_await_settled(&clock, 1);
+	vclock_advance_ms(&clock, 1);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(g.taken, 0);
+
+	/* It was alone, and does not wait again. */
+	j.took_ns = 3000000000;
+	(void)lead_gathered(&g);
+	sl__join_fini(&j);
+	vclock_fini(&clock);
+}
+
 /* ---- many at once ---- */
 
 struct crowd {
@@ -171,7 +242,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(those_that_come_while_one_leads_are_done_by_it),
 		cmocka_unit_test(those_that_were_not_taken_lead_in_their_turn),
+		cmocka_unit_test(a_leader_waits_for_as_many_as_the_last_time_but_not_for_long),
 		cmocka_unit_test(every_entry_of_many_lanes_is_done_once_and_one_leads_at_a_time),
 	};
-	return cmocka_run_group_tests_name("sink_join", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("join", tests, NULL, NULL);
 }
