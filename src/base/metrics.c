@@ -85,22 +85,6 @@ int sl_metrics_set_max_series(sl_metrics *m, size_t max, struct sl_err *err)
 	return 0;
 }
 
-/* Room for one more element of a growing array. The array stays as it is without memory. */
-static int grow_by_one(const struct sl_env *e, void *array, size_t n, size_t *cap, size_t size)
-{
-	void *old, *bigger;
-	size_t wanted = *cap == 0 ? 4 : *cap * 2;
-	if (n < *cap)
-		return 0;
-	memcpy(&old, array, sizeof(old));
-	bigger = sl__realloc(e, old, wanted * size);
-	if (bigger == NULL)
-		return SL_ENOMEM;
-	memcpy(array, &bigger, sizeof(bigger));
-	*cap = wanted;
-	return 0;
-}
-
 /* Where name is or belongs. */
 static size_t family_place(const sl_metrics *m, const char *name) SL_REQUIRES(m->mu)
 {
@@ -161,8 +145,10 @@ static void *new_metric(sl_metrics *m, enum sl__metric_kind kind)
 /* Put a new series with its handle at its place. Takes the label text on success. */
 static int insert_series(sl_metrics *m, struct sl__family *f, size_t at, struct sl__buf *text) SL_REQUIRES(m->mu)
 {
-	if (grow_by_one(&m->env, &f->series, f->n, &f->cap, sizeof(*f->series)) != 0)
+	struct sl__series *series = sl__grow(&m->env, f->series, f->n, &f->cap, sizeof(*series));
+	if (series == NULL)
 		return SL_ENOMEM;
+	f->series = series;
 	void *handle = new_metric(m, f->kind);
 	if (handle == NULL)
 		return SL_ENOMEM;
@@ -211,8 +197,10 @@ static int find_locked(sl_metrics *m, struct wanted *want, void **out, struct sl
 			return sl_err_set(err, SL_EINVAL, "metric %s: known with another %s", spec->name, what);
 		return find_series(m, m->families[at], &want->text, out, err);
 	}
-	if (grow_by_one(&m->env, &m->families, m->n, &m->cap, sizeof(*m->families)) != 0)
+	struct sl__family **families = sl__grow(&m->env, m->families, m->n, &m->cap, sizeof(*families));
+	if (families == NULL)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);
+	m->families = families;
 	struct sl__family *f = new_family(&m->env, spec, label_names);
 	if (f == NULL)
 		return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", spec->name);

@@ -3,6 +3,7 @@
  * sluice jobs logs: the events of a job that have reached the store, in order; of a chain, those of all its jobs. With
  * --follow it continues until the chain has ended and its last events are there.
  */
+#include "base/env.h"
 #include "commands.h"
 #include "jobstore.h"
 #include "out.h"
@@ -177,15 +178,12 @@ static int add_job(const struct sl_job *job, void *ctx)
 	struct logs *l = ctx;
 	struct source *s = find_source(l, job->id);
 
-	if (s == NULL && l->n == l->cap) {
-		struct source *more = realloc(l->jobs, (2 * l->cap + 8) * sizeof(*more));
+	if (s == NULL) {
+		struct source *more = sl__grow(&sl__env_real, l->jobs, l->n, &l->cap, sizeof(*more));
 
 		if (more == NULL)
 			return SL_ENOMEM;
-		l->cap = 2 * l->cap + 8;
 		l->jobs = more;
-	}
-	if (s == NULL) {
 		s = &l->jobs[l->n++];
 		*s = (struct source){.job = job->id};
 	}

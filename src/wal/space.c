@@ -215,16 +215,11 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	hold_prepare(w);
 	/* A place for the segment that is sealed. */
 	sl__lock(&w->mu);
-	if (w->n_segments == w->cap_segments) {
-		size_t cap = w->cap_segments != 0 ? w->cap_segments * 2 : 16;
-		struct wal_segment *grown = sl__realloc(&w->env, w->segments, cap * sizeof(*grown));
-		if (grown != NULL) {
-			w->segments = grown;
-			w->cap_segments = cap;
-		} else {
-			rc = sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
-		}
-	}
+	struct wal_segment *grown = sl__grow(&w->env, w->segments, w->n_segments, &w->cap_segments, sizeof(*grown));
+	if (grown != NULL)
+		w->segments = grown;
+	else
+		rc = sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
 	sl__unlock(&w->mu);
 	if (rc == 0)
 		rc = sl__wal_make_temp(w, &next, &temp, &fd, err);

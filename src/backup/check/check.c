@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "backup/check/repair.h"
-#include "backup/helpers.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 
@@ -79,7 +78,7 @@ int sl__bk_findings_add(struct bk_findings *f, const struct sl_backup_finding *x
 		f->unnamed++;
 		return 0;
 	}
-	struct bk_finding *grown = sl__bk_grow(f->env, f->items, f->n, &f->cap, sizeof(*grown));
+	struct bk_finding *grown = sl__grow(f->env, f->items, f->n, &f->cap, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "findings");
 	f->items = grown;

@@ -15,7 +15,7 @@
 
 int sl__bk_refs_add(const struct sl_env *env, struct bk_refs *s, const struct bk_ref *ref)
 {
-	struct bk_ref *grown = sl__bk_grow(env, s->refs, s->n, &s->cap, sizeof(*grown));
+	struct bk_ref *grown = sl__grow(env, s->refs, s->n, &s->cap, sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	s->refs = grown;

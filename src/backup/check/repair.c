@@ -3,7 +3,6 @@
  * Repair of config, keys, marks, packs and the index, in the order of repair.h. Snapshots are in repair_snapshots.c.
  */
 #include "backup/check/repair.h"
-#include "backup/helpers.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 

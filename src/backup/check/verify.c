@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "backup/check/check.h"
-#include "backup/helpers.h"
 
 struct pack_verifier { /* of one thread */
 	struct bk_verify *v;
@@ -47,7 +46,7 @@ static int on_bad_block(const struct bk_id *id, const struct sl_err *why, struct
 		w->why = *why;
 	w->any_bad = true;
 	sl__lock(&v->mu);
-	struct bk_bad_block *grown = sl__bk_grow(&v->b->env, v->bad, v->bad_n, &v->bad_cap, sizeof(*grown));
+	struct bk_bad_block *grown = sl__grow(&v->b->env, v->bad, v->bad_n, &v->bad_cap, sizeof(*grown));
 	if (grown != NULL) {
 		v->bad = grown;
 		v->bad[v->bad_n++] = (struct bk_bad_block){.pack = w->pack, .id = *id};

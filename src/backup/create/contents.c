@@ -4,7 +4,6 @@
  * flush. A file with more than BK_LIST_REFS blocks gets list blocks, which hold its references.
  */
 #include "backup/create/create.h"
-#include "backup/helpers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +80,7 @@ static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err
 	bool is_new = false;
 	if (x->list == NULL)
 		x->list = sl__alloc(env, BK_LIST_REFS * BK_LIST_REF_BYTES);
-	struct bk_ref *lists = sl__bk_grow(env, x->lists, x->lists_n, &x->lists_cap, sizeof(*lists));
+	struct bk_ref *lists = sl__grow(env, x->lists, x->lists_n, &x->lists_cap, sizeof(*lists));
 	if (lists != NULL)
 		x->lists = lists;
 	if (x->list == NULL || lists == NULL)
@@ -116,7 +115,7 @@ static int add_ref(struct bk_contents *x, struct bk_item *item, const struct bk_
 	if (rc != 0)
 		return rc;
 	bool was_one = item->refs == NULL;
-	struct bk_ref *refs = sl__bk_grow(&x->c->b->env, item->refs, e->refs_n, &item->refs_cap, sizeof(*refs));
+	struct bk_ref *refs = sl__grow(&x->c->b->env, item->refs, e->refs_n, &item->refs_cap, sizeof(*refs));
 	if (refs == NULL)
 		return sl__no_memory(err, "read files");
 	item->refs = refs;

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "backup/create/create.h"
-#include "backup/helpers.h"
 
 /* A file that changed so shortly before the start may change again without a new time: file systems count in ticks, and
  * clocks of other machines are wrong. */
@@ -235,7 +234,7 @@ int sl__bk_extents_read(const struct sl_env *env, struct bk_item *item, int fd)
 			break;
 		if (item->e.extents_n == BK_EXTENTS_MAX - 1)
 			end = size;
-		struct bk_extent *grown = sl__bk_grow(env, item->extents, item->e.extents_n, &cap, sizeof(*grown));
+		struct bk_extent *grown = sl__grow(env, item->extents, item->e.extents_n, &cap, sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		item->extents = grown;

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "backup/create/source_vfs.h"
-#include "backup/helpers.h"
 #include "backup/manifest/manifest.h"
 
 struct folder {
@@ -114,7 +113,7 @@ static int push_folder(struct walk *w, int fd, const struct stat *st, struct sl_
 		if (w->first_open < w->depth)
 			close_folder(w, &w->stack[w->first_open]);
 	}
-	struct folder *grown = sl__bk_grow(w->env, w->stack, w->depth, &w->cap, sizeof(*grown));
+	struct folder *grown = sl__grow(w->env, w->stack, w->depth, &w->cap, sizeof(*grown));
 	if (grown == NULL) {
 		sl__bk_tree_close(&fd);
 		return sl__no_memory(err, "walk the tree");
@@ -258,7 +257,7 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 	if (rc != 0 || (!v.leave_out_journal && !v.leave_out_shm))
 		return rc;
 	/* A database: remember it, because its journals follow. */
-	struct database *grown = sl__bk_grow(w->env, f->databases, f->databases_n, &f->databases_cap, sizeof(*grown));
+	struct database *grown = sl__grow(w->env, f->databases, f->databases_n, &f->databases_cap, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "walk the tree");
 	f->databases = grown;

@@ -74,7 +74,7 @@ static int keep_listed(const char *name, const struct sl_driver_stat *stat, void
 	struct bk_id id;
 	if (!sl__bk_unhex(name, id.b, sizeof(id.b)))
 		return 0; /* check reports strays */
-	struct listed_index *listed = sl__bk_grow(&l->x->env, l->listed, l->listed_n, &l->listed_cap, sizeof(*listed));
+	struct listed_index *listed = sl__grow(&l->x->env, l->listed, l->listed_n, &l->listed_cap, sizeof(*listed));
 	if (listed == NULL)
 		return sl__no_memory(l->err, "the index");
 	l->listed = listed;

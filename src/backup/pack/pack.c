@@ -19,7 +19,6 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "backup/helpers.h"
 #include "base/crc64nvme.h"
 #include "base/sha256.h"
 
@@ -245,7 +244,7 @@ static int append_frame(struct bk_pack *p, const void *raw, size_t n, const stru
 		rc = room_for_blocks(p, &p->blocks, blocks->n, err);
 	if (rc != 0)
 		return rc;
-	struct pack_frame *frames = sl__bk_grow(&p->env, p->frames, p->frames_n, &p->frames_cap, sizeof(*frames));
+	struct pack_frame *frames = sl__grow(&p->env, p->frames, p->frames_n, &p->frames_cap, sizeof(*frames));
 	if (frames == NULL)
 		return sl__no_memory(err, "a pack of blocks");
 	p->frames = frames;

@@ -37,7 +37,7 @@ static int add_pack(const char *file, const struct sl_driver_stat *stat, void *c
 			s->strays->fn(name, s->strays->ctx);
 		return 0;
 	}
-	struct sized_pack *grown = sl__bk_grow(&s->b->env, s->all, s->n, &s->cap, sizeof(*grown));
+	struct sized_pack *grown = sl__grow(&s->b->env, s->all, s->n, &s->cap, sizeof(*grown));
 	if (grown == NULL) {
 		s->no_memory = true;
 		return 1;
@@ -99,7 +99,7 @@ int sl__bk_list_packs(struct sl_backup *b, struct bk_ids *out, uint64_t **sizes,
 int sl__bk_pack_blocks_add(const struct sl_env *env, struct bk_pack_blocks *p, const struct bk_id *id,
 			   const struct bk_place *place)
 {
-	struct bk_pack_block *grown = sl__bk_grow(env, p->blocks, p->n, &p->cap, sizeof(*grown));
+	struct bk_pack_block *grown = sl__grow(env, p->blocks, p->n, &p->cap, sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	p->blocks = grown;

@@ -213,7 +213,7 @@ static int send_pack(struct bk_store *s, int lane, struct sl_err *err)
 		return rc;
 	/* Remember it for finish. */
 	sl__lock(&s->mu);
-	struct written *grown = sl__bk_grow(&s->b->env, s->packs, s->packs_n, &s->packs_cap, sizeof(*grown));
+	struct written *grown = sl__grow(&s->b->env, s->packs, s->packs_n, &s->packs_cap, sizeof(*grown));
 	if (grown != NULL) {
 		s->packs = grown;
 		s->packs[s->packs_n++] = (struct written){.pack = image.name, .size = image.len};

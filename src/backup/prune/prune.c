@@ -3,7 +3,6 @@
  * sl_backup_prune: options, the lock, the order of the steps; and P2, the sessions. prune.h describes the protocol.
  */
 #include "backup/prune/prune.h"
-#include "backup/helpers.h"
 
 #define REPACK_PERCENT 70
 #define MERGE_SMALL 16

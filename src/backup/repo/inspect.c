@@ -2,7 +2,6 @@
 /* What is in a repository: listing snapshots, resolving names, statistics. */
 #include <stdlib.h>
 
-#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define PREFIX_MIN 4

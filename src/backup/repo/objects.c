@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backup/helpers.h"
 #include "backup/repo/repo.h"
 
 #define FIRST_BYTES (64u << 10)
@@ -121,7 +120,7 @@ static int add_listed_name(const char *name, const struct sl_driver_stat *stat, 
 	struct name_list *s = ctx;
 	if (!sl__bk_is_name(name))
 		return 0;
-	struct bk_listed *grown = sl__bk_grow(s->env, s->all, s->n, &s->cap, sizeof(*grown));
+	struct bk_listed *grown = sl__grow(s->env, s->all, s->n, &s->cap, sizeof(*grown));
 	if (grown == NULL) {
 		s->no_memory = true;
 		return 1;
@@ -165,7 +164,7 @@ void sl__bk_ids_fini(const struct sl_env *env, struct bk_ids *s)
 
 int sl__bk_ids_add(const struct sl_env *env, struct bk_ids *s, const struct bk_id *id)
 {
-	struct bk_id *grown = sl__bk_grow(env, s->ids, s->n, &s->cap, sizeof(*grown));
+	struct bk_id *grown = sl__grow(env, s->ids, s->n, &s->cap, sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	s->ids = grown;

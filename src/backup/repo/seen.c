@@ -5,7 +5,6 @@
  *
  * For each id: 32 bytes for itself, 4.6 to 9.2 of the table, and 4.6 of the old table in the shard that is growing.
  */
-#include "backup/helpers.h"
 #include "backup/pack/index.h"
 #include "base/thread.h"
 
@@ -94,7 +93,7 @@ static int add_seen(const struct sl_env *env, struct seen_shard *h, const struct
 	if (h->n % CHUNK == 0) {
 		if (h->n == UINT32_MAX - CHUNK + 1)
 			return SL_ENOMEM;
-		struct bk_id **chunks = sl__bk_grow(env, h->chunks, c, &h->chunks_cap, sizeof(struct bk_id *));
+		struct bk_id **chunks = sl__grow(env, h->chunks, c, &h->chunks_cap, sizeof(struct bk_id *));
 		if (chunks == NULL)
 			return SL_ENOMEM;
 		h->chunks = chunks;

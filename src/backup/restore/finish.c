@@ -55,7 +55,7 @@ int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struc
 	size_t at = stand_in_position(r, link->target, link->target_len, &found);
 	if (found)
 		return 0;
-	struct bk_stand_in *grown = sl__bk_grow(r->env, r->stand_in, r->stand_in_n, &r->stand_in_cap, sizeof(*grown));
+	struct bk_stand_in *grown = sl__grow(r->env, r->stand_in, r->stand_in_n, &r->stand_in_cap, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "restore hard links");
 	r->stand_in = grown;
@@ -177,7 +177,7 @@ static int restore_folder(struct bk_restore *r, const struct bk_entry *e, struct
 
 	/* Onto the stack. */
 	size_t bytes;
-	struct folder_level *grown = sl__bk_grow(r->env, s->levels, s->n, &s->cap, sizeof(*grown));
+	struct folder_level *grown = sl__grow(r->env, s->levels, s->n, &s->cap, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "restore nested folders");
 	s->levels = grown;

@@ -270,7 +270,7 @@ static int add_to_run(struct bk_restore *r, const struct bk_entry *e, const char
 	run = r->run;
 	if (run == NULL)
 		return sl__no_memory(err, "restore files");
-	struct bk_entry **grown = sl__bk_grow(r->env, run->entries, run->n, &run->cap, sizeof(*grown));
+	struct bk_entry **grown = sl__grow(r->env, run->entries, run->n, &run->cap, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "restore files");
 	run->entries = grown;

@@ -80,7 +80,7 @@ static void collect_change(const struct sl_change *change, void *ctx)
 	if (fx->n == fx->cap) {
 		bool from_inline = fx->changes == fx->inline_changes;
 		struct sl_change *grown =
-			sl__realloc(&fx->home->env, from_inline ? NULL : fx->changes, fx->cap * 2 * sizeof(*grown));
+			sl__grow(&fx->home->env, from_inline ? NULL : fx->changes, fx->n, &fx->cap, sizeof(*grown));
 		if (grown == NULL) {
 			fx->lost++;
 			return;
@@ -88,7 +88,6 @@ static void collect_change(const struct sl_change *change, void *ctx)
 		if (from_inline)
 			memcpy(grown, fx->inline_changes, sizeof(fx->inline_changes));
 		fx->changes = grown;
-		fx->cap *= 2;
 	}
 	fx->changes[fx->n] = *change;
 	fx->changes[fx->n++].type = sl__notes_name(&fx->notes, change->type);
