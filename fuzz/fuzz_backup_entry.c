@@ -21,12 +21,12 @@ static void must_be_same(const struct bk_entry *a, const struct bk_entry *b)
 	MUST(a->nlink == b->nlink && a->size == b->size && a->rdev == b->rdev);
 	MUST(a->path_len == b->path_len && same_bytes(a->path, b->path, a->path_len));
 	MUST(a->target_len == b->target_len && same_bytes(a->target, b->target, a->target_len));
-	MUST(a->xattrs_n == b->xattrs_n && a->extents_n == b->extents_n && a->refs_n == b->refs_n);
-	for (size_t i = 0; i < a->xattrs_n; i++)
+	MUST(a->n_xattrs == b->n_xattrs && a->n_extents == b->n_extents && a->n_refs == b->n_refs);
+	for (size_t i = 0; i < a->n_xattrs; i++)
 		MUST(strcmp(a->xattrs[i].name, b->xattrs[i].name) == 0 && a->xattrs[i].len == b->xattrs[i].len &&
 		     same_bytes(a->xattrs[i].value, b->xattrs[i].value, a->xattrs[i].len));
-	MUST(same_bytes(a->extents, b->extents, a->extents_n * sizeof(*a->extents)));
-	for (size_t i = 0; i < a->refs_n; i++)
+	MUST(same_bytes(a->extents, b->extents, a->n_extents * sizeof(*a->extents)));
+	for (size_t i = 0; i < a->n_refs; i++)
 		MUST(a->refs[i].len == b->refs[i].len && memcmp(&a->refs[i].id, &b->refs[i].id, BK_ID_BYTES) == 0);
 }
 

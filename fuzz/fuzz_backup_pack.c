@@ -145,8 +145,8 @@ static void build(const uint8_t *data, size_t size)
 		MUST(sl__bk_pack_add(pack, &(struct bk_block){&id, data + at, len}, &full, NULL) == 0 && !full);
 		at += len;
 	}
-	MUST(sl__bk_pack_take(pack, &image, NULL) == 0 && image.blocks_n != 0);
-	for (size_t i = 0; i < image.blocks_n; i++)
+	MUST(sl__bk_pack_take(pack, &image, NULL) == 0 && image.n_blocks != 0);
+	for (size_t i = 0; i < image.n_blocks; i++)
 		MUST(read_block(&image.blocks[i].id, &image.blocks[i].place, &r) == 0);
 	MUST(directory(image.bytes, image.len, image.len) == 0);
 	sl__bk_pack_image_fini(&env, &image);

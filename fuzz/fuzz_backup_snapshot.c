@@ -56,8 +56,8 @@ static void expect_same(const struct bk_snapshot *a, const struct bk_snapshot *b
 		MUST(strcmp(a->info.paths[i], b->info.paths[i]) == 0);
 	for (size_t i = 0; i < a->info.n_tags; i++)
 		MUST(strcmp(a->info.tags[i], b->info.tags[i]) == 0);
-	MUST(a->manifest_n == b->manifest_n);
-	for (size_t i = 0; i < a->manifest_n; i++)
+	MUST(a->n_manifest == b->n_manifest);
+	for (size_t i = 0; i < a->n_manifest; i++)
 		MUST(memcmp(&a->manifest[i].id, &b->manifest[i].id, BK_ID_BYTES) == 0 &&
 		     a->manifest[i].len == b->manifest[i].len && a->manifest[i].len <= BK_CHUNK_MAX);
 }
@@ -96,7 +96,7 @@ static int add_length(const struct bk_ref *ref, void *ctx)
 static void expect_file(struct bk_reader *r, const struct bk_entry *e)
 {
 	uint64_t end = 0, total = 0;
-	for (size_t i = 0; i < e->extents_n; i++) {
+	for (size_t i = 0; i < e->n_extents; i++) {
 		MUST(e->extents[i].length > 0 && e->extents[i].offset >= end);
 		end = e->extents[i].offset + e->extents[i].length;
 		MUST(end > e->extents[i].offset && end <= e->size);
@@ -122,7 +122,7 @@ static void expect_encodes(const struct bk_entry *e)
 	MUST(used == buf.len && again.type == e->type && again.flags == e->flags && again.size == e->size);
 	MUST(again.path_len == e->path_len && memcmp(again.path, e->path, e->path_len) == 0);
 	MUST(again.mode == e->mode && again.uid == e->uid && sl__bk_same_time(again.mtime, e->mtime));
-	MUST(again.refs_n == e->refs_n && again.extents_n == e->extents_n && again.xattrs_n == e->xattrs_n);
+	MUST(again.n_refs == e->n_refs && again.n_extents == e->n_extents && again.n_xattrs == e->n_xattrs);
 	MUST(again.target_len == e->target_len &&
 	     (e->target_len == 0 || memcmp(again.target, e->target, e->target_len) == 0));
 	sl__bk_entry_scratch_free(s);
@@ -141,7 +141,7 @@ static void expect_entry(struct bk_reader *r, const struct bk_entry *e, const st
 	}
 	if (e->type == SL_BACKUP_SYMLINK)
 		MUST(e->target_len > 0 && strlen(e->target) == e->target_len);
-	for (size_t i = 0; i < e->xattrs_n; i++)
+	for (size_t i = 0; i < e->n_xattrs; i++)
 		MUST(e->xattrs[i].name[0] != '\0' && e->xattrs[i].len <= BK_XATTRS_MAX);
 	if (e->type == SL_BACKUP_FILE)
 		expect_file(r, e);
@@ -186,9 +186,9 @@ static void any_manifest(const uint8_t *data, size_t size)
 		return;
 	size_t n = size - 2, end = n - n * data[1] / 512, cut = end * data[0] / 256;
 	if (cut > 0)
-		refs[s.manifest_n++] = ref_at(0, cut);
+		refs[s.n_manifest++] = ref_at(0, cut);
 	if (end > cut)
-		refs[s.manifest_n++] = ref_at(cut, end - cut);
+		refs[s.n_manifest++] = ref_at(cut, end - cut);
 	read_manifest(&s, data + 2, n);
 }
 
@@ -197,7 +197,7 @@ static void right_lengths(const uint8_t *data, size_t size)
 {
 	static uint8_t stream[ROOM];
 	struct bk_ref ref;
-	struct bk_snapshot s = {.info = {.id = ID}, .manifest = &ref, .manifest_n = 1};
+	struct bk_snapshot s = {.info = {.id = ID}, .manifest = &ref, .n_manifest = 1};
 	size_t n = 0;
 	while (size > 1) {
 		size_t len = SL_MIN((size_t)data[0], size - 1);

@@ -27,7 +27,7 @@ static struct {
 	uint8_t *bytes;
 	size_t len, limit;
 	struct file *files;
-	size_t files_n, files_cap;
+	size_t n_files, cap_files;
 } tree;
 
 struct step {
@@ -65,12 +65,12 @@ static int take_file(const char *path, const struct stat *st, int type, struct F
 		return 0;
 	size_t got = fread(tree.bytes + tree.len, 1, len, f);
 	(void)fclose(f);
-	if (tree.files_n == tree.files_cap) {
-		tree.files_cap = tree.files_cap == 0 ? 1024 : 2 * tree.files_cap;
-		tree.files = realloc(tree.files, tree.files_cap * sizeof(*tree.files));
+	if (tree.n_files == tree.cap_files) {
+		tree.cap_files = tree.cap_files == 0 ? 1024 : 2 * tree.cap_files;
+		tree.files = realloc(tree.files, tree.cap_files * sizeof(*tree.files));
 		must(tree.files != NULL ? 0 : SL_ENOMEM);
 	}
-	tree.files[tree.files_n++] = (struct file){tree.len, got};
+	tree.files[tree.n_files++] = (struct file){tree.len, got};
 	tree.len += got;
 	return 0;
 }
@@ -81,7 +81,7 @@ typedef void block_fn(struct step *s, const uint8_t *bytes, size_t len, void *ct
 static void each_block(struct step *s, block_fn *fn, void *ctx)
 {
 	s->blocks = 0;
-	for (size_t i = 0; i < tree.files_n; i++) {
+	for (size_t i = 0; i < tree.n_files; i++) {
 		const uint8_t *at = tree.bytes + tree.files[i].at, *end = at + tree.files[i].len;
 		while (at < end) {
 			size_t n = sl__bk_chunk(&s->chunker, at, (size_t)(end - at));
@@ -149,10 +149,10 @@ static void take(struct step *s, struct packing *p)
 {
 	struct bk_pack_image image;
 	must(sl__bk_pack_take(p->pack, &image, NULL));
-	if (image.blocks_n != 0)
-		must(sl__bk_index_builder_pack(p->index, &image.name, image.blocks, image.blocks_n, NULL));
+	if (image.n_blocks != 0)
+		must(sl__bk_index_builder_pack(p->index, &image.name, image.blocks, image.n_blocks, NULL));
 	p->written += image.len;
-	p->packs += image.blocks_n != 0;
+	p->packs += image.n_blocks != 0;
 	sl__bk_pack_image_fini(&s->env, &image);
 }
 
@@ -248,7 +248,7 @@ int main(int argc, char **argv)
 	tree.bytes = malloc(tree.limit);
 	must(tree.bytes != NULL ? 0 : SL_ENOMEM);
 	(void)nftw(argv[1], take_file, 32, FTW_PHYS);
-	printf("%zu files, %zu bytes\n", tree.files_n, tree.len);
+	printf("%zu files, %zu bytes\n", tree.n_files, tree.len);
 	for (int encrypted = 0; encrypted < 2 && tree.len != 0; encrypted++)
 		run(encrypted != 0, argc > 3 ? atoi(argv[3]) : 3);
 	free(tree.files);

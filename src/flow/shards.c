@@ -48,7 +48,7 @@ struct sl__shards {
 	void *ctx;
 	sl__mutex mu;
 	struct sl__shard **table;
-	size_t table_n; /* a power of two */
+	size_t n_table; /* a power of two */
 	uint64_t seed;
 	struct ring ring, parked;
 	struct sl__shard_item *heap;
@@ -164,7 +164,7 @@ static uint64_t hash_key(const sl__shards *s, const void *key, size_t len)
 
 static struct sl__shard **slot_of(const sl__shards *s, uint64_t hash)
 {
-	return &s->table[hash & (s->table_n - 1)];
+	return &s->table[hash & (s->n_table - 1)];
 }
 
 static struct sl__shard *find_shard(const sl__shards *s, const void *key, size_t len) SL_REQUIRES(s->mu)
@@ -181,13 +181,13 @@ static struct sl__shard *find_shard(const sl__shards *s, const void *key, size_t
 static void resize_table(sl__shards *s, size_t n) SL_REQUIRES(s->mu)
 {
 	struct sl__shard **old = s->table;
-	size_t old_n = s->table_n;
+	size_t n_old = s->n_table;
 	struct sl__shard **table = sl__calloc(&s->env, n, sizeof(*table));
 	if (table == NULL)
 		return;
 	s->table = table;
-	s->table_n = n;
-	for (size_t i = 0; i < old_n; i++) {
+	s->n_table = n;
+	for (size_t i = 0; i < n_old; i++) {
 		for (struct sl__shard *shard = old[i], *after; shard != NULL; shard = after) {
 			struct sl__shard **slot = slot_of(s, shard->hash);
 			after = shard->chain;
@@ -206,8 +206,8 @@ static struct sl__shard *find_or_add(sl__shards *s, const void *key, size_t len)
 	shard = sl__calloc(&s->env, 1, sizeof(*shard) + len);
 	if (shard == NULL)
 		return NULL;
-	if (s->stats.keys >= s->table_n)
-		resize_table(s, s->table_n * 2);
+	if (s->stats.keys >= s->n_table)
+		resize_table(s, s->n_table * 2);
 	shard->hash = hash_key(s, key, len);
 	shard->key_len = len;
 	if (len > 0)
@@ -241,8 +241,8 @@ static void place(sl__shards *s, struct sl__shard *shard) SL_REQUIRES(s->mu)
 		*p = shard->chain;
 		sl__free(&s->env, shard);
 		s->stats.keys--;
-		if (s->table_n > MIN_TABLE && s->stats.keys < s->table_n / 8)
-			resize_table(s, s->table_n / 2);
+		if (s->n_table > MIN_TABLE && s->stats.keys < s->n_table / 8)
+			resize_table(s, s->n_table / 2);
 	}
 }
 
@@ -294,7 +294,7 @@ int sl__shards_new(sl__shards **out, const struct sl_env *env, sl__shards_ready_
 	s->ready = ready;
 	s->ctx = ctx;
 	s->table = table;
-	s->table_n = MIN_TABLE;
+	s->n_table = MIN_TABLE;
 	s->seed = sl__prng_next(&rng);
 	sl__mutex_init(&s->mu);
 	*out = s;
@@ -306,7 +306,7 @@ void sl__shards_free(sl__shards *s)
 	if (s == NULL)
 		return;
 	struct sl_env env = s->env;
-	for (size_t i = 0; i < s->table_n; i++) {
+	for (size_t i = 0; i < s->n_table; i++) {
 		for (struct sl__shard *shard = s->table[i], *after; shard != NULL; shard = after) {
 			after = shard->chain;
 			sl__free(&env, shard);

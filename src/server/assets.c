@@ -9,7 +9,7 @@
 
 const struct srv_asset *srv_asset_find(const char *path)
 {
-	for (size_t i = 0; i < srv_assets_n; i++) {
+	for (size_t i = 0; i < srv_n_assets; i++) {
 		if (strcmp(srv_assets[i].path, path) == 0)
 			return &srv_assets[i];
 	}

@@ -21,7 +21,7 @@ struct srv_asset {
 };
 
 extern const struct srv_asset srv_assets[];
-extern const size_t srv_assets_n;
+extern const size_t srv_n_assets;
 
 /* By the whole path; NULL: not found. */
 const struct srv_asset *srv_asset_find(const char *path);

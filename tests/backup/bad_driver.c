@@ -76,14 +76,14 @@ static void finish(struct bad_job *job)
 /* Any of them, so that they come out of order. */
 static struct bad_job *take_job(struct bad_driver *b)
 {
-	size_t skip = b->jobs_n != 0 ? (size_t)(draw(b) % b->jobs_n) : 0;
+	size_t skip = b->n_jobs != 0 ? (size_t)(draw(b) % b->n_jobs) : 0;
 	struct bad_job **at = &b->jobs;
 	for (; skip > 0; skip--)
 		at = &(*at)->next;
 	struct bad_job *job = *at;
 	if (job != NULL) {
 		*at = job->next;
-		b->jobs_n--;
+		b->n_jobs--;
 	}
 	return job;
 }
@@ -117,7 +117,7 @@ static void give_job(struct bad_driver *b, struct bad_job *job)
 	}
 	job->next = b->jobs;
 	b->jobs = job;
-	b->jobs_n++;
+	b->n_jobs++;
 	(void)pthread_cond_signal(&b->changed);
 	(void)pthread_mutex_unlock(&b->mu);
 }
@@ -236,7 +236,7 @@ static int64_t age_of(const struct bad_driver *b, const char *folder, const char
 {
 	char whole[2 * SL_DRIVER_NAME_BYTES];
 	(void)snprintf(whole, sizeof(whole), "%s%s%s", folder, folder[0] != '\0' ? "/" : "", name);
-	for (int i = 0; i < b->aged_n; i++)
+	for (int i = 0; i < b->n_aged; i++)
 		if (strcmp(b->aged[i].name, whole) == 0)
 			return b->aged[i].ms;
 	return 0;
@@ -374,8 +374,8 @@ sl_driver bad_driver_handle(struct bad_driver *b)
 
 void bad_driver_age(struct bad_driver *b, const char *name, int64_t ms)
 {
-	if (b->aged_n == BAD_AGED_MAX)
+	if (b->n_aged == BAD_AGED_MAX)
 		abort();
-	(void)snprintf(b->aged[b->aged_n].name, sizeof(b->aged[0].name), "%s", name);
-	b->aged[b->aged_n++].ms = ms;
+	(void)snprintf(b->aged[b->n_aged].name, sizeof(b->aged[0].name), "%s", name);
+	b->aged[b->n_aged++].ms = ms;
 }

@@ -79,7 +79,7 @@ struct bad_driver {
 		char name[SL_DRIVER_NAME_BYTES];
 		int64_t ms;
 	} aged[BAD_AGED_MAX]; /* objects that are this much older than in the wrapped driver */
-	int aged_n;
+	int n_aged;
 
 	/* what happened */
 	pthread_mutex_t mu;
@@ -88,7 +88,7 @@ struct bad_driver {
 	int64_t refused, throttled, failures, poisoned, denied, lies, torn, asked_ready, waited;
 	uint32_t concurrency; /* the last limit that was passed to it */
 	struct bad_job *jobs;
-	size_t jobs_n;
+	size_t n_jobs;
 	bool stop;
 	pthread_t completers[BAD_COMPLETERS];
 	bool started;

@@ -99,7 +99,7 @@ static int add_file(struct making *m, const struct care_file *file, struct sl_er
 		e.type = SL_BACKUP_FILE;
 		e.size = file->len;
 		e.refs = &ref;
-		e.refs_n = file->len > 0;
+		e.n_refs = file->len > 0;
 		rc = file->len > 0 ? add_contents(m, file, &ref, err) : 0;
 		m->s.info.files++;
 		m->s.info.bytes += file->len;
@@ -126,7 +126,7 @@ static int publish(struct making *m, struct sl_err *err)
 {
 	char *json = NULL;
 	size_t len = 0;
-	int rc = sl__bk_manifest_finish(m->writer, &m->s.manifest, &m->s.manifest_n, err);
+	int rc = sl__bk_manifest_finish(m->writer, &m->s.manifest, &m->s.n_manifest, err);
 	if (rc == 0)
 		rc = sl__bk_store_finish(m->store, err);
 	if (rc == 0)

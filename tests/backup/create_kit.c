@@ -87,9 +87,9 @@ static void note_problem(enum sl_backup_problem problem, const char *path, const
 {
 	struct ck *k = ctx;
 	assert_true(err != NULL && err->code != 0 && err->msg[0] != '\0');
-	if (k->problems_n == sizeof(k->problems) / sizeof(k->problems[0]))
+	if (k->n_problems == sizeof(k->problems) / sizeof(k->problems[0]))
 		return;
-	struct ck_problem *p = &k->problems[k->problems_n++];
+	struct ck_problem *p = &k->problems[k->n_problems++];
 	p->problem = problem;
 	(void)snprintf(p->path, sizeof(p->path), "%s", path);
 	(void)snprintf(p->msg, sizeof(p->msg), "%s", err->msg);
@@ -99,7 +99,7 @@ static void note_problem(enum sl_backup_problem problem, const char *path, const
 
 int ck_create(struct ck *k)
 {
-	k->problems_n = 0;
+	k->n_problems = 0;
 	k->create.on_problem = note_problem;
 	k->create.ctx = k;
 	k->made = (struct sl_backup_created){.struct_size = sizeof(k->made)};
@@ -113,7 +113,7 @@ void ck_create_ok(struct ck *k)
 	int rc = ck_create(k);
 	if (rc != 0)
 		fail_msg("create: %s", k->err.msg);
-	for (size_t i = 0; i < k->problems_n; i++)
+	for (size_t i = 0; i < k->n_problems; i++)
 		counted += k->problems[i].problem != SL_BACKUP_SKIPPED; /* these are only reported */
 	assert_int_equal(k->made.problems, counted);
 }
@@ -121,7 +121,7 @@ void ck_create_ok(struct ck *k)
 const struct ck_problem *ck_problem_of(const struct ck *k, const char *path_end)
 {
 	size_t n = strlen(path_end);
-	for (size_t i = 0; i < k->problems_n; i++) {
+	for (size_t i = 0; i < k->n_problems; i++) {
 		size_t len = strlen(k->problems[i].path);
 		if (len >= n && strcmp(k->problems[i].path + len - n, path_end) == 0)
 			return &k->problems[i];

@@ -39,7 +39,7 @@ struct ck {
 	struct sl_backup_created made;
 	struct sl_err err;
 	struct ck_problem problems[128];
-	size_t problems_n;
+	size_t n_problems;
 	/* called in on_problem, when set */
 	void (*on_problem)(struct ck *k, const struct ck_problem *p);
 };

@@ -128,15 +128,15 @@ static void put_contents(struct sl__buf *b, const struct bk_entry *e)
 {
 	uint64_t end = 0;
 	if ((e->flags & BK_ENTRY_SPARSE) != 0) {
-		put_varint(b, e->extents_n);
-		for (size_t i = 0; i < e->extents_n; i++) {
+		put_varint(b, e->n_extents);
+		for (size_t i = 0; i < e->n_extents; i++) {
 			put_varint(b, e->extents[i].offset - end);
 			put_varint(b, e->extents[i].length);
 			end = e->extents[i].offset + e->extents[i].length;
 		}
 	}
-	put_varint(b, e->refs_n);
-	for (size_t i = 0; i < e->refs_n; i++) {
+	put_varint(b, e->n_refs);
+	for (size_t i = 0; i < e->n_refs; i++) {
 		(void)sl__buf_append(b, e->refs[i].id.b, BK_ID_BYTES);
 		put_varint(b, e->refs[i].len);
 	}
@@ -160,8 +160,8 @@ static void put_entry(struct sl__buf *b, const struct bk_entry *e)
 		put_varint(b, numbers[i]);
 	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
 		put_bytes(b, e->target, e->target_len);
-	put_varint(b, e->xattrs_n);
-	for (size_t i = 0; i < e->xattrs_n; i++) {
+	put_varint(b, e->n_xattrs);
+	for (size_t i = 0; i < e->n_xattrs; i++) {
 		put_bytes(b, e->xattrs[i].name, strlen(e->xattrs[i].name));
 		put_bytes(b, e->xattrs[i].value, e->xattrs[i].len);
 	}
@@ -185,8 +185,8 @@ void rk_cut(struct rk *k)
 {
 	if (k->block.len == 0)
 		return;
-	assert_true(k->manifest_n < RK_REFS);
-	k->manifest[k->manifest_n++] = rk_block(k, k->block.data, k->block.len);
+	assert_true(k->n_manifest < RK_REFS);
+	k->manifest[k->n_manifest++] = rk_block(k, k->block.data, k->block.len);
 	sl__buf_clear(&k->block);
 }
 
@@ -195,11 +195,11 @@ static void put_pack(struct rk *k)
 	struct bk_pack_image image;
 	char name[SL_DRIVER_NAME_BYTES];
 	assert_int_equal(sl__bk_pack_take(k->pack, &image, NULL), 0);
-	if (image.blocks_n == 0)
+	if (image.n_blocks == 0)
 		return;
 	sl__bk_pack_name(&image.name, name);
 	assert_int_equal(k->driver.ops->put(k->driver.driver, name, image.bytes, image.len, SL_DRIVER_NEW, NULL), 0);
-	assert_int_equal(sl__bk_index_builder_pack(k->index, &image.name, image.blocks, image.blocks_n, NULL), 0);
+	assert_int_equal(sl__bk_index_builder_pack(k->index, &image.name, image.blocks, image.n_blocks, NULL), 0);
 	assert_int_equal(sl__bk_index_builder_put(k->index, &k->driver, NULL, NULL), 0);
 	sl__bk_pack_image_fini(&k->env, &image);
 	sl__bk_index_builder_free(k->index);
@@ -216,14 +216,14 @@ const char *rk_publish(struct rk *k)
 	put_pack(k);
 	struct bk_snapshot s = {.info = {.host = "h", .parent = "", .version = "0", .time_ms = 1},
 				.manifest = k->manifest,
-				.manifest_n = k->manifest_n};
+				.n_manifest = k->n_manifest};
 	assert_int_equal(sl__bk_snapshot_json(&k->env, &s, &json, &len, NULL), 0);
 	assert_int_equal(sl__bk_session_begin(k->b, &session, &k->err), 0);
 	memcpy(k->id, session->id, sizeof(k->id));
 	assert_int_equal(sl__bk_session_publish(session, json, len, &k->err), 0);
 	sl__bk_session_end(session);
 	sl__free(&k->env, json);
-	k->manifest_n = 0;
+	k->n_manifest = 0;
 	return k->id;
 }
 
@@ -252,10 +252,10 @@ struct bk_entry rk_file(struct rk *k, const char *path, const void *bytes, size_
 	e.size = len;
 	if (len == 0)
 		return e;
-	assert_true(k->refs_n < RK_REFS && len <= BK_CHUNK_MAX);
-	k->refs[k->refs_n] = rk_block(k, bytes, len);
-	e.refs = &k->refs[k->refs_n++];
-	e.refs_n = 1;
+	assert_true(k->n_refs < RK_REFS && len <= BK_CHUNK_MAX);
+	k->refs[k->n_refs] = rk_block(k, bytes, len);
+	e.refs = &k->refs[k->n_refs++];
+	e.n_refs = 1;
 	return e;
 }
 
@@ -282,9 +282,9 @@ struct bk_entry rk_node(enum sl_backup_type type, const char *path)
 static void on_problem(enum sl_backup_problem problem, const char *path, const struct sl_err *err, void *ctx)
 {
 	struct rk *k = ctx;
-	if (k->problems_n == SL_COUNT(k->problems))
+	if (k->n_problems == SL_COUNT(k->problems))
 		return;
-	struct rk_problem *p = &k->problems[k->problems_n++];
+	struct rk_problem *p = &k->problems[k->n_problems++];
 	p->problem = problem;
 	p->code = err->code;
 	(void)snprintf(p->path, sizeof(p->path), "%s", path);
@@ -299,7 +299,7 @@ struct sl_backup_restore_opts rk_opts(struct rk *k)
 
 int rk_restore_with(struct rk *k, const struct sl_backup_restore_opts *opts)
 {
-	k->problems_n = 0;
+	k->n_problems = 0;
 	k->err = (struct sl_err)SL_ERR_INIT;
 	memset(&k->result, 0xee, sizeof(k->result));
 	k->result.struct_size = sizeof(k->result);
@@ -317,7 +317,7 @@ int rk_restore(struct rk *k)
 
 const struct rk_problem *rk_problem_of(const struct rk *k, const char *path)
 {
-	for (size_t i = 0; i < k->problems_n; i++)
+	for (size_t i = 0; i < k->n_problems; i++)
 		if (strcmp(k->problems[i].path, path) == 0)
 			return &k->problems[i];
 	return NULL;

@@ -40,15 +40,15 @@ struct rk {
 	struct bk_index_builder *index;
 	struct sl__buf block;
 	struct bk_ref manifest[RK_REFS];
-	size_t manifest_n;
+	size_t n_manifest;
 	struct bk_ref refs[RK_REFS]; /* of rk_file */
-	size_t refs_n;
+	size_t n_refs;
 	char id[SL_BACKUP_ID_BYTES];
 	/* of the last restore */
 	struct sl_backup_restored result;
 	struct sl_err err;
 	struct rk_problem problems[64];
-	size_t problems_n;
+	size_t n_problems;
 };
 
 /* env NULL: the real one. passphrase NULL: a plain repository. A file outside/secret is there. */

@@ -396,11 +396,11 @@ static void files_of_many_blocks_have_them_in_lists(void **state)
 	while ((rc = sl__bk_manifest_next(manifest, &e, NULL)) == 1) {
 		if ((e.flags & BK_ENTRY_LISTS) == 0)
 			continue;
-		assert_true(e.refs_n > 1);
+		assert_true(e.n_refs > 1);
 		assert_int_equal(sl__bk_entry_refs(reader, &e, count_ref, &blocks, NULL), 0);
 		assert_int_equal(sl__bk_entry_all_refs(reader, &e, count_ref, &all, NULL), 0);
-		assert_int_equal(all, blocks + e.refs_n);
-		for (size_t i = 0; i < e.refs_n; i++) { /* of metadata: in two packs */
+		assert_int_equal(all, blocks + e.n_refs);
+		for (size_t i = 0; i < e.n_refs; i++) { /* of metadata: in two packs */
 			struct bk_found places[4];
 			size_t n = 0;
 			n = (size_t)sl__bk_index_places(index, &e.refs[i].id, places, 4, NULL);

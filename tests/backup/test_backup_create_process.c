@@ -66,7 +66,7 @@ static int create_as_another_user(struct ck *k)
 	if (file == NULL || file->problem != SL_BACKUP_UNREADABLE || dir == NULL ||
 	    dir->problem != SL_BACKUP_UNREADABLE)
 		return 13;
-	if (k->problems_n != 2 || k->made.files != 1)
+	if (k->n_problems != 2 || k->made.files != 1)
 		return 14;
 	char *text = ck_listing(k);
 	int rc = strcmp(text, "closed folder\nopen\n") == 0 ? 0 : 15;

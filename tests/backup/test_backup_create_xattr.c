@@ -64,7 +64,7 @@ static void expect_read(size_t a, size_t b)
 	lengths[0] = a;
 	lengths[1] = b;
 	assert_int_equal(sl__bk_xattrs_read(&env, item, 0, -1, NULL), 0);
-	assert_int_equal(item->e.xattrs_n, 2);
+	assert_int_equal(item->e.n_xattrs, 2);
 	expect_attribute(&item->e.xattrs[0], "user.a", a);
 	expect_attribute(&item->e.xattrs[1], "user.b", b);
 	sl__bk_item_free(&env, item);

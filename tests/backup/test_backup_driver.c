@@ -67,22 +67,22 @@ static void crashfs_clean(void *ctx)
 
 /* The misbehaving driver of the tests, configured only to be slow. */
 static struct bad_driver bads[2];
-static int bads_n;
+static int n_bads;
 
 static void bad_open(sl_driver *out, int fresh, void *ctx)
 {
 	sl_driver under;
 	fixture_open(&under, fresh, ctx);
-	assert_true(bads_n < 2);
-	bad_driver_init(&bads[bads_n], &under, 1);
-	bads[bads_n].delay = true;
-	*out = bad_driver_handle(&bads[bads_n++]);
+	assert_true(n_bads < 2);
+	bad_driver_init(&bads[n_bads], &under, 1);
+	bads[n_bads].delay = true;
+	*out = bad_driver_handle(&bads[n_bads++]);
 }
 
 static void bad_clean(void *ctx)
 {
-	while (bads_n > 0)
-		bad_driver_fini(&bads[--bads_n]);
+	while (n_bads > 0)
+		bad_driver_fini(&bads[--n_bads]);
 	fixture_clean(ctx);
 }
 

@@ -14,7 +14,7 @@
 
 /* A directory, row by row, as it is to be written. */
 struct forged {
-	uint32_t frames_n, blocks_n; /* what the directory says */
+	uint32_t n_frames, n_blocks; /* what the directory says */
 	uint32_t frame_rows, block_rows;
 	struct {
 		uint32_t offset, stored, raw, blocks;
@@ -31,8 +31,8 @@ struct forged {
 static struct forged honest(void)
 {
 	return (struct forged){
-		.frames_n = 2,
-		.blocks_n = 3,
+		.n_frames = 2,
+		.n_blocks = 3,
 		.frame_rows = 2,
 		.block_rows = 3,
 		.frames = {{BK_PACK_HEADER, SEAL + 80, 100 | ZSTD, 2}, {BK_PACK_HEADER + SEAL + 80, SEAL + 50, 50, 1}},
@@ -59,8 +59,8 @@ static int read_forged(const struct forged *f, int *reported)
 	uint8_t *pack = calloc(1, len), *at = pack + BK_PACK_HEADER + frames, *row = at + SEAL;
 	memcpy(pack, BK_PACK_MAGIC, 8);
 	memcpy(pack + 8, keys.repository, BK_NAME_BYTES);
-	sl__put32(row, f->frames_n);
-	sl__put32(row + 4, f->blocks_n);
+	sl__put32(row, f->n_frames);
+	sl__put32(row + 4, f->n_blocks);
 	row += 8;
 	for (uint32_t i = 0; i < f->frame_rows; i++, row += 16) {
 		sl__put32(row, f->frames[i].offset);
@@ -116,19 +116,19 @@ static void frames_that_overlap_or_leave_a_hole_are_refused(SL_UNUSED void **sta
 	REFUSE(f.frames[1].offset = f.frames[0].offset);
 	REFUSE((f.frames[0].stored--, f.frames[1].offset--)); /* a hole before the directory */
 	REFUSE((f.frames[0].stored++, f.frames[1].offset++)); /* into the directory */
-	REFUSE((f.frames_n = 1, f.blocks_n = 2, f.frame_rows = 1, f.block_rows = 2));
-	REFUSE((f.frames_n = 0, f.blocks_n = 0, f.frame_rows = 0, f.block_rows = 0));
+	REFUSE((f.n_frames = 1, f.n_blocks = 2, f.frame_rows = 1, f.block_rows = 2));
+	REFUSE((f.n_frames = 0, f.n_blocks = 0, f.frame_rows = 0, f.block_rows = 0));
 }
 
 static void counts_that_do_not_give_the_directorys_length_are_refused(SL_UNUSED void **state)
 {
-	REFUSE(f.frames_n = 0xFFFFFFFF);
-	REFUSE(f.blocks_n = 0xFFFFFFFF);
-	REFUSE((f.frames_n = 0xFFFFFFFF, f.blocks_n = 0xFFFFFFFF));
-	REFUSE((f.frames_n = 2 + 0x10000000, f.blocks_n = 3)); /* right when 32 bits wrap around */
-	REFUSE((f.blocks_n = 3 + 0x40000000));
-	REFUSE(f.frames_n = 3);
-	REFUSE(f.blocks_n = 2);
+	REFUSE(f.n_frames = 0xFFFFFFFF);
+	REFUSE(f.n_blocks = 0xFFFFFFFF);
+	REFUSE((f.n_frames = 0xFFFFFFFF, f.n_blocks = 0xFFFFFFFF));
+	REFUSE((f.n_frames = 2 + 0x10000000, f.n_blocks = 3)); /* right when 32 bits wrap around */
+	REFUSE((f.n_blocks = 3 + 0x40000000));
+	REFUSE(f.n_frames = 3);
+	REFUSE(f.n_blocks = 2);
 	REFUSE(f.extra = 1);
 }
 
@@ -158,13 +158,13 @@ static void a_frame_of_no_block_or_of_too_many_is_refused(SL_UNUSED void **state
 	assert_refused(&f, "a frame without blocks");
 	f = honest();
 	f.frames[0].blocks = BK_FRAME_BLOCKS_MAX;
-	f.blocks_n = f.block_rows = BK_FRAME_BLOCKS_MAX + 1;
+	f.n_blocks = f.block_rows = BK_FRAME_BLOCKS_MAX + 1;
 	f.lengths[2] = 0;
 	f.lengths[BK_FRAME_BLOCKS_MAX] = 50;
 	int reported;
 	assert_int_equal(read_forged(&f, &reported), 0);
 	f.frames[0].blocks++;
-	f.blocks_n = ++f.block_rows;
+	f.n_blocks = ++f.block_rows;
 	f.lengths[BK_FRAME_BLOCKS_MAX] = 0;
 	f.lengths[BK_FRAME_BLOCKS_MAX + 1] = 50;
 	assert_refused(&f, "a frame of too many blocks");

@@ -305,7 +305,7 @@ static void many_small_files_are_read_once_and_then_asked_as_one(SL_UNUSED void 
 	assert_null(x->front);
 	index_kit_assert_missing(x, 5000);
 	assert_non_null(x->front);
-	assert_int_equal(x->front->entries_n, MANY * 100 + 3000);
+	assert_int_equal(x->front->n_entries, MANY * 100 + 3000);
 	uint64_t gets = t.mem.gets;
 	assert_many(&t, x);
 	assert_int_equal(t.mem.gets, gets);

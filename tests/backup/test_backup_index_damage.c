@@ -92,7 +92,7 @@ struct forged {
 	struct index_kit t;
 	uint8_t *bytes; /* header, seal, packs, fences, seal, entries */
 	uint8_t *head, *entries;
-	uint32_t packs, entries_n;
+	uint32_t packs, n_entries;
 	size_t *len;
 };
 
@@ -105,7 +105,7 @@ static void forge_begin(struct forged *f)
 	f->bytes = f->t.mem.objects[0].bytes;
 	f->len = &f->t.mem.objects[0].len;
 	f->packs = 1;
-	f->entries_n = FORGED_ENTRIES;
+	f->n_entries = FORGED_ENTRIES;
 	f->head = f->bytes + BK_INDEX_HEADER + BK_SEAL_PLAIN;
 	f->entries = f->head + 32 + 2 * BK_INDEX_FENCE + BK_SEAL_PLAIN;
 }

@@ -72,7 +72,7 @@ struct world {
 	pthread_mutex_t mu;
 	pthread_cond_t changed;
 	struct actor actors[ACTORS];
-	int actors_n;
+	int n_actors;
 	int holder; /* whose turn it is; -1: the scheduler's */
 	int calls;
 	int single;    /* blocks of metadata that the last check found in one pack only */
@@ -261,7 +261,7 @@ static void let_time_pass(struct world *w)
 static int choose(struct world *w)
 {
 	int left[ACTORS], n = 0;
-	for (int i = 0; i < w->actors_n; i++)
+	for (int i = 0; i < w->n_actors; i++)
 		if (!w->actors[i].done)
 			left[n++] = i;
 	return n == 0 ? -1 : left[below(&w->chance, (uint64_t)n)];
@@ -291,7 +291,7 @@ static void schedule(struct world *w)
 static void start_actors(struct world *w)
 {
 	w->holder = -1;
-	for (int i = 0; i < w->actors_n; i++) {
+	for (int i = 0; i < w->n_actors; i++) {
 		struct actor *a = &w->actors[i];
 		*a = (struct actor){.w = w, .number = i, .what = a->what, .chance = draw(&w->chance)};
 		if (pthread_create(&a->thread, NULL, play, a) != 0)
@@ -300,7 +300,7 @@ static void start_actors(struct world *w)
 	w->shelf.gate = gate;
 	w->shelf.gate_ctx = w;
 	(void)pthread_mutex_lock(&w->mu);
-	for (int i = 0; i < w->actors_n; i++)
+	for (int i = 0; i < w->n_actors; i++)
 		while (!w->actors[i].waits)
 			(void)pthread_cond_wait(&w->changed, &w->mu);
 }
@@ -308,7 +308,7 @@ static void start_actors(struct world *w)
 static void end_actors(struct world *w)
 {
 	(void)pthread_mutex_unlock(&w->mu);
-	for (int i = 0; i < w->actors_n; i++)
+	for (int i = 0; i < w->n_actors; i++)
 		(void)pthread_join(w->actors[i].thread, NULL);
 	w->shelf.gate = NULL;
 }
@@ -316,8 +316,8 @@ static void end_actors(struct world *w)
 static void run_actors(struct world *w)
 {
 	static const enum what parts[] = {CREATE, CREATE, PRUNE, FORGET, PRUNE};
-	w->actors_n = w->shelf.has_lock ? 4 : SL_COUNT(parts);
-	for (int i = 0; i < w->actors_n; i++)
+	w->n_actors = w->shelf.has_lock ? 4 : SL_COUNT(parts);
+	for (int i = 0; i < w->n_actors; i++)
 		w->actors[i].what = parts[i];
 	start_actors(w);
 	schedule(w);
@@ -425,7 +425,7 @@ static bool run_script_to(const struct step *steps, size_t n, size_t *published)
 	act(&w, FORGET, &w.chance, -1);
 	for (size_t i = 0; i < n; i++) {
 		w.actors[steps[i].actor].what = steps[i].what;
-		w.actors_n = SL_MAX(w.actors_n, steps[i].actor + 1);
+		w.n_actors = SL_MAX(w.n_actors, steps[i].actor + 1);
 	}
 	start_actors(&w);
 	for (size_t i = 0; i < n; i++)

@@ -52,7 +52,7 @@ struct world {
 	uint64_t versions[FILES];
 	uint64_t past[SNAPSHOTS * 4][FILES]; /* of tree n, at n modulo its length */
 	struct kept kept[SNAPSHOTS];
-	size_t kept_n;
+	size_t n_kept;
 	double typical[WORKS]; /* how many changes each kind of work makes */
 	uint64_t kills, creates, restored, unfinished;
 };
@@ -262,9 +262,9 @@ static void take_reports(struct world *w, int in)
 	struct report r;
 	while (read(in, &r, sizeof(r)) == sizeof(r)) {
 		w->creates++;
-		assert_true(w->kept_n < SNAPSHOTS);
-		w->kept[w->kept_n] = (struct kept){.tree = r.tree};
-		memcpy(w->kept[w->kept_n++].id, r.id, sizeof(r.id));
+		assert_true(w->n_kept < SNAPSHOTS);
+		w->kept[w->n_kept] = (struct kept){.tree = r.tree};
+		memcpy(w->kept[w->n_kept++].id, r.id, sizeof(r.id));
 	}
 }
 
@@ -293,15 +293,15 @@ static bool is_listed(const struct listing *l, const char *id)
 static void settle(struct world *w, const struct listing *l, bool forgets)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < w->kept_n; i++) {
+	for (size_t i = 0; i < w->n_kept; i++) {
 		bool there = is_listed(l, w->kept[i].id);
-		if (!there && !(forgets && w->kept_n + w->unfinished >= KEEP))
+		if (!there && !(forgets && w->n_kept + w->unfinished >= KEEP))
 			fail_msg("snapshot %s was done and is not there", w->kept[i].id);
 		if (there)
 			w->kept[n++] = w->kept[i];
 	}
-	assert_true(l->n >= (w->kept_n < KEEP ? w->kept_n : KEEP));
-	w->kept_n = n;
+	assert_true(l->n >= (w->n_kept < KEEP ? w->n_kept : KEEP));
+	w->n_kept = n;
 	w->unfinished = l->n - n; /* published, but killed before they reported it */
 }
 
@@ -364,10 +364,10 @@ static void judge(struct world *w, bool forgets, bool all)
 	if (sl_backup_check(b, &check, NULL, &err) != 0 || sl_backup_list(b, list_one, NULL, &l, &err) != 0)
 		fail_msg("%s", err.msg);
 	settle(w, &l, forgets);
-	for (size_t i = 0; i < w->kept_n && all; i++)
+	for (size_t i = 0; i < w->n_kept && all; i++)
 		restore(w, b, &w->kept[i]);
-	if (w->kept_n > 0 && !all)
-		restore(w, b, &w->kept[below(w, w->kept_n)]);
+	if (w->n_kept > 0 && !all)
+		restore(w, b, &w->kept[below(w, w->n_kept)]);
 	sl_backup_close(b);
 	sl_driver_close(&driver);
 }
@@ -396,7 +396,7 @@ static void cycle(struct world *w)
 	enum work whats[CHILDREN];
 	bool kills[CHILDREN];
 	int pipes[2], n = 1 + (int)below(w, CHILDREN);
-	bool forgets = w->kept_n > SNAPSHOTS / 2;
+	bool forgets = w->n_kept > SNAPSHOTS / 2;
 	change_tree(w);
 	if (below(w, 2) == 0)
 		age_sessions(w);

@@ -27,11 +27,11 @@ static void publish_tree(struct rk *k)
 	struct bk_entry one = rk_text(k, "a/one", "first"), sparse = rk_text(k, "a/sparse", "abcdefg");
 	one.nlink = 2;
 	one.xattrs = &x;
-	one.xattrs_n = 1;
+	one.n_xattrs = 1;
 	sparse.flags = BK_ENTRY_SPARSE;
 	sparse.size = 1 << 20;
 	sparse.extents = extents;
-	sparse.extents_n = 2;
+	sparse.n_extents = 2;
 	add(k, rk_dir("a"));
 	rk_add(k, &one);
 	rk_add(k, &sparse);

@@ -38,8 +38,8 @@ static void make_contents(struct made *m, uint64_t *x)
 {
 	struct bk_entry *e = &m->e;
 	uint64_t total = 0, end = 0;
-	e->refs_n = next(x) % 40;
-	for (size_t i = 0; i < e->refs_n; i++) {
+	e->n_refs = next(x) % 40;
+	for (size_t i = 0; i < e->n_refs; i++) {
 		ck_fill(m->refs[i].id.b, BK_ID_BYTES, next(x), 0);
 		m->refs[i].len = 8 + (uint32_t)(next(x) % (BK_CHUNK_MAX - 8));
 		total += m->refs[i].len;
@@ -50,9 +50,9 @@ static void make_contents(struct made *m, uint64_t *x)
 	if (next(x) % 3 == 0 && (total >= 8 || total == 0)) {
 		e->flags |= BK_ENTRY_SPARSE;
 		e->extents = m->extents;
-		e->extents_n = total == 0 ? 0 : 1 + next(x) % 4;
-		for (size_t i = 0; i < e->extents_n; i++) {
-			uint64_t len = i + 1 < e->extents_n ? 1 + total / 10 : total;
+		e->n_extents = total == 0 ? 0 : 1 + next(x) % 4;
+		for (size_t i = 0; i < e->n_extents; i++) {
+			uint64_t len = i + 1 < e->n_extents ? 1 + total / 10 : total;
 			m->extents[i] = (struct bk_extent){end + next(x) % 100000, len};
 			end = m->extents[i].offset + len;
 			total -= len;
@@ -88,8 +88,8 @@ static void make_entry(struct made *m, uint64_t number, uint64_t *x)
 		if (e->type == SL_BACKUP_HARDLINK && number < 16)
 			e->type = SL_BACKUP_SYMLINK;
 	}
-	e->xattrs_n = next(x) % 4 == 0 ? next(x) % 6 : 0;
-	for (size_t i = 0; i < e->xattrs_n; i++) {
+	e->n_xattrs = next(x) % 4 == 0 ? next(x) % 6 : 0;
+	for (size_t i = 0; i < e->n_xattrs; i++) {
 		(void)snprintf(m->names[i], sizeof(m->names[i]), "user.%zu", i);
 		m->xattrs[i] = (struct bk_xattr){m->names[i], m->values[i], (uint32_t)(next(x) % 100)};
 		ck_fill(m->values[i], 100, next(x), 0);
@@ -111,16 +111,16 @@ static void expect_same(const struct bk_entry *a, const struct bk_entry *b)
 	assert_true(a->size == b->size && a->rdev == b->rdev);
 	assert_int_equal(a->target_len, b->target_len);
 	assert_true(a->target_len == 0 || strcmp(a->target, b->target) == 0);
-	assert_int_equal(a->xattrs_n, b->xattrs_n);
-	for (size_t i = 0; i < a->xattrs_n; i++) {
+	assert_int_equal(a->n_xattrs, b->n_xattrs);
+	for (size_t i = 0; i < a->n_xattrs; i++) {
 		assert_string_equal(a->xattrs[i].name, b->xattrs[i].name);
 		assert_int_equal(a->xattrs[i].len, b->xattrs[i].len);
 		assert_memory_equal(a->xattrs[i].value, b->xattrs[i].value, a->xattrs[i].len);
 	}
-	assert_int_equal(a->extents_n, b->extents_n);
-	assert_true(a->extents_n == 0 || memcmp(a->extents, b->extents, a->extents_n * sizeof(*a->extents)) == 0);
-	assert_int_equal(a->refs_n, b->refs_n);
-	for (size_t i = 0; i < a->refs_n; i++)
+	assert_int_equal(a->n_extents, b->n_extents);
+	assert_true(a->n_extents == 0 || memcmp(a->extents, b->extents, a->n_extents * sizeof(*a->extents)) == 0);
+	assert_int_equal(a->n_refs, b->n_refs);
+	for (size_t i = 0; i < a->n_refs; i++)
 		assert_true(memcmp(&a->refs[i].id, &b->refs[i].id, BK_ID_BYTES) == 0 &&
 			    a->refs[i].len == b->refs[i].len);
 }
@@ -218,7 +218,7 @@ static struct bk_entry file(const char *path)
 				 .path_len = strlen(path),
 				 .size = 1,
 				 .refs = &one_byte,
-				 .refs_n = 1};
+				 .n_refs = 1};
 }
 
 static void entries_that_break_a_rule_are_not_written(void **state)
@@ -252,16 +252,16 @@ static void entries_that_break_a_rule_are_not_written(void **state)
 	WRONG(e.refs = &big; e.size = big.len);
 	WRONG(e.rdev = 1);
 	WRONG(e.target = "y"; e.target_len = 1);
-	WRONG(e.extents = &none; e.extents_n = 1);
-	WRONG(e.flags = BK_ENTRY_SPARSE; e.size = 12; e.extents = &past; e.extents_n = 1);
-	WRONG(e.flags = BK_ENTRY_SPARSE; e.size = 12; e.extents = two; e.extents_n = 2);
+	WRONG(e.extents = &none; e.n_extents = 1);
+	WRONG(e.flags = BK_ENTRY_SPARSE; e.size = 12; e.extents = &past; e.n_extents = 1);
+	WRONG(e.flags = BK_ENTRY_SPARSE; e.size = 12; e.extents = two; e.n_extents = 2);
 	WRONG(e.flags = BK_ENTRY_LISTS; e.refs = &list);
-	WRONG(e.flags = BK_ENTRY_LISTS; e.refs_n = 0);
-	WRONG(e.xattrs = order; e.xattrs_n = 2);
+	WRONG(e.flags = BK_ENTRY_LISTS; e.n_refs = 0);
+	WRONG(e.xattrs = order; e.n_xattrs = 2);
 	WRONG(e.type = SL_BACKUP_DIR);
-	WRONG(e.type = SL_BACKUP_SYMLINK; e.size = e.refs_n = 0);
-	WRONG(e.type = SL_BACKUP_HARDLINK; e.size = e.refs_n = 0; e.target = "x"; e.target_len = 1);
-	WRONG(e.type = SL_BACKUP_HARDLINK; e.size = e.refs_n = 0; e.target = "../a"; e.target_len = 4);
+	WRONG(e.type = SL_BACKUP_SYMLINK; e.size = e.n_refs = 0);
+	WRONG(e.type = SL_BACKUP_HARDLINK; e.size = e.n_refs = 0; e.target = "x"; e.target_len = 1);
+	WRONG(e.type = SL_BACKUP_HARDLINK; e.size = e.n_refs = 0; e.target = "../a"; e.target_len = 4);
 #undef WRONG
 }
 
@@ -301,7 +301,7 @@ static struct bk_ref *write_manifest(struct ck *k, size_t entries, size_t skip, 
 		e.refs = &ref;
 		if (i % 100 == 0) {
 			e.type = SL_BACKUP_DIR;
-			e.size = e.refs_n = 0;
+			e.size = e.n_refs = 0;
 		}
 		assert_int_equal(sl__bk_manifest_add(w, &e, NULL), 0);
 	}
@@ -326,7 +326,7 @@ static void a_manifest_is_cut_where_paths_say_and_read_block_by_block(void **sta
 	struct bk_reader *reader;
 	struct bk_manifest_reader *r;
 	struct bk_entry e;
-	struct bk_snapshot s = {.manifest = refs, .manifest_n = n, .info = {.id = "test"}};
+	struct bk_snapshot s = {.manifest = refs, .n_manifest = n, .info = {.id = "test"}};
 	assert_int_equal(sl__bk_index_for_reading(k.b, &index, NULL), 0);
 	assert_int_equal(sl__bk_reader_new(&reader, k.b, index, NULL), 0);
 	assert_int_equal(sl__bk_manifest_reader_new(&r, k.b, &s, reader, NULL), 0);
@@ -389,7 +389,7 @@ static void an_entry_outside_of_a_folder_is_refused(void **state)
 		sl__bk_manifest_writer_free(w);
 		sl__bk_store_free(store);
 		sl__bk_index_free(index);
-		struct bk_snapshot s = {.manifest = refs, .manifest_n = n, .info = {.id = "test"}};
+		struct bk_snapshot s = {.manifest = refs, .n_manifest = n, .info = {.id = "test"}};
 		assert_int_equal(sl__bk_index_for_reading(k.b, &index, NULL), 0);
 		assert_int_equal(sl__bk_reader_new(&reader, k.b, index, NULL), 0);
 		assert_int_equal(sl__bk_manifest_reader_new(&r, k.b, &s, reader, NULL), 0);

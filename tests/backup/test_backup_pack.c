@@ -124,11 +124,11 @@ static void assert_image(struct pool *o, const struct bk_pack_image *image)
 	size_t blocks;
 	struct bk_id name;
 	assert_int_equal(read_pack(o, image->bytes, image->len, &blocks), 0);
-	assert_int_equal(blocks, image->blocks_n);
+	assert_int_equal(blocks, image->n_blocks);
 	assert_int_equal(sl__sha256(image->bytes, image->len, name.b, NULL), 0);
 	assert_memory_equal(&name, &image->name, sizeof(name));
 	uint64_t sum = 0;
-	for (size_t i = 0; i < image->blocks_n; i++)
+	for (size_t i = 0; i < image->n_blocks; i++)
 		sum += image->blocks[i].place.length;
 	assert_int_equal(sum, image->raw_bytes);
 }
@@ -155,7 +155,7 @@ static void blocks_of_every_length_come_back(SL_UNUSED void **state)
 		for (size_t i = 0; i < 3 * SL_COUNT(lens); i++)
 			(void)add(o, p, (i * 997777) % (POOL - BK_CHUNK_MAX), lens[i % SL_COUNT(lens)]);
 		struct bk_pack_image image = take(p);
-		assert_int_equal(image.blocks_n, o->n);
+		assert_int_equal(image.n_blocks, o->n);
 		assert_image(o, &image);
 		sl__bk_pack_image_fini(&o->env, &image);
 		sl__bk_pack_free(p);
@@ -177,7 +177,7 @@ static void the_directory_says_what_the_builder_said(SL_UNUSED void **state)
 			    .opener = opener,
 			    .stored = malloc(image.len),
 			    .raw = malloc(BK_FRAME_RAW_MAX)};
-	for (size_t i = 0; i < image.blocks_n; i++) /* by the builder's places */
+	for (size_t i = 0; i < image.n_blocks; i++) /* by the builder's places */
 		assert_int_equal(read_block(&image.blocks[i].id, &image.blocks[i].place, &r), 0);
 	assert_int_equal(r.sum, image.raw_bytes);
 	assert_image(o, &image); /* by the directory's */
@@ -240,10 +240,10 @@ static void a_pack_is_full_when_it_has_reached_its_size(SL_UNUSED void **state)
 		sl__bk_pack_image_fini(&o->env, &image);
 		image = take(p); /* it is empty, and can be used again */
 		assert_null(image.bytes);
-		assert_int_equal(image.blocks_n, 0);
+		assert_int_equal(image.n_blocks, 0);
 		(void)add(o, p, 5, 5);
 		image = take(p);
-		assert_int_equal(image.blocks_n, 1);
+		assert_int_equal(image.n_blocks, 1);
 		assert_int_equal(image.raw_bytes, 5);
 		assert_image(o, &image);
 		sl__bk_pack_image_fini(&o->env, &image);
@@ -271,7 +271,7 @@ static void any_number_of_empty_blocks_ends_in_a_full_pack(SL_UNUSED void **stat
 	}
 	assert_true(n > BK_FRAME_BLOCKS_MAX); /* several frames */
 	struct bk_pack_image image = take(p);
-	assert_int_equal(image.blocks_n, n);
+	assert_int_equal(image.n_blocks, n);
 	assert_true(image.len >= 4u << 20 && image.len < (4u << 20) + 200); /* the directory counts */
 	struct bk_pack_end last = {.bytes = image.bytes, .n = image.len, .pack_size = image.len};
 	assert_int_equal(sl__bk_directory_read(&o->keys, &last, count_block, &count, NULL), 0);

@@ -539,7 +539,7 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 	static const char *const paths[] = {"/home/ä b\n\"", "/not \xff utf8/\x80", ""};
 	static const char *const tags[] = {"daily"};
 	struct bk_ref refs[] = {{.len = 1}, {.len = BK_CHUNK_MAX}};
-	struct bk_snapshot s = {.manifest = refs, .manifest_n = 2}, back;
+	struct bk_snapshot s = {.manifest = refs, .n_manifest = 2}, back;
 	struct sl_env env;
 	struct sl_err err = SL_ERR_INIT;
 	char *json;
@@ -576,7 +576,7 @@ static void a_snapshot_comes_back_from_its_json(void **state)
 	assert_string_equal(back.info.tags[0], "daily");
 	assert_true(back.info.time_ms == 1700000000123 && back.info.bytes == INT64_MAX && back.info.problems == 6);
 	assert_string_equal(back.info.version, "0.1.0");
-	assert_int_equal(back.manifest_n, 2);
+	assert_int_equal(back.n_manifest, 2);
 	assert_memory_equal(back.manifest, refs, sizeof(refs));
 	sl__bk_snapshot_fini(&env, &back);
 	sl__free(&env, json);

@@ -222,7 +222,7 @@ static void attributes_come_back(const char *passphrase)
 					       {"user.b", NULL, 0}};
 	struct bk_entry d = rk_dir("d"), f = rk_text(&k, "d/f", "x");
 	d.xattrs = f.xattrs = both;
-	d.xattrs_n = f.xattrs_n = 3;
+	d.n_xattrs = f.n_xattrs = 3;
 	f.mode = 0400;
 	add(&k, d);
 	add(&k, f);
@@ -278,8 +278,8 @@ static void access_lists_come_back_and_none_is_inherited(SL_UNUSED void **state)
 						{"system.posix_acl_default", acl, sizeof(acl)}};
 	struct bk_entry d = rk_dir("d"), f = rk_text(&k, "d/f", "x"), plain = rk_text(&k, "d/plain", "x");
 	d.xattrs = f.xattrs = lists;
-	d.xattrs_n = 2;
-	f.xattrs_n = 1;
+	d.n_xattrs = 2;
+	f.n_xattrs = 1;
 	d.mode = f.mode = 0640;
 	add(&k, d);
 	add(&k, f);
@@ -315,7 +315,7 @@ static void an_attribute_that_cannot_be_set_is_reported(SL_UNUSED void **state)
 	static const struct bk_xattr odd[] = {{"nonsense.a", (const uint8_t *)"1", 1}};
 	struct bk_entry f = rk_text(&k, "f", "x");
 	f.xattrs = odd;
-	f.xattrs_n = 1;
+	f.n_xattrs = 1;
 	add(&k, f);
 	(void)rk_publish(&k);
 	assert_int_equal(rk_restore(&k), 0);
@@ -336,7 +336,7 @@ static void holes_are_holes_again(SL_UNUSED void **state)
 	f.size = 64 << 20;
 	f.flags = all.flags = BK_ENTRY_SPARSE;
 	f.extents = extents;
-	f.extents_n = 2;
+	f.n_extents = 2;
 	all.size = 1 << 30;
 	add(&k, f);
 	add(&k, all);
@@ -374,7 +374,7 @@ static void big_files_come_back_through_lists_of_blocks(SL_UNUSED void **state)
 	f.flags = BK_ENTRY_LISTS;
 	f.size = BLOCKS * EACH;
 	f.refs = refs;
-	f.refs_n = 2;
+	f.n_refs = 2;
 	add(&k, f);
 	(void)rk_publish(&k);
 	assert_int_equal(rk_restore(&k), 0);
@@ -820,7 +820,7 @@ static void a_missing_block_is_named_and_the_others_are_restored(SL_UNUSED void 
 	struct bk_entry bad = rk_text(&k, "bad", "");
 	bad.size = 5;
 	bad.refs = &nowhere;
-	bad.refs_n = 1;
+	bad.n_refs = 1;
 	add(&k, bad);
 	add(&k, rk_text(&k, "good", "good"));
 	(void)rk_publish(&k);
@@ -873,7 +873,7 @@ static void a_restore_that_is_stopped_ends_and_can_be_resumed_later(SL_UNUSED vo
 	static const struct bk_xattr odd[] = {{"nonsense.a", (const uint8_t *)"1", 1}};
 	struct bk_entry f = rk_text(&k, "a", "x");
 	f.xattrs = odd;
-	f.xattrs_n = 1;
+	f.n_xattrs = 1;
 	add(&k, f);
 	for (int i = 0; i < 100; i++) {
 		char name[16];

@@ -38,7 +38,7 @@ static void publish_many(struct rk *k, size_t files)
 		if (!link) {
 			e.size = refs[i].len;
 			e.refs = &refs[i];
-			e.refs_n = 1;
+			e.n_refs = 1;
 			e.nlink = i % 40 == 38 ? 2 : 1;
 		}
 		rk_add(k, &e);

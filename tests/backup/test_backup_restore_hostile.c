@@ -336,7 +336,7 @@ static void a_length_of_a_block_that_lies_is_damage(SL_UNUSED void **state)
 	ref.len = 7;
 	e.size = 7;
 	e.refs = &ref;
-	e.refs_n = 1;
+	e.n_refs = 1;
 	rk_add(&k, &e);
 	expect_refused(&k, SL_ECORRUPT);
 	assert_false(rk_exists(&k, "a"));
@@ -380,7 +380,7 @@ static void extents_that_lie_are_refused(SL_UNUSED void **state)
 		e.flags = BK_ENTRY_SPARSE;
 		e.size = 1 << 20;
 		e.extents = cases[i];
-		e.extents_n = 2;
+		e.n_extents = 2;
 		rk_add(&k, &e);
 		expect_refused(&k, SL_ECORRUPT);
 		assert_false(rk_exists(&k, "a"));
@@ -404,7 +404,7 @@ static void expect_list_refused(size_t n, uint32_t len, uint64_t size)
 	e.flags = BK_ENTRY_LISTS;
 	e.size = size;
 	e.refs = &of_list;
-	e.refs_n = 1;
+	e.n_refs = 1;
 	rk_add(&k, &e);
 	rk_add(&k, &good);
 	(void)rk_publish(&k);
@@ -442,7 +442,7 @@ static void a_bomb_is_written_no_further_than_its_size(SL_UNUSED void **state)
 	e.flags = BK_ENTRY_LISTS;
 	e.size = BK_CHUNK_MAX + 1;
 	e.refs = &of_list;
-	e.refs_n = 1;
+	e.n_refs = 1;
 	rk_add(&k, &e);
 	expect_refused(&k, SL_ECORRUPT);
 	assert_false(rk_exists(&k, "a"));
@@ -466,7 +466,7 @@ static void nested_attributes_have_a_bound(SL_UNUSED void **state)
 		(void)snprintf(path + strlen(path), 3, "%s", i == 0 ? "a" : "/a");
 		struct bk_entry e = rk_dir(path);
 		e.xattrs = &x;
-		e.xattrs_n = 1;
+		e.n_xattrs = 1;
 		rk_add(&k, &e);
 	}
 	(void)rk_publish(&k);

@@ -100,7 +100,7 @@ static void make_tree(bool privileged)
 struct comparing {
 	uint64_t entries;
 	ino_t inodes[1000][2]; /* of files with several names: there and here */
-	size_t inodes_n;
+	size_t n_inodes;
 };
 
 static void compare_xattrs(const char *a, const char *b)
@@ -136,16 +136,16 @@ static void compare_bytes(const char *a, const char *b)
 static void compare_links(struct comparing *c, const struct stat *x, const struct stat *y)
 {
 	assert_int_equal(x->st_nlink, y->st_nlink);
-	for (size_t i = 0; i < c->inodes_n; i++) {
+	for (size_t i = 0; i < c->n_inodes; i++) {
 		if (c->inodes[i][0] == x->st_ino) {
 			assert_true(c->inodes[i][1] == y->st_ino);
 			return;
 		}
 		assert_true(c->inodes[i][1] != y->st_ino);
 	}
-	assert_true(c->inodes_n < SL_COUNT(c->inodes));
-	c->inodes[c->inodes_n][0] = x->st_ino;
-	c->inodes[c->inodes_n++][1] = y->st_ino;
+	assert_true(c->n_inodes < SL_COUNT(c->inodes));
+	c->inodes[c->n_inodes][0] = x->st_ino;
+	c->inodes[c->n_inodes++][1] = y->st_ino;
 }
 
 static void compare(struct comparing *c, const char *a, const char *b);
@@ -234,10 +234,10 @@ static void round_trip(bool privileged, const char *passphrase)
 	for (int again = 0; again < 3; again++) {
 		opts.conflict = again == 2 ? SL_BACKUP_OVERWRITE : SL_BACKUP_RESUME;
 		int rc = rk_restore_with(&k, &opts);
-		if (rc != 0 || k.problems_n > 0)
+		if (rc != 0 || k.n_problems > 0)
 			print_message("# %d %s %s\n", rc, k.err.msg, k.problems[0].msg);
 		assert_int_equal(rc, 0);
-		assert_int_equal(k.problems_n, 0);
+		assert_int_equal(k.n_problems, 0);
 		if (again > 0)
 			assert_int_equal(k.result.files, 0);
 		(void)snprintf(back, sizeof(back), "%s%s/d", k.to, tree);

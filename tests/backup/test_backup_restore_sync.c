@@ -69,7 +69,7 @@ static void publish_large(struct rk *k)
 		struct bk_entry e = rk_text(k, names[i], "");
 		e.size = BLOCKS_PER_FILE * BLOCK;
 		e.refs = refs;
-		e.refs_n = BLOCKS_PER_FILE;
+		e.n_refs = BLOCKS_PER_FILE;
 		rk_add(k, &e);
 	}
 	free(bytes);

@@ -135,7 +135,7 @@ static int look_at(const struct bk_session_info *info, void *ctx)
 	struct look *l = ctx;
 	l->n++;
 	l->last = *info;
-	for (size_t i = 0; i < info->seen_n; i++)
+	for (size_t i = 0; i < info->n_seen; i++)
 		memcpy(l->seen[i], info->seen[i], BK_NAME_HEX);
 	return 0;
 }
@@ -178,13 +178,13 @@ static void a_session_announces_the_marks_it_has_seen(void **state)
 	assert_int_equal(sl__bk_session_begin(r.b, &s, NULL), 0);
 	assert_int_equal(p.while_beginning.n, 1);
 	assert_false(p.while_beginning.last.ready);
-	assert_int_equal(p.while_beginning.last.seen_n, 0);
+	assert_int_equal(p.while_beginning.last.n_seen, 0);
 	put_mark(&r, r.b, 20, 1, after);
 	struct look l = look(r.b);
 	assert_int_equal(l.n, 1);
 	assert_true(l.last.ready);
 	assert_string_equal(l.last.id, s->id);
-	assert_int_equal(l.last.seen_n, 1);
+	assert_int_equal(l.last.n_seen, 1);
 	assert_string_equal(l.seen[0], p.before);
 	assert_true(is_marked(&s->seen, 10));
 	assert_false(is_marked(&s->seen, 20));

@@ -101,7 +101,7 @@ static void publish(struct run *r, struct repo *repo, struct bk_session *session
 					 .n_paths = 1,
 					 .version = "test"},
 				.manifest = refs,
-				.manifest_n = n};
+				.n_manifest = n};
 	char *json;
 	size_t len;
 	assert_int_equal(sl__bk_snapshot_json(&repo->b->env, &s, &json, &len, NULL), 0);
@@ -162,7 +162,7 @@ static const char *judge_snapshot(sl_backup *b, struct bk_index *index, const ch
 	if (sl__bk_snapshot_load(b, id, &s, NULL) != 0)
 		return "a snapshot cannot be read";
 	assert_int_equal(sl__bk_reader_new(&reader, b, index, NULL), 0);
-	for (size_t i = 0; why == NULL && i < s.manifest_n; i++)
+	for (size_t i = 0; why == NULL && i < s.n_manifest; i++)
 		if (sl__bk_read_block(reader, &s.manifest[i].id, s.manifest[i].len, &bytes, NULL) != 0)
 			why = "a block of a snapshot is missing";
 	sl__bk_reader_free(reader);

@@ -37,8 +37,8 @@ static void the_q_of_another_coding_says_nothing_of_gzip(void **state)
 static void every_file_is_found_by_its_path_and_no_other(void **state)
 {
 	(void)state;
-	assert_true(srv_assets_n > 10);
-	for (size_t i = 0; i < srv_assets_n; i++) {
+	assert_true(srv_n_assets > 10);
+	for (size_t i = 0; i < srv_n_assets; i++) {
 		const struct srv_asset *a = &srv_assets[i];
 		assert_ptr_equal(srv_asset_find(a->path), a);
 		assert_true(strcmp(a->path, "/") == 0 || strncmp(a->path, "/assets/", 8) == 0);
@@ -51,7 +51,7 @@ static void every_file_is_found_by_its_path_and_no_other(void **state)
 static void the_two_encodings_of_a_file_have_different_tags(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < srv_assets_n; i++) {
+	for (size_t i = 0; i < srv_n_assets; i++) {
 		const struct srv_asset *a = &srv_assets[i];
 		assert_string_not_equal(a->etag, a->etag_gzip);
 		assert_true(a->etag[0] == '"' && a->etag[strlen(a->etag) - 1] == '"');
@@ -64,9 +64,9 @@ static void the_whole_dashboard_is_small(void **state)
 {
 	size_t bytes = 0;
 	(void)state;
-	for (size_t i = 0; i < srv_assets_n; i++)
+	for (size_t i = 0; i < srv_n_assets; i++)
 		bytes += srv_assets[i].gzip_len;
-	print_message("# %zu bytes in %zu files, compressed\n", bytes, srv_assets_n);
+	print_message("# %zu bytes in %zu files, compressed\n", bytes, srv_n_assets);
 	assert_true(bytes <= 180 * 1024); /* of 200 KB for a first load, headers and data included */
 }
 

@@ -72,7 +72,7 @@ struct bk_verify {
 	/* the result */
 	struct bk_verdict *verdicts; /* by pack number */
 	struct bk_bad_block *bad;    /* blocks that are damaged in a pack */
-	size_t bad_n, bad_cap;
+	size_t n_bad, cap_bad;
 	struct bk_ids unreadable; /* packs that the storage fails to read */
 	uint64_t blocks, bytes;   /* verified */
 	/* shared by the threads */

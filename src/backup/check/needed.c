@@ -317,7 +317,7 @@ static int need_ref(const struct bk_ref *ref, void *ctx)
 {
 	struct block_needs *n = ctx;
 	const struct bk_entry *e = n->entry; /* its own references are of lists, when it has any */
-	bool metadata = (e->flags & BK_ENTRY_LISTS) != 0 && ref >= e->refs && ref < e->refs + e->refs_n;
+	bool metadata = (e->flags & BK_ENTRY_LISTS) != 0 && ref >= e->refs && ref < e->refs + e->n_refs;
 	int rc = n->w->need(ref, e->path, metadata, &n->err, n->w->ctx);
 	if (rc > 0)
 		n->missing = true;
@@ -354,7 +354,7 @@ static int need_entry(const struct bk_entry *e, struct sl_err *err, void *ctx)
 
 int sl__bk_walk_snapshot(struct bk_walk *w, const struct bk_snapshot *s, struct sl_err *err)
 {
-	for (size_t i = 0; i < s->manifest_n; i++) {
+	for (size_t i = 0; i < s->n_manifest; i++) {
 		const struct bk_ref *ref = &s->manifest[i];
 		struct block_needs n = {.w = w};
 		struct sl_err why = SL_ERR_INIT;

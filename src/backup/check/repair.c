@@ -32,11 +32,11 @@ static int note_bad_index_file(const char *name, const struct sl_err *why, void 
 {
 	struct bk_repair *r = ctx;
 	const struct sl_env *env = &r->b->env;
-	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(env, r->bad_files, (r->bad_files_n + 1) * sizeof(*grown));
+	char(*grown)[SL_DRIVER_NAME_BYTES] = sl__realloc(env, r->bad_files, (r->n_bad_files + 1) * sizeof(*grown));
 	if (grown == NULL)
 		return SL_ENOMEM;
 	r->bad_files = grown;
-	(void)snprintf(r->bad_files[r->bad_files_n++], SL_DRIVER_NAME_BYTES, "%s", name);
+	(void)snprintf(r->bad_files[r->n_bad_files++], SL_DRIVER_NAME_BYTES, "%s", name);
 	r->reindex = true;
 	return sl__bk_findings_damaged(&r->f, SL_BACKUP_FAULT_INDEX, name, why, NULL);
 }
@@ -185,7 +185,7 @@ static int repair_index(struct bk_repair *r, struct sl_err *err)
 
 	/* The new index is durable: remove the old files. Names of index files are never reused (each contains a random
 	 * number), so none of the old ones is a new one. */
-	for (size_t i = 0; i < r->bad_files_n && rc == 0; i++)
+	for (size_t i = 0; i < r->n_bad_files && rc == 0; i++)
 		rc = sl__bk_put_aside(r->b, r->bad_files[i], err);
 	for (size_t i = 0; i < sl__bk_index_files(r->view.index) && rc == 0; i++) {
 		const char *name = sl__bk_index_name(r->view.index, i);

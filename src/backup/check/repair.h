@@ -25,7 +25,7 @@ struct bk_repair {
 	struct bk_verify verify;                 /* of its packs */
 	struct bk_ids damaged;                   /* packs to quarantine */
 	char (*bad_files)[SL_DRIVER_NAME_BYTES]; /* index files that cannot be read */
-	size_t bad_files_n;
+	size_t n_bad_files;
 	bool reindex; /* the index is wrong, or will be */
 	struct sl_backup_repaired out;
 };

@@ -167,7 +167,7 @@ static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old,
 	s.info.bytes = w->bytes;
 	s.info.problems += w->lost;
 	s.info.version = sl_version();
-	int rc = sl__bk_manifest_finish(w->writer, &s.manifest, &s.manifest_n, err);
+	int rc = sl__bk_manifest_finish(w->writer, &s.manifest, &s.n_manifest, err);
 	if (rc == 0)
 		rc = sl__bk_store_finish(w->store, err);
 	if (rc == 0)
@@ -205,7 +205,7 @@ static int rewrite_snapshot(struct snapshot_repair *m, const struct bk_snapshot 
 	if (rc == 0)
 		rc = sl__bk_seen_new(&w.linked, &b->env, err);
 
-	for (size_t i = 0; i < s->manifest_n && rc == 0; i++) {
+	for (size_t i = 0; i < s->n_manifest && rc == 0; i++) {
 		struct sl_err why = SL_ERR_INIT;
 		rc = sl__bk_walk_block(&w.walk, &s->manifest[i], rewrite_entry, &w, &why);
 		if (rc == SL_ENOENT || rc == SL_ECORRUPT) {

@@ -46,10 +46,10 @@ static int on_bad_block(const struct bk_id *id, const struct sl_err *why, struct
 		w->why = *why;
 	w->any_bad = true;
 	sl__lock(&v->mu);
-	struct bk_bad_block *grown = sl__grow(&v->b->env, v->bad, v->bad_n, &v->bad_cap, sizeof(*grown));
+	struct bk_bad_block *grown = sl__grow(&v->b->env, v->bad, v->n_bad, &v->cap_bad, sizeof(*grown));
 	if (grown != NULL) {
 		v->bad = grown;
-		v->bad[v->bad_n++] = (struct bk_bad_block){.pack = w->pack, .id = *id};
+		v->bad[v->n_bad++] = (struct bk_bad_block){.pack = w->pack, .id = *id};
 	}
 	sl__unlock(&v->mu);
 	return grown != NULL ? 0 : sl__no_memory(err, "check packs");
@@ -244,7 +244,7 @@ uint64_t *sl__bk_verify_bits(const struct bk_verify *v, const struct bk_view *vi
 	struct bk_ordinals o = {.n = 0};
 	uint64_t *bits = sl__bk_bits(&v->b->env, view->entries);
 	int rc = bits != NULL ? 0 : sl__no_memory(err, "check packs");
-	for (size_t i = 0; i < v->bad_n && rc == 0; i++) {
+	for (size_t i = 0; i < v->n_bad && rc == 0; i++) {
 		uint32_t pack = sl__bk_view_pack(view, &v->bad[i].pack);
 		rc = sl__bk_view_ordinals(view, &v->bad[i].id, &o, err);
 		for (size_t k = 0; k < o.n && rc == 0; k++)

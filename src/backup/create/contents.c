@@ -29,7 +29,7 @@ struct bk_contents {
 	size_t n;
 	/* list blocks of the large file that is being read */
 	struct bk_ref *lists;
-	size_t lists_n, lists_cap;
+	size_t n_lists, cap_lists;
 	uint8_t *list; /* room for one */
 };
 
@@ -75,12 +75,12 @@ static void count_block(struct bk_contents *x, bool is_new, size_t len)
 static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err *err)
 {
 	const struct sl_env *env = &x->c->b->env;
-	size_t n = item->e.refs_n, len = n * BK_LIST_REF_BYTES;
+	size_t n = item->e.n_refs, len = n * BK_LIST_REF_BYTES;
 	struct bk_id id;
 	bool is_new = false;
 	if (x->list == NULL)
 		x->list = sl__alloc(env, BK_LIST_REFS * BK_LIST_REF_BYTES);
-	struct bk_ref *lists = sl__grow(env, x->lists, x->lists_n, &x->lists_cap, sizeof(*lists));
+	struct bk_ref *lists = sl__grow(env, x->lists, x->n_lists, &x->cap_lists, sizeof(*lists));
 	if (lists != NULL)
 		x->lists = lists;
 	if (x->list == NULL || lists == NULL)
@@ -96,8 +96,8 @@ static int spill_list(struct bk_contents *x, struct bk_item *item, struct sl_err
 	if (rc != 0)
 		return rc;
 	count_block(x, is_new, len);
-	x->lists[x->lists_n++] = (struct bk_ref){id, (uint32_t)len};
-	item->e.refs_n = 0;
+	x->lists[x->n_lists++] = (struct bk_ref){id, (uint32_t)len};
+	item->e.n_refs = 0;
 	return 0;
 }
 
@@ -105,23 +105,23 @@ static int add_ref(struct bk_contents *x, struct bk_item *item, const struct bk_
 		   struct sl_err *err)
 {
 	struct bk_entry *e = &item->e;
-	if (e->refs_n == 0 && item->refs == NULL) {
+	if (e->n_refs == 0 && item->refs == NULL) {
 		item->one = (struct bk_ref){*id, len};
 		e->refs = &item->one;
-		e->refs_n = 1;
+		e->n_refs = 1;
 		return 0;
 	}
-	int rc = e->refs_n == BK_LIST_REFS ? spill_list(x, item, err) : 0;
+	int rc = e->n_refs == BK_LIST_REFS ? spill_list(x, item, err) : 0;
 	if (rc != 0)
 		return rc;
 	bool was_one = item->refs == NULL;
-	struct bk_ref *refs = sl__grow(&x->c->b->env, item->refs, e->refs_n, &item->refs_cap, sizeof(*refs));
+	struct bk_ref *refs = sl__grow(&x->c->b->env, item->refs, e->n_refs, &item->cap_refs, sizeof(*refs));
 	if (refs == NULL)
 		return sl__no_memory(err, "read files");
 	item->refs = refs;
 	if (was_one)
 		item->refs[0] = item->one;
-	item->refs[e->refs_n++] = (struct bk_ref){*id, len};
+	item->refs[e->n_refs++] = (struct bk_ref){*id, len};
 	e->refs = item->refs;
 	return 0;
 }
@@ -187,11 +187,11 @@ static void fill_buffer(struct stream *s)
 		const struct bk_entry *e = &item->e;
 		uint64_t offset = s->at, left = 0;
 		if ((e->flags & BK_ENTRY_SPARSE) != 0) {
-			while (s->extent < e->extents_n && s->at == e->extents[s->extent].length) {
+			while (s->extent < e->n_extents && s->at == e->extents[s->extent].length) {
 				s->extent++;
 				s->at = 0;
 			}
-			if (s->extent < e->extents_n) {
+			if (s->extent < e->n_extents) {
 				offset = e->extents[s->extent].offset + s->at;
 				left = e->extents[s->extent].length - s->at;
 			}
@@ -217,7 +217,7 @@ static void fill_buffer(struct stream *s)
 			if ((item->e.flags & BK_ENTRY_SPARSE) != 0) {
 				item->extents[s->extent].length = s->at;
 				item->e.size = item->extents[s->extent].offset + s->at;
-				item->e.extents_n = s->extent + (s->at > 0);
+				item->e.n_extents = s->extent + (s->at > 0);
 			}
 		}
 	}
@@ -252,7 +252,7 @@ int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *item, struct b
 	struct stream s = {.x = x, .item = item, .source = source};
 	source->error = 0;
 	int rc = sl__bk_contents_flush(x, err);
-	x->lists_n = 0;
+	x->n_lists = 0;
 	while (rc == 0 && source->error == 0 && !(s.ended && s.have == 0)) {
 		rc = sl__bk_check_stop(x->c->b, err);
 		if (rc == 0)
@@ -261,22 +261,22 @@ int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *item, struct b
 			rc = cut_buffer(&s, err);
 		sl__bk_create_progress(x->c);
 	}
-	if (rc != 0 || source->error != 0 || x->lists_n == 0)
+	if (rc != 0 || source->error != 0 || x->n_lists == 0)
 		return rc;
 
 	/* A file that needed list blocks refers only to these. */
-	if (item->e.refs_n > 0)
+	if (item->e.n_refs > 0)
 		rc = spill_list(x, item, err);
 	if (rc != 0)
 		return rc;
 	sl__free(&x->c->b->env, item->refs);
 	item->refs = x->lists;
-	item->refs_cap = x->lists_cap;
+	item->cap_refs = x->cap_lists;
 	item->e.refs = item->refs;
-	item->e.refs_n = x->lists_n;
+	item->e.n_refs = x->n_lists;
 	item->e.flags |= BK_ENTRY_LISTS;
 	x->lists = NULL;
-	x->lists_n = x->lists_cap = 0;
+	x->n_lists = x->cap_lists = 0;
 	return 0;
 }
 

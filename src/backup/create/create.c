@@ -213,7 +213,7 @@ static int finish_create(struct bk_create *c, struct sl_err *err)
 
 	/* Everything durable, and still there. */
 	set_phase(c, "finish", true);
-	int rc = sl__bk_manifest_finish(c->manifest, &s.manifest, &s.manifest_n, err);
+	int rc = sl__bk_manifest_finish(c->manifest, &s.manifest, &s.n_manifest, err);
 	if (rc == 0)
 		rc = sl__bk_store_finish(c->store, err);
 	if (rc == 0)

@@ -45,7 +45,7 @@ struct bk_item {
 	void *copy;        /* what all of e points to, when it is the copy of an entry */
 	struct bk_extent *extents;
 	struct bk_ref *refs; /* NULL: &one */
-	size_t refs_cap;
+	size_t cap_refs;
 	char text[]; /* path and target, each with a NUL */
 };
 
@@ -83,7 +83,7 @@ struct bk_create {
 	struct bk_item *first, *last; /* the window */
 	size_t window_bytes;
 	struct bk_item *run_first, *run_last; /* a run that is not in the queue yet */
-	size_t run_n;
+	size_t n_run;
 	uint64_t run_bytes;
 	struct bk_links *links;
 	struct bk_item *databases, *databases_last; /* copied before everything else */
@@ -98,7 +98,7 @@ struct bk_create {
 	int failed;
 	struct sl_err failure;
 	pthread_t *threads;
-	int threads_n;
+	int n_threads;
 
 	sl__mutex problem_mu; /* one report at a time */
 };

@@ -168,7 +168,7 @@ static int read_xattrs_into(const struct xattr_reading *r, struct bk_item *item,
 		qsort(array, n, sizeof(*array), compare_xattrs);
 	item->xattrs = memory;
 	item->e.xattrs = array;
-	item->e.xattrs_n = n;
+	item->e.n_xattrs = n;
 	item->bytes += bytes;
 	return 0;
 }
@@ -180,7 +180,7 @@ int sl__bk_xattrs_read(const struct sl_env *env, struct bk_item *item, int fd, i
 	sl__free(env, item->xattrs);
 	item->xattrs = NULL;
 	item->e.xattrs = NULL;
-	item->e.xattrs_n = 0;
+	item->e.n_xattrs = 0;
 	if (fd < 0)
 		(void)snprintf(r.path, sizeof(r.path), "/proc/self/fd/%d/%s", dir, name);
 
@@ -213,7 +213,7 @@ static void drop_extents(const struct sl_env *env, struct bk_item *item)
 	sl__free(env, item->extents);
 	item->extents = NULL;
 	item->e.extents = NULL;
-	item->e.extents_n = 0;
+	item->e.n_extents = 0;
 	item->e.flags &= (uint8_t)~BK_ENTRY_SPARSE;
 }
 
@@ -232,16 +232,16 @@ int sl__bk_extents_read(const struct sl_env *env, struct bk_item *item, int fd)
 		uint64_t start = known ? (uint64_t)data : at, end = known ? SL_MIN((uint64_t)hole, size) : size;
 		if (start >= size)
 			break;
-		if (item->e.extents_n == BK_EXTENTS_MAX - 1)
+		if (item->e.n_extents == BK_EXTENTS_MAX - 1)
 			end = size;
-		struct bk_extent *grown = sl__grow(env, item->extents, item->e.extents_n, &cap, sizeof(*grown));
+		struct bk_extent *grown = sl__grow(env, item->extents, item->e.n_extents, &cap, sizeof(*grown));
 		if (grown == NULL)
 			return -ENOMEM;
 		item->extents = grown;
-		item->extents[item->e.extents_n++] = (struct bk_extent){start, end - start};
+		item->extents[item->e.n_extents++] = (struct bk_extent){start, end - start};
 		at = end;
 	}
-	if (item->e.extents_n == 1 && item->extents[0].offset == 0 && item->extents[0].length == size) {
+	if (item->e.n_extents == 1 && item->extents[0].offset == 0 && item->extents[0].length == size) {
 		drop_extents(env, item);
 		return 0;
 	}

@@ -17,7 +17,7 @@ struct bk_parent {
 	struct bk_entry e; /* the next one that was not asked for */
 	bool have, ended;
 	struct device devices[DEVICES];
-	size_t devices_n;
+	size_t n_devices;
 };
 
 /* ---- which one ---- */
@@ -156,11 +156,11 @@ bool sl__bk_parent_same(struct bk_parent *p, const struct bk_entry *e, const str
 		return false;
 
 	/* Is it the device that it was then? */
-	for (size_t i = 0; i < p->devices_n; i++)
+	for (size_t i = 0; i < p->n_devices; i++)
 		if (p->devices[i].then == e->dev || p->devices[i].now == st->st_dev)
 			return p->devices[i].then == e->dev && p->devices[i].now == st->st_dev;
-	if (p->devices_n == DEVICES)
+	if (p->n_devices == DEVICES)
 		return e->dev == st->st_dev;
-	p->devices[p->devices_n++] = (struct device){e->dev, st->st_dev};
+	p->devices[p->n_devices++] = (struct device){e->dev, st->st_dev};
 	return true;
 }

@@ -61,13 +61,13 @@ static int take_from_parent(struct bk_create *c, struct bk_visit *v, const struc
 		return 0; /* a copy through SQLite is not wanted, and its journals belong to the file */
 
 	/* Do all its blocks exist in packs to rely on? */
-	if (c->check_parent && parent->refs_n > 0) {
+	if (c->check_parent && parent->n_refs > 0) {
 		rc = sl__bk_entry_all_refs(c->lists, parent, add_lookup, &a, err);
 		if (rc == 0)
 			rc = look_up_blocks(&a);
 		/* A list of blocks that only one pack still contains gets into a second one, as manifest blocks do. */
 		bool lists = !a.any_missing && (parent->flags & BK_ENTRY_LISTS) != 0;
-		for (size_t i = 0; i < parent->refs_n && rc == 0 && lists; i++) {
+		for (size_t i = 0; i < parent->n_refs && rc == 0 && lists; i++) {
 			const struct bk_ref *ref = &parent->refs[i];
 			const uint8_t *bytes = NULL;
 			rc = sl__bk_read_block(c->lists, &ref->id, ref->len, &bytes, err);

@@ -28,7 +28,7 @@ struct folder {
 		const char *name;
 		bool only_shm; /* of its journals only the -shm is left out */
 	} * databases;
-	size_t databases_n, databases_cap;
+	size_t n_databases, cap_databases;
 };
 
 struct walk {
@@ -170,11 +170,11 @@ static const char *const journals[] = {"-wal", "-shm", "-journal"};
 static bool is_excluded(const struct folder *f, const char *name)
 {
 	size_t n = strlen(name);
-	for (size_t i = 0; f->databases_n > 0 && i < SL_COUNT(journals); i++) {
+	for (size_t i = 0; f->n_databases > 0 && i < SL_COUNT(journals); i++) {
 		size_t k = strlen(journals[i]);
 		if (n <= k || strcmp(name + n - k, journals[i]) != 0)
 			continue;
-		for (size_t d = f->databases_n; d-- > 0;) {
+		for (size_t d = f->n_databases; d-- > 0;) {
 			const struct database *db = &f->databases[d];
 			if (strncmp(db->name, name, n - k) != 0 || db->name[n - k] != '\0')
 				continue;
@@ -257,11 +257,11 @@ static int visit_name(struct walk *w, struct folder *f, const char *name, struct
 	if (rc != 0 || (!v.leave_out_journal && !v.leave_out_shm))
 		return rc;
 	/* A database: remember it, because its journals follow. */
-	struct database *grown = sl__grow(w->env, f->databases, f->databases_n, &f->databases_cap, sizeof(*grown));
+	struct database *grown = sl__grow(w->env, f->databases, f->n_databases, &f->cap_databases, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "walk the tree");
 	f->databases = grown;
-	f->databases[f->databases_n++] = (struct database){name, !v.leave_out_journal};
+	f->databases[f->n_databases++] = (struct database){name, !v.leave_out_journal};
 	return 0;
 }
 

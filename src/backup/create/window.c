@@ -23,13 +23,13 @@ struct bk_link {
 
 struct bk_links {
 	struct bk_link **buckets;
-	size_t n, buckets_n; /* a power of two */
+	size_t n, n_buckets; /* a power of two */
 };
 
 static size_t link_bucket(const struct bk_links *l, uint64_t dev, uint64_t ino)
 {
 	uint64_t h = (ino ^ (dev << 32)) * UINT64_C(0x9E3779B97F4A7C15);
-	return (size_t)(h >> 20) & (l->buckets_n - 1);
+	return (size_t)(h >> 20) & (l->n_buckets - 1);
 }
 
 struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bool *first)
@@ -44,15 +44,15 @@ struct bk_link *sl__bk_links_meet(struct bk_create *c, const struct stat *st, bo
 	while (link != NULL && (link->dev != st->st_dev || link->ino != st->st_ino))
 		link = link->next;
 	*first = link == NULL;
-	if (link == NULL && l->n >= l->buckets_n) {
+	if (link == NULL && l->n >= l->n_buckets) {
 		/* More buckets; those that exist are enough when there is no memory for more. */
-		size_t n = l->buckets_n != 0 ? 2 * l->buckets_n : 256;
-		struct bk_links more = {.n = l->n, .buckets_n = n};
+		size_t n = l->n_buckets != 0 ? 2 * l->n_buckets : 256;
+		struct bk_links more = {.n = l->n, .n_buckets = n};
 		more.buckets = sl__calloc(env, n, sizeof(*more.buckets));
-		if (more.buckets == NULL && l->buckets_n == 0)
+		if (more.buckets == NULL && l->n_buckets == 0)
 			return NULL;
 		if (more.buckets != NULL) {
-			for (size_t i = 0; i < l->buckets_n; i++)
+			for (size_t i = 0; i < l->n_buckets; i++)
 				for (struct bk_link *old = l->buckets[i], *next; old != NULL; old = next) {
 					size_t at = link_bucket(&more, old->dev, old->ino);
 					next = old->next;
@@ -167,7 +167,7 @@ static void queue_run(struct bk_create *c)
 	sl__signal(&c->work);
 	sl__unlock(&c->mu);
 	c->run_first = c->run_last = NULL;
-	c->run_n = 0;
+	c->n_run = 0;
 	c->run_bytes = 0;
 }
 
@@ -206,9 +206,9 @@ int sl__bk_window_add(struct bk_create *c, struct bk_item *item, bool to_read, s
 		else
 			c->run_first = item;
 		c->run_last = item;
-		c->run_n++;
+		c->n_run++;
 		c->run_bytes += item->e.size;
-		if (c->run_n == RUN_FILES || c->run_bytes >= RUN_BYTES)
+		if (c->n_run == RUN_FILES || c->run_bytes >= RUN_BYTES)
 			queue_run(c); /* from here on it may belong to a worker (C2) */
 	} else {
 		atomic_store_explicit(&item->done, true, memory_order_release);
@@ -244,7 +244,7 @@ void sl__bk_window_fini(struct bk_create *c)
 	c->first = c->last = c->databases = c->databases_last = NULL;
 	if (c->links == NULL)
 		return;
-	for (size_t i = 0; i < c->links->buckets_n; i++)
+	for (size_t i = 0; i < c->links->n_buckets; i++)
 		while (c->links->buckets[i] != NULL)
 			drop_link(env, c->links, c->links->buckets[i]);
 	sl__free(env, c->links->buckets);
@@ -331,7 +331,7 @@ int sl__bk_workers_start(struct bk_create *c, struct sl_err *err)
 			sl__free(&c->b->env, w);
 			return rc;
 		}
-		c->threads_n++;
+		c->n_threads++;
 	}
 	return 0;
 }
@@ -342,9 +342,9 @@ void sl__bk_workers_stop(struct bk_create *c)
 	c->ended = true;
 	sl__broadcast(&c->work);
 	sl__unlock(&c->mu);
-	for (int i = 0; i < c->threads_n; i++)
+	for (int i = 0; i < c->n_threads; i++)
 		(void)pthread_join(c->threads[i], NULL);
 	sl__free(&c->b->env, c->threads);
 	c->threads = NULL;
-	c->threads_n = 0;
+	c->n_threads = 0;
 }

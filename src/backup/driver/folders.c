@@ -6,7 +6,7 @@
 
 static struct local_folder *find_known_folder(struct local *l, const char *name) SL_REQUIRES(l->mu)
 {
-	for (size_t i = 0; i < l->folders_n; i++)
+	for (size_t i = 0; i < l->n_folders; i++)
 		if (strcmp(l->folders[i].name, name) == 0)
 			return &l->folders[i];
 	return NULL;
@@ -18,11 +18,11 @@ static struct local_folder *find_or_add_folder(struct local *l, const char *name
 	struct local_folder *f = find_known_folder(l, name);
 	if (f != NULL)
 		return f;
-	struct local_folder *bigger = sl__grow(&l->env, l->folders, l->folders_n, &l->folders_cap, sizeof(*bigger));
+	struct local_folder *bigger = sl__grow(&l->env, l->folders, l->n_folders, &l->cap_folders, sizeof(*bigger));
 	if (bigger == NULL)
 		return NULL;
 	l->folders = bigger;
-	f = &l->folders[l->folders_n++];
+	f = &l->folders[l->n_folders++];
 	*f = (struct local_folder){.changed = 0};
 	memcpy(f->name, name, strlen(name) + 1);
 	return f;
@@ -93,7 +93,7 @@ int sl__bk_local_need_folder(struct local *l, const char *folder, enum local_nee
 void sl__bk_local_forget_folders(struct local *l)
 {
 	sl__lock(&l->mu);
-	for (size_t i = 0; i < l->folders_n; i++)
+	for (size_t i = 0; i < l->n_folders; i++)
 		l->folders[i].made = l->folders[i].durable = false;
 	sl__unlock(&l->mu);
 }
@@ -107,9 +107,9 @@ int sl__bk_local_sync(void *driver, struct sl_err *err)
 		struct local_folder was;
 		/* The next folder with changes that no sync has covered. */
 		sl__lock(&l->mu);
-		while (at < l->folders_n && l->folders[at].changed <= l->folders[at].synced)
+		while (at < l->n_folders && l->folders[at].changed <= l->folders[at].synced)
 			at++;
-		bool found = at < l->folders_n;
+		bool found = at < l->n_folders;
 		if (found)
 			was = l->folders[at];
 		sl__unlock(&l->mu);

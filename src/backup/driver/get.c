@@ -157,13 +157,13 @@ static int list_one(const char *file, void *ctx)
 	struct listing *s = ctx;
 	char name[SL_DRIVER_NAME_BYTES + 256];
 	struct sl_driver_stat st;
-	size_t folder_n = strlen(s->folder), n = strlen(file);
-	if (folder_n + 1 + n >= sizeof(name))
+	size_t folder_len = strlen(s->folder), n = strlen(file);
+	if (folder_len + 1 + n >= sizeof(name))
 		return 0;
-	memcpy(name, s->folder, folder_n);
-	name[folder_n] = '/';
-	memcpy(name + folder_n + 1, file, n + 1);
-	const char *whole = folder_n == 0 ? name + 1 : name;
+	memcpy(name, s->folder, folder_len);
+	name[folder_len] = '/';
+	memcpy(name + folder_len + 1, file, n + 1);
+	const char *whole = folder_len == 0 ? name + 1 : name;
 	if (!sl__bk_driver_name_ok(whole))
 		return 0;
 	int rc = stat_object(s->l, whole, &st);

@@ -61,7 +61,7 @@ struct local {
 	bool swept;           /* stale temporary files were removed */
 	bool broken;          /* D3 */
 	struct local_folder *folders;
-	size_t folders_n, folders_cap;
+	size_t n_folders, cap_folders;
 	struct local_cached cache[LOCAL_CACHE];
 	uint64_t ticks;
 	struct local_job *first, *last; /* scheduled puts that wait for a thread */

@@ -56,7 +56,7 @@ static const char *wrong_type(const struct bk_entry *e)
 	if (!device && e->rdev != 0)
 		return "a device number on something else";
 	if (e->type != SL_BACKUP_FILE &&
-	    ((e->flags & ~BK_ENTRY_FRESH) != 0 || e->size != 0 || e->extents_n != 0 || e->refs_n != 0))
+	    ((e->flags & ~BK_ENTRY_FRESH) != 0 || e->size != 0 || e->n_extents != 0 || e->n_refs != 0))
 		return "contents of something that is not a file";
 	/* Links, and only links, have a target. */
 	if (!link)
@@ -75,7 +75,7 @@ uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e)
 	if ((e->flags & BK_ENTRY_SPARSE) == 0)
 		return e->size;
 	uint64_t total = 0;
-	for (size_t i = 0; i < e->extents_n; i++)
+	for (size_t i = 0; i < e->n_extents; i++)
 		total += e->extents[i].length;
 	return total;
 }
@@ -84,20 +84,20 @@ uint64_t sl__bk_entry_data_bytes(const struct bk_entry *e)
 static const char *wrong_contents(const struct bk_entry *e)
 {
 	uint64_t end = 0, total = 0;
-	if (e->extents_n > BK_EXTENTS_MAX || (e->extents_n > 0 && (e->flags & BK_ENTRY_SPARSE) == 0))
+	if (e->n_extents > BK_EXTENTS_MAX || (e->n_extents > 0 && (e->flags & BK_ENTRY_SPARSE) == 0))
 		return "extents of a file without extents";
-	for (size_t i = 0; i < e->extents_n; i++) {
+	for (size_t i = 0; i < e->n_extents; i++) {
 		const struct bk_extent *x = &e->extents[i];
 		if (x->offset < end || x->length == 0 || x->offset > e->size || x->length > e->size - x->offset)
 			return "extents that overlap or leave the file";
 		end = x->offset + x->length;
 	}
 	bool lists = (e->flags & BK_ENTRY_LISTS) != 0;
-	if (lists && (e->refs_n == 0 || e->refs_n > BK_LIST_BLOCKS_MAX))
+	if (lists && (e->n_refs == 0 || e->n_refs > BK_LIST_BLOCKS_MAX))
 		return "too few or too many list blocks";
-	if (!lists && e->refs_n > BK_LIST_REFS)
+	if (!lists && e->n_refs > BK_LIST_REFS)
 		return "too many blocks without a list";
-	for (size_t i = 0; i < e->refs_n; i++) {
+	for (size_t i = 0; i < e->n_refs; i++) {
 		uint32_t len = e->refs[i].len;
 		if (lists && (len == 0 || len % BK_LIST_REF_BYTES != 0 || len > BK_LIST_REFS * BK_LIST_REF_BYTES))
 			return "a list block of a wrong length";
@@ -116,7 +116,7 @@ const char *sl__bk_entry_wrong(const struct bk_entry *e)
 		wrong = wrong_type(e);
 	if (wrong != NULL)
 		return wrong;
-	for (size_t i = 0; i < e->xattrs_n; i++) {
+	for (size_t i = 0; i < e->n_xattrs; i++) {
 		const struct bk_xattr *x = &e->xattrs[i];
 		if (x->name[0] == '\0' || (i > 0 && strcmp(x[-1].name, x->name) >= 0))
 			return "attributes that are not in order";
@@ -150,22 +150,22 @@ struct bk_entry *sl__bk_entry_copy(const struct sl_env *env, const struct bk_ent
 	const char *name = path != NULL ? path : e->path;
 	size_t path_len = path != NULL ? strlen(path) : e->path_len;
 	size_t n = aligned(sizeof(*e)) + aligned(path_len + 1) + aligned(e->target_len + 1) +
-		   aligned(e->xattrs_n * sizeof(e->xattrs[0])) + aligned(e->extents_n * sizeof(e->extents[0])) +
-		   aligned(e->refs_n * sizeof(e->refs[0]));
-	for (size_t i = 0; i < e->xattrs_n; i++)
+		   aligned(e->n_xattrs * sizeof(e->xattrs[0])) + aligned(e->n_extents * sizeof(e->extents[0])) +
+		   aligned(e->n_refs * sizeof(e->refs[0]));
+	for (size_t i = 0; i < e->n_xattrs; i++)
 		n += aligned(strlen(e->xattrs[i].name) + 1) + aligned(e->xattrs[i].len);
 	uint8_t *at = sl__alloc(env, n);
 	if (at == NULL)
 		return NULL;
 	struct bk_entry *copy = append_piece(&at, e, sizeof(*e));
-	struct bk_xattr *xattrs = append_piece(&at, e->xattrs, e->xattrs_n * sizeof(e->xattrs[0]));
+	struct bk_xattr *xattrs = append_piece(&at, e->xattrs, e->n_xattrs * sizeof(e->xattrs[0]));
 	copy->xattrs = xattrs;
-	copy->extents = append_piece(&at, e->extents, e->extents_n * sizeof(e->extents[0]));
-	copy->refs = append_piece(&at, e->refs, e->refs_n * sizeof(e->refs[0]));
+	copy->extents = append_piece(&at, e->extents, e->n_extents * sizeof(e->extents[0]));
+	copy->refs = append_piece(&at, e->refs, e->n_refs * sizeof(e->refs[0]));
 	copy->path = append_piece(&at, name, path_len + 1);
 	copy->path_len = path_len;
 	copy->target = e->target != NULL ? append_piece(&at, e->target, e->target_len + 1) : NULL;
-	for (size_t i = 0; i < e->xattrs_n; i++) {
+	for (size_t i = 0; i < e->n_xattrs; i++) {
 		xattrs[i].name = append_piece(&at, e->xattrs[i].name, strlen(e->xattrs[i].name) + 1);
 		xattrs[i].value = append_piece(&at, e->xattrs[i].value, e->xattrs[i].len);
 	}
@@ -204,9 +204,9 @@ int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const cha
 	if (wrong != NULL)
 		return sl_err_set(err, SL_EINVAL, "%.160s: %s", e->path, wrong);
 	size_t room = 6 + 20 * VARINT_MAX + e->path_len + e->target_len;
-	for (size_t i = 0; i < e->xattrs_n; i++)
+	for (size_t i = 0; i < e->n_xattrs; i++)
 		room += 2 * VARINT_MAX + strlen(e->xattrs[i].name) + e->xattrs[i].len;
-	room += e->extents_n * 2 * VARINT_MAX + e->refs_n * (BK_ID_BYTES + VARINT_MAX);
+	room += e->n_extents * 2 * VARINT_MAX + e->n_refs * (BK_ID_BYTES + VARINT_MAX);
 	if (sl__buf_reserve(buf, room) != 0)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the entry of %.160s", e->path);
 	size_t shared = 0, most = SL_MIN(previous_len, e->path_len);
@@ -229,23 +229,23 @@ int sl__bk_entry_encode(struct sl__buf *buf, const struct bk_entry *e, const cha
 	p = put_entry_varint(p, e->rdev);
 	if (e->type == SL_BACKUP_SYMLINK || e->type == SL_BACKUP_HARDLINK)
 		p = put_entry_bytes(p, e->target, e->target_len);
-	p = put_entry_varint(p, e->xattrs_n);
-	for (size_t i = 0; i < e->xattrs_n; i++) {
+	p = put_entry_varint(p, e->n_xattrs);
+	for (size_t i = 0; i < e->n_xattrs; i++) {
 		p = put_entry_bytes(p, e->xattrs[i].name, strlen(e->xattrs[i].name));
 		p = put_entry_bytes(p, e->xattrs[i].value, e->xattrs[i].len);
 	}
 	if (e->type == SL_BACKUP_FILE && (e->flags & BK_ENTRY_SPARSE) != 0) {
 		uint64_t end = 0;
-		p = put_entry_varint(p, e->extents_n);
-		for (size_t i = 0; i < e->extents_n; i++) {
+		p = put_entry_varint(p, e->n_extents);
+		for (size_t i = 0; i < e->n_extents; i++) {
 			p = put_entry_varint(p, e->extents[i].offset - end);
 			p = put_entry_varint(p, e->extents[i].length);
 			end = e->extents[i].offset + e->extents[i].length;
 		}
 	}
 	if (e->type == SL_BACKUP_FILE)
-		p = put_entry_varint(p, e->refs_n);
-	for (size_t i = 0; i < e->refs_n && e->type == SL_BACKUP_FILE; i++) {
+		p = put_entry_varint(p, e->n_refs);
+	for (size_t i = 0; i < e->n_refs && e->type == SL_BACKUP_FILE; i++) {
 		memcpy(p, e->refs[i].id.b, BK_ID_BYTES);
 		p = put_entry_varint(p + BK_ID_BYTES, e->refs[i].len);
 	}

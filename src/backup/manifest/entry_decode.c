@@ -9,11 +9,11 @@ struct bk_entry_scratch {
 	char *text; /* targets and names of attributes, each with a NUL */
 	size_t text_len, text_cap;
 	struct bk_xattr *xattrs;
-	size_t xattrs_cap;
+	size_t cap_xattrs;
 	struct bk_extent *extents;
-	size_t extents_cap;
+	size_t cap_extents;
 	struct bk_ref *refs;
-	size_t refs_cap;
+	size_t cap_refs;
 };
 
 /* What is left to read. Once something did not fit, bad stays set and everything reads as nothing. */
@@ -157,7 +157,7 @@ static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry
 	size_t n = get_count(in, 2), name_len, len;
 	if (n == 0)
 		return 0;
-	if (grow_scratch(s->env, &s->xattrs, &s->xattrs_cap, n, sizeof(*s->xattrs)) != 0)
+	if (grow_scratch(s->env, &s->xattrs, &s->cap_xattrs, n, sizeof(*s->xattrs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_xattr *x = &s->xattrs[i];
@@ -169,7 +169,7 @@ static int get_xattrs(struct in *in, struct bk_entry_scratch *s, struct bk_entry
 			return SL_ECORRUPT;
 	}
 	e->xattrs = s->xattrs;
-	e->xattrs_n = n;
+	e->n_xattrs = n;
 	return 0;
 }
 
@@ -180,7 +180,7 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 	size_t n = (e->flags & BK_ENTRY_SPARSE) != 0 ? get_count(in, 2) : 0;
 	if (n > BK_EXTENTS_MAX)
 		return SL_ECORRUPT;
-	if (grow_scratch(s->env, &s->extents, &s->extents_cap, n, sizeof(*s->extents)) != 0)
+	if (grow_scratch(s->env, &s->extents, &s->cap_extents, n, sizeof(*s->extents)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		struct bk_extent *x = &s->extents[i];
@@ -192,9 +192,9 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 			return SL_ECORRUPT;
 	}
 	e->extents = s->extents;
-	e->extents_n = n;
+	e->n_extents = n;
 	n = get_count(in, BK_ID_BYTES + 1);
-	if (grow_scratch(s->env, &s->refs, &s->refs_cap, n, sizeof(*s->refs)) != 0)
+	if (grow_scratch(s->env, &s->refs, &s->cap_refs, n, sizeof(*s->refs)) != 0)
 		return SL_ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		if ((size_t)(in->end - in->p) < BK_ID_BYTES)
@@ -204,7 +204,7 @@ static int get_contents(struct in *in, struct bk_entry_scratch *s, struct bk_ent
 		s->refs[i].len = get_u32(in);
 	}
 	e->refs = s->refs;
-	e->refs_n = n;
+	e->n_refs = n;
 	return 0;
 }
 

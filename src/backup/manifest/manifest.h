@@ -59,11 +59,11 @@ struct bk_entry {
 	const char *target; /* NUL-terminated, or NULL */
 	size_t target_len;
 	const struct bk_xattr *xattrs; /* sorted by name */
-	size_t xattrs_n;
+	size_t n_xattrs;
 	const struct bk_extent *extents;
-	size_t extents_n;
+	size_t n_extents;
 	const struct bk_ref *refs; /* of blocks, or of list blocks */
-	size_t refs_n;
+	size_t n_refs;
 };
 
 static inline bool sl__bk_same_time(struct timespec a, struct timespec b)

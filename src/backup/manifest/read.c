@@ -61,7 +61,7 @@ static int next_manifest_entry(struct bk_manifest_reader *r, struct bk_entry *e,
 	/* The next block that has an entry. */
 	while (r->at == r->buf.len) {
 		const uint8_t *bytes;
-		if (r->next == r->snapshot->manifest_n)
+		if (r->next == r->snapshot->n_manifest)
 			return 0;
 		const struct bk_ref *ref = &r->snapshot->manifest[r->next];
 		int rc = sl__bk_read_block(r->reader, &ref->id, ref->len, &bytes, err);
@@ -147,7 +147,7 @@ static int walk_refs(struct ref_walk *w, bool lists_too, struct sl_err *err)
 {
 	bool lists = (w->e->flags & BK_ENTRY_LISTS) != 0;
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < w->e->refs_n; i++) {
+	for (size_t i = 0; rc == 0 && i < w->e->n_refs; i++) {
 		if (!lists || lists_too)
 			rc = w->fn(&w->e->refs[i], w->ctx);
 		if (rc == 0 && lists)

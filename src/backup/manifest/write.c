@@ -19,7 +19,7 @@ struct bk_manifest_writer {
 	size_t start;
 	struct sl__buf path; /* of the entry before */
 	struct bk_ref *refs;
-	size_t refs_n, refs_cap;
+	size_t n_refs, cap_refs;
 };
 
 int sl__bk_manifest_writer_new(struct bk_manifest_writer **out, struct sl_backup *b, struct bk_store *store, int lane,
@@ -63,11 +63,11 @@ static int store_manifest_block(struct bk_manifest_writer *w, struct sl_err *err
 	sl__buf_clear(&w->path); /* a block's first entry shares nothing */
 	if (rc != 0)
 		return rc;
-	struct bk_ref *more = sl__grow(&w->b->env, w->refs, w->refs_n, &w->refs_cap, sizeof(*more));
+	struct bk_ref *more = sl__grow(&w->b->env, w->refs, w->n_refs, &w->cap_refs, sizeof(*more));
 	if (more == NULL)
 		return sl_err_set(err, SL_ENOMEM, "no memory for the manifest's blocks");
 	w->refs = more;
-	w->refs[w->refs_n++] = (struct bk_ref){id, (uint32_t)len};
+	w->refs[w->n_refs++] = (struct bk_ref){id, (uint32_t)len};
 	return 0;
 }
 
@@ -107,8 +107,8 @@ int sl__bk_manifest_finish(struct bk_manifest_writer *w, struct bk_ref **refs, s
 	if (rc != 0)
 		return rc;
 	*refs = w->refs;
-	*n = w->refs_n;
+	*n = w->n_refs;
 	w->refs = NULL;
-	w->refs_n = w->refs_cap = 0;
+	w->n_refs = w->cap_refs = 0;
 	return 0;
 }

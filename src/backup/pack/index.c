@@ -44,8 +44,8 @@ static void add_asked(struct bk_index *x, struct bk_index_file *f)
 void sl__bk_index_append(struct bk_index *x, struct bk_index_file *f)
 {
 	f->first_ordinal = x->entries;
-	x->entries += f->entries_n;
-	x->files_n++;
+	x->entries += f->n_entries;
+	x->n_files++;
 	atomic_store_explicit(x->last != NULL ? &x->last->next : &x->first, f, memory_order_release);
 	x->last = f;
 	if (!f->gathered)
@@ -64,7 +64,7 @@ struct index_loading {
 		struct bk_id id;
 		uint64_t size;
 	} * listed;
-	size_t listed_n, listed_cap;
+	size_t n_listed, cap_listed;
 	bool vanished; /* one that was listed was not there */
 };
 
@@ -74,11 +74,11 @@ static int keep_listed(const char *name, const struct sl_driver_stat *stat, void
 	struct bk_id id;
 	if (!sl__bk_unhex(name, id.b, sizeof(id.b)))
 		return 0; /* check reports strays */
-	struct listed_index *listed = sl__grow(&l->x->env, l->listed, l->listed_n, &l->listed_cap, sizeof(*listed));
+	struct listed_index *listed = sl__grow(&l->x->env, l->listed, l->n_listed, &l->cap_listed, sizeof(*listed));
 	if (listed == NULL)
 		return sl__no_memory(l->err, "the index");
 	l->listed = listed;
-	l->listed[l->listed_n++] = (struct listed_index){.id = id, .size = stat->size};
+	l->listed[l->n_listed++] = (struct listed_index){.id = id, .size = stat->size};
 	return 0;
 }
 
@@ -91,9 +91,9 @@ static int load_listed(struct index_loading *l)
 	l->vanished = true;
 	for (int i = 0; rc == 0 && l->vanished && i < LISTINGS_MAX; i++, again = true) {
 		l->vanished = false;
-		l->listed_n = 0;
+		l->n_listed = 0;
 		rc = d->ops->list(d->driver, "index", keep_listed, l, l->err);
-		for (size_t k = 0; rc == 0 && k < l->listed_n; k++) {
+		for (size_t k = 0; rc == 0 && k < l->n_listed; k++) {
 			char name[SL_DRIVER_NAME_BYTES] = "index/";
 			sl__bk_hex(l->listed[k].id.b, BK_ID_BYTES, name + strlen(name));
 			const struct bk_index_file *f = again ? first_file(l->x) : NULL;
@@ -113,7 +113,7 @@ static int load_listed(struct index_loading *l)
 			} else if (rc != 0) {
 				rc = sl__bk_result(rc, &why, l->err);
 			} else {
-				for (uint32_t p = 0; p < opened->packs_n; p++)
+				for (uint32_t p = 0; p < opened->n_packs; p++)
 					opened->usable[p] = l->usable == NULL || l->usable(&opened->packs[p], l->ctx);
 				sl__bk_index_append(l->x, opened);
 			}
@@ -187,12 +187,12 @@ static int refresh(struct bk_index *x, struct bk_index_file *gone, struct sl_err
 	sl__lock(&x->refreshing);
 	if (!atomic_load(&gone->gone)) {
 		for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f))
-			all += f->packs_n;
+			all += f->n_packs;
 		k.ids = sl__calloc(&x->env, all, sizeof(*k.ids));
 		if (k.ids == NULL)
 			rc = sl__no_memory(err, "the index");
 		for (const struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f))
-			for (uint32_t i = 0; i < f->packs_n; i++)
+			for (uint32_t i = 0; i < f->n_packs; i++)
 				if (f->usable[i])
 					k.ids[k.n++] = f->packs[i];
 		if (rc == 0) {
@@ -219,14 +219,14 @@ static void make_front(struct bk_index *x)
 	for (struct bk_index_file *f = first_file(x); rc == 0 && f != NULL; f = next_file(f)) {
 		/* What may be used of a small file, into the builder. One that cannot be read is left out. */
 		const uint8_t *entries;
-		bool readable = f->entries_n <= FRONT_SMALL;
-		for (uint32_t s = 0; s < f->segments_n && readable; s++)
+		bool readable = f->n_entries <= FRONT_SMALL;
+		for (uint32_t s = 0; s < f->n_segments && readable; s++)
 			readable = sl__bk_index_segment(x, f, s, &entries, NULL) == 0;
 		if (!readable)
 			continue;
-		uint32_t *numbers = sl__calloc(&x->env, f->packs_n, sizeof(*numbers));
+		uint32_t *numbers = sl__calloc(&x->env, f->n_packs, sizeof(*numbers));
 		rc = numbers != NULL ? 0 : SL_ENOMEM;
-		for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
+		for (uint32_t i = 0; rc == 0 && i < f->n_packs; i++) {
 			numbers[i] = UINT32_MAX;
 			if (f->usable[i])
 				rc = sl__bk_index_builder_number(b, &f->packs[i], &numbers[i], NULL);
@@ -291,7 +291,7 @@ int sl__bk_index_find(struct bk_index *x, const struct bk_id *id, struct bk_foun
 	if (!atomic_load_explicit(&x->front_made, memory_order_acquire)) {
 		sl__lock(&x->refreshing);
 		if (!atomic_load_explicit(&x->front_made, memory_order_relaxed)) {
-			if (x->files_n > FRONT_FILES)
+			if (x->n_files > FRONT_FILES)
 				make_front(x);
 			atomic_store_explicit(&x->front_made, true, memory_order_release);
 		}
@@ -351,7 +351,7 @@ uint64_t sl__bk_index_entries(const struct bk_index *x)
 
 size_t sl__bk_index_files(const struct bk_index *x)
 {
-	return x->files_n;
+	return x->n_files;
 }
 
 static const struct bk_index_file *file_at(const struct bk_index *x, size_t i)
@@ -371,7 +371,7 @@ const char *sl__bk_index_name(const struct bk_index *x, size_t i)
 uint64_t sl__bk_index_file_entries(const struct bk_index *x, size_t i)
 {
 	const struct bk_index_file *f = file_at(x, i);
-	return f != NULL ? f->entries_n : 0;
+	return f != NULL ? f->n_entries : 0;
 }
 
 struct entry_visit {
@@ -388,7 +388,7 @@ int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, v
 	atomic_store(&x->first, NULL);
 	atomic_store(&x->asked, NULL);
 	x->last = x->last_asked = NULL;
-	x->files_n = 0;
+	x->n_files = 0;
 	x->entries = 0;
 	while (next != NULL) {
 		struct bk_index_file *f = next;
@@ -398,7 +398,7 @@ int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, v
 		atomic_store(&f->next_asked, NULL);
 		int read = 0;
 		const uint8_t *entries;
-		for (uint32_t i = 0; i < f->segments_n && rc == 0 && read == 0; i++)
+		for (uint32_t i = 0; i < f->n_segments && rc == 0 && read == 0; i++)
 			read = sl__bk_index_segment(x, f, i, &entries, &why);
 		if (read == SL_ENOENT)
 			read = sl_err_set(&why, SL_EAGAIN, "%s was removed meanwhile", f->name);
@@ -419,7 +419,7 @@ int sl__bk_index_read_all(struct bk_index *x, bk_index_damaged_fn *on_damaged, v
 /* Every entry of a file. damaged NULL: a damaged segment ends it; else it is skipped, and *damaged set. */
 static int each_of_file(struct bk_index *x, struct bk_index_file *f, const struct entry_visit *v, struct sl_err *err)
 {
-	for (uint32_t s = 0; s < f->segments_n; s++) {
+	for (uint32_t s = 0; s < f->n_segments; s++) {
 		const uint8_t *e;
 		struct sl_err why = SL_ERR_INIT;
 		int rc = sl__bk_index_segment(x, f, s, &e, &why);
@@ -432,7 +432,7 @@ static int each_of_file(struct bk_index *x, struct bk_index_file *f, const struc
 		if (rc != 0 && err != NULL)
 			*err = why;
 		uint64_t ordinal = f->first_ordinal + (uint64_t)s * BK_INDEX_SEGMENT;
-		uint32_t n = sl__bk_segment_entries(f->entries_n, s);
+		uint32_t n = sl__bk_segment_entries(f->n_entries, s);
 		for (uint32_t i = 0; rc == 0 && i < n; i++, e += BK_INDEX_ENTRY, ordinal++) {
 			struct bk_id id;
 			struct bk_found found;
@@ -497,7 +497,7 @@ int sl__bk_index_ordinals(struct bk_index *x, const struct bk_id *id, uint64_t *
 int sl__bk_index_packs(struct bk_index *x, bk_index_pack_fn *fn, void *ctx)
 {
 	for (const struct bk_index_file *f = first_file(x); f != NULL; f = next_file(f)) {
-		for (uint32_t i = 0; i < f->packs_n; i++) {
+		for (uint32_t i = 0; i < f->n_packs; i++) {
 			int rc = fn(&f->packs[i], f->usable[i], ctx);
 			if (rc != 0)
 				return rc;

@@ -48,16 +48,16 @@ void sl__bk_index_builder_clear(struct bk_index_builder *b)
 	sl__free(&b->env, b->slots);
 	b->packs = NULL;
 	b->slots = NULL;
-	b->packs_n = 0;
-	b->slots_n = 0;
+	b->n_packs = 0;
+	b->n_slots = 0;
 }
 
 /* Where the pack is in the table of slots, or the free slot for it. */
 static uint32_t *pack_slot(const struct bk_index_builder *b, const struct bk_id *pack)
 {
-	size_t i = (size_t)sl__get64(pack->b) & (b->slots_n - 1);
+	size_t i = (size_t)sl__get64(pack->b) & (b->n_slots - 1);
 	while (b->slots[i] != 0 && memcmp(&b->packs[b->slots[i] - 1], pack, sizeof(*pack)) != 0)
-		i = (i + 1) & (b->slots_n - 1);
+		i = (i + 1) & (b->n_slots - 1);
 	return &b->slots[i];
 }
 
@@ -65,8 +65,8 @@ int sl__bk_index_builder_number(struct bk_index_builder *b, const struct bk_id *
 				struct sl_err *err)
 {
 	/* Half of the slots stay free, and packs has room for one more. */
-	if ((size_t)b->packs_n + 1 > b->slots_n / 2) {
-		size_t n = SL_MAX(2 * b->slots_n, (size_t)64);
+	if ((size_t)b->n_packs + 1 > b->n_slots / 2) {
+		size_t n = SL_MAX(2 * b->n_slots, (size_t)64);
 		struct bk_id *packs = sl__realloc(&b->env, b->packs, n / 2 * sizeof(*packs));
 		if (packs == NULL)
 			return sl__no_memory(err, "build an index");
@@ -76,14 +76,14 @@ int sl__bk_index_builder_number(struct bk_index_builder *b, const struct bk_id *
 			return sl__no_memory(err, "build an index");
 		sl__free(&b->env, b->slots);
 		b->slots = slots;
-		b->slots_n = n;
-		for (uint32_t i = 0; i < b->packs_n; i++)
+		b->n_slots = n;
+		for (uint32_t i = 0; i < b->n_packs; i++)
 			*pack_slot(b, &b->packs[i]) = i + 1;
 	}
 	uint32_t *slot = pack_slot(b, pack);
 	if (*slot == 0) {
-		b->packs[b->packs_n++] = *pack;
-		*slot = b->packs_n;
+		b->packs[b->n_packs++] = *pack;
+		*slot = b->n_packs;
 	}
 	*number = *slot - 1;
 	return 0;
@@ -112,10 +112,10 @@ uint64_t sl__bk_index_builder_entries(const struct bk_index_builder *b)
 int sl__bk_index_builder_file(struct bk_index_builder *b, struct bk_index *x, struct bk_index_file *f,
 			      const uint32_t *numbers, struct sl_err *err)
 {
-	for (uint32_t s = 0; s < f->segments_n; s++) {
+	for (uint32_t s = 0; s < f->n_segments; s++) {
 		const uint8_t *e;
 		int rc = sl__bk_index_segment(x, f, s, &e, err);
-		uint32_t n = sl__bk_segment_entries(f->entries_n, s);
+		uint32_t n = sl__bk_segment_entries(f->n_entries, s);
 		for (uint32_t i = 0; rc == 0 && i < n; i++, e += BK_INDEX_ENTRY) {
 			uint8_t entry[BK_INDEX_ENTRY];
 			uint32_t number = numbers[sl__get32(e + 32)];
@@ -137,10 +137,10 @@ int sl__bk_index_builder_index(struct bk_index_builder *b, struct bk_index *x, b
 	int rc = 0;
 	sl__lock(&b->mu);
 	for (struct bk_index_file *f = atomic_load(&x->first); rc == 0 && f != NULL; f = atomic_load(&f->next)) {
-		uint32_t *numbers = sl__calloc(&b->env, f->packs_n, sizeof(*numbers));
+		uint32_t *numbers = sl__calloc(&b->env, f->n_packs, sizeof(*numbers));
 		if (numbers == NULL)
 			rc = sl__no_memory(err, "build an index");
-		for (uint32_t i = 0; rc == 0 && i < f->packs_n; i++) {
+		for (uint32_t i = 0; rc == 0 && i < f->n_packs; i++) {
 			numbers[i] = UINT32_MAX;
 			if (keep(&f->packs[i], ctx))
 				rc = sl__bk_index_builder_number(b, &f->packs[i], &numbers[i], err);
@@ -166,7 +166,7 @@ struct index_image {
 	const struct bk_index_builder *b;
 	uint8_t *bytes;
 	size_t segments_at, stride, front, seal;
-	uint32_t entries_n, packs_n;
+	uint32_t n_entries, n_packs;
 	uint32_t *locals;    /* per pack of the builder: its number in the file, or NO_PACK */
 	struct bk_id *packs; /* of the file */
 	size_t start, end;   /* the object */
@@ -198,16 +198,16 @@ static uint8_t *image_entry(const struct index_image *m, uint32_t i)
 static int fill_image(struct index_image *m, struct entry_stream *s, struct sl_err *err)
 {
 	int rc = 0;
-	m->entries_n = m->packs_n = 0;
-	for (uint32_t i = 0; i < m->b->packs_n; i++)
+	m->n_entries = m->n_packs = 0;
+	for (uint32_t i = 0; i < m->b->n_packs; i++)
 		m->locals[i] = NO_PACK;
-	while (rc == 0 && s->have && m->entries_n < m->b->file_entries) {
-		uint8_t *e = image_entry(m, m->entries_n++);
+	while (rc == 0 && s->have && m->n_entries < m->b->file_entries) {
+		uint8_t *e = image_entry(m, m->n_entries++);
 		memcpy(e, s->entry, BK_INDEX_ENTRY);
 		uint32_t number = sl__get32(e + 32);
 		if (m->locals[number] == NO_PACK) {
-			m->packs[m->packs_n] = m->b->packs[number];
-			m->locals[number] = m->packs_n++;
+			m->packs[m->n_packs] = m->b->packs[number];
+			m->locals[number] = m->n_packs++;
 		}
 		sl__put32(e + 32, m->locals[number]);
 		rc = advance(s, err);
@@ -220,10 +220,10 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 {
 	const struct bk_index_builder *b = m->b;
 	const struct sl_env *env = &b->env;
-	uint32_t segments = sl__bk_segments(m->entries_n);
-	size_t head = (size_t)m->packs_n * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
+	uint32_t segments = sl__bk_segments(m->n_entries);
+	size_t head = (size_t)m->n_packs * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
 	m->start = m->segments_at - head - m->seal - BK_INDEX_HEADER;
-	m->end = m->segments_at + (size_t)m->entries_n * BK_INDEX_ENTRY + segments * m->seal;
+	m->end = m->segments_at + (size_t)m->n_entries * BK_INDEX_ENTRY + segments * m->seal;
 	/* The header. */
 	uint8_t *h = m->bytes + m->start, *at = h + BK_INDEX_HEADER, *body = at + m->front;
 	memcpy(h, BK_INDEX_MAGIC, 8);
@@ -231,17 +231,17 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 	int rc = env->rand->fill(h + 24, 16, env->rand_ctx);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "draw the random part of an index");
-	sl__put32(h + 40, m->packs_n);
-	sl__put32(h + 44, m->entries_n);
+	sl__put32(h + 40, m->n_packs);
+	sl__put32(h + 44, m->n_entries);
 	sl__put32(h + 48, BK_INDEX_SEGMENT);
 	sl__put32(h + 52, 0);
 	sl__put64(h + BK_INDEX_BOUND, sl__crc64nvme(0, h, BK_INDEX_BOUND));
 	/* The head: packs, then fences. */
-	uint8_t *fence = body + (size_t)m->packs_n * BK_ID_BYTES;
-	memcpy(body, m->packs, (size_t)m->packs_n * BK_ID_BYTES);
-	for (uint32_t i = 0; i < m->entries_n; i += BK_INDEX_SEGMENT, fence += BK_INDEX_FENCE)
+	uint8_t *fence = body + (size_t)m->n_packs * BK_ID_BYTES;
+	memcpy(body, m->packs, (size_t)m->n_packs * BK_ID_BYTES);
+	for (uint32_t i = 0; i < m->n_entries; i += BK_INDEX_SEGMENT, fence += BK_INDEX_FENCE)
 		memcpy(fence, image_entry(m, i), BK_INDEX_FENCE);
-	memcpy(fence, image_entry(m, m->entries_n - 1), BK_INDEX_FENCE);
+	memcpy(fence, image_entry(m, m->n_entries - 1), BK_INDEX_FENCE);
 	struct bk_seal as = {env, b->keys, BK_KIND_INDEX_HEAD, h, BK_INDEX_BOUND};
 	rc = sl__bk_seal(&as, body, head, at, err);
 	/* The segments. */
@@ -250,7 +250,7 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 		uint8_t aad[BK_SEGMENT_AAD];
 		sl__bk_segment_aad(h, s, aad);
 		as = (struct bk_seal){env, b->keys, BK_KIND_INDEX_SEGMENT, aad, sizeof(aad)};
-		rc = sl__bk_seal(&as, at + m->front, (size_t)sl__bk_segment_entries(m->entries_n, s) * BK_INDEX_ENTRY,
+		rc = sl__bk_seal(&as, at + m->front, (size_t)sl__bk_segment_entries(m->n_entries, s) * BK_INDEX_ENTRY,
 				 at, err);
 	}
 	return rc;
@@ -268,10 +268,10 @@ int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver
 	uint32_t segments = sl__bk_segments((uint32_t)SL_MIN(b->sort.total, (uint64_t)b->file_entries));
 	m.stride = BK_INDEX_SEGMENT_BYTES + m.seal;
 	m.segments_at =
-		BK_INDEX_HEADER + m.seal + (size_t)b->packs_n * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
+		BK_INDEX_HEADER + m.seal + (size_t)b->n_packs * BK_ID_BYTES + ((size_t)segments + 1) * BK_INDEX_FENCE;
 	m.bytes = sl__alloc(&b->env, m.segments_at + segments * m.stride);
-	m.locals = sl__calloc(&b->env, b->packs_n, sizeof(*m.locals));
-	m.packs = sl__calloc(&b->env, b->packs_n, sizeof(*m.packs));
+	m.locals = sl__calloc(&b->env, b->n_packs, sizeof(*m.locals));
+	m.packs = sl__calloc(&b->env, b->n_packs, sizeof(*m.packs));
 	int rc = 0;
 	if (m.bytes == NULL || m.locals == NULL || m.packs == NULL)
 		rc = sl__no_memory(err, "write an index");
@@ -314,8 +314,8 @@ int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 	struct bk_index_file *f = sl__calloc(env, 1, sizeof(*f));
 	if (f == NULL)
 		return sl__no_memory(err, "write an index");
-	f->packs_n = b->packs_n;
-	f->segments_n = sl__bk_segments((uint32_t)b->sort.total);
+	f->n_packs = b->n_packs;
+	f->n_segments = sl__bk_segments((uint32_t)b->sort.total);
 	f->stride = BK_INDEX_SEGMENT_BYTES;
 	int rc = sl__bk_index_file_tables(env, f, err);
 	if (rc == 0)
@@ -328,12 +328,12 @@ int sl__bk_index_file_make(struct bk_index_file **out, const struct sl_env *env,
 	}
 	if (rc == 0) {
 		/* All its segments are there; the tables have room for them. */
-		f->entries_n = n;
-		f->segments_n = sl__bk_segments(n);
-		f->fences[f->segments_n] = sl__bk_fence(f->segments + (size_t)(n - 1) * BK_INDEX_ENTRY);
-		memcpy(f->packs, b->packs, (size_t)b->packs_n * sizeof(*f->packs));
-		memset(f->usable, true, f->packs_n);
-		for (uint32_t i = 0; i < f->segments_n; i++)
+		f->n_entries = n;
+		f->n_segments = sl__bk_segments(n);
+		f->fences[f->n_segments] = sl__bk_fence(f->segments + (size_t)(n - 1) * BK_INDEX_ENTRY);
+		memcpy(f->packs, b->packs, (size_t)b->n_packs * sizeof(*f->packs));
+		memset(f->usable, true, f->n_packs);
+		for (uint32_t i = 0; i < f->n_segments; i++)
 			atomic_init(&f->ready[i], 1);
 	}
 	sl__bk_index_builder_clear(b);

@@ -13,9 +13,9 @@ struct bk_index_builder {
 	sl__mutex mu;
 	struct bk_sort sort;
 	struct bk_id *packs; /* by number */
-	uint32_t packs_n;
+	uint32_t n_packs;
 	uint32_t *slots; /* a hash table of packs: number + 1, or 0; at most half full */
-	size_t slots_n;  /* a power of two */
+	size_t n_slots;  /* a power of two */
 };
 
 /* The number of a pack, a new one when it has none. */

@@ -52,11 +52,11 @@ void sl__bk_index_file_free(const struct sl_env *env, struct bk_index_file *f)
 
 int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, struct sl_err *err)
 {
-	f->packs = sl__calloc(env, f->packs_n, sizeof(*f->packs));
-	f->usable = sl__calloc(env, f->packs_n, sizeof(*f->usable));
-	f->fences = sl__calloc(env, (size_t)f->segments_n + 1, sizeof(*f->fences));
-	f->ready = sl__calloc(env, f->segments_n, sizeof(*f->ready));
-	f->segments = sl__alloc(env, f->stride * f->segments_n);
+	f->packs = sl__calloc(env, f->n_packs, sizeof(*f->packs));
+	f->usable = sl__calloc(env, f->n_packs, sizeof(*f->usable));
+	f->fences = sl__calloc(env, (size_t)f->n_segments + 1, sizeof(*f->fences));
+	f->ready = sl__calloc(env, f->n_segments, sizeof(*f->ready));
+	f->segments = sl__alloc(env, f->stride * f->n_segments);
 	return f->packs != NULL && f->usable != NULL && f->fences != NULL && f->ready != NULL && f->segments != NULL
 		       ? 0
 		       : sl__no_memory(err, "an index");
@@ -74,7 +74,7 @@ static int read_exactly(const struct bk_index_file *f, uint64_t offset, void *bu
 
 static size_t head_bytes(const struct bk_index_file *f)
 {
-	return (size_t)f->packs_n * BK_ID_BYTES + ((size_t)f->segments_n + 1) * BK_INDEX_FENCE;
+	return (size_t)f->n_packs * BK_ID_BYTES + ((size_t)f->n_segments + 1) * BK_INDEX_FENCE;
 }
 
 static int read_index_header(struct bk_index *x, struct bk_index_file *f, uint64_t size, struct sl_err *err)
@@ -86,18 +86,18 @@ static int read_index_header(struct bk_index *x, struct bk_index_file *f, uint64
 	int rc = read_exactly(f, 0, f->header, BK_INDEX_HEADER, err);
 	if (rc != 0)
 		return rc;
-	f->packs_n = sl__get32(h + 40);
-	f->entries_n = sl__get32(h + 44);
+	f->n_packs = sl__get32(h + 40);
+	f->n_entries = sl__get32(h + 44);
 	if (memcmp(h, BK_INDEX_MAGIC, 8) != 0 || sl__get64(h + BK_INDEX_BOUND) != sl__crc64nvme(0, h, BK_INDEX_BOUND))
 		return file_damaged(err, f, "its header");
 	if (memcmp(h + 8, x->keys->repository, BK_NAME_BYTES) != 0)
 		return file_damaged(err, f, "it is of another repository");
-	if (sl__get32(h + 48) != BK_INDEX_SEGMENT || sl__get32(h + 52) != 0 || f->entries_n == 0 ||
-	    f->entries_n > BK_INDEX_ENTRIES_MAX || f->packs_n == 0 || f->packs_n > f->entries_n)
+	if (sl__get32(h + 48) != BK_INDEX_SEGMENT || sl__get32(h + 52) != 0 || f->n_entries == 0 ||
+	    f->n_entries > BK_INDEX_ENTRIES_MAX || f->n_packs == 0 || f->n_packs > f->n_entries)
 		return file_damaged(err, f, "its numbers");
-	f->segments_n = sl__bk_segments(f->entries_n);
-	if (BK_INDEX_HEADER + head_bytes(f) + seal * (1 + (uint64_t)f->segments_n) +
-		    (uint64_t)f->entries_n * BK_INDEX_ENTRY !=
+	f->n_segments = sl__bk_segments(f->n_entries);
+	if (BK_INDEX_HEADER + head_bytes(f) + seal * (1 + (uint64_t)f->n_segments) +
+		    (uint64_t)f->n_entries * BK_INDEX_ENTRY !=
 	    size)
 		return file_damaged(err, f, "its length");
 	f->front = sl__bk_seal_front(x->keys);
@@ -131,9 +131,9 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 	if (rc == 0 && sl__bk_unseal(&as, buf, &sealed, &bytes, NULL) != 0)
 		rc = file_damaged(err, f, "its head");
 	if (rc == 0) {
-		memcpy(f->packs, bytes, (size_t)f->packs_n * BK_ID_BYTES);
-		bytes += (size_t)f->packs_n * BK_ID_BYTES;
-		for (uint32_t i = 0; i <= f->segments_n; i++) {
+		memcpy(f->packs, bytes, (size_t)f->n_packs * BK_ID_BYTES);
+		bytes += (size_t)f->n_packs * BK_ID_BYTES;
+		for (uint32_t i = 0; i <= f->n_segments; i++) {
 			f->fences[i] = sl__bk_fence(bytes + (size_t)i * BK_INDEX_FENCE);
 			if (i > 0 && f->fences[i] < f->fences[i - 1])
 				rc = file_damaged(err, f, "its order");
@@ -151,7 +151,7 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 {
 	uint8_t aad[BK_SEGMENT_AAD], *at = f->segments + f->stride * segment, *bytes;
 	size_t seal = sl__bk_seal_bytes(x->keys);
-	size_t sealed = (size_t)sl__bk_segment_entries(f->entries_n, segment) * BK_INDEX_ENTRY + seal;
+	size_t sealed = (size_t)sl__bk_segment_entries(f->n_entries, segment) * BK_INDEX_ENTRY + seal;
 	uint64_t offset = BK_INDEX_HEADER + head_bytes(f) + seal + (uint64_t)f->stride * segment;
 	int rc = read_exactly(f, offset, at, sealed, err);
 	if (rc != 0)
@@ -162,14 +162,14 @@ static int read_segment(struct bk_index *x, struct bk_index_file *f, uint32_t se
 		return file_damaged(err, f, "the seal of a segment");
 
 	/* Everything that looking up and reading blocks relies on. */
-	const uint8_t *last = bytes + (size_t)(sl__bk_segment_entries(f->entries_n, segment) - 1) * BK_INDEX_ENTRY;
-	bool ends = segment + 1 == f->segments_n;
+	const uint8_t *last = bytes + (size_t)(sl__bk_segment_entries(f->n_entries, segment) - 1) * BK_INDEX_ENTRY;
+	bool ends = segment + 1 == f->n_segments;
 	bool ok = sl__bk_fence(bytes) == f->fences[segment] && sl__bk_fence(last) <= f->fences[segment + 1] &&
 		  (!ends || sl__bk_fence(last) == f->fences[segment + 1]);
 	for (const uint8_t *e = bytes; e <= last && ok; e += BK_INDEX_ENTRY) {
 		struct bk_place p;
 		sl__bk_entry_place(e, &p);
-		ok = sl__get32(e + 32) < f->packs_n && p.frame_offset >= BK_PACK_HEADER &&
+		ok = sl__get32(e + 32) < f->n_packs && p.frame_offset >= BK_PACK_HEADER &&
 		     sl__bk_frame_sizes_ok(x->keys, p.frame_stored, p.frame_raw, p.zstd) &&
 		     (uint64_t)p.frame_offset + p.frame_stored <= BK_PACK_BYTES_MAX &&
 		     (uint64_t)p.offset + p.length <= p.frame_raw &&
@@ -200,12 +200,12 @@ int sl__bk_index_segment(struct bk_index *x, struct bk_index_file *f, uint32_t s
 /* Without memory for that it stays as it is. */
 void sl__bk_index_file_forget(struct bk_index *x, struct bk_index_file *f)
 {
-	uint8_t *fresh = f->name[0] != '\0' ? sl__alloc(&x->env, f->stride * f->segments_n) : NULL;
+	uint8_t *fresh = f->name[0] != '\0' ? sl__alloc(&x->env, f->stride * f->n_segments) : NULL;
 	if (fresh == NULL)
 		return;
 	sl__free(&x->env, f->segments);
 	f->segments = fresh;
-	for (uint32_t s = 0; s < f->segments_n; s++)
+	for (uint32_t s = 0; s < f->n_segments; s++)
 		atomic_store(&f->ready[s], 0);
 }
 
@@ -214,10 +214,10 @@ int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const 
 {
 	const struct bk_id *id = search->id;
 	uint64_t fence = sl__bk_fence(id->b);
-	if (fence < f->fences[0] || fence > f->fences[f->segments_n])
+	if (fence < f->fences[0] || fence > f->fences[f->n_segments])
 		return 0;
 	/* The first segment that may hold the fence: the last one that begins below it. */
-	uint32_t low = 0, high = f->segments_n; /* fences[low - 1] < fence <= fences[high] */
+	uint32_t low = 0, high = f->n_segments; /* fences[low - 1] < fence <= fences[high] */
 	while (low < high) {
 		uint32_t mid = low + (high - low) / 2;
 		if (f->fences[mid] < fence)
@@ -227,8 +227,8 @@ int sl__bk_index_file_search(struct bk_index *x, struct bk_index_file *f, const 
 	}
 	uint32_t first = low > 0 ? low - 1 : 0;
 	/* Entries of one id may continue in the next segment. */
-	for (uint32_t s = first; s < f->segments_n && (s == first || f->fences[s] <= fence); s++) {
-		uint32_t n = sl__bk_segment_entries(f->entries_n, s);
+	for (uint32_t s = first; s < f->n_segments && (s == first || f->fences[s] <= fence); s++) {
+		uint32_t n = sl__bk_segment_entries(f->n_entries, s);
 		const uint8_t *entries;
 		int rc = sl__bk_index_segment(x, f, s, &entries, err);
 		if (rc != 0)

@@ -33,11 +33,11 @@ struct bk_index_file {
 	char name[SL_DRIVER_NAME_BYTES]; /* "index/…"; empty: only in memory */
 	const sl_driver *driver;         /* that has the object */
 	uint8_t header[BK_INDEX_HEADER];
-	uint32_t packs_n, entries_n, segments_n;
+	uint32_t n_packs, n_entries, n_segments;
 	uint64_t first_ordinal; /* of its first entry */
 	struct bk_id *packs;
 	bool *usable;
-	uint64_t *fences;       /* segments_n + 1, as numbers that compare as the ids do */
+	uint64_t *fences;       /* n_segments + 1, as numbers that compare as the ids do */
 	uint8_t *segments;      /* stride bytes each; pages that no look-up needed are never touched */
 	size_t stride, front;   /* the entries of a segment begin at its front */
 	_Atomic uint8_t *ready; /* per segment: it is read, and checked */
@@ -51,7 +51,7 @@ struct bk_index {
 	const sl_driver *driver;
 	_Atomic(struct bk_index_file *) first; /* files are only ever added, at the end */
 	struct bk_index_file *last;
-	size_t files_n;
+	size_t n_files;
 	uint64_t entries;
 	/* For find: the entries of many small files in one that is in memory (the front, index.c), and the other files. */
 	struct bk_index_file *front; /* NULL: there are not many */
@@ -94,7 +94,7 @@ void sl__bk_segment_aad(const uint8_t header[BK_INDEX_HEADER], uint32_t segment,
 SL_MUST_CHECK int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name,
 					 uint64_t size, struct sl_err *err);
 void sl__bk_index_file_free(const struct sl_env *env, struct bk_index_file *f);
-/* Room for the tables of packs_n, segments_n, …, which are set; nothing is in them. */
+/* Room for the tables of n_packs, n_segments, …, which are set; nothing is in them. */
 SL_MUST_CHECK int sl__bk_index_file_tables(const struct sl_env *env, struct bk_index_file *f, struct sl_err *err);
 
 /* The entries of a segment, read when it was not before. SL_ENOENT: the object is gone. */

@@ -103,9 +103,9 @@ static void sift(struct bk_sort *s, size_t i)
 	struct bk_sort_run moved = s->runs[i];
 	for (;;) {
 		size_t child = 2 * i + 1;
-		if (child >= s->runs_n)
+		if (child >= s->n_runs)
 			break;
-		if (child + 1 < s->runs_n &&
+		if (child + 1 < s->n_runs &&
 		    compare_entries(least_of(&s->runs[child + 1]), least_of(&s->runs[child])) < 0)
 			child++;
 		if (compare_entries(least_of(&moved), least_of(&s->runs[child])) <= 0)
@@ -150,7 +150,7 @@ int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *er
 		if (s->runs == NULL || (in_file != 0 && s->windows == NULL))
 			return sl__no_memory(err, "sort an index");
 		for (size_t i = 0; i < in_file && rc == 0; i++) {
-			struct bk_sort_run *r = &s->runs[s->runs_n++];
+			struct bk_sort_run *r = &s->runs[s->n_runs++];
 			*r = (struct bk_sort_run){.window = s->windows + i * window * BK_INDEX_ENTRY,
 						  .next = i * s->run_entries,
 						  .end = (i + 1) * (uint64_t)s->run_entries,
@@ -160,22 +160,22 @@ int sl__bk_sort_next(struct bk_sort *s, const uint8_t **entry, struct sl_err *er
 		if (rc != 0)
 			return rc;
 		if (s->n != 0)
-			s->runs[s->runs_n++] = (struct bk_sort_run){.window = s->run, .len = s->n};
-		for (size_t i = s->runs_n / 2; i-- > 0;)
+			s->runs[s->n_runs++] = (struct bk_sort_run){.window = s->run, .len = s->n};
+		for (size_t i = s->n_runs / 2; i-- > 0;)
 			sift(s, i);
-	} else if (s->runs_n > 0) { /* step over the entry that was returned last */
+	} else if (s->n_runs > 0) { /* step over the entry that was returned last */
 		struct bk_sort_run *r = &s->runs[0];
 		if (++r->at == r->len) {
 			rc = refill_run(s, r, err);
 			if (rc == 0 && r->len == 0)
-				*r = s->runs[--s->runs_n];
+				*r = s->runs[--s->n_runs];
 		}
-		if (rc == 0 && s->runs_n > 1)
+		if (rc == 0 && s->n_runs > 1)
 			sift(s, 0);
 	}
 	if (rc != 0)
 		return rc;
-	if (s->runs_n == 0)
+	if (s->n_runs == 0)
 		return 0;
 	*entry = least_of(&s->runs[0]);
 	return 1;

@@ -25,7 +25,7 @@ struct bk_sort {
 	uint64_t total;
 	/* of merging */
 	struct bk_sort_run *runs; /* a heap, the least entry first */
-	size_t runs_n;
+	size_t n_runs;
 	uint8_t *windows;
 	bool merging;
 };

@@ -125,7 +125,7 @@ struct bk_pack {
 	struct sl__sha256 sha;    /* of the image's len bytes; begun when there is an image */
 	struct blocks blocks;     /* of the frames that are in the image, in their order */
 	struct pack_frame *frames;
-	size_t frames_n, frames_cap;
+	size_t n_frames, cap_frames;
 	uint8_t *solid; /* BK_FRAME_BYTES */
 	size_t solid_len;
 	struct blocks open_blocks; /* their places lack the frame */
@@ -231,7 +231,7 @@ static int begin_image(struct bk_pack *p, struct sl_err *err)
 /* The image's bytes when it is closed now, without the open frame. */
 static size_t closed_len(const struct bk_pack *p)
 {
-	return p->len + DIRECTORY_FIXED + p->frames_n * DIRECTORY_FRAME +
+	return p->len + DIRECTORY_FIXED + p->n_frames * DIRECTORY_FRAME +
 	       (p->blocks.n + p->open_blocks.n) * DIRECTORY_BLOCK + sl__bk_seal_bytes(p->keys) + BK_PACK_TAIL;
 }
 
@@ -244,7 +244,7 @@ static int append_frame(struct bk_pack *p, const void *raw, size_t n, const stru
 		rc = room_for_blocks(p, &p->blocks, blocks->n, err);
 	if (rc != 0)
 		return rc;
-	struct pack_frame *frames = sl__grow(&p->env, p->frames, p->frames_n, &p->frames_cap, sizeof(*frames));
+	struct pack_frame *frames = sl__grow(&p->env, p->frames, p->n_frames, &p->cap_frames, sizeof(*frames));
 	if (frames == NULL)
 		return sl__no_memory(err, "a pack of blocks");
 	p->frames = frames;
@@ -268,7 +268,7 @@ static int append_frame(struct bk_pack *p, const void *raw, size_t n, const stru
 	if (rc != 0)
 		return rc;
 	p->len += f.stored;
-	p->frames[p->frames_n++] = f;
+	p->frames[p->n_frames++] = f;
 	for (size_t i = 0; i < blocks->n; i++) {
 		struct bk_pack_block *b = &p->blocks.items[p->blocks.n++];
 		*b = blocks->items[i];
@@ -335,10 +335,10 @@ static int close_image(struct bk_pack *p, struct sl_err *err)
 	}
 	const struct bk_seal as = {.env = &p->env, .keys = p->keys, .kind = BK_KIND_DIRECTORY};
 	uint8_t *at = p->image + p->len, *body = at + sl__bk_seal_front(p->keys), *tail = at + directory, *row = body;
-	sl__put32(row, (uint32_t)p->frames_n);
+	sl__put32(row, (uint32_t)p->n_frames);
 	sl__put32(row + 4, (uint32_t)p->blocks.n);
 	row += DIRECTORY_FIXED;
-	for (size_t i = 0; i < p->frames_n; i++, row += DIRECTORY_FRAME) {
+	for (size_t i = 0; i < p->n_frames; i++, row += DIRECTORY_FRAME) {
 		sl__put32(row, p->frames[i].offset);
 		sl__put32(row + 4, p->frames[i].stored);
 		sl__put32(row + 8, p->frames[i].raw);
@@ -374,11 +374,11 @@ int sl__bk_pack_take(struct bk_pack *p, struct bk_pack_image *out, struct sl_err
 		image.bytes = p->image;
 		image.len = p->len;
 		image.blocks = p->blocks.items;
-		image.blocks_n = p->blocks.n;
+		image.n_blocks = p->blocks.n;
 		image.raw_bytes = p->raw_bytes;
 		p->image = NULL;
 		p->blocks = (struct blocks){.items = NULL};
-		p->len = p->cap = p->frames_n = 0;
+		p->len = p->cap = p->n_frames = 0;
 		p->raw_bytes = 0;
 	}
 	*out = image;

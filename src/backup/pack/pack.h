@@ -64,7 +64,7 @@ struct bk_pack_image {
 		struct bk_id id;
 		struct bk_place place;
 	} * blocks; /* free with sl__free */
-	size_t blocks_n;
+	size_t n_blocks;
 	uint64_t raw_bytes; /* of all blocks */
 };
 void sl__bk_pack_image_fini(const struct sl_env *env, struct bk_pack_image *image);
@@ -82,7 +82,7 @@ void sl__bk_pack_free(struct bk_pack *p); /* NULL is allowed */
 /* The bytes are copied. *full: what is in it has reached pack_bytes, take it before the next add. length 0 to
  * BK_CHUNK_MAX. SL_ENOMEM; on failure the builder is not to be used any more. */
 SL_MUST_CHECK int sl__bk_pack_add(struct bk_pack *p, const struct bk_block *block, bool *full, struct sl_err *err);
-/* Close what is in it and hand the image over; the builder is empty afterwards. blocks_n 0: nothing was in it, bytes is
+/* Close what is in it and hand the image over; the builder is empty afterwards. n_blocks 0: nothing was in it, bytes is
  * NULL. */
 SL_MUST_CHECK int sl__bk_pack_take(struct bk_pack *p, struct bk_pack_image *out, struct sl_err *err);
 

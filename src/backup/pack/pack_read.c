@@ -87,7 +87,7 @@ int sl__bk_frame_open(struct bk_opener *o, const struct bk_place *place, uint8_t
 
 struct directory {
 	const uint8_t *frames, *blocks;
-	uint32_t frames_n, blocks_n;
+	uint32_t n_frames, n_blocks;
 	uint64_t end; /* of the frames in the pack */
 };
 
@@ -100,14 +100,14 @@ static int directory_damaged(struct sl_err *err, const char *why)
 static const char *check_frames(const struct directory *d, const struct bk_keys *keys)
 {
 	uint64_t at = BK_PACK_HEADER, blocks = 0;
-	for (uint32_t i = 0; i < d->frames_n; i++) {
+	for (uint32_t i = 0; i < d->n_frames; i++) {
 		const uint8_t *row = d->frames + (size_t)i * FRAME;
 		uint32_t stored = sl__get32(row + 4), flagged = sl__get32(row + 8), n = sl__get32(row + 12);
 		uint32_t raw = flagged & ~ZSTD_FLAG;
 		if (sl__get32(row) != at || !sl__bk_frame_sizes_ok(keys, stored, raw, flagged != raw))
 			return "the offset or size of a frame";
 		/* The blocks of the frame: their number is in its row, their sum is its raw size. */
-		if (n == 0 || n > BK_FRAME_BLOCKS_MAX || n > d->blocks_n - blocks)
+		if (n == 0 || n > BK_FRAME_BLOCKS_MAX || n > d->n_blocks - blocks)
 			return "a frame's number of blocks";
 		uint64_t sum = 0;
 		for (uint64_t k = blocks; k < blocks + n; k++)
@@ -117,13 +117,13 @@ static const char *check_frames(const struct directory *d, const struct bk_keys 
 		at += stored;
 		blocks += n;
 	}
-	return at == d->end && blocks == d->blocks_n ? NULL : "its sums";
+	return at == d->end && blocks == d->n_blocks ? NULL : "its sums";
 }
 
 static int each_block(const struct directory *d, bk_directory_fn *fn, void *ctx)
 {
 	const uint8_t *block = d->blocks;
-	for (uint32_t i = 0; i < d->frames_n; i++) {
+	for (uint32_t i = 0; i < d->n_frames; i++) {
 		const uint8_t *row = d->frames + (size_t)i * FRAME;
 		uint32_t flagged = sl__get32(row + 8), n = sl__get32(row + 12);
 		struct bk_place place = {.frame_offset = sl__get32(row),
@@ -187,12 +187,12 @@ int sl__bk_directory_read(const struct bk_keys *keys, struct bk_pack_end *last, 
 		return sl_err_wrap(err, rc, "a pack's directory");
 	if (len < FIXED)
 		return directory_damaged(err, "too short");
-	d.frames_n = sl__get32(bytes);
-	d.blocks_n = sl__get32(bytes + 4);
-	if (FIXED + (uint64_t)d.frames_n * FRAME + (uint64_t)d.blocks_n * BLOCK != len)
+	d.n_frames = sl__get32(bytes);
+	d.n_blocks = sl__get32(bytes + 4);
+	if (FIXED + (uint64_t)d.n_frames * FRAME + (uint64_t)d.n_blocks * BLOCK != len)
 		return directory_damaged(err, "its length");
 	d.frames = bytes + FIXED;
-	d.blocks = d.frames + (size_t)d.frames_n * FRAME;
+	d.blocks = d.frames + (size_t)d.n_frames * FRAME;
 	d.end = pack_size - BK_PACK_TAIL - sealed;
 	const char *wrong = check_frames(&d, keys);
 	return wrong != NULL ? directory_damaged(err, wrong) : each_block(&d, fn, ctx);

@@ -39,7 +39,7 @@ struct bk_reader {
 	uint64_t ticks;
 	struct cached_frame frames[FRAMES];
 	struct damaged_frame damaged[DAMAGED]; /* the last ones, in a ring */
-	uint64_t damaged_n;                    /* in all */
+	uint64_t n_damaged;                    /* in all */
 };
 
 int sl__bk_reader_new(struct bk_reader **out, struct sl_backup *b, struct bk_index *index, struct sl_err *err)
@@ -195,7 +195,7 @@ static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const u
 		return block_missing(&want->id, err);
 	if (rc == 0) {
 		bool known = false; /* its frame was found damaged before */
-		for (uint64_t i = 0; i < SL_MIN(r->damaged_n, (uint64_t)DAMAGED); i++)
+		for (uint64_t i = 0; i < SL_MIN(r->n_damaged, (uint64_t)DAMAGED); i++)
 			known = known || (r->damaged[i].offset == at.place.frame_offset &&
 					  memcmp(&r->damaged[i].pack, &at.pack, sizeof(at.pack)) == 0);
 		if (known && read_elsewhere(r, &at.pack, want, bytes))
@@ -204,7 +204,7 @@ static int find_and_read(struct bk_reader *r, const struct bk_ref *want, const u
 		if (is_block_damage(rc) && read_elsewhere(r, &at.pack, want, bytes)) {
 			if (!known) {
 				char pack[SL_DRIVER_NAME_BYTES];
-				r->damaged[r->damaged_n++ % DAMAGED] =
+				r->damaged[r->n_damaged++ % DAMAGED] =
 					(struct damaged_frame){.pack = at.pack, .offset = at.place.frame_offset};
 				sl__bk_pack_name(&at.pack, pack);
 				sl__log(&r->b->env, SL_LOG_WARN, "backup",

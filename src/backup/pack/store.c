@@ -25,14 +25,14 @@ struct bk_store {
 	sl_writer *writer;
 	bool joined;
 	struct bk_pack **lanes; /* made by their first block; after those of the workers one for second copies */
-	int lanes_n;            /* of workers */
+	int n_lanes;            /* of workers */
 	sl__mutex second_mu;    /* of the last lane: before mu */
 	struct bk_images images;
 	atomic_uint_fast64_t new_blocks, known_blocks, new_bytes, known_bytes, physical_bytes;
 	sl__mutex mu;          /* of what follows */
 	struct sl_err failure; /* the first; code 0: none */
 	struct written *packs; /* that were handed to the writer */
-	size_t packs_n, packs_cap;
+	size_t n_packs, cap_packs;
 };
 
 /* ---- between the writer and the driver ---- */
@@ -110,7 +110,7 @@ int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index
 		return sl_err_set(err, SL_ENOMEM, "store blocks: out of memory");
 	s->b = b;
 	s->index = index;
-	s->lanes_n = lanes;
+	s->n_lanes = lanes;
 	const struct sl_driver_ops *d = b->driver.ops;
 	s->ops = (struct sl_writer_driver_ops){
 		.version = SL_WRITER_DRIVER_VERSION,
@@ -164,7 +164,7 @@ void sl__bk_store_free(struct bk_store *s)
 	int freed = sl_writer_free(s->writer);
 	assert(freed == 0);
 	(void)freed;
-	for (int i = 0; s->lanes != NULL && i <= s->lanes_n; i++)
+	for (int i = 0; s->lanes != NULL && i <= s->n_lanes; i++)
 		sl__bk_pack_free(s->lanes[i]);
 	sl__free(&b->env, s->lanes);
 	sl__bk_seen_free(s->seen);
@@ -209,20 +209,20 @@ static int send_pack(struct bk_store *s, int lane, struct sl_err *err)
 	if (s->lanes[lane] == NULL)
 		return 0;
 	int rc = sl__bk_pack_take(s->lanes[lane], &image, err);
-	if (rc != 0 || image.blocks_n == 0)
+	if (rc != 0 || image.n_blocks == 0)
 		return rc;
 	/* Remember it for finish. */
 	sl__lock(&s->mu);
-	struct written *grown = sl__grow(&s->b->env, s->packs, s->packs_n, &s->packs_cap, sizeof(*grown));
+	struct written *grown = sl__grow(&s->b->env, s->packs, s->n_packs, &s->cap_packs, sizeof(*grown));
 	if (grown != NULL) {
 		s->packs = grown;
-		s->packs[s->packs_n++] = (struct written){.pack = image.name, .size = image.len};
+		s->packs[s->n_packs++] = (struct written){.pack = image.name, .size = image.len};
 	}
 	sl__unlock(&s->mu);
 	if (grown == NULL)
 		rc = sl_err_set(err, SL_ENOMEM, "put a pack: out of memory");
 	else
-		rc = sl__bk_index_builder_pack(s->entries, &image.name, image.blocks, image.blocks_n, err);
+		rc = sl__bk_index_builder_pack(s->entries, &image.name, image.blocks, image.n_blocks, err);
 	/* On success the writer owns the image's bytes. */
 	struct sl_writer_block block = {.hash = image.name.b,
 					.hash_len = sizeof(image.name.b),
@@ -312,13 +312,13 @@ static int claim_block(struct bk_store *s, const struct request *q, struct sl_er
 static int store_with_copies(struct bk_store *s, const struct request *q, bool *is_new, struct sl_err *err)
 {
 	struct sl_err why = SL_ERR_INIT;
-	assert(q->lane >= 0 && q->lane < s->lanes_n && q->copies >= 1 && q->copies <= 2);
+	assert(q->lane >= 0 && q->lane < s->n_lanes && q->copies >= 1 && q->copies <= 2);
 	int missing = claim_block(s, q, &why);
 	int rc = missing > 0 ? add_block(s, q->lane, q->block, &why) : missing;
 	/* The second copy goes into a pack that all workers share, so that it is in another one than the first. */
 	if (rc == 0 && missing > 1) {
 		sl__lock(&s->second_mu);
-		rc = add_block(s, s->lanes_n, q->block, &why);
+		rc = add_block(s, s->n_lanes, q->block, &why);
 		sl__unlock(&s->second_mu);
 	}
 	if (rc != 0) { /* from now on finish fails: a block may be missing */
@@ -373,7 +373,7 @@ int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 	if (rc != 0 && err != NULL)
 		*err = s->failure;
 	sl__unlock(&s->mu);
-	for (int i = 0; rc == 0 && i <= s->lanes_n; i++)
+	for (int i = 0; rc == 0 && i <= s->n_lanes; i++)
 		rc = send_pack(s, i, err);
 	if (rc != 0)
 		return rc;
@@ -391,12 +391,12 @@ int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 	s->joined = true;
 	if (rc != 0)
 		return sl__bk_result(rc, &why, err);
-	if (s->packs_n == 0)
+	if (s->n_packs == 0)
 		return 0;
 
 	/* A driver that reports success for what it has not written is detected here rather than at a restore. */
 	const sl_driver *d = &s->b->driver;
-	for (size_t i = 0; rc == 0 && i < s->packs_n; i++) {
+	for (size_t i = 0; rc == 0 && i < s->n_packs; i++) {
 		struct sl_driver_stat st;
 		char name[SL_DRIVER_NAME_BYTES];
 		sl__bk_pack_name(&s->packs[i].pack, name);
@@ -420,7 +420,7 @@ int sl__bk_store_finish(struct bk_store *s, struct sl_err *err)
 int sl__bk_store_packs(struct bk_store *s, bk_index_pack_fn *fn, void *ctx)
 {
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < s->packs_n; i++)
+	for (size_t i = 0; rc == 0 && i < s->n_packs; i++)
 		rc = fn(&s->packs[i].pack, true, ctx);
 	return rc;
 }

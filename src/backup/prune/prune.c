@@ -20,7 +20,7 @@ static bool has_seen(const struct bk_session_info *s, const char *mark)
 {
 	if (!s->ready)
 		return false;
-	for (size_t i = 0; i < s->seen_n; i++)
+	for (size_t i = 0; i < s->n_seen; i++)
 		if (strcmp(s->seen[i], mark) == 0)
 			return true;
 	return false;
@@ -31,11 +31,11 @@ static int judge_session(const struct bk_session_info *s, void *ctx)
 	struct session_listing *l = ctx;
 	struct bk_prune *p = l->p;
 	if (l->now_ms - s->mtime_ms >= p->opts.session_silence_ms) {
-		char(*grown)[BK_NAME_HEX] = sl__realloc(&p->b->env, p->silent, (p->silent_n + 1) * sizeof(*grown));
+		char(*grown)[BK_NAME_HEX] = sl__realloc(&p->b->env, p->silent, (p->n_silent + 1) * sizeof(*grown));
 		if (grown == NULL)
 			return SL_ENOMEM;
 		p->silent = grown;
-		memcpy(p->silent[p->silent_n++], s->id, BK_NAME_HEX);
+		memcpy(p->silent[p->n_silent++], s->id, BK_NAME_HEX);
 		return 0;
 	}
 	p->live = true;
@@ -50,7 +50,7 @@ static int judge_session(const struct bk_session_info *s, void *ctx)
 static int remove_silent_sessions(struct bk_prune *p, struct sl_err *err)
 {
 	const sl_driver *d = &p->b->driver;
-	for (size_t i = 0; i < p->silent_n; i++) {
+	for (size_t i = 0; i < p->n_silent; i++) {
 		char name[SL_DRIVER_NAME_BYTES] = "sessions/";
 		memcpy(name + strlen(name), p->silent[i], BK_NAME_HEX);
 		int rc = p->dry ? 0 : d->ops->remove(d->driver, name, err);

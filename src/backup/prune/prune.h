@@ -49,7 +49,7 @@ struct bk_prune {
 	struct bk_marks old, all;
 	bool *waits;                 /* by mark of old */
 	char (*silent)[BK_NAME_HEX]; /* sessions to remove */
-	size_t silent_n;
+	size_t n_silent;
 	bool live; /* a session is alive */
 	char (*snapshots)[BK_NAME_HEX];
 	size_t n_snapshots;

@@ -50,7 +50,7 @@ static int load_snapshots(struct sl_backup *b, sl_backup_damaged_fn *on_damaged,
 		if (rc == 0) {
 			sl__free(&b->env, s->manifest);
 			s->manifest = NULL;
-			s->manifest_n = 0;
+			s->n_manifest = 0;
 			l.n++;
 		} else if (rc == SL_ENOENT) {
 			rc = 0;

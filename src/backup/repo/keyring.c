@@ -254,7 +254,7 @@ struct ring {
 	struct sl_backup *b;
 	struct bk_care *care;
 	struct bk_listed *keys, *copies;
-	size_t keys_n, copies_n;
+	size_t n_keys, n_copies;
 	bool whole; /* one is not only a copy, and can be read or repaired */
 };
 
@@ -307,10 +307,10 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 int sl__bk_keyring_care(struct sl_backup *b, struct bk_care *care, struct sl_err *err)
 {
 	struct ring r = {.b = b, .care = care};
-	int rc = sl__bk_list_names(b, BK_KEY_COPIES, &r.copies, &r.copies_n, err);
+	int rc = sl__bk_list_names(b, BK_KEY_COPIES, &r.copies, &r.n_copies, err);
 	if (rc == 0)
-		rc = sl__bk_list_names(b, BK_KEYS, &r.keys, &r.keys_n, err);
-	for (size_t i = 0; i < r.keys_n && rc == 0; i++) {
+		rc = sl__bk_list_names(b, BK_KEYS, &r.keys, &r.n_keys, err);
+	for (size_t i = 0; i < r.n_keys && rc == 0; i++) {
 		struct bk_twin t[2];
 		rc = load_key_twins(&r, r.keys[i].id, t, err);
 		/* Without the first: removed since it was listed, and its copy is about to be. */
@@ -323,11 +323,11 @@ int sl__bk_keyring_care(struct sl_backup *b, struct bk_care *care, struct sl_err
 			rc = quarantine_key(&r, t, err);
 		sl__bk_twins_fini(b, t);
 	}
-	for (size_t i = 0; i < r.copies_n && rc == 0; i++) {
+	for (size_t i = 0; i < r.n_copies && rc == 0; i++) {
 		size_t k = 0;
-		while (k < r.keys_n && strcmp(r.keys[k].id, r.copies[i].id) != 0)
+		while (k < r.n_keys && strcmp(r.keys[k].id, r.copies[i].id) != 0)
 			k++;
-		if (k == r.keys_n)
+		if (k == r.n_keys)
 			rc = care_for_copy(&r, r.copies[i].id, err);
 	}
 	sl__free(&b->env, r.keys);

@@ -157,7 +157,7 @@ struct bk_session_info {
 	int64_t mtime_ms;
 	bool ready;
 	char (*seen)[BK_NAME_HEX];
-	size_t seen_n;
+	size_t n_seen;
 };
 typedef int bk_session_fn(const struct bk_session_info *info, void *ctx);
 /* One that cannot be read is reported as not ready. */
@@ -171,7 +171,7 @@ struct bk_ref { /* a block and its length */
 struct bk_snapshot {
 	struct sl_backup_snapshot info; /* its strings live as long as this */
 	struct bk_ref *manifest;        /* the blocks of the manifest stream, in order */
-	size_t manifest_n;
+	size_t n_manifest;
 	void *json; /* keeps the strings */
 };
 SL_MUST_CHECK int sl__bk_snapshot_load(struct sl_backup *b, const char *id, struct bk_snapshot *out,

@@ -15,9 +15,9 @@
 struct seen_shard {
 	sl__mutex mu;
 	struct bk_id **chunks;
-	size_t chunks_cap;
+	size_t cap_chunks;
 	uint32_t *slots; /* number + 1, or 0 */
-	size_t slots_n;  /* a power of two */
+	size_t n_slots;  /* a power of two */
 	uint32_t n;
 };
 
@@ -62,38 +62,38 @@ static const struct bk_id *id_at(const struct seen_shard *h, uint32_t number)
 /* Where id is in the table, or the free slot for it. The shard took the first byte; bytes 8 to 15 are as even. */
 static uint32_t *seen_slot(const struct seen_shard *h, const struct bk_id *id)
 {
-	size_t i = (size_t)sl__get64(id->b + 8) & (h->slots_n - 1);
+	size_t i = (size_t)sl__get64(id->b + 8) & (h->n_slots - 1);
 	while (h->slots[i] != 0 && memcmp(id_at(h, h->slots[i] - 1), id, sizeof(*id)) != 0)
-		i = (i + 1) & (h->slots_n - 1);
+		i = (i + 1) & (h->n_slots - 1);
 	return &h->slots[i];
 }
 
 static int add_seen(const struct sl_env *env, struct seen_shard *h, const struct bk_id *id) SL_REQUIRES(h->mu)
 {
-	if (h->slots_n != 0 && *seen_slot(h, id) != 0)
+	if (h->n_slots != 0 && *seen_slot(h, id) != 0)
 		return 0;
-	if (((size_t)h->n + 1) * 8 > h->slots_n * 7) {
+	if (((size_t)h->n + 1) * 8 > h->n_slots * 7) {
 		/* Room in the table for one more. */
-		size_t slots_n = SL_MAX(2 * h->slots_n, (size_t)FIRST_SLOTS);
-		uint32_t *slots = sl__calloc(env, slots_n, sizeof(*slots));
+		size_t n_slots = SL_MAX(2 * h->n_slots, (size_t)FIRST_SLOTS);
+		uint32_t *slots = sl__calloc(env, n_slots, sizeof(*slots));
 		if (slots == NULL)
 			return SL_ENOMEM;
 		for (uint32_t i = 0; i < h->n; i++) {
-			size_t at = (size_t)sl__get64(id_at(h, i)->b + 8) & (slots_n - 1);
+			size_t at = (size_t)sl__get64(id_at(h, i)->b + 8) & (n_slots - 1);
 			while (slots[at] != 0)
-				at = (at + 1) & (slots_n - 1);
+				at = (at + 1) & (n_slots - 1);
 			slots[at] = i + 1;
 		}
 		sl__free(env, h->slots);
 		h->slots = slots;
-		h->slots_n = slots_n;
+		h->n_slots = n_slots;
 	}
 	/* Room for one more id. */
 	size_t c = h->n / CHUNK;
 	if (h->n % CHUNK == 0) {
 		if (h->n == UINT32_MAX - CHUNK + 1)
 			return SL_ENOMEM;
-		struct bk_id **chunks = sl__grow(env, h->chunks, c, &h->chunks_cap, sizeof(struct bk_id *));
+		struct bk_id **chunks = sl__grow(env, h->chunks, c, &h->cap_chunks, sizeof(struct bk_id *));
 		if (chunks == NULL)
 			return SL_ENOMEM;
 		h->chunks = chunks;
@@ -120,7 +120,7 @@ bool sl__bk_seen_has(struct bk_seen *s, const struct bk_id *id)
 {
 	struct seen_shard *h = &s->shards[id->b[0] % SHARDS];
 	sl__lock(&h->mu);
-	bool has = h->slots_n != 0 && *seen_slot(h, id) != 0;
+	bool has = h->n_slots != 0 && *seen_slot(h, id) != 0;
 	sl__unlock(&h->mu);
 	return has;
 }

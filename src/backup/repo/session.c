@@ -254,10 +254,10 @@ int sl__bk_sessions_each(struct sl_backup *b, bk_session_fn *fn, void *ctx, stru
 			info.ready = info.ready && json_is_string(mark) && sl__bk_is_name(json_string_value(mark));
 			if (!info.ready)
 				break;
-			memcpy(info.seen[info.seen_n++], json_string_value(mark), BK_NAME_HEX);
+			memcpy(info.seen[info.n_seen++], json_string_value(mark), BK_NAME_HEX);
 		}
 		if (!info.ready)
-			info.seen_n = 0;
+			info.n_seen = 0;
 		json_decref(root);
 		sl__free(&b->env, o.memory);
 		rc = fn(&info, ctx);

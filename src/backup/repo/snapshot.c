@@ -71,7 +71,7 @@ int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, 
 	sl__buf_str_append(&buf, ",\"library\":");
 	put_snapshot_text(&buf, i->version);
 	sl__buf_str_append(&buf, ",\"manifest\":[");
-	for (size_t k = 0; k < s->manifest_n; k++) {
+	for (size_t k = 0; k < s->n_manifest; k++) {
 		char hex[BK_HEX_BYTES];
 		sl__bk_hex(s->manifest[k].id.b, BK_ID_BYTES, hex);
 		sl__buf_printf(&buf, "%s[\"%s\",%u]", k != 0 ? "," : "", hex, s->manifest[k].len);
@@ -84,7 +84,7 @@ int sl__bk_snapshot_json(const struct sl_env *env, const struct bk_snapshot *s, 
 		return sl_err_set(err, SL_ENOMEM, "write a snapshot: out of memory");
 	if (n + BK_SEAL_MAX > BK_SNAPSHOT_MAX) {
 		sl__free(env, text);
-		return sl_err_set(err, SL_ETOOBIG, "the snapshot has too many manifest blocks: %zu", s->manifest_n);
+		return sl_err_set(err, SL_ETOOBIG, "the snapshot has too many manifest blocks: %zu", s->n_manifest);
 	}
 	*json = text;
 	*len = n;
@@ -168,7 +168,7 @@ static int take_manifest(const struct sl_env *env, json_t *array, struct bk_snap
 		refs[i].len = (uint32_t)len;
 	}
 	out->manifest = refs;
-	out->manifest_n = n;
+	out->n_manifest = n;
 	return 0;
 }
 
@@ -343,14 +343,14 @@ void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s)
 int sl__bk_snapshot_ids(struct sl_backup *b, char (**ids)[BK_NAME_HEX], size_t *n, struct sl_err *err)
 {
 	struct bk_listed *first = NULL, *copies = NULL;
-	size_t first_n = 0, copies_n = 0, count = 0;
-	int rc = sl__bk_list_names(b, FOLDER, &first, &first_n, err);
+	size_t n_first = 0, n_copies = 0, count = 0;
+	int rc = sl__bk_list_names(b, FOLDER, &first, &n_first, err);
 	if (rc == 0)
-		rc = sl__bk_list_names(b, BK_SNAPSHOT_COPIES, &copies, &copies_n, err);
-	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, first_n + copies_n + 1, sizeof(*out)) : NULL;
+		rc = sl__bk_list_names(b, BK_SNAPSHOT_COPIES, &copies, &n_copies, err);
+	char(*out)[BK_NAME_HEX] = rc == 0 ? sl__calloc(&b->env, n_first + n_copies + 1, sizeof(*out)) : NULL;
 	/* Both are sorted: each id once. */
-	for (size_t i = 0, k = 0; out != NULL && (i < first_n || k < copies_n);) {
-		int order = i == first_n ? 1 : k == copies_n ? -1 : strcmp(first[i].id, copies[k].id);
+	for (size_t i = 0, k = 0; out != NULL && (i < n_first || k < n_copies);) {
+		int order = i == n_first ? 1 : k == n_copies ? -1 : strcmp(first[i].id, copies[k].id);
 		memcpy(out[count++], order <= 0 ? first[i].id : copies[k].id, BK_NAME_HEX);
 		i += order <= 0;
 		k += order >= 0;

@@ -112,7 +112,7 @@ int sl__bk_cursor_next(struct bk_cursor *c, struct sl_err *err)
 {
 	const struct bk_entry *e = c->e;
 	while (c->left == 0) {
-		if (c->extent >= e->extents_n)
+		if (c->extent >= e->n_extents)
 			return size_disagrees(e, err);
 		const struct bk_extent *x = &e->extents[c->extent++];
 		if (x->offset < c->offset || x->offset > e->size || x->length > e->size - x->offset)
@@ -126,7 +126,7 @@ int sl__bk_cursor_next(struct bk_cursor *c, struct sl_err *err)
 int sl__bk_cursor_end(const struct bk_cursor *c, struct sl_err *err)
 {
 	bool sparse = (c->e->flags & BK_ENTRY_SPARSE) != 0;
-	if (c->left != 0 || (sparse && c->extent != c->e->extents_n))
+	if (c->left != 0 || (sparse && c->extent != c->e->n_extents))
 		return size_disagrees(c->e, err);
 	return 0;
 }

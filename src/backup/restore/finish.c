@@ -22,7 +22,7 @@
 /* Where a target is or belongs in the sorted array. */
 static size_t stand_in_position(const struct bk_restore *r, const char *target, size_t len, bool *found)
 {
-	size_t low = 0, high = r->stand_in_n;
+	size_t low = 0, high = r->n_stand_in;
 	*found = false;
 	while (low < high) {
 		size_t mid = low + (high - low) / 2;
@@ -55,7 +55,7 @@ int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struc
 	size_t at = stand_in_position(r, link->target, link->target_len, &found);
 	if (found)
 		return 0;
-	struct bk_stand_in *grown = sl__grow(r->env, r->stand_in, r->stand_in_n, &r->stand_in_cap, sizeof(*grown));
+	struct bk_stand_in *grown = sl__grow(r->env, r->stand_in, r->n_stand_in, &r->cap_stand_in, sizeof(*grown));
 	if (grown == NULL)
 		return sl__no_memory(err, "restore hard links");
 	r->stand_in = grown;
@@ -68,9 +68,9 @@ int sl__bk_stand_in_add(struct bk_restore *r, const struct bk_entry *link, struc
 		sl__free(r->env, s.path);
 		return sl__no_memory(err, "restore hard links");
 	}
-	memmove(&r->stand_in[at + 1], &r->stand_in[at], (r->stand_in_n - at) * sizeof(s));
+	memmove(&r->stand_in[at + 1], &r->stand_in[at], (r->n_stand_in - at) * sizeof(s));
 	r->stand_in[at] = s;
-	r->stand_in_n++;
+	r->n_stand_in++;
 	return 0;
 }
 

@@ -250,7 +250,7 @@ static int add_to_run(struct bk_restore *r, const struct bk_entry *e, const char
 	struct bk_run *run = r->run;
 	struct bk_found found;
 	bool begins = false; /* the first block of the file is in another frame than that of the last file */
-	int rc = e->refs_n > 0 ? sl__bk_index_find(r->index, &e->refs[0].id, &found, err) : SL_ENOENT;
+	int rc = e->n_refs > 0 ? sl__bk_index_find(r->index, &e->refs[0].id, &found, err) : SL_ENOENT;
 	if (rc == 0) {
 		begins = found.place.frame_offset != r->frame_offset ||
 			 memcmp(&found.pack, &r->frame_pack, sizeof(found.pack)) != 0;
@@ -337,7 +337,7 @@ int sl__bk_restore_plan(struct bk_restore *r, struct sl_err *err)
 		rc = sl__pool_start(&r->pool, r->env, "sl-restore", lanes, restore_runs, NULL, r, err);
 	if (rc == 0) {
 		rc = sl__bk_restore_walk(r, plan_entry, NULL, err);
-		if (rc == 0 && r->stand_in_n > 0)
+		if (rc == 0 && r->n_stand_in > 0)
 			rc = sl__bk_restore_walk(r, plan_stand_in, NULL, err);
 		if (rc == 0)
 			rc = queue_restore_run(r, err);

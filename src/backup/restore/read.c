@@ -89,7 +89,7 @@ int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backu
 						      .size = e.size,
 						      .target = e.target,
 						      .rdev = e.rdev,
-						      .xattrs = (uint32_t)e.xattrs_n};
+						      .xattrs = (uint32_t)e.n_xattrs};
 		rc = fn(&entry, ctx);
 	}
 	reading_close(&l);

@@ -231,7 +231,7 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 	sl__bk_path_set_fini(r.env, &r.linked);
 	sl__bk_path_set_fini(r.env, &r.made);
 	sl__bk_path_set_fini(r.env, &r.gone);
-	for (size_t i = 0; i < r.stand_in_n; i++) {
+	for (size_t i = 0; i < r.n_stand_in; i++) {
 		sl__free(r.env, r.stand_in[i].target);
 		sl__free(r.env, r.stand_in[i].path);
 	}

@@ -60,7 +60,7 @@ struct bk_restore {
 	struct bk_path_set linked;    /* files with several names */
 	struct bk_path_set made;      /* folders above what is selected that did not exist */
 	struct bk_stand_in *stand_in; /* sorted by target */
-	size_t stand_in_n, stand_in_cap;
+	size_t n_stand_in, cap_stand_in;
 	uint64_t links; /* how many entries are links */
 
 	sl__mutex problem_mu; /* one call of on_problem at a time */

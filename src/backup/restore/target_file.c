@@ -54,7 +54,7 @@ static bool starts_with(const char *name, const char *prefix)
 static void set_xattrs(const struct attribute_setting *s)
 {
 	bool access = false, by_default = false, stripped = false;
-	for (size_t i = 0; i < s->e->xattrs_n; i++) {
+	for (size_t i = 0; i < s->e->n_xattrs; i++) {
 		const struct bk_xattr *x = &s->e->xattrs[i];
 		char what[80];
 		if (starts_with(x->name, "security.") || starts_with(x->name, "trusted.")) {
@@ -98,7 +98,7 @@ void sl__bk_target_attributes(struct bk_target *t, int fd, bool is_path, const s
 			report_not_set(&s, errno, "the owner");
 	}
 
-	if (e->xattrs_n > 0 || atomic_load(&t->inherits))
+	if (e->n_xattrs > 0 || atomic_load(&t->inherits))
 		set_xattrs(&s);
 
 	/* Set-id bits only for the owner that the snapshot names. */
@@ -109,7 +109,7 @@ void sl__bk_target_attributes(struct bk_target *t, int fd, bool is_path, const s
 		atomic_fetch_add(&t->set_id_stripped, 1);
 	}
 	/* An access list changes the mode, and changing the owner removes bits of it. */
-	bool is_set = (now.st_mode & 07777) == mode && had_owner && e->xattrs_n == 0 && !atomic_load(&t->inherits);
+	bool is_set = (now.st_mode & 07777) == mode && had_owner && e->n_xattrs == 0 && !atomic_load(&t->inherits);
 	if (!is_link && !is_set && (is_path ? chmod(s.proc, mode) : fchmod(fd, mode)) != 0)
 		report_not_set(&s, errno, "the mode");
 
