@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "backup/check/repair.h"
+#include "backup/helpers.h"
 #include "backup/repo/config.h"
 #include "backup/repo/keyring.h"
 
@@ -151,9 +152,7 @@ int sl__bk_check_marks(struct sl_backup *b, bool quarantine, struct bk_findings 
 			if (rc == 0 && quarantine)
 				rc = sl__bk_put_aside(b, name, err);
 		} else if (opened != SL_ENOENT) {
-			rc = opened;
-			if (err != NULL)
-				*err = why;
+			rc = sl__bk_result(opened, &why, err);
 		}
 	}
 	sl__free(&b->env, listed);
@@ -330,6 +329,24 @@ static int add_unread_block(const struct bk_ref *ref, const char *path, const st
 	return 1;
 }
 
+static int check_one_snapshot(struct checking *c, struct snapshot_check *s, struct bk_walk *walk, struct sl_err *err)
+{
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &s->f};
+	struct bk_snapshot snapshot = {.manifest = NULL};
+	struct sl_err why = SL_ERR_INIT;
+	int rc = sl__bk_snapshot_care(c->b, s->f.snapshot, &care, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_load(c->b, s->f.snapshot, &snapshot, &why);
+	if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
+		return 0; /* forgotten since; or reported above */
+	if (rc != 0)
+		return sl__bk_result(rc, &why, err);
+	rc = sl__bk_walk_snapshot(walk, &snapshot, err);
+	sl__bk_snapshot_fini(&c->b->env, &snapshot);
+	return rc;
+}
+
 /* One round over all snapshots. */
 static int check_all_snapshots(struct checking *c, struct snapshot_check *s, struct sl_err *err)
 {
@@ -347,21 +364,8 @@ static int check_all_snapshots(struct checking *c, struct snapshot_check *s, str
 	if (rc == 0)
 		rc = sl__bk_snapshot_ids(c->b, &ids, &n, err);
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &s->f};
-		struct bk_snapshot snapshot = {.manifest = NULL};
-		struct sl_err why = SL_ERR_INIT;
 		s->f.snapshot = ids[i];
-		rc = sl__bk_snapshot_care(c->b, ids[i], &care, err);
-		if (rc != 0)
-			break;
-		rc = sl__bk_snapshot_load(c->b, ids[i], &snapshot, &why);
-		if (rc == 0)
-			rc = sl__bk_walk_snapshot(&walk, &snapshot, err);
-		else if (rc == SL_ENOENT || rc == SL_ECORRUPT || rc == SL_EUNSUPPORTED)
-			rc = 0; /* forgotten since; or reported above */
-		else if (err != NULL)
-			*err = why;
-		sl__bk_snapshot_fini(env, &snapshot);
+		rc = check_one_snapshot(c, s, &walk, err);
 	}
 	c->out.snapshots = n;
 	s->f.snapshot = NULL;
@@ -433,33 +437,41 @@ static int check_snapshots(struct checking *c, struct sl_err *err)
 	return sl__bk_index_packs(c->view.index, add_missing_pack, &m);
 }
 
-int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struct sl_backup_checked *out,
-		    struct sl_err *err)
+static int check_everything(struct checking *c, struct sl_err *err)
 {
 	static const char *const folders[] = {MARKS,   BK_COPIES, BK_KEY_COPIES, BK_SNAPSHOT_COPIES,
 					      "index", BK_KEYS,   "sessions",    "snapshots"};
+
+	/* Config, keys, marks; and strays in all folders except that of packs, which loading the view reports. */
+	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &c->f};
+	int rc = sl__bk_config_care(c->b, &care, err);
+	if (rc == 0)
+		rc = sl__bk_keyring_care(c->b, &care, err);
+	if (rc == 0)
+		rc = sl__bk_check_marks(c->b, false, &c->f, err);
+	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
+		c->folder = folders[i];
+		rc = c->b->driver.ops->list(c->b->driver.driver, folders[i], check_object_name, c, err);
+	}
+	if (rc != 0)
+		return rc;
+	rc = load_check_view(c, err);
+	if (rc == 0)
+		rc = check_packs(c, err);
+	if (rc == 0)
+		rc = check_snapshots(c, err);
+	return rc;
+}
+
+int sl_backup_check(sl_backup *b, const struct sl_backup_check_opts *opts, struct sl_backup_checked *out,
+		    struct sl_err *err)
+{
 	int rc = sl__bk_begin(b, "check", err);
 	if (rc != 0)
 		return rc;
 	struct checking c = {.b = b, .f.env = &b->env, .verify.b = b, .err = err};
 	sl__opts_copy(&c.opts, sizeof(c.opts), opts);
-	/* Config, keys, marks; and strays in all folders except that of packs, which loading the view reports. */
-	struct bk_care care = {.fn = sl__bk_findings_take, .ctx = &c.f};
-	rc = sl__bk_config_care(b, &care, err);
-	if (rc == 0)
-		rc = sl__bk_keyring_care(b, &care, err);
-	if (rc == 0)
-		rc = sl__bk_check_marks(b, false, &c.f, err);
-	for (size_t i = 0; i < SL_COUNT(folders) && rc == 0; i++) {
-		c.folder = folders[i];
-		rc = b->driver.ops->list(b->driver.driver, folders[i], check_object_name, &c, err);
-	}
-	if (rc == 0)
-		rc = load_check_view(&c, err);
-	if (rc == 0)
-		rc = check_packs(&c, err);
-	if (rc == 0)
-		rc = check_snapshots(&c, err);
+	rc = check_everything(&c, err);
 	sl__bk_verify_fini(&c.verify);
 	sl__bk_view_fini(&c.view);
 	if (rc == 0) {

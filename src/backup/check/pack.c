@@ -4,6 +4,7 @@
  * its name, the bytes between and after the frames are read too, so that the hash covers every byte once.
  */
 #include "backup/check/pack.h"
+#include "backup/helpers.h"
 #include "base/sha256.h"
 
 #define PIECE_BYTES (256u << 10) /* read at a time between and after frames */
@@ -119,11 +120,8 @@ static int scan_frame(struct bk_scanner *s, const struct bk_pack_block *blocks, 
 		if (rc != 0)
 			return rc;
 		opened = sl__bk_frame_open(s->opener, frame, s->stored, s->raw, &why);
-		if (opened != 0 && opened != SL_ECORRUPT) {
-			if (err != NULL)
-				*err = why;
-			return opened;
-		}
+		if (opened != 0 && opened != SL_ECORRUPT)
+			return sl__bk_result(opened, &why, err);
 	}
 	for (size_t i = 0; i < n && rc == 0; i++) {
 		const struct bk_id *id = &blocks[i].id;

@@ -95,16 +95,25 @@ static int count_lost_block(SL_UNUSED const struct bk_id *id, SL_UNUSED const st
 	return 0;
 }
 
+static void fini_salvage(struct pack_salvage *k)
+{
+	sl__bk_store_free(k->store);
+	sl__bk_scanner_free(k->scanner);
+	sl__free(&k->r->b->env, k->ordinals.at);
+}
+
 static int salvage_packs(struct bk_repair *r, struct sl_err *err)
 {
 	const struct sl_env *env = &r->b->env;
-	struct pack_salvage k = {.r = r};
+	struct pack_salvage k SL_CLEANUP(fini_salvage) = {.r = r};
 	const struct bk_scan scan = {
 		.wants = salvage_wants, .block = salvage_block, .bad = count_lost_block, .ctx = &k};
 	int rc = sl__bk_store_new(&k.store, r->b, NULL, 1, err);
 	if (rc == 0)
 		rc = sl__bk_scanner_new(&k.scanner, r->b, err);
-	for (uint32_t i = 0; i < r->view.packs.n && rc == 0; i++) {
+	if (rc != 0)
+		return rc;
+	for (uint32_t i = 0; i < r->view.packs.n; i++) {
 		struct bk_pack_blocks p = {.pack = r->view.packs.ids[i], .size = r->view.sizes[i]};
 		enum bk_verdict_state state = r->verify.verdicts[i].state;
 		if (state != BK_PACK_DAMAGED && state != BK_PACK_NO_DIRECTORY)
@@ -122,14 +131,11 @@ static int salvage_packs(struct bk_repair *r, struct sl_err *err)
 		bool nothing_left = k.kept == 0 && (k.lost > 0 || p.n == 0); /* else it is kept, here or elsewhere */
 		r->out.packs_rewritten += !nothing_left;
 		r->out.packs_lost += nothing_left;
+		if (rc != 0)
+			return rc;
 	}
 	sl__bk_ids_sort(&r->damaged);
-	if (rc == 0)
-		rc = sl__bk_store_finish(k.store, err);
-	sl__bk_store_free(k.store);
-	sl__bk_scanner_free(k.scanner);
-	sl__free(env, k.ordinals.at);
-	return rc;
+	return sl__bk_store_finish(k.store, err);
 }
 
 static int note_wrong_pack(uint32_t pack, const struct sl_err *why, struct sl_err *err, void *ctx)
@@ -150,16 +156,12 @@ static int count_index_file(SL_UNUSED const char *name, void *ctx)
 	return 0;
 }
 
-static int repair_index(struct bk_repair *r, struct sl_err *err)
+/* Put a new index of all intact packs. */
+static int put_new_index(struct bk_repair *r, struct sl_err *err)
 {
-	const sl_driver *d = &r->b->driver;
 	struct bk_index_builder *builder = NULL;
 	struct bk_ids packs = {.n = 0};
 	uint64_t *sizes = NULL;
-	if (!r->reindex)
-		return 0;
-
-	/* A new index of all intact packs. */
 	int rc = sl__bk_index_builder_new(&builder, &r->b->env, &r->b->keys, err);
 	if (rc == 0)
 		rc = sl__bk_list_packs(r->b, &packs, &sizes, NULL, err);
@@ -176,12 +178,20 @@ static int repair_index(struct bk_repair *r, struct sl_err *err)
 		if (rc == SL_ENOENT)
 			rc = 0;
 	}
+	if (rc == 0)
+		rc = sl__bk_index_builder_put(builder, &r->b->driver,
+					      &(struct bk_index_put){.on_name = count_index_file, .ctx = r}, err);
 	sl__bk_ids_fini(&r->b->env, &packs);
 	sl__free(&r->b->env, sizes);
-	if (rc == 0)
-		rc = sl__bk_index_builder_put(builder, d, &(struct bk_index_put){.on_name = count_index_file, .ctx = r},
-					      err);
 	sl__bk_index_builder_free(builder);
+	return rc;
+}
+
+static int repair_index(struct bk_repair *r, struct sl_err *err)
+{
+	if (!r->reindex)
+		return 0;
+	int rc = put_new_index(r, err);
 
 	/* The new index is durable: remove the old files. Names of index files are never reused (each contains a random
 	 * number), so none of the old ones is a new one. */
@@ -189,11 +199,8 @@ static int repair_index(struct bk_repair *r, struct sl_err *err)
 		rc = sl__bk_put_aside(r->b, r->bad_files[i], err);
 	for (size_t i = 0; i < sl__bk_index_files(r->view.index) && rc == 0; i++) {
 		const char *name = sl__bk_index_name(r->view.index, i);
-		if (name[0] == '\0')
-			continue;
-		rc = d->ops->remove(d->driver, name, err);
-		if (rc == SL_ENOENT)
-			rc = 0;
+		if (name[0] != '\0')
+			rc = sl__bk_remove(r->b, name, err);
 	}
 	for (size_t i = 0; i < r->damaged.n && rc == 0; i++) {
 		char name[SL_DRIVER_NAME_BYTES];
@@ -243,13 +250,11 @@ static int repair_all(struct bk_repair *r, struct sl_err *err)
 	r->reindex = r->reindex || r->f.faults > before;
 	if (rc == 0 && damaged)
 		rc = salvage_packs(r, err);
-	if (rc != 0)
-		return rc;
-
-	rc = repair_index(r, err);
-	if (rc != 0)
-		return rc;
-	return sl__bk_repair_snapshots(r, err);
+	if (rc == 0)
+		rc = repair_index(r, err);
+	if (rc == 0)
+		rc = sl__bk_repair_snapshots(r, err);
+	return rc;
 }
 
 int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, struct sl_backup_repaired *out,
@@ -265,15 +270,15 @@ int sl_backup_repair(sl_backup *b, sl_backup_finding_fn *on_finding, void *ctx, 
 	/* The lock keeps out prunes, which would judge by what is being quarantined. */
 	if (d->ops->lock != NULL)
 		rc = d->ops->lock(d->driver, "prune", &lock, err);
-	bool locked = rc == 0 && d->ops->lock != NULL;
-	if (rc == SL_ELOCKED)
+	if (rc == SL_ELOCKED) {
 		rc = sl_err_set(err, SL_ELOCKED, "repair: a prune or another repair of this repository is running");
-	else if (rc != 0)
+	} else if (rc != 0) {
 		rc = sl_err_wrap(err, rc, "repair: lock the repository");
-	else
+	} else {
 		rc = repair_all(&r, err);
-	if (locked)
-		d->ops->unlock(d->driver, lock);
+		if (d->ops->lock != NULL)
+			d->ops->unlock(d->driver, lock);
+	}
 
 	/* Findings are reported in any case. */
 	int reported = sl__bk_findings_report(&r.f, on_finding, ctx, rc == 0 ? err : NULL);

@@ -20,8 +20,10 @@ struct snapshot_repair {
 	struct bk_view view; /* after packs and index were repaired */
 	struct bk_choice choice;
 	struct bk_walk walk;
-	bool missing;          /* something that the current snapshot needs */
-	struct bk_refs single; /* metadata blocks that only one pack contains */
+	bool missing;           /* something that the current snapshot needs */
+	struct bk_refs single;  /* metadata blocks that only one pack contains */
+	struct bk_store *store; /* for a second copy of these */
+	struct bk_reader *reader;
 	char (*ids)[BK_NAME_HEX];
 	size_t n_ids;
 };
@@ -180,31 +182,46 @@ static int publish_rewritten(struct rewriting *w, const struct bk_snapshot *old,
 	return rc;
 }
 
+static int open_rewriting(struct rewriting *w, struct bk_index *existing, struct sl_err *err)
+{
+	struct sl_backup *b = w->r->b;
+	int rc = sl__bk_session_begin(b, &w->session, err);
+	if (rc == 0)
+		rc = sl__bk_index_for_writing(b, &w->session->seen, &w->index, err);
+	if (rc == 0)
+		rc = sl__bk_store_new(&w->store, b, w->index, 1, err);
+	if (rc == 0)
+		rc = sl__bk_manifest_writer_new(&w->writer, b, w->store, 0, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_walk_init(&w->walk, existing, err);
+	if (rc == 0)
+		rc = sl__bk_reader_new(&w->reader, b, existing, err);
+	if (rc == 0)
+		rc = sl__bk_seen_new(&w->linked, &b->env, err);
+	return rc;
+}
+
+static void close_rewriting(struct rewriting *w)
+{
+	sl__bk_manifest_writer_free(w->writer);
+	sl__bk_store_free(w->store);
+	sl__bk_index_free(w->index);
+	sl__bk_session_end(w->session);
+	sl__bk_walk_fini(&w->walk);
+	sl__bk_reader_free(w->reader);
+	sl__bk_seen_free(w->linked);
+	sl__buf_fini(&w->folder);
+}
+
 /* Publish what is left of a snapshot. *kept: its entries; when 0, nothing is published. */
 static int rewrite_snapshot(struct snapshot_repair *m, const struct bk_snapshot *s, const char *id, uint64_t *kept,
 			    struct sl_err *err)
 {
 	struct sl_backup *b = m->r->b;
-	struct rewriting w = {.r = m->r, .id = id, .walk.b = b};
+	struct rewriting w SL_CLEANUP(close_rewriting) = {.r = m->r, .id = id, .walk.b = b};
 	sl__buf_init(&w.folder, &b->env);
-	int rc = sl__bk_session_begin(b, &w.session, err);
-	if (rc != 0)
-		goto done;
-	rc = sl__bk_index_for_writing(b, &w.session->seen, &w.index, err);
-	if (rc != 0)
-		goto done;
-	rc = sl__bk_store_new(&w.store, b, w.index, 1, err);
-	if (rc != 0)
-		goto done;
-	rc = sl__bk_manifest_writer_new(&w.writer, b, w.store, 0, err);
-	if (rc != 0)
-		goto done;
-	rc = sl__bk_walk_init(&w.walk, m->view.index, err);
-	if (rc == 0)
-		rc = sl__bk_reader_new(&w.reader, b, m->view.index, err);
-	if (rc == 0)
-		rc = sl__bk_seen_new(&w.linked, &b->env, err);
-
+	int rc = open_rewriting(&w, m->view.index, err);
 	for (size_t i = 0; i < s->n_manifest && rc == 0; i++) {
 		struct sl_err why = SL_ERR_INIT;
 		rc = sl__bk_walk_block(&w.walk, &s->manifest[i], rewrite_entry, &w, &why);
@@ -222,15 +239,6 @@ static int rewrite_snapshot(struct snapshot_repair *m, const struct bk_snapshot 
 	}
 	if (rc == 0 && w.entries > 0)
 		rc = publish_rewritten(&w, s, err);
-done:
-	sl__bk_manifest_writer_free(w.writer);
-	sl__bk_store_free(w.store);
-	sl__bk_index_free(w.index);
-	sl__bk_session_end(w.session);
-	sl__bk_walk_fini(&w.walk);
-	sl__bk_reader_free(w.reader);
-	sl__bk_seen_free(w.linked);
-	sl__buf_fini(&w.folder);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "repair: snapshot %.8s", id);
 	m->r->out.files_lost += w.lost;
@@ -340,51 +348,60 @@ static int note_unread_block(SL_UNUSED const struct bk_ref *ref, SL_UNUSED const
 	return 1;
 }
 
+/* Put metadata that only one pack contains into a second one. What cannot be read is reported as missing elsewhere. */
+static int double_metadata(struct snapshot_repair *m, struct sl_err *err)
+{
+	struct sl_backup *b = m->r->b;
+	uint64_t doubled = 0;
+	int rc = sl__bk_store_new(&m->store, b, NULL, 1, err);
+	if (rc == 0)
+		rc = sl__bk_reader_new(&m->reader, b, m->view.index, err);
+	if (rc != 0)
+		return rc;
+	for (size_t i = 0; i < m->single.n; i++) {
+		const struct bk_ref *ref = &m->single.refs[i];
+		const uint8_t *bytes = NULL;
+		rc = sl__bk_read_block(m->reader, &ref->id, ref->len, &bytes, err);
+		if (rc == SL_ENOENT || rc == SL_ECORRUPT)
+			continue;
+		if (rc == 0)
+			rc = sl__bk_store_put_always(m->store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1,
+						     err);
+		if (rc != 0)
+			return rc;
+		doubled++;
+	}
+	rc = sl__bk_store_finish(m->store, err);
+	m->r->out.copies_repaired += rc == 0 ? doubled : 0;
+	return rc;
+}
+
+static void fini_snapshot_repair(struct snapshot_repair *m)
+{
+	sl__bk_reader_free(m->reader);
+	sl__bk_store_free(m->store);
+	sl__free(&m->r->b->env, m->ids);
+	sl__free(&m->r->b->env, m->single.refs);
+	sl__bk_walk_fini(&m->walk);
+	sl__bk_choice_fini(&m->choice);
+	sl__bk_view_fini(&m->view);
+}
+
 int sl__bk_repair_snapshots(struct bk_repair *r, struct sl_err *err)
 {
-	struct snapshot_repair m = {.r = r};
-	struct bk_store *store = NULL;
-	struct bk_reader *reader = NULL;
-	uint64_t doubled = 0;
+	struct snapshot_repair m SL_CLEANUP(fini_snapshot_repair) = {.r = r};
 	m.walk = (struct bk_walk){.b = r->b, .need = repair_needs_block, .unread = note_unread_block, .ctx = &m};
 	int rc = sl__bk_view_load(r->b, &m.view, NULL, err);
 	if (rc == 0)
 		rc = sl__bk_choice_init(&m.choice, &m.view, NULL, NULL, err);
 	if (rc == 0)
 		rc = sl__bk_walk_init(&m.walk, m.view.index, err);
-	if (rc == 0)
-		rc = sl__bk_snapshot_ids(r->b, &m.ids, &m.n_ids, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_snapshot_ids(r->b, &m.ids, &m.n_ids, err);
 	for (size_t i = 0; i < m.n_ids && rc == 0; i++)
 		rc = repair_snapshot(&m, m.ids[i], err);
-
-	/* Put metadata that only one pack contains into a second one. What cannot be read is reported as missing
-	 * elsewhere. */
 	if (rc == 0 && m.single.n > 0)
-		rc = sl__bk_store_new(&store, r->b, NULL, 1, err);
-	if (rc == 0 && m.single.n > 0)
-		rc = sl__bk_reader_new(&reader, r->b, m.view.index, err);
-	for (size_t i = 0; i < m.single.n && rc == 0; i++) {
-		const struct bk_ref *ref = &m.single.refs[i];
-		const uint8_t *bytes = NULL;
-		rc = sl__bk_read_block(reader, &ref->id, ref->len, &bytes, err);
-		if (rc == SL_ENOENT || rc == SL_ECORRUPT) {
-			rc = 0;
-			continue;
-		}
-		if (rc == 0)
-			rc = sl__bk_store_put_always(store, 0, &(struct bk_block){&ref->id, bytes, ref->len}, 1, err);
-		doubled += rc == 0;
-	}
-	if (rc == 0 && store != NULL)
-		rc = sl__bk_store_finish(store, err);
-	r->out.copies_repaired += rc == 0 ? doubled : 0;
-	sl__bk_reader_free(reader);
-	sl__bk_store_free(store);
-
-	sl__free(&r->b->env, m.ids);
-	sl__free(&r->b->env, m.single.refs);
-	sl__bk_walk_fini(&m.walk);
-	sl__bk_choice_fini(&m.choice);
-	sl__bk_view_fini(&m.view);
+		rc = double_metadata(&m, err);
 	return rc;
 }

@@ -356,7 +356,8 @@ int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_
 	int rc = sl__bk_check_stop(x->c->b, err);
 	if (rc != 0)
 		return rc;
-	int fd = sl__bk_tree_open(x->c->root, item->e.path, item->e.path_len, O_RDONLY, item->e.uid);
+	int fd SL_CLEANUP(sl__bk_tree_close) =
+		sl__bk_tree_open(x->c->root, item->e.path, item->e.path_len, O_RDONLY, item->e.uid);
 	if (fd < 0) {
 		leave_out(x, item, -fd, "open");
 		return 0;
@@ -366,29 +367,27 @@ int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_
 	if (size < WHOLE_BYTES && size / x->c->b->chunker.min < PIECES && !item->maybe_sparse)
 		rc = read_whole(x, item, fd, &done, err);
 	if (rc != 0 || done)
-		goto done;
+		return rc;
 
 	/* Else as a stream, with a stat before and one after. */
 	if (fstat(fd, &st) != 0) {
 		leave_out(x, item, errno, "stat");
-		goto done;
+		return 0;
 	}
 	if (!S_ISREG(st.st_mode)) {
 		leave_out(x, item, ESTALE, "another type of file is now at");
-		goto done;
+		return 0;
 	}
 	(void)sl__bk_entry_from_stat(x->c, &item->e, &st);
 	struct bk_entry before = item->e;
-	if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size && sl__bk_extents_read(&x->c->b->env, item, fd) != 0) {
-		rc = sl__no_memory(err, "read files");
-		goto done;
-	}
+	if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size && sl__bk_extents_read(&x->c->b->env, item, fd) != 0)
+		return sl__no_memory(err, "read files");
 	struct bk_source source = {.read = sl__bk_read_fd, .ctx = &fd};
 	rc = sl__bk_contents_stream(x, item, &source, err);
 	if (rc == 0)
 		rc = read_file_xattrs(x, item, fd, err);
 	if (rc != 0)
-		goto done;
+		return rc;
 	if (source.error != 0) {
 		leave_out(x, item, -source.error, "read");
 	} else if (fstat(fd, &st) != 0 || !is_same_file(&before, &st) || (item->e.flags & BK_ENTRY_CHANGED) != 0) {
@@ -397,7 +396,5 @@ int sl__bk_contents_file(struct bk_contents *x, struct bk_item *item, struct sl_
 		(void)sl_err_set(&why, SL_EAGAIN, "/%.160s changed while it was read", item->e.path);
 		sl__bk_create_problem(SL_BACKUP_CHANGED, item->e.path, &why, x->c);
 	}
-done:
-	sl__bk_tree_close(&fd);
-	return rc;
+	return 0;
 }

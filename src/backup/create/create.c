@@ -146,13 +146,15 @@ static int open_all(struct bk_create *c, struct sl_err *err)
 		(void)snprintf(c->parent_id, sizeof(c->parent_id), "%s", sl__bk_parent_info(c->parent)->id);
 	if (c->check_parent)
 		rc = sl__bk_reader_new(&c->lists, b, c->index, err);
-	if (rc == 0)
-		rc = sl__bk_manifest_writer_new(&c->manifest, b, c->store, lane, err);
-	if (rc == 0)
-		rc = sl__bk_contents_new(&c->own, c, lane, err);
-	if (rc == 0)
-		rc = sl__bk_workers_start(c, err);
-	return rc;
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_manifest_writer_new(&c->manifest, b, c->store, lane, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__bk_contents_new(&c->own, c, lane, err);
+	if (rc != 0)
+		return rc;
+	return sl__bk_workers_start(c, err);
 }
 
 /* ---- walk and read ---- */
@@ -202,60 +204,58 @@ static const char **root_paths(struct bk_create *c)
 	return paths;
 }
 
-static int finish_create(struct bk_create *c, struct sl_err *err)
+/* The session becomes the snapshot, which has the manifest in *s. */
+static int publish_create(struct bk_create *c, struct bk_snapshot *s, struct sl_err *err)
 {
 	const struct sl_env *env = &c->b->env;
-	struct bk_snapshot s = {.manifest = NULL};
 	struct bk_store_stats stats;
-	const char **paths = NULL;
 	char *json = NULL;
 	size_t len;
-
-	/* Everything durable, and still there. */
-	set_phase(c, "finish", true);
-	int rc = sl__bk_manifest_finish(c->manifest, &s.manifest, &s.n_manifest, err);
-	if (rc == 0)
-		rc = sl__bk_store_finish(c->store, err);
-	if (rc == 0)
-		rc = sl__bk_create_recheck(c, &s, err);
-	if (rc != 0)
-		goto done;
-
-	/* Then the session becomes the snapshot. */
-	paths = root_paths(c);
-	if (paths == NULL) {
-		rc = sl__no_memory(err, "publish the snapshot");
-		goto done;
-	}
+	const char **paths = root_paths(c);
+	if (paths == NULL)
+		return sl__no_memory(err, "publish the snapshot");
 	sl__bk_create_stats(c, &stats);
 	int64_t took_ms = sl__real_ms(env) - c->started_ms;
-	s.info = (struct sl_backup_snapshot){.struct_size = sizeof(s.info),
-					     .id = c->session->id,
-					     .time_ms = c->o.time_ms,
-					     .host = c->host,
-					     .parent = c->parent_id,
-					     .paths = paths,
-					     .n_paths = c->roots.n,
-					     .tags = c->o.tags,
-					     .n_tags = c->o.n_tags,
-					     .entries = atomic_load(&c->counts.entries),
-					     .files = atomic_load(&c->counts.files),
-					     .bytes = atomic_load(&c->counts.bytes),
-					     .new_bytes = stats.new_bytes,
-					     .physical_bytes = stats.physical_bytes,
-					     .problems = atomic_load(&c->counts.problems),
-					     .took_ms = took_ms > 0 ? (uint64_t)took_ms : 0,
-					     .version = sl_version()};
-	rc = sl__bk_snapshot_json(env, &s, &json, &len, err);
+	s->info = (struct sl_backup_snapshot){.struct_size = sizeof(s->info),
+					      .id = c->session->id,
+					      .time_ms = c->o.time_ms,
+					      .host = c->host,
+					      .parent = c->parent_id,
+					      .paths = paths,
+					      .n_paths = c->roots.n,
+					      .tags = c->o.tags,
+					      .n_tags = c->o.n_tags,
+					      .entries = atomic_load(&c->counts.entries),
+					      .files = atomic_load(&c->counts.files),
+					      .bytes = atomic_load(&c->counts.bytes),
+					      .new_bytes = stats.new_bytes,
+					      .physical_bytes = stats.physical_bytes,
+					      .problems = atomic_load(&c->counts.problems),
+					      .took_ms = took_ms > 0 ? (uint64_t)took_ms : 0,
+					      .version = sl_version()};
+	int rc = sl__bk_snapshot_json(env, s, &json, &len, err);
 	if (rc == 0)
 		rc = sl__bk_check_stop(c->b, err);
 	if (rc == 0)
 		rc = sl__bk_session_publish(c->session, json, len, err);
-done:
-	sl__bk_create_progress(c);
 	sl__free(env, json);
 	sl__free(env, paths);
-	sl__free(env, s.manifest);
+	return rc;
+}
+
+static int finish_create(struct bk_create *c, struct sl_err *err)
+{
+	struct bk_snapshot s = {.manifest = NULL};
+	set_phase(c, "finish", true);
+	int rc = sl__bk_manifest_finish(c->manifest, &s.manifest, &s.n_manifest, err);
+	if (rc == 0) /* everything durable, and still there */
+		rc = sl__bk_store_finish(c->store, err);
+	if (rc == 0)
+		rc = sl__bk_create_recheck(c, &s, err);
+	if (rc == 0)
+		rc = publish_create(c, &s, err);
+	sl__bk_create_progress(c);
+	sl__free(&c->b->env, s.manifest);
 	return rc;
 }
 

@@ -84,12 +84,8 @@ static bool ends_with(const char *name, const char *end)
  * errno. */
 static int first_bytes(const char *path, uint8_t out[8])
 {
-	int fd = sl__bk_tree_open_in(AT_FDCWD, path, O_RDONLY, (uid_t)-1);
-	if (fd < 0)
-		return fd;
-	ssize_t n = sl__io_real.pread(fd, out, 8, 0, NULL);
-	sl__bk_tree_close(&fd);
-	return (int)n;
+	int fd SL_CLEANUP(sl__bk_tree_close) = sl__bk_tree_open_in(AT_FDCWD, path, O_RDONLY, (uid_t)-1);
+	return fd < 0 ? fd : (int)sl__io_real.pread(fd, out, 8, 0, NULL);
 }
 
 /* Does it hold changes? Only these exist for SQLite. One that cannot be read counts as one. */

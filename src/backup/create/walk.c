@@ -304,7 +304,7 @@ static int enter_root(struct walk *w, const char *path, struct sl_err *err)
 	if (sl__buf_str_append(&w->path, path) != 0)
 		return sl__no_memory(err, "walk the tree");
 	int flags = (path[0] == '\0' ? O_RDONLY : O_PATH) | O_DIRECTORY;
-	int fd = above == 0 ? sl__bk_tree_open_in(w->root, ".", flags, (uid_t)-1) : -1;
+	int fd SL_CLEANUP(sl__bk_tree_close) = above == 0 ? sl__bk_tree_open_in(w->root, ".", flags, (uid_t)-1) : -1;
 	if (above > 0) {
 		w->path.data[above] = '\0';
 		fd = sl__bk_tree_open(w->root, w->path.data, above, flags, (uid_t)-1);
@@ -313,40 +313,48 @@ static int enter_root(struct walk *w, const char *path, struct sl_err *err)
 	if (fd < 0 || fstat(fd, &st) != 0)
 		return sl_err_set_errno(err, fd < 0 ? -fd : errno, "open the folder of /%.160s", path);
 	w->dev = st.st_dev;
-	if (path[0] == '\0')
-		return push_folder(w, fd, &st, err);
+	if (path[0] == '\0') {
+		int root = fd;
+		fd = -1; /* it belongs to the stack */
+		return push_folder(w, root, &st, err);
+	}
 
 	/* The root itself is a name in that folder. */
 	struct bk_visit v = {.path = w->path.data, .path_len = w->path.len, .dir = fd, .fd = -1};
-	int rc;
 	v.name = sl__basename(v.path);
-	if (fstatat(fd, v.name, &v.st, AT_SYMLINK_NOFOLLOW) != 0) {
-		rc = sl_err_set_errno(err, errno, "cannot back up /%.160s", v.path);
-	} else if (S_ISDIR(v.st.st_mode)) {
+	if (fstatat(fd, v.name, &v.st, AT_SYMLINK_NOFOLLOW) != 0)
+		return sl_err_set_errno(err, errno, "cannot back up /%.160s", v.path);
+	if (S_ISDIR(v.st.st_mode)) {
 		w->dev = v.st.st_dev;
-		rc = visit_folder(w, &v, err);
-	} else {
-		v.has_journal = sl__bk_maybe_database(&v.st) && has_journal(NULL, fd, v.name);
-		rc = w->o->visit(&v, err, w->o->ctx);
+		return visit_folder(w, &v, err);
 	}
-	sl__bk_tree_close(&fd);
-	return rc;
+	v.has_journal = sl__bk_maybe_database(&v.st) && has_journal(NULL, fd, v.name);
+	return w->o->visit(&v, err, w->o->ctx);
+}
+
+static void fini_walk(struct walk *w)
+{
+	while (w->depth > 0)
+		pop_folder(w);
+	sl__free(w->env, w->stack);
+	sl__buf_fini(&w->path);
+	sl__buf_fini(&w->given);
+	sl__buf_fini(&w->absolute);
+	sl__bk_tree_close(&w->root);
 }
 
 int sl__bk_walk(const struct sl_env *env, const struct bk_walk_opts *opts, struct sl_err *err)
 {
-	struct walk w = {.env = env, .o = opts};
+	struct walk w SL_CLEANUP(fini_walk) = {.env = env, .o = opts, .root = sl__bk_tree_root()};
 	const char *before = NULL;
-	int rc = 0;
-	w.root = sl__bk_tree_root();
-	if (w.root < 0)
-		return sl_err_set_errno(err, -w.root, "open the root folder");
 	sl__buf_init(&w.path, env);
 	sl__buf_init(&w.given, env);
 	sl__buf_init(&w.absolute, env);
-	for (size_t i = 0; rc == 0 && i < opts->roots->n; i++) {
+	if (w.root < 0)
+		return sl_err_set_errno(err, -w.root, "open the root folder");
+	for (size_t i = 0; i < opts->roots->n; i++) {
 		w.in = &opts->roots->roots[i];
-		rc = visit_above(&w, w.in->path, before, err);
+		int rc = visit_above(&w, w.in->path, before, err);
 		if (rc == 0)
 			rc = enter_root(&w, w.in->path, err);
 		while (rc == 0 && w.depth > 0) {
@@ -359,16 +367,11 @@ int sl__bk_walk(const struct sl_env *env, const struct bk_walk_opts *opts, struc
 			else
 				rc = visit_name(&w, f, f->order[f->at++], err);
 		}
+		if (rc != 0)
+			return rc;
 		before = w.in->path;
 	}
-	while (w.depth > 0)
-		pop_folder(&w);
-	sl__free(env, w.stack);
-	sl__buf_fini(&w.path);
-	sl__buf_fini(&w.given);
-	sl__buf_fini(&w.absolute);
-	sl__bk_tree_close(&w.root);
-	return rc;
+	return 0;
 }
 
 /* ---- the paths of a create: made absolute and real, sorted, without those inside others ---- */

@@ -429,8 +429,8 @@ static int each_of_file(struct bk_index *x, struct bk_index_file *f, const struc
 		}
 		if (rc == SL_ENOENT)
 			rc = sl_err_set(&why, SL_EAGAIN, "%s was removed meanwhile", f->name);
-		if (rc != 0 && err != NULL)
-			*err = why;
+		if (rc != 0)
+			return sl__bk_result(rc, &why, err);
 		uint64_t ordinal = f->first_ordinal + (uint64_t)s * BK_INDEX_SEGMENT;
 		uint32_t n = sl__bk_segment_entries(f->n_entries, s);
 		for (uint32_t i = 0; rc == 0 && i < n; i++, e += BK_INDEX_ENTRY, ordinal++) {

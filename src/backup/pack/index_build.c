@@ -163,7 +163,7 @@ struct entry_stream {
 };
 
 struct index_image {
-	const struct bk_index_builder *b;
+	struct bk_index_builder *b;
 	uint8_t *bytes;
 	size_t segments_at, stride, front, seal;
 	uint32_t n_entries, n_packs;
@@ -256,13 +256,22 @@ static int seal_image(struct index_image *m, struct sl_err *err)
 	return rc;
 }
 
+static void fini_image(struct index_image *m)
+{
+	sl__free(&m->b->env, m->bytes);
+	sl__free(&m->b->env, m->locals);
+	sl__free(&m->b->env, m->packs);
+	sl__bk_index_builder_clear(m->b);
+}
+
 int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver, struct bk_index_put *put,
 			     struct sl_err *err)
 {
-	struct index_image m = {.b = b, .seal = sl__bk_seal_bytes(b->keys), .front = sl__bk_seal_front(b->keys)};
 	struct entry_stream s = {.sort = &b->sort};
 	if (b->sort.total == 0)
 		return 0;
+	struct index_image m SL_CLEANUP(fini_image) = {
+		.b = b, .seal = sl__bk_seal_bytes(b->keys), .front = sl__bk_seal_front(b->keys)};
 
 	/* Room for the largest file that the builder can give. */
 	uint32_t segments = sl__bk_segments((uint32_t)SL_MIN(b->sort.total, (uint64_t)b->file_entries));
@@ -272,11 +281,9 @@ int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver
 	m.bytes = sl__alloc(&b->env, m.segments_at + segments * m.stride);
 	m.locals = sl__calloc(&b->env, b->n_packs, sizeof(*m.locals));
 	m.packs = sl__calloc(&b->env, b->n_packs, sizeof(*m.packs));
-	int rc = 0;
 	if (m.bytes == NULL || m.locals == NULL || m.packs == NULL)
-		rc = sl__no_memory(err, "write an index");
-	if (rc == 0)
-		rc = advance(&s, err);
+		return sl__no_memory(err, "write an index");
+	int rc = advance(&s, err);
 	while (rc == 0 && s.have) {
 		uint8_t sum[SL__SHA256_BYTES];
 		char name[SL_DRIVER_NAME_BYTES] = "index/";
@@ -287,20 +294,16 @@ int sl__bk_index_builder_put(struct bk_index_builder *b, const sl_driver *driver
 		if (rc == 0)
 			rc = sl__sha256(m.bytes + m.start, len, sum, err);
 		if (rc != 0)
-			break;
+			return rc;
 		sl__bk_hex(sum, sizeof(sum), name + strlen(name));
 		rc = driver->ops->put(driver->driver, name, m.bytes + m.start, len, SL_DRIVER_NEW, err);
 		if (rc != 0)
-			rc = sl_err_wrap(err, rc, "put %s", name);
-		if (rc == 0 && put != NULL)
+			return sl_err_wrap(err, rc, "put %s", name);
+		if (put != NULL)
 			put->bytes += len;
-		if (rc == 0 && put != NULL && put->on_name != NULL)
+		if (put != NULL && put->on_name != NULL)
 			rc = put->on_name(name, put->ctx);
 	}
-	sl__free(&b->env, m.bytes);
-	sl__free(&b->env, m.locals);
-	sl__free(&b->env, m.packs);
-	sl__bk_index_builder_clear(b);
 	return rc;
 }
 

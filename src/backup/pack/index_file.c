@@ -105,29 +105,16 @@ static int read_index_header(struct bk_index *x, struct bk_index_file *f, uint64
 	return 0;
 }
 
-int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name, uint64_t size,
-			   struct sl_err *err)
+/* The sealed head: packs and fences. */
+static int read_index_head(struct bk_index *x, struct bk_index_file *f, struct sl_err *err)
 {
-	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
-	if (f == NULL)
-		return sl__no_memory(err, "an index");
-	assert(strlen(name) < sizeof(f->name));
-	memcpy(f->name, name, strlen(name) + 1);
-	f->driver = x->driver;
-	uint8_t *bytes, *buf = NULL;
-	size_t sealed = 0;
-	int rc = read_index_header(x, f, size, err);
-	if (rc == 0)
-		rc = sl__bk_index_file_tables(&x->env, f, err);
-
-	/* The sealed head: packs and fences. */
-	if (rc == 0) {
-		sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys);
-		buf = sl__alloc(&x->env, sealed);
-		rc = buf != NULL ? read_exactly(f, BK_INDEX_HEADER, buf, sealed, err) : sl__no_memory(err, "an index");
-	}
 	const struct bk_seal as = {
 		.keys = x->keys, .kind = BK_KIND_INDEX_HEAD, .aad = f->header, .aad_len = BK_INDEX_BOUND};
+	size_t sealed = head_bytes(f) + sl__bk_seal_bytes(x->keys);
+	uint8_t *bytes, *buf = sl__alloc(&x->env, sealed);
+	if (buf == NULL)
+		return sl__no_memory(err, "an index");
+	int rc = read_exactly(f, BK_INDEX_HEADER, buf, sealed, err);
 	if (rc == 0 && sl__bk_unseal(&as, buf, &sealed, &bytes, NULL) != 0)
 		rc = file_damaged(err, f, "its head");
 	if (rc == 0) {
@@ -140,6 +127,23 @@ int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const
 		}
 	}
 	sl__free(&x->env, buf);
+	return rc;
+}
+
+int sl__bk_index_file_open(struct bk_index_file **out, struct bk_index *x, const char *name, uint64_t size,
+			   struct sl_err *err)
+{
+	struct bk_index_file *f = sl__calloc(&x->env, 1, sizeof(*f));
+	if (f == NULL)
+		return sl__no_memory(err, "an index");
+	assert(strlen(name) < sizeof(f->name));
+	memcpy(f->name, name, strlen(name) + 1);
+	f->driver = x->driver;
+	int rc = read_index_header(x, f, size, err);
+	if (rc == 0)
+		rc = sl__bk_index_file_tables(&x->env, f, err);
+	if (rc == 0)
+		rc = read_index_head(x, f, err);
 	if (rc == 0)
 		*out = f;
 	else

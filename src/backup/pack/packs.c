@@ -155,7 +155,9 @@ int sl__bk_directory_blocks(struct sl_backup *b, struct bk_pack_blocks *p, struc
 /* What an index is loaded for, and what is known meanwhile. */
 struct view {
 	struct sl_backup *b;
-	struct bk_ids packs; /* that are there */
+	struct bk_index *index;           /* of what index files have */
+	struct bk_index_builder *builder; /* of what none has */
+	struct bk_ids packs;              /* that are there */
 	uint64_t *sizes;
 	const struct bk_marks *seen; /* NULL: marks do not count */
 	bool whole;                  /* index files that are damaged anywhere are left out: all of it is read */
@@ -187,7 +189,7 @@ static int note_indexed(const struct bk_id *pack, SL_UNUSED bool usable, void *c
 }
 
 /* The entries of packs that no index file has. A pack that is damaged or was deleted meanwhile is skipped. */
-static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct sl_err *err)
+static int take_in_rest(struct view *v, struct sl_err *err)
 {
 	struct sl_backup *b = v->b;
 	for (size_t i = 0; i < v->packs.n; i++) {
@@ -209,7 +211,7 @@ static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct
 			return rc;
 		rc = sl__bk_directory_blocks(b, &p, &why);
 		if (rc == 0)
-			rc = sl__bk_index_builder_pack(builder, pack, p.blocks, p.n, &why);
+			rc = sl__bk_index_builder_pack(v->builder, pack, p.blocks, p.n, &why);
 		sl__free(&b->env, p.blocks);
 		if (rc == SL_ECORRUPT)
 			sl__log(&b->env, SL_LOG_WARN, "backup", "a damaged pack is skipped", SL__F_STR("pack", name),
@@ -223,9 +225,9 @@ static int take_in_rest(struct view *v, struct bk_index_builder *builder, struct
 	return 0;
 }
 
-/* Replace *x. With v->whole only files that are right in every segment: what the others say is taken in from the
- * packs. */
-static int load_files(struct view *v, struct bk_index **x, struct sl_err *err)
+/* Replace the index. With v->whole only files that are right in every segment: what the others say is taken in from
+ * the packs. */
+static int load_files(struct view *v, struct sl_err *err)
 {
 	const struct bk_index_from from = {.env = &v->b->env,
 					   .keys = &v->b->keys,
@@ -235,13 +237,13 @@ static int load_files(struct view *v, struct bk_index **x, struct sl_err *err)
 					   .ctx = v};
 	int rc = SL_EAGAIN;
 	for (int i = 0; i < LOADS_MAX && rc == SL_EAGAIN; i++) {
-		sl__bk_index_free(*x);
-		*x = NULL;
-		rc = sl__bk_index_load(x, &from, err);
+		sl__bk_index_free(v->index);
+		v->index = NULL;
+		rc = sl__bk_index_load(&v->index, &from, err);
 		if (!v->whole)
 			return rc;
 		if (rc == 0)
-			rc = sl__bk_index_read_all(*x, skip_damaged, v, err);
+			rc = sl__bk_index_read_all(v->index, skip_damaged, v, err);
 	}
 	return rc;
 }
@@ -258,13 +260,13 @@ static int note_cut(SL_UNUSED uint64_t ordinal, SL_UNUSED const struct bk_id *id
 
 /* What is read is compared with its id, and searched elsewhere. A create relies on blocks without reading them: a pack
  * of which the end is missing must not count for it. For that all of the index is read once. */
-static int load_for_writing(struct view *v, struct bk_index **x, struct sl_err *err)
+static int load_for_writing(struct view *v, struct sl_err *err)
 {
 	int rc = SL_EAGAIN;
 	for (int i = 0; i < LOADS_MAX && rc == SL_EAGAIN; i++) {
-		rc = load_files(v, x, err);
+		rc = load_files(v, err);
 		if (rc == 0)
-			rc = sl__bk_index_scan(*x, note_cut, v, &v->whole, err);
+			rc = sl__bk_index_scan(v->index, note_cut, v, &v->whole, err);
 		if (rc == SL_EAGAIN)
 			v->whole = false;
 	}
@@ -279,50 +281,57 @@ static int load_for_writing(struct view *v, struct bk_index **x, struct sl_err *
 		sl__log(&v->b->env, SL_LOG_WARN, "backup",
 			"a pack is shorter than the index says and is not used: run a check", SL__F_STR("pack", name));
 	}
-	return load_files(v, x, err); /* the first load has them as usable */
+	return load_files(v, err); /* the first load has them as usable */
+}
+
+static int load_view(struct view *v, struct sl_err *err)
+{
+	struct sl_backup *b = v->b;
+	const sl_driver *d = &b->driver;
+	int rc = sl__bk_index_builder_new(&v->builder, &b->env, &b->keys, err);
+	if (rc == 0)
+		rc = sl__bk_list_packs(b, &v->packs, &v->sizes, NULL, err);
+	if (rc == 0)
+		rc = v->seen != NULL ? load_for_writing(v, err) : load_files(v, err);
+	if (rc != 0)
+		return rc;
+
+	/* What no index file has is taken in from the packs. */
+	rc = sl__bk_index_packs(v->index, note_indexed, v);
+	if (v->no_memory)
+		return sl_err_set(err, SL_ENOMEM, "load the index: out of memory");
+	if (rc != 0)
+		return rc;
+	sl__bk_ids_sort(&v->indexed);
+	rc = take_in_rest(v, err);
+	if (rc != 0 || sl__bk_index_builder_entries(v->builder) == 0)
+		return rc;
+	if (v->seen == NULL)
+		return sl__bk_index_take_in(v->index, v->builder, err);
+
+	/* F3: for a create it is durable, and in a durable index, before anything relies on it. */
+	rc = d->ops->sync(d->driver, err);
+	if (rc == 0)
+		rc = sl__bk_index_builder_put(v->builder, d, NULL, err);
+	if (rc == 0)
+		rc = load_files(v, err);
+	return rc;
 }
 
 static int open_index(struct sl_backup *b, const struct bk_marks *seen, bool whole, struct bk_index **out,
 		      struct sl_err *err)
 {
-	const sl_driver *d = &b->driver;
 	struct view v = {.b = b, .seen = seen, .whole = whole};
-	struct bk_index *x = NULL;
-	struct bk_index_builder *builder = NULL;
-	int rc = sl__bk_index_builder_new(&builder, &b->env, &b->keys, err);
-	if (rc == 0)
-		rc = sl__bk_list_packs(b, &v.packs, &v.sizes, NULL, err);
-	if (rc == 0)
-		rc = seen != NULL ? load_for_writing(&v, &x, err) : load_files(&v, &x, err);
-
-	/* What no index file has is taken in from the packs. */
-	if (rc == 0)
-		rc = sl__bk_index_packs(x, note_indexed, &v);
-	if (v.no_memory)
-		rc = sl_err_set(err, SL_ENOMEM, "load the index: out of memory");
-	sl__bk_ids_sort(&v.indexed);
-	if (rc == 0)
-		rc = take_in_rest(&v, builder, err);
-	bool any = rc == 0 && sl__bk_index_builder_entries(builder) > 0;
-	if (any && seen == NULL)
-		rc = sl__bk_index_take_in(x, builder, err);
-	if (any && seen != NULL) {
-		/* F3: for a create it is durable, and in a durable index, before anything relies on it. */
-		rc = d->ops->sync(d->driver, err);
-		if (rc == 0)
-			rc = sl__bk_index_builder_put(builder, d, NULL, err);
-		if (rc == 0)
-			rc = load_files(&v, &x, err);
-	}
-	sl__bk_index_builder_free(builder);
+	int rc = load_view(&v, err);
+	sl__bk_index_builder_free(v.builder);
 	sl__bk_ids_fini(&b->env, &v.packs);
 	sl__bk_ids_fini(&b->env, &v.cut);
 	sl__bk_ids_fini(&b->env, &v.indexed);
 	sl__free(&b->env, v.sizes);
 	if (rc == 0)
-		*out = x;
+		*out = v.index;
 	else
-		sl__bk_index_free(x);
+		sl__bk_index_free(v.index);
 	return rc;
 }
 

@@ -158,15 +158,14 @@ static bool pack_stays(const struct bk_id *pack, void *ctx)
 /* Put one index without the packs to delete, then remove the files that it replaces. */
 static int merge_index(struct bk_prune *p, const struct bk_view *v, struct sl_err *err)
 {
-	const sl_driver *d = &p->b->driver;
 	struct bk_index_builder *builder = NULL;
 	struct index_merge m = {.p = p, .view = v};
 	int rc = sl__bk_index_builder_new(&builder, &p->b->env, &p->b->keys, err);
 	if (rc == 0)
 		rc = sl__bk_index_builder_index(builder, v->index, pack_stays, &m, err);
 	if (rc == 0)
-		rc = sl__bk_index_builder_put(builder, d, &(struct bk_index_put){.on_name = note_put_file, .ctx = &m},
-					      err);
+		rc = sl__bk_index_builder_put(builder, &p->b->driver,
+					      &(struct bk_index_put){.on_name = note_put_file, .ctx = &m}, err);
 	if (rc == SL_ENOMEM)
 		rc = sl__no_memory(err, "prune");
 	sl__bk_index_builder_free(builder);
@@ -176,9 +175,7 @@ static int merge_index(struct bk_prune *p, const struct bk_view *v, struct sl_er
 		for (size_t k = 0; k < m.n_put && !keep; k++)
 			keep = strcmp(m.put[k], name) == 0;
 		if (!keep)
-			rc = d->ops->remove(d->driver, name, err);
-		if (rc == SL_ENOENT)
-			rc = 0;
+			rc = sl__bk_remove(p->b, name, err);
 	}
 	sl__free(&p->b->env, m.put);
 	return rc;
@@ -210,7 +207,6 @@ int sl__bk_prune_index(struct bk_prune *p, struct sl_err *err)
 
 static int remove_due_packs(struct bk_prune *p, struct sl_err *err)
 {
-	const sl_driver *d = &p->b->driver;
 	for (size_t i = 0; i < p->view.packs.n; i++) {
 		char name[SL_DRIVER_NAME_BYTES];
 		if (!p->due[i])
@@ -218,8 +214,8 @@ static int remove_due_packs(struct bk_prune *p, struct sl_err *err)
 		sl__bk_pack_name(&p->view.packs.ids[i], name);
 		int rc = sl__bk_check_stop(p->b, err);
 		if (rc == 0)
-			rc = d->ops->remove(d->driver, name, err);
-		if (rc != 0 && rc != SL_ENOENT)
+			rc = sl__bk_remove(p->b, name, err);
+		if (rc != 0)
 			return rc;
 	}
 	return 0;
@@ -228,7 +224,6 @@ static int remove_due_packs(struct bk_prune *p, struct sl_err *err)
 /* Remove marks of which no pack is left: all were deleted now, or were gone in P5. */
 static int remove_done_marks(struct bk_prune *p, struct sl_err *err)
 {
-	const sl_driver *d = &p->b->driver;
 	for (size_t i = 0; i < p->old.n; i++) {
 		const struct bk_ids *packs = &p->old.marks[i].packs;
 		char name[SL_DRIVER_NAME_BYTES] = "marks/";
@@ -240,8 +235,8 @@ static int remove_done_marks(struct bk_prune *p, struct sl_err *err)
 		if (!done)
 			continue;
 		memcpy(name + strlen(name), p->old.marks[i].id, BK_NAME_HEX);
-		int rc = d->ops->remove(d->driver, name, err);
-		if (rc != 0 && rc != SL_ENOENT)
+		int rc = sl__bk_remove(p->b, name, err);
+		if (rc != 0)
 			return rc;
 	}
 	return 0;

@@ -240,61 +240,76 @@ static int select_by_name(struct forgetting *f, struct sl_err *err)
 	return 0;
 }
 
+static int select_by_rules(struct forgetting *f, struct sl_err *err)
+{
+	const struct sl_env *env = &f->b->env;
+	char(*ids)[BK_NAME_HEX] = NULL;
+	size_t n = 0;
+	int rc = sl__bk_snapshot_ids(f->b, &ids, &n, err);
+	if (rc != 0)
+		return rc;
+	f->items = sl__calloc(env, n + 1, sizeof(*f->items));
+	if (f->items == NULL)
+		rc = sl__no_memory(err, "forget");
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = add_item(f, ids[i], err);
+	sl__free(env, ids);
+	if (rc != 0)
+		return rc;
+	qsort(f->items, f->n, sizeof(*f->items), sl__bk_forget_compare);
+	sl__bk_forget_decide(f->items, f->n, &f->opts);
+	return 0;
+}
+
 /* ---- report and remove ---- */
+
+static int remove_snapshot(struct sl_backup *b, const char *id, struct sl_err *err)
+{
+	char name[SL_DRIVER_NAME_BYTES] = "snapshots/";
+	memcpy(name + strlen(name), id, BK_NAME_HEX);
+	/* The copy first: alone it would count as the snapshot. And again afterwards, because another process may have
+	 * put it back from the first object (T2). */
+	int rc = sl__bk_snapshot_remove_copy(b, id, err);
+	if (rc == 0)
+		rc = sl__bk_remove(b, name, err);
+	if (rc == 0)
+		rc = sl__bk_snapshot_remove_copy(b, id, err);
+	return rc;
+}
+
+static void fini_forgetting(struct forgetting *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		item_fini(&f->b->env, &f->items[i]);
+	sl__free(&f->b->env, f->items);
+}
 
 int sl_backup_forget(sl_backup *b, const struct sl_backup_forget_opts *opts, uint64_t *removed, struct sl_err *err)
 {
-	struct forgetting f = {.b = b};
-	char(*ids)[BK_NAME_HEX] = NULL;
-	size_t n = 0;
-	uint64_t count = 0;
+	struct forgetting f SL_CLEANUP(fini_forgetting) = {.b = b};
+	if (removed != NULL)
+		*removed = 0;
 	int rc = sl__bk_begin(b, "forget", err);
 	if (rc == 0)
 		rc = set_forget_opts(&f.opts, opts, err);
-	bool dry = f.opts.dry_run == SL_ON;
-	if (rc == 0 && f.opts.n_snapshots > 0) {
-		rc = select_by_name(&f, err);
-	} else if (rc == 0) {
-		rc = sl__bk_snapshot_ids(b, &ids, &n, err);
-		if (rc == 0) {
-			f.items = sl__calloc(&b->env, n + 1, sizeof(*f.items));
-			rc = f.items != NULL ? 0 : sl__no_memory(err, "forget");
-		}
-		for (size_t i = 0; i < n && rc == 0; i++)
-			rc = add_item(&f, ids[i], err);
-		sl__free(&b->env, ids);
-		if (rc == 0) {
-			qsort(f.items, f.n, sizeof(*f.items), sl__bk_forget_compare);
-			sl__bk_forget_decide(f.items, f.n, &f.opts);
-		}
-	}
+	if (rc != 0)
+		return rc;
+	rc = f.opts.n_snapshots > 0 ? select_by_name(&f, err) : select_by_rules(&f, err);
 	for (size_t i = 0; i < f.n && rc == 0 && f.opts.on_decision != NULL; i++) {
 		struct sl_backup_snapshot info = f.items[i].snapshot.info;
 		info.id = f.items[i].id;
 		rc = f.opts.on_decision(&info, f.items[i].keeps, f.items[i].rules, f.opts.ctx);
 		if (rc != 0)
-			rc = sl_err_set(err, rc, "forget: ended by the caller; nothing was removed");
+			return sl_err_set(err, rc, "forget: ended by the caller; nothing was removed");
 	}
 	for (size_t i = 0; i < f.n && rc == 0; i++) {
-		char name[SL_DRIVER_NAME_BYTES] = "snapshots/";
 		if (f.items[i].keeps)
 			continue;
-		memcpy(name + strlen(name), f.items[i].id, BK_NAME_HEX);
 		rc = sl__bk_check_stop(b, err);
-		/* The copy first: alone it would count as the snapshot. And again afterwards, because another process
-		 * may have put it back from the first object (T2). */
-		if (rc == 0 && !dry)
-			rc = sl__bk_snapshot_remove_copy(b, f.items[i].id, err);
-		if (rc == 0 && !dry)
-			rc = b->driver.ops->remove(b->driver.driver, name, err);
-		if ((rc == 0 || rc == SL_ENOENT) && !dry)
-			rc = sl__bk_snapshot_remove_copy(b, f.items[i].id, err);
-		count += rc == 0;
+		if (rc == 0 && f.opts.dry_run != SL_ON)
+			rc = remove_snapshot(b, f.items[i].id, err);
+		if (rc == 0 && removed != NULL)
+			++*removed;
 	}
-	if (removed != NULL)
-		*removed = count;
-	for (size_t i = 0; i < f.n; i++)
-		item_fini(&b->env, &f.items[i]);
-	sl__free(&b->env, f.items);
 	return rc;
 }

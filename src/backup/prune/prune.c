@@ -97,10 +97,11 @@ static int run_prune(struct bk_prune *p, struct sl_err *err)
 	rc = sl__bk_marks_load(b, &p->all, err);
 	if (rc == 0)
 		rc = sl__bk_view_load(b, &p->view, NULL, err);
+	if (rc != 0)
+		return rc;
 
 	/* P6, and what follows from it. */
-	if (rc == 0)
-		rc = sl__bk_prune_choose(p, err);
+	rc = sl__bk_prune_choose(p, err);
 	if (rc == 0)
 		rc = sl__bk_prune_plan(p, err);
 	if (rc != 0 || p->dry)
@@ -108,22 +109,40 @@ static int run_prune(struct bk_prune *p, struct sl_err *err)
 
 	/* P7 to P11. */
 	rc = sl__bk_prune_copy(p, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_prune_mark(p, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__bk_prune_index(p, err);
-	if (rc != 0)
-		return rc;
-	return sl__bk_prune_delete(p, err);
+	if (rc == 0)
+		rc = sl__bk_prune_mark(p, err);
+	if (rc == 0)
+		rc = sl__bk_prune_index(p, err);
+	if (rc == 0)
+		rc = sl__bk_prune_delete(p, err);
+	return rc;
+}
+
+static void fini_prune(struct bk_prune *p)
+{
+	const struct sl_env *env = &p->b->env;
+	sl__bk_marks_fini(env, &p->old);
+	sl__bk_marks_fini(env, &p->all);
+	sl__free(env, p->waits);
+	sl__free(env, p->silent);
+	sl__free(env, p->snapshots);
+	sl__bk_choice_fini(&p->choice);
+	sl__free(env, p->bad);
+	sl__bk_seen_free(p->metadata);
+	sl__free(env, p->single.refs);
+	sl__bk_view_fini(&p->view);
+	sl__free(env, p->marked);
+	sl__free(env, p->due);
+	sl__free(env, p->to_mark);
+	sl__free(env, p->copy);
+	sl__free(env, p->needed);
+	sl__free(env, p->contents);
 }
 
 int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struct sl_backup_pruned *out,
 		    struct sl_err *err)
 {
-	const struct sl_env *env = &b->env;
-	struct bk_prune p = {.b = b};
+	struct bk_prune p SL_CLEANUP(fini_prune) = {.b = b};
 	struct sl_backup_prune_opts *o = &p.opts;
 	int rc = sl__bk_begin(b, "prune", err);
 	if (rc != 0)
@@ -159,24 +178,7 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 	rc = run_prune(&p, err);
 	if (locks)
 		d->ops->unlock(d->driver, lock);
-
 	if (rc == 0)
 		sl__result_copy(out, &p.out, sizeof(p.out));
-	sl__bk_marks_fini(env, &p.old);
-	sl__bk_marks_fini(env, &p.all);
-	sl__free(env, p.waits);
-	sl__free(env, p.silent);
-	sl__free(env, p.snapshots);
-	sl__bk_choice_fini(&p.choice);
-	sl__free(env, p.bad);
-	sl__bk_seen_free(p.metadata);
-	sl__free(env, p.single.refs);
-	sl__bk_view_fini(&p.view);
-	sl__free(env, p.marked);
-	sl__free(env, p.due);
-	sl__free(env, p.to_mark);
-	sl__free(env, p.copy);
-	sl__free(env, p.needed);
-	sl__free(env, p.contents);
 	return rc;
 }

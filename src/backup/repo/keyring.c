@@ -194,7 +194,7 @@ static int remove_old_keys(struct sl_backup *b, const struct found_keys *old, st
 				k++;
 			if (k == old->n)
 				continue;
-			rc = sl__bk_twin_remove(b, now.at[i].name, err);
+			rc = sl__bk_remove(b, now.at[i].name, err);
 			left++;
 		}
 		sl__free(&b->env, now.at);
@@ -288,7 +288,7 @@ static int care_for_copy(struct ring *r, const char *id, struct sl_err *err)
 		rc = care->fn(&x, err, care->ctx);
 		if (rc == 0 && care->repair) {
 			care->repaired++;
-			rc = sl__bk_twin_remove(r->b, copy->name, err);
+			rc = sl__bk_remove(r->b, copy->name, err);
 		}
 	} else if (rc == 0 && copy->rc == 0) {
 		rc = sl__bk_twins_care(r->b, SL_BACKUP_FAULT_KEY, t, care, err);

@@ -106,6 +106,12 @@ int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, struc
 	return rc;
 }
 
+int sl__bk_remove(struct sl_backup *b, const char *name, struct sl_err *err)
+{
+	int rc = b->driver.ops->remove(b->driver.driver, name, err);
+	return rc == SL_ENOENT ? 0 : rc;
+}
+
 /* ---- lists ---- */
 
 struct name_list {

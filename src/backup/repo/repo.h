@@ -58,6 +58,8 @@ SL_MUST_CHECK int sl__bk_get_sealed(struct sl_backup *b, const struct bk_object 
 				    struct bk_opened *out, struct sl_err *err);
 SL_MUST_CHECK int sl__bk_put_sealed(struct sl_backup *b, const struct bk_object *object, struct bk_bytes bytes,
 				    enum sl_driver_put how, struct sl_err *err);
+/* It may be gone already. */
+SL_MUST_CHECK int sl__bk_remove(struct sl_backup *b, const char *name, struct sl_err *err);
 
 /* The objects of a folder whose names are random ids, sorted; others are skipped. sl__free. */
 struct bk_listed {

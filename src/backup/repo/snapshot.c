@@ -320,7 +320,7 @@ void sl__bk_snapshot_put_copy(struct sl_backup *b, const char *id, const void *j
 	int rc = sl__bk_put_sealed(b, &(struct bk_object){BK_SNAPSHOT_COPIES, id, BK_KIND_SNAPSHOT},
 				   (struct bk_bytes){json, len}, SL_DRIVER_REPLACE, &why);
 	if (rc == 0 && b->driver.ops->stat(b->driver.driver, first, &st, NULL) == SL_ENOENT)
-		rc = sl__bk_twin_remove(b, copy, &why); /* forgotten meanwhile (T2) */
+		rc = sl__bk_remove(b, copy, &why); /* forgotten meanwhile (T2) */
 	if (rc != 0)
 		sl__log(&b->env, SL_LOG_WARN, "backup", "the snapshot has no second copy: run a repair",
 			SL__F_STR("snapshot", id), SL__F_STR("reason", why.msg));
@@ -330,7 +330,7 @@ int sl__bk_snapshot_remove_copy(struct sl_backup *b, const char *id, struct sl_e
 {
 	char copy[SL_DRIVER_NAME_BYTES];
 	(void)snprintf(copy, sizeof(copy), BK_SNAPSHOT_COPIES "/%s", id);
-	return sl__bk_twin_remove(b, copy, err);
+	return sl__bk_remove(b, copy, err);
 }
 
 void sl__bk_snapshot_fini(const struct sl_env *env, struct bk_snapshot *s)

@@ -71,12 +71,6 @@ int sl__bk_twins_load(struct sl_backup *b, const char *name, bk_twin_fn *is_righ
 	return failed;
 }
 
-int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err)
-{
-	int rc = b->driver.ops->remove(b->driver.driver, name, err);
-	return rc == SL_ENOENT ? 0 : rc;
-}
-
 int sl__bk_twin_repair(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err)
 {
 	const sl_driver *d = &b->driver;
@@ -85,7 +79,7 @@ int sl__bk_twin_repair(struct sl_backup *b, const struct bk_twin t[2], int right
 	int rc = d->ops->put(d->driver, put, t[right].text, t[right].len, SL_DRIVER_REPLACE, err);
 	if (rc == 0)
 		rc = d->ops->stat(d->driver, t[right].name, &st, err);
-	return rc == SL_ENOENT ? sl__bk_twin_remove(b, put, err) : rc;
+	return rc == SL_ENOENT ? sl__bk_remove(b, put, err) : rc;
 }
 
 int sl__bk_twins_care(struct sl_backup *b, enum sl_backup_fault fault, struct bk_twin t[2], struct bk_care *care,

@@ -47,8 +47,6 @@ bool sl__bk_twins_same(const struct bk_twin t[2]); /* both are right, and the sa
 
 /* Put the wrong one from the right one (T2). */
 SL_MUST_CHECK int sl__bk_twin_repair(struct sl_backup *b, const struct bk_twin t[2], int right, struct sl_err *err);
-/* Remove one; it may be gone. */
-SL_MUST_CHECK int sl__bk_twin_remove(struct sl_backup *b, const char *name, struct sl_err *err);
 
 /* What check reports of them and repair fixes. */
 typedef int bk_damaged_fn(const struct sl_backup_finding *x, struct sl_err *err, void *ctx);

@@ -58,24 +58,20 @@ static int next_entry(struct snapshot_reading *l, struct bk_entry *e, struct sl_
 int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backup_entry_fn *fn, void *ctx,
 		 struct sl_err *err)
 {
-	struct snapshot_reading l = {.b = b};
-	struct bk_select select;
-	struct bk_entry e;
 	if (b == NULL || snapshot == NULL || fn == NULL)
 		return sl_err_set(err, SL_EINVAL, "ls: no handle, snapshot or callback");
+	struct bk_select select SL_CLEANUP(sl__bk_select_fini) = {.env = &b->env};
+	struct snapshot_reading l SL_CLEANUP(reading_close) = {.b = b};
+	struct bk_entry e;
 	int rc = sl__bk_select_init(&select, &b->env, &below, below != NULL ? 1 : 0, err);
+	if (rc == 0)
+		rc = reading_open(&l, snapshot, "ls", err);
 	if (rc != 0)
 		return rc;
-	rc = reading_open(&l, snapshot, "ls", err);
-	while (rc == 0) {
-		int got = next_entry(&l, &e, err);
-		if (got <= 0) {
-			rc = got < 0 ? got : sl__bk_select_all_met(&select, l.snapshot.info.id, err);
-			break;
-		}
+	while ((rc = next_entry(&l, &e, err)) == 1) {
 		if (sl__bk_select(&select, e.path, e.path_len) != BK_IS_SELECTED) {
 			if (select.paths[0].met) /* entries are sorted: no more can follow */
-				break;
+				return 0;
 			continue;
 		}
 		const struct sl_backup_entry entry = {.struct_size = sizeof(entry),
@@ -91,10 +87,10 @@ int sl_backup_ls(sl_backup *b, const char *snapshot, const char *below, sl_backu
 						      .rdev = e.rdev,
 						      .xattrs = (uint32_t)e.n_xattrs};
 		rc = fn(&entry, ctx);
+		if (rc != 0)
+			return rc;
 	}
-	reading_close(&l);
-	sl__bk_select_fini(&select);
-	return rc;
+	return rc < 0 ? rc : sl__bk_select_all_met(&select, l.snapshot.info.id, err);
 }
 
 /* ---- cat ---- */
@@ -185,7 +181,13 @@ static int find_file(struct snapshot_reading *l, const struct bk_select_path *pa
 	return rc;
 }
 
-/* Hand the bytes of a file to the callback; the caller frees o->blocks and o->zeros. */
+static void fini_output(struct cat_output *o)
+{
+	sl__bk_reader_free(o->blocks);
+	sl__free(&o->b->env, o->zeros);
+}
+
+/* Hand the bytes of a file to the callback. */
 static int cat_file(struct cat_output *o, struct bk_index *index, const struct bk_entry *e)
 {
 	sl__bk_cursor_init(&o->at, e);
@@ -207,25 +209,22 @@ static int cat_file(struct cat_output *o, struct bk_index *index, const struct b
 int sl_backup_cat(sl_backup *b, const char *snapshot, const char *path, sl_backup_bytes_fn *fn, void *ctx,
 		  struct sl_err *err)
 {
-	struct snapshot_reading l = {.b = b};
-	struct cat_output out = {.b = b, .fn = fn, .ctx = ctx, .err = err};
-	struct bk_select select;
-	struct bk_entry e;
 	if (b == NULL || snapshot == NULL || path == NULL || fn == NULL)
 		return sl_err_set(err, SL_EINVAL, "cat: no handle, snapshot, path or callback");
+	struct bk_select select SL_CLEANUP(sl__bk_select_fini) = {.env = &b->env};
+	struct snapshot_reading l SL_CLEANUP(reading_close) = {.b = b};
+	struct cat_output out SL_CLEANUP(fini_output) = {.b = b, .fn = fn, .ctx = ctx, .err = err};
+	struct bk_entry e;
 	int rc = sl__bk_select_init(&select, &b->env, &path, 1, err);
 	if (rc != 0)
 		return rc;
 	if (select.n == 0)
 		return sl_err_set(err, SL_EINVAL, "cat: the path is empty");
 	rc = reading_open(&l, snapshot, "cat", err);
-	if (rc == 0)
-		rc = find_file(&l, &select.paths[0], &e, err);
-	if (rc == 0)
-		rc = cat_file(&out, l.index, &e);
-	sl__bk_reader_free(out.blocks);
-	sl__free(&b->env, out.zeros);
-	reading_close(&l);
-	sl__bk_select_fini(&select);
-	return rc;
+	if (rc != 0)
+		return rc;
+	rc = find_file(&l, &select.paths[0], &e, err);
+	if (rc != 0)
+		return rc;
+	return cat_file(&out, l.index, &e);
 }

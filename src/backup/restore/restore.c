@@ -180,16 +180,34 @@ static int restore_all(struct bk_restore *r, struct sl_err *err)
 	return sl_err_wrap(err, r->lost.code, "%zu files were not restored, the first", r->gone.n);
 }
 
-static void copy_result(struct sl_backup_restored *result, const struct sl_backup_restored *done)
+static void fini_restore(struct bk_restore *r)
 {
-	sl__result_copy(result, done, sizeof(*done));
+	sl__bk_folder_fini(&r->folder);
+	sl__bk_target_close(&r->target);
+	sl__bk_run_free(r->env, r->run);
+	sl__queue_free(r->queue);
+	sl__bk_reader_free(r->reader);
+	sl__bk_index_free(r->index);
+	sl__bk_snapshot_fini(r->env, &r->snapshot);
+	sl__bk_select_fini(&r->select);
+	sl__bk_path_set_fini(r->env, &r->linked);
+	sl__bk_path_set_fini(r->env, &r->made);
+	sl__bk_path_set_fini(r->env, &r->gone);
+	for (size_t i = 0; i < r->n_stand_in; i++) {
+		sl__free(r->env, r->stand_in[i].target);
+		sl__free(r->env, r->stand_in[i].path);
+	}
+	sl__free(r->env, r->stand_in);
+	sl__mutex_fini(&r->problem_mu);
+	sl__cond_fini(&r->written);
+	sl__mutex_fini(&r->mu);
 }
 
 int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup_restore_opts *opts,
 		      struct sl_backup_restored *result, struct sl_err *err)
 {
 	char id[SL_BACKUP_ID_BYTES];
-	copy_result(result, &(struct sl_backup_restored){0});
+	sl__result_copy(result, &(struct sl_backup_restored){0}, sizeof(*result));
 	if (b == NULL || snapshot == NULL || opts == NULL)
 		return sl_err_set(err, SL_EINVAL, "restore: no handle, snapshot or options");
 	if (opts->struct_size == 0)
@@ -207,7 +225,7 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 	if (rc != 0)
 		return rc;
 
-	struct bk_restore r = {.b = b, .env = &b->env, .target = {.root = -1, .base = -1}};
+	struct bk_restore r SL_CLEANUP(fini_restore) = {.b = b, .env = &b->env, .target = {.root = -1, .base = -1}};
 	sl__opts_copy(&r.opts, sizeof(r.opts), opts);
 	sl__mutex_init(&r.problem_mu);
 	sl__mutex_init(&r.mu);
@@ -217,27 +235,8 @@ int sl_backup_restore(sl_backup *b, const char *snapshot, const struct sl_backup
 		rc = restore_all(&r, err);
 	r.done.set_id_stripped = atomic_load(&r.target.set_id_stripped);
 	r.done.security_stripped = atomic_load(&r.target.security_stripped);
-	copy_result(result, &r.done);
+	sl__result_copy(result, &r.done, sizeof(r.done));
 	if (rc != 0)
 		sl__bk_target_unmake(&r.target, opts->to);
-	sl__bk_folder_fini(&r.folder);
-	sl__bk_target_close(&r.target);
-	sl__bk_run_free(r.env, r.run);
-	sl__queue_free(r.queue);
-	sl__bk_reader_free(r.reader);
-	sl__bk_index_free(r.index);
-	sl__bk_snapshot_fini(r.env, &r.snapshot);
-	sl__bk_select_fini(&r.select);
-	sl__bk_path_set_fini(r.env, &r.linked);
-	sl__bk_path_set_fini(r.env, &r.made);
-	sl__bk_path_set_fini(r.env, &r.gone);
-	for (size_t i = 0; i < r.n_stand_in; i++) {
-		sl__free(r.env, r.stand_in[i].target);
-		sl__free(r.env, r.stand_in[i].path);
-	}
-	sl__free(r.env, r.stand_in);
-	sl__mutex_fini(&r.problem_mu);
-	sl__cond_fini(&r.written);
-	sl__mutex_fini(&r.mu);
 	return rc;
 }
