@@ -20,8 +20,8 @@ struct checking {
 	struct sl_backup_check_opts opts;
 	struct bk_findings f;
 	struct sl_err *err;
-	int failed;         /* a callback without a result could not add a finding */
-	const char *folder; /* that check_name is listing */
+	bool no_memory;     /* a callback without a result could not add a finding */
+	const char *folder; /* that check_object_name is listing */
 	struct bk_view view;
 	struct bk_verify verify;
 	struct sl_backup_checked out;
@@ -166,7 +166,7 @@ static void add_stray(const char *name, void *ctx)
 	struct sl_backup_finding x = {.fault = SL_BACKUP_FAULT_STRAY, .harmless = true, .object = name};
 	(void)sl_err_set(&x.reason, SL_EDATA, "not an object of a repository");
 	if (sl__bk_findings_add(&c->f, &x, c->err) != 0)
-		c->failed = SL_ENOMEM;
+		c->no_memory = true;
 }
 
 static int check_object_name(const char *name, SL_UNUSED const struct sl_driver_stat *stat, void *ctx)
@@ -207,9 +207,9 @@ static int load_check_view(struct checking *c, struct sl_err *err)
 	struct bk_view fresh = {.b = NULL};
 	c->err = err;
 	int rc = sl__bk_view_load(c->b, &fresh, &watch, err);
-	if (rc == 0 && c->failed != 0) {
+	if (rc == 0 && c->no_memory) {
 		sl__bk_view_fini(&fresh);
-		rc = c->failed;
+		rc = SL_ENOMEM;
 	}
 	if (rc != 0)
 		return rc;

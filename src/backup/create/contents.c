@@ -203,7 +203,7 @@ static void fill_buffer(struct stream *s)
 			break;
 		}
 		size_t want = (size_t)SL_MIN(left, (uint64_t)(BUF_BYTES - s->have));
-		ssize_t n = s->source->read(s->source->ctx, s->x->buf + s->have, want, offset);
+		ssize_t n = s->source->read(s->x->buf + s->have, want, offset, s->source->ctx);
 		if (n < 0) {
 			s->source->error = (int)n;
 		} else if (n > 0) {
@@ -282,7 +282,7 @@ int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *item, struct b
 
 /* ---- files ---- */
 
-ssize_t sl__bk_read_fd(void *fd, void *buf, size_t n, uint64_t offset)
+ssize_t sl__bk_read_fd(void *buf, size_t n, uint64_t offset, void *fd)
 {
 	return sl__io_real.pread(*(int *)fd, buf, n, offset, NULL);
 }

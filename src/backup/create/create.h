@@ -95,7 +95,7 @@ struct bk_create {
 	sl__cond done; /* the front of the window may be done, or failed */
 	struct bk_item *queue, *queue_last;
 	bool ended; /* no more runs will follow */
-	int failed;
+	int failed; /* the code of failure, which came first; or 0 */
 	struct sl_err failure;
 	pthread_t *threads;
 	int n_threads;
@@ -152,11 +152,11 @@ SL_MUST_CHECK int sl__bk_contents_flush(struct bk_contents *x, struct sl_err *er
 /* Where the bytes of a file come from. */
 struct bk_source {
 	/* How many bytes were read (0 at the end), or a negative errno. */
-	ssize_t (*read)(void *ctx, void *buf, size_t n, uint64_t offset);
+	ssize_t (*read)(void *buf, size_t n, uint64_t offset, void *ctx);
 	void *ctx;
 	int error; /* set by stream: a negative errno of read, or 0 */
 };
-ssize_t sl__bk_read_fd(void *fd, void *buf, size_t n, uint64_t offset); /* ctx points to a descriptor */
+ssize_t sl__bk_read_fd(void *buf, size_t n, uint64_t offset, void *fd); /* ctx points to a descriptor */
 /* All of item->e.size bytes (fewer when the source ends before: then the size is set); references are complete when 0
  * returns. */
 SL_MUST_CHECK int sl__bk_contents_stream(struct bk_contents *x, struct bk_item *item, struct bk_source *source,

@@ -65,7 +65,7 @@ void sl__bk_sqlite_file_close(struct bk_sqlite_file *f)
 	sl__free(f->env, f);
 }
 
-ssize_t sl__bk_sqlite_file_read(void *file, void *buf, size_t n, uint64_t offset)
+ssize_t sl__bk_sqlite_file_read(void *buf, size_t n, uint64_t offset, void *file)
 {
 	sqlite3_file *f = ((struct bk_sqlite_file *)file)->file;
 	sqlite3_int64 size = 0;
@@ -80,7 +80,7 @@ ssize_t sl__bk_sqlite_file_read(void *file, void *buf, size_t n, uint64_t offset
 bool sl__bk_sqlite_file_is_database(struct bk_sqlite_file *f)
 {
 	char head[16];
-	return sl__bk_sqlite_file_read(f, head, sizeof(head), 0) == sizeof(head) &&
+	return sl__bk_sqlite_file_read(head, sizeof(head), 0, f) == sizeof(head) &&
 	       memcmp(head, "SQLite format 3", sizeof(head)) == 0;
 }
 

@@ -24,7 +24,7 @@ struct bk_sqlite_file;
 int sl__bk_sqlite_file_open(struct bk_sqlite_file **out, const struct sl_env *env, int dir, const char *name);
 void sl__bk_sqlite_file_close(struct bk_sqlite_file *f); /* NULL is allowed */
 /* How many bytes, 0 at the end; a negative errno. For struct bk_source. */
-ssize_t sl__bk_sqlite_file_read(void *file, void *buf, size_t n, uint64_t offset);
+ssize_t sl__bk_sqlite_file_read(void *buf, size_t n, uint64_t offset, void *file);
 /* Does it begin like an SQLite database? */
 bool sl__bk_sqlite_file_is_database(struct bk_sqlite_file *f);
 

@@ -19,7 +19,7 @@
 struct bk_store;
 
 /* lanes: how many workers. index: what is there already, for asking which blocks are missing; NULL: nothing is (repair,
- * repack decide themselves and call put_always). Index and b must outlive the store. */
+ * prune decide themselves and call sl__bk_store_put_always). Index and b must outlive the store. */
 SL_MUST_CHECK int sl__bk_store_new(struct bk_store **out, struct sl_backup *b, struct bk_index *index, int lanes,
 				   struct sl_err *err);
 /* NULL is allowed. Without finish before: everything is cancelled. */
@@ -50,7 +50,7 @@ struct bk_store_stats {
 	uint64_t physical_bytes; /* of packs that are written, and of the index */
 	uint64_t backlog_bytes;
 	uint32_t concurrency, max_concurrency;
-	int backpressure;
+	bool backpressure;
 };
 void sl__bk_store_stats(struct bk_store *s, struct bk_store_stats *out);
 

@@ -14,7 +14,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define HOUR_MS INT64_C(3600000)
 #define DAY_MS INT64_C(86400000)
@@ -33,9 +32,7 @@ enum period { SNAPSHOT, HOUR, DAY, WEEK, MONTH, YEAR };
 /* The number of the period that contains a time; of SNAPSHOT each snapshot is its own. */
 static int64_t period_of(enum period period, int64_t ms)
 {
-	time_t seconds = (time_t)sl__floor_div(ms, 1000);
-	struct tm tm;
-	memset(&tm, 0, sizeof(tm));
+	struct tm tm = sl__utc(sl__floor_div(ms, 1000));
 	switch (period) {
 	case SNAPSHOT:
 		return 0;
@@ -46,10 +43,8 @@ static int64_t period_of(enum period period, int64_t ms)
 	case WEEK: /* day 0, 1970-01-01, was a Thursday */
 		return sl__floor_div(sl__floor_div(ms, DAY_MS) + 3, 7);
 	case MONTH:
-		(void)gmtime_r(&seconds, &tm);
 		return (int64_t)tm.tm_year * 12 + tm.tm_mon;
 	case YEAR:
-		(void)gmtime_r(&seconds, &tm);
 		return tm.tm_year;
 	}
 	return 0;

@@ -146,7 +146,7 @@ struct bk_session {
 };
 SL_MUST_CHECK int sl__bk_session_begin(struct sl_backup *b, struct bk_session **out, struct sl_err *err);
 /* Put the sealed snapshot into the session object and rename it to snapshots/<id>. SL_EAGAIN: a prune removed the
- * session. Ends the session in any case; *s is freed by session_end. */
+ * session. Ends the session in any case; sl__bk_session_end frees s. */
 SL_MUST_CHECK int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, struct sl_err *err);
 /* The code of a failure of what the session does, or SL_EAGAIN when the reason may be that a prune removed the
  * session: what it relied on, and what it stored, may then have been deleted. NULL is allowed. */
@@ -212,7 +212,8 @@ SL_MUST_CHECK int sl__bk_index_for_reading(struct sl_backup *b, struct bk_index 
 /* The same without index files that are damaged anywhere, for a caller that has met one: all of the index is read. */
 SL_MUST_CHECK int sl__bk_index_around_damage(struct sl_backup *b, struct bk_index **out, struct sl_err *err);
 /* The same for a create (F3, F5): without packs that a mark of seen has named, and without those that are shorter than
- * the index says; packs that are in no index, left by an interrupted create, are synced and put into an index file first, so that a snapshot may rely on them. */
+ * the index says. Packs that are in no index, left by an interrupted create, are synced and put into an index file
+ * first, so that a snapshot may rely on them. */
 SL_MUST_CHECK int sl__bk_index_for_writing(struct sl_backup *b, const struct bk_marks *seen, struct bk_index **out,
 					   struct sl_err *err);
 
