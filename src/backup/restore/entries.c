@@ -150,16 +150,12 @@ static int compare_path_keys(const void *a, const void *b)
 int sl__bk_path_set_add(const struct sl_env *env, struct bk_path_set *s, const char *path, size_t len,
 			struct sl_err *err)
 {
-	if (s->n == s->cap) {
-		size_t cap = s->cap > 0 ? 2 * s->cap : 64;
-		if (cap > PATHS_MAX)
-			return sl_err_set(err, SL_ETOOBIG, "more than %zu files have several names", PATHS_MAX);
-		struct bk_path_key *keys = sl__realloc(env, s->keys, cap * sizeof(*keys));
-		if (keys == NULL)
-			return sl__no_memory(err, "restore files with several names");
-		s->keys = keys;
-		s->cap = cap;
-	}
+	if (s->n == PATHS_MAX)
+		return sl_err_set(err, SL_ETOOBIG, "more than %zu files have several names", PATHS_MAX);
+	struct bk_path_key *keys = sl__grow(env, s->keys, s->n, &s->cap, sizeof(*keys));
+	if (keys == NULL)
+		return sl__no_memory(err, "restore files with several names");
+	s->keys = keys;
 	int rc = path_key(path, len, &s->keys[s->n], err);
 	if (rc != 0)
 		return rc;
