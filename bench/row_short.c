@@ -51,7 +51,7 @@ static int one_log(const char *dir, const char *archive, int number, struct wors
 	int closed = sl_wal_close(w, rc == 0 ? err : NULL);
 	if (rc == 0)
 		rc = closed;
-	return rc != 0 ? rc : sl_wal_archive_path(path, archive, 1, &opts, err);
+	return rc != 0 ? rc : sl_wal_archive_path(path, archive, true, &opts, err);
 }
 
 static void report_short(struct report *r, int logs, double seconds, const struct worst *worst)

@@ -35,7 +35,8 @@ int main(void)
 	sl_dlq *q = NULL;
 
 	if (sl_dlq_open(&q, "dead", NULL, &err) != 0 || sl_dlq_put(q, &letter, NULL, &err) != 0 ||
-	    sl_dlq_list(q, 0, print, NULL, &err) != 0 || sl_dlq_redrive(q, deliver, NULL, &done, &failed, &err) != 0)
+	    sl_dlq_list(q, false, print, NULL, &err) != 0 ||
+	    sl_dlq_redrive(q, deliver, NULL, &done, &failed, &err) != 0)
 		fprintf(stderr, "%s\n", err.msg);
 	printf("%" PRIu64 " redriven, %" PRIu64 " left\n", done, failed);
 	sl_dlq_close(q);

@@ -20,7 +20,7 @@ static int read_bytes(void *buf, size_t n, uint64_t offset, struct sl_err *err, 
 int main(void)
 {
 	const struct sl_parquet_column columns[] = {{.name = "id", .kind = SL_PARQUET_INT64},
-						    {.name = "city", .kind = SL_PARQUET_STRING, .nullable = 1}};
+						    {.name = "city", .kind = SL_PARQUET_STRING, .nullable = true}};
 	const int64_t ids[] = {1, 2, 3};
 	const struct sl_parquet_bytes cities[] = {{"Kyoto", 5}, {NULL, 0}, {"Porto", 5}};
 	const uint8_t nulls[] = {0, 1, 0};

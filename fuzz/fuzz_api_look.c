@@ -357,7 +357,7 @@ static int letters(void)
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .read_only = SL_ON};
 	sl_dlq *q;
 	int n = 0;
-	MUST(sl_dlq_open(&q, folder, &opts, NULL) == 0 && sl_dlq_list(q, 0, count_one, &n, NULL) == 0);
+	MUST(sl_dlq_open(&q, folder, &opts, NULL) == 0 && sl_dlq_list(q, false, count_one, &n, NULL) == 0);
 	sl_dlq_close(q);
 	return n;
 }

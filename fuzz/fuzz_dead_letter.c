@@ -93,7 +93,7 @@ static int look(const struct sl_dlq_letter *letter, void *ctx)
 static struct look list(sl_dlq *q, uint64_t id, const char *item)
 {
 	struct look l = {.id = id, .item = item};
-	MUST(sl_dlq_list(q, 1, look, &l, NULL) == 0);
+	MUST(sl_dlq_list(q, true, look, &l, NULL) == 0);
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 	MUST(sl_dlq_get_stats(q, &stats, NULL) == 0);
 	MUST(stats.unacknowledged == l.waiting);

@@ -38,7 +38,7 @@ static void again(const struct sl_event *e)
 static void compare(const struct sl_event *e, const Sluice__V1__JobEvent *m, size_t size)
 {
 	MUST((int)e->type == (int)m->type && e->ts_ms == m->ts_ms && e->position == m->position);
-	MUST((e->partial != 0) == (m->partial != 0) && e->len == m->data.len);
+	MUST(e->partial == (m->partial != 0) && e->len == m->data.len);
 	MUST(e->len == 0 || memcmp(e->data, m->data.data, e->len) == 0);
 	if (m->token != NULL && sluice__v1__job_event__get_packed_size(m) == size)
 		MUST(e->job_id == m->token->job_id && e->attempt == m->token->attempt);

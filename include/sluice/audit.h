@@ -90,7 +90,7 @@ struct sl_audit_head {
 	uint64_t events;                         /* of the chain */
 	uint64_t checkpoint;                     /* the last sequence */
 	uint8_t event_hash[SL_AUDIT_HASH_BYTES]; /* of event number `events` */
-	int has_signature;
+	bool has_signature;
 	uint8_t public_key[SL_AUDIT_PUBLIC_KEY_BYTES];
 	uint8_t signature[SL_AUDIT_SIGNATURE_BYTES];
 };
@@ -164,7 +164,7 @@ struct sl_audit_result {
 	uint64_t events, partitions, rows, bad_rows, bytes;
 	uint64_t start, checkpoint;
 	uint8_t head[SL_AUDIT_HASH_BYTES];
-	int catalog_checked, head_checked, signature_checked;
+	bool catalog_checked, head_checked, signature_checked;
 };
 
 /* 0 when the verification ran to its end, whatever it found: check findings. SL_ENOENT: there is no such dataset below

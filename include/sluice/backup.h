@@ -85,8 +85,8 @@ struct sl_backup_progress {
 	uint64_t errors;             /* files that were reported */
 	uint64_t backlog_bytes;      /* queued, in flight, buffered by the driver */
 	uint32_t concurrency, max_concurrency; /* of the block writer */
-	int backpressure;                      /* 1: readers wait for the writer */
-	int totals_known;                      /* 1: files_total and bytes_total are final */
+	bool backpressure;                     /* true: readers wait for the writer */
+	bool totals_known;                     /* true: files_total and bytes_total are final */
 };
 SL_API void sl_backup_get_progress(sl_backup *b, struct sl_backup_progress *out);
 

@@ -38,7 +38,7 @@ enum sl_backup_fault {
 struct sl_backup_finding {
 	size_t struct_size;
 	enum sl_backup_fault fault;
-	int harmless;         /* 1: no data is affected, and check still passes */
+	bool harmless;        /* true: no data is affected, and check still passes */
 	const char *object;   /* the name of the object */
 	const char *snapshot; /* that it concerns, or NULL */
 	const char *path;     /* the file that it concerns, or NULL */
@@ -88,8 +88,8 @@ struct sl_backup_forget_opts {
 	size_t n_snapshots;
 	const char *host, *tag, *path; /* look only at those; NULL: all */
 	enum sl_switch dry_run;        /* default off */
-	/* Every snapshot considered, with 1 when it stays and the rules that keep it ("last, daily"). */
-	int (*on_decision)(const struct sl_backup_snapshot *snapshot, int keeps, const char *rules, void *ctx);
+	/* Every snapshot considered, with true when it stays and the rules that keep it ("last, daily"). */
+	int (*on_decision)(const struct sl_backup_snapshot *snapshot, bool keeps, const char *rules, void *ctx);
 	void *ctx;
 };
 #define SL_BACKUP_FORGET_OPTS_INIT .struct_size = sizeof(struct sl_backup_forget_opts)
@@ -124,7 +124,7 @@ SL_API SL_MUST_CHECK int sl_backup_prune(sl_backup *b, const struct sl_backup_pr
 struct sl_backup_stats {
 	size_t struct_size;
 	uint64_t snapshots, packs, pack_bytes, blocks, index_files, sessions, marked_packs;
-	int encrypted;
+	bool encrypted;
 	char id[SL_BACKUP_ID_BYTES]; /* of the repository */
 };
 SL_API SL_MUST_CHECK int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err);

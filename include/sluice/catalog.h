@@ -118,8 +118,8 @@ struct sl_catalog_partition {
 };
 
 /*
- * Catalog row, audit event and checkpoint in one transaction, durable when 0 returns. *is_new (may be NULL): 0 when it
- * was committed before with the same contents. On a lost connection the outcome may be unknown: commit again.
+ * Catalog row, audit event and checkpoint in one transaction, durable when 0 returns. *is_new (may be NULL): false when
+ * it was committed before with the same contents. On a lost connection the outcome may be unknown: commit again.
  *
  * SL_AUDIT_PARTITION continues the dataset: start is checkpoint + 1, or anything for the first (SL_EGAP).
  * SL_AUDIT_BACKFILL lies below the checkpoint and overlaps nothing. SL_AUDIT_LATE lies in one hole of a committed
@@ -128,7 +128,7 @@ struct sl_catalog_partition {
  * that is not defined. SL_ESTALE: the lease is lost.
  */
 SL_API SL_MUST_CHECK int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease,
-					   const struct sl_catalog_partition *partition, int *is_new,
+					   const struct sl_catalog_partition *partition, bool *is_new,
 					   struct sl_err *err);
 
 /* ---- reading; a callback returns 0 to continue, another value stops the walk and becomes its result ---- */

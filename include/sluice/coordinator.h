@@ -266,7 +266,7 @@ struct sl_coordinator_health {
 	uint64_t batches, failures, splits; /* writes that succeeded, that failed; batches split for poison */
 	uint32_t concurrency;               /* the adaptive limit now */
 	double rate_items;                  /* the limit now; 0: none */
-	int backpressure;                   /* 1: above the high mark and not yet below the low one */
+	bool backpressure;                  /* true: above the high mark and not yet below the low one */
 	struct sl_err last_error;           /* of the sink; code 0: none so far */
 	int64_t failing_ms;                 /* for so long no write has succeeded; 0: the last one did */
 };

@@ -53,7 +53,7 @@ struct sl_dlq_letter {
 	const char *target;                      /* where it was going, without secrets; at most 4 KiB; NULL is "" */
 	const void *item;
 	size_t item_len;               /* at most 64 MiB */
-	int acknowledged;              /* re-driven or purged by a person */
+	bool acknowledged;             /* re-driven or purged by a person */
 	enum sl_dlq_encoding encoding; /* of the item */
 };
 
@@ -87,7 +87,7 @@ SL_API void sl_dlq_close(sl_dlq *q);
  * SL_ENOSPC (usable again when there is space); SL_EPOISONED (an earlier sync or write failed: close and open). */
 SL_API SL_MUST_CHECK int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, struct sl_err *err);
 /* Visit unacknowledged letters (all: also the others) in order of id; those put during the walk are not seen. */
-SL_API SL_MUST_CHECK int sl_dlq_list(sl_dlq *q, int all, sl_dlq_fn *fn, void *ctx, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_dlq_list(sl_dlq *q, bool all, sl_dlq_fn *fn, void *ctx, struct sl_err *err);
 /* One letter, acknowledged or not. SL_ENOENT also when it was damaged or removed. */
 SL_API SL_MUST_CHECK int sl_dlq_show(sl_dlq *q, uint64_t id, sl_dlq_fn *fn, void *ctx, struct sl_err *err);
 /* Mark as dealt with, durably. Idempotent, also when the letter's file is gone since. Files whose letters are all

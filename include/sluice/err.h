@@ -10,6 +10,7 @@
 #ifndef SLUICE_ERR_H
 #define SLUICE_ERR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -114,9 +115,9 @@ SL_API const char *sl_err_name(int code);
 SL_API const char *sl_err_text(int code);
 /* "transient", "throttled", "poison", "fatal" or "none". */
 SL_API const char *sl_err_class_name(enum sl_err_class error_class);
-/* 1: the same call may succeed later, without a change by anybody. From code and class: transient, throttled, and
+/* Whether the same call may succeed later, without a change by anybody. From code and class: transient, throttled, and
  * fatal with SL_EUNAVAIL. */
-SL_API int sl_err_retryable(const struct sl_err *err);
+SL_API bool sl_err_retryable(const struct sl_err *err);
 /* The exit code that the sluice command uses for a code; 0 for 0. */
 SL_API int sl_err_exit_code(int code);
 

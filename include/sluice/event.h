@@ -40,8 +40,8 @@ struct sl_event_row {
 	struct sl_claim_id claim; /* of the attempt, as its worker had it; given to the store, never read back */
 	/* Not of the attempt that runs, or that was the last: an earlier one, or a claim that the attempt never had.
 	 * Also when there is no such job; then job_id and attempt are 0. Filled by the store. */
-	int late;
-	int partial; /* of output: its line continues in the next event of this stream of the attempt, or was not
+	bool late;
+	bool partial; /* of output: its line continues in the next event of this stream of the attempt, or was not
 			ended by a newline */
 	int64_t ts_ms;
 	const void *payload;
@@ -63,8 +63,8 @@ typedef int sl_event_stream_fn(const struct sl_event_stream *stream, void *ctx);
  * incarnation. */
 struct sl_event_writer {
 	const char *token; /* its name; at most SL_EVENT_OWNER_MAX bytes. NULL: none (a server without tokens) */
-	int any_stream;    /* 1: it may also write to streams of others (an administrator) */
-	int adopts;        /* 1: it becomes the owner of a stream that no token created */
+	bool any_stream;   /* true: it may also write to streams of others (an administrator) */
+	bool adopts;       /* true: it becomes the owner of a stream that no token created */
 	/* Who writes, for the audit trail; its action and detail are filled by the store. What is out of the ordinary
 	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
 	 * transaction that takes the events. NULL: nothing is. */

@@ -25,7 +25,7 @@ struct sl_event {
 	struct sl_claim_id claim;
 	int64_t ts_ms;
 	uint64_t position; /* of output: where its first byte stood in the attempt's captured output */
-	int partial;       /* 1: a line that was cut because it was too long, or not ended by a newline */
+	bool partial;      /* true: a line that was cut because it was too long, or not ended by a newline */
 	const void *data;
 	size_t len;
 };

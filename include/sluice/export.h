@@ -97,7 +97,7 @@ typedef void sl_export_progress_fn(const struct sl_export_progress *progress, vo
  * The files are byte for byte those of the same rows as CSV with the same columns.
  */
 struct sl_export_value {
-	int is_null;     /* 1: NULL; the other fields do not matter */
+	bool is_null;    /* true: NULL; the other fields do not matter */
 	int64_t integer; /* bool (0 or 1), int32, int64, date (days), timestamp (the column's unit), decimal (unscaled) */
 	double real;     /* float, double */
 	const void *bytes; /* string (UTF-8 without NUL), binary, fixed; copied by sl_export_rows_add */
@@ -123,8 +123,9 @@ typedef int sl_export_rows_fn(uint64_t next, sl_export_rows *rows, struct sl_err
  */
 SL_API SL_MUST_CHECK int sl_export_rows_add(sl_export_rows *rows, const struct sl_export_value *values,
 					    struct sl_err *err);
-/* Only from the callback: wait so long for new rows. 1: the time has passed; 0: the export is stopping, return. */
-SL_API int sl_export_rows_wait(sl_export_rows *rows, int64_t ms);
+/* Only from the callback: wait so long for new rows. True: the time has passed; false: the export is stopping, so
+ * return. */
+SL_API bool sl_export_rows_wait(sl_export_rows *rows, int64_t ms);
 
 /* The specification's perf: names. Zero is the default. */
 struct sl_export_perf {
@@ -203,8 +204,8 @@ struct sl_export_result {
 	uint64_t start, checkpoint;                 /* of the dataset; both 0: it has no partition yet */
 	uint64_t waiting; /* rows that were read and left for a later run: of an unfinished partition, or by a stop */
 	char head[65];    /* event_hash of the last event, or empty */
-	int stopped;      /* 1: sl_export_stop ended it */
-	int sequential;   /* 1: the input was cut row by row (a pipe, line ends inside of quotes, bad rows) */
+	bool stopped;     /* true: sl_export_stop ended it */
+	bool sequential;  /* true: the input was cut row by row (a pipe, line ends inside of quotes, bad rows) */
 };
 
 /*

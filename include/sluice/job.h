@@ -64,7 +64,7 @@ struct sl_job {
 	int64_t ended_ms;     /* completed, failed or cancelled */
 	int64_t leased_until_ms;
 	uint32_t blockers_open; /* chains it still waits for */
-	int from_http; /* 1: its chain was started, retried or scheduled over HTTP. Of get_job only: lists leave 0 */
+	bool from_http; /* its chain was started, retried or scheduled over HTTP. Of get_job only: lists leave it false */
 };
 
 /* A chain is its first job seen from outside: the status and output of its last job. */
@@ -132,7 +132,7 @@ struct sl_new_chain {
 
 struct sl_started {
 	uint64_t chain_id;
-	int deduplicated; /* 1: an earlier chain with this key; nothing was made */
+	bool deduplicated; /* true: an earlier chain with this key; nothing was made */
 };
 
 /* What to list. Zero fields do not filter. Newest first unless ascending. */
@@ -148,8 +148,8 @@ struct sl_job_filter {
 	int64_t created_from_ms, created_to_ms; /* from inclusive, to exclusive */
 	uint64_t after;                         /* cursor: the id of the last one seen */
 	uint32_t limit;                         /* default 100; at most 10,000 */
-	int ascending;
-	int without_data;                   /* 1: leave input, output and progress NULL */
+	bool ascending;
+	bool without_data;                  /* true: leave input, output and progress NULL */
 	uint32_t data_max_bytes;            /* longer ones are "" (not valid JSON); 0: no bound */
 	const char *text;                   /* occurs, byte for byte, in the input, the output or the error. Of a chain:
 					       input of its first job, output or error of its last */
@@ -231,7 +231,7 @@ struct sl_job_count {
 	/* Of pending: since when the oldest of those that could be claimed now can be: created_ms, or scheduled_ms when
 	 * that is later; 0: none */
 	int64_t oldest_due_ms;
-	int paused; /* the type is paused */
+	bool paused; /* the type is paused */
 };
 
 /* A recurring schedule. */
@@ -241,11 +241,11 @@ struct sl_cron {
 	const char *type;
 	const char *input;
 	int32_t priority;
-	int catch_up;    /* 0: the ticks missed in a pause are enqueued as one; 1: each of them, 1,000 a turn at most */
+	bool catch_up; /* of the ticks missed in a pause, enqueue each, 1,000 a turn at most; false: one for all */
 	int64_t next_ms; /* the next tick */
 	int64_t last_ms; /* the last tick that was enqueued; 0: none */
 	uint64_t last_chain;
-	int from_http; /* 1: put over HTTP; so are the chains that it starts */
+	bool from_http; /* true: put over HTTP; so are the chains that it starts */
 };
 
 typedef int sl_job_fn(const struct sl_job *job, void *ctx); /* non-zero stops, and is the result */

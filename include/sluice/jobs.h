@@ -235,9 +235,9 @@ SL_API SL_MUST_CHECK int sl_jobs_redrive(sl_jobs *client, sl_tx *tx, const uint6
 SL_API SL_MUST_CHECK int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, size_t *n,
 					 struct sl_err *err);
 /* Delete chains with their jobs, attempts, keys and events. SL_EPENDING when a chain outside of the set waits for one of
- * them and cascade is 0: nothing is deleted, and the message names one. With cascade those are deleted too. */
+ * them and not cascade: nothing is deleted, and the message names one. With cascade those are deleted too. */
 SL_API SL_MUST_CHECK int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains,
-					int cascade, size_t *n, struct sl_err *err);
+					bool cascade, size_t *n, struct sl_err *err);
 /* No job of a paused type is claimed, by any worker; those that run continue. */
 SL_API SL_MUST_CHECK int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err);

@@ -95,7 +95,7 @@ struct sl_load_stats {
 	uint64_t skipped;  /* records that an earlier run had loaded */
 	uint64_t queued, in_flight, retrying; /* rows now */
 	uint64_t bytes_read, bytes_total;     /* of the inputs; bytes_total 0: not known */
-	int resumable;                        /* 1: the same load continues where this one stopped */
+	bool resumable;                       /* true: the same load continues where this one stopped */
 	struct sl_err trouble;                /* why the target is waited for; code 0: it is not */
 };
 /* A snapshot of the counts. */

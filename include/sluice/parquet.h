@@ -51,14 +51,14 @@ enum sl_parquet_unit { SL_PARQUET_MICROS = 0, SL_PARQUET_MILLIS = 1, SL_PARQUET_
 struct sl_parquet_column {
 	const char *name; /* UTF-8, not empty, unique in the file */
 	enum sl_parquet_kind kind;
-	int nullable;              /* 0: required */
+	bool nullable;             /* false: required */
 	enum sl_parquet_unit unit; /* of a timestamp */
 	int32_t precision;         /* of a decimal: 1 to 18 */
 	int32_t scale;             /* of a decimal: 0 to precision */
 	int32_t length;            /* of fixed: 1 to 65,536 */
 	/* Try a dictionary; default on where it can pay (not for bool). It is dropped by itself when it does not. */
 	enum sl_switch dictionary;
-	int local; /* of a timestamp: not 0: a date and a time of no zone, not a moment (isAdjustedToUTC is false) */
+	bool local; /* of a timestamp: true: a date and a time of no zone, not a moment (isAdjustedToUTC is false) */
 };
 
 struct sl_parquet_bytes {
@@ -177,8 +177,8 @@ struct sl_parquet_chunk {
 	uint64_t uncompressed_bytes; /* with page headers */
 	int64_t nulls;               /* -1: unknown */
 	uint32_t encodings;          /* SL_PARQUET_ENC_… */
-	int compressed;              /* 1: zstd */
-	int has_bounds;
+	bool compressed;             /* true: zstd */
+	bool has_bounds;
 	/* The smallest and largest value, in the file's bytes: little-endian numbers, one byte for a bool, or the value
 	 * itself. Live as long as r. */
 	struct sl_parquet_bytes min, max;

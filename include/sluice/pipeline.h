@@ -186,7 +186,7 @@ struct sl_pipeline_stats {
 	uint64_t skipped;        /* elements below `first` */
 	uint64_t retries;        /* of build and store */
 	uint64_t commit_retries; /* of commit */
-	int has_last;            /* 1: something was committed, and */
+	bool has_last;           /* true: something was committed, and */
 	uint64_t last;           /* the last number of it: the checkpoint */
 	uint64_t next;           /* the number that the next commit begins with; valid once something was dispatched */
 	uint64_t queue_depth;    /* now, as all below */

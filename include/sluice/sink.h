@@ -147,7 +147,7 @@ enum sl_column_kind {
 struct sl_column {
 	const char *name;
 	enum sl_column_kind kind;
-	int not_null;
+	bool not_null;
 };
 
 /* Make the table unless it is there, with the columns of opts->on_conflict as its primary key. Safe when several do it

@@ -254,7 +254,7 @@ SL_API SL_MUST_CHECK int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct 
 
 /* Archive the log, whose sender must be stopped, as sl_wal_archive_path of <sluice/wal_files.h> does: on success w only
  * takes close. dir NULL: archive_dir. */
-SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_wal_archive(sl_wal *w, const char *dir, bool include_pending, struct sl_err *err);
 
 /* ---- statistics ---- */
 

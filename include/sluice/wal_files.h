@@ -26,14 +26,14 @@ extern "C" {
 struct sl_wal_damage {
 	const char *segment; /* file name, without its folder */
 	uint64_t offset, length;
-	int torn_tail; /* 1: nothing valid follows; not damage in the sense of verify */
+	bool torn_tail; /* true: nothing valid follows; not damage in the sense of verify */
 	const char *reason;
 	uint64_t expected_crc, actual_crc;    /* both 0 when the record was not readable that far */
 	uint64_t first_missing, last_missing; /* sequences that are gone with it; 0: none known */
-	int declared;                         /* 1: a hole that was declared by an earlier recovery (length 0) */
-	/* 1: the .zst itself is damaged or cut off at archive_offset; offset is then a place in what was decompressed,
-	 * and length the bytes that are missing or in doubt there, 0 when that is not known. */
-	int of_archive;
+	bool declared;                        /* true: a hole that was declared by an earlier recovery (length 0) */
+	/* true: the .zst itself is damaged or cut off at archive_offset; offset is then a place in what was
+	 * decompressed, and length the bytes that are missing or in doubt there, 0 when that is not known. */
+	bool of_archive;
 	uint64_t archive_offset;
 };
 typedef int sl_wal_damage_fn(const struct sl_wal_damage *damage, void *ctx);
@@ -61,8 +61,8 @@ SL_API SL_MUST_CHECK int sl_wal_scan(const char *path, const struct sl_wal_scan_
 
 struct sl_wal_recover_opts {
 	size_t struct_size;
-	struct sl_wal_opts wal;      /* wal_dir is ignored */
-	int new_incarnation;         /* 1: restart the stream under a new incarnation; pending records are sent again */
+	struct sl_wal_opts wal; /* wal_dir is ignored */
+	bool new_incarnation;   /* true: restart the stream under a new incarnation; pending records are sent again */
 	sl_wal_damage_fn *on_damage; /* may be NULL */
 	void *ctx;
 };
@@ -91,21 +91,21 @@ SL_API SL_MUST_CHECK int sl_wal_open_letter(const struct sl_dlq_letter *letter, 
 /* ---- archives ---- */
 
 /* Archive a log that no handle has open: each segment becomes DIR/<segment>.zst, verified and synced, before the log is
- * removed, the active one last. SL_EPENDING when records are pending and include_pending is 0. Running it again after a
+ * removed, the active one last. SL_EPENDING when records are pending, without include_pending. Running it again after a
  * crash finishes it. opts as in open (wal_dir ignored), NULL allowed. */
-SL_API SL_MUST_CHECK int sl_wal_archive_path(const char *path, const char *dir, int include_pending,
+SL_API SL_MUST_CHECK int sl_wal_archive_path(const char *path, const char *dir, bool include_pending,
 					     const struct sl_wal_opts *opts, struct sl_err *err);
 struct sl_wal_cleanup_entry {
 	const char *name;
 	uint64_t bytes;
 	int64_t last_record_ms; /* what its age goes by; the file's own time when no record can be read from it */
-	int removed;            /* 0 in a dry run */
+	bool removed;           /* false in a dry run */
 };
 typedef int sl_wal_cleanup_fn(const struct sl_wal_cleanup_entry *entry, void *ctx);
-/* The specification's CleanupArchive. Remove archives in dir whose last record is older than retention_days (>= 0), and damaged archives and what a
- * recovery put aside (.torn-, .damaged-, .old-) whose files are; the latter are logged. Other files are left alone. fn
- * (may be NULL) hears of each one that is due. A missing dir is empty. */
-SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn,
+/* The specification's CleanupArchive. Remove archives in dir whose last record is older than retention_days (>= 0), and
+ * damaged archives and what a recovery put aside (.torn-, .damaged-, .old-) whose files are; the latter are logged.
+ * Other files are left alone. fn (may be NULL) hears of each one that is due. A missing dir is empty. */
+SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, bool dry_run, sl_wal_cleanup_fn *fn,
 					void *ctx, const struct sl_env *env, struct sl_err *err);
 /* The same of what recoveries put aside, and nothing else: archives stay. id: of this log only; NULL: of all in dir. */
 SL_API SL_MUST_CHECK int sl_wal_cleanup_quarantine(const char *dir, const char *id, int32_t retention_days,

@@ -116,7 +116,7 @@ struct sl_worker_stats {
 	uint32_t slots, busy; /* handlers running now */
 	uint64_t claimed, completed, failed, retried, lost, reaped, released, renewals;
 	uint64_t exchanges, polls, notified; /* round trips that settled or claimed; wake-ups by reason */
-	int connected;                       /* the last call to the store succeeded */
+	bool connected;                      /* the last call to the store succeeded */
 };
 SL_API void sl_worker_get_stats(sl_worker *worker, struct sl_worker_stats *out);
 /* 0: the event log accepts records, or the worker has none. Otherwise why it does not: the worker claims nothing until

@@ -97,12 +97,12 @@ struct sl_writer_driver_ops {
 	 */
 	int (*schedule_write)(void *driver, const struct sl_writer_block *block, uint32_t attempt,
 			      struct sl_write write, struct sl_err *err);
-	/* Non-zero: blocks of this shard may be scheduled. NULL: always. key is NUL-terminated, key_len without it. */
-	int (*is_shard_ready)(void *driver, const char *shard_key, size_t key_len);
+	/* Whether blocks of this shard may be scheduled. NULL: always. key is NUL-terminated, key_len without it. */
+	bool (*is_shard_ready)(void *driver, const char *shard_key, size_t key_len);
 	/* Wait until a shard may have become ready, at most timeout_ms (1 to 100), when all that is queued is not and
-	 * nothing is in flight: 1, or 0 when none has. What is enqueued meanwhile waits as well: a driver that can call
-	 * sl_writer_shard_ready leaves this NULL. */
-	int (*wait_for_any_shard_ready)(void *driver, int64_t timeout_ms);
+	 * nothing is in flight: true, or false when none has. What is enqueued meanwhile waits as well: a driver that can
+	 * call sl_writer_shard_ready leaves this NULL. */
+	bool (*wait_for_any_shard_ready)(void *driver, int64_t timeout_ms);
 	/* Bytes of completed writes that the driver still holds; they count as backlog. NULL: 0. Cheap. */
 	uint64_t (*driver_buffered_bytes)(void *driver);
 	/* The writer has from now on at most this many writes in flight (those that are out already stay). */
@@ -226,7 +226,7 @@ struct sl_writer_stats {
 	uint64_t failures; /* attempts that failed */
 	uint64_t retries;  /* of them: tried again, or to be */
 	uint32_t target_concurrent_writes, max_concurrent_writes;
-	int backpressure; /* 1: active */
+	bool backpressure; /* true: active */
 };
 /* One moment. SL_EFORKED. */
 SL_API SL_MUST_CHECK int sl_writer_get_stats(sl_writer *w, struct sl_writer_stats *out);

@@ -49,7 +49,7 @@ const char *sl_err_class_name(enum sl_err_class error_class)
 	return (unsigned)error_class < SL_COUNT(names) ? names[error_class] : "none";
 }
 
-int sl_err_retryable(const struct sl_err *err)
+bool sl_err_retryable(const struct sl_err *err)
 {
 	if (err->error_class == SL_CLASS_FATAL)
 		return err->code == SL_EUNAVAIL;

@@ -23,7 +23,7 @@ struct forgetting {
 	char path[PATH_MAX]; /* as snapshots have it; "": all */
 };
 
-static int on_decision(const struct sl_backup_snapshot *s, int keeps, const char *rules, void *ctx)
+static int on_decision(const struct sl_backup_snapshot *s, bool keeps, const char *rules, void *ctx)
 {
 	struct forgetting *f = ctx;
 	struct out *out = &f->cli->out;

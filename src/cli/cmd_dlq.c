@@ -134,7 +134,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 	if (rc != 0)
 		return rc;
 	/* How many it would be, for the question. */
-	if (sl_dlq_list(q, 0, on_letter, &l, &err)) {
+	if (sl_dlq_list(q, false, on_letter, &l, &err)) {
 		rc = stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
 		goto end;
 	}

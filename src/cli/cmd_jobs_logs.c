@@ -243,8 +243,8 @@ static bool is_over(const struct source *s)
 /* Print all events that are in the store now. 0 or a negative SL_E…. */
 static int print_new_events(struct logs *l, struct sl_err *err)
 {
-	struct sl_job_filter chain = {SL_JOB_FILTER_INIT, .chain_id = l->id, .ascending = 1, .limit = PAGE,
-				      .without_data = 1};
+	struct sl_job_filter chain = {SL_JOB_FILTER_INIT, .chain_id = l->id, .ascending = true, .limit = PAGE,
+				      .without_data = true};
 	struct sl_job *job = NULL;
 	size_t before;
 	int rc;

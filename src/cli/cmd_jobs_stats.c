@@ -198,8 +198,8 @@ static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 		const char *title;
 		struct sl_job_filter filter;
 	} lists[] = {
-		{"RUNNING", {SL_JOB_FILTER_INIT, .statuses = 1u << SL_JOB_RUNNING, .limit = 20, .without_data = 1}},
-		{"FAILED", {SL_JOB_FILTER_INIT, .statuses = 1u << SL_JOB_FAILED, .limit = 10, .without_data = 1}},
+		{"RUNNING", {SL_JOB_FILTER_INIT, .statuses = 1u << SL_JOB_RUNNING, .limit = 20, .without_data = true}},
+		{"FAILED", {SL_JOB_FILTER_INIT, .statuses = 1u << SL_JOB_FAILED, .limit = 10, .without_data = true}},
 	};
 	struct winsize size;
 	char buf[160], at[TEXT_TIME_BYTES];

@@ -104,7 +104,7 @@ int exportopts_read(struct exportopts *o, struct cli *cli, const struct parsed *
 	/* The column that counts is never NULL, whether the schema says so or not. */
 	for (size_t i = 0; i < o->schema.n; i++) {
 		if (c->export_sequence != NULL ? strcmp(o->schema.columns[i].name, c->export_sequence) == 0 : i == 0)
-			o->schema.columns[i].nullable = 0;
+			o->schema.columns[i].nullable = false;
 	}
 	opts_warn_of_password(cli, args, "from", EXPORT_PASSWORD_PLACES);
 	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);

@@ -182,7 +182,7 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 	const struct type *type = NULL;
 	int before = r->yaml.n_problems;
 
-	c->nullable = 1;
+	c->nullable = true;
 	if (node->type != YAML_MAPPING_NODE) {
 		srv_yaml_problem(&r->yaml, &node->start_mark, "a column is a mapping: {name: …, type: …}");
 		return 0;

@@ -92,7 +92,7 @@ static int on_orphan(sl_wal *w, const char *path, struct sl_err *err, void *ctx)
 	struct workerlog *log = ctx;
 	const char *name = strrchr(path, '/');
 	char suffix[64], type[80];
-	struct sl_job_filter filter = {SL_JOB_FILTER_INIT, .key = type, .limit = 1, .without_data = 1};
+	struct sl_job_filter filter = {SL_JOB_FILTER_INIT, .key = type, .limit = 1, .without_data = true};
 	struct sl_event event = {.type = SL_EVENT_ERROR, .data = text, .len = strlen(text)};
 	struct sl_env env = *log->env;
 	uint64_t id = 0, sequence;
@@ -157,7 +157,7 @@ static void *sweep(void *arg)
 	do {
 		sweep_once(log, SWEEP_DEADLINE_MS);
 		if (sl__clock_ms() >= clean_at_ms) {
-			if (sl_wal_cleanup(log->archive, days, 0, NULL, NULL, log->env, &err))
+			if (sl_wal_cleanup(log->archive, days, false, NULL, NULL, log->env, &err))
 				cli_say(log->cli, SL_LOG_WARN, "clean-up of archives: %s", err.msg);
 			if (strcmp(log->archive, log->dir) != 0 &&
 			    sl_wal_cleanup_quarantine(log->dir, NULL, days, log->env, &err))

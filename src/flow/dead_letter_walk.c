@@ -108,14 +108,14 @@ static int callback_stopped(const sl_dlq *q, int answer, struct sl_err *err)
 	return answer < 0 ? sl_err_set(err, answer, "dead letters %s: the callback stopped the walk", q->dir) : answer;
 }
 
-int sl_dlq_list(sl_dlq *q, int all, sl_dlq_fn *fn, void *ctx, struct sl_err *err)
+int sl_dlq_list(sl_dlq *q, bool all, sl_dlq_fn *fn, void *ctx, struct sl_err *err)
 {
 	struct walk w;
 	struct sl_dlq_letter letter;
 	int rc = sl__dl_enter(q, SL__DL_READ, err);
 	if (rc != 0)
 		return rc;
-	walk_begin(&w, q, all != 0);
+	walk_begin(&w, q, all);
 	while ((rc = walk_next(q, &w, &letter, err)) == 1) {
 		sl__unlock(&q->mu);
 		int answer = fn(&letter, ctx);

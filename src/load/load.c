@@ -317,7 +317,7 @@ int sl_load_run(sl_load *l, struct sl_err *err)
 	}
 	/* Dead letters of the whole load, also of runs that were cut off and could not report them. */
 	l->dead_all = l->total.dead + l->bad;
-	if (l->dead != NULL && l->since_ms && sl_dlq_list(l->dead, 0, count_letter, &count, NULL) == 0)
+	if (l->dead != NULL && l->since_ms && sl_dlq_list(l->dead, false, count_letter, &count, NULL) == 0)
 		l->dead_all = SL_MAX(l->dead_all, count.letters);
 	if (rc == SL_ECANCELLED)
 		return sl_err_set(err, rc, "stopped before the end of the input");

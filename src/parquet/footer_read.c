@@ -299,7 +299,7 @@ static void read_chunk(struct parse *p, struct sl__rchunk *c, const struct sl_pa
 		fail_footer(p, SL_ECORRUPT, "the bounds of column", column->name);
 		return;
 	}
-	c->info.has_bounds = 1;
+	c->info.has_bounds = true;
 	c->info.min = (struct sl_parquet_bytes){(const char *)at.min, (uint32_t)at.min_len};
 	c->info.max = (struct sl_parquet_bytes){(const char *)at.max, (uint32_t)at.max_len};
 }

@@ -92,7 +92,7 @@ void sl__committer_main(unsigned index, void *ctx)
 		sl_counter_add(p->metrics.committed, 1);
 		sl__lock(&p->mu);
 		p->stats.committed++;
-		p->stats.has_last = 1;
+		p->stats.has_last = true;
 		p->stats.last = t->part.end;
 		p->stats.next = t->part.end + 1;
 		sl__unlock(&p->mu);

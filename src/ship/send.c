@@ -276,7 +276,7 @@ static void name_batch(uint8_t id[16], const struct sl_wal_batch *b, size_t firs
 
 static int write_rows(struct ship_send *s, const struct sl_wal_batch *b, struct sl_wal_reply *reply, struct sl_err *err)
 {
-	struct sl_sink_batch batch = {.ordered = 1};
+	struct sl_sink_batch batch = {.ordered = true};
 	struct sl_sink_reply got = {.culprit = SL_SINK_NO_CULPRIT};
 	size_t skipped = 0;
 	int rc = prepare_sink(s, err);

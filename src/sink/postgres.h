@@ -182,9 +182,9 @@ bool sl__pg_is_cancelled(struct sl__pg_sink *s);
 SL_MUST_CHECK int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err);
 
 /* ---- loads (postgres_load.c) ---- */
-int sl__pg_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+int sl__pg_load_begin(void *ctx, const char *input, bool again, struct sl_sink_loaded *out, struct sl_err *err);
 int sl__pg_load_dead(void *ctx, const struct sl_input_range *range);
-int sl__pg_load_end(void *ctx, int finished, struct sl_err *err);
+int sl__pg_load_end(void *ctx, bool finished, struct sl_err *err);
 /* Before a batch: which run it is of, and which of its items are written. */
 SL_MUST_CHECK int sl__pg_load_enter(struct sl__pg_lane *lane, const struct sl_sink_batch *batch, struct sl_err *err);
 /* Make the statement that records the rows of this batch, and dead letters. */

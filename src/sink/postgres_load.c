@@ -440,7 +440,7 @@ static int take_over_load(struct sl__pg_lane *lane, const char *input, bool agai
 	return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 }
 
-int sl__pg_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err)
+int sl__pg_load_begin(void *ctx, const char *input, bool again, struct sl_sink_loaded *out, struct sl_err *err)
 {
 	struct sl__pg_sink *s = ctx;
 	void *lane;
@@ -448,7 +448,7 @@ int sl__pg_load_begin(void *ctx, const char *input, int again, struct sl_sink_lo
 	int rc = sl__pg_attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
-	rc = take_over_load(lane, input, again != 0, err);
+	rc = take_over_load(lane, input, again, err);
 	sl__pg_detach(ctx, lane);
 	if (rc != 0)
 		sl__load_fini(&s->load);
@@ -503,7 +503,7 @@ static int end_load(struct sl__pg_lane *lane, bool finished, struct sl_err *err)
 	return sl__pg_simple(lane, "COMMIT", "COMMIT", err);
 }
 
-int sl__pg_load_end(void *ctx, int finished, struct sl_err *err)
+int sl__pg_load_end(void *ctx, bool finished, struct sl_err *err)
 {
 	struct sl__pg_sink *s = ctx;
 	void *lane;
@@ -512,7 +512,7 @@ int sl__pg_load_end(void *ctx, int finished, struct sl_err *err)
 	int rc = sl__pg_attach(ctx, &lane, err);
 	if (rc != 0)
 		return rc;
-	rc = end_load(lane, finished != 0, err);
+	rc = end_load(lane, finished, err);
 	sl__pg_detach(ctx, lane);
 	sl__load_fini(&s->load);
 	return rc;

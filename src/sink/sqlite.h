@@ -71,9 +71,9 @@ SL_MUST_CHECK int sl__sqlite_get_insert(struct sl__sqlite_sink *s, const struct 
 
 /* ---- loads (sqlite_load.c) ---- */
 
-int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+int sl__sqlite_load_begin(void *ctx, const char *input, bool again, struct sl_sink_loaded *out, struct sl_err *err);
 int sl__sqlite_load_dead(void *ctx, const struct sl_input_range *range);
-int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err);
+int sl__sqlite_load_end(void *ctx, bool finished, struct sl_err *err);
 /* At the beginning of a transaction: this run may write, and what it has written is known. */
 SL_MUST_CHECK int sl__sqlite_load_enter(struct sl__sqlite_sink *s, struct sl_err *err);
 /* Record `written`, and in its transaction. */

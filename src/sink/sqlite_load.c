@@ -311,7 +311,7 @@ static int enter_load(struct sl__sqlite_sink *s, struct sl_err *err)
 	return rc;
 }
 
-int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err)
+int sl__sqlite_load_begin(void *ctx, const char *input, bool again, struct sl_sink_loaded *out, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_err own;
@@ -327,7 +327,7 @@ int sl__sqlite_load_begin(void *ctx, const char *input, int again, struct sl_sin
 	if (rc == 0)
 		rc = forget_old_loads(s, mark, err);
 	if (rc == 0)
-		rc = take_over_load(s, mark, input, again != 0, err);
+		rc = take_over_load(s, mark, input, again, err);
 	sl__free(&s->env, mark);
 	rc = leave_load(s, rc, err);
 	if (rc != 0)
@@ -360,7 +360,7 @@ static int end_load(struct sl__sqlite_sink *s, bool finished, struct sl_err *err
 	return rc;
 }
 
-int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err)
+int sl__sqlite_load_end(void *ctx, bool finished, struct sl_err *err)
 {
 	struct sl__sqlite_sink *s = ctx;
 	struct sl_err own;
@@ -369,7 +369,7 @@ int sl__sqlite_load_end(void *ctx, int finished, struct sl_err *err)
 		return 0;
 	int rc = enter_load(s, err);
 	if (rc == 0)
-		rc = leave_load(s, end_load(s, finished != 0, err), err);
+		rc = leave_load(s, end_load(s, finished, err), err);
 	sl__load_fini(&s->load);
 	return rc;
 }

@@ -223,7 +223,7 @@ static int keep_record_status(const struct sl_wal_record *record, void *ctx)
 	return 0;
 }
 
-static int may_archive(sl_wal *w, int include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
+static int may_archive(sl_wal *w, bool include_pending, struct sl_err *err) SL_REQUIRES(w->mu)
 {
 	int rc = sl__wal_usable(w, err);
 	if (rc != 0)
@@ -293,7 +293,7 @@ static int archive_log(sl_wal *w, const char *dir, struct sl_err *err)
 	return remove_file(w, w->path, err);
 }
 
-int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_err *err)
+int sl_wal_archive(sl_wal *w, const char *dir, bool include_pending, struct sl_err *err)
 {
 	int rc = sl__wal_check_process(w, err);
 	if (rc != 0)
@@ -322,7 +322,7 @@ int sl_wal_archive(sl_wal *w, const char *dir, int include_pending, struct sl_er
 	return rc;
 }
 
-int sl_wal_archive_path(const char *path, const char *dir, int include_pending, const struct sl_wal_opts *opts,
+int sl_wal_archive_path(const char *path, const char *dir, bool include_pending, const struct sl_wal_opts *opts,
 			struct sl_err *err)
 {
 	struct sl_env env;
@@ -356,7 +356,7 @@ int sl_wal_complete(sl_wal *w, int64_t deadline_ms, struct sl_err *err)
 	int rc = sl_wal_sender_stop(w, deadline_ms, err);
 	if (rc != 0 || (w->opts.archive_on_complete == SL_OFF && w->opts.discard_settled != SL_ON))
 		return rc;
-	return sl_wal_archive(w, NULL, 0, err);
+	return sl_wal_archive(w, NULL, false, err);
 }
 
 /* ---- settled segments of a live log ---- */

@@ -160,7 +160,7 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 		rc = SL__IO(c->env, unlink, path);
 		if (rc < 0 && rc != -ENOENT)
 			return sl_err_set_errno(err, -rc, "cleanup: remove %s", path);
-		entry.removed = 1;
+		entry.removed = true;
 	}
 	*stop = c->fn != NULL ? c->fn(&entry, c->ctx) : 0;
 	return 0;
@@ -210,10 +210,10 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	return stop;
 }
 
-int sl_wal_cleanup(const char *dir, int32_t retention_days, int dry_run, sl_wal_cleanup_fn *fn, void *ctx,
+int sl_wal_cleanup(const char *dir, int32_t retention_days, bool dry_run, sl_wal_cleanup_fn *fn, void *ctx,
 		   const struct sl_env *env, struct sl_err *err)
 {
-	struct cleanup c = {.dry_run = dry_run != 0, .archives = true, .fn = fn, .ctx = ctx};
+	struct cleanup c = {.dry_run = dry_run, .archives = true, .fn = fn, .ctx = ctx};
 	return clean_folder(&c, dir, retention_days, env, err);
 }
 

@@ -376,9 +376,9 @@ int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, str
 	o.wal.background = SL_OFF;
 	struct wal_open_hooks hooks = {.on_damage = o.on_damage,
 				       .ctx = o.ctx,
-				       .new_incarnation = o.new_incarnation != 0,
+				       .new_incarnation = o.new_incarnation,
 				       .must_exist = true,
-				       .keyless = o.new_incarnation == 0};
+				       .keyless = !o.new_incarnation};
 	rc = sl__wal_open_with(&w, id, &o.wal, &hooks, err);
 	if (rc == 0 && out != NULL)
 		rc = sl_wal_get_stats(w, out, err);

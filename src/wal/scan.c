@@ -143,7 +143,7 @@ static int complete_damage(struct scanner *s)
 							    .offset = d->content,
 							    .length = d->length,
 							    .reason = d->reason,
-							    .of_archive = 1,
+							    .of_archive = true,
 							    .archive_offset = d->at};
 		}
 		/* A record that ends with what could be decompressed was not torn by a crash: it belongs to what is
@@ -151,7 +151,7 @@ static int complete_damage(struct scanner *s)
 		struct sl_wal_damage *torn = s->n_damage > 0 ? &s->damage[s->n_damage - 1] : NULL;
 		struct sl_wal_damage *lost = &s->lost[s->n_lost - 1];
 		if (torn != NULL && torn->torn_tail && lost->offset < torn->offset + torn->length) {
-			torn->torn_tail = 0;
+			torn->torn_tail = false;
 		} else if (torn != NULL && torn->torn_tail) {
 			lost->length = lost->length != 0 ? lost->length + (lost->offset - torn->offset) : 0;
 			lost->offset = torn->offset;
@@ -163,7 +163,7 @@ static int complete_damage(struct scanner *s)
 		struct sl_wal_damage *d = &s->damage[i];
 		if (d->first_missing != 0 && d->length == 0 &&
 		    sl__wal_ranges_failed_covers(&s->statuses, d->first_missing, d->last_missing)) {
-			d->declared = 1;
+			d->declared = true;
 			d->reason = "declared missing";
 		}
 	}

@@ -78,7 +78,7 @@ static int finish_orphan(struct sweep *s, sl_wal *w, const char *id, struct sl_e
 	s->result.sent++;
 	if (s->opts->archive_on_complete == SL_OFF)
 		return 0;
-	rc = sl_wal_archive(w, NULL, 0, err);
+	rc = sl_wal_archive(w, NULL, false, err);
 	s->result.archived += rc == 0;
 	return rc;
 }

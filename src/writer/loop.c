@@ -129,7 +129,7 @@ static void wait_for_events(sl_writer *w, uint64_t seen) SL_REQUIRES(w->mu)
 		sl__unlock(&w->mu);
 		int64_t left_ms = (until - sl__mono_ns(&w->env) + SL__NS_PER_MS - 1) / SL__NS_PER_MS;
 		left_ms = SL_MIN(left_ms, SL__WRITER_POLL_MS);
-		if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)) > 0)
+		if (w->ops.wait_for_any_shard_ready(w->driver, SL_MAX(left_ms, 1)))
 			sl__shards_recheck(w->shards, NULL, 0);
 		sl__lock(&w->mu);
 		return;

@@ -76,7 +76,7 @@ static bool is_ready(const void *key, size_t key_len, void *ctx)
 	sl_writer *w = ctx;
 	char text[SL__WRITER_KEY + 1] = "";
 	memcpy(text, key, SL_MIN(key_len, SL__WRITER_KEY));
-	return w->ops.is_shard_ready(w->driver, text, key_len) != 0;
+	return w->ops.is_shard_ready(w->driver, text, key_len);
 }
 
 static void on_limit(uint32_t limit, void *ctx)

@@ -181,7 +181,7 @@ static int schedule_put(void *driver, const char *name, const void *bytes, size_
 	return 0;
 }
 
-static int is_shard_ready(void *driver, const char *key, size_t len)
+static bool is_shard_ready(void *driver, const char *key, size_t len)
 {
 	struct bad_driver *b = driver;
 	(void)key, (void)len;
@@ -192,14 +192,14 @@ static int is_shard_ready(void *driver, const char *key, size_t len)
 	return ready;
 }
 
-static int wait_for_any_shard_ready(void *driver, int64_t timeout_ms)
+static bool wait_for_any_shard_ready(void *driver, int64_t timeout_ms)
 {
 	struct bad_driver *b = driver;
 	(void)timeout_ms;
 	(void)pthread_mutex_lock(&b->mu);
 	b->waited++;
 	(void)pthread_mutex_unlock(&b->mu);
-	return 1;
+	return true;
 }
 
 static uint64_t driver_buffered_bytes(void *driver)

@@ -43,7 +43,7 @@ static void make_at(struct world *w, int64_t ms)
 }
 
 /* Hours since the first Monday, and the rules, of all that stay. */
-static int note(const struct sl_backup_snapshot *s, int keeps, const char *rules, void *ctx)
+static int note(const struct sl_backup_snapshot *s, bool keeps, const char *rules, void *ctx)
 {
 	struct world *w = ctx;
 	size_t len = strlen(w->reported);
@@ -269,7 +269,7 @@ static void a_set_of_paths_that_begins_as_another_is_judged_by_itself(void **sta
 	assert_true(items[0].keeps && items[1].keeps);
 }
 
-static int refuse(const struct sl_backup_snapshot *s, int keeps, const char *rules, void *ctx)
+static int refuse(const struct sl_backup_snapshot *s, bool keeps, const char *rules, void *ctx)
 {
 	(void)s;
 	(void)keeps;

@@ -762,7 +762,7 @@ static void a_dead_letter_has_the_item_the_error_the_attempts_and_the_times(void
 	assert_int_equal(sl_coordinator_flush(k->c, SL_UNLIMITED), 0);
 	assert_int_equal(k->ends[SL_ITEM_DEAD], 1);
 	assert_int_equal(k->n_dead, 1); /* and on_dead was called, too */
-	assert_int_equal(sl_dlq_list(q, 1, check_dead_letter, &n, NULL), 0);
+	assert_int_equal(sl_dlq_list(q, true, check_dead_letter, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	kit_finish(k, 0);
 	sl_dlq_close(q);
@@ -807,7 +807,7 @@ static void while_the_dead_letters_have_no_space_the_item_waits_and_nothing_is_l
 	run_until_ended(k);
 	assert_int_equal(kit_health(k).dead_letters, 1);
 	assert_int_equal(k->n_written, 4);
-	assert_int_equal(sl_dlq_list(q, 1, count_letters, &n, NULL), 0);
+	assert_int_equal(sl_dlq_list(q, true, count_letters, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	kit_finish(k, 0);
 	sl_dlq_close(q);

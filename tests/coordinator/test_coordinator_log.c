@@ -768,7 +768,7 @@ static void account(const struct place *p, const struct shared *s, struct tally 
 {
 	unsigned char *dead = calloc(1, KILL_ITEMS + 1);
 	sl_dlq *letters = open_letters(p, SL_ON);
-	assert_int_equal(sl_dlq_list(letters, 1, note_letter, dead, NULL), 0);
+	assert_int_equal(sl_dlq_list(letters, true, note_letter, dead, NULL), 0);
 	sl_dlq_close(letters);
 	unsigned accepted = atomic_load(&s->accepted), lost = 0;
 	for (unsigned v = 1; v <= accepted; v++) {

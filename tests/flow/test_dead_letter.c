@@ -67,13 +67,13 @@ static void every_field_comes_back_as_it_was_put(void **state)
 				       .target = "http://host/path",
 				       .item = item,
 				       .item_len = sizeof(item),
-				       .acknowledged = 1,
+				       .acknowledged = true,
 				       .encoding = SL_DLQ_SEALED};
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
 	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
 	q = reopen(b, q);
 	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
-	assert_int_equal(sl_dlq_list(q, 0, compare_fields, &letter, &b->err), 0);
+	assert_int_equal(sl_dlq_list(q, false, compare_fields, &letter, &b->err), 0);
 	sl_dlq_close(q);
 }
 
@@ -386,11 +386,11 @@ static void a_callback_can_stop_the_walk_with_its_own_answer(void **state)
 	sl_dlq *q = letterbox_open(b);
 	letterbox_put_n(b, q, 5, 3);
 	struct seen s = {.stop_at = 2, .answer = 42};
-	assert_int_equal(sl_dlq_list(q, 0, stop_later, &s, &b->err), 42);
+	assert_int_equal(sl_dlq_list(q, false, stop_later, &s, &b->err), 42);
 	assert_int_equal(s.calls, 2);
 	s = (struct seen){.stop_at = 1, .answer = SL_ECANCELLED};
 	b->err = (struct sl_err)SL_ERR_INIT;
-	assert_int_equal(sl_dlq_list(q, 0, stop_later, &s, &b->err), SL_ECANCELLED);
+	assert_int_equal(sl_dlq_list(q, false, stop_later, &s, &b->err), SL_ECANCELLED);
 	assert_int_equal(b->err.code, SL_ECANCELLED);
 	sl_dlq_close(q);
 }
@@ -412,7 +412,7 @@ static void a_callback_may_use_the_handle_and_the_walk_does_not_chase_it(void **
 	sl_dlq *q = letterbox_open(b);
 	letterbox_put_n(b, q, 8, 900);
 	struct seen s = {.b = b, .q = q};
-	assert_int_equal(sl_dlq_list(q, 0, put_and_ack, &s, &b->err), 0);
+	assert_int_equal(sl_dlq_list(q, false, put_and_ack, &s, &b->err), 0);
 	assert_int_equal(s.calls, 4); /* every second was acknowledged before its turn */
 	assert_waiting(b, q, "9=meanwhile 10=meanwhile 11=meanwhile 12=meanwhile");
 	sl_dlq_close(q);
@@ -764,7 +764,7 @@ static void a_child_can_neither_use_the_handle_nor_take_the_lock(void **state)
 		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 		bool right = sl_dlq_get_stats(q, &stats, NULL) == SL_EFORKED &&
 			     sl_dlq_put(q, &letter, NULL, NULL) == SL_EFORKED && sl_dlq_ack(q, 1, NULL) == SL_EFORKED &&
-			     sl_dlq_list(q, 0, never, NULL, NULL) == SL_EFORKED &&
+			     sl_dlq_list(q, false, never, NULL, NULL) == SL_EFORKED &&
 			     sl_dlq_open(&mine, sub, NULL, NULL) == SL_ELOCKED;
 		sl_dlq_close(q);
 		_exit(right ? 0 : 1);

@@ -189,7 +189,7 @@ static void verify(struct ledger *l, struct letterbox *b, size_t point)
 	for (size_t i = 0; i < l->n; i++)
 		l->entries[i].seen = false;
 	sl_dlq *q = letterbox_open(b);
-	if (sl_dlq_list(q, 1, compare, &c, &b->err) != 0)
+	if (sl_dlq_list(q, true, compare, &c, &b->err) != 0)
 		fail_msg("list: %s", b->err.msg);
 	for (size_t i = 0; i < l->n; i++) {
 		const struct entry *e = &l->entries[i];
@@ -647,7 +647,7 @@ static void *lister(void *arg)
 	struct crowd *c = arg;
 	while (time_left(c)) {
 		uint64_t last = 0;
-		assert_int_equal(sl_dlq_list(c->q, 1, in_order, &last, NULL), 0);
+		assert_int_equal(sl_dlq_list(c->q, true, in_order, &last, NULL), 0);
 		struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 		assert_int_equal(sl_dlq_get_stats(c->q, &stats, NULL), 0);
 		assert_true(stats.unacknowledged <= stats.letters);

@@ -617,7 +617,7 @@ static void schedules_are_kept_by_name_and_listed_by_their_next_tick(void **stat
 			    .type = "u",
 			    .input = "{}",
 			    .priority = 4,
-			    .catch_up = 1,
+			    .catch_up = true,
 			    .next_ms = 2000};
 	KIT_OK(k->ops->cron_put(k->s, &a, NULL, err));
 	KIT_OK(k->ops->cron_put(k->s, &b, NULL, err));
@@ -691,7 +691,7 @@ static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(
 	KIT_OK(k->ops->cron_fire(k->s, &seen, 9000, &fired, &started, NULL, err));
 	assert_int_equal(fired, 0);
 	seen = now;
-	seen.catch_up = 1;
+	seen.catch_up = true;
 	KIT_OK(k->ops->cron_fire(k->s, &seen, 9000, &fired, &started, NULL, err));
 	assert_int_equal(fired, 0);
 	struct crons cs = {0};

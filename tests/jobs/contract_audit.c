@@ -219,7 +219,7 @@ static int count_cron(const struct sl_cron *cron, void *ctx)
 
 static int count_paused(const struct sl_job_count *c, void *ctx)
 {
-	*(size_t *)ctx += c->paused != 0;
+	*(size_t *)ctx += c->paused;
 	return 0;
 }
 

@@ -98,7 +98,7 @@ static void read_all(struct kit *k, struct census *c)
 	uint64_t before;
 	c->now_ms = kit_now(k);
 	do {
-		struct sl_job_filter f = {.limit = 1000, .after = c->last, .ascending = 1, .without_data = 1};
+		struct sl_job_filter f = {.limit = 1000, .after = c->last, .ascending = true, .without_data = true};
 		before = c->n;
 		KIT_OK(k->ops->list_jobs(k->s, &f, read_job, c, err));
 	} while (c->n != before);

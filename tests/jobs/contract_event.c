@@ -73,7 +73,7 @@ static void events_come_back_as_they_were_with_gapless_offsets(void **state)
 	events[0].attempt = 1;
 	events[0].payload = "a\0b\xff";
 	events[0].payload_len = 4;
-	events[0].partial = 1;
+	events[0].partial = true;
 	events[1].payload = NULL;
 	events[1].payload_len = 0;
 	struct sl_event_mark mark = {.stream = "s", .incarnation = 7};
@@ -694,8 +694,8 @@ static int write_as(struct kit *k, const struct sl_event_writer *writer, uint32_
 static void a_stream_belongs_to_the_token_that_created_it(void **state)
 {
 	struct kit *k = *state;
-	const struct sl_event_writer ada = {.token = "ada", .adopts = 1}, bob = {.token = "bob", .adopts = 1};
-	const struct sl_event_writer boss = {.token = "boss", .any_stream = 1};
+	const struct sl_event_writer ada = {.token = "ada", .adopts = true}, bob = {.token = "bob", .adopts = true};
+	const struct sl_event_writer boss = {.token = "boss", .any_stream = true};
 	struct rows rows;
 	size_t n_new;
 	assert_int_equal(write_as(k, &ada, 7, 1), 0);
@@ -723,7 +723,7 @@ static void a_stream_belongs_to_the_token_that_created_it(void **state)
 static void a_stream_that_no_token_created_is_taken_over_by_a_scope_that_names_it_only(void **state)
 {
 	struct kit *k = *state;
-	const struct sl_event_writer none = {.any_stream = 1}, ada = {.token = "ada", .adopts = 1};
+	const struct sl_event_writer none = {.any_stream = true}, ada = {.token = "ada", .adopts = true};
 	const struct sl_event_writer writer = {.token = "writer"};
 	size_t n_new;
 	append(k, "s", 1, 1, &n_new);
@@ -733,7 +733,7 @@ static void a_stream_that_no_token_created_is_taken_over_by_a_scope_that_names_i
 	assert_int_equal(write_as(k, &writer, 9, 1), SL_EACCES);
 	assert_int_equal(write_as(k, &ada, 7, 3), 0);
 	assert_int_equal(write_as(k, &writer, 8, 2), SL_EACCES);
-	const struct sl_event_writer bob = {.token = "bob", .adopts = 1};
+	const struct sl_event_writer bob = {.token = "bob", .adopts = true};
 	assert_int_equal(write_as(k, &bob, 8, 2), SL_EACCES);
 	assert_int_equal(write_as(k, &ada, 8, 2), 0);
 }
@@ -781,7 +781,7 @@ static void what_is_out_of_the_ordinary_is_in_the_audit_trail(void **state)
 	struct sl_audit_record record = {.via = SL_VIA_HTTP, .actor = "ada", .action = "-", .address = "192.0.2.7"};
 	struct sl_audit_record of_boss = record;
 	const struct sl_event_writer ada = {.token = "ada", .record = &record};
-	const struct sl_event_writer boss = {.token = "boss", .any_stream = 1, .record = &of_boss};
+	const struct sl_event_writer boss = {.token = "boss", .any_stream = true, .record = &of_boss};
 	struct details d = {.n = 0};
 	of_boss.actor = "boss";
 	if (k->ops->audit_list == NULL)

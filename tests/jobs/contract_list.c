@@ -63,9 +63,9 @@ static void jobs_are_listed_newest_first_or_oldest_first(void **state)
 	struct kit *k = *state;
 	uint64_t a = kit_start(k, "t"), b = kit_start(k, "t"), c = kit_start(k, "t");
 	JOBS(k, F(0), c, b, a);
-	JOBS(k, F(.ascending = 1), a, b, c);
+	JOBS(k, F(.ascending = true), a, b, c);
 	CHAINS(k, F(0), c, b, a);
-	CHAINS(k, F(.ascending = 1), a, b, c);
+	CHAINS(k, F(.ascending = true), a, b, c);
 }
 
 static void a_cursor_walks_through_all_pages(void **state)
@@ -167,7 +167,7 @@ static void the_jobs_of_a_chain_are_listed_in_their_order(void **state)
 	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
 	s.next = &next;
 	uint64_t second = kit_exchange(k, &s, NULL).next_id;
-	JOBS(k, F(.chain_id = first, .ascending = 1), first, second);
+	JOBS(k, F(.chain_id = first, .ascending = true), first, second);
 	/* A chain is listed by the type of its first job and the status of its last. */
 	const char *const types[] = {"a"};
 	CHAINS(k, F(.types = types, .n_types = 1, .statuses = BIT(SL_JOB_PENDING)), first);
@@ -197,7 +197,7 @@ static void data_can_be_left_out(void **state)
 	kit_start(k, "t");
 	kit_run(k, "t", "1");
 	int n = 0;
-	struct sl_job_filter f = {.without_data = 1};
+	struct sl_job_filter f = {.without_data = true};
 	KIT_OK(k->ops->list_jobs(k->s, &f, look_for_data, &n, err));
 	KIT_OK(k->ops->list_chains(k->s, &f, look_for_chain_data, &n, err));
 	assert_int_equal(n, 2);

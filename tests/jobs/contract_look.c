@@ -56,11 +56,11 @@ static void a_text_is_found_in_input_output_and_error(void **state)
 	BOTH(k, IDS(out), .text = "a näedle in", .statuses = BIT(SL_JOB_COMPLETED));
 	BOTH(k, IDS(bad), .text = "näedle", .statuses = BIT(SL_JOB_FAILED));
 	BOTH(k, IDS(none), .text = "Näedle", .statuses = BIT(SL_JOB_PENDING));
-	BOTH(k, IDS(in, out), .text = "näedle", .limit = 2, .ascending = 1);
+	BOTH(k, IDS(in, out), .text = "näedle", .limit = 2, .ascending = true);
 	struct kit_ids got;
 	kit_list(k, &(struct sl_job_filter){.text = "%"}, &got); /* no pattern */
 	assert_int_equal(got.n, 0);
-	kit_list(k, &(struct sl_job_filter){.text = "näedle", .without_data = 1}, &got);
+	kit_list(k, &(struct sl_job_filter){.text = "näedle", .without_data = true}, &got);
 	assert_int_equal(got.n, 3);
 }
 
@@ -169,7 +169,7 @@ static void a_search_stops_at_its_scan_limit_and_resumes_where_it_stopped(void *
 			search(k, (struct sl_job_filter){.text = "rare", .scan = 10, .limit = 5}, chains, &found);
 		expect_ids(&found, rare, 2);
 		assert_in_range(steps, 6, 7);
-		steps = search(k, (struct sl_job_filter){.text = "rare", .scan = 10, .limit = 5, .ascending = 1},
+		steps = search(k, (struct sl_job_filter){.text = "rare", .scan = 10, .limit = 5, .ascending = true},
 			       chains, &found);
 		expect_ids(&found, IDS(rare[1], rare[0]));
 		assert_in_range(steps, 6, 7);
@@ -209,7 +209,7 @@ static void a_search_among_the_failed_counts_only_those(void **state)
 		search(k, f, chains, &found);
 		assert_int_equal(found.n, 13);
 		assert_int_equal(found.ids[6], cancelled);
-		f.ascending = 1;
+		f.ascending = true;
 		f.limit = 2;
 		search(k, f, chains, &found);
 		assert_int_equal(found.n, 13);

@@ -98,7 +98,7 @@ static void a_savepoint_takes_back_what_came_after_it(void **state)
 	KIT_OK(k->ops->release_savepoint(tx, "one", err));
 	KIT_OK(k->ops->commit(tx, err));
 	struct kit_ids jobs;
-	kit_list(k, &(struct sl_job_filter){.ascending = 1}, &jobs);
+	kit_list(k, &(struct sl_job_filter){.ascending = true}, &jobs);
 	assert_int_equal(jobs.n, 2);
 	assert_int_equal(jobs.ids[0], a);
 	assert_int_equal(jobs.ids[1], e);
@@ -123,7 +123,7 @@ static void a_call_that_fails_leaves_the_transaction_usable(void **state)
 	uint64_t b = start_in(k, tx, "t");
 	KIT_OK(k->ops->commit(tx, err));
 	struct kit_ids jobs;
-	kit_list(k, &(struct sl_job_filter){.ascending = 1}, &jobs);
+	kit_list(k, &(struct sl_job_filter){.ascending = true}, &jobs);
 	assert_int_equal(jobs.n, 2);
 	assert_int_equal(jobs.ids[0], a);
 	assert_int_equal(jobs.ids[1], b);

@@ -412,7 +412,7 @@ static int on_new(const struct sl_event_row *row, void *ctx)
 	else if (row->late != is_late(sim, row))
 		sim_fail(sim, "R16: the event at offset %llu is %s", offset, row->late ? "not late" : "late");
 	sim->report->stored++;
-	sim->report->late_events += row->late != 0;
+	sim->report->late_events += row->late;
 	sim->last_offset = row->offset;
 	r->stream->mark = row->sequence;
 	r->stream->crc = row->crc;

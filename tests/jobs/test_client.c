@@ -481,7 +481,7 @@ static void a_listing_shows_every_row_once_and_lets_the_client_be_used(void **st
 	struct sl_new_chain *chains = many_chains(N);
 	struct sl_started s[N];
 	OK(sl_jobs_enqueue_many(w->client, NULL, chains, N, s, &err));
-	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 10000, .ascending = 1},
+	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 10000, .ascending = true},
 			     down = {SL_JOB_FILTER_INIT, .limit = 10000}, some = {SL_JOB_FILTER_INIT, .limit = 700};
 	struct shown a = {.w = w}, b = {.w = w, .descending = true}, c = {.w = w, .descending = true}, d = {.w = w};
 	OK(sl_jobs_list(w->client, &up, show, &a, &err));
@@ -533,7 +533,7 @@ static void a_page_of_big_rows_ends_early_and_loses_none(void **state)
 	for (int i = 0; i < N; i++)
 		(void)world_start(w, NULL, "big", input);
 	struct shown s = {.w = w};
-	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 1000, .ascending = 1};
+	struct sl_job_filter up = {SL_JOB_FILTER_INIT, .limit = 1000, .ascending = true};
 	world_forget(w);
 	OK(sl_jobs_list(w->client, &up, show, &s, &err));
 	assert_int_equal(s.n, N);
@@ -685,7 +685,7 @@ static void an_owner_hears_of_a_job_that_is_cancelled_completed_or_deleted(void 
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_CANCELLED), 1);
 	OK(sl_jobs_complete(w->client, NULL, b, NULL, &err));
 	assert_int_equal(world_noted(w, SL_NOTE_OWNERSHIP_LOST, b), 1);
-	OK(sl_jobs_delete(w->client, NULL, &c, 1, 0, &n, &err));
+	OK(sl_jobs_delete(w->client, NULL, &c, 1, false, &n, &err));
 	assert_int_equal(world_noted(w, SL_NOTE_OWNERSHIP_LOST, c), 1);
 	assert_int_equal(world_seen(w, SL_OBSERVE_JOB_DELETED), 1);
 	assert_int_equal(status_of(w, a), SL_JOB_CANCELLED);
@@ -746,9 +746,9 @@ static void a_blocker_is_deleted_only_with_those_that_wait_for_it(void **state)
 	struct sl_started s;
 	size_t n = 0;
 	OK(sl_jobs_enqueue(w->client, NULL, &chain, &s, &err));
-	REFUSED(sl_jobs_delete(w->client, NULL, &a, 1, 0, &n, &err), SL_EPENDING, "");
+	REFUSED(sl_jobs_delete(w->client, NULL, &a, 1, false, &n, &err), SL_EPENDING, "");
 	assert_true(world_jobs(w) == 2);
-	OK(sl_jobs_delete(w->client, NULL, &a, 1, 1, &n, &err));
+	OK(sl_jobs_delete(w->client, NULL, &a, 1, true, &n, &err));
 	assert_int_equal(n, 2);
 	assert_true(world_jobs(w) == 0);
 }

@@ -28,7 +28,7 @@ static struct sl_event sample(void)
 			     .attempt = 3,
 			     .ts_ms = 1700000000123,
 			     .position = 1ull << 40,
-			     .partial = 1,
+			     .partial = true,
 			     .data = "a\0b\xFF",
 			     .len = 4};
 	for (size_t i = 0; i < sizeof(e.claim.bytes); i++)
@@ -44,7 +44,7 @@ static void assert_same(const struct sl_event *a, const struct sl_event *b)
 	assert_memory_equal(a->claim.bytes, b->claim.bytes, sizeof(a->claim.bytes));
 	assert_int_equal(a->ts_ms, b->ts_ms);
 	assert_int_equal(a->position, b->position);
-	assert_int_equal(a->partial != 0, b->partial != 0);
+	assert_int_equal(a->partial, b->partial);
 	assert_int_equal(a->len, b->len);
 	if (a->len > 0)
 		assert_memory_equal(a->data, b->data, a->len);
@@ -83,7 +83,7 @@ static void the_example_of_the_format_is_what_is_written(void **state)
 			     .attempt = 1,
 			     .ts_ms = 1700000000000,
 			     .position = 262144,
-			     .partial = 1,
+			     .partial = true,
 			     .data = "hi",
 			     .len = 2};
 	struct sl_event back;

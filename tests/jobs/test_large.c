@@ -201,7 +201,7 @@ static void lists_read_little(struct world *w)
 		kit_start(&w->k, "new");
 	expect(w, "the newest", (struct sl_job_filter){.limit = 50}, 50, 50, OLD + 100);
 	expect(w, "a page in the middle", (struct sl_job_filter){.limit = 50, .after = 75000}, 50, 50, 74999);
-	expect(w, "the oldest", (struct sl_job_filter){.limit = 50, .ascending = 1}, 50, 50, 1);
+	expect(w, "the oldest", (struct sl_job_filter){.limit = 50, .ascending = true}, 50, 50, 1);
 	expect(w, "failed", (struct sl_job_filter){.limit = 50, .statuses = BIT(SL_JOB_FAILED)}, 50, 3, 150000);
 	expect(w, "cancelled", (struct sl_job_filter){.limit = 50, .statuses = BIT(SL_JOB_CANCELLED)}, 50, 3, 120000);
 	expect(w, "pending", (struct sl_job_filter){.limit = 50, .statuses = BIT(SL_JOB_PENDING)}, 400, 50, OLD + 100);
@@ -234,7 +234,7 @@ static void the_oldest_of_many_that_wait_are_found_after_a_long_history(struct w
 {
 	struct sl_new_chain *chains = calloc(MANY, sizeof(*chains));
 	struct sl_started *out = calloc(MANY, sizeof(*out));
-	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = 1, .scan = SCAN};
+	struct sl_job_filter f = {.limit = 50, .statuses = BIT(SL_JOB_PENDING), .ascending = true, .scan = SCAN};
 	struct kit_ids got;
 	for (size_t i = 0; i < MANY; i++)
 		chains[i] = (struct sl_new_chain){.job = {.type = "new", .priority = -1}};

@@ -419,7 +419,7 @@ static void check_acknowledged(struct watcher *w)
 {
 	sl_store s;
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_job_filter filter = {.ascending = 1, .limit = 10000};
+	struct sl_job_filter filter = {.ascending = true, .limit = 10000};
 	assert_int_equal(sl_store_sqlite_open(&s, w->place->path, NULL, &err), 0);
 	for (; filter.after < IDS_MAX; filter.after += 5000) {
 		struct sl_job_filter page = filter;

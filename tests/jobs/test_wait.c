@@ -109,7 +109,7 @@ static void a_chain_that_is_deleted_meanwhile_is_found_by_the_poll(void **state)
 	uint64_t id = world_start(w, NULL, "t", NULL);
 	struct waiting x;
 	begin_waiting(&x, 1, w, id, SL_UNLIMITED);
-	OK(sl_jobs_delete(w->client, NULL, &id, 1, 0, NULL, &err));
+	OK(sl_jobs_delete(w->client, NULL, &id, 1, false, NULL, &err));
 	vclock_advance_ms(&w->clock, 1000);
 	assert_int_equal(end_waiting(&x), SL_ENOENT);
 }

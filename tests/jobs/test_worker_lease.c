@@ -119,7 +119,7 @@ static void fail_it(struct wkit *k, uint64_t id)
 static void delete_it(struct wkit *k, uint64_t id)
 {
 	size_t n = 0;
-	OK(sl_jobs_delete(k->client, NULL, &id, 1, 0, &n, &err));
+	OK(sl_jobs_delete(k->client, NULL, &id, 1, false, &n, &err));
 }
 
 static void a_cancelled_job_aborts_its_handler_at_once(void **state)

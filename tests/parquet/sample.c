@@ -218,7 +218,7 @@ static const struct sl_parquet_column every_kind[] = {
 	{.name = "string", .kind = SL_PARQUET_STRING},
 	{.name = "binary", .kind = SL_PARQUET_BINARY},
 	{.name = "fixed", .kind = SL_PARQUET_FIXED, .length = 5},
-	{.name = "ts_local", .kind = SL_PARQUET_TIMESTAMP, .unit = SL_PARQUET_MICROS, .local = 1},
+	{.name = "ts_local", .kind = SL_PARQUET_TIMESTAMP, .unit = SL_PARQUET_MICROS, .local = true},
 };
 
 static void every(struct sample *s, size_t rows, int nullable, enum shape shape, enum nulls how)
@@ -238,7 +238,7 @@ static void some(struct sample *s, size_t rows, const int *kinds, size_t n, enum
 	s->n_columns = n;
 	for (size_t i = 0; i < n; i++) {
 		s->columns[i] = every_kind[kinds[i]];
-		s->columns[i].nullable = 1;
+		s->columns[i].nullable = true;
 		fill_column(s, i, shape, how);
 	}
 }

@@ -106,7 +106,7 @@ static void a_null_in_a_required_column_is_reported_with_its_row_and_ends_the_fi
 /* With NULLs before it, in a dictionary or not. */
 static void text_that_is_not_utf8_is_reported_with_its_row(void **state)
 {
-	struct sl_parquet_column c = {.name = "t", .kind = SL_PARQUET_STRING, .nullable = 1};
+	struct sl_parquet_column c = {.name = "t", .kind = SL_PARQUET_STRING, .nullable = true};
 	struct sl_parquet_bytes values[] = {{"ok", 2}, {"ok", 2}, {NULL, 0}, {"ok", 2}, {"\xC3(", 2}, {"ok", 2}};
 	static const uint8_t nulls[] = {0, 0, 1, 0, 0, 0};
 	struct sl_parquet_values v = {values, nulls};
@@ -414,7 +414,7 @@ static size_t read_example(uint8_t *out, size_t cap)
 
 static void the_example_of_the_documents_is_what_is_written(void **state)
 {
-	struct sl_parquet_column c = {.name = "n", .kind = SL_PARQUET_INT64, .nullable = 1};
+	struct sl_parquet_column c = {.name = "n", .kind = SL_PARQUET_INT64, .nullable = true};
 	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .zstd_level = SL_NONE,
 					      .created_by = "x version 1.0.0 (build 0)"};
 	static const int64_t values[] = {7, 0, 300};

@@ -69,7 +69,7 @@ static void build(struct bytes *b, const int64_t *sequences, size_t n, const str
 	struct sl_parquet_column columns[] = {{.name = rows->column != NULL ? rows->column : "seq",
 					       .kind = SL_PARQUET_INT64,
 					       .nullable = rows->null_at > 0},
-					      {.name = "text", .kind = SL_PARQUET_STRING, .nullable = 1}};
+					      {.name = "text", .kind = SL_PARQUET_STRING, .nullable = true}};
 	struct sl_parquet_writer_opts opts = {SL_PARQUET_WRITER_OPTS_INIT, .row_group_rows = rows->group_rows};
 	struct sl_parquet_bytes texts[64];
 	uint8_t nulls[64] = {0};

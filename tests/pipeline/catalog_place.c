@@ -150,7 +150,7 @@ void catalog_define(sl_catalog *c, sl_catalog_lease *lease)
 	assert_int_equal(sl_catalog_define(c, lease, &d, &err), 0);
 }
 
-int catalog_commit(sl_catalog *c, sl_catalog_lease *lease, uint64_t start, uint64_t end, int *is_new,
+int catalog_commit(sl_catalog *c, sl_catalog_lease *lease, uint64_t start, uint64_t end, bool *is_new,
 		   struct sl_err *err)
 {
 	char path[256];

@@ -35,7 +35,7 @@ struct sl_catalog_partition catalog_partition(const char *dataset, uint64_t star
 /* Define the dataset "d": partitions of 100, column "seq". */
 void catalog_define(sl_catalog *c, sl_catalog_lease *lease);
 /* Commit start … end of dataset "d". */
-int catalog_commit(sl_catalog *c, sl_catalog_lease *lease, uint64_t start, uint64_t end, int *is_new,
+int catalog_commit(sl_catalog *c, sl_catalog_lease *lease, uint64_t start, uint64_t end, bool *is_new,
 		   struct sl_err *err);
 
 #endif

@@ -100,9 +100,9 @@ static void a_commit_is_row_event_and_checkpoint_together(void **state)
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
 	struct walk events = {.n = 0}, partitions = {.n = 0};
-	int is_new = 0;
+	bool is_new = false;
 	assert_int_equal(catalog_commit(o->c, o->lease, 150, 199, &is_new, &err), 0);
-	assert_int_equal(is_new, 1);
+	assert_true(is_new);
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, &is_new, &err), 0);
 	struct sl_dataset d = look(o->c);
 	assert_int_equal(d.start, 150);
@@ -121,14 +121,14 @@ static void committing_again_changes_nothing(void **state)
 {
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
-	int is_new = 1;
+	bool is_new = true;
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, NULL, &err), 0);
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, NULL, &err), 0);
 	struct sl_dataset before = look(o->c);
 	assert_int_equal(catalog_commit(o->c, o->lease, 100, 199, &is_new, &err), 0);
-	assert_int_equal(is_new, 0);
+	assert_false(is_new);
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, &is_new, &err), 0);
-	assert_int_equal(is_new, 0);
+	assert_false(is_new);
 	struct sl_dataset after = look(o->c);
 	assert_int_equal(after.events, 2);
 	assert_memory_equal(after.head, before.head, sizeof(after.head));
@@ -168,9 +168,9 @@ static void a_commit_whose_event_cannot_be_written_leaves_nothing(void **state)
 	assert_int_equal(look(o->c).checkpoint, 199);
 	assert_int_equal(look(o->c).events, 1);
 	catalog_place_exec(&place, "DELETE FROM sluice_audit_event WHERE number=2");
-	int is_new = 0;
+	bool is_new = false;
 	assert_int_equal(catalog_commit(o->c, o->lease, 200, 299, &is_new, &err), 0);
-	assert_int_equal(is_new, 1);
+	assert_true(is_new);
 	assert_int_equal(look(o->c).checkpoint, 299);
 }
 
@@ -234,7 +234,7 @@ static void a_backfill_fills_what_is_missing_and_nothing_else(void **state)
 	assert_int_equal(catalog_commit(o->c, o->lease, 600, 699, NULL, &err), 0);
 }
 
-static int commit_late(struct opened *o, uint64_t start, uint64_t end, int *is_new, struct sl_err *err)
+static int commit_late(struct opened *o, uint64_t start, uint64_t end, bool *is_new, struct sl_err *err)
 {
 	char path[256];
 	struct sl_catalog_partition p = catalog_partition("d", start, end, 100, path);
@@ -248,7 +248,7 @@ static void late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late(void *
 	struct opened *o = *state;
 	struct sl_err err = SL_ERR_INIT;
 	char path[256], seen[200] = "";
-	int is_new = -1;
+	bool is_new = false;
 	struct sl_catalog_partition p = catalog_partition("d", 100, 199, 100, path);
 	p.rows -= 25;
 	p.holes = 25;
@@ -262,9 +262,9 @@ static void late_rows_lie_in_a_hole_and_overlap_nothing_else_that_is_late(void *
 	assert_int_equal(commit_late(o, 201, 201, NULL, &err), SL_EINVAL);
 	assert_int_equal(commit_late(o, 300, 301, NULL, &err), SL_EINVAL);
 	assert_int_equal(commit_late(o, 141, 142, &is_new, &err), 0);
-	assert_int_equal(is_new, 1);
+	assert_true(is_new);
 	assert_int_equal(commit_late(o, 141, 142, &is_new, &err), 0);
-	assert_int_equal(is_new, 0);
+	assert_false(is_new);
 	assert_int_equal(commit_late(o, 142, 143, NULL, &err), SL_ECONFLICT);
 	assert_int_equal(commit_late(o, 140, 141, NULL, &err), SL_ECONFLICT);
 	assert_int_equal(commit_late(o, 100, 100, NULL, &err), 0); /* where its partition begins, too */

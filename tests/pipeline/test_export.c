@@ -123,7 +123,7 @@ static void given_columns_are_found_by_name(void **state)
 {
 	struct place *p = *state;
 	static const struct sl_parquet_column columns[] = {
-		{.name = "extra", .kind = SL_PARQUET_STRING, .nullable = 1},
+		{.name = "extra", .kind = SL_PARQUET_STRING, .nullable = true},
 		{.name = "fee", .kind = SL_PARQUET_DECIMAL, .precision = 10, .scale = 2},
 		{.name = "n", .kind = SL_PARQUET_INT32},
 	};
@@ -511,7 +511,7 @@ static void an_export_that_was_stopped_anywhere_resumes_to_the_same_bytes(void *
 		opts.on_progress_ctx = &s;
 		uint64_t partitions = 0;
 		int runs = 0;
-		for (struct sl_export_result r = {.stopped = 1}; r.stopped; runs++) {
+		for (struct sl_export_result r = {.stopped = true}; r.stopped; runs++) {
 			r = (struct sl_export_result){.struct_size = sizeof(r)};
 			assert_int_equal(sl_export_new(&s.e, &opts, NULL), 0);
 			assert_int_equal(sl_export_run(s.e, &r, NULL), 0);
@@ -779,7 +779,7 @@ static void bad_rows_can_be_diverted_and_are_counted(void **state)
 	sl_dlq *q;
 	(void)snprintf(letters, sizeof(letters), "%s/_dead/ledger", p->to);
 	assert_int_equal(sl_dlq_open(&q, letters, &read_only, NULL), 0);
-	assert_int_equal(sl_dlq_list(q, 0, count_letter, seen, NULL), 0);
+	assert_int_equal(sl_dlq_list(q, false, count_letter, seen, NULL), 0);
 	sl_dlq_close(q);
 	assert_non_null(strstr(seen, "export:ledger 4 [3,many] column x: not an integer: \"many\"\n"));
 	assert_non_null(strstr(seen, "export:ledger 5 [four,4] not an integer\n"));
@@ -804,7 +804,7 @@ static void diverted_rows_have_commas_whatever_the_input_has(void **state)
 	const struct sl_dlq_opts read_only = {SL_DLQ_OPTS_INIT, .read_only = SL_ON};
 	(void)snprintf(letters, sizeof(letters), "%s/_dead/ledger", p->to);
 	assert_int_equal(sl_dlq_open(&q, letters, &read_only, NULL), 0);
-	assert_int_equal(sl_dlq_list(q, 0, count_letter, seen, NULL), 0);
+	assert_int_equal(sl_dlq_list(q, false, count_letter, seen, NULL), 0);
 	sl_dlq_close(q);
 	assert_non_null(strstr(seen, "[2,two,\"a, \"\"b\"\"\",]"));
 	assert_non_null(strstr(seen, "[3,three,\"a,b\",\"\"]"));

@@ -118,7 +118,7 @@ static void decimals_lose_no_digit(void **state)
 }
 
 static const struct sl_parquet_column micros = {.unit = SL_PARQUET_MICROS},
-				      micros_local = {.unit = SL_PARQUET_MICROS, .local = 1},
+				      micros_local = {.unit = SL_PARQUET_MICROS, .local = true},
 				      millis = {.unit = SL_PARQUET_MILLIS}, nanos = {.unit = SL_PARQUET_NANOS};
 
 static void times_are_moments_in_the_columns_unit(void **state)
@@ -205,10 +205,10 @@ static void times_are_moments_in_the_columns_unit(void **state)
 
 static const struct sl_parquet_column columns[] = {
 	{.name = "n", .kind = SL_PARQUET_INT64},
-	{.name = "ok", .kind = SL_PARQUET_BOOL, .nullable = 1},
-	{.name = "text", .kind = SL_PARQUET_STRING, .nullable = 1},
-	{.name = "raw", .kind = SL_PARQUET_BINARY, .nullable = 1},
-	{.name = "id", .kind = SL_PARQUET_FIXED, .length = 2, .nullable = 1},
+	{.name = "ok", .kind = SL_PARQUET_BOOL, .nullable = true},
+	{.name = "text", .kind = SL_PARQUET_STRING, .nullable = true},
+	{.name = "raw", .kind = SL_PARQUET_BINARY, .nullable = true},
+	{.name = "id", .kind = SL_PARQUET_FIXED, .length = 2, .nullable = true},
 };
 static const char *const names[] = {"n", "ok", "text", "raw", "id"};
 static const size_t in_place[] = {0, 1, 2, 3, 4};

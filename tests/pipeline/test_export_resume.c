@@ -24,8 +24,8 @@
 
 static const struct sl_parquet_column columns[] = {
 	{.name = "n", .kind = SL_PARQUET_INT64},
-	{.name = "name", .kind = SL_PARQUET_STRING, .nullable = 1},
-	{.name = "amount", .kind = SL_PARQUET_INT64, .nullable = 1},
+	{.name = "name", .kind = SL_PARQUET_STRING, .nullable = true},
+	{.name = "amount", .kind = SL_PARQUET_INT64, .nullable = true},
 };
 
 static int open_places(void **state)

@@ -19,16 +19,16 @@ enum { N_COLUMNS = 11 };
 
 static const struct sl_parquet_column columns[N_COLUMNS] = {
 	{.name = "n", .kind = SL_PARQUET_INT64},
-	{.name = "ok", .kind = SL_PARQUET_BOOL, .nullable = 1},
-	{.name = "small", .kind = SL_PARQUET_INT32, .nullable = 1},
-	{.name = "f", .kind = SL_PARQUET_FLOAT, .nullable = 1},
-	{.name = "d", .kind = SL_PARQUET_DOUBLE, .nullable = 1},
-	{.name = "at", .kind = SL_PARQUET_TIMESTAMP, .unit = SL_PARQUET_MILLIS, .nullable = 1},
-	{.name = "day", .kind = SL_PARQUET_DATE, .nullable = 1},
-	{.name = "price", .kind = SL_PARQUET_DECIMAL, .precision = 9, .scale = 2, .nullable = 1},
-	{.name = "name", .kind = SL_PARQUET_STRING, .nullable = 1},
-	{.name = "raw", .kind = SL_PARQUET_BINARY, .nullable = 1},
-	{.name = "id", .kind = SL_PARQUET_FIXED, .length = 4, .nullable = 1},
+	{.name = "ok", .kind = SL_PARQUET_BOOL, .nullable = true},
+	{.name = "small", .kind = SL_PARQUET_INT32, .nullable = true},
+	{.name = "f", .kind = SL_PARQUET_FLOAT, .nullable = true},
+	{.name = "d", .kind = SL_PARQUET_DOUBLE, .nullable = true},
+	{.name = "at", .kind = SL_PARQUET_TIMESTAMP, .unit = SL_PARQUET_MILLIS, .nullable = true},
+	{.name = "day", .kind = SL_PARQUET_DATE, .nullable = true},
+	{.name = "price", .kind = SL_PARQUET_DECIMAL, .precision = 9, .scale = 2, .nullable = true},
+	{.name = "name", .kind = SL_PARQUET_STRING, .nullable = true},
+	{.name = "raw", .kind = SL_PARQUET_BINARY, .nullable = true},
+	{.name = "id", .kind = SL_PARQUET_FIXED, .length = 4, .nullable = true},
 };
 
 /* Rows first … last, some of whose values are NULL, empty or long. */
@@ -63,7 +63,7 @@ static int next_rows(uint64_t next, sl_export_rows *rows, struct sl_err *err, vo
 			{.bytes = id, .len = sizeof(id)}};
 		if (s->at % 5 == 0)
 			for (size_t k = 1; k < N_COLUMNS; k++)
-				v[k].is_null = 1;
+				v[k].is_null = true;
 		if (s->at == s->missing)
 			continue;
 		if (s->at == s->bad)

@@ -504,7 +504,7 @@ static void a_read_that_waits_for_postgres_ends_when_it_is_woken(void **state)
 	p->opts.table = NULL;
 	p->opts.query = "SELECT 1::bigint AS n, pg_sleep(3600)::text AS z";
 	open_source(p);
-	((struct sl__export_db *)p->source.ctx)->columns[0].nullable = 0;
+	((struct sl__export_db *)p->source.ctx)->columns[0].nullable = false;
 	assert_int_equal(pthread_create(&thread, NULL, wake_it, p), 0);
 	int64_t n = p->source.ops->begin(0, SL__EXPORT_NO_END, &err, p->source.ctx);
 	n = n != 0 ? n : read_some(p, buf, sizeof(buf), &err);

@@ -138,7 +138,7 @@ static void events_become_rows_with_all_that_they_have(void **state)
 	rows[1].crc = UINT64_MAX;
 	rows[1].job_id = 0;
 	rows[1].attempt = 0;
-	rows[1].late = rows[1].partial = 1;
+	rows[1].late = rows[1].partial = true;
 	rows[1].payload = "\0\xff\n";
 	rows[1].payload_len = 3;
 	events_become(*state, rows, 2,

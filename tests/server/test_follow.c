@@ -99,7 +99,7 @@ static void an_event_has_the_fields_that_the_api_names(void **state)
 		{1, 1, {.type = SL_EVENT_STDERR, .attempt = 2, .ts_ms = 1700000000123, .data = "a\xff", .len = 2}},
 		{2,
 		 2,
-		 {.type = SL_EVENT_STDOUT, .attempt = 2, .ts_ms = 1, .partial = 1, .data = "a\0b\n\"", .len = 5}}};
+		 {.type = SL_EVENT_STDOUT, .attempt = 2, .ts_ms = 1, .partial = true, .data = "a\0b\n\"", .len = 5}}};
 	struct kit_record mine[2] = {records[0], records[1]};
 	struct ask_stream s;
 	const char *data = "";

@@ -137,7 +137,7 @@ int sink_write(const sl_sink *sink, void *lane, const struct sl_sink_item *items
 	       uint8_t *outcomes, struct sl_err *err)
 {
 	static _Atomic uint64_t batches;
-	struct sl_sink_batch batch = {.items = items, .n = n, .ordered = 1};
+	struct sl_sink_batch batch = {.items = items, .n = n, .ordered = true};
 	uint64_t id = ++batches;
 	memcpy(batch.id, &id, sizeof(id));
 	memset(outcomes, SL_SINK_AS_BATCH, n);

@@ -333,7 +333,7 @@ int mem_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_st
 	}
 	for (size_t i = 0; *n == 0 && i < ms->s.events.n; i++) {
 		const struct sl_event_row *e = MEM_AT(ms->s.events, struct sl_event_row, i);
-		bool orphan = e->job_id != 0 ? mem_job(ms, e->job_id) == NULL : e->late != 0;
+		bool orphan = e->job_id != 0 ? mem_job(ms, e->job_id) == NULL : e->late;
 		if (orphan && e->ts_ms < before_ms)
 			mem_drop(&ms->s.events, i--);
 	}
@@ -450,8 +450,7 @@ int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int 
 	if (rc != 0)
 		return rc;
 	struct sl_cron *cron = find_cron(ms, seen->name);
-	bool same =
-		cron != NULL && (cron->catch_up != 0) == (seen->catch_up != 0) && strcmp(cron->spec, seen->spec) == 0;
+	bool same = cron != NULL && cron->catch_up == seen->catch_up && strcmp(cron->spec, seen->spec) == 0;
 	*fired = same && (cron->next_ms == seen->next_ms || ms->broken == MEMSTORE_CRON_ANY_TICK);
 	if (*fired) {
 		struct sl_new_job spec = {.type = cron->type, .input = cron->input, .priority = cron->priority};

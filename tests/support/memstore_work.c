@@ -126,7 +126,7 @@ static void start_one(struct memstore *ms, const struct sl_new_chain *chain, str
 {
 	const struct mem_key *known = chain->key != NULL ? find_key(ms, chain->key) : NULL;
 	if (known != NULL) {
-		*out = (struct sl_started){.chain_id = known->chain_id, .deduplicated = 1};
+		*out = (struct sl_started){.chain_id = known->chain_id, .deduplicated = true};
 		return;
 	}
 	struct mem_job *job = mem_make(ms, &chain->job, NULL, l);

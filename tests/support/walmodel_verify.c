@@ -210,7 +210,7 @@ static int has_letter(struct judge *j, uint64_t sequence)
 	uint64_t wanted = sequence;
 	int rc = sl_dlq_open(&q, j->opts.dead_letter_dir, &opts, &err);
 	if (rc == 0)
-		rc = sl_dlq_list(q, 1, letter_is, &wanted, &err);
+		rc = sl_dlq_list(q, true, letter_is, &wanted, &err);
 	sl_dlq_close(q);
 	if (rc != 0 || wanted != 0)
 		return bad(j, "record %llu is parked but not in the dead letters (%s)", (unsigned long long)sequence,

@@ -286,7 +286,7 @@ static void every_bit_of_an_archive(void **state)
 	fill(&b);
 	char expected[1024];
 	(void)snprintf(expected, sizeof(expected), "%s", box_scan(&b, BOX_PATH));
-	assert_int_equal(sl_wal_archive_path(BOX_PATH, "/a", 1, &b.opts, &b.err), 0);
+	assert_int_equal(sl_wal_archive_path(BOX_PATH, "/a", true, &b.opts, &b.err), 0);
 	size_t n, noticed = 0, silent = 0;
 	const uint8_t *p = box_bytes(&b, "/a/s.wal.zst", &n);
 	uint8_t copy[1024];

@@ -165,11 +165,11 @@ static int archive_on_a_full_disk(struct disk *d)
 		CHECK(append(w, i, &sequence) == 0);
 	CHECK(sl_wal_close(w, &err) == 0);
 	fill(d, d->real ? 8192 : 2000);
-	CHECK(sl_wal_archive_path(log, d->opts.archive_dir, 1, &d->opts, &err) == SL_ENOSPC);
+	CHECK(sl_wal_archive_path(log, d->opts.archive_dir, true, &d->opts, &err) == SL_ENOSPC);
 	CHECK(has_file(d, log));
 	CHECK(!has_file(d, archive));
 	make_room(d);
-	CHECK(sl_wal_archive_path(log, d->opts.archive_dir, 1, &d->opts, &err) == 0);
+	CHECK(sl_wal_archive_path(log, d->opts.archive_dir, true, &d->opts, &err) == 0);
 	CHECK(!has_file(d, log));
 	struct sl_wal_scan_opts scan = {SL_WAL_SCAN_OPTS_INIT, .env = d->opts.env, .on_record = count, .ctx = &seen};
 	CHECK(sl_wal_scan(archive, &scan, NULL, &err) == 0);

@@ -69,7 +69,7 @@ static void failed_records_do_not_hold_an_archive_back(void **state)
 	sl_wal *w = box_open(&b);
 	(void)box_append(w, "x");
 	assert_int_equal(sl_wal_mark_failed(w, 1, 1, &b.err), 0);
-	assert_int_equal(sl_wal_archive(w, NULL, 0, &b.err), 0);
+	assert_int_equal(sl_wal_archive(w, NULL, false, &b.err), 0);
 	assert_true(sl_wal_append(w, "y", 1, NULL, &b.err) < 0); /* only takes close now */
 	box_close(&b, w);
 	assert_scan(&b, "/a/s.wal.zst", "1=x!");
@@ -371,7 +371,7 @@ static int note_due(const struct sl_wal_cleanup_entry *entry, void *ctx)
 {
 	struct due *d = ctx;
 	d->n++;
-	d->removed += entry->removed != 0;
+	d->removed += entry->removed;
 	(void)snprintf(d->name, sizeof(d->name), "%s", entry->name);
 	d->last_record_ms = entry->last_record_ms;
 	return 0;
@@ -395,29 +395,29 @@ static void retention_goes_by_the_time_of_the_last_record(void **state)
 		(void)box_append(w, "new");
 		st = box_stats(w);
 		box_close(&b, w);
-		assert_int_equal(sl_wal_archive_path(path, "/a", 1, &b.opts, &b.err), 0);
+		assert_int_equal(sl_wal_archive_path(path, "/a", true, &b.opts, &b.err), 0);
 	}
 	(void)st;
 	crashfs_put(b.fs, "/a/readme.txt", "mine", 4);
 	/* log0's last record is 5 days old, log1's is of now. */
 	vclock_advance_ms(&b.e.clock, day_ms / 2);
 	struct due d = {0};
-	assert_int_equal(sl_wal_cleanup("/a", 6, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 6, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.n, 0);
-	assert_int_equal(sl_wal_cleanup("/a", 5, 1, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 5, true, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.n, 1);
 	assert_int_equal(d.removed, 0);
 	assert_string_equal(d.name, "log0.wal.zst");
 	assert_true(box_has(&b, "/a/log0.wal.zst"));
-	assert_int_equal(sl_wal_cleanup("/a", 5, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 5, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.removed, 1);
 	assert_false(box_has(&b, "/a/log0.wal.zst"));
 	assert_true(box_has(&b, "/a/log1.wal.zst"));
-	assert_int_equal(sl_wal_cleanup("/a", 0, 0, NULL, NULL, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 0, false, NULL, NULL, &b.e.env, &b.err), 0);
 	assert_false(box_has(&b, "/a/log1.wal.zst"));
 	assert_true(box_has(&b, "/a/readme.txt"));
-	assert_int_equal(sl_wal_cleanup("/missing", 1, 0, NULL, NULL, &b.e.env, &b.err), 0);
-	assert_int_equal(sl_wal_cleanup("/a", -1, 0, NULL, NULL, &b.e.env, &b.err), SL_EINVAL);
+	assert_int_equal(sl_wal_cleanup("/missing", 1, false, NULL, NULL, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", -1, false, NULL, NULL, &b.e.env, &b.err), SL_EINVAL);
 	box_fini(&b);
 }
 
@@ -460,14 +460,14 @@ static void what_was_put_aside_and_damaged_archives_go_by_the_time_of_their_file
 	int64_t now = b.e.env.clock->real_ms(b.e.env.clock_ctx);
 	vclock_advance_ms(&b.e.clock, st.mtime_ms + (int64_t)3 * 86400000 - now); /* three days after they were made */
 	struct due d = {0};
-	assert_int_equal(sl_wal_cleanup("/q", 3, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/q", 3, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.n, 0);
 	vclock_advance_ms(&b.e.clock, 1);
-	assert_int_equal(sl_wal_cleanup("/q", 3, 1, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/q", 3, true, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.n, sizeof(due) / sizeof(due[0]));
 	assert_int_equal(d.removed, 0);
 	uint64_t warned = b.e.warnings;
-	assert_int_equal(sl_wal_cleanup("/q", 3, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/q", 3, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(b.e.warnings - warned, sizeof(due) / sizeof(due[0])); /* a line for each */
 	assert_int_equal(box_count(&b, "/q", ""), sizeof(kept) / sizeof(kept[0]));
 	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
@@ -503,12 +503,12 @@ static void an_archive_without_a_record_is_as_old_as_its_file(void **state)
 	put_archive(&b, "/a/flipped.wal.zst", log, n);
 	assert_int_equal(b.e.env.io->stat("/a/empty.wal.zst", &st, b.e.env.io_ctx), 0);
 	vclock_advance_ms(&b.e.clock, st.mtime_ms + 86400000 - b.e.env.clock->real_ms(b.e.env.clock_ctx));
-	assert_int_equal(sl_wal_cleanup("/a", 1, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 1, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.removed, 1);
 	assert_string_equal(d.name, "flipped.wal.zst");
 	assert_int_equal(d.last_record_ms, 1000);
 	vclock_advance_ms(&b.e.clock, 1);
-	assert_int_equal(sl_wal_cleanup("/a", 1, 0, note_due, &d, &b.e.env, &b.err), 0);
+	assert_int_equal(sl_wal_cleanup("/a", 1, false, note_due, &d, &b.e.env, &b.err), 0);
 	assert_int_equal(d.removed, 2);
 	assert_int_equal(d.last_record_ms, st.mtime_ms);
 	box_fini(&b);
@@ -539,13 +539,13 @@ static void an_archive_that_cannot_be_removed_keeps_no_other(void **state)
 		struct sl_env env = fault_env(&f, &b.e.env);
 		b.err = (struct sl_err)SL_ERR_INIT;
 		fault_arm_io(&f, 1, FAULT_ONCE, EIO, faults[i].op);
-		assert_int_equal(sl_wal_cleanup("/a", 0, 0, note_due, &d, &env, &b.err), SL_EIO);
+		assert_int_equal(sl_wal_cleanup("/a", 0, false, note_due, &d, &env, &b.err), SL_EIO);
 		assert_int_equal(fault_io_failed(&f), 1);
 		assert_non_null(strstr(b.err.msg, faults[i].says));
 		fault_disarm(&f);
 		assert_int_equal(d.removed, 2);
 		assert_int_equal(box_count(&b, "/a", ".zst"), 1);
-		assert_int_equal(sl_wal_cleanup("/a", 0, 0, note_due, &d, &env, &b.err), 0);
+		assert_int_equal(sl_wal_cleanup("/a", 0, false, note_due, &d, &env, &b.err), 0);
 		assert_int_equal(d.removed, 3);
 		assert_int_equal(fault_open_fds(&f), 0);
 		assert_int_equal(fault_live_allocs(&f), 0);

@@ -66,7 +66,7 @@ static void letter_of(struct box *b, const char *dir, struct kept *out)
 	sl_dlq *q = NULL;
 	memset(out, 0, sizeof(*out));
 	assert_int_equal(sl_dlq_open(&q, dir, &opts, &b->err), 0);
-	assert_int_equal(sl_dlq_list(q, 0, keep, out, &b->err), 0);
+	assert_int_equal(sl_dlq_list(q, false, keep, out, &b->err), 0);
 	sl_dlq_close(q);
 	assert_int_equal(out->n, 1);
 }

@@ -200,7 +200,7 @@ static int all_refused(sl_wal *w)
 	bad += sl_wal_sender_start(w, &walmodel_sender, NULL, NULL) != SL_EFORKED;
 	bad += sl_wal_sender_stop(w, 0, NULL) != SL_EFORKED;
 	bad += sl_wal_get_stats(w, &st, NULL) != SL_EFORKED;
-	bad += sl_wal_archive(w, NULL, 1, NULL) != SL_EFORKED;
+	bad += sl_wal_archive(w, NULL, true, NULL) != SL_EFORKED;
 	bad += sl_wal_fd(w, NULL) != SL_EFORKED;
 	bad += sl_wal_close(w, NULL) != SL_EFORKED;
 	return bad;

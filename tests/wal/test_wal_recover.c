@@ -60,7 +60,7 @@ static void a_torn_tail_on_a_full_disk_waits_for_room(void **state)
 	assert_int_equal(box_stats(w).torn_bytes, 20);
 	assert_int_equal(box_stats(w).pending, 4);
 	assert_int_equal(sl_wal_append(w, "f", 1, NULL, &b.err), SL_ENOSPC);
-	assert_int_equal(sl_wal_archive(w, "/a", 1, &b.err), SL_ENOSPC);
+	assert_int_equal(sl_wal_archive(w, "/a", true, &b.err), SL_ENOSPC);
 	assert_int_equal(sl_wal_close(w, &b.err), SL_ENOSPC);
 	assert_scan(&b, BOX_PATH, "1=a 2=b 3=c 4=d <torn 148+20>");
 	w = box_open(&b);
@@ -694,7 +694,7 @@ static void a_new_incarnation_sends_the_pending_records_again(void **state)
 		(void)box_append(w, "xxxx");
 	assert_int_equal(sl_wal_mark_sent(w, 1, 2, NULL), 0);
 	box_close(&b, w);
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = 1};
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = true};
 	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_not_equal(st.incarnation, old);

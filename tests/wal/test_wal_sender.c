@@ -490,7 +490,7 @@ static struct letters letters_of(struct box *b, const char *dir)
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &b->e.env, .read_only = SL_ON};
 	sl_dlq *q = NULL;
 	assert_int_equal(sl_dlq_open(&q, dir, &opts, &b->err), 0);
-	assert_int_equal(sl_dlq_list(q, 0, note_letter, &l, &b->err), 0);
+	assert_int_equal(sl_dlq_list(q, false, note_letter, &l, &b->err), 0);
 	sl_dlq_close(q);
 	return l;
 }
@@ -708,7 +708,7 @@ static void a_recovery_with_a_new_incarnation_forgets_the_one_that_the_sender_be
 	assert_true(box_stats(w).segments > 1);
 	box_close(&b, w);
 	box_flip(&b, BOX_PATH, (16 + 24) * 8);
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = 1};
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = true};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_equal(st.pending, 4);
 	assert_int_equal(st.sent_incarnation, st.incarnation);

@@ -38,7 +38,7 @@ static int k_schedule(void *driver, const struct sl_writer_block *block, uint32_
 	return k->script != NULL ? k->script(k, i + 1, err) : 0;
 }
 
-static int k_ready(void *driver, const char *key, size_t key_len)
+static bool k_ready(void *driver, const char *key, size_t key_len)
 {
 	struct kit *k = driver;
 	bool blocked = false;

@@ -213,7 +213,7 @@ static void a_busy_loop_asks_again_too(void **state)
 	assert_in_range(at, 2, 10);
 }
 
-static int wait_for_any(void *driver, int64_t timeout_ms)
+static bool wait_for_any(void *driver, int64_t timeout_ms)
 {
 	struct kit *k = driver;
 	pthread_mutex_lock(&k->mu);

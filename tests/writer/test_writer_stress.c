@@ -174,7 +174,7 @@ static void *completer(void *arg)
 	return NULL;
 }
 
-static int is_ready(void *driver, const char *key, size_t key_len)
+static bool is_ready(void *driver, const char *key, size_t key_len)
 {
 	struct run *r = driver;
 	CHECK(key_len == 4);

@@ -51,8 +51,8 @@ struct sl_driver_ops {
 	/* Begin to put an object as SL_DRIVER_REPLACE does. A negative SL_E…: refused, done is not called. */
 	int (*schedule_put)(void *driver, const char *name, const void *bytes, size_t len, sl_driver_done_fn *done,
 			    void *ctx, struct sl_err *err);
-	int (*is_shard_ready)(void *driver, const char *shard_key, size_t key_len);
-	int (*wait_for_any_shard_ready)(void *driver, int64_t timeout_ms);
+	bool (*is_shard_ready)(void *driver, const char *shard_key, size_t key_len);
+	bool (*wait_for_any_shard_ready)(void *driver, int64_t timeout_ms);
 	uint64_t (*driver_buffered_bytes)(void *driver);
 	void (*on_concurrency_limit_changed)(void *driver, uint32_t concurrency);
 

@@ -56,7 +56,7 @@ struct sl_sink_batch {
 	size_t n;       /* at least 1 */
 	uint8_t id[16]; /* random, the same whenever these same items are tried again: an idempotency key */
 	uint32_t tries; /* of exactly this batch before this one */
-	int ordered;    /* 1: items must be applied in their order (per-key order is on) */
+	bool ordered;   /* true: items must be applied in their order (per-key order is on) */
 };
 
 #define SL_SINK_NO_CULPRIT ((size_t)-1)
@@ -77,7 +77,7 @@ struct sl_sink_loaded {
 	uint64_t hash;      /* the sum of the hashes of all records in the ranges, modulo 2^64 */
 	uint64_t rows;      /* written; the other records are dead letters */
 	int64_t started_ms; /* Unix time of the first run */
-	int finished;       /* 1: a run came to the end of the input */
+	bool finished;      /* true: a run came to the end of the input */
 };
 
 struct sl_sink_ops {
@@ -119,12 +119,12 @@ struct sl_sink_ops {
 	 * what that had in flight is either in *out or will never be written, and its later writes fail with
 	 * SL_ELOCKED, fatal. SL_EACCES: no right to make the tables.
 	 */
-	int (*load_begin)(void *sink, const char *input, int again, struct sl_sink_loaded *out, struct sl_err *err);
+	int (*load_begin)(void *sink, const char *input, bool again, struct sl_sink_loaded *out, struct sl_err *err);
 	/* A record of the input is durable as a dead letter: its range is recorded with the next batch, or by load_end.
 	 * From any thread. SL_ENOMEM. */
 	int (*load_dead)(void *sink, const struct sl_input_range *range);
 	/* finished: everything up to the end of the input is written or dead. */
-	int (*load_end)(void *sink, int finished, struct sl_err *err);
+	int (*load_end)(void *sink, bool finished, struct sl_err *err);
 };
 
 typedef struct sl_sink {

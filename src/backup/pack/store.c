@@ -70,13 +70,13 @@ static int schedule_write(void *driver, const struct sl_writer_block *block, SL_
 	return rc;
 }
 
-static int is_shard_ready(void *driver, const char *key, size_t len)
+static bool is_shard_ready(void *driver, const char *key, size_t len)
 {
 	const sl_driver *d = &((struct bk_store *)driver)->b->driver;
 	return d->ops->is_shard_ready(d->driver, key, len);
 }
 
-static int wait_for_any_shard_ready(void *driver, int64_t timeout_ms)
+static bool wait_for_any_shard_ready(void *driver, int64_t timeout_ms)
 {
 	const sl_driver *d = &((struct bk_store *)driver)->b->driver;
 	return d->ops->wait_for_any_shard_ready(d->driver, timeout_ms);

@@ -296,7 +296,7 @@ static int add_job(const struct sl_job *job, void *ctx)
 /* Count jobs, attempts and lines, print them, and compare. The exit code. */
 static int report_demo(struct demo *d)
 {
-	struct sl_job_filter filter = {SL_JOB_FILTER_INIT, .without_data = 1, .limit = PAGE};
+	struct sl_job_filter filter = {SL_JOB_FILTER_INIT, .without_data = true, .limit = PAGE};
 	struct tally t = {.demo = d};
 	struct out *out = &d->cli->out;
 	struct sl_err err = SL_ERR_INIT;

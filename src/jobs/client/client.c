@@ -355,7 +355,7 @@ int sl_jobs_trigger(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n
 	return change_chains(&c, client->home.store.ops->trigger, n, err);
 }
 
-int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, bool cascade, size_t *n,
 		   struct sl_err *err)
 {
 	struct call c = {.client = client, .tx = tx, .chains = {chains, n_chains}};
@@ -364,14 +364,14 @@ int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_
 	if (rc != 0)
 		return rc;
 	do
-		rc = n_chains > 0 ? c.ops->remove(c.store, c.chains, cascade != 0, c.scope, &deleted, &c.err) : 0;
+		rc = n_chains > 0 ? c.ops->remove(c.store, c.chains, cascade, c.scope, &deleted, &c.err) : 0;
 	while (retry_call(&c, rc));
 	if (rc == 0 && n != NULL)
 		*n = deleted;
 	return end_call(&c, rc);
 }
 
-static int pause_type(sl_jobs *client, const char *type, int paused, struct sl_err *err)
+static int pause_type(sl_jobs *client, const char *type, bool paused, struct sl_err *err)
 {
 	struct call c = {.client = client};
 	int rc = sl__job_name_check(type, "type", err);
@@ -388,12 +388,12 @@ static int pause_type(sl_jobs *client, const char *type, int paused, struct sl_e
 
 int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err)
 {
-	return pause_type(client, type, 1, err);
+	return pause_type(client, type, true, err);
 }
 
 int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err)
 {
-	return pause_type(client, type, 0, err);
+	return pause_type(client, type, false, err);
 }
 
 /* ---- pruning ---- */
@@ -462,7 +462,6 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 		return rc;
 	full.input = job.input;
 	full.priority = job.priority;
-	full.catch_up = cron->catch_up != 0;
 	full.last_ms = 0;
 	full.last_chain = 0;
 	rc = store->ops->cron_put(store->ctx, &full, &scope, err);

@@ -51,7 +51,7 @@ static int collect_due(const struct sl_cron *cron, void *ctx)
 	*due = (struct due){.spec = spec,
 			    .seen = {.name = due->text,
 				     .spec = due->text + n,
-				     .catch_up = cron->catch_up != 0,
+				     .catch_up = cron->catch_up,
 				     .next_ms = cron->next_ms}};
 	memcpy(due->text, cron->name, n);
 	memcpy(due->text + n, cron->spec, n_spec);

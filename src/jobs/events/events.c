@@ -52,7 +52,7 @@ int sl__event_pack(struct sl__buf *out, const struct sl_event *event, struct sl_
 		message.token = &token;
 	message.ts_ms = event->ts_ms;
 	message.position = event->position;
-	message.partial = event->partial != 0;
+	message.partial = event->partial;
 	message.data = (ProtobufCBinaryData){event->len, data.out};
 	size_t n = event->len > SL_WAL_MAX_PAYLOAD ? event->len : sluice__v1__job_event__get_packed_size(&message);
 	if (n > SL_WAL_MAX_PAYLOAD)

@@ -253,7 +253,7 @@ static int64_t retry_delay_ms(const sl_attempt *a)
 
 static int read_origin(const struct sl_job *found, void *ctx)
 {
-	*(bool *)ctx = found->from_http != 0;
+	*(bool *)ctx = found->from_http;
 	return 0;
 }
 

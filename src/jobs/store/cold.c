@@ -99,7 +99,7 @@ int sl__cold_cron_put(void *store, const struct sl_cron *cron, const struct sl_s
 		.stmt = SL__COLD_CRON_PUT,
 		COLD_VALUES(COLD_TEXT(cron->name), COLD_TEXT(cron->spec), COLD_TEXT(cron->type),
 			    COLD_TEXT(cron->input != NULL ? cron->input : "null"), COLD_INT(cron->priority),
-			    COLD_BOOL(cron->catch_up != 0), COLD_TIME(cron->next_ms), COLD_BOOL(from_http))};
+			    COLD_BOOL(cron->catch_up), COLD_TIME(cron->next_ms), COLD_BOOL(from_http))};
 	size_t n;
 	return s->ops->change(s, &query, scope, false, &n, err);
 }
@@ -121,11 +121,11 @@ static int visit_cron(const struct sl__cold_row *row, void *ctx)
 				     .type = sl__cold_text(row, 2),
 				     .input = sl__cold_text(row, 3),
 				     .priority = (int32_t)sl__cold_number(row, 4),
-				     .catch_up = (int)sl__cold_number(row, 5),
+				     .catch_up = sl__cold_number(row, 5) != 0,
 				     .next_ms = sl__cold_time_ms(row, 6),
 				     .last_ms = sl__cold_time_ms(row, 7),
 				     .last_chain = sl__cold_id(row, 8),
-				     .from_http = (int)sl__cold_number(row, 9)};
+				     .from_http = sl__cold_number(row, 9) != 0};
 	return v->fn.cron(&cron, v->ctx);
 }
 
@@ -255,7 +255,7 @@ static int visit_job(const struct sl__cold_row *row, void *ctx)
 {
 	struct visit *v = ctx;
 	struct sl_job job = sl__cold_job(row);
-	job.from_http = (int)sl__cold_number(row, 22);
+	job.from_http = sl__cold_number(row, 22) != 0;
 	v->n++;
 	return v->fn.job(&job, v->ctx);
 }
@@ -414,11 +414,11 @@ static int visit_event(const struct sl__cold_row *row, void *ctx)
 					   .job_id = sl__cold_id(row, 5),
 					   .attempt = (int32_t)sl__cold_number(row, 6),
 					   .type = (enum sl_event_type)sl__cold_number(row, 7),
-					   .late = (int)sl__cold_number(row, 8),
+					   .late = sl__cold_number(row, 8) != 0,
 					   .ts_ms = sl__cold_time_ms(row, 9),
 					   .payload = payload,
 					   .payload_len = len,
-					   .partial = (int)sl__cold_number(row, 11)};
+					   .partial = sl__cold_number(row, 11) != 0};
 	v->n++;
 	v->bytes += len;
 	v->last = event.offset;

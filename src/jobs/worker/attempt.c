@@ -433,7 +433,7 @@ static int each_blocker(const struct sl_chain *chain, void *ctx)
 int sl_attempt_blockers(sl_attempt *a, sl_chain_fn *fn, void *ctx, struct sl_err *err)
 {
 	const sl_store *store = &a->w->home.store;
-	struct sl_job_filter filter = {.blocked_by_job = a->run->id, .limit = 1000, .ascending = 1};
+	struct sl_job_filter filter = {.blocked_by_job = a->run->id, .limit = 1000, .ascending = true};
 	if (!a->run->has_blockers)
 		return 0;
 	for (;;) {

@@ -235,8 +235,8 @@ static int write_catalog_rows(struct sl__cat_tx *tx, const struct sl_catalog_lea
 	return c->ops->call(tx, calls, SL_COUNT(calls), true, err);
 }
 
-int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_catalog_partition *partition, int *is_new,
-		      struct sl_err *err)
+int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_catalog_partition *partition,
+		      bool *is_new, struct sl_err *err)
 {
 	struct sl_catalog_partition p;
 	struct sl__cat_tx tx;

@@ -34,7 +34,7 @@ static size_t put_head(const struct sl_audit_head *h, bool with_signature, char 
 	sodium_bin2hex(hash, sizeof(hash), h->event_hash, sizeof(h->event_hash));
 	sodium_bin2hex(key, sizeof(key), h->public_key, sizeof(h->public_key));
 	sodium_bin2hex(signature, sizeof(signature), h->signature, sizeof(h->signature));
-	bool named = h->has_signature != 0, with = named && with_signature;
+	bool named = h->has_signature, with = named && with_signature;
 	int n = snprintf(
 		out, size,
 		"{\"checkpoint\":\"%" PRIu64 "\",\"dataset\":\"%s\",\"event_hash\":\"%s\",\"events\":\"%" PRIu64
@@ -65,7 +65,7 @@ int sl_audit_head_sign(struct sl_audit_head *head, const char *key_file, const s
 		return rc;
 	if ((rc = sl__audit_key_load(&key, &full, key_file, err)) != 0)
 		return rc;
-	head->has_signature = 1;
+	head->has_signature = true;
 	memcpy(head->public_key, key.public_key, sizeof(head->public_key));
 	size_t n = signed_text(head, text);
 	(void)crypto_sign_detached(head->signature, NULL, (const unsigned char *)text, n, key.secret);

@@ -332,7 +332,7 @@ static int check_all(struct sl__verify *v, struct sl_catalog *cat, struct sl_err
 		return sl__verify_nothing(v, err);
 	if (!d.found)
 		return report_row(v, 0, "sluice_dataset", v->dataset, "the row is missing");
-	v->result.catalog_checked = 1;
+	v->result.catalog_checked = true;
 	if ((rc = torn_tail(v, &d)) != 0)
 		return rc;
 	if ((rc = check_events(v, cat, err)) != 0)

@@ -139,7 +139,7 @@ int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 		return report_head(v, rc == SL_EKEY ? SL_AUDIT_SIGNATURE : SL_AUDIT_HEAD, 0, why.msg);
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s", why.msg);
-	v->result.head_checked = 1;
+	v->result.head_checked = true;
 	v->result.signature_checked = h.has_signature && has_key;
 	/* The event that the head names, and the checkpoint that there was then. */
 	const struct sl__verify_entry *e = NULL;

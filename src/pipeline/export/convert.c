@@ -407,7 +407,7 @@ const char *sl__to_timestamp(const char *text, size_t len, const struct sl_parqu
 		const char *why = take_clock(&c, places[column->unit], &seconds, &fraction);
 		if (why != NULL)
 			return why;
-		if (column->local != 0 && c.at < c.end)
+		if (column->local && c.at < c.end)
 			return "a time with a zone in a column without one";
 		if (!take_zone(&c, &east) || c.at != c.end)
 			return no_time;

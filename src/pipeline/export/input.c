@@ -633,7 +633,7 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 			out->columns[i] = in->known[i];
 			out->columns[i].name = name;
 			if (strcmp(name, sequence) == 0)
-				out->columns[i].nullable = 0;
+				out->columns[i].nullable = false;
 		}
 	} else if (n > 0) {
 		const struct sl__guessed from = {guessed, n, sequence != NULL ? sequence : guessed[0].name};

@@ -800,7 +800,7 @@ int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
 	/* Record by record. */
 	int rc = 0;
 	(void)begins_at(job, &job->first);
-	job->result.sequential = 1;
+	job->result.sequential = true;
 	job->seen_any = false; /* what the guesses returned and did not commit comes again */
 	sl__job_init_cutter(job, job->first);
 	/* A file that was rotated while no export ran may have no row yet. */

@@ -37,8 +37,8 @@ static const char *value_fault(const struct sl_parquet_column *c, const struct s
 					 100000000000000000,
 					 1000000000000000000};
 	size_t at;
-	if (v->is_null != 0)
-		return c->nullable != 0 ? NULL : "NULL in a required column";
+	if (v->is_null)
+		return c->nullable ? NULL : "NULL in a required column";
 	switch (c->kind) {
 	case SL_PARQUET_BOOL:
 		return v->integer == 0 || v->integer == 1 ? NULL : "neither true nor false";
@@ -75,7 +75,7 @@ int sl_export_rows_add(sl_export_rows *rows, const struct sl_export_value *value
 	for (size_t i = 0; i < schema->n; i++) {
 		enum sl_parquet_kind kind = schema->columns[i].kind;
 		struct sl_export_value cell = values[i];
-		bool has_bytes = cell.is_null == 0 &&
+		bool has_bytes = !cell.is_null &&
 				 (kind == SL_PARQUET_STRING || kind == SL_PARQUET_BINARY || kind == SL_PARQUET_FIXED);
 		if (!has_bytes)
 			cell.len = 0;
@@ -90,7 +90,7 @@ int sl_export_rows_add(sl_export_rows *rows, const struct sl_export_value *value
 	return rows->cells.len + rows->bytes.len >= BATCH_BYTES ? SL_EXPORT_ROWS_FULL : 0;
 }
 
-int sl_export_rows_wait(sl_export_rows *rows, int64_t ms)
+bool sl_export_rows_wait(sl_export_rows *rows, int64_t ms)
 {
 	return sl__input_wait(&rows->job->input, SL_MAX(ms, 0));
 }

@@ -46,7 +46,7 @@ static int add_schema_column(struct sl__schema *s, const struct sl_parquet_colum
 		return sl__no_memory(err, "a schema");
 	s->columns[s->n] = *c;
 	s->columns[s->n].name = name;
-	s->columns[s->n++].nullable = c->nullable != 0;
+	s->columns[s->n++].nullable = c->nullable;
 	return 0;
 }
 
@@ -78,12 +78,12 @@ int sl__schema_guess(struct sl__schema *out, const struct sl_env *env, const str
 	int rc = init_schema(&s, env, from->n, err);
 	for (size_t i = 0; rc == 0 && i < from->n; i++) {
 		const struct sl_column *guess = &from->columns[i];
-		struct sl_parquet_column c = {.name = guess->name, .kind = SL_PARQUET_STRING, .nullable = 1};
+		struct sl_parquet_column c = {.name = guess->name, .kind = SL_PARQUET_STRING, .nullable = true};
 		if ((size_t)guess->kind < SL_COUNT(kinds) && kinds[guess->kind] != 0)
 			c.kind = kinds[guess->kind];
 		if (strcmp(c.name, from->sequence) == 0) {
 			c.kind = SL_PARQUET_INT64;
-			c.nullable = 0;
+			c.nullable = false;
 		}
 		rc = add_schema_column(&s, &c, err);
 	}

@@ -186,7 +186,7 @@ static int add_field(struct pg_source *s, struct sl__buf *fields, size_t i, cons
 	size_t k = 0;
 	while (k < SL_COUNT(kinds) && kinds[k].oid != oid)
 		k++;
-	c->nullable = 1;
+	c->nullable = true;
 	c->kind = SL_PARQUET_STRING;
 	if (k < SL_COUNT(kinds)) {
 		int modifier = PQfmod(res, (int)i);
@@ -279,7 +279,7 @@ static int pg_take_columns(struct pg_source *s, const PGresult *described, struc
 		for (int row = 0; rc == 0 && row < PQntuples(res); row++)
 			for (size_t i = 0; i < s->db.n; i++)
 				if (strcmp(s->db.columns[i].name, PQgetvalue(res, row, 0)) == 0)
-					s->db.columns[i].nullable = 0;
+					s->db.columns[i].nullable = false;
 		PQclear(res);
 		if (rc != 0)
 			return rc;
@@ -291,8 +291,8 @@ static int pg_take_columns(struct pg_source *s, const PGresult *described, struc
 	if (oid != 20 && oid != 21 && oid != 23)
 		return sl_err_set(err, SL_EINVAL, "export: the sequence %.60s of %.120s is not of an integer type",
 				  c->name, s->db.describe);
-	s->not_null = c->nullable == 0;
-	c->nullable = 0;
+	s->not_null = !c->nullable;
+	c->nullable = false;
 	if ((rc = check_table(s, described, &s->records_gaps, err)) != 0)
 		return rc;
 	s->fields = sl__buf_take(&fields);

@@ -95,7 +95,7 @@ static enum sl_parquet_kind kind_of_time(const struct sample *s, enum sl_column_
 
 static void sqlite_set_kind(struct sl_parquet_column *c, const char *declared, const struct sample *sample)
 {
-	c->nullable = 1;
+	c->nullable = true;
 	if (says(declared, "BOOL"))
 		c->kind = SL_PARQUET_BOOL;
 	else if (says(declared, "DATETIME") || says(declared, "TIMESTAMP"))
@@ -171,11 +171,11 @@ static int sqlite_describe_rows(struct sqlite_source *s, struct sl_err *err)
 						  &not_null, &key, NULL) != SQLITE_OK)
 			continue;
 		if (not_null || (key && type != NULL && strcasecmp(type, "INTEGER") == 0))
-			s->db.columns[i].nullable = 0;
+			s->db.columns[i].nullable = false;
 	}
 	struct sl_parquet_column *c = &s->db.columns[s->db.sequence];
-	s->not_null = c->nullable == 0;
-	c->nullable = 0;
+	s->not_null = !c->nullable;
+	c->nullable = false;
 	c->kind = SL_PARQUET_INT64;
 	return 0;
 }

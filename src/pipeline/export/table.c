@@ -184,8 +184,8 @@ static int reserve_row(struct sl__table *b, struct sl_err *err)
 		if (values == NULL)
 			return sl__no_memory(err, "rows");
 		c->values = values;
-		uint8_t *nulls = c->as.nullable != 0 ? sl__realloc(b->env, c->nulls, cap) : NULL;
-		if (c->as.nullable != 0 && nulls == NULL)
+		uint8_t *nulls = c->as.nullable ? sl__realloc(b->env, c->nulls, cap) : NULL;
+		if (c->as.nullable && nulls == NULL)
 			return sl__no_memory(err, "rows");
 		c->nulls = nulls;
 	}
@@ -224,8 +224,8 @@ int sl__table_add_values(struct sl__table *b, const struct sl_export_value *valu
 		const struct sl_export_value *v = &values[i];
 		b->bytes += c->entry < 8 ? 4 : 8;
 		if (c->nulls != NULL)
-			c->nulls[b->n] = v->is_null != 0;
-		if (v->is_null != 0) {
+			c->nulls[b->n] = v->is_null;
+		if (v->is_null) {
 			c->has_nulls = true;
 			memset(c->values + b->n * c->entry, 0, c->entry);
 			continue;

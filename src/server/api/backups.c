@@ -73,7 +73,7 @@ static void out_view(const struct srv_backups_view *v, void *ctx)
 		const struct sl_backup_stats *s = &v->stats;
 		srv_out_open(o, '{');
 		SRV_FIELD(o, "id", str, s->id);
-		SRV_FIELD(o, "encrypted", bool, s->encrypted != 0);
+		SRV_FIELD(o, "encrypted", bool, s->encrypted);
 		SRV_FIELD(o, "snapshots", int, (int64_t)v->snapshots);
 		SRV_FIELD(o, "packs", int, (int64_t)s->packs);
 		SRV_FIELD(o, "pack_bytes", int, (int64_t)s->pack_bytes);

@@ -56,7 +56,7 @@ static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct s
 	int64_t end = sl__clock_ms() + TIME_BOX_MS;
 	if (f->f.statuses == 0)
 		f->f.statuses = b->statuses;
-	f->f.without_data = 1;
+	f->f.without_data = true;
 	f->f.limit = BITE;
 	f->f.scan = SCAN;
 	f->f.reached = &reached;

@@ -83,7 +83,7 @@ static void out_started(struct srv_out *o, const struct sl_started *s)
 {
 	srv_out_open(o, '{');
 	SRV_FIELD(o, "chain_id", id, s->chain_id);
-	SRV_FIELD(o, "existing", bool, s->deduplicated != 0);
+	SRV_FIELD(o, "existing", bool, s->deduplicated);
 	srv_out_close(o, '}');
 }
 
@@ -306,12 +306,12 @@ static int note_job(const struct sl_job *job, void *ctx)
 /* The jobs of the chain, the chains that any of them waits or waited for, and the chains that wait for it. */
 static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct sl_err *err)
 {
-	struct sl_job_filter jobs = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = 1, .limit = SHOWN_MAX,
+	struct sl_job_filter jobs = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = true, .limit = SHOWN_MAX,
 				     .data_max_bytes = SRV_SHORT_BYTES};
-	struct sl_job_filter ids = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = 1, .limit = SHOWN_MAX,
-				    .without_data = 1};
-	struct sl_job_filter waiting = {SL_JOB_FILTER_INIT, .blocks = id, .ascending = 1, .limit = SHOWN_MAX,
-					.without_data = 1};
+	struct sl_job_filter ids = {SL_JOB_FILTER_INIT, .chain_id = id, .ascending = true, .limit = SHOWN_MAX,
+				    .without_data = true};
+	struct sl_job_filter waiting = {SL_JOB_FILTER_INIT, .blocks = id, .ascending = true, .limit = SHOWN_MAX,
+					.without_data = true};
 	srv_out_begin(o, "jobs", '[');
 	int rc = sl_jobs_list(api->core->jobs, &jobs, out_job_of_chain, o, err);
 	if (rc != 0)
@@ -324,7 +324,7 @@ static int out_parts(struct srv_api *api, struct srv_out *o, uint64_t id, struct
 	rc = sl_jobs_list(api->core->jobs, &ids, note_job, b, err);
 	for (size_t i = 0; rc == 0 && i < b->n; i++) {
 		struct sl_job_filter f = {SL_JOB_FILTER_INIT, .blocked_by_job = b->jobs[i], .limit = SHOWN_MAX,
-					  .without_data = 1};
+					  .without_data = true};
 		rc = sl_jobs_list_chains(api->core->jobs, &f, add_neighbour, o, err);
 	}
 	free(b);

@@ -149,7 +149,7 @@ static void out_letter(struct srv_out *o, const char *folder, const struct sl_dl
 	SRV_FIELD(o, "target", str, l->target);
 	SRV_FIELD(o, "bytes", int, (int64_t)l->item_len);
 	SRV_FIELD(o, "sealed", bool, l->encoding == SL_DLQ_SEALED);
-	SRV_FIELD(o, "acknowledged", bool, l->acknowledged != 0);
+	SRV_FIELD(o, "acknowledged", bool, l->acknowledged);
 }
 
 #define ENOUGH 1
@@ -214,7 +214,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 			rc = 0;
 		} else if (rc == 0) {
 			x.folder = f->all[i].name;
-			rc = sl_dlq_list(q, 0, add_letter, &x, &err);
+			rc = sl_dlq_list(q, false, add_letter, &x, &err);
 			sl_dlq_close(q);
 		}
 		if (rc == ENOUGH)

@@ -312,8 +312,8 @@ void srv_exports_head(srv_request *r, void *ctx)
 	SRV_FIELD(&o, "events", int, (int64_t)h.events);
 	out_sequence(&o, "checkpoint", h.checkpoint, true);
 	out_hash(&o, "event_hash", h.event_hash, sizeof(h.event_hash), true);
-	SRV_FIELD(&o, "signed", bool, h.has_signature != 0);
-	out_hash(&o, "public_key", h.public_key, sizeof(h.public_key), h.has_signature != 0);
+	SRV_FIELD(&o, "signed", bool, h.has_signature);
+	out_hash(&o, "public_key", h.public_key, sizeof(h.public_key), h.has_signature);
 	SRV_FIELD(&o, "text", str, rc == 0 ? text : NULL);
 	srv_out_close(&o, '}');
 	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);

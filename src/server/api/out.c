@@ -74,8 +74,8 @@ void srv_out_event(struct srv_out *o, const struct sl_event_row *e)
 	srv_out_name(o, "ts");
 	srv_out_strn(o, ts, ts_len);
 	srv_out_known(o, "attempt", e->attempt != 0, e->attempt);
-	SRV_FIELD(o, "late", bool, e->late != 0);
-	SRV_FIELD(o, "partial", bool, e->partial != 0);
+	SRV_FIELD(o, "late", bool, e->late);
+	SRV_FIELD(o, "partial", bool, e->partial);
 	SRV_FIELD(o, "stream", str, e->stream);
 	bool text = sl__utf8_valid_n(payload, e->payload_len);
 	srv_out_name(o, text ? "text" : "data_b64");

@@ -125,7 +125,7 @@ static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *e
 		return rc;
 
 	/* How long the newest jobs waited. */
-	struct sl_job_filter f = {SL_JOB_FILTER_INIT, .limit = PICKUPS, .without_data = 1};
+	struct sl_job_filter f = {SL_JOB_FILTER_INIT, .limit = PICKUPS, .without_data = true};
 	struct pickups *p = calloc(1, sizeof(*p));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory");

@@ -225,7 +225,7 @@ static int add_cron(const struct sl_cron *c, void *ctx)
 	SRV_FIELD(&all->out, "type", str, c->type);
 	SRV_FIELD(&all->out, "input", raw, c->input);
 	SRV_FIELD(&all->out, "priority", int, c->priority);
-	SRV_FIELD(&all->out, "catch_up", bool, c->catch_up != 0);
+	SRV_FIELD(&all->out, "catch_up", bool, c->catch_up);
 	SRV_FIELD(&all->out, "next_at", time, c->next_ms);
 	SRV_FIELD(&all->out, "last_at", time, c->last_ms);
 	SRV_FIELD(&all->out, "last_chain", id, c->last_chain);

@@ -102,7 +102,7 @@ static int keep_backup_finding(const struct sl_backup_finding *f, void *ctx)
 {
 	struct srv_backups *b = ctx;
 	bool failed = false;
-	struct srv_backup_finding copy = {.fault = f->fault, .harmless = f->harmless != 0};
+	struct srv_backup_finding copy = {.fault = f->fault, .harmless = f->harmless};
 	copy.object = copy_of(f->object != NULL ? f->object : "", &failed);
 	copy.snapshot = copy_of(f->snapshot, &failed);
 	copy.path = copy_of(f->path, &failed);

@@ -18,21 +18,21 @@
 #define POLL_MS 500
 
 enum { N_COLUMNS = 12 };
-static const struct sl_export_value null = {.is_null = 1};
+static const struct sl_export_value null = {.is_null = true};
 
 const struct sl_parquet_column srv_feed_columns[] = {
 	{.name = "offset", .kind = SL_PARQUET_INT64},
-	{.name = "stream", .kind = SL_PARQUET_STRING, .nullable = 1},
-	{.name = "incarnation", .kind = SL_PARQUET_INT64, .nullable = 1},
-	{.name = "sequence", .kind = SL_PARQUET_INT64, .nullable = 1},
-	{.name = "crc", .kind = SL_PARQUET_INT64, .nullable = 1},
-	{.name = "job_id", .kind = SL_PARQUET_INT64, .nullable = 1},
-	{.name = "attempt", .kind = SL_PARQUET_INT32, .nullable = 1},
-	{.name = "type", .kind = SL_PARQUET_STRING, .nullable = 1},
-	{.name = "late", .kind = SL_PARQUET_BOOL, .nullable = 1},
-	{.name = "partial", .kind = SL_PARQUET_BOOL, .nullable = 1},
-	{.name = "ts", .kind = SL_PARQUET_TIMESTAMP, .nullable = 1, .unit = SL_PARQUET_MILLIS},
-	{.name = "payload", .kind = SL_PARQUET_BINARY, .nullable = 1},
+	{.name = "stream", .kind = SL_PARQUET_STRING, .nullable = true},
+	{.name = "incarnation", .kind = SL_PARQUET_INT64, .nullable = true},
+	{.name = "sequence", .kind = SL_PARQUET_INT64, .nullable = true},
+	{.name = "crc", .kind = SL_PARQUET_INT64, .nullable = true},
+	{.name = "job_id", .kind = SL_PARQUET_INT64, .nullable = true},
+	{.name = "attempt", .kind = SL_PARQUET_INT32, .nullable = true},
+	{.name = "type", .kind = SL_PARQUET_STRING, .nullable = true},
+	{.name = "late", .kind = SL_PARQUET_BOOL, .nullable = true},
+	{.name = "partial", .kind = SL_PARQUET_BOOL, .nullable = true},
+	{.name = "ts", .kind = SL_PARQUET_TIMESTAMP, .nullable = true, .unit = SL_PARQUET_MILLIS},
+	{.name = "payload", .kind = SL_PARQUET_BINARY, .nullable = true},
 };
 const size_t srv_feed_n_columns = SL_COUNT(srv_feed_columns);
 _Static_assert(SL_COUNT(srv_feed_columns) == N_COLUMNS, "a row has a value per column");
@@ -73,8 +73,8 @@ static int feed_on_event(const struct sl_event_row *e, void *ctx)
 		e->job_id != 0 ? (struct sl_export_value){.integer = (int64_t)e->job_id} : null,
 		e->attempt != 0 ? (struct sl_export_value){.integer = e->attempt} : null,
 		{.bytes = type, .len = strlen(type)},
-		{.integer = e->late != 0},
-		{.integer = e->partial != 0},
+		{.integer = e->late},
+		{.integer = e->partial},
 		{.integer = e->ts_ms},
 		{.bytes = e->payload, .len = e->payload_len},
 	};

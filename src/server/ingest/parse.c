@@ -182,7 +182,7 @@ int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struc
 		if (has_claim)
 			memcpy(e->claim.bytes, token->claim.data, sizeof(e->claim.bytes));
 		e->type = (enum sl_event_type)event->type;
-		e->partial = event->partial != 0;
+		e->partial = event->partial;
 		e->ts_ms = event->ts_ms;
 		e->payload = event->data.data != NULL ? event->data.data : (const uint8_t *)"";
 		e->payload_len = event->data.len;

@@ -14,7 +14,7 @@ int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 	sl__pg_add_time(&call.params, seen->next_ms);
 	sl__pg_add_time(&call.params, next_ms);
 	sl__pg_add_text(&call.params, seen->spec);
-	sl__pg_add_bool(&call.params, seen->catch_up != 0);
+	sl__pg_add_bool(&call.params, seen->catch_up);
 	rc = sl__pg_call_one(&call, ST_CRON_FIRE, &res, err);
 	if (rc == 0) {
 		*fired = PQntuples(res) > 0;

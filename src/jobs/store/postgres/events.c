@@ -176,7 +176,7 @@ static void send_fresh(struct pg_call *call, const struct sl__event_admission *a
 	/* 1 ms after the beginning of time rather than no time at all. */
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, sl__pg_event_ms(e)));
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BYTEA, sl__pg_el_bytes(p, e->payload, e->payload_len));
-	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial != 0));
+	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, e->partial));
 	sl__pg_add_int8(p, (int64_t)a->n_fresh);
 	EACH(e, a->fresh, a->n_fresh, p, SL__PG_BOOL, sl__pg_el_bool(p, sl__event_is_late(a, e)));
 	(void)sl__pg_call_send(call, ST_EVENT_INSERT);

@@ -36,7 +36,7 @@ static void put_row(struct sl__pg_params *p, const struct sl__event_admission *a
 	sl__pg_el_bool(p, sl__event_is_late(a, e));
 	sl__pg_el_time(p, sl__pg_event_ms(e));
 	sl__pg_el_bytes(p, e->payload, e->payload_len);
-	sl__pg_el_bool(p, e->partial != 0);
+	sl__pg_el_bool(p, e->partial);
 }
 
 static void begin_piece(struct sl__pg_params *p)

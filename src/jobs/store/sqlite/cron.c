@@ -33,7 +33,7 @@ int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 	if (rc != 0)
 		return rc;
 	rc = SQ_CHANGE(&op, SQ_CRON_MOVE, &moved, SQ_TEXT(seen->name), SQ_INT(sq_us(seen->next_ms)),
-		       SQ_INT(sq_us(next_ms)), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up != 0));
+		       SQ_INT(sq_us(next_ms)), SQ_TEXT(seen->spec), SQ_INT(seen->catch_up));
 	if (rc == 0 && moved)
 		rc = enqueue_tick(&op, seen->name, &started);
 	rc = sl__sq_op_end(&op, rc);

@@ -86,7 +86,7 @@ static int append_events(struct sq_op *op, struct sl__event_admission *a)
 		rc = SQ_RUN(op, SQ_EVENT_PUT, SQ_INT(offset), SQ_TEXT(e->stream), SQ_INT(e->incarnation),
 			    SQ_INT(e->sequence), SQ_INT(e->crc), SQ_INT_OR_NULL(keeps ? e->job_id : 0),
 			    SQ_INT_OR_NULL(keeps ? e->attempt : 0), SQ_INT(e->type), SQ_INT(sl__event_is_late(a, e)),
-			    SQ_INT(sq_us(e->ts_ms)), SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial != 0));
+			    SQ_INT(sq_us(e->ts_ms)), SQ_BLOB(e->payload, e->payload_len), SQ_INT(e->partial));
 	}
 	for (size_t i = 0; rc == 0 && i < a->n_streams; i++) {
 		const struct sl__event_stream *stream = &a->streams[i];

@@ -11,7 +11,7 @@ int sl__sq_start_one(struct sq_op *op, const struct sl_new_chain *chain, uint64_
 	if (rc < 0)
 		return rc;
 	if (rc > 0) { /* another chain has the key */
-		*out = (struct sl_started){.chain_id = sl__sqlite_u64(s, 0), .deduplicated = 1};
+		*out = (struct sl_started){.chain_id = sl__sqlite_u64(s, 0), .deduplicated = true};
 		(void)sqlite3_reset(s);
 		return 0;
 	}
