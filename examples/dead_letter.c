@@ -21,15 +21,18 @@ static int deliver(const struct sl_dlq_letter *l, void *ctx)
 
 int main(void)
 {
-	const struct sl_dlq_letter letter = {.source = "load:bars.csv",
-					     .position = 17,
-					     .error = "price is not a number",
-					     .code = SL_EREFUSED,
-					     .error_class = SL_CLASS_POISON,
-					     .attempts = 1,
-					     .target = "bars",
-					     .item = "AAPL,12x",
-					     .item_len = 8};
+	const struct sl_dlq_letter letter = {
+		SL_DLQ_LETTER_INIT,
+		.source = "load:bars.csv",
+		.position = 17, /* the line */
+		.error = "price is not a number",
+		.code = SL_EREFUSED,
+		.error_class = SL_CLASS_POISON,
+		.attempts = 1,
+		.target = "bars",
+		.item = "AAPL,12x",
+		.item_len = 8,
+	};
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t done = 0, failed = 0;
 	sl_dlq *q = NULL;

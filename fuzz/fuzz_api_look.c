@@ -371,7 +371,9 @@ static void put_letters(void)
 	sl_dlq *q;
 	MUST(mkdtemp(folder) != NULL && sl_dlq_open(&q, folder, NULL, NULL) == 0);
 	MUST(sl_event_encode(&e, NULL, &bytes, &n, NULL) == 0);
-	struct sl_dlq_letter l = {.source = "wal:x", .error = "e", .code = SL_EREFUSED, .item = bytes, .item_len = n};
+	struct sl_dlq_letter l = {
+		SL_DLQ_LETTER_INIT, .source = "wal:x", .error = "e", .code = SL_EREFUSED, .item = bytes, .item_len = n,
+	};
 	MUST(sl_dlq_put(q, &l, NULL, NULL) == 0);
 	l.item = "\xff\xfe";
 	l.item_len = 2;

@@ -103,7 +103,7 @@ static struct look list(sl_dlq *q, uint64_t id, const char *item)
 static void use(const struct sl_dlq_opts *opts)
 {
 	static const char item[] = "put by the fuzzer";
-	struct sl_dlq_letter letter = {.source = "fuzz", .item = item, .item_len = strlen(item)};
+	struct sl_dlq_letter letter = {SL_DLQ_LETTER_INIT, .source = "fuzz", .item = item, .item_len = strlen(item)};
 	sl_dlq *q = NULL;
 	uint64_t id = 0;
 	int rc = sl_dlq_open(&q, DIR, opts, NULL);

@@ -100,6 +100,7 @@ struct sl_coordinator_backpressure {
 	sl_backpressure_fn *on_high; /* the specification's on_backpressure_high */
 	sl_backpressure_fn *on_low;  /* … and on_backpressure_low */
 	void *ctx;                   /* of both */
+	uint64_t reserved[2];
 };
 
 /* What a failed write means, and when it is repeated. */
@@ -112,6 +113,7 @@ struct sl_coordinator_retry {
 	 * SL_UNLIMITED: a transient failure is charged only once another batch, or part of the same one, was written
 	 * since its first failure, and the other retryable ones never are; so they wait for as long as it takes. */
 	int64_t give_up_after_ms;
+	uint64_t reserved[4];
 };
 
 /* What an item is. */
@@ -126,6 +128,7 @@ struct sl_coordinator_items {
 	 * or spill_wal, which give back what an earlier run left. An error leaves the record in its log. */
 	int (*decode)(const void *bytes, size_t n, void **item, size_t *len, void *ctx);
 	void *ctx; /* of the four */
+	uint64_t reserved[4];
 };
 
 /* How many workers there are; unset: `workers`, always. */
@@ -134,6 +137,7 @@ struct sl_coordinator_scaling {
 	int64_t up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
 			    flush_interval, for so long: one more; default 100 */
 	int64_t down_ms; /* a worker that had nothing to do for so long leaves; default 5000 */
+	uint64_t reserved[2];
 };
 
 /* When the target is left alone. */
@@ -141,6 +145,7 @@ struct sl_coordinator_breaker {
 	int32_t failures;    /* in a row that open the breaker; default 5; SL_UNLIMITED: only fatal ones */
 	int64_t open_ms;     /* first pause before a probe; default 1000, doubling up to open_max_ms */
 	int64_t open_max_ms; /* default 30,000 */
+	uint64_t reserved[2];
 };
 
 /* The specification's RateCoordinator. */
@@ -149,6 +154,7 @@ struct sl_coordinator_rate {
 	double bytes;         /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
 	double reduce_factor; /* of reduce_tokens; default 0.5 */
 	enum sl_switch by_watermark; /* high mark reduces, low mark restores, by themselves; default off */
+	uint64_t reserved[2];
 };
 
 /* What cannot be written: dead_letters or on_dead is required. */
@@ -159,6 +165,7 @@ struct sl_coordinator_unwritten {
 	void *dead_ctx;
 	sl_item_return_fn *on_returned; /* see stop */
 	void *returned_ctx;
+	uint64_t reserved[4];
 };
 
 struct sl_coordinator_opts {

@@ -37,11 +37,11 @@ enum sl_dlq_on_full {
 /* How the item is stored. Zero is what programs put; the log puts sealed records of encrypted logs. */
 enum sl_dlq_encoding {
 	SL_DLQ_PLAIN = 0, /* as it was given */
-	SL_DLQ_SEALED =
-		1 /* a sealed record of a log; sl_wal_open_letter (<sluice/wal.h>) opens it with the log's key */
+	SL_DLQ_SEALED = 1 /* a sealed record of a log; sl_wal_open_letter (<sluice/wal_files.h>) opens it */
 };
 
 struct sl_dlq_letter {
+	size_t struct_size; /* SL_DLQ_LETTER_INIT fills it */
 	uint64_t id;        /* given by put, from 1, never reused in a folder */
 	const char *source; /* "wal:job-7", "load:bars.csv" …, at most 255 bytes; NULL is "" */
 	uint64_t position;  /* sequence, line or offset in the source; 0: none */
@@ -56,6 +56,7 @@ struct sl_dlq_letter {
 	bool acknowledged;             /* re-driven or purged by a person */
 	enum sl_dlq_encoding encoding; /* of the item */
 };
+#define SL_DLQ_LETTER_INIT .struct_size = sizeof(struct sl_dlq_letter)
 
 /* Return 0 to continue; another value stops the walk and becomes its result (but see redrive). */
 typedef int sl_dlq_fn(const struct sl_dlq_letter *letter, void *ctx);

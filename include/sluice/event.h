@@ -69,6 +69,7 @@ struct sl_event_writer {
 	 * (skipped sequences, another's stream, a new owner or incarnation, forged claims) is recorded in the
 	 * transaction that takes the events. NULL: nothing is. */
 	const struct sl_audit_record *record;
+	uint64_t reserved[2];
 };
 #define SL_EVENT_OWNER_MAX 64
 

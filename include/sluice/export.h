@@ -134,6 +134,7 @@ struct sl_export_perf {
 	int32_t retry_attempts;   /* of build and of store, each; the first try counts; default 3 */
 	int64_t retry_backoff_ms; /* default 1000 */
 	int64_t queue_bytes;      /* text of pipes and databases that waits; default 256 MiB; at least one partition */
+	uint64_t reserved[4];
 };
 
 struct sl_export_opts {

@@ -121,6 +121,7 @@ struct sl_new_job {
 	const uint64_t *blockers; /* chains that must complete before; each at most once */
 	size_t n_blockers;
 	const char *traceparent;
+	uint64_t reserved[4];
 };
 
 struct sl_new_chain {
@@ -128,6 +129,7 @@ struct sl_new_chain {
 	const char *key; /* deduplication; NULL: none */
 	enum sl_dedup_scope scope;
 	int64_t window_ms; /* the key holds for this long after the start; 0: as long as the scope says */
+	uint64_t reserved[2];
 };
 
 struct sl_started {
@@ -218,6 +220,7 @@ struct sl_audit_record {
 	 * call's next chains the record stands; 0: for all that are left. */
 	const uint64_t *chains;
 	size_t n_chains;
+	uint64_t reserved[2];
 };
 
 /* Per type and status. A paused type without jobs is listed as pending, with 0. */
@@ -236,17 +239,19 @@ struct sl_job_count {
 
 /* A recurring schedule. */
 struct sl_cron {
-	const char *name; /* unique */
-	const char *spec; /* five fields, or @hourly and its like; UTC */
+	size_t struct_size; /* SL_CRON_INIT fills it */
+	const char *name;   /* unique */
+	const char *spec;   /* five fields, or @hourly and its like; UTC */
 	const char *type;
 	const char *input;
 	int32_t priority;
-	bool catch_up; /* of the ticks missed in a pause, enqueue each, 1,000 a turn at most; false: one for all */
+	bool catch_up;   /* of the ticks missed in a pause, enqueue each, 1,000 a turn at most; false: one for all */
 	int64_t next_ms; /* the next tick */
 	int64_t last_ms; /* the last tick that was enqueued; 0: none */
 	uint64_t last_chain;
 	bool from_http; /* true: put over HTTP; so are the chains that it starts */
 };
+#define SL_CRON_INIT .struct_size = sizeof(struct sl_cron)
 
 typedef int sl_job_fn(const struct sl_job *job, void *ctx); /* non-zero stops, and is the result */
 typedef int sl_chain_fn(const struct sl_chain *chain, void *ctx);

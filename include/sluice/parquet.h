@@ -59,6 +59,7 @@ struct sl_parquet_column {
 	/* Try a dictionary; default on where it can pay (not for bool). It is dropped by itself when it does not. */
 	enum sl_switch dictionary;
 	bool local; /* of a timestamp: true: a date and a time of no zone, not a moment (isAdjustedToUTC is false) */
+	uint64_t reserved[2];
 };
 
 struct sl_parquet_bytes {

@@ -10,9 +10,14 @@
  *    threads. What a function returns for keeping is released by a function that is named for it.
  *  - Parameters come in the order: the handle (of open and new: where it goes), inputs, outputs, err; of callbacks ctx is
  *    the last. A function in the table of a sink or a driver takes that object first, as the functions of a handle do.
- *  - Options are structs that begin with their size, which an …_INIT macro fills. Zero means the default; SL_NONE and
- *    SL_UNLIMITED say zero and without a limit where that is meant. Results that the caller provides begin with their
- *    size, too. Structs that the library provides, to a callback for example, grow at their end.
+ *  - Zero in an option means the default; SL_NONE and SL_UNLIMITED say zero and without a limit where that is meant.
+ *  - Structs that may grow begin with their size: options and filters, what is put into a store alone (a schedule, a dead
+ *    letter), and results that the caller provides. An …_INIT macro fills it; a shorter struct of an earlier version is
+ *    read as if the rest were zero. Structs that only the library provides, to a callback for example, grow at their
+ *    end.
+ *  - Structs without a size keep their size within a soname: elements of arrays and what is passed in great numbers
+ *    (chains, items, records, rows, events, marks, values, columns), errors, retry policies, and groups of options
+ *    inside of other options. Where they may yet need more they end with `reserved`, which must be zero.
  *  - Tables of functions begin with their version.
  *  - Units are part of a name: _ms, _bytes. A number of things is n_things.
  *

@@ -61,8 +61,8 @@ SL_API SL_MUST_CHECK int sl_wal_scan(const char *path, const struct sl_wal_scan_
 
 struct sl_wal_recover_opts {
 	size_t struct_size;
-	struct sl_wal_opts wal; /* wal_dir is ignored */
-	bool new_incarnation;   /* true: restart the stream under a new incarnation; pending records are sent again */
+	const struct sl_wal_opts *wal; /* as in open, wal_dir ignored; NULL allowed */
+	bool new_incarnation; /* true: restart the stream under a new incarnation; pending records are sent again */
 	sl_wal_damage_fn *on_damage; /* may be NULL */
 	void *ctx;
 };

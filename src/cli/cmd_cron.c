@@ -10,6 +10,7 @@ static int cron_add_run(struct cli *cli, const struct parsed *args)
 {
 	/* The operands in order, the input last since it may be missing. */
 	struct sl_cron cron = {
+		SL_CRON_INIT,
 		.name = args->operands[0],
 		.spec = args->operands[1],
 		.type = args->operands[2],

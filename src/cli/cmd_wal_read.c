@@ -381,7 +381,8 @@ const struct command cmd_wal_verify = {
 static int wal_recover_run(struct cli *cli, const struct parsed *args)
 {
 	struct scan s = {.cli = cli, .path = args->operands[0], .json = opt_flag(args, "json")};
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = walfile_opts(cli, args),
+	const struct sl_wal_opts wal = walfile_opts(cli, args);
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = &wal,
 					   .new_incarnation = opt_flag(args, "new-incarnation"), .on_damage = on_range,
 					   .ctx = &s};
 	struct sl_wal_scan_opts count = {SL_WAL_SCAN_OPTS_INIT, .env = &cli->env};
@@ -399,7 +400,7 @@ static int wal_recover_run(struct cli *cli, const struct parsed *args)
 		return rc;
 	/* How many good records are in the log now? Cutting discards those after the damage, and recovery itself only
 	 * sees what is left. */
-	if (opts.wal.on_corruption == SL_WAL_TRUNCATE && sl_wal_scan(s.path, &count, &before, NULL))
+	if (wal.on_corruption == SL_WAL_TRUNCATE && sl_wal_scan(s.path, &count, &before, NULL))
 		before.records = 0;
 	begin_ranges(&s);
 	do

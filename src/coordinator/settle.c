@@ -115,7 +115,8 @@ static int bury_one(const sl_coordinator *c, const struct sl__batch *b, const st
 {
 	struct sl_item item = sl__item_view(q);
 	if (c->o.unwritten.dead_letters != NULL) {
-		struct sl_dlq_letter letter = {.source = c->name,
+		struct sl_dlq_letter letter = {SL_DLQ_LETTER_INIT,
+					       .source = c->name,
 					       .position = item.position,
 					       .error = b->err.msg,
 					       .code = b->err.code,

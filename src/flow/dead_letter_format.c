@@ -190,7 +190,8 @@ bool sl__dl_get_letter(const uint8_t *p, const struct sl__dl_frame *frame, struc
 	size_t error_class = get16(p + 64);
 	if (e[-1] != '\0' || t[-1] != '\0' || i[-1] != '\0' || error_class > SL_CLASS_FATAL)
 		return false;
-	*out = (struct sl_dlq_letter){.id = frame->id,
+	*out = (struct sl_dlq_letter){SL_DLQ_LETTER_INIT,
+				      .id = frame->id,
 				      .source = (const char *)s,
 				      .position = sl__get64(p + 32),
 				      .error = (const char *)e,

@@ -189,7 +189,10 @@ int sl_dlq_put(sl_dlq *q, const struct sl_dlq_letter *letter, uint64_t *id, stru
 	struct sl__dl_sizes sizes;
 	struct drops d = {0};
 	/* Times that were not given are now. */
-	struct sl_dlq_letter timed = *letter;
+	struct sl_dlq_letter timed;
+	sl__opts_copy(&timed, sizeof(timed), letter);
+	if (letter->struct_size == 0)
+		return sl_err_set(err, SL_EINVAL, "dead letter: struct_size is 0");
 	if (timed.last_failed_ms == 0)
 		timed.last_failed_ms = sl__real_ms(&q->env);
 	if (timed.first_failed_ms == 0)

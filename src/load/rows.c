@@ -32,14 +32,11 @@ static void record_dead(sl_load *l, const struct sl_input_range *range)
 static int put_bad(sl_load *l, const struct sl_record *r, const struct sl_input_range *range, int code,
 		   struct sl_err *err)
 {
-	struct sl_dlq_letter letter = {.source = l->source,
-				       .position = r->line,
-				       .error = r->bad,
-				       .code = code,
-				       .error_class = SL_CLASS_POISON,
-				       .target = l->target,
-				       .item = r->data,
-				       .item_len = r->len};
+	struct sl_dlq_letter letter = {
+		SL_DLQ_LETTER_INIT,  .source = l->source, .position = r->line,
+		.error = r->bad,     .code = code,        .error_class = SL_CLASS_POISON,
+		.target = l->target, .item = r->data,     .item_len = r->len,
+	};
 	int rc;
 
 	if (code == SL_ETOOBIG && letter.item_len > FIRST_BYTES)

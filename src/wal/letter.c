@@ -16,7 +16,8 @@ int sl__wal_put_letter(sl_wal *w, const struct wal_stored *stored, const struct 
 	char source[256];
 	(void)snprintf(source, sizeof(source), SOURCE_PREFIX "%s", w->id);
 	bool sealed = stored->version == 2;
-	struct sl_dlq_letter letter = {.source = source,
+	struct sl_dlq_letter letter = {SL_DLQ_LETTER_INIT,
+				       .source = source,
 				       .position = stored->record.sequence,
 				       .error = why->why.msg,
 				       .code = SL_EREFUSED,

@@ -362,24 +362,25 @@ int sl_wal_recover(const char *path, const struct sl_wal_recover_opts *opts, str
 		   struct sl_err *err)
 {
 	struct sl_wal_recover_opts o;
+	struct sl_wal_opts wal;
 	struct sl_env env;
 	char *dir, *id;
 	sl_wal *w = NULL;
 	sl__opts_copy(&o, sizeof(o), opts);
-	int rc = sl__env_init(&env, o.wal.env, err);
+	sl__opts_copy(&wal, sizeof(wal), o.wal);
+	int rc = sl__env_init(&env, wal.env, err);
 	if (rc == 0)
 		rc = sl__wal_split_path(&env, path, &dir, &id, err);
 	if (rc != 0)
 		return rc;
-	o.wal.struct_size = sizeof(o.wal);
-	o.wal.wal_dir = dir;
-	o.wal.background = SL_OFF;
+	wal.wal_dir = dir;
+	wal.background = SL_OFF;
 	struct wal_open_hooks hooks = {.on_damage = o.on_damage,
 				       .ctx = o.ctx,
 				       .new_incarnation = o.new_incarnation,
 				       .must_exist = true,
 				       .keyless = !o.new_incarnation};
-	rc = sl__wal_open_with(&w, id, &o.wal, &hooks, err);
+	rc = sl__wal_open_with(&w, id, &wal, &hooks, err);
 	if (rc == 0 && out != NULL)
 		rc = sl_wal_get_stats(w, out, err);
 	if (rc == 0)

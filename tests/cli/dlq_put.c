@@ -16,7 +16,7 @@ static size_t read_item(char *to, size_t size)
 int main(int argc, char **argv)
 {
 	static char item[1 << 20];
-	struct sl_dlq_letter letter = {.item = item};
+	struct sl_dlq_letter letter = {SL_DLQ_LETTER_INIT, .item = item};
 	struct sl_err err = SL_ERR_INIT;
 	sl_dlq *q;
 	uint64_t id = 0;

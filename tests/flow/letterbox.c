@@ -73,17 +73,20 @@ sl_dlq *letterbox_open(struct letterbox *b)
 
 struct sl_dlq_letter letterbox_letter(const char *item)
 {
-	return (struct sl_dlq_letter){.source = "test",
-				      .position = 7,
-				      .error = "no such table",
-				      .code = SL_EREFUSED,
-				      .error_class = SL_CLASS_POISON,
-				      .attempts = 3,
-				      .first_failed_ms = 1000,
-				      .last_failed_ms = 2000,
-				      .target = "sqlite:x",
-				      .item = item,
-				      .item_len = strlen(item)};
+	return (struct sl_dlq_letter){
+		SL_DLQ_LETTER_INIT,
+		.source = "test",
+		.position = 7, /* the line */
+		.error = "no such table",
+		.code = SL_EREFUSED,
+		.error_class = SL_CLASS_POISON,
+		.attempts = 3,
+		.first_failed_ms = 1000,
+		.last_failed_ms = 2000,
+		.target = "sqlite:x",
+		.item = item,
+		.item_len = strlen(item),
+	};
 }
 
 uint64_t letterbox_put(struct letterbox *b, sl_dlq *q, const char *item)

@@ -55,20 +55,23 @@ static void every_field_comes_back_as_it_was_put(void **state)
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
 	char item[] = "with a \0 inside and \xff\xfe bytes";
-	struct sl_dlq_letter letter = {.id = 99,
-				       .source = "wal:jöb-7",
-				       .position = UINT64_MAX,
-				       .error = "cannot: “quotes”\nand lines",
-				       .code = SL_EREFUSED,
-				       .error_class = SL_CLASS_FATAL,
-				       .attempts = UINT32_MAX,
-				       .first_failed_ms = -1,
-				       .last_failed_ms = INT64_MAX,
-				       .target = "http://host/path",
-				       .item = item,
-				       .item_len = sizeof(item),
-				       .acknowledged = true,
-				       .encoding = SL_DLQ_SEALED};
+	struct sl_dlq_letter letter = {
+		SL_DLQ_LETTER_INIT,
+		.id = 99,
+		.source = "wal:jöb-7",
+		.position = UINT64_MAX,
+		.error = "cannot: “quotes”\nand lines",
+		.code = SL_EREFUSED,
+		.error_class = SL_CLASS_FATAL,
+		.attempts = UINT32_MAX,
+		.first_failed_ms = -1,
+		.last_failed_ms = INT64_MAX,
+		.target = "http://host/path",
+		.item = item,
+		.item_len = sizeof(item),
+		.acknowledged = true,
+		.encoding = SL_DLQ_SEALED,
+	};
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
 	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
 	q = reopen(b, q);
@@ -77,13 +80,28 @@ static void every_field_comes_back_as_it_was_put(void **state)
 	sl_dlq_close(q);
 }
 
+static void fields_that_a_shorter_letter_does_not_have_are_zero(void **state)
+{
+	struct letterbox *b = *state;
+	sl_dlq *q = letterbox_open(b);
+	struct sl_dlq_letter letter = letterbox_letter("x");
+	letter.struct_size = offsetof(struct sl_dlq_letter, encoding);
+	letter.encoding = SL_DLQ_SEALED; /* where such a caller has something else */
+	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
+	letter.encoding = SL_DLQ_PLAIN;
+	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
+	letter.struct_size = 0;
+	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), SL_EINVAL);
+	sl_dlq_close(q);
+}
+
 static void a_dead_letter_may_be_empty(void **state)
 {
 	struct letterbox *b = *state;
 	sl_dlq *q = letterbox_open(b);
-	struct sl_dlq_letter letter = {0};
+	struct sl_dlq_letter letter = {SL_DLQ_LETTER_INIT};
 	assert_int_equal(sl_dlq_put(q, &letter, NULL, &b->err), 0);
-	letter = (struct sl_dlq_letter){.source = "", .error = "", .target = "", .item = ""};
+	letter = (struct sl_dlq_letter){SL_DLQ_LETTER_INIT, .source = "", .error = "", .target = "", .item = ""};
 	assert_int_equal(sl_dlq_show(q, 1, compare_fields, &letter, &b->err), 0);
 	sl_dlq_close(q);
 }
@@ -785,6 +803,7 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, letterbox_setup, letterbox_teardown)
 	const struct CMUnitTest tests[] = {
 		T(every_field_comes_back_as_it_was_put),
+		T(fields_that_a_shorter_letter_does_not_have_are_zero),
 		T(a_dead_letter_may_be_empty),
 		T(a_long_error_is_cut_between_characters),
 		T(a_dead_letter_that_cannot_be_kept_is_refused_by_name),

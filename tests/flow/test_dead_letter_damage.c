@@ -397,7 +397,7 @@ static void a_copy_under_another_name_does_not_double_its_dead_letters(void **st
 static void the_jump_over_lost_ids_never_loses_the_dead_letters_after_it(void **state)
 {
 	struct letterbox *b = *state;
-	struct sl_dlq_letter smallest = {0};
+	struct sl_dlq_letter smallest = {SL_DLQ_LETTER_INIT};
 	for (size_t cut = 1; cut < 91; cut++) {
 		sl_dlq *q = letterbox_open(fresh(b));
 		uint64_t id = 0;

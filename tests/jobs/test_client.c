@@ -639,6 +639,7 @@ static int show_cron(const struct sl_cron *cron, void *ctx)
 	assert_string_equal(cron->spec, "@daily");
 	assert_string_equal(cron->input, "null");
 	assert_true(cron->next_ms > 0 && cron->next_ms % 86400000 == 0);
+	assert_false(cron->catch_up);
 	OK(sl_jobs_cron_remove(w->client, "nightly", &err));
 	return 0;
 }
@@ -653,10 +654,17 @@ static int fail_on_cron(const struct sl_cron *cron, void *ctx)
 static void a_schedule_can_be_put_listed_and_removed(void **state)
 {
 	struct world *w = *state;
-	struct sl_cron cron = {.name = "nightly", .spec = "@daily", .type = "t", .next_ms = 5, .last_ms = 9};
+	struct sl_cron cron = {
+		SL_CRON_INIT, .name = "nightly", .spec = "@daily", .type = "t", .next_ms = 5, .last_ms = 9,
+	};
 	OK(sl_jobs_cron_put(w->client, &cron, &err));
 	OK(sl_jobs_cron_list(w->client, show_cron, w, &err));
 	OK(sl_jobs_cron_list(w->client, fail_on_cron, w, &err));
+	/* What a shorter schedule does not have is zero. */
+	cron.struct_size = offsetof(struct sl_cron, catch_up);
+	cron.catch_up = true;
+	OK(sl_jobs_cron_put(w->client, &cron, &err));
+	OK(sl_jobs_cron_list(w->client, show_cron, w, &err));
 }
 
 /* ---- steering ---- */

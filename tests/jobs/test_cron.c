@@ -322,7 +322,9 @@ static int tear_down(void **state)
 static void put(struct world *w, const char *name, const char *spec, int catch_up)
 {
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_cron cron = {.name = name, .spec = spec, .type = "report", .input = "[1]", .catch_up = catch_up};
+	struct sl_cron cron = {
+		SL_CRON_INIT, .name = name, .spec = spec, .type = "report", .input = "[1]", .catch_up = catch_up,
+	};
 	if (sl_jobs_cron_put(w->client, &cron, &err) != 0)
 		fail_msg("%s", err.msg);
 }
@@ -448,7 +450,9 @@ static void an_unavailable_store_leaves_the_tick_due(void **state)
 static void a_schedule_that_cannot_be_read_does_not_stop_the_others(void **state)
 {
 	struct world *w = *state;
-	struct sl_cron odd = {.name = "odd", .spec = "every day", .type = "report", .input = "[1]", .next_ms = 1};
+	struct sl_cron odd = {
+		SL_CRON_INIT, .name = "odd", .spec = "every day", .type = "report", .input = "[1]", .next_ms = 1,
+	};
 	assert_int_equal(w->store.ops->cron_put(w->store.ctx, &odd, NULL, NULL), 0);
 	put(w, "good", "* * * * *", 0);
 	vclock_advance_ms(&w->clock, MINUTE_MS);
@@ -493,12 +497,12 @@ static void a_schedule_is_checked_when_it_is_put(void **state)
 		int code;
 		const char *text;
 	} cases[] = {
-		{{.spec = "@daily", .type = "t"}, SL_EINVAL, "name is missing"},
-		{{.name = "n", .type = "t"}, SL_EINVAL, "spec is missing"},
-		{{.name = "n", .spec = "@daily"}, SL_EINVAL, "type is missing"},
-		{{.name = "n", .spec = "x", .type = "t"}, SL_EDATA, "column 1"},
-		{{.name = "n", .spec = "0 0 30 2 *", .type = "t"}, SL_ENOENT, "no such date"},
-		{{.name = "n", .spec = "@daily", .type = "t", .input = "{"}, SL_EDATA, "input: line 1"},
+		{{SL_CRON_INIT, .spec = "@daily", .type = "t"}, SL_EINVAL, "name is missing"},
+		{{SL_CRON_INIT, .name = "n", .type = "t"}, SL_EINVAL, "spec is missing"},
+		{{SL_CRON_INIT, .name = "n", .spec = "@daily"}, SL_EINVAL, "type is missing"},
+		{{SL_CRON_INIT, .name = "n", .spec = "x", .type = "t"}, SL_EDATA, "column 1"},
+		{{SL_CRON_INIT, .name = "n", .spec = "0 0 30 2 *", .type = "t"}, SL_ENOENT, "no such date"},
+		{{SL_CRON_INIT, .name = "n", .spec = "@daily", .type = "t", .input = "{"}, SL_EDATA, "input: line 1"},
 	};
 	for (size_t i = 0; i < SL_COUNT(cases); i++) {
 		struct sl_err err = SL_ERR_INIT;

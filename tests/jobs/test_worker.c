@@ -545,7 +545,9 @@ static void jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time(void **state)
 static void a_worker_fires_schedules(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t", .input = "\"tick\""};
+	const struct sl_cron cron = {
+		SL_CRON_INIT, .name = "tick", .spec = "* * * * *", .type = "t", .input = "\"tick\"",
+	};
 	struct sl_jobs_opts client_opts = {SL_JOBS_OPTS_INIT, .env = &k->env, .store = &k->real};
 	sl_jobs *client;
 	OK(sl_jobs_open(&client, &client_opts, &err));
@@ -565,7 +567,7 @@ static void a_worker_fires_schedules(void **state)
 static void a_schedule_that_is_new_is_heard_of(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t"};
+	const struct sl_cron cron = {SL_CRON_INIT, .name = "tick", .spec = "* * * * *", .type = "t"};
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	sl_worker *w = wkit_worker(k, &opts);
@@ -633,7 +635,7 @@ static int look_late(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 static void drain_waits_for_the_first_check_of_the_schedules(void **state)
 {
 	struct wkit *k = *state;
-	const struct sl_cron cron = {.name = "tick", .spec = "* * * * *", .type = "t"};
+	const struct sl_cron cron = {SL_CRON_INIT, .name = "tick", .spec = "* * * * *", .type = "t"};
 	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop};
 	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
 	struct sl_jobs_opts client_opts = {SL_JOBS_OPTS_INIT, .env = &k->env, .store = &k->real};

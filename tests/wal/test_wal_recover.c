@@ -664,7 +664,7 @@ static void recover_reports_the_damage_and_twice_is_the_same_as_once(void **stat
 	log_of_five(&b);
 	box_flip(&b, BOX_PATH, (RECORD_AT(3) + 24) * 8);
 	size_t n = 0;
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .on_damage = count_damage,
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = &b.opts, .on_damage = count_damage,
 					   .ctx = &n};
 	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
@@ -694,7 +694,7 @@ static void a_new_incarnation_sends_the_pending_records_again(void **state)
 		(void)box_append(w, "xxxx");
 	assert_int_equal(sl_wal_mark_sent(w, 1, 2, NULL), 0);
 	box_close(&b, w);
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = true};
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = &b.opts, .new_incarnation = true};
 	struct sl_wal_stats st = {.struct_size = sizeof(st)};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_not_equal(st.incarnation, old);

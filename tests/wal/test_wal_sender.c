@@ -708,7 +708,7 @@ static void a_recovery_with_a_new_incarnation_forgets_the_one_that_the_sender_be
 	assert_true(box_stats(w).segments > 1);
 	box_close(&b, w);
 	box_flip(&b, BOX_PATH, (16 + 24) * 8);
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = b.opts, .new_incarnation = true};
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = &b.opts, .new_incarnation = true};
 	assert_int_equal(sl_wal_recover(BOX_PATH, &opts, &st, &b.err), 0);
 	assert_int_equal(st.pending, 4);
 	assert_int_equal(st.sent_incarnation, st.incarnation);

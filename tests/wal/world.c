@@ -235,7 +235,7 @@ bool world_recover(struct world *x, bool new_incarnation)
 {
 	if (new_incarnation)
 		expect_renumbering(x);
-	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = x->opts,
+	struct sl_wal_recover_opts opts = {SL_WAL_RECOVER_OPTS_INIT, .wal = &x->opts,
 					   .new_incarnation = new_incarnation};
 	if (!note(x, sl_wal_recover(WORLD_PATH, &opts, NULL, &x->err)))
 		return false;

@@ -439,17 +439,18 @@ int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *
 int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err *err)
 {
 	const sl_store *store = &client->home.store;
-	struct sl_new_job job = {.type = cron->type, .input = cron->input, .priority = cron->priority};
 	const struct sl_store_scope scope = {.audit = client->audit, .n_audit = client->n_audit};
-	struct sl_cron full = *cron;
+	struct sl_cron full;
 	int64_t now_ms;
+	sl__opts_copy(&full, sizeof(full), cron);
+	struct sl_new_job job = {.type = full.type, .input = full.input, .priority = full.priority};
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
-	rc = sl__job_name_check(cron->name, "name", err);
+	rc = sl__job_name_check(full.name, "name", err);
 	if (rc != 0)
 		return rc;
-	if (cron->spec == NULL)
+	if (full.spec == NULL)
 		return sl_err_set(err, SL_EINVAL, "spec is missing");
 	rc = sl__new_job_check(client->types, &client->home.env, &job, &job, err);
 	if (rc != 0)
@@ -457,7 +458,7 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	rc = store->ops->now_ms(store->ctx, &now_ms, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_cron_next(cron->spec, now_ms, &full.next_ms, err);
+	rc = sl_cron_next(full.spec, now_ms, &full.next_ms, err);
 	if (rc != 0)
 		return rc;
 	full.input = job.input;

@@ -116,7 +116,8 @@ int sl__cold_cron_remove(void *store, const char *name, const struct sl_store_sc
 static int visit_cron(const struct sl__cold_row *row, void *ctx)
 {
 	struct visit *v = ctx;
-	const struct sl_cron cron = {.name = sl__cold_text(row, 0),
+	const struct sl_cron cron = {SL_CRON_INIT,
+				     .name = sl__cold_text(row, 0),
 				     .spec = sl__cold_text(row, 1),
 				     .type = sl__cold_text(row, 2),
 				     .input = sl__cold_text(row, 3),

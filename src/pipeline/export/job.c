@@ -327,15 +327,13 @@ int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, cons
 	sl__unlock(&job->letters_mu);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "dead letters");
-	struct sl_dlq_letter letter = {.source = source,
-				       .position = row->line,
-				       .error = why->msg,
-				       .code = why->code,
-				       .error_class = SL_CLASS_POISON,
-				       .attempts = 1,
-				       .target = job->letter_target,
-				       .item = row->data,
-				       .item_len = row->len};
+	struct sl_dlq_letter letter = {
+		SL_DLQ_LETTER_INIT,    .source = source,
+		.position = row->line, .error = why->msg,
+		.code = why->code,     .error_class = SL_CLASS_POISON,
+		.attempts = 1,         .target = job->letter_target,
+		.item = row->data,     .item_len = row->len,
+	};
 	if (job->layout.csv && (job->letters_json || job->layout.delimiter != ',')) {
 		if (put_letter_row(&text, job, row)) {
 			letter.item = text.data;

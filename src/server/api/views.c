@@ -250,7 +250,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 	static const char *const names[] = {"spec", "type", "input", "priority", "catch_up", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct sl_cron c = {.name = srv_param(r, "name")};
+	struct sl_cron c = {SL_CRON_INIT, .name = srv_param(r, "name")};
 	char *input = NULL;
 	struct srv_change change;
 	int64_t priority = 0;
