@@ -68,7 +68,7 @@ static int audit_show_run(struct cli *cli, const struct parsed *args)
 
 #define OPT_DATASET                                                                                                    \
 	{                                                                                                              \
-		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = 1,                    \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = true,                 \
 		.help = "The name that it was exported under"                                                          \
 	}
 

@@ -95,7 +95,7 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 
 	/* A mistake here costs backups: what is meant must be given. */
 	for (size_t i = 0; i < SL_COUNT(rules); i++)
-		has_rule |= opt_given(args, rules[i]) != 0;
+		has_rule |= opt_given(args, rules[i]);
 	if (!has_rule && !n)
 		return cli_usage(cli, "say what stays (--keep-last, --keep-daily, …), or which SNAPSHOT goes");
 	if (n && (has_rule || filters))
@@ -144,7 +144,7 @@ static const struct opt forget_opts[] = {
 	OPT_KEEP("weekly", "The same with weeks, from Monday on"),
 	OPT_KEEP("monthly", "The same with months"),
 	OPT_KEEP("yearly", "The same with years"),
-	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = 1, .help = "Keep all with this tag"},
+	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = true, .help = "Keep all with this tag"},
 	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Look only at snapshots of this host"},
 	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "Look only at those with this tag"},
 	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Look only at those that were given this path"},

@@ -64,7 +64,7 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	const char *dir = args->operands[0];
 	char count[TEXT_COUNT_BYTES];
 	sl_dlq *q = NULL;
-	int rc = deadletters_open(cli, dir, 1, &q);
+	int rc = deadletters_open(cli, dir, true, &q);
 
 	if (rc != 0)
 		return rc;
@@ -104,7 +104,7 @@ static int dlq_show_run(struct cli *cli, const struct parsed *args)
 		return cli_usage(cli, "ID: '%s' is not a whole number from 1", args->operands[1]);
 	/* Raw bytes, JSON or text. */
 	l.print = l.raw ? print_item : opt_flag(args, "json") ? deadletter_json : deadletter_full;
-	rc = deadletters_open(cli, args->operands[0], 1, &q);
+	rc = deadletters_open(cli, args->operands[0], true, &q);
 	if (rc != 0)
 		return rc;
 	rc = sl_dlq_show(q, (uint64_t)id, on_letter, &l, &err);
@@ -129,7 +129,7 @@ static int dlq_purge_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t purged = 0;
 	sl_dlq *q = NULL;
-	int rc = deadletters_open(cli, dir, 0, &q);
+	int rc = deadletters_open(cli, dir, false, &q);
 
 	if (rc != 0)
 		return rc;

@@ -158,7 +158,7 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 	if (rc == 0 && opt_given(args, "to-wal"))
 		rc = walfile_check_folder(cli, file.dir);
 	if (rc == 0)
-		rc = deadletters_open(cli, r.dlq_dir, 0, &q);
+		rc = deadletters_open(cli, r.dlq_dir, false, &q);
 	if (rc != 0)
 		return rc;
 	if (sl__load_redrive_init(&r.load, &load, &err)) {

@@ -217,7 +217,7 @@ static int keep_lines(struct bulk *b, int fd)
 	enum input_step step;
 	int rc = EXIT_OK;
 
-	input_init(&in, fd, 0, LINE_MAX_BYTES);
+	input_init(&in, fd, false, LINE_MAX_BYTES);
 	while (rc == 0 && (step = input_next(&in, &line, &err)) != INPUT_END) {
 		if (step == INPUT_NEED) {
 			input_wait(&in, stop_fd());
@@ -443,7 +443,7 @@ static const struct opt enqueue_opts[] = {
 	{.name = "after",
 	 .kind = OPT_STRING,
 	 .arg = "CHAIN",
-	 .repeat = 1,
+	 .repeat = true,
 	 .help = "Wait until this chain has completed; several ids with commas between are several chains"},
 	{.name = "bulk",
 	 .kind = OPT_STRING,

@@ -327,7 +327,7 @@ static const struct opt backfill_opts[] = {
 	 .letter = 'r',
 	 .kind = OPT_STRING,
 	 .arg = "A-B,…",
-	 .required = 1,
+	 .required = true,
 	 .help = "The numbers that are built again, both ends included"},
 	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},

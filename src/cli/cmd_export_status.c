@@ -50,7 +50,8 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 struct status {
 	struct cli *cli;
 	sl_catalog *catalog;
-	int json, partitions, n;
+	bool json, partitions;
+	int n;
 };
 
 static int show_partition(const struct sl_catalog_partition *p, void *ctx)
@@ -160,7 +161,7 @@ const struct command cmd_export_status = {
 
 struct gaps {
 	struct cli *cli;
-	int json;
+	bool json;
 	uint64_t n;
 };
 
@@ -217,7 +218,7 @@ static const struct opt gaps_opts[] = {
 	 .letter = 'd',
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
-	 .required = 1,
+	 .required = true,
 	 .help = "The name of the dataset"},
 	EXPORT_OPT_CATALOG,
 	OPT_JSON("A line of JSON a gap"),

@@ -123,8 +123,8 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt list_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "type", .letter = 't', .kind = OPT_STRING, .arg = "NAME", .repeat = 1, .help = "Only this type"},
-	{.name = "status", .kind = OPT_STRING, .arg = "STATUS", .repeat = 1, .help = "Only this status"},
+	{.name = "type", .letter = 't', .kind = OPT_STRING, .arg = "NAME", .repeat = true, .help = "Only this type"},
+	{.name = "status", .kind = OPT_STRING, .arg = "STATUS", .repeat = true, .help = "Only this status"},
 	{.name = "chain", .kind = OPT_STRING, .arg = "ID", .help = "Only jobs of this chain"},
 	{.name = "waiting-for",
 	 .kind = OPT_STRING,

@@ -36,8 +36,8 @@ struct joiner_held {
 
 struct joiner {
 	struct out *out;
-	int all;    /* also starts, exits, progress and errors, in brackets */
-	int escape; /* control characters: the output goes to a terminal */
+	bool all;    /* also starts, exits, progress and errors, in brackets */
+	bool escape; /* control characters: the output goes to a terminal */
 	/* The line that is open; type 0: none. */
 	uint64_t job;
 	int32_t attempt;

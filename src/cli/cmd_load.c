@@ -289,7 +289,7 @@ static int load_run(struct cli *cli, const struct parsed *args)
 		code = open_load(&l);
 	}
 	if (!code)
-		code = watch_start(&l.watch, cli, 0, show_load, &l);
+		code = watch_start(&l.watch, cli, false, show_load, &l);
 	if (!code) {
 		int rc = sl_load_run(l.handle, &err);
 
@@ -309,7 +309,7 @@ static const struct opt load_opts[] = {
 	 .letter = 't',
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .required = 1,
+	 .required = true,
 	 .help = "Where the rows go: postgres://…, sqlite:FILE, https://…, file:PATH, exec:COMMAND or null:"},
 	{.name = "table",
 	 .kind = OPT_STRING,

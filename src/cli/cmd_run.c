@@ -290,6 +290,6 @@ const struct command cmd_run = {
 		       "'sluice jobs logs'. SIGINT and SIGTERM cancel the job. A command that continues its chain ends "
 		       "this run: the next job, which is reported on standard error, is for a worker.",
 	.example = "sluice run -- make -C /srv/site all",
-	.empty_ok = 1,
+	.empty_ok = true,
 	.run = run_run,
 };

@@ -119,7 +119,7 @@ static int run_ship(struct ship *s, sl_ship *ship, int64_t started_ms)
 	char count[TEXT_COUNT_BYTES];
 	int rc;
 
-	progress_start(&s->progress, s->cli, 0);
+	progress_start(&s->progress, s->cli, false);
 	rc = sl_ship_run(ship, &err);
 	progress_end(&s->progress);
 	if (rc != 0 && rc != SL_ECANCELLED)
@@ -189,7 +189,7 @@ static const struct opt ship_opts[] = {
 	 .letter = 't',
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .required = 1,
+	 .required = true,
 	 .help = "Where lines go: http://HOST:PORT of a Sluice server; or rows to postgres://…, sqlite:FILE, "
 		 "https://HOST/PATH, file:PATH, exec:COMMAND or null:"},
 	{.name = "stream",

@@ -166,7 +166,7 @@ static const struct opt archive_opts[] = {
 	{.name = "to",
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
-	 .required = 1,
+	 .required = true,
 	 .help = "Where the archives go; made when missing"},
 	{.name = "include-pending", .kind = OPT_FLAG, .help = "Archive records that were never delivered, too"},
 	{.name = "level",
@@ -203,9 +203,9 @@ const struct command cmd_wal_archive = {
 
 struct cleanup {
 	struct cli *cli;
-	int json;
+	bool json;
 	uint64_t archives, bytes;
-	int stopped;
+	bool stopped;
 };
 
 static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
@@ -234,7 +234,7 @@ static int wal_cleanup_run(struct cli *cli, const struct parsed *args)
 	struct cleanup c = {.cli = cli, .json = opt_flag(args, "json")};
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0];
-	int dry = opt_flag(args, "dry-run");
+	bool dry = opt_flag(args, "dry-run");
 	char bytes[TEXT_TIME_BYTES], count[TEXT_COUNT_BYTES];
 	struct stat st;
 	int rc;
@@ -256,7 +256,7 @@ static const struct opt cleanup_opts[] = {
 	 .arg = "N",
 	 .min = 0,
 	 .max = 36500,
-	 .required = 1,
+	 .required = true,
 	 .help = "Keep archives whose last record is at most N days old"},
 	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Say what would go, and remove nothing"},
 	OPT_JSON("One JSON object an archive: name, bytes, last_record_ms, removed"),

@@ -205,8 +205,8 @@ static const struct opt worker_opts[] = {
 	 .letter = 't',
 	 .kind = OPT_STRING,
 	 .arg = "NAME=COMMAND",
-	 .required = 1,
-	 .repeat = 1,
+	 .required = true,
+	 .repeat = true,
 	 .help = "Serve this type with this command, split into words (quotes keep words together, nothing is "
 		 "expanded). NAME alone needs --command-from-input"},
 	{.name = "command-from-input",
@@ -218,7 +218,7 @@ static const struct opt worker_opts[] = {
 	{.name = "pass-env",
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
-	 .repeat = 1,
+	 .repeat = true,
 	 .help = "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "
 		 "the password in SLUICE_STORE, SLUICE_…TOKEN…"},
 	{.name = "run-as",

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-int deadletters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q)
+int deadletters_open(struct cli *cli, const char *dir, bool read_only, sl_dlq **q)
 {
 	struct sl_dlq_opts opts = {SL_DLQ_OPTS_INIT, .env = &cli->env, .read_only = read_only ? SL_ON : SL_OFF,
 				   .max_bytes = SL_UNLIMITED};
@@ -43,7 +43,7 @@ int deadletter_view(struct deadletter_view *v, const struct cli *cli, const stru
 	rc = sl_wal_open_letter(letter, key_file, &cli->env, v->owned, &len, err);
 	if (rc != 0)
 		return rc;
-	v->opened = 1;
+	v->opened = true;
 	v->letter.item = v->owned;
 	v->letter.item_len = len;
 	return 0;

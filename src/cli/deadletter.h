@@ -8,12 +8,12 @@
 #include <sluice/dead_letter.h>
 
 /* Open a folder that is there: a missing one is never made. 0, or an exit code after a line on stderr. */
-int deadletters_open(struct cli *cli, const char *dir, int read_only, sl_dlq **q);
+int deadletters_open(struct cli *cli, const char *dir, bool read_only, sl_dlq **q);
 
 /* A dead letter with its item as it was appended, where that can be had. */
 struct deadletter_view {
 	struct sl_dlq_letter letter; /* letter.encoding says how it is stored */
-	int opened;                  /* the item is plain; 0: it is sealed, and letter.item as stored */
+	bool opened;                 /* the item is plain; false: it is sealed, and letter.item as stored */
 	void *owned;
 };
 

@@ -73,28 +73,28 @@ static char **words_split(const char *text, const char **error)
  */
 #define STORE "SLUICE_STORE"
 
-static int is_named(const char *setting, const char *name)
+static bool is_named(const char *setting, const char *name)
 {
 	size_t n = strlen(name);
 
 	return strncmp(setting, name, n) == 0 && setting[n] == '=';
 }
 
-static int is_secret(const char *setting)
+static bool is_secret(const char *setting)
 {
 	static const char *const parts[] = {"TOKEN", "PASS", "SECRET", "KEY"};
 	const char *end = strchr(setting, '=');
 
 	if (is_named(setting, "PGPASSWORD"))
-		return 1;
+		return true;
 	for (size_t i = 0; end != NULL && strncmp(setting, "SLUICE_", 7) == 0 && i < sizeof(parts) / sizeof(*parts);
 	     i++) {
 		const char *found = strstr(setting, parts[i]);
 
 		if (found != NULL && found < end)
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
 }
 
 /* query begins after the '?'. */

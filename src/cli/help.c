@@ -145,7 +145,7 @@ void help_command(struct out *out, const struct command *command)
 	}
 }
 
-static int in_group(const struct command *command, const char *group)
+static bool in_group(const struct command *command, const char *group)
 {
 	size_t n = strlen(group);
 

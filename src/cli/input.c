@@ -14,7 +14,7 @@
 
 enum { FIRST_BUFFER = 256 * 1024, FRAME_HEADER = 4 };
 
-void input_init(struct input *in, int fd, int frames, size_t max_record)
+void input_init(struct input *in, int fd, bool frames, size_t max_record)
 {
 	memset(in, 0, sizeof(*in));
 	in->fd = fd;
@@ -97,7 +97,7 @@ enum input_step input_next(struct input *in, struct input_record *out, struct sl
 	return in->frames ? next_frame(in, out, err) : next_line(in, out, err);
 }
 
-int input_ready(const struct input *in)
+bool input_ready(const struct input *in)
 {
 	struct pollfd p = {.fd = in->fd, .events = POLLIN};
 
@@ -260,7 +260,7 @@ int spool_read(struct spool *s, struct input *in, size_t max_record, struct sl_e
 	if (s->fd < 0) {
 		in->buf = s->buf;
 		in->cap = in->end = s->used;
-		in->eof = 1;
+		in->eof = true;
 		s->buf = NULL;
 		s->used = s->cap = 0;
 		return 0;

@@ -15,12 +15,12 @@
 
 struct input {
 	int fd;
-	int frames;
+	bool frames;
 	size_t max_record;
 	char *buf;
 	size_t cap, start, end; /* what is not consumed is buf[start..end) */
 	size_t scanned;         /* no newline in buf[start..start + scanned) */
-	int eof;
+	bool eof;
 	uint64_t offset; /* of buf[start] in the stream */
 	uint64_t number; /* records given out */
 };
@@ -34,13 +34,13 @@ struct input_record {
 
 enum input_step { INPUT_RECORD, INPUT_NEED, INPUT_END, INPUT_FAILED };
 
-void input_init(struct input *in, int fd, int frames, size_t max_record);
+void input_init(struct input *in, int fd, bool frames, size_t max_record);
 void input_fini(struct input *in);
 /* The next record of what was read. NEED: read more first. FAILED: too long, or a frame that was cut off (err says
  * where). */
 enum input_step input_next(struct input *in, struct input_record *out, struct sl_err *err);
 /* 1 when a read would not block. */
-int input_ready(const struct input *in);
+bool input_ready(const struct input *in);
 /* Wait until a read would not block or wake_fd is readable. */
 void input_wait(const struct input *in, int wake_fd);
 /* Read what is there. 0 (also when a signal came first), or an error. */

@@ -81,7 +81,7 @@ static int read_value(const struct opt *opt, const char *text, int64_t *num)
 	return 0;
 }
 
-static int has_range(const struct opt *opt)
+static bool has_range(const struct opt *opt)
 {
 	return opt->kind == OPT_INT || opt->kind == OPT_DURATION || opt->kind == OPT_SIZE;
 }
@@ -121,15 +121,15 @@ static void expectation(char *to, size_t size, const struct opt *opt)
 }
 
 /* Do these words of a table stand for a file or a folder of this machine? */
-static int names_path(const char *word, size_t n)
+static bool names_path(const char *word, size_t n)
 {
 	static const char *const words[] = {"DIR", "FILE", "PATH", "REPO"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (strlen(words[i]) == n && strncmp(words[i], word, n) == 0)
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
 }
 
 /* A URL where a path is expected would make a folder named after its scheme. */
@@ -164,7 +164,7 @@ static int set_value(struct cli *cli, struct parsed *args, const struct opt *opt
 	/* The last one given wins; an option that repeats keeps all of them, in order. */
 	if (opt->repeat)
 		args->repeated[args->n_repeated++] = (struct opt_repeated){.opt = opt, .text = text};
-	value->given = 1;
+	value->given = true;
 	value->num = num;
 	value->str = text;
 	return 0;
@@ -277,7 +277,7 @@ static int parse_short(struct cli *cli, struct parsed *args, int argc, char **ar
 	return 0;
 }
 
-static int is_option(const char *arg)
+static bool is_option(const char *arg)
 {
 	return arg[0] == '-' && arg[1] != '\0';
 }
@@ -391,7 +391,7 @@ static const struct opt_value *value_of(const struct parsed *args, const char *n
 	return &args->globals[i];
 }
 
-int opt_given(const struct parsed *args, const char *name)
+bool opt_given(const struct parsed *args, const char *name)
 {
 	return value_of(args, name)->given;
 }

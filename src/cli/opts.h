@@ -31,8 +31,8 @@ struct opt {
 	const char *def;            /* as it would be written; NULL: none, the value is 0 or NULL */
 	int64_t min, max;           /* of INT, DURATION and SIZE, inclusive */
 	const char *const *choices; /* of ENUM, NULL-terminated */
-	int required;
-	int repeat; /* may be given many times: opt_all has every value, the others the last */
+	bool required;
+	bool repeat; /* may be given many times: opt_all has every value, the others the last */
 	const char *help;
 };
 
@@ -45,7 +45,7 @@ struct opt {
 	}
 
 struct opt_value {
-	int given;
+	bool given;
 	int64_t num;
 	const char *str;
 };
@@ -61,7 +61,7 @@ struct command {
 	const char *name;        /* "wal append" */
 	const char *operands;    /* "FILE", "DIR ID…": names in order, the last may repeat; "" for none */
 	int optional;            /* how many of them, from the end, may be missing */
-	int empty_ok;            /* an operand may be empty */
+	bool empty_ok;           /* an operand may be empty */
 	const char *summary;     /* a clause without a full stop */
 	const struct opt *opts;  /* own options; NULL: none */
 	const char *description; /* sentences */
@@ -101,10 +101,10 @@ void opts_warn_of_password(struct cli *cli, const struct parsed *args, const cha
 /* Does the command's own table have this option? */
 bool opts_has(const struct parsed *args, const char *name);
 /* Values by name; the name must be in the table of the command or among the global ones. */
-int opt_given(const struct parsed *args, const char *name);
+bool opt_given(const struct parsed *args, const char *name);
 int64_t opt_num(const struct parsed *args, const char *name);
 const char *opt_str(const struct parsed *args, const char *name);
-static inline int opt_flag(const struct parsed *args, const char *name)
+static inline bool opt_flag(const struct parsed *args, const char *name)
 {
 	return opt_num(args, name) != 0;
 }

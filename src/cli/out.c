@@ -41,9 +41,9 @@ int out_flush(struct out *out)
 	return out->sys_errno;
 }
 
-int out_failed(const struct out *out)
+bool out_failed(const struct out *out)
 {
-	return out->sys_errno;
+	return out->sys_errno != 0;
 }
 
 void out_write(struct out *out, const void *data, size_t n)

@@ -35,7 +35,6 @@ void out_json_line(struct out *out, json_t *value);
 void out_json_end(struct out *out, json_t *rest);
 /* Hand all that is buffered to the system. 0, or the errno of the first failure. */
 int out_flush(struct out *out);
-/* The errno of the first failure, or 0. */
-int out_failed(const struct out *out);
+bool out_failed(const struct out *out);
 
 #endif

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <time.h>
 
-static int plain_ascii(const char *data, size_t n)
+static bool plain_ascii(const char *data, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		unsigned char c = (unsigned char)data[i];
 		if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\')
-			return 0;
+			return false;
 	}
-	return 1;
+	return true;
 }
 
 void parquetcell_text(struct out *out, const char *data, size_t n)
@@ -92,14 +92,14 @@ static void print_decimal(struct out *out, int64_t v, int scale)
 		out_printf(out, ".%0*" PRIu64, scale, whole % unit);
 }
 
-/* The day of `seconds` since 1970. 0: no calendar of four-digit years has it. */
-static int day_of(int64_t seconds, struct tm *tm)
+/* The day of `seconds` since 1970. False: no calendar of four-digit years has it. */
+static bool day_of(int64_t seconds, struct tm *tm)
 {
 	*tm = sl__utc(seconds);
 	return tm->tm_year >= -1900 && tm->tm_year <= 9999 - 1900;
 }
 
-static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, int local)
+static void print_time(struct out *out, int64_t v, enum sl_parquet_unit unit, bool local)
 {
 	int digits = unit == SL_PARQUET_MILLIS ? 3 : unit == SL_PARQUET_MICROS ? 6 : 9;
 	int64_t per = unit == SL_PARQUET_MILLIS ? 1000 : unit == SL_PARQUET_MICROS ? 1000000 : 1000000000;

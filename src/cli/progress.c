@@ -20,14 +20,14 @@ static int64_t mono_ms(void)
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-void progress_start(struct progress *p, struct cli *cli, int prints)
+void progress_start(struct progress *p, struct cli *cli, bool prints)
 {
 	/* No bar while results are printed on the same terminal: the two would overwrite each other. */
 	p->cli = cli;
 	p->started_ms = p->shown_ms = mono_ms();
-	p->bar = isatty(STDERR_FILENO) ? 1 : 0;
-	if (cli->quiet || (p->bar == 1 && prints && isatty(STDOUT_FILENO)))
-		p->bar = -1;
+	p->form = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_LINES;
+	if (cli->quiet || (p->form == PROGRESS_BAR && prints && isatty(STDOUT_FILENO)))
+		p->form = PROGRESS_NONE;
 }
 
 /* How much of text fits on a line of the terminal after this many columns: a line that wraps cannot be taken back. */
@@ -47,9 +47,10 @@ static int fitting(const char *text, size_t columns)
 	return (int)at;
 }
 
-int progress_due(const struct progress *p)
+bool progress_due(const struct progress *p)
 {
-	return p->bar >= 0 && mono_ms() - p->shown_ms >= (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS);
+	return p->form != PROGRESS_NONE &&
+	       mono_ms() - p->shown_ms >= (p->form == PROGRESS_BAR ? BAR_EVERY_MS : LINE_EVERY_MS);
 }
 
 void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t total)
@@ -59,7 +60,7 @@ void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t
 
 	p->shown_ms = mono_ms();
 	text_line(line, sizeof(line), text);
-	if (!p->bar) {
+	if (p->form != PROGRESS_BAR) {
 		cli_line(p->cli, SL_LOG_INFO, line);
 		return;
 	}
@@ -71,7 +72,7 @@ void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t
 	fprintf(stderr, "\r%s%s%s %.*s\033[K", total ? "[" : "", total ? bar : "", total ? "]" : "",
 		fitting(line, total ? BAR_WIDTH + 3 : 1), line);
 	fflush(stderr);
-	p->cli->bar_shown = 1;
+	p->cli->bar_shown = true;
 	funlockfile(stderr);
 }
 
@@ -100,7 +101,7 @@ void progress_end(struct progress *p)
 	flockfile(stderr);
 	if (p->cli->bar_shown)
 		fputs("\r\033[K", stderr);
-	p->cli->bar_shown = 0;
+	p->cli->bar_shown = false;
 	fflush(stderr);
 	funlockfile(stderr);
 }

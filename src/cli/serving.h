@@ -60,7 +60,7 @@ struct serving_beside {
 	 .arg = "FILE",                                                                                                \
 	 .help = "Settings in YAML ('sluice config list' has them all); SLUICE_… in the environment and flags win"},   \
 	{                                                                                                              \
-		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = 1,                           \
+		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = true,                        \
 		.help = "Any setting, for those without their own flag"                                                \
 	}
 

@@ -78,7 +78,7 @@ int stop_on_hangup(void)
 	return take_over(SIGHUP, &stop) ? errno : 0;
 }
 
-int stop_requested(void)
+bool stop_requested(void)
 {
 	return requested != 0;
 }

@@ -10,9 +10,11 @@
 #ifndef SLUICE_CLI_STOP_H
 #define SLUICE_CLI_STOP_H
 
+#include <stdbool.h>
+
 /* 0, or an errno. Call once, before anything that may block. */
 int stop_install(void);
-int stop_requested(void);
+bool stop_requested(void);
 /* SIGHUP is a signal like these: for work that leaves something behind when the terminal's end kills it. A process that
  * was started to ignore it (nohup) still does. */
 int stop_on_hangup(void);

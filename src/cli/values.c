@@ -3,6 +3,7 @@
 #include "values.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,11 +84,11 @@ int value_size(const char *text, int64_t *out_bytes)
 }
 
 /* strptime also takes what people do not write: digits must stand where the pattern has them. */
-static int has_form(const char *text, const char *pattern)
+static bool has_form(const char *text, const char *pattern)
 {
 	for (; *pattern; pattern++, text++) {
 		if (*pattern == '0' ? *text < '0' || *text > '9' : *text != *pattern)
-			return 0;
+			return false;
 	}
 	return *text == '\0';
 }

@@ -102,14 +102,14 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args)
 	return opts;
 }
 
-int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
+bool walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms)
 {
 	int64_t left = started_ms + opt_num(args, "lock-wait") - sl__clock_ms();
 	struct pollfd p = {.fd = stop_fd(), .events = POLLIN};
 
 	/* Only a lock that is held is worth another attempt. */
 	if (rc != SL_ELOCKED || left <= 0 || stop_requested())
-		return 0;
+		return false;
 	(void)poll(&p, 1, left < 50 ? (int)left : 50);
 	return !stop_requested();
 }

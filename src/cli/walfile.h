@@ -52,7 +52,7 @@ struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);
 
 /* Call after an attempt failed with rc: 1 to try again (the lock was held, time is left, no signal came; a moment has
  * passed). started_ms is sl__clock_ms() of the first attempt. */
-int walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
+bool walfile_lock_again(const struct parsed *args, int rc, int64_t started_ms);
 
 /* "job-7.wal at 4096, 87 bytes: checksum …; sequences 5 to 7 are missing", or of an archive itself "job-7.wal.zst at
  * compressed offset 5123, decompressed offset 131072: cut off, 411 bytes of content are missing or in doubt" */

@@ -26,12 +26,12 @@ static void *run(void *arg)
 
 		w->check(w->ctx);
 		fds[1].fd = stopping ? -1 : stop_fd();
-		(void)poll(fds, 2, w->progress.bar == 1 || stopping ? BAR_MS : LINE_MS);
+		(void)poll(fds, 2, w->progress.form == PROGRESS_BAR || stopping ? BAR_MS : LINE_MS);
 	}
 	return NULL;
 }
 
-int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *check, void *ctx)
+int watch_start(struct watch *w, struct cli *cli, bool prints, watch_fn *check, void *ctx)
 {
 	int rc;
 

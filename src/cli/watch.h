@@ -26,7 +26,7 @@ struct watch {
 };
 
 /* prints: 1 when the command writes to standard output meanwhile. 0, or an exit code after a line on stderr. */
-int watch_start(struct watch *w, struct cli *cli, int prints, watch_fn *check, void *ctx);
+int watch_start(struct watch *w, struct cli *cli, bool prints, watch_fn *check, void *ctx);
 /* Nothing is shown any more when it returns. */
 void watch_stop(struct watch *w);
 int64_t watch_ms(const struct watch *w); /* since the start */

@@ -225,7 +225,7 @@ static int start_sending(struct workerlog *log)
 	if (courier_new(log, &log->courier, &err) ||
 	    sl_wal_sender_start(log->wal, courier_ops(&log->courier), courier_ctx(&log->courier), &err))
 		return cli_fail(log->cli, &err, log->opts.server != NULL ? log->opts.server : log->dir);
-	log->sending = 1;
+	log->sending = true;
 	return 0;
 }
 
@@ -292,7 +292,7 @@ int workerlog_open(struct cli *cli, const struct sl_env *env, struct jobstore *s
 		return EXIT_INTERNAL;
 	}
 	(void)fcntl(out->wake[1], F_SETFL, O_NONBLOCK);
-	out->has_sweeper = 1;
+	out->has_sweeper = true;
 	return 0;
 }
 
@@ -305,7 +305,7 @@ static void stop_sweeper(struct workerlog *log)
 	if (log->wake[0] >= 0)
 		(void)close(log->wake[0]);
 	log->wake[0] = log->wake[1] = -1;
-	log->has_sweeper = 0;
+	log->has_sweeper = false;
 }
 
 static int report_left(const struct workerlog *log, const char *why)

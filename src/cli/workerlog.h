@@ -45,13 +45,13 @@ struct workerlog {
 	sl_wal *wal;
 	struct courier courier;
 	char target[33];
-	int sending;
+	bool sending;
 	char dir[PATH_MAX];
 	char archive[PATH_MAX];
 	char id[64];
 	char spool[PATH_MAX];
 	pthread_t sweeper;
-	int has_sweeper;
+	bool has_sweeper;
 	int wake[2]; /* to the sweeper: 'n' sweep now; the end of file: end */
 };
 

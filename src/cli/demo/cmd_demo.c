@@ -36,6 +36,9 @@ struct numbers {
 	uint64_t jobs, completed, running, failed;
 };
 
+/* What was disturbed last, in this order. */
+enum stage { STAGE_RUNNING, STAGE_STOPPED, STAGE_KILLED, STAGE_CUT, STAGE_REPAIRED, STAGE_RESUMED };
+
 struct demo {
 	struct cli *cli;
 	const struct parsed *args;
@@ -49,11 +52,11 @@ struct demo {
 	uint64_t total;
 	int64_t begun_ms, row_ms, stopped_ms, cut_ms, moved_ms;
 	uint64_t moved;
-	int stage;
-	int json;    /* nothing but the result is printed */
-	int live;    /* on a terminal: the last row is drawn anew until it has news */
-	int drawn;   /* it is there, without its end */
-	int started; /* there is something to inspect in the folder */
+	enum stage stage;
+	bool json;    /* nothing but the result is printed */
+	bool live;    /* on a terminal: the last row is drawn anew until it has news */
+	bool drawn;   /* it is there, without its end */
+	bool started; /* there is something to inspect in the folder */
 	const char *news;
 };
 
@@ -140,7 +143,7 @@ static void table_end(struct demo *d)
 {
 	if (d->drawn)
 		out_str(&d->cli->out, "\n");
-	d->drawn = 0;
+	d->drawn = false;
 	(void)out_flush(&d->cli->out);
 }
 
@@ -157,7 +160,7 @@ static void table_row(struct demo *d)
 		   d->news != NULL ? d->news : "");
 	if (d->news == NULL && on_way > 100)
 		out_printf(&d->cli->out, "%zu lines wait in logs", on_way);
-	d->drawn = 1;
+	d->drawn = true;
 	d->row_ms = now;
 	if (d->news != NULL || !d->live)
 		table_end(d);
@@ -184,29 +187,29 @@ static int disturb(struct demo *d)
 	uint64_t percent = d->total ? d->now.completed * 100 / d->total : 0;
 
 	/* Stop, kill, cut, repair, resume: each at a time when the others are at work. */
-	if (d->stage == 0 && percent >= 15) {
+	if (d->stage == STAGE_RUNNING && percent >= 15) {
 		demoproc_stop(&d->workers[STOPPED], &d->place);
 		d->news = "worker 2 stopped (SIGSTOP), for longer than its lease";
 		d->stopped_ms = now;
-		d->stage++;
-	} else if (d->stage == 1 && percent >= 25) {
+		d->stage = STAGE_STOPPED;
+	} else if (d->stage == STAGE_STOPPED && percent >= 25) {
 		demoproc_kill(&d->workers[KILLED]);
 		d->news = "worker 1 killed (SIGKILL), with its commands; worker 5 started";
-		d->stage++;
+		d->stage = STAGE_KILLED;
 		return start_worker(d, N_WORKERS);
-	} else if (d->stage == 2 && percent >= 40) {
-		demorelay_cut(&d->relay, 1);
+	} else if (d->stage == STAGE_KILLED && percent >= 40) {
+		demorelay_cut(&d->relay, true);
 		d->news = "network between workers and server cut: connections reset";
 		d->cut_ms = now;
-		d->stage++;
-	} else if (d->stage == 3 && now >= d->cut_ms + CUT_MS) {
-		demorelay_cut(&d->relay, 0);
+		d->stage = STAGE_CUT;
+	} else if (d->stage == STAGE_CUT && now >= d->cut_ms + CUT_MS) {
+		demorelay_cut(&d->relay, false);
 		d->news = "network up again";
-		d->stage++;
-	} else if (d->stage == 4 && now >= d->stopped_ms + STOPPED_MS) {
+		d->stage = STAGE_REPAIRED;
+	} else if (d->stage == STAGE_REPAIRED && now >= d->stopped_ms + STOPPED_MS) {
 		demoproc_resume(&d->workers[STOPPED]);
 		d->news = "worker 2 resumes, long after its lease";
-		d->stage++;
+		d->stage = STAGE_RESUMED;
 	}
 	return 0;
 }
@@ -233,7 +236,7 @@ static int watch_demo(struct demo *d)
 		if (rc != 0 || d->now.failed)
 			break;
 		/* Is everything done, and every line delivered? */
-		if (d->now.completed >= d->total && d->stage >= 5 && d->delivered.n >= d->ledger.n) {
+		if (d->now.completed >= d->total && d->stage == STAGE_RESUMED && d->delivered.n >= d->ledger.n) {
 			demolines_compare(&d->ledger, &d->delivered, &diff);
 			if (diff.lost == 0)
 				break;
@@ -364,7 +367,7 @@ static int start_all(struct demo *d)
 	    sl_notify_open(&d->store.notify, d->place.store_url, &d->cli->env, &err) ||
 	    sl_jobs_open(&d->store.client, &jobs, &err))
 		return fail(d, &err);
-	d->started = 1;
+	d->started = true;
 	failed = demorelay_start(&d->relay, d->server.port);
 	if (failed) {
 		cli_say(d->cli, SL_LOG_ERROR, "the relay: %s", strerror(failed));
@@ -428,7 +431,7 @@ static int demo_run(struct cli *cli, const struct parsed *args)
 	if (!code)
 		code = watch_demo(d);
 	/* Whatever happened, every process gets its network and its signals back, and is then asked to end. */
-	demorelay_cut(&d->relay, 0);
+	demorelay_cut(&d->relay, false);
 	demoproc_resume(&d->workers[STOPPED]);
 	bad = stop_workers(d);
 	if (!code)

@@ -37,7 +37,7 @@ int demoproc_place_make(struct cli *cli, struct demoproc_place *p, const char *d
 	/* A folder that is named must be new: the demo removes or leaves whole folders. */
 	if (dir != NULL) {
 		/* A new folder, by its whole path: the processes may be elsewhere. */
-		p->stays = 1;
+		p->stays = true;
 		if (mkdir(dir, 0700) || (whole = realpath(dir, NULL)) == NULL)
 			error = errno;
 		else if (strlen(whole) >= sizeof(p->dir))

@@ -14,7 +14,7 @@
 
 struct demoproc_place {
 	char dir[128]; /* $TMPDIR/sluice-demo-XXXXXX, or as given */
-	int stays;     /* given: it is left as it is at the end */
+	bool stays;    /* given: it is left as it is at the end */
 	char script[160], ledger[160], wal[160], store[160], store_url[176];
 };
 

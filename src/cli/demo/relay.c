@@ -124,7 +124,7 @@ int demorelay_start(struct demorelay *r, int port)
 	return failed;
 }
 
-void demorelay_cut(struct demorelay *r, int cut)
+void demorelay_cut(struct demorelay *r, bool cut)
 {
 	r->cut = cut;
 }

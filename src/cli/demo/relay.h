@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #define DEMORELAY_PAIRS 64
 
@@ -19,14 +20,14 @@ struct demorelay {
 	struct sockaddr_in to;
 	int port;                      /* of the listener */
 	int pairs[DEMORELAY_PAIRS][2]; /* client and server; -1: none */
-	_Atomic int cut, stop;
+	_Atomic bool cut, stop;
 	_Atomic int resets; /* connections that a cut has ended */
 	pthread_t thread;
 };
 
 /* In front of 127.0.0.1:port. 0, or an errno. */
 int demorelay_start(struct demorelay *relay, int port);
-void demorelay_cut(struct demorelay *relay, int cut);
+void demorelay_cut(struct demorelay *relay, bool cut);
 void demorelay_stop(struct demorelay *relay);
 
 #endif
