@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names that rotations give to files. */
-#include <stdbool.h>
 #include <string.h>
 
 #include <sluice/adapter/io.h>

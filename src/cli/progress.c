@@ -2,29 +2,21 @@
 /* The progress bar, or plain lines where standard error is not a terminal. */
 #include "progress.h"
 
+#include "base/time.h"
 #include "text.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BAR_EVERY_MS = 100, LINE_EVERY_MS = 10000, BAR_WIDTH = 30 };
-
-static int64_t mono_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 void progress_start(struct progress *p, struct cli *cli, bool prints)
 {
 	/* No bar while results are printed on the same terminal: the two would overwrite each other. */
 	p->cli = cli;
-	p->started_ms = p->shown_ms = mono_ms();
+	p->started_ms = p->shown_ms = sl__clock_ms();
 	p->form = isatty(STDERR_FILENO) ? PROGRESS_BAR : PROGRESS_LINES;
 	if (cli->quiet || (p->form == PROGRESS_BAR && prints && isatty(STDOUT_FILENO)))
 		p->form = PROGRESS_NONE;
@@ -50,7 +42,7 @@ static int fitting(const char *text, size_t columns)
 bool progress_due(const struct progress *p)
 {
 	return p->form != PROGRESS_NONE &&
-	       mono_ms() - p->shown_ms >= (p->form == PROGRESS_BAR ? BAR_EVERY_MS : LINE_EVERY_MS);
+	       sl__clock_ms() - p->shown_ms >= (p->form == PROGRESS_BAR ? BAR_EVERY_MS : LINE_EVERY_MS);
 }
 
 void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t total)
@@ -58,7 +50,7 @@ void progress_show(struct progress *p, const char *text, uint64_t done, uint64_t
 	char line[256], bar[BAR_WIDTH + 1];
 	size_t full = total ? (size_t)((double)(done < total ? done : total) * BAR_WIDTH / (double)total) : 0;
 
-	p->shown_ms = mono_ms();
+	p->shown_ms = sl__clock_ms();
 	text_line(line, sizeof(line), text);
 	if (p->form != PROGRESS_BAR) {
 		cli_line(p->cli, SL_LOG_INFO, line);
@@ -84,7 +76,7 @@ void progress_update(struct progress *p, uint64_t done, uint64_t total)
 
 	if (!progress_due(p))
 		return;
-	ms = mono_ms() - p->started_ms;
+	ms = sl__clock_ms() - p->started_ms;
 	rate = ms > 0 ? (uint64_t)((double)done * 1000 / (double)ms) : 0;
 	/* Without a total there is no percentage, only the amount and the rate. */
 	if (total)

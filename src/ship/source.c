@@ -132,15 +132,15 @@ static bool has_all_of(int fd, int copy)
 	off_t at[2] = {0};
 
 	if (fstat(copy, &st))
-		return 0;
+		return false;
 	at[1] = st.st_size > SHIP_SAMPLE ? st.st_size - SHIP_SAMPLE : 0;
 	for (size_t i = 0; i < 2; i++) {
 		ssize_t n = pread(copy, sample, sizeof(sample), at[i]);
 
 		if (n < 0 || pread(fd, found, (size_t)n, at[i]) != n || memcmp(sample, found, (size_t)n) != 0)
-			return 0;
+			return false;
 	}
-	return 1;
+	return true;
 }
 
 /* Is the file to be read later? A file that is younger than the one that had the name came after it, and will be found when
@@ -151,9 +151,9 @@ static bool is_later(struct known *k, const struct ship_file *file)
 	if (!k->truncated)
 		return file->born_ns > k->now->born_ns;
 	if (!has_all_of(k->now->fd, file->fd))
-		return 0;
+		return false;
 	k->since_ns = file->born_ns < k->since_ns ? file->born_ns : k->since_ns;
-	return 1;
+	return true;
 }
 
 /* A place's file as it is, or was when it was left. */
@@ -175,7 +175,7 @@ static bool is_known(const struct ship_file *file, void *ctx)
 	const struct ship_state *state = &k->f->log->state;
 
 	if ((k->now->dev == file->dev && k->now->ino == file->ino) || *find_part(k->s, file->dev, file->ino) != NULL)
-		return 1;
+		return true;
 	for (size_t i = 0; i < state->n; i++) {
 		const struct ship_place *p = &state->places[i];
 		int same = p->dev == file->dev && p->ino == file->ino;
@@ -183,7 +183,7 @@ static bool is_known(const struct ship_file *file, void *ctx)
 		if (strcmp(p->path, k->s->path) != 0 || !sl__ship_file_is_at(file->fd, p))
 			continue;
 		if (same || (p->offset > 0 && file->size <= size_of(k->s, p)))
-			return 1;
+			return true;
 	}
 	return is_later(k, file);
 }
@@ -428,8 +428,8 @@ static bool is_in_copy(const struct ship_source *s, const struct ship_part *p)
 
 	for (const struct ship_part *q = s->parts; p->offset == 0 && n && q != NULL; q = q->next)
 		if (q != p && q->offset == 0 && pread(q->fd, head, n, 0) == (ssize_t)n && memcmp(head, p->data, n) == 0)
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 int sl__ship_source_truncated(struct ship_follow *f, struct ship_source *s, struct ship_part *p, struct sl_err *err)

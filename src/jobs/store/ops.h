@@ -29,8 +29,6 @@
 #ifndef SL_JOBS_STORE_OPS_H
 #define SL_JOBS_STORE_OPS_H
 
-#include <stdbool.h>
-
 #include <sluice/adapter/env.h>
 #include <sluice/event.h>
 #include <sluice/retry.h>

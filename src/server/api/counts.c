@@ -7,7 +7,6 @@
 #include "server/api/counts.h"
 #include "base/thread.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

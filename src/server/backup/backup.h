@@ -16,7 +16,6 @@
 #include "server/core.h"
 
 #include <sluice/backup_care.h>
-#include <stdbool.h>
 
 #define SRV_SNAPSHOTS_KEPT 500 /* the newest of them are shown */
 #define SRV_DAMAGED_KEPT 20

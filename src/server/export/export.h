@@ -27,7 +27,6 @@
 #include <sluice/catalog.h>
 #include <sluice/export.h>
 #include <sluice/parquet.h>
-#include <stdbool.h>
 
 enum srv_export_state {
 	SRV_EXPORT_IDLE = 0,    /* not started, or stopped */

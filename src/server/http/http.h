@@ -19,7 +19,6 @@
 #define SLUICE_SERVER_HTTP_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "server/http/json_body.h"

@@ -29,7 +29,6 @@
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #define SRV_ADDRESS_BYTES 64
 #define SRV_MAX_QUERY 64

@@ -14,7 +14,6 @@
 #define SLUICE_SERVER_JSON_BODY_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
 #include <sluice/err.h>
 

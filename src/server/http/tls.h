@@ -11,7 +11,6 @@
 
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
-#include <stdbool.h>
 
 #include <sluice/err.h>
 

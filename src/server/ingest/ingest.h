@@ -21,7 +21,6 @@
 #include "server/core.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 
 #include <sluice/coordinator.h>
 #include <sluice/events.h>
