@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the libraries allow: the files of a tree are read into memory first; then, on THREADS threads, SHA-256 by
- * libcrypto and zstd as a backup sets it by default (src/backup/pack.c), over pieces of 2 MiB. Prints one line of JSON:
+ * libcrypto and zstd as a backup sets it by default (src/backup/pack), over pieces of 2 MiB. Prints one line of JSON:
  * seconds (of the second part), bytes, compressed.
  *
  *	sluice-bench-ceiling TREE THREADS

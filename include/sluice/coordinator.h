@@ -10,8 +10,8 @@
  *    stop ran out of time.
  *  - No error of the sink ends a worker or loses an item. A target that is down charges no attempts. An item that the
  *    target never takes, whatever the error, goes to the dead letters alone: the rest of its batch and all other
- * batches are written.
- *  - Bounded: at most `capacity` items wait in the queue and at most workers_max + retry_batches batches are outside of
+ *    batches are written.
+ *  - Bounded: at most `capacity` items wait in the queue and at most workers_max + retry.batches batches are outside of
  *    it. Pressure goes back to the submitter as the overflow strategy says.
  *  - With per_key_order, items of one key are written in the order of their submission by one thread, also across
  *    retries, while other keys continue.
@@ -135,7 +135,7 @@ struct sl_coordinator_items {
 struct sl_coordinator_scaling {
 	int32_t workers_min, workers_max;
 	int64_t up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
-			    flush_interval, for so long: one more; default 100 */
+			    flush_interval_ms, for so long: one more; default 100 */
 	int64_t down_ms; /* a worker that had nothing to do for so long leaves; default 5000 */
 	uint64_t reserved[2];
 };

@@ -40,9 +40,10 @@
  * Thread safety: all functions from any thread at once, except sl_writer_free, which must be the last call, also of the
  * driver's; only the completions that join has waited for may still be on their way out. Callbacks of the options and
  * functions of the driver are called on the writer's one thread (that of run or start), so never two at a time, with no
- * lock held; they may enqueue, complete, signal and read statistics, but not wait (wait_for_backpressure_clear, join:
- * SL_EINVAL). A handle does not work in a forked child (SL_EFORKED). Ownership: see sl_writer_enqueue and struct
- * sl_writer_block; strings in options are copied; the driver is the caller's and must outlive the handle.
+ * lock held; they may enqueue, complete, signal and read statistics, but not wait (SL_EINVAL:
+ * sl_writer_wait_for_backpressure_clear, sl_writer_join). A handle does not work in a forked child (SL_EFORKED).
+ * Ownership: see sl_writer_enqueue and struct sl_writer_block; strings in options are copied; the driver is the caller's
+ * and must outlive the handle.
  */
 #ifndef SLUICE_WRITER_H
 #define SLUICE_WRITER_H
@@ -189,8 +190,8 @@ SL_API SL_MUST_CHECK int sl_writer_wait_for_backpressure_clear(sl_writer *w, int
 /* For event loops: descriptors for poll(2), readable as long as what they stand for is so. They belong to w and are not
  * to be read from. Made on the first call. Negative SL_E… on failure. */
 enum sl_writer_event {
-	SL_WRITER_CLEAR = 0, /* wait_for_backpressure_clear would not block */
-	SL_WRITER_ENDED = 1  /* join would not block */
+	SL_WRITER_CLEAR = 0, /* sl_writer_wait_for_backpressure_clear would not block */
+	SL_WRITER_ENDED = 1  /* sl_writer_join would not block */
 };
 SL_API int sl_writer_fd(sl_writer *w, enum sl_writer_event event, struct sl_err *err);
 

@@ -60,7 +60,7 @@ int64_t sl__deadline_ns(const struct sl_env *e, int64_t ms);
 /* ---- I/O: thin names over the table ---- */
 #define SL__IO(e, op, ...) ((e)->io->op(__VA_ARGS__, (e)->io_ctx))
 
-/* Whole transfers. A short file in pread_full gives the count that was read. 0 or count, or a negative errno. */
+/* Whole transfers. A short file in sl__pread_full gives the count that was read. 0 or count, or a negative errno. */
 ssize_t sl__pread_full(const struct sl_env *e, int fd, void *buf, size_t n, uint64_t offset);
 int sl__pwrite_full(const struct sl_env *e, int fd, const void *buf, size_t n, uint64_t offset);
 /* Open the folder of path (or path itself when is_dir), fsync, close. 0 or a negative errno. */

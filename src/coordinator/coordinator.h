@@ -15,8 +15,8 @@
  *  C1  accepted (the queue's pushed) = written + dead + dropped + returned + queue depth + outside; outside is what was
  *      taken out and has not ended.
  *  C2  A batch is in exactly one place: free, with a worker (n_busy, or n_popping while it is empty), in the
- *      heap, held, or left for stop. There are workers_max + retry_batches of them, and a worker takes an empty one
- *      only while fewer than retry_batches wait, so there is always one for it; or, to probe, while one is free. A few
+ *      heap, held, or left for stop. There are workers_max + retry.batches of them, and a worker takes an empty one
+ *      only while fewer than retry.batches wait, so there is always one for it; or, to probe, while one is free. A few
  *      items that fail by themselves wait in a small batch, which is allocated, so that they take no room from others.
  *  C3  `state` is the breaker's state after the last report; a batch goes into a write only with a permit.
  *  C4  A worker that waits on `work` could not do anything when it began to; code that changes that calls sl__stir.

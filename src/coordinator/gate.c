@@ -11,7 +11,7 @@
  *     poison      NEUTRAL   NEUTRAL   it is there, and does not like an item
  *     fatal       FATAL     NEUTRAL   it is unavailable: the breaker handles that
  *
- * What has failed for give_up_after passes without a permit.
+ * What has failed for retry.give_up_after_ms passes without a permit.
  *
  * A batch that fails alone, while others are written, says nothing about the target: NEUTRAL for both.
  */

@@ -6,10 +6,10 @@
  *
  * The number of workers, between workers_min and workers_max, is checked every 100 ms while there is work:
  *
- *     up     needed for scale_up_ms at every check: all are busy and a batch for each waits in the queue (or the queue
- *            is full), or its oldest item is older than flush_interval. Never while more could not help: the breaker is
+ *     up     needed for scaling.up_ms at every check: all are busy and a batch for each waits in the queue (or the queue
+ *            is full), or its oldest item is older than flush_interval_ms. Never while more could not help: the breaker is
  *            not closed, the limiter is below the number of workers, the rate binds, or failed batches fill their bound.
- *     down   the most that were busy at the same time are fewer than there are, for scale_down_ms
+ *     down   the most that were busy at the same time are fewer than there are, for scaling.down_ms
  */
 #include "coordinator/coordinator.h"
 

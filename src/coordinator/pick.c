@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The workers: who takes which batch, when. A worker takes what waits already (held for the breaker or the limiter, then what is due
- * in the heap, then what waited for its key) before it takes new items out of the queue.
+ * The workers: who takes which batch, when. A worker takes what waits already (held for the breaker or the limiter, then
+ * what is due in the heap, then what waited for its key) before it takes new items out of the queue.
  *
  *     breaker     a waiting batch                       new items
- *     closed      immediately, or when due                  while fewer than retry_batches wait
+ *     closed      immediately, or when due              while fewer than retry.batches wait
  *     not closed  one at a time, from probe_ns on       one at a time, from probe_ns on, while a batch is free
  *
  * and never more than the limiter allows. Probes take turns, a waiting batch and new items, and among waiting batches
  * the one whose last write is longest ago: batches that fail by themselves cannot keep the breaker open for others.
- * takeable_at and poppable_at return from when on that holds, so that the worker that checks, the one that sleeps and
- * the keeper that wakes it agree.
+ * sl__takeable_at and sl__poppable_at return from when on that holds, so that the worker that checks, the one that
+ * sleeps and the keeper that wakes it agree.
  */
 #include "coordinator/coordinator.h"
 

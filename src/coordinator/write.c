@@ -15,9 +15,9 @@
  *
  * What fails alone makes room for what follows it in its batch.
  *
- * What has failed for give_up_after is tried a last time, past the breaker, and halved at each failure until one item
- * is left: that one is dead. When nothing has got into the target since the first failure, the other pieces are tried
- * once, as they are; if none of them gets in, the target is down, and all of the batch is dead.
+ * What has failed for retry.give_up_after_ms is tried a last time, past the breaker, and halved at each failure until
+ * one item is left: that one is dead. When nothing has got into the target since the first failure, the other pieces are
+ * tried once, as they are; if none of them gets in, the target is down, and all of the batch is dead.
  */
 #include "coordinator/coordinator.h"
 

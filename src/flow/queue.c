@@ -6,7 +6,7 @@
  *    not linger, or a timer to arm (the keeper, below). Items promised to a popper that is already on its way are not
  *    counted for the next one. The push path compares one number, wake_at, against the depth.
  *  - Signals are sent after the mutex is released, and who finds it taken spins for a moment before it sleeps: with
- * single pushes from two cores that doubled the rate.
+ *    single pushes from two cores that doubled the rate.
  *  - Both sides give up the CPU a few times before they go to sleep over a full queue or leave with a small batch: with
  *    more threads than cores that lets the other side run, and costs under a microsecond otherwise.
  *  - A popper that makes room moves the items of blocked pushers into the ring itself, first come first served, so a

@@ -7,7 +7,7 @@
  *    taken back. A push that failed left its item with the caller.
  *  - Never more than capacity items, nor more than max_bytes bytes, are inside. An item above max_bytes is refused.
  *  - Room that was reserved is kept: a push into it neither waits nor fails, unless the queue is closed.
- *  - Blocked pushers are served in the order of their arrival; none is overtaken. One push_many may go in in
+ *  - Blocked pushers are served in the order of their arrival; none is overtaken. One sl__queue_push_many may go in in
  *    pieces, with other producers' items between them.
  *  - Crossing the high mark upwards and then the low mark downwards are reported by on_high and on_low: exactly once per
  *    crossing, in order, strictly alternating, on one notifier thread of the queue, with no lock held. A slow callback
@@ -19,7 +19,7 @@
  * A batch closes (sl__queue_pop) when it has max items, or its oldest item is linger_ms old, or the timeout of the call
  * has passed, or it cannot grow: a push found no room, or the queue was flushed or closed. With linger_ms 0 whatever is
  * there is taken at once. So "an idle worker flushes at once; under load a batch closes by size or age" is:
- *     sl__queue_pop(q, batch, batch_size, nothing_in_flight ? 0 : flush_interval_ms, SL_UNLIMITED, &n)
+ *     sl__queue_pop(q, batch, batch_size, NOTHING IN FLIGHT ? 0 : flush_interval_ms, SL_UNLIMITED, &n)
  *
  *                  push        close(DRAIN)            close(TAKE_BACK)
  *     open ────────────▶ open ──────────────▶ draining ──────────────────▶ closed

@@ -54,8 +54,7 @@ struct wal_zst_content {
 
 /* All the content that can be decompressed, and where the archive is damaged (archive_salvage.c has the rules). 0 also
  * for a damaged or cut off archive; SL_ECORRUPT: no zstd frame is at its beginning. On success *out is for
- * content_free.
- */
+ * sl__wal_zst_content_free. */
 SL_MUST_CHECK int sl__wal_zst_load(const struct sl_env *env, const char *path, struct wal_zst_content *out,
 				   struct sl_err *err);
 void sl__wal_zst_content_free(struct wal_zst_content *c, const struct sl_env *env);

@@ -207,8 +207,8 @@ void sl__wal_batches_fini(sl_wal *w);
 void sl__wal_flush_orphans(sl_wal *w) SL_REQUIRES(w->mu);
 /* Lead a flush of whatever is reserved and of the marks, even when that is nothing but marks. */
 SL_MUST_CHECK int sl__wal_flush_now(sl_wal *w, struct sl_err *err) SL_EXCLUDES(w->mu);
-/* Wait until no flush runs and keep others from starting one, to own the active file; end_exclusive lets them
- * continue. */
+/* Wait until no flush runs and keep others from starting one, to own the active file; sl__wal_end_exclusive lets
+ * them continue. */
 void sl__wal_begin_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 void sl__wal_end_exclusive(sl_wal *w) SL_REQUIRES(w->mu);
 
@@ -253,7 +253,7 @@ static inline int sl__wal_create_code(int code, struct sl_err *err)
 		err->code = SL_ECREATE;
 	return SL_ECREATE;
 }
-/* The first half of create_active: locked, synced, not yet in place. *out_path is in fresh memory. */
+/* The first half of sl__wal_create_active: locked, synced, not yet in place. *out_path is in fresh memory. */
 SL_MUST_CHECK int sl__wal_make_temp(const sl_wal *w, const struct wal_new_file *f, char **out_path, int *out_fd,
 				    struct sl_err *err);
 /* [leader, no mu] Where there is no helper: write zeros for a write that ends at `end` and beyond. */

@@ -33,7 +33,7 @@ enum wal_step {
 	WAL_STEP_ERROR = -1,
 	WAL_STEP_RECORD,
 	WAL_STEP_DAMAGE, /* a range that is not a record, with a valid record after it */
-	WAL_STEP_END     /* the log ends at offset; torn_len bytes of an unfinished write may follow, then zeros */
+	WAL_STEP_END     /* the log ends at offset; length bytes of an unfinished write may follow, then zeros */
 };
 
 struct wal_item {

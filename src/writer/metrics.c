@@ -58,7 +58,7 @@ static bool is_logged(const sl_writer *w, enum sl_log_level level)
 	return w->env.log != NULL && level >= w->env.log_level;
 }
 
-/* Is a record due that is made at most once per log_interval? */
+/* Is a record due that is made at most once per log_interval_ms? */
 static bool is_due(const sl_writer *w, int64_t *next_ns)
 {
 	int64_t now = sl__mono_ns(&w->env);

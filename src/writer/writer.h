@@ -154,7 +154,7 @@ void sl__writer_report(sl_writer *w) SL_REQUIRES(w->mu);
 void sl__writer_log_queue(sl_writer *w, uint64_t written) SL_EXCLUDES(w->mu);
 /* The record of one round, if asked for. On the loop; releases mu meanwhile. */
 void sl__writer_log_round(sl_writer *w, const char *reason) SL_REQUIRES(w->mu);
-/* A failed attempt that is tried again, at most one record per log_interval. Without mu, on the loop. */
+/* A failed attempt that is tried again, at most one record per log_interval_ms. Without mu, on the loop. */
 void sl__writer_log_failure(sl_writer *w, const struct sl__wblock *block, int64_t delay_ms, const struct sl_err *err)
 	SL_EXCLUDES(w->mu);
 

@@ -561,7 +561,7 @@ static void pointer_items_come_back_as_pointers(void **state)
 	remove_place(&p);
 }
 
-/* item_encode is called between the reservation and the append. */
+/* An item is encoded between the reservation and the append. */
 static sem_t encodes, may_encode;
 
 static int encode_slowly(const void *item, size_t len, const void **out, size_t *out_len, void *ctx)

@@ -111,7 +111,7 @@ static void declare(struct sim *sim, struct sim_slot *slot)
 	slot->run->declared = 1;
 }
 
-/* As attempt_tx.c: a transaction that settles the job commits after its events are durable. */
+/* As attempt.c: a transaction that settles the job commits after its events are durable. */
 static bool events_durable(struct sim *sim, struct sim_worker *w, int i)
 {
 	struct sim_slot *slot = &w->slots[i];

@@ -305,8 +305,8 @@ void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t no
 struct sl__run *sl__core_take(struct sl__core *core, int64_t now_ns);
 /* Does a run wait that a slot could take now? Then the taker wakes another one. */
 bool sl__core_waiting(const struct sl__core *core);
-/* The attempt is over. error and so on are in the run. With a next_job_delay the slot counts as resting after it, until
- * sl__core_rested. */
+/* The attempt is over. error and so on are in the run. With a next_job_delay_ms the slot counts as resting after it,
+ * until sl__core_rested. */
 void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns);
 void sl__core_rested(struct sl__core *core);
 

@@ -16,7 +16,7 @@
  *  2. What is in the event files is in the snapshot. What the snapshot has beyond them is backlog.
  *  3. Dataset, events and partitions of the snapshot agree: a transaction wrote them.
  *  4. Every file of the snapshot's events is in its place. A file beyond them is one that no event of the snapshot
- *names yet, and holds no sequence that one of them holds.
+ *     names yet, and holds no sequence that one of them holds.
  *
  * A phase returns 0 to continue, SL__VERIFY_STOP when enough was found (or the caller's callback said so), or a negative
  * SL_E… for what kept it from looking. What is wrong with the export is never an error here, always a finding.

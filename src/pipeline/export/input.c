@@ -438,7 +438,7 @@ static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_er
 		if (in->sample_end_ns == 0)
 			wait_for_input(in, in->fd, -1);
 		else if (!wait_for_sample(in))
-			return SL_EAGAIN; /* for infer_pipe alone, which continues */
+			return SL_EAGAIN; /* for the guess of the columns alone, which continues */
 		if (sl__export_stopping(in->e))
 			return cancelled(err);
 		ssize_t got = read(in->fd, buf, n);

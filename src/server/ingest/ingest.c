@@ -153,7 +153,7 @@ static void wait_end(struct srv_publish *p)
 	sl__unlock(&w->mu);
 }
 
-/* Without the lock, which others hold while they wait for on_gone to return. One that has its answer will end soon. */
+/* Without the lock, which others hold while they wait for a request's `gone`. One that has its answer will end soon. */
 void srv_wait_unheard(struct srv_publish *p, int64_t ms, const char *why)
 {
 	if (atomic_load(&p->request) != NULL)

@@ -112,7 +112,7 @@ int sl__sq_op_begin(struct sq_op *op, struct sq_store *s, enum sq_durability dur
 		    const struct sl_store_scope *scope, struct sl_err *err);
 /* Commits when rc is 0, undoes the operation otherwise. Returns rc, or why the commit failed. */
 int sl__sq_op_end(struct sq_op *op, int rc);
-/* A connection to read from: tx's, or a free reader, which sq_read_end gives back. */
+/* A connection to read from: tx's, or a free reader, which sl__sq_read_end gives back. */
 int sl__sq_read_begin(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite **out, struct sl_err *err);
 void sl__sq_read_end(struct sq_store *s, struct sl_store_tx *tx, struct sl__sqlite *c);
 int64_t sl__sq_now_us(const struct sq_store *s);
