@@ -27,7 +27,7 @@
 #define CLEAN_EVERY_MS 86400000
 #define RETENTION_DAYS 30
 
-#define SERVER_BATCH 500 /* events in a request, within batch_bytes: a round trip costs more than to the store */
+#define BATCH_RECORDS 500 /* within batch_bytes: a transaction or a request costs more than its rows */
 
 #define RUN_KILLED "the 'sluice run' of this command was killed"
 
@@ -35,8 +35,8 @@ static struct sl_wal_opts wal_opts(struct workerlog *log)
 {
 	struct sl_wal_opts opts = log->opts.wal;
 
-	if (log->opts.server != NULL && opts.batch_records == 0)
-		opts.batch_records = SERVER_BATCH;
+	if (opts.batch_records == 0)
+		opts.batch_records = BATCH_RECORDS;
 	opts.env = log->env;
 	opts.wal_dir = log->dir;
 	opts.archive_dir = log->archive;
