@@ -53,7 +53,7 @@ struct sl_job {
 	int32_t priority; /* smaller runs first */
 	const char *input;
 	const char *output;      /* NULL until completed; of a continued job NULL */
-	const char *error;       /* of the last failed attempt, or NULL */
+	const char *error;       /* of the last failed attempt, or NULL; NULL when completed */
 	const char *progress;    /* last reported, or NULL */
 	const char *key;         /* of deduplication (the chain's first job), or NULL */
 	const char *traceparent; /* W3C trace context given at the start, or NULL */

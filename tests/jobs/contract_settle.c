@@ -623,6 +623,194 @@ static void the_history_has_the_reason_and_the_attempt_number(void **state)
 	}
 }
 
+/* ---- what a job shows of its attempts ---- */
+
+/* The error that the job and its chain show; NULL: none. */
+static void expect_error(struct kit *k, uint64_t id, const char *error)
+{
+	struct kit_row row;
+	struct kit_chain chain;
+	kit_get(k, id, &row);
+	kit_get_chain(k, row.job.chain_id, &chain);
+	assert_int_equal(row.job.error != NULL, error != NULL);
+	if (error != NULL)
+		assert_string_equal(row.error, error);
+	if (chain.chain.last_id == id)
+		assert_string_equal(chain.error, row.error);
+}
+
+/* The number, the start and the worker are those of one attempt. */
+static void expect_last_attempt(struct kit *k, uint64_t id, int32_t attempt, int64_t started_ms, const char *worker)
+{
+	struct kit_row row;
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.attempt, attempt);
+	assert_int_equal(row.job.started_ms, started_ms);
+	assert_string_equal(row.leased_by, worker);
+}
+
+static void fail_once(struct kit *k, const char *type, int64_t delay_ms, struct kit_claim *claim)
+{
+	kit_claim_one(k, type, claim);
+	kit_retry(k, claim, 0, delay_ms);
+}
+
+static void a_completed_job_does_not_show_the_error_of_an_earlier_attempt(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct sl_new_job next = {.type = "next"};
+	uint64_t completed = kit_start(k, "t");
+	fail_once(k, "t", 0, &claim);
+	expect_error(k, completed, "failed once");
+	kit_run(k, "t", "1");
+	expect_error(k, completed, NULL);
+	uint64_t continued = kit_start(k, "t");
+	fail_once(k, "t", 0, &claim);
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_CONTINUE);
+	s.next = &next;
+	uint64_t last = kit_exchange(k, &s, NULL).next_id;
+	expect_error(k, continued, NULL);
+	fail_once(k, "next", 0, &claim);
+	expect_error(k, last, "failed once");
+	kit_run(k, "next", "2");
+	expect_error(k, last, NULL);
+	uint64_t outside = kit_start(k, "t");
+	fail_once(k, "t", 0, &claim);
+	KIT_OK(k->ops->complete_chain(k->s, outside, "3", NULL, err));
+	expect_error(k, outside, NULL);
+	struct records rs = {0};
+	KIT_OK(k->ops->attempts(k->s, completed, keep_record, &rs, err));
+	assert_string_equal(rs.errors[0], "failed once"); /* the history has it */
+}
+
+static void a_job_shows_the_error_of_its_last_failed_attempt_until_it_completes(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	size_t n;
+	uint64_t id = kit_start(k, "t");
+	fail_once(k, "t", 0, &claim);
+	/* A reschedule and a release are not failures, whatever they say. */
+	for (int kind = SL_SETTLE_RESCHEDULE; kind <= SL_SETTLE_RELEASE; kind++) {
+		kit_claim_one(k, "t", &claim);
+		struct sl_settle s = kit_settle(&claim, 0, (enum sl_settle_kind)kind);
+		s.started_ms = claim.reply.now_ms;
+		s.error = "not a failure";
+		assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		expect_error(k, id, "failed once");
+	}
+	kit_claim_expired(k, "t", 1, &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	expect_error(k, id, "failed once");
+	kit_claim_one(k, "t", &claim);
+	kit_fail(k, &claim, 0);
+	expect_error(k, id, "failed for good");
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	expect_error(k, id, "failed for good");
+	fail_once(k, "t", KIT_LONG_MS, &claim);
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	expect_error(k, id, "failed once");
+	KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	expect_error(k, id, "failed once");
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	KIT_OK(k->ops->fail_chain(k->s, id, "from outside", NULL, err));
+	expect_error(k, id, "from outside");
+	KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RETRY);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT); /* it failed without a reason */
+	expect_error(k, id, NULL);
+}
+
+static void a_settle_without_a_start_leaves_the_start_of_the_last_attempt(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim first, claim;
+	uint64_t id = kit_start(k, "t");
+	struct kit_row row;
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RELEASE);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+	expect_last_attempt(k, id, 0, 0, claim.worker); /* it never ran */
+	fail_once(k, "t", 0, &first);
+	expect_last_attempt(k, id, first.jobs[0].attempt, first.reply.now_ms, first.worker);
+	kit_pass_ms(k, 3);
+	static const enum sl_settle_kind kinds[] = {SL_SETTLE_RELEASE, SL_SETTLE_FAIL};
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		kit_claim_one(k, "t", &claim);
+		kit_get(k, id, &row);
+		assert_true(row.job.started_ms > first.reply.now_ms); /* running */
+		s = kit_settle(&claim, 0, kinds[i]);
+		s.started_ms = 0;
+		assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+		expect_last_attempt(k, id, first.jobs[0].attempt, first.reply.now_ms, claim.worker);
+	}
+}
+
+static void an_attempt_that_is_cut_short_is_the_last_attempt(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct kit_row row;
+	size_t n;
+	uint64_t id = kit_start(k, "t");
+	fail_once(k, "t", 0, &claim);
+	kit_pass_ms(k, 3);
+	kit_claim_expired(k, "t", 1, &claim);
+	kit_get(k, id, &row);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	expect_last_attempt(k, id, claim.jobs[0].attempt, row.job.started_ms, claim.worker);
+	for (int end = 0; end < 3; end++) {
+		kit_pass_ms(k, 3);
+		kit_claim_one(k, "t", &claim);
+		kit_get(k, id, &row);
+		if (end == 0)
+			KIT_OK(k->ops->cancel(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+		else if (end == 1)
+			KIT_OK(k->ops->fail_chain(k->s, id, "no", NULL, err));
+		else
+			KIT_OK(k->ops->complete_chain(k->s, id, "1", NULL, err));
+		expect_last_attempt(k, id, claim.jobs[0].attempt, row.job.started_ms, claim.worker);
+		KIT_OK(k->ops->redrive(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+		expect_last_attempt(k, id, claim.jobs[0].attempt, row.job.started_ms, claim.worker);
+	}
+	char outcomes[KIT_MAX];
+	kit_outcomes(k, id, outcomes);
+	assert_string_equal(outcomes, "fRaaa");
+}
+
+static void a_job_shows_when_it_became_due(void **state)
+{
+	struct kit *k = *state;
+	struct kit_claim claim;
+	struct kit_row row;
+	size_t n;
+	uint64_t id = kit_start_job(k, &(struct sl_new_job){.type = "t", .delay_ms = KIT_LONG_MS});
+	int64_t before = kit_now(k);
+	KIT_OK(k->ops->trigger(k->s, (struct sl_ids){&id, 1}, NULL, &n, err));
+	kit_get(k, id, &row);
+	assert_in_range(row.job.scheduled_ms, before, kit_now(k));
+	int64_t due_ms = row.job.scheduled_ms;
+	/* Lost with its worker, it is due as before; released, it is due again immediately. */
+	kit_claim_expired(k, "t", 1, &claim);
+	assert_int_equal(kit_reap(k, "t", NULL), 1);
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.scheduled_ms, due_ms);
+	kit_claim_one(k, "t", &claim);
+	struct sl_settle s = kit_settle(&claim, 0, SL_SETTLE_RELEASE);
+	assert_int_equal(kit_exchange(k, &s, NULL).lost, SL_LOST_NOT);
+	kit_get(k, id, &row);
+	assert_int_equal(row.job.scheduled_ms, 0);
+	assert_int_equal(kit_claim_one(k, "t", &claim).id, id);
+	kit_retry(k, &claim, 0, 5);
+	kit_pass_ms(k, 6);
+	kit_run(k, "t", NULL);
+	kit_get(k, id, &row);
+	assert_true(row.job.scheduled_ms > due_ms);
+}
+
 /* ---- odd data ---- */
 
 static void empty_and_strange_texts_come_back_as_they_were(void **state)
@@ -842,6 +1030,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_job_that_runs_in_a_batch_shows_its_attempt),
 	cmocka_unit_test(a_final_failure_and_an_abort_are_in_the_history),
 	cmocka_unit_test(the_history_has_the_reason_and_the_attempt_number),
+	cmocka_unit_test(a_completed_job_does_not_show_the_error_of_an_earlier_attempt),
+	cmocka_unit_test(a_job_shows_the_error_of_its_last_failed_attempt_until_it_completes),
+	cmocka_unit_test(a_settle_without_a_start_leaves_the_start_of_the_last_attempt),
+	cmocka_unit_test(an_attempt_that_is_cut_short_is_the_last_attempt),
+	cmocka_unit_test(a_job_shows_when_it_became_due),
 	cmocka_unit_test(empty_and_strange_texts_come_back_as_they_were),
 	cmocka_unit_test(a_big_output_comes_back_whole),
 	cmocka_unit_test(text_that_is_not_utf8_is_stored_or_refused_and_breaks_nothing),

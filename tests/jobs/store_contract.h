@@ -39,6 +39,8 @@
  *       sleep.
  *  C14. An offer is taken once. A job handed to a worker that does not answer comes back like any expired lease:
  *       uncharged.
+ *  C15. A job shows the error of its last failed attempt until it completes, in whatever way. Its attempt, start and
+ *       worker are those of the last attempt; a settle without a start makes none, and changes only the worker.
  */
 #ifndef TESTS_STORE_CONTRACT_H
 #define TESTS_STORE_CONTRACT_H

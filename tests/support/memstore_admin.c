@@ -55,6 +55,7 @@ int mem_complete_chain(void *store, uint64_t chain_id, const char *output, const
 	if (rc == 0) {
 		struct mem_job *job = last_of(ms, chain_id);
 		job->output = mem_str(ms, output != NULL ? output : "null");
+		job->error = NULL;
 		end_from_outside(ms, job, SL_JOB_COMPLETED, SL_LOST_COMPLETED, SL_CHANGE_COMPLETED, scope);
 	}
 	return mem_leave(ms, tx, rc, err);

@@ -27,10 +27,10 @@ static void show_job(struct memstore *ms, const struct mem_job *job, bool data, 
 			       .progress = data ? job->progress : NULL,
 			       .key = job->key,
 			       .traceparent = job->traceparent,
-			       .leased_by = job->leased_by,
+			       .leased_by = lease != NULL ? lease->worker : job->leased_by,
 			       .created_ms = job->created_ms,
 			       .scheduled_ms = job->scheduled_ms,
-			       .started_ms = job->started_ms,
+			       .started_ms = lease != NULL ? lease->since_ms : job->started_ms,
 			       .ended_ms = job->ended_ms,
 			       .leased_until_ms = lease != NULL ? lease->until_ms : 0};
 	mem_blockers(ms, job->id, &out->blockers_open);

@@ -215,6 +215,7 @@ bool mem_abort_claim(struct memstore *ms, struct mem_job *job, enum sl_lost_reas
 	if (lease == NULL)
 		return false;
 	job->leased_by = lease->worker;
+	job->started_ms = lease->since_ms;
 	if (reason != SL_LOST_NOT_FOUND)
 		mem_history(ms, job, SL_ATTEMPT_ABORTED, lease->worker,
 			    reason == SL_LOST_COMPLETED ? "completed from outside"
@@ -259,6 +260,7 @@ static void settle_continue(struct memstore *ms, struct mem_job *job, const stru
 	end_job(ms, job, SL_JOB_COMPLETED);
 	job->by_worker = true;
 	job->claim = s->claim;
+	job->error = NULL;
 	if (ms->broken == MEMSTORE_TORN_CONTINUE && ++ms->torn % 3 == 0)
 		return;
 	uint64_t next_id = mem_make(ms, s->next, job, l)->id; /* job may have moved */
@@ -304,7 +306,7 @@ static void settle_back(struct memstore *ms, struct mem_job *job, const struct s
 			const struct sl_store_scope *l)
 {
 	if (s->kind == SL_SETTLE_RESCHEDULE)
-		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, NULL, s->started_ms, (int32_t)s->fence,
+		mem_history(ms, job, SL_ATTEMPT_RESCHEDULED, s->worker, s->error, s->started_ms, (int32_t)s->fence,
 			    &s->claim);
 	if (s->kind == SL_SETTLE_RELEASE && s->started_ms != 0)
 		mem_history(ms, job, SL_ATTEMPT_RELEASED, s->worker, s->error, s->started_ms, (int32_t)s->fence,
@@ -338,7 +340,8 @@ static void settle_one(struct memstore *ms, const struct sl_settle *s, struct sl
 	struct mem_job *job = mem_job(ms, s->id);
 	job->fence++;
 	job->leased_by = mem_str(ms, s->worker);
-	job->started_ms = s->started_ms;
+	if (s->started_ms != 0)
+		job->started_ms = s->started_ms;
 	if (s->progress != NULL)
 		job->progress = mem_str(ms, s->progress);
 	if (s->kind <= SL_SETTLE_FAIL && was_started(s))
@@ -478,8 +481,6 @@ static void take(struct memstore *ms, struct mem_job **picks, uint32_t n, bool s
 	for (uint32_t i = 0; i < n; i++) {
 		ids[i] = picks[i]->id;
 		fences[i] = picks[i]->fence;
-		picks[i]->leased_by = mem_str(ms, r->worker);
-		picks[i]->started_ms = mem_now(ms);
 		if (ms->broken != MEMSTORE_CLAIM_TWICE)
 			picks[i]->place = MEM_NOWHERE;
 	}
@@ -771,6 +772,8 @@ static void reap_job(struct memstore *ms, struct mem_job *job, const struct mem_
 	mem_history(ms, job, SL_ATTEMPT_REAPED, lease->worker, NULL, lease->since_ms, (int32_t)job->fence,
 		    &lease->claim);
 	job->attempt = (int32_t)job->fence;
+	job->leased_by = lease->worker;
+	job->started_ms = lease->since_ms;
 	if (lease->started && ms->broken != MEMSTORE_LOSS_FREE)
 		job->charged++;
 	if (ms->broken != MEMSTORE_REAP_LIVE)

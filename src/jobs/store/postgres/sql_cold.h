@@ -35,7 +35,7 @@ static const char end[] =
 	" attempt = CASE WHEN EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence)"
 	" THEN j.fence::integer ELSE j.attempt END,"
 	" output = CASE WHEN $2 = 4 THEN $3::text ELSE j.output END, outside = $2 = 4,"
-	" error = CASE WHEN $2 = 5 THEN $4::text ELSE j.error END,"
+	" error = CASE $2 WHEN 4 THEN NULL WHEN 5 THEN $4::text ELSE j.error END,"
 	" leased_by = coalesce((SELECT worker FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"
 	" j.leased_by),"
 	" started_at = coalesce((SELECT claimed_at FROM run WHERE run.id = j.id AND run.fence = j.fence LIMIT 1),"

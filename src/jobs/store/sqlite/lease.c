@@ -149,8 +149,8 @@ static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_
 		return rc;
 	row->flags |= SQ_SOLO;
 	rc = SQ_RUN(op, SQ_JOB_BACK, SQ_INT(row->id), SQ_INT(row->fence), SQ_INT(lease->started), SQ_NULL, SQ_NULL,
-		    SQ_TEXT(worker), SQ_INT(lease->claimed_us), SQ_INT_OR_NULL(due_us), SQ_INT(row->flags),
-		    SQ_INT(row->fence));
+		    SQ_TEXT(worker), SQ_INT(lease->claimed_us), SQ_INT_OR_NULL(due_us != 0 ? due_us : row->due_us),
+		    SQ_INT(row->flags), SQ_INT(row->fence), SQ_INT(0));
 	if (rc == 0)
 		rc = sl__sq_enqueue(op, row, due_us);
 	if (rc != 0)

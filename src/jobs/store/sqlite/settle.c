@@ -29,14 +29,12 @@ static int complete(struct settling *x, uint64_t next_id)
 {
 	const struct sl_settle *t = x->settle;
 	const char *output = next_id != 0 ? NULL : t->output != NULL ? t->output : "null";
-	/* A completed job always has a start, so that its history shows the attempt. */
-	int64_t started_us = x->started_us != 0 ? x->started_us : x->op->now_us;
 	int64_t claim;
 	int rc = sl__claim_hash(&x->op->claim_hash, &t->claim, &claim, x->op->err);
 	if (rc != 0)
 		return rc;
 	rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim), SQ_TEXT(output),
-		    SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT(started_us), SQ_INT(x->op->now_us),
+		    SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us),
 		    SQ_INT_OR_NULL(next_id));
 	if (rc == 0)
 		rc = sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
@@ -96,7 +94,7 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 		flags &= ~(uint32_t)SQ_SOLO;
 	int rc = SQ_RUN(x->op, SQ_JOB_BACK, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(charge), SQ_TEXT(t->error),
 			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT_OR_NULL(due_us),
-			SQ_INT(flags), SQ_INT_OR_NULL(ran ? x->row.fence : 0));
+			SQ_INT(flags), SQ_INT_OR_NULL(ran ? x->row.fence : 0), SQ_INT(t->kind == SL_SETTLE_RETRY));
 	if (rc == 0 && ran)
 		rc = put_history(x, outcome);
 	if (rc != 0)

@@ -78,14 +78,15 @@
 #define COLD_GET_CHAIN                                                                                                 \
 	"SELECT " SQ_CHAIN_COLUMNS("h.input", "j.output", SQ_IS_LEASED) SQ_CHAIN_FROM_PLAIN                            \
 		" WHERE h.id=?1 AND h.chain_id=?1"
-/* What runs, and what completed the job, is in no table, but follows from the job's row. */
+/* What runs, and what completed the job, is in no table, but follows from the job's row: a completion from outside has
+ * no claim. */
 #define COLD_ATTEMPTS                                                                                                  \
 	"SELECT attempt,outcome,worker,error,started_us,ended_us FROM (SELECT 0 AS part,attempt AS n,attempt,outcome," \
 	"worker,error,started_us,ended_us FROM sluice_attempt WHERE job_id=?1 UNION ALL"                               \
 	" SELECT 1,0,iif(r.until_us IS NULL,j.attempt,j.fence),iif(r.until_us IS NULL,1,0),"                           \
 	"iif(r.until_us IS NULL,j.leased_by,r.worker),NULL,iif(r.until_us IS NULL,j.started_us,r.claimed_us),"         \
 	"iif(r.until_us IS NULL,j.ended_us,NULL)" SQ_JOB_FROM_1                                                        \
-	" AND (r.until_us IS NOT NULL OR (j.status=4 AND j.started_us IS NOT NULL))"                                   \
+	" AND (r.until_us IS NOT NULL OR (j.status=4 AND j.claim IS NOT NULL))"                                        \
 	" UNION ALL SELECT 2,0,NULL,NULL,NULL,NULL,NULL,NULL FROM sluice_job WHERE id=?1) ORDER BY part,n"
 /* ?2 is now. d: what came due since the last claim of its type. */
 #define COLD_OUTSTANDING                                                                                               \
@@ -170,15 +171,17 @@
 		    " AND scope<=?2")                                                                                    \
 	/* ---- settling ---- */                                                                                         \
 	X(JOB_COMPLETE, "UPDATE sluice_job SET status=4,fence=fence+1,attempt=fence,charged=charged+1,claim=?3,"         \
-			"output=?4,progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8,next_id=?9"     \
+			"output=?4,error=NULL,progress=coalesce(?5,progress),leased_by=?6,"                              \
+			"started_us=coalesce(?7,started_us),ended_us=?8,next_id=?9"                                      \
 			" WHERE id=?1 AND fence=?2 AND status=2")                                                        \
 	X(JOB_FAIL,                                                                                                      \
 	  "UPDATE sluice_job SET status=5,fence=fence+1,attempt=iif(?3,fence,attempt),charged=charged+?3,error=?4,"      \
-	  "progress=coalesce(?5,progress),leased_by=?6,started_us=?7,ended_us=?8"                                        \
+	  "progress=coalesce(?5,progress),leased_by=?6,started_us=coalesce(?7,started_us),ended_us=?8"                   \
 	  " WHERE id=?1 AND fence=?2 AND status=2")                                                                      \
+	/* ?11: it failed, with the error ?4. */                                                                         \
 	X(JOB_BACK, "UPDATE sluice_job SET "                                                                             \
-		    "fence=fence+1,attempt=coalesce(?10,attempt),charged=charged+?3,error=coalesce(?4,error),"           \
-		    "progress=coalesce(?5,progress),leased_by=coalesce(?6,leased_by),"                                   \
+		    "fence=fence+1,attempt=coalesce(?10,attempt),charged=charged+?3,error=iif(?11,?4,error),"            \
+		    "progress=coalesce(?5,progress),leased_by=?6,"                                                       \
 		    "started_us=coalesce(?7,started_us),due_us=?8,flags=?9"                                              \
 		    " WHERE id=?1 AND fence=?2 AND status=2")                                                            \
 	X(LEASE_DROP, "DELETE FROM sluice_lease WHERE claim=?1")                                                         \
@@ -209,15 +212,16 @@
 	X(LEASE_END, "DELETE FROM sluice_lease WHERE rowid=?1")                                                          \
 	X(JOB_PROGRESS, "UPDATE sluice_job SET progress=?3 WHERE id=?1 AND fence=?2 AND status=2")                       \
 	/* ---- steering ---- */                                                                                         \
-	/* A completion from outside has no start: the history must not show it as an attempt. ?5: it is leased. */      \
+	/* ?5: it is under a lease, whose attempt ?6 is in the history already. */                                       \
 	X(JOB_END,                                                                                                       \
 	  "UPDATE sluice_job SET status=?2,fence=fence+1,attempt=iif(?5,fence,attempt),output=?3,ended_us=?4,"           \
-	  "error=coalesce(?7,error),"                                                                                    \
-	  "leased_by=CASE WHEN ?5 THEN (SELECT worker FROM sluice_attempt WHERE job_id=?1 AND attempt=?6)"               \
-	  " ELSE leased_by END,started_us=CASE WHEN ?2=4 THEN NULL ELSE started_us END WHERE id=?1")                     \
+	  "error=CASE ?2 WHEN 4 THEN NULL WHEN 5 THEN ?7 ELSE error END,"                                                \
+	  "leased_by=iif(?5,(SELECT worker FROM sluice_attempt WHERE job_id=?1 AND attempt=?6),leased_by),"              \
+	  "started_us=iif(?5,(SELECT started_us FROM sluice_attempt WHERE job_id=?1 AND attempt=?6),started_us)"         \
+	  " WHERE id=?1")                                                                                                \
 	X(JOB_REDRIVE, "UPDATE sluice_job SET status=?2,fence=fence+1,charged=0,ended_us=NULL,due_us=NULL,"              \
 		       "flags=flags&~1 WHERE id=?1")                                                                     \
-	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=NULL WHERE id=?1")                                                  \
+	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=?2 WHERE id=?1")                                                    \
 	/* ---- removing ---- */                                                                                         \
 	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"      \
 		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                  \

@@ -209,7 +209,7 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 		return rc;
 	rc = sl__sq_count_queued(op, row->type, SQ_N_SCHED, -1, -(row->charged > 0));
 	if (rc == 0)
-		rc = SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id));
+		rc = SQ_RUN(op, SQ_JOB_DUE_NOW, SQ_INT(row->id), SQ_INT(op->now_us));
 	if (rc == 0)
 		rc = sl__sq_enqueue(op, row, 0);
 	if (rc != 0)
