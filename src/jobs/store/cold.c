@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "jobs/store/refusals.h"
+
 #define ERRORS_SCAN_DEFAULT 10000
 #define ERRORS_SCAN_MAX 100000
 #define ERROR_GROUPS_DEFAULT 100
@@ -110,7 +112,7 @@ int sl__cold_cron_remove(void *store, const char *name, const struct sl_store_sc
 	const struct sl__cold_query query = {.stmt = SL__COLD_CRON_REMOVE, COLD_VALUES(COLD_TEXT(name))};
 	size_t n;
 	int rc = s->ops->change(s, &query, scope, true, &n, err);
-	return rc == SL_ENOENT ? sl_err_set(err, rc, "schedule %s: not found", name) : rc;
+	return rc == SL_ENOENT ? sl_err_set(err, rc, "no schedule %s", name) : rc;
 }
 
 static int visit_cron(const struct sl__cold_row *row, void *ctx)
@@ -134,6 +136,13 @@ int sl__cold_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *er
 {
 	struct visit v = {.fn.cron = fn, .ctx = ctx};
 	return cold_rows(store, SL__COLD_CRON_LIST, visit_cron, &v, err);
+}
+
+int sl__cold_prune_marks(struct sl__cold_store *s, int64_t before_ms, struct sl_err *err)
+{
+	const struct sl__cold_query query = {.stmt = SL__COLD_PRUNE_MARKS, COLD_VALUES(COLD_TIME(before_ms))};
+	size_t n;
+	return s->ops->change(s, &query, NULL, false, &n, err);
 }
 
 /* ---- the audit trail ---- */
@@ -274,7 +283,7 @@ int sl__cold_get_job(void *store, sl_store_tx *tx, uint64_t id, sl_job_fn *fn, v
 	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.job = fn, .ctx = ctx};
 	int rc = cold_rows(store, SL__COLD_GET_JOB, visit_job, &v, err);
 	if (rc == 0 && v.n == 0)
-		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)id);
+		rc = sl__no_job(id, err);
 	return rc;
 }
 
@@ -283,7 +292,7 @@ int sl__cold_get_chain(void *store, sl_store_tx *tx, uint64_t id, sl_chain_fn *f
 	struct visit v = {.tx = tx, .values = {COLD_INT(id)}, .n_values = 1, .fn.chain = fn, .ctx = ctx};
 	int rc = cold_rows(store, SL__COLD_GET_CHAIN, visit_chain, &v, err);
 	if (rc == 0 && v.n == 0)
-		rc = sl_err_set(err, SL_ENOENT, "chain %llu: not found", (unsigned long long)id);
+		rc = sl__no_chain(id, err);
 	return rc;
 }
 
@@ -306,7 +315,7 @@ int sl__cold_attempts(void *store, uint64_t job_id, sl_attempt_record_fn *fn, vo
 	struct visit v = {.values = {COLD_INT(job_id)}, .n_values = 1, .fn.attempt = fn, .ctx = ctx};
 	int rc = cold_rows(store, SL__COLD_ATTEMPTS, visit_attempt, &v, err);
 	if (rc == 0 && v.n == 0)
-		rc = sl_err_set(err, SL_ENOENT, "job %llu: not found", (unsigned long long)job_id);
+		rc = sl__no_job(job_id, err);
 	return rc;
 }
 

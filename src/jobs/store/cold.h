@@ -40,6 +40,7 @@ struct sl__cold_value {
 #define COLD_BOOL(x) ((struct sl__cold_value){.kind = SL__COLD_BOOL, .i = (x)})
 #define COLD_TEXT(x) ((struct sl__cold_value){.kind = SL__COLD_TEXT, .p = (x)})
 #define COLD_TIME(x) ((struct sl__cold_value){.kind = SL__COLD_TIME, .i = (x)})
+#define COLD_IDS(x, count) ((struct sl__cold_value){.kind = SL__COLD_IDS, .p = (x), .n = (count)})
 #define COLD_TEXTS(x, count) ((struct sl__cold_value){.kind = SL__COLD_TEXTS, .p = (x), .n = (count)})
 #define COLD_CLAIM(x) ((struct sl__cold_value){.kind = SL__COLD_CLAIM, .p = (x)})
 #define COLD_NOW ((struct sl__cold_value){.kind = SL__COLD_NOW})
@@ -105,6 +106,9 @@ static inline int64_t sl__cold_time_ms(const struct sl__cold_row *row, int colum
 /* A row of jobs or chains, with the columns of GET_JOB (but for from_http) and GET_CHAIN. */
 struct sl_job sl__cold_job(const struct sl__cold_row *row);
 struct sl_chain sl__cold_chain(const struct sl__cold_row *row);
+
+/* Part of a prune: marks of streams that are older than that, and of which nothing is left. */
+int sl__cold_prune_marks(struct sl__cold_store *s, int64_t before_ms, struct sl_err *err);
 
 /* The transaction of a scope; NULL: none. */
 static inline sl_store_tx *sl__scope_tx(const struct sl_store_scope *scope)

@@ -7,6 +7,8 @@
  *	COLD_EVENT_TABLE           the table of events
  *	COLD_P(n, type)            parameter n
  *	COLD_IN(query)             = one of what a query gives
+ *	COLD_IN_IDS(n)             = one of the ids in parameter n
+ *	COLD_OPEN(b)               whether the edge b is not done
  *	COLD_NEXT COLD_LAST        the times of a schedule
  *	COLD_AT COLD_TS COLD_ENDED the times of a record, of an event, and of the end of a job
  *	COLD_CHAINS                the ids of a record's chains as a text
@@ -23,6 +25,15 @@
 /* clang-format off */
 /* X(name, text) */
 #define SL__COLD_STATEMENTS(X) \
+	/* Chains outside of a set that wait for one inside, and for which. */ \
+	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM " COLD_TABLE("blocker") " b JOIN " COLD_TABLE("job") " j" \
+		" ON j.id=b.job_id WHERE b.chain_id " COLD_IN_IDS(1) " AND " COLD_OPEN("b") " AND j.status IN (1,2)" \
+		" AND NOT j.chain_id " COLD_IN_IDS(1)) \
+	/* Marks of incarnations that another has followed, and of which nothing is left. */ \
+	X(PRUNE_MARKS, "DELETE FROM " COLD_TABLE("event_mark") " AS m WHERE " COLD_AT "<" COLD_P(1, "timestamptz") \
+		" AND EXISTS(SELECT 1 FROM " COLD_TABLE("event_mark") " n WHERE n.stream=m.stream" \
+		" AND n.incarnation<>m.incarnation AND n." COLD_AT ">m." COLD_AT ") AND NOT EXISTS(SELECT 1 FROM " \
+		COLD_EVENT_TABLE " e WHERE e.stream=m.stream AND e.incarnation=m.incarnation)") \
 	X(TARGET_ID, "SELECT value FROM " COLD_TABLE("meta") " WHERE name='target_id'") \
 	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
 	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \

@@ -364,7 +364,7 @@ static void put_columns(struct list *l, const char *sql)
 /* The candidates, in PostgreSQL as an array, so that they are looked up one by one. */
 static void put_candidates(struct list *l)
 {
-	const struct sl__cold_value ids = {.kind = SL__COLD_IDS, .p = l->ids.data, .n = l->ids.len / sizeof(uint64_t)};
+	const struct sl__cold_value ids = COLD_IDS(l->ids.data, l->ids.len / sizeof(uint64_t));
 	if (l->chains)
 		(void)sl__buf_printf(&l->sql, " AND h.id %sSELECT c.chain_id FROM %s c WHERE c.id %s", l->d->in,
 				     l->d->job, l->d->in_ids);

@@ -3,42 +3,31 @@
  * What clients do to chains from outside. Every one of them locks the chains' first jobs in order of id, sees what the
  * last jobs are, and changes those in a second round trip.
  */
-#include <stdlib.h>
-
+#include "jobs/store/ends.h"
+#include "jobs/store/id_set.h"
 #include "jobs/store/postgres/store.h"
 #include "jobs/store/refusals.h"
 
-static int by_chain_number(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
 int sl__pg_lock_heads(struct pg_call *call, struct sl_ids chains, const PGresult **heads, struct sl_err *err)
 {
-	size_t n = chains.n;
-	const struct sl_env *env = &call->store->env;
-	uint64_t *sorted = sl__calloc(env, n, sizeof(*sorted));
-	if (sorted == NULL)
-		return sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	if (n > 0)
-		memcpy(sorted, chains.ids, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), by_chain_number);
-	sl__pg_add_ids(&call->params, sorted, n);
+	struct sl__id_set sorted SL_CLEANUP(sl__id_set_fini) = {.env = &call->store->env};
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < chains.n; i++)
+		rc = sl__id_set_add(&sorted, chains.ids[i], err);
+	if (rc != 0)
+		return rc;
+	sl__id_set_sort(&sorted);
+	sl__pg_add_ids(&call->params, sorted.ids, sorted.n);
 	int at = sl__pg_call_send(call, ST_HEADS);
-	int rc = sl__pg_call_run(call, false, err);
-	*heads = rc == 0 ? sl__pg_call_result(call, at) : NULL;
-	/* Sorted ids against the sorted rows that were found. */
-	int row = 0;
-	for (size_t i = 0; rc == 0 && i < n; i++) {
-		while (row < PQntuples(*heads) && (uint64_t)sl__pg_int8(*heads, row, 0) < sorted[i])
-			row++;
-		if (row == PQntuples(*heads) || (uint64_t)sl__pg_int8(*heads, row, 0) != sorted[i])
-			rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found",
-					(unsigned long long)sorted[i]);
-	}
-	sl__free(env, sorted);
-	return rc;
+	rc = sl__pg_call_run(call, false, err);
+	if (rc != 0)
+		return rc;
+	*heads = sl__pg_call_result(call, at);
+	/* Sorted ids against the sorted rows: the first without a row is missing. */
+	for (size_t i = 0; i < sorted.n; i++)
+		if ((int)i == PQntuples(*heads) || (uint64_t)sl__pg_int8(*heads, (int)i, 0) != sorted.ids[i])
+			return sl__no_chain(sorted.ids[i], err);
+	return 0;
 }
 
 /* A request to change chains: a call with their heads locked, and what it was asked for. */
@@ -80,16 +69,8 @@ static void add_lasts(struct request *r, uint32_t statuses)
 
 /* ---- ending ---- */
 
-/* How chains end from outside. */
-struct end {
-	enum sl_job_status status;
-	enum sl_lost_reason reason; /* for who has them */
-	enum sl_change_kind change;
-	const char *output, *error;
-};
-
 /* End the last jobs of the chains, and open what waited for them. *n: how many ended. */
-static int end_lasts(struct request *r, const struct end *end, size_t *n)
+static int end_lasts(struct request *r, const struct sl__end *end, size_t *n)
 {
 	struct pg_call *call = &r->call;
 	const struct sl_store_scope *l = r->scope;
@@ -99,6 +80,7 @@ static int end_lasts(struct request *r, const struct end *end, size_t *n)
 	sl__pg_add_int4(&call->params, (int32_t)end->status);
 	sl__pg_add_text(&call->params, end->output);
 	sl__pg_add_text(&call->params, end->error);
+	sl__pg_add_text(&call->params, end->history);
 	sl__pg_add_array(&unblock, SL__PG_INT8, (size_t)PQntuples(r->heads));
 	for (int i = 0; i < PQntuples(r->heads); i++)
 		sl__pg_el_int8(&unblock, sl__pg_int8(r->heads, i, 0));
@@ -128,44 +110,37 @@ static int end_lasts(struct request *r, const struct end *end, size_t *n)
 	return 0;
 }
 
-static int end_one_chain(struct request *r, struct pg_store *store, uint64_t chain_id, const struct end *end)
+static int end_one_chain(struct pg_store *store, uint64_t chain_id, const struct sl__end *end,
+			 const struct sl_store_scope *scope, struct sl_err *err)
 {
+	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
 	size_t n = 0;
-	int rc = open_request(r, store, (struct sl_ids){&chain_id, 1});
-	if (rc == 0 && (LIVE >> sl__pg_int4(r->heads, 0, 2) & 1) == 0)
-		rc = sl_err_set(r->err, SL_EEXIST, "postgres: chain %llu has ended", (unsigned long long)chain_id);
-	if (rc == 0)
-		rc = end_lasts(r, end, &n);
-	close_request(r);
-	return rc;
+	int rc = open_request(&r, store, (struct sl_ids){&chain_id, 1});
+	if (rc != 0)
+		return rc;
+	int32_t status = sl__pg_int4(r.heads, 0, 2);
+	if ((LIVE >> status & 1) == 0)
+		return sl__refuse_ended(chain_id, (enum sl_job_status)status, err);
+	return end_lasts(&r, end, &n);
 }
 
 int sl__pg_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
 			  struct sl_err *err)
 {
-	const struct end end = {.status = SL_JOB_COMPLETED,
-				.reason = SL_LOST_COMPLETED,
-				.change = SL_CHANGE_COMPLETED,
-				.output = output != NULL ? output : "null"};
-	struct request r = {.scope = scope, .err = err};
-	return end_one_chain(&r, store, chain_id, &end);
+	const struct sl__end end = sl__end_completed(output);
+	return end_one_chain(store, chain_id, &end, scope, err);
 }
 
 int sl__pg_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
 		      struct sl_err *err)
 {
-	const struct end end = {.status = SL_JOB_FAILED,
-				.reason = SL_LOST_FAILED,
-				.change = SL_CHANGE_FAILED,
-				.error = error != NULL ? error : "failed from outside"};
-	struct request r = {.scope = scope, .err = err};
-	return end_one_chain(&r, store, chain_id, &end);
+	const struct sl__end end = sl__end_failed(error);
+	return end_one_chain(store, chain_id, &end, scope, err);
 }
 
 int sl__pg_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	static const struct end end = {
-		.status = SL_JOB_CANCELLED, .reason = SL_LOST_CANCELLED, .change = SL_CHANGE_CANCELLED};
+	const struct sl__end end = sl__end_cancelled();
 	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
 	size_t changed = 0;
 	int rc = open_request(&r, store, chains);
@@ -279,7 +254,7 @@ int sl__pg_watch(void *store, uint64_t chain_id, enum sl_job_status *status, str
 	int at = sl__pg_call_send(&call, ST_GET_CHAIN);
 	rc = sl__pg_call_run(&call, true, err);
 	if (rc == 0 && PQntuples(sl__pg_call_result(&call, at)) == 0)
-		rc = sl_err_set(err, SL_ENOENT, "postgres: chain %llu: not found", (unsigned long long)chain_id);
+		rc = sl__no_chain(chain_id, err);
 	if (rc == 0)
 		*status = (enum sl_job_status)sl__pg_int4(sl__pg_call_result(&call, at), 0, 4);
 	sl__pg_call_close(&call);

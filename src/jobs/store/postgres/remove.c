@@ -1,41 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Removing chains: those that a client names, with what waits for them, and those that ended long ago. */
+#include "jobs/store/id_set.h"
 #include "jobs/store/postgres/store.h"
+#include "jobs/store/refusals.h"
 
 #define ORPHAN_PAGE 10000
 
-struct id_set {
-	const struct sl_env *env;
-	uint64_t *ids;
-	size_t n, cap;
-	const struct sl_store_scope *scope; /* hears what is deleted; may be NULL */
+/* The chains to delete. */
+struct removal {
+	struct sl__id_set set;
+	const struct sl_store_scope *scope; /* where that is reported; may be NULL */
+	bool keep_needed;                   /* but not what another job waits for */
 };
-
-static int append_id(struct id_set *set, uint64_t id, struct sl_err *err)
-{
-	if (set->n == set->cap) {
-		size_t cap = set->cap * 2 + 16;
-		uint64_t *more = sl__realloc(set->env, set->ids, cap * sizeof(*more));
-		if (more == NULL)
-			return sl_err_set(err, SL_ENOMEM, "postgres: remove: out of memory");
-		set->ids = more;
-		set->cap = cap;
-	}
-	set->ids[set->n++] = id;
-	return 0;
-}
-
-static int add_id(struct id_set *set, uint64_t id, struct sl_err *err)
-{
-	for (size_t i = 0; i < set->n; i++)
-		if (set->ids[i] == id)
-			return 0;
-	return append_id(set, id, err);
-}
 
 /* Lock the chains of the set, and take in those that wait for one of them, until nothing outside does. A chain that is
  * started meanwhile must lock a chain of the set first, and then finds it gone. */
-static int close_set(struct pg_call *call, struct id_set *set, bool cascade, struct sl_err *err)
+static int close_set(struct pg_call *call, struct sl__id_set *set, bool cascade, struct sl_err *err)
 {
 	for (;;) {
 		const PGresult *res = NULL;
@@ -51,23 +31,23 @@ static int close_set(struct pg_call *call, struct id_set *set, bool cascade, str
 		res = sl__pg_call_result(call, at);
 		int waiting = PQntuples(res);
 		if (waiting > 0 && !cascade)
-			return sl_err_set(err, SL_EPENDING, "postgres: chain %lld waits for chain %lld",
-					  (long long)sl__pg_int8(res, 0, 0), (long long)sl__pg_int8(res, 0, 1));
+			return sl__refuse_waited_for((uint64_t)sl__pg_int8(res, 0, 0), (uint64_t)sl__pg_int8(res, 0, 1),
+						     err);
 		for (int i = 0; i < waiting && rc == 0; i++)
-			rc = add_id(set, (uint64_t)sl__pg_int8(res, i, 0), err);
+			rc = sl__id_set_add(set, (uint64_t)sl__pg_int8(res, i, 0), err);
+		sl__id_set_sort(set);
 		sl__pg_pipe_end(&call->pipe);
 		if (rc != 0 || waiting == 0)
 			return rc;
 	}
 }
 
-/* Delete the chains of the set and report them. *n: how many. keep_needed: but not what another job waits for. */
-static int delete_set(struct pg_call *call, const struct id_set *set, bool keep_needed, size_t *n, struct sl_err *err)
+/* Delete the chains and report them. *n: how many. */
+static int delete_set(struct pg_call *call, const struct removal *x, size_t *n, struct sl_err *err)
 {
-	const struct sl_store_scope *l = set->scope;
 	const PGresult *res = NULL;
-	sl__pg_add_ids(&call->params, set->ids, set->n);
-	sl__pg_add_bool(&call->params, keep_needed);
+	sl__pg_add_ids(&call->params, x->set.ids, x->set.n);
+	sl__pg_add_bool(&call->params, x->keep_needed);
 	int rc = sl__pg_call_one(call, ST_DELETE, &res, err);
 	if (rc != 0)
 		return rc;
@@ -78,8 +58,8 @@ static int delete_set(struct pg_call *call, const struct id_set *set, bool keep_
 		const char *type = sl__pg_text(res, i, 2);
 		*n += id == chain_id;
 		if (sl__pg_bool(res, i, 3))
-			sl__tell_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
-		sl__tell_change(l, SL_CHANGE_DELETED, id, chain_id, type);
+			sl__tell_note(x->scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
+		sl__tell_change(x->scope, SL_CHANGE_DELETED, id, chain_id, type);
 	}
 	return 0;
 }
@@ -88,22 +68,23 @@ int sl__pg_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 		  struct sl_err *err)
 {
 	struct pg_store *s = store;
-	struct id_set set = {.env = &s->env, .scope = scope};
+	struct removal x = {.set = {.env = &s->env}, .scope = scope};
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
 	size_t deleted = 0;
 	int rc = sl__pg_call_open(&call, s, sl__scope_tx(scope), PG_LONG, err);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; i < chains.n && rc == 0; i++)
-		rc = add_id(&set, chains.ids[i], err);
+		rc = sl__id_set_add(&x.set, chains.ids[i], err);
+	sl__id_set_sort(&x.set);
 	sl__pg_call_audit(&call, scope);
 	if (rc == 0)
-		rc = close_set(&call, &set, cascade, err);
+		rc = close_set(&call, &x.set, cascade, err);
 	if (rc == 0)
-		rc = delete_set(&call, &set, false, &deleted, err);
+		rc = delete_set(&call, &x, &deleted, err);
 	if (rc == 0 && n != NULL)
 		*n = deleted;
-	sl__free(&s->env, set.ids);
+	sl__id_set_fini(&x.set);
 	return rc;
 }
 
@@ -132,12 +113,7 @@ static int pg_prune_events(struct pg_store *s, int64_t before_ms, struct sl_err 
 	}
 	if (rc != 0)
 		return rc;
-	struct pg_call call SL_CLEANUP(sl__pg_call_close);
-	rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
-	if (rc != 0)
-		return rc;
-	sl__pg_add_time(&call.params, before_ms);
-	return sl__pg_call_one(&call, ST_PRUNE_MARKS, NULL, err);
+	return sl__cold_prune_marks(&s->cold, before_ms, err);
 }
 
 /* Delete up to limit chains. Locked, so that no job begins to wait for one of them; one that did just before is seen by
@@ -146,7 +122,7 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 		 struct sl_err *err)
 {
 	struct pg_store *s = store;
-	struct id_set set = {.env = &s->env};
+	struct removal x = {.set = {.env = &s->env}, .keep_needed = true};
 	struct pg_call call;
 	int rc = sl__pg_call_open(&call, s, NULL, PG_LONG, err);
 	if (rc != 0)
@@ -163,20 +139,20 @@ int sl__pg_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 	rc = sl__pg_call_run(&call, false, err);
 	const PGresult *res = rc == 0 ? sl__pg_call_result(&call, at) : NULL;
 	for (int i = 0; rc == 0 && i < PQntuples(res); i++)
-		rc = append_id(&set, (uint64_t)sl__pg_int8(res, i, 0), err);
+		rc = sl__id_set_add(&x.set, (uint64_t)sl__pg_int8(res, i, 0), err);
 	sl__pg_pipe_end(&call.pipe);
-	if (set.n > 0)
+	if (x.set.n > 0)
 		sl__pg_call_audit(&call, scope);
 	if (rc == 0)
-		rc = delete_set(&call, &set, true, n, err);
+		rc = delete_set(&call, &x, n, err);
 	if (rc == 0) {
 		/* Fewer than asked for: that was the end, and the next series of calls begins anew. */
 		sl__lock(&s->marks_mu);
 		s->pruned_before_ms = before_ms;
-		s->pruned_after = set.n > 0 && set.n == limit ? (int64_t)set.ids[set.n - 1] : 0;
+		s->pruned_after = x.set.n > 0 && x.set.n == limit ? (int64_t)x.set.ids[x.set.n - 1] : 0;
 		sl__unlock(&s->marks_mu);
 	}
-	sl__free(&s->env, set.ids);
+	sl__id_set_fini(&x.set);
 	sl__pg_call_close(&call);
 	if (rc != 0 || *n > 0)
 		return rc;

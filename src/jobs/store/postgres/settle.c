@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "jobs/store/ends.h"
 #include "jobs/store/postgres/store.h"
 #include "jobs/store/refusals.h"
 
@@ -31,13 +32,6 @@ static bool is_fast(const struct sl_settle *s, size_t n)
 	return true;
 }
 
-static int32_t charge_of(const struct sl_settle *s)
-{
-	/* A failure for good without a start is that of a worker which found that the attempts had run out. */
-	return s->kind != SL_SETTLE_RESCHEDULE && s->kind != SL_SETTLE_RELEASE &&
-	       (s->kind != SL_SETTLE_FAIL || s->started_ms != 0);
-}
-
 /* In order of ids; s names the settle at hand in `add`. */
 #define EACH(s, st, p, oid, add)                                                                                       \
 	do {                                                                                                           \
@@ -53,13 +47,6 @@ static void add_hashes(struct sl__pg_params *p, const struct pg_settling *st)
 	sl__pg_add_array(p, SL__PG_INT8, st->n);
 	for (size_t i = 0; i < st->n; i++)
 		sl__pg_el_int8(p, st->claims[st->order[i]]);
-}
-
-static const char *output_of(const struct sl_settle *s)
-{
-	if (s->kind != SL_SETTLE_COMPLETE)
-		return NULL;
-	return s->output != NULL ? s->output : "null";
 }
 
 static void add_claims(struct sl__pg_params *p, const struct pg_settling *st)
@@ -79,7 +66,7 @@ static int send_fast(struct pg_call *call, const struct pg_settling *st)
 	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
 	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
 	add_hashes(p, st);
-	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, sl__settle_output(s)));
 	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));
 	sl__pg_add_text(p, st->settles[0].worker);
 	add_claims(p, st);
@@ -118,8 +105,8 @@ static int send_general(struct pg_call *call, const struct pg_settling *st)
 	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->id));
 	EACH(s, st, p, SL__PG_INT8, sl__pg_el_int8(p, (int64_t)s->fence));
 	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, (int32_t)s->kind));
-	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, charge_of(s)));
-	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, output_of(s)));
+	EACH(s, st, p, SL__PG_INT4, sl__pg_el_int4(p, sl__settle_is_charged(s)));
+	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, sl__settle_output(s)));
 	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, s->error));
 	EACH(s, st, p, SL__PG_TEXT, sl__pg_el_text(p, s->progress));
 	EACH(s, st, p, SL__PG_TIMESTAMPTZ, sl__pg_el_time(p, s->started_ms));

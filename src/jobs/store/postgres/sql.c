@@ -535,13 +535,9 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_END] = end,
 	[ST_REDRIVE] = redrive,
 	[ST_TRIGGER] = trigger,
-	[ST_WAITING] = "SELECT DISTINCT j.chain_id, b.chain_id FROM {s}.blocker b JOIN {s}.job j ON j.id = b.job_id"
-		       " WHERE b.chain_id = ANY ($1::bigint[]) AND NOT b.done AND j.status IN (1, 2)"
-		       " AND j.chain_id <> ALL ($1)",
 	[ST_DELETE] = delete_chains,
 	[ST_PRUNABLE] = prunable,
 	[ST_PRUNE_EVENTS] = prune_events,
-	[ST_PRUNE_MARKS] = prune_marks,
 	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
 	/* $1: nothing while there are fewer rows. What others are folding, or have not committed, stays as it is: the
 	 * sum is the same before and after. */

@@ -28,7 +28,7 @@
 	" AND r.priority = j.priority AND r.id = j.id),"                                                               \
 	"dq AS (DELETE FROM {s}.sched q USING j WHERE q.type = j.type AND q.due = j.scheduled_for AND q.id = j.id)"
 
-/* $1 last jobs of chains, $2 status, $3 output, $4 error */
+/* $1 last jobs of chains, $2 status, $3 output, $4 error, $5 error of the attempts that are cut short */
 static const char end[] =
 	"WITH " RUNS_ON("$1::bigint[]") ","
 	"j AS (UPDATE {s}.job j SET status = $2::integer, fence = j.fence + 1, ended_at = clock_timestamp(),"
@@ -44,8 +44,7 @@ static const char end[] =
 	" j.watched, j.blockers_open),"
 	"a AS (INSERT INTO {s}.job_attempt (job_id, attempt, claim, outcome, worker, error, started_at, ended_at)"
 	" SELECT j.id, j.attempt, " CLAIM_HASH("run.claim") ", 6, run.worker,"
-	" CASE $2 WHEN 4 THEN 'completed from outside' WHEN 5 THEN $4 ELSE 'cancelled' END,"
-	" run.claimed_at, clock_timestamp() FROM"
+	" $5::text, run.claimed_at, clock_timestamp() FROM"
 	" j JOIN run ON run.id = j.id AND run.fence = j.fence RETURNING job_id),"
 	"h AS (UPDATE {s}.job h SET chain_status = $2 FROM j WHERE j.id <> j.chain_id AND h.id = j.chain_id"
 	" RETURNING h.id, h.key, h.watched)," LEAVE_QUEUES ","
@@ -210,12 +209,6 @@ static const char event_marks[] =
 static const char event_owners[] =
 	"SELECT owner FROM {s}.event_mark WHERE stream = $1::text AND incarnation <> $2::bigint LIMIT 1";
 
-/* $1 before: marks of incarnations that another has followed, and of which nothing is left. */
-static const char prune_marks[] =
-	"DELETE FROM {s}.event_mark m WHERE at < $1::timestamptz AND EXISTS (SELECT 1 FROM {s}.event_mark n"
-	" WHERE n.stream = m.stream AND n.incarnation <> m.incarnation AND n.at > m.at) AND NOT EXISTS"
-	" (SELECT 1 FROM {s}.job_events e WHERE e.stream = m.stream AND e.incarnation = m.incarnation)";
-
 /* $1 streams, $2 incarnations, $3 sequences */
 static const char event_known[] =
 	"SELECT u.ord::integer, e.crc FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY"
@@ -269,6 +262,8 @@ static const char claim_standing[] =
 #define COLD_EVENT_TABLE "{s}.job_events"
 #define COLD_P(n, type) "$" #n "::" type
 #define COLD_IN(query) "= ANY (ARRAY(" query "))"
+#define COLD_IN_IDS(n) "= ANY ($" #n "::bigint[])"
+#define COLD_OPEN(b) "NOT " b ".done"
 #define COLD_NEXT "next_at"
 #define COLD_LAST "last_at"
 #define COLD_AT "at"

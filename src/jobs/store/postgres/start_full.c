@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "jobs/store/postgres/store.h"
+#include "jobs/store/refusals.h"
 
 /* Beyond this many chains the nested loops of the prepared statement cost more than to plan it anew with hash joins. */
 #define NESTED_MAX 128
@@ -157,11 +158,8 @@ int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct s
 	/* The statement reports only that a blocker is missing; which one is asked for here. */
 	if (rc == SL_ENOENT && err != NULL && sl__pg_call_open(&call, s, start->tx, PG_ONCE, NULL) == 0) {
 		add_edge_chains(&call.params, &f);
-		if (sl__pg_call_one(&call, ST_MISSING, &res, NULL) == 0 && PQntuples(res) > 0) {
-			(void)sl_err_set(err, SL_ENOENT, "postgres: no chain %llu to wait for",
-					 (unsigned long long)sl__pg_int8(res, 0, 0));
-			err->error_class = SL_CLASS_POISON;
-		}
+		if (sl__pg_call_one(&call, ST_MISSING, &res, NULL) == 0 && PQntuples(res) > 0)
+			rc = sl__no_blocker((uint64_t)sl__pg_int8(res, 0, 0), err);
 		sl__pg_call_close(&call);
 	}
 	sl__free(&s->env, f.sent);

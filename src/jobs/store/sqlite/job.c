@@ -2,6 +2,7 @@
 /* Rows of jobs, their place in the queues, what they wait for, and what the end of a chain brings. */
 #include <stdio.h>
 
+#include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
 /* ---- rows ---- */
@@ -183,8 +184,7 @@ static int insert_blockers(struct sq_op *op, uint64_t id, const struct sl_new_jo
 		uint64_t chain = job->blockers[i];
 		int rc = SQ_ROW(op, SQ_CHAIN_STATUS, &s, SQ_INT(chain));
 		if (rc == 0)
-			rc = sl_err_set(op->err, SL_ENOENT, "there is no chain %llu to wait for",
-					(unsigned long long)chain);
+			rc = sl__no_blocker(chain, op->err);
 		if (rc < 0)
 			return rc;
 		bool done = sqlite3_column_int(s, 0) == SL_JOB_COMPLETED;

@@ -1,79 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Removing chains, with everything that belongs to them; and the retention that removes old ones. */
-#include <inttypes.h>
-#include <stdlib.h>
-
+#include "jobs/store/id_set.h"
+#include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
 #define ORPHAN_PAGE 10000
 
-/* A set of chains, once each, as numbers and as a JSON array for statements. */
-struct doomed {
-	struct sq_op *op;
-	struct sl__buf ids; /* 8 bytes each */
-	struct sl__buf json;
+/* The chains to remove. */
+struct removing {
+	struct sl__id_set set;
+	bool cascade;
+	struct sl_err *err;
 };
 
-static int doomed_no_memory(struct doomed *d)
+static int take_in_waiting(const struct sl__cold_row *row, void *ctx)
 {
-	return sl_err_set(d->op->err, SL_ENOMEM, "no memory for the chains to remove");
+	struct removing *x = ctx;
+	if (!x->cascade)
+		return sl__refuse_waited_for(sl__cold_id(row, 0), sl__cold_id(row, 1), x->err);
+	return sl__id_set_add(&x->set, sl__cold_id(row, 0), x->err);
 }
 
-static size_t doomed_count(const struct doomed *d)
+/* Chains outside of the set that wait for one inside: refuse them, or take them in, until no other waits. */
+static int close_over(struct removing *x, struct sq_op *op)
 {
-	return d->ids.len / 8;
-}
-
-static uint64_t doomed_at(const struct doomed *d, size_t i)
-{
-	return sl__get64(d->ids.data + i * 8);
-}
-
-static int compare_doomed(const void *a, const void *b)
-{
-	uint64_t x = sl__get64(a), y = sl__get64(b);
-	return x < y ? -1 : x > y;
-}
-
-/* Sort, drop what is there twice, write the JSON. */
-static int doomed_settle(struct doomed *d)
-{
-	size_t n = doomed_count(d), kept = 0;
-	if (n > 0)
-		qsort(d->ids.data, n, 8, compare_doomed);
-	for (size_t i = 0; i < n; i++)
-		if (i == 0 || doomed_at(d, i) != doomed_at(d, i - 1))
-			sl__put64(d->ids.data + 8 * kept++, doomed_at(d, i));
-	d->ids.len = kept * 8;
-	sl__buf_clear(&d->json);
-	for (size_t i = 0; i < kept; i++)
-		(void)sl__buf_printf(&d->json, "%c%" PRIu64, i == 0 ? '[' : ',', doomed_at(d, i));
-	(void)sl__buf_str_append(&d->json, kept == 0 ? "[]" : "]");
-	return d->json.failed != 0 ? doomed_no_memory(d) : 0;
-}
-
-/* Chains outside of the set that wait for one inside: refuse them, or take them in. */
-static int take_in_waiting(struct doomed *d, bool cascade)
-{
-	for (size_t before = SIZE_MAX; before != doomed_count(d);) {
-		sqlite3_stmt *s;
-		before = doomed_count(d);
-		int rc = sl__sqlite_bind(d->op->c, SQ_WAITING, SQ_VALUES(SQ_TEXT(d->json.data)), &s, d->op->err);
-		while (rc == 0 && (rc = sl__sqlite_step(d->op->c, s, d->op->err)) > 0) {
-			rc = sl__buf_put64(&d->ids, sl__sqlite_u64(s, 0)) != 0 ? doomed_no_memory(d) : 0;
-			if (!cascade)
-				rc = sl_err_set(d->op->err, SL_EPENDING,
-						"chain %" PRIu64 " waits for chain %" PRIu64
-						"; remove it too, or let it go with a cascade",
-						sl__sqlite_u64(s, 0), sl__sqlite_u64(s, 1));
-		}
-		(void)sqlite3_reset(s);
-		if (rc == 0)
-			rc = doomed_settle(d);
-		if (rc != 0)
-			return rc;
+	int rc = 0;
+	for (size_t before = SIZE_MAX; rc == 0 && before != x->set.n;) {
+		sl__id_set_sort(&x->set);
+		before = x->set.n;
+		/* The query has a copy of the ids. */
+		const struct sl__cold_query query = {.stmt = SL__COLD_WAITING,
+						     COLD_VALUES(COLD_IDS(x->set.ids, before)),
+						     .row = take_in_waiting,
+						     .ctx = x};
+		rc = sl__sq_cold_rows(op->store, op->c, &query, op->err);
 	}
-	return 0;
+	return rc;
 }
 
 static int remove_job(struct sq_op *op, uint64_t id)
@@ -130,30 +92,24 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 		  struct sl_err *err)
 {
 	struct sq_op op;
-	struct doomed d = {.op = &op};
 	int rc = sl__sq_op_begin(&op, store, SQ_DURABLE, scope, err);
 	if (rc != 0)
 		return rc;
-	sl__buf_init(&d.ids, &op.store->env);
-	sl__buf_init(&d.json, &op.store->env);
+	struct removing x = {.set = {.env = &op.store->env}, .cascade = cascade, .err = err};
 	for (size_t i = 0; rc == 0 && i < chains.n; i++) {
 		struct sq_row row;
 		rc = sl__sq_chain_last(&op, chains.ids[i], &row);
-		if (rc == 0 && sl__buf_put64(&d.ids, chains.ids[i]) != 0)
-			rc = doomed_no_memory(&d);
+		if (rc == 0)
+			rc = sl__id_set_add(&x.set, chains.ids[i], err);
 	}
 	if (rc == 0)
-		rc = doomed_settle(&d);
-	if (rc == 0)
-		rc = take_in_waiting(&d, cascade);
-	size_t count = doomed_count(&d);
-	for (size_t i = 0; rc == 0 && i < count; i++)
-		rc = remove_chain(&op, doomed_at(&d, i));
-	sl__buf_fini(&d.ids);
-	sl__buf_fini(&d.json);
+		rc = close_over(&x, &op);
+	for (size_t i = 0; rc == 0 && i < x.set.n; i++)
+		rc = remove_chain(&op, x.set.ids[i]);
 	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0 && n != NULL)
-		*n = count;
+		*n = x.set.n;
+	sl__id_set_fini(&x.set);
 	return rc;
 }
 
@@ -199,8 +155,9 @@ static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids
 }
 
 /* Events that came after their job was deleted. */
-static int sq_prune_events(struct sq_store *s, int64_t before_us, struct sl_err *err)
+static int sq_prune_events(struct sq_store *s, int64_t before_ms, struct sl_err *err)
 {
+	int64_t before_us = sq_us(before_ms);
 	struct sl__buf ids;
 	uint64_t after = 0;
 	size_t n = ORPHAN_PAGE;
@@ -228,13 +185,9 @@ static int sq_prune_events(struct sq_store *s, int64_t before_us, struct sl_err 
 			rc = sl__sq_op_end(&op, SQ_CHANGE(&op, SQ_EVENTS_JOBLESS, &changed, SQ_INT(before_us),
 							  SQ_INT(ORPHAN_PAGE)));
 	}
-	if (rc == 0) { /* then marks of which nothing is left */
-		struct sq_op op;
-		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
-		if (rc == 0)
-			rc = sl__sq_op_end(&op, SQ_RUN(&op, SQ_MARKS_PRUNE, SQ_INT(before_us)));
-	}
-	return rc;
+	if (rc != 0)
+		return rc;
+	return sl__cold_prune_marks(&s->cold, before_ms, err);
 }
 
 int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
@@ -264,7 +217,7 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
 	}
 	if (rc == 0 && removed == 0)
-		rc = sq_prune_events(s, sq_us(before_ms), err);
+		rc = sq_prune_events(s, before_ms, err);
 	sl__buf_fini(&ids);
 	if (rc == 0)
 		*n = removed;

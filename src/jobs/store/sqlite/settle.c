@@ -3,6 +3,7 @@
  * Settling: the end of a claim on one job. The row is read, judged, and updated with its fence in the WHERE; under the
  * store's lock nothing comes in between.
  */
+#include "jobs/store/ends.h"
 #include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
@@ -28,14 +29,13 @@ static int put_history(struct settling *x, enum sl_attempt_outcome outcome)
 static int complete(struct settling *x, uint64_t next_id)
 {
 	const struct sl_settle *t = x->settle;
-	const char *output = next_id != 0 ? NULL : t->output != NULL ? t->output : "null";
 	int64_t claim;
 	int rc = sl__claim_hash(&x->op->claim_hash, &t->claim, &claim, x->op->err);
 	if (rc != 0)
 		return rc;
-	rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim), SQ_TEXT(output),
-		    SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us),
-		    SQ_INT_OR_NULL(next_id));
+	rc = SQ_RUN(x->op, SQ_JOB_COMPLETE, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(claim),
+		    SQ_TEXT(sl__settle_output(t)), SQ_TEXT(t->progress), SQ_TEXT(t->worker),
+		    SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us), SQ_INT_OR_NULL(next_id));
 	if (rc == 0)
 		rc = sl__sq_count(x->op, x->row.type, SQ_N_COMPLETED, 1);
 	if (rc != 0 || next_id != 0)
@@ -67,11 +67,10 @@ static int continue_with(struct settling *x, uint64_t next_id)
 static int settle_as_failed(struct settling *x)
 {
 	const struct sl_settle *t = x->settle;
-	/* A failure without a start is that of a worker which found that the attempts had run out: it costs nothing. */
-	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(t->started_ms != 0),
-			SQ_TEXT(t->error), SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us),
-			SQ_INT(x->op->now_us));
-	if (rc == 0 && t->started_ms != 0)
+	bool ran = sl__settle_has_run(t);
+	int rc = SQ_RUN(x->op, SQ_JOB_FAIL, SQ_INT(t->id), SQ_INT(t->fence), SQ_INT(ran), SQ_TEXT(t->error),
+			SQ_TEXT(t->progress), SQ_TEXT(t->worker), SQ_INT_OR_NULL(x->started_us), SQ_INT(x->op->now_us));
+	if (rc == 0 && ran)
 		rc = put_history(x, SL_ATTEMPT_FAILED);
 	if (rc == 0)
 		rc = sl__sq_count(x->op, x->row.type, SQ_N_FAILED, 1);
@@ -80,15 +79,14 @@ static int settle_as_failed(struct settling *x)
 	return sl__sq_chain_ended(x->op, &x->row, SL_JOB_FAILED);
 }
 
-/* Back into the queue. A retry is charged. */
+/* Back into the queue. */
 static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 {
 	const struct sl_settle *t = x->settle;
 	int64_t due_us = sq_due_us(x->op, t->at_ms, t->delay_ms);
 	uint32_t flags = x->row.flags;
-	int charge = t->kind == SL_SETTLE_RETRY;
-	/* Released before it was started: nothing happened that belongs into the history. */
-	bool ran = t->kind != SL_SETTLE_RELEASE || x->started_us != 0;
+	int charge = sl__settle_is_charged(t);
+	bool ran = sl__settle_has_run(t);
 	/* It has run and its worker lived: it need not be alone the next time. */
 	if (ran)
 		flags &= ~(uint32_t)SQ_SOLO;

@@ -63,6 +63,8 @@
 #define COLD_EVENT_TABLE "job_events"
 #define COLD_P(n, type) "?" #n
 #define COLD_IN(query) "IN (" query ")"
+#define COLD_IN_IDS(n) "IN (SELECT value FROM json_each(?" #n "))"
+#define COLD_OPEN(b) b ".done=0"
 #define COLD_NEXT "next_us"
 #define COLD_LAST "last_us"
 #define COLD_AT "at_us"
@@ -223,9 +225,6 @@
 		       "flags=flags&~1 WHERE id=?1")                                                                     \
 	X(JOB_DUE_NOW, "UPDATE sluice_job SET due_us=?2 WHERE id=?1")                                                    \
 	/* ---- removing ---- */                                                                                         \
-	X(WAITING, "SELECT DISTINCT j.chain_id,b.chain_id FROM sluice_blocker b JOIN sluice_job j ON j.id=b.job_id"      \
-		   " WHERE b.chain_id IN (SELECT value FROM json_each(?1)) AND b.done=0 AND j.status=1"                  \
-		   " AND j.chain_id NOT IN (SELECT value FROM json_each(?1))")                                           \
 	X(CHAIN_JOBS, "SELECT ?1 UNION ALL SELECT id FROM sluice_job WHERE chain_id=?1 AND chain_id<>id ORDER BY 1")     \
 	X(JOB_DELETE, "DELETE FROM sluice_job WHERE id=?1")                                                              \
 	X(ATTEMPTS_DELETE, "DELETE FROM sluice_attempt WHERE job_id=?1")                                                 \
@@ -281,11 +280,6 @@
 	X(MARK_PUT, "INSERT INTO sluice_event_mark(stream,incarnation,mark,crc,at_us,owner) VALUES(?1,?2,?3,?4,?5,?6)"   \
 		    " ON CONFLICT(stream,incarnation) DO UPDATE SET mark=excluded.mark,crc=excluded.crc,"                \
 		    "at_us=excluded.at_us")                                                                              \
-	/* Of an incarnation that another has followed, and of which nothing is left. */                                 \
-	X(MARKS_PRUNE, "DELETE FROM sluice_event_mark AS m WHERE at_us<?1 AND EXISTS(SELECT 1 FROM sluice_event_mark"    \
-		       " n WHERE n.stream=m.stream AND n.incarnation<>m.incarnation AND n.at_us>m.at_us)"                \
-		       " AND NOT EXISTS(SELECT 1 FROM job_events e WHERE e.stream=m.stream"                              \
-		       " AND e.incarnation=m.incarnation)")                                                              \
 	X(OFFSET_GET, "SELECT value FROM sluice_meta WHERE name='event_offset'")                                         \
 	/* A value that stays the same would not be written. */                                                          \
 	X(TOUCH, "INSERT INTO sluice_meta(name,value) VALUES('touched',1)"                                               \

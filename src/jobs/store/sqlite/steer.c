@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, watch. */
-#include <inttypes.h>
-
+#include "jobs/store/ends.h"
 #include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
@@ -15,7 +14,7 @@ int sl__sq_chain_last(struct sq_op *op, uint64_t chain_id, struct sq_row *row)
 		rc = sl__sq_row_get(op, last, row);
 	}
 	if (rc == 0)
-		return sl_err_set(op->err, SL_ENOENT, "no chain %" PRIu64, chain_id);
+		return sl__no_chain(chain_id, op->err);
 	return SL_MIN(rc, 0);
 }
 
@@ -24,17 +23,8 @@ static bool is_final(enum sl_job_status status)
 	return status >= SL_JOB_COMPLETED;
 }
 
-/* How a job ends from outside. */
-struct end {
-	enum sl_job_status status;
-	enum sl_lost_reason reason; /* for who has it */
-	enum sl_change_kind change;
-	const char *history; /* what the attempt that is cut short says */
-	const char *output, *error;
-};
-
 /* End a live job from outside, under a lease or not. */
-static int end_job(struct sq_op *op, const struct sq_row *row, const struct end *end)
+static int end_job(struct sq_op *op, const struct sq_row *row, const struct sl__end *end)
 {
 	bool queued = row->status == SL_JOB_BLOCKED;
 	int rc = queued ? sl__sq_count(op, row->type, SQ_N_BLOCKED, -1) : sl__sq_dequeue(op, row, &queued);
@@ -54,7 +44,7 @@ static int end_job(struct sq_op *op, const struct sq_row *row, const struct end 
 	return sl__sq_chain_ended(op, row, end->status);
 }
 
-static int end_chain(struct sq_store *store, uint64_t chain_id, const struct end *end,
+static int end_chain(struct sq_store *store, uint64_t chain_id, const struct sl__end *end,
 		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
@@ -64,8 +54,7 @@ static int end_chain(struct sq_store *store, uint64_t chain_id, const struct end
 		return rc;
 	rc = sl__sq_chain_last(&op, chain_id, &row);
 	if (rc == 0 && is_final(row.status))
-		rc = sl_err_set(err, SL_EEXIST, "chain %" PRIu64 " has ended already: %s", chain_id,
-				sl_job_status_name(row.status));
+		rc = sl__refuse_ended(chain_id, row.status, err);
 	if (rc == 0)
 		rc = end_job(&op, &row, end);
 	return sl__sq_op_end(&op, rc);
@@ -74,23 +63,14 @@ static int end_chain(struct sq_store *store, uint64_t chain_id, const struct end
 int sl__sq_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
 			  struct sl_err *err)
 {
-	const struct end end = {.status = SL_JOB_COMPLETED,
-				.reason = SL_LOST_COMPLETED,
-				.change = SL_CHANGE_COMPLETED,
-				.history = "completed from outside",
-				.output = output != NULL ? output : "null"};
+	const struct sl__end end = sl__end_completed(output);
 	return end_chain(store, chain_id, &end, scope, err);
 }
 
 int sl__sq_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
 		      struct sl_err *err)
 {
-	const char *why = error != NULL ? error : "failed from outside";
-	const struct end end = {.status = SL_JOB_FAILED,
-				.reason = SL_LOST_FAILED,
-				.change = SL_CHANGE_FAILED,
-				.history = why,
-				.error = why};
+	const struct sl__end end = sl__end_failed(error);
 	return end_chain(store, chain_id, &end, scope, err);
 }
 
@@ -123,10 +103,7 @@ static int steer(struct sq_store *store, struct sl_ids chains, steer_fn *fn, con
 
 static int cancel_one(struct sq_op *op, const struct sq_row *row)
 {
-	static const struct end end = {.status = SL_JOB_CANCELLED,
-				       .reason = SL_LOST_CANCELLED,
-				       .change = SL_CHANGE_CANCELLED,
-				       .history = "cancelled"};
+	const struct sl__end end = sl__end_cancelled();
 	if (is_final(row->status))
 		return 0;
 	int rc = end_job(op, row, &end);
