@@ -32,14 +32,10 @@ static struct pg_mark *make_mark(struct pg_store *s, const char *type) SL_REQUIR
 {
 	if (s->n_marks == MARKS_MAX)
 		return NULL;
-	if (s->n_marks == s->cap_marks) {
-		size_t cap = s->cap_marks * 2 + 8;
-		struct pg_mark *more = sl__realloc(&s->env, s->marks, cap * sizeof(*more));
-		if (more == NULL)
-			return NULL;
-		s->marks = more;
-		s->cap_marks = cap;
-	}
+	struct pg_mark *marks = sl__grow(&s->env, s->marks, s->n_marks, &s->cap_marks, sizeof(*marks));
+	if (marks == NULL)
+		return NULL;
+	s->marks = marks;
 	char *copy = sl__strdup(&s->env, type);
 	if (copy == NULL)
 		return NULL;

@@ -36,11 +36,6 @@ struct claiming {
 	struct sl__buf types;
 };
 
-static int claim_no_memory(struct claiming *x)
-{
-	return sl_err_set(x->op->err, SL_ENOMEM, "no memory for a claim");
-}
-
 /* Move what is due of one type, at most PROMOTE_MAX. */
 static int promote(struct sq_op *op, const char *type)
 {
@@ -78,15 +73,11 @@ static struct candidate candidate_of(size_t type, sqlite3_stmt *s)
 
 static int add_candidate(struct claiming *x, const struct candidate *c)
 {
-	if (x->n == x->cap) {
-		size_t cap = x->cap != 0 ? x->cap * 2 : 64;
-		void *grown = sl__realloc(&x->op->store->env, x->candidates, cap * sizeof(*x->candidates));
-		if (grown == NULL)
-			return claim_no_memory(x);
-		x->candidates = grown;
-		x->cap = cap;
-	}
-	x->candidates[x->n++] = *c;
+	struct candidate *all = sl__grow(&x->op->store->env, x->candidates, x->n, &x->cap, sizeof(*all));
+	if (all == NULL)
+		return sl__no_memory(x->op->err, "a claim");
+	x->candidates = all;
+	all[x->n++] = *c;
 	return 0;
 }
 
@@ -167,7 +158,7 @@ static int take_of_type(struct claiming *x, size_t type)
 	if (last == NULL)
 		return 0;
 	if (sl__buf_printf(&x->types, "%s\n", name) != 0)
-		return claim_no_memory(x);
+		return sl__no_memory(x->op->err, "a claim");
 	int rc = sl__sq_count_queued(x->op, name, SQ_N_READY, -n, -tried);
 	if (rc != 0)
 		return rc;
@@ -202,7 +193,7 @@ static int give_job(struct claiming *x, uint64_t id, bool *given)
 	if (rc == 0)
 		rc = x->claimed(&job, x->claimed_ctx);
 	else
-		rc = claim_no_memory(x);
+		rc = sl__no_memory(x->op->err, "a claim");
 	(void)sqlite3_reset(s);
 	return rc;
 }
@@ -218,7 +209,7 @@ static int take_found(struct claiming *x)
 		started = of_type <= q->types[i].free;
 	}
 	size_t n = 0;
-	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? claim_no_memory(x) : 0;
+	int rc = sl__buf_str_append(&x->types, "\n") != 0 ? sl__no_memory(x->op->err, "a claim") : 0;
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++)
 		rc = take_of_type(x, i);
 	for (size_t i = 0; rc == 0 && i < x->n; i++) {
@@ -231,7 +222,7 @@ static int take_found(struct claiming *x)
 	if (rc != 0 || n == 0)
 		return rc;
 	if (sl__buf_str_append(&x->jobs, "}") != 0)
-		return claim_no_memory(x);
+		return sl__no_memory(x->op->err, "a claim");
 	return SQ_RUN(x->op, SQ_LEASE_PUT, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)), SQ_TEXT(q->worker),
 		      SQ_INT(x->op->now_us), SQ_INT(x->op->now_us + sq_us(q->lease_ms)), SQ_INT(started),
 		      SQ_TEXT(sl__buf_str(&x->types)), SQ_TEXT_N(x->jobs.data, x->jobs.len));
@@ -356,7 +347,7 @@ static int claim(struct claiming *x, struct sl_claim_reply *reply)
 	const struct sl_claim_request *q = x->request;
 	x->paused = sl__calloc(&x->op->store->env, SL_MAX(q->n_types, 1), sizeof(*x->paused));
 	if (x->paused == NULL)
-		return claim_no_memory(x);
+		return sl__no_memory(x->op->err, "a claim");
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < q->n_types; i++) {
 		sqlite3_stmt *s;

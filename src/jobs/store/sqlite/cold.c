@@ -2,6 +2,7 @@
 /* How SQLite runs the statements of cold_sql.h. Times are microseconds, lists are JSON arrays. */
 #include <inttypes.h>
 
+#include "format/row.h"
 #include "jobs/store/sqlite/store.h"
 
 #define COLD_SQ_OF(name, text) [SL__COLD_##name] = SQ_##name,
@@ -13,22 +14,6 @@ struct bound {
 	struct sl__buf values; /* struct sl__sqlite_value */
 	struct sl__buf json;   /* the list among them */
 };
-
-static void put_json_texts(struct sl__buf *json, const char *const *texts, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		(void)sl__buf_str_append(json, i == 0 ? "[\"" : ",\"");
-		for (const char *p = texts[i]; *p != '\0'; p++) {
-			if ((unsigned char)*p < 0x20)
-				(void)sl__buf_printf(json, "\\u%04x", (unsigned)*p);
-			else
-				(void)sl__buf_printf(json, *p == '"' || *p == '\\' ? "\\%c" : "%c", *p);
-		}
-		(void)sl__buf_str_append(json, "\"");
-	}
-	if (n > 0)
-		(void)sl__buf_str_append(json, "]");
-}
 
 static void bind_value(struct bound *b, const struct sl__cold_value *v, int64_t now_us)
 {
@@ -51,7 +36,13 @@ static void bind_value(struct bound *b, const struct sl__cold_value *v, int64_t 
 		value = SQ_TEXT(b->json.data);
 		break;
 	case SL__COLD_TEXTS:
-		put_json_texts(&b->json, v->p, v->n);
+		for (size_t i = 0; i < v->n; i++) {
+			const char *text = ((const char *const *)v->p)[i];
+			(void)sl__buf_str_append(&b->json, i == 0 ? "[" : ",");
+			sl__put_json_string(&b->json, text, strlen(text));
+		}
+		if (v->n > 0)
+			(void)sl__buf_str_append(&b->json, "]");
 		value = SQ_TEXT(b->json.data);
 		break;
 	case SL__COLD_CLAIM:
