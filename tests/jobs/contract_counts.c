@@ -258,7 +258,7 @@ static void offer(struct mix *m)
 	kit_claim_types(k, &none, 1, 1, KIT_LONG_MS, c); /* only for a new id and worker name */
 	m->at[i] = 0;
 	struct sl_offer o = {
-		.claim = c->id, .worker = c->worker, .types = types, .n_types = 3, .taken = taken, .ctx = c};
+		.claim = c->id, .worker = c->worker, .types = types, .n_types = 3, .accepted = taken, .ctx = c};
 	k->ops->offer(k->s, &o);
 	start(m, 1, 0);
 	(void)k->ops->withdraw(k->s, &o);

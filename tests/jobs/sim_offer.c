@@ -70,7 +70,8 @@ void sim_handed(struct sim *sim, struct sim_worker *w, struct sim_call *c)
 	}
 	if (handed && sl__core_claimed(w->core, &w->offer_todo, &c->handed.job) != 0)
 		sim_fail(sim, "the core refused a job that was handed over");
-	sl__core_handed(w->core, &w->offer_todo, &(struct sl__handed){c->rc, c->sent_ns, c->handed.now_ms}, now);
+	sl__core_offer_accepted(w->core, &w->offer_todo,
+				&(struct sl__offer_accepted){c->rc, c->sent_ns, c->handed.now_ms}, now);
 	w->offered = w->closing = false;
 	sim->report->handed += handed;
 	if (c->rc == 0)

@@ -106,7 +106,7 @@ static void hand(struct table *t, const char *type, uint64_t id)
 	const struct sl_claimed_job job = {
 		.id = id, .chain_id = id, .fence = 1, .attempt = 1, .type = type, .input = "7"};
 	assert_int_equal(sl__core_claimed(t->core, &t->offered, &job), 0);
-	sl__core_handed(t->core, &t->offered, &(struct sl__handed){0, t->now, 1}, t->now);
+	sl__core_offer_accepted(t->core, &t->offered, &(struct sl__offer_accepted){0, t->now, 1}, t->now);
 }
 
 static void nothing_is_offered_before_the_queue_was_found_empty(void **state)
@@ -191,7 +191,7 @@ static void a_claim_with_an_unknown_outcome_is_asked_for_again(void **state)
 	begin(t);
 	find_nothing(t);
 	assert_true(offer(t));
-	sl__core_handed(t->core, &t->offered, &(struct sl__handed){SL_EUNAVAIL, t->now, 0}, t->now);
+	sl__core_offer_accepted(t->core, &t->offered, &(struct sl__offer_accepted){SL_EUNAVAIL, t->now, 0}, t->now);
 	assert_null(t->offered.claim);
 	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_true(sl__core_ready(t->core, 0, t->now));
@@ -212,7 +212,7 @@ static void a_job_that_was_queued_after_all_leaves_nothing_behind(void **state)
 	begin(t);
 	find_nothing(t);
 	assert_true(offer(t));
-	sl__core_handed(t->core, &t->offered, &(struct sl__handed){0, t->now, 1}, t->now);
+	sl__core_offer_accepted(t->core, &t->offered, &(struct sl__offer_accepted){0, t->now, 1}, t->now);
 	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_null(sl__core_take(t->core, t->now));
 	keep(t);

@@ -1010,7 +1010,8 @@ static void every_claim_whose_answer_was_lost_is_asked_after(void **state)
 		}
 		assert_true(sl__core_offer(t->core, t->now, &offered, &offer, types));
 		ids[i] = offer.claim;
-		sl__core_handed(t->core, &offered, &(struct sl__handed){SL_EUNAVAIL, t->now, 0}, t->now);
+		sl__core_offer_accepted(t->core, &offered, &(struct sl__offer_accepted){SL_EUNAVAIL, t->now, 0},
+					t->now);
 		sl__todo_fini(&offered, t->core);
 	}
 	for (size_t i = 0; i < SL_COUNT(ids); i++) {

@@ -274,7 +274,7 @@ struct taken {
 	char input[64];
 };
 
-static void on_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx)
+static void on_accepted(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx)
 {
 	struct taken *t = ctx;
 	assert_true(sent_ns > 0);
@@ -297,7 +297,7 @@ static const struct sl_offer_type type_t = {.type = "t", .lease_ms = 60000};
 static struct sl_offer offer_of(struct taken *t)
 {
 	return (struct sl_offer){
-		.claim = {{7}}, .worker = "me", .types = &type_t, .n_types = 1, .taken = on_taken, .ctx = t};
+		.claim = {{7}}, .worker = "me", .types = &type_t, .n_types = 1, .accepted = on_accepted, .ctx = t};
 }
 
 static void a_start_claims_its_job_for_the_worker_that_offered_to_run_it(void **state)

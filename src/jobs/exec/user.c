@@ -85,7 +85,7 @@ static int copy_user(struct sl__exec_user *u, const struct sl_env *env, const st
 	return sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is in more than %d groups", u->name, GROUPS_MAX);
 }
 
-static int look_up(struct sl__exec_user *u, const struct sl_env *env, const char *name, struct sl_err *err)
+static int find_user(struct sl__exec_user *u, const struct sl_env *env, const char *name, struct sl_err *err)
 {
 	for (size_t n = 4096; n <= LOOKUP_BYTES_MAX; n *= 4) {
 		struct passwd entry, *found = NULL;
@@ -157,7 +157,7 @@ int sl__exec_user_find(struct sl__exec_user **out, const struct sl_env *env, con
 	if (u == NULL)
 		return sl_err_set(err, SL_ENOMEM, "run_as: out of memory");
 	/* Commands must be able to run as the user, and be separated from this process by that. */
-	int rc = look_up(u, env, name, err);
+	int rc = find_user(u, env, name, err);
 	if (rc == 0 && u->uid == 0)
 		rc = sl_err_set(err, SL_EINVAL, "run_as: user \"%s\" is root; name a user without privileges", u->name);
 	else if (rc == 0 && (u->uid == getuid() || u->uid == geteuid()))

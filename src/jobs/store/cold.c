@@ -42,15 +42,15 @@ static int cold_rows(struct sl__cold_store *s, enum sl__cold_stmt stmt, sl__cold
 	return s->ops->read(s, v->tx, &query, 1, err);
 }
 
-void sl__tell_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
-		   enum sl_lost_reason reason)
+void sl__report_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
+		     enum sl_lost_reason reason)
 {
 	if (scope != NULL && scope->note != NULL)
 		scope->note(&(struct sl_note){.kind = kind, .type = type, .id = id, .reason = reason}, scope->ctx);
 }
 
-void sl__tell_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
-		     const char *type)
+void sl__report_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+		       const char *type)
 {
 	if (scope != NULL && scope->change != NULL)
 		scope->change(&(struct sl_change){.kind = kind, .id = id, .chain_id = chain_id, .type = type},
@@ -89,7 +89,7 @@ int sl__cold_pause(void *store, const char *type, int paused, const struct sl_st
 	size_t n = 0;
 	int rc = s->ops->change(s, &query, scope, false, &n, err);
 	if (rc == 0 && !paused && n > 0)
-		sl__tell_note(scope, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
+		sl__report_note(scope, SL_NOTE_JOB_SCHEDULED, type, 0, SL_LOST_NOT);
 	return rc;
 }
 

@@ -116,10 +116,10 @@ static inline sl_store_tx *sl__scope_tx(const struct sl_store_scope *scope)
 	return scope != NULL ? scope->tx : NULL;
 }
 /* Report to scope, which may be NULL, as may its members. */
-void sl__tell_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
-		   enum sl_lost_reason reason);
-void sl__tell_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
-		     const char *type);
+void sl__report_note(const struct sl_store_scope *scope, enum sl_note_kind kind, const char *type, uint64_t id,
+		     enum sl_lost_reason reason);
+void sl__report_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
+		       const char *type);
 
 /* ---- the slots that are here ---- */
 #define COLD_DECLARE_SLOT(slot) SL__STORE_SLOT(sl__cold_, slot);

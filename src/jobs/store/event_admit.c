@@ -179,11 +179,11 @@ void sl__events_audit(struct sl__event_admission *a)
 	}
 }
 
-void sl__events_tell(const struct sl__event_admission *a)
+void sl__events_return_marks(const struct sl__event_admission *a)
 {
 	for (size_t i = 0; i < a->n_marks; i++)
-		sl__event_mark_tell(&sl__events_stream(a, a->marks[i].stream, a->marks[i].incarnation)->mark,
-				    &a->marks[i]);
+		sl__event_mark_return(&sl__events_stream(a, a->marks[i].stream, a->marks[i].incarnation)->mark,
+				      &a->marks[i]);
 }
 
 bool sl__event_keeps_job(const struct sl__event_admission *a, const struct sl_event_row *event)

@@ -5,7 +5,7 @@
  * below the mark is known already, and must be the same.
  *
  *     sl__events_init ─▶ the store fills streams[], locked ─▶ sl__events_admit ─▶ the store compares known[], inserts
- * fresh[], writes streams[] and what sl__events_audit has found ─▶ commit ─▶ sl__events_tell
+ * fresh[], writes streams[] and what sl__events_audit has found ─▶ commit ─▶ sl__events_return_marks
  *
  * A stream belongs to the token that created it, whatever its incarnation. One without an owner was created by a
  * process with access to the store, or through a server without tokens.
@@ -73,6 +73,6 @@ bool sl__event_same_claim(const struct sl_event_row *x, const struct sl_event_ro
 /* Fill records; the standings are known. */
 void sl__events_audit(struct sl__event_admission *a);
 /* After the commit: the caller's marks. */
-void sl__events_tell(const struct sl__event_admission *a);
+void sl__events_return_marks(const struct sl__event_admission *a);
 
 #endif

@@ -52,7 +52,7 @@ static inline void sl__event_mark_skip(struct sl__event_mark *m, uint64_t to)
 		*m = (struct sl__event_mark){.sequence = to};
 }
 
-static inline void sl__event_mark_tell(const struct sl__event_mark *m, struct sl_event_mark *out)
+static inline void sl__event_mark_return(const struct sl__event_mark *m, struct sl_event_mark *out)
 {
 	out->mark = m->sequence;
 	out->crc = m->crc;

@@ -15,8 +15,8 @@
  *      blocked job opens exactly once: in the transaction that completes its last open blocker.
  *  S6. Batches lock job rows in the order of their ids.
  *  S7. Event offsets are gapless and in the order of commit; a (stream, incarnation, sequence) is taken once.
- *  S8. A job that is handed over to a worker is claimed in the transaction that starts it, under S3 and S4, for an
- *      offer that was open until then. An offer is taken at most once.
+ *  S8. A job that is started for an offer is claimed in the transaction that starts it, under S3 and S4, for an
+ *      offer that was open until then. An offer is accepted at most once.
  *
  * Thread safety: every slot may be called from any thread at once, but a transaction belongs to one thread at a time.
  * No lock of the caller is held. Callbacks are called from inside the slot, after the statement succeeded; what they
@@ -206,11 +206,11 @@ struct sl_offer {
 	const char *worker;
 	const struct sl_offer_type *types;
 	size_t n_types;
-	/* Called once if the offer is taken: after the transaction, on the thread that starts the job, no lock held; it
+	/* Called once if the offer is accepted: after the transaction, on the thread that starts the job, no lock held; it
 	 * must be quick. rc 0: the job, or NULL when it was queued after all (its type is paused). Otherwise the error
 	 * of the start, which may have been committed when the connection was lost. sent_ns: the monotonic clock of the
 	 * store's environment before the start was sent; the worker uses the same clock. */
-	void (*taken)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
+	void (*accepted)(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *ctx);
 	void *ctx;
 	struct sl_offer *next; /* the store's */
 };
@@ -421,13 +421,13 @@ struct sl_store_ops {
 	int (*events_newest)(void *store, uint64_t *offset, struct sl_err *err);
 
 	/* ---- offers; NULL, both: not supported ---- */
-	/* Open an offer. The caller owns it and must not change it until it is withdrawn or `taken` was called. Does not
+	/* Open an offer. The caller owns it and must not change it until it is withdrawn or `accepted` was called. Does not
 	 * block. */
 	void (*offer)(void *store, struct sl_offer *offer);
-	/* 1: withdrawn. 0: the offer was taken; `taken` has been called or will be. */
+	/* 1: withdrawn. 0: the offer was accepted; `accepted` has been called or will be. */
 	int (*withdraw)(void *store, struct sl_offer *offer);
 
-	/* ---- looking from outside ---- */
+	/* ---- inspecting from outside ---- */
 	/* Whether changes are possible now: SL_EUNAVAIL for a database that is read-only, SL_ENOSPC for a disk that is
 	 * full. Changes nothing; takes a lock only after a change could not be written, to try again. NULL: always. */
 	int (*check_writable)(void *store, struct sl_err *err);

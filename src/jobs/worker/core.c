@@ -162,7 +162,7 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 		const struct core_class class = {.lease_ms = type->lease_ms,
 						 .renew_ms = type->renew_ms,
 						 .once = type->retry.max_attempts == 1,
-						 .look_ns = now_ns,
+						 .poll_ns = now_ns,
 						 .expiry_ns = SL_FOREVER};
 		uint32_t k = 0;
 		while (k < core->n_classes &&

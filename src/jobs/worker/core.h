@@ -215,8 +215,8 @@ struct sl__answer {
 	const struct sl_claim_reply *reply;
 };
 
-/* How an offer was taken. */
-struct sl__handed {
+/* How an offer was accepted. */
+struct sl__offer_accepted {
 	int rc;
 	int64_t sent_ns; /* before the claim was made */
 	int64_t now_ms;  /* the store's clock */
@@ -272,14 +272,15 @@ void sl__core_exchanged(struct sl__core *core, struct sl__todo *todo, const stru
 
 /* ---- offers: see core_next.c ---- */
 
-/* How many types have an idle slot that a job could be handed over to. */
+/* How many types have an idle slot that could be offered. */
 size_t sl__core_may_offer(const struct sl__core *core, int64_t now_ns);
 /* Fill offer, except its callback, and types[n_types]. todo is that of the offer, not the lane's own. False: nothing is
- * offered. Then call one of the two below, and before sl__core_handed also sl__core_claimed if a job was handed over. */
+ * offered. Then call one of the two below, and before sl__core_offer_accepted also sl__core_claimed if it has a job. */
 SL_MUST_CHECK bool sl__core_offer(struct sl__core *core, int64_t now_ns, struct sl__todo *todo, struct sl_offer *offer,
 				  struct sl_offer_type *types);
 void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo);
-void sl__core_handed(struct sl__core *core, struct sl__todo *todo, const struct sl__handed *handed, int64_t now_ns);
+void sl__core_offer_accepted(struct sl__core *core, struct sl__todo *todo, const struct sl__offer_accepted *accepted,
+			     int64_t now_ns);
 
 /* Called when a running handler must be aborted: once per run. */
 typedef void sl__abort_fn(struct sl__run *run, enum sl_abort_reason reason, void *ctx);

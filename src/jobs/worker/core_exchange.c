@@ -132,7 +132,7 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 			t->dry = true;
 	}
 	if (reply->next_due_in_ms >= 0)
-		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
+		class->poll_ns = SL_MIN(class->poll_ns, core_add(now_ns, core_ms(reply->next_due_in_ms + 1)));
 	int64_t expiry =
 		reply->next_expiry_in_ms >= 0 ? core_add(now_ns, core_ms(reply->next_expiry_in_ms + 1)) : SL_FOREVER;
 	/* What was learned before still holds for types that were not asked for, and after a hinted claim, which may
@@ -215,7 +215,7 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, const st
 	if (todo->claim == NULL)
 		return;
 	if (!todo->request.again) {
-		core->classes[todo->claim->klass].look_ns = now_ns; /* nothing was learned */
+		core->classes[todo->claim->klass].poll_ns = now_ns; /* nothing was learned */
 		core->classes[todo->claim->klass].in_flight--;
 		sl__core_reserve(core, todo, false);
 	}

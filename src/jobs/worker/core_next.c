@@ -34,7 +34,7 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 	struct want w = {0};
 	uint32_t ahead = 0, sum = 0, slots = (uint32_t)core->cfg.slots, batch = (uint32_t)core->cfg.claim_batch;
 	const struct core_class *class = &core->classes[klass];
-	bool due = now_ns >= class->look_ns;
+	bool due = now_ns >= class->poll_ns;
 	bool stuck = core->stats.busy + core->resting >= slots && now_ns - core->last_end_ns > SL__AHEAD_NS;
 	for (uint32_t i = 0; i < core->n_types; i++) {
 		const struct core_type *t = &core->types[i];
@@ -162,12 +162,12 @@ static bool prepare_claim(struct sl__core *core, struct sl__todo *todo, uint32_t
 	struct sl__claim *claim = sl__core_claim_get(core, w.limit);
 	if (claim == NULL)
 		return false;
-	bool polls = now_ns >= c->look_ns;
+	bool polls = now_ns >= c->poll_ns;
 	if (polls) {
 		for (size_t i = 0; i < core->n_types; i++)
 			if (core->types[i].klass == klass)
 				core->types[i].dry = false;
-		c->look_ns =
+		c->poll_ns =
 			core_add(now_ns, core_ms(core->cfg.poll_ms)); /* not before: dry types may be due earlier */
 		core->stats.polls++;
 	}
@@ -217,7 +217,7 @@ static void ask_again(struct sl__core *core, struct sl__todo *todo, int64_t now_
 						  .again = 1};
 }
 
-/* What a lane settles and claims while the worker runs. Returns when it should look again without being woken. */
+/* What a lane settles and claims while the worker runs. Returns when it should be called again without being woken. */
 static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t now_ns, struct sl__todo *todo)
 {
 	/* Runs that wait too long because slow handlers have all their slots go back to the queue, for other workers. */
@@ -258,8 +258,8 @@ static int64_t next_working(struct sl__core *core, struct core_lane *l, int64_t 
 	}
 
 	for (size_t i = 0; i < core->n_classes; i++)
-		if (core->classes[i].look_ns > now_ns)
-			wake = SL_MIN(wake, core->classes[i].look_ns);
+		if (core->classes[i].poll_ns > now_ns)
+			wake = SL_MIN(wake, core->classes[i].poll_ns);
 	int64_t linger = linger_ns(core, l);
 	l->armed = linger > 0;
 	if (l->armed)
@@ -303,9 +303,9 @@ void sl__core_next(struct sl__core *core, int64_t now_ns, struct sl__todo *todo)
 /*
  * ---- offers ----
  *
- * A worker with an idle slot lets the store hand over the next job that is started in this process (struct sl_offer).
+ * A worker with an idle slot offers to run the next job that is started in this process (struct sl_offer).
  * Only types for which the last claim found no more jobs are offered, so that queued jobs go first. An offer reserves
- * nothing: a job that is handed over while claims fill the slots waits like one that was claimed ahead.
+ * nothing: a job that is started for it while claims fill the slots waits like one that was claimed ahead.
  */
 
 static bool may_offer_type(const struct core_type *t)
@@ -359,23 +359,24 @@ void sl__core_withdrawn(struct sl__core *core, struct sl__todo *todo)
 	todo->claim = NULL;
 }
 
-void sl__core_handed(struct sl__core *core, struct sl__todo *todo, const struct sl__handed *handed, int64_t now_ns)
+void sl__core_offer_accepted(struct sl__core *core, struct sl__todo *todo, const struct sl__offer_accepted *accepted,
+			     int64_t now_ns)
 {
 	struct sl__claim *claim = todo->claim;
 	struct core_lane *lane = &core->lanes[todo->who];
-	if (handed->rc == 0 && todo->refused == 0 && claim->n > 0) {
+	if (accepted->rc == 0 && todo->refused == 0 && claim->n > 0) {
 		const struct core_type *t = &core->types[claim->runs[0].type];
 		bool armed = lane->armed; /* the lane keeps sleeping as before */
 		todo->claim = NULL;
 		claim->klass = t->klass;
 		claim->lease_ms = t->cfg.lease_ms;
-		claim->sent_ns = handed->sent_ns;
-		sl__core_publish(core, claim, handed->now_ms, now_ns);
+		claim->sent_ns = accepted->sent_ns;
+		sl__core_publish(core, claim, accepted->now_ms, now_ns);
 		lane->armed = armed;
 		return;
 	}
 	/* If the claim may have been made, or could not be kept, the store is asked about it. */
-	if (todo->refused != 0 || (handed->rc != 0 && handed->rc != SL_EAGAIN))
+	if (todo->refused != 0 || (accepted->rc != 0 && accepted->rc != SL_EAGAIN))
 		sl__core_remember_claim(core, todo);
 	else
 		sl__core_withdrawn(core, todo);

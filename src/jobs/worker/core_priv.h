@@ -42,14 +42,14 @@ struct core_type {
 	uint32_t running;
 	uint32_t reserved; /* asked for by claims under way */
 	int64_t avg_ns;    /* how long handlers run; -1: not known yet */
-	uint32_t hints;    /* counts what speaks for looking: a claim sent before the last one proves nothing */
+	uint32_t hints;    /* counts what speaks for a claim: a claim sent before the last one proves nothing */
 	bool dry;          /* the last claim took all that was there */
 };
 
 /* Types with one lease are claimed together. */
 struct core_class {
 	int64_t lease_ms, renew_ms;
-	int64_t look_ns;    /* dry types are claimed for again: the poll, or the next due job */
+	int64_t poll_ns;    /* dry types are claimed for again: the poll, or the next due job */
 	int64_t expiry_ns;  /* when the next lease ends, as last heard; SL_FOREVER: none known */
 	uint32_t in_flight; /* claims under way */
 	bool wet;           /* the last claim found as many as it asked for */

@@ -101,7 +101,7 @@ void sl__core_settled(struct sl__core *core, const struct sl__run *run, int64_t 
 		t->hints++;
 	} else {
 		struct core_class *class = &core->classes[t->klass];
-		class->look_ns = SL_MIN(class->look_ns, core_add(now_ns, core_ms(in_ms + 1)));
+		class->poll_ns = SL_MIN(class->poll_ns, core_add(now_ns, core_ms(in_ms + 1)));
 	}
 }
 

@@ -2,7 +2,7 @@
 /*
  * The lanes: settle what ended and claim the next, in one exchange with the store.
  *
- * While the first lane sleeps, its offer is open: the store may hand over a job that is being started in this process.
+ * While the first lane sleeps, its offer is open: the store may accept it for a job that is started in this process.
  * The thread that starts the job then wakes a slot itself, without the notifier or a lane in between.
  */
 #include "jobs/worker/worker.h"
@@ -105,23 +105,23 @@ static void exchange_batch(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 
 /* ---- the offer ---- */
 
-/* The callback of the offer: a job that was handed over goes to a slot. */
-static void offer_taken(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *offering)
+/* The offer was accepted: its job goes to a slot. */
+static void accept_offer(int rc, const struct sl_claimed_job *job, int64_t sent_ns, int64_t now_ms, void *offering)
 {
 	struct sl__offering *o = offering;
 	struct sl__lane *l = o->lane;
 	sl_worker *w = l->w;
 	if (job != NULL && sl__core_claimed(w->core, &o->todo, job) == 0 && sl__observer_listens(&w->home.observer)) {
 		sl__lock(&w->mu);
-		o->being_taken = true;
+		o->being_accepted = true;
 		o->taker = pthread_self();
 		sl__unlock(&w->mu);
 		sl__report_acquired(w, o->todo.claim, now_ms);
 	}
 	sl__lock(&w->mu);
 	int64_t now = sl__mono_ns(&w->home.env);
-	sl__core_handed(w->core, &o->todo, &(struct sl__handed){rc, sent_ns, now_ms}, now);
-	o->open = o->closing = o->being_taken = false;
+	sl__core_offer_accepted(w->core, &o->todo, &(struct sl__offer_accepted){rc, sent_ns, now_ms}, now);
+	o->open = o->closing = o->being_accepted = false;
 	sl__worker_wake(w, now);
 	/* The lane makes the next offer, and a lane that ends waits for this one. */
 	l->asleep = false;
@@ -136,7 +136,7 @@ bool sl__offer_lacks(const sl_worker *w, const struct sl__lane *l, int64_t now_n
 	       sl__core_may_offer(w->core, now_ns) > (o->open ? o->offer.n_types : 0);
 }
 
-/* Open an offer, unless one is open or the store takes none. True: mu was released meanwhile. */
+/* Open an offer, unless one is open or the store has no offers. True: mu was released meanwhile. */
 static bool open_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 {
 	const sl_store *store = &w->home.store;
@@ -144,7 +144,7 @@ static bool open_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	if (o->open || o->types == NULL ||
 	    !sl__core_offer(w->core, sl__mono_ns(&w->home.env), &o->todo, &o->offer, o->types))
 		return false;
-	o->offer.taken = offer_taken;
+	o->offer.accepted = accept_offer;
 	o->offer.ctx = o;
 	o->open = true;
 	sl__unlock(&w->mu);
@@ -153,7 +153,7 @@ static bool open_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 	return true;
 }
 
-/* Withdraw the offer. One that is being taken stays open until offer_taken was called, which wakes the lane. True: mu
+/* Withdraw the offer. One that is being accepted stays open until accept_offer was called, which wakes the lane. True: mu
  * was released meanwhile. */
 static bool close_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 {
@@ -168,7 +168,7 @@ static bool close_offer(sl_worker *w, struct sl__lane *l) SL_REQUIRES(w->mu)
 		sl__core_withdrawn(w->core, &o->todo);
 		o->open = false;
 	} else {
-		o->closing = o->open; /* unless it was taken while the lock was free */
+		o->closing = o->open; /* unless it was accepted while the lock was free */
 	}
 	return true;
 }

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 /* Is this a thread that a stop would wait for? Handlers are called on slots, observers on all of them, on the thread
- * that starts a job which is handed over, and on the one that stops. */
+ * that starts a job for an offer, and on the one that stops. */
 static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 {
 	pthread_t self = pthread_self();
@@ -21,7 +21,7 @@ static bool is_own_thread(const sl_worker *w) SL_REQUIRES(w->mu)
 			return true;
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		if (pthread_equal(w->lanes[i].thread, self) ||
-		    (w->lanes[i].offering.being_taken && pthread_equal(w->lanes[i].offering.taker, self)))
+		    (w->lanes[i].offering.being_accepted && pthread_equal(w->lanes[i].offering.taker, self)))
 			return true;
 	for (int i = 0; i < SL__KEEPERS; i++)
 		if (w->keepers[i].started && pthread_equal(w->keepers[i].thread, self))
@@ -138,8 +138,8 @@ int sl_worker_stop(sl_worker *w, int64_t deadline_ms, struct sl_err *err)
 
 /* ---- draining ---- */
 
-#define PAUSED_LOOK_MS 2000
-#define DRAIN_LOOK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
+#define PAUSED_CHECK_MS 2000
+#define DRAIN_CHECK_MS 1000 /* what other workers run, and what waits for a retry, is asked after this often */
 
 /* Grows whenever a job is done with here, and with the first read of the schedules. */
 static uint64_t progress_of(const sl_worker *w)
@@ -189,9 +189,9 @@ static bool nothing_left(sl_worker *w, uint64_t *gen, int *rc, struct sl_err *er
 	struct paused p = {.w = w};
 	int64_t now = sl__mono_ns(&w->home.env);
 	sl__lock(&w->mu);
-	bool due = now >= w->paused_look_ns;
+	bool due = now >= w->paused_check_ns;
 	if (due)
-		w->paused_look_ns = sl__deadline_ns(&w->home.env, PAUSED_LOOK_MS);
+		w->paused_check_ns = sl__deadline_ns(&w->home.env, PAUSED_CHECK_MS);
 	sl__unlock(&w->mu);
 	if (!due || store->ops->counts(store->ctx, add_paused, &p, NULL) != 0)
 		return false;
@@ -233,12 +233,12 @@ int sl_worker_drain(sl_worker *w, int64_t timeout_ms, struct sl_err *err)
 					w->paused);
 		else if (late)
 			rc = sl_err_set(err, SL_ETIMEDOUT, "drain: jobs are still due, awaiting a retry or running");
-		/* Until something more is settled and nothing is open here, but look again in a while in any case. */
-		int64_t look = SL_MIN(until, sl__deadline_ns(env, DRAIN_LOOK_MS));
+		/* Until something more is settled and nothing is open here, but check again in a while in any case. */
+		int64_t check_ns = SL_MIN(until, sl__deadline_ns(env, DRAIN_CHECK_MS));
 		w->waiters++;
-		while (rc == 0 && w->state == SL__WORKER_RUNS && sl__mono_ns(env) < look &&
+		while (rc == 0 && w->state == SL__WORKER_RUNS && sl__mono_ns(env) < check_ns &&
 		       (sl__core_stats(w->core)->open > 0 || progress_of(w) == gen))
-			(void)sl__wait(env, &w->changed, &w->mu, look);
+			(void)sl__wait(env, &w->changed, &w->mu, check_ns);
 		w->waiters--;
 		sl__unlock(&w->mu);
 	}

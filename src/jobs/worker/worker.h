@@ -80,9 +80,9 @@ struct sl__heard {
 /* The offer of the first lane. While it is open, `offer`, `types` and `todo` belong to the store and its callback. */
 struct sl__offering {
 	struct sl__lane *lane;
-	bool open;        /* mu: not withdrawn, and not taken yet */
-	bool closing;     /* mu: it was being taken when it should be withdrawn, so the callback will come */
-	bool being_taken; /* mu: the thread `taker` is calling the observer */
+	bool open;           /* mu: not withdrawn, and not accepted yet */
+	bool closing;        /* mu: it was being accepted when it should be withdrawn, so the callback will come */
+	bool being_accepted; /* mu: the thread `taker` is calling the observer */
 	pthread_t taker;
 	struct sl_offer offer;
 	struct sl_offer_type *types; /* NULL: the store takes no offers, or this is not the first lane */
@@ -163,8 +163,8 @@ struct sl_worker {
 	struct sl__keeper keepers[SL__KEEPERS];
 	bool progress_due;             /* mu: the reaper is to write the progress that waits */
 	bool schedules_checked;        /* once, or they cannot be read: a drain does not end before */
-	int64_t paused_look_ns;        /* mu: when a drain may next ask the store for paused types */
-	char paused[SL__PAUSED_BYTES]; /* mu: those of its types that had jobs left at the last look, "a, b" */
+	int64_t paused_check_ns;       /* mu: when a drain may next ask the store for paused types */
+	char paused[SL__PAUSED_BYTES]; /* mu: those of its types that had jobs left at the last check, "a, b" */
 	pthread_t clock_thread;
 	bool clock_started, end_clock;
 	sl__cond clock_wake;

@@ -158,14 +158,14 @@ int sl__pg_blocker_error(int rc, struct sl_err *err)
 	return rc;
 }
 
-void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l)
+void sl__pg_report_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l)
 {
 	if (PQntuples(res) > 0)
 		sl__pg_marks_forget(s);
 	for (int i = 0; i < PQntuples(res); i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);
-		sl__tell_change(l, SL_CHANGE_UNBLOCKED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
-		sl__tell_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__report_change(l, SL_CHANGE_UNBLOCKED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__report_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 	}
 }

@@ -97,16 +97,16 @@ static int end_lasts(struct request *r, const struct sl__end *end, size_t *n)
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0), chain_id = (uint64_t)sl__pg_int8(res, i, 1);
 		const char *type = sl__pg_text(res, i, 2);
 		if (sl__pg_bool(res, i, 3))
-			sl__tell_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, end->reason);
-		sl__tell_change(l, end->change, id, chain_id, type);
+			sl__report_note(l, SL_NOTE_OWNERSHIP_LOST, type, id, end->reason);
+		sl__report_change(l, end->change, id, chain_id, type);
 		if (sl__pg_bool(res, i, 4))
-			sl__tell_note(l, SL_NOTE_CHAIN_ENDED, NULL, chain_id, SL_LOST_NOT);
+			sl__report_note(l, SL_NOTE_CHAIN_ENDED, NULL, chain_id, SL_LOST_NOT);
 		if (end->status == SL_JOB_COMPLETED)
-			sl__tell_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
+			sl__report_change(l, SL_CHANGE_CHAIN_COMPLETED, id, chain_id, type);
 	}
 	*n = (size_t)PQntuples(res);
 	if (at_unblock >= 0)
-		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, at_unblock), l);
+		sl__pg_report_unblocked(call->store, sl__pg_call_result(call, at_unblock), l);
 	return 0;
 }
 
@@ -162,8 +162,8 @@ static int run_continue(struct request *r, enum pg_statement statement, size_t *
 		return rc;
 	for (int i = 0; i < PQntuples(res); i++)
 		if (sl__pg_bool(res, i, 3))
-			sl__tell_note(r->scope, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
-				      (uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
+			sl__report_note(r->scope, SL_NOTE_JOB_SCHEDULED, sl__pg_text(res, i, 2),
+					(uint64_t)sl__pg_int8(res, i, 0), SL_LOST_NOT);
 	sl__pg_marks_forget(r->call.store);
 	if (n != NULL)
 		*n = (size_t)PQntuples(res);

@@ -250,7 +250,7 @@ void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_c
 		update_marks(call->store, cl, res);
 }
 
-int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed, void *claimed_ctx)
+int sl__pg_claim_report(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed, void *claimed_ctx)
 {
 	const PGresult *res = sl__pg_call_result(call, cl->at);
 	int rc = 0;

@@ -20,7 +20,8 @@ int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, i
 		*fired = PQntuples(res) > 0;
 		if (*fired) {
 			*out = (struct sl_started){.chain_id = (uint64_t)sl__pg_int8(res, 0, 0)};
-			sl__pg_tell_born(scope, out->chain_id, out->chain_id, sl__pg_text(res, 0, 1), PG_BORN_READY);
+			sl__pg_report_created(scope, out->chain_id, out->chain_id, sl__pg_text(res, 0, 1),
+					      PG_CREATED_READY);
 		}
 	}
 	sl__pg_call_close(&call);

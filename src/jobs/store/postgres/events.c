@@ -239,7 +239,7 @@ int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t 
 	if (rc == 0)
 		rc = write_admitted(&call, &a, err);
 	if (rc == 0)
-		sl__events_tell(&a);
+		sl__events_return_marks(&a);
 	if (rc == 0 && n_new != NULL)
 		*n_new = a.n_fresh;
 	sl__pg_call_close(&call);

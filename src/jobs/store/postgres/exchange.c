@@ -40,7 +40,7 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 	if (settles)
 		sl__pg_settle_read(call, &x->settling, x->asked->results, x->scope);
 	if (claims)
-		rc = sl__pg_claim_tell(call, &x->claiming, x->asked->claimed, x->asked->claimed_ctx);
+		rc = sl__pg_claim_report(call, &x->claiming, x->asked->claimed, x->asked->claimed_ctx);
 	if (rc != 0 && x->tx == NULL) {
 		/* The callback refused what was claimed and is durable by now: note what has to be given back. */
 		const PGresult *res = sl__pg_call_result(call, x->claiming.at);

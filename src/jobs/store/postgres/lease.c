@@ -125,16 +125,16 @@ static int64_t read_next_expiry(const struct pg_call *call, int at)
 	return sl__pg_is_null(res, 0, 0) ? -1 : SL_MAX(sl__pg_int8(res, 0, 0), 0);
 }
 
-/* A look without locks. Every worker comes by here every second, also where no one asks for counts: it folds the tally
+/* A check without locks. Every worker comes by here every second, also where no one asks for counts: it folds the tally
  * now and then. */
-static int look_for_expiry(struct pg_store *s, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
-			   struct sl_err *err)
+static int check_expiry(struct pg_store *s, const struct sl_reap_type *types, size_t n_types, int64_t *in_ms,
+			struct sl_err *err)
 {
 	struct pg_call call SL_CLEANUP(sl__pg_call_close);
 	int rc = sl__pg_call_open(&call, s, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	int look = send_next_expiry(&call, types, n_types);
+	int at_expiry = send_next_expiry(&call, types, n_types);
 	int64_t now = sl__mono_ns(&s->env);
 	sl__lock(&s->marks_mu);
 	bool must_fold = now - s->folded_ns >= FOLD_NS;
@@ -147,7 +147,7 @@ static int look_for_expiry(struct pg_store *s, const struct sl_reap_type *types,
 	}
 	rc = sl__pg_call_run(&call, true, err);
 	if (rc == 0)
-		*in_ms = read_next_expiry(&call, look);
+		*in_ms = read_next_expiry(&call, at_expiry);
 	return rc;
 }
 
@@ -159,13 +159,13 @@ int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	struct sl__pg_params *p = &call.params;
 	call.conn = NULL;
 	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
-	int rc = look_for_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
+	int rc = check_expiry(store, types, n_types, &out->next_expiry_in_ms, err);
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
 	rc = sl__pg_call_open(&call, store, NULL, PG_ONCE, err);
 	if (rc != 0)
 		return rc;
-	/* Something has expired: the types with their retry policies, then another look. */
+	/* Something has expired: the types with their retry policies, then another check. */
 	sl__pg_add_array(p, SL__PG_TEXT, n_types);
 	for (size_t i = 0; i < n_types; i++)
 		sl__pg_el_text(p, types[i].type);
@@ -184,7 +184,7 @@ int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 		sl__pg_el_text(p, text);
 	}
 	int at = sl__pg_call_send(&call, ST_REAP);
-	int look = send_next_expiry(&call, types, n_types);
+	int at_expiry = send_next_expiry(&call, types, n_types);
 	rc = sl__pg_call_run(&call, true, err);
 	if (rc != 0)
 		return rc;
@@ -194,13 +194,13 @@ int sl__pg_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	for (int i = 0; i < last; i++) {
 		uint64_t id = (uint64_t)sl__pg_int8(res, i, 0);
 		const char *type = sl__pg_text(res, i, 2);
-		sl__tell_change(scope, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
-		sl__tell_note(scope, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
-		sl__tell_note(scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
+		sl__report_change(scope, SL_CHANGE_REAPED, id, (uint64_t)sl__pg_int8(res, i, 1), type);
+		sl__report_note(scope, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+		sl__report_note(scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_TAKEN);
 	}
 	out->more = sl__pg_bool(res, last, 3);
 	out->n = (uint32_t)last;
-	out->next_expiry_in_ms = read_next_expiry(&call, look);
+	out->next_expiry_in_ms = read_next_expiry(&call, at_expiry);
 	if (out->n > 0)
 		sl__pg_marks_forget(store);
 	return 0;

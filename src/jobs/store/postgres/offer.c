@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Offers of workers in this process to run what is started next, and the start that takes one: the job's row and its
+ * Offers of workers in this process to run what is started next, and the start that accepts one: the job's row and its
  * lease in one transaction, without a row in `ready`. It costs the job no second transaction, and the worker no claim.
  */
 #include "jobs/store/postgres/store.h"
@@ -80,6 +80,6 @@ bool sl__pg_start_offered(struct pg_store *s, const struct sl_new_job *job, stru
 		claimed.created_ms = sl__pg_time_ms(res, 0, 2);
 	}
 	sl__pg_call_close(&call);
-	offer->taken(out->rc, out->queued ? NULL : &claimed, sent_ns, claimed.created_ms, offer->ctx);
+	offer->accepted(out->rc, out->queued ? NULL : &claimed, sent_ns, claimed.created_ms, offer->ctx);
 	return true;
 }

@@ -58,8 +58,8 @@ static int delete_set(struct pg_call *call, const struct removal *x, size_t *n, 
 		const char *type = sl__pg_text(res, i, 2);
 		*n += id == chain_id;
 		if (sl__pg_bool(res, i, 3))
-			sl__tell_note(x->scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
-		sl__tell_change(x->scope, SL_CHANGE_DELETED, id, chain_id, type);
+			sl__report_note(x->scope, SL_NOTE_OWNERSHIP_LOST, type, id, SL_LOST_NOT_FOUND);
+		sl__report_change(x->scope, SL_CHANGE_DELETED, id, chain_id, type);
 	}
 	return 0;
 }

@@ -261,22 +261,22 @@ static void report_settled(const PGresult *res, int row, const struct sl_settle 
 	case SL_SETTLE_COMPLETE:
 	case SL_SETTLE_FAIL:
 		if (watched)
-			sl__tell_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
+			sl__report_note(l, SL_NOTE_CHAIN_ENDED, NULL, s->chain_id, SL_LOST_NOT);
 		if (s->kind == SL_SETTLE_COMPLETE)
-			sl__tell_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, type);
+			sl__report_change(l, SL_CHANGE_CHAIN_COMPLETED, s->id, s->chain_id, type);
 		break;
 	case SL_SETTLE_CONTINUE: {
-		enum pg_born how = sl__pg_bool(res, row, 5) ? PG_BORN_SCHEDULED : PG_BORN_READY;
+		enum pg_created how = sl__pg_bool(res, row, 5) ? PG_CREATED_SCHEDULED : PG_CREATED_READY;
 		if (sl__pg_int4(res, row, 6) > 0)
-			how = PG_BORN_BLOCKED;
-		sl__pg_tell_born(l, (uint64_t)sl__pg_int8(res, row, 1), s->chain_id, s->next->type, how);
+			how = PG_CREATED_BLOCKED;
+		sl__pg_report_created(l, (uint64_t)sl__pg_int8(res, row, 1), s->chain_id, s->next->type, how);
 		break;
 	}
 	case SL_SETTLE_RETRY:
 	case SL_SETTLE_RESCHEDULE:
 	case SL_SETTLE_RELEASE:
 		if (later)
-			sl__tell_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
+			sl__report_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
 		if (l != NULL && l->note != NULL)
 			l->note(
 				&(struct sl_note){
@@ -326,7 +326,7 @@ void sl__pg_settle_read(struct pg_call *call, const struct pg_settling *st, stru
 		report_settled(res, row, &st->settles[i], scope);
 	}
 	if (st->at_unblock >= 0)
-		sl__pg_tell_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), scope);
+		sl__pg_report_unblocked(call->store, sl__pg_call_result(call, st->at_unblock), scope);
 	if (lost > 0)
 		ask_why(call, st, results, lost);
 }

@@ -272,12 +272,12 @@ static const char settle[] =
 
 /*
  * Chains that would wait for each other. Nothing waits for a chain that is just being started: only a continuation can
- * close such a circle, and it looks behind itself, with its edges in the tables already.
+ * close such a circle, and it checks, with its edges in the tables already.
  *
  * A continuation holds the first jobs of its chain and of those it waits for (ST_LOCK), a start those that it waits for,
  * so of two edges that meet in a chain one is committed before the other is made. Circles of two or three are seen by
  * that. In a longer one, edges that do not meet may be made at the same time; then each of those continuations waits for
- * a chain that waits itself, and takes a lock of the schema before it looks. The last of them sees all edges.
+ * a chain that waits itself, and takes a lock of the schema before it checks. The last of them sees all edges.
  *
  * $1 chains that the continuations wait for
  */
@@ -319,7 +319,7 @@ static const char unblock[] =
 
 /* $1 types, $2 limit, of each type $3 the first delay, $4 the longest (ms), $5 the multiplier. What of an expired lease
  * is not taken stays in it: jobs of other types, jobs beyond the limit, and jobs that are locked (an owner that
- * is settling after all), for which there is another look in a second. The first loss of a job costs no time.
+ * is settling after all), for which there is another check in a second. The first loss of a job costs no time.
  */
 static const char reap[] =
 	"WITH l AS MATERIALIZED (SELECT claim, worker, claimed_at, started, ids, fences FROM {s}.lease"

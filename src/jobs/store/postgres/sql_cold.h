@@ -183,7 +183,7 @@ static const char outstanding[] =
 	" (SELECT count(*) FROM {s}.job j WHERE j.id = ANY (ARRAY(SELECT DISTINCT b.job_id FROM {s}.blocker b"
 	" WHERE NOT b.done)) AND j.status = 1 AND j.type = ANY ($1))";
 
-/* ---- looking from outside ---- */
+/* ---- inspecting from outside ---- */
 
 /* $1 after this claim, $2 limit */
 #define LEASE_JOBS(l)                                                                                                  \

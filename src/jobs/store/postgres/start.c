@@ -21,25 +21,25 @@ struct waiting {
 	const struct sl_new_chain *chains;
 	size_t n;
 	struct sl_started *out;
-	bool *later; /* per chain: scheduled for later */
-	bool handed; /* to a worker: no note is needed */
-	bool sent;   /* other processes were notified */
+	bool *later;  /* per chain: scheduled for later */
+	bool offered; /* started for an offer: no note is needed */
+	bool sent;    /* other processes were notified */
 	const struct sl_store_scope *scope;
 	int rc;
 	struct sl_err err;
 	struct waiting *next; /* in the same transaction */
 };
 
-void sl__pg_tell_born(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
-		      enum pg_born how)
+void sl__pg_report_created(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
+			   enum pg_created how)
 {
-	sl__tell_change(l, SL_CHANGE_CREATED, id, chain_id, type);
-	if (how == PG_BORN_BLOCKED)
-		sl__tell_change(l, SL_CHANGE_BLOCKED, id, chain_id, type);
-	else if (how == PG_BORN_SCHEDULED)
-		sl__tell_change(l, SL_CHANGE_SCHEDULED, id, chain_id, type);
-	if (how != PG_BORN_BLOCKED)
-		sl__tell_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
+	sl__report_change(l, SL_CHANGE_CREATED, id, chain_id, type);
+	if (how == PG_CREATED_BLOCKED)
+		sl__report_change(l, SL_CHANGE_BLOCKED, id, chain_id, type);
+	else if (how == PG_CREATED_SCHEDULED)
+		sl__report_change(l, SL_CHANGE_SCHEDULED, id, chain_id, type);
+	if (how != PG_CREATED_BLOCKED)
+		sl__report_note(l, SL_NOTE_JOB_SCHEDULED, type, id, SL_LOST_NOT);
 }
 
 /* ---- parameters ---- */
@@ -212,13 +212,13 @@ static void start_shared(struct pg_store *s, struct waiting *list, size_t n)
 {
 	struct sl_err err = SL_ERR_INIT;
 	if (n == 1 && list->next == NULL && is_one_for_now(list, n)) {
-		/* A single job that is due goes to a worker of this process that waits for one, or is announced. */
+		/* A single job that is due is started for an offer of this process, or with its notification. */
 		struct pg_start_result r = {.err = SL_ERR_INIT};
 		if (sl__pg_start_offered(s, &list->chains[0].job, &r)) {
 			list->rc = r.rc;
 			list->err = r.err;
 			list->later[0] = false;
-			list->handed = !r.queued;
+			list->offered = !r.queued;
 			if (r.rc == 0)
 				list->out[0] = (struct sl_started){.chain_id = r.chain_id};
 			return;
@@ -290,15 +290,17 @@ int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const
 		return sl_err_set(err, SL_ENOMEM, "postgres: start: out of memory");
 	bool alone = tx != NULL || n > SINGLE_MAX || (scope != NULL && scope->n_audit > 0);
 	rc = alone ? start_list(s, tx, &me, n, err) : start_joined(s, &me, err);
-	/* Report the jobs. One that a worker was given needs no notification; one that was announced is marked as sent. */
+	/* Report the jobs. One that was started for an offer needs no notification; one whose notification went out is
+	 * marked as sent. */
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		const char *type = chains[i].job.type;
 		uint64_t id = out[i].chain_id;
-		if (!me.handed && !me.sent) {
-			sl__pg_tell_born(scope, id, id, type, me.later[i] ? PG_BORN_SCHEDULED : PG_BORN_READY);
+		if (!me.offered && !me.sent) {
+			sl__pg_report_created(scope, id, id, type,
+					      me.later[i] ? PG_CREATED_SCHEDULED : PG_CREATED_READY);
 			continue;
 		}
-		sl__tell_change(scope, SL_CHANGE_CREATED, id, id, type);
+		sl__report_change(scope, SL_CHANGE_CREATED, id, id, type);
 		if (me.sent)
 			scope->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},
 				    scope->ctx);

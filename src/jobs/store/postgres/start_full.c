@@ -149,10 +149,10 @@ int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct s
 		out->deduplicated = !first || sl__pg_bool(res, row, 1);
 		if (out->deduplicated)
 			continue;
-		enum pg_born how = sl__pg_bool(res, row, 3) ? PG_BORN_SCHEDULED : PG_BORN_READY;
+		enum pg_created how = sl__pg_bool(res, row, 3) ? PG_CREATED_SCHEDULED : PG_CREATED_READY;
 		if (sl__pg_int4(res, row, 2) > 0)
-			how = PG_BORN_BLOCKED;
-		sl__pg_tell_born(l, out->chain_id, out->chain_id, f.chains[i].job.type, how);
+			how = PG_CREATED_BLOCKED;
+		sl__pg_report_created(l, out->chain_id, out->chain_id, f.chains[i].job.type, how);
 	}
 	sl__pg_call_close(&call);
 	/* The statement reports only that a blocker is missing; which one is asked for here. */

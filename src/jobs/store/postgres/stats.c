@@ -9,7 +9,7 @@
 
 #define FOLD_FROM 64 /* rows of tally from which on they are summed up in place */
 
-/* A job by its id. The OFFSET keeps it a look by the key, whatever the planner believes. */
+/* A job by its id. The OFFSET keeps it a search by the key, whatever the planner believes. */
 #define JOB(id, where)                                                                                                 \
 	" CROSS JOIN LATERAL (SELECT j.* FROM {s}.job j WHERE j.id = " id " AND j.status " where " OFFSET 0) j"
 #define READY "SELECT r.id FROM {s}.ready r" JOB("r.id", "= 2 AND j.fence = r.fence") " WHERE r.type = p.type"

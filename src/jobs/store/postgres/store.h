@@ -217,7 +217,7 @@ SL_MUST_CHECK int sl__pg_call_run_relaxed(struct pg_call *call, const char *sql,
  * ST_CIRCLE. */
 int sl__pg_blocker_error(int rc, struct sl_err *err);
 /* The jobs that ST_UNBLOCK opened. */
-void sl__pg_tell_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l);
+void sl__pg_report_unblocked(struct pg_store *s, const PGresult *res, const struct sl_store_scope *l);
 
 /* ---- tx.c ---- */
 /*
@@ -252,9 +252,9 @@ struct pg_start {
 /* With keys or blockers. */
 int sl__pg_start_full(struct pg_store *s, const struct pg_start *start, struct sl_err *err);
 /* Report a new job: created, and blocked, or to be claimed. */
-enum pg_born { PG_BORN_READY = 0, PG_BORN_SCHEDULED = 1, PG_BORN_BLOCKED = 2 };
-void sl__pg_tell_born(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
-		      enum pg_born how);
+enum pg_created { PG_CREATED_READY = 0, PG_CREATED_SCHEDULED = 1, PG_CREATED_BLOCKED = 2 };
+void sl__pg_report_created(const struct sl_store_scope *l, uint64_t id, uint64_t chain_id, const char *type,
+			   enum pg_created how);
 
 /* ---- offer.c ---- */
 void sl__pg_offer(void *store, struct sl_offer *offer);
@@ -298,13 +298,13 @@ struct pg_claiming {
 	bool passed;    /* as it was hinted, it has skipped some */
 	uint32_t n;     /* claimed */
 	uint32_t out;   /* taken out of ready: more than n when rows were there that their jobs had left */
-	uint32_t seen;  /* by the look before the locks (several types) */
+	uint32_t seen;  /* by the search before the locks (several types) */
 };
 void sl__pg_claim_send(struct pg_call *call, struct pg_claiming *cl);
 /* Count, set the marks, fill reply. */
 void sl__pg_claim_read(struct pg_call *call, struct pg_claiming *cl, struct sl_claim_reply *reply);
-SL_MUST_CHECK int sl__pg_claim_tell(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed,
-				    void *claimed_ctx);
+SL_MUST_CHECK int sl__pg_claim_report(struct pg_call *call, const struct pg_claiming *cl, sl_claimed_fn *claimed,
+				      void *claimed_ctx);
 /* The settle that gives back the job of a row of the claim. */
 void sl__pg_claim_release(const PGresult *res, int row, const struct sl_claim_request *request, struct sl_settle *out);
 /* Something was put back into the queue. */

@@ -31,7 +31,7 @@ struct claiming {
 	size_t n, cap;
 	bool solo;           /* the one candidate is a flagged job */
 	bool alone;          /* a flagged job was left, for lack of a free slot */
-	bool look_again;     /* what was found says nothing about what there is */
+	bool ask_again;      /* what was found says nothing about what there is */
 	struct sl__buf jobs; /* {"id":fence,… */
 	struct sl__buf types;
 };
@@ -217,7 +217,7 @@ static int take_found(struct claiming *x)
 		rc = give_job(x, x->candidates[i].id, &given);
 		n += rc == 0 && given;
 	}
-	x->look_again = n < x->n; /* rows without jobs were in front of others */
+	x->ask_again = n < x->n; /* rows without jobs were in front of others */
 	x->n = n;
 	if (rc != 0 || n == 0)
 		return rc;
@@ -235,7 +235,7 @@ static int take_again(struct claiming *x)
 	struct sq_lease lease;
 	sqlite3_stmt *s;
 	int rc = SQ_ROW(x->op, SQ_LEASE_BY_CLAIM, &s, SQ_BLOB(q->claim.bytes, sizeof(q->claim.bytes)));
-	x->look_again = true;
+	x->ask_again = true;
 	if (rc <= 0)
 		return rc;
 	int64_t rowid = sl__sqlite_i64(s, 0);
@@ -319,7 +319,7 @@ static int fill_reply(struct claiming *x, struct sl_claim_reply *reply)
 	if (x->n >= x->request->limit)
 		return 0;
 	int rc = next_due(x, &reply->next_due_in_ms);
-	if (x->look_again)
+	if (x->ask_again)
 		reply->next_due_in_ms = 0;
 	if (rc != 0)
 		return rc;

@@ -91,7 +91,7 @@ int sl__sq_oldest_pending(struct sl__sqlite *c, uint64_t *out, struct sl_err *er
 	return rc;
 }
 
-static int tell(struct counting *x, const struct type_count *t, struct sl_job_count count, uint64_t oldest)
+static int report_count(struct counting *x, const struct type_count *t, struct sl_job_count count, uint64_t oldest)
 {
 	int64_t created_us = 0;
 	int rc = oldest != 0 ? count_number(x->c, SQ_CREATED, SQ_INT(oldest), &created_us, x->err) : 0;
@@ -103,7 +103,7 @@ static int tell(struct counting *x, const struct type_count *t, struct sl_job_co
 	return x->fn(&count, x->ctx);
 }
 
-static int tell_pending(struct counting *x, const struct type_count *t)
+static int report_pending_count(struct counting *x, const struct type_count *t)
 {
 	int64_t n = t->n[SQ_N_READY] + t->n[SQ_N_SCHED];
 	uint64_t oldest = 0;
@@ -119,7 +119,7 @@ static int tell_pending(struct counting *x, const struct type_count *t)
 					   .retrying = (uint64_t)(t->n[SQ_N_READY_TRIED] + t->n[SQ_N_SCHED_TRIED])};
 	if (rc != 0)
 		return rc;
-	return tell(x, t, count, older(oldest, t->oldest_sched));
+	return report_count(x, t, count, older(oldest, t->oldest_sched));
 }
 
 static bool has_jobs(const struct type_count *t)
@@ -132,21 +132,22 @@ static bool has_jobs(const struct type_count *t)
 
 /* A line per status that jobs are in, in the order of statuses. A paused type without any is reported as pending, with 0.
  */
-static int tell_type(struct counting *x, const struct type_count *t)
+static int report_type_counts(struct counting *x, const struct type_count *t)
 {
 	int rc = 0;
 	if (t->n[SQ_N_BLOCKED] != 0)
-		rc = tell(x, t, (struct sl_job_count){.status = SL_JOB_BLOCKED, .count = (uint64_t)t->n[SQ_N_BLOCKED]},
-			  t->oldest_blocked);
+		rc = report_count(
+			x, t, (struct sl_job_count){.status = SL_JOB_BLOCKED, .count = (uint64_t)t->n[SQ_N_BLOCKED]},
+			t->oldest_blocked);
 	if (rc == 0 && (t->n[SQ_N_READY] + t->n[SQ_N_SCHED] != 0 || (t->paused && !has_jobs(t))))
-		rc = tell_pending(x, t);
+		rc = report_pending_count(x, t);
 	if (rc == 0 && t->running != 0)
-		rc = tell(x, t, (struct sl_job_count){.status = SL_JOB_RUNNING, .count = (uint64_t)t->running},
-			  t->oldest_running);
+		rc = report_count(x, t, (struct sl_job_count){.status = SL_JOB_RUNNING, .count = (uint64_t)t->running},
+				  t->oldest_running);
 	for (enum sl_job_status status = SL_JOB_COMPLETED; rc == 0 && status <= SL_JOB_CANCELLED; status++) {
 		uint64_t n = (uint64_t)t->n[sl__sq_kind(status)];
 		if (n != 0)
-			rc = tell(x, t, (struct sl_job_count){.status = status, .count = n}, 0);
+			rc = report_count(x, t, (struct sl_job_count){.status = status, .count = n}, 0);
 	}
 	return rc;
 }
@@ -165,7 +166,7 @@ int sl__sq_counts(void *store, sl_job_count_fn *fn, void *ctx, struct sl_err *er
 	while (rc == 0 && (rc = sl__sqlite_step(x.c, s, err)) > 0) {
 		struct type_count t;
 		read_type(s, &t);
-		rc = tell_type(&x, &t);
+		rc = report_type_counts(&x, &t);
 	}
 	(void)sqlite3_reset(s);
 	sl__sqlite_rollback(x.c);

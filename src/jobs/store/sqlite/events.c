@@ -116,7 +116,7 @@ int sl__sq_events_append(void *store, const struct sl_event_row *events, size_t 
 	if (rc == 0)
 		rc = sl__sq_op_end(&op, append_events(&op, &a));
 	if (rc == 0)
-		sl__events_tell(&a);
+		sl__events_return_marks(&a);
 	if (rc == 0 && n_new != NULL)
 		*n_new = a.n_fresh;
 	sl__events_fini(&a, &s->env);

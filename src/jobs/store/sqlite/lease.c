@@ -244,7 +244,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	if (rc != 0 || out->next_expiry_in_ms != 0)
 		return rc;
 	/* A process that held the lock for long, and may have died with it, kept owners from renewing and us from
-	 * reaping. What ended during that wait is left to the next look: its owner waits for the lock as well, and gets
+	 * reaping. What ended during that wait is left to the next check: its owner waits for the lock as well, and gets
 	 * it before that. */
 	int64_t since_us = atomic_load(&s->reap_waits_us);
 	if (since_us == 0)
@@ -276,7 +276,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 		return rc;
 	out->n = x.n;
 	out->more = x.more;
-	/* The jobs are taken back, whatever comes of this: without an answer there is another look soon. */
+	/* The jobs are taken back, whatever comes of this: without an answer there is another check soon. */
 	if (expiry_in_ms(s, types, n_types, &out->next_expiry_in_ms, NULL) != 0)
 		out->next_expiry_in_ms = 0;
 	if (expired_us < op.now_us)

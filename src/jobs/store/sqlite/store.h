@@ -193,12 +193,12 @@ int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
 static inline void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id,
 			       enum sl_lost_reason reason)
 {
-	sl__tell_note(op->scope, kind, type, id, reason);
+	sl__report_note(op->scope, kind, type, id, reason);
 }
 static inline void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 				  const char *type)
 {
-	sl__tell_change(op->scope, kind, id, chain_id, type);
+	sl__report_change(op->scope, kind, id, chain_id, type);
 }
 
 /* A time or a span from a caller, who may have given anything: cut to some 70,000 years, so that neither this nor
