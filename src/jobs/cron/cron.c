@@ -83,6 +83,22 @@ static int fire_due(struct survey *s, const sl_store *store, const struct due *d
 	return 0;
 }
 
+/* A schedule that fails does not stop the others, a store that is unavailable does. The first error is returned. */
+static int fire_all(struct survey *s, const sl_store *store, const struct sl_store_scope *scope, struct sl_err *err)
+{
+	int rc = 0;
+	for (const struct due *due = s->first; due != NULL; due = due->next) {
+		int one = rc;
+		if (rc != SL_EUNAVAIL)
+			one = fire_due(s, store, due, scope, rc == 0 ? err : NULL);
+		if (one != 0)
+			sooner(s->turn, due->seen.next_ms);
+		if (rc == 0)
+			rc = one;
+	}
+	return rc;
+}
+
 int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_ms, const struct sl_store_scope *scope,
 		  struct sl__cron_turn *out, struct sl_err *err)
 {
@@ -95,17 +111,9 @@ int sl__cron_turn(const struct sl_env *env, const sl_store *store, int64_t now_m
 	rc = store->ops->cron_list(store->ctx, collect_due, &s, err);
 	if (rc == SL_ENOMEM)
 		(void)sl_err_set(err, rc, "schedules: no memory");
-	bool fire = rc == 0;
+	if (rc == 0)
+		rc = fire_all(&s, store, scope, err);
 	for (struct due *due = s.first, *next; due != NULL; due = next) {
-		/* A schedule that fails does not stop the others, a store that is unavailable does. The first error is
-		 * returned. */
-		if (fire) {
-			int one = rc != SL_EUNAVAIL ? fire_due(&s, store, due, scope, rc == 0 ? err : NULL) : rc;
-			if (one != 0)
-				sooner(out, due->seen.next_ms);
-			if (rc == 0)
-				rc = one;
-		}
 		next = due->next;
 		sl__free(env, due);
 	}

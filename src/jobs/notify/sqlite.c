@@ -330,6 +330,24 @@ static int open_socket_folder(struct peers *p, const char *path, struct sl_err *
 	return 0;
 }
 
+/* peers_free undoes it. */
+static int open_peers(struct peers *p, const char *path, struct sl_err *err)
+{
+	int rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
+	if (rc != 0)
+		return rc;
+	rc = open_socket_folder(p, path, err);
+	if (rc != 0)
+		return rc;
+	rc = new_socket(p, err);
+	if (rc != 0)
+		return rc;
+	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->wake_fd < 0)
+		return sl_err_set_errno(err, errno, "eventfd for %s", p->dir);
+	return 0;
+}
+
 int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env *env, struct sl_err *err)
 {
 	struct sl_env full;
@@ -344,15 +362,7 @@ int sl_notify_sqlite_open(sl_notify *out, const char *path, const struct sl_env 
 	p->env = full;
 	p->sock = p->wake_fd = p->dir_fd = -1;
 	sl__mutex_init(&p->mu);
-	rc = sl__fanout_init(&p->fanout, &p->env, wake_receiver, p, err);
-	if (rc == 0)
-		rc = open_socket_folder(p, path, err);
-	if (rc == 0)
-		rc = new_socket(p, err);
-	if (rc == 0)
-		p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (rc == 0 && p->wake_fd < 0)
-		rc = sl_err_set_errno(err, errno, "eventfd for %s", p->dir);
+	rc = open_peers(p, path, err);
 	if (rc != 0) {
 		peers_free(p);
 		return rc;

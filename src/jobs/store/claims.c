@@ -16,7 +16,7 @@ int sl__claim_hash(struct sl__claim_hash *cache, const struct sl_claim_id *claim
 		uint64_t hash = 0;
 		for (size_t i = 0; i < 8; i++)
 			hash = hash << 8 | digest[i];
-		*cache = (struct sl__claim_hash){.claim = *claim, .hash = (int64_t)hash, .known = 1};
+		*cache = (struct sl__claim_hash){.claim = *claim, .hash = (int64_t)hash, .known = true};
 	}
 	*out = cache->hash;
 	return 0;

@@ -13,7 +13,7 @@
 struct sl__claim_hash {
 	struct sl_claim_id claim;
 	int64_t hash;
-	int known;
+	bool known;
 };
 
 /* How an event's claim relates to its job. */

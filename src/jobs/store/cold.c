@@ -57,6 +57,13 @@ void sl__report_change(const struct sl_store_scope *scope, enum sl_change_kind k
 			      scope->ctx);
 }
 
+void sl__report_put_back(const struct sl_store_scope *scope, uint64_t id, const char *type, bool later)
+{
+	const struct sl_note note = {.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .later = later};
+	if (scope != NULL && scope->note != NULL)
+		scope->note(&note, scope->ctx);
+}
+
 static int keep_target_id(const struct sl__cold_row *row, void *ctx)
 {
 	const char *id = sl__cold_text(row, 0);

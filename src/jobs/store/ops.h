@@ -43,10 +43,10 @@ struct sl_event_mark {
 	const char *stream;
 	uint32_t incarnation;
 	uint64_t mark; /* in: skip up to here (0: nothing to skip); out: the durable high-water mark */
-	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc 0:
+	/* out: the CRC of the event at the mark, which the mark keeps however long the event itself is kept; has_crc false:
 	 * that sequence was skipped, or mark is 0 */
 	uint64_t crc;
-	int has_crc;
+	bool has_crc;
 	/* in, where after is not 0: the sender's record with this sequence has this CRC. A store whose mark is there
 	 * with another one fails with SL_ECONFLICT: they are different streams. */
 	uint64_t after, after_crc;
@@ -79,8 +79,8 @@ struct sl_note {
 	const char *type; /* or NULL */
 	uint64_t id;
 	enum sl_lost_reason reason;
-	int later; /* of JOB_SCHEDULED: 1 when it was put back by its worker for a time to come */
-	int sent;  /* 1: the store has already sent it to other processes: see sl_start_notification */
+	bool later; /* of JOB_SCHEDULED: it was put back by its worker for a time to come */
+	bool sent;  /* the store has already sent it to other processes: see sl_start_notification */
 };
 typedef void sl_note_fn(const struct sl_note *note, void *ctx);
 
@@ -152,15 +152,15 @@ struct sl_claim_request {
 	 * only for a free slot, alone. */
 	uint32_t free;
 	int64_t lease_ms;
-	/* 1: this claim was sent before, and its answer was lost. If the store made it, the jobs that it still holds
+	/* This claim was sent before, and its answer was lost. If the store made it, the jobs that it still holds
 	 * are given again, under a lease that begins anew. Otherwise nothing is given, and the claim that was sent
 	 * before is not made any more; next_due_in_ms is 0. Of the types only the names matter. */
-	int again;
-	/* 1, without settles only: nothing is known to be due, and most often a notification of one job is the reason.
+	bool again;
+	/* Without settles only: nothing is known to be due, and most often a notification of one job is the reason.
 	 * To be quick, the store may skip what it would have to promote and jobs that are claimed alone, unless
 	 * there is nothing else. Where there are such and it gives less than was asked for, next_due_in_ms is 0.
 	 * It may leave out next_expiry_in_ms. */
-	int hinted;
+	bool hinted;
 };
 
 struct sl_claimed_job {
@@ -173,7 +173,7 @@ struct sl_claimed_job {
 			    come twice */
 	int32_t charged; /* runs that count against max_attempts so far, without this one */
 	int32_t priority;
-	int has_blockers; /* its blockers' outputs can be listed */
+	bool has_blockers; /* its blockers' outputs can be listed */
 	int64_t created_ms, scheduled_ms;
 };
 typedef int sl_claimed_fn(const struct sl_claimed_job *job, void *ctx);
@@ -184,7 +184,7 @@ struct sl_claim_reply {
 	/* Filled when fewer than `limit` were found; -1: none known. How long to sleep at most. */
 	int64_t next_due_in_ms;    /* until a scheduled job of these types is due */
 	int64_t next_expiry_in_ms; /* until a lease on these types runs out */
-	int alone;                 /* 1: jobs are left that are given only for a free slot, and the request had none */
+	bool alone;                /* jobs are left that are given only for a free slot, and the request had none */
 	/* Another one than in the last reply: the store was out of reach meanwhile, and may have forgotten claims that
 	 * were not durable. The worker asks after its leases at once. */
 	uint64_t epoch;
@@ -238,7 +238,7 @@ struct sl_settle {
 	const char *progress;
 	const struct sl_new_job *next;
 	int64_t delay_ms, at_ms;
-	int last_of_claim; /* 1: nothing of the claim is left after this one: its lease goes */
+	bool last_of_claim; /* nothing of the claim is left after this one: its lease goes */
 };
 
 /* Chains, or jobs. */
@@ -250,7 +250,7 @@ struct sl_ids {
 struct sl_settle_result {
 	enum sl_lost_reason lost; /* SL_LOST_NOT: done */
 	uint64_t next_id;         /* of CONTINUE */
-	int chain_ended;          /* 1: the chain completed with this */
+	bool chain_ended;         /* the chain completed with this */
 };
 
 /* What an exchange settles, and what it claims. */
@@ -268,7 +268,7 @@ struct sl_exchange {
 struct sl_renewal {
 	struct sl_claim_id claim;
 	int64_t lease_ms;
-	int started; /* 1: all that is left of the claim has been started, and is charged when the worker dies */
+	bool started; /* all that is left of the claim has been started, and is charged when the worker dies */
 	/* The jobs of the claim that are still at work, to learn which of them are lost. */
 	const uint64_t *ids;
 	const uint64_t *fences;
@@ -284,7 +284,7 @@ struct sl_reap_type {
 
 struct sl_reaped {
 	uint32_t n;                /* jobs that were taken back */
-	int more;                  /* 1: there are others */
+	bool more;                 /* there are others */
 	int64_t next_expiry_in_ms; /* until a lease on these types expires; -1: no lease */
 };
 

@@ -17,7 +17,7 @@
  *        CRON      fire what is due                           ── sl__core_cron_done
  *
  * for each slot:   sl__core_take gives a run, the handler runs, sl__core_end takes its end;
- * for the clock:   at core->next_abort_ns call sl__core_expire, which names the runs to abort.
+ * for the clock:   at sl__core_next_abort_ns call sl__core_expire, which names the runs to abort.
  *
  *   a run:  WAITING ──take──▶ RUNNING ──end──▶ ENDED ──next──▶ SETTLING ──exchanged──▶ gone
  *              └──────── released, or out of attempts ──▶┘   ▲──── store away ───┘
@@ -176,7 +176,7 @@ enum sl__todo_kind {
 /* One per conversation; its arrays are made by sl__todo_init. */
 struct sl__todo {
 	enum sl__todo_kind kind;
-	int who; /* the lane, SL__KEEPER, SL__REAPER or SL__SCHEDULER */
+	int who; /* the lane's number, SL__KEEPER, SL__REAPER or SL__SCHEDULER */
 	int64_t wake_ns;
 	int64_t sent_ns; /* when it was decided: before anything is sent */
 	/* EXCHANGE */
@@ -186,7 +186,7 @@ struct sl__todo {
 	struct sl_claim_request request;
 	struct sl_claim_type *types; /* request.types */
 	uint32_t *type_index, *seen; /* of types[]: the core's */
-	int refused;                 /* sl__core_claimed failed */
+	int refused;                 /* the code with which sl__core_claimed failed; 0 */
 	bool answered;               /* the claim was */
 	/* RENEW */
 	struct sl_renewal *renewals;

@@ -117,7 +117,7 @@ static void learn(struct sl__core *core, const struct sl__todo *todo, const stru
 	size_t n_of_class = 0;
 	/* One that is given alone, or what an earlier claim had: there may be more. */
 	bool partly = c->n > 0 && reply->next_due_in_ms == 0;
-	class->alone = reply->alone != 0;
+	class->alone = reply->alone;
 	class->wet = partly || c->n >= todo->request.limit;
 	if (class->wet)
 		return;

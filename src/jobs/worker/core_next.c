@@ -214,7 +214,7 @@ static void ask_again(struct sl__core *core, struct sl__todo *todo, int64_t now_
 						  .n_types = core->n_types,
 						  .limit = c->cap,
 						  .lease_ms = lease_ms,
-						  .again = 1};
+						  .again = true};
 }
 
 /* What a lane settles and claims while the worker runs. Returns when it should be called again without being woken. */

@@ -30,13 +30,14 @@ static void add_streams(struct sl__pg_params *p, const struct sl__event_admissio
 		}                                                                                                      \
 	} while (0)
 
-/* Ask what the claims of the events are worth, once for those of one attempt that come in a row. *n: how many were
- * asked for; *at: where the answer will be. */
-static int send_claims(struct pg_call *call, const struct sl__event_admission *a, const struct sl_event_row **asked,
-		       size_t *n, int *at, struct sl_err *err)
+/* Ask what the claims of the events are worth, once for those of one attempt that come in a row. a->fresh serves as
+ * room: it is empty yet. *n: how many were asked for; *at: where the answer will be. */
+static int send_claims(struct pg_call *call, const struct sl__event_admission *a, size_t *n, int *at,
+		       struct sl_err *err)
 {
+	const struct sl_event_row **asked = a->fresh;
 	struct sl__pg_params *p = &call->params;
-	struct sl__claim_hash cache = {.known = 0};
+	struct sl__claim_hash cache = {.known = false};
 	*n = 0;
 	for (size_t i = 0; i < a->n; i++)
 		if (a->events[i].job_id != 0 && (*n == 0 || !sl__event_same_claim(asked[*n - 1], &a->events[i])))
@@ -94,14 +95,14 @@ static int find_owners(struct pg_call *call, struct sl__event_admission *a, stru
 	}
 }
 
-/* Lock the marks and, in the same round trip, read the claims. a->fresh serves as room: it is empty yet. */
+/* Lock the marks and, in the same round trip, read the claims. */
 static int lock_marks(struct pg_call *call, struct sl__event_admission *a, struct sl_err *err)
 {
 	size_t n_asked = 0;
 	int at_claims = 0;
 	add_streams(&call->params, a);
 	int at = sl__pg_call_send(call, ST_EVENT_MARKS);
-	int rc = send_claims(call, a, a->fresh, &n_asked, &at_claims, err);
+	int rc = send_claims(call, a, &n_asked, &at_claims, err);
 	if (rc == 0)
 		rc = sl__pg_call_run(call, false, err);
 	if (rc != 0)
@@ -217,27 +218,32 @@ static int write_admitted(struct pg_call *call, const struct sl__event_admission
 	return sl__pg_call_run(call, true, err);
 }
 
+static int admit_events(struct pg_call *call, struct sl__event_admission *a, struct sl_err *err)
+{
+	int rc = lock_marks(call, a, err);
+	if (rc != 0)
+		return rc;
+	rc = sl__events_admit(a, err);
+	if (rc != 0)
+		return rc;
+	rc = compare_known(call, a, err);
+	if (rc != 0)
+		return rc;
+	sl__events_audit(a);
+	return write_admitted(call, a, err);
+}
+
 int sl__pg_events_append(void *store, const struct sl_event_row *events, size_t n, struct sl_event_mark *marks,
 			 size_t n_marks, size_t *n_new, struct sl_err *err)
 {
 	struct pg_store *s = store;
 	struct sl__event_admission a = {.events = events, .n = n, .marks = marks, .n_marks = n_marks};
-	struct pg_call call;
+	struct pg_call call = {.conn = NULL};
 	int rc = sl__events_init(&a, &s->env, err);
 	if (rc == 0)
 		rc = sl__pg_call_open(&call, s, NULL, PG_LONG, err);
-	if (rc != 0) {
-		sl__events_fini(&a, &s->env);
-		return rc;
-	}
-	rc = lock_marks(&call, &a, err);
 	if (rc == 0)
-		rc = sl__events_admit(&a, err);
-	if (rc == 0)
-		rc = compare_known(&call, &a, err);
-	sl__events_audit(&a);
-	if (rc == 0)
-		rc = write_admitted(&call, &a, err);
+		rc = admit_events(&call, &a, err);
 	if (rc == 0)
 		sl__events_return_marks(&a);
 	if (rc == 0 && n_new != NULL)

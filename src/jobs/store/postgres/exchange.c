@@ -48,7 +48,7 @@ static int run_exchange(struct exchange *x, struct pg_call *call, struct sl_err 
 		for (uint32_t i = 0; i < x->claiming.n && x->refused != NULL; i++)
 			sl__pg_claim_release(res, (int)i, x->claiming.request, &x->refused[i]);
 		if (x->refused != NULL)
-			x->refused[x->claiming.n - 1].last_of_claim = 1;
+			x->refused[x->claiming.n - 1].last_of_claim = true;
 	}
 	sl__pg_pipe_end(&call->pipe);
 	if (rc != 0 || x->tx == NULL)
@@ -89,7 +89,7 @@ int sl__pg_exchange(void *store, const struct sl_exchange *asked, const struct s
 			     .asked = asked,
 			     .tx = sl__scope_tx(scope),
 			     .settling = {.settles = asked->settles, .n = n},
-			     .claiming = {.request = request, .hinted = request != NULL && request->hinted != 0},
+			     .claiming = {.request = request, .hinted = request != NULL && request->hinted},
 			     .scope = scope};
 	if (n == 0 && request == NULL)
 		return 0;

@@ -64,7 +64,7 @@ int sl__pg_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 		sl__pg_el_interval(p, SL_MAX(renewals[i].lease_ms, 1));
 	sl__pg_add_array(p, SL__PG_BOOL, n);
 	for (size_t i = 0; i < n; i++)
-		sl__pg_el_bool(p, renewals[i].started != 0);
+		sl__pg_el_bool(p, renewals[i].started);
 	int at_leases = sl__pg_call_send(&call, ST_RENEW);
 	/* Their jobs. */
 	size_t n_jobs = 0;

@@ -53,7 +53,7 @@ static void add_claims(struct sl__pg_params *p, const struct pg_settling *st)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < st->n; i++)
-		n += st->settles[i].last_of_claim != 0;
+		n += st->settles[i].last_of_claim;
 	sl__pg_add_array(p, SL__PG_UUID, n);
 	for (size_t i = 0; i < st->n; i++)
 		if (st->settles[i].last_of_claim)
@@ -221,7 +221,7 @@ int sl__pg_settle_send(struct pg_call *call, struct pg_settling *st, struct sl_e
 	st->claims = sl__calloc(&call->store->env, st->n, sizeof(*st->claims));
 	if (st->order == NULL || st->claims == NULL)
 		return sl_err_set(err, SL_ENOMEM, "postgres: settle: out of memory");
-	struct sl__claim_hash last = {.known = 0};
+	struct sl__claim_hash last = {.known = false};
 	for (size_t i = 0; i < st->n && rc == 0; i++) {
 		st->order[i] = i;
 		rc = sl__claim_hash(&last, &st->settles[i].claim, &st->claims[i], err);
@@ -277,11 +277,7 @@ static void report_settled(const PGresult *res, int row, const struct sl_settle 
 	case SL_SETTLE_RELEASE:
 		if (later)
 			sl__report_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
-		if (l != NULL && l->note != NULL)
-			l->note(
-				&(struct sl_note){
-					.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = s->id, .later = later},
-				l->ctx);
+		sl__report_put_back(l, s->id, type, later);
 		break;
 	}
 }

@@ -302,8 +302,9 @@ int sl__pg_start(void *store, const struct sl_new_chain *chains, size_t n, const
 		}
 		sl__report_change(scope, SL_CHANGE_CREATED, id, id, type);
 		if (me.sent)
-			scope->note(&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = 1},
-				    scope->ctx);
+			scope->note(
+				&(struct sl_note){.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .sent = true},
+				scope->ctx);
 	}
 	if (me.later != few)
 		sl__free(&s->env, me.later);

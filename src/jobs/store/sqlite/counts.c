@@ -12,7 +12,7 @@ struct type_count {
 	int64_t n[SQ_KINDS], running, sched_due;
 	uint64_t oldest_came;                                  /* id of what is due and was not moved, 0: none */
 	uint64_t oldest_blocked, oldest_sched, oldest_running; /* ids, 0: none */
-	int paused;
+	bool paused;
 };
 
 static void read_type(sqlite3_stmt *s, struct type_count *t)
@@ -21,7 +21,7 @@ static void read_type(sqlite3_stmt *s, struct type_count *t)
 	for (int i = 0; i < SQ_KINDS; i++)
 		t->n[i] = sl__sqlite_i64(s, 1 + i);
 	t->running = sl__sqlite_i64(s, SQ_KINDS + 1);
-	t->paused = sqlite3_column_int(s, SQ_KINDS + 2);
+	t->paused = sqlite3_column_int(s, SQ_KINDS + 2) != 0;
 	t->sched_due = sl__sqlite_i64(s, SQ_KINDS + 3);
 	t->oldest_came = sl__sqlite_u64(s, SQ_KINDS + 4);
 	t->oldest_blocked = sl__sqlite_u64(s, SQ_KINDS + 5);

@@ -53,7 +53,7 @@ static int renew_one(struct sq_op *op, const struct sl_renewal *r, sl_lost_fn *l
 {
 	int renewed = 0;
 	int rc = SQ_CHANGE(op, SQ_LEASE_RENEW, &renewed, SQ_BLOB(r->claim.bytes, sizeof(r->claim.bytes)),
-			   SQ_INT(op->now_us + sq_us(r->lease_ms)), SQ_INT(r->started != 0));
+			   SQ_INT(op->now_us + sq_us(r->lease_ms)), SQ_INT(r->started));
 	for (size_t i = 0; rc == 0 && i < r->n; i++) {
 		struct sq_row row;
 		int found = sl__sq_row_get(op, r->ids[i], &row);
@@ -73,11 +73,11 @@ int sl__sq_renew(void *store, const struct sl_renewal *renewals, size_t n, sl_lo
 {
 	struct sq_store *s = store;
 	struct sq_op op;
-	atomic_store(&s->renewal_waits, 1);
+	atomic_store(&s->renewal_waits, true);
 	int rc = sl__sq_op_begin(&op, s, SQ_RELAXED, NULL, err);
 	/* A renewal that gave up waiting comes back soon, and a reaper that could take the jobs back waits as well. */
 	if (rc != SL_EAGAIN)
-		atomic_store(&s->renewal_waits, 0);
+		atomic_store(&s->renewal_waits, false);
 	if (rc != 0)
 		return rc;
 	for (size_t i = 0; rc == 0 && i < n; i++)

@@ -102,15 +102,10 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 	rc = sl__sq_enqueue(x->op, &x->row, due_us);
 	if (rc != 0)
 		return rc;
-	const struct sl_store_scope *l = x->op->scope;
 	bool later = due_us > x->op->now_us;
 	if (later)
 		sl__sq_changed(x->op, SL_CHANGE_SCHEDULED, t->id, x->row.chain_id, x->row.type);
-	if (l != NULL && l->note != NULL)
-		l->note(
-			&(struct sl_note){
-				.kind = SL_NOTE_JOB_SCHEDULED, .type = x->row.type, .id = t->id, .later = later},
-			l->ctx);
+	sl__report_put_back(x->op->scope, t->id, x->row.type, later);
 	return 0;
 }
 
@@ -119,7 +114,7 @@ static int settle_kind(struct settling *x, uint64_t *next_id, struct sl_settle_r
 	const struct sl_settle *t = x->settle;
 	switch (t->kind) {
 	case SL_SETTLE_COMPLETE:
-		result->chain_ended = 1;
+		result->chain_ended = true;
 		return complete(x, 0);
 	case SL_SETTLE_CONTINUE:
 		result->next_id = (*next_id)++;

@@ -126,7 +126,7 @@ int sl__sq_op_end(struct sq_op *op, int rc)
 		else
 			sl__sq_undo_writing(op->store);
 		if (rc == SL_ENOSPC || rc == SL_EUNAVAIL)
-			atomic_store(&op->store->write_failed, 1);
+			atomic_store(&op->store->write_failed, true);
 		return rc;
 	}
 	if (rc == 0)
@@ -242,7 +242,7 @@ static int check_writable(void *store, struct sl_err *err)
 	if (rc == 0)
 		rc = sl__sq_op_end(&op, sl__sqlite_run(op.c, SQ_TOUCH, NULL, 0, NULL, op.err));
 	if (rc == 0)
-		atomic_store(&s->write_failed, 0);
+		atomic_store(&s->write_failed, false);
 	return rc;
 }
 

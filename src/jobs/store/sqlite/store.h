@@ -41,8 +41,8 @@ struct sq_store {
 	bool may_create; /* the schema, where it is missing */
 	struct sl__sqlite_lock lock;
 	struct sl__sqlite writer;      /* only with the lock held */
-	_Atomic int write_failed;      /* full disk, I/O error: until check_writable has written */
-	_Atomic int renewal_waits;     /* for the lock: from its begin until it has it, or fails in another way */
+	_Atomic bool write_failed;     /* full disk, I/O error: until check_writable has written */
+	_Atomic bool renewal_waits;    /* for the lock: from its begin until it has it, or fails in another way */
 	_Atomic int64_t reap_waits_us; /* since when a reap waits for the lock, over several calls; 0: it does not */
 	sl__mutex mu;
 	sl__cond reader_free;
