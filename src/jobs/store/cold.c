@@ -57,9 +57,11 @@ void sl__report_change(const struct sl_store_scope *scope, enum sl_change_kind k
 			      scope->ctx);
 }
 
-void sl__report_put_back(const struct sl_store_scope *scope, uint64_t id, const char *type, bool later)
+void sl__report_put_back(const struct sl_store_scope *scope, const struct sl_settle *s, const char *type, bool later)
 {
-	const struct sl_note note = {.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = id, .later = later};
+	const struct sl_note note = {.kind = SL_NOTE_JOB_SCHEDULED, .type = type, .id = s->id, .later = later};
+	if (later)
+		sl__report_change(scope, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
 	if (scope != NULL && scope->note != NULL)
 		scope->note(&note, scope->ctx);
 }

@@ -121,8 +121,8 @@ void sl__report_note(const struct sl_store_scope *scope, enum sl_note_kind kind,
 void sl__report_change(const struct sl_store_scope *scope, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
 		       const char *type);
 
-/* A job is in the queue again, at once or for later. */
-void sl__report_put_back(const struct sl_store_scope *scope, uint64_t id, const char *type, bool later);
+/* A settle has put its job of this type back, for now or for later. */
+void sl__report_put_back(const struct sl_store_scope *scope, const struct sl_settle *s, const char *type, bool later);
 
 /* ---- the slots that are here ---- */
 #define COLD_DECLARE_SLOT(slot) SL__STORE_SLOT(sl__cold_, slot);

@@ -17,10 +17,25 @@ struct sl__end {
 	const char *history; /* the error of the attempt that is cut short */
 	const char *output, *error;
 };
-/* output NULL: "null". error NULL: a text that says where it came from. */
-struct sl__end sl__end_completed(const char *output);
-struct sl__end sl__end_failed(const char *error);
-struct sl__end sl__end_cancelled(void);
+static inline struct sl__end sl__end_completed(const char *output)
+{
+	return (struct sl__end){.status = SL_JOB_COMPLETED,
+				.reason = SL_LOST_COMPLETED,
+				.change = SL_CHANGE_COMPLETED,
+				.history = "completed from outside",
+				.output = output != NULL ? output : "null"};
+}
+static inline struct sl__end sl__end_failed(const char *error)
+{
+	const char *why = error != NULL ? error : "failed from outside";
+	return (struct sl__end){.status = SL_JOB_FAILED,
+				.reason = SL_LOST_FAILED,
+				.change = SL_CHANGE_FAILED,
+				.history = why,
+				.error = why};
+}
+static const struct sl__end sl__end_cancelled = {
+	.status = SL_JOB_CANCELLED, .reason = SL_LOST_CANCELLED, .change = SL_CHANGE_CANCELLED, .history = "cancelled"};
 
 /* Has an attempt ended with this settle? It is in the history then, or the completion is. A release or a failure for
  * good without a start is that of a worker which gave the job back, or found that its attempts had run out. */

@@ -11,7 +11,7 @@ int sl__id_set_add(struct sl__id_set *set, uint64_t id, struct sl_err *err)
 {
 	uint64_t *ids = sl__grow(set->env, set->ids, set->n, &set->cap, sizeof(*ids));
 	if (ids == NULL)
-		return sl__no_memory(err, "a list of chains");
+		return sl__no_memory(err, "a list of ids");
 	set->ids = ids;
 	ids[set->n++] = id;
 	return 0;

@@ -15,7 +15,7 @@ struct sl__id_set {
 	size_t n, cap;
 };
 SL_MUST_CHECK int sl__id_set_add(struct sl__id_set *set, uint64_t id, struct sl_err *err);
-/* The ids that were added since then are in order, and those that were there already are gone. */
+/* Put the ids in order, and drop what is there twice. */
 void sl__id_set_sort(struct sl__id_set *set);
 void sl__id_set_fini(struct sl__id_set *set);
 

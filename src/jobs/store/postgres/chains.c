@@ -110,7 +110,7 @@ static int end_lasts(struct request *r, const struct sl__end *end, size_t *n)
 	return 0;
 }
 
-static int end_one_chain(struct pg_store *store, uint64_t chain_id, const struct sl__end *end,
+static int end_one_chain(struct pg_store *store, uint64_t chain_id, struct sl__end end,
 			 const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
@@ -121,31 +121,28 @@ static int end_one_chain(struct pg_store *store, uint64_t chain_id, const struct
 	int32_t status = sl__pg_int4(r.heads, 0, 2);
 	if ((LIVE >> status & 1) == 0)
 		return sl__refuse_ended(chain_id, (enum sl_job_status)status, err);
-	return end_lasts(&r, end, &n);
+	return end_lasts(&r, &end, &n);
 }
 
 int sl__pg_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
 			  struct sl_err *err)
 {
-	const struct sl__end end = sl__end_completed(output);
-	return end_one_chain(store, chain_id, &end, scope, err);
+	return end_one_chain(store, chain_id, sl__end_completed(output), scope, err);
 }
 
 int sl__pg_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
 		      struct sl_err *err)
 {
-	const struct sl__end end = sl__end_failed(error);
-	return end_one_chain(store, chain_id, &end, scope, err);
+	return end_one_chain(store, chain_id, sl__end_failed(error), scope, err);
 }
 
 int sl__pg_cancel(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)
 {
-	const struct sl__end end = sl__end_cancelled();
 	struct request r SL_CLEANUP(close_request) = {.scope = scope, .err = err};
 	size_t changed = 0;
 	int rc = open_request(&r, store, chains);
 	if (rc == 0)
-		rc = end_lasts(&r, &end, &changed);
+		rc = end_lasts(&r, &sl__end_cancelled, &changed);
 	if (rc == 0 && n != NULL)
 		*n = changed;
 	return rc;
@@ -170,17 +167,17 @@ static int run_continue(struct request *r, enum pg_statement statement, size_t *
 	return 0;
 }
 
-/* Take the keys of n chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot continue. */
-static int take_keys(struct request *r, const uint64_t *chains, const uint64_t *lasts, size_t n)
+/* Take the keys of the chains again. SL_EEXIST, SL_ECONFLICT: one of them cannot continue. */
+static int take_keys(struct request *r, const struct sl__id_set *chains, const struct sl__id_set *lasts)
 {
 	struct pg_call *call = &r->call;
-	sl__pg_add_ids(&call->params, lasts, n);
+	sl__pg_add_ids(&call->params, lasts->ids, lasts->n);
 	(void)sl__pg_call_send(call, ST_LOCK_BLOCKERS);
-	sl__pg_add_ids(&call->params, lasts, n);
+	sl__pg_add_ids(&call->params, lasts->ids, lasts->n);
 	int at_gone = sl__pg_call_send(call, ST_BLOCKERS_GONE);
-	sl__pg_add_ids(&call->params, chains, n);
+	sl__pg_add_ids(&call->params, chains->ids, chains->n);
 	(void)sl__pg_call_send(call, ST_TAKE_KEYS);
-	sl__pg_add_ids(&call->params, chains, n);
+	sl__pg_add_ids(&call->params, chains->ids, chains->n);
 	int at_held = sl__pg_call_send(call, ST_KEYS_HELD);
 	int rc = sl__pg_call_run(call, false, r->err);
 	if (rc != 0)
@@ -202,32 +199,27 @@ int sl__pg_redrive(void *store, struct sl_ids chains, const struct sl_store_scop
 	if (rc != 0)
 		return rc;
 	/* The failed and cancelled chains, and their last jobs. */
-	size_t n_heads = (size_t)PQntuples(r.heads), n_stopped = 0;
-	uint64_t *stopped = sl__calloc(&s->env, n_heads, sizeof(*stopped));
-	uint64_t *lasts = sl__calloc(&s->env, n_heads, sizeof(*lasts));
-	if (stopped == NULL || lasts == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "postgres: out of memory");
-	for (int i = 0; rc == 0 && i < (int)n_heads; i++) {
+	struct sl__id_set stopped SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
+	struct sl__id_set lasts SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
+	for (int i = 0; rc == 0 && i < PQntuples(r.heads); i++) {
 		int32_t status = sl__pg_int4(r.heads, i, 2);
 		if (status != SL_JOB_FAILED && status != SL_JOB_CANCELLED)
 			continue;
-		stopped[n_stopped] = (uint64_t)sl__pg_int8(r.heads, i, 0);
-		lasts[n_stopped++] = (uint64_t)sl__pg_int8(r.heads, i, 1);
+		rc = sl__id_set_add(&stopped, (uint64_t)sl__pg_int8(r.heads, i, 0), err);
+		if (rc == 0)
+			rc = sl__id_set_add(&lasts, (uint64_t)sl__pg_int8(r.heads, i, 1), err);
 	}
 	sl__pg_pipe_end(&r.call.pipe);
-	if (rc == 0 && n_stopped > 0)
-		rc = take_keys(&r, stopped, lasts, n_stopped);
-	if (rc == 0 && sl__pg_from_http(scope)) {
-		sl__pg_add_ids(&r.call.params, stopped, n_stopped);
+	if (rc == 0 && stopped.n > 0)
+		rc = take_keys(&r, &stopped, &lasts);
+	if (rc != 0)
+		return rc;
+	if (sl__pg_from_http(scope)) {
+		sl__pg_add_ids(&r.call.params, stopped.ids, stopped.n);
 		(void)sl__pg_call_send(&r.call, ST_MARK_HTTP);
 	}
-	if (rc == 0) {
-		sl__pg_add_ids(&r.call.params, lasts, n_stopped);
-		rc = run_continue(&r, ST_REDRIVE, n);
-	}
-	sl__free(&s->env, stopped);
-	sl__free(&s->env, lasts);
-	return rc;
+	sl__pg_add_ids(&r.call.params, lasts.ids, lasts.n);
+	return run_continue(&r, ST_REDRIVE, n);
 }
 
 int sl__pg_trigger(void *store, struct sl_ids chains, const struct sl_store_scope *scope, size_t *n, struct sl_err *err)

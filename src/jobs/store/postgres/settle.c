@@ -275,9 +275,7 @@ static void report_settled(const PGresult *res, int row, const struct sl_settle 
 	case SL_SETTLE_RETRY:
 	case SL_SETTLE_RESCHEDULE:
 	case SL_SETTLE_RELEASE:
-		if (later)
-			sl__report_change(l, SL_CHANGE_SCHEDULED, s->id, s->chain_id, type);
-		sl__report_put_back(l, s->id, type, later);
+		sl__report_put_back(l, s, type, later);
 		break;
 	}
 }

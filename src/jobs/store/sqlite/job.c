@@ -2,6 +2,7 @@
 /* Rows of jobs, their place in the queues, what they wait for, and what the end of a chain brings. */
 #include <stdio.h>
 
+#include "jobs/store/id_set.h"
 #include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
 
@@ -232,13 +233,13 @@ int sl__sq_insert_job(struct sq_op *op, uint64_t id, uint64_t chain_id, uint64_t
 		rc = sl__sq_enqueue(op, &row, row.due_us);
 	if (rc != 0)
 		return rc;
-	sl__sq_changed(op, SL_CHANGE_CREATED, id, chain_id, row.type);
+	sl__report_change(op->scope, SL_CHANGE_CREATED, id, chain_id, row.type);
 	if (row.status == SL_JOB_BLOCKED)
-		sl__sq_changed(op, SL_CHANGE_BLOCKED, id, chain_id, row.type);
+		sl__report_change(op->scope, SL_CHANGE_BLOCKED, id, chain_id, row.type);
 	else if (later)
-		sl__sq_changed(op, SL_CHANGE_SCHEDULED, id, chain_id, row.type);
+		sl__report_change(op->scope, SL_CHANGE_SCHEDULED, id, chain_id, row.type);
 	if (row.status == SL_JOB_PENDING)
-		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
+		sl__report_note(op->scope, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
 	return 0;
 }
 
@@ -258,27 +259,23 @@ static int unblock(struct sq_op *op, uint64_t id)
 		rc = sl__sq_enqueue(op, &row, row.due_us);
 	if (rc != 0)
 		return rc;
-	sl__sq_changed(op, SL_CHANGE_UNBLOCKED, id, row.chain_id, row.type);
-	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
+	sl__report_change(op->scope, SL_CHANGE_UNBLOCKED, id, row.chain_id, row.type);
+	sl__report_note(op->scope, SL_NOTE_JOB_SCHEDULED, row.type, id, SL_LOST_NOT);
 	return 0;
 }
 
 static int open_blocked(struct sq_op *op, uint64_t chain_id)
 {
-	struct sl__buf ids;
+	struct sl__id_set waiting SL_CLEANUP(sl__id_set_fini) = {.env = &op->store->env};
 	sqlite3_stmt *s;
-	sl__buf_init(&ids, &op->store->env);
 	int rc = sl__sqlite_bind(op->c, SQ_BLOCKED_BY, SQ_VALUES(SQ_INT(chain_id)), &s, op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0)
-		rc = sl__buf_put64(&ids, sl__sqlite_u64(s, 0));
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(op->err, rc, "no memory for the jobs that wait for a chain");
+		rc = sl__id_set_add(&waiting, sl__sqlite_u64(s, 0), op->err);
 	(void)sqlite3_reset(s);
 	if (rc == 0)
 		rc = SQ_RUN(op, SQ_BLOCKER_DONE, SQ_INT(chain_id));
-	for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
-		rc = unblock(op, sl__get64(ids.data + i));
-	sl__buf_fini(&ids);
+	for (size_t i = 0; rc == 0 && i < waiting.n; i++)
+		rc = unblock(op, waiting.ids[i]);
 	return rc;
 }
 
@@ -301,9 +298,9 @@ int sl__sq_chain_ended(struct sq_op *op, const struct sq_row *row, enum sl_job_s
 	if (rc != 0)
 		return rc;
 	if (status == SL_JOB_COMPLETED)
-		sl__sq_changed(op, SL_CHANGE_CHAIN_COMPLETED, head->id, head->id, head->type);
+		sl__report_change(op->scope, SL_CHANGE_CHAIN_COMPLETED, head->id, head->id, head->type);
 	if (head->flags & SQ_WATCHED)
-		sl__sq_note(op, SL_NOTE_CHAIN_ENDED, head->type, head->id, SL_LOST_NOT);
+		sl__report_note(op->scope, SL_NOTE_CHAIN_ENDED, head->type, head->id, SL_LOST_NOT);
 	return 0;
 }
 

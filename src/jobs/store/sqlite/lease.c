@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "flow/retry.h"
+#include "jobs/store/id_set.h"
 #include "jobs/store/sqlite/store.h"
 
 #define RENEWALS_FIRST_MS 250 /* after a long wait for the lock: much more than others of that wait need */
@@ -156,9 +157,9 @@ static int reap_job(struct reaping *x, struct sq_row *row, const struct sl_reap_
 	if (rc != 0)
 		return rc;
 	x->n++;
-	sl__sq_changed(op, SL_CHANGE_REAPED, row->id, row->chain_id, row->type);
-	sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, SL_LOST_TAKEN);
-	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
+	sl__report_change(op->scope, SL_CHANGE_REAPED, row->id, row->chain_id, row->type);
+	sl__report_note(op->scope, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, SL_LOST_TAKEN);
+	sl__report_note(op->scope, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
 	return 0;
 }
 
@@ -237,7 +238,7 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 {
 	struct sq_store *s = store;
 	struct sq_op op;
-	struct sl__buf expired; /* rowids of leases */
+	struct sl__id_set expired SL_CLEANUP(sl__id_set_fini) = {.env = &s->env}; /* rowids of leases */
 	sqlite3_stmt *stmt;
 	*out = (struct sl_reaped){.next_expiry_in_ms = -1};
 	int rc = expiry_in_ms(s, types, n_types, &out->next_expiry_in_ms, err);
@@ -257,18 +258,14 @@ int sl__sq_reap(void *store, const struct sl_reap_type *types, size_t n_types, u
 	struct reaping x = {.op = &op, .types = types, .n_types = n_types, .limit = limit};
 	sl__buf_init(&x.lease.jobs, &s->env);
 	sl__buf_init(&x.lease.worker, &s->env);
-	sl__buf_init(&expired, &s->env);
 	rc = sl__sqlite_bind(op.c, SQ_LEASE_EXPIRED, SQ_VALUES(SQ_INT(expired_us)), &stmt, err);
 	while (rc == 0 && (rc = sl__sqlite_step(op.c, stmt, err)) > 0)
 		rc = lease_wanted(types, n_types, sl__sqlite_text(stmt, 1))
-			     ? sl__buf_put64(&expired, sl__sqlite_u64(stmt, 0))
+			     ? sl__id_set_add(&expired, sl__sqlite_u64(stmt, 0), err)
 			     : 0;
 	(void)sqlite3_reset(stmt);
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(err, rc, "no memory for the expired leases");
-	for (size_t i = 0; rc == 0 && !x.more && i < expired.len; i += 8)
-		rc = reap_lease(&x, (int64_t)sl__get64(expired.data + i));
-	sl__buf_fini(&expired);
+	for (size_t i = 0; rc == 0 && !x.more && i < expired.n; i++)
+		rc = reap_lease(&x, (int64_t)expired.ids[i]);
 	sl__buf_fini(&x.lease.worker);
 	sl__buf_fini(&x.lease.jobs);
 	rc = sl__sq_op_end(&op, rc);

@@ -66,25 +66,21 @@ static int remove_job(struct sq_op *op, uint64_t id)
 	if (rc != 0)
 		return rc;
 	if (!queued)
-		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row.type, id, SL_LOST_NOT_FOUND);
-	sl__sq_changed(op, SL_CHANGE_DELETED, id, row.chain_id, row.type);
+		sl__report_note(op->scope, SL_NOTE_OWNERSHIP_LOST, row.type, id, SL_LOST_NOT_FOUND);
+	sl__report_change(op->scope, SL_CHANGE_DELETED, id, row.chain_id, row.type);
 	return 0;
 }
 
 static int remove_chain(struct sq_op *op, uint64_t chain_id)
 {
-	struct sl__buf jobs;
+	struct sl__id_set jobs SL_CLEANUP(sl__id_set_fini) = {.env = &op->store->env};
 	sqlite3_stmt *s;
-	sl__buf_init(&jobs, &op->store->env);
 	int rc = sl__sqlite_bind(op->c, SQ_CHAIN_JOBS, SQ_VALUES(SQ_INT(chain_id)), &s, op->err);
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0)
-		rc = sl__buf_put64(&jobs, sl__sqlite_u64(s, 0));
+		rc = sl__id_set_add(&jobs, sl__sqlite_u64(s, 0), op->err);
 	(void)sqlite3_reset(s);
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(op->err, rc, "no memory for the jobs of a chain");
-	for (size_t i = 0; rc == 0 && i < jobs.len; i += 8)
-		rc = remove_job(op, sl__get64(jobs.data + i));
-	sl__buf_fini(&jobs);
+	for (size_t i = 0; rc == 0 && i < jobs.n; i++)
+		rc = remove_job(op, jobs.ids[i]);
 	return rc;
 }
 
@@ -115,12 +111,12 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 
 /* ---- retention ---- */
 
-static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__buf *ids, size_t *n)
+static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__id_set *found, size_t *n)
 {
 	int rc = 0;
-	for (size_t i = 0; rc == 0 && i < ids->len; i += 8) {
+	for (size_t i = 0; rc == 0 && i < found->n; i++) {
 		sqlite3_stmt *s;
-		uint64_t id = sl__get64(ids->data + i);
+		uint64_t id = found->ids[i];
 		/* It may have been re-driven, or become a blocker, since it was found. */
 		rc = SQ_ROW(op, SQ_PRUNE_CHECK, &s, SQ_INT(before_us), SQ_INT(id));
 		(void)sqlite3_reset(s);
@@ -133,7 +129,7 @@ static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__buf
 }
 
 /* One page of the jobs that events name, without the lock: those that are not there. *after: the last one. *n: all. */
-static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids, size_t *n, struct sl_err *err)
+static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__id_set *gone, size_t *n, struct sl_err *err)
 {
 	struct sl__sqlite *c;
 	sqlite3_stmt *st;
@@ -145,10 +141,8 @@ static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids
 	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0) {
 		*after = sl__sqlite_u64(st, 0);
 		++*n;
-		rc = sqlite3_column_int(st, 1) ? sl__buf_put64(ids, *after) : 0;
+		rc = sqlite3_column_int(st, 1) ? sl__id_set_add(gone, *after, err) : 0;
 	}
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(err, rc, "no memory for the events to prune");
 	(void)sqlite3_reset(st);
 	sl__sq_read_end(s, NULL, c);
 	return rc;
@@ -158,25 +152,23 @@ static int find_orphans(struct sq_store *s, uint64_t *after, struct sl__buf *ids
 static int sq_prune_events(struct sq_store *s, int64_t before_ms, struct sl_err *err)
 {
 	int64_t before_us = sq_us(before_ms);
-	struct sl__buf ids;
+	struct sl__id_set gone SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
 	uint64_t after = 0;
 	size_t n = ORPHAN_PAGE;
 	int rc = 0;
-	sl__buf_init(&ids, &s->env);
 	while (rc == 0 && n == ORPHAN_PAGE) {
 		struct sq_op op;
-		sl__buf_clear(&ids);
-		rc = find_orphans(s, &after, &ids, &n, err);
-		if (rc != 0 || ids.len == 0)
+		gone.n = 0;
+		rc = find_orphans(s, &after, &gone, &n, err);
+		if (rc != 0 || gone.n == 0)
 			continue;
 		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, NULL, err);
 		if (rc != 0)
 			break;
-		for (size_t i = 0; rc == 0 && i < ids.len; i += 8)
-			rc = SQ_RUN(&op, SQ_EVENTS_ORPHANED, SQ_INT(sl__get64(ids.data + i)), SQ_INT(before_us));
+		for (size_t i = 0; rc == 0 && i < gone.n; i++)
+			rc = SQ_RUN(&op, SQ_EVENTS_ORPHANED, SQ_INT(gone.ids[i]), SQ_INT(before_us));
 		rc = sl__sq_op_end(&op, rc);
 	}
-	sl__buf_fini(&ids);
 	/* Those whose job was gone when they came, a page in each transaction: others write in between. */
 	for (int changed = ORPHAN_PAGE; rc == 0 && changed == ORPHAN_PAGE;) {
 		struct sq_op op;
@@ -197,28 +189,24 @@ int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl
 	struct sq_op op;
 	struct sl__sqlite *c;
 	sqlite3_stmt *st;
-	struct sl__buf ids;
+	struct sl__id_set found SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
 	size_t removed = 0;
 	/* The search reads the whole history when little is old enough, so it is made without the lock. */
 	int rc = sl__sq_read_begin(s, NULL, &c, err);
 	if (rc != 0)
 		return rc;
-	sl__buf_init(&ids, &s->env);
 	rc = sl__sqlite_bind(c, SQ_PRUNE_FIND, SQ_VALUES(SQ_INT(sq_us(before_ms)), SQ_INT(limit)), &st, err);
 	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
-		rc = sl__buf_put64(&ids, sl__sqlite_u64(st, 0));
-	if (rc == SL_ENOMEM)
-		(void)sl_err_set(err, rc, "no memory for the chains to prune");
+		rc = sl__id_set_add(&found, sl__sqlite_u64(st, 0), err);
 	(void)sqlite3_reset(st);
 	sl__sq_read_end(s, NULL, c);
-	if (rc == 0 && ids.len > 0) {
+	if (rc == 0 && found.n > 0) {
 		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
 		if (rc == 0)
-			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &ids, &removed));
+			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &found, &removed));
 	}
 	if (rc == 0 && removed == 0)
 		rc = sq_prune_events(s, before_ms, err);
-	sl__buf_fini(&ids);
 	if (rc == 0)
 		*n = removed;
 	return rc;

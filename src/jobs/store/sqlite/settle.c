@@ -102,10 +102,7 @@ static int put_back(struct settling *x, enum sl_attempt_outcome outcome)
 	rc = sl__sq_enqueue(x->op, &x->row, due_us);
 	if (rc != 0)
 		return rc;
-	bool later = due_us > x->op->now_us;
-	if (later)
-		sl__sq_changed(x->op, SL_CHANGE_SCHEDULED, t->id, x->row.chain_id, x->row.type);
-	sl__report_put_back(x->op->scope, t->id, x->row.type, later);
+	sl__report_put_back(x->op->scope, t, x->row.type, due_us > x->op->now_us);
 	return 0;
 }
 

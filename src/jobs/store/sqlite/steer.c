@@ -39,13 +39,13 @@ static int end_job(struct sq_op *op, const struct sq_row *row, const struct sl__
 	if (rc != 0)
 		return rc;
 	if (!queued)
-		sl__sq_note(op, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, end->reason);
-	sl__sq_changed(op, end->change, row->id, row->chain_id, row->type);
+		sl__report_note(op->scope, SL_NOTE_OWNERSHIP_LOST, row->type, row->id, end->reason);
+	sl__report_change(op->scope, end->change, row->id, row->chain_id, row->type);
 	return sl__sq_chain_ended(op, row, end->status);
 }
 
-static int end_chain(struct sq_store *store, uint64_t chain_id, const struct sl__end *end,
-		     const struct sl_store_scope *scope, struct sl_err *err)
+static int end_chain(struct sq_store *store, uint64_t chain_id, struct sl__end end, const struct sl_store_scope *scope,
+		     struct sl_err *err)
 {
 	struct sq_op op;
 	struct sq_row row;
@@ -56,22 +56,20 @@ static int end_chain(struct sq_store *store, uint64_t chain_id, const struct sl_
 	if (rc == 0 && is_final(row.status))
 		rc = sl__refuse_ended(chain_id, row.status, err);
 	if (rc == 0)
-		rc = end_job(&op, &row, end);
+		rc = end_job(&op, &row, &end);
 	return sl__sq_op_end(&op, rc);
 }
 
 int sl__sq_complete_chain(void *store, uint64_t chain_id, const char *output, const struct sl_store_scope *scope,
 			  struct sl_err *err)
 {
-	const struct sl__end end = sl__end_completed(output);
-	return end_chain(store, chain_id, &end, scope, err);
+	return end_chain(store, chain_id, sl__end_completed(output), scope, err);
 }
 
 int sl__sq_fail_chain(void *store, uint64_t chain_id, const char *error, const struct sl_store_scope *scope,
 		      struct sl_err *err)
 {
-	const struct sl__end end = sl__end_failed(error);
-	return end_chain(store, chain_id, &end, scope, err);
+	return end_chain(store, chain_id, sl__end_failed(error), scope, err);
 }
 
 /* ---- many chains at once ---- */
@@ -103,13 +101,10 @@ static int steer(struct sq_store *store, struct sl_ids chains, steer_fn *fn, con
 
 static int cancel_one(struct sq_op *op, const struct sq_row *row)
 {
-	const struct sl__end end = sl__end_cancelled();
 	if (is_final(row->status))
 		return 0;
-	int rc = end_job(op, row, &end);
-	if (rc != 0)
-		return rc;
-	return 1;
+	int rc = end_job(op, row, &sl__end_cancelled);
+	return rc < 0 ? rc : 1;
 }
 
 /* Refuse to redrive a chain that can never run, or whose key another chain has; take its key otherwise. */
@@ -172,7 +167,7 @@ static int redrive_one(struct sq_op *op, const struct sq_row *old)
 	if (rc != 0)
 		return rc;
 	if (!waits)
-		sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
+		sl__report_note(op->scope, SL_NOTE_JOB_SCHEDULED, row.type, row.id, SL_LOST_NOT);
 	return 1;
 }
 
@@ -191,7 +186,7 @@ static int trigger_one(struct sq_op *op, const struct sq_row *row)
 		rc = sl__sq_enqueue(op, row, 0);
 	if (rc != 0)
 		return rc;
-	sl__sq_note(op, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
+	sl__report_note(op->scope, SL_NOTE_JOB_SCHEDULED, row->type, row->id, SL_LOST_NOT);
 	return 1;
 }
 

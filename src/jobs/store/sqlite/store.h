@@ -190,17 +190,6 @@ struct sq_lease {
 /* A claim id in a column of a row. */
 void sl__sq_read_claim(sqlite3_stmt *s, int column, struct sl_claim_id *out);
 int sl__sq_lease_read(struct sq_op *op, int64_t rowid, struct sq_lease *out);
-static inline void sl__sq_note(struct sq_op *op, enum sl_note_kind kind, const char *type, uint64_t id,
-			       enum sl_lost_reason reason)
-{
-	sl__report_note(op->scope, kind, type, id, reason);
-}
-static inline void sl__sq_changed(struct sq_op *op, enum sl_change_kind kind, uint64_t id, uint64_t chain_id,
-				  const char *type)
-{
-	sl__report_change(op->scope, kind, id, chain_id, type);
-}
-
 /* A time or a span from a caller, who may have given anything: cut to some 70,000 years, so that neither this nor
  * a sum with the present time overflows. */
 static inline int64_t sq_us(int64_t ms)
