@@ -13,7 +13,7 @@
  * is not found; see `exchange` in jobs/store/ops.h. */
 #define SL__CIRCLE_EDGES 10000
 
-/* SL_ENOENT. no_blocker: of a new job. */
+/* SL_ENOENT; the last one for a chain that a new job would wait for. */
 int sl__no_chain(uint64_t id, struct sl_err *err);
 int sl__no_job(uint64_t id, struct sl_err *err);
 int sl__no_blocker(uint64_t chain, struct sl_err *err);
