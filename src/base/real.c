@@ -281,18 +281,6 @@ int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void
 	return 0;
 }
 
-void sl__signals_default(void)
-{
-	/* What the kernel takes for "default, no flags, no mask". The C library keeps two signals to itself, and would
-	 * hand them on as it found them. */
-	static const unsigned long action[8];
-	sigset_t all;
-	(void)sigfillset(&all);
-	(void)sigprocmask(SIG_SETMASK, &all, NULL);
-	for (long number = 1; number <= _NSIG - 1; number++)
-		(void)syscall(SYS_rt_sigaction, number, action, NULL, (size_t)8); /* fails for SIGKILL and SIGSTOP */
-}
-
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of)
 {
 	if (rc == -EAGAIN) /* not a lock's EAGAIN */

@@ -62,7 +62,5 @@ static inline bool sl__wait_until_ms(sl__cond *cond, sl__mutex *mu, int64_t at_m
 int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void *arg);
 /* The error of a start that returned rc: SL_EAGAIN when the system has no room for another thread. */
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of);
-/* For a forked child: every signal back to its default action, and all of them blocked. Async-signal-safe. */
-void sl__signals_default(void);
 
 #endif

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/child.h"
 #include "base/thread.h"
 #include "base/utf8.h"
 #include "format/row.h"
@@ -106,45 +107,14 @@ static void close_own(int *fd)
 	*fd = -1;
 }
 
-/* Away from 0, 1 and 2, which a host may have closed: there the program's own are put. */
-static int lift(int fd)
-{
-	if (fd < 0 || fd > 2)
-		return fd;
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	int why = errno;
-	(void)close(fd);
-	errno = why;
-	return high;
-}
-
 static int make_pipe(int fds[2])
 {
 	int raw[2];
 	if (pipe2(raw, O_CLOEXEC) != 0)
 		return -errno;
-	fds[0] = lift(raw[0]);
-	fds[1] = lift(raw[1]);
+	fds[0] = sl__child_lift(raw[0]);
+	fds[1] = sl__child_lift(raw[1]);
 	return fds[0] < 0 || fds[1] < 0 ? -EMFILE : 0;
-}
-
-/* The input in a file of memory that the program cannot change. 0 or a negative errno. */
-static int make_input(struct run *r, const void *data, size_t len)
-{
-	r->input = lift(memfd_create("sluice-batch", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	if (r->input < 0)
-		return -errno;
-	for (const char *p = data; len > 0;) {
-		ssize_t put = write(r->input, p, len);
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return -errno;
-		p += put;
-		len -= (size_t)put;
-	}
-	(void)fcntl(r->input, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-	return lseek(r->input, 0, SEEK_SET) == 0 ? 0 : -errno;
 }
 
 /* In the child of a vfork: only calls that are safe there. */
@@ -198,8 +168,7 @@ static int spawn(struct run *r)
 	while (got < 0 && errno == EINTR);
 	if (got != (ssize_t)sizeof(why))
 		return 0;
-	while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)sl__child_wait(r->pid, NULL);
 	r->pid = -1;
 	return -why;
 }
@@ -267,11 +236,7 @@ static void follow(struct run *r)
 	}
 	if (r->cut_short)
 		(void)kill(-r->pid, SIGKILL); /* what is left of the group */
-	pid_t got;
-	do
-		got = waitpid(r->pid, &r->out->status, 0);
-	while (got < 0 && errno == EINTR);
-	if (got < 0 && r->out->end == EXEC_EXITED)
+	if (sl__child_wait(r->pid, &r->out->status) != 0 && r->out->end == EXEC_EXITED)
 		r->out->end = EXEC_LOST;
 	if (r->err[0] >= 0)
 		read_stderr(r);
@@ -280,10 +245,10 @@ static void follow(struct run *r)
 /* 0 or a negative errno; the descriptors are the caller's to close. */
 static int prepare_and_spawn(struct run *r, const struct lane *l)
 {
-	int rc = make_input(r, l->text.data, l->text.len);
-	if (rc != 0)
-		return rc;
-	rc = make_pipe(r->err);
+	r->input = sl__child_input("sluice-batch", l->text.data, l->text.len);
+	if (r->input < 0)
+		return r->input;
+	int rc = make_pipe(r->err);
 	if (rc != 0)
 		return rc;
 	rc = make_pipe(r->start);

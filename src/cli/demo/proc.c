@@ -2,7 +2,7 @@
 /* The server and the workers of the demo as child processes, and the folder that they share. */
 #include "cli/demo/proc.h"
 
-#include "base/thread.h"
+#include "base/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -287,8 +287,7 @@ int demoproc_wait(struct demoproc *p)
 
 	if (!p->pid)
 		return 0;
-	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
-		;
+	(void)sl__child_wait(p->pid, &status);
 	p->pid = 0;
 	p->status = status;
 	return status;

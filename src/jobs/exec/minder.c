@@ -21,6 +21,7 @@
 
 #include "jobs/exec/minder.h"
 
+#include "base/child.h"
 #include "base/thread.h"
 
 #define CTL 4
@@ -202,12 +203,6 @@ static SL_NOINLINE pid_t vfork_command(const struct minder *m, const int fds[4])
 	return pid;
 }
 
-static void reap_children(pid_t pid, int *status)
-{
-	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
-		;
-}
-
 /* false: it could not be started, and why is in shared memory. */
 static bool spawn_command(struct minder *m, const int fds[4])
 {
@@ -223,7 +218,7 @@ static bool spawn_command(struct minder *m, const int fds[4])
 	m->leash[0] = -1;
 	if (m->shared->spawn_errno != 0) {
 		if (pid >= 0)
-			reap_children(pid, &status);
+			(void)sl__child_wait(pid, &status);
 		return false;
 	}
 	m->pid = pid;
@@ -398,7 +393,7 @@ static void run_under_minder(struct minder *m, const int fds[SL__MINDER_FDS])
 		m->full = sl__pump_write(&m->pump, SL__FRAME_STARTED, number, sizeof(number)) != 0;
 		m->signalled = atomic_load(&m->shared->end);
 		mind_command(m);
-		reap_children(m->pid, &status);
+		(void)sl__child_wait(m->pid, &status);
 		atomic_store(&m->shared->pid, 0);
 		if (m->command >= 0)
 			(void)close(m->command);

@@ -12,6 +12,8 @@
 
 #include "jobs/exec/priv.h"
 
+#include "base/child.h"
+
 #define NAME_TRIES 100
 
 static void free_minder(sl_exec *x, struct sl__minder *m)
@@ -19,8 +21,8 @@ static void free_minder(sl_exec *x, struct sl__minder *m)
 	if (m->ctl >= 0)
 		(void)close(m->ctl);
 	/* Another part of the program may have reaped it. */
-	while (m->pid > 0 && waitpid(m->pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	if (m->pid > 0)
+		(void)sl__child_wait(m->pid, NULL);
 	sl__close_fd(&x->env, &m->spool);
 	if (m->shared != NULL)
 		(void)munmap(m->shared, sizeof(*m->shared));

@@ -27,6 +27,8 @@
 
 #include "jobs/exec/priv.h"
 
+#include "base/child.h"
+
 #define GATHER_NS ((int64_t)10 * 1000000)       /* events wait this long for others */
 #define GATHER_START_NS ((int64_t)50 * 1000000) /* when the start is the only event */
 #define BATCH_BYTES ((size_t)512 * 1024)
@@ -103,17 +105,9 @@ static int make_descriptors(const sl_exec *x, const char *text, int fds[SL__MIND
 {
 	int rc = 0;
 	memset(fds, 0xFF, sizeof(*fds) * SL__MINDER_FDS); /* -1 each */
-	fds[0] = memfd_create("sluice-input", MFD_CLOEXEC);
+	fds[0] = sl__child_input("sluice-input", text, strlen(text));
 	if (fds[0] < 0)
-		return sl_err_set_errno(err, errno, "input of a command: memfd_create");
-	for (size_t left = strlen(text); left > 0 && rc == 0;) {
-		ssize_t put = write(fds[0], text, left);
-		if (put <= 0)
-			rc = sl_err_set_errno(err, put < 0 ? errno : ENOSPC, "input of a command");
-		text += SL_MAX(put, 0);
-		left -= (size_t)SL_MAX(put, 0);
-	}
-	(void)lseek(fds[0], 0, SEEK_SET);
+		return sl_err_set_errno(err, -fds[0], "input of a command");
 	for (int i = 0; i < SL__STREAMS && rc == 0; i++) {
 		int pair[2];
 		if (pipe2(pair, O_CLOEXEC) != 0) {

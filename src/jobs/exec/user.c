@@ -12,6 +12,8 @@
  */
 #include "jobs/exec/user.h"
 
+#include "base/child.h"
+
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -133,16 +135,13 @@ static int check_capabilities(const struct sl__exec_user *u, struct sl_err *err)
 static int try_in_child(const struct sl__exec_user *u, struct sl_err *err)
 {
 	int status = 0;
-	pid_t pid = fork(), got;
+	pid_t pid = fork();
 	if (pid < 0)
 		return sl_err_set_errno(err, errno, "run_as: fork");
 	if (pid == 0)
 		_exit(sl__exec_user_become(u) ? 0 : errno > 0 && errno < 256 ? errno : EPERM);
-	do
-		got = waitpid(pid, &status, 0);
-	while (got < 0 && errno == EINTR);
 	/* Where another part of the program has reaped it, the first command shows how it went. */
-	if (got < 0 || status == 0)
+	if (sl__child_wait(pid, &status) != 0 || status == 0)
 		return 0;
 	const char *why = WIFEXITED(status) ? strerrordesc_np(WEXITSTATUS(status)) : "the child was killed";
 	return sl_err_set(err, SL_ECONFIG, "run_as: cannot change to user \"%s\": %s", u->name,
