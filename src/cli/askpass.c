@@ -58,7 +58,7 @@ static int ask_once(struct cli *cli, const char *prompt, struct askpass *out)
 		} else if (n == 0 || c == '\n') {
 			break;
 		} else if (out->len == sizeof(out->bytes) - 1) {
-			cli_say(cli, SL_LOG_ERROR, "that is too long for a passphrase");
+			cli_say(cli, SL_LOG_ERROR, "the passphrase is too long");
 			rc = sl_err_exit_code(SL_EKEY);
 		} else {
 			out->bytes[out->len++] = c;
@@ -95,7 +95,7 @@ int askpass(struct askpass *out, struct cli *cli, const struct parsed *args, con
 	if (path != NULL)
 		return srv_passphrase_read(path, out->bytes, &out->len, &err) ? cli_fail(cli, &err, NULL) : 0;
 	if (!isatty(STDIN_FILENO)) {
-		cli_say(cli, SL_LOG_ERROR, "the passphrase: there is no terminal to ask on; give --%s=FILE%s%s",
+		cli_say(cli, SL_LOG_ERROR, "no terminal to ask for the passphrase; give --%s=FILE%s%s",
 			question->option, question->environment != NULL ? " or set " : "",
 			question->environment != NULL ? question->environment : "");
 		return sl_err_exit_code(SL_EKEY);
@@ -107,9 +107,9 @@ int askpass(struct askpass *out, struct cli *cli, const struct parsed *args, con
 	}
 	if (rc != 0 || !question->twice)
 		return rc;
-	rc = ask_once(cli, "The same again", &second);
+	rc = ask_once(cli, "Repeat the passphrase", &second);
 	if (rc == 0 && (second.len != out->len || memcmp(second.bytes, out->bytes, out->len) != 0)) {
-		cli_say(cli, SL_LOG_ERROR, "the two passphrases are not the same");
+		cli_say(cli, SL_LOG_ERROR, "the two passphrases differ");
 		rc = sl_err_exit_code(SL_EKEY);
 	}
 	askpass_wipe(&second);

@@ -26,25 +26,21 @@ struct backuprepo {
 #define BACKUP_OPT_PASSPHRASE                                                                                          \
 	{                                                                                                              \
 		.name = "passphrase-file", .kind = OPT_STRING, .arg = "FILE",                                          \
-		.help = "What is in this file, without the end of its line, opens the repository; only you may have "  \
-			"read "                                                                                        \
-			"access "                                                                                      \
-			"(chmod 600). SLUICE_PASSPHRASE_FILE unless given; else it is asked for on the terminal. "     \
-			"With a "                                                                                      \
-			"file, a "                                                                                     \
-			"repository that is not encrypted is refused"                                                  \
+		.help = "Read the passphrase from the first line of FILE, which only you may be able to read (chmod "  \
+			"600). Default: SLUICE_PASSPHRASE_FILE, else ask on the terminal. With a file, refuse a "      \
+			"repository that is not encrypted"                                                             \
 	}
 #define BACKUP_OPTS_REPO                                                                                               \
 	{.name = "repo",                                                                                               \
 	 .letter = 'r',                                                                                                \
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "REPO",                                                                                                \
-	 .help = "The repository's folder; SLUICE_BACKUP_REPO unless given"},                                          \
+	 .help = "Folder of the repository (default: SLUICE_BACKUP_REPO)"},                                            \
 		BACKUP_OPT_PASSPHRASE
 #define BACKUP_OPT_THREADS                                                                                             \
 	{                                                                                                              \
 		.name = "threads", .kind = OPT_INT, .arg = "N", .def = "0", .min = 0, .max = 64,                       \
-		.help = "That work at the same time; 0: as many as there are processors"                               \
+		.help = "Number of threads; 0: one per CPU"                                                            \
 	}
 
 /* Only its path, and nothing opened: for what is needed before a passphrase is asked for. */

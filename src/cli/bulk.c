@@ -61,12 +61,12 @@ static int bad_json(char *what, const json_error_t *where, int shift)
 		const char *text;
 	} texts[] = {
 		{json_error_out_of_memory, "out of memory"},
-		{json_error_stack_overflow, "it is nested too deeply"},
-		{json_error_invalid_utf8, "it is not UTF-8"},
+		{json_error_stack_overflow, "the JSON is nested too deeply"},
+		{json_error_invalid_utf8, "the line is not UTF-8"},
 		{json_error_premature_end_of_input, "the line ends before the object does"},
-		{json_error_end_of_input_expected, "nothing may follow here"},
-		{json_error_null_character, "\\u0000 can only be in \"input\""},
-		{json_error_null_byte_in_key, "a name of a member cannot have \\u0000"},
+		{json_error_end_of_input_expected, "nothing may follow the object"},
+		{json_error_null_character, "\\u0000 is allowed only in \"input\""},
+		{json_error_null_byte_in_key, "a member's name cannot contain \\u0000"},
 		{json_error_numeric_overflow, "the number is too large"},
 	};
 	const char *text = where->text;
@@ -151,7 +151,7 @@ int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl
 		return -1;
 	object = line->object;
 	if (!json_is_object(object))
-		return wrong(what, "it is not an object");
+		return wrong(what, "the line is not a JSON object");
 	chain->job.input = line->input;
 	json_object_foreach(object, name, value)
 	{
@@ -181,7 +181,7 @@ int bulk_line_read(struct bulk_line *line, const char *text, size_t n, struct sl
 		chain->job.delay_ms = in_ms;
 	}
 	if (chain->job.type == NULL)
-		return wrong(what, "it has no \"type\", and none is given on the command line");
+		return wrong(what, "\"type\" is missing; add it, or give TYPE on the command line");
 	return 0;
 }
 

@@ -68,8 +68,8 @@ static int audit_show_run(struct cli *cli, const struct parsed *args)
 
 #define OPT_DATASET                                                                                                    \
 	{                                                                                                              \
-		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = true,                 \
-		.help = "The name that it was exported under"                                                          \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = true,                    \
+		.help = "Name of the exported dataset"                                                                 \
 	}
 
 static const struct opt show_opts[] = {
@@ -80,9 +80,9 @@ static const struct opt show_opts[] = {
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "Only events after this number"},
-	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "At most N"},
-	OPT_JSON("The events as they are, one JSON object a line"),
+	 .help = "Print only events after this number"},
+	{.name = "limit", .kind = OPT_INT, .arg = "N", .min = 0, .max = INT64_MAX, .help = "Print at most N events"},
+	OPT_JSON("Print each event unchanged, one JSON object per line"),
 	{.name = NULL},
 };
 
@@ -91,9 +91,9 @@ const struct command cmd_audit_show = {
 	.operands = "DIR",
 	.summary = "print the audit events of an export",
 	.opts = show_opts,
-	.description = "Reads the event files below DIR and prints one line an event: number, the beginning of its "
-		       "hash, type, sequences, rows, size and path. Every event is checked by itself and against the "
-		       "one before it; one that is damaged or does not follow ends the list with status 65. The data "
+	.description = "Reads the event files below DIR and prints one line per event: number, the beginning of its "
+		       "hash, type, sequences, rows, size and path. Each event is checked alone and against the one "
+		       "before it. An event that is damaged or does not follow ends the list with status 65. The data "
 		       "files are not read: 'sluice audit verify' does that.",
 	.example = "sluice audit show ./lake --dataset ledgers\nsluice audit show ./lake -d ledgers --json | jq -r "
 		   ".chain.event_hash",
@@ -168,13 +168,13 @@ static const struct opt head_opts[] = {
 	{.name = "key-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Sign it with this secret key of 'sluice audit keygen'"},
+	 .help = "Sign the head with this secret key of 'sluice audit keygen'"},
 	{.name = "out",
 	 .letter = 'o',
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Write it to FILE, which is replaced in one step, instead of standard output"},
-	OPT_JSON("Accepted; a head is always JSON"),
+	 .help = "Write the head to FILE instead of standard output; FILE is replaced atomically"},
+	OPT_JSON("Accepted for consistency; a head is always JSON"),
 	{.name = NULL},
 };
 
@@ -185,8 +185,8 @@ const struct command cmd_audit_head = {
 	.opts = head_opts,
 	.description = "Reads and checks the event files below DIR and prints one line of JSON: how many events there "
 		       "are, the last sequence, the hash of the last event, and with --key-file an Ed25519 signature. "
-		       "Kept elsewhere, it lets 'sluice audit verify --checkpoint' find out that the end of the chain "
-		       "was cut off, which nothing in DIR can show.",
+		       "Keep it elsewhere: with it, 'sluice audit verify --checkpoint' detects that the end of the "
+		       "chain was cut off, which nothing in DIR can show.",
 	.example = "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
 	.run = audit_head_run,
 };
@@ -222,11 +222,11 @@ static const struct opt keygen_opts[] = {
 const struct command cmd_audit_keygen = {
 	.name = "audit keygen",
 	.operands = "FILE",
-	.summary = "make a key that signs heads",
+	.summary = "create a key that signs heads",
 	.opts = keygen_opts,
 	.description =
-		"Writes a new Ed25519 key: the secret one to FILE, which only you can read (mode 0600), the public one "
-		"to FILE.pub. Files that exist are never replaced (status 73). The secret key is never printed.",
+		"Writes a new Ed25519 key: the secret key to FILE, which only you can read (mode 0600), and the public "
+		"key to FILE.pub. An existing file is never replaced (status 73). The secret key is never printed.",
 	.example = "sluice audit keygen audit.key",
 	.run = audit_keygen_run,
 };

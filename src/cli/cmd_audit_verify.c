@@ -109,7 +109,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 	if (opt_flag(args, "no-catalog") && opt_given(args, "catalog"))
 		return cli_usage(cli, "--catalog and --no-catalog exclude each other");
 	if (opts.public_key != NULL && opts.checkpoint == NULL)
-		return cli_usage(cli, "--public-key checks the signature of a head: give that with --checkpoint");
+		return cli_usage(cli, "--public-key checks the signature of a head: add --checkpoint=FILE");
 	opts_warn_of_password(cli, args, "catalog", EXPORT_PASSWORD_PLACES);
 	/* JSON output is one object, written as it grows: any number of findings needs no memory. */
 	if (v.json) {
@@ -124,7 +124,9 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 	progress_end(&v.progress);
 	if (rc != 0 && !err.code) /* a callback of ours has ended it */
 		sl_err_set(&err, rc, "%s",
-			   rc == SL_ECANCELLED ? "interrupted: it did not come to its end" : sl_err_text(rc));
+			   rc == SL_ECANCELLED
+				   ? "interrupted before the verification was complete; run the same command again"
+				   : sl_err_text(rc));
 	if (rc != 0) {
 		if (v.json)
 			out_json_end(&cli->out, json_pack("{s:b, s:s, s:o}", "ok", 0, "code", sl_err_name(err.code),
@@ -141,7 +143,7 @@ static int audit_verify_run(struct cli *cli, const struct parsed *args)
 	if (opt_flag(args, "all"))
 		cli_say(cli, SL_LOG_ERROR, "%s: %s", dir, text_count(count, result.findings, "finding"));
 	else
-		cli_say(cli, SL_LOG_ERROR, "%s: not as it was committed; --all finds the rest", dir);
+		cli_say(cli, SL_LOG_ERROR, "%s: differs from what was committed; --all lists every difference", dir);
 	return EXIT_BAD_DATA;
 }
 
@@ -151,45 +153,44 @@ static const struct opt verify_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
 	 .required = true,
-	 .help = "The name that it was exported under"},
+	 .help = "Name of the exported dataset"},
 	{.name = "checkpoint",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "A head of 'sluice audit head' that was kept elsewhere: the chain must still contain it"},
+	 .help = "Check that the chain still contains this head of 'sluice audit head' that was kept elsewhere"},
 	{.name = "public-key",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "The head must be signed with this key (FILE.pub of 'sluice audit keygen')"},
+	 .help = "Require a signature of the head by this key (FILE.pub of 'sluice audit keygen')"},
 	{.name = "catalog",
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .help = "The catalog, sqlite:FILE or postgres://…; sqlite:DIR/_catalog.db when it is there and nothing else "
-		 "is said"},
-	{.name = "no-catalog", .kind = OPT_FLAG, .help = "Only the files: for a copy without its catalog"},
-	{.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "Everything that is wrong, not only the first"},
+	 .help = "Catalog of the dataset: sqlite:FILE or postgres://… (default: sqlite:DIR/_catalog.db if it exists)"},
+	{.name = "no-catalog", .kind = OPT_FLAG, .help = "Check only the files, for a copy without its catalog"},
+	{.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "Report everything that is wrong, not only the first"},
 	{.name = "threads",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .def = "0",
 	 .min = 0,
 	 .max = 256,
-	 .help = "Files read at a time; 0: as many as there are processors"},
-	OPT_JSON("One JSON object with all findings and counts"),
+	 .help = "Number of files read at the same time; 0: one per CPU"},
+	OPT_JSON("Print one JSON object with all findings and counts"),
 	{.name = NULL},
 };
 
 const struct command cmd_audit_verify = {
 	.name = "audit verify",
 	.operands = "DIR",
-	.summary = "prove that nothing of an export was skipped, doubled or changed",
+	.summary = "prove that no part of an export was skipped, duplicated or changed",
 	.opts = verify_opts,
-	.description = "Derives everything anew from the files below DIR: every event of the audit chain, its hash and "
-		       "its link to the one before; every data file's size, SHA-256, rows and order of sequences; gaps "
-		       "and overlaps; files that are missing or that no event names; the rows of the catalog. Status 0 "
-		       "and a summary when all is well; 65 and the path of the first thing that is wrong otherwise. "
-		       "What a run that did not end has left is a note, and no fault. Nothing is locked or changed, "
-		       "and an export may run meanwhile. That the end of the chain was cut off everywhere can only be "
-		       "found with a head that was kept elsewhere: --checkpoint.",
+	.description = "Recomputes everything from the files below DIR and checks it: every event of the audit chain, "
+		       "its hash and its link to the one before; every data file's size, SHA-256, rows and order of "
+		       "sequences; gaps and overlaps; files that are missing or that no event names; the rows of the "
+		       "catalog. Prints a summary with status 0 when all is well, or else the path of the first thing "
+		       "that is wrong, with status 65. What an unfinished run has left is reported as a note, not as a "
+		       "fault. Nothing is locked or changed, and an export may run meanwhile. Only a head that was "
+		       "kept elsewhere (--checkpoint) shows that the end of the chain was cut off everywhere.",
 	.example = "sluice audit verify ./lake --dataset ledgers\nsluice audit verify ./lake --dataset ledgers --all "
 		   "--checkpoint ledgers.head --public-key audit.key.pub",
 	.run = audit_verify_run,

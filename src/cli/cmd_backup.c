@@ -23,8 +23,8 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 	int rc;
 
 	if (plain && opt_given(args, "passphrase-file"))
-		return cli_usage(cli,
-				 "--plain and --passphrase-file: a repository without encryption has no passphrase");
+		return cli_usage(cli, "--plain and --passphrase-file exclude each other: a repository without "
+				      "encryption has no passphrase");
 	/* The passphrase is asked for before anything is made. */
 	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
 	opts.passphrase = plain ? NULL : pass.bytes;
@@ -51,7 +51,9 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt init_opts[] = {
-	{.name = "plain", .kind = OPT_FLAG, .help = "Without encryption and without a passphrase"},
+	{.name = "plain",
+	 .kind = OPT_FLAG,
+	 .help = "Create the repository without encryption and without a passphrase"},
 	BACKUP_OPT_PASSPHRASE,
 	OPT_JSON("Print {\"repo\":…,\"encrypted\":…}"),
 	{.name = NULL},
@@ -60,13 +62,13 @@ static const struct opt init_opts[] = {
 const struct command cmd_backup_init = {
 	.name = "backup init",
 	.operands = "REPO",
-	.summary = "make a repository for backups",
+	.summary = "create a repository for backups",
 	.opts = init_opts,
-	.description =
-		"Makes the folder REPO when it is missing, and a repository in it. It is encrypted unless --plain is "
-		"given: its keys are random and wrapped with a key made from the passphrase, which 'sluice backup "
-		"passphrase' can change. The passphrase is read from a file or asked for twice on the terminal, and "
-		"never taken from the command line. A repository that is there is never touched (status 73).",
+	.description = "Creates the folder REPO if it does not exist, and a repository in it. The repository is "
+		       "encrypted unless --plain is given: its keys are random and wrapped with a key derived from the "
+		       "passphrase, which 'sluice backup passphrase' can change. The passphrase is read from a file or "
+		       "asked for twice on the terminal, and never taken from the command line. An existing repository "
+		       "is never changed (status 73).",
 	.example = "sluice backup init /mnt/disk/backups --passphrase-file ~/.backup-pass\n"
 		   "sluice backup init ./repo --plain",
 	.run = backup_init_run,
@@ -92,7 +94,7 @@ static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 	askpass_wipe(&pass);
 	if (rc != 0)
 		return rc;
-	out_str(&cli->out, opt_flag(args, "json") ? "{\"changed\":true}\n" : "the passphrase is changed\n");
+	out_str(&cli->out, opt_flag(args, "json") ? "{\"changed\":true}\n" : "passphrase changed\n");
 	return EXIT_OK;
 }
 
@@ -101,7 +103,7 @@ static const struct opt passphrase_opts[] = {
 	{.name = "new-passphrase-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "The new passphrase; asked for on the terminal, twice, unless given"},
+	 .help = "Read the new passphrase from FILE (default: ask twice on the terminal)"},
 	OPT_JSON("Print {\"changed\":true}"),
 	{.name = NULL},
 };
@@ -111,9 +113,9 @@ const struct command cmd_backup_passphrase = {
 	.operands = "",
 	.summary = "change the passphrase of a repository",
 	.opts = passphrase_opts,
-	.description = "The keys of the data stay as they are and are wrapped anew, so nothing is written again. From "
-		       "then on the repository opens with the new passphrase only. A copy of the repository that was "
-		       "made before still opens with the old one.",
+	.description = "The keys of the data stay the same and are wrapped again, so no data is written again. From "
+		       "then on, only the new passphrase opens the repository. A copy of the repository that was made "
+		       "before still opens with the old one.",
 	.example = "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
 	.run = backup_passphrase_run,
 };

@@ -117,7 +117,7 @@ static int backup_check_run(struct cli *cli, const struct parsed *args)
 		return EXIT_OK;
 	/* The findings before the line that counts them. */
 	(void)out_flush(&cli->out);
-	cli_say(cli, SL_LOG_ERROR, "%s: %s; 'sluice backup repair' keeps what is right", repo.path,
+	cli_say(cli, SL_LOG_ERROR, "%s: %s; 'sluice backup repair' saves everything that is undamaged", repo.path,
 		text_count(count, wrong, "finding"));
 	return EXIT_BAD_DATA;
 }
@@ -126,9 +126,9 @@ static const struct opt check_opts[] = {
 	BACKUP_OPTS_REPO,
 	{.name = "read-data",
 	 .kind = OPT_FLAG,
-	 .help = "Read every byte of every pack and compare every block with its id"},
+	 .help = "Read every byte of every pack and check every block against its id"},
 	BACKUP_OPT_THREADS,
-	OPT_JSON("One JSON object with all findings and counts"),
+	OPT_JSON("Print one JSON object with all findings and counts"),
 	{.name = NULL},
 };
 
@@ -138,10 +138,10 @@ const struct command cmd_backup_check = {
 	.summary = "prove that every snapshot can be restored",
 	.opts = check_opts,
 	.description = "Reads every snapshot and the directory of every pack: all blocks that a snapshot needs must be "
-		       "in packs that are there, whole and of the right size. With --read-data, every byte is read and "
-		       "compared. Status 0 and a summary when all is well; 65 and a line for everything that is wrong "
-		       "otherwise, with the snapshot and file that it concerns. A note is harmless. Nothing is "
-		       "changed, and backups may run meanwhile.",
+		       "in packs that exist, whole and of the right size. With --read-data, every byte is read and "
+		       "compared. Prints a summary with status 0 when all is well; otherwise a line for everything "
+		       "that is wrong, with the snapshot and file that it concerns, and the status is 65. A note is "
+		       "harmless. Nothing is changed, and backups may run meanwhile.",
 	.example = "sluice backup check --repo ./repo\nsluice backup check --read-data --json --repo ./repo",
 	.run = backup_check_run,
 };
@@ -178,13 +178,13 @@ static int backup_repair_run(struct cli *cli, const struct parsed *args)
 				       (json_int_t)r.snapshots_lost, "files_lost", (json_int_t)r.files_lost,
 				       "copies_repaired", (json_int_t)r.copies_repaired, "seconds", seconds));
 	else
-		out_printf(&cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s without what is lost\n",
+		out_printf(&cli->out, "%s rewritten, %s kept, index rebuilt: %s; %s saved without the lost files\n",
 			   text_count(packs, r.packs_rewritten, "pack"), text_count(blocks, r.blocks_kept, "block"),
 			   r.indexes_rebuilt ? "yes" : "no", text_count(snapshots, r.snapshots_rewritten, "snapshot"));
 	if (!lost)
 		return EXIT_OK;
 	(void)out_flush(&cli->out);
-	cli_say(cli, SL_LOG_ERROR, "lost: %s, %s, %s, %s; what was damaged is kept below damaged/",
+	cli_say(cli, SL_LOG_ERROR, "lost: %s, %s, %s, %s; the damaged objects are in damaged/",
 		text_count(packs, r.packs_lost, "pack"), text_count(blocks, r.blocks_lost, "block"),
 		text_count(files, r.files_lost, "file"), text_count(snapshots, r.snapshots_lost, "snapshot"));
 	return EXIT_BAD_DATA;
@@ -192,20 +192,20 @@ static int backup_repair_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt repair_opts[] = {
 	BACKUP_OPTS_REPO,
-	OPT_JSON("One JSON object with all findings and counts"),
+	OPT_JSON("Print one JSON object with all findings and counts"),
 	{.name = NULL},
 };
 
 const struct command cmd_backup_repair = {
 	.name = "backup repair",
 	.operands = "",
-	.summary = "keep everything that is not damaged",
+	.summary = "save everything that is not damaged",
 	.opts = repair_opts,
-	.description = "Reads everything. Blocks of damaged packs that are still right go into new packs, the index is "
-		       "made anew, and a snapshot that misses something is replaced by one, tagged repaired, without "
-		       "the files that are lost, each of which is named. Damaged objects are kept below damaged/ in "
-		       "the repository. Status 0 when nothing is lost, 65 otherwise. A later backup of the same files "
-		       "brings lost blocks back.",
+	.description =
+		"Reads everything. Undamaged blocks of damaged packs are written to new packs, and the index is "
+		"rebuilt. A snapshot that misses something is replaced by one, tagged repaired, without the lost "
+		"files, each of which is named. Damaged objects are kept below damaged/ in the repository. Status 0 "
+		"when nothing is lost, 65 otherwise. A later backup of the same files restores lost blocks.",
 	.example = "sluice backup repair --repo ./repo",
 	.run = backup_repair_run,
 };

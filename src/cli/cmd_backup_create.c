@@ -78,14 +78,15 @@ static int find_own(struct backupdata *d, struct cli *cli, const struct parsed *
 
 	rc = add_own(d, cli, places.data);
 	if (rc == 0 && d->n_own == 0) {
-		cli_say(cli, SL_LOG_ERROR, "Sluice's data folder %.500s: %s; name what is to be backed up", places.data,
-			strerror(errno));
+		cli_say(cli, SL_LOG_ERROR, "Sluice's data folder %.500s: %s; give --data=DIR, or the PATHs to back up",
+			places.data, strerror(errno));
 		return sl_err_exit_code(SL_ENOENT);
 	}
 	if (rc == 0 && strncmp(places.store_url, "sqlite:", 7) == 0)
 		rc = add_own(d, cli, places.store_url + 7);
 	else if (rc == 0)
-		cli_say(cli, SL_LOG_WARN, "the store is PostgreSQL's and not in this backup: use pg_dump for it");
+		cli_say(cli, SL_LOG_WARN,
+			"the store is a PostgreSQL database and is not in this backup; back it up with pg_dump");
 	elsewhere[0] = places.wal_dir;
 	elsewhere[1] = places.archive_dir;
 	elsewhere[2] = config.export_events_dir;
@@ -108,7 +109,7 @@ static int exclude_repo(struct backupdata *d, struct cli *cli, const char *repo)
 		inside |= real != NULL && below(repo, real) != NULL;
 		free(real);
 		if (is_repo) {
-			cli_say(cli, SL_LOG_ERROR, "%.500s is the repository itself, or lies in the repository",
+			cli_say(cli, SL_LOG_ERROR, "%.500s is the repository, or lies in it; give another PATH",
 				d->paths[i]);
 			return EXIT_USAGE_ERROR;
 		}
@@ -224,8 +225,8 @@ static int report_created(struct creating *c, const struct sl_backup_created *r,
 			text_count(count, unreadable, "file"));
 	if (as_file)
 		cli_say(c->cli, SL_LOG_ERROR,
-			"%s %s in the snapshot as a file only, perhaps in the middle of a change; run it again when no "
-			"program has it open",
+			"%s %s in the snapshot as a plain file, perhaps in the middle of a change; run the backup "
+			"again when no program has it open",
 			text_count(count, as_file, "database"), as_file == 1 ? "is" : "are");
 	return unreadable || as_file ? EXIT_BAD_DATA : EXIT_OK;
 }
@@ -261,7 +262,7 @@ static int create_snapshot(struct creating *c)
 	seconds = backupwatch_stop(&watch);
 	if (rc == SL_ECANCELLED && stop_requested()) {
 		cli_say(c->cli, SL_LOG_ERROR,
-			"interrupted; there is no snapshot, but the same command uses what is stored");
+			"interrupted; no snapshot was made. Run the same command again: it reuses what is stored");
 		return EXIT_INTERRUPTED;
 	}
 	if (rc != 0)
@@ -304,11 +305,11 @@ static int backup_create_run(struct cli *cli, const struct parsed *args)
 	}
 	for (size_t i = 0; rc == 0 && i < c.n_tags; i++) {
 		if (!*c.tags[i])
-			rc = cli_usage(cli, "--tag: a tag is not empty");
+			rc = cli_usage(cli, "--tag: the tag is empty");
 	}
 	for (int i = 0; rc == 0 && opt_all(args, "exclude", i) != NULL; i++) {
 		if (!*opt_all(args, "exclude", i))
-			rc = cli_usage(cli, "--exclude: a pattern is not empty");
+			rc = cli_usage(cli, "--exclude: the pattern is empty");
 	}
 	if (rc == 0)
 		rc = backuprepo_open(&c.repo, cli, args, &opts);
@@ -330,28 +331,31 @@ static const struct opt backup_create_opts[] = {
 	 .letter = 'd',
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
-	 .help = "The data folder of Sluice that is backed up, beside PATHs that are given; ~/.sluice without a PATH"},
+	 .help = "Back up this data folder of Sluice, in addition to any PATH (default without a PATH: ~/.sluice)"},
 	{.name = "config",
 	 .letter = 'c',
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "The settings of its server in YAML: what they put outside of the data folder is backed up, too"},
+	 .help = "YAML settings of its server, to back up what they place outside the data folder too"},
 	{.name = "exclude",
 	 .letter = 'x',
 	 .kind = OPT_STRING,
 	 .arg = "PATTERN",
 	 .repeat = true,
-	 .help = "Leave out what has this name, with all below; with a slash in it, this path. *, ?, […] as in a "
-		 "shell, ** also over slashes"},
+	 .help = "Leave out everything with this name and all below it; a pattern with a slash matches the path. *, ? "
+		 "and […] as in a shell, ** also across slashes"},
 	{.name = "tag",
 	 .letter = 't',
 	 .kind = OPT_STRING,
 	 .arg = "TAG",
 	 .repeat = true,
-	 .help = "A word to find it by"},
-	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Of the snapshot, instead of this machine's name"},
-	{.name = "one-file-system", .kind = OPT_FLAG, .help = "Do not go into folders of other file systems"},
-	{.name = "force", .letter = 'f', .kind = OPT_FLAG, .help = "Read every file, also those that seem unchanged"},
+	 .help = "Tag the snapshot, to find it later"},
+	{.name = "host",
+	 .kind = OPT_STRING,
+	 .arg = "NAME",
+	 .help = "Host name of the snapshot (default: this machine's)"},
+	{.name = "one-file-system", .kind = OPT_FLAG, .help = "Skip folders on other file systems"},
+	{.name = "force", .letter = 'f', .kind = OPT_FLAG, .help = "Read every file, also those that look unchanged"},
 	{.name = "no-sqlite",
 	 .kind = OPT_FLAG,
 	 .help = "Copy SQLite databases as plain files, not as consistent snapshots"},
@@ -361,7 +365,7 @@ static const struct opt backup_create_opts[] = {
 	 .arg = "N",
 	 .min = 1,
 	 .max = 19,
-	 .help = "Of zstd's compression; unless given, between 2 and 3 in size and faster than both"},
+	 .help = "Compression level of zstd (default: a mode between levels 2 and 3 in size, faster than both)"},
 	BACKUP_OPT_THREADS,
 	OPT_JSON("Print the snapshot's id and all counts as one JSON object"),
 	{.name = NULL},
@@ -373,14 +377,14 @@ const struct command cmd_backup_create = {
 	.optional = 1,
 	.summary = "back up files and folders, or Sluice's own data",
 	.opts = backup_create_opts,
-	.description = "Prints the id of the new snapshot, which is durable then. Without a PATH, Sluice's own data "
-		       "folder is backed up: its databases first, each as a consistent snapshot, then logs and files, "
-		       "so that the copy fits together. Only blocks that the repository does not have are stored; "
-		       "files that did not change since the last snapshot of the same host and paths are not read. "
-		       "What could not be read is reported on stderr, and the snapshot is made without it (status 65); "
-		       "so is a SQLite database that SQLite could not copy, which is kept as a file with its journals. "
-		       "Nothing is written to what is backed up. Ended by a signal, or killed, there is no snapshot, "
-		       "and the next run uses what is stored already. A repository that lies in a PATH is left out.",
+	.description = "Prints the id of the new snapshot once it is durable. Without a PATH, Sluice's own data folder "
+		       "is backed up: its databases first, each as a consistent snapshot, then logs and files, so that "
+		       "the copy fits together. Only blocks that the repository does not have are stored. Files that "
+		       "did not change since the last snapshot of the same host and paths are not read. A file that "
+		       "cannot be read is reported on stderr and left out of the snapshot, and the status is 65. A "
+		       "SQLite database that SQLite cannot copy is reported the same way, and kept as a plain file "
+		       "with its journals. The files being backed up are never written to. An interrupted backup makes "
+		       "no snapshot; the next run reuses what it stored. A repository inside a PATH is left out.",
 	.example = "sluice backup create --repo ./repo\n"
 		   "sluice backup create /etc /home --repo /mnt/disk/backups --exclude '*.tmp' --exclude '**/.cache' "
 		   "--tag daily",

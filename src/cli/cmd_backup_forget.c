@@ -97,9 +97,11 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 	for (size_t i = 0; i < SL_COUNT(rules); i++)
 		has_rule |= opt_given(args, rules[i]);
 	if (!has_rule && !n)
-		return cli_usage(cli, "say what stays (--keep-last, --keep-daily, …), or which SNAPSHOT goes");
+		return cli_usage(
+			cli,
+			"nothing to do: give what to keep (--keep-last, --keep-daily, …) or each SNAPSHOT to remove");
 	if (n && (has_rule || filters))
-		return cli_usage(cli, "either rules and filters or the names of snapshots, not both");
+		return cli_usage(cli, "give either rules and filters or SNAPSHOTs, not both");
 	if (opt_given(args, "path"))
 		rc = backuprepo_stored_path(cli, opt_str(args, "path"), f.path);
 	if (rc != 0)
@@ -139,17 +141,24 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 static const struct opt forget_opts[] = {
 	BACKUP_OPTS_REPO,
 	OPT_KEEP("last", "Keep the newest N"),
-	OPT_KEEP("hourly", "Keep the newest of each of the last N hours that have one"),
-	OPT_KEEP("daily", "Keep the newest of each of the last N days that have one"),
-	OPT_KEEP("weekly", "The same with weeks, from Monday on"),
-	OPT_KEEP("monthly", "The same with months"),
-	OPT_KEEP("yearly", "The same with years"),
-	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = true, .help = "Keep all with this tag"},
-	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Look only at snapshots of this host"},
-	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "Look only at those with this tag"},
-	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Look only at those that were given this path"},
-	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Only say what would be kept and forgotten"},
-	OPT_JSON("One JSON object a line for each snapshot, with keep and rules"),
+	OPT_KEEP("hourly", "Keep the newest snapshot of each of the last N hours that have one"),
+	OPT_KEEP("daily", "Keep the newest snapshot of each of the last N days that have one"),
+	OPT_KEEP("weekly", "Keep the newest snapshot of each of the last N weeks (from Monday) that have one"),
+	OPT_KEEP("monthly", "Keep the newest snapshot of each of the last N months that have one"),
+	OPT_KEEP("yearly", "Keep the newest snapshot of each of the last N years that have one"),
+	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = true, .help = "Keep all snapshots with this tag"},
+	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Consider only snapshots of this host"},
+	{.name = "tag",
+	 .letter = 't',
+	 .kind = OPT_STRING,
+	 .arg = "TAG",
+	 .help = "Consider only snapshots with this tag"},
+	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Consider only snapshots of this path"},
+	{.name = "dry-run",
+	 .letter = 'n',
+	 .kind = OPT_FLAG,
+	 .help = "Print what would be kept and forgotten, and change nothing"},
+	OPT_JSON("Print one JSON object per snapshot, with keep and rules"),
 	{.name = NULL},
 };
 
@@ -159,9 +168,9 @@ const struct command cmd_backup_forget = {
 	.optional = 1,
 	.summary = "remove snapshots, by rules or by name",
 	.opts = forget_opts,
-	.description = "Rules are applied for each host and set of paths by itself, and a snapshot stays when one rule "
-		       "keeps it; every snapshot considered is printed with what happens to it. Times are UTC. With "
-		       "names, exactly these snapshots are removed. The space is freed by 'sluice backup prune'.",
+	.description = "Rules are applied to each host and set of paths separately, and a snapshot stays when one rule "
+		       "keeps it. Every snapshot considered is printed with the decision. Times are UTC. With "
+		       "SNAPSHOTs, exactly these are removed. 'sluice backup prune' frees the space.",
 	.example = "sluice backup forget --keep-last 3 --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run\n"
 		   "sluice backup forget 3fa29c10 --repo ./repo",
 	.run = backup_forget_run,
@@ -216,7 +225,7 @@ static int backup_prune_run(struct cli *cli, const struct parsed *args)
 	out_printf(out, "%s %srewritten, in %.1f s\n", text_count(packs, n.packs_repacked, "pack"), would, seconds);
 	/* Not an error: these go with a later prune. */
 	if (n.packs_waiting)
-		out_printf(out, "%s (%s) wait for backups that run\n", text_count(packs, n.packs_waiting, "pack"),
+		out_printf(out, "%s (%s) wait for running backups to end\n", text_count(packs, n.packs_waiting, "pack"),
 			   text_bytes(bytes, n.bytes_waiting));
 	if (n.sessions_removed)
 		out_printf(out, "%s removed\n", text_count(sessions, n.sessions_removed, "silent session"));
@@ -231,8 +240,8 @@ static const struct opt prune_opts[] = {
 	 .def = "70",
 	 .min = 0,
 	 .max = 100,
-	 .help = "A pack of which less is needed is written again without the rest; 0: never"},
-	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Only say what would be done"},
+	 .help = "Rewrite a pack when less than N % of it is needed; 0: never"},
+	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Print what would be done, and change nothing"},
 	OPT_JSON("Print the counts as one JSON object"),
 	{.name = NULL},
 };
@@ -242,10 +251,10 @@ const struct command cmd_backup_prune = {
 	.operands = "",
 	.summary = "free the space that no snapshot needs",
 	.opts = prune_opts,
-	.description = "Works in two steps, of two runs: packs that no snapshot needs are marked for deletion by the "
-		       "first and deleted by a later one, once no backup runs that could still count on it. So backups "
-		       "may run at any time, from any machine, and space is free after the second run. A backup that "
-		       "was not heard of for 24 hours counts as dead.",
+	.description =
+		"Works in two runs: the first marks packs that no snapshot needs for deletion, and a later one deletes "
+		"them once no running backup can depend on them. So backups may run at any time, from any machine, and "
+		"the space is free after the second run. A backup that shows no activity for 24 hours counts as dead.",
 	.example = "sluice backup prune --repo ./repo",
 	.run = backup_prune_run,
 };

@@ -75,7 +75,7 @@ static int list_snapshots(struct listing *l, sl_backup_snapshot_fn *on_each)
 	/* The others are listed all the same; the status shows that one is missing. */
 	if (!l->damaged)
 		return EXIT_OK;
-	cli_say(l->cli, SL_LOG_ERROR, "%s cannot be read; 'sluice backup check' says more",
+	cli_say(l->cli, SL_LOG_ERROR, "%s cannot be read; 'sluice backup check' shows why",
 		text_count(count, (uint64_t)l->damaged, "snapshot"));
 	return EXIT_BAD_DATA;
 }
@@ -95,10 +95,10 @@ static int backup_list_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt list_opts[] = {
 	BACKUP_OPTS_REPO,
-	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Only those of this host"},
-	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "Only those with this tag"},
-	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Only those that were given this path"},
-	OPT_JSON("One JSON object a line"),
+	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "List only snapshots of this host"},
+	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "List only snapshots with this tag"},
+	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "List only snapshots of this path"},
+	OPT_JSON("Print one JSON object per line"),
 	{.name = NULL},
 };
 
@@ -107,9 +107,9 @@ const struct command cmd_backup_list = {
 	.operands = "",
 	.summary = "list the snapshots of a repository",
 	.opts = list_opts,
-	.description = "The oldest first: the beginning of its id, which names it in other commands, its time, host, "
-		       "files, their size, what was written for it, paths and tags. A snapshot that cannot be read is "
-		       "reported on stderr, and the status is 65.",
+	.description = "Prints one line per snapshot, oldest first: the beginning of its id, which names it in other "
+		       "commands, its time, host, files, their size, bytes written for it, paths and tags. A snapshot "
+		       "that cannot be read is reported on stderr, and the status is 65.",
 	.example = "sluice backup list --repo ./repo\nsluice backup list --json | jq -r .snapshot",
 	.run = backup_list_run,
 };
@@ -147,14 +147,14 @@ static int backup_show_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt show_opts[] = {
 	BACKUP_OPTS_REPO,
-	OPT_JSON("One JSON object"),
+	OPT_JSON("Print one JSON object"),
 	{.name = NULL},
 };
 
 const struct command cmd_backup_show = {
 	.name = "backup show",
 	.operands = "SNAPSHOT",
-	.summary = "everything about one snapshot",
+	.summary = "show one snapshot in detail",
 	.opts = show_opts,
 	.description = "SNAPSHOT is an id, its beginning (at least 4 characters), or latest, the newest.",
 	.example = "sluice backup show latest --repo ./repo",
@@ -204,7 +204,7 @@ static int ls_cat_run(struct cli *cli, const struct parsed *args)
 		l.json = opt_flag(args, "json");
 		l.end = opt_flag(args, "null") ? '\0' : '\n';
 		if (l.json + opt_flag(args, "long") + opt_flag(args, "null") > 1)
-			return cli_usage(cli, "--json, --long and --null: give one of them");
+			return cli_usage(cli, "--json, --long and --null exclude each other");
 	}
 	/* Paths in a snapshot have no slash before them and no dots; the copy is never longer. */
 	path = malloc(strlen(given) + 1);
@@ -239,12 +239,12 @@ static const struct opt ls_opts[] = {
 	{.name = "long",
 	 .letter = 'l',
 	 .kind = OPT_FLAG,
-	 .help = "Mode, owner, group, size and time before the name, targets of links after it"},
+	 .help = "Print mode, owner, group, size and time before the name, and the target of a link after it"},
 	{.name = "null",
 	 .letter = '0',
 	 .kind = OPT_FLAG,
-	 .help = "Print names byte for byte, each ended by a NUL, for xargs -0; without it they are escaped"},
-	OPT_JSON("One JSON object a line; names that are not UTF-8 also as path_hex"),
+	 .help = "End each name with a NUL and do not escape it, for xargs -0"},
+	OPT_JSON("Print one JSON object per line; a name that is not UTF-8 also as path_hex"),
 	{.name = NULL},
 };
 
@@ -254,8 +254,8 @@ const struct command cmd_backup_ls = {
 	.optional = 1,
 	.summary = "list the files of a snapshot",
 	.opts = ls_opts,
-	.description = "Everything in the snapshot, or PATH and what is below it. Names are as they are in the "
-		       "snapshot, without a slash before them; a PATH may have one.",
+	.description = "Lists everything in the snapshot, or PATH and what is below it. Names in a snapshot have no "
+		       "leading slash; a PATH may have one.",
 	.example = "sluice backup ls latest /etc --long --repo ./repo",
 	.run = ls_cat_run,
 };
@@ -270,8 +270,8 @@ const struct command cmd_backup_cat = {
 	.operands = "SNAPSHOT PATH",
 	.summary = "print a file of a snapshot",
 	.opts = cat_opts,
-	.description =
-		"The contents of one file, byte for byte, holes as zeros; every block was compared with its id before.",
+	.description = "Prints the contents of one file byte for byte, holes as zeros. Each block is checked against "
+		       "its id first.",
 	.example = "sluice backup cat latest etc/fstab --repo ./repo",
 	.run = ls_cat_run,
 };

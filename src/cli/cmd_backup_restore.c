@@ -62,7 +62,7 @@ static int restore_failed(struct restoring *r, const struct sl_err *err)
 	}
 	/* Overwriting helps with a file in the way, not with a folder. */
 	if (err->code == SL_EEXIST && err->sys_errno != EISDIR && !opt_flag(r->args, "overwrite"))
-		cli_say(r->cli, SL_LOG_ERROR, "--overwrite replaces what is in the way");
+		cli_say(r->cli, SL_LOG_ERROR, "--overwrite replaces existing files");
 	if (err->code != SL_ENOENT)
 		return cli_fail(r->cli, err, NULL);
 	(void)cli_fail(r->cli, err, NULL);
@@ -116,7 +116,7 @@ static int restore_snapshot(struct restoring *r)
 		out_printf(out, "%s, %s restored to %s in %.1f s", text_count(files, n.files, "file"),
 			   text_bytes(bytes, n.bytes), shown, seconds);
 		if (n.skipped)
-			out_printf(out, "; %s there already", text_count(files, n.skipped, "file"));
+			out_printf(out, "; %s unchanged", text_count(files, n.skipped, "file"));
 		out_str(out, "\n");
 	}
 	report_stripped(r, n.set_id_stripped, "set-uid and set-gid bits", "set-id", "no-set-id");
@@ -125,7 +125,8 @@ static int restore_snapshot(struct restoring *r)
 		return restore_failed(r, &err);
 	if (!n.problems)
 		return EXIT_OK;
-	cli_say(r->cli, SL_LOG_ERROR, "%s: not everything is as it was", text_count(files, n.problems, "problem"));
+	cli_say(r->cli, SL_LOG_ERROR, "%s: some files or attributes were not restored",
+		text_count(files, n.problems, "problem"));
 	return EXIT_BAD_DATA;
 }
 
@@ -140,15 +141,15 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 
 	/* The folder is made by the library; a file of that name is reported before a passphrase is asked for. */
 	if (!*to)
-		return cli_usage(cli, "--to: the name of a folder is not empty");
+		return cli_usage(cli, "--to: the folder's name is empty");
 	if (stat(to, &st) == 0 && !S_ISDIR(st.st_mode)) {
 		cli_say(cli, SL_LOG_ERROR, "--to: %.500s is not a folder", to);
 		return sl_err_exit_code(SL_ECREATE);
 	}
 	if (opt_flag(args, "set-id") && opt_flag(args, "no-set-id"))
-		return cli_usage(cli, "--set-id and --no-set-id: give one of them");
+		return cli_usage(cli, "--set-id and --no-set-id exclude each other");
 	if (opt_flag(args, "security") && opt_flag(args, "no-security"))
-		return cli_usage(cli, "--security and --no-security: give one of them");
+		return cli_usage(cli, "--security and --no-security exclude each other");
 
 	/* The paths as the snapshot has them, without a slash before them. */
 	r.paths = calloc(n + 1, sizeof(*r.paths));
@@ -165,7 +166,8 @@ static int backup_restore_run(struct cli *cli, const struct parsed *args)
 		r.n_paths++;
 		backuprepo_path(copy, given);
 		if (!*copy)
-			rc = cli_usage(cli, "PATH: '%.100s' is everything; leave it out for that", given);
+			rc = cli_usage(cli, "PATH '%.100s' is the whole snapshot; leave it out to restore everything",
+				       given);
 	}
 	/* The repository, the snapshot, the files. */
 	if (rc == 0)
@@ -187,23 +189,23 @@ static const struct opt backup_restore_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
 	 .required = true,
-	 .help = "The folder that it is restored into; made when it is missing"},
+	 .help = "Folder to restore into; created if it does not exist"},
 	{.name = "overwrite",
 	 .kind = OPT_FLAG,
-	 .help = "Replace files that differ; without it, one of them ends the restore with status 73. Files of the "
-		 "same size and time are read and compared, too"},
-	{.name = "no-owner", .kind = OPT_FLAG, .help = "Do not set owners and groups; root does otherwise"},
+	 .help = "Replace files that differ (default: stop at the first one with status 73). Also read and compare "
+		 "files of the same size and time"},
+	{.name = "no-owner", .kind = OPT_FLAG, .help = "Do not restore owners and groups; only root restores them"},
 	{.name = "set-id",
 	 .kind = OPT_FLAG,
-	 .help = "Restore set-uid and set-gid bits. Default for an encrypted repository; from a plain one they are "
-		 "left out and counted, because anybody who can write to it can set them"},
-	{.name = "no-set-id", .kind = OPT_FLAG, .help = "Leave set-uid and set-gid bits out"},
+	 .help = "Restore set-uid and set-gid bits (default for an encrypted repository). From a plain one they are "
+		 "left out and counted, because anyone who can write to it can set them"},
+	{.name = "no-set-id", .kind = OPT_FLAG, .help = "Leave out set-uid and set-gid bits"},
 	{.name = "security",
 	 .kind = OPT_FLAG,
-	 .help = "Restore attributes named security.* and trusted.*, such as file capabilities. Default as with "
-		 "--set-id, when the process may set them"},
-	{.name = "no-security", .kind = OPT_FLAG, .help = "Leave security.* and trusted.* attributes out"},
-	{.name = "no-devices", .kind = OPT_FLAG, .help = "Make no device files; root does otherwise"},
+	 .help = "Restore security.* and trusted.* attributes, such as file capabilities. Default as with --set-id, if "
+		 "the process may set them"},
+	{.name = "no-security", .kind = OPT_FLAG, .help = "Leave out security.* and trusted.* attributes"},
+	{.name = "no-devices", .kind = OPT_FLAG, .help = "Do not restore device files; only root restores them"},
 	BACKUP_OPT_THREADS,
 	OPT_JSON("Print the counts as one JSON object"),
 	{.name = NULL},
@@ -215,12 +217,12 @@ const struct command cmd_backup_restore = {
 	.optional = 1,
 	.summary = "restore a snapshot, or parts of it, into a folder",
 	.opts = backup_restore_opts,
-	.description = "Everything in the snapshot, or the PATHs and what is below them, as 'sluice backup ls' shows "
-		       "them, is put below DIR with modes, times, attributes, links and holes. Nothing outside of DIR "
-		       "is written, whatever the repository says. Files that are there with the size and time of the "
-		       "snapshot's are taken for restored, so an interrupted run resumes with the same command; with "
-		       "--overwrite they are read, and one whose bytes are not the snapshot's is replaced. A damaged "
-		       "block is status 65: its file is named, and all others are restored.",
+	.description = "Restores everything in the snapshot, or the PATHs and what is below them, as 'sluice backup "
+		       "ls' shows them, below DIR, with modes, times, attributes, links and holes. Nothing outside DIR "
+		       "is written, whatever the repository contains. An existing file with the size and time of the "
+		       "snapshot's is left alone, so an interrupted run resumes with the same command. With "
+		       "--overwrite, such a file is read, and replaced if its bytes differ. A damaged block is "
+		       "reported with its file (status 65), and all other files are restored.",
 	.example = "sluice backup restore latest --to ./restored --repo ./repo\n"
 		   "sluice backup restore 3fa2 /etc/ssh --to / --overwrite --repo /mnt/disk/backups",
 	.run = backup_restore_run,

@@ -20,9 +20,9 @@ static int config_check_run(struct cli *cli, const struct parsed *args)
 const struct command cmd_config_check = {
 	.name = "config check",
 	.operands = "FILE",
-	.summary = "say what is wrong in a configuration file, and where",
-	.description = "Names every problem as FILE:LINE:COLUMN, with the nearest known name for one that is not. The "
-		       "environment is not read. Nothing is started.",
+	.summary = "check a configuration file and name every mistake with its place",
+	.description = "Prints every problem as FILE:LINE:COLUMN, and suggests the nearest known name for an unknown "
+		       "one. The environment is not read. Nothing is started.",
 	.example = "sluice config check sluice.yaml",
 	.run = config_check_run,
 };
@@ -74,16 +74,16 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt list_opts[] = {
-	OPT_JSON("A line of JSON a setting"),
+	OPT_JSON("Print one JSON object per setting"),
 	{.name = NULL},
 };
 
 const struct command cmd_config_list = {
 	.name = "config list",
 	.operands = "",
-	.summary = "print every setting of a server, as a file to begin with",
+	.summary = "print every setting of a server, as a file to start from",
 	.opts = list_opts,
-	.description = "Each with what it means, its name in the environment, its flag and its default.",
+	.description = "Prints each setting with its description, environment variable, flag and default.",
 	.example = "sluice config list > sluice.yaml",
 	.run = config_list_run,
 };

@@ -87,10 +87,10 @@ static int cron_remove_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt add_opts[] = {
 	JOBSTORE_OPT_STORE,
-	JOBSTORE_OPT_PRIORITY("Of the jobs; smaller runs first"),
+	JOBSTORE_OPT_PRIORITY("Priority of the jobs; lower runs first"),
 	{.name = "catch-up",
 	 .kind = OPT_FLAG,
-	 .help = "After a time without workers enqueue every tick that was missed, not only the newest"},
+	 .help = "Enqueue every tick that was missed while no worker ran, not only the newest"},
 	{.name = NULL},
 };
 
@@ -98,7 +98,7 @@ const struct command cmd_cron_add = {
 	.name = "cron add",
 	.operands = "NAME SPEC TYPE JSON",
 	.optional = 1,
-	.summary = "enqueue a job again and again",
+	.summary = "enqueue a job on a schedule",
 	.opts = add_opts,
 	.description = "SPEC has five fields (minute, hour, day of month, month, day of week; lists, ranges, steps and "
 		       "names) or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers "
@@ -111,7 +111,7 @@ const struct command cmd_cron_list = {
 	.operands = "",
 	.summary = "list recurring schedules",
 	.opts = jobstore_opts,
-	.description = "Name, schedule, type and the next tick, the soonest first.",
+	.description = "Prints name, schedule, type and next tick, soonest first.",
 	.example = "sluice cron list --json",
 	.run = cron_list_run,
 };
@@ -120,7 +120,7 @@ const struct command cmd_cron_remove = {
 	.operands = "NAME…",
 	.summary = "remove recurring schedules",
 	.opts = jobstore_opts_store,
-	.description = "Jobs that were enqueued already stay.",
+	.description = "Jobs that were already enqueued stay.",
 	.example = "sluice cron remove nightly",
 	.run = cron_remove_run,
 };

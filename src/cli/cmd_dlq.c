@@ -39,7 +39,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 		if (rc == 0 && !view.opened && l->raw)
 			rc = sl_err_set(&err, SL_EKEY,
 					"dead letter %" PRIu64
-					" is sealed: give the key file of its log with --key-file",
+					" is sealed; give the key file of its log with --key-file",
 					letter->id);
 		/* With --raw the output is the item and nothing else. */
 		if (view.opened || !l->raw)
@@ -167,27 +167,26 @@ end:
 #define OPT_ALL                                                                                                        \
 	{                                                                                                              \
 		.name = "all", .letter = 'a', .kind = OPT_FLAG,                                                        \
-		.help = "Also dead letters that were redriven or purged"                                               \
+		.help = "Also list dead letters that were redriven or purged"                                          \
 	}
 #define OPT_KEY_FILE                                                                                                   \
 	{                                                                                                              \
 		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
-		.help = "The key of the log whose dead letters are sealed: 32 bytes, raw or as 64 hexadecimal "        \
-			"digits, "                                                                                     \
-			"mode 0600"                                                                                    \
+		.help = "Open sealed dead letters with the key of their log: 32 bytes, raw or as 64 hexadecimal "      \
+			"digits, mode 0600"                                                                            \
 	}
 
 static const struct opt list_opts[] = {
-	OPT_ALL, OPT_JSON("One JSON object per dead letter, with its payload"), OPT_KEY_FILE, {.name = NULL}};
+	OPT_ALL, OPT_JSON("Print one JSON object per dead letter, with its payload"), OPT_KEY_FILE, {.name = NULL}};
 static const struct opt show_opts[] = {
-	OPT_JSON("One JSON object per dead letter, with its payload"),
-	{.name = "raw", .kind = OPT_FLAG, .help = "Only the bytes of the item"},
+	OPT_JSON("Print one JSON object per dead letter, with its payload"),
+	{.name = "raw", .kind = OPT_FLAG, .help = "Print only the bytes of the item"},
 	OPT_KEY_FILE,
 	{.name = NULL},
 };
 static const struct opt export_opts[] = {
 	OPT_ALL,
-	OPT_JSON("Accepted; the export is always JSON lines"),
+	OPT_JSON("Accepted for consistency; the export is always JSON lines"),
 	OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -195,8 +194,9 @@ static const struct opt purge_opts[] = {
 	{.name = "before",
 	 .kind = OPT_TIME,
 	 .arg = "TIME",
-	 .help = "Only dead letters that last failed before 2024-05-01, 2024-05-01T12:00:00Z or 7d (so long ago)"},
-	{.name = "yes", .letter = 'y', .kind = OPT_FLAG, .help = "Do not ask"},
+	 .help = "Purge only dead letters that last failed before TIME: 2024-05-01, 2024-05-01T12:00:00Z or 7d (7 days "
+		 "ago)"},
+	{.name = "yes", .letter = 'y', .kind = OPT_FLAG, .help = "Do not ask for confirmation"},
 	OPT_JSON("Print {\"purged\":N}"),
 	{.name = NULL},
 };
@@ -204,7 +204,7 @@ static const struct opt purge_opts[] = {
 const struct command cmd_dlq_list = {
 	.name = "dlq list",
 	.operands = "DIR",
-	.summary = "list what could not be delivered",
+	.summary = "list items that could not be delivered",
 	.opts = list_opts,
 	.description =
 		"Prints one line per dead letter: id, last failure, class of the error, attempts, source and position, "

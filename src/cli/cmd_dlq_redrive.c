@@ -69,7 +69,7 @@ static int append_letter(struct redrive *r, const struct sl_dlq_letter *letter, 
 			path = next_to;
 	}
 	if (path == NULL)
-		return sl_err_set(err, SL_EINVAL, "it does not say into which log; give --to-wal=FILE");
+		return sl_err_set(err, SL_EINVAL, "the dead letter does not name a log; give --to-wal=FILE");
 
 	/* One log stays open until a dead letter is for another. */
 	if (r->wal == NULL || strcmp(r->open_path, path) != 0) {
@@ -111,7 +111,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	/* Open the item, send it, report where it went. */
 	rc = deadletter_view(&view, r->cli, letter, opt_str(r->args, "key-file"), &err);
 	if (rc == 0 && !view.opened) /* sealed bytes are not a record */
-		rc = sl_err_set(&err, SL_EKEY, "it is sealed; give the key file of its log with --key-file");
+		rc = sl_err_set(&err, SL_EKEY, "the item is sealed; give the key file of its log with --key-file");
 	sealed = rc != 0;
 	if (rc == 0 && (!sl__load_redrive_takes(letter) || opt_given(r->args, "to-wal"))) {
 		rc = append_letter(r, &view.letter, &err);
@@ -186,12 +186,12 @@ static const struct opt dlq_redrive_opts[] = {
 	{.name = "to-wal",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "The log that takes the items, whatever their source"},
+	 .help = "Append all items to this log, whatever their source"},
 	{.name = "to",
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .help = "Where dead letters of 'sluice load' go instead of the URL that they remember, with the same table "
-		 "and columns; where those of 'sluice export' go, to a table with the name of the dataset"},
+	 .help = "Send dead letters of 'sluice load' to this URL instead of the one they name, with the same table and "
+		 "columns; send those of 'sluice export' to a table with the name of the dataset"},
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	OPT_JSON("Print JSON"),
@@ -201,19 +201,19 @@ static const struct opt dlq_redrive_opts[] = {
 const struct command cmd_dlq_redrive = {
 	.name = "dlq redrive",
 	.operands = "DIR",
-	.summary = "send dead letters to where they were going",
+	.summary = "send dead letters to their target again",
 	.opts = dlq_redrive_opts,
 	.description =
-		"A dead letter of the source wal:<id> is appended to that log as a new record, when its target names "
-		"<id>.wal or DIR lies beside it; a dead letter of 'sluice load' is written to the target it remembers, "
-		"or to that of --to; a row that 'sluice export' has diverted goes to that of --to, as it was in the "
-		"input. With --to-wal every item goes into that log. Prints the dead letter's id and the new sequence "
-		"or the target, and acknowledges the dead letter after the record is durable or the row written. A "
-		"dead letter that is refused again stays, with why on stderr, and the status is 65; so does one that "
-		"does not say where it was going (64). A crash can repeat an item, never lose one. A sealed dead "
-		"letter, of an encrypted log, is opened with --key-file; without the key, or with a wrong one, it "
-		"stays and the status is 78. Passwords are not in dead letters: PGPASSWORD, PGPASSFILE, "
-		"SLUICE_HTTP_TOKEN and the token file and header file of the load are read, or give --to.",
+		"Appends a dead letter of the source wal:<id> to that log as a new record, if its target names "
+		"<id>.wal or DIR is in the same folder as the log. Writes a dead letter of 'sluice load' to the target "
+		"it names, or to that of --to, and a row that 'sluice export' diverted to that of --to, as it was in "
+		"the input. With --to-wal, appends every item to that log. Prints the dead letter's id and the new "
+		"sequence or the target, and acknowledges the dead letter once the record is durable or the row "
+		"written. A dead letter that is refused again stays, with the reason on stderr (status 65); so does "
+		"one that does not name its target (status 64). A crash can repeat an item, but never lose one. "
+		"--key-file opens the sealed dead letters of an encrypted log; without the right key they stay (status "
+		"78). Dead letters hold no passwords: set PGPASSWORD, PGPASSFILE, SLUICE_HTTP_TOKEN or the token and "
+		"header files of the load, or give --to.",
 	.example = "sluice dlq redrive ./demo.dead --to-wal ./demo.wal\nsluice dlq redrive ./sluice-dead-letters",
 	.run = dlq_redrive_run,
 };

@@ -74,7 +74,7 @@ static char *read_stdin(struct cli *cli, int *code)
 				free(text);
 			text = more;
 		} else if (used + 1 == cap) {
-			cli_say(cli, SL_LOG_ERROR, "the input on stdin is longer than 256 MiB");
+			cli_say(cli, SL_LOG_ERROR, "the input on stdin is longer than 256 MiB; give a smaller input");
 			*code = EXIT_BAD_DATA;
 			free(text);
 			return NULL;
@@ -92,7 +92,7 @@ static char *read_stdin(struct cli *cli, int *code)
 	}
 	*code = text != NULL ? ferror(stdin) ? EXIT_OUTPUT : EXIT_BAD_DATA : EXIT_INTERNAL;
 	cli_say(cli, SL_LOG_ERROR, "stdin: %s",
-		text != NULL ? ferror(stdin) ? "cannot be read" : "it has a zero byte, which JSON has not"
+		text != NULL ? ferror(stdin) ? "cannot be read" : "it contains a zero byte, which JSON cannot have"
 			     : "out of memory");
 	free(text);
 	return NULL;
@@ -116,16 +116,14 @@ static int enqueue_one(struct cli *cli, const struct parsed *args, struct jobsto
 	/* JSON in an argument that has no quote in it has most likely lost them to the shell. */
 	if (rc == SL_EDATA && strncmp(err.msg, "input:", 6) == 0 && input != NULL && !from_stdin &&
 	    strchr(input, '"') == NULL) {
-		cli_say(cli, SL_LOG_ERROR,
-			"%s (the shell takes double quotes away; put JSON into single quotes: '{\"to\":\"ada\"}')",
-			err.msg);
+		cli_say(cli, SL_LOG_ERROR, "%s; quote JSON for the shell: '{\"to\":\"ada\"}'", err.msg);
 		return EXIT_BAD_DATA;
 	}
 	if (rc != 0)
 		return jobstore_fail(cli, args, &err);
 	print_started(cli, args, &started);
 	if (started.deduplicated)
-		cli_say(cli, SL_LOG_WARN, "nothing was enqueued: chain %" PRIu64 " has the key %s already",
+		cli_say(cli, SL_LOG_WARN, "nothing was enqueued: chain %" PRIu64 " already has the key %s",
 			started.chain_id, chain->key);
 	return EXIT_OK;
 }
@@ -338,7 +336,7 @@ static int enqueue_file(struct cli *cli, const struct parsed *args, struct jobst
 		n_existing += b->started[i].deduplicated != 0;
 	}
 	if (n_existing)
-		cli_say(cli, SL_LOG_WARN, "nothing was enqueued for %s: a chain has the key already",
+		cli_say(cli, SL_LOG_WARN, "nothing was enqueued for %s: another chain has the key",
 			text_count(count, n_existing, "line"));
 	spool_fini(&b->spool);
 	free(b->started);
@@ -383,9 +381,9 @@ static int read_chain(struct cli *cli, const struct parsed *args, struct sl_new_
 	if (at != NULL && (strchr(at, '-') == NULL || value_time(at, 0, &chain->job.at_ms) || chain->job.at_ms <= 0))
 		return cli_usage(cli, "--at: '%.100s' is not a time such as 2024-05-01T12:00:00Z", at);
 	if (!opt_given(args, "bulk") && args->n_operands == 0)
-		return cli_usage(cli, "TYPE is missing");
+		return cli_usage(cli, "TYPE is missing: sluice enqueue TYPE [JSON]");
 	if (opt_given(args, "bulk") && args->n_operands > 1)
-		return cli_usage(cli, "with --bulk the inputs are in the file");
+		return cli_usage(cli, "with --bulk, put the inputs into the file");
 	/* The lines of a bulk file may have their own keys. */
 	for (size_t i = 0; i < SL_COUNT(about_key) && !opt_given(args, "key") && !opt_given(args, "bulk"); i++) {
 		if (opt_given(args, about_key[i]))
@@ -417,41 +415,43 @@ static const struct opt enqueue_opts[] = {
 	 .letter = 'k',
 	 .kind = OPT_STRING,
 	 .arg = "KEY",
-	 .help = "Start nothing when a chain with this key is there; print its id instead"},
+	 .help = "Do not start a chain if one with this key exists; print the id of that one instead"},
 	{.name = "key-scope",
 	 .kind = OPT_ENUM,
 	 .arg = "SCOPE",
 	 .def = "incomplete",
 	 .choices = scopes,
-	 .help = "Whether a chain that has ended holds its key"},
+	 .help = "Whether a chain that has ended keeps its key"},
 	{.name = "key-window",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_C(315360000000),
-	 .help = "The key holds for so long after the start; 0: as long as the scope says"},
-	{.name = "at", .kind = OPT_STRING, .arg = "TIME", .help = "Not before this time: 2024-05-01T12:00:00Z"},
+	 .help = "Keep the key for this long after the start; 0: as long as the scope says"},
+	{.name = "at",
+	 .kind = OPT_STRING,
+	 .arg = "TIME",
+	 .help = "Do not start before this time, such as 2024-05-01T12:00:00Z"},
 	{.name = "in",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
-	 .help = "Not before so long from now"},
-	JOBSTORE_OPT_PRIORITY("Smaller runs first"),
+	 .help = "Do not start until this much later"},
+	JOBSTORE_OPT_PRIORITY("Priority of the job; lower runs first"),
 	{.name = "after",
 	 .kind = OPT_STRING,
 	 .arg = "CHAIN",
 	 .repeat = true,
-	 .help = "Wait until this chain has completed; several ids with commas between are several chains"},
+	 .help = "Wait until this chain has completed; separate several ids with commas"},
 	{.name = "bulk",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
 	 .help = "Start a chain for each line of FILE ('-': stdin), an object with \"input\" and optionally \"type\", "
-		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none. All lines are read before the "
-		 "first chain is started, by way of a temporary file (TMPDIR, or else /var/tmp) when they are more "
-		 "than 4 MiB"},
+		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none. The whole file is read first; "
+		 "beyond 4 MiB it is kept in a temporary file (TMPDIR, else /var/tmp)"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -463,7 +463,7 @@ const struct command cmd_enqueue = {
 	.summary = "start a chain of jobs",
 	.opts = enqueue_opts,
 	.description = "Starts a chain with a job of this type and input ('-': from stdin; none: null) and prints the "
-		       "chain's id when it is durable. A worker that serves the type runs it.",
+		       "chain's id once it is durable. A worker that serves the type runs the job.",
 	.example = "sluice enqueue mail '{\"to\":\"ada\"}' --key welcome-ada\n"
 		   "sluice enqueue --bulk jobs.jsonl --store postgres:///app",
 	.run = enqueue_run,

@@ -44,7 +44,7 @@ static void report(struct exportopts *o, const struct sl_export_result *r, int64
 		out_printf(out, "; %s recorded as holes", text_count(rows, r->holes, "missing number"));
 	out_str(out, "\n");
 	if (r->waiting && !failed && !r->stopped)
-		out_printf(out, "%s of an unfinished partition left for a later run; --final closes it\n",
+		out_printf(out, "%s left in an unfinished partition for a later run; --final closes it\n",
 			   text_count(rows, r->waiting, "row"));
 }
 
@@ -79,7 +79,7 @@ static void watch_export(void *ctx)
 	if (count >= 1 && w->n_stops < 1) {
 		w->n_stops = 1;
 		cli_say(w->watch.cli, SL_LOG_WARN,
-			"stopping: what was read is being committed; a second signal gives up what is not");
+			"stopping: committing what was read; a second signal stops immediately");
 		sl_export_stop(w->export, SL_EXPORT_DRAIN);
 	}
 	if (count >= 2 && w->n_stops < 2) {
@@ -138,7 +138,7 @@ static int run_watched(struct exportopts *o, sl_export *export, run_fn *fn, void
 	if (rc == 0 || result.partitions || result.head[0])
 		report(o, &result, ms, rc);
 	if (result.bad_rows)
-		cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; 'sluice dlq list' says why",
+		cli_say(o->cli, SL_LOG_ERROR, "%s in %s%s%s; list the reasons with 'sluice dlq list'",
 			text_count(rows, result.bad_rows, "bad row"),
 			o->opts.dead_letters != NULL ? o->opts.dead_letters : o->opts.to,
 			o->opts.dead_letters != NULL ? "" : "/_dead/",
@@ -169,8 +169,8 @@ static int run_with(struct exportopts *o, run_fn *fn, void *ctx)
 	/* A file is mapped. A program that truncates it meanwhile takes away what the workers read. */
 	if (o->opts.table == NULL && o->opts.query == NULL && strcmp(o->opts.from, "-") != 0) {
 		(void)snprintf(line, sizeof(line),
-			       "sluice %s: %.500s became shorter while it was read, or its disk failed; what is "
-			       "committed stays",
+			       "sluice %s: %.500s became shorter while it was read, or its disk failed; what was "
+			       "committed before stays",
 			       o->cli->command, o->opts.from);
 		(void)stop_report_bus(line); /* without it the system says less */
 	}
@@ -208,19 +208,19 @@ static const struct opt export_opts[] = {
 	{.name = "follow", .kind = OPT_FLAG, .help = "Continue as the source grows, until a signal"},
 	{.name = "final",
 	 .kind = OPT_FLAG,
-	 .help = "Close the unfinished last partition of a database; that of a file is closed"},
+	 .help = "Close the unfinished last partition of a database (that of a file is always closed)"},
 	{.name = "audit-url",
 	 .kind = OPT_STRING,
 	 .arg = "URL",
-	 .help = "An HTTP endpoint that gets the audit events besides the files, in order, at least once"},
+	 .help = "Send each audit event to this HTTP endpoint too, in order, at least once"},
 	{.name = "audit-token-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Its first line is sent as a bearer token to that endpoint"},
+	 .help = "Send the first line of FILE as the bearer token to that endpoint"},
 	{.name = "audit-ca-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Certificates (PEM) that the endpoint may be signed by, instead of the system's"},
+	 .help = "CA certificates (PEM) to trust for that endpoint instead of the system's"},
 	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
@@ -231,14 +231,14 @@ const struct command cmd_export = {
 	.summary = "export numbered rows into Parquet, with a catalog and an audit chain",
 	.opts = export_opts,
 	.description =
-		"Every row has a number, one more than the row before. Rows become Parquet files of --partition-size "
-		"numbers below DIR/NAME, committed in order, each once however often the command is killed and started "
-		"again: the same command resumes after its checkpoint. A gap, a repetition or a step back in the "
-		"numbers ends the export with status 65 and its place. A file or standard input is complete at its "
-		"end; from a database, or with --follow, the last partition waits until it is full or --final closes "
-		"it. SIGINT or SIGTERM ends the reading and commits what was read (status 75, with --follow 0); a "
-		"second one gives up what is not committed. 'sluice audit verify' proves afterwards that nothing is "
-		"missing, doubled or changed. Passwords are best kept out of URLs: PGPASSWORD and PGPASSFILE are read.",
+		"Each row has a number, one higher than the row before. Rows become Parquet files of --partition-size "
+		"numbers below DIR/NAME, committed in order and exactly once: after an interruption, the same command "
+		"resumes at its checkpoint. A gap, a repetition or a step back in the numbers ends the export with "
+		"status 65 and the place. A file or standard input is complete at its end. With a database or "
+		"--follow, the last partition waits until it is full or --final closes it. SIGINT or SIGTERM stops "
+		"reading and commits what was read (status 75, with --follow 0); a second one stops immediately. "
+		"'sluice audit verify' proves afterwards that nothing is missing, duplicated or changed. Keep "
+		"passwords out of URLs: set PGPASSWORD or PGPASSFILE.",
 	.example = "sluice export --from ledgers.jsonl --sequence ledger_sequence --to ./lake --dataset ledgers\n"
 		   "sluice export --from sqlite:sluice.db --table job_events --sequence offset --follow --to ./lake "
 		   "--dataset job_events",
@@ -328,7 +328,7 @@ static const struct opt backfill_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "A-B,…",
 	 .required = true,
-	 .help = "The numbers that are built again, both ends included"},
+	 .help = "Rebuild these numbers, both ends included"},
 	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
@@ -336,14 +336,14 @@ static const struct opt backfill_opts[] = {
 const struct command cmd_export_backfill = {
 	.name = "export backfill",
 	.operands = "",
-	.summary = "build partitions again from their source, or add those before the start",
+	.summary = "rebuild partitions from their source, or add those before the start",
 	.opts = backfill_opts,
 	.description =
-		"Every partition that a range touches is built again from the source. One that was committed must come "
-		"out with the hash that the catalog has, and its file is put in place when it is missing or damaged; a "
-		"source that gives something else is status 65, and nothing is changed. Rows that have appeared in "
-		"recorded holes become files next to it. Numbers before the start of the dataset become partitions "
-		"with their own audit events. 'sluice export gaps' prints the ranges that are needed.",
+		"Rebuilds every partition that a range touches from the source. A partition that was committed must "
+		"come out with the hash in the catalog; its file is replaced if it is missing or damaged. If the "
+		"source gives something else, the status is 65 and nothing is changed. Rows that have appeared in "
+		"recorded holes become separate files. Numbers before the start of the dataset become partitions with "
+		"their own audit events. 'sluice export gaps' prints the ranges that are needed.",
 	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999",
 	.run = export_backfill_run,
 };

@@ -21,7 +21,7 @@ static void status_text(struct out *out, const struct sl_dataset *d, const char 
 	text_name(out, d->name);
 	out_str(out, "\n  sequence       ");
 	text_name(out, d->sequence_column);
-	out_printf(out, ", %" PRIu64 " a partition\n", d->partition_size);
+	out_printf(out, ", %" PRIu64 " per partition\n", d->partition_size);
 	if (!d->events) {
 		out_str(out, "  nothing is committed yet\n");
 		return;
@@ -140,19 +140,19 @@ static int export_status_run(struct cli *cli, const struct parsed *args)
 static const struct opt status_opts[] = {
 	EXPORT_OPT_DATASET,
 	EXPORT_OPT_CATALOG,
-	{.name = "partitions", .letter = 'p', .kind = OPT_FLAG, .help = "List the partitions of each, too"},
-	OPT_JSON("A line of JSON a dataset, and a partition"),
+	{.name = "partitions", .letter = 'p', .kind = OPT_FLAG, .help = "List the partitions of each dataset too"},
+	OPT_JSON("Print one JSON object per dataset and per partition"),
 	{.name = NULL},
 };
 
 const struct command cmd_export_status = {
 	.name = "export status",
 	.operands = "DIR",
-	.summary = "say how far the datasets below a folder have come",
+	.summary = "show the progress of the datasets below a folder",
 	.opts = status_opts,
-	.description = "What the catalog has of each dataset, or of one: its range, rows, partitions and bytes, the "
-		       "hash of the last audit event, and who exports to it. The files are not read: 'sluice export "
-		       "gaps' and 'sluice audit verify' do that.",
+	.description = "Prints what the catalog records of each dataset, or of one: its range, rows, partitions and "
+		       "bytes, the hash of the last audit event, and which process exports to it. The files are not "
+		       "read: 'sluice export gaps' and 'sluice audit verify' do that.",
 	.example = "sluice export status ./lake --dataset ledgers --json",
 	.run = export_status_run,
 };
@@ -219,20 +219,21 @@ static const struct opt gaps_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
 	 .required = true,
-	 .help = "The name of the dataset"},
+	 .help = "Name of the dataset"},
 	EXPORT_OPT_CATALOG,
-	OPT_JSON("A line of JSON a gap"),
+	OPT_JSON("Print one JSON object per gap"),
 	{.name = NULL},
 };
 
 const struct command cmd_export_gaps = {
 	.name = "export gaps",
 	.operands = "DIR",
-	.summary = "list what the catalog and the files of a dataset lack",
+	.summary = "list what is missing from a dataset",
 	.opts = gaps_opts,
-	.description = "Ranges that no partition holds, and partitions whose file is missing or has another size, as "
-		       "FIRST-LAST and why; status 65 when there is one. 'sluice export backfill --ranges' puts them "
-		       "back. The contents of the files are not checked: 'sluice audit verify' does that.",
+	.description =
+		"Prints ranges that no partition covers, and partitions whose file is missing or has the wrong size, "
+		"as FIRST-LAST with the reason; the status is 65 if there are any. 'sluice export backfill --ranges' "
+		"restores them. The contents of the files are not checked: 'sluice audit verify' does that.",
 	.example = "sluice export gaps ./lake --dataset ledgers",
 	.run = export_gaps_run,
 };

@@ -91,10 +91,10 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 		enum sl_job_status status = sl_job_status_from(text);
 
 		if (!status)
-			return cli_usage(
-				cli,
-				"--status: '%.100s' is not blocked, pending, running, completed, failed or cancelled",
-				text);
+			return cli_usage(cli,
+					 "--status: unknown status '%.100s'; use blocked, pending, running, completed, "
+					 "failed or cancelled",
+					 text);
 		filter.statuses |= 1u << status;
 	}
 	for (; filter.n_types < 64 && (text = opt_all(args, "type", (int)filter.n_types)) != NULL; filter.n_types++)
@@ -117,26 +117,37 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 		return out_failed(&cli->out) ? EXIT_OK : jobstore_fail(cli, args, &err);
 	/* A full page may be the end: whether there is more, only the next one shows. */
 	if (p.n == filter.limit && !opt_flag(args, "json"))
-		cli_say(cli, SL_LOG_WARN, "there may be more: --cursor=%" PRIu64, p.last);
+		cli_say(cli, SL_LOG_WARN, "there may be more; continue with --cursor=%" PRIu64, p.last);
 	return EXIT_OK;
 }
 
 static const struct opt list_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "type", .letter = 't', .kind = OPT_STRING, .arg = "NAME", .repeat = true, .help = "Only this type"},
-	{.name = "status", .kind = OPT_STRING, .arg = "STATUS", .repeat = true, .help = "Only this status"},
-	{.name = "chain", .kind = OPT_STRING, .arg = "ID", .help = "Only jobs of this chain"},
+	{.name = "type",
+	 .letter = 't',
+	 .kind = OPT_STRING,
+	 .arg = "NAME",
+	 .repeat = true,
+	 .help = "List only jobs of this type"},
+	{.name = "status", .kind = OPT_STRING, .arg = "STATUS", .repeat = true, .help = "List only jobs with this status"},
+	{.name = "chain", .kind = OPT_STRING, .arg = "ID", .help = "List only jobs of this chain"},
 	{.name = "waiting-for",
 	 .kind = OPT_STRING,
 	 .arg = "ID",
-	 .help = "Only those that wait, or waited, for this chain"},
-	{.name = "key", .kind = OPT_STRING, .arg = "KEY", .help = "Only the one with this deduplication key"},
-	{.name = "since", .kind = OPT_TIME, .arg = "TIME", .help = "Only those created at this time or later"},
-	{.name = "until", .kind = OPT_TIME, .arg = "TIME", .help = "Only those created before"},
+	 .help = "List only jobs that wait, or waited, for this chain"},
+	{.name = "key", .kind = OPT_STRING, .arg = "KEY", .help = "List only the job with this deduplication key"},
+	{.name = "since", .kind = OPT_TIME, .arg = "TIME", .help = "List only jobs created at or after this time"},
+	{.name = "until", .kind = OPT_TIME, .arg = "TIME", .help = "List only jobs created before this time"},
 	{.name = "chains", .kind = OPT_FLAG, .help = "List chains instead of jobs"},
-	{.name = "oldest-first", .kind = OPT_FLAG, .help = "By ascending id instead of the newest first"},
-	{.name = "limit", .kind = OPT_INT, .arg = "N", .def = "100", .min = 1, .max = 10000, .help = "At most N"},
-	{.name = "cursor", .kind = OPT_STRING, .arg = "ID", .help = "Continue after this one"},
+	{.name = "oldest-first", .kind = OPT_FLAG, .help = "Sort by ascending id (default: newest first)"},
+	{.name = "limit",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "100",
+	 .min = 1,
+	 .max = 10000,
+	 .help = "List at most N jobs"},
+	{.name = "cursor", .kind = OPT_STRING, .arg = "ID", .help = "Continue after the job with this id"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -146,8 +157,8 @@ const struct command cmd_jobs_list = {
 	.operands = "",
 	.summary = "list jobs or chains",
 	.opts = list_opts,
-	.description = "One line a job: id, chain, type, status, attempt (of one that runs, the one that runs), time "
-		       "of creation and the last error.",
+	.description =
+		"Prints one line per job: id, chain, type, status, attempt, time of creation and the last error.",
 	.example = "sluice jobs list --status failed --type mail",
 	.run = jobs_list_run,
 };
@@ -270,7 +281,7 @@ const struct command cmd_jobs_show = {
 	.operands = "ID",
 	.summary = "show a job with its attempts",
 	.opts = jobstore_opts,
-	.description = "Everything the store knows of one job, and how each of its attempts ended.",
+	.description = "Prints everything in the store about one job, and how each of its attempts ended.",
 	.example = "sluice jobs show 42 --json",
 	.run = jobs_show_run,
 };
@@ -323,7 +334,7 @@ static const struct opt wait_opts[] = {
 	 .arg = "TIME",
 	 .min = 0,
 	 .max = INT64_C(315360000000),
-	 .help = "Give up after so long, with status 75"},
+	 .help = "Give up after this long, with status 75"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -333,8 +344,8 @@ const struct command cmd_jobs_wait = {
 	.operands = "CHAIN",
 	.summary = "wait until a chain has ended and print its output",
 	.opts = wait_opts,
-	.description = "Status 0 when the chain completed, 65 when it failed, was cancelled or is unknown, 75 when the "
-		       "time ran out.",
+	.description = "Exits with 0 if the chain completed, 65 if it failed, was cancelled or is unknown, and 75 if "
+		       "the time ran out.",
 	.example = "sluice jobs wait 42 --timeout 5m",
 	.run = jobs_wait_run,
 };
@@ -407,14 +418,14 @@ static const struct opt jobs_audit_opts[] = {
 	 .def = "50",
 	 .min = 1,
 	 .max = 10000,
-	 .help = "At most this many records"},
+	 .help = "Print at most N records"},
 	{.name = "before",
 	 .kind = OPT_INT,
 	 .arg = "ID",
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "Records that are older than the one with this id"},
+	 .help = "Print only records older than the one with this id"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -424,9 +435,9 @@ const struct command cmd_jobs_audit = {
 	.operands = "",
 	.summary = "show who changed what",
 	.opts = jobs_audit_opts,
-	.description = "Every change that was asked for over HTTP or by a command is a record in the store, written in "
-		       "the transaction of the change: without the record there is no change. Newest first. 'sluice "
-		       "jobs prune' and the server remove old records.",
+	.description =
+		"Every change requested over HTTP or by a command is recorded in the store, in the transaction of the "
+		"change. Prints the newest record first. 'sluice jobs prune' and the server remove old records.",
 	.example = "sluice jobs audit --limit 20\nsluice jobs audit --json | jq 'select(.actor == \"ci\")'",
 	.run = jobs_audit_run,
 };

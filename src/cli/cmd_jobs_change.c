@@ -24,8 +24,8 @@ static int retry_ids(struct jobstore *store, size_t *n, struct sl_err *err)
 		    (chain->status == SL_JOB_FAILED || chain->status == SL_JOB_CANCELLED))
 			rc = sl_err_set(err, SL_EDATA,
 					"chain %" PRIu64
-					" was a 'sluice run', which has ended, and no worker serves it; run its "
-					"command again with 'sluice run' ('sluice jobs show %" PRIu64 "' has it)",
+					" was a 'sluice run', which has ended, and no worker serves it; start its "
+					"command again with 'sluice run' ('sluice jobs show %" PRIu64 "' prints it)",
 					id, id);
 		sl_chain_release(store->client, chain);
 		if (rc != 0)
@@ -103,13 +103,13 @@ static const struct opt fail_opts[] = {
 	 .letter = 'e',
 	 .kind = OPT_STRING,
 	 .arg = "TEXT",
-	 .help = "What the job shows as its error (default 'failed from outside')"},
+	 .help = "Error that the job shows (default: 'failed from outside')"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
 static const struct opt delete_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "cascade", .kind = OPT_FLAG, .help = "Delete the chains that wait for these, too"},
+	{.name = "cascade", .kind = OPT_FLAG, .help = "Delete the chains that wait for these too"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -117,12 +117,12 @@ static const struct opt delete_opts[] = {
 const struct command cmd_jobs_retry = {
 	.name = "jobs retry",
 	.operands = "CHAIN…",
-	.summary = "run failed or cancelled chains again",
+	.summary = "retry failed or cancelled chains",
 	.opts = jobstore_opts,
-	.description = "They continue at the job where they stopped, with their attempts counted anew. Chains in "
-		       "another state are left alone. Refused with status 65, and none of them changed: one whose "
-		       "deduplication key another chain has that has not ended, one that waits for a chain that was "
-		       "deleted, and the job of a 'sluice run' that has ended, since no worker serves it.",
+	.description = "Each chain continues at the job where it stopped, and its attempts are counted from 0 again. "
+		       "Chains in another state are left alone. The request is refused with status 65, and no chain is "
+		       "changed, if another unfinished chain has the same deduplication key, if a chain waits for one "
+		       "that was deleted, or if it was a 'sluice run' that has ended, since no worker serves it.",
 	.example = "sluice jobs retry 42 43",
 	.data = &(const enum change){RETRY},
 	.run = change_run,
@@ -133,7 +133,7 @@ const struct command cmd_jobs_cancel = {
 	.summary = "cancel chains",
 	.opts = jobstore_opts,
 	.description =
-		"A job that runs is aborted: its worker hears of it at once. Chains that have ended are left alone.",
+		"Aborts a running job; its worker is notified immediately. Chains that have ended are left alone.",
 	.example = "sluice jobs cancel 42",
 	.data = &(const enum change){CANCEL},
 	.run = change_run,
@@ -143,8 +143,8 @@ const struct command cmd_jobs_fail = {
 	.operands = "CHAIN…",
 	.summary = "fail chains",
 	.opts = fail_opts,
-	.description = "The job that a chain is at has failed for good with this error. One that runs is aborted: its "
-		       "worker hears of it at once. Chains that have ended are left alone.",
+	.description = "Marks the current job of each chain as failed for good with this error. Aborts it if it is "
+		       "running; its worker is notified immediately. Chains that have ended are left alone.",
 	.example = "sluice jobs fail 42 --error 'the printer is gone'",
 	.data = &(const enum change){FAIL},
 	.run = change_run,
@@ -154,7 +154,7 @@ const struct command cmd_jobs_trigger = {
 	.operands = "CHAIN…",
 	.summary = "run scheduled chains now",
 	.opts = jobstore_opts,
-	.description = "A job that is scheduled for later, or waits for its next attempt, becomes due at once.",
+	.description = "Makes a job that is scheduled for later, or waits for its next attempt, due immediately.",
 	.example = "sluice jobs trigger 42",
 	.data = &(const enum change){TRIGGER},
 	.run = change_run,
@@ -165,7 +165,7 @@ const struct command cmd_jobs_delete = {
 	.summary = "delete chains with their jobs and events",
 	.opts = delete_opts,
 	.description =
-		"Refused, and nothing deleted, when other chains wait for one of them, unless --cascade is given.",
+		"Refused, with nothing deleted, if other chains wait for one of them and --cascade is not given.",
 	.example = "sluice jobs delete 42 --cascade",
 	.data = &(const enum change){DELETE},
 	.run = change_run,
@@ -204,7 +204,7 @@ const struct command cmd_jobs_resume = {
 	.operands = "TYPE…",
 	.summary = "hand out jobs of a type again",
 	.opts = jobstore_opts_store,
-	.description = "Ends what 'sluice jobs pause' began.",
+	.description = "Ends the pause that 'sluice jobs pause' began.",
 	.example = "sluice jobs resume mail",
 	.run = pause_resume_run,
 };
@@ -233,10 +233,10 @@ static int jobs_migrate_run(struct cli *cli, const struct parsed *args)
 const struct command cmd_jobs_migrate = {
 	.name = "jobs migrate",
 	.operands = "",
-	.summary = "bring the store's schema up to date",
+	.summary = "upgrade the store's schema",
 	.opts = jobstore_opts,
-	.description = "Every command does this by itself; here it is for deployments that want it as a separate step. "
-		       "Doing it twice, or in several places at once, is harmless.",
+	.description = "Every command does this automatically; run it alone for a deployment that wants a separate "
+		       "step. It is safe to run it twice, or in several places at the same time.",
 	.example = "sluice jobs migrate --store postgres:///app",
 	.run = jobs_migrate_run,
 };
@@ -266,14 +266,14 @@ static const struct opt prune_opts[] = {
 	 .def = "30d",
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
-	 .help = "Keep what has ended within this time"},
+	 .help = "Keep chains that ended within this time"},
 	{.name = "keep-audit",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "365d",
 	 .min = 0,
 	 .max = INT64_C(3153600000000),
-	 .help = "Keep the audit trail of this time ('sluice jobs audit')"},
+	 .help = "Keep audit records of this time ('sluice jobs audit')"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -285,8 +285,8 @@ const struct command cmd_jobs_prune = {
 	.opts = prune_opts,
 	.description =
 		"Deletes completed, failed and cancelled chains with their events, a bounded number at a time. Chains "
-		"that others still wait for are kept. Events of that age whose job was deleted are removed, too, and "
-		"so are the marks of logs that a newer one of the same name has replaced, once their events are gone.",
+		"that others still wait for are kept. Also removes events of that age whose job was deleted, and the "
+		"marks of logs that a newer log of the same name has replaced, once their events are gone.",
 	.example = "sluice jobs prune --keep 90d",
 	.run = jobs_prune_run,
 };

@@ -353,10 +353,10 @@ static const struct opt jobs_logs_opts[] = {
 	{.name = "all",
 	 .letter = 'a',
 	 .kind = OPT_FLAG,
-	 .help = "Also starts, exits, progress and errors, in brackets"},
+	 .help = "Print starts, exits, progress and errors too, in brackets"},
 	{.name = "raw",
 	 .kind = OPT_FLAG,
-	 .help = "Print control characters to a terminal as they are; otherwise they are escaped (\\x1b)"},
+	 .help = "Print control characters to a terminal as they are (default: escape them as \\x1b)"},
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };
@@ -364,13 +364,13 @@ static const struct opt jobs_logs_opts[] = {
 const struct command cmd_jobs_logs = {
 	.name = "jobs logs",
 	.operands = "ID",
-	.summary = "print what a job has written",
+	.summary = "print the output of a job",
 	.opts = jobs_logs_opts,
-	.description =
-		"The lines that a job's command wrote to stdout and stderr, or that its handler emitted, in the order "
-		"in which they reached the store. The id of a chain prints all its jobs. A line that was too long for "
-		"one event is put together again; with --json its pieces are apart, all but the last partial. A store "
-		"that becomes unavailable during --follow is queried again, every 5 s at the latest.",
+	.description = "Prints the lines that a job's command wrote to stdout and stderr, or that its handler emitted, "
+		       "in the order in which they reached the store. For the id of a chain, prints the output of all "
+		       "its jobs. A line that was too long for one event is joined again; --json prints its parts "
+		       "separately, all but the last marked as partial. If the store becomes unavailable during "
+		       "--follow, it is queried again at least every 5 s.",
 	.example = "sluice jobs logs 42 --follow",
 	.run = jobs_logs_run,
 };

@@ -118,8 +118,8 @@ const struct command cmd_jobs_stats = {
 	.operands = "",
 	.summary = "count jobs by type and status",
 	.opts = jobstore_opts,
-	.description = "With --json also how many are due or wait for another attempt, the oldest that has not ended, "
-		       "and whether the type is paused.",
+	.description = "With --json, also prints how many jobs are due or wait for another attempt, the oldest that "
+		       "has not ended, and whether the type is paused.",
 	.example = "sluice jobs stats --json",
 	.run = jobs_stats_run,
 };
@@ -268,23 +268,23 @@ static const struct opt jobs_watch_opts[] = {
 	 .def = "1s",
 	 .min = 100,
 	 .max = 3600000,
-	 .help = "Refresh interval"},
+	 .help = "Refresh at this interval"},
 	{.name = "count",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .def = "0",
 	 .min = 0,
 	 .max = 1000000,
-	 .help = "End after N views; 0: never"},
+	 .help = "Exit after N refreshes; 0: never"},
 	{.name = NULL},
 };
 
 const struct command cmd_jobs_watch = {
 	.name = "jobs watch",
 	.operands = "",
-	.summary = "a live view of types, running and failed jobs",
+	.summary = "watch types, running jobs and failed jobs live",
 	.opts = jobs_watch_opts,
-	.description = "Drawn in place on a terminal, as plain lines elsewhere, until SIGINT or SIGTERM.",
+	.description = "Redraws a view on a terminal, prints plain lines elsewhere, until SIGINT or SIGTERM.",
 	.example = "sluice jobs watch --store postgres:///app",
 	.run = jobs_watch_run,
 };

@@ -86,14 +86,14 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 			if (s.skipped)
 				out_printf(out, "%s loaded before\n", text_count(count, s.skipped, "row"));
 			if (s.left && opt_given(l->args, "wal"))
-				out_printf(out, "%s left in the log in %s\n", text_count(count, s.left, "row"),
-					   opt_str(l->args, "wal"));
+				out_printf(out, "%s left in the log in %s; the next run continues with them\n",
+					   text_count(count, s.left, "row"), opt_str(l->args, "wal"));
 			else if (s.left)
-				out_printf(out, "%s read and not written\n", text_count(count, s.left, "row"));
+				out_printf(out, "%s read but not written\n", text_count(count, s.left, "row"));
 		}
 	}
 	if (s.dead_all)
-		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; 'sluice dlq list' says why",
+		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; list the reasons with 'sluice dlq list'",
 			text_count(count, s.dead_all, "dead letter"), opt_str(l->args, "dead-letters"));
 	if (s.dropped)
 		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
@@ -104,8 +104,8 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	if (s.left)
 		cli_say(l->cli, SL_LOG_ERROR, "interrupted; run the same command again to continue");
 	else
-		cli_say(l->cli, SL_LOG_ERROR, "interrupted; what was read is written%s",
-			s.resumable ? "; run the same command again to continue" : ", the rest is not");
+		cli_say(l->cli, SL_LOG_ERROR, "interrupted; the rows that were read are written%s",
+			s.resumable ? "; run the same command again to continue" : ", the others are not");
 	return EXIT_INTERRUPTED;
 }
 
@@ -152,10 +152,11 @@ static int set_inputs(struct load *l)
 		int other = format_of(l, l->inputs[i]);
 
 		if (other < 0)
-			return cli_usage(l->cli, "say with --format whether %s is csv or jsonl",
+			return cli_usage(l->cli, "cannot see the format of %s; give --format=csv or --format=jsonl",
 					 strcmp(l->inputs[i], "-") ? l->inputs[i] : "standard input");
 		if (other != format)
-			return cli_usage(l->cli, "the files have different formats; say which with --format");
+			return cli_usage(l->cli,
+					 "the files have different formats; give --format=csv or --format=jsonl");
 	}
 	l->sink.format = format == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;
 	return 0;
@@ -175,15 +176,16 @@ static int check_resume(struct load *l)
 		if (!opt_given(l->args, of_records[i]))
 			continue;
 		if (!database)
-			return cli_usage(l->cli, "--%s is for tables of PostgreSQL and SQLite", of_records[i]);
+			return cli_usage(l->cli, "--%s needs a PostgreSQL or SQLite target", of_records[i]);
 		if (opt_flag(l->args, "no-resume"))
-			return cli_usage(l->cli, "--%s does not go with --no-resume", of_records[i]);
+			return cli_usage(l->cli, "--%s and --no-resume exclude each other", of_records[i]);
 	}
 	if (opt_given(l->args, "load-id") && !has_stdin && l->n_inputs > 1)
-		return cli_usage(l->cli, "--load-id names one input; load the files one by one");
+		return cli_usage(l->cli, "--load-id names one input; load the files one at a time");
 	if (has_stdin && database && !opt_given(l->args, "load-id") && !opt_flag(l->args, "no-resume"))
-		return cli_usage(l->cli, "standard input needs --load-id=NAME, so that an interrupted load can be "
-					 "resumed; or use --no-resume");
+		return cli_usage(
+			l->cli,
+			"standard input needs --load-id=NAME to resume after an interruption; give it, or --no-resume");
 	return 0;
 }
 
@@ -199,7 +201,7 @@ static int set_target(struct load *l)
 		return rc;
 	for (size_t i = 0; i < SL_COUNT(of_csv); i++)
 		if (l->sink.format != SL_ROWS_CSV && opt_given(a, of_csv[i]))
-			return cli_usage(l->cli, "--%s is for CSV", of_csv[i]);
+			return cli_usage(l->cli, "--%s needs CSV input", of_csv[i]);
 	/* A factor is not a whole number, which the parser of options has no kind for. */
 	if (multiplier != NULL && (!(strtod(multiplier, &end) >= 1) || *end || strtod(multiplier, NULL) > 1000))
 		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
@@ -310,24 +312,24 @@ static const struct opt load_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "URL",
 	 .required = true,
-	 .help = "Where the rows go: postgres://…, sqlite:FILE, https://…, file:PATH, exec:COMMAND or null:"},
+	 .help = "Write rows to postgres://…, sqlite:FILE, https://…, file:PATH, exec:COMMAND or null:"},
 	{.name = "table",
 	 .kind = OPT_STRING,
 	 .arg = "T",
-	 .help = "The table, of a database; on PostgreSQL also SCHEMA.TABLE"},
+	 .help = "Table of the database; on PostgreSQL also SCHEMA.TABLE"},
 	{.name = "format",
 	 .letter = 'f',
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .choices = formats,
-	 .help = "What the files are, when their names do not end in .csv or .jsonl"},
+	 .help = "Format of files whose names do not end in .csv or .jsonl"},
 	{.name = "on-conflict",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
-	 .help = "Columns of a unique key, as a,b: rows with a key that is there replace what it has"},
+	 .help = "Columns of a unique key, as a,b: a row whose key exists replaces the existing row"},
 	{.name = "create",
 	 .kind = OPT_FLAG,
-	 .help = "Make the table unless it is there, with types guessed from the first rows"},
+	 .help = "Create the table unless it exists, with types guessed from the first rows"},
 	{.name = "workers",
 	 .letter = 'w',
 	 .kind = OPT_INT,
@@ -335,7 +337,7 @@ static const struct opt load_opts[] = {
 	 .def = "4",
 	 .min = 1,
 	 .max = 256,
-	 .help = "Batches written at a time"},
+	 .help = "Number of batches written at the same time"},
 	{.name = "batch-size",
 	 .letter = 'b',
 	 .kind = OPT_INT,
@@ -343,61 +345,62 @@ static const struct opt load_opts[] = {
 	 .def = "5000",
 	 .min = 1,
 	 .max = 1000000,
-	 .help = "Rows of a batch at most"},
+	 .help = "Maximum rows per batch"},
 	{.name = "flush-interval",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "250ms",
 	 .min = 0,
 	 .max = 3600000,
-	 .help = "A batch that is not full is written when its first row is so old, or at once when nothing else is"},
+	 .help = "Write a batch that is not full when its oldest row has waited this long, or immediately when no "
+		 "other batch is being written"},
 	{.name = "overflow",
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .def = "block",
 	 .choices = overflows,
-	 .help = "When the target is slower than the input: read slower, drop what waits longest, or fail"},
+	 .help = "When the target is slower than the input: read more slowly, drop the oldest waiting rows, or fail"},
 	{.name = "capacity",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .min = 1,
 	 .max = 100000000,
-	 .help = "Rows that wait in memory at most; two batches per worker unless given"},
+	 .help = "Maximum rows waiting in memory (default: two batches per worker)"},
 	{.name = "high-watermark",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .min = 1,
 	 .max = 100000000,
-	 .help = "Waiting rows from which on backpressure is logged (-v); 80 % of the capacity unless given"},
+	 .help = "Log backpressure (-v) when this many rows wait (default: 80 % of the capacity)"},
 	{.name = "low-watermark",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .min = 0,
 	 .max = 100000000,
-	 .help = "Waiting rows at which backpressure ends; 50 % of the capacity unless given"},
+	 .help = "End backpressure when only this many rows wait (default: 50 % of the capacity)"},
 	{.name = "max-attempts",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .def = "5",
 	 .min = 1,
 	 .max = 1000000,
-	 .help = "Attempts to write a row that fails while others are written, before it is a dead letter"},
+	 .help = "Attempts for a row that fails while others are written; then it becomes a dead letter"},
 	{.name = "initial-backoff",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .min = 1,
 	 .max = 86400000,
-	 .help = "Delay before the second attempt; 50ms unless given"},
+	 .help = "Delay before the second attempt (default: 50ms)"},
 	{.name = "max-backoff",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .min = 1,
 	 .max = 86400000,
-	 .help = "Longest delay between attempts; 2s, or the initial backoff, unless given"},
+	 .help = "Longest delay between attempts (default: 2s, or the initial backoff if that is longer)"},
 	{.name = "backoff-multiplier",
 	 .kind = OPT_STRING,
 	 .arg = "X",
-	 .help = "Factor by which the delay grows with each attempt; 2 unless given"},
+	 .help = "Multiply the delay by this factor after each attempt (default: 2)"},
 	{.name = "jitter",
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
@@ -410,72 +413,78 @@ static const struct opt load_opts[] = {
 	 .def = "10m",
 	 .min = 0,
 	 .max = INT64_C(31536000000),
-	 .help = "A row that has failed for this long is a dead letter, and a target that took no row for this long "
-		 "ends the load (status 69 or 78); 0 waits forever"},
+	 .help = "Give up on a row, as a dead letter, after it has failed for this long, and on a target that took no "
+		 "row for this long (status 69 or 78). 0 waits forever"},
 	{.name = "wal",
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
-	 .help = "Keep rows in a log in DIR until they are written, so that a target without records resumes too"},
+	 .help = "Keep rows in a log in DIR until they are written, so that a load into a target that keeps no record "
+		 "of it can resume too"},
 	{.name = "again",
 	 .kind = OPT_FLAG,
-	 .help = "Load the files again from their beginning, although the table has them"},
+	 .help = "Load files again from their beginning, even if the table has their rows"},
 	{.name = "load-id",
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
-	 .help = "Record the load under this name: standard input has none, and a file's is its path"},
+	 .help = "Record the load under this name (default: the path of the file; standard input has none)"},
 	{.name = "no-resume",
 	 .kind = OPT_FLAG,
-	 .help = "Keep no record in the database: if the load is interrupted, running it again repeats rows"},
+	 .help = "Keep no record of the load in the database; running it again repeats rows"},
 	{.name = "rate",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .min = 1,
 	 .max = 1000000000,
-	 .help = "Rows in any second at most"},
+	 .help = "Write at most this many rows per second"},
 	{.name = "dead-letters",
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
 	 .def = "./sluice-dead-letters",
-	 .help = "Where rows go that cannot be written"},
-	{.name = "columns", .kind = OPT_STRING, .arg = "COLS", .help = "The columns of CSV without a header, as a,b"},
-	{.name = "no-header", .kind = OPT_FLAG, .help = "The first record of CSV is a row"},
+	 .help = "Folder for rows that cannot be written"},
+	{.name = "columns", .kind = OPT_STRING, .arg = "COLS", .help = "Columns of CSV without a header, as a,b"},
+	{.name = "no-header", .kind = OPT_FLAG, .help = "Read the first record of CSV as a row"},
 	{.name = "null",
 	 .kind = OPT_STRING,
 	 .arg = "TEXT",
-	 .help = "An unquoted CSV field with this text is NULL; the empty text unless given"},
+	 .help = "Read an unquoted CSV field with this text as NULL (default: the empty text)"},
 	{.name = "max-record",
 	 .kind = OPT_SIZE,
 	 .arg = "SIZE",
 	 .def = "16MiB",
 	 .min = 1024,
 	 .max = 67108864,
-	 .help = "A longer record is a dead letter"},
+	 .help = "Maximum size of a record; a longer one becomes a dead letter"},
 	{.name = "body",
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .choices = bodies,
-	 .help = "Of HTTP requests: JSON lines, a JSON array, or a batch of CloudEvents"},
+	 .help = "Body of HTTP requests: JSON lines, a JSON array, or a batch of CloudEvents"},
 	{.name = "header-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Headers of HTTP requests, one 'Name: value' a line; # begins a comment"},
+	 .help = "Send the headers in FILE with each HTTP request, one 'Name: value' per line; # begins a comment"},
 	{.name = "token-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Its first line is sent as a bearer token to an HTTP target"},
+	 .help = "Send the first line of FILE as the bearer token to an HTTP target"},
 	{.name = "timeout",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .min = 1,
 	 .max = 86400000,
-	 .help = "An HTTP request, or the program of a batch, that takes longer has failed; 30s unless given"},
-	{.name = "zstd", .kind = OPT_INT, .arg = "LEVEL", .min = 1, .max = 19, .help = "Compress a file target"},
+	 .help = "Fail an HTTP request, or a batch's program, that takes longer (default: 30s)"},
+	{.name = "zstd",
+	 .kind = OPT_INT,
+	 .arg = "LEVEL",
+	 .min = 1,
+	 .max = 19,
+	 .help = "Compress the file of a file target"},
 	{.name = "rotate-bytes",
 	 .kind = OPT_SIZE,
 	 .arg = "SIZE",
 	 .min = 1,
 	 .max = (int64_t)1 << 50,
-	 .help = "Begin another file past this size, of a file target"},
+	 .help = "Start another file when a file target exceeds this size"},
 	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
 };
@@ -487,23 +496,22 @@ const struct command cmd_load = {
 	.summary = "load CSV or JSON lines into a database, an endpoint or a file",
 	.opts = load_opts,
 	.description =
-		"Every record of the files, or of standard input without one or for -, becomes a row of the target. "
-		"CSV is as in RFC 4180 and begins with a header that names the columns; JSON lines are objects whose "
-		"members are the columns. A bad record, and a row that the target refuses, never stops the load: it "
-		"goes to the dead letters with its line and the reason, and the status is 65 at the end; 'sluice dlq "
-		"redrive' writes it to the same target again. A target that refuses the first rows ends the load with "
-		"status 69 (unavailable) or 78 (not set up as needed); one that fails later is waited for, up to "
-		"--give-up-after. An input from a pipe that ends in the middle of a line was cut off: the rows before "
-		"that line are loaded, and the status is 65. Rows that --overflow drops are counted, and the status is "
-		"65. SIGINT or SIGTERM ends the reading and writes what was read (status 75); a second one ends the "
-		"command at once. If a load into PostgreSQL or SQLite is interrupted, however that happens, run the "
-		"same command again: it resumes where it stopped, and each row is written exactly once. The database "
-		"records which part of the input it has, in the tables sluice_loads and sluice_load_ranges next to the "
-		"target. A file that was loaded is not loaded again without --again; if it has grown, only the new "
-		"rows are loaded. Standard input needs --load-id. With --on-conflict, the last row of the input wins "
-		"for every key. For other targets, and for rows that were read and not yet written, --wal keeps what "
-		"is under way. Passwords are best kept out of the URL: PGPASSWORD, PGPASSFILE, SLUICE_HTTP_TOKEN, "
-		"--token-file and --header-file are read.",
+		"Each record of the files becomes a row of the target; without a FILE, or for -, standard input is "
+		"read. CSV is as in RFC 4180 and begins with a header that names the columns. JSON lines are objects "
+		"whose members are the columns. A bad record, or a row that the target refuses, does not stop the "
+		"load: it becomes a dead letter with its line and the reason, and the status is 65 at the end. 'sluice "
+		"dlq redrive' writes it to the same target again. If the target refuses the first rows, the load ends "
+		"with status 69 (unavailable) or 78 (not set up as needed). If it fails later, load waits for it, up "
+		"to --give-up-after. If input from a pipe ends in the middle of a line, the rows before that line are "
+		"loaded, and the status is 65. Rows that --overflow drops are counted, and the status is 65. SIGINT or "
+		"SIGTERM stops reading and writes what was read (status 75); a second one stops immediately. If a load "
+		"into PostgreSQL or SQLite is interrupted, run the same command again: it resumes where it stopped, "
+		"and each row is written exactly once. The database records which part of the input it has, in the "
+		"tables sluice_loads and sluice_load_ranges next to the target. A file that was loaded is not loaded "
+		"again without --again; if it has grown, only the new rows are loaded. Standard input needs --load-id. "
+		"With --on-conflict, the last row of the input wins for each key. For other targets, --wal keeps rows "
+		"that were read but not yet written. Keep passwords out of the URL: set PGPASSWORD, PGPASSFILE or "
+		"SLUICE_HTTP_TOKEN, or give --token-file or --header-file.",
 	.example = "sluice load bars.csv --to sqlite:market.db --table bars --create\n"
 		   "zcat trades.jsonl.gz | sluice load - --format jsonl --to postgres://localhost/market --table "
 		   "trades --on-conflict id --load-id trades-2024",

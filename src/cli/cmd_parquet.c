@@ -37,7 +37,7 @@ static int read_at(void *buf, size_t n, uint64_t offset, struct sl_err *err, voi
 		if (got < 0)
 			return sl_err_set_errno(err, errno, "read");
 		if (got == 0)
-			return sl_err_set(err, SL_ECORRUPT, "it became shorter while it was read");
+			return sl_err_set(err, SL_ECORRUPT, "the file became shorter while it was read");
 		to += got, n -= (size_t)got, offset += (uint64_t)got;
 	}
 	return 0;
@@ -64,7 +64,7 @@ static int open_file(struct pq_file *f, struct cli *cli, const char *path)
 	if (f->fd < 0 || fstat(f->fd, &st) < 0) {
 		rc = sl_err_set_errno(&err, errno, "open");
 	} else if (!S_ISREG(st.st_mode)) {
-		rc = sl_err_set(&err, SL_EINVAL, "not a regular file, which a Parquet file has to be");
+		rc = sl_err_set(&err, SL_EINVAL, "not a regular file; a Parquet file must be one");
 	} else {
 		f->bytes = (uint64_t)st.st_size;
 		rc = sl_parquet_reader_open(&f->reader, read_at, f, f->bytes, &opts, &err);
@@ -101,7 +101,7 @@ static int choose_columns(struct cat *c, const char *list)
 
 	/* Room for every name in the list, which may repeat columns. */
 	if (list != NULL && !*list)
-		return cli_usage(c->file.cli, "--columns names no column");
+		return cli_usage(c->file.cli, "--columns names no column; give names as a,b");
 	for (const char *p = list; p != NULL && *p; p++)
 		most += *p == ',';
 	c->columns = calloc(most, sizeof(*c->columns));
@@ -173,14 +173,14 @@ static const struct opt cat_opts[] = {
 	 .letter = 'c',
 	 .kind = OPT_STRING,
 	 .arg = "A,B",
-	 .help = "Only these columns, in this order"},
+	 .help = "Print only these columns, in this order"},
 	{.name = "limit",
 	 .letter = 'n',
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .min = 0,
 	 .max = INT64_MAX,
-	 .help = "At most N rows"},
+	 .help = "Print at most N rows"},
 	{.name = "skip",
 	 .kind = OPT_INT,
 	 .arg = "N",
@@ -196,10 +196,10 @@ const struct command cmd_parquet_cat = {
 	.operands = "FILE",
 	.summary = "print the rows of a Parquet file",
 	.opts = cat_opts,
-	.description =
-		"Prints one JSON object a row. Integers and decimals have every digit; timestamps and dates are as in "
-		"RFC 3339; bytes are \"\\x\" and hexadecimal digits; NaN and the infinities are strings. Every page's "
-		"CRC is checked; a damaged page ends with status 65, after the row groups before it.",
+	.description = "Prints one JSON object per row. Integers and decimals have every digit; timestamps and dates "
+		       "are as in RFC 3339; bytes are \"\\x\" and hexadecimal digits; NaN and the infinities are "
+		       "strings. The CRC of each page is checked; at a damaged page, the command prints the row groups "
+		       "before it and ends with status 65.",
 	.example = "sluice parquet cat --limit 10 part.parquet\nsluice parquet cat -c id,fee part.parquet | jq .fee",
 	.run = parquet_cat_run,
 };
@@ -247,7 +247,7 @@ static int parquet_schema_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt schema_opts[] = {
-	OPT_JSON("One JSON object: file, columns (name, type, nullable)"),
+	OPT_JSON("Print one JSON object: file, columns (name, type, nullable)"),
 	{.name = NULL},
 };
 
@@ -256,7 +256,7 @@ const struct command cmd_parquet_schema = {
 	.operands = "FILE",
 	.summary = "print the columns of a Parquet file",
 	.opts = schema_opts,
-	.description = "Prints one line a column: name, type, and whether it may be NULL.",
+	.description = "Prints one line per column: name, type, and whether it may be NULL.",
 	.example = "sluice parquet schema part.parquet",
 	.run = parquet_schema_run,
 };
@@ -401,10 +401,10 @@ static int parquet_stat_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt stat_opts[] = {
-	OPT_JSON("One JSON object with every column of every row group"),
+	OPT_JSON("Print one JSON object with every column of every row group"),
 	{.name = "check",
 	 .kind = OPT_FLAG,
-	 .help = "Decode everything first, and hold it against the footer; damage is status 65"},
+	 .help = "Decode everything first and compare it with the footer; damage is status 65"},
 	{.name = NULL},
 };
 
@@ -413,9 +413,9 @@ const struct command cmd_parquet_stat = {
 	.operands = "FILE",
 	.summary = "print sizes, encodings and bounds of a Parquet file",
 	.opts = stat_opts,
-	.description = "Prints rows, row groups, bytes, who wrote the file, and for each column its bytes in the file "
-		       "and before compression, NULLs and encodings. With --json also places, bounds and key/value "
-		       "metadata, row group by row group.",
+	.description = "Prints rows, row groups, bytes, which program wrote the file, and for each column its bytes in "
+		       "the file and before compression, NULLs and encodings. With --json, also prints offsets, bounds "
+		       "and key/value metadata, row group by row group.",
 	.example = "sluice parquet stat part.parquet\nsluice parquet stat --check --json part.parquet | jq .rows",
 	.run = parquet_stat_run,
 };

@@ -163,8 +163,8 @@ static bool report_continuation(struct once *o)
 	continues = next != NULL;
 	if (next != NULL)
 		cli_say(o->cli, SL_LOG_WARN,
-			"the chain continues as job %" PRIu64
-			" of type %s, for a worker that serves it; 'sluice jobs wait %" PRIu64 "' waits for its end",
+			"the chain continues as job %" PRIu64 " of type %s, which needs a worker that serves the type; "
+			"wait for the end with 'sluice jobs wait %" PRIu64 "'",
 			next->id, next->type, o->chain);
 	sl_job_release(o->store.client, job);
 	sl_job_release(o->store.client, next);
@@ -272,7 +272,7 @@ static const struct opt run_opts[] = {
 	{.name = "detach",
 	 .letter = 'd',
 	 .kind = OPT_FLAG,
-	 .help = "Only enqueue it, as type 'run', for a 'sluice worker --type run' anywhere; print the job's id"},
+	 .help = "Only enqueue the command, as type 'run', for any 'sluice worker --type run'; print the job's id"},
 	WORKERLOG_OPT_WAL,
 	WORKERLOG_OPTS_SERVER,
 	WORKERLOG_OPT_FLUSH_TIMEOUT,
@@ -282,13 +282,13 @@ static const struct opt run_opts[] = {
 const struct command cmd_run = {
 	.name = "run",
 	.operands = "COMMAND…",
-	.summary = "run a command as a job, with its output kept",
+	.summary = "run a command as a job and keep its output",
 	.opts = run_opts,
 	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
 		       "and exits with its code (128 and the signal's number when a signal ended it, 127 when it could "
-		       "not be started). Put '--' before a command that has options. The output stays readable with "
-		       "'sluice jobs logs'. SIGINT and SIGTERM cancel the job. A command that continues its chain ends "
-		       "this run: the next job, which is reported on standard error, is for a worker.",
+		       "not be started). Put '--' before a command that has options. 'sluice jobs logs' prints the "
+		       "output later. SIGINT and SIGTERM cancel the job. If the command continues its chain, this run "
+		       "ends, and a worker runs the next job, which is reported on standard error.",
 	.example = "sluice run -- make -C /srv/site all",
 	.empty_ok = true,
 	.run = run_run,

@@ -184,43 +184,43 @@ static const struct opt ship_opts[] = {
 	{.name = "follow",
 	 .letter = 'f',
 	 .kind = OPT_FLAG,
-	 .help = "Continue with what is added to the files, also when they are rotated or do not exist yet"},
+	 .help = "Follow the files as they grow, also when they are rotated or do not exist yet"},
 	{.name = "to",
 	 .letter = 't',
 	 .kind = OPT_STRING,
 	 .arg = "URL",
 	 .required = true,
-	 .help = "Where lines go: http://HOST:PORT of a Sluice server; or rows to postgres://…, sqlite:FILE, "
+	 .help = "Send lines to a Sluice server, http://HOST:PORT; or rows to postgres://…, sqlite:FILE, "
 		 "https://HOST/PATH, file:PATH, exec:COMMAND or null:"},
 	{.name = "stream",
 	 .letter = 's',
 	 .kind = OPT_STRING,
 	 .arg = "ID",
 	 .help = "Name of the stream and its log (default: the host name and a hash of the target)"},
-	{.name = "wal", .kind = OPT_STRING, .arg = "DIR", .help = "Folder of the log (default ~/.sluice/ship)"},
+	{.name = "wal", .kind = OPT_STRING, .arg = "DIR", .help = "Folder of the log (default: ~/.sluice/ship)"},
 	{.name = "input",
 	 .letter = 'i',
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
 	 .def = "lines",
 	 .choices = formats,
-	 .help = "Lines of text, or one JSON object per line, each an event"},
+	 .help = "Read lines as text, or as one JSON object per line, each an event"},
 	{.name = "table",
 	 .kind = OPT_STRING,
 	 .arg = "T",
 	 .def = "shipped_lines",
-	 .help = "Table of a database; on PostgreSQL also SCHEMA.TABLE"},
+	 .help = "Table of the database; on PostgreSQL also SCHEMA.TABLE"},
 	{.name = "create", .kind = OPT_FLAG, .help = "Create the table unless it exists"},
 	{.name = "columns",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
 	 .help = "Columns of rows, as a,b: from stream, incarnation, sequence, ts, file, partial, line, line_b64, "
-		 "event; default all"},
+		 "event (default: all)"},
 	{.name = "on-conflict",
 	 .kind = OPT_STRING,
 	 .arg = "COLS",
 	 .def = "stream,incarnation,sequence",
-	 .help = "Unique key of the table, so that each line is stored once; empty: append rows"},
+	 .help = "Unique key of the table, so that each line is stored once (default: none, append rows)"},
 	{.name = "body",
 	 .kind = OPT_ENUM,
 	 .arg = "WHAT",
@@ -229,25 +229,25 @@ static const struct opt ship_opts[] = {
 	{.name = "token-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "File whose first line is the bearer token for a server or endpoint"},
+	 .help = "Send the first line of FILE as the bearer token to a server or endpoint"},
 	{.name = "ca-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "CA certificates (PEM) for a server or endpoint, instead of the system's"},
+	 .help = "CA certificates (PEM) to trust for a server or endpoint instead of the system's"},
 	{.name = "max-pending",
 	 .kind = OPT_SIZE,
 	 .arg = "SIZE",
 	 .def = "1GiB",
 	 .min = 65536,
 	 .max = (int64_t)1 << 50,
-	 .help = "Bytes of the log that may wait for the target; above that, reading pauses"},
+	 .help = "Pause reading when this many bytes of the log wait for the target"},
 	{.name = "flush-timeout",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "30s",
 	 .min = 0,
 	 .max = INT64_C(31536000000),
-	 .help = "At the end of the input, give up when nothing was delivered for this long; the rest stays in the "
+	 .help = "At the end of the input, give up when no line was delivered for this long; the rest stays in the "
 		 "log"},
 	{.name = "give-up-after",
 	 .kind = OPT_DURATION,
@@ -255,9 +255,11 @@ static const struct opt ship_opts[] = {
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_C(31536000000),
-	 .help = "End with status 69 or 78 when the target took no line for this long; 0 waits forever. The lines stay "
-		 "in the log"},
-	{.name = "retarget", .kind = OPT_FLAG, .help = "Send what waits in the log for another URL to this one"},
+	 .help = "Exit with status 69 or 78 when the target accepted no line for this long; 0 waits forever. The lines "
+		 "stay in the log"},
+	{.name = "retarget",
+	 .kind = OPT_FLAG,
+	 .help = "Send what waits in the log for another URL to this one instead"},
 	WALFILE_OPT_KEY_FILE,
 	OPT_JSON("Print the result as JSON"),
 	{.name = NULL},
@@ -270,16 +272,16 @@ const struct command cmd_ship = {
 	.summary = "ship lines of files or of a pipe to a server or a sink, each exactly once",
 	.opts = ship_opts,
 	.description =
-		"Every line of the files (or of standard input, without FILE or for -) is on disk in a log before it "
-		"counts as read, and is delivered from there for as long as it takes. The log also has the position in "
-		"each file: run the same command again after an interruption, and it continues after the last line, "
-		"also in files that were rotated meanwhile. With --follow it continues with what is added, through "
-		"rotation by rename, copytruncate, truncation and deletion, until SIGINT or SIGTERM (status 0 when all "
-		"is delivered); SIGHUP opens all files anew. Without, it ends when all is delivered. What cannot be "
-		"delivered in time stays in the log for the next run, and the status is 75. A target that refuses the "
-		"first lines, because of a wrong token or address, ends the command with status 78. One that is "
-		"unavailable, or refuses lines later, is waited for, up to --give-up-after. A line longer than 15.75 "
-		"MiB is cut, and the last line of a file that is done with may lack its newline: both are marked as "
+		"Reads lines of files, or of standard input without a FILE or for -. Each line is on disk in a log "
+		"before it counts as read, and is delivered from there for as long as it takes. The log also records "
+		"the position in each file: run the same command again after an interruption, and it continues after "
+		"the last line, also in files that were rotated in the meantime. --follow continues with what is "
+		"added, through rotation by rename, copytruncate, truncation and deletion, until SIGINT or SIGTERM "
+		"(status 0 when all is delivered); SIGHUP reopens all files. Without --follow, ship ends when all is "
+		"delivered. What cannot be delivered in time stays in the log for the next run, and the status is 75. "
+		"If the target refuses the first lines, because of a wrong token or address, the status is 78. If it "
+		"is unavailable, or refuses lines later, ship waits for it, up to --give-up-after. A line longer than "
+		"15.75 MiB is split, and the last line of a finished file may lack its newline: both are marked as "
 		"partial. Bytes are kept as they are.",
 	.example = "sluice ship --follow /var/log/app.log --to http://127.0.0.1:7070\n"
 		   "journalctl -f -o json | sluice ship --input jsonl --to sqlite:logs.db --create",

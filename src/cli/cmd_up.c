@@ -28,12 +28,12 @@ static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 
 	sl_worker_get_stats(b->handlers.worker, &stats);
 	if (sl_worker_log_error(b->handlers.worker, NULL)) {
-		(void)snprintf(why, size, "its event log does not accept records");
+		(void)snprintf(why, size, "the event log does not accept records");
 		return SRV_NOT_READY;
 	}
 	if (stats.connected)
 		return SRV_FINE;
-	(void)snprintf(why, size, "its last call to the store failed");
+	(void)snprintf(why, size, "the last call to the store failed");
 	return SRV_NOT_READY;
 }
 
@@ -147,11 +147,11 @@ const struct command cmd_up = {
 	.operands = "",
 	.summary = "start server, dashboard and a worker on an embedded store",
 	.opts = up_opts,
-	.description = "Prints the address to open in a browser once it answers there, and serves until SIGTERM or "
-		       "SIGINT. The worker runs the commands that --type names and, with --command-from-input, what "
-		       "'sluice run --detach' enqueues. Without a token the server serves only its own user and root. "
-		       "A signal drains: nothing more is taken in, running commands may finish, their output gets into "
-		       "the store. SIGHUP reads tokens, certificates and the log level again.",
+	.description = "Prints the address of the dashboard once it answers, and serves until SIGTERM or SIGINT. The "
+		       "worker runs the commands that --type names and, with --command-from-input, what 'sluice run "
+		       "--detach' enqueues. Without a token, the server serves only its own user and root. A signal "
+		       "drains: the server accepts nothing new, running commands may finish, and their output is "
+		       "written to the store. SIGHUP reloads tokens, certificates and the log level.",
 	.example = "sluice up\n"
 		   "sluice up --data ./here --listen 127.0.0.1:8080 --type mail='./send-mail --fast' --slots 8",
 	.run = up_run,
@@ -180,9 +180,9 @@ const struct command cmd_server = {
 	.operands = "",
 	.summary = "serve the API, the log's receiver and the dashboard on a store",
 	.opts = server_opts,
-	.description = "Prints the address and serves until SIGTERM or SIGINT, which drain: nothing more is taken in, "
-		       "what is open may finish. Any number of servers may share one PostgreSQL. SIGHUP reads tokens "
-		       "and certificates again.",
+	.description = "Prints the address and serves until SIGTERM or SIGINT. These drain: the server accepts nothing "
+		       "new, and open requests may finish. Any number of servers may share one PostgreSQL database. "
+		       "SIGHUP reloads tokens and certificates.",
 	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070",
 	.run = server_run,
 };

@@ -153,9 +153,8 @@ static int report_append(struct append *a, bool at_end, const char *path)
 			a->err.msg, count, a->durable == 1 ? "is" : "are", what, a->failed_number);
 		if (a->strays)
 			cli_say(a->cli, SL_LOG_ERROR,
-				"%s: but %s after it reached the log all the same, with sequences that were not "
-				"printed",
-				path, text_count(count, a->strays, "record"));
+				"%s: %s after it were appended too, with sequences that were not printed", path,
+				text_count(count, a->strays, "record"));
 		return sl_err_exit_code(a->err.code);
 	}
 	if (a->err.code) {
@@ -172,8 +171,8 @@ static int report_append(struct append *a, bool at_end, const char *path)
 		return EXIT_INTERRUPTED;
 	text_count(count, left, "byte");
 	if (input_next(&a->in, &record, &ignored) == INPUT_RECORD)
-		cli_say(a->cli, SL_LOG_ERROR, "%s that had been read not appended, from %s %" PRIu64 " on", count, what,
-			record.number);
+		cli_say(a->cli, SL_LOG_ERROR, "%s had been read and were not appended, from %s %" PRIu64 " on", count,
+			what, record.number);
 	else
 		cli_say(a->cli, SL_LOG_ERROR, "%s %s not appended", count,
 			a->in.frames ? "of an unfinished frame" : "without a newline");
@@ -229,7 +228,7 @@ static int wal_append_run(struct cli *cli, const struct parsed *args)
 static const struct opt wal_append_opts[] = {
 	{.name = "frames",
 	 .kind = OPT_FLAG,
-	 .help = "Records are frames, a 4-byte little-endian length and that many bytes, instead of lines"},
+	 .help = "Read records as frames, a 4-byte little-endian length and that many bytes, instead of lines"},
 	{.name = "window",
 	 .letter = 'w',
 	 .kind = OPT_INT,
@@ -237,14 +236,14 @@ static const struct opt wal_append_opts[] = {
 	 .def = "64",
 	 .min = 1,
 	 .max = 4096,
-	 .help = "Records on their way to disk at a time"},
+	 .help = "Number of records being written to disk at the same time"},
 	{.name = "segment-bytes",
 	 .kind = OPT_SIZE,
 	 .arg = "SIZE",
 	 .def = "64MiB",
 	 .min = 4096,
 	 .max = (int64_t)1 << 40,
-	 .help = "Seal the active file past this size and start another"},
+	 .help = "Seal the active file and start another when it exceeds this size"},
 	WALFILE_OPT_ON_CORRUPTION,
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
@@ -256,14 +255,13 @@ const struct command cmd_wal_append = {
 	.operands = "FILE",
 	.summary = "append each line of standard input as one record",
 	.opts = wal_append_opts,
-	.description =
-		"Each line of standard input, without its newline, becomes one record of the log FILE, which is "
-		"created or recovered first and whose name ends in .wal. The sequence of a record is printed when it "
-		"is durable: what was printed survives a power loss. An empty line is an empty record; a carriage "
-		"return or NUL is kept; the last line may lack its newline. A line above 16777184 bytes ends the "
-		"command with status 65 and its number; the lines before it are in the log. On SIGINT or SIGTERM what "
-		"is in flight is finished and printed, and the status is 75; a line without its newline is then not "
-		"appended, which is said. With --key-file a new log is encrypted.",
+	.description = "Each line of standard input, without its newline, becomes one record of the log FILE, which is "
+		       "created or recovered first and whose name ends in .wal. The sequence of a record is printed "
+		       "when it is durable: what was printed survives a power loss. An empty line is an empty record. "
+		       "A carriage return or NUL is kept. The last line may lack its newline. A line above 16777184 "
+		       "bytes ends the command with status 65 and its number; the lines before it are in the log. On "
+		       "SIGINT or SIGTERM, append finishes and prints what is in flight (status 75); it reports, but "
+		       "does not append, a line without its newline. With --key-file a new log is encrypted.",
 	.example = "printf 'one\\ntwo\\n' | sluice wal append ./demo.wal\nsluice wal append --window=1024 ./demo.wal < "
 		   "events.jsonl > sequences",
 	.run = wal_append_run,

@@ -167,8 +167,8 @@ static const struct opt archive_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
 	 .required = true,
-	 .help = "Where the archives go; made when missing"},
-	{.name = "include-pending", .kind = OPT_FLAG, .help = "Archive records that were never delivered, too"},
+	 .help = "Folder for the archives; created if it does not exist"},
+	{.name = "include-pending", .kind = OPT_FLAG, .help = "Archive records that were never delivered too"},
 	{.name = "level",
 	 .kind = OPT_INT,
 	 .arg = "N",
@@ -180,7 +180,7 @@ static const struct opt archive_opts[] = {
 	{.name = "key-file",
 	 .kind = OPT_STRING,
 	 .arg = "FILE",
-	 .help = "Archive an encrypted log only when every payload opens with this key; not needed otherwise"},
+	 .help = "Archive an encrypted log only if this key opens every payload (default: do not check)"},
 	WALFILE_OPT_LOCK_WAIT,
 	{.name = NULL},
 };
@@ -191,10 +191,10 @@ const struct command cmd_wal_archive = {
 	.summary = "compress a finished log and remove it",
 	.opts = archive_opts,
 	.description = "Each segment of the log becomes one plain zstd frame, DIR/<segment>.zst, whose path is "
-		       "printed; it is synced and verified by decompressing before the log is removed, the active file "
-		       "last. A log with pending records is left alone (status 75) unless --include-pending is given. "
-		       "After a crash, running it again finishes the work. Encrypted payloads stay sealed; with "
-		       "--key-file it is checked first that they open (status 78 otherwise).",
+		       "printed. The archive is synced and verified by decompressing before the log is removed, the "
+		       "active file last. A log with pending records is left alone (status 75) without "
+		       "--include-pending. After a crash, running it again finishes the work. Encrypted payloads stay "
+		       "sealed; --key-file checks first that they open (status 78 otherwise).",
 	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
 	.run = wal_archive_run,
 };
@@ -240,7 +240,7 @@ static int wal_cleanup_run(struct cli *cli, const struct parsed *args)
 	int rc;
 
 	if (stat(dir, &st))
-		cli_say(cli, SL_LOG_WARN, "%s is not there: nothing to clean up", dir);
+		cli_say(cli, SL_LOG_WARN, "%s does not exist: nothing to clean up", dir);
 	rc = sl_wal_cleanup(dir, (int32_t)opt_num(args, "retention-days"), dry, on_entry, &c, &cli->env, &err);
 	if (rc != 0)
 		return c.stopped ? cli_interrupted(cli) : cli_fail(cli, &err, dir);
@@ -258,19 +258,20 @@ static const struct opt cleanup_opts[] = {
 	 .max = 36500,
 	 .required = true,
 	 .help = "Keep archives whose last record is at most N days old"},
-	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Say what would go, and remove nothing"},
-	OPT_JSON("One JSON object an archive: name, bytes, last_record_ms, removed"),
+	{.name = "dry-run", .letter = 'n', .kind = OPT_FLAG, .help = "Print what would be removed, and remove nothing"},
+	OPT_JSON("Print one JSON object per archive: name, bytes, last_record_ms, removed"),
 	{.name = NULL},
 };
 
 const struct command cmd_wal_cleanup = {
 	.name = "wal cleanup",
 	.operands = "DIR",
-	.summary = "remove archives that are old enough",
+	.summary = "remove old archives",
 	.opts = cleanup_opts,
-	.description = "Removes the archives in DIR whose last record is older than --retention-days, and says which. "
-		       "Damaged archives and what recoveries quarantined (.torn-*, .damaged-*, .old-*) go by the time "
-		       "of the file. Other files are left alone. A folder that is not there is empty.",
+	.description =
+		"Removes and prints the archives in DIR whose last record is older than --retention-days. For damaged "
+		"archives and the files that a recovery quarantined (.torn-*, .damaged-*, .old-*), the time of the "
+		"file counts. Other files are left alone. If DIR does not exist, there is nothing to remove.",
 	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
 	.run = wal_cleanup_run,
 };

@@ -61,9 +61,9 @@ static int scan_code(struct scan *s)
 	(void)out_flush(&s->cli->out);
 	/* What to do depends on where the damage is: a recovery works on logs only. */
 	if (s->of_archive)
-		advice = "what could be decompressed was read; the rest is only in a copy of the archive";
+		advice = "the parts that could be decompressed were read; restore the rest from a copy of the archive";
 	else if (n > 4 && strcmp(s->path + n - 4, ".zst") == 0)
-		advice = "unpack it with 'zstd -d' and recover the log";
+		advice = "decompress it with 'zstd -d' and recover the log";
 	cli_say(s->cli, SL_LOG_ERROR, "%s: %s; %s", s->path, text_count(count, s->damaged, "damaged range"), advice);
 	return EXIT_BAD_DATA;
 }
@@ -137,7 +137,7 @@ static int wal_dump_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt wal_dump_opts[] = {
-	OPT_JSON("One JSON object a record: offset, length, sequence, status, timestamp_ms, payload_b64"),
+	OPT_JSON("Print one JSON object per record: offset, length, sequence, status, timestamp_ms, payload_b64"),
 	WALFILE_OPT_KEY_FILE,
 	{.name = NULL},
 };
@@ -148,11 +148,11 @@ const struct command cmd_wal_dump = {
 	.summary = "print the records of a log",
 	.opts = wal_dump_opts,
 	.description =
-		"Prints one line a data record: sequence, time, effective status (pending, sent or failed), place, "
+		"Prints one line per data record: sequence, time, effective status (pending, sent or failed), place, "
 		"size and the beginning of the payload. FILE is the active file of a log, whose sealed segments are "
-		"read first, a single segment, or a .zst archive. Nothing is locked or changed. Of a damaged log all "
-		"valid records are printed, of a damaged or cut off archive those of what can be decompressed; the "
-		"damage is reported on stderr, and the status is 65. Offsets count within a record's segment.",
+		"read first, a single segment, or a .zst archive. Nothing is locked or changed. If the log is damaged, "
+		"all valid records are printed; if an archive is damaged or cut off, those that can be decompressed. "
+		"The damage is reported on stderr, and the status is 65. Offsets count within a record's segment.",
 	.example = "sluice wal dump ./demo.wal\nsluice wal dump --json ./demo.wal.zst | jq -r .payload_b64 | base64 -d",
 	.run = wal_dump_run,
 };
@@ -168,7 +168,8 @@ static int on_stat_damage(const struct sl_wal_damage *damage, void *ctx)
 	if (!damage->of_archive)
 		return 0;
 	walfile_describe(text, sizeof(text), damage);
-	cli_say(s->cli, SL_LOG_WARN, "the archive is damaged, only what can be decompressed is counted: %s", text);
+	cli_say(s->cli, SL_LOG_WARN, "the archive is damaged; only records that could be decompressed are counted: %s",
+		text);
 	return 0;
 }
 
@@ -212,7 +213,7 @@ static void print_stats_text(struct out *out, const char *path, const struct sl_
 		out_printf(out, "version         %" PRIu32 "%s\n", s->format_version,
 			   s->format_version == 2 ? " (encrypted)" : "");
 	else
-		out_str(out, "version         unknown (no sound header)\n");
+		out_str(out, "version         unknown (no valid header)\n");
 }
 
 static int wal_stat_run(struct cli *cli, const struct parsed *args)
@@ -367,13 +368,13 @@ static int wal_verify_run(struct cli *cli, const struct parsed *args)
 const struct command cmd_wal_verify = {
 	.name = "wal verify",
 	.operands = "FILE",
-	.summary = "check a log for damage, changing nothing",
+	.summary = "check a log for damage without changing it",
 	.opts = wal_stat_opts,
 	.description = "Reads every record of FILE and its sealed segments, or of a .zst archive, and checks it. "
-		       "Status 0 and a summary when all is well: a torn tail, which a crash in the middle of a write "
-		       "leaves, is reported but is not damage, and so is a hole that an earlier recovery declared. "
-		       "Status 65 and every damaged range otherwise. Nothing is locked or changed. With --key-file the "
-		       "seal of every payload of an encrypted log is checked too.",
+		       "Prints a summary with status 0 when all is well. A torn tail, left by a crash in the middle of "
+		       "a write, and a hole that an earlier recovery declared are reported but are not damage. "
+		       "Otherwise prints every damaged range, and the status is 65. Nothing is locked or changed. "
+		       "--key-file also checks the seal of every payload of an encrypted log.",
 	.example = "sluice wal verify ./demo.wal",
 	.run = wal_verify_run,
 };
@@ -426,7 +427,7 @@ static const struct opt wal_recover_opts[] = {
 	WALFILE_OPT_ON_CORRUPTION,
 	{.name = "new-incarnation",
 	 .kind = OPT_FLAG,
-	 .help = "Restart a stream that was stopped on a conflict under a new incarnation; pending records are sent "
+	 .help = "Restart a stream that stopped on a conflict under a new incarnation, and send its pending records "
 		 "again"},
 	OPT_JSON("Print JSON"),
 	WALFILE_OPT_KEY_FILE,
@@ -437,13 +438,13 @@ static const struct opt wal_recover_opts[] = {
 const struct command cmd_wal_recover = {
 	.name = "wal recover",
 	.operands = "FILE",
-	.summary = "bring a log into order after a crash or damage",
+	.summary = "repair a log after a crash or damage",
 	.opts = wal_recover_opts,
-	.description = "Does what opening a log does: trims a torn tail, repairs the header, and deals with damage as "
-		       "--on-corruption says. Bytes that are taken out are kept beside the log as "
-		       "<segment>.damaged-<offset>, and the missing sequences are declared as a hole. Every range is "
-		       "reported, and with --on-corruption=truncate how many good records were cut off with it. "
-		       "Running it twice is the same as once.",
+	.description =
+		"Does what opening a log does: trims a torn tail, repairs the header, and handles damage according to "
+		"--on-corruption. The removed bytes are kept next to the log as <segment>.damaged-<offset>, and the "
+		"missing sequences are declared as a hole. Every range is reported, and with --on-corruption=truncate "
+		"also how many valid records were cut off. It is safe to run it twice.",
 	.example = "sluice wal recover ./demo.wal\nsluice wal recover --on-corruption=refuse ./demo.wal",
 	.run = wal_recover_run,
 };

@@ -66,7 +66,7 @@ static int check_drain(struct drain *d)
 	else if (!d->log_failed_ms)
 		d->log_failed_ms = now;
 	if (d->log_failed_ms && now - d->log_failed_ms >= opt_num(d->s->args, "flush-timeout")) {
-		cli_say(cli, SL_LOG_ERROR, "jobs are left: the event log does not accept records: %s", err.msg);
+		cli_say(cli, SL_LOG_ERROR, "jobs are left because the event log does not accept records: %s", err.msg);
 		return sl_err_exit_code(err.code);
 	}
 
@@ -80,8 +80,7 @@ static int check_drain(struct drain *d)
 		return 0;
 	if (d->now[0])
 		cli_say(cli, SL_LOG_WARN,
-			"waiting: jobs are left of types that are paused: %s; continue with: sluice jobs resume TYPE",
-			d->now);
+			"waiting for jobs of paused types: %s; continue with: sluice jobs resume TYPE", d->now);
 	memcpy(d->paused, d->now, sizeof(d->paused));
 	return 0;
 }
@@ -211,20 +210,20 @@ static const struct opt worker_opts[] = {
 		 "expanded). NAME alone needs --command-from-input"},
 	{.name = "command-from-input",
 	 .kind = OPT_FLAG,
-	 .help = "Let the input of a job name its command, for every --type without one ('sluice run --detach' makes "
+	 .help = "Let the input of a job name its command, for each --type without one ('sluice run --detach' creates "
 		 "such jobs, of type run). Warning: anyone who can write to the store can then run commands as this "
 		 "user. Jobs that came over HTTP fail"},
-	{.name = "shell", .kind = OPT_FLAG, .help = "Give the commands to /bin/sh -c instead"},
+	{.name = "shell", .kind = OPT_FLAG, .help = "Run each command with /bin/sh -c"},
 	{.name = "pass-env",
 	 .kind = OPT_STRING,
 	 .arg = "NAME",
 	 .repeat = true,
-	 .help = "Leave this variable in the environment of commands, although it is a secret of Sluice's: PGPASSWORD, "
-		 "the password in SLUICE_STORE, SLUICE_…TOKEN…"},
+	 .help = "Pass this variable to commands although it is one of Sluice's secrets: PGPASSWORD, the password in "
+		 "SLUICE_STORE, SLUICE_…TOKEN…"},
 	{.name = "run-as",
 	 .kind = OPT_STRING,
 	 .arg = "USER",
-	 .help = "Run the commands as this user, who cannot reach the worker's files, such as a SQLite store. Needs "
+	 .help = "Run the commands as this user, who cannot read the worker's files, such as a SQLite store. Needs "
 		 "root, or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"},
 	{.name = "slots",
 	 .letter = 'n',
@@ -233,56 +232,57 @@ static const struct opt worker_opts[] = {
 	 .def = "1",
 	 .min = 1,
 	 .max = 10000,
-	 .help = "Commands at once"},
+	 .help = "Number of commands run at the same time"},
 	{.name = "lease",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "60s",
 	 .min = 100,
 	 .max = 86400000,
-	 .help = "How long a job stays with a worker that is not heard of; renewed every third of it"},
+	 .help = "Lease a job for this long; the worker renews the lease after a third of it. Without a renewal, "
+		 "another worker takes the job"},
 	{.name = "timeout",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "0",
 	 .min = 0,
 	 .max = INT64_C(31536000000),
-	 .help = "End a command that runs longer; 0: never"},
+	 .help = "Stop a command that runs longer; 0: never"},
 	{.name = "max-attempts",
 	 .kind = OPT_INT,
 	 .arg = "N",
 	 .def = "0",
 	 .min = 0,
 	 .max = 1000000,
-	 .help = "Fail a job after N charged attempts; 0: never. With 1 a job is started at most once: one that is "
-		 "running when its worker stops or dies fails"},
+	 .help = "Fail a job after N charged attempts; 0: never. With 1, a job starts at most once: it fails if its "
+		 "worker stops or dies"},
 	{.name = "retry-delay",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "10s",
 	 .min = 1,
 	 .max = 86400000,
-	 .help = "Before the second attempt; doubles with each further one"},
+	 .help = "Delay before the second attempt; it doubles with each further one"},
 	{.name = "retry-max-delay",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "300s",
 	 .min = 1,
 	 .max = INT64_C(31536000000),
-	 .help = "The longest delay between attempts"},
+	 .help = "Longest delay between attempts"},
 	{.name = "poll",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "60s",
 	 .min = 10,
 	 .max = 86400000,
-	 .help = "Poll for jobs at this interval, also without a notification"},
+	 .help = "Poll for jobs at this interval, even without a notification"},
 	{.name = "drain",
 	 .kind = OPT_FLAG,
-	 .help = "Exit when nothing of these types is due, awaiting a retry or running anywhere, and all output is "
-		 "sent. Waits for paused types and reports them; fails when the event log accepts no records for "
+	 .help = "Exit when no job of these types is due, awaiting a retry or running anywhere, and all output is "
+		 "sent. Waits for paused types and reports them; fails if the event log accepts no records for "
 		 "--flush-timeout"},
-	{.name = "id", .kind = OPT_STRING, .arg = "NAME", .help = "The worker's name (default a random UUID)"},
+	{.name = "id", .kind = OPT_STRING, .arg = "NAME", .help = "Name of the worker (default: a random UUID)"},
 	WORKERLOG_OPT_WAL,
 	WORKERLOG_OPTS_SERVER,
 	{.name = "kill-grace",
@@ -291,14 +291,14 @@ static const struct opt worker_opts[] = {
 	 .def = "5s",
 	 .min = 1,
 	 .max = 3600000,
-	 .help = "Between SIGTERM and SIGKILL for a command that is to end"},
+	 .help = "Time between SIGTERM and SIGKILL for a command that must stop"},
 	{.name = "stop-grace",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
 	 .def = "30s",
 	 .min = 0,
 	 .max = 86400000,
-	 .help = "How long running commands may take to finish when the worker stops"},
+	 .help = "Let running commands finish for up to this long when the worker stops"},
 	WORKERLOG_OPT_FLUSH_TIMEOUT,
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
@@ -309,14 +309,14 @@ const struct command cmd_worker = {
 	.operands = "",
 	.summary = "run commands for jobs",
 	.opts = worker_opts,
-	.description =
-		"A command gets the job's input on stdin and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT and "
-		"SLUICE_TYPE in its environment, which is the worker's without the secrets that are Sluice's own "
-		"(--pass-env). What it writes to stdout and stderr is kept line by line ('sluice jobs logs'). Lines of "
-		"JSON on descriptor 3 say more: {\"output\":…}, {\"continue_with\":{\"type\":…,\"input\":…}}, "
-		"{\"progress\":…}, {\"reschedule_in_ms\":…}, {\"fail\":\"…\"}. Exit 0 completes the job, 75 retries it "
-		"after the type's delay without counting, anything else is a failed attempt. SIGTERM or SIGINT stops "
-		"the worker: what runs may finish, what was not started goes back.",
+	.description = "A command gets the job's input on stdin and SLUICE_JOB_ID, SLUICE_CHAIN_ID, SLUICE_ATTEMPT and "
+		       "SLUICE_TYPE in its environment. The rest of the environment is the worker's, without Sluice's "
+		       "own secrets (--pass-env). Each line that it writes to stdout and stderr is kept ('sluice jobs "
+		       "logs'). JSON lines on descriptor 3 control the job: {\"output\":…}, "
+		       "{\"continue_with\":{\"type\":…,\"input\":…}}, {\"progress\":…}, {\"reschedule_in_ms\":…}, "
+		       "{\"fail\":\"…\"}. Exit status 0 completes the job, 75 retries it after the type's delay "
+		       "without counting the attempt, and any other is a failed attempt. SIGTERM or SIGINT stops the "
+		       "worker: running commands may finish, and jobs that were not started are returned.",
 	.example = "sluice worker --type mail='/usr/local/bin/send-mail --fast' --slots 4\n"
 		   "sluice worker --type resize=./resize.sh --max-attempts 5 --timeout 2m --drain",
 	.run = worker_run,

@@ -19,9 +19,9 @@ int deadletters_open(struct cli *cli, const char *dir, bool read_only, sl_dlq **
 
 	/* Checked here, since opening with the rights to write would make the folder. */
 	if (stat(dir, &st))
-		sl_err_set(&err, SL_ENOENT, "there is no such folder of dead letters");
+		sl_err_set(&err, SL_ENOENT, "no such folder of dead letters");
 	else if (!S_ISDIR(st.st_mode))
-		sl_err_set(&err, SL_EDATA, "is a file; name the folder of dead letters");
+		sl_err_set(&err, SL_EDATA, "is a file; give the folder of dead letters");
 	if (err.code)
 		return cli_fail(cli, &err, dir);
 	return sl_dlq_open(q, dir, &opts, &err) ? cli_fail(cli, &err, dir) : 0;
@@ -39,7 +39,7 @@ int deadletter_view(struct deadletter_view *v, const struct cli *cli, const stru
 	/* Opened into its own memory: the item as stored stays as it is. */
 	v->owned = malloc(letter->item_len + 1);
 	if (v->owned == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %" PRIu64, letter->id);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for dead letter %" PRIu64, letter->id);
 	rc = sl_wal_open_letter(letter, key_file, &cli->env, v->owned, &len, err);
 	if (rc != 0)
 		return rc;
@@ -130,7 +130,7 @@ void deadletter_full(struct out *out, const struct deadletter_view *view)
 	out_printf(out, "%-13s %s\n", "last failed", text_time(when, l->last_failed_ms));
 	field(out, "target", l->target != NULL ? l->target : "");
 	out_printf(out, "%-13s %s%s\n", "item", text_count(size, l->item_len, "byte"),
-		   !view->opened                  ? ", sealed; the key file of its log opens it (--key-file)"
+		   !view->opened                  ? ", sealed; open it with the key file of its log (--key-file)"
 		   : l->encoding == SL_DLQ_SEALED ? ", sealed in the dead letter"
 						  : "");
 	/* Sealed bytes say nothing to a person. */

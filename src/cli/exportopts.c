@@ -65,13 +65,15 @@ static int check_settings(struct exportopts *o)
 	database = strncmp(from, "postgres://", 11) == 0 || strncmp(from, "postgresql://", 13) == 0 ||
 		   strncmp(from, "sqlite:", 7) == 0;
 	if (database && c->export_table == NULL && c->export_query == NULL)
-		return cli_usage(o->cli, "say with --table or --query what of the database is exported");
+		return cli_usage(o->cli, "a database needs --table or --query");
 	if (database && c->export_table != NULL && c->export_query != NULL)
-		return cli_usage(o->cli, "--table and --query: give one of them");
+		return cli_usage(o->cli, "--table and --query exclude each other");
 	if (database && (opt_given(o->args, "format") || opt_flag(o->args, "no-header")))
-		return cli_usage(o->cli, "--%s is for files", opt_given(o->args, "format") ? "format" : "no-header");
+		return cli_usage(o->cli, "--%s needs a file as the source",
+				 opt_given(o->args, "format") ? "format" : "no-header");
 	if (!database && (c->export_table != NULL || c->export_query != NULL))
-		return cli_usage(o->cli, "--%s is for a database", c->export_table != NULL ? "table" : "query");
+		return cli_usage(o->cli, "--%s needs a database as the source",
+				 c->export_table != NULL ? "table" : "query");
 	/* The end of a file's name may be its format. */
 	for (size_t i = 0, n = strlen(from); i < SL_COUNT(suffixes); i++) {
 		size_t m = strlen(suffixes[i]);
@@ -79,12 +81,14 @@ static int check_settings(struct exportopts *o)
 		has_format |= n > m && strcmp(from + n - m, suffixes[i]) == 0;
 	}
 	if (!database && !has_format)
-		return cli_usage(o->cli, "say with --format whether %s is csv or jsonl",
+		return cli_usage(o->cli, "cannot see the format of %s; give --format=csv or --format=jsonl",
 				 strcmp(from, "-") ? from : "standard input");
 	if (c->export_follow && opts_has(o->args, "final") && opt_given(o->args, "final"))
-		return cli_usage(o->cli, "--final and --follow: what grows has no end that could be closed");
+		return cli_usage(
+			o->cli,
+			"--final and --follow exclude each other: a source that is followed has no end to close");
 	if (c->export_dead_letters != NULL && c->export_bad_rows == 0)
-		return cli_usage(o->cli, "--dead-letters: bad rows go there with --bad-rows=divert only");
+		return cli_usage(o->cli, "--dead-letters needs --bad-rows=divert");
 	return 0;
 }
 

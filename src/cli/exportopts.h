@@ -28,58 +28,59 @@ struct exportopts {
 #define EXPORT_OPT_TO                                                                                                  \
 	{                                                                                                              \
 		.name = "to", .letter = 't', .kind = OPT_STRING, .arg = "DIR",                                         \
-		.help = "The folder below which the datasets are; the partitions go to DIR/NAME"                       \
+		.help = "Folder of the datasets; partitions are written to DIR/NAME"                                   \
 	}
 #define EXPORT_OPT_DATASET                                                                                             \
 	{                                                                                                              \
-		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .help = "The name of the dataset" \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .help = "Name of the dataset"     \
 	}
 #define EXPORT_OPT_CATALOG                                                                                             \
 	{                                                                                                              \
 		.name = "catalog", .kind = OPT_STRING, .arg = "URL",                                                   \
-		.help = "Where partitions, audit events and the checkpoint are kept: sqlite:FILE or postgres://…; "  \
-			"sqlite:DIR/_catalog.db unless given"                                                          \
+		.help = "Catalog of partitions, audit events and the checkpoint: sqlite:FILE or postgres://… "       \
+			"(default: sqlite:DIR/_catalog.db)"                                                            \
 	}
 #define EXPORT_OPTS_SOURCE                                                                                             \
 	{.name = "from",                                                                                               \
 	 .letter = 'f',                                                                                                \
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "SOURCE",                                                                                              \
-	 .help = "A file, - for standard input, postgres://… or sqlite:FILE"},                                         \
+	 .help = "Source to read: a file, - for standard input, postgres://… or sqlite:FILE"},                         \
 		EXPORT_OPT_TO, EXPORT_OPT_DATASET,                                                                     \
 		{.name = "table",                                                                                      \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "T",                                                                                           \
-		 .help = "The table, of a database; also SCHEMA.TABLE"},                                               \
+		 .help = "Table of the database to read; also SCHEMA.TABLE"},                                          \
 		{.name = "query",                                                                                      \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "SQL",                                                                                         \
-		 .help = "A query instead of a table; it is asked for ranges of its sequence"},                        \
+		 .help = "Query to read instead of a table; it is run for ranges of its sequence"},                    \
 		{.name = "format",                                                                                     \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \
 		 .choices = srv_choices_rows,                                                                          \
-		 .help = "What the file is, when its name does not end in .csv or .jsonl"},                            \
+		 .help = "Format of the file when its name does not end in .csv or .jsonl"},                           \
 		{.name = "no-header",                                                                                  \
 		 .kind = OPT_FLAG,                                                                                     \
-		 .help = "The first record of CSV is a row; its columns are c1, c2 … unless --schema names them"},     \
+		 .help = "Read the first record of CSV as a row; its columns are c1, c2 … unless --schema names "    \
+			 "them"},                                                                                      \
 		{.name = "sequence",                                                                                   \
 		 .letter = 's',                                                                                        \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "COLUMN",                                                                                      \
-		 .help = "The column that numbers the rows without gaps; the first one unless given"},                 \
+		 .help = "Column that numbers the rows without gaps (default: the first one)"},                        \
 		{.name = "partition-size",                                                                             \
 		 .letter = 'p',                                                                                        \
 		 .kind = OPT_INT,                                                                                      \
 		 .arg = "N",                                                                                           \
 		 .min = 1,                                                                                             \
 		 .max = INT64_C(4294967296),                                                                           \
-		 .help = "Sequence numbers of a partition, the same for the life of a dataset; 250000 unless given"},  \
+		 .help = "Sequence numbers per partition (default: 250000); cannot change for an existing dataset"},   \
 		{.name = "schema",                                                                                     \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "FILE",                                                                                        \
-		 .help = "The columns and their types in YAML; unless given, those of the dataset, of the database, "  \
-			 "or as guessed from the first rows"},                                                         \
+		 .help = "Columns and their types in YAML. Default: those of the dataset or the database, else "       \
+			 "guessed from the first rows"},                                                               \
 		EXPORT_OPT_CATALOG,                                                                                    \
 		{.name = "workers",                                                                                    \
 		 .letter = 'w',                                                                                        \
@@ -88,34 +89,35 @@ struct exportopts {
 		 .def = "4",                                                                                           \
 		 .min = 1,                                                                                             \
 		 .max = 256,                                                                                           \
-		 .help = "Partitions built at a time"},                                                                \
+		 .help = "Number of partitions built at the same time"},                                               \
 		{.name = "zstd-level",                                                                                 \
 		 .kind = OPT_INT,                                                                                      \
 		 .arg = "N",                                                                                           \
 		 .min = 1,                                                                                             \
 		 .max = 19,                                                                                            \
-		 .help = "Of the Parquet files, the same for the life of a dataset; 3 unless given"},                  \
+		 .help = "Compression level of the Parquet files (default: 3); cannot change for an existing "         \
+			 "dataset"},                                                                                   \
 		{.name = "gaps",                                                                                       \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \
 		 .choices = srv_choices_gaps,                                                                          \
-		 .help = "A number that the source does not have, and that no open transaction can still produce, "    \
-			 "stops the export, or is recorded as a hole in the audit event; unless given, record for a "  \
-			 "table of a database, stop for the rest and where open transactions are invisible"},          \
+		 .help = "Stop at a number that is missing for good, or record it as a hole in the audit event. "      \
+			 "Default: record for a table of a database, stop for other sources and where open "           \
+			 "transactions are invisible"},                                                                \
 		{.name = "bad-rows",                                                                                   \
 		 .kind = OPT_ENUM,                                                                                     \
 		 .arg = "WHAT",                                                                                        \
 		 .def = "stop",                                                                                        \
 		 .choices = srv_choices_bad_rows,                                                                      \
-		 .help = "A row that does not fit its columns stops the export, or goes to the dead letters"},         \
+		 .help = "Stop at a row that does not fit its columns, or divert it to the dead letters"},             \
 		{.name = "dead-letters",                                                                               \
 		 .kind = OPT_STRING,                                                                                   \
 		 .arg = "DIR",                                                                                         \
-		 .help = "Where such rows go; DIR/_dead/NAME of the export unless given"},                             \
+		 .help = "Folder for diverted rows (default: DIR/_dead/NAME)"},                                        \
 	{                                                                                                              \
 		.name = "config", .letter = 'c', .kind = OPT_STRING, .arg = "FILE",                                    \
-		.help = "Settings in YAML, in the sections perf and export ('sluice config list' has them all); "      \
-			"SLUICE_… in the environment and flags win"                                                  \
+		.help = "Read the sections perf and export of a YAML settings file ('sluice config list' prints all "  \
+			"settings). SLUICE_… in the environment and flags override it"                               \
 	}
 
 /* 0, or an exit code after lines on stderr. */

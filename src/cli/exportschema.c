@@ -102,12 +102,12 @@ static int take_name(struct reader *r, const yaml_node_t *value, struct sl_parqu
 
 	if (!*text || strlen(text) != value->data.scalar.length) {
 		srv_yaml_problem(&r->yaml, &value->start_mark, "name: %s",
-				 *text ? "a NUL character in it" : "is empty");
+				 *text ? "contains a NUL character" : "is empty");
 		return 0;
 	}
 	for (size_t i = 0; i < r->schema->n; i++) {
 		if (r->schema->columns[i].name != NULL && strcmp(r->schema->columns[i].name, text) == 0) {
-			srv_yaml_problem(&r->yaml, &value->start_mark, "the column '%.60s' is there twice", text);
+			srv_yaml_problem(&r->yaml, &value->start_mark, "duplicate column '%.60s'", text);
 			return 0;
 		}
 	}
@@ -161,12 +161,12 @@ static void gather(struct reader *r, const yaml_node_t *node, const yaml_node_t 
 		while (srv_yaml_text(key) != NULL && k < N_KEYS && strcmp(key_names[k], srv_yaml_text(key)) != 0)
 			k++;
 		if (srv_yaml_text(key) == NULL)
-			srv_yaml_problem(&r->yaml, &key->start_mark, "a list or a mapping where a name is expected");
+			srv_yaml_problem(&r->yaml, &key->start_mark, "expected a name, not a list or a mapping");
 		else if (k == N_KEYS)
 			srv_yaml_unknown(&r->yaml, key, "property of a column", key_names, N_KEYS);
 		else if (srv_yaml_text(value) == NULL)
-			srv_yaml_problem(&r->yaml, &value->start_mark,
-					 "%s: a list or a mapping where a value is expected", key_names[k]);
+			srv_yaml_problem(&r->yaml, &value->start_mark, "%s: expected a value, not a list or a mapping",
+					 key_names[k]);
 		else {
 			if (values[k] != NULL)
 				srv_yaml_problem(&r->yaml, &key->start_mark, "%s is given twice", key_names[k]);
@@ -184,14 +184,14 @@ static int take_column(struct reader *r, const yaml_node_t *node, struct sl_parq
 
 	c->nullable = true;
 	if (node->type != YAML_MAPPING_NODE) {
-		srv_yaml_problem(&r->yaml, &node->start_mark, "a column is a mapping: {name: …, type: …}");
+		srv_yaml_problem(&r->yaml, &node->start_mark, "expected a column as a mapping: {name: …, type: …}");
 		return 0;
 	}
 	/* All keys are read before they are judged, so that every problem is reported at once. */
 	gather(r, node, values);
 	for (int k = KEY_NAME; k <= KEY_TYPE && r->yaml.n_problems == before; k++) {
 		if (values[k] == NULL)
-			srv_yaml_problem(&r->yaml, &node->start_mark, "a column without a %s", key_names[k]);
+			srv_yaml_problem(&r->yaml, &node->start_mark, "column without a %s", key_names[k]);
 	}
 	if (values[KEY_NAME] != NULL && take_name(r, values[KEY_NAME], c))
 		return -1;
@@ -222,7 +222,7 @@ static int take_document(const yaml_node_t *root, void *ctx)
 
 	if (root == NULL || root->type != YAML_MAPPING_NODE) {
 		srv_yaml_problem(&r->yaml, root != NULL ? &root->start_mark : NULL,
-				 "a schema begins with 'columns:' and a list of them");
+				 "a schema must begin with 'columns:' and a list of columns");
 		return 0;
 	}
 	/* One key, "columns": anything else is most likely a slip of indentation. */
@@ -232,12 +232,12 @@ static int take_document(const yaml_node_t *root, void *ctx)
 		if (srv_yaml_text(key) != NULL && strcmp(srv_yaml_text(key), "columns") == 0 && list == NULL)
 			list = srv_yaml_node(&r->yaml, p->value);
 		else
-			srv_yaml_problem(&r->yaml, &key->start_mark, "'%.60s' where only one 'columns' is expected",
+			srv_yaml_problem(&r->yaml, &key->start_mark, "unknown key '%.60s'; a schema has only 'columns'",
 					 srv_yaml_text(key) != NULL ? srv_yaml_text(key) : "…");
 	}
 	if (list == NULL || list->type != YAML_SEQUENCE_NODE) {
 		srv_yaml_problem(&r->yaml, list != NULL ? &list->start_mark : &root->start_mark,
-				 "a schema begins with 'columns:' and a list of them");
+				 "a schema must begin with 'columns:' and a list of columns");
 		return 0;
 	}
 	n = (size_t)(list->data.sequence.items.top - list->data.sequence.items.start);

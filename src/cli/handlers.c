@@ -206,18 +206,18 @@ int handlers_add(struct handlers *s, const char *text)
 	if (h->name == NULL)
 		return cli_no_memory(s->cli);
 	if (!*h->name)
-		return cli_usage(s->cli, "--type: '%.100s' has no name before the '='", text);
+		return cli_usage(s->cli, "--type '%.100s': missing name before the '='", text);
 
 	/* The command: for the shell, as words, or in the input of each job. */
 	if (equals != NULL && s->shell) {
 		h->shell_argv[0] = "/bin/sh", h->shell_argv[1] = "-c", h->shell_argv[2] = equals + 1;
 		if (!equals[1])
-			return cli_usage(s->cli, "--type %s: the command is empty", h->name);
+			return cli_usage(s->cli, "--type %s=: missing command", h->name);
 	} else {
 		if (equals != NULL) {
 			h->argv = words_split(equals + 1, &error);
 			if (error != NULL)
-				return cli_usage(s->cli, "--type %s: the command: %s", h->name, error);
+				return cli_usage(s->cli, "--type %s: invalid command: %s", h->name, error);
 		} else if (!s->command_from_input) {
 			return cli_usage(
 				s->cli,
@@ -243,7 +243,7 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 	if (o->kind == SL_OBSERVE_JOB_REAPED)
 		workerlog_nudge(s->log);
 	if (o->kind == SL_OBSERVE_WORKER_STOPPING)
-		cli_say(s->cli, SL_LOG_INFO, "stopping; nothing more is started");
+		cli_say(s->cli, SL_LOG_INFO, "stopping; no new jobs are started");
 	if (o->kind == SL_OBSERVE_ATTEMPT_FAILED || o->kind == SL_OBSERVE_ATTEMPT_ABORTED ||
 	    o->kind == SL_OBSERVE_JOB_FAILED || o->kind == SL_OBSERVE_LEASE_LOST)
 		cli_say(s->cli, SL_LOG_INFO, "job %" PRIu64 ", attempt %d: %s%s%s", o->id, o->attempt,

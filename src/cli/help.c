@@ -13,17 +13,18 @@ static const struct {
 	const char *meaning;
 } exit_codes[] = {
 	{0, "done"},
-	{64, "wrong usage: an unknown command or option, a value out of range"},
-	{65, "bad data: damage in a log, archive or export, a file that is not what it should be, a record that is too "
-	     "big, invalid JSON, a chain that failed, rows that became dead letters"},
-	{69, "something needed is unavailable: a database or another target cannot be reached"},
+	{64, "wrong usage: an unknown command or option, or a value out of range"},
+	{65, "bad data: a damaged log, archive or export, an invalid file, a record that is too big, invalid JSON, a "
+	     "chain that failed, rows that became dead letters"},
+	{69, "unavailable: a database or another target cannot be reached"},
 	{70, "internal error, or out of memory"},
 	{73, "a file or folder could not be created"},
-	{74, "input/output error: a file cannot be read or written, something is not there, the disk is full, standard "
+	{74, "input/output error: a file cannot be read or written or does not exist, the disk is full, standard "
 	     "output is broken"},
-	{75, "try again: in use by another process, records still pending, the time ran out, interrupted by a signal"},
-	{78,
-	 "configuration: a setting, schema or key that is wrong or missing, a later format, a table that does not fit"},
+	{75, "temporary failure, try again: in use by another process, records still pending, the time ran out, "
+	     "interrupted by a signal"},
+	{78, "configuration: a wrong or missing setting, schema or key, a format of a later version, a table that does "
+	     "not fit"},
 };
 
 enum { N_EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]), HELP_COLUMN = 26, HELP_WIDTH = 80 };
@@ -202,8 +203,8 @@ void help_main(struct out *out)
 		out_printf(out, "  %-24s %s\n", t->name, t->summary);
 	help_options(out, "Global options", opts_global);
 	help_exit_codes(out);
-	out_str(out, "\nSIGINT and SIGTERM end a command cleanly: with status 75 if it was not done, with 0 if it\n"
-		     "serves until then (up, server, worker, --follow). A second one ends it at once.\n");
+	out_str(out, "\nSIGINT and SIGTERM end a command cleanly: with status 75 if it was not finished, with 0 if "
+		     "it\nserves until then (up, server, worker, --follow). A second one ends it immediately.\n");
 }
 
 static const char *const kind_names[] = {

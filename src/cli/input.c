@@ -51,7 +51,7 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 	/* Bytes that were searched once are not searched again when more has come. */
 	in->scanned = have;
 	if (len > in->max_record) {
-		sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than a record may be (%zu bytes)",
+		sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than the maximum of a record (%zu bytes)",
 			   in->number + 1, in->max_record);
 		return INPUT_FAILED;
 	}
@@ -75,7 +75,7 @@ static enum input_step next_frame(struct input *in, struct input_record *out, st
 	/* Before it is read: a wrong length must not make the buffer grow. */
 	if (len > in->max_record) {
 		sl_err_set(err, SL_ETOOBIG,
-			   "the frame at offset %" PRIu64 " says %zu bytes, more than a record may have (%zu)",
+			   "the frame at offset %" PRIu64 " has %zu bytes, more than the maximum of a record (%zu)",
 			   in->offset, len, in->max_record);
 		return INPUT_FAILED;
 	}
@@ -131,7 +131,7 @@ int input_fill(struct input *in, struct sl_err *err)
 			cap = limit > in->cap ? limit : in->cap + 1;
 		grown = realloc(in->buf, cap);
 		if (grown == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for a line of %zu bytes", in->cap);
+			return sl_err_set(err, SL_ENOMEM, "out of memory for a line of %zu bytes", in->cap);
 		in->buf = grown;
 		in->cap = cap;
 	}

@@ -50,7 +50,7 @@ bool jobstore_wait(struct cli *cli, const struct sl_err *err, int *n_waits)
 		return false;
 	/* Reported once: a store may be busy for long. */
 	if ((*n_waits)++ == 0)
-		cli_say(cli, SL_LOG_WARN, "%s; waiting for it", err->msg);
+		cli_say(cli, SL_LOG_WARN, "%s; waiting and retrying", err->msg);
 	(void)poll(&stop, 1, 1000);
 	return !stop_requested();
 }
@@ -96,7 +96,7 @@ int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode
 
 	/* Notifications and the client. */
 	if (sl_notify_open(&out->notify, jobstore_url(args), &cli->env, &err)) {
-		cli_say(cli, SL_LOG_WARN, "no notifications, polling instead: %s", err.msg);
+		cli_say(cli, SL_LOG_WARN, "notifications are unavailable, falling back to polling: %s", err.msg);
 		memset(&out->notify, 0, sizeof(out->notify));
 	}
 	jobs.notify = out->notify.ops != NULL ? &out->notify : NULL;
@@ -121,7 +121,7 @@ int jobstore_id(struct cli *cli, const char *text, uint64_t *out)
 	int64_t id = 0;
 
 	if (value_int(text, &id) || id <= 0)
-		return cli_usage(cli, "'%.100s' is not an id: a number as 'sluice enqueue' prints it", text);
+		return cli_usage(cli, "invalid id '%.100s'; give the number that 'sluice enqueue' prints", text);
 	*out = (uint64_t)id;
 	return 0;
 }

@@ -32,8 +32,8 @@ enum jobstore_mode {
 #define JOBSTORE_OPT_STORE                                                                                             \
 	{                                                                                                              \
 		.name = "store", .letter = 's', .kind = OPT_STRING, .arg = "URL",                                      \
-		.help = "Where the jobs are: sqlite:FILE or postgres://…; SLUICE_STORE in the environment, else "    \
-			"sqlite:~/.sluice/sluice.db"                                                                   \
+		.help = "Store of the jobs: sqlite:FILE or postgres://… (default: SLUICE_STORE, else "               \
+			"sqlite:~/.sluice/sluice.db)"                                                                  \
 	}
 #define JOBSTORE_OPT_PRIORITY(text)                                                                                    \
 	{                                                                                                              \

@@ -16,12 +16,12 @@ const struct group groups[] = {
 	{"jobs", "jobs in a store: list, show, follow, wait for, change and clean up"},
 	{"cron", "recurring schedules"},
 	{"config", "the configuration of a server"},
-	{"export", "exports into Parquet: what is there, what is missing, and putting it back"},
+	{"export", "exports to Parquet: status, gaps and backfill"},
 	{"audit", "the audit chain of an export: verify, show, sign its head"},
-	{"backup", "backups: make, list, restore, check and forget snapshots"},
+	{"backup", "backups: create, list, restore, check and forget snapshots"},
 	{"wal", "the write-ahead log: append, read, check, recover and archive"},
 	{"parquet", "Parquet files: rows, columns and statistics"},
-	{"dlq", "the dead letters: what could not be delivered, and why"},
+	{"dlq", "dead letters: items that could not be delivered, and why"},
 	{NULL, NULL},
 };
 
@@ -52,7 +52,7 @@ const struct group *group_find(const char *word)
 }
 
 static const struct opt help_opts[] = {
-	{.name = "json", .kind = OPT_FLAG, .help = "Every command, option and exit status as one JSON document"},
+	{.name = "json", .kind = OPT_FLAG, .help = "Print every command, option and exit status as one JSON document"},
 	{.name = NULL},
 };
 
@@ -101,8 +101,8 @@ const struct command cmd_help = {
 	.optional = 2,
 	.summary = "explain a command or a topic",
 	.opts = help_opts,
-	.description = "Prints what 'sluice COMMAND --help' prints, or what there is to know of a topic, by example. "
-		       "'sluice help' lists both.",
+	.description = "Prints what 'sluice COMMAND --help' prints, or explains a topic with examples. 'sluice help' "
+		       "lists commands and topics.",
 	.example = "sluice help first-steps\nsluice help wal append",
 	.run = help_run,
 };

@@ -115,7 +115,7 @@ static void serve_until_stopped(struct serving *s)
 		if (!bad && srv_server_reload(s->server, &err))
 			bad = cli_fail(s->cli, &err, NULL);
 		if (bad)
-			cli_line(s->cli, SL_LOG_WARN, "not reloaded; the old settings stay");
+			cli_line(s->cli, SL_LOG_WARN, "reload failed; the old settings stay in effect");
 		else if (s->log_level <= SL_LOG_INFO)
 			cli_line(s->cli, SL_LOG_INFO, "reloaded");
 		srv_systemd_notify(&s->systemd, "READY=1\nSTATUS=Serving on %s", s->server->url);
@@ -147,7 +147,7 @@ int serving_run(struct serving *s)
 	if (s->server != NULL) {
 		int64_t until = sl__clock_ms() + s->config.server_drain_timeout_ms;
 
-		srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing what is open");
+		srv_systemd_notify(&s->systemd, "STOPPING=1\nSTATUS=Finishing open requests");
 		srv_server_refuse(s->server);
 		if (s->beside != NULL)
 			stopped = s->beside->stop(s, left_ms(until), s->beside_ctx);

@@ -58,10 +58,11 @@ struct serving_beside {
 	 .letter = 'c',                                                                                                \
 	 .kind = OPT_STRING,                                                                                           \
 	 .arg = "FILE",                                                                                                \
-	 .help = "Settings in YAML ('sluice config list' has them all); SLUICE_… in the environment and flags win"},   \
+	 .help = "Read settings from a YAML file ('sluice config list' prints all of them). SLUICE_… in the "        \
+		 "environment and flags override it"},                                                                 \
 	{                                                                                                              \
-		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = true,                        \
-		.help = "Any setting, for those without their own flag"                                                \
+		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = true,                           \
+		.help = "Set any setting, also one without a flag"                                                     \
 	}
 
 /* The settings of the file, the environment and the flags. 0, or an exit code after lines on stderr. */

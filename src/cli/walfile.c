@@ -24,14 +24,14 @@ int walfile_split(struct cli *cli, const char *path, struct walfile *out)
 
 	/* A name that is not <id>.wal: suggest the right one, if the name shows it. */
 	if (n > 4 && strcmp(base + n - 4, ".zst") == 0)
-		return cli_usage(
-			cli,
-			"%s is an archive, which is only read (dump, verify, stat); decompress it with 'zstd -d' first",
-			path);
+		return cli_usage(cli,
+				 "%s is an archive, which only dump, verify and stat can read; decompress it with "
+				 "'zstd -d' first",
+				 path);
 	if (n <= 4 || strcmp(base + n - 4, ".wal") != 0)
 		return wal != NULL ? cli_usage(cli, "%s is not the active file of a log; name %.*s", path,
 					       (int)(wal + 4 - path), path)
-				   : cli_usage(cli, "%s: the name of a log ends in .wal; try %s.wal", path, path);
+				   : cli_usage(cli, "%s: the name of a log must end in .wal; try %s.wal", path, path);
 	if (n - 4 > NAME_MAX || dir_len >= PATH_MAX)
 		return cli_usage(cli, "the name of the log is too long");
 	snprintf(out->id, sizeof(out->id), "%.*s", (int)(n - 4), base);
@@ -51,7 +51,7 @@ int walfile_check(struct cli *cli, const char *path)
 	if (lstat(path, &st) || S_ISREG(st.st_mode))
 		return 0;
 	if (S_ISLNK(st.st_mode)) /* the library does not follow one: it may lead to what others may change */
-		sl_err_set(&err, SL_EACCES, "is a symbolic link; name the file that it stands for");
+		sl_err_set(&err, SL_EACCES, "is a symbolic link; give the file that it points to");
 	else
 		sl_err_set(&err, SL_EDATA, "is a %s, not a log", S_ISDIR(st.st_mode) ? "folder" : "special file");
 	return cli_fail(cli, &err, path);
@@ -84,7 +84,7 @@ int walfile_check_folder(struct cli *cli, const char *dir)
 	if (stat(dir, &st) == 0)
 		sl_err_set(&err, SL_ECREATE, "%s is not a folder", dir);
 	else if (!is_folder(parent))
-		sl_err_set(&err, SL_ECREATE, "cannot make %s: there is no folder %s", dir, parent);
+		sl_err_set(&err, SL_ECREATE, "cannot create %s: the folder %s does not exist", dir, parent);
 	else
 		return 0;
 	return cli_fail(cli, &err, NULL);
@@ -130,7 +130,7 @@ void walfile_describe(char *to, size_t size, const struct sl_wal_damage *d)
 	/* Of an archive the place is known twice: in the compressed bytes and in the log inside. */
 	if (d->of_archive) {
 		if (d->length)
-			snprintf(missing, sizeof(missing), ", %s of content are missing or in doubt",
+			snprintf(missing, sizeof(missing), ", %s of content missing or uncertain",
 				 text_count(count, d->length, "byte"));
 		snprintf(to, size, "%s at compressed offset %" PRIu64 ", decompressed offset %" PRIu64 ": %s%s",
 			 d->segment != NULL ? d->segment : "?", d->archive_offset, d->offset,

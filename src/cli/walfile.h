@@ -32,20 +32,21 @@ int walfile_check_folder(struct cli *cli, const char *dir);
 #define WALFILE_OPT_KEY_FILE                                                                                           \
 	{                                                                                                              \
 		.name = "key-file", .kind = OPT_STRING, .arg = "FILE",                                                 \
-		.help = "The key of an encrypted log: 32 bytes, raw or as 64 hexadecimal digits, mode 0600"            \
+		.help = "Read the key of an encrypted log from FILE: 32 bytes, raw or as 64 hexadecimal digits, mode " \
+			"0600"                                                                                         \
 	}
 #define WALFILE_OPT_LOCK_WAIT                                                                                          \
 	{                                                                                                              \
 		.name = "lock-wait", .kind = OPT_DURATION, .arg = "TIME", .def = "0", .min = 0, .max = 86400000,       \
-		.help = "Wait so long for another process to let go of the log"                                        \
+		.help = "Wait up to this long for another process to release the log"                                  \
 	}
 extern const char *const walfile_corruption_choices[]; /* as enum sl_wal_on_corruption */
 #define WALFILE_OPT_ON_CORRUPTION                                                                                      \
 	{                                                                                                              \
 		.name = "on-corruption", .kind = OPT_ENUM, .arg = "WHAT", .def = "salvage",                            \
 		.choices = walfile_corruption_choices,                                                                 \
-		.help = "What to do with damage: quarantine it and keep all good records, cut the log there, or "      \
-			"change nothing and fail"                                                                      \
+		.help = "Handle damage: quarantine it and keep all valid records, cut the log off there, or change "   \
+			"nothing and fail"                                                                             \
 	}
 /* The options above as the library takes them. Fields for which the table has no option stay at their default. */
 struct sl_wal_opts walfile_opts(struct cli *cli, const struct parsed *args);

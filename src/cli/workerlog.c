@@ -211,7 +211,7 @@ static int check_token(const struct workerlog *log)
 	if (rc != SL_EACCES)
 		return 0;
 	err.code = SL_ECONFIG; /* not a file's permissions */
-	(void)sl_err_wrap(&err, SL_ECONFIG, "the server does not accept the token");
+	(void)sl_err_wrap(&err, SL_ECONFIG, "the server refused the token");
 	return cli_fail(log->cli, &err, NULL);
 }
 
@@ -349,8 +349,7 @@ static int leave_to_sweep(struct workerlog *log, int64_t deadline_ms)
 		if (held)
 			(void)poll(NULL, 0, SWEEP_AGAIN_MS);
 	} while (held && sl__clock_ms() < until);
-	return report_left(log, held ? "another process holds it"
-				     : "it did not take all output of the commands, or was not sent");
+	return report_left(log, held ? "another process holds it" : "not all output was appended or sent");
 }
 
 /* Deliver everything and archive the log. */

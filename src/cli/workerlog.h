@@ -58,13 +58,13 @@ struct workerlog {
 #define WORKERLOG_OPT_WAL                                                                                              \
 	{                                                                                                              \
 		.name = "wal", .kind = OPT_STRING, .arg = "DIR",                                                       \
-		.help = "Where output is kept until it is in the store (default ~/.sluice/wal)"                        \
+		.help = "Folder that keeps output until it is in the store (default: ~/.sluice/wal)"                   \
 	}
 
 #define WORKERLOG_OPT_FLUSH_TIMEOUT                                                                                    \
 	{                                                                                                              \
 		.name = "flush-timeout", .kind = OPT_DURATION, .arg = "TIME", .def = "30s", .min = 0, .max = 86400000, \
-		.help = "How long to try to bring the last output into the store at the end"                           \
+		.help = "Wait up to this long on exit for the last output to reach the store"                          \
 	}
 
 /* Where the output goes instead of into the store directly. */
@@ -77,10 +77,10 @@ struct workerlog {
 		{.name = "token-file",                                                                                   \
 		 .kind = OPT_STRING,                                                                                     \
 		 .arg = "FILE",                                                                                          \
-		 .help = "Its first line is sent as a bearer token to the server"},                                      \
+		 .help = "Send the first line of FILE as the bearer token to the server"},                               \
 	{                                                                                                                \
 		.name = "ca-file", .kind = OPT_STRING, .arg = "FILE",                                                    \
-		.help = "Certificates to trust instead of the system's, PEM"                                             \
+		.help = "CA certificates (PEM) to trust instead of the system's"                                         \
 	}
 
 /* The options above, and --wal; 0, or 64 after a line on stderr. */

@@ -37,7 +37,7 @@ class Caring(BackupTest):
         self.create(self.root)
         big = max(self.packs(), key=os.path.getsize)
         flip(big, os.path.getsize(big) // 2)
-        r = self.refuses(65, "check", "--read-data", says="'sluice backup repair' keeps what is right")
+        r = self.refuses(65, "check", "--read-data", says="'sluice backup repair' saves everything that is undamaged")
         self.assertIn(os.path.basename(big), r.text)
         j = json.loads(self.sluice("backup", "check", "--read-data", "--json", "--repo", self.repo).out)
         self.assertFalse(j["ok"])

@@ -690,7 +690,7 @@ class Bad(ExportTest):
                              ("columns:\n  - {name: n, type: timestamp, unit: seconds}\n", ("2:38: unknown unit 'seconds'",)),
                              ("columns:\n  - {name: n, type: int64, length: 3}\n", ("2:36: length",)),
                              ("columns:\n  - {name: n, type: int64, nullable: perhaps}\n", ("2:38: nullable",)),
-                             ("columns:\n  - {name: n, type: int64}\n  - {name: n, type: int64}\n", ("3:12: the column 'n' is there twice",)),
+                             ("columns:\n  - {name: n, type: int64}\n  - {name: n, type: int64}\n", ("3:12: duplicate column 'n'",)),
                              ("columns: []\n", ("1:10: no columns",)), ("fields:\n  - x\n", ("1:1: ",)), ("- x\n", ("1:1: ",)), ("", (": a schema",)),
                              ("columns: [\n", ("2:1: ",)), ("columns:\n  - n\n", ("2:5: a column is a mapping",))]:
             with self.subTest(text=text):

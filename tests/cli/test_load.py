@@ -261,7 +261,7 @@ class BadRows(LoadTest):
                    b"9,good\n")  # 16
         r = self.load("a.csv", *to, code=65)
         self.assertEqual(r.errors.splitlines(),
-                         ["sluice load: 7 dead letters in ./sluice-dead-letters; 'sluice dlq list' says why"])
+                         ["sluice load: 7 dead letters in ./sluice-dead-letters; list the reasons with 'sluice dlq list'"])
         self.assertEqual(self.rows("SELECT * FROM t ORDER BY id"),
                          [(1, "good"), (2, "over\ntwo\r\nlines"), (7, "good"), (9, "good")])
         found = {letter["line"]: letter for letter in self.letters()}
@@ -592,7 +592,7 @@ class OddTargets(LoadTest):
                                    (503, 69, "unavailable")]:
             with self.subTest(status=status), self.target(lambda n, status=status: status) as server:
                 r = self.fails(code, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", says=[says, str(status)])
-                self.assertRegex(r.text, r"(?m)^0 rows written.*\n.*100 rows read and not written")
+                self.assertRegex(r.text, r"(?m)^0 rows written.*\n.*100 rows read but not written")
 
     def test_a_target_that_refuses_everything_later_is_waited_for_visibly_and_not_for_ever(self):
         self.rows_with(100, {})
@@ -604,7 +604,7 @@ class OddTargets(LoadTest):
             r = self.fails(78, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", "--workers", "1",
                            "--capacity", "100", "--give-up-after", "2s", says=["took no row for", "not authorized"])
         self.assertEqual(sorted(server.taken), list(range(1, 21)))
-        left = int(re.search(r"(\d+) rows read and not written", r.text)[1])
+        left = int(re.search(r"(\d+) rows read but not written", r.text)[1])
         self.assertEqual(20 + left + len(self.lines()), 100)
 
     def test_the_options_of_the_coordinator_can_all_be_set(self):

@@ -79,7 +79,7 @@ class Ended(LoadTest):
                 db.execute("ROLLBACK")
                 out, err = p.communicate(timeout=TIMEOUT)
                 self.assertEqual(p.returncode, 75, err)
-                self.assertIn(b"interrupted; what was read is written", err)
+                self.assertIn(b"interrupted; the rows that were read are written", err)
                 n = json.loads(out)["written"]
                 self.assertEqual(json.loads(out)["read"], n)
                 self.assertGreaterEqual(n, 1000)

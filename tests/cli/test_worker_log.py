@@ -47,7 +47,7 @@ class FailedLog(ServerTest):
         worker = self.serve("--drain", "--flush-timeout=300ms", self.handler(f"echo run >>runs; : >{self.broken}; echo line"))
         _, err = worker.communicate(timeout=120)
         self.assertEqual(worker.returncode, 74, err)
-        self.assertIn(b"jobs are left: the event log does not accept records", err)
+        self.assertIn(b"jobs are left because the event log does not accept records", err)
         self.assertLessEqual(len(self.read("runs").split()), 2)
         os.unlink(self.broken)
         del self.env["SLUICE_FAIL_SYNC"]

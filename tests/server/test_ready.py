@@ -101,7 +101,7 @@ class Ready(ServerTest):
         with self.hold(self.path("jobs.db-lock")):
             p = self.start("server", "--listen=127.0.0.1:0", "--data=" + self.path("data"),
                            "--set", "store.statement_timeout_ms=100")
-            self.assertIn("waiting for it", p.stderr.readline().decode())
+            self.assertIn("waiting and retrying", p.stderr.readline().decode())
         p.url = p.stdout.readline().decode().strip()
         self.until_ready(p)
 
@@ -110,7 +110,7 @@ class Ready(ServerTest):
         with self.hold(self.path("jobs.db-lock")):
             p = self.start("server", "--listen=127.0.0.1:0", "--data=" + self.path("data"),
                            "--set", "store.statement_timeout_ms=100")
-            self.assertIn("waiting for it", p.stderr.readline().decode())
+            self.assertIn("waiting and retrying", p.stderr.readline().decode())
             p.terminate()
             self.assertEqual(p.wait(), 75)
 
@@ -119,7 +119,7 @@ class Ready(ServerTest):
         with self.hold(self.path("jobs.db-lock")):
             p = self.start("worker", "--type=t=true", "--drain", "--wal=" + self.path("wal"))
             # Opening the store itself waits 30 s first.
-            self.assertIn("waiting for it", p.stderr.readline().decode())
+            self.assertIn("waiting and retrying", p.stderr.readline().decode())
         self.assertEqual(p.wait(), 0)
 
 

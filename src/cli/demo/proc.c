@@ -146,7 +146,7 @@ static void read_last_line(const struct demoproc_place *place, const char *name,
 	char path[192], line[LINE_BYTES];
 	FILE *f;
 
-	(void)snprintf(last, LINE_BYTES, "it printed nothing");
+	(void)snprintf(last, LINE_BYTES, "the command printed nothing");
 	(void)snprintf(path, sizeof(path), "%s/%s.log", place->dir, name);
 	f = fopen(path, "re");
 	while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
@@ -162,7 +162,7 @@ void demoproc_report_end(struct cli *cli, const struct demoproc_place *place, co
 	char last[LINE_BYTES];
 
 	read_last_line(place, p->name, last);
-	cli_say(cli, SL_LOG_ERROR, "%s did not end well (%s %d): %s; see %s", p->name,
+	cli_say(cli, SL_LOG_ERROR, "%s failed (%s %d): %s; see %s", p->name,
 		WIFSIGNALED(p->status) ? "signal" : "exit code",
 		WIFSIGNALED(p->status) ? WTERMSIG(p->status) : WEXITSTATUS(p->status), last, place->dir);
 }
