@@ -76,6 +76,8 @@ struct sl_exec_opts {
 };
 #define SL_EXEC_OPTS_INIT .struct_size = sizeof(struct sl_exec_opts)
 
+/* Make a handle that runs commands; free it with sl_exec_free. Strings in opts are copied. SL_EINVAL names the field.
+ * *out is untouched on failure. */
 SL_API SL_MUST_CHECK int sl_exec_new(sl_exec **out, const struct sl_exec_opts *opts, struct sl_err *err);
 /* Output that the log did not take is tried once more; when it still does not, it stays in the folder. Then close the
  * log rather than complete it: the next open knows what is in it, and recovers the rest. NULL is allowed. */

@@ -140,6 +140,8 @@ struct sl_jobs_opts {
 };
 #define SL_JOBS_OPTS_INIT .struct_size = sizeof(struct sl_jobs_opts)
 
+/* Make a client of a store. The store, the notifier and the records of opts must outlive it. SL_EINVAL names the field.
+ * *out is untouched on failure. */
 SL_API SL_MUST_CHECK int sl_jobs_open(sl_jobs **out, const struct sl_jobs_opts *opts, struct sl_err *err);
 SL_API void sl_jobs_close(sl_jobs *client);
 
@@ -152,6 +154,8 @@ SL_API SL_MUST_CHECK int sl_jobs_begin(sl_jobs *client, sl_tx **out, struct sl_e
  * gets a transaction that sl_tx_commit and sl_tx_rollback end. */
 SL_API SL_MUST_CHECK int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err);
 SL_API void *sl_tx_native(sl_tx *tx);
+/* SAVEPOINT, RELEASE and ROLLBACK TO of SQL. A rollback drops the notifications of what it undoes. SL_EINVAL: an
+ * invalid or unknown name. */
 SL_API SL_MUST_CHECK int sl_tx_savepoint(sl_tx *tx, const char *name, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_tx_release(sl_tx *tx, const char *name, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_tx_rollback_to(sl_tx *tx, const char *name, struct sl_err *err);
@@ -181,8 +185,10 @@ SL_API SL_MUST_CHECK int sl_jobs_list(sl_jobs *client, const struct sl_job_filte
 				      struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_list_chains(sl_jobs *client, const struct sl_job_filter *filter, sl_chain_fn *fn,
 					     void *ctx, struct sl_err *err);
+/* Visit the attempts of a job, the first one first. fn as above. */
 SL_API SL_MUST_CHECK int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attempt_record_fn *fn, void *ctx,
 					  struct sl_err *err);
+/* Visit the number of jobs of each type and status. fn as above. */
 SL_API SL_MUST_CHECK int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 
 /* Claims in force, in the order of their ids behind `after` (NULL: from the first), at most limit (0: 100; 10,000). */
@@ -249,19 +255,21 @@ SL_API SL_MUST_CHECK int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_
  * @yearly @monthly @weekly @daily @hourly, in UTC. Fired by every worker; each tick is enqueued exactly once over all.
  * next_ms, last_ms and last_chain of *cron are ignored. */
 SL_API SL_MUST_CHECK int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err *err);
+/* Remove a schedule; jobs that it has enqueued stay. SL_ENOENT. */
 SL_API SL_MUST_CHECK int sl_jobs_cron_remove(sl_jobs *client, const char *name, struct sl_err *err);
+/* Visit every schedule. fn is called with no lock held and may use the client. */
+SL_API SL_MUST_CHECK int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err);
+/* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when it never fires (30 February). */
+SL_API SL_MUST_CHECK int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl_err *err);
 
-/* The audit trail. SL_EUNSUPPORTED: the store has none. */
-/* Record a change that is made elsewhere than in the store, before it is made. */
+/* The audit trail. SL_EUNSUPPORTED when the store has no audit trail.
+ * Record a change outside the store, before it is made. */
 SL_API SL_MUST_CHECK int sl_jobs_audit_put(sl_jobs *client, const struct sl_audit_record *record, struct sl_err *err);
 /* The newest first, with smaller ids than `before` (0: from the newest), at most `limit` (1 to 10,000). */
 SL_API SL_MUST_CHECK int sl_jobs_audit_list(sl_jobs *client, uint64_t before, uint32_t limit, sl_audit_record_fn *fn,
 					    void *ctx, struct sl_err *err);
 /* Delete records that are older than keep_ms. *n (may be NULL): how many. */
 SL_API SL_MUST_CHECK int sl_jobs_audit_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
-SL_API SL_MUST_CHECK int sl_jobs_cron_list(sl_jobs *client, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-/* The first tick after after_ms; SL_EDATA with the place that is wrong; SL_ENOENT when it never fires (30 February). */
-SL_API SL_MUST_CHECK int sl_cron_next(const char *spec, int64_t after_ms, int64_t *next_ms, struct sl_err *err);
 
 /* Events of a job that have reached the store, in order of offset. */
 SL_API SL_MUST_CHECK int sl_jobs_events(sl_jobs *client, uint64_t job_id, uint64_t after, uint32_t limit,

@@ -45,6 +45,7 @@ enum sl_log_format { SL_LOG_LOGFMT = 0, SL_LOG_JSON = 1 };
  * boundary when too long, and still valid JSON). Returns the length that was written. */
 SL_API size_t sl_log_format(const struct sl_log_record *record, enum sl_log_format format, char *out, size_t size);
 
+/* "debug", "info", "warn" or "error". A static string. */
 SL_API const char *sl_log_level_name(enum sl_log_level level);
 
 #ifdef __cplusplus

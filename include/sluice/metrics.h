@@ -63,9 +63,11 @@ SL_API SL_MUST_CHECK int sl_metrics_histogram(sl_metrics *m, const char *name, c
 					      const struct sl_metric_label *labels, size_t n_labels,
 					      enum sl_metric_unit unit, sl_histogram **out, struct sl_err *err);
 
+/* Add n. Takes no lock. NULL is allowed, and does nothing. */
 SL_API void sl_counter_add(sl_counter *c, uint64_t n);
 SL_API uint64_t sl_counter_value(const sl_counter *c);
 
+/* Set the value. Takes no lock. NULL is allowed, and does nothing. */
 SL_API void sl_gauge_set(sl_gauge *g, double value);
 SL_API void sl_gauge_add(sl_gauge *g, double delta);
 

@@ -51,6 +51,7 @@ struct sl_record {
 	const char *bad; /* NULL: good; else why it is not */
 };
 
+/* Make a reader of records; nothing is read yet. SL_EINVAL names the field. *out is untouched on failure. */
 SL_API SL_MUST_CHECK int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx,
 					const struct sl_records_opts *opts, struct sl_err *err);
 SL_API void sl_records_free(sl_records *r); /* NULL is allowed */

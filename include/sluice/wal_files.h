@@ -102,12 +102,13 @@ struct sl_wal_cleanup_entry {
 	bool removed;           /* false in a dry run */
 };
 typedef int sl_wal_cleanup_fn(const struct sl_wal_cleanup_entry *entry, void *ctx);
-/* The specification's CleanupArchive. Remove archives in dir whose last record is older than retention_days (>= 0), and
- * damaged archives and what a recovery put aside (.torn-, .damaged-, .old-) whose files are; the latter are logged.
- * Other files are left alone. fn (may be NULL) hears of each one that is due. A missing dir is empty. */
+/* The specification's CleanupArchive. Remove archives in dir whose last record is older than retention_days (>= 0).
+ * Damaged archives, and files that a recovery quarantined (.torn-, .damaged-, .old-), are removed and logged when the
+ * file itself is older. Other files are left alone. fn (may be NULL) is called for each file that is due. A missing dir
+ * counts as empty. */
 SL_API SL_MUST_CHECK int sl_wal_cleanup(const char *dir, int32_t retention_days, bool dry_run, sl_wal_cleanup_fn *fn,
 					void *ctx, const struct sl_env *env, struct sl_err *err);
-/* The same of what recoveries put aside, and nothing else: archives stay. id: of this log only; NULL: of all in dir. */
+/* The same for quarantined files only; archives stay. id: only those of this log; NULL: of every log in dir. */
 SL_API SL_MUST_CHECK int sl_wal_cleanup_quarantine(const char *dir, const char *id, int32_t retention_days,
 						   const struct sl_env *env, struct sl_err *err);
 

@@ -95,7 +95,10 @@ struct sl_worker_opts {
 };
 #define SL_WORKER_OPTS_INIT .struct_size = sizeof(struct sl_worker_opts)
 
+/* Make a worker that does nothing until it is started. Strings in opts are copied; its handles must outlive the worker.
+ * SL_EINVAL names the field. *out is untouched on failure. */
 SL_API SL_MUST_CHECK int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_err *err);
+/* Start the worker's threads: it claims and runs jobs until sl_worker_stop. SL_EINVAL when it was started before. */
 SL_API SL_MUST_CHECK int sl_worker_start(sl_worker *worker, struct sl_err *err);
 /* Claim nothing more, give back what is claimed and not started, let running handlers finish within deadline_ms
  * (SL_UNLIMITED), then abort them (shutdown), wait for them to return, and give their jobs back uncharged (those of
@@ -109,6 +112,7 @@ SL_API void sl_worker_free(sl_worker *worker);
  * retry or running anywhere. SL_ETIMEDOUT; the text names types that are paused and have jobs left, and the log does so
  * while it waits: they are drained once sl_jobs_resume resumes them. */
 SL_API SL_MUST_CHECK int sl_worker_drain(sl_worker *worker, int64_t timeout_ms, struct sl_err *err);
+/* The worker's id, as jobs show it. Lives as long as the worker. */
 SL_API const char *sl_worker_id(const sl_worker *worker);
 
 struct sl_worker_stats {
@@ -143,6 +147,7 @@ SL_API const char *sl_abort_reason_name(enum sl_abort_reason reason);
 /* The job as claimed: id, chain_id, type, input, priority, traceparent, created_ms; attempt counts this start. Lives as
  * long as the attempt. */
 SL_API const struct sl_job *sl_attempt_job(const sl_attempt *attempt);
+/* The id of the worker that runs the attempt. Lives as long as the attempt. */
 SL_API const char *sl_attempt_worker_id(const sl_attempt *attempt);
 /* Visit the chains that this job waited for, with their outputs, in the order in which they were given. */
 SL_API SL_MUST_CHECK int sl_attempt_blockers(sl_attempt *attempt, sl_chain_fn *fn, void *ctx, struct sl_err *err);

@@ -25,7 +25,8 @@ int sl__env_init(struct sl_env *out, const struct sl_env *in, struct sl_err *err
 		out->log_level = SL_LOG_INFO;
 	if (out->io->version != SL_IO_VERSION || out->clock->version != SL_CLOCK_VERSION ||
 	    out->mem->version != SL_MEM_VERSION || out->rand->version != SL_RAND_VERSION)
-		return sl_err_set(err, SL_EINVAL, "env: a table of another version than this library's");
+		return sl_err_set(err, SL_EINVAL,
+				  "env: a table of another version than this library's; build against its headers");
 	return 0;
 }
 

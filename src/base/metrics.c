@@ -165,7 +165,7 @@ static int find_series(sl_metrics *m, struct sl__family *f, struct sl__buf *text
 	size_t at = series_place(f, labels);
 	if (at == f->n || strcmp(f->series[at].labels, labels) != 0) {
 		if (f->n >= m->max_series)
-			return sl_err_set(err, SL_EFULL, "metric %s: more than %zu series; is an id used as a label?",
+			return sl_err_set(err, SL_EFULL, "metric %s: more than %zu series; do not use ids as labels",
 					  f->name, m->max_series);
 		if (insert_series(m, f, at, text) != 0)
 			return sl_err_set(err, SL_ENOMEM, "metric %s: out of memory", f->name);
@@ -194,7 +194,7 @@ static int find_locked(sl_metrics *m, struct wanted *want, void **out, struct sl
 				   : strcmp(f->label_names, label_names) != 0 ? "label names"
 									      : NULL;
 		if (what != NULL)
-			return sl_err_set(err, SL_EINVAL, "metric %s: known with another %s", spec->name, what);
+			return sl_err_set(err, SL_EINVAL, "metric %s: registered with another %s", spec->name, what);
 		return find_series(m, m->families[at], &want->text, out, err);
 	}
 	struct sl__family **families = sl__grow(&m->env, m->families, m->n, &m->cap, sizeof(*families));
@@ -347,7 +347,7 @@ int sl_gauge_attach(sl_gauge *g, sl_gauge_fn *fn, void *ctx, struct sl_err *err)
 	if (!known)
 		return 0;
 	sl__free(&g->registry->env, source);
-	return sl_err_set(err, SL_EEXIST, "gauge: the function is attached already");
+	return sl_err_set(err, SL_EEXIST, "gauge: a function is attached already");
 }
 
 void sl_gauge_detach(sl_gauge *g, sl_gauge_fn *fn, void *ctx)

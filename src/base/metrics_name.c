@@ -37,11 +37,12 @@ static int check_metric_name(const struct sl__metric_spec *spec, struct sl_err *
 	size_t n = strlen(spec->name);
 	bool total = ends_in(spec->name, n, "_total");
 	if (total != (spec->kind == SL__COUNTER))
-		return sl_err_set(err, SL_EINVAL, "metric %s: counters, and only they, end in _total", spec->name);
+		return sl_err_set(err, SL_EINVAL, "metric %s: the names of counters, and no others, end in _total",
+				  spec->name);
 	for (size_t i = 0; i < SL_COUNT(reserved); i++)
 		if (ends_in(spec->name, n, reserved[i]))
-			return sl_err_set(err, SL_EINVAL, "metric %s: %s belongs to histograms", spec->name,
-					  reserved[i]);
+			return sl_err_set(err, SL_EINVAL, "metric %s: the ending %s is reserved for histograms",
+					  spec->name, reserved[i]);
 
 	/* The unit, which comes before _total. */
 	if (total)

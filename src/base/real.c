@@ -284,6 +284,7 @@ int sl__thread_start(pthread_t *out, const char *name, void *(*fn)(void *), void
 int sl__thread_error(struct sl_err *err, int rc, const char *role, const char *of)
 {
 	if (rc == -EAGAIN) /* not a lock's EAGAIN */
-		return sl_err_set(err, SL_EAGAIN, "start the %s thread of %s: the system has no room for it", role, of);
+		return sl_err_set(err, SL_EAGAIN, "start the %s thread of %s: the system's limit of threads is reached",
+				  role, of);
 	return sl_err_set_errno(err, -rc, "start the %s thread of %s", role, of);
 }

@@ -13,7 +13,7 @@ int sl__sha256_begin(struct sl__sha256 *h, struct sl_err *err)
 {
 	h->md = EVP_MD_CTX_new();
 	if (h->md == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a SHA-256");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a SHA-256");
 	if (EVP_DigestInit_ex(h->md, EVP_sha256(), NULL) != 1) {
 		sl__sha256_drop(h);
 		return sha256_failed(err);

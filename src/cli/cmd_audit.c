@@ -165,15 +165,8 @@ static int audit_head_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt head_opts[] = {
 	OPT_DATASET,
-	{.name = "key-file",
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Sign the head with this secret key of 'sluice audit keygen'"},
-	{.name = "out",
-	 .letter = 'o',
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Write the head to FILE instead of standard output; FILE is replaced atomically"},
+	OPT_TEXT("key-file", 0, "FILE", "Sign the head with this secret key of 'sluice audit keygen'"),
+	OPT_TEXT("out", 'o', "FILE", "Write the head to FILE instead of standard output; FILE is replaced atomically"),
 	OPT_JSON("Accepted for consistency; a head is always JSON"),
 	{.name = NULL},
 };

@@ -100,10 +100,8 @@ static int backup_passphrase_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt passphrase_opts[] = {
 	BACKUP_OPTS_REPO,
-	{.name = "new-passphrase-file",
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Read the new passphrase from FILE (default: ask twice on the terminal)"},
+	OPT_TEXT("new-passphrase-file", 0, "FILE",
+		 "Read the new passphrase from FILE (default: ask twice on the terminal)"),
 	OPT_JSON("Print {\"changed\":true}"),
 	{.name = NULL},
 };

@@ -97,9 +97,7 @@ static int backup_forget_run(struct cli *cli, const struct parsed *args)
 	for (size_t i = 0; i < SL_COUNT(rules); i++)
 		has_rule |= opt_given(args, rules[i]);
 	if (!has_rule && !n)
-		return cli_usage(
-			cli,
-			"nothing to do: give what to keep (--keep-last, --keep-daily, …) or each SNAPSHOT to remove");
+		return cli_usage(cli, "give what to keep (--keep-last, --keep-daily, …), or each SNAPSHOT to remove");
 	if (n && (has_rule || filters))
 		return cli_usage(cli, "give either rules and filters or SNAPSHOTs, not both");
 	if (opt_given(args, "path"))
@@ -147,17 +145,13 @@ static const struct opt forget_opts[] = {
 	OPT_KEEP("monthly", "Keep the newest snapshot of each of the last N months that have one"),
 	OPT_KEEP("yearly", "Keep the newest snapshot of each of the last N years that have one"),
 	{.name = "keep-tag", .kind = OPT_STRING, .arg = "TAG", .repeat = true, .help = "Keep all snapshots with this tag"},
-	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "Consider only snapshots of this host"},
-	{.name = "tag",
-	 .letter = 't',
-	 .kind = OPT_STRING,
-	 .arg = "TAG",
-	 .help = "Consider only snapshots with this tag"},
-	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "Consider only snapshots of this path"},
+	OPT_TEXT("host", 0, "NAME", "Consider only snapshots of this host"),
+	OPT_TEXT("tag", 't', "TAG", "Consider only snapshots with this tag"),
+	OPT_TEXT("path", 0, "PATH", "Consider only snapshots of this path"),
 	{.name = "dry-run",
 	 .letter = 'n',
 	 .kind = OPT_FLAG,
-	 .help = "Print what would be kept and forgotten, and change nothing"},
+	 .help = "Print what would be forgotten, and change nothing"},
 	OPT_JSON("Print one JSON object per snapshot, with keep and rules"),
 	{.name = NULL},
 };

@@ -95,9 +95,9 @@ static int backup_list_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt list_opts[] = {
 	BACKUP_OPTS_REPO,
-	{.name = "host", .kind = OPT_STRING, .arg = "NAME", .help = "List only snapshots of this host"},
-	{.name = "tag", .letter = 't', .kind = OPT_STRING, .arg = "TAG", .help = "List only snapshots with this tag"},
-	{.name = "path", .kind = OPT_STRING, .arg = "PATH", .help = "List only snapshots of this path"},
+	OPT_TEXT("host", 0, "NAME", "List only snapshots of this host"),
+	OPT_TEXT("tag", 't', "TAG", "List only snapshots with this tag"),
+	OPT_TEXT("path", 0, "PATH", "List only snapshots of this path"),
 	OPT_JSON("Print one JSON object per line"),
 	{.name = NULL},
 };

@@ -183,15 +183,10 @@ static int dlq_redrive_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt dlq_redrive_opts[] = {
-	{.name = "to-wal",
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Append all items to this log, whatever their source"},
-	{.name = "to",
-	 .kind = OPT_STRING,
-	 .arg = "URL",
-	 .help = "Send dead letters of 'sluice load' to this URL instead of the one they name, with the same table and "
-		 "columns; send those of 'sluice export' to a table with the name of the dataset"},
+	OPT_TEXT("to-wal", 0, "FILE", "Append all items to this log, whatever their source"),
+	OPT_TEXT("to", 0, "URL",
+		 "Send dead letters of 'sluice load' to this URL instead of the one they name, with the same table and "
+		 "columns; send those of 'sluice export' to a table with the name of the dataset"),
 	WALFILE_OPT_KEY_FILE,
 	WALFILE_OPT_LOCK_WAIT,
 	OPT_JSON("Print JSON"),

@@ -411,11 +411,8 @@ static int enqueue_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt enqueue_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "key",
-	 .letter = 'k',
-	 .kind = OPT_STRING,
-	 .arg = "KEY",
-	 .help = "Do not start a chain if one with this key exists; print the id of that one instead"},
+	OPT_TEXT("key", 'k', "KEY",
+		 "Do not start a chain if one with this key exists; print the id of that one instead"),
 	{.name = "key-scope",
 	 .kind = OPT_ENUM,
 	 .arg = "SCOPE",
@@ -429,10 +426,7 @@ static const struct opt enqueue_opts[] = {
 	 .min = 0,
 	 .max = INT64_C(315360000000),
 	 .help = "Keep the key for this long after the start; 0: as long as the scope says"},
-	{.name = "at",
-	 .kind = OPT_STRING,
-	 .arg = "TIME",
-	 .help = "Do not start before this time, such as 2024-05-01T12:00:00Z"},
+	OPT_TEXT("at", 0, "TIME", "Do not start before this time, such as 2024-05-01T12:00:00Z"),
 	{.name = "in",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",
@@ -446,12 +440,10 @@ static const struct opt enqueue_opts[] = {
 	 .arg = "CHAIN",
 	 .repeat = true,
 	 .help = "Wait until this chain has completed; separate several ids with commas"},
-	{.name = "bulk",
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Start a chain for each line of FILE ('-': stdin), an object with \"input\" and optionally \"type\", "
+	OPT_TEXT("bulk", 0, "FILE",
+		 "Start a chain for each line of FILE ('-': stdin), an object with \"input\" and optionally \"type\", "
 		 "\"key\", \"at\", \"in_ms\" and \"priority\"; all of them or none. The whole file is read first; "
-		 "beyond 4 MiB it is kept in a temporary file (TMPDIR, else /var/tmp)"},
+		 "beyond 4 MiB it is kept in a temporary file (TMPDIR, else /var/tmp)"),
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };

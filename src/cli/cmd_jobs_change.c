@@ -99,11 +99,7 @@ static int change_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt fail_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "error",
-	 .letter = 'e',
-	 .kind = OPT_STRING,
-	 .arg = "TEXT",
-	 .help = "Error that the job shows (default: 'failed from outside')"},
+	OPT_TEXT("error", 'e', "TEXT", "Error that the job shows (default: 'failed from outside')"),
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };

@@ -169,11 +169,7 @@ static int parquet_cat_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt cat_opts[] = {
-	{.name = "columns",
-	 .letter = 'c',
-	 .kind = OPT_STRING,
-	 .arg = "A,B",
-	 .help = "Print only these columns, in this order"},
+	OPT_TEXT("columns", 'c', "A,B", "Print only these columns, in this order"),
 	{.name = "limit",
 	 .letter = 'n',
 	 .kind = OPT_INT,

@@ -177,10 +177,8 @@ static const struct opt archive_opts[] = {
 	 .max = 19,
 	 .help = "Level of the zstd compression"},
 	WALFILE_OPT_ON_CORRUPTION,
-	{.name = "key-file",
-	 .kind = OPT_STRING,
-	 .arg = "FILE",
-	 .help = "Archive an encrypted log only if this key opens every payload (default: do not check)"},
+	OPT_TEXT("key-file", 0, "FILE",
+		 "Archive an encrypted log only if this key opens every payload (default: do not check)"),
 	WALFILE_OPT_LOCK_WAIT,
 	{.name = NULL},
 };

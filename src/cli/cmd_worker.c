@@ -220,11 +220,9 @@ static const struct opt worker_opts[] = {
 	 .repeat = true,
 	 .help = "Pass this variable to commands although it is one of Sluice's secrets: PGPASSWORD, the password in "
 		 "SLUICE_STORE, SLUICE_…TOKEN…"},
-	{.name = "run-as",
-	 .kind = OPT_STRING,
-	 .arg = "USER",
-	 .help = "Run the commands as this user, who cannot read the worker's files, such as a SQLite store. Needs "
-		 "root, or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"},
+	OPT_TEXT("run-as", 0, "USER",
+		 "Run the commands as this user, who cannot read the worker's files, such as a SQLite store. Needs "
+		 "root, or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"),
 	{.name = "slots",
 	 .letter = 'n',
 	 .kind = OPT_INT,
@@ -282,7 +280,7 @@ static const struct opt worker_opts[] = {
 	 .help = "Exit when no job of these types is due, awaiting a retry or running anywhere, and all output is "
 		 "sent. Waits for paused types and reports them; fails if the event log accepts no records for "
 		 "--flush-timeout"},
-	{.name = "id", .kind = OPT_STRING, .arg = "NAME", .help = "Name of the worker (default: a random UUID)"},
+	OPT_TEXT("id", 0, "NAME", "Name of the worker (default: a random UUID)"),
 	WORKERLOG_OPT_WAL,
 	WORKERLOG_OPTS_SERVER,
 	{.name = "kill-grace",

@@ -69,11 +69,10 @@ static int check_settings(struct exportopts *o)
 	if (database && c->export_table != NULL && c->export_query != NULL)
 		return cli_usage(o->cli, "--table and --query exclude each other");
 	if (database && (opt_given(o->args, "format") || opt_flag(o->args, "no-header")))
-		return cli_usage(o->cli, "--%s needs a file as the source",
+		return cli_usage(o->cli, "--%s is only for files",
 				 opt_given(o->args, "format") ? "format" : "no-header");
 	if (!database && (c->export_table != NULL || c->export_query != NULL))
-		return cli_usage(o->cli, "--%s needs a database as the source",
-				 c->export_table != NULL ? "table" : "query");
+		return cli_usage(o->cli, "--%s is only for databases", c->export_table != NULL ? "table" : "query");
 	/* The end of a file's name may be its format. */
 	for (size_t i = 0, n = strlen(from); i < SL_COUNT(suffixes); i++) {
 		size_t m = strlen(suffixes[i]);
@@ -84,9 +83,7 @@ static int check_settings(struct exportopts *o)
 		return cli_usage(o->cli, "cannot see the format of %s; give --format=csv or --format=jsonl",
 				 strcmp(from, "-") ? from : "standard input");
 	if (c->export_follow && opts_has(o->args, "final") && opt_given(o->args, "final"))
-		return cli_usage(
-			o->cli,
-			"--final and --follow exclude each other: a source that is followed has no end to close");
+		return cli_usage(o->cli, "--final and --follow exclude each other");
 	if (c->export_dead_letters != NULL && c->export_bad_rows == 0)
 		return cli_usage(o->cli, "--dead-letters needs --bad-rows=divert");
 	return 0;

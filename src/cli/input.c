@@ -51,7 +51,7 @@ static enum input_step next_line(struct input *in, struct input_record *out, str
 	/* Bytes that were searched once are not searched again when more has come. */
 	in->scanned = have;
 	if (len > in->max_record) {
-		sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than the maximum of a record (%zu bytes)",
+		sl_err_set(err, SL_ETOOBIG, "line %" PRIu64 " is longer than the maximum record size (%zu bytes)",
 			   in->number + 1, in->max_record);
 		return INPUT_FAILED;
 	}
@@ -75,7 +75,7 @@ static enum input_step next_frame(struct input *in, struct input_record *out, st
 	/* Before it is read: a wrong length must not make the buffer grow. */
 	if (len > in->max_record) {
 		sl_err_set(err, SL_ETOOBIG,
-			   "the frame at offset %" PRIu64 " has %zu bytes, more than the maximum of a record (%zu)",
+			   "the frame at offset %" PRIu64 " has %zu bytes, more than the maximum record size (%zu)",
 			   in->offset, len, in->max_record);
 		return INPUT_FAILED;
 	}

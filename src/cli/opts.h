@@ -38,6 +38,11 @@ struct opt {
 
 #define OPTS_MAX 48
 
+/* An option whose value is any text; flag: its letter, or 0. */
+#define OPT_TEXT(option, flag, what, text)                                                                             \
+	{                                                                                                              \
+		.name = option, .letter = flag, .kind = OPT_STRING, .arg = what, .help = text                          \
+	}
 /* The option that every command with a result has. */
 #define OPT_JSON(text)                                                                                                 \
 	{                                                                                                              \

@@ -203,7 +203,7 @@ static int build(sl_coordinator *c, struct sl_err *err)
 	c->name = sl__strdup(&c->env, c->o.name != NULL ? c->o.name : "coordinator");
 	c->target = sl__strdup(&c->env, target != NULL ? target : c->sink.ops->name);
 	if (c->name == NULL || c->target == NULL || make_memory(c) != 0)
-		return sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
+		return sl_err_set(err, SL_ENOMEM, "coordinator: out of memory");
 	int rc = make_queue_and_gates(c, err);
 	if (rc != 0)
 		return rc;
@@ -233,7 +233,7 @@ int sl_coordinator_new(sl_coordinator **out, const sl_sink *sink, const struct s
 		return rc;
 	sl_coordinator *c = sl__calloc(&env, 1, sizeof(*c));
 	if (c == NULL)
-		return sl_err_set(err, SL_ENOMEM, "coordinator: no memory");
+		return sl_err_set(err, SL_ENOMEM, "coordinator: out of memory");
 	c->env = env;
 	c->o = o;
 	c->sink = *sink;

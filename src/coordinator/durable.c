@@ -92,7 +92,7 @@ void sl__durable_mark(const sl_coordinator *c, const struct sl__queue_item *item
 			      : sl_wal_mark_failed(box->log, first, last, &err);
 		if (rc != 0)
 			sl__log(&c->env, SL_LOG_WARN, "coordinator",
-				"failed to mark items in the log; they may be written again",
+				"could not mark items in the log; they may be written again",
 				SL__F_STR("name", c->name), SL__F_U64("first", first), SL__F_U64("last", last),
 				SL__F_STR("error", err.msg));
 	}
@@ -187,9 +187,8 @@ static int submit_chunk(sl_coordinator *c, struct chunk *k, const struct sl_item
 		int synced = sl_wal_sync(c->o.wal, &err);
 		if (synced != 0) {
 			sl__log(&c->env, SL_LOG_ERROR, "coordinator",
-				"items that were refused may still be written after a restart",
-				SL__F_STR("name", c->name), SL__F_U64("items", durable - k->n_pushed),
-				SL__F_STR("error", err.msg));
+				"refused items may still be written after a restart", SL__F_STR("name", c->name),
+				SL__F_U64("items", durable - k->n_pushed), SL__F_STR("error", err.msg));
 			rc = synced;
 		}
 	}
@@ -309,10 +308,10 @@ static void feed_log(sl_coordinator *c, sl_wal *log)
 		return;
 	int rc = sl_wal_iterate(log, 0, feed_one, &f, &err);
 	if (rc != 0 && rc != SL_ECLOSED)
-		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "failed to read the log to its end",
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "could not read the log to its end",
 			SL__F_STR("name", c->name), SL__F_STR("error", err.msg));
 	if (f.strange > 0)
-		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "records of the log are not items; left in the log",
+		sl__log(&c->env, SL_LOG_ERROR, "coordinator", "records that are not items stay in the log",
 			SL__F_STR("name", c->name), SL__F_U64("records", f.strange));
 	if (f.fed > 0)
 		sl__log(&c->env, SL_LOG_INFO, "coordinator", "queued items of an earlier run",

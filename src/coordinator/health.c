@@ -115,13 +115,13 @@ struct gauge {
 
 static void list_gauges(struct sl__coordinator_metrics *x, struct gauge rows[GAUGES])
 {
-	rows[0] = (struct gauge){&x->depth, "sluice_coordinator_queue_depth", "Items that wait in the queue.",
-				 read_depth};
+	rows[0] =
+		(struct gauge){&x->depth, "sluice_coordinator_queue_depth", "Items waiting in the queue.", read_depth};
 	rows[1] = (struct gauge){&x->oldest_age, "sluice_coordinator_oldest_age_seconds",
-				 "Age of the oldest item that waits in the queue or for a retry.", read_oldest_age};
+				 "Age of the oldest item waiting in the queue or for a retry.", read_oldest_age};
 	rows[2] = (struct gauge){&x->breaker_open, "sluice_coordinator_breaker_open",
-				 "1 while the circuit breaker is open or half open.", read_breaker};
-	rows[3] = (struct gauge){&x->workers, "sluice_coordinator_workers", "Workers that take part.", read_workers};
+				 "1 if the circuit breaker is open or half open.", read_breaker};
+	rows[3] = (struct gauge){&x->workers, "sluice_coordinator_workers", "Active workers.", read_workers};
 }
 
 /* Counters and histograms. */
@@ -138,10 +138,10 @@ static int make_metrics(sl_coordinator *c, struct sl_err *err)
 		const char *name, *help;
 	} rows[] = {
 		{&x->worker_errors, "sluice_coordinator_worker_errors_total",
-		 "Errors that workers met and survived: failed writes and refused dead letters."},
+		 "Failed writes and refused dead letters that workers recovered from."},
 		{&x->dropped, "sluice_coordinator_items_dropped_total", "Items dropped to make room."},
-		{&x->dead, "sluice_coordinator_items_dead_total", "Items that went to the dead letters."},
-		{&x->retries, "sluice_coordinator_retries_total", "Batches that wait to be tried again."},
+		{&x->dead, "sluice_coordinator_items_dead_total", "Items moved to the dead letters."},
+		{&x->retries, "sluice_coordinator_retries_total", "Batches scheduled for a retry."},
 	};
 	int rc = sl_metrics_counter(m, writes, writes_help, ok, 3, &x->writes_ok, err);
 	if (rc != 0)
@@ -151,11 +151,11 @@ static int make_metrics(sl_coordinator *c, struct sl_err *err)
 		rc = sl_metrics_counter(m, rows[i].name, rows[i].help, ok, 1, rows[i].to, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_metrics_histogram(m, "sluice_sink_write_latency_seconds", "Time of one write of a sink.", ok, 2,
+	rc = sl_metrics_histogram(m, "sluice_sink_write_latency_seconds", "Duration of a write to the sink.", ok, 2,
 				  SL_UNIT_NANOSECONDS, &x->latency, err);
 	if (rc != 0)
 		return rc;
-	return sl_metrics_histogram(m, "sluice_coordinator_batch_items", "Items of one write.", ok, 1, SL_UNIT_COUNT,
+	return sl_metrics_histogram(m, "sluice_coordinator_batch_items", "Items per write.", ok, 1, SL_UNIT_COUNT,
 				    &x->batch_items, err);
 }
 

@@ -104,9 +104,9 @@ static int check_parts(const struct sl_coordinator_opts *o, const sl_sink *sink,
 		return sl_err_set(err, SL_EINVAL, "coordinator: the sink's table has version %d, not %d",
 				  sink->ops->version, SL_SINK_VERSION);
 	if (o->unwritten.dead_letters == NULL && o->unwritten.on_dead == NULL)
-		return sl_err_set(
-			err, SL_EINVAL,
-			"coordinator: give unwritten.dead_letters or unwritten.on_dead: some items may never be taken");
+		return sl_err_set(err, SL_EINVAL,
+				  "coordinator: give unwritten.dead_letters or unwritten.on_dead, for items that the "
+				  "sink never accepts");
 	if (o->items.kind == SL_ITEM_BYTES &&
 	    (o->items.copy != NULL || o->items.free != NULL || o->items.encode != NULL || o->items.decode != NULL))
 		return sl_err_set(err, SL_EINVAL,
@@ -118,7 +118,7 @@ static int check_parts(const struct sl_coordinator_opts *o, const sl_sink *sink,
 	if (o->items.kind == SL_ITEM_POINTERS && (o->wal != NULL || o->spill_wal != NULL) && o->items.decode == NULL)
 		return sl_err_set(err, SL_EINVAL, "coordinator: pointer items with a log need items.decode");
 	if (o->wal != NULL && o->wal == o->spill_wal)
-		return sl_err_set(err, SL_EINVAL, "coordinator: wal and spill_wal are the same log");
+		return sl_err_set(err, SL_EINVAL, "coordinator: wal and spill_wal are the same log; give two");
 	if (o->name != NULL && (o->name[0] == '\0' || strlen(o->name) > NAME_MAX_BYTES))
 		return sl_err_set(err, SL_EINVAL, "coordinator: name has %zu bytes; give 1 to %d", strlen(o->name),
 				  NAME_MAX_BYTES);

@@ -150,7 +150,8 @@ enum sl__step sl__bury(sl_coordinator *c, struct sl__worker *w, struct sl__batch
 		int rc = bury_one(c, b, &b->items[b->lo], attempts, &err);
 		if (rc != 0) {
 			sl_counter_add(c->metrics.worker_errors, 1);
-			sl__log(&c->env, SL_LOG_ERROR, "coordinator", "the dead letters refused an item; it waits",
+			sl__log(&c->env, SL_LOG_ERROR, "coordinator",
+				"could not write a dead letter; the item is kept and retried",
 				SL__F_STR("name", c->name), SL__F_STR("error", err.msg));
 		}
 		sl__lock(&c->mu);

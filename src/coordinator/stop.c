@@ -142,7 +142,8 @@ static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 	for (;;) {
 		b = sl__batches_pop(&c->free);
 		if (b == NULL)
-			return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: every batch is in a write", c->name);
+			return sl_err_set(err, SL_ETIMEDOUT,
+					  "coordinator %s: every batch is being written; wait for one to end", c->name);
 		size_t max = SL_MIN(c->batch_size, CHUNK);
 		size_t n = sl__has_keys(c) ? sl__keys_take_aside(c, b->items, max) : 0;
 		if (n == 0) {
@@ -166,8 +167,9 @@ static int give_back(sl_coordinator *c, struct sl_err *err) SL_REQUIRES(c->mu)
 
 static int write_is_out(const sl_coordinator *c, uint64_t n_unknown, struct sl_err *err)
 {
-	return sl_err_set(err, SL_ETIMEDOUT, "coordinator %s: a write has not returned; %llu items are unknown",
-			  c->name, (unsigned long long)n_unknown);
+	return sl_err_set(err, SL_ETIMEDOUT,
+			  "coordinator %s: a write has not returned; the outcome of %llu items is unknown", c->name,
+			  (unsigned long long)n_unknown);
 }
 
 static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) SL_REQUIRES(c->mu)
@@ -187,10 +189,9 @@ static int run_down(sl_coordinator *c, int64_t deadline_ns, struct sl_err *err) 
 		struct sl__tally t = sl__tally(c);
 		if (t.queue.depth + t.waiting == 0)
 			return write_is_out(c, t.outside, err);
-		return sl_err_set(
-			err, SL_EPENDING,
-			"coordinator %s: %llu items are not written, and there is neither a log nor on_returned",
-			c->name, (unsigned long long)(t.queue.depth + t.outside));
+		return sl_err_set(err, SL_EPENDING,
+				  "coordinator %s: %llu items are not written; set a log or on_returned to keep them",
+				  c->name, (unsigned long long)(t.queue.depth + t.outside));
 	}
 	halt(c, !done);
 	wait_until(c, at_rest, sl__deadline_ns(&c->env, GRACE_MS));

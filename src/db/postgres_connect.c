@@ -41,7 +41,7 @@ int sl__pg_check_conninfo(const char *conninfo, struct sl_err *err)
 	PQconninfoOption *parsed = PQconninfoParse(conninfo, NULL);
 	if (parsed == NULL)
 		return sl_err_set(err, SL_EINVAL,
-				  "postgres: the connection string is not a postgres:// URL nor key=value pairs");
+				  "postgres: the connection string is neither a postgres:// URL nor key=value pairs");
 	int rc = 0;
 	for (const PQconninfoOption *o = parsed; o->keyword != NULL && rc == 0; o++)
 		if (strcmp(o->keyword, "port") == 0 && o->val != NULL && !is_port_list(o->val))

@@ -155,7 +155,7 @@ static int send_sync(struct sl__pg_pipe *pipe, bool *synced, struct sl_err *err)
 	PGconn *pg = pipe->conn->pg;
 	int rc = 0;
 	if (pipe->failed == SL_ENOMEM)
-		rc = sl_err_set(err, SL_ENOMEM, "postgres: parameters: out of memory, or too big");
+		rc = sl_err_set(err, SL_ENOMEM, "postgres: parameters: out of memory, or too large");
 	else if (pipe->failed != 0)
 		rc = sl__pg_error(err, pg, NULL, "send");
 	*synced = PQpipelineStatus(pg) != PQ_PIPELINE_OFF;

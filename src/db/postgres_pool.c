@@ -117,7 +117,8 @@ static int take(sl__pg_pool *pool, bool held, struct sl__pg_conn **out, struct s
 {
 	struct sl__pg_conn *c;
 	if (pool->pid != getpid())
-		return sl_err_set(err, SL_EFORKED, "postgres: the store was opened before the fork");
+		return sl_err_set(err, SL_EFORKED,
+				  "postgres: the store was opened before a fork; open it again in the child");
 	if (!wait_for_place(pool, held, &c))
 		return sl_err_set(err, SL_EAGAIN, "postgres: all %u connections stayed in use%s", pool->max,
 				  held ? ", or all but one by transactions" : "");

@@ -78,7 +78,7 @@ static int make_file(const struct sl_env *env, const char *path, struct sl_err *
 	struct sl_env real = {SL_ENV_INIT, .io = &sl__io_real, .mem = env->mem, .mem_ctx = env->mem_ctx};
 	int rc = sl__mkdirs(&real, dir);
 	if (rc != 0) {
-		rc = sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", dir, strerror(-rc));
+		rc = sl_err_set(err, SL_ECREATE, "cannot create the folder %.120s: %s", dir, strerror(-rc));
 		sl__free(env, dir);
 		return rc;
 	}
@@ -99,7 +99,7 @@ int sl__sqlite_make(const char *path, mode_t mode, struct sl_err *err)
 	if (mknod(path, S_IFREG | mode, 0) == 0)
 		return 0;
 	if (errno == EACCES || errno == EPERM || errno == EROFS || errno == ENOENT)
-		return sl_err_set(err, SL_ECREATE, "cannot make %.150s: %s", path, strerror(errno));
+		return sl_err_set(err, SL_ECREATE, "cannot create %.150s: %s", path, strerror(errno));
 	return errno == EEXIST ? refuse_folder(path, err) : sl_err_set_errno(err, errno, "open %s", path);
 }
 
@@ -113,7 +113,7 @@ int sl__sqlite_locate(const struct sl_env *env, const char *path, bool create, c
 	if (realpath(path, out) != NULL)
 		return create ? 0 : refuse_folder(out, err);
 	if (!create && (errno == ENOENT || errno == ENOTDIR))
-		return sl_err_set(err, SL_EUNAVAIL, "%s does not exist; 'sluice jobs migrate' makes it", path);
+		return sl_err_set(err, SL_EUNAVAIL, "%s does not exist; create it with 'sluice jobs migrate'", path);
 	return sl_err_set_errno(err, errno, "find %s", path);
 }
 
@@ -166,7 +166,7 @@ int sl__sqlite_statements(struct sl__sqlite *c, const char *const *sql, size_t n
 {
 	c->prepared = sl__calloc(c->env, n, sizeof(*c->prepared));
 	if (c->prepared == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the statements");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the statements");
 	c->sql = sql;
 	c->n_sql = n;
 	return 0;

@@ -123,10 +123,10 @@ static int flock_error(const struct sl__sqlite_lock *l, int sys_errno, struct sl
 {
 	if (sys_errno != ENOLCK)
 		return sl_err_set_errno(err, sys_errno, "lock %s", l->path);
-	int rc = sl_err_set(err, SL_EUNAVAIL,
-			    "lock %s: no locks available; its file system must support flock (of NFS: its lock service"
-			    " runs)",
-			    l->path);
+	int rc = sl_err_set(
+		err, SL_EUNAVAIL,
+		"lock %s: no locks available; its file system must support flock (on NFS: start its lock service)",
+		l->path);
 	if (err != NULL)
 		err->sys_errno = sys_errno;
 	return rc;
@@ -156,7 +156,7 @@ static int lock_file(struct sl__sqlite_lock *l, int64_t deadline_ns, struct sl_e
 	while (l->keeper == SL__KEEPER_WANTED)
 		if (!sl__wait(l->env, &l->keeper_done, &l->mu, deadline_ns) && l->keeper == SL__KEEPER_WANTED) {
 			l->keeper_awaited = false;
-			return sl_err_set(err, SL_EAGAIN, "%s is held by another process; try again", l->path);
+			return sl_err_set(err, SL_EAGAIN, "%s is locked by another process; try again", l->path);
 		}
 	int rc = l->keeper == SL__KEEPER_GOT ? 0 : flock_error(l, l->keeper_errno, err);
 	l->keeper = SL__KEEPER_IDLE;

@@ -32,18 +32,21 @@ static int attach_metrics(sl_dlq *q, struct sl_err *err)
 	sl_gauge *waiting = NULL, *bytes = NULL;
 	if (m == NULL || q->read_only)
 		return 0;
-	int rc = sl_metrics_counter(m, "sluice_dead_letter_puts_total", "Letters put.", NULL, 0, &q->puts, err);
+	int rc =
+		sl_metrics_counter(m, "sluice_dead_letter_puts_total", "Dead letters written.", NULL, 0, &q->puts, err);
 	if (rc != 0)
 		return rc;
 	rc = sl_metrics_counter(m, "sluice_dead_letter_dropped_total",
-				"Unacknowledged letters dropped to stay within the bound.", NULL, 0, &q->drops, err);
+				"Unacknowledged dead letters dropped to stay within max_bytes.", NULL, 0, &q->drops,
+				err);
 	if (rc != 0)
 		return rc;
-	rc = sl_metrics_gauge(m, "sluice_dead_letter_unacknowledged", "Letters not dealt with.", NULL, 0, &waiting,
+	rc = sl_metrics_gauge(m, "sluice_dead_letter_unacknowledged", "Dead letters not yet acknowledged.", NULL, 0,
+			      &waiting, err);
+	if (rc != 0)
+		return rc;
+	rc = sl_metrics_gauge(m, "sluice_dead_letter_size_bytes", "Size of the dead letters on disk.", NULL, 0, &bytes,
 			      err);
-	if (rc != 0)
-		return rc;
-	rc = sl_metrics_gauge(m, "sluice_dead_letter_size_bytes", "Dead letters on disk.", NULL, 0, &bytes, err);
 	if (rc != 0)
 		return rc;
 	rc = sl_gauge_attach(waiting, show_waiting, q, err);
@@ -142,13 +145,13 @@ static int take_lock(sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 {
 	int rc = sl__mkdirs(&q->env, q->dir);
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "make the folder %s", q->dir);
+		return sl_err_set_errno(err, -rc, "create the folder %s", q->dir);
 	q->lock_fd = SL__IO(&q->env, open, sl__dl_path(q, "lock"), O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
 	if (q->lock_fd < 0)
 		return sl_err_set_errno(err, -q->lock_fd, "open %s", q->path);
 	rc = SL__IO(&q->env, lock, q->lock_fd);
 	if (rc == -EWOULDBLOCK)
-		return sl_err_set(err, SL_ELOCKED, "dead letters %s: another process writes them", q->dir);
+		return sl_err_set(err, SL_ELOCKED, "dead letters %s: in use by another process", q->dir);
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "lock %s", q->path);
 	return 0;
@@ -165,10 +168,10 @@ int sl_dlq_open(sl_dlq **out, const char *dir, const struct sl_dlq_opts *opts, s
 	if (o.max_bytes < 0 && o.max_bytes != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "max_bytes: %lld is negative", (long long)o.max_bytes);
 	if (o.file_bytes != 0 && (o.file_bytes < MIN_FILE_BYTES || o.file_bytes > MAX_FILE_BYTES))
-		return sl_err_set(err, SL_EINVAL, "file_bytes: %lld is not %lld to %lld", (long long)o.file_bytes,
-				  (long long)MIN_FILE_BYTES, (long long)MAX_FILE_BYTES);
+		return sl_err_set(err, SL_EINVAL, "file_bytes: %lld is out of range; give %lld to %lld",
+				  (long long)o.file_bytes, (long long)MIN_FILE_BYTES, (long long)MAX_FILE_BYTES);
 	if (o.on_full != SL_DLQ_REFUSE && o.on_full != SL_DLQ_DROP_OLDEST)
-		return sl_err_set(err, SL_EINVAL, "on_full: %d is not a policy", (int)o.on_full);
+		return sl_err_set(err, SL_EINVAL, "on_full: %d is not an sl_dlq_on_full", (int)o.on_full);
 	if (dir == NULL || dir[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "dir: empty");
 	rc = sl_check_local_path("dead letters", dir, err);
@@ -205,7 +208,7 @@ int sl__dl_enter(sl_dlq *q, enum sl__dl_purpose purpose, struct sl_err *err) SL_
 	if (purpose == SL__DL_READ && q->read_only)
 		rc = sl__dl_load(q, err);
 	else if (purpose == SL__DL_WRITE && q->read_only)
-		rc = sl_err_set(err, SL_EACCES, "dead letters %s: opened to read only", q->dir);
+		rc = sl_err_set(err, SL_EACCES, "dead letters %s: opened read-only", q->dir);
 	else if (purpose == SL__DL_WRITE && q->poisoned)
 		rc = sl_err_set(err, SL_EPOISONED, "dead letters %s: an I/O call failed earlier; open it again",
 				q->dir);

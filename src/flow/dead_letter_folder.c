@@ -301,7 +301,7 @@ static int trim(sl_dlq *q, struct sl__dl_file *f, struct sl__dl_reader *r, uint6
 	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG) {
 		f->damaged++;
 		f->close_due = false; /* a close record would turn the tail into damage for good */
-		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "no space to save a torn tail; left in place",
+		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "no space to save a torn tail; it stays in the file",
 			SL__F_U64("file", f->first_id), SL__F_U64("offset", tail), SL__F_U64("bytes", n));
 		return 0;
 	}

@@ -135,7 +135,7 @@ int sl__dl_measure(const struct sl_dlq_letter *letter, struct sl__dl_sizes *out,
 	if (letter->item == NULL && letter->item_len > 0)
 		return sl_err_set(err, SL_EINVAL, "item: NULL with a length");
 	if (letter->item_len > SL__DL_MAX_ITEM)
-		return sl_err_set(err, SL_ETOOBIG, "item: %zu bytes are more than %zu", letter->item_len,
+		return sl_err_set(err, SL_ETOOBIG, "item: %zu bytes are more than the maximum of %zu", letter->item_len,
 				  SL__DL_MAX_ITEM);
 	/* A long error is cut before a UTF-8 character that would be torn. */
 	const char *why = text(letter->error);

@@ -102,7 +102,7 @@ static int drop_oldest(sl_dlq *q, struct drops *d, struct sl_err *err) SL_REQUIR
 		rc = sl__dl_remove_torn(q, first, err);
 	if (rc != 0)
 		return rc;
-	sl__log(&q->env, SL_LOG_WARN, "dead_letter", "oldest letters dropped to stay within max_bytes",
+	sl__log(&q->env, SL_LOG_WARN, "dead_letter", "oldest dead letters dropped to stay within max_bytes",
 		SL__F_STR("dir", q->dir), SL__F_U64("first_id", first), SL__F_U64("last_id", last),
 		SL__F_U64("unacknowledged", unacked));
 	sl_counter_add(q->drops, unacked);
@@ -115,8 +115,9 @@ static int drop_oldest(sl_dlq *q, struct drops *d, struct sl_err *err) SL_REQUIR
 
 static int full_error(const sl_dlq *q, struct sl_err *err) SL_REQUIRES(q->mu)
 {
-	return sl_err_set(err, SL_EFULL, "dead letters %s: full (%llu of %llu bytes)", q->dir,
-			  (unsigned long long)q->bytes, (unsigned long long)q->max_bytes);
+	return sl_err_set(err, SL_EFULL,
+			  "dead letters %s: full (%llu of %llu bytes); redrive or purge some, or raise max_bytes",
+			  q->dir, (unsigned long long)q->bytes, (unsigned long long)q->max_bytes);
 }
 
 /* Room for n more bytes, which may need a new file. The disk is asked before anything is refused or dropped. */
@@ -124,8 +125,8 @@ static int make_space(sl_dlq *q, uint64_t n, struct drops *d, struct sl_err *err
 {
 	uint64_t need = n + SL__DL_HEADER;
 	if (need + SL__DL_HEADER > q->max_bytes)
-		return sl_err_set(err, SL_ETOOBIG, "dead letters %s: a letter of %llu bytes is above max_bytes", q->dir,
-				  (unsigned long long)n);
+		return sl_err_set(err, SL_ETOOBIG, "dead letters %s: a dead letter of %llu bytes exceeds max_bytes",
+				  q->dir, (unsigned long long)n);
 	if (q->bytes + need <= q->max_bytes)
 		return 0;
 	int rc = sl__dl_recount(q, err);
@@ -237,7 +238,8 @@ int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err)
 	struct sl__dl_file *f = sl__dl_find(q, id);
 	uint32_t *entry = sl__dl_entry(f, id);
 	if (id == 0 || id >= q->next_id || (entry != NULL && *entry == 0))
-		return sl_err_set(err, SL_ENOENT, "dead letters %s: no letter %llu", q->dir, (unsigned long long)id);
+		return sl_err_set(err, SL_ENOENT, "dead letters %s: no dead letter %llu", q->dir,
+				  (unsigned long long)id);
 	/* An id of the past in no file: acknowledged and removed, or dropped. Nothing is left to do. */
 	if (entry == NULL || !sl__dl_is_waiting(*entry))
 		return 0;
@@ -254,8 +256,8 @@ int sl__dl_ack(sl_dlq *q, uint64_t id, struct sl_err *err)
 		struct sl_err why = SL_ERR_INIT;
 		if (sl__dl_reap(q, &why) != 0)
 			sl__log(&q->env, SL_LOG_WARN, "dead_letter",
-				"failed to remove a file whose letters are all acknowledged", SL__F_STR("dir", q->dir),
-				SL__F_STR("error", why.msg));
+				"failed to remove a file whose dead letters are all acknowledged",
+				SL__F_STR("dir", q->dir), SL__F_STR("error", why.msg));
 	}
 	return 0;
 }

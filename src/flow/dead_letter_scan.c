@@ -190,7 +190,7 @@ static int take_record(struct scan *s, const struct sl__dl_frame *frame, const u
 		/* The damage ends here. */
 		f->damaged += s->gap_frames;
 		f->damaged_tail += s->off - s->gap_at;
-		sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged letters skipped",
+		sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "damaged dead letters skipped",
 			SL__F_U64("file", f->first_id), SL__F_U64("offset", s->gap_at),
 			SL__F_U64("bytes", s->off - s->gap_at), SL__F_U64("letters", s->gap_frames));
 		s->gap_frames = 0;
@@ -241,8 +241,9 @@ static void mark_opaque(struct scan *s, uint64_t size, uint64_t *tail)
 	f->damaged = 1;
 	f->damaged_tail = size;
 	*tail = size;
-	sl__log(s->r->env, SL_LOG_WARN, "dead_letter", "not a dead-letter file, or all of it damaged; left as it is",
-		SL__F_U64("file", f->first_id), SL__F_U64("bytes", size));
+	sl__log(s->r->env, SL_LOG_WARN, "dead_letter",
+		"not a dead-letter file, or all of it is damaged; left unchanged", SL__F_U64("file", f->first_id),
+		SL__F_U64("bytes", size));
 }
 
 int sl__dl_scan(struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t size, uint64_t *tail, struct sl_err *err)
@@ -261,7 +262,7 @@ int sl__dl_scan(struct sl__dl_file *f, struct sl__dl_reader *r, uint64_t size, u
 		return sl_err_set_errno(err, -rc, "read the header");
 	rc = sl__dl_get_header(p, n, f->first_id, &f->salt);
 	if (rc == SL_EUNSUPPORTED)
-		return sl_err_set(err, rc, "written by a later version");
+		return sl_err_set(err, rc, "written by a later version of sluice");
 	s.salt_known = rc == 0;
 	/* A good header that belongs to another name: a copy or a renamed file. Reading it would double its letters. */
 	f->opaque = rc == SL_EDATA;
@@ -288,7 +289,7 @@ int sl__dl_read_letter(const struct sl__dl_file *f, struct sl__dl_reader *r, uin
 	struct sl__dl_frame frame;
 	const uint8_t *p;
 	if (r->limit < off + SL__DL_FRAME)
-		return sl_err_set(err, SL_ECORRUPT, "letter at %llu: cut off", (unsigned long long)off);
+		return sl_err_set(err, SL_ECORRUPT, "dead letter at %llu: truncated", (unsigned long long)off);
 	int rc = sl__dl_peek(r, off, SL__DL_FRAME, &p);
 	bool good = rc == 0 && sl__dl_get_frame(p, &frame) && frame.salt == f->salt && frame.type == SL__DL_LETTER &&
 		    frame.length <= r->limit - off;
@@ -297,11 +298,11 @@ int sl__dl_read_letter(const struct sl__dl_file *f, struct sl__dl_reader *r, uin
 		good = rc == 0 && sl__dl_whole(p, &frame) && sl__dl_get_letter(p, &frame, out);
 	}
 	if (rc == -ESTALE)
-		return sl_err_set(err, SL_ESTALE, "letter at %llu: cut off", (unsigned long long)off);
+		return sl_err_set(err, SL_ESTALE, "dead letter at %llu: truncated", (unsigned long long)off);
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "read the letter at %llu", (unsigned long long)off);
+		return sl_err_set_errno(err, -rc, "read the dead letter at %llu", (unsigned long long)off);
 	if (!good)
-		return sl_err_set(err, SL_ECORRUPT, "letter at %llu: damaged", (unsigned long long)off);
+		return sl_err_set(err, SL_ECORRUPT, "dead letter at %llu: damaged", (unsigned long long)off);
 	out->acknowledged = (entry & SL__DL_IS_ACKED) != 0;
 	return 0;
 }

@@ -61,7 +61,7 @@ static int walk_read(sl_dlq *q, struct walk *w, struct sl__dl_file *f, struct sl
 		f->letters--;
 		f->damaged++;
 		*entry = 0;
-		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged letter skipped", SL__F_STR("dir", q->dir),
+		sl__log(&q->env, SL_LOG_WARN, "dead_letter", "damaged dead letter skipped", SL__F_STR("dir", q->dir),
 			SL__F_U64("id", w->next));
 		return 0;
 	}
@@ -144,7 +144,7 @@ int sl_dlq_show(sl_dlq *q, uint64_t id, sl_dlq_fn *fn, void *ctx, struct sl_err 
 	if (f != NULL && entry != NULL && *entry != 0)
 		rc = walk_read(q, &w, f, &letter, err);
 	if (rc == 0)
-		rc = sl_err_set(err, SL_ENOENT, "dead letters %s: no letter %llu", q->dir, (unsigned long long)id);
+		rc = sl_err_set(err, SL_ENOENT, "dead letters %s: no dead letter %llu", q->dir, (unsigned long long)id);
 	sl__dl_leave(q);
 	if (rc == 1)
 		rc = callback_stopped(q, fn(&letter, ctx), err);

@@ -109,7 +109,7 @@ void sl__limiter_stats(sl__limiter *l, struct sl__limiter_stats *out)
 int sl__limiter_new(sl__limiter **out, const struct sl__limiter_opts *opts, struct sl_err *err)
 {
 	if (opts->max == 0)
-		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; give 1 or more");
+		return sl_err_set(err, SL_EINVAL, "limiter: max is 0; it must be at least 1");
 	if (opts->min > opts->max)
 		return sl_err_set(err, SL_EINVAL, "limiter: min (%u) is above max (%u)", opts->min, opts->max);
 	if (opts->window_ms < 0 || opts->window_ms > SL__FLOW_SPAN_MAX_MS)

@@ -69,7 +69,7 @@ int sl__pool_start(sl__pool **out, const struct sl_env *env, const char *name, u
 		   sl__pool_wake_fn *wake, void *ctx, struct sl_err *err)
 {
 	if (n == 0 || n > SL__POOL_MAX)
-		return sl_err_set(err, SL_EINVAL, "pool %s: %u threads, not 1 to %u", name, n, (unsigned)SL__POOL_MAX);
+		return sl_err_set(err, SL_EINVAL, "pool %s: %u threads; give 1 to %u", name, n, (unsigned)SL__POOL_MAX);
 	sl__pool *p = sl__calloc(env, 1, sizeof(*p) + n * sizeof(p->workers[0]));
 	if (p == NULL)
 		return sl_err_set(err, SL_ENOMEM, "pool %s: out of memory", name);
@@ -108,8 +108,9 @@ int sl__pool_start(sl__pool **out, const struct sl_env *env, const char *name, u
 	join_all(p, started);
 	destroy(p);
 	if (rc == -EAGAIN) /* not a lock's EAGAIN */
-		return sl_err_set(err, SL_EAGAIN, "pool %s: the system has no room for thread %u of %u", name,
-				  started + 1, n);
+		return sl_err_set(err, SL_EAGAIN,
+				  "pool %s: the system's limit of threads is reached (thread %u of %u); use fewer",
+				  name, started + 1, n);
 	return sl_err_set_errno(err, -rc, "pool %s: start thread %u of %u", name, started + 1, n);
 }
 

@@ -34,12 +34,12 @@ static size_t high_part(size_t n)
 static int set_queue_opts(sl__queue *q, const struct sl__queue_opts *o, struct sl_err *err)
 {
 	if (o->capacity == 0 || o->capacity > SIZE_MAX / 2 / sizeof(struct sl__queue_item))
-		return sl_err_set(err, SL_EINVAL, "queue: capacity is %zu; give 1 or more", o->capacity);
+		return sl_err_set(err, SL_EINVAL, "queue: capacity is %zu; it must be at least 1", o->capacity);
 	if (o->high_watermark < 0 || (uint64_t)o->high_watermark > o->capacity)
 		return sl_err_set(err, SL_EINVAL, "queue: high_watermark is %lld; give 1 to capacity (%zu)",
 				  (long long)o->high_watermark, o->capacity);
 	if (o->low_watermark < SL_NONE)
-		return sl_err_set(err, SL_EINVAL, "queue: low_watermark is %lld; give 1 or more, or SL_NONE",
+		return sl_err_set(err, SL_EINVAL, "queue: low_watermark is %lld; it must be at least 1, or SL_NONE",
 				  (long long)o->low_watermark);
 	if ((unsigned)o->overflow > SL__QUEUE_ERROR)
 		return sl_err_set(err, SL_EINVAL, "queue: overflow is %d; give block, drop_oldest or error",
@@ -57,7 +57,7 @@ static int set_queue_opts(sl__queue *q, const struct sl__queue_opts *o, struct s
 	else if (o->low_watermark == 0 && q->low >= q->high)
 		q->low = q->high - 1; /* a low high mark alone takes the default of the low one along */
 	if (q->low >= q->high)
-		return sl_err_set(err, SL_EINVAL, "queue: low_watermark (%zu) is not below high_watermark (%zu)",
+		return sl_err_set(err, SL_EINVAL, "queue: low_watermark (%zu) must be below high_watermark (%zu)",
 				  q->low, q->high);
 	bool bound = o->max_bytes != 0;
 	q->max_bytes = bound ? o->max_bytes : SIZE_MAX;
@@ -87,14 +87,13 @@ int sl__queue_new(sl__queue **out, const struct sl__queue_opts *opts, struct sl_
 	rc = set_queue_opts(q, opts, err);
 	/* Not zeroed: pages that a small backlog never reaches stay untouched. */
 	if (rc == 0 && (q->ring = sl__alloc(&q->env, q->capacity * sizeof(*q->ring))) == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "queue: no memory for %zu items", q->capacity);
+		rc = sl_err_set(err, SL_ENOMEM, "queue: out of memory for %zu items", q->capacity);
 	if (rc == 0 && (opts->on_high != NULL || opts->on_low != NULL)) {
 		const char *name = opts->name != NULL ? opts->name : "sl-queue";
 		rc = sl__thread_start(&q->notifier, name, notifier_main, q);
 		q->notifier_runs = rc == 0;
 		if (rc != 0)
-			rc = sl_err_set(err, SL_EAGAIN, "queue: the notifier thread cannot be started: %s",
-					strerror(-rc));
+			rc = sl_err_set(err, SL_EAGAIN, "queue: cannot start the notifier thread: %s", strerror(-rc));
 	}
 	if (rc != 0)
 		sl__queue_free(q);

@@ -26,23 +26,24 @@ int sl_retry_resolve(const struct sl_retry_policy *policy, enum sl_retry_preset 
 	if (policy != NULL) {
 		/* The range of each field as the caller gave it; zero is always allowed and means "from the preset". */
 		if (policy->max_attempts < 0 && policy->max_attempts != SL_UNLIMITED)
-			return sl_err_set(err, SL_EINVAL, "retry: max_attempts is %d; give 1 or more, or SL_UNLIMITED",
+			return sl_err_set(err, SL_EINVAL,
+					  "retry: max_attempts is %d; it must be at least 1, or SL_UNLIMITED",
 					  (int)policy->max_attempts);
 		if (policy->first_ms < 0 && policy->first_ms != SL_NONE)
-			return sl_err_set(err, SL_EINVAL, "retry: first_ms is %lld; give 1 or more, or SL_NONE",
+			return sl_err_set(err, SL_EINVAL, "retry: first_ms is %lld; it must be at least 1, or SL_NONE",
 					  (long long)policy->first_ms);
 		if (policy->cap_ms < 0)
-			return sl_err_set(err, SL_EINVAL, "retry: cap_ms is %lld; give 1 or more",
+			return sl_err_set(err, SL_EINVAL, "retry: cap_ms is %lld; it must be at least 1",
 					  (long long)policy->cap_ms);
 		if (policy->cap_ms != 0 && policy->cap_ms < policy->first_ms)
-			return sl_err_set(err, SL_EINVAL, "retry: cap_ms (%lld) is below first_ms (%lld)",
+			return sl_err_set(err, SL_EINVAL, "retry: cap_ms (%lld) must not be below first_ms (%lld)",
 					  (long long)policy->cap_ms, (long long)policy->first_ms);
 		/* Written so that a NaN is refused too. */
 		if (policy->multiplier != 0 && (!isfinite(policy->multiplier) || !(policy->multiplier >= 1)))
-			return sl_err_set(err, SL_EINVAL, "retry: multiplier is %g; give a finite number from 1",
+			return sl_err_set(err, SL_EINVAL, "retry: multiplier is %g; it must be a finite number from 1",
 					  policy->multiplier);
 		if ((unsigned)policy->jitter > SL_JITTER_AROUND)
-			return sl_err_set(err, SL_EINVAL, "retry: jitter is %d; it is not an sl_jitter",
+			return sl_err_set(err, SL_EINVAL, "retry: jitter is %d, which is not an sl_jitter",
 					  (int)policy->jitter);
 		if (policy->max_attempts != 0)
 			p.max_attempts = policy->max_attempts;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Retry: when to try again, and when to stop. The policy and its presets are public (<sluice/retry.h>); here are the
- * delay, the bound, the decision that follows from an error, and the classifier for errors that carry no class.
+ * Retry: when to try again, and when to stop. The policy and its presets are public (<sluice/retry.h>). This header has
+ * the delay, the bound, the decision after an error, and the classifier for errors that carry no class.
  *
  * Guarantee: for any policy that sl_retry_resolve accepted and any number of failures up to UINT32_MAX the delay is
  * finite, never negative, and at most 1.5 times the cap (the cap is applied before the jitter). Nothing here sleeps,
- * allocates or reads a clock. Not guaranteed: that attempts are that far apart; the caller does the waiting.
+ * allocates or reads a clock. Not guaranteed: that attempts really are so far apart, since the caller waits.
  *
  * Thread safety: no global state; a sl__retry_state and a sl__prng belong to one thread at a time.
  * Ownership: nothing is kept.

@@ -39,7 +39,7 @@ int sl__sequencer_new(sl__sequencer **out, const struct sl_env *env, const struc
 		      struct sl_err *err)
 {
 	if (opts->window == 0)
-		return sl_err_set(err, SL_EINVAL, "window: 0");
+		return sl_err_set(err, SL_EINVAL, "window: 0; it must be at least 1");
 	sl__sequencer *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl_err_set(err, SL_ENOMEM, "sequencer: out of memory");
@@ -131,20 +131,20 @@ static bool seen_before(const sl__sequencer *s, uint64_t start, uint64_t end) SL
 static int check_range(uint64_t start, uint64_t end, struct sl_err *err)
 {
 	if (start > end || end == UINT64_MAX)
-		return sl_err_set(err, SL_EINVAL, "element %llu to %llu: not a range", (unsigned long long)start,
+		return sl_err_set(err, SL_EINVAL, "element %llu to %llu: not a valid range", (unsigned long long)start,
 				  (unsigned long long)end);
 	return 0;
 }
 
 static int duplicate(uint64_t start, uint64_t end, struct sl_err *err)
 {
-	return sl_err_set(err, SL_EDUPLICATE, "element %llu to %llu: seen before", (unsigned long long)start,
+	return sl_err_set(err, SL_EDUPLICATE, "element %llu to %llu: duplicate", (unsigned long long)start,
 			  (unsigned long long)end);
 }
 
 static int flow_stopped(const struct sl__element *e, struct sl_err *err)
 {
-	return sl_err_set(err, SL_ECANCELLED, "element %llu to %llu: the flow has stopped before it",
+	return sl_err_set(err, SL_ECANCELLED, "element %llu to %llu: the flow stopped before it",
 			  (unsigned long long)e->start, (unsigned long long)e->end);
 }
 
@@ -294,7 +294,7 @@ int sl__sequencer_next(sl__sequencer *s, struct sl__element *out, int64_t timeou
 	if (rc == 0)
 		*out = e;
 	else if (rc == NOT_YET)
-		rc = sl_err_set(err, SL_ETIMEDOUT, "%llu has not come", (unsigned long long)s->next);
+		rc = sl_err_set(err, SL_ETIMEDOUT, "%llu has not arrived", (unsigned long long)s->next);
 	else if (s->stop_code == 0)
 		sl_err_set(err, rc, "the flow is complete");
 	else if (err != NULL)

@@ -50,7 +50,7 @@ int sl__csv_next(struct sl__csv *s, struct sl__csv_field *f)
 			quote += 2;
 		}
 		if (quote == NULL)
-			return csv_wrong(s, s->at, "the quote is not closed");
+			return csv_wrong(s, s->at, "an unclosed quote");
 		next = quote + 1;
 		if (next < s->end && *next != s->delimiter)
 			return csv_wrong(s, next, "text after a closing quote");

@@ -262,7 +262,7 @@ struct nest {
 static bool enter(struct sl__json *s, struct nest *n)
 {
 	if (s->depth + n->depth >= s->depth_max)
-		return json_wrong(s, "nested too deep");
+		return json_wrong(s, "nested too deeply");
 	uint64_t bit = (uint64_t)1 << (n->depth % 64);
 	uint64_t *word = &n->objects[n->depth / 64];
 	if (n->depth % 64 == 0)

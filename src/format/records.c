@@ -19,8 +19,8 @@
 #define MAX_RECORD_BYTES ((int64_t)64 << 20)
 #define MAX_BUFFER_BYTES ((int64_t)1 << 30)
 
-static const char too_long[] = "longer than a record may be";
-static const char open_quote[] = "a quote is not closed";
+static const char too_long[] = "longer than the maximum record size";
+static const char open_quote[] = "an unclosed quote";
 
 /* ---- construction ---- */
 
@@ -51,7 +51,7 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 
 	sl_records *r = sl__calloc(&env, 1, sizeof(*r));
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a reader of records");
 	r->env = env;
 	r->read = read;
 	r->ctx = ctx;
@@ -65,7 +65,7 @@ int sl_records_new(sl_records **out, sl_records_read_fn *read, void *ctx, const 
 	r->null_text = sl__strdup(&env, o.null_text != NULL ? o.null_text : "");
 	if (r->null_text == NULL) {
 		sl_records_free(r);
-		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of records");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a reader of records");
 	}
 	*out = r;
 	return 0;
@@ -93,7 +93,7 @@ static int resize(sl_records *r, size_t cap, struct sl_err *err)
 {
 	char *buf = sl__realloc(&r->env, r->buf, cap + SL__PADDING);
 	if (buf == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a buffer of %zu bytes for records", cap);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a buffer of %zu bytes for records", cap);
 	if (r->buf == NULL)
 		memset(buf + cap, 0, SL__PADDING);
 	r->buf = buf;
@@ -302,7 +302,7 @@ int sl__records_header(sl_records *r, struct sl_err *err)
 	if (!r->header || r->names != NULL)
 		return 0;
 	if (r->header_read)
-		return sl_err_set(err, SL_EDATA, "the header is not usable");
+		return sl_err_set(err, SL_EDATA, "the header is invalid");
 	int rc = take_one(r, &header, &got, err);
 	if (rc != 0 || !got)
 		return rc;
@@ -322,7 +322,8 @@ int sl_records_columns(sl_records *r, const char *const **names, size_t *n, stru
 	if (rc != 0)
 		return rc;
 	if (r->names == NULL)
-		return sl_err_set(err, SL_EDATA, "%s", r->header ? "the input is empty: no header" : "no header");
+		return sl_err_set(err, SL_EDATA, "%s",
+				  r->header ? "the input is empty; a header is required" : "no header");
 	*names = r->names;
 	*n = r->n_names;
 	return 0;
@@ -333,7 +334,7 @@ int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
 	size_t count = 0;
 	bool got;
 	if (max == 0)
-		return sl_err_set(err, SL_EINVAL, "records: max: at least 1");
+		return sl_err_set(err, SL_EINVAL, "records: max: must be at least 1");
 	int rc = sl__records_header(r, err);
 	if (rc != 0)
 		return rc;
@@ -363,10 +364,10 @@ int sl_records_skip(sl_records *r, uint64_t offset, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (!got)
-		return sl_err_set(err, SL_EDATA, "the input has fewer than %llu bytes: it is not what it was",
+		return sl_err_set(err, SL_EDATA, "the input has fewer than %llu bytes: it has changed",
 				  (unsigned long long)offset);
 	if (record.end != offset)
-		return sl_err_set(err, SL_EDATA, "no record ends at byte %llu: the input is not what it was",
+		return sl_err_set(err, SL_EDATA, "no record ends at byte %llu: the input has changed",
 				  (unsigned long long)offset);
 	return 0;
 }

@@ -160,7 +160,7 @@ int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *
 	char *text = scratch != NULL ? sl__alloc(&r->env, header->len + n) : NULL, *to = text;
 	const char **names = text != NULL ? sl__calloc(&r->env, 2 * n, sizeof(*names)) : NULL;
 	if (names == NULL) {
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for a header of %zu columns", n);
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for a header of %zu columns", n);
 		goto done;
 	}
 	for (size_t i = 0; sl__csv_next(&s, &f) > 0; i++) {
@@ -178,7 +178,7 @@ int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *
 		rc = sl_err_set(err, SL_EDATA, "the header has a column without a name");
 	for (size_t i = 1; rc == 0 && i < n; i++)
 		if (strcmp(sorted[i - 1], sorted[i]) == 0)
-			rc = sl_err_set(err, SL_EDATA, "the header has column \"%.100s\" twice", sorted[i]);
+			rc = sl_err_set(err, SL_EDATA, "duplicate column \"%.100s\" in the header", sorted[i]);
 	if (rc == 0) {
 		r->names_text = text;
 		r->names = names;

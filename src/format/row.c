@@ -57,7 +57,7 @@ static int set_columns(struct sl__row_reader *r, const struct sl__row_opts *opts
 	r->columns = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), sizeof(*r->columns));
 	r->sorted = sl__calloc(&r->env, SL_MAX(opts->n_columns, 1), 2 * sizeof(*r->sorted));
 	if (r->columns == NULL || r->sorted == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of %zu columns", opts->n_columns);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a reader of %zu columns", opts->n_columns);
 	r->expected = r->sorted + opts->n_columns;
 	for (size_t i = 0; i < opts->n_columns; i++) {
 		const char *name = opts->columns[i];
@@ -83,16 +83,17 @@ int sl__row_reader_new(struct sl__row_reader **out, const struct sl__row_opts *o
 	if (rc != 0)
 		return rc;
 	if (opts->delimiter == '"' || opts->delimiter == '\n' || opts->delimiter == '\r' || opts->delimiter < 0)
-		return sl_err_set(err, SL_EINVAL, "delimiter: not a quote, a line end or beyond ASCII");
+		return sl_err_set(err, SL_EINVAL,
+				  "delimiter: must be an ASCII character other than a quote or a line end");
 	struct sl__row_reader *r = sl__calloc(&env, 1, sizeof(*r));
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a reader of rows");
 	r->env = env;
 	r->csv = opts->csv;
 	r->delimiter = opts->delimiter != 0 ? opts->delimiter : ',';
 	r->null_text = sl__strdup(&env, opts->null_text != NULL ? opts->null_text : "");
 	rc = r->null_text != NULL ? set_columns(r, opts, err)
-				  : sl_err_set(err, SL_ENOMEM, "no memory for a reader of rows");
+				  : sl_err_set(err, SL_ENOMEM, "out of memory for a reader of rows");
 	if (rc != 0) {
 		sl__row_reader_free(r);
 		return rc;
@@ -122,7 +123,7 @@ static int reserve_scratch(struct sl__row_reader *r, size_t len, struct sl_err *
 	size_t bytes = SL_MAX(len, (size_t)512);
 	char *p = sl__alloc(&r->env, bytes);
 	if (p == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a row of %zu bytes", len);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a row of %zu bytes", len);
 	sl__free(&r->env, r->scratch);
 	r->scratch = p;
 	r->scratch_bytes = bytes;
@@ -283,7 +284,7 @@ static SL_NOINLINE int next_csv_carefully(struct sl__row_reader *r, struct sl__r
 	struct sl__scan scan = {.state = SL__SCAN_PLAIN};
 	bool ends = sl__csv_scan(&scan, text, line->left, r->delimiter);
 	if (!ends && scan.state == SL__SCAN_QUOTED) { /* not closed: only the first line is lost */
-		scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "a quote is not closed"};
+		scan = (struct sl__scan){.state = SL__SCAN_LINE, .bad = "an unclosed quote"};
 		ends = sl__csv_scan(&scan, text, line->left, r->delimiter);
 	}
 	line->len = scan.at > 0 && text[scan.at - 1] == '\r' ? scan.at - 1 : scan.at;

@@ -30,8 +30,8 @@ bool sl__load_is_stopped(sl_load *l)
 static int refuse_cut(struct sl_err *err)
 {
 	return sl_err_set(err, SL_EDATA,
-			  "it ends in the middle of a line: its writer was cut off. That line is not loaded; if it is "
-			  "complete, end it with a line feed");
+			  "it ends in the middle of a line, perhaps because its writer was interrupted. That line is "
+			  "not loaded; if it is complete, end it with a line feed");
 }
 
 /* A read that a stop interrupts fails with SL_ECANCELLED. */
@@ -83,7 +83,7 @@ int sl__load_input_open(struct load_input *in, sl_load *l, const char *path, str
 	if (in->fd < 0 || fstat(in->fd, &st))
 		return sl_err_set_errno(err, errno, "%s", in->name);
 	if (S_ISDIR(st.st_mode))
-		return sl_err_set(err, SL_EINVAL, "%s is a folder; name its files", in->name);
+		return sl_err_set(err, SL_EINVAL, "%s is a folder; give its files", in->name);
 	in->is_file = S_ISREG(st.st_mode);
 	rc = sl_records_new(&in->records, read_input, in, &opts, err);
 	if (rc != 0)
@@ -220,8 +220,8 @@ static int open_target(sl_load *l, struct sl_err *err)
 		return sl__no_memory(err, "target");
 	if (rc != 0) {
 		sl__log_text(&l->env, SL_LOG_WARN, "load",
-			     "the target has too many columns for dead letters to remember: 'sluice dlq redrive' "
-			     "will not know them");
+			     "the target has too many columns to keep in dead letters; 'sluice dlq redrive' cannot "
+			     "restore them");
 		(void)snprintf(l->target, sizeof(l->target), "%s", sl_sink_target(&l->sink));
 	}
 	return 0;
@@ -341,17 +341,17 @@ static int check_opts(const struct sl_load_opts *o, struct sl_err *err)
 	size_t n_standard = 0;
 
 	if (o->to == NULL)
-		return sl_err_set(err, SL_EINVAL, "to: required");
+		return sl_err_set(err, SL_EINVAL, "to: missing");
 	if (o->dead_letters == NULL)
-		return sl_err_set(err, SL_EINVAL, "dead_letters: required");
+		return sl_err_set(err, SL_EINVAL, "dead_letters: missing");
 	if (o->paths == NULL || !o->n_paths)
-		return sl_err_set(err, SL_EINVAL, "paths: at least one is required");
+		return sl_err_set(err, SL_EINVAL, "paths: give at least one");
 	for (size_t i = 0; i < o->n_paths; i++)
 		n_standard += strcmp(o->paths[i], "-") == 0;
 	if (n_standard > 1)
 		return sl_err_set(err, SL_EINVAL, "paths: standard input (-) can be read only once");
 	if (o->load_id != NULL && n_standard == 0 && o->n_paths > 1)
-		return sl_err_set(err, SL_EINVAL, "load_id: names one input; load the files one by one");
+		return sl_err_set(err, SL_EINVAL, "load_id: names one input; load the files one at a time");
 	if (o->sink != NULL && o->sink->columns != NULL && (o->sink->format != SL_ROWS_CSV || o->header != SL_OFF))
 		return sl_err_set(err, SL_EINVAL, "columns: only for CSV without a header");
 	return 0;

@@ -54,7 +54,7 @@ static int read_place(struct load_place *p, struct sl_err *err)
 			       last, sl__fnv(line, BODY_BYTES));
 	if (!*again || strcmp(line, again) != 0 || incarnation != p->incarnation || before >= end) {
 		sl__log_text(p->env, SL_LOG_WARN, "load",
-			     "%s is not the place of this load; the input is read from its beginning", p->path);
+			     "%s belongs to another load; reading the input from its beginning", p->path);
 		return 0;
 	}
 	p->before = before;

@@ -55,7 +55,7 @@ static int check_single(sl_records *records, struct sl_err *err)
 	rc = sl_records_next(records, &found[1], 1, &more, err);
 	if (rc != 0)
 		return rc;
-	return n == 1 && !more ? 0 : sl_err_set(err, SL_EREFUSED, "it is not one record");
+	return n == 1 && !more ? 0 : sl_err_set(err, SL_EREFUSED, "the item is not one record");
 }
 
 /* Sinks that do not parse records must not get what the reader of the file has refused: read a file of this one record,
@@ -71,12 +71,12 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 	int rc;
 
 	if (letter->code == SL_ETOOBIG && letter->attempts == 0)
-		return sl_err_set(err, SL_EREFUSED, "it is only the beginning of a record that was too long");
+		return sl_err_set(err, SL_EREFUSED, "the item is only the beginning of a record that was too long");
 	for (size_t i = 0; i < o->n_columns; i++)
 		bytes += strlen(o->columns[i]) * 2 + 3;
 	at = t.bytes = malloc(bytes);
 	if (at == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for dead letter %llu", (unsigned long long)letter->id);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for dead letter %llu", (unsigned long long)letter->id);
 	for (size_t i = 0; i < o->n_columns; i++) {
 		*at++ = '"';
 		for (const char *name = o->columns[i]; *name; name++) {
@@ -164,15 +164,15 @@ static int open_target(struct load_redrive *r, const char *target, struct sl_err
 	r->to.opts.env = &r->env;
 	if (r->to.partial && url == NULL) {
 		sl__load_target_fini(&r->to);
-		return sl_err_set(
-			err, SL_EINVAL,
-			"its URL had a query or a password, which dead letters do not keep; give it with --to=URL");
+		return sl_err_set(err, SL_EINVAL,
+				  "the URL of the target had a query or a password, which dead letters do not keep; "
+				  "give --to=URL");
 	}
 	url = url != NULL ? url : r->to.url;
 	sl__load_target_fit(&r->to, url);
 	rc = sl__load_set_token(&r->to.opts, url, r->opts.token, r->header);
 	if (rc != 0)
-		return sl_err_set(err, rc, "no memory for a token");
+		return sl_err_set(err, rc, "out of memory for a token");
 	rc = sl_sink_open(&r->sink, url, &r->to.opts, err);
 	if (rc == 0 && r->sink.ops->check != NULL)
 		rc = r->sink.ops->check(r->sink.ctx, err);
@@ -195,10 +195,10 @@ int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *l
 	/* Its number is taken in the dataset: as a bad row, which the audit event says. */
 	if (strncmp(letter->source, "export:", 7) == 0 && r->opts.url == NULL)
 		return sl_err_set(err, SL_EINVAL,
-				  "a row that an export has diverted goes where you say; give --to=URL, such as "
-				  "file:PATH, to get it as it was, in columns like those of the export");
+				  "a diverted row of an export needs a target; give --to=URL, such as file:PATH, with "
+				  "columns like those of the export");
 	if (strlen(target) >= sizeof(r->target))
-		return sl_err_set(err, SL_EDATA, "its target is too long");
+		return sl_err_set(err, SL_EDATA, "the target's name is too long");
 	rc = open_target(r, target, err);
 	if (rc == 0)
 		rc = check_record(&r->to.opts, letter, err);
@@ -209,7 +209,7 @@ int sl__load_redrive_write(struct load_redrive *r, const struct sl_dlq_letter *l
 	r->why = (struct sl_err)SL_ERR_INIT;
 	rc = sl_coordinator_submit_many(r->c, &item, 1, SL_UNLIMITED, NULL);
 	if (rc != 0)
-		return sl_err_set(err, rc, "it was not accepted: %s", sl_err_text(rc));
+		return sl_err_set(err, rc, "the item was not accepted: %s", sl_err_text(rc));
 	while ((rc = sl_coordinator_flush(r->c, POLL_MS)) == SL_ETIMEDOUT && poll(&stop, 1, 0) <= 0) {
 	}
 	if (rc != 0)

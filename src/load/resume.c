@@ -134,11 +134,10 @@ static int name_input(sl_load *l, size_t i, char out[PATH_MAX + 8], struct sl_er
 	/* A pipe of the shell has another name each time. */
 	is_file = !is_stdin && stat(input, &st) == 0 && S_ISREG(st.st_mode);
 	if (is_stdin || (!is_file && (strncmp(full, "/proc/", 6) == 0 || strncmp(full, "/dev/", 5) == 0)))
-		return sl_err_set(
-			err, SL_EINVAL,
-			"%.100s has no name by which an interrupted load could be resumed; add --load-id=NAME, "
-			"or --no-resume to load it without a record",
-			is_stdin ? "standard input" : input);
+		return sl_err_set(err, SL_EINVAL,
+				  "%.100s has no name to resume an interrupted load by; add --load-id=NAME, or "
+				  "--no-resume to load it without a record",
+				  is_stdin ? "standard input" : input);
 	(void)snprintf(out, PATH_MAX + 8, "%s", full);
 	return 0;
 }
@@ -190,8 +189,7 @@ static int begin_load(sl_load *l, const char *name, bool again, struct sl_err *e
 		return 0;
 	l->resume.on = false;
 	if (rc == SL_EACCES)
-		return sl_err_set(err, rc, "%.150s; without it an interrupted load cannot be resumed: use --no-resume",
-				  why.msg);
+		return sl_err_set(err, rc, "%.150s; grant it, or use --no-resume to load without a record", why.msg);
 	if (err != NULL)
 		*err = why;
 	return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
@@ -233,10 +231,10 @@ int sl__load_changed(const sl_load *l, enum load_resume_what found, struct sl_er
 	if (found == LOAD_RESUME_CUT)
 		return sl_err_set(err, SL_EDATA,
 				  "%.80s: the last record was loaded before it was complete; delete its row and load "
-				  "the rest from another file, or load all of it again with --again",
+				  "the rest from another file, or load the whole file again with --again",
 				  l->in.name);
 	return sl_err_set(err, SL_EDATA,
-			  "%.90s is not what an earlier run had begun to load: restore it, or load this one from its "
+			  "%.90s has changed since an earlier run began to load it; restore it, or load it from the "
 			  "beginning with --again",
 			  l->in.name);
 }

@@ -80,9 +80,9 @@ static int check_given_up(sl_load *l)
 		return 0;
 	rc = h.last_error.code == SL_EACCES || h.last_error.code == SL_ECONFIG ? SL_ECONFIG : SL_EUNAVAIL;
 	if (first)
-		return sl_err_set(&l->gave_up, rc, "%.100s took no row: %.130s", target, h.last_error.msg);
-	return sl_err_set(&l->gave_up, rc, "%.90s took no row for %" PRId64 " s: %.110s", target, h.failing_ms / 1000,
-			  h.last_error.msg);
+		return sl_err_set(&l->gave_up, rc, "%.100s accepted no row: %.130s", target, h.last_error.msg);
+	return sl_err_set(&l->gave_up, rc, "%.90s accepted no row for %" PRId64 " s: %.110s", target,
+			  h.failing_ms / 1000, h.last_error.msg);
 }
 
 /* What was accepted could not be written for now, and is safe in the log or not recorded: the next run writes it. */
@@ -245,12 +245,14 @@ static int read_rows(sl_load *l, struct sl_err *err)
 
 static void on_high(void *ctx)
 {
-	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load", "backpressure: rows wait, up to the high watermark");
+	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load",
+		     "backpressure begins: rows reached the high watermark");
 }
 
 static void on_low(void *ctx)
 {
-	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load", "backpressure is over: below the low watermark");
+	sl__log_text(&((sl_load *)ctx)->env, SL_LOG_INFO, "load",
+		     "backpressure ends: rows are below the low watermark");
 }
 
 static void on_dead(const struct sl_item *item, const struct sl_err *err, uint32_t attempts, void *ctx)
@@ -329,8 +331,7 @@ static int drain_coordinator(sl_load *l, struct sl_err *err)
 	l->left = leave;
 	if (leave && is_taken_over(l, &h))
 		rc = sl_err_set(err, SL_ELOCKED,
-				"%.120s: another run of the same load has taken over; this one has stopped",
-				l->in.name);
+				"%.120s: another run of the same load has taken over; this run stopped", l->in.name);
 	else if (rc == SL_EPENDING && leave)
 		rc = l->gave_up.code ? l->gave_up.code : SL_ECANCELLED;
 	if (sl_coordinator_free(c)) { /* a write has not returned */
@@ -349,7 +350,7 @@ static int skip_done(sl_load *l, struct sl_err *err)
 
 	if (!l->place.end)
 		return 0;
-	sl__log_text(&l->env, SL_LOG_INFO, "load", "%s: resuming at byte %" PRIu64 ", where an earlier run ended",
+	sl__log_text(&l->env, SL_LOG_INFO, "load", "%s: resuming at byte %" PRIu64 ", where an earlier run stopped",
 		     l->in.name, l->place.end);
 	if (!l->since_ms || l->place.started_ms < l->since_ms)
 		l->since_ms = l->place.started_ms;
@@ -358,9 +359,10 @@ static int skip_done(sl_load *l, struct sl_err *err)
 	l->bytes_read += l->place.end;
 	rc = sl__load_place_skip(&l->place, l->in.records, &why);
 	if (rc == SL_EDATA && !sl__load_is_stopped(l))
-		return sl_err_set(err, rc,
-				  "%.50s is not what an earlier run had begun to load; restore it, or remove %.120s",
-				  l->in.name, l->place.path);
+		return sl_err_set(
+			err, rc,
+			"%.50s has changed since an earlier run began to load it; restore it, or remove %.120s",
+			l->in.name, l->place.path);
 	if (rc != 0 && err != NULL)
 		*err = why;
 	if (rc != 0)

@@ -169,8 +169,7 @@ int sl__load_target_read(struct load_target *s, const struct sl_env *env, const 
 		sl__load_target_fini(s);
 		if (rc == SL_ENOMEM)
 			return sl__no_memory(err, "target");
-		return sl_err_set(err, SL_EINVAL,
-				  "its target is not known, or the command is out of memory; give --to-wal=FILE");
+		return sl_err_set(err, SL_EINVAL, "the target is unknown, or out of memory; give --to-wal=FILE");
 	}
 	s->partial = json_is_true(json_object_get(j, "partial"));
 	s->opts.format = strcmp(format, "csv") == 0 ? SL_ROWS_CSV : SL_ROWS_JSON;

@@ -121,7 +121,7 @@ int sl__http_new(struct sl__http **out, const struct sl__http_opts *opts, struct
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	(void)pthread_once(&once, start_curl);
 	if (curl_started != CURLE_OK)
-		return sl_err_set(err, SL_EINTERNAL, "http: libcurl does not start");
+		return sl_err_set(err, SL_EINTERNAL, "http: libcurl failed to start");
 	struct sl__http *c = sl__calloc(opts->env, 1, sizeof(*c));
 	if (c == NULL)
 		return sl__no_memory(err, "http");

@@ -80,7 +80,7 @@ int sl__http_token_set(struct sl__http_token *t, const char *text, struct sl_err
 		t->text = copy;
 	else
 		forget_token(t->env, copy);
-	return good ? 0 : sl_err_set(err, SL_EINVAL, "token: not one word of printable ASCII");
+	return good ? 0 : sl_err_set(err, SL_EINVAL, "token: must be one word of printable ASCII");
 }
 
 void sl__http_token_fini(struct sl__http_token *t)

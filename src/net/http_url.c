@@ -8,7 +8,7 @@
 
 static int bad_url(struct sl_err *err, const char *why)
 {
-	return sl_err_set(err, SL_EINVAL, "http: the URL is not good: %s", why);
+	return sl_err_set(err, SL_EINVAL, "http: invalid URL: %s", why);
 }
 
 /* A part in our own memory; *out stays NULL where the URL has none. */
@@ -63,7 +63,7 @@ int sl__http_url_init(struct sl__http_url *u, const char *text, const struct sl_
 	*u = (struct sl__http_url){.env = env};
 	/* What was shown to people lacks a part: to send to it would be to send elsewhere. */
 	if (strstr(text, MARK) != NULL)
-		return bad_url(err, "its query was left out (\"" MARK "\"); name the whole URL");
+		return bad_url(err, "its query was left out (\"" MARK "\"); give the whole URL");
 	CURLU *h = curl_url();
 	if (h == NULL)
 		return sl__no_memory(err, "http");
@@ -77,7 +77,7 @@ int sl__http_url_init(struct sl__http_url *u, const char *text, const struct sl_
 	else if (parsed != CURLUE_OK)
 		rc = bad_url(err, curl_url_strerror(parsed));
 	else if (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0)
-		rc = bad_url(err, "it is neither http:// nor https://");
+		rc = bad_url(err, "must begin with http:// or https://");
 	else
 		rc = split_url(u, h, err);
 	curl_free(scheme);

@@ -4,7 +4,7 @@
 
 static int refuse_http(struct sl_err *err)
 {
-	return sl_err_set(err, SL_EUNSUPPORTED, "this build of Sluice is without an HTTP client (-Dcurl=disabled)");
+	return sl_err_set(err, SL_EUNSUPPORTED, "this build of Sluice has no HTTP client (-Dcurl=disabled)");
 }
 
 int sl__http_url_init(struct sl__http_url *u, SL_UNUSED const char *text, SL_UNUSED const struct sl_env *env,

@@ -95,7 +95,7 @@ static int next_page(struct sl__bytes_in *in, struct page *p, const char **why)
 	if (t.bad != NULL) {
 		*why = t.bad;
 	} else if (h.kind == PQ_DATA_PAGE_V2) {
-		*why = "a data page of version 2";
+		*why = "a data page of version 2, which is not supported";
 		return SL_EUNSUPPORTED;
 	} else if (h.kind != PQ_DATA_PAGE && h.kind != PQ_DICTIONARY_PAGE && h.kind != PQ_INDEX_PAGE) {
 		*why = "a page of an unknown kind";
@@ -127,7 +127,7 @@ static int next_page(struct sl__bytes_in *in, struct page *p, const char **why)
 static int reserve_buffer(struct read_job *j, struct sl__buf *b, size_t n)
 {
 	sl__buf_clear(b);
-	j->why = "no memory";
+	j->why = "out of memory";
 	return sl__buf_reserve(b, n);
 }
 
@@ -143,7 +143,7 @@ static int unpack_page(struct read_job *j, const struct page *p, struct sl__byte
 		return SL_ETOOBIG;
 	}
 	if (sl__pq_physical(j->column) == PQ_BYTE_ARRAY) {
-		j->why = "no memory";
+		j->why = "out of memory";
 		char **pages = sl__grow(env, h->pages, h->n_pages, &h->pages_cap, sizeof(*pages));
 		if (pages == NULL)
 			return SL_ENOMEM;
@@ -168,7 +168,7 @@ static int unpack_page(struct read_job *j, const struct page *p, struct sl__byte
 		return 0;
 	}
 	if (j->r->zstd == NULL && (j->r->zstd = ZSTD_createDCtx()) == NULL) {
-		j->why = "no memory for zstd";
+		j->why = "out of memory for zstd";
 		return SL_ENOMEM;
 	}
 	size_t n = ZSTD_decompressDCtx(j->r->zstd, to, p->bytes, p->data, p->packed);
@@ -361,14 +361,14 @@ static int prepare_chunk(struct read_job *j, struct sl__bytes_in *in, struct sl_
 	j->rows = (size_t)info->rows;
 	if (reserve_buffer(j, &j->held->values, j->rows * j->entry) != 0 ||
 	    reserve_buffer(j, &j->held->nulls, j->rows) != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu rows", j->rows);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu rows", j->rows);
 
 	const char *from = r->memory != NULL ? r->memory + info->offset : NULL;
 	if (r->memory == NULL) {
 		if (info->bytes > r->max_chunk_bytes)
 			return sl_err_set(err, SL_ETOOBIG, "%zu bytes are more than max_chunk_bytes allows", n);
 		if (reserve_buffer(j, &r->raw, n) != 0)
-			return sl_err_set(err, SL_ENOMEM, "no memory for %zu bytes", n);
+			return sl_err_set(err, SL_ENOMEM, "out of memory for %zu bytes", n);
 		int rc = n > 0 ? r->read(r->raw.data, n, info->offset, err, r->read_ctx) : 0;
 		if (rc != 0)
 			return rc;

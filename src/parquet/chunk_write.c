@@ -40,7 +40,7 @@ struct chunk_job {
 
 static int no_column_memory(struct sl_err *err, size_t bytes)
 {
-	return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu bytes of a column", bytes);
+	return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for %zu bytes of a column", bytes);
 }
 
 static size_t count_nulls(const uint8_t *nulls, size_t n)
@@ -148,7 +148,7 @@ static int pack_page(sl_parquet_writer *w, size_t *n, struct sl_err *err)
 
 	sl__buf_clear(&w->packed);
 	if (sl__buf_reserve(&w->packed, HEADER_ROOM + bound) != 0)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a page of %zu bytes", bound);
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a page of %zu bytes", bound);
 	if (w->zstd_level == 0) {
 		if (w->page.len > 0)
 			memcpy(w->packed.data + HEADER_ROOM, w->page.data, w->page.len);
@@ -182,7 +182,7 @@ static int emit_page(sl_parquet_writer *w, struct sl__chunk *c, struct page_out 
 	size_t packed = 0;
 
 	if (w->page.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a page");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a page");
 	if (w->page.len > INT32_MAX)
 		return sl_err_set(err, SL_ETOOBIG, "parquet: a page of %zu bytes", w->page.len);
 	int rc = pack_page(w, &packed, err);
@@ -205,7 +205,7 @@ static int emit_page(sl_parquet_writer *w, struct sl__chunk *c, struct page_out 
 	sl__thrift_end(&t);
 	(void)sl__buf_append(&w->header, "", 1);
 	if (w->header.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a page's header");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a page's header");
 
 	size_t header = w->header.len;
 	assert(header <= HEADER_ROOM);

@@ -103,7 +103,7 @@ int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_colum
 	int rc = 0;
 
 	if (names == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", n);
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for %zu columns", n);
 	for (size_t i = 0; i < n; i++)
 		names[i] = columns[i].name;
 	qsort(names, n, sizeof(*names), compare_column_names);

@@ -180,17 +180,17 @@ static void read_schema(struct parse *p, enum thrift_type type)
 	size_t n = sl__thrift_get_list(&p->t, type, THRIFT_STRUCT);
 
 	if (p->schema || n == 0) {
-		fail_footer(p, SL_ECORRUPT, "no schema, or two", NULL);
+		fail_footer(p, SL_ECORRUPT, "no schema, or more than one", NULL);
 		return;
 	}
 	struct element root = read_schema_element(p);
 	if (n == 1 || n - 1 > PQ_COLUMNS_MAX)
-		fail_footer(p, SL_EUNSUPPORTED, "no columns, or very many", NULL);
+		fail_footer(p, SL_EUNSUPPORTED, "no columns, or too many", NULL);
 	if (p->t.bad != NULL)
 		return;
 	r->columns = sl__calloc(&r->env, n, sizeof(*r->columns));
 	if (r->columns == NULL) {
-		fail_footer(p, SL_ENOMEM, "no memory for columns", NULL);
+		fail_footer(p, SL_ENOMEM, "out of memory for columns", NULL);
 		return;
 	}
 	for (size_t i = 0; i + 1 < n && p->t.bad == NULL; i++)
@@ -316,7 +316,7 @@ static void read_group(struct parse *p)
 		size_t cap = r->groups_cap == 0 ? 4 : r->groups_cap * 2;
 		struct sl__rchunk *more = sl__realloc(&r->env, r->chunks, cap * r->n_columns * sizeof(*more));
 		if (more == NULL) {
-			fail_footer(p, SL_ENOMEM, "no memory for row groups", NULL);
+			fail_footer(p, SL_ENOMEM, "out of memory for row groups", NULL);
 			return;
 		}
 		r->chunks = more;
@@ -360,7 +360,7 @@ static void read_metadata(struct parse *p, enum thrift_type type)
 		return;
 	r->metadata = sl__calloc(&r->env, n, sizeof(*r->metadata));
 	if (r->metadata == NULL)
-		fail_footer(p, SL_ENOMEM, "no memory for metadata", NULL);
+		fail_footer(p, SL_ENOMEM, "out of memory for metadata", NULL);
 	for (size_t i = 0; i < n && p->t.bad == NULL; i++) {
 		struct sl_parquet_pair *pair = &r->metadata[i];
 		*pair = (struct sl_parquet_pair){"", NULL};
@@ -403,7 +403,7 @@ int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 		} else if (f.id == 6) {
 			r->created_by = take_footer_text(&p, f.type);
 		} else if (f.id == 8) {
-			fail_footer(&p, SL_EUNSUPPORTED, "it is encrypted", NULL);
+			fail_footer(&p, SL_EUNSUPPORTED, "the file is encrypted", NULL);
 		} else {
 			sl__thrift_skip(&p.t, f.type);
 		}
@@ -413,7 +413,8 @@ int sl__footer_parse(sl_parquet_reader *r, struct sl_err *err)
 	if (p.t.bad != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: footer: %s", p.t.bad);
 	if (!p.schema || !p.rows || !p.groups)
-		return sl_err_set(err, SL_ECORRUPT, "parquet: footer: it lacks the schema, the rows or the row groups");
+		return sl_err_set(err, SL_ECORRUPT,
+				  "parquet: footer: the schema, the rows or the row groups are missing");
 	if (p.group_rows != r->rows)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: footer: %llu rows, but %llu in its row groups",
 				  (unsigned long long)r->rows, (unsigned long long)p.group_rows);

@@ -167,6 +167,6 @@ int sl__footer_write(sl_parquet_writer *w, struct sl_err *err)
 	(void)sl__buf_put32(&w->page, (uint32_t)n);
 	(void)sl__buf_append(&w->page, PQ_MAGIC, PQ_MAGIC_BYTES);
 	if (w->page.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for the footer");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for the footer");
 	return sl__writer_emit(w, w->page.data, w->page.len, err);
 }

@@ -32,8 +32,8 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	if (memcmp(magic, PQ_MAGIC, PQ_MAGIC_BYTES) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "parquet: not a Parquet file: it does not begin with %s", PQ_MAGIC);
 	if (memcmp(tail + 4, PQ_MAGIC, PQ_MAGIC_BYTES) != 0)
-		return sl_err_set(err, SL_ECORRUPT, "parquet: it does not end with %s: cut off, or never finished",
-				  PQ_MAGIC);
+		return sl_err_set(err, SL_ECORRUPT,
+				  "parquet: the file does not end with %s: truncated or never finished", PQ_MAGIC);
 
 	r->footer_bytes = sl__get32(tail);
 	if (r->footer_bytes > r->file_bytes - PQ_TAIL_BYTES - PQ_MAGIC_BYTES)
@@ -44,7 +44,7 @@ static int read_footer(sl_parquet_reader *r, struct sl_err *err)
 	r->footer = sl__alloc(&r->env, r->footer_bytes + 1);
 	r->text = sl__alloc(&r->env, r->footer_bytes + 1);
 	if (r->footer == NULL || r->text == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a footer of %zu bytes", r->footer_bytes);
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a footer of %zu bytes", r->footer_bytes);
 	rc = read_file_at(r, r->footer, r->footer_bytes, r->file_bytes - PQ_TAIL_BYTES - r->footer_bytes, err);
 	if (rc != 0)
 		return sl_err_wrap(err, rc, "parquet: footer");
@@ -65,7 +65,7 @@ static int open_parquet_reader(sl_parquet_reader **out, const sl_parquet_reader 
 		return sl_err_set(err, SL_EINVAL, "parquet: max_footer_bytes or max_chunk_bytes is negative");
 	sl_parquet_reader *r = sl__alloc(&env, sizeof(*r));
 	if (r == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a reader");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a reader");
 	*r = *source;
 	r->env = env;
 	r->max_footer_bytes = (uint64_t)(o.max_footer_bytes != 0 ? o.max_footer_bytes : MAX_FOOTER_DEFAULT);
@@ -76,7 +76,7 @@ static int open_parquet_reader(sl_parquet_reader **out, const sl_parquet_reader 
 	sl__buf_init(&r->dictionary, &r->env);
 	rc = read_footer(r, err);
 	if (rc == 0 && (r->held = sl__calloc(&r->env, r->n_columns, sizeof(*r->held))) == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for %zu columns", r->n_columns);
+		rc = sl_err_set(err, SL_ENOMEM, "parquet: out of memory for %zu columns", r->n_columns);
 	if (rc != 0) {
 		sl_parquet_reader_close(r);
 		return rc;
@@ -228,7 +228,7 @@ int sl_parquet_reader_check(sl_parquet_reader *r, struct sl_err *err)
 		const struct sl_parquet_chunk *c = &r->chunks[i].info;
 		if (c->offset != at)
 			return sl_err_set(err, SL_ECORRUPT,
-					  "parquet: row group %zu, column '%.60s': it is not where the one before ends",
+					  "parquet: row group %zu, column '%.60s': not where the one before ends",
 					  i / r->n_columns, r->columns[i % r->n_columns].name);
 		at += c->bytes;
 	}

@@ -46,7 +46,7 @@ static int take_writer_options(sl_parquet_writer *w, const struct sl_parquet_wri
 	};
 	for (const struct sl__range *r = rows; r < rows + SL_COUNT(rows); r++)
 		if (r->value < r->least || r->value > r->most)
-			return sl_err_set(err, SL_EINVAL, "parquet: %s %lld is not %lld to %lld", r->name,
+			return sl_err_set(err, SL_EINVAL, "parquet: %s is %lld; give %lld to %lld", r->name,
 					  (long long)r->value, (long long)r->least, (long long)r->most);
 	return 0;
 }
@@ -59,12 +59,12 @@ static int take_metadata(sl_parquet_writer *w, const struct sl_parquet_writer_op
 	for (size_t i = 0; i < o->n_metadata; i++) {
 		const struct sl_parquet_pair *p = &o->metadata[i];
 		if (p->key == NULL)
-			return sl_err_set(err, SL_EINVAL, "parquet: metadata %zu has no key", i + 1);
+			return sl_err_set(err, SL_EINVAL, "parquet: metadata %zu: no key", i + 1);
 		bytes += strlen(p->key) + 1 + (p->value != NULL ? strlen(p->value) + 1 : 0);
 	}
 	w->metadata = sl__alloc(&w->env, bytes + 1);
 	if (w->metadata == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for metadata");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for metadata");
 	char *text = (char *)(w->metadata + o->n_metadata);
 	for (size_t i = 0; i < o->n_metadata; i++) {
 		w->metadata[i].key = strcpy(text, o->metadata[i].key);
@@ -183,7 +183,7 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 		return sl_err_set(err, SL_EINVAL, "parquet: no write callback");
 	sl_parquet_writer *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a writer");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a writer");
 	w->env = env;
 	w->write = write;
 	w->write_ctx = ctx;
@@ -209,7 +209,7 @@ int sl_parquet_writer_new(sl_parquet_writer **out, const struct sl_parquet_colum
 		*out = w;
 		return 0;
 	}
-	rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for a writer");
+	rc = sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a writer");
 fail:
 	sl_parquet_writer_free(w);
 	return rc;
@@ -257,14 +257,14 @@ static int write_row_group(sl_parquet_writer *w, const struct sl_parquet_values 
 		return rc;
 	struct sl__group *groups = sl__grow(&w->env, w->groups, w->n_groups, &w->groups_cap, sizeof(*groups));
 	if (groups == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a row group");
 	w->groups = groups;
 	struct sl__group *g = &w->groups[w->n_groups];
 	*g = (struct sl__group){.rows = w->group_rows,
 				.offset = (int64_t)w->offset,
 				.chunks = sl__calloc(&w->env, w->n_columns, sizeof(*g->chunks))};
 	if (g->chunks == NULL)
-		return sl_err_set(err, SL_ENOMEM, "parquet: no memory for a row group");
+		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for a row group");
 	w->n_groups++;
 
 	for (size_t i = 0; i < w->n_columns && rc == 0; i++) {
@@ -274,7 +274,7 @@ static int write_row_group(sl_parquet_writer *w, const struct sl_parquet_values 
 			v.values = (const char *)c->values + from * sl__pq_entry_bytes(&w->columns[i]);
 			v.nulls = c->nulls != NULL ? c->nulls + from : NULL;
 		} else if (pending_get(w, i, &v) != 0) {
-			return sl_err_set(err, SL_ENOMEM, "parquet: no memory for the rows of a group");
+			return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for the rows of a group");
 		}
 		rc = sl__chunk_write(w, i, &v, g, err);
 		g->bytes += g->chunks[i].bytes;
@@ -347,7 +347,7 @@ int sl_parquet_writer_put(sl_parquet_writer *w, const struct sl_parquet_values *
 		if (full && !w->waiting) {
 			rc = write_row_group(w, columns, at, err);
 		} else if (pending_add(w, columns, at, m) != 0) {
-			rc = sl_err_set(err, SL_ENOMEM, "parquet: no memory for rows that wait");
+			rc = sl_err_set(err, SL_ENOMEM, "parquet: out of memory for waiting rows");
 		} else if (full) {
 			rc = write_row_group(w, NULL, 0, err);
 			for (size_t i = 0; i < w->n_columns; i++) {

@@ -121,7 +121,8 @@ static int take_element(sl_pipeline *p, struct cut *c, struct sl_pipeline_elemen
 		if (e->last > c->boundary)
 			rc = not_an_element(p, e, "crosses the boundary of a partition after", c->boundary, err);
 		else if (c->task == NULL || !sl__task_append(p, c->task, e))
-			rc = sl_err_set(err, SL_ENOMEM, "source: no memory for %llu to %llu", U(e->first), U(e->last));
+			rc = sl_err_set(err, SL_ENOMEM, "source: out of memory for %llu to %llu", U(e->first),
+					U(e->last));
 	}
 	if (rc != 0 || skip) {
 		sl__pipeline_release_element(p, e);

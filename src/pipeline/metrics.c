@@ -49,15 +49,15 @@ static const struct {
 	sl_gauge_fn *fn;
 } gauges[] = {
 	{offsetof(struct sl__pipeline_metrics, queue_depth), "sluice_pipeline_queue_depth",
-	 "Partitions that wait for a worker.", read_queue_depth},
+	 "Partitions waiting for a worker.", read_queue_depth},
 	{offsetof(struct sl__pipeline_metrics, workers_busy), "sluice_pipeline_workers_busy",
-	 "Workers that build or store; divided by the workers it is their utilisation.", read_busy},
+	 "Busy workers; divided by the workers, their utilisation.", read_busy},
 	{offsetof(struct sl__pipeline_metrics, workers), "sluice_pipeline_workers", "Workers of running pipelines.",
 	 read_busy_workers},
 	{offsetof(struct sl__pipeline_metrics, window_used), "sluice_pipeline_window_used",
-	 "Finished partitions that wait for an earlier one.", read_window},
+	 "Finished partitions waiting for an earlier one.", read_window},
 	{offsetof(struct sl__pipeline_metrics, commit_lag), "sluice_pipeline_commit_lag_oldest_seconds",
-	 "How long the oldest finished partition has waited for its commit.", read_lag},
+	 "Age of the oldest finished partition that waits for its commit.", read_lag},
 };
 
 static sl_gauge **gauge_of(sl_pipeline *p, size_t i)
@@ -67,8 +67,8 @@ static sl_gauge **gauge_of(sl_pipeline *p, size_t i)
 
 int sl__pipeline_metrics_attach(sl_pipeline *p, struct sl_err *err)
 {
-	static const char retries[] = "sluice_pipeline_retries_total", retries_help[] = "Steps that were tried again.";
-	static const char ends[] = "sluice_pipeline_partitions_total", ends_help[] = "Partitions by their end.";
+	static const char retries[] = "sluice_pipeline_retries_total", retries_help[] = "Retries of steps.";
+	static const char ends[] = "sluice_pipeline_partitions_total", ends_help[] = "Partitions by outcome.";
 	struct sl__pipeline_metrics *x = &p->metrics;
 	sl_metrics *m = p->env.metrics;
 	const struct {
@@ -85,7 +85,7 @@ int sl__pipeline_metrics_attach(sl_pipeline *p, struct sl_err *err)
 	if (m == NULL)
 		return 0;
 	int rc = sl_metrics_histogram(m, "sluice_pipeline_commit_lag_seconds",
-				      "From the end of a partition's storing to the end of its commit.", NULL, 0,
+				      "Time from the end of storing a partition to the end of its commit.", NULL, 0,
 				      SL_UNIT_NANOSECONDS, &x->lag, err);
 	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
 		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, &counters[i].label, 1, counters[i].to,

@@ -181,7 +181,7 @@ static void act_on_stop(sl_pipeline *p)
 	if (stop == p->acted_on)
 		return;
 	p->acted_on = stop;
-	sl__log(&p->env, SL_LOG_INFO, "pipeline", stop == SL_PIPELINE_NOW ? "stopping now" : "draining",
+	sl__log(&p->env, SL_LOG_INFO, "pipeline", stop == SL_PIPELINE_NOW ? "stopping immediately" : "draining",
 		SL__F_STR("pipeline", p->name));
 	sl__lock(&p->mu);
 	if (stop == SL_PIPELINE_NOW)
@@ -218,7 +218,7 @@ int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stats *stats, struct sl_e
 	if (sl__forked(&p->guard))
 		return sl_err_set(err, SL_EFORKED, "pipeline: used in a forked child");
 	if (atomic_exchange(&p->ran, true))
-		return sl_err_set(err, SL_EINVAL, "pipeline: a handle runs once");
+		return sl_err_set(err, SL_EINVAL, "pipeline: already run; a handle runs once");
 	sl__lock(&p->mu);
 	p->began_ns = sl__mono_ns(&p->env);
 	sl__unlock(&p->mu);

@@ -30,7 +30,8 @@ void sl__pipeline_fail(sl_pipeline *p, uint64_t ordinal, const struct sl_err *wh
 	/* A caller who cancels the run gets no error in the log. */
 	bool cancelled = why->code == SL_ECANCELLED;
 	sl__log(&p->env, cancelled ? SL_LOG_DEBUG : SL_LOG_ERROR, "pipeline",
-		cancelled ? "cancelled: nothing after it is committed" : "failed: nothing after it is committed",
+		cancelled ? "cancelled; later partitions are not committed"
+			  : "failed; later partitions are not committed",
 		SL__F_STR("pipeline", p->name), SL__F_STR("cause", why->msg),
 		SL__F_STR("code", sl_err_name(why->code)));
 	if (!cancelled)
@@ -72,7 +73,7 @@ void sl__pipeline_complete_err(struct sl_err *err, int rc)
 void sl__pipeline_log_retry(sl_pipeline *p, const struct sl__task *t, const char *step, int64_t delay_ms,
 			    const struct sl_err *err)
 {
-	sl__log(&p->env, SL_LOG_WARN, "pipeline", "failed, trying again", SL__F_STR("pipeline", p->name),
+	sl__log(&p->env, SL_LOG_WARN, "pipeline", "step failed; retrying", SL__F_STR("pipeline", p->name),
 		SL__F_STR("step", step), SL__F_U64("start", t->part.start), SL__F_U64("end", t->part.end),
 		SL__F_U64("attempt", t->part.attempt), SL__F_I64("delay_ms", delay_ms), SL__F_STR("cause", err->msg));
 }

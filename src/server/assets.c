@@ -41,7 +41,7 @@ static void asset(srv_request *r, void *ctx)
 	if (a != NULL)
 		serve(r, a, "public, max-age=31536000, immutable");
 	else
-		srv_error(r, 404, "not_found", "there is no such file");
+		srv_error(r, 404, "not_found", "no such file");
 }
 
 #define PAGE(path)                                                                                                     \

@@ -162,7 +162,7 @@ static void readyz(srv_request *r, void *ctx)
 	if (h->draining)
 		why = "the server is stopping";
 	else if (sl__clock_ms() - h->looked_ms > LOOK_OLD_MS)
-		why = "the last query of the store has not returned";
+		why = "the last query of the store has not returned yet";
 	sl__unlock(&h->mu);
 	ready &= why == NULL;
 	srv_json(r, ready ? 200 : 503, json_pack("{s:b, s:s*, s:o}", "ready", ready, "why", why, "checks", checks));
@@ -221,7 +221,7 @@ int srv_health_new(struct srv_health **out, struct srv_core *core, struct sl_err
 	/* Numbers of the process that every collector expects. */
 	sl_gauge *info, *memory, *start;
 	const struct srv_metric metrics[] = {
-		{"sluice_build_info", "The version that runs; always 1.", &info, NULL, {"version", sl_version()}},
+		{"sluice_build_info", "Version of the server; always 1.", &info, NULL, {"version", sl_version()}},
 		{"process_resident_memory_bytes", "Resident memory size in bytes.", .gauge = &memory},
 		{"process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
 		 .gauge = &start},

@@ -20,9 +20,9 @@ static int read_passphrase_fd(int fd, const char *path, char out[SRV_PASSPHRASE_
 	if (fstat(fd, &st) != 0)
 		return unusable(err, path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return unusable(err, path, "not a regular file");
+		return unusable(err, path, "is not a regular file");
 	if ((st.st_mode & 077) != 0)
-		return unusable(err, path, "readable by other users; run chmod 600 on it");
+		return unusable(err, path, "is readable by other users; run chmod 600 on it");
 	/* A file that fills the buffer is too long. */
 	for (*len = 0; *len < SRV_PASSPHRASE_BYTES;) {
 		ssize_t n = read(fd, out + *len, SRV_PASSPHRASE_BYTES - *len);
@@ -33,7 +33,7 @@ static int read_passphrase_fd(int fd, const char *path, char out[SRV_PASSPHRASE_
 		*len += n > 0 ? (size_t)n : 0;
 	}
 	if (*len == SRV_PASSPHRASE_BYTES)
-		return unusable(err, path, "too long for a passphrase");
+		return unusable(err, path, "is too long for a passphrase");
 	if (*len > 0 && out[*len - 1] == '\n')
 		--*len;
 	if (*len > 0 && out[*len - 1] == '\r')

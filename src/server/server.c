@@ -33,7 +33,7 @@ static int open_store(srv_server *s, struct sl_err *err)
 	rc = sl_notify_open(&s->notify, s->places.store_url, &s->env, &why);
 	if (rc == SL_EACCES) {
 		/* Processes that cannot notify each other poll. */
-		sl__log(&s->env, SL_LOG_WARN, "server", "no notifications from other processes; polling instead",
+		sl__log(&s->env, SL_LOG_WARN, "server", "notifications are unavailable, falling back to polling",
 			SL__F_STR("error", why.msg));
 		rc = sl_notify_local_open(&s->notify, &s->env, err);
 	} else if (rc != 0 && err != NULL) {
@@ -142,7 +142,7 @@ static int make_data_folder(srv_server *s, struct sl_err *err)
 			break;
 	}
 	free(copy);
-	return failed ? sl_err_set_errno(err, failed, "make the folder %s", path) : 0;
+	return failed ? sl_err_set_errno(err, failed, "create the folder %s", path) : 0;
 }
 
 int srv_server_new(srv_server **out, const struct srv_config *config, const struct sl_env *env, struct sl_err *err)

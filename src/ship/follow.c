@@ -75,7 +75,7 @@ static int open_source(struct ship_follow *f, struct ship_source *s, const char 
 	if (set_path(s))
 		return sl__no_memory(err, given);
 	if (!*s->in.base || (stat(s->path, &st) == 0 && S_ISDIR(st.st_mode)))
-		return sl_err_set(err, SL_EINVAL, "%.200s is a folder", given);
+		return sl_err_set(err, SL_EINVAL, "%.200s is a folder; give its files", given);
 	if (!f->follow && access(s->path, R_OK))
 		return sl_err_set_errno(err, errno, "%.200s", given);
 	sl__ship_watch_source(f, s);
@@ -102,12 +102,12 @@ int sl__ship_follow_open(struct ship_follow *f, const struct sl_env *env, struct
 			return rc;
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(f->sources[i].path, f->sources[k].path) == 0)
-				return sl_err_set(err, SL_EINVAL, "%.200s is named twice", f->sources[i].given);
+				return sl_err_set(err, SL_EINVAL, "%.200s is given twice", f->sources[i].given);
 	}
 	if (sl__ship_state_size(&log->state) > SHIP_SNAPSHOT_MAX / 2)
-		return sl_err_set(err, SL_EINVAL,
-				  "too many files for one log; give some of them to another process with another "
-				  "--stream");
+		return sl_err_set(
+			err, SL_EINVAL,
+			"too many files for one log; ship some of them from another process with another --stream");
 	return 0;
 }
 

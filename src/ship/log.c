@@ -111,8 +111,8 @@ int sl__ship_log_open(struct ship_log *log, const struct sl_env *env, const stru
 	if (log->state.target && log->state.target != hash && stats.pending && opts->retarget != SL_ON)
 		return sl_err_set(err, SL_ECONFIG,
 				  "%.70s/%.40s.wal has %" PRIu64
-				  " lines for another target: send them there first, use "
-				  "another --stream, or add --retarget to send them here",
+				  " lines for another target; send them there first, use another --stream, or add "
+				  "--retarget to send them here",
 				  log->dir, log->id, stats.pending);
 	log->state.target = hash;
 	return 0;

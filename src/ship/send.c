@@ -69,7 +69,7 @@ static int check_options(const struct ship_send *s, const struct sl_ship_opts *o
 		{"table", !table && o->table != NULL, "only for databases"},
 		{"create", !table && o->create == SL_ON, "only for databases"},
 		{"on_conflict", !table && (o->n_on_conflict || o->upsert == SL_OFF), "only for databases"},
-		{"columns", s->server && o->n_columns, "only for rows; a Sluice server takes lines as they are"},
+		{"columns", s->server && o->n_columns, "only for rows; a Sluice server accepts unmodified lines"},
 		{"body", !http && rows, "only for http:// and https://"},
 		{"token_file", !http && o->token_file != NULL, "only for http:// and https://"},
 		{"ca_file", !http && o->ca_file != NULL, "only for http:// and https://"},

@@ -124,10 +124,10 @@ static void report_full(sl_ship *s, const struct sl_err *why)
 	s->full = why->code;
 	if (why->code == SL_EFULL)
 		sl__log_text(&s->env, SL_LOG_WARN, "ship",
-			     "the log is full of lines that wait for %s; reading continues when it takes some",
+			     "the log is full of lines that wait for %s; reading continues when it accepts some",
 			     s->to.target);
 	else
-		sl__log_text(&s->env, SL_LOG_WARN, "ship", "%s; reading continues when there is room", why->msg);
+		sl__log_text(&s->env, SL_LOG_WARN, "ship", "%s; reading continues when there is space", why->msg);
 }
 
 /* The stream is stopped for good when the receiver has other lines under these sequences. A target that refuses the
@@ -143,9 +143,9 @@ static int check_target(sl_ship *s, struct sl_err *err)
 		return sl_err_wrap(err, rc, "%.64s", s->log.id);
 	rc = wrong ? SL_ECONFIG : SL_EUNAVAIL;
 	if (wrong && !p.answered)
-		return sl_err_set(err, rc, "%.100s took no line: %.130s", s->to.target, p.trouble.msg);
+		return sl_err_set(err, rc, "%.100s accepted no line: %.130s", s->to.target, p.trouble.msg);
 	if (patience_ms(s, &p) == 0)
-		return sl_err_set(err, rc, "%.90s took no line for %" PRId64 " s: %.110s", s->to.target,
+		return sl_err_set(err, rc, "%.90s accepted no line for %" PRId64 " s: %.110s", s->to.target,
 				  p.failing_ms / 1000, p.trouble.msg);
 	return 0;
 }
@@ -201,7 +201,7 @@ static int read_all(sl_ship *s, struct sl_err *err)
 		return 0;
 	if (err != NULL)
 		*err = why;
-	return sl_err_set(err, rc, "%.150s; %s that had been read did not fit: those of a pipe are lost", why.msg,
+	return sl_err_set(err, rc, "%.150s; %s that had been read did not fit; lines of a pipe are lost", why.msg,
 			  sl__ship_count(count, s->log.n - s->log.done));
 }
 
@@ -309,11 +309,11 @@ static int check_opts(const struct sl_ship_opts *o, struct sl_err *err)
 	};
 
 	if (o->to == NULL)
-		return sl_err_set(err, SL_EINVAL, "to: required");
+		return sl_err_set(err, SL_EINVAL, "to: missing");
 	if (o->wal_dir == NULL)
-		return sl_err_set(err, SL_EINVAL, "wal_dir: required");
+		return sl_err_set(err, SL_EINVAL, "wal_dir: missing");
 	if (o->paths == NULL || !o->n_paths)
-		return sl_err_set(err, SL_EINVAL, "paths: at least one is required");
+		return sl_err_set(err, SL_EINVAL, "paths: give at least one");
 	if (o->stream != NULL && strlen(o->stream) >= sizeof(((struct ship_log *)0)->id))
 		return sl_err_set(err, SL_EINVAL, "stream: the name is too long");
 	return sl__check_ranges("ship", ranges, SL_COUNT(ranges), err);

@@ -351,7 +351,7 @@ int sl__ship_source_open(struct ship_follow *f, struct ship_source *s, struct sl
 			if (p->offset > 0)
 				sl__log_text(f->env, SL_LOG_WARN, "ship",
 					     "%s: the file that was read up to byte %" PRIu64
-					     " is gone; if it had more lines, they are not shipped",
+					     " was removed; if it had more lines, they are not shipped",
 					     s->given, p->offset);
 			p->done = true;
 			continue;

@@ -277,7 +277,7 @@ static int run_program(const struct exec_sink *s, const struct lane *l, struct e
 	if (rc == 0)
 		return 0;
 	if (rc == -EAGAIN)
-		return sl_err_set(err, SL_EAGAIN, "exec: the system has no room for another process");
+		return sl_err_set(err, SL_EAGAIN, "exec: the system's limit of processes is reached");
 	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || rc == -ENOSPC)
 		return sl_err_set(err, SL_ENOMEM, "exec: start %s: %s", s->argv[0], strerror(-rc));
 	return sl_err_set(err, SL_EUNAVAIL, "exec: %s cannot be started: %s", s->argv[0], strerror(-rc));
@@ -349,12 +349,12 @@ static int exec_answer(const struct exec_sink *s, const struct exec_result *r, s
 {
 	char how[64];
 	if (r->end == EXEC_TIMED_OUT)
-		return exec_failed(r, SL_ETIMEDOUT, SL_CLASS_TRANSIENT, "not done within timeout_ms", err);
+		return exec_failed(r, SL_ETIMEDOUT, SL_CLASS_TRANSIENT, "timed out (timeout_ms)", err);
 	if (r->end == EXEC_CANCELLED)
 		return exec_failed(r, SL_ECANCELLED, SL_CLASS_TRANSIENT, "cancelled", err);
 	if (r->end == EXEC_LOST)
 		return exec_failed(r, SL_EAGAIN, SL_CLASS_TRANSIENT,
-				   "how it ended is not known: this process ignores SIGCHLD or reaps all children",
+				   "the exit status is unknown: this process ignores SIGCHLD or reaps all children",
 				   err);
 	if (!WIFEXITED(r->status)) {
 		(void)snprintf(how, sizeof(how), "ended by signal %d", WTERMSIG(r->status));

@@ -109,7 +109,7 @@ static int put_record(struct file_lane *l, const char *data, size_t len, struct 
 			return sl_err_set(err, SL_EDATA, "CSV: a line end outside of quotes at byte %zu", i);
 	}
 	if (quoted)
-		return sl_err_set(err, SL_EDATA, "CSV: a quote is not closed");
+		return sl_err_set(err, SL_EDATA, "CSV: an unclosed quote");
 	if (o->file_format == SL_ROWS_JSON && l->reader == NULL)
 		sl__put_json_line(&l->text, data, len);
 	else if (o->file_format == SL_ROWS_JSON)
@@ -123,10 +123,10 @@ static int put_record(struct file_lane *l, const char *data, size_t len, struct 
 		return sl__no_memory(err, "file");
 	size_t n = l->text.len - start;
 	if (n > SL__FILE_RECORD_MAX)
-		return sl_err_set(err, SL_ETOOBIG, "a record of %zu bytes; a line has at most %zu", n,
+		return sl_err_set(err, SL_ETOOBIG, "a record of %zu bytes is longer than the maximum of %zu", n,
 				  SL__FILE_RECORD_MAX);
 	if (memchr(l->text.data + start, '\0', n) != NULL)
-		return sl_err_set(err, SL_EDATA, "a NUL byte cannot be in a line of text");
+		return sl_err_set(err, SL_EDATA, "a line of text cannot contain a NUL byte");
 	return 0;
 }
 
@@ -289,12 +289,12 @@ static int build_file_sink(struct file_sink *s, const char *path, const struct s
 		return rc;
 	/* Check the path and the options. */
 	if (path[0] == '\0' || path[strlen(path) - 1] == '/')
-		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
+		return sl_err_set(err, SL_EINVAL, "file: missing file name; give file:PATH");
 	rc = sl_check_local_path("file", path, err);
 	if (rc != 0)
 		return rc;
 	if (o->format != o->file_format && o->n_columns == 0)
-		return sl_err_set(err, SL_EINVAL, "file: columns: name them to turn %s into %s",
+		return sl_err_set(err, SL_EINVAL, "file: columns: missing; they are needed to turn %s into %s",
 				  o->format == SL_ROWS_CSV ? "CSV" : "JSON", o->format == SL_ROWS_CSV ? "JSON" : "CSV");
 	rc = file_lane_init(&s->header, &s->env, o, err);
 	if (rc != 0)
@@ -338,7 +338,7 @@ int sl_sink_file_open(sl_sink *out, const char *path, const struct sl_sink_opts 
 	if (rc != 0)
 		return rc;
 	if (path == NULL)
-		return sl_err_set(err, SL_EINVAL, "file: needs the name of a file");
+		return sl_err_set(err, SL_EINVAL, "file: missing file name; give file:PATH");
 	struct file_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl__no_memory(err, path);

@@ -42,7 +42,7 @@ static int sync_folder(const struct sl__file_out *f, struct sl_err *err)
 /* Copy what follows `from` into a new file PATH.torn-NNN, durably. */
 static int save_torn_end(const struct sl__file_out *f, uint64_t from, uint64_t size, struct sl_err *err)
 {
-	static const char saving[] = "save what was torn of";
+	static const char saving[] = "save the torn end of";
 	char *name = NULL, *buf = sl__alloc(f->env, COPY_BYTES);
 	if (buf == NULL)
 		return sl__no_memory(err, f->path);
@@ -105,7 +105,7 @@ static int take_file(struct sl__file_out *f, struct sl_err *err)
 	if (rc != 0)
 		return file_failed(f, rc, "inspect", err);
 	if (!S_ISREG(st.mode))
-		return sl_err_set(err, SL_EINVAL, "%s is not a plain file", f->path);
+		return sl_err_set(err, SL_EINVAL, "%s is not a regular file", f->path);
 	rc = SL__IO(f->env, lock, f->fd);
 	if (rc == -EWOULDBLOCK)
 		return sl_err_set(err, SL_ELOCKED, "%s is being written by another process", f->path);
@@ -127,7 +127,7 @@ static int take_file(struct sl__file_out *f, struct sl_err *err)
 		if (same < 0)
 			return same;
 		if (same == 0)
-			return sl_err_set(err, SL_ECONFIG, "%s begins with other columns; name another file", f->path);
+			return sl_err_set(err, SL_ECONFIG, "%s begins with other columns; give another file", f->path);
 	}
 	if (f->end == st.size)
 		return 0;
@@ -148,9 +148,9 @@ int sl__file_out_open(struct sl__file_out *f, struct sl_err *err)
 	f->moved = false;
 	f->fd = SL__IO(f->env, open, f->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0640);
 	if (f->fd == -ENOENT)
-		return sl_err_set(err, SL_ENOENT, "%s: its folder does not exist; create it first", f->path);
+		return sl_err_set(err, SL_ENOENT, "%s: the folder does not exist; create it first", f->path);
 	if (f->fd == -ELOOP)
-		return sl_err_set(err, SL_EACCES, "%s is a symbolic link; name the file itself", f->path);
+		return sl_err_set(err, SL_EACCES, "%s is a symbolic link; give the file that it points to", f->path);
 	if (f->fd < 0)
 		return file_failed(f, f->fd, "open", err);
 	rc = take_file(f, err);

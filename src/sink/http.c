@@ -235,12 +235,13 @@ static int build_http_sink(struct http_sink *s, const char *url, const struct sl
 	bool has_user = s->url.user != NULL || s->url.password != NULL;
 	const char *const names[] = {"event_type", "event_source"}, *const values[] = {o->event_type, o->event_source};
 	if (o->format == SL_ROWS_CSV && o->n_columns == 0)
-		return sl_err_set(err, SL_EINVAL, "http: columns: CSV records need names for their fields");
+		return sl_err_set(err, SL_EINVAL, "http: columns: missing; CSV records need names for their fields");
 	if (o->token_file != NULL && has_user)
-		return sl_err_set(err, SL_EINVAL, "http: token_file: the URL has a user or a password already");
+		return sl_err_set(err, SL_EINVAL,
+				  "http: token_file: the URL already has a user or a password; give one of them");
 	for (size_t i = 0; i < SL_COUNT(names); i++) {
 		if (values[i] != NULL && o->body != SL_HTTP_CLOUD_EVENTS)
-			return sl_err_set(err, SL_EINVAL, "http: %s is for bodies of CloudEvents", names[i]);
+			return sl_err_set(err, SL_EINVAL, "http: %s needs body=cloudevents", names[i]);
 		if (values[i] != NULL && values[i][0] == '\0')
 			return sl_err_set(err, SL_EINVAL, "http: %s must not be empty", names[i]);
 	}
@@ -275,7 +276,7 @@ int sl_sink_http_open(sl_sink *out, const char *url, const struct sl_sink_opts *
 {
 	struct sl_env env;
 	if (url == NULL)
-		return sl_err_set(err, SL_EINVAL, "http: needs a URL");
+		return sl_err_set(err, SL_EINVAL, "http: missing URL");
 	int rc = sl__sink_check_opts(opts, SL__SINK_ROWS | SL__SINK_HTTP, "http", &env, err);
 	if (rc != 0)
 		return rc;

@@ -33,29 +33,29 @@ struct meaning {
 
 /* The first that fits counts. */
 static const struct meaning meanings[] = {
-	{300, 399, SL_ECONFIG, SL_CLASS_FATAL, "redirects are not followed; name the URL that it moved to"},
+	{300, 399, SL_ECONFIG, SL_CLASS_FATAL, "redirects are not followed; give the new URL"},
 	{400, 400, SL_EREFUSED, SL_CLASS_POISON, "refused"},
 	{401, 401, SL_EACCES, SL_CLASS_FATAL, "not authorized; check the token, the password or the headers"},
 	{403, 403, SL_EACCES, SL_CLASS_FATAL, "forbidden; check the rights of the token or user"},
-	{404, 404, SL_ECONFIG, SL_CLASS_FATAL, "there is nothing at this URL"},
-	{405, 405, SL_ECONFIG, SL_CLASS_FATAL, "POST is not taken at this URL"},
-	{407, 407, SL_EACCES, SL_CLASS_FATAL, "the proxy wants a password"},
+	{404, 404, SL_ECONFIG, SL_CLASS_FATAL, "this URL does not exist"},
+	{405, 405, SL_ECONFIG, SL_CLASS_FATAL, "POST is not allowed at this URL"},
+	{407, 407, SL_EACCES, SL_CLASS_FATAL, "the proxy requires a password"},
 	{408, 409, SL_EAGAIN, SL_CLASS_TRANSIENT, "not now"},
 	{410, 410, SL_ECONFIG, SL_CLASS_FATAL, "this URL is gone for good"},
 	{413, 413, SL_ETOOBIG, SL_CLASS_POISON, "too large"},
-	{415, 415, SL_ECONFIG, SL_CLASS_FATAL, "this kind of body is not taken; see the option body"},
+	{415, 415, SL_ECONFIG, SL_CLASS_FATAL, "this kind of body is not supported; see the option body"},
 	{421, 421, SL_EUNAVAIL, SL_CLASS_FATAL, "unavailable"},
 	{422, 422, SL_EREFUSED, SL_CLASS_POISON, "refused"},
 	{425, 425, SL_EAGAIN, SL_CLASS_TRANSIENT, "not now"},
 	{429, 429, SL_EAGAIN, SL_CLASS_THROTTLED, "too many requests"},
-	{400, 499, SL_ECONFIG, SL_CLASS_FATAL, "not taken"},
-	{501, 501, SL_ECONFIG, SL_CLASS_FATAL, "it does not know POST"},
+	{400, 499, SL_ECONFIG, SL_CLASS_FATAL, "refused"},
+	{501, 501, SL_ECONFIG, SL_CLASS_FATAL, "the server does not support POST"},
 	{502, 504, SL_EUNAVAIL, SL_CLASS_FATAL, "unavailable"},
-	{505, 505, SL_ECONFIG, SL_CLASS_FATAL, "this version of HTTP is not taken"},
-	{507, 507, SL_EUNAVAIL, SL_CLASS_FATAL, "no space left there"},
-	{511, 511, SL_ECONFIG, SL_CLASS_FATAL, "the network wants a login"},
+	{505, 505, SL_ECONFIG, SL_CLASS_FATAL, "this version of HTTP is not supported"},
+	{507, 507, SL_EUNAVAIL, SL_CLASS_FATAL, "the server has no space left"},
+	{511, 511, SL_ECONFIG, SL_CLASS_FATAL, "the network requires a login"},
 	{520, 530, SL_EUNAVAIL, SL_CLASS_FATAL, "unavailable"},
-	{500, 599, SL_EAGAIN, SL_CLASS_TRANSIENT, "failed there"},
+	{500, 599, SL_EAGAIN, SL_CLASS_TRANSIENT, "server error"},
 };
 
 /* ---- secrets ---- */
@@ -224,7 +224,7 @@ static void read_names(const struct sl__http_response *r, const struct sl__http_
 int sl__http_answer(struct sl__http_response *r, const struct sl__http_secrets *secrets,
 		    const struct sl__http_answer_to *to, struct sl_err *err)
 {
-	struct meaning m = {0, 0, SL_EUNAVAIL, SL_CLASS_FATAL, "no status that HTTP knows"};
+	struct meaning m = {0, 0, SL_EUNAVAIL, SL_CLASS_FATAL, "not a known HTTP status"};
 	struct naming n = {.to = to};
 	const char *shown = secrets->url->shown;
 	char line[LINE_BYTES];

@@ -28,12 +28,13 @@ static int check_http_header(const char *h, const char *where, int code, bool *a
 		return sl_err_set(err, code, "http: %s is not \"Name: value\"", where);
 	for (size_t i = 0; i < SL_COUNT(ours); i++)
 		if (strlen(ours[i]) == n && strncasecmp(h, ours[i], n) == 0)
-			return sl_err_set(err, code, "http: %s: the sink itself sets %.*s", where, (int)n, h);
+			return sl_err_set(err, code, "http: %s: the sink sets %.*s itself", where, (int)n, h);
 	if (n != 13 || strncasecmp(h, "Authorization", n) != 0)
 		return 0;
 	if (*authorized)
 		return sl_err_set(err, code,
-				  "http: %s: Authorization is set by the token, the URL or a header before it", where);
+				  "http: %s: Authorization is already set by the token, the URL or another header",
+				  where);
 	*authorized = true;
 	return 0;
 }
@@ -88,7 +89,7 @@ static int read_header_file(const struct sl__http_headers *h, struct sl__http_he
 					  SL__HTTP_FILE_HEADERS);
 		list->lines[list->n++] = line;
 	}
-	return list->n > 0 ? 0 : sl_err_set(err, SL_ECONFIG, "http: header_file %s: it has no header", path);
+	return list->n > 0 ? 0 : sl_err_set(err, SL_ECONFIG, "http: header_file %s: no headers in it", path);
 }
 
 static int load_headers(const struct sl__http_headers *h, struct sl__http_header_list **out, struct sl_err *err)

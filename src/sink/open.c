@@ -92,7 +92,7 @@ static const struct scheme *find_scheme(const char *url, struct sl_err *err)
 			return &schemes[i];
 	size_t n = url != NULL ? strcspn(url, ":") : 0;
 	if (n == 0 || url[n] == '\0')
-		(void)sl_err_set(err, SL_EINVAL, "a target is named by " KNOWN);
+		(void)sl_err_set(err, SL_EINVAL, "a target begins with " KNOWN);
 	else
 		(void)sl_err_set(err, SL_EINVAL, "no sink \"%.*s\"; use " KNOWN, (int)SL_MIN(n, 20), url);
 	return NULL;
@@ -106,13 +106,13 @@ static int target_of(const struct scheme *s, const char *url, const struct sl_en
 	if (s->shape == SHAPE_PATH && rest[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "missing file name; give %sPATH", s->prefix);
 	if (s->shape == SHAPE_PATH && begins(rest, "//") && rest[2] != '/')
-		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a file here", s->prefix);
+		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a local file", s->prefix);
 	bool in_home = s->shape == SHAPE_PATH && begins(rest, "~/");
 	if (in_home && (home == NULL || home[0] != '/'))
 		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);
 	*out = in_home ? sl__asprintf(env, "%s%s", home, rest + 1)
 		       : sl__strdup(env, s->shape == SHAPE_URL ? url : rest);
-	return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for the name of a sink");
+	return *out != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory for the name of a sink");
 }
 
 int sl_sink_open(sl_sink *out, const char *url, const struct sl_sink_opts *opts, struct sl_err *err)

@@ -84,7 +84,8 @@ int sl__sink_check_opts(const struct sl_sink_opts *opts, unsigned groups, const 
 	int n = (int)strcspn(sink, ":");          /* some are named with their colon, others without */
 	const char *name = foreign_option(&wide, groups);
 	if (name != NULL)
-		return sl_err_set(err, SL_EINVAL, "%.*s: the option %s is not for this kind of sink", n, sink, name);
+		return sl_err_set(err, SL_EINVAL, "%.*s: the option %s does not apply to this kind of sink", n, sink,
+				  name);
 	name = bad_option(&wide);
 	if (name != NULL)
 		return sl_err_set(err, SL_EINVAL, "%.*s: %s is out of range", n, sink, name);

@@ -379,7 +379,7 @@ int sl_sink_postgres_open(sl_sink *out, const char *conninfo, const struct sl_si
 	if (rc != 0)
 		return rc;
 	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "postgres: table: name the table to write to");
+		return sl_err_set(err, SL_EINVAL, "postgres: table: missing; give the table to write to");
 	struct sl__pg_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl__no_memory(err, "postgres");

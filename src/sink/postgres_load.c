@@ -350,7 +350,7 @@ static int prepare_load_tables(struct sl__pg_lane *lane, struct target *t, struc
 		return 0;
 	if (!may_create) {
 		(void)sl_err_set(err, SL_EACCES,
-				 "postgres: no right to create the tables with the records of loads in schema %s",
+				 "postgres: no permission to create the tables with the records of loads in schema %s",
 				 s->load_schema);
 		return sl__sink_class(err, SL_EACCES, SL_CLASS_FATAL);
 	}

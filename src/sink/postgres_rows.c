@@ -67,8 +67,8 @@ static int encode(struct sl__pg_lane *lane, uint8_t *have, uint64_t *hash, struc
 		enum sl__fit fit = r->text ? sl__pg_put_text(&r->buf, c->enc, f, csv)
 					   : sl__pg_put_binary(&r->buf, c->enc, f, csv, lane->sink->c_locale);
 		if (fit == SL__FIT_NO) {
-			(void)sl_err_set(err, SL_EDATA, "postgres: column %s (%s) does not take %s\"%.*s\"%s", c->name,
-					 c->type, f->kind == SL__FIELD_TEXT ? "" : "the value ",
+			(void)sl_err_set(err, SL_EDATA, "postgres: column %s (%s) does not accept %s\"%.*s\"%s",
+					 c->name, c->type, f->kind == SL__FIELD_TEXT ? "" : "the value ",
 					 (int)SL_MIN(f->len, 60), f->text != NULL ? f->text : "",
 					 f->has_nul ? ": a NUL character" : "");
 			return sl__sink_class(err, SL_EDATA, SL_CLASS_POISON);

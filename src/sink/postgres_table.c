@@ -131,8 +131,7 @@ static bool has_plain_encoding(enum sl__enc enc)
 
 static int no_column(const struct sl__pg_sink *s, const char *column, struct sl_err *err)
 {
-	(void)sl_err_set(err, SL_ECONFIG, "postgres: table %s has no column %s that can be written", s->opts.table,
-			 column);
+	(void)sl_err_set(err, SL_ECONFIG, "postgres: table %s has no writable column %s", s->opts.table, column);
 	return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
 }
 
@@ -215,8 +214,7 @@ int sl__pg_table_load(struct sl__pg_lane *lane, struct sl_err *err)
 		return rc;
 	}
 	if (found == 0) {
-		(void)sl_err_set(err, SL_ECONFIG, "postgres: there is no table %s that can be written; create it first",
-				 s->opts.table);
+		(void)sl_err_set(err, SL_ECONFIG, "postgres: no writable table %s; create it first", s->opts.table);
 		return sl__sink_class(err, SL_ECONFIG, SL_CLASS_FATAL);
 	}
 	lane->table = t;
@@ -260,7 +258,7 @@ int sl__sink_postgres_create(const char *what, const struct sl_sink_opts *opts, 
 	if (rc != 0)
 		return rc;
 	if (opts == NULL || opts->table == NULL || opts->table[0] == '\0' || n == 0)
-		return sl_err_set(err, SL_EINVAL, "postgres: a table needs a name and a column");
+		return sl_err_set(err, SL_EINVAL, "postgres: a table needs a name and at least one column");
 	char *table = sl__pg_quoted_table(&env, opts->table);
 	if (table == NULL)
 		return sl__no_memory(err, "postgres");

@@ -127,7 +127,7 @@ int sl__ranges_get_row(struct sl__ranges *r, struct sl_input_range row, const vo
 		range.begin = range.end + gap;
 	}
 	if (rc != 0)
-		return sl_err_set(err, rc, "no memory for the records of a load");
+		return sl_err_set(err, rc, "out of memory for the records of a load");
 	if (at != end || range.end != last || first > last)
 		return sl_err_set(err, SL_ECORRUPT, "the records of this load are damaged; load it with --again");
 	return 0;

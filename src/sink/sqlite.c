@@ -172,7 +172,7 @@ static int build_sqlite_sink(struct sl__sqlite_sink *s, const char *path, const 
 	if (rc != 0)
 		return rc;
 	if (s->opts.table == NULL || s->opts.table[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "sqlite: table: name the table to write to");
+		return sl_err_set(err, SL_EINVAL, "sqlite: table: missing; give the table to write to");
 	if (s->opts.statement_timeout_ms == 0)
 		s->opts.statement_timeout_ms = STATEMENT_TIMEOUT_MS;
 	/* The file's real name: two names of one file must have one lock. */
@@ -185,7 +185,7 @@ static int build_sqlite_sink(struct sl__sqlite_sink *s, const char *path, const 
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "sqlite: %s", path);
 	if (!S_ISREG(st.mode))
-		return sl_err_set(err, SL_EINVAL, "sqlite: %s is not a plain file", path);
+		return sl_err_set(err, SL_EINVAL, "sqlite: %s is not a regular file", path);
 	s->path = sl__strdup(&s->env, real);
 	s->target = sl__asprintf(&s->env, "sqlite:%s", path);
 	if (s->path == NULL || s->target == NULL)
@@ -200,7 +200,7 @@ int sl_sink_sqlite_open(sl_sink *out, const char *path, const struct sl_sink_opt
 	if (rc != 0)
 		return rc;
 	if (path == NULL || path[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "sqlite: needs the name of a file");
+		return sl_err_set(err, SL_EINVAL, "sqlite: missing file name; give sqlite:FILE");
 	struct sl__sqlite_sink *s = sl__calloc(&env, 1, sizeof(*s));
 	if (s == NULL)
 		return sl__no_memory(err, "sqlite");

@@ -155,18 +155,18 @@ static const char *number_cell(const struct sl__field *f, enum sl__affinity affi
 		end--;
 	if (!scan_decimal(&d, p, end)) {
 		if (!truth(p, (size_t)(end - p), &i))
-			return affinity == SL__AFFINITY_INTEGER ? "takes integers" : "takes numbers";
+			return affinity == SL__AFFINITY_INTEGER ? "accepts only integers" : "accepts only numbers";
 		*out = int_cell(i);
 		return NULL;
 	}
 	if (affinity == SL__AFFINITY_INTEGER && as_int64(&d, &i))
 		*out = int_cell(i);
 	else if (affinity == SL__AFFINITY_INTEGER && d.whole)
-		return "takes integers of 64 bits";
+		return "accepts only integers of 64 bits";
 	else if (!as_double(&d, p, (size_t)(end - p), &value))
 		*out = text_cell(p, (size_t)(end - p)); /* SQLite converts it */
 	else if (isinf(value))
-		return "takes numbers up to the largest double";
+		return "accepts only numbers up to the largest double";
 	else
 		*out = (struct sl__cell){.d = value, .kind = SL__CELL_REAL};
 	return NULL;
@@ -194,7 +194,7 @@ static const char *convert(const struct sl__field *f, enum sl__affinity affinity
 		break;
 	}
 	if (f->has_nul)
-		return "takes no text with a NUL character";
+		return "does not accept text with a NUL character";
 	if (f->len > INT_MAX)
 		return "does not accept text of this length";
 	if (affinity == SL__AFFINITY_INTEGER || affinity == SL__AFFINITY_REAL)

@@ -121,7 +121,7 @@ int sl__shape_load(struct sl__shape *shape, struct sl__sqlite *db, const struct 
 	}
 	(void)sqlite3_finalize(q);
 	if (rc == 0 && all.n == 0)
-		rc = sl_err_set(err, SL_ENOENT, "sqlite: there is no table %s; make it, or use --create", opts->table);
+		rc = sl_err_set(err, SL_ENOENT, "sqlite: no table %s; create it, or use --create", opts->table);
 	if (rc == 0)
 		rc = choose_columns(&chosen, &all, opts, err);
 	sl__shape_fini(&all);
@@ -351,18 +351,18 @@ int sl__sink_sqlite_create(const char *what, const struct sl_sink_opts *opts, co
 		return rc;
 	sl__opts_copy(&o, sizeof(o), opts);
 	if (o.table == NULL || o.table[0] == '\0' || n == 0)
-		return sl_err_set(err, SL_EINVAL, "sqlite: a table needs a name and columns");
+		return sl_err_set(err, SL_EINVAL, "sqlite: a table needs a name and at least one column");
 	for (size_t i = 0; i < o.n_on_conflict; i++) {
 		size_t c = 0;
 		while (c < n && strcasecmp(columns[c].name, o.on_conflict[i]) != 0)
 			c++;
 		if (c == n)
-			return sl_err_set(err, SL_EINVAL, "on_conflict: there is no column %s", o.on_conflict[i]);
+			return sl_err_set(err, SL_EINVAL, "on_conflict: no column %s", o.on_conflict[i]);
 	}
 	/* The file, created when it does not exist. */
 	rc = sl__sqlite_make(what, 0644, err);
 	if (rc == SL_ENOENT)
-		return sl_err_set(err, SL_ENOENT, "sqlite: %s: its folder is not there; make it first", what);
+		return sl_err_set(err, SL_ENOENT, "sqlite: %s: the folder does not exist; create it first", what);
 	if (rc != 0)
 		return rc;
 	if (realpath(what, real) == NULL)

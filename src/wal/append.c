@@ -53,7 +53,7 @@ static int wait_until_admitted(sl_wal *w, size_t total, struct sl_err *err) SL_R
 					err, SL_EFULL,
 					"%s: the backlog is at its limit of %lld bytes (max_pending_bytes); %s",
 					w->path, (long long)w->opts.max_pending_bytes,
-					w->sender_runs ? "the receiver is behind"
+					w->sender_runs ? "the receiver lags; wait for it or raise the limit"
 						       : "start a sender or raise the limit");
 			if (b->n > 0 && !b->has_leader)
 				sl__wal_flush_orphans(w);
@@ -71,7 +71,7 @@ static int wait_until_admitted(sl_wal *w, size_t total, struct sl_err *err) SL_R
 			size_t cap = SL_MAX(total, w->batch_cap);
 			uint8_t *buf = sl__realloc(&w->env, b->buf, cap + WAL_BATCH_MARKS);
 			if (buf == NULL)
-				return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for %zu bytes", w->path,
+				return sl_err_set(err, SL_ENOMEM, "append to %s: out of memory for %zu bytes", w->path,
 						  total);
 			b->buf = buf;
 			b->cap = cap;
@@ -114,9 +114,11 @@ static int take_places(sl_wal *w, struct slot *s, struct sl_err *err) SL_REQUIRE
 	}
 	if (w->next_seq > WAL_MAX_SEQUENCE - n)
 		return sl_err_set(err, SL_EFULL,
-				  "%s: no sequence numbers are left; sluice wal recover --new-incarnation", w->path);
+				  "%s: no sequence numbers are left; restart the stream with sluice wal recover "
+				  "--new-incarnation",
+				  w->path);
 	if (sl__wal_index_reserve(&w->index, n) != 0)
-		return sl_err_set(err, SL_ENOMEM, "append to %s: no memory for the index", w->path);
+		return sl_err_set(err, SL_ENOMEM, "append to %s: out of memory for the index", w->path);
 	s->n = n;
 	s->batch = b;
 	s->id = b->id;
@@ -136,13 +138,13 @@ static int reserve_places(sl_wal *w, struct slot *s, struct sl_err *err)
 {
 	size_t len = s->records[0].len;
 	if (len > SL_WAL_MAX_PAYLOAD || sealed_len(w, len) > SL_WAL_MAX_PAYLOAD)
-		return sl_err_set(err, SL_ETOOBIG, "append to %s: a payload of %zu bytes; at most %zu fit a record",
+		return sl_err_set(err, SL_ETOOBIG, "append to %s: the payload has %zu bytes; at most %zu fit a record",
 				  w->path, len, SL_WAL_MAX_PAYLOAD - (w->key != NULL ? WAL_SEAL_BYTES : 0));
 	/* What can fail, or takes time, and needs no lock. */
 	s->timestamp_ms = sl__real_ms(&w->env);
 	int rc = w->key != NULL ? sl__wal_draw_nonce(&w->env, s->nonce) : 0;
 	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "append to %s: randomness", w->path);
+		return sl_err_set_errno(err, -rc, "append to %s: random bytes", w->path);
 	sl__lock(&w->mu);
 	rc = wait_until_admitted(w, sealed_len(w, len) + WAL_FRAME_BYTES, err);
 	if (rc == 0)
@@ -244,7 +246,7 @@ int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_m
 	}
 	sl__unlock(&w->mu);
 	if (strange)
-		return sl_err_set(err, SL_EINVAL, "ticket: not one of %s", w->path);
+		return sl_err_set(err, SL_EINVAL, "ticket: not issued by %s", w->path);
 	if (done)
 		return ticket_outcome(w, id, err);
 	if (timeout_ms == 0)
@@ -335,7 +337,7 @@ int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n, s
 	if (rc != 0)
 		return rc;
 	if (n == 0)
-		return sl_err_set(err, SL_EINVAL, "n: there is nothing to submit");
+		return sl_err_set(err, SL_EINVAL, "n: 0; it must be at least 1");
 	rc = reserve_places(w, &s, err);
 	if (rc != 0)
 		return rc;

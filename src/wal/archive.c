@@ -70,7 +70,8 @@ static int choose_archive_name(const struct publication *p, char **out, bool *th
 			n = 0;
 		}
 	}
-	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken", p->segment, p->dir);
+	return sl_err_set(err, SL_EEXIST, "archive %s: every name in %s is taken; move old archives elsewhere",
+			  p->segment, p->dir);
 }
 
 /* Steps 1 and 2 up to the sync of the folder. SL_EEXIST: the name was taken meanwhile. */
@@ -154,7 +155,7 @@ static int remove_file(const sl_wal *w, const char *path, struct sl_err *err)
 		rc = 0;
 	if (rc == 0)
 		rc = sl__sync_dir(&w->env, w->dir);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "remove %s, which is archived", path) : 0;
+	return rc < 0 ? sl_err_set_errno(err, -rc, "remove %s, which was archived", path) : 0;
 }
 
 static int remove_sealed(const sl_wal *w, const struct wal_segment *seg, struct sl_err *err)
@@ -198,7 +199,7 @@ static int make_archive_dir(const sl_wal *w, const char *dir, struct sl_err *err
 		return rc;
 	rc = sl__mkdirs(&w->env, dir);
 	if (rc < 0)
-		return sl__wal_create_code(sl_err_set_errno(err, -rc, "archive %s: make %s", w->path, dir), err);
+		return sl__wal_create_code(sl_err_set_errno(err, -rc, "archive %s: create %s", w->path, dir), err);
 	struct temps t = {.w = w, .dir = dir};
 	/* Leftovers are harmless: what cannot be removed now is removed later. */
 	(void)SL__IO(&w->env, list, dir, on_temp, &t);
@@ -406,7 +407,7 @@ static void archive_while_due(sl_wal *w) SL_REQUIRES(w->mu)
 		if (rc == 0)
 			rc = remove_sealed(w, &seg, &err);
 		if (rc != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "a settled segment could not be archived yet",
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not archive a fully sent segment yet; retrying",
 				SL__F_STR("log", w->path), SL__F_U64("first", seg.first), SL__F_STR("error", err.msg));
 		sl__lock(&w->mu);
 		if (rc != 0) {

@@ -68,7 +68,8 @@ static int spill(struct salvage *s, struct sl_err *err)
 		dir = dir != NULL && dir[0] == '/' ? dir : "/tmp";
 		int fd = SL__IO(s->env, open, dir, O_TMPFILE | O_RDWR, 0600);
 		if (fd < 0)
-			return sl_err_set_errno(err, -fd, "archive %s: its content is long: temporary file in %s",
+			return sl_err_set_errno(err, -fd,
+						"archive %s: create a temporary file in %s for its long contents",
 						s->path, dir);
 		c->fd = fd;
 	}
@@ -79,7 +80,7 @@ static int spill(struct salvage *s, struct sl_err *err)
 	if (rc == 0)
 		rc = SL__IO(s->env, truncate, c->fd, c->size);
 	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "archive %s: write its content to a temporary file", s->path);
+		return sl_err_set_errno(err, -rc, "archive %s: write its contents to a temporary file", s->path);
 	s->held = 0;
 	return 0;
 }
@@ -166,14 +167,14 @@ static int read_frame(struct salvage *s, uint64_t *at, unsigned long long frame_
 		const char *reason = got == 0 ? "cut off" : ZSTD_getErrorName(left);
 		/* The archive of another program, or a damaged header. Frames before it are worth reading all the same. */
 		if (got > 0 && start == 0 && ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
-			return sl_err_set(err, SL_EUNSUPPORTED,
-					  "archive %s: its header is damaged, or asks for more memory than any archive "
-					  "of sluice needs",
-					  s->path);
+			return sl_err_set(
+				err, SL_EUNSUPPORTED,
+				"archive %s: the header is damaged, or needs more memory than any archive of sluice",
+				s->path);
 		if (got > 0 && ZSTD_getErrorCode(left) == ZSTD_error_checksum_wrong) {
 			damage.content = start;
 			damage.length = have;
-			reason = "the checksum of the frame does not match its content";
+			reason = "the checksum of the frame does not match its contents";
 			*at += got;
 		} else {
 			*at = UINT64_MAX;
@@ -196,14 +197,14 @@ static int read_frames(struct salvage *s, struct sl_err *err)
 			magic == ZSTD_MAGICNUMBER || (magic & ZSTD_MAGIC_SKIPPABLE_MASK) == ZSTD_MAGIC_SKIPPABLE_START;
 		if (at == 0 && !is_frame)
 			return sl_err_set(err, SL_ECORRUPT, "archive %s: %s", s->path,
-					  got == 0 ? "is empty" : "does not begin as zstd does");
+					  got == 0 ? "is empty" : "does not begin with a zstd header");
 		if (got == 0)
 			return 0;
 		struct wal_zst_damage here = {.at = at, .content = s->out->size};
 		if (!is_frame)
 			return add_damage(s, here, "no frame begins here", err);
 		if (s->out->n_damage >= DAMAGE_MAX)
-			return add_damage(s, here, "too much damage before this place; the rest was not read", err);
+			return add_damage(s, here, "too much damage before this point; the rest was not read", err);
 		rc = read_frame(s, &at, ZSTD_getFrameContentSize(s->in, got), err);
 		if (rc != 0)
 			return rc;

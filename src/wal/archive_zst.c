@@ -52,7 +52,7 @@ int sl__wal_zst_open(struct wal_zst *z, const struct sl_env *env, const char *pa
 	int rc = z->in == NULL || z->stream == NULL ? no_archive_memory(err, path) : fill_input(z, err);
 	/* The first bytes must be those of a frame. */
 	if (rc == 0 && ZSTD_getFrameContentSize(z->in, z->in_len) == ZSTD_CONTENTSIZE_ERROR)
-		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: does not begin as zstd does", path);
+		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: does not begin with a zstd header", path);
 	if (rc != 0)
 		sl__wal_zst_close(z);
 	return rc;
@@ -160,7 +160,8 @@ static int verify_archive(const struct compressor *c, struct sl_err *err)
 	}
 	sl__wal_zst_close(&z);
 	if (rc == 0 && (crc != c->crc || len != c->from->n))
-		rc = sl_err_set(err, SL_ECORRUPT, "archive %s: reads back other than it was written", c->path);
+		rc = sl_err_set(err, SL_ECORRUPT,
+				"archive %s: verification failed: it does not decompress to what was written", c->path);
 	return rc;
 }
 
@@ -185,7 +186,7 @@ int sl__wal_zst_write(const struct wal_zst_source *from, const char *path, int l
 	else if (ZSTD_isError(ZSTD_CCtx_setParameter(c.ctx, ZSTD_c_compressionLevel, level)) ||
 		 ZSTD_isError(ZSTD_CCtx_setParameter(c.ctx, ZSTD_c_checksumFlag, 1)) ||
 		 ZSTD_isError(ZSTD_CCtx_setPledgedSrcSize(c.ctx, from->n)))
-		rc = sl_err_set(err, SL_EINVAL, "archive_level: zstd has no level %d", level);
+		rc = sl_err_set(err, SL_EINVAL, "archive_level: invalid zstd level %d", level);
 	if (rc == 0)
 		rc = compress_log(&c, err);
 	if (rc == 0 && (io = SL__IO(env, sync, to)) < 0)

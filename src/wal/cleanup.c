@@ -147,14 +147,14 @@ static int clean_one(struct cleanup *c, const char *name, const char *path, int 
 		entry.last_record_ms = SL_MAX(st.mtime_ms, st.ctime_ms);
 	if (entry.last_record_ms >= c->due_before_ms) {
 		if (damaged)
-			sl__log(c->env, SL_LOG_WARN, "wal",
-				"not a sound archive; kept until it is as old as the others", SL__F_STR("file", name));
+			sl__log(c->env, SL_LOG_WARN, "wal", "damaged archive kept until its retention expires",
+				SL__F_STR("file", name));
 		return 0;
 	}
 	if ((damaged || quarantined) && !c->dry_run)
 		sl__log(c->env, SL_LOG_WARN, "wal",
-			damaged ? "a damaged archive is past the retention and removed"
-				: "quarantined bytes are past the retention and removed",
+			damaged ? "removed a damaged archive whose retention expired"
+				: "removed quarantined bytes whose retention expired",
 			SL__F_STR("file", name), SL__F_U64("bytes", st.size));
 	if (!c->dry_run) {
 		rc = SL__IO(c->env, unlink, path);
@@ -176,7 +176,7 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	if (rc != 0)
 		return rc;
 	if (dir == NULL || dir[0] == '\0')
-		return sl_err_set(err, SL_EINVAL, "cleanup: no folder named");
+		return sl_err_set(err, SL_EINVAL, "cleanup: no folder given");
 	if (retention_days < 0 && retention_days != SL_UNLIMITED)
 		return sl_err_set(err, SL_EINVAL, "retention_days: %d is negative", (int)retention_days);
 	c->env = &env;

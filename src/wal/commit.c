@@ -50,7 +50,7 @@ int sl__wal_usable(const sl_wal *w, struct sl_err *err)
 	if (w->closed || w->archived)
 		return sl_err_set(err, SL_ECLOSED, "%s is %s", w->path, w->archived ? "archived" : "closed");
 	if (w->poisoned)
-		return sl_err_set(err, SL_EPOISONED, "%s takes no more writes since: %.150s; close and open it again",
+		return sl_err_set(err, SL_EPOISONED, "%s does not accept writes since: %.150s; close and open it again",
 				  w->path, w->poison.msg);
 	return 0;
 }
@@ -281,7 +281,7 @@ static int write_wal_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, b
 		if (rotated == SL_EPOISONED)
 			goto poisoned;
 		if (rotated != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment, continuing in the old one",
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not start a new segment; continuing in the old one",
 				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
 	}
 	if (w->cut_needed) {
@@ -313,7 +313,7 @@ static int write_wal_batch(sl_wal *w, const struct wal_batch *b, size_t bytes, b
 		if (cut_rc == SL_EPOISONED)
 			goto poisoned;
 		if (cut_rc != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet",
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back; retrying later",
 				SL__F_STR("log", w->path), SL__F_STR("error", why.msg));
 		return sl_err_set_errno(err, -rc, "append to %s: write", w->path);
 	}

@@ -56,15 +56,15 @@ static int read_key(struct wal_key *key, int fd, const char *path, struct sl_err
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "key file %s: stat", path);
 	if (!S_ISREG(st.mode))
-		return bad_key(err, path, "not a regular file");
+		return bad_key(err, path, "is not a regular file");
 	if ((st.mode & 077) != 0)
-		return bad_key(err, path, "others may read it: chmod 600");
+		return bad_key(err, path, "is readable by other users; run chmod 600 on it");
 	uint8_t text[KEY_TEXT_MAX + 1];
 	ssize_t got = sl__pread_full(&key->env, fd, text, sizeof(text), 0);
 	if (got < 0)
 		rc = sl_err_set_errno(err, (int)-got, "key file %s: read", path);
 	else if (!parse_wal_key(key->bytes, text, (size_t)got))
-		rc = bad_key(err, path, "want 32 raw bytes or 64 hexadecimal digits");
+		rc = bad_key(err, path, "does not hold 32 raw bytes or 64 hexadecimal digits");
 	sodium_memzero(text, sizeof(text));
 	return rc;
 }
@@ -72,7 +72,7 @@ static int read_key(struct wal_key *key, int fd, const char *path, struct sl_err
 int sl__wal_key_load(struct wal_key **out, const struct sl_env *env, const char *path, struct sl_err *err)
 {
 	if (sodium_init() < 0)
-		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
+		return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
 	struct wal_key *key = sl__calloc(env, 1, sizeof(*key));
 	if (key == NULL)
 		return sl_err_set(err, SL_ENOMEM, "key file %s: out of memory", path);
@@ -84,10 +84,10 @@ int sl__wal_key_load(struct wal_key **out, const struct sl_env *env, const char 
 	/* A key file that is missing or not ours to read is a wrong key; a failing disk or process is not. */
 	case -ENOENT:
 	case -ENOTDIR:
-		rc = bad_key(err, path, "not there");
+		rc = bad_key(err, path, "does not exist");
 		break;
 	case -ELOOP:
-		rc = bad_key(err, path, "is a link: name the file itself");
+		rc = bad_key(err, path, "is a symbolic link; give the file that it points to");
 		break;
 	case -EACCES:
 	case -EPERM:

@@ -90,7 +90,7 @@ int sl_wal_open_letter(const struct sl_dlq_letter *letter, const char *key_file,
 	if (key_file == NULL)
 		return sl_err_set(
 			err, SL_EKEY,
-			"dead letter %llu is sealed: give the key file of the log %.64s (key_file, --key-file)",
+			"dead letter %llu is sealed; give the key file of the log %.64s (key_file, --key-file)",
 			(unsigned long long)letter->id, stream);
 	struct sl_env own;
 	struct wal_key *key = NULL;

@@ -51,11 +51,11 @@ static int mark_range(sl_wal *w, uint64_t first, uint64_t last, uint8_t status, 
 	sl__lock(&w->mu);
 	rc = sl__wal_usable(w, err);
 	if (rc == 0 && (first < 1 || first > last || last > w->durable_seq))
-		rc = sl_err_set(err, SL_EINVAL, "mark %llu to %llu of %s: it holds sequences up to %llu",
+		rc = sl_err_set(err, SL_EINVAL, "mark %llu to %llu of %s: the log ends at sequence %llu",
 				(unsigned long long)first, (unsigned long long)last, w->path,
 				(unsigned long long)w->durable_seq);
 	if (rc == 0 && (rc = sl__wal_settle(w, first, last, status)) != 0)
-		rc = sl_err_set(err, rc, "mark %s: no memory", w->path);
+		rc = sl_err_set(err, rc, "mark %s: out of memory", w->path);
 	sl__unlock(&w->mu);
 	return rc;
 }

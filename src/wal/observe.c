@@ -30,28 +30,28 @@ int sl__wal_metrics_attach(sl_wal *w, struct sl_err *err)
 		sl_counter **to;
 		const char *name, *help;
 	} counters[] = {
-		{&x->records, "sluice_wal_records_appended_total", "Records made durable in write-ahead logs."},
-		{&x->bytes, "sluice_wal_appended_bytes_total", "Bytes of records made durable in write-ahead logs."},
-		{&x->flush_errors, "sluice_wal_flush_errors_total", "Flushes of write-ahead logs that failed."},
-		{&x->sent, "sluice_wal_records_sent_total", "Records acknowledged by their receiver."},
-		{&x->failed, "sluice_wal_records_failed_total", "Records parked as failed."},
+		{&x->records, "sluice_wal_records_appended_total", "Records appended to write-ahead logs."},
+		{&x->bytes, "sluice_wal_appended_bytes_total", "Bytes appended to write-ahead logs."},
+		{&x->flush_errors, "sluice_wal_flush_errors_total", "Failed flushes of write-ahead logs."},
+		{&x->sent, "sluice_wal_records_sent_total", "Records acknowledged by the receiver."},
+		{&x->failed, "sluice_wal_records_failed_total", "Refused records moved to the dead letters."},
 	};
 	int rc = 0;
 	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
 		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, NULL, 0, counters[i].to, err);
 	if (rc == 0)
-		rc = sl_metrics_histogram(m, "sluice_wal_flush_seconds", "Time of one write and sync.", NULL, 0,
+		rc = sl_metrics_histogram(m, "sluice_wal_flush_seconds", "Duration of a write and sync.", NULL, 0,
 					  SL_UNIT_NANOSECONDS, &x->flush_seconds, err);
 	if (rc == 0)
-		rc = sl_metrics_histogram(m, "sluice_wal_flush_records", "Records that share one sync.", NULL, 0,
-					  SL_UNIT_COUNT, &x->flush_records, err);
+		rc = sl_metrics_histogram(m, "sluice_wal_flush_records", "Records per sync.", NULL, 0, SL_UNIT_COUNT,
+					  &x->flush_records, err);
 	if (rc != 0)
 		return rc;
-	rc = sl_metrics_gauge(m, "sluice_wal_pending_records", "Records not yet acknowledged by their receiver.", NULL,
-			      0, &x->pending_records, err);
+	rc = sl_metrics_gauge(m, "sluice_wal_pending_records", "Records not yet acknowledged by the receiver.", NULL, 0,
+			      &x->pending_records, err);
 	if (rc == 0)
-		rc = sl_metrics_gauge(m, "sluice_wal_pending_bytes", "Bytes of records not yet acknowledged.", NULL, 0,
-				      &x->pending_bytes, err);
+		rc = sl_metrics_gauge(m, "sluice_wal_pending_bytes", "Bytes not yet acknowledged by the receiver.",
+				      NULL, 0, &x->pending_bytes, err);
 	if (rc == 0)
 		rc = sl_gauge_attach(x->pending_records, read_pending_records, w, err);
 	if (rc != 0)

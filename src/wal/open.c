@@ -22,7 +22,7 @@ int sl__wal_check_process(const sl_wal *w, struct sl_err *err)
 {
 	if (w->pid == getpid())
 		return 0;
-	return sl_err_set(err, SL_EFORKED, "%s was opened by process %d; a forked child must open it itself", w->path,
+	return sl_err_set(err, SL_EFORKED, "%s was opened by process %d; open it again in a forked child", w->path,
 			  (int)w->pid);
 }
 
@@ -41,7 +41,7 @@ static int lock_newest_sealed(sl_wal *w, uint64_t first, struct wal_header *h, i
 	uint8_t bytes[WAL_HEADER_BYTES] = {0};
 	char *path = sl__wal_file_path(&w->env, w->dir, w->id, first);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "open %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "open %s: out of memory", w->path);
 	int code = 0, rc = SL__IO(&w->env, open, path, O_RDWR | O_NOFOLLOW, 0);
 	*fd = rc;
 	if (rc < 0)
@@ -63,7 +63,7 @@ static int create_first(sl_wal *w, struct wal_header h, struct sl_err *err)
 	if (h.version == 0) {
 		int rc = sl__wal_draw_incarnation(&w->env, w->key != NULL ? 2 : 1, &h.incarnation);
 		if (rc < 0)
-			return sl_err_set_errno(err, -rc, "create %s: randomness", w->path);
+			return sl_err_set_errno(err, -rc, "create %s: random bytes", w->path);
 	}
 	if (w->key != NULL)
 		h.version = 2;
@@ -137,7 +137,7 @@ int sl__wal_acquire(sl_wal *w, const struct wal_open_hooks *hooks, struct sl_err
 		if (rc != 0)
 			return rc == 1 ? 0 : rc;
 	}
-	return sl_err_set(err, SL_ELOCKED, "%s keeps changing hands", w->path);
+	return sl_err_set(err, SL_ELOCKED, "%s is replaced again and again by other processes; try again", w->path);
 }
 
 /* ---- building and taking down ---- */
@@ -179,13 +179,13 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 	if (rc != 0)
 		return rc;
 	if (id == NULL || !sl__wal_id_valid(id))
-		return sl_err_set(
-			err, SL_EINVAL,
-			"log id '%.100s': letters, digits, '-', '_' and (not first) '.'; no \".wal\"; at most 192",
-			id != NULL ? id : "(null)");
+		return sl_err_set(err, SL_EINVAL,
+				  "log id '%.100s': use letters, digits, '-', '_' and (not first) '.', without "
+				  "\".wal\", at most 192 characters",
+				  id != NULL ? id : "(null)");
 	sl_wal *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
-		return sl_err_set(err, SL_ENOMEM, "open %s.wal: no memory", id);
+		return sl_err_set(err, SL_ENOMEM, "open %s.wal: out of memory", id);
 	w->env = env;
 	w->pid = getpid();
 	w->fd = w->read_fd = w->event_fd = -1;
@@ -210,7 +210,7 @@ static int build_handle(sl_wal **out, const char *id, const struct sl_wal_opts *
 		if (w->opts.dead_letter_dir == NULL)
 			w->opts.dead_letter_dir = sl__asprintf(&env, "%s/%s.dead", w->opts.wal_dir, id);
 		if (w->id == NULL || w->dir == NULL || w->path == NULL || w->opts.dead_letter_dir == NULL)
-			rc = sl_err_set(err, SL_ENOMEM, "open %s.wal: no memory", id);
+			rc = sl_err_set(err, SL_ENOMEM, "open %s.wal: out of memory", id);
 	}
 	if (rc == 0 && w->opts.key_file != NULL)
 		rc = sl__wal_key_load(&w->key, &env, w->opts.key_file, err);
@@ -227,7 +227,8 @@ static int upgrade_version(sl_wal *w, struct sl_err *err)
 {
 	if (w->key == NULL || w->header.version == 2)
 		return 0;
-	sl__log(&w->env, SL_LOG_WARN, "wal", "a plain log is encrypted from here on; what is in it stays plain",
+	sl__log(&w->env, SL_LOG_WARN, "wal",
+		"an unencrypted log is encrypted from here on; its earlier records stay unencrypted",
 		SL__F_STR("log", w->path));
 	if (w->active_first != 0)
 		return sl__wal_plain_code(sl__wal_rotate(w, err), err);
@@ -251,7 +252,7 @@ static int lock_and_recover(sl_wal *w, const struct wal_open_hooks *hooks, struc
 {
 	int rc = hooks->must_exist ? 0 : sl__mkdirs(&w->env, w->dir);
 	if (rc < 0)
-		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.120s: %s", w->dir, strerror(-rc));
+		return sl_err_set(err, SL_ECREATE, "cannot create the folder %.120s: %s", w->dir, strerror(-rc));
 	rc = sl__wal_acquire(w, hooks, err);
 	if (rc == 0)
 		rc = sl__wal_recover_state(w, hooks, err);
@@ -261,7 +262,7 @@ static int lock_and_recover(sl_wal *w, const struct wal_open_hooks *hooks, struc
 	for (size_t i = 0; i < w->n_segments; i++)
 		sealed |= w->segments[i].version == 2;
 	if (sealed && w->key == NULL && !hooks->keyless)
-		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
+		return sl_err_set(err, SL_EKEY, "%s is encrypted; give its key file (key_file, --key-file)", w->path);
 	rc = upgrade_version(w, err);
 	if (rc == 0)
 		rc = sl__wal_batches_init(w, err);

@@ -79,7 +79,7 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 	o.env = NULL;
 	if ((in.wal_dir != NULL && in.wal_dir[0] == '\0') || (in.archive_dir != NULL && in.archive_dir[0] == '\0'))
 		return bad_field(err, in.wal_dir != NULL && in.wal_dir[0] == '\0' ? "wal_dir" : "archive_dir",
-				 "a folder, not empty");
+				 "a folder, not an empty string");
 	const struct {
 		const char *name, *path;
 	} folders[] = {{"wal options: wal_dir", in.wal_dir},
@@ -117,7 +117,7 @@ int sl__wal_opts_resolve(struct sl_wal_opts *out, const struct sl_wal_opts *opts
 	if (o.wal_dir == NULL || o.archive_dir == NULL || (in.key_file != NULL && o.key_file == NULL) ||
 	    (in.dead_letter_dir != NULL && o.dead_letter_dir == NULL)) {
 		sl__wal_opts_free(env, &o);
-		return sl_err_set(err, SL_ENOMEM, "wal options: no memory, or no home folder to put the log in");
+		return sl_err_set(err, SL_ENOMEM, "wal options: out of memory, or no home folder for the log");
 	}
 	*out = o;
 	return 0;
@@ -130,7 +130,7 @@ int sl__wal_split_path(const struct sl_env *env, const char *path, char **dir, c
 	uint64_t first;
 	if (sl__wal_name(name, &id_len, &first) != WAL_NAME_ACTIVE)
 		return sl_err_set(err, SL_EINVAL,
-				  "%.150s: a log is named <id>.wal, with letters, digits, '-', '_' and '.' in its id",
+				  "%.150s: a log is named <id>.wal; its id has letters, digits, '-', '_' and '.'",
 				  path);
 	*dir = sl__dirname(env, path);
 	*id = sl__asprintf(env, "%.*s", (int)id_len, name);
@@ -138,5 +138,5 @@ int sl__wal_split_path(const struct sl_env *env, const char *path, char **dir, c
 		return 0;
 	sl__free(env, *dir);
 	sl__free(env, *id);
-	return sl_err_set(err, SL_ENOMEM, "%.150s: no memory", path);
+	return sl_err_set(err, SL_ENOMEM, "%.150s: out of memory", path);
 }

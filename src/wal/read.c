@@ -37,7 +37,7 @@ static int open_segment(sl_wal *w, uint64_t sequence, struct place *out, int *ou
 			return SL_ENOENT;
 		char *path = sl__wal_file_path(&w->env, w->dir, w->id, at.active ? 0 : at.first);
 		if (path == NULL)
-			return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+			return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", w->path);
 		int rc = 0, fd = SL__IO(&w->env, open, path, O_RDONLY | O_NOFOLLOW, 0);
 		/* A file can be sealed, which renames it, between asking for its name and opening it: then again. */
 		struct place now = find_segment(w, sequence);
@@ -91,7 +91,7 @@ int sl__wal_read_stored(sl_wal *w, const struct wal_entry *entry, struct wal_sto
 {
 	struct wal_stored stored = {.version = 1, .bytes = sl__alloc(&w->env, entry->total)};
 	if (stored.bytes == NULL)
-		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", w->path);
 	sl__lock(&w->read_mu);
 	int rc = read_bytes(w, entry, &stored, err);
 	sl__unlock(&w->read_mu);
@@ -115,12 +115,12 @@ static int open_payload(sl_wal *w, struct wal_stored *stored, struct sl_wal_reco
 {
 	const struct wal_record *rec = &stored->record;
 	if (w->key == NULL)
-		return sl_err_set(err, SL_EKEY, "%s is encrypted: give its key file (key_file, --key-file)", w->path);
+		return sl_err_set(err, SL_EKEY, "%s is encrypted; give its key file (key_file, --key-file)", w->path);
 	struct wal_seal_ctx at = {w->id, w->header.incarnation, rec->sequence, rec->timestamp_ms};
 	size_t plain = rec->payload_len >= WAL_SEAL_BYTES ? rec->payload_len - WAL_SEAL_BYTES : 0;
 	uint8_t *open_text = sl__alloc(&w->env, plain + 1);
 	if (open_text == NULL)
-		return sl_err_set(err, SL_ENOMEM, "read %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "read %s: out of memory", w->path);
 	int rc = sl__wal_open_payload(w->key, &at, open_text, rec->payload, rec->payload_len);
 	if (rc == 0 && plain > 0)
 		memcpy(stored->bytes + WAL_BODY_OFFSET, open_text, plain);

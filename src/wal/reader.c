@@ -373,7 +373,8 @@ enum wal_step sl__wal_walk_next(struct wal_walk *w, struct wal_item *item, struc
 			w->last = item->record.sequence;
 		return WAL_STEP_RECORD;
 	}
-	item->reason = found == PROBE_YES ? "sequence does not continue the one before" : sl__wal_check_text(at.check);
+	item->reason =
+		found == PROBE_YES ? "the sequence does not follow the one before" : sl__wal_check_text(at.check);
 	uint64_t nonzero;
 	if (skip_zeros(w->r, w->pos, &nonzero) == PROBE_ERROR)
 		return set_read_error(w, err);

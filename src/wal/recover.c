@@ -61,9 +61,10 @@ static void report_pending(struct recovery *r)
 	r->has_pending = false;
 	const struct sl_wal_damage *d = &r->pending;
 	if (r->first_damage.code == 0 && !d->torn_tail)
-		(void)sl_err_set(&r->first_damage, SL_ECORRUPT,
-				 "%s: damaged at offset %llu (%s); recover it with --on-corruption=salvage", d->segment,
-				 (unsigned long long)d->offset, d->reason);
+		(void)sl_err_set(
+			&r->first_damage, SL_ECORRUPT,
+			"%s: damaged at offset %llu (%s); recover it with sluice wal recover --on-corruption=salvage",
+			d->segment, (unsigned long long)d->offset, d->reason);
 	if (r->round > 0)
 		return;
 	if (!d->torn_tail) /* a torn tail is not damage; it is logged when it is trimmed */
@@ -178,7 +179,7 @@ static int on_find(const struct wal_find *find, struct sl_err *err, void *ctx)
 		break;
 	}
 	if (rc != 0)
-		return sl_err_set(err, rc, "recover %s: no memory", r->w->path);
+		return sl_err_set(err, rc, "recover %s: out of memory", r->w->path);
 	return 0;
 }
 
@@ -201,13 +202,13 @@ static int survey_log(struct recovery *r, struct sl_err *err)
 	r->sources = sl__calloc(&w->env, n, sizeof(*r->sources));
 	r->paths = sl__calloc(&w->env, n, sizeof(*r->paths));
 	if (r->sources == NULL || r->paths == NULL)
-		return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", w->path);
 	r->n = n;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t first = i + 1 < n ? r->files.sealed[i] : 0;
 		r->paths[i] = sl__wal_file_path(&w->env, w->dir, w->id, first);
 		if (r->paths[i] == NULL)
-			return sl_err_set(err, SL_ENOMEM, "recover %s: no memory", w->path);
+			return sl_err_set(err, SL_ENOMEM, "recover %s: out of memory", w->path);
 		r->sources[i] = (struct wal_source){.path = r->paths[i],
 						    .name = sl__basename(r->paths[i]),
 						    .fd = first == 0 ? w->fd : -1,
@@ -242,12 +243,12 @@ static int right_header(struct recovery *r, size_t i, struct wal_header *h, stru
 	/* Sealed payloads are bound to the incarnation: under a new one they would never open again. */
 	if (r->w->key != NULL)
 		return sl_err_set(err, SL_ECORRUPT,
-				  "%s: the header of this encrypted log is damaged beyond repair, and with it the "
-				  "incarnation that its records are sealed for; restore the first 16 bytes from a copy",
+				  "%s: the header of this encrypted log is damaged beyond repair, with the incarnation "
+				  "that its records are sealed for; restore the first 16 bytes from a copy",
 				  r->sources[i].path);
 	h->version = 1;
 	int rc = sl__wal_draw_incarnation(&r->w->env, h->version, &h->incarnation);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "repair %s: randomness", r->sources[i].path) : 0;
+	return rc < 0 ? sl_err_set_errno(err, -rc, "repair %s: random bytes", r->sources[i].path) : 0;
 }
 
 /* V3. How many records may have been in damaged bytes after which no data record comes? Each takes 32 bytes at least.
@@ -345,7 +346,7 @@ static int truncate_at_damage(struct recovery *r, bool *again, struct sl_err *er
 	uint64_t top = SL_MAX(r->top, tail_hole(r).last);
 	uint64_t hole_first = top > kept ? kept + 1 : 0;
 	*again = true;
-	sl__log(&w->env, SL_LOG_WARN, "wal", "log cut at the first damage; good records after it are quarantined too",
+	sl__log(&w->env, SL_LOG_WARN, "wal", "log cut at the first damage; valid records after it are quarantined too",
 		SL__F_STR("segment", src->name), SL__F_U64("offset", r->cut_offset), SL__F_U64("first_cut", hole_first),
 		SL__F_U64("last_cut", top));
 	int rc = sl__wal_cut(w, src, r->cut_offset, (struct sl_wal_range){hole_first, top}, err);
@@ -362,9 +363,9 @@ static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 	struct wal_source *active = &r->sources[r->n - 1];
 	*again = false;
 	if (not_a_log(active) && r->n == 1 && active->file_size == 0)
-		return sl_err_set(err, SL_ECORRUPT, "%s is empty, not a log; remove it to begin a new one", path);
+		return sl_err_set(err, SL_ECORRUPT, "%s is empty; remove it to start a new log", path);
 	if (not_a_log(active) && r->n == 1)
-		return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no header and no record in it", path);
+		return sl_err_set(err, SL_ECORRUPT, "%s is not a log: no valid header or record", path);
 	if (r->w->opts.on_corruption == SL_WAL_REFUSE) {
 		if (needs_repair(r)) {
 			if (r->first_damage.code == 0)
@@ -376,10 +377,10 @@ static int repair_round(struct recovery *r, bool *again, struct sl_err *err)
 		for (size_t i = 0; i < r->n_gaps; i++) {
 			struct sl_wal_range gap = r->gaps[i];
 			if (!sl__wal_ranges_failed_covers(&r->statuses, gap.first, gap.last))
-				return sl_err_set(
-					err, SL_ECORRUPT,
-					"%s: sequences %llu to %llu are missing; sluice wal recover declares them",
-					path, (unsigned long long)gap.first, (unsigned long long)gap.last);
+				return sl_err_set(err, SL_ECORRUPT,
+						  "%s: sequences %llu to %llu are missing; declare them a hole with "
+						  "sluice wal recover",
+						  path, (unsigned long long)gap.first, (unsigned long long)gap.last);
 		}
 		return 0;
 	}
@@ -437,7 +438,7 @@ static int settle_torn(sl_wal *w, const struct wal_source *src, struct sl_err *e
 	if (code == SL_ENOSPC) {
 		w->torn = src->torn;
 		w->cut_needed = true;
-		sl__log(&w->env, SL_LOG_WARN, "wal", "no room to quarantine the torn tail; it stays until there is",
+		sl__log(&w->env, SL_LOG_WARN, "wal", "disk full: the torn tail is not quarantined and stays in the log",
 			SL__F_STR("segment", src->name), SL__F_STR("error", why.msg));
 		return 0;
 	}
@@ -510,7 +511,7 @@ static int take_over_survey(struct recovery *r, struct sl_err *err)
 			rc = sl__wal_ranges_set(&w->failed, s->first, s->last, s->status);
 	}
 	if (rc != 0)
-		return sl_err_set(err, rc, "recover %s: no memory", w->path);
+		return sl_err_set(err, rc, "recover %s: out of memory", w->path);
 	sl__wal_index_fini(&w->index);
 	w->index = r->index;
 	w->index.env = &w->env;

@@ -44,15 +44,14 @@ static int put_name_back(sl_wal *w, struct sl_err *err)
 		return rc < 0 ? sl_err_set_errno(err, -rc, "stat %s", w->path) : 0;
 	char *sealed = sl__wal_file_path(&w->env, w->dir, w->id, w->active_first);
 	if (sealed == NULL)
-		return sl_err_set(err, SL_ENOMEM, "reopen %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "reopen %s: out of memory", w->path);
 	rc = is_ours(w, sealed);
 	if (rc == 1)
 		rc = SL__IO(&w->env, rename, sealed, w->path, 0);
 	else if (rc == 0)
 		rc = -ENOENT;
 	sl__free(&w->env, sealed);
-	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: its file has another name; close and open it", w->path)
-		      : 0;
+	return rc < 0 ? sl_err_set_errno(err, -rc, "reopen %s: its file was replaced; close and open it", w->path) : 0;
 }
 
 /* Are all records up to the logical end what they were? */
@@ -85,7 +84,7 @@ static int write_room(sl_wal *w, struct sl_err *err)
 		w->cut_needed = true;
 		struct sl_err cut = SL_ERR_INIT;
 		if (sl__wal_trim(w, &cut) != 0)
-			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back yet",
+			sl__log(&w->env, SL_LOG_WARN, "wal", "could not cut the file back; retrying later",
 				SL__F_STR("log", w->path), SL__F_STR("error", cut.msg));
 		return sl_err_set_errno(err, -rc, "append to %s: write", w->path);
 	}
@@ -125,7 +124,7 @@ static int revive(sl_wal *w, bool poisoned, struct sl_err *err)
 	if (got < 0)
 		return sl_err_set_errno(err, (int)-got, "reopen %s: read", w->path);
 	if ((size_t)got < n)
-		return sl_err_set(err, SL_ECORRUPT, "reopen %s: it is shorter than its records", w->path);
+		return sl_err_set(err, SL_ECORRUPT, "reopen %s: the file is shorter than its records", w->path);
 	rc = n > 0 ? sl__pwrite_full(&w->env, w->fd, block, n, from) : 0;
 	if (rc < 0)
 		return sl_err_set_errno(err, -rc, "reopen %s: write", w->path);

@@ -188,7 +188,7 @@ static int rewrite_begin(struct rewrite *rw, sl_wal *w, const struct wal_source 
 		return sl_err_set_errno(err, -rw->from, "open %s", src->path);
 	int rc = sl__wal_make_temp(w, &(struct wal_new_file){.header = rw->header}, &rw->temp, &rw->to, err);
 	if (rc == 0 && writer_init(&rw->out, &w->env, rw->to, WAL_HEADER_BYTES) < 0)
-		rc = sl_err_set(err, SL_ENOMEM, "rewrite %s: no memory", src->path);
+		rc = sl_err_set(err, SL_ENOMEM, "rewrite %s: out of memory", src->path);
 	return rc;
 }
 
@@ -400,7 +400,7 @@ int sl__wal_reincarnate(sl_wal *w, struct sl_err *err)
 	src.header.version = w->key != NULL ? 2 : 1;
 	int rc = sl__wal_draw_incarnation(&w->env, src.header.version, &src.header.incarnation);
 	if (rc < 0)
-		return sl_err_set_errno(err, -rc, "new incarnation of %s: randomness", w->path);
+		return sl_err_set_errno(err, -rc, "new incarnation of %s: random bytes", w->path);
 	rc = rewrite_begin(&rw, w, &src, err);
 	if (rc == 0)
 		rc = copy_pending(&rw, err);

@@ -105,7 +105,7 @@ static int collect_find(const struct wal_find *find, struct sl_err *err, void *c
 		if (rc > 0)
 			return sl_err_set(err, SL_ECANCELLED, "stopped");
 	}
-	return rc < 0 ? sl_err_set(err, rc, "scan: no memory") : rc;
+	return rc < 0 ? sl_err_set(err, rc, "scan: out of memory") : rc;
 }
 
 /* After the first pass: add the damage that no record or gap shows. */
@@ -164,7 +164,7 @@ static int complete_damage(struct scanner *s)
 		if (d->first_missing != 0 && d->length == 0 &&
 		    sl__wal_ranges_failed_covers(&s->statuses, d->first_missing, d->last_missing)) {
 			d->declared = true;
-			d->reason = "declared missing";
+			d->reason = "sequences declared missing";
 		}
 	}
 	return 0;
@@ -211,7 +211,7 @@ static int report_record(struct scanner *s, const struct wal_find *find, struct 
 		if (len + 1 > s->plain_cap) {
 			uint8_t *grown = sl__realloc(s->scan->env, s->plain, len + 1);
 			if (grown == NULL)
-				return sl_err_set(err, SL_ENOMEM, "scan %s: no memory", src->name);
+				return sl_err_set(err, SL_ENOMEM, "scan %s: out of memory", src->name);
 			s->plain = grown;
 			s->plain_cap = len + 1;
 		}
@@ -325,11 +325,11 @@ static int run_passes(struct scanner *s, bool walk, struct sl_err *err)
 	    newest->records + newest->marks == 0)
 		return sl_err_set(err, SL_ECORRUPT,
 				  newest->file_size == 0 ? "%s is empty, not a log"
-							 : "%s is not a log: no header and no record in it",
+							 : "%s is not a log: no valid header or record",
 				  newest->path);
 	rc = complete_damage(s);
 	if (rc != 0)
-		return sl_err_set(err, rc, "scan: no memory");
+		return sl_err_set(err, rc, "scan: out of memory");
 	/* The second pass. Without records to hand out only the damage is reported. */
 	s->damage_is_fresh = false;
 	s->done_bytes = bytes;
@@ -386,7 +386,7 @@ static int open_stream_files(struct stream_files *f, const struct sl_env *env, c
 	bool active_sealed = false;
 	char *path = sl__wal_file_path(env, dir, id, 0);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
+		return sl_err_set(err, SL_ENOMEM, "scan %s.wal: out of memory", id);
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW, 0);
 	bool known = fd >= 0 && SL__IO(env, fstat, fd, &active) == 0;
 	int rc = fd < 0 && fd != -ENOENT ? sl_err_set_errno(err, -fd, "open %s", path) : 0;
@@ -396,7 +396,7 @@ static int open_stream_files(struct stream_files *f, const struct sl_env *env, c
 		f->sources = sl__calloc(env, files.n_sealed + 1, sizeof(*f->sources));
 		f->paths = sl__calloc(env, files.n_sealed + 1, sizeof(*f->paths));
 		if (f->sources == NULL || f->paths == NULL)
-			rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
+			rc = sl_err_set(err, SL_ENOMEM, "scan %s: out of memory", path);
 		for (size_t i = 0; rc == 0 && i < files.n_sealed; i++) {
 			char *sealed = sl__wal_file_path(env, dir, id, files.sealed[i]);
 			int sealed_fd = sealed != NULL ? SL__IO(env, open, sealed, O_RDONLY | O_NOFOLLOW, 0) : -ENOMEM;
@@ -407,7 +407,7 @@ static int open_stream_files(struct stream_files *f, const struct sl_env *env, c
 				continue;
 			}
 			if (sealed == NULL)
-				rc = sl_err_set(err, SL_ENOMEM, "scan %s.wal: no memory", id);
+				rc = sl_err_set(err, SL_ENOMEM, "scan %s.wal: out of memory", id);
 			else if (sealed_fd != -ENOENT)
 				rc = sl_err_set_errno(err, -sealed_fd, "open %s", sealed);
 			sl__free(env, sealed);
@@ -460,7 +460,7 @@ static int scan_path(const struct wal_scan *scan, const char *path, struct sl_wa
 	struct scanner s = {.scan = scan, .id = id, .sources = &src, .n = 1};
 	int rc = 0;
 	if (id == NULL || dir == NULL) {
-		rc = sl_err_set(err, SL_ENOMEM, "scan %s: no memory", path);
+		rc = sl_err_set(err, SL_ENOMEM, "scan %s: out of memory", path);
 	} else if (n > 4 && strcmp(name + n - 4, ".zst") == 0) {
 		rc = sl__wal_zst_load(env, path, &content, err);
 		if (rc == 0) {

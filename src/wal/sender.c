@@ -107,7 +107,7 @@ static int start_locked(sl_wal *w, const struct sl_wal_sender *table, void *ctx,
 	if (rc != 0)
 		return rc;
 	if (!sl__wal_sender_idle(w))
-		return sl_err_set(err, SL_EINVAL, "start: a sender of %s runs already", w->path);
+		return sl_err_set(err, SL_EINVAL, "start: %s already has a running sender; stop it first", w->path);
 	struct wal_sender_state *s = w->sender;
 	if (s == NULL) {
 		s = sl__calloc(&w->env, 1, sizeof(*s));
@@ -151,7 +151,8 @@ int sl_wal_sender_start(sl_wal *w, const struct sl_wal_sender *sender, void *ctx
 	if (rc != 0)
 		return rc;
 	if (sender == NULL || sender->version != SL_WAL_SENDER_VERSION || sender->send == NULL)
-		return sl_err_set(err, SL_EINVAL, "sender: NULL, of another version, or without send");
+		return sl_err_set(err, SL_EINVAL,
+				  "sender: NULL, without send, or of another version; use SL_WAL_SENDER_VERSION");
 	sl__lock(&w->mu);
 	rc = start_locked(w, sender, ctx, err);
 	sl__unlock(&w->mu);

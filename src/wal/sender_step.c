@@ -47,7 +47,7 @@ static void back_off(sl_wal *w, const struct sl_err *why) SL_REQUIRES(w->mu)
 	s->retry_at_ns = sl__deadline_ns(&w->env, delay);
 	s->trouble = *why;
 	s->show = SL_WAL_SENDER_WAITING;
-	log_state(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed, retrying", why);
+	log_state(w, s->failures == 1 ? SL_LOG_WARN : SL_LOG_DEBUG, "sending failed; retrying", why);
 }
 
 void sl__wal_sender_no_memory(sl_wal *w)
@@ -66,7 +66,7 @@ static void end_trouble(sl_wal *w) SL_REQUIRES(w->mu)
 	s->trouble = (struct sl_err)SL_ERR_INIT;
 	s->show = SL_WAL_SENDER_RUNNING;
 	if (was_in_trouble)
-		log_state(w, SL_LOG_INFO, "sending again", &was);
+		log_state(w, SL_LOG_INFO, "sending works again", &was);
 }
 
 /* Begin a new incarnation with this record. It is written to the log before anything else is done. */
@@ -86,10 +86,10 @@ static void renew_from(sl_wal *w, uint64_t first, bool lost, const struct sl_err
 	s->probe = 0;
 	sl__unlock(&w->mu);
 	sl__log(&w->env, SL_LOG_WARN, "wal",
-		lost ? "the receiver lost acknowledged records and has others: a new incarnation begins with the "
-		       "first record that the log has; records that the receiver kept arrive twice"
-		     : "log and receiver differ: a new incarnation begins with the first record that was not "
-		       "acknowledged; records whose acknowledgement the log does not have arrive twice",
+		lost ? "the receiver lost acknowledged records and has others: starting a new incarnation with the "
+		       "first record in the log; records that the receiver kept arrive twice"
+		     : "log and receiver differ: starting a new incarnation with the first record that was not "
+		       "acknowledged; records whose acknowledgement was lost arrive twice",
 		SL__F_STR("log", w->path), SL__F_U64("incarnation", next.incarnation), SL__F_U64("before", was),
 		SL__F_U64("first", next.first), SL__F_STR("error", why->msg));
 	sl__lock(&w->mu);
@@ -195,7 +195,7 @@ static void accept_mark(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES
 	}
 	/* Nothing of this incarnation is left there: what came before it may be lost as well. */
 	if (mark + 1 < w->renewed.first && s->n_untried == 0 && last_acknowledged(w) != 0) {
-		(void)sl_err_set(&why, SL_EGAP, "the receiver of %.64s does not know incarnation %u any more", w->id,
+		(void)sl_err_set(&why, SL_EGAP, "the receiver of %.64s no longer knows incarnation %u", w->id,
 				 sl__wal_sent_incarnation(w));
 		renew_from(w, first_kept(w), true, &why);
 		return;
@@ -214,9 +214,9 @@ static void accept_mark(sl_wal *w, const struct sl_wal_reply *reply) SL_REQUIRES
 		end_trouble(w);
 	} else if (mark < before) {
 		(void)sl_err_set(&why, SL_EGAP, "it had %llu", (unsigned long long)before);
-		log_state(w, SL_LOG_WARN, "the receiver went back, sending again from there", &why);
+		log_state(w, SL_LOG_WARN, "the receiver lost records; sending them again", &why);
 	} else {
-		(void)sl_err_set(&why, SL_EAGAIN, "the receiver of %.64s took a batch and stays at %llu", w->id,
+		(void)sl_err_set(&why, SL_EAGAIN, "the receiver of %.64s accepted a batch but stays at %llu", w->id,
 				 (unsigned long long)mark);
 		back_off(w, &why);
 	}
@@ -386,7 +386,7 @@ static void park_refused(sl_wal *w) SL_REQUIRES(w->mu)
 	sl__unlock(&w->mu);
 	/* On disk before the receiver is asked to skip it: a recovery would otherwise take its mark for "sent". */
 	(void)!sl__wal_flush_now(w, NULL);
-	sl__log(&w->env, SL_LOG_WARN, "wal", "record refused, parked in the dead letters", SL__F_STR("log", w->path),
+	sl__log(&w->env, SL_LOG_WARN, "wal", "record refused and moved to the dead letters", SL__F_STR("log", w->path),
 		SL__F_U64("sequence", sequence), SL__F_STR("error", why.msg));
 	sl__lock(&w->mu);
 }

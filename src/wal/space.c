@@ -55,7 +55,7 @@ int sl__wal_make_temp(const sl_wal *w, const struct wal_new_file *f, char **out_
 	int rc = env->rand->fill(&salt, sizeof(salt), env->rand_ctx);
 	char *path = sl__asprintf(env, "%s/%s.wal.tmp-%016llx", w->dir, w->id, (unsigned long long)salt);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "create %s.wal: no memory", w->id);
+		return sl_err_set(err, SL_ENOMEM, "create %s.wal: out of memory", w->id);
 	/* The header, and the incarnation that records are sent under: the segment that holds it now will be archived.
 	 */
 	uint8_t head[WAL_HEADER_BYTES + WAL_RENEWAL_BYTES];
@@ -207,7 +207,7 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	struct wal_new_file next = {.header = w->header, .renewed = w->renewed};
 	int fd = -1, rc = 0;
 	if (sealed == NULL)
-		return sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+		return sl_err_set(err, SL_ENOMEM, "rotate %s: out of memory", w->path);
 	if (w->key != NULL)
 		next.header.version = 2;
 	if (w->opts.prepare_max_bytes > 0)
@@ -219,7 +219,7 @@ int sl__wal_rotate(sl_wal *w, struct sl_err *err)
 	if (grown != NULL)
 		w->segments = grown;
 	else
-		rc = sl_err_set(err, SL_ENOMEM, "rotate %s: no memory", w->path);
+		rc = sl_err_set(err, SL_ENOMEM, "rotate %s: out of memory", w->path);
 	sl__unlock(&w->mu);
 	if (rc == 0)
 		rc = sl__wal_make_temp(w, &next, &temp, &fd, err);
@@ -368,7 +368,7 @@ static void *helper_main(void *arg)
 			w->marks_since_ns = 0;
 			sl__unlock(&w->mu);
 			if (sl__wal_flush_now(w, &err) != 0)
-				sl__log(&w->env, SL_LOG_WARN, "wal", "sent marks could not be written",
+				sl__log(&w->env, SL_LOG_WARN, "wal", "could not write the marks of sent records",
 					SL__F_STR("log", w->path), SL__F_STR("error", err.msg));
 			sl__lock(&w->mu);
 		} else if (w->want_archive) {

@@ -62,7 +62,7 @@ static int survey_reader(struct wal_survey *s, size_t segment, struct wal_reader
 		return 0;
 	src->header_state = sl__wal_header_decode(p, &src->header);
 	if (src->header_state == WAL_HEADER_UNSUPPORTED)
-		return sl_err_set(err, SL_EUNSUPPORTED, "%s: format version %u is later than this program knows",
+		return sl_err_set(err, SL_EUNSUPPORTED, "%s: format version %u is newer than this program supports",
 				  src->name, sl__get32(p + 8));
 	int rc = src->header_state != WAL_HEADER_OK ? report_find(s, segment, WAL_FOUND_HEADER, &item, err) : 0;
 	/* The records. */

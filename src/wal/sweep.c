@@ -105,7 +105,7 @@ static void sweep_log(struct sweep *s, const char *id)
 	if (rc == 0)
 		return;
 	s->result.failed++;
-	sl__log(s->env, SL_LOG_WARN, "wal", "an orphaned log could not be finished yet",
+	sl__log(s->env, SL_LOG_WARN, "wal", "could not finish an orphaned log yet; retrying",
 		SL__F_STR("folder", s->opts->wal_dir), SL__F_STR("stream", id), SL__F_STR("error", err.msg));
 }
 

@@ -144,11 +144,11 @@ static const struct {
 	const char *name, *help;
 	sl_gauge_fn *fn;
 } gauges[] = {
-	{"sluice_writer_queued_bytes", "Bytes of blocks that wait.", read_queued},
-	{"sluice_writer_in_flight_bytes", "Bytes of blocks that the driver is writing.", read_in_flight},
+	{"sluice_writer_queued_bytes", "Bytes of blocks waiting to be written.", read_queued},
+	{"sluice_writer_in_flight_bytes", "Bytes of blocks being written by the driver.", read_in_flight},
 	{"sluice_writer_driver_buffered_bytes", "Bytes of written blocks that the driver still holds.", read_buffered},
-	{"sluice_writer_target_concurrent_writes", "Writes that may be in flight at once.", read_concurrency},
-	{"sluice_writer_backpressure", "1 while readers have to wait.", read_pressed},
+	{"sluice_writer_target_concurrent_writes", "Writes that may be in flight at the same time.", read_concurrency},
+	{"sluice_writer_backpressure", "1 if readers have to wait.", read_pressed},
 };
 
 int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
@@ -162,16 +162,16 @@ int sl__writer_metrics_attach(sl_writer *w, struct sl_err *err)
 	} counters[] = {
 		{&x->written, "sluice_writer_blocks_written_total", "Blocks written."},
 		{&x->physical_bytes, "sluice_writer_physical_bytes_total", "Bytes of blocks written."},
-		{&x->failures, "sluice_writer_failures_total", "Attempts to write a block that failed."},
-		{&x->retries, "sluice_writer_retries_total", "Blocks that wait to be tried again, each time."},
-		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks reported as not written."},
+		{&x->failures, "sluice_writer_failures_total", "Failed attempts to write a block."},
+		{&x->retries, "sluice_writer_retries_total", "Retries of blocks scheduled."},
+		{&x->unwritten, "sluice_writer_blocks_unwritten_total", "Blocks that could not be written."},
 	};
 	static_assert(SL_COUNT(gauges) == SL_COUNT(x->gauges), "a handle for each");
 	if (m == NULL)
 		return 0;
 	int rc = sl_metrics_histogram(m, "sluice_writer_write_latency_seconds",
-				      "Time of one attempt that wrote its block.", &driver, 1, SL_UNIT_NANOSECONDS,
-				      &x->latency, err);
+				      "Duration of a successful attempt to write a block.", &driver, 1,
+				      SL_UNIT_NANOSECONDS, &x->latency, err);
 	for (size_t i = 0; i < SL_COUNT(counters) && rc == 0; i++)
 		rc = sl_metrics_counter(m, counters[i].name, counters[i].help, &driver, 1, counters[i].to, err);
 	for (size_t i = 0; i < SL_COUNT(gauges) && rc == 0; i++) {

@@ -95,7 +95,8 @@ int sl_writer_wait_for_backpressure_clear(sl_writer *w, int64_t timeout_ms, stru
 	int rc = copy_error(w, err);
 	if (rc == 0 && !event_holds(w, SL_WRITER_CLEAR))
 		rc = own ? sl_err_set(err, SL_EINVAL, "writer %s: a callback waits for its own thread", w->name)
-			 : sl_err_set(err, SL_ETIMEDOUT, "writer %s: backpressure did not clear in time", w->name);
+			 : sl_err_set(err, SL_ETIMEDOUT, "writer %s: timed out waiting for backpressure to clear",
+				      w->name);
 	sl__unlock(&w->mu);
 	return rc;
 }
@@ -170,7 +171,7 @@ static int begin_run(sl_writer *w, struct sl_err *err)
 	if (fresh)
 		w->phase = SL__WRITER_RUNNING;
 	sl__unlock(&w->mu);
-	return fresh ? 0 : sl_err_set(err, SL_EINVAL, "writer %s: run or started before", w->name);
+	return fresh ? 0 : sl_err_set(err, SL_EINVAL, "writer %s: already run or started", w->name);
 }
 
 int sl_writer_run(sl_writer *w, struct sl_err *err)
@@ -218,7 +219,7 @@ int sl_writer_join(sl_writer *w, int64_t timeout_ms, struct sl_err *err)
 	while (rc == 0 && w->phase == SL__WRITER_RUNNING && in_time)
 		in_time = sl__wait(&w->env, &w->over, &w->mu, until);
 	if (rc == 0 && w->phase == SL__WRITER_RUNNING)
-		rc = sl_err_set(err, SL_ETIMEDOUT, "writer %s: not ended; %llu writes are in flight", w->name,
+		rc = sl_err_set(err, SL_ETIMEDOUT, "writer %s: not finished; %llu writes are in flight", w->name,
 				(unsigned long long)w->in_flight_blocks);
 	/* The loop has ended: its thread is joined once. */
 	bool mine = rc == 0 && w->own_thread && !w->joined;

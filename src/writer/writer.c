@@ -59,7 +59,8 @@ static int read_writer_options(const struct sl_writer_opts *opts, const struct s
 		return sl_err_set(err, SL_EINVAL, "writer: name has %zu bytes; give 1 to %d", strlen(o.name),
 				  NAME_MAX_BYTES);
 	if (o.max_retry_attempts < 0 && o.max_retry_attempts != SL_UNLIMITED)
-		return sl_err_set(err, SL_EINVAL, "writer: max_retry_attempts is %d; give 1 or more, or SL_UNLIMITED",
+		return sl_err_set(err, SL_EINVAL,
+				  "writer: max_retry_attempts is %d; it must be at least 1, or SL_UNLIMITED",
 				  (int)o.max_retry_attempts);
 	struct sl_retry_policy given = o.retry_policy;
 	if (o.max_retry_attempts != 0)
@@ -105,7 +106,7 @@ static int set_up_writer(sl_writer *w, struct sl_err *err) SL_NO_TSA
 	w->name = sl__strdup(&w->env, w->o.name != NULL ? w->o.name : "writer");
 	w->slots = sl__calloc(&w->env, n, sizeof(*w->slots));
 	if (w->name == NULL || w->slots == NULL)
-		return sl_err_set(err, SL_ENOMEM, "writer: no memory");
+		return sl_err_set(err, SL_ENOMEM, "writer: out of memory");
 	for (size_t i = 0; i < n; i++)
 		sl__wslots_append(&w->free, &w->slots[i]);
 	struct sl__limiter_opts limiter = {.env = &w->env,
@@ -154,7 +155,7 @@ int sl_writer_new(sl_writer **out, const struct sl_writer_driver_ops *ops, void 
 		return rc;
 	sl_writer *w = sl__calloc(&env, 1, sizeof(*w));
 	if (w == NULL)
-		return sl_err_set(err, SL_ENOMEM, "writer: no memory");
+		return sl_err_set(err, SL_ENOMEM, "writer: out of memory");
 	w->env = env;
 	w->o = o;
 	w->ops = *ops;
@@ -178,7 +179,7 @@ static int push_block(sl_writer *w, struct sl__wblock *b, struct sl_err *err) SL
 		return w->error.code;
 	}
 	if (w->done)
-		return sl_err_set(err, SL_ECLOSED, "writer %s: a block after signal_done", w->name);
+		return sl_err_set(err, SL_ECLOSED, "writer %s: a block was added after signal_done", w->name);
 	if (sl__writer_overfull(w, b->view.len)) {
 		return sl_err_set(err, SL_EFULL, "writer %s: the backlog is at twice its limit; wait for it to clear",
 				  w->name);
@@ -191,7 +192,7 @@ static int push_block(sl_writer *w, struct sl__wblock *b, struct sl_err *err) SL
 	else
 		key_len = (size_t)(sl__hex(key, b->view.hash, SL_MIN(b->view.hash_len, SL__WRITER_KEY / 2)) - key);
 	if (sl__shards_push(w->shards, key, key_len, &b->item, 0) != 0)
-		return sl_err_set(err, SL_ENOMEM, "writer %s: no memory for a shard", w->name);
+		return sl_err_set(err, SL_ENOMEM, "writer %s: out of memory for a shard", w->name);
 	w->enqueued++;
 	w->queued_blocks++;
 	w->queued_bytes += b->view.len;
@@ -211,7 +212,8 @@ static int enqueue_block(sl_writer *w, const struct sl_writer_block *in, bool co
 	if (in->len <= SIZE_MAX - sizeof(*b) - HASH_MAX_BYTES)
 		b = sl__alloc(&w->env, sizeof(*b) + in->hash_len + (copy ? in->len : 0));
 	if (b == NULL)
-		return sl_err_set(err, SL_ENOMEM, "writer %s: no memory for a block of %zu bytes", w->name, in->len);
+		return sl_err_set(err, SL_ENOMEM, "writer %s: out of memory for a block of %zu bytes", w->name,
+				  in->len);
 	*b = (struct sl__wblock){.item.bytes = in->len, .view = *in};
 	memcpy(b->tail, in->hash, in->hash_len);
 	b->view.hash = b->tail;

@@ -135,8 +135,8 @@ class Caring(BackupTest):
         self.assertEqual(self.snapshots(), [second])
 
     def test_what_is_to_be_forgotten_must_be_given(self):
-        self.fails(64, "backup", "forget", "--repo", self.repo, says="say what stays")
-        self.fails(64, "backup", "forget", "--tag", "x", "--repo", self.repo, says="say what stays")
+        self.fails(64, "backup", "forget", "--repo", self.repo, says="give what to keep")
+        self.fails(64, "backup", "forget", "--tag", "x", "--repo", self.repo, says="give what to keep")
         self.fails(64, "backup", "forget", "latest", "--keep-last", "1", "--repo", self.repo, says="not both")
         self.fails(64, "backup", "forget", "--keep-last", "0", "--repo", self.repo, says="1 to 1000000")
         self.assertEqual(self.snapshots(), [self.snapshot])
@@ -170,7 +170,7 @@ class Repositories(BackupTest):
         self.fails(73, "backup", "init", self.path("file"), "--plain", says="not a folder")
         self.assertEqual(self.ok("backup", "init", self.path("file.d"), "--plain", "--json").json(), [
             {"repo": self.path("file.d"), "encrypted": False}])
-        self.fails(73, "backup", "init", self.path("file/below"), "--plain", says="cannot make the folder")
+        self.fails(73, "backup", "init", self.path("file/below"), "--plain", says="cannot create the folder")
         self.fails(64, "backup", "init", "--plain", says="REPO is missing")
         self.fails(64, "backup", "init", "a", "b", says="'b'")
 
@@ -332,7 +332,7 @@ class Passphrases(BackupTest):
     def test_a_new_one_that_is_not_the_same_twice_makes_nothing(self):
         code, text = self.on_terminal("backup", "init", self.repo, answers=[b"one", b"two"])
         self.assertEqual(code, 78)
-        self.assertIn("not the same", text)
+        self.assertIn("differ", text)
         code, text = self.on_terminal("backup", "init", self.repo, answers=[b""])
         self.assertEqual((code, "empty" in text), (78, True))
         self.assertFalse(os.path.exists(self.repo))

@@ -313,7 +313,7 @@ class Files(ExportTest):
             self.append("in.csv.1", b"2")  # of 26
             self.write("in.csv", self.ledger(26, 40))
 
-        self.assertIn("has no line end", self.follow_through(rotate, 39))
+        self.assertIn("has no line feed", self.follow_through(rotate, 39))
 
     def test_a_followed_file_may_be_copied_and_truncated(self):
         def copytruncate():
@@ -648,7 +648,7 @@ class Bad(ExportTest):
         limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh", SLUICE]
         p = self.ends_with_test(subprocess.Popen([*limited, "export", "--from", "in.csv", *self.WHERE, "--config", "c.yaml"], cwd=self.dir,
                                                  env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        while b"trying again" not in (line := p.stderr.readline()):
+        while b"step failed; retrying" not in (line := p.stderr.readline()):
             self.assertTrue(line, "it ended")
         os.truncate(self.path("in.csv"), 0)
         _, err = p.communicate(timeout=60)
@@ -666,7 +666,7 @@ class Bad(ExportTest):
         for args, says in [(["--from", "in.csv"], "--to"), (["--from", "in.csv", "--to", "lake"], "--dataset"), (["--to", "lake"], "--from"),
                            (["--from", "-", *self.WHERE], "--format"), (["--from", "in.csv", "--table", "t", *self.WHERE], "--table"),
                            (["--from", "sqlite:x", *self.WHERE], "--table or --query"),
-                           (["--from", "sqlite:x", "--table", "t", "--query", "q", *self.WHERE], "one of them"),
+                           (["--from", "sqlite:x", "--table", "t", "--query", "q", *self.WHERE], "exclude each other"),
                            (["--from", "sqlite:x", "--table", "t", "--format", "csv", *self.WHERE], "--format"),
                            (["--from", "in.csv", "--partition-size", "0", *self.WHERE], "--partition-size"),
                            (["--from", "in.csv", "--zstd-level", "20", *self.WHERE], "1 to 19"),
@@ -692,7 +692,7 @@ class Bad(ExportTest):
                              ("columns:\n  - {name: n, type: int64, nullable: perhaps}\n", ("2:38: nullable",)),
                              ("columns:\n  - {name: n, type: int64}\n  - {name: n, type: int64}\n", ("3:12: duplicate column 'n'",)),
                              ("columns: []\n", ("1:10: no columns",)), ("fields:\n  - x\n", ("1:1: ",)), ("- x\n", ("1:1: ",)), ("", (": a schema",)),
-                             ("columns: [\n", ("2:1: ",)), ("columns:\n  - n\n", ("2:5: a column is a mapping",))]:
+                             ("columns: [\n", ("2:1: ",)), ("columns:\n  - n\n", ("2:5: expected a column as a mapping",))]:
             with self.subTest(text=text):
                 self.write("s.yaml", text.encode())
                 r = self.fails(78, "export", "--from", "in.csv", *self.WHERE, "--schema", "s.yaml")
@@ -753,7 +753,7 @@ class Shown(ExportTest):
         r = self.ok("export", "--from", "in.csv", *self.WHERE, "--partition-size", "10")
         self.assertRegex(r.text, r"^25 rows in 3 partitions \(.*\) committed to lake/d in .* s; checkpoint 25\n$")
         text = self.ok("export", "status", "lake").text
-        for part in ("d\n", "n, 10 a partition", "1 to 25: 25 rows in 3 partitions"):
+        for part in ("d\n", "n, 10 per partition", "1 to 25: 25 rows in 3 partitions"):
             self.assertIn(part, text)
         self.assertEqual(len(self.ok("export", "status", "lake", "--partitions").lines()), len(text.splitlines()) + 3)
 

@@ -61,7 +61,7 @@ class Enqueue(JobTest):
         self.assertEqual(first.err, b"")
         again = self.ok("enqueue", "a", "--key=k")
         self.assertEqual(again.out, first.out)
-        self.assertIn(f"nothing was enqueued: chain {int(first.out)} has the key k already", again.err.decode())
+        self.assertIn(f"nothing was enqueued: chain {int(first.out)} already has the key k", again.err.decode())
         bulk = self.ok("enqueue", "a", "--bulk=-", stdin=b'{"key":"k"}\n{"key":"l"}\n{"key":"l"}\n')
         self.assertEqual(len(bulk.lines()), 3)
         self.assertIn(b"nothing was enqueued for 2 lines", bulk.err)
@@ -74,8 +74,8 @@ class Enqueue(JobTest):
         self.assertEqual(self.totals()["pending"], 0)
 
     def test_json_whose_quotes_the_shell_took_is_explained(self):
-        self.one_line(self.fails(65, "enqueue", "a", "{to:ada}", says=["column 2", "single quotes"]))
-        self.assertNotIn(b"single quotes", self.fails(65, "enqueue", "a", '{"to":}', says="column 7").err)
+        self.one_line(self.fails(65, "enqueue", "a", "{to:ada}", says=["column 2", "quote JSON for the shell"]))
+        self.assertNotIn(b"quote JSON for the shell", self.fails(65, "enqueue", "a", '{"to":}', says="column 7").err)
 
     def test_wrong_usage_is_64_and_makes_nothing(self):
         for args, says in [

@@ -93,7 +93,7 @@ class Formats(LoadTest):
                         self.table(f"CREATE TABLE {table} (n INTEGER, v INTEGER)")
                     args = ("load", "-", "--format", name, "--load-id", table, "--to", "sqlite:t.db", "--table", table, *create)
                     r = self.fails(65, *args, stdin=start + b"".join(rows) + cut,
-                                   says=["standard input", "it ends in the middle of a line: its writer was cut off"])
+                                   says=["standard input", "it ends in the middle of a line, perhaps because its writer was interrupted"])
                     self.assertIn("7 rows written", r.text)
                     self.assertEqual(self.rows(f"SELECT n FROM {table} ORDER BY n"), [(i,) for i in range(1, 8)])
                     self.ok(*args, stdin=start + b"".join(rows) + cut + rest)  # continues after what was loaded
@@ -268,7 +268,7 @@ class BadRows(LoadTest):
         self.assertEqual({n: letter["payload"] for n, letter in found.items()},
                          {6: b"x,no number", 7: b"3", 9: b"4,\xff", 10: b"5,a\0b", 11: b'6,"a"b',
                           12: b',"no id\nat all"', 15: b'8,"never closed'})
-        for n, says in [(6, "id takes"), (7, "fields"), (9, "UTF-8"), (10, "NUL"), (11, "quote"), (12, "NOT NULL"),
+        for n, says in [(6, "id accepts"), (7, "fields"), (9, "UTF-8"), (10, "NUL"), (11, "quote"), (12, "NOT NULL"),
                         (15, "not closed")]:
             self.assertIn(says, found[n]["error"])
             self.assertEqual((found[n]["class"], found[n]["source"]), ("poison", "load:a.csv"))
@@ -345,7 +345,7 @@ class Redrive(LoadTest):
     def test_what_is_refused_again_stays_and_reports_why(self):
         r = self.again(code=65)
         self.assertEqual((r.out, len(r.errors.splitlines())), (b"", 4))
-        for says in ["CHECK constraint", "NOT NULL", "id takes", "fields"]:
+        for says in ["CHECK constraint", "NOT NULL", "id accepts", "fields"]:
             self.assertIn(says, r.errors)
         self.assertEqual(len(self.letters()), 4)
         self.assertEqual(self.rows("SELECT id FROM t ORDER BY id"), [(1,), (6,)])
@@ -473,8 +473,8 @@ class RememberedUrl(LoadTest):
         for text, says in [
             (b"X-A: 1\nX-Key geheim\n", "line 2 is not \"Name: value\""),
             (b"X-A: 1\n\n# x\nX-Key: ge\x01heim\n", "line 4 has a control character"),
-            (b"Content-Type: geheim\n", "line 1: the sink itself sets Content-Type"),
-            (b"\n# geheim\n", "it has no header"),
+            (b"Content-Type: geheim\n", "line 1: the sink sets Content-Type itself"),
+            (b"\n# geheim\n", "no headers in it"),
         ]:
             with self.subTest(text=text):
                 self.write("headers", text)
@@ -485,10 +485,10 @@ class RememberedUrl(LoadTest):
         self.write("headers", b"Authorization: geheim\n")
         self.env["SLUICE_HTTP_TOKEN"] = "geheim"
         r = self.fails(78, "load", "a.jsonl", "--to", "http://127.0.0.1:1/", "--header-file", "headers",
-                       says=["line 1", "Authorization is set"])
+                       says=["line 1", "Authorization is already set"])
         self.assertNotIn(b"geheim", r.err)
         self.fails(74, "load", "a.jsonl", "--to", "http://127.0.0.1:1/", "--header-file", "nope", says=["nope"])
-        self.fails(64, "load", "a.jsonl", "--to", "null:", "--header-file", "headers", says=["header_file", "not for this kind"])
+        self.fails(64, "load", "a.jsonl", "--to", "null:", "--header-file", "headers", says=["header_file", "does not apply to this kind"])
 
     def test_a_token_comes_from_the_environment(self):
         self.env["SLUICE_HTTP_TOKEN"] = "geheim"
@@ -588,7 +588,7 @@ class OddTargets(LoadTest):
 
     def test_a_target_that_refuses_the_first_rows_is_no_target(self):
         self.rows_with(100, {})
-        for status, code, says in [(401, 78, "not authorized"), (403, 78, "forbidden"), (404, 78, "nothing at this URL"),
+        for status, code, says in [(401, 78, "not authorized"), (403, 78, "forbidden"), (404, 78, "this URL does not exist"),
                                    (503, 69, "unavailable")]:
             with self.subTest(status=status), self.target(lambda n, status=status: status) as server:
                 r = self.fails(code, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", says=[says, str(status)])
@@ -602,7 +602,7 @@ class OddTargets(LoadTest):
         self.assertEqual(sorted(server.taken), list(range(1, 101)))
         with self.target(lambda n: 401 if n >= 3 else None) as server:
             r = self.fails(78, "load", "a.jsonl", "--to", server.url, "--batch-size", "10", "--workers", "1",
-                           "--capacity", "100", "--give-up-after", "2s", says=["took no row for", "not authorized"])
+                           "--capacity", "100", "--give-up-after", "2s", says=["accepted no row for", "not authorized"])
         self.assertEqual(sorted(server.taken), list(range(1, 21)))
         left = int(re.search(r"(\d+) rows read but not written", r.text)[1])
         self.assertEqual(20 + left + len(self.lines()), 100)

@@ -378,7 +378,7 @@ class Postgres(PostgresTarget, Resumed):
              "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
         self.write("a.csv", self.bars(10))
         to = ["--to", self.url.replace("postgres://postgres@", "postgres://ada@"), "--table", "bars"]
-        r = self.fails(74, "load", "a.csv", *to, says=["no right to create", "--no-resume"])
+        r = self.fails(74, "load", "a.csv", *to, says=["no permission to create", "--no-resume"])
         self.assertEqual(len(r.errors.splitlines()), 1)
         self.assertEqual(self.count(), 0)
         self.load("a.csv", *to, "--no-resume")

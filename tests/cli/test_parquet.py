@@ -118,7 +118,7 @@ class Parquet(CliTest):
         self.fails(65, "parquet", "cat", "no.parquet", says=["no.parquet", "PAR1"])
         data = self.read(self.sample("nullable"))
         self.write("cut.parquet", data[:-100])
-        self.fails(65, "parquet", "schema", "cut.parquet", says="cut off")
+        self.fails(65, "parquet", "schema", "cut.parquet", says="truncated")
         self.fails(74, "parquet", "cat", "absent.parquet", says="absent.parquet")
         self.fails(64, "parquet", "cat", ".", says="regular")
 

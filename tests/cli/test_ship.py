@@ -305,11 +305,11 @@ class Targets(ShipTest):
 
     def test_an_endpoint_that_refuses_the_first_lines_ends_the_command_and_they_stay_in_the_log(self):
         lines = b"one\n"
-        for status, says in [(401, "not authorized"), (403, "forbidden"), (404, "nothing at this URL")]:
+        for status, says in [(401, "not authorized"), (403, "forbidden"), (404, "this URL does not exist")]:
             with self.subTest(status=status):
                 to = Endpoint(self, answers=[(status, {})] * 1000)
                 r = self.fails(78, "ship", "--json", "--to", to.url, "--stream=s", "--wal=wal", "--retarget", stdin=lines,
-                               says=[says, "took no line"])
+                               says=[says, "accepted no line"])
                 self.assertIn("1 line left in wal/s.wal", r.errors)
                 self.assertEqual(json.loads(r.out)["left"], 1)
                 lines = b""  # the log has it
@@ -345,7 +345,7 @@ class Targets(ShipTest):
                 out, _ = p.communicate(timeout=TIMEOUT)
                 self.assertEqual(p.returncode, code, self.said())
                 self.assertEqual(json.loads(out)["left"], 1)
-                self.assertIn("took no line for", self.said())
+                self.assertIn("accepted no line for", self.said())
                 self.write("app.log", numbered(1, 3))
 
     def test_an_endpoint_gets_the_token_of_the_file_or_of_the_environment(self):

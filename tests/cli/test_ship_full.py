@@ -32,7 +32,7 @@ class FullDisk(ShipTest, DiskFull):
     def stuck(self):
         """A ship whose log has filled the disk."""
         p = self.follow("app.log", to=self.to())
-        self.until("reported", lambda: "reading continues when there is room" in self.said(), p)
+        self.until("reported", lambda: "reading continues when there is space" in self.said(), p)
         self.assertIn("No space left on device", self.said())
         return p
 
@@ -49,7 +49,7 @@ class FullDisk(ShipTest, DiskFull):
         self.until("reported", lambda: "the log accepts lines again" in self.said(), p)
         self.delivered(Endpoint(self, port=self.port), p)
         self.assertEqual(self.finish(p)["read"], len(LINES))
-        self.assertEqual(self.said().count("reading continues when there is room"), 1, self.said())
+        self.assertEqual(self.said().count("reading continues when there is space"), 1, self.said())
 
     def test_a_kill_while_the_disk_is_full_loses_nothing(self):
         self.kill(self.stuck())
@@ -65,7 +65,7 @@ class FullDisk(ShipTest, DiskFull):
         end = Endpoint(self, port=self.port)
         p = self.follow("app.log", to=self.to())
         self.until("some are delivered", lambda: len(end.rows) > 0, p)
-        self.until("reported again", lambda: self.said().count("reading continues when there is room") == 2, p)
+        self.until("reported again", lambda: self.said().count("reading continues when there is space") == 2, p)
         self.assertLess(len(end.rows), len(LINES))
         self.more_room()
         self.delivered(end, p)
@@ -93,7 +93,7 @@ class FullDisk(ShipTest, DiskFull):
         self.addCleanup(p.wait)
         self.addCleanup(p.kill)
         self.addCleanup(p.stdout.close)
-        self.until("reported", lambda: "reading continues when there is room" in self.said(), p)
+        self.until("reported", lambda: "reading continues when there is space" in self.said(), p)
         p.send_signal(signal.SIGTERM)
         p.wait(timeout=TIMEOUT)
         self.assertEqual(p.returncode, 74, self.said())

@@ -219,7 +219,7 @@ class Cleanup(CliTest):
     def test_days_are_checked_and_a_missing_folder_is_empty(self):
         self.fails(64, "wal", "cleanup", "a", "--retention-days=-1", says=["--retention-days", "0 to 36500"])
         r = self.ok("wal", "cleanup", "none", "--retention-days=1")
-        self.assertIn("none is not there", r.errors)
+        self.assertIn("none does not exist", r.errors)
         self.assertIn("0 archives", r.text)
 
 

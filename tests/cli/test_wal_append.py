@@ -330,7 +330,7 @@ class Errors(CliTest):
 
     def test_the_name_must_be_that_of_a_log(self):
         for name, says in [("x", "x.wal"), ("dir/x.log", "dir/x.log.wal"), ("x.wal.zst", "archive"), ("x.wal.17", "x.wal"),
-                           (".wal", ".wal"), ("dir/.wal", "ends in .wal")]:
+                           (".wal", ".wal"), ("dir/.wal", "must end in .wal")]:
             with self.subTest(name=name):
                 self.one_line(self.fails(64, "wal", "append", name, stdin=b"x\n", says=says))
         for name in [".hidden.wal", "a b.wal", "a.wal.wal"]:
@@ -339,7 +339,7 @@ class Errors(CliTest):
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_a_missing_parent_cannot_be_created_in(self):
-        self.one_line(self.fails(73, "wal", "append", "no/such/x.wal", stdin=b"x\n", says=["no/such", "no folder no"]))
+        self.one_line(self.fails(73, "wal", "append", "no/such/x.wal", stdin=b"x\n", says=["no/such", "the folder no does not exist"]))
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_a_file_in_place_of_the_folder_is_an_error(self):

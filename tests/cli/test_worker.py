@@ -63,7 +63,7 @@ class Handlers(JobTest):
 
     def test_wrong_usage_is_64(self):
         for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "empty"),
-                           (["--type==x"], "no name"), (["--type=a=x", "--type=a=y"], "twice"),
+                           (["--type==x"], "missing name"), (["--type=a=x", "--type=a=y"], "twice"),
                            (["--type=no good=x"], "type"), (["--type=a=x", "--slots=0"], "--slots"),
                            (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra"),
                            (["--type=a=x", "--retry-delay=2s", "--retry-max-delay=1s"], "--retry-max-delay")]:
@@ -325,7 +325,7 @@ echo "$n in $SLUICE_CHAIN_ID"
         while b"paused" not in line:
             self.assertNotEqual(line, b"", "it ended without a word")
             line = worker.stderr.readline()
-        self.assertIn(b"types that are paused: t; continue with: sluice jobs resume", line)
+        self.assertIn(b"jobs of paused types: t; continue with: sluice jobs resume", line)
         self.ok("jobs", "resume", "t")
         self.assertEqual(worker.wait(timeout=TIMEOUT), 0)
         self.assertEqual(self.show(chain)["status"], "completed")
@@ -591,7 +591,7 @@ class Run(JobTest):
             self.assertFalse(alive(pid))
             job = self.ok("jobs", "list", "--json", "--limit=1").json()[0]
             self.assertEqual(job["status"], "cancelled")
-            self.one_line(self.fails(65, "jobs", "retry", job["id"], says="run its command again"))
+            self.one_line(self.fails(65, "jobs", "retry", job["id"], says="start its command again"))
 
     def test_a_detached_command_is_run_by_a_worker_once(self):
         chain = self.enqueue_detached("sh", "-c", "echo ran; exit 1")
@@ -624,7 +624,7 @@ class Run(JobTest):
         done, failed = (self.ok("jobs", "list", "--json").json()[i]["id"] for i in (0, 1))
         other = self.enqueue("a")
         self.ok("jobs", "cancel", str(other))
-        self.one_line(self.fails(65, "jobs", "retry", str(other), failed, says="run its command again"))
+        self.one_line(self.fails(65, "jobs", "retry", str(other), failed, says="start its command again"))
         self.assertEqual((self.show(failed)["status"], self.show(other)["status"]), ("failed", "cancelled"))
         self.assertEqual(self.ok("jobs", "retry", done).text, "redriven 0 of 1\n")
         detached = self.enqueue_detached("false")

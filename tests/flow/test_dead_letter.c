@@ -626,8 +626,8 @@ static void a_full_folder_drops_its_oldest_file_loudly(void **state)
 	assert_int_equal(d.last + stats.letters, put + 200);
 	assert_true(stats.letters > 25); /* a file at a time, not everything */
 	assert_int_equal(sl_metrics_counter(metrics, "sluice_dead_letter_dropped_total",
-					    "Unacknowledged letters dropped to stay within the bound.", NULL, 0, &drops,
-					    NULL),
+					    "Unacknowledged dead letters dropped to stay within max_bytes.", NULL, 0,
+					    &drops, NULL),
 			 0);
 	assert_int_equal(sl_counter_value(drops), d.unacked);
 	sl_dlq_close(q);
@@ -687,11 +687,11 @@ static void the_gauges_show_what_waits(void **state)
 	sl_dlq *q = letterbox_open(b);
 	letterbox_put_n(b, q, 3, 10);
 	ack(b, q, 1);
-	assert_int_equal(sl_metrics_gauge(metrics, "sluice_dead_letter_unacknowledged", "Letters not dealt with.", NULL,
-					  0, &waiting, NULL),
+	assert_int_equal(sl_metrics_gauge(metrics, "sluice_dead_letter_unacknowledged",
+					  "Dead letters not yet acknowledged.", NULL, 0, &waiting, NULL),
 			 0);
-	assert_int_equal(sl_metrics_gauge(metrics, "sluice_dead_letter_size_bytes", "Dead letters on disk.", NULL, 0,
-					  &bytes, NULL),
+	assert_int_equal(sl_metrics_gauge(metrics, "sluice_dead_letter_size_bytes", "Size of the dead letters on disk.",
+					  NULL, 0, &bytes, NULL),
 			 0);
 	assert_true(sl_gauge_value(waiting) == 2.0);
 	assert_true(sl_gauge_value(bytes) == (double)letterbox_stats(b, q).bytes);

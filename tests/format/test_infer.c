@@ -187,7 +187,7 @@ static void nulls_and_bad_records_say_nothing(void **state)
 	expect("a,b\n1,2\nx\n\"y\nz\n3,4\n", "a:integer b:integer", csv);
 	expect("a,b\n", "a:text b:text", csv);
 	expect("", "", csv);
-	expect("a,a\n", "EDATA: the header has column \"a\" twice", csv);
+	expect("a,a\n", "EDATA: duplicate column \"a\" in the header", csv);
 }
 
 static void without_a_header_columns_get_numbers(void **state)

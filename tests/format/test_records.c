@@ -105,10 +105,10 @@ static void a_wrong_quote_costs_its_line_only(void **state)
 {
 	(void)state;
 	static const struct expectation list[] = {
-		{"a,\"b\nc,d\ne,f\n", "1 [a,\"b] !a quote is not closed\n2 [c,d]\n3 [e,f]\n"},
-		{"\"a", "1 [\"a] !a quote is not closed\n"},
-		{"\"a\n", "1 [\"a] !a quote is not closed\n"},
-		{"a,\"b\r\nc,d", "1 [a,\"b] !a quote is not closed\n2 [c,d]\n"},
+		{"a,\"b\nc,d\ne,f\n", "1 [a,\"b] !an unclosed quote\n2 [c,d]\n3 [e,f]\n"},
+		{"\"a", "1 [\"a] !an unclosed quote\n"},
+		{"\"a\n", "1 [\"a] !an unclosed quote\n"},
+		{"a,\"b\r\nc,d", "1 [a,\"b] !an unclosed quote\n2 [c,d]\n"},
 		{"\"a\"b,c\nd\n", "1 [\"a\"b,c] !text after a closing quote\n2 [d]\n"},
 		/* closed by accident, many lines later */
 		{"\"a\nb\nc,\"d,e\",f\ng\n", "1 [\"a] !text after a closing quote\n2 [b]\n3 [c,\"d,e\",f]\n4 [g]\n"},
@@ -174,8 +174,8 @@ static void a_record_must_have_the_fields_of_the_header(void **state)
 		{"a\n", ""},
 		{"\n\na\n1\n", "4 [1]\n"},
 		{"a,,b\n1\n", "EDATA: the header has a column without a name\n"},
-		{"a,b,a\n1\n", "EDATA: the header has column \"a\" twice\n"},
-		{"a,\"b\n1\n", "EDATA: the header (line 1): a quote is not closed\n"},
+		{"a,b,a\n1\n", "EDATA: duplicate column \"a\" in the header\n"},
+		{"a,\"b\n1\n", "EDATA: the header (line 1): an unclosed quote\n"},
 	};
 	EXPECT(list, CSV);
 }
@@ -210,25 +210,26 @@ static void a_record_that_is_too_long_is_reported_and_skipped(void **state)
 	(void)state;
 	static const struct expectation list[] = {
 		{"12345678\nab\n", "1 [12345678]\n2 [ab]\n"},
-		{"123456789\nab\n", "1 [123456789] !longer than a record may be\n2 [ab]\n"},
+		{"123456789\nab\n", "1 [123456789] !longer than the maximum record size\n2 [ab]\n"},
 		{"12345678\r\nab\n", "1 [12345678]\n2 [ab]\n"},
-		{"123456789\r\nab\n", "1 [123456789] !longer than a record may be\n2 [ab]\n"},
-		{"123456789abcdef0123\r\nab\n", "1 [123456789abcdef0123] !longer than a record may be\n2 [ab]\n"},
-		{"ab\n123456789", "1 [ab]\n2 [123456789] !longer than a record may be\n"},
-		{"ab\n123456789abcdef", "1 [ab]\n2 [123456789abcdef] !longer than a record may be\n"},
+		{"123456789\r\nab\n", "1 [123456789] !longer than the maximum record size\n2 [ab]\n"},
+		{"123456789abcdef0123\r\nab\n",
+		 "1 [123456789abcdef0123] !longer than the maximum record size\n2 [ab]\n"},
+		{"ab\n123456789", "1 [ab]\n2 [123456789] !longer than the maximum record size\n"},
+		{"ab\n123456789abcdef", "1 [ab]\n2 [123456789abcdef] !longer than the maximum record size\n"},
 		{"\"1\n\"\nab\n", "1 [\"1\n\"]\n3 [ab]\n"},
 		/* a quote that is closed too late is not closed */
 		{"\"1\n2345678\"\nab\n",
-		 "1 [\"1] !a quote is not closed\n2 [2345678\"] !a quote inside an unquoted field\n3 [ab]\n"},
+		 "1 [\"1] !an unclosed quote\n2 [2345678\"] !a quote inside an unquoted field\n3 [ab]\n"},
 		{"\"1\n\",345678\nab\n",
-		 "1 [\"1] !longer than a record may be\n2 [\",345678] !a quote is not closed\n3 [ab]\n"},
-		{"\"12345678901234567890\n\"\n", "1 [\"12345678901234567890] !longer than a record may be\n"
-						 "2 [\"] !a quote is not closed\n"},
+		 "1 [\"1] !longer than the maximum record size\n2 [\",345678] !an unclosed quote\n3 [ab]\n"},
+		{"\"12345678901234567890\n\"\n", "1 [\"12345678901234567890] !longer than the maximum record size\n"
+						 "2 [\"] !an unclosed quote\n"},
 	};
 	EXPECT(list, BARE, .max_record_bytes = 8);
 	static const struct expectation json[] = {
 		{"{\"a\":12}\n{\"a\":123}\n{}\n",
-		 "1 [{\"a\":12}]\n2 [{\"a\":123}] !longer than a record may be\n3 [{}]\n"}};
+		 "1 [{\"a\":12}]\n2 [{\"a\":123}] !longer than the maximum record size\n3 [{}]\n"}};
 	EXPECT(json, SL_RECORDS_OPTS_INIT, .format = SL_ROWS_JSON, .max_record_bytes = 8);
 }
 
@@ -292,7 +293,7 @@ static void a_line_of_four_gigabytes_needs_no_memory(void **state)
 	assert_int_equal(sl_records_new(&reader, endless_read, &e, &opts, NULL), 0);
 	assert_int_equal(sl_records_next(reader, r, 4, &n, NULL), 0);
 	assert_int_equal(n, 1);
-	assert_string_equal(r[0].bad, "longer than a record may be");
+	assert_string_equal(r[0].bad, "longer than the maximum record size");
 	assert_int_equal(r[0].len, 4096);
 	assert_int_equal(r[0].line, 1);
 	assert_int_equal(r[0].end, length + 1);
@@ -444,7 +445,7 @@ static void a_read_that_fails_in_a_record_that_is_too_long_loses_nothing(void **
 		const struct sl_records_opts opts = {BARE, .max_record_bytes = 5};
 		char *got = source_records(&s, &opts, 3);
 		assert_string_equal(got, "1 [ok]\n2 [0123456789012345678901234567890123456789] "
-					 "!longer than a record may be\n3 [ok2]\n");
+					 "!longer than the maximum record size\n3 [ok2]\n");
 		free(got);
 	}
 }

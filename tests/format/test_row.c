@@ -132,7 +132,7 @@ static void csv_that_is_wrong_says_where(void **state)
 		{"1,2,3,\"4,5\"", "CSV: 4 fields for 3 columns"},
 		{"1,2,3,\"4\"\"\"", "CSV: 4 fields for 3 columns"},
 		{"1,2,3,4,\"5\"\"\"", "CSV: more than 4 fields for 3 columns"},
-		{"1,\"2,3", "CSV, field 2, byte 3: the quote is not closed"},
+		{"1,\"2,3", "CSV, field 2, byte 3: an unclosed quote"},
 		{"1,\"2\"x,3", "CSV, field 2, byte 6: text after a closing quote"},
 		{"1,2\"2\",3", "CSV, field 2, byte 4: a quote inside an unquoted field"},
 		{"1,2\n,3", "CSV, field 2, byte 4: a line end outside quotes"},

@@ -252,10 +252,10 @@ static void events_with_right_hashes_that_do_not_fit_are_named(void **state)
 		void (*change)(struct chain *c);
 		enum sl_audit_fault fault;
 		const char *text;
-	} cases[] = {{other_dataset, SL_AUDIT_LINK, "event 2 is of another dataset"},
-		     {other_size, SL_AUDIT_LINK, "event 2 is of another partition size"},
-		     {other_column, SL_AUDIT_LINK, "event 3 is of another sequence column"},
-		     {other_schema, SL_AUDIT_LINK, "event 3 is of another schema"},
+	} cases[] = {{other_dataset, SL_AUDIT_LINK, "event 2 has another dataset"},
+		     {other_size, SL_AUDIT_LINK, "event 2 has another partition size"},
+		     {other_column, SL_AUDIT_LINK, "event 3 has another sequence column"},
+		     {other_schema, SL_AUDIT_LINK, "event 3 has another schema"},
 		     {same_again, SL_AUDIT_OVERLAP, "sequences from 110 are also in d/"},
 		     {gap_in_the_middle, SL_AUDIT_GAP, "sequences 110 to 119"},
 		     {late_in_no_hole, SL_AUDIT_OVERLAP, "116 to 116 were not recorded as a hole"},
@@ -322,7 +322,7 @@ static void event_files_that_do_not_follow_each_other_are_named(void **state)
 	(void)snprintf(text, sizeof(text), "%s", c.lines[0]);
 	audit_write(path, text, strlen(text));
 	f = verify(false, false, NULL);
-	assert_told(&f, 0, SL_AUDIT_EVENT, "the last line has no end");
+	assert_told(&f, 0, SL_AUDIT_EVENT, "the last line has no line feed");
 }
 
 /* ---- forged heads ---- */
@@ -355,7 +355,7 @@ static void a_head_of_another_chain_is_named(void **state)
 	other.event_hash[0] ^= 1;
 	put_head(&other);
 	f = verify(false, false, "forged");
-	assert_told(&f, 0, SL_AUDIT_HEAD, "the chain is another one");
+	assert_told(&f, 0, SL_AUDIT_HEAD, "the chain differs from the one");
 	other = h;
 	other.checkpoint++;
 	put_head(&other);
@@ -444,7 +444,7 @@ static void events_that_only_the_catalog_has_must_fit_too(void **state)
 	assert_int_equal(sl_audit_event_format(e, c.lines[3], &len, &err), 0);
 	put_event_row(4, e, c.lines[3]);
 	f = verify(true, false, NULL);
-	assert_told(&f, 0, SL_AUDIT_LINK, "event 4 is of another schema");
+	assert_told(&f, 0, SL_AUDIT_LINK, "event 4 has another schema");
 }
 
 /* ---- names ---- */

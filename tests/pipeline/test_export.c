@@ -366,7 +366,8 @@ static void listen(const struct sl_log_record *record, void *ctx)
 	struct said *said = ctx;
 	if (record->level == SL_LOG_WARN || record->level == SL_LOG_ERROR)
 		atomic_fetch_add(&said->complaints, 1);
-	if (record->level == SL_LOG_INFO && strcmp(record->message, "the file is cut record by record") == 0)
+	if (record->level == SL_LOG_INFO &&
+	    strcmp(record->message, "cannot split the file for parallel reading; reading it record by record") == 0)
 		atomic_fetch_add(&said->falls_back, 1);
 }
 
@@ -733,7 +734,7 @@ static void a_bad_row_stops_its_partition_with_line_and_column(void **state)
 		{"56,x,1.5\n", "line 57: "},
 		{"56,x,1.5,yesterday\n", "line 57: column at: not a time: \"yesterday\""},
 		{"zz,x,1.5,\n", "line 57, column n: not an integer"},
-		{"56,\"x,1.5,\n", "line 57: a quote is not closed"},
+		{"56,\"x,1.5,\n", "line 57: an unclosed quote"},
 		{"56,\xFF,1.5,\n", "line 57: invalid UTF-8"},
 	};
 	for (size_t i = 0; i < SL_COUNT(bad); i++) {
@@ -783,7 +784,7 @@ static void bad_rows_can_be_diverted_and_are_counted(void **state)
 	sl_dlq_close(q);
 	assert_non_null(strstr(seen, "export:ledger 4 [3,many] column x: not an integer: \"many\"\n"));
 	assert_non_null(strstr(seen, "export:ledger 5 [four,4] not an integer\n"));
-	assert_non_null(strstr(seen, "export:ledger 6 [5,\"5] a quote is not closed\n"));
+	assert_non_null(strstr(seen, "export:ledger 6 [5,\"5] an unclosed quote\n"));
 	assert_non_null(strstr(seen, "export:ledger 8 [7,7,7] more fields than the header has\n"));
 }
 

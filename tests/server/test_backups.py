@@ -154,8 +154,8 @@ class Backups(ServerTest):
         p.api = Api(p.url, DOCUMENT)
         seen = p.api("GET", "/backups")
         self.assertEqual((seen["configured"], seen["state"], seen["items"], seen["check"]), (False, "off", [], None))
-        p.api.refused("GET", "/backups/check", status=404, says="backup.repo is not set")
-        p.api.refused("POST", "/backups/check", status=404, says="backup.repo is not set")
+        p.api.refused("GET", "/backups/check", status=404, says="set backup.repo")
+        p.api.refused("POST", "/backups/check", status=404, says="set backup.repo")
         self.end(p)
 
 

@@ -157,7 +157,7 @@ class Failing(ExportTest):
         self.until_state(p, "running")
         self.until_checkpoint(p, SIZE - 1)
         _, err = self.end(p)
-        self.assertIn(b"export ended; it will be restarted", err)
+        self.assertIn(b"export ended; restarting it", err)
 
     def test_a_server_that_drains_does_not_wait_for_an_export_for_ever(self):
         p = self.exporting("--set=server.drain_timeout_ms=3000", "--set=export_events.audit_endpoint=http://127.0.0.1:1/")

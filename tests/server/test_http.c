@@ -390,7 +390,7 @@ static void an_error_that_repeats_long_text_is_an_answer(void **state)
 		json_t *body = json_loadb(a.body, a.len, 0, NULL);
 		const char *text = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
 		assert_non_null(text);
-		assert_memory_equal(text, "there is nothing at /", 21);
+		assert_memory_equal(text, "no route /", 10);
 		json_decref(body);
 		answer_free(&a);
 	}

@@ -409,8 +409,8 @@ static void every_part_of_a_message_that_no_store_can_keep_is_refused_by_name(vo
 	BREAK(m.event[1].ts_ms = INT64_C(253402300800000), SL_EREFUSED, "its time", 20);
 	BREAK(m.token.job_id = (uint64_t)INT64_MAX + 1, SL_EREFUSED, "no such job", 10);
 	BREAK(m.token.job_id = INT64_MAX, 0, "", 0);
-	BREAK(m.token.attempt = -1, SL_EREFUSED, "its attempt is negative", 10);
-	BREAK(m.token.claim.len = 15, SL_EREFUSED, "its claim is not 16 bytes", 10);
+	BREAK(m.token.attempt = -1, SL_EREFUSED, "negative attempt", 10);
+	BREAK(m.token.claim.len = 15, SL_EREFUSED, "its claim must be 16 bytes", 10);
 	BREAK(m.token.claim.len = 0, 0, "", 0);
 	/* The order of sequences and ranges. */
 	BREAK(m.logged[0].sequence = 0, SL_EDATA, "sequence 0 does not come after 0", 0);
@@ -422,8 +422,8 @@ static void every_part_of_a_message_that_no_store_can_keep_is_refused_by_name(vo
 	BREAK(m.range[1].last = 20, SL_EDATA, "not in order", 0);
 	BREAK(m.range[1].last = (uint64_t)INT64_MAX + 1, SL_EDATA, "not in order", 0);
 	BREAK(m.range[1].last = INT64_MAX, 0, "", 0);
-	BREAK(m.range[0].first = 10, SL_EDATA, "event 10 is there and skipped", 0);
-	BREAK(m.range[0].last = 20, SL_EDATA, "event 20 is there and skipped", 0);
+	BREAK(m.range[0].first = 10, SL_EDATA, "event 10 is both sent and skipped", 0);
+	BREAK(m.range[0].last = 20, SL_EDATA, "event 20 is both sent and skipped", 0);
 	/* The name of the stream. */
 	BREAK(m.stream[0] = '\0', SL_EDATA, "stream: ", 0);
 	BREAK((void)strcpy(m.stream, ".w"), SL_EDATA, "stream: ", 0);

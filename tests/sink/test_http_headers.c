@@ -82,11 +82,11 @@ static void a_file_with_a_bad_line_is_refused_with_its_number(void **state)
 		     {"X-A: 1\r\nX-B: ses\rame\r\n", "line 2 has a control character"},
 		     {"X-B: \x1bsesame", "line 1 has a control character"},
 		     {"X-B: sesame\x7f\n", "line 1 has a control character"},
-		     {"X-A: 1\nContent-length: 7\n", "line 2: the sink itself sets Content-length"},
-		     {"idempotency-key: sesame\n", "line 1: the sink itself sets idempotency-key"},
-		     {"Authorization: sesame\nX-A: 1\nauthorization: sesame\n", "line 3: Authorization is set"},
-		     {"", "it has no header"},
-		     {"# sesame\n\n", "it has no header"}};
+		     {"X-A: 1\nContent-length: 7\n", "line 2: the sink sets Content-length itself"},
+		     {"idempotency-key: sesame\n", "line 1: the sink sets idempotency-key itself"},
+		     {"Authorization: sesame\nX-A: 1\nauthorization: sesame\n", "line 3: Authorization is already set"},
+		     {"", "no headers in it"},
+		     {"# sesame\n\n", "no headers in it"}};
 	(void)state;
 	const struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .header_file = http_place.path};
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
@@ -106,13 +106,13 @@ static void authorization_is_set_in_one_place_only(void **state)
 	(void)snprintf(token, sizeof(token), "%s.token", http_place.path);
 	place_write(token, "sesame", 6);
 	struct sl_sink_opts opts = {SL_SINK_OPTS_INIT, .header_file = http_place.path};
-	expect_refusal("http://me@127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is set");
+	expect_refusal("http://me@127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is already set");
 	opts.token_file = token;
-	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is set");
+	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is already set");
 	opts.token_file = NULL;
 	opts.headers = own;
 	opts.n_headers = 1;
-	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is set");
+	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "line 2: Authorization is already set");
 }
 
 static void a_header_file_that_cannot_be_read_or_is_too_large_is_reported(void **state)
@@ -123,7 +123,7 @@ static void a_header_file_that_cannot_be_read_or_is_too_large_is_reported(void *
 	(void)state;
 	assert_non_null(text);
 	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ENOENT, http_place.path);
-	expect_refusal("null:", &opts, SL_EINVAL, "not for this kind");
+	expect_refusal("null:", &opts, SL_EINVAL, "does not apply to this kind");
 	memset(text, '#', 66000);
 	put(text);
 	expect_refusal("http://127.0.0.1:1/in", &opts, SL_ECONFIG, "longer than 64 KiB");

@@ -351,9 +351,9 @@ static void urls_that_mean_nothing_are_refused_without_being_shown(void **state)
 					   "http://me:se/sa@me:sesame/"};
 	(void)state;
 	for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++)
-		expect_refusal(urls[i], NULL, SL_EINVAL, "the URL is not good");
+		expect_refusal(urls[i], NULL, SL_EINVAL, "invalid URL");
 	/* As sl_sink_target shows it. */
-	expect_refusal("http://host/in?…", NULL, SL_EINVAL, "name the whole URL");
+	expect_refusal("http://host/in?…", NULL, SL_EINVAL, "give the whole URL");
 }
 
 static void options_that_mean_nothing_are_refused_by_name(void **state)

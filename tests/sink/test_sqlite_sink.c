@@ -276,7 +276,7 @@ static void the_error_of_a_refused_row_is_its_own(void **state)
 	const char *const twice[] = {"{\"i\":2,\"u\":\"a\"}", NULL};
 	const char *const no_column[] = {"{\"i\":2,\"w\":1}", NULL};
 	assert_string_equal(load((struct sl_sink_opts){.table = "t"}, bad_kind, &err), "2");
-	assert_string_equal(err.msg, "column i takes integers");
+	assert_string_equal(err.msg, "column i accepts only integers");
 	assert_string_equal(load((struct sl_sink_opts){.table = "t"}, twice, &err), "1");
 	assert_non_null(strstr(err.msg, "UNIQUE constraint failed: t.u"));
 	assert_string_equal(load((struct sl_sink_opts){.table = "t"}, no_column, &err), "1");

@@ -217,7 +217,7 @@ static void a_folder_that_cannot_be_made_is_named(void **state)
 	b.opts.env = &env;
 	fault_arm_io(&f, 1, FAULT_FROM, EACCES, FAULT_OP(FAULT_MKDIR));
 	assert_int_equal(archive(&b, 0), SL_ECREATE);
-	assert_non_null(strstr(b.err.msg, "make /a"));
+	assert_non_null(strstr(b.err.msg, "create /a"));
 	assert_true(box_has(&b, BOX_PATH));
 	fault_disarm(&f);
 	assert_int_equal(archive(&b, 0), 0);

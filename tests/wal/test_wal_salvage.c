@@ -430,7 +430,7 @@ static void what_is_no_archive_at_all_says_so(void **state)
 	box_init(&b);
 	crashfs_put(b.fs, ARCHIVE, "ARWAL001, but not packed", 24);
 	assert_int_equal(scan(&b, &seen, &err), SL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "does not begin as zstd does"));
+	assert_non_null(strstr(err.msg, "does not begin with a zstd header"));
 	crashfs_put(b.fs, ARCHIVE, "", 0);
 	assert_int_equal(scan(&b, &seen, &err), SL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "is empty"));

@@ -76,13 +76,13 @@ export const cases = {
   "the colours can be chosen, and the choice is kept": () => withServer({}, (server) => withPage(server, { colorScheme: "light" }, async (page) => {
     const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     await page.goto("/types");
-    const button = page.getByRole("button", { name: "Colours: As the system" });
+    const button = page.getByRole("button", { name: "Theme: System" });
     await button.click();
     is(await back(), "rgb(244, 246, 248)", "light");
-    await page.getByRole("button", { name: "Colours: Light" }).click();
+    await page.getByRole("button", { name: "Theme: Light" }).click();
     is(await back(), "rgb(12, 18, 22)", "dark");
     await page.reload();
-    await page.getByRole("button", { name: "Colours: Dark" }).waitFor();
+    await page.getByRole("button", { name: "Theme: Dark" }).waitFor();
     is(await back(), "rgb(12, 18, 22)", "dark after a reload");
   })),
 
@@ -110,7 +110,7 @@ export const cases = {
     await page.goto("/");
     await shows(page.locator("h1"), "Overview");
     await page.keyboard.press("Tab");
-    await until(() => page.evaluate(() => document.activeElement.textContent === "Skip to the content"), "the first stop");
+    await until(() => page.evaluate(() => document.activeElement.textContent === "Skip to content"), "the first stop");
     await page.keyboard.press("Enter");
     await until(() => page.evaluate(() => document.activeElement.id === "main"), "the focus after what was skipped");
     await until(async () => { // the second key counts only soon after the first, and a busy machine may be late with it
@@ -162,6 +162,6 @@ export const cases = {
     await server.reached(await server.enqueue("good"), "completed");
     await page.goto("/types");
     await page.getByRole("button", { name: "Pause good" }).click();
-    await shows(page.locator("[role=status][aria-live=polite]"), "good is paused");
+    await shows(page.locator("[role=status][aria-live=polite]"), "good paused");
   })),
 };

@@ -14,7 +14,7 @@ export const cases = {
     await dialog.getByLabel("Type").fill("good");
     await dialog.getByLabel("Input (JSON)").fill("{not json");
     await dialog.getByRole("button", { name: "Enqueue" }).click();
-    await shows(dialog.locator(".form-error"), "not JSON");
+    await shows(dialog.locator(".form-error"), "not valid JSON");
     await dialog.getByLabel("Input (JSON)").fill('{"a": [1, 2]}');
     await dialog.getByRole("button", { name: "Enqueue" }).click();
     await shows(page.locator(".job-head .badge"), "completed");
@@ -85,7 +85,7 @@ export const cases = {
     const dialog = page.getByRole("dialog");
     await dialog.getByLabel("Name").fill("nightly");
     await dialog.getByLabel("Schedule (UTC)").fill("30 2 * * *");
-    await dialog.getByLabel("Type of the job").fill("good");
+    await dialog.getByLabel("Job type").fill("good");
     await dialog.getByLabel("Input (JSON)").fill('{"kind":"full"}');
     await confirm(page, "Add");
     await shows(page.locator("tbody tr"), "every day at 02:30 UTC");
@@ -100,7 +100,7 @@ export const cases = {
     await shows(page.locator("tbody tr"), "every 5 minutes");
     await page.getByRole("button", { name: "Remove nightly" }).click();
     await confirm(page, "Remove");
-    await shows(page.locator(".empty"), "Nothing is scheduled");
+    await shows(page.locator(".empty"), "No schedules yet");
     is((await server.api("GET", "/cron")).items.length, 0, "schedules left");
   })),
 

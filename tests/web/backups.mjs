@@ -36,7 +36,7 @@ function flip(server) {
 export const cases = {
   "a server without a repository teaches how to make and show one": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/backups");
-    await shows(page.locator(".empty h2"), "This server knows of no backups");
+    await shows(page.locator(".empty h2"), "No backup repository is configured");
     ok((await page.locator(".command code").allTextContents()).includes("sluice backup create --repo ./backups"), "no command");
   })),
 

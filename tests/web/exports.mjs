@@ -30,7 +30,7 @@ function flip(file) {
 export const cases = {
   "a server without a folder for exports teaches how to give it one": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/exports");
-    await shows(page.locator(".empty h2"), "This server exports nothing");
+    await shows(page.locator(".empty h2"), "No export folder is configured");
     ok((await page.locator(".command code").allTextContents()).includes("sluice up --export ./exports"), "no command");
   })),
 
@@ -87,13 +87,13 @@ export const cases = {
     await page.goto("/exports/job_events");
     await shows(page.locator(".page"), "Not verified since");
     await page.getByRole("button", { name: "Verify" }).click();
-    await shows(page.locator(".all-good"), "All as it was written");
-    await toasted(page, "job_events is as it was written");
+    await shows(page.locator(".all-good"), "Nothing has changed since it was written");
+    await toasted(page, "job_events is verified");
     const victim = files(server)[7];
     flip(victim);
     await page.getByRole("button", { name: "Verify" }).focus();
     await page.keyboard.press("Enter");
-    await shows(page.locator("section", { hasText: "Verification" }).locator(".banner.bad"), "not as written");
+    await shows(page.locator("section", { hasText: "Verification" }).locator(".banner.bad"), "finding");
     await shows(page.locator('table[aria-label="Findings"]'), path.basename(victim));
     await page.goto("/exports");
     await shows(page.locator("tbody tr"), "damaged");
@@ -104,13 +104,13 @@ export const cases = {
     return flags(s);
   } }, (server) => withPage(server, {}, async (page) => {
     await page.goto("/exports");
-    await shows(page.locator(".banner.bad"), "The export ended and will be started again");
+    await shows(page.locator(".banner.bad"), "The export failed and will be restarted");
     await shows(page.locator(".banner.bad"), "exports");
   })),
 
   "a dataset that is not there is reported": () => withServer({ flags }, (server) => withPage(server, { allow: [/404/] }, async (page) => {
     await page.goto("/exports/nothing");
-    await shows(page.locator(".empty.bad"), "It is not there");
+    await shows(page.locator(".empty.bad"), "Not found");
   })),
 
   "a server that may change nothing shows exports and no way to verify them": () => withServer({ flags: (s) => [...flags(s), "--read-only"] }, (server) => withPage(server, { allow: [/403/] }, async (page) => {

@@ -11,7 +11,7 @@ const tile = (page, name) => page.locator(".tile", { hasText: name }).locator(".
 export const cases = {
   "an empty store teaches how to start a first job, and shows it the moment it is there": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/");
-    await shows(page.locator(".empty h2"), "No job has been here yet");
+    await shows(page.locator(".empty h2"), "No jobs yet");
     ok((await page.locator(".command code").allTextContents()).some((t) => t.includes(`${server.url}/api/v1/chains`)), "no command with this server's address");
     await server.enqueue("good");
     await shows(page.locator(".tiles"), "Waiting");
@@ -25,7 +25,7 @@ export const cases = {
     await page.goto("/");
     await page.locator(".tiles").waitFor();
     answer();
-    await shows(page.locator(".empty h2"), "No job has been here yet");
+    await shows(page.locator(".empty h2"), "No jobs yet");
     await server.enqueue("good");
     await until(async () => (await tile(page, "Completed").locator("..").textContent()).includes("1 in all"), "one job completed");
   })),
@@ -75,7 +75,7 @@ export const cases = {
 
   "an unknown path and an unknown job are reported": () => withServer({}, (server) => withPage(server, { allow: [/404/] }, async (page) => {
     await page.goto("/jobs/999999");
-    await shows(page.locator(".empty.bad"), "It is not there");
+    await shows(page.locator(".empty.bad"), "Not found");
     await page.locator("#nav a", { hasText: "Overview" }).click();
     await shows(page.locator("h1"), "Overview");
   })),
@@ -88,7 +88,7 @@ export const cases = {
     await until(async () => (await tile(page, "Failed").textContent()) === "1", "one failed job");
     const drawn = () => page.locator("canvas").first().evaluate((c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((x) => x !== 0));
     await until(drawn, "something on the canvas");
-    await shows(page.locator("section", { hasText: "What fails most" }), "disk <b>full</b>");
+    await shows(page.locator("section", { hasText: "Most frequent failures" }), "disk <b>full</b>");
     await shows(page.locator("section", { hasText: "Busiest types" }), "good");
     await server.bulk(Array.from({ length: 3 }, () => ({ type: "hold", input: null })));
     await until(async () => (await tile(page, "Running").textContent()) === "3", "three running jobs");
@@ -111,7 +111,7 @@ export const cases = {
     await page.goto("/pipeline");
     const stage = (name) => page.locator(`.r-stage[aria-label^="${name}"]`);
     for (const name of ["Jobs store", "Workers", "Log", "Coordinator", "Events", "Dead letters"]) await stage(name).waitFor();
-    await shows(page.locator(".gauge-words"), "Taking everything");
+    await shows(page.locator(".gauge-words"), "Accepting everything");
     await server.reached(await server.enqueue("many"), "completed");
     await until(async () => /Events: 3,00\d taken/.test(await stage("Events").getAttribute("aria-label")), "three thousand lines written");
     await shows(page.locator("#streams table"), /\d/);
@@ -150,6 +150,6 @@ export const cases = {
     await shows(page.locator("table"), "good");
     // the tokens of the old server are gone; the page gets new ones by itself
     await page.getByRole("button", { name: "Pause good" }).click();
-    await toasted(page, "good is paused");
+    await toasted(page, "good paused");
   })),
 };

@@ -36,7 +36,7 @@ export const cases = {
     is(new URL(page.url()).pathname, "/login", "where one is sent");
     await page.getByLabel("Token").fill("a wrong one");
     await page.getByRole("button", { name: "Log in" }).click();
-    await shows(page.locator(".form-error"), "not known here");
+    await shows(page.locator(".form-error"), "Unknown token");
     await page.getByLabel("Token").fill("the right token");
     await page.keyboard.press("Enter");
     await shows(page.locator("h1"), "Jobs");

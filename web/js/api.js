@@ -51,7 +51,7 @@ async function request(method, path, { query, body, signal, exact, again } = {})
     response = await fetch(url, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
   } catch (e) {
     if (e.name === "AbortError") throw e;
-    throw new ApiError(0, "offline", "the server does not answer");
+    throw new ApiError(0, "offline", "the server is not responding");
   }
   if (!response.ok) {
     const error = await refusal(response);

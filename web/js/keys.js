@@ -53,5 +53,5 @@ export function showKeys() {
 
 export function startKeys() {
   document.addEventListener("keydown", pressed);
-  key("?", "Show the shortcuts", showKeys);
+  key("?", "Show keyboard shortcuts", showKeys);
 }

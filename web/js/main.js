@@ -37,7 +37,7 @@ const NAV = [
   { path: "/dead-letters", icon: "dead", name: "Dead letters", key: "d" },
   { path: "/audit", icon: "audit", name: "Audit log", key: "a", role: "admin" },
 ];
-const THEMES = { auto: ["auto", "As the system"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
+const THEMES = { auto: ["auto", "System"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
 
 route("/", overview);
 route("/login", login);
@@ -78,11 +78,11 @@ function navItem(item) {
 }
 
 function themeButton() {
-  const b = button("Colours", { kind: "ghost", small: true, hideLabel: true, onclick: () => announce(`Colours: ${THEMES[nextTheme()][1]}`) });
+  const b = button("Colours", { kind: "ghost", small: true, hideLabel: true, onclick: () => announce(`Theme: ${THEMES[nextTheme()][1]}`) });
   const show = () => {
     const [name, text] = THEMES[theme()];
-    fill(b, icon(name), h("span", { class: "sr-only" }, `Colours: ${text}`));
-    b.title = `Colours: ${text}`;
+    fill(b, icon(name), h("span", { class: "sr-only" }, `Theme: ${text}`));
+    b.title = `Theme: ${text}`;
   };
   onTheme(show);
   show();
@@ -183,7 +183,7 @@ async function after(view, page) {
   fill(main, root);
   window.scrollTo(0, 0);
   try {
-    const drawn = page ? page({ ...view, root }) : fill(root, empty("search", "There is no such page", "The address may have been cut.", link("/", "To the overview", { class: "btn" })));
+    const drawn = page ? page({ ...view, root }) : fill(root, empty("search", "Page not found", "The address may be incomplete.", link("/", "Go to the overview", { class: "btn" })));
     titled(root, view.focus); // pages draw their heading before they wait for data
     await drawn;
   } catch (e) {
@@ -211,11 +211,11 @@ function start() {
   startTicking();
   startKeys();
   for (const n of NAV) key(`g ${n.key}`, n.name, () => go(n.path), { group: "Go to" });
-  key("c", "Change the colours", () => announce(`Colours: ${THEMES[nextTheme()][1]}`));
+  key("c", "Change the theme", () => announce(`Theme: ${THEMES[nextTheme()][1]}`));
   fill(document.getElementById("app"), h("a", { class: "skip", href: "#main", on: { click: (e) => {
     e.preventDefault();
     main.focus();
-  } } }, "Skip to the content"), frame, makeAnnouncer());
+  } } }, "Skip to content"), frame, makeAnnouncer());
   onUnauthorized(() => location.pathname !== "/login" && toLogin(location.pathname + location.search));
   hooks({ before, after });
   startRouter();

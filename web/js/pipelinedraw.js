@@ -94,7 +94,7 @@ function deadBox(box, dead, vertical) {
   const x = vertical ? box.x : box.x + box.w / 2 - w / 2;
   const y = vertical ? box.y : box.y + box.h + 52;
   return s("a", { href: "/dead-letters", class: `r-stage r-dead ${dead.n ? "bad" : ""}`, transform: `translate(${x} ${y})`, "aria-label": `Dead letters: ${dead.text}` },
-    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "nothing refused", 62));
+    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "none", 62));
 }
 
 // model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, completed}

@@ -6,8 +6,8 @@ import { command } from "./ui.js";
 export function firstJob() {
   const hello = `'{"type":"hello","input":{"name":"world"}}'`;
   return h("div", { class: "commands" },
-    command("sluice run --detach -- echo 'hello, world'", "Any command as a job, on this machine; a worker that sluice up --command-from-input starts runs it:"),
-    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${hello}`, "A type of your own, over HTTP:"),
-    command("sluice worker --type hello=cat", "And a worker for it, with any command as the handler:"),
-    h("p", { class: "hint" }, "Commands use the store in ~/.sluice; for another one, set SLUICE_STORE or give --store."));
+    command("sluice run --detach -- echo 'hello, world'", "Run any command as a job. A worker started by sluice up --command-from-input runs it:"),
+    command(`curl -sS ${location.origin}/api/v1/chains -H 'Content-Type: application/json' -d ${hello}`, "Enqueue a job of your own type over HTTP:"),
+    command("sluice worker --type hello=cat", "Start a worker for it, with any command as the handler:"),
+    h("p", { class: "hint" }, "Commands use the store in ~/.sluice; for another store, set SLUICE_STORE or use --store."));
 }

@@ -54,7 +54,7 @@ export class Terminal {
 
   build() {
     this.pane = h("div", { class: "term-pane mono quiet", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Output of the job" });
-    this.hint = h("p", { class: "term-empty" }, "Nothing was written yet.");
+    this.hint = h("p", { class: "term-empty" }, "No output yet.");
     this.older = h("p", { class: "term-older", hidden: true });
     this.body = h("div", { class: "term-lines" });
     this.pane.append(this.older, this.hint, this.body);
@@ -79,7 +79,7 @@ export class Terminal {
     this.node = h("div", { class: "term" }, tools, this.pane);
     const o = { group: "A job", signal: this.signal };
     key("/", "Find in the output", () => this.search.focus(), o);
-    key("f", "Follow the output, or hold it still", () => this.setFollow(!this.follow), o);
+    key("f", "Follow or pause the output", () => this.setFollow(!this.follow), o);
   }
 
   connection(state) {
@@ -150,7 +150,7 @@ export class Terminal {
       first.remove();
     }
     this.older.hidden = !this.dropped;
-    if (this.dropped) setText(this.older, `${num(this.dropped)} earlier lines are not shown here; a download has them.`);
+    if (this.dropped) setText(this.older, `${num(this.dropped)} earlier lines are not shown here; download the output to see them.`);
   }
 
   // ---- following ----
@@ -267,7 +267,7 @@ export class Terminal {
     } catch (e) {
       return problem(e);
     }
-    if (!parts.length) return toast("The job has written nothing", "bad");
+    if (!parts.length) return toast("The job has no output", "bad");
     const url = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
     const a = h("a", { href: url, download: `job-${this.jobId}.log` });
     document.body.append(a);

@@ -120,7 +120,7 @@ export const isJson = (text) => {
     JSON.parse(text);
     return null;
   } catch (e) {
-    return `That is not JSON: ${e.message}`;
+    return `Not valid JSON: ${e.message}`;
   }
 };
 
@@ -134,7 +134,7 @@ export function copyButton(text) {
       announce("Copied");
       setTimeout(() => b.firstElementChild.replaceWith(icon("copy")), 1500);
     } catch {
-      toast("The browser does not let this page copy", "bad");
+      toast("The browser does not allow this page to copy", "bad");
     }
   } });
   return b;
@@ -150,7 +150,7 @@ export function empty(name, title, text, ...more) {
 
 export function failure(e, again) {
   return h("div", { class: "empty bad", role: "alert" }, h("div", { class: "empty-icon" }, icon("failures")),
-    h("h2", {}, e.status === 404 ? "It is not there" : "This could not be loaded"), h("p", {}, sentence(e.message)),
+    h("h2", {}, e.status === 404 ? "Not found" : "This could not be loaded"), h("p", {}, sentence(e.message)),
     again && button("Try again", { icon: "retry", onclick: again }));
 }
 

@@ -31,7 +31,7 @@ static int open_url(struct sl_catalog *c, const char *url, const struct sl_catal
 	char *file = url_begins(path, "~/") && home != NULL ? sl__asprintf(&c->env, "%s%s", home, path + 1)
 							    : sl__strdup(&c->env, path);
 	if (file == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the name of a catalog");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the name of a catalog");
 	int rc = sl__cat_sqlite_open(&c->db, file, opts, &c->env, err);
 	c->ops = rc == 0 ? &sl__cat_sqlite_ops : NULL;
 	sl__free(&c->env, file);
@@ -60,13 +60,13 @@ int sl_catalog_open(sl_catalog **out, const char *url, const struct sl_catalog_o
 		return rc;
 	struct sl_catalog *c = sl__calloc(&env, 1, sizeof(*c));
 	if (c == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a catalog");
 	c->env = env;
 	sl__fork_guard_init(&c->fork_guard);
 	c->producer = sl__strdup(&env, o.producer != NULL ? o.producer : "sluice");
 	c->producer_version = sl__strdup(&env, o.producer_version != NULL ? o.producer_version : sl_version());
 	if (c->producer == NULL || c->producer_version == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for a catalog");
 	else
 		rc = open_url(c, url, &o, err);
 	if (rc != 0) {
@@ -95,7 +95,7 @@ int sl__catalog_check(const struct sl_catalog *c, struct sl_err *err)
 {
 	if (!sl__forked(&c->fork_guard))
 		return 0;
-	return sl_err_set(err, SL_EFORKED, "the catalog was opened by another process; a forked child opens its own");
+	return sl_err_set(err, SL_EFORKED, "the catalog was opened before a fork; open it again in the child");
 }
 
 int sl__catalog_once(struct sl_catalog *c, enum sl__cat_kind kind, struct sl__cat_call *call, struct sl_err *err)

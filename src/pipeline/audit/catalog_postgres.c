@@ -181,7 +181,7 @@ static int pg_version_of(struct pg_catalog *s, struct sl__pg_conn *c, int *out, 
 	if ((rc = ask_catalog(c, sql, answer, sizeof(answer), err)) != 0)
 		return rc;
 	if (sscanf(answer, "%d", out) != 1)
-		return sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version", s->schema);
+		return sl_err_set(err, SL_ECORRUPT, "schema %s: the catalog has no version number", s->schema);
 	if (*out > CAT_SCHEMA_VERSION)
 		return sl_err_set(err, SL_EUNSUPPORTED, "schema %s has catalog version %d, this library supports %d",
 				  s->schema, *out, CAT_SCHEMA_VERSION);
@@ -279,7 +279,7 @@ int sl__cat_postgres_open(void **out, const char *url, const struct sl_catalog_o
 		return rc;
 	struct pg_catalog *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a catalog");
 	s->env = env;
 	(void)snprintf(s->schema, sizeof(s->schema), "%s", opts->schema);
 	(void)snprintf(s->path, sizeof(s->path), "SET LOCAL search_path=%s", opts->schema);

@@ -37,7 +37,7 @@ static int read_catalog_page(sl_catalog *c, struct page *p, struct sl__cat_call 
 static int damaged_row(const char *what, const char *name, struct sl_err *err)
 {
 	return sl_err_set(err, SL_ECORRUPT,
-			  "the catalog's row of %s %.100s is damaged; 'sluice audit verify --all' says more", what,
+			  "the catalog's row of %s %.100s is damaged; check it with 'sluice audit verify --all'", what,
 			  name);
 }
 
@@ -49,7 +49,7 @@ static void page_put_text(struct page *p, const char *text)
 static int page_end_row(struct page *p, struct sl_err *err)
 {
 	p->rows++;
-	return p->bytes.failed == 0 ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for rows of the catalog");
+	return p->bytes.failed == 0 ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory for rows of the catalog");
 }
 
 static const char *page_text(const char **at)
@@ -93,7 +93,7 @@ int sl_catalog_datasets(sl_catalog *c, const char *name, sl_dataset_fn *fn, void
 			return rc;
 		const char *at = p.bytes.data;
 		if (name != NULL && (p.rows == 0 || ((const struct sl_dataset *)(const void *)at)->partition_size == 0))
-			return sl_err_set(err, SL_ENOENT, "there is no dataset %.100s in the catalog", name);
+			return sl_err_set(err, SL_ENOENT, "the catalog has no dataset %.100s", name);
 		for (uint64_t i = 0; i < p.rows && rc == 0; i++) {
 			struct sl_dataset d;
 			memcpy(&d, at, sizeof(d));

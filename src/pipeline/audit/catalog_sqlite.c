@@ -134,7 +134,7 @@ static int sq_begin(void *db, enum sl__cat_kind kind, struct sl__cat_tx *tx, str
 		}
 	} else {
 		if (!s->has_lock)
-			return sl_err_set(err, SL_EINVAL, "%s was opened for reading only", s->path);
+			return sl_err_set(err, SL_EINVAL, "%s was opened read-only", s->path);
 		if ((rc = take_catalog_writer(s, err)) != 0)
 			return cannot_write(s, rc, err);
 		rc = sl__sqlite_synchronous(&s->writer, kind == CAT_DURABLE ? 2 : 1, err);
@@ -224,7 +224,7 @@ static int sq_guard_dataset(void *db, const char *dataset, void **out, struct sl
 	char *path = sl__asprintf(s->env, "%s-lease-%s", s->path, dataset);
 	int rc = 0;
 	if (g == NULL || path == NULL) {
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for a lease");
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for a lease");
 	} else {
 		/* SQLite works on real files, and so do its locks. */
 		g->fd = sl__io_real.open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600, NULL);
@@ -361,7 +361,7 @@ int sl__cat_sqlite_open(void **out, const char *path, const struct sl_catalog_op
 {
 	struct sq_catalog *s = sl__calloc(env, 1, sizeof(*s));
 	if (s == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a catalog");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a catalog");
 	s->env = s->writer.env = s->reader.env = env;
 	s->busy_ms = opts->busy_ms;
 	sl__mutex_init(&s->reader_mu);

@@ -114,11 +114,11 @@ int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_da
 	if (rc != 0)
 		return rc;
 	if (d.partition_size < 1 || d.partition_size > SL__SEQUENCE_MAX)
-		return sl_err_set(err, SL_EINVAL, "partition_size: at least 1");
+		return sl_err_set(err, SL_EINVAL, "partition_size: must be at least 1");
 	if (d.sequence_column == NULL || d.sequence_column[0] == '\0' || strlen(d.sequence_column) > 255)
-		return sl_err_set(err, SL_EINVAL, "sequence_column: 1 to 255 bytes");
+		return sl_err_set(err, SL_EINVAL, "sequence_column: must have 1 to 255 bytes");
 	if (d.schema == NULL)
-		return sl_err_set(err, SL_EINVAL, "schema: is missing");
+		return sl_err_set(err, SL_EINVAL, "schema: missing");
 	if ((rc = sl_catalog_lease_check(lease, err)) != 0)
 		return rc;
 	if ((rc = sl__sha256(d.schema, strlen(d.schema), hash, err)) != 0)
@@ -245,7 +245,7 @@ int sl_catalog_commit(sl_catalog *c, sl_catalog_lease *lease, const struct sl_ca
 	if (rc != 0)
 		return rc;
 	if (p.path == NULL)
-		return sl_err_set(err, SL_EINVAL, "path: is missing");
+		return sl_err_set(err, SL_EINVAL, "path: missing");
 	if (p.end > SL__SEQUENCE_MAX || p.bytes > INT64_MAX || p.rows > INT64_MAX || p.bad_rows > INT64_MAX)
 		return sl_err_set(err, SL_EINVAL, "partition: a number is too large");
 	if ((rc = sl_catalog_lease_check(lease, err)) != 0)

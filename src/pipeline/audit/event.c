@@ -219,14 +219,14 @@ int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_
 	sl__buf_init(&b, &env);
 	/* The hash of the text without it, then the whole text. */
 	put_event_text(&b, event, false);
-	rc = b.failed != 0 ? sl_err_set(err, SL_ENOMEM, "no memory for an audit event")
+	rc = b.failed != 0 ? sl_err_set(err, SL_ENOMEM, "out of memory for an audit event")
 			   : sl__sha256(b.data, b.len, event->hash, err);
 	if (rc != 0)
 		return rc;
 	sl__buf_clear(&b);
 	put_event_text(&b, event, true);
 	if (b.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an audit event");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an audit event");
 	assert(b.len < SL_AUDIT_EVENT_BYTES);
 	memcpy(out, b.data, b.len + 1);
 	*len = b.len;
@@ -348,18 +348,18 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 		scan_fail(&s, "type: partition, backfill or late");
 	sl__audit_scan_literal(&s, EVENT_END);
 	if (s.at != s.end)
-		scan_fail(&s, "nothing after its end");
+		scan_fail(&s, "nothing after the end of the event");
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "audit event: byte %zu: expected %s", (size_t)(s.at - from), s.why);
 	const char *wrong = wrong_event_member(&e);
 	if (wrong != NULL)
-		return sl_err_set(err, SL_ECORRUPT, "audit event: impossible: %s", wrong);
+		return sl_err_set(err, SL_ECORRUPT, "audit event: invalid: %s", wrong);
 	struct sl_audit_event computed = e;
 	int rc = sl_audit_event_format(&computed, again, &n, err);
 	if (rc != 0)
 		return rc;
 	if (memcmp(computed.hash, e.hash, sizeof(e.hash)) != 0)
-		return damaged_event(err, "its contents do not have its event_hash");
+		return damaged_event(err, "its contents do not match its event_hash");
 	if (n != len || memcmp(again, from, n) != 0)
 		return damaged_event(err, "not in canonical form");
 	*out = e;
@@ -371,10 +371,10 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 int sl__audit_chain_add(struct sl__audit_chain *chain, const struct sl_audit_event *event, struct sl_err *err)
 {
 	if (event->number != chain->events + 1)
-		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " stands where %" PRIu64 " is expected",
+		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " where event %" PRIu64 " is expected",
 				  event->number, chain->events + 1);
 	if (memcmp(event->prev_hash, chain->head, sizeof(chain->head)) != 0)
-		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " does not hold the hash of the one before it",
+		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " does not have the hash of the one before it",
 				  event->number);
 	chain->events = event->number;
 	memcpy(chain->head, event->hash, sizeof(chain->head));

@@ -53,7 +53,7 @@ int sl__event_files_list(struct sl__event_files *out, const struct sl_env *env, 
 	sl__buf_init(&l.strange, env);
 	l.folder = sl__asprintf(env, "%s/%s/" SL__AUDIT_FOLDER, dir, dataset);
 	if (l.folder == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a list of files");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a list of files");
 	int rc = SL__IO(env, stat, l.folder, &st);
 	if (rc == 0 && !S_ISDIR(st.mode))
 		return sl_err_set(err, SL_EACCES, "%s is not a folder", l.folder);
@@ -98,7 +98,7 @@ static int load_fd(const struct sl_env *env, int fd, const char *path, struct sl
 	if (!S_ISREG(st.mode))
 		return sl_err_set(err, SL_ECORRUPT, "%s is not a regular file", path);
 	if (st.size > SL__EVENT_FILE_MAX)
-		return sl_err_set(err, SL_ETOOBIG, "%s is longer than a file of events can be", path);
+		return sl_err_set(err, SL_ETOOBIG, "%s is longer than the maximum size of an event file", path);
 	if (sl__buf_reserve(b, (size_t)st.size) != 0)
 		return sl_err_set(err, SL_ENOMEM, "%s: out of memory", path);
 	if (st.size == 0)
@@ -115,7 +115,7 @@ int sl__event_files_load(const struct sl__event_files *l, size_t i, struct sl__b
 {
 	char *path = sl__event_files_path(l, i);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	int fd = SL__IO(l->env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 	int rc = fd < 0 ? sl_err_set_errno(err, -fd, "open %s", path) : load_fd(l->env, fd, path, b, err);
 	sl__close_fd(l->env, &fd);
@@ -143,7 +143,7 @@ int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *e
 	if ((rc = sl__event_files_list(&files, &full, dir, dataset, err)) != 0)
 		return rc;
 	if (files.n == 0)
-		return sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", dataset, dir);
+		return sl_err_set(err, SL_ENOENT, "no events of dataset %s below %.150s", dataset, dir);
 	for (size_t i = 0; i < files.n; i++) {
 		struct sl_err inner = SL_ERR_INIT;
 		sl__buf_clear(&data);
@@ -154,7 +154,7 @@ int sl_audit_events(const char *dir, const char *dataset, const struct sl_env *e
 			stop = memchr(at, '\n', (size_t)(end - at));
 			if (stop == NULL) { /* it is being written, in the last file; elsewhere it is damage */
 				if (i + 1 < files.n)
-					rc = sl_err_set(&inner, SL_ECORRUPT, "the last line has no end");
+					rc = sl_err_set(&inner, SL_ECORRUPT, "the last line has no line feed");
 				break;
 			}
 			rc = sl_audit_event_parse(at, (size_t)(stop - at), &e, storage, &inner);
@@ -191,7 +191,7 @@ int sl_audit_head_read(const char *dir, const char *dataset, const struct sl_env
 	if (rc != 0)
 		return rc;
 	if (h.events == 0)
-		return sl_err_set(err, SL_ENOENT, "there are no events of dataset %s below %.150s", dataset, dir);
+		return sl_err_set(err, SL_ENOENT, "no events of dataset %s below %.150s", dataset, dir);
 	memcpy(h.dataset, dataset, strlen(dataset) + 1);
 	*out = h;
 	return 0;

@@ -116,26 +116,26 @@ int sl_audit_head_parse(const void *text, size_t len, const uint8_t *public_key,
 	}
 	sl__audit_scan_literal(&s, ",\"version\":1}\n");
 	if (s.why == NULL && s.at != s.end)
-		s.why = "nothing after its end";
+		s.why = "nothing after the end of the head";
 	if (s.why != NULL)
 		return sl_err_set(err, SL_ECORRUPT, "head: byte %zu: expected %s", (size_t)(s.at - from), s.why);
 	if (wrong_head_member(&h) != NULL)
-		return sl_err_set(err, SL_ECORRUPT, "head: impossible: %s", wrong_head_member(&h));
+		return sl_err_set(err, SL_ECORRUPT, "head: invalid: %s", wrong_head_member(&h));
 	int rc = sl_audit_head_format(&h, again, &n, err);
 	if (rc != 0)
 		return rc;
 	if (n != len || memcmp(again, from, n) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "head: not in canonical form");
 	if (public_key != NULL && !h.has_signature)
-		return sl_err_set(err, SL_EKEY, "head: it is not signed");
+		return sl_err_set(err, SL_EKEY, "head: not signed");
 	if (public_key != NULL && memcmp(public_key, h.public_key, sizeof(h.public_key)) != 0)
-		return sl_err_set(err, SL_EKEY, "head: it is signed with another key");
+		return sl_err_set(err, SL_EKEY, "head: signed with another key");
 	if (h.has_signature) {
 		if (sodium_init() < 0)
-			return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
+			return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
 		n = signed_text(&h, again);
 		if (crypto_sign_verify_detached(h.signature, (const unsigned char *)again, n, h.public_key) != 0)
-			return sl_err_set(err, SL_ECORRUPT, "head: the signature is wrong");
+			return sl_err_set(err, SL_ECORRUPT, "head: invalid signature");
 	}
 	*out = h;
 	return 0;

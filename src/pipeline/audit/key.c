@@ -39,13 +39,13 @@ static int load_audit_key(const struct sl_env *env, const char *path, bool secre
 	struct sl_io_stat st;
 	char text[TEXT_BYTES];
 	if (sodium_init() < 0)
-		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
+		return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
 	/* Without O_NONBLOCK a pipe of that name would hold us up. */
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | (secret ? O_NOFOLLOW : 0), 0);
 	if (fd == -ENOENT || fd == -ENOTDIR)
-		return bad_audit_key(err, path, "not there");
+		return bad_audit_key(err, path, "does not exist");
 	if (fd == -ELOOP)
-		return bad_audit_key(err, path, "is a link: name the file itself");
+		return bad_audit_key(err, path, "is a symbolic link; give the file that it points to");
 	if (fd == -EACCES || fd == -EPERM)
 		return bad_audit_key(err, path, "no permission to read it");
 	if (fd < 0)
@@ -54,17 +54,17 @@ static int load_audit_key(const struct sl_env *env, const char *path, bool secre
 	if (rc < 0) {
 		rc = sl_err_set_errno(err, -rc, "key file %.160s: stat", path);
 	} else if (!S_ISREG(st.mode)) {
-		rc = bad_audit_key(err, path, "not a regular file");
+		rc = bad_audit_key(err, path, "is not a regular file");
 	} else if (secret && (st.mode & 077) != 0) {
-		rc = bad_audit_key(err, path, "others may read it: chmod 600");
+		rc = bad_audit_key(err, path, "is readable by other users; run chmod 600 on it");
 	} else {
 		ssize_t n = sl__pread_full(env, fd, text, sizeof(text), 0);
 		if (n < 0)
 			rc = sl_err_set_errno(err, (int)-n, "key file %.160s: read", path);
 		else if (!sl__audit_key_parse(text, (size_t)n, secret, out))
 			rc = bad_audit_key(err, path,
-					   secret ? "is no secret key of 'sluice audit keygen'"
-						  : "is no public key of 'sluice audit keygen'");
+					   secret ? "is not a secret key of 'sluice audit keygen'"
+						  : "is not a public key of 'sluice audit keygen'");
 		sodium_memzero(text, sizeof(text));
 	}
 	sl__close_fd(env, &fd);
@@ -123,7 +123,7 @@ static int put_key_files(const struct sl_env *env, const char *path, const uint8
 {
 	char text[TEXT_BYTES], hex[65];
 	char *public_path = sl__asprintf(env, "%s.pub", path), *dir = sl__dirname(env, path);
-	int rc = public_path == NULL || dir == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a key") : 0;
+	int rc = public_path == NULL || dir == NULL ? sl_err_set(err, SL_ENOMEM, "out of memory for a key") : 0;
 	if (rc != 0)
 		goto out;
 	sodium_bin2hex(hex, sizeof(hex), seed, 32);
@@ -160,10 +160,10 @@ int sl_audit_keygen(const char *path, const struct sl_env *env, uint8_t public_k
 	if (rc != 0)
 		return rc;
 	if (sodium_init() < 0)
-		return sl_err_set(err, SL_EINTERNAL, "libsodium does not start");
+		return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
 	rc = full.rand->fill(seed, sizeof(seed), full.rand_ctx);
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "no randomness for a key");
+		return sl_err_set_errno(err, -rc, "random bytes for a key");
 	(void)crypto_sign_seed_keypair(key.public_key, key.secret, seed);
 	rc = put_key_files(&full, path, seed, key.public_key, err);
 	if (rc == 0)

@@ -33,7 +33,7 @@ static void find_holder(struct sl_catalog *c, const char *dataset, char out[CAT_
 
 static int stale(struct sl_catalog_lease *lease, struct sl_err *err) SL_REQUIRES(lease->mu)
 {
-	return sl_err_set(err, SL_ESTALE, "the lease of dataset %s was lost%s%s: another process exports it now",
+	return sl_err_set(err, SL_ESTALE, "the lease of dataset %s was lost%s%s: another process is exporting it",
 			  lease->dataset, lease->lost_to[0] != '\0' ? " to " : "", lease->lost_to);
 }
 
@@ -159,7 +159,7 @@ int sl_catalog_lease_acquire(sl_catalog *c, const char *dataset, const struct sl
 		return rc;
 	o.ttl_ms = o.ttl_ms != 0 ? o.ttl_ms : TTL_MS;
 	if (o.ttl_ms < TTL_MIN_MS || o.ttl_ms > INT32_MAX)
-		return sl_err_set(err, SL_EINVAL, "ttl_ms: at least one second");
+		return sl_err_set(err, SL_EINVAL, "ttl_ms: must be at least one second");
 	if (o.holder != NULL && strlen(o.holder) >= CAT_HOLDER_BYTES)
 		return sl_err_set(err, SL_EINVAL, "holder: at most %d bytes", CAT_HOLDER_BYTES - 1);
 	if (gethostname(host, sizeof(host) - 1) != 0 || host[0] == '\0')
@@ -168,7 +168,7 @@ int sl_catalog_lease_acquire(sl_catalog *c, const char *dataset, const struct sl
 
 	struct sl_catalog_lease *lease = sl__calloc(&c->env, 1, sizeof(*lease));
 	if (lease == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a lease");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a lease");
 	lease->catalog = c;
 	lease->ttl_ms = o.ttl_ms;
 	(void)snprintf(lease->dataset, sizeof(lease->dataset), "%s", dataset);

@@ -44,7 +44,7 @@ int sl__outbox_read(struct sl_outbox *o, struct sl__outbox_batch *batch, struct 
 	sl__buf_clear(batch->lines);
 	int rc = sl_catalog_events(o->catalog, o->lease->dataset, batch->last, 500, add_event, batch, err);
 	if (batch->lines->failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a batch of audit events");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a batch of audit events");
 	return rc == BATCH_FULL ? 0 : rc;
 }
 
@@ -81,7 +81,7 @@ static int64_t attempt(struct sl_outbox *o, struct sl__lane *lane, uint32_t *fai
 	sl__unlock(&o->mu);
 	int rc = lane->ops->deliver(lane, &err);
 	if (rc != 0 && rc != SL_ECANCELLED)
-		sl__log(&o->env, SL_LOG_WARN, "outbox", "audit events not delivered",
+		sl__log(&o->env, SL_LOG_WARN, "outbox", "audit events could not be delivered",
 			SL__F_STR("dataset", o->lease->dataset), SL__F_STR("to", lane->ops->name),
 			SL__F_STR("error", err.msg));
 	sl__lock(&o->mu);
@@ -199,7 +199,7 @@ static int copy_outbox_opts(struct sl_outbox *o, const struct sl_outbox_opts *op
 	o->opts.file_bytes = from.file_bytes != 0 ? from.file_bytes : FILE_BYTES_DEFAULT;
 	o->opts.timeout_ms = from.timeout_ms != 0 ? from.timeout_ms : TIMEOUT_DEFAULT_MS;
 	if (o->opts.file_bytes < 1 || o->opts.file_bytes > (32 << 20))
-		return sl_err_set(err, SL_EINVAL, "file_bytes: 1 byte to 32 MiB");
+		return sl_err_set(err, SL_EINVAL, "file_bytes: give 1 byte to 32 MiB");
 	if (o->opts.timeout_ms < 1 || o->opts.timeout_ms > INT32_MAX)
 		return sl_err_set(err, SL_EINVAL, "timeout_ms: must be positive");
 	const struct {
@@ -214,7 +214,7 @@ static int copy_outbox_opts(struct sl_outbox *o, const struct sl_outbox_opts *op
 	for (size_t i = 0; i < SL_COUNT(strings); i++) {
 		*strings[i].to = strings[i].from != NULL ? sl__strdup(&o->env, strings[i].from) : NULL;
 		if (strings[i].from != NULL && *strings[i].to == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+			return sl_err_set(err, SL_ENOMEM, "out of memory for an outbox");
 	}
 	const struct sl_retry_policy policy = {.first_ms = from.retry_ms};
 	return sl_retry_resolve(&policy, SL_RETRY_WAL, &o->retry, err);
@@ -228,7 +228,7 @@ int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outb
 		return rc;
 	struct sl_outbox *o = sl__calloc(&c->env, 1, sizeof(*o));
 	if (o == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an outbox");
 	o->env = c->env;
 	o->catalog = c;
 	o->lease = lease;

@@ -50,8 +50,8 @@ static int conflict(const char *folder, uint64_t number, struct sl_err *err)
 {
 	return sl_err_set(
 		err, SL_ECONFLICT,
-		"%s: event %llu is not the catalog's; were the files changed, or is the catalog an older one?", folder,
-		(unsigned long long)number);
+		"%s: event %llu differs from the catalog's; were the files changed, or is the catalog an older one?",
+		folder, (unsigned long long)number);
 }
 
 /* Where file i stops to be the catalog's. */
@@ -115,7 +115,7 @@ static int resume_from(struct sl__lane *lane, const struct sl__event_files *file
 	}
 	char *path = sl__event_files_path(files, i);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	f->fd = SL__IO(env, open, path, O_RDWR | O_NOFOLLOW, 0);
 	rc = f->fd < 0 ? sl_err_set_errno(err, -f->fd, "open %s", path) : 0;
 	sl__free(env, path);
@@ -167,7 +167,7 @@ static int new_file(struct sl__lane *lane, struct sl_err *err)
 	sl__event_file_name(f->written + 1, name);
 	char *path = sl__asprintf(env, "%s/%s", f->folder, name);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	f->fd = SL__IO(env, open, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
 	rc = f->fd < 0 ? f->fd : sl__sync_dir(env, f->folder);
 	if (rc != 0) {
@@ -250,11 +250,11 @@ int sl__lane_files_open(struct sl__lane *lane, struct sl_err *err)
 	struct sl_outbox *o = lane->outbox;
 	struct files_lane *f = sl__calloc(&o->env, 1, sizeof(*f));
 	if (f == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an outbox");
 	f->fd = -1;
 	sl__buf_init(&f->lines, &o->env);
 	lane->target = f;
 	lane->ops = &ops;
 	f->folder = sl__asprintf(&o->env, "%s/%s/" SL__AUDIT_FOLDER, o->opts.dir, o->lease->dataset);
-	return f->folder != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+	return f->folder != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory for an outbox");
 }

@@ -23,7 +23,7 @@ static int post_batch_once(struct sl__lane *lane, struct sl__http_response *r, u
 	static const char *const headers[] = {"Content-Type: application/x-ndjson"};
 	struct http_lane *h = lane->target;
 	if (sl__http_token_get(&h->token, &h->secret, version) != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a request");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a request");
 	const struct sl__http_request request = {.headers = headers,
 						 .n_headers = SL_COUNT(headers),
 						 .token = h->secret.len > 0 ? h->secret.data : NULL,
@@ -99,7 +99,7 @@ int sl__lane_http_open(struct sl__lane *lane, struct sl_err *err)
 	struct sl_outbox *o = lane->outbox;
 	struct http_lane *h = sl__calloc(&o->env, 1, sizeof(*h));
 	if (h == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an outbox");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an outbox");
 	sl__buf_init(&h->body, &o->env);
 	sl__buf_init(&h->secret, &o->env);
 	lane->target = h;

@@ -38,7 +38,7 @@ int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, boo
 {
 	struct sl__verify_entry *grown = sl__grow(&v->env, v->entries, v->n, &v->cap, sizeof(*grown));
 	if (grown == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the events");
 	v->entries = grown;
 	struct sl__verify_entry e = {.number = event->number,
 				     .start = event->start,
@@ -54,7 +54,7 @@ int sl__verify_add(struct sl__verify *v, const struct sl_audit_event *event, boo
 	if (e.path == NULL || e.hole_ranges == NULL) {
 		sl__free(&v->env, e.path);
 		sl__free(&v->env, e.hole_ranges);
-		return sl_err_set(err, SL_ENOMEM, "no memory for the events");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the events");
 	}
 	memcpy(e.hash, event->hash, sizeof(e.hash));
 	memcpy(e.sha256, event->sha256, sizeof(e.sha256));
@@ -81,7 +81,7 @@ int sl__verify_common(struct sl__verify *v, const struct sl_audit_event *event, 
 		what = "schema";
 	return what == NULL ? 0
 			    : sl__verify_report(v, SL_AUDIT_LINK, event->number, path,
-						"event %llu is of another %s than the ones before it",
+						"event %llu has another %s than the events before it",
 						(unsigned long long)event->number, what);
 }
 
@@ -109,7 +109,7 @@ static int open_verified_catalog(struct sl__verify *v, struct sl_err *err)
 		return 0;
 	char *url = given != NULL ? sl__strdup(&v->env, given) : sl__asprintf(&v->env, "sqlite:%s/_catalog.db", v->dir);
 	if (url == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a URL");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a URL");
 	int found = given == NULL ? SL__IO(&v->env, stat, url + strlen("sqlite:"), &st) : 0;
 	int rc = 0;
 	if (found == 0)
@@ -143,7 +143,7 @@ static int verify_begin(struct sl__verify *v, struct sl_err *err)
 	struct sl_io_stat st;
 	char *folder = sl__asprintf(&v->env, "%s/%s", v->dir, v->dataset);
 	if (folder == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	rc = SL__IO(&v->env, stat, folder, &st);
 	v->has_folder = rc == 0 && S_ISDIR(st.mode);
 	sl__free(&v->env, folder);
@@ -174,7 +174,7 @@ int sl_audit_verify(const char *dir, const char *dataset, const struct sl_audit_
 	if (rc != 0)
 		return rc;
 	if (v.opts.threads < 0 || v.opts.threads > 256)
-		return sl_err_set(err, SL_EINVAL, "threads: 1 to 256");
+		return sl_err_set(err, SL_EINVAL, "threads: give 1 to 256");
 	for (size_t i = 0; i < SL_COUNT(phases) && rc == 0; i++)
 		rc = phases[i](&v, err);
 	if (rc == SL__VERIFY_STOP)

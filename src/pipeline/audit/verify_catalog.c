@@ -124,7 +124,7 @@ static int take_backlog(struct compare *c, const struct sl_audit_event *e)
 	if (e->number <= v->delivered) {
 		(void)snprintf(folder, sizeof(folder), "%s/" SL__AUDIT_FOLDER, v->dataset);
 		rc = sl__verify_report(v, SL_AUDIT_EVENT, e->number, folder,
-				       "event %" PRIu64 " was written to the files and is no longer there", e->number);
+				       "event %" PRIu64 " was written to the files but is missing there", e->number);
 	}
 	if (rc == 0 && sl__audit_chain_add(&v->chain, e, &why) != 0)
 		rc = sl__verify_report(v, SL_AUDIT_LINK, e->number, NULL,
@@ -259,7 +259,7 @@ static int compare_partition(const struct sl_catalog_partition *row, void *ctx)
 	struct sl__verify_entry *e = p->at < v->n ? &v->entries[p->by_start[p->at]] : NULL;
 	if (e == NULL || e->start != row->start) {
 		p->rc = report_row(v, row->event, "sluice_partition", row_key_text(&key, v->dataset, row->start),
-				   "no event says that there is such a partition");
+				   "no event names this partition");
 		return p->rc != 0 ? SL__VERIFY_STOP : 0;
 	}
 	p->at++;
@@ -290,7 +290,7 @@ static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct
 {
 	struct partitions p = {.v = v, .by_start = sl__calloc(&v->env, v->n, sizeof(*p.by_start))};
 	if (p.by_start == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the order of partitions");
 	for (size_t i = 0; i < v->n; i++)
 		p.by_start[i] = i;
 	if (v->n > 0)
@@ -299,7 +299,7 @@ static int check_partitions(struct sl__verify *v, struct sl_catalog *cat, struct
 	if (rc == SL__VERIFY_STOP)
 		rc = p.rc;
 	if (rc == SL_ENOMEM)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for the holes of a partition");
 	if (rc == 0)
 		rc = missing_before(&p, 0, true);
 	sl__free(&v->env, p.by_start);

@@ -77,7 +77,7 @@ static int check_event_file(struct sl__verify *v, const struct sl__event_files *
 	while (rc == 0 && line < end) {
 		const char *stop = memchr(line, '\n', (size_t)(end - line));
 		if (stop == NULL && i + 1 < files->n)
-			return sl__verify_report(v, SL_AUDIT_EVENT, 0, at->path, "the last line has no end");
+			return sl__verify_report(v, SL_AUDIT_EVENT, 0, at->path, "the last line has no line feed");
 		if (stop == NULL) {
 			v->torn = true;
 			(void)snprintf(v->torn_file, sizeof(v->torn_file), "%s", name);
@@ -107,7 +107,7 @@ int sl__verify_events(struct sl__verify *v, struct sl_err *err)
 	const char *name = sl__buf_str(&files.strange);
 	for (size_t i = 0; i < files.n_strange && rc == 0; i++, name += strlen(name) + 1) {
 		(void)snprintf(path, sizeof(path), "%s/" SL__AUDIT_FOLDER "/%s", v->dataset, name);
-		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "not a file of events");
+		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "not an event file");
 	}
 	sl__event_files_fini(&files);
 	return rc;

@@ -174,8 +174,8 @@ static void check_sequences(struct file *f, const struct sl_parquet_column *colu
 		/* A negative one is larger than any end. */
 		if ((values->nulls != NULL && values->nulls[i] != 0) || (uint64_t)value < *next ||
 		    (uint64_t)value > e->end || (gapless && (uint64_t)value != *next)) {
-			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 " stands where %" PRIu64 " is expected",
-			      value, *next);
+			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 " where %" PRIu64 " is expected", value,
+			      *next);
 			return;
 		}
 		while (a->has_hole && a->last < (uint64_t)value)
@@ -230,7 +230,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 		if (a.next <= e->end)
 			sl__holes_put(&a.ranges, a.next, e->end);
 		if (a.ranges.failed != 0)
-			rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a file");
+			rc = sl_err_set(err, SL_ENOMEM, "out of memory for the holes of a file");
 		else if (!sl__verify_same_holes(sl__buf_str(&a.ranges), e->hole_ranges))
 			found(f->slot, SL_AUDIT_CONTENTS, "its rows leave out %.60s, its event says %.60s",
 			      sl__buf_str(&a.ranges), e->hole_ranges);
@@ -245,7 +245,7 @@ static int check_file(struct file *f, void *buf, struct sl_err *err)
 {
 	char *path = sl__asprintf(env_of(f), "%s/%s", f->w->v->dir, f->e->path);
 	if (path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	open_verified(f, path);
 	sl__free(env_of(f), path);
 	int rc = f->slot->fault == 0 ? check_hash(f, buf, err) : 0;
@@ -279,8 +279,8 @@ static void verify_worker(unsigned index, void *ctx)
 		struct sl_err err = SL_ERR_INIT;
 		struct slot *s = &w->slots[i];
 		struct file f = {.w = w, .e = &v->entries[i], .slot = s, .fd = -1};
-		int rc =
-			buf != NULL ? check_file(&f, buf, &err) : sl_err_set(&err, SL_ENOMEM, "no memory to read with");
+		int rc = buf != NULL ? check_file(&f, buf, &err)
+				     : sl_err_set(&err, SL_ENOMEM, "out of memory to read the file");
 		if (rc != 0)
 			(void)snprintf(s->text, sizeof(s->text), "%.190s", err.msg);
 		sl__lock(&w->mu);
@@ -343,7 +343,7 @@ int sl__verify_files(struct sl__verify *v, struct sl_err *err)
 	n_threads = (long)SL_MIN((size_t)SL_MAX(n_threads, 1), v->n);
 	w.slots = sl__calloc(&v->env, v->n, sizeof(*w.slots));
 	if (w.slots == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu files", v->n);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu files", v->n);
 	sl__mutex_init(&w.mu);
 	sl__cond_init(&w.changed);
 	int rc = sl__pool_start(&pool, &v->env, "sl-verify", (unsigned)n_threads, verify_worker, NULL, &w, err);

@@ -64,7 +64,7 @@ int sl__verify_order(struct sl__verify *v, struct sl_err *err)
 	v->by_start = sorted(v, by_start);
 	v->by_path = sorted(v, compare_entry_paths);
 	if (v->by_start == NULL || v->by_path == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for the order of partitions");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for the order of partitions");
 	v->n_late = 0;
 	for (size_t i = 0; i < v->n; i++)
 		v->n_late += v->entries[i].type == SL_AUDIT_LATE;
@@ -131,7 +131,7 @@ int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	if (v->opts.checkpoint == NULL)
-		return has_key ? sl_err_set(err, SL_EINVAL, "a public key needs a head to check: give its file") : 0;
+		return has_key ? sl_err_set(err, SL_EINVAL, "a public key needs the file of a head") : 0;
 	if (v->head_why.code != 0)
 		return err != NULL ? (*err = v->head_why, err->code) : v->head_why.code;
 	rc = sl_audit_head_parse(v->head, v->head_len, has_key ? key : NULL, &h, &why);
@@ -145,22 +145,22 @@ int sl__verify_head(struct sl__verify *v, struct sl_err *err)
 	const struct sl__verify_entry *e = NULL;
 	uint64_t checkpoint = 0;
 	if (strcmp(h.dataset, v->dataset) != 0)
-		return report_head(v, SL_AUDIT_HEAD, 0, "it is the head of another dataset");
+		return report_head(v, SL_AUDIT_HEAD, 0, "the head belongs to another dataset");
 	for (size_t i = 0; i < v->n && e == NULL; i++)
 		if (v->entries[i].number == h.events)
 			e = &v->entries[i];
 	if (e == NULL && h.events > v->chain.events)
 		return sl__verify_report(v, SL_AUDIT_HEAD, h.events, NULL,
-					 "%s: the chain had %" PRIu64
-					 " events when this head was kept, and has %" PRIu64 " now: its end is missing",
+					 "%s: the chain had %" PRIu64 " events at this head, and has %" PRIu64
+					 " now: its end is missing",
 					 v->opts.checkpoint, h.events, v->chain.events);
 	if (e == NULL)
-		return report_head(v, SL_AUDIT_HEAD, h.events, "its event is no longer in the chain");
+		return report_head(v, SL_AUDIT_HEAD, h.events, "the event of the head is no longer in the chain");
 	if (memcmp(e->hash, h.event_hash, sizeof(e->hash)) != 0)
-		return report_head(v, SL_AUDIT_HEAD, h.events, "the chain is another one than when this head was kept");
+		return report_head(v, SL_AUDIT_HEAD, h.events, "the chain differs from the one of this head");
 	for (size_t i = 0; i < v->n && v->entries[i].number <= h.events; i++)
 		checkpoint = SL_MAX(checkpoint, v->entries[i].end);
 	return checkpoint == h.checkpoint
 		       ? 0
-		       : report_head(v, SL_AUDIT_HEAD, h.events, "its checkpoint is not the chain's");
+		       : report_head(v, SL_AUDIT_HEAD, h.events, "the checkpoint of the head is not the chain's");
 }

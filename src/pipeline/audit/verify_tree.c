@@ -87,14 +87,14 @@ static int check_tree(struct sl__verify *v, const char *path, unsigned depth, st
 	struct sl_io_stat st;
 	char *full = sl__asprintf(&v->env, "%s/%s", v->dir, path);
 	if (full == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	int rc = SL__IO(&v->env, stat, full, &st);
 	if (rc == -ENOENT) {
 		rc = 0; /* gone since it was listed */
 	} else if (rc != 0) {
 		rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "%s", strerror(-rc));
 	} else if (S_ISDIR(st.mode) && depth > DEPTH_MAX) {
-		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deep");
+		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "folders are nested too deeply");
 	} else if (S_ISDIR(st.mode)) {
 		struct names names = {.n = 0};
 		sl__buf_init(&names.bytes, &v->env);
@@ -102,7 +102,7 @@ static int check_tree(struct sl__verify *v, const char *path, unsigned depth, st
 		if (rc == -ENOENT && depth > 0)
 			rc = 0; /* gone since it was listed */
 		else if (rc == -ENOMEM)
-			rc = sl_err_set(err, SL_ENOMEM, "no memory for the names in %.150s", path);
+			rc = sl_err_set(err, SL_ENOMEM, "out of memory for the names in %.150s", path);
 		else if (rc != 0)
 			rc = sl__verify_report(v, SL_AUDIT_UNREADABLE, 0, path, "the folder cannot be read: %s",
 					       strerror(-rc));
@@ -112,16 +112,16 @@ static int check_tree(struct sl__verify *v, const char *path, unsigned depth, st
 				continue;
 			char *inner = sl__asprintf(&v->env, "%s/%s", path, name);
 			rc = inner != NULL ? check_tree(v, inner, depth + 1, err)
-					   : sl_err_set(err, SL_ENOMEM, "no memory for a path");
+					   : sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 			sl__free(&v->env, inner);
 		}
 		sl__buf_fini(&names.bytes);
 	} else if (is_named_by_event(v, path)) {
 		rc = 0; /* what an event names and is not a file is reported with the file */
 	} else if (S_ISREG(st.mode) && is_uncommitted(v, path)) {
-		rc = sl__verify_report(v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
-				       "not committed: a run is in progress, or was interrupted; running it again "
-				       "replaces the file");
+		rc = sl__verify_report(
+			v, SL_AUDIT_NOTE_UNCOMMITTED, 0, path,
+			"not committed: an export is running or was interrupted; the next export replaces the file");
 	} else {
 		rc = sl__verify_report(v, SL_AUDIT_UNKNOWN, 0, path, "%s",
 				       S_ISREG(st.mode) ? "no event names this file" : "neither a file nor a folder");

@@ -110,16 +110,16 @@ static int find_targets(struct backfill *b, struct sl_err *err)
 	const struct sl__export_job *job = b->job;
 	uint64_t checkpoint = job->dataset.checkpoint;
 	if (job->dataset.events == 0)
-		return sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet: export first",
+		return sl_err_set(err, SL_EINVAL, "backfill: nothing is committed to %s yet; export first",
 				  job->e->o.dataset);
 	if (job->input.source.ops == NULL && !job->input.regular)
-		return sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read from its beginning again");
+		return sl_err_set(err, SL_EINVAL, "backfill: a pipe cannot be read again; give a file or a database");
 	for (size_t i = 0; i < b->n_ranges; i++) {
 		if (r[i].first > r[i].last)
 			return sl_err_set(err, SL_EINVAL, "backfill: invalid range %llu to %llu", U(r[i].first),
 					  U(r[i].last));
 		if (r[i].last > checkpoint)
-			return sl_err_set(err, SL_EINVAL, "backfill: %llu is after the checkpoint %llu: export it",
+			return sl_err_set(err, SL_EINVAL, "backfill: %llu is after the checkpoint %llu; export it",
 					  U(r[i].last), U(checkpoint));
 		for (size_t k = 0; k < i; k++)
 			if (r[k].first <= r[i].last && r[k].last >= r[i].first)
@@ -350,8 +350,8 @@ static int do_one(struct backfill *b, const struct target *t, const struct sl_pi
 		return rc;
 	if (t->committed && (o->bytes != t->bytes || memcmp(o->sha256, t->sha256, sizeof(t->sha256)) != 0))
 		rc = sl_err_set(err, SL_ECONFLICT,
-				"partition %llu to %llu: the source has other rows than were committed", U(t->start),
-				U(t->end));
+				"partition %llu to %llu: the rows of the source differ from those committed",
+				U(t->start), U(t->end));
 	else if (!in_place)
 		rc = sl__object_store(o, job->e, job->lease, err);
 	if (rc == 0 && !in_place) {

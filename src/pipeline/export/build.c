@@ -44,11 +44,11 @@ int sl__builder_new(struct sl__export_job *job, struct sl__builder **out, struct
 					  .delimiter = l->delimiter};
 	struct sl__builder *w = sl__calloc(env, 1, sizeof(*w));
 	if (w == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a worker");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a worker");
 	w->job = job;
 	w->fields = sl__calloc(env, SL_MAX(l->n_names, (size_t)1), sizeof(*w->fields));
 	w->buf = sl__alloc(env, SL__OBJECT_BUF);
-	int rc = w->fields == NULL || w->buf == NULL ? sl_err_set(err, SL_ENOMEM, "no memory for a worker") : 0;
+	int rc = w->fields == NULL || w->buf == NULL ? sl_err_set(err, SL_ENOMEM, "out of memory for a worker") : 0;
 	if (rc == 0)
 		rc = sl__row_reader_new(&w->reader, &opts, err);
 	const struct sl__table_columns columns = {job->schema.columns, job->schema.n, l->of_field};
@@ -194,7 +194,7 @@ static int take_runs(struct build *b, const struct sl_pipeline_partition *p, str
 			b->object->holes += e->last - e->first + 1;
 			b->next = e->last + 1;
 			if (b->object->hole_text.failed != 0)
-				rc = sl_err_set(err, SL_ENOMEM, "no memory for the holes of a partition");
+				rc = sl_err_set(err, SL_ENOMEM, "out of memory for the holes of a partition");
 		} else if (b->run->values != NULL) {
 			/* Typed rows, which rows.c has checked; their sequences are those of the run. */
 			struct sl__table *t = &b->w->table;

@@ -25,7 +25,7 @@ int sl__export_call(struct sl_export *e, sl__export_call_fn *fn, void *ctx, stru
 		return sl_err_set(err, SL_EFORKED, "export: used in a forked child");
 	struct sl__export_job *job = sl__calloc(&e->env, 1, sizeof(*job));
 	if (job == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an export");
 	sl__lock(&e->mu);
 	e->progress = (struct sl_export_progress){0};
 	sl__unlock(&e->mu);

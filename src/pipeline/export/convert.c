@@ -9,8 +9,8 @@
 static const char no_integer[] = "not an integer";
 static const char too_large[] = "the number is too large";
 static const char no_number[] = "not a number";
-static const char no_time[] = "not a time";
-static const char no_date[] = "not a date";
+static const char no_time[] = "not a valid time";
+static const char no_date[] = "not a valid date";
 
 static inline bool is_decimal_digit(char c)
 {
@@ -335,7 +335,7 @@ static const char *take_clock(struct cursor *c, int places, int64_t *seconds, in
 		const char *from = c->at;
 		for (; c->at < c->end && is_decimal_digit(*c->at); c->at++) {
 			if (n == places && *c->at != '0')
-				return "a finer time than the column has";
+				return "the time is more precise than the column";
 			if (n < places) {
 				v = v * 10 + (*c->at - '0');
 				n++;
@@ -408,7 +408,7 @@ const char *sl__to_timestamp(const char *text, size_t len, const struct sl_parqu
 		if (why != NULL)
 			return why;
 		if (column->local && c.at < c.end)
-			return "a time with a zone in a column without one";
+			return "a time with a time zone in a column without one";
 		if (!take_zone(&c, &east) || c.at != c.end)
 			return no_time;
 	}

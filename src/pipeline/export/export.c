@@ -31,9 +31,9 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 	bool database = strncmp(o->from, "postgres://", 11) == 0 || strncmp(o->from, "postgresql://", 13) == 0 ||
 			strncmp(o->from, "sqlite:", 7) == 0;
 	if (database && (o->table != NULL) == (o->query != NULL))
-		return bad_export_option(err, "table", "a database needs a table or a query, and not both");
+		return bad_export_option(err, "table", "a database needs either a table or a query");
 	if (!database && (o->table != NULL || o->query != NULL))
-		return bad_export_option(err, o->table != NULL ? "table" : "query", "only of a database");
+		return bad_export_option(err, o->table != NULL ? "table" : "query", "only for a database");
 	int rc = database ? 0 : sl_check_local_path("export: from", o->from, err);
 	if (rc != 0)
 		return rc;
@@ -47,13 +47,13 @@ static int check_source(struct sl_export_opts *o, struct sl_err *err)
 			 (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0 || strcmp(dot, ".json") == 0))
 			o->format = SL_EXPORT_JSON_LINES;
 		else
-			return bad_export_option(err, "format",
-						 "the name does not say whether it is CSV or JSON lines");
+			return bad_export_option(err, "format", "the name does not end in .csv or .jsonl; set format");
 	}
 	if (o->delimiter < 0 || o->delimiter == '"' || o->delimiter == '\n' || o->delimiter == '\r')
-		return bad_export_option(err, "delimiter", "not a quote, a line end or beyond ASCII");
+		return bad_export_option(err, "delimiter",
+					 "must be an ASCII character other than a quote or a line end");
 	if (o->max_record_bytes < 0 || o->max_record_bytes > (int64_t)64 << 20)
-		return bad_export_option(err, "max_record_bytes", "at most 64 MiB");
+		return bad_export_option(err, "max_record_bytes", "must be at most 64 MiB");
 	if (o->sample_records < 0)
 		return bad_export_option(err, "sample_records", "negative");
 	return 0;
@@ -73,19 +73,20 @@ static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *
 	if ((rc = sl_dataset_check_name(o->dataset, err)) != 0)
 		return sl_err_wrap(err, rc, "export");
 	if (o->partition_size < 0 || o->partition_size > (int64_t)1 << 32)
-		return bad_export_option(err, "partition_size", "1 to 2^32");
+		return bad_export_option(err, "partition_size", "give 1 to 2^32");
 	if (o->zstd_level < 0 || o->zstd_level > 19)
 		return bad_export_option(err, "zstd_level", "1 to 19");
 	if (o->n_columns > 0 && o->columns == NULL)
 		return bad_export_option(err, "columns", "missing");
 	if ((unsigned)o->follow > SL_OFF || (unsigned)o->final > SL_OFF || (unsigned)o->header > SL_OFF)
-		return bad_export_option(err, "follow, final, header", "on or off");
+		return bad_export_option(err, "follow, final, header", "must be on or off");
 	if (o->follow == SL_ON && o->final == SL_ON)
-		return bad_export_option(err, "final", "not with follow: what grows has no end to close");
+		return bad_export_option(err, "final",
+					 "not with follow: a source that is followed has no end to close");
 	if ((unsigned)o->gaps > SL_EXPORT_GAPS_RECORD)
-		return bad_export_option(err, "gaps", "stop or record");
+		return bad_export_option(err, "gaps", "must be stop or record");
 	if ((unsigned)o->bad_rows > SL_EXPORT_BAD_ROWS_DIVERT)
-		return bad_export_option(err, "bad_rows", "stop or divert");
+		return bad_export_option(err, "bad_rows", "must be stop or divert");
 	if (o->poll_interval_ms < 0)
 		return bad_export_option(err, "poll_interval_ms", "negative");
 	if (o->perf.queue_bytes < 0)
@@ -97,7 +98,7 @@ static int check_dataset_and_run(const struct sl_export_opts *o, struct sl_err *
 static int keep_string(struct sl_export *e, const char **to, char *text, struct sl_err *err)
 {
 	if (text == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an export");
 	assert(e->n_strings < SL_COUNT(e->strings));
 	e->strings[e->n_strings++] = text;
 	*to = text;
@@ -159,7 +160,7 @@ int sl_export_new(sl_export **out, const struct sl_export_opts *opts, struct sl_
 
 	struct sl_export *e = sl__calloc(&env, 1, sizeof(*e));
 	if (e == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an export");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an export");
 	e->env = env;
 	e->o = o;
 	e->o.env = &e->env;

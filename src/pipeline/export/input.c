@@ -185,8 +185,7 @@ static int begin_file(struct sl__input *in, int fd, char *const *names, size_t n
 	bool same = has_columns(in->records, names, n, &rc, err);
 	if (rc != 0 || same)
 		return rc;
-	return sl_err_set(err, SL_EDATA,
-			  "the file that has its name now has another header; export it as another dataset");
+	return sl_err_set(err, SL_EDATA, "the new file of this name has another header; export it as another dataset");
 }
 
 /* The next file that is read before the one that has the name. */
@@ -212,12 +211,14 @@ int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl
 	sl__free(env, folder);
 	int copy = f.fd, fd;
 	if (SL__IO(env, fstat, in->fd, &st) == 0 && in->turn != SL__INPUT_TRUNCATED && st.size > in->offset)
-		sl__log(env, SL_LOG_WARN, "export", "the last line of the old file has no line end and is not exported",
+		sl__log(env, SL_LOG_WARN, "export",
+			"the last line of the old file has no line feed and is not exported",
 			SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
 	if (in->before_at < in->n_before)
 		return begin_before(in, names, n, err);
 	sl__log(env, SL_LOG_INFO, "export",
-		copy >= 0 ? "the file was truncated; its rest is read from the copy" : "the file begins anew",
+		copy >= 0 ? "the file was truncated; reading the rest from its copy"
+			  : "the file was replaced or truncated; reading it from its beginning",
 		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from));
 	if (copy >= 0) { /* from the position that was read to its end */
 		sl__close_fd(env, &in->fd);
@@ -356,7 +357,7 @@ int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint
 		from++;
 	int rc = n > 0 && all[from].first <= next ? 0 : SL_PIPELINE_END;
 	if (rc == 0 && (in->before = sl__calloc(env, n - from, sizeof(*in->before))) == NULL)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for rotated files");
 	for (size_t i = 0; i < n; i++) {
 		if (rc == 0 && i >= from)
 			in->before[in->n_before++] = all[i].fd;
@@ -364,12 +365,12 @@ int sl__input_before(struct sl__input *in, const struct sl__layout *layout, uint
 			(void)SL__IO(env, close, all[i].fd);
 	}
 	if (rc >= 0 && listed == -ENOMEM)
-		rc = sl_err_set(err, SL_ENOMEM, "no memory for rotated files");
+		rc = sl_err_set(err, SL_ENOMEM, "out of memory for rotated files");
 	sl__buf_fini(&f.all);
 	sl__free(env, folder);
 	if (rc != 0)
 		return rc;
-	sl__log(env, SL_LOG_INFO, "export", "rows before the file are read from rotated ones",
+	sl__log(env, SL_LOG_INFO, "export", "reading rows before the file from rotated files",
 		SL__F_STR("dataset", in->e->o.dataset), SL__F_STR("file", in->e->o.from),
 		SL__F_U64("files", in->n_before));
 	return begin_before(in, layout->names, layout->n_names, err);
@@ -398,7 +399,7 @@ static int64_t read_regular(struct sl__input *in, void *buf, size_t n, struct sl
 			return input_read_failed(in, errno, err);
 		if ((uint64_t)st.st_size < in->offset)
 			return sl_err_set(err, SL_EDATA,
-					  "it is shorter than what was read of it (%llu bytes of %llu): a file that is "
+					  "it is shorter than what was read of it (%llu bytes of %llu); a file that is "
 					  "followed must only grow",
 					  (unsigned long long)st.st_size, (unsigned long long)in->offset);
 		if (!sl__input_pause(in))
@@ -426,10 +427,9 @@ static int64_t end_of_pipe(const struct sl__input *in, struct sl_err *err)
 {
 	if (!in->cut)
 		return 0;
-	return sl_err_set(
-		err, SL_EDATA,
-		"it ends in the middle of a line: its writer was cut off. That line is not exported; if it is "
-		"complete, end it with a line feed");
+	return sl_err_set(err, SL_EDATA,
+			  "it ends in the middle of a line, perhaps because its writer was interrupted. That line is "
+			  "not exported; if it is complete, end it with a line feed");
 }
 
 static int64_t read_pipe(struct sl__input *in, void *buf, size_t n, struct sl_err *err)
@@ -620,7 +620,7 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 		sequence = sequence != NULL ? sequence : in->known[0].name;
 		struct sl_column *named = sl__calloc(&in->e->env, in->n_known, sizeof(*named));
 		if (named == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
+			return sl_err_set(err, SL_ENOMEM, "out of memory for a schema");
 		for (size_t i = 0; i < in->n_known; i++)
 			named[i] = (struct sl_column){.name = in->known[i].name,
 						      .kind = n >= in->n_known ? guessed[i].kind : SL_COLUMN_TEXT};
@@ -642,7 +642,7 @@ int sl__input_schema(struct sl__input *in, const char *sequence, struct sl__sche
 		if ((rc = sl_records_next(in->records, &record, 1, &n_records, err)) != 0)
 			return rc;
 		if (n_records == 0)
-			return sl_err_set(err, SL_EDATA, "%s is empty: there is nothing to guess its columns from",
+			return sl_err_set(err, SL_EDATA, "%s is empty; its columns cannot be guessed",
 					  sl__input_name(in));
 		return sl_err_set(err, SL_EDATA, "%.80s: line %llu: %s", sl__input_name(in),
 				  (unsigned long long)record.line,

@@ -67,7 +67,7 @@ static int open_job_catalog(struct sl__export_job *job, struct sl_err *err)
 	if (rc == SL_ENOENT)
 		return 0;
 	if (rc == SL_ENOMEM)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a dataset");
 	return rc;
 }
 
@@ -124,7 +124,7 @@ static int choose_dataset(struct sl__export_job *job, struct sl_err *err)
 	job->schema.zstd_level = e->o.zstd_level != 0 ? e->o.zstd_level : 3;
 	d->partition_size = e->o.partition_size != 0 ? (uint64_t)e->o.partition_size : 250000;
 	d->sequence = sl__strdup(&e->env, e->o.sequence != NULL ? e->o.sequence : job->schema.columns[0].name);
-	return d->sequence != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "no memory for a dataset");
+	return d->sequence != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "out of memory for a dataset");
 }
 
 static int define_dataset(struct sl__export_job *job, struct sl_err *err)
@@ -134,7 +134,7 @@ static int define_dataset(struct sl__export_job *job, struct sl_err *err)
 	sl__buf_init(&text, &job->e->env);
 	sl__schema_put(&text, &job->schema);
 	if (text.failed != 0)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a schema");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a schema");
 	const struct sl_dataset dataset = {.struct_size = sizeof(dataset),
 					   .name = job->e->o.dataset,
 					   .partition_size = d->partition_size,
@@ -310,7 +310,7 @@ static int open_letters(struct sl__export_job *job, struct sl_err *err) SL_REQUI
 		}
 		job->letter_target = sl__buf_take(&text);
 		if (job->letter_target == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for a dead letter");
+			return sl_err_set(err, SL_ENOMEM, "out of memory for a dead letter");
 	}
 	return sl_dlq_open(&job->letters, job->e->o.dead_letters, &opts, err);
 }
@@ -339,7 +339,7 @@ int sl__job_divert(struct sl__export_job *job, const struct sl_record *row, cons
 			letter.item = text.data;
 			letter.item_len = text.len;
 		} else if (text.failed != 0) {
-			return sl_err_set(err, SL_ENOMEM, "dead letters: no memory for a dead letter");
+			return sl_err_set(err, SL_ENOMEM, "dead letters: out of memory for a dead letter");
 		}
 	}
 	rc = sl_dlq_put(job->letters, &letter, NULL, err);
@@ -412,7 +412,7 @@ static int recheck_one(const struct sl_catalog_partition *p, void *ctx)
 	while (o.has_hole)
 		pass_hole(&o);
 	if (text.failed != 0)
-		return sl_err_set(r->err, SL_ENOMEM, "no memory for the holes of a partition");
+		return sl_err_set(r->err, SL_ENOMEM, "out of memory for the holes of a partition");
 	any = false;
 	if (text.len > 0 && (rc = source->ops->present(sl__buf_str(&text), &any, &found, r->err, source->ctx)) != 0)
 		return rc;
@@ -517,8 +517,8 @@ static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_elemen
 	uint64_t size = job->dataset.partition_size, first = expected, last = job->pending.first - 1;
 	if ((last - first) / size > EMPTY_PARTITIONS_MAX)
 		return sl_err_set(err, SL_EGAP,
-				  "source: %llu to %llu are missing, more than %d partitions of %llu: the numbers have "
-				  "jumped; export what follows as another dataset",
+				  "source: %llu to %llu are missing, more than %d partitions of %llu; export the rows "
+				  "after this jump as another dataset",
 				  (unsigned long long)first, (unsigned long long)last, EMPTY_PARTITIONS_MAX,
 				  (unsigned long long)size);
 	last = SL_MIN(last, sl__partition_end(first, size));
@@ -526,7 +526,7 @@ static int next_with_holes(struct sl__export_job *job, struct sl_pipeline_elemen
 		last = SL_MIN(last, job->first - 1);
 	struct sl__run *run = sl__calloc(&job->e->env, 1, sizeof(*run));
 	if (run == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a run of rows");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a run of rows");
 	*run = (struct sl__run){
 		.env = &job->e->env, .hole = true, .line = ((const struct sl__run *)job->pending.data)->line};
 	*out = (struct sl_pipeline_element){.first = first, .last = last, .data = run};
@@ -547,7 +547,7 @@ static int next_run(struct sl_pipeline_element *out, struct sl_err *err, void *c
 		return rc;
 	atomic_store(&job->guess_wrong, rc == SL_EAGAIN);
 	return rc == SL_EAGAIN ? sl_err_set(err, SL_ECANCELLED, "to be cut record by record")
-			       : sl_err_set(err, rc, "no memory for a run of rows");
+			       : sl_err_set(err, rc, "out of memory for a run of rows");
 }
 
 static void describe_run(const struct sl_pipeline_element *e, char *text, size_t n, void *ctx)
@@ -789,7 +789,8 @@ int sl__job_pipeline(struct sl__export_job *job, struct sl_err *err)
 		int rc = by_guesses(job, err);
 		if (rc != SL_EAGAIN)
 			return rc;
-		sl__log(&job->e->env, SL_LOG_INFO, "export", "the file is cut record by record",
+		sl__log(&job->e->env, SL_LOG_INFO, "export",
+			"cannot split the file for parallel reading; reading it record by record",
 			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("file", sl__input_name(&job->input)));
 		sl__export_interrupt(job->e, false);
 		if ((rc = sl__input_begin(&job->input, 0, SL__EXPORT_NO_END, err)) != 0)
@@ -825,7 +826,7 @@ int sl__job_deliver(struct sl__export_job *job, struct sl_err *err)
 	if (rc == 0)
 		return 0;
 	if (rc == SL_ETIMEDOUT || sl_err_retryable(&why)) { /* they stay in the catalog, and go out later */
-		sl__log(&job->e->env, SL_LOG_WARN, "export", "events are not delivered yet",
+		sl__log(&job->e->env, SL_LOG_WARN, "export", "audit events are not delivered yet",
 			SL__F_STR("dataset", job->e->o.dataset), SL__F_STR("error", why.msg));
 		return 0;
 	}

@@ -31,11 +31,11 @@ int sl__layout_init(struct sl__layout *out, const struct sl__layout_opts *opts, 
 	l.names = sl__calloc(l.env, SL_MAX(n, (size_t)1), sizeof(*l.names));
 	l.of_field = sl__calloc(l.env, schema->n, sizeof(*l.of_field));
 	if (l.names == NULL || l.of_field == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", n);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu columns", n);
 	for (; l.n_names < n; l.n_names++) {
 		const char *name = opts->names != NULL ? opts->names[l.n_names] : schema->columns[l.n_names].name;
 		if ((l.names[l.n_names] = sl__strdup(l.env, name)) == NULL)
-			return sl_err_set(err, SL_ENOMEM, "no memory for %zu columns", n);
+			return sl_err_set(err, SL_ENOMEM, "out of memory for %zu columns", n);
 		if (sl__schema_find(schema, name) == SIZE_MAX) {
 			l.n_names++;
 			return sl_err_set(err, SL_EDATA, "the schema has no column for \"%.100s\" of the input", name);
@@ -122,7 +122,7 @@ const char *sl__layout_sequence(const struct sl__layout *l, const char *text, si
 		if (rc < 0 && s.need_memory) { /* doubled quotes: once more, with room for them */
 			sl__buf_clear(scratch);
 			if (sl__buf_reserve(scratch, len) != 0)
-				return "no memory";
+				return "out of memory";
 			s = sl__csv_of(text, len, l->delimiter);
 			s.scratch = scratch->data;
 			i = SIZE_MAX;

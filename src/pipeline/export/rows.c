@@ -50,11 +50,12 @@ static const char *value_fault(const struct sl_parquet_column *c, const struct s
 			       ? NULL
 			       : "the number is too large";
 	case SL_PARQUET_FIXED:
-		return v->bytes != NULL && v->len == (size_t)c->length ? NULL : "not as many bytes as the column has";
+		return v->bytes != NULL && v->len == (size_t)c->length ? NULL
+								       : "the column has another number of bytes";
 	case SL_PARQUET_STRING:
 	case SL_PARQUET_BINARY:
 		if (v->len >= VALUE_BYTES_MAX || (v->bytes == NULL && v->len > 0))
-			return "the value is too long, or has no bytes";
+			return "the value is too long, or NULL with a length";
 		return c->kind == SL_PARQUET_STRING && v->len > 0 ? sl__text_fault(v->bytes, v->len, &at) : NULL;
 	default:
 		return NULL;

@@ -193,7 +193,7 @@ void sl__schema_put(struct sl__buf *buf, const struct sl__schema *s)
 
 enum { F_FORMAT, F_LEVEL, F_NAME, F_NULLABLE, F_TYPE, F_DICTIONARY, F_N };
 static const char *const fields_of_text[] = {"format", "zstd_level", "name", "nullable", "type", "dictionary"};
-static const char unreadable[] = "the catalog's schema is not readable";
+static const char unreadable[] = "the catalog's schema cannot be parsed";
 
 static bool field_text(const struct sl__field *f, char *to, size_t n)
 {

@@ -131,8 +131,8 @@ static int connect_again(struct pg_source *s, struct sl_err *err)
 	if (conn.pooled) { /* its next client would get a read-only session, and we another one */
 		PQfinish(conn.pg);
 		return sl_err_set(err, SL_ECONFIG,
-				  "postgres: the address is a connection pooler; an export needs its own session: "
-				  "connect to the server itself");
+				  "postgres: the address is a connection pooler, but an export needs its own session; "
+				  "connect to the server directly");
 	}
 	s->pg = conn.pg;
 	return 0;
@@ -522,7 +522,7 @@ static int pg_fill(struct pg_source *s, size_t n, struct sl_err *err)
 			if (*row != '-') /* a number below 0 goes to the export, which refuses it */
 				verdict = sl__export_db_admit(&s->db, sequence);
 			if (comma == NULL) {
-				rc = sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without its number");
+				rc = sl_err_set(err, SL_EINTERNAL, "postgres: copy: a line without a sequence number");
 			} else if (verdict == SL__EXPORT_DB_SETTLE) {
 				pg_abandon_copy(s);
 				s->settling = true;

@@ -37,7 +37,7 @@ int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partit
 	struct sl__prng prng;
 	struct sl__object *o = sl__calloc(env, 1, sizeof(*o));
 	if (o == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a file");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a file");
 	*o = (struct sl__object){
 		.env = env, .start = like->start, .end = like->end, .late = like->late, .fd = -1, .buf = like->buf};
 	sl__buf_init(&o->hole_text, env);
@@ -51,7 +51,8 @@ int sl__object_new(struct sl__object **out, struct sl_export *e, uint64_t partit
 	if (o->folder != NULL)
 		o->temp = sl__asprintf(env, "%s/.%s.tmp-%016llx", o->folder, sl__basename(o->path),
 				       (unsigned long long)sl__prng_next(&prng));
-	int rc = o->temp != NULL ? sl__sha256_begin(&o->hash, err) : sl_err_set(err, SL_ENOMEM, "no memory for a file");
+	int rc = o->temp != NULL ? sl__sha256_begin(&o->hash, err)
+				 : sl_err_set(err, SL_ENOMEM, "out of memory for a file");
 	if (rc == 0)
 		rc = sl__export_mkdirs(env, o->folder, err);
 	if (rc == 0) {
@@ -214,7 +215,7 @@ int sl__store_clean(struct sl_export *e, uint64_t from_number, struct sl_err *er
 {
 	char *folder = sl__asprintf(&e->env, "%s/%s", e->o.to, e->o.dataset);
 	if (folder == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for a path");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a path");
 	struct clean c = {.env = &e->env, .folder = folder, .from = from_number};
 	int rc = SL__IO(&e->env, list, folder, clean_partition_folder, &c);
 	if (rc == -ENOTDIR)
@@ -255,7 +256,7 @@ static int sweep_file(const char *name, void *ctx)
 		return 0;
 	char *path = sl__asprintf(&s->e->env, "%s/%s", s->folder, name);
 	int rc = path != NULL ? SL__IO(&s->e->env, unlink, path) : -ENOMEM;
-	sl__log(&s->e->env, SL_LOG_WARN, "export", "a file of a run that did not commit it was removed",
+	sl__log(&s->e->env, SL_LOG_WARN, "export", "removed an uncommitted file of an earlier run",
 		SL__F_STR("dataset", s->e->o.dataset), SL__F_STR("file", name));
 	sl__free(&s->e->env, path);
 	return rc;

@@ -7,7 +7,7 @@
 
 static const char is_null[] = "NULL in a required column";
 static const char no_hex[] = "not hexadecimal digits after \\x";
-static const char wrong_kind[] = "not a value of this column's kind";
+static const char wrong_kind[] = "not a value of this column's type";
 
 /* ---- memory ---- */
 
@@ -27,7 +27,7 @@ int sl__table_init(struct sl__table *b, const struct sl_env *env, const struct s
 	b->views = sl__calloc(env, n, sizeof(*b->views));
 	if (b->columns == NULL || b->views == NULL) {
 		sl__table_fini(b);
-		return sl_err_set(err, SL_ENOMEM, "no memory for a table of %zu columns", n);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for a table of %zu columns", n);
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct sl_parquet_column *c = &columns->columns[i];

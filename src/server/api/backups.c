@@ -113,7 +113,7 @@ static struct srv_backups *configured(srv_request *r, void *ctx)
 {
 	struct srv_backups *b = ((struct srv_api *)ctx)->core->backups;
 	if (b == NULL)
-		srv_error(r, 404, "not_found", "this server has no repository of backups: backup.repo is not set");
+		srv_error(r, 404, "not_found", "this server has no backup repository: set backup.repo");
 	return b;
 }
 
@@ -126,7 +126,7 @@ void srv_backups_show_check(srv_request *r, void *ctx)
 	if (srv_backups_check_look(b, out_check_findings, &o))
 		srv_out_answer(r, 200, &o, NULL);
 	else
-		srv_error(r, 404, "not_found", "this server has not checked the repository");
+		srv_error(r, 404, "not_found", "this server has not checked the repository yet");
 	srv_out_free(&o);
 }
 

@@ -102,7 +102,8 @@ static void change_body(struct bulk_change *b, const struct srv_object *body)
 		if (!srv_filter_body(&filter, &f))
 			return;
 		if (json_object_size(filter.json) == 0) {
-			srv_error(r, 400, "invalid", "filter: must have at least one field; this would be every chain");
+			srv_error(r, 400, "invalid",
+				  "filter: must have at least one field; an empty filter would match every chain");
 			return;
 		}
 		rc = change_filtered(b, &f, &err);

@@ -39,7 +39,7 @@ static bool read_start(const struct srv_object *o, struct start *s)
 	if (!srv_in_only(o, names) || !srv_in_text(o, "type", &job->type) || !srv_in_type(r, job->type))
 		return false;
 	if (job->type == NULL) {
-		srv_error(r, 400, "invalid", "%s%stype: is missing", o->where, o->where[0] != '\0' ? "." : "");
+		srv_error(r, 400, "invalid", "%s%stype: missing", o->where, o->where[0] != '\0' ? "." : "");
 		return false;
 	}
 
@@ -231,9 +231,8 @@ static bool read_bulk(srv_request *r, struct bulk *b)
 		b->chains[i] = b->starts[i].chain;
 		edges += b->chains[i].job.n_blockers;
 		if (edges > AFTER_MAX) {
-			srv_error(r, 400, "invalid",
-				  "%s.after: the request has more than %d ids in after; send it in parts", where,
-				  AFTER_MAX);
+			srv_error(r, 400, "invalid", "%s.after: the request has more than %d ids in after; split it",
+				  where, AFTER_MAX);
 			return false;
 		}
 	}

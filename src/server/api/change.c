@@ -36,7 +36,7 @@ bool srv_change_record(srv_request *r, const struct srv_core *core)
 	srv_audit_record(r, &record);
 	if (sl_jobs_audit_put(core->jobs, &record, &err) == 0)
 		return true;
-	(void)!sl_err_wrap(&err, err.code, "nothing was changed, since it cannot be recorded");
+	(void)!sl_err_wrap(&err, err.code, "nothing was changed, because the change could not be recorded");
 	srv_fail(r, &err);
 	return false;
 }

@@ -202,7 +202,7 @@ void srv_letters_list(srv_request *r, void *ctx)
 	if (f == NULL)
 		return;
 	if (cursor != NULL && (from = find_id(f, cursor, &x.after)) == f->n) {
-		srv_error(r, 400, "invalid", "cursor: is not from this list");
+		srv_error(r, 400, "invalid", "cursor: not from this list");
 		return;
 	}
 	srv_items_begin(&x.out);

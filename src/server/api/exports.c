@@ -173,7 +173,7 @@ static sl_catalog *catalog_of(srv_request *r, struct srv_exports *x, sl_dataset_
 	struct sl_err err = SL_ERR_INIT;
 	sl_catalog *c = NULL;
 	if (x == NULL) {
-		srv_error(r, 404, "not_found", "this server exports nothing: export_events.dir is not set");
+		srv_error(r, 404, "not_found", "this server has no export: set export_events.dir");
 		return NULL;
 	}
 	int rc = sl_dataset_check_name(name, &err) != 0 ? SL_ENOENT : srv_exports_catalog(x, SL_OFF, &c, &err);
@@ -299,7 +299,7 @@ void srv_exports_head(srv_request *r, void *ctx)
 		return;
 	sl_catalog_close(c);
 	if (h.events == 0) {
-		srv_error(r, 404, "not_found", "the dataset '%s' has no event yet", h.dataset);
+		srv_error(r, 404, "not_found", "the dataset '%s' has no events yet", h.dataset);
 		return;
 	}
 	const char *key = core->config->export_events_sign_key_file;
@@ -338,7 +338,7 @@ void srv_exports_verification(srv_request *r, void *ctx)
 	if (srv_verify_look(x, srv_param(r, "dataset"), out_verification_findings, &o))
 		srv_out_answer(r, 200, &o, NULL);
 	else
-		srv_error(r, 404, "not_found", "this server has not verified '%.100s'", srv_param(r, "dataset"));
+		srv_error(r, 404, "not_found", "this server has not verified '%.100s' yet", srv_param(r, "dataset"));
 	srv_out_free(&o);
 }
 

@@ -69,7 +69,7 @@ static bool get_names(const struct srv_object *s, struct srv_filter *f, const ch
 	if (text == NULL)
 		return true;
 	if (strlen(text) >= (add == add_type ? sizeof(f->text) : sizeof(statuses))) {
-		srv_error(s->r, 400, "invalid", "%s: is too long", name);
+		srv_error(s->r, 400, "invalid", "%s: too long", name);
 		return false;
 	}
 	strcpy(copy, text);
@@ -124,7 +124,7 @@ bool srv_filter_query(srv_request *r, struct srv_filter *out)
 		char direction = out->f.ascending ? 'a' : 'd';
 		if (*cursor != direction || !srv_number_parse(cursor + 1, INT64_MAX, &out->f.after) ||
 		    out->f.after == 0) {
-			srv_error(r, 400, "invalid", "cursor: is not from a list in this order");
+			srv_error(r, 400, "invalid", "cursor: not from a list in this order");
 			return false;
 		}
 	}

@@ -56,10 +56,10 @@ bool srv_in_query(srv_request *r, const char *const *names)
 		return true;
 	join_names(all, sizeof(all), c.names);
 	if (c.twice)
-		srv_error(r, 400, "invalid", "%s: is given twice", c.bad);
+		srv_error(r, 400, "invalid", "%s: given twice", c.bad);
 	else
-		srv_error(r, 400, "invalid", "unknown parameter %s%s%s", c.bad, all[0] != '\0' ? "; known are " : "",
-			  all);
+		srv_error(r, 400, "invalid", "unknown parameter %s%s%s", c.bad,
+			  all[0] != '\0' ? "; known parameters are " : "", all);
 	return false;
 }
 
@@ -208,7 +208,7 @@ bool srv_in_only(const struct srv_object *o, const char *const *names)
 			continue;
 		join_names(all, sizeof(all), names);
 		srv_error(o->r, 400, "invalid", "unknown field %s%s%.60s%s%s", where, where[0] != '\0' ? "." : "", name,
-			  all[0] != '\0' ? "; known are " : "", all);
+			  all[0] != '\0' ? "; known fields are " : "", all);
 		return false;
 	}
 	return true;
@@ -273,8 +273,8 @@ bool srv_in_type(srv_request *r, const char *type)
 	}
 	if (type == NULL || (strcmp(type, "run") != 0 && strncmp(type, "run/", 4) != 0))
 		return true;
-	srv_error(r, 403, "forbidden", "type: jobs of '%.60s' are commands; 'sluice run' starts them, not a request",
-		  type);
+	srv_error(r, 403, "forbidden",
+		  "type: jobs of '%.60s' are commands, which a request cannot start; use 'sluice run'", type);
 	return false;
 }
 

@@ -269,7 +269,7 @@ static int newest_sample(struct srv_stats *s, struct sample *out, struct sl_err 
 		if (err != NULL)
 			*err = s->err;
 	} else {
-		rc = sl_err_set(err, SL_EAGAIN, "nothing was counted yet");
+		rc = sl_err_set(err, SL_EAGAIN, "no counts yet; try again");
 	}
 	sl__unlock(&s->mu);
 	return rc;
@@ -514,7 +514,7 @@ int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_lett
 	*out = s;
 	for (enum sl_job_status status = SL_JOB_BLOCKED; status <= SL_JOB_CANCELLED; status++) {
 		const struct srv_metric of_status = {"sluice_server_jobs",
-						     "Jobs in the store, on any worker.",
+						     "Jobs in the store, on all workers.",
 						     &s->metrics.jobs[status],
 						     NULL,
 						     {"status", sl_job_status_name(status)}};
@@ -523,11 +523,11 @@ int srv_stats_new(struct srv_stats **out, struct srv_core *core, struct srv_lett
 			return rc;
 	}
 	const struct srv_metric metrics[] = {
-		{"sluice_server_jobs_due", "Jobs that could run and wait for a worker.", .gauge = &s->metrics.due},
-		{"sluice_server_jobs_oldest_due_seconds", "How long the oldest of these has waited; 0: none does.",
+		{"sluice_server_jobs_due", "Jobs that are due and wait for a worker.", .gauge = &s->metrics.due},
+		{"sluice_server_jobs_oldest_due_seconds", "Age of the oldest job that is due; 0 if no job is due.",
 		 .gauge = &s->metrics.oldest_due},
-		{"sluice_server_leases", "Leases in force, of all workers of the store.", .gauge = &s->metrics.leases},
-		{"sluice_server_dead_letters", "Dead letters of this machine that were neither redriven nor discarded.",
+		{"sluice_server_leases", "Leases in force, on all workers of the store.", .gauge = &s->metrics.leases},
+		{"sluice_server_dead_letters", "Dead letters on this machine that were neither redriven nor discarded.",
 		 .gauge = &s->metrics.letters},
 	};
 	int rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);

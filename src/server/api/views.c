@@ -156,7 +156,7 @@ void srv_leases_list(srv_request *r, void *ctx)
 	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit))
 		return;
 	if (cursor != NULL && (strlen(cursor) != 32 || strspn(cursor, "0123456789abcdef") != 32)) {
-		srv_error(r, 400, "invalid", "cursor: is not from this list");
+		srv_error(r, 400, "invalid", "cursor: not from this list");
 		return;
 	}
 	for (size_t i = 0; cursor != NULL && i < 16; i++) {
@@ -262,7 +262,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 	    !srv_in_bool(&body, "catch_up", &catch_up))
 		return;
 	if (c.spec == NULL || c.type == NULL) {
-		srv_error(r, 400, "invalid", "%s: is missing", c.spec != NULL ? "type" : "spec");
+		srv_error(r, 400, "invalid", "%s: missing", c.spec != NULL ? "type" : "spec");
 		return;
 	}
 	if (!srv_in_opaque(&body, "input", &input))
@@ -282,7 +282,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 	if (rc == 0)
 		rc = sl_jobs_cron_list(api->core->jobs, add_cron, &one, &err);
 	if (rc == 0 && !one.found)
-		rc = sl_err_set(&err, SL_ENOENT, "no schedule %s", c.name);
+		rc = sl_err_set(&err, SL_ENOENT, "no schedule '%s'", c.name);
 	srv_out_answer(r, 200, &one.out, rc != 0 ? &err : NULL);
 }
 

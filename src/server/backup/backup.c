@@ -180,9 +180,9 @@ int srv_backups_check_start(struct srv_backups *b, bool read_data, struct sl_err
 	int rc = 0;
 	sl__lock(&b->mu);
 	if (b->stop) {
-		rc = sl_err_set(err, SL_EUNAVAIL, "the server stops");
+		rc = sl_err_set(err, SL_EUNAVAIL, "the server is stopping");
 	} else if (b->check != NULL && b->check->running) {
-		rc = sl_err_set(err, SL_EEXIST, "a check of the repository is under way");
+		rc = sl_err_set(err, SL_EEXIST, "the repository is already being checked");
 	} else {
 		if (b->check_joinable)
 			(void)pthread_join(b->check_thread, NULL); /* past its last use of the lock */
@@ -405,8 +405,8 @@ int srv_backups_new(struct srv_backups **out, struct srv_core *core, struct sl_e
 	sl__mutex_init(&b->mu);
 	sl__cond_init(&b->wake);
 	const struct srv_metric metrics[] = {
-		{"sluice_server_backup_up", "1 when the repository of backups could be read.", .gauge = &b->up},
-		{"sluice_server_backup_newest_timestamp_seconds", "When the newest snapshot was made; 0: no snapshot.",
+		{"sluice_server_backup_up", "1 if the backup repository could be read.", .gauge = &b->up},
+		{"sluice_server_backup_newest_timestamp_seconds", "Time of the newest snapshot; 0 without a snapshot.",
 		 .gauge = &b->newest},
 		{"sluice_server_backup_snapshots", "Snapshots in the repository.", .gauge = &b->snapshots},
 	};

@@ -34,8 +34,8 @@ static void set_scalar(struct settings_file *f, const struct srv_setting *s, con
 	struct sl_err err = SL_ERR_INIT;
 	const char *text = srv_yaml_text(value);
 	if (text == NULL)
-		srv_yaml_problem(&f->yaml, &value->start_mark, "%s.%s: %s where a value is expected", s->section,
-				 s->name, shape_of(value));
+		srv_yaml_problem(&f->yaml, &value->start_mark, "%s.%s: expected a value, not %s", s->section, s->name,
+				 shape_of(value));
 	else if (strlen(text) != value->data.scalar.length)
 		srv_yaml_problem(&f->yaml, &value->start_mark, "%s.%s contains a NUL character", s->section, s->name);
 	else if (srv_config_set(f->config, s, text, &err) != 0)
@@ -46,8 +46,7 @@ static void take_setting(struct settings_file *f, const char *section, const yam
 {
 	const char *name = srv_yaml_text(key);
 	if (name == NULL) {
-		srv_yaml_problem(&f->yaml, &key->start_mark, "%s where the name of a setting is expected",
-				 shape_of(key));
+		srv_yaml_problem(&f->yaml, &key->start_mark, "expected the name of a setting, not %s", shape_of(key));
 		return;
 	}
 	const struct srv_setting *s = srv_setting_find(section, name);
@@ -85,8 +84,7 @@ static void take_section(struct settings_file *f, const yaml_node_t *key, const 
 	const char *names[SRV_N_SETTINGS], *name = srv_yaml_text(key), *owner = NULL;
 	bool known = false;
 	if (name == NULL) {
-		srv_yaml_problem(&f->yaml, &key->start_mark, "%s where the name of a section is expected",
-				 shape_of(key));
+		srv_yaml_problem(&f->yaml, &key->start_mark, "expected the name of a section, not %s", shape_of(key));
 		return;
 	}
 	for (int i = 0; i < SRV_N_SETTINGS; i++) {
@@ -115,7 +113,7 @@ static int take_settings(const yaml_node_t *root, void *ctx)
 	if (root == NULL || is_null(root))
 		return 0;
 	if (root->type != YAML_MAPPING_NODE) {
-		srv_yaml_problem(&f->yaml, &root->start_mark, "%s where sections are expected", shape_of(root));
+		srv_yaml_problem(&f->yaml, &root->start_mark, "expected sections, not %s", shape_of(root));
 		return 0;
 	}
 	for (yaml_node_pair_t *p = root->data.mapping.pairs.start; p < root->data.mapping.pairs.top; p++)

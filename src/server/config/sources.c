@@ -87,18 +87,19 @@ int srv_config_environment(struct srv_config *config, char *const *env, struct s
 int srv_config_check(const struct srv_config *c, struct sl_err *err)
 {
 	if ((c->server_tls_cert_file == NULL) != (c->server_tls_key_file == NULL))
-		return sl_err_set(err, SL_ECONFIG, "server.%s: a certificate and its key go together",
+		return sl_err_set(err, SL_ECONFIG, "server.%s: missing; a certificate and its key go together",
 				  c->server_tls_cert_file != NULL ? "tls_key_file" : "tls_cert_file");
 	if (c->jobs_renew_interval_ms > c->jobs_lease_ms / 2)
-		return sl_err_set(err, SL_ECONFIG, "jobs.renew_interval_ms: at most half of lease_ms, %lld",
+		return sl_err_set(err, SL_ECONFIG, "jobs.renew_interval_ms: must be at most half of lease_ms, %lld",
 				  (long long)c->jobs_lease_ms / 2);
 	if (c->jobs_max_delay_ms < c->jobs_initial_delay_ms)
-		return sl_err_set(err, SL_ECONFIG, "jobs.max_delay_ms: shorter than initial_delay_ms");
+		return sl_err_set(err, SL_ECONFIG, "jobs.max_delay_ms: must not be shorter than initial_delay_ms");
 	if (c->coordinator_max_backoff_ms < c->coordinator_initial_backoff_ms)
-		return sl_err_set(err, SL_ECONFIG, "coordinator.max_backoff_ms: shorter than initial_backoff_ms");
+		return sl_err_set(err, SL_ECONFIG,
+				  "coordinator.max_backoff_ms: must not be shorter than initial_backoff_ms");
 	if (c->coordinator_high_watermark > c->coordinator_capacity)
-		return sl_err_set(err, SL_ECONFIG, "coordinator.high_watermark: above capacity");
+		return sl_err_set(err, SL_ECONFIG, "coordinator.high_watermark: must not be above capacity");
 	if (c->coordinator_high_watermark && c->coordinator_low_watermark >= c->coordinator_high_watermark)
-		return sl_err_set(err, SL_ECONFIG, "coordinator.low_watermark: not below high_watermark");
+		return sl_err_set(err, SL_ECONFIG, "coordinator.low_watermark: must be below high_watermark");
 	return 0;
 }

@@ -360,8 +360,8 @@ static void *exports_main(void *arg)
 			sl_counter_add(x->failures, 1);
 		if (!repeated) /* the same reason is logged once */
 			sl__log(x->core->env, waits ? SL_LOG_INFO : SL_LOG_ERROR, "export",
-				waits ? "another process exports to the dataset; waiting"
-				      : "export ended; it will be restarted",
+				waits ? "another process exports to the dataset; waiting and retrying"
+				      : "export ended; restarting it",
 				SL__F_STR("dataset", x->core->config->export_events_dataset),
 				SL__F_STR("error", err.msg));
 
@@ -438,12 +438,11 @@ int srv_exports_new(struct srv_exports **out, struct srv_core *core, struct sl_e
 	if (rc == 0 && x->catalog_url == NULL)
 		rc = sl__no_memory(err, "export");
 	const struct srv_metric metrics[] = {
-		{"sluice_server_export_up", "1 while this server exports its events.", .gauge = &x->up},
-		{"sluice_server_export_checkpoint", "The last event that is exported.", .gauge = &x->checkpoint},
-		{"sluice_server_export_lag_events", "Events that are not exported yet.", .gauge = &x->lag},
+		{"sluice_server_export_up", "1 if this server is exporting its events.", .gauge = &x->up},
+		{"sluice_server_export_checkpoint", "Sequence of the last exported event.", .gauge = &x->checkpoint},
+		{"sluice_server_export_lag_events", "Events not yet exported.", .gauge = &x->lag},
 		{"sluice_server_export_starts_total", "Starts of the export.", .counter = &x->starts},
-		{"sluice_server_export_failures_total", "Failures of the export; each is followed by a restart.",
-		 .counter = &x->failures},
+		{"sluice_server_export_failures_total", "Failed exports; each is restarted.", .counter = &x->failures},
 	};
 	if (rc == 0)
 		rc = srv_metrics_make(core->metrics, metrics, SL_COUNT(metrics), err);

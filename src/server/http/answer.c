@@ -157,7 +157,7 @@ void srv_bytes_own(srv_request *r, int status, const char *type, void *data, siz
 void srv_static(srv_request *r, const struct srv_content *c)
 {
 	if (c->encoding != NULL && !srv_accepts_coding(srv_header(r, "Accept-Encoding"), c->encoding)) {
-		srv_error(r, 406, "not_acceptable", "this is there as %s only", c->encoding);
+		srv_error(r, 406, "not_acceptable", "available with the encoding %s only", c->encoding);
 		return;
 	}
 	bool same = c->etag != NULL && srv_etag_matches(srv_header(r, "If-None-Match"), c->etag);

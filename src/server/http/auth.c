@@ -50,7 +50,7 @@ static int read_tokens_file(const char *path, char *buf, size_t *len, struct sl_
 	if (fstat(fd, &st) != 0)
 		rc = sl_err_set_errno(err, errno, "tokens file %s", path);
 	else if (!S_ISREG(st.st_mode))
-		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s is not a file", path);
+		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s is not a regular file", path);
 	else if (st.st_uid != geteuid() && st.st_uid != 0)
 		rc = sl_err_set(err, SL_ECONFIG, "tokens file %s belongs to another user", path);
 	else if ((st.st_mode & 077) != 0)

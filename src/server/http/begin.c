@@ -129,9 +129,9 @@ static bool find_route(srv_request *r)
 		if (strcmp(r->method, "OPTIONS") == 0)
 			srv_bytes(r, 204, NULL, "", 0);
 		else
-			srv_error(r, 405, "method_not_allowed", "%s does not take %s", r->path, r->method);
+			srv_error(r, 405, "method_not_allowed", "%s does not support %s", r->path, r->method);
 	} else {
-		srv_error(r, 404, "not_found", "there is nothing at %s", r->path);
+		srv_error(r, 404, "not_found", "no route %s", r->path);
 	}
 	return false;
 }
@@ -165,7 +165,7 @@ static bool check_form(srv_request *r)
 		n = strtoull(length, NULL, 10);
 	r->has_body = coding != NULL || n > 0;
 	if (content != NULL && r->has_body && strcasecmp(content, "identity") != 0) {
-		srv_error(r, 415, "bad_encoding", "a Content-Encoding is not supported; send the body as it is");
+		srv_error(r, 415, "bad_encoding", "Content-Encoding is not supported; send the body unencoded");
 		return false;
 	}
 	if (n > (unsigned long long)r->h->body_max) {

@@ -30,7 +30,7 @@ bool srv_guard_host(srv_request *r)
 	struct srv_host host;
 	const char *field = r->field[F_HOST];
 	if (r->seen[F_HOST] != 1 || !srv_host_parse(field, strlen(field), &host)) {
-		srv_error(r, 400, "bad_host", "the request needs one Host field with a name or an address");
+		srv_error(r, 400, "bad_host", "the request needs exactly one Host header with a name or an address");
 		return false;
 	}
 	bool allowed = host.is_address || same_text(host.name, host.len, "localhost") ||
@@ -39,7 +39,7 @@ bool srv_guard_host(srv_request *r)
 		allowed = same_text(host.name, host.len, r->h->hosts[i]);
 	if (allowed || (r->h->tls != NULL && srv_tls_is_named(r->h->tls, host.name, host.len)))
 		return true;
-	srv_error(r, 421, "wrong_host", "%.*s is not a name of this server; see server.hosts", (int)host.len,
+	srv_error(r, 421, "wrong_host", "%.*s is not a name of this server; add it to server.hosts", (int)host.len,
 		  host.name);
 	return false;
 }
@@ -160,10 +160,9 @@ bool srv_guard_actor(srv_request *r)
 	if (!may && r->way == SRV_BY_NOTHING) {
 		srv_set_header(r, "WWW-Authenticate", "Bearer realm=\"sluice\"");
 		srv_error(r, 401, "unauthorized", "%s",
-			  r->h->needs_token
-				  ? "a token is needed"
-				  : "this server has no tokens, so it serves only its own user and root; start "
-				    "it with --tokens to let others in");
+			  r->h->needs_token ? "the request needs a token"
+					    : "this server has no tokens and serves only its own user and root; start "
+					      "it with --tokens to admit others");
 		return false;
 	}
 	if (!may) {

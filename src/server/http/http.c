@@ -30,7 +30,7 @@ static int open_http_parts(srv_http *h, const struct srv_http_opts *o, struct sl
 	if (h->n_hosts != o->n_hosts)
 		return sl_err_set(err, SL_ENOMEM, "hosts of the server");
 	if ((o->tls_cert_file == NULL) != (o->tls_key_file == NULL))
-		return sl_err_set(err, SL_ECONFIG, "TLS needs a certificate and a key");
+		return sl_err_set(err, SL_ECONFIG, "TLS needs both a certificate and a key");
 	if (o->tls_cert_file != NULL && (rc = srv_tls_new(&h->tls, o->tls_cert_file, o->tls_key_file, err)) != 0)
 		return rc;
 	rc = srv_auth_new(&h->auth, o->tokens_file, err);
@@ -83,10 +83,10 @@ static int bind_address(srv_http *h, const char *listen_on, const struct addrinf
 	h->needs_token = srv_auth_tokens(h->auth) > 0;
 	if (h->behind_proxy && !h->needs_token)
 		return sl_err_set(err, SL_ECONFIG,
-				  "behind_proxy: a server behind a proxy needs a tokens file: every "
-				  "client of the proxy would be taken for a local one");
+				  "behind_proxy: a server behind a proxy needs a tokens file, because the clients of "
+				  "the proxy appear as local");
 	if (!h->loopback && !h->behind_proxy && (h->tls == NULL || !h->needs_token))
-		return sl_err_set(err, SL_ECONFIG, "listen %s: an address that others reach needs %s%s%s", listen_on,
+		return sl_err_set(err, SL_ECONFIG, "listen %s: an address other than loopback needs %s%s%s", listen_on,
 				  h->tls != NULL ? "" : "a TLS certificate and key",
 				  h->tls == NULL && !h->needs_token ? ", and " : "",
 				  h->needs_token ? "" : "a tokens file");
@@ -98,10 +98,9 @@ static int bind_address(srv_http *h, const char *listen_on, const struct addrinf
 	setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(h->listen_fd, a->ai_addr, a->ai_addrlen) != 0 || listen(h->listen_fd, 1024) != 0)
 		return sl_err_set_errno(err, errno,
-					errno == EADDRINUSE
-						? "listen on %s, where another process listens (--listen takes another "
-						  "address, port 0 any free port)"
-						: "listen on %s",
+					errno == EADDRINUSE ? "listen on %s: in use by another process; choose another "
+							      "address with --listen (port 0: any free port)"
+							    : "listen on %s",
 					listen_on);
 
 	/* The address as it was bound, with the port that the system chose for 0. */

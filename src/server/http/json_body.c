@@ -101,7 +101,7 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const s
 	char *copy SL_CLEANUP(free_copy) = NULL;
 	/* The parser skips a NUL after a number; a reader of the value as it was sent would stop there. */
 	if (text.len > 0 && memchr(text.at, 0, text.len) != NULL)
-		return sl_err_set(err, SL_EDATA, "the body is not JSON: it has a NUL byte");
+		return sl_err_set(err, SL_EDATA, "the body is not valid JSON: it contains a NUL byte");
 	if (opts->opaque != NULL) {
 		/* Room for the rest of a text: every opaque value follows a colon. */
 		const char *end = text.at + text.len;
@@ -114,7 +114,7 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const s
 		copy = malloc(room);
 		int rc = copy != NULL ? cut_opaque(&b, text, opts, copy, &rest.len) : SL_ENOMEM;
 		if (rc == SL_ENOMEM)
-			return sl_err_set(err, rc, "no memory for a body of %zu bytes", text.len);
+			return sl_err_set(err, rc, "out of memory for a body of %zu bytes", text.len);
 		if (rc == SL_ETOOBIG)
 			return sl_err_set(err, rc, "the body has more than %d values of '%s'", OPAQUE_MAX,
 					  opts->opaque);
@@ -130,8 +130,8 @@ int srv_json_body_parse(struct srv_json_body *out, struct srv_text text, const s
 		return sl_err_set(err, SL_EFULL, "too many large bodies at the same time");
 	b.json = json_loadb(rest.at, rest.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
 	if (b.json == NULL)
-		return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-				  why.column);
+		return sl_err_set(err, SL_EDATA, "the body is not valid JSON: %s at line %d, column %d", why.text,
+				  why.line, why.column);
 	*out = b;
 	b = (struct srv_json_body){0};
 	return 0;

@@ -34,9 +34,8 @@ static const struct {
 } gauges[] = {
 	{"sluice_http_connections", "Open connections.", read_number_now, offsetof(srv_http, n_connections)},
 	{"sluice_http_streams", "Open server-sent streams.", read_number_now, offsetof(srv_http, n_streams)},
-	{"sluice_http_requests_running", "Requests that are not answered yet.", count_running, 0},
-	{"sluice_http_bodies_bytes", "Memory that request bodies take.", read_number_now,
-	 offsetof(srv_http, body_bytes)},
+	{"sluice_http_requests_running", "Requests not answered yet.", count_running, 0},
+	{"sluice_http_bodies_bytes", "Memory used by request bodies.", read_number_now, offsetof(srv_http, body_bytes)},
 };
 #define N_GAUGES (SL_COUNT(gauges))
 _Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
@@ -44,13 +43,12 @@ _Static_assert(N_GAUGES == SRV_GAUGES, "srv_http has a place for each");
 int srv_metrics_start(srv_http *h, struct sl_err *err)
 {
 	static const char cut[] = "sluice_http_cut_connections_total",
-			  cut_help[] = "Connections that the server ended before their request was whole.";
+			  cut_help[] = "Connections closed before their request was complete.";
 	const struct srv_metric counters[] = {
 		{cut, cut_help, NULL, &h->cut_late, {"reason", "deadline"}},
 		{cut, cut_help, NULL, &h->cut_body, {"reason", "body"}},
-		{"sluice_http_denied_total", "Requests that were denied.", .counter = &h->denied},
-		{"sluice_http_refused_logins_total", "Log-ins with a token that does not exist.",
-		 .counter = &h->refused_logins},
+		{"sluice_http_denied_total", "Denied requests.", .counter = &h->denied},
+		{"sluice_http_refused_logins_total", "Failed logins.", .counter = &h->refused_logins},
 	};
 	for (size_t i = 0; h->metrics != NULL && i < N_GAUGES; i++) {
 		int rc = sl_metrics_gauge(h->metrics, gauges[i].name, gauges[i].help, NULL, 0, &h->gauges[i], err);
@@ -79,7 +77,7 @@ static sl_counter *requests_of(srv_http *h, const char *method, const char *path
 		{"status", class_names[class]},
 	};
 	sl_counter *c = NULL; /* stays so on failure, and is not counted then */
-	(void)!sl_metrics_counter(h->metrics, "sluice_http_requests_total", "Requests by route and class of status.",
+	(void)!sl_metrics_counter(h->metrics, "sluice_http_requests_total", "Requests by route and status class.",
 				  labels, 3, &c, NULL);
 	return c;
 }
@@ -105,10 +103,10 @@ void srv_metrics_count(srv_http *h, struct srv_endpoint *e, int status, int64_t 
 	/* The histogram is made by the first request of a route. */
 	if (e->metrics->seconds == NULL) {
 		const struct sl_metric_label labels[] = {{"method", e->route.method}, {"route", e->route.path}};
-		(void)!sl_metrics_histogram(
-			h->metrics, "sluice_http_request_seconds",
-			"From a request's first line to its answer's last byte; streams are left out.", labels, 2,
-			SL_UNIT_NANOSECONDS, &e->metrics->seconds, NULL);
+		(void)!sl_metrics_histogram(h->metrics, "sluice_http_request_seconds",
+					    "Duration from the first line of a request to the last byte of its "
+					    "response; streams are excluded.",
+					    labels, 2, SL_UNIT_NANOSECONDS, &e->metrics->seconds, NULL);
 	}
 	sl_histogram_observe(e->metrics->seconds, (uint64_t)ns);
 }

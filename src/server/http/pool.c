@@ -67,7 +67,7 @@ static void run_handler(srv_request *r)
 	if ((atomic_load(&r->state) & R_ANSWERED) == 0 && !r->later) {
 		sl__log(&r->h->env, SL_LOG_ERROR, "http", "handler returned without a response",
 			SL__F_STR("route", e->route.path));
-		srv_error(r, 500, "internal", "the server has a defect");
+		srv_error(r, 500, "internal", "internal error of the server; report it");
 	}
 }
 

@@ -74,7 +74,7 @@ static void *record_main(void *ctx)
 					       .action = "session.begin",
 					       .request_id = l->id};
 	if (h->audit(&record, &err, h->audit_ctx) != 0)
-		sl__log(&h->env, SL_LOG_ERROR, "http", "log-in not recorded", SL__F_STR("error", err.msg));
+		sl__log(&h->env, SL_LOG_ERROR, "http", "login not recorded", SL__F_STR("error", err.msg));
 	free(l);
 	sl__lock(&h->mu);
 	h->n_recording--;
@@ -139,10 +139,10 @@ static void log_in(srv_request *r, void *ctx)
 	} else if (given) {
 		sl_counter_add(r->h->refused_logins, 1);
 		if (srv_auth_may_refuse(r->h->auth, sl__real_ms(&r->h->env))) {
-			srv_error(r, 401, "unauthorized", "no token has this value");
+			srv_error(r, 401, "unauthorized", "unknown token");
 		} else {
 			srv_retry_after(r, 1000);
-			srv_error(r, 429, "too_many", "too many refused log-ins; try again later");
+			srv_error(r, 429, "too_many", "too many failed logins; try again later");
 		}
 	} else {
 		srv_error(r, 400, "invalid", "the body has no token");

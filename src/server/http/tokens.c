@@ -94,21 +94,21 @@ static const char *read_token_line(const char *p, const char *end, struct srv_to
 	for (size_t i = 0; good && i < w.len; i++)
 		good = w.text[i] != '\0' && strchr(NAME_CHARS, w.text[i]) != NULL;
 	if (!good)
-		return "the name is not 1 to 64 of A-Z a-z 0-9 . _ -";
+		return "the name must have 1 to 64 characters of A-Z a-z 0-9 . _ -";
 	memcpy(t->name, w.text, w.len);
 
 	for (; (w = next_word(&p, end)).len > 0 && (w.len < k || memcmp(w.text, kind, k) != 0); n_scopes++)
 		if (!read_scope(w, t))
-			return "a scope is not one of read, write, admin, enqueue:TYPES, worker:TYPES, ship:PREFIXES, "
-			       "each once";
+			return "a scope must be read, write, admin, enqueue:TYPES, worker:TYPES or ship:PREFIXES, each "
+			       "once";
 	if (n_scopes == 0)
-		return "it has no scope";
+		return "missing scope";
 
 	if (w.len != k + 2 * (size_t)SRV_HASH_BYTES ||
 	    sodium_hex2bin(t->hash, SRV_HASH_BYTES, w.text + k, w.len - k, NULL, &n_hash, NULL) != 0 ||
 	    n_hash != SRV_HASH_BYTES)
-		return "the hash is not sha256: and 64 hexadecimal digits";
-	return next_word(&p, end).len == 0 ? NULL : "something follows the hash";
+		return "the hash must be sha256: and 64 hexadecimal digits";
+	return next_word(&p, end).len == 0 ? NULL : "unexpected text after the hash";
 }
 
 int srv_tokens_parse(const char *text, size_t len, struct srv_token *out, size_t max, struct sl_err *err)
@@ -132,9 +132,9 @@ int srv_tokens_parse(const char *text, size_t len, struct srv_token *out, size_t
 			if (strcmp(t->name, out[i].name) == 0 &&
 			    !(t->role == out[i].role && strcmp(t->enqueue, out[i].enqueue) == 0 &&
 			      strcmp(t->worker, out[i].worker) == 0 && strcmp(t->ship, out[i].ship) == 0))
-				wrong = "the name was given before with other scopes";
+				wrong = "the name was used before with other scopes";
 			else if (sodium_memcmp(t->hash, out[i].hash, SRV_HASH_BYTES) == 0)
-				wrong = "the hash was given before";
+				wrong = "the hash was used before";
 		}
 		if (wrong != NULL)
 			return sl_err_set(err, SL_ECONFIG, "line %zu: %s", line, wrong);

@@ -381,12 +381,12 @@ static void follow_job(srv_request *r, void *ctx)
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t id, after = 0;
 	if (!srv_number_parse(srv_param(r, "id"), INT64_MAX, &id) || id == 0) {
-		srv_error(r, 400, "invalid", "id: a number");
+		srv_error(r, 400, "invalid", "id: must be a number");
 		return;
 	}
 	const char *from = last != NULL && *last != '\0' ? last : srv_query(r, "after");
 	if (from != NULL && !srv_number_parse(from, INT64_MAX, &after)) {
-		srv_error(r, 400, "invalid", "%s: an offset", last != NULL ? "Last-Event-ID" : "after");
+		srv_error(r, 400, "invalid", "%s: must be an offset", last != NULL ? "Last-Event-ID" : "after");
 		return;
 	}
 	if (store->ops->get_job(store->ctx, NULL, id, ignore_job, NULL, &err) != 0) {
@@ -418,7 +418,7 @@ int srv_follow_new(struct srv_follow **out, struct srv_core *core, struct sl_err
 	f->core = core;
 	sl__mutex_init(&f->mu);
 	sl__cond_init(&f->wake);
-	int rc = sl_metrics_gauge(core->metrics, "sluice_event_followers", "Clients that follow the events of a job.",
+	int rc = sl_metrics_gauge(core->metrics, "sluice_event_followers", "Clients following the events of a job.",
 				  NULL, 0, &f->gauge, err);
 	int failed = rc == 0 ? sl__thread_start(&f->reader, "follow", reader_main, f) : 0;
 	f->started = rc == 0 && failed == 0;

@@ -195,7 +195,7 @@ static void on_publish_done(enum sl_item_end end, const struct sl_err *err, void
 	(void)err;
 	if (!p->settled) {
 		answer_busy(p, 503, FULL_MS,
-			    end == SL_ITEM_RETURNED ? "the server stops" : "the store did not take it");
+			    end == SL_ITEM_RETURNED ? "the server is stopping" : "the store did not accept the events");
 		count_request(in, BUSY);
 	} else {
 		if (p->rc == 0)
@@ -234,7 +234,7 @@ static void on_publish_dead(const struct sl_item *item, const struct sl_err *err
 static void on_sender_gone(srv_request *r, void *ctx)
 {
 	(void)r;
-	srv_wait_unheard(ctx, FULL_MS, "the server stops");
+	srv_wait_unheard(ctx, FULL_MS, "the server is stopping");
 }
 
 /* ---- the handler ---- */
@@ -254,13 +254,14 @@ static bool headers_are_good(struct srv_ingest *in, srv_request *r)
 	const char *coding = srv_header(r, "Content-Encoding");
 	if (!has_content_type(r, "application/proto") && !has_content_type(r, "application/json")) {
 		srv_set_header(r, "Accept-Post", "application/proto, application/json");
-		answer_connect_error(r, 415, "unimplemented", "Content-Type: application/proto or application/json");
+		answer_connect_error(r, 415, "unimplemented",
+				     "Content-Type must be application/proto or application/json");
 	} else if (version != NULL && strcmp(version, "1") != 0)
-		answer_connect_error(r, 400, "failed_precondition", "Connect-Protocol-Version: 1 is known here");
+		answer_connect_error(r, 400, "failed_precondition", "Connect-Protocol-Version must be 1");
 	else if (coding != NULL && strcasecmp(coding, "identity") != 0)
-		answer_connect_error(r, 501, "unimplemented", "Content-Encoding: only identity");
+		answer_connect_error(r, 501, "unimplemented", "Content-Encoding must be identity");
 	else if (target != NULL && strcmp(target, in->target) != 0)
-		answer_connect_error(r, 421, "failed_precondition", "this server has another store");
+		answer_connect_error(r, 421, "failed_precondition", "this server uses another store");
 	else
 		return true;
 	return false;
@@ -295,7 +296,7 @@ static void submit_publish(struct srv_ingest *in, struct srv_publish *p)
 	if (rc == SL_EFULL || rc == SL_ETIMEDOUT)
 		answer_busy(p, 429, FULL_MS, "too many batches wait for the store");
 	else
-		answer_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server stops" : sl_err_text(rc));
+		answer_busy(p, 503, FULL_MS, rc == SL_ECLOSED ? "the server is stopping" : sl_err_text(rc));
 	wait_end(p);
 	srv_publish_unref(p);
 }
@@ -316,7 +317,7 @@ static int check_job_types(const struct srv_ingest *in, const srv_request *r, co
 		struct sl_job *job = NULL;
 		uint64_t id = p->rows[i].job_id;
 		if (id == 0)
-			return sl_err_set(err, SL_EACCES, "the token may not publish events without a job");
+			return sl_err_set(err, SL_EACCES, "the token does not allow events without a job");
 		if (id == last)
 			continue;
 		last = id;
@@ -324,7 +325,7 @@ static int check_job_types(const struct srv_ingest *in, const srv_request *r, co
 		if (rc == SL_ENOENT)
 			continue;
 		if (rc == 0 && !srv_may_work(r, job->type))
-			rc = sl_err_set(err, SL_EACCES, "the token may not publish events of jobs of type '%.60s'",
+			rc = sl_err_set(err, SL_EACCES, "the token does not allow events of jobs of type '%.60s'",
 					job->type);
 		sl_job_release(in->core->jobs, job);
 		if (rc != 0)
@@ -338,7 +339,7 @@ static int check_writer(const struct srv_ingest *in, srv_request *r, struct srv_
 {
 	if (!srv_may_ship(r, p->stream)) {
 		if (!srv_works(r))
-			return sl_err_set(err, SL_EACCES, "the token may not publish to this stream");
+			return sl_err_set(err, SL_EACCES, "the token does not allow this stream");
 		int rc = check_job_types(in, r, p, err);
 		if (rc != 0)
 			return rc;
@@ -426,8 +427,7 @@ static int open_ingest(struct srv_ingest *in, struct sl_err *err)
 	int rc = store->ops->target_id(store->ctx, in->target, err);
 	if (rc != 0)
 		return rc;
-	static const char requests[] = "sluice_ingest_requests_total",
-			  help[] = "Requests of senders of logs, by how they were answered.";
+	static const char requests[] = "sluice_ingest_requests_total", help[] = "Requests of log senders, by result.";
 	const struct srv_metric metrics[] = {
 		{requests, help, NULL, &in->requests[TAKEN], {"outcome", "taken"}},
 		{requests, help, NULL, &in->requests[REFUSED], {"outcome", "refused"}},

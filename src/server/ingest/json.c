@@ -14,7 +14,7 @@
 
 static int is_not(struct sl_err *err, const char *name, const char *what)
 {
-	return sl_err_set(err, SL_EDATA, "%s: not %s", name, what);
+	return sl_err_set(err, SL_EDATA, "%s: must be %s", name, what);
 }
 
 /* NULL also for null. */
@@ -77,7 +77,7 @@ static int read_base64(struct srv_publish *p, const json_t *v, const char *name,
 		return is_not(err, name, "bytes in base64");
 	char *bytes = srv_publish_alloc(p, SL__BASE64_DECODED_MAX(n));
 	if (bytes == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for an event");
+		return sl_err_set(err, SL_ENOMEM, "out of memory for an event");
 	ssize_t got = sl__base64_decode(bytes, json_string_value(v), n);
 	if (got < 0)
 		return is_not(err, name, "bytes in base64");
@@ -181,7 +181,7 @@ static int read_events(struct srv_publish *p, const json_t *list, struct token t
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
 	p->rows = srv_publish_alloc(p, n * sizeof(*p->rows));
 	if (p->rows == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu events", n);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu events", n);
 	for (; p->n < n; p->n++) {
 		const json_t *v = json_array_get(list, p->n);
 		struct sl_event_row *e = &p->rows[p->n];
@@ -206,7 +206,7 @@ static int read_skipped(struct srv_publish *p, const json_t *list, struct sl_err
 		return is_not(err, "skipped", "a list");
 	p->skipped = srv_publish_alloc(p, n * sizeof(*p->skipped));
 	if (p->skipped == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu ranges", n);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu ranges", n);
 	for (; p->n_skipped < n; p->n_skipped++) {
 		struct sl_wal_range *range = &p->skipped[p->n_skipped];
 		*range = (struct sl_wal_range){0};
@@ -268,8 +268,8 @@ int srv_publish_json(struct srv_publish *p, const void *body, size_t len, struct
 		return sl_err_set(err, SL_ETOOBIG, "the body has too many JSON values; send protobuf, or fewer events");
 	json_t *root = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 	if (root == NULL)
-		return sl_err_set(err, SL_EDATA, "the body is not JSON: %s at line %d, column %d", why.text, why.line,
-				  why.column);
+		return sl_err_set(err, SL_EDATA, "the body is not valid JSON: %s at line %d, column %d", why.text,
+				  why.line, why.column);
 	int rc = read_publish(p, root, err);
 	json_decref(root);
 	return rc;

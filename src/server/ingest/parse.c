@@ -87,20 +87,20 @@ static bool name_is_good(const char *s)
 static const char *why_refused(const struct sl_event_row *e)
 {
 	if ((int)e->type < 1)
-		return "it has no type";
+		return "missing type";
 	if (e->ts_ms < TS_MIN_MS || e->ts_ms > TS_MAX_MS)
 		return "its time is not between the years 1 and 9999";
 	if (e->job_id > INT64_MAX)
-		return "there is no such job";
+		return "no such job";
 	if (e->attempt < 0)
-		return "its attempt is negative";
-	return e->payload_len > SL_WAL_MAX_PAYLOAD ? "it is too large" : NULL;
+		return "negative attempt";
+	return e->payload_len > SL_WAL_MAX_PAYLOAD ? "too large" : NULL;
 }
 
 int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 {
 	if (!name_is_good(p->stream))
-		return sl_err_set(err, SL_EDATA, "stream: not a name of letters, digits, '.', '_' and '-', at most %d",
+		return sl_err_set(err, SL_EDATA, "stream: must be letters, digits, '.', '_' and '-', at most %d",
 				  SRV_STREAM_BYTES - 1);
 
 	/* Events and ranges in order, and no event in a range. */
@@ -120,7 +120,7 @@ int srv_publish_check(struct srv_publish *p, struct sl_err *err)
 		else if (p->rows[i].sequence < p->skipped[k].first)
 			i++;
 		else
-			return sl_err_set(err, SL_EDATA, "skipped: event %" PRIu64 " is there and skipped",
+			return sl_err_set(err, SL_EDATA, "skipped: event %" PRIu64 " is both sent and skipped",
 					  p->rows[i].sequence);
 	}
 
@@ -157,13 +157,13 @@ int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struc
 	const Sluice__V1__PublishJobEventsRequest *m =
 		sluice__v1__publish_job_events_request__unpack(&allocator, len, body);
 	if (m == NULL)
-		return sl_err_set(err, SL_EDATA, "the body is no PublishJobEventsRequest");
+		return sl_err_set(err, SL_EDATA, "the body is not a PublishJobEventsRequest");
 	if (m->n_events > SRV_PUBLISH_EVENTS || m->n_skipped > SRV_PUBLISH_EVENTS)
 		return sl_err_set(err, SL_ETOOBIG, "more than %d events", SRV_PUBLISH_EVENTS);
 	p->rows = srv_publish_alloc(p, m->n_events * sizeof(*p->rows));
 	p->skipped = srv_publish_alloc(p, m->n_skipped * sizeof(*p->skipped));
 	if (p->rows == NULL || p->skipped == NULL)
-		return sl_err_set(err, SL_ENOMEM, "no memory for %zu events", m->n_events);
+		return sl_err_set(err, SL_ENOMEM, "out of memory for %zu events", m->n_events);
 	for (size_t i = 0; i < m->n_events; i++, p->n++) {
 		const Sluice__V1__JobEvent *event = m->events[i]->event;
 		struct sl_event_row *e = &p->rows[i];
@@ -188,7 +188,7 @@ int srv_publish_proto(struct srv_publish *p, const void *body, size_t len, struc
 		e->payload_len = event->data.len;
 		if (event->token != NULL && event->token->claim.len != 0 && !has_claim) {
 			p->refused = e->sequence;
-			return sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": its claim is not 16 bytes long",
+			return sl_err_set(err, SL_EREFUSED, "event %" PRIu64 ": its claim must be 16 bytes long",
 					  p->refused);
 		}
 	}

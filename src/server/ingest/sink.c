@@ -225,7 +225,7 @@ static void tell_away(struct srv_ingest *in, const struct sl_sink_batch *batch)
 	}
 	for (size_t i = 0; i < batch->n; i++)
 		if (!publish_at(batch, i)->settled)
-			srv_wait_unheard(publish_at(batch, i), ALONE_MS, "the store did not take it");
+			srv_wait_unheard(publish_at(batch, i), ALONE_MS, "the store did not accept the events");
 }
 
 static int write_publishes(void *ctx, void *lane, const struct sl_sink_batch *batch, struct sl_sink_reply *reply,

@@ -152,7 +152,7 @@ static void get_streams(srv_request *r, void *ctx)
 		unsigned long incarnation = strtoul(cursor, &end, 10);
 		after = (struct sl_event_stream){.stream = end + 1, .incarnation = (uint32_t)incarnation};
 		if (end == cursor || *end != ':' || incarnation > UINT32_MAX) {
-			srv_error(r, 400, "invalid", "cursor: not one of this list");
+			srv_error(r, 400, "invalid", "cursor: not from this list");
 			return;
 		}
 	}

@@ -10,7 +10,7 @@ export async function audit({ root, signal }) {
   const box = h("div", { class: "card" }, skeleton());
   fill(root, pageHead("Audit log", { text: "Every change, who made it, and how." }), box);
   const { items } = await get("/audit", { signal, query: { limit: 200 } });
-  if (!items.length) return fill(box, empty("audit", "Nothing was changed yet", "Every change is recorded here: who, what, when and how."));
+  if (!items.length) return fill(box, empty("audit", "No changes yet", "Every change is recorded here: who made it, what, when and how."));
   fill(body, items.map((x) => {
     const params = Object.values(x.detail?.params || {}).concat(x.detail?.operands || []);
     const on = x.chains.length ? x.chains.slice(0, 5).join(", ") + (x.chains.length > 5 ? ` and ${x.chains.length - 5} more` : "") : params.join(" ");

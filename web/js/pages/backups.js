@@ -13,8 +13,8 @@ const columns = (names, nums) => names.map((name) => ({ name, class: nums.includ
 const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 function teach() {
-  return empty("backups", "This server knows of no backups", "Name a repository, and this page shows its snapshots, how old the newest is, and whether everything in it can be restored.",
-    h("div", { class: "commands" }, command("sluice backup init ./backups", "Make a repository, encrypted with a passphrase:"),
+  return empty("backups", "No backup repository is configured", "Set a repository, and this page shows its snapshots, the age of the newest, and whether all of them can be restored.",
+    h("div", { class: "commands" }, command("sluice backup init ./backups", "Create a repository, encrypted with a passphrase:"),
       command("sluice backup create --repo ./backups", "Back up everything that Sluice keeps, the databases first:"),
       command("sluice up --set backup.repo=./backups --set backup.passphrase_file=./passphrase", "Show it here:")));
 }
@@ -37,7 +37,7 @@ function findingRow(f) {
 
 function checkCard(c) {
   const depth = c && (c.read_data ? "every byte was read" : "without reading the data");
-  if (!c) return card("Check", {}, h("p", { class: "hint pad" }, "Not checked since this server was started. A check proves that every block that a snapshot needs is there; with the data, that every byte is right."));
+  if (!c) return card("Check", {}, h("p", { class: "hint pad" }, "Not checked since this server started. A check proves that every block of every snapshot exists; with the data, it proves that every byte is correct."));
   const parts = [];
   if (c.state === "running") {
     const part = c.total_packs ? c.done_packs / c.total_packs : 0;
@@ -45,14 +45,14 @@ function checkCard(c) {
   } else if (c.state === "passed") {
     parts.push(h("p", { class: "all-good" }, tag("checked", "good"), `Every snapshot can be restored: ${plural(c.snapshots, "snapshot")}, ${plural(c.blocks, "block")} in ${plural(c.packs, "pack")}; ${depth}. `, h("span", { class: "faint" }, `${duration(Date.parse(c.ended_at) - Date.parse(c.started_at))}, `, ago(c.ended_at))));
   } else if (c.state === "failed") {
-    parts.push(h("p", { class: "banner bad", role: "alert" }, `${plural(c.findings_total, "thing is", "things are")} damaged or missing; 'sluice backup repair' keeps the rest. `, ago(c.ended_at)));
+    parts.push(h("p", { class: "banner bad", role: "alert" }, `${plural(c.findings_total, "thing is", "things are")} damaged or missing; run 'sluice backup repair' to save the rest. `, ago(c.ended_at)));
   } else {
-    parts.push(h("p", { class: "banner warn", role: "alert" }, `It did not come to its end: ${c.error}`));
+    parts.push(h("p", { class: "banner warn", role: "alert" }, `The check could not finish: ${c.error}`));
   }
   if (c.findings.length) {
     const { node, body } = table("Findings", columns(["What", "Object", "File", "Snapshot", "Found"], []), { class: "stack" });
     fill(body, c.findings.map(findingRow));
-    parts.push(node, c.findings_total + c.harmless_total > c.findings.length && h("p", { class: "hint pad" }, `The first ${c.findings.length} are shown; 'sluice backup check' names every one.`));
+    parts.push(node, c.findings_total + c.harmless_total > c.findings.length && h("p", { class: "hint pad" }, `The first ${c.findings.length} are shown; 'sluice backup check' lists all.`));
   }
   return card("Check", {}, parts);
 }
@@ -113,7 +113,7 @@ export async function backupsPage({ root, signal }) {
     showCheck(b.check ? await get("/backups/check", { signal }) : null);
     const empties = b.repository && !b.items.length;
     more.hidden = !empties && !(b.repository && b.repository.snapshots > b.items.length);
-    if (!more.hidden) part(more, [empties, b.items.length], () => (empties ? command(`sluice backup create --repo ${quoted(b.repo)}`, "There is no snapshot yet. Make one:") : `The newest ${num(b.items.length)} are shown; 'sluice backup list' has all.`));
+    if (!more.hidden) part(more, [empties, b.items.length], () => (empties ? command(`sluice backup create --repo ${quoted(b.repo)}`, "No snapshots yet. Create one:") : `The newest ${num(b.items.length)} are shown; 'sluice backup list' has all.`));
     node.hidden = !b.items.length;
     reconcile(body, b.items, (s) => s.id, row);
     if (factBox.parentNode !== root) fill(root, head, note, factBox, checkBox, list);

@@ -23,11 +23,11 @@ function inWords(spec) {
 
 function form(c = {}) {
   return ask({ title: c.name ? `Change ${c.name}` : "Add a schedule", action: c.name ? "Save" : "Add", fields: [
-    { name: "name", label: "Name", value: c.name, required: true, placeholder: "nightly", hint: "A name that exists is replaced." },
+    { name: "name", label: "Name", value: c.name, required: true, placeholder: "nightly", hint: "An existing schedule with this name is replaced." },
     { name: "spec", label: "Schedule (UTC)", value: c.spec, required: true, placeholder: "30 2 * * *", hint: "Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly." },
-    { name: "type", label: "Type of the job", value: c.type, required: true, placeholder: "report" },
+    { name: "type", label: "Job type", value: c.type, required: true, placeholder: "report" },
     { name: "input", label: "Input (JSON)", value: c.input === undefined || c.input === null ? "" : JSON.stringify(c.input, null, 2), multiline: true, check: isJson },
-    { name: "catch_up", label: "Enqueue ticks that were missed", type: "checkbox", value: c.catch_up },
+    { name: "catch_up", label: "Enqueue missed ticks", type: "checkbox", value: c.catch_up },
   ] });
 }
 
@@ -36,7 +36,7 @@ async function save(c, load) {
   if (!v) return;
   try {
     await put(`/cron/${enc(v.name.trim())}`, { spec: v.spec.trim(), type: v.type.trim(), input: v.input.trim() ? JSON.parse(v.input) : null, priority: c ? c.priority : 0, catch_up: v.catch_up });
-    toast(`Schedule ${v.name} is set`);
+    toast(`Schedule ${v.name} saved`);
     await load();
   } catch (e) {
     problem(e);
@@ -44,10 +44,10 @@ async function save(c, load) {
 }
 
 async function remove(c, load) {
-  if (!(await ask({ title: `Remove ${c.name}?`, text: "Jobs that it has enqueued stay.", action: "Remove", danger: true }))) return;
+  if (!(await ask({ title: `Remove ${c.name}?`, text: "Jobs that it already enqueued stay.", action: "Remove", danger: true }))) return;
   try {
     await del(`/cron/${enc(c.name)}`);
-    toast(`Schedule ${c.name} is removed`);
+    toast(`Schedule ${c.name} removed`);
     await load();
   } catch (e) {
     problem(e);
@@ -71,7 +71,7 @@ export async function cron({ root, signal }) {
   const box = h("div", { class: "card" }, skeleton(4));
   async function load() {
     const { items } = await get("/cron", { signal });
-    if (!items.length) return fill(box, empty("cron", "Nothing is scheduled", "A schedule enqueues a job again and again; each tick exactly once, however many workers there are.", command("sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'")));
+    if (!items.length) return fill(box, empty("cron", "No schedules yet", "A schedule enqueues a job at fixed times. Each tick is enqueued exactly once, however many workers run.", command("sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'")));
     reconcile(body, items, (c) => c.name, (c) => row(c, load));
     if (node.parentNode !== box) fill(box, node);
   }

@@ -23,7 +23,7 @@ async function redrive(id, load) {
 }
 
 export async function redriveAll(load) {
-  const sure = await ask({ title: "Redrive all dead letters?", text: "Each is delivered again; those that are refused once more stay, with the new reason.", action: "Redrive all" });
+  const sure = await ask({ title: "Redrive all dead letters?", text: "Each one is delivered again. Those that are refused again stay here with the new reason.", action: "Redrive all" });
   if (!sure) return;
   try {
     toast(...outcome(await post("/dead-letters/redrive", { all: true })));
@@ -77,9 +77,9 @@ export async function deadLetters({ root, signal }) {
 }
 
 function payload(l) {
-  if (l.sealed) return h("p", { class: "hint pad" }, "The dead letter is sealed: its item is encrypted.");
+  if (l.sealed) return h("p", { class: "hint pad" }, "This dead letter is sealed: its item is encrypted.");
   const text = l.text ?? new TextDecoder().decode(Uint8Array.from(atob(l.data_b64 || ""), (c) => c.charCodeAt(0)));
-  if (!text) return h("p", { class: "hint pad" }, "It is empty.");
+  if (!text) return h("p", { class: "hint pad" }, "The item is empty.");
   try {
     return jsonView(JSON.parse(text), "Payload");
   } catch {

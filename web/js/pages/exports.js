@@ -18,15 +18,15 @@ const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", {}, name), 
 const columns = (names, nums) => names.map((name) => ({ name, class: nums.includes(name) ? "num" : "" }));
 
 function teach() {
-  return empty("exports", "This server exports nothing", "Give it a folder, and the events of all jobs become Parquet files there, with a catalog and a chain of hashes that proves that none was skipped, doubled or changed.",
-    h("div", { class: "commands" }, command("sluice up --export ./exports", "Everything that jobs log from now on, and what the store has already:"),
+  return empty("exports", "No export folder is configured", "Set a folder to export the events of all jobs as Parquet files, with a catalog and a chain of hashes that proves that no event was skipped, duplicated or changed.",
+    h("div", { class: "commands" }, command("sluice up --export ./exports", "All events in the store, and all new ones:"),
       command("sluice export --from rows.csv --to ./exports --dataset rows", "Any other rows that have a sequence number, once:")));
 }
 
 // What is to be said of the export itself.
 function banner(exporter) {
-  if (exporter.state === "failed") return h("p", { class: "banner bad", role: "alert" }, `The export ended and will be started again. ${exporter.error || ""}`);
-  if (exporter.state === "waiting") return h("p", { class: "banner warn" }, `Another process exports ${exporter.dataset}; this server takes over when it ends. ${exporter.error || ""}`);
+  if (exporter.state === "failed") return h("p", { class: "banner bad", role: "alert" }, `The export failed and will be restarted. ${exporter.error || ""}`);
+  if (exporter.state === "waiting") return h("p", { class: "banner warn" }, `Another process exports ${exporter.dataset}; this server takes over when that one ends. ${exporter.error || ""}`);
   return null;
 }
 
@@ -46,7 +46,7 @@ export async function exportsPage({ root, signal }) {
   const { node, body } = table("Exports", columns(["Dataset", "Export", "Range", "Partitions", "Rows", "Size", "Waiting", "Verified"], ["Partitions", "Rows", "Size", "Waiting"]), { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
   const note = h("div", { hidden: true });
-  fill(root, pageHead("Exports", { text: "Events and rows as Parquet, in order and without a gap, with a chain of hashes to prove it." }), note, box);
+  fill(root, pageHead("Exports", { text: "Events and rows as Parquet files, in order and without gaps, with a chain of hashes to prove it." }), note, box);
   async function load() {
     const answer = await get("/exports", { signal });
     if (!answer.configured) return fill(box, teach());
@@ -116,22 +116,22 @@ function findingRow(f) {
 }
 
 function verificationCard(v) {
-  if (!v) return card("Verification", {}, h("p", { class: "hint pad" }, "Not verified since this server was started. Verify reads every file again and compares hashes, rows, order, gaps and the chain."));
+  if (!v) return card("Verification", {}, h("p", { class: "hint pad" }, "Not verified since this server started. A verification reads every file and checks hashes, rows, order, gaps and the chain."));
   const parts = [];
   if (v.state === "running") {
     const part = v.total_bytes ? v.done_bytes / v.total_bytes : 0;
     parts.push(h("div", { class: "progress" }, h("progress", { max: 1, value: part, "aria-label": "Progress of the verification" }), h("b", {}, `${Math.round(part * 100)} %`)), h("p", { class: "hint pad" }, `${bytes(v.done_bytes)} of ${bytes(v.total_bytes)}, begun `, ago(v.started_at)));
   } else if (v.state === "passed") {
-    parts.push(h("p", { class: "all-good" }, tag("verified", "good"), `All as it was written: ${plural(v.partitions, "partition")}, ${plural(v.rows, "row")}, ${plural(v.events, "event")}. `, h("span", { class: "faint" }, `${duration(Date.parse(v.ended_at) - Date.parse(v.started_at))}, `, ago(v.ended_at))));
+    parts.push(h("p", { class: "all-good" }, tag("verified", "good"), `Nothing has changed since it was written: ${plural(v.partitions, "partition")}, ${plural(v.rows, "row")}, ${plural(v.events, "event")}. `, h("span", { class: "faint" }, `${duration(Date.parse(v.ended_at) - Date.parse(v.started_at))}, `, ago(v.ended_at))));
   } else if (v.state === "failed") {
-    parts.push(h("p", { class: "banner bad", role: "alert" }, `${plural(v.findings_total, "thing is", "things are")} not as written. `, ago(v.ended_at)));
+    parts.push(h("p", { class: "banner bad", role: "alert" }, `${plural(v.findings_total, "finding")}. `, ago(v.ended_at)));
   } else {
-    parts.push(h("p", { class: "banner warn", role: "alert" }, `It did not come to its end: ${v.error}`));
+    parts.push(h("p", { class: "banner warn", role: "alert" }, `The verification could not finish: ${v.error}`));
   }
   if (v.findings.length) {
     const { node, body } = table("Findings", columns(["What", "Where", "Found", "Event"], []), { class: "stack" });
     fill(body, v.findings.map(findingRow));
-    parts.push(node, v.findings_total + v.notes_total > v.findings.length && h("p", { class: "hint pad" }, `The first ${v.findings.length} are shown; 'sluice audit verify --all' names every one.`));
+    parts.push(node, v.findings_total + v.notes_total > v.findings.length && h("p", { class: "hint pad" }, `The first ${v.findings.length} are shown; 'sluice audit verify --all' lists all.`));
   }
   return card("Verification", {}, parts);
 }
@@ -139,7 +139,7 @@ function verificationCard(v) {
 function headCard(head, dir) {
   const save = link(`data:application/json,${enc(head.text)}`, "Save", { class: "btn small", download: `${head.dataset}-${head.events}.head` });
   return card("Head", { actions: save }, h("div", { class: "pad head-box" },
-    command(head.text.trim(), `Event ${num(head.events)}, up to sequence ${seq(head.checkpoint)}; ${head.signed ? "signed" : "not signed: set export_events.sign_key_file"}. Kept elsewhere, it proves later that nothing was cut off:`),
+    command(head.text.trim(), `Event ${num(head.events)}, up to sequence ${seq(head.checkpoint)}; ${head.signed ? "signed" : "not signed: set export_events.sign_key_file"}. Keep it elsewhere to prove later that nothing was cut off:`),
     command(`sluice audit verify ${dir} --dataset ${head.dataset} --checkpoint ${head.dataset}-${head.events}.head`)));
 }
 
@@ -169,7 +169,7 @@ export async function exportPage({ root, params, signal }) {
   }
   function showVerification(v) {
     if (verify) verify.disabled = Boolean(v) && v.state === "running";
-    if (state === "running" && v && v.state === "passed") toast(`${name} is as it was written`);
+    if (state === "running" && v && v.state === "passed") toast(`${name} is verified`);
     if (state === "running" && v && v.state === "failed") toast(`${name} is damaged: ${v.findings[0] ? v.findings[0].path : "see the findings"}`, "bad");
     state = v ? v.state : null;
     part(verification, v, () => verificationCard(v));
@@ -182,7 +182,7 @@ export async function exportPage({ root, params, signal }) {
     note.hidden = !said;
     part(note, said && said.textContent, () => said);
     part(facts, d, () => h("dl", { class: "facts" }, fact("Sequences", h("span", { class: "mono" }, range(d))), fact("Partitions", num(d.partitions)), fact("Rows", num(d.rows), d.bad_rows > 0 && ` (${num(d.bad_rows)} bad)`), fact("Size", bytes(d.bytes)),
-      fact("Events", num(d.events), d.outbox_backlog > 0 && ` (${num(d.outbox_backlog)} to be written out)`), d.lag !== null && fact("Waiting", num(d.lag)), d.endpoint_backlog !== null && fact("For the endpoint", num(d.endpoint_backlog)), fact("Numbered by", h("code", {}, d.sequence_column)), fact("Partition size", seq(d.partition_size)), fact("Writer", d.holder || "–")));
+      fact("Events", num(d.events), d.outbox_backlog > 0 && ` (${num(d.outbox_backlog)} not in the files yet)`), d.lag !== null && fact("Waiting", num(d.lag)), d.endpoint_backlog !== null && fact("For the endpoint", num(d.endpoint_backlog)), fact("Numbered by", h("code", {}, d.sequence_column)), fact("Partition size", seq(d.partition_size)), fact("Writer", d.holder || "–")));
     const [head, v] = await Promise.all([d.events ? get(`/exports/${enc(name)}/head`, { signal }) : null, d.verification ? get(`/exports/${enc(name)}/verify`, { signal }) : null, partitions.load(d)]);
     part(headBox, head, () => head && headCard(head, dir));
     showVerification(v);

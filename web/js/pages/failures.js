@@ -38,8 +38,8 @@ function row(g, load) {
 export async function failures({ root, signal }) {
   const { node, body } = table("Failed jobs by error", [{ name: "Jobs", class: "num" }, { name: "Error" }, { name: "Type" }, { name: "Last" }, { name: "Newest" }, { name: "Actions", hidden: true }], { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
-  const more = h("p", { class: "hint pad" }, "These are the groups of the newest failed jobs; there are older ones.");
-  fill(root, pageHead("Failures", { text: "Failed jobs with the same first line of error, together.", actions: link("/jobs?status=failed", [icon("jobs"), "As a list"], { class: "btn" }) }), box);
+  const more = h("p", { class: "hint pad" }, "Only the newest failed jobs are grouped here; there are older ones.");
+  fill(root, pageHead("Failures", { text: "Failed jobs, grouped by the first line of their error.", actions: link("/jobs?status=failed", [icon("jobs"), "As a list"], { class: "btn" }) }), box);
   async function load() {
     const answer = await get("/errors", { signal, query: { limit: 200 } });
     if (!answer.items.length) return fill(box, empty("check", "Nothing has failed", "When a job runs out of attempts, it is kept here until you retry or delete it."));

@@ -18,14 +18,14 @@ const FINAL = ["completed", "failed", "cancelled"];
 const ACTIONS = [
   { name: "retry", label: "Retry", icon: "retry", kind: "primary", when: (c) => ["failed", "cancelled"].includes(c.status), done: "The chain will run again" },
   { name: "trigger", label: "Run now", icon: "bolt", when: (c) => c.status === "pending", done: "The job is due now" },
-  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "The chain is cancelled", sure: "Cancel this chain?", text: "A running attempt is asked to stop, and no further job of the chain starts." },
-  { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "The chain is completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson } },
-  { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "The chain is failed", field: { name: "error", label: "Error", required: true } },
+  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "Chain cancelled", sure: "Cancel this chain?", text: "Stops the running attempt and starts no further job of the chain." },
+  { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "Chain completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson } },
+  { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "Chain failed", field: { name: "error", label: "Error", required: true } },
 ];
 
 async function body(action, chain) {
   if (action.field) {
-    const v = await ask({ title: `${action.label.replace(" …", "")} chain ${chain.id}`, text: "Without running it any further.", action: action.label.replace(" …", ""), fields: [action.field] });
+    const v = await ask({ title: `${action.label.replace(" …", "")} chain ${chain.id}`, text: "The chain ends without running further.", action: action.label.replace(" …", ""), fields: [action.field] });
     if (!v) return null;
     return action.name === "complete" ? { output: v.output.trim() ? JSON.parse(v.output) : null } : { error: v.error };
   }
@@ -48,13 +48,13 @@ async function act(action, chain, load) {
 async function remove(chain, leave) {
   const others = (chain.blocked || []).length;
   const v = await ask({ title: `Delete chain ${chain.id}?`, action: "Delete", danger: true,
-    text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are gone.${others ? ` ${plural(others, "chain")} waited for it.` : ""}`,
-    fields: others ? [{ name: "cascade", label: "Delete those that wait for it as well", type: "checkbox" }] : [] });
+    text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are deleted.${others ? ` ${plural(others, "chain")} wait for it.` : ""}`,
+    fields: others ? [{ name: "cascade", label: "Also delete the chains that wait for it", type: "checkbox" }] : [] });
   if (!v) return;
   try {
     leave(true); // what is gone is not asked for any more
     await del(`/chains/${enc(chain.id)}`, v.cascade ? { cascade: 1 } : {});
-    toast(`Chain ${chain.id} is deleted`);
+    toast(`Chain ${chain.id} deleted`);
     await go("/jobs");
   } catch (e) {
     leave(false);
@@ -81,7 +81,7 @@ function facts(job, chain) {
     job.ended_at && FINAL.includes(job.status) && fact("Ended", ago(job.ended_at)),
     fact("Attempts", String(Math.max(job.attempt, (job.attempts || []).length))),
     job.leased_by && fact("Worker", workerName(job.leased_by)),
-    job.leased_until && job.status === "running" && fact("Lease runs out", ago(job.leased_until)),
+    job.leased_until && job.status === "running" && fact("Lease expires", ago(job.leased_until)),
     fact("Priority", String(job.priority)),
     job.key && fact("Key", tag(job.key, "key")),
     fact("Chain", chain.jobs.length > 1 ? `${plural(chain.jobs.length, "job")}, from ` : "", jobLink(job.chain_id)),
@@ -99,7 +99,7 @@ function attempt(a) {
 
 function attempts(job) {
   const list = [...(job.attempts || [])].reverse();
-  return list.length ? h("ol", { class: "attempts" }, list.slice(0, 50).map(attempt)) : h("p", { class: "hint pad" }, "It was not started yet.");
+  return list.length ? h("ol", { class: "attempts" }, list.slice(0, 50).map(attempt)) : h("p", { class: "hint pad" }, "Not started yet.");
 }
 
 function data(name, value, none) {

@@ -249,7 +249,7 @@ class List {
 
   showNothing() {
     const filtered = Object.keys(this.filter).some((k) => k !== "order");
-    if (this.nextCursor) fill(this.box, empty("search", "Not found so far", "Many jobs were searched, and there are more.", button("Continue searching", { onclick: () => this.next() })));
+    if (this.nextCursor) fill(this.box, empty("search", "Nothing found so far", "There are more jobs to search.", button("Continue searching", { onclick: () => this.next() })));
     else if (filtered || this.cursors.length) fill(this.box, empty("search", "No job matches", "Widen the filter, or show all jobs.", button("Clear the filter", { onclick: () => go("/jobs") })));
     else fill(this.box, empty("drop", "No jobs yet", "Enqueue one, and it appears here:", firstJob()));
   }
@@ -336,13 +336,13 @@ class List {
     const chains = [...new Set([...this.picked.values()].map((j) => j.chain_id))];
     if (all || verb === "delete" || verb === "cancel") {
       const count = all ? "every job that matches the filter" : plural(chains.length, "chain");
-      const sure = await ask({ title: `${name} ${count}?`, text: verb === "delete" ? "Deleted chains are gone with their jobs, attempts and output." : "A chain is changed as a whole: what has ended already stays as it is.", action: name, danger: verb === "delete" || verb === "cancel" });
+      const sure = await ask({ title: `${name} ${count}?`, text: verb === "delete" ? "Deletes the chains with their jobs, attempts and output. This can't be undone." : "Chains are changed as a whole. Chains that have ended are left alone.", action: name, danger: verb === "delete" || verb === "cancel" });
       if (!sure) return;
     }
     const { order, ...filter } = asked(this.filter);
     try {
       const changed = await changeMany(verb, all ? { filter } : { chains });
-      toast(`${plural(changed, "chain")} ${done}${!all && changed < chains.length ? `; ${plural(chains.length - changed, "other")} could not be, being in another state` : ""}`);
+      toast(`${plural(changed, "chain")} ${done}${!all && changed < chains.length ? `; ${plural(chains.length - changed, "other")} skipped because of their state` : ""}`);
       this.clearPicks();
       await this.load();
     } catch (e) {
@@ -358,17 +358,17 @@ async function enqueue() {
       JSON.parse(t.trim() || "null");
       return null;
     } catch (e) {
-      return `The input is not JSON: ${e.message}`;
+      return `The input is not valid JSON: ${e.message}`;
     }
   };
   const v = await ask({ title: "Enqueue a job", action: "Enqueue", fields: [
     { name: "type", label: "Type", required: true, placeholder: "hello", check: isType },
     { name: "input", label: "Input (JSON)", multiline: true, placeholder: '{"name": "world"}', check: isJson },
-    { name: "key", label: "Key", hint: "Optional: a second chain with the same key is not started." }] });
+    { name: "key", label: "Key", hint: "Optional. No second chain with the same key is started." }] });
   if (!v) return;
   try {
     const answer = await post("/chains", { type: v.type.trim(), input: JSON.parse(v.input.trim() || "null"), ...(v.key.trim() ? { key: v.key.trim() } : {}) });
-    toast(answer.existing ? `Chain ${answer.chain_id} has this key already` : `Job ${answer.chain_id} is enqueued`);
+    toast(answer.existing ? `Chain ${answer.chain_id} already has this key` : `Job ${answer.chain_id} enqueued`);
     await go(`/jobs/${answer.chain_id}`);
   } catch (e) {
     problem(e);

@@ -14,9 +14,9 @@ export async function login({ root, query }) {
   const submit = h("button", { class: "btn primary wide", type: "submit" }, "Log in");
   const form = h("form", { class: "card login" },
     h("img", { src: document.querySelector("link[rel=icon]").href, alt: "", width: "44", height: "44" }),
-    h("h1", { tabindex: "-1" }, "Sluice"), h("p", { class: "lead" }, "This server asks for a token."),
+    h("h1", { tabindex: "-1" }, "Sluice"), h("p", { class: "lead" }, "This server requires a token."),
     h("div", { class: "field" }, h("label", { for: "token" }, "Token"), input), note, submit,
-    h("p", { class: "hint" }, "The operator of the server has the tokens file."));
+    h("p", { class: "hint" }, "Ask the operator of the server for a token."));
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
     setText(note, "");
@@ -26,7 +26,7 @@ export async function login({ root, query }) {
       startLive();
       await go(backTo(query), { replace: true });
     } catch (error) {
-      setText(note, error.status === 401 || error.status === 403 ? "That token is not known here." : error.message);
+      setText(note, error.status === 401 || error.status === 403 ? "Unknown token." : error.message);
       input.select();
     } finally {
       submit.disabled = false;

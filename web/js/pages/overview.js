@@ -39,7 +39,7 @@ function tiles(signal) {
     t.oldest.set(oldest ? duration(oldest) : "–", stats.oldest_due_at ? "waits for a worker" : "nothing is due", oldest > 60000 ? "warn" : "");
     t.done.set(`${rate(rates.completed)}/s`, `${compact(totals.completed)} in all`);
     t.failed.set(compact(totals.failed), `${rate(rates.failed)}/s now`, totals.failed ? "bad" : "");
-    t.pickup.set(pickup && pickup.p50 !== null ? duration(pickup.p50) : "–", pickup && pickup.p99 !== null ? `p99 ${duration(pickup.p99)}` : "no starts lately");
+    t.pickup.set(pickup && pickup.p50 !== null ? duration(pickup.p50) : "–", pickup && pickup.p99 !== null ? `p99 ${duration(pickup.p99)}` : "no recent starts");
   }, signal);
   return h("div", { class: "tiles" }, Object.values(t).map((x) => x.node));
 }
@@ -75,7 +75,7 @@ function topFailures(signal) {
   };
   load().catch(() => {});
   poll(signal, 3000, load);
-  return card("What fails most", { actions: link("/failures", "All failures") }, box);
+  return card("Most frequent failures", { actions: link("/failures", "All failures") }, box);
 }
 
 const anything = (stats) => Object.values(stats.totals).some((n) => n > 0);
@@ -84,15 +84,15 @@ function full(view) {
   const { root, signal } = view;
   fill(root, pageHead("Overview"), tiles(signal),
     h("div", { class: "grid two" },
-      card("Throughput", {}, liveChart({ label: "Jobs a second, the last five minutes", unit: "/s", signal, series: [
+      card("Throughput", {}, liveChart({ label: "Jobs per second, last five minutes", unit: "/s", signal, series: [
         { key: "completed", label: "completed", colour: "completed", fill: true }, { key: "started", label: "started", colour: "running" }, { key: "failed", label: "failed", colour: "failed" }] })),
-      card("Depth", {}, liveChart({ label: "Jobs waiting and running, the last five minutes", signal, series: [
+      card("Depth", {}, liveChart({ label: "Jobs waiting and running, last five minutes", signal, series: [
         { key: "due", label: "waiting", colour: "pending", fill: true }, { key: "running", label: "running", colour: "running" }] }))),
     h("div", { class: "grid two" }, backlog(signal), topFailures(signal)));
 }
 
 function teach({ root }) {
-  fill(root, pageHead("Overview"), empty("drop", "No job has been here yet", "Jobs show up here the moment they are enqueued. Start one:", firstJob()));
+  fill(root, pageHead("Overview"), empty("drop", "No jobs yet", "Jobs appear here as soon as they are enqueued. Start one:", firstJob()));
 }
 
 // One drawing at a time: the one before stops following the numbers.

@@ -46,7 +46,7 @@ function model(g, stats, meters) {
     stages: [
       { name: "Jobs store", href: "/jobs?status=pending", big: compact(first(totals.pending, 0)), unit: "waiting", lines: [["enqueued", `${rate(first(rates.enqueued, g.jobs.enqueued_per_s, 0))}/s`], ["due for", stats && stats.oldest_due_at ? duration(Math.max(0, serverNow() - Date.parse(stats.oldest_due_at))) : "–"], ["blocked", compact(first(totals.blocked, 0))]] },
       { name: "Workers", href: "/workers", big: compact(first(totals.running, 0)), unit: "running", lines: [["workers", compact(first(stats && stats.workers, 0))], ["pickup p50", stats && stats.pickup_ms && stats.pickup_ms.p50 !== null ? duration(stats.pickup_ms.p50) : "–"], ["failed", `${rate(first(rates.failed, 0))}/s`, rates.failed ? "bad" : ""]] },
-      { name: "Log", href: "/pipeline#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["furthest behind", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
+      { name: "Log", href: "/pipeline#streams", big: compact(lag), unit: "to send", lines: [["streams", compact(g.streams.length)], ["largest lag", g.streams.length ? compact(Math.max(0, ...g.streams.map((x) => x.lag || 0))) : "–"], ["last line", newest(g.streams)]] },
       { name: "Coordinator", href: "/pipeline#coordinator", big: compact(g.c.depth), unit: `of ${compact(g.c.capacity)}`, kind: open ? "bad" : g.c.state !== "ok" ? "warn" : "", basin: { ...g.c }, lines: [["breaker", g.c.breaker, open ? "bad" : "good"], ["concurrency", compact(first(g.c.concurrency, 0))], ["retrying", compact(first(g.c.retrying, 0))]] },
       { name: "Events", href: "/jobs", big: compact(taken), unit: "taken", lines: [["a second", rate(events)], ["batches", compact(first(g.c.written, 0))], ["refused", compact(first(g.c.refused, g.c.dead_letters, 0)), first(g.c.refused, g.c.dead_letters) ? "bad" : ""]] },
     ],
@@ -70,7 +70,7 @@ function newest(streams) {
 
 function streamRow(x) {
   return h("tr", {}, cell("Stream", h("span", { class: "mono strong" }, x.stream)), numCell("Incarnation", h("span", { class: "mono" }, String(x.incarnation))), numCell("Delivered up to", num(x.mark)),
-    numCell("Lag", x.lag === undefined || x.lag === null ? h("span", { class: "faint" }, "not known here") : x.lag > 0 ? h("span", { class: "strong" }, num(x.lag)) : "0"), cell("Last line", ago(x.last_at)));
+    numCell("Lag", x.lag === undefined || x.lag === null ? h("span", { class: "faint" }, "unknown") : x.lag > 0 ? h("span", { class: "strong" }, num(x.lag)) : "0"), cell("Last line", ago(x.last_at)));
 }
 
 function gauge(g) {
@@ -80,7 +80,7 @@ function gauge(g) {
     h("span", { class: `gauge-fill ${g.c.state}`, style: { width: part(g.c.depth) } }), mark(g.c.low, "low"), mark(g.c.high, "high")));
 }
 
-const WORDS = { ok: "Taking everything", high: "Above the high mark: senders slow down", refusing: "Refusing: senders wait" };
+const WORDS = { ok: "Accepting everything", high: "Above the high watermark: senders slow down", refusing: "Refusing: senders wait" };
 
 function coordinatorCard(g) {
   const fact = (name, value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, value));
@@ -142,7 +142,7 @@ export async function pipeline({ root, signal }) {
     if ("streams" in answers) parts();
   }
   function parts() {
-    if (!known.streams.length) fill(streamBox, empty("pipeline", "No stream has arrived", "Each worker, and each sluice ship, writes its own stream; here you see how far it was received."));
+    if (!known.streams.length) fill(streamBox, empty("pipeline", "No streams yet", "Each worker, and each sluice ship, writes its own stream. This page shows how much of it was received."));
     else {
       reconcile(streams.body, known.streams, (x) => `${x.stream}/${x.incarnation}`, streamRow);
       if (streams.node.parentNode !== streamBox) fill(streamBox, streams.node);

@@ -36,7 +36,7 @@ export async function types({ root, signal }) {
     const what = t.paused ? "resume" : "pause";
     try {
       await post(`/types/${enc(t.type)}/${what}`);
-      toast(t.paused ? `${t.type} is resumed` : `${t.type} is paused; ${plural(t.running, "running job")} will finish`);
+      toast(t.paused ? `${t.type} resumed` : `${t.type} paused; ${plural(t.running, "running job")} will finish`);
       await load();
     } catch (e) {
       problem(e);
@@ -44,7 +44,7 @@ export async function types({ root, signal }) {
   }
   async function load() {
     const { items } = await get("/types", { signal });
-    if (!items.length) return fill(box, empty("types", "No types yet", "A type is known from the first job that has it.", firstJob()));
+    if (!items.length) return fill(box, empty("types", "No types yet", "A type appears with its first job.", firstJob()));
     reconcile(body, items, (t) => t.type, (t) => row(t, change));
     if (node.parentNode !== box) fill(box, node);
   }

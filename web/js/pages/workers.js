@@ -17,25 +17,25 @@ function jobsOf(lease) {
 }
 
 function workerRow(w) {
-  return h("tr", {}, cell("Worker", h("span", { class: "strong mono wrap-any" }, w.worker)), cell("Types", tags(w.types)), numCell("Leases", num(w.leases)), numCell("Jobs", num(w.jobs)), cell("Oldest claim", ago(w.oldest_claim_at)), cell("First runs out", runsOut(w.until)));
+  return h("tr", {}, cell("Worker", h("span", { class: "strong mono wrap-any" }, w.worker)), cell("Types", tags(w.types)), numCell("Leases", num(w.leases)), numCell("Jobs", num(w.jobs)), cell("Oldest claim", ago(w.oldest_claim_at)), cell("First expires", runsOut(w.until)));
 }
 
 function leaseRow(l) {
-  return h("tr", {}, cell("Jobs", jobsOf(l)), cell("Types", tags(l.types)), cell("Worker", workerName(l.worker)), cell("Held for", ago(l.claimed_at, "age")), cell("Runs out", runsOut(l.until)));
+  return h("tr", {}, cell("Jobs", jobsOf(l)), cell("Types", tags(l.types)), cell("Worker", workerName(l.worker)), cell("Held for", ago(l.claimed_at, "age")), cell("Expires", runsOut(l.until)));
 }
 
 export async function workers({ root, signal }) {
-  const list = table("Workers", ["Worker", "Types", "Leases", "Jobs", "Oldest claim", "First runs out"].map((name) => ({ name, class: ["Jobs", "Leases"].includes(name) ? "num" : "" })), { class: "stack" });
-  const leases = table("Leases", ["Jobs", "Types", "Worker", "Held for", "Runs out"].map((name) => ({ name })), { class: "stack" });
+  const list = table("Workers", ["Worker", "Types", "Leases", "Jobs", "Oldest claim", "First expires"].map((name) => ({ name, class: ["Jobs", "Leases"].includes(name) ? "num" : "" })), { class: "stack" });
+  const leases = table("Leases", ["Jobs", "Types", "Worker", "Held for", "Expires"].map((name) => ({ name })), { class: "stack" });
   const more = h("p", { class: "hint pad", hidden: true }, `The first ${LEASES} leases are shown.`);
   const box = h("div", { class: "card" }, skeleton());
   const below = card("Leases", {}, leases.node, more);
   below.hidden = true;
-  fill(root, pageHead("Workers", { text: "A worker shows up while it holds jobs. A lease that is not renewed runs out, and another worker takes the jobs over." }), box, below);
+  fill(root, pageHead("Workers", { text: "A worker is listed while it holds jobs. If it does not renew its lease, the lease expires and another worker takes over the jobs." }), box, below);
   async function load() {
     const [{ items }, held] = await Promise.all([get("/workers", { signal }), get("/leases", { signal, query: { limit: LEASES } })]);
     below.hidden = !items.length;
-    if (!items.length) return fill(box, empty("workers", "No worker holds a job", "Either no job is due, or no worker is running. Start one:", command("sluice worker --type hello='echo hello' --slots 4")));
+    if (!items.length) return fill(box, empty("workers", "No worker holds a job", "No job is due, or no worker is running. Start one:", command("sluice worker --type hello='echo hello' --slots 4")));
     reconcile(list.body, items, (w) => w.worker, workerRow);
     reconcile(leases.body, held.items.slice(0, LEASES), (l) => l.claim || `${l.worker} ${l.claimed_at} ${(l.jobs || []).join()}`, leaseRow);
     more.hidden = held.items.length <= LEASES && !held.next_cursor;
