@@ -57,7 +57,7 @@ SL_API void sl_catalog_close(sl_catalog *c); /* NULL is allowed */
 struct sl_catalog_lease_opts {
 	size_t struct_size;
 	const char *holder; /* shown to others that find it taken; default "HOST pid N" */
-	int64_t ttl_ms;     /* PostgreSQL: it expires so long after its last renewal; default 30 s, at least 1 s */
+	int64_t ttl_ms;     /* PostgreSQL: time from its last renewal to its expiry; default 30 s, at least 1 s */
 };
 #define SL_CATALOG_LEASE_OPTS_INIT .struct_size = sizeof(struct sl_catalog_lease_opts)
 

@@ -135,8 +135,8 @@ struct sl_coordinator_items {
 struct sl_coordinator_scaling {
 	int32_t workers_min, workers_max;
 	int64_t up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
-			    flush_interval_ms, for so long: one more; default 100 */
-	int64_t down_ms; /* a worker that had nothing to do for so long leaves; default 5000 */
+			    flush_interval_ms, for this long: one more; default 100 */
+	int64_t down_ms; /* a worker that was idle for this long leaves; default 5000 */
 	uint64_t reserved[2];
 };
 
@@ -275,7 +275,7 @@ struct sl_coordinator_health {
 	double rate_items;                  /* the limit now; 0: none */
 	bool backpressure;                  /* true: above the high mark and not yet below the low one */
 	struct sl_err last_error;           /* of the sink; code 0: none so far */
-	int64_t failing_ms;                 /* for so long no write has succeeded; 0: the last one did */
+	int64_t failing_ms;                 /* time without a successful write; 0: the last one succeeded */
 };
 SL_API SL_MUST_CHECK int sl_coordinator_get_health(sl_coordinator *c, struct sl_coordinator_health *out);
 

@@ -123,7 +123,7 @@ typedef int sl_export_rows_fn(uint64_t next, sl_export_rows *rows, struct sl_err
  */
 SL_API SL_MUST_CHECK int sl_export_rows_add(sl_export_rows *rows, const struct sl_export_value *values,
 					    struct sl_err *err);
-/* Only from the callback: wait so long for new rows. True: the time has passed; false: the export is stopping, so
+/* Only from the callback: wait up to this long for new rows. True: the time has passed; false: the export is stopping, so
  * return. */
 SL_API bool sl_export_rows_wait(sl_export_rows *rows, int64_t ms);
 

@@ -81,7 +81,7 @@ SL_API void sl_store_close(sl_store *store);
 /* The default of the command: "sqlite:~/.sluice/sluice.db". */
 SL_API const char *sl_store_default_url(void);
 
-/* The notifier that suits the url: LISTEN/NOTIFY, or unix sockets beside the SQLite file. In-process: for one process
+/* The notifier that suits the url: LISTEN/NOTIFY, or unix sockets next to the SQLite file. In-process: for one process
  * with any store. All deliver within the process at once. Free with sl_notify_close, after its users. */
 SL_API SL_MUST_CHECK int sl_notify_open(sl_notify *out, const char *url, const struct sl_env *env, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_notify_local_open(sl_notify *out, const struct sl_env *env, struct sl_err *err);

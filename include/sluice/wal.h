@@ -144,7 +144,7 @@ SL_API SL_MUST_CHECK int sl_wal_submit(sl_wal *w, const void *payload, size_t le
 SL_API SL_MUST_CHECK int sl_wal_submit_many(sl_wal *w, const struct sl_wal_span *records, size_t n,
 					    struct sl_wal_ticket *ticket, size_t *n_submitted, struct sl_err *err);
 /* 0: durable. SL_ETIMEDOUT: not yet (timeout_ms 0 asks without waiting, SL_UNLIMITED waits). Others: that record is not
- * in the log. SL_ESTALE: asked so late that the outcome is forgotten (4,096 separate failures ago). */
+ * in the log. SL_ESTALE: the outcome is no longer known (4,096 separate failures ago). */
 SL_API SL_MUST_CHECK int sl_wal_wait(sl_wal *w, const struct sl_wal_ticket *ticket, int64_t timeout_ms,
 				     struct sl_err *err);
 /* Wait until all that was submitted before this call is durable. */

@@ -69,7 +69,7 @@ static int on_finding(const struct sl_backup_finding *f, void *ctx)
 	return cli_stopped(c->cli);
 }
 
-/* It did not come to its end: the exit code, after a line on stderr. */
+/* The check could not finish: the exit code, after a line on stderr. */
 static int findings_fail(struct findings *c, const struct sl_err *err)
 {
 	if (c->json)

@@ -141,7 +141,7 @@ SL_MUST_CHECK int sl__input_schema(struct sl__input *in, const char *sequence, s
 				   struct sl_err *err);
 /* Begin again, with the sequences first … last as far as the source can choose; the records are read from there. */
 SL_MUST_CHECK int sl__input_begin(struct sl__input *in, uint64_t first, uint64_t last, struct sl_err *err);
-/* A file that is followed has come to its end because another has its name, or it was truncated: continue with what
+/* A followed file has ended: another file has its name, or it was truncated: continue with what
  * follows it. SL_PIPELINE_END: it has not; the input is over. names: of the columns that the others had; n 0: no
  * header. */
 SL_MUST_CHECK int sl__input_turn(struct sl__input *in, char *const *names, size_t n, struct sl_err *err);
