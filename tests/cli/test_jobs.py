@@ -183,7 +183,7 @@ class Enqueue(JobTest):
         ]:
             with self.subTest(line=line):
                 self.one_line(self.fails(65, "enqueue", "a", "--bulk=-", stdin=b'{"input":1}\n\n' + line, says=["stdin", says]))
-        self.fails(65, "enqueue", "--bulk=-", stdin=b"{}\n", says='no "type"')
+        self.fails(65, "enqueue", "--bulk=-", stdin=b"{}\n", says='"type" is missing')
         self.fails(74, "enqueue", "a", "--bulk=missing.jsonl", says="missing.jsonl: No such file")
         self.fails(74, "enqueue", "a", "--bulk=.", says="directory")
         self.assertEqual(self.totals()["pending"], 0)

@@ -269,7 +269,7 @@ class BadRows(LoadTest):
                          {6: b"x,no number", 7: b"3", 9: b"4,\xff", 10: b"5,a\0b", 11: b'6,"a"b',
                           12: b',"no id\nat all"', 15: b'8,"never closed'})
         for n, says in [(6, "id accepts"), (7, "fields"), (9, "UTF-8"), (10, "NUL"), (11, "quote"), (12, "NOT NULL"),
-                        (15, "not closed")]:
+                        (15, "unclosed quote")]:
             self.assertIn(says, found[n]["error"])
             self.assertEqual((found[n]["class"], found[n]["source"]), ("poison", "load:a.csv"))
         self.assertGreater(found[6]["attempts"], 0)

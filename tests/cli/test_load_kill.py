@@ -148,7 +148,7 @@ class Ended(LoadTest):
         for other in [self.bars(500, first=501).replace(b"S", b"T"), self.bars(500, first=2001), self.bars(3), b"id,symbol,price\n"]:
             with self.subTest(bytes=len(other)):
                 self.write("b.csv", other)
-                self.fails(65, "load", "a.csv", "b.csv", *to, says=["b.csv", "not what", "--again"])
+                self.fails(65, "load", "a.csv", "b.csv", *to, says=["b.csv", "has changed", "--again"])
         self.write("b.csv", self.bars(500, first=501))
         # Rows that came since are loaded, the others are not again.
         self.write("a.csv", self.bars(500) + b"9001,NEW,1\n9002,NEW,2\n")

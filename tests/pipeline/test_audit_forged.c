@@ -294,7 +294,7 @@ static void an_event_missing_after_a_damaged_one_is_noticed(void **state)
 	put_file(&c, 0, 3, 1);
 	struct findings f = verify(false, true, NULL);
 	assert_told(&f, 0, SL_AUDIT_EVENT, "line 2");
-	assert_told(&f, 1, SL_AUDIT_LINK, "line 3: event 4 stands where 2 is expected");
+	assert_told(&f, 1, SL_AUDIT_LINK, "line 3: event 4 instead of event 2");
 }
 
 static void event_files_that_do_not_follow_each_other_are_named(void **state)
@@ -360,7 +360,7 @@ static void a_head_of_another_chain_is_named(void **state)
 	other.checkpoint++;
 	put_head(&other);
 	f = verify(false, false, "forged");
-	assert_told(&f, 0, SL_AUDIT_HEAD, "its checkpoint");
+	assert_told(&f, 0, SL_AUDIT_HEAD, "the checkpoint of the head");
 }
 
 static void a_secret_key_that_others_may_read_signs_nothing(void **state)
@@ -438,7 +438,7 @@ static void events_that_only_the_catalog_has_must_fit_too(void **state)
 	assert_int_equal(sl_audit_event_format(e, c.lines[3], &len, &err), 0);
 	put_event_row(4, e, c.lines[3]);
 	f = verify(true, false, NULL);
-	assert_told(&f, 0, SL_AUDIT_LINK, "catalog, sluice_audit_event d/4: event 4 does not hold the hash");
+	assert_told(&f, 0, SL_AUDIT_LINK, "catalog, sluice_audit_event d/4: event 4 does not have the hash");
 	memcpy(e->prev_hash, c.events[2].hash, sizeof(e->prev_hash));
 	e->schema_sha256[0] ^= 1;
 	assert_int_equal(sl_audit_event_format(e, c.lines[3], &len, &err), 0);

@@ -428,11 +428,11 @@ static void events_that_are_gone_or_have_changed_places_are_named(void **state)
 	static const struct {
 		int order[8];
 		const char *named;
-	} cases[] = {{{1, 2, -1}, "event 2 stands where 1"},
-		     {{0, 2, -1}, "event 3 stands where 2"},
-		     {{1, 0, 2, -1}, "event 2 stands where 1"},
-		     {{0, 2, 1, -1}, "event 3 stands where 2"},
-		     {{0, 1, 1, 2, -1}, "event 2 stands where 3"}};
+	} cases[] = {{{1, 2, -1}, "event 2 instead of event 1"},
+		     {{0, 2, -1}, "event 3 instead of event 2"},
+		     {{1, 0, 2, -1}, "event 2 instead of event 1"},
+		     {{0, 2, 1, -1}, "event 3 instead of event 2"},
+		     {{0, 1, 1, 2, -1}, "event 2 instead of event 3"}};
 	char path[512];
 	size_t n;
 	(void)state;
@@ -665,19 +665,19 @@ static void files_that_do_not_hold_what_their_event_says_are_named(void **state)
 		struct audit_rows rows;
 		const char *named; /* NULL: nothing is wrong */
 	} cases[] = {
-		{{.sequences = twice, .n = 10}, "sequence 131 stands where 132"},
-		{{.sequences = back, .n = 10}, "sequence 132 stands where 131"},
-		{{.sequences = outside, .n = 10}, "sequence 140 stands where 139"},
+		{{.sequences = twice, .n = 10}, "sequence 131, expected 132"},
+		{{.sequences = back, .n = 10}, "sequence 132, expected 131"},
+		{{.sequences = outside, .n = 10}, "sequence 140, expected 139"},
 		{{.sequences = negative, .n = 10}, "sequence -130"},
 		{{.sequences = short_one, .n = 3, .said_rows = 10}, "3 rows"},
 		{{.sequences = holes, .n = 3, .said_rows = 4}, "3 rows, its event says 4"},
 		{{.sequences = holes, .n = 3, .said_rows = 2}, "3 rows, its event says 2"},
 		{{.column = "id"}, "no integer column \"seq\""},
-		{{.sequences = outside, .n = 10, .group_rows = 4}, "sequence 140 stands where 139"},
-		{{.null_at = 3}, "is expected"},
-		{{.sequences = holes_back, .n = 3}, "sequence 132 stands where 140"},
-		{{.sequences = holes_before, .n = 3}, "sequence 129 stands where 130"},
-		{{.sequences = holes_outside, .n = 3}, "sequence 140 stands where 133"},
+		{{.sequences = outside, .n = 10, .group_rows = 4}, "sequence 140, expected 139"},
+		{{.null_at = 3}, ", expected"},
+		{{.sequences = holes_back, .n = 3}, "sequence 132, expected 140"},
+		{{.sequences = holes_before, .n = 3}, "sequence 129, expected 130"},
+		{{.sequences = holes_outside, .n = 3}, "sequence 140, expected 133"},
 		{{.group_rows = 3}, NULL},
 		{{.sequences = holes, .n = 3, .n_holes = 7, .holes = "131,133-138"}, NULL},
 		{{.sequences = holes, .n = 3, .n_holes = 7, .holes = "132-138"},
@@ -731,7 +731,7 @@ static void a_row_without_a_sequence_is_named(void **state)
 	sl_catalog_lease_release(lease);
 	sl_catalog_close(c);
 	struct findings f = verify(&(struct how){.no_catalog = true});
-	assert_named(&f, SL_AUDIT_CONTENTS, "where 0 is expected");
+	assert_named(&f, SL_AUDIT_CONTENTS, ", expected 0");
 }
 
 /* ---- threads, faults, callbacks ---- */

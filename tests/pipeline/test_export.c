@@ -732,7 +732,7 @@ static void a_bad_row_stops_its_partition_with_line_and_column(void **state)
 		{"56,x,many,2024-01-01T00:00:00Z\n", "in.csv: "},
 		{"56,x,many,2024-01-01T00:00:00Z\n", "line 57: column amount: not a number: \"many\""},
 		{"56,x,1.5\n", "line 57: "},
-		{"56,x,1.5,yesterday\n", "line 57: column at: not a time: \"yesterday\""},
+		{"56,x,1.5,yesterday\n", "line 57: column at: not a valid time: \"yesterday\""},
 		{"zz,x,1.5,\n", "line 57, column n: not an integer"},
 		{"56,\"x,1.5,\n", "line 57: an unclosed quote"},
 		{"56,\xFF,1.5,\n", "line 57: invalid UTF-8"},

@@ -58,10 +58,10 @@ class Config(ServerTest):
         self.check("server:\n  read_only: maybe\n", ("2:14: ", "true or false"))
         self.check("server:\n  access_log: xml\n", ("2:15: ", "one of off, logfmt, json"))
         self.check("jobs:\n  lease_ms: 5 parsecs\n", ("2:13: ", "duration"))
-        self.check("server:\n  listen: [a]\n", ("2:11: ", "a list where a value"))
-        self.check("server:\n  listen: {a: b}\n", ("2:11: ", "a section where a value"))
-        self.check("server: 5\n", ("1:9: ", "a value where the settings"))
-        self.check("- server\n", ("1:1: ", "a list where sections"))
+        self.check("server:\n  listen: [a]\n", ("2:11: ", "expected a value, not a list"))
+        self.check("server:\n  listen: {a: b}\n", ("2:11: ", "expected a value, not a section"))
+        self.check("server: 5\n", ("1:9: ", "expected the settings of 'server', not a value"))
+        self.check("- server\n", ("1:1: ", "expected sections, not a list"))
         self.check("server:\n  threads: 99999999999999999999\n", "2:12: ")
 
     def test_all_problems_of_a_file_are_named_at_once(self):

@@ -43,7 +43,7 @@ export const cases = {
   "a snapshot is shown soon after it was made, newest first, with its sizes": () => withServer({ flags: (s) => made(s) }, (server) => withPage(server, {}, async (page) => {
     await page.goto("/backups");
     await shows(page.locator(".facts"), "ready");
-    await shows(page.locator("section", { hasText: "Snapshots" }), "There is no snapshot yet");
+    await shows(page.locator("section", { hasText: "Snapshots" }), "No snapshots yet");
     const first = create(server, "--tag", "daily");
     const rows = page.locator('table[aria-label="Snapshots"] tbody tr');
     await shows(rows.first(), first.slice(0, 8));

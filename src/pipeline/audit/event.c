@@ -371,8 +371,8 @@ int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *ou
 int sl__audit_chain_add(struct sl__audit_chain *chain, const struct sl_audit_event *event, struct sl_err *err)
 {
 	if (event->number != chain->events + 1)
-		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " where event %" PRIu64 " is expected",
-				  event->number, chain->events + 1);
+		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " instead of event %" PRIu64, event->number,
+				  chain->events + 1);
 	if (memcmp(event->prev_hash, chain->head, sizeof(chain->head)) != 0)
 		return sl_err_set(err, SL_ECORRUPT, "event %" PRIu64 " does not have the hash of the one before it",
 				  event->number);

@@ -174,8 +174,7 @@ static void check_sequences(struct file *f, const struct sl_parquet_column *colu
 		/* A negative one is larger than any end. */
 		if ((values->nulls != NULL && values->nulls[i] != 0) || (uint64_t)value < *next ||
 		    (uint64_t)value > e->end || (gapless && (uint64_t)value != *next)) {
-			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 " where %" PRIu64 " is expected", value,
-			      *next);
+			found(f->slot, SL_AUDIT_CONTENTS, "sequence %" PRId64 ", expected %" PRIu64, value, *next);
 			return;
 		}
 		while (a->has_hole && a->last < (uint64_t)value)

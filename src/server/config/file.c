@@ -101,8 +101,8 @@ static void take_section(struct settings_file *f, const yaml_node_t *key, const 
 		for (yaml_node_pair_t *p = value->data.mapping.pairs.start; p < value->data.mapping.pairs.top; p++)
 			take_setting(f, name, srv_yaml_node(&f->yaml, p->key), srv_yaml_node(&f->yaml, p->value));
 	else if (!is_null(value))
-		srv_yaml_problem(&f->yaml, &value->start_mark, "%s where the settings of '%s' are expected",
-				 shape_of(value), name);
+		srv_yaml_problem(&f->yaml, &value->start_mark, "expected the settings of '%s', not %s", name,
+				 shape_of(value));
 }
 
 static int take_settings(const yaml_node_t *root, void *ctx)
