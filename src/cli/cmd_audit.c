@@ -68,7 +68,7 @@ static int audit_show_run(struct cli *cli, const struct parsed *args)
 
 #define OPT_DATASET                                                                                                    \
 	{                                                                                                              \
-		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = true,                    \
+		.name = "dataset", .letter = 'd', .kind = OPT_STRING, .arg = "NAME", .required = true,                 \
 		.help = "Name of the exported dataset"                                                                 \
 	}
 

@@ -61,7 +61,7 @@ struct serving_beside {
 	 .help = "Read settings from a YAML file ('sluice config list' prints all of them). SLUICE_… in the "        \
 		 "environment and flags override it"},                                                                 \
 	{                                                                                                              \
-		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = true,                           \
+		.name = "set", .kind = OPT_STRING, .arg = "SECTION.NAME=VALUE", .repeat = true,                        \
 		.help = "Set any setting, also one without a flag"                                                     \
 	}
 
