@@ -293,7 +293,7 @@ static void a_row_that_does_not_fit_names_its_column_and_leaves_nothing(void **s
 		{"x,t,a,b,cd", "column n: not an integer: \"x\""},
 		{"1,yes,a,b,cd", "column ok: neither true nor false: \"yes\""},
 		{"1,t,a,\\x0,cd", "column raw: not hexadecimal digits after \\x: \"\\x0\""},
-		{"1,t,a,b,c", "column id: the column has another number of bytes: \"c\""},
+		{"1,t,a,b,c", "column id: wrong length: the column has a fixed number of bytes: \"c\""},
 	};
 	struct rows r;
 	open_rows(&r, true, 100);

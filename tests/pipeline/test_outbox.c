@@ -267,7 +267,7 @@ static void files_that_are_ahead_of_the_catalog_are_a_conflict(void **state)
 	catalog_place_exec(&place, "DELETE FROM sluice_audit_event WHERE number=3");
 	catalog_place_exec(&place, "UPDATE sluice_dataset SET events=2,delivered_files=2 WHERE name='d'");
 	assert_int_equal(deliver(o, NULL, &err), SL_ECONFLICT);
-	assert_non_null(strstr(err.msg, "event 3 is not the catalog's"));
+	assert_non_null(strstr(err.msg, "event 3 differs from the catalog's"));
 }
 
 static void a_full_file_is_followed_by_another(void **state)

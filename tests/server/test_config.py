@@ -79,8 +79,8 @@ class Config(ServerTest):
     def test_values_that_do_not_go_together_are_placed(self):
         self.check("jobs:\n  lease_ms: 1000\n  renew_interval_ms: 900\n", ("3:22: ", "at most half of lease_ms, 500"))
         self.check("coordinator:\n  capacity: 10\n  high_watermark: 11\n", ("3:19: ", "above capacity"))
-        self.check("server:\n  tls_cert_file: /x\n", "tls_key_file: a certificate and its key go together")
-        self.check("server:\n  tls_key_file: /x\n", "tls_cert_file: a certificate and its key go together")
+        self.check("server:\n  tls_cert_file: /x\n", "tls_key_file: missing; a certificate and its key go together")
+        self.check("server:\n  tls_key_file: /x\n", "tls_cert_file: missing; a certificate and its key go together")
 
     def test_a_file_that_is_not_there_is_said_so(self):
         self.fails(74, "config", "check", self.path("none.yaml"), says="none.yaml")

@@ -115,7 +115,7 @@ static inline const char *put_table_value(const struct sl__table *b, struct sl__
 			return NULL;
 		}
 		if (!is_hex(f) || f->len - 2 != c->entry * 2)
-			return "not as many bytes as the column has";
+			return "wrong length: the column has a fixed number of bytes";
 		return sl__from_hex(f->text + 2, f->len - 2, to) ? NULL : no_hex;
 	}
 	default:
