@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice wal archive and cleanup: compress a finished log, and remove archives that are old enough. */
 #include "base/time.h"
+#include "base/utf8.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"
@@ -28,11 +29,6 @@ static void names_free(struct names *names)
 		free(names->names[i]);
 	free(names->names);
 	memset(names, 0, sizeof(*names));
-}
-
-static int compare(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* archives: 1 for the archives, 0 for the log's own files. A folder that cannot be read has none. 0, or -1 without
@@ -71,7 +67,7 @@ static int names_list(struct names *out, const char *dir, const char *id, int ar
 	if (rc != 0)
 		names_free(out);
 	else if (out->n)
-		qsort(out->names, out->n, sizeof(*out->names), compare);
+		qsort(out->names, out->n, sizeof(*out->names), sl__compare_texts);
 	return rc;
 }
 

@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "format/csv.h"
 #include "format/records_priv.h"
 #include "format/text.h"
@@ -137,11 +138,6 @@ const char *sl__csv_fault(const struct sl__scan *s, const char *record, size_t l
 
 /* ---- the header ---- */
 
-static int compare_strings(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *err)
 {
 	if (header->bad != NULL)
@@ -173,7 +169,7 @@ int sl__csv_names(sl_records *r, const struct sl_record *header, struct sl_err *
 	/* Every name is there once. The second half of the array is only needed for that. */
 	const char **sorted = names + n;
 	memcpy(sorted, names, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare_strings);
+	qsort(sorted, n, sizeof(*sorted), sl__compare_texts);
 	if (sorted[0][0] == '\0')
 		rc = sl_err_set(err, SL_EDATA, "the header has a column without a name");
 	for (size_t i = 1; rc == 0 && i < n; i++)

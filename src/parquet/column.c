@@ -66,11 +66,6 @@ const char *sl_parquet_type_name(const struct sl_parquet_column *column, char *o
 	return out;
 }
 
-static int compare_column_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_column *columns, size_t n,
 			 struct sl_err *err)
 {
@@ -106,7 +101,7 @@ int sl__pq_columns_check(const struct sl_env *env, const struct sl_parquet_colum
 		return sl_err_set(err, SL_ENOMEM, "parquet: out of memory for %zu columns", n);
 	for (size_t i = 0; i < n; i++)
 		names[i] = columns[i].name;
-	qsort(names, n, sizeof(*names), compare_column_names);
+	qsort(names, n, sizeof(*names), sl__compare_texts);
 	for (size_t i = 1; i < n && rc == 0; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
 			rc = sl_err_set(err, SL_EINVAL, "parquet: duplicate column '%.100s'", names[i]);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/utf8.h"
 #include "wal/archive_zst.h"
 #include "wal/format.h"
 
@@ -121,11 +122,6 @@ static int on_cleanup_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_file_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Check one file and remove it when it is due. What fn returns goes to *stop. */
 static int clean_one(struct cleanup *c, const char *name, const char *path, int *stop, struct sl_err *err)
 {
@@ -189,7 +185,7 @@ static int clean_folder(struct cleanup *c, const char *dir, int32_t retention_da
 	if (!complete)
 		rc = sl_err_set_errno(err, -listed, "cleanup: list %s", dir);
 	if (rc == 0 && c->n > 1)
-		qsort(c->names, c->n, sizeof(*c->names), compare_file_names);
+		qsort(c->names, c->n, sizeof(*c->names), sl__compare_texts);
 	for (size_t i = 0; i < c->n && stop == 0 && complete; i++) {
 		struct sl_err why = SL_ERR_INIT;
 		char *path = sl__asprintf(&env, "%s/%s", dir, c->names[i]);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "wal/handle.h"
 #include "wal/segs.h"
 
@@ -38,11 +39,6 @@ static int on_sweep_name(const char *name, void *ctx)
 		return -ENOMEM;
 	s->n++;
 	return 0;
-}
-
-static int compare_log_ids(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Adopt, send and archive. What others keep for the log comes in first: once it is sent and archived, nothing shows any
@@ -134,7 +130,7 @@ int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sen
 	rc = SL__IO(&env, list, o.wal_dir, on_sweep_name, &s);
 	rc = rc < 0 && rc != -ENOENT ? sl_err_set_errno(err, -rc, "sweep: list %s", o.wal_dir) : 0;
 	if (s.n > 1)
-		qsort(s.ids, s.n, sizeof(*s.ids), compare_log_ids);
+		qsort(s.ids, s.n, sizeof(*s.ids), sl__compare_texts);
 	for (size_t i = 0; i < s.n; i++)
 		if (rc == 0 && (i == 0 || strcmp(s.ids[i], s.ids[i - 1]) != 0))
 			sweep_log(&s, s.ids[i]);

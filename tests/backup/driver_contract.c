@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "backup/driver_contract.h"
+#include "base/utf8.h"
 
 static const struct driver_fixture *fixture;
 static sl_driver d; /* of the running test */
@@ -186,11 +187,6 @@ struct listed {
 	int stop_after; /* 0: never */
 };
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int add(const char *name, const struct sl_driver_stat *stat, void *ctx)
 {
 	struct listed *l = ctx;
@@ -212,7 +208,7 @@ static void sort_words(char *text)
 	(void)snprintf(copy, sizeof(copy), "%s", text);
 	for (char *w = strtok_r(copy, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save))
 		words[n++] = w;
-	qsort(words, n, sizeof(words[0]), by_text);
+	qsort(words, n, sizeof(words[0]), sl__compare_texts);
 	text[0] = '\0';
 	for (size_t i = 0; i < n; i++)
 		(void)strcat(strcat(text, words[i]), i + 1 < n ? " " : "");

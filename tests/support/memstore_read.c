@@ -2,6 +2,7 @@
 /* The memory store, read: single jobs, listings, counts; and its events. */
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "support/memstore_priv.h"
 
 enum sl_job_status mem_status(struct memstore *ms, const struct mem_job *job)
@@ -644,11 +645,6 @@ static int by_id(const void *a, const void *b)
 	return l < r ? -1 : l > r;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The jobs that are still under the lease, and their types. *rc: what fn returned. */
 static bool show_lease(struct memstore *ms, const struct mem_lease *lease, sl_lease_fn *fn, void *ctx, int *rc)
 {
@@ -669,7 +665,7 @@ static bool show_lease(struct memstore *ms, const struct mem_lease *lease, sl_le
 			types[shown.n_types++] = job->type;
 	}
 	qsort(ids, shown.n_jobs, sizeof(*ids), by_id);
-	qsort(types, shown.n_types, sizeof(*types), by_name);
+	qsort(types, shown.n_types, sizeof(*types), sl__compare_texts);
 	if (shown.n_jobs > 0)
 		*rc = fn(&shown, ctx);
 	free(ids);

@@ -14,6 +14,7 @@
 
 #include "backup/create/source_vfs.h"
 #include "backup/manifest/manifest.h"
+#include "base/utf8.h"
 
 struct folder {
 	int fd; /* -1: closed because of the limit */
@@ -80,11 +81,6 @@ static int add_folder_name(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_entry_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* ---- the stack ---- */
 
 static void close_folder(struct walk *w, struct folder *f)
@@ -134,7 +130,7 @@ static int push_folder(struct walk *w, int fd, const struct stat *st, struct sl_
 		f->order[i] = at;
 		at += strlen(at) + 1;
 	}
-	qsort(f->order, f->n, sizeof(*f->order), compare_entry_names);
+	qsort(f->order, f->n, sizeof(*f->order), sl__compare_texts);
 	if (rc != 0)
 		report_problem(w, -rc, "list the folder");
 	return 0;
@@ -192,9 +188,8 @@ static bool has_journal(const struct folder *f, int dir, const char *name)
 	struct stat st;
 	for (size_t i = 0; i < SL_COUNT(journals); i += 2) {
 		(void)snprintf(other, sizeof(other), "%s%s", name, journals[i]);
-		if (f == NULL
-			    ? fstatat(dir, other, &st, AT_SYMLINK_NOFOLLOW) == 0
-			    : f->n > 0 && bsearch(&key, f->order, f->n, sizeof(*f->order), compare_entry_names) != NULL)
+		if (f == NULL ? fstatat(dir, other, &st, AT_SYMLINK_NOFOLLOW) == 0
+			      : f->n > 0 && bsearch(&key, f->order, f->n, sizeof(*f->order), sl__compare_texts) != NULL)
 			return true;
 	}
 	return false;

@@ -11,6 +11,7 @@
 #include "backup/helpers.h"
 #include "backup/repo/twins.h"
 #include "base/time.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,11 +161,6 @@ static int set_forget_opts(struct sl_backup_forget_opts *o, const struct sl_back
 	return any ? 0 : sl_err_set(err, SL_EINVAL, "forget: give a rule for what to keep, or the snapshots to forget");
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static void item_fini(const struct sl_env *env, struct bk_forget_item *item)
 {
 	sl__free(env, item->paths);
@@ -199,7 +195,7 @@ static int add_item(struct forgetting *f, const char *id, struct sl_err *err)
 		return sl__no_memory(err, "forget");
 	if (s->n_paths > 0)
 		memcpy(item->paths, s->paths, s->n_paths * sizeof(*item->paths));
-	qsort(item->paths, s->n_paths, sizeof(*item->paths), compare_texts);
+	qsort(item->paths, s->n_paths, sizeof(*item->paths), sl__compare_texts);
 	for (size_t i = 0; i < s->n_paths; i++)
 		if (item->n_paths == 0 || strcmp(item->paths[item->n_paths - 1], item->paths[i]) != 0)
 			item->paths[item->n_paths++] = item->paths[i];

@@ -2,6 +2,7 @@
 /* Lines of the ledger and of the store, read piece by piece and compared. */
 #include "cli/demo/lines.h"
 #include "base/env.h"
+#include "base/utf8.h"
 #include "jobs/store/ops.h"
 
 #include <errno.h>
@@ -86,15 +87,10 @@ void demolines_fini(struct demolines *d)
 	*d = (struct demolines){.n = 0};
 }
 
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static void sort(struct demolines *d)
 {
 	if (!d->sorted && d->n)
-		qsort(d->lines, d->n, sizeof(*d->lines), by_text);
+		qsort(d->lines, d->n, sizeof(*d->lines), sl__compare_texts);
 	d->sorted = 1;
 }
 

@@ -8,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "jobs/client/client.h"
 
 #define LIMIT_DEFAULT 100
@@ -367,11 +368,6 @@ static int by_worker(const void *a, const void *b)
 	return strcmp((*l)->worker, (*r)->worker);
 }
 
-static int by_type_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* A worker with its n leases. types has room for the types of all leases. */
 static struct sl_worker_info describe_worker(const struct sl_lease *const *leases, size_t n, const char **types)
 {
@@ -389,7 +385,7 @@ static struct sl_worker_info describe_worker(const struct sl_lease *const *lease
 			types[n_types++] = leases[i]->types[t];
 	}
 	/* Each type once, in order. */
-	qsort(types, n_types, sizeof(*types), by_type_text);
+	qsort(types, n_types, sizeof(*types), sl__compare_texts);
 	for (size_t i = 0; i < n_types; i++)
 		if (w.n_types == 0 || strcmp(types[w.n_types - 1], types[i]) != 0)
 			types[w.n_types++] = types[i];

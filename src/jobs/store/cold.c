@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/utf8.h"
 #include "jobs/store/refusals.h"
 
 #define ERRORS_SCAN_DEFAULT 10000
@@ -484,11 +485,6 @@ struct lease_rows {
 	struct sl_err *err;
 };
 
-static int by_type_name(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Show what was collected, and begin anew. */
 static int show_lease(struct lease_rows *rows)
 {
@@ -501,7 +497,7 @@ static int show_lease(struct lease_rows *rows)
 	const char *at = sl__buf_str(&rows->names);
 	for (size_t i = 0; i < lease->n_types; i++, at += strlen(at) + 1)
 		types[i] = at;
-	qsort(types, lease->n_types, sizeof(*types), by_type_name);
+	qsort(types, lease->n_types, sizeof(*types), sl__compare_texts);
 	lease->types = types;
 	lease->worker = sl__buf_str(&rows->worker);
 	lease->jobs = (const uint64_t *)(const void *)rows->ids.data;
