@@ -9,10 +9,9 @@
  *   a conflict        the answer says so, and the sender stops
  *   another's stream  the answer is 403
  *   refused data      row by row: the first that is refused is named in the answer, those before it are taken
- *   the store is unavailable the requests are answered with 503; the items stay with the coordinator, which tries
- * again: when
- *                     the sender has sent them again meanwhile, the store takes them once. One that takes others
- *                     meanwhile is not away: then only the senders of these are answered
+ *   no store          the requests are answered with 503; the items stay with the coordinator, which tries again: when
+ *                     the sender has sent them again meanwhile, the store takes them once. A store that takes others
+ *                     meanwhile is available: then only the senders of these are answered
  *
  * Invariant: a publish that is settled has its answer, and is never handed to the store again.
  */
