@@ -10,19 +10,13 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	timed_init(&f->timed);
-	*state = f;
-	return 0;
+	return timed_set_up(state, sizeof(struct fixture));
 }
 
 static int tear_down(void **state)
 {
-	struct fixture *f = *state;
-	sl__breaker_free(f->b);
-	timed_fini(&f->timed);
-	free(f);
-	return 0;
+	sl__breaker_free(((struct fixture *)*state)->b);
+	return timed_tear_down(state);
 }
 
 static struct sl__breaker_permit acquire(struct fixture *f)

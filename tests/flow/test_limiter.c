@@ -13,19 +13,13 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	timed_init(&f->timed);
-	*state = f;
-	return 0;
+	return timed_set_up(state, sizeof(struct fixture));
 }
 
 static int tear_down(void **state)
 {
-	struct fixture *f = *state;
-	sl__limiter_free(f->l);
-	timed_fini(&f->timed);
-	free(f);
-	return 0;
+	sl__limiter_free(((struct fixture *)*state)->l);
+	return timed_tear_down(state);
 }
 
 static void on_change(uint32_t limit, void *ctx)

@@ -12,19 +12,13 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
-	timed_init(&f->timed);
-	*state = f;
-	return 0;
+	return timed_set_up(state, sizeof(struct fixture));
 }
 
 static int tear_down(void **state)
 {
-	struct fixture *f = *state;
-	sl__tokens_free(f->t);
-	timed_fini(&f->timed);
-	free(f);
-	return 0;
+	sl__tokens_free(((struct fixture *)*state)->t);
+	return timed_tear_down(state);
 }
 
 static void make(struct fixture *f, struct sl__tokens_opts opts)

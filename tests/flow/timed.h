@@ -28,15 +28,21 @@ struct timed {
 	struct sl_env env;
 };
 
-static inline void timed_init(struct timed *t)
+/* A zeroed fixture of that many bytes, which begins with a struct timed. */
+static inline int timed_set_up(void **state, size_t bytes)
 {
+	struct timed *t = *state = calloc(1, bytes);
 	vclock_init(&t->clock);
 	t->env = (struct sl_env){SL_ENV_INIT, .clock = &vclock_table, .clock_ctx = &t->clock};
+	return 0;
 }
 
-static inline void timed_fini(struct timed *t)
+static inline int timed_tear_down(void **state)
 {
+	struct timed *t = *state;
 	vclock_fini(&t->clock);
+	free(t);
+	return 0;
 }
 
 /* A call that may block. fn and ctx are the test's. */

@@ -18,6 +18,7 @@
 
 #include "jobs/notify/ops.h"
 #include "jobs/sqlite_place.h"
+#include "support/expect.h"
 #include "support/fault.h"
 #include "support/memstore.h"
 #include "support/vclock.h"
@@ -85,21 +86,5 @@ void world_forget(struct world *w);   /* notes and observations */
 uint64_t world_jobs(struct world *w); /* how many there are */
 /* Put the job under a lease. */
 void world_claim(struct world *w, const char *type);
-
-#define OK(call)                                                                                                       \
-	do {                                                                                                           \
-		struct sl_err err = SL_ERR_INIT;                                                                       \
-		int rc_ = (call);                                                                                      \
-		if (rc_ != 0)                                                                                          \
-			fail_msg("%s: %s: %s", #call, sl_err_name(rc_), err.msg);                                      \
-	} while (0)
-/* The call (which names &err) fails with the code and a message that has the text in it. */
-#define REFUSED(call, code_, text)                                                                                     \
-	do {                                                                                                           \
-		struct sl_err err = SL_ERR_INIT;                                                                       \
-		int rc_ = (call);                                                                                      \
-		if (rc_ != (code_) || err.code != (code_) || strstr(err.msg, text) == NULL)                            \
-			fail_msg("%s: %s: %s", #call, sl_err_name(rc_), err.msg);                                      \
-	} while (0)
 
 #endif

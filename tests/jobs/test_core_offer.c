@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker offers to run, and what becomes of a job that was handed to it; the test plays the store. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "jobs/worker/core.h"
-
-#define MS ((int64_t)1000000)
+#include "jobs/core_kit.h"
 
 struct table {
 	struct sl_env env;
@@ -45,23 +35,6 @@ static int set_up(void **state)
 				      .poll_ms = 60000};
 	*state = &t;
 	return 0;
-}
-
-/* What the keeper, or else the reaper, or else the scheduler has to do. */
-static void keep(struct table *t)
-{
-	static const int order[] = {SL__KEEPER, SL__REAPER, SL__SCHEDULER};
-	int64_t wake_ns = SL_FOREVER;
-	for (size_t i = 0; i < 3; i++) {
-		t->keeper.who = order[i];
-		sl__core_next(t->core, t->now, &t->keeper);
-		wake_ns = SL_MIN(wake_ns, t->keeper.wake_ns);
-		if (i > 0 && t->keeper.kind == SL__TODO_END)
-			t->keeper.kind = SL__TODO_SLEEP;
-		if (t->keeper.kind != SL__TODO_SLEEP)
-			return;
-	}
-	t->keeper.wake_ns = wake_ns;
 }
 
 static void begin(struct table *t)
@@ -147,17 +120,17 @@ static void a_job_that_is_handed_over_runs_under_the_lease_of_its_type(void **st
 	assert_int_equal(run->id, 42);
 	assert_int_equal(run->attempt, 1);
 	assert_string_equal(run->input, "7");
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	while (t->keeper.kind == SL__TODO_CRON || t->keeper.kind == SL__TODO_REAP) {
 		if (t->keeper.kind == SL__TODO_REAP)
 			sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
 					t->now);
 		else
 			sl__core_cron_done(t->core, 0, -1, t->now);
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 	}
 	t->now += 2500 * MS;
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	assert_int_equal(t->keeper.kind, SL__TODO_RENEW);
 	assert_int_equal(t->keeper.renewals[0].lease_ms, 5000);
 	assert_memory_equal(&t->keeper.renewals[0].claim, &t->offer.claim, sizeof(t->offer.claim));
@@ -215,7 +188,7 @@ static void a_job_that_was_queued_after_all_leaves_nothing_behind(void **state)
 	sl__core_offer_accepted(t->core, &t->offered, &(struct sl__offer_accepted){0, t->now, 1}, t->now);
 	assert_int_equal(sl__core_stats(t->core)->open, 0);
 	assert_null(sl__core_take(t->core, t->now));
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	assert_int_not_equal(t->keeper.kind, SL__TODO_RENEW);
 	assert_true(offer(t));
 	sl__core_withdrawn(t->core, &t->offered);

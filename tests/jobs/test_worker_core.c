@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker's decisions, one at a time: no threads, no store; the test plays both. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "jobs/worker/core.h"
-
-#define MS ((int64_t)1000000)
+#include "jobs/core_kit.h"
 
 struct table {
 	struct sl_env env;
@@ -56,23 +46,6 @@ static int set_up(void **state)
 				      .release_ctx = &t};
 	*state = &t;
 	return 0;
-}
-
-/* What the keeper, or else the reaper, or else the scheduler has to do. */
-static void keep(struct table *t)
-{
-	static const int order[] = {SL__KEEPER, SL__REAPER, SL__SCHEDULER};
-	int64_t wake_ns = SL_FOREVER;
-	for (size_t i = 0; i < 3; i++) {
-		t->keeper.who = order[i];
-		sl__core_next(t->core, t->now, &t->keeper);
-		wake_ns = SL_MIN(wake_ns, t->keeper.wake_ns);
-		if (i > 0 && t->keeper.kind == SL__TODO_END)
-			t->keeper.kind = SL__TODO_SLEEP;
-		if (t->keeper.kind != SL__TODO_SLEEP)
-			return;
-	}
-	t->keeper.wake_ns = wake_ns;
 }
 
 static void begin(struct table *t)
@@ -566,7 +539,7 @@ static void a_lease_is_given_up_only_with_its_last_run(void **state)
 static void keeper_renews(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 		if (t->keeper.kind == SL__TODO_RENEW)
 			return;
 		if (t->keeper.kind == SL__TODO_REAP)
@@ -583,7 +556,7 @@ static void keeper_renews(struct table *t)
 static int keeper_sleeps(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 		if (t->keeper.kind == SL__TODO_REAP)
 			sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1},
 					t->now);
@@ -599,7 +572,7 @@ static int keeper_sleeps(struct table *t)
 static bool keeper_fires(struct table *t)
 {
 	for (int i = 0; i < 10; i++) {
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 		if (t->keeper.kind != SL__TODO_REAP)
 			return t->keeper.kind == SL__TODO_CRON;
 		sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 0, .more = 0, .next_expiry_in_ms = -1}, t->now);
@@ -697,10 +670,10 @@ static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_
 	for (int i = 0; i < 50; i++) {
 		t->now = t->keeper.wake_ns;
 		assert_true(t->now <= expires + 1000 * MS);
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 		if (t->keeper.kind == SL__TODO_CRON) {
 			sl__core_cron_done(t->core, 0, -1, t->now);
-			keep(t);
+			core_keep(t->core, t->now, &t->keeper);
 		}
 		if (t->keeper.kind == SL__TODO_SLEEP)
 			continue;
@@ -716,7 +689,7 @@ static void a_standby_takes_back_what_expired_within_a_second_whatever_the_poll_
 			answer(t, 0, 1);
 			return;
 		}
-		keep(t);
+		core_keep(t->core, t->now, &t->keeper);
 	}
 	fail_msg("it was not taken back");
 }
@@ -882,12 +855,12 @@ static void under_load_lost_leases_are_looked_for_too(void **state)
 	begin(t);
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	answer(t, 0, 4);
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP);
 	assert_int_equal(t->keeper.reap_limit, SL__REAP_LIMIT);
 	sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = SL__REAP_LIMIT, .more = 1, .next_expiry_in_ms = -1},
 			t->now);
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	assert_int_equal(t->keeper.kind, SL__TODO_REAP); /* there are more */
 	sl__core_reaped(t->core, 0, &(struct sl_reaped){.n = 1, .more = 0, .next_expiry_in_ms = -1}, t->now);
 	assert_true(keeper_sleeps(t));
@@ -1159,7 +1132,7 @@ static void a_stop_gives_back_what_waits_and_ends_when_all_is_settled(void **sta
 	assert_int_equal(next(t, 0), SL__TODO_EXCHANGE);
 	answer(t, 0, 0);
 	assert_int_equal(next(t, 0), SL__TODO_END);
-	keep(t);
+	core_keep(t->core, t->now, &t->keeper);
 	assert_int_equal(t->keeper.kind, SL__TODO_END);
 	assert_int_equal(stats(t).released, 20);
 }

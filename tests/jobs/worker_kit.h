@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "jobs/sqlite_place.h"
+#include "support/expect.h"
 #include "support/memstore.h"
 #include "support/vclock.h"
 #include <sluice/metrics.h>
@@ -103,20 +104,5 @@ int wkit_fail(sl_attempt *a, struct sl_err *err, void *ctx);  /* fails: "it brok
 void wkit_arrive(struct wkit *k);
 void wkit_leave(struct wkit *k);
 void wkit_pass(struct wkit *k); /* wait until it is open */
-
-#define OK(call)                                                                                                       \
-	do {                                                                                                           \
-		struct sl_err err = SL_ERR_INIT;                                                                       \
-		int rc_ = (call);                                                                                      \
-		if (rc_ != 0)                                                                                          \
-			fail_msg("%s: %s: %s", #call, sl_err_name(rc_), err.msg);                                      \
-	} while (0)
-#define REFUSED(call, code_, text)                                                                                     \
-	do {                                                                                                           \
-		struct sl_err err = SL_ERR_INIT;                                                                       \
-		int rc_ = (call);                                                                                      \
-		if (rc_ != (code_) || err.code != (code_) || strstr(err.msg, text) == NULL)                            \
-			fail_msg("%s: %s: %s", #call, sl_err_name(rc_), err.msg);                                      \
-	} while (0)
 
 #endif
