@@ -26,13 +26,13 @@ static bool is_suffix(const char *text)
 	return strchr(".-_", text[0]) != NULL && is_stamp(text, strlen(text));
 }
 
-int sl_is_rotated_name(const char *base, const char *name)
+bool sl_is_rotated_name(const char *base, const char *name)
 {
 	const char *dot = strrchr(base, '.');
 	size_t n = strlen(base), stem = dot != NULL ? (size_t)(dot - base) : 0, ending = n - stem, len = strlen(name);
 	if (strncmp(name, base, n) == 0 && name[n] != '\0')
 		return is_suffix(name + n);
 	if (stem == 0 || len <= n || strncmp(name, base, stem) != 0 || strcmp(name + len - ending, dot) != 0)
-		return 0;
+		return false;
 	return strchr(".-_", name[stem]) != NULL && is_stamp(name + stem, len - ending - stem);
 }

@@ -79,7 +79,7 @@ static const char *file_of(const struct parsed *args, const struct askpass_quest
 	return path != NULL && *path ? path : NULL;
 }
 
-int askpass_has_file(const struct parsed *args, const struct askpass_question *question)
+bool askpass_has_file(const struct parsed *args, const struct askpass_question *question)
 {
 	return file_of(args, question) != NULL;
 }

@@ -24,7 +24,7 @@ struct askpass_question {
 };
 
 /* Is there a file to read it from? */
-int askpass_has_file(const struct parsed *args, const struct askpass_question *question);
+bool askpass_has_file(const struct parsed *args, const struct askpass_question *question);
 /* 0, or an exit code after a line on stderr: 78 where there is neither a file nor a terminal. */
 int askpass(struct askpass *out, struct cli *cli, const struct parsed *args, const struct askpass_question *question);
 void askpass_wipe(struct askpass *p);

@@ -303,7 +303,7 @@ static int jobs_wait_run(struct cli *cli, const struct parsed *args)
 	rc = waiting_start(&w, cli, store.client, store.ids[0], timeout_ms);
 	if (rc != 0)
 		return rc;
-	if (!waiting_until_signal(&w))
+	if (waiting_until_signal_or(&w, -1) == WAITING_SIGNAL)
 		waiting_abandon(cli, cli_interrupted(cli));
 	waiting_join(&w);
 	if (w.rc)

@@ -34,7 +34,7 @@ struct once {
 	uint64_t chain;
 	struct waiting waiting;
 	int completed[2];      /* a pipe: the job, not yet the chain, has completed */
-	bool goes_on;          /* the chain does, without us: the wait for its end is not over */
+	bool continues;        /* the chain does, without us: the wait for its end is not over */
 	_Atomic int exit_code; /* of the command; -1: not known */
 };
 
@@ -177,18 +177,19 @@ static int wait_for_command(struct once *o)
 	struct sl_err err = SL_ERR_INIT;
 	struct waiting *w = &o->waiting;
 	bool interrupted = false;
-	int what, rc = waiting_start(w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
+	enum waiting_end end;
+	int rc = waiting_start(w, o->cli, o->store.client, o->chain, SL_UNLIMITED);
 
 	if (rc != 0)
 		return rc;
-	what = waiting_until_signal_or(w, o->completed[0]);
-	if (what == 2) {
-		o->goes_on = report_continuation(o);
-		if (o->goes_on)
+	end = waiting_until_signal_or(w, o->completed[0]);
+	if (end == WAITING_READABLE) {
+		o->continues = report_continuation(o);
+		if (o->continues)
 			return o->exit_code;
-		what = waiting_until_signal(w);
+		end = waiting_until_signal_or(w, -1);
 	}
-	if (what == 0) {
+	if (end == WAITING_SIGNAL) {
 		size_t n;
 
 		interrupted = true;
@@ -261,7 +262,7 @@ static int run_run(struct cli *cli, const struct parsed *args)
 	code = o.log.cli != NULL ? workerlog_close(&o.log, opt_num(args, "flush-timeout")) : 0;
 	if (rc == 0 && o.exit_code != 0)
 		rc = code; /* output that is not sent yet was reported, and does not fail the command */
-	if (o.goes_on)
+	if (o.continues)
 		waiting_abandon(cli, rc);
 	jobstore_close(&o.store);
 	return rc;

@@ -39,7 +39,7 @@ int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t 
 	return EXIT_INTERNAL;
 }
 
-int waiting_until_signal_or(struct waiting *w, int fd)
+enum waiting_end waiting_until_signal_or(struct waiting *w, int fd)
 {
 	struct pollfd fds[3] = {{.fd = w->over[0], .events = POLLIN},
 				{.fd = stop_fd(), .events = POLLIN},
@@ -50,13 +50,8 @@ int waiting_until_signal_or(struct waiting *w, int fd)
 	}
 	/* The end of the wait wins: there is a result to print. */
 	if ((fds[0].revents & (POLLIN | POLLHUP)) != 0)
-		return 1;
-	return stop_requested() ? 0 : fds[2].revents ? 2 : 1;
-}
-
-int waiting_until_signal(struct waiting *w)
-{
-	return waiting_until_signal_or(w, -1);
+		return WAITING_OVER;
+	return stop_requested() ? WAITING_SIGNAL : fds[2].revents != 0 ? WAITING_READABLE : WAITING_OVER;
 }
 
 void waiting_join(struct waiting *w)

@@ -26,10 +26,9 @@ struct waiting {
 
 /* 0, or an exit code after a line on stderr. */
 int waiting_start(struct waiting *w, struct cli *cli, sl_jobs *client, uint64_t chain_id, int64_t timeout_ms);
-/* 1: the wait is over; 0: a signal came first. */
-int waiting_until_signal(struct waiting *w);
-/* The same; 2: there is something to read from fd. */
-int waiting_until_signal_or(struct waiting *w, int fd);
+enum waiting_end { WAITING_SIGNAL, WAITING_OVER, WAITING_READABLE };
+/* Which comes first: a signal, the end of the wait, or something to read from fd (-1: none). */
+enum waiting_end waiting_until_signal_or(struct waiting *w, int fd);
 void waiting_join(struct waiting *w);
 /* End the process in the middle of a wait, with this code: the thread cannot be called back, so nothing is closed. */
 _Noreturn void waiting_abandon(struct cli *cli, int code);

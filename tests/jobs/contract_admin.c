@@ -650,7 +650,7 @@ static void a_tick_is_enqueued_once(void **state)
 	struct sl_cron c = {
 		.name = "c", .spec = "@hourly", .type = "t", .input = "{\"c\":1}", .priority = 7, .next_ms = 1000};
 	KIT_OK(k->ops->cron_put(k->s, &c, NULL, err));
-	int fired = 0;
+	bool fired = false;
 	struct sl_started started = {0};
 	struct kit_heard heard;
 	KIT_OK(k->ops->cron_fire(k->s, &c, 2000, &fired, &started, kit_hear(&heard), err));
@@ -684,7 +684,7 @@ static void a_schedule_that_was_replaced_is_not_fired_by_who_saw_the_one_before(
 {
 	struct kit *k = *state;
 	struct sl_cron seen = {.name = "c", .spec = "@yearly", .type = "t", .next_ms = 1000}, now = seen;
-	int fired = 1;
+	bool fired = true;
 	struct sl_started started = {0};
 	now.spec = "@hourly";
 	KIT_OK(k->ops->cron_put(k->s, &now, NULL, err));

@@ -361,7 +361,7 @@ static void what_was_started_retried_or_scheduled_over_http_is_marked_and_so_are
 	assert_int_equal(from_http(k, id), 1);
 	/* A schedule, until it is put again by other means. */
 	struct sl_cron c = {.name = "c", .spec = "@hourly", .type = "w", .input = "1", .next_ms = 1000};
-	int fired = 0;
+	bool fired = false;
 	KIT_OK(k->ops->cron_put(k->s, &c, by(&b, SL_VIA_HTTP, "a", "cron.put", NULL, 0), err));
 	KIT_OK(k->ops->cron_fire(k->s, &c, 2000, &fired, &started, NULL, err));
 	assert_int_equal(fired, 1);

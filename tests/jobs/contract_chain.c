@@ -207,7 +207,7 @@ static void two_continuations_of_one_batch_that_wait_for_each_other_are_refused(
 	kit_run(k, "next", NULL);
 }
 
-/* Else a re-drive would close the circle. */
+/* Else a redrive would close the circle. */
 static void who_was_cancelled_while_it_waited_counts_as_waiting(void **state)
 {
 	struct kit *k = *state;
@@ -600,7 +600,7 @@ static void a_deduplicated_start_sends_no_notifications(void **state)
 	assert_int_equal(heard.n_changes, 0);
 }
 
-/* ---- keys and re-drives ---- */
+/* ---- keys and redrives ---- */
 
 static uint64_t failed_with_key(struct kit *k, const char *key, enum sl_dedup_scope scope, int64_t window_ms)
 {

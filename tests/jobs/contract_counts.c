@@ -269,7 +269,7 @@ static void fire(struct mix *m)
 	struct kit *k = m->k;
 	struct sl_cron cron = {
 		.name = "tick", .spec = "* * * * *", .type = "t0", .input = "1", .next_ms = (int64_t)m->cron_ms};
-	int fired = 0;
+	bool fired = false;
 	struct sl_started out = {0};
 	if (m->cron_ms == 60000)
 		KIT_OK(k->ops->cron_put(k->s, &cron, NULL, err));

@@ -316,7 +316,7 @@ static void the_same_key_from_many_threads_starts_one_chain(void **state)
 	free(r);
 }
 
-/* Failed chains with one key, re-driven by many at once: one gets it. */
+/* Failed chains with one key, redriven by many at once: one gets it. */
 #define TWINS 48
 
 static void redrive_twins(struct racer *me)
@@ -480,12 +480,13 @@ static void the_last_of_blockers_that_end_together_opens_the_job_once(void **sta
 static void fire(struct racer *me)
 {
 	for (int64_t tick = 1; in_time(me) && tick <= 100; tick++) {
-		int fired = 0, rc;
+		bool fired = false;
+		int rc;
 		struct sl_started out;
 		const struct sl_cron seen = {.name = "c", .spec = "@hourly", .next_ms = tick * 1000};
 		AGAIN(rc, me->k.ops->cron_fire(me->k.s, &seen, (tick + 1) * 1000, &fired, &out, NULL, err));
 		KIT_TRUE(rc == 0);
-		me->count += (uint64_t)fired;
+		me->count += fired;
 	}
 }
 

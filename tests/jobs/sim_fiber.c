@@ -175,7 +175,7 @@ static int cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return rc;
 }
 
-static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+static int cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sim_fiber *f = store;

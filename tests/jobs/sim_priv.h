@@ -129,7 +129,7 @@ struct sim_call {
 	size_t n_crons;
 	struct sl_cron seen;
 	int64_t next_ms, turn_ms; /* turn_ms: what the firing process takes for the time */
-	int fired;
+	bool fired;
 	struct sl_started started;
 	int log; /* whose rows these are */
 	const struct sl_event_row *rows;

@@ -405,11 +405,11 @@ static void with_catch_up_each_missed_tick_is_enqueued_a_thousand_a_turn(void **
 
 /* A store on which another process is always a little quicker. */
 static struct memstore *rival_of;
-static int beaten_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+static int beaten_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		       const struct sl_store_scope *scope, struct sl_err *err)
 {
 	sl_store real = memstore_handle(rival_of);
-	int first;
+	bool first;
 	assert_int_equal(real.ops->cron_fire(store, seen, next_ms, &first, out, scope, err), 0);
 	assert_int_equal(first, 1);
 	return real.ops->cron_fire(store, seen, next_ms, fired, out, scope, err);

@@ -443,7 +443,7 @@ int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)
 	return mem_leave(ms, NULL, rc, err);
 }
 
-int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		  const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct memstore *ms = store;

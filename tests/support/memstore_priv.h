@@ -190,7 +190,7 @@ int mem_watch(void *store, uint64_t chain_id, enum sl_job_status *status, struct
 int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_cron_remove(void *store, const char *name, const struct sl_store_scope *scope, struct sl_err *err);
 int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err);
-int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+int mem_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		  const struct sl_store_scope *scope, struct sl_err *err);
 
 /* ---- memstore_read.c ---- */

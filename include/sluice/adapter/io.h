@@ -65,7 +65,7 @@ SL_API SL_MUST_CHECK int sl_check_local_path(const char *what, const char *path,
 /* Is name what a rotation makes of base (both without their folder)? app.log becomes app.log.1, app.log-20240501,
  * app.log.2024-05-01T12, app.log.old, app.log~, and app.1.log or app-20240501.log. Names of compressed files are not
  * among them. */
-SL_API int sl_is_rotated_name(const char *base, const char *name);
+SL_API bool sl_is_rotated_name(const char *base, const char *name);
 
 #ifdef __cplusplus
 }

@@ -224,12 +224,12 @@ int demoproc_worker(struct cli *cli, const struct demoproc_place *p, struct demo
 }
 
 /* Does the process hold the flock of this file? */
-static int holds(pid_t pid, const char *path)
+static bool holds(pid_t pid, const char *path)
 {
 	FILE *f = fopen("/proc/locks", "re");
 	struct stat st;
 	char line[256], kind[16];
-	int found = 0;
+	bool found = false;
 
 	if (stat(path, &st))
 		st.st_ino = 0;

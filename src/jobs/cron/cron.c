@@ -65,7 +65,7 @@ static int fire_due(struct survey *s, const sl_store *store, const struct due *d
 		    struct sl_err *err)
 {
 	struct sl_cron seen = due->seen;
-	int fired = 1;
+	bool fired = true;
 	for (int i = 0; i < SL__CRON_CATCH_UP && fired && seen.next_ms <= s->now_ms; i++) {
 		struct sl_started started;
 		int64_t next;

@@ -232,7 +232,7 @@ int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, stru
 		break;
 	case SL__FRAME_EXITED:
 		c->exited = true;
-		c->exit_how = sl__get32(frame->data);
+		c->signalled = sl__get32(frame->data) != 0;
 		c->exit_value = sl__get32(frame->data + 4);
 		break;
 	case SL__FRAME_FAILED:
@@ -262,8 +262,8 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 	if (rc != 0 || !c->exited)
 		return rc;
 	char text[32];
-	int n = c->exit_how == 0 ? snprintf(text, sizeof(text), "{\"code\":%u}", c->exit_value)
-				 : snprintf(text, sizeof(text), "{\"signal\":%u}", c->exit_value);
+	int n = !c->signalled ? snprintf(text, sizeof(text), "{\"code\":%u}", c->exit_value)
+			      : snprintf(text, sizeof(text), "{\"signal\":%u}", c->exit_value);
 	struct sl_event event = event_of(c, SL_EVENT_EXITED, text, (size_t)n);
 	return add_once(c, SL__SPOOL_EXITED, &event, err);
 }

@@ -44,7 +44,8 @@ struct sl__capture {
 	/* What the frames contained so far. */
 	bool exited, failed;
 	int64_t last_ts_ms;
-	uint32_t exit_how, exit_value; /* 0 code, 1 signal */
+	bool signalled; /* exit_value is a signal, else an exit code */
+	uint32_t exit_value;
 	uint32_t spawn_errno, spawn_step;
 	char last_stderr[128]; /* the last line that is not empty, for the error's text: UTF-8 */
 };

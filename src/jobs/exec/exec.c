@@ -140,7 +140,7 @@ void sl_exec_free(sl_exec *x)
 static int bad_exit(const struct sl__capture *c, struct sl_err *err)
 {
 	const char *colon = c->last_stderr[0] != '\0' ? ": " : "";
-	if (c->exit_how == 0)
+	if (!c->signalled)
 		return sl_err_set(err, SL_EAGAIN, "exit code %u%s%s", c->exit_value, colon, c->last_stderr);
 	const char *name = sigabbrev_np((int)c->exit_value);
 	return sl_err_set(err, SL_EAGAIN, "killed by signal %u (SIG%s)%s%s", c->exit_value, name != NULL ? name : "?",
@@ -173,7 +173,7 @@ static int end_attempt(const sl_exec *x, const struct sl__exec_ops *ops, sl_atte
 		return sl_err_set(err, SL_EAGAIN, "the command's minder process died; the command was killed");
 	if (!c->exited)
 		return sl_err_set(err, SL_ENOSPC, "no space for the spool: the command's exit status is unknown");
-	if (c->exit_how != 0)
+	if (c->signalled)
 		return bad_exit(c, err);
 	if (c->exit_value != 0) {
 		if (reschedules)

@@ -405,7 +405,7 @@ struct sl_store_ops {
 	/* Enqueue the tick seen->next_ms of the schedule seen->name and move it to next_ms, in one transaction. *fired
 	 * 0 when it is not as it was seen (next_ms, spec, catch_up): another process has done this tick, or a client
 	 * has replaced or removed the schedule, whose next_ms is then another. */
-	int (*cron_fire)(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+	int (*cron_fire)(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 			 const struct sl_store_scope *scope, struct sl_err *err);
 
 	/* ---- events ---- */

@@ -97,7 +97,7 @@ static int lose_attempt(struct sl_attempt *a, enum sl_lost_reason reason, struct
 {
 	sl_worker *w = a->w;
 	sl__lock(&w->mu);
-	a->run->declared = 0;
+	a->run->declared = false;
 	sl__core_lost(w->core, &(struct sl__loss){a->run->id, a->run->fence, reason}, sl__abort_fire, w);
 	sl__unlock(&w->mu);
 	return sl_err_set(err, SL_ECANCELLED, "job %llu is not this worker's any more: %s",
@@ -393,7 +393,7 @@ enum sl__ending sl__attempt_finish(SL_UNUSED sl_worker *w, struct sl_attempt *a)
 	if (a->settled)
 		return SL__END_SETTLED;
 	if (a->failure.code != 0) {
-		run->declared = 0;
+		run->declared = false;
 		return a->unlogged ? SL__END_UNLOGGED : SL__END_FAILED;
 	}
 	if (!a->ended) {

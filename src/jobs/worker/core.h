@@ -118,15 +118,15 @@ struct sl__run {
 	int32_t charged; /* runs before this one that count */
 	int32_t priority;
 	uint32_t type; /* index */
-	uint8_t has_blockers;
+	bool has_blockers;
 	/* The core's. */
-	uint8_t state;     /* enum sl__run_state */
-	uint8_t abort;     /* enum sl_abort_reason: the first that applied */
-	uint8_t uncertain; /* a settle of it was sent, and what became of it is not known */
-	uint8_t suspect;   /* enum sl__run_trust */
-	uint8_t declared; /* the slot's, with the lock: the end was declared before any abort, which does not undo it */
-	uint8_t lost;     /* enum sl_lost_reason: the store said so */
-	uint8_t last;     /* settling: its claim's lease goes with it */
+	uint8_t state;   /* enum sl__run_state */
+	uint8_t abort;   /* enum sl_abort_reason: the first that applied */
+	bool uncertain;  /* a settle of it was sent, and what became of it is not known */
+	uint8_t suspect; /* enum sl__run_trust */
+	bool declared;   /* the slot's, with the lock: the end was declared before any abort, which does not undo it */
+	uint8_t lost;    /* enum sl_lost_reason: the store said so */
+	bool last;       /* settling: its claim's lease goes with it */
 	struct sl__run *next;
 	int64_t started_ns, ended_ns;
 	int64_t started_ms; /* of the store's clock; 0: never started */

@@ -33,7 +33,7 @@ int sl__core_claimed(const struct sl__core *core, struct sl__todo *todo, const s
 				.charged = job->charged,
 				.priority = job->priority,
 				.type = todo->type_index[at],
-				.has_blockers = job->has_blockers != 0,
+				.has_blockers = job->has_blockers,
 				.state = SL__RUN_WAITING};
 	run->input = sl__core_text(core->env, c->arena, job->input != NULL ? job->input : "null");
 	if (job->traceparent != NULL)
@@ -204,7 +204,7 @@ static void fail_exchange(struct sl__core *core, struct sl__todo *todo, const st
 			run->progress = NULL;
 			run->suspect++;
 		} else if (!refused) {
-			run->uncertain = 1;
+			run->uncertain = true;
 			run->ended_ns = SL_MIN(run->ended_ns, now_ns);
 		} else if (run->suspect == SL__RUN_TRUSTED) {
 			run->suspect = SL__RUN_ALONE;

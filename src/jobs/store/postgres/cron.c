@@ -2,7 +2,7 @@
 /* Recurring schedules. A tick is enqueued by the one transaction that moves the schedule past it. */
 #include "jobs/store/postgres/store.h"
 
-int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+int sl__pg_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct pg_call call;

@@ -24,7 +24,7 @@ static int enqueue_tick(struct sq_op *op, const char *name, struct sl_started *o
 	return SQ_RUN(op, SQ_CRON_FIRED, SQ_TEXT(name), SQ_INT(id));
 }
 
-int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, int *fired, struct sl_started *out,
+int sl__sq_cron_fire(void *store, const struct sl_cron *seen, int64_t next_ms, bool *fired, struct sl_started *out,
 		     const struct sl_store_scope *scope, struct sl_err *err)
 {
 	struct sq_op op;
