@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The audit chain of an export: one event per committed partition, each holding the hash of the one before it; heads
- * that are signed and kept elsewhere; and verification, which derives everything anew from the files.
+ * that are signed and kept elsewhere; and verification, which derives everything from the files again.
  *
  * Guarantees
  *  - An event has exactly one form in bytes, and its hash covers every member: two events with the same hash are the
@@ -64,8 +64,8 @@ struct sl_audit_event {
 /* Write the canonical text with its NUL to out, and the hash into the event. SL_EINVAL: a member that cannot be. */
 SL_API SL_MUST_CHECK int sl_audit_event_format(struct sl_audit_event *event, char out[SL_AUDIT_EVENT_BYTES],
 					       size_t *len, struct sl_err *err);
-/* The opposite, strict: text that is not exactly canonical, or whose hash is wrong, is SL_ECORRUPT and says why. The
- * strings of *out point into storage. */
+/* Parse the canonical text, strictly: text that is not exactly canonical, or whose hash is wrong, is SL_ECORRUPT, and
+ * the error says why. The strings of *out point into storage. */
 SL_API SL_MUST_CHECK int sl_audit_event_parse(const void *text, size_t len, struct sl_audit_event *out,
 					      char storage[SL_AUDIT_EVENT_BYTES], struct sl_err *err);
 /* "DATASET:START-END": what receivers know an event by. Points into out. */

@@ -73,7 +73,7 @@ SL_API SL_MUST_CHECK int sl_backup_change_passphrase(sl_backup *b, const void *p
 /* End the running call soon, with SL_ECANCELLED; from any thread, not from a signal handler. */
 SL_API void sl_backup_stop(sl_backup *b);
 
-/* What a call is at, for bars and dashboards. Fields that a call does not use are 0. */
+/* Progress of a call, for bars and dashboards. Fields that a call does not use are 0. */
 struct sl_backup_progress {
 	size_t struct_size;
 	const char *phase;           /* "scan", "read", "restore", "check", … a string that lives for ever */
@@ -156,7 +156,7 @@ struct sl_backup_created {
 SL_API SL_MUST_CHECK int sl_backup_create(sl_backup *b, const struct sl_backup_create_opts *opts,
 					  struct sl_backup_created *out, struct sl_err *err);
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 struct sl_backup_snapshot {
 	size_t struct_size;
@@ -199,7 +199,7 @@ struct sl_backup_entry {
 	uint32_t mode;    /* permission bits, set-uid, set-gid and sticky */
 	uint32_t uid, gid;
 	int64_t mtime_s;    /* since 1970; may be negative */
-	uint32_t mtime_ns;  /* behind these seconds: 0 to 999,999,999 */
+	uint32_t mtime_ns;  /* after these seconds: 0 to 999,999,999 */
 	uint64_t size;      /* of a file */
 	const char *target; /* of symbolic and hard links; else NULL */
 	uint64_t rdev;      /* of devices */
@@ -234,7 +234,7 @@ struct sl_backup_restore_opts {
 	enum sl_switch owner; /* set owners; default on when the process may */
 	/* Set-uid and set-gid bits; security.* and trusted.* attributes, such as security.capability. Default on for an
 	 * encrypted repository, of whose contents only its writers decide, where the process may set them; off for a
-	 * plain one, which anybody who can write to the storage may have changed. What is left out is counted. */
+	 * plain one, which anyone who can write to the storage may have changed. What is left out is counted. */
 	enum sl_switch set_id;
 	enum sl_switch security;
 	enum sl_switch devices; /* make devices; default on when the process may */
@@ -255,7 +255,7 @@ struct sl_backup_restored {
  * Restore a snapshot below `to`, with modes, owners, times, attributes, links and holes. A file is whole under its name
  * or not there: it is written under a temporary name or, where `to` is empty, in a temporary folder that everything is
  * moved out of at the end. Durable when 0 returns. SL_EEXIST (see conflict), SL_ECORRUPT (a
- * block is damaged or missing: the file is named, the others are restored; or the snapshot itself is no good, as one
+ * block is damaged or missing: the file is named, the others are restored; or the snapshot itself is invalid, as one
  * with absolute names or ".."), SL_EDATA: a symbolic link in `to` is in the way, SL_ELOCKED: another restore writes
  * there, SL_ENOSPC, SL_ENOENT: no such snapshot or path. result (may be NULL) is written in any case.
  */

@@ -5,8 +5,8 @@
  *
  * Guarantees
  *  - Every byte that a snapshot needs is checked when read_data is on, and a finding names what it affects.
- *  - Repair and prune may be killed at any moment, and run beside creates, restores and checks from any machine: what a
- *    snapshot or a live session needs is never removed.
+ *  - Repair and prune may be killed at any moment, and run alongside creates, restores and checks from any machine:
+ *    what a snapshot or a live session needs is never removed.
  * Not guaranteed: that a removed snapshot's space is free before the second prune after it.
  *
  * Thread safety: as in <sluice/backup.h>: a handle is used by one thread at a time. Callbacks may be called on any
@@ -86,7 +86,7 @@ struct sl_backup_forget_opts {
 	size_t n_keep_tags;
 	const char *const *snapshots; /* forget these instead of going by rules */
 	size_t n_snapshots;
-	const char *host, *tag, *path; /* look only at those; NULL: all */
+	const char *host, *tag, *path; /* consider only those; NULL: all */
 	enum sl_switch dry_run;        /* default off */
 	/* Every snapshot considered, with true when it stays and the rules that keep it ("last, daily"). */
 	int (*on_decision)(const struct sl_backup_snapshot *snapshot, bool keeps, const char *rules, void *ctx);

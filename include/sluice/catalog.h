@@ -97,7 +97,7 @@ struct sl_dataset {
 
 /*
  * Say what the dataset is, under its lease: partition_size, sequence_column and schema. While nothing is committed the
- * last word counts; afterwards they must be the same (SL_ECONFLICT names the field).
+ * last definition holds; afterwards they must be the same (SL_ECONFLICT names the field).
  */
 SL_API SL_MUST_CHECK int sl_catalog_define(sl_catalog *c, sl_catalog_lease *lease, const struct sl_dataset *dataset,
 					   struct sl_err *err);
@@ -145,7 +145,7 @@ SL_API SL_MUST_CHECK int sl_catalog_datasets(sl_catalog *c, const char *name, sl
  * holes they lie in; of two with the same start, the one that was committed first. */
 SL_API SL_MUST_CHECK int sl_catalog_partitions(sl_catalog *c, const char *dataset, uint64_t from, uint64_t limit,
 					       sl_catalog_partition_fn *fn, void *ctx, struct sl_err *err);
-/* Events behind number `after` in order, at most limit (0: all). */
+/* Events after number `after` in order, at most limit (0: all). */
 SL_API SL_MUST_CHECK int sl_catalog_events(sl_catalog *c, const char *dataset, uint64_t after, uint64_t limit,
 					   sl_catalog_event_fn *fn, void *ctx, struct sl_err *err);
 
@@ -174,7 +174,7 @@ struct sl_outbox_opts {
  */
 SL_API SL_MUST_CHECK int sl_outbox_start(sl_catalog *c, sl_catalog_lease *lease, const struct sl_outbox_opts *opts,
 					 sl_outbox **out, struct sl_err *err);
-/* There is something new. Cheap; from any thread. */
+/* Wake the outbox: events were committed. Cheap; from any thread. */
 SL_API void sl_outbox_wake(sl_outbox *o);
 /* Wait until everything committed so far is delivered, at most timeout_ms (SL_UNLIMITED; SL_NONE: only try once).
  * SL_ETIMEDOUT, or the error that stands in the way. */

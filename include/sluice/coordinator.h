@@ -46,7 +46,7 @@ typedef struct sl_coordinator sl_coordinator;
 
 enum sl_item_kind {
 	SL_ITEM_BYTES = 0, /* submit copies len bytes; the copy is freed when the item has ended */
-	/* submit hands the pointer over: with items.copy a copy is made first and the caller keeps his own; without,
+	/* submit hands the pointer over: with items.copy a copy is made first and the caller keeps the original; else
 	 * the coordinator owns the pointer from the moment that submit returned 0. items.free (may be NULL) is called
 	 * exactly once when the item has ended, after done and on_dead; not for returned items that on_returned took.
 	 */
@@ -136,11 +136,11 @@ struct sl_coordinator_scaling {
 	int32_t workers_min, workers_max;
 	int64_t up_ms;   /* every worker busy and a batch for each waiting, or the oldest item older than
 			    flush_interval_ms, for this long: one more; default 100 */
-	int64_t down_ms; /* a worker that was idle for this long leaves; default 5000 */
+	int64_t down_ms; /* a worker that was idle for this long ends; default 5000 */
 	uint64_t reserved[2];
 };
 
-/* When the target is left alone. */
+/* When writing to the target is paused. */
 struct sl_coordinator_breaker {
 	int32_t failures;    /* in a row that open the breaker; default 5; SL_UNLIMITED: only fatal ones */
 	int64_t open_ms;     /* first pause before a probe; default 1000, doubling up to open_max_ms */
@@ -153,7 +153,7 @@ struct sl_coordinator_rate {
 	double items;         /* in any second at most, a twentieth of them at a time; 0: no limit */
 	double bytes;         /* the same in bytes; an item that is larger than a part goes alone, and is paid for */
 	double reduce_factor; /* of reduce_tokens; default 0.5 */
-	enum sl_switch by_watermark; /* high mark reduces, low mark restores, by themselves; default off */
+	enum sl_switch by_watermark; /* the high mark reduces, the low mark restores; default off */
 	uint64_t reserved[2];
 };
 
@@ -267,7 +267,7 @@ struct sl_coordinator_health {
 	enum sl_breaker_state breaker;
 	int64_t oldest_age_ms; /* of what waits in the queue or for a retry; 0: nothing */
 	uint64_t in_flight;    /* items that a worker has taken, most of them in the sink */
-	uint64_t retrying;     /* items that wait for their next time, for the breaker or behind their key */
+	uint64_t retrying;     /* items that wait for their time, for the breaker or for earlier items of their key */
 	uint64_t dead_letters; /* since the start */
 	uint64_t accepted, written, dropped, returned;
 	uint64_t batches, failures, splits; /* writes that succeeded, that failed; batches split for poison */

@@ -53,7 +53,7 @@ struct sl_dlq_letter {
 	const char *target;                      /* where it was going, without secrets; at most 4 KiB; NULL is "" */
 	const void *item;
 	size_t item_len;               /* at most 64 MiB */
-	bool acknowledged;             /* re-driven or purged by a person */
+	bool acknowledged;             /* redriven or purged by a person */
 	enum sl_dlq_encoding encoding; /* of the item */
 };
 #define SL_DLQ_LETTER_INIT .struct_size = sizeof(struct sl_dlq_letter)
@@ -94,7 +94,7 @@ SL_API SL_MUST_CHECK int sl_dlq_show(sl_dlq *q, uint64_t id, sl_dlq_fn *fn, void
 /* Mark as dealt with, durably. Idempotent, also when the letter's file is gone since. Files whose letters are all
  * acknowledged are removed, unless they have damage. SL_ENOENT: never given, or damaged. */
 SL_API SL_MUST_CHECK int sl_dlq_ack(sl_dlq *q, uint64_t id, struct sl_err *err);
-/* Drive every unacknowledged letter again: fn returns 0 when the item was accepted durably at its target, and the
+/* Redrive every unacknowledged letter: fn returns 0 when the item was accepted durably at its target, and the
  * letter is acknowledged, durably, before the next one; otherwise it stays and the walk continues. SL_ECANCELLED from
  * fn stops it and is returned. The outputs (may be NULL) are written in any case. SL_EAGAIN: another redrive is
  * running.

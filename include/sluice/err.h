@@ -84,7 +84,7 @@ enum sl_err_class {
 	SL_CLASS_THROTTLED = 2, /* wait for retry_after_ms, not counted */
 	SL_CLASS_POISON = 3,    /* this item will never succeed */
 	SL_CLASS_FATAL = 4      /* the target refuses everything or is unavailable: keep the data, count nothing. It may
-				 * come back by itself with the code SL_EUNAVAIL; with another one a person has to help */
+				 * recover with the code SL_EUNAVAIL; with another one a person has to fix it */
 };
 
 #define SL_ERR_MSG_BYTES 256
@@ -115,7 +115,7 @@ SL_API const char *sl_err_name(int code);
 SL_API const char *sl_err_text(int code);
 /* "transient", "throttled", "poison", "fatal" or "none". */
 SL_API const char *sl_err_class_name(enum sl_err_class error_class);
-/* Whether the same call may succeed later, without a change by anybody. From code and class: transient, throttled, and
+/* Whether the same call may succeed later, without any change. From code and class: transient, throttled, and
  * fatal with SL_EUNAVAIL. */
 SL_API bool sl_err_retryable(const struct sl_err *err);
 /* The exit code that the sluice command uses for a code; 0 for 0. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Job events: what an attempt has to say, as records of a log and rows of job_events. One record is one event is one
+ * Job events: what an attempt reports, as records of a log and rows of job_events. One record is one event is one
  * row. The encoding is the protobuf message JobEvent of proto/sluice/v1/events.proto.
  *
  * Thread safety: the functions here have no state but the senders, each of which serves one log at a time.
@@ -51,8 +51,8 @@ SL_API SL_MUST_CHECK int sl_events_take(const sl_store *store, const char *strea
 					const struct sl_wal_range *skipped, size_t n_skipped, struct sl_wal_mark *mark,
 					struct sl_err *err);
 
-/* A `send` adapter that writes a log of events into a store's job_events. A record that is no JobEvent is refused. Pass
- * the table to sl_wal_sender_start with the result as ctx; free it after sl_wal_sender_stop. */
+/* A `send` adapter that writes a log of events into a store's job_events. A record that is not a JobEvent is refused.
+ * Pass the table to sl_wal_sender_start with the result as ctx; free it after sl_wal_sender_stop. */
 typedef struct sl_event_sender sl_event_sender;
 SL_API SL_MUST_CHECK int sl_event_sender_new(sl_event_sender **out, const sl_store *store, const struct sl_env *env,
 					     struct sl_err *err);
@@ -75,7 +75,7 @@ typedef struct sl_event_http_sender sl_event_http_sender;
 struct sl_event_http_opts {
 	size_t struct_size; /* SL_EVENT_HTTP_OPTS_INIT fills it */
 	const struct sl_env *env;
-	const char *url;        /* of the server: http://… or https://…, perhaps with a path before its own paths */
+	const char *url;        /* of the server: http://… or https://…, with a path when the server is below one */
 	const char *token_file; /* its first line is the bearer token; read again when that is refused */
 	const char *ca_file;    /* PEM, instead of the system's */
 	int64_t timeout_ms;     /* of a request; default 30,000 */

@@ -7,7 +7,7 @@
  * made: leave out what commands must not see, such as the password of the store. A command can read the environment of
  * this process in /proc unless it runs as another user (`run_as`) or prctl(PR_SET_DUMPABLE, 0) was called here (the
  * minder, which is its parent, has neither). Lines on
- * stdout and stderr become events; what it writes to descriptor 3 is JSON, an object a line:
+ * stdout and stderr become events; what it writes to descriptor 3 is JSON, one object per line:
  *   {"output":…}  {"progress":…}  {"reschedule_in_ms":…}  {"fail":"…"}
  *   {"continue_with":{"type":…,"input":…,"priority":…,"delay_ms":…,"at_ms":…,"blockers":[…]}}
  * Of output, continue_with, reschedule_in_ms and fail the last one holds. fail and reschedule_in_ms do so whatever the
@@ -17,17 +17,17 @@
  *
  * An abort or a timeout sends SIGTERM to the command's process group, and SIGKILL after the grace time. When the
  * command has exited, what it left running in its group may still write for a second, unless it closes its output
- * before; then it is killed. Who shall live on must leave the group (setsid).
+ * before; then it is killed. A process that is to outlive it must leave the group (setsid).
  *
- * Guarantee: what the command has written before this process was killed with SIGKILL is kept (a minder process beside
- * it moves the output into a spool file, ends the command and drains its pipes), and sl_exec_recover brings it into the
- * log, once. The job settles only after its events are durable in the log. When the log fails, the attempt ends
- * without a charge (with max_attempts 1 it fails); its output stays in the spool and follows when the log works again.
- * A full disk, or a log that falls behind, makes the command wait. Nothing of the command's process group outlives the
- * minder, also when this process dies with it: descriptor 240, which the command inherits, is a pipe by which the
- * kernel ends the group; a process that left the group, or a group of which every process has closed it, is not
- * reached. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools in a
- * power loss.
+ * Guarantee: what the command has written before this process was killed with SIGKILL is kept (a separate minder
+ * process moves the output into a spool file, ends the command and drains its pipes), and sl_exec_recover brings it
+ * into the log, once. The job settles only after its events are durable in the log. When the log fails, the attempt
+ * ends without a charge (with max_attempts 1 it fails); its output stays in the spool and follows when the log works
+ * again. A full disk, or a log that falls behind, makes the command wait. Nothing of the command's process group
+ * outlives the minder, also when this process dies with it: descriptor 240, which the command inherits, is a pipe by
+ * which the kernel ends the group; a process that left the group, or a group of which every process has closed it, is
+ * not reached. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools
+ * in a power loss.
  *
  * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
  * attempts ran at once. They keep the working folder, umask and limits of their fork. A program that reaps children

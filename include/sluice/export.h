@@ -44,12 +44,12 @@ typedef struct sl_export sl_export;
 enum sl_export_format {
 	SL_EXPORT_BY_NAME = 0,   /* .csv; .jsonl, .ndjson and .json; a database needs none */
 	SL_EXPORT_CSV = 1,       /* RFC 4180; an unquoted empty field is NULL */
-	SL_EXPORT_JSON_LINES = 2 /* an object a line */
+	SL_EXPORT_JSON_LINES = 2 /* one object per line */
 };
 
-/* Set kind, unit, precision, scale and length from text as sl_parquet_type_name gives it: "int64", "timestamp"
- * (micros), "timestamp(millis)", "decimal(18,2)", "fixed(16)" … SL_EINVAL names the possible ones; *column is untouched
- * then. */
+/* Set kind, unit, precision, scale and length from text as sl_parquet_type_name gives it: "int64",
+ * "timestamp(micros)", "timestamp(millis)", "decimal(18,2)", "fixed(16)" … SL_EINVAL names the possible ones; *column
+ * is untouched then. */
 SL_API SL_MUST_CHECK int sl_export_column_type(const char *text, struct sl_parquet_column *column, struct sl_err *err);
 
 enum sl_export_bad_rows {
@@ -225,7 +225,7 @@ enum sl_export_stop_mode {
 /* From any thread, also from callbacks; not from a signal handler. Returns at once; run ends soon after. */
 SL_API void sl_export_stop(sl_export *e, enum sl_export_stop_mode mode);
 
-/* As of now, also while a run is going on. */
+/* A snapshot of the counts, also while a run is in progress. */
 SL_API void sl_export_get_progress(sl_export *e, struct sl_export_progress *out);
 
 struct sl_export_range {

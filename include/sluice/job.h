@@ -21,7 +21,7 @@ extern "C" {
  *                  ▲           │ ├────▶ failed ─────┐
  *                  └── retry ──┘ └────▶ cancelled ──┤   (cancelled from every state that is not final)
  *                  ▲                                │
- *                  └───────────── re-drive ─────────┘
+ *                  └───────────── redrive ──────────┘
  */
 enum sl_job_status {
 	SL_JOB_BLOCKED = 1, /* waits for other chains */
@@ -33,10 +33,10 @@ enum sl_job_status {
 };
 #define SL_JOB_STATUS_COUNT 6
 
-/* Who may not have two of it: a chain started with the same key gives back the first chain instead. */
+/* How long a key deduplicates: meanwhile a start with the same key returns the first chain. */
 enum sl_dedup_scope {
 	SL_DEDUP_INCOMPLETE = 0, /* while the first chain has not ended (completed, failed, cancelled or deleted). One
-				    that is re-driven takes the key again, until it ends and without its window */
+				    that is redriven takes the key again, until it ends and without its window */
 	SL_DEDUP_ANY = 1         /* also after its end */
 };
 

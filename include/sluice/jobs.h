@@ -13,7 +13,7 @@
  *  - A pending job is due at its time by the store's clock. Workers claim due jobs of their types, smaller priorities
  *    first, then smaller ids. A notification wakes them early; polling finds the job when the notification is lost.
  *  - A claim takes a lease of lease_ms, which the worker renews every renew_interval_ms. A job whose lease has expired is
- *    taken back by any worker of its type, and runs again at once the first time, then by its retry policy.
+ *    taken back by any worker of its type. The first time it runs again immediately, later by its retry policy.
  *  - An attempt is one run of the handler. One that fails is retried after a delay (10 s, doubling up to 300 s) until
  *    max_attempts are used up (default: never) or the handler fails the job for good. Runs that were lost with their
  *    worker count; those that asked for a later time, or that a worker gave back at its stop, do not. Attempt numbers
@@ -93,7 +93,7 @@ SL_API void sl_notify_close(sl_notify *notify);
 
 /* ---- types ---- */
 
-/* Says whether the JSON suits the type: 0, or an error whose message is for the person who made it. */
+/* Validate JSON for the type. Returns 0, or an error whose message is for the author of the JSON. */
 typedef int sl_job_validate_fn(const char *type, const char *json, struct sl_err *err, void *ctx);
 
 struct sl_job_type {
@@ -149,7 +149,7 @@ SL_API void sl_jobs_close(sl_jobs *client);
 typedef struct sl_tx sl_tx;
 SL_API SL_MUST_CHECK int sl_jobs_begin(sl_jobs *client, sl_tx **out, struct sl_err *err);
 /* On your own connection (PGconn *, sqlite3 *). A PGconn inside a transaction is joined: sl_tx_commit and
- * sl_tx_rollback then only let go of it, and you end your own transaction, of which the notification is a part;
+ * sl_tx_rollback then only release it, and you end your own transaction, of which the notification is a part;
  * sl_tx_notify_after makes it a separate call for you to make. An idle PGconn, and any sqlite3 (which must be idle),
  * gets a transaction that sl_tx_commit and sl_tx_rollback end. */
 SL_API SL_MUST_CHECK int sl_jobs_join(sl_jobs *client, void *native, sl_tx **out, struct sl_err *err);
@@ -163,7 +163,7 @@ SL_API SL_MUST_CHECK int sl_tx_rollback_to(sl_tx *tx, const char *name, struct s
 SL_API SL_MUST_CHECK int sl_tx_commit(sl_tx *tx, struct sl_err *err);
 SL_API void sl_tx_rollback(sl_tx *tx);
 /* Of a joined transaction that you end yourself, before sl_tx_commit: keep the notifications out of it. sl_tx_commit
- * then leaves tx behind for sl_tx_notify, to be called once your own COMMIT has succeeded: it notifies and frees tx.
+ * then keeps tx for sl_tx_notify, to be called once your own COMMIT has succeeded: it notifies and frees tx.
  * When your transaction did not commit, free tx with sl_tx_rollback. */
 SL_API void sl_tx_notify_after(sl_tx *tx);
 SL_API void sl_tx_notify(sl_tx *tx);
@@ -191,10 +191,10 @@ SL_API SL_MUST_CHECK int sl_jobs_attempts(sl_jobs *client, uint64_t id, sl_attem
 /* Visit the number of jobs of each type and status. fn as above. */
 SL_API SL_MUST_CHECK int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, void *ctx, struct sl_err *err);
 
-/* Claims in force, in the order of their ids behind `after` (NULL: from the first), at most limit (0: 100; 10,000). */
+/* Claims in force, in the order of their ids after `after` (NULL: from the first), at most limit (0: 100; 10,000). */
 SL_API SL_MUST_CHECK int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn,
 					void *ctx, struct sl_err *err);
-/* All of them by worker, in the order of names. A worker that has no job is not seen. */
+/* All of them by worker, in the order of names. A worker without a job is not listed. */
 struct sl_worker_info {
 	const char *worker;
 	uint64_t leases, jobs;
@@ -208,7 +208,7 @@ SL_API SL_MUST_CHECK int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn,
 /* Failed jobs grouped by their errors; NULL: the defaults of a filter. */
 SL_API SL_MUST_CHECK int sl_jobs_errors(sl_jobs *client, const struct sl_error_filter *filter, sl_error_group_fn *fn,
 					void *ctx, struct sl_err *err);
-/* Streams of events in the order of (stream, incarnation) behind *after (NULL: from the first), limit as above. */
+/* Streams of events in the order of (stream, incarnation) after *after (NULL: from the first), limit as above. */
 SL_API SL_MUST_CHECK int sl_jobs_event_streams(sl_jobs *client, const struct sl_event_stream *after, uint32_t limit,
 					       sl_event_stream_fn *fn, void *ctx, struct sl_err *err);
 
@@ -247,7 +247,7 @@ SL_API SL_MUST_CHECK int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64
 /* No job of a paused type is claimed, by any worker; those that run continue. */
 SL_API SL_MUST_CHECK int sl_jobs_pause(sl_jobs *client, const char *type, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_jobs_resume(sl_jobs *client, const char *type, struct sl_err *err);
-/* Delete what ended more than keep_ms ago, in bounded bites, until nothing is left; *n (may be NULL) chains. Events
+/* Delete what ended more than keep_ms ago, in bounded batches, until nothing is left; *n (may be NULL) chains. Events
  * older than that which came after their job was deleted are removed, too. */
 SL_API SL_MUST_CHECK int sl_jobs_prune(sl_jobs *client, int64_t keep_ms, uint64_t *n, struct sl_err *err);
 

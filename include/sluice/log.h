@@ -35,7 +35,7 @@ struct sl_log_record {
 	size_t n_fields;
 };
 
-/* Called by whichever thread has something to say, with no lock of the caller's concern held; it must not call back
+/* Called on the thread that logs, with no lock held that concerns the callback; it must not call back
  * into the handle that logs. */
 typedef void sl_log_fn(const struct sl_log_record *record, void *ctx);
 

@@ -56,7 +56,7 @@ struct sl_parquet_column {
 	int32_t precision;         /* of a decimal: 1 to 18 */
 	int32_t scale;             /* of a decimal: 0 to precision */
 	int32_t length;            /* of fixed: 1 to 65,536 */
-	/* Try a dictionary; default on where it can pay (not for bool). It is dropped by itself when it does not. */
+	/* Try a dictionary; default on where it can pay (not for bool). It is dropped when it does not. */
 	enum sl_switch dictionary;
 	bool local; /* of a timestamp: true: a date and a time of no zone, not a moment (isAdjustedToUTC is false) */
 	uint64_t reserved[2];
@@ -89,7 +89,7 @@ struct sl_parquet_writer_opts {
 	int64_t row_group_rows;    /* default 122,880; at most 16,777,216 */
 	int64_t row_group_bytes;   /* of values, plainly encoded; the row that reaches it is the last; default 24 MiB */
 	int64_t dictionary_bytes;  /* of one column chunk's dictionary; default 4 MiB; SL_NONE: no dictionaries */
-	enum sl_switch check_utf8; /* of strings; default on. Off for a caller who has looked */
+	enum sl_switch check_utf8; /* of strings; default on. Off for a caller who has checked */
 	const char *created_by;    /* default "sluice version x.y.z (build 0)" */
 	const struct sl_parquet_pair *metadata; /* key/value pairs of the footer, in this order */
 	size_t n_metadata;
@@ -126,7 +126,7 @@ SL_API void sl_parquet_writer_get_stats(const sl_parquet_writer *w, struct sl_pa
 
 /* ---- reading ---- */
 
-/* Read exactly n bytes at offset. 0 or a negative SL_E… with err filled. Never asked for bytes behind file_bytes. */
+/* Read exactly n bytes at offset. 0 or a negative SL_E… with err filled. Never asked for bytes past file_bytes. */
 typedef int sl_parquet_read_fn(void *buf, size_t n, uint64_t offset, struct sl_err *err, void *ctx);
 
 struct sl_parquet_reader_opts {
@@ -196,7 +196,7 @@ SL_API SL_MUST_CHECK int sl_parquet_reader_get_chunk(const sl_parquet_reader *r,
 SL_API SL_MUST_CHECK int sl_parquet_reader_read(sl_parquet_reader *r, size_t group, size_t column,
 						struct sl_parquet_values *out, struct sl_err *err);
 
-/* Decode everything and hold it against the footer: rows, nulls, bounds, offsets without gaps. SL_ECORRUPT names the
+/* Decode everything and compare it with the footer: rows, nulls, bounds, offsets without gaps. SL_ECORRUPT names the
  * column and row group. */
 SL_API SL_MUST_CHECK int sl_parquet_reader_check(sl_parquet_reader *r, struct sl_err *err);
 

@@ -17,7 +17,7 @@
  *    numbers and the source's own words for the place. What lies before the partition that it falls into is still
  *    committed.
  *  - A partition that fails for good stops the run: everything before it is committed, nothing after it ever is, no
- *    thread stays behind, and the error names the partition, the attempt, the step and the cause.
+ *    thread is left, and the error names the partition, the attempt, the step and the cause.
  *  - Bounded: at most queue_size partitions (and queue_bytes of elements) wait for a worker, each worker and the
  *    dispatcher hold one, and at most `window` finished ones wait for an earlier one. A slow partition stops the
  *    source; it does not increase memory use.
@@ -96,7 +96,7 @@ struct sl_pipeline_ops {
 
 	/* ---- workers' threads ---- */
 	/* Scratch of one worker, made before its first build and freed at its end. May both be NULL (state NULL). A
-	 * failure is one of the first partition that the worker took. */
+	 * failure counts as one of the first partition that the worker took. */
 	int (*worker_init)(unsigned index, void **state, struct sl_err *err, void *ctx);
 	void (*worker_free)(void *state, void *ctx);
 	/* Make the partition's output from its elements. *out is NULL before the call; on failure it is ignored. */
@@ -212,9 +212,9 @@ SL_API SL_MUST_CHECK int sl_pipeline_run(sl_pipeline *p, struct sl_pipeline_stat
 /* Ask the run to end. Async-signal-safe; never waits. NOW after DRAIN hastens it; DRAIN after NOW changes nothing;
  * before run it makes run end at once. */
 SL_API void sl_pipeline_stop(sl_pipeline *p, enum sl_pipeline_stop how);
-/* What was asked for so far: a long build may look and give up. Async-signal-safe. */
+/* What was asked for so far: a long build may check it and give up. Async-signal-safe. */
 SL_API enum sl_pipeline_stop sl_pipeline_stopping(const sl_pipeline *p);
-/* Readable from the moment on which next is to return: a stop was asked for or the run has failed. For poll; do not
+/* Readable once next is to return: a stop was asked for or the run has failed. For poll; do not
  * read or close it. */
 SL_API int sl_pipeline_stop_fd(const sl_pipeline *p);
 

@@ -60,7 +60,8 @@ SL_API void sl_records_free(sl_records *r); /* NULL is allowed */
  * doubled name, a bad record; sl_records_next then fails as well. */
 SL_API SL_MUST_CHECK int sl_records_columns(sl_records *r, const char *const **names, size_t *n, struct sl_err *err);
 
-/* The next 1 to max records. *n 0: the end. A failed read gives the records before it first; the next call reads on. */
+/* The next 1 to max records. *n 0: the end. A failed read gives the records before it first; the next call
+ * continues. */
 SL_API SL_MUST_CHECK int sl_records_next(sl_records *r, struct sl_record *out, size_t max, size_t *n,
 					 struct sl_err *err);
 
@@ -83,9 +84,9 @@ SL_API SL_MUST_CHECK int sl_records_skip(sl_records *r, uint64_t offset, struct 
  *	JSON       objects and arrays
  * JSON strings are read as dates and timestamps only ("42" is text). JSON lines: the union of the members, in order of
  * first appearance (SL_EDATA: more than 2,000). CSV without a header: c1, c2 … as the first record has fields. not_null
- * is 0: records behind these may have NULLs. *out belongs to r and lives until it is freed. A read that returns
- * SL_EAGAIN, there is nothing for now, ends the look once there is a record; before that it is SL_EAGAIN, and the next
- * call reads on.
+ * is 0: later records may have NULLs. *out belongs to r and lives until it is freed. A read that returns
+ * SL_EAGAIN, there is nothing for now, ends the guess once there is a record; before that it is SL_EAGAIN, and the
+ * next call continues.
  */
 SL_API SL_MUST_CHECK int sl_records_infer(sl_records *r, size_t max_records, const struct sl_column **out, size_t *n,
 					  struct sl_err *err);

@@ -12,19 +12,19 @@
  * PATH.torn-NNN. CSV has the names of its columns on the first line; with zstd every batch is a separate frame. One
  * process at a time writes to a file (SL_ELOCKED).
  *
- * Programs: exec runs the program for each batch, with the records on its standard input, a line each, and
+ * Programs: exec runs the program for each batch, with the records on its standard input, one per line, and
  * SLUICE_BATCH_ID and SLUICE_BATCH_ITEMS in its environment. Its exit code decides: 0 written, 65 an item is refused,
- * 75 or any other try again, 69 (126, 127) away; a signal, or no end within timeout_ms, is as 75. The end of its
+ * 75 or any other try again, 69 (126, 127) unavailable; a signal, or no end within timeout_ms, is as 75. The end of its
  * standard error is in the message.
  *
  * HTTP: a batch is one POST with the header Idempotency-Key, which is the same whenever the same batch is sent again,
- * as is the body; a receiver that remembers keys takes every batch once. 2xx: written, all of it, whatever the answer's
- * text says. 429, and 503 with Retry-After: throttled. 400, 413 and 422: an item is refused and nothing of the
- * batch was taken; the answer may name items by their number in the body, from 0:
- * {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425, 500 and most of 5xx: again later,
- * and counted. No connection, no whole answer in time, 502, 503, 504: away. Redirects (which are not followed) and the
- * other 4xx: as unavailable, until a person fixes it. Certificates are always checked. Proxies are those of http_proxy,
- * https_proxy and no_proxy. An event's id is the batch's key and the item's number.
+ * as is the body; a receiver that remembers keys takes every batch once. 2xx: written, all of it, whatever the
+ * answer's text says. 429, and 503 with Retry-After: throttled. 400, 413 and 422: an item is refused and nothing of
+ * the batch was taken; the answer may name items by their number in the body, from 0:
+ * {"errors":[{"index":3,"error":"why"}]} or {"index":3,"error":"why"}. 408, 409, 425, 500 and most of 5xx: again
+ * later, and counted. No connection, no complete answer in time, 502, 503, 504: unavailable. Redirects (which are not
+ * followed) and the other 4xx: the same, until a person fixes it. Certificates are always checked. Proxies are those
+ * of http_proxy, https_proxy and no_proxy. An event's id is the batch's key and the item's number.
  *
  * SQLite: a value is stored as its column's affinity says; text that is not a number is refused by INTEGER and REAL
  * columns, also where the database itself would keep it. A member that a JSON record does not have keeps the column's
@@ -46,7 +46,7 @@ extern "C" {
 #endif
 
 enum sl_row_format {
-	SL_ROWS_JSON = 0, /* an object a record; for http, file and exec any JSON value */
+	SL_ROWS_JSON = 0, /* one object per record; for http, file and exec any JSON value */
 	SL_ROWS_CSV = 1   /* a record of RFC 4180 without its line end */
 };
 
@@ -94,7 +94,7 @@ struct sl_sink_opts {
 	/* exec; timeout_ms counts for a run of the program */
 	const char *const *argv; /* NULL-terminated; NULL: the URL's text is given to /bin/sh -c */
 
-	/* http: a file of more headers, one "Name: value" a line, '#' begins a comment; at most 256 of them in 64 KiB;
+	/* http: a file of more headers, one "Name: value" per line, '#' begins a comment; at most 256 in 64 KiB;
 	 * read again after a 401. SL_ECONFIG names the line that is no header, or sets what is set already. */
 	const char *header_file;
 

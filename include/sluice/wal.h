@@ -41,7 +41,7 @@ typedef struct sl_wal sl_wal;
 enum sl_wal_status { SL_WAL_PENDING = 1, SL_WAL_SENT = 2, SL_WAL_FAILED = 3 };
 
 enum sl_wal_on_corruption {
-	SL_WAL_SALVAGE = 0,  /* set the damage aside, keep every good record, declare the hole (default) */
+	SL_WAL_SALVAGE = 0,  /* quarantine the damage, keep every good record, declare the hole (default) */
 	SL_WAL_TRUNCATE = 1, /* cut the log at the first damage; the bytes cut off are quarantined */
 	SL_WAL_REFUSE = 2    /* change nothing and fail with SL_ECORRUPT */
 };

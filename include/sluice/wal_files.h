@@ -5,7 +5,7 @@
  *
  * Guarantees
  *  - Reading locks nothing and changes nothing; of a log that is being written it sees a prefix.
- *  - Damage is reported with its place; good records after it are read.
+ *  - Damage is reported with its position; good records after it are read.
  *  - A log is removed only after its archive was verified and synced. Each function may be repeated after a crash.
  *
  * Thread safety: functions may be called from any thread; those that change a log take its lock (SL_ELOCKED). Callbacks

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Workers: claim jobs from a store, run their handlers, renew their leases and write how they ended. <sluice/jobs.h> says
- * what a job is and how it is run; a program that only enqueues and looks needs nothing of this.
+ * what a job is and how it is run; a program that only enqueues and lists jobs does not need it.
  *
  * Guarantees
  *  - A handler runs under a lease that its worker renews. When the lease is lost, for whatever reason, the handler's
- *    abort signal fires with the reason, and nothing that it says afterwards changes the job.
+ *    abort signal fires with the reason, and nothing that it returns or declares afterwards changes the job.
  *  - A completion, the next job of the chain and the jobs that it unblocks are one transaction, of which the handler's
  *    own SQL can be a part.
  *  - sl_worker_stop leaves no thread and no lease behind, unless the store is unavailable.
@@ -13,9 +13,10 @@
  *
  * Names of the specification: createQueuertInProcessWorker is sl_worker_new; jobTypeProcessors are `processors`,
  * jobAttemptMiddlewares `middlewares`; defaultRetryConfig is the field retry, defaultLeaseConfig lease_ms and
- * renew_interval_ms, all of struct sl_worker_opts. The signal of a handler is sl_attempt_aborted and its kin, its prepare
- * and complete are sl_attempt_prepare and sl_attempt_complete; a RescheduleJobError is sl_attempt_reschedule_in or
- * sl_attempt_reschedule_at. The specification's worker runs one job at a time, as a slot does here.
+ * renew_interval_ms, all of struct sl_worker_opts. The signal of a handler is sl_attempt_aborted with its variants,
+ * its prepare and complete are sl_attempt_prepare and sl_attempt_complete; a RescheduleJobError is
+ * sl_attempt_reschedule_in or sl_attempt_reschedule_at. The specification's worker runs one job at a time, as a slot
+ * does here.
  *
  * Thread safety: all functions on a worker may be called from any thread, except sl_worker_free, which must be last. An
  * attempt belongs to its handler until that returns; only the abort functions may be called on it from other threads,
@@ -51,7 +52,7 @@ struct sl_processor {
 	const char *type;
 	sl_process_fn *process;
 	void *ctx;
-	/* Zero: what the registry says of the type. */
+	/* Zero: the value in the registry of types. */
 	struct sl_retry_policy retry;
 	int64_t lease_ms, renew_interval_ms, timeout_ms;
 	int32_t slots;
@@ -84,10 +85,10 @@ struct sl_worker_opts {
 	int64_t poll_interval_ms;  /* default 60,000 */
 	int64_t next_job_delay_ms; /* a slot rests this long between jobs; default 0 */
 	int32_t claim_batch;       /* jobs claimed at once at most, ahead of free slots; default 256; 1: never ahead */
-	int32_t lanes;             /* conversations with the store at once; default 1 */
+	int32_t lanes;             /* exchanges with the store at the same time; default 1 */
 	struct sl_retry_policy retry; /* default of all types of this worker */
 	/* Default of all types of this worker. Types with one lease and renewal are claimed together, by priority;
-	 * those with another have claims of their own, in turns. */
+	 * those with another have separate claims, in turn. */
 	int64_t lease_ms, renew_interval_ms;
 	/* Events of attempts go here; NULL: sl_attempt_emit fails. The worker flushes before it settles a job that
 	 * emitted, and fails the attempt, retryably, when that fails. Outlives the worker. */

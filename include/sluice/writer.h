@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block writer: takes blocks that a backup misses, keeps them in shards by the beginning of their hash, and hands
- * them to a driver, several at a time, fairly over the shards, with retries, a concurrency that gives way when the
- * driver fails, and backpressure for those who read.
+ * The block writer: takes blocks that a repository lacks, keeps them in shards by the beginning of their hash, and
+ * hands them to a driver, several at a time, fairly over the shards, with retries, a concurrency that gives way when
+ * the driver fails, and backpressure for those who read.
  *
  * Guarantees
  *  - Every enqueued block ends exactly once: written (the driver completed it without an error), or unwritten and
@@ -11,9 +11,9 @@
  *  - Every block is attempted at least once unless the error state comes first, and again until it is written or its
  *    attempts are used up.
  *  - Physical bytes are those of blocks that the driver completed successfully, and nothing else.
- *  - Within a shard blocks go out in the order of their coming. A block that waits for its retry_at is skipped by
- *    the others of its shard, and goes ahead of them when it is due. Over the shards the turn goes round; one that is
- *    not ready is skipped at no cost to the others.
+ *  - Within a shard blocks go out in the order in which they were enqueued. A block that waits for its retry_at is
+ *    skipped by the others of its shard, and goes ahead of them when it is due. Shards take turns; one that is not
+ *    ready is skipped at no cost to the others.
  *  - A signal that the driver forgot, or that was lost, delays by 100 ms at most: readiness and driver-buffered bytes
  *    are read again that often while they matter. An idle writer uses no CPU.
  *  - Bounded: enqueue refuses what would lift the backlog above twice its limit, in bytes or blocks; so memory is at
@@ -78,7 +78,7 @@ enum sl_writer_hash {
 	SL_WRITER_HASH_BINARY = 1 /* bytes: the key is the first two of them, in lower case */
 };
 
-/* One attempt to write one block, from schedule_write to its completion. To be copied freely. */
+/* One attempt to write one block, from schedule_write to its completion. Copy it freely. */
 struct sl_write {
 	sl_writer *writer;
 	uint64_t id; /* never 0, never used again */
@@ -213,7 +213,7 @@ SL_API SL_MUST_CHECK int sl_writer_error(sl_writer *w, struct sl_err *err);
  * be used once this was called.
  */
 SL_API int sl_writer_complete(struct sl_write write, const struct sl_err *err);
-/* The signal behind wait_for_any_shard_ready: a shard (NULL: any of them) may have become ready. From any thread. */
+/* The signal for wait_for_any_shard_ready: a shard (NULL: any of them) may have become ready. From any thread. */
 SL_API int sl_writer_shard_ready(sl_writer *w, const char *shard_key, size_t key_len);
 
 struct sl_writer_stats {

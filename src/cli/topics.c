@@ -179,7 +179,7 @@ static const char scripts[] =
 	"\n"
 	"  id=$(sluice enqueue mail '{\"to\":\"ada\"}') && sluice jobs wait \"$id\" --timeout 5m\n"
 	"\n"
-	"Most commands print JSON when asked, an object a line:\n"
+	"Most commands print JSON on request, one object per line:\n"
 	"\n"
 	"  sluice jobs list --status failed --json | jq -r .id\n"
 	"\n"

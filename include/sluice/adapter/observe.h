@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Observation: one callback that hears of every change of state of jobs and workers, after it is durable. The metrics
+ * Observation: one callback that gets every change of state of jobs and workers, after it is durable. The metrics
  * of the library come from the same places.
  *
  * Thread safety: called on the thread where it happened, several at once, no lock held; must be quick and must not call

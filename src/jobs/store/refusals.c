@@ -49,7 +49,7 @@ int sl__refuse_circle(uint64_t chain, uint64_t by, struct sl_err *err)
 int sl__refuse_key(uint64_t chain, uint64_t holder, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EEXIST,
-			  "chain %" PRIu64 " cannot be re-driven: chain %" PRIu64
+			  "chain %" PRIu64 " cannot be redriven: chain %" PRIu64
 			  " has the same key and has not ended; wait for it, or cancel it",
 			  chain, holder);
 }
@@ -57,7 +57,7 @@ int sl__refuse_key(uint64_t chain, uint64_t holder, struct sl_err *err)
 int sl__refuse_orphan(uint64_t chain, uint64_t gone, struct sl_err *err)
 {
 	return sl_err_set(err, SL_ECONFLICT,
-			  "chain %" PRIu64 " cannot be re-driven: it waits for chain %" PRIu64
+			  "chain %" PRIu64 " cannot be redriven: it waits for chain %" PRIu64
 			  ", which was deleted; start it anew, and delete this one",
 			  chain, gone);
 }

@@ -23,7 +23,7 @@ int sl__refuse_ended(uint64_t chain, enum sl_job_status status, struct sl_err *e
 int sl__refuse_waited_for(uint64_t waiting, uint64_t chain, struct sl_err *err);
 /* A continuation of `chain` would wait for `by`, near or far, which waits for it. */
 int sl__refuse_circle(uint64_t chain, uint64_t by, struct sl_err *err);
-/* Re-drives of `chain`: another that has not ended has its key; a blocker of it was deleted. */
+/* Redrives of `chain`: another that has not ended has its key; a blocker of it was deleted. */
 int sl__refuse_key(uint64_t chain, uint64_t holder, struct sl_err *err);
 int sl__refuse_orphan(uint64_t chain, uint64_t gone, struct sl_err *err);
 

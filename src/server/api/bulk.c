@@ -32,7 +32,7 @@ static int keep_id(const struct sl_chain *chain, void *ctx)
 	return 0;
 }
 
-/* About one chain: it is gone meanwhile, others wait for it, or it cannot be re-driven. */
+/* About one chain: it is gone meanwhile, others wait for it, or it cannot be redriven. */
 static bool is_about_one(int rc)
 {
 	return rc == SL_ENOENT || rc == SL_EPENDING || rc == SL_EEXIST || rc == SL_ECONFLICT;

@@ -69,7 +69,7 @@ static const char redrive[] =
 	TALLY("type", "status", "was", "j")
 	" SELECT id, chain_id, type, status = 2 FROM j ORDER BY id";
 
-/* $1 chains that are re-driven. Their keys, those that are free: the row of one that is in force is updated to itself,
+/* $1 chains that are redriven. Their keys, those that are free: the row of one that is in force is updated to itself,
  * as in start_full. */
 static const char take_keys[] =
 	"INSERT INTO {s}.dedup AS d (key, chain_id, scope) SELECT h.key, min(h.id), 0 FROM {s}.job h"

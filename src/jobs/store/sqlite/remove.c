@@ -117,7 +117,7 @@ static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__id_
 	for (size_t i = 0; rc == 0 && i < found->n; i++) {
 		sqlite3_stmt *s;
 		uint64_t id = found->ids[i];
-		/* It may have been re-driven, or become a blocker, since it was found. */
+		/* It may have been redriven, or become a blocker, since it was found. */
 		rc = SQ_ROW(op, SQ_PRUNE_CHECK, &s, SQ_INT(before_us), SQ_INT(id));
 		(void)sqlite3_reset(s);
 		if (rc <= 0)

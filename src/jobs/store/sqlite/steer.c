@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients do to chains from outside: complete, fail, cancel, re-drive, trigger, watch. */
+/* What clients do to chains from outside: complete, fail, cancel, redrive, trigger, watch. */
 #include "jobs/store/ends.h"
 #include "jobs/store/refusals.h"
 #include "jobs/store/sqlite/store.h"
