@@ -127,6 +127,7 @@ struct sl_backup_stats {
 	bool encrypted;
 	char id[SL_BACKUP_ID_BYTES]; /* of the repository */
 };
+/* Count what the repository has. Reads names, marks and the index, no packs. struct_size must be set. */
 SL_API SL_MUST_CHECK int sl_backup_get_stats(sl_backup *b, struct sl_backup_stats *out, struct sl_err *err);
 
 #ifdef __cplusplus

@@ -111,6 +111,7 @@ struct sl_dlq_stats {
 	uint64_t bytes;    /* as found on disk, with torn tails */
 	int64_t oldest_ms; /* last_failed_ms of the first unacknowledged letter; 0: none */
 };
+/* A snapshot of the counts. struct_size must be set. */
 SL_API SL_MUST_CHECK int sl_dlq_get_stats(sl_dlq *q, struct sl_dlq_stats *out, struct sl_err *err);
 
 #ifdef __cplusplus

@@ -122,6 +122,7 @@ struct sl_parquet_writer_stats {
 	uint64_t bytes;      /* given to the callback */
 	uint64_t row_groups; /* written */
 };
+/* A snapshot of the counts. struct_size must be set. */
 SL_API void sl_parquet_writer_get_stats(const sl_parquet_writer *w, struct sl_parquet_writer_stats *out);
 
 /* ---- reading ---- */

@@ -285,6 +285,7 @@ struct sl_wal_stats {
 	uint64_t parked;           /* records that the sender of this handle moved to the dead letters */
 	uint32_t sent_incarnation; /* what receivers see: incarnation, unless the sender began a new one */
 };
+/* A snapshot of the counts. struct_size must be set. */
 SL_API SL_MUST_CHECK int sl_wal_get_stats(sl_wal *w, struct sl_wal_stats *out, struct sl_err *err);
 /* Where the sender is halted (SL_ECONFLICT), *err says why; 0 otherwise. */
 SL_API int sl_wal_sender_error(sl_wal *w, struct sl_err *err);

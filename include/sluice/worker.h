@@ -123,6 +123,7 @@ struct sl_worker_stats {
 	uint64_t exchanges, polls, notified; /* round trips that settled or claimed; wake-ups by reason */
 	bool connected;                      /* the last call to the store succeeded */
 };
+/* A snapshot of the counts since the start. struct_size must be set. */
 SL_API void sl_worker_get_stats(sl_worker *worker, struct sl_worker_stats *out);
 /* 0: the event log accepts records, or the worker has none. Otherwise why it does not: the worker claims nothing until
  * sl_wal_reopen, which it calls itself, succeeds. Attempts whose events could not be written are released without a
