@@ -96,7 +96,7 @@ int backuprepo_open(struct backuprepo *r, struct cli *cli, const struct parsed *
 	 * repository, and a plain one is not what was asked for. */
 	if (rc == SL_EKEY && !encrypted && named) {
 		cli_say(r->cli, SL_LOG_ERROR,
-			"%.500s says that it is not encrypted, but %s names a passphrase: leave it out if the "
+			"%.500s is marked as not encrypted, but %s names a passphrase: leave it out if the "
 			"repository was made with --plain; if not, its config was changed",
 			r->path, opt_str(args, question.option) != NULL ? "--passphrase-file" : question.environment);
 		return sl_err_exit_code(SL_EKEY);

@@ -167,6 +167,6 @@ int cli_stopped(const struct cli *cli)
 
 int cli_interrupted(struct cli *cli)
 {
-	cli_say(cli, SL_LOG_ERROR, "interrupted; what was in flight is finished");
+	cli_say(cli, SL_LOG_ERROR, "interrupted by a signal");
 	return EXIT_INTERRUPTED;
 }

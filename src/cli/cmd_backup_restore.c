@@ -47,7 +47,7 @@ static void report_stripped(struct restoring *r, uint64_t n, const char *what, c
 		(void)snprintf(why, sizeof(why), "this process may not set them");
 	else
 		(void)snprintf(why, sizeof(why),
-			       "the repository is not encrypted, so anybody who could write to it may have changed "
+			       "the repository is not encrypted, so anyone who could write to it may have changed "
 			       "them. If you trust it, restore into an empty folder with --%s",
 			       on);
 	cli_say(r->cli, SL_LOG_WARN, "%" PRIu64 " %s restored without %s %s: %s", n, n == 1 ? "entry" : "entries",

@@ -121,8 +121,8 @@ static const char proof[] =
 	"\n"
 	"Status 0 means proved; 65 names the first thing that is wrong, --all all.\n";
 
-static const char backups[] = "Make a repository, on another disk. Its passphrase is asked for, or read from a\n"
-			      "file of mode 0600. Without it the backups cannot be read again: keep it\n"
+static const char backups[] = "Make a repository, on another disk. Its passphrase is read from the terminal\n"
+			      "or a file of mode 0600. Without it the backups cannot be read again: keep it\n"
 			      "elsewhere, too.\n"
 			      "\n"
 			      "  sluice backup init /mnt/disk/backups --passphrase-file ./pass\n"

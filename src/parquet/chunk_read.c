@@ -174,14 +174,14 @@ static int unpack_page(struct read_job *j, const struct page *p, struct sl__byte
 	size_t n = ZSTD_decompressDCtx(j->r->zstd, to, p->bytes, p->data, p->packed);
 	if (ZSTD_isError(n))
 		return corrupt(j, ZSTD_getErrorName(n));
-	return n == p->bytes ? 0 : corrupt(j, "it is shorter than its header says");
+	return n == p->bytes ? 0 : corrupt(j, "it is shorter than its header declares");
 }
 
 /* ---- encodings: n values to `out` ---- */
 
 static int get_plain(struct read_job *j, struct sl__bytes_in *in, void *out, size_t n)
 {
-	static const char too_few[] = "it holds fewer values than it says";
+	static const char too_few[] = "it holds fewer values than it declares";
 	size_t left = (size_t)(in->end - in->at);
 
 	if (j->column->kind == SL_PARQUET_BOOL) {
@@ -258,13 +258,13 @@ static int get_values(struct read_job *j, enum pq_encoding encoding, struct sl__
 			return corrupt(j, "its lengths are damaged");
 		for (size_t i = 0; i < n; i++) {
 			if (lengths[i] < 0 || (size_t)lengths[i] > (size_t)(in->end - in->at))
-				return corrupt(j, "it holds fewer bytes than its lengths say");
+				return corrupt(j, "it holds fewer bytes than its lengths declare");
 			arrays[i] = (struct sl_parquet_bytes){(const char *)in->at, (uint32_t)lengths[i]};
 			in->at += lengths[i];
 		}
 		return 0;
 	}
-	j->why = "an encoding that this reader does not know";
+	j->why = "an encoding that this reader does not support";
 	return SL_EUNSUPPORTED;
 }
 
@@ -328,7 +328,7 @@ static int take_dictionary(struct read_job *j, const struct page *p)
 	if (p->encoding != PQ_PLAIN && p->encoding != PQ_PLAIN_DICTIONARY)
 		return corrupt(j, "a dictionary that is not PLAIN");
 	if (p->values > p->bytes / least)
-		return corrupt(j, "it holds fewer values than it says");
+		return corrupt(j, "it holds fewer values than it declares");
 	if (p->values * j->entry > j->budget) {
 		j->why = "its dictionary is larger than max_chunk_bytes allows";
 		return SL_ETOOBIG;

@@ -209,7 +209,7 @@ static int check_chunk(sl_parquet_reader *r, size_t group, size_t column, struct
 		     !bounds.nan && (!bounds.any || sl__bounds_contain(&outer, &bounds, c)));
 	const char *why;
 	if (chunk->nulls >= 0 && (uint64_t)chunk->nulls != nulls)
-		why = "another number of NULLs than the footer says";
+		why = "the number of NULLs differs from the footer";
 	else if (!hold)
 		why = "a value outside the footer's bounds";
 	else if (!utf8)

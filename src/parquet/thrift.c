@@ -168,7 +168,7 @@ const uint8_t *sl__thrift_get_binary(struct sl__thrift_in *t, enum thrift_type t
 		sl__thrift_fail(t, "a text is of another type");
 	uint64_t len = sl__thrift_get_varint(t);
 	if (len > (uint64_t)(t->end - t->at))
-		sl__thrift_fail(t, "a text is longer than what is left");
+		sl__thrift_fail(t, "a string is longer than the remaining bytes");
 	if (t->bad != NULL)
 		return NULL;
 	const uint8_t *p = t->at;
@@ -185,7 +185,7 @@ static size_t list_header(struct sl__thrift_in *t, unsigned *element)
 
 	*element = byte & 15;
 	if (n > (uint64_t)(t->end - t->at))
-		sl__thrift_fail(t, "a list is longer than what is left");
+		sl__thrift_fail(t, "a list is longer than the remaining bytes");
 	return t->bad == NULL ? (size_t)n : 0;
 }
 

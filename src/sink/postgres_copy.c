@@ -123,7 +123,7 @@ static int copy_results(struct sl__pg_lane *lane, bool copying, size_t *named, s
 		}
 	}
 	if (wait_rc == 0 && rc == 0 && copying)
-		return sl_err_set(err, SL_EINTERNAL, "postgres: COPY: the server asked for no data");
+		return sl_err_set(err, SL_EINTERNAL, "postgres: COPY: the server did not ask for data");
 	return wait_rc != 0 ? wait_rc : rc;
 }
 

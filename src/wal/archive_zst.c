@@ -117,7 +117,7 @@ static int compress_log(struct compressor *c, struct sl_err *err)
 			return sl_err_set_errno(err, (int)-got, "archive %s: read the log at %llu", c->path,
 						(unsigned long long)done);
 		if ((size_t)got < want)
-			return sl_err_set(err, SL_EIO, "archive %s: the log ends at %llu, want %llu", c->path,
+			return sl_err_set(err, SL_EIO, "archive %s: the log ends at %llu, not at %llu", c->path,
 					  (unsigned long long)done + (unsigned long long)got,
 					  (unsigned long long)c->from->n);
 		c->crc = sl__crc64nvme(c->crc, c->in, want);

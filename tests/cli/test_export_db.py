@@ -131,7 +131,7 @@ class Sqlite(ExportTest):
         self.export(self.url, "--table", "t", "--partition-size", "10")
         self.sql("UPDATE sluice_partition SET holes = '13' WHERE first_sequence = 10", "lake/_catalog.db")
         r = self.fails(65, "audit", "verify", "lake", "--dataset", "d")
-        self.assertIn("holes is not what the event says", r.text)
+        self.assertIn("holes is not that of the event", r.text)
 
     def test_a_row_that_appears_in_a_recorded_hole_is_reported_for_a_day(self):
         self.table(1, 35)

@@ -163,7 +163,7 @@ static void newer_is_refused(bool postgres)
 	make_newer(&w);
 	assert_int_equal(sl_store_open(&store, w.url, &opts, &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.msg, "1000"));
-	assert_non_null(strstr(err.msg, "this library knows"));
+	assert_non_null(strstr(err.msg, "this library supports"));
 	close_world(&w);
 }
 

@@ -216,7 +216,7 @@ static void values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right(
 		page[n - 4 + bit / 8] ^= (uint8_t)(1u << bit % 8);
 		set_crc(page, n, 5, crc);
 		assert_int_equal(check_bytes(file.data, file.n, NULL), SL_ECORRUPT);
-		assert_non_null(strstr(err.msg, "fewer values than it says"));
+		assert_non_null(strstr(err.msg, "fewer values than it declares"));
 		memcpy(page, whole, n);
 	}
 	assert_int_equal(check_bytes(file.data, file.n, NULL), 0);
@@ -231,7 +231,7 @@ static void values_beyond_the_end_of_a_page_are_refused_though_its_crc_is_right(
 	page[5] = 12;
 	set_crc(page, (size_t)(end - page), (size_t)(end - page) - 8, crc);
 	assert_int_equal(check_bytes(file.data, file.n, NULL), SL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "fewer bytes than its lengths say"));
+	assert_non_null(strstr(err.msg, "fewer bytes than its lengths declare"));
 	sink_free(&file);
 }
 

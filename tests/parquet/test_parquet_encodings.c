@@ -354,7 +354,7 @@ static void thrift_refuses_a_list_that_is_longer_than_the_rest(void **state)
 	(void)state;
 	struct sl__thrift_field f = sl__thrift_next(&t);
 	assert_int_equal(sl__thrift_get_list(&t, f.type, THRIFT_I32), 0);
-	assert_string_equal(t.bad, "a list is longer than what is left");
+	assert_string_equal(t.bad, "a list is longer than the remaining bytes");
 }
 
 /* ---- text ---- */

@@ -38,7 +38,7 @@ int sl__bk_chunker_init(struct bk_chunker *c, const struct bk_keys *keys, const 
 
 	if (!powers || min < 4096 || min >= avg || avg >= max || max > BK_CHUNK_MAX)
 		return sl_err_set(err, SL_EINVAL,
-				  "block sizes %u/%u/%u: want powers of two, 4096 <= min < avg < max <= %u", min, avg,
+				  "block sizes %u/%u/%u; give powers of two, 4096 <= min < avg < max <= %u", min, avg,
 				  max, BK_CHUNK_MAX);
 	(void)crypto_stream_chacha20(bytes, sizeof(bytes), nonce, keys->encrypted ? keys->gear : fixed);
 	for (size_t i = 0; i < 256; i++) {

@@ -126,8 +126,8 @@ int sl__bk_create_recheck(struct bk_create *c, const struct bk_snapshot *s, stru
 	for (int round = 0; rc == 1; round++) {
 		rc = round < ROUNDS_MAX ? rescue_blocks(&r, s, err)
 					: sl_err_set(err, SL_EAGAIN,
-						     "prunes mark what this snapshot needs as fast as it is stored "
-						     "again: nothing was published; run it again");
+						     "prune keeps marking packs that this snapshot needs; "
+						     "no snapshot was published; run the backup again");
 		if (rc == 0)
 			rc = newer_marks_matter(&r, err);
 	}

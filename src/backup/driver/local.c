@@ -164,12 +164,12 @@ int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_drive
 	struct sl_env env;
 	sl__opts_copy(&o, sizeof(o), opts);
 	if (path == NULL || path[0] == '\0' || strlen(path) > ROOT_MAX)
-		return sl_err_set(err, SL_EINVAL, "local driver: path: want 1 to %d bytes", ROOT_MAX);
+		return sl_err_set(err, SL_EINVAL, "local driver: path: give 1 to %d bytes", ROOT_MAX);
 	int rc = sl_check_local_path("repository", path, err);
 	if (rc != 0)
 		return rc;
 	if (o.threads < 0 || o.threads > THREADS_MAX)
-		return sl_err_set(err, SL_EINVAL, "local driver: threads: want 1 to %d", THREADS_MAX);
+		return sl_err_set(err, SL_EINVAL, "local driver: threads: give 1 to %d", THREADS_MAX);
 	if ((unsigned)o.create > SL_OFF)
 		return sl_err_set(err, SL_EINVAL, "local driver: create: not a switch");
 	rc = sl__env_init(&env, o.env, err);

@@ -122,7 +122,7 @@ static int load_listed(struct index_loading *l)
 	sl__free(&l->x->env, l->listed);
 	l->listed = NULL;
 	if (rc == 0 && l->vanished)
-		rc = sl_err_set(l->err, SL_EAGAIN, "the files of the index vanish as fast as they are listed");
+		rc = sl_err_set(l->err, SL_EAGAIN, "files of the index are removed while they are listed; try again");
 	return rc;
 }
 

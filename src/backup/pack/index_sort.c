@@ -48,7 +48,7 @@ static int open_sort_file(const struct sl_env *env, struct sl_err *err)
 	uint64_t number;
 	int rc = env->rand->fill(&number, sizeof(number), env->rand_ctx);
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "draw the name of a temporary file");
+		return sl_err_set_errno(err, -rc, "random bytes for the name of a temporary file");
 	char *path = sl__asprintf(env, "%s/sluice-index-%016llx", dir, (unsigned long long)number);
 	if (path == NULL)
 		return sl__no_memory(err, "sort an index");

@@ -145,7 +145,7 @@ int sl__bk_pack_new(struct bk_pack **out, const struct sl_env *env, const struct
 			{ZSTD_c_hashLog, 16},
 			{ZSTD_c_minMatch, 6}};
 	if (opts->pack_bytes == 0 || opts->pack_bytes > BK_PACK_BYTES_MAX / 2)
-		return sl_err_set(err, SL_EINVAL, "packs of %zu bytes: want 1 to %u", opts->pack_bytes,
+		return sl_err_set(err, SL_EINVAL, "packs of %zu bytes; give 1 to %u", opts->pack_bytes,
 				  BK_PACK_BYTES_MAX / 2);
 	struct bk_pack *p = sl__calloc(env, 1, sizeof(*p));
 	if (p == NULL)
@@ -220,7 +220,7 @@ static int begin_image(struct bk_pack *p, struct sl_err *err)
 	memcpy(p->image + 8, p->keys->repository, BK_NAME_BYTES);
 	int rc = p->env.rand->fill(p->image + 8 + BK_NAME_BYTES, BK_NAME_BYTES, p->env.rand_ctx); /* F6 */
 	if (rc != 0)
-		return sl_err_set_errno(err, -rc, "draw what makes a pack's name unique");
+		return sl_err_set_errno(err, -rc, "random bytes for the name of a pack");
 	p->len = BK_PACK_HEADER;
 	rc = sl__sha256_begin(&p->sha, err);
 	if (rc == 0)

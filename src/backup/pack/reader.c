@@ -131,7 +131,7 @@ static int block_missing(const struct bk_id *id, struct sl_err *err)
 {
 	char hex[BK_HEX_BYTES];
 	sl__bk_hex(id->b, sizeof(id->b), hex);
-	return sl_err_set(err, SL_ENOENT, "block %s is in no pack that is there", hex);
+	return sl_err_set(err, SL_ENOENT, "no existing pack has block %s", hex);
 }
 
 /* SL_ESTALE: the pack is gone. */

@@ -154,7 +154,7 @@ static int set_forget_opts(struct sl_backup_forget_opts *o, const struct sl_back
 	bool any = o->n_keep_tags > 0 || o->n_snapshots > 0;
 	for (size_t i = 0; i < SL_COUNT(rules); i++) {
 		if (rules[i].value < 0)
-			return sl_err_set(err, SL_EINVAL, "forget: %s is %d: want 0 or more", rules[i].name,
+			return sl_err_set(err, SL_EINVAL, "forget: %s is %d; give 0 or more", rules[i].name,
 					  (int)rules[i].value);
 		any = any || rules[i].value > 0;
 	}

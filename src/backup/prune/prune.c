@@ -153,15 +153,15 @@ int sl_backup_prune(sl_backup *b, const struct sl_backup_prune_opts *opts, struc
 	if (o->session_silence_ms == 0)
 		o->session_silence_ms = SILENCE_MS;
 	if (o->repack_percent != SL_NONE && (o->repack_percent < 1 || o->repack_percent > 100))
-		return sl_err_set(err, SL_EINVAL, "prune: repack_percent is %d: want 1 to 100, or SL_NONE",
+		return sl_err_set(err, SL_EINVAL, "prune: repack_percent is %d; give 1 to 100, or SL_NONE",
 				  (int)o->repack_percent);
 	if (o->merge_small == 0)
 		o->merge_small = MERGE_SMALL;
 	if (o->merge_small != SL_NONE && o->merge_small < 2)
-		return sl_err_set(err, SL_EINVAL, "prune: merge_small is %d: want at least 2, or SL_NONE",
+		return sl_err_set(err, SL_EINVAL, "prune: merge_small is %d; give at least 2, or SL_NONE",
 				  (int)o->merge_small);
 	if (o->session_silence_ms < SILENCE_MIN_MS)
-		return sl_err_set(err, SL_EINVAL, "prune: session_silence_ms is %lld: want at least %lld",
+		return sl_err_set(err, SL_EINVAL, "prune: session_silence_ms is %lld; give at least %lld",
 				  (long long)o->session_silence_ms, (long long)SILENCE_MIN_MS);
 	p.dry = o->dry_run == SL_ON;
 

@@ -49,7 +49,8 @@ int sl__bk_config_parse(struct bk_config *out, const char *text, size_t len, str
 	if (json_unpack(root, "{s:I}", "version", &version) != 0 || version < 1)
 		rc = config_damaged(err, "its version");
 	else if (version > BK_VERSION)
-		rc = sl_err_set(err, SL_EUNSUPPORTED, "the repository is of version %lld, this library knows %d",
+		rc = sl_err_set(err, SL_EUNSUPPORTED,
+				"the repository has version %lld, this library supports %d; use a newer sluice",
 				(long long)version, BK_VERSION);
 	else if (json_unpack(root, "{s:s, s:b, s:{s:I, s:I, s:I}}", "id", &id, "encrypted", &encrypted, "chunker",
 			     "min", &min, "avg", &avg, "max", &max) != 0 ||

@@ -108,7 +108,7 @@ int sl__bk_resolve(struct sl_backup *b, const char *name, char id[SL_BACKUP_ID_B
 	}
 	if (len < PREFIX_MIN || len >= SL_BACKUP_ID_BYTES || strspn(name, "0123456789abcdef") != len)
 		return sl_err_set(err, SL_ENOENT,
-				  "invalid snapshot id \"%.64s\": want %d to 32 hexadecimal digits, or latest", name,
+				  "invalid snapshot id \"%.64s\"; give %d to 32 hexadecimal digits, or latest", name,
 				  PREFIX_MIN);
 	int rc = sl__bk_snapshot_ids(b, &ids, &n, err);
 	if (rc != 0)

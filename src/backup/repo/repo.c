@@ -97,7 +97,7 @@ static int read_backup_options(const struct sl_backup_opts *in, struct sl_backup
 	};
 	for (size_t i = 0; i < SL_COUNT(ranges); i++)
 		if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-			return sl_err_set(err, SL_EINVAL, "backup: %s: want %lld to %lld", ranges[i].name,
+			return sl_err_set(err, SL_EINVAL, "backup: %s: give %lld to %lld", ranges[i].name,
 					  (long long)ranges[i].low, (long long)ranges[i].high);
 	if ((unsigned)o.encrypt > SL_OFF)
 		return sl_err_set(err, SL_EINVAL, "backup: encrypt: not a switch");
@@ -117,7 +117,7 @@ static int new_backup(const sl_driver *driver, const struct sl_backup_opts *opts
 		return sl_err_set(err, SL_EINVAL, "backup: missing driver");
 	const struct sl_driver_ops *ops = driver->ops;
 	if (ops->version != SL_DRIVER_VERSION)
-		return sl_err_set(err, SL_EINVAL, "backup: driver: version %d, want %d", ops->version,
+		return sl_err_set(err, SL_EINVAL, "backup: driver: version %d is not supported; use %d", ops->version,
 				  SL_DRIVER_VERSION);
 	if (ops->schedule_put == NULL || ops->put == NULL || ops->get == NULL || ops->stat == NULL ||
 	    ops->list == NULL || ops->rename == NULL || ops->remove == NULL || ops->sync == NULL || ops->now_ms == NULL)

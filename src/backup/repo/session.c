@@ -184,7 +184,7 @@ int sl__bk_session_publish(struct bk_session *s, const void *json, size_t len, s
 		(void)snprintf(to, sizeof(to), "snapshots/%s", s->id);
 		rc = s->b->driver.ops->rename(s->b->driver.driver, from, to, err);
 		if (rc != 0 && rc != SL_ENOENT) /* it may have failed after the change, in its sync */
-			rc = sl_err_wrap(err, rc, "publish: check whether snapshot %s is there", s->id);
+			rc = sl_err_wrap(err, rc, "publish: check whether snapshot %s exists", s->id);
 	}
 	s->published = rc == 0;
 	if (rc == 0)

@@ -334,8 +334,8 @@ static int report_demo(struct demo *d)
 	out_printf(out, "  %-18s %9" PRIu64 "   %" PRIu64 " taken over from the killed and the stopped worker\n",
 		   "attempts", t.attempts, t.taken_over);
 	out_printf(out, "  %-18s %9zu   noted by the commands themselves\n", "lines written", d->ledger.n);
-	out_printf(out, "  %-18s %9zu   %zu of them written in the very moment of a kill, before they were noted\n",
-		   "lines delivered", d->delivered.n, diff.unnoted);
+	out_printf(out, "  %-18s %9zu   %zu of them written just before a kill, and not recorded\n", "lines delivered",
+		   d->delivered.n, diff.unnoted);
 	out_printf(out, "  %-18s %9zu%s%s\n", "lost", diff.lost, diff.example != NULL ? "   such as: " : "",
 		   diff.example != NULL ? diff.example : "");
 	out_printf(out, "  %-18s %9zu\n\n", "duplicated", diff.duplicated);
@@ -491,7 +491,7 @@ static const struct opt demo_opts[] = {
 	 .def = "150s", /* a worker sweeps the logs that others have left once a minute */
 	 .min = 1000,
 	 .max = INT64_C(86400000),
-	 .help = "Count what is missing when nothing has moved for so long"},
+	 .help = "Count what is missing after this long without progress"},
 	OPT_JSON("Print the count as JSON, and nothing else"),
 	{.name = NULL},
 };

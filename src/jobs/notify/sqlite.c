@@ -233,7 +233,7 @@ static int start_listening(struct peers *p, struct sl_err *err) SL_REQUIRES(p->m
 	for (int i = 0; rc == 1 && i < BIND_TRIES; i++)
 		rc = bind_once(p, err);
 	if (rc == 1)
-		return sl_err_set(err, SL_EAGAIN, "sockets in %s vanish while they are made", p->dir);
+		return sl_err_set(err, SL_EAGAIN, "sockets in %s are removed while they are created", p->dir);
 	if (rc != 0)
 		return rc;
 	rc = sl__thread_start(&p->thread, "sl-notify", sq_listen_main, p);

@@ -58,6 +58,6 @@ int sl__refuse_orphan(uint64_t chain, uint64_t gone, struct sl_err *err)
 {
 	return sl_err_set(err, SL_ECONFLICT,
 			  "chain %" PRIu64 " cannot be redriven: it waits for chain %" PRIu64
-			  ", which was deleted; start it anew, and delete this one",
+			  ", which was deleted; enqueue it again, and delete this one",
 			  chain, gone);
 }

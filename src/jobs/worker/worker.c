@@ -220,7 +220,7 @@ static int fill_types(sl_worker *w, const struct sl_worker_opts *o, struct sl_er
 			return sl_err_set(err, SL_EINVAL, "worker options: processors: %s has no process", p.type);
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(w->type_names[j], p.type) == 0)
-				return sl_err_set(err, SL_EINVAL, "worker options: processors: %s is there twice",
+				return sl_err_set(err, SL_EINVAL, "worker options: processors: %s is listed twice",
 						  p.type);
 		w->n_types = i + 1;
 		rc = resolve_type(w, i, &p, o, err);

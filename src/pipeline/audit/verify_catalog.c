@@ -65,7 +65,7 @@ static const char *wrong_dataset(const struct sl__verify *v, const struct datase
 		if (strcmp(c->schema_sha256, hex) != 0)
 			return "schema_sha256 is not that of the events";
 		if (memcmp(c->computed, v->schema_sha256, sizeof(c->computed)) != 0)
-			return "schema_text does not have the hash that the events say";
+			return "schema_text does not have the hash in the events";
 		sl__sha256_hex(v->chain.head, hex);
 		if (strcmp(c->head_hash, hex) != 0)
 			return "head_hash is not that of the last event";
@@ -225,7 +225,7 @@ static const char *wrong_partition(const struct sl_catalog_partition *p, const s
 	if (p->holes != e->holes)
 		return "hole_count is not that of the event";
 	if (!sl__verify_same_holes(p->hole_ranges, e->hole_ranges))
-		return "holes is not what the event says";
+		return "holes is not that of the event";
 	if (p->bytes != e->bytes)
 		return "byte_count is not that of the event";
 	if (memcmp(p->sha256, e->sha256, sizeof(p->sha256)) != 0)

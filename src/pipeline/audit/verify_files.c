@@ -94,8 +94,7 @@ static void open_verified(struct file *f, char *path)
 	else if (!S_ISREG(st.mode))
 		found(f->slot, SL_AUDIT_UNREADABLE, "it is not a regular file");
 	else if (st.size != f->e->bytes)
-		found(f->slot, SL_AUDIT_SIZE, "it has %" PRIu64 " bytes, its event says %" PRIu64, st.size,
-		      f->e->bytes);
+		found(f->slot, SL_AUDIT_SIZE, "it has %" PRIu64 " bytes, its event has %" PRIu64, st.size, f->e->bytes);
 	else
 		f->size = st.size;
 }
@@ -130,7 +129,7 @@ static int check_hash(struct file *f, void *buf, struct sl_err *err)
 		return 0;
 	sl__sha256_hex(digest, got);
 	sl__sha256_hex(f->e->sha256, want);
-	found(f->slot, SL_AUDIT_HASH, "its SHA-256 is %.16s…, its event says %.16s…", got, want);
+	found(f->slot, SL_AUDIT_HASH, "its SHA-256 is %.16s…, its event has %.16s…", got, want);
 	return 0;
 }
 
@@ -201,7 +200,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 	int rc = 0;
 	sl_parquet_reader_get_info(r, &info);
 	if (info.rows != e->rows) {
-		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event says %" PRIu64, info.rows,
+		found(f->slot, SL_AUDIT_CONTENTS, "it has %" PRIu64 " rows, its event has %" PRIu64, info.rows,
 		      e->rows);
 		return 0;
 	}
@@ -231,7 +230,7 @@ static int check_contents(struct file *f, sl_parquet_reader *r, struct sl_err *e
 		if (a.ranges.failed != 0)
 			rc = sl_err_set(err, SL_ENOMEM, "out of memory for the holes of a file");
 		else if (!sl__verify_same_holes(sl__buf_str(&a.ranges), e->hole_ranges))
-			found(f->slot, SL_AUDIT_CONTENTS, "its rows leave out %.60s, its event says %.60s",
+			found(f->slot, SL_AUDIT_CONTENTS, "its rows leave out %.60s, its event has %.60s",
 			      sl__buf_str(&a.ranges), e->hole_ranges);
 	}
 	sl__buf_fini(&a.ranges);

@@ -166,7 +166,7 @@ static int read_version(struct pg_store *s, struct sl__pg_conn *c, int *out, str
 static int pg_too_new(const struct pg_store *s, int version, struct sl_err *err)
 {
 	return sl_err_set(err, SL_EUNSUPPORTED,
-			  "postgres: schema %s has version %d, this library knows up to %d: update the library",
+			  "postgres: schema %s has version %d, this library supports up to %d; use a newer sluice",
 			  s->schema, version, SL_SCHEMA_VERSION);
 }
 

@@ -97,8 +97,9 @@ static int version_of(struct sl__sqlite *c, int *out, struct sl_err *err)
 
 static int sq_too_new(const struct sq_store *s, int version, struct sl_err *err)
 {
-	return sl_err_set(err, SL_EUNSUPPORTED, "%s has schema version %d, this library knows %d; use a newer sluice",
-			  s->path, version, SL_SCHEMA_VERSION);
+	return sl_err_set(err, SL_EUNSUPPORTED,
+			  "%s has schema version %d, this library supports %d; use a newer sluice", s->path, version,
+			  SL_SCHEMA_VERSION);
 }
 
 static int sq_not_there(const struct sq_store *s, struct sl_err *err)

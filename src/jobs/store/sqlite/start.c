@@ -58,8 +58,7 @@ static int start_audited(struct sq_op *op, const struct sl_new_chain *chains, si
 			rc = audit_started(op, op->audit, out + at, some);
 		at += some;
 		if (rc == 0 && at < n && op->n_audit == 1)
-			rc = sl_err_set(op->err, SL_EINVAL, "start: the audit records stand for %zu of %zu chains", at,
-					n);
+			rc = sl_err_set(op->err, SL_EINVAL, "start: the audit records cover %zu of %zu chains", at, n);
 	}
 	op->n_audit = 0;
 	return rc;
