@@ -96,7 +96,7 @@ CHANGE(sl_jobs_cancel)
 CHANGE(sl_jobs_redrive)
 CHANGE(sl_jobs_trigger)
 
-int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, int cascade, size_t *n,
+int sl_jobs_delete(sl_jobs *client, sl_tx *tx, const uint64_t *chains, size_t n_chains, bool cascade, size_t *n,
 		   struct sl_err *err)
 {
 	(void)client;
