@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts: well-formed UTF-8, which may stand in a log line, a label or a JSON string; their order. */
+/* Well-formed UTF-8: what may stand in a log line, a label or a JSON string. */
 #ifndef SL_BASE_UTF8_H
 #define SL_BASE_UTF8_H
 
 #include "base/base.h"
-
-/* For qsort and bsearch over an array of pointers to texts. */
-static inline int sl__compare_texts(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* The length of the character at s, or 0 when it is not well-formed (a surrogate, an overlong form, above U+10FFFF).
  * s ends with a NUL, and nothing after that is read, since a NUL continues no character. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sluice wal archive and cleanup: compress a finished log, and remove archives that are old enough. */
+#include "base/compare.h"
 #include "base/time.h"
-#include "base/utf8.h"
 #include "commands.h"
 #include "stop.h"
 #include "text.h"

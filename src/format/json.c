@@ -28,11 +28,6 @@ static inline char peek(const struct sl__json *s)
 	return s->at < s->end ? *s->at : '\0';
 }
 
-static inline bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 /* ---- strings ---- */
 
 /* The first byte that is a quote, a backslash, a control character or not ASCII. */
@@ -61,7 +56,7 @@ static int hex4(const char *p, const char *end)
 		return -1;
 	for (int i = 0; i < 4; i++) {
 		int c = p[i] | 0x20;
-		if (is_digit(p[i]))
+		if (sl__is_digit(p[i]))
 			v = v * 16 + (p[i] - '0');
 		else if (c >= 'a' && c <= 'f')
 			v = v * 16 + (c - 'a' + 10);
@@ -193,7 +188,7 @@ size_t sl__json_unescape(char *to, const char *from, size_t n, bool *has_nul)
 static bool scan_digits(struct sl__json *s)
 {
 	const char *from = s->at;
-	while (s->at < s->end && is_digit(*s->at))
+	while (s->at < s->end && sl__is_digit(*s->at))
 		s->at++;
 	return s->at > from || json_wrong(s, "a digit is expected");
 }
@@ -229,7 +224,7 @@ static bool scan_scalar(struct sl__json *s, struct sl__json_value *v)
 	/* A number, or nothing that is one. */
 	if (s->at == s->end)
 		return json_wrong(s, "the text ends where a value is expected");
-	if (*s->at != '-' && !is_digit(*s->at))
+	if (*s->at != '-' && !sl__is_digit(*s->at))
 		return json_wrong(s, "a value is expected");
 	v->kind = SL__FIELD_NUMBER;
 	if (*s->at == '-')

@@ -10,7 +10,7 @@
  */
 #include <stdlib.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "format/csv.h"
 #include "format/records_priv.h"
 #include "format/text.h"

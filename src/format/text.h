@@ -10,6 +10,11 @@
 
 #include "base/utf8.h"
 
+static inline bool sl__is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
 #if defined(__SSE2__) && !defined(SL__NO_SSE2)
 #define SL__SSE2 1
 #include <emmintrin.h>

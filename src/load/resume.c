@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/compare.h"
 #include "base/fnv.h"
 #include "base/varint.h"
 #include "load/load.h"
@@ -85,26 +86,19 @@ static int add_logged(const struct sl_wal_record *record, void *ctx)
 	return 0;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 int sl__load_resume_read_log(struct load_resume *r, sl_wal *log, struct sl_err *err)
 {
 	int rc = sl_wal_iterate(log, 0, add_logged, r, err);
 
 	if (r->n_logged)
-		qsort(r->logged, r->n_logged, sizeof(*r->logged), compare_numbers);
+		qsort(r->logged, r->n_logged, sizeof(*r->logged), sl__compare_u64);
 	return rc == SL_ENOMEM ? sl__no_memory(err, "pending records of the log") : rc;
 }
 
 bool sl__load_resume_is_logged(const struct load_resume *r, const struct sl_input_range *range)
 {
 	return r->n_logged &&
-	       bsearch(&range->begin, r->logged, r->n_logged, sizeof(*r->logged), compare_numbers) != NULL;
+	       bsearch(&range->begin, r->logged, r->n_logged, sizeof(*r->logged), sl__compare_u64) != NULL;
 }
 
 void sl__load_resume_fini(struct load_resume *r)

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/compare.h"
 #include "base/fnv.h"
 #include "ship/log.h"
 #include "ship/send.h"
@@ -14,19 +15,14 @@
 
 /* ---- the URL ---- */
 
-static bool has_prefix(const char *url, const char *scheme)
-{
-	return strncmp(url, scheme, strlen(scheme)) == 0;
-}
-
 static bool is_http(const char *url)
 {
-	return has_prefix(url, "http://") || has_prefix(url, "https://");
+	return sl__starts_with(url, "http://") || sl__starts_with(url, "https://");
 }
 
 static bool is_table(const char *url)
 {
-	return has_prefix(url, "postgres") || has_prefix(url, "sqlite:");
+	return sl__starts_with(url, "postgres") || sl__starts_with(url, "sqlite:");
 }
 
 /* The '@' after a login in the authority of an HTTP URL, or NULL. */
@@ -42,7 +38,7 @@ static void name_sink(struct ship_send *s, const char *shown)
 {
 	const char *colon = strchr(shown, ':');
 	char here[PATH_MAX] = "";
-	bool is_path = has_prefix(shown, "sqlite:") || has_prefix(shown, "file:");
+	bool is_path = sl__starts_with(shown, "sqlite:") || sl__starts_with(shown, "file:");
 	size_t n;
 
 	if (is_path && colon[1] != '/' && getcwd(here, sizeof(here)) != NULL)
@@ -154,7 +150,7 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 		s->opts.headers = headers;
 		s->opts.n_headers = 1;
 	}
-	if (s->create && has_prefix(s->url, "sqlite:"))
+	if (s->create && sl__starts_with(s->url, "sqlite:"))
 		rc = create_table(s, err); /* its file must exist to be opened */
 	if (rc == 0)
 		rc = sl_sink_open(&s->sink, s->url, &s->opts, err);
@@ -173,7 +169,7 @@ static int open_sink(struct ship_send *s, const struct sl_ship_opts *o, struct s
 int sl__ship_send_open(struct ship_send *s, const struct sl_env *env, const struct sl_ship_opts *opts,
 		       struct sl_err *err)
 {
-	bool named = has_prefix(opts->to, "sluice:"), bare, rows = opts->as_rows == SL_ON || opts->body;
+	bool named = sl__starts_with(opts->to, "sluice:"), bare, rows = opts->as_rows == SL_ON || opts->body;
 	const char *host;
 	int rc;
 
@@ -440,7 +436,7 @@ int sl__ship_send_start(struct ship_send *s, sl_wal *w, const char *stream, uint
 	s->first = pending;
 	s->mark = pending - 1;
 	s->foreign = 0;
-	if (has_prefix(s->url, "file:"))
+	if (sl__starts_with(s->url, "file:"))
 		last = sl__ship_row_last(s->env, s->url + 5, stream, stats.sent_incarnation);
 	/* What the file has and the log has not recorded was written before a crash, or by another log. */
 	if (last.sequence > s->mark && is_own_row(s, w, &stats, stream, &last))

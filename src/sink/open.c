@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "base/compare.h"
 #include "sink/sink.h"
 
 typedef int open_fn(sl_sink *out, const char *what, const struct sl_sink_opts *opts, struct sl_err *err);
@@ -80,15 +81,10 @@ static const struct scheme schemes[] = {
 
 #define KNOWN "postgres://…, sqlite:FILE, https://…, file:PATH, exec:COMMAND or null:"
 
-static bool begins(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
-}
-
 static const struct scheme *find_scheme(const char *url, struct sl_err *err)
 {
 	for (size_t i = 0; url != NULL && i < SL_COUNT(schemes); i++)
-		if (begins(url, schemes[i].prefix))
+		if (sl__starts_with(url, schemes[i].prefix))
 			return &schemes[i];
 	size_t n = url != NULL ? strcspn(url, ":") : 0;
 	if (n == 0 || url[n] == '\0')
@@ -105,9 +101,9 @@ static int target_of(const struct scheme *s, const char *url, const struct sl_en
 	const char *rest = url + strlen(s->prefix), *home = getenv("HOME");
 	if (s->shape == SHAPE_PATH && rest[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "missing file name; give %sPATH", s->prefix);
-	if (s->shape == SHAPE_PATH && begins(rest, "//") && rest[2] != '/')
+	if (s->shape == SHAPE_PATH && sl__starts_with(rest, "//") && rest[2] != '/')
 		return sl_err_set(err, SL_EINVAL, "write %sPATH, without //, for a local file", s->prefix);
-	bool in_home = s->shape == SHAPE_PATH && begins(rest, "~/");
+	bool in_home = s->shape == SHAPE_PATH && sl__starts_with(rest, "~/");
 	if (in_home && (home == NULL || home[0] != '/'))
 		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);
 	*out = in_home ? sl__asprintf(env, "%s%s", home, rest + 1)

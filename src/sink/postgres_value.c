@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "format/text.h"
 #include "sink/postgres.h"
 
 struct text {
@@ -52,11 +53,6 @@ static enum sl__fit put_null(struct sl__buf *out)
 	return SL__FIT_OK;
 }
 
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 /* Text with blanks around it, or in other bytes than ASCII, may mean something to the server. */
 static enum sl__fit not_a_number(struct text t)
 {
@@ -77,7 +73,7 @@ static enum sl__fit put_integer(struct sl__buf *out, struct text t, unsigned byt
 		return not_a_number(t);
 	for (; i < t.n; i++) {
 		unsigned digit = (unsigned)(t.p[i] - '0');
-		if (!is_digit(t.p[i]))
+		if (!sl__is_digit(t.p[i]))
 			return not_a_number(t);
 		if (v > max / 10 || v * 10 > max - digit)
 			return SL__FIT_NO;
@@ -102,7 +98,7 @@ static bool read_short_double(struct text t, double *out)
 			dot = true;
 			continue;
 		}
-		if (!is_digit(t.p[i]) || digits == 15)
+		if (!sl__is_digit(t.p[i]) || digits == 15)
 			return false;
 		v = v * 10 + (unsigned)(t.p[i] - '0');
 		digits++;
@@ -116,10 +112,10 @@ static bool read_short_double(struct text t, double *out)
 static bool is_decimal(struct text t, bool *exponent)
 {
 	size_t i = t.n > 0 && (t.p[0] == '-' || t.p[0] == '+'), digits = 0;
-	for (; i < t.n && is_digit(t.p[i]); i++)
+	for (; i < t.n && sl__is_digit(t.p[i]); i++)
 		digits++;
 	if (i < t.n && t.p[i] == '.')
-		for (i++; i < t.n && is_digit(t.p[i]); i++)
+		for (i++; i < t.n && sl__is_digit(t.p[i]); i++)
 			digits++;
 	*exponent = i < t.n && (t.p[i] == 'e' || t.p[i] == 'E');
 	if (digits == 0 || !*exponent)
@@ -127,7 +123,7 @@ static bool is_decimal(struct text t, bool *exponent)
 	i++;
 	i += i < t.n && (t.p[i] == '-' || t.p[i] == '+');
 	size_t first = i;
-	while (i < t.n && is_digit(t.p[i]))
+	while (i < t.n && sl__is_digit(t.p[i]))
 		i++;
 	return i > first && i == t.n;
 }
@@ -222,7 +218,7 @@ static enum sl__fit put_numeric(struct sl__buf *out, struct text t)
 static bool two_digits(const char *p, int *out)
 {
 	*out = (p[0] - '0') * 10 + (p[1] - '0');
-	return is_digit(p[0]) && is_digit(p[1]);
+	return sl__is_digit(p[0]) && sl__is_digit(p[1]);
 }
 
 /* Days from 2000-01-01 in the Gregorian calendar; years from March on, so that February is last. */
@@ -270,7 +266,7 @@ static size_t read_clock(struct text t, int64_t *us)
 		return 0;
 	int64_t fraction = 0, unit = 100000;
 	if (at == 8 && t.n > 9 && t.p[8] == '.')
-		for (at = 9; at < t.n && is_digit(t.p[at]); at++, unit /= 10) {
+		for (at = 9; at < t.n && sl__is_digit(t.p[at]); at++, unit /= 10) {
 			if (unit == 0)
 				return 0; /* to be rounded */
 			fraction += (t.p[at] - '0') * unit;
@@ -322,7 +318,7 @@ static enum sl__fit put_timestamp(struct sl__buf *out, struct text t, bool zoned
 
 static int hex_of(char c)
 {
-	if (is_digit(c))
+	if (sl__is_digit(c))
 		return c - '0';
 	c |= 0x20;
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;

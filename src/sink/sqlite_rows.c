@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/fnv.h"
+#include "format/text.h"
 
 /* ---- numbers ---- */
 
@@ -20,14 +21,9 @@ struct decimal {
 	bool negative, whole; /* whole: neither point nor exponent */
 };
 
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
 static const char *scan_digits(struct decimal *d, const char *p, const char *end, int step)
 {
-	for (; p < end && is_digit(*p); p++) {
+	for (; p < end && sl__is_digit(*p); p++) {
 		if (d->n_digits > 0 || *p != '0')
 			d->n_digits++;
 		if (d->n_digits <= 19)
@@ -43,9 +39,9 @@ static const char *scan_exponent(struct decimal *d, const char *p, const char *e
 	bool minus = q < end && *q == '-';
 	int value = 0;
 	q += q < end && (*q == '-' || *q == '+');
-	if (q == end || !is_digit(*q))
+	if (q == end || !sl__is_digit(*q))
 		return p;
-	for (; q < end && is_digit(*q); q++)
+	for (; q < end && sl__is_digit(*q); q++)
 		value = value < 100000 ? value * 10 + (*q - '0') : value;
 	d->exponent += minus ? -value : value;
 	d->whole = false;

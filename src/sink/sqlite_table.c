@@ -9,34 +9,26 @@
 #include <strings.h>
 
 #include "base/buf.h"
+#include "base/compare.h"
 #include "sink/sqlite.h"
 
 #define CREATE_LOCK_MS 60000
 
 /* ---- affinity ---- */
 
-static bool contains(const char *type, const char *part)
-{
-	size_t n = strlen(part);
-	for (; *type != '\0'; type++)
-		if (strncasecmp(type, part, n) == 0)
-			return true;
-	return false;
-}
-
 /* The five rules, in their order. */
 static enum sl__affinity affinity_of(const char *type)
 {
 	if (type == NULL || type[0] == '\0')
 		return SL__AFFINITY_BLOB;
-	if (contains(type, "INT"))
+	if (sl__has_word(type, "INT"))
 		return SL__AFFINITY_INTEGER;
-	if (contains(type, "CHAR") || contains(type, "CLOB") || contains(type, "TEXT"))
+	if (sl__has_word(type, "CHAR") || sl__has_word(type, "CLOB") || sl__has_word(type, "TEXT"))
 		return SL__AFFINITY_TEXT;
 	/* ANY of a strict table keeps what it is given. */
-	if (contains(type, "BLOB") || strcasecmp(type, "ANY") == 0)
+	if (sl__has_word(type, "BLOB") || strcasecmp(type, "ANY") == 0)
 		return SL__AFFINITY_BLOB;
-	if (contains(type, "REAL") || contains(type, "FLOA") || contains(type, "DOUB"))
+	if (sl__has_word(type, "REAL") || sl__has_word(type, "FLOA") || sl__has_word(type, "DOUB"))
 		return SL__AFFINITY_REAL;
 	return SL__AFFINITY_NUMERIC;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "wal/archive_zst.h"
 #include "wal/format.h"
 

@@ -2,6 +2,8 @@
 /* The files of a log in its folder: sealed segments, the active file, temporary files. */
 #include "wal/segs.h"
 
+#include "base/compare.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,12 +44,6 @@ static int on_log_file(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
 int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const char *dir, const char *id,
 		       struct sl_err *err)
 {
@@ -61,7 +57,7 @@ int sl__wal_files_list(struct wal_files *out, const struct sl_env *env, const ch
 		return sl_err_set_errno(err, -rc, "list %s", dir);
 	}
 	if (out->n_sealed > 1)
-		qsort(out->sealed, out->n_sealed, sizeof(*out->sealed), compare_u64);
+		qsort(out->sealed, out->n_sealed, sizeof(*out->sealed), sl__compare_u64);
 	return 0;
 }
 

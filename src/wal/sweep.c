@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "wal/handle.h"
 #include "wal/segs.h"
 

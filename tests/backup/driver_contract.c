@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "backup/driver_contract.h"
-#include "base/utf8.h"
+#include "base/compare.h"
 
 static const struct driver_fixture *fixture;
 static sl_driver d; /* of the running test */

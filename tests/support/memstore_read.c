@@ -2,7 +2,7 @@
 /* The memory store, read: single jobs, listings, counts; and its events. */
 #include <stdlib.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "support/memstore_priv.h"
 
 enum sl_job_status mem_status(struct memstore *ms, const struct mem_job *job)

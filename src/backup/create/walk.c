@@ -14,7 +14,7 @@
 
 #include "backup/create/source_vfs.h"
 #include "backup/manifest/manifest.h"
-#include "base/utf8.h"
+#include "base/compare.h"
 
 struct folder {
 	int fd; /* -1: closed because of the limit */

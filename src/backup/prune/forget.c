@@ -10,8 +10,8 @@
 #include "backup/prune/forget.h"
 #include "backup/helpers.h"
 #include "backup/repo/twins.h"
+#include "base/compare.h"
 #include "base/time.h"
-#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * complete, or written in the stage (T2); what exists in their place; and the attributes of all of them.
  */
 #include "backup/restore/target.h"
+#include "base/compare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,18 +47,13 @@ static void report_not_set(const struct attribute_setting *s, int why, const cha
 		s->t->not_set(s->e, &err, s->t->not_set_ctx);
 }
 
-static bool starts_with(const char *name, const char *prefix)
-{
-	return strncmp(name, prefix, strlen(prefix)) == 0;
-}
-
 static void set_xattrs(const struct attribute_setting *s)
 {
 	bool access = false, by_default = false, stripped = false;
 	for (size_t i = 0; i < s->e->n_xattrs; i++) {
 		const struct bk_xattr *x = &s->e->xattrs[i];
 		char what[80];
-		if (starts_with(x->name, "security.") || starts_with(x->name, "trusted.")) {
+		if (sl__starts_with(x->name, "security.") || sl__starts_with(x->name, "trusted.")) {
 			bool set = strcmp(x->name, "security.capability") == 0 ? s->t->capability : s->t->security;
 			stripped |= !set;
 			if (!set)

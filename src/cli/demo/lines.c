@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of the ledger and of the store, read piece by piece and compared. */
 #include "cli/demo/lines.h"
+#include "base/compare.h"
 #include "base/env.h"
-#include "base/utf8.h"
 #include "jobs/store/ops.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "jobs/client/client.h"
 
 #define LIMIT_DEFAULT 100

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compare.h"
 #include "base/env.h"
 #include "jobs/notify/ops.h"
 #include <sluice/jobs.h>
@@ -12,11 +13,6 @@
 const char *sl_store_default_url(void)
 {
 	return DEFAULT_URL;
-}
-
-static bool url_begins(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
 }
 
 /* *env: the given one, filled, which owns *path: the file of a sqlite: URL, in new memory; NULL for PostgreSQL. Errors show only the scheme: the rest may hold
@@ -29,9 +25,9 @@ static int parse_url(const char *url, const struct sl_env *given, struct sl_env 
 	*path = NULL;
 	if (url == NULL || url[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "missing store; use sqlite:FILE or postgres://…");
-	if (url_begins(url, "postgres://") || url_begins(url, "postgresql://"))
+	if (sl__starts_with(url, "postgres://") || sl__starts_with(url, "postgresql://"))
 		return 0;
-	if (!url_begins(url, "sqlite:")) {
+	if (!sl__starts_with(url, "sqlite:")) {
 		size_t scheme = strcspn(url, ":");
 		if (url[scheme] == '\0')
 			return sl_err_set(err, SL_EINVAL, "the store is not a URL; use sqlite:FILE or postgres://…");
@@ -41,9 +37,9 @@ static int parse_url(const char *url, const struct sl_env *given, struct sl_env 
 	const char *file = url + strlen("sqlite:"), *home = getenv("HOME");
 	if (file[0] == '\0')
 		return sl_err_set(err, SL_EINVAL, "sqlite: missing file name; use sqlite:FILE");
-	if (url_begins(file, "//") && file[2] != '/')
+	if (sl__starts_with(file, "//") && file[2] != '/')
 		return sl_err_set(err, SL_EINVAL, "write sqlite:FILE, without //, for a file here");
-	if (!url_begins(file, "~/"))
+	if (!sl__starts_with(file, "~/"))
 		*path = sl__strdup(env, file);
 	else if (home == NULL || home[0] != '/')
 		return sl_err_set(err, SL_ECONFIG, "%s: HOME is not set", url);

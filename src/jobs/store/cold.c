@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/utf8.h"
+#include "base/compare.h"
 #include "jobs/store/refusals.h"
 
 #define ERRORS_SCAN_DEFAULT 10000

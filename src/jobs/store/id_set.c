@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "base/compare.h"
 #include "base/env.h"
 
 int sl__id_set_add(struct sl__id_set *set, uint64_t id, struct sl_err *err)
@@ -17,17 +18,11 @@ int sl__id_set_add(struct sl__id_set *set, uint64_t id, struct sl_err *err)
 	return 0;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
 void sl__id_set_sort(struct sl__id_set *set)
 {
 	size_t kept = 0;
 	if (set->n > 0)
-		qsort(set->ids, set->n, sizeof(*set->ids), compare_ids);
+		qsort(set->ids, set->n, sizeof(*set->ids), sl__compare_u64);
 	for (size_t i = 0; i < set->n; i++)
 		if (i == 0 || set->ids[i] != set->ids[i - 1])
 			set->ids[kept++] = set->ids[i];

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/base64.h"
+#include "base/compare.h"
 #include "base/sha256.h"
 #include "pipeline/audit/catalog.h"
 #include "pipeline/audit/event.h"
@@ -10,26 +11,21 @@
 
 static const char not_a_url[] = "invalid catalog URL; use sqlite:FILE or postgres://…";
 
-static bool url_begins(const char *text, const char *with)
-{
-	return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* Only the scheme is ever put into an error: the rest may hold a password. */
 static int open_url(struct sl_catalog *c, const char *url, const struct sl_catalog_opts *opts, struct sl_err *err)
 {
-	if (url_begins(url, "postgres://") || url_begins(url, "postgresql://")) {
+	if (sl__starts_with(url, "postgres://") || sl__starts_with(url, "postgresql://")) {
 		int rc = sl__cat_postgres_open(&c->db, url, opts, &c->env, err);
 		c->ops = rc == 0 ? &sl__cat_postgres_ops : NULL;
 		return rc;
 	}
-	if (!url_begins(url, "sqlite:"))
+	if (!sl__starts_with(url, "sqlite:"))
 		return sl_err_set(err, SL_EINVAL, "%s", not_a_url);
 	const char *path = url + strlen("sqlite:"), *home = getenv("HOME");
-	if (path[0] == '\0' || (url_begins(path, "//") && path[2] != '/'))
+	if (path[0] == '\0' || (sl__starts_with(path, "//") && path[2] != '/'))
 		return sl_err_set(err, SL_EINVAL, "catalog: write sqlite:FILE, without //, for a local file");
-	char *file = url_begins(path, "~/") && home != NULL ? sl__asprintf(&c->env, "%s%s", home, path + 1)
-							    : sl__strdup(&c->env, path);
+	char *file = sl__starts_with(path, "~/") && home != NULL ? sl__asprintf(&c->env, "%s%s", home, path + 1)
+								 : sl__strdup(&c->env, path);
 	if (file == NULL)
 		return sl_err_set(err, SL_ENOMEM, "out of memory for the name of a catalog");
 	int rc = sl__cat_sqlite_open(&c->db, file, opts, &c->env, err);

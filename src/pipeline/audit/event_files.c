@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The event files: listed, loaded, and walked event by event; the head that follows from them. */
 #include "pipeline/audit/event_files.h"
+#include "base/compare.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,12 +40,6 @@ static int note_event_file(const char *name, void *ctx)
 	return 0;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return x < y ? -1 : x > y;
-}
-
 int sl__event_files_list(struct sl__event_files *out, const struct sl_env *env, const char *dir, const char *dataset,
 			 struct sl_err *err)
 {
@@ -64,7 +59,7 @@ int sl__event_files_list(struct sl__event_files *out, const struct sl_env *env, 
 	if (rc != 0)
 		return sl_err_set_errno(err, -rc, "list %s", l.folder);
 	if (l.n > 0)
-		qsort(l.first, l.n, sizeof(*l.first), compare_numbers);
+		qsort(l.first, l.n, sizeof(*l.first), sl__compare_u64);
 	*out = l;
 	l = (struct sl__event_files){.env = NULL};
 	return 0;

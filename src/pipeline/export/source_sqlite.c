@@ -16,6 +16,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/compare.h"
 #include "db/sqlite.h"
 #include "format/guess.h"
 #include "pipeline/export/source_db.h"
@@ -52,15 +53,6 @@ struct sample {
 	unsigned kinds; /* as which all texts can be read */
 };
 
-static bool says(const char *declared, const char *word)
-{
-	size_t n = strlen(word);
-	for (; *declared != '\0'; declared++)
-		if (strncasecmp(declared, word, n) == 0)
-			return true;
-	return false;
-}
-
 /* DECIMAL(12,2); false: without a precision, or with one that 64 bits do not hold. */
 static bool set_decimal(struct sl_parquet_column *c, const char *declared)
 {
@@ -96,21 +88,22 @@ static enum sl_parquet_kind kind_of_time(const struct sample *s, enum sl_column_
 static void sqlite_set_kind(struct sl_parquet_column *c, const char *declared, const struct sample *sample)
 {
 	c->nullable = true;
-	if (says(declared, "BOOL"))
+	if (sl__has_word(declared, "BOOL"))
 		c->kind = SL_PARQUET_BOOL;
-	else if (says(declared, "DATETIME") || says(declared, "TIMESTAMP"))
+	else if (sl__has_word(declared, "DATETIME") || sl__has_word(declared, "TIMESTAMP"))
 		c->kind = kind_of_time(sample, SL_COLUMN_TIMESTAMP, SL_PARQUET_TIMESTAMP);
-	else if (says(declared, "INT"))
+	else if (sl__has_word(declared, "INT"))
 		c->kind = SL_PARQUET_INT64;
-	else if (says(declared, "CHAR") || says(declared, "CLOB") || says(declared, "TEXT") || says(declared, "JSON"))
+	else if (sl__has_word(declared, "CHAR") || sl__has_word(declared, "CLOB") || sl__has_word(declared, "TEXT") ||
+		 sl__has_word(declared, "JSON"))
 		c->kind = SL_PARQUET_STRING;
-	else if (says(declared, "BLOB"))
+	else if (sl__has_word(declared, "BLOB"))
 		c->kind = SL_PARQUET_BINARY;
-	else if (says(declared, "REAL") || says(declared, "FLOA") || says(declared, "DOUB"))
+	else if (sl__has_word(declared, "REAL") || sl__has_word(declared, "FLOA") || sl__has_word(declared, "DOUB"))
 		c->kind = SL_PARQUET_DOUBLE;
-	else if (says(declared, "DATE"))
+	else if (sl__has_word(declared, "DATE"))
 		c->kind = kind_of_time(sample, SL_COLUMN_DATE, SL_PARQUET_DATE);
-	else if (!(says(declared, "DEC") || says(declared, "NUM")) || !set_decimal(c, declared))
+	else if (!(sl__has_word(declared, "DEC") || sl__has_word(declared, "NUM")) || !set_decimal(c, declared))
 		c->kind = kind_of_sample(sample);
 }
 
