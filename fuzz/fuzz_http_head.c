@@ -189,7 +189,7 @@ static void show(srv_request *r, void *ctx)
 static void page(srv_request *r, void *ctx)
 {
 	(void)ctx;
-	srv_static(r, &(struct srv_content){"text/html", "<p>", 3, "gzip", "\"1\""});
+	srv_static(r, &(struct srv_content){"text/html", "<p>", 3, "gzip", "\"1\"", 0});
 }
 
 static const struct srv_route routes[] = {

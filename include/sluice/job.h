@@ -153,8 +153,8 @@ struct sl_job_filter {
 	bool ascending;
 	bool without_data;                  /* true: leave input, output and progress NULL */
 	uint32_t data_max_bytes;            /* longer ones are "" (not valid JSON); 0: no bound */
-	const char *text;                   /* occurs, byte for byte, in the input, the output or the error. Of a chain:
-					       input of its first job, output or error of its last */
+	const char *text;                   /* occurs, byte for byte, in the input, the output, the error or the key. Of
+					       a chain: input and key of its first job, output or error of its last */
 	const char *error;                  /* the first line of the error, as struct sl_error_group has it */
 	int64_t ended_from_ms, ended_to_ms; /* from inclusive, to exclusive; what has not ended is left out */
 	/* Scan no more than this many jobs or chains in the order of the list (0: no bound), so that a search for
@@ -245,8 +245,9 @@ struct sl_cron {
 	const char *type;
 	const char *input;
 	int32_t priority;
-	bool catch_up;   /* of the ticks missed in a pause, enqueue each, 1,000 a turn at most; false: one for all */
-	int64_t next_ms; /* the next tick */
+	bool catch_up; /* of the ticks missed in a pause, enqueue each, 1,000 a turn at most; false: one for all */
+	bool paused;   /* it enqueues nothing until it is put again without; ticks missed meanwhile are not caught up */
+	int64_t next_ms; /* the next tick; 0: it is paused */
 	int64_t last_ms; /* the last tick that was enqueued; 0: none */
 	uint64_t last_chain;
 	bool from_http; /* true: put over HTTP; so are the chains that it starts */

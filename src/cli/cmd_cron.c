@@ -17,6 +17,7 @@ static int cron_add_run(struct cli *cli, const struct parsed *args)
 		.input = args->n_operands > 3 ? args->operands[3] : NULL,
 		.priority = (int32_t)opt_num(args, "priority"),
 		.catch_up = opt_flag(args, "catch-up"),
+		.paused = opt_flag(args, "paused"),
 	};
 	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
@@ -41,7 +42,8 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 		jobstore_string_field(out, "spec", cron->spec);
 		jobstore_string_field(out, "type", cron->type);
 		jobstore_raw_field(out, "input", cron->input);
-		out_printf(out, ",\"priority\":%d,\"catch_up\":%s", cron->priority, cron->catch_up ? "true" : "false");
+		out_printf(out, ",\"priority\":%d,\"catch_up\":%s,\"paused\":%s", cron->priority,
+			   cron->catch_up ? "true" : "false", cron->paused ? "true" : "false");
 		jobstore_time_field(out, "next_at", cron->next_ms);
 		jobstore_time_field(out, "last_at", cron->last_ms);
 		jobstore_id_field(out, "last_chain", cron->last_chain);
@@ -52,7 +54,8 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 	text_line(name, sizeof(name), cron->name);
 	text_line(spec, sizeof(spec), cron->spec);
 	text_line(type, sizeof(type), cron->type);
-	out_printf(out, "%-20s %-20s %-20s next %s\n", name, spec, type, text_time(next, cron->next_ms));
+	out_printf(out, "%-20s %-20s %-20s %s%s\n", name, spec, type, cron->paused ? "paused" : "next ",
+		   cron->paused ? "" : text_time(next, cron->next_ms));
 	return out_failed(out) ? SL_ECANCELLED : 0;
 }
 
@@ -91,6 +94,7 @@ static const struct opt add_opts[] = {
 	{.name = "catch-up",
 	 .kind = OPT_FLAG,
 	 .help = "Enqueue every tick that was missed while no worker ran, not only the newest"},
+	{.name = "paused", .kind = OPT_FLAG, .help = "Enqueue nothing until it is added again without this option"},
 	{.name = NULL},
 };
 
@@ -111,7 +115,7 @@ const struct command cmd_cron_list = {
 	.operands = "",
 	.summary = "list recurring schedules",
 	.opts = jobstore_opts,
-	.description = "Prints name, schedule, type and next tick, soonest first.",
+	.description = "Prints name, schedule, type and next tick, soonest first and paused ones last.",
 	.example = "sluice cron list --json",
 	.run = cron_list_run,
 };

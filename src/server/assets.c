@@ -16,21 +16,29 @@ const struct srv_asset *srv_asset_find(const char *path)
 	return NULL;
 }
 
-static void serve(srv_request *r, const struct srv_asset *a, const char *caching)
+static void serve(srv_request *r, const struct srv_asset *a, const char *caching, int status)
 {
+	const char *etag = status == 0 ? a->etag : NULL, *etag_gzip = status == 0 ? a->etag_gzip : NULL;
 	srv_set_header(r, "Cache-Control", caching);
 	srv_set_header(r, "Vary", "Accept-Encoding");
 	const char *accepts = srv_header(r, "Accept-Encoding");
 	if (accepts != NULL && srv_accepts_coding(accepts, "gzip"))
-		srv_static(r, &(struct srv_content){a->type, a->gzip, a->gzip_len, "gzip", a->etag_gzip});
+		srv_static(r, &(struct srv_content){a->type, a->gzip, a->gzip_len, "gzip", etag_gzip, status});
 	else
-		srv_static(r, &(struct srv_content){a->type, a->plain, a->plain_len, NULL, a->etag});
+		srv_static(r, &(struct srv_content){a->type, a->plain, a->plain_len, NULL, etag, status});
 }
 
 static void page(srv_request *r, void *ctx)
 {
 	(void)ctx;
-	serve(r, srv_asset_find("/"), "no-cache");
+	serve(r, srv_asset_find("/"), "no-cache", 0);
+}
+
+/* The dashboard says itself that there is no such page. */
+static void unknown_page(srv_request *r, void *ctx)
+{
+	(void)ctx;
+	serve(r, srv_asset_find("/"), "no-store", 404);
 }
 
 static void asset(srv_request *r, void *ctx)
@@ -39,7 +47,7 @@ static void asset(srv_request *r, void *ctx)
 
 	(void)ctx;
 	if (a != NULL)
-		serve(r, a, "public, max-age=31536000, immutable");
+		serve(r, a, "public, max-age=31536000, immutable", 0);
 	else
 		srv_error(r, 404, "not_found", "no such file");
 }
@@ -67,6 +75,7 @@ static const struct srv_route routes[] = {
 	PAGE("/dead-letters"),
 	PAGE("/dead-letters/{id}"),
 	PAGE("/audit"),
+	{"GET", SRV_UNKNOWN_PAGE, SRV_PUBLIC, SRV_QUICK, unknown_page, NULL},
 	{"GET", "/assets/{path*}", SRV_PUBLIC, SRV_QUICK, asset, NULL},
 };
 

@@ -71,6 +71,7 @@ static int open_http(srv_server *s, struct sl_err *err)
 		.connections_per_address = (int32_t)c->server_connections_per_address,
 		.threads = (int32_t)c->server_threads,
 		.read_only = c->server_read_only != 0,
+		.store = s->places.shown_store,
 		.behind_proxy = c->server_behind_proxy != 0,
 		.access_log = (enum srv_access_log)c->server_access_log, /* as srv_choices_access_log */
 		.metrics = s->metrics,

@@ -640,6 +640,14 @@ static void schedules_are_kept_by_name_and_listed_by_their_next_tick(void **stat
 	assert_int_equal(cs.n, 2);
 	assert_string_equal(cs.names[1], "b");
 	assert_string_equal(cs.types[1], "v");
+	assert_false(cs.c[1].paused);
+	b.next_ms = 0;
+	KIT_OK(k->ops->cron_put(k->s, &b, NULL, err));
+	cs.n = 0;
+	KIT_OK(k->ops->cron_list(k->s, keep_cron, &cs, err));
+	assert_string_equal(cs.names[1], "b"); /* without a tick */
+	assert_true(cs.c[1].paused);
+	assert_int_equal(cs.c[1].next_ms, 0);
 	KIT_OK(k->ops->cron_remove(k->s, "a", NULL, err));
 	KIT_FAILS(SL_ENOENT, k->ops->cron_remove(k->s, "a", NULL, err));
 }

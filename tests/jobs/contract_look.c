@@ -43,7 +43,7 @@ static uint64_t start_failed(struct kit *k, const char *type, const char *error)
 
 /* ---- filters ---- */
 
-static void a_text_is_found_in_input_output_and_error(void **state)
+static void a_text_is_found_in_input_output_error_and_key(void **state)
 {
 	struct kit *k = *state;
 	uint64_t in = start_with(k, "t", "{\"to\":\"näedle\"}");
@@ -60,8 +60,11 @@ static void a_text_is_found_in_input_output_and_error(void **state)
 	struct kit_ids got;
 	kit_list(k, &(struct sl_job_filter){.text = "%"}, &got); /* no pattern */
 	assert_int_equal(got.n, 0);
+	uint64_t keyed = kit_start_key(k, "order näedle", SL_DEDUP_ANY, 0).chain_id;
+	BOTH(k, IDS(keyed), .text = "order näe");
+	BOTH(k, IDS(keyed, bad, out, in), .text = "näedle");
 	kit_list(k, &(struct sl_job_filter){.text = "näedle", .without_data = true}, &got);
-	assert_int_equal(got.n, 3);
+	assert_int_equal(got.n, 4);
 }
 
 static void a_chain_is_found_by_its_first_input_and_its_last_end(void **state)
@@ -666,7 +669,7 @@ static void streams_report_how_far_they_were_stored(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-	cmocka_unit_test(a_text_is_found_in_input_output_and_error),
+	cmocka_unit_test(a_text_is_found_in_input_output_error_and_key),
 	cmocka_unit_test(a_chain_is_found_by_its_first_input_and_its_last_end),
 	cmocka_unit_test(jobs_are_found_by_the_first_line_of_their_error),
 	cmocka_unit_test(jobs_are_found_by_when_they_ended),

@@ -651,6 +651,14 @@ static int fail_on_cron(const struct sl_cron *cron, void *ctx)
 	return 0;
 }
 
+static int show_paused(const struct sl_cron *cron, void *ctx)
+{
+	(void)ctx;
+	assert_true(cron->paused);
+	assert_int_equal(cron->next_ms, 0);
+	return 0;
+}
+
 static void a_schedule_can_be_put_listed_and_removed(void **state)
 {
 	struct world *w = *state;
@@ -660,6 +668,13 @@ static void a_schedule_can_be_put_listed_and_removed(void **state)
 	OK(sl_jobs_cron_put(w->client, &cron, &err));
 	OK(sl_jobs_cron_list(w->client, show_cron, w, &err));
 	OK(sl_jobs_cron_list(w->client, fail_on_cron, w, &err));
+	/* A paused one has no next tick, until it is put again. */
+	cron.paused = true;
+	OK(sl_jobs_cron_put(w->client, &cron, &err));
+	OK(sl_jobs_cron_list(w->client, show_paused, w, &err));
+	cron.paused = false;
+	OK(sl_jobs_cron_put(w->client, &cron, &err));
+	OK(sl_jobs_cron_list(w->client, show_cron, w, &err));
 	/* What a shorter schedule does not have is zero. */
 	cron.struct_size = offsetof(struct sl_cron, catch_up);
 	cron.catch_up = true;

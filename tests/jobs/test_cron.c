@@ -415,6 +415,24 @@ static int beaten_fire(void *store, const struct sl_cron *seen, int64_t next_ms,
 	return real.ops->cron_fire(store, seen, next_ms, fired, out, scope, err);
 }
 
+static void a_paused_schedule_enqueues_nothing_and_goes_on_with_the_next_tick(void **state)
+{
+	struct world *w = *state;
+	struct sl_cron cron = {SL_CRON_INIT,     .name = "c",      .spec = "* * * * *",
+			       .type = "report", .catch_up = true, .paused = true};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_jobs_cron_put(w->client, &cron, &err) != 0)
+		fail_msg("%s", err.msg);
+	vclock_advance_ms(&w->clock, 10 * MINUTE_MS);
+	struct sl__cron_turn t = turn(w);
+	assert_int_equal(t.fired, 0);
+	assert_int_equal(t.next_ms, -1);
+	put(w, "c", "* * * * *", true);
+	assert_int_equal(turn(w).fired, 0); /* what it has missed stays missed */
+	vclock_advance_ms(&w->clock, MINUTE_MS);
+	assert_int_equal(turn(w).fired, 1);
+}
+
 static void a_tick_that_another_process_was_quicker_with_is_left_to_it(void **state)
 {
 	struct world *w = *state;
@@ -530,6 +548,7 @@ int main(void)
 		IN_WORLD(nothing_is_fired_before_its_time_and_the_turn_says_when),
 		IN_WORLD(a_due_tick_is_enqueued_once_however_often_one_looks),
 		IN_WORLD(ticks_missed_in_a_pause_are_enqueued_as_one),
+		IN_WORLD(a_paused_schedule_enqueues_nothing_and_goes_on_with_the_next_tick),
 		IN_WORLD(with_catch_up_each_missed_tick_is_enqueued_a_thousand_a_turn),
 		IN_WORLD(a_tick_that_another_process_was_quicker_with_is_left_to_it),
 		IN_WORLD(an_unavailable_store_leaves_the_tick_due),

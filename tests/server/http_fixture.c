@@ -116,7 +116,7 @@ static void page(srv_request *r, void *ctx)
 {
 	static const char text[] = "<!doctype html><title>page</title>";
 	(void)ctx;
-	srv_static(r, &(struct srv_content){"text/html; charset=utf-8", text, sizeof(text) - 1, NULL, "\"1\""});
+	srv_static(r, &(struct srv_content){"text/html; charset=utf-8", text, sizeof(text) - 1, NULL, "\"1\"", 0});
 }
 
 static const struct srv_route routes[] = {

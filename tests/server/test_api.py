@@ -210,7 +210,7 @@ class Lists(ApiTest):
         self.begin("u", in_ms=100000)
         for query, want in (({"type": "t"}, [failed, t0]), ({"type": "t,u", "status": "failed"}, [other, failed]),
                             ({"status": "failed,cancelled", "type": "u"}, [other]), ({"key": "k1"}, [t0]),
-                            ({"q": "needle"}, [t0]), ({"q": "after 3"}, [failed]), ({"error": "timeout"}, [failed]),
+                            ({"q": "needle"}, [t0]), ({"q": "k1"}, [t0]), ({"q": "after 3"}, [failed]), ({"error": "timeout"}, [failed]),
                             ({"error": "timeout", "type": "u"}, []), ({"ended_from": "2020-01-01T00:00:00Z"}, [other, failed]),
                             ({"from": 1, "to": "2020-01-01T00:00:00Z"}, []), ({"ended_to": 1000}, [])):
             for path in ("/jobs", "/chains"):
@@ -284,6 +284,21 @@ class Bulk(ApiTest):
         self.assertEqual(self.api("POST", "/chains/retry", {"filter": {"status": "failed", "error": "boom", "type": "u"}})["changed"], 1)
         self.assertEqual(self.api("POST", "/chains/delete", {"filter": {"type": "t"}})["changed"], 1203)
         self.assertEqual(self.api("POST", "/chains/delete", {"filter": {"from": 1}})["changed"], 8)
+
+    def test_a_dry_run_counts_what_would_be_changed_and_changes_nothing(self):
+        self.api("POST", "/chains/bulk", {"chains": [{"type": "t", "in_ms": 3600000}] * 7 + [{"type": "u"}] * 2}, status=201)
+        self.fail_one("boom")
+        before, records = self.api("GET", "/chains"), self.api("GET", "/audit")
+        for verb, filter_, n in (("trigger", {"type": "t"}, 7), ("cancel", {"from": 1}, 9), ("retry", {"type": "t"}, 1),
+                                 ("delete", {"type": "t"}, 8), ("delete", {"status": "failed"}, 1), ("retry", {"status": "pending"}, 0),
+                                 ("cancel", {"type": "none"}, 0)):
+            with self.subTest(verb=verb, filter=filter_):
+                answer = self.api("POST", "/chains/" + verb, {"filter": filter_, "dry_run": True})
+                self.assertEqual(answer, {"changed": 0, "matched": n, "more": False})
+        self.assertEqual(self.api("GET", "/chains"), before)
+        self.assertEqual(self.api("GET", "/audit"), records)
+        self.assertEqual(self.api("POST", "/chains/retry", {"filter": {"status": "pending"}}), {"changed": 0, "more": False})
+        self.api.refused("POST", "/chains/cancel", {"chains": [1], "dry_run": True}, says="dry_run: needs a filter")
 
     def test_a_delete_skips_chains_that_others_wait_for(self):
         a = self.begin("a")
@@ -456,6 +471,9 @@ class Running(ApiTest):
         cron = self.api("PUT", "/cron/{name}", {"spec": "30 2 * * *", "type": "t", "input": {"a": 0.1}, "priority": 2, "catch_up": True}, name="nightly")
         self.assertEqual((cron["name"], cron["spec"], cron["input"], cron["priority"], cron["catch_up"]), ("nightly", "30 2 * * *", {"a": 0.1}, 2, True))
         self.assertIsNotNone(cron["next_at"])
+        self.assertFalse(cron["paused"])
+        paused = self.api("PUT", "/cron/{name}", {"spec": "30 2 * * *", "type": "t", "paused": True}, name="nightly")
+        self.assertEqual((paused["paused"], paused["next_at"]), (True, None))
         self.api("PUT", "/cron/{name}", {"spec": "@yearly", "type": "t"}, name="nightly")
         listed, = self.api("GET", "/cron")["items"]
         self.assertEqual((listed["spec"], listed["input"], listed["last_chain"]), ("@yearly", None, None))
@@ -715,6 +733,19 @@ class Xdocument(ApiTest):
         self.api.raw("POST", "/session", {"token": "unknown"}, status=401)
         self.api("DELETE", "/session", status=204)
         self.assertEqual(session["role"], "admin")
+        self.assertEqual(session["store"], self.store)
+
+    def test_a_browser_at_an_unknown_address_gets_the_page_and_everyone_else_an_error(self):
+        for path in ("nowhere", "jobs/1/2/3", "jobs/", "api", "%zz"):
+            with self.subTest(path=path):
+                answer = ask(self.process.url, path, headers={"Accept": "text/html,*/*;q=0.8"})
+                self.assertEqual((answer.status, answer.headers["Content-Type"]), (404, "text/html; charset=utf-8"))
+                self.assertIn("<title>Sluice", answer.text)
+                self.assertGreaterEqual(ask(self.process.url, path).status, 400)
+                self.assertIn("application/json", ask(self.process.url, path).headers["Content-Type"])
+        for path in ("api/v1/nowhere", "assets/nowhere.js"):
+            answer = ask(self.process.url, path, headers={"Accept": "text/html"})
+            self.assertEqual((answer.status, answer.headers["Content-Type"].split(";")[0]), (404, "application/json"))
 
     def test_a_checker_that_sees_nothing_is_no_checker(self):
         good = self.api("GET", "/jobs/{id}", id=self.begin())

@@ -127,7 +127,7 @@ static const char page[] = "<!doctype html>";
 static void asset(srv_request *r, void *ctx)
 {
 	(void)ctx;
-	srv_static(r, &(struct srv_content){"text/html; charset=utf-8", page, sizeof(page) - 1, "gzip", "\"v1\""});
+	srv_static(r, &(struct srv_content){"text/html; charset=utf-8", page, sizeof(page) - 1, "gzip", "\"v1\"", 0});
 }
 
 static void failing(srv_request *r, void *ctx)

@@ -400,6 +400,7 @@ int mem_cron_put(void *store, const struct sl_cron *cron, const struct sl_store_
 	int64_t last_ms = mine->last_ms;
 	uint64_t last_chain = mine->last_chain;
 	*mine = *cron;
+	mine->paused = cron->next_ms == 0;
 	mine->name = mem_str(ms, cron->name);
 	mine->spec = mem_str(ms, cron->spec);
 	mine->type = mem_str(ms, cron->type);
@@ -427,7 +428,8 @@ int mem_cron_remove(void *store, const char *name, const struct sl_store_scope *
 static int by_next(const void *a, const void *b)
 {
 	const struct sl_cron *x = a, *y = b;
-	return x->next_ms < y->next_ms ? -1 : x->next_ms > y->next_ms;
+	int64_t first = x->paused ? INT64_MAX : x->next_ms, second = y->paused ? INT64_MAX : y->next_ms;
+	return first < second ? -1 : first > second;
 }
 
 int mem_cron_list(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err)

@@ -111,11 +111,12 @@ static bool has_text(const char *in, const char *text)
 	return in != NULL && strstr(in, text) != NULL;
 }
 
-/* What is inside: of a chain, its first job's input and its last job's end. */
-static bool fits_content(const struct sl_job_filter *f, const char *input, const char *output, const char *error,
-			 int64_t ended_ms)
+/* What is inside: of a chain, its first job's key and input and its last job's end. */
+static bool fits_content(const struct sl_job_filter *f, const char *key, const char *input, const char *output,
+			 const char *error, int64_t ended_ms)
 {
-	if (f->text != NULL && !has_text(input, f->text) && !has_text(output, f->text) && !has_text(error, f->text))
+	if (f->text != NULL && !has_text(input, f->text) && !has_text(output, f->text) && !has_text(error, f->text) &&
+	    !has_text(key, f->text))
 		return false;
 	error = error != NULL ? error : "";
 	if (f->error != NULL &&
@@ -174,7 +175,7 @@ int mem_list_jobs(void *store, const struct sl_job_filter *f, sl_job_fn *fn, voi
 		if (job == NULL || !fits(f, job->type, mem_status(ms, job), job->key, job->created_ms) ||
 		    (f->chain_id != 0 && job->chain_id != f->chain_id) ||
 		    (f->blocks != 0 && !waits_for(ms, id, f->blocks)) ||
-		    !fits_content(f, job->input, job->output, job->error, job->ended_ms))
+		    !fits_content(f, job->key, job->input, job->output, job->error, job->ended_ms))
 			continue;
 		struct sl_job shown;
 		show_job(ms, job, !f->without_data, &shown);
@@ -239,7 +240,7 @@ static int list_heads(struct memstore *ms, const struct sl_job_filter *f, sl_cha
 		struct sl_chain shown;
 		show_chain(ms, head, true, &shown);
 		if (!fits(f, shown.type, shown.status, shown.key, shown.created_ms) ||
-		    !fits_content(f, shown.input, shown.output, shown.error, shown.ended_ms) ||
+		    !fits_content(f, shown.key, shown.input, shown.output, shown.error, shown.ended_ms) ||
 		    (f->blocks != 0 && !chain_waits_for(ms, id, f->blocks)))
 			continue;
 		show_chain(ms, head, !f->without_data, &shown);

@@ -461,6 +461,8 @@ int sl_jobs_cron_put(sl_jobs *client, const struct sl_cron *cron, struct sl_err 
 	rc = sl_cron_next(full.spec, now_ms, &full.next_ms, err);
 	if (rc != 0)
 		return rc;
+	if (full.paused)
+		full.next_ms = 0;
 	full.input = job.input;
 	full.priority = job.priority;
 	full.last_ms = 0;

@@ -34,6 +34,8 @@ static int collect_due(const struct sl_cron *cron, void *ctx)
 	struct survey *s = ctx;
 	struct sl__cron_spec spec;
 	struct sl_err err = SL_ERR_INIT;
+	if (cron->paused)
+		return 0;
 	if (sl__cron_parse(cron->spec, &spec, &err) != 0) {
 		s->turn->broken++;
 		sl__log(s->env, SL_LOG_WARN, "jobs", "skipping a schedule with an invalid spec",

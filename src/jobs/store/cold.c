@@ -135,6 +135,7 @@ static int visit_cron(const struct sl__cold_row *row, void *ctx)
 				     .input = sl__cold_text(row, 3),
 				     .priority = (int32_t)sl__cold_number(row, 4),
 				     .catch_up = sl__cold_number(row, 5) != 0,
+				     .paused = sl__cold_time_ms(row, 6) == 0,
 				     .next_ms = sl__cold_time_ms(row, 6),
 				     .last_ms = sl__cold_time_ms(row, 7),
 				     .last_chain = sl__cold_id(row, 8),

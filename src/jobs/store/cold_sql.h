@@ -10,6 +10,7 @@
  *	COLD_IN_IDS(n)             = one of the ids in parameter n
  *	COLD_OPEN(b)               whether the edge b is not done
  *	COLD_NEXT COLD_LAST        the times of a schedule
+ *	COLD_NEXT_OR_NULL          its next time, or NULL when it is paused
  *	COLD_AT COLD_TS COLD_ENDED the times of a record, of an event, and of the end of a job
  *	COLD_CHAINS                the ids of a record's chains as a text
  *	COLD_FAILED                id, type, end and line of the failed jobs below an id (1), newest first, at most (2)
@@ -45,7 +46,7 @@
 		"from_http=excluded.from_http") \
 	X(CRON_REMOVE, "DELETE FROM " COLD_TABLE("cron") " WHERE name=" COLD_P(1, "text")) \
 	X(CRON_LIST, "SELECT name,spec,type,input,priority,catch_up," COLD_NEXT "," COLD_LAST ",last_chain,from_http" \
-		" FROM " COLD_TABLE("cron") " ORDER BY " COLD_NEXT " NULLS LAST,name") \
+		" FROM " COLD_TABLE("cron") " ORDER BY " COLD_NEXT_OR_NULL " NULLS LAST,name") \
 	X(AUDIT_LIST, "SELECT id," COLD_AT ",via,actor,address,action,request_id," COLD_CHAINS ",detail" \
 		" FROM " COLD_TABLE("audit") " WHERE id<" COLD_P(1, "bigint") " ORDER BY id DESC LIMIT " COLD_P(2, "bigint")) \
 	X(AUDIT_PRUNE, "DELETE FROM " COLD_TABLE("audit") " WHERE " COLD_AT "<" COLD_P(1, "timestamptz") \

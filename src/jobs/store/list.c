@@ -411,7 +411,8 @@ static void put_conditions(struct list *l)
 	put_time_range(l, "j", d->ended, " >= ", f->ended_from_ms);
 	put_time_range(l, "j", d->ended, " < ", f->ended_to_ms);
 	if (f->text != NULL) {
-		const char *const in[] = {l->chains ? "h.input" : "j.input", "j.output", "j.error"};
+		const char *const in[] = {l->chains ? "h.input" : "j.input", "j.output", "j.error",
+					  l->chains ? "h.key" : "j.key"};
 		for (size_t i = 0; i < SL_COUNT(in); i++) {
 			(void)sl__buf_printf(&l->sql, "%s%s(%s, ", i == 0 ? " AND (" : " OR ", d->find, in[i]);
 			put_text_value(l, "", f->text);

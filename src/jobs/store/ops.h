@@ -396,12 +396,12 @@ struct sl_store_ops {
 			   struct sl_err *err);
 
 	/* ---- recurring schedules ---- */
-	/* By name, replaces. One that was put over HTTP is marked. */
+	/* By name, replaces. One that was put over HTTP is marked; one without next_ms is paused. */
 	int (*cron_put)(void *store, const struct sl_cron *cron, const struct sl_store_scope *scope,
 			struct sl_err *err);
 	int (*cron_remove)(void *store, const char *name, const struct sl_store_scope *scope,
 			   struct sl_err *err);                                       /* SL_ENOENT */
-	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms */
+	int (*cron_list)(void *store, sl_cron_fn *fn, void *ctx, struct sl_err *err); /* by next_ms, paused ones last */
 	/* Enqueue the tick seen->next_ms of the schedule seen->name and move it to next_ms, in one transaction. *fired
 	 * 0 when it is not as it was seen (next_ms, spec, catch_up): another process has done this tick, or a client
 	 * has replaced or removed the schedule, whose next_ms is then another. */

@@ -14,7 +14,7 @@ extern const unsigned srv_openapi_json_len;
 static void openapi(srv_request *r, void *ctx)
 {
 	(void)ctx;
-	srv_static(r, &(struct srv_content){"application/json", srv_openapi_json, srv_openapi_json_len, NULL, NULL});
+	srv_static(r, &(struct srv_content){"application/json", srv_openapi_json, srv_openapi_json_len, NULL, NULL, 0});
 }
 
 #define GET(path, fn, flags)                                                                                           \

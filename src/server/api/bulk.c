@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Changes of many chains: those that are named, all or none; or all that a filter finds, in bites of one transaction
- * each, newest first, for a bounded time. Chains that are not in a state for the change are skipped.
+ * each, newest first, for a bounded time. Chains that are not in a state for the change are skipped. A dry run counts
+ * what the filter finds instead.
  */
 #include "base/time.h"
 #include "server/api/api.h"
@@ -12,16 +13,19 @@
 #define BITE 500
 #define SCAN 20000
 #define TIME_BOX_MS 20000
+#define COUNT_BOX_MS 2000 /* a person waits for the number */
+#define COUNT_BITE 10000
 
 struct bulk_change {
 	struct srv_api *api;
 	sl_jobs *jobs;     /* of this change */
 	srv_chains_fn *fn; /* NULL: delete them */
 	bool cascade;
-	uint32_t statuses; /* that it can change at all */
+	uint32_t statuses; /* that it can change at all; 0: any */
 	uint64_t ids[BITE];
 	size_t n;
-	uint64_t changed;
+	uint64_t changed, matched; /* matched: of a dry run */
+	bool dry_run;
 	bool more; /* the time was over before the end */
 };
 
@@ -29,6 +33,14 @@ static int keep_id(const struct sl_chain *chain, void *ctx)
 {
 	struct bulk_change *b = ctx;
 	b->ids[b->n++] = chain->id;
+	return 0;
+}
+
+static int count_id(const struct sl_chain *chain, void *ctx)
+{
+	struct bulk_change *b = ctx;
+	(void)chain;
+	b->matched++;
 	return 0;
 }
 
@@ -49,13 +61,43 @@ static int change_ids(struct bulk_change *b, const uint64_t *ids, size_t n, stru
 	return rc;
 }
 
+/* Leave of the filter what can be changed so. False: nothing. */
+static bool narrow_filter(const struct bulk_change *b, struct srv_filter *f)
+{
+	if (b->statuses == 0)
+		return true;
+	f->f.statuses = f->f.statuses == 0 ? b->statuses : f->f.statuses & b->statuses;
+	return f->f.statuses != 0;
+}
+
+/* How many the filter finds that can be changed so, until the time is over. */
+static int count_filtered(struct bulk_change *b, struct srv_filter *f, struct sl_err *err)
+{
+	uint64_t reached = 0;
+	int64_t end = sl__clock_ms() + COUNT_BOX_MS;
+	if (!narrow_filter(b, f))
+		return 0;
+	f->f.without_data = true;
+	f->f.limit = COUNT_BITE;
+	f->f.scan = SCAN;
+	f->f.reached = &reached;
+	do {
+		int rc = sl_jobs_list_chains(b->api->core->jobs, &f->f, count_id, b, err);
+		if (rc != 0)
+			return rc;
+		f->f.after = reached;
+		b->more = reached != 0;
+	} while (b->more && sl__clock_ms() < end);
+	return 0;
+}
+
 /* All that the filter finds, until the time is over. */
 static int change_filtered(struct bulk_change *b, struct srv_filter *f, struct sl_err *err)
 {
 	uint64_t reached = 0;
 	int64_t end = sl__clock_ms() + TIME_BOX_MS;
-	if (f->f.statuses == 0)
-		f->f.statuses = b->statuses;
+	if (!narrow_filter(b, f))
+		return 0;
 	f->f.without_data = true;
 	f->f.limit = BITE;
 	f->f.scan = SCAN;
@@ -90,6 +132,10 @@ static void change_body(struct bulk_change *b, const struct srv_object *body)
 		srv_error(r, 400, "invalid", "give either chains or filter");
 		return;
 	}
+	if (named && b->dry_run) {
+		srv_error(r, 400, "invalid", "dry_run: needs a filter; named chains are counted by the client");
+		return;
+	}
 	if (named) {
 		uint64_t *ids = NULL;
 		size_t n = 0;
@@ -106,11 +152,13 @@ static void change_body(struct bulk_change *b, const struct srv_object *body)
 				  "filter: must have at least one field; an empty filter would match every chain");
 			return;
 		}
-		rc = change_filtered(b, &f, &err);
+		rc = b->dry_run ? count_filtered(b, &f, &err) : change_filtered(b, &f, &err);
 	}
 	struct srv_out o = {0};
 	srv_out_open(&o, '{');
 	SRV_FIELD(&o, "changed", int, (int64_t)b->changed);
+	if (b->dry_run)
+		SRV_FIELD(&o, "matched", int, (int64_t)b->matched);
 	SRV_FIELD(&o, "more", bool, b->more);
 	srv_out_close(&o, '}');
 	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
@@ -118,8 +166,8 @@ static void change_body(struct bulk_change *b, const struct srv_object *body)
 
 static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, uint32_t statuses)
 {
-	static const char *const names[] = {"chains", "filter", NULL}, *const delete_names[] = {"chains", "filter",
-												"cascade", NULL};
+	static const char *const names[] = {"chains", "filter", "dry_run", NULL};
+	static const char *const delete_names[] = {"chains", "filter", "dry_run", "cascade", NULL};
 	struct bulk_change *b = calloc(1, sizeof(*b));
 	struct srv_object body;
 	if (b == NULL) {
@@ -129,10 +177,14 @@ static void change_many(srv_request *r, struct srv_api *api, srv_chains_fn *fn, 
 	struct srv_change c = {.jobs = NULL};
 	*b = (struct bulk_change){.api = api, .fn = fn, .statuses = statuses};
 	if (srv_in_query(r, NULL) && srv_in_body(r, fn != NULL ? names : delete_names, NULL, &body) &&
-	    srv_in_bool(&body, "cascade", &b->cascade) && srv_change_begin(r, api->core, &c)) {
-		b->jobs = c.jobs;
-		change_body(b, &body);
-		srv_change_end(&c);
+	    srv_in_bool(&body, "cascade", &b->cascade) && srv_in_bool(&body, "dry_run", &b->dry_run)) {
+		if (b->dry_run) {
+			change_body(b, &body);
+		} else if (srv_change_begin(r, api->core, &c)) {
+			b->jobs = c.jobs;
+			change_body(b, &body);
+			srv_change_end(&c);
+		}
 	}
 	free(b);
 }

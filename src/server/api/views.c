@@ -226,6 +226,7 @@ static int add_cron(const struct sl_cron *c, void *ctx)
 	SRV_FIELD(&all->out, "input", raw, c->input);
 	SRV_FIELD(&all->out, "priority", int, c->priority);
 	SRV_FIELD(&all->out, "catch_up", bool, c->catch_up);
+	SRV_FIELD(&all->out, "paused", bool, c->paused);
 	SRV_FIELD(&all->out, "next_at", time, c->next_ms);
 	SRV_FIELD(&all->out, "last_at", time, c->last_ms);
 	SRV_FIELD(&all->out, "last_chain", id, c->last_chain);
@@ -247,19 +248,19 @@ void srv_cron_list(srv_request *r, void *ctx)
 
 void srv_cron_put(srv_request *r, void *ctx)
 {
-	static const char *const names[] = {"spec", "type", "input", "priority", "catch_up", NULL};
+	static const char *const names[] = {"spec", "type", "input", "priority", "catch_up", "paused", NULL};
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
 	struct sl_cron c = {SL_CRON_INIT, .name = srv_param(r, "name")};
 	char *input = NULL;
 	struct srv_change change;
 	int64_t priority = 0;
-	bool catch_up = false;
+	bool catch_up = false, paused = false;
 	struct srv_object body;
 	if (!srv_in_query(r, NULL) || !srv_in_body(r, names, "input", &body) || !srv_in_text(&body, "spec", &c.spec) ||
 	    !srv_in_text(&body, "type", &c.type) || !srv_in_type(r, c.type) ||
 	    !srv_in_int(&body, "priority", -INT32_MAX, INT32_MAX, &priority) ||
-	    !srv_in_bool(&body, "catch_up", &catch_up))
+	    !srv_in_bool(&body, "catch_up", &catch_up) || !srv_in_bool(&body, "paused", &paused))
 		return;
 	if (c.spec == NULL || c.type == NULL) {
 		srv_error(r, 400, "invalid", "%s: missing", c.spec != NULL ? "type" : "spec");
@@ -269,6 +270,7 @@ void srv_cron_put(srv_request *r, void *ctx)
 		return;
 	c.input = input;
 	c.catch_up = catch_up;
+	c.paused = paused;
 	c.priority = (int32_t)priority;
 	if (!srv_change_begin(r, api->core, &change)) {
 		free(input);

@@ -96,6 +96,7 @@ const char *srv_nearest(const char *word, const char *const *words, size_t n);
 /* Folders that follow from the configuration: data, wal, archive, dead letters, and the store's URL. */
 struct srv_places {
 	char *data, *store_url, *wal_dir, *archive_dir, *dlq_dir;
+	char *shown_store; /* what commands give as --store; NULL: they need not, or the URL holds a secret */
 };
 int srv_places_init(struct srv_places *places, const struct srv_config *config, struct sl_err *err);
 void srv_places_fini(struct srv_places *places);

@@ -172,7 +172,7 @@ void srv_static(srv_request *r, const struct srv_content *c)
 		srv_header_add(response, "ETag", c->etag);
 	if (!has_out(r, "Cache-Control"))
 		srv_header_add(response, "Cache-Control", "no-cache");
-	srv_answer(r, same ? 304 : 200, response, len);
+	srv_answer(r, same ? 304 : c->status != 0 ? c->status : 200, response, len);
 }
 
 /* The message may repeat what a client sent, cut anywhere: JSON takes whole characters only. */

@@ -111,11 +111,26 @@ static int split_target(srv_request *r)
 	return -1;
 }
 
+/* A browser that asks for an unknown address gets a page that says so, where there is one. */
+static bool find_unknown_page(srv_request *r)
+{
+	static const char api[] = "/api/", assets[] = "/assets/";
+	const char *accepts = srv_header(r, "Accept");
+	char scratch[sizeof(SRV_UNKNOWN_PAGE) + 2];
+	return srv_is_read(r) && strncmp(r->path, api, strlen(api)) != 0 &&
+	       strncmp(r->path, assets, strlen(assets)) != 0 && accepts != NULL &&
+	       strstr(accepts, "text/html") != NULL &&
+	       srv_routes_find(r->h->routes, r->method, SRV_UNKNOWN_PAGE, scratch, &r->match) == 0 &&
+	       r->match.endpoint != NULL;
+}
+
 /* Find the route. false: answered. */
 static bool find_route(srv_request *r)
 {
 	char *scratch = srv_arena(r, strlen(r->path) + 2);
 	if (scratch == NULL || srv_routes_find(r->h->routes, r->method, r->path, scratch, &r->match) != 0) {
+		if (find_unknown_page(r))
+			return true;
 		srv_error(r, 400, "bad_path", "the path is malformed");
 		return false;
 	}
@@ -131,6 +146,8 @@ static bool find_route(srv_request *r)
 		else
 			srv_error(r, 405, "method_not_allowed", "%s does not support %s", r->path, r->method);
 	} else {
+		if (find_unknown_page(r))
+			return true;
 		srv_error(r, 404, "not_found", "no route %s", r->path);
 	}
 	return false;

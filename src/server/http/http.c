@@ -138,6 +138,7 @@ int srv_http_new(srv_http **out, const struct srv_http_opts *opts, struct sl_err
 	h->behind_proxy = opts->behind_proxy;
 	h->streams_per_address = (int32_t)or_default(opts->streams_per_address, (h->connections_per_address + 1) / 2);
 	h->read_only = opts->read_only;
+	h->store = opts->store;
 	h->metrics = opts->metrics;
 	int rc = sl__env_init(&h->env, opts->env, err);
 	if (rc == 0)

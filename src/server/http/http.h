@@ -77,6 +77,7 @@ struct srv_http_opts {
 	bool behind_proxy;
 	int32_t streams_per_address; /* half of connections_per_address; more is 429 */
 	bool read_only;              /* mutations are 403 */
+	const char *store;           /* for the session: what commands give as --store, or NULL; borrowed */
 	enum srv_access_log access_log;
 	sl_metrics *metrics;
 	const struct sl_env *env; /* clock and log */
@@ -90,6 +91,9 @@ struct srv_http_opts {
 /* What jansson frees of a log-in is wiped from now on: it holds a token. To be called before any other thread and
  * anything else of jansson, by a program that serves. */
 void srv_http_wipe_json(void);
+
+/* Where such a route is, it answers a browser that asks for a page at a path without a route. */
+#define SRV_UNKNOWN_PAGE "/not-found"
 
 /* Binds; serves nothing yet, but connections wait. SL_ECONFIG: options that are wrong or unsafe together, files that
  * cannot be used; SL_EACCES and others: the address cannot be had. */
@@ -157,6 +161,7 @@ struct srv_content {
 	size_t len;
 	const char *encoding; /* what data is compressed with, or NULL */
 	const char *etag;     /* a quoted string, or NULL: 304 when the client has it */
+	int status;           /* 0: 200 */
 };
 void srv_static(srv_request *r, const struct srv_content *content);
 /* {"error":{"code","message","request_id"}} */

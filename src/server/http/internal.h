@@ -153,6 +153,7 @@ struct srv_http {
 	int64_t body_max, header_deadline_ns, request_deadline_ns, heartbeat_ns, idle_ns, bodies_max, answers_max;
 	int32_t connections_max, connections_per_address, n_threads;
 	bool read_only;
+	const char *store; /* for the session; may be NULL */
 	sl_metrics *metrics;
 	sl_gauge *gauges[SRV_GAUGES];
 	sl_counter *cut_late, *cut_body, *denied, *refused_logins;

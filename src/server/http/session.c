@@ -34,8 +34,8 @@ void srv_http_wipe_json(void)
 
 static json_t *session_json(const srv_request *r, const struct srv_identity *who)
 {
-	return json_pack("{s:s,s:s,s:s,s:b,s:s}", "actor", who->name, "role", srv_role_name(who->role), "csrf",
-			 who->csrf, "read_only", r->h->read_only, "version", sl_version());
+	return json_pack("{s:s,s:s,s:s,s:b,s:s,s:s?}", "actor", who->name, "role", srv_role_name(who->role), "csrf",
+			 who->csrf, "read_only", r->h->read_only, "version", sl_version(), "store", r->h->store);
 }
 
 static void show_session(srv_request *r, void *ctx)

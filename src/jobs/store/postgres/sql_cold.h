@@ -265,6 +265,7 @@ static const char claim_standing[] =
 #define COLD_IN_IDS(n) "= ANY ($" #n "::bigint[])"
 #define COLD_OPEN(b) "NOT " b ".done"
 #define COLD_NEXT "next_at"
+#define COLD_NEXT_OR_NULL "next_at"
 #define COLD_LAST "last_at"
 #define COLD_AT "at"
 #define COLD_TS "ts"

@@ -66,6 +66,7 @@
 #define COLD_IN_IDS(n) "IN (SELECT value FROM json_each(?" #n "))"
 #define COLD_OPEN(b) b ".done=0"
 #define COLD_NEXT "next_us"
+#define COLD_NEXT_OR_NULL "nullif(next_us,0)"
 #define COLD_LAST "last_us"
 #define COLD_AT "at_us"
 #define COLD_TS "ts_us"
