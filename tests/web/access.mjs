@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // By keyboard alone, on a phone, in both colour schemes, and as a screen reader meets it.
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import { is, ok, shows, until, withPage, withServer } from "./harness.mjs";
 import { PATHS } from "./pages.mjs";
 
@@ -69,7 +71,58 @@ async function contrast(colorScheme) {
   }));
 }
 
+// What axe-core finds, in words. It is evaluated, not loaded as a script, which the page's policy would refuse.
+const axe = readFileSync(path.join(process.env.SLUICE_WEB_MODULES, "node_modules/axe-core/axe.min.js"), "utf8");
+
+async function findings(page, where) {
+  await page.evaluate(axe);
+  const found = await page.evaluate(async () => {
+    const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"] });
+    return violations.map((v) => `${v.id} (${v.help}): ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160)).join(" … ")}`);
+  });
+  return found.map((f) => `${where}: ${f}`);
+}
+
+async function inspectAll(colorScheme) {
+  await withServer({}, (server) => withPage(server, { colorScheme, allow: [/404/] }, async (page) => {
+    const found = [];
+    const inspect = async (where) => found.push(...(await findings(page, where)));
+    for (const path of [...PATHS, "/nowhere"]) {
+      await settled(page, path);
+      await inspect(`${path}, empty`);
+    }
+    for (const path of await furnish(server)) {
+      await settled(page, path);
+      await inspect(path);
+    }
+    await page.goto("/jobs");
+    await page.getByRole("button", { name: "Enqueue" }).click();
+    await inspect("the dialog to enqueue");
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Select job 1", { exact: true }).click();
+    await inspect("a selection");
+    await page.setViewportSize({ width: 360, height: 740 });
+    await inspect("the list on a phone");
+    is(found, [], "axe-core");
+  }));
+}
+
 export const cases = {
+  "axe-core finds nothing on any page in the light colours": () => inspectAll("light"),
+  "axe-core finds nothing on any page in the dark colours": () => inspectAll("dark"),
+
+  "six jobs are on the screen of a phone": () => withServer({}, (server) => withPage(server, { viewport: { width: 360, height: 740 }, hasTouch: true }, async (page) => {
+    await server.bulk(Array.from({ length: 8 }, (_, i) => ({ type: `mail.send.${"x".repeat(60)}`, input: { customer: "ada", order: i, note: "long ".repeat(20) }, key: `order-${i}`, in_ms: 3600000 })));
+    await settled(page, "/jobs");
+    const rows = page.locator("table.jobs tbody tr");
+    await until(async () => (await rows.count()) === 8, "eight rows");
+    const bottoms = await rows.evaluateAll((list) => list.map((r) => r.getBoundingClientRect().bottom));
+    ok(bottoms[5] <= 740, `the sixth job ends at ${bottoms[5]}`);
+    await page.getByRole("button", { name: "Filters" }).click();
+    await page.getByLabel("Key").fill("order-3");
+    await until(async () => (await rows.count()) === 1, "the one with the key");
+  })),
+
   "every text has enough contrast in the light colours": () => contrast("light"),
   "every text has enough contrast in the dark colours": () => contrast("dark"),
 
@@ -138,6 +191,7 @@ export const cases = {
     await page.locator(".job-head").getByRole("button", { name: "Cancel" }).focus();
     await page.keyboard.press("Enter");
     await page.getByRole("dialog").waitFor();
+    await until(() => page.evaluate(() => document.activeElement.textContent === "Cancel job"), "the focus is on what the dialog is for");
     await page.keyboard.press("Enter");
     await shows(page.locator(".job-head .badge"), "cancelled");
   })),

@@ -2,7 +2,7 @@
 // Everything that can be done on one thing.
 import { execFileSync } from "node:child_process";
 import path from "node:path";
-import { dlqPut, is, shows, toasted, until, withPage, withServer } from "./harness.mjs";
+import { dlqPut, is, ok, shows, sluice, toasted, until, withPage, withServer } from "./harness.mjs";
 
 const confirm = (page, name) => page.getByRole("dialog").getByRole("button", { name, exact: true }).last().click();
 
@@ -21,6 +21,46 @@ export const cases = {
     is((await server.api("GET", "/jobs/1")).input, { a: [1, 2] }, "input");
   })),
 
+  "a job is enqueued with a priority, a delay and a key, and what was typed stays when the server refuses": () => withServer({}, (server) => withPage(server, { allow: [/status of 4\d\d/] }, async (page) => {
+    await page.goto("/jobs");
+    await page.getByRole("button", { name: "Enqueue" }).click();
+    const dialog = page.getByRole("dialog");
+    const send = () => dialog.getByRole("button", { name: "Enqueue" }).click();
+    await dialog.getByLabel("Type").fill("no good");
+    await dialog.getByLabel("Input (JSON)").fill('{"kept": true}');
+    await dialog.getByLabel("Priority").fill("-5");
+    await dialog.getByLabel("Delay").fill("soon");
+    await dialog.getByLabel("Key").fill("order-7");
+    await send();
+    await shows(dialog.locator(".form-error"), "The delay must be");
+    await dialog.getByLabel("Delay").fill("2h");
+    await send();
+    await shows(dialog.locator(".form-error"), /type/i);
+    is(await dialog.getByLabel("Input (JSON)").inputValue(), '{"kept": true}', "what was typed");
+    await dialog.getByLabel("Type").fill("good");
+    await send();
+    await shows(page.locator(".job-head .badge"), /pending|scheduled/);
+    const job = await server.api("GET", "/jobs/1");
+    is([job.type, job.input, job.priority, job.key], ["good", { kept: true }, -5, "order-7"], "the job");
+    is(Math.round((Date.parse(job.scheduled_for) - Date.parse(job.created_at)) / 3600000), 2, "hours until it is due");
+  })),
+
+  "every job that has ended is run again with the same input, in all its digits": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const big = await fetch(`${server.url}/api/v1/chains`, { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"type":"good","input":{"n":9007199254740993},"priority":-2}' });
+    const { chain_id: first } = await big.json();
+    await server.reached(first, "completed");
+    const failed = await server.enqueue("bad");
+    await server.reached(failed, "failed");
+    for (const id of [first, failed]) {
+      await page.goto(`/jobs/${id}`);
+      await page.locator(".job-head").getByRole("button", { name: "Run again" }).click();
+      await until(() => /\/jobs\/\d+$/.test(page.url()) && !page.url().endsWith(`/${id}`), "the new job");
+    }
+    const again = await (await fetch(`${server.url}/api/v1/jobs/3`)).text();
+    ok(again.includes('"input":{"n":9007199254740993}') && again.includes('"priority":-2'), again);
+    is((await server.reached("4", "failed")).type, "bad", "the second one");
+  })),
+
   "a job is run now, cancelled, retried, completed, failed and deleted": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     const id = await server.enqueue("hold", null, { in_ms: 3600000 });
     const status = async (s) => {
@@ -33,24 +73,27 @@ export const cases = {
     await press("Run now");
     await status("running");
     await press("Cancel");
-    await confirm(page, "Cancel");
+    await confirm(page, "Keep running");
+    await status("running");
+    await press("Cancel");
+    await confirm(page, "Cancel job");
     await status("cancelled");
     await press("Retry");
     await status("running");
     await press("Complete …");
     await page.getByRole("dialog").getByLabel("Output (JSON)").fill('{"by":"hand"}');
-    await confirm(page, "Complete");
+    await confirm(page, "Complete job");
     await status("completed");
     is((await server.api("GET", `/jobs/${id}`)).output, { by: "hand" }, "output");
     await press("Delete");
-    await confirm(page, "Delete");
+    await confirm(page, "Delete job");
     await shows(page.locator("h1"), "Jobs");
     is((await server.api("GET", "/jobs")).items.length, 0, "jobs left");
     const other = await server.enqueue("hold", null, { in_ms: 3600000 });
     await page.goto(`/jobs/${other}`);
     await press("Fail …");
     await page.getByRole("dialog").getByLabel("Error").fill("no longer wanted");
-    await confirm(page, "Fail");
+    await confirm(page, "Fail job");
     await shows(page.locator(".banner.bad"), "no longer wanted");
   })),
 
@@ -78,7 +121,7 @@ export const cases = {
     await server.reached(held, "completed");
   })),
 
-  "schedules are added, changed and removed": () => withServer({}, (server) => withPage(server, { allow: [/status of 4\d\d/] }, async (page) => {
+  "schedules are added, changed, run, paused, resumed and removed": () => withServer({}, (server) => withPage(server, { allow: [/status of 4\d\d/] }, async (page) => {
     await page.goto("/cron");
     await shows(page.locator(".empty"), "sluice cron add");
     await page.getByRole("button", { name: "Add a schedule" }).click();
@@ -93,13 +136,21 @@ export const cases = {
     await page.getByRole("button", { name: "Change nightly" }).click();
     await dialog.getByLabel("Schedule (UTC)").fill("61 * * * *");
     await confirm(page, "Save");
-    await toasted(page, "", "bad");
-    await page.getByRole("button", { name: "Change nightly" }).click();
+    await shows(dialog.locator(".form-error"), /./);
     await dialog.getByLabel("Schedule (UTC)").fill("*/5 * * * *");
     await confirm(page, "Save");
     await shows(page.locator("tbody tr"), "every 5 minutes");
+    await page.getByRole("button", { name: "Run now: nightly" }).click();
+    await toasted(page, "Job 1 enqueued");
+    is((await server.reached("1", "completed")).input, { kind: "full" }, "input of the job");
+    await page.getByRole("button", { name: "Pause nightly" }).click();
+    await shows(page.locator("td[data-name=Next]"), "paused");
+    is((await server.api("GET", "/cron")).items.map((c) => [c.paused, c.next_at, c.input]), [[true, null, { kind: "full" }]], "paused");
+    await page.getByRole("button", { name: "Resume nightly" }).click();
+    await shows(page.locator("td[data-name=Next]"), "in ");
+    is((await server.api("GET", "/cron")).items[0].paused, false, "resumed");
     await page.getByRole("button", { name: "Remove nightly" }).click();
-    await confirm(page, "Remove");
+    await confirm(page, "Remove schedule");
     await shows(page.locator(".empty"), "No schedules yet");
     is((await server.api("GET", "/cron")).items.length, 0, "schedules left");
   })),
@@ -117,7 +168,7 @@ export const cases = {
     await toasted(page, "1 dead letter redriven");
     await until(async () => (await page.locator("tbody tr").count()) === 2, "two are left");
     await page.goto("/pipeline");
-    await until(async () => (await page.locator(".r-dead").getAttribute("aria-label")) === "Dead letters: 2", "the pipeline counts them");
+    await until(async () => (await page.locator(".r-dead title").textContent()) === "Dead letters: 2", "the pipeline counts them");
     await page.getByRole("button", { name: "Redrive all" }).click();
     await confirm(page, "Redrive all");
     await toasted(page, "2 dead letters redriven");
@@ -132,14 +183,24 @@ export const cases = {
     await toasted(page, "is not an event", "bad");
   })),
 
-  "changes are in the audit log, with who made them": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "changes are in the audit log, with who made them, on what and how": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await server.reached(await server.enqueue("good"), "completed");
     await page.goto("/types");
     await page.getByRole("button", { name: "Pause good" }).click();
     await toasted(page, "paused");
+    execFileSync(sluice, ["jobs", "resume", "good", "--store", `sqlite:${path.join(server.data, "sluice.db")}`]);
+    await server.bulk(Array.from({ length: 7 }, () => ({ type: "good", input: null })));
     await page.goto("/audit");
-    await shows(page.locator("tbody"), "local");
-    await shows(page.locator("tbody"), /pause/);
+    const cells = () => page.locator("tbody tr").evaluateAll((rows) => rows.map((r) => ["Action", "On", "Via"].map((name) => r.querySelector(`td[data-name=${name}]`).textContent)));
+    await until(async () => (await cells()).length === 4, "four changes");
+    is(await cells(), [
+      ["chains.start_bulk", "#2, #3, #4, #5, #6 and 2 more", "HTTP"],
+      ["jobs.resume", "good", "command line"],
+      ["types.pause", "good", "HTTP"],
+      ["chains.start", "#1", "HTTP"]], "the log");
+    ok((await page.locator("td[data-name=Who]").first().textContent()).includes("local"), "who");
+    await page.locator("tbody").getByRole("link", { name: "#1" }).click();
+    await shows(page.locator(".crumbs"), "#1");
   })),
 };
 

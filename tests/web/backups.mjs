@@ -37,7 +37,7 @@ export const cases = {
   "a server without a repository teaches how to make and show one": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/backups");
     await shows(page.locator(".empty h2"), "No backup repository is configured");
-    ok((await page.locator(".command code").allTextContents()).includes("sluice backup create --repo ./backups"), "no command");
+    ok((await page.locator(".command code").allTextContents()).includes(`sluice backup create --data ${server.data} --repo ./backups`), "no command");
   })),
 
   "a snapshot is shown soon after it was made, newest first, with its sizes": () => withServer({ flags: (s) => made(s) }, (server) => withPage(server, {}, async (page) => {

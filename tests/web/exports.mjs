@@ -31,7 +31,7 @@ export const cases = {
   "a server without a folder for exports teaches how to give it one": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/exports");
     await shows(page.locator(".empty h2"), "No export folder is configured");
-    ok((await page.locator(".command code").allTextContents()).includes("sluice up --export ./exports"), "no command");
+    ok((await page.locator(".command code").allTextContents()).includes(`sluice up --data ${server.data} --export ./exports`), "no command");
   })),
 
   "a folder with nothing in it yet shows what it waits for": () => withServer({ flags: (s) => ["--export", folder(s)] }, (server) => withPage(server, {}, async (page) => {

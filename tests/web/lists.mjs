@@ -16,6 +16,24 @@ async function some(server) {
 }
 
 export const cases = {
+  "long names are cut, and the duration and the input stay on the screen": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    const long = `type.with.a.very.long.name.${"x".repeat(80)}`;
+    await server.enqueue(long, { customer: "ada" }, { in_ms: 3600000, key: "k".repeat(120) });
+    await server.reached(await server.enqueue("bad", { why: "because ".repeat(20) }), "failed");
+    await page.goto("/jobs");
+    await until(async () => (await rows(page).count()) === 2, "two rows");
+    for (const width of [1280, 1024]) {
+      await page.setViewportSize({ width, height: 800 });
+      for (const name of ["Ran", "Input"]) {
+        const boxes = await rows(page).locator(`td[data-name=${name}]`).evaluateAll((cells) => cells.map((c) => c.getBoundingClientRect().right));
+        ok(boxes.length === 2 && boxes.every((right) => right <= width), `${name} ends at ${boxes} of ${width}`);
+      }
+    }
+    is(await rows(page).locator("td[data-name=Type] .strong").last().getAttribute("title"), long, "the whole name");
+    await shows(rows(page).last().locator("td[data-name=Input]"), "ada");
+    await shows(rows(page).first().locator("td[data-name=Input]"), /because.*disk/);
+  })),
+
   "jobs are filtered by status, type, key, text and time, and the address remembers how": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await some(server);
     await page.goto("/jobs");
@@ -36,6 +54,10 @@ export const cases = {
     await page.getByLabel("Key").fill("order-7");
     await count(1);
     await page.getByLabel("Key").fill("");
+    await count(8);
+    await page.getByLabel("Search").fill("rder-7");
+    await count(1);
+    await page.getByLabel("Search").fill("");
     await page.getByLabel("Created").selectOption("15m");
     await count(8);
     await page.getByLabel("Created").selectOption("custom");
@@ -92,7 +114,8 @@ export const cases = {
     await page.getByLabel("Select job 4").click({ modifiers: ["Shift"] });
     await shows(page.locator(".bulk"), "3 jobs selected");
     await page.locator(".bulk").getByRole("button", { name: "Cancel" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).last().click();
+    await shows(page.getByRole("dialog"), "Cancel 3 chains?");
+    await page.getByRole("dialog").getByRole("button", { name: "Cancel 3 chains" }).click();
     await toasted(page, "3 chains cancelled");
     await until(async () => (await rows(page).count()) === 2, "two are left");
     is((await server.api("GET", "/jobs?status=cancelled")).items.map((j) => j.id).sort(), ["2", "3", "4"], "cancelled");
@@ -111,8 +134,11 @@ export const cases = {
     await page.getByLabel("Select all on this page").click();
     await page.getByRole("button", { name: "Select all that match" }).click();
     await shows(page.locator(".bulk"), "All jobs that match the filter");
+    await page.locator(".bulk").getByRole("button", { name: "Retry" }).click();
+    await toasted(page, "No job that matches", "bad");
     await page.locator(".bulk").getByRole("button", { name: "Delete" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    await shows(page.getByRole("dialog"), "Delete 120 chains?");
+    await page.getByRole("dialog").getByRole("button", { name: "Delete 120 chains" }).click();
     await toasted(page, "120 chains deleted");
     await shows(page.locator(".empty"), "No job matches");
     is((await server.api("GET", "/jobs")).items.map((j) => j.type), ["other"], "what is left");
@@ -127,11 +153,12 @@ export const cases = {
     await until(async () => (await page.locator("tbody tr").count()) === 2, "two groups");
     await shows(page.locator("tbody tr").first(), "7");
     await shows(page.locator("tbody tr").first(), "disk <b>full</b>");
+    for (const name of ["First seen", "Last seen"]) await shows(page.locator(`td[data-name="${name}"]`), /ago|now/);
     await page.getByRole("link", { name: "disk <b>full</b>" }).click();
     await until(async () => (await rows(page).count()) === 7, "the jobs of the group");
     await page.goto("/failures");
     await page.getByRole("button", { name: "Retry all: by hand" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Retry all" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Retry 1 failed job" }).click();
     await toasted(page, "1 chain will run again");
     await until(async () => (await page.locator("tbody tr").count()) === 1, "one group is left");
     is((await server.api("GET", `/jobs/${other}`)).status, "pending", "the retried job");

@@ -34,7 +34,8 @@ export const cases = {
     await page.goto("/");
     await page.locator(".command").first().waitFor();
     const [first, second, third] = await page.locator(".command code").allTextContents();
-    const env = { ...process.env, PATH: `${path.dirname(sluice)}:${process.env.PATH}`, SLUICE_STORE: `sqlite:${path.join(server.data, "sluice.db")}` };
+    const env = { ...process.env, PATH: `${path.dirname(sluice)}:${process.env.PATH}` };
+    delete env.SLUICE_STORE; // the commands name this server's store
     const type = (text) => execFileSync("sh", ["-c", text], { encoding: "utf8", env });
     const detached = type(first).trim();
     await server.reached(detached, "completed");
@@ -74,6 +75,13 @@ export const cases = {
   })),
 
   "an unknown path and an unknown job are reported": () => withServer({}, (server) => withPage(server, { allow: [/404/] }, async (page) => {
+    for (const path of ["/nowhere", "/jobs/1/2", "/jobs/", "/a%zzb"]) {
+      is((await page.goto(path)).status(), 404, `status of ${path}`);
+      await shows(page.locator("h1"), "Page not found");
+      await shows(page.locator("nav.side"), "Overview");
+    }
+    await page.getByRole("link", { name: "Go to the overview" }).click();
+    await shows(page.locator("h1"), "Overview");
     await page.goto("/jobs/999999");
     await shows(page.locator(".empty.bad"), "Not found");
     await page.locator("#nav a", { hasText: "Overview" }).click();
@@ -109,14 +117,15 @@ export const cases = {
 
   "the pipeline has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/pipeline");
-    const stage = (name) => page.locator(`.r-stage[aria-label^="${name}"]`);
+    const stage = (name) => page.locator(".r-stage", { has: page.locator("title", { hasText: new RegExp(`^${name}`) }) });
+    const words = (name) => stage(name).locator("title").textContent();
     for (const name of ["Jobs store", "Workers", "Log", "Coordinator", "Events", "Dead letters"]) await stage(name).waitFor();
     await shows(page.locator(".gauge-words"), "Accepting everything");
     await server.reached(await server.enqueue("many"), "completed");
-    await until(async () => /Events: 3,00\d taken/.test(await stage("Events").getAttribute("aria-label")), "three thousand lines written");
+    await until(async () => /Events: 3,00\d taken/.test(await words("Events")), "three thousand lines written");
     await shows(page.locator("#streams table"), /\d/);
     await server.enqueue("hold");
-    await until(async () => (await stage("Workers").getAttribute("aria-label")).startsWith("Workers: 1 running"), "one running");
+    await until(async () => (await words("Workers")).startsWith("Workers: 1 running"), "one running");
     await stage("Coordinator").click();
     await until(async () => (await page.evaluate(() => document.activeElement.textContent)) === "Coordinator", "focus after the click");
   })),
@@ -143,10 +152,16 @@ export const cases = {
     const listen = new URL(server.url).host;
     await server.stop();
     await shows(page.locator(".side .connection"), "Reconnecting");
+    await shows(page.locator(".away"), "The server is not responding");
+    await page.locator("#nav a", { hasText: "Schedules" }).click(); // what is asked for now cannot be shown
+    await shows(page.locator(".empty.bad"), "not responding");
     server.closeGate();
     await server.start({ listen });
+    await shows(page.locator(".empty h2"), "No schedules yet"); // without a click
+    await page.locator(".away").waitFor({ state: "hidden" });
     await server.enqueue("good");
     await shows(page.locator(".side .connection"), "Live");
+    await page.locator("#nav a", { hasText: "Types" }).click();
     await shows(page.locator("table"), "good");
     // the tokens of the old server are gone; the page gets new ones by itself
     await page.getByRole("button", { name: "Pause good" }).click();

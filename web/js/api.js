@@ -83,6 +83,9 @@ export async function changeMany(verb, what) {
   }
 }
 
+// How many chains that would change; more: and others, which were not counted in the time there is for it.
+export const countMany = (verb, filter) => post(`/chains/${verb}`, { filter, dry_run: true });
+
 export function setSession(session) {
   state.csrf = session ? session.csrf : null;
 }

@@ -20,7 +20,7 @@ function box(x, y, item, { current } = {}) {
   ];
   const place = { transform: `translate(${x} ${y})`, class: `g-node ${current ? "current" : ""}` };
   if (item.fold) return s("g", { ...place, class: "g-node fold" }, inside);
-  return s("a", { ...place, href: item.href, "aria-label": `${item.type}, ${item.role} ${item.id}, ${item.status}${current ? ", this job" : ""}`, "aria-current": current ? "true" : null }, s("title", {}, `${item.type} #${item.id}: ${item.status}`), inside);
+  return s("a", { ...place, href: item.href, "aria-current": current ? "true" : null }, s("title", {}, `${item.type}, ${item.role} ${item.id}, ${item.status}${current ? ", this job" : ""}`), s("g", { "aria-hidden": "true" }, inside));
 }
 
 function edge(x1, y1, x2, y2, cls) {

@@ -36,6 +36,7 @@ const shapes = {
   logout: "M10 4H4v16h6 M9 12h12 M17 8l4 4-4 4",
   lock: "M5 11h14v10H5z M8 11V7a4 4 0 0 1 8 0v4",
   wrap: "M4 6h16 M4 12h13a3 3 0 0 1 0 6h-5 M14 15l-3 3 3 3 M4 18h3",
+  filter: "M4 6h16 M7 12h10 M10 18h4",
   plus: "M12 5v14 M5 12h14",
   drop: "M12 3c4 5 6 8 6 11a6 6 0 0 1-12 0c0-3 2-6 6-11z",
 };

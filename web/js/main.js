@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame around the pages: who is there, where one can go, whether the server is heard.
 import { h, fill, setText } from "./dom.js";
-import { compact, startTicking } from "./format.js";
+import { clock, compact, startTicking } from "./format.js";
 import { onUnauthorized } from "./api.js";
 import { icon } from "./icons.js";
 import { startTheme, nextTheme, theme, onTheme } from "./theme.js";
-import { announce, button, empty, failure, link, makeAnnouncer, problem } from "./ui.js";
+import { announce, button, empty, failure, isAway, link, makeAnnouncer, pageHead, problem } from "./ui.js";
 import { key, showKeys, startKeys } from "./keys.js";
-import { onConnection, onStats, startLive, stopLive } from "./live.js";
+import { latest, onConnection, onStats, startLive, stopLive } from "./live.js";
 import { forget, load, logOut, may, who } from "./session.js";
 import { go, hooks, render, route, startRouter } from "./router.js";
 import { overview } from "./pages/overview.js";
@@ -100,6 +100,38 @@ function connectionLine() {
   return line;
 }
 
+/*
+ * While the server is not heard, its numbers are grey under a banner that says from when they are. It comes back by
+ * itself: the streams reconnect, pages poll, and one that could not be loaded is drawn again.
+ */
+const AWAY_MS = 1000; // a connection that is replaced at once says nothing
+const RETRY_MS = 3000;
+
+function makeBanner() {
+  const text = h("span", {});
+  const banner = h("div", { class: "away", role: "alert", hidden: true }, icon("failures"), text);
+  let timer = 0;
+  onConnection((state) => {
+    clearTimeout(timer);
+    if (state === "lost") {
+      timer = setTimeout(() => {
+        const since = latest() ? ` The numbers below are from ${clock(latest().now).slice(11)}.` : "";
+        setText(text, `The server is not responding.${since} Trying to reconnect …`);
+        banner.hidden = false;
+        document.body.classList.add("is-away");
+      }, AWAY_MS);
+      return;
+    }
+    const was = !banner.hidden;
+    banner.hidden = true;
+    document.body.classList.remove("is-away");
+    if (was && state === "live") announce("The server is back.");
+    if (state === "live" && main.querySelector("[data-away]")) render({ focus: false });
+  });
+  return banner;
+}
+const banner = makeBanner();
+
 function person(session) {
   if (!session) return null;
   const out = session.cookie !== false && session.actor && session.actor !== "local";
@@ -142,7 +174,7 @@ function drawFrame(session) {
     openMenu(false);
     menu.focus();
   });
-  fill(frame, h("header", { class: "topbar" }, menu, brand(), connectionLine()), side, h("div", { class: "scrim", on: { click: () => openMenu(false) } }), main);
+  fill(frame, h("header", { class: "topbar" }, menu, brand(), connectionLine()), side, h("div", { class: "scrim", on: { click: () => openMenu(false) } }), h("div", { class: "body" }, banner, main));
 }
 
 function markCurrent(path) {
@@ -170,6 +202,10 @@ async function before(view) {
     }
     drawFrame(null);
     fill(main, failure(e, () => render()));
+    if (isAway(e)) {
+      const timer = setTimeout(render, RETRY_MS);
+      view.signal.addEventListener("abort", () => clearTimeout(timer));
+    }
     return false;
   }
   startLive();
@@ -183,7 +219,7 @@ async function after(view, page) {
   fill(main, root);
   window.scrollTo(0, 0);
   try {
-    const drawn = page ? page({ ...view, root }) : fill(root, empty("search", "Page not found", "The address may be incomplete.", link("/", "Go to the overview", { class: "btn" })));
+    const drawn = page ? page({ ...view, root }) : fill(root, [pageHead("Page not found"), empty("search", "There is no such page", ["Nothing is at ", h("code", {}, view.path), "; the address may be incomplete or mistyped."], link("/", "Go to the overview", { class: "btn" }))]);
     titled(root, view.focus); // pages draw their heading before they wait for data
     await drawn;
   } catch (e) {

@@ -26,11 +26,11 @@ function stage(box, st) {
     textLine(16, 98 + i * 18, "r-label", l[0]),
     textLine(box.w - (st.basin ? 46 : 16), 98 + i * 18, `r-value ${l[2] || ""}`, l[1], "end")]);
   const label = `${st.name}: ${st.big} ${st.unit}; ${st.lines.map((l) => `${l[0]} ${l[1]}`).join(", ")}`;
-  return s("a", { href: st.href, class: `r-stage ${st.kind || ""}`, transform: `translate(${box.x} ${box.y})`, "aria-label": label },
+  return s("a", { href: st.href, class: `r-stage ${st.kind || ""}`, transform: `translate(${box.x} ${box.y})` }, s("title", {}, label), s("g", { "aria-hidden": "true" },
     s("rect", { width: box.w, height: box.h, rx: 14, class: "r-card" }),
     textLine(16, 28, "r-name", st.name),
     figure(st.big, st.unit, 64),
-    lines, st.basin && basin(box.w - 32, 16, 18, box.h - 32, st.basin));
+    lines, st.basin && basin(box.w - 32, 16, 18, box.h - 32, st.basin)));
 }
 
 // Level and watermarks of the queue.
@@ -93,8 +93,8 @@ function deadBox(box, dead, vertical) {
   const w = vertical ? box.w : Math.max(box.w, 190), h = 84;
   const x = vertical ? box.x : box.x + box.w / 2 - w / 2;
   const y = vertical ? box.y : box.y + box.h + 52;
-  return s("a", { href: "/dead-letters", class: `r-stage r-dead ${dead.n ? "bad" : ""}`, transform: `translate(${x} ${y})`, "aria-label": `Dead letters: ${dead.text}` },
-    s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "none", 62));
+  return s("a", { href: "/dead-letters", class: `r-stage r-dead ${dead.n ? "bad" : ""}`, transform: `translate(${x} ${y})` }, s("title", {}, `Dead letters: ${dead.text}`),
+    s("g", { "aria-hidden": "true" }, s("rect", { width: w, height: h, rx: 14, class: "r-card" }), textLine(16, 28, "r-name", "Dead letters"), figure(dead.text, dead.n ? "to review" : "none", 62)));
 }
 
 // model: {stages: [{name, big, unit, lines: [[label, value, class]], href, kind, basin}], flows: [{n, text, name}], dead, completed}

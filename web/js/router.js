@@ -17,7 +17,11 @@ export function hooks({ before, after }) {
 function find(path) {
   for (const r of routes) {
     const m = r.pattern.exec(path);
-    if (m) return { load: r.load, params: Object.fromEntries(r.names.map((n, i) => [n, decodeURIComponent(m[i + 1])])) };
+    try {
+      if (m) return { load: r.load, params: Object.fromEntries(r.names.map((n, i) => [n, decodeURIComponent(m[i + 1])])) };
+    } catch {
+      return null; // not a valid escape
+    }
   }
   return null;
 }

@@ -31,7 +31,7 @@ export function workerName(name) {
 
 export function card(title, { actions, level = 2, class: cls = "", label } = {}, ...children) {
   const head = title && h("header", { class: "card-head" }, h(`h${level}`, {}, title), actions && h("div", { class: "actions" }, actions));
-  return h("section", { class: `card ${cls}`, "aria-label": label || (typeof title === "string" ? title : null) }, head, ...children);
+  return h("section", { class: `card ${cls}`, "aria-label": label }, head, ...children);
 }
 
 export function pageHead(title, { text, actions, crumbs } = {}) {
@@ -55,9 +55,9 @@ export function announce(text) {
   if (announcer) setText(announcer, text);
 }
 
-export function toast(text, kind = "good") {
+export function toast(text, kind = "good", more = null) {
   announce(text);
-  const note = h("div", { class: `toast ${kind}` }, icon(kind === "good" ? "check" : "failures"), h("span", {}, text),
+  const note = h("div", { class: `toast ${kind}` }, icon(kind === "good" ? "check" : "failures"), h("span", {}, text, more && [" ", more]),
     button("Dismiss", { icon: "close", kind: "ghost", small: true, hideLabel: true, onclick: () => note.remove() }));
   tray.append(note);
   while (tray.children.length > 4) tray.firstElementChild.remove();
@@ -74,20 +74,23 @@ const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?
 
 // ---- asking ----
 
-// Resolves with the form's values, or null. The focus goes back to where it was.
-export function ask({ title, text, action = "OK", danger, fields = [] }) {
+/*
+ * Resolves with the form's values, or null. The focus goes back to where it was. With send(values), the dialog stays open
+ * until it succeeds: a refusal is shown in it, and what was typed is kept. Resolves with what send gave.
+ */
+export function ask({ title, text, action = "OK", dismiss = "Cancel", danger, fields = [], send }) {
   return new Promise((resolve) => {
     const controls = fields.map((f) => {
-      const input = h(f.multiline ? "textarea" : "input", { id: `ask-${f.name}`, name: f.name, value: f.value ?? "", placeholder: f.placeholder, required: f.required, spellcheck: "false", autocomplete: "off", ...(f.multiline ? { rows: 5 } : { type: f.type || "text" }) });
+      const input = h(f.multiline ? "textarea" : "input", { id: `ask-${f.name}`, name: f.name, value: f.value ?? "", placeholder: f.placeholder, required: f.required, list: f.list, "aria-describedby": f.hint && `ask-${f.name}-hint`, spellcheck: "false", autocomplete: "off", ...(f.multiline ? { rows: 5 } : { type: f.type || "text" }) });
       if (f.type === "checkbox") input.checked = Boolean(f.value);
-      return h("div", { class: f.type === "checkbox" ? "field check" : "field" }, h("label", { for: input.id }, f.label), input, f.hint && h("p", { class: "hint" }, f.hint));
+      return h("div", { class: `field${f.type === "checkbox" ? " check" : ""}${f.half ? " half" : ""}` }, h("label", { for: input.id }, f.label), input, f.hint && h("p", { class: "hint", id: `ask-${f.name}-hint` }, f.hint));
     });
     const note = h("p", { class: "form-error", role: "alert" });
+    const submit = h("button", { class: `btn ${danger ? "danger" : "primary"}`, type: "submit" }, action);
     const form = h("form", { method: "dialog" },
       h("h2", { id: "ask-title" }, title), text && h("p", { class: "ask-text" }, text), controls, note,
       h("div", { class: "dialog-actions" },
-        button("Cancel", { onclick: () => end(null) }),
-        h("button", { class: `btn ${danger ? "danger" : "primary"}`, type: "submit" }, action)));
+        button(dismiss, { onclick: () => end(null) }), submit));
     const dialog = h("dialog", { "aria-labelledby": "ask-title" }, form);
     const before = document.activeElement;
     function end(value) {
@@ -96,11 +99,23 @@ export function ask({ title, text, action = "OK", danger, fields = [] }) {
       if (before && before.isConnected) before.focus();
       resolve(value);
     }
+    async function deliver(values) {
+      submit.disabled = true;
+      setText(note, "");
+      try {
+        end(await send(values));
+      } catch (e) {
+        submit.disabled = false;
+        setText(note, sentence(e.message));
+      }
+    }
     form.addEventListener("submit", (e) => {
       e.preventDefault();
+      if (submit.disabled) return;
       const values = Object.fromEntries(fields.map((f) => [f.name, f.type === "checkbox" ? form.elements[f.name].checked : form.elements[f.name].value]));
       const wrong = fields.map((f) => f.check && f.check(values[f.name])).find(Boolean);
       if (wrong) setText(note, wrong);
+      else if (send) deliver(values);
       else end(values);
     });
     dialog.addEventListener("cancel", (e) => {
@@ -114,13 +129,20 @@ export function ask({ title, text, action = "OK", danger, fields = [] }) {
   });
 }
 
+// "90s", "10m", "2 h", "1d" in milliseconds, nothing as 0; null: it is none of these.
+export function delayMs(text) {
+  const m = /^(\d{1,9}(?:\.\d+)?) ?(ms|s|m|h|d|)$/.exec(text.trim());
+  if (m) return Math.round(Number(m[1]) * { ms: 1, s: 1000, "": 1000, m: 60000, h: 3600000, d: 86400000 }[m[2]]);
+  return text.trim() ? null : 0;
+}
+
 export const isJson = (text) => {
   if (!text.trim()) return null;
   try {
     JSON.parse(text);
     return null;
   } catch (e) {
-    return `Not valid JSON: ${e.message}`;
+    return `This is not valid JSON: ${e.message}`;
   }
 };
 
@@ -149,10 +171,13 @@ export function empty(name, title, text, ...more) {
 }
 
 export function failure(e, again) {
-  return h("div", { class: "empty bad", role: "alert" }, h("div", { class: "empty-icon" }, icon("failures")),
+  return h("div", { class: "empty bad", role: "alert", data: isAway(e) ? { away: "1" } : {} }, h("div", { class: "empty-icon" }, icon("failures")),
     h("h2", {}, e.status === 404 ? "Not found" : "This could not be loaded"), h("p", {}, sentence(e.message)),
     again && button("Try again", { icon: "retry", onclick: again }));
 }
+
+// The server is not there, or not ready: asking again later may help.
+export const isAway = (e) => [0, 502, 503, 504].includes(e.status);
 
 export const skeleton = (lines = 6) => h("div", { class: "skeleton", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div")));
 

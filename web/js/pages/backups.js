@@ -3,7 +3,7 @@
 import { h, fill, reconcile } from "../dom.js";
 import { get, post } from "../api.js";
 import { ago, bytes, duration, num, plural } from "../format.js";
-import { mayWrite } from "../session.js";
+import { dataOption, mayWrite, serverOption } from "../session.js";
 import { button, card, cell, command, copyButton, empty, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 
 const STATES = { reading: "live", ready: "good", failed: "bad" };
@@ -15,8 +15,8 @@ const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replac
 function teach() {
   return empty("backups", "No backup repository is configured", "Set a repository, and this page shows its snapshots, the age of the newest, and whether all of them can be restored.",
     h("div", { class: "commands" }, command("sluice backup init ./backups", "Create a repository, encrypted with a passphrase:"),
-      command("sluice backup create --repo ./backups", "Back up everything that Sluice keeps, the databases first:"),
-      command("sluice up --set backup.repo=./backups --set backup.passphrase_file=./passphrase", "Show it here:")));
+      command(`sluice backup create${dataOption()} --repo ./backups`, "Back up everything that Sluice keeps, the databases first:"),
+      command(`sluice up${serverOption()} --set backup.repo=./backups --set backup.passphrase_file=./passphrase`, "Show it here:")));
 }
 
 function row(s) {
@@ -113,7 +113,7 @@ export async function backupsPage({ root, signal }) {
     showCheck(b.check ? await get("/backups/check", { signal }) : null);
     const empties = b.repository && !b.items.length;
     more.hidden = !empties && !(b.repository && b.repository.snapshots > b.items.length);
-    if (!more.hidden) part(more, [empties, b.items.length], () => (empties ? command(`sluice backup create --repo ${quoted(b.repo)}`, "No snapshots yet. Create one:") : `The newest ${num(b.items.length)} are shown; 'sluice backup list' has all.`));
+    if (!more.hidden) part(more, [empties, b.items.length], () => (empties ? command(`sluice backup create${dataOption()} --repo ${quoted(b.repo)}`, "No snapshots yet. Create one:") : `The newest ${num(b.items.length)} are shown; 'sluice backup list' has all.`));
     node.hidden = !b.items.length;
     reconcile(body, b.items, (s) => s.id, row);
     if (factBox.parentNode !== root) fill(root, head, note, factBox, checkBox, list);

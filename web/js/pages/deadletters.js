@@ -23,7 +23,7 @@ async function redrive(id, load) {
 }
 
 export async function redriveAll(load) {
-  const sure = await ask({ title: "Redrive all dead letters?", text: "Each one is delivered again. Those that are refused again stay here with the new reason.", action: "Redrive all" });
+  const sure = await ask({ dismiss: "Leave them", title: "Redrive all dead letters?", text: "Each one is delivered again. Those that are refused again stay here with the new reason.", action: "Redrive all" });
   if (!sure) return;
   try {
     toast(...outcome(await post("/dead-letters/redrive", { all: true })));

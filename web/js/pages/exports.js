@@ -3,7 +3,7 @@
 import { h, fill, reconcile, setText } from "../dom.js";
 import { enc, get, post } from "../api.js";
 import { ago, bytes, duration, num, plural } from "../format.js";
-import { mayWrite } from "../session.js";
+import { mayWrite, serverOption } from "../session.js";
 import { button, card, cell, command, copyButton, empty, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 
 const PAGE = 25n; // partitions shown at once
@@ -19,7 +19,7 @@ const columns = (names, nums) => names.map((name) => ({ name, class: nums.includ
 
 function teach() {
   return empty("exports", "No export folder is configured", "Set a folder to export the events of all jobs as Parquet files, with a catalog and a chain of hashes that proves that no event was skipped, duplicated or changed.",
-    h("div", { class: "commands" }, command("sluice up --export ./exports", "All events in the store, and all new ones:"),
+    h("div", { class: "commands" }, command(`sluice up${serverOption()} --export ./exports`, "All events in the store, and all new ones:"),
       command("sluice export --from rows.csv --to ./exports --dataset rows", "Any other rows that have a sequence number, once:")));
 }
 

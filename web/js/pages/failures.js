@@ -5,22 +5,19 @@ import { changeMany, get } from "../api.js";
 import { ago, firstLine, num, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { mayWrite } from "../session.js";
-import { ask, button, cell, empty, jobLink, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
+import { ask, button, cell, empty, jobLink, link, numCell, pageHead, poll, skeleton, table, tag, toast } from "../ui.js";
 
 const query = (g) => new URLSearchParams({ status: "failed", type: g.type, ...(g.error ? { error: g.error } : {}) });
 
 async function change(g, what, load) {
-  const sure = await ask({
-    title: what === "retry" ? `Retry ${plural(g.count, "failed job")}?` : `Delete ${plural(g.count, "failed job")}?`,
-    text: `${g.type}: ${firstLine(g.error)}`, action: what === "retry" ? "Retry all" : "Delete all", danger: what === "delete" });
-  if (!sure) return;
-  try {
-    const changed = await changeMany(what, { filter: { status: "failed", type: g.type, error: g.error } });
-    toast(what === "retry" ? `${plural(changed, "chain")} will run again` : `${plural(changed, "chain")} deleted`);
+  const jobs = plural(g.count, "failed job");
+  const words = what === "retry" ? { title: `Retry ${jobs}?`, action: `Retry ${jobs}`, dismiss: "Leave them" } : { title: `Delete ${jobs}?`, action: `Delete ${jobs}`, dismiss: "Keep them", danger: true };
+  const changed = await ask({ ...words, text: `${g.type}: ${firstLine(g.error)}`, send: async () => {
+    const n = await changeMany(what, { filter: { status: "failed", type: g.type, error: g.error } });
     await load();
-  } catch (e) {
-    problem(e);
-  }
+    return plural(n, "chain");
+  } });
+  if (changed) toast(`${changed} ${what === "retry" ? "will run again" : "deleted"}`);
 }
 
 function row(g, load) {
@@ -28,7 +25,8 @@ function row(g, load) {
     numCell("Jobs", h("span", { class: "count bad" }, num(g.count))),
     cell("Error", link(`/jobs?${query(g)}`, firstLine(g.error) || "(no message)", { class: "strong wrap-any" })),
     cell("Type", tag(g.type)),
-    cell("Last", ago(g.last_at)),
+    cell("First seen", ago(g.first_at)),
+    cell("Last seen", ago(g.last_at)),
     cell("Newest", jobLink(g.sample_id)),
     h("td", { class: "end" }, mayWrite() && h("div", { class: "actions" },
       button("Retry all", { icon: "retry", small: true, "aria-label": `Retry all: ${firstLine(g.error)}`, onclick: () => change(g, "retry", load) }),
@@ -36,7 +34,7 @@ function row(g, load) {
 }
 
 export async function failures({ root, signal }) {
-  const { node, body } = table("Failed jobs by error", [{ name: "Jobs", class: "num" }, { name: "Error" }, { name: "Type" }, { name: "Last" }, { name: "Newest" }, { name: "Actions", hidden: true }], { class: "stack" });
+  const { node, body } = table("Failed jobs by error", [{ name: "Jobs", class: "num" }, { name: "Error" }, { name: "Type" }, { name: "First seen" }, { name: "Last seen" }, { name: "Newest" }, { name: "Actions", hidden: true }], { class: "stack" });
   const box = h("div", { class: "card" }, skeleton());
   const more = h("p", { class: "hint pad" }, "Only the newest failed jobs are grouped here; there are older ones.");
   fill(root, pageHead("Failures", { text: "Failed jobs, grouped by the first line of their error.", actions: link("/jobs?status=failed", [icon("jobs"), "As a list"], { class: "btn" }) }), box);

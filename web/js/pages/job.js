@@ -18,28 +18,39 @@ const FINAL = ["completed", "failed", "cancelled"];
 const ACTIONS = [
   { name: "retry", label: "Retry", icon: "retry", kind: "primary", when: (c) => ["failed", "cancelled"].includes(c.status), done: "The chain will run again" },
   { name: "trigger", label: "Run now", icon: "bolt", when: (c) => c.status === "pending", done: "The job is due now" },
-  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: "Chain cancelled", sure: "Cancel this chain?", text: "Stops the running attempt and starts no further job of the chain." },
-  { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "Chain completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson } },
-  { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "Chain failed", field: { name: "error", label: "Error", required: true } },
+  { name: "cancel", label: "Cancel", icon: "close", when: (c) => !FINAL.includes(c.status), done: (c) => `${c.jobs.length > 1 ? "Chain" : "Job"} cancelled`, danger: true, sure: cancelWords },
+  { name: "complete", label: "Complete …", icon: "check", when: (c) => !FINAL.includes(c.status), done: "Chain completed", field: { name: "output", label: "Output (JSON)", multiline: true, check: isJson }, body: (v) => ({ output: v.output.trim() ? JSON.parse(v.output) : null }) },
+  { name: "fail", label: "Fail …", icon: "failures", when: (c) => !FINAL.includes(c.status), done: "Chain failed", danger: true, field: { name: "error", label: "Error", required: true }, body: (v) => ({ error: v.error }) },
 ];
 
-async function body(action, chain) {
-  if (action.field) {
-    const v = await ask({ title: `${action.label.replace(" …", "")} chain ${chain.id}`, text: "The chain ends without running further.", action: action.label.replace(" …", ""), fields: [action.field] });
-    if (!v) return null;
-    return action.name === "complete" ? { output: v.output.trim() ? JSON.parse(v.output) : null } : { error: v.error };
-  }
-  if (action.sure && !(await ask({ title: action.sure, text: action.text, action: action.label, danger: true }))) return null;
-  return {};
+const whatOf = (c) => (c.jobs.length > 1 ? "chain" : "job");
+const keepWords = (c) => (c.status === "running" ? "Keep running" : `Keep the ${whatOf(c)}`);
+
+function cancelWords(c) {
+  return { title: `Cancel this ${whatOf(c)}?`, action: `Cancel ${whatOf(c)}`,
+    text: `${c.status === "running" ? "Stops the running attempt. " : ""}${c.jobs.length > 1 ? "No further job of the chain is started." : "It does not run any more, unless you retry it."}` };
 }
 
 async function act(action, chain, load) {
-  const data = await body(action, chain);
-  if (!data) return;
-  try {
+  const send = async (data = {}) => {
     await post(`/chains/${enc(chain.id)}/${action.name}`, data);
-    toast(action.done);
+    toast(typeof action.done === "function" ? action.done(chain) : action.done);
     await load();
+    return true;
+  };
+  const name = action.label.replace(" …", "");
+  if (action.sure) await ask({ ...action.sure(chain), dismiss: keepWords(chain), danger: action.danger, send: () => send() });
+  else if (action.field) await ask({ title: `${name} this ${whatOf(chain)}`, text: "It ends without running further.", action: `${name} ${whatOf(chain)}`, dismiss: keepWords(chain), danger: action.danger, fields: [action.field], send: (v) => send(action.body(v)) });
+  else await send().catch(problem);
+}
+
+// The same once more: a new job with the input of the chain's first one, in all its digits.
+async function runAgain(chain) {
+  try {
+    const first = await get(`/jobs/${enc(chain.id)}`, { exact: true });
+    const { chain_id: id } = await post("/chains", { type: first.type, input: first.input, priority: first.priority });
+    toast(`Job ${id} enqueued with the same input`);
+    await go(`/jobs/${id}`);
   } catch (e) {
     problem(e);
   }
@@ -47,24 +58,26 @@ async function act(action, chain, load) {
 
 async function remove(chain, leave) {
   const others = (chain.blocked || []).length;
-  const v = await ask({ title: `Delete chain ${chain.id}?`, action: "Delete", danger: true,
-    text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are deleted.${others ? ` ${plural(others, "chain")} wait for it.` : ""}`,
-    fields: others ? [{ name: "cascade", label: "Also delete the chains that wait for it", type: "checkbox" }] : [] });
-  if (!v) return;
-  try {
-    leave(true); // what is gone is not asked for any more
-    await del(`/chains/${enc(chain.id)}`, v.cascade ? { cascade: 1 } : {});
-    toast(`Chain ${chain.id} deleted`);
-    await go("/jobs");
-  } catch (e) {
-    leave(false);
-    problem(e);
-  }
+  const gone = await ask({ title: `Delete ${whatOf(chain)} ${chain.id}?`, action: `Delete ${whatOf(chain)}`, dismiss: `Keep the ${whatOf(chain)}`, danger: true,
+    text: `Its ${plural(chain.jobs.length, "job")}, attempts and output are deleted. This can't be undone.${others ? ` ${plural(others, "chain waits", "chains wait")} for it.` : ""}`,
+    fields: others ? [{ name: "cascade", label: "Also delete the chains that wait for it", type: "checkbox" }] : [],
+    send: async (v) => {
+      leave(true); // what is gone is not asked for any more
+      await del(`/chains/${enc(chain.id)}`, v.cascade ? { cascade: 1 } : {}).catch((e) => {
+        leave(false);
+        throw e;
+      });
+      return true;
+    } });
+  if (!gone) return;
+  toast(`${chain.jobs.length > 1 ? "Chain" : "Job"} ${chain.id} deleted`);
+  await go("/jobs");
 }
 
 function actions(chain, load, leave) {
   if (!mayWrite()) return null;
   return [...ACTIONS.filter((a) => a.when(chain)).map((a) => button(a.label, { icon: a.icon, kind: a.kind || "", onclick: () => act(a, chain, load) })),
+    FINAL.includes(chain.status) && button("Run again", { icon: "play", kind: chain.status === "completed" ? "primary" : "", title: "Enqueue a new job with the same type, input and priority", onclick: () => runAgain(chain) }),
     button("Delete", { icon: "trash", kind: "ghost danger-text", onclick: () => remove(chain, leave) })];
 }
 

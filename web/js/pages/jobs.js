@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs by status, type, key, time and text. A page at a time, by cursor: never the whole list, whatever its length.
 import { h, fill, reconcile, setText } from "../dom.js";
-import { changeMany, get, post } from "../api.js";
+import { changeMany, countMany, get, post } from "../api.js";
 import { ago, compact, duration, firstLine, plural, serverNow } from "../format.js";
 import { key } from "../keys.js";
 import { onStats } from "../live.js";
 import { go, note } from "../router.js";
 import { mayWrite } from "../session.js";
-import { STATUSES, announce, ask, badge, button, cell, empty, failure, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
+import { STATUSES, announce, ask, badge, button, cell, delayMs, empty, failure, isJson, link, numCell, pageHead, poll, problem, skeleton, table, tag, toast } from "../ui.js";
 import { firstJob } from "../teach.js";
 
 const LIMIT = 50;
@@ -15,7 +15,12 @@ const SEARCH_MS = 10000; // for something rare, before the user is asked whether
 const FIELDS = ["status", "type", "key", "q", "error", "from", "to", "order"];
 const SPANS = { "": "Any time", "15m": "Last 15 minutes", "1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", custom: "From … to …" };
 const SPAN_MS = { "15m": 900000, "1h": 3600000, "24h": 86400000, "7d": 604800000 };
-const VERBS = { retry: ["Retry", "will run again"], cancel: ["Cancel", "cancelled"], trigger: ["Run now", "made due"], delete: ["Delete", "deleted"] };
+const VERBS = {
+  retry: { name: "Retry", icon: "retry", done: "will run again", keep: "Leave them", text: "Chains that have failed or were cancelled run again; others are left alone." },
+  cancel: { name: "Cancel", icon: "close", done: "cancelled", keep: "Keep running", danger: true, text: "Running attempts are stopped, and no further job of these chains is started. Chains that have ended are left alone." },
+  trigger: { name: "Run now", icon: "bolt", done: "made due", keep: "Leave them", text: "Chains that are scheduled for later become due now; others are left alone." },
+  delete: { name: "Delete", icon: "trash", done: "deleted", keep: "Keep them", danger: true, text: "Deletes the chains with their jobs, attempts and output. This can't be undone." },
+};
 
 function filterOf(query) {
   const f = {};
@@ -82,7 +87,7 @@ function labelled(text, control, cls = "") {
 }
 
 function filterBar(f, change, signal) {
-  const text = typed({ value: f.q || "", placeholder: "Text in input, output or error", class: "grow" }, change, "q");
+  const text = typed({ value: f.q || "", placeholder: "Text in input, output, error or key", class: "grow" }, change, "q");
   const type = typed({ value: f.type || "", placeholder: "any", list: "type-names" }, change, "type");
   const keyed = typed({ value: f.key || "", placeholder: "any" }, change, "key");
   const names = h("datalist", { id: "type-names" });
@@ -99,6 +104,14 @@ function filterBar(f, change, signal) {
   order.value = f.order || "";
   const clear = button("Clear", { icon: "close", kind: "ghost", onclick: () => go("/jobs") });
   const error = h("p", { class: "error-filter" });
+  const fields = h("div", { class: "filter-more", id: "filter-more" }, labelled("Type", type), labelled("Key", keyed), labelled("Created", span), labelled("Order", order), custom);
+  const toggle = button("Filters", { icon: "filter", "aria-expanded": "false", "aria-controls": "filter-more", onclick: () => open(fields.dataset.open !== "true") });
+  toggle.classList.add("filter-toggle");
+  function open(on) {
+    fields.dataset.open = String(on);
+    toggle.setAttribute("aria-expanded", String(on));
+  }
+  open(["type", "key", "span", "from", "to"].some((name) => f[name])); // on a narrow screen they are folded
   get("/types", { signal }).then(({ items }) => fill(names, items.map((t) => h("option", { value: t.type })))).catch(() => {});
   const show = (now) => {
     clear.hidden = !Object.keys(now).some((k) => k !== "order");
@@ -107,17 +120,16 @@ function filterBar(f, change, signal) {
   };
   show(f);
   const node = h("form", { class: "filters", role: "search", on: { submit: (e) => e.preventDefault() } },
-    labelled("Search", text, "wide"), labelled("Type", type), labelled("Key", keyed), labelled("Created", span), labelled("Order", order), clear, custom, error, names);
+    labelled("Search", text, "wide"), toggle, fields, clear, error, names);
   return { node, text, show };
 }
 
 // ---- the list ----
 
-// The error, or the beginning of what went in.
+// The beginning of what went in, and why it failed.
 function detail(j) {
-  if (j.error) return h("span", { class: "clip bad-text", title: firstLine(j.error) }, firstLine(j.error));
-  if (j.input === null || j.input === undefined) return null;
-  return h("span", { class: "clip faint mono" }, JSON.stringify(j.input).slice(0, 160));
+  const input = j.input === null || j.input === undefined ? null : JSON.stringify(j.input).slice(0, 160);
+  return [input && h("span", { class: "clip faint mono", title: input }, input), j.error && h("span", { class: "clip bad-text", title: firstLine(j.error) }, firstLine(j.error))];
 }
 
 function row(j, picked, onPick) {
@@ -126,12 +138,12 @@ function row(j, picked, onPick) {
   return h("tr", { tabindex: "-1", class: picked.has(j.id) ? "picked" : "" },
     mayWrite() && h("td", { class: "pick" }, box),
     cell("Job", link(`/jobs/${j.id}`, `#${j.id}`, { class: "mono idlink" })),
-    cell("Type", h("span", { class: "strong" }, j.type), j.key && [" ", tag(j.key, "key")]),
-    cell("Status", badge(j.status), j.status === "pending" && Date.parse(j.scheduled_for) > serverNow() && h("p", { class: "faint" }, "due ", ago(j.scheduled_for))),
+    cell("Type", h("span", { class: "clip strong", title: j.type }, j.type), j.key && h("span", { class: "clip" }, tag(j.key, "key"))),
+    cell("Status", h("div", {}, badge(j.status), j.status === "pending" && Date.parse(j.scheduled_for) > serverNow() && h("p", { class: "faint" }, "due ", ago(j.scheduled_for)))),
     numCell("Attempts", j.attempt),
     cell("Created", ago(j.created_at)),
     numCell("Ran", took(j)),
-    h("td", { class: "error-cell", data: { name: "Detail" } }, detail(j)));
+    h("td", { class: "detail", data: { name: "Input" } }, detail(j)));
 }
 
 class List {
@@ -150,7 +162,7 @@ class List {
     const { root, signal } = this.view;
     const change = (part) => this.change(part);
     this.all = h("input", { type: "checkbox", "aria-label": "Select all on this page", on: { click: () => this.pickAll(this.all.checked) } });
-    const columns = [{ name: "Job" }, { name: "Type" }, { name: "Status" }, { name: "Attempts", class: "num" }, { name: "Created" }, { name: "Ran", class: "num" }, { name: "Detail" }];
+    const columns = [{ name: "Job", class: "c-job" }, { name: "Type", class: "c-type" }, { name: "Status", class: "c-status" }, { name: "Attempts", class: "num c-attempts" }, { name: "Created", class: "c-created" }, { name: "Ran", class: "num c-ran" }, { name: "Input" }];
     if (mayWrite()) columns.unshift({ name: "Select", node: this.all, class: "pick" });
     this.table = table("Jobs", columns, { class: "stack jobs" });
     this.tabs = statusTabs(this.filter, change, signal);
@@ -319,60 +331,64 @@ class List {
     const state = `${n}/${this.everything}/${this.items.length}/${this.nextCursor}`;
     if (n === 0 || this.bulk.state === state) return;
     this.bulk.state = state;
-    const more = !this.everything && n === this.items.length && (this.nextCursor || this.cursors.length);
+    const filtered = Object.keys(this.filter).some((k) => k !== "order");
+    const more = !this.everything && filtered && n === this.items.length && (this.nextCursor || this.cursors.length);
     const what = this.everything ? "All jobs that match the filter" : `${plural(n, "job")} selected`;
     fill(this.bulk, h("p", { class: "strong", role: "status" }, what),
       more && button("Select all that match", { kind: "ghost", small: true, onclick: () => {
         this.everything = true;
         this.showBulk();
       } }),
-      h("div", { class: "actions" }, Object.keys(VERBS).map((v) => button(VERBS[v][0], { small: true, kind: v === "delete" ? "danger" : "", icon: { retry: "retry", cancel: "close", trigger: "bolt", delete: "trash" }[v], onclick: () => this.act(v) })),
+      h("div", { class: "actions" }, Object.entries(VERBS).map(([v, { name, icon }]) => button(name, { small: true, kind: v === "delete" ? "danger" : "", icon, onclick: () => this.act(v) })),
         button("Clear the selection", { icon: "close", kind: "ghost", small: true, hideLabel: true, onclick: () => this.clearPicks() })));
   }
 
   async act(verb) {
-    const [name, done] = VERBS[verb];
-    const all = this.everything;
-    const chains = [...new Set([...this.picked.values()].map((j) => j.chain_id))];
-    if (all || verb === "delete" || verb === "cancel") {
-      const count = all ? "every job that matches the filter" : plural(chains.length, "chain");
-      const sure = await ask({ title: `${name} ${count}?`, text: verb === "delete" ? "Deletes the chains with their jobs, attempts and output. This can't be undone." : "Chains are changed as a whole. Chains that have ended are left alone.", action: name, danger: verb === "delete" || verb === "cancel" });
-      if (!sure) return;
-    }
+    const { name, done, keep, text, danger } = VERBS[verb];
     const { order, ...filter } = asked(this.filter);
+    const chains = [...new Set([...this.picked.values()].map((j) => j.chain_id))];
     try {
-      const changed = await changeMany(verb, all ? { filter } : { chains });
-      toast(`${plural(changed, "chain")} ${done}${!all && changed < chains.length ? `; ${plural(chains.length - changed, "other")} skipped because of their state` : ""}`);
+      let changed;
+      if (this.everything) {
+        const { matched, more } = await countMany(verb, filter);
+        const count = `${more ? "more than " : ""}${plural(matched, "chain")}`;
+        if (!matched) return void toast(`No job that matches the filter can be changed so: ${text}`, "bad");
+        changed = await ask({ title: `${name} ${count}?`, text: `All that match the filter. ${text}`, action: `${name} ${count}`, dismiss: keep, danger, send: () => changeMany(verb, { filter }) });
+      } else if (danger) {
+        const count = plural(chains.length, "chain");
+        changed = await ask({ title: `${name} ${count}?`, text, action: `${name} ${count}`, dismiss: keep, danger, send: () => changeMany(verb, { chains }) });
+      } else {
+        changed = await changeMany(verb, { chains });
+      }
+      if (changed === null) return undefined;
+      const skipped = this.everything ? 0 : chains.length - changed;
+      toast(`${plural(changed, "chain")} ${done}${skipped ? `; ${plural(skipped, "other")} skipped because of their state` : ""}`);
       this.clearPicks();
-      await this.load();
+      return await this.load();
     } catch (e) {
-      problem(e);
+      return problem(e);
     }
   }
 }
 
 async function enqueue() {
-  const isType = (t) => (t.trim() ? null : "A job needs a type.");
-  const isJson = (t) => {
-    try {
-      JSON.parse(t.trim() || "null");
-      return null;
-    } catch (e) {
-      return `The input is not valid JSON: ${e.message}`;
-    }
-  };
-  const v = await ask({ title: "Enqueue a job", action: "Enqueue", fields: [
-    { name: "type", label: "Type", required: true, placeholder: "hello", check: isType },
+  const isWhole = (t) => (/^-?\d{1,9}$/.test(t.trim() || "0") ? null : "The priority must be a whole number.");
+  const isDelay = (t) => (delayMs(t) === null ? "The delay must be a number with a unit, such as 90s, 10m, 2h or 1d." : null);
+  const answer = await ask({ title: "Enqueue a job", action: "Enqueue", fields: [
+    { name: "type", label: "Type", required: true, placeholder: "hello", list: "type-names", check: (t) => (t.trim() ? null : "A job needs a type.") },
     { name: "input", label: "Input (JSON)", multiline: true, placeholder: '{"name": "world"}', check: isJson },
-    { name: "key", label: "Key", hint: "Optional. No second chain with the same key is started." }] });
-  if (!v) return;
-  try {
-    const answer = await post("/chains", { type: v.type.trim(), input: JSON.parse(v.input.trim() || "null"), ...(v.key.trim() ? { key: v.key.trim() } : {}) });
-    toast(answer.existing ? `Chain ${answer.chain_id} already has this key` : `Job ${answer.chain_id} enqueued`);
-    await go(`/jobs/${answer.chain_id}`);
-  } catch (e) {
-    problem(e);
-  }
+    { name: "priority", label: "Priority", half: true, placeholder: "0", check: isWhole, hint: "Lower runs first." },
+    { name: "delay", label: "Delay", half: true, placeholder: "none", check: isDelay, hint: "For example 90s, 10m, 2h or 1d." },
+    { name: "key", label: "Key", placeholder: "none", hint: "While a chain with this key has not ended, no second one is started." },
+  ], send: (v) => {
+    const job = { type: v.type.trim(), input: JSON.parse(v.input.trim() || "null"), priority: Number(v.priority) };
+    if (delayMs(v.delay)) job.in_ms = delayMs(v.delay);
+    if (v.key.trim()) job.key = v.key.trim();
+    return post("/chains", job);
+  } });
+  if (!answer) return;
+  toast(answer.existing ? `Chain ${answer.chain_id} already has this key` : `Job ${answer.chain_id} enqueued`);
+  await go(`/jobs/${answer.chain_id}`);
 }
 
 export async function jobs(view) {

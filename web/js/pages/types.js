@@ -12,7 +12,7 @@ const count = (type, status, n, cls = "") => (n ? link(`/jobs?type=${enc(type)}&
 function row(t, change) {
   const action = mayWrite() && button(t.paused ? "Resume" : "Pause", { icon: t.paused ? "play" : "pause", small: true, kind: t.paused ? "primary" : "", "aria-label": `${t.paused ? "Resume" : "Pause"} ${t.type}`, onclick: () => change(t) });
   return h("tr", {},
-    cell("Type", link(`/jobs?type=${enc(t.type)}`, t.type, { class: "strong" })),
+    cell("Type", link(`/jobs?type=${enc(t.type)}`, t.type, { class: "strong", title: t.type })),
     cell("State", t.paused ? tag("paused", "warn") : tag("open", "good")),
     numCell("Due", num(t.due)),
     numCell("Oldest due", t.due ? ago(t.oldest_at, "age") : "–"),
