@@ -60,6 +60,25 @@ function tooFaint() {
   return [...new Set(found)];
 }
 
+// Presses Tab from the beginning of the page to its end. Returns what had the focus without showing it.
+async function walk(page) {
+  const unseen = new Set();
+  await page.evaluate(() => (document.activeElement.blur(), getSelection().removeAllRanges(), document.querySelector(".skip").focus()));
+  for (let i = 0; i < 500; i++) {
+    await page.keyboard.press("Tab");
+    const at = await page.evaluate(() => {
+      const node = document.activeElement;
+      if (node === document.body || node.matches(".skip")) return null;
+      const shown = node instanceof SVGElement ? node.querySelector("rect") : node;
+      const style = getComputedStyle(shown);
+      return style.outlineStyle !== "none" || (node instanceof SVGElement && parseFloat(style.strokeWidth) >= 3) ? "" : node.outerHTML.slice(0, 120);
+    });
+    if (at === null) break;
+    if (at) unseen.add(at);
+  }
+  return [...unseen];
+}
+
 async function contrast(colorScheme) {
   await withServer({}, (server) => withPage(server, { colorScheme }, async (page) => {
     for (const path of await furnish(server)) {
@@ -194,6 +213,27 @@ export const cases = {
     await until(() => page.evaluate(() => document.activeElement.textContent === "Cancel job"), "the focus is on what the dialog is for");
     await page.keyboard.press("Enter");
     await shows(page.locator(".job-head .badge"), "cancelled");
+  })),
+
+  "every control of every page is reached with the Tab key, and shows that it has the focus": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    for (const path of await furnish(server)) {
+      await settled(page, path);
+      await page.evaluate(() => {
+        globalThis.reached = new Set();
+        document.addEventListener("focusin", (e) => globalThis.reached.add(e.target));
+      });
+      // What was drawn anew meanwhile is met in the next round.
+      let missed = [];
+      await until(async () => {
+        const unseen = await walk(page);
+        is(unseen, [], `without a sign of the focus on ${path}`);
+        missed = await page.evaluate(() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")]
+          .filter((n) => n.checkVisibility({ visibilityProperty: true }) && !n.disabled && n.tabIndex >= 0 && !globalThis.reached.has(n)).map((n) => n.outerHTML.slice(0, 120)));
+        return !missed.length;
+      }, `every control of ${path} is reached`).catch((e) => {
+        throw new Error(`${e.message}; missed ${missed.join("\n")}`);
+      });
+    }
   })),
 
   "everything that can be operated has a name, and every page its landmarks": () => withServer({}, (server) => withPage(server, {}, async (page) => {

@@ -147,12 +147,15 @@ export const cases = {
   })),
 
   "a server that becomes unavailable is reported, and is found again": async () => withServer({ listen: await keptAddress() }, (server) => withPage(server, { allow: [/ERR_|Failed to load|Failed to fetch|net::/] }, async (page) => {
+    await server.enqueue("good");
     await page.goto("/types");
     await shows(page.locator(".side .connection"), "Live");
+    await shows(page.locator("table"), "good");
     const listen = new URL(server.url).host;
     await server.stop();
     await shows(page.locator(".side .connection"), "Reconnecting");
-    await shows(page.locator(".away"), "The server is not responding");
+    await page.locator(".away", { hasText: "The server is not responding" }).waitFor();
+    is(await page.locator("tbody").evaluate((rows) => getComputedStyle(rows).opacity), "0.45", "how the numbers look");
     await page.locator("#nav a", { hasText: "Schedules" }).click(); // what is asked for now cannot be shown
     await shows(page.locator(".empty.bad"), "not responding");
     server.closeGate();
