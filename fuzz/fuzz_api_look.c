@@ -309,7 +309,15 @@ static int events_read(void *store, uint64_t job_id, uint64_t after, uint32_t li
 	return 0;
 }
 
+static int heartbeats(void *store, sl_heartbeat_fn *fn, void *ctx, struct sl_err *err)
+{
+	(void)store;
+	(void)err;
+	return fn(&(struct sl_heartbeat){.worker = "w", .types = "t"}, ctx);
+}
+
 static const struct sl_store_ops ops = {.version = SL_STORE_VERSION,
+					.heartbeats = heartbeats,
 					.get_job = get_job,
 					.attempts = attempts,
 					.event_streams = event_streams,

@@ -194,14 +194,22 @@ SL_API SL_MUST_CHECK int sl_jobs_counts(sl_jobs *client, sl_job_count_fn *fn, vo
 /* Claims in force, in the order of their ids after `after` (NULL: from the first), at most limit (0: 100; 10,000). */
 SL_API SL_MUST_CHECK int sl_jobs_leases(sl_jobs *client, const uint8_t after[16], uint32_t limit, sl_lease_fn *fn,
 					void *ctx, struct sl_err *err);
-/* All of them by worker, in the order of names. A worker without a job is not listed. */
+/* Workers in the order of their names: those that report to the store, every 30 s while they run, and those that hold
+ * leases. One that was killed is listed for 90 s, and until its leases expire. */
 struct sl_worker_info {
 	const char *worker;
 	uint64_t leases, jobs;
-	const char *const *types; /* each once, in order */
+	const char *const *types; /* that it serves; of one that does not report, those of its jobs, in order */
 	size_t n_types;
-	int64_t oldest_claimed_ms;
-	int64_t until_ms; /* the first of its leases runs out */
+	int64_t oldest_claimed_ms; /* 0: it holds no lease */
+	int64_t until_ms;          /* the first of its leases runs out; 0 */
+	/* What it reports. seen_ms 0: nothing, and none of these is set. Times are the store's. */
+	int64_t seen_ms, started_ms;
+	const char *host, *version;
+	int64_t pid;
+	uint32_t slots;
+	const char *error; /* its last failure, of an attempt or of its log; NULL: none */
+	int64_t error_ms;
 };
 typedef int sl_worker_info_fn(const struct sl_worker_info *worker, void *ctx);
 SL_API SL_MUST_CHECK int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err);

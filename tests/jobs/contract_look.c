@@ -668,6 +668,108 @@ static void streams_report_how_far_they_were_stored(void **state)
 	assert_string_equal(text, "a/9:1@1000;b/7:3@1002;");
 }
 
+/* ---- heartbeats ---- */
+
+static int keep_heartbeat(const struct sl_heartbeat *h, void *ctx)
+{
+	char *text = ctx;
+	size_t used = strlen(text);
+	(void)snprintf(text + used, 512 - used, "%s@%s:%lld v%s %dx%s since %lld%s%s;", h->worker, h->host,
+		       (long long)h->pid, h->version, (int)h->slots, h->types, (long long)h->started_ms,
+		       h->error != NULL ? " " : "", h->error != NULL ? h->error : "");
+	if (h->error == NULL)
+		assert_int_equal(h->error_ms, 0);
+	else
+		assert_int_equal(h->error_ms, 6000);
+	return 0;
+}
+
+static int keep_times(const struct sl_heartbeat *h, void *ctx)
+{
+	*(struct sl_heartbeat *)ctx = *h;
+	return 0;
+}
+
+static struct sl_heartbeat beat_of(const char *worker)
+{
+	return (struct sl_heartbeat){.worker = worker,
+				     .host = "h",
+				     .version = "1",
+				     .types = "a,b/c",
+				     .pid = 7,
+				     .slots = 4,
+				     .started_ms = 5000,
+				     .ttl_ms = KIT_LONG_MS};
+}
+
+static void expect_heartbeats(struct kit *k, const char *expected)
+{
+	char text[512] = "";
+	KIT_OK(k->ops->heartbeats(k->s, keep_heartbeat, text, err));
+	assert_string_equal(text, expected);
+}
+
+static void workers_are_listed_until_their_heartbeats_expire(void **state)
+{
+	struct kit *k = *state;
+	if (k->ops->heartbeat == NULL)
+		return;
+	expect_heartbeats(k, "");
+	struct sl_heartbeat b = beat_of("b"), a = beat_of("A"), brief = beat_of("brief"), seen = {0};
+	int64_t before = kit_now(k);
+	KIT_OK(k->ops->heartbeat(k->s, &b, err));
+	KIT_OK(k->ops->heartbeats(k->s, keep_times, &seen, err));
+	assert_true(seen.seen_ms >= before && seen.seen_ms <= kit_now(k));
+	assert_int_equal(seen.until_ms - seen.seen_ms, KIT_LONG_MS);
+	a.error = "t #1: it broke";
+	a.error_ms = 6000;
+	KIT_OK(k->ops->heartbeat(k->s, &a, err));
+	brief.ttl_ms = 1;
+	KIT_OK(k->ops->heartbeat(k->s, &brief, err));
+	kit_pass_ms(k, 2);
+	expect_heartbeats(k, "A@h:7 v1 4xa,b/c since 5000 t #1: it broke;b@h:7 v1 4xa,b/c since 5000;");
+	a.error = NULL;
+	a.slots = 5;
+	KIT_OK(k->ops->heartbeat(k->s, &a, err));
+	expect_heartbeats(k, "A@h:7 v1 5xa,b/c since 5000;b@h:7 v1 4xa,b/c since 5000;");
+}
+
+static void a_sweep_deletes_only_what_has_expired(void **state)
+{
+	struct kit *k = *state;
+	if (k->ops->heartbeat == NULL)
+		return;
+	struct sl_heartbeat a = beat_of("a"), b = beat_of("b"), c = beat_of("c");
+	KIT_OK(k->ops->heartbeat(k->s, &a, err));
+	b.ttl_ms = 1;
+	KIT_OK(k->ops->heartbeat(k->s, &b, err));
+	kit_pass_ms(k, 2);
+	c.sweep = true;
+	KIT_OK(k->ops->heartbeat(k->s, &c, err));
+	/* With the clock set back, one that was only hidden would be listed again. */
+	if (k->f->step_ms != NULL)
+		k->f->step_ms(-1000, k->f->ctx);
+	expect_heartbeats(k, "a@h:7 v1 4xa,b/c since 5000;c@h:7 v1 4xa,b/c since 5000;");
+}
+
+static void a_worker_that_stops_does_not_remove_its_successor_of_the_same_name(void **state)
+{
+	struct kit *k = *state;
+	if (k->ops->heartbeat == NULL)
+		return;
+	struct sl_heartbeat a = beat_of("a"), b = beat_of("b");
+	KIT_OK(k->ops->heartbeat(k->s, &a, err));
+	KIT_OK(k->ops->heartbeat(k->s, &b, err));
+	a.started_ms = 9000;
+	KIT_OK(k->ops->heartbeat(k->s, &a, err));
+	KIT_OK(k->ops->heartbeat_end(k->s, "a", 5000, err));
+	KIT_OK(k->ops->heartbeat_end(k->s, "b", 5000, err));
+	KIT_OK(k->ops->heartbeat_end(k->s, "none", 5000, err));
+	expect_heartbeats(k, "a@h:7 v1 4xa,b/c since 9000;");
+	KIT_OK(k->ops->heartbeat_end(k->s, "a", 9000, err));
+	expect_heartbeats(k, "");
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_text_is_found_in_input_output_error_and_key),
 	cmocka_unit_test(a_chain_is_found_by_its_first_input_and_its_last_end),
@@ -686,6 +788,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(errors_cover_a_limited_number_of_jobs_with_a_cursor_for_the_rest),
 	cmocka_unit_test(a_group_can_be_listed_by_its_line),
 	cmocka_unit_test(streams_report_how_far_they_were_stored),
+	cmocka_unit_test(workers_are_listed_until_their_heartbeats_expire),
+	cmocka_unit_test(a_sweep_deletes_only_what_has_expired),
+	cmocka_unit_test(a_worker_that_stops_does_not_remove_its_successor_of_the_same_name),
 };
 
 CONTRACT_TESTS(contract_look_tests, tests)

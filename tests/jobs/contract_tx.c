@@ -284,9 +284,11 @@ static void the_table_is_whole(void **state)
 		if (at != offsetof(struct sl_store_ops, renewal_waits)) /* of stores with a lock */
 			assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
 	assert_int_equal(k->ops->offer != NULL, k->ops->withdraw != NULL); /* both or none */
-	for (size_t at = offsetof(struct sl_store_ops, leases); at < offsetof(struct sl_store_ops, audit_put);
+	for (size_t at = offsetof(struct sl_store_ops, leases); at < offsetof(struct sl_store_ops, heartbeat);
 	     at += sizeof(none))
 		assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
+	bool beats = k->ops->heartbeat != NULL; /* all or none */
+	assert_true((k->ops->heartbeat_end != NULL) == beats && (k->ops->heartbeats != NULL) == beats);
 	bool audits = k->ops->audit_put != NULL; /* all or none */
 	assert_true((k->ops->audit_list != NULL) == audits && (k->ops->audit_prune != NULL) == audits);
 }

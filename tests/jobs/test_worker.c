@@ -564,6 +564,150 @@ static void a_worker_fires_schedules(void **state)
 	sl_jobs_close(client);
 }
 
+/* ---- heartbeats ---- */
+
+static struct {
+	struct wkit *k;
+	int sent, failing, ended; /* the kit's mu */
+	struct sl_heartbeat last;
+	char worker[64], types[64], host[256], error[256];
+} pulse;
+
+static int hear_heartbeat(void *store, const struct sl_heartbeat *h, struct sl_err *err)
+{
+	(void)store;
+	pthread_mutex_lock(&pulse.k->mu);
+	pulse.last = *h;
+	(void)snprintf(pulse.worker, sizeof(pulse.worker), "%s", h->worker);
+	(void)snprintf(pulse.types, sizeof(pulse.types), "%s", h->types);
+	(void)snprintf(pulse.host, sizeof(pulse.host), "%s", h->host);
+	(void)snprintf(pulse.error, sizeof(pulse.error), "%s", h->error != NULL ? h->error : "");
+	pulse.sent++;
+	bool fails = pulse.failing > 0 && pulse.failing-- > 0;
+	pthread_cond_broadcast(&pulse.k->changed);
+	pthread_mutex_unlock(&pulse.k->mu);
+	return fails ? sl_err_set(err, SL_EACCES, "no right to write it") : 0;
+}
+
+static int hear_heartbeat_end(void *store, const char *worker, int64_t started_ms, struct sl_err *err)
+{
+	(void)store;
+	(void)err;
+	pthread_mutex_lock(&pulse.k->mu);
+	assert_string_equal(worker, pulse.worker);
+	assert_int_equal(started_ms, pulse.last.started_ms);
+	pulse.ended++;
+	pthread_mutex_unlock(&pulse.k->mu);
+	return 0;
+}
+
+/* To the store, and then counted. */
+static int pass_heartbeat(void *store, const struct sl_heartbeat *h, struct sl_err *err)
+{
+	int rc = pulse.k->real.ops->heartbeat(store, h, err);
+	return rc != 0 ? rc : hear_heartbeat(store, h, err);
+}
+
+static void take_pulse(struct wkit *k)
+{
+	memset(&pulse, 0, sizeof(pulse));
+	pulse.k = k;
+	k->ops.heartbeat = hear_heartbeat;
+	k->ops.heartbeat_end = hear_heartbeat_end;
+}
+
+static void an_idle_worker_sends_heartbeats(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "b", .process = wkit_noop},
+					 {SL_PROCESSOR_INIT, .type = "a/c", .process = wkit_noop}};
+	struct sl_worker_opts opts = wkit_opts(k, p, 2);
+	opts.slots = 3;
+	take_pulse(k);
+	pulse.failing = 1;
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &pulse.sent, 1);
+	assert_string_equal(pulse.worker, sl_worker_id(w));
+	assert_string_equal(pulse.types, "b,a/c");
+	assert_true(strlen(pulse.host) > 0);
+	assert_int_equal(pulse.last.pid, getpid());
+	assert_int_equal(pulse.last.slots, 3);
+	assert_true(pulse.last.ttl_ms >= 60000);
+	assert_true(pulse.last.started_ms > 0 && pulse.last.sweep);
+	/* The first failed: it is tried again soon. Then every half minute. */
+	int64_t started = pulse.last.started_ms;
+	for (int i = 2; i <= 4; i++) {
+		quiet_await();
+		wkit_advance(k, i == 2 ? 5000 : 30000);
+		wkit_await_field(k, &pulse.sent, i);
+		assert_int_equal(pulse.last.started_ms, started);
+		assert_true(pulse.last.sweep == (i == 2));
+	}
+	assert_true(wkit_warned(k, "no right to write it"));
+	quiet_await();
+	wkit_advance(k, 20000);
+	quiet_await();
+	assert_int_equal(wkit_get(k, &pulse.sent), 4);
+	wkit_end(w);
+	assert_int_equal(pulse.ended, 1);
+}
+
+static void a_heartbeat_has_the_last_error_of_an_attempt(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p = {SL_PROCESSOR_INIT, .type = "t", .process = wkit_fail,
+				       .retry = {.max_attempts = 1}};
+	struct sl_worker_opts opts = wkit_opts(k, &p, 1);
+	take_pulse(k);
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &pulse.sent, 1);
+	assert_string_equal(pulse.error, "");
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await(k, SL_OBSERVE_JOB_FAILED, 1);
+	quiet_await();
+	wkit_advance(k, 30000);
+	wkit_await_field(k, &pulse.sent, 2);
+	char expected[64];
+	(void)snprintf(expected, sizeof(expected), "t #%llu: it broke", (unsigned long long)id);
+	assert_string_equal(pulse.error, expected);
+	assert_true(pulse.last.error_ms >= pulse.last.started_ms);
+	wkit_end(w);
+}
+
+static int visit_info(const struct sl_worker_info *info, void *ctx)
+{
+	(void)snprintf(ctx, 128, "%s %u %llu %s", info->seen_ms != 0 ? "reports" : "leases", info->slots,
+		       (unsigned long long)info->jobs, info->n_types == 2 ? info->types[1] : "?");
+	return 0;
+}
+
+static void a_worker_is_listed_from_its_first_heartbeat_until_it_stops(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor p[] = {{SL_PROCESSOR_INIT, .type = "t", .process = wkit_gate, .ctx = k},
+					 {SL_PROCESSOR_INIT, .type = "u", .process = wkit_noop}};
+	struct sl_worker_opts opts = wkit_opts(k, p, 2);
+	char text[128];
+	take_pulse(k);
+	k->ops.heartbeat = pass_heartbeat;
+	k->ops.heartbeat_end = k->real.ops->heartbeat_end;
+	sl_worker *w = wkit_worker(k, &opts);
+	wkit_await_field(k, &pulse.sent, 1);
+	text[0] = '\0';
+	OK(sl_jobs_workers(k->client, visit_info, text, &err));
+	assert_string_equal(text, "reports 1 0 u");
+	uint64_t id = wkit_start(k, "t", "1");
+	wkit_await_field(k, &k->arrived, 1);
+	OK(sl_jobs_workers(k->client, visit_info, text, &err));
+	assert_string_equal(text, "reports 1 1 u");
+	WKIT_SET(k, open, 1);
+	assert_int_equal(wkit_wait(k, id), SL_JOB_COMPLETED);
+	wkit_end(w);
+	text[0] = '\0';
+	OK(sl_jobs_workers(k->client, visit_info, text, &err));
+	assert_string_equal(text, "");
+}
+
 static void a_schedule_that_is_new_is_heard_of(void **state)
 {
 	struct wkit *k = *state;
@@ -824,6 +968,10 @@ int main(void)
 		T(middlewares_wrap_the_handler_in_order_and_may_refuse),
 		T(jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time),
 		T(a_worker_fires_schedules),
+		T(an_idle_worker_sends_heartbeats),
+		T(a_heartbeat_has_the_last_error_of_an_attempt),
+		cmocka_unit_test_setup_teardown(a_worker_is_listed_from_its_first_heartbeat_until_it_stops, wkit_sqlite,
+						wkit_gone),
 		T(a_schedule_that_is_new_is_heard_of),
 		T(drain_waits_for_retries_and_not_for_the_far_future),
 		T(drain_reports_types_that_are_paused),

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -435,8 +436,13 @@ class Running(ApiTest):
         chain = self.begin()
         worker = self.worker(self.handler(f"echo x > {self.path('on')}; sleep 1000"))
         self.until_file("on")
-        listed, = self.api("GET", "/workers")["items"]
+        listed = self.until(lambda: next((w for w in self.api("GET", "/workers")["items"] if w["host"]), None))
         self.assertEqual((listed["leases"], listed["jobs"], listed["types"]), (1, 1, ["t"]))
+        self.assertEqual((listed["host"], listed["pid"], listed["slots"], listed["error"]),
+                         (socket.gethostname(), worker.pid, 1, None))
+        detail = self.api("GET", "/workers/{worker}", worker=listed["worker"])
+        self.assertEqual([(j["id"], j["type"]) for j in detail["running"]], [(str(chain), "t")])
+        self.api.refused("GET", "/workers/{worker}", status=404, worker="a/b", says="a/b")
         lease, = self.api("GET", "/leases", limit=1000)["items"]
         self.assertEqual((lease["worker"], lease["jobs"], lease["types"]), (listed["worker"], [str(chain)], ["t"]))
         page = self.api("GET", "/leases", limit=1)
@@ -448,6 +454,29 @@ class Running(ApiTest):
         self.api("POST", "/chains/{id}/cancel", id=chain)
         self.assertEqual(self.api("GET", "/leases")["items"], [])
         self.end(worker)
+
+    def test_an_idle_worker_is_listed_until_it_stops(self):
+        worker = self.worker("--type=a/b=true", "--type=c=true", "--slots=3")
+        listed = self.until(lambda: self.api("GET", "/workers")["items"])[0]
+        self.assertEqual((sorted(listed["types"]), listed["slots"], listed["jobs"], listed["until"]), (["a/b", "c"], 3, 0, None))
+        self.assertLessEqual(listed["started_at"], listed["seen_at"])
+        self.assertEqual(self.api("GET", "/workers/{worker}", worker=listed["worker"])["running"], [])
+        self.end(worker)
+        self.assertEqual(self.api("GET", "/workers")["items"], [])
+
+    def test_a_type_that_no_worker_serves_is_reported(self):
+        chain, other = self.begin("a/b"), self.begin("b")
+        self.assertEqual([t["served"] for t in self.api("GET", "/types")["items"]], [False, False])
+        self.assertIs(self.job(chain)["served"], False)
+        self.api("POST", "/types/{type}/pause", type="a/b")
+        worker = self.worker("--type=a/b=true")
+        self.until(lambda: self.job(chain)["served"])
+        self.assertEqual([(t["type"], t["served"]) for t in self.api("GET", "/types")["items"]], [("a/b", True), ("b", False)])
+        self.assertIs(self.job(other)["served"], False)
+        self.end(worker)
+        self.assertIs(self.job(chain)["served"], False)
+        self.api("POST", "/chains/{id}/cancel", id=chain)
+        self.assertIsNone(self.job(chain)["served"])
 
     def test_types_are_paused_and_resumed(self):
         self.begin("a/b")

@@ -105,14 +105,31 @@ export const cases = {
     await until(async () => (await tile(page, "Running").textContent()) === "0", "none running any more");
   })),
 
-  "workers are shown with their leases while they hold jobs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+  "workers are listed while they are idle, and with their leases while they hold jobs": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/workers");
-    await shows(page.locator(".empty"), "No worker holds a job");
+    await shows(page.locator("table").first(), "0 of 8");
+    await page.locator("section", { hasText: "Leases" }).waitFor({ state: "hidden" });
     const id = await server.enqueue("hold");
-    await shows(page.locator("table").first(), "hold");
+    await shows(page.locator("table").first(), "1 of 8");
     await shows(page.locator("section", { hasText: "Leases" }), `#${id}`);
+    await page.locator("table").first().getByRole("link").first().click();
+    await shows(page.locator(".facts"), `pid ${server.child.pid}`);
+    await shows(page.locator("section", { hasText: "Running jobs" }), `#${id}`);
     server.openGate();
-    await shows(page.locator(".empty"), "No worker holds a job");
+    await shows(page.locator("section", { hasText: "Running jobs" }), "No job is running");
+  })),
+
+  "a job whose type no worker serves says so": () => withServer({ types: ["good"] }, (server) => withPage(server, {}, async (page) => {
+    await until(async () => (await server.api("GET", "/workers")).items.length, "the worker's heartbeat");
+    const id = await server.enqueue("lonely");
+    await server.reached(await server.enqueue("good"), "completed");
+    await page.goto(`/jobs/${id}`);
+    await shows(page.locator(".banner.warn"), "No worker serves lonely");
+    await page.goto("/types");
+    await shows(page.locator("tr", { hasText: "lonely" }), "no worker");
+    await shows(page.locator("tr", { hasText: "good" }), "open");
+    await page.goto("/");
+    await shows(page.locator("section", { hasText: "Busiest types" }), "no worker serves this type");
   })),
 
   "the pipeline has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {

@@ -34,6 +34,9 @@ export function card(title, { actions, level = 2, class: cls = "", label } = {},
   return h("section", { class: `card ${cls}`, "aria-label": label }, head, ...children);
 }
 
+// One pair in a <dl class="facts">.
+export const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, ...value));
+
 export function pageHead(title, { text, actions, crumbs } = {}) {
   return h("header", { class: "page-head" },
     h("div", { class: "page-title" }, crumbs, h("h1", { tabindex: "-1" }, title), text && h("p", { class: "lead" }, text)),

@@ -77,5 +77,6 @@ sl_event_row_fn sl__rows_event;
 sl_lease_fn sl__rows_lease;
 sl_error_group_fn sl__rows_error;
 sl_event_stream_fn sl__rows_stream;
+sl_heartbeat_fn sl__rows_heartbeat;
 
 #endif

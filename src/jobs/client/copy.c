@@ -44,6 +44,10 @@ static const struct shape lease_shape = SHAPE(sl_lease, 1, AT(sl_lease, worker))
 static const struct shape error_shape = SHAPE(sl_error_group, 2, AT(sl_error_group, type), AT(sl_error_group, error));
 static const struct shape stream_shape = SHAPE(sl_event_stream, 1, AT(sl_event_stream, stream));
 
+static const struct shape heartbeat_shape =
+	SHAPE(sl_heartbeat, 5, AT(sl_heartbeat, worker), AT(sl_heartbeat, host), AT(sl_heartbeat, version),
+	      AT(sl_heartbeat, types), AT(sl_heartbeat, error));
+
 static const char *string_at(const void *from, uint16_t offset)
 {
 	const char *s;
@@ -177,6 +181,11 @@ int sl__rows_error(const struct sl_error_group *group, void *ctx)
 int sl__rows_stream(const struct sl_event_stream *stream, void *ctx)
 {
 	return add_row(ctx, &stream_shape, stream, 0, NULL);
+}
+
+int sl__rows_heartbeat(const struct sl_heartbeat *heartbeat, void *ctx)
+{
+	return add_row(ctx, &heartbeat_shape, heartbeat, 0, NULL);
 }
 
 /* After the strings: the payload. */

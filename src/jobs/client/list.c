@@ -368,54 +368,89 @@ static int by_worker(const void *a, const void *b)
 	return strcmp((*l)->worker, (*r)->worker);
 }
 
-/* A worker with its n leases. types has room for the types of all leases. */
-static struct sl_worker_info describe_worker(const struct sl_lease *const *leases, size_t n, const char **types)
+/* Add n leases of one worker. types has room for the types of all of them. */
+static void add_leases(struct sl_worker_info *w, const struct sl_lease *const *leases, size_t n, const char **types)
 {
-	struct sl_worker_info w = {.worker = leases[0]->worker,
-				   .leases = n,
-				   .oldest_claimed_ms = leases[0]->claimed_ms,
-				   .until_ms = leases[0]->until_ms,
-				   .types = types};
 	size_t n_types = 0;
+	w->leases = n;
 	for (size_t i = 0; i < n; i++) {
-		w.jobs += leases[i]->n_jobs;
-		w.oldest_claimed_ms = SL_MIN(w.oldest_claimed_ms, leases[i]->claimed_ms);
-		w.until_ms = SL_MIN(w.until_ms, leases[i]->until_ms);
+		w->jobs += leases[i]->n_jobs;
+		w->oldest_claimed_ms =
+			i == 0 ? leases[i]->claimed_ms : SL_MIN(w->oldest_claimed_ms, leases[i]->claimed_ms);
+		w->until_ms = i == 0 ? leases[i]->until_ms : SL_MIN(w->until_ms, leases[i]->until_ms);
 		for (size_t t = 0; t < leases[i]->n_types; t++)
 			types[n_types++] = leases[i]->types[t];
 	}
+	if (w->seen_ms != 0)
+		return; /* it says itself what it serves */
 	/* Each type once, in order. */
 	qsort(types, n_types, sizeof(*types), sl__compare_texts);
+	w->types = types;
 	for (size_t i = 0; i < n_types; i++)
-		if (w.n_types == 0 || strcmp(types[w.n_types - 1], types[i]) != 0)
-			types[w.n_types++] = types[i];
+		if (w->n_types == 0 || strcmp(types[w->n_types - 1], types[i]) != 0)
+			types[w->n_types++] = types[i];
+}
+
+/* What the worker reports. Its list of types, which is this copy's own, is cut into pieces; types has room for them. */
+static struct sl_worker_info reported(const struct sl_heartbeat *h, const char **types)
+{
+	struct sl_worker_info w = {.worker = h->worker,
+				   .types = types,
+				   .seen_ms = h->seen_ms,
+				   .started_ms = h->started_ms,
+				   .host = h->host,
+				   .version = h->version,
+				   .pid = h->pid,
+				   .slots = (uint32_t)h->slots,
+				   .error = h->error,
+				   .error_ms = h->error_ms};
+	char *rest = (char *)(uintptr_t)h->types;
+	for (const char *type; (type = strsep(&rest, ",")) != NULL;)
+		types[w.n_types++] = type;
 	return w;
+}
+
+/* All leases, and all heartbeats in the order of their workers. */
+static int read_reports(sl_jobs *client, struct sl__rows *leases, struct sl__rows *heartbeats, struct sl_err *err)
+{
+	struct listing l = {.client = client, .what = LEASES};
+	const sl_store *store = &client->home.store;
+	uint8_t last[16];
+	size_t before;
+	int rc;
+	do {
+		before = leases->n;
+		rc = read_list_page(&l, LEASES_PAGE, leases, err);
+		if (rc == 0 && leases->n > before) {
+			const struct sl_lease *lease = sl__rows_newest(leases);
+			memcpy(last, lease->claim, sizeof(last));
+			l.after_claim = last;
+		}
+	} while (rc == 0 && leases->n - before >= LEASES_PAGE);
+	if (rc != 0 || store->ops->heartbeats == NULL)
+		return rc;
+	rc = store->ops->heartbeats(store->ctx, sl__rows_heartbeat, heartbeats, err);
+	if (rc == SL_ENOMEM && heartbeats->no_memory)
+		(void)sl_err_set(err, rc, "list: no memory for the next worker");
+	return rc;
 }
 
 int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl_err *err)
 {
 	const struct sl_env *env = &client->home.env;
-	struct listing l = {.client = client, .what = LEASES};
-	struct sl__rows rows;
-	uint8_t last[16];
-	size_t before, n = 0, n_types = 0;
+	struct sl__rows rows, heartbeats;
+	size_t n = 0, n_types = 0;
 	int rc = sl__home_check(&client->home, err);
 	if (rc != 0)
 		return rc;
-	/* All leases in one list: workers are known only by them. */
 	sl__rows_init(&rows, env);
-	do {
-		before = rows.n;
-		rc = read_list_page(&l, LEASES_PAGE, &rows, err);
-		if (rc == 0 && rows.n > before) {
-			const struct sl_lease *lease = sl__rows_newest(&rows);
-			memcpy(last, lease->claim, sizeof(last));
-			l.after_claim = last;
-		}
-	} while (rc == 0 && rows.n - before >= LEASES_PAGE);
-	/* Group them by worker. */
+	sl__rows_init(&heartbeats, env);
+	rc = read_reports(client, &rows, &heartbeats, err);
+	/* Both in the order of workers. */
 	for (const struct sl__row *row = rows.first; row != NULL; row = row->next)
 		n_types += ((const struct sl_lease *)row->data)->n_types;
+	for (const struct sl__row *row = heartbeats.first; row != NULL; row = row->next)
+		n_types += strlen(((const struct sl_heartbeat *)row->data)->types) / 2 + 1;
 	const struct sl_lease **leases = sl__calloc(env, SL_MAX(rows.n, 1), sizeof(*leases));
 	const char **types = sl__calloc(env, SL_MAX(n_types, 1), sizeof(*types));
 	if (rc == 0 && (leases == NULL || types == NULL))
@@ -424,14 +459,25 @@ int sl_jobs_workers(sl_jobs *client, sl_worker_info_fn *fn, void *ctx, struct sl
 		leases[n++] = row->data;
 	if (n > 0)
 		qsort(leases, n, sizeof(*leases), by_worker);
-	for (size_t from = 0, to; rc == 0 && from < n; from = to) {
-		for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
-			to++;
-		const struct sl_worker_info w = describe_worker(leases + from, to - from, types);
+	/* Each worker once, from whichever list has it first. */
+	const struct sl__row *next = heartbeats.first;
+	for (size_t from = 0, to; rc == 0 && (from < n || next != NULL); from = to) {
+		const struct sl_heartbeat *h = next != NULL ? next->data : NULL;
+		int order = h == NULL ? 1 : from == n ? -1 : strcmp(h->worker, leases[from]->worker);
+		struct sl_worker_info w = order <= 0 ? reported(h, types) : (struct sl_worker_info){0};
+		to = from;
+		if (order >= 0) {
+			for (to = from + 1; to < n && by_worker(&leases[from], &leases[to]) == 0;)
+				to++;
+			w.worker = leases[from]->worker;
+			add_leases(&w, leases + from, to - from, types + w.n_types);
+		}
+		next = order <= 0 ? next->next : next;
 		rc = fn(&w, ctx);
 	}
 	sl__free(env, types);
 	sl__free(env, leases);
+	sl__rows_fini(&heartbeats);
 	sl__rows_fini(&rows);
 	return rc;
 }

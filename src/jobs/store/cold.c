@@ -26,6 +26,7 @@ struct visit {
 		sl_error_group_fn *group;
 		sl_cron_fn *cron;
 		sl_audit_record_fn *record;
+		sl_heartbeat_fn *heartbeat;
 	} fn;
 	void *ctx;
 	const struct sl_env *env;
@@ -227,6 +228,56 @@ int sl__cold_audit_prune(void *store, int64_t before_ms, uint32_t limit, size_t 
 	const struct sl__cold_query query = {.stmt = SL__COLD_AUDIT_PRUNE,
 					     COLD_VALUES(COLD_TIME(before_ms), COLD_INT(limit))};
 	return s->ops->change(s, &query, NULL, false, n, err);
+}
+
+/* ---- workers ---- */
+
+int sl__cold_heartbeat(void *store, const struct sl_heartbeat *h, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query sweep = {.stmt = SL__COLD_HEARTBEAT_SWEEP, COLD_VALUES(COLD_NOW)};
+	const struct sl__cold_query write = {.stmt = SL__COLD_HEARTBEAT,
+					     COLD_VALUES(COLD_TEXT(h->worker), COLD_TEXT(h->host), COLD_INT(h->pid),
+							 COLD_TEXT(h->version), COLD_INT(h->slots), COLD_TEXT(h->types),
+							 COLD_TEXT(h->error), COLD_TIME(h->error_ms),
+							 COLD_TIME(h->started_ms), COLD_INT(h->ttl_ms), COLD_NOW)};
+	size_t n;
+	int rc = h->sweep ? s->ops->change(s, &sweep, NULL, false, &n, err) : 0;
+	if (rc == 0)
+		rc = s->ops->change(s, &write, NULL, false, &n, err);
+	return rc;
+}
+
+int sl__cold_heartbeat_end(void *store, const char *worker, int64_t started_ms, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_HEARTBEAT_END,
+					     COLD_VALUES(COLD_TEXT(worker), COLD_TIME(started_ms))};
+	size_t n;
+	return s->ops->change(s, &query, NULL, false, &n, err);
+}
+
+static int visit_heartbeat(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_heartbeat heartbeat = {.worker = sl__cold_text(row, 0),
+					       .host = sl__cold_text(row, 1),
+					       .pid = sl__cold_number(row, 2),
+					       .version = sl__cold_text(row, 3),
+					       .slots = (int32_t)sl__cold_number(row, 4),
+					       .types = sl__cold_text(row, 5),
+					       .error = sl__cold_text(row, 6),
+					       .error_ms = sl__cold_time_ms(row, 7),
+					       .started_ms = sl__cold_time_ms(row, 8),
+					       .seen_ms = sl__cold_time_ms(row, 9),
+					       .until_ms = sl__cold_time_ms(row, 10)};
+	return v->fn.heartbeat(&heartbeat, v->ctx);
+}
+
+int sl__cold_heartbeats(void *store, sl_heartbeat_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {.values = {COLD_NOW}, .n_values = 1, .fn.heartbeat = fn, .ctx = ctx};
+	return cold_rows(store, SL__COLD_HEARTBEATS, visit_heartbeat, &v, err);
 }
 
 /* ---- jobs and chains ---- */

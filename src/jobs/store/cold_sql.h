@@ -12,6 +12,9 @@
  *	COLD_NEXT COLD_LAST        the times of a schedule
  *	COLD_NEXT_OR_NULL          its next time, or NULL when it is paused
  *	COLD_AT COLD_TS COLD_ENDED the times of a record, of an event, and of the end of a job
+ *	COLD_STARTED COLD_SEEN COLD_UNTIL COLD_ERROR_AT  the times of a worker
+ *	COLD_CLOCK(n)              the store's clock, which is parameter n where the database has no clock
+ *	COLD_LATER(n, m)           the same and parameter m, in milliseconds
  *	COLD_CHAINS                the ids of a record's chains as a text
  *	COLD_FAILED                id, type, end and line of the failed jobs below an id (1), newest first, at most (2)
  *	COLD_FAILED_ID             the id of a failed job, below an id (1), newest first
@@ -66,7 +69,20 @@
 		COLD_P(2, "bigint") ") ORDER BY m.stream,m.incarnation LIMIT " COLD_P(3, "bigint")) \
 	X(EVENTS_OF_JOB, COLD_EVENTS_OF_JOB) \
 	X(EVENTS_ALL, COLD_EVENTS_ALL) \
-	X(EVENTS_NEWEST, "SELECT max(\"offset\") FROM " COLD_EVENT_TABLE)
+	X(EVENTS_NEWEST, "SELECT max(\"offset\") FROM " COLD_EVENT_TABLE) \
+	X(HEARTBEAT, "INSERT INTO " COLD_TABLE("worker") "(worker,host,pid,version,slots,types,error," COLD_ERROR_AT "," \
+		COLD_STARTED "," COLD_SEEN "," COLD_UNTIL ") VALUES(" COLD_P(1, "text") "," COLD_P(2, "text") "," \
+		COLD_P(3, "bigint") "," COLD_P(4, "text") "," COLD_P(5, "bigint") "," COLD_P(6, "text") "," \
+		COLD_P(7, "text") ",CASE WHEN " COLD_P(7, "text") " IS NOT NULL THEN " COLD_P(8, "timestamptz") " END," \
+		COLD_P(9, "timestamptz") "," COLD_CLOCK(11) "," COLD_LATER(11, 10) ") ON CONFLICT(worker) DO UPDATE SET" \
+		" host=excluded.host,pid=excluded.pid,version=excluded.version,slots=excluded.slots," \
+		"types=excluded.types,error=excluded.error," COLD_ERROR_AT "=excluded." COLD_ERROR_AT "," COLD_STARTED \
+		"=excluded." COLD_STARTED "," COLD_SEEN "=excluded." COLD_SEEN "," COLD_UNTIL "=excluded." COLD_UNTIL) \
+	X(HEARTBEAT_SWEEP, "DELETE FROM " COLD_TABLE("worker") " WHERE " COLD_UNTIL "<=" COLD_CLOCK(1)) \
+	X(HEARTBEAT_END, "DELETE FROM " COLD_TABLE("worker") " WHERE worker=" COLD_P(1, "text") " AND " COLD_STARTED "<=" \
+		COLD_P(2, "timestamptz")) \
+	X(HEARTBEATS, "SELECT worker,host,pid,version,slots,types,error," COLD_ERROR_AT "," COLD_STARTED "," COLD_SEEN "," \
+		COLD_UNTIL " FROM " COLD_TABLE("worker") " WHERE " COLD_UNTIL ">" COLD_CLOCK(1) " ORDER BY worker LIMIT 10000")
 /* clang-format on */
 
 #endif

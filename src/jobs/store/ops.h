@@ -33,7 +33,7 @@
 #include <sluice/event.h>
 #include <sluice/retry.h>
 
-#define SL_STORE_VERSION 6
+#define SL_STORE_VERSION 7
 #define SL_SCHEMA_VERSION 1
 
 typedef struct sl_store_tx sl_store_tx;
@@ -292,6 +292,21 @@ struct sl_outstanding {
 	uint64_t due, retrying, running, scheduled, blocked;
 };
 
+/* What a worker reports of itself while it runs, however idle it is. */
+struct sl_heartbeat {
+	const char *worker, *host, *version;
+	const char *types; /* those it serves, separated by commas */
+	int64_t pid;
+	int32_t slots;
+	int64_t started_ms; /* by the store's clock; with `worker`, names one run of it */
+	const char *error;  /* of its last failure; NULL: none */
+	int64_t error_ms;
+	int64_t ttl_ms;            /* in: how long it counts as alive if no other follows */
+	bool sweep;                /* in: delete those of other workers that have expired */
+	int64_t seen_ms, until_ms; /* out: by the store's clock */
+};
+typedef int sl_heartbeat_fn(const struct sl_heartbeat *heartbeat, void *ctx);
+
 struct sl_store_ops {
 	int version;      /* SL_STORE_VERSION */
 	const char *name; /* "sqlite", "postgres" */
@@ -441,6 +456,14 @@ struct sl_store_ops {
 	/* In the order of (stream, incarnation), after *after (NULL: from the first; only those two are read). */
 	int (*event_streams)(void *store, const struct sl_event_stream *after, uint32_t limit, sl_event_stream_fn *fn,
 			     void *ctx, struct sl_err *err);
+
+	/* ---- workers; NULL, all three: not supported ---- */
+	/* Write the heartbeat of heartbeat->worker in place of its last one. */
+	int (*heartbeat)(void *store, const struct sl_heartbeat *heartbeat, struct sl_err *err);
+	/* The worker has stopped. Does nothing when a later run of it has written its own. */
+	int (*heartbeat_end)(void *store, const char *worker, int64_t started_ms, struct sl_err *err);
+	/* Those that have not expired, in the order of workers, at most 10,000. */
+	int (*heartbeats)(void *store, sl_heartbeat_fn *fn, void *ctx, struct sl_err *err);
 
 	/* ---- the audit trail; NULL, all three: not supported, and records are ignored ---- */
 	/* Of changes that are made elsewhere than in the store: before them. */

@@ -19,7 +19,8 @@
 	X(list_jobs) X(list_chains) X(counts) X(cron_fire) X(events_append)
 #define SL__COLD_SLOTS(X) \
 	X(target_id) X(pause) X(get_job) X(get_chain) X(attempts) X(outstanding) X(cron_put) X(cron_remove) X(cron_list) \
-	X(events_read) X(events_newest) X(event_streams) X(leases) X(errors) X(audit_put) X(audit_list) X(audit_prune)
+	X(events_read) X(events_newest) X(event_streams) X(leases) X(errors) X(audit_put) X(audit_list) X(audit_prune) \
+	X(heartbeat) X(heartbeat_end) X(heartbeats)
 /* clang-format on */
 
 #define SL__STORE_SLOT(prefix, slot) extern __typeof__(*((struct sl_store_ops *)0)->slot) prefix##slot

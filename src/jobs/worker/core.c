@@ -178,6 +178,7 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 	core->backoff_ns = core->reaper_backoff_ns = INT64_MIN;
 	core->renew_ns = core->abort_ns = SL_FOREVER;
 	core->reap_ns = core->reaped_ns = core->cron_ns = core->cron_done_ns = now_ns;
+	core->heartbeat_ns = cfg->heartbeat_ms > 0 ? now_ns : SL_FOREVER;
 	core->tick_ms = -1;
 	sl__prng_init(&core->prng, cfg->env);
 	sl__prng_init(&core->prng2, cfg->env);

@@ -73,6 +73,7 @@ struct sl__core_cfg {
 	size_t n_types;
 	int32_t slots, claim_batch, lanes;
 	int64_t poll_ms, next_job_delay_ms;
+	int64_t heartbeat_ms; /* between two heartbeats; 0: none are sent */
 	/* May be NULL. The run is about to go: free what its end fields point to. Called with the caller's lock held.
 	 */
 	void (*release)(struct sl__run *run, void *ctx);
@@ -170,7 +171,8 @@ enum sl__todo_kind {
 	SL__TODO_RENEW = 2,
 	SL__TODO_REAP = 3,
 	SL__TODO_CRON = 4,
-	SL__TODO_END = 5 /* stopping, and nothing is left for this conversation */
+	SL__TODO_HEARTBEAT = 5,
+	SL__TODO_END = 6 /* stopping, and nothing is left for this conversation */
 };
 
 /* One per conversation; its arrays are made by sl__todo_init. */
@@ -296,6 +298,7 @@ void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_n
 int64_t sl__core_store_ms(const struct sl__core *core, int64_t now_ns);
 /* tick_ms: the next tick, by the store's clock; -1: none known. */
 void sl__core_cron_done(struct sl__core *core, int rc, int64_t tick_ms, int64_t now_ns);
+void sl__core_heartbeat_done(struct sl__core *core, int rc, int64_t now_ns);
 
 /* A notification: kind 0, check everything. */
 void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t now_ns);

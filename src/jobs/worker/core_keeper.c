@@ -182,6 +182,12 @@ void sl__core_cron_done(struct sl__core *core, int rc, int64_t tick_ms, int64_t 
 	core->cron_ns = core_add(now_ns, until_tick(core, now_ns));
 }
 
+void sl__core_heartbeat_done(struct sl__core *core, int rc, int64_t now_ns)
+{
+	int64_t pause_ms = rc == 0 ? core->cfg.heartbeat_ms : core->cfg.heartbeat_ms / 6;
+	core->heartbeat_ns = core_add(now_ns, core_ms(pause_ms));
+}
+
 /* Our clock stops while a machine is suspended, and the store's does not: what was to be the time of a tick comes
  * too late then. */
 void sl__core_store_clock(struct sl__core *core, int64_t store_ms, int64_t now_ns)
@@ -210,8 +216,8 @@ int64_t sl__core_wake_ns(const struct sl__core *core, int who, int64_t now_ns)
 		return now_ns;
 	if (who == SL__KEEPER)
 		return core->renew_ns;
-	if (who == SL__SCHEDULER)
-		return core->cron_ns;
+	if (who == SL__SCHEDULER) /* a heartbeat has times of the store's clock, which the first turn asks for */
+		return core->store_ms != 0 ? SL_MIN(core->cron_ns, core->heartbeat_ns) : core->cron_ns;
 	/* Expired leases are reaped when their expiry is known: from a claim that found too little, or from the last reap.
 	 * Leases that were taken since are found within a second, and before the shortest of ours would end. */
 	int64_t due = core->reap_ns, interval = core_ms(CORE_REAP_MS);
@@ -231,7 +237,7 @@ void sl__core_next_keeper(struct sl__core *core, int64_t now_ns, struct sl__todo
 	} else if (now_ns < todo->wake_ns) {
 		todo->kind = SL__TODO_SLEEP;
 	} else if (todo->who == SL__SCHEDULER) {
-		todo->kind = SL__TODO_CRON;
+		todo->kind = now_ns >= core->cron_ns ? SL__TODO_CRON : SL__TODO_HEARTBEAT;
 	} else if (todo->who == SL__REAPER) {
 		todo->kind = SL__TODO_REAP;
 		todo->reap_limit = SL__REAP_LIMIT;

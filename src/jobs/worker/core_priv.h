@@ -97,6 +97,7 @@ struct sl__core {
 	int64_t tick_ms;            /* the next tick, by the store's clock; -1: none known */
 	int64_t store_ms, store_ns; /* the store's clock as last heard, and ours then; 0: not yet */
 	uint32_t cron_failures;
+	int64_t heartbeat_ns;
 	int64_t abort_ns;
 	struct sl__prng prng, prng2;
 	struct sl__core_stats stats;

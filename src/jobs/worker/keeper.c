@@ -4,10 +4,15 @@
  *
  *   the keeper     renews leases, and nothing else, so that a renewal waits for nothing but the store;
  *   the reaper     takes back what others lost, and writes the progress that waits;
- *   the scheduler  fires schedules.
+ *   the scheduler  fires schedules, and sends heartbeats.
  */
 #include "jobs/cron/cron.h"
 #include "jobs/worker/worker.h"
+
+#include <sluice/version.h>
+#include <unistd.h>
+
+#define SWEEP_EVERY 100 /* heartbeats, and with the first one */
 
 /* ---- renewing ---- */
 
@@ -145,6 +150,48 @@ static void fire_schedules(sl_worker *w) SL_REQUIRES(w->mu)
 	hearing_end(w, &h, true, now);
 }
 
+/* ---- heartbeats ---- */
+
+static void send_heartbeat(sl_worker *w) SL_REQUIRES(w->mu)
+{
+	const sl_store *store = &w->home.store;
+	struct sl__pulse *p = &w->pulse;
+	struct sl_err err = SL_ERR_INIT;
+	char error[sizeof(p->error)];
+	memcpy(error, p->error, sizeof(error));
+	if (p->started_ms == 0)
+		p->started_ms = sl__core_store_ms(w->core, p->started_ns);
+	const struct sl_heartbeat heartbeat = {.worker = w->id,
+					       .host = p->host,
+					       .version = sl_version(),
+					       .types = p->types,
+					       .pid = getpid(),
+					       .slots = w->cfg.slots,
+					       .started_ms = p->started_ms,
+					       .error = p->error_ms != 0 ? error : NULL,
+					       .error_ms = p->error_ms,
+					       .ttl_ms = SL__HEARTBEAT_TTL_MS,
+					       .sweep = p->sent % SWEEP_EVERY == 0};
+	sl__unlock(&w->mu);
+	int rc = store->ops->heartbeat(store->ctx, &heartbeat, &err);
+	sl__report_store(w, SL__ASKS_HEARTBEAT, rc, &err);
+	sl__lock(&w->mu);
+	p->sent += rc == 0;
+	sl__core_heartbeat_done(w->core, rc, sl__mono_ns(&w->home.env));
+}
+
+/* Nothing more is claimed: the worker leaves the list. One that cannot reach its store leaves it when its heartbeat
+ * expires. */
+static void end_heartbeats(const sl_worker *w)
+{
+	const sl_store *store = &w->home.store;
+	struct sl_err err = SL_ERR_INIT;
+	int rc = store->ops->heartbeat_end(store->ctx, w->id, w->pulse.started_ms, &err);
+	if (rc != 0)
+		sl__log(&w->home.env, SL_LOG_INFO, "worker", "the last heartbeat was not removed; it expires",
+			SL__F_STR("worker", w->id), SL__F_STR("error", err.msg));
+}
+
 void *sl__keeper_main(void *keeper)
 {
 	struct sl__keeper *k = keeper;
@@ -166,12 +213,17 @@ void *sl__keeper_main(void *keeper)
 			reap_lost(w, k);
 		} else if (k->todo.kind == SL__TODO_CRON) {
 			fire_schedules(w);
+		} else if (k->todo.kind == SL__TODO_HEARTBEAT) {
+			send_heartbeat(w);
 		} else if (k->todo.who != SL__REAPER || !w->progress_due) {
 			k->until_ns = k->todo.wake_ns;
 			(void)sl__wait(&w->home.env, &k->wake, &w->mu, k->until_ns);
 			k->until_ns = INT64_MIN;
 		}
 	}
+	bool ends = k->todo.who == SL__SCHEDULER && w->pulse.sent > 0 && sl__core_stats(w->core)->connected;
 	sl__unlock(&w->mu);
+	if (ends)
+		end_heartbeats(w);
 	return NULL;
 }

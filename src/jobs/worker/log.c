@@ -62,6 +62,7 @@ void sl__worker_log_failed(sl_worker *w, const struct sl_err *why)
 	if (news) {
 		w->log_failed = true;
 		w->log_failure = *why;
+		sl__report_last_error(w, "event log", why->msg);
 		plan_reopen(w, now);
 		sl__core_pause(w->core, true, now);
 		sl__signal(&w->log_wake);

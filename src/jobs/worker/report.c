@@ -2,6 +2,10 @@
 /* What the worker reports: observations of jobs, attempts, leases and itself, and its metrics, by type. */
 #include "jobs/worker/worker.h"
 
+#include <stdio.h>
+
+#include "base/utf8.h"
+
 #define REPEAT_NS ((int64_t)60000 * 1000000) /* a failure that repeats is logged this often */
 
 /* ---- metrics ---- */
@@ -64,6 +68,33 @@ void sl__report_fini(sl_worker *w)
 		sl_gauge_detach(w->busy_gauge, busy_now, w);
 }
 
+/* ---- the last error ---- */
+
+void sl__report_last_error(sl_worker *w, const char *where, const char *what)
+{
+	char *text = w->pulse.error;
+	(void)snprintf(text, sizeof(w->pulse.error), "%s: %.*s", where, (int)strcspn(what, "\n"), what);
+	/* What is not well-formed is replaced; a character that was cut in two ends the text. */
+	for (size_t i = 0, len; text[i] != '\0'; i += len) {
+		len = sl__utf8_length(text + i);
+		if (len == 0 && strlen(text) == sizeof(w->pulse.error) - 1 && strlen(text + i) < 4)
+			text[i] = '\0';
+		else if (len == 0)
+			text[i] = '?';
+		len = len == 0 ? text[i] != '\0' : len;
+	}
+	w->pulse.error_ms = sl__core_store_ms(w->core, sl__mono_ns(&w->home.env));
+}
+
+static void keep_failure(sl_worker *w, const struct sl__run *run)
+{
+	char where[192];
+	(void)snprintf(where, sizeof(where), "%s #%llu", w->type_names[run->type], (unsigned long long)run->id);
+	sl__lock(&w->mu);
+	sl__report_last_error(w, where, run->error != NULL ? run->error : "failed");
+	sl__unlock(&w->mu);
+}
+
 /* ---- observations ---- */
 
 static void observe_run(sl_worker *w, enum sl_observe_kind kind, const struct sl__run *run, int64_t duration_ns,
@@ -96,9 +127,13 @@ void sl__report_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_
 	static const char *const names[] = {[SL__ASKS_EXCHANGE] = "exchange",
 					    [SL__ASKS_RENEW] = "renew",
 					    [SL__ASKS_REAP] = "reap",
-					    [SL__ASKS_CRON] = "cron"};
+					    [SL__ASKS_CRON] = "cron",
+					    [SL__ASKS_HEARTBEAT] = "heartbeat"};
 	const struct sl_env *env = &w->home.env;
 	if (rc == 0 && atomic_load(&w->unanswered) == 0)
+		return;
+	/* Too rare to say when an outage ends. */
+	if (what == SL__ASKS_HEARTBEAT && (rc == 0 || is_outage(rc)))
 		return;
 	sl__lock(&w->mu);
 	/* A renewal may not come again, and writes as an exchange does, which answers for it. */
@@ -182,6 +217,8 @@ void sl__report_settled(sl_worker *w, const struct sl__run *run, enum sl_lost_re
 {
 	struct sl__process *p = sl__process_of(w, run);
 	int64_t ran_ns = run->started_ms != 0 ? run->ended_ns - run->started_ns : -1;
+	if (lost == SL_LOST_NOT && (run->kind == SL_SETTLE_FAIL || run->kind == SL_SETTLE_RETRY))
+		keep_failure(w, run);
 	if (!sl__observer_listens(&w->home.observer))
 		return;
 	if (run->started_ms != 0)

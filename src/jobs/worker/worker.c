@@ -3,7 +3,9 @@
 #include "jobs/worker/worker.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
+#include "base/buf.h"
 #include "base/utf8.h"
 #include "jobs/client/types.h"
 
@@ -250,6 +252,24 @@ static int make_id(sl_worker *w, const struct sl_env *env, const char *given, st
 	return w->id != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "worker: out of memory");
 }
 
+/* What heartbeats say, where the store keeps them. */
+static int make_pulse(sl_worker *w, struct sl_err *err)
+{
+	struct sl__pulse *p = &w->pulse;
+	struct sl__buf types;
+	if (w->home.store.ops->heartbeat == NULL)
+		return 0;
+	w->cfg.heartbeat_ms = SL__HEARTBEAT_MS;
+	if (gethostname(p->host, sizeof(p->host) - 1) != 0 || !sl__utf8_valid(p->host))
+		(void)snprintf(p->host, sizeof(p->host), "?");
+	sl__buf_init(&types, &w->home.env);
+	for (size_t i = 0; i < w->n_types; i++)
+		(void)sl__buf_printf(&types, "%s%s", i > 0 ? "," : "", w->type_names[i]);
+	p->types = sl__buf_take(&types);
+	sl__buf_fini(&types);
+	return p->types != NULL ? 0 : sl_err_set(err, SL_ENOMEM, "worker: out of memory");
+}
+
 /* ---- construction ---- */
 
 static int make_lanes(sl_worker *w, struct sl_err *err)
@@ -316,6 +336,10 @@ static int fill_worker(sl_worker *w, const struct sl_worker_opts *o, struct sl_e
 			return bad_worker_option(err, "middlewares", "has one without a function");
 		w->middlewares[i] = o->middlewares[i];
 	}
+
+	rc = make_pulse(w, err);
+	if (rc != 0)
+		return rc;
 
 	/* The core. */
 	w->cfg.env = &w->home.env;
@@ -387,6 +411,7 @@ static void free_worker(sl_worker *w)
 	sl__free(&env, w->middlewares);
 	sl__free(&env, w->slots);
 	sl__free(&env, w->lanes);
+	sl__free(&env, w->pulse.types);
 	sl__free(&env, w->id);
 	sl__cond_fini(&w->changed);
 	sl__cond_fini(&w->clock_wake);
@@ -488,6 +513,7 @@ int sl_worker_start(sl_worker *w, struct sl_err *err)
 	}
 	/* The threads are started with the lock held, so that none of them sees the others half counted. */
 	sl__lock(&w->mu);
+	w->pulse.started_ns = sl__mono_ns(&w->home.env);
 	if (rc == 0)
 		rc = start_threads(w, err);
 	sl__unlock(&w->mu);

@@ -6,7 +6,7 @@
  *   lanes    exchange with the store: settle what ended, claim the next.
  *   keeper   renews leases, and does nothing else.
  *   reaper   takes back lost jobs, writes the progress that waits.
- *   cron     fires schedules.
+ *   cron     fires schedules, sends heartbeats.
  *   clock    aborts attempts in time, whatever the store does to the others.
  *   log      reopens an event log that failed (log.c).
  *
@@ -105,7 +105,7 @@ struct sl__lane {
 };
 
 /* What a worker asks of the store. */
-enum sl__asks { SL__ASKS_EXCHANGE, SL__ASKS_RENEW, SL__ASKS_REAP, SL__ASKS_CRON, SL__ASKS };
+enum sl__asks { SL__ASKS_EXCHANGE, SL__ASKS_RENEW, SL__ASKS_REAP, SL__ASKS_CRON, SL__ASKS_HEARTBEAT, SL__ASKS };
 
 /* The last failure that was logged of one kind of request. */
 struct sl__failure {
@@ -125,6 +125,20 @@ struct sl__keeper {
 	size_t n_losses, cap_losses;
 };
 
+/* What heartbeats say. host, types and started_ns are constant after the start. */
+struct sl__pulse {
+	char host[256];
+	char *types; /* separated by commas */
+	int64_t started_ns;
+	int64_t started_ms; /* the scheduler's: the same by the store's clock, as first heard */
+	uint64_t sent;      /* the scheduler's */
+	/* mu: the last failure, of an attempt or of the log; error_ms 0: none */
+	char error[256];
+	int64_t error_ms;
+};
+
+#define SL__HEARTBEAT_MS 30000
+#define SL__HEARTBEAT_TTL_MS (3 * SL__HEARTBEAT_MS)
 #define SL__PAUSED_BYTES 160
 #define SL__KEEPERS 3 /* keepers[-1 - who]: SL__KEEPER, SL__REAPER, SL__SCHEDULER */
 
@@ -161,6 +175,7 @@ struct sl_worker {
 	struct sl__lane *lanes;
 	unsigned lanes_started;
 	struct sl__keeper keepers[SL__KEEPERS];
+	struct sl__pulse pulse;
 	bool progress_due;             /* mu: the reaper is to write the progress that waits */
 	bool schedules_checked;        /* once, or they cannot be read: a drain does not end before */
 	int64_t paused_check_ns;       /* mu: when a drain may next ask the store for paused types */
@@ -250,6 +265,8 @@ void sl__report_fini(sl_worker *w);
  * it repeats. */
 void sl__report_store(sl_worker *w, enum sl__asks what, int rc, const struct sl_err *err) SL_EXCLUDES(w->mu);
 void sl__report_worker(sl_worker *w, enum sl_observe_kind kind, const struct sl_err *err);
+/* The next heartbeat shows this as the worker's last error: "where: what", as well-formed UTF-8. */
+void sl__report_last_error(sl_worker *w, const char *where, const char *what) SL_REQUIRES(w->mu);
 void sl__report_acquired(sl_worker *w, const struct sl__claim *claim, int64_t now_ms);
 void sl__report_started(sl_worker *w, const struct sl__run *run);
 void sl__report_aborted(sl_worker *w, const struct sl__run *run, enum sl_abort_reason reason, int64_t now_ns);

@@ -51,6 +51,7 @@ static const struct srv_route routes[] = {
 	CHANGE("POST", "/types/{type}/pause", srv_types_pause, "types.pause"),
 	CHANGE("POST", "/types/{type}/resume", srv_types_resume, "types.resume"),
 	GET("/workers", srv_workers_list, 0),
+	GET("/workers/{worker}", srv_workers_show, 0),
 	GET("/leases", srv_leases_list, 0),
 	GET("/errors", srv_errors_list, 0),
 	GET("/cron", srv_cron_list, 0),

@@ -124,8 +124,9 @@ srv_many_fn srv_chains_start_many;
 srv_handler_fn srv_bulk_cancel, srv_bulk_retry, srv_bulk_trigger, srv_bulk_delete; /* api/bulk.c */
 srv_handler_fn srv_list_chains, srv_list_jobs, srv_jobs_show, srv_jobs_events;     /* api/jobs.c */
 srv_handler_fn srv_chains_wait;                                                    /* api/wait.c */
-srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_workers_list, srv_leases_list, srv_errors_list,
-	srv_cron_list, srv_cron_put, srv_cron_delete;               /* api/views.c */
+srv_handler_fn srv_types_list, srv_types_pause, srv_types_resume, srv_errors_list, srv_cron_list, srv_cron_put,
+	srv_cron_delete;                                            /* api/views.c */
+srv_handler_fn srv_workers_list, srv_workers_show, srv_leases_list; /* api/workers.c */
 srv_handler_fn srv_stats_show, srv_stats_stream, srv_pipeline_show; /* api/stats.c */
 srv_handler_fn srv_exports_list, srv_exports_partitions, srv_exports_events, srv_exports_head, srv_exports_verification,
 	srv_exports_verify_now;                                                 /* api/exports.c */
@@ -135,6 +136,15 @@ srv_handler_fn srv_letters_list, srv_letters_show, srv_letters_redrive,
 
 /* The chain with its jobs, blockers and those that wait for it; answers. */
 void srv_chain_answer(srv_request *r, struct srv_api *api, uint64_t id);
+
+/* ---- api/workers.c: types that a worker serves, by its heartbeat ---- */
+struct srv_served {
+	struct sl__buf types;
+};
+/* To be followed by free in any case. */
+int srv_served_read(struct srv_served *s, const struct srv_core *core, struct sl_err *err);
+bool srv_served(const struct srv_served *s, const char *type);
+void srv_served_free(struct srv_served *s);
 
 /* ---- parts with state ---- */
 int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *err);

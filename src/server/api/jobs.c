@@ -112,11 +112,34 @@ static int out_attempt(const struct sl_attempt_record *a, void *ctx)
 	return 0;
 }
 
+struct shown_job {
+	struct srv_out out;
+	char type[129]; /* of a job that waits for a worker; "": it does not */
+};
+
 /* Straight from the store's row: this is what is asked for most. */
 static int out_stored_job(const struct sl_job *job, void *ctx)
 {
-	srv_out_job(ctx, job);
+	struct shown_job *shown = ctx;
+	if (job->status == SL_JOB_PENDING)
+		(void)snprintf(shown->type, sizeof(shown->type), "%s", job->type);
+	srv_out_job(&shown->out, job);
 	return 0;
+}
+
+/* Whether a worker serves the type of the job that waits. */
+static int out_served(struct shown_job *shown, const struct srv_core *core, struct sl_err *err)
+{
+	struct srv_served served;
+	srv_out_name(&shown->out, "served");
+	if (shown->type[0] == '\0') {
+		srv_out_raw(&shown->out, NULL);
+		return 0;
+	}
+	int rc = srv_served_read(&served, core, err);
+	srv_out_bool(&shown->out, rc == 0 && srv_served(&served, shown->type));
+	srv_served_free(&served);
+	return rc;
 }
 
 void srv_jobs_show(srv_request *r, void *ctx)
@@ -124,18 +147,21 @@ void srv_jobs_show(srv_request *r, void *ctx)
 	struct srv_api *api = ctx;
 	const sl_store *store = api->core->store;
 	struct sl_err err = SL_ERR_INIT;
-	struct srv_out o = {0};
+	struct shown_job shown = {.type = ""};
+	struct srv_out *o = &shown.out;
 	uint64_t id;
 	if (!srv_in_query(r, NULL) || !srv_in_id(r, &id))
 		return;
-	srv_out_open(&o, '{');
-	int rc = store->ops->get_job(store->ctx, NULL, id, out_stored_job, &o, &err);
-	srv_out_begin(&o, "attempts", '[');
+	srv_out_open(o, '{');
+	int rc = store->ops->get_job(store->ctx, NULL, id, out_stored_job, &shown, &err);
 	if (rc == 0)
-		rc = store->ops->attempts(store->ctx, id, out_attempt, &o, &err);
-	srv_out_close(&o, ']');
-	srv_out_close(&o, '}');
-	srv_out_answer(r, 200, &o, rc != 0 ? &err : NULL);
+		rc = out_served(&shown, api->core, &err);
+	srv_out_begin(o, "attempts", '[');
+	if (rc == 0)
+		rc = store->ops->attempts(store->ctx, id, out_attempt, o, &err);
+	srv_out_close(o, ']');
+	srv_out_close(o, '}');
+	srv_out_answer(r, 200, o, rc != 0 ? &err : NULL);
 }
 
 /* ---- its events ---- */

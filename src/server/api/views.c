@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types, workers, leases, errors and schedules. */
+/* Types, errors and schedules. */
 #include "server/api/api.h"
 #include "server/api/counts.h"
 
@@ -17,6 +17,7 @@ struct types {
 	uint64_t by[SL_JOB_STATUS_COUNT + 1], due, retrying;
 	int64_t oldest_ms;
 	bool paused;
+	const struct srv_served *served;
 };
 
 static void flush_type(struct types *t)
@@ -26,6 +27,7 @@ static void flush_type(struct types *t)
 	srv_out_open(&t->out, '{');
 	SRV_FIELD(&t->out, "type", str, t->type);
 	SRV_FIELD(&t->out, "paused", bool, t->paused);
+	SRV_FIELD(&t->out, "served", bool, srv_served(t->served, t->type));
 	SRV_FIELD(&t->out, "due", int, (int64_t)t->due);
 	SRV_FIELD(&t->out, "retrying", int, (int64_t)t->retrying);
 	for (enum sl_job_status s = SL_JOB_BLOCKED; s <= SL_JOB_CANCELLED; s++)
@@ -39,7 +41,7 @@ static int add_type_count(const struct sl_job_count *c, void *ctx)
 	struct types *t = ctx;
 	if (strcmp(t->type, c->type) != 0) {
 		flush_type(t);
-		*t = (struct types){.out = t->out};
+		*t = (struct types){.out = t->out, .served = t->served};
 		(void)snprintf(t->type, sizeof(t->type), "%s", c->type);
 	}
 	t->by[c->status] = c->count;
@@ -55,12 +57,16 @@ void srv_types_list(srv_request *r, void *ctx)
 {
 	struct srv_api *api = ctx;
 	struct sl_err err = SL_ERR_INIT;
-	struct types t = {0};
+	struct srv_served served;
+	struct types t = {.served = &served};
 	if (!srv_in_query(r, NULL))
 		return;
 	srv_items_begin(&t.out);
-	int rc = srv_counts_each(api->counts, add_type_count, &t, &err);
+	int rc = srv_served_read(&served, api->core, &err);
+	if (rc == 0)
+		rc = srv_counts_each(api->counts, add_type_count, &t, &err);
 	flush_type(&t);
+	srv_served_free(&served);
 	srv_items_answer(r, &t.out, rc, &err, NULL);
 }
 
@@ -90,83 +96,6 @@ void srv_types_pause(srv_request *r, void *ctx)
 void srv_types_resume(srv_request *r, void *ctx)
 {
 	pause_or_resume(r, ctx, false);
-}
-
-/* ---- workers and leases ---- */
-
-static int list_worker(const struct sl_worker_info *w, void *ctx)
-{
-	struct srv_out *o = ctx;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "worker", str, w->worker);
-	SRV_FIELD(o, "leases", int, (int64_t)w->leases);
-	SRV_FIELD(o, "jobs", int, (int64_t)w->jobs);
-	srv_out_strs(o, "types", w->types, w->n_types);
-	SRV_FIELD(o, "oldest_claim_at", time, w->oldest_claimed_ms);
-	SRV_FIELD(o, "until", time, w->until_ms);
-	return srv_out_end(o);
-}
-
-void srv_workers_list(srv_request *r, void *ctx)
-{
-	struct srv_api *api = ctx;
-	struct sl_err err = SL_ERR_INIT;
-	struct srv_out o = {0};
-	if (!srv_in_query(r, NULL))
-		return;
-	srv_items_begin(&o);
-	int rc = sl_jobs_workers(api->core->jobs, list_worker, &o, &err);
-	srv_items_answer(r, &o, rc, &err, NULL);
-}
-
-struct leases {
-	struct srv_out out;
-	uint32_t n;
-	char last[33];
-};
-
-static int add_lease(const struct sl_lease *l, void *ctx)
-{
-	struct leases *all = ctx;
-	struct srv_out *o = &all->out;
-	*sl__hex(all->last, l->claim, sizeof(l->claim)) = '\0';
-	all->n++;
-	srv_out_open(o, '{');
-	SRV_FIELD(o, "claim", str, all->last);
-	SRV_FIELD(o, "worker", str, l->worker);
-	srv_out_strs(o, "types", l->types, l->n_types);
-	srv_out_begin(o, "jobs", '[');
-	for (size_t i = 0; i < l->n_jobs; i++)
-		srv_out_id(o, l->jobs[i]);
-	srv_out_close(o, ']');
-	SRV_FIELD(o, "claimed_at", time, l->claimed_ms);
-	SRV_FIELD(o, "until", time, l->until_ms);
-	return srv_out_end(o);
-}
-
-void srv_leases_list(srv_request *r, void *ctx)
-{
-	static const char *const names[] = {"cursor", "limit", NULL};
-	struct srv_api *api = ctx;
-	struct sl_err err = SL_ERR_INIT;
-	struct leases all = {0};
-	const char *cursor = srv_query(r, "cursor");
-	uint8_t after[16];
-	uint32_t limit;
-	if (!srv_in_query(r, names) || !srv_in_limit(r, &limit))
-		return;
-	if (cursor != NULL && (strlen(cursor) != 32 || strspn(cursor, "0123456789abcdef") != 32)) {
-		srv_error(r, 400, "invalid", "cursor: not from this list");
-		return;
-	}
-	for (size_t i = 0; cursor != NULL && i < 16; i++) {
-		unsigned byte = 0;
-		(void)sscanf(cursor + 2 * i, "%2x", &byte);
-		after[i] = (uint8_t)byte;
-	}
-	srv_items_begin(&all.out);
-	int rc = sl_jobs_leases(api->core->jobs, cursor != NULL ? after : NULL, limit, add_lease, &all, &err);
-	srv_items_answer(r, &all.out, rc, &err, all.n == limit ? all.last : "");
 }
 
 /* ---- errors ---- */

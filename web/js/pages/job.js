@@ -9,7 +9,7 @@ import { go } from "../router.js";
 import { mayWrite } from "../session.js";
 import { Terminal } from "../terminal.js";
 import { timeline } from "../timeline.js";
-import { ask, badge, button, card, isJson, jobLink, link, pageHead, poll, problem, skeleton, tag, toast, workerName } from "../ui.js";
+import { ask, badge, button, card, fact, isJson, jobLink, link, pageHead, poll, problem, skeleton, tag, toast, workerName } from "../ui.js";
 
 const FINAL = ["completed", "failed", "cancelled"];
 
@@ -83,8 +83,6 @@ function actions(chain, load, leave) {
 
 // ---- what it is ----
 
-const fact = (name, ...value) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, ...value));
-
 function facts(job, chain) {
   const scheduled = job.scheduled_for && job.status === "pending" && Date.parse(job.scheduled_for) - Date.parse(job.created_at) > 1000;
   return h("dl", { class: "facts" },
@@ -93,7 +91,7 @@ function facts(job, chain) {
     job.started_at && fact("Started", ago(job.started_at)),
     job.ended_at && FINAL.includes(job.status) && fact("Ended", ago(job.ended_at)),
     fact("Attempts", String(Math.max(job.attempt, (job.attempts || []).length))),
-    job.leased_by && fact("Worker", workerName(job.leased_by)),
+    job.leased_by && fact("Worker", link(`/workers/${enc(job.leased_by)}`, workerName(job.leased_by))),
     job.leased_until && job.status === "running" && fact("Lease expires", ago(job.leased_until)),
     fact("Priority", String(job.priority)),
     job.key && fact("Key", tag(job.key, "key")),
@@ -169,7 +167,9 @@ class JobPage {
     const title = () => pageHead(h("span", { class: "job-title" }, h("span", { class: "job-type" }, job.type), badge(job.status)), {
       crumbs: h("nav", { class: "crumbs", "aria-label": "Path" }, link("/jobs", "Jobs"), " / ", h("span", { class: "mono" }, `#${job.id}`)),
       actions: actions(chain, () => this.load(), (on) => (this.leaving = on)) });
-    this.part(this.head, [job.status, job.type, job.error, chain.status, (chain.blocked || []).length], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error))]);
+    const waits = job.served === false;
+    this.part(this.head, [job.status, job.type, job.error, chain.status, (chain.blocked || []).length, waits], () => [title(), job.error && job.status !== "completed" && h("p", { class: "banner bad" }, firstLine(job.error)),
+      waits && h("p", { class: "banner warn" }, `No worker serves ${job.type}. The job waits until one does.`)]);
     const factsOf = { ...job, input: null, output: null, attempts: (job.attempts || []).length, progress: null };
     this.part(this.facts, [factsOf, chain.jobs.length], () => facts(job, chain));
     this.part(this.graph, [chain.jobs.map((j) => [j.id, j.status]), chain.blockers, chain.blocked, chain.status], () => [h("header", { class: "card-head" }, h("h2", {}, "Chain"), h("span", { class: "faint" }, chainWords(chain))), chainGraph(chain, job.id)]);

@@ -9,11 +9,14 @@ import { firstJob } from "../teach.js";
 
 const count = (type, status, n, cls = "") => (n ? link(`/jobs?type=${enc(type)}&status=${status}`, num(n), { class: `quiet ${cls}` }) : h("span", { class: "faint" }, "0"));
 
+const waits = (t) => t.pending + t.blocked > 0;
+const unserved = (t) => !t.served && !t.paused && waits(t) && h("span", { class: "sr-only" }, " No worker serves this type.");
+
 function row(t, change) {
   const action = mayWrite() && button(t.paused ? "Resume" : "Pause", { icon: t.paused ? "play" : "pause", small: true, kind: t.paused ? "primary" : "", "aria-label": `${t.paused ? "Resume" : "Pause"} ${t.type}`, onclick: () => change(t) });
   return h("tr", {},
     cell("Type", link(`/jobs?type=${enc(t.type)}`, t.type, { class: "strong", title: t.type })),
-    cell("State", t.paused ? tag("paused", "warn") : tag("open", "good")),
+    cell("State", t.paused ? tag("paused", "warn") : t.served ? tag("open", "good") : tag("no worker", waits(t) ? "warn" : ""), unserved(t)),
     numCell("Due", num(t.due)),
     numCell("Oldest due", t.due ? ago(t.oldest_at, "age") : "–"),
     numCell("Waiting", count(t.type, "pending", t.pending)),

@@ -16,6 +16,7 @@
  *	             number of rows of job with that type and status
  *	stopped      the jobs that failed or were cancelled, with their chains
  *	audit        who changed what, written in the transaction of the change
+ *	worker       the last heartbeat of each worker, expired at `until`
  *	paused, cron, meta, schema_version
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
@@ -110,6 +111,9 @@ static const char version_1[] =
 	" name text COLLATE \"C\" PRIMARY KEY, spec text NOT NULL, type text COLLATE \"C\" NOT NULL,"
 	" input text NOT NULL, priority integer NOT NULL, catch_up boolean NOT NULL,"
 	" next_at timestamptz, last_at timestamptz, last_chain bigint);"
+	"CREATE TABLE {s}.worker (worker text COLLATE \"C\" PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL,"
+	" version text NOT NULL, slots bigint NOT NULL, types text NOT NULL, error text, error_at timestamptz,"
+	" started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL, until timestamptz NOT NULL);"
 	"CREATE TABLE {s}.job_events ("
 	" \"offset\" bigint PRIMARY KEY, incarnation bigint NOT NULL, sequence bigint NOT NULL, crc bigint NOT NULL,"
 	" job_id bigint, ts timestamptz NOT NULL, attempt integer, type integer NOT NULL, late boolean NOT NULL,"

@@ -270,6 +270,12 @@ static const char claim_standing[] =
 #define COLD_AT "at"
 #define COLD_TS "ts"
 #define COLD_ENDED "ended_at"
+#define COLD_STARTED "started_at"
+#define COLD_SEEN "seen_at"
+#define COLD_UNTIL "until"
+#define COLD_ERROR_AT "error_at"
+#define COLD_CLOCK(n) "clock_timestamp()"
+#define COLD_LATER(n, m) "clock_timestamp()+$" #m "::bigint*interval '1 millisecond'"
 #define COLD_CHAINS "array_to_string(chains, ',')"
 #define COLD_FAILED                                                                                                    \
 	"SELECT j.id, j.type, j.ended_at, " SL__PG_ERROR_LINE " AS line FROM (" FAILED_IDS " LIMIT $2::bigint) x"      \

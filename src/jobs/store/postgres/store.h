@@ -94,7 +94,11 @@
 	X(PRUNE_MARKS)                                                                                                 \
 	X(LEASES)                                                                                                      \
 	X(EVENT_STREAMS)                                                                                               \
-	X(TARGET_ID)
+	X(TARGET_ID)                                                                                                   \
+	X(HEARTBEAT)                                                                                                   \
+	X(HEARTBEAT_SWEEP)                                                                                             \
+	X(HEARTBEAT_END)                                                                                               \
+	X(HEARTBEATS)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,

@@ -14,6 +14,7 @@
  *   sluice_attempt  attempts that did not complete, by their numbers, each with the hash of its claim
  *   sluice_blocker  which job waits for which chain
  *   sluice_key      keys that are taken
+ *   sluice_worker   the last heartbeat of each worker; expired at until_us
  *   sluice_audit    who changed what, written in the transaction of the change; ids grow and are never used again
  *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
  *                   status; written by the operation that changes them, so that no rows are counted
@@ -73,6 +74,9 @@ static const char schema[] =
 	"CREATE TABLE sluice_cron(name TEXT PRIMARY KEY, spec TEXT NOT NULL, type TEXT NOT NULL, input TEXT NOT NULL,"
 	" priority INTEGER NOT NULL, catch_up INTEGER NOT NULL, next_us INTEGER NOT NULL, last_us INTEGER,"
 	" last_chain INTEGER) WITHOUT ROWID;"
+	"CREATE TABLE sluice_worker(worker TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,"
+	" version TEXT NOT NULL, slots INTEGER NOT NULL, types TEXT NOT NULL, error TEXT, error_us INTEGER,"
+	" started_us INTEGER NOT NULL, seen_us INTEGER NOT NULL, until_us INTEGER NOT NULL) WITHOUT ROWID;"
 	"CREATE TABLE job_events(offset INTEGER PRIMARY KEY, stream TEXT NOT NULL, incarnation INTEGER NOT NULL,"
 	" sequence INTEGER NOT NULL, crc INTEGER NOT NULL, job_id INTEGER, attempt INTEGER, type INTEGER NOT NULL,"
 	" late INTEGER NOT NULL, ts_us INTEGER NOT NULL, payload BLOB NOT NULL, partial INTEGER NOT NULL DEFAULT 0);"

@@ -71,6 +71,12 @@
 #define COLD_AT "at_us"
 #define COLD_TS "ts_us"
 #define COLD_ENDED "ended_us"
+#define COLD_STARTED "started_us"
+#define COLD_SEEN "seen_us"
+#define COLD_UNTIL "until_us"
+#define COLD_ERROR_AT "error_us"
+#define COLD_CLOCK(n) "?" #n
+#define COLD_LATER(n, m) "?" #n "+?" #m "*1000"
 #define COLD_CHAINS "chains"
 #define COLD_FAILED "SELECT j.id,j.type,j.ended_us," SQ_ERROR_LINE " AS line" SQ_FAILED " LIMIT ?2"
 #define COLD_FAILED_ID "SELECT j.id" SQ_FAILED
