@@ -109,6 +109,19 @@ void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...)
 	cli_line(cli, level, text);
 }
 
+void cli_notice(struct cli *cli, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+
+	if (cli->quiet)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	cli_line(cli, SL_LOG_INFO, text);
+}
+
 int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject)
 {
 	/* The code alone says little; most errors have a message. */
@@ -153,6 +166,8 @@ int cli_finish(struct cli *cli, int code)
 
 	if (!failed)
 		return code;
+	if (failed == EPIPE)
+		return EXIT_BROKEN_PIPE;
 	/* A result that was not printed is a failure, also when the work itself succeeded. */
 	cli_say(cli, SL_LOG_ERROR, "standard output: %s", strerror(failed));
 	return code ? code : EXIT_OUTPUT;

@@ -23,7 +23,8 @@ enum {
 	EXIT_BAD_DATA = 65,
 	EXIT_INTERNAL = 70,
 	EXIT_OUTPUT = 74,
-	EXIT_INTERRUPTED = 75
+	EXIT_INTERRUPTED = 75,
+	EXIT_BROKEN_PIPE = 141 /* as if SIGPIPE had ended it */
 };
 
 struct cli {
@@ -44,6 +45,8 @@ void cli_configure(struct cli *cli, enum sl_log_format format, enum sl_log_level
 
 /* One line on stderr, unless its level is below --log-level. Errors are always printed. */
 void cli_say(struct cli *cli, enum sl_log_level level, const char *fmt, ...) SL_PRINTF(3, 4);
+/* The same unless --quiet was given, whatever --log-level is: what a person who started a service wants to see. */
+void cli_notice(struct cli *cli, const char *fmt, ...) SL_PRINTF(2, 3);
 /* The same at any level, for progress. */
 void cli_line(struct cli *cli, enum sl_log_level level, const char *text);
 /* Print err, with "<subject>: " before it when its text does not name the subject already; subject may be NULL.
@@ -53,7 +56,8 @@ int cli_fail(struct cli *cli, const struct sl_err *err, const char *subject);
 int cli_no_memory(struct cli *cli);
 /* A usage error: one line that ends with a pointer to --help. Returns 64. */
 int cli_usage(struct cli *cli, const char *fmt, ...) SL_PRINTF(2, 3);
-/* Flush standard output. Returns code, or 74 with a line on stderr when the output is broken and code is 0. */
+/* Flush standard output. Returns code, or 74 with a line on stderr when the output is broken and code is 0. A reader
+ * that has closed the pipe wants no more: that is 141, without a line. */
 int cli_finish(struct cli *cli, int code);
 /* What a callback of the library returns: 0 to continue, SL_EIO when standard output is broken, SL_ECANCELLED after a
  * signal. */

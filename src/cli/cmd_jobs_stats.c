@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 struct stats {
@@ -120,7 +121,8 @@ const struct command cmd_jobs_stats = {
 	.opts = jobstore_opts,
 	.description = "With --json, also prints how many jobs are due or wait for another attempt, the oldest that "
 		       "has not ended, and whether the type is paused.",
-	.example = "sluice jobs stats --json",
+	.example = "sluice jobs stats\n"
+		   "sluice jobs stats --json",
 	.run = jobs_stats_run,
 };
 
@@ -128,7 +130,7 @@ const struct command cmd_jobs_stats = {
 
 struct view {
 	struct cli *cli;
-	bool terminal;
+	bool terminal, keys;
 	int rows, used; /* of the terminal; rows 0: no bound */
 	int64_t now_ms;
 	struct sl_job_count runs[SL_JOB_STATUS_COUNT + 1]; /* of all 'sluice run' together, by status */
@@ -211,7 +213,7 @@ static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 	memset(v->runs, 0, sizeof(v->runs));
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[H");
-	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s", text_time(at, v->now_ms));
+	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s%s", text_time(at, v->now_ms), v->keys ? "  q: quit" : "");
 	line(v, buf);
 	line(v, "");
 	/* Counts by type; all 'sluice run' together come last. */
@@ -232,14 +234,50 @@ static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 	return rc;
 }
 
+/* Keys come one by one and unseen while the view is drawn. Ctrl-Z would leave the terminal like that: it is off. */
+static bool keys_one_by_one(struct termios *before)
+{
+	struct termios keys;
+
+	/* In the background, setting the terminal would stop this process. */
+	if (tcgetattr(STDIN_FILENO, before) || tcgetpgrp(STDIN_FILENO) != getpgrp())
+		return false;
+	keys = *before;
+	keys.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+	keys.c_cc[VMIN] = 1;
+	keys.c_cc[VTIME] = 0;
+	keys.c_cc[VSUSP] = _POSIX_VDISABLE;
+	return tcsetattr(STDIN_FILENO, TCSAFLUSH, &keys) == 0;
+}
+
+/* Until the next refresh, a signal, or the key q (true). */
+static bool quit_within(bool keys, int64_t ms)
+{
+	struct pollfd fds[2] = {{.fd = stop_fd(), .events = POLLIN},
+				{.fd = keys ? STDIN_FILENO : -1, .events = POLLIN}};
+	int64_t until = sl__clock_ms() + ms;
+	char key;
+
+	for (int64_t left = ms; left > 0; left = until - sl__clock_ms()) {
+		if (poll(fds, 2, (int)left) <= 0 || fds[0].revents)
+			return false;
+		/* Other keys mean nothing; a terminal that is gone ends the view. */
+		if (fds[1].revents && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'))
+			return true;
+	}
+	return false;
+}
+
 static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 {
 	struct view v = {.cli = cli, .terminal = isatty(STDOUT_FILENO)};
-	struct pollfd stop = {.fd = stop_fd(), .events = POLLIN};
+	struct termios before;
 	struct sl_err err = SL_ERR_INIT;
 	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	int64_t rounds = opt_num(args, "count");
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
+
+	v.keys = rc == 0 && v.terminal && isatty(STDIN_FILENO) && keys_one_by_one(&before);
 
 	if (rc == 0 && v.terminal)
 		out_str(&cli->out, "\x1b[?25l\x1b[?7l\x1b[2J"); /* no cursor, no wrapping, an empty screen */
@@ -253,8 +291,11 @@ static int jobs_watch_run(struct cli *cli, const struct parsed *args)
 			line(&v, err.msg);
 		if (out_flush(&cli->out) || rc != 0 || --rounds == 0)
 			break;
-		(void)poll(&stop, 1, (int)opt_num(args, "every"));
+		if (quit_within(v.keys, opt_num(args, "every")))
+			break;
 	}
+	if (v.keys)
+		(void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	if (v.terminal)
 		out_str(&cli->out, "\x1b[?7h\x1b[?25h");
 	return rc;
@@ -284,7 +325,9 @@ const struct command cmd_jobs_watch = {
 	.operands = "",
 	.summary = "watch types, running jobs and failed jobs live",
 	.opts = jobs_watch_opts,
-	.description = "Redraws a view on a terminal, prints plain lines elsewhere, until SIGINT or SIGTERM.",
-	.example = "sluice jobs watch --store postgres:///app",
+	.description = "Redraws a view on a terminal until you press q, prints plain lines elsewhere, until SIGINT or "
+		       "SIGTERM.",
+	.example = "sluice jobs watch\n"
+		   "sluice jobs watch --store postgres:///app",
 	.run = jobs_watch_run,
 };

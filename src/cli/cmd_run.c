@@ -5,6 +5,7 @@
  */
 #include "commands.h"
 #include "jobstore.h"
+#include "stop.h"
 #include "waiting.h"
 #include "workerlog.h"
 
@@ -20,6 +21,7 @@
 
 #define DETACHED_TYPE "run"
 #define NOT_STARTED 127
+#define BY_SIGNAL 128 /* and the signal's number */
 #define STOP_MS 10000 /* for the worker to report what has ended to the store */
 
 struct once {
@@ -99,7 +101,7 @@ static void on_event(const struct sl_event *event, void *ctx)
 		if (json_is_integer(code))
 			o->exit_code = (int)json_integer_value(code);
 		else if (json_is_integer(sig))
-			o->exit_code = 128 + (int)json_integer_value(sig);
+			o->exit_code = BY_SIGNAL + (int)json_integer_value(sig);
 		json_decref(status);
 	}
 	if (event->type != SL_EVENT_STDOUT && event->type != SL_EVENT_STDERR)
@@ -202,8 +204,9 @@ static int wait_for_command(struct once *o)
 
 	/* The command's own code. Where that does not show a failure, another one: 127 when it was not started, as a
 	 * shell has it, 65 when it exited with 0 but reported a failure on descriptor 3. */
-	if (interrupted) {
-		rc = cli_interrupted(o->cli);
+	if (interrupted && w->chain->status == SL_JOB_CANCELLED) {
+		cli_say(o->cli, SL_LOG_ERROR, "cancelled; job %" PRIu64 " was stopped", o->chain);
+		rc = BY_SIGNAL + stop_signal();
 	} else if (o->exit_code > 0) {
 		rc = o->exit_code;
 	} else if (w->chain->status != SL_JOB_COMPLETED) {
@@ -288,9 +291,11 @@ const struct command cmd_run = {
 	.description = "Enqueues the command with one attempt, runs it in this process, shows its output as it comes "
 		       "and exits with its code (128 and the signal's number when a signal ended it, 127 when it could "
 		       "not be started). Put '--' before a command that has options. 'sluice jobs logs' prints the "
-		       "output later. SIGINT and SIGTERM cancel the job. If the command continues its chain, this run "
+		       "output later. Ctrl-C cancels the job and ends the command; the status is 130 (143 after "
+		       "SIGTERM). If the command continues its chain, this run "
 		       "ends, and a worker runs the next job, which is reported on standard error.",
-	.example = "sluice run -- make -C /srv/site all",
+	.example = "sluice run -- make -C /srv/site all\n"
+		   "sluice run --detach -- ./nightly-report --full",
 	.empty_ok = true,
 	.run = run_run,
 };

@@ -112,6 +112,7 @@ static int start_service(struct service *s)
 {
 	const struct parsed *args = s->args;
 	const char *pass_env[PASS_ENV_MAX], *text;
+	char store[JOBSTORE_NAME_BYTES];
 	struct handlers_opts opts = {
 		.worker_id = opt_str(args, "id"),
 		.slots = opt_num(args, "slots"),
@@ -124,6 +125,7 @@ static int start_service(struct service *s)
 		.kill_grace_ms = opt_num(args, "kill-grace"),
 		.pass_env = pass_env,
 		.run_as = opt_str(args, "run-as"),
+		.store = store,
 	};
 	struct workerlog_opts log;
 	int rc = 0;
@@ -140,6 +142,7 @@ static int start_service(struct service *s)
 	if (opt_given(args, "retry-max-delay") && opts.max_delay_ms < opts.initial_delay_ms)
 		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
 	rc = jobstore_open(s->cli, args, JOBSTORE_WAIT, &s->store);
+	jobstore_name(store, jobstore_url(args));
 	if (rc == 0)
 		rc = workerlog_read_opts(s->cli, args, &log);
 	if (rc == 0)
@@ -182,10 +185,10 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 				   sl_worker_id(s.handlers.worker), st.claimed, st.completed, st.retried, st.failed,
 				   st.lost, st.reaped, st.released);
 		else
-			cli_say(cli, SL_LOG_INFO,
-				"%" PRIu64 " completed, %" PRIu64 " to be retried, %" PRIu64 " failed, %" PRIu64
-				" lost",
-				st.completed, st.retried, st.failed, st.lost);
+			cli_notice(cli,
+				   "stopped: %" PRIu64 " completed, %" PRIu64 " to be retried, %" PRIu64
+				   " failed, %" PRIu64 " lost",
+				   st.completed, st.retried, st.failed, st.lost);
 	}
 	handlers_fini(&s.handlers);
 	flushed = s.log.cli != NULL ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of a worker and the worker that runs them. */
 #include "handlers.h"
+#include "base/time.h"
+#include "stop.h"
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -233,28 +236,150 @@ int handlers_add(struct handlers *s, const char *text)
 	return 0;
 }
 
+/* ---- what is reported ---- */
+
+enum { FAILED_LINES_A_SECOND = 20, SHOWN_RUNNING = 5 };
+
+static const char *served_type(const struct handlers *h, const char *type)
+{
+	for (size_t i = 0; type != NULL && i < h->n; i++) {
+		if (strcmp(h->list[i].name, type) == 0)
+			return h->list[i].name;
+	}
+	return "?";
+}
+
+static void attempt_began(struct handlers *h, const struct sl_observation *o)
+{
+	struct handlers_said *s = &h->said;
+
+	pthread_mutex_lock(&s->mu);
+	if (s->n_running < s->slots)
+		s->running[s->n_running++] = (struct handlers_running){.id = o->id, .type = served_type(h, o->type)};
+	pthread_mutex_unlock(&s->mu);
+}
+
+static void attempt_is_over(struct handlers *h, const struct sl_observation *o)
+{
+	struct handlers_said *s = &h->said;
+
+	pthread_mutex_lock(&s->mu);
+	for (size_t i = 0; i < s->n_running; i++) {
+		if (s->running[i].id == o->id) {
+			s->running[i] = s->running[--s->n_running];
+			break;
+		}
+	}
+	pthread_mutex_unlock(&s->mu);
+}
+
+static void say_left_out(struct handlers *h, uint64_t n)
+{
+	if (n)
+		cli_notice(h->cli, "%" PRIu64 " more lines about failed attempts were left out", n);
+}
+
+/* One of the lines of which there may be too many: whether it is printed. Says first how many were left out before. */
+static bool may_say(struct handlers *h)
+{
+	struct handlers_said *s = &h->said;
+	int64_t now = sl__clock_ms();
+	uint64_t left_out = 0;
+	bool yes;
+
+	pthread_mutex_lock(&s->mu);
+	if (now - s->second_ms >= 1000) {
+		s->second_ms = now;
+		s->n_failed = 0;
+		left_out = s->n_left_out;
+		s->n_left_out = 0;
+	}
+	yes = s->n_failed < FAILED_LINES_A_SECOND;
+	s->n_failed += yes;
+	s->n_left_out += !yes;
+	pthread_mutex_unlock(&s->mu);
+	say_left_out(h, left_out);
+	return yes;
+}
+
+/* "finishing job 3 (mail), job 7 (resize)…": copied under the lock, printed after it. */
+static void say_stopping(struct handlers *h)
+{
+	struct handlers_running shown[SHOWN_RUNNING];
+	struct handlers_said *s = &h->said;
+	char text[1024];
+	size_t n, used = 0;
+
+	pthread_mutex_lock(&s->mu);
+	n = s->n_running;
+	memcpy(shown, s->running, SL_MIN(n, SHOWN_RUNNING) * sizeof(*shown));
+	pthread_mutex_unlock(&s->mu);
+	if (n == 0) {
+		if (stop_requested()) /* not at the end of a drain */
+			cli_notice(h->cli, "stopping; no job is running");
+		return;
+	}
+	for (size_t i = 0; i < SL_MIN(n, SHOWN_RUNNING); i++)
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "%sjob %" PRIu64 " (%.100s)", i ? ", " : "",
+					 shown[i].id, shown[i].type);
+	if (n > SHOWN_RUNNING)
+		(void)snprintf(text + used, sizeof(text) - used, " and %zu more", n - SHOWN_RUNNING);
+	cli_notice(h->cli, "stopping; finishing %s. A second signal exits immediately", text);
+}
+
 /* On any thread. */
 static void on_observation(const struct sl_observation *o, void *ctx)
 {
-	struct handlers *s = ctx;
-	const char *why = o->err != NULL ? o->err->msg : "";
+	struct handlers *h = ctx;
+	const char *type = served_type(h, o->type), *why = o->err != NULL ? o->err->msg : "no reason was given";
 
-	/* A job that was reaped had a worker that died, perhaps with output that is not sent. */
-	if (o->kind == SL_OBSERVE_JOB_REAPED)
-		workerlog_nudge(s->log);
-	if (o->kind == SL_OBSERVE_WORKER_STOPPING)
-		cli_say(s->cli, SL_LOG_INFO, "stopping; no new jobs are started");
-	if (o->kind == SL_OBSERVE_ATTEMPT_FAILED || o->kind == SL_OBSERVE_ATTEMPT_ABORTED ||
-	    o->kind == SL_OBSERVE_JOB_FAILED || o->kind == SL_OBSERVE_LEASE_LOST)
-		cli_say(s->cli, SL_LOG_INFO, "job %" PRIu64 ", attempt %d: %s%s%s", o->id, o->attempt,
-			sl_observe_name(o->kind), *why ? ": " : "", why);
+	switch (o->kind) {
+	case SL_OBSERVE_JOB_REAPED: /* its worker died, perhaps with output that is not sent */
+		workerlog_nudge(h->log);
+		break;
+	case SL_OBSERVE_WORKER_STOPPING:
+		say_stopping(h);
+		break;
+	case SL_OBSERVE_ATTEMPT_STARTED:
+		attempt_began(h, o);
+		break;
+	case SL_OBSERVE_ATTEMPT_COMPLETED:
+		attempt_is_over(h, o);
+		break;
+	case SL_OBSERVE_ATTEMPT_FAILED:
+		attempt_is_over(h, o);
+		if (may_say(h))
+			cli_notice(h->cli, "job %" PRIu64 " (%s), attempt %d failed: %s", o->id, type, o->attempt, why);
+		break;
+	case SL_OBSERVE_ATTEMPT_ABORTED:
+		attempt_is_over(h, o);
+		if (may_say(h))
+			cli_notice(h->cli, "job %" PRIu64 " (%s), attempt %d was stopped: %s", o->id, type, o->attempt,
+				   why);
+		break;
+	case SL_OBSERVE_JOB_FAILED:
+		if (may_say(h))
+			cli_notice(h->cli,
+				   "job %" PRIu64 " (%s) failed and is not retried; retry it with: sluice jobs retry "
+				   "%" PRIu64,
+				   o->id, type, o->id);
+		break;
+	case SL_OBSERVE_LEASE_LOST:
+		if (may_say(h))
+			cli_notice(h->cli, "job %" PRIu64 " (%s), attempt %d lost its lease: %s", o->id, type,
+				   o->attempt, why);
+		break;
+	default:
+		break;
+	}
 }
 
 int handlers_start(struct handlers *h, const struct handlers_opts *o, struct jobstore *store, struct workerlog *log)
 {
 	struct sl_processor processors[HANDLERS_MAX];
 	struct sl_err err = SL_ERR_INIT;
-	char types[TEXT_COUNT_BYTES], slots[TEXT_COUNT_BYTES];
+	char types[512] = "", slots[TEXT_COUNT_BYTES];
+	size_t used = 0;
 	struct sl_worker_opts opts = {
 		SL_WORKER_OPTS_INIT,
 		.env = h->env,
@@ -271,6 +396,11 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	};
 
 	h->log = log;
+	h->said.slots = (size_t)o->slots;
+	h->said.running = calloc(h->said.slots, sizeof(*h->said.running));
+	if (h->said.running == NULL)
+		return cli_no_memory(h->cli);
+	(void)pthread_mutex_init(&h->said.mu, NULL);
 	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
 	if (h->environment == NULL)
 		return cli_no_memory(h->cli);
@@ -308,16 +438,26 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 	}
 	if (sl_worker_new(&h->worker, &opts, &err) || sl_worker_start(h->worker, &err))
 		return cli_fail(h->cli, &err, NULL);
-	cli_say(h->cli, SL_LOG_INFO, "worker %s serves %s with %s", sl_worker_id(h->worker),
-		text_count(types, h->n, "type"), text_count(slots, (uint64_t)o->slots, "slot"));
+	if (o->store == NULL)
+		return 0;
+	for (size_t i = 0; i < h->n && used < sizeof(types) - 1; i++)
+		used += (size_t)snprintf(types + used, sizeof(types) - used, "%s%s", i ? ", " : "", h->list[i].name);
+	cli_notice(h->cli, "ready: type%s %s%s, %s, store %s", h->n == 1 ? "" : "s", types,
+		   used >= sizeof(types) ? "…" : "", text_count(slots, (uint64_t)o->slots, "slot"), o->store);
 	return 0;
 }
 
 int handlers_stop(struct handlers *h, int64_t grace_ms)
 {
 	struct sl_err err = SL_ERR_INIT;
+	int rc;
 
-	if (h->worker == NULL || !sl_worker_stop(h->worker, grace_ms, &err))
+	if (h->worker == NULL)
+		return EXIT_OK;
+	rc = sl_worker_stop(h->worker, grace_ms, &err);
+	say_left_out(h, h->said.n_left_out); /* its threads have ended */
+	h->said.n_left_out = 0;
+	if (rc == 0)
 		return EXIT_OK;
 	cli_say(h->cli, SL_LOG_WARN, "stopping: %s", err.msg);
 	return EXIT_INTERRUPTED;
@@ -333,6 +473,10 @@ void handlers_fini(struct handlers *h)
 	}
 	handlerenv_free(h->environment);
 	h->environment = NULL;
+	if (h->said.running != NULL)
+		(void)pthread_mutex_destroy(&h->said.mu);
+	free(h->said.running);
+	h->said.running = NULL;
 	h->worker = NULL;
 	h->n = 0;
 }

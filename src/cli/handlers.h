@@ -11,6 +11,7 @@
 
 #include "workerlog.h"
 
+#include <pthread.h>
 #include <sluice/exec.h>
 
 #define HANDLERS_MAX 64
@@ -20,6 +21,20 @@ struct handler {
 	char **argv; /* NULL: the job's input names the command */
 	const char *shell_argv[4];
 	sl_exec *exec;
+};
+
+/* What a worker reports on standard error while it runs. */
+struct handlers_said {
+	pthread_mutex_t mu;
+	/* The attempts that run, at most as many as slots. */
+	struct handlers_running {
+		uint64_t id;
+		const char *type; /* of the list of handlers */
+	} * running;
+	size_t n_running, slots;
+	int64_t second_ms; /* when the second began in which n_failed lines were printed */
+	unsigned n_failed;
+	uint64_t n_left_out; /* lines about failed attempts, because there were too many in that second */
 };
 
 struct handlers {
@@ -32,6 +47,7 @@ struct handlers {
 	char **environment; /* of the commands */
 	sl_worker *worker;
 	struct workerlog *log;
+	struct handlers_said said;
 };
 
 /* How attempts are made; as the options and settings of the same names say. */
@@ -42,6 +58,7 @@ struct handlers_opts {
 	const char *const *pass_env; /* names, that commands get although they are secrets; NULL: none */
 	size_t n_pass_env;
 	const char *run_as; /* the user of the commands; NULL: that of this process */
+	const char *store;  /* what the line that reports the start calls the store; NULL: no such line */
 };
 
 /* Keep commands from reading the worker's secrets in /proc/<worker>: they leave the memory that /proc shows as environ,
@@ -50,8 +67,9 @@ struct handlers_opts {
 void handlers_hide_secrets(void);
 /* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */
 int handlers_add(struct handlers *h, const char *text);
-/* Make the worker and start it; its output goes to log, which outlives the handlers. 0, or an exit code after a line on
- * stderr. */
+/* Make the worker and start it; its output goes to log, which outlives the handlers. From here on, unless --quiet was
+ * given, lines on stderr report the start, failed attempts (at most some in a second, and how many more) and which jobs
+ * are finished at the end. 0, or an exit code after a line on stderr. */
 int handlers_start(struct handlers *h, const struct handlers_opts *opts, struct jobstore *store, struct workerlog *log);
 /* Let running commands finish within grace_ms. 0, or 75 when they had to be ended. */
 int handlers_stop(struct handlers *h, int64_t grace_ms);

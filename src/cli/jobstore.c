@@ -29,6 +29,23 @@ const char *jobstore_url(const struct parsed *args)
 	return url != NULL && *url ? url : sl_store_default_url();
 }
 
+void jobstore_name(char to[JOBSTORE_NAME_BYTES], const char *url)
+{
+	const char *scheme = strstr(url, "://");
+	const char *host = scheme != NULL ? scheme + 3 : url;
+	size_t before = (size_t)(host - url), n = strcspn(host, "?");
+
+	/* Everything up to the last '@' may be a password, however it is written. A path of SQLite has none. */
+	for (size_t i = n; scheme != NULL && i > 0; i--) {
+		if (host[i - 1] == '@') {
+			host += i;
+			n -= i;
+			break;
+		}
+	}
+	(void)snprintf(to, JOBSTORE_NAME_BYTES, "%.*s%.*s", (int)SL_MIN(before, 32), url, (int)SL_MIN(n, 200), host);
+}
+
 int jobstore_fail(struct cli *cli, const struct parsed *args, const struct sl_err *err)
 {
 	const char *url = jobstore_url(args);

@@ -49,6 +49,9 @@ extern const struct opt jobstore_opts[], jobstore_opts_store[];
 
 /* --store, else SLUICE_STORE, else the default. */
 const char *jobstore_url(const struct parsed *args);
+#define JOBSTORE_NAME_BYTES 256
+/* The URL without user, password and parameters, for messages. */
+void jobstore_name(char to[JOBSTORE_NAME_BYTES], const char *url);
 /* Open store, notifier and client. 0, or an exit code after a line on stderr. Without its notifier (it cannot be had)
  * a store still works, by polling: a warning is printed. */
 int jobstore_open(struct cli *cli, const struct parsed *args, enum jobstore_mode mode, struct jobstore *out);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 static atomic_int requested; /* signals so far; lock-free: good in a handler, and for threads that read it */
+static atomic_int first;     /* the number of the first one */
 static atomic_int patient;   /* the second one asks, too; the third ends the command */
 static int pipe_fds[2] = {-1, -1};
 static int reload_fds[2] = {-1, -1};
@@ -34,9 +35,12 @@ static void on_signal(int number)
 	struct sigaction again;
 	ssize_t ignored;
 
-	if (++requested == 1 && patient) {
-		make_action(&again);
-		(void)sigaction(number, &again, NULL);
+	if (++requested == 1) {
+		first = number;
+		if (patient) {
+			make_action(&again);
+			(void)sigaction(number, &again, NULL);
+		}
 	}
 	/* The pipe closes the gap between reading the flag and going to sleep in poll. A full pipe is fine. */
 	ignored = write(pipe_fds[1], "", 1);
@@ -81,6 +85,11 @@ int stop_on_hangup(void)
 bool stop_requested(void)
 {
 	return requested != 0;
+}
+
+int stop_signal(void)
+{
+	return first;
 }
 
 int stop_count(void)

@@ -18,6 +18,8 @@ bool stop_requested(void);
 /* SIGHUP is a signal like these: for work that leaves something behind when the terminal's end kills it. A process that
  * was started to ignore it (nohup) still does. */
 int stop_on_hangup(void);
+/* The first signal's number; 0: none came. */
+int stop_signal(void);
 /* How many came. */
 int stop_count(void);
 /* The second one, too, is only counted; the third ends the command. For work that knows two ways to stop. */

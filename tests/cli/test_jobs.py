@@ -406,24 +406,29 @@ class Look(JobTest):
         self.assertEqual(self.on_a_terminal("jobs", "logs", str(chain), "--raw"), line)
         self.assertEqual(self.ok("jobs", "logs", str(chain)).out, line)
 
-    def watch_on_a_terminal(self, **env):
+    def watch_on_a_terminal(self, *, key=None, **env):
         leader, follower = pty.openpty()
+        before = termios.tcgetattr(leader)
         p = subprocess.Popen([SLUICE, "jobs", "watch", "--every=100ms"], stdout=follower, stderr=follower, stdin=follower,
                              env={**self.env, "TERM": "xterm", **env}, cwd=self.dir,
-                             preexec_fn=_default_signals)
+                             preexec_fn=lambda: (_default_signals(), os.login_tty(follower)))
         os.close(follower)
         self.addCleanup(lambda: (p.kill(), p.wait()))
         shown = b""
         while shown.count(b"RUNNING") < 2:
             shown += os.read(leader, 65536)
-        p.send_signal(signal.SIGINT)
+        if key is None:
+            p.send_signal(signal.SIGINT)
+        else:
+            os.write(leader, key)
         try:
             while more := os.read(leader, 65536):
                 shown += more
         except OSError:
             pass  # the terminal is gone with the process
-        os.close(leader)
         self.assertEqual(p.wait(), 0)
+        self.assertEqual(termios.tcgetattr(leader), before)
+        os.close(leader)
         return shown
 
     def test_the_view_is_drawn_in_place_on_a_terminal_and_leaves_it_in_order(self):
@@ -433,6 +438,12 @@ class Look(JobTest):
         self.assertIn(b"\x1b[H", shown)
         self.assertTrue(shown.rstrip().endswith(b"\x1b[?25h"), shown[-80:])
         self.assertNotRegex(self.watch_on_a_terminal(NO_COLOR="1"), rb"\x1b\[[0-9;]*m")
+
+    def test_the_view_ends_with_the_key_q(self):
+        self.enqueue("mail")
+        shown = self.watch_on_a_terminal(key=b"xq")
+        self.assertIn(b"q: quit", shown)
+        self.assertTrue(shown.rstrip().endswith(b"\x1b[?25h"), shown[-80:])
 
     def test_the_password_is_never_printed(self):
         for store in ["postgres://u:se%63ret@localhost:1/x", "postgres://u@localhost:1/x?password=secret"]:

@@ -101,13 +101,13 @@ class Dump(CliTest):
         self.assertEqual(self.records("x.wal"), {1: b"one"})
         self.assertNotIn("torn", self.ok("wal", "verify", "x.wal").text)
 
-    def test_a_broken_pipe_is_noticed(self):
+    def test_a_broken_pipe_ends_a_dump_quietly(self):
         self.write("x.wal", walfmt.log([b"x" * 1000] * 500))
         p = self.start("wal", "dump", "--json", "x.wal")
         p.stdout.readline()
         p.stdout.close()
-        self.assertEqual(p.wait(TIMEOUT), 74)
-        self.assertIn(b"Broken pipe", p.stderr.read())
+        self.assertEqual(p.wait(TIMEOUT), 141)
+        self.assertEqual(p.stderr.read(), b"")
 
     def test_SIGTERM_ends_a_dump_with_status_75(self):
         self.write("x.wal", walfmt.log([b"x" * 1000] * 500))

@@ -7,9 +7,11 @@ import fcntl
 import glob
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
+import time
 
 import jobtest
 from clitest import TIMEOUT
@@ -483,6 +485,43 @@ class Control(JobTest):
         self.assertEqual((self.show(chain)["status"], self.logs(chain)), ("completed", b"finished\n"))
         self.assertEqual((self.show(waiting)["status"], self.show(waiting)["attempt"]), ("pending", 0))
 
+    def test_a_worker_reports_its_start_failed_attempts_and_what_it_finishes(self):
+        failing, running = self.enqueue("bad"), self.enqueue("t")
+        os.mkfifo(self.path("go"))
+        handlers = [self.handler("echo $$ >pid; read x <go"), "--type=bad=sh -c 'exit 3'", "--max-attempts=2", "--slots=2"]
+        worker = self.worker(*handlers)
+        self.until_file("pid")
+        self.until_status(failing, "failed")
+        worker.send_signal(signal.SIGINT)
+        lines = []
+        while not lines or b"stopping" not in lines[-1]:
+            lines.append(worker.stderr.readline())
+            self.assertTrue(lines[-1], lines)
+        self.write("go", b"x\n")
+        self.assertEqual(worker.wait(TIMEOUT), 0)
+        store = self.store.partition("?")[0].rpartition("/")[2]
+        self.assertRegex(lines[0].decode(), rf"^sluice worker: ready: types t, bad, 2 slots, store \w+:[^@?]*/{store}$")
+        said = b"".join(lines[1:]).decode()
+        for text in [f"job {failing} (bad), attempt 1 failed: exit code 3", f"job {failing} (bad), attempt 2 failed: exit code 3",
+                     f"job {failing} (bad) failed and is not retried; retry it with: sluice jobs retry {failing}",
+                     f"stopping; finishing job {running} (t). A second signal exits immediately"]:
+            self.assertEqual(said.count(text), 1, (text, said))
+        # What it says can be copied.
+        self.ok("jobs", "retry", str(failing))
+        self.enqueue("bad")
+        r = self.sluice("worker", "--drain", "--quiet", "--retry-delay=10ms", *handlers)
+        self.assertEqual((r.code, r.err), (0, b""))
+
+    def test_a_flood_of_failed_attempts_does_not_flood_the_terminal(self):
+        for _ in range(100):
+            self.enqueue("bad")
+        began = time.monotonic()
+        r = self.ok("worker", "--type=bad=false", "--max-attempts=1", "--drain", "--slots=8")
+        lines = len(re.findall(r"(?m), attempt 1 failed: | is not retried; ", r.errors))
+        left_out = sum(int(n) for n in re.findall(r"(?m): (\d+) more lines about failed attempts were left out$", r.errors))
+        self.assertLessEqual(lines, 20 * (time.monotonic() - began + 2))
+        self.assertEqual(lines + left_out, 200)
+
     def test_a_stopped_worker_gives_back_what_takes_too_long(self):
         chain = self.enqueue("t")
         worker = self.worker(self.handler("echo $$ >pid; sleep 1000"), "--stop-grace=0", "--kill-grace=1s")
@@ -587,8 +626,9 @@ class Run(JobTest):
         for how in (signal.SIGINT, signal.SIGTERM):
             p = self.start("run", "--", "sh", "-c", "echo $$; sleep 1000")
             pid = int(p.stdout.readline())
-            self.end(p, 75, how)
+            _, err = self.end(p, 128 + how, how)
             self.assertFalse(alive(pid))
+            self.assertRegex(err, rb"^sluice run: cancelled; job \d+ was stopped\n$")
             job = self.ok("jobs", "list", "--json", "--limit=1").json()[0]
             self.assertEqual(job["status"], "cancelled")
             self.one_line(self.fails(65, "jobs", "retry", job["id"], says="start its command again"))
