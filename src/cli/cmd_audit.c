@@ -180,7 +180,8 @@ const struct command cmd_audit_head = {
 		       "are, the last sequence, the hash of the last event, and with --key-file an Ed25519 signature. "
 		       "Keep it elsewhere: with it, 'sluice audit verify --checkpoint' detects that the end of the "
 		       "chain was cut off, which nothing in DIR can show.",
-	.example = "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
+	.example = "sluice audit head ./lake --dataset ledgers\n"
+		   "sluice audit head ./lake --dataset ledgers --key-file audit.key > ledgers.head",
 	.run = audit_head_run,
 };
 
@@ -220,6 +221,7 @@ const struct command cmd_audit_keygen = {
 	.description =
 		"Writes a new Ed25519 key: the secret key to FILE, which only you can read (mode 0600), and the public "
 		"key to FILE.pub. An existing file is never replaced (status 73). The secret key is never printed.",
-	.example = "sluice audit keygen audit.key",
+	.example = "sluice audit keygen audit.key\n"
+		   "sluice audit keygen /etc/sluice/audit.key",
 	.run = audit_keygen_run,
 };

@@ -114,6 +114,7 @@ const struct command cmd_backup_passphrase = {
 	.description = "The keys of the data stay the same and are wrapped again, so no data is written again. From "
 		       "then on, only the new passphrase opens the repository. A copy of the repository that was made "
 		       "before still opens with the old one.",
-	.example = "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
+	.example = "sluice backup passphrase --repo ./repo\n"
+		   "sluice backup passphrase --repo ./repo --passphrase-file old --new-passphrase-file new",
 	.run = backup_passphrase_run,
 };

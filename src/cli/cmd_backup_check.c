@@ -206,6 +206,7 @@ const struct command cmd_backup_repair = {
 		"rebuilt. A snapshot that misses something is replaced by one, tagged repaired, without the lost "
 		"files, each of which is named. Damaged objects are kept below damaged/ in the repository. Status 0 "
 		"when nothing is lost, 65 otherwise. A later backup of the same files restores lost blocks.",
-	.example = "sluice backup repair --repo ./repo",
+	.example = "sluice backup repair --repo ./repo\n"
+		   "sluice backup repair --repo ./repo --json",
 	.run = backup_repair_run,
 };

@@ -253,6 +253,7 @@ const struct command cmd_backup_prune = {
 		"Works in two runs: the first marks packs that no snapshot needs for deletion, and a later one deletes "
 		"them once no running backup can depend on them. So backups may run at any time, from any machine, and "
 		"the space is free after the second run. A backup that shows no activity for 24 hours counts as dead.",
-	.example = "sluice backup prune --repo ./repo",
+	.example = "sluice backup prune --repo ./repo\n"
+		   "sluice backup prune --repo ./repo --dry-run",
 	.run = backup_prune_run,
 };

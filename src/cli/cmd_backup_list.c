@@ -157,7 +157,8 @@ const struct command cmd_backup_show = {
 	.summary = "show one snapshot in detail",
 	.opts = show_opts,
 	.description = "SNAPSHOT is an id, its beginning (at least 4 characters), or latest, the newest.",
-	.example = "sluice backup show latest --repo ./repo",
+	.example = "sluice backup show latest --repo ./repo\n"
+		   "sluice backup show latest --repo ./repo --json",
 	.run = backup_show_run,
 };
 
@@ -256,7 +257,8 @@ const struct command cmd_backup_ls = {
 	.opts = ls_opts,
 	.description = "Lists everything in the snapshot, or PATH and what is below it. Names in a snapshot have no "
 		       "leading slash; a PATH may have one.",
-	.example = "sluice backup ls latest /etc --long --repo ./repo",
+	.example = "sluice backup ls latest --repo ./repo\n"
+		   "sluice backup ls latest /etc --long --repo ./repo",
 	.run = ls_cat_run,
 };
 
@@ -272,6 +274,7 @@ const struct command cmd_backup_cat = {
 	.opts = cat_opts,
 	.description = "Prints the contents of one file byte for byte, holes as zeros. Each block is checked against "
 		       "its id first.",
-	.example = "sluice backup cat latest etc/fstab --repo ./repo",
+	.example = "sluice backup cat latest etc/fstab --repo ./repo\n"
+		   "sluice backup cat latest etc/hosts --repo ./repo > hosts",
 	.run = ls_cat_run,
 };

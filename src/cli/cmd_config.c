@@ -23,7 +23,8 @@ const struct command cmd_config_check = {
 	.summary = "check a configuration file and name every mistake with its place",
 	.description = "Prints every problem as FILE:LINE:COLUMN, and suggests the nearest known name for an unknown "
 		       "one. The environment is not read. Nothing is started.",
-	.example = "sluice config check sluice.yaml",
+	.example = "sluice config check sluice.yaml\n"
+		   "sluice config check /etc/sluice/sluice.yaml",
 	.run = config_check_run,
 };
 
@@ -84,6 +85,7 @@ const struct command cmd_config_list = {
 	.summary = "print every setting of a server, as a file to start from",
 	.opts = list_opts,
 	.description = "Prints each setting with its description, environment variable, flag and default.",
-	.example = "sluice config list > sluice.yaml",
+	.example = "sluice config list\n"
+		   "sluice config list > sluice.yaml",
 	.run = config_list_run,
 };

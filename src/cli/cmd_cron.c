@@ -107,7 +107,8 @@ const struct command cmd_cron_add = {
 	.description = "SPEC has five fields (minute, hour, day of month, month, day of week; lists, ranges, steps and "
 		       "names) or is @hourly, @daily, @weekly, @monthly or @yearly; times are UTC. Running workers "
 		       "enqueue each tick exactly once, however many there are. Adding a name again replaces it.",
-	.example = "sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'",
+	.example = "sluice cron add nightly '30 2 * * *' report '{\"kind\":\"full\"}'\n"
+		   "sluice cron add hourly '@hourly' report",
 	.run = cron_add_run,
 };
 const struct command cmd_cron_list = {
@@ -116,7 +117,8 @@ const struct command cmd_cron_list = {
 	.summary = "list recurring schedules",
 	.opts = jobstore_opts,
 	.description = "Prints name, schedule, type and next tick, soonest first and paused ones last.",
-	.example = "sluice cron list --json",
+	.example = "sluice cron list\n"
+		   "sluice cron list --json",
 	.run = cron_list_run,
 };
 const struct command cmd_cron_remove = {
@@ -125,6 +127,7 @@ const struct command cmd_cron_remove = {
 	.summary = "remove recurring schedules",
 	.opts = jobstore_opts_store,
 	.description = "Jobs that were already enqueued stay.",
-	.example = "sluice cron remove nightly",
+	.example = "sluice cron remove nightly\n"
+		   "sluice cron remove nightly hourly",
 	.run = cron_remove_run,
 };

@@ -233,7 +233,8 @@ const struct command cmd_dlq_export = {
 	.summary = "print all dead letters as JSON lines",
 	.opts = export_opts,
 	.description = "The same as 'sluice dlq list --json'.",
-	.example = "sluice dlq export ./demo.dead > letters.jsonl",
+	.example = "sluice dlq export ./demo.dead > letters.jsonl\n"
+		   "sluice dlq export ./demo.dead | jq .error",
 	.run = list_run,
 };
 
@@ -244,6 +245,7 @@ const struct command cmd_dlq_purge = {
 	.opts = purge_opts,
 	.description = "Acknowledges the dead letters and removes files that hold no others. Asks first on a terminal; "
 		       "elsewhere it needs --yes.",
-	.example = "sluice dlq purge ./demo.dead --before 30d --yes",
+	.example = "sluice dlq purge ./demo.dead\n"
+		   "sluice dlq purge ./demo.dead --before 30d --yes",
 	.run = dlq_purge_run,
 };

@@ -336,6 +336,7 @@ const struct command cmd_export_backfill = {
 		"source gives something else, the status is 65 and nothing is changed. Rows that have appeared in "
 		"recorded holes become separate files. Numbers before the start of the dataset become partitions with "
 		"their own audit events. 'sluice export gaps' prints the ranges that are needed.",
-	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999",
+	.example = "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers --ranges 500000-749999\n"
+		   "sluice export backfill --from ledgers.csv --to ./lake --dataset ledgers",
 	.run = export_backfill_run,
 };

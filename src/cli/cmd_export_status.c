@@ -153,7 +153,8 @@ const struct command cmd_export_status = {
 	.description = "Prints what the catalog records of each dataset, or of one: its range, rows, partitions and "
 		       "bytes, the hash of the last audit event, and which process exports to it. The files are not "
 		       "read: 'sluice export gaps' and 'sluice audit verify' do that.",
-	.example = "sluice export status ./lake --dataset ledgers --json",
+	.example = "sluice export status ./lake\n"
+		   "sluice export status ./lake --dataset ledgers --json",
 	.run = export_status_run,
 };
 
@@ -234,6 +235,7 @@ const struct command cmd_export_gaps = {
 		"Prints ranges that no partition covers, and partitions whose file is missing or has the wrong size, "
 		"as FIRST-LAST with the reason; the status is 65 if there are any. 'sluice export backfill --ranges' "
 		"restores them. The contents of the files are not checked: 'sluice audit verify' does that.",
-	.example = "sluice export gaps ./lake --dataset ledgers",
+	.example = "sluice export gaps ./lake\n"
+		   "sluice export gaps ./lake --dataset ledgers",
 	.run = export_gaps_run,
 };

@@ -160,7 +160,8 @@ const struct command cmd_jobs_list = {
 	.opts = list_opts,
 	.description =
 		"Prints one line per job: id, chain, type, status, attempt, time of creation and the last error.",
-	.example = "sluice jobs list --status failed --type mail",
+	.example = "sluice jobs list --status failed --type mail\n"
+		   "sluice jobs list --since 1h --json",
 	.run = jobs_list_run,
 };
 
@@ -283,7 +284,8 @@ const struct command cmd_jobs_show = {
 	.summary = "show a job with its attempts",
 	.opts = jobstore_opts,
 	.description = "Prints everything in the store about one job, and how each of its attempts ended.",
-	.example = "sluice jobs show 42 --json",
+	.example = "sluice jobs show 42\n"
+		   "sluice jobs show 42 --json",
 	.run = jobs_show_run,
 };
 
@@ -347,7 +349,8 @@ const struct command cmd_jobs_wait = {
 	.opts = wait_opts,
 	.description = "Exits with 0 if the chain completed, 65 if it failed, was cancelled or is unknown, and 75 if "
 		       "the time ran out.",
-	.example = "sluice jobs wait 42 --timeout 5m",
+	.example = "sluice jobs wait 42\n"
+		   "sluice jobs wait 42 --timeout 5m",
 	.run = jobs_wait_run,
 };
 

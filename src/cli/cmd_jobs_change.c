@@ -119,7 +119,8 @@ const struct command cmd_jobs_retry = {
 		       "Chains in another state are left alone. The request is refused with status 65, and no chain is "
 		       "changed, if another unfinished chain has the same deduplication key, if a chain waits for one "
 		       "that was deleted, or if it was a 'sluice run' that has ended, since no worker serves it.",
-	.example = "sluice jobs retry 42 43",
+	.example = "sluice jobs retry 42\n"
+		   "sluice jobs retry 42 43",
 	.data = &(const enum change){RETRY},
 	.run = change_run,
 };
@@ -130,7 +131,8 @@ const struct command cmd_jobs_cancel = {
 	.opts = jobstore_opts,
 	.description =
 		"Aborts a running job; its worker is notified immediately. Chains that have ended are left alone.",
-	.example = "sluice jobs cancel 42",
+	.example = "sluice jobs cancel 42\n"
+		   "sluice jobs cancel 42 43 44",
 	.data = &(const enum change){CANCEL},
 	.run = change_run,
 };
@@ -141,7 +143,8 @@ const struct command cmd_jobs_fail = {
 	.opts = fail_opts,
 	.description = "Marks the current job of each chain as failed for good with this error. Aborts it if it is "
 		       "running; its worker is notified immediately. Chains that have ended are left alone.",
-	.example = "sluice jobs fail 42 --error 'the printer is gone'",
+	.example = "sluice jobs fail 42\n"
+		   "sluice jobs fail 42 --error 'the printer is gone'",
 	.data = &(const enum change){FAIL},
 	.run = change_run,
 };
@@ -151,7 +154,8 @@ const struct command cmd_jobs_trigger = {
 	.summary = "run scheduled chains now",
 	.opts = jobstore_opts,
 	.description = "Makes a job that is scheduled for later, or waits for its next attempt, due immediately.",
-	.example = "sluice jobs trigger 42",
+	.example = "sluice jobs trigger 42\n"
+		   "sluice jobs trigger 42 43",
 	.data = &(const enum change){TRIGGER},
 	.run = change_run,
 };
@@ -162,7 +166,8 @@ const struct command cmd_jobs_delete = {
 	.opts = delete_opts,
 	.description =
 		"Refused, with nothing deleted, if other chains wait for one of them and --cascade is not given.",
-	.example = "sluice jobs delete 42 --cascade",
+	.example = "sluice jobs delete 42\n"
+		   "sluice jobs delete 42 --cascade",
 	.data = &(const enum change){DELETE},
 	.run = change_run,
 };
@@ -192,7 +197,8 @@ const struct command cmd_jobs_pause = {
 	.summary = "stop handing out jobs of a type",
 	.opts = jobstore_opts_store,
 	.description = "Running jobs continue; no worker anywhere gets another one until 'sluice jobs resume'.",
-	.example = "sluice jobs pause mail",
+	.example = "sluice jobs pause mail\n"
+		   "sluice jobs pause mail report",
 	.run = pause_resume_run,
 };
 const struct command cmd_jobs_resume = {
@@ -201,7 +207,8 @@ const struct command cmd_jobs_resume = {
 	.summary = "hand out jobs of a type again",
 	.opts = jobstore_opts_store,
 	.description = "Ends the pause that 'sluice jobs pause' began.",
-	.example = "sluice jobs resume mail",
+	.example = "sluice jobs resume mail\n"
+		   "sluice jobs resume mail report",
 	.run = pause_resume_run,
 };
 
@@ -233,7 +240,8 @@ const struct command cmd_jobs_migrate = {
 	.opts = jobstore_opts,
 	.description = "Every command does this automatically; run it alone for a deployment that wants a separate "
 		       "step. It is safe to run it twice, or in several places at the same time.",
-	.example = "sluice jobs migrate --store postgres:///app",
+	.example = "sluice jobs migrate\n"
+		   "sluice jobs migrate --store postgres:///app",
 	.run = jobs_migrate_run,
 };
 
@@ -283,6 +291,7 @@ const struct command cmd_jobs_prune = {
 		"Deletes completed, failed and cancelled chains with their events, a bounded number at a time. Chains "
 		"that others still wait for are kept. Also removes events of that age whose job was deleted, and the "
 		"marks of logs that a newer log of the same name has replaced, once their events are gone.",
-	.example = "sluice jobs prune --keep 90d",
+	.example = "sluice jobs prune --keep 90d\n"
+		   "sluice jobs prune --keep 7d --store postgres:///app",
 	.run = jobs_prune_run,
 };

@@ -371,6 +371,7 @@ const struct command cmd_jobs_logs = {
 		       "its jobs. A line that was too long for one event is joined again; --json prints its parts "
 		       "separately, all but the last marked as partial. If the store becomes unavailable during "
 		       "--follow, it is queried again at least every 5 s.",
-	.example = "sluice jobs logs 42 --follow",
+	.example = "sluice jobs logs 42\n"
+		   "sluice jobs logs 42 --follow",
 	.run = jobs_logs_run,
 };

@@ -253,7 +253,8 @@ const struct command cmd_parquet_schema = {
 	.summary = "print the columns of a Parquet file",
 	.opts = schema_opts,
 	.description = "Prints one line per column: name, type, and whether it may be NULL.",
-	.example = "sluice parquet schema part.parquet",
+	.example = "sluice parquet schema part.parquet\n"
+		   "sluice parquet schema part.parquet --json",
 	.run = parquet_schema_run,
 };
 

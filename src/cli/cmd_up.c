@@ -183,6 +183,7 @@ const struct command cmd_server = {
 	.description = "Prints the address and serves until SIGTERM or SIGINT. These drain: the server accepts nothing "
 		       "new, and open requests may finish. Any number of servers may share one PostgreSQL database. "
 		       "SIGHUP reloads tokens and certificates.",
-	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070",
+	.example = "sluice server --store postgres://db.example/jobs --listen 127.0.0.1:7070\n"
+		   "sluice server --config /etc/sluice/sluice.yaml",
 	.run = server_run,
 };

@@ -189,7 +189,8 @@ const struct command cmd_wal_archive = {
 		       "active file last. A log with pending records is left alone (status 75) without "
 		       "--include-pending. After a crash, running it again finishes the work. Encrypted payloads stay "
 		       "sealed; --key-file checks first that they open (status 78 otherwise).",
-	.example = "sluice wal archive ./demo.wal --to ./archive --include-pending",
+	.example = "sluice wal archive ./demo.wal --to ./archive\n"
+		   "sluice wal archive ./demo.wal --to ./archive --include-pending",
 	.run = wal_archive_run,
 };
 
@@ -266,6 +267,7 @@ const struct command cmd_wal_cleanup = {
 		"Removes and prints the archives in DIR whose last record is older than --retention-days. For damaged "
 		"archives and the files that a recovery quarantined (.torn-*, .damaged-*, .old-*), the time of the "
 		"file counts. Other files are left alone. If DIR does not exist, there is nothing to remove.",
-	.example = "sluice wal cleanup ./archive --retention-days 30 --dry-run",
+	.example = "sluice wal cleanup ./archive --retention-days 30\n"
+		   "sluice wal cleanup ./archive --retention-days 30 --dry-run",
 	.run = wal_cleanup_run,
 };

@@ -375,7 +375,8 @@ const struct command cmd_wal_verify = {
 		       "a write, and a hole that an earlier recovery declared are reported but are not damage. "
 		       "Otherwise prints every damaged range, and the status is 65. Nothing is locked or changed. "
 		       "--key-file also checks the seal of every payload of an encrypted log.",
-	.example = "sluice wal verify ./demo.wal",
+	.example = "sluice wal verify ./demo.wal\n"
+		   "sluice wal verify ./demo.wal --json",
 	.run = wal_verify_run,
 };
 

@@ -43,7 +43,8 @@ const struct group *group_find(const char *word);
 /* What `sluice help TOPIC` teaches: how commands go together, by example. */
 struct topic {
 	const char *name, *summary; /* no topic has the name of a command or a group */
-	const char *text; /* lines of at most 80 columns; an indented line that begins with sluice can be run */
+	/* Lines of at most 80 columns; an indented line that begins with sluice can be run. NULL: made from tables. */
+	const char *text;
 };
 
 /* In the order in which they are best read; name NULL at the end. */
@@ -61,7 +62,11 @@ const char *suggest_command(const char *group, const char *word, char to[SUGGEST
 /* The same with topics of help. */
 const char *suggest_help(const char *word, char to[SUGGEST_BYTES]);
 
+/* What there is for what people want, on one screen. */
 void help_main(struct out *out);
+/* Every command, topic and global option. */
+void help_all(struct out *out);
+void help_topic(struct out *out, const struct topic *topic);
 void help_group(struct out *out, const struct group *group);
 void help_command(struct out *out, const struct command *command);
 /* All tables as one JSON document. */

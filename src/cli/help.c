@@ -4,6 +4,7 @@
 
 #include "values.h"
 
+#include <ctype.h>
 #include <sluice/version.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,8 @@ static const struct {
 	     "interrupted by a signal"},
 	{78, "configuration: a wrong or missing setting, schema or key, a format of a later version, a table that does "
 	     "not fit"},
+	{130, "'run' only: cancelled with Ctrl-C; 143 by SIGTERM"},
+	{141, "the reader of standard output, such as head, closed its pipe"},
 };
 
 enum { N_EXIT_CODES = sizeof(exit_codes) / sizeof(exit_codes[0]), HELP_COLUMN = 26, HELP_WIDTH = 80 };
@@ -110,12 +113,14 @@ static void help_options(struct out *out, const char *title, const struct opt *t
 	}
 }
 
-static void help_exit_codes(struct out *out)
+/* The lines of an example; most: how many of them. */
+static void help_examples(struct out *out, const char *lines, int most)
 {
-	out_str(out, "\nExit status:\n");
-	for (int i = 0; i < N_EXIT_CODES; i++) {
-		out_printf(out, "  %2d  ", exit_codes[i].code);
-		wrapped(out, exit_codes[i].meaning, 6);
+	for (const char *p = lines; *p && most-- > 0;) {
+		int n = (int)strcspn(p, "\n");
+
+		out_printf(out, "  %.*s\n", n, p);
+		p += n + (p[n] == '\n');
 	}
 }
 
@@ -124,26 +129,24 @@ void help_command(struct out *out, const struct command *command)
 	int needed = opts_operand_count(command->operands) - command->optional;
 	const char *p = command->operands;
 
-	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s", command->name, command->summary, command->name);
-	/* Optional operands are at the end, in brackets. */
+	out_printf(out, "Usage: sluice %s", command->name);
+	/* Options that must be given; then operands, of which the optional ones are at the end, in brackets. */
+	for (const struct opt *opt = command->opts; opt != NULL && opt->name != NULL; opt++) {
+		if (opt->required)
+			out_printf(out, " --%s=%s", opt->name, opt->arg);
+	}
 	for (int i = 0; *p; i++) {
 		int n = (int)strcspn(p, " ");
 
 		out_printf(out, i < needed ? " %.*s" : " [%.*s]", n, p);
 		p += n + (p[n] == ' ');
 	}
-	out_str(out, " [OPTION]...\n\n");
-	wrapped(out, command->description, 0);
+	out_printf(out, " [OPTION]...\n\n%c%s.\n\nExamples:\n", toupper((unsigned char)command->summary[0]),
+		   command->summary + 1);
+	help_examples(out, command->example, 2);
 	help_options(out, "Options", command->opts);
-	help_options(out, "Global options", opts_global);
-	help_exit_codes(out);
-	out_str(out, "\nExample:\n");
-	for (p = command->example; *p;) {
-		int n = (int)strcspn(p, "\n");
-
-		out_printf(out, "  %.*s\n", n, p);
-		p += n + (p[n] == '\n');
-	}
+	out_printf(out, "\nMore: man %s%.*s, sluice help exit-codes\n", command == &cmd_help ? "sluice" : "sluice-",
+		   command == &cmd_help ? 0 : (int)strcspn(command->name, " "), command->name);
 }
 
 static bool in_group(const struct command *command, const char *group)
@@ -163,18 +166,76 @@ static void list_commands(struct out *out, const char *group)
 
 void help_group(struct out *out, const struct group *group)
 {
-	out_printf(out, "sluice %s - %s\n\nUsage: sluice %s COMMAND [ARGUMENT]...\n\nCommands:\n", group->name,
-		   group->summary, group->name);
-	list_commands(out, group->name);
-	help_options(out, "Global options", opts_global);
-	out_str(out, "\nExample:\n");
-	/* One line of each example: the whole of it is in the help of its command. */
-	for (int i = 0; commands[i]; i++) {
-		const char *lines = commands[i]->example;
+	int n = 0;
 
-		if (in_group(commands[i], group->name))
-			out_printf(out, "  %.*s\n", (int)strcspn(lines, "\n"), lines);
+	out_printf(out, "Usage: sluice %s COMMAND [ARGUMENT]...\n\n%c%s.\n\nCommands:\n", group->name,
+		   toupper((unsigned char)group->summary[0]), group->summary + 1);
+	list_commands(out, group->name);
+	out_str(out, "\nExamples:\n");
+	for (int i = 0; commands[i] && n < 2; i++) {
+		if (in_group(commands[i], group->name)) {
+			help_examples(out, commands[i]->example, 1);
+			n++;
+		}
 	}
+	out_printf(out, "\n'sluice help %s COMMAND' explains one. More: man sluice-%s\n", group->name, group->name);
+}
+
+/* What people want, and the commands and groups for it. A word that this build does not have is left out. */
+static const struct {
+	const char *want, *words, *what;
+} wants[] = {
+	{"Jobs", "up", "start a server with its dashboard and a worker"},
+	{"", "run enqueue", "run a command as a job; add a job to the queue"},
+	{"", "worker", "run commands for jobs"},
+	{"", "jobs cron", "list, show, wait for, retry and cancel jobs; schedules"},
+	{"Logs", "logs", "print the lines that were shipped"},
+	{"", "ship", "send the lines of files to a server or a database"},
+	{"", "wal", "the write-ahead log: append, read, check, archive"},
+	{"Data", "load", "load CSV files and JSON lines into a database"},
+	{"", "parquet", "read Parquet files"},
+	{"", "dlq", "list, redrive and purge what could not be delivered"},
+	{"Export", "export audit", "export numbered rows to Parquet, and prove it"},
+	{"Backup", "backup", "create, list, restore and check encrypted snapshots"},
+	{"Admin", "server config", "a server on a shared store; its settings"},
+	{"", "demo", "watch jobs and their lines survive kill -9"},
+};
+
+/* "up, demo": those of a row that there are. */
+static void known_words(char *to, size_t size, const char *words)
+{
+	size_t used = 0;
+
+	*to = '\0';
+	for (const char *p = words; *p && used < size;) {
+		int n = (int)strcspn(p, " ");
+		char word[32];
+
+		(void)snprintf(word, sizeof(word), "%.*s", n, p);
+		if (command_find(word, NULL) != NULL || group_find(word) != NULL)
+			used += (size_t)snprintf(to + used, size - used, "%s%s", used ? ", " : "", word);
+		p += n + (p[n] == ' ');
+	}
+}
+
+void help_main(struct out *out)
+{
+	const char *want = "";
+	char words[64];
+
+	out_str(out, "sluice - a job queue that loses nothing; with logs, exports and backups\n\n"
+		     "Usage: sluice COMMAND [ARGUMENT]...\n\n");
+	for (size_t i = 0; i < sizeof(wants) / sizeof(wants[0]); i++) {
+		if (*wants[i].want)
+			want = wants[i].want;
+		known_words(words, sizeof(words), wants[i].words);
+		if (!*words)
+			continue;
+		out_printf(out, "  %-7s %-15s %s\n", want, words, wants[i].what);
+		want = "";
+	}
+	out_str(out, "\nBegin with 'sluice help first-steps'. 'sluice help COMMAND' explains a command,\n"
+		     "'sluice help --all' lists all commands and topics.\n");
 }
 
 static const char main_examples[] = "\nBegin with:\n"
@@ -183,12 +244,11 @@ static const char main_examples[] = "\nBegin with:\n"
 				    "  sluice jobs logs 1                    # every line that it wrote\n"
 				    "  sluice help first-steps               # and so on\n";
 
-void help_main(struct out *out)
+void help_all(struct out *out)
 {
-	out_str(out, "sluice - run jobs, keep every line they write, and a durable log for other programs\n\n"
-		     "Usage: sluice COMMAND [ARGUMENT]...\n");
+	out_str(out, "Usage: sluice COMMAND [ARGUMENT]...\n");
 	out_str(out, main_examples);
-	out_str(out, "\nCommands ('sluice help COMMAND' explains one, with an example):\n");
+	out_str(out, "\nCommands ('sluice help COMMAND' explains one, with examples):\n");
 	/* Commands of one word first, then the groups, and help itself last: the order in which a person needs
 	 * them. */
 	for (int i = 0; commands[i]; i++) {
@@ -202,9 +262,30 @@ void help_main(struct out *out)
 	for (const struct topic *t = topics; t->name; t++)
 		out_printf(out, "  %-24s %s\n", t->name, t->summary);
 	help_options(out, "Global options", opts_global);
-	help_exit_codes(out);
-	out_str(out, "\nSIGINT and SIGTERM end a command cleanly: with status 75 if it was not finished, with 0 if "
-		     "it\nserves until then (up, server, worker, --follow). A second one ends it immediately.\n");
+}
+
+static void help_exit_codes(struct out *out)
+{
+	out_str(out, "The status that a command exits with:\n\n");
+	for (int i = 0; i < N_EXIT_CODES; i++) {
+		out_printf(out, "  %3d  ", exit_codes[i].code);
+		wrapped(out, exit_codes[i].meaning, 7);
+	}
+	out_str(out, "\n'sluice run' exits with the status of its command, 127 if it was not started.\n"
+		     "\n"
+		     "SIGINT (Ctrl-C) and SIGTERM end a command cleanly: with status 75 if it was not\n"
+		     "finished, with 0 if it serves until then (up, server, worker, --follow). A\n"
+		     "second one ends it immediately.\n");
+	help_options(out, "Global options, before or after the command", opts_global);
+}
+
+void help_topic(struct out *out, const struct topic *topic)
+{
+	out_printf(out, "%s - %s\n\n", topic->name, topic->summary);
+	if (topic->text != NULL)
+		out_str(out, topic->text);
+	else
+		help_exit_codes(out);
 }
 
 static const char *const kind_names[] = {
@@ -261,7 +342,8 @@ void help_json(struct out *out)
 	for (int i = 0; groups[i].name; i++)
 		json_object_set_new(by_word, groups[i].name, json_string(groups[i].summary));
 	for (const struct topic *t = topics; t->name; t++)
-		json_object_set_new(by_topic, t->name, json_pack("{s:s, s:s}", "summary", t->summary, "text", t->text));
+		json_object_set_new(by_topic, t->name,
+				    json_pack("{s:s, s:s?}", "summary", t->summary, "text", t->text));
 	for (int i = 0; i < N_EXIT_CODES; i++) {
 		char text[16];
 

@@ -52,6 +52,7 @@ const struct group *group_find(const char *word)
 }
 
 static const struct opt help_opts[] = {
+	{.name = "all", .letter = 'a', .kind = OPT_FLAG, .help = "List all commands, topics and global options"},
 	{.name = "json", .kind = OPT_FLAG, .help = "Print every command, option and exit status as one JSON document"},
 	{.name = NULL},
 };
@@ -67,6 +68,8 @@ static int help_run(struct cli *cli, const struct parsed *args)
 	/* A command wins over a group of the same name, a group over a topic. */
 	if (opt_flag(args, "json"))
 		help_json(&cli->out);
+	else if (opt_flag(args, "all"))
+		help_all(&cli->out);
 	else if (word1 == NULL)
 		help_main(&cli->out);
 	else {
@@ -77,8 +80,7 @@ static int help_run(struct cli *cli, const struct parsed *args)
 				help_group(&cli->out, group);
 			else {
 				if (topic != NULL)
-					out_printf(&cli->out, "%s - %s\n\n%s", topic->name, topic->summary,
-						   topic->text);
+					help_topic(&cli->out, topic);
 				else {
 					if (word2 != NULL)
 						return cli_usage(cli, "unknown command '%.100s %.100s'%s", word1, word2,
@@ -101,8 +103,8 @@ const struct command cmd_help = {
 	.optional = 2,
 	.summary = "explain a command or a topic",
 	.opts = help_opts,
-	.description = "Prints what 'sluice COMMAND --help' prints, or explains a topic with examples. 'sluice help' "
-		       "lists commands and topics.",
+	.description = "Prints what 'sluice COMMAND --help' prints, or explains a topic with examples. Without a "
+		       "command, prints an overview.",
 	.example = "sluice help first-steps\nsluice help wal append",
 	.run = help_run,
 };
@@ -136,8 +138,10 @@ static int find_command(struct cli *cli, struct parsed *args, int argc, char **a
 	*done = 1;
 	if (rc != 0 || early_exit(cli, args, NULL))
 		return rc;
-	if (args->first_free >= argc)
-		return cli_usage(cli, "no command given");
+	if (args->first_free >= argc) {
+		help_main(&cli->out);
+		return EXIT_OK;
+	}
 	word1 = argv[args->first_free++];
 	/* A group that is a command as well ("export") is one where one of its commands follows. */
 	next = args->first_free < argc ? argv[args->first_free] : NULL;

@@ -175,7 +175,7 @@ static const char production[] = "Several machines share one PostgreSQL. Name it
 static const char scripts[] =
 	"Results go to standard output, everything else to standard error; the exit\n"
 	"status says what became of it: 0 done, 64 wrong usage, 65 bad data, 69 and 75\n"
-	"worth another try. 'sluice --help' lists them all.\n"
+	"worth another try. 'sluice help exit-codes' lists them all.\n"
 	"\n"
 	"  id=$(sluice enqueue mail '{\"to\":\"ada\"}') && sluice jobs wait \"$id\" --timeout 5m\n"
 	"\n"
@@ -205,6 +205,7 @@ const struct topic topics[] = {
 	{"backups", "snapshots of data and files: make, restore, check, thin out", backups},
 	{"production", "several machines, services, settings", production},
 	{"scripts", "exit statuses, JSON and many jobs at once", scripts},
+	{"exit-codes", "exit statuses, signals and global options", NULL},
 	{NULL, NULL, NULL},
 };
 
