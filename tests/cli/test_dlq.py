@@ -173,7 +173,7 @@ class Letters(LetterTest):
         p = self.start("dlq", "export", "d")
         p.stdout.read(1)
         p.stdout.close()
-        self.assertEqual(p.wait(TIMEOUT), 74)
+        self.assertEqual(p.wait(TIMEOUT), 141)
 
 
 class SealedLetters(LetterTest):

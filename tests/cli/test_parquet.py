@@ -127,7 +127,7 @@ class Parquet(CliTest):
         p = self.start("parquet", "cat", file)
         p.stdout.readline()
         p.stdout.close()
-        self.assertEqual(p.wait(60), 74)
+        self.assertEqual(p.wait(60), 141)
 
 
 if __name__ == "__main__":
