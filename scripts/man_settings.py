@@ -14,6 +14,7 @@ USED_BY = {
     "perf": "The threads of an export.",
     "export": "What `sluice export --config FILE.yaml` exports; a flag of the command wins.",
     "backup": "The repository of backups that a server shows and checks, when `repo` is set.",
+    "retention": "What is deleted when it is too old. A limit that is set is kept in the store and applies to all its workers and servers.",
     "export_events": "The export of the store's events by a server, when `dir` is set.",
 }
 

@@ -3,7 +3,8 @@
  * Our side of the job benchmark, driven line by line as peer.js is: bench/jobs/run writes "COMMAND ARGUMENT…" to stdin
  * and reads one JSON line per command. The store is BENCH_URL. Commands: bulk N | single N THREADS (of one
  * client) | apart N CLIENTS (each with its own thread and connection) | work SLOTS LANES | count | stop | pickup
- * N | commits N (single durable one-row commits, for the ratios) | idle MS
+ * N | commits N (single durable one-row commits, for the ratios) | idle MS |
+ * retain MS (delete what completed longer ago, in the background) | deleted
  *
  * Pickups are measured one by one, each on an idle machine, in turns with commits on an equally idle one. With
  * BENCH_SHARED, a file, the handlers of one process record for another one when they start.
@@ -13,6 +14,7 @@
 #include <libpq-fe.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sluice/retention.h>
 #include <sluice/worker.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -42,6 +44,7 @@ static struct bench {
 	sl_notify notify;
 	sl_jobs *client;
 	sl_worker *worker;
+	sl_retention_thread *retention;
 	struct seen own, *seen;
 } b;
 
@@ -176,6 +179,24 @@ static void work(long slots, long lanes)
 	struct sl_err err = SL_ERR_INIT;
 	if (sl_worker_new(&b.worker, &opts, &err) != 0 || sl_worker_start(b.worker, &err) != 0)
 		die("worker", &err);
+}
+
+static void retain(long ms)
+{
+	const struct sl_retention_opts opts = {SL_RETENTION_OPTS_INIT, .store = &b.store,
+					       .keep = {SL_RETENTION_INIT, .completed_ms = ms}};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_retention_start(&b.retention, &opts, &err) != 0)
+		die("retain", &err);
+}
+
+static void deleted(void)
+{
+	struct sl_retention_status status = {.struct_size = sizeof(status)};
+	struct sl_err err = SL_ERR_INIT;
+	if (sl_retention_get(&b.store, &status, &err) != 0)
+		die("deleted", &err);
+	printf("{\"chains\":%" PRIu64 "}\n", status.chains);
 }
 
 static int by_value(const void *x, const void *y)
@@ -337,9 +358,13 @@ static int obey(const char *line)
 		commits(x);
 	else if (strcmp(command, "idle") == 0)
 		idle(x);
+	else if (strcmp(command, "retain") == 0)
+		retain(x);
+	else if (strcmp(command, "deleted") == 0)
+		deleted();
 	else
 		die("unknown command", NULL);
-	if (strcmp(command, "bulk") == 0 || strcmp(command, "work") == 0)
+	if (strcmp(command, "bulk") == 0 || strcmp(command, "work") == 0 || strcmp(command, "retain") == 0)
 		printf("{\"ms\":%.3f}\n", (double)(now_ns() - started) / 1e6);
 	(void)fflush(stdout);
 	return strcmp(command, "stop") == 0;
@@ -360,6 +385,7 @@ int main(void)
 	(void)fflush(stdout);
 	while (fgets(line, sizeof(line), stdin) != NULL && !obey(line))
 		;
+	sl_retention_stop(b.retention);
 	if (b.worker != NULL && sl_worker_stop(b.worker, 10000, &err) != 0)
 		die("stop", &err);
 	sl_worker_free(b.worker);

@@ -55,6 +55,7 @@
 #include <sluice/parquet.h>
 #include <sluice/pipeline.h>
 #include <sluice/records.h>
+#include <sluice/retention.h>
 #include <sluice/retry.h>
 #include <sluice/ship.h>
 #include <sluice/sink.h>

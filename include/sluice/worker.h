@@ -28,6 +28,7 @@
 #define SLUICE_WORKER_H
 
 #include <sluice/jobs.h>
+#include <sluice/retention.h>
 #include <sluice/wal.h>
 
 #ifdef __cplusplus
@@ -93,6 +94,9 @@ struct sl_worker_opts {
 	/* Events of attempts go here; NULL: sl_attempt_emit fails. The worker flushes before it settles a job that
 	 * emitted, and fails the attempt, retryably, when that fails. Outlives the worker. */
 	sl_wal *events;
+	/* Delete what is too old in the store while the worker runs (<sluice/retention.h>). Copied. NULL: this worker
+	 * deletes nothing. */
+	const struct sl_retention *retention;
 };
 #define SL_WORKER_OPTS_INIT .struct_size = sizeof(struct sl_worker_opts)
 

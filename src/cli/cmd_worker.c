@@ -107,13 +107,27 @@ static int drain_jobs(struct service *s)
 	return code;
 }
 
+/* Of an option that was not given, what the store has; 0 is for ever. */
+static int64_t option_to_keep(const struct parsed *args, const char *name)
+{
+	if (!opt_given(args, name))
+		return 0;
+	return opt_num(args, name) == 0 ? SL_UNLIMITED : opt_num(args, name);
+}
+
 /* Store, log and handlers. 0, or an exit code after a line on stderr. */
 static int start_service(struct service *s)
 {
 	const struct parsed *args = s->args;
 	const char *pass_env[PASS_ENV_MAX], *text;
 	char store[JOBSTORE_NAME_BYTES];
+	const struct sl_retention retention = {SL_RETENTION_INIT,
+					       .completed_ms = option_to_keep(args, "retention-completed"),
+					       .failed_ms = option_to_keep(args, "retention-failed"),
+					       .events_ms = option_to_keep(args, "retention-events"),
+					       .lines_ms = option_to_keep(args, "retention-lines")};
 	struct handlers_opts opts = {
+		.retention = &retention,
 		.worker_id = opt_str(args, "id"),
 		.slots = opt_num(args, "slots"),
 		.lease_ms = opt_num(args, "lease"),
@@ -200,6 +214,13 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	/* A signal is the usual way to end a worker: it stopped cleanly, and that is success. */
 	return interrupted && opt_flag(args, "drain") && !flushed ? cli_interrupted(cli) : flushed;
 }
+
+#define KEEP_MS_MAX INT64_C(3153600000000) /* 36500 days */
+#define RETENTION_OPT(option, does, standard)                                                                          \
+	{                                                                                                              \
+		.name = option, .kind = OPT_DURATION, .arg = "TIME", .min = 0, .max = KEEP_MS_MAX,                     \
+		.help = does "; 0: never. Default: what another process has set for the store, else " standard         \
+	}
 
 static const struct opt worker_opts[] = {
 	JOBSTORE_OPT_STORE,
@@ -301,6 +322,10 @@ static const struct opt worker_opts[] = {
 	 .max = 86400000,
 	 .help = "Let running commands finish for up to this long when the worker stops"},
 	WORKERLOG_OPT_FLUSH_TIMEOUT,
+	RETENTION_OPT("retention-completed", "Delete a chain this long after it completed", "7d"),
+	RETENTION_OPT("retention-failed", "Delete a chain this long after it failed or was cancelled", "90d"),
+	RETENTION_OPT("retention-events", "Delete events of jobs at this age, also while their job is kept", "30d"),
+	RETENTION_OPT("retention-lines", "Delete shipped lines at this age", "30d"),
 	OPT_JSON("Print JSON"),
 	{.name = NULL},
 };

@@ -391,6 +391,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 		.slots = (int32_t)o->slots,
 		.poll_interval_ms = o->poll_interval_ms,
 		.events = log->wal,
+		.retention = o->retention,
 		.observe = on_observation,
 		.observe_ctx = h,
 	};

@@ -59,6 +59,7 @@ struct handlers_opts {
 	size_t n_pass_env;
 	const char *run_as; /* the user of the commands; NULL: that of this process */
 	const char *store;  /* what the line that reports the start calls the store; NULL: no such line */
+	const struct sl_retention *retention; /* NULL: the worker deletes nothing */
 };
 
 /* Keep commands from reading the worker's secrets in /proc/<worker>: they leave the memory that /proc shows as environ,

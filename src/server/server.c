@@ -54,6 +54,35 @@ static int open_store(srv_server *s, struct sl_err *err)
 	return 0;
 }
 
+/* 0 in the settings is for ever; -1, what the store has. */
+static int64_t setting_to_keep(int64_t setting)
+{
+	return setting == 0 ? SL_UNLIMITED : SL_MAX(setting, 0);
+}
+
+/* Before the export begins: from now on what it has not exported is kept, by all processes of the store. */
+static int start_retention(srv_server *s, struct sl_err *err)
+{
+	const struct srv_config *c = s->config;
+	char *name = NULL;
+	if (s->core.exports != NULL && asprintf(&name, "%s/%s", c->export_events_dir, c->export_events_dataset) < 0)
+		return sl__no_memory(err, "server");
+	const struct sl_retention_opts opts = {SL_RETENTION_OPTS_INIT,
+					       .env = &s->env,
+					       .store = &s->store,
+					       .keep = {SL_RETENTION_INIT,
+							.completed_ms = setting_to_keep(c->retention_completed),
+							.failed_ms = setting_to_keep(c->retention_failed),
+							.events_ms = setting_to_keep(c->retention_events),
+							.lines_ms = setting_to_keep(c->retention_lines)},
+					       .export_name = name,
+					       .checkpoint = name != NULL ? srv_exports_checkpoint : NULL,
+					       .checkpoint_ctx = s->core.exports};
+	int rc = sl_retention_start(&s->retention, &opts, err);
+	free(name);
+	return rc;
+}
+
 static int open_http(srv_server *s, struct sl_err *err)
 {
 	const struct srv_config *c = s->config;
@@ -173,6 +202,9 @@ int srv_server_start(srv_server *s, const struct srv_systemd *systemd, struct sl
 	int rc = srv_health_start(s->health, systemd, err);
 	if (rc != 0)
 		return rc;
+	rc = start_retention(s, err);
+	if (rc != 0)
+		return rc;
 	rc = srv_exports_start(s->core.exports, err);
 	if (rc != 0)
 		return rc;
@@ -199,6 +231,8 @@ int srv_server_stop(srv_server *s, int64_t deadline_ms, struct sl_err *err)
 {
 	int64_t until = sl__clock_ms() + deadline_ms;
 	int rc = srv_ingest_stop(s->core.ingest, deadline_ms, err);
+	sl_retention_stop(s->retention);
+	s->retention = NULL;
 	srv_exports_stop(s->core.exports, SL_MAX(until - sl__clock_ms(), 0));
 	srv_backups_stop(s->core.backups);
 	deadline_ms = SL_MAX(until - sl__clock_ms(), 0);

@@ -13,6 +13,7 @@
 #include "server/config/config.h"
 #include "server/core.h"
 #include "server/health.h"
+#include <sluice/retention.h>
 
 /* To be read by others, from srv_server_new to srv_server_free. */
 typedef struct srv_server {
@@ -26,6 +27,7 @@ typedef struct srv_server {
 	srv_http *http;
 	struct srv_health *health;
 	struct srv_pulse pulse;
+	sl_retention_thread *retention; /* deletes what is too old; NULL: not started */
 	bool running;
 	char *url; /* "http://127.0.0.1:7070/" */
 } srv_server;

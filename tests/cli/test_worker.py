@@ -68,6 +68,10 @@ class Handlers(JobTest):
                            (["--type==x"], "missing name"), (["--type=a=x", "--type=a=y"], "twice"),
                            (["--type=no good=x"], "type"), (["--type=a=x", "--slots=0"], "--slots"),
                            (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra"),
+                           (["--type=a=x", "--retention-completed=5x"], "--retention-completed"),
+                           (["--type=a=x", "--retention-failed=-1s"], "--retention-failed"),
+                           (["--type=a=x", "--retention-events=7"], "--retention-events"),
+                           (["--type=a=x", "--retention-lines=36501d"], "36500d"),
                            (["--type=a=x", "--retry-delay=2s", "--retry-max-delay=1s"], "--retry-max-delay")]:
             with self.subTest(args=args):
                 self.fails(64, "worker", "--drain", *args, says=says)
@@ -301,6 +305,21 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertEqual(self.chain(chain)["status"], "completed")
         job = self.show(chain)
         self.assertGreaterEqual(job["started_at"], job["scheduled_for"])
+        self.end(worker)
+
+    def test_a_worker_deletes_what_is_too_old_as_its_options_say(self):
+        done, bad, waiting = self.enqueue("t"), self.enqueue("bad"), self.enqueue("none")
+        self.drain(self.handler("echo one"), "--type=bad=false", "--max-attempts=1")
+        worker = self.worker("--type=other=true", "--retention-completed=1ms", "--retention-failed=0")
+        self.until(lambda: str(done) not in [str(j["id"]) for j in self.ok("jobs", "list", "--json").json()])
+        self.assertEqual(int(self.events(bad)[-1]["job_id"]), int(bad))
+        self.end(worker)
+        # What was set holds for a worker without options, too.
+        done = self.enqueue("t")
+        self.drain(self.handler("echo two"))
+        worker = self.worker("--type=other=true")
+        self.until(lambda: str(done) not in [str(j["id"]) for j in self.ok("jobs", "list", "--json").json()])
+        self.assertEqual([self.show(j)["status"] for j in (bad, waiting)], ["failed", "pending"])
         self.end(worker)
 
     def test_smaller_priorities_run_first(self):

@@ -186,6 +186,7 @@ struct contract_tests contract_settle_tests(void);
 struct contract_tests contract_chain_tests(void);
 struct contract_tests contract_admin_tests(void);
 struct contract_tests contract_audit_tests(void);
+struct contract_tests contract_retention_tests(void);
 struct contract_tests contract_list_tests(void);
 struct contract_tests contract_counts_tests(void);
 struct contract_tests contract_look_tests(void);

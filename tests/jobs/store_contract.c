@@ -41,10 +41,10 @@ enum contract_part store_contract_part(int argc, char **argv)
 
 int store_contract_run(const struct contract_fixture *fixture, enum contract_part part)
 {
-	struct contract_tests parts[] = {contract_claim_tests(),  contract_settle_tests(), contract_chain_tests(),
-					 contract_admin_tests(),  contract_audit_tests(),  contract_list_tests(),
-					 contract_counts_tests(), contract_look_tests(),   contract_event_tests(),
-					 contract_tx_tests(),     contract_threads_tests()};
+	struct contract_tests parts[] = {contract_claim_tests(),     contract_settle_tests(), contract_chain_tests(),
+					 contract_admin_tests(),     contract_audit_tests(),  contract_list_tests(),
+					 contract_counts_tests(),    contract_look_tests(),   contract_event_tests(),
+					 contract_retention_tests(), contract_tx_tests(),     contract_threads_tests()};
 	const size_t n_parts = sizeof(parts) / sizeof(parts[0]);
 	struct CMUnitTest all[256];
 	size_t n = 0;

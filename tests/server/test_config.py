@@ -6,7 +6,10 @@ import os
 import re
 
 import servertest
+from openapi import Api, Document
 from servertest import ServerTest, ask
+
+DOCUMENT = Document.of_source()
 
 
 class Config(ServerTest):
@@ -58,6 +61,9 @@ class Config(ServerTest):
         self.check("server:\n  read_only: maybe\n", ("2:14: ", "true or false"))
         self.check("server:\n  access_log: xml\n", ("2:15: ", "one of off, logfmt, json"))
         self.check("jobs:\n  lease_ms: 5 parsecs\n", ("2:13: ", "duration"))
+        self.check("retention:\n  completed: forever\n", ("2:14: ", "duration"))
+        self.check("retention:\n  lines: -1\n", ("2:10: ", "from 0 to"))
+        self.check("retention:\n  failed: 36501d\n", ("2:11: ", "from 0 to"))
         self.check("server:\n  listen: [a]\n", ("2:11: ", "expected a value, not a list"))
         self.check("server:\n  listen: {a: b}\n", ("2:11: ", "expected a value, not a section"))
         self.check("server: 5\n", ("1:9: ", "expected the settings of 'server', not a value"))
@@ -117,6 +123,22 @@ class Config(ServerTest):
         del self.env["SLUICE_SERVER_THREDS"]
         self.env["SLUICE_SERVER_THREADS"] = "four"
         self.fails(78, "up", says=["SLUICE_SERVER_THREADS", "'four'"])
+
+    def keeps(self, days, *args):
+        """A server that was started so keeps completed, failed, events and lines for these days; None: for ever."""
+        p = self.server(*args)
+        wanted = [d and d * 86400000 for d in days]
+        self.until(lambda: [Api(p.url, DOCUMENT)("GET", "/stats")["retention"][name + "_ms"]
+                            for name in ("completed", "failed", "events", "lines")] == wanted)
+        self.end(p)
+
+    def test_retention_comes_from_all_sources_and_stays_with_the_store(self):
+        self.keeps([7, 90, 30, 30])
+        path = self.write("c.yaml", b"retention: {completed: 8d, failed: 0}\n")
+        self.env["SLUICE_RETENTION_EVENTS"] = "9d"
+        self.keeps([8, None, 9, 10], "--config", path, "--retention-lines=10d")
+        del self.env["SLUICE_RETENTION_EVENTS"]
+        self.keeps([1, None, 9, 10], "--set", "retention.completed=1d")
 
     def test_lists_of_a_later_source_replace_those_of_an_earlier_one(self):
         path = self.write("c.yaml", b"jobs: {types: ['one=echo 1', 'two=echo 2']}\n")

@@ -98,6 +98,28 @@ class Exporting(ExportTest):
         self.assertEqual(self.verify(p)["state"], "passed")
         self.end(p)
 
+    def test_retention_waits_for_the_export(self):
+        keep = [f"--set=retention.{name}=1ms" for name in ("completed", "events", "lines")]
+        first, second = self.talk(SIZE - 10), self.talk(SIZE - 10)
+        newest = self.events(second)[-1][0]
+        p = self.exporting(*keep)
+        d = self.until_checkpoint(p, SIZE - 1)
+        # The first chain is all in the partition, and goes; of the second, only what was exported.
+        self.until(lambda: first not in [j["id"] for j in self.ok("jobs", "list", "--json").json()])
+        self.until(lambda: p.api("GET", "/stats")["retention"]["deleted_events"] > 0)
+        self.assertEqual(self.show(second)["status"], "completed")
+        self.assertEqual([offset for offset, _ in self.events(second)], list(range(int(d["checkpoint"]) + 1, newest + 1)))
+        # The rest goes when it was exported.
+        third = self.talk(2 * SIZE)
+        self.until_checkpoint(p, 2 * SIZE - 1)
+        self.until(lambda: second not in [j["id"] for j in self.ok("jobs", "list", "--json").json()])
+        self.assertEqual(self.show(third)["status"], "completed")
+        self.end(p)
+        rows = self.rows()
+        self.assertEqual([r["offset"] for r in rows], list(range(1, len(rows) + 1)))
+        self.assertNotIn(None, [r["payload"] for r in rows])
+        self.ok("audit", "verify", self.out, "--dataset=job_events")
+
     def test_an_event_that_was_deleted_before_is_a_row_with_only_its_offset(self):
         first, gone = self.talk(3), self.talk(3)
         kept = len(self.events(first))

@@ -2,6 +2,7 @@
 /* Schedules, pauses, the audit trail and what is only read: see cold.h. */
 #include "jobs/store/cold.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/compare.h"
@@ -154,6 +155,148 @@ int sl__cold_prune_marks(struct sl__cold_store *s, int64_t before_ms, struct sl_
 {
 	const struct sl__cold_query query = {.stmt = SL__COLD_PRUNE_MARKS, COLD_VALUES(COLD_TIME(before_ms))};
 	size_t n;
+	return s->ops->change(s, &query, NULL, false, &n, err);
+}
+
+/* ---- retention ---- */
+
+struct event_page {
+	uint64_t last, n, old, young;
+};
+
+static int keep_event_page(const struct sl__cold_row *row, void *ctx)
+{
+	*(struct event_page *)ctx =
+		(struct event_page){sl__cold_id(row, 0), sl__cold_id(row, 1), sl__cold_id(row, 2), sl__cold_id(row, 3)};
+	return 0;
+}
+
+/* A page is read without a lock, and written only when something in it is too old. A page with nothing but what is too
+ * young is the end: what comes after it came later. */
+int sl__cold_retain_events(void *store, struct sl_prune_step *step, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	struct event_page page = {0};
+	uint64_t exported = SL_MIN(step->exported, (uint64_t)INT64_MAX);
+	const struct sl__cold_query find = {.stmt = SL__COLD_RETAIN_PAGE,
+					    COLD_VALUES(COLD_INT(step->after), COLD_TIME(step->events_before_ms),
+							COLD_TIME(step->lines_before_ms), COLD_INT(exported),
+							COLD_INT(step->scan), COLD_BOOL(step->events_for_ever),
+							COLD_BOOL(step->lines_for_ever)),
+					    .row = keep_event_page,
+					    .ctx = &page};
+	const struct sl__cold_query none = {.stmt = SL__COLD_RETAIN_EVENTS};
+	int rc = s->ops->read(s, NULL, &find, 1, err);
+	if (rc != 0)
+		return rc;
+	step->chains = step->events = 0;
+	step->end = page.n < step->scan || (page.old == 0 && page.young > 0);
+	if (page.old > 0) {
+		struct sl__cold_query delete = none;
+		size_t n = 0;
+		const struct sl__cold_value values[] = {COLD_INT(step->after), COLD_TIME(step->events_before_ms),
+							COLD_TIME(step->lines_before_ms), COLD_INT(page.last)};
+		delete.values = values;
+		delete.n_values = SL_COUNT(values);
+		rc = s->ops->change(s, &delete, NULL, false, &n, err);
+		if (rc != 0)
+			return rc;
+		step->events = n;
+	}
+	/* What is too young is read again by the next pass. */
+	if (page.young == 0 || !step->end)
+		step->after = SL_MAX(step->after, page.last);
+	return 0;
+}
+
+static int note_any_row(const struct sl__cold_row *row, void *ctx)
+{
+	(void)row;
+	*(bool *)ctx = true;
+	return 0;
+}
+
+int sl__cold_retain_marks(void *store, struct sl_prune_step *step, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_value values[] = {COLD_TIME(step->superseded_before_ms),
+						COLD_TIME(step->silent_before_ms), COLD_INT(step->limit)};
+	struct sl__cold_query query = {.values = values, .n_values = SL_COUNT(values)};
+	bool found = false;
+	size_t n = 0;
+	query.stmt = SL__COLD_RETAIN_MARKS_FOUND;
+	query.row = note_any_row;
+	query.ctx = &found;
+	int rc = s->ops->read(s, NULL, &query, 1, err);
+	query.stmt = SL__COLD_RETAIN_MARKS;
+	if (rc == 0 && found)
+		rc = s->ops->change(s, &query, NULL, false, &n, err);
+	if (rc != 0)
+		return rc;
+	step->marks = n;
+	step->end = n < step->limit;
+	return 0;
+}
+
+static int keep_retention(const struct sl__cold_row *row, void *ctx)
+{
+	struct sl_retention_row *out = ctx;
+	const char *holder = sl__cold_text(row, 0);
+	*out = (struct sl_retention_row){.until_ms = sl__cold_number(row, 1),
+					 .completed_ms = sl__cold_number(row, 2),
+					 .failed_ms = sl__cold_number(row, 3),
+					 .events_ms = sl__cold_number(row, 4),
+					 .lines_ms = sl__cold_number(row, 5),
+					 .deleted_ms = sl__cold_number(row, 6),
+					 .chains = sl__cold_id(row, 7),
+					 .completed = sl__cold_id(row, 8),
+					 .failed = sl__cold_id(row, 9),
+					 .events = sl__cold_id(row, 10),
+					 .exports = sl__cold_number(row, 11) > 0,
+					 .exported = sl__cold_id(row, 12)};
+	(void)snprintf(out->holder, sizeof(out->holder), "%s", holder != NULL ? holder : "");
+	return 0;
+}
+
+int sl__cold_retention_read(void *store, int64_t exports_since_ms, struct sl_retention_row *out, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {.stmt = SL__COLD_RETENTION_READ,
+					     COLD_VALUES(COLD_INT(exports_since_ms)),
+					     .row = keep_retention,
+					     .ctx = out};
+	return s->ops->read(s, NULL, &query, 1, err);
+}
+
+int sl__cold_retention_limits(void *store, const struct sl_retention_row *limits, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	size_t n;
+	const struct sl__cold_query query = {.stmt = SL__COLD_RETENTION_LIMITS,
+					     COLD_VALUES(COLD_INT(limits->completed_ms), COLD_INT(limits->failed_ms),
+							 COLD_INT(limits->events_ms), COLD_INT(limits->lines_ms))};
+	return s->ops->change(s, &query, NULL, false, &n, err);
+}
+
+int sl__cold_retention_turn(void *store, const struct sl_retention_turn *turn, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	size_t n = 0;
+	const struct sl__cold_query query = {.stmt = SL__COLD_RETENTION_TURN,
+					     COLD_VALUES(COLD_TEXT(turn->holder), COLD_INT(turn->now_ms),
+							 COLD_INT(turn->until_ms), COLD_INT(turn->events))};
+	int rc = s->ops->change(s, &query, NULL, false, &n, err);
+	if (rc != 0)
+		return rc;
+	return n > 0 ? 0 : SL_ELOCKED;
+}
+
+int sl__cold_retention_export(void *store, const char *name, uint64_t checkpoint, int64_t now_ms, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	size_t n;
+	const struct sl__cold_query query = {.stmt = SL__COLD_RETENTION_EXPORT,
+					     COLD_VALUES(COLD_TEXT(name), COLD_INT(checkpoint), COLD_INT(now_ms))};
 	return s->ops->change(s, &query, NULL, false, &n, err);
 }
 

@@ -107,6 +107,8 @@ static inline int64_t sl__cold_time_ms(const struct sl__cold_row *row, int colum
 struct sl_job sl__cold_job(const struct sl__cold_row *row);
 struct sl_chain sl__cold_chain(const struct sl__cold_row *row);
 
+/* As the time of a prune step: no key keeps its chain. */
+#define SL__NO_KEYS_MS INT64_C(253402300799000)
 /* Part of a prune: marks of streams that are older than that, and of which nothing is left. */
 int sl__cold_prune_marks(struct sl__cold_store *s, int64_t before_ms, struct sl_err *err);
 

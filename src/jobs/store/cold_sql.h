@@ -27,6 +27,19 @@
 #define SL_JOBS_STORE_COLD_SQL_H
 
 /* clang-format off */
+/* An event that never had a job: a line that was shipped. One that is late had one. */
+#define COLD_IS_LINE "(job_id IS NULL AND NOT late)"
+/* Events of jobs from before (2), lines from before (3). */
+#define COLD_OLD_EVENT \
+	"CASE WHEN " COLD_IS_LINE " THEN " COLD_TS "<" COLD_P(3, "timestamptz") " ELSE " COLD_TS "<" COLD_P(2, "timestamptz") " END"
+#define COLD_STALE_MARKS \
+	"SELECT m.stream,m.incarnation FROM " COLD_TABLE("event_mark") " m WHERE (m." COLD_AT "<" COLD_P(2, "timestamptz") \
+	" OR (m." COLD_AT "<" COLD_P(1, "timestamptz") " AND EXISTS(SELECT 1 FROM " COLD_TABLE("event_mark") " n" \
+	" WHERE n.stream=m.stream AND n.incarnation<>m.incarnation AND n." COLD_AT ">m." COLD_AT ")))" \
+	" AND NOT EXISTS(SELECT 1 FROM " COLD_EVENT_TABLE " e WHERE e.stream=m.stream AND e.incarnation=m.incarnation)" \
+	" LIMIT " COLD_P(3, "bigint")
+#define COLD_LIMIT(column, n) \
+	column "=CASE WHEN " COLD_P(n, "bigint") "<0 THEN " column " ELSE " COLD_P(n, "bigint") " END"
 /* X(name, text) */
 #define SL__COLD_STATEMENTS(X) \
 	/* Chains outside of a set that wait for one inside, and for which. */ \
@@ -38,6 +51,35 @@
 		" AND EXISTS(SELECT 1 FROM " COLD_TABLE("event_mark") " n WHERE n.stream=m.stream" \
 		" AND n.incarnation<>m.incarnation AND n." COLD_AT ">m." COLD_AT ") AND NOT EXISTS(SELECT 1 FROM " \
 		COLD_EVENT_TABLE " e WHERE e.stream=m.stream AND e.incarnation=m.incarnation)") \
+	/* (1) after, (2) events of jobs and (3) lines before, (4) up to, then a limit, and whether (6) events and (7) lines are \
+	 * kept for ever: the last offset, and how many there are, too old, and not yet. */ \
+	X(RETAIN_PAGE, "SELECT max(o),count(*),sum(old),sum(young) FROM (SELECT \"offset\" AS o," \
+		"CASE WHEN " COLD_OLD_EVENT " THEN 1 ELSE 0 END AS old," \
+		"CASE WHEN " COLD_OLD_EVENT " THEN 0 WHEN " COLD_IS_LINE " THEN CASE WHEN " COLD_P(7, "boolean") \
+		" THEN 0 ELSE 1 END WHEN " COLD_P(6, "boolean") " THEN 0 ELSE 1 END AS young FROM " COLD_EVENT_TABLE \
+		" WHERE \"offset\">" COLD_P(1, "bigint") " AND \"offset\"<=" COLD_P(4, "bigint") \
+		" ORDER BY \"offset\" LIMIT " COLD_P(5, "bigint") ") p") \
+	X(RETAIN_EVENTS, "DELETE FROM " COLD_EVENT_TABLE " WHERE \"offset\">" COLD_P(1, "bigint") \
+		" AND \"offset\"<=" COLD_P(4, "bigint") " AND " COLD_OLD_EVENT) \
+	/* (1) superseded before, (2) silent before, (3) limit */ \
+	X(RETAIN_MARKS_FOUND, "SELECT 1 FROM (" COLD_STALE_MARKS ") f") \
+	X(RETAIN_MARKS, "DELETE FROM " COLD_TABLE("event_mark") " WHERE (stream,incarnation) IN (" COLD_STALE_MARKS ")") \
+	/* (1) exports since */ \
+	X(RETENTION_READ, "SELECT holder,until_ms,completed_ms,failed_ms,events_ms,lines_ms,deleted_ms,chains,completed,failed,events," \
+		"(SELECT count(*) FROM " COLD_TABLE("retention_export") " WHERE at_ms>=" COLD_P(1, "bigint") ")," \
+		"(SELECT min(checkpoint) FROM " COLD_TABLE("retention_export") " WHERE at_ms>=" COLD_P(1, "bigint") ")" \
+		" FROM " COLD_TABLE("retention")) \
+	X(RETENTION_LIMITS, "UPDATE " COLD_TABLE("retention") " SET " COLD_LIMIT("completed_ms", 1) "," \
+		COLD_LIMIT("failed_ms", 2) "," COLD_LIMIT("events_ms", 3) "," COLD_LIMIT("lines_ms", 4)) \
+	/* (1) holder, (2) now, (3) until, (4) events */ \
+	X(RETENTION_TURN, "UPDATE " COLD_TABLE("retention") " SET holder=" COLD_P(1, "text") ",until_ms=" \
+		COLD_P(3, "bigint") ",deleted_ms=CASE WHEN " COLD_P(4, "bigint") ">0 THEN " COLD_P(2, "bigint") \
+		" ELSE deleted_ms END,events=events+" COLD_P(4, "bigint") \
+		" WHERE holder=" COLD_P(1, "text") " OR until_ms<" COLD_P(2, "bigint")) \
+	X(RETENTION_EXPORT, "INSERT INTO " COLD_TABLE("retention_export") " AS x(name,checkpoint,at_ms) VALUES(" \
+		COLD_P(1, "text") "," COLD_P(2, "bigint") "," COLD_P(3, "bigint") ") ON CONFLICT(name) DO UPDATE SET" \
+		" checkpoint=CASE WHEN excluded.checkpoint>x.checkpoint THEN excluded.checkpoint ELSE x.checkpoint END," \
+		"at_ms=excluded.at_ms") \
 	X(TARGET_ID, "SELECT value FROM " COLD_TABLE("meta") " WHERE name='target_id'") \
 	X(PAUSE, "INSERT INTO " COLD_TABLE("paused") "(type) VALUES(" COLD_P(1, "text") ") ON CONFLICT DO NOTHING") \
 	X(RESUME, "DELETE FROM " COLD_TABLE("paused") " WHERE type=" COLD_P(1, "text")) \

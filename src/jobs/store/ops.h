@@ -307,6 +307,52 @@ struct sl_heartbeat {
 };
 typedef int sl_heartbeat_fn(const struct sl_heartbeat *heartbeat, void *ctx);
 
+/* ---- retention ---- */
+
+/* One bounded step through the chains, or through the events. Both go up in the order of ids and of offsets, from `after`.
+ * A time of 0: nothing is old enough. */
+struct sl_prune_step {
+	int64_t completed_before_ms; /* chains that completed before this */
+	int64_t failed_before_ms;    /* chains that failed or were cancelled before this */
+	int64_t events_before_ms;    /* events of jobs, by their own time */
+	int64_t lines_before_ms;     /* events that never had a job */
+	bool lines_for_ever;         /* end nothing: events that follow them may be old */
+	bool events_for_ever;
+	int64_t superseded_before_ms; /* marks that a newer incarnation of the stream has followed */
+	int64_t silent_before_ms;     /* all marks */
+	int64_t now_ms;               /* a chain stays whose key holds for longer than until this time */
+	uint64_t exported; /* events above this offset stay, and so do their chains; UINT64_MAX: all may go */
+	uint32_t scan;     /* rows that are read at most */
+	uint32_t limit;    /* chains, or marks, that are deleted at most */
+	uint32_t n_events; /* events that are deleted with chains at most, about; a chain with more loses them first */
+	/* Where the step begins, and then where the next one does. */
+	uint64_t after;
+	/* Results. */
+	bool end; /* nothing is left past `after` that is old enough by its creation */
+	uint64_t chains, events, marks;
+};
+
+/* What the store keeps of retention. Limits: milliseconds, 0 for ever, -1 not given by any process. */
+struct sl_retention_row {
+	char holder[64]; /* the process that deletes; "": none has yet */
+	int64_t until_ms;
+	int64_t completed_ms, failed_ms, events_ms, lines_ms;
+	int64_t deleted_ms; /* when something was last deleted; 0: not yet */
+	uint64_t chains;    /* deleted so far, by prune, too */
+	uint64_t completed; /* jobs of these that had completed */
+	uint64_t failed;    /* and those that had failed */
+	uint64_t events;    /* deleted so far because they were too old themselves */
+	bool exports;       /* there is an export whose checkpoint counts */
+	uint64_t exported;  /* the least of their checkpoints */
+};
+
+/* The turn of a process: it holds it until until_ms. Events that it has deleted are added. */
+struct sl_retention_turn {
+	const char *holder;
+	int64_t now_ms, until_ms; /* until_ms <= now_ms: it is given back */
+	uint64_t events;
+};
+
 struct sl_store_ops {
 	int version;      /* SL_STORE_VERSION */
 	const char *name; /* "sqlite", "postgres" */
@@ -473,6 +519,23 @@ struct sl_store_ops {
 			  struct sl_err *err);
 	/* Delete at most `limit` records from before the time, the oldest first. */
 	int (*audit_prune)(void *store, int64_t before_ms, uint32_t limit, size_t *n, struct sl_err *err);
+
+	/* ---- retention; NULL, all: not supported ---- */
+	/* Delete chains, as prune does, and with their events. One that has an event above step->exported stays. */
+	int (*retain_chains)(void *store, struct sl_prune_step *step, struct sl_err *err);
+	/* Delete events up to step->exported that are too old, whether their job is there or not. */
+	int (*retain_events)(void *store, struct sl_prune_step *step, struct sl_err *err);
+	/* Delete at most step->limit marks of streams without events: those that are too old, or that a newer incarnation
+	 * has followed. */
+	int (*retain_marks)(void *store, struct sl_prune_step *step, struct sl_err *err);
+	/* What the store has. Checkpoints of exports that were not confirmed since that time do not count. */
+	int (*retention_read)(void *store, int64_t exports_since_ms, struct sl_retention_row *out, struct sl_err *err);
+	/* Set the limits that are not -1. */
+	int (*retention_limits)(void *store, const struct sl_retention_row *limits, struct sl_err *err);
+	/* Take, keep or give back the turn. SL_ELOCKED without a text: another process has it. */
+	int (*retention_turn)(void *store, const struct sl_retention_turn *turn, struct sl_err *err);
+	/* Confirm an export at this time. Its checkpoint only grows. */
+	int (*retention_export)(void *store, const char *name, uint64_t checkpoint, int64_t now_ms, struct sl_err *err);
 };
 
 #endif

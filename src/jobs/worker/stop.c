@@ -89,6 +89,8 @@ static int stop_running(sl_worker *w, int64_t deadline_ms, struct sl_err *err) S
 	wake_all(w);
 	uint64_t abandoned = stats->abandoned;
 	sl__unlock(&w->mu);
+	sl_retention_stop(w->retention);
+	w->retention = NULL;
 	for (unsigned i = 0; i < w->lanes_started; i++)
 		(void)pthread_join(w->lanes[i].thread, NULL);
 	for (int i = 0; i < SL__KEEPERS; i++)

@@ -434,6 +434,8 @@ int sl_worker_new(sl_worker **out, const struct sl_worker_opts *opts, struct sl_
 	w->home.env = env;
 	w->types = o.types;
 	w->events = o.events;
+	w->retains = o.retention != NULL;
+	sl__opts_copy(&w->keep, sizeof(w->keep), o.retention);
 	w->clock_until_ns = INT64_MIN;
 	sl__mutex_init(&w->mu);
 	sl__cond_init(&w->changed);
@@ -517,6 +519,10 @@ int sl_worker_start(sl_worker *w, struct sl_err *err)
 	if (rc == 0)
 		rc = start_threads(w, err);
 	sl__unlock(&w->mu);
+	const struct sl_retention_opts retention = {SL_RETENTION_OPTS_INIT, .env = &w->home.env,
+						    .store = &w->home.store, .keep = w->keep};
+	if (rc == 0 && w->retains)
+		rc = sl_retention_start(&w->retention, &retention, err);
 	if (rc != 0) {
 		int stopped = sl_worker_stop(w, 0, NULL);
 		(void)stopped;

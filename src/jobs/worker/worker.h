@@ -25,6 +25,7 @@
 #include "base/thread.h"
 #include "jobs/client/tx.h"
 #include "jobs/worker/core.h"
+#include <sluice/retention.h>
 
 /* One type of the worker. Constant after new. */
 struct sl__process {
@@ -193,6 +194,9 @@ struct sl_worker {
 	struct sl_err log_failure;
 	int64_t log_retry_ns;          /* mu */
 	_Atomic uint32_t log_failures; /* since an event was written */
+	bool retains;                  /* it deletes what is too old, by these limits */
+	struct sl_retention keep;
+	sl_retention_thread *retention; /* of the threads that start and stop; NULL: not started */
 };
 
 static inline struct sl__process *sl__process_of(const sl_worker *w, const struct sl__run *run)

@@ -2,7 +2,8 @@
 /*
  * Totals, rates and the time to pick up. One thread queries the store, every second while a client reads the numbers and
  * every ten seconds otherwise, and never for more than a twentieth of the time. Requests get the last sample.
- * Rates are the differences of two counts: jobs that are deleted in between do not count as ended.
+ * Rates are the differences of two counts. What retention has deleted in between is added; jobs that a person deletes do not
+ * count as ended.
  */
 #include "base/thread.h"
 #include "base/time.h"
@@ -11,6 +12,7 @@
 #include "server/ingest/ingest.h"
 #include "server/metrics.h"
 
+#include <sluice/retention.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,7 @@ struct sample {
 	int64_t p50_ms, p99_ms; /* from due to started, of jobs that started in the last minute; -1: none did */
 	/* A second, over the last minute. */
 	double enqueued, started, completed, failed;
+	struct sl_retention_status retention;
 };
 
 struct srv_stats {
@@ -120,6 +123,9 @@ static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *e
 	rc = sl_jobs_counts(s->core->jobs, add_to_sample, out, err);
 	if (rc != 0)
 		return rc;
+	rc = sl_retention_get(store, &out->retention, err);
+	if (rc != 0)
+		return rc;
 	rc = sl_jobs_workers(s->core->jobs, add_worker, out, err);
 	if (rc != 0)
 		return rc;
@@ -137,6 +143,17 @@ static int take_sample(struct srv_stats *s, struct sample *out, struct sl_err *e
 	free(p);
 	out->mono_ms = sl__clock_ms();
 	return rc;
+}
+
+/* Jobs that have completed, or failed, since the store was created. */
+static uint64_t completed_ever(const struct sample *s)
+{
+	return s->by[SL_JOB_COMPLETED] + s->retention.completed_jobs;
+}
+
+static uint64_t failed_ever(const struct sample *s)
+{
+	return s->by[SL_JOB_FAILED] + s->retention.failed_jobs;
 }
 
 static double per_second(uint64_t now, uint64_t then, int64_t ms)
@@ -193,11 +210,11 @@ static void keep_sample(struct srv_stats *s, struct sample *x)
 	}
 	if (old != NULL) {
 		int64_t ms = x->mono_ms - old->mono_ms;
-		uint64_t ended = x->by[SL_JOB_COMPLETED] + x->by[SL_JOB_FAILED],
-			 ended_then = old->by[SL_JOB_COMPLETED] + old->by[SL_JOB_FAILED];
+		uint64_t ended = completed_ever(x) + failed_ever(x),
+			 ended_then = completed_ever(old) + failed_ever(old);
 		x->enqueued = per_second(x->newest_id, old->newest_id, ms);
-		x->completed = per_second(x->by[SL_JOB_COMPLETED], old->by[SL_JOB_COMPLETED], ms);
-		x->failed = per_second(x->by[SL_JOB_FAILED], old->by[SL_JOB_FAILED], ms);
+		x->completed = per_second(completed_ever(x), completed_ever(old), ms);
+		x->failed = per_second(failed_ever(x), failed_ever(old), ms);
 		x->started = per_second(ended + x->by[SL_JOB_RUNNING], ended_then + old->by[SL_JOB_RUNNING], ms);
 	}
 	s->kept[s->n++ % KEPT] = *x;
@@ -275,6 +292,20 @@ static int newest_sample(struct srv_stats *s, struct sample *out, struct sl_err 
 	return rc;
 }
 
+static void out_retention(struct srv_out *o, const struct sl_retention_status *r)
+{
+	srv_out_begin(o, "retention", '{');
+	srv_out_known(o, "completed_ms", r->keep.completed_ms >= 0, r->keep.completed_ms);
+	srv_out_known(o, "failed_ms", r->keep.failed_ms >= 0, r->keep.failed_ms);
+	srv_out_known(o, "events_ms", r->keep.events_ms >= 0, r->keep.events_ms);
+	srv_out_known(o, "lines_ms", r->keep.lines_ms >= 0, r->keep.lines_ms);
+	srv_out_known(o, "exported", r->exports, (int64_t)r->exported);
+	SRV_FIELD(o, "deleted_chains", int, (int64_t)r->chains);
+	SRV_FIELD(o, "deleted_events", int, (int64_t)r->events);
+	SRV_FIELD(o, "deleted_at", time, r->deleted_ms);
+	srv_out_close(o, '}');
+}
+
 static void out_sample(struct srv_out *o, const struct sample *x)
 {
 	srv_out_begin(o, "totals", '{');
@@ -295,6 +326,7 @@ static void out_sample(struct srv_out *o, const struct sample *x)
 	srv_out_close(o, '}');
 	SRV_FIELD(o, "oldest_due_at", time, x->oldest_due_ms);
 	SRV_FIELD(o, "workers", int, (int64_t)x->workers);
+	out_retention(o, &x->retention);
 }
 
 void srv_stats_show(srv_request *r, void *ctx)

@@ -183,7 +183,7 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 		int rc = s->def != NULL ? srv_config_set(config, s, s->def, err) : 0;
 		if (rc != 0)
 			return rc;
-		if (s->def == NULL && s->kind == SRV_CHOICE)
+		if (s->def == NULL && (s->kind == SRV_CHOICE || (s->kind == SRV_MILLIS && s->min == 0)))
 			*(int64_t *)field_of(config, s) = -1;
 	}
 	return 0;

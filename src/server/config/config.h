@@ -35,7 +35,7 @@ extern const char *const srv_choices_gaps[];       /* stop, record: as enum sl_e
 extern const char *const srv_choices_bad_rows[];   /* stop, divert */
 
 /* config->server_listen, config->jobs_slots … Numbers without a default are 0 until they are set, texts NULL, choices
- * -1. */
+ * and times that may be 0 are -1. */
 struct srv_config {
 #define SRV_MEMBER(kind, section, name, ...) SRV_C_##kind section##_##name;
 	SRV_SETTINGS(SRV_MEMBER)

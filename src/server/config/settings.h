@@ -20,6 +20,7 @@
 
 #define SRV_YEAR_MS INT64_C(31536000000)
 #define SRV_DAY_MS 86400000
+#define SRV_KEEP_MS INT64_C(3153600000000) /* 36500 days */
 
 /* Flags of both commands. */
 #define SRV_SETTINGS_SHARED(X)                                                                                         \
@@ -43,6 +44,17 @@
 	  "Refuse every request that changes something, also from the dashboard")                                      \
 	X(CHOICE, server, access_log, "access-log", 0, "FORMAT", "off", 0, 0, srv_choices_access_log,                  \
 	  "Access log on standard error, one line per request")                                                        \
+	X(MILLIS, retention, completed, "retention-completed", 0, "TIME", NULL, 0, SRV_KEEP_MS, NULL,                  \
+	  "Delete a chain this long after it completed; 0: never. Default: what another process has set for the "      \
+	  "store, else 7d")                                                                                            \
+	X(MILLIS, retention, failed, "retention-failed", 0, "TIME", NULL, 0, SRV_KEEP_MS, NULL,                        \
+	  "Delete a chain this long after it failed or was cancelled; 0: never. Default: what another process has "    \
+	  "set for the store, else 90d")                                                                               \
+	X(MILLIS, retention, events, "retention-events", 0, "TIME", NULL, 0, SRV_KEEP_MS, NULL,                        \
+	  "Delete events of jobs at this age, also while their job is kept; 0: never. Default: what another process "  \
+	  "has set for the store, else 30d")                                                                           \
+	X(MILLIS, retention, lines, "retention-lines", 0, "TIME", NULL, 0, SRV_KEEP_MS, NULL,                          \
+	  "Delete shipped lines at this age; 0: never. Default: what another process has set for the store, else 30d") \
 	X(PATH, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
 	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: off")
 

@@ -54,7 +54,8 @@ struct srv_exports {
 	sl__cond wake;
 	bool stop, ended; /* ended: the thread is past its last run */
 	struct srv_export_status status;
-	sl_export *run; /* that stop ends, or NULL */
+	uint64_t committed; /* the checkpoint, also of an export by another process */
+	sl_export *run;     /* that stop ends, or NULL */
 	int64_t begun_ms;
 	sl_gauge *up, *checkpoint, *lag;
 	sl_counter *starts, *failures;
@@ -245,6 +246,7 @@ static void on_export_progress(const struct sl_export_progress *p, void *ctx)
 	sl__lock(&x->mu);
 	note_running(x);
 	x->status.checkpoint = p->checkpoint;
+	x->committed = SL_MAX(x->committed, p->checkpoint);
 	sl__unlock(&x->mu);
 	sl_gauge_set(x->checkpoint, (double)p->checkpoint);
 }
@@ -274,6 +276,9 @@ static int export_until_end(struct srv_exports *x, struct sl_err *err)
 	int rc = read_checkpoint(x, &checkpoint, err);
 	if (rc != 0)
 		return rc;
+	sl__lock(&x->mu);
+	x->committed = SL_MAX(x->committed, checkpoint);
+	sl__unlock(&x->mu);
 	const struct srv_config *c = x->core->config;
 	struct sl_export_opts opts = {SL_EXPORT_OPTS_INIT,
 				      .env = x->core->env,
@@ -389,6 +394,15 @@ void srv_exports_status(struct srv_exports *x, struct srv_export_status *out)
 		note_running(x);
 	*out = x->status;
 	sl__unlock(&x->mu);
+}
+
+uint64_t srv_exports_checkpoint(void *exports)
+{
+	struct srv_exports *x = exports;
+	sl__lock(&x->mu);
+	uint64_t committed = x->committed;
+	sl__unlock(&x->mu);
+	return committed;
 }
 
 /* Called once per second by the thread of the health checks; it also measures the lag. */

@@ -76,6 +76,8 @@ void srv_exports_free(struct srv_exports *x); /* NULL is allowed */
 
 void srv_exports_status(struct srv_exports *x, struct srv_export_status *out);
 srv_check_fn srv_check_export; /* ctx: struct srv_exports */
+/* How far the dataset is, by this server's export or another's: 0 while that is not known. For the retention. */
+uint64_t srv_exports_checkpoint(void *exports);
 
 /* The catalog, opened for one question; 0 and NULL in *out while the first run has not made its file. The caller closes
  * it. create: also the tables of one in a database. */

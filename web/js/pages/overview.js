@@ -78,6 +78,19 @@ function topFailures(signal) {
   return card("Most frequent failures", { actions: link("/failures", "All failures") }, box);
 }
 
+// How long the store keeps what, and what it has deleted.
+function retention(signal) {
+  const line = h("p", { class: "faint" });
+  onStats(({ retention: r }) => {
+    if (!r) return;
+    const keeps = [["completed", r.completed_ms], ["failed", r.failed_ms], ["events", r.events_ms], ["shipped lines", r.lines_ms]]
+      .map(([what, ms]) => `${what} ${ms === null ? "forever" : duration(ms)}`).join(", ");
+    const deleted = r.deleted_at ? `deleted ${plural(r.deleted_chains, "chain")} and ${plural(r.deleted_events, "event")} so far` : "nothing deleted yet";
+    setText(line, `Retention: ${keeps}; ${deleted}.`);
+  }, signal);
+  return line;
+}
+
 const anything = (stats) => Object.values(stats.totals).some((n) => n > 0);
 
 function full(view) {
@@ -88,7 +101,7 @@ function full(view) {
         { key: "completed", label: "completed", colour: "completed", fill: true }, { key: "started", label: "started", colour: "running" }, { key: "failed", label: "failed", colour: "failed" }] })),
       card("Depth", {}, liveChart({ label: "Jobs waiting and running, last five minutes", signal, series: [
         { key: "due", label: "waiting", colour: "pending", fill: true }, { key: "running", label: "running", colour: "running" }] }))),
-    h("div", { class: "grid two" }, backlog(signal), topFailures(signal)));
+    h("div", { class: "grid two" }, backlog(signal), topFailures(signal)), retention(signal));
 }
 
 function teach({ root }) {

@@ -18,6 +18,7 @@
  *	audit        who changed what, written in the transaction of the change
  *	worker       the last heartbeat of each worker, expired at `until`
  *	paused, cron, meta, schema_version
+ *	retention, retention_export              the limits of retention, and the checkpoints of exports
  *	job_events, event_mark, event_offset     events and how far each stream has come
  *
  * A job is pending in exactly one place: ready, sched or a lease. The statuses in job are those of enum sl_job_status
@@ -50,6 +51,15 @@
 	" chains bigint[] NOT NULL, detail text);"                                                                     \
 	"ALTER TABLE {s}.job ADD COLUMN from_http boolean NOT NULL DEFAULT false;"                                     \
 	"ALTER TABLE {s}.cron ADD COLUMN from_http boolean NOT NULL DEFAULT false;"
+
+/* What retention deletes, which process does, and how far exports are that it waits for: times are Unix milliseconds,
+ * limits 0 for ever and -1 not given. */
+#define RETENTION                                                                                                      \
+	"CREATE TABLE {s}.retention(holder text NOT NULL, until_ms bigint NOT NULL, completed_ms bigint NOT NULL,"     \
+	" failed_ms bigint NOT NULL, events_ms bigint NOT NULL, lines_ms bigint NOT NULL, deleted_ms bigint NOT NULL," \
+	" chains bigint NOT NULL, completed bigint NOT NULL, failed bigint NOT NULL, events bigint NOT NULL);"         \
+	"INSERT INTO {s}.retention VALUES('',0,-1,-1,-1,-1,0,0,0,0,0);"                                                \
+	"CREATE TABLE {s}.retention_export(name text PRIMARY KEY, checkpoint bigint NOT NULL, at_ms bigint NOT NULL);"
 
 static const char version_1[] =
 	"CREATE SEQUENCE {s}.job_id AS bigint;"
@@ -125,7 +135,7 @@ static const char version_1[] =
 	" stream text COLLATE \"C\" NOT NULL, incarnation bigint NOT NULL, mark bigint NOT NULL, crc bigint,"
 	" at timestamptz NOT NULL, owner text, PRIMARY KEY (stream, incarnation)) WITH (fillfactor = 50);"
 	"CREATE TABLE {s}.event_offset (last bigint NOT NULL) WITH (fillfactor = 10);"
-	"INSERT INTO {s}.event_offset VALUES (0);"
+	"INSERT INTO {s}.event_offset VALUES (0);" RETENTION
 	"CREATE TABLE {s}.meta (name text PRIMARY KEY, value text NOT NULL);"
 	"INSERT INTO {s}.meta VALUES ('target_id', replace(gen_random_uuid()::text, '-', ''));" AUDIT;
 

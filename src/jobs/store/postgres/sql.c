@@ -538,6 +538,7 @@ const char *const sl__pg_sql[ST_COUNT] = {
 	[ST_DELETE] = delete_chains,
 	[ST_PRUNABLE] = prunable,
 	[ST_PRUNE_EVENTS] = prune_events,
+	[ST_PRUNE_SOME_EVENTS] = prune_some_events,
 	[ST_WATCH] = "UPDATE {s}.job SET watched = true WHERE id = $1::bigint AND id = chain_id AND NOT watched",
 	/* $1: nothing while there are fewer rows. What others are folding, or have not committed, stays as it is: the
 	 * sum is the same before and after. */

@@ -94,11 +94,18 @@ static const char trigger[] =
 	"r AS (INSERT INTO {s}.ready (id, fence, priority, solo, tried, type)"
 	" SELECT id, fence, priority, solo, tried, type FROM q) SELECT id, id, type, true FROM q ORDER BY id";
 
-/* $1 chains, $2 keep those that a job which has not ended may ask for */
+/* No event of the chain is above an offset. */
+#define EXPORTED(chain, offset)                                                                                        \
+	"NOT EXISTS (SELECT 1 FROM {s}.job_events e WHERE e.job_id = " chain " AND e.\"offset\" > " offset ")"         \
+	" AND NOT EXISTS (SELECT 1 FROM {s}.job m JOIN {s}.job_events e ON e.job_id = m.id AND e.\"offset\" > " offset \
+	" WHERE m.chain_id = " chain " AND m.chain_id <> m.id)"
+
+/* $1 chains, $2 a prune: keep those that a job which has not ended may ask for, $3 and those with an event above this
+ * offset, and count what goes */
 static const char delete_chains[] =
 	"WITH c AS MATERIALIZED (SELECT u.id FROM unnest($1::bigint[]) AS u(id) WHERE NOT $2::boolean OR NOT EXISTS"
 	" (SELECT 1 FROM {s}.blocker b JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = u.id AND w.status IN (1,"
-	" 2))),"
+	" 2)) AND " EXPORTED("u.id", "$3::bigint") "),"
 	"i AS MATERIALIZED (SELECT id FROM c UNION ALL SELECT j.id FROM {s}.job j"
 	" WHERE j.chain_id = ANY (ARRAY(SELECT id FROM c)) AND j.chain_id <> j.id),"
 	RUNS_ON("ARRAY(SELECT id FROM i)") ","
@@ -108,6 +115,10 @@ static const char delete_chains[] =
 	"b AS (DELETE FROM {s}.blocker WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"v AS (DELETE FROM {s}.job_events WHERE job_id = ANY (ARRAY(SELECT id FROM i))),"
 	"k AS (DELETE FROM {s}.dedup WHERE chain_id = ANY (ARRAY(SELECT id FROM c))),"
+	"t AS (UPDATE {s}.retention SET deleted_ms = extract(epoch FROM clock_timestamp()) * 1000,"
+	" chains = chains + (SELECT count(*) FROM j WHERE id = chain_id),"
+	" completed = completed + (SELECT count(*) FROM j WHERE status = 4),"
+	" failed = failed + (SELECT count(*) FROM j WHERE status = 5) WHERE $2 AND EXISTS (SELECT 1 FROM j)),"
 	GO_ON("status") ","
 	TALLY("type", "0", "status", "j") " SELECT j.id, j.chain_id, j.type,"
 	" j.status = 2 AND EXISTS (SELECT 1 FROM run WHERE run.id = j.id AND run.fence = j.fence) FROM j ORDER BY"
@@ -125,23 +136,36 @@ static const char prune_events[] =
 	" SELECT count(*), coalesce(max(j), 0) FROM p";
 
 /*
- * $1 before, $2 limit, $3 after this id
+ * $1 completed before, $2 stopped before, $3 after this id, $4 how many are read, $5 limit, $6 exported, $7 now
  * No index has the time of creation, but ids grow with it: the last that is old enough is found by halving (b), so that
  * nothing younger is read. Ids that were taken out of the order of time, by starts at the same moment or by a clock that
  * was set back, may be missed now and are found when they are older.
+ * Rows: the last that was read, how many were, and a chain or NULL.
  */
 static const char prunable[] =
 	"WITH RECURSIVE b(lo, hi) AS (SELECT $3::bigint, (SELECT max(id) FROM {s}.job)"
-	" UNION ALL SELECT CASE WHEN r.created_at < $1::timestamptz THEN r.id ELSE b.lo END,"
-	" CASE WHEN r.created_at < $1 THEN b.hi ELSE b.lo + (b.hi - b.lo) / 2 END"
+	" UNION ALL SELECT CASE WHEN r.created_at < greatest($1::timestamptz, $2::timestamptz) THEN r.id ELSE b.lo END,"
+	" CASE WHEN r.created_at < greatest($1, $2) THEN b.hi ELSE b.lo + (b.hi - b.lo) / 2 END"
 	" FROM b LEFT JOIN LATERAL (SELECT j.id, j.created_at FROM {s}.job j"
-	" WHERE j.id > b.lo + (b.hi - b.lo) / 2 AND j.id <= b.hi ORDER BY j.id LIMIT 1) r ON true WHERE b.lo < b.hi)"
-	" SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
-	" WHERE h.id > $3 AND h.id <= (SELECT max(lo) FROM b)"
-	" AND h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6) AND h.created_at < $1"
-	" AND coalesce(t.ended_at, h.ended_at) < $1 AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
+	" WHERE j.id > b.lo + (b.hi - b.lo) / 2 AND j.id <= b.hi ORDER BY j.id LIMIT 1) r ON true WHERE b.lo < b.hi),"
+	"p AS MATERIALIZED (SELECT max(x.id) AS last, count(*) AS n FROM (SELECT id FROM {s}.job WHERE id > $3"
+	" AND id <= (SELECT max(lo) FROM b) ORDER BY id LIMIT $4::bigint) x),"
+	"l AS MATERIALIZED (SELECT h.id FROM {s}.job h LEFT JOIN {s}.job t ON t.id = h.last_id"
+	" WHERE h.id > $3 AND h.id <= (SELECT last FROM p)"
+	" AND h.id = h.chain_id AND " CHAIN_STATUS("h") " IN (4, 5, 6)"
+	" AND coalesce(t.ended_at, h.ended_at) < CASE WHEN " CHAIN_STATUS("h") " = 4 THEN $1 ELSE $2 END"
+	" AND NOT EXISTS (SELECT 1 FROM {s}.blocker b"
 	" JOIN {s}.job w ON w.id = b.job_id WHERE b.chain_id = h.id AND w.status IN (1, 2))"
-	" ORDER BY h.id LIMIT $2::bigint FOR NO KEY UPDATE OF h SKIP LOCKED";
+	" AND " EXPORTED("h.id", "$6::bigint")
+	" AND NOT EXISTS (SELECT 1 FROM {s}.dedup d WHERE d.chain_id = h.id AND d.until > $7::timestamptz)"
+	" ORDER BY h.id LIMIT $5::bigint FOR NO KEY UPDATE OF h SKIP LOCKED)"
+	" SELECT coalesce(p.last, 0), p.n, coalesce(l.id, 0) FROM p LEFT JOIN l ON true ORDER BY l.id";
+
+/* $1 chains, $2 limit, $3 exported: events of their jobs. */
+static const char prune_some_events[] =
+	"DELETE FROM {s}.job_events WHERE \"offset\" = ANY (ARRAY(SELECT e.\"offset\" FROM (SELECT unnest($1::bigint[])"
+	" AS id UNION ALL SELECT j.id FROM {s}.job j WHERE j.chain_id = ANY ($1) AND j.chain_id <> j.id) i"
+	" JOIN {s}.job_events e ON e.job_id = i.id AND e.\"offset\" <= $3::bigint LIMIT $2::bigint))";
 
 /* ---- reading ---- */
 

@@ -92,6 +92,15 @@
 	X(EVENT_OWN)                                                                                                   \
 	X(EVENT_ADOPT)                                                                                                 \
 	X(PRUNE_MARKS)                                                                                                 \
+	X(RETAIN_PAGE)                                                                                                 \
+	X(RETAIN_EVENTS)                                                                                               \
+	X(RETAIN_MARKS_FOUND)                                                                                          \
+	X(RETAIN_MARKS)                                                                                                \
+	X(RETENTION_READ)                                                                                              \
+	X(RETENTION_LIMITS)                                                                                            \
+	X(RETENTION_TURN)                                                                                              \
+	X(RETENTION_EXPORT)                                                                                            \
+	X(PRUNE_SOME_EVENTS)                                                                                           \
 	X(LEASES)                                                                                                      \
 	X(EVENT_STREAMS)                                                                                               \
 	X(TARGET_ID)                                                                                                   \

@@ -5,6 +5,7 @@
 #include "jobs/store/sqlite/store.h"
 
 #define ORPHAN_PAGE 10000
+#define SCAN_PAGES 10 /* of a prune: rows that are read for each chain that may be deleted */
 
 /* The chains to remove. */
 struct removing {
@@ -38,7 +39,12 @@ static int close_over(struct removing *x, struct sq_op *op)
 	return rc;
 }
 
-static int remove_job(struct sq_op *op, uint64_t id)
+/* Jobs that were removed, by how they had ended. */
+struct removed_jobs {
+	uint64_t by[SL_JOB_STATUS_COUNT + 1];
+};
+
+static int remove_job(struct sq_op *op, uint64_t id, struct removed_jobs *gone)
 {
 	struct sq_row row;
 	bool queued = true;
@@ -65,13 +71,16 @@ static int remove_job(struct sq_op *op, uint64_t id)
 			rc = SQ_RUN(op, rows[i].statement, SQ_INT(id));
 	if (rc != 0)
 		return rc;
+	gone->by[row.status]++;
 	if (!queued)
 		sl__report_note(op->scope, SL_NOTE_OWNERSHIP_LOST, row.type, id, SL_LOST_NOT_FOUND);
 	sl__report_change(op->scope, SL_CHANGE_DELETED, id, row.chain_id, row.type);
 	return 0;
 }
 
-static int remove_chain(struct sq_op *op, uint64_t chain_id)
+/* *events: at most about that many are deleted with the chain; one that has more loses as many, and stays. NULL: it goes,
+ * however many there are. *removed: it is gone. */
+static int remove_chain(struct sq_op *op, uint64_t chain_id, uint32_t *events, struct removed_jobs *gone, bool *removed)
 {
 	struct sl__id_set jobs SL_CLEANUP(sl__id_set_fini) = {.env = &op->store->env};
 	sqlite3_stmt *s;
@@ -79,8 +88,16 @@ static int remove_chain(struct sq_op *op, uint64_t chain_id)
 	while (rc == 0 && (rc = sl__sqlite_step(op->c, s, op->err)) > 0)
 		rc = sl__id_set_add(&jobs, sl__sqlite_u64(s, 0), op->err);
 	(void)sqlite3_reset(s);
+	for (size_t i = 0; rc == 0 && events != NULL && i < jobs.n; i++) {
+		int deleted = 0;
+		rc = SQ_CHANGE(op, SQ_EVENTS_SOME, &deleted, SQ_INT(jobs.ids[i]), SQ_INT(*events));
+		*events -= SL_MIN((uint32_t)deleted, *events);
+		if (rc == 0 && *events == 0)
+			return 0;
+	}
 	for (size_t i = 0; rc == 0 && i < jobs.n; i++)
-		rc = remove_job(op, jobs.ids[i]);
+		rc = remove_job(op, jobs.ids[i], gone);
+	*removed = rc == 0;
 	return rc;
 }
 
@@ -100,8 +117,10 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 	}
 	if (rc == 0)
 		rc = close_over(&x, &op);
+	struct removed_jobs gone = {0};
+	bool removed;
 	for (size_t i = 0; rc == 0 && i < x.set.n; i++)
-		rc = remove_chain(&op, x.set.ids[i]);
+		rc = remove_chain(&op, x.set.ids[i], NULL, &gone, &removed);
 	rc = sl__sq_op_end(&op, rc);
 	if (rc == 0 && n != NULL)
 		*n = x.set.n;
@@ -111,21 +130,100 @@ int sl__sq_remove(void *store, struct sl_ids chains, bool cascade, const struct 
 
 /* ---- retention ---- */
 
-static int prune_found(struct sq_op *op, int64_t before_us, const struct sl__id_set *found, size_t *n)
+static int prune_found(struct sq_op *op, struct sl_prune_step *step, const struct sl__id_set *found)
 {
+	int64_t completed_us = sq_us(step->completed_before_ms), failed_us = sq_us(step->failed_before_ms);
+	int64_t exported = (int64_t)SL_MIN(step->exported, (uint64_t)INT64_MAX);
+	struct removed_jobs gone = {0};
+	uint32_t events = step->n_events;
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < found->n; i++) {
 		sqlite3_stmt *s;
 		uint64_t id = found->ids[i];
+		bool removed = false;
 		/* It may have been redriven, or become a blocker, since it was found. */
-		rc = SQ_ROW(op, SQ_PRUNE_CHECK, &s, SQ_INT(before_us), SQ_INT(id));
+		rc = SQ_ROW(op, SQ_PRUNE_CHECK, &s, SQ_INT(completed_us), SQ_INT(failed_us), SQ_INT(id), SQ_INT(id),
+			    SQ_INT(exported), SQ_INT(sq_us(step->now_ms)));
 		(void)sqlite3_reset(s);
 		if (rc <= 0)
 			continue;
-		rc = remove_chain(op, id);
-		++*n;
+		rc = remove_chain(op, id, step->n_events != 0 ? &events : NULL, &gone, &removed);
+		step->chains += removed;
+		if (rc == 0 && !removed) { /* the next step continues with it */
+			step->after = id - 1;
+			step->end = false;
+			break;
+		}
 	}
+	step->events = step->n_events - events;
+	if (rc == 0 && step->chains > 0)
+		rc = SQ_RUN(op, SQ_PRUNED, SQ_INT(op->now_us / 1000), SQ_INT(step->chains),
+			    SQ_INT(gone.by[SL_JOB_COMPLETED]), SQ_INT(gone.by[SL_JOB_FAILED]));
 	return rc;
+}
+
+/* The chains of one page of jobs, without the lock; what comes after the page in step. */
+static int sq_find_prunable(struct sq_store *s, struct sl_prune_step *step, struct sl__id_set *found,
+			    struct sl_err *err)
+{
+	int64_t completed_us = sq_us(step->completed_before_ms), failed_us = sq_us(step->failed_before_ms);
+	int64_t exported = (int64_t)SL_MIN(step->exported, (uint64_t)INT64_MAX);
+	struct sl__sqlite *c;
+	sqlite3_stmt *st;
+	uint64_t last = step->after, n = 0;
+	int rc = sl__sq_read_begin(s, NULL, &c, err);
+	if (rc != 0)
+		return rc;
+	/* Ids grow with the time of creation: the first page with a job that is too young is the last. */
+	rc = sl__sqlite_bind(
+		c, SQ_PRUNE_PAGE,
+		SQ_VALUES(SQ_INT(step->after), SQ_INT(step->scan), SQ_INT(SL_MAX(completed_us, failed_us))), &st, err);
+	if (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0) {
+		n = (uint64_t)sqlite3_column_double(st, 0);
+		last = SL_MAX(last, sl__sqlite_u64(st, 1));
+		step->end = n < step->scan;
+		rc = 0;
+	}
+	(void)sqlite3_reset(st);
+	if (rc == 0 && n > 0)
+		rc = sl__sqlite_bind(c, SQ_PRUNE_FIND,
+				     SQ_VALUES(SQ_INT(completed_us), SQ_INT(failed_us), SQ_INT(step->after),
+					       SQ_INT(last), SQ_INT(exported), SQ_INT(sq_us(step->now_ms)),
+					       SQ_INT(step->limit)),
+				     &st, err);
+	while (rc == 0 && n > 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
+		rc = sl__id_set_add(found, sl__sqlite_u64(st, 0), err);
+	(void)sqlite3_reset(st);
+	sl__sq_read_end(s, NULL, c);
+	if (rc != 0)
+		return rc;
+	if (found->n == step->limit) {
+		last = found->ids[found->n - 1];
+		step->end = false;
+	}
+	step->after = last;
+	return 0;
+}
+
+/* The search is made without the lock, and with it only what was found. */
+static int sq_prune_step(struct sq_store *s, struct sl_prune_step *step, const struct sl_store_scope *scope,
+			 struct sl_err *err)
+{
+	struct sl__id_set found SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
+	struct sq_op op;
+	step->chains = step->events = 0;
+	int rc = sq_find_prunable(s, step, &found, err);
+	if (rc != 0 || found.n == 0)
+		return rc;
+	rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
+	if (rc != 0)
+		return rc;
+	return sl__sq_op_end(&op, prune_found(&op, step, &found));
+}
+
+int sl__sq_retain_chains(void *store, struct sl_prune_step *step, struct sl_err *err)
+{
+	return sq_prune_step(store, step, NULL, err);
 }
 
 /* One page of the jobs that events name, without the lock: those that are not there. *after: the last one. *n: all. */
@@ -185,29 +283,18 @@ static int sq_prune_events(struct sq_store *s, int64_t before_ms, struct sl_err 
 int sl__sq_prune(void *store, int64_t before_ms, uint32_t limit, const struct sl_store_scope *scope, size_t *n,
 		 struct sl_err *err)
 {
-	struct sq_store *s = store;
-	struct sq_op op;
-	struct sl__sqlite *c;
-	sqlite3_stmt *st;
-	struct sl__id_set found SL_CLEANUP(sl__id_set_fini) = {.env = &s->env};
-	size_t removed = 0;
-	/* The search reads the whole history when little is old enough, so it is made without the lock. */
-	int rc = sl__sq_read_begin(s, NULL, &c, err);
-	if (rc != 0)
-		return rc;
-	rc = sl__sqlite_bind(c, SQ_PRUNE_FIND, SQ_VALUES(SQ_INT(sq_us(before_ms)), SQ_INT(limit)), &st, err);
-	while (rc == 0 && (rc = sl__sqlite_step(c, st, err)) > 0)
-		rc = sl__id_set_add(&found, sl__sqlite_u64(st, 0), err);
-	(void)sqlite3_reset(st);
-	sl__sq_read_end(s, NULL, c);
-	if (rc == 0 && found.n > 0) {
-		rc = sl__sq_op_begin(&op, s, SQ_DURABLE, scope, err);
-		if (rc == 0)
-			rc = sl__sq_op_end(&op, prune_found(&op, sq_us(before_ms), &found, &removed));
-	}
-	if (rc == 0 && removed == 0)
-		rc = sq_prune_events(s, before_ms, err);
+	struct sl_prune_step step = {.completed_before_ms = before_ms,
+				     .failed_before_ms = before_ms,
+				     .now_ms = SL__NO_KEYS_MS,
+				     .exported = UINT64_MAX,
+				     .scan = limit * SCAN_PAGES,
+				     .limit = limit};
+	int rc = 0;
+	while (rc == 0 && step.chains == 0 && !step.end)
+		rc = sq_prune_step(store, &step, scope, err);
+	if (rc == 0 && step.chains == 0)
+		rc = sq_prune_events(store, before_ms, err);
 	if (rc == 0)
-		*n = removed;
+		*n = step.chains;
 	return rc;
 }

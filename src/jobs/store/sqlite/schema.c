@@ -16,6 +16,7 @@
  *   sluice_key      keys that are taken
  *   sluice_worker   the last heartbeat of each worker; expired at until_us
  *   sluice_audit    who changed what, written in the transaction of the change; ids grow and are never used again
+ *   sluice_retention, sluice_retention_export   the limits of retention, and the checkpoints of exports
  *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
  *                   status; written by the operation that changes them, so that no rows are counted
  *
@@ -37,6 +38,18 @@ const char *const sl__sq_statements[SQ_STATEMENT_COUNT] = {
 	"NULL,"                                                                                                        \
 	" actor TEXT NOT NULL, address TEXT, action TEXT NOT NULL, request_id TEXT, chains TEXT, detail TEXT);"        \
 	"ALTER TABLE sluice_cron ADD COLUMN from_http INTEGER NOT NULL DEFAULT 0;"
+
+/* What retention deletes, which process does, and how far exports are that it waits for: times are Unix milliseconds,
+ * limits 0 for ever and -1 not given. */
+#define RETENTION                                                                                                      \
+	"CREATE TABLE sluice_retention(holder TEXT NOT NULL, until_ms INTEGER NOT NULL, completed_ms INTEGER NOT "     \
+	"NULL,"                                                                                                        \
+	" failed_ms INTEGER NOT NULL, events_ms INTEGER NOT NULL, lines_ms INTEGER NOT NULL, deleted_ms INTEGER NOT "  \
+	"NULL,"                                                                                                        \
+	" chains INTEGER NOT NULL, completed INTEGER NOT NULL, failed INTEGER NOT NULL, events INTEGER NOT NULL);"     \
+	"INSERT INTO sluice_retention VALUES('',0,-1,-1,-1,-1,0,0,0,0,0);"                                             \
+	"CREATE TABLE sluice_retention_export(name TEXT PRIMARY KEY, checkpoint INTEGER NOT NULL, at_ms INTEGER NOT "  \
+	"NULL) WITHOUT ROWID;"
 
 static const char schema[] =
 	"CREATE TABLE sluice_job("
@@ -84,7 +97,7 @@ static const char schema[] =
 	"CREATE INDEX job_events_job ON job_events(job_id,offset) WHERE job_id IS NOT NULL;"
 	"CREATE INDEX job_events_jobless ON job_events(ts_us) WHERE job_id IS NULL AND late=1;"
 	"CREATE TABLE sluice_event_mark(stream TEXT NOT NULL, incarnation INTEGER NOT NULL, mark INTEGER NOT NULL,"
-	" crc INTEGER, at_us INTEGER NOT NULL, owner TEXT, PRIMARY KEY(stream,incarnation)) WITHOUT ROWID;"
+	" crc INTEGER, at_us INTEGER NOT NULL, owner TEXT, PRIMARY KEY(stream,incarnation)) WITHOUT ROWID;" RETENTION
 	"INSERT INTO sluice_meta(name,value) VALUES('next_id',1),('event_offset',0),"
 	" ('target_id',lower(hex(randomblob(16))));" AUDIT;
 

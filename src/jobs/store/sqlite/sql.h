@@ -248,8 +248,18 @@
 	X(EDGES_DELETE, "DELETE FROM sluice_blocker WHERE job_id=?1")                                                    \
 	/* One that was never completed stays open in the books of who waited for it, as in PostgreSQL. */               \
 	X(EDGES_TO_DELETE, "DELETE FROM sluice_blocker WHERE chain_id=?1 AND done=1")                                    \
-	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " ORDER BY h.id LIMIT ?2")                                               \
-	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id=?2")                                                         \
+	/* ?1 completed before, ?2 failed before, ?3 after this id, ?4 up to that, ?5 exported, ?6 now, ?7 limit */      \
+	X(PRUNE_FIND, "SELECT h.id" SQ_PRUNABLE " AND h.id>?3 AND h.id<=?4 AND " SQ_FREE " ORDER BY h.id LIMIT ?7")      \
+	/* ?3 the id, ?4 the same */                                                                                     \
+	X(PRUNE_CHECK, "SELECT h.id" SQ_PRUNABLE " AND h.id>=?3 AND h.id<=?4 AND " SQ_FREE)                              \
+	/* ?1 after this id, ?2 limit, ?3 created before: how many are that old, the last of them, and all */            \
+	X(PRUNE_PAGE, "SELECT total(created_us<?3),max(iif(created_us<?3,id,NULL)),count(*)"                             \
+		      " FROM (SELECT id,created_us FROM sluice_job WHERE id>?1 ORDER BY id LIMIT ?2)")                   \
+	/* ?1 now, ?2 chains, ?3 completed jobs, ?4 failed jobs */                                                       \
+	X(PRUNED,                                                                                                        \
+	  "UPDATE sluice_retention SET deleted_ms=?1,chains=chains+?2,completed=completed+?3,failed=failed+?4")          \
+	X(EVENTS_SOME,                                                                                                   \
+	  "DELETE FROM job_events WHERE offset IN (SELECT offset FROM job_events WHERE job_id=?1 LIMIT ?2)")             \
 	/* ---- counting ---- */                                                                                         \
 	X(COUNTS,                                                                                                        \
 	  "WITH " SQ_LEASED ", run AS MATERIALIZED (SELECT j.type,count(*) AS n,min(j.id) AS oldest FROM r"              \
@@ -298,11 +308,19 @@
 	SL__COLD_STATEMENTS(X)
 
 #define SQ_CHAIN_FROM_PLAIN " FROM sluice_job h JOIN sluice_job j ON j.id=coalesce(h.last_id,h.id)"
-/* Chains that ended before ?1 and are no blocker, done or not, of a job that has not ended. */
+/* Chains that completed before ?1, or stopped before ?2, and are no blocker, done or not, of a job that has not ended. */
 #define SQ_PRUNABLE                                                                                                    \
-	SQ_CHAIN_FROM_PLAIN " WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<?1"                 \
-			    " AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                           \
-			    " JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
+	SQ_CHAIN_FROM_PLAIN                                                                                            \
+	" WHERE h.chain_id=h.id AND h.status>=4 AND j.status>=4 AND j.ended_us<iif(j.status=4,?1,?2)"                  \
+	" AND (h.flags&4=0 OR NOT EXISTS(SELECT 1 FROM sluice_blocker b"                                               \
+	" JOIN sluice_job d ON d.id=b.job_id WHERE b.chain_id=h.id AND d.status<4))"
+/* None of its events is above ?5, and its key does not hold for longer than until ?6. */
+#define SQ_FREE                                                                                                        \
+	"NOT EXISTS(SELECT 1 FROM job_events e WHERE e.job_id=h.id AND e.offset>?5) AND (h.last_id IS NULL"            \
+	" OR NOT EXISTS(SELECT 1 FROM sluice_job m JOIN job_events e ON e.job_id=m.id AND e.offset>?5"                 \
+	" WHERE m.chain_id=h.id AND m.chain_id<>m.id))"                                                                \
+	" AND (h.key IS NULL OR NOT EXISTS(SELECT 1 FROM sluice_key k WHERE k.key=h.key AND k.chain_id=h.id"           \
+	" AND k.until_us>?6))"
 
 enum sq_statement {
 #define SQ_ENUM(name, text) SQ_##name,
