@@ -125,7 +125,7 @@ class Parted(JobTest):
         for job in stale:
             self.assertEqual([(a["worker"], a["outcome"]) for a in self.show(job)["attempts"]],
                              [("far", "reaped"), ("near", "completed")])
-            self.assertIn(f"job {job}, attempt 1: lease_lost: taken by another worker", self.said("far"))
+            self.assertIn(f"job {job} (stale), attempt 1 lost its lease: taken by another worker", self.said("far"))
 
     def test_a_worker_that_hears_no_answer_is_refused_or_has_completed_once(self):
         stale, held, near_did, far_did = self.part(self.network.swallow_replies, self.network.let_replies_through)
