@@ -770,6 +770,85 @@ static void a_worker_that_stops_does_not_remove_its_successor_of_the_same_name(v
 	expect_heartbeats(k, "");
 }
 
+/* ---- history ---- */
+
+static int keep_history(const struct sl_history_row *r, void *ctx)
+{
+	char *text = ctx;
+	size_t used = strlen(text);
+	(void)snprintf(text + used, 512 - used, "%d+%d t%d n%d c%d f%d d%d r%d %d/%d;", (int)r->at_s, (int)r->step_s,
+		       (int)r->taken_ms, (int)r->newest_id, (int)r->completed, (int)r->failed, (int)r->due,
+		       (int)r->running, (int)r->p50_ms, (int)r->p99_ms);
+	return 0;
+}
+
+static void expect_history(struct kit *k, int64_t step_s, int64_t from_s, const char *expected)
+{
+	char text[512] = "";
+	const struct sl_history_row from = {.step_s = step_s, .at_s = from_s};
+	KIT_OK(k->ops->history(k->s, &from, keep_history, text, err));
+	assert_string_equal(text, expected);
+}
+
+static void put_history(struct kit *k, int64_t at_s, uint64_t completed, uint64_t due, int64_t p50_ms)
+{
+	struct sl_history_row row = {.step_s = 10,
+				     .at_s = at_s,
+				     .taken_ms = at_s * 1000 + 7,
+				     .newest_id = completed + 5,
+				     .completed = completed,
+				     .failed = 1,
+				     .due = due,
+				     .running = 2,
+				     .p50_ms = p50_ms,
+				     .p99_ms = p50_ms};
+	KIT_OK(k->ops->history_put(k->s, &row, err));
+}
+
+static void roll_history(struct kit *k, struct sl_history_roll roll)
+{
+	KIT_OK(k->ops->history_roll(k->s, &roll, err));
+}
+
+static void the_first_row_of_a_bucket_stays(void **state)
+{
+	struct kit *k = *state;
+	if (k->ops->history_put == NULL)
+		return;
+	put_history(k, 40, 7, 0, -1);
+	put_history(k, 30, 3, 4, 5);
+	put_history(k, 30, 9, 9, 9); /* another server */
+	expect_history(k, 10, 0, "30+10 t30007 n8 c3 f1 d4 r2 5/5;40+10 t40007 n12 c7 f1 d0 r2 -1/-1;");
+	expect_history(k, 10, 40, "40+10 t40007 n12 c7 f1 d0 r2 -1/-1;");
+	expect_history(k, 9, 0, "");
+}
+
+static void finer_rows_are_rolled_up_once_and_deleted_when_they_are_old(void **state)
+{
+	struct kit *k = *state;
+	if (k->ops->history_put == NULL)
+		return;
+	put_history(k, 300, 10, 4, -1);
+	put_history(k, 320, 20, 8, 6);
+	put_history(k, 590, 25, 0, 2);
+	put_history(k, 600, 30, 1, 1); /* its bucket of five minutes has not ended */
+	for (int i = 0; i < 2; i++) {
+		roll_history(k, (struct sl_history_roll){300, 10, 610, 0});
+		expect_history(k, 300, 600, "600+10 t600007 n35 c30 f1 d1 r2 1/1;");
+		expect_history(k, 300, 300,
+			       "300+300 t590007 n30 c25 f1 d4 r2 4/6;300+10 t300007 n15 c10 f1 d4 r2 -1/-1;"
+			       "320+10 t320007 n25 c20 f1 d8 r2 6/6;590+10 t590007 n30 c25 f1 d0 r2 2/2;"
+			       "600+10 t600007 n35 c30 f1 d1 r2 1/1;");
+	}
+	roll_history(k, (struct sl_history_roll){10, 0, 610, 590});
+	roll_history(k, (struct sl_history_roll){300, 10, 610, 0});
+	expect_history(k, 300, 0,
+		       "300+300 t590007 n30 c25 f1 d4 r2 4/6;590+10 t590007 n30 c25 f1 d0 r2 2/2;"
+		       "600+10 t600007 n35 c30 f1 d1 r2 1/1;");
+	roll_history(k, (struct sl_history_roll){300, 10, 610, 600});
+	expect_history(k, 300, 300, "590+10 t590007 n30 c25 f1 d0 r2 2/2;600+10 t600007 n35 c30 f1 d1 r2 1/1;");
+}
+
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_text_is_found_in_input_output_error_and_key),
 	cmocka_unit_test(a_chain_is_found_by_its_first_input_and_its_last_end),
@@ -791,6 +870,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(workers_are_listed_until_their_heartbeats_expire),
 	cmocka_unit_test(a_sweep_deletes_only_what_has_expired),
 	cmocka_unit_test(a_worker_that_stops_does_not_remove_its_successor_of_the_same_name),
+	cmocka_unit_test(the_first_row_of_a_bucket_stays),
+	cmocka_unit_test(finer_rows_are_rolled_up_once_and_deleted_when_they_are_old),
 };
 
 CONTRACT_TESTS(contract_look_tests, tests)

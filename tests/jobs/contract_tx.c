@@ -289,6 +289,8 @@ static void the_table_is_whole(void **state)
 		assert_memory_not_equal(table.bytes + at, &none, sizeof(none));
 	bool beats = k->ops->heartbeat != NULL; /* all or none */
 	assert_true((k->ops->heartbeat_end != NULL) == beats && (k->ops->heartbeats != NULL) == beats);
+	bool history = k->ops->history != NULL; /* all or none */
+	assert_true((k->ops->history_put != NULL) == history && (k->ops->history_roll != NULL) == history);
 	bool audits = k->ops->audit_put != NULL; /* all or none */
 	assert_true((k->ops->audit_list != NULL) == audits && (k->ops->audit_prune != NULL) == audits);
 }

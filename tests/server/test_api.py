@@ -455,6 +455,16 @@ class Running(ApiTest):
         self.assertEqual(self.api("GET", "/leases")["items"], [])
         self.end(worker)
 
+    def test_the_history_begins_with_the_server_and_has_the_shape_of_its_range(self):
+        for name, n, step in (("1h", 360, 10), ("24h", 288, 300), ("7d", 336, 1800)):
+            h = self.until(lambda: next((h for h in [self.api("GET", "/history", range=name)] if h["due"][-1] is not None
+                                         or h["due"][-2] is not None), None))
+            self.assertEqual((h["range"], h["step_s"]), (name, step))
+            for key in ("enqueued", "completed", "failed", "due", "running", "pickup_p50_ms", "pickup_p99_ms"):
+                self.assertEqual(len(h[key]), n, key)
+        self.assertEqual(self.api("GET", "/history")["range"], "1h")
+        self.api.refused("GET", "/history", range="2h", says="7d")
+
     def test_an_idle_worker_is_listed_until_it_stops(self):
         worker = self.worker("--type=a/b=true", "--type=c=true", "--slots=3")
         listed = self.until(lambda: self.api("GET", "/workers")["items"])[0]

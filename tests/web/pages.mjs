@@ -132,6 +132,27 @@ export const cases = {
     await shows(page.locator("section", { hasText: "Busiest types" }), "no worker serves this type");
   })),
 
+  "the overview draws the history that the server keeps, of the range that is chosen": () => withServer({}, (server) => withPage(server, {}, async (page) => {
+    await server.reached(await server.enqueue("good"), "completed");
+    const known = (h) => h.due.filter((n) => n !== null).length;
+    await until(async () => known(await server.api("GET", "/history?range=7d")), "a row of the history");
+    await page.goto("/");
+    for (const [name, words] of [["24 h", "last 24 hours"], ["7 d", "last 7 days"], ["1 h", "last hour"]]) {
+      const choose = page.getByRole("button", { name: `Show the ${words}` });
+      await choose.click();
+      ok((await choose.getAttribute("aria-pressed")) === "true", `${name} is chosen`);
+      const points = () => page.evaluate(() => Object.values(globalThis.Chart?.instances || {}).map((c) => c.data.datasets[0].data.filter((p) => p.y >= 0).length));
+      await until(async () => {
+        const n = await points();
+        return n.length === 4 && n[1] > 0; // depth; a rate needs two rows
+      }, `points of the ${words}`);
+    }
+    await until(async () => known(await server.api("GET", "/history")) > 1, "two rows of the hour");
+    await page.reload();
+    const depth = () => page.evaluate(() => Object.values(globalThis.Chart?.instances || {})[1]?.data.datasets[0].data.map((p) => [p.x, p.y >= 0]) || []);
+    await until(async () => (await depth()).some(([x, y], i, all) => y && i && all[i - 1][1] && x - all[i - 1][0] > 5), "a line between two rows of the server");
+  })),
+
   "the pipeline has the numbers of every stage, and they move": () => withServer({}, (server) => withPage(server, {}, async (page) => {
     await page.goto("/pipeline");
     const stage = (name) => page.locator(".r-stage", { has: page.locator("title", { hasText: new RegExp(`^${name}`) }) });

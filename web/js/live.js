@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One stream of the store's numbers for all pages, and its last minutes for the charts.
+// One stream of the store's numbers for all pages, and those since the page was opened for the charts.
 import { get, stream } from "./api.js";
-import { setServerTime } from "./format.js";
+import { serverNow, setServerTime } from "./format.js";
 
-export const HISTORY_S = 300;
-const KEY = "sluice.history";
+const KEPT_S = 300;
 const listeners = new Set();
 const watchers = new Set();
 const live = { stats: null, state: "connecting", history: [], control: null, timer: 0 };
@@ -40,36 +39,16 @@ function take(stats) {
 function sample() {
   if (!live.stats || live.state !== "live") return;
   const { totals, rates, pickup_ms: pickup } = live.stats;
-  const t = Math.round(Date.now() / 1000);
+  const t = Math.round(serverNow() / 1000);
   if (live.history.length && live.history.at(-1).t === t) return;
-  live.history.push({ t, started: rates.started, completed: rates.completed, failed: rates.failed, due: live.stats.due ?? totals.pending, running: totals.running, p50: pickup ? pickup.p50 : null });
-  while (live.history[0].t < t - HISTORY_S) live.history.shift();
-  if (t % 5 === 0) save();
-}
-
-// A reload keeps the curves.
-function save() {
-  try {
-    sessionStorage.setItem(KEY, JSON.stringify(live.history));
-  } catch {
-    // no storage: the curves begin again
-  }
-}
-
-function restore() {
-  try {
-    const since = Date.now() / 1000 - HISTORY_S;
-    live.history = (JSON.parse(sessionStorage.getItem(KEY)) || []).filter((p) => p.t > since);
-  } catch {
-    live.history = [];
-  }
+  live.history.push({ live: true, t, enqueued: rates.enqueued, completed: rates.completed, failed: rates.failed, due: live.stats.due, running: totals.running, pickup_p50_ms: pickup.p50, pickup_p99_ms: pickup.p99 });
+  while (live.history[0].t < t - KEPT_S) live.history.shift();
 }
 
 export function startLive() {
   stopLive();
   live.control = new AbortController();
   const { signal } = live.control;
-  restore();
   get("/stats", { signal }).then(take).catch(() => {});
   stream("/stats/stream", { signal, onMessage: take, onState: (state) => setState(state === "live" ? "live" : "lost") });
   live.timer = setInterval(sample, 1000);

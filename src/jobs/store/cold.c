@@ -28,6 +28,7 @@ struct visit {
 		sl_cron_fn *cron;
 		sl_audit_record_fn *record;
 		sl_heartbeat_fn *heartbeat;
+		sl_history_fn *history;
 	} fn;
 	void *ctx;
 	const struct sl_env *env;
@@ -421,6 +422,58 @@ int sl__cold_heartbeats(void *store, sl_heartbeat_fn *fn, void *ctx, struct sl_e
 {
 	struct visit v = {.values = {COLD_NOW}, .n_values = 1, .fn.heartbeat = fn, .ctx = ctx};
 	return cold_rows(store, SL__COLD_HEARTBEATS, visit_heartbeat, &v, err);
+}
+
+/* ---- history ---- */
+
+int sl__cold_history_put(void *store, const struct sl_history_row *row, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query query = {
+		.stmt = SL__COLD_HISTORY_PUT,
+		COLD_VALUES(COLD_INT(row->step_s), COLD_INT(row->at_s), COLD_INT(row->taken_ms),
+			    COLD_INT(row->newest_id), COLD_INT(row->completed), COLD_INT(row->failed),
+			    COLD_INT(row->due), COLD_INT(row->running), COLD_INT(row->p50_ms), COLD_INT(row->p99_ms))};
+	size_t n;
+	return s->ops->change(s, &query, NULL, false, &n, err);
+}
+
+int sl__cold_history_roll(void *store, const struct sl_history_roll *r, struct sl_err *err)
+{
+	struct sl__cold_store *s = store;
+	const struct sl__cold_query roll = {
+		.stmt = SL__COLD_HISTORY_ROLL,
+		COLD_VALUES(COLD_INT(r->step_s), COLD_INT(r->finer_s), COLD_INT(r->before_s))};
+	const struct sl__cold_query prune = {.stmt = SL__COLD_HISTORY_PRUNE,
+					     COLD_VALUES(COLD_INT(r->step_s), COLD_INT(r->keep_s))};
+	size_t n;
+	int rc = r->finer_s != 0 ? s->ops->change(s, &roll, NULL, false, &n, err) : 0;
+	if (rc == 0)
+		rc = s->ops->change(s, &prune, NULL, false, &n, err);
+	return rc;
+}
+
+static int visit_history(const struct sl__cold_row *row, void *ctx)
+{
+	struct visit *v = ctx;
+	const struct sl_history_row out = {.step_s = sl__cold_number(row, 0),
+					   .at_s = sl__cold_number(row, 1),
+					   .taken_ms = sl__cold_number(row, 2),
+					   .newest_id = sl__cold_id(row, 3),
+					   .completed = sl__cold_id(row, 4),
+					   .failed = sl__cold_id(row, 5),
+					   .due = sl__cold_id(row, 6),
+					   .running = sl__cold_id(row, 7),
+					   .p50_ms = sl__cold_number(row, 8),
+					   .p99_ms = sl__cold_number(row, 9)};
+	return v->fn.history(&out, v->ctx);
+}
+
+int sl__cold_history(void *store, const struct sl_history_row *from, sl_history_fn *fn, void *ctx, struct sl_err *err)
+{
+	struct visit v = {
+		.values = {COLD_INT(from->step_s), COLD_INT(from->at_s)}, .n_values = 2, .fn.history = fn, .ctx = ctx};
+	return cold_rows(store, SL__COLD_HISTORY, visit_history, &v, err);
 }
 
 /* ---- jobs and chains ---- */

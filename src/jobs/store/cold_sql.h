@@ -26,6 +26,8 @@
 #ifndef SL_JOBS_STORE_COLD_SQL_H
 #define SL_JOBS_STORE_COLD_SQL_H
 
+#define COLD_HISTORY "step_s,at_s,taken_ms,newest_id,completed,failed,due,running,p50_ms,p99_ms"
+
 /* clang-format off */
 /* An event that never had a job: a line that was shipped. One that is late had one. */
 #define COLD_IS_LINE "(job_id IS NULL AND NOT late)"
@@ -124,7 +126,24 @@
 	X(HEARTBEAT_END, "DELETE FROM " COLD_TABLE("worker") " WHERE worker=" COLD_P(1, "text") " AND " COLD_STARTED "<=" \
 		COLD_P(2, "timestamptz")) \
 	X(HEARTBEATS, "SELECT worker,host,pid,version,slots,types,error," COLD_ERROR_AT "," COLD_STARTED "," COLD_SEEN "," \
-		COLD_UNTIL " FROM " COLD_TABLE("worker") " WHERE " COLD_UNTIL ">" COLD_CLOCK(1) " ORDER BY worker LIMIT 10000")
+		COLD_UNTIL " FROM " COLD_TABLE("worker") " WHERE " COLD_UNTIL ">" COLD_CLOCK(1) " ORDER BY worker LIMIT 10000") \
+	X(HISTORY_PUT, "INSERT INTO " COLD_TABLE("history") "(" COLD_HISTORY ") VALUES(" COLD_P(1, "bigint") "," \
+		COLD_P(2, "bigint") "," COLD_P(3, "bigint") "," COLD_P(4, "bigint") "," COLD_P(5, "bigint") "," \
+		COLD_P(6, "bigint") "," COLD_P(7, "bigint") "," COLD_P(8, "bigint") "," COLD_P(9, "bigint") "," \
+		COLD_P(10, "bigint") ") ON CONFLICT DO NOTHING") \
+	/* What is counted so far is that of the last row, the rest an average; of the 99th percentile, the worst. */ \
+	X(HISTORY_ROLL, "INSERT INTO " COLD_TABLE("history") "(" COLD_HISTORY ") SELECT " COLD_P(1, "bigint") ",g.at_s," \
+		"l.taken_ms,l.newest_id,l.completed,l.failed,g.due,g.running,g.p50,g.p99 FROM (SELECT at_s-at_s%" \
+		COLD_P(1, "bigint") " AS at_s,max(at_s) AS last_s,CAST(avg(due) AS bigint) AS due," \
+		"CAST(avg(running) AS bigint) AS running,CAST(coalesce(avg(nullif(p50_ms,-1)),-1) AS bigint) AS p50," \
+		"max(p99_ms) AS p99 FROM " COLD_TABLE("history") " WHERE step_s=" COLD_P(2, "bigint") " AND at_s<" \
+		COLD_P(3, "bigint") "-" COLD_P(3, "bigint") "%" COLD_P(1, "bigint") " GROUP BY 1) g JOIN " \
+		COLD_TABLE("history") " l ON l.step_s=" COLD_P(2, "bigint") " AND l.at_s=g.last_s WHERE true" \
+		" ON CONFLICT DO NOTHING") \
+	X(HISTORY_PRUNE, "DELETE FROM " COLD_TABLE("history") " WHERE step_s=" COLD_P(1, "bigint") " AND at_s<" \
+		COLD_P(2, "bigint")) \
+	X(HISTORY, "SELECT " COLD_HISTORY " FROM " COLD_TABLE("history") " WHERE step_s<=" COLD_P(1, "bigint") " AND at_s>=" \
+		COLD_P(2, "bigint") " ORDER BY at_s,step_s DESC LIMIT 5000")
 /* clang-format on */
 
 #endif

@@ -353,6 +353,22 @@ struct sl_retention_turn {
 	uint64_t events;
 };
 
+/* The numbers of the store at one moment. Of each step, the first that is written in a bucket stays. */
+struct sl_history_row {
+	int64_t step_s; /* the width of its bucket */
+	int64_t at_s;   /* where that begins, a multiple of step_s: Unix seconds by the store's clock */
+	int64_t taken_ms;
+	uint64_t newest_id, completed, failed; /* so far: a reader takes differences */
+	uint64_t due, running;
+	int64_t p50_ms, p99_ms; /* from due to started; -1: not known */
+};
+struct sl_history_roll {
+	int64_t step_s, finer_s; /* finer_s 0: nothing is made */
+	int64_t before_s;        /* of buckets that end by then */
+	int64_t keep_s;          /* rows of the step from before that are deleted */
+};
+typedef int sl_history_fn(const struct sl_history_row *row, void *ctx);
+
 struct sl_store_ops {
 	int version;      /* SL_STORE_VERSION */
 	const char *name; /* "sqlite", "postgres" */
@@ -510,6 +526,16 @@ struct sl_store_ops {
 	int (*heartbeat_end)(void *store, const char *worker, int64_t started_ms, struct sl_err *err);
 	/* Those that have not expired, in the order of workers, at most 10,000. */
 	int (*heartbeats)(void *store, sl_heartbeat_fn *fn, void *ctx, struct sl_err *err);
+
+	/* ---- history; NULL, all three: not supported ---- */
+	/* Does nothing where its bucket has a row. */
+	int (*history_put)(void *store, const struct sl_history_row *row, struct sl_err *err);
+	/* Make the missing rows of the step from those of the finer one, and then delete old rows of the step. */
+	int (*history_roll)(void *store, const struct sl_history_roll *roll, struct sl_err *err);
+	/* Rows of steps up to from->step_s that begin at from->at_s or later, by at_s, the largest step first; at most
+	 * 5,000. */
+	int (*history)(void *store, const struct sl_history_row *from, sl_history_fn *fn, void *ctx,
+		       struct sl_err *err);
 
 	/* ---- the audit trail; NULL, all three: not supported, and records are ignored ---- */
 	/* Of changes that are made elsewhere than in the store: before them. */

@@ -221,7 +221,7 @@ void *sl__keeper_main(void *keeper)
 			k->until_ns = INT64_MIN;
 		}
 	}
-	bool ends = k->todo.who == SL__SCHEDULER && w->pulse.sent > 0 && sl__core_stats(w->core)->connected;
+	bool ends = k->todo.who == SL__SCHEDULER && w->pulse.sent > 0 && atomic_load(&w->unanswered) == 0;
 	sl__unlock(&w->mu);
 	if (ends)
 		end_heartbeats(w);

@@ -60,6 +60,7 @@ static const struct srv_route routes[] = {
 	{"GET", "/api/v1/audit", SRV_ADMIN, 0, srv_audit_list, NULL},
 	GET("/stats", srv_stats_show, 0),
 	GET("/stats/stream", srv_stats_stream, 0),
+	GET("/history", srv_history_show, 0),
 	GET("/pipeline", srv_pipeline_show, 0),
 	GET("/exports", srv_exports_list, 0),
 	GET("/exports/{dataset}/partitions", srv_exports_partitions, 0),

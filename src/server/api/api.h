@@ -146,6 +146,16 @@ int srv_served_read(struct srv_served *s, const struct srv_core *core, struct sl
 bool srv_served(const struct srv_served *s, const char *type);
 void srv_served_free(struct srv_served *s);
 
+/* ---- api/history.c ---- */
+struct sl_history_row;
+struct srv_history {
+	int64_t written_s, rolled; /* the last bucket that was written; that of the last roll-up */
+	bool failed;
+};
+/* Write the row, whose numbers and taken_ms are set, if its bucket has none. From one thread. */
+void srv_history_put(struct srv_history *h, const struct srv_core *core, struct sl_history_row *row);
+srv_handler_fn srv_history_show;
+
 /* ---- parts with state ---- */
 int srv_waits_new(struct srv_waits **out, struct srv_api *api, struct sl_err *err);
 void srv_waits_free(struct srv_waits *w);

@@ -7,6 +7,7 @@
  */
 #include "base/thread.h"
 #include "base/time.h"
+#include "jobs/store/ops.h"
 #include "server/api/api.h"
 #include "server/config/config.h"
 #include "server/ingest/ingest.h"
@@ -61,7 +62,8 @@ struct srv_stats {
 	bool stop, started;
 	struct sl_err err; /* of the last try; code 0: it went well */
 	uint64_t tries;
-	int64_t pruned_ms; /* the thread's: when the audit trail was last pruned */
+	struct srv_history history; /* the thread's */
+	int64_t pruned_ms;          /* the thread's: when the audit trail was last pruned */
 	pthread_t thread;
 	struct stream *streams;
 };
@@ -175,8 +177,8 @@ struct stream {
 
 /* ---- the thread ---- */
 
-/* What follows a sample without the lock: the metrics, and once a day the audit trail is pruned. A store that is
- * unavailable is tried again with the next sample. */
+/* What follows a sample without the lock: the metrics, the history, and once a day the audit trail is pruned. A store
+ * that is unavailable is tried again with the next sample. */
 static void publish_sample(struct srv_stats *s, const struct sample *x, int64_t now_ms)
 {
 	int64_t letters = srv_letters_waiting(s->letters);
@@ -188,6 +190,16 @@ static void publish_sample(struct srv_stats *s, const struct sample *x, int64_t 
 	sl_gauge_set(s->metrics.leases, (double)x->leases);
 	if (letters >= 0) /* else the last value stays */
 		sl_gauge_set(s->metrics.letters, (double)letters);
+
+	struct sl_history_row row = {.taken_ms = x->now_ms,
+				     .newest_id = x->newest_id,
+				     .completed = completed_ever(x),
+				     .failed = failed_ever(x),
+				     .due = x->due,
+				     .running = x->by[SL_JOB_RUNNING],
+				     .p50_ms = x->p50_ms,
+				     .p99_ms = x->p99_ms};
+	srv_history_put(&s->history, s->core, &row);
 
 	struct sl_err err = SL_ERR_INIT;
 	uint64_t n = 0;

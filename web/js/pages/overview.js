@@ -3,7 +3,7 @@
 import { h, fill, reconcile, setText } from "../dom.js";
 import { get } from "../api.js";
 import { ago, compact, duration, firstLine, num, plural, rate, serverNow } from "../format.js";
-import { liveChart } from "../charts.js";
+import { chart, rangeSwitch } from "../charts.js";
 import { icon } from "../icons.js";
 import { latest, onStats } from "../live.js";
 import { card, cell, empty, link, numCell, pageHead, poll, skeleton, table, tag } from "../ui.js";
@@ -95,12 +95,16 @@ const anything = (stats) => Object.values(stats.totals).some((n) => n > 0);
 
 function full(view) {
   const { root, signal } = view;
-  fill(root, pageHead("Overview"), tiles(signal),
+  const perSecond = (n) => `${rate(n)}/s`;
+  const jobs = (n) => compact(n);
+  const line = (key, label, colour, filled) => ({ key, label, colour, fill: filled });
+  fill(root, pageHead("Overview", { actions: rangeSwitch(signal) }), tiles(signal),
     h("div", { class: "grid two" },
-      card("Throughput", {}, liveChart({ label: "Jobs per second, last five minutes", unit: "/s", signal, series: [
-        { key: "completed", label: "completed", colour: "completed", fill: true }, { key: "started", label: "started", colour: "running" }, { key: "failed", label: "failed", colour: "failed" }] })),
-      card("Depth", {}, liveChart({ label: "Jobs waiting and running, last five minutes", signal, series: [
-        { key: "due", label: "waiting", colour: "pending", fill: true }, { key: "running", label: "running", colour: "running" }] }))),
+      card("Throughput", {}, chart({ label: "Jobs per second", show: perSecond, signal, series: [line("completed", "completed", "completed", true), line("enqueued", "enqueued", "running")] })),
+      card("Depth", {}, chart({ label: "Jobs waiting and running", show: jobs, signal, series: [line("due", "waiting", "pending", true), line("running", "running", "running")] }))),
+    h("div", { class: "grid two" },
+      card("Failures", {}, chart({ label: "Failed jobs per second", show: perSecond, least: 1, signal, series: [line("failed", "failed", "failed", true)] })),
+      card("Pickup", {}, chart({ label: "Time from due to started", show: duration, least: 100, signal, series: [line("pickup_p50_ms", "median", "running", true), line("pickup_p99_ms", "p99", "pending")] }))),
     h("div", { class: "grid two" }, backlog(signal), topFailures(signal)), retention(signal));
 }
 

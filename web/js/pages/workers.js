@@ -74,7 +74,7 @@ export async function worker({ root, signal, params }) {
     const w = await get(`/workers/${enc(name)}`, { signal });
     gone.hidden = true;
     fill(facts, about(w));
-    fill(error, w.error ? card("Last error", {}, h("pre", { class: "error-text" }, w.error), h("p", { class: "hint pad" }, ago(w.error_at))) : null);
+    fill(error, w.error ? card("Last error", {}, h("div", { class: "pad" }, h("pre", { class: "error-text" }, w.error), h("p", { class: "faint" }, ago(w.error_at)))) : null);
     fill(types, h("div", { class: "pad" }, tags(w.types)));
     reconcile(running.body, w.running, (j) => `${j.id} ${j.attempt}`, (j) => h("tr", {}, cell("Job", jobLink(j.id)), cell("Type", tag(j.type)), numCell("Attempt", num(j.attempt)), cell("Running for", ago(j.started_at, "age")), cell("Lease expires", runsOut(j.leased_until))));
     if (!w.running.length) fill(jobs, h("p", { class: "hint pad" }, "No job is running."));

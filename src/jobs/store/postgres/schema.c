@@ -17,6 +17,7 @@
  *	stopped      the jobs that failed or were cancelled, with their chains
  *	audit        who changed what, written in the transaction of the change
  *	worker       the last heartbeat of each worker, expired at `until`
+ *	history      the numbers of the store at the beginning of each bucket, for the charts of servers
  *	paused, cron, meta, schema_version
  *	retention, retention_export              the limits of retention, and the checkpoints of exports
  *	job_events, event_mark, event_offset     events and how far each stream has come
@@ -124,6 +125,9 @@ static const char version_1[] =
 	"CREATE TABLE {s}.worker (worker text COLLATE \"C\" PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL,"
 	" version text NOT NULL, slots bigint NOT NULL, types text NOT NULL, error text, error_at timestamptz,"
 	" started_at timestamptz NOT NULL, seen_at timestamptz NOT NULL, until timestamptz NOT NULL);"
+	"CREATE TABLE {s}.history (step_s bigint NOT NULL, at_s bigint NOT NULL, taken_ms bigint NOT NULL,"
+	" newest_id bigint NOT NULL, completed bigint NOT NULL, failed bigint NOT NULL, due bigint NOT NULL,"
+	" running bigint NOT NULL, p50_ms bigint NOT NULL, p99_ms bigint NOT NULL, PRIMARY KEY (step_s, at_s));"
 	"CREATE TABLE {s}.job_events ("
 	" \"offset\" bigint PRIMARY KEY, incarnation bigint NOT NULL, sequence bigint NOT NULL, crc bigint NOT NULL,"
 	" job_id bigint, ts timestamptz NOT NULL, attempt integer, type integer NOT NULL, late boolean NOT NULL,"

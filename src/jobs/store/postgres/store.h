@@ -107,7 +107,11 @@
 	X(HEARTBEAT)                                                                                                   \
 	X(HEARTBEAT_SWEEP)                                                                                             \
 	X(HEARTBEAT_END)                                                                                               \
-	X(HEARTBEATS)
+	X(HEARTBEATS)                                                                                                  \
+	X(HISTORY_PUT)                                                                                                 \
+	X(HISTORY_ROLL)                                                                                                \
+	X(HISTORY_PRUNE)                                                                                               \
+	X(HISTORY)
 
 enum pg_statement {
 #define PG_STATEMENT_ENUM(name) ST_##name,

@@ -15,6 +15,7 @@
  *   sluice_blocker  which job waits for which chain
  *   sluice_key      keys that are taken
  *   sluice_worker   the last heartbeat of each worker; expired at until_us
+ *   sluice_history  the numbers of the store at the beginning of each bucket, for the charts of servers
  *   sluice_audit    who changed what, written in the transaction of the change; ids grow and are never used again
  *   sluice_retention, sluice_retention_export   the limits of retention, and the checkpoints of exports
  *   sluice_count    a row per type: how many jobs are blocked, in each queue (and tried before), and in each final
@@ -90,6 +91,10 @@ static const char schema[] =
 	"CREATE TABLE sluice_worker(worker TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL,"
 	" version TEXT NOT NULL, slots INTEGER NOT NULL, types TEXT NOT NULL, error TEXT, error_us INTEGER,"
 	" started_us INTEGER NOT NULL, seen_us INTEGER NOT NULL, until_us INTEGER NOT NULL) WITHOUT ROWID;"
+	"CREATE TABLE sluice_history(step_s INTEGER NOT NULL, at_s INTEGER NOT NULL, taken_ms INTEGER NOT NULL,"
+	" newest_id INTEGER NOT NULL, completed INTEGER NOT NULL, failed INTEGER NOT NULL, due INTEGER NOT NULL,"
+	" running INTEGER NOT NULL, p50_ms INTEGER NOT NULL, p99_ms INTEGER NOT NULL, PRIMARY KEY(step_s,at_s))"
+	" WITHOUT ROWID;"
 	"CREATE TABLE job_events(offset INTEGER PRIMARY KEY, stream TEXT NOT NULL, incarnation INTEGER NOT NULL,"
 	" sequence INTEGER NOT NULL, crc INTEGER NOT NULL, job_id INTEGER, attempt INTEGER, type INTEGER NOT NULL,"
 	" late INTEGER NOT NULL, ts_us INTEGER NOT NULL, payload BLOB NOT NULL, partial INTEGER NOT NULL DEFAULT 0);"
