@@ -82,6 +82,16 @@ static bool exists(struct fixture *f, uint64_t id)
 	return rc == 0;
 }
 
+static bool has_completed(struct fixture *f, uint64_t id)
+{
+	struct sl_err err = SL_ERR_INIT;
+	struct sl_chain *chain = NULL;
+	OK(sl_jobs_get_chain(f->client, id, &chain, &err));
+	bool completed = chain->status == SL_JOB_COMPLETED;
+	sl_chain_release(f->client, chain);
+	return completed;
+}
+
 static struct sl_retention_status status_of(struct fixture *f)
 {
 	struct sl_err err = SL_ERR_INIT;
@@ -217,7 +227,7 @@ static void limits_out_of_range_are_refused_by_name(void **state)
 	assert_null(t);
 }
 
-static int never_called(sl_attempt *attempt, struct sl_err *err, void *ctx)
+static int complete_at_once(sl_attempt *attempt, struct sl_err *err, void *ctx)
 {
 	(void)attempt;
 	(void)err;
@@ -229,22 +239,30 @@ static void a_worker_deletes_only_when_it_is_asked_to(void **state)
 {
 	struct fixture *f = *state;
 	struct sl_err err = SL_ERR_INIT;
-	const struct sl_processor processor = {SL_PROCESSOR_INIT, .type = "other", .process = never_called};
+	const struct sl_processor processor = {SL_PROCESSOR_INIT, .type = "other", .process = complete_at_once};
 	struct sl_retention keep = {SL_RETENTION_INIT, .completed_ms = 60000};
 	struct sl_worker_opts opts = {SL_WORKER_OPTS_INIT, .env = &f->env, .store = &f->store, .processors = &processor,
 				      .n_processors = 1};
 	sl_worker *w = NULL;
+	struct sl_retention_row row;
+	struct sl_started job = {0};
+	const struct sl_new_chain chain = {.job = {.type = "other", .input = "{}"}};
+	OK(sl_jobs_enqueue(f->client, NULL, &chain, &job, &err));
 	start_completed(f);
 	OK(sl_worker_new(&w, &opts, &err));
 	OK(sl_worker_start(w, &err));
-	assert_int_equal(status_of(f).keep.completed_ms, 7 * DAY_MS);
+	while (!has_completed(f, job.chain_id))
+		sched_yield();
 	sl_worker_free(w);
+	OK(f->store.ops->retention_read(f->store.ctx, 0, &row, &err));
+	assert_string_equal(row.holder, ""); /* none has had the turn */
+	assert_int_equal(status_of(f).keep.completed_ms, 7 * DAY_MS);
 	opts.retention = &keep;
 	OK(sl_worker_new(&w, &opts, &err));
 	OK(sl_worker_start(w, &err));
 	assert_int_equal(status_of(f).keep.completed_ms, 60000);
 	vclock_advance_ms(&f->clock, 61000);
-	pass_until_deleted(f, 1, 0);
+	pass_until_deleted(f, 2, 0);
 	sl_worker_free(w);
 }
 
