@@ -82,6 +82,11 @@ SL_API SL_MUST_CHECK int sl_exec_new(sl_exec **out, const struct sl_exec_opts *o
 /* Output that the log did not take is tried once more; when it still does not, it stays in the folder. Then close the
  * log rather than complete it: the next open knows what is in it, and recovers the rest. NULL is allowed. */
 SL_API void sl_exec_free(sl_exec *exec);
+/* Whether a command of this name can be executed now, looked up in PATH as argv[0] of struct sl_exec_opts is, by the
+ * user run_as (NULL: that of this process). SL_ENOENT: no such file; SL_EACCES: not an executable file; both texts name
+ * the fix. A command that appears later is found by the attempts, so a program that wants this check calls it before it
+ * makes the handle. */
+SL_API SL_MUST_CHECK int sl_exec_check_command(const char *command, const char *run_as, struct sl_err *err);
 /* The handler: give it as `process` of a struct sl_processor, with the sl_exec as ctx. */
 SL_API SL_MUST_CHECK int sl_exec_process(sl_attempt *attempt, struct sl_err *err, void *exec);
 

@@ -37,6 +37,32 @@ static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 	return SRV_NOT_READY;
 }
 
+/* The types of the settings, and the one of 'sluice run --detach' where jobs may name their command. Before anything is
+ * started: a command that is not there is reported at once. 0, or an exit code after a line on stderr. */
+static int add_handlers(struct beside *b, struct cli *cli, const struct srv_config *c)
+{
+	bool has_detached = false;
+	int rc = 0;
+
+	b->handlers = (struct handlers){
+		.cli = cli,
+		.env = &b->env,
+		.shell = c->jobs_shell,
+		.command_from_input = c->jobs_command_from_input,
+		.run_as = c->jobs_run_as,
+	};
+	for (size_t i = 0; rc == 0 && i < c->jobs_types.n; i++) {
+		const char *text = c->jobs_types.items[i];
+		size_t n = strlen(DETACHED_TYPE);
+
+		has_detached |= strncmp(text, DETACHED_TYPE, n) == 0 && (text[n] == '\0' || text[n] == '=');
+		rc = handlers_add(&b->handlers, text);
+	}
+	if (rc == 0 && c->jobs_command_from_input && !has_detached)
+		rc = handlers_add(&b->handlers, DETACHED_TYPE);
+	return rc;
+}
+
 /* The worker next to the server, when requests are answered. */
 static int start_worker(struct serving *s, void *ctx)
 {
@@ -66,34 +92,12 @@ static int start_worker(struct serving *s, void *ctx)
 		.kill_grace_ms = c->jobs_kill_grace_ms,
 		.pass_env = (const char *const *)c->jobs_pass_env.items,
 		.n_pass_env = c->jobs_pass_env.n,
-		.run_as = c->jobs_run_as,
 	};
 	struct sl_err err = SL_ERR_INIT;
-	bool has_detached = false;
-	int rc = 0;
+	int rc;
 
 	b->env = *core->env;
 	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
-
-	/* The types of the settings, and the one of 'sluice run --detach' where jobs may name their command. */
-	b->handlers = (struct handlers){
-		.cli = s->cli,
-		.env = &b->env,
-		.shell = c->jobs_shell,
-		.command_from_input = c->jobs_command_from_input,
-	};
-	for (size_t i = 0; rc == 0 && i < c->jobs_types.n; i++) {
-		const char *text = c->jobs_types.items[i];
-		size_t n = strlen(DETACHED_TYPE);
-
-		has_detached |= strncmp(text, DETACHED_TYPE, n) == 0 && (text[n] == '\0' || text[n] == '=');
-		rc = handlers_add(&b->handlers, text);
-	}
-	if (rc == 0 && c->jobs_command_from_input && !has_detached)
-		rc = handlers_add(&b->handlers, DETACHED_TYPE);
-	if (rc != 0)
-		return rc;
-
 	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
 	if (rc != 0 || b->handlers.n == 0)
 		return rc; /* without a type there is nothing to run */
@@ -132,7 +136,10 @@ static int up_run(struct cli *cli, const struct parsed *args)
 	handlers_hide_secrets();
 	code = serving_configure(cli, args, &s.config);
 	if (!code)
+		code = add_handlers(&b, cli, &s.config);
+	if (!code)
 		code = serving_run(&s);
+	handlers_fini(&b.handlers);
 	srv_config_fini(&s.config);
 	return code;
 }

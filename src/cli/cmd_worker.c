@@ -138,7 +138,6 @@ static int start_service(struct service *s)
 		.poll_interval_ms = opt_num(args, "poll"),
 		.kill_grace_ms = opt_num(args, "kill-grace"),
 		.pass_env = pass_env,
-		.run_as = opt_str(args, "run-as"),
 		.store = store,
 	};
 	struct workerlog_opts log;
@@ -147,7 +146,8 @@ static int start_service(struct service *s)
 	s->handlers = (struct handlers){.cli = s->cli,
 					.env = &s->cli->env,
 					.shell = opt_flag(args, "shell"),
-					.command_from_input = opt_flag(args, "command-from-input")};
+					.command_from_input = opt_flag(args, "command-from-input"),
+					.run_as = opt_str(args, "run-as")};
 	for (int i = 0; rc == 0 && (text = opt_all(args, "type", i)) != NULL; i++)
 		rc = handlers_add(&s->handlers, text);
 	if (rc != 0)

@@ -201,6 +201,7 @@ int handlers_add(struct handlers *s, const char *text)
 	struct handler *h = &s->list[s->n];
 	const char *equals = strchr(text, '=');
 	const char *error = NULL;
+	struct sl_err err = SL_ERR_INIT;
 
 	if (s->n == HANDLERS_MAX)
 		return cli_usage(s->cli, "more than %d types", HANDLERS_MAX);
@@ -219,8 +220,13 @@ int handlers_add(struct handlers *s, const char *text)
 	} else {
 		if (equals != NULL) {
 			h->argv = words_split(equals + 1, &error);
-			if (error != NULL)
+			if (h->argv == NULL)
 				return cli_usage(s->cli, "--type %s: invalid command: %s", h->name, error);
+			if (sl_exec_check_command(h->argv[0], s->run_as, &err)) {
+				if (err.code != SL_ENOENT && err.code != SL_EACCES)
+					return cli_fail(s->cli, &err, NULL);
+				return cli_usage(s->cli, "--type %s: %s", h->name, err.msg);
+			}
 		} else if (!s->command_from_input) {
 			return cli_usage(
 				s->cli,
@@ -416,7 +422,7 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 			.spool_dir = log->spool,
 			.kill_grace_ms = o->kill_grace_ms,
 			.environment = (const char *const *)h->environment,
-			.run_as = o->run_as,
+			.run_as = h->run_as,
 		};
 		bool from_input =
 			one->argv == NULL && one->shell_argv[0] == NULL; /* a command that a person ran once */

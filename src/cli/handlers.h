@@ -42,6 +42,7 @@ struct handlers {
 	const struct sl_env *env;
 	bool shell;              /* give commands to /bin/sh */
 	bool command_from_input; /* a type without a command is allowed: the job's input names it */
+	const char *run_as;      /* the user of the commands; NULL: that of this process */
 	struct handler list[HANDLERS_MAX];
 	size_t n;
 	char **environment; /* of the commands */
@@ -57,7 +58,6 @@ struct handlers_opts {
 		poll_interval_ms, kill_grace_ms;
 	const char *const *pass_env; /* names, that commands get although they are secrets; NULL: none */
 	size_t n_pass_env;
-	const char *run_as; /* the user of the commands; NULL: that of this process */
 	const char *store;  /* what the line that reports the start calls the store; NULL: no such line */
 	const struct sl_retention *retention; /* NULL: the worker deletes nothing */
 };
@@ -66,7 +66,8 @@ struct handlers_opts {
  * and the process is no longer dumpable, so that processes of the same user cannot read its memory. getenv still finds
  * them. Called once, before threads are started. */
 void handlers_hide_secrets(void);
-/* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". 0, or 64 after a line on stderr. */
+/* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". The command must be there, unless the
+ * shell runs it. 0, or an exit code after a line on stderr. */
 int handlers_add(struct handlers *h, const char *text);
 /* Make the worker and start it; its output goes to log, which outlives the handlers. From here on, unless --quiet was
  * given, lines on stderr report the start, failed attempts (at most some in a second, and how many more) and which jobs

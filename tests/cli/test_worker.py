@@ -65,19 +65,19 @@ class Handlers(JobTest):
 
     def test_wrong_usage_is_64(self):
         for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "empty"),
-                           (["--type==x"], "missing name"), (["--type=a=x", "--type=a=y"], "twice"),
-                           (["--type=no good=x"], "type"), (["--type=a=x", "--slots=0"], "--slots"),
-                           (["--type=a=x", "--lease=1"], "--lease"), (["--type=a=x", "extra"], "extra"),
-                           (["--type=a=x", "--retention-completed=5x"], "--retention-completed"),
-                           (["--type=a=x", "--retention-failed=-1s"], "--retention-failed"),
-                           (["--type=a=x", "--retention-events=7"], "--retention-events"),
-                           (["--type=a=x", "--retention-lines=36501d"], "36500d"),
-                           (["--type=a=x", "--retry-delay=2s", "--retry-max-delay=1s"], "--retry-max-delay")]:
+                           (["--type==x"], "missing name"), (["--type=a=true", "--type=a=false"], "twice"),
+                           (["--type=no good=x"], "type"), (["--type=a=true", "--slots=0"], "--slots"),
+                           (["--type=a=true", "--lease=1"], "--lease"), (["--type=a=true", "extra"], "extra"),
+                           (["--type=a=true", "--retention-completed=5x"], "--retention-completed"),
+                           (["--type=a=true", "--retention-failed=-1s"], "--retention-failed"),
+                           (["--type=a=true", "--retention-events=7"], "--retention-events"),
+                           (["--type=a=true", "--retention-lines=36501d"], "36500d"),
+                           (["--type=a=true", "--retry-delay=2s", "--retry-max-delay=1s"], "--retry-max-delay")]:
             with self.subTest(args=args):
                 self.fails(64, "worker", "--drain", *args, says=says)
 
     def test_a_long_first_delay_lifts_the_default_of_the_longest(self):
-        self.ok("worker", "--drain", "--type=a=x", "--retry-delay=1h")
+        self.ok("worker", "--drain", "--type=a=true", "--retry-delay=1h")
 
     def test_descriptor_3_is_the_protocol(self):
         chain = self.enqueue("t", "1")
@@ -230,10 +230,39 @@ echo "$n in $SLUICE_CHAIN_ID"
         self.assertIn("SIGSEGV", job["error"])
         self.assertEqual([(self.show(o)["status"], self.show(o)["attempt"]) for o in others], [("completed", 1)] * 8)
 
-    def test_a_command_that_is_missing_is_reported(self):
+    def test_a_command_that_disappears_is_reported(self):
         chain = self.enqueue("t")
-        self.drain("--type=t=/no/such/command", "--max-attempts=1")
+        self.drain(self.handler('rm "$0"; exit 1'), "--max-attempts=2")
         self.assertIn("No such file", self.show(chain)["error"])
+
+    def test_a_command_that_is_not_there_is_refused_at_the_start(self):
+        self.write("plain", b"#!/bin/sh\n")
+        os.mkdir(self.path("folder"))
+        for command, says in (("./missing", ("--type foo: no file ./missing;", "give the path")),
+                              ("no-such-command --fast", "no command no-such-command in PATH; give its path"),
+                              ("./plain", "./plain cannot be executed; check its permissions (chmod +x)"),
+                              ("./folder", "./folder is a folder"), ("plain/x", "no file plain/x"),
+                              ("''", "no command")):
+            with self.subTest(command=command):
+                self.fails(64, "worker", "--drain", "--type=ok=true", f"--type=foo={command}", says=says)
+        if not self.postgres:
+            self.assertFalse(os.path.exists(self.path("jobs.db")), "the store was opened first")
+
+    def test_a_command_is_found_in_path_as_exec_finds_it(self):
+        for folder in ("first", "second"):
+            os.mkdir(self.path(folder))
+        self.write("first/tool", b"cannot be executed")
+        self.script("second/tool", "echo second")
+        self.env["PATH"] = f"{self.path('none')}:{self.path('first')}::{self.path('second')}:{self.env['PATH']}"
+        chain = self.enqueue("t")
+        self.drain("--type=t=tool")
+        self.assertEqual(self.logs(chain), b"second\n")
+        os.remove(self.path("second/tool"))
+        self.fails(64, "worker", "--drain", "--type=t=tool", says="tool cannot be executed")
+        self.script("tool", "echo here")  # an empty folder of PATH is the working folder
+        chain = self.enqueue("t")
+        self.drain("--type=t=tool")
+        self.assertEqual(self.logs(chain), b"here\n")
 
     def test_ten_megabytes_and_any_bytes_are_kept(self):
         big = b"".join(b"%07d " % i + b"y" * 90 + b"\n" for i in range(100_000))

@@ -52,6 +52,12 @@ class RunAs(JobTest):
         self.assertEqual(self.show(chain)["status"], "completed", self.show(chain)["error"])
         return self.logs(chain).decode().splitlines()
 
+    def test_a_command_that_the_user_cannot_execute_is_refused_at_the_start(self):
+        hidden = self.script("hidden.sh", "true")  # in the worker's own folder, which has mode 0700
+        for command in (hidden, self.at("missing")):
+            self.fails(64, "worker", "--drain", f"--type=t={command}", *self.command("true")[1:],
+                       says=("--type t: ", command, " as user "))
+
     WHO = r"""grep -E '^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapAmb):' /proc/self/status
 echo "$HOME $USER $LOGNAME"; echo "session $(cut -d' ' -f6 /proc/self/stat) $$"
 """

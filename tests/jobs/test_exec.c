@@ -864,6 +864,21 @@ static void a_spool_that_stays_full_does_not_keep_an_aborted_attempt(void **stat
 	assert_int_equal(t.rc, SL_ECANCELLED);
 }
 
+static void a_command_is_looked_for_before_it_is_needed(void **state)
+{
+	struct execbox *b = *state;
+	assert_int_equal(sl_exec_check_command("sh", NULL, &b->err), 0);
+	assert_int_equal(sl_exec_check_command("/bin/sh", NULL, &b->err), 0);
+	assert_int_equal(sl_exec_check_command("no-such-command-anywhere", NULL, &b->err), SL_ENOENT);
+	assert_non_null(strstr(b->err.msg, "no command no-such-command-anywhere in PATH"));
+	assert_int_equal(sl_exec_check_command("/no/such/command", NULL, &b->err), SL_ENOENT);
+	assert_non_null(strstr(b->err.msg, "no file /no/such/command"));
+	assert_int_equal(sl_exec_check_command("/etc/passwd", NULL, &b->err), SL_EACCES);
+	assert_int_equal(sl_exec_check_command("/etc", NULL, &b->err), SL_EACCES);
+	assert_non_null(strstr(b->err.msg, "/etc is a folder"));
+	assert_int_equal(sl_exec_check_command("sh", "no-such-user", &b->err), SL_EINVAL);
+}
+
 /* ---- options ---- */
 
 static void options_are_checked(void **state)
@@ -967,6 +982,7 @@ int main(int argc, char **argv)
 		T(an_input_that_does_not_say_what_to_run_is_refused),
 		T(arguments_that_do_not_fit_are_refused),
 		T(a_command_that_is_not_there_is_an_error_of_the_attempt),
+		T(a_command_is_looked_for_before_it_is_needed),
 		T(a_folder_that_is_not_there_is_named),
 		T(what_a_command_says_and_its_exit_code_end_the_attempt),
 		T(a_command_that_is_to_run_once_is_not_rescheduled),

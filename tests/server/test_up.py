@@ -73,6 +73,14 @@ class Up(ServerTest):
         self.assertEqual(ask(p.url, "api/v1/chains").json()["items"], [])
         self.end(p)
 
+    def test_a_command_that_is_not_there_is_refused_before_anything_starts(self):
+        self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--type=foo=./missing",
+                   says="--type foo: no file ./missing; give the path of an executable file")
+        self.write("sluice.yaml", b"jobs:\n  types: [foo=./missing]\n")
+        self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--config=sluice.yaml",
+                   says="no file ./missing")
+        self.assertFalse(os.path.exists(self.path("data")))
+
     def test_a_type_whose_input_names_the_command_is_asked_for(self):
         self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--type=anycmd",
                    says="--command-from-input")

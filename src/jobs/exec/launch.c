@@ -106,10 +106,15 @@ static const char **arena_paths(struct arena *a, const char *search, const char 
 	return paths;
 }
 
-int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment, struct sl_err *err)
+const char *sl__launch_search(void)
 {
 	const char *search = getenv("PATH");
-	x->search = sl__strdup(&x->env, search != NULL ? search : "/usr/local/bin:/usr/bin:/bin");
+	return search != NULL ? search : "/usr/local/bin:/usr/bin:/bin";
+}
+
+int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment, struct sl_err *err)
+{
+	x->search = sl__strdup(&x->env, sl__launch_search());
 	/* The environment, without our own names; names and home of the user when commands run as another user. */
 	const char *const *from = environment != NULL ? environment : (const char *const *)environ;
 	size_t n = 0;

@@ -7,6 +7,7 @@
  *   launch.c    arguments and environment                      capture.c   frames into events
  *   pool.c      minders, idle and at work                      protocol.c  descriptor 3
  *   recover.c   spools that a dead worker has left             user.c      the user that commands run as
+ *   find.c      is the command there, before it is needed
  *
  * Locks: `mu` of the handle guards the idle minders and the retired spools; no I/O happens under it. A minder that is
  * at work belongs to its attempt's thread.
@@ -108,6 +109,8 @@ SL_MUST_CHECK int sl__exec_run(sl_exec *x, const struct sl__exec_ops *ops, sl_at
 			       struct sl__exec_result *r, struct sl_err *err);
 
 /* launch.c */
+/* Where commands without a slash are looked up: PATH, or what stands in for it. */
+const char *sl__launch_search(void);
 SL_MUST_CHECK int sl__launch_fixed(sl_exec *x, const char *const *argv, const char *const *environment,
 				   struct sl_err *err);
 void sl__launch_free(sl_exec *x);
