@@ -29,6 +29,10 @@
  * not reached. Not guaranteed: output in the pipes when the minder is killed in the same moment, and unsynced spools
  * in a power loss.
  *
+ * Encryption: with a log that has a key (key_file of struct sl_wal_opts) the spools are encrypted, too. A command gets
+ * none of the keys, neither by its environment nor by a descriptor or memory that it could reach. One that runs as the
+ * user of this process can read the key file itself: run commands as another user (`run_as`) to prevent that.
+ *
  * Minders are forked when they are needed and kept for the next commands: there are at most about twice as many as
  * attempts ran at once. They keep the working folder, umask and limits of their fork. A program that reaps children
  * with waitpid(-1) may reap them too. env->io must give real descriptors.

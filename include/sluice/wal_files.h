@@ -123,6 +123,18 @@ struct sl_wal_sweep_result {
 SL_API SL_MUST_CHECK int sl_wal_sweep(const struct sl_wal_opts *opts, const struct sl_wal_sender *sender, void *ctx,
 				      int64_t deadline_ms, struct sl_wal_sweep_result *out, struct sl_err *err);
 
+/*
+ * For files that belong to an encrypted log and are not records of it, such as the spools of commands: give each its
+ * own key, and keep that sealed with the key of the log, bound to the log's id. SL_ENOENT: the log has no key;
+ * SL_EKEY: `sealed` was made with another key or for another log, or was changed.
+ */
+#define SL_WAL_KEY_BYTES 32
+#define SL_WAL_SEALED_KEY_BYTES 72
+SL_API SL_MUST_CHECK int sl_wal_seal_key(const sl_wal *w, const uint8_t key[SL_WAL_KEY_BYTES],
+					 uint8_t sealed[SL_WAL_SEALED_KEY_BYTES], struct sl_err *err);
+SL_API SL_MUST_CHECK int sl_wal_open_key(const sl_wal *w, const uint8_t sealed[SL_WAL_SEALED_KEY_BYTES],
+					 uint8_t key[SL_WAL_KEY_BYTES], struct sl_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #define TAG_BYTES crypto_aead_xchacha20poly1305_ietf_ABYTES
@@ -24,7 +25,7 @@ _Static_assert(WAL_NONCE_BYTES == crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, 
 _Static_assert(WAL_NONCE_BYTES + TAG_BYTES == WAL_SEAL_BYTES, "what sealing adds");
 
 struct wal_key {
-	struct sl_env env; /* where the memory came from */
+	struct sl_env env; /* for reading the file */
 	uint8_t bytes[KEY_BYTES];
 };
 
@@ -73,9 +74,13 @@ int sl__wal_key_load(struct wal_key **out, const struct sl_env *env, const char 
 {
 	if (sodium_init() < 0)
 		return sl_err_set(err, SL_EINTERNAL, "libsodium failed to start");
-	struct wal_key *key = sl__calloc(env, 1, sizeof(*key));
-	if (key == NULL)
+	/* A separate page, which forked children get as zeros and core dumps leave out: the process that starts the
+	 * commands of a worker is such a child. */
+	struct wal_key *key = mmap(NULL, sizeof(*key), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (key == MAP_FAILED)
 		return sl_err_set(err, SL_ENOMEM, "key file %s: out of memory", path);
+	(void)madvise(key, sizeof(*key), MADV_WIPEONFORK);
+	(void)madvise(key, sizeof(*key), MADV_DONTDUMP);
 	key->env = *env;
 	/* Without O_NONBLOCK a pipe of that name would hold us up. */
 	int fd = SL__IO(env, open, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
@@ -110,9 +115,8 @@ void sl__wal_key_free(struct wal_key *key)
 {
 	if (key == NULL)
 		return;
-	struct sl_env env = key->env;
 	sodium_memzero(key, sizeof(*key));
-	sl__free(&env, key);
+	(void)munmap(key, sizeof(*key));
 }
 
 struct associated {

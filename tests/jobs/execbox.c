@@ -124,7 +124,7 @@ void fake_abort(struct fake *f, enum sl_abort_reason reason)
 void execbox_open_log(struct execbox *b)
 {
 	struct sl_wal_opts opts = {SL_WAL_OPTS_INIT, .wal_dir = b->dir, .archive_dir = b->dir,
-				   .archive_on_complete = SL_OFF};
+				   .archive_on_complete = SL_OFF, .key_file = b->key_file};
 	int rc = sl_wal_open(&b->log, "w", &opts, &b->err);
 	if (rc != 0)
 		fail_msg("%s", b->err.msg);

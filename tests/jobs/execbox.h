@@ -45,7 +45,8 @@ struct execbox {
 	struct sl_exec_opts opts; /* for execbox_exec */
 	struct sl_err err;
 	uint64_t next_id;
-	int keep_going; /* the log is not asserted to be open at fini */
+	const char *key_file; /* of the log; NULL: none */
+	int keep_going;       /* the log is not asserted to be open at fini */
 };
 
 void execbox_init(struct execbox *b);

@@ -2,6 +2,7 @@
 /* Commands as handlers: what they are given, what becomes of their output, and how attempts end. */
 #include "execbox.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -879,6 +880,173 @@ static void a_command_is_looked_for_before_it_is_needed(void **state)
 	assert_int_equal(sl_exec_check_command("sh", "no-such-user", &b->err), SL_EINVAL);
 }
 
+/* ---- a log with a key ---- */
+
+#define SECRET "secret-of-the-command"
+
+static void put_key(const char *path, uint8_t byte)
+{
+	uint8_t key[32];
+	memset(key, byte, sizeof(key));
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fchmod(fileno(f), 0600), 0);
+	assert_int_equal(fwrite(key, 1, sizeof(key), f), sizeof(key));
+	assert_int_equal(fclose(f), 0);
+}
+
+/* The bytes of the only spool; for the caller to free. */
+static char *read_spool(struct execbox *b, char path[512], size_t *n)
+{
+	DIR *d = opendir(b->spool);
+	assert_non_null(d);
+	path[0] = '\0';
+	for (struct dirent *e; (e = readdir(d)) != NULL;)
+		if (strstr(e->d_name, ".spool") != NULL)
+			(void)snprintf(path, 512, "%.200s/%.255s", b->spool, e->d_name);
+	(void)closedir(d);
+	FILE *f = fopen(path, "rb");
+	char *bytes = malloc(1 << 20);
+	assert_non_null(f);
+	assert_non_null(bytes);
+	*n = fread(bytes, 1, 1 << 20, f);
+	(void)fclose(f);
+	return bytes;
+}
+
+static void the_spool_of_an_encrypted_log_is_encrypted_and_recovered_with_its_key(void **state)
+{
+	struct execbox *b = *state;
+	struct fake f;
+	char key[128], other[128], path[512], wal[128];
+	size_t n, n_log;
+	(void)snprintf(key, sizeof(key), "%s/key", b->dir);
+	(void)snprintf(other, sizeof(other), "%s/other", b->dir);
+	(void)snprintf(wal, sizeof(wal), "%s/w.wal", b->dir);
+	put_key(key, 1);
+	put_key(other, 2);
+	execbox_close_log(b);
+	assert_int_equal(unlink(wal), 0);
+	b->key_file = key;
+	execbox_open_log(b);
+
+	/* Long lines and many, so that frames, batches and notes in the header follow one another. */
+	execbox_sh(b, "echo " SECRET "; head -c 300000 /dev/zero | tr '\\0' x; echo; seq 1 20000; echo " SECRET " >&2");
+	assert_int_equal(execbox_run(b, &f, "{}"), 0);
+	assert_string_equal(f.text, "complete nothing");
+	char *text = strdup(execbox_events(b, 1));
+	assert_non_null(strstr(text, "out 0 " SECRET));
+	assert_non_null(strstr(text, "20000\n"));
+	char *spool = read_spool(b, path, &n);
+	assert_true(n > 300000);
+	assert_null(memmem(spool, n, SECRET, strlen(SECRET)));
+	assert_null(memmem(spool, n, "xxxxxxxx", 8));
+	sl_exec_free(b->exec);
+	b->exec = NULL;
+	execbox_close_log(b);
+	assert_int_equal(unlink(wal), 0);
+
+	/* As a worker that was killed before anything was in its log would have left it. */
+	struct sl__spool_header h;
+	assert_int_equal(sl__spool_get_header((const uint8_t *)spool, &h), 0);
+	assert_int_equal(h.flags & SL__SPOOL_SEALED, SL__SPOOL_SEALED);
+	h.flags = SL__SPOOL_SEALED;
+	h.resume = (struct sl__spool_place){.offset = SL__SPOOL_START};
+	memset(h.consumed, 0, sizeof(h.consumed));
+	memset(h.known, 0, sizeof(h.known));
+	sl__spool_put_header((uint8_t *)spool, &h);
+	(void)mkdir(b->spool, 0700);
+	FILE *file = fopen(path, "wb");
+	assert_non_null(file);
+	assert_int_equal(fwrite(spool, 1, n, file), n);
+	assert_int_equal(fclose(file), 0);
+	free(spool);
+
+	/* Without the key, or with another one, the spool stays as it is. */
+	for (int i = 0; i < 2; i++) {
+		b->key_file = i == 0 ? NULL : other;
+		execbox_open_log(b);
+		assert_int_equal(sl_exec_recover(b->log, b->spool, NULL, NULL, &b->err), SL_EKEY);
+		assert_non_null(strstr(b->err.msg, "is encrypted, and not with the key of this log"));
+		execbox_close_log(b);
+		assert_int_equal(unlink(wal), 0);
+		assert_int_equal(access(path, F_OK), 0);
+	}
+	/* With it, every event is there once, and before the exit, which the log did not have, why it is late. */
+	b->key_file = key;
+	execbox_open_log(b);
+	assert_int_equal(sl_exec_recover(b->log, b->spool, NULL, NULL, &b->err), 0);
+	static const char died[] = "error 0 the worker died; the command was killed\n";
+	const char *got = execbox_events(b, 1), *error = strstr(got, died), *exited = strstr(text, "exited ");
+	assert_non_null(error);
+	assert_non_null(exited);
+	assert_int_equal(error - got, exited - text);
+	assert_memory_equal(got, text, (size_t)(exited - text));
+	assert_string_equal(error + strlen(died), exited);
+	assert_int_equal(execbox_spools(b), 0);
+	FILE *log = fopen(wal, "rb");
+	char *bytes = malloc(4 << 20);
+	assert_non_null(log);
+	n_log = fread(bytes, 1, 4 << 20, log);
+	(void)fclose(log);
+	assert_true(n_log > 300000);
+	assert_null(memmem(bytes, n_log, SECRET, strlen(SECRET)));
+	free(bytes);
+	free(text);
+}
+
+static void a_frame_of_an_encrypted_spool_opens_only_in_its_place(void **state)
+{
+	(void)state;
+	static const uint8_t key[SL_WAL_KEY_BYTES] = {7}, wrong[SL_WAL_KEY_BYTES] = {8}, nonce[SL__SPOOL_NONCE] = {9};
+	char path[] = "/tmp/sluice-frame-XXXXXX";
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	(void)unlink(path);
+	struct sl_env env;
+	assert_int_equal(sl__env_init(&env, NULL, NULL), 0);
+	static uint8_t buf[SL__SPOOL_BUF];
+	const struct {
+		uint64_t offset;
+		uint32_t salt;
+		const uint8_t *key;
+		int rc;
+	} cases[] = {{SL__SPOOL_START, 5, key, 1},
+		     {SL__SPOOL_START + 1, 5, key, -EKEYREJECTED},
+		     {SL__SPOOL_START, 5, wrong, -EKEYREJECTED}};
+	for (size_t i = 0; i < SL_COUNT(cases); i++) {
+		struct sl__frame frame = {SL__FRAME_STDOUT, cases[i].offset, 123, (const uint8_t *)"hello", 5, 0}, out;
+		uint8_t sealed[5 + SL__SPOOL_SEAL], head[SL__SPOOL_FRAME];
+		sl__spool_seal(sealed, key, nonce, cases[i].salt, &frame);
+		frame.data = sealed;
+		frame.len = sizeof(sealed);
+		sl__spool_put_frame(head, cases[i].salt, &frame);
+		assert_int_equal(pwrite(fd, head, sizeof(head), SL__SPOOL_START), sizeof(head));
+		assert_int_equal(pwrite(fd, sealed, sizeof(sealed), SL__SPOOL_START + SL__SPOOL_FRAME), sizeof(sealed));
+		struct sl__spool_reader r = {.env = &env,
+					     .fd = fd,
+					     .salt = 5,
+					     .at = SL__SPOOL_START,
+					     .limit = UINT64_MAX,
+					     .buf = buf,
+					     .key = cases[i].key};
+		assert_int_equal(sl__spool_next(&r, &out), cases[i].rc);
+		if (cases[i].rc == 1) {
+			assert_int_equal(out.len, 5);
+			assert_memory_equal(out.data, "hello", 5);
+			assert_int_equal(r.at, SL__SPOOL_START + SL__SPOOL_FRAME + sizeof(sealed));
+			/* And reading resumes after it. */
+			const struct sl__spool_header h = {.max_line_bytes = 100, .resume.offset = SL__SPOOL_START};
+			struct sl__capture c;
+			sl__capture_init(&c, &env, &h);
+			assert_int_equal(sl__capture_frame(&c, &out, NULL), 0);
+			assert_int_equal(c.place.offset, r.at);
+			sl__capture_fini(&c);
+		}
+	}
+	(void)close(fd);
+}
+
 /* ---- options ---- */
 
 static void options_are_checked(void **state)
@@ -983,6 +1151,8 @@ int main(int argc, char **argv)
 		T(arguments_that_do_not_fit_are_refused),
 		T(a_command_that_is_not_there_is_an_error_of_the_attempt),
 		T(a_command_is_looked_for_before_it_is_needed),
+		T(the_spool_of_an_encrypted_log_is_encrypted_and_recovered_with_its_key),
+		T(a_frame_of_an_encrypted_spool_opens_only_in_its_place),
 		T(a_folder_that_is_not_there_is_named),
 		T(what_a_command_says_and_its_exit_code_end_the_attempt),
 		T(a_command_that_is_to_run_once_is_not_rescheduled),

@@ -670,7 +670,7 @@ static void a_line_of_descriptor_3_that_never_ends_is_reported_once_and_skipped(
 	sl__capture_init(&c, &r.env, &h);
 	size_t n = SL__CONTROL_LINE_MAX / sizeof(chunk) + 10;
 	for (size_t i = 0; i < n; i++) {
-		struct sl__frame f = {SL__FRAME_CONTROL, at, TS, chunk, sizeof(chunk)};
+		struct sl__frame f = {SL__FRAME_CONTROL, at, TS, chunk, sizeof(chunk), 0};
 		assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
 		at += SL__SPOOL_FRAME + sizeof(chunk);
 	}
@@ -682,7 +682,7 @@ static void a_line_of_descriptor_3_that_never_ends_is_reported_once_and_skipped(
 	sl__capture_fini(&c);
 	sl__capture_init(&c, &r.env, &h);
 	static const uint8_t rest[] = "tail of it\n{\"output\":5}\n";
-	struct sl__frame f = {SL__FRAME_CONTROL, at, TS, rest, sizeof(rest) - 1};
+	struct sl__frame f = {SL__FRAME_CONTROL, at, TS, rest, sizeof(rest) - 1, 0};
 	assert_int_equal(sl__capture_frame(&c, &f, NULL), 0);
 	assert_int_equal(c.batch.n, 0);
 	assert_int_equal(c.protocol.last, SL__SAYS_OUTPUT);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encryption at rest: the right key, a wrong one, none, and bytes that were tampered with. */
 #include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "box.h"
+#include <sluice/wal_files.h>
 
 static void put_key(struct box *b, const char *path, uint8_t byte)
 {
@@ -41,6 +44,49 @@ static void an_encrypted_log_opens_with_its_key_only(void **state)
 	assert_int_equal(sl_wal_read(w, 1, &r, &b.err), 0);
 	assert_memory_equal(r.payload, "a secret payload", 16);
 	sl_wal_record_free(w, &r);
+	box_close(&b, w);
+	box_fini(&b);
+}
+
+static void a_key_is_kept_next_to_a_log_and_opens_with_that_only(void **state)
+{
+	(void)state;
+	struct box b;
+	sl_wal *w;
+	const uint8_t key[SL_WAL_KEY_BYTES] = {1, 2, 3};
+	uint8_t sealed[SL_WAL_SEALED_KEY_BYTES], again[SL_WAL_SEALED_KEY_BYTES], out[SL_WAL_KEY_BYTES];
+	box_init(&b);
+	put_key(&b, "/key", 1);
+	put_key(&b, "/other", 2);
+	w = box_open(&b);
+	assert_int_equal(sl_wal_seal_key(w, key, sealed, &b.err), SL_ENOENT);
+	assert_int_equal(sl_wal_open_key(w, sealed, out, &b.err), SL_ENOENT);
+	box_close(&b, w);
+	b.opts.key_file = "/key";
+	w = box_open(&b);
+	assert_int_equal(sl_wal_seal_key(w, key, sealed, &b.err), 0);
+	assert_int_equal(sl_wal_seal_key(w, key, again, &b.err), 0);
+	assert_memory_not_equal(sealed, again, sizeof(sealed));
+	assert_null(memmem(sealed, sizeof(sealed), key, 8));
+	assert_int_equal(sl_wal_open_key(w, sealed, out, &b.err), 0);
+	assert_memory_equal(out, key, sizeof(key));
+	/* A forked child has the log, but not its key. */
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(sl_wal_open_key(w, sealed, out, NULL) == SL_EKEY ? 0 : 1);
+	int status = 1;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	sealed[40] ^= 1;
+	assert_int_equal(sl_wal_open_key(w, sealed, out, &b.err), SL_EKEY);
+	sealed[40] ^= 1;
+	box_close(&b, w);
+	assert_int_equal(sl_wal_open(&w, "another", &b.opts, &b.err), 0);
+	assert_int_equal(sl_wal_open_key(w, sealed, out, &b.err), SL_EKEY);
+	box_close(&b, w);
+	b.opts.key_file = "/other";
+	assert_int_equal(sl_wal_open(&w, "other", &b.opts, &b.err), 0);
+	assert_int_equal(sl_wal_open_key(w, sealed, out, &b.err), SL_EKEY);
 	box_close(&b, w);
 	box_fini(&b);
 }
@@ -122,6 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_encrypted_log_opens_with_its_key_only),
+		cmocka_unit_test(a_key_is_kept_next_to_a_log_and_opens_with_that_only),
 		cmocka_unit_test(a_tampered_payload_is_noticed),
 		cmocka_unit_test(a_key_file_that_others_can_read_or_of_a_wrong_size_is_refused),
 		cmocka_unit_test(a_hexadecimal_key_is_the_same_key),

@@ -243,7 +243,8 @@ int sl__capture_frame(struct sl__capture *c, const struct sl__frame *frame, stru
 	}
 	/* The exit's event is made at the end, after the lines that have not ended: until then a recovery must read its
 	 * frame, which is the last. */
-	c->place.offset = frame->offset + (frame->kind == SL__FRAME_EXITED ? 0 : SL__SPOOL_FRAME + frame->len);
+	c->place.offset =
+		frame->offset + (frame->kind == SL__FRAME_EXITED ? 0 : SL__SPOOL_FRAME + frame->len + frame->seal);
 	for (size_t i = 0; i < SL__STREAMS; i++)
 		c->place.position[i] = c->streams[i].next;
 	return rc;
@@ -273,7 +274,7 @@ int sl__capture_end(struct sl__capture *c, const char *error, struct sl_err *err
 void sl__capture_note(const struct sl__capture *c, struct sl__spool_header *h)
 {
 	const struct sl__spool_place *first = &c->place;
-	h->flags = (h->flags & SL__SPOOL_DONE) | c->flags;
+	h->flags = (h->flags & (SL__SPOOL_DONE | SL__SPOOL_SEALED)) | c->flags;
 	if (c->streams[SL__CONTROL].skipping)
 		h->flags |= SL__SPOOL_SKIPPING;
 	for (size_t i = 0; i < SL__STREAMS; i++) {

@@ -66,6 +66,12 @@ static int set_up_exec(sl_exec *x, struct sl_exec_opts *o, struct sl_err *err)
 	if (rc != 0)
 		return rc;
 	x->incarnation = stats.incarnation;
+	const uint8_t zeros[SL_WAL_KEY_BYTES] = {0};
+	uint8_t sealed[SL_WAL_SEALED_KEY_BYTES];
+	rc = sl_wal_seal_key(x->events, zeros, sealed, err);
+	if (rc != 0 && rc != SL_ENOENT)
+		return rc;
+	x->sealed = rc == 0;
 	atomic_store(&x->sequence, stats.last_sequence);
 	x->spool_dir = sl__strdup(&x->env, o->spool_dir);
 	if (x->spool_dir == NULL)

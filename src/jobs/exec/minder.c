@@ -62,9 +62,18 @@ int sl__pump_write(struct sl__pump *p, enum sl__frame_kind kind, const void *pay
 	} bytes = {payload};
 	struct iovec iov[2] = {{frame, sizeof(frame)}, {bytes.out, n}};
 	uint64_t end = atomic_load_explicit(&sh->end, memory_order_relaxed);
-	sl__spool_put_frame(
-		frame, sh->salt,
-		&(struct sl__frame){.kind = kind, .ts_ms = sl__clock_real.real_ms(NULL), .data = payload, .len = n});
+	struct sl__frame f = {
+		.kind = kind, .offset = end, .ts_ms = sl__clock_real.real_ms(NULL), .data = payload, .len = n};
+	if (sh->sealed) {
+		uint8_t nonce[SL__SPOOL_NONCE] = {0};
+		sl__put64(nonce, atomic_fetch_add(&sh->n_sealed, 1));
+		sl__spool_seal(sh->sealed_chunk, sh->key, nonce, sh->salt, &f);
+		n += SL__SPOOL_SEAL;
+		f.data = sh->sealed_chunk;
+		f.len = n;
+		iov[1] = (struct iovec){sh->sealed_chunk, n};
+	}
+	sl__spool_put_frame(frame, sh->salt, &f);
 	for (uint64_t offset = end; iov[0].iov_len + iov[1].iov_len > 0;) {
 		ssize_t put = pwritev(p->spool, iov, 2, (off_t)offset);
 		if (put < 0 && errno == EINTR)

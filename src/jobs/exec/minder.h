@@ -24,6 +24,10 @@
  *  M5. A command of another user (run_as) has its own session: it cannot put input into the terminal of the worker. The
  *      minder keeps the worker's user, and needs CAP_KILL to end such a command.
  *
+ *  M6. Of an encrypted spool the minder has the key of the attempt, not that of the log, which is wiped in its memory by
+ *      the fork. The command cannot read either: after its exec it has neither the memory nor a descriptor of it, and
+ *      the minder is not dumpable, so that /proc/<minder> is closed to processes of the same user.
+ *
  * When the command itself has exited, its pipes may still be open in processes that it has left behind. They are read
  * for SL__LINGER_MS more, then (as when the pipes close) what is left of the process group is killed.
  *
@@ -57,6 +61,9 @@ struct sl__minder_shared {
 	_Atomic uint32_t chunk_kind, chunk_len;
 	/* Of the attempt, set before 'R'. */
 	uint32_t salt;
+	bool sealed; /* the spool is encrypted, with this key of the attempt alone */
+	uint8_t key[SL_WAL_KEY_BYTES];
+	_Atomic uint64_t n_sealed; /* with this key, also frames that were not written: the nonce */
 	int64_t kill_grace_ms;
 	const char *const *paths; /* what argv[0] may mean, in the order to try */
 	char *const *argv;
@@ -64,6 +71,7 @@ struct sl__minder_shared {
 	const char *cwd; /* or NULL */
 	volatile int spawn_errno, spawn_step;
 	uint8_t chunk[SL__SPOOL_CHUNK];
+	uint8_t sealed_chunk[SL__SPOOL_CHUNK + SL__SPOOL_SEAL]; /* of the one that writes frames */
 	char arena[SL__ARENA_BYTES];
 };
 

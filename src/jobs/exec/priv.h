@@ -46,6 +46,7 @@ struct sl_exec {
 	pid_t pid;
 	sl_wal *events;
 	uint32_t incarnation;
+	bool sealed; /* the log has a key: spools are encrypted */
 	char *spool_dir;
 	int64_t kill_grace_ms, max_line_bytes;
 	bool may_reschedule;

@@ -41,6 +41,7 @@ struct orphan {
 	int fd;
 	bool live; /* has something to recover; false: only to be removed, or left alone (fd -1) */
 	struct sl__spool_header header;
+	uint8_t key[SL_WAL_KEY_BYTES]; /* of an encrypted one */
 	struct sl__capture capture;
 };
 
@@ -138,6 +139,18 @@ static int read_spool_header(const struct recovery *r, struct orphan *o, struct 
 	}
 	if (rc != 0)
 		return sl_err_set(err, rc, "%s: a spool of a later version", o->path);
+	if ((o->header.flags & SL__SPOOL_DONE) == 0 && (o->header.flags & SL__SPOOL_SEALED) != 0) {
+		uint8_t sealed[SL_WAL_SEALED_KEY_BYTES];
+		got = sl__pread_full(&r->env, o->fd, sealed, sizeof(sealed), SL__SPOOL_KEY_AT);
+		if (got < 0)
+			return sl_err_set_errno(err, (int)-got, "read %s", o->path);
+		rc = got == sizeof(sealed) ? sl_wal_open_key(r->log, sealed, o->key, err) : SL_EKEY;
+		if (rc != 0)
+			return sl_err_set(err, SL_EKEY,
+					  "%s is encrypted, and not with the key of this log; give the key file of the "
+					  "worker that wrote it",
+					  o->path);
+	}
 	o->live = (o->header.flags & SL__SPOOL_DONE) == 0;
 	if (o->live)
 		sl__capture_init(&o->capture, &r->env, &o->header);
@@ -232,7 +245,8 @@ static int replay_spool(struct recovery *r, struct orphan *o, uint8_t *buf, stru
 					  .salt = o->header.salt,
 					  .at = o->header.resume.offset,
 					  .limit = UINT64_MAX,
-					  .buf = buf};
+					  .buf = buf,
+					  .key = (o->header.flags & SL__SPOOL_SEALED) != 0 ? o->key : NULL};
 	struct sl__frame frame;
 	int rc, n = 0;
 	while ((rc = sl__spool_next(&reader, &frame)) > 0) {
@@ -264,6 +278,7 @@ static void free_recovery(struct recovery *r)
 			sl__capture_fini(&o->capture);
 		sl__close_fd(&r->env, &o->fd);
 		sl__free(&r->env, o->path);
+		explicit_bzero(o->key, sizeof(o->key));
 	}
 	sl__free(&r->env, r->orphans);
 }

@@ -85,6 +85,22 @@ static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err 
 					      .sequence = atomic_load(&x->sequence),
 					      .max_line_bytes = (uint64_t)x->max_line_bytes,
 					      .resume.offset = SL__SPOOL_START};
+	uint8_t bytes[SL__SPOOL_HEADER + SL_WAL_SEALED_KEY_BYTES];
+	size_t n = SL__SPOOL_HEADER;
+	sh->sealed = x->sealed;
+	if (x->sealed) {
+		/* A key of this attempt, kept next to the header. */
+		int rc = x->env.rand->fill(sh->key, sizeof(sh->key), x->env.rand_ctx);
+		if (rc != 0)
+			return sl_err_set_errno(err, -rc, "draw a key for %s", f->m->path);
+		rc = sl_wal_seal_key(x->events, sh->key, bytes + SL__SPOOL_KEY_AT, err);
+		if (rc != 0)
+			return rc;
+		atomic_store(&sh->n_sealed, 0);
+		f->header.flags = SL__SPOOL_SEALED;
+		f->reader.key = sh->key;
+		n += SL_WAL_SEALED_KEY_BYTES;
+	}
 	sh->salt = salt;
 	sh->kill_grace_ms = x->kill_grace_ms;
 	atomic_store(&sh->end, SL__SPOOL_START);
@@ -97,7 +113,9 @@ static int open_spool(struct follow *f, const struct sl_job *job, struct sl_err 
 	f->reader.fd = f->m->spool;
 	f->reader.salt = salt;
 	f->reader.at = SL__SPOOL_START;
-	return sl__minder_write_header(x, f->m, &f->header, err);
+	sl__spool_put_header(bytes, &f->header);
+	int rc = sl__pwrite_full(&x->env, f->m->spool, bytes, n, 0);
+	return rc < 0 ? sl_err_set_errno(err, -rc, "write %s", f->m->path) : 0;
 }
 
 /* stdin with the text, then the write ends, then the read ends, which do not block. On failure nothing is open. */

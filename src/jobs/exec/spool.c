@@ -5,9 +5,12 @@
  * P1  A frame is valid when its kind is known, its length fits the kind, its padding is zero and its check is right for
  *     this attempt's salt. The first one that is not is the end: frames are written one after the other, so nothing of
  *     this attempt can come after it.
- * P2  The header is rewritten in one write of less than a page, which no kill can tear.
+ * P2  The bytes of a frame of an encrypted spool are nonce | ciphertext | tag. Its check covers them as they are stored,
+ *     so that P1 needs no key. A frame opens only at its own place in its own attempt.
+ * P3  The header is rewritten in one write of less than a page, which no kill can tear.
  */
 #include <errno.h>
+#include <sodium.h>
 
 #include "jobs/exec/spool.h"
 
@@ -86,6 +89,47 @@ void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, const stru
 	sl__put32(out, check_of(salt, out, frame->data, frame->len));
 }
 
+struct bound_to {
+	uint8_t bytes[21];
+};
+
+/* P2. The associated data. */
+static struct bound_to bind_frame(uint32_t salt, const struct sl__frame *frame)
+{
+	struct bound_to ad;
+	sl__put32(ad.bytes, salt);
+	sl__put64(ad.bytes + 4, frame->offset);
+	sl__put64(ad.bytes + 12, (uint64_t)frame->ts_ms);
+	ad.bytes[20] = (uint8_t)frame->kind;
+	return ad;
+}
+
+_Static_assert(SL__SPOOL_NONCE == crypto_aead_xchacha20poly1305_ietf_NPUBBYTES, "a nonce");
+_Static_assert(SL__SPOOL_SEAL == SL__SPOOL_NONCE + crypto_aead_xchacha20poly1305_ietf_ABYTES, "what sealing adds");
+
+void sl__spool_seal(uint8_t *out, const uint8_t key[SL_WAL_KEY_BYTES], const uint8_t nonce[SL__SPOOL_NONCE],
+		    uint32_t salt, const struct sl__frame *frame)
+{
+	const struct bound_to ad = bind_frame(salt, frame);
+	memcpy(out, nonce, SL__SPOOL_NONCE);
+	(void)crypto_aead_xchacha20poly1305_ietf_encrypt(out + SL__SPOOL_NONCE, NULL, frame->data, frame->len, ad.bytes,
+							 sizeof(ad.bytes), NULL, nonce, key);
+}
+
+/* In place. */
+static bool open_frame(const struct sl__spool_reader *r, uint8_t *sealed, struct sl__frame *frame)
+{
+	const struct bound_to ad = bind_frame(r->salt, frame);
+	uint8_t *text = sealed + SL__SPOOL_NONCE;
+	if (crypto_aead_xchacha20poly1305_ietf_decrypt(text, NULL, NULL, text, frame->len - SL__SPOOL_NONCE, ad.bytes,
+						       sizeof(ad.bytes), sealed, r->key) != 0)
+		return false;
+	frame->data = text;
+	frame->len -= SL__SPOOL_SEAL;
+	frame->seal = SL__SPOOL_SEAL;
+	return true;
+}
+
 /* Have n bytes from r->at on in the buffer, and as many more as are there. 1, 0 when there are less, or an errno. */
 static int have(struct sl__spool_reader *r, size_t n)
 {
@@ -111,7 +155,10 @@ int sl__spool_next(struct sl__spool_reader *r, struct sl__frame *out)
 		return rc;
 	/* P1: the length must fit the kind, and the padding be zero. */
 	const uint8_t *head = r->buf + (r->at - r->have_at);
-	size_t n = sl__get32(head + 8);
+	size_t stored = sl__get32(head + 8), seal = r->key != NULL ? SL__SPOOL_SEAL : 0;
+	if (stored < seal)
+		return 0;
+	size_t n = stored - seal;
 	bool fits = false;
 	switch (head[4]) {
 	case SL__FRAME_STARTED:
@@ -129,17 +176,19 @@ int sl__spool_next(struct sl__spool_reader *r, struct sl__frame *out)
 	}
 	if (!fits || (head[5] | head[6] | head[7]) != 0 || sl__get32(head + 12) != 0)
 		return 0;
-	rc = have(r, SL__SPOOL_FRAME + n);
+	rc = have(r, SL__SPOOL_FRAME + stored);
 	if (rc <= 0)
 		return rc;
-	const uint8_t *frame = r->buf + (r->at - r->have_at);
-	if (sl__get32(frame) != check_of(r->salt, frame, frame + SL__SPOOL_FRAME, n))
+	uint8_t *frame = r->buf + (r->at - r->have_at);
+	if (sl__get32(frame) != check_of(r->salt, frame, frame + SL__SPOOL_FRAME, stored))
 		return 0;
 	*out = (struct sl__frame){.kind = (enum sl__frame_kind)frame[4],
 				  .offset = r->at,
 				  .ts_ms = (int64_t)sl__get64(frame + 16),
 				  .data = frame + SL__SPOOL_FRAME,
-				  .len = n};
-	r->at += SL__SPOOL_FRAME + n;
+				  .len = stored};
+	if (r->key != NULL && !open_frame(r, frame + SL__SPOOL_FRAME, out))
+		return -EKEYREJECTED;
+	r->at += SL__SPOOL_FRAME + stored;
 	return 1;
 }

@@ -16,10 +16,14 @@
 
 #include "base/env.h"
 #include "jobs/store/ops.h"
+#include <sluice/wal_files.h>
 
 #define SL__SPOOL_HEADER 160
-#define SL__SPOOL_START 256 /* of the first frame */
-#define SL__SPOOL_FRAME 24  /* before its bytes */
+#define SL__SPOOL_START 256               /* of the first frame */
+#define SL__SPOOL_FRAME 24                /* before its bytes */
+#define SL__SPOOL_KEY_AT SL__SPOOL_HEADER /* of the sealed key of an encrypted spool */
+#define SL__SPOOL_NONCE 24
+#define SL__SPOOL_SEAL 40 /* what encryption adds to the bytes of a frame */
 #define SL__SPOOL_CHUNK 65536
 #define SL__LINE_MAX ((uint64_t)8 << 20) /* the longest max_line_bytes */
 
@@ -46,8 +50,9 @@ enum sl__spawn_step {
 enum sl__spool_flags {
 	SL__SPOOL_STARTED = 1, /* its event is in the log */
 	SL__SPOOL_EXITED = 2,
-	SL__SPOOL_DONE = 4,    /* the attempt has ended and all its events are in the log */
-	SL__SPOOL_SKIPPING = 8 /* at consumed, descriptor 3 is inside of a line that was too long */
+	SL__SPOOL_DONE = 4,     /* the attempt has ended and all its events are in the log */
+	SL__SPOOL_SKIPPING = 8, /* at consumed, descriptor 3 is inside of a line that was too long */
+	SL__SPOOL_SEALED = 16   /* the bytes of frames are encrypted; the sealed key follows the header */
 };
 
 /* A place in the spool: the offset of a frame, and how many bytes of each stream came before it. */
@@ -81,12 +86,19 @@ struct sl__frame {
 	int64_t ts_ms;
 	const uint8_t *data;
 	size_t len;
+	size_t seal; /* what encryption added to them in the file */
 };
 
 /* The first bytes of a frame, which its data follows; its offset does not matter. Async-signal-safe. */
 void sl__spool_put_frame(uint8_t out[SL__SPOOL_FRAME], uint32_t salt, const struct sl__frame *frame);
 
-#define SL__SPOOL_BUF (SL__SPOOL_FRAME + SL__SPOOL_CHUNK)
+/* Encrypt the bytes of a frame at frame->offset: out has room for frame->len + SL__SPOOL_SEAL. What is written to the
+ * file is then a frame with these bytes. A nonce is used once with a key, also by a frame that failed
+ * to be written and is written again. Async-signal-safe, once a log has loaded its key. */
+void sl__spool_seal(uint8_t *out, const uint8_t key[SL_WAL_KEY_BYTES], const uint8_t nonce[SL__SPOOL_NONCE],
+		    uint32_t salt, const struct sl__frame *frame);
+
+#define SL__SPOOL_BUF (SL__SPOOL_FRAME + SL__SPOOL_CHUNK + SL__SPOOL_SEAL)
 
 /* Reads frames one by one. buf has SL__SPOOL_BUF bytes and belongs to the caller. */
 struct sl__spool_reader {
@@ -96,11 +108,13 @@ struct sl__spool_reader {
 	uint64_t at,
 		limit; /* the next frame; frames end here at the latest (UINT64_MAX: where none is valid any more) */
 	uint8_t *buf;
-	uint64_t have_at; /* what the buffer holds of the file */
+	const uint8_t *key; /* of an encrypted spool, else NULL */
+	uint64_t have_at;   /* what the buffer holds of the file */
 	size_t have;
 };
 
-/* 1: *out is filled, its data lives until the next call; 0: no further frame; a negative errno. */
+/* 1: *out is filled, its data lives until the next call; 0: no further frame; a negative errno: -EKEYREJECTED, a frame
+ * that is whole does not open. */
 int sl__spool_next(struct sl__spool_reader *r, struct sl__frame *out);
 
 #endif
