@@ -6,9 +6,10 @@ import roff
 
 # Who reads a section.
 USED_BY = {
-    "store": "The database behind the server.",
+    "store": "The database behind the server; a worker uses only `url`.",
     "server": "Address, folders, requests and the end.",
-    "jobs": "The worker of `sluice up`.",
+    "jobs": "The worker of `sluice up`, and `sluice worker`.",
+    "types": "Settings of one type of job, with its name for TYPE; what is not set comes from `jobs`. A server uses only the priority.",
     "wal": "The log of that worker.",
     "coordinator": "Between the receiver of logs and the store.",
     "perf": "The threads of an export.",
@@ -28,7 +29,7 @@ def entry(setting):
     default = f" Default {setting['default']}." if setting["default"] else ""
     flag = f", `--{setting['flag']}`" if setting["flag"] else ""
     return [".TP", roff.bold(setting["name"]), roff.line(f"{setting['help']}{expects(setting)}.{default}"), ".br",
-            roff.marked(f"`{setting['env']}`{flag}")]
+            roff.marked(f"`{setting['env']}`{flag}" if setting["env"] else f"`--set {setting['section']}.{setting['name']}=VALUE`")]
 
 
 def sections(settings):

@@ -116,6 +116,9 @@ struct sl_job_type {
 typedef struct sl_job_types sl_job_types;
 SL_API SL_MUST_CHECK int sl_job_types_new(sl_job_types **out, const struct sl_env *env, struct sl_err *err);
 SL_API SL_MUST_CHECK int sl_job_types_add(sl_job_types *types, const struct sl_job_type *type, struct sl_err *err);
+/* Allow types that are not in the registry, with all defaults. Without this call, a new job of such a type is
+ * SL_EINVAL. */
+SL_API void sl_job_types_allow_others(sl_job_types *types);
 SL_API void sl_job_types_free(sl_job_types *types);
 
 /* ---- client ---- */

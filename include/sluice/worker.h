@@ -57,6 +57,7 @@ struct sl_processor {
 	struct sl_retry_policy retry;
 	int64_t lease_ms, renew_interval_ms, timeout_ms;
 	int32_t slots;
+	int64_t next_job_delay_ms; /* after a job of this type; zero: the worker's; SL_NONE: none */
 };
 #define SL_PROCESSOR_INIT .struct_size = sizeof(struct sl_processor)
 

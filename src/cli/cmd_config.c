@@ -29,8 +29,44 @@ const struct command cmd_config_check = {
 };
 
 static const char *const kind_names[] = {
-	[SRV_TEXT] = "text",   [SRV_PATH] = "path",     [SRV_NUMBER] = "number", [SRV_MILLIS] = "milliseconds",
-	[SRV_BYTES] = "bytes", [SRV_SWITCH] = "switch", [SRV_CHOICE] = "choice", [SRV_LIST] = "list"};
+	[SRV_TEXT] = "text",           [SRV_PATH] = "path",     [SRV_NUMBER] = "number",
+	[SRV_MILLIS] = "milliseconds", [SRV_BYTES] = "bytes",   [SRV_FACTOR] = "number",
+	[SRV_SWITCH] = "switch",       [SRV_CHOICE] = "choice", [SRV_LIST] = "list"};
+
+static void print_setting_json(struct out *out, const struct srv_setting *s, const char *name, const char *flag,
+			       const char *env)
+{
+	char expects[160];
+
+	out_json_line(out, json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:s?, s:s, s:s}", "section", s->section, "name", name,
+				     "kind", kind_names[s->kind], "default", s->def, "flag", flag, "env", env,
+				     "expects", srv_setting_expects(s, expects, sizeof(expects)), "help", s->help));
+}
+
+/* Those of a type, for TYPE. */
+static void list_types(struct out *out, bool json)
+{
+	bool retry = false;
+
+	if (!json)
+		out_printf(out, "\ntypes:\n  # Settings of one type; for the others, those of jobs.\n"
+				"  # --set types.TYPE.SETTING=VALUE\n  # TYPE:\n");
+	for (const struct srv_setting *s = srv_type_settings; s->section != NULL; s++) {
+		bool inside = strncmp(s->name, "retry.", 6) == 0;
+		char name[64];
+
+		(void)snprintf(name, sizeof(name), "TYPE.%s", s->name);
+		if (json) {
+			print_setting_json(out, s, name, NULL, NULL);
+			continue;
+		}
+		if (inside && !retry)
+			out_printf(out, "  #   retry:\n");
+		retry = inside;
+		out_printf(out, "  #   %s# %s\n  #   %s%s:\n", inside ? "  " : "", s->help, inside ? "  " : "",
+			   inside ? s->name + 6 : s->name);
+	}
+}
 
 /* Settings of one section are listed together, in the order of the sections' first ones. As YAML: a file in which every
  * default is a comment, as a start for one's own. */
@@ -38,7 +74,7 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 {
 	const struct srv_setting *before = NULL;
 	struct out *out = &cli->out;
-	char env[SRV_ENV_BYTES], expects[160];
+	char env[SRV_ENV_BYTES];
 
 	for (const struct srv_setting *first = srv_settings; first->section; first++) {
 		bool again = false;
@@ -51,12 +87,7 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 			if (strcmp(s->section, first->section) != 0)
 				continue;
 			if (opt_flag(args, "json")) {
-				out_json_line(out, json_pack("{s:s, s:s, s:s, s:s?, s:s?, s:s, s:s, s:s}", "section",
-							     s->section, "name", s->name, "kind", kind_names[s->kind],
-							     "default", s->def, "flag", s->flag, "env",
-							     srv_setting_env(s, env), "expects",
-							     srv_setting_expects(s, expects, sizeof(expects)), "help",
-							     s->help));
+				print_setting_json(out, s, s->name, s->flag, srv_setting_env(s, env));
 				continue;
 			}
 			if (before == NULL || strcmp(before->section, s->section) != 0)
@@ -70,6 +101,9 @@ static int config_list_run(struct cli *cli, const struct parsed *args)
 							 : "");
 			before = s;
 		}
+		/* Next to the section that holds for all types. */
+		if (!again && strcmp(first->section, "jobs") == 0)
+			list_types(out, opt_flag(args, "json"));
 	}
 	return EXIT_OK;
 }

@@ -9,10 +9,6 @@
 #include "handlers.h"
 #include "serving.h"
 
-#include <string.h>
-
-#define DETACHED_TYPE "run" /* as 'sluice run --detach' makes them */
-
 struct beside {
 	struct handlers handlers;
 	struct jobstore store; /* handles of the server */
@@ -37,71 +33,29 @@ static enum srv_verdict check_worker(char *why, size_t size, void *ctx)
 	return SRV_NOT_READY;
 }
 
-/* The types of the settings, and the one of 'sluice run --detach' where jobs may name their command. Before anything is
- * started: a command that is not there is reported at once. 0, or an exit code after a line on stderr. */
-static int add_handlers(struct beside *b, struct cli *cli, const struct srv_config *c)
-{
-	bool has_detached = false;
-	int rc = 0;
-
-	b->handlers = (struct handlers){
-		.cli = cli,
-		.env = &b->env,
-		.shell = c->jobs_shell,
-		.command_from_input = c->jobs_command_from_input,
-		.run_as = c->jobs_run_as,
-	};
-	for (size_t i = 0; rc == 0 && i < c->jobs_types.n; i++) {
-		const char *text = c->jobs_types.items[i];
-		size_t n = strlen(DETACHED_TYPE);
-
-		has_detached |= strncmp(text, DETACHED_TYPE, n) == 0 && (text[n] == '\0' || text[n] == '=');
-		rc = handlers_add(&b->handlers, text);
-	}
-	if (rc == 0 && c->jobs_command_from_input && !has_detached)
-		rc = handlers_add(&b->handlers, DETACHED_TYPE);
-	return rc;
-}
-
 /* The worker next to the server, when requests are answered. */
 static int start_worker(struct serving *s, void *ctx)
 {
 	const struct srv_core *core = &s->server->core;
 	const struct srv_places *places = &s->server->places;
-	const struct srv_config *c = &s->config;
 	struct beside *b = ctx;
 	struct workerlog_opts log = {
-		.wal_dir = places->wal_dir,
-		.archive_dir = places->archive_dir,
-		.retention_days = c->wal_retention_days,
 		.taken = srv_ingest_taken,
 		.taken_ctx = core->ingest,
-		.wal = {SL_WAL_OPTS_INIT, .flush_interval_ms = c->wal_flush_interval_ms, .linger_ms = c->wal_linger_ms,
-			.segment_bytes = c->wal_segment_bytes, .max_pending_bytes = c->wal_max_pending_bytes,
-			.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF},
-	};
-	struct handlers_opts opts = {
-		.slots = c->jobs_slots,
-		.lease_ms = c->jobs_lease_ms,
-		.renew_interval_ms = c->jobs_renew_interval_ms,
-		.timeout_ms = c->jobs_timeout_ms,
-		.max_attempts = c->jobs_max_attempts,
-		.initial_delay_ms = c->jobs_initial_delay_ms,
-		.max_delay_ms = c->jobs_max_delay_ms,
-		.poll_interval_ms = c->jobs_poll_interval_ms,
-		.kill_grace_ms = c->jobs_kill_grace_ms,
-		.pass_env = (const char *const *)c->jobs_pass_env.items,
-		.n_pass_env = c->jobs_pass_env.n,
+		.wal = {SL_WAL_OPTS_INIT},
 	};
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 
+	workerlog_set_opts(&log, &s->config);
+	log.wal_dir = places->wal_dir;
+	log.archive_dir = places->archive_dir;
 	b->env = *core->env;
 	b->store = (struct jobstore){.store = *core->store, .notify = *core->notify, .client = core->jobs};
 	rc = workerlog_open(s->cli, &b->env, &b->store, &log, &b->log);
 	if (rc != 0 || b->handlers.n == 0)
 		return rc; /* without a type there is nothing to run */
-	rc = handlers_start(&b->handlers, &opts, &b->store, &b->log);
+	rc = handlers_start(&b->handlers, &b->store, &b->log);
 	if (rc == 0 && srv_health_add_check(s->server->health, "worker", check_worker, b, &err))
 		rc = cli_fail(s->cli, &err, NULL);
 	return rc;
@@ -136,7 +90,7 @@ static int up_run(struct cli *cli, const struct parsed *args)
 	handlers_hide_secrets();
 	code = serving_configure(cli, args, &s.config);
 	if (!code)
-		code = add_handlers(&b, cli, &s.config);
+		code = handlers_init(&b.handlers, cli, &b.env, &s.config, true);
 	if (!code)
 		code = serving_run(&s);
 	handlers_fini(&b.handlers);
@@ -145,8 +99,8 @@ static int up_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt up_opts[] = {
-	SERVING_OPTS_OWN,
-	SRV_SETTINGS_SHARED(SERVING_OPT) SRV_SETTINGS_UP(SERVING_OPT){.name = NULL},
+	CONFIG_OPTS_OWN,
+	SRV_SETTINGS_SHARED(CONFIG_OPT) SRV_SETTINGS_WORKER(CONFIG_OPT) SRV_SETTINGS_UP(CONFIG_OPT){.name = NULL},
 };
 
 const struct command cmd_up = {
@@ -166,11 +120,30 @@ const struct command cmd_up = {
 
 /* ---- server ---- */
 
+/* A file may be shared with workers; what a flag sets is meant for this server. */
+static int check_server_types(struct cli *cli, const struct srv_config *c)
+{
+	for (size_t i = 0; i < c->types.n; i++) {
+		const struct srv_type *type = &c->types.items[i];
+
+		for (int k = 0; k < SRV_N_TYPE_SETTINGS; k++)
+			if (k != SRV_TYPE_priority && srv_type_has(type, (enum srv_type_index)k) &&
+			    !type->places[k].line)
+				return cli_usage(cli,
+						 "--set types.%s.%s: a server runs no jobs and uses only the priority "
+						 "of a type; set it for 'sluice worker' or 'sluice up'",
+						 type->name, srv_type_settings[k].name);
+	}
+	return 0;
+}
+
 static int server_run(struct cli *cli, const struct parsed *args)
 {
 	struct serving s = {.cli = cli, .args = args};
 	int code = serving_configure(cli, args, &s.config);
 
+	if (!code)
+		code = check_server_types(cli, &s.config);
 	if (!code)
 		code = serving_run(&s);
 	srv_config_fini(&s.config);
@@ -178,8 +151,8 @@ static int server_run(struct cli *cli, const struct parsed *args)
 }
 
 static const struct opt server_opts[] = {
-	SERVING_OPTS_OWN,
-	SRV_SETTINGS_SHARED(SERVING_OPT){.name = NULL},
+	CONFIG_OPTS_OWN,
+	SRV_SETTINGS_SHARED(CONFIG_OPT){.name = NULL},
 };
 
 const struct command cmd_server = {

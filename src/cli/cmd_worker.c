@@ -3,8 +3,10 @@
  * sluice worker: run commands for jobs. Each --type names a type and the command that handles it; the worker claims
  * jobs of these types, runs at most --slots at once, and keeps every line they write.
  */
+#include "base/base.h"
 #include "base/time.h"
 #include "commands.h"
+#include "configfile.h"
 #include "handlers.h"
 #include "stop.h"
 
@@ -13,18 +15,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DRAIN_POLL_MS 250
-#define PASS_ENV_MAX 256
 #define PAUSED_POLL_MS 2000
 #define PAUSED_MAX 512
 
 struct service {
 	struct cli *cli;
 	const struct parsed *args;
+	struct srv_config config;
 	struct jobstore store;
 	struct workerlog log;
 	struct handlers handlers;
+	char store_name[JOBSTORE_NAME_BYTES];
+	struct sl_retention retention;
 };
 
 /* ---- draining ---- */
@@ -107,65 +112,78 @@ static int drain_jobs(struct service *s)
 	return code;
 }
 
-/* Of an option that was not given, what the store has; 0 is for ever. */
-static int64_t option_to_keep(const struct parsed *args, const char *name)
+/* A limit that is not set is what the store has; 0 is for ever. */
+static int64_t option_to_keep(int64_t setting)
 {
-	if (!opt_given(args, name))
-		return 0;
-	return opt_num(args, name) == 0 ? SL_UNLIMITED : opt_num(args, name);
+	return setting == 0 ? SL_UNLIMITED : SL_MAX(setting, 0);
+}
+
+/* Settings of a file, the environment and the flags; some defaults differ from those of 'sluice up'. 0, or an
+ * exit code after lines on stderr. */
+static int configure_worker(struct service *s)
+{
+	struct srv_config *c = &s->config;
+	struct sl_err err = SL_ERR_INIT;
+	int rc;
+
+	/* Refused here with the names of the flags. A default cap grows with the first delay. */
+	if (opt_given(s->args, "retry-max-delay") && opt_given(s->args, "retry-delay") &&
+	    opt_num(s->args, "retry-max-delay") < opt_num(s->args, "retry-delay"))
+		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
+	rc = configfile_read(s->cli, opt_str(s->args, "config"), false, c);
+	/* Of the environment the sections of a worker: it may have variables of other commands. */
+	for (char **e = environ; rc == 0 && *e != NULL; e++) {
+		char *const one[] = {*e, NULL};
+
+		if (strncmp(*e, "SLUICE_JOBS_", 12) != 0 && strncmp(*e, "SLUICE_WAL_", 11) != 0 &&
+		    strncmp(*e, "SLUICE_RETENTION_", 17) != 0)
+			continue;
+		if (srv_config_environment(c, one, &err))
+			rc = cli_fail(s->cli, &err, NULL);
+	}
+	if (rc == 0)
+		rc = configfile_flags(s->cli, s->args, c);
+	if (rc != 0)
+		return rc;
+	if (!srv_config_given(c, "jobs", "slots"))
+		c->jobs_slots = 1;
+	if (!srv_config_given(c, "wal", "linger_ms"))
+		c->wal_linger_ms = 10; /* so that many short commands share a transaction */
+	s->retention = (struct sl_retention){SL_RETENTION_INIT, .completed_ms = option_to_keep(c->retention_completed),
+					     .failed_ms = option_to_keep(c->retention_failed),
+					     .events_ms = option_to_keep(c->retention_events),
+					     .lines_ms = option_to_keep(c->retention_lines)};
+	/* As if SLUICE_STORE had named it, for the commands, too. */
+	if (c->store_url != NULL && getenv("SLUICE_STORE") == NULL && setenv("SLUICE_STORE", c->store_url, 1) != 0)
+		return cli_no_memory(s->cli);
+	return 0;
 }
 
 /* Store, log and handlers. 0, or an exit code after a line on stderr. */
 static int start_service(struct service *s)
 {
-	const struct parsed *args = s->args;
-	const char *pass_env[PASS_ENV_MAX], *text;
-	char store[JOBSTORE_NAME_BYTES];
-	const struct sl_retention retention = {SL_RETENTION_INIT,
-					       .completed_ms = option_to_keep(args, "retention-completed"),
-					       .failed_ms = option_to_keep(args, "retention-failed"),
-					       .events_ms = option_to_keep(args, "retention-events"),
-					       .lines_ms = option_to_keep(args, "retention-lines")};
-	struct handlers_opts opts = {
-		.retention = &retention,
-		.worker_id = opt_str(args, "id"),
-		.slots = opt_num(args, "slots"),
-		.lease_ms = opt_num(args, "lease"),
-		.timeout_ms = opt_num(args, "timeout"),
-		.max_attempts = opt_num(args, "max-attempts"),
-		.initial_delay_ms = opt_num(args, "retry-delay"),
-		.max_delay_ms = opt_num(args, "retry-max-delay"),
-		.poll_interval_ms = opt_num(args, "poll"),
-		.kill_grace_ms = opt_num(args, "kill-grace"),
-		.pass_env = pass_env,
-		.store = store,
-	};
 	struct workerlog_opts log;
-	int rc = 0;
+	int rc = handlers_init(&s->handlers, s->cli, &s->cli->env, &s->config, false);
 
-	s->handlers = (struct handlers){.cli = s->cli,
-					.env = &s->cli->env,
-					.shell = opt_flag(args, "shell"),
-					.command_from_input = opt_flag(args, "command-from-input"),
-					.run_as = opt_str(args, "run-as")};
-	for (int i = 0; rc == 0 && (text = opt_all(args, "type", i)) != NULL; i++)
-		rc = handlers_add(&s->handlers, text);
 	if (rc != 0)
 		return rc;
-	/* The default cap grows with the first delay; one that was given does not. */
-	if (opt_given(args, "retry-max-delay") && opts.max_delay_ms < opts.initial_delay_ms)
-		return cli_usage(s->cli, "--retry-max-delay is shorter than --retry-delay");
-	rc = jobstore_open(s->cli, args, JOBSTORE_WAIT, &s->store);
-	jobstore_name(store, jobstore_url(args));
-	if (rc == 0)
-		rc = workerlog_read_opts(s->cli, args, &log);
+	if (s->handlers.n == 0)
+		return cli_usage(s->cli,
+				 "no type to serve; give --type NAME=COMMAND, or types in a file with --config");
+	rc = workerlog_read_opts(s->cli, s->args, &log);
+	if (rc != 0)
+		return rc;
+	workerlog_set_opts(&log, &s->config);
+	rc = jobstore_open(s->cli, s->args, JOBSTORE_WAIT, &s->store);
+	jobstore_name(s->store_name, jobstore_url(s->args));
 	if (rc == 0)
 		rc = workerlog_open(s->cli, NULL, &s->store, &log, &s->log);
 	if (rc != 0)
 		return rc;
-	while (opts.n_pass_env < PASS_ENV_MAX && (text = opt_all(args, "pass-env", (int)opts.n_pass_env)) != NULL)
-		pass_env[opts.n_pass_env++] = text;
-	return handlers_start(&s->handlers, &opts, &s->store, &s->log);
+	s->handlers.worker_id = opt_str(s->args, "id");
+	s->handlers.store_name = s->store_name;
+	s->handlers.retention = &s->retention;
+	return handlers_start(&s->handlers, &s->store, &s->log);
 }
 
 static int worker_run(struct cli *cli, const struct parsed *args)
@@ -178,7 +196,9 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 
 	/* Before any thread or command is started. */
 	handlers_hide_secrets();
-	rc = start_service(&s);
+	rc = configure_worker(&s);
+	if (rc == 0)
+		rc = start_service(&s);
 
 	/* Until a signal, or with --drain until nothing is left to do. */
 	if (rc == 0 && opt_flag(args, "drain"))
@@ -207,6 +227,7 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 	handlers_fini(&s.handlers);
 	flushed = s.log.cli != NULL ? workerlog_close(&s.log, opt_num(args, "flush-timeout")) : EXIT_OK;
 	jobstore_close(&s.store);
+	srv_config_fini(&s.config);
 	if (rc != 0)
 		return rc;
 	if (stopped)
@@ -224,96 +245,22 @@ static int worker_run(struct cli *cli, const struct parsed *args)
 
 static const struct opt worker_opts[] = {
 	JOBSTORE_OPT_STORE,
-	{.name = "type",
-	 .letter = 't',
-	 .kind = OPT_STRING,
-	 .arg = "NAME=COMMAND",
-	 .required = true,
-	 .repeat = true,
-	 .help = "Serve this type with this command, split into words (quotes keep words together, nothing is "
-		 "expanded). NAME alone needs --command-from-input"},
-	{.name = "command-from-input",
-	 .kind = OPT_FLAG,
-	 .help = "Let the input of a job name its command, for each --type without one ('sluice run --detach' creates "
-		 "such jobs, of type run). Warning: anyone who can write to the store can then run commands as this "
-		 "user. Jobs that came over HTTP fail"},
-	{.name = "shell", .kind = OPT_FLAG, .help = "Run each command with /bin/sh -c"},
-	{.name = "pass-env",
-	 .kind = OPT_STRING,
-	 .arg = "NAME",
-	 .repeat = true,
-	 .help = "Pass this variable to commands although it is one of Sluice's secrets: PGPASSWORD, the password in "
-		 "SLUICE_STORE, SLUICE_…TOKEN…"},
-	OPT_TEXT("run-as", 0, "USER",
-		 "Run the commands as this user, who cannot read the worker's files, such as a SQLite store. Needs "
-		 "root, or CAP_SETUID, CAP_SETGID and CAP_KILL. Default: the worker's own user"),
-	{.name = "slots",
-	 .letter = 'n',
-	 .kind = OPT_INT,
-	 .arg = "N",
-	 .def = "1",
-	 .min = 1,
-	 .max = 10000,
-	 .help = "Number of commands run at the same time"},
-	{.name = "lease",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "60s",
-	 .min = 100,
-	 .max = 86400000,
-	 .help = "Lease a job for this long; the worker renews the lease after a third of it. Without a renewal, "
-		 "another worker takes the job"},
-	{.name = "timeout",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "0",
-	 .min = 0,
-	 .max = INT64_C(31536000000),
-	 .help = "Stop a command that runs longer; 0: never"},
-	{.name = "max-attempts",
-	 .kind = OPT_INT,
-	 .arg = "N",
-	 .def = "0",
-	 .min = 0,
-	 .max = 1000000,
-	 .help = "Fail a job after N charged attempts; 0: never. With 1, a job starts at most once: it fails if its "
-		 "worker stops or dies"},
-	{.name = "retry-delay",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "10s",
-	 .min = 1,
-	 .max = 86400000,
-	 .help = "Delay before the second attempt; it doubles with each further one"},
-	{.name = "retry-max-delay",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "300s",
-	 .min = 1,
-	 .max = INT64_C(31536000000),
-	 .help = "Longest delay between attempts"},
-	{.name = "poll",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "60s",
-	 .min = 10,
-	 .max = 86400000,
-	 .help = "Poll for jobs at this interval, even without a notification"},
+	CONFIG_OPTS_OWN,
+	SRV_SETTINGS_WORKER(CONFIG_OPT){.name = "slots",
+					.letter = 'n',
+					.kind = OPT_INT,
+					.arg = "N",
+					.def = "1",
+					.min = 1,
+					.max = 10000,
+					.help = "Number of commands run at the same time"},
 	{.name = "drain",
 	 .kind = OPT_FLAG,
 	 .help = "Exit when no job of these types is due, awaiting a retry or running anywhere, and all output is "
 		 "sent. Waits for paused types and reports them; fails if the event log accepts no records for "
 		 "--flush-timeout"},
 	OPT_TEXT("id", 0, "NAME", "Name of the worker (default: a random UUID)"),
-	WORKERLOG_OPT_WAL,
 	WORKERLOG_OPTS_SERVER,
-	{.name = "kill-grace",
-	 .kind = OPT_DURATION,
-	 .arg = "TIME",
-	 .def = "5s",
-	 .min = 1,
-	 .max = 3600000,
-	 .help = "Time between SIGTERM and SIGKILL for a command that must stop"},
 	{.name = "stop-grace",
 	 .kind = OPT_DURATION,
 	 .arg = "TIME",

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of a worker and the worker that runs them. */
 #include "handlers.h"
+#include "base/base.h"
 #include "base/time.h"
 #include "stop.h"
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+#define DETACHED_TYPE "run" /* as 'sluice run --detach' makes them */
 
 /* ---- a command as words ---- */
 
@@ -196,50 +200,114 @@ static char **handlerenv_make(char *const *from, const char *const *pass, size_t
 
 /* ---- handlers ---- */
 
-int handlers_add(struct handlers *s, const char *text)
+/* One line about a command; place NULL: of --type. 64, or 78 for one of a file. */
+static SL_PRINTF(4, 5) int bad_handler(const struct handlers *h, const char *name, const char *place, const char *fmt,
+				       ...)
 {
-	struct handler *h = &s->list[s->n];
-	const char *equals = strchr(text, '=');
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (place == NULL)
+		return cli_usage(h->cli, "--type %s: %s", name, text);
+	cli_say(h->cli, SL_LOG_ERROR, "%s: %s", place, text);
+	return sl_err_exit_code(SL_ECONFIG);
+}
+
+static const struct handler *find_handler(const struct handlers *h, const char *name)
+{
+	for (size_t i = 0; i < h->n; i++)
+		if (strcmp(h->list[i].name, name) == 0)
+			return &h->list[i];
+	return NULL;
+}
+
+/* command: for the shell, as words, or NULL: in the input of each job. It must be there, unless the shell runs it. */
+static int add_handler(struct handlers *h, const char *name, const char *command, const char *place)
+{
+	struct handler *one = &h->list[h->n];
 	const char *error = NULL;
 	struct sl_err err = SL_ERR_INIT;
 
-	if (s->n == HANDLERS_MAX)
-		return cli_usage(s->cli, "more than %d types", HANDLERS_MAX);
-	s->n++;
-	h->name = strndup(text, equals != NULL ? (size_t)(equals - text) : strlen(text));
-	if (h->name == NULL)
-		return cli_no_memory(s->cli);
-	if (!*h->name)
-		return cli_usage(s->cli, "--type '%.100s': missing name before the '='", text);
+	if (h->n == HANDLERS_MAX)
+		return cli_usage(h->cli, "more than %d types", HANDLERS_MAX);
+	if (find_handler(h, name) != NULL)
+		return cli_usage(h->cli, "--type %s is given twice", name);
+	one->name = strdup(name);
+	if (one->name == NULL)
+		return cli_no_memory(h->cli);
+	h->n++;
+	if (command == NULL && !h->config->jobs_command_from_input)
+		return bad_handler(h, name, place,
+				   "missing command; give %s=COMMAND, or --command-from-input to let the input of each "
+				   "job name it",
+				   name);
+	if (command == NULL)
+		return 0;
+	if (!*command)
+		return cli_usage(h->cli, "--type %s=: missing command", name);
+	if (h->config->jobs_shell) {
+		one->shell_argv[0] = "/bin/sh", one->shell_argv[1] = "-c", one->shell_argv[2] = command;
+		return 0;
+	}
+	one->argv = words_split(command, &error);
+	if (one->argv == NULL)
+		return bad_handler(h, name, place, "invalid command: %s", error);
+	if (!sl_exec_check_command(one->argv[0], h->config->jobs_run_as, &err))
+		return 0;
+	return err.code == SL_ENOENT || err.code == SL_EACCES ? bad_handler(h, name, place, "%s", err.msg)
+							      : cli_fail(h->cli, &err, NULL);
+}
 
-	/* The command: for the shell, as words, or in the input of each job. */
-	if (equals != NULL && s->shell) {
-		h->shell_argv[0] = "/bin/sh", h->shell_argv[1] = "-c", h->shell_argv[2] = equals + 1;
-		if (!equals[1])
-			return cli_usage(s->cli, "--type %s=: missing command", h->name);
-	} else {
-		if (equals != NULL) {
-			h->argv = words_split(equals + 1, &error);
-			if (h->argv == NULL)
-				return cli_usage(s->cli, "--type %s: invalid command: %s", h->name, error);
-			if (sl_exec_check_command(h->argv[0], s->run_as, &err)) {
-				if (err.code != SL_ENOENT && err.code != SL_EACCES)
-					return cli_fail(s->cli, &err, NULL);
-				return cli_usage(s->cli, "--type %s: %s", h->name, err.msg);
-			}
-		} else if (!s->command_from_input) {
-			return cli_usage(
-				s->cli,
-				"--type %s: missing command; give %s=COMMAND, or --command-from-input to let the "
-				"input of each job name it",
-				h->name, h->name);
+/* A type that is set by a flag is meant for this worker, so another name is a mistake. A file may be shared. */
+static int check_set_types(const struct handlers *h)
+{
+	for (size_t i = 0; i < h->config->types.n; i++) {
+		const struct srv_type *type = &h->config->types.items[i];
+
+		for (int k = 0; k < SRV_N_TYPE_SETTINGS && find_handler(h, type->name) == NULL; k++) {
+			if (!srv_type_has(type, (enum srv_type_index)k) || type->places[k].line ||
+			    k == SRV_TYPE_priority)
+				continue;
+			return cli_usage(h->cli,
+					 "--set types.%s.%s: this worker does not serve %s; add --type %s=COMMAND",
+					 type->name, srv_type_settings[k].name, type->name, type->name);
 		}
 	}
-	for (size_t k = 0; k + 1 < s->n; k++) {
-		if (strcmp(h->name, s->list[k].name) == 0)
-			return cli_usage(s->cli, "--type %s is given twice", h->name);
-	}
 	return 0;
+}
+
+int handlers_init(struct handlers *h, struct cli *cli, const struct sl_env *env, const struct srv_config *config,
+		  bool detached)
+{
+	int rc = 0;
+
+	*h = (struct handlers){.cli = cli, .env = env, .config = config};
+	for (size_t i = 0; rc == 0 && i < config->jobs_types.n; i++) {
+		const char *text = config->jobs_types.items[i], *equals = strchr(text, '=');
+		char *name = strndup(text, equals != NULL ? (size_t)(equals - text) : strlen(text));
+
+		if (name == NULL)
+			return cli_no_memory(cli);
+		rc = *name ? add_handler(h, name, equals != NULL ? equals + 1 : NULL, NULL)
+			   : cli_usage(cli, "--type '%.100s': missing name before the '='", text);
+		free(name);
+	}
+	for (size_t i = 0; rc == 0 && i < config->types.n; i++) {
+		const struct srv_type *type = &config->types.items[i];
+		char place[PATH_MAX];
+
+		if (srv_type_has(type, SRV_TYPE_command) && find_handler(h, type->name) == NULL)
+			rc = add_handler(h, type->name, type->command,
+					 srv_type_place(config, type, SRV_TYPE_command, place, sizeof(place)));
+	}
+	if (rc == 0 && detached && config->jobs_command_from_input && find_handler(h, DETACHED_TYPE) == NULL)
+		rc = add_handler(h, DETACHED_TYPE, NULL, NULL);
+	if (rc != 0)
+		return rc;
+	return check_set_types(h);
 }
 
 /* ---- what is reported ---- */
@@ -248,11 +316,9 @@ enum { FAILED_LINES_A_SECOND = 20, SHOWN_RUNNING = 5 };
 
 static const char *served_type(const struct handlers *h, const char *type)
 {
-	for (size_t i = 0; type != NULL && i < h->n; i++) {
-		if (strcmp(h->list[i].name, type) == 0)
-			return h->list[i].name;
-	}
-	return "?";
+	const struct handler *found = type != NULL ? find_handler(h, type) : NULL;
+
+	return found != NULL ? found->name : "?";
 }
 
 static void attempt_began(struct handlers *h, const struct sl_observation *o)
@@ -380,8 +446,34 @@ static void on_observation(const struct sl_observation *o, void *ctx)
 	}
 }
 
-int handlers_start(struct handlers *h, const struct handlers_opts *o, struct jobstore *store, struct workerlog *log)
+/* What holds for the type, in the worker's terms. */
+static struct sl_processor processor_of(const struct handlers *h, const struct handler *one)
 {
+	bool from_input = one->argv == NULL && one->shell_argv[0] == NULL; /* a command that a person ran once */
+	struct srv_type t;
+
+	srv_type_resolve(h->config, one->name, &t);
+	return (struct sl_processor){
+		SL_PROCESSOR_INIT,
+		.type = one->name,
+		.process = sl_exec_process,
+		.ctx = one->exec,
+		.lease_ms = t.lease,
+		.renew_interval_ms = t.renew,
+		.timeout_ms = t.timeout,
+		.slots = (int32_t)t.slots,
+		.next_job_delay_ms = t.next_job_delay,
+		/* The cap of all types may be below the first delay of one; its own was refused. */
+		.retry = {.first_ms = t.retry_first,
+			  .cap_ms = t.retry_cap ? SL_MAX(t.retry_cap, t.retry_first) : 0,
+			  .multiplier = (double)t.retry_multiplier / 1000,
+			  .max_attempts = from_input ? 1 : (int32_t)t.max_attempts},
+	};
+}
+
+int handlers_start(struct handlers *h, struct jobstore *store, struct workerlog *log)
+{
+	const struct srv_config *c = h->config;
 	struct sl_processor processors[HANDLERS_MAX];
 	struct sl_err err = SL_ERR_INIT;
 	char types[512] = "", slots[TEXT_COUNT_BYTES];
@@ -391,26 +483,29 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 		.env = h->env,
 		.store = &store->store,
 		.notify = store->notify.ops != NULL ? &store->notify : NULL,
-		.worker_id = o->worker_id,
+		.worker_id = h->worker_id,
 		.processors = processors,
 		.n_processors = h->n,
-		.slots = (int32_t)o->slots,
-		.poll_interval_ms = o->poll_interval_ms,
+		.slots = (int32_t)c->jobs_slots,
+		.poll_interval_ms = c->jobs_poll_interval_ms,
 		.events = log->wal,
-		.retention = o->retention,
+		.retention = h->retention,
 		.observe = on_observation,
 		.observe_ctx = h,
 	};
 
 	h->log = log;
-	h->said.slots = (size_t)o->slots;
+	h->said.slots = (size_t)c->jobs_slots;
 	h->said.running = calloc(h->said.slots, sizeof(*h->said.running));
 	if (h->said.running == NULL)
 		return cli_no_memory(h->cli);
 	(void)pthread_mutex_init(&h->said.mu, NULL);
-	h->environment = handlerenv_make(environ, o->pass_env, o->n_pass_env);
+	h->environment = handlerenv_make(environ, (const char *const *)c->jobs_pass_env.items, c->jobs_pass_env.n);
 	if (h->environment == NULL)
 		return cli_no_memory(h->cli);
+	if (srv_types_registry(c, h->env, &h->types, &err))
+		return cli_fail(h->cli, &err, NULL);
+	opts.types = h->types;
 	/* One processor for each type, with its own command. */
 	for (size_t i = 0; i < h->n; i++) {
 		struct handler *one = &h->list[i];
@@ -420,37 +515,23 @@ int handlers_start(struct handlers *h, const struct handlers_opts *o, struct job
 			.argv = one->shell_argv[0] != NULL ? one->shell_argv : (const char *const *)one->argv,
 			.events = log->wal,
 			.spool_dir = log->spool,
-			.kill_grace_ms = o->kill_grace_ms,
+			.kill_grace_ms = c->jobs_kill_grace_ms,
 			.environment = (const char *const *)h->environment,
-			.run_as = h->run_as,
+			.run_as = c->jobs_run_as,
 		};
-		bool from_input =
-			one->argv == NULL && one->shell_argv[0] == NULL; /* a command that a person ran once */
 
 		if (sl_exec_new(&one->exec, &exec, &err))
 			return cli_fail(h->cli, &err, one->name);
-		processors[i] = (struct sl_processor){
-			SL_PROCESSOR_INIT,
-			.type = one->name,
-			.process = sl_exec_process,
-			.ctx = one->exec,
-			.lease_ms = o->lease_ms,
-			.renew_interval_ms = o->renew_interval_ms,
-			.timeout_ms = o->timeout_ms,
-			/* The default cap may be below the first delay; another one was refused. */
-			.retry = {.first_ms = o->initial_delay_ms,
-				  .cap_ms = SL_MAX(o->max_delay_ms, o->initial_delay_ms),
-				  .max_attempts = from_input ? 1 : (int32_t)o->max_attempts},
-		};
+		processors[i] = processor_of(h, one);
 	}
 	if (sl_worker_new(&h->worker, &opts, &err) || sl_worker_start(h->worker, &err))
 		return cli_fail(h->cli, &err, NULL);
-	if (o->store == NULL)
+	if (h->store_name == NULL)
 		return 0;
 	for (size_t i = 0; i < h->n && used < sizeof(types) - 1; i++)
 		used += (size_t)snprintf(types + used, sizeof(types) - used, "%s%s", i ? ", " : "", h->list[i].name);
 	cli_notice(h->cli, "ready: type%s %s%s, %s, store %s", h->n == 1 ? "" : "s", types,
-		   used >= sizeof(types) ? "…" : "", text_count(slots, (uint64_t)o->slots, "slot"), o->store);
+		   used >= sizeof(types) ? "…" : "", text_count(slots, (uint64_t)c->jobs_slots, "slot"), h->store_name);
 	return 0;
 }
 
@@ -478,8 +559,10 @@ void handlers_fini(struct handlers *h)
 		free(h->list[i].argv);
 		free(h->list[i].name);
 	}
+	sl_job_types_free(h->types);
 	handlerenv_free(h->environment);
 	h->environment = NULL;
+	h->types = NULL;
 	if (h->said.running != NULL)
 		(void)pthread_mutex_destroy(&h->said.mu);
 	free(h->said.running);

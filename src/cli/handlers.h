@@ -11,7 +11,10 @@
 
 #include "workerlog.h"
 
+#include "server/config/config.h"
+
 #include <pthread.h>
+
 #include <sluice/exec.h>
 
 #define HANDLERS_MAX 64
@@ -40,25 +43,17 @@ struct handlers_said {
 struct handlers {
 	struct cli *cli;
 	const struct sl_env *env;
-	bool shell;              /* give commands to /bin/sh */
-	bool command_from_input; /* a type without a command is allowed: the job's input names it */
-	const char *run_as;      /* the user of the commands; NULL: that of this process */
+	const struct srv_config *config; /* sections jobs and types */
 	struct handler list[HANDLERS_MAX];
 	size_t n;
 	char **environment; /* of the commands */
+	sl_job_types *types;
 	sl_worker *worker;
 	struct workerlog *log;
 	struct handlers_said said;
-};
-
-/* How attempts are made; as the options and settings of the same names say. */
-struct handlers_opts {
-	const char *worker_id;
-	int64_t slots, lease_ms, renew_interval_ms, timeout_ms, max_attempts, initial_delay_ms, max_delay_ms,
-		poll_interval_ms, kill_grace_ms;
-	const char *const *pass_env; /* names, that commands get although they are secrets; NULL: none */
-	size_t n_pass_env;
-	const char *store;  /* what the line that reports the start calls the store; NULL: no such line */
+	/* Set before the start, or NULL: */
+	const char *worker_id;  /* NULL: a random one */
+	const char *store_name; /* what the line that reports the start calls the store; NULL: no such line */
 	const struct sl_retention *retention; /* NULL: the worker deletes nothing */
 };
 
@@ -66,13 +61,15 @@ struct handlers_opts {
  * and the process is no longer dumpable, so that processes of the same user cannot read its memory. getenv still finds
  * them. Called once, before threads are started. */
 void handlers_hide_secrets(void);
-/* One more handler: "NAME=COMMAND…", split into words or for the shell, or "NAME". The command must be there, unless the
- * shell runs it. 0, or an exit code after a line on stderr. */
-int handlers_add(struct handlers *h, const char *text);
+/* The handlers of config, which outlives them: "NAME=COMMAND…" of --type and commands of single types, split into words
+ * or for the shell, and with detached the type of 'sluice run --detach', where jobs may name their command. A command
+ * must be there, unless the shell runs it. 0, or an exit code after a line on stderr. */
+int handlers_init(struct handlers *h, struct cli *cli, const struct sl_env *env, const struct srv_config *config,
+		  bool detached);
 /* Make the worker and start it; its output goes to log, which outlives the handlers. From here on, unless --quiet was
  * given, lines on stderr report the start, failed attempts (at most some in a second, and how many more) and which jobs
  * are finished at the end. 0, or an exit code after a line on stderr. */
-int handlers_start(struct handlers *h, const struct handlers_opts *opts, struct jobstore *store, struct workerlog *log);
+int handlers_start(struct handlers *h, struct jobstore *store, struct workerlog *log);
 /* Let running commands finish within grace_ms. 0, or 75 when they had to be ended. */
 int handlers_stop(struct handlers *h, int64_t grace_ms);
 void handlers_fini(struct handlers *h);

@@ -3,7 +3,6 @@
 #include "serving.h"
 
 #include "base/time.h"
-#include "configfile.h"
 #include "jobstore.h"
 #include "server/http/http.h"
 #include "stop.h"
@@ -17,7 +16,6 @@
 
 int serving_configure(struct cli *cli, const struct parsed *args, struct srv_config *config)
 {
-	struct sl_err err = SL_ERR_INIT;
 	int rc = configfile_read(cli, opt_str(args, "config"), true, config);
 
 	/* No core dumps, and no other process of this user reads the tokens in this memory. */
@@ -25,24 +23,7 @@ int serving_configure(struct cli *cli, const struct parsed *args, struct srv_con
 	srv_http_wipe_json();
 	if (rc != 0)
 		return rc;
-
-	/* The flags of this command, then --set. */
-	for (const struct srv_setting *s = srv_settings; rc == 0 && s->section != NULL; s++) {
-		if (s->flag == NULL || !opts_has(args, s->flag) || !opt_given(args, s->flag))
-			continue;
-		srv_config_clear(config, s);
-		if (s->kind != SRV_LIST)
-			rc = srv_config_set(config, s, s->kind == SRV_SWITCH ? "true" : opt_str(args, s->flag), &err);
-		for (int i = 0; s->kind == SRV_LIST && rc == 0 && opt_all(args, s->flag, i) != NULL; i++)
-			rc = srv_config_set(config, s, opt_all(args, s->flag, i), &err);
-	}
-	for (int i = 0; rc == 0 && opt_all(args, "set", i) != NULL; i++)
-		rc = srv_config_assign(config, opt_all(args, "set", i), &err);
-	if (rc == 0)
-		rc = srv_config_check(config, &err);
-	if (rc != 0)
-		return cli_fail(cli, &err, NULL);
-	return 0;
+	return configfile_flags(cli, args, config);
 }
 
 /* ---- the log ---- */

@@ -2,6 +2,7 @@
 /* The logs of worker processes: this one, and orphans of earlier ones. */
 #include "workerlog.h"
 #include "jobs/store/ops.h"
+#include "server/config/config.h"
 
 #include "base/thread.h"
 #include "base/time.h"
@@ -179,12 +180,30 @@ void workerlog_nudge(struct workerlog *log)
 
 int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out)
 {
-	*out = (struct workerlog_opts){WORKERLOG_OPTS_INIT, .wal_dir = opt_str(args, "wal"),
+	*out = (struct workerlog_opts){WORKERLOG_OPTS_INIT,
+				       .wal_dir = opts_has(args, "wal") ? opt_str(args, "wal") : NULL,
 				       .server = opt_str(args, "server"), .token_file = opt_str(args, "token-file"),
 				       .ca_file = opt_str(args, "ca-file")};
 	if (out->server == NULL && (out->token_file != NULL || out->ca_file != NULL))
 		return cli_usage(cli, "--%s is for a --server", out->token_file != NULL ? "token-file" : "ca-file");
 	return 0;
+}
+
+void workerlog_set_opts(struct workerlog_opts *o, const struct srv_config *c)
+{
+	o->wal_dir = c->wal_wal_dir;
+	o->archive_dir = c->wal_archive_dir;
+	o->retention_days = c->wal_retention_days;
+	o->wal.key_file = c->wal_key_file;
+	o->wal.on_corruption = (enum sl_wal_on_corruption)(c->wal_on_corruption + SL_WAL_SALVAGE); /* in this order */
+	o->wal.retry_backoff = (struct sl_retry_policy){.first_ms = c->wal_retry_delay_ms,
+							.cap_ms = c->wal_retry_max_delay_ms,
+							.multiplier = (double)c->wal_retry_multiplier / 1000};
+	o->wal.flush_interval_ms = c->wal_flush_interval_ms;
+	o->wal.linger_ms = c->wal_linger_ms;
+	o->wal.segment_bytes = c->wal_segment_bytes;
+	o->wal.max_pending_bytes = c->wal_max_pending_bytes;
+	o->wal.archive_on_complete = c->wal_archive_on_complete ? SL_ON : SL_OFF;
 }
 
 /* A publish without events shows whether the server accepts our token. Later it may be renewed, and is waited for; at

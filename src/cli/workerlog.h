@@ -86,6 +86,10 @@ struct workerlog {
 /* The options above, and --wal; 0, or 64 after a line on stderr. */
 int workerlog_read_opts(struct cli *cli, const struct parsed *args, struct workerlog_opts *out);
 
+/* The settings of the log that are in config, which outlives it. */
+struct srv_config;
+void workerlog_set_opts(struct workerlog_opts *opts, const struct srv_config *config);
+
 /* Streams whose name begins so are of a 'sluice run': WORKERLOG_RUN_STREAM "X" has run the jobs of the type
  * WORKERLOG_RUN_TYPE "X", and no other worker does. */
 #define WORKERLOG_RUN_STREAM "run-"

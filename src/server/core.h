@@ -30,6 +30,7 @@ struct srv_core {
 	struct srv_exports *exports; /* NULL: none are configured */
 	struct srv_backups *backups; /* NULL: no repository is configured */
 	const struct srv_config *config;
+	sl_job_types *types; /* the settings of single types */
 	const char *wal_dir;
 	const char *dlq_dir;
 };

@@ -41,6 +41,10 @@ static int open_store(srv_server *s, struct sl_err *err)
 	}
 	if (rc != 0)
 		return rc;
+	rc = srv_types_registry(c, &s->env, &s->core.types, err);
+	if (rc != 0)
+		return rc;
+	jobs.types = s->core.types;
 	rc = sl_jobs_open(&s->core.jobs, &jobs, err);
 	if (rc != 0)
 		return rc;
@@ -258,6 +262,7 @@ void srv_server_free(srv_server *s)
 	srv_ingest_free(s->core.ingest);
 	srv_health_free(s->health);
 	sl_jobs_close(s->core.jobs);
+	sl_job_types_free(s->core.types);
 	if (s->notify.ops != NULL)
 		sl_notify_close(&s->notify);
 	if (s->store.ops != NULL)

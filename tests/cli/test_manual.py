@@ -87,7 +87,7 @@ class Manual(CliTest):
         for line in self.ok("config", "list", "--json").text.splitlines():
             s = json.loads(line)
             section = page.split(f".SS {s['section']}\n", 1)[1].split("\n.SS ", 1)[0]
-            self.assertRegex(section, rf"(?m)^\.TP\n{s['name']}\n.*\n.br\n{s['env']}\b")
+            self.assertRegex(section, rf"(?m)^\.TP\n{s['name']}\n.*\n.br\n{s['env'] or '--set types.' + s['name']}\b")
 
     def test_every_public_function_has_a_page_that_declares_it(self):
         for path, text in man_headers.headers(ROOT):

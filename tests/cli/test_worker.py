@@ -64,7 +64,7 @@ class Handlers(JobTest):
         self.assertEqual((self.logs(one), self.logs(two)), (b"first\n", b"second\n"))
 
     def test_wrong_usage_is_64(self):
-        for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "empty"),
+        for args, says in [([], "--type"), (["--type=a='open"], "not closed"), (["--type=a="], "missing command"),
                            (["--type==x"], "missing name"), (["--type=a=true", "--type=a=false"], "twice"),
                            (["--type=no good=x"], "type"), (["--type=a=true", "--slots=0"], "--slots"),
                            (["--type=a=true", "--lease=1"], "--lease"), (["--type=a=true", "extra"], "extra"),
@@ -464,6 +464,111 @@ echo "of $(sed -n 's/^Name:[[:space:]]*//p' "/proc/$worker/status")"
         text = self.logs(chain).decode()
         self.assertNotIn("geheim", text)
         self.assertEqual(text.count("unreadable"), 4, text)
+
+
+class Types(JobTest):
+    """Settings of single types, from a file and from --set."""
+
+    def due_in(self, job):
+        """Seconds from its last failure to its next attempt."""
+        job = self.show(job)
+        ended = max(a["ended_at"] for a in job["attempts"])
+        return (datetime.datetime.fromisoformat(job["scheduled_for"].replace("Z", "+00:00"))
+                - datetime.datetime.fromisoformat(ended.replace("Z", "+00:00"))).total_seconds()
+
+    def configured(self, text, *args):
+        self.write("sluice.yaml", text.encode())
+        return self.drain("--config=sluice.yaml", *args)
+
+    def test_each_type_has_its_own_command_and_attempts(self):
+        fails = self.script("fails", "exit 1")
+        one, two, three = (self.enqueue(t) for t in ("one", "two", "three"))
+        self.configured(f"jobs: {{max_attempts: 3}}\ntypes:\n  one: {{command: {fails}, retry: {{max_attempts: 1}}}}\n"
+                        f"  two: {{command: {fails}, retry: {{first: 1ms, max_attempts: 2}}}}\n  three: {{command: {fails}}}\n")
+        self.assertEqual([self.show(j)["attempt"] for j in (one, two, three)], [1, 2, 3])
+
+    def test_a_flag_wins_over_the_file_and_type_over_both_for_the_command(self):
+        fails = self.script("fails", "exit 1")
+        a, b = self.enqueue("a"), self.enqueue("b")
+        self.configured(f"types:\n  a: {{command: {fails}, retry: {{max_attempts: 5}}}}\n  b: {{command: ./missing}}\n",
+                        "--type=b=echo b", "--set=types.a.retry.max_attempts=2")
+        self.assertEqual((self.show(a)["status"], self.show(a)["attempt"]), ("failed", 2))
+        self.assertEqual(self.logs(b), b"b\n")
+
+    def test_the_delays_between_attempts_are_those_of_the_type(self):
+        a, b = self.enqueue("a"), self.enqueue("b")
+        fails = self.script("fails", "exit 1")
+        w = self.worker(f"--type=a={fails}", f"--type=b={fails}", "--set=types.a.retry.first=1h",
+                        "--set=types.b.retry.multiplier=100", "--set=types.b.retry.cap=40m")
+        self.until(lambda: self.show(a)["attempt"] == 1 and self.show(a)["status"] == "pending" and self.show(a)["error"])
+        self.until(lambda: self.show(b)["attempt"] == 3 and self.show(b)["status"] == "pending")
+        self.end(w)
+        self.assertEqual(round(self.due_in(a)), 3600)
+        self.assertEqual(round(self.due_in(b)), 100)  # 10 ms, 1 s, 100 s
+
+    def test_a_type_has_its_own_lease_and_timeout(self):
+        slow, quick = self.enqueue("slow"), self.enqueue("quick")
+        w = self.worker("--slots=2", self.handler("echo x >slow; exec sleep 600", "slow"), self.handler("exec sleep 600", "quick"),
+                        "--set=types.slow.lease=3h", "--set=types.quick.timeout=50ms", "--set=types.quick.retry.max_attempts=1")
+        self.until_file("slow")
+        self.until_status(quick, "failed")
+        if not self.postgres:
+            with contextlib.closing(sqlite3.connect(self.path("jobs.db"), timeout=60)) as db:
+                until, claimed = db.execute("SELECT until_us, claimed_us FROM sluice_lease").fetchone()
+            self.assertGreater(until - claimed, 2 * 3600 * 1000000)
+        self.assertEqual(self.show(slow)["status"], "running")
+        self.ok("jobs", "cancel", str(slow))
+        self.end(w)
+
+    def test_the_slots_of_a_type_bound_how_many_of_it_run_at_the_same_time(self):
+        for _ in range(6):
+            self.enqueue("one")
+            self.enqueue("two")
+        # Two of type two meet; each of type one must be alone.
+        one = self.handler("mkdir alone || echo x >>together; sleep 0.05; rmdir alone", "one")
+        two = self.handler("echo x >>met; until [ $(wc -l <met) -gt 1 ]; do sleep 0.01; done", "two")
+        self.drain(one, two, "--slots=4", "--set=types.one.slots=1")
+        self.assertFalse(os.path.exists(self.path("together")))
+        self.assertEqual(self.totals()["completed"], 12)
+
+    def test_the_next_job_of_a_chain_gets_the_priority_of_its_type(self):
+        chain = self.enqueue("first")
+        self.drain(self.handler("""echo '{"continue_with":{"type":"next"}}' >&3""", "first"), "--set=types.next.priority=-7")
+        jobs = self.ok("jobs", "list", f"--chain={chain}", "--oldest-first", "--json").json()
+        self.assertEqual([(j["type"], j["priority"]) for j in jobs], [("first", 0), ("next", -7)])
+
+    def test_the_file_names_the_store_the_slots_and_the_log(self):
+        chain = self.enqueue("t")
+        del self.env["SLUICE_STORE"]
+        self.write("sluice.yaml", f"store: {{url: '{self.store}'}}\njobs: {{slots: 3, types: [t=echo $SLUICE_STORE], shell: true}}\n"
+                                  f"wal: {{wal_dir: {self.path('log')}, archive_dir: {self.path('kept')}}}\n".encode())
+        r = self.ok("worker", "--drain", "--config=sluice.yaml", "--log-level=info")
+        self.assertIn("3 slots", r.errors)
+        self.assertTrue(os.path.isdir(self.path("log")) and os.listdir(self.path("kept")))
+        self.env["SLUICE_STORE"] = self.store
+        self.assertIn(b":", self.logs(chain))
+
+    def test_the_environment_has_settings_of_a_worker_and_may_have_those_of_other_commands(self):
+        chain = self.enqueue("t")
+        self.env |= {"SLUICE_JOBS_MAX_ATTEMPTS": "2", "SLUICE_BACKUP_REPO": "s3://bucket/repo", "SLUICE_SERVER_X": "y"}
+        self.drain("--type=t=false")
+        self.assertEqual(self.show(chain)["attempt"], 2)
+        self.env["SLUICE_JOBS_SLOT"] = "2"
+        self.fails(78, "worker", "--drain", "--type=t=false", says="did you mean SLUICE_JOBS_SLOTS?")
+
+    def test_wrong_settings_are_refused_with_their_place(self):
+        self.fails(64, "worker", "--drain", says="no type to serve; give --type NAME=COMMAND, or types in a file")
+        self.fails(64, "worker", "--drain", "--type=a=true", "--set=types.b.lease=1s", says="does not serve b")
+        self.fails(78, "worker", "--drain", "--type=a=true", "--set=types.a.lease=1", says="types.a.lease: '1' is not")
+        self.fails(78, "worker", "--drain", "--type=a=true", "--lease=10s", "--renew=6s", says="at most half of lease_ms")
+        self.write("sluice.yaml", b"types:\n  a: {command: ./missing}\n")
+        self.fails(78, "worker", "--drain", "--config=sluice.yaml", says="sluice.yaml:2:16: types.a.command: no file ./missing")
+        self.fails(78, "worker", "--drain", "--config=sluice.yaml", "--set=types.a.command=./else",
+                   says="--set types.a.command: no file ./else")
+
+
+class TypesOnPostgres(Types):
+    postgres = True
 
 
 class HandlersOnPostgres(Handlers):

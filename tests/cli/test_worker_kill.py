@@ -51,6 +51,45 @@ class Killed(JobTest):
         self.assertEqual((job["status"], [a["worker"] for a in job["attempts"]]), ("completed", ["victim", "heir"]))
         self.assertEqual(sorted(self.lines(chain)), ["first 1", "first 2", "second"])
 
+    def test_with_a_key_no_line_is_readable_on_disk_and_a_kill_loses_none(self):
+        self.write("key", b"k" * 32)
+        secret = "secret-" + os.urandom(8).hex()
+        chain = self.enqueue("t", json.dumps(secret))
+        command = self.handler("""[ $SLUICE_ATTEMPT = 1 ] || exit 0
+cat; echo; for i in 1 2 3; do cat "$0" >&2; done; ls -l /proc/self/fd
+env | grep -c WAL_KEY; cat /proc/$PPID/environ /proc/$PPID/maps /proc/$PPID/mem; echo $$ >pid; exec sleep 1000 # ##""" + secret)
+        self.env["SLUICE_WAL_KEY_FILE"] = self.path("key")
+        worker = self.worker("--wal=log", command)
+        pid = int(self.until_file("pid"))
+        worker.kill()
+        worker.wait()
+        self.until(lambda: not alive(pid))
+
+        def files():
+            return [os.path.join(d, n) for d, _, names in os.walk(self.path("log")) for n in names]
+
+        self.assertTrue([f for f in files() if f.endswith(".spool")])
+        for path in files():
+            with open(path, "rb") as f:
+                self.assertNotIn(secret.encode(), f.read(), path)
+        # Without the key, what was left behind stays.
+        self.expire_leases()
+        del self.env["SLUICE_WAL_KEY_FILE"]
+        self.drain("--wal=log", command)
+        self.assertTrue([f for f in files() if f.endswith(".spool")])
+        self.ok("worker", "--drain", "--wal=log", "--wal-key-file=key", command)
+        lines = self.lines(chain)
+        self.assertIn(f'"{secret}"', lines)
+        self.assertEqual(sum("##" + secret in line for line in lines), 3)
+        # What the command could reach: no variable, no descriptor but its own, nothing of its parent.
+        self.assertIn("0", lines)
+        if os.getuid() != 0:
+            self.assertEqual(sum("Permission denied" in line for line in lines), 3, lines)
+        self.assertFalse([line for line in lines if " -> " in line and ("key" in line or ".spool" in line or ".wal" in line)])
+        for path in files():
+            with open(path, "rb") as f:
+                self.assertNotIn(secret.encode(), f.read(), path)
+
     ONCE = "echo $SLUICE_JOB_ID >>starts; exec sleep 1000"
 
     def check_started_once(self, jobs, why):

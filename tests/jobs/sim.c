@@ -157,8 +157,9 @@ static void draw_knobs(struct sim *sim)
 	k->slots = (int)sim_range(sim, 1, SIM_SLOTS);
 	k->claim_batch = batches[sim_range(sim, 0, 3)];
 	k->poll_ms = polls[sim_range(sim, 0, 2)];
-	k->next_job_delay_ms = sim_chance(sim, 200) ? sim_range(sim, 1, 50) : 0;
+	bool rests = sim_chance(sim, 200);
 	for (int i = 0; i < SIM_TYPES; i++) {
+		k->next_job_delay_ms[i] = rests && sim_chance(sim, 700) ? sim_range(sim, 1, 50) : 0;
 		k->lease_ms[i] = leases[sim_range(sim, 0, 2)];
 		k->max_attempts[i] = attempts[sim_range(sim, 0, 3)];
 		k->timeout_ms[i] = sim_chance(sim, 300) ? timeouts[sim_range(sim, 0, 1)] : SL_UNLIMITED;

@@ -27,7 +27,7 @@
 /* What this seed is like; probabilities in thousandths. */
 struct sim_knobs {
 	int n_workers, lanes, slots, claim_batch;
-	int64_t poll_ms, next_job_delay_ms, lease_ms[SIM_TYPES];
+	int64_t poll_ms, next_job_delay_ms[SIM_TYPES], lease_ms[SIM_TYPES];
 	int32_t max_attempts[SIM_TYPES];
 	int64_t timeout_ms[SIM_TYPES];
 	int n_chains, n_meddles;

@@ -46,6 +46,7 @@ static void hand_in(struct sim *sim, struct sim_worker *w, int i, enum sl__endin
 	struct sim_slot *slot = &w->slots[i];
 	struct sl__run *run = slot->run;
 	int lane = run->claim->lane;
+	int64_t rest_ms = sim->k.next_job_delay_ms[run->type];
 	sim_trace(sim, "%s: job %llu/%llu ends (%d), abort %d%s", w->id, (unsigned long long)run->id,
 		  (unsigned long long)run->fence, ending, run->abort, run->declared ? ", declared" : "");
 	slot->run = NULL;
@@ -53,9 +54,9 @@ static void hand_in(struct sim *sim, struct sim_worker *w, int i, enum sl__endin
 	sl__core_end(w->core, run, ending, sim_clock(sim, w));
 	sim_wake_lane(sim, w, lane);
 	sim_look_settled(sim, w);
-	if (sim->k.next_job_delay_ms > 0) {
+	if (rest_ms > 0) {
 		slot->resting = true;
-		sim_at(sim, sim->now_ns + sim->k.next_job_delay_ms * SIM_MS, rested, w)->which = (uint64_t)i;
+		sim_at(sim, sim->now_ns + rest_ms * SIM_MS, rested, w)->which = (uint64_t)i;
 		return;
 	}
 	sim_fill_slots(sim, w);

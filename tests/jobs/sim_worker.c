@@ -262,7 +262,8 @@ static void make_types(struct sim *sim, struct sim_worker *w)
 						     .lease_ms = sim->k.lease_ms[i],
 						     .renew_ms = sim->k.lease_ms[i] / 3,
 						     .timeout_ms = sim->k.timeout_ms[i],
-						     .slots = i == 0 ? 1 : sim->k.slots};
+						     .slots = i == 0 ? 1 : sim->k.slots,
+						     .next_job_delay_ms = sim->k.next_job_delay_ms[i]};
 		w->reap_types[i] = (struct sl_reap_type){.type = w->types[i].name, .retry = &w->types[i].retry};
 	}
 }
@@ -292,7 +293,6 @@ void sim_spawn(struct sim *sim, int index)
 				   .claim_batch = sim->k.claim_batch,
 				   .lanes = sim->k.lanes,
 				   .poll_ms = sim->k.poll_ms,
-				   .next_job_delay_ms = sim->k.next_job_delay_ms,
 				   .release = sim_release,
 				   .release_ctx = w};
 	w->last_ns = sim->now_ns;

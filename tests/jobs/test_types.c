@@ -120,6 +120,23 @@ static void a_bad_field_of_a_type_is_named(void **state)
 	sl_job_types_free(types);
 }
 
+static void an_open_registry_has_defaults_for_its_types_and_allows_others(void **state)
+{
+	(void)state;
+	const struct sl_job_type mail = {SL_JOB_TYPE_INIT, .name = "mail", .priority = -3};
+	const struct sl_new_job known = {.type = "mail"}, other = {.type = "other"};
+	sl_job_types *types = registry(&mail);
+	struct sl_new_job out;
+	struct sl_err err = SL_ERR_INIT;
+	assert_int_equal(sl__new_job_check(types, &real_env, &other, &out, &err), SL_EINVAL);
+	sl_job_types_allow_others(types);
+	assert_int_equal(sl__new_job_check(types, &real_env, &other, &out, &err), 0);
+	assert_int_equal(out.priority, 0);
+	assert_int_equal(sl__new_job_check(types, &real_env, &known, &out, &err), 0);
+	assert_int_equal(out.priority, -3);
+	sl_job_types_free(types);
+}
+
 static void a_registry_finds_every_type_and_takes_none_twice(void **state)
 {
 	(void)state;
@@ -434,6 +451,7 @@ int main(void)
 		cmocka_unit_test(a_renewal_from_below_the_layer_of_the_lease_does_not_count),
 		cmocka_unit_test(a_bad_field_of_a_type_is_named),
 		cmocka_unit_test(a_registry_finds_every_type_and_takes_none_twice),
+		cmocka_unit_test(an_open_registry_has_defaults_for_its_types_and_allows_others),
 		cmocka_unit_test(a_registry_without_memory_stays_as_it_was),
 		cmocka_unit_test(a_bad_field_of_a_new_chain_is_named),
 		cmocka_unit_test(a_blocker_given_twice_is_found_among_thousands),

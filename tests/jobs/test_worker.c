@@ -429,6 +429,32 @@ static void a_slot_rests_between_jobs(void **state)
 	wkit_end(w);
 }
 
+static void a_type_has_a_rest_of_its_own(void **state)
+{
+	struct wkit *k = *state;
+	const struct sl_processor ps[] = {
+		{SL_PROCESSOR_INIT, .type = "t", .process = wkit_noop, .next_job_delay_ms = 700},
+		{SL_PROCESSOR_INIT, .type = "u", .process = wkit_noop, .next_job_delay_ms = SL_NONE}};
+	struct sl_worker_opts opts = wkit_opts(k, ps, 2);
+	opts.next_job_delay_ms = 500;
+	opts.claim_batch = 1;
+	wkit_start(k, "u", "1");
+	wkit_start(k, "u", "2");
+	wkit_start(k, "t", "3");
+	wkit_start(k, "t", "4");
+	sl_worker *w = wkit_worker(k, &opts);
+	/* After one of type u the slot takes the next job immediately; after one of type t it rests first. */
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 3);
+	quiet_await();
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 3);
+	wkit_advance(k, 699);
+	quiet_await();
+	assert_int_equal(wkit_seen(k, SL_OBSERVE_ATTEMPT_STARTED), 3);
+	wkit_advance(k, 1);
+	wkit_await(k, SL_OBSERVE_JOB_COMPLETED, 4);
+	wkit_end(w);
+}
+
 static void a_thousand_idle_slots_ask_once_a_poll(void **state)
 {
 	struct wkit *k = *state;
@@ -964,6 +990,7 @@ int main(void)
 		T(slots_work_side_by_side),
 		T(what_was_claimed_ahead_goes_back_when_its_slot_is_stuck),
 		T(a_slot_rests_between_jobs),
+		T(a_type_has_a_rest_of_its_own),
 		T(a_thousand_idle_slots_ask_once_a_poll),
 		T(middlewares_wrap_the_handler_in_order_and_may_refuse),
 		T(jobs_of_a_dead_worker_are_taken_back_a_bite_at_a_time),

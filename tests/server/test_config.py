@@ -91,6 +91,43 @@ class Config(ServerTest):
     def test_a_file_that_is_not_there_is_said_so(self):
         self.fails(74, "config", "check", self.path("none.yaml"), says="none.yaml")
 
+    def test_settings_of_one_type_are_checked_like_all_others(self):
+        self.check("types:\n")
+        self.check("types:\n  mail:\n  eu.mail/x: {}\n")
+        self.check("types:\n  mail: {command: ./mail --fast, lease: 60s, renew: 10s, timeout: 5m, priority: -5, slots: 2,\n"
+                   "         next_job_delay: 1s, retry: {first: 5s, cap: 5m, multiplier: 1.5, max_attempts: 5}}\n")
+        self.check("types:\n  mail: {lese: 60s}\n", ("2:10: ", "'types.mail.lese'", "did you mean 'lease'?"))
+        self.check("types:\n  mail: {retry: {cpa: 1s}}\n", ("2:18: ", "'types.mail.retry.cpa'", "did you mean 'retry.cap'?"))
+        self.check("types:\n  mail: {max_attempts: 3}\n", ("2:10: ", "did you mean 'retry.max_attempts'?"))
+        self.check("types:\n  mail: {lease: soon}\n", ("2:17: ", "types.mail.lease: 'soon' is not", "60s"))
+        self.check("types:\n  mail: {slots: 0}\n", ("2:17: ", "a whole number from 1 to 10000"))
+        self.check("types:\n  mail:\n    retry: {multiplier: 0.5}\n", ("3:25: ", "a number such as 2 or 1.5", "1 to 100"))
+        self.check("types:\n  mail: {lease: [1s]}\n", ("2:17: ", "types.mail.lease: expected a value, not a list"))
+        self.check("types:\n  mail: ./mail\n", ("2:9: ", "types.mail: expected its settings", "{command: ./mail}"))
+        self.check("types: [mail]\n", ("1:8: ", "not a list"))
+        self.check("types:\n  mail: {lease: 1s, lease: 2s}\n", ("2:21: ", "types.mail.lease is given twice"))
+        self.check('types:\n  "no good": {lease: 1s}\n', ("2:22: ", 'invalid type "no good"'))
+        self.check("type:\n  mail: {}\n", ("1:1: ", "did you mean 'types'?"))
+
+    def test_settings_of_one_type_must_fit_each_other_and_those_of_all(self):
+        self.check("types:\n  a: {lease: 10s, renew: 6s}\n", ("2:26: ", "types.a.renew: the renewal, 6000 ms, must be at most "
+                                                              "half of the lease, 10000 ms"))
+        self.check("jobs: {lease_ms: 1m}\ntypes:\n  a: {renew: 31s}\n", ("3:14: ", "half of the lease, 60000 ms"))
+        self.check("jobs: {renew_interval_ms: 20s}\ntypes:\n  a: {lease: 1s}\n")  # the pair of the type
+        self.check("types:\n  a: {retry: {first: 2s, cap: 1s}}\n", ("2:31: ", "types.a.retry.cap: must not be shorter"))
+        self.check("types:\n  a: {retry: {first: 1h}}\n")  # lifts the cap of all types
+
+    def test_set_has_the_types_too(self):
+        up = ("up", "--listen=127.0.0.1:0", "--data=" + self.path("data"), "--type=eu.mail=true")
+        for value, says in (("types.eu.mail.lese=1s", ("types.eu.mail.lese", "did you mean lease?")),
+                            ("types.eu.mail.retry.first=x", "types.eu.mail.retry.first: 'x' is not"),
+                            ("types.lease=1s", "types.TYPE.SETTING=VALUE"), ("types.x", "types.TYPE.SETTING=VALUE"),
+                            ("types.eu.mail.command=", "missing value")):
+            with self.subTest(value=value):
+                self.fails(78, *up, "--set", value, says=says)
+        self.fails(64, *up, "--set=types.mail.lease=1s", says="this worker does not serve mail; add --type mail=COMMAND")
+        self.fails(64, "server", "--set=types.mail.lease=1s", says="a server runs no jobs and uses only the priority")
+
     def test_a_server_with_a_bad_file_does_not_start(self):
         path = self.write("c.yaml", b"server:\n  lisetn: x\n")
         self.fails(78, "up", "--config", path, says=[f"{path}:2:3", "listen"])
@@ -155,6 +192,9 @@ class Config(ServerTest):
         names = [json.loads(line) for line in self.ok("config", "list", "--json").lines()]
         self.assertGreater(len(names), 40)
         for s in names:
+            if s["section"] == "types":
+                self.assertRegex(text, rf"(?m)^  #  +{s['name'].rpartition('.')[2]}:$")
+                continue
             self.assertIn(f"  # {s['name']}:", text)
             self.assertIn(s["env"], text)
         uncommented = re.sub(r"^  # (\w+: *\S.*)$", r"  \1", text, flags=re.M)
@@ -168,6 +208,10 @@ class Config(ServerTest):
         for flag, s in settings.items():
             self.assertEqual(tables["up"][flag]["help"], s["help"])
         self.assertEqual(set(tables["up"]) - set(settings), {"config", "set"})
+        shared = set(tables["worker"]) & set(settings)
+        self.assertLess({"lease", "renew", "retry-multiplier", "next-job-delay", "slots", "type", "wal"}, shared)
+        for flag in shared - {"slots", "store"}:  # with a default of their own
+            self.assertEqual(tables["worker"][flag]["help"], settings[flag]["help"])
         self.assertLess(set(tables["server"]) - {"config", "set"}, set(settings))
 
     def test_the_documentation_is_made_of_the_same_table(self):

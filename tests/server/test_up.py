@@ -76,10 +76,28 @@ class Up(ServerTest):
     def test_a_command_that_is_not_there_is_refused_before_anything_starts(self):
         self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--type=foo=./missing",
                    says="--type foo: no file ./missing; give the path of an executable file")
-        self.write("sluice.yaml", b"jobs:\n  types: [foo=./missing]\n")
-        self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--config=sluice.yaml",
-                   says="no file ./missing")
+        for text, code, says in ((b"jobs:\n  types: [foo=./missing]\n", 64, "no file ./missing"),
+                                 (b"types:\n  foo: {command: ./missing -x}\n", 78,
+                                  "sluice.yaml:2:18: types.foo.command: no file ./missing; give the path")):
+            self.write("sluice.yaml", text)
+            self.fails(code, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--config=sluice.yaml", says=says)
+            self.fails(code, "worker", "--config=sluice.yaml", says=says)
         self.assertFalse(os.path.exists(self.path("data")))
+
+    def test_the_priority_of_a_type_is_that_of_new_jobs_that_give_none(self):
+        self.write("sluice.yaml", b"types:\n  fast: {priority: -5}\n  slow: {priority: 9, slots: 1}\n")
+        for command in ("up", "server"):
+            p = self.server("--config=sluice.yaml", "--set=types.slow.priority=7", command=command)
+
+            def priority(body, p=p):
+                chain = ask(p.url, "api/v1/chains", "POST", body).json()["chain_id"]
+                return ask(p.url, f"api/v1/jobs/{chain}").json()["priority"]
+
+            self.assertEqual(priority({"type": "fast"}), -5)
+            self.assertEqual(priority({"type": "slow"}), 7)
+            self.assertEqual(priority({"type": "slow", "priority": 3}), 3)
+            self.assertEqual(priority({"type": "other"}), 0)
+            self.end(p)
 
     def test_a_type_whose_input_names_the_command_is_asked_for(self):
         self.fails(64, "up", "--data=" + self.path("data"), "--listen=127.0.0.1:0", "--type=anycmd",

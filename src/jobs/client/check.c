@@ -115,7 +115,7 @@ int sl__new_job_check(const sl_job_types *types, const struct sl_env *env, const
 	if (rc != 0)
 		return rc;
 	const struct sl_job_type *type = sl__job_types_given(types, job.type);
-	if (types != NULL && type == NULL)
+	if (type == NULL && sl__job_types_closed(types))
 		return sl_err_set(err, SL_EINVAL, "type: %s is not in the registry", job.type);
 	if (job.input == NULL)
 		job.input = "null";

@@ -14,6 +14,7 @@ struct sl_job_types {
 	struct sl_env env;
 	struct sl_job_type *types; /* as given; the names are ours */
 	size_t n, cap;
+	bool open; /* others are allowed */
 };
 
 int sl_job_types_new(sl_job_types **out, const struct sl_env *env, struct sl_err *err)
@@ -39,6 +40,16 @@ void sl_job_types_free(sl_job_types *types)
 		sl__free(&env, (void *)(uintptr_t)types->types[i].name);
 	sl__free(&env, types->types);
 	sl__free(&env, types);
+}
+
+void sl_job_types_allow_others(sl_job_types *types)
+{
+	types->open = true;
+}
+
+bool sl__job_types_closed(const sl_job_types *types)
+{
+	return types != NULL && !types->open;
 }
 
 /* Where the name is, or where it belongs. */

@@ -22,6 +22,9 @@
 /* What the registry (NULL allowed) was given for the name, its zero fields still zero; NULL: nothing. */
 const struct sl_job_type *sl__job_types_given(const sl_job_types *types, const char *name);
 
+/* A type that the registry does not have is refused. */
+bool sl__job_types_closed(const sl_job_types *types);
+
 /*
  * The type with every field filled. layers[n] (NULLs are skipped), the strongest first; e.g. a handler's fields,
  * sl__job_types_given(…), a worker's defaults. The first that is not zero wins, then the defaults of <sluice/jobs.h>.
@@ -36,7 +39,7 @@ SL_MUST_CHECK int sl__job_name_check(const char *name, const char *field, struct
 /* One JSON value (RFC 8259, UTF-8, nested at most 1,000 deep), nothing after it. field is for the error. */
 SL_MUST_CHECK int sl__job_json_check(const char *json, const char *field, struct sl_err *err);
 
-/* Check all of a new job against the registry (NULL: any type); with a registry its type must be in there. *out (may be
+/* Check all of a new job against the registry (NULL: any type); with one that is closed its type must be in there. *out (may be
  * in itself) is in with the defaults of its type; it borrows what in points to. */
 SL_MUST_CHECK int sl__new_job_check(const sl_job_types *types, const struct sl_env *env, const struct sl_new_job *in,
 				    struct sl_new_job *out, struct sl_err *err);

@@ -172,6 +172,7 @@ int sl__core_new(struct sl__core **out, const struct sl__core_cfg *cfg, int64_t 
 		if (k == core->n_classes)
 			core->classes[core->n_classes++] = class;
 		core->types[i] = (struct core_type){.cfg = *type, .klass = k, .avg_ns = -1};
+		core->rests |= type->next_job_delay_ms > 0;
 	}
 	core->avg_ns = -1;
 	core->last_end_ns = now_ns;

@@ -62,6 +62,7 @@ struct sl__core_type {
 	int64_t lease_ms, renew_ms;
 	int64_t timeout_ms; /* SL_UNLIMITED */
 	int32_t slots;
+	int64_t next_job_delay_ms; /* a slot rests this long after one of its jobs */
 };
 
 struct sl__run;
@@ -72,7 +73,7 @@ struct sl__core_cfg {
 	const struct sl__core_type *types;
 	size_t n_types;
 	int32_t slots, claim_batch, lanes;
-	int64_t poll_ms, next_job_delay_ms;
+	int64_t poll_ms;
 	int64_t heartbeat_ms; /* between two heartbeats; 0: none are sent */
 	/* May be NULL. The run is about to go: free what its end fields point to. Called with the caller's lock held.
 	 */
@@ -309,7 +310,7 @@ void sl__core_note(struct sl__core *core, const struct sl_note *note, int64_t no
 struct sl__run *sl__core_take(struct sl__core *core, int64_t now_ns);
 /* Does a run wait that a slot could take now? Then the taker wakes another one. */
 bool sl__core_waiting(const struct sl__core *core);
-/* The attempt is over. error and so on are in the run. With a next_job_delay_ms the slot counts as resting after it,
+/* The attempt is over. error and so on are in the run. With a next_job_delay_ms of its type the slot counts as resting after it,
  * until sl__core_rested. */
 void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending ending, int64_t now_ns);
 void sl__core_rested(struct sl__core *core);

@@ -43,7 +43,7 @@ static struct want want_of(const struct sl__core *core, int lane, uint32_t klass
 		/* Ahead of free slots: what its handlers will start within SL__AHEAD_NS. */
 		uint32_t more = 0;
 		if (!class->once && !class->alone && batch > 1 && t->avg_ns >= 0 && !stuck) {
-			int64_t each = core_add(SL_MAX(t->avg_ns, 1000), core_ms(core->cfg.next_job_delay_ms));
+			int64_t each = core_add(SL_MAX(t->avg_ns, 1000), core_ms(t->cfg.next_job_delay_ms));
 			int64_t n = SL_MIN(t->cfg.slots, core->cfg.slots) * (SL__AHEAD_NS / each);
 			more = (uint32_t)SL_MIN(n, (int64_t)batch * core->cfg.lanes);
 		}
@@ -94,7 +94,7 @@ static uint32_t pick_class(const struct sl__core *core, int lane, int64_t now_ns
  * 0: there are none. */
 static int64_t linger_ns(const struct sl__core *core, const struct core_lane *l)
 {
-	if (l->waiting == 0 || core->avg_ns < 0 || core->cfg.next_job_delay_ms > 0)
+	if (l->waiting == 0 || core->avg_ns < 0 || core->rests)
 		return 0;
 	int64_t each = SL_MAX(core->avg_ns, 1);
 	if (each <= SL__LINGER_NS && l->waiting / (uint32_t)core->cfg.slots <= SL__LINGER_NS / each)

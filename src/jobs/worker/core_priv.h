@@ -85,6 +85,7 @@ struct sl__core {
 	int64_t backoff_ns;  /* lanes wait until then */
 	uint32_t failures;   /* in a row */
 	bool stopping, giving_up, paused;
+	bool rests;     /* after jobs of some type a slot rests */
 	uint64_t epoch; /* of the store, in its last reply */
 	/* the keeper's */
 	int64_t renew_ns; /* not later than the first renewal that is due */

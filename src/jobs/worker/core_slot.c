@@ -196,7 +196,7 @@ void sl__core_end(struct sl__core *core, struct sl__run *run, enum sl__ending en
 	core->last_end_ns = now_ns;
 	t->running--;
 	core->stats.busy--;
-	if (core->cfg.next_job_delay_ms > 0)
+	if (t->cfg.next_job_delay_ms > 0)
 		core->resting++;
 	if (ending == SL__END_SETTLED) {
 		sl__core_settled(core, run, now_ns);

@@ -30,6 +30,7 @@ static int64_t hand_in(sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu)
 	struct sl__run *run = a->run;
 	enum sl__ending ending = sl__attempt_finish(w, a);
 	struct sl__lane *lane = &w->lanes[run->claim->lane];
+	int64_t rest_ms = w->core_types[run->type].next_job_delay_ms;
 	enum sl_abort_reason reason = (enum sl_abort_reason)run->abort;
 	if (reason != SL_ABORT_NONE && !run->declared) {
 		/* Observed before the run is handed in: after that it may be gone. */
@@ -48,9 +49,9 @@ static int64_t hand_in(sl_worker *w, struct sl_attempt *a) SL_REQUIRES(w->mu)
 	}
 	if (w->waiters > 0)
 		sl__broadcast(&w->changed);
-	if (w->cfg.next_job_delay_ms == 0)
+	if (rest_ms == 0)
 		return now;
-	int64_t until = now + w->cfg.next_job_delay_ms * 1000000;
+	int64_t until = now + rest_ms * 1000000;
 	while (!w->end_slots && sl__mono_ns(env) < until)
 		(void)sl__wait(env, &a->wake, &w->mu, until);
 	sl__core_rested(w->core);

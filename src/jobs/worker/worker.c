@@ -143,7 +143,6 @@ static int fill_numbers(struct sl__core_cfg *cfg, const struct sl_worker_opts *o
 	cfg->claim_batch = o->claim_batch != 0 ? o->claim_batch : 256;
 	cfg->lanes = o->lanes != 0 ? o->lanes : 1;
 	cfg->poll_ms = o->poll_interval_ms != 0 ? o->poll_interval_ms : 60000;
-	cfg->next_job_delay_ms = o->next_job_delay_ms == SL_NONE ? 0 : o->next_job_delay_ms;
 	const struct {
 		const char *field;
 		int64_t value, least, most;
@@ -151,7 +150,7 @@ static int fill_numbers(struct sl__core_cfg *cfg, const struct sl_worker_opts *o
 		      {"claim_batch", cfg->claim_batch, 1, BATCH_MAX},
 		      {"lanes", cfg->lanes, 1, LANES_MAX},
 		      {"poll_interval_ms", cfg->poll_ms, 1, INT32_MAX},
-		      {"next_job_delay_ms", cfg->next_job_delay_ms, 0, INT32_MAX}};
+		      {"next_job_delay_ms", o->next_job_delay_ms == SL_NONE ? 0 : o->next_job_delay_ms, 0, INT32_MAX}};
 	for (size_t i = 0; i < SL_COUNT(ranges); i++)
 		if (ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most)
 			return sl_err_set(err, SL_EINVAL, "worker options: %s is %lld, and must be %lld to %lld",
@@ -181,13 +180,19 @@ static int resolve_type(sl_worker *w, size_t i, const struct sl_processor *p, co
 	int rc = sl__job_type_resolve(&full, name, layers, SL_COUNT(layers), err);
 	if (rc != 0)
 		return rc;
+	int64_t rest_ms = p->next_job_delay_ms != 0 ? p->next_job_delay_ms : o->next_job_delay_ms;
+	rest_ms = rest_ms == SL_NONE ? 0 : rest_ms;
+	if (rest_ms < 0 || rest_ms > INT32_MAX)
+		return sl_err_set(err, SL_EINVAL, "type %s: next_job_delay_ms is %lld, and must be 0 to %d", name,
+				  (long long)rest_ms, INT32_MAX);
 	int32_t slots = full.slots == 0 || full.slots > w->cfg.slots ? w->cfg.slots : full.slots;
 	w->core_types[i] = (struct sl__core_type){.name = name,
 						  .retry = full.retry,
 						  .lease_ms = full.lease_ms,
 						  .renew_ms = full.renew_interval_ms,
 						  .timeout_ms = full.timeout_ms,
-						  .slots = slots};
+						  .slots = slots,
+						  .next_job_delay_ms = rest_ms};
 	w->reap_types[i] = (struct sl_reap_type){.type = name, .retry = &w->core_types[i].retry};
 	w->processes[i].fn = p->process;
 	w->processes[i].ctx = p->ctx;

@@ -8,8 +8,9 @@
 sl_jobs *srv_changes_open(const struct srv_core *core, const struct sl_audit_record *records, size_t n,
 			  struct sl_err *err)
 {
-	const struct sl_jobs_opts opts = {SL_JOBS_OPTS_INIT,      .env = core->env, .store = core->store,
-					  .notify = core->notify, .audit = records, .n_audit = n};
+	const struct sl_jobs_opts opts = {
+		SL_JOBS_OPTS_INIT,    .env = core->env, .store = core->store, .notify = core->notify,
+		.types = core->types, .audit = records, .n_audit = n};
 	sl_jobs *jobs;
 	return sl_jobs_open(&jobs, &opts, err) == 0 ? jobs : NULL;
 }

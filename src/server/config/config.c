@@ -12,6 +12,7 @@
 
 const char *const srv_choices_access_log[] = {"off", "logfmt", "json", NULL};
 const char *const srv_choices_log_level[] = {"debug", "info", "warn", "error", NULL};
+const char *const srv_choices_damage[] = {"salvage", "truncate", "refuse", NULL};
 const char *const srv_choices_rows[] = {"csv", "jsonl", NULL};
 const char *const srv_choices_gaps[] = {"stop", "record", NULL};
 const char *const srv_choices_bad_rows[] = {"stop", "divert", NULL};
@@ -63,6 +64,7 @@ const char *srv_setting_expects(const struct srv_setting *setting, char *to, siz
 					    [SRV_NUMBER] = "a whole number",
 					    [SRV_MILLIS] = "milliseconds, or a duration such as 250ms, 60s or 5m,",
 					    [SRV_BYTES] = "bytes, or a size such as 64KiB or 16MiB,",
+					    [SRV_FACTOR] = "a number such as 2 or 1.5",
 					    [SRV_SWITCH] = "true or false",
 					    [SRV_CHOICE] = "one of",
 					    [SRV_LIST] = "a list of texts"};
@@ -70,6 +72,9 @@ const char *srv_setting_expects(const struct srv_setting *setting, char *to, siz
 	if (setting->kind == SRV_NUMBER || setting->kind == SRV_MILLIS || setting->kind == SRV_BYTES)
 		(void)snprintf(to + used, size - (size_t)used, " from %lld to %lld", (long long)setting->min,
 			       (long long)setting->max);
+	if (setting->kind == SRV_FACTOR)
+		(void)snprintf(to + used, size - (size_t)used, " from %g to %g", (double)setting->min / 1000,
+			       (double)setting->max / 1000);
 	for (int i = 0; setting->kind == SRV_CHOICE && setting->choices[i] != NULL && (size_t)used < size; i++)
 		used += snprintf(to + used, size - (size_t)used, "%s %s", i ? "," : "", setting->choices[i]);
 	return to;
@@ -93,6 +98,7 @@ static int read_setting_value(const struct srv_setting *s, const char *text, int
 	const struct unit *unit = s->kind == SRV_MILLIS ? durations : s->kind == SRV_BYTES ? sizes : plain;
 	char *end;
 	long long n;
+	double factor;
 	switch (s->kind) {
 	case SRV_NUMBER:
 	case SRV_MILLIS:
@@ -106,6 +112,13 @@ static int read_setting_value(const struct srv_setting *s, const char *text, int
 		if (unit->name == NULL || __builtin_mul_overflow(n, unit->factor, out))
 			return -1;
 		return *out < s->min || *out > s->max ? -1 : 0;
+	case SRV_FACTOR:
+		factor = strtod(text, &end);
+		if (end == text || *end != '\0' || isspace((unsigned char)*text) ||
+		    !(factor * 1000 >= (double)s->min) || !(factor * 1000 <= (double)s->max))
+			return -1;
+		*out = (int64_t)(factor * 1000 + 0.5);
+		return 0;
 	case SRV_SWITCH:
 		for (int i = 0; i < 4; i++) {
 			*out = strcasecmp(text, yes[i]) == 0;
@@ -127,22 +140,22 @@ static int read_setting_value(const struct srv_setting *s, const char *text, int
 	return 0;
 }
 
-int srv_config_set(struct srv_config *config, const struct srv_setting *setting, const char *text, struct sl_err *err)
+int srv_setting_store(void *base, const struct srv_setting *setting, const char *label, const char *text,
+		      struct sl_err *err)
 {
+	void *member = (char *)base + setting->offset;
 	char expected[160];
 	int64_t number = 0;
 	if (read_setting_value(setting, text, &number))
-		return sl_err_set(err, SL_ECONFIG, "%s.%s: '%.60s' is not %s", setting->section, setting->name, text,
+		return sl_err_set(err, SL_ECONFIG, "%s: '%.60s' is not %s", label, text,
 				  srv_setting_expects(setting, expected, sizeof(expected)));
 	if (setting->kind == SRV_PATH) {
-		char name[96];
 		struct sl_err why;
-		(void)snprintf(name, sizeof(name), "%s.%s", setting->section, setting->name);
-		if (sl_check_local_path(name, text, &why))
+		if (sl_check_local_path(label, text, &why))
 			return sl_err_set(err, SL_ECONFIG, "%s", why.msg);
 	}
 	if (setting->kind == SRV_LIST) {
-		struct srv_list *list = field_of(config, setting);
+		struct srv_list *list = member;
 		char **items = realloc(list->items, (list->n + 2) * sizeof(*items));
 		if (items == NULL)
 			return sl__no_memory(err, setting->name);
@@ -152,7 +165,7 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 			return sl__no_memory(err, setting->name);
 		items[++list->n] = NULL;
 	} else if (setting->kind == SRV_TEXT || setting->kind == SRV_PATH) {
-		char **field = field_of(config, setting);
+		char **field = member;
 		char *copy = *text ? strdup(text) : NULL; /* an empty text takes a value back */
 
 		if (*text && copy == NULL)
@@ -160,9 +173,17 @@ int srv_config_set(struct srv_config *config, const struct srv_setting *setting,
 		free(*field);
 		*field = copy;
 	} else {
-		*(int64_t *)field_of(config, setting) = number;
+		*(int64_t *)member = number;
 	}
 	return 0;
+}
+
+int srv_config_set(struct srv_config *config, const struct srv_setting *setting, const char *text, struct sl_err *err)
+{
+	char label[96];
+	(void)snprintf(label, sizeof(label), "%s.%s", setting->section, setting->name);
+	config->given[setting - srv_settings] = true;
+	return srv_setting_store(config, setting, label, text, err);
 }
 
 void srv_config_clear(struct srv_config *config, const struct srv_setting *setting)
@@ -186,7 +207,14 @@ int srv_config_init(struct srv_config *config, struct sl_err *err)
 		if (s->def == NULL && (s->kind == SRV_CHOICE || (s->kind == SRV_MILLIS && s->min == 0)))
 			*(int64_t *)field_of(config, s) = -1;
 	}
+	memset(config->given, 0, sizeof(config->given));
 	return 0;
+}
+
+bool srv_config_given(const struct srv_config *config, const char *section, const char *name)
+{
+	const struct srv_setting *s = srv_setting_find(section, name);
+	return s != NULL && config->given[s - srv_settings];
 }
 
 void srv_config_fini(struct srv_config *config)
@@ -196,6 +224,8 @@ void srv_config_fini(struct srv_config *config)
 			free(*(char **)field_of(config, s));
 		srv_config_clear(config, s);
 	}
+	srv_types_fini(config);
+	free(config->file);
 	memset(config, 0, sizeof(*config));
 }
 

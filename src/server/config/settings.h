@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every setting of a server, once. From these rows come the struct, the YAML sections, the environment's names, the
- * flags of `sluice up` and `sluice server`, docs/configuration.md and what an error suggests.
+ * flags of `sluice up`, `sluice server` and `sluice worker`, docs/configuration.md and what an error suggests.
  *
  *   X(KIND, section, name, flag, letter, ARG, default, least, most, choices, help)
  *
@@ -10,7 +10,7 @@
  * 001, coordinator of 002, wal of 003, jobs of 004. A default of NULL is said by the help.
  *
  * KIND: TEXT, PATH (of a local file or folder; a URL is refused), NUMBER, MILLIS (a number of milliseconds, or 250ms,
- * 60s, 5m), BYTES (a number, or 64KiB, 1MiB), SWITCH (true, false), CHOICE (one of choices), LIST (of texts; in the
+ * 60s, 5m), BYTES (a number, or 64KiB, 1MiB), FACTOR (1.5; in thousandths), SWITCH (true, false), CHOICE (one of choices), LIST (of texts; in the
  * environment one a line).
  */
 #ifndef SLUICE_SERVER_CONFIG_SETTINGS_H
@@ -58,23 +58,87 @@
 	X(PATH, export_events, dir, "export", 0, "DIR", NULL, 0, 0, NULL,                                              \
 	  "Export the store's events to this folder as Parquet, with a catalog and an audit chain; default: off")
 
-/* Flags of `sluice up` only: its worker. */
-#define SRV_SETTINGS_UP(X)                                                                                             \
+/* Flags of `sluice worker` and `sluice up`. */
+#define SRV_SETTINGS_WORKER(X)                                                                                         \
 	X(LIST, jobs, types, "type", 't', "NAME=COMMAND", NULL, 0, 0, NULL,                                            \
 	  "Serve this type with this command, split into words (quotes keep words together, nothing is expanded). "    \
 	  "NAME alone needs command_from_input")                                                                       \
 	X(SWITCH, jobs, command_from_input, "command-from-input", 0, NULL, "false", 0, 0, NULL,                        \
-	  "Let the input of a job name its command, for each type without one and for 'sluice run --detach'. "         \
-	  "Warning: anyone who can write to the store can then run commands as this user. Jobs that came over HTTP "   \
-	  "fail")                                                                                                      \
+	  "Let the input of a job name its command, for each type without one; 'sluice run --detach' enqueues such "   \
+	  "jobs, of type run, which 'sluice up' then serves. Warning: anyone who can write to the store can then run " \
+	  "commands as this user. Jobs that came over HTTP fail")                                                      \
 	X(SWITCH, jobs, shell, "shell", 0, NULL, "false", 0, 0, NULL, "Run each command with /bin/sh -c")              \
 	X(LIST, jobs, pass_env, "pass-env", 0, "NAME", NULL, 0, 0, NULL,                                               \
 	  "Pass this variable to commands although it is one of Sluice's secrets: PGPASSWORD, the password in "        \
 	  "SLUICE_STORE, SLUICE_…TOKEN…")                                                                              \
 	X(TEXT, jobs, run_as, "run-as", 0, "USER", NULL, 0, 0, NULL,                                                   \
-	  "Run the commands as this user, who cannot read the server's files, such as the store. Needs root, or "      \
-	  "CAP_SETUID, CAP_SETGID and CAP_KILL; default: the server's own user")                                       \
-	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL, "Number of jobs run at the same time")
+	  "Run the commands as this user, who cannot read the worker's files, such as the store. Needs root, or "      \
+	  "CAP_SETUID, CAP_SETGID and CAP_KILL; default: the worker's own user")                                       \
+	X(MILLIS, jobs, lease_ms, "lease", 0, "TIME", "60s", 100, SRV_DAY_MS, NULL,                                    \
+	  "Lease of a job; without a renewal for this long, another worker takes the job")                             \
+	X(MILLIS, jobs, renew_interval_ms, "renew", 0, "TIME", NULL, 10, SRV_DAY_MS, NULL,                             \
+	  "Renew leases at this interval, at most half of lease_ms; default a third of it")                            \
+	X(MILLIS, jobs, timeout_ms, "timeout", 0, "TIME", "0", 0, SRV_YEAR_MS, NULL,                                   \
+	  "Stop a command that runs longer; 0: never")                                                                 \
+	X(NUMBER, jobs, max_attempts, "max-attempts", 0, "N", "0", 0, 1000000, NULL,                                   \
+	  "Fail a job after this many charged attempts; 0: never. With 1, a job starts at most once: it fails if its " \
+	  "worker stops or dies")                                                                                      \
+	X(MILLIS, jobs, initial_delay_ms, "retry-delay", 0, "TIME", "10s", 1, SRV_DAY_MS, NULL,                        \
+	  "Delay before the second attempt")                                                                           \
+	X(MILLIS, jobs, max_delay_ms, "retry-max-delay", 0, "TIME", NULL, 1, SRV_YEAR_MS, NULL,                        \
+	  "Longest delay between attempts; default 300s, or the delay before the second attempt if that is longer")    \
+	X(FACTOR, jobs, multiplier, "retry-multiplier", 0, "N", "2", 1000, 100000, NULL,                               \
+	  "Multiply the delay by this after each further attempt")                                                     \
+	X(MILLIS, jobs, next_job_delay_ms, "next-job-delay", 0, "TIME", "0", 0, SRV_DAY_MS, NULL,                      \
+	  "Let a slot rest for this long after each job")                                                              \
+	X(MILLIS, jobs, poll_interval_ms, "poll", 0, "TIME", "60s", 10, SRV_DAY_MS, NULL,                              \
+	  "Poll for jobs at this interval, even without a notification")                                               \
+	X(MILLIS, jobs, kill_grace_ms, "kill-grace", 0, "TIME", "5s", 1, 3600000, NULL,                                \
+	  "Time between SIGTERM and SIGKILL for a command that must stop")                                             \
+	X(PATH, wal, wal_dir, "wal", 0, "DIR", NULL, 0, 0, NULL,                                                       \
+	  "Folder that keeps output until it is in the store; default ~/.sluice/wal, of 'sluice up' wal in its data "  \
+	  "folder")                                                                                                    \
+	X(PATH, wal, key_file, "wal-key-file", 0, "FILE", NULL, 0, 0, NULL,                                            \
+	  "Encrypt the output that is kept on disk, log and spools, with the key in this file: 32 bytes, raw or as "   \
+	  "64 "                                                                                                        \
+	  "hexadecimal digits, mode 0600; default: not encrypted")                                                     \
+	X(CHOICE, wal, on_corruption, "wal-on-corruption", 0, "POLICY", "salvage", 0, 0, srv_choices_damage,           \
+	  "Policy for a damaged log: keep every good record, cut the log at the damage, or do not open it")            \
+	X(NUMBER, wal, retention_days, "wal-retention-days", 0, "N", "30", 1, 36500, NULL,                             \
+	  "Days that archives are kept")                                                                               \
+	X(MILLIS, wal, retry_delay_ms, "wal-retry-delay", 0, "TIME", "1s", 1, SRV_DAY_MS, NULL,                        \
+	  "Delay before output that could not be sent is sent again")                                                  \
+	X(MILLIS, wal, retry_max_delay_ms, "wal-retry-max-delay", 0, "TIME", "60s", 1, SRV_DAY_MS, NULL,               \
+	  "Longest delay before it is sent again")                                                                     \
+	X(FACTOR, wal, retry_multiplier, "wal-retry-multiplier", 0, "N", "2", 1000, 100000, NULL,                      \
+	  "Multiply the delay by this after each further failure")
+
+/* A flag of both; `sluice worker` has another default: 1 slot. */
+#define SRV_SETTINGS_UP(X)                                                                                             \
+	X(NUMBER, jobs, slots, "slots", 'n', "N", "4", 1, 10000, NULL,                                                 \
+	  "Number of jobs run at the same time; default 1 for 'sluice worker'")
+
+/* Settings of one type: types.TYPE.NAME, with `jobs` for what is not set.
+ *
+ *   X(KIND, member, name, least, most, help)
+ */
+#define SRV_TYPE_SETTINGS(X)                                                                                           \
+	X(TEXT, command, "command", 0, 0, "Serve the type with this command, as --type does; --type wins")             \
+	X(MILLIS, lease, "lease", 100, SRV_DAY_MS, "Lease of its jobs")                                                \
+	X(MILLIS, renew, "renew", 10, SRV_DAY_MS,                                                                      \
+	  "Renew leases at this interval, at most half of the lease; default a third of a lease that is set here")     \
+	X(MILLIS, timeout, "timeout", 0, SRV_YEAR_MS, "Stop a command that runs longer; 0: never")                     \
+	X(NUMBER, priority, "priority", -INT32_MAX, INT32_MAX,                                                         \
+	  "Priority of new jobs that give none, when a server enqueues them or a job of this worker continues with "   \
+	  "them; smaller runs first")                                                                                  \
+	X(NUMBER, slots, "slots", 1, 10000, "Maximum jobs of the type that run at the same time in this worker")       \
+	X(MILLIS, next_job_delay, "next_job_delay", 0, SRV_DAY_MS, "Let a slot rest for this long after such a job")   \
+	X(MILLIS, retry_first, "retry.first", 1, SRV_DAY_MS, "Delay before the second attempt")                        \
+	X(MILLIS, retry_cap, "retry.cap", 1, SRV_YEAR_MS, "Longest delay between attempts")                            \
+	X(FACTOR, retry_multiplier, "retry.multiplier", 1000, 100000,                                                  \
+	  "Multiply the delay by this after each further attempt")                                                     \
+	X(NUMBER, max_attempts, "retry.max_attempts", 0, 1000000,                                                      \
+	  "Fail a job after this many charged attempts; 0: never")
 
 /* No flag of their own. */
 #define SRV_SETTINGS_REST(X)                                                                                           \
@@ -101,26 +165,8 @@
 	  "Time allowed for running commands, open requests and the log to finish when the server stops")              \
 	X(CHOICE, server, log_level, NULL, 0, NULL, NULL, 0, 0, srv_choices_log_level,                                 \
 	  "Print only records of this level or above; reloaded on SIGHUP; default: that of --log-level")               \
-	X(MILLIS, jobs, lease_ms, NULL, 0, NULL, "60000", 100, SRV_DAY_MS, NULL,                                       \
-	  "Lease of a job; without a renewal for this long, another worker takes the job")                             \
-	X(MILLIS, jobs, renew_interval_ms, NULL, 0, NULL, NULL, 10, SRV_DAY_MS, NULL,                                  \
-	  "Renew leases at this interval, at most half of lease_ms; default a third of it")                            \
-	X(MILLIS, jobs, poll_interval_ms, NULL, 0, NULL, "60000", 10, SRV_DAY_MS, NULL,                                \
-	  "Poll for jobs at this interval, even without a notification")                                               \
-	X(MILLIS, jobs, timeout_ms, NULL, 0, NULL, "0", 0, SRV_YEAR_MS, NULL,                                          \
-	  "Stop a command that runs longer; 0: never")                                                                 \
-	X(NUMBER, jobs, max_attempts, NULL, 0, NULL, "0", 0, 1000000, NULL,                                            \
-	  "Attempts per job; then it fails for good. 0: retry without a limit")                                        \
-	X(MILLIS, jobs, initial_delay_ms, NULL, 0, NULL, "10000", 1, SRV_DAY_MS, NULL,                                 \
-	  "Delay before the second attempt; it doubles with each further one")                                         \
-	X(MILLIS, jobs, max_delay_ms, NULL, 0, NULL, "300000", 1, SRV_YEAR_MS, NULL, "Longest delay between attempts") \
-	X(MILLIS, jobs, kill_grace_ms, NULL, 0, NULL, "5000", 1, 3600000, NULL,                                        \
-	  "Time between SIGTERM and SIGKILL for a command that must stop")                                             \
-	X(PATH, wal, wal_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                         \
-	  "Folder that keeps output until it is in the store; default wal in the data folder")                         \
 	X(PATH, wal, archive_dir, NULL, 0, NULL, NULL, 0, 0, NULL,                                                     \
 	  "Folder for the archives of sent logs; default archive in the data folder")                                  \
-	X(NUMBER, wal, retention_days, NULL, 0, NULL, "30", 1, 36500, NULL, "Days that archives are kept")             \
 	X(MILLIS, wal, flush_interval_ms, NULL, 0, NULL, "100", 1, 60000, NULL,                                        \
 	  "Longest sleep of the sender while records are pending")                                                     \
 	X(MILLIS, wal, linger_ms, NULL, 0, NULL, "2", 0, 60000, NULL,                                                  \
@@ -216,6 +262,6 @@
 	X(PATH, export, dead_letters, NULL, 0, NULL, NULL, 0, 0, NULL,                                                 \
 	  "Folder for diverted rows; default _dead/DATASET in the folder")
 
-#define SRV_SETTINGS(X) SRV_SETTINGS_SHARED(X) SRV_SETTINGS_UP(X) SRV_SETTINGS_REST(X)
+#define SRV_SETTINGS(X) SRV_SETTINGS_SHARED(X) SRV_SETTINGS_WORKER(X) SRV_SETTINGS_UP(X) SRV_SETTINGS_REST(X)
 
 #endif

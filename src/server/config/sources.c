@@ -19,6 +19,8 @@ int srv_config_assign(struct srv_config *config, const char *text, struct sl_err
 	const char *equals = strchr(text, '='), *dot = strchr(text, '.');
 	char full[SRV_N_SETTINGS][SRV_ENV_BYTES], given[SRV_ENV_BYTES];
 	const char *names[SRV_N_SETTINGS];
+	if (strncmp(text, "types.", 6) == 0)
+		return srv_type_assign(config, text + 6, err);
 	if (equals == NULL || dot == NULL || dot > equals || equals - text >= (ptrdiff_t)sizeof(given))
 		return sl_err_set(err, SL_ECONFIG, "--set: '%.80s' is not SECTION.NAME=VALUE", text);
 	(void)snprintf(given, sizeof(given), "%.*s", (int)(equals - text), text);
@@ -86,14 +88,20 @@ int srv_config_environment(struct srv_config *config, char *const *env, struct s
 
 int srv_config_check(const struct srv_config *c, struct sl_err *err)
 {
+	struct srv_place at;
+	int rc = srv_types_check(c, &at, err);
+	if (rc != 0)
+		return rc;
 	if ((c->server_tls_cert_file == NULL) != (c->server_tls_key_file == NULL))
 		return sl_err_set(err, SL_ECONFIG, "server.%s: missing; a certificate and its key go together",
 				  c->server_tls_cert_file != NULL ? "tls_key_file" : "tls_cert_file");
 	if (c->jobs_renew_interval_ms > c->jobs_lease_ms / 2)
 		return sl_err_set(err, SL_ECONFIG, "jobs.renew_interval_ms: must be at most half of lease_ms, %lld",
 				  (long long)c->jobs_lease_ms / 2);
-	if (c->jobs_max_delay_ms < c->jobs_initial_delay_ms)
+	if (c->jobs_max_delay_ms && c->jobs_max_delay_ms < c->jobs_initial_delay_ms)
 		return sl_err_set(err, SL_ECONFIG, "jobs.max_delay_ms: must not be shorter than initial_delay_ms");
+	if (c->wal_retry_max_delay_ms < c->wal_retry_delay_ms)
+		return sl_err_set(err, SL_ECONFIG, "wal.retry_max_delay_ms: must not be shorter than retry_delay_ms");
 	if (c->coordinator_max_backoff_ms < c->coordinator_initial_backoff_ms)
 		return sl_err_set(err, SL_ECONFIG,
 				  "coordinator.max_backoff_ms: must not be shorter than initial_backoff_ms");
