@@ -55,8 +55,10 @@ struct sl_load_opts {
 
 	/* what survives the run */
 	const char *dead_letters; /* required: a folder, created when it is missing */
-	const char *wal_dir;      /* folder of the logs; NULL: no log */
-	enum sl_switch resume;    /* off: the table keeps no record of the load; default on, for databases */
+	/* on: while another process writes to that folder, use "<dead_letters>-2", and so on; default off: SL_ELOCKED */
+	enum sl_switch dead_letters_numbered;
+	const char *wal_dir;   /* folder of the logs; NULL: no log */
+	enum sl_switch resume; /* off: the table keeps no record of the load; default on, for databases */
 	enum sl_switch again; /* on: load the input from its beginning although it is recorded as loaded; default off */
 	const char *load_id;  /* name of an input without a path, to resume it by; for one input */
 
@@ -103,6 +105,9 @@ SL_API void sl_load_get_stats(sl_load *load, struct sl_load_stats *out);
 /* The URL of the target without secrets; NULL before the target and the dead letters are open. For the thread of run.
  * Lives as long as the handle. */
 SL_API const char *sl_load_target(const sl_load *load);
+
+/* The folder of the dead letters; with dead_letters_numbered the one that was free. As sl_load_target otherwise. */
+SL_API const char *sl_load_dead_letters(const sl_load *load);
 
 #ifdef __cplusplus
 }

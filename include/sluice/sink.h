@@ -101,6 +101,8 @@ struct sl_sink_opts {
 	/* postgres, sqlite, with on_conflict: on: a row whose key is there already must be equal to what is there. One
 	 * that is not fails the batch with SL_ECONFLICT, and nothing of the batch is written. Default off: replaced. */
 	enum sl_switch immutable_rows;
+
+	char delimiter; /* of CSV records; default ',' */
 };
 #define SL_SINK_OPTS_INIT .struct_size = sizeof(struct sl_sink_opts)
 

@@ -94,7 +94,7 @@ static int result(struct load *l, int rc, const struct sl_err *err)
 	}
 	if (s.dead_all)
 		cli_say(l->cli, SL_LOG_ERROR, "%s in %s; list the reasons with 'sluice dlq list'",
-			text_count(count, s.dead_all, "dead letter"), opt_str(l->args, "dead-letters"));
+			text_count(count, s.dead_all, "dead letter"), sl_load_dead_letters(l->handle));
 	if (s.dropped)
 		cli_say(l->cli, SL_LOG_ERROR, "%s dropped: the target was slower than the input (--overflow)",
 			text_count(count, s.dropped, "row"));
@@ -191,9 +191,9 @@ static int check_resume(struct load *l)
 
 static int set_target(struct load *l)
 {
-	static const char *const of_csv[] = {"columns", "no-header", "null"};
+	static const char *const of_csv[] = {"columns", "no-header", "null", "delimiter"};
 	const struct parsed *a = l->args;
-	const char *multiplier = opt_str(a, "backoff-multiplier");
+	const char *multiplier = opt_str(a, "backoff-multiplier"), *delimiter = opt_str(a, "delimiter");
 	char *end;
 	int rc = set_inputs(l);
 
@@ -207,6 +207,12 @@ static int set_target(struct load *l)
 		return cli_usage(l->cli, "--backoff-multiplier: '%s' is not a number from 1 to 1000", multiplier);
 	if (opt_given(a, "columns") && !opt_flag(a, "no-header"))
 		return cli_usage(l->cli, "--columns is for CSV without a header; add --no-header");
+	if (delimiter != NULL && strcmp(delimiter, "tab") != 0 && strcmp(delimiter, "\\t") != 0 &&
+	    (strlen(delimiter) != 1 || strchr("\"\r\n", *delimiter) != NULL || *delimiter < 0))
+		return cli_usage(l->cli, "--delimiter: '%s' is not an ASCII character other than a quote, or tab",
+				 delimiter);
+	if (delimiter != NULL)
+		l->sink.delimiter = strlen(delimiter) == 1 ? *delimiter : '\t';
 	l->url = opt_str(a, "to");
 	rc = check_resume(l);
 	if (rc != 0)
@@ -217,6 +223,7 @@ static int set_target(struct load *l)
 	l->sink.body = (enum sl_http_body)opt_num(a, "body");
 	l->sink.header_file = opt_str(a, "header-file");
 	l->sink.token_file = opt_str(a, "token-file");
+	l->sink.ca_file = opt_str(a, "ca-file");
 	l->sink.timeout_ms = opt_num(a, "timeout");
 	l->sink.zstd_level = (int32_t)opt_num(a, "zstd");
 	l->sink.rotate_bytes = opt_num(a, "rotate-bytes");
@@ -254,6 +261,9 @@ static int open_load(struct load *l)
 				 .multiplier = multiplier != NULL ? strtod(multiplier, NULL) : 0,
 				 .jitter = opt_num(a, "jitter") ? SL_JITTER_OFF : SL_JITTER_DEFAULT},
 		.retry.give_up_after_ms = limit ? limit : SL_UNLIMITED,
+		.breaker = {.failures = (int32_t)opt_num(a, "breaker-failures"),
+			    .open_ms = opt_num(a, "breaker-pause"),
+			    .open_max_ms = SL_MAX(opt_num(a, "breaker-max-pause"), opt_num(a, "breaker-pause"))},
 		.rate.items = (double)opt_num(a, "rate")};
 	const struct sl_load_opts opts = {SL_LOAD_OPTS_INIT,
 					  .env = &l->cli->env,
@@ -266,6 +276,7 @@ static int open_load(struct load *l)
 					  .create = opt_flag(a, "create") ? SL_ON : SL_OFF,
 					  .delivery = &delivery,
 					  .dead_letters = opt_str(a, "dead-letters"),
+					  .dead_letters_numbered = opt_given(a, "dead-letters") ? SL_OFF : SL_ON,
 					  .wal_dir = opt_str(a, "wal"),
 					  .resume = opt_flag(a, "no-resume") ? SL_OFF : SL_ON,
 					  .again = opt_flag(a, "again") ? SL_ON : SL_OFF,
@@ -428,7 +439,32 @@ static const struct opt load_opts[] = {
 	 .kind = OPT_STRING,
 	 .arg = "DIR",
 	 .def = "./sluice-dead-letters",
-	 .help = "Folder for rows that cannot be written"},
+	 .help = "Folder for rows that cannot be written. Without this option, a load next to another one in the same "
+		 "folder uses ./sluice-dead-letters-2, and so on"},
+	OPT_TEXT("delimiter", 0, "CHAR", "Character between the fields of CSV, or tab (default: a comma)"),
+	OPT_TEXT("ca-file", 0, "FILE",
+		 "Trust the certificates in FILE (PEM) for an https target (default: the system's)"),
+	{.name = "breaker-failures",
+	 .kind = OPT_INT,
+	 .arg = "N",
+	 .def = "5",
+	 .min = 1,
+	 .max = 1000000,
+	 .help = "Pause after this many failed batches in a row"},
+	{.name = "breaker-pause",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "1s",
+	 .min = 1,
+	 .max = 86400000,
+	 .help = "First pause before the target is tried again; it doubles with each failure"},
+	{.name = "breaker-max-pause",
+	 .kind = OPT_DURATION,
+	 .arg = "TIME",
+	 .def = "30s",
+	 .min = 1,
+	 .max = 86400000,
+	 .help = "Longest pause before the target is tried again"},
 	OPT_TEXT("columns", 0, "COLS", "Columns of CSV without a header, as a,b"),
 	{.name = "no-header", .kind = OPT_FLAG, .help = "Read the first record of CSV as a row"},
 	OPT_TEXT("null", 0, "TEXT", "Read an unquoted CSV field with this text as NULL (default: the empty text)"),

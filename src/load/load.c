@@ -12,7 +12,7 @@
 #include "flow/new.h"
 #include "load/load.h"
 
-enum { SAMPLE_RECORDS = 1000 };
+enum { SAMPLE_RECORDS = 1000, MAX_FOLDERS = 100 /* of dead letters, side by side */ };
 
 /* ---- inputs ---- */
 
@@ -74,7 +74,8 @@ int sl__load_input_open(struct load_input *in, sl_load *l, const char *path, str
 				       .format = l->to.opts.format,
 				       .header = l->header ? SL_ON : SL_OFF,
 				       .max_record_bytes = l->max_record_bytes,
-				       .null_text = l->to.opts.null_text};
+				       .null_text = l->to.opts.null_text,
+				       .delimiter = l->to.opts.delimiter};
 	struct stat st;
 	int rc;
 
@@ -207,9 +208,18 @@ static int open_target(sl_load *l, struct sl_err *err)
 	rc = l->sink.ops->check != NULL ? l->sink.ops->check(l->sink.ctx, err) : 0;
 	if (rc != 0)
 		return sl__load_name_error(err, rc, sl_sink_target(&l->sink));
-	if (stat(l->dead_dir, &st) == 0 && !S_ISDIR(st.st_mode))
-		return sl_err_set(err, SL_ECREATE, "dead_letters: %.200s is not a folder", l->dead_dir);
-	rc = sl_dlq_open(&l->dead, l->dead_dir, &dead, err);
+	for (int i = 1; i <= (l->numbered ? MAX_FOLDERS : 1); i++) {
+		int n = i == 1 ? snprintf(l->dead_path, sizeof(l->dead_path), "%s", l->dead_dir)
+			       : snprintf(l->dead_path, sizeof(l->dead_path), "%s-%d", l->dead_dir, i);
+
+		if ((size_t)n >= sizeof(l->dead_path))
+			return sl_err_set(err, SL_EINVAL, "dead_letters: the path is too long");
+		if (stat(l->dead_path, &st) == 0 && !S_ISDIR(st.st_mode))
+			return sl_err_set(err, SL_ECREATE, "dead_letters: %.200s is not a folder", l->dead_path);
+		rc = sl_dlq_open(&l->dead, l->dead_path, &dead, err);
+		if (rc != SL_ELOCKED)
+			break;
+	}
 	if (rc == SL_ELOCKED)
 		return sl_err_set(err, rc, "another process writes to %.150s; use another folder (--dead-letters)",
 				  l->dead_dir);
@@ -440,6 +450,7 @@ int sl_load_open(sl_load **out, const struct sl_load_opts *opts, struct sl_err *
 	l->create = o.create == SL_ON;
 	l->wants_resume = o.resume != SL_OFF;
 	l->again = o.again == SL_ON;
+	l->numbered = o.dead_letters_numbered == SL_ON;
 	l->max_record_bytes = o.max_record_bytes;
 	l->stop_fd = o.stop_fd;
 	sl__mutex_init(&l->mu);
@@ -498,4 +509,9 @@ void sl_load_get_stats(sl_load *l, struct sl_load_stats *out)
 const char *sl_load_target(const sl_load *l)
 {
 	return l->dead != NULL ? sl_sink_target(&l->sink) : NULL;
+}
+
+const char *sl_load_dead_letters(const sl_load *l)
+{
+	return l->dead != NULL ? l->dead_path : NULL;
 }

@@ -47,7 +47,8 @@ struct sl_load {
 	/* options */
 	const char **paths;
 	size_t n_paths;
-	bool header, create, wants_resume, again;
+	bool header, create, wants_resume, again, numbered;
+	char dead_path[PATH_MAX]; /* of dead letters, with a number when dead_dir is another process's */
 	int64_t max_record_bytes;
 	struct load_target to; /* its strings are in `strings` */
 	struct sl_coordinator_opts delivery;

@@ -62,14 +62,16 @@ static int check_single(sl_records *records, struct sl_err *err)
  * with a header if the columns are known. */
 static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter *letter, struct sl_err *err)
 {
-	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = o->format,
+	struct sl_records_opts opts = {SL_RECORDS_OPTS_INIT, .format = o->format, .delimiter = o->delimiter,
 				       .header = o->n_columns ? SL_ON : SL_OFF, .max_record_bytes = 64 << 20};
 	sl_records *records = NULL;
 	size_t bytes = letter->item_len + 1;
 	struct text t = {NULL, 0, 0};
-	char *at;
+	char delimiter = ',', *at;
 	int rc;
 
+	if (o->delimiter != 0)
+		delimiter = o->delimiter;
 	if (letter->code == SL_ETOOBIG && letter->attempts == 0)
 		return sl_err_set(err, SL_EREFUSED, "the item is only the beginning of a record that was too long");
 	for (size_t i = 0; i < o->n_columns; i++)
@@ -85,7 +87,7 @@ static int check_record(const struct sl_sink_opts *o, const struct sl_dlq_letter
 			*at++ = *name;
 		}
 		*at++ = '"';
-		*at++ = i + 1 < o->n_columns ? ',' : '\n';
+		*at++ = i + 1 < o->n_columns ? delimiter : '\n';
 	}
 	memcpy(at, letter->item, letter->item_len);
 	t.n = (size_t)(at - t.bytes) + letter->item_len;

@@ -87,6 +87,7 @@ int sl__load_target_write(const struct load_target *s, const sl_sink *sink, char
 {
 	const struct sl_sink_opts *o = &s->opts;
 	struct text t = {.object = json_object()};
+	const char delimiter[] = {o->delimiter, '\0'};
 	char *text;
 	size_t n;
 
@@ -98,6 +99,7 @@ int sl__load_target_write(const struct load_target *s, const sl_sink *sink, char
 	set_list(&t, "columns", o->columns, o->n_columns);
 	set_list(&t, "on_conflict", o->on_conflict, o->n_on_conflict);
 	set_text(&t, "null", o->null_text);
+	set_text(&t, "delimiter", o->delimiter ? delimiter : NULL);
 	set_text(&t, "body", o->body ? bodies[o->body] : NULL);
 	set_path(&t, "header_file", o->header_file);
 	set_path(&t, "token_file", o->token_file);
@@ -177,6 +179,8 @@ int sl__load_target_read(struct load_target *s, const struct sl_env *env, const 
 	s->opts.on_conflict = s->lists[1];
 	s->opts.table = text_of(j, "table");
 	s->opts.null_text = text_of(j, "null");
+	if (text_of(j, "delimiter") != NULL)
+		s->opts.delimiter = *text_of(j, "delimiter");
 	s->opts.header_file = text_of(j, "header_file");
 	s->opts.token_file = text_of(j, "token_file");
 	s->opts.ca_file = text_of(j, "ca_file");

@@ -67,7 +67,8 @@ static int file_lane_init(struct file_lane *l, const struct sl_env *env, const s
 						 .csv = o->format == SL_ROWS_CSV,
 						 .columns = o->columns,
 						 .n_columns = o->n_columns,
-						 .null_text = o->null_text};
+						 .null_text = o->null_text,
+						 .delimiter = o->delimiter};
 		l->fields = sl__calloc(l->env, o->n_columns, sizeof(*l->fields));
 		rc = l->fields == NULL ? sl__no_memory(err, "file") : sl__row_reader_new(&l->reader, &row, err);
 	}
@@ -93,7 +94,8 @@ static int put_record(struct file_lane *l, const char *data, size_t len, struct 
 {
 	const struct sl_sink_opts *o = l->opts;
 	size_t start = l->text.len;
-	bool as_it_is = o->format == o->file_format && (o->null_text == NULL || o->null_text[0] == '\0');
+	bool as_it_is = o->format == o->file_format && (o->null_text == NULL || o->null_text[0] == '\0') &&
+			(o->delimiter == 0 || o->delimiter == ',');
 	int rc = 0;
 	if (l->reader != NULL)
 		rc = sl__row_read(l->reader, data, len, l->fields, err);

@@ -21,7 +21,8 @@ int sl__http_body_init(struct sl__http_body *b, const struct sl_env *env, const 
 					 .csv = true,
 					 .columns = opts->columns,
 					 .n_columns = opts->n_columns,
-					 .null_text = opts->null_text};
+					 .null_text = opts->null_text,
+					 .delimiter = opts->delimiter};
 	int rc = 0;
 	*b = (struct sl__http_body){.env = env, .opts = opts};
 	sl__buf_init(&b->text, env);

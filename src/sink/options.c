@@ -15,6 +15,7 @@ static const char *foreign_option(const struct sl_sink_opts *o, unsigned groups)
 		{SL__SINK_ROWS, o->format != SL_ROWS_JSON, "format"},
 		{SL__SINK_ROWS, o->columns != NULL || o->n_columns != 0, "columns"},
 		{SL__SINK_ROWS, o->null_text != NULL, "null_text"},
+		{SL__SINK_ROWS, o->delimiter != 0, "delimiter"},
 		{SL__SINK_TABLE, o->table != NULL, "table"},
 		{SL__SINK_TABLE, o->on_conflict != NULL || o->n_on_conflict != 0, "on_conflict"},
 		{SL__SINK_TABLE, o->immutable_rows != 0, "immutable_rows"},

@@ -75,7 +75,8 @@ int sl__pg_make_ready(struct sl__pg_lane *lane, struct sl_err *err)
 				    .csv = s->opts.format == SL_ROWS_CSV,
 				    .columns = lane->table.names,
 				    .n_columns = lane->table.n,
-				    .null_text = s->opts.null_text};
+				    .null_text = s->opts.null_text,
+				    .delimiter = s->opts.delimiter};
 	sl__row_reader_free(lane->reader);
 	lane->reader = NULL;
 	struct sl__field *fields = sl__realloc(&s->env, lane->rows.fields, lane->table.n * sizeof(*fields));

@@ -237,7 +237,8 @@ int sl__sqlite_rows_reshape(struct sl__sqlite_rows *r, struct sl_err *err)
 					  .csv = r->opts->format == SL_ROWS_CSV,
 					  .columns = r->shape.names,
 					  .n_columns = r->shape.n,
-					  .null_text = r->opts->null_text};
+					  .null_text = r->opts->null_text,
+					  .delimiter = r->opts->delimiter};
 	r->fields = sl__calloc(r->env, r->shape.n, sizeof(*r->fields));
 	int rc = r->fields != NULL ? sl__row_reader_new(&r->reader, &opts, err) : sl__no_memory(err, "sqlite");
 	if (rc != 0) {

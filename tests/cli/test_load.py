@@ -16,11 +16,57 @@ import termios
 import threading
 import time
 
-from clitest import SLUICE, TIMEOUT, free_port, main
+from clitest import SLUICE, TIMEOUT, free_port, main, rest_from
 from loadtest import BARS, BARS_SUM, LoadTest, expected_sum
 
 
 class Formats(LoadTest):
+    def test_another_delimiter_is_read_and_kept_for_dead_letters(self):
+        self.write("semi.csv", b'id;v\n1;a,b\n2;"x;y"\nthree;c\n')
+        to = self.table("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+        self.fails(65, "load", "semi.csv", *to, "--delimiter", ";", says="1 dead letter")
+        self.assertEqual(self.rows("SELECT id, v FROM t ORDER BY id"), [(1, "a,b"), (2, "x;y")])
+        self.rows("DROP TABLE t")
+        self.table("CREATE TABLE t (id TEXT, v TEXT)")
+        self.ok("dlq", "redrive", "sluice-dead-letters")
+        self.assertEqual(self.rows("SELECT id, v FROM t"), [("three", "c")])
+        self.write("tab.csv", b"4\td,e\n")
+        self.ok("load", "tab.csv", "--no-header", *to, "--delimiter", "tab")
+        self.assertEqual(self.rows("SELECT v FROM t WHERE id = '4'"), [("d,e",)])
+        self.ok("load", "semi.csv", "--to", "file:out.csv", "--delimiter", ";", "--quiet")
+        self.assertEqual(self.read("out.csv"), b'id,v\n1,"a,b"\n2,x;y\nthree,c\n')
+        for bad in ("", ";;", '"', "\u00e9"):
+            self.fails(64, "load", "semi.csv", "--to", "null:", "--delimiter", bad, says="--delimiter")
+        self.write("x.jsonl", b"{}\n")
+        self.fails(64, "load", "x.jsonl", "--to", "null:", "--delimiter", ";", says="needs CSV")
+
+    def test_two_loads_in_one_folder_do_not_block_each_other(self):
+        first = self.start("load", "-", "--format=jsonl", "--no-resume", "--to", "file:first.jsonl")
+        self.addCleanup(first.stdin.close)
+        first.stdin.write(b'{"id":1}\n')
+        first.stdin.flush()
+        end = time.monotonic() + TIMEOUT
+        while not os.path.exists(self.path("sluice-dead-letters")) or not os.path.exists(self.path("first.jsonl")):
+            self.assertLess(time.monotonic(), end)
+            rest_from(0)
+        self.write("second.jsonl", b'{"id":2}\nnot json\n')
+        self.fails(65, "load", "second.jsonl", "--to", "file:out.jsonl", says="1 dead letter in ./sluice-dead-letters-2;")
+        self.assertEqual(len(self.ok("dlq", "list", "sluice-dead-letters-2", "--json").lines()), 1)
+        # A folder that was named is the one that is used.
+        self.fails(75, "load", "second.jsonl", "--to", "file:out.jsonl", "--dead-letters", "sluice-dead-letters",
+                   says="use another folder")
+        first.communicate(timeout=TIMEOUT)
+        self.assertEqual(first.returncode, 0)
+
+    def test_options_of_the_breaker_and_of_certificates_reach_the_target(self):
+        self.write("a.jsonl", b'{"id":1}\n')
+        self.fails(64, "load", "a.jsonl", "--to", "null:", "--breaker-failures=0", says="--breaker-failures")
+        self.ok("load", "a.jsonl", "--to", "null:", "--breaker-failures=1", "--breaker-pause=10ms", "--breaker-max-pause=20ms")
+        self.fails(64, "load", "a.jsonl", "--to", "null:", "--ca-file", "ca.pem", says="option ca_file does not apply")
+        r = self.sluice("load", "a.jsonl", "--to", "https://127.0.0.1:1/", "--ca-file", "absent.pem")
+        self.assertNotEqual(r.code, 0)
+        self.assertIn("absent.pem", r.errors)
+
     def test_csv_makes_its_table(self):
         self.write("a.csv", b"id,name,price,day,ok\n1,ada,1.5,2024-02-29,true\n2,,2.5,2024-03-01,false\n")
         r = self.load("a.csv", "--to", "sqlite:t.db", "--table", "t", "--create")
@@ -232,7 +278,8 @@ class Wrong(LoadTest):
         while not os.path.exists(self.path("sluice-dead-letters", "lock")):
             self.assertIsNone(first.poll())
         self.until_locked()
-        self.fails(75, "load", "a.csv", "--to", "null:", says=["sluice-dead-letters", "--dead-letters"])
+        self.fails(75, "load", "a.csv", "--to", "null:", "--dead-letters=sluice-dead-letters",
+                   says=["sluice-dead-letters", "--dead-letters"])
         self.load("a.csv", "--to", "null:", "--dead-letters", "other")
         first.communicate(timeout=TIMEOUT)
         self.assertEqual(first.returncode, 0)
