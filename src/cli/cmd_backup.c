@@ -14,7 +14,7 @@ static const struct askpass_question for_new = {.option = "passphrase-file",
 static int backup_init_run(struct cli *cli, const struct parsed *args)
 {
 	const char *path = args->operands[0];
-	struct backuprepo r = {.cli = cli, .args = args, .path = path};
+	struct backuprepo r;
 	bool plain = opt_flag(args, "plain");
 	struct sl_backup_opts opts = {SL_BACKUP_OPTS_INIT, .env = &cli->env, .encrypt = plain ? SL_OFF : SL_ON};
 	struct askpass pass = {.len = 0};
@@ -25,6 +25,16 @@ static int backup_init_run(struct cli *cli, const struct parsed *args)
 	if (plain && opt_given(args, "passphrase-file"))
 		return cli_usage(cli, "--plain and --passphrase-file exclude each other: a repository without "
 				      "encryption has no passphrase");
+	if (path != NULL && opt_given(args, "repo"))
+		return cli_usage(cli, "REPO and --repo exclude each other; give one of them");
+	rc = 0;
+	if (path != NULL)
+		r = (struct backuprepo){.cli = cli, .args = args, .path = path};
+	else
+		rc = backuprepo_find(&r, cli, args);
+	if (rc != 0)
+		return rc;
+	path = r.path;
 	/* The passphrase is asked for before anything is made. */
 	rc = plain ? 0 : askpass(&pass, cli, args, &for_new);
 	opts.passphrase = plain ? NULL : pass.bytes;
@@ -54,7 +64,7 @@ static const struct opt init_opts[] = {
 	{.name = "plain",
 	 .kind = OPT_FLAG,
 	 .help = "Create the repository without encryption and without a passphrase"},
-	BACKUP_OPT_PASSPHRASE,
+	BACKUP_OPTS_REPO,
 	OPT_JSON("Print {\"repo\":…,\"encrypted\":…}"),
 	{.name = NULL},
 };
@@ -62,14 +72,16 @@ static const struct opt init_opts[] = {
 const struct command cmd_backup_init = {
 	.name = "backup init",
 	.operands = "REPO",
+	.optional = 1,
 	.summary = "create a repository for backups",
 	.opts = init_opts,
-	.description = "Creates the folder REPO if it does not exist, and a repository in it. The repository is "
+	.description = "Creates the folder REPO (also --repo, or SLUICE_BACKUP_REPO) if it does not exist, and a "
+		       "repository in it. The repository is "
 		       "encrypted unless --plain is given: its keys are random and wrapped with a key derived from the "
 		       "passphrase, which 'sluice backup passphrase' can change. The passphrase is read from a file or "
 		       "asked for twice on the terminal, and never taken from the command line. An existing repository "
 		       "is never changed (status 73).",
-	.example = "sluice backup init /mnt/disk/backups --passphrase-file ~/.backup-pass\n"
+	.example = "sluice backup init --repo /mnt/disk/backups --passphrase-file ~/.backup-pass\n"
 		   "sluice backup init ./repo --plain",
 	.run = backup_init_run,
 };

@@ -122,7 +122,7 @@ class Caring(BackupTest):
         self.assertIn("last", said[more[-1]]["rules"])
         self.assertEqual(len(self.snapshots()), 5)
         r = self.backup("forget", "--keep-last", "2")
-        self.assertEqual([line.split()[0] for line in r.lines()], ["keep"] * 2 + ["forget"] * 3)
+        self.assertEqual([line.split()[0] for line in r.lines()], ["KEEP"] + ["keep"] * 2 + ["forget"] * 3)
         self.assertIn("3 snapshots forgotten", r.errors)
         self.assertEqual(self.snapshots(), more[-2:])
 
@@ -171,7 +171,14 @@ class Repositories(BackupTest):
         self.assertEqual(self.ok("backup", "init", self.path("file.d"), "--plain", "--json").json(), [
             {"repo": self.path("file.d"), "encrypted": False}])
         self.fails(73, "backup", "init", self.path("file/below"), "--plain", says="cannot create the folder")
-        self.fails(64, "backup", "init", "--plain", says="REPO is missing")
+        self.fails(64, "backup", "init", "--plain", says="--repo=REPO is missing, and SLUICE_BACKUP_REPO is not set")
+        self.fails(64, "backup", "init", "a", "--repo", "b", "--plain", says="exclude each other")
+        self.ok("backup", "init", "--repo", self.path("by-option"), "--plain")
+        self.env["SLUICE_BACKUP_REPO"] = self.path("by-environment")
+        self.ok("backup", "init", "--plain")
+        for name in ("by-option", "by-environment"):
+            self.ok("backup", "list", "--repo", self.path(name))
+        del self.env["SLUICE_BACKUP_REPO"]
         self.fails(64, "backup", "init", "a", "b", says="'b'")
 
     def test_what_is_no_repository_is_reported(self):

@@ -181,7 +181,7 @@ int sl_driver_local_open(sl_driver *out, const char *path, const struct sl_drive
 	if (rc == -ENOSPC || rc == -EDQUOT || rc == -EIO || rc == -ENOMEM) /* may pass */
 		return sl_err_set_errno(err, -rc, "repository %s: make the folder", path);
 	if (rc < 0)
-		return sl_err_set(err, SL_ECREATE, "cannot make the folder %.150s: %s", path, strerror(-rc));
+		return sl_err_set(err, SL_ECREATE, "cannot create the folder %.150s: %s", path, strerror(-rc));
 	int fd = SL__IO(&env, open, path, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return sl_err_set_errno(err, -fd, "repository %s: open the folder", path);
