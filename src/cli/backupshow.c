@@ -2,6 +2,7 @@
 /* Snapshots and entries as text and as JSON. */
 #include "backupshow.h"
 
+#include "base/base.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -31,20 +32,33 @@ const char *backupshow_join(char *to, size_t size, const char *const *items, siz
 
 /* ---- snapshots ---- */
 
-void backupshow_line(struct out *out, const struct sl_backup_snapshot *s)
+void backupshow_table(struct table *table, struct out *out, bool decisions)
 {
-	char when[TEXT_TIME_BYTES], all[TEXT_TIME_BYTES], fresh[TEXT_TIME_BYTES], host[64], paths[600], tags[300];
+	static const struct table_column columns[] = {
+		{"KEEP", TABLE_LEFT},  {"RULES", TABLE_TEXT},    {"ID", TABLE_LEFT},
+		{"TIME", TABLE_LEFT},  {"HOST", TABLE_TEXT},     {"FILES", TABLE_RIGHT},
+		{"SIZE", TABLE_RIGHT}, {"WRITTEN", TABLE_RIGHT}, {"PATHS", TABLE_TEXT},
+	};
 
-	/* The columns of the heading of backup list. */
-	text_line(host, sizeof(host), s->host);
-	out_printf(out, "%.*s  %.19sZ  %-12s  %9" PRIu64 "  %10s  %10s  %s", SHORT_ID, s->id,
-		   text_time(when, s->time_ms), host, s->files, text_bytes(all, s->bytes),
-		   text_bytes(fresh, s->physical_bytes), backupshow_join(paths, sizeof(paths), s->paths, s->n_paths));
-	if (s->n_tags)
-		out_printf(out, "  [%s]", backupshow_join(tags, sizeof(tags), s->tags, s->n_tags));
-	if (s->problems)
-		out_printf(out, "  (%" PRIu64 " problems)", s->problems);
-	out_str(out, "\n");
+	size_t skipped = decisions ? 0 : 2;
+
+	table_begin(table, out, columns + skipped, SL_COUNT(columns) - skipped);
+}
+
+void backupshow_row(struct table *table, const struct sl_backup_snapshot *s)
+{
+	char when[TEXT_TIME_BYTES], bytes[TEXT_TIME_BYTES], paths[600], tags[300], problems[TEXT_COUNT_BYTES];
+
+	table_cell(table, "%.*s", SHORT_ID, s->id);
+	table_cell(table, "%s", text_moment(when, table->out, s->time_ms));
+	table_cell(table, "%s", s->host);
+	table_cell(table, "%" PRIu64, s->files);
+	table_cell(table, "%s", text_bytes(bytes, s->bytes));
+	table_cell(table, "%s", text_bytes(bytes, s->physical_bytes));
+	table_cell(table, "%s%s%s%s%s%s%s", backupshow_join(paths, sizeof(paths), s->paths, s->n_paths),
+		   s->n_tags ? "  [" : "", s->n_tags ? backupshow_join(tags, sizeof(tags), s->tags, s->n_tags) : "",
+		   s->n_tags ? "]" : "", s->problems ? "  (" : "",
+		   s->problems ? text_count(problems, s->problems, "problem") : "", s->problems ? ")" : "");
 }
 
 void backupshow_details(struct out *out, const struct sl_backup_snapshot *s)
@@ -52,7 +66,7 @@ void backupshow_details(struct out *out, const struct sl_backup_snapshot *s)
 	char when[TEXT_TIME_BYTES], a[TEXT_TIME_BYTES], b[TEXT_TIME_BYTES], line[2048];
 
 	out_printf(out, "snapshot   %s\n", s->id);
-	out_printf(out, "time       %s\n", text_time(when, s->time_ms));
+	out_printf(out, "time       %s\n", text_moment(when, out, s->time_ms));
 	text_line(line, sizeof(line), s->host);
 	out_printf(out, "host       %s\n", line);
 	for (size_t i = 0; i < s->n_paths; i++) {

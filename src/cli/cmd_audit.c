@@ -2,6 +2,7 @@
 /* sluice audit show, head and keygen: the chain of an export, its head, and the key that signs it. */
 #include "commands.h"
 #include "stop.h"
+#include "table.h"
 #include "text.h"
 
 #include <errno.h>
@@ -19,12 +20,14 @@ struct showing {
 	struct cli *cli;
 	bool json;
 	uint64_t after, left;
+	struct table table;
 };
 
 static int on_event(const struct sl_audit_event *e, const char *text, size_t len, void *ctx)
 {
-	char hash[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES], rows[TEXT_COUNT_BYTES], path[600];
+	char hash[2 * SL_AUDIT_HASH_BYTES + 1], bytes[TEXT_TIME_BYTES];
 	struct showing *s = ctx;
+	struct table *t = &s->table;
 	struct out *out = &s->cli->out;
 
 	/* The chain is always checked from its beginning; --after only skips the printing. */
@@ -39,19 +42,27 @@ static int on_event(const struct sl_audit_event *e, const char *text, size_t len
 	}
 	/* The first 8 bytes of the hash are enough to compare by eye. */
 	text_hex(hash, e->hash, 8);
-	text_line(path, sizeof(path), e->path);
-	out_printf(out, "%8" PRIu64 "  %s…  %-9s  %" PRIu64 " to %" PRIu64 "  %s", e->number, hash,
+	table_cell(t, "%" PRIu64, e->number);
+	table_cell(t, "%s…", hash);
+	table_cell(t, "%s",
 		   e->type == SL_AUDIT_LATE       ? "late"
 		   : e->type == SL_AUDIT_BACKFILL ? "backfill"
-						  : "partition",
-		   e->start, e->end, text_count(rows, e->rows, "row"));
-	if (e->holes)
-		out_printf(out, " (%s)", text_count(rows, e->holes, "hole"));
-	if (e->bad_rows)
-		out_printf(out, " (%s)", text_count(rows, e->bad_rows, "bad row"));
-	out_printf(out, "  %s  %s\n", text_bytes(bytes, e->bytes), path);
+						  : "partition");
+	table_cell(t, "%" PRIu64, e->start);
+	table_cell(t, "%" PRIu64, e->end);
+	table_cell(t, "%" PRIu64, e->rows);
+	table_cell(t, "%" PRIu64, e->holes);
+	table_cell(t, "%" PRIu64, e->bad_rows);
+	table_cell(t, "%s", text_bytes(bytes, e->bytes));
+	table_cell(t, "%s", e->path);
 	return out_failed(out) ? 1 : cli_stopped(s->cli);
 }
+
+static const struct table_column event_columns[] = {
+	{"EVENT", TABLE_RIGHT}, {"HASH", TABLE_LEFT},  {"TYPE", TABLE_LEFT},   {"FROM", TABLE_RIGHT},
+	{"TO", TABLE_RIGHT},    {"ROWS", TABLE_RIGHT}, {"HOLES", TABLE_RIGHT}, {"BAD", TABLE_RIGHT},
+	{"SIZE", TABLE_RIGHT},  {"FILE", TABLE_TEXT},
+};
 
 static int audit_show_run(struct cli *cli, const struct parsed *args)
 {
@@ -59,8 +70,10 @@ static int audit_show_run(struct cli *cli, const struct parsed *args)
 	struct sl_err err = SL_ERR_INIT;
 	int rc;
 
+	table_begin(&s.table, &cli->out, event_columns, SL_COUNT(event_columns));
 	s.left = opt_given(args, "limit") ? (uint64_t)opt_num(args, "limit") : UINT64_MAX;
 	rc = sl_audit_events(args->operands[0], opt_str(args, "dataset"), &cli->env, on_event, &s, &err);
+	table_end(&s.table);
 	if (rc >= 0)
 		return EXIT_OK; /* a broken output is reported at the end */
 	return stop_requested() ? cli_interrupted(cli) : cli_fail(cli, &err, args->operands[0]);

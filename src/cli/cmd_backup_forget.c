@@ -17,6 +17,7 @@ struct forgetting {
 	const struct parsed *args;
 	struct backuprepo repo;
 	bool json;
+	struct table table;
 	const char **tags, **ids;
 	char (*resolved)[SL_BACKUP_ID_BYTES];
 	size_t n_tags, n_ids;
@@ -36,8 +37,9 @@ static int on_decision(const struct sl_backup_snapshot *s, bool keeps, const cha
 		json_object_set_new(j, "rules", text_json(rules != NULL ? rules : ""));
 		out_json_line(out, j);
 	} else {
-		out_printf(out, "%-7s %-14s ", keeps ? "keep" : "forget", keeps && rules != NULL ? rules : "");
-		backupshow_line(out, s);
+		table_cell(&f->table, "%s", keeps ? "keep" : "forget");
+		table_cell(&f->table, "%s", keeps && rules != NULL ? rules : "-");
+		backupshow_row(&f->table, s);
 	}
 	return cli_stopped(f->cli);
 }
@@ -68,9 +70,13 @@ static int forget_snapshots(struct forgetting *f)
 	struct sl_err err = SL_ERR_INIT;
 	char count[TEXT_COUNT_BYTES], text[160];
 	uint64_t removed = 0;
+	int rc;
 
+	backupshow_table(&f->table, &f->cli->out, true);
+	rc = sl_backup_forget(f->repo.backup, &opts, &removed, &err);
+	table_end(&f->table);
 	/* cli_finish reports a broken output. */
-	if (sl_backup_forget(f->repo.backup, &opts, &removed, &err))
+	if (rc != 0)
 		return out_failed(&f->cli->out) ? EXIT_OK : backuprepo_fail(&f->repo, &err);
 	if (f->cli->quiet)
 		return EXIT_OK;

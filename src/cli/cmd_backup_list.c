@@ -17,7 +17,8 @@ struct listing {
 	const char *id;      /* of show */
 	char path[PATH_MAX]; /* of list: as snapshots have it; "": all */
 	bool json;
-	int shown, damaged;
+	struct table table;
+	int damaged;
 	char end; /* after a name of ls */
 };
 
@@ -39,13 +40,8 @@ static int on_snapshot(const struct sl_backup_snapshot *s, void *ctx)
 	if (l->json) {
 		out_json_line(&l->cli->out, backupshow_json(s));
 	} else {
-		/* No heading without a snapshot. */
-		if (!l->shown)
-			out_printf(&l->cli->out, "%-8s  %-20s  %-12s  %9s  %10s  %10s  %s\n", "ID", "TIME", "HOST",
-				   "FILES", "SIZE", "WRITTEN", "PATHS");
-		backupshow_line(&l->cli->out, s);
+		backupshow_row(&l->table, s);
 	}
-	l->shown++;
 	return out_failed(&l->cli->out) ? 1 : cli_stopped(l->cli);
 }
 
@@ -87,8 +83,11 @@ static int backup_list_run(struct cli *cli, const struct parsed *args)
 
 	if (rc == 0)
 		rc = backuprepo_open(&l.repo, cli, args, NULL);
-	if (rc == 0)
+	if (rc == 0) {
+		backupshow_table(&l.table, &cli->out, false);
 		rc = list_snapshots(&l, on_snapshot);
+		table_end(&l.table);
+	}
 	backuprepo_close(&l.repo);
 	return rc;
 }

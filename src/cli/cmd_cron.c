@@ -2,6 +2,7 @@
 /* sluice cron: recurring schedules. Workers enqueue the ticks; these commands only keep the list. */
 #include "commands.h"
 #include "jobstore.h"
+#include "table.h"
 #include "text.h"
 
 #include <string.h>
@@ -28,15 +29,23 @@ static int cron_add_run(struct cli *cli, const struct parsed *args)
 	return sl_jobs_cron_put(store.client, &cron, &err) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
+struct crons {
+	struct table table;
+	bool json;
+};
+
+static const struct table_column cron_columns[] = {
+	{"NAME", TABLE_TEXT}, {"SCHEDULE", TABLE_TEXT}, {"TYPE", TABLE_TEXT},
+	{"NEXT", TABLE_LEFT}, {"LAST", TABLE_LEFT},
+};
+
 static int print_cron(const struct sl_cron *cron, void *ctx)
 {
-	/* ctx is an array of two: the command and its arguments. */
-	struct cli *cli = ((void **)ctx)[0];
-	const struct parsed *args = ((void **)ctx)[1];
-	struct out *out = &cli->out;
-	char name[80], spec[80], type[80], next[TEXT_TIME_BYTES];
+	struct crons *c = ctx;
+	struct out *out = c->table.out;
+	char next[TEXT_TIME_BYTES], last[TEXT_TIME_BYTES];
 
-	if (opt_flag(args, "json")) {
+	if (c->json) {
 		out_str(out, "{\"name\":");
 		jobstore_json_string(out, cron->name);
 		jobstore_string_field(out, "spec", cron->spec);
@@ -50,18 +59,17 @@ static int print_cron(const struct sl_cron *cron, void *ctx)
 		out_str(out, "}\n");
 		return out_failed(out) ? SL_ECANCELLED : 0;
 	}
-	/* For people: names come from the store, so nothing in them may move a cursor. */
-	text_line(name, sizeof(name), cron->name);
-	text_line(spec, sizeof(spec), cron->spec);
-	text_line(type, sizeof(type), cron->type);
-	out_printf(out, "%-20s %-20s %-20s %s%s\n", name, spec, type, cron->paused ? "paused" : "next ",
-		   cron->paused ? "" : text_time(next, cron->next_ms));
+	table_cell(&c->table, "%s", cron->name);
+	table_cell(&c->table, "%s", cron->spec);
+	table_cell(&c->table, "%s", cron->type);
+	table_cell(&c->table, "%s", cron->paused ? "paused" : text_moment(next, out, cron->next_ms));
+	table_cell(&c->table, "%s", text_moment(last, out, cron->last_ms));
 	return out_failed(out) ? SL_ECANCELLED : 0;
 }
 
 static int cron_list_run(struct cli *cli, const struct parsed *args)
 {
-	const void *ctx[2] = {cli, args};
+	struct crons c = {.json = opt_flag(args, "json")};
 	SL_CLEANUP(jobstore_close) struct jobstore store = {0};
 	struct sl_err err = SL_ERR_INIT;
 	int rc = jobstore_open(cli, args, JOBSTORE_EXISTING, &store);
@@ -69,9 +77,10 @@ static int cron_list_run(struct cli *cli, const struct parsed *args)
 	if (rc != 0)
 		return rc;
 	/* A broken output ends the list; cli_finish reports that one. */
-	if (sl_jobs_cron_list(store.client, print_cron, ctx, &err) && !out_failed(&cli->out))
-		return jobstore_fail(cli, args, &err);
-	return EXIT_OK;
+	table_begin(&c.table, &cli->out, cron_columns, SL_COUNT(cron_columns));
+	rc = sl_jobs_cron_list(store.client, print_cron, &c, &err);
+	table_end(&c.table);
+	return rc && !out_failed(&cli->out) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
 static int cron_remove_run(struct cli *cli, const struct parsed *args)
@@ -116,7 +125,8 @@ const struct command cmd_cron_list = {
 	.operands = "",
 	.summary = "list recurring schedules",
 	.opts = jobstore_opts,
-	.description = "Prints name, schedule, type and next tick, soonest first and paused ones last.",
+	.description = "Prints name, schedule (in UTC), type, next and last tick, soonest first and paused "
+		       "ones last.",
 	.example = "sluice cron list\n"
 		   "sluice cron list --json",
 	.run = cron_list_run,

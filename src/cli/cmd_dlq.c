@@ -15,6 +15,8 @@ typedef void print_fn(struct out *out, const struct deadletter_view *view);
 struct listing {
 	struct cli *cli;
 	print_fn *print;
+	bool rows; /* print them as rows of the table */
+	struct table table;
 	const char *key_file; /* NULL: sealed items stay sealed */
 	bool raw;             /* print nothing of a dead letter whose item stays sealed */
 	int exit_code;        /* of the first dead letter that did not open */
@@ -34,7 +36,7 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 	if (l->before_ms && letter->last_failed_ms >= l->before_ms)
 		return 0;
 	l->n_letters++;
-	if (l->print != NULL) {
+	if (l->print != NULL || l->rows) {
 		rc = deadletter_view(&view, l->cli, letter, l->key_file, &err);
 		if (rc == 0 && !view.opened && l->raw)
 			rc = sl_err_set(&err, SL_EKEY,
@@ -42,7 +44,9 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 					" is sealed; give the key file of its log with --key-file",
 					letter->id);
 		/* With --raw the output is the item and nothing else. */
-		if (view.opened || !l->raw)
+		if (l->rows)
+			deadletter_row(&l->table, &view);
+		else if (view.opened || !l->raw)
 			l->print(&l->cli->out, &view);
 		if (rc != 0)
 			cli_say(l->cli, SL_LOG_ERROR, "%s", err.msg);
@@ -57,8 +61,10 @@ static int on_letter(const struct sl_dlq_letter *letter, void *ctx)
 static int list_run(struct cli *cli, const struct parsed *args)
 {
 	bool json = args->command == &cmd_dlq_export || opt_flag(args, "json");
-	struct listing l = {
-		.cli = cli, .print = json ? deadletter_json : deadletter_line, .key_file = opt_str(args, "key-file")};
+	struct listing l = {.cli = cli,
+			    .print = json ? deadletter_json : NULL,
+			    .rows = !json,
+			    .key_file = opt_str(args, "key-file")};
 	struct sl_dlq_stats stats = {.struct_size = sizeof(stats)};
 	struct sl_err err = SL_ERR_INIT;
 	const char *dir = args->operands[0];
@@ -69,7 +75,9 @@ static int list_run(struct cli *cli, const struct parsed *args)
 	if (rc != 0)
 		return rc;
 	/* Damage does not end the list: what can be read is printed. */
+	deadletter_table(&l.table, &cli->out);
 	rc = sl_dlq_list(q, opt_flag(args, "all"), on_letter, &l, &err);
+	table_end(&l.table);
 	if (out_failed(&cli->out)) {
 		rc = EXIT_OK; /* cli_finish reports it */
 	} else {

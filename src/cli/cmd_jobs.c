@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "jobstore.h"
 #include "stop.h"
+#include "table.h"
 #include "text.h"
 #include "waiting.h"
 
@@ -14,7 +15,8 @@
 struct print {
 	struct cli *cli;
 	const struct parsed *args;
-	uint64_t last; /* id of the last one printed */
+	struct table table; /* of a list for people */
+	uint64_t last;      /* id of the last one printed */
 	uint32_t n;
 };
 
@@ -24,7 +26,8 @@ static int print_job(const struct sl_job *job, void *ctx)
 {
 	struct print *p = ctx;
 	struct out *out = &p->cli->out;
-	char created[TEXT_TIME_BYTES], type[64], error[80];
+	struct table *t = &p->table;
+	char created[TEXT_TIME_BYTES];
 
 	/* For the hint about --cursor. */
 	p->last = job->id;
@@ -35,10 +38,13 @@ static int print_job(const struct sl_job *job, void *ctx)
 		out_str(out, "}\n");
 	} else {
 		/* The error is cut: it may be long, and jobs show has all of it. */
-		text_line(type, sizeof(type), job->type);
-		text_line(error, sizeof(error), job->error != NULL ? job->error : "");
-		out_printf(out, "%-10" PRIu64 " %-10" PRIu64 " %-24s %-9s %3d  %s  %s\n", job->id, job->chain_id, type,
-			   sl_job_status_name(job->status), job->attempt, text_time(created, job->created_ms), error);
+		table_cell(t, "%" PRIu64, job->id);
+		table_cell(t, "%" PRIu64, job->chain_id);
+		table_cell(t, "%s", job->type);
+		table_cell(t, "%s", sl_job_status_name(job->status));
+		table_cell(t, "%d", job->attempt);
+		table_cell(t, "%s", text_moment(created, out, job->created_ms));
+		table_cell(t, "%.80s", job->error != NULL ? job->error : "");
 	}
 	return out_failed(out) || stop_requested() ? SL_ECANCELLED : 0;
 }
@@ -47,7 +53,8 @@ static int print_chain(const struct sl_chain *chain, void *ctx)
 {
 	struct print *p = ctx;
 	struct out *out = &p->cli->out;
-	char created[TEXT_TIME_BYTES], type[64], error[80];
+	struct table *t = &p->table;
+	char created[TEXT_TIME_BYTES];
 
 	p->last = chain->id;
 	p->n++;
@@ -56,13 +63,23 @@ static int print_chain(const struct sl_chain *chain, void *ctx)
 		jobstore_chain_fields(out, chain);
 		out_str(out, "}\n");
 	} else {
-		text_line(type, sizeof(type), chain->type);
-		text_line(error, sizeof(error), chain->error != NULL ? chain->error : "");
-		out_printf(out, "%-10" PRIu64 " %-24s %-9s  %s  %s\n", chain->id, type,
-			   sl_job_status_name(chain->status), text_time(created, chain->created_ms), error);
+		table_cell(t, "%" PRIu64, chain->id);
+		table_cell(t, "%s", chain->type);
+		table_cell(t, "%s", sl_job_status_name(chain->status));
+		table_cell(t, "%s", text_moment(created, out, chain->created_ms));
+		table_cell(t, "%.80s", chain->error != NULL ? chain->error : "");
 	}
 	return out_failed(out) || stop_requested() ? SL_ECANCELLED : 0;
 }
+
+static const struct table_column job_columns[] = {
+	{"ID", TABLE_RIGHT},      {"CHAIN", TABLE_RIGHT},  {"TYPE", TABLE_TEXT},  {"STATUS", TABLE_LEFT},
+	{"ATTEMPT", TABLE_RIGHT}, {"CREATED", TABLE_LEFT}, {"ERROR", TABLE_TEXT},
+};
+static const struct table_column chain_columns[] = {
+	{"ID", TABLE_RIGHT},     {"TYPE", TABLE_TEXT},  {"STATUS", TABLE_LEFT},
+	{"CREATED", TABLE_LEFT}, {"ERROR", TABLE_TEXT},
+};
 
 static int jobs_list_run(struct cli *cli, const struct parsed *args)
 {
@@ -109,8 +126,14 @@ static int jobs_list_run(struct cli *cli, const struct parsed *args)
 	if (rc != 0)
 		return rc;
 	/* JSON has input and output as well; the lines for people are read without them. */
-	rc = opt_flag(args, "chains") ? sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err)
-				      : sl_jobs_list(store.client, &filter, print_job, &p, &err);
+	if (opt_flag(args, "chains")) {
+		table_begin(&p.table, &cli->out, chain_columns, SL_COUNT(chain_columns));
+		rc = sl_jobs_list_chains(store.client, &filter, print_chain, &p, &err);
+	} else {
+		table_begin(&p.table, &cli->out, job_columns, SL_COUNT(job_columns));
+		rc = sl_jobs_list(store.client, &filter, print_job, &p, &err);
+	}
+	table_end(&p.table);
 	if (rc != 0 && stop_requested())
 		return cli_interrupted(cli);
 	if (rc != 0)
@@ -158,8 +181,9 @@ const struct command cmd_jobs_list = {
 	.operands = "",
 	.summary = "list jobs or chains",
 	.opts = list_opts,
-	.description =
-		"Prints one line per job: id, chain, type, status, attempt, time of creation and the last error.",
+	.description = "Prints one line per job: id, chain, type, status, attempt, time of creation and the last "
+		       "error. 'sluice "
+		       "jobs show ID' prints everything about one.",
 	.example = "sluice jobs list --status failed --type mail\n"
 		   "sluice jobs list --since 1h --json",
 	.run = jobs_list_run,
@@ -191,8 +215,8 @@ static int print_attempt(const struct sl_attempt_record *a, void *ctx)
 	text_line(worker, sizeof(worker), a->worker != NULL ? a->worker : "-");
 	text_line(error, sizeof(error), a->error != NULL ? a->error : "");
 	out_printf(&p->cli->out, "  attempt %d  %-11s  %s  %s .. %s  %s\n", a->attempt,
-		   sl_attempt_outcome_name(a->outcome), worker, a->started_ms ? text_time(started, a->started_ms) : "-",
-		   a->ended_ms ? text_time(ended, a->ended_ms) : "-", error);
+		   sl_attempt_outcome_name(a->outcome), worker, text_moment(started, &p->cli->out, a->started_ms),
+		   text_moment(ended, &p->cli->out, a->ended_ms), error);
 	return 0;
 }
 
@@ -219,7 +243,7 @@ static void show_time(struct out *out, const char *name, int64_t ms)
 	char buf[TEXT_TIME_BYTES];
 
 	if (ms)
-		out_printf(out, "%-14s%s\n", name, text_time(buf, ms));
+		out_printf(out, "%-14s%s\n", name, text_moment(buf, out, ms));
 }
 
 static void show_job(struct out *out, const struct sl_job *job)
@@ -358,6 +382,7 @@ const struct command cmd_jobs_wait = {
 
 struct listing {
 	struct out *out;
+	struct table table;
 	bool json;
 };
 
@@ -366,7 +391,8 @@ static int print_audit_record(const struct sl_audit_record *r, void *ctx)
 	const char *via = r->via == SL_VIA_HTTP ? "http" : r->via == SL_VIA_COMMAND ? "command" : "library";
 	struct listing *l = ctx;
 	struct out *out = l->out;
-	char time[TEXT_TIME_BYTES];
+	char time[TEXT_TIME_BYTES], chains[160] = "";
+	size_t used = 0;
 
 	if (l->json) {
 		out_printf(out, "{\"id\":\"%" PRIu64 "\"", r->id);
@@ -384,19 +410,25 @@ static int print_audit_record(const struct sl_audit_record *r, void *ctx)
 		out_str(out, "}\n");
 		return 0;
 	}
+	table_cell(&l->table, "%s", text_moment(time, out, r->time_ms));
+	table_cell(&l->table, "%s", r->actor);
+	table_cell(&l->table, "%s", via);
+	table_cell(&l->table, "%s", r->action);
 	/* A change of many chains names the first five. */
-	out_printf(out, "%s  %s  %s  %s", text_time(time, r->time_ms), r->actor, via, r->action);
 	for (size_t i = 0; i < r->n_chains && i < 5; i++)
-		out_printf(out, "%s%" PRIu64, i ? "," : "  ", r->chains[i]);
+		used += (size_t)snprintf(chains + used, sizeof(chains) - used, "%s%" PRIu64, i ? "," : "",
+					 r->chains[i]);
 	if (r->n_chains > 5)
-		out_printf(out, ",… (%zu)", r->n_chains);
-	if (r->detail != NULL) {
-		out_str(out, "  ");
-		jobstore_show_json(out, r->detail);
-	}
-	out_str(out, "\n");
-	return 0;
+		(void)snprintf(chains + used, sizeof(chains) - used, ",… (%zu)", r->n_chains);
+	table_cell(&l->table, "%s", chains);
+	table_cell(&l->table, "%.2000s", r->detail != NULL ? r->detail : "");
+	return out_failed(out);
 }
+
+static const struct table_column audit_columns[] = {
+	{"TIME", TABLE_LEFT},   {"WHO", TABLE_TEXT},    {"VIA", TABLE_LEFT},
+	{"ACTION", TABLE_LEFT}, {"CHAINS", TABLE_TEXT}, {"DETAIL", TABLE_TEXT},
+};
 
 static int jobs_audit_run(struct cli *cli, const struct parsed *args)
 {
@@ -407,10 +439,11 @@ static int jobs_audit_run(struct cli *cli, const struct parsed *args)
 
 	if (rc != 0)
 		return rc;
-	if (sl_jobs_audit_list(store.client, (uint64_t)opt_num(args, "before"), (uint32_t)opt_num(args, "limit"),
-			       print_audit_record, &l, &err))
-		return jobstore_fail(cli, args, &err);
-	return EXIT_OK;
+	table_begin(&l.table, l.out, audit_columns, SL_COUNT(audit_columns));
+	rc = sl_jobs_audit_list(store.client, (uint64_t)opt_num(args, "before"), (uint32_t)opt_num(args, "limit"),
+				print_audit_record, &l, &err);
+	table_end(&l.table);
+	return rc && !out_failed(l.out) ? jobstore_fail(cli, args, &err) : EXIT_OK;
 }
 
 static const struct opt jobs_audit_opts[] = {

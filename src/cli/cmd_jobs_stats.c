@@ -213,7 +213,8 @@ static int draw_jobs(struct view *v, struct jobstore *store, struct sl_err *err)
 	memset(v->runs, 0, sizeof(v->runs));
 	if (v->terminal)
 		out_str(&v->cli->out, "\x1b[H");
-	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s%s", text_time(at, v->now_ms), v->keys ? "  q: quit" : "");
+	(void)snprintf(buf, sizeof(buf), "sluice jobs  %s%s", text_moment(at, &v->cli->out, v->now_ms),
+		       v->keys ? "  q: quit" : "");
 	line(v, buf);
 	line(v, "");
 	/* Counts by type; all 'sluice run' together come last. */

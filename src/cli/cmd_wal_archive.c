@@ -218,7 +218,8 @@ static int on_entry(const struct sl_wal_cleanup_entry *entry, void *ctx)
 	} else {
 		text_line(name, sizeof(name), entry->name);
 		out_printf(&c->cli->out, "%s %s (%s, last record %s)\n", entry->removed ? "removed" : "would remove",
-			   name, text_bytes(bytes, entry->bytes), text_time(when, entry->last_record_ms));
+			   name, text_bytes(bytes, entry->bytes),
+			   text_moment(when, &c->cli->out, entry->last_record_ms));
 	}
 	c->stopped = stop_requested();
 	return c->stopped ? SL_ECANCELLED : 0;

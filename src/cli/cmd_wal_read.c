@@ -90,8 +90,9 @@ static int on_dump_record(const struct sl_wal_record *r, void *ctx)
 		out_str(out, "\"}\n");
 		return cli_stopped(s->cli);
 	}
-	out_printf(out, "%" PRIu64 "  %s  %-7s  %s@%" PRIu64 "  %s  ", r->sequence, text_time(when, r->timestamp_ms),
-		   status, r->segment != NULL ? r->segment : "", r->offset, text_count(size, r->payload_len, "byte"));
+	out_printf(out, "%" PRIu64 "  %s  %-7s  %s@%" PRIu64 "  %s  ", r->sequence,
+		   text_moment(when, out, r->timestamp_ms), status, r->segment != NULL ? r->segment : "", r->offset,
+		   text_count(size, r->payload_len, "byte"));
 	text_quoted(out, r->payload, r->payload_len, PREVIEW_BYTES);
 	out_str(out, "\n");
 	return cli_stopped(s->cli);
@@ -199,7 +200,7 @@ static void print_stats_text(struct out *out, const char *path, const struct sl_
 	out_printf(out, "pending bytes   %" PRIu64 " (%s)\n", s->pending_bytes, text_bytes(a, s->pending_bytes));
 	if (s->pending)
 		out_printf(out, "oldest pending  %s ago (%s)\n", text_age(a, pending_age_ms(s)),
-			   text_time(b, s->oldest_pending_ms));
+			   text_moment(b, out, s->oldest_pending_ms));
 	else
 		out_str(out, "oldest pending  none\n");
 	out_printf(out, "damaged ranges  %" PRIu64 "\n", s->damaged_ranges);

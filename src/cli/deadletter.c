@@ -91,20 +91,35 @@ static void clean(struct out *out, const char *text, size_t max)
 	out_str(out, line);
 }
 
-void deadletter_line(struct out *out, const struct deadletter_view *view)
+void deadletter_table(struct table *table, struct out *out)
+{
+	static const struct table_column columns[] = {
+		{"ID", TABLE_RIGHT},   {"FAILED", TABLE_LEFT}, {"CLASS", TABLE_LEFT}, {"ATTEMPTS", TABLE_RIGHT},
+		{"STATE", TABLE_LEFT}, {"SOURCE", TABLE_TEXT}, {"ERROR", TABLE_TEXT},
+	};
+
+	table_begin(table, out, columns, SL_COUNT(columns));
+}
+
+void deadletter_row(struct table *table, const struct deadletter_view *view)
 {
 	const struct sl_dlq_letter *l = &view->letter;
 	char when[TEXT_TIME_BYTES];
 
-	out_printf(out, "%" PRIu64 "  %s  %-9s  %" PRIu32 " attempt%s  %s%s", l->id, text_time(when, l->last_failed_ms),
-		   sl_err_class_name(l->error_class), l->attempts, l->attempts == 1 ? " " : "s",
-		   l->acknowledged ? "(acknowledged) " : "", l->encoding == SL_DLQ_SEALED ? "(sealed) " : "");
-	clean(out, l->source, 256);
+	table_cell(table, "%" PRIu64, l->id);
+	table_cell(table, "%s", text_moment(when, table->out, l->last_failed_ms));
+	table_cell(table, "%s", sl_err_class_name(l->error_class));
+	table_cell(table, "%" PRIu32, l->attempts);
+	table_cell(table, "%s%s%s", l->acknowledged ? "acknowledged" : "",
+		   l->acknowledged && l->encoding == SL_DLQ_SEALED ? ", " : "",
+		   l->encoding == SL_DLQ_SEALED ? "sealed"
+		   : l->acknowledged            ? ""
+						: "-");
 	if (l->position)
-		out_printf(out, "@%" PRIu64, l->position);
-	out_str(out, "  ");
-	clean(out, l->error, 160);
-	out_str(out, "\n");
+		table_cell(table, "%.256s@%" PRIu64, l->source, l->position);
+	else
+		table_cell(table, "%.256s", l->source);
+	table_cell(table, "%.160s", l->error);
 }
 
 static void field(struct out *out, const char *name, const char *text)
@@ -126,8 +141,8 @@ void deadletter_full(struct out *out, const struct deadletter_view *view)
 	out_printf(out, "%-13s %s\n", "code", sl_err_name(l->code));
 	out_printf(out, "%-13s %s\n", "class", sl_err_class_name(l->error_class));
 	out_printf(out, "%-13s %" PRIu32 "\n", "attempts", l->attempts);
-	out_printf(out, "%-13s %s\n", "first failed", text_time(when, l->first_failed_ms));
-	out_printf(out, "%-13s %s\n", "last failed", text_time(when, l->last_failed_ms));
+	out_printf(out, "%-13s %s\n", "first failed", text_moment(when, out, l->first_failed_ms));
+	out_printf(out, "%-13s %s\n", "last failed", text_moment(when, out, l->last_failed_ms));
 	field(out, "target", l->target != NULL ? l->target : "");
 	out_printf(out, "%-13s %s%s\n", "item", text_count(size, l->item_len, "byte"),
 		   !view->opened                  ? ", sealed; open it with the key file of its log (--key-file)"

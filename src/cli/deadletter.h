@@ -4,6 +4,7 @@
 #define SLUICE_CLI_DEADLETTER_H
 
 #include "cli.h"
+#include "table.h"
 
 #include <sluice/dead_letter.h>
 
@@ -27,8 +28,9 @@ void deadletter_view_end(struct deadletter_view *v);
  * target, acknowledged, sealed, payload_b64. line is the position of a dead letter that came from a file of lines, else
  * null. payload_b64 is null when the item stays sealed, and sealed_b64 follows. */
 void deadletter_json(struct out *out, const struct deadletter_view *view);
-/* One line: id, last failure, class, attempts, source and position, error. */
-void deadletter_line(struct out *out, const struct deadletter_view *view);
+/* A table of one row each: id, last failure, class, attempts, state, source and position, error. */
+void deadletter_table(struct table *table, struct out *out);
+void deadletter_row(struct table *table, const struct deadletter_view *view);
 /* Everything, one field a line, the payload escaped. */
 void deadletter_full(struct out *out, const struct deadletter_view *view);
 

@@ -181,6 +181,7 @@ static int run(struct cli *cli, int argc, char **argv)
 	if (rc == 0)
 		cli_configure(cli, (enum sl_log_format)opt_num(&args, "log-format"),
 			      (enum sl_log_level)(opt_num(&args, "log-level") + 1), opt_flag(&args, "quiet"));
+	cli->out.utc = rc == 0 && opt_flag(&args, "utc");
 	if (rc == 0 && opt_flag(&args, "version"))
 		out_printf(&cli->out, "sluice %s\n", sl_version());
 	else if (rc == 0 && opt_flag(&args, "help"))

@@ -31,6 +31,7 @@ const struct opt opts_global[] = {
 	 .choices = log_levels,
 	 .help = "Print only records of this level or above"},
 	{.name = "quiet", .letter = 'q', .kind = OPT_FLAG, .help = "Print errors only: no warnings, no progress"},
+	{.name = "utc", .kind = OPT_FLAG, .help = "Print times in UTC (default: local time). JSON is always UTC"},
 	{.name = "help", .letter = 'h', .kind = OPT_FLAG, .help = "Print help and exit"},
 	{.name = "version", .kind = OPT_FLAG, .help = "Print the version and exit"},
 	{.name = NULL},

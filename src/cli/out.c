@@ -16,6 +16,7 @@ void out_init(struct out *out, int fd)
 {
 	out->fd = fd;
 	out->sys_errno = 0;
+	out->utc = false;
 	out->used = 0;
 }
 

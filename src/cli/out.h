@@ -16,6 +16,7 @@
 struct out {
 	int fd;
 	int sys_errno; /* of the first failure; 0: none so far */
+	bool utc;      /* times for people are UTC, not local */
 	size_t used;
 	char buf[65536];
 };

@@ -186,6 +186,20 @@ const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms)
 	return to;
 }
 
+const char *text_moment(char to[TEXT_TIME_BYTES], const struct out *out, int64_t unix_ms)
+{
+	time_t seconds = (time_t)(unix_ms / 1000);
+	struct tm tm;
+
+	if (unix_ms == 0)
+		snprintf(to, TEXT_TIME_BYTES, "-");
+	else if (unix_ms < SL__TIME_MIN_MS || unix_ms > SL__TIME_MAX_MS ||
+		 (out->utc ? gmtime_r(&seconds, &tm) : localtime_r(&seconds, &tm)) == NULL ||
+		 strftime(to, TEXT_TIME_BYTES, out->utc ? "%Y-%m-%d %H:%M:%SZ" : "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		snprintf(to, TEXT_TIME_BYTES, "%lld", (long long)unix_ms);
+	return to;
+}
+
 const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms)
 {
 	static const struct {

@@ -31,6 +31,8 @@ json_t *text_number(uint64_t v);
 #define TEXT_TIME_BYTES 32
 /* "2024-01-01T00:00:00.000Z", or the number itself when no calendar has it. Returns to. */
 const char *text_time(char to[TEXT_TIME_BYTES], int64_t unix_ms);
+/* For people: "2024-01-01 02:00:00", local time, or "2024-01-01 00:00:00Z" with --utc; "-" for 0. Returns to. */
+const char *text_moment(char to[TEXT_TIME_BYTES], const struct out *out, int64_t unix_ms);
 /* "1.5 s", "3 min", "2 days"…; Returns to. */
 const char *text_age(char to[TEXT_TIME_BYTES], int64_t ms);
 /* "123 B", "1.5 KiB"…; returns to. */

@@ -2,6 +2,7 @@
 """Enqueue, look, steer and clean up, without a worker."""
 
 import contextlib
+import datetime
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import select
 import signal
 import sqlite3
+import struct
 import subprocess
 import termios
 
@@ -308,8 +310,27 @@ class Look(JobTest):
         self.assertEqual(listed("--until=2000-01-01"), [])
         self.assertEqual(listed("--since=1h", "--chains", "--limit=2"), ids[:-3:-1])
         lines = self.ok("jobs", "list", "--limit=2")
-        self.assertEqual(len(lines.lines()), 2)
+        self.assertEqual(len(lines.lines()), 3)
         self.assertIn(f"--cursor={ids[8]}", lines.errors)
+
+    def test_a_table_has_a_heading_local_times_and_is_cut_on_a_terminal_only(self):
+        long = "x" * 120
+        job = self.enqueue(long)
+        created = datetime.datetime.fromisoformat(self.show(job)["created_at"])
+        self.env["TZ"] = "XYZ-05:30"
+        local = (created + datetime.timedelta(hours=5, minutes=30)).strftime("%Y-%m-%d %H:%M:%S")
+        row = rf"{job} +{job}  {long}  pending +0  "
+        for args in ([], ["--chains"]):
+            self.assertEqual(self.ok("jobs", "list", *args).lines()[0].split()[0], "ID")
+        heading, line = self.ok("jobs", "list").lines()
+        self.assertEqual(heading.split(), ["ID", "CHAIN", "TYPE", "STATUS", "ATTEMPT", "CREATED", "ERROR"])
+        self.assertEqual(heading.index("STATUS"), line.index("pending"))
+        self.assertRegex(line, rf"^ *{row}{local} *$")
+        self.assertRegex(self.ok("jobs", "list", "--utc").lines()[1], rf"{row}{created.strftime('%Y-%m-%d %H:%M:%S')}Z *$")
+        self.assertIn(created.strftime("%Y-%m-%dT%H:%M:%S"), self.ok("jobs", "list", "--json").text)
+        shown = self.on_a_terminal("jobs", "list", columns=80).decode().splitlines()
+        self.assertEqual([len(line.rstrip()) <= 80 for line in shown], [True, True], shown)
+        self.assertRegex(shown[1], rf"^ *{job} +{job}  x+…  pending +0  {local} *$")
 
     def test_showing_is_for_people_too(self):
         job = self.enqueue("mail", '{ "to" : "ada\\u001b[31m" }', "--key=k\x1b[31m")
@@ -382,9 +403,10 @@ class Look(JobTest):
         self.assertIn("mail", text)
         self.assertNotIn("\x1b", text)
 
-    def on_a_terminal(self, *args):
+    def on_a_terminal(self, *args, columns=0):
         """What a command that ends writes to a terminal."""
         leader, follower = pty.openpty()
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         p = self.ends_with_test(subprocess.Popen([SLUICE, *args], stdout=follower, stderr=follower, stdin=subprocess.DEVNULL,
                                                  env={**self.env, "TERM": "xterm"}, cwd=self.dir))
         os.close(follower)
